@@ -4,6 +4,7 @@
 #include "checkpoint/files.h"
 #include "checkpoint/manifest.h"
 #include "data/safetensors.h"
+#include "engine/weights.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -114,7 +115,8 @@ static enum status read_pieces(void *user, int unit, int64_t first, int64_t n, f
         if (kind <= STATE_MASTER)
             kind = r->masters && p->trained ? STATE_MASTER : STATE_PARAM;
         state_tensor_name(name, kind, p);
-        TRY(st_read_f32(kind == STATE_PARAM ? r->params : r->optimizer, name, a - p->offset, b - a, data + (a - first)));
+        TRY(weights_read_tensor(kind == STATE_PARAM ? r->params : r->optimizer, name, p, a - p->offset, b - a,
+                                data + (a - first)));
         TRY(check_finite(r, kind, p, a - p->offset, b - a, data + (a - first)));
     }
     return OK;

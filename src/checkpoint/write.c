@@ -89,6 +89,16 @@ struct output {
     int64_t written;      /* elements */
 };
 
+static enum status write_param(struct output *w, int param, int64_t first, int64_t n, const float *data)
+{
+    int64_t there, done = 0;
+    for (int64_t part; done < n; done += part) {
+        part = model_param_piece(&w->model->params[param], first + done, n - done, &there);
+        TRY(shards_write_f32(w->file, w->tensor[param], there, part, data + done));
+    }
+    return OK;
+}
+
 static enum status write_pieces(void *user, int unit, int64_t first, int64_t n, float *data)
 {
     struct output *w = user;
@@ -99,7 +109,7 @@ static enum status write_pieces(void *user, int unit, int64_t first, int64_t n, 
         if (a >= b || w->tensor[i] < 0)
             continue;
         TRY(state_check_finite(w->kind, p, a - p->offset, b - a, data + (a - first)));
-        TRY(shards_write_f32(w->file, w->tensor[i], a - p->offset, b - a, data + (a - first)));
+        TRY(write_param(w, i, a - p->offset, b - a, data + (a - first)));
         w->written += b - a;
     }
     return OK;

@@ -46,23 +46,33 @@ enum status weights_find(struct st_file *f, const struct model_param *p, const c
                        shape_text(info.n_dims, info.shape, there), shape_text(n_dims, p->shape, here));
 }
 
+enum status weights_read_tensor(struct st_file *f, const char *name, const struct model_param *p, int64_t first, int64_t n,
+                                float *data)
+{
+    int64_t there, done = 0;
+    for (int64_t part; done < n; done += part) {
+        part = model_param_piece(p, first + done, n - done, &there);
+        TRY(st_read_f32(f, name, there, part, data + done));
+    }
+    return OK;
+}
+
 enum status weights_read(struct st_file *f, const struct model_param *p, int64_t first, int64_t n, float *data)
 {
     const char *name;
     TRY(weights_find(f, p, &name));
-    TRY(st_read_f32(f, name, first, n, data));
-    int64_t i = finite_until(data, n);
+    TRY(weights_read_tensor(f, name, p, first, n, data));
+    int64_t i = finite_until(data, n), there;
     if (i == n)
         return OK;
+    model_param_piece(p, first + i, 1, &there);
     return status_fail(ERR_INVALID,
                        "%s: tensor %s has %s (element %lld): such weights cannot be trained; get the file again, or take an "
                        "earlier checkpoint of the run that made it",
-                       st_path(f, name), name, finite_word(data[i]), (long long)(first + i));
+                       st_path(f, name), name, finite_word(data[i]), (long long)there);
 }
 
 /* ---- tensors that nothing uses ---- */
-
-#define HEAD "lm_head.weight"
 
 /* Whether two tensors hold the same values. */
 static enum status compare(struct st_file *f, const char *a, const char *b, int *equal)
@@ -88,19 +98,18 @@ static enum status compare(struct st_file *f, const char *a, const char *b, int 
 }
 
 /* A head of its own beside config.json's tie would be dropped; saved as a copy of the embedding it is no loss. */
-static enum status check_tied_head(struct st_file *f, const struct model *m)
+static enum status check_tied_head(struct st_file *f, const struct model *m, const char *head)
 {
     const char *embedding;
     int equal;
     TRY(weights_find(f, &m->params[m->embed], &embedding));
-    TRY(compare(f, HEAD, embedding, &equal));
+    TRY(compare(f, head, embedding, &equal));
     if (equal)
         return OK;
     return status_fail(ERR_INVALID,
-                       "%s: " HEAD
-                       " is not %s, to which config.json ties the head: set tie_word_embeddings to false there to train "
-                       "with this head, or give --ignore-tensors " HEAD " to train without",
-                       st_path(f, HEAD), embedding);
+                       "%s: %s is not %s, to which config.json ties the head: set tie_word_embeddings to false there to train "
+                       "with this head, or give --ignore-tensors %s to train without",
+                       st_path(f, head), head, embedding, head);
 }
 
 static int compare_names(const void *a, const void *b)
@@ -149,13 +158,15 @@ static int ignored(const char *name, const char *const *ignore, int n_ignore, un
 static enum status find_surplus(struct st_file *f, const struct model *m, const char **used, const char *const *ignore,
                                 int n_ignore, unsigned char *matched, struct surplus *s)
 {
+    char head[32];
+    model_head_name(&m->config, head);
     for (int i = 0; i < st_count(f); i++) {
         const char *name = st_name(f, i);
         if (bsearch(&name, used, (size_t)m->n_params, sizeof *used, compare_names) || ignored(name, ignore, n_ignore, matched) ||
             model_is_buffer(&m->config, name))
             continue;
-        if (m->config.tied && strcmp(name, HEAD) == 0)
-            TRY(check_tied_head(f, m));
+        if (m->config.tied && strcmp(name, head) == 0)
+            TRY(check_tied_head(f, m, head));
         else
             add_name(s, name);
     }

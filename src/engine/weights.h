@@ -11,6 +11,9 @@
 enum status weights_check(struct st_file *f, const struct model *m, const char *const *ignore, int n_ignore);
 /* The tensor that is the parameter. ERR_INVALID: there is none, or it has another shape. */
 enum status weights_find(struct st_file *f, const struct model_param *p, const char **name);
+/* Elements [first, first + n) of the parameter from a tensor of its shape: itself, or what an optimizer keeps of it. */
+enum status weights_read_tensor(struct st_file *f, const char *name, const struct model_param *p, int64_t first, int64_t n,
+                                float *data);
 /* Elements [first, first + n) of the parameter. ERR_INVALID names the tensor and its first value that is NaN or infinite. */
 enum status weights_read(struct st_file *f, const struct model_param *p, int64_t first, int64_t n, float *data);
 

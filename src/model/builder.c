@@ -83,6 +83,23 @@ struct model_linear build_linear(struct builder *b, const char *name, int64_t in
     return w;
 }
 
+static void interleave(struct builder *b, int param, int64_t head_rows, int parts)
+{
+    if (b->pass != DECLARE || param < 0)
+        return;
+    b->m->params[param].head_rows = head_rows;
+    b->m->params[param].parts = parts;
+}
+
+struct model_linear build_interleaved(struct builder *b, const char *name, int64_t in, int64_t out, int parts, int64_t head_rows,
+                                      unsigned form, double std)
+{
+    struct model_linear w = build_linear(b, name, in, out, form, std);
+    interleave(b, w.weight, head_rows, parts);
+    interleave(b, w.bias, head_rows, parts);
+    return w;
+}
+
 struct model_linear build_slice(const struct model_linear *fused, int64_t first, int64_t out)
 {
     struct model_linear w = *fused;
@@ -113,7 +130,7 @@ void build_head(struct builder *b)
     struct model *m = b->m;
     const struct model_config *c = &m->config;
     if (!c->tied)
-        m->head = build_linear(b, "lm_head", c->dim, c->vocab, LINEAR_OUT_IN, c->init_std);
+        m->head = build_linear(b, b->head_name, c->dim, c->vocab, LINEAR_OUT_IN, c->init_std);
     else
         m->head =
             (struct model_linear){.weight = m->embed, .bias = -1, .transposed = 1, .in = c->dim, .out = c->vocab, .ld = c->dim};

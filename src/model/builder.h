@@ -14,7 +14,8 @@ struct builder {
     struct model *m;
     enum build_pass pass;
     int unit, n_params;
-    char prefix[64]; /* of names */
+    char prefix[64];       /* of names */
+    const char *head_name; /* of an untied head */
 };
 
 enum linear_form {
@@ -35,12 +36,15 @@ struct model_norm build_norm_of(struct builder *b, const char *name, enum norm_k
 struct model_norm build_no_norm(void);
 /* NAME.weight and, with LINEAR_BIAS, NAME.bias of zeros. form: flags. */
 struct model_linear build_linear(struct builder *b, const char *name, int64_t in, int64_t out, unsigned form, double std);
+/* The same of `parts` maps with heads of head_rows outputs, which files interleave head by head. */
+struct model_linear build_interleaved(struct builder *b, const char *name, int64_t in, int64_t out, int parts, int64_t head_rows,
+                                      unsigned form, double std);
 /* Outputs [first, first + out) of a fused map. */
 struct model_linear build_slice(const struct model_linear *fused, int64_t first, int64_t out);
 struct model_linear build_no_linear(void);
 /* The next block of layer l, without norms. */
 struct model_block *build_block(struct builder *b, int l, enum block_kind kind);
-/* The head: the embedding's matrix if it is tied, else lm_head.weight. */
+/* The head: the embedding's matrix if it is tied, else one by the family's name for it. */
 void build_head(struct builder *b);
 
 #endif

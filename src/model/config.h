@@ -37,6 +37,7 @@ enum { NOT_COMPARED, COMPARED };
     X(max_positions, COUNT, "number of positions", INT32_MAX, NOT_COMPARED, NULL)                           \
     X(tied, SWITCH, "tied head", 0, COMPARED, WORDS("no", "yes"))                                           \
     X(norm_eps, FLOAT, "norm epsilon", 0, COMPARED, NULL)                                                   \
+    X(parallel, SWITCH, "parallel attention and MLP", 0, COMPARED, WORDS("no", "yes"))                      \
     X(gelu, CHOICE, "GELU kind", 0, COMPARED, WORDS("tanh", "erf"))                                         \
     X(init_std, FLOAT, "standard deviation of initial values", 0, NOT_COMPARED, NULL)                       \
     X(attention_bias, SWITCH, "bias of attention", 0, COMPARED, WORDS("no", "yes"))                         \

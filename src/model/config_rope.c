@@ -94,14 +94,16 @@ static enum status read_kind(struct config_reader *r, struct model_config *c)
     return OK;
 }
 
-static enum status read_share(struct config_reader *r, struct model_config *c)
+/* outer: beside the sections. */
+static enum status read_share(struct config_reader *r, struct model_config *c, int outer)
 {
     double share = c->rope_share > 0.0 ? c->rope_share : 1.0;
+    const char *key = outer && r->family->share_key ? r->family->share_key : "partial_rotary_factor";
     if (!r->family->partial)
-        return config_only_number(r, "partial_rotary_factor", 1.0);
-    TRY(config_read_real(r, "partial_rotary_factor", OPTIONAL, &share));
+        return config_only_number(r, key, 1.0);
+    TRY(config_read_real(r, key, OPTIONAL, &share));
     if (share > 1.0)
-        return config_refuse(r, "partial_rotary_factor", "must be at most 1");
+        return config_refuse(r, key, "must be at most 1");
     c->rope_share = share < 1.0 ? share : 0.0;
     return OK;
 }
@@ -123,7 +125,7 @@ static enum status read_section(struct config_reader *parent, const char *sectio
         return config_refuse(&r, "type", "rope_type says something else");
     c->rope = (enum rope_kind)type;
     TRY(config_read_real(&r, "rope_theta", OPTIONAL, &c->rope_theta));
-    TRY(read_share(&r, c));
+    TRY(read_share(&r, c, 0));
     if (c->rope != ROPE_DEFAULT && c->rope != ROPE_LINEAR)
         TRY(read_original(parent, &r, c));
     if (c->rope != ROPE_DEFAULT)
@@ -161,11 +163,12 @@ static int same_rope(const struct model_config *a, const struct model_config *b,
 
 enum status config_read_rope(struct config_reader *r, struct model_config *c)
 {
-    const json_t *theta = json_object_get(r->object, "rope_theta");
+    const char *base = r->family->base_key ? r->family->base_key : "rope_theta";
+    const json_t *theta = json_object_get(r->object, base);
     const json_t *scaling = config_get(r, "rope_scaling"), *parameters = config_get(r, "rope_parameters");
     double outer = c->rope_theta;
     config_get(r, "original_max_position_embeddings"); /* looked at where a scaling needs it */
-    TRY(read_share(r, c));
+    TRY(read_share(r, c, 1));
     struct model_config older = *c;
     if (scaling)
         TRY(read_section(r, "rope_scaling.", scaling, &older));
@@ -178,7 +181,7 @@ enum status config_read_rope(struct config_reader *r, struct model_config *c)
     if (!parameters)
         *c = older;
     if (theta && !json_is_null(theta) && c->rope_theta != outer)
-        return config_refuse(r, "rope_theta",
+        return config_refuse(r, base,
                              parameters ? "rope_parameters.rope_theta says something else"
                                         : "rope_scaling.rope_theta says something else");
     return OK;

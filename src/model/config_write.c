@@ -183,13 +183,15 @@ static int same_number(const json_t *value, double number)
  * where rope_parameters stands alone; later ones write rope_parameters. anew: rotary positions are others than the file's. */
 static int spell_rope(json_t *root, const struct model_config *c, int anew)
 {
+    const struct family *f = family_of(c);
+    const char *base = f->base_key ? f->base_key : "rope_theta", *share = f->share_key ? f->share_key : "partial_rotary_factor";
     int ok = 1;
     if (model_learns_positions(c))
         return 1;
-    if (!same_number(json_object_get(root, "rope_theta"), c->rope_theta))
-        ok = json_object_set_new(root, "rope_theta", json_real(c->rope_theta)) == 0;
-    if (c->rope_share > 0.0 && !same_number(json_object_get(root, "partial_rotary_factor"), c->rope_share))
-        ok = ok && json_object_set_new(root, "partial_rotary_factor", json_real(c->rope_share)) == 0;
+    if (!same_number(json_object_get(root, base), c->rope_theta))
+        ok = json_object_set_new(root, base, json_real(c->rope_theta)) == 0;
+    if (c->rope_share > 0.0 && !same_number(json_object_get(root, share), c->rope_share))
+        ok = ok && json_object_set_new(root, share, json_real(c->rope_share)) == 0;
     if (anew || !json_object_get(root, "rope_scaling"))
         ok = ok && json_object_set_new(root, "rope_scaling", config_write_rope(c)) == 0;
     if (anew || !json_is_object(json_object_get(root, "rope_parameters")))

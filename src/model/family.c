@@ -10,6 +10,11 @@ const struct family *family_of(const struct model_config *c)
     return families[c->family];
 }
 
+const char *family_head_name(const struct model_config *c)
+{
+    return family_of(c)->head_name ? family_of(c)->head_name : "lm_head";
+}
+
 int model_learns_positions(const struct model_config *config)
 {
     return family_of(config)->learned_positions;

@@ -7,9 +7,12 @@
 
 struct family {
     const char *name, *class; /* config.json's model_type, which messages say, too, and its architectures */
+    const char *head_name;    /* its tensor without .weight; NULL: lm_head */
     int learned_positions;    /* else they are rotary */
     double theta;             /* rotary base where config.json says none */
-    int partial;              /* a part of each head may be rotated alone */
+    const char *base_key,
+        *share_key; /* config.json's keys of it and of the part of a head that is rotated; NULL: the usual ones */
+    int partial;    /* a part of each head may be rotated alone */
     /* Globs, NULL-terminated: tensors that old releases of transformers saved beside the parameters, and that follow from
      * config.json. */
     const char *const *buffers;
@@ -33,5 +36,6 @@ MODEL_FAMILIES(X)
 
 extern const struct family *const families[N_FAMILIES];
 const struct family *family_of(const struct model_config *c);
+const char *family_head_name(const struct model_config *c);
 
 #endif

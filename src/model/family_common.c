@@ -146,13 +146,13 @@ json_t *common_write_first(const struct model_config *c)
     return json_integer(first);
 }
 
-static enum status read_theta(struct config_reader *r, struct model_config *c)
+enum status common_read_theta(struct config_reader *r, struct model_config *c)
 {
     c->rope_theta = r->family->theta > 0.0 ? r->family->theta : 10000.0;
-    return config_read_real(r, "rope_theta", OPTIONAL, &c->rope_theta);
+    return config_read_real(r, r->family->base_key ? r->family->base_key : "rope_theta", OPTIONAL, &c->rope_theta);
 }
 
-static json_t *write_theta(const struct model_config *c)
+json_t *common_write_theta(const struct model_config *c)
 {
     return json_real(c->rope_theta);
 }
@@ -172,7 +172,7 @@ const struct config_key common_keys[] = {
     {"head_dim", KEY_FIELD, AT_head_dim},
     {"max_position_embeddings", KEY_FIELD, AT_max_positions},
     {"initializer_range", KEY_FIELD, AT_init_std, 0.02},
-    {"rope_theta", KEY_SPECIAL, .read = read_theta, .write = write_theta},
+    {"rope_theta", KEY_SPECIAL, .read = common_read_theta, .write = common_write_theta},
     {"rope_scaling", KEY_SPECIAL, .read = config_read_rope, .write = config_write_rope},
     {"rope_interleaved", KEY_ONLY_FALSE},
     {"is_encoder_decoder", KEY_ONLY_FALSE},

@@ -32,6 +32,9 @@ json_t *common_write_window(const struct model_config *c);
 json_t *common_write_use(const struct model_config *c);
 json_t *common_write_first(const struct model_config *c);
 
+/* rope_theta, or what the family calls it. */
+enum status common_read_theta(struct config_reader *r, struct model_config *c);
+json_t *common_write_theta(const struct model_config *c);
 /* partial_rotary_factor, of families that have it. */
 json_t *common_write_share(const struct model_config *c);
 

@@ -5,6 +5,7 @@
 
 #include <fnmatch.h>
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -65,7 +66,7 @@ static void set_attention(const struct model *m, int64_t l, struct attention_blo
 static int describe(struct model *m, enum build_pass pass)
 {
     const struct family *f = family_of(&m->config);
-    struct builder b = {.m = m, .pass = pass};
+    struct builder b = {.m = m, .pass = pass, .head_name = family_head_name(&m->config)};
     m->pos_embed = -1;
     begin_unit(&b, 0);
     f->embedding(&b);
@@ -244,6 +245,17 @@ int64_t model_param_stored(const struct model_param *p)
     return p->shape[1] ? p->shape[0] * p->shape[1] : p->shape[0];
 }
 
+int64_t model_param_piece(const struct model_param *p, int64_t first, int64_t n, int64_t *there)
+{
+    int64_t head = p->head_rows * max_i64(p->shape[1], 1);
+    *there = first;
+    if (head == 0)
+        return n;
+    int64_t heads = p->shape[0] / (p->head_rows * p->parts), index = first / head, within = first % head;
+    *there = (index % heads * p->parts + index / heads) * head + within;
+    return min_i64(n, head - within);
+}
+
 const struct model_block *model_find_block(const struct model_layer *layer, enum block_kind kind)
 {
     for (int i = 0; i < layer->n_blocks; i++)
@@ -254,13 +266,18 @@ const struct model_block *model_find_block(const struct model_layer *layer, enum
 
 const char *model_param_alias(const char *name)
 {
-    static const char *const prefixes[] = {"transformer.", "model."};
-    for (int i = 0; i < 2; i++) {
+    static const char *const prefixes[] = {"transformer.", "model.", "gpt_neox."};
+    for (int i = 0; i < 3; i++) {
         size_t n = strlen(prefixes[i]);
         if (strncmp(name, prefixes[i], n) == 0)
             return name + n;
     }
     return NULL;
+}
+
+void model_head_name(const struct model_config *config, char name[32])
+{
+    snprintf(name, 32, "%s.weight", family_head_name(config));
 }
 
 int model_is_buffer(const struct model_config *config, const char *name)

@@ -15,7 +15,8 @@
 /* A row per family: FAMILY_<first> is what src/model calls family_<second>. docs/models.md says what tells them apart. */
 #define MODEL_FAMILIES(X) \
     X(LLAMA, llama) X(MISTRAL, mistral) X(QWEN2, qwen2) X(QWEN3, qwen3) X(SMOLLM3, smollm3) X(GRANITE, granite) X(PHI3, phi3) \
-    X(GEMMA2, gemma2) X(GEMMA3, gemma3) X(OLMO2, olmo2) X(OLMO3, olmo3) X(GLM4, glm4) X(STARCODER2, starcoder2) X(GPT2, gpt2)
+    X(GEMMA2, gemma2) X(GEMMA3, gemma3) X(OLMO2, olmo2) X(OLMO3, olmo3) X(GLM4, glm4) X(STARCODER2, starcoder2) X(GPT2, gpt2) \
+    X(GPT_NEOX, gpt_neox) X(COHERE, cohere) X(COHERE2, cohere2)
 #define X(upper, lower) FAMILY_##upper,
 enum model_family { MODEL_FAMILIES(X) N_FAMILIES };
 #undef X
@@ -37,6 +38,7 @@ struct model_config {
     int64_t wide;   /* of the other layers; more than 0 only where the planner makes a few layers stand for many */
     uint8_t windowed[LAYERS_MOST / 8], unrotated[LAYERS_MOST / 8]; /* a bit a layer: it has the window; it has no rotary positions */
     int tied;              /* head = embedding */
+    int parallel;          /* attention and MLP of a layer read the same input, where the family has both kinds of layers */
     int attention_bias, mlp_bias; /* biases of the maps around attention, of the MLP's; which ones, the family says */
     float norm_eps;
     enum gelu_kind gelu;
@@ -71,6 +73,9 @@ struct model_param {
     int64_t elements;    /* in use: the first ones */
     int unit;
     int64_t offset;      /* first element in the unit's flat range */
+    int64_t head_rows;   /* 0: files have it as it is. Else it is `parts` maps of heads of that many rows each, which in files are
+                          * interleaved: the first head's rows of every part, then the second head's */
+    int parts;
     int trained;
     enum param_init init;
     float init_std;
@@ -113,9 +118,11 @@ struct mlp_block {
     enum gate_kind kind;
 };
 
-/* What a layer adds to the residual stream: x + scale after(f(norm(x))), f by kind, scale of the whole model. */
+/* What a layer adds to the residual stream: x + scale after(f(norm(x))), f by kind, scale of the whole model. Of a parallel block
+ * that follows x' it is x + scale after(f(norm(x'))), x' being the input of the block before it. */
 struct model_block {
     enum block_kind kind;
+    int parallel;            /* f reads what the block before it reads, not what that one adds to */
     struct model_norm norm;  /* NORM_NONE: f has its input as it is */
     struct model_norm after; /* of what f gives, before it is added; NORM_NONE: none */
     union {
@@ -177,14 +184,18 @@ void model_destroy(struct model *m);
 enum status model_create_for(const struct model *m, int64_t tokens, const char *const *freeze, int n_freeze, struct model **out);
 /* Elements of the parameter in files: the ones in use, and after them the ones that no sequence of the run reaches. */
 int64_t model_param_stored(const struct model_param *p);
+/* Elements [first, first + n) of the parameter in files: how many of them lie there one after another, from *there on. */
+int64_t model_param_piece(const struct model_param *p, int64_t first, int64_t n, int64_t *there);
 /* The layer's first block of a kind, or NULL. */
 const struct model_block *model_find_block(const struct model_layer *layer, enum block_kind kind);
 /* Whether positions are learned: then max_positions limits a sequence. Rotary ones do not end. */
 int model_learns_positions(const struct model_config *config);
-/* Checkpoints of the bare model leave the first component out ("h.0.ln_1.weight", "layers.0..."): the name without its leading "transformer." or "model.",
+/* Checkpoints of the bare model leave the first component out ("h.0.ln_1.weight", "layers.0..."): the name without its leading "transformer.", "model." or "gpt_neox.",
  * NULL if it has neither. A loader asks the file for the name first, then for this. */
 const char *model_param_alias(const char *name);
 
+/* What an untied head's tensor is called in files. */
+void model_head_name(const struct model_config *config, char name[32]);
 /* Whether a file of weights may hold the tensor without any parameter's being it: masks and tables that follow from the configuration. */
 int model_is_buffer(const struct model_config *config, const char *name);
 

@@ -10,6 +10,11 @@
 
 enum { GOLDEN_STEPS = 5 };
 
+/* Relative differences of losses and of gradient norms. Measured (AVX2, all cases, steps and placements): losses at most 2.3e-8,
+ * for they are means in fp64 of fp32 values whose errors are of either sign. */
+#define GOLDEN_LOSS 2e-7
+#define GOLDEN_NORM 1e-5
+
 struct golden {
     char path[512]; /* the case's folder: config.json and model.safetensors */
     json_t *info;

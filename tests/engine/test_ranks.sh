@@ -1,6 +1,7 @@
 #!/bin/sh
 # Starts a test program on several ranks of this machine (meson has the shorter deadline): `test_ranks.sh PROGRAM RANKS [ARGUMENT...]`.
 set -eu
+if [ "${LTRAIN_ONLY_LONG:-}" ] && [ -z "${LTRAIN_LONG:-}" ]; then exit 77; fi
 . "$(dirname "$0")/../mpi.sh"
 program=$1 ranks=$2
 shift 2

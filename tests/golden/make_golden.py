@@ -23,9 +23,9 @@ import sys
 import numpy as np
 import torch
 from safetensors.numpy import save_file
-from transformers import (AutoModelForCausalLM, Gemma2Config, Gemma3TextConfig, Glm4Config, GPT2Config, GraniteConfig, LlamaConfig,
-                          MistralConfig, Olmo2Config, Olmo3Config, Phi3Config, Qwen2Config, Qwen3Config, SmolLM3Config,
-                          Starcoder2Config)
+from transformers import (AutoModelForCausalLM, Cohere2Config, CohereConfig, Gemma2Config, Gemma3TextConfig, Glm4Config, GPT2Config,
+                          GPTNeoXConfig, GraniteConfig, LlamaConfig, MistralConfig, Olmo2Config, Olmo3Config, Phi3Config,
+                          Qwen2Config, Qwen3Config, SmolLM3Config, Starcoder2Config)
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 ADAMW = dict(lr=1e-3, beta1=0.9, beta2=0.95, eps=1e-3, weight_decay=0.1, clip=1.0, steps=5)
@@ -69,6 +69,13 @@ def gpt2(positions=96, dim=64, layers=2):
                       eos_token_id=None, resid_pdrop=0.0, embd_pdrop=0.0, attn_pdrop=0.0)
 
 
+def tiny(kind, dim=16, **more):
+    """A model of 16 columns and 64 tokens."""
+    return kind(**{**dict(vocab_size=64, hidden_size=dim, intermediate_size=32, num_hidden_layers=2, num_attention_heads=2,
+                          max_position_embeddings=256, rope_parameters=DEFAULT_ROPE, bos_token_id=None, eos_token_id=None,
+                          pad_token_id=None), **more})
+
+
 # name: config, document lengths, globs of frozen parameters
 CASES = {
     "llama-gqa": (llama(4, 2, 32), [96], []),
@@ -107,13 +114,21 @@ CASES = {
     # a table much longer than the run: rows behind its last position have no gradient, but AdamW's weight decay shrinks them here,
     # while a run of ltrain leaves them as they are; so step5's are compared as far as the run's positions reach
     "gpt2-positions": (gpt2(positions=1024, dim=32, layers=1), [50, 41], []),
+    "neox": (tiny(GPTNeoXConfig, rope_parameters=dict(DEFAULT_ROPE, partial_rotary_factor=0.25), dim=32, intermediate_size=24,
+                  num_hidden_layers=1), [50, 1, 30], []),
+    "neox-sequential": (tiny(GPTNeoXConfig, rope_parameters=dict(DEFAULT_ROPE, partial_rotary_factor=1.0), use_parallel_residual=False,
+                             hidden_act="gelu_new", tie_word_embeddings=True), [40, 33], []),
+    "cohere": (tiny(CohereConfig, num_attention_heads=4, num_key_value_heads=2, dim=32, num_hidden_layers=1, logit_scale=0.25),
+               [50, 30], []),
+    "cohere2": (tiny(Cohere2Config, num_key_value_heads=1, sliding_window=7, layer_types=[SLIDE, FULL], logit_scale=0.5),
+                [50, 1, 30], []),
 }
 
 
-def make_batch(lengths, seed, window):
+def make_batch(lengths, seed, window, vocab):
     """Packed documents. A document's last target is not counted, as is one masked token in the middle of the first document."""
     rng = np.random.default_rng(seed)
-    tokens = rng.integers(0, 256, sum(lengths))
+    tokens = rng.integers(0, vocab, sum(lengths))
     targets = np.full(len(tokens), -1)
     positions, lo = np.zeros_like(tokens), np.zeros_like(tokens)
     begin = 0
@@ -185,6 +200,9 @@ def to_fp64(model):
             one = type(module).__name__.startswith("Gemma")
             eps = module.eps if one else module.variance_epsilon
             module.forward = lambda x, m=module, one=one, eps=eps: (one + m.weight) * x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + eps)
+        if type(module).__name__.startswith("Cohere") and type(module).__name__.endswith("LayerNorm"):
+            module.forward = lambda x, m=module: torch.nn.functional.layer_norm(x, m.weight.shape, m.weight, None, m.variance_epsilon)
+            sys.modules[type(module).__module__].apply_rotary_pos_emb = rotate_neighbours
         if type(module).__name__.endswith("RotaryEmbedding"):
             module.forward = lambda x, position_ids, layer_type=None, m=module: tables(model.config, m, position_ids, layer_type)
         if type(module).__name__ == "Gemma3TextScaledWordEmbedding":
@@ -207,8 +225,14 @@ def tables(config, module, position_ids, layer_type):
         assert torch.allclose(inv_freq.float(), fp32.float(), rtol=2e-6, atol=0), (inv_freq, fp32)
         assert abs(scaling - factor) < 1e-9
     angle = position_ids[..., None].double() * inv_freq
-    angle = torch.cat((angle, angle), dim=-1)
+    angle = angle.repeat_interleave(2, dim=-1) if config.model_type.startswith("cohere") else torch.cat((angle, angle), dim=-1)
     return angle.cos() * scaling, angle.sin() * scaling
+
+
+def rotate_neighbours(q, k, cos, sin):
+    """Cohere's, which goes through fp32."""
+    turned = lambda x: torch.stack((-x[..., 1::2], x[..., ::2]), dim=-1).flatten(-2)
+    return tuple(x * cos[:, None] + turned(x) * sin[:, None] for x in (q, k))
 
 
 def rope_of(config, layer_type):
@@ -262,6 +286,10 @@ def check_gradient(model, batch, trained):
     assert abs(difference - slope) <= 1e-7 * max(1, abs(slope)), (difference, slope)
 
 
+def name_in_files(name, config):
+    return name.replace("lm_head", "embed_out") if config.model_type == "gpt_neox" else name
+
+
 def make_case(name, config, lengths, frozen, seed):
     torch.manual_seed(seed)
     config._attn_implementation = "eager" if getattr(config, "attn_logit_softcapping", None) else "sdpa"
@@ -273,7 +301,7 @@ def make_case(name, config, lengths, frozen, seed):
     if os.path.exists(leftover):
         os.remove(leftover)
     model = to_fp64(model)
-    params = dict(model.named_parameters())  # a tied head appears once, as the embedding
+    params = {name_in_files(k, config): p for k, p in model.named_parameters()}  # a tied head appears once, as the embedding
     for pattern in frozen:
         hits = fnmatch.filter(params, pattern)
         assert hits, pattern
@@ -281,7 +309,7 @@ def make_case(name, config, lengths, frozen, seed):
             params[hit].requires_grad_(False)
     trained = {k: p for k, p in params.items() if p.requires_grad}
     window = None if mixes_windows(config) else getattr(config, "sliding_window", None)
-    batch = make_batch(lengths, seed, window or sum(lengths))
+    batch = make_batch(lengths, seed, window or sum(lengths), config.vocab_size)
 
     out = {k: a.astype(np.float32) for k, a in zip(("tokens", "targets", "positions", "lo"), batch)}
     optimizer = torch.optim.AdamW(

@@ -442,6 +442,44 @@ static void test_written_like(void **state)
     assert_int_equal(model_config_write_like(dir, dir, &c, F32), ERR_INVALID);
 }
 
+/* Old and new spellings of a part of a head and of the base; written and read back. */
+static void test_parallel_families(void **state)
+{
+    (void)state;
+#define NEOX(more)                                                                                                         \
+    "{\"model_type\": \"gpt_neox\", \"vocab_size\": 100, \"hidden_size\": 64, \"intermediate_size\": 96, "                      \
+    "\"num_hidden_layers\": 2, \"num_attention_heads\": 4" more "}"
+    static const struct {
+        const char *text;
+        double share, theta;
+        int parallel;
+    } cases[] = {
+        {NEOX(""), 0.25, 10000, 1},
+        {NEOX(", \"rotary_pct\": 1.0, \"rotary_emb_base\": 5000, \"use_parallel_residual\": false"), 0, 5000, 0},
+        {NEOX(", \"rope_parameters\": {\"rope_type\": \"default\", \"rope_theta\": 700.0, \"partial_rotary_factor\": 0.5}"), 0.5,
+         700, 1},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct model_config back, c = read_text(cases[i].text);
+        assert_true(c.rope_share == cases[i].share && c.rope_theta == cases[i].theta && c.parallel == cases[i].parallel);
+        assert_int_equal(model_config_write_like(dir, dir, &c, F32), OK);
+        must_have("\"rotary_emb_base\"");
+        assert_int_equal(model_config_read(dir, &back), OK);
+        assert_same(c, back);
+        assert_int_equal(model_config_write(dir, &c, F32), OK);
+        assert_int_equal(model_config_read(dir, &back), OK);
+        assert_same(c, back);
+    }
+    refuse(NEOX(", \"rotary_pct\": 0.5, \"rope_theta\": 7.0"), "rope_theta is 7.0; ltrain does not know this key");
+    refuse(LIKE("cohere", ", \"use_qk_norm\": true"), "use_qk_norm is true; only false is supported");
+    struct model_config back, c = read_text(LIKE("cohere2", ", \"sliding_window_pattern\": 2"));
+    assert_true(c.window == 4096 && model_bit(c.windowed, 0) && !model_bit(c.windowed, 1));
+    assert_true(!model_bit(c.unrotated, 0) && model_bit(c.unrotated, 1) && c.logit_scale == 0.0625 && c.rope_interleaved);
+    assert_int_equal(model_config_write(dir, &c, F32), OK);
+    assert_int_equal(model_config_read(dir, &back), OK);
+    assert_same(c, back);
+}
+
 static void test_faults(void **state)
 {
     (void)state;
@@ -470,6 +508,7 @@ int main(void)
         cmocka_unit_test(test_round_trip),   cmocka_unit_test(test_defaults),     cmocka_unit_test(test_rope_spellings),
         cmocka_unit_test(test_windows),      cmocka_unit_test(test_unsupported),  cmocka_unit_test(test_differences),
         cmocka_unit_test(test_ignored_keys), cmocka_unit_test(test_written_like), cmocka_unit_test(test_faults),
+        cmocka_unit_test(test_parallel_families),
     };
     return cmocka_run_group_tests(tests, create_dir, remove_dir);
 }

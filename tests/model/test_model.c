@@ -215,6 +215,25 @@ static void test_gpt2_names(void **state)
     assert_null(model_param_alias("lm_head.weight"));
 }
 
+/* q, k and v of GPT-NeoX are maps one after another here, and head by head in files. */
+static void test_interleaved(void **state)
+{
+    (void)state;
+    const struct model_param p = {.shape = {12, 5}, .elements = 60, .head_rows = 2, .parts = 3},
+                             bias = {.shape = {12}, .elements = 12, .head_rows = 2, .parts = 3}, plain = {.shape = {12, 5}};
+    int64_t there;
+    for (int64_t row = 0; row < 12; row++) {
+        int64_t part = row / 4, head = row % 4 / 2, in_file = (head * 3 + part) * 2 + row % 2;
+        assert_int_equal(model_param_piece(&p, row * 5 + 1, 100, &there), row % 2 ? 4 : 9);
+        assert_int_equal(there, in_file * 5 + 1);
+        assert_int_equal(model_param_piece(&p, row * 5, 3, &there), 3);
+        assert_int_equal(model_param_piece(&bias, row, 1, &there), 1);
+        assert_int_equal(there, in_file);
+    }
+    assert_int_equal(model_param_piece(&plain, 7, 50, &there), 50);
+    assert_int_equal(there, 7);
+}
+
 /* A run uses the first rows of a table of learned positions, as its length says; what files have, and what is said of the model,
  * stays the whole table. */
 static void test_positions_in_use(void **state)
@@ -369,10 +388,9 @@ static void test_inv_freq(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_presets),          cmocka_unit_test(test_llama_names),
-        cmocka_unit_test(test_qwen2_biases),     cmocka_unit_test(test_gpt2_names),
-        cmocka_unit_test(test_positions_in_use), cmocka_unit_test(test_freeze),
-        cmocka_unit_test(test_refused_shapes),   cmocka_unit_test(test_init),
+        cmocka_unit_test(test_presets),     cmocka_unit_test(test_llama_names),    cmocka_unit_test(test_qwen2_biases),
+        cmocka_unit_test(test_interleaved), cmocka_unit_test(test_gpt2_names),     cmocka_unit_test(test_positions_in_use),
+        cmocka_unit_test(test_freeze),      cmocka_unit_test(test_refused_shapes), cmocka_unit_test(test_init),
         cmocka_unit_test(test_inv_freq),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

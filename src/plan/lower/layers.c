@@ -68,6 +68,13 @@ static void create_stream(struct lowering *L)
     }
 }
 
+/* The backward pass does not read it. */
+static void keep_nothing(struct value *v)
+{
+    for (int i = 0; i < v->n_tiles; i++)
+        v->tiles[i].residency = RES_NONE;
+}
+
 /* What a layer's blocks have for themselves, and the stream between them. */
 static void create_layer_values(struct lowering *L, const struct layer *layer)
 {
@@ -75,6 +82,7 @@ static void create_layer_values(struct lowering *L, const struct layer *layer)
     struct value *between = memory_new(L, n - 1, sizeof *between);
     for (int i = 0; L->st == OK && i < n; i++) {
         struct block *b = &layer->blocks[i];
+        b->source = b->weights->parallel ? b[-1].source : b->in;
         b->normed = &L->normed[i];
         b->lowering->layer_values(L, b);
         if (i == n - 1)
@@ -82,6 +90,8 @@ static void create_layer_values(struct lowering *L, const struct layer *layer)
         b->out = b[1].in = &between[i];
         activation_of_layer(L, b, i > 0 ? i : -1,
                             &(struct activation){b->out, "xmid", L->m->config.dim, L->s.dtype, CHUNKS, b->lowering->produce});
+        if (b[1].weights->parallel)
+            keep_nothing(b->out);
     }
 }
 
@@ -249,6 +259,21 @@ static void restore_inputs(struct lowering *L, int l)
     }
 }
 
+/* Block by block from the last one; parallel blocks together with the one before them. */
+static void layer_backward(struct lowering *L, const struct layer *layer)
+{
+    for (int last = layer->n_blocks - 1, first; last >= 0; last = first - 1) {
+        first = last;
+        while (layer->blocks[first].weights->parallel)
+            first--;
+        for (int i = last; i >= first; i--)
+            if (layer->blocks[i].lowering->gradient)
+                layer->blocks[i].lowering->gradient(L, &layer->blocks[i]);
+        for (int i = last; i >= first; i--)
+            layer->blocks[i].lowering->backward(L, &layer->blocks[i]);
+    }
+}
+
 void lower_backward(struct lowering *L)
 {
     int lowest = L->m->n_units;
@@ -262,8 +287,7 @@ void lower_backward(struct lowering *L)
         L->layer = l + 1;
         unit_fetch(L, l + 1);
         grads_begin(L, l + 1);
-        for (int i = L->layers[l].n_blocks - 1; i >= 0; i--)
-            L->layers[l].blocks[i].lowering->backward(L, &L->layers[l].blocks[i]);
+        layer_backward(L, &L->layers[l]);
         unit_drop(L, l + 1);
         grads_finish(L, l + 1);
     }

@@ -97,7 +97,7 @@ static void gather_qkv(struct lowering *L, const struct block *b, int t)
         }
         value_drop(L, b->normed, c);
         drop_all_heads(L, b, c);
-        value_pause(L, b->in, c);
+        value_pause(L, b->source, c);
     }
     if (with_keys) {
         to_heads(L, k, &W->heads_k[kt % 2]);
@@ -226,7 +226,7 @@ static void attend_backward(struct lowering *L, const struct block *b, int t)
     }
 }
 
-static void backward(struct lowering *L, struct block *b)
+static void gradient(struct lowering *L, struct block *b)
 {
     int ahead = prepares_ahead(L);
     for (int c = 0; block_has_gradient(L, b) && c < L->n_chunks; c++)
@@ -237,6 +237,10 @@ static void backward(struct lowering *L, struct block *b)
         if (t >= ahead)
             attend_backward(L, b, t - ahead);
     }
+}
+
+static void backward(struct lowering *L, struct block *b)
+{
     for (int c = 0; c < L->n_chunks; c++)
         qkv_backward(L, b, c);
 }
@@ -396,4 +400,5 @@ const struct block_lowering attention_lowering = {.grad_cuts = projections_grad_
                                                   .produce = produce_attended,
                                                   .forward = forward,
                                                   .leave = leave,
+                                                  .gradient = gradient,
                                                   .backward = backward};

@@ -9,8 +9,8 @@ void block_norm(struct lowering *L, const struct block *b, int c)
 {
     if (value_on_device(b->normed, c))
         return;
-    value_get(L, b->in, c);
-    lower_norm_forward(L, b->norm, b->normed, b->in, c);
+    value_get(L, b->source, c);
+    lower_norm_forward(L, b->norm, b->normed, b->source, c);
 }
 
 /* What the block gives, in storage type: L->acc and the bias of w. */

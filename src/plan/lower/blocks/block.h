@@ -1,4 +1,5 @@
-/* A block: what a layer adds to the residual stream, out = in + f(norm(in)). Private to src/plan/lower.
+/* A block: what a layer adds to the residual stream, out = in + f(norm(source)), where source is `in` or, in parallel blocks,
+ * what the first of them reads. Private to src/plan/lower.
  *
  * A kind of block is a file of this folder and a row of layers.c's table: it creates its values once, tells what computes each
  * of them (value.h), and emits its backward pass. */
@@ -14,7 +15,8 @@ struct block {
     const struct model_block *weights;
     const struct model_norm *norm;
     struct value *in, *out;    /* the residual stream before and after it, in row chunks */
-    struct value *normed;      /* norm(in) of the chunks at work; blocks at the same place of other layers use it, too */
+    struct value *source;      /* what it normalises: `in`, or of a parallel block what the one before it does */
+    struct value *normed;      /* norm(source) of the chunks at work; blocks at the same place of other layers use it, too */
     const struct block *first; /* of its layer; the blocks from there to this one follow one another */
     void *values;              /* of this layer, by kind */
 };
@@ -35,7 +37,10 @@ struct block_lowering {
     void (*forward)(struct lowering *L, struct block *b);
     /* After the last visit of the forward pass. NULL: nothing. */
     void (*leave)(struct lowering *L, struct block *b);
-    /* From L->dx, the gradient of `out`, makes that of `in`, and the gradients of its parameters. */
+    /* What can be made of L->dx, the gradient of `out`, without changing it. NULL: nothing. */
+    void (*gradient)(struct lowering *L, struct block *b);
+    /* Adds the gradient of `source` to L->dx, and makes those of the block's parameters. Of parallel blocks all `gradient`s come
+     * first, and only the last block reads the gradient of `out` here. */
     void (*backward)(struct lowering *L, struct block *b);
 };
 

@@ -165,7 +165,7 @@ static void backward_chunk(struct lowering *L, const struct block *b, int c)
     enum dtype T = L->s.dtype;
     int64_t r0 = b->in->tiles[c].row0, r1 = b->in->tiles[c].row1;
     value_get(L, &L->dx, c);
-    value_get(L, b->in, c);
+    value_get(L, b->source, c);
     if (is_gated(b))
         value_get(L, &v->gate, c);
     value_get(L, &v->up, c);
@@ -185,7 +185,7 @@ static void backward_chunk(struct lowering *L, const struct block *b, int c)
     if (is_gated(b))
         input_backward(L, b, &b->weights->mlp.gate, &v->gate, c, 0);
     input_backward(L, b, &b->weights->mlp.up, &v->up, c, is_gated(b));
-    lower_norm_backward(L, b->norm, b->in, &L->acc, c);
+    lower_norm_backward(L, b->norm, b->source, &L->acc, c);
     value_put(L, &L->dx, c);
     value_drop(L, &L->dx, c);
     drop_chunk(L, b, c);

@@ -375,7 +375,7 @@ void qkv_backward(struct lowering *L, const struct block *b, int c)
 {
     struct attention_work *W = attention_work(L);
     struct after q = after_q(L, b), k = after_k(L, b);
-    value_get(L, b->in, c);
+    value_get(L, b->source, c);
     block_norm(L, b, c);
     value_new(L, &L->acc, c);
     for (int t = 0; t < L->n_tiles_q; t++)
@@ -396,11 +396,11 @@ void qkv_backward(struct lowering *L, const struct block *b, int c)
         all_backward(L, b, &k, c, 1);
     value_drop(L, b->normed, c);
     value_get(L, &L->dx, c);
-    lower_norm_backward(L, b->norm, b->in, &L->acc, c);
+    lower_norm_backward(L, b->norm, b->source, &L->acc, c);
     value_put(L, &L->dx, c);
     value_drop(L, &L->dx, c);
     value_drop(L, &L->acc, c);
-    value_drop(L, b->in, c);
+    value_drop(L, b->source, c);
 }
 
 int projections_grad_cuts(const struct lowering *L, const struct block *b, int64_t *cuts, int n, int max)
