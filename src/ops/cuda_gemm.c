@@ -262,6 +262,7 @@ static enum status check_address(const char *name, const void *p, const struct c
 static enum status submit_slab(const struct prepared_call *c, int64_t index, void *const *arg, cudaStream_t stream)
 {
     static const float one = 1, zero = 0;
+    const float scale = c->shape.scale != 0.0f ? c->shape.scale : one;
     const struct prepared_product *p = &c->product[index == c->slabs.count - 1];
     const struct cuda_slab slab = cuda_product_slab(&c->shape, &c->slabs, index);
     char *const d = (char *)arg[0] + slab.at[0], *const scratch = (char *)arg[3] + c->slabs.bytes;
@@ -275,7 +276,7 @@ static enum status submit_slab(const struct prepared_call *c, int64_t index, voi
     if (c->slabs.cast)
         TRY(ops_cuda_cast_rows((bf16 *)arg[3], slab.cast_ld, (const float *)(const void *)from, slab.from_ld, slab.cast_rows,
                                slab.cast_cols, stream));
-    return LT(cublasLtMatmul(gemm.handle, p->operation, &one, operand[2], p->a, operand[1], p->b,
+    return LT(cublasLtMatmul(gemm.handle, p->operation, &scale, operand[2], p->a, operand[1], p->b,
                              c->shape.accumulate ? &one : &zero, d, p->d, d, p->d, &p->algorithm, scratch,
                              (size_t)cuda_product_most_scratch(gemm.capability), stream));
 }

@@ -30,8 +30,6 @@ enum status cuda_product_check(const struct gemm_shape *s)
     TRY(check_matrix("c", s->n, s->ldc, s->c_type));
     if (s->a_type == F32 && s->b_type == F32)
         return status_fail(ERR_INVALID, "gemm on cuda: one operand at least is bf16: use --dtype bf16");
-    if (s->accumulate && s->c_type != F32)
-        return status_fail(ERR_INVALID, "gemm on cuda: sums are fp32, %s cannot be added to", dtype_name((enum dtype)s->c_type));
     return OK;
 }
 

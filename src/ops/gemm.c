@@ -24,6 +24,7 @@ struct blocks {
     int64_t m, n, k; /* of a block; blocks at the ends are smaller */
     float *a, *b;    /* panels */
     float *c;        /* [m][n] of a BF16 C, else NULL */
+    float scale;     /* 0: 1 */
     int64_t bytes;
 };
 
@@ -38,6 +39,7 @@ static struct blocks plan_blocks(const struct gemm_tile *tile, const struct gemm
     const int64_t most = s->c_type == F32 ? BLOCK_MN : BLOCK_BF16;
     struct blocks p = {.tile = tile,
                        .stream = s->stream,
+                       .scale = s->scale,
                        .m = block_of(s->m, most, tile->rows),
                        .n = block_of(s->n, most, tile->cols),
                        .k = block_of(s->k, tile->depth, 4)};
@@ -53,6 +55,16 @@ static struct blocks plan_blocks(const struct gemm_tile *tile, const struct gemm
     return p;
 }
 
+/* Lanes [y, y + n) of A as panels, scaled. */
+static void pack_a(const struct blocks *p, const struct gemm_operand *a, int64_t i, int64_t y, int64_t n, int64_t l, int64_t k)
+{
+    const int64_t depth = round_up(k, 4), packed = round_up(n, p->tile->rows) * depth;
+    float *panels = p->a + y * depth;
+    p->tile->pack(panels, p->tile->rows, a, i + y, n, l, k);
+    for (int64_t x = 0; x < (p->scale != 0.0f ? packed : 0); x++)
+        panels[x] *= p->scale;
+}
+
 /* Called by all threads of a team; ends in a barrier. */
 static void pack(const struct blocks *p, const struct gemm_operand *a, const struct gemm_operand *b, int64_t i, int64_t m,
                  int64_t j, int64_t n, int64_t l, int64_t k)
@@ -64,7 +76,7 @@ static void pack(const struct blocks *p, const struct gemm_operand *a, const str
         if (cpu_stops(p->stream))
             continue;
         if (x < of_a)
-            p->tile->pack(p->a + y * depth, p->tile->rows, a, i + y, min_i64(PACK, m - y), l, k);
+            pack_a(p, a, i, y, min_i64(PACK, m - y), l, k);
         else
             p->tile->pack(p->b + y * depth, p->tile->cols, b, j + y, min_i64(PACK, n - y), l, k);
     }
@@ -112,15 +124,17 @@ static void compute_block(const struct gemm_shape *s, const struct blocks *p, vo
                           const struct gemm_operand *b, int64_t i, int64_t j)
 {
     const int64_t m = min_i64(p->m, s->m - i), n = min_i64(p->n, s->n - j), ldc = p->c ? n : s->ldc;
-    const int accumulate = s->accumulate && !p->c;
     float *out = p->c ? p->c : (float *)c + i * s->ldc + j;
+#pragma omp for schedule(static)
+    for (int64_t r = 0; r < (p->c && s->accumulate ? m : 0); r++)
+        rows_from_bf16(out + r * ldc, (const bf16 *)c + (i + r) * s->ldc + j, n);
     for (int64_t l = 0; l < s->k; l += p->k) {
         const int64_t k = min_i64(p->k, s->k - l);
         pack(p, a, b, i, m, j, n, l, k);
-        multiply(p, out, ldc, m, n, k, l > 0 || accumulate);
+        multiply(p, out, ldc, m, n, k, l > 0 || s->accumulate);
     }
 #pragma omp for schedule(static)
-    for (int64_t r = 0; r < (s->k > 0 || accumulate ? 0 : m); r++)
+    for (int64_t r = 0; r < (s->k > 0 || s->accumulate ? 0 : m); r++)
         memset(out + r * ldc, 0, (size_t)n * sizeof *out);
 #pragma omp for schedule(static)
     for (int64_t r = 0; r < (p->c ? m : 0); r++)
@@ -158,7 +172,7 @@ const struct gemm_tile *gemm_tile_for(enum isa isa)
 static int takes_amx(const struct gemm_shape *s)
 {
 #if defined(__x86_64__) && defined(__GNUC__)
-    return s->a_type == BF16 && s->b_type == BF16 && s->m > 0 && s->n > 0 && s->k > 0 && isa_has_amx();
+    return s->a_type == BF16 && s->b_type == BF16 && s->scale == 0.0f && !(s->accumulate && s->c_type == BF16) && s->m > 0 && s->n > 0 && s->k > 0 && isa_has_amx();
 #else
     (void)s;
     return 0;
@@ -193,7 +207,8 @@ struct gemm_shape gemm_shape_of(const struct op_attrs *a)
                                .a_type = a->gemm.a_type,
                                .b_type = a->gemm.b_type,
                                .c_type = a->gemm.c_type,
-                               .accumulate = a->gemm.accumulate};
+                               .accumulate = a->gemm.accumulate,
+                               .scale = a->gemm.scale};
 }
 
 enum status ops_cpu_gemm(const struct op_attrs *a, void *const *arg, void *stream)

@@ -67,9 +67,13 @@ void gemm_row(const struct gemm_shape *s, void *c, const void *a, const void *b)
         float sum[COLUMNS];
         const int64_t n = min_i64(COLUMNS, s->n - j);
         columns(s, sum, a, b, j, n);
-        if (s->c_type != F32)
+        for (int64_t i = 0; i < (s->scale != 0.0f ? n : 0); i++)
+            sum[i] *= s->scale;
+        for (int64_t i = 0; i < (s->accumulate ? n : 0); i++)
+            sum[i] += s->c_type == F32 ? ((const float *)c)[j + i] : bf16_to_float(((const bf16 *)c)[j + i]);
+        if (s->c_type == F32)
+            memcpy((float *)c + j, sum, (size_t)n * sizeof *sum);
+        else
             rows_to_bf16((bf16 *)c + j, sum, n);
-        for (int64_t i = 0; i < (s->c_type == F32 ? n : 0); i++)
-            ((float *)c)[j + i] = s->accumulate ? ((float *)c)[j + i] + sum[i] : sum[i];
     }
 }

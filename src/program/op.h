@@ -62,7 +62,8 @@ struct op_attrs {
         struct {
             int64_t m, n, k, lda, ldb, ldc;
             int32_t ta, tb, a_type, b_type, c_type, accumulate;
-        } gemm; /* ld in elements */
+            float scale;
+        } gemm; /* ld in elements; scale: of the product, 0: 1 */
         struct {
             int64_t rows, dim;
             int32_t dtype, y_type, accumulate;

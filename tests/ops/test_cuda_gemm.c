@@ -118,6 +118,7 @@ static void close_gpu(struct backend *b)
 
 struct kind {
     int32_t a, b, c, accumulate;
+    float scale;
 };
 
 static struct op_attrs attrs_of(int64_t m, int64_t n, int64_t k, int ta, int tb, struct kind t, int64_t pad)
@@ -135,6 +136,7 @@ static struct op_attrs attrs_of(int64_t m, int64_t n, int64_t k, int ta, int tb,
     a.gemm.b_type = t.b;
     a.gemm.c_type = t.c;
     a.gemm.accumulate = t.accumulate;
+    a.gemm.scale = t.scale;
     return a;
 }
 
@@ -259,9 +261,10 @@ static void check(struct backend *b, const struct op_attrs *s)
     matrices_free();
 }
 
-static const struct kind kinds[] = {{BF16, BF16, F32, 0}, {BF16, BF16, F32, 1}, {BF16, BF16, BF16, 0},
-                                    {F32, BF16, F32, 0},  {F32, BF16, F32, 1},  {F32, BF16, BF16, 0},
-                                    {BF16, F32, F32, 0},  {BF16, F32, F32, 1},  {BF16, F32, BF16, 0}};
+static const struct kind kinds[] = {{BF16, BF16, F32, 0, 0}, {BF16, BF16, F32, 1, 0},  {BF16, BF16, BF16, 0, 0},
+                                    {F32, BF16, F32, 0, 0},  {F32, BF16, F32, 1, 0},   {F32, BF16, BF16, 0, 0},
+                                    {BF16, F32, F32, 0, 0},  {BF16, F32, F32, 1, 0},   {BF16, F32, BF16, 0, 0},
+                                    {BF16, F32, F32, 1, 2},  {BF16, BF16, BF16, 1, 0}, {BF16, BF16, BF16, 1, 0.5f}};
 enum { KINDS = sizeof kinds / sizeof *kinds };
 
 /* Every transposition of every kind, rows further apart than they are long or not, odd sizes and tiles' own. */
@@ -346,11 +349,9 @@ static void refusals(void **state)
 {
     (void)state;
     struct backend *b = open_gpu("");
-    struct op_attrs s = attrs_of(8, 8, 8, 0, 0, (struct kind){F32, F32, F32, 0}, 0);
+    struct op_attrs s = attrs_of(8, 8, 8, 0, 0, (struct kind){F32, F32, F32, 0, 0}, 0);
     says(cuda_gemm_prepare(&s), "one operand at least is bf16");
-    s = attrs_of(8, 8, 8, 0, 0, (struct kind){BF16, BF16, BF16, 1}, 0);
-    says(cuda_gemm_prepare(&s), "cannot be added to");
-    s = attrs_of(8, 8, 8, 0, 0, (struct kind){F64, BF16, F32, 0}, 0);
+    s = attrs_of(8, 8, 8, 0, 0, (struct kind){F64, BF16, F32, 0, 0}, 0);
     says(cuda_gemm_prepare(&s), "not fp64");
     s = attrs_of(8, 8, 0, 0, 0, kinds[0], 0);
     says(cuda_gemm_prepare(&s), "from 1 to");

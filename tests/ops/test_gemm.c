@@ -13,6 +13,7 @@ static double at(const struct tensor *x, int64_t ld, int t, int64_t i, int64_t j
 
 struct kind {
     int a, b, c, accumulate;
+    float scale;
 };
 
 static void check(int64_t m, int64_t n, int64_t k, int ta, int tb, struct kind t, int64_t pad)
@@ -27,9 +28,9 @@ static void check(int64_t m, int64_t n, int64_t k, int ta, int tb, struct kind t
     double noise = 0.0;
     for (int64_t i = 0; i < m; i++)
         for (int64_t j = 0; j < ldc; j++) {
-            double sum = t.accumulate ? c->val[i * ldc + j] : 0.0;
+            double sum = t.accumulate ? c->val[i * ldc + j] : 0.0, scale = t.scale != 0.0f ? (double)t.scale : 1.0;
             for (int64_t l = 0; j < n && l < k; l++)
-                sum += at(a, lda, ta, i, l) * at(b, ldb, tb, l, j);
+                sum += scale * at(a, lda, ta, i, l) * at(b, ldb, tb, l, j);
             tensor_set(want, i * ldc + j, j < n ? sum : c->val[i * ldc + j]); /* the padding stays */
             noise += j < n ? sum * sum : 0.0;
         }
@@ -47,6 +48,7 @@ static void check(int64_t m, int64_t n, int64_t k, int ta, int tb, struct kind t
     o.attrs.gemm.b_type = t.b;
     o.attrs.gemm.c_type = t.c;
     o.attrs.gemm.accumulate = t.accumulate;
+    o.attrs.gemm.scale = t.scale;
     case_tensor(&o, c, INOUT);
     case_tensor(&o, a, IN);
     case_tensor(&o, b, IN);
@@ -65,8 +67,9 @@ static void check(int64_t m, int64_t n, int64_t k, int ta, int tb, struct kind t
 }
 
 static const struct kind KINDS[] = {
-    {F32, F32, F32, 0},    {F32, F32, F32, 1},  {BF16, BF16, F32, 0}, {BF16, BF16, F32, 1},
-    {BF16, BF16, BF16, 0}, {F32, BF16, F32, 1}, {BF16, F32, BF16, 0}, {F32, F32, BF16, 0},
+    {F32, F32, F32, 0, 0},    {F32, F32, F32, 1, 0},  {BF16, BF16, F32, 0, 0}, {BF16, BF16, F32, 1, 0},   {BF16, BF16, BF16, 0, 0},
+    {F32, BF16, F32, 1, 0},   {BF16, F32, BF16, 0, 0}, {F32, F32, BF16, 0, 0},  {BF16, BF16, BF16, 1, 0}, {F32, F32, F32, 1, 1.5f},
+    {BF16, BF16, BF16, 1, 0.5f}, {F32, BF16, F32, 0, 2.0f}, {BF16, BF16, F32, 1, 0.75f},
 };
 enum { KIND_COUNT = sizeof KINDS / sizeof *KINDS };
 
@@ -104,7 +107,7 @@ static void test_blocks(void **state)
 static void test_bf16_blocks(void **state)
 {
     (void)state;
-    const struct kind to_bf16 = {BF16, BF16, BF16, 0}, to_f32 = {BF16, BF16, F32, 1};
+    const struct kind to_bf16 = {BF16, BF16, BF16, 0, 0}, to_f32 = {BF16, BF16, F32, 1, 0};
     check(1030, 3, 2050, 1, 0, to_bf16, 0);
     check(1056, 3, 8224, 0, 1, to_bf16, 0);
     tensors_free(NULL);
