@@ -55,6 +55,17 @@ void rng_normals(uint64_t seed, uint64_t stream, uint64_t first, int64_t n, floa
     }
 }
 
+void rng_uniforms(uint64_t seed, uint64_t stream, uint64_t first, int64_t n, float *out)
+{
+    uint32_t word[4];
+    for (int64_t i = 0; i < n; i++) {
+        uint64_t at = first + (uint64_t)i;
+        if (i == 0 || at % 4 == 0)
+            rng_block(seed, stream, at / 4, word);
+        out[i] = (float)(word[at % 4] >> 8) * 0x1p-24f;
+    }
+}
+
 uint64_t rng_stream(const char *name)
 {
     uint64_t h = 0xcbf29ce484222325ull; /* FNV-1a */

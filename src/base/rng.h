@@ -14,6 +14,9 @@ uint64_t rng_below(uint64_t seed, uint64_t stream, uint64_t index, uint64_t n);
 /* Standard normals, elements [first, first + n) of `stream` (Box-Muller on pairs of elements). */
 void rng_normals(uint64_t seed, uint64_t stream, uint64_t first, int64_t n, float *out);
 
+/* Uniform numbers of [0, 1), elements [first, first + n) of `stream`: multiples of 2^-24. */
+void rng_uniforms(uint64_t seed, uint64_t stream, uint64_t first, int64_t n, float *out);
+
 /* Stream number of a name. */
 uint64_t rng_stream(const char *name);
 

@@ -242,8 +242,10 @@ static enum status command(struct comm *c, int first, int argc, char **argv, int
             c, status_fail(ERR_INVALID, "there is no command '%s'; the commands are train, plan, check, data and tokenize", name));
     TRY(ranks_read_settings(c, argc - first, argv + first, use, &s));
     watch_set_timeout(s.drive_timeout);
-    enum status st = OK;
-    if (use == SETTINGS_PLAN)
+    enum status st = train_resolve_model(&s);
+    if (st != OK)
+        st = comm_agree(c, st);
+    else if (use == SETTINGS_PLAN)
         st = plan_command(&s, c);
     else if (use == SETTINGS_DATA)
         st = show_data(&s, c);

@@ -8,6 +8,7 @@
 #include "engine/backend_cpu.h"
 #include "engine/bounce.h"
 #include "engine/chaos.h"
+#include "engine/source.h"
 #include "engine/weights.h"
 #include "offload/places.h"
 #include "plan/lower/groups.h"
@@ -369,28 +370,17 @@ enum status session_visit(struct session *s, int unit, enum state_kind kind, enu
     return OK;
 }
 
-/* Calls fill for every parameter piece within elements [first, first + n) of a unit. */
-struct source {
-    struct session *s;
-    uint64_t seed;
-    struct st_file *file;
-};
-
+/* Every parameter's piece within elements [first, first + n) of a unit. */
 static enum status source_fill(void *user, int unit, int64_t first, int64_t n, float *data)
 {
     struct source *src = user;
-    const struct model *m = src->s->model;
+    const struct model *m = src->model;
     for (int i = 0; i < m->units[unit].n_params; i++) {
         int index = m->units[unit].first_param + i;
         const struct model_param *p = &m->params[index];
         int64_t a = max_i64(first, p->offset), b = min_i64(first + n, p->offset + p->elements);
-        if (a >= b)
-            continue;
-        if (!src->file) {
-            model_init_param(m, index, src->seed, a - p->offset, b - a, data + (a - first));
-            continue;
-        }
-        TRY(weights_read(src->file, p, a - p->offset, b - a, data + (a - first)));
+        if (a < b)
+            TRY(source_read(src, index, a - p->offset, b - a, data + (a - first)));
     }
     return OK;
 }
@@ -407,7 +397,9 @@ static enum status fill_parameters(struct session *s, struct source *src)
 enum status session_initialise(struct session *s, uint64_t seed)
 {
     s->origin = (struct origin){.kind = ORIGIN_SEED, .seed = seed};
-    return fill_parameters(s, &(struct source){.s = s, .seed = seed});
+    s->base[0] = 0;
+    s->base_seed = seed;
+    return fill_parameters(s, &(struct source){.model = s->model, .seed = seed});
 }
 
 /* What no sequence reaches is not loaded, but it is copied into every checkpoint. */
@@ -423,19 +415,32 @@ static enum status check_unused(struct session *s, struct st_file *f)
     return OK;
 }
 
+static enum status load_from(struct session *s, struct source *src, const char *path)
+{
+    if (src->adapter)
+        TRY(source_check_adapter(src));
+    s->origin = (struct origin){.kind = path ? ORIGIN_WEIGHTS : ORIGIN_SEED, .seed = src->seed};
+    snprintf(s->origin.path, sizeof s->origin.path, "%s", path ? path : "");
+    if (path)
+        TRY(st_stamp(src->file, &s->origin.stamp));
+    TRY(fill_parameters(s, src));
+    return path ? check_unused(s, src->file) : OK;
+}
+
+enum status session_load_adapted(struct session *s, const char *path, const char *adapter, uint64_t seed)
+{
+    struct source src;
+    TRY(source_open(s->model, path, adapter, seed, &src));
+    snprintf(s->base, sizeof s->base, "%s", path ? path : "");
+    s->base_seed = seed;
+    enum status st = load_from(s, &src, path);
+    source_close(&src);
+    return st;
+}
+
 enum status session_load(struct session *s, const char *path)
 {
-    struct source src = {.s = s};
-    TRY(st_open(path, &src.file));
-    s->origin = (struct origin){.kind = ORIGIN_WEIGHTS};
-    snprintf(s->origin.path, sizeof s->origin.path, "%s", path);
-    enum status st = st_stamp(src.file, &s->origin.stamp);
-    if (st == OK)
-        st = fill_parameters(s, &src);
-    if (st == OK)
-        st = check_unused(s, src.file);
-    st_close(src.file);
-    return st;
+    return session_load_adapted(s, path, NULL, 0);
 }
 
 static enum status fill_zero(void *user, int unit, int64_t first, int64_t n, float *data)

@@ -52,6 +52,8 @@ struct session {
     void *staging;      /* one group in fp32 and one as stored */
     int64_t staging_bytes;
     struct origin origin; /* of what is not in use */
+    char base[4096];    /* of a model with adapters: where its weights are, as st_open takes it; "": initial values from base_seed */
+    uint64_t base_seed, base_xxh3; /* base_xxh3: of the files there; 0: of initial values */
 };
 
 /* Verifies every program of the plan, then allocates. Takes the plan over (also on failure). comm: with the plan's mesh set, must
@@ -89,6 +91,10 @@ enum status session_initialise(struct session *s, uint64_t seed);
 /* Parameters (and masters) from a safetensors file or directory; moments zero. ERR_INVALID: a parameter is missing, has another
  * shape, or values that are not finite. */
 enum status session_load(struct session *s, const char *path);
+/* The same of a model with adapters. path NULL: initial values from the seed. adapter: a directory with what is trained, as PEFT
+ * saves it; NULL: adapters have initial values, and what is trained beside them begins as the model has it. Whatever is loaded later,
+ * what is frozen comes from there. */
+enum status session_load_adapted(struct session *s, const char *path, const char *adapter, uint64_t seed);
 /* Zero moments. */
 enum status session_zero_moments(struct session *s);
 /* ERR_NOMEM if more of the device's memory is taken than there was when free_prepared was `before`: nothing is allocated in steps.

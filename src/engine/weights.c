@@ -118,18 +118,21 @@ static int compare_names(const void *a, const void *b)
 }
 
 /* The names of the file's tensors that are parameters, sorted. */
-static enum status list_used(struct st_file *f, const struct model *m, const char ***out)
+static enum status list_used(struct st_file *f, const struct model *m, const char ***out, int *n_used)
 {
     const char **used = sys_malloc((size_t)m->n_params * sizeof *used);
     enum status st = used ? OK : status_fail(ERR_NOMEM, "out of memory: a list of %d tensors", m->n_params);
+    int n = 0;
     for (int i = 0; i < m->n_params && st == OK; i++)
-        st = weights_find(f, &m->params[i], &used[i]);
+        if (!m->params[i].adapter)
+            st = weights_find(f, &m->params[i], &used[n++]);
     if (st != OK) {
         free(used);
         return st;
     }
-    qsort(used, (size_t)m->n_params, sizeof *used, compare_names);
+    qsort(used, (size_t)n, sizeof *used, compare_names);
     *out = used;
+    *n_used = n;
     return OK;
 }
 
@@ -155,14 +158,14 @@ static int ignored(const char *name, const char *const *ignore, int n_ignore, un
     return any;
 }
 
-static enum status find_surplus(struct st_file *f, const struct model *m, const char **used, const char *const *ignore,
+static enum status find_surplus(struct st_file *f, const struct model *m, const char **used, int n_used, const char *const *ignore,
                                 int n_ignore, unsigned char *matched, struct surplus *s)
 {
     char head[32];
     model_head_name(&m->config, head);
     for (int i = 0; i < st_count(f); i++) {
         const char *name = st_name(f, i);
-        if (bsearch(&name, used, (size_t)m->n_params, sizeof *used, compare_names) || ignored(name, ignore, n_ignore, matched) ||
+        if (bsearch(&name, used, (size_t)n_used, sizeof *used, compare_names) || ignored(name, ignore, n_ignore, matched) ||
             model_is_buffer(&m->config, name))
             continue;
         if (m->config.tied && strcmp(name, head) == 0)
@@ -188,9 +191,10 @@ enum status weights_check(struct st_file *f, const struct model *m, const char *
 {
     const char **used;
     struct surplus s = {0};
-    TRY(list_used(f, m, &used));
+    int n_used;
+    TRY(list_used(f, m, &used, &n_used));
     unsigned char *matched = sys_calloc((size_t)n_ignore + 1, 1);
-    enum status st = matched ? find_surplus(f, m, used, ignore, n_ignore, matched, &s)
+    enum status st = matched ? find_surplus(f, m, used, n_used, ignore, n_ignore, matched, &s)
                              : status_fail(ERR_NOMEM, "out of memory: a list of tensors");
     if (st == OK && s.n > 0)
         st = refuse_surplus(f, &s);

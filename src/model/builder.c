@@ -2,6 +2,7 @@
 #include "model/builder.h"
 
 #include <assert.h>
+#include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -73,6 +74,31 @@ struct model_norm build_no_norm(void)
     return (struct model_norm){.kind = NORM_NONE, .weight = -1, .bias = -1};
 }
 
+static int build_adapter_matrix(struct builder *b, const char *name, const char *what, int64_t rows, int64_t columns,
+                                enum param_init init)
+{
+    int i = build_param(b, name, what, rows, columns, init, 1.0 / sqrt((double)columns));
+    if (b->pass == DECLARE)
+        b->m->params[i].adapter = 1;
+    return i;
+}
+
+/* Its A begins as PyTorch draws a map's weights, its B as zeros. The head has none. */
+static void build_adapter(struct builder *b, const char *name, struct model_linear *w)
+{
+    char module[96];
+    snprintf(module, sizeof module, "%s%s", b->prefix, name);
+    if (!b->rules || b->unit == b->m->n_units - 1)
+        return;
+    w->rank = adapter_rank(b->rules, module);
+    if (w->rank == 0)
+        return;
+    w->adapter_scale = adapter_scale(b->rules, module);
+    w->down = build_adapter_matrix(b, name, ".lora_A.weight", w->rank, w->in, INIT_UNIFORM);
+    w->up = build_adapter_matrix(b, name, ".lora_B.weight", w->out, w->rank, INIT_ZEROS);
+    b->m->most_rank = max_i64(b->m->most_rank, w->rank);
+}
+
 struct model_linear build_linear(struct builder *b, const char *name, int64_t in, int64_t out, unsigned form, double std)
 {
     int in_out = (form & LINEAR_IN_OUT) != 0;
@@ -80,6 +106,7 @@ struct model_linear build_linear(struct builder *b, const char *name, int64_t in
     w.weight = build_matrix(b, name, in_out ? in : out, w.ld, std);
     if (form & LINEAR_BIAS)
         w.bias = build_param(b, name, ".bias", out, 0, INIT_ZEROS, 0);
+    build_adapter(b, name, &w);
     return w;
 }
 
@@ -97,6 +124,7 @@ struct model_linear build_interleaved(struct builder *b, const char *name, int64
     struct model_linear w = build_linear(b, name, in, out, form, std);
     interleave(b, w.weight, head_rows, parts);
     interleave(b, w.bias, head_rows, parts);
+    interleave(b, w.rank > 0 ? w.up : -1, head_rows, parts);
     return w;
 }
 

@@ -6,6 +6,7 @@
 #ifndef LTRAIN_MODEL_BUILDER_H
 #define LTRAIN_MODEL_BUILDER_H
 
+#include "model/adapters.h"
 #include "model/model.h"
 
 enum build_pass { COUNT, DECLARE, CONNECT };
@@ -14,8 +15,9 @@ struct builder {
     struct model *m;
     enum build_pass pass;
     int unit, n_params;
-    char prefix[64];       /* of names */
-    const char *head_name; /* of an untied head */
+    char prefix[64];                   /* of names */
+    const char *head_name;             /* of an untied head */
+    const struct adapter_rules *rules; /* NULL: no adapters */
 };
 
 enum linear_form {

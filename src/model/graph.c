@@ -63,10 +63,10 @@ static void set_attention(const struct model *m, int64_t l, struct attention_blo
 /* ---- the family's description, unit by unit ---- */
 
 /* Returns the number of parameters (not of CONNECT). */
-static int describe(struct model *m, enum build_pass pass)
+static int describe(struct model *m, const struct adapter_rules *rules, enum build_pass pass)
 {
     const struct family *f = family_of(&m->config);
-    struct builder b = {.m = m, .pass = pass, .head_name = family_head_name(&m->config)};
+    struct builder b = {.m = m, .pass = pass, .head_name = family_head_name(&m->config), .rules = rules};
     m->pos_embed = -1;
     begin_unit(&b, 0);
     f->embedding(&b);
@@ -96,6 +96,13 @@ static const struct model_param *first_matrix(const struct model *m, int unit)
     return p;
 }
 
+/* Adapters are trained in place of the model, but for what is to be saved with them. */
+static void freeze_base(struct model *m, const struct adapter_rules *rules)
+{
+    for (int i = 0; i < m->n_params && rules; i++)
+        m->params[i].trained = m->params[i].adapter || adapter_saves(rules, m->params[i].name);
+}
+
 static enum status apply_freeze(struct model *m, const char *const *freeze, int n_freeze)
 {
     for (int g = 0; g < n_freeze; g++) {
@@ -112,6 +119,9 @@ static enum status apply_freeze(struct model *m, const char *const *freeze, int 
     for (int i = 0; i < m->n_params; i++)
         if (m->params[i].trained)
             return OK;
+    if (m->config.lora.rank > 0 && n_freeze == 0)
+        return status_fail(ERR_INVALID, "--lora: targets=%s matches no linear map of the model; their names end like %s",
+                           m->config.lora.targets, first_matrix(m, 1)->name);
     return status_fail(ERR_INVALID, "--freeze: every parameter is frozen; leave some to train");
 }
 
@@ -167,8 +177,14 @@ static enum status check_config(const struct model_config *c)
 
 static void sum_params(struct model *m)
 {
-    for (int i = 0; i < m->n_params; i++)
-        m->total_params += model_param_stored(&m->params[i]);
+    for (int i = 0; i < m->n_params; i++) {
+        const struct model_param *p = &m->params[i];
+        int64_t n = model_param_stored(p), multiplies = p->shape[1] && p->unit > 0 && p->unit < m->n_units - 1;
+        m->total_params += n;
+        m->adapter_params += p->adapter ? n : 0;
+        m->trained_params += p->trained ? n : 0;
+        m->trained_matrix_params += p->trained && (multiplies || i == m->head.weight) ? n : 0;
+    }
     for (int i = 0; i < m->n_params; i++)
         if (m->params[i].shape[1] && m->params[i].unit > 0 && m->params[i].unit < m->n_units - 1)
             m->matrix_params += m->params[i].elements;
@@ -197,31 +213,37 @@ static enum status allocate(const struct model_config *config, struct model **ou
     return OK;
 }
 
-static enum status declare_params(struct model *m)
+static enum status declare_params(struct model *m, const struct adapter_rules *rules)
 {
-    m->n_params = describe(m, COUNT);
+    m->n_params = describe(m, rules, COUNT);
     m->params = sys_calloc((size_t)m->n_params, sizeof *m->params);
     if (!m->params)
         return no_memory((size_t)m->n_params * sizeof *m->params);
-    describe(m, DECLARE);
+    describe(m, rules, DECLARE);
     return OK;
 }
 
 enum status model_create(const struct model_config *config, const char *const *freeze, int n_freeze, struct model **out)
 {
     struct model *m = NULL;
+    struct adapter_rules *rules = NULL;
     enum status st;
     TRY(check_config(config));
     TRY(allocate(config, &m));
-    TRY_GOTO(declare_params(m), fail);
+    if (m->config.lora.rank > 0)
+        TRY_GOTO(adapter_rules_create(&m->config.lora, &rules), fail);
+    TRY_GOTO(declare_params(m, rules), fail);
+    freeze_base(m, rules);
     TRY_GOTO(apply_freeze(m, freeze, n_freeze), fail);
     for (int u = 0; u < m->n_units; u++)
         order_unit(m, &m->units[u]);
-    describe(m, CONNECT);
+    describe(m, rules, CONNECT);
     sum_params(m);
+    adapter_rules_destroy(rules);
     *out = m;
     return OK;
 fail:
+    adapter_rules_destroy(rules);
     model_destroy(m);
     return st;
 }

@@ -12,8 +12,13 @@ void model_init_param(const struct model *m, int param, uint64_t seed, int64_t f
     const struct model_param *p = &m->params[param];
     if (p->init == INIT_NORMAL)
         rng_normals(seed, rng_stream(p->name), (uint64_t)first, n, out);
+    if (p->init == INIT_UNIFORM)
+        rng_uniforms(seed, rng_stream(p->name), (uint64_t)first, n, out);
     for (int64_t i = 0; i < n; i++)
-        out[i] = p->init == INIT_NORMAL ? out[i] * p->init_std : p->init == INIT_ONES ? 1.0f : 0.0f;
+        out[i] = p->init == INIT_NORMAL    ? out[i] * p->init_std
+                 : p->init == INIT_UNIFORM ? (2.0f * out[i] - 1.0f) * p->init_std
+                 : p->init == INIT_ONES    ? 1.0f
+                                           : 0.0f;
 }
 
 /* ---- rotary frequencies ---- */
@@ -118,7 +123,7 @@ double model_rope_attention(const struct model_config *c, int rope)
 
 double model_flops(const struct model *m, int64_t tokens, const double pairs[MODEL_MASKS])
 {
-    double h = (double)(m->config.heads * m->config.head_dim), flops = 6.0 * (double)m->matrix_params * (double)tokens;
+    double h = (double)(m->config.heads * m->config.head_dim), flops = (4.0 * (double)m->matrix_params + 2.0 * (double)m->trained_matrix_params) * (double)tokens;
     for (int i = 0; i < m->n_masks; i++)
         flops += 12.0 * m->mask_layers[i] * h * pairs[i];
     return flops;

@@ -8,6 +8,7 @@
 #include "base/num.h"
 #include "base/status.h"
 #include "program/op.h"
+#include "settings/lora.h"
 
 #include <stddef.h>
 #include <stdint.h>
@@ -58,13 +59,14 @@ struct model_config {
     int rope_interleaved;        /* pairs are neighbours, not half the rotated elements apart */
     double rope_local_theta;     /* base of the layers in `windowed`, which then have no scaling; 0: that of all layers */
     double rope_short[LONGROPE_MOST], rope_long[LONGROPE_MOST]; /* longrope: divisors of frequencies */
+    struct lora lora;      /* adapters beside its linear maps: not of config.json */
     double dropout;        /* the largest that config.json asks for; ltrain trains without */
     int64_t unchunked;     /* tokens from which on a Qwen2.5-1M was made to attend in chunks; 0: none */
     char name[64];         /* preset or directory name, for people */
     char unknown[256];     /* keys of config.json that nobody knows, separated by commas */
 };
 
-enum param_init { INIT_NORMAL, INIT_ONES, INIT_ZEROS };
+enum param_init { INIT_NORMAL, INIT_ONES, INIT_ZEROS, INIT_UNIFORM /* of (-init_std, init_std) */ };
 
 /* A parameter as Hugging Face names and shapes it. A run fetches, gathers and updates the elements in use; files have all. */
 struct model_param {
@@ -77,6 +79,7 @@ struct model_param {
                           * interleaved: the first head's rows of every part, then the second head's */
     int parts;
     int trained;
+    int adapter;         /* it is an adapter's: not in the files of the model's weights */
     enum param_init init;
     float init_std;
 };
@@ -96,6 +99,9 @@ struct model_linear {
     int64_t in, out;       /* of this map */
     int64_t first_out;     /* its outputs are outputs [first_out, first_out + out) of the stored matrix */
     int64_t ld;            /* row length of the stored matrix */
+    int64_t rank;          /* of its adapter, which is the stored matrix's, stored [out, in] whatever that is; 0: it has none */
+    int down, up;          /* its params A [rank, in] and B [outputs of the stored matrix, rank] */
+    float adapter_scale;   /* y += adapter_scale B A x */
 };
 
 struct model_norm {
@@ -152,6 +158,10 @@ struct model {
     int64_t mask_window[MODEL_MASKS]; /* the widest first; 0: none */
     int mask_layers[MODEL_MASKS]; /* how many attend under it */
     int64_t total_params;        /* as in files */
+    int64_t adapter_params;      /* of these, in adapters */
+    int64_t trained_params;
+    int64_t most_rank;           /* of adapters; 0: there are none */
+    int64_t trained_matrix_params; /* of the next, those that are trained */
     int64_t matrix_params;       /* P of the FLOP formula: matrices multiplied per token, head included even if tied, embedding not */
 };
 
@@ -180,6 +190,10 @@ int model_config_differs(const struct model_config *there, const struct model_co
 /* Builds the graph. freeze: globs (fnmatch) over parameter names, n_freeze may be 0; a glob that matches nothing is an error, as is freezing everything. */
 enum status model_create(const struct model_config *config, const char *const *freeze, int n_freeze, struct model **out);
 void model_destroy(struct model *m);
+/* ERR_INVALID: a name of the targets, or of modules to be saved, that is no module's, or one that cannot be either. */
+enum status model_check_adapters(const struct model *m);
+/* What has adapters and what is trained beside them, in a line or two, each ended; "" without adapters. */
+void model_describe_adapters(const struct model *m, char *text, size_t bytes);
 /* The same model, for sequences of `tokens`: its table of learned positions, if it has one, is in use as far as they reach. */
 enum status model_create_for(const struct model *m, int64_t tokens, const char *const *freeze, int n_freeze, struct model **out);
 /* Elements of the parameter in files: the ones in use, and after them the ones that no sequence of the run reaches. */
@@ -211,7 +225,7 @@ double model_rope_base(const struct model_config *config, int64_t tokens);
 /* Factor of what is rotated with the rope-th set of frequencies. */
 double model_rope_attention(const struct model_config *config, int rope);
 /* Causal model FLOPs of one forward + backward over S tokens whose queries attend pairs[i] keys in all under mask i: 6 P S + 12 h (sum over layers
- * of their pairs), without recompute (pairs = S^2/2 gives 6*P + 6*L*h*S per token). */
+ * of their pairs), and 4 for matrices that are frozen in place of 6, without recompute (pairs = S^2/2 gives 6*P + 6*L*h*S per token). */
 double model_flops(const struct model *m, int64_t tokens, const double pairs[MODEL_MASKS]);
 /* Pairs of one document of that many tokens, under each mask. */
 void model_causal_pairs(const struct model *m, int64_t tokens, double pairs[MODEL_MASKS]);

@@ -46,6 +46,7 @@ _Static_assert((int64_t)SETTINGS_MOST_STEPS * SETTINGS_MOST_SEQUENCES < INT64_MA
 const struct settings_key settings_keys[] = {
     {"model", KEY_STRING, AT(model), .flags = KEY_OF_DATA | KEY_REQUIRED, .group = "Model and data", .arg = "DIR",
      .help = "Hugging Face directory, or a preset: tiny, 25m, 125m, 1b, 8b, gpt2-tiny, gpt2-125m, gpt-25b"},
+    {"adapter", KEY_STRING, AT(adapter), .arg = "DIR", .help = "adapters, as PEFT saves them, on top of the model (where --model is such a directory: that, and its base)"},
     {"ignore-tensors", KEY_LIST, AT(ignore_tensors), .flags = KEY_OF_RUNS, .arg = "GLOB,...", .help = "tensors of the model's files that nothing uses and that are left out"},
     {"rope", KEY_STRING, AT(rope), .arg = "KIND:FACTOR", .help = "stretch rotary positions for sequences longer than the model was trained for: yarn:4, linear:2, llama3:8, dynamic:4; none: without config.json's scaling"},
     {"rope-base", KEY_NUMBER, AT(rope_base), "0", LIMITS(0, 1e15), .arg = "X", .help = "base of rotary positions, as 8e6; 0: config.json's"},
@@ -108,6 +109,7 @@ const struct settings_key settings_keys[] = {
     {"eps", KEY_NUMBER, AT(eps), "1e-8", FP32, .flags = KEY_FP32 | KEY_ABOVE_MIN | KEY_OF_RUNS, .arg = "X", .help = "of AdamW"},
     {"clip", KEY_NUMBER, AT(clip), "1", FP32, .flags = KEY_FP32 | KEY_OF_RUNS, .arg = "X", .help = "limit of the gradients' global norm; 0: none"},
     {"freeze", KEY_LIST, AT(plan.freeze), .arg = "GLOB,...", .help = "names of parameters that are not trained"},
+    {"lora", KEY_LORA, AT(plan.lora), "none", "none", .arg = "r=N,...", .help = "train adapters of rank r in place of the model: r=16,alpha=32,targets=all-linear (or names, or a regular expression),rslora=yes,modules-to-save=NAMES"},
 
     {"effort", KEY_CHOICE, AT(plan.effort), "normal", .choices = efforts, .group = "Planning", .arg = "WORD", .help = "how much is searched: quick (a few placements, in a second), normal (seconds), best (several times as long, steps about 1% faster)"},
     {"json", KEY_SWITCH, AT(json), "false", .flags = KEY_FLAG_ONLY, .group = "ltrain plan", .help = "JSON instead of the table (docs/plan-json.md)"},

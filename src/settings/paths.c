@@ -151,6 +151,8 @@ static enum status all_absolute(struct string_list *list)
 enum status settings_absolute_paths(struct settings *s, int model_is_name)
 {
     TRY(model_is_name ? OK : settings_absolute_path(&s->model));
+    if (s->adapter)
+        TRY(settings_absolute_path(&s->adapter));
     if (s->tokenizer && strcmp(s->tokenizer, "bytes") != 0)
         TRY(settings_absolute_path(&s->tokenizer));
     if (s->token_cache)
@@ -234,6 +236,8 @@ enum status settings_move_paths(struct settings *s, const char *run)
     if (!find_move(s->out, run, from, to))
         return OK;
     TRY(move(&s->model, from, to));
+    if (s->adapter)
+        TRY(move(&s->adapter, from, to));
     if (s->tokenizer)
         TRY(move(&s->tokenizer, from, to));
     if (s->chat_template)

@@ -67,6 +67,20 @@ static void print_mesh(const struct mesh *m, FILE *f)
     print_pairs(keys, degree, f);
 }
 
+/* In quotes: regular expressions have characters that mean something to YAML. */
+static void print_lora(const struct lora *x, FILE *f)
+{
+    char *text = NULL;
+    size_t size;
+    FILE *memory = open_memstream(&text, &size);
+    if (!memory)
+        return;
+    lora_print(x, memory);
+    if (fclose(memory) == 0)
+        print_string(text, f);
+    free(text);
+}
+
 void settings_key_print(const struct settings_key *k, const struct settings *s, FILE *f)
 {
     const void *at = (const char *)s + k->offset;
@@ -116,6 +130,9 @@ void settings_key_print(const struct settings_key *k, const struct settings *s, 
         return;
     case KEY_MESH:
         print_mesh(&s->plan.mesh, f);
+        return;
+    case KEY_LORA:
+        print_lora(at, f);
         return;
     case KEY_BETAS:
         print_double(s->beta1, f);

@@ -5,6 +5,7 @@
 #include "base/num.h"
 #include "program/mesh.h"
 #include "base/status.h"
+#include "settings/lora.h"
 
 #include <stdint.h>
 
@@ -64,6 +65,7 @@ struct plan_request {
     int threads;                         /* AUTO */
     int deterministic;                   /* 0: a GPU's backward attention may add in any order */
     struct string_list freeze;           /* globs of parameters that are not trained */
+    struct lora lora;                    /* adapters, which are trained in place of the model */
     char memory_limit[400];              /* not a key: what limits memory of this machine beside what it has free, "" if nothing */
     struct hardware *hardware;           /* not a key: what costs are reckoned with (machine/hardware.h), owned; NULL: assumed */
     int64_t kept_free;                   /* not a key: bytes beside the nvme tier that the run itself writes there */
@@ -75,6 +77,7 @@ enum status plan_request_defaults(struct plan_request *r, int64_t seq_len);
 
 struct settings {
     char *model;                         /* HF directory or preset */
+    char *adapter;                       /* directory of adapters, as PEFT saves them, on top of the model; NULL: none */
     struct string_list ignore_tensors;   /* globs of tensors in its files that nothing uses */
     char *rope;                          /* rotary positions in place of config.json's, as yarn:4, or NULL */
     double rope_base;                    /* their base; 0: config.json's */

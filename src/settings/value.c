@@ -432,6 +432,8 @@ enum status settings_key_set(const struct settings_key *k, const char *where, co
         return check_range(k, where, "", text, (double)n);
     case KEY_CONFIG:
         return OK;
+    case KEY_LORA:
+        return lora_parse(where, text, field(k, s));
     case KEY_OFFLOAD:
     case KEY_MESH:
     case KEY_TILES:

@@ -69,21 +69,45 @@ static enum status set_sequence(struct file *f, const struct settings_key *k, co
     return k->type == KEY_LIST ? OK : settings_key_set(k, where, joined, f->s);
 }
 
-/* `offload: {params: nvme, grads: cpu}`, as if written params=nvme,grads=cpu; tiles and mesh likewise. */
+/* A scalar as text, or the scalars of a sequence joined by commas. */
+static enum status join_value(struct file *f, const char *where, const yaml_node_t *value, char *joined, size_t bytes)
+{
+    if (value->type != YAML_SEQUENCE_NODE) {
+        TRY(check_scalar(where, value));
+        snprintf(joined + strlen(joined), bytes - strlen(joined), "%s", text_of(value));
+        return OK;
+    }
+    const yaml_node_item_t *item = value->data.sequence.items.start, *end = value->data.sequence.items.top;
+    for (int i = 0; item < end; item++, i++) {
+        const yaml_node_t *one = yaml_document_get_node(&f->doc, *item);
+        TRY(check_scalar(where, one));
+        snprintf(joined + strlen(joined), bytes - strlen(joined), "%s%s", i ? "," : "", text_of(one));
+    }
+    return OK;
+}
+
+static enum status too_long(const char *where, const char *joined, size_t bytes)
+{
+    return strlen(joined) + 1 < bytes ? OK : status_fail(ERR_INVALID, "%s: longer than %zu characters", where, bytes - 1);
+}
+
+/* `offload: {params: nvme, grads: cpu}`, as if written params=nvme,grads=cpu; tiles, mesh and lora likewise. */
 static enum status set_mapping(struct file *f, const struct settings_key *k, const char *where, const yaml_node_t *node)
 {
     const yaml_node_pair_t *pair = node->data.mapping.pairs.start, *end = node->data.mapping.pairs.top;
-    char joined[512] = "";
-    if (k->type != KEY_OFFLOAD && k->type != KEY_TILES && k->type != KEY_MESH)
+    char joined[4 * LORA_TEXT] = "";
+    if (k->type != KEY_OFFLOAD && k->type != KEY_TILES && k->type != KEY_MESH && k->type != KEY_LORA)
         return status_fail(ERR_INVALID, "%s takes %s, not a mapping", where, k->type == KEY_LIST ? "a list" : "one value");
     for (int i = 0; pair < end; pair++, i++) {
         const yaml_node_t *name = yaml_document_get_node(&f->doc, pair->key),
                           *value = yaml_document_get_node(&f->doc, pair->value);
         TRY(check_scalar(where, name));
-        TRY(check_scalar(where, value));
         size_t used = strlen(joined);
-        snprintf(joined + used, sizeof joined - used, "%s%s=%s", i ? "," : "", text_of(name), text_of(value));
+        snprintf(joined + used, sizeof joined - used, "%s%s=", i ? "," : "", text_of(name));
+        TRY(k->type == KEY_LORA ? OK : check_scalar(where, value));
+        TRY(join_value(f, where, value, joined, sizeof joined));
     }
+    TRY(too_long(where, joined, sizeof joined));
     return settings_key_set(k, where, joined, f->s);
 }
 

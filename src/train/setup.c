@@ -84,7 +84,9 @@ enum status train_open_model(const struct settings *s, struct model **out)
         return status_fail(ERR_INVALID, "--keep-inputs %lld: model %s has %d layers", (long long)s->plan.keep_inputs, config.name,
                            (int)config.layers);
     config.positions = s->plan.seq_len;
-    return model_create(&config, (const char *const *)s->plan.freeze.item, s->plan.freeze.n, out);
+    config.lora = s->plan.lora;
+    TRY(model_create(&config, (const char *const *)s->plan.freeze.item, s->plan.freeze.n, out));
+    return model_check_adapters(*out);
 }
 
 /* Budgets of this rank: what is given, or its part of what is free. memory: bytes for its arenas. */
@@ -549,10 +551,8 @@ enum status run_load_state(struct run *r)
     model_inv_freq(r->model, s->plan.seq_len, session_io(r->session, r->session->plan->io.inv_freq));
     if (s->resume) {
         TRY(run_resume(r, key));
-    } else if (model_is_preset(s->model)) {
-        TRY(session_initialise(r->session, s->seed));
     } else {
-        TRY(session_load(r->session, s->model));
+        TRY(session_load_adapted(r->session, model_is_preset(s->model) ? NULL : s->model, s->adapter, s->seed));
     }
     r->at.seed = s->seed;
     snprintf(r->at.numerics, sizeof r->at.numerics, "%s", key);

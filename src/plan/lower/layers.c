@@ -2,6 +2,7 @@
 #include "plan/lower/layers.h"
 
 #include "plan/lower/activation.h"
+#include "plan/lower/adapter.h"
 #include "plan/lower/blocks/attention.h"
 #include "plan/lower/blocks/mlp.h"
 #include "plan/lower/ends.h"
@@ -160,6 +161,7 @@ void layers_values(struct lowering *L)
     for (int k = 0; L->st == OK && k < BLOCK_KINDS; k++)
         if (lowerings[k]->tile_values && has_kind(L, lowerings[k]))
             lowerings[k]->tile_values(L);
+    adapter_values(L);
 }
 
 /* --- Forward --- */

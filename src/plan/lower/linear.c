@@ -1,174 +1,48 @@
-/* Linear maps as instructions, forward and backward, and their biases.
- *
- * Everything is on the device; weights are in storage dtype, their gradients in fp32. */
+/* Linear maps with their adapters, and where their gradients are cut. */
 #include "plan/lower/linear.h"
 
-#include "plan/lower/emit.h"
+#include "plan/lower/adapter.h"
 #include "plan/lower/param.h"
-
-#define DEV TIER_DEVICE
-
-void arg_bias(struct lowering *L, int arg, const struct model_linear *w)
-{
-    const struct model_param *p = param_of(L, w->bias);
-    arg_read(L, arg, &L->units[p->unit].param, p->offset + w->first_out, p->offset + w->first_out + w->out, DEV);
-}
-
-struct model_linear linear_outputs(const struct model_linear *w, int64_t first, int64_t out)
-{
-    struct model_linear s = *w;
-    s.first_out += first;
-    s.out = out;
-    return s;
-}
-
-struct weight_slice {
-    int64_t first, elements; /* declared range within the parameter */
-};
-
-/* Where outputs [first_out, +out) x inputs [first_in, +in) lie in the stored matrix. The kernel's pointer is the operand's start,
- * so the range begins at the first element used and ends after the last. */
-static struct weight_slice slice_of(const struct model_linear *w, int64_t first_in, int64_t in)
-{
-    int64_t r0 = w->transposed ? w->first_out : first_in, nr = w->transposed ? w->out : in;
-    int64_t c0 = w->transposed ? first_in : w->first_out, nc = w->transposed ? in : w->out;
-    return (struct weight_slice){r0 * w->ld + c0, (nr - 1) * w->ld + nc};
-}
-
-static void arg_weight(struct lowering *L, int arg, const struct model_linear *w, int64_t first_in, int64_t in)
-{
-    const struct model_param *p = param_of(L, w->weight);
-    struct weight_slice s = slice_of(w, first_in, in);
-    arg_read(L, arg, &L->units[p->unit].param, p->offset + s.first, p->offset + s.first + s.elements, DEV);
-}
-
-static int64_t inputs(const struct linear_call *c)
-{
-    return c->in > 0 ? c->in : c->w->in;
-}
-
-/* result[rows, n] (+)= source[rows, k] times the weight or its transpose. */
-static void multiply(struct lowering *L, const struct linear_call *c, const struct linear_side *result,
-                     const struct linear_side *source, int64_t n, int64_t k, int transposed)
-{
-    struct op_attrs *a = emit(L, OP_GEMM, LANE_COMPUTE);
-    a->gemm.m = c->rows;
-    a->gemm.n = n;
-    a->gemm.k = k;
-    a->gemm.lda = source->ld ? source->ld : k;
-    a->gemm.ldb = c->w->ld;
-    a->gemm.ldc = result->ld ? result->ld : n;
-    a->gemm.tb = transposed;
-    a->gemm.a_type = source->type;
-    a->gemm.b_type = (int32_t)L->s.dtype;
-    a->gemm.c_type = result->type;
-    a->gemm.accumulate = c->accumulate;
-    (c->accumulate ? arg_update : arg_write)(L, 0, result->value, result->row, result->row + c->rows, DEV);
-    arg_read(L, 1, source->value, source->row, source->row + c->rows, DEV);
-    arg_weight(L, 2, c->w, c->first_in, inputs(c));
-    emit_done(L, 0);
-}
 
 void lower_linear(struct lowering *L, const struct linear_call *c)
 {
-    multiply(L, c, &c->y, &c->x, c->w->out, inputs(c), c->w->transposed);
+    linear_product(L, c);
+    adapter_forward(L, c);
 }
 
 void lower_linear_dx(struct lowering *L, const struct linear_call *c)
 {
-    multiply(L, c, &c->x, &c->y, inputs(c), c->w->out, !c->w->transposed);
+    linear_product_dx(L, c);
+    adapter_dx(L, c);
 }
 
-/* Whether the slice is contiguous rows of the stored matrix, so that a first write leaves no hole. */
-static int slice_is_whole(const struct model_linear *w, int64_t in)
-{
-    return w->transposed ? in == w->ld : w->out == w->ld;
-}
-
-/* Column slices leave holes: the whole gradient starts at zero, and every slice adds. */
-static void zero_gradient(struct lowering *L, int param)
-{
-    const struct model_param *p = param_of(L, param);
-    struct value *g = L->units[p->unit].target;
-    if (!g->tiles[value_tile_at(g, p->offset)].fresh)
-        return;
-    struct op_attrs *f = emit(L, OP_FILL, LANE_COMPUTE);
-    f->fill.bytes = p->elements * 4;
-    arg_grad(L, 0, param, 0, p->elements);
-    emit_done(L, 0);
-}
-
-/* Stored [out, in] it is dy^T x, stored [in, out] x^T dy. */
 void lower_linear_dw(struct lowering *L, const struct linear_call *c)
 {
-    const struct model_linear *w = c->w;
-    if (!trained(L, w->weight))
-        return;
-    const struct model_param *p = param_of(L, w->weight);
-    int64_t in = inputs(c);
-    struct weight_slice s = slice_of(w, c->first_in, in);
-    const struct linear_side *rows = w->transposed ? &c->y : &c->x, *columns = w->transposed ? &c->x : &c->y;
-    int whole = slice_is_whole(w, in);
-    if (!whole)
-        zero_gradient(L, w->weight);
-    struct op_attrs *a = emit(L, OP_GEMM, LANE_COMPUTE);
-    a->gemm.m = w->transposed ? w->out : in;
-    a->gemm.n = w->transposed ? in : w->out;
-    a->gemm.k = c->rows;
-    a->gemm.ta = 1;
-    a->gemm.lda = rows->ld ? rows->ld : a->gemm.m;
-    a->gemm.ldb = columns->ld ? columns->ld : a->gemm.n;
-    a->gemm.ldc = w->ld;
-    a->gemm.a_type = rows->type;
-    a->gemm.b_type = columns->type;
-    a->gemm.c_type = F32;
-    if (whole) {
-        a->gemm.accumulate = arg_grad(L, 0, w->weight, s.first, s.elements);
-    } else {
-        a->gemm.accumulate = 1;
-        arg_update(L, 0, L->units[p->unit].target, p->offset + s.first, p->offset + p->elements, DEV);
-    }
-    arg_read(L, w->transposed ? 1 : 2, c->y.value, c->y.row, c->y.row + c->rows, DEV);
-    arg_read(L, w->transposed ? 2 : 1, c->x.value, c->x.row, c->x.row + c->rows, DEV);
-    emit_done(L, 0);
+    linear_product_dw(L, c);
+    adapter_dw(L, c);
 }
 
-void lower_bias(struct lowering *L, const struct model_linear *w, struct value *y, int64_t r0, int64_t r1)
+/* Of slices of outputs only B's gradient is written in parts, of slices of inputs only A's. */
+static int adapter_cuts(const struct lowering *L, const struct model_linear *w, int parts, enum linear_slices slices, int64_t *cuts,
+                        int n, int max)
 {
-    if (w->bias < 0)
-        return;
-    struct op_attrs *a = emit(L, OP_BIAS, LANE_COMPUTE);
-    a->bias.rows = r1 - r0;
-    a->bias.dim = w->out;
-    a->bias.dtype = a->bias.y_type = (int32_t)L->s.dtype;
-    arg_update(L, 0, y, r0, r1, DEV);
-    arg_bias(L, 1, w);
-    emit_done(L, 0);
-}
-
-void lower_bias_grad(struct lowering *L, const struct model_linear *w, struct value *dy, enum dtype dy_type, int64_t r0,
-                     int64_t r1)
-{
-    if (w->bias < 0 || !trained(L, w->bias))
-        return;
-    struct op_attrs *a = emit(L, OP_BIAS_GRAD, LANE_COMPUTE);
-    a->bias.rows = r1 - r0;
-    a->bias.dim = w->out;
-    a->bias.dtype = (int32_t)L->s.dtype;
-    a->bias.y_type = dy_type;
-    a->bias.accumulate = arg_grad(L, 0, w->bias, w->first_out, w->out);
-    arg_read(L, 1, dy, r0, r1, DEV);
-    emit_done(L, 0);
+    const struct model_param *p = param_of(L, slices == OF_INPUTS ? w->down : w->up);
+    int64_t step = slices == OF_INPUTS ? w->in / parts : w->out / parts * w->rank, first = slices == OF_INPUTS ? 0 : w->first_out * w->rank;
+    for (int i = 0; i < parts && n + 1 <= max; i++)
+        cuts[n++] = p->offset + first + i * step;
+    return n;
 }
 
 int linear_cuts(const struct lowering *L, const struct model_linear *w, int parts, enum linear_slices slices, int64_t *cuts,
                 int n, int max)
 {
     const struct model_param *p = param_of(L, w->weight);
+    if (w->rank > 0)
+        n = adapter_cuts(L, w, parts, slices, cuts, n, max);
     for (int i = 0; i < parts && n + 2 <= max; i++) {
         struct model_linear s = slices == OF_INPUTS ? *w : linear_outputs(w, i * (w->out / parts), w->out / parts);
         int64_t in = slices == OF_INPUTS ? w->in / parts : w->in;
-        cuts[n++] = p->offset + slice_of(&s, slices == OF_INPUTS ? i * in : 0, in).first;
+        cuts[n++] = p->offset + linear_begins(&s, slices == OF_INPUTS ? i * in : 0);
         if (w->bias >= 0 && slices == OF_OUTPUTS)
             cuts[n++] = param_of(L, w->bias)->offset + s.first_out;
     }

@@ -9,6 +9,7 @@
 #include "plan/lower/strategy.h"
 #include "plan/lower/value.h"
 
+struct adapter_work;
 struct block;
 struct memory;
 
@@ -40,6 +41,7 @@ struct lowering {
     struct value dx;      /* the gradient of the stream */
     struct value f, f_normed, df; /* what a block gives, normalised, and its gradient: only where that is not the stream's */
     struct value final_n, logits, dlogits, dn; /* dlogits: the logits' gradient in bf16, where products take no fp32 (ends.c) */
+    struct adapter_work *adapters; /* NULL: the model has none (adapter.c) */
     void *shared[BLOCK_KINDS]; /* values that the blocks of a kind share, each kind's own */
     enum phase phase;
     int layer;

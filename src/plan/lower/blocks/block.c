@@ -2,6 +2,7 @@
 
 #include "plan/lower/emit.h"
 #include "plan/lower/linear.h"
+#include "plan/lower/param.h"
 #include "plan/lower/pieces.h"
 #include "plan/lower/visit.h"
 
@@ -69,6 +70,14 @@ void block_make_gradient(struct lowering *L, const struct block *b, const struct
     }
     lower_norm_gradient(L, after, &L->df, f, dy, c);
     value_drop(L, &L->f, c);
+}
+
+int block_passes_gradient(const struct lowering *L, const struct block *b)
+{
+    int before = b != b->first || trained(L, b->norm->weight) || trained(L, b->norm->bias);
+    for (int u = 0; u <= b->layer && !before; u++)
+        before = L->m->units[u].trained_elements > 0;
+    return before;
 }
 
 void block_drop_stream(struct lowering *L, const struct block *b, int c)

@@ -55,6 +55,8 @@ void block_add(struct lowering *L, const struct block *b, struct value *out, con
 int block_has_gradient(const struct lowering *L, const struct block *b);
 struct value *block_gradient(struct lowering *L, const struct block *b);
 void block_make_gradient(struct lowering *L, const struct block *b, const struct model_linear *w, int c);
+/* Whether anything is trained that comes before the block, its norm included: else the gradient of its input is not needed. */
+int block_passes_gradient(const struct lowering *L, const struct block *b);
 /* End of a visit: drops chunk c of the stream from the layer's input to the block's, for each may have been fetched to compute
  * the next. */
 void block_drop_stream(struct lowering *L, const struct block *b, int c);

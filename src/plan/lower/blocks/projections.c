@@ -287,7 +287,8 @@ static void projection_backward(struct lowering *L, const struct block *b, const
     lower_bias_grad(L, w, side.value, side.type, side.row, side.row + r1 - r0);
     call.x = (struct linear_side){&L->acc, chunk->row0, F32};
     call.accumulate = accumulate;
-    lower_linear_dx(L, &call);
+    if (block_passes_gradient(L, b))
+        lower_linear_dx(L, &call);
     if (normed)
         value_drop(L, after.draw, c);
     value_drop(L, dy, i);
@@ -329,7 +330,8 @@ static void all_backward(struct lowering *L, const struct block *b, const struct
     lower_bias_grad(L, after->whole, after->draw, L->s.dtype, x0, x1);
     call.x = (struct linear_side){&L->acc, x0, F32};
     call.accumulate = accumulate;
-    lower_linear_dx(L, &call);
+    if (block_passes_gradient(L, b))
+        lower_linear_dx(L, &call);
     value_drop(L, after->draw, c);
 }
 
@@ -377,7 +379,8 @@ void qkv_backward(struct lowering *L, const struct block *b, int c)
     struct after q = after_q(L, b), k = after_k(L, b);
     value_get(L, b->source, c);
     block_norm(L, b, c);
-    value_new(L, &L->acc, c);
+    if (block_passes_gradient(L, b))
+        value_new(L, &L->acc, c);
     for (int t = 0; t < L->n_tiles_q; t++)
         for (int m = 0; m < L->ulysses; m++)
             query_backward(L, b, m, t, c);
@@ -395,10 +398,12 @@ void qkv_backward(struct lowering *L, const struct block *b, int c)
     if (k.all)
         all_backward(L, b, &k, c, 1);
     value_drop(L, b->normed, c);
-    value_get(L, &L->dx, c);
-    lower_norm_backward(L, b->norm, b->source, &L->acc, c);
-    value_put(L, &L->dx, c);
-    value_drop(L, &L->dx, c);
+    if (block_passes_gradient(L, b)) {
+        value_get(L, &L->dx, c);
+        lower_norm_backward(L, b->norm, b->source, &L->acc, c);
+        value_put(L, &L->dx, c);
+        value_drop(L, &L->dx, c);
+    }
     value_drop(L, &L->acc, c);
     value_drop(L, b->source, c);
 }

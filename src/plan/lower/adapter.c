@@ -1,0 +1,215 @@
+#include "plan/lower/adapter.h"
+
+#include "plan/lower/activation.h"
+#include "plan/lower/emit.h"
+#include "plan/lower/memory.h"
+#include "plan/lower/param.h"
+
+#define DEV TIER_DEVICE
+
+/* Maps whose slices take turns: those of q, k and v. */
+enum { AT_WORK = 3 };
+
+/* Rows of a value at a version: a product of the same rows need not be made again. */
+struct source {
+    int tensor, version;
+    int64_t row, first, n; /* first, n: outputs or inputs of the map that the product is of */
+};
+
+/* A transient, and what its chunk at work holds. */
+struct product {
+    struct value value;
+    int adapter; /* parameter A; -1: nothing */
+    int64_t chunk_row;
+    struct source last; /* that is in it */
+};
+
+struct adapter_work {
+    struct product down[AT_WORK]; /* A x, in storage type */
+    struct product up[AT_WORK];   /* s B^T dy, in fp32 */
+    struct value sum;             /* A x of slices of inputs added up, in fp32 */
+    int next_down, next_up;
+};
+
+static void work_value(struct lowering *L, struct value *v, const char *name, int index, enum dtype type)
+{
+    activation_of_work(L, RES_NONE, index, &(struct activation){v, name, L->m->most_rank, type, CHUNKS});
+}
+
+void adapter_values(struct lowering *L)
+{
+    struct adapter_work *W = L->adapters = L->m->most_rank > 0 ? memory_new(L, 1, sizeof *W) : NULL;
+    for (int i = 0; W && L->st == OK && i < AT_WORK; i++) {
+        work_value(L, &W->down[i].value, "adapter.down", i, L->s.dtype);
+        work_value(L, &W->up[i].value, "adapter.up", i, F32);
+        W->down[i].adapter = W->up[i].adapter = -1;
+    }
+    if (W)
+        work_value(L, &W->sum, "adapter.sum", -1, F32);
+}
+
+/* --- Its two maps --- */
+
+static struct model_linear down_map(const struct model_linear *w)
+{
+    return (struct model_linear){.weight = w->down, .bias = -1, .transposed = 1, .in = w->in, .out = w->rank, .ld = w->in};
+}
+
+/* With the outputs that w, a slice perhaps, makes. */
+static struct model_linear up_map(const struct model_linear *w)
+{
+    return (struct model_linear){
+        .weight = w->up, .bias = -1, .transposed = 1, .in = w->rank, .out = w->out, .first_out = w->first_out, .ld = w->rank};
+}
+
+static int64_t all_outputs(const struct lowering *L, const struct model_linear *w)
+{
+    return param_of(L, w->up)->shape[0];
+}
+
+static int64_t inputs(const struct linear_call *c)
+{
+    return c->in > 0 ? c->in : c->w->in;
+}
+
+/* Of its two sides one lies in row chunks; the other may be routed, which has the tokens of the first ulysses member where they lie
+ * in row chunks, and those of others behind. */
+static int64_t chunk_row(const struct linear_call *c)
+{
+    return min_i64(c->x.row, c->y.row);
+}
+
+/* --- What is at work --- */
+
+static struct source source_of(const struct linear_side *side, int64_t first, int64_t n)
+{
+    const struct tile *t = &side->value->tiles[value_tile_at(side->value, side->row)];
+    return (struct source){side->value->tensor, t->version, side->row, first, n};
+}
+
+static int same_source(const struct source *a, const struct source *b)
+{
+    return a->tensor == b->tensor && a->version == b->version && a->row == b->row && a->first == b->first && a->n == b->n;
+}
+
+/* The map's product at work; NULL: there is none. */
+static struct product *find(struct product *all, const struct model_linear *w)
+{
+    for (int i = 0; i < AT_WORK; i++)
+        if (all[i].adapter == w->down)
+            return &all[i];
+    return NULL;
+}
+
+/* A new one of a chunk, in the place of the map's former one, or of the one that was begun first. */
+static struct product *begin(struct lowering *L, struct product *all, int *next, const struct model_linear *w, int64_t row)
+{
+    struct product *p = find(all, w);
+    if (!p) {
+        p = &all[*next];
+        *next = (*next + 1) % AT_WORK;
+    }
+    p->adapter = w->down;
+    p->chunk_row = row;
+    value_new(L, &p->value, value_tile_at(&p->value, row));
+    return p;
+}
+
+static struct linear_side side_of(const struct lowering *L, struct value *v, int64_t row, enum dtype type)
+{
+    return (struct linear_side){v, row, type, L->m->most_rank};
+}
+
+/* --- The two products --- */
+
+/* A x of the call's rows, and inputs where it is of a slice. */
+static struct linear_side down_product(struct lowering *L, const struct linear_call *c)
+{
+    struct adapter_work *W = L->adapters;
+    const struct source from = source_of(&c->x, c->first_in, inputs(c));
+    struct product *p = find(W->down, c->w);
+    if (!p || p->chunk_row != chunk_row(c) || !same_source(&p->last, &from)) {
+        struct model_linear down = down_map(c->w);
+        p = begin(L, W->down, &W->next_down, c->w, chunk_row(c));
+        p->last = from;
+        linear_product(L, &(struct linear_call){&down, c->first_in, c->in, c->rows, side_of(L, &p->value, p->chunk_row, L->s.dtype), c->x});
+    }
+    return side_of(L, &p->value, p->chunk_row, L->s.dtype);
+}
+
+/* s B^T dy of the outputs up to the call's. */
+static struct linear_side up_product(struct lowering *L, const struct linear_call *c)
+{
+    struct adapter_work *W = L->adapters;
+    const struct source from = source_of(&c->y, c->w->first_out, c->w->out);
+    struct product *p = find(W->up, c->w);
+    if (!p || p->chunk_row != chunk_row(c) || !same_source(&p->last, &from)) {
+        struct model_linear up = up_map(c->w);
+        const int first = c->w->first_out == 0;
+        if (first || !p || p->chunk_row != chunk_row(c))
+            p = begin(L, W->up, &W->next_up, c->w, chunk_row(c));
+        p->last = from;
+        linear_product_dx(L, &(struct linear_call){&up, .rows = c->rows, .y = c->y, .x = side_of(L, &p->value, p->chunk_row, F32),
+                                                   .accumulate = !first, .scale = c->w->adapter_scale});
+    }
+    return side_of(L, &p->value, p->chunk_row, F32);
+}
+
+static int is_last_output(const struct lowering *L, const struct linear_call *c)
+{
+    return c->w->first_out + c->w->out == all_outputs(L, c->w);
+}
+
+/* --- Passes --- */
+
+/* y += s B (A x), x being a slice: A x is added up, and B follows once it is whole. */
+static void forward_by_slices(struct lowering *L, const struct linear_call *c)
+{
+    struct adapter_work *W = L->adapters;
+    struct model_linear down = down_map(c->w), up = up_map(c->w);
+    const int64_t row = chunk_row(c);
+    const int tile = value_tile_at(&W->sum, row);
+    struct linear_side sum = side_of(L, &W->sum, row, F32);
+    if (c->first_in == 0)
+        value_new(L, &W->sum, tile);
+    linear_product(L, &(struct linear_call){&down, c->first_in, c->in, c->rows, sum, c->x, .accumulate = c->first_in > 0});
+    if (c->first_in + c->in < c->w->in)
+        return;
+    linear_product(L, &(struct linear_call){&up, .rows = c->rows, .y = c->y, .x = sum, .accumulate = 1, .scale = c->w->adapter_scale});
+    value_drop(L, &W->sum, tile);
+}
+
+void adapter_forward(struct lowering *L, const struct linear_call *c)
+{
+    if (c->w->rank == 0)
+        return;
+    if (inputs(c) < c->w->in) {
+        forward_by_slices(L, c);
+        return;
+    }
+    struct model_linear up = up_map(c->w);
+    linear_product(L, &(struct linear_call){&up, .rows = c->rows, .y = c->y, .x = down_product(L, c), .accumulate = 1,
+                                            .scale = c->w->adapter_scale});
+}
+
+void adapter_dx(struct lowering *L, const struct linear_call *c)
+{
+    if (c->w->rank == 0)
+        return;
+    struct model_linear down = down_map(c->w);
+    struct linear_side up = up_product(L, c);
+    if (is_last_output(L, c))
+        linear_product_dx(L, &(struct linear_call){&down, c->first_in, c->in, c->rows, up, c->x, .accumulate = 1});
+}
+
+void adapter_dw(struct lowering *L, const struct linear_call *c)
+{
+    if (c->w->rank == 0)
+        return;
+    struct model_linear down = down_map(c->w), up = up_map(c->w);
+    if (trained(L, c->w->up))
+        linear_product_dw(L, &(struct linear_call){&up, .rows = c->rows, .y = c->y, .x = down_product(L, c), .scale = c->w->adapter_scale});
+    struct linear_side gradient = up_product(L, c);
+    if (is_last_output(L, c))
+        linear_product_dw(L, &(struct linear_call){&down, c->first_in, c->in, c->rows, gradient, c->x});
+}

@@ -1,0 +1,20 @@
+/* Adapters: y += s B (A x) beside the products of a linear map. Private to src/plan/lower.
+ *
+ * A x and s B^T dy have as many columns as the adapter's rank. They are transients of the row chunk at work: made when they are first
+ * needed, made again in the backward pass, and never kept. A map may be applied slice by slice. Slices of outputs share A x, and
+ * their parts of s B^T dy are added up; slices of inputs share s B^T dy, and their parts of A x are added up. So the slices of a chunk
+ * come in one visit: first the one that begins at 0, last the one that ends where the map does. */
+#ifndef LTRAIN_PLAN_LOWER_ADAPTER_H
+#define LTRAIN_PLAN_LOWER_ADAPTER_H
+
+#include "plan/lower/product.h"
+
+/* The transients, if the model has adapters. */
+void adapter_values(struct lowering *L);
+/* What an adapter adds where the map's own product has been emitted; nothing without one. */
+void adapter_forward(struct lowering *L, const struct linear_call *c);
+void adapter_dx(struct lowering *L, const struct linear_call *c);
+/* Gradients of A and B. */
+void adapter_dw(struct lowering *L, const struct linear_call *c);
+
+#endif

@@ -1,0 +1,46 @@
+/* Products of linear maps as instructions: the one gate through which every matrix of the model passes. Private to src/plan/lower. */
+#ifndef LTRAIN_PLAN_LOWER_PRODUCT_H
+#define LTRAIN_PLAN_LOWER_PRODUCT_H
+
+#include "plan/lower/lowering.h"
+
+/* Rows of a value from `row` on, all on the device. */
+struct linear_side {
+    struct value *value;
+    int64_t row;
+    enum dtype type;
+    int64_t ld; /* elements from row to row; 0: as many as the map has */
+};
+
+/* A map, or inputs [first_in, first_in + in) of it, applied to `rows` rows. */
+struct linear_call {
+    const struct model_linear *w;
+    int64_t first_in, in; /* in 0: all inputs */
+    int64_t rows;
+    struct linear_side y; /* the outputs, or their gradient */
+    struct linear_side x; /* the inputs, or their gradient */
+    int accumulate;       /* the result is added to what is there */
+    float scale;          /* of the product; 0: 1 */
+};
+
+/* y[rows, out] (+)= x[rows, in] W^T. */
+void linear_product(struct lowering *L, const struct linear_call *c);
+/* x[rows, in] (+)= y[rows, out] W, x and y being gradients. */
+void linear_product_dx(struct lowering *L, const struct linear_call *c);
+/* dW (+)= y^T x, y being a gradient; nothing if the weight is frozen. The first use in a program writes. */
+void linear_product_dw(struct lowering *L, const struct linear_call *c);
+
+/* y += bias; dbias (+)= column sums of dy. Nothing without a (trained) bias. */
+void lower_bias(struct lowering *L, const struct model_linear *w, struct value *y, int64_t r0, int64_t r1);
+void lower_bias_grad(struct lowering *L, const struct model_linear *w, struct value *dy, enum dtype dy_type, int64_t r0,
+                     int64_t r1);
+/* The outputs of a map's bias that the map (a slice, perhaps) makes. */
+void arg_bias(struct lowering *L, int arg, const struct model_linear *w);
+
+/* The part of a linear map that makes outputs [first, first + out) of its own. */
+struct model_linear linear_outputs(const struct model_linear *w, int64_t first, int64_t out);
+
+/* The first element, of the stored matrix, that the map reads of its inputs from first_in on. */
+int64_t linear_begins(const struct model_linear *w, int64_t first_in);
+
+#endif

@@ -1,0 +1,200 @@
+/* --lora, from text and back. */
+#include "settings/lora.h"
+
+#include "base/names.h"
+
+#include <ctype.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum part { RANK, ALPHA, DROPOUT, TARGETS, STABILISED, SAVED, RANKS, ALPHAS, PARTS };
+static const char *const names[PARTS] = {"r", "alpha", "dropout", "targets", "rslora", "modules-to-save", "rank-pattern", "alpha-pattern"};
+/* As PEFT calls them. */
+static const char *const theirs[PARTS] = {"rank",         "lora_alpha",   "lora_dropout", "target_modules",
+                                          "use_rslora", "modules_to_save", "rank_pattern", "alpha_pattern"};
+
+static int part_of(const char *name, size_t n)
+{
+    for (int i = 0; i < PARTS; i++)
+        if ((strlen(names[i]) == n && memcmp(names[i], name, n) == 0) || (strlen(theirs[i]) == n && memcmp(theirs[i], name, n) == 0))
+            return i;
+    return -1;
+}
+
+static enum status unknown_part(const char *where, const char *item, size_t n)
+{
+    char name[64];
+    snprintf(name, sizeof name, "%.*s", (int)(n < sizeof name ? n : sizeof name - 1), item);
+    const char *near = names_nearest(name, names, PARTS);
+    return status_fail(ERR_INVALID, "%s: '%s' is not one of r, alpha, dropout, targets, rslora, modules-to-save, rank-pattern, "
+                                    "alpha-pattern%s%s%s",
+                       where, name, near ? " (did you mean " : "", near ? near : "", near ? "?)" : "");
+}
+
+/* Whether the item begins a part: letters, dashes and underscores, then '='. */
+static size_t name_length(const char *item)
+{
+    size_t n = strspn(item, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ_-");
+    return n > 0 && item[n] == '=' ? n : 0;
+}
+
+/* The text, cut into parts. */
+static enum status cut(const char *where, const char *text, char part[PARTS][LORA_TEXT])
+{
+    int now = -1;
+    while (*text) {
+        const char *item = text + strspn(text, " "), *end = item + strcspn(item, ",");
+        size_t n = name_length(item);
+        text = *end ? end + 1 : end;
+        if (n > 0) {
+            now = part_of(item, n);
+            if (now < 0)
+                return unknown_part(where, item, n);
+            if (part[now][0])
+                return status_fail(ERR_INVALID, "%s: %s is given twice", where, names[now]);
+            item += n + 1;
+        } else if (now < 0) {
+            return status_fail(ERR_INVALID, "%s: '%.*s' is not like r=16,alpha=32,targets=all-linear", where, (int)(end - item), item);
+        }
+        size_t used = strlen(part[now]), room = LORA_TEXT - used;
+        if ((size_t)snprintf(part[now] + used, room, "%s%.*s", used ? "," : "", (int)(end - item), item) >= room)
+            return status_fail(ERR_INVALID, "%s: %s is longer than %d characters", where, names[now], LORA_TEXT - 1);
+        if (!part[now][0])
+            return status_fail(ERR_INVALID, "%s: %s has no value", where, names[now]);
+    }
+    return OK;
+}
+
+static enum status number(const char *where, const char *name, const char *text, double *out)
+{
+    char *end;
+    *out = strtod(text, &end);
+    if (end == text || *end || !isfinite(*out) || !(isdigit((unsigned char)text[0]) || text[0] == '.' || text[0] == '-'))
+        return status_fail(ERR_INVALID, "%s: %s=%s is not a number", where, name, text);
+    return OK;
+}
+
+static enum status rank(const char *where, const char *name, const char *text, int *out)
+{
+    double x;
+    TRY(number(where, name, text, &x));
+    if (x != floor(x) || x < 1 || x > LORA_MOST_RANK)
+        return status_fail(ERR_INVALID, "%s: %s=%s: a rank is a whole number from 1 to %d", where, name, text, LORA_MOST_RANK);
+    *out = (int)x;
+    return OK;
+}
+
+static enum status alpha(const char *where, const char *name, const char *text, double *out)
+{
+    TRY(number(where, name, text, out));
+    if (!(*out > 0 && *out <= 1e6))
+        return status_fail(ERR_INVALID, "%s: %s=%s: alpha is above 0 and at most 1e6", where, name, text);
+    return OK;
+}
+
+static enum status yes(const char *where, const char *name, const char *text, int *out)
+{
+    static const char *const words[] = {"no", "yes", "false", "true", "0", "1", "False", "True"};
+    for (size_t i = 0; i < sizeof words / sizeof *words; i++)
+        if (strcmp(text, words[i]) == 0) {
+            *out = i & 1;
+            return OK;
+        }
+    return status_fail(ERR_INVALID, "%s: %s=%s is not yes or no", where, name, text);
+}
+
+static enum status no_dropout(const char *where, const char *text)
+{
+    double x;
+    TRY(number(where, "dropout", text, &x));
+    if (x != 0)
+        return status_fail(ERR_INVALID, "%s: dropout=%s: adapters are trained without dropout; leave it out, or give 0", where, text);
+    return OK;
+}
+
+/* "NAME:NUMBER;NAME:NUMBER" */
+static enum status check_pattern(const char *where, enum part which, const char *text)
+{
+    char copy[LORA_TEXT], *rest = copy;
+    snprintf(copy, sizeof copy, "%s", text);
+    for (char *item; (item = strsep(&rest, ";"));) {
+        char *colon = strrchr(item, ':');
+        int r;
+        double a;
+        if (!colon || colon == item)
+            return status_fail(ERR_INVALID, "%s: %s: '%s' is not like q_proj:32", where, names[which], item);
+        TRY(which == RANKS ? rank(where, names[which], colon + 1, &r) : alpha(where, names[which], colon + 1, &a));
+    }
+    return OK;
+}
+
+enum status lora_parse(const char *where, const char *text, struct lora *out)
+{
+    char part[PARTS][LORA_TEXT] = {{0}};
+    struct lora x = {.rank = 16, .targets = "all-linear"};
+    if (strcmp(text, "none") == 0) {
+        *out = (struct lora){0};
+        return OK;
+    }
+    if (!text[strspn(text, " ,")])
+        return status_fail(ERR_INVALID, "%s: give r=16, or none", where);
+    TRY(cut(where, text, part));
+    if (part[RANK][0])
+        TRY(rank(where, "r", part[RANK], &x.rank));
+    x.alpha = 2.0 * x.rank;
+    if (part[ALPHA][0])
+        TRY(alpha(where, "alpha", part[ALPHA], &x.alpha));
+    if (part[DROPOUT][0])
+        TRY(no_dropout(where, part[DROPOUT]));
+    if (part[STABILISED][0])
+        TRY(yes(where, "rslora", part[STABILISED], &x.rank_stabilised));
+    if (part[RANKS][0])
+        TRY(check_pattern(where, RANKS, part[RANKS]));
+    if (part[ALPHAS][0])
+        TRY(check_pattern(where, ALPHAS, part[ALPHAS]));
+    if (part[TARGETS][0])
+        memcpy(x.targets, part[TARGETS], LORA_TEXT);
+    memcpy(x.saved, part[SAVED], LORA_TEXT);
+    memcpy(x.ranks, part[RANKS], LORA_TEXT);
+    memcpy(x.alphas, part[ALPHAS], LORA_TEXT);
+    *out = x;
+    return OK;
+}
+
+static void print_part(const char *name, const char *text, FILE *f)
+{
+    if (text[0])
+        fprintf(f, ",%s=%s", name, text);
+}
+
+void lora_print(const struct lora *x, FILE *f)
+{
+    if (x->rank == 0) {
+        fputs("none", f);
+        return;
+    }
+    fprintf(f, "r=%d,alpha=%.17g", x->rank, x->alpha);
+    if (x->rank_stabilised)
+        fputs(",rslora=yes", f);
+    print_part(names[TARGETS], x->targets, f);
+    print_part(names[SAVED], x->saved, f);
+    print_part(names[RANKS], x->ranks, f);
+    print_part(names[ALPHAS], x->alphas, f);
+}
+
+int lora_targets_regex(const struct lora *x)
+{
+    return strpbrk(x->targets, "\\^$*+?()[]{}|") != NULL;
+}
+
+int lora_next_name(const char **at, char *name, size_t bytes)
+{
+    const char *from = *at + strspn(*at, ", ");
+    size_t n = strcspn(from, ",");
+    *at = from + n;
+    while (n > 0 && from[n - 1] == ' ')
+        n--;
+    snprintf(name, bytes, "%.*s", (int)(n < bytes ? n : bytes - 1), from);
+    return n > 0;
+}

@@ -1,0 +1,154 @@
+/* Adapters: losses, gradients and ten AdamW steps against PEFT in fp64 (tests/golden/make_lora.py), from PEFT's own files. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <cmocka.h>
+
+#include "engine/golden.h"
+#include "engine/golden_compare.h"
+#include "engine/rig.h"
+#include "model/adapter_config.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { STEPS = 10 };
+
+static struct model *adapted_model(const struct golden *g, char adapter[600])
+{
+    struct model_config config;
+    struct model *m;
+    char base[256];
+    snprintf(adapter, 600, "%s/adapter", g->path);
+    assert_int_equal(model_config_read(g->path, &config), OK);
+    config.positions = g->seq_len;
+    if (adapter_config_read(adapter, &config.lora, base, sizeof base) != OK || model_create(&config, NULL, 0, &m) != OK ||
+        model_check_adapters(m) != OK)
+        fail_msg("%s", status_message());
+    assert_string_equal(base, "..");
+    return m;
+}
+
+/* Gradients of A where B is zero. */
+static void check_zero_gradients(struct rig *r)
+{
+    for (int u = 0; u < r->model->n_units; u++) {
+        float *have = calloc((size_t)r->model->units[u].elements, 4);
+        assert_int_equal(rig_state(r, u, STATE_GRAD, have), OK);
+        for (int i = 0; i < r->model->units[u].n_params; i++) {
+            const struct model_param *p = &r->model->params[r->model->units[u].first_param + i];
+            for (int64_t k = 0; strstr(p->name, "lora_A") && k < p->elements; k++)
+                assert_true(have[p->offset + k] == 0.0f);
+        }
+        free(have);
+    }
+}
+
+/* Frozen parameters are what the base's file has, bit for bit. */
+static void check_base(struct rig *r, const struct golden *g)
+{
+    struct st_file *f;
+    assert_int_equal(st_open(g->path, &f), OK);
+    for (int u = 0; u < r->model->n_units; u++) {
+        float *have = calloc((size_t)r->model->units[u].elements, 4);
+        assert_int_equal(rig_state(r, u, STATE_PARAM, have), OK);
+        for (int i = 0; i < r->model->units[u].n_params; i++) {
+            const struct model_param *p = &r->model->params[r->model->units[u].first_param + i];
+            float *want = malloc((size_t)p->elements * 4);
+            if (!p->trained) {
+                assert_int_equal(st_read_f32(f, p->name, 0, p->elements, want), OK);
+                assert_memory_equal(have + p->offset, want, (size_t)p->elements * 4);
+            }
+            free(want);
+        }
+        free(have);
+    }
+    st_close(f);
+}
+
+/* As test_golden.c: gradients norm-wise 1e-5, losses 2e-6, what is trained after ten steps 1e-5. values: losses and norms. */
+static uint64_t check_case(const char *name, void (*change)(struct settings *), double values[2 * STEPS])
+{
+    struct golden g;
+    struct rig r;
+    char adapter[600];
+    uint64_t digest;
+    assert_int_equal(golden_open(name, &g), OK);
+    rig_defaults(&r, g.seq_len);
+    if (change)
+        change(&r.settings);
+    assert_int_equal(rig_start(&r, adapted_model(&g, adapter)), OK);
+    if (session_load_adapted(r.session, g.path, adapter, 1) != OK)
+        fail_msg("%s", status_message());
+    for (int step = 0; step < STEPS; step++) {
+        double loss, norm, want = json_number_value(json_array_get(json_object_get(g.info, "loss10"), (size_t)step)),
+                           want_norm = json_number_value(json_array_get(json_object_get(g.info, "gnorm10"), (size_t)step));
+        if (rig_step(&r, &g.sequence, 1, &loss, &norm) != OK)
+            fail_msg("%s", status_message());
+        values[2 * step] = loss;
+        values[2 * step + 1] = norm;
+        if (!(fabs(loss - want) < 2e-6 * want) || !(fabs(norm - want_norm) < 1e-5 * want_norm))
+            fail_msg("%s step %d: loss %.9g, PEFT's %.9g; norm %.9g, PEFT's %.9g", name, step, loss, want, norm, want_norm);
+        if (step == 0) {
+            double worst = golden_compare(&r, g.file, STATE_GRAD, "grad", 1e-4);
+            if (!(worst < 1e-5))
+                fail_msg("%s: gradients differ by %g", name, worst);
+            if (json_is_true(json_object_get(g.info, "zero")))
+                check_zero_gradients(&r);
+        }
+    }
+    assert_int_equal(rig_flush(&r), OK);
+    double worst = golden_compare(&r, g.file, STATE_PARAM, "step10", 1e-4);
+    if (!(worst < 1e-5))
+        fail_msg("%s: what is trained differs by %g after ten steps", name, worst);
+    check_base(&r, &g);
+    assert_int_equal(rig_digest(&r, &digest), OK);
+    rig_stop(&r);
+    golden_close(&g);
+    return digest;
+}
+
+static void small_tiles(struct settings *s)
+{
+    s->plan.row_chunk = 16;
+    s->plan.head_tile = 1;
+    s->plan.loss_tile = 8;
+}
+
+static void everything_nvme(struct settings *s)
+{
+    s->plan.params = s->plan.grads = s->plan.optim = s->plan.acts = s->plan.carry = OFFLOAD_NVME;
+    s->plan.device = DEVICE_CPU_DISCRETE;
+    s->plan.alpha = 0;
+    small_tiles(s);
+}
+
+/* Resident with other tiles, and with small ones, and the same with everything on nvme and computed again: the same bits. */
+static void check_everywhere(const char *name)
+{
+    double other[2 * STEPS], near[2 * STEPS], far[2 * STEPS];
+    check_case(name, NULL, other);
+    uint64_t resident = check_case(name, small_tiles, near), away = check_case(name, everything_nvme, far);
+    assert_memory_equal(near, far, sizeof near);
+    assert_true(resident == away);
+}
+
+#define CASE(test, name)          \
+    static void test(void **state) \
+    {                             \
+        (void)state;              \
+        check_everywhere(name);   \
+    }
+CASE(gqa, "lora-gqa")
+CASE(tied, "lora-tied")
+CASE(gpt2, "lora-gpt2")
+CASE(phi3, "lora-phi3")
+CASE(qwen3, "lora-qwen3")
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(gqa), cmocka_unit_test(tied), cmocka_unit_test(gpt2), cmocka_unit_test(phi3),
+                                       cmocka_unit_test(qwen3)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,113 @@
+#!/usr/bin/env python3
+"""Golden data of adapters from PEFT, computed in fp64 and stored in fp32; as make_golden.py, which see for the environment.
+
+    /tmp/venv-golden/bin/pip install peft accelerate
+    /tmp/venv-golden/bin/python tests/golden/make_lora.py [CASE ...]
+
+Each case is a folder: config.json and model.safetensors of the base, adapter/ as PEFT's save_pretrained writes it before any step, and
+golden.safetensors, golden.json with ten AdamW steps in place of five (loss10, gnorm10, step10.NAME); names are those of the adapter's
+file without "base_model.model.".
+"""
+import json
+import os
+import shutil
+import sys
+
+import numpy as np
+import torch
+from peft import LoraConfig, get_peft_model
+from safetensors.numpy import load_file, save_file
+from transformers import AutoModelForCausalLM, Qwen3Config
+
+import make_golden as golden
+
+STEPS = 10
+BASE = "base_model.model."
+
+# name: base, document lengths, LoraConfig's words, whether B begins at zero
+CASES = {
+    "lora-gqa": (golden.llama(4, 2, 16, dim=32, ffn=48), [40, 25], dict(r=4, lora_alpha=8, target_modules="all-linear"), True),
+    "lora-tied": (golden.llama(2, 1, 16, dim=32, ffn=48, tied=True), [50],
+                  dict(r=3, lora_alpha=7, use_rslora=True, target_modules=["q_proj", "v_proj", "mlp.down_proj"], modules_to_save=["norm"]), False),
+    "lora-gpt2": (golden.gpt2(dim=32), [50, 14], dict(r=4, lora_alpha=4, target_modules="all-linear", fan_in_fan_out=True), False),
+    "lora-phi3": (golden.phi3(), [40], dict(r=5, lora_alpha=10, target_modules=r".*layers\.\d+\.(self_attn\.(qkv|o)|mlp\.gate_up)_proj"), False),
+    "lora-qwen3": (golden.small(Qwen3Config, heads=4, kv_heads=2, head_dim=16), [33],
+                   dict(r=4, lora_alpha=8, target_modules="all-linear", rank_pattern={"q_proj": 2, r"layers.1.mlp.up_proj": 6}, alpha_pattern={"o_proj": 3}), False),
+}
+
+
+def name_of(key):
+    """As in the adapter's file, without its prefix."""
+    return key.removeprefix(BASE).replace(".default", "").replace("modules_to_save.", "")
+
+
+def make_case(name, config, lengths, words, zero, seed):
+    torch.manual_seed(seed)
+    config._attn_implementation = "sdpa"
+    folder = os.path.join(golden.HERE, name)
+    shutil.rmtree(folder, ignore_errors=True)
+    base = AutoModelForCausalLM.from_config(config)
+    golden.randomize(base, seed)
+    base.save_pretrained(folder)
+    for leftover in ("generation_config.json",):
+        if os.path.exists(os.path.join(folder, leftover)):
+            os.remove(os.path.join(folder, leftover))
+    model = get_peft_model(base, LoraConfig(task_type="CAUSAL_LM", lora_dropout=0.0, bias="none", **words))
+    g = torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        for key, p in model.named_parameters():
+            if "lora_B" in key and not zero:
+                p.copy_(0.1 * torch.randn(p.shape, generator=g))
+    model.save_pretrained(os.path.join(folder, "adapter"))
+    os.remove(os.path.join(folder, "adapter", "README.md"))
+    path = os.path.join(folder, "adapter", "adapter_config.json")
+    with open(path) as f:
+        written = json.load(f)
+    written["base_model_name_or_path"] = ".."
+    if isinstance(written["target_modules"], list):
+        written["target_modules"].sort()
+    with open(path, "w") as f:
+        json.dump(written, f, indent=2)
+    golden.to_fp64(base)
+    model = model.double().train()
+    trained = {name_of(k): p for k, p in model.named_parameters() if p.requires_grad}
+    saved = {k.removeprefix(BASE) for k in load_file(os.path.join(folder, "adapter", "adapter_model.safetensors"))}
+    assert saved == set(trained), saved ^ set(trained)
+    batch = golden.make_batch(lengths, seed, sum(lengths))
+    out = {k: a.astype(np.float32) for k, a in zip(("tokens", "targets", "positions", "lo"), batch)}
+    a = golden.ADAMW
+    optimizer = torch.optim.AdamW(
+        [dict(params=[p for p in trained.values() if p.ndim >= 2], weight_decay=a["weight_decay"]),
+         dict(params=[p for p in trained.values() if p.ndim < 2], weight_decay=0.0)],
+        lr=a["lr"], betas=(a["beta1"], a["beta2"]), eps=a["eps"])
+    losses, norms = [], []
+    for step in range(STEPS):
+        optimizer.zero_grad()
+        loss, _ = golden.forward(base, batch)
+        loss.backward()
+        if step == 0:
+            for k, p in trained.items():
+                out["grad." + k] = p.grad.float().numpy().copy()
+                assert not (zero and "lora_A" in k) or (p.grad == 0).all()
+        norms.append(torch.nn.utils.clip_grad_norm_(trained.values(), a["clip"]).item())
+        losses.append(loss.item())
+        optimizer.step()
+    out["loss10"], out["gnorm10"] = np.array(losses, np.float64), np.array(norms, np.float64)
+    for k, p in trained.items():
+        out["step10." + k] = p.detach().float().numpy().copy()
+    save_file({k: np.ascontiguousarray(v.astype(np.float32)) for k, v in out.items()}, os.path.join(folder, "golden.safetensors"))
+    info = dict(case=name, seq_len=len(batch[0]), documents=lengths, targets=int((batch[1] >= 0).sum()), freeze=[], adamw=dict(a, steps=STEPS),
+                loss10=losses, gnorm10=norms, trained=sorted(trained), zero=zero, torch=torch.__version__)
+    with open(os.path.join(folder, "golden.json"), "w") as f:
+        json.dump(info, f, indent=1)
+        f.write("\n")
+    size = sum(os.path.getsize(os.path.join(d, x)) for d, _, files in os.walk(folder) for x in files)
+    print(f"{name}: {size / 1e6:.2f} MB, loss {losses[0]:.6f} -> {losses[-1]:.6f}, gnorm {norms[0]:.4f}, {len(trained)} trained")
+
+
+if __name__ == "__main__":
+    torch.use_deterministic_algorithms(True)
+    torch.set_num_threads(1)
+    for number, case in enumerate(CASES):
+        if len(sys.argv) == 1 or case in sys.argv[1:]:
+            make_case(case, *CASES[case], seed=100 + number)
