@@ -1,8 +1,8 @@
 /* Rank invariance, to be started under mpiexec: every mesh, ZeRO stage, placement and kind of data trains as one rank does.
  *
- * LTRAIN_LONG: the full product on at most two ranks, all triples of levels on more; with the arguments PART and PARTS every PARTS-th
- * cell of the full product from the PART-th on, on any number. What one rank alone, all resident, makes of each kind of data is shared
- * out among the ranks first; the curves of all cells are compared with that. */
+ * LTRAIN_LONG: the full product on at most two ranks, all triples of levels on four, all pairs on more; with the arguments PART and
+ * PARTS every PARTS-th cell of the full product from the PART-th on, on any number. What one rank alone, all resident, makes of each
+ * kind of data is shared out among the ranks first; the curves of all cells are compared with that. */
 #include "engine/rig.h"
 
 #include "comm/launch.h"
@@ -240,6 +240,8 @@ enum { MAX_LEVELS = 32, MAX_CELLS = 32 * 48 };
 static int wanted(int f, int g, int level_of_g)
 {
     const int all = size < 8 && !EXTENT_SANITIZED;
+    if (extent_is_long())
+        return 1;
     if (f == F_MESH)
         return (all && size < 4) || (g == F_LOW && level_of_g == 0);
     return all || g == F_NVME || (f == F_NVME && (g == F_DATA || size < 8));
@@ -275,10 +277,10 @@ static int gain_here(const int *cell, int mark)
 {
     static char pairs[N_FACTORS][MAX_LEVELS][N_FACTORS][MAX_LEVELS];
     static char triples[N_FACTORS][MAX_LEVELS][N_FACTORS][MAX_LEVELS][N_FACTORS][MAX_LEVELS];
-    return extent_is_long() ? gain_of_triples(cell, triples, mark) : gain(cell, pairs, mark);
+    return extent_is_long() && size < 8 ? gain_of_triples(cell, triples, mark) : gain(cell, pairs, mark);
 }
 
-/* All pairs of levels, with LTRAIN_LONG all triples: greedily the cell that has most of what is still missing; or everything. */
+/* All pairs of levels, or all triples: greedily the cell that has most of what is still missing; or everything. */
 static int choose(int everything, int n_meshes, int (*chosen)[N_FACTORS])
 {
     static int product[MAX_CELLS][N_FACTORS];
