@@ -47,6 +47,11 @@ int build_matrix(struct builder *b, const char *name, int64_t rows, int64_t colu
     return build_param(b, name, ".weight", rows, columns, INIT_NORMAL, std);
 }
 
+int build_vector(struct builder *b, const char *name, int64_t n, double std)
+{
+    return build_param(b, name, "", n, 0, INIT_NORMAL, std);
+}
+
 void build_use_rows(struct builder *b, int64_t rows)
 {
     if (b->pass != DECLARE || rows == 0)
@@ -148,8 +153,10 @@ struct model_block *build_block(struct builder *b, int l, enum block_kind kind)
     struct model_block *block = &layer->blocks[layer->n_blocks++];
     block->kind = kind;
     block->norm = block->after = build_no_norm();
-    if (kind == BLOCK_ATTENTION)
+    if (kind == BLOCK_ATTENTION) {
         block->attention.q_norm = block->attention.k_norm = build_no_norm();
+        block->attention.sinks = -1;
+    }
     return block;
 }
 

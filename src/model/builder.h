@@ -30,6 +30,8 @@ enum linear_form {
 void build_prefix(struct builder *b, const char *format, ...) __attribute__((format(printf, 2, 3)));
 /* NAME.weight, drawn with standard deviation std; returns its place. */
 int build_matrix(struct builder *b, const char *name, int64_t rows, int64_t columns, double std);
+/* NAME itself, a vector, drawn likewise. */
+int build_vector(struct builder *b, const char *name, int64_t n, double std);
 /* Of the matrix declared last only the first rows are in use, if it has more; 0: all. */
 void build_use_rows(struct builder *b, int64_t rows);
 /* NAME.weight of ones (of zeros for NORM_RMS_ONE) and, for NORM_LAYER, NAME.bias of zeros, as wide as the model or `dim`. */

@@ -42,7 +42,9 @@ enum { NOT_COMPARED, COMPARED };
     X(init_std, FLOAT, "standard deviation of initial values", 0, NOT_COMPARED, NULL)                       \
     X(attention_bias, SWITCH, "bias of attention", 0, COMPARED, WORDS("no", "yes"))                         \
     X(mlp_bias, SWITCH, "bias of the MLP", 0, COMPARED, WORDS("no", "yes"))                                 \
-    X(gate, CHOICE, "gate function", 0, COMPARED, WORDS("silu", "tanh gelu", "gelu"))                       \
+    X(gate, CHOICE, "gate function", 0, COMPARED, WORDS("silu", "tanh gelu", "gelu", "clamped silu"))       \
+    X(gate_limit, DOUBLE, "limit of the clamped gate", 0, COMPARED, WORDS("none"))                          \
+    X(gate_alpha, DOUBLE, "factor in the clamped gate", 0, COMPARED, WORDS("none"))                         \
     X(attention_scale, DOUBLE, "scale of attention scores", 0, COMPARED, WORDS("default"))                  \
     X(attention_cap, DOUBLE, "soft cap of attention scores", 0, COMPARED, WORDS("none"))                    \
     X(logit_cap, DOUBLE, "soft cap of logits", 0, COMPARED, WORDS("none"))                                  \

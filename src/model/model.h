@@ -17,7 +17,7 @@
 #define MODEL_FAMILIES(X) \
     X(LLAMA, llama) X(MISTRAL, mistral) X(QWEN2, qwen2) X(QWEN3, qwen3) X(SMOLLM3, smollm3) X(GRANITE, granite) X(PHI3, phi3) \
     X(GEMMA2, gemma2) X(GEMMA3, gemma3) X(OLMO2, olmo2) X(OLMO3, olmo3) X(GLM4, glm4) X(STARCODER2, starcoder2) X(GPT2, gpt2) \
-    X(GPT_NEOX, gpt_neox) X(COHERE, cohere) X(COHERE2, cohere2)
+    X(GPT_NEOX, gpt_neox) X(COHERE, cohere) X(COHERE2, cohere2) X(GPT_OSS, gpt_oss)
 #define X(upper, lower) FAMILY_##upper,
 enum model_family { MODEL_FAMILIES(X) N_FAMILIES };
 #undef X
@@ -44,6 +44,7 @@ struct model_config {
     float norm_eps;
     enum gelu_kind gelu;
     enum gate_kind gate;
+    double gate_limit, gate_alpha; /* of a clamped gate */
     double attention_scale;  /* of scores; 0: 1 / sqrt(head size) */
     double attention_cap, logit_cap; /* soft caps, cap * tanh(x / cap); 0: none */
     double embedding_scale, residual_scale, logit_scale; /* factors: of embeddings, of what blocks add to the stream, of logits; 0: 1 */
@@ -117,6 +118,7 @@ struct attention_block {
     int whole;
     int mask;                         /* of the model's masks */
     int rope;                         /* of the model's sets of frequencies; -1: not rotated */
+    int sinks;                        /* param index of a logit per head, in the softmax's denominator only; -1: none */
     float scale, cap;                 /* of scores; cap 0: none */
 };
 struct mlp_block {

@@ -40,7 +40,7 @@ struct norm_result {
 
 enum norm_kind { NORM_RMS, NORM_LAYER, NORM_RMS_ONE /* weights are 1 + w */, NORM_NONE /* y = x */ };
 /* The function of a gated MLP's gate: attrs.act.kind of OP_SWIGLU. */
-enum gate_kind { GATE_SILU, GATE_GELU_TANH, GATE_GELU_ERF };
+enum gate_kind { GATE_SILU, GATE_GELU_TANH, GATE_GELU_ERF, GATE_CLAMPED };
 enum gelu_kind { GELU_TANH, GELU_ERF };
 
 /* One of these per instruction, zero where unused (hashed as bytes by value numbers). */
@@ -81,7 +81,8 @@ struct op_attrs {
         struct {
             int64_t rows, dim;
             int32_t dtype, kind;
-        } act; /* SWIGLU, GELU */
+            float limit, alpha;
+        } act; /* SWIGLU, GELU; limit, alpha: of GATE_CLAMPED */
         struct {
             int64_t sq, sk, q0, k0;
             int32_t hq, hk, head_dim, dtype, accumulate;
@@ -97,6 +98,10 @@ struct op_attrs {
             int64_t rows;
             int32_t heads, head_dim, dtype, accumulate;
         } heads; /* ATTN_DELTA, ATTN_MERGE */
+        struct {
+            int64_t rows;
+            int32_t heads, head_dim, dtype, o_type, first, share, members;
+        } sink; /* ATTN_SINK, ATTN_SINK_GRAD: heads [place % members * share + first, + heads) of the model's members * share */
         struct {
             int64_t n;
             int32_t y_type, x_type;

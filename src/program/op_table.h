@@ -90,7 +90,7 @@ OP(ROPE, rope, ELEMENTWISE, NEVER, a->rope.x_type, 3.0 * a->rope.rows * a->rope.
 
 /* --- Activation functions: attrs.act; all [rows,dim] --- */
 
-/* y = f(gate) * up, f by attrs.act.kind: silu, or a gelu */
+/* y = f(gate) * up, f by attrs.act.kind: silu, a gelu, or clamped with up as ops/swiglu.h says */
 OP(SWIGLU, swiglu, ELEMENTWISE, NEVER, a->act.dtype, 6.0 * a->act.rows * a->act.dim,
    OUT(y, T(act)), IN(gate, T(act)), IN(up, T(act)))
 
@@ -126,6 +126,16 @@ OP(ATTN_DELTA, attn_delta, ELEMENTWISE, NEVER, a->heads.dtype, 2.0 * a->heads.ro
  * `accumulate`: o, o_part [rows,heads,head_dim], lse, lse_part [heads,rows] */
 OP(ATTN_MERGE, attn_merge, ELEMENTWISE, ADDING, a->heads.dtype, 3.0 * a->heads.rows * a->heads.heads * a->heads.head_dim,
    SUM(o, F32, heads.accumulate), SUM(lse, F32, heads.accumulate), ADDEND(o_part, T(heads)), ADDEND(lse_part, F32))
+
+/* Learned sinks: of the model's heads, those that this rank attends have in the softmax's denominator e^sink more. o and lse become
+ * what they are with it: o [rows,heads,head_dim], lse [heads,rows], sinks [members*share] */
+OP(ATTN_SINK, attn_sink, ELEMENTWISE, NEVER, a->sink.dtype, 1.0 * a->sink.rows * a->sink.heads * a->sink.head_dim,
+   INOUT(o, AS(sink.o_type)), INOUT(lse, F32), IN(sinks, T(sink)), IN(record, RECORD))
+
+/* dsinks -= sum over rows of e^(sink - lse) delta, of those heads; lse has the sink in it: dsinks, sinks [members*share],
+ * lse [heads,rows], delta [rows,heads] */
+OP(ATTN_SINK_GRAD, attn_sink_grad, ELEMENTWISE, NEVER, F32, 4.0 * a->sink.rows * a->sink.heads,
+   INOUT(dsinks, F32), IN(sinks, T(sink)), IN(lse, F32), IN(delta, F32), IN(record, RECORD))
 
 /* --- Types: attrs.cast --- */
 

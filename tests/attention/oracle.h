@@ -14,6 +14,7 @@ struct oracle {
     double *q, *k, *v, *o, *go, *lse, *dq, *dk, *dv;
     const int32_t *lo, *hi;
     double dq_terms, dk_terms; /* norms of what cancels in dq and dk: the terms p delta k and p delta q */
+    double *sinks, *dsinks;    /* [hq]: a key more for every query, with that score and the value 0; NULL: none */
 };
 
 ORACLE int oracle_attends(const struct op_attrs *a, const struct oracle *x, int64_t i, int64_t j)
@@ -44,10 +45,11 @@ ORACLE void oracle_forward(const struct op_attrs *a, struct oracle *x)
 #pragma omp parallel for collapse(2)
     for (int64_t h = 0; h < hq; h++)
         for (int64_t i = 0; i < a->attn.sq; i++) {
-            double max = -INFINITY, sum = 0, *o = x->o + (i * hq + h) * d;
+            double max = x->sinks ? x->sinks[h] : -INFINITY, sum = x->sinks ? 1 : 0, *o = x->o + (i * hq + h) * d;
             for (int64_t j = 0; j < a->attn.sk; j++)
                 if (oracle_attends(a, x, i, j))
                     max = fmax(max, oracle_score(a, x, h, i, j));
+            sum *= x->sinks ? exp(x->sinks[h] - max) : 0;
             for (int64_t c = 0; c < d; c++)
                 o[c] = 0;
             for (int64_t j = 0; j < a->attn.sk; j++)
@@ -71,11 +73,15 @@ ORACLE void oracle_backward(const struct op_attrs *a, struct oracle *x)
     memset(x->dk, 0, (size_t)(a->attn.sk * hk * d) * 8);
     memset(x->dv, 0, (size_t)(a->attn.sk * hk * d) * 8);
     x->dq_terms = x->dk_terms = 0;
+    for (int64_t h = 0; x->sinks && h < hq; h++)
+        x->dsinks[h] = 0;
     for (int64_t kv = 0; kv < hk; kv++)
         for (int64_t h = kv * group; h < (kv + 1) * group; h++)
             for (int64_t i = 0; i < a->attn.sq; i++) {
                 const double *q = x->q + (i * hq + h) * d, *o = x->o + (i * hq + h) * d, *go = x->go + (i * hq + h) * d;
                 double *dq = x->dq + (i * hq + h) * d, delta = oracle_dot(o, go, d);
+                if (x->sinks) /* p (do v - delta), v = 0 */
+                    x->dsinks[h] += exp(x->sinks[h] - x->lse[h * a->attn.sq + i]) * (0 - delta);
                 for (int64_t j = 0; j < a->attn.sk; j++) {
                     if (!oracle_attends(a, x, i, j))
                         continue;

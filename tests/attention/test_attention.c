@@ -1,6 +1,8 @@
 /* Attention against its definition in fp64, over masks, shapes, dtypes, threads and addresses. */
 #include "harness.h"
 
+#include "ops/ops.h"
+
 #include <omp.h>
 
 /* Relative L2 errors. fp32: measured at most 6e-7 for o and 1.1e-6 for gradients at these sizes (rounding of sums of up to 700
@@ -104,6 +106,88 @@ static void head_dims(void **state)
             check_shape(&(struct shape){211, 211, 0, 0, 2, 2, d, CAUSAL, (enum dtype)t, 1});
     for (int t = F32; t <= BF16; t++)
         check_shape(&(struct shape){211, 211, 0, 0, 2, 1, 512, WINDOW, (enum dtype)t, 1});
+}
+
+/* Sinks merged after attention and their gradient beside its backward pass, as programs have it. */
+struct sinks {
+    double value[4], gradient[4];
+    op_kernel *table[OP_COUNT];
+    struct op_attrs attrs;
+    struct step_record record;
+};
+
+static void sinks_start(struct sinks *x, struct problem *p, double spread)
+{
+    const struct op_attrs *a = &p->attrs;
+    memset(x, 0, sizeof *x);
+    assert_int_equal(ops_cpu_kernels(x->table), OK);
+    x->attrs.sink.rows = a->attn.sq;
+    x->attrs.sink.heads = x->attrs.sink.share = a->attn.hq;
+    x->attrs.sink.head_dim = a->attn.head_dim;
+    x->attrs.sink.o_type = a->attn.dtype;
+    x->attrs.sink.members = 1;
+    for (int h = 0; h < a->attn.hq; h++)
+        x->value[h] = (float)(spread * (h - 1.3));
+    p->x.sinks = x->value;
+    p->x.dsinks = x->gradient;
+}
+
+static void check_sinks_forward(struct sinks *x, const struct shape *s, const struct problem *p, const struct kernels *k)
+{
+    float sinks[4];
+    struct call c = forward_call(p, k, 4);
+    call_run(&c, k->forward, p);
+    for (int h = 0; h < p->attrs.attn.hq; h++)
+        sinks[h] = (float)x->value[h];
+    assert_int_equal(x->table[OP_ATTN_SINK](&x->attrs, (void *[]){c.b[0].data, c.b[1].data, sinks, &x->record}, NULL), OK);
+    check_error("o with sinks", k->name, s, error_of(c.b[0].data, s->dtype, p->x.o, p->nq),
+                1.5 * o_tolerance(k, s->dtype, 1)); /* bf16 is rounded twice */
+    check_error("lse with sinks", k->name, s, error_of(c.b[1].data, F32, p->x.lse, p->nl), TOLERANCE_LSE);
+    call_free(&c);
+}
+
+static void check_sinks_backward(struct sinks *x, const struct shape *s, const struct problem *p, const struct kernels *k)
+{
+    float sinks[4], gradient[4] = {0};
+    struct call c = backward_call(p, k, 8);
+    call_run(&c, k->backward, p);
+    for (int h = 0; h < p->attrs.attn.hq; h++)
+        sinks[h] = (float)x->value[h];
+    void *arg[] = {gradient, sinks, c.b[7].data, c.b[6].data, &x->record};
+    assert_int_equal(x->table[OP_ATTN_SINK_GRAD](&x->attrs, arg, NULL), OK);
+    check_error("dq", k->name, s, error_above(p->x.dq_terms, c.b[0].data, F32, p->x.dq, p->nq), gradient_tolerance(k, 1));
+    check_error("dk", k->name, s, error_above(p->x.dk_terms, c.b[1].data, F32, p->x.dk, p->nk), gradient_tolerance(k, 1));
+    check_error("dv", k->name, s, error_of(c.b[2].data, F32, p->x.dv, p->nk), gradient_tolerance(k, 1));
+    check_error("dsinks", k->name, s, error_of(gradient, F32, p->x.dsinks, p->attrs.attn.hq), TOLERANCE_GRAD);
+    call_free(&c);
+}
+
+static void check_sinks(const struct shape *s, double spread)
+{
+    struct problem p = problem_make(s);
+    struct sinks x;
+    sinks_start(&x, &p, spread);
+    oracle_forward(&p.attrs, &p.x);
+    for (int i = 0; i < implementations; i++)
+        if (takes(&implementation[i], s->dtype))
+            check_sinks_forward(&x, s, &p, &implementation[i]);
+    round_oracle(&p);
+    oracle_backward(&p.attrs, &p.x);
+    for (int i = 0; i < implementations; i++)
+        if (takes(&implementation[i], s->dtype))
+            check_sinks_backward(&x, s, &p, &implementation[i]);
+    problem_free(&p);
+}
+
+/* Sinks x soft caps x windows and documents; sinks among the scores, and far above and below them. */
+static void sinks(void **state)
+{
+    (void)state;
+    for (int cap = 0; cap <= 4; cap += 4)
+        for (int m = CAUSAL; m <= EMPTY_ROWS; m++)
+            for (int t = F32; t <= BF16; t++)
+                check_sinks(&(struct shape){230, 230, 0, 0, 4, 2, 32, (enum mask_kind)m, (enum dtype)t, 3, (float)cap},
+                            m == WINDOW ? 12 : 2);
 }
 
 /* Soft caps below, at and above the scores' size, under every mask. */
@@ -341,11 +425,13 @@ static void oracle_differences(void **state)
     const double h = 1e-5;
     struct shape s = {9, 11, 2, 0, 2, 1, 8, WINDOW, F32, 1};
     struct problem p = problem_make(&s);
-    double *o = doubles(p.nq);
+    struct sinks x;
+    sinks_start(&x, &p, 1);
+    oracle_forward(&p.attrs, &p.x);
     oracle_backward(&p.attrs, &p.x);
-    double *const input_of[] = {p.x.q, p.x.k, p.x.v}, *const grad[] = {p.x.dq, p.x.dk, p.x.dv};
-    for (int which = 0; which < 3; which++)
-        for (int64_t i = 0; i < (which == 0 ? p.nq : p.nk); i++) {
+    double *const input_of[] = {p.x.q, p.x.k, p.x.v, p.x.sinks}, *const grad[] = {p.x.dq, p.x.dk, p.x.dv, p.x.dsinks};
+    for (int which = 0; which < 4; which++)
+        for (int64_t i = 0; i < (int64_t[]){p.nq, p.nk, p.nk, s.hq}[which]; i++) {
             double keep = input_of[which][i], loss[2];
             for (int side = 0; side < 2; side++) {
                 input_of[which][i] = keep + (side ? h : -h);
@@ -355,7 +441,6 @@ static void oracle_differences(void **state)
             input_of[which][i] = keep;
             assert_true(fabs((loss[1] - loss[0]) / (2 * h) - grad[which][i]) < 1e-8);
         }
-    free(o);
     problem_free(&p);
 }
 
@@ -427,23 +512,12 @@ int main(void)
         implementation[implementations++] = (struct kernels){"amx", amx_forward, amx_backward, amx_workspace, 1};
 #endif
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(oracle_differences),
-        cmocka_unit_test(sizes_causal),
-        cmocka_unit_test(sizes_full_rectangular),
-        cmocka_unit_test(head_dims),
-        cmocka_unit_test(soft_caps),
-        cmocka_unit_test(grouped_heads),
-        cmocka_unit_test(offsets),
-        cmocka_unit_test(masks),
-        cmocka_unit_test(many_queries),
-        cmocka_unit_test(many_keys),
-        cmocka_unit_test(large_scores),
-        cmocka_unit_test(growing_scores),
-        cmocka_unit_test(accumulates),
-        cmocka_unit_test(threads_and_addresses),
-        cmocka_unit_test(calls_end_early),
-        cmocka_unit_test(empty_call),
-        cmocka_unit_test(nan_is_shown),
+        cmocka_unit_test(oracle_differences),  cmocka_unit_test(sizes_causal), cmocka_unit_test(sizes_full_rectangular),
+        cmocka_unit_test(head_dims),           cmocka_unit_test(soft_caps),    cmocka_unit_test(sinks),
+        cmocka_unit_test(grouped_heads),       cmocka_unit_test(offsets),      cmocka_unit_test(masks),
+        cmocka_unit_test(many_queries),        cmocka_unit_test(many_keys),    cmocka_unit_test(large_scores),
+        cmocka_unit_test(growing_scores),      cmocka_unit_test(accumulates),  cmocka_unit_test(threads_and_addresses),
+        cmocka_unit_test(calls_end_early),     cmocka_unit_test(empty_call),   cmocka_unit_test(nan_is_shown),
         cmocka_unit_test(workspace_is_linear),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

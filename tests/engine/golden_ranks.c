@@ -149,11 +149,12 @@ static void check_case(const char *name, const struct layout *layouts, size_t n)
 static const struct kind {
     const char *name;
     int heads;
+    int everywhere; /* always under all meshes */
 } kinds[] = {{"gpt2", 2},           {"llama-gqa", 4},  {"llama3-rope", 2},   {"llama-yarn", 2},      {"llama-dynamic", 2},
              {"mistral-window", 4}, {"qwen3", 4},      {"qwen3-windows", 2}, {"smollm3", 2},         {"granite", 1},
              {"phi3-long", 2},      {"gemma2", 2},     {"gemma3", 2},        {"olmo2", 2},           {"olmo3", 2},
              {"glm4", 4},           {"starcoder2", 2}, {"neox", 2},          {"neox-sequential", 2}, {"cohere", 4},
-             {"cohere2", 2}};
+             {"cohere2", 2},        {"gpt-oss", 4, 1}, {"gpt-oss-one", 8}};
 
 enum { OTHER_STEPS = 2 };
 
@@ -224,12 +225,12 @@ static void check_kinds(void)
         must(golden_open(kinds[i].name, &g), "golden data");
         run_alone(&g, &q, want);
         for (int j = 0; j < n; j++) {
-            int turn = (i + j) % n;
+            int turn = (i + j) % n, always = all || kinds[i].everywhere;
             layouts[j].zero = (i + j) % 4;
             layouts[j].nvme = (i + j) % 2;
-            if (all || turn == 0)
+            if (always || turn == 0)
                 check(&g, &layouts[j]);
-            if (all || turn == n - 1)
+            if (always || turn == n - 1)
                 check_other(&g, &layouts[j], &q, want);
         }
         sequence_free(&q);

@@ -114,12 +114,47 @@ CASE(olmo2, "olmo2")
 CASE(olmo3, "olmo3")
 CASE(glm4, "glm4")
 CASE(starcoder2, "starcoder2")
+CASE(gpt_oss, "gpt-oss")
+CASE(gpt_oss_one, "gpt-oss-one")
 CASE(llama_yarn, "llama-yarn")
 CASE(llama_dynamic, "llama-dynamic")
 CASE(neox, "neox")
 CASE(neox_sequential, "neox-sequential")
 CASE(cohere, "cohere")
 CASE(cohere2, "cohere2")
+
+/* With sinks alone trained the gradient's norm is theirs. */
+static void sinks_in_the_norm(void **state)
+{
+    (void)state;
+    static const char *const others[] = {"model.embed_tokens.weight", "lm_head.weight", "*norm.weight", "*_proj.*"};
+    struct model_config config;
+    struct model *model;
+    struct golden g;
+    struct rig r;
+    double loss, norm, squares = 0;
+    assert_int_equal(golden_open("gpt-oss", &g), OK);
+    rig_defaults(&r, g.seq_len);
+    if (model_config_read(g.path, &config) != OK || model_create(&config, others, 4, &model) != OK)
+        fail_msg("%s", status_message());
+    for (int i = 0; i < model->n_params; i++) {
+        char name[160];
+        float grad[8];
+        if (!model->params[i].trained)
+            continue;
+        snprintf(name, sizeof name, "grad.%s", model->params[i].name);
+        assert_int_equal(st_read_f32(g.file, name, 0, model->params[i].elements, grad), OK);
+        for (int64_t k = 0; k < model->params[i].elements; k++)
+            squares += (double)grad[k] * grad[k];
+    }
+    assert_int_equal(rig_start(&r, model), OK);
+    if (session_load(r.session, g.path) != OK || rig_step(&r, &g.sequence, 1, &loss, &norm) != OK)
+        fail_msg("%s", status_message());
+    if (!(squares > 0) || !(fabs(norm - sqrt(squares)) < 1e-5 * norm))
+        fail_msg("the norm is %.9g, of the sinks' golden gradients it is %.9g", norm, sqrt(squares));
+    rig_stop(&r);
+    golden_close(&g);
+}
 
 int main(void)
 {
@@ -145,6 +180,9 @@ int main(void)
                                        cmocka_unit_test(olmo3),
                                        cmocka_unit_test(glm4),
                                        cmocka_unit_test(starcoder2),
+                                       cmocka_unit_test(gpt_oss),
+                                       cmocka_unit_test(gpt_oss_one),
+                                       cmocka_unit_test(sinks_in_the_norm),
                                        cmocka_unit_test(llama_yarn),
                                        cmocka_unit_test(llama_dynamic),
                                        cmocka_unit_test(neox),

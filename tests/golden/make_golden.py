@@ -24,8 +24,9 @@ import numpy as np
 import torch
 from safetensors.numpy import save_file
 from transformers import (AutoModelForCausalLM, Cohere2Config, CohereConfig, Gemma2Config, Gemma3TextConfig, Glm4Config, GPT2Config,
-                          GPTNeoXConfig, GraniteConfig, LlamaConfig, MistralConfig, Olmo2Config, Olmo3Config, Phi3Config,
-                          Qwen2Config, Qwen3Config, SmolLM3Config, Starcoder2Config)
+                          GPTNeoXConfig, GptOssConfig, GptOssForCausalLM, GraniteConfig, LlamaConfig, MistralConfig, Olmo2Config,
+                          Olmo3Config, Phi3Config, Qwen2Config, Qwen3Config, SmolLM3Config, Starcoder2Config)
+from transformers.models.gpt_oss.modeling_gpt_oss import GptOssExperts
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 ADAMW = dict(lr=1e-3, beta1=0.9, beta2=0.95, eps=1e-3, weight_decay=0.1, clip=1.0, steps=5)
@@ -62,6 +63,29 @@ def longrope(pairs):
 def phi3():
     return small(Phi3Config, head_dim=None, layers=1, hidden_size=64, intermediate_size=40,
                  rope_parameters=dict(longrope(12), partial_rotary_factor=0.75), original_max_position_embeddings=32)
+
+
+class GptOssDense(torch.nn.Module):
+    """What one of gpt-oss' experts computes, of every token: its clamped gate, with maps stored as other models store theirs."""
+    def __init__(self, config):
+        super().__init__()
+        d, f = config.hidden_size, config.intermediate_size
+        self.gate_proj, self.up_proj, self.down_proj = torch.nn.Linear(d, f), torch.nn.Linear(d, f), torch.nn.Linear(f, d)
+        self.limit, self.alpha = config.swiglu_limit, config.swiglu_alpha
+
+    def forward(self, x):
+        gate_up = torch.stack((self.gate_proj(x), self.up_proj(x)), dim=-1).flatten(-2)  # an expert's columns: gate, up, gate, up, ...
+        return self.down_proj(GptOssExperts._apply_gate(self, gate_up)), None
+
+
+def dense_gpt_oss(config):
+    """transformers' model, but for its MLPs: num_local_experts 0 says that. Published models all have experts."""
+    model = GptOssForCausalLM(GptOssConfig.from_dict(dict(config.to_dict(), num_local_experts=1)))
+    for layer in model.model.layers:
+        layer.mlp = GptOssDense(config)
+    model.config.num_local_experts = 0
+    model.set_attn_implementation("eager")
+    return model
 
 
 def gpt2(positions=96, dim=64, layers=2):
@@ -122,6 +146,13 @@ CASES = {
                [50, 30], []),
     "cohere2": (tiny(Cohere2Config, num_key_value_heads=1, sliding_window=7, layer_types=[SLIDE, FULL], logit_scale=0.5),
                 [50, 1, 30], []),
+    # sinks, a window in every second layer, a ramp of yarn that is not rounded, a limit that gate and up reach
+    "gpt-oss": (small(GptOssConfig, heads=4, kv_heads=2, tie_word_embeddings=False, sliding_window=7, swiglu_limit=0.5,
+                      num_local_experts=0, rope_parameters=dict(rope_type="yarn", rope_theta=150000.0, factor=8.0, beta_fast=32.0,
+                                                                beta_slow=1.0, truncate=False, original_max_position_embeddings=32)),
+                [50, 1, 30], []),
+    "gpt-oss-one": (small(GptOssConfig, heads=8, kv_heads=1, layers=1, sliding_window=40, num_local_experts=0, layer_types=[SLIDE],
+                          swiglu_alpha=1.3), [96], []),
 }
 
 
@@ -149,6 +180,8 @@ def randomize(model, seed):
             noise = torch.randn(p.shape, generator=g, dtype=torch.float32)
             if p.ndim >= 2:
                 p.copy_(0.08 * noise)
+            elif name.endswith("sinks"):
+                p.copy_(noise)
             elif name.endswith("bias"):
                 p.copy_(0.05 * noise)
             else:
@@ -225,7 +258,10 @@ def tables(config, module, position_ids, layer_type):
         assert torch.allclose(inv_freq.float(), fp32.float(), rtol=2e-6, atol=0), (inv_freq, fp32)
         assert abs(scaling - factor) < 1e-9
     angle = position_ids[..., None].double() * inv_freq
-    angle = angle.repeat_interleave(2, dim=-1) if config.model_type.startswith("cohere") else torch.cat((angle, angle), dim=-1)
+    if config.model_type.startswith("cohere"):
+        angle = angle.repeat_interleave(2, dim=-1)
+    elif config.model_type != "gpt_oss":  # which has half as many
+        angle = torch.cat((angle, angle), dim=-1)
     return angle.cos() * scaling, angle.sin() * scaling
 
 
@@ -293,7 +329,7 @@ def name_in_files(name, config):
 def make_case(name, config, lengths, frozen, seed):
     torch.manual_seed(seed)
     config._attn_implementation = "eager" if getattr(config, "attn_logit_softcapping", None) else "sdpa"
-    model = AutoModelForCausalLM.from_config(config)
+    model = dense_gpt_oss(config) if config.model_type == "gpt_oss" else AutoModelForCausalLM.from_config(config)
     randomize(model, seed)
     folder = os.path.join(HERE, name)
     model.save_pretrained(folder)

@@ -271,6 +271,42 @@ static void test_windows(void **state)
            "num_key_value_heads is missing");
 }
 
+/* gpt-oss without experts: what its published configuration says, and what absent keys stand for. */
+static void test_gpt_oss(void **state)
+{
+    (void)state;
+#define DENSE ", \"num_local_experts\": 0, \"num_experts_per_tok\": 4, \"router_aux_loss_coef\": 0.9, \"output_router_logits\": false"
+#define YARN                                                                                                         \
+    "{\"rope_type\": \"yarn\", \"factor\": 32.0, \"beta_fast\": 32.0, \"beta_slow\": 1.0, \"truncate\": false, " \
+    "\"original_max_position_embeddings\": 4096}"
+    static const char *const cases[] = {
+        LIKE("gpt_oss", DENSE),
+        LIKE("gpt_oss", DENSE ", \"rope_scaling\": " YARN ", \"rope_theta\": 150000, \"initial_context_length\": 4096, "
+                              "\"swiglu_limit\": 7.0, \"sliding_window\": 128, \"head_dim\": 64, \"hidden_act\": \"silu\", "
+                              "\"layer_types\": [\"sliding_attention\", \"full_attention\"], \"attention_bias\": true"),
+    };
+    struct model_config c = {0};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct model_config back;
+        c = read_text(cases[i]);
+        assert_true(c.window == 128 && model_bit(c.windowed, 0) && !model_bit(c.windowed, 1));
+        assert_true(c.rope == ROPE_YARN && c.rope_exact && c.rope_factor == 32 && c.rope_original_positions == 4096);
+        assert_true(c.rope_theta == 150000 && c.head_dim == 64 && c.attention_bias && !c.tied && c.max_positions == 131072);
+        assert_true(c.gate == GATE_CLAMPED && c.gate_limit == 7 && c.gate_alpha == 1.702);
+        assert_int_equal(model_config_write(dir, &c, F32), OK);
+        assert_int_equal(model_config_read(dir, &back), OK);
+        assert_same(c, back);
+    }
+    struct model_config plain = read_text(LIKE("gpt_oss", DENSE ", \"rope_parameters\": {\"rope_type\": \"default\", \"rope_theta\": 150000}"));
+    assert_true(plain.rope == ROPE_DEFAULT);
+    assert_int_equal(model_config_write(dir, &plain, F32), OK);
+    assert_int_equal(model_config_read(dir, &c), OK); /* not the scaling that an absent key means */
+    assert_same(plain, c);
+    refuse(LIKE("gpt_oss", ", \"num_local_experts\": 32, \"quantization_config\": {\"quant_method\": \"mxfp4\"}"),
+           "num_local_experts is 32; gpt-oss' experts are not supported yet");
+    refuse(LIKE("gpt_oss", ""), "gpt-oss' experts are not supported yet");
+}
+
 static void test_unsupported(void **state)
 {
     (void)state;
@@ -506,6 +542,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_round_trip),   cmocka_unit_test(test_defaults),     cmocka_unit_test(test_rope_spellings),
+        cmocka_unit_test(test_gpt_oss),
         cmocka_unit_test(test_windows),      cmocka_unit_test(test_unsupported),  cmocka_unit_test(test_differences),
         cmocka_unit_test(test_ignored_keys), cmocka_unit_test(test_written_like), cmocka_unit_test(test_faults),
         cmocka_unit_test(test_parallel_families),

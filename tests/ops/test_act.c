@@ -101,6 +101,87 @@ static void test_swiglu(void **state)
     tensors_free(NULL);
 }
 
+#define LIMIT 1.5
+#define ALPHA 1.702
+
+/* gpt-oss' gate, where gate and up are within their limits and beyond. */
+static double clamped(double g, double u)
+{
+    g = fmin(g, LIMIT), u = fmax(-LIMIT, fmin(u, LIMIT));
+    return g / (1 + exp(-ALPHA * g)) * (u + 1);
+}
+
+/* Central differences of one of its arguments, but for what lies within a step of a limit. */
+static double clamped_slope(double g, double u, int of_up)
+{
+    const double h = 1e-5, a = of_up ? 0 : h, b = of_up ? h : 0;
+    return (clamped(g + a, u + b) - clamped(g - a, u - b)) / (2 * h);
+}
+
+static void check_clamped(int64_t n, enum dtype t)
+{
+    struct tensor *gate = tensor_random(n, t, 3.0), *up = tensor_random(n, t, 2.0), *dy = tensor_random(n, t, 1.0);
+    struct tensor *y = tensor_new(n, t);
+    struct tensor *wy = tensor_new(n, F64), *wg = tensor_new(n, F64), *wu = tensor_new(n, F64);
+    for (int64_t i = 0; i < n; i++) {
+        if (fabs(gate->val[i] - LIMIT) < 1e-3) /* the limit itself is held, not beyond: its slope is that below */
+            tensor_set(gate, i, LIMIT - 0.01);
+        if (fabs(fabs(up->val[i]) - LIMIT) < 1e-3)
+            tensor_set(up, i, 0.5);
+        double g = gate->val[i], u = up->val[i], d = dy->val[i];
+        tensor_set(wy, i, clamped(g, u));
+        tensor_set(wg, i, d * clamped_slope(g, u, 0));
+        tensor_set(wu, i, d * clamped_slope(g, u, 1));
+    }
+    struct op_case c;
+    case_start(&c, OP_SWIGLU);
+    c.attrs.act.rows = n;
+    c.attrs.act.dim = 1;
+    c.attrs.act.dtype = t;
+    c.attrs.act.kind = GATE_CLAMPED;
+    c.attrs.act.limit = (float)LIMIT;
+    c.attrs.act.alpha = (float)ALPHA;
+    struct op_attrs attrs = c.attrs;
+    case_tensor(&c, y, OUT);
+    case_tensor(&c, gate, IN);
+    case_tensor(&c, up, IN);
+    case_run(&c);
+    check_error("clamped", y->val, wy->val, n, tol(t));
+    case_start(&c, OP_SWIGLU_GRAD);
+    c.attrs = attrs;
+    case_tensor(&c, gate, INOUT);
+    case_tensor(&c, up, INOUT);
+    case_tensor(&c, dy, INOUT);
+    case_run(&c);
+    check_error("clamped dgate", gate->val, wg->val, n, tol(t));
+    check_error("clamped dup", up->val, wu->val, n, tol(t));
+    assert_memory_equal(dy->store, y->store, (size_t)(n * dtype_size(t)));
+}
+
+static void test_clamped(void **state)
+{
+    (void)state;
+    for (size_t s = 0; s < sizeof SIZES / sizeof *SIZES; s++)
+        for (int t = F32; t <= BF16; t++)
+            check_clamped(SIZES[s], (enum dtype)t);
+    tensors_free(NULL);
+}
+
+/* At a limit the gradient is that of torch.clamp, as within; beyond, none. */
+static void test_limits(void **state)
+{
+    (void)state;
+    float gate[] = {1.5f, 1.5000001f, 0.5f, 0.5f, 0.5f, INFINITY}, up[] = {0, 0, 1.5f, -1.5f, 1.6f, -INFINITY},
+          dy[] = {1, 1, 1, 1, 1, 1};
+    op_kernel *table[OP_COUNT] = {0};
+    struct op_attrs a = {.act = {.rows = 1, .dim = 6, .kind = GATE_CLAMPED, .limit = (float)LIMIT, .alpha = (float)ALPHA}};
+    assert_int_equal(ops_cpu_kernels(table), OK);
+    assert_int_equal(table[OP_SWIGLU_GRAD](&a, (void *[]){gate, up, dy}, NULL), OK);
+    assert_true(gate[0] > 1 && gate[1] == 0);
+    assert_true(up[2] > 0 && up[3] > 0 && up[4] == 0 && up[5] == 0);
+    assert_true(gate[5] == 0 && dy[5] < 0 && isfinite(dy[5]));
+}
+
 static void check_gelu(int64_t n, enum dtype t, int kind)
 {
     struct tensor *x = tensor_random(n, t, 2.0), *dy = tensor_random(n, t, 1.0), *y = tensor_new(n, t);
@@ -174,6 +255,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_vexp),
         cmocka_unit_test_teardown(test_swiglu, tensors_free),
+        cmocka_unit_test_teardown(test_clamped, tensors_free),
+        cmocka_unit_test(test_limits),
         cmocka_unit_test_teardown(test_gelu, tensors_free),
         cmocka_unit_test_teardown(test_gelu_range, tensors_free),
     };

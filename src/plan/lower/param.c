@@ -32,3 +32,15 @@ int arg_grad(struct lowering *L, int arg, int param, int64_t first, int64_t n)
     (fresh ? arg_write : arg_update)(L, arg, g, a, b, DEV);
     return !fresh;
 }
+
+void zero_gradient(struct lowering *L, int param)
+{
+    const struct model_param *p = param_of(L, param);
+    struct value *g = L->units[p->unit].target;
+    if (!g->tiles[value_tile_at(g, p->offset)].fresh)
+        return;
+    struct op_attrs *f = emit(L, OP_FILL, LANE_COMPUTE);
+    f->fill.bytes = p->elements * 4;
+    arg_grad(L, 0, param, 0, p->elements);
+    emit_done(L, 0);
+}

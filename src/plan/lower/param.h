@@ -12,5 +12,7 @@ void arg_param(struct lowering *L, int arg, int param);
 /* Elements [first, first + n) of a parameter's gradient: written the first time in a program, then added to. Returns the op's
  * accumulate flag. */
 int arg_grad(struct lowering *L, int arg, int param, int64_t first, int64_t n);
+/* Zeros, unless the program has written the gradient before: for ops that add to parts of it. */
+void zero_gradient(struct lowering *L, int param);
 
 #endif

@@ -91,19 +91,6 @@ static int slice_is_whole(const struct model_linear *w, int64_t in)
     return w->transposed ? in == w->ld : w->out == w->ld;
 }
 
-/* Column slices leave holes: the whole gradient starts at zero, and every slice adds. */
-static void zero_gradient(struct lowering *L, int param)
-{
-    const struct model_param *p = param_of(L, param);
-    struct value *g = L->units[p->unit].target;
-    if (!g->tiles[value_tile_at(g, p->offset)].fresh)
-        return;
-    struct op_attrs *f = emit(L, OP_FILL, LANE_COMPUTE);
-    f->fill.bytes = p->elements * 4;
-    arg_grad(L, 0, param, 0, p->elements);
-    emit_done(L, 0);
-}
-
 /* Stored [out, in] it is dy^T x, stored [in, out] x^T dy. */
 void linear_product_dw(struct lowering *L, const struct linear_call *c)
 {
@@ -115,7 +102,7 @@ void linear_product_dw(struct lowering *L, const struct linear_call *c)
     struct weight_slice s = slice_of(w, c->first_in, in);
     const struct linear_side *rows = w->transposed ? &c->y : &c->x, *columns = w->transposed ? &c->x : &c->y;
     int whole = slice_is_whole(w, in);
-    if (!whole)
+    if (!whole) /* column slices leave holes: the whole gradient starts at zero, and every slice adds */
         zero_gradient(L, w->weight);
     struct op_attrs *a = emit(L, OP_GEMM, LANE_COMPUTE);
     a->gemm.m = w->transposed ? w->out : in;

@@ -1,6 +1,7 @@
 #include "plan/lower/blocks/attend.h"
 
 #include "plan/lower/emit.h"
+#include "plan/lower/param.h"
 #include "plan/lower/visit.h"
 
 #define DEV TIER_DEVICE
@@ -106,6 +107,47 @@ void emit_attention_backward(struct lowering *L, int s, const struct backward_ti
     arg_mask(L, w, 9, s);
     emit_done(L, planned_pairs(L, w));
     drop_mask(L, w, s);
+}
+
+static void sink_attrs(const struct lowering *L, struct op_attrs *a, int tile)
+{
+    a->sink.rows = L->attn_rows;
+    a->sink.heads = L->s.head_tile;
+    a->sink.head_dim = (int32_t)L->m->config.head_dim;
+    a->sink.dtype = a->sink.o_type = (int32_t)L->s.dtype;
+    a->sink.first = tile * L->s.head_tile;
+    a->sink.share = L->local_heads;
+    a->sink.members = L->ulysses;
+}
+
+void emit_sink(struct lowering *L, const struct forward_tile *f, struct value *o, enum dtype o_type)
+{
+    if (f->weights->sinks < 0)
+        return;
+    struct op_attrs *a = emit(L, OP_ATTN_SINK, LANE_COMPUTE);
+    sink_attrs(L, a, f->tile);
+    a->sink.o_type = (int32_t)o_type;
+    arg_update(L, 0, o, 0, o->rows, DEV);
+    arg_update(L, 1, f->lse, 0, f->lse->rows, DEV);
+    arg_param(L, 2, f->weights->sinks);
+    arg_read(L, 3, &L->record, 0, 1, DEV);
+    emit_done(L, 0);
+}
+
+void emit_sink_gradient(struct lowering *L, const struct backward_tile *b)
+{
+    int sinks = b->weights->sinks;
+    if (!trained(L, sinks))
+        return;
+    zero_gradient(L, sinks);
+    struct op_attrs *a = emit(L, OP_ATTN_SINK_GRAD, LANE_COMPUTE);
+    sink_attrs(L, a, b->tile);
+    arg_grad(L, 0, sinks, 0, param_of(L, sinks)->elements);
+    arg_param(L, 1, sinks);
+    arg_read(L, 2, b->lse, 0, b->lse->rows, DEV);
+    arg_read(L, 3, b->delta, 0, b->delta->rows, DEV);
+    arg_read(L, 4, &L->record, 0, 1, DEV);
+    emit_done(L, 0);
 }
 
 void heads_value(struct lowering *L, struct value *v, const char *name, int64_t row_bytes)

@@ -34,18 +34,25 @@ static inline struct attention_work *attention_work(const struct lowering *L)
 /* What the forward pass of one tile reads and writes, in the heads layout. */
 struct forward_tile {
     const struct attention_block *weights;
+    int tile;
     struct value *q, *k, *v, *o, *lse;
 };
 
 /* What the backward pass of one tile reads and writes, in the heads layout. */
 struct backward_tile {
     const struct attention_block *weights;
+    int tile;
     struct value *q, *k, *v, *d_o, *delta, *lse, *dq, *dk, *dv;
 };
 
 /* The kernel calls of ring step s; 0 is the rank's own block of keys. accumulate: dk and dv are added to. */
 void emit_attention_forward(struct lowering *L, int s, const struct forward_tile *f);
 void emit_attention_backward(struct lowering *L, int s, const struct backward_tile *b, int accumulate);
+
+/* Once all keys have been attended: the tile's sinks are merged into `o` of that type and the tile's lse. Their gradient, of the
+ * member's own heads: the sum over ranks has all. Nothing where there are no (trained) sinks. */
+void emit_sink(struct lowering *L, const struct forward_tile *f, struct value *o, enum dtype o_type);
+void emit_sink_gradient(struct lowering *L, const struct backward_tile *b);
 
 /* Predicates of a micro-batch under the block's mask: does this rank attend the keys of the member s before it; does the member s
  * after it attend ours? */

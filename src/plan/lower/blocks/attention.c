@@ -113,6 +113,7 @@ static void attend_forward(struct lowering *L, const struct block *b, int t)
     struct attention_work *W = attention_work(L);
     struct value *o = &a->o[t];
     struct forward_tile f = {.weights = &b->weights->attention,
+                             .tile = t,
                              .q = heads_or(L, &a->q[t], &W->heads_q[t % 2]),
                              .k = heads_or(L, &a->k[kt], &W->heads_k[kt % 2]),
                              .v = heads_or(L, &a->v[kt], &W->heads_v[kt % 2]),
@@ -120,10 +121,12 @@ static void attend_forward(struct lowering *L, const struct block *b, int t)
                              .lse = &a->lse[t]};
     new_tiles(L, f.o);
     value_new(L, f.lse, 0);
-    if (L->ring > 1)
+    if (L->ring > 1) {
         ring_forward(L, &f);
-    else
+    } else {
         emit_attention_forward(L, 0, &f);
+        emit_sink(L, &f, f.o, L->s.dtype);
+    }
     to_tokens(L, f.o, o);
     put_all(L, o);
     value_put(L, f.lse, 0);
@@ -188,6 +191,7 @@ static void attend_backward(struct lowering *L, const struct block *b, int t)
     struct attention_layer *a = b->values;
     struct attention_work *W = attention_work(L);
     struct backward_tile g = {.weights = &b->weights->attention,
+                              .tile = t,
                               .q = heads_or(L, &a->q[t], &W->heads_q[t % 2]),
                               .k = heads_or(L, &a->k[kt], &W->heads_k[kt % 2]),
                               .v = heads_or(L, &a->v[kt], &W->heads_v[kt % 2]),
@@ -207,6 +211,7 @@ static void attend_backward(struct lowering *L, const struct block *b, int t)
         ring_backward(L, &g);
     else
         emit_attention_backward(L, 0, &g, !first);
+    emit_sink_gradient(L, &g);
     value_close_full(L, g.q);
     value_close_full(L, g.d_o);
     value_close_full(L, g.delta);

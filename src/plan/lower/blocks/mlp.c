@@ -49,6 +49,10 @@ static void activation_attrs(const struct lowering *L, const struct block *b, st
     a->act.dim = L->m->config.ffn;
     a->act.dtype = (int32_t)L->s.dtype;
     a->act.kind = is_gated(b) ? (int32_t)b->weights->mlp.kind : (int32_t)L->m->config.gelu;
+    if (is_gated(b) && b->weights->mlp.kind == GATE_CLAMPED) {
+        a->act.limit = (float)L->m->config.gate_limit;
+        a->act.alpha = (float)L->m->config.gate_alpha;
+    }
 }
 
 /* act = SwiGLU(gate, up) or GELU(up). */

@@ -77,6 +77,7 @@ void ring_forward(struct lowering *L, const struct forward_tile *f)
     }
     value_drop(L, &W->ring_k, 0);
     value_drop(L, &W->ring_v, 0);
+    emit_sink(L, f, sum, F32);
     if (!plain) {
         lower_cast(L, f->o, L->s.dtype, sum, F32);
         value_drop(L, sum, 0);
