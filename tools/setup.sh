@@ -18,6 +18,8 @@ libutf8proc-dev pc:libutf8proc needed
 libcmocka-dev pc:cmocka      needed
 liburing-dev  pc:liburing    optional
 libhwloc-dev  pc:hwloc       optional
+zlib1g-dev    pc:zlib        optional
+libzstd-dev   pc:libzstd     optional
 libopenmpi-dev pc:ompi-c     optional
 openmpi-bin   cmd:mpiexec    optional
 '
@@ -71,4 +73,4 @@ if [ -n "$lacking" ]; then
     echo "setup: please have these packages installed (Debian names, as root: apt-get install ...):$lacking" >&2
     exit 1
 fi
-echo "setup: going without$(missing optional) (Debian names): without the Open MPI ones ltrain is one process alone, the others cost speed, not function."
+echo "setup: going without$(missing optional) (Debian names): without the Open MPI ones ltrain is one process alone, without zlib's and libzstd's .gz and .zst are not read, the others cost speed, not function."

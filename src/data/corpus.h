@@ -5,6 +5,7 @@
 #include "base/status.h"
 #include "data/chats.h"
 #include "data/fingerprint.h"
+#include "data/packing.h"
 
 #include "text/tokenizer.h"
 
@@ -17,9 +18,8 @@ struct corpus_report {
     int64_t documents, bytes; /* training and evaluation data together; empty files do not count */
     int64_t repaired;         /* broken characters of the text that became U+FFFD; of bytes: 0 */
     int cached;               /* all tokens are a former run's */
-    int64_t tokens_kept;      /* in some sequence */
-    int64_t tokens_dropped;   /* the tail that does not fill a sequence */
-    int64_t documents_split;  /* cut at a sequence's end, continued in the next one with positions restarting */
+    int64_t tokens;           /* of all documents */
+    struct packing_report packed; /* of all sources; its numbers of sequences and targets are not counted */
     int64_t train_sequences, eval_sequences;
     double unigram_entropy;   /* nats per token of the training part */
     int remembered;           /* no file was read, as all are those of an earlier start */
@@ -28,14 +28,18 @@ struct corpus_report {
 struct corpus_config {
     const char *const *paths; /* files, directories (recursive, sorted by path), globs */
     int n_paths;
+    const double *weights;         /* [n_paths]: each path is a source of its own, with that share of the tokens (any scale); NULL: all are one source */
     const char *const *eval_paths; /* or none */
     int n_eval_paths;
-    double eval_fraction;     /* of the sequences, the last ones; 0: none */
+    double eval_fraction;     /* of each source, its last documents; 0: none */
     int64_t seq_len;
+    enum packing_kind packing;
+    enum too_long too_long;
     int64_t vocab;            /* of the model: fewer than the tokenizer's ids is an error, fewer than 256 where bytes are read */
     const struct tokenizer *tokenizer; /* of the texts; NULL: their bytes are the tokens. Not kept */
     const struct chat_setup *chats; /* how rows of conversations are read, or NULL. Not kept */
     const char *cache;        /* directory of tokens that a tokenizer has made, for the next run */
+    int token_bytes;          /* of an id in files of tokens without a header: 2, 4; 0: such files are refused */
     const char *column;       /* of rows of .jsonl files: the member that is the text; NULL: "text" */
     int threads;              /* that tokenize */
     uint64_t seed;            /* of the order */
@@ -43,9 +47,11 @@ struct corpus_config {
     int64_t window;           /* sliding: a query attends that many keys at most, its own included; 0: its whole document before it */
 };
 
-/* Documents are files; hidden ones below a given directory are left out, one named twice counts once. The token stream is their concatenation in path order, cut into sequences of seq_len. Errors (ERR_INVALID, one sentence): a path that
- * matches nothing, an unreadable or empty file set, data shorter than a sequence. All files are read once here, for their fingerprints, and then where they
- * lie, sequence by sequence (no memory grows with the data); one that changes meanwhile is an error of the read that meets it. Nothing depends on directory order or on how a path is spelled. */
+/* Documents are files, rows of .jsonl files, or what files of tokens have as such; hidden files below a given directory are left out,
+ * one named twice counts once. Documents are packed (data/packing.h) in the order of the paths. Errors (ERR_INVALID, one sentence): a
+ * path that matches nothing, an unreadable or empty file set, data of which nothing can be trained. All files are read once here, for
+ * their fingerprints, and then where they lie, sequence by sequence (memory grows with documents, not with their lengths); one that
+ * changes meanwhile is an error of the read that meets it. Nothing depends on directory order or on how a path is spelled. */
 enum status corpus_open(const struct corpus_config *config, struct corpus **out);
 void corpus_close(struct corpus *c);
 /* Leaves in a file what reading the data has given, for corpus_open: it is taken from there as long as paths, sizes, inodes, times of
@@ -55,15 +61,27 @@ enum status corpus_remember(const struct corpus *c, const char *path);
 /* Is told of files that were touched while the run goes on, and are read again as a whole; must outlive the corpus. */
 void corpus_tell(struct corpus *c, const struct rereading *r);
 const struct corpus_report *corpus_get_report(const struct corpus *c);
-/* The documents of `paths` (data/stream.h), for looking at. */
 struct stream;
-const struct stream *corpus_documents(const struct corpus *c);
-/* What a run is trained on, as text: a line for how the data are cut, and one for each file, in the order of the stream
+struct corpus_source {
+    const char *name;
+    double weight;
+    const struct stream *documents; /* data/stream.h */
+    const struct packing_report *packed;
+};
+int corpus_sources(const struct corpus *c);
+struct corpus_source corpus_get_source(const struct corpus *c, int i);
+/* Of eval_paths; NULL: there are none. All of its sequences are held out, though it counts them as trained. */
+const struct packing_report *corpus_get_held_out(const struct corpus *c);
+/* How often the source's sequences have been trained once `cursor` of all have. */
+double corpus_epochs(const struct corpus *c, int source, uint64_t cursor);
+/* What a run is trained on, as text: a line for how many sequences there are and one for how they are packed, and one for each file, in the order of the stream
  * (data/fingerprint.h): "data ..." and, of eval_paths, "eval-data ...". */
 enum status corpus_write_contents(const struct corpus *c, FILE *f);
 /* How such a text says that the data are cut; 0: it does not say it. */
 struct corpus_layout {
     long long train_sequences, eval_sequences, seq_len;
+    long long trained_below; /* tokens of all sources that may be trained */
+    char packing[2048];      /* how documents are packed and mixed, as a text */
 };
 int corpus_read_layout(const char *text, struct corpus_layout *out);
 
@@ -76,15 +94,16 @@ enum status corpus_check_eval(const struct corpus *c);
 struct sequence {
     int32_t *tokens;
     int32_t *targets;   /* next token of the same document, also beyond the sequence's end; -1 for a document's last token, and where the next token is
-                         * the held-out split's first */
+                         * held out, cut off or not trained */
     int32_t *positions; /* restart at each document */
     int32_t *lo, *hi;   /* attended keys: document start, or own number - window + 1 where that is later, .. own number; non-decreasing */
     int64_t n_targets;
-    double pairs;       /* sum of hi - lo + 1 */
+    int64_t n_tokens;   /* those behind are padding: token 0, no target, attends to itself alone */
+    double pairs;       /* sum of hi - lo + 1, without padding's */
 };
 
 /* Both read files; from one thread at a time once sequences are kept, else from several. ERR_IO, ERR_CORRUPT (a file is not the one that corpus_open read).
- * The cursor is state: the number of training sequences taken so far. Sequence `cursor` of the endless deterministic order (a fresh seeded permutation per epoch). */
+ * The cursor is state: the number of training sequences taken so far. Sequence `cursor` of the endless deterministic order: of sources by weight, of each a fresh seeded permutation per epoch; found in constant time. */
 enum status corpus_train_sequence(struct corpus *c, uint64_t cursor, struct sequence *out);
 enum status corpus_eval_sequence(const struct corpus *c, int64_t index, struct sequence *out);
 

@@ -50,6 +50,21 @@ static enum status add_file(struct documents *d, const char *path)
     return OK;
 }
 
+/* Of Megatron's NAME.bin and NAME.idx each brings the other, so that its changes are noticed, too. */
+static enum status add_with_index(struct documents *d, const char *path)
+{
+    char other[PATH_MAX];
+    struct stat s;
+    size_t n = strlen(path);
+    TRY(add_file(d, path));
+    int bin = n > 4 && strcmp(path + n - 4, ".bin") == 0, idx = n > 4 && strcmp(path + n - 4, ".idx") == 0;
+    if (!(bin || idx) || n >= sizeof other)
+        return OK;
+    memcpy(other, path, n + 1);
+    strcpy(other + n - 4, bin ? ".idx" : ".bin");
+    return sys_stat(other, &s) == 0 ? add_file(d, other) : OK;
+}
+
 static enum status walk(struct documents *d, const char *root, FTS *tree)
 {
     FTSENT *e;
@@ -60,7 +75,7 @@ static enum status walk(struct documents *d, const char *root, FTS *tree)
             continue;
         }
         if (e->fts_info == FTS_F || e->fts_info == FTS_DEFAULT) /* what is no file is refused when it is opened */
-            TRY(add_file(d, e->fts_path));
+            TRY(add_with_index(d, e->fts_path));
         if (e->fts_info == FTS_DNR || e->fts_info == FTS_ERR || e->fts_info == FTS_NS || e->fts_info == FTS_SLNONE)
             return status_fail(ERR_INVALID, "cannot read %s: %s", e->fts_path, strerror(e->fts_errno ? e->fts_errno : ENOENT));
     }
@@ -81,7 +96,7 @@ static enum status add_existing(struct documents *d, const char *key, const char
 {
     int64_t before = d->n;
     if (!S_ISDIR(s->st_mode))
-        return add_file(d, path);
+        return add_with_index(d, path);
     TRY(add_tree(d, path));
     return d->n > before ? OK : status_fail(ERR_INVALID, "%s: directory %s has no files", key, path);
 }

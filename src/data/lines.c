@@ -1,13 +1,18 @@
 /* Rows of .jsonl files. */
 #include "data/lines.h"
 
-#include "base/num.h"
 #include "base/sys.h"
 #include "chat/chat.h"
-#include "data/file.h"
+#include "data/input.h"
 
 #include <stdlib.h>
 #include <string.h>
+
+/* Of a row, for messages. */
+struct lines_place {
+    const char *path;
+    int64_t line;
+};
 
 static const char *name_of(const char *column)
 {
@@ -55,29 +60,33 @@ static size_t find_row(const char *text, size_t n, int is_all, const char **row)
 static enum lines_kind kind_of(const char *row, size_t n, const char *column)
 {
     json_t *object = json_loadb(row, n, JSON_ALLOW_NUL, NULL);
-    enum lines_kind kind =
-        object && !(column && json_object_get(object, column)) && chat_is_conversation(object) ? LINES_CHATS : LINES_TEXT;
+    enum lines_kind kind = !object || (column && json_object_get(object, column)) ? LINES_TEXT
+                           : chat_is_conversation(object)                         ? LINES_CHATS
+                           : json_object_get(object, "input_ids")                 ? LINES_IDS
+                                                                                  : LINES_TEXT;
     json_decref(object);
     return kind;
 }
 
 /* In a buffer that grows until the row is in it. */
-static enum status look(int fd, const char *path, int64_t bytes, const char *column, enum lines_kind *out)
+static enum status look(struct input *in, const char *path, const char *column, enum lines_kind *out)
 {
     enum { FIRST = 1 << 16 };
     enum status st = OK;
     char *text = NULL;
     const char *row;
-    size_t length = 0;
-    for (int64_t have = 0, want = FIRST; have < bytes && length == 0; want *= 2) {
-        want = min_i64(want, bytes);
-        char *more = sys_realloc(text, (size_t)want);
+    size_t length = 0, have = 0, want = FIRST, got = 0;
+    for (int all = 0; !all && length == 0; want *= 2) {
+        if (have > LINES_MOST_ROW && input_is_compressed(path))
+            TRY_GOTO(lines_refuse_long(path, 1), done);
+        char *more = sys_realloc(text, want);
         if (!more)
             TRY_GOTO(status_fail(ERR_NOMEM, "out of memory: a line of %s", path), done);
         text = more;
-        TRY_GOTO(file_read(fd, path, text + have, (size_t)(want - have), have), done);
-        have = want;
-        length = find_row(text, (size_t)have, have == bytes, &row);
+        TRY_GOTO(input_read(in, (uint8_t *)text + have, want - have, &got), done);
+        have += got;
+        all = have < want;
+        length = find_row(text, have, all, &row);
     }
     *out = length > 0 ? kind_of(row, length, column) : LINES_TEXT;
 done:
@@ -87,16 +96,21 @@ done:
 
 enum status lines_look(const char *path, const char *column, enum lines_kind *out)
 {
-    size_t length = strlen(path);
-    int fd;
-    int64_t bytes;
+    size_t length = input_name(path);
+    struct input *in;
     *out = LINES_NONE;
-    if (length < 6 || strcmp(path + length - 6, ".jsonl") != 0)
+    if (length < 6 || memcmp(path + length - 6, ".jsonl", 6) != 0)
         return OK;
-    TRY(file_open(path, &fd, &bytes));
-    enum status st = look(fd, path, bytes, column, out);
-    sys_close(fd);
+    TRY(input_open(path, NULL, &in));
+    enum status st = look(in, path, column, out);
+    input_close(in);
     return st;
+}
+
+enum status lines_refuse_long(const char *path, int64_t line)
+{
+    return status_fail(ERR_INVALID, "%s:%lld: more than %zu MiB come out of the archive without an end of a line or another place to cut: "
+                       "decompress it, if this is meant", path, (long long)line, LINES_MOST_ROW >> 20);
 }
 
 /* What a row without text has instead. */
@@ -126,6 +140,91 @@ enum status lines_read_text(const char *path, int64_t line, const char *column, 
     enum status st = json_is_string(value) ? OK : refuse_row(path, line, name_of(column), object);
     if (st == OK)
         *out = json_incref(value);
+    json_decref(object);
+    return st;
+}
+
+/* ---- ids ---- */
+
+/* An array as long as the ids; *out NULL: the row has none. */
+static enum status array_of(const struct lines_place *at, const json_t *row, const char *key, size_t n, const json_t **out)
+{
+    *out = json_object_get(row, key);
+    if (!*out || json_is_null(*out)) {
+        *out = NULL;
+        return OK;
+    }
+    if (!json_is_array(*out) || json_array_size(*out) != n)
+        return status_fail(ERR_INVALID, "%s:%lld: its \"%s\" is no list of %zu numbers, as many as it has input_ids", at->path,
+                           (long long)at->line, key, n);
+    return OK;
+}
+
+static enum status number_at(const struct lines_place *at, const json_t *list, const char *key, size_t i, json_int_t *out)
+{
+    const json_t *x = json_array_get(list, i);
+    if (!json_is_integer(x) && !json_is_boolean(x))
+        return status_fail(ERR_INVALID, "%s:%lld: place %zu of its \"%s\" is no whole number", at->path, (long long)at->line, i + 1, key);
+    *out = json_is_boolean(x) ? json_is_true(x) : json_integer_value(x);
+    return OK;
+}
+
+/* What a row says about its ids: -100 in labels, 0 in a mask: not trained; 0 in attention_mask: padding. */
+enum { LABELS, MASK, LOSS_MASK, ASSISTANT_MASKS, ATTENTION_MASK, LISTS };
+static const char *const lists[LISTS] = {"labels", "mask", "loss_mask", "assistant_masks", "attention_mask"};
+
+static enum status check_id(const struct lines_place *at, size_t i, json_int_t id, int64_t ids)
+{
+    if (id >= 0 && id < ids)
+        return OK;
+    return status_fail(ERR_INVALID, "%s:%lld: place %zu of its input_ids is %lld, and ids of the vocabulary end at %lld", at->path,
+                       (long long)at->line, i + 1, (long long)id, (long long)ids - 1);
+}
+
+static enum status add_id(const struct lines_place *at, const json_t *all, const json_t *const list[LISTS], size_t i, int64_t ids, struct ids *out)
+{
+    enum { IGNORED = -100 };
+    json_int_t id = 0, x = 0;
+    int trained = 1, padding = 0;
+    TRY(number_at(at, all, "input_ids", i, &id));
+    for (int k = 0; k < LISTS; k++) {
+        if (!list[k])
+            continue;
+        TRY(number_at(at, list[k], lists[k], i, &x));
+        if (k == ATTENTION_MASK)
+            padding = x == 0;
+        else if (k == LABELS && x != id && x != IGNORED)
+            return status_fail(ERR_INVALID, "%s:%lld: place %zu of its labels is %lld; it has to be the id there, %lld, or %d (labels are shifted "
+                               "while training)", at->path, (long long)at->line, i + 1, (long long)x, (long long)id, IGNORED);
+        else
+            trained &= k == LABELS ? x != IGNORED : x != 0;
+    }
+    if (padding)
+        return OK;
+    TRY(check_id(at, i, id, ids));
+    return ids_add(out, (int32_t)(id + (trained ? 0 : ids)));
+}
+
+static enum status add_ids(const struct lines_place *at, const json_t *row, int64_t ids, struct ids *out)
+{
+    const json_t *all = json_object_get(row, "input_ids"), *list[LISTS];
+    size_t n = json_array_size(all);
+    if (!json_is_array(all))
+        return status_fail(ERR_INVALID, "%s:%lld: it has no list \"input_ids\", as the file's first row has", at->path, (long long)at->line);
+    for (int k = 0; k < LISTS; k++)
+        TRY(array_of(at, row, lists[k], n, &list[k]));
+    for (size_t i = 0; i < n; i++)
+        TRY(add_id(at, all, list, i, ids, out));
+    return OK;
+}
+
+enum status lines_read_ids(const char *path, int64_t line, const char *row, size_t n, int64_t ids, struct ids *out)
+{
+    json_error_t error;
+    json_t *object = json_loadb(row, n, JSON_ALLOW_NUL, &error);
+    if (!object)
+        return status_fail(ERR_INVALID, "%s:%lld: broken JSON: %s", path, (long long)line, error.text);
+    enum status st = add_ids(&(struct lines_place){path, line}, object, ids, out);
     json_decref(object);
     return st;
 }

@@ -1,18 +1,22 @@
-/* Rows of .jsonl files: a JSON object a line, which is a text or a conversation. Private to this folder. */
+/* Rows of .jsonl files: a JSON object a line, which is a text, a conversation or token ids. Private to this folder. */
 #ifndef LTRAIN_DATA_LINES_H
 #define LTRAIN_DATA_LINES_H
 
 #include "base/status.h"
+#include "text/ids.h"
 
 #include <jansson.h>
 #include <stddef.h>
 #include <stdint.h>
 
-enum lines_kind { LINES_NONE, LINES_TEXT, LINES_CHATS };
+enum lines_kind { LINES_NONE, LINES_TEXT, LINES_CHATS, LINES_IDS };
 
-/* What a file holds: LINES_NONE unless it is named .jsonl, else what the keys of its first row say. column: the member that is
+/* Bytes; longer rows that come out of an archive are refused, as a small archive may hold a row that fills the memory. */
+#define LINES_MOST_ROW ((size_t)256 << 20)
+
+/* What a file holds: LINES_NONE unless it is named .jsonl (or .jsonl.gz, .jsonl.zst), else what the keys of its first row say. column: the member that is
  * the text, NULL: "text". A row that has a `column` that was named is a text, whatever else it has; one without it, or with none
- * named, is a conversation if it has the keys of one (chat/chat.h), and a text otherwise. ERR_IO, ERR_CORRUPT. */
+ * named, is a conversation if it has the keys of one (chat/chat.h), ids if it has input_ids, and a text otherwise. ERR_IO, ERR_CORRUPT. */
 enum status lines_look(const char *path, const char *column, enum lines_kind *out);
 
 /* Called with each row and its number. */
@@ -24,5 +28,11 @@ enum status lines_visit(const uint8_t *text, size_t n, int64_t line, lines_visit
 
 /* The text of a row, in an object that is the caller's to give back. ERR_INVALID names path and line. */
 enum status lines_read_text(const char *path, int64_t line, const char *column, const char *row, size_t n, json_t **out);
+
+/* The ids of a row of ids, those that are not trained + ids; without padding. Those that are not below ids are ERR_INVALID. */
+enum status lines_read_ids(const char *path, int64_t line, const char *row, size_t n, int64_t ids, struct ids *out);
+
+/* A row of an archive is longer than LINES_MOST_ROW: ERR_INVALID. */
+enum status lines_refuse_long(const char *path, int64_t line);
 
 #endif

@@ -5,6 +5,7 @@
 #include "base/progress.h"
 #include "base/sys.h"
 #include "data/documents.h"
+#include "data/kinds.h"
 #include "data/token_file.h"
 #include "data/tokenize.h"
 
@@ -15,27 +16,46 @@ struct stream {
     struct documents *d;
     struct token_file *tokens; /* NULL: bytes */
     int64_t ids;
+    int has_ids; /* of files of ids, without a tokenizer */
     int cached, masked; /* masked: some tokens are not trained, and have ids from `ids` on */
 };
+
+static enum status tokenize(struct stream *s, const struct stream_config *config, const struct file_kind *kinds)
+{
+    const struct tokenize_config t = {.tokenizer = config->tokenizer, .chats = config->chats, .column = config->column, .dir = config->cache,
+                                      .vocab = config->vocab, .token_bytes = config->token_bytes, .threads = config->threads};
+    progress_purpose("tokenizing");
+    progress_reading(documents_bytes(s->d));
+    enum status st = tokenize_documents(s->d, &t, kinds, &s->tokens, &s->cached);
+    progress_reading(0);
+    progress_purpose("reading files, for their checksums");
+    return st;
+}
+
+/* Ids are below it, masks aside: of bytes, of the tokenizer, or of the vocabulary that files of ids are made with. */
+static void find_ids(struct stream *s, const struct stream_config *config, const struct file_kind *kinds)
+{
+    enum { BYTES = 256 };
+    for (int64_t i = 0; !config->tokenizer && i < documents_count(s->d); i++)
+        s->has_ids |= kinds_are_ids(&kinds[i]);
+    s->ids = config->tokenizer ? tokenizer_ids(config->tokenizer) : s->has_ids ? config->vocab : BYTES;
+}
 
 enum status stream_open(const struct stream_config *config, struct stream **out)
 {
     enum status st;
+    struct file_kind *kinds = NULL;
+    int tokens;
     struct stream *s = sys_calloc(1, sizeof *s);
     if (!s)
         return status_fail(ERR_NOMEM, "out of memory: a list of files");
-    s->ids = config->tokenizer ? tokenizer_ids(config->tokenizer) : 256;
     TRY_GOTO(documents_open(config->key, config->paths, config->n_paths, &s->d), fail);
-    if (config->tokenizer) {
-        progress_purpose("tokenizing");
-        progress_reading(documents_bytes(s->d));
-        st = tokenize_documents(s->d, &(struct tokenize_config){config->tokenizer, config->chats, config->column, config->cache, config->threads},
-                                &s->tokens, &s->cached);
-        progress_reading(0);
-        progress_purpose("reading files, for their checksums");
-        TRY_GOTO(st, fail);
-        s->masked = token_file_ids(s->tokens) > s->ids;
-    }
+    TRY_GOTO(kinds_find(s->d, &(struct kinds_config){config->column, config->token_bytes, config->tokenizer != NULL}, &kinds, &tokens), fail);
+    find_ids(s, config, kinds);
+    st = tokens ? tokenize(s, config, kinds) : OK;
+    kinds_free(kinds, documents_count(s->d));
+    TRY_GOTO(st, fail);
+    s->masked = s->tokens && token_file_ids(s->tokens) > s->ids;
     *out = s;
     return OK;
 fail:
@@ -64,7 +84,7 @@ int64_t stream_tokens(const struct stream *s)
 
 int64_t stream_text_bytes(const struct stream *s)
 {
-    return documents_bytes(s->d);
+    return s->tokens ? token_file_totals(s->tokens)->text_bytes : documents_bytes(s->d);
 }
 
 int64_t stream_repaired(const struct stream *s)
@@ -80,6 +100,16 @@ int stream_is_cached(const struct stream *s)
 int stream_is_masked(const struct stream *s)
 {
     return s->masked;
+}
+
+int stream_is_bytes(const struct stream *s)
+{
+    return !s->tokens;
+}
+
+int stream_has_ids(const struct stream *s)
+{
+    return s->has_ids;
 }
 
 int64_t stream_ids(const struct stream *s)
@@ -110,7 +140,7 @@ static enum status count_tokens(const struct stream *s, int64_t n, int64_t *coun
     int32_t id[AT_ONCE];
     const int64_t *all = token_file_counts(s->tokens);
     for (int64_t i = 0; i < s->ids; i++)
-        counts[i] = all[i] + (s->masked ? all[s->ids + i] : 0);
+        counts[i] += all[i] + (s->masked ? all[s->ids + i] : 0);
     for (int64_t at = n, part; at < stream_tokens(s); at += part) {
         part = min_i64(AT_ONCE, stream_tokens(s) - at);
         TRY(token_file_read(s->tokens, at, part, id));
@@ -127,7 +157,7 @@ enum status stream_survey(struct stream *s, int64_t n, int64_t *counts)
         return counts ? count_tokens(s, n, counts) : OK;
     TRY(documents_survey(s->d, counts ? count_bytes : NULL, &h));
     for (int b = 0; b < 256 && counts; b++)
-        counts[b] = h.counts[0][b] + h.counts[1][b] + h.counts[2][b] + h.counts[3][b];
+        counts[b] += h.counts[0][b] + h.counts[1][b] + h.counts[2][b] + h.counts[3][b];
     return OK;
 }
 
@@ -175,6 +205,17 @@ int64_t stream_first(const struct stream *s, int64_t i)
 int64_t stream_end(const struct stream *s, int64_t i)
 {
     return s->tokens ? token_file_ends(s->tokens)[i] : documents_end(s->d, i);
+}
+
+const char *stream_where(const struct stream *s, int64_t i, int64_t *number)
+{
+    int64_t file = s->tokens ? 0 : i, first = i;
+    const int64_t *ends = s->tokens ? token_file_file_ends(s->tokens) : NULL;
+    if (ends)
+        for (first = 0; ends[file] <= i; file++)
+            first = ends[file];
+    *number = i - first + 1;
+    return documents_path(s->d, file);
 }
 
 static int32_t unmask(const struct stream *s, int32_t id)

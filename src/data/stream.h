@@ -20,6 +20,8 @@ struct stream_config {
     const struct chat_setup *chats;    /* how conversations are read, or NULL */
     const char *cache;                 /* where tokens are kept */
     const char *column;                /* of rows of .jsonl files: the text */
+    int64_t vocab;                     /* ids of files of tokens are below it where there is no tokenizer */
+    int token_bytes;                   /* of an id in files of tokens without a header; 0: such files are refused */
     int threads;
 };
 
@@ -32,10 +34,12 @@ int64_t stream_tokens(const struct stream *s);
 int64_t stream_text_bytes(const struct stream *s);
 int64_t stream_repaired(const struct stream *s); /* broken characters of the text */
 int stream_is_cached(const struct stream *s);    /* a former run's tokens */
-int stream_is_masked(const struct stream *s);    /* there are conversations in it */
+int stream_is_masked(const struct stream *s);    /* some tokens are not trained */
+int stream_is_bytes(const struct stream *s);     /* no file of tokens is between */
+int stream_has_ids(const struct stream *s);      /* they come from files, and no tokenizer says what they mean */
 int64_t stream_ids(const struct stream *s);      /* ids are below it */
 
-/* Reads bytes once, in order, for their fingerprints. counts [ids], may be NULL: how often each id is among the first n tokens. Before the
+/* Reads bytes once, in order, for their fingerprints. counts [ids], may be NULL: how often each id is among the first n tokens is added. Before the
  * first stream_read. */
 enum status stream_survey(struct stream *s, int64_t n, int64_t *counts);
 /* Of bytes: what an earlier start has read (documents_recall, documents_write_known). */
@@ -50,6 +54,8 @@ void stream_print(const struct stream *s, const char *kind, FILE *f);
 int64_t stream_find(const struct stream *s, int64_t at);
 int64_t stream_first(const struct stream *s, int64_t i);
 int64_t stream_end(const struct stream *s, int64_t i);
+/* The file that document i is in, and which of the file's documents it is, from 1 on. */
+const char *stream_where(const struct stream *s, int64_t i, int64_t *number);
 /* Tokens [at, at + n), those that are not trained as -1 - id; *next: the one behind them in the same document, negative: none, or none that is trained. ERR_CORRUPT: what is read is not what was surveyed.
  * From any thread. */
 enum status stream_read(const struct stream *s, int64_t at, int64_t n, int32_t *out, int32_t *next);

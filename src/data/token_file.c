@@ -29,9 +29,9 @@ struct header {
     uint64_t checksum; /* of the header up to here */
 };
 
-/* Ends, counts, fingerprints, checksums of blocks: in this order, in one piece. */
+/* Ends, ends of files, counts, fingerprints, checksums of blocks: in this order, in one piece. */
 struct tables {
-    int64_t *ends, *counts;
+    int64_t *ends, *file_ends, *counts;
     struct fingerprint *print;
     uint64_t *block;
     void *memory;
@@ -40,9 +40,10 @@ struct tables {
 
 static void lay_out(const struct header *h, struct tables *t)
 {
-    size_t ends = (size_t)h->totals.documents * 8, counts = (size_t)h->source.ids * 8, print = (size_t)h->source.files * sizeof *t->print;
+    size_t ends = (size_t)(h->totals.documents + h->source.files) * 8, counts = (size_t)h->source.ids * 8, print = (size_t)h->source.files * sizeof *t->print;
     t->bytes = ends + counts + print + (size_t)h->blocks * 8;
     t->ends = t->memory;
+    t->file_ends = t->ends + h->totals.documents;
     t->counts = (int64_t *)((char *)t->memory + ends);
     t->print = (struct fingerprint *)((char *)t->memory + ends + counts);
     t->block = (uint64_t *)((char *)t->memory + ends + counts + print);
@@ -66,7 +67,7 @@ struct token_writer {
     int fd;
     uint8_t block[BLOCK_BYTES];
     int64_t held; /* bytes of the block */
-    int64_t *counts;
+    int64_t *counts, *file_ends;
     int64_t *ends, ends_room;
     uint64_t *sums;
     int64_t sums_room;
@@ -112,7 +113,8 @@ enum status token_writer_create(const char *dir, const struct token_source *sour
     w->header.source = *source;
     w->header.width = source->ids <= 65536 ? 2 : 4;
     w->counts = sys_calloc((size_t)source->ids, sizeof *w->counts);
-    if (!w->counts)
+    w->file_ends = sys_calloc((size_t)source->files + 1, sizeof *w->file_ends);
+    if (!w->counts || !w->file_ends)
         st = status_fail(ERR_NOMEM, "out of memory: counts of %lld tokens", (long long)source->ids);
     else
         st = open_for_writing(w, dir);
@@ -133,6 +135,7 @@ void token_writer_destroy(struct token_writer *w)
         sys_close(w->fd);
     }
     free(w->counts);
+    free(w->file_ends);
     free(w->ends);
     free(w->sums);
     free(w);
@@ -180,7 +183,7 @@ enum status token_writer_add(struct token_writer *w, const int32_t *id, int64_t 
     return OK;
 }
 
-enum status token_writer_end_document(struct token_writer *w)
+enum status token_writer_end_document(struct token_writer *w, int64_t file)
 {
     int64_t n = w->header.totals.documents;
     if ((n ? w->ends[n - 1] : 0) == w->header.totals.tokens)
@@ -188,6 +191,7 @@ enum status token_writer_end_document(struct token_writer *w)
     TRY(grow((void **)&w->ends, &w->ends_room, n));
     w->ends[n] = w->header.totals.tokens;
     w->header.totals.documents++;
+    w->file_ends[file] = n + 1;
     return OK;
 }
 
@@ -206,6 +210,8 @@ enum status token_writer_finish(struct token_writer *w, const struct token_total
     lay_out(h, &t);
     if (h->totals.documents)
         memcpy(t.ends, w->ends, (size_t)h->totals.documents * 8);
+    for (int64_t i = 0; i < h->source.files; i++)
+        t.file_ends[i] = max_i64(w->file_ends[i], i ? t.file_ends[i - 1] : 0);
     memcpy(t.counts, w->counts, (size_t)h->source.ids * 8);
     memcpy(t.print, print, (size_t)h->source.files * sizeof *print);
     if (h->blocks)
@@ -314,6 +320,11 @@ const int64_t *token_file_counts(const struct token_file *f)
 const int64_t *token_file_ends(const struct token_file *f)
 {
     return f->tables.ends;
+}
+
+const int64_t *token_file_file_ends(const struct token_file *f)
+{
+    return f->tables.file_ends;
 }
 
 const char *token_file_path(const struct token_file *f)

@@ -1,6 +1,6 @@
 /* Tokens of documents in a file: what a tokenizer has made of a list of files, kept for the next run. Private to this folder.
  *
- * A header, the tokens (2 or 4 bytes each), and behind them where documents end, how often each id occurs, the fingerprints of the
+ * A header, the tokens (2 or 4 bytes each), and behind them where documents end, how many each file and those before it have, how often each id occurs, the fingerprints of the
  * files and a checksum of each block of tokens. A file is written under another name and renamed once it is whole. */
 #ifndef LTRAIN_DATA_TOKEN_FILE_H
 #define LTRAIN_DATA_TOKEN_FILE_H
@@ -31,8 +31,8 @@ struct token_writer;
 /* In directory `dir`, which is made. */
 enum status token_writer_create(const char *dir, const struct token_source *source, struct token_writer **out);
 enum status token_writer_add(struct token_writer *w, const int32_t *id, int64_t n);
-/* A document ends behind the last token; one without tokens is none. */
-enum status token_writer_end_document(struct token_writer *w);
+/* A document of that file ends behind the last token; one without tokens is none. Files come in their order. */
+enum status token_writer_end_document(struct token_writer *w, int64_t file);
 /* Puts the file in its place. print: of each file of the source. */
 enum status token_writer_finish(struct token_writer *w, const struct token_totals *totals, const struct fingerprint *print);
 /* Without finish nothing is left. */
@@ -50,6 +50,7 @@ const struct fingerprint *token_file_fingerprint(const struct token_file *f, int
 int64_t token_file_ids(const struct token_file *f);
 const int64_t *token_file_counts(const struct token_file *f); /* [ids] */
 const int64_t *token_file_ends(const struct token_file *f);   /* [documents] */
+const int64_t *token_file_file_ends(const struct token_file *f); /* [files]: documents up to the end of each */
 const char *token_file_path(const struct token_file *f);
 /* Tokens [at, at + n). ERR_CORRUPT: they are not what was written. From any thread. */
 enum status token_file_read(const struct token_file *f, int64_t at, int64_t n, int32_t *out);

@@ -5,7 +5,7 @@
 #include "base/parallel.h"
 #include "base/progress.h"
 #include "base/sys.h"
-#include "data/file.h"
+#include "data/input.h"
 #include "data/lines.h"
 
 #include <pthread.h>
@@ -13,20 +13,21 @@
 #include <string.h>
 #include <xxhash.h>
 
-#define FORMAT 2 /* counts up where the same tokenizer and files give other tokens, or the file another form */
-#define CHUNK_BYTES ((int64_t)2 << 20)
+#define FORMAT 3 /* counts up where the same tokenizer and files give other tokens, or the file another form */
+enum { CHUNK_BYTES = 2 << 20 };
 
-/* Whole documents, or a part of one; or rows of a .jsonl file. */
+/* Whole documents, or a part of one; or rows of a .jsonl file; or ids. */
 struct segment {
     size_t at, n;
-    int begins, ends;
-    int64_t file, line; /* the first line's number */
+    int begins, ends;    /* the file */
+    int64_t file, place; /* the first line's number; of others, the first byte's */
 };
 
-/* Where ids of a chunk end that belong together, and whether a document does. */
+/* Where ids of a chunk end that belong together, and whether a document of the file does. */
 struct piece {
     size_t end;
     int ends;
+    int64_t file;
 };
 
 struct chunk {
@@ -43,15 +44,17 @@ struct chunk {
 struct job {
     struct documents *d;
     const struct tokenize_config *config;
-    const uint8_t *kind; /* of each file, an enum lines_kind */
+    const struct file_kind *kind; /* of each file */
+    int64_t ids; /* of the vocabulary */
     struct token_writer *writer;
     struct fingerprint *print; /* of each file */
     pthread_mutex_t reading, writing;
     pthread_cond_t turn;
     /* the reader's place */
-    int64_t file, at, line, next_chunk;
-    int fd; /* -1: the file is not open */
-    XXH3_state_t *hash;
+    int64_t file, place, next_chunk; /* place: as a segment's */
+    struct input *input;     /* NULL: the file is not open */
+    int begun;               /* a segment of it was read */
+    struct text_buffer rest; /* was read behind the last cut */
     /* the writer's */
     int64_t next_written;
     int failed;
@@ -64,30 +67,21 @@ static enum status open_file(struct job *j)
 {
     struct fingerprint *print = &j->print[j->file];
     const char *path = documents_path(j->d, j->file);
-    int64_t bytes;
-    TRY(file_open(path, &j->fd, &bytes));
-    print->bytes = documents_end(j->d, j->file) - documents_first(j->d, j->file);
-    j->at = 0;
-    j->line = 1;
-    XXH3_64bits_reset(j->hash);
-    if (bytes != print->bytes)
+    TRY(input_open(path, print, &j->input));
+    j->begun = 0;
+    j->place = j->kind[j->file].lines == LINES_NONE ? 0 : 1;
+    if (print->bytes != documents_end(j->d, j->file) - documents_first(j->d, j->file))
         return status_fail(ERR_CORRUPT, "%s changes while it is read: start once nothing writes to it any more", path);
-    return fingerprint_stamp_of(j->fd, path, &print->stamp, &print->settled);
+    return OK;
 }
 
 static enum status end_file(struct job *j)
 {
-    struct fingerprint *print = &j->print[j->file];
-    const char *path = documents_path(j->d, j->file);
-    uint64_t stamp;
-    TRY(fingerprint_stamp_of(j->fd, path, &stamp, NULL));
-    sys_close(j->fd);
-    j->fd = -1;
+    TRY(input_end(j->input));
+    input_close(j->input);
+    j->input = NULL;
     j->file++;
-    print->xxh3 = XXH3_64bits_digest(j->hash);
-    return stamp == print->stamp
-               ? OK
-               : status_fail(ERR_CORRUPT, "%s changes while it is read: start once nothing writes to it any more", path);
+    return OK;
 }
 
 static enum status add_segment(struct chunk *c, const struct segment *s)
@@ -104,7 +98,7 @@ static enum status add_segment(struct chunk *c, const struct segment *s)
     return OK;
 }
 
-static enum status add_piece(struct chunk *c, int ends)
+static enum status add_piece(struct chunk *c, int64_t file, int ends)
 {
     if (c->n_pieces == c->pieces_room) {
         int64_t room = c->pieces_room ? 2 * c->pieces_room : 64;
@@ -114,7 +108,7 @@ static enum status add_piece(struct chunk *c, int ends)
         c->piece = piece;
         c->pieces_room = room;
     }
-    c->piece[c->n_pieces++] = (struct piece){c->ids.n, ends};
+    c->piece[c->n_pieces++] = (struct piece){c->ids.n, ends, file};
     return OK;
 }
 
@@ -136,30 +130,51 @@ static int64_t count_lines(const uint8_t *text, size_t n)
 /* Where the beginning of a file may be cut; 0: nowhere. */
 static size_t cut(const struct job *j, const uint8_t *text, size_t n)
 {
-    return j->kind[j->file] == LINES_NONE ? tokenizer_cut(j->config->tokenizer, text, n) : last_line_end(text, n);
+    const struct file_kind *k = &j->kind[j->file];
+    if (k->lines != LINES_NONE)
+        return last_line_end(text, n);
+    if (k->ids.format != IDS_NONE)
+        return n - n % (size_t)k->ids.width;
+    return j->config->tokenizer ? tokenizer_cut(j->config->tokenizer, text, n) : n;
 }
 
-/* What is left of the file, or its beginning up to where it may be cut: in a buffer that grows until there is such a place. */
-static enum status read_segment(struct job *j, struct chunk *c)
+/* What was read of the file behind the last cut, and more of it up to where it may be cut, or to its end: in a buffer that grows until
+ * there is such a place. *ends: the file ends there. */
+static enum status read_to_cut(struct job *j, struct text_buffer *text, size_t *n, int *ends)
 {
     const char *path = documents_path(j->d, j->file);
-    int64_t left = j->print[j->file].bytes - j->at, have = 0, want = min_i64(left, CHUNK_BYTES), n = 0;
-    size_t at = c->text.n;
-    for (; n == 0; want = min_i64(left, 2 * want)) {
-        TRY(text_buffer_reserve(&c->text, (size_t)(want - have)));
-        fingerprint_before_read(&j->print[j->file], j->fd, j->at + have, want - have);
-        TRY(file_read(j->fd, path, c->text.data + at + have, (size_t)(want - have), j->at + have));
-        c->text.n = at + (size_t)want;
-        have = want;
-        n = have == left ? left : (int64_t)cut(j, c->text.data + at, (size_t)have);
+    size_t at = text->n, have = j->rest.n, want = CHUNK_BYTES, got;
+    if (have > 0)
+        TRY(text_buffer_add(text, j->rest.data, have));
+    j->rest.n = 0;
+    for (*n = 0, *ends = 0; *n == 0 && !*ends; want = have + (have > CHUNK_BYTES ? have : CHUNK_BYTES)) {
+        if (have > LINES_MOST_ROW && input_is_compressed(path))
+            return lines_refuse_long(path, j->kind[j->file].lines == LINES_NONE ? 1 : j->place);
+        if (have < want) {
+            TRY(text_buffer_reserve(text, want - have));
+            TRY(input_read(j->input, text->data + at + have, want - have, &got));
+            *ends = got < want - have;
+            have += got;
+            text->n = at + have;
+        }
+        *n = *ends ? have : cut(j, text->data + at, have);
     }
-    c->text.n = at + (size_t)n;
-    XXH3_64bits_update(j->hash, c->text.data + at, (size_t)n);
-    TRY(add_segment(c, &(struct segment){at, (size_t)n, j->at == 0, n == left, j->file, j->line}));
-    j->line += j->kind[j->file] == LINES_NONE ? 0 : count_lines(c->text.data + at, (size_t)n);
-    progress_read(n);
-    j->at += n;
-    return n == left ? end_file(j) : OK;
+    if (have > *n)
+        TRY(text_buffer_add(&j->rest, text->data + at + *n, have - *n));
+    text->n = at + *n;
+    return OK;
+}
+
+static enum status read_segment(struct job *j, struct chunk *c)
+{
+    const struct file_kind *k = &j->kind[j->file];
+    size_t at = c->text.n, n;
+    int ends;
+    TRY(read_to_cut(j, &c->text, &n, &ends));
+    TRY(add_segment(c, &(struct segment){at, n, !j->begun, ends, j->file, j->place}));
+    j->begun = 1;
+    j->place += k->lines == LINES_NONE ? (int64_t)n : count_lines(c->text.data + at, n);
+    return ends ? end_file(j) : OK;
 }
 
 /* Several small files together. Without any segment all is read. */
@@ -170,7 +185,7 @@ static enum status read_chunk(struct job *j, struct chunk *c)
     c->ids.n = 0;
     c->repaired = 0;
     while (j->file < documents_count(j->d) && c->text.n < (size_t)CHUNK_BYTES) {
-        if (j->fd < 0)
+        if (!j->input)
             TRY(open_file(j));
         TRY(read_segment(j, c));
     }
@@ -195,7 +210,8 @@ struct encoding {
     struct chat_encoder *chats; /* made when the first conversation comes */
     struct text_buffer repaired;
     struct chunk *c;
-    const char *path; /* of rows */
+    int64_t file;
+    const char *path;
 };
 
 static enum status encode_text(struct encoding *x, const uint8_t *text, size_t n, int begins, int ends)
@@ -215,7 +231,46 @@ static enum status encode_text(struct encoding *x, const uint8_t *text, size_t n
     TRY(tokenizer_encode(x->text, text, n, begins ? 0 : ENCODE_CONTINUES, &x->c->ids));
     if (ends)
         TRY(add_all(&x->c->ids, behind));
-    return add_piece(x->c, ends);
+    return add_piece(x->c, x->file, ends);
+}
+
+/* Bytes are ids where there is no tokenizer. */
+static enum status encode_bytes(struct encoding *x, const uint8_t *text, size_t n, int ends)
+{
+    for (size_t i = 0; i < n; i++)
+        TRY(ids_add(&x->c->ids, text[i]));
+    return add_piece(x->c, x->file, ends);
+}
+
+static enum status refuse_id(const struct encoding *x, int64_t at, int64_t id)
+{
+    return status_fail(ERR_INVALID, "%s: token %lld is %lld, and ids of the vocabulary end at %lld: it was made with another tokenizer, or is of "
+                       "another type", x->path, (long long)at, (long long)id, (long long)x->job->ids - 1);
+}
+
+/* Ids as they are, cut into documents. */
+static enum status encode_ids(struct encoding *x, const struct id_file *f, const uint8_t *bytes, const struct segment *s)
+{
+    size_t i = s->place < f->first_byte ? (size_t)(f->first_byte - s->place) : 0;
+    int64_t at = (s->place + (int64_t)i - f->first_byte) / f->width, document = id_file_document(f, at - 1);
+    for (; i + (size_t)f->width <= s->n; i += (size_t)f->width, at++) {
+        int64_t id = id_file_get(f, bytes + i);
+        if (id < 0 || id >= x->job->ids)
+            return refuse_id(x, at, id);
+        int ends = document < f->n_ends && f->ends[document] == at;
+        document += ends;
+        if (ends || (id == f->begins && at > 0))
+            TRY(add_piece(x->c, x->file, 1));
+        TRY(ids_add(&x->c->ids, (int32_t)id));
+    }
+    return add_piece(x->c, x->file, s->ends);
+}
+
+static enum status encode_row_of_ids(void *encoding, const char *row, size_t n, int64_t line)
+{
+    struct encoding *x = encoding;
+    TRY(lines_read_ids(x->path, line, row, n, x->job->ids, &x->c->ids));
+    return add_piece(x->c, x->file, 1);
 }
 
 static enum status encode_row(void *encoding, const char *row, size_t n, int64_t line)
@@ -244,20 +299,30 @@ static enum status encode_chat(void *encoding, const char *row, size_t n, int64_
     for (size_t i = 0; i < sample.tokens.n && st == OK; i++)
         st = ids_add(&x->c->ids, sample.tokens.id[i] + (sample.trained[i] ? 0 : ids));
     chat_sample_destroy(&sample);
-    return st == OK ? add_piece(x->c, 1) : st;
+    return st == OK ? add_piece(x->c, x->file, 1) : st;
+}
+
+static enum status encode_segment(struct encoding *x, const struct segment *s)
+{
+    static lines_visitor *const visit[] = {NULL, encode_row, encode_chat, encode_row_of_ids};
+    const struct file_kind *k = &x->job->kind[s->file];
+    const uint8_t *text = x->c->text.data + s->at;
+    x->file = s->file;
+    x->path = documents_path(x->job->d, s->file);
+    if (k->ids.format == IDS_MEGATRON_INDEX)
+        return OK;
+    if (k->ids.format != IDS_NONE)
+        return encode_ids(x, &k->ids, text, s);
+    if (k->lines != LINES_NONE)
+        return lines_visit(text, s->n, s->place, visit[k->lines], x);
+    return x->job->config->tokenizer ? encode_text(x, text, s->n, s->begins, s->ends) : encode_bytes(x, text, s->n, s->ends);
 }
 
 static enum status encode_chunk(struct encoding *x)
 {
     x->c->n_pieces = 0;
-    for (int64_t i = 0; i < x->c->n; i++) {
-        const struct segment *s = &x->c->segment[i];
-        const uint8_t *text = x->c->text.data + s->at;
-        enum lines_kind kind = x->job->kind[s->file];
-        x->path = documents_path(x->job->d, s->file);
-        TRY(kind == LINES_NONE ? encode_text(x, text, s->n, s->begins, s->ends)
-                               : lines_visit(text, s->n, s->line, kind == LINES_CHATS ? encode_chat : encode_row, x));
-    }
+    for (int64_t i = 0; i < x->c->n; i++)
+        TRY(encode_segment(x, &x->c->segment[i]));
     return OK;
 }
 
@@ -267,7 +332,7 @@ static enum status write_chunk(struct job *j, const struct chunk *c)
     for (int64_t i = 0; i < c->n_pieces; i++) {
         TRY(token_writer_add(j->writer, c->ids.id + first, (int64_t)(c->piece[i].end - first)));
         if (c->piece[i].ends)
-            TRY(token_writer_end_document(j->writer));
+            TRY(token_writer_end_document(j->writer, c->piece[i].file));
         first = c->piece[i].end;
     }
     j->totals.repaired += c->repaired;
@@ -324,7 +389,7 @@ static enum status work(void *jobs)
     struct job *j = *(struct job **)jobs;
     struct chunk c = {.n = 0};
     struct encoding x = {.job = j, .c = &c};
-    enum status st = encoder_create(j->config->tokenizer, &x.text);
+    enum status st = j->config->tokenizer ? encoder_create(j->config->tokenizer, &x.text) : OK;
     if (st == OK)
         st = work_on_chunks(j, &x);
     if (st != OK)
@@ -341,33 +406,48 @@ static enum status work(void *jobs)
 
 /* ---- the whole ---- */
 
-/* What each file holds. any: of each kind, whether some file does. */
-static enum status find_kinds(const struct documents *d, const struct tokenize_config *config, uint8_t *kinds, int any[])
+/* What decides which tokens files give, beside the files. */
+struct facts {
+    int chats, ids, masked, columns, bare; /* whether some file is one; bare: without a header */
+};
+
+static enum status find_facts(const struct documents *d, const struct tokenize_config *config, const struct file_kind *kind, struct facts *out)
 {
     const struct chat_setup *chats = config->chats;
+    *out = (struct facts){0};
     for (int64_t i = 0; i < documents_count(d); i++) {
-        enum lines_kind kind;
-        TRY(lines_look(documents_path(d, i), config->column, &kind));
-        if (kind == LINES_CHATS && !(chats && chats->chat_template))
+        const struct file_kind *k = &kind[i];
+        if (k->lines == LINES_CHATS && !(chats && chats->chat_template))
             return status_fail(ERR_INVALID, "%s holds conversations, and there is no chat template: %s", documents_path(d, i),
                                chats && chats->missing ? chats->missing : "--chat-template names one");
-        kinds[i] = (uint8_t)kind;
-        any[kind] = 1;
+        out->chats |= k->lines == LINES_CHATS;
+        out->columns |= k->lines == LINES_TEXT;
+        out->ids |= kinds_are_ids(k);
+        out->bare |= k->ids.format == IDS_PLAIN;
+        out->masked |= k->lines == LINES_CHATS || k->lines == LINES_IDS;
     }
     return OK;
 }
 
-static struct token_source source_of(const struct documents *d, const struct tokenize_config *config, const int any[])
+/* Ids are below it, masks aside. */
+static int64_t vocabulary(const struct tokenize_config *config, const struct facts *any)
+{
+    enum { BYTES = 256 };
+    return config->tokenizer ? tokenizer_ids(config->tokenizer) : any->ids ? config->vocab : BYTES;
+}
+
+static struct token_source source_of(const struct documents *d, const struct tokenize_config *config, const struct facts *any)
 {
     const char *column = config->column;
-    const uint64_t facts[] = {FORMAT, tokenizer_hash(config->tokenizer), (uint64_t)documents_count(d),
-                              any[LINES_CHATS] ? chat_setup_hash(config->chats) : 0,
-                              any[LINES_TEXT] && column ? XXH3_64bits(column, strlen(column)) : 0};
-    struct token_source s = {.files = documents_count(d), .ids = tokenizer_ids(config->tokenizer) * (any[LINES_CHATS] ? 2 : 1),
-                             .key = XXH3_64bits(facts, sizeof facts)};
+    const int64_t ids = vocabulary(config, any);
+    const uint64_t facts[] = {FORMAT, config->tokenizer ? tokenizer_hash(config->tokenizer) : (uint64_t)ids, (uint64_t)documents_count(d),
+                              any->chats ? chat_setup_hash(config->chats) : 0,
+                              any->columns && column ? XXH3_64bits(column, strlen(column)) : 0, any->bare ? (uint64_t)config->token_bytes : 0,
+                              config->tokenizer != NULL};
+    struct token_source s = {.files = documents_count(d), .ids = ids * (any->masked ? 2 : 1), .key = XXH3_64bits(facts, sizeof facts)};
     for (int64_t i = 0; i < s.files; i++) {
         const char *path = documents_path(d, i);
-        const uint64_t file[] = {s.key, XXH3_64bits(path, strlen(path)), (uint64_t)documents_end(d, i)};
+        const uint64_t file[] = {s.key, XXH3_64bits(path, strlen(path)), (uint64_t)(documents_end(d, i) - documents_first(d, i))};
         s.key = XXH3_64bits(file, sizeof file);
     }
     return s;
@@ -391,16 +471,16 @@ static enum status is_of(struct documents *d, const struct token_file *f, int *s
     return OK;
 }
 
-static enum status make(struct documents *d, const struct tokenize_config *config, const uint8_t *kinds, const struct token_source *source)
+static enum status make(struct documents *d, const struct tokenize_config *config, const struct file_kind *kinds, int64_t ids,
+                        const struct token_source *source)
 {
-    struct job j = {.d = d, .config = config, .kind = kinds, .fd = -1, .reading = PTHREAD_MUTEX_INITIALIZER,
+    struct job j = {.d = d, .config = config, .kind = kinds, .ids = ids, .reading = PTHREAD_MUTEX_INITIALIZER,
                     .writing = PTHREAD_MUTEX_INITIALIZER, .turn = PTHREAD_COND_INITIALIZER};
     struct job *jobs[PARALLEL_MOST];
     enum status st;
     int n = (int)max_i64(1, min_i64(min_i64(config->threads, PARALLEL_MOST), documents_bytes(d) / CHUNK_BYTES + 1));
-    j.hash = XXH3_createState();
     j.print = sys_calloc((size_t)source->files, sizeof *j.print);
-    if (!j.hash || !j.print)
+    if (!j.print)
         TRY_GOTO(status_fail(ERR_NOMEM, "out of memory: tokenizing"), done);
     TRY_GOTO(token_writer_create(config->dir, source, &j.writer), done);
     for (int i = 0; i < n; i++)
@@ -408,15 +488,14 @@ static enum status make(struct documents *d, const struct tokenize_config *confi
     TRY_GOTO(parallel_run(work, jobs, sizeof *jobs, n), done);
     st = token_writer_finish(j.writer, &j.totals, j.print);
 done:
-    if (j.fd >= 0)
-        sys_close(j.fd);
+    input_close(j.input);
+    text_buffer_free(&j.rest);
     token_writer_destroy(j.writer);
     free(j.print);
-    XXH3_freeState(j.hash);
     return st;
 }
 
-static enum status take_or_make(struct documents *d, const struct tokenize_config *config, const uint8_t *kinds, const int any[],
+static enum status take_or_make(struct documents *d, const struct tokenize_config *config, const struct file_kind *kinds, const struct facts *any,
                                 struct token_file **out, int *cached)
 {
     struct token_source source = source_of(d, config, any);
@@ -428,7 +507,7 @@ static enum status take_or_make(struct documents *d, const struct tokenize_confi
     if (st == OK && !*cached) {
         token_file_close(f);
         f = NULL;
-        st = make(d, config, kinds, &source);
+        st = make(d, config, kinds, vocabulary(config, any), &source);
         if (st == OK)
             st = token_file_open(dir, &source, &f);
         if (st == OK && !f)
@@ -443,15 +522,10 @@ static enum status take_or_make(struct documents *d, const struct tokenize_confi
     return st;
 }
 
-enum status tokenize_documents(struct documents *d, const struct tokenize_config *config, struct token_file **out, int *cached)
+enum status tokenize_documents(struct documents *d, const struct tokenize_config *config, const struct file_kind *kinds, struct token_file **out,
+                               int *cached)
 {
-    int any[LINES_CHATS + 1] = {0};
-    uint8_t *kinds = sys_calloc((size_t)documents_count(d) + 1, 1);
-    if (!kinds)
-        return status_fail(ERR_NOMEM, "out of memory: a list of files");
-    enum status st = find_kinds(d, config, kinds, any);
-    if (st == OK)
-        st = take_or_make(d, config, kinds, any, out, cached);
-    free(kinds);
-    return st;
+    struct facts any;
+    TRY(find_facts(d, config, kinds, &any));
+    return take_or_make(d, config, kinds, &any, out, cached);
 }

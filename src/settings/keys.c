@@ -22,6 +22,9 @@ static const char *const schedules[] = {"constant", "linear", "cosine", "wsd", N
 static const char *const carriers[] = {"auto", "nccl", "staged", NULL};
 static const char *const sharings[] = {"auto", "none", "ulysses", "ring", NULL};
 static const char *const trained_turns[] = {"assistant", "last", "all", NULL};
+static const char *const token_types[] = {"none", "u16", "u32", NULL};
+static const char *const packings[] = {"best-fit", "concat", NULL};
+static const char *const longer_ones[] = {"split", "drop", "truncate", "refuse", NULL};
 static const char *const on_changed_data[] = {"stop", "continue", NULL};
 static const char *const save_failures[] = {"continue", "stop", NULL};
 static const char *const stops[] = {"now", "step", NULL};
@@ -35,7 +38,7 @@ _Static_assert(sizeof(enum device_kind) == sizeof(int) && sizeof(enum offload) =
                    sizeof(enum dtype) == sizeof(int),
                "KEY_CHOICE stores ints");
 _Static_assert(F32 == 0 && BF16 == 1 && DEVICE_CUDA == 3 && UPDATE_HOST == 2 && SP_RING == 3 && EFFORT_QUICK == 2 && SCHEDULE_WSD == 3 &&
-                   STOP_STEP == 1 && MODE_CHAOS == 1 && DATA_CHANGED_CONTINUE == 1 && SAVE_FAILURE_STOP == 1 && OFFLOAD_AUTO == 0 && OFFLOAD_NONE == 1 && OFFLOAD_CPU == 2 && OFFLOAD_NVME == 3,
+                   STOP_STEP == 1 && MODE_CHAOS == 1 && DATA_CHANGED_CONTINUE == 1 && SAVE_FAILURE_STOP == 1 && PACK_CONCAT == 1 && TOKEN_U32 == 2 && LONGER_REFUSE == 3 && OFFLOAD_AUTO == 0 && OFFLOAD_NONE == 1 && OFFLOAD_CPU == 2 && OFFLOAD_NVME == 3,
                "choices are in the order of their enums");
 
 _Static_assert((int64_t)SETTINGS_MOST_STEPS * SETTINGS_MOST_SEQUENCES < INT64_MAX / 2 &&
@@ -51,12 +54,15 @@ const struct settings_key settings_keys[] = {
     {"rope", KEY_STRING, AT(rope), .arg = "KIND:FACTOR", .help = "stretch rotary positions for sequences longer than the model was trained for: yarn:4, linear:2, llama3:8, dynamic:4; none: without config.json's scaling"},
     {"rope-base", KEY_NUMBER, AT(rope_base), "0", LIMITS(0, 1e15), .arg = "X", .help = "base of rotary positions, as 8e6; 0: config.json's"},
     {"strict-config", KEY_SWITCH, AT(strict_config), "false", .help = "keys of config.json that ltrain does not know are an error, not a warning"},
-    {"data", KEY_LIST, AT(data), .flags = KEY_OF_DATA | KEY_REQUIRED | KEY_OF_RUNS, .arg = "PATH,...", .help = "files, directories, globs"},
+    {"data", KEY_LIST, AT(data), .flags = KEY_WEIGHED | KEY_OF_DATA | KEY_REQUIRED | KEY_OF_RUNS, .arg = "PATH,...", .help = "files, directories, globs; with weights: books=0.7,chats=0.3 (shares of the tokens)"},
     {"tokenizer", KEY_STRING, AT(tokenizer), .flags = KEY_OF_DATA | KEY_OF_RUNS, .arg = "DIR", .help = "whose tokenizer.json reads the data; bytes: none (default: the model's, else bytes)"},
     {"text-column", KEY_STRING, AT(text_column), .flags = KEY_OF_DATA | KEY_OF_RUNS, .arg = "NAME", .help = "member of rows of .jsonl files that is the text (default: text)"},
+    {"token-type", KEY_CHOICE, AT(token_type), "none", .choices = token_types, .flags = KEY_OF_DATA | KEY_OF_RUNS, .arg = "TYPE", .help = "of ids in .bin files that have no header: u16, u32; none: such files are an error"},
     {"token-cache", KEY_STRING, AT(token_cache), .flags = KEY_OF_DATA | KEY_OF_RUNS, .arg = "DIR", .help = "where tokens are kept for the next run (default: ~/.cache/ltrain/tokens)"},
     {"chat-template", KEY_STRING, AT(chat_template), .flags = KEY_OF_DATA | KEY_OF_RUNS, .arg = "NAME", .help = "of conversations in .jsonl files: a directory, a .jinja file, or chatml, llama3, ... (default: the tokenizer's)"},
     {"train-on", KEY_CHOICE, AT(train_on), "assistant", .choices = trained_turns, .flags = KEY_OF_DATA | KEY_OF_RUNS, .arg = "WORD", .help = "of conversations: assistant (all its turns), last (the last one), all (every token)"},
+    {"packing", KEY_CHOICE, AT(packing), "best-fit", .choices = packings, .flags = KEY_OF_DATA | KEY_OF_RUNS, .arg = "WAY", .help = "of documents into sequences: best-fit cuts none that fits into one and pads; concat cuts wherever one ends, and drops the tail"},
+    {"too-long", KEY_CHOICE, AT(too_long), "split", .choices = longer_ones, .flags = KEY_OF_DATA | KEY_OF_RUNS, .arg = "WORD", .help = "documents longer than a sequence: split, drop, truncate, refuse"},
     {"eval-data", KEY_LIST, AT(eval_data), .flags = KEY_OF_DATA | KEY_OF_RUNS, .arg = "PATH,...", .help = "what the loss is evaluated on"},
     {"eval-fraction", KEY_NUMBER, AT(eval_fraction), "0", LIMITS(0, 1), .flags = KEY_OF_DATA | KEY_BELOW_MAX | KEY_OF_RUNS, .arg = "X",
      .help = "share of data kept for evaluation, without --eval-data"},

@@ -36,6 +36,7 @@ enum key_flags {
     KEY_BELOW_MAX = 16, /* max itself is outside */
     KEY_OF_RUNS = 32,   /* not in the help of plans */
     KEY_OF_DATA = 128,  /* in the help of ltrain data */
+    KEY_WEIGHED = 256,  /* a list whose items may be NAME=NUMBER: a mapping in files will do, too */
     KEY_FP32 = 64,      /* used in fp32: what it is there must be in range, too, not become 0 either */
 };
 

@@ -141,6 +141,58 @@ enum status settings_absolute_path(char **path)
     return OK;
 }
 
+int settings_weight(const char *item, size_t *length, double *weight)
+{
+    const char *equals = strrchr(item, '=');
+    char *end;
+    *length = strlen(item);
+    if (!equals || equals == item || !strchr("+-.0123456789", equals[1]) || !equals[1] || exists(item))
+        return 0;
+    *weight = strtod(equals + 1, &end);
+    if (*end)
+        return 0;
+    *length = (size_t)(equals - item);
+    return 1;
+}
+
+/* The path of an item of data, without its weight. */
+static enum status path_of(const char *item, char **path, size_t *length)
+{
+    double weight;
+    settings_weight(item, length, &weight);
+    *path = strndup(item, *length);
+    return *path ? OK : status_fail(ERR_NOMEM, "out of memory");
+}
+
+/* The item with that path, which is taken. */
+static enum status put_path(char **item, char *path, size_t length)
+{
+    char *joined;
+    int n = asprintf(&joined, "%s%s", path, *item + length);
+    free(path);
+    if (n < 0)
+        return status_fail(ERR_NOMEM, "out of memory");
+    free(*item);
+    *item = joined;
+    return OK;
+}
+
+static enum status data_absolute(struct string_list *list)
+{
+    for (int i = 0; i < list->n; i++) {
+        size_t length;
+        char *path;
+        TRY(path_of(list->item[i], &path, &length));
+        enum status st = settings_absolute_path(&path);
+        if (st != OK) {
+            free(path);
+            return st;
+        }
+        TRY(put_path(&list->item[i], path, length));
+    }
+    return OK;
+}
+
 static enum status all_absolute(struct string_list *list)
 {
     for (int i = 0; i < list->n; i++)
@@ -159,7 +211,7 @@ enum status settings_absolute_paths(struct settings *s, int model_is_name)
         TRY(settings_absolute_path(&s->token_cache));
     if (s->chat_template && strchr(s->chat_template, '/'))
         TRY(settings_absolute_path(&s->chat_template));
-    TRY(all_absolute(&s->data));
+    TRY(data_absolute(&s->data));
     TRY(all_absolute(&s->eval_data));
     return all_absolute(&s->nvme_path);
 }
@@ -231,7 +283,7 @@ static int find_move(const char *out, const char *run, char from[2][2 * PATH_MAX
 
 enum status settings_move_paths(struct settings *s, const char *run)
 {
-    struct string_list *const lists[] = {&s->data, &s->eval_data, &s->nvme_path};
+    struct string_list *const lists[] = {&s->eval_data, &s->nvme_path};
     char from[2][2 * PATH_MAX], to[2][2 * PATH_MAX];
     if (!find_move(s->out, run, from, to))
         return OK;
@@ -242,7 +294,18 @@ enum status settings_move_paths(struct settings *s, const char *run)
         TRY(move(&s->tokenizer, from, to));
     if (s->chat_template)
         TRY(move(&s->chat_template, from, to));
-    for (int l = 0; l < 3; l++)
+    for (int i = 0; i < s->data.n; i++) {
+        size_t length;
+        char *path;
+        TRY(path_of(s->data.item[i], &path, &length));
+        enum status st = move(&path, from, to);
+        if (st != OK) {
+            free(path);
+            return st;
+        }
+        TRY(put_path(&s->data.item[i], path, length));
+    }
+    for (int l = 0; l < 2; l++)
         for (int i = 0; i < lists[l]->n; i++)
             TRY(move(&lists[l]->item[i], from, to));
     return OK;

@@ -40,6 +40,8 @@ enum status settings_run_is_purged(const char *run, int *purged);
 /* "lr 0.001 (was 0.0003), steps ...": the keys of a file whose values are others, but for `out`; "" if there are none. */
 enum status settings_write_changes(const struct settings *now, const struct settings *before, FILE *f);
 
+/* Whether an item of `data` is PATH=WEIGHT: a number is behind its last '=', and no file has that whole name. length: of the path. */
+int settings_weight(const char *item, size_t *length, double *weight);
 /* Makes paths that a run is resumed with (data, evaluation data, drives; the model unless `model_is_name`) absolute, so that they
  * are found from any directory; or one path, which it replaces. */
 enum status settings_absolute_paths(struct settings *s, int model_is_name);

@@ -25,6 +25,9 @@ enum update_on { UPDATE_AUTO, UPDATE_DEVICE, UPDATE_HOST };
 enum effort { EFFORT_BEST, EFFORT_NORMAL, EFFORT_QUICK }; /* of planning, from the most search to the least; zero is best */
 enum carriers { CARRIER_AUTO, CARRIER_NCCL, CARRIER_STAGED };
 enum train_on { TRAIN_ON_ASSISTANT, TRAIN_ON_LAST, TRAIN_ON_ALL };
+enum token_type { TOKEN_NONE, TOKEN_U16, TOKEN_U32 }; /* of an id in files of tokens without a header */
+enum packing_way { PACK_BEST_FIT, PACK_CONCAT };
+enum longer { LONGER_SPLIT, LONGER_DROP, LONGER_TRUNCATE, LONGER_REFUSE };
 enum sp_kind { SP_AUTO, SP_NONE, SP_ULYSSES, SP_RING };
 enum data_changed { DATA_CHANGED_STOP, DATA_CHANGED_CONTINUE };
 enum save_failure { SAVE_FAILURE_CONTINUE, SAVE_FAILURE_STOP }; /* what a save that fails means on the way */
@@ -90,9 +93,12 @@ struct settings {
     struct string_list data, eval_data;
     char *tokenizer;                     /* of the data: a directory or file, or "bytes"; NULL: the model's */
     char *text_column;                   /* of .jsonl rows; NULL: text */
+    enum token_type token_type;          /* of .bin files without a header */
     char *token_cache;                   /* directory; NULL: the user's */
     char *chat_template;                 /* of conversations: a directory, a file or a name; NULL: the tokenizer's directory has it */
     enum train_on train_on;              /* what of conversations is trained */
+    enum packing_way packing;             /* of documents into sequences */
+    enum longer too_long;                /* what becomes of documents that are longer than a sequence */
     double eval_fraction;
     enum sp_kind sp;                     /* how ranks share a sequence; all but AUTO are in ulysses and ring already */
     double drive_timeout;                /* seconds that a drive is waited for */

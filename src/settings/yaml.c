@@ -111,6 +111,23 @@ static enum status set_mapping(struct file *f, const struct settings_key *k, con
     return settings_key_set(k, where, joined, f->s);
 }
 
+/* `data: {books: 0.7, chats: 0.3}`, as if written books=0.7,chats=0.3. */
+static enum status set_weights(struct file *f, const struct settings_key *k, const char *where, const yaml_node_t *node)
+{
+    const yaml_node_pair_t *pair = node->data.mapping.pairs.start, *end = node->data.mapping.pairs.top;
+    settings_list_clear(k, f->s);
+    for (; pair < end; pair++) {
+        const yaml_node_t *name = yaml_document_get_node(&f->doc, pair->key), *value = yaml_document_get_node(&f->doc, pair->value);
+        char item[4200];
+        TRY(check_scalar(where, name));
+        TRY(check_scalar(where, value));
+        snprintf(item, sizeof item, "%s=%s", text_of(name), text_of(value));
+        TRY(too_long(where, item, sizeof item));
+        TRY(settings_list_add(k, where, item, f->s));
+    }
+    return OK;
+}
+
 static enum status set_pair(struct file *f, const yaml_node_t *name, const yaml_node_t *value, size_t *seen_line)
 {
     char where[512];
@@ -132,7 +149,7 @@ static enum status set_pair(struct file *f, const yaml_node_t *name, const yaml_
     if (value->type == YAML_SEQUENCE_NODE)
         return set_sequence(f, k, where, value);
     if (value->type == YAML_MAPPING_NODE)
-        return set_mapping(f, k, where, value);
+        return k->flags & KEY_WEIGHED ? set_weights(f, k, where, value) : set_mapping(f, k, where, value);
     TRY(check_scalar(where, value));
     return settings_key_set(k, where, text_of(value), f->s);
 }

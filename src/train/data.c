@@ -3,6 +3,7 @@
 #include "train/run.h"
 
 #include "base/sys.h"
+#include "settings/read.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -86,13 +87,61 @@ struct reading {
     void *user;
 };
 
-static enum status read_data(const struct reading *x, const struct tokenizer *t, const struct chat_setup *chats)
+/* --data as paths and, of several sources, their weights. */
+struct sources {
+    char *path[SETTINGS_MAX_LIST];
+    double weight[SETTINGS_MAX_LIST];
+    int n, weighted;
+};
+
+static void free_sources(struct sources *x)
 {
+    for (int i = 0; i < x->n; i++)
+        free(x->path[i]);
+}
+
+static enum status split_sources(const struct string_list *data, struct sources *x)
+{
+    *x = (struct sources){.n = 0};
+    for (int i = 0; i < data->n; i++) {
+        size_t length;
+        x->weighted += settings_weight(data->item[i], &length, &x->weight[i]);
+        x->path[i] = strndup(data->item[i], length);
+        if (!x->path[i])
+            return status_fail(ERR_NOMEM, "out of memory: a list of files");
+        x->n++;
+    }
+    if (x->weighted > 0 && x->weighted < x->n)
+        return status_fail(ERR_INVALID,
+                           "--data: some of its %d paths have weights and others have none: give each one (books=0.7,chats=0.3), or none",
+                           x->n);
+    return OK;
+}
+
+static enum status check_eval_paths(const struct string_list *list)
+{
+    for (int i = 0; i < list->n; i++) {
+        size_t length;
+        double weight;
+        if (settings_weight(list->item[i], &length, &weight))
+            return status_fail(ERR_INVALID, "--eval-data: %s: all of it is evaluated, so it takes no weights", list->item[i]);
+    }
+    return OK;
+}
+
+static enum status read_sources(const struct reading *x, const struct sources *sources, const struct tokenizer *t, const struct chat_setup *chats)
+{
+    static const enum packing_kind kinds[] = {PACKING_BEST_FIT, PACKING_CONCAT};
+    static const int token_bytes[] = {0, 2, 4};
+    static const enum too_long longer[] = {TOO_LONG_SPLIT, TOO_LONG_DROP, TOO_LONG_TRUNCATE, TOO_LONG_REFUSE};
     const struct settings *s = x->s;
     char cache[4096], known[RUN_PATH];
     find_cache(s, cache);
-    struct corpus_config data = {.paths = (const char *const *)s->data.item,
-                                 .n_paths = s->data.n,
+    struct corpus_config data = {.paths = (const char *const *)sources->path,
+                                 .n_paths = sources->n,
+                                 .weights = sources->weighted ? sources->weight : NULL,
+                                 .packing = kinds[s->packing],
+                                 .too_long = longer[s->too_long],
                                  .eval_paths = (const char *const *)s->eval_data.item,
                                  .n_eval_paths = s->eval_data.n,
                                  .eval_fraction = s->eval_fraction,
@@ -101,12 +150,25 @@ static enum status read_data(const struct reading *x, const struct tokenizer *t,
                                  .tokenizer = t,
                                  .chats = chats,
                                  .cache = cache,
+                                 .token_bytes = token_bytes[s->token_type],
                                  .column = s->text_column,
                                  .threads = s->plan.threads > 0 ? s->plan.threads : (int)sysconf(_SC_NPROCESSORS_ONLN),
                                  .seed = s->seed,
                                  .window = x->model->mask_window[0],
                                  .known = s->resume ? run_known_data(s->resume, known) : NULL};
     return x->read(x->user, &data);
+}
+
+static enum status read_data(const struct reading *x, const struct tokenizer *t, const struct chat_setup *chats)
+{
+    struct sources sources;
+    enum status st = split_sources(&x->s->data, &sources);
+    if (st == OK)
+        st = check_eval_paths(&x->s->eval_data);
+    if (st == OK)
+        st = read_sources(x, &sources, t, chats);
+    free_sources(&sources);
+    return st;
 }
 
 /* A template that is not there, or not understood, is an error of data that need it, or of --chat-template. */

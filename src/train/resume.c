@@ -39,7 +39,8 @@ static const char *what_follows(const struct run *r, const char *before, const s
 {
     struct corpus_layout now, was;
     int alike = !d->reordered && !d->resized && corpus_read_layout(before, &was) && corpus_read_layout(r->texts.data, &now) &&
-                now.seq_len == was.seq_len && now.train_sequences == was.train_sequences;
+                now.seq_len == was.seq_len && now.train_sequences == was.train_sequences &&
+                strcmp(now.packing, was.packing) == 0;
     return alike ? "sequences keep their order, and those to come are of the data as they are now" : ANEW;
 }
 
@@ -82,7 +83,7 @@ static enum status compare_tokenizers(const struct run *r, const char *before)
 /* The first token that is held out, of a corpus without files of its own for that; a number beyond all tokens if none is. */
 static long long held_out_from(const struct corpus_layout *l)
 {
-    return l->eval_sequences > 0 ? l->train_sequences * l->seq_len : INT64_MAX;
+    return l->eval_sequences > 0 ? l->trained_below : INT64_MAX;
 }
 
 static void say_layout(const struct run *r, const char *before)
@@ -92,6 +93,8 @@ static void say_layout(const struct run *r, const char *before)
         return;
     if (now.seq_len != was.seq_len)
         printf("resume: sequences have %lld tokens and had %lld, so the data are cut anew: " ANEW "\n", now.seq_len, was.seq_len);
+    else if (strcmp(now.packing, was.packing) != 0)
+        printf("resume: %s; it was %s: " ANEW "\n", now.packing, was.packing);
     if (strstr(before, "\neval-data ") || strstr(r->texts.data, "\neval-data "))
         return;
     long long first = held_out_from(&now), former = held_out_from(&was);

@@ -14,9 +14,10 @@ enum { SHOWN = 512 }; /* tokens of each end of a sample */
 
 struct show {
     const struct settings *s;
-    int sized; /* the settings have a sequence length */
+    int sized;   /* the settings have a sequence length */
+    int numbers; /* ids of which nobody knows the text are shown as they are */
     const struct tokenizer *tokenizer;
-    const struct stream *d;
+    const struct stream *d; /* of the source in hand */
     const char *open, *close; /* around what is supervised */
 };
 
@@ -39,9 +40,13 @@ static enum status text_of(const struct show *x, const int32_t *id, size_t n, st
     out->n = 0;
     if (x->tokenizer)
         return tokenizer_decode(x->tokenizer, id, n, 1, out);
-    TRY(text_buffer_reserve(out, n));
+    enum { DIGITS = 12 };
+    TRY(text_buffer_reserve(out, n * DIGITS));
     for (size_t i = 0; i < n; i++)
-        out->data[out->n++] = (uint8_t)id[i];
+        if (x->numbers)
+            out->n += (size_t)snprintf((char *)out->data + out->n, DIGITS, "%d ", id[i]);
+        else
+            out->data[out->n++] = (uint8_t)id[i];
     return OK;
 }
 
@@ -172,7 +177,21 @@ static void print_lengths(const struct show *x)
     }
 }
 
-static enum status print_counts(const struct show *x, const struct corpus_report *r)
+/* How the source's documents fill sequences. */
+static void print_packing(const struct show *x, const struct packing_report *r)
+{
+    char a[32], b[32], c[32], d[32];
+    int64_t seq_len = x->s->plan.seq_len, sequences = r->train_sequences + r->eval_sequences;
+    printf("sequences of %s: %lld for training and %lld held out, %.1f%% full; %s tokens kept, %s dropped, %s truncated, ",
+           units_format_count(seq_len, a), (long long)r->train_sequences, (long long)r->eval_sequences,
+           100.0 * (double)r->tokens_kept / (double)(sequences * seq_len), units_format_count(r->tokens_kept, b),
+           units_format_count(r->tokens_dropped, c), units_format_count(r->tokens_truncated, d));
+    printf("%s without a target; %lld document%s split, %lld dropped, %lld truncated\n", units_format_count(r->tokens_untrained, a),
+           (long long)r->documents_split, r->documents_split == 1 ? "" : "s", (long long)r->documents_dropped,
+           (long long)r->documents_truncated);
+}
+
+static enum status print_counts(const struct show *x, const struct packing_report *packed)
 {
     int64_t supervised, documents = stream_documents(x->d), tokens = stream_tokens(x->d);
     char a[32], b[32], c[32];
@@ -182,18 +201,44 @@ static enum status print_counts(const struct show *x, const struct corpus_report
            100.0 * (double)supervised / (double)tokens);
     if (x->tokenizer)
         printf("tokens of %s, %.2f bytes each\n", tokenizer_path(x->tokenizer), (double)stream_text_bytes(x->d) / (double)tokens);
+    else if (x->numbers)
+        printf("ids below %lld, as they are\n", (long long)stream_ids(x->d));
     else
         printf("text as bytes\n");
-    if (r->repaired)
-        printf("remark: %lld broken characters in the text (it is no valid UTF-8) are read as U+FFFD\n", (long long)r->repaired);
+    if (stream_repaired(x->d))
+        printf("remark: %lld broken characters in the text (it is no valid UTF-8) are read as U+FFFD\n", (long long)stream_repaired(x->d));
     print_lengths(x);
     if (x->sized)
-        printf("sequences of %s: %lld for training and %lld held out; %s tokens kept, %s dropped, 0 truncated; %lld document%s "
-               "split\n",
-               units_format_count(x->s->plan.seq_len, a), (long long)r->train_sequences, (long long)r->eval_sequences,
-               units_format_count(r->tokens_kept, b), units_format_count(r->tokens_dropped, c), (long long)r->documents_split,
-               r->documents_split == 1 ? "" : "s");
+        print_packing(x, packed);
     return OK;
+}
+
+static enum status print_sources(struct show *x, const struct corpus *c)
+{
+    double all = 0;
+    int n = corpus_sources(c);
+    enum status st = OK;
+    for (int i = 0; i < n; i++)
+        all += corpus_get_source(c, i).weight;
+    for (int i = 0; i < n && st == OK; i++) {
+        struct corpus_source s = corpus_get_source(c, i);
+        x->d = s.documents;
+        x->numbers = !x->tokenizer && stream_has_ids(x->d);
+        if (n > 1)
+            printf("%s==== %s: %.4g%% of the tokens\n", i ? "\n" : "", s.name, 100 * s.weight / all);
+        st = print_samples(x);
+        if (st == OK)
+            st = print_counts(x, s.packed);
+    }
+    const struct packing_report *held_out = corpus_get_held_out(c);
+    if (st == OK && held_out && x->sized) {
+        struct packing_report r = *held_out;
+        r.eval_sequences = r.train_sequences;
+        r.train_sequences = 0;
+        printf("--eval-data: ");
+        print_packing(x, &r);
+    }
+    return st;
 }
 
 static enum status show(void *user, const struct corpus_config *config)
@@ -204,10 +249,7 @@ static enum status show(void *user, const struct corpus_config *config)
     progress_end();
     TRY(st);
     x->tokenizer = config->tokenizer;
-    x->d = corpus_documents(c);
-    st = print_samples(x);
-    if (st == OK)
-        st = print_counts(x, corpus_get_report(c));
+    st = print_sources(x, c);
     corpus_close(c);
     if (fflush(stdout) != 0 || ferror(stdout))
         st = st == OK ? status_fail(ERR_IO, "cannot write: standard output is full or closed") : st;
@@ -224,6 +266,10 @@ static enum status show_alone(const struct settings *s, const struct comm *comm)
         .s = s, .sized = s->plan.seq_len > 0, .open = colored ? "\033[32m" : "【", .close = colored ? "\033[0m" : "】"};
     struct model *m;
     sized.plan.seq_len = x.sized ? s->plan.seq_len : SHORTEST;
+    if (!x.sized) {
+        sized.packing = PACK_CONCAT;
+        sized.too_long = LONGER_SPLIT;
+    }
     TRY(train_open_model(&sized, &m));
     train_show_progress(s, comm);
     enum status st = data_read(&sized, m, show, &x);

@@ -58,7 +58,7 @@ enum status run_flush(struct run *r)
 
 /* Ranks that share their sequences count them once. */
 struct tally {
-    int64_t sequences, targets;
+    int64_t sequences, targets, tokens; /* tokens: without padding */
     double pairs[MODEL_MASKS];
     uint64_t digest; /* of the layouts: equal on ranks that share their sequences */
 };
@@ -92,10 +92,11 @@ static enum status publish(struct run *r, enum source source, int64_t number, st
                            : corpus_eval_sequence(r->corpus, number, &q));
     t->pairs[0] += q.pairs;
     for (int k = 1; k < r->model->n_masks; k++)
-        t->pairs[k] += narrower_pairs(&q, r->s->plan.seq_len, r->model->mask_window[k]);
+        t->pairs[k] += narrower_pairs(&q, q.n_tokens, r->model->mask_window[k]);
     TRY(batch_publish(r->batch, r->s->plan.seq_len));
     t->sequences++;
     t->targets += q.n_targets;
+    t->tokens += q.n_tokens;
     t->digest = t->digest * 0x9e3779b97f4a7c15u + batch_digest(r->batch);
     return OK;
 }
@@ -121,6 +122,7 @@ static enum status add_up(struct run *r, const struct tally *own, struct tally *
             continue;
         sum->sequences += all[k].sequences;
         sum->targets += all[k].targets;
+        sum->tokens += all[k].tokens;
         for (int i = 0; i < MODEL_MASKS; i++)
             sum->pairs[i] += all[k].pairs[i];
     }
@@ -259,7 +261,7 @@ enum status run_step(struct run *r, struct step_metrics *m, int *cut)
     TRY(st);
     m->step = r->at.step + 1;
     m->steps = s->plan.steps;
-    m->tokens = s->plan.batch * s->plan.seq_len;
+    m->tokens = all.tokens;
     m->target_tokens = all.targets;
     m->lr = run_learning_rate(s, r->at.step);
     if (all.targets == 0) {
@@ -287,7 +289,7 @@ enum status run_step(struct run *r, struct step_metrics *m, int *cut)
     r->pending = 1;
     r->skipped_in_row = norm->skip ? r->skipped_in_row + 1 : 0;
     r->skipped += norm->skip;
-    m->model_flops = model_flops(r->model, all.sequences * s->plan.seq_len, all.pairs);
+    m->model_flops = model_flops(r->model, all.tokens, all.pairs);
     m->loss = r->last_loss = sum / (double)all.targets;
     m->grad_norm = norm->norm;
     m->skipped = norm->skip ? "the gradient norm is not finite" : NULL;

@@ -82,10 +82,27 @@ says out 'tokens are not shown'
 says out 'the end of it】'
 says out '1 is longer than a sequence'
 says out 'sequences of 128: '
-says out ' 0 truncated; 1 document split'
-equal "kept and dropped" $(($(number 'tokens kept') + $(number 'dropped, 0'))) "$(number 'tokens, [0-9,]* (')"
-equal "kept" $(($(number 'for training') * 128)) "$(number 'tokens kept')"
+says out '0 without a target; 1 document split, 0 dropped, 0 truncated'
+adds_up() { # tokens in = tokens trained + tokens reported
+    equal "$1: tokens" $(($(number 'tokens kept') + $(number 'dropped, [0-9,]* truncated, ') + $(number 'truncated, ') + $(number 'without a target'))) \
+        "$(number 'tokens, [0-9,]* (')"
+}
+adds_up split
+equal "kept" "$(number 'tokens kept')" "$(number 'tokens, [0-9,]* (')"
 equal "supervised text" "$(number '([0-9.]*%) supervised')" $(($(number 'tokens, [0-9,]* (') - 2))
+show --data rows.jsonl --text-column body --seq-len 128 --too-long drop
+says out '0 documents split, 1 dropped, 0 truncated'
+adds_up drop
+equal "kept without the long one" "$(number 'tokens kept')" 4
+show --data rows.jsonl --text-column body --seq-len 128 --too-long truncate
+says out '0 documents split, 0 dropped, 1 truncated'
+adds_up truncate
+equal "kept of the long one" "$(number 'tokens kept')" 132
+show --data rows.jsonl --text-column body --seq-len 128 --packing concat
+adds_up concat
+equal "kept by concat" $(($(number 'for training') * 128)) "$(number 'tokens kept')"
+refuse 'document 1 in '"$scratch"'/rows.jsonl has 9407 tokens, and a sequence 128' data --model model --data rows.jsonl --text-column body --seq-len 128 --too-long refuse
+refuse '--too-long needs --packing best-fit' data --model model --data rows.jsonl --text-column body --seq-len 128 --too-long drop --packing concat
 
 # Bytes, of a preset.
 printf 'ab\ncd' >text
@@ -104,7 +121,7 @@ echo '{"text": "a"}' >>mixed.jsonl
 refuse 'mixed.jsonl:2: no conversation' data --model model --data mixed.jsonl
 echo '{"prompt": "alone", "completion": ""}' >untrained.jsonl
 show --data untrained.jsonl --samples 1
-refuse 'have 5 tokens and a sequence needs 4096' data --model tiny --data text --seq-len 4k
+refuse 'have 5 tokens and a sequence needs 4096' data --model tiny --data text --seq-len 4k --packing concat
 refuse 'data is missing' data --model model
 refuse '--samples is for ltrain data' --model tiny --data text --seq-len 4 --samples 2
 refuse '--json is for ltrain plan, and this shows data' data --model tiny --data text --json

@@ -263,7 +263,7 @@ static void test_text_column(void **state)
         if (corpus_open(&config, &c) != OK)
             fail_msg("%s", status_message());
         assert_false(corpus_get_report(c)->cached && i == 1);
-        tokens[i] = corpus_get_report(c)->tokens_kept + corpus_get_report(c)->tokens_dropped;
+        tokens[i] = corpus_get_report(c)->packed.tokens_kept + corpus_get_report(c)->packed.tokens_dropped;
         corpus_close(c);
     }
     assert_int_not_equal(tokens[0], tokens[1]);

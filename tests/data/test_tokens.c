@@ -138,7 +138,7 @@ static void check_tokens(const char *const *paths, int n, int threads, int cache
     const struct corpus_report *r = corpus_get_report(c);
     assert_int_equal(r->documents, 2 * n);
     assert_true(cached < 0 || r->cached == cached);
-    assert_int_equal(r->tokens_kept + r->tokens_dropped, 2 * (int64_t)want.n);
+    assert_int_equal(r->packed.tokens_kept + r->packed.tokens_dropped, 2 * (int64_t)want.n);
     struct sequence s = {arrays[0], arrays[1], arrays[2], arrays[3], arrays[4]};
     int document = 0;
     for (int64_t i = 0; i < r->eval_sequences; i++) {
@@ -303,7 +303,7 @@ static void test_rows(void **state)
     struct corpus *c = open_corpus(&config);
     const struct corpus_report *r = corpus_get_report(c);
     assert_int_equal(r->documents, ROWS);
-    assert_int_equal(r->tokens_kept + r->tokens_dropped, (ROWS - 1) * (ends[1] - ends[0]) + ends[0]);
+    assert_int_equal(r->packed.tokens_kept + r->packed.tokens_dropped, (ROWS - 1) * (ends[1] - ends[0]) + ends[0]);
     struct sequence s = {arrays[0], arrays[1], arrays[2], arrays[3], arrays[4]};
     assert_int_equal(corpus_train_sequence(c, 0, &s), OK);
     int64_t short_n = ends[1] - ends[0], start = 0;

@@ -1,0 +1,112 @@
+/* Kinds of files, and those that are refused. */
+#include "data/kinds.h"
+
+#include "base/num.h"
+#include "base/sys.h"
+#include "data/file.h"
+#include "data/input.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* Bytes that no text begins with, and what to do with such a file. */
+static const struct foreign {
+    const char *magic;
+    size_t n;
+    const char *fine, *only; /* names with this end may begin so; only those with that one are meant; NULL: any */
+    const char *what, *remedy; /* remedy: printf of the path, twice */
+} foreign[] = {
+    {"PAR1", 4, NULL, NULL, "a Parquet file", "python3 -c \"import pandas; pandas.read_parquet('%s').to_json('%s.jsonl', orient='records', lines=True)\""},
+    {"ARROW1", 6, NULL, NULL, "an Arrow file", "python3 -c \"import pandas; pandas.read_feather('%s').to_json('%s.jsonl', orient='records', lines=True)\""},
+    {"\377\377\377\377", 4, NULL, ".arrow", "an Arrow stream", "python3 -c \"import datasets; datasets.Dataset.from_file('%s').to_json('%s.jsonl')\""},
+    {"\223NUMPY", 6, NULL, NULL, "a NumPy array", "python3 -c \"import numpy; numpy.load('%s').astype('uint32').tofile('%s.bin')\", and --token-type u32"},
+    {"\037\213", 2, ".gz", NULL, "compressed by gzip and not named .gz", "mv '%s' '%s.gz'"},
+    {"\050\265\057\375", 4, ".zst", NULL, "compressed by zstd and not named .zst", "mv '%s' '%s.zst'"},
+    {"\3757zXZ\0", 6, NULL, NULL, "compressed by xz", "xz -dc '%s' | zstd -o '%s.zst'"},
+    {"PK\003\004", 4, NULL, NULL, "a ZIP archive", "unzip '%s' -d '%s.d'"},
+};
+
+static int ends_with(const char *path, const char *suffix)
+{
+    size_t n = strlen(path), m = strlen(suffix);
+    return n > m && strcmp(path + n - m, suffix) == 0;
+}
+
+static enum status refuse_foreign(const char *path, const struct id_file *ids)
+{
+    enum { MAGIC = 6 };
+    int fd;
+    int64_t bytes;
+    char head[MAGIC] = {0};
+    if (ids->format != IDS_NONE) /* any bytes may be ids */
+        return OK;
+    TRY(file_open(path, &fd, &bytes));
+    enum status st = file_read(fd, path, head, (size_t)min_i64(MAGIC, bytes), 0);
+    sys_close(fd);
+    for (size_t i = 0; st == OK && i < sizeof foreign / sizeof *foreign; i++) {
+        const struct foreign *f = &foreign[i];
+        if (memcmp(head, f->magic, f->n) != 0 || (f->fine && ends_with(path, f->fine)) || (f->only && !ends_with(path, f->only)))
+            continue;
+        char remedy[9000];
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wformat-nonliteral"
+        snprintf(remedy, sizeof remedy, f->remedy, path, path);
+#pragma GCC diagnostic pop
+        st = status_fail(ERR_INVALID, "%s is %s, which is not read as it is: %s", path, f->what, remedy);
+    }
+    return st;
+}
+
+int kinds_are_ids(const struct file_kind *k)
+{
+    return k->lines == LINES_IDS || k->ids.format == IDS_MEGATRON || k->ids.format == IDS_LLMC || k->ids.format == IDS_PLAIN;
+}
+
+static enum status find_kind(const char *path, const struct kinds_config *config, struct file_kind *k)
+{
+    TRY(id_file_look(path, config->token_bytes, &k->ids));
+    TRY(refuse_foreign(path, &k->ids));
+    TRY(lines_look(path, config->column, &k->lines));
+    if (!config->has_tokenizer && k->lines != LINES_IDS)
+        k->lines = LINES_NONE;
+    return OK;
+}
+
+/* Bytes of texts are no ids of the vocabulary that files of ids were made with. */
+static enum status check_together(const struct documents *d, const struct file_kind *k)
+{
+    int64_t ids = -1, text = -1;
+    for (int64_t i = 0; i < documents_count(d); i++)
+        if (k[i].ids.format != IDS_MEGATRON_INDEX)
+            *(kinds_are_ids(&k[i]) ? &ids : &text) = i;
+    if (ids < 0 || text < 0)
+        return OK;
+    return status_fail(ERR_INVALID, "%s holds token ids and %s a text, which would be read as bytes: --tokenizer DIR names the tokenizer of both",
+                       documents_path(d, ids), documents_path(d, text));
+}
+
+enum status kinds_find(const struct documents *d, const struct kinds_config *config, struct file_kind **file, int *tokens)
+{
+    int64_t n = documents_count(d);
+    struct file_kind *k = sys_calloc((size_t)n + 1, sizeof *k);
+    enum status st = k ? OK : status_fail(ERR_NOMEM, "out of memory: a list of files");
+    *tokens = config->has_tokenizer;
+    for (int64_t i = 0; i < n && st == OK; i++) {
+        st = find_kind(documents_path(d, i), config, &k[i]);
+        *tokens |= kinds_are_ids(&k[i]) || input_is_compressed(documents_path(d, i));
+    }
+    if (st == OK && !config->has_tokenizer)
+        st = check_together(d, k);
+    if (st != OK)
+        kinds_free(k, n);
+    else
+        *file = k;
+    return st;
+}
+
+void kinds_free(struct file_kind *file, int64_t n)
+{
+    for (int64_t i = 0; file && i < n; i++)
+        id_file_free(&file[i].ids);
+    free(file);
+}
