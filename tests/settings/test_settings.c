@@ -401,7 +401,7 @@ static void test_yaml_errors(void **state)
     yaml_fails("\njust words\n", "bad.yaml:2: lines like");
     yaml_fails("lr: [1, 2]\n", "bad.yaml:1: lr takes one value, not a list");
     yaml_fails("lr: {a: 2}\n", "bad.yaml:1: lr takes one value, not a mapping");
-    yaml_fails("data: {a: 2}\n", "bad.yaml:1: data takes a list, not a mapping");
+    yaml_fails("eval-data: {a: 2}\n", "bad.yaml:1: eval-data takes a list, not a mapping");
     yaml_fails("data: [a, [b]]\n", "bad.yaml:1: data: a value is expected, not a list");
     yaml_fails("offload: {params: [cpu]}\n", "bad.yaml:1: offload: a value is expected, not a list");
     yaml_fails("offload: {param: cpu}\n", "bad.yaml:1: offload: 'param' is not one of params");
@@ -434,6 +434,10 @@ static void test_yaml_forms(void **state)
     assert_true(s.plan.params == OFFLOAD_NVME && s.plan.grads == OFFLOAD_AUTO && s.plan.acts == OFFLOAD_CPU && s.plan.carry == OFFLOAD_CPU);
     assert_true(s.plan.row_chunk == 5 && s.plan.head_tile == 2 && s.plan.loss_tile == AUTO);
     assert_string_equal(s.out, "caf\xc3\xa9");
+    settings_free(&s);
+    write_file("weights.yaml", "model: tiny\nseq-len: 8\ndata: {'books/*.txt': 0.7, chats.jsonl: 3}\n");
+    assert_int_equal(READ(&s, "--config=weights.yaml"), OK);
+    same_list(&s.data, "books/*.txt=0.7|chats.jsonl=3");
     settings_free(&s);
     for (int i = 0; i < 2; i++) { /* nothing in it */
         write_file("empty.yaml", i ? "# later\n" : "");
