@@ -1,0 +1,54 @@
+#!/bin/sh
+# `ltrain check` names each planted fault of mutants_check.txt, and passes without one: `test_check_mutants.sh PROGRAM LIST`.
+set -eu
+command -v mpiexec >/dev/null 2>&1 || exit 77
+export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMP_NUM_THREADS=1 ASAN_OPTIONS="${ASAN_OPTIONS:+$ASAN_OPTIONS:}detect_leaks=0"
+program=$1 list=$2 model=$LTRAIN_SOURCE_ROOT/tests/golden/gpt-oss
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+cd "$work"
+head -c 4000 "$LTRAIN_SOURCE_ROOT/docs/architecture.md" >data.txt
+
+# MUTANT OPTION...: the exit status; what was said is in `said`.
+check() {
+    mutant=$1
+    shift
+    status=0
+    LT_MUTANT=$mutant timeout -k 5 120 "$program" check --model "$model" --data data.txt --seq-len 128 --steps 1 --effort quick --threads 1 \
+        --out run "$@" >said 2>&1 || status=$?
+}
+
+n=0
+failures=0
+# FAULT PATTERN OPTION...: with these options all is well, and with the fault check says PATTERN.
+must_name() {
+    pattern=$1
+    shift
+    n=$((n + 1))
+    name=$(grep '^\[' "$list" | sed -n "${n}p")
+    check 0 "$@"
+    [ "$status" = 0 ] && grep -q '^check: pass' said || { failures=$((failures + 1)); echo "not ok: without $name: status $status"; cat said; }
+    check "$n" "$@"
+    if [ "$status" = 1 ] && grep -q "$pattern" said; then
+        grep "$pattern" said | sed "s/^/$name: /"
+    else
+        failures=$((failures + 1))
+        echo "not ok: $name: status $status, and not: $pattern"
+        cat said
+    fi
+}
+
+alone="--ranks 1 --offload none"
+two="--ranks 2 --offload none --zero 3"
+# shellcheck disable=SC2086 # lists of options
+{
+    must_name 'check: step 1: the gradient of model.layers.1.self_attn.sinks differs' $two --mesh ulysses=2
+    must_name 'check: step 1: the gradient of model.norm.weight differs' $two --mesh ring=2
+    must_name 'check: step 1: the gradient of model.norm.weight differs' $two --mesh ring=2
+    must_name 'check: step 1: the gradient of model.norm.weight differs' $two --mesh ring=2
+    must_name 'check: step 1: the norm is' $two --mesh ring=2
+    must_name 'check: step 1: the gradient of model.layers.0.* differs' $alone --offload grads=cpu
+}
+[ "$n" = "$(grep -c '^\[' "$list")" ] || { echo "not ok: $n faults are tried, $list has others"; failures=$((failures + 1)); }
+echo "$n faults, $failures not named"
+[ "$failures" = 0 ]
