@@ -202,6 +202,52 @@ static void test_bomb(void **state)
 #endif
 }
 
+/* Peak memory in KiB of a process that tokenizes and packs a corpus: a text and rows, half of the bytes each. */
+static long peak_of(const char *name, int64_t bytes)
+{
+    static const char line[] = "In the beginning was the word, and so it went on for 12 days or more.\n";
+    char path[64];
+    FILE *f;
+    snprintf(path, sizeof path, "%s/text", name);
+    scratch_mkdir(name);
+    f = fopen(scratch_path(path), "w");
+    for (int64_t n = 0; n < bytes / 2; n += (int64_t)sizeof line - 1)
+        fputs(line, f);
+    fclose(f);
+    snprintf(path, sizeof path, "%s/rows.jsonl", name);
+    f = fopen(scratch_path(path), "w");
+    for (int64_t n = 0; n < bytes / 2; n += 1000 * ((int64_t)sizeof line - 2)) { /* rows of 70 KB */
+        fputs("{\"text\": \"", f);
+        for (int i = 0; i < 1000; i++)
+            fprintf(f, "%.*s", (int)sizeof line - 2, line);
+        fputs("\"}\n", f);
+    }
+    fclose(f);
+    pid_t child = fork();
+    if (child == 0) {
+        const char *paths[] = {scratch_path(name)};
+        struct corpus_config config = config_of(paths, tokenizer);
+        struct corpus *c = NULL;
+        config.seq_len = 4096;
+        _exit(corpus_open(&config, &c) != OK);
+    }
+    int code;
+    struct rusage use;
+    assert_int_equal(wait4(child, &code, 0, &use), child);
+    assert_int_equal(code, 0);
+    return use.ru_maxrss;
+}
+
+/* bench/perf/corpus.py does this with gigabytes. */
+static void test_memory(void **state)
+{
+    (void)state;
+    enum { MIB = 1024 };
+    long small = peak_of("small", 8 << 20), large = peak_of("large", 32 << 20);
+    assert_true(small < 160 * MIB && large < 160 * MIB);
+    assert_true(large - small < 12 * MIB); /* of 24 more */
+}
+
 /* ---- files of ids ---- */
 
 static const char *write_llmc(const char *name, int32_t magic, int32_t version, int32_t tokens, const void *id, size_t bytes)
@@ -364,6 +410,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_gzip),  cmocka_unit_test(test_zstd),     cmocka_unit_test(test_bomb),        cmocka_unit_test(test_llmc),
         cmocka_unit_test(test_plain), cmocka_unit_test(test_megatron), cmocka_unit_test(test_rows_of_ids), cmocka_unit_test(test_refusals),
+        cmocka_unit_test(test_memory),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }
