@@ -25,6 +25,7 @@ static _Atomic int64_t asked_ns;
 static atomic_int done;
 static enum stop_when stop_when;
 static int early_speaks;
+static atomic_int failing; /* the run has failed and is about to say so */
 
 static const struct ending *find(int number)
 {
@@ -67,6 +68,8 @@ static void end_at_once(int number)
 
 static void on_early(int number)
 {
+    if (atomic_exchange(&failing, 0))
+        return;
     if (early_speaks)
         say(STDERR_FILENO, "ltrain: ", name_sent(number), " before the first step: there is nothing to save yet\n", "");
     end_at_once(number);
@@ -113,9 +116,15 @@ static void catch_all(void (*handler)(int))
 void signals_before_first_step(int speaks)
 {
     early_speaks = speaks;
+    atomic_store(&failing, 0);
     process_find_passed_on();
     signal(SIGPIPE, SIG_IGN);
     catch_all(on_early);
+}
+
+void signals_run_failed(void)
+{
+    atomic_store(&failing, 1);
 }
 
 void signals_stop_run(enum stop_when when)

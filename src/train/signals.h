@@ -9,6 +9,9 @@
 /* Until there is something to save: a signal ends the process as it would have; `speaks`: after a sentence on stderr. Output that
  * nobody reads ends nothing from here on. */
 void signals_before_first_step(int speaks);
+/* The run has failed before its first step: it is about to say why, and the first signal from here on ends nothing. mpiexec sends one as
+ * soon as another rank has ended with the same failure. */
+void signals_run_failed(void);
 /* From now on the first one is remembered, and said on stdout with what follows; a second SIGINT or SIGTERM ends the process at
  * once. The others may come as often as they like: SIGHUP comes twice where a terminal closes, SIGUSR1 from cli/ranks.c. */
 void signals_stop_run(enum stop_when when);

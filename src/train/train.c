@@ -432,6 +432,8 @@ enum status train_run(struct settings *s, struct comm *comm, const struct train_
     TRY_GOTO(close_log(&r, OK), out);
 out:
     if (st != OK)
+        signals_run_failed();
+    if (st != OK)
         st = r.unread ? save_unread(&r, st) : failed(&r, st);
     if (r.metrics)
         st = close_log(&r, st);

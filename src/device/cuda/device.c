@@ -257,13 +257,13 @@ static enum status pin(struct backend *b, void *host, int64_t bytes)
         pthread_join(thread[i], NULL);
     const cudaError_t error = (cudaError_t)atomic_load(&p.error);
     if (error != cudaSuccess) {
-        const char *why = cudaGetErrorString(error);
+        enum status st = status_fail(error == cudaErrorMemoryAllocation ? ERR_NOMEM : ERR_IO,
+                                     "cudaHostRegister: %s of host memory cannot be pinned in pieces of %s: %s (%s): give a smaller "
+                                     "--host-mem",
+                                     units_format_bytes(bytes, size), units_format_bytes(CUDA_PIN_PIECE, piece), cudaGetErrorString(error),
+                                     cudaGetErrorName(error));
         unpin(&p.pin);
-        return status_fail(error == cudaErrorMemoryAllocation ? ERR_NOMEM : ERR_IO,
-                           "cudaHostRegister: %s of host memory cannot be pinned in pieces of %s: %s (%s): give a smaller "
-                           "--host-mem",
-                           units_format_bytes(bytes, size), units_format_bytes(CUDA_PIN_PIECE, piece), why,
-                           cudaGetErrorName(error));
+        return st;
     }
     c->pin[c->n_pins++] = p.pin;
     return OK;
