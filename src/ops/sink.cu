@@ -1,14 +1,130 @@
-/* Attention sinks: not on GPUs so far. */
-#include "ops/cuda_vec.cuh"
+/* Attention sinks, merged into attention's result, and their gradient. */
+#include "ops/cuda_reduce.cuh"
+
+namespace
+{
+
+/* The first of this rank's heads at work, among the model's. */
+struct own_heads {
+    const step_record *record;
+    int members, share, first;
+    __device__ __forceinline__ int64_t head(int64_t h) const
+    {
+        return (int64_t)(record->place % members) * share + first + h;
+    }
+};
+
+template <typename T, typename S> struct merge_args {
+    T *o;
+    float *lse;
+    const S *sinks;
+    own_heads own;
+    int64_t rows, heads, head_dim;
+    int lanes; /* of one warp, a power of two, that share a (row, head) */
+};
+
+/* As in sink.c: the weight of what has been attended, and lse with the sink. */
+__device__ __forceinline__ float weight_beside(float sink, float *lse)
+{
+    if (isnan(*lse))
+        return *lse;
+    const float smaller = expf(-fabsf(*lse - sink)), larger = 1.0f / (1.0f + smaller);
+    const float weight = *lse >= sink ? larger : smaller * larger;
+    *lse = fmaxf(*lse, sink) + log1pf(smaller);
+    return weight;
+}
+
+template <typename T, typename S, int N> __global__ void __launch_bounds__(THREADS) merge_sinks(merge_args<T, S> a)
+{
+    const int64_t i = (int64_t)blockIdx.x * (THREADS / a.lanes) + threadIdx.x / a.lanes;
+    const int64_t h = i % a.heads, at = h * a.rows + i / a.heads, first = (int64_t)(threadIdx.x % a.lanes) * N;
+    const bool live = i < a.rows * a.heads;
+    float lse = live ? a.lse[at] : 0.0f, sink[1] = {0};
+    if (live)
+        load<1>(sink, a.sinks + a.own.head(h));
+    const float weight = weight_beside(sink[0], &lse);
+    __syncwarp(); /* all lanes have read lse */
+    if (!live)
+        return;
+    if (first == 0)
+        a.lse[at] = lse;
+    for (int64_t j = first; j < a.head_dim; j += (int64_t)a.lanes * N) {
+        float x[N];
+        load<N>(x, a.o + i * a.head_dim + j);
+#pragma unroll
+        for (int k = 0; k < N; k++)
+            x[k] *= weight;
+        store<N>(a.o + i * a.head_dim + j, x);
+    }
+}
+
+template <typename S> struct gradient_args {
+    float *dsinks;
+    const S *sinks;
+    const float *lse, *delta;
+    own_heads own;
+    int64_t rows, heads;
+};
+
+constexpr int ROW_THREADS = 1024; /* of a head: few heads, many rows */
+
+/* A block for each head; a thread takes every ROW_THREADS-th row, in fp64, and the threads' sums are added in one order. */
+template <typename S> __global__ void __launch_bounds__(ROW_THREADS) sink_gradients(gradient_args<S> a)
+{
+    typedef warp_parts<double, 1> space;
+    LT_SHARED(space, parts);
+    const int64_t h = blockIdx.x;
+    float sink[1];
+    double sum[1] = {0};
+    load<1>(sink, a.sinks + a.own.head(h));
+    for (int64_t i = threadIdx.x; i < a.rows; i += ROW_THREADS)
+        sum[0] += (double)(expf(sink[0] - a.lse[h * a.rows + i]) * a.delta[i * a.heads + h]);
+    row_sum(sum, parts);
+    if (threadIdx.x == 0)
+        a.dsinks[a.own.head(h)] -= (float)sum[0];
+}
+
+own_heads own_of(const struct op_attrs *attrs, const void *record)
+{
+    return {(const step_record *)record, attrs->sink.members, attrs->sink.share, attrs->sink.first};
+}
+
+template <typename T, typename S> enum status run_merge(const struct op_attrs *attrs, void *const *arg, void *stream)
+{
+    merge_args<T, S> a = {(T *)arg[0],      (float *)arg[1],   (const S *)arg[2],    own_of(attrs, arg[3]),
+                          attrs->sink.rows, attrs->sink.heads, attrs->sink.head_dim, 1};
+    const bool vectors = a.head_dim % WIDTH<T> == 0 && aligned_to_vectors({a.o});
+    while (a.lanes < LT_WARP && a.lanes * (vectors ? WIDTH<T> : 1) < a.head_dim)
+        a.lanes *= 2;
+    const dim3 grid((unsigned)blocks_of(a.rows * a.heads, THREADS / a.lanes));
+    return launch(grid, dim3(THREADS), 0, stream, vectors ? merge_sinks<T, S, WIDTH<T>> : merge_sinks<T, S, 1>, a);
+}
+
+template <typename S> enum status run_gradient(const struct op_attrs *attrs, void *const *arg, void *stream)
+{
+    const gradient_args<S> a = {(float *)arg[0],       (const S *)arg[1], (const float *)arg[2], (const float *)arg[3],
+                                own_of(attrs, arg[4]), attrs->sink.rows,  attrs->sink.heads};
+    return launch(dim3((unsigned)a.heads), dim3(ROW_THREADS), sizeof(warp_parts<double, 1>), stream, sink_gradients<S>, a);
+}
+
+} // namespace
 
 enum status ops_cuda_attn_sink(const struct op_attrs *attrs, void *const *arg, void *stream)
 {
-    (void)attrs, (void)arg, (void)stream;
-    return status_fail(ERR_INVALID, "attn_sink on cuda: attention sinks are computed on the CPU only so far");
+    TRY(check_storage("attn_sink", attrs->sink.dtype));
+    TRY(check_storage("attn_sink", attrs->sink.o_type));
+    if (attrs->sink.rows <= 0 || attrs->sink.heads <= 0)
+        return OK;
+    if (attrs->sink.dtype == F32)
+        return attrs->sink.o_type == F32 ? run_merge<float, float>(attrs, arg, stream)
+                                         : run_merge<bf16, float>(attrs, arg, stream);
+    return attrs->sink.o_type == F32 ? run_merge<float, bf16>(attrs, arg, stream) : run_merge<bf16, bf16>(attrs, arg, stream);
 }
 
 enum status ops_cuda_attn_sink_grad(const struct op_attrs *attrs, void *const *arg, void *stream)
 {
-    (void)attrs, (void)arg, (void)stream;
-    return status_fail(ERR_INVALID, "attn_sink_grad on cuda: attention sinks are computed on the CPU only so far");
+    TRY(check_storage("attn_sink_grad", attrs->sink.dtype));
+    if (attrs->sink.rows <= 0 || attrs->sink.heads <= 0)
+        return OK;
+    return attrs->sink.dtype == BF16 ? run_gradient<bf16>(attrs, arg, stream) : run_gradient<float>(attrs, arg, stream);
 }

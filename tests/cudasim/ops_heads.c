@@ -1,4 +1,4 @@
-/* Attention's work per row and head: delta, and the merge of attention over two sets of keys. */
+/* Attention's work per row and head: delta, the merge of attention over two sets of keys, and sinks. */
 #include "ops_harness.h"
 
 /* Rows x heads around a block's (8 to 256 of them); head dimensions around a warp's 256 bf16 or 128 fp32 elements. */
@@ -87,12 +87,85 @@ static void check_merge(const int64_t *shape, enum dtype t, int accumulate)
     arrays_free();
 }
 
+/* Heads behind the first one of the second of three members, whose record says another group's place. */
+static void set_sink(struct twin_case *c, const int64_t *shape, enum dtype t, enum dtype o_type)
+{
+    c->attrs.sink.rows = shape[0];
+    c->attrs.sink.heads = (int32_t)shape[1];
+    c->attrs.sink.head_dim = (int32_t)shape[2];
+    c->attrs.sink.dtype = (int32_t)t;
+    c->attrs.sink.o_type = (int32_t)o_type;
+    c->attrs.sink.first = 1;
+    c->attrs.sink.share = (int32_t)shape[1] + 1;
+    c->attrs.sink.members = 3;
+}
+
+static void case_record(struct twin_case *c)
+{
+    static struct step_record record = {.place = 4};
+    case_arg(c, &record, sizeof record / 4, F32, IN);
+}
+
+static void check_sink(const int64_t *shape, enum dtype t, enum dtype o_type)
+{
+    struct twin_case c;
+    const int64_t rows = shape[0], heads = shape[1], d = shape[2], n = rows * heads * d;
+    case_start(&c, OP_ATTN_SINK, "attn_sink %lld x %lld x %lld %s of %s", (long long)rows, (long long)heads, (long long)d,
+               dtype_name(o_type), dtype_name(t));
+    set_sink(&c, shape, t, o_type);
+    void *o = array_random(n, o_type, 1.0);
+    float *lse = array_random(rows * heads, F32, 3.0);
+    for (int64_t i = 0; i < rows * heads; i++) {
+        const int64_t at = i % heads * rows + i / heads;
+        const int kind = emptiness(i);
+        if (kind == OLD_EMPTY || kind == NONE)
+            lse[at] = -INFINITY;
+        if (kind == NOT_A_NUMBER)
+            lse[at] = NAN;
+        if (i % 3 == 0 && kind == BOTH)
+            lse[at] += i % 2 ? 200.0f : -200.0f; /* exp underflows */
+    }
+    close_to(case_arg(&c, o, n, o_type, INOUT), 8, 3e-6); /* as of a merge */
+    close_to(case_arg(&c, lse, rows * heads, F32, INOUT), 4, 5e-7);
+    case_arg(&c, array_random(3 * (heads + 1), t, 1.0), 3 * (heads + 1), t, IN);
+    case_record(&c);
+    case_run(&c);
+    arrays_free();
+}
+
+static void check_sink_gradient(const int64_t *shape, enum dtype t)
+{
+    struct twin_case c;
+    const int64_t rows = shape[0], heads = shape[1], n = 3 * (heads + 1);
+    case_start(&c, OP_ATTN_SINK_GRAD, "attn_sink_grad %lld x %lld %s", (long long)rows, (long long)heads, dtype_name(t));
+    set_sink(&c, shape, t, F32);
+    float *sinks = array_random(n, F32, 1.0), *lse = array_random(rows * heads, F32, 1.0);
+    for (int64_t i = 0; i < rows * heads; i++)
+        lse[i] = fabsf(lse[i]) + 4; /* above the sinks */
+    void *stored = sinks;
+    for (int64_t i = 0; i < n && t == BF16; i++)
+        ((bf16 *)stored)[i] = bf16_from_float(sinks[i]);
+    /* Both sum in fp64 terms below 1 whose exponentials differ by some units, and round the sum. */
+    close_to(case_arg(&c, array_random(n, F32, 1.0), n, F32, INOUT), 4, 5e-7 * sqrt((double)rows));
+    case_arg(&c, stored, n, t, IN);
+    case_arg(&c, lse, rows * heads, F32, IN);
+    case_arg(&c, array_random(rows * heads, F32, 1.0), rows * heads, F32, IN);
+    case_record(&c);
+    case_run(&c);
+    arrays_free();
+}
+
 void test_heads(void)
 {
+    static const int64_t long_ones[] = {2500, 3, 8};
+    check_sink_gradient(long_ones, F32);
     for (int s = 0; s < N_SHAPES; s++)
         for (int t = F32; t <= BF16; t++) {
             check_delta(SHAPES[s], (enum dtype)t);
             check_merge(SHAPES[s], (enum dtype)t, 0);
             check_merge(SHAPES[s], (enum dtype)t, 1);
+            check_sink(SHAPES[s], (enum dtype)t, (enum dtype)t);
+            check_sink(SHAPES[s], (enum dtype)t, t == F32 ? BF16 : F32);
+            check_sink_gradient(SHAPES[s], (enum dtype)t);
         }
 }
