@@ -72,6 +72,14 @@ void ops_embed_grad(const struct embed_shape *s, float *dtable, const void *dx, 
     }
 }
 
+void ops_scatter(const struct embed_shape *s, void *table, const void *x, const int32_t *index)
+{
+    size_t row_bytes = (size_t)(s->dim * dtype_size((enum dtype)s->dtype));
+    for (int64_t i = 0; i < s->rows; i++)
+        if (index[i] >= 0 && index[i] < s->vocab)
+            memcpy((char *)table + (size_t)index[i] * row_bytes, (const char *)x + (size_t)i * row_bytes, row_bytes);
+}
+
 static struct embed_shape embed_shape_of(const struct op_attrs *a)
 {
     return (struct embed_shape){.rows = a->embed.rows,
@@ -96,5 +104,13 @@ enum status ops_cpu_embed_grad(const struct op_attrs *a, void *const *arg, void 
     (void)stream;
     struct embed_shape s = embed_shape_of(a);
     ops_embed_grad(&s, arg[0], arg[1], arg[2]);
+    return OK;
+}
+
+enum status ops_cpu_scatter(const struct op_attrs *a, void *const *arg, void *stream)
+{
+    (void)stream;
+    struct embed_shape s = embed_shape_of(a);
+    ops_scatter(&s, arg[0], arg[1], arg[2]);
     return OK;
 }

@@ -30,6 +30,23 @@ template <typename T> struct lookup {
     }
 };
 
+/* Two rows with one index would race: whoever plans gives each its own. */
+template <typename T> struct placed {
+    T *table;
+    const T *x;
+    const int32_t *index;
+    int64_t dim, vocab;
+    template <int N> __device__ __forceinline__ void run(int64_t row, int64_t j) const
+    {
+        const int64_t at = index[row];
+        if (at < 0 || at >= vocab)
+            return;
+        float a[N];
+        load<N>(a, x + row * dim + j);
+        store<N>(table + at * dim + j, a);
+    }
+};
+
 /* The scatter-add gives every table row one writer, so there is no atomic addition, and sums of a token run in row order, as on
  * the CPU. First the index is grouped by token: every block looks through all of it (it stays in the L2 cache) for the tokens of
  * its bin, those with the same low bits, which parts frequent neighbours. Then the blocks of a token's first row add all its
@@ -207,6 +224,12 @@ template <typename T> enum status run_embed(const struct op_attrs *attrs, void *
                                  stream);
 }
 
+template <typename T> enum status run_scatter(const struct op_attrs *attrs, void *const *arg, void *stream)
+{
+    placed<T> op = {(T *)arg[0], (const T *)arg[1], (const int32_t *)arg[2], attrs->embed.dim, attrs->embed.vocab};
+    return launch_rows<WIDTH<T>>(op, attrs->embed.rows, attrs->embed.dim, aligned_to_vectors({op.table, op.x}), stream);
+}
+
 template <typename T, int N> enum status add_batch(const struct op_attrs *attrs, void *const *arg, int64_t first, void *stream)
 {
     const int64_t dim = attrs->embed.dim, vocab = attrs->embed.vocab;
@@ -249,4 +272,10 @@ enum status ops_cuda_embed_grad(const struct op_attrs *attrs, void *const *arg, 
     if (attrs->embed.dim <= 0)
         return OK;
     return attrs->embed.dtype == BF16 ? run_embed_grad<bf16>(attrs, arg, stream) : run_embed_grad<float>(attrs, arg, stream);
+}
+
+enum status ops_cuda_scatter(const struct op_attrs *attrs, void *const *arg, void *stream)
+{
+    TRY(check_storage("scatter", attrs->embed.dtype));
+    return attrs->embed.dtype == BF16 ? run_scatter<bf16>(attrs, arg, stream) : run_scatter<float>(attrs, arg, stream);
 }

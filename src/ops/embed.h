@@ -21,4 +21,8 @@ void ops_embed(const struct embed_shape *s, void *x /* T[rows,dim] */, const voi
 void ops_embed_grad(const struct embed_shape *s, float *dtable /* [vocab,dim] */, const void *dx /* T[rows,dim] */,
                     const int32_t *index /* [rows] */);
 
+/* table[index[i]] = x[i]; indices are distinct, and one outside the table is passed over. */
+void ops_scatter(const struct embed_shape *s, void *table /* T[vocab,dim] */, const void *x /* T[rows,dim] */,
+                 const int32_t *index /* [rows] */);
+
 #endif

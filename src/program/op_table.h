@@ -34,7 +34,7 @@
 /* --- Memory: attrs.copy, attrs.fill --- */
 
 /* From tier to tier or within one. Executed by the copy and I/O lanes. */
-OP(COPY, copy, ELEMENTWISE, NEVER, F32, 0, IN(src, BYTES), OUT(dst, BYTES))
+OP(COPY, copy, ELEMENTWISE, FREELY, F32, 0, IN(src, BYTES), OUT(dst, BYTES))
 
 /* Zero bytes. */
 OP(FILL, fill, ELEMENTWISE, NEVER, F32, 0, OUT(dst, BYTES))
@@ -49,6 +49,11 @@ OP(EMBED, embed, ELEMENTWISE, NEVER, a->embed.dtype, 0,
 /* dtable (+)= scatter-add of scale dx, in row order: dtable [vocab,dim], dx [rows,dim], index [rows] */
 OP(EMBED_GRAD, embed_grad, ELEMENTWISE, NEVER, F32, 1.0 * a->embed.rows * a->embed.dim,
    SUM(dtable, F32, embed.accumulate), IN(dx, T(embed)), IN(index, I32))
+
+/* Rows of a table written anew: table[index] = x; an index outside the table writes nothing, and no two are equal: table [vocab,dim],
+ * x [rows,dim], index [rows] */
+OP(SCATTER, scatter, ELEMENTWISE, NEVER, a->embed.dtype, 0,
+   INOUT(table, T(embed)), IN(x, T(embed)), IN(index, I32))
 
 /* --- Norms: attrs.norm --- */
 

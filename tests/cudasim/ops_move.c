@@ -160,6 +160,21 @@ static void check_lookup(int64_t rows, int64_t dim, enum dtype t, int positions)
     arrays_free();
 }
 
+static void check_placed(int64_t rows, int64_t dim, int64_t vocab, enum dtype t)
+{
+    struct twin_case c;
+    case_start(&c, OP_SCATTER, "scatter %lld x %lld into %lld, %s", (long long)rows, (long long)dim, (long long)vocab, dtype_name(t));
+    set_embed(&c, rows, dim, vocab, t, 0);
+    int32_t *index = array_indices(rows, 0, 1);
+    for (int64_t i = 0; i < rows; i++) /* no two are equal; some are outside */
+        index[i] = i % 5 == 3 ? -1 : (int32_t)((i * 3 + 1) % (vocab + 1));
+    case_arg(&c, array_random(vocab * dim, t, 1.0), vocab * dim, t, INOUT);
+    case_arg(&c, array_random(rows * dim, t, 1.0), rows * dim, t, IN);
+    case_arg(&c, index, rows, I32, IN);
+    case_run(&c);
+    arrays_free();
+}
+
 /* `hot`: this share of the rows, in 1/8, has one token, so that runs are long. */
 static void check_scatter(int64_t rows, int64_t dim, int64_t vocab, enum dtype t, int accumulate, int hot)
 {
@@ -184,6 +199,11 @@ void test_embedding(void)
     for (size_t s = 0; s < sizeof shapes / sizeof *shapes; s++)
         for (int t = F32; t <= BF16; t++)
             check_lookup(shapes[s][0], shapes[s][1], (enum dtype)t, s % 2 == 0);
+    for (int t = F32; t <= BF16; t++) { /* (3 i + 1) mod (vocab + 1) is another number for each row */
+        check_placed(1, 8, 4, (enum dtype)t);
+        check_placed(31, 24, 39, (enum dtype)t);
+        check_placed(8, 7, 9, (enum dtype)t);
+    }
     /* the simulator groups 1024 rows at a time, into two bins of up to 512 tokens or more bins; 256 threads of 8 or 4 columns */
     check_scatter(1, 1, 1, F32, 0, 0);
     check_scatter(1, 8, 63, BF16, 1, 0);

@@ -1,5 +1,6 @@
 /* Embedding, bias, residual addition, accumulation, copies: short sums whose fp32 result is known exactly or nearly so. */
 #include "ops_test.h"
+#include "ops/embed.h"
 
 static const int64_t DIMS[] = {1, 3, 16, 17, 127, 129, 1025};
 
@@ -201,11 +202,38 @@ static void test_accum_copy_fill(void **state)
     }
 }
 
+static void check_placed(enum dtype t)
+{
+    enum { ROWS = 3, TABLE = 5, DIM = 7 };
+    static const int32_t index[ROWS] = {4, -1, 0};
+    float table[TABLE * DIM], x[ROWS * DIM];
+    void *at = table, *from = x;
+    for (int i = 0; i < TABLE * DIM; i++)
+        t == F32 ? (void)(table[i] = (float)-i) : (void)(((bf16 *)at)[i] = bf16_from_float((float)-i));
+    for (int i = 0; i < ROWS * DIM; i++)
+        t == F32 ? (void)(x[i] = (float)(1 + i)) : (void)(((bf16 *)from)[i] = bf16_from_float((float)(1 + i)));
+    const struct embed_shape s = {.rows = ROWS, .dim = DIM, .vocab = TABLE, .dtype = t};
+    ops_scatter(&s, at, from, index);
+    for (int i = 0; i < TABLE * DIM; i++) {
+        int row = i / DIM, of = row == 4 ? 0 : row == 0 ? 2 : -1;
+        double got = t == F32 ? (double)table[i] : (double)bf16_to_float(((bf16 *)at)[i]);
+        assert_true(got == (of < 0 ? -(double)i : 1 + of * DIM + i % DIM));
+    }
+}
+
+static void test_placed(void **state)
+{
+    (void)state;
+    check_placed(F32);
+    check_placed(BF16);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_teardown(test_embed, tensors_free),
         cmocka_unit_test_teardown(test_embed_outside, tensors_free),
+        cmocka_unit_test(test_placed),
         cmocka_unit_test_teardown(test_sums, tensors_free),
         cmocka_unit_test_teardown(test_accum_copy_fill, tensors_free),
     };
