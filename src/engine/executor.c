@@ -205,7 +205,7 @@ static enum status run_pipelined(struct executor *e, enum lane lane)
         while (f.n > 0 && (f.n == IN_FLIGHT || !tickets_ready(&e->tickets, p, in)))
             TRY_GOTO(wait_oldest(e, lane, d, &f), out);
         TRY_GOTO(tickets_wait(&e->tickets, lane, p, in), out);
-        if (is_left_out(e, i)) {
+        if (is_left_out(e, i) || !exec_holds(&e->x, in->predicate)) {
             while (f.n > 0)
                 TRY_GOTO(wait_oldest(e, lane, d, &f), out);
             note_skipped(e, i);

@@ -47,7 +47,7 @@ static enum status join_ranks(struct session *x, struct comm *comm)
     if (!mesh_equal(&mesh, &s->mesh))
         return status_fail(ERR_INVALID, "the plan is for %s, but the ranks are %s", mesh_format(&s->mesh, plans),
                            mesh_format(&mesh, has));
-    size_t predicates = (size_t)(MODEL_MASKS * 2 * s->mesh.degree[MESH_RING]);
+    size_t predicates = (size_t)(MODEL_MASKS * 2 * s->mesh.degree[MESH_RING] + plan_any(x->plan)->predicates + 1);
     x->predicates = sys_malloc(predicates);
     if (!x->predicates)
         return status_fail(ERR_NOMEM, "out of memory for the session");
@@ -257,7 +257,7 @@ void session_destroy(struct session *s)
 
 void *session_io(struct session *s, int buffer)
 {
-    return s->context.host + s->plan->programs[PLAN_STEP]->buffers[buffer].address;
+    return s->context.host + plan_any(s->plan)->buffers[buffer].address;
 }
 
 enum status session_run(struct session *s, enum plan_program which, struct trace_event *trace)
@@ -290,7 +290,7 @@ struct piece {
 static enum status visit_piece(struct session *s, const struct piece *x, enum state_access access, state_visitor *visit,
                                void *user)
 {
-    const struct buffer *buf = &s->plan->programs[PLAN_FLUSH]->buffers[x->at.buffer];
+    const struct buffer *buf = &plan_any(s->plan)->buffers[x->at.buffer];
     int64_t rows = x->at.row1 - x->at.row0, bytes = rows * dtype_size(x->type), at = buf->address + x->at.offset;
     float *data = s->staging;
     void *stored = buf->tier == TIER_HOST ? s->context.host + at : (char *)s->staging + s->staging_bytes;
@@ -347,7 +347,7 @@ static void locate(const struct session *s, struct piece *x, int index)
 enum status session_visit(struct session *s, int unit, enum state_kind kind, enum state_access access, state_visitor *visit,
                           void *user)
 {
-    const struct program *p = s->plan->programs[PLAN_FLUSH];
+    const struct program *flush = s->plan->programs[PLAN_FLUSH], *p = flush ? flush : plan_any(s->plan);
     const enum binding_role role = role_of(s, kind);
     int index = 0;
     struct piece x = {.type = session_state_type(s, kind), .unit = unit};

@@ -14,6 +14,9 @@ enum plan_program {
     PLAN_LAST,        /* the last of several micro-batches */
     PLAN_FLUSH,       /* the pending update alone */
     PLAN_EVAL,
+    PLAN_PREFILL, /* many tokens of a text; of sampling (sampling.h), whose plans have no others but these three */
+    PLAN_PREFILL_SHORT,
+    PLAN_DECODE, /* one token */
     PLAN_PROGRAMS
 };
 
@@ -71,6 +74,8 @@ struct plan {
  * those tried (its programs up to the one that did not fit). The plan owns its programs; the model must outlive it. */
 enum status plan_create(const struct model *m, const struct plan_request *s, const int64_t limit[TIERS], struct plan **out);
 void plan_destroy(struct plan *p); /* NULL is fine */
+/* The first program there is: persistent buffers are alike in all. */
+const struct program *plan_any(const struct plan *p);
 /* A line for each pass. */
 void plan_print_passes(const struct plan *p, FILE *f);
 

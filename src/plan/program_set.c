@@ -27,8 +27,7 @@ static void program_roles(const struct plan_request *s, int role[PLAN_PROGRAMS])
         role[PLAN_EVAL] = ROLE_FORWARD;
 }
 
-/* What the programs take of each tier. */
-static void account(struct plan *plan)
+void plan_account(struct plan *plan)
 {
     for (int k = 0; k < PLAN_PROGRAMS; k++) {
         const struct program *p = plan->programs[k];
@@ -45,7 +44,8 @@ static void account(struct plan *plan)
     }
 }
 
-static const enum plan_program order_of_planning[PLAN_PROGRAMS] = {PLAN_UPDATE_STEP, PLAN_STEP,  PLAN_MORE,
+enum { TRAINING_PROGRAMS = PLAN_EVAL + 1 };
+static const enum plan_program order_of_planning[TRAINING_PROGRAMS] = {PLAN_UPDATE_STEP, PLAN_STEP,  PLAN_MORE,
                                                                    PLAN_LAST,        PLAN_FLUSH, PLAN_EVAL};
 
 /* One program of the set. */
@@ -95,7 +95,7 @@ static enum status plan_programs(struct plan *plan, const struct model *m, const
     program_roles(s, role);
     plan->fits = 1;
     plan->seconds = 0;
-    for (int i = 0; i < PLAN_PROGRAMS && plan->fits; i += at_once) {
+    for (int i = 0; i < TRAINING_PROGRAMS && plan->fits; i += at_once) {
         struct program_job x[PROGRAMS_AT_ONCE];
         int n = 0;
         for (int k = i; k < i + at_once; k++) {
@@ -134,7 +134,7 @@ enum status plan_candidate(const struct problem *p, const struct candidate *c, d
     plan->micro_batches = s->grad_accum;
     plan->tokens = s->seq_len * plan->sequences;
     enum status st = plan_programs(plan, p->model, s, slack, c);
-    account(plan);
+    plan_account(plan);
     *excess = budget_excess(plan->arena, p->limit);
     if (st != OK)
         plan_destroy(plan);
@@ -169,12 +169,22 @@ enum status plan_verify(const struct plan *p)
 {
     const struct program *x[PLAN_PROGRAMS];
     int n = 0;
-    for (int i = 0; i < PLAN_PROGRAMS; i++)
-        if (p->programs[order_of_planning[i]])
-            x[n++] = p->programs[order_of_planning[i]];
+    for (int i = 0; i < PLAN_PROGRAMS; i++) {
+        enum plan_program which = i < TRAINING_PROGRAMS ? order_of_planning[i] : (enum plan_program)i;
+        if (p->programs[which])
+            x[n++] = p->programs[which];
+    }
     for (int i = 0; i < n; i += PROGRAMS_AT_ONCE)
         TRY(parallel_run(verify_one, &x[i], sizeof *x, n - i < PROGRAMS_AT_ONCE ? n - i : PROGRAMS_AT_ONCE));
     return OK;
+}
+
+const struct program *plan_any(const struct plan *p)
+{
+    int k = 0;
+    while (k < PLAN_PROGRAMS - 1 && !p->programs[k])
+        k++;
+    return p->programs[k];
 }
 
 void plan_destroy(struct plan *p)

@@ -12,5 +12,7 @@ enum status plan_candidate(const struct problem *p, const struct candidate *c, d
 /* The whole plan as a candidate, with its step on slow links, since what was tried were fewer layers, whose backlog is smaller,
  * and the seconds of its step program's writes to drives. */
 enum status plan_as_candidate(const struct plan *plan, struct candidate *out);
+/* Sets the plan's arenas and peaks: what its programs take of each tier. */
+void plan_account(struct plan *plan);
 
 #endif

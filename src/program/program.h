@@ -110,7 +110,8 @@ struct instr {
 };
 
 /* What a binding is of a unit's state; a gradient's sum over the ranks stands beside each rank's own where both are kept. */
-enum binding_role { BINDING_OTHER, BINDING_PARAM, BINDING_MASTER, BINDING_M, BINDING_V, BINDING_GRAD, BINDING_GRAD_SUM };
+enum binding_role { BINDING_OTHER, BINDING_PARAM, BINDING_MASTER, BINDING_M, BINDING_V, BINDING_GRAD, BINDING_GRAD_SUM,
+                    BINDING_CACHE_K, BINDING_CACHE_V, BINDING_TAIL_K, BINDING_TAIL_V /* keys and values of earlier tokens */ };
 
 /* What a persistent buffer holds when a program starts (version 0) or ends (its last version there). Role, sharded and unit say
  * in fields what the tensor's name says: they follow from it, and digests hash the name alone. */
@@ -128,6 +129,7 @@ struct binding {
 struct program {
     char name[48];
     int masks; /* of the model, each with predicates of its own; 0: one */
+    int predicates; /* of a program for a rank alone, from 1 on: each says whether a block of a cache is attended; 0: none */
     struct tensor *tensors;
     struct buffer *buffers;
     struct operand *operands;

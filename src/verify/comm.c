@@ -15,10 +15,10 @@ int verify_write_predicate(const struct program *p, const struct instr *in)
     return in->op == OP_EXCHANGE ? program_call(p, in)->attrs.comm.recv_if : in->predicate;
 }
 
-/* Two bits for each ring step but the first. */
+/* Two bits for each ring step but the first; of a rank alone, as many as its program says. */
 static int predicates_of(const struct program *p)
 {
-    return p->group_size[LANE_RING] > 1 ? 2 * (p->group_size[LANE_RING] - 1) * (p->masks > 1 ? p->masks : 1) : 0;
+    return p->group_size[LANE_RING] > 1 ? 2 * (p->group_size[LANE_RING] - 1) * (p->masks > 1 ? p->masks : 1) : p->predicates;
 }
 
 static int64_t argument_bytes(const struct program *p, const struct instr *in, int arg)

@@ -10,6 +10,7 @@ struct op_attrs *emit(struct lowering *L, enum op_kind op, enum lane lane)
         L->st = ERR_NOFIT; /* the rest would take long */
     L->p->instrs[i].phase = (uint8_t)L->phase;
     L->p->instrs[i].unit = (int16_t)L->layer;
+    L->p->instrs[i].predicate = (int16_t)L->predicate;
     return &program_call(L->p, &L->p->instrs[i])->attrs;
 }
 

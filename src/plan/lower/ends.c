@@ -162,3 +162,26 @@ void lower_loss_chunk(struct lowering *L, int c, int gradient)
     value_drop(L, &L->final_n, c);
     value_drop(L, x, c);
 }
+
+void lower_last_logits(struct lowering *L)
+{
+    struct value *x = &L->x[L->m->config.layers];
+    value_get(L, x, 0);
+    value_new(L, &L->last, 0);
+    struct op_attrs *a = emit(L, OP_EMBED, LANE_COMPUTE); /* a row of the stream as of a table */
+    a->embed.rows = 1;
+    a->embed.dim = L->m->config.dim;
+    a->embed.vocab = L->s.rows;
+    a->embed.dtype = (int32_t)L->s.dtype;
+    arg_write(L, 0, &L->last, 0, 1, DEV);
+    arg_read(L, 1, x, 0, L->s.rows, DEV);
+    arg_read(L, 2, &L->last_row, 0, 1, DEV);
+    emit_done(L, 0);
+    value_drop(L, x, 0);
+    lower_norm_forward(L, &L->m->final_norm, &L->last_n, &L->last, 0);
+    value_drop(L, &L->last, 0);
+    value_new(L, &L->logits, 0);
+    lower_linear(L, &(struct linear_call){&L->m->head, .rows = 1, .y = {&L->logits, 0, F32, lower_logits_ld(L)}, .x = {&L->last_n, 0, L->s.dtype}});
+    value_drop(L, &L->last_n, 0);
+    value_put_home(L, &L->logits, 0, 1, DEV);
+}

@@ -16,5 +16,7 @@ int64_t lower_logits_ld(const struct lowering *L);
 int lower_casts_logits(const struct lowering *L);
 /* Loss tiles of chunk c: logits, loss and, with `gradient`, theirs in the same pass, then L->dx. */
 void lower_loss_chunk(struct lowering *L, int c, int gradient);
+/* The logits of row L->last_row of the stream after the last layer, of which there is one chunk: L->logits. */
+void lower_last_logits(struct lowering *L);
 
 #endif

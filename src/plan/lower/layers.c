@@ -135,6 +135,14 @@ static void branch_values(struct lowering *L)
     work_value(L, &L->f_normed, "f_normed", -1, L->s.dtype);
 }
 
+static void loss_values(struct lowering *L)
+{
+    value_create(L, &L->dn, "dn", CLASS_WORK, L->s.rows, L->m->config.dim * 4, L->s.loss_tile, RES_NONE);
+    value_create(L, &L->logits, "logits", CLASS_WORK, L->s.rows, lower_logits_ld(L) * 4, L->s.loss_tile, RES_NONE);
+    if (lower_casts_logits(L))
+        value_create(L, &L->dlogits, "dlogits", CLASS_WORK, L->s.rows, lower_logits_ld(L) * 2, L->s.loss_tile, RES_NONE);
+}
+
 void layers_values(struct lowering *L)
 {
     int n = most_blocks(L);
@@ -154,10 +162,8 @@ void layers_values(struct lowering *L)
         branch_values(L);
     if (branches_norm(L) || L->m->config.residual_scale > 0.0)
         activation_of_work(L, L->s.carry, -1, &(struct activation){&L->df, "df", L->m->config.dim, L->s.dtype, CHUNKS});
-    value_create(L, &L->dn, "dn", CLASS_WORK, L->s.rows, L->m->config.dim * 4, L->s.loss_tile, RES_NONE);
-    value_create(L, &L->logits, "logits", CLASS_WORK, L->s.rows, lower_logits_ld(L) * 4, L->s.loss_tile, RES_NONE);
-    if (lower_casts_logits(L))
-        value_create(L, &L->dlogits, "dlogits", CLASS_WORK, L->s.rows, lower_logits_ld(L) * 2, L->s.loss_tile, RES_NONE);
+    if (L->s.cached_tokens == 0) /* else of one row's logits, which decode.c creates */
+        loss_values(L);
     for (int k = 0; L->st == OK && k < BLOCK_KINDS; k++)
         if (lowerings[k]->tile_values && has_kind(L, lowerings[k]))
             lowerings[k]->tile_values(L);
@@ -214,6 +220,20 @@ static void output_and_loss(struct lowering *L, int l, int gradient)
     }
 }
 
+/* The last layer's output, and the logits of one row of it. */
+static void output_and_logits(struct lowering *L, int l)
+{
+    unit_fetch(L, L->m->n_units - 1);
+    unit_fetch(L, head_unit(L));
+    for (int c = 0; c < L->n_chunks; c++) {
+        L->layer = l + 1;
+        layer_output(L, l, c);
+    }
+    L->phase = PHASE_LOSS;
+    L->layer = L->m->n_units - 1;
+    lower_last_logits(L);
+}
+
 void lower_forward(struct lowering *L)
 {
     int layers = (int)L->m->config.layers, last = L->m->n_units - 1, gradient = (L->role & ROLE_BACKWARD) != 0;
@@ -227,7 +247,9 @@ void lower_forward(struct lowering *L)
         L->layer = l + 1;
         unit_fetch(L, l + 1);
         layer_forward(L, l);
-        if (l == layers - 1)
+        if (l == layers - 1 && L->s.cached_tokens > 0)
+            output_and_logits(L, l);
+        else if (l == layers - 1)
             output_and_loss(L, l, gradient);
         for (int c = 0; l < layers - 1 && c < L->n_chunks; c++)
             layer_output(L, l, c);

@@ -11,6 +11,7 @@
 
 struct adapter_work;
 struct block;
+struct layer_cache;
 struct memory;
 
 /* Its blocks (blocks/block.h), in the order in which they add to the residual stream. */
@@ -43,6 +44,11 @@ struct lowering {
     struct value final_n, logits, dlogits, dn; /* dlogits: the logits' gradient in bf16, where products take no fp32 (ends.c) */
     struct adapter_work *adapters; /* NULL: the model has none (adapter.c) */
     void *shared[BLOCK_KINDS]; /* values that the blocks of a kind share, each kind's own */
+    struct layer_cache *caches;             /* of each layer, if keys and values are cached (blocks/cache.h) */
+    struct value index, last_row;           /* inputs: where new rows go in their block; the row whose logits are wanted */
+    struct value last, last_n;              /* that row of the stream, and its norm */
+    int64_t mask_rows;                      /* from the mask of one block of keys to that of the next */
+    int predicate;                          /* of the instructions that are emitted; 0: they are executed always */
     enum phase phase;
     int layer;
     enum status st; /* sticky */

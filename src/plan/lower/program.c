@@ -2,6 +2,7 @@
 #include "plan/lower/program.h"
 
 #include "base/progress.h"
+#include "plan/lower/decode.h"
 #include "plan/lower/layers.h"
 #include "plan/lower/lowering.h"
 #include "plan/lower/memory.h"
@@ -115,6 +116,7 @@ static void derive_sizes(struct lowering *L)
     L->n_tiles_kv = L->local_kv_heads / L->kv_heads_tile;
     L->q_per_kv = L->n_tiles_q / L->n_tiles_kv;
     L->n_loss = ceil_div(s->rows, s->loss_tile);
+    L->mask_rows = s->cached_tokens > 0 ? s->input_rows : L->attn_rows;
 }
 
 /* Sums of squares of the gradients of this rank's groups and, where these are shards, of all ranks'. */
@@ -134,7 +136,9 @@ static void create_values(struct lowering *L, struct io_buffers *io)
     layers_create(L);
     if (L->st == OK)
         units_create(L, layers_grad_cuts);
-    if (L->st == OK)
+    if (L->st == OK && L->s.cached_tokens > 0)
+        decode_create(L, io);
+    else if (L->st == OK)
         create_io(L, io);
     L->p->n_persistent = L->p->n_buffers;
     if (L->st == OK)
@@ -183,6 +187,8 @@ enum status lower_program(const struct model *m, const struct strategy *s, int r
                      role & ROLE_FIRST ? " first" : "", role & ROLE_LAST ? " last" : "");
     if (n > 0 && name[n - 1] == ' ')
         name[n - 1] = 0;
+    if (s->cached_tokens > 0)
+        snprintf(name, sizeof name, "decode %lld", (long long)s->rows);
     progress_program(s->seq_len);
     TRY(program_create(name, &L.p));
     L.p->discrete = s->discrete;
@@ -191,7 +197,9 @@ enum status lower_program(const struct model *m, const struct strategy *s, int r
     for (int l = LANE_WORLD; l < LANES; l++)
         L.p->group_size[l] = mesh_group_of(&s->mesh, (enum lane)l, 0).members;
     create_values(&L, io);
-    if (L.st == OK)
+    if (L.st == OK && s->cached_tokens > 0)
+        decode_passes(&L);
+    else if (L.st == OK)
         lower_passes(&L);
     if (L.st == OK || L.p->out_of_memory)
         L.st = program_built(L.p);

@@ -20,6 +20,7 @@ enum program_role {
 /* The host side of a program: persistent host buffers that the engine fills before and reads after. */
 struct io_buffers {
     int tokens, targets, positions, lo[MODEL_MASKS], hi[MODEL_MASKS], inv_freq, record, norm, loss;
+    int index, last_row, logits; /* of programs with a cache, which have no targets, norm and loss (decode.h) */
 };
 
 /* One program of the set. Persistent buffers come first and are the same for every role. */

@@ -76,6 +76,21 @@ void home_create(struct lowering *L, struct value *v, int unit, enum residency r
         v->full_buffer = buffer;
 }
 
+void home_create_apart(struct lowering *L, struct value *v, enum residency r)
+{
+    int64_t bytes = 0;
+    for (int i = 0; i < v->n_tiles; i++) {
+        v->tiles[i].home.offset = v->tiles[i].extent_offset = bytes;
+        v->tiles[i].extent_bytes = value_tile_bytes(v, i);
+        bytes += round_up(v->tiles[i].extent_bytes, BUFFER_ALIGN);
+    }
+    int buffer = persistent_buffer(L, residency_tier(r), bytes, v->class);
+    for (int i = 0; i < v->n_tiles; i++) {
+        v->tiles[i].home.buffer = buffer;
+        v->tiles[i].residency = r;
+    }
+}
+
 /* What a binding is for. */
 struct purpose {
     enum binding_role role;
@@ -117,6 +132,11 @@ static void bind_state(struct lowering *L, struct value *v, struct purpose x, in
 void value_bind(struct lowering *L, struct value *v, int end)
 {
     bind_state(L, v, (struct purpose){BINDING_OTHER, -1}, end);
+}
+
+void value_bind_as(struct lowering *L, struct value *v, enum binding_role role, int unit, int end)
+{
+    bind_state(L, v, (struct purpose){role, unit}, end);
 }
 
 static int compare_i64(const void *a, const void *b)
@@ -219,7 +239,7 @@ static void create_parameters(struct lowering *L, int unit)
         if (optim_sharded(L) && L->s.dtype != F32)
             shard_value(L, &v->param_shard, unit, "param", CLASS_PARAM, mu->trained_elements, size);
     }
-    if (L->s.dtype != F32 || L->s.zero == 1 || L->s.zero == 2)
+    if (L->s.cached_tokens == 0 && (L->s.dtype != F32 || L->s.zero == 1 || L->s.zero == 2))
         optim_value(L, &v->master, unit, "master", F32);
 }
 
@@ -248,6 +268,8 @@ void units_create(struct lowering *L, unit_cuts *pieces)
     for (int u = 0; L->units && u < L->m->n_units; u++) {
         struct unit_values *v = &L->units[u];
         create_parameters(L, u);
+        if (L->s.cached_tokens > 0) /* nothing is trained */
+            continue;
         optim_value(L, &v->m, u, "m", L->s.moments);
         optim_value(L, &v->v, u, "v", L->s.moments);
         create_gradients(L, u, pieces);

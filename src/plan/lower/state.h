@@ -39,6 +39,9 @@ void units_bind(struct lowering *L, int end);
 void home_create(struct lowering *L, struct value *v, int unit, enum residency r);
 /* What the home of one value holds when the program starts, or ends. */
 void value_bind(struct lowering *L, struct value *v, int end);
+void value_bind_as(struct lowering *L, struct value *v, enum binding_role role, int unit, int end);
+/* Gives each tile of a persistent value a fixed address and an extent of its own. */
+void home_create_apart(struct lowering *L, struct value *v, enum residency r);
 /* The fp32 value that AdamW updates. */
 struct value *unit_master(struct lowering *L, int unit);
 /* Whether the values that AdamW works on are shards. */

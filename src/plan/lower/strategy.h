@@ -38,6 +38,11 @@ struct strategy {
     int discrete;
     int write_depth; /* blocks of drive writes in flight at most while reads are; 0: writes do not yield */
     const struct target *target; /* borrowed */
+    /* Of programs that read a text on and predict one token (decode.h): keys and values of earlier tokens are cached in blocks. */
+    int64_t cached_tokens;  /* at most, whole blocks; 0: training */
+    int64_t cache_block;    /* tokens of one */
+    int64_t input_rows;     /* tokens of the largest program, for which inputs have room; `rows` is those of this one */
+    enum residency cached;  /* where whole blocks are; the one that is being filled is no farther away than the host */
     double prefetch; /* row chunks of compute to fetch ahead; below 0: as far as memory allows */
 };
 

@@ -48,7 +48,7 @@ static double planned_pairs(const struct lowering *L, const struct attention_blo
 
 static void arg_mask(struct lowering *L, const struct attention_block *w, int arg, int s)
 {
-    int64_t first = s * L->attn_rows;
+    int64_t first = s * L->mask_rows;
     arg_read(L, arg, &L->lo[w->mask], first, first + L->attn_rows, DEV);
     arg_read(L, arg + 1, &L->hi[w->mask], first, first + L->attn_rows, DEV);
 }
@@ -56,8 +56,9 @@ static void arg_mask(struct lowering *L, const struct attention_block *w, int ar
 /* The masks of a ring step are fetched for each use; a single one stays. */
 static void get_mask(struct lowering *L, const struct attention_block *w, int s)
 {
-    value_get(L, &L->lo[w->mask], s);
-    value_get(L, &L->hi[w->mask], s);
+    int tile = value_tile_at(&L->lo[w->mask], s * L->mask_rows);
+    value_get(L, &L->lo[w->mask], tile);
+    value_get(L, &L->hi[w->mask], tile);
 }
 
 static void drop_mask(struct lowering *L, const struct attention_block *w, int s)
@@ -71,18 +72,20 @@ static void drop_mask(struct lowering *L, const struct attention_block *w, int s
 void emit_attention_forward(struct lowering *L, int s, const struct forward_tile *f)
 {
     const struct attention_block *w = f->weights;
-    int64_t n = L->attn_rows;
+    int64_t n = L->attn_rows, keys = f->keys > 0 ? f->keys : n;
     get_mask(L, w, s);
     struct op_attrs *a = emit(L, OP_ATTN_FWD, LANE_COMPUTE);
     attention_attrs(L, w, a);
-    under_predicate(L, ring_attends(L, w, s));
+    a->attn.sk = keys;
+    if (L->ring > 1)
+        under_predicate(L, ring_attends(L, w, s));
     arg_write(L, 0, f->o, 0, n, DEV);
     arg_write(L, 1, f->lse, 0, f->lse->rows, DEV);
     arg_read(L, 2, f->q, 0, n, DEV);
-    arg_read(L, 3, f->k, 0, n, DEV);
-    arg_read(L, 4, f->v, 0, n, DEV);
+    arg_read(L, 3, f->k, f->first_key, f->first_key + keys, DEV);
+    arg_read(L, 4, f->v, f->first_key, f->first_key + keys, DEV);
     arg_mask(L, w, 5, s);
-    emit_done(L, planned_pairs(L, w));
+    emit_done(L, f->keys > 0 ? (double)n * (double)keys : planned_pairs(L, w));
     drop_mask(L, w, s);
 }
 
@@ -148,6 +151,24 @@ void emit_sink_gradient(struct lowering *L, const struct backward_tile *b)
     arg_read(L, 3, b->delta, 0, b->delta->rows, DEV);
     arg_read(L, 4, &L->record, 0, 1, DEV);
     emit_done(L, 0);
+}
+
+void emit_attention_merge(struct lowering *L, struct value *o, struct value *lse, int merge)
+{
+    struct attention_work *W = attention_work(L);
+    struct op_attrs *a = emit(L, OP_ATTN_MERGE, LANE_COMPUTE);
+    a->heads.rows = L->attn_rows;
+    a->heads.heads = L->s.head_tile;
+    a->heads.head_dim = (int32_t)L->m->config.head_dim;
+    a->heads.dtype = (int32_t)L->s.dtype;
+    a->heads.accumulate = merge;
+    (merge ? arg_update : arg_write)(L, 0, o, 0, o->rows, DEV);
+    (merge ? arg_update : arg_write)(L, 1, lse, 0, lse->rows, DEV);
+    arg_read(L, 2, &W->o_part, 0, W->o_part.rows, DEV);
+    arg_read(L, 3, &W->lse_part, 0, W->lse_part.rows, DEV);
+    emit_done(L, 0);
+    value_drop(L, &W->o_part, 0);
+    value_drop(L, &W->lse_part, 0);
 }
 
 void heads_value(struct lowering *L, struct value *v, const char *name, int64_t row_bytes)

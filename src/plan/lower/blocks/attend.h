@@ -36,6 +36,7 @@ struct forward_tile {
     const struct attention_block *weights;
     int tile;
     struct value *q, *k, *v, *o, *lse;
+    int64_t first_key, keys; /* the rows of k and v that are attended; keys 0: those of the rank's tokens */
 };
 
 /* What the backward pass of one tile reads and writes, in the heads layout. */
@@ -53,6 +54,8 @@ void emit_attention_backward(struct lowering *L, int s, const struct backward_ti
  * member's own heads: the sum over ranks has all. Nothing where there are no (trained) sinks. */
 void emit_sink(struct lowering *L, const struct forward_tile *f, struct value *o, enum dtype o_type);
 void emit_sink_gradient(struct lowering *L, const struct backward_tile *b);
+/* Sets o and lse to the part in W->o_part and W->lse_part, or (merge) to attention over both's keys; the part is gone then. */
+void emit_attention_merge(struct lowering *L, struct value *o, struct value *lse, int merge);
 
 /* Predicates of a micro-batch under the block's mask: does this rank attend the keys of the member s before it; does the member s
  * after it attend ours? */

@@ -8,6 +8,7 @@
 #include "plan/lower/blocks/attention.h"
 
 #include "plan/lower/activation.h"
+#include "plan/lower/blocks/cache.h"
 #include "plan/lower/blocks/projections.h"
 #include "plan/lower/blocks/ring.h"
 #include "plan/lower/emit.h"
@@ -121,7 +122,9 @@ static void attend_forward(struct lowering *L, const struct block *b, int t)
                              .lse = &a->lse[t]};
     new_tiles(L, f.o);
     value_new(L, f.lse, 0);
-    if (L->ring > 1) {
+    if (L->caches) {
+        cache_forward(L, b, &(struct cached_tile){.tile = kt, .is_first = t % L->q_per_kv == 0}, &f);
+    } else if (L->ring > 1) {
         ring_forward(L, &f);
     } else {
         emit_attention_forward(L, 0, &f);
@@ -396,6 +399,8 @@ static void tile_values(struct lowering *L)
     heads_values(L, W);
     if (L->ring > 1)
         ring_values_create(L);
+    if (L->caches)
+        cache_work_create(L);
 }
 
 const struct block_lowering attention_lowering = {.grad_cuts = projections_grad_cuts,

@@ -33,21 +33,8 @@ static void receive_keys(struct lowering *L, const struct attention_block *w, in
 
 static void merge(struct lowering *L, const struct attention_block *w, int s, struct value *o, struct value *lse)
 {
-    struct attention_work *W = attention_work(L);
-    struct op_attrs *a = emit(L, OP_ATTN_MERGE, LANE_COMPUTE);
-    a->heads.rows = L->attn_rows;
-    a->heads.heads = L->s.head_tile;
-    a->heads.head_dim = (int32_t)L->m->config.head_dim;
-    a->heads.dtype = (int32_t)L->s.dtype;
-    a->heads.accumulate = s > 0;
+    emit_attention_merge(L, o, lse, s > 0);
     under_predicate(L, ring_attends(L, w, s));
-    (s > 0 ? arg_update : arg_write)(L, 0, o, 0, o->rows, DEV);
-    (s > 0 ? arg_update : arg_write)(L, 1, lse, 0, lse->rows, DEV);
-    arg_read(L, 2, &W->o_part, 0, W->o_part.rows, DEV);
-    arg_read(L, 3, &W->lse_part, 0, W->lse_part.rows, DEV);
-    emit_done(L, 0);
-    value_drop(L, &W->o_part, 0);
-    value_drop(L, &W->lse_part, 0);
 }
 
 void ring_forward(struct lowering *L, const struct forward_tile *f)

@@ -1,0 +1,324 @@
+/* Where tokens go: the tail is the block that is being filled, whole blocks are in slots (plan/lower/cached.h). No program reads
+ * beyond the end of a block; a tail that is full is moved into its slots before the next token. */
+#include "engine/decoder.h"
+
+#include "base/sys.h"
+#include "plan/lower/cached.h"
+#include "plan/sampling.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct decoder {
+    struct session *s;
+    const struct strategy *strategy;
+    int32_t *token;                   /* the text */
+    int64_t length, cached, capacity; /* cached <= length: tokens whose keys and values are there */
+    int64_t tail;                     /* the block that is in the tail */
+    int64_t furthest[MODEL_MASKS];    /* blocks below it have been moved into slots, each over one `slots` before it */
+    void *block;                      /* on its way */
+    int64_t block_bytes;
+};
+
+/* --- Creation --- */
+
+/* Bytes of the largest tile of a cache. */
+static int64_t largest_block(const struct program *p)
+{
+    int64_t most = 1;
+    for (int i = 0; i < p->n_live_in; i++) {
+        const struct binding *b = &p->live_in[i];
+        if (b->role >= BINDING_CACHE_K)
+            most = max_i64(most, (b->row1 - b->row0) * p->tensors[b->tensor].row_bytes);
+    }
+    return most;
+}
+
+/* Between a home and memory. */
+static enum status move(const struct decoder *d, const struct binding *b, enum state_access access)
+{
+    const struct program *p = plan_any(d->s->plan);
+    const struct buffer *buf = &p->buffers[b->buffer];
+    const struct exec_context *x = &d->s->context;
+    int64_t at = buf->address + b->offset, bytes = (b->row1 - b->row0) * p->tensors[b->tensor].row_bytes;
+    if (buf->tier == TIER_NVME)
+        return access == STATE_READ ? store_read(d->s->store, at, d->block, bytes)
+                                    : store_write(d->s->store, at, d->block, bytes);
+    return access == STATE_READ ? exec_read(x, buf->tier, at, d->block, bytes) : exec_write(x, buf->tier, at, d->block, bytes);
+}
+
+/* What was never written is read too, where a block has fewer tokens, and is multiplied by zero. */
+static enum status clear(struct decoder *d)
+{
+    const struct program *p = plan_any(d->s->plan);
+    memset(d->block, 0, (size_t)d->block_bytes);
+    for (int i = 0; i < p->n_live_in; i++)
+        if (p->live_in[i].role >= BINDING_CACHE_K)
+            TRY(move(d, &p->live_in[i], STATE_WRITE));
+    return OK;
+}
+
+enum status decoder_create(struct session *s, int64_t tokens, struct decoder **out)
+{
+    struct decoder *d = sys_calloc(1, sizeof *d);
+    enum status st = OK;
+    if (!d)
+        return status_fail(ERR_NOMEM, "out of memory for a text");
+    d->s = s;
+    d->strategy = &s->plan->strategy;
+    d->capacity = min_i64(tokens, d->strategy->cached_tokens);
+    d->block_bytes = round_up(largest_block(plan_any(s->plan)), BUFFER_ALIGN);
+    d->token = sys_calloc((size_t)d->capacity + 1, sizeof *d->token);
+    d->block = aligned_alloc(BUFFER_ALIGN, (size_t)d->block_bytes);
+    memset(session_io(s, s->plan->io.record), 0, sizeof(struct step_record));
+    st = d->token && d->block ? clear(d) : status_fail(ERR_NOMEM, "out of memory for a text");
+    if (st == OK)
+        *out = d;
+    else
+        decoder_destroy(d);
+    return st;
+}
+
+void decoder_destroy(struct decoder *d)
+{
+    if (!d)
+        return;
+    free(d->token);
+    free(d->block);
+    free(d);
+}
+
+int64_t decoder_length(const struct decoder *d)
+{
+    return d->length;
+}
+
+int64_t decoder_capacity(const struct decoder *d)
+{
+    return d->capacity;
+}
+
+const int32_t *decoder_tokens(const struct decoder *d)
+{
+    return d->token;
+}
+
+/* --- Tail and slots --- */
+
+static int mask_of_layer(const struct model *m, int unit)
+{
+    const struct model_block *b = model_find_block(&m->layers[unit - 1], BLOCK_ATTENTION);
+    return b->attention.mask;
+}
+
+/* The home of the slot, from `row` on, of the layer that a tail is of: attention has one tile of all heads. */
+static const struct binding *slot_of(const struct program *p, const struct binding *tail, int64_t row)
+{
+    int role = tail->role == BINDING_TAIL_K ? BINDING_CACHE_K : BINDING_CACHE_V;
+    const struct binding *b = p->live_in;
+    while (b->role != role || b->unit != tail->unit || b->row0 != row)
+        b++;
+    return b;
+}
+
+/* Between the tails of all layers and the slots of block j, in which the layers of a mask have the newest ones only. */
+static enum status move_block(struct decoder *d, int64_t j, enum state_access slots)
+{
+    const struct program *p = plan_any(d->s->plan);
+    for (int i = 0; i < p->n_live_in; i++) {
+        const struct binding *tail = &p->live_in[i];
+        if (tail->role != BINDING_TAIL_K && tail->role != BINDING_TAIL_V)
+            continue;
+        int64_t n = cached_slots(d->s->model, d->strategy, mask_of_layer(d->s->model, tail->unit));
+        if (n == 0)
+            continue;
+        const struct binding *slot = slot_of(p, tail, j % n * d->strategy->cache_block);
+        TRY(move(d, slots == STATE_WRITE ? tail : slot, STATE_READ));
+        TRY(move(d, slots == STATE_WRITE ? slot : tail, STATE_WRITE));
+    }
+    return OK;
+}
+
+/* The tail is made to be the block of the next token. */
+static enum status turn_block(struct decoder *d)
+{
+    int64_t j = d->cached / d->strategy->cache_block;
+    if (j == d->tail)
+        return OK;
+    TRY(move_block(d, d->tail, STATE_WRITE));
+    for (int m = 0; m < d->s->model->n_masks; m++)
+        d->furthest[m] = max_i64(d->furthest[m], d->tail + 1);
+    d->tail = j;
+    return OK;
+}
+
+/* Whether block j is in its slot still. */
+static int is_kept(const struct decoder *d, int mask, int64_t j)
+{
+    int64_t n = cached_slots(d->s->model, d->strategy, mask);
+    return n > 0 && j >= d->furthest[mask] - n;
+}
+
+/* The first block that a query at that token attends under a mask. */
+static int64_t first_block(const struct decoder *d, int mask, int64_t token)
+{
+    int64_t w = d->s->model->mask_window[mask];
+    return w > 0 ? max_i64(0, token - w + 1) / d->strategy->cache_block : 0;
+}
+
+/* Everything is read again. */
+static void forget(struct decoder *d)
+{
+    d->cached = d->tail = 0;
+    memset(d->furthest, 0, sizeof d->furthest);
+}
+
+enum status decoder_truncate(struct decoder *d, int64_t n)
+{
+    int64_t j = n / d->strategy->cache_block;
+    d->length = n;
+    if (n >= d->cached)
+        return OK;
+    int kept = 1;
+    for (int m = 0; m < d->s->model->n_masks && j < d->tail; m++)
+        for (int64_t k = first_block(d, m, n); k <= j; k++)
+            kept &= is_kept(d, m, k);
+    if (!kept) {
+        forget(d);
+        return OK;
+    }
+    if (j < d->tail)
+        TRY(move_block(d, j, STATE_READ));
+    d->tail = j;
+    d->cached = n;
+    return OK;
+}
+
+/* --- Programs --- */
+
+/* A token's interval of keys under a mask, counted from the first key of a block, of which it has `keys`. */
+static void set_mask(int32_t *lo, int32_t *hi, int64_t token, int64_t window, int64_t first_key, int64_t keys)
+{
+    *lo = (int32_t)min_i64(max_i64((window > 0 ? token - window + 1 : 0) - first_key, 0), keys);
+    *hi = (int32_t)min_i64(token - first_key, keys - 1);
+}
+
+/* Rows without a token attend nothing, and both ends must not fall. */
+static void set_masks(struct decoder *d, int mask, int64_t rows, int64_t used)
+{
+    const struct session *s = d->s;
+    const struct strategy *t = d->strategy;
+    int64_t slots = cached_slots(s->model, t, mask), window = s->model->mask_window[mask], B = t->cache_block;
+    int32_t *lo = session_io(d->s, s->plan->io.lo[mask]), *hi = session_io(d->s, s->plan->io.hi[mask]);
+    int64_t first = first_block(d, mask, d->cached);
+    for (int64_t part = 0; part <= slots; part++, lo += t->input_rows, hi += t->input_rows) {
+        int64_t j = d->tail; /* the block of that part: the newest before the tail that its slot may hold */
+        if (part > 0)
+            j = d->tail - 1 - (((d->tail - 1 - (part - 1)) % slots) + slots) % slots;
+        int attended = part == 0 || (j >= 0 && j >= first);
+        if (part > 0)
+            s->predicates[cached_predicate(s->model, t, mask, part - 1)] = (uint8_t)attended;
+        for (int64_t i = 0; i < rows; i++) {
+            if (i < used && attended)
+                set_mask(&lo[i], &hi[i], d->cached + i, window, j * B, B);
+            else
+                lo[i] = (int32_t)B, hi[i] = i > 0 ? hi[i - 1] : -1;
+        }
+    }
+}
+
+static void set_inputs(struct decoder *d, int64_t rows, int64_t used)
+{
+    const struct io_buffers *io = &d->s->plan->io;
+    int32_t *token = session_io(d->s, io->tokens), *position = session_io(d->s, io->positions),
+            *index = session_io(d->s, io->index);
+    for (int64_t i = 0; i < rows; i++) {
+        int64_t at = d->cached + min_i64(i, used - 1);
+        token[i] = d->token[at];
+        position[i] = (int32_t)at;
+        index[i] = i < used ? (int32_t)(at % d->strategy->cache_block) : -1;
+    }
+    *(int32_t *)session_io(d->s, io->last_row) = (int32_t)(used - 1);
+    for (int m = 0; m < d->s->model->n_masks; m++)
+        set_masks(d, m, rows, used);
+}
+
+/* The program for that many tokens, and its rows. */
+static enum plan_program program_for(const struct decoder *d, int64_t n, int64_t *rows)
+{
+    enum plan_program which = n == 1 ? PLAN_DECODE : PLAN_PREFILL;
+    const struct program *const *p = (const struct program *const *)d->s->plan->programs;
+    if (n > 1 && p[PLAN_PREFILL_SHORT] && n <= SAMPLING_SHORT_ROWS)
+        which = PLAN_PREFILL_SHORT;
+    *rows = which == PLAN_DECODE ? 1 : which == PLAN_PREFILL ? d->strategy->input_rows : SAMPLING_SHORT_ROWS;
+    return which;
+}
+
+/* Frequencies for a text of `end` tokens, where they depend on its length. As in transformers, keys keep those of their time,
+ * but where longrope goes from its short to its long ones all are read again. */
+static void set_frequencies(struct decoder *d, int64_t end)
+{
+    const struct model_config *c = &d->s->model->config;
+    double border = c->rope_original_positions;
+    if (c->rope == ROPE_LONGROPE && d->cached > 0 && ((double)d->cached <= border) != ((double)end <= border))
+        forget(d);
+    model_inv_freq(d->s->model, end, session_io(d->s, d->s->plan->io.inv_freq));
+}
+
+/* Tokens up to `end`, in parts that lie in one block each. */
+static enum status read_on(struct decoder *d, int64_t end, const volatile int *stop)
+{
+    int64_t B = d->strategy->cache_block;
+    set_frequencies(d, end);
+    while (d->cached < end) {
+        if (stop && *stop)
+            return status_fail(ERR_CANCELLED, "stopped");
+        TRY(turn_block(d));
+        int64_t rows, used = min_i64(min_i64(end - d->cached, B - d->cached % B), d->strategy->input_rows);
+        enum plan_program which = program_for(d, used, &rows);
+        set_inputs(d, rows, used);
+        TRY(session_run(d->s, which, NULL));
+        d->cached += used;
+    }
+    return OK;
+}
+
+/* As OP_LOSS takes them. */
+static void take_logits(struct decoder *d, float *out)
+{
+    const struct model_config *c = &d->s->model->config;
+    const float *x = session_io(d->s, d->s->plan->io.logits);
+    float scale = c->logit_scale > 0 ? (float)c->logit_scale : 1, cap = (float)c->logit_cap;
+    for (int64_t i = 0; i < c->vocab; i++) {
+        float y = scale * x[i];
+        out[i] = cap > 0 ? cap * tanhf(y / cap) : y;
+    }
+}
+
+enum status decoder_feed(struct decoder *d, const int32_t *token, int64_t n, const volatile int *stop, float *logits)
+{
+    if (n > d->capacity - d->length)
+        return status_fail(ERR_INVALID, "%lld tokens are more than the %lld that a text may have (--seq-len)",
+                           (long long)(d->length + n), (long long)d->capacity);
+    for (int64_t i = 0; i < n; i++)
+        if (token[i] < 0 || token[i] >= d->s->model->config.vocab)
+            return status_fail(ERR_INVALID,
+                               "the text has token %d, and the model has those from 0 to %lld: is it another model's tokenizer?",
+                               token[i], (long long)d->s->model->config.vocab - 1);
+    memcpy(d->token + d->length, token, (size_t)n * sizeof *token);
+    enum status st = read_on(d, d->length + n, stop);
+    d->length = st == OK ? d->length + n : d->cached;
+    if (st == OK && logits)
+        take_logits(d, logits);
+    return st;
+}
+
+enum status decoder_read(struct decoder *d, const int32_t *token, int64_t n, const volatile int *stop, float *logits)
+{
+    int64_t same = 0;
+    while (same < n - 1 && same < d->length && token[same] == d->token[same])
+        same++;
+    TRY(decoder_truncate(d, same));
+    return decoder_feed(d, token + same, n - same, stop, logits);
+}

@@ -1,0 +1,169 @@
+/* Attention over cached keys and values: that over the tail, merged with that over each whole block under the block's predicate,
+ * in the order of slots. Only what is attended is read and computed with. */
+#include "plan/lower/blocks/cache.h"
+
+#include "plan/lower/cached.h"
+#include "plan/lower/emit.h"
+#include "plan/lower/memory.h"
+#include "plan/lower/pieces.h"
+#include "plan/lower/visit.h"
+
+#define DEV TIER_DEVICE
+
+/* --- Creation --- */
+
+static const struct attention_block *attention_of(const struct lowering *L, int layer)
+{
+    const struct model_block *b = model_find_block(&L->m->layers[layer], BLOCK_ATTENTION);
+    return b ? &b->attention : NULL;
+}
+
+/* A tile's part of a layer's keys or values: blocks, each a tile of the value. */
+static void create(struct lowering *L, struct value *v, const char *name, int64_t blocks, enum residency r)
+{
+    int64_t row_bytes = L->kv_heads_tile * L->m->config.head_dim * dtype_size(L->s.dtype);
+    if (blocks == 0 || L->st != OK)
+        return;
+    value_create(L, v, name, CLASS_ACT, blocks * L->s.cache_block, row_bytes, L->s.cache_block, r);
+    home_create_apart(L, v, r);
+}
+
+static void create_tile(struct lowering *L, const struct layer_cache *c, int layer, int tile)
+{
+    const struct attention_block *a = attention_of(L, layer);
+    int64_t slots = a ? cached_slots(L->m, &L->s, a->mask) : 0;
+    enum residency tail = L->s.cached == RES_NVME ? RES_HOST : L->s.cached;
+    const struct {
+        struct value *v;
+        const char *what;
+        int64_t blocks;
+        enum residency r;
+    } all[] = {{&c->tail_k[tile], "tail_k", a != NULL, tail},
+               {&c->tail_v[tile], "tail_v", a != NULL, tail},
+               {&c->k[tile], "cache_k", slots, L->s.cached},
+               {&c->v[tile], "cache_v", slots, L->s.cached}};
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
+        char name[48];
+        snprintf(name, sizeof name, "layer%d.%s%d", layer, all[i].what, tile);
+        create(L, all[i].v, name, all[i].blocks, all[i].r);
+    }
+}
+
+void cache_create(struct lowering *L)
+{
+    int n = L->n_tiles_kv;
+    L->caches = memory_new(L, (int)L->m->config.layers, sizeof *L->caches);
+    for (int l = 0; L->st == OK && l < (int)L->m->config.layers; l++) {
+        struct layer_cache *c = &L->caches[l];
+        struct value **all[] = {&c->tail_k, &c->tail_v, &c->k, &c->v};
+        for (int i = 0; i < 4; i++)
+            *all[i] = memory_new(L, n, sizeof(struct value));
+        for (int t = 0; t < n && L->st == OK; t++)
+            create_tile(L, c, l, t);
+    }
+}
+
+void cache_bind(struct lowering *L, int end)
+{
+    for (int l = 0; l < (int)L->m->config.layers; l++)
+        for (int t = 0; t < L->n_tiles_kv; t++) {
+            const struct layer_cache *c = &L->caches[l];
+            value_bind_as(L, &c->tail_k[t], BINDING_TAIL_K, l + 1, end);
+            value_bind_as(L, &c->tail_v[t], BINDING_TAIL_V, l + 1, end);
+            value_bind_as(L, &c->k[t], BINDING_CACHE_K, l + 1, end);
+            value_bind_as(L, &c->v[t], BINDING_CACHE_V, l + 1, end);
+        }
+}
+
+void cache_work_create(struct lowering *L)
+{
+    struct attention_work *W = attention_work(L);
+    int64_t q = L->s.head_tile * L->m->config.head_dim;
+    heads_value(L, &W->o_part, "o_part", q * dtype_size(L->s.dtype));
+    heads_value(L, &W->o_sum, "o_sum", q * 4);
+    value_create(L, &W->lse_part, "lse_part", CLASS_WORK, L->s.head_tile, L->attn_rows * 4, L->s.head_tile, RES_NONE);
+}
+
+/* --- Forward --- */
+
+/* tail[index] = x */
+static void append(struct lowering *L, struct value *tail, struct value *x)
+{
+    value_get(L, tail, 0);
+    struct op_attrs *a = emit(L, OP_SCATTER, LANE_COMPUTE);
+    a->embed.rows = L->s.rows;
+    a->embed.dim = x->row_bytes / dtype_size(L->s.dtype);
+    a->embed.vocab = tail->rows;
+    a->embed.dtype = (int32_t)L->s.dtype;
+    arg_update(L, 0, tail, 0, tail->rows, DEV);
+    arg_read(L, 1, x, 0, L->s.rows, DEV);
+    arg_read(L, 2, &L->index, 0, L->s.rows, DEV);
+    emit_done(L, 0);
+    value_put_home(L, tail, 0, tail->rows, DEV);
+}
+
+static void attend_part(struct lowering *L, int block, const struct forward_tile *f, struct value *sum)
+{
+    struct attention_work *W = attention_work(L);
+    struct forward_tile part = *f;
+    part.o = &W->o_part;
+    part.lse = &W->lse_part;
+    value_new(L, part.o, 0);
+    value_new(L, part.lse, 0);
+    emit_attention_forward(L, block, &part);
+    emit_attention_merge(L, sum, f->lse, block > 0);
+}
+
+static void attend_tail(struct lowering *L, const struct layer_cache *c, int t, const struct forward_tile *f, struct value *sum)
+{
+    struct forward_tile tail = *f;
+    tail.k = &c->tail_k[t];
+    tail.v = &c->tail_v[t];
+    tail.keys = L->s.cache_block;
+    value_get(L, tail.k, 0);
+    value_get(L, tail.v, 0);
+    if (sum == f->o)
+        emit_attention_forward(L, 0, &tail);
+    else
+        attend_part(L, 0, &tail, sum);
+}
+
+static void attend_slot(struct lowering *L, const struct layer_cache *c, int t, int slot, const struct forward_tile *f,
+                        struct value *sum)
+{
+    struct forward_tile whole = *f;
+    whole.k = &c->k[t];
+    whole.v = &c->v[t];
+    whole.first_key = slot * L->s.cache_block;
+    whole.keys = L->s.cache_block;
+    L->predicate = cached_predicate(L->m, &L->s, f->weights->mask, slot);
+    value_get(L, whole.k, slot);
+    value_get(L, whole.v, slot);
+    attend_part(L, slot + 1, &whole, sum);
+    value_drop(L, whole.k, slot);
+    value_drop(L, whole.v, slot);
+    L->predicate = 0;
+}
+
+void cache_forward(struct lowering *L, const struct block *b, const struct cached_tile *t, const struct forward_tile *f)
+{
+    const struct layer_cache *c = &L->caches[b->layer];
+    struct attention_work *W = attention_work(L);
+    struct value *sum = L->s.dtype == F32 ? f->o : &W->o_sum; /* the sum has the result's type, or fp32 */
+    if (t->is_first) {
+        append(L, &c->tail_k[t->tile], f->k);
+        append(L, &c->tail_v[t->tile], f->v);
+    }
+    if (sum != f->o)
+        value_new(L, sum, 0);
+    attend_tail(L, c, t->tile, f, sum);
+    for (int slot = 0; slot < (int)cached_slots(L->m, &L->s, f->weights->mask); slot++)
+        attend_slot(L, c, t->tile, slot, f, sum);
+    value_drop(L, &c->tail_k[t->tile], 0);
+    value_drop(L, &c->tail_v[t->tile], 0);
+    emit_sink(L, f, sum, F32);
+    if (sum != f->o) {
+        lower_cast(L, f->o, L->s.dtype, sum, F32);
+        value_drop(L, sum, 0);
+    }
+}

@@ -1,0 +1,83 @@
+#include "plan/lower/decode.h"
+
+#include "plan/lower/blocks/cache.h"
+#include "plan/lower/cached.h"
+#include "plan/lower/ends.h"
+#include "plan/lower/layers.h"
+#include "plan/lower/visit.h"
+
+/* A persistent host buffer that the engine fills before a program, or reads after it. */
+static int io_value(struct lowering *L, struct value *v, const char *name, int64_t rows, int64_t row_bytes)
+{
+    value_create(L, v, name, CLASS_IO, rows, row_bytes, rows, RES_HOST);
+    home_create(L, v, -1, RES_HOST);
+    return v->tiles ? v->tiles[0].home.buffer : 0;
+}
+
+void decode_create(struct lowering *L, struct io_buffers *io)
+{
+    int64_t n = L->s.input_rows, dim = L->m->config.dim, size = dtype_size(L->s.dtype);
+    io->tokens = io_value(L, &L->tokens, "tokens", n, 4);
+    io->positions = io_value(L, &L->positions, "positions", n, 4);
+    io->index = io_value(L, &L->index, "index", n, 4);
+    io->last_row = io_value(L, &L->last_row, "last_row", 1, 4);
+    for (int i = 0; i < L->m->n_masks; i++) {
+        int64_t rows = (1 + cached_slots(L->m, &L->s, i)) * L->mask_rows;
+        io->lo[i] = io_value(L, &L->lo[i], i ? "lo'" : "lo", rows, 4);
+        io->hi[i] = io_value(L, &L->hi[i], i ? "hi'" : "hi", rows, 4);
+    }
+    io->inv_freq = io_value(L, &L->inv_freq, "inv_freq", max_i64(1, L->m->n_ropes) * (model_rotated(&L->m->config) / 2), 4);
+    io->record = io_value(L, &L->record, "record", 1, sizeof(struct step_record)); /* sinks ask it which heads are the rank's */
+    io->logits = io_value(L, &L->logits, "logits", 1, lower_logits_ld(L) * 4);
+    value_create(L, &L->last, "last", CLASS_WORK, 1, dim * size, 1, RES_NONE);
+    value_create(L, &L->last_n, "last_n", CLASS_WORK, 1, dim * size, 1, RES_NONE);
+    L->p->predicates = cached_predicates(L->m, &L->s);
+    if (L->st == OK)
+        cache_create(L);
+}
+
+static void bind_all(struct lowering *L, int end)
+{
+    units_bind(L, end);
+    cache_bind(L, end);
+    if (end) {
+        value_bind(L, &L->logits, 1);
+        return;
+    }
+    value_bind(L, &L->tokens, 0);
+    value_bind(L, &L->positions, 0);
+    value_bind(L, &L->index, 0);
+    value_bind(L, &L->last_row, 0);
+    for (int i = 0; i < L->m->n_masks; i++) {
+        value_bind(L, &L->lo[i], 0);
+        value_bind(L, &L->hi[i], 0);
+    }
+    value_bind(L, &L->inv_freq, 0);
+    value_bind(L, &L->record, 0);
+}
+
+static void load_inputs(struct lowering *L)
+{
+    L->phase = PHASE_IO;
+    L->layer = -1;
+    value_get(L, &L->tokens, 0);
+    value_get(L, &L->positions, 0);
+    value_get(L, &L->index, 0);
+    value_get(L, &L->last_row, 0);
+    value_get(L, &L->record, 0);
+    for (int i = 0; i < L->m->n_masks; i++) {
+        value_get(L, &L->lo[i], 0);
+        value_get(L, &L->hi[i], 0);
+    }
+    if (L->m->n_ropes > 0)
+        value_get(L, &L->inv_freq, 0);
+}
+
+void decode_passes(struct lowering *L)
+{
+    bind_all(L, 0);
+    load_inputs(L);
+    lower_forward(L);
+    if (L->st == OK)
+        bind_all(L, 1);
+}

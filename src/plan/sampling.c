@@ -1,0 +1,244 @@
+#include "plan/sampling.h"
+
+#include "base/sys.h"
+#include "machine/rank_cost.h"
+#include "plan/lower/cached.h"
+#include "plan/lower/fixed.h"
+#include "plan/program_set.h"
+#include "plan/schedule/prefetch.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Rows of a prefill: products of 512 rows run at nine tenths of their best rate, and parameters are fetched once for them. */
+#define PREFILL_ROWS 512
+/* Tokens of a block: reading starts and ends at its borders. Texts have 64 blocks or more where they are long enough. */
+enum { BLOCK_LEAST = 256, BLOCK_MOST = 4096, BLOCKS = 64 };
+/* Seconds a byte that lies there takes on its way to the device, roughly: a link at 25 GB/s, a drive at 3 GB/s. */
+static const double seconds_a_byte[] = {[RES_DEVICE] = 0, [RES_HOST] = 1 / 25e9, [RES_NVME] = 1 / 3e9};
+
+/* The grid: rows, blocks, one tile of all heads. */
+static enum status fix(const struct model *m, const struct plan_request *s, struct strategy *out)
+{
+    struct plan_request r = *s;
+    int64_t least = s->row_chunk > 0 ? s->row_chunk : BLOCK_LEAST, block = least;
+    for (int d = 0; d < MESH_DIMS; d++)
+        r.mesh.degree[d] = 1;
+    while (block * BLOCKS < s->seq_len && block < BLOCK_MOST)
+        block *= 2;
+    r.seq_len = s->row_chunk > 0 ? s->row_chunk : min_i64(block, PREFILL_ROWS);
+    r.row_chunk = r.seq_len;
+    r.head_tile = m->config.heads;
+    r.loss_tile = AUTO;
+    TRY(plan_fixed(m, &r, out));
+    out->input_rows = out->rows;
+    out->cache_block = block;
+    out->cached_tokens = round_up(max_i64(s->seq_len, 1), block);
+    out->seq_len = out->cached_tokens;
+    out->acts = out->carry = RES_DEVICE;
+    out->grads = out->optim = RES_DEVICE;
+    return OK;
+}
+
+static struct strategy with_rows(const struct strategy *s, int64_t rows)
+{
+    struct strategy r = *s;
+    r.rows = r.row_chunk = r.loss_tile = rows;
+    return r;
+}
+
+/* --- Placements --- */
+
+struct option {
+    enum residency params, cached;
+    double seconds; /* that a token's bytes are on their way */
+};
+
+static int is_allowed(enum offload given, enum residency r)
+{
+    return given == OFFLOAD_AUTO || (given == OFFLOAD_NONE && r == RES_DEVICE) || (given == OFFLOAD_CPU && r == RES_HOST) ||
+           (given == OFFLOAD_NVME && r == RES_NVME);
+}
+
+static int by_seconds(const void *a, const void *b)
+{
+    const struct option *x = a, *y = b;
+    return x->seconds != y->seconds ? (x->seconds > y->seconds) - (x->seconds < y->seconds)
+           : x->params != y->params ? (int)x->params - (int)y->params
+                                    : (int)x->cached - (int)y->cached;
+}
+
+static double cache_bytes(const struct model *m, const struct strategy *s)
+{
+    double bytes = 0;
+    for (int i = 0; i < m->n_masks; i++)
+        bytes += (double)m->mask_layers[i] * (double)(1 + cached_slots(m, s, i)) * (double)s->cache_block * 2 *
+                 (double)(m->config.kv_heads * m->config.head_dim * dtype_size(s->dtype));
+    return bytes;
+}
+
+enum { OPTIONS = 9 };
+/* Those that the settings leave open, the fastest first. */
+static int list_options(const struct model *m, const struct plan_request *s, const struct strategy *fixed,
+                        struct option out[OPTIONS])
+{
+    int n = 0;
+    double params = (double)m->total_params * (double)dtype_size(s->dtype), cache = cache_bytes(m, fixed);
+    for (enum residency p = RES_DEVICE; p <= RES_NVME; p++)
+        for (enum residency c = RES_DEVICE; c <= RES_NVME; c++)
+            if (is_allowed(s->params, p) && is_allowed(s->acts, c))
+                out[n++] = (struct option){p, c, params * seconds_a_byte[p] + cache * seconds_a_byte[c]};
+    qsort(out, (size_t)n, sizeof *out, by_seconds);
+    return n;
+}
+
+/* --- Programs --- */
+
+struct sizes {
+    enum plan_program which;
+    int64_t rows;
+};
+
+static int list_sizes(const struct strategy *s, struct sizes out[3])
+{
+    int n = 0;
+    out[n++] = (struct sizes){PLAN_PREFILL, s->input_rows};
+    if (s->input_rows > SAMPLING_SHORT_ROWS)
+        out[n++] = (struct sizes){PLAN_PREFILL_SHORT, SAMPLING_SHORT_ROWS};
+    out[n++] = (struct sizes){PLAN_DECODE, 1};
+    return n;
+}
+
+/* Whether all programs fit where nothing is fetched ahead, which takes least; what they take. */
+static enum status fits_serially(const struct model *m, const struct strategy *s, const int64_t limit[TIERS], int64_t need[TIERS],
+                                 int *fits)
+{
+    struct sizes size[3];
+    enum tier which;
+    int n = list_sizes(s, size);
+    memset(need, 0, sizeof(int64_t) * TIERS);
+    for (int i = 0; i < n; i++) {
+        struct strategy r = with_rows(s, size[i].rows);
+        int64_t arena[TIERS];
+        TRY(fit_serially(m, &r, ROLE_FORWARD, arena));
+        for (int t = 0; t < TIERS; t++)
+            need[t] = max_i64(need[t], arena[t]);
+    }
+    *fits = fit_within(need, limit, &which);
+    return OK;
+}
+
+/* The programs of a placement. */
+static enum status make_programs(const struct model *m, const struct strategy *s, struct plan *plan)
+{
+    struct sizes size[3];
+    int n = list_sizes(s, size);
+    plan->strategy = *s;
+    plan->fits = 1;
+    for (int i = 0; i < n && plan->fits; i++) {
+        struct strategy r = with_rows(s, size[i].rows);
+        int level = 0;
+        struct program **p = &plan->programs[size[i].which];
+        TRY(fit_program(m, &r, &plan->cost, ROLE_FORWARD, plan->limit, 0, FIT_SERIAL, &level, &plan->io, p));
+        plan->fits = fit_within((*p)->arena, plan->limit, &plan->misfit);
+    }
+    plan_account(plan);
+    if (plan->programs[PLAN_DECODE])
+        plan->seconds = plan->programs[PLAN_DECODE]->seconds;
+    return OK;
+}
+
+/* The fastest placement that fits where nothing is fetched ahead, else the smallest; *fits says which. */
+static enum status choose(const struct model *m, const struct plan_request *s, const int64_t limit[TIERS], struct strategy *out,
+                          int64_t need[TIERS], int *fits)
+{
+    struct option option[OPTIONS];
+    double least = INFINITY;
+    struct strategy fixed;
+    TRY(fix(m, s, &fixed));
+    int n = list_options(m, s, &fixed, option);
+    *fits = 0;
+    for (int i = 0; i < n && !*fits; i++) {
+        struct strategy next = fixed;
+        int64_t bytes[TIERS];
+        double excess = 0;
+        next.params = option[i].params;
+        next.cached = option[i].cached;
+        TRY(fits_serially(m, &next, limit, bytes, fits));
+        for (int t = 0; t < TIERS; t++)
+            excess = fmax(excess, (double)bytes[t] / fmax(1, (double)limit[t]));
+        if (*fits || excess < least) {
+            *out = next;
+            memcpy(need, bytes, sizeof bytes);
+            least = excess;
+        }
+    }
+    return OK;
+}
+
+/* As many layers' parameters on the device as fit beside what must be there. */
+static enum status promote(const struct model *m, const int64_t limit[TIERS], struct strategy *s)
+{
+    int low = 0, high = (int)m->config.layers;
+    if (s->params == RES_DEVICE)
+        return OK;
+    s->promoted_class = CLASS_PARAM;
+    s->promote_tier = RES_DEVICE;
+    while (low < high) {
+        int64_t need[TIERS];
+        int fits;
+        s->promoted_layers = (low + high + 1) / 2;
+        TRY(fits_serially(m, s, limit, need, &fits));
+        low = fits ? s->promoted_layers : low;
+        high = fits ? high : s->promoted_layers - 1;
+    }
+    s->promoted_layers = low;
+    return OK;
+}
+
+enum status plan_sampling(const struct model *m, const struct plan_request *s, const int64_t limit[TIERS], struct plan **out)
+{
+    struct strategy chosen;
+    int64_t need[TIERS];
+    int fits;
+    enum status st;
+    struct plan *plan = sys_calloc(1, sizeof *plan);
+    if (!plan)
+        return status_fail(ERR_NOMEM, "out of memory while planning");
+    plan_cost_model(s, &plan->cost);
+    memcpy(plan->limit, limit, sizeof plan->limit);
+    TRY_GOTO(choose(m, s, limit, &chosen, need, &fits), fail);
+    if (fits)
+        TRY_GOTO(promote(m, limit, &chosen), fail);
+    plan->tokens = plan->sequences = plan->micro_batches = 1;
+    TRY_GOTO(make_programs(m, &chosen, plan), fail);
+    if (!fits)
+        memcpy(plan->arena, need, sizeof need);
+    *out = plan;
+    return OK;
+fail:
+    plan_destroy(plan);
+    return st;
+}
+
+enum status plan_sampling_longest(const struct model *m, const struct plan_request *s, const int64_t limit[TIERS], int64_t *out)
+{
+    struct plan_request r = *s;
+    int64_t low = 0, high = s->seq_len;
+    *out = 0;
+    while (high - low > max_i64(1, high / 64)) {
+        struct strategy chosen;
+        int64_t need[TIERS];
+        int fits;
+        r.seq_len = low + (high - low + 1) / 2;
+        TRY(choose(m, &r, limit, &chosen, need, &fits));
+        if (fits) {
+            *out = min_i64(chosen.cached_tokens, s->seq_len);
+            low = max_i64(r.seq_len, *out);
+        } else {
+            high = r.seq_len;
+        }
+    }
+    return OK;
+}

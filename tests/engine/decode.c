@@ -1,0 +1,58 @@
+#include "engine/decode.h"
+
+#include <omp.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+void decode_defaults(struct decode_rig *r)
+{
+    memset(r, 0, sizeof *r);
+    struct settings *s = &r->settings;
+    settings_defaults(s, 96);
+    s->plan.params = s->plan.acts = OFFLOAD_NONE;
+    s->plan.device = DEVICE_CPU;
+    s->plan.row_chunk = 8;
+    s->plan.group = 1000;
+    for (int t = 0; t < TIERS; t++)
+        r->limit[t] = (int64_t)1 << 40;
+}
+
+static enum status start(struct decode_rig *r, const char *name)
+{
+    struct model_config config;
+    struct plan *plan;
+    char path[600];
+    const char *root = getenv("LTRAIN_SOURCE_ROOT"), *scratch = r->scratch;
+    snprintf(path, sizeof path, "%s/tests/golden/%s", root ? root : ".", name);
+    TRY(model_config_read(path, &config));
+    config.positions = r->settings.plan.seq_len;
+    TRY(model_create(&config, NULL, 0, &r->model));
+    if (r->target.threads == 0)
+        r->target = backend_cpu_target(omp_get_max_threads());
+    r->settings.plan.target = &r->target;
+    TRY(plan_sampling(r->model, &r->settings.plan, r->limit, &plan));
+    strcpy(r->scratch, "/tmp/ltrain-test-XXXXXX");
+    if (!mkdtemp(r->scratch))
+        return status_fail(ERR_IO, "cannot make a scratch directory");
+    TRY(session_create(r->model, plan, &r->settings, NULL, &scratch, 1, &r->session));
+    TRY(session_load(r->session, path));
+    return decoder_create(r->session, r->settings.plan.seq_len, &r->decoder);
+}
+
+enum status decode_start(struct decode_rig *r, const char *name)
+{
+    enum status st = start(r, name);
+    if (st != OK)
+        fprintf(stderr, "decode: %s: %s\n", name, status_message());
+    return st;
+}
+
+void decode_stop(struct decode_rig *r)
+{
+    decoder_destroy(r->decoder);
+    session_destroy(r->session);
+    model_destroy(r->model);
+    if (r->scratch[0])
+        rmdir(r->scratch);
+}

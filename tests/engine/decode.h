@@ -1,0 +1,25 @@
+/* A small sampling run for tests: a golden model, a plan with tiny blocks, a decoder. */
+#ifndef LTRAIN_TESTS_ENGINE_DECODE_H
+#define LTRAIN_TESTS_ENGINE_DECODE_H
+
+#include "engine/decoder.h"
+#include "engine/rig.h"
+#include "plan/sampling.h"
+
+struct decode_rig {
+    struct settings settings;
+    struct target target;
+    struct model *model;
+    struct session *session;
+    struct decoder *decoder;
+    int64_t limit[TIERS];
+    char scratch[64];
+};
+
+/* fp32, everything on cpu, rows and blocks of 8, room for 96 tokens; change before decode_start. */
+void decode_defaults(struct decode_rig *r);
+/* name: of a folder of tests/golden. Sentence on stderr if it fails. */
+enum status decode_start(struct decode_rig *r, const char *name);
+void decode_stop(struct decode_rig *r);
+
+#endif

@@ -1,0 +1,246 @@
+/* Reading texts on: token for token transformers' greedy texts, whatever the placement, the parts in which a text is read, and
+ * what was read before. */
+#include "engine/decode.h"
+
+#include <jansson.h>
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+enum { NEW = 32, VOCAB = 256, TEXT = 96 };
+
+static json_t *texts;
+
+/* A case of generate.json. */
+struct text {
+    int32_t prompt[TEXT], tokens[NEW];
+    int n;
+};
+
+static int read_ids(const json_t *a, int32_t *out)
+{
+    int n = (int)json_array_size(a);
+    for (int i = 0; i < n; i++)
+        out[i] = (int32_t)json_integer_value(json_array_get(a, (size_t)i));
+    return n;
+}
+
+static struct text text_of(const char *name)
+{
+    struct text t;
+    const json_t *o = json_object_get(texts, name);
+    assert_non_null(o);
+    t.n = read_ids(json_object_get(o, "prompt"), t.prompt);
+    assert_int_equal(read_ids(json_object_get(o, "tokens"), t.tokens), NEW);
+    return t;
+}
+
+static int32_t best(const float *logits)
+{
+    int32_t at = 0;
+    for (int32_t i = 1; i < VOCAB; i++)
+        at = logits[i] > logits[at] ? i : at;
+    return at;
+}
+
+static void ok(enum status st)
+{
+    if (st != OK)
+        fail_msg("%s", status_message());
+}
+
+/* Greedily from a text whose logits are given; keeps the logits of each step. */
+static void check_greedy(struct decode_rig *r, const char *name, const struct text *t, float logits[NEW][VOCAB])
+{
+    for (int i = 0; i < NEW; i++) {
+        int32_t id = best(logits[i]);
+        if (id != t->tokens[i])
+            fail_msg("%s: token %d is %d, and transformers has %d", name, i, id, t->tokens[i]);
+        if (i + 1 < NEW)
+            ok(decoder_feed(r->decoder, &id, 1, NULL, logits[i + 1]));
+    }
+}
+
+static void check_text(struct decode_rig *r, const char *name, float logits[NEW][VOCAB])
+{
+    struct text t = text_of(name);
+    assert_int_equal(decode_start(r, name), OK);
+    ok(decoder_feed(r->decoder, t.prompt, t.n, NULL, logits[0]));
+    check_greedy(r, name, &t, logits);
+    assert_int_equal(decoder_length(r->decoder), t.n + NEW - 1);
+    decode_stop(r);
+}
+
+static float resident[NEW][VOCAB], other[NEW][VOCAB];
+
+static void test_families(void **state)
+{
+    const char *name;
+    json_t *value;
+    (void)state;
+    json_object_foreach(texts, name, value)
+    {
+        struct decode_rig r;
+        decode_defaults(&r);
+        check_text(&r, name, resident);
+    }
+}
+
+static void same_bits(const char *what)
+{
+    for (int i = 0; i < NEW; i++)
+        if (memcmp(resident[i], other[i], sizeof resident[i]) != 0)
+            fail_msg("%s: the logits of token %d are others", what, i);
+}
+
+static void test_placements(void **state)
+{
+    static const char *const models[] = {"llama-gqa", "gemma3"};
+    static const struct {
+        enum device_kind device;
+        enum offload params, cache;
+    } placements[] = {{DEVICE_CPU, OFFLOAD_CPU, OFFLOAD_CPU},
+                      {DEVICE_CPU, OFFLOAD_NVME, OFFLOAD_NVME},
+                      {DEVICE_CPU_DISCRETE, OFFLOAD_NVME, OFFLOAD_NVME},
+                      {DEVICE_CPU_DISCRETE, OFFLOAD_CPU, OFFLOAD_CPU}};
+    (void)state;
+    for (size_t m = 0; m < sizeof models / sizeof *models; m++) {
+        struct decode_rig r;
+        decode_defaults(&r);
+        check_text(&r, models[m], resident);
+        for (size_t i = 0; i < sizeof placements / sizeof *placements; i++) {
+            decode_defaults(&r);
+            r.settings.plan.device = placements[i].device;
+            r.settings.plan.params = placements[i].params;
+            r.settings.plan.acts = placements[i].cache;
+            check_text(&r, models[m], other);
+            same_bits(models[m]);
+        }
+    }
+}
+
+static double distance(const float *a, const float *b)
+{
+    double most = 0;
+    for (int i = 0; i < VOCAB; i++)
+        most = fmax(most, fabs((double)a[i] - (double)b[i]));
+    return most;
+}
+
+/* Parts of a text only differ by the order of sums: 1e-5 of logits up to 5. */
+static void test_parts(void **state)
+{
+    (void)state;
+    static const int64_t rows[] = {8, 16, 32};
+    for (size_t k = 0; k < 3; k++) {
+        struct decode_rig r;
+        struct text t = text_of("qwen3-windows");
+        decode_defaults(&r);
+        r.settings.plan.row_chunk = rows[k];
+        assert_int_equal(decode_start(&r, "qwen3-windows"), OK);
+        ok(decoder_feed(r.decoder, t.prompt, t.n, NULL, k ? other[0] : resident[0]));
+        if (k)
+            assert_true(distance(resident[0], other[0]) < 1e-5);
+        ok(decoder_truncate(r.decoder, 0));
+        for (int i = 0; i < t.n; i++)
+            ok(decoder_feed(r.decoder, &t.prompt[i], 1, NULL, other[0]));
+        assert_true(distance(resident[0], other[0]) < 1e-5);
+        decode_stop(&r);
+    }
+}
+
+/* Another text after a common beginning, near and far back, is read as if there had been nothing before. */
+static void check_truncated(const char *name, enum offload cache)
+{
+    struct decode_rig r;
+    struct text t = text_of(name);
+    int32_t longer[TEXT];
+    decode_defaults(&r);
+    r.settings.plan.acts = cache;
+    assert_int_equal(decode_start(&r, name), OK);
+    for (int i = 0; i < TEXT; i++)
+        longer[i] = i < t.n ? t.prompt[i] : (i * 7 + 3) % VOCAB;
+    static const int keep[] = {1, 5, 8, 17, 44};
+    for (size_t k = 0; k < sizeof keep / sizeof *keep; k++) {
+        ok(decoder_read(r.decoder, longer, k % 2 ? TEXT : TEXT - 30, NULL, NULL));
+        if (keep[k] < t.n) {
+            ok(decoder_truncate(r.decoder, keep[k]));
+            ok(decoder_feed(r.decoder, longer + t.n, 9, NULL, NULL));
+        }
+        ok(decoder_read(r.decoder, t.prompt, t.n, NULL, resident[0]));
+        assert_int_equal(decoder_length(r.decoder), t.n);
+        check_greedy(&r, name, &t, resident);
+    }
+    decode_stop(&r);
+}
+
+static void test_truncated(void **state)
+{
+    (void)state;
+    check_truncated("llama-gqa", OFFLOAD_NVME);
+    check_truncated("gemma3", OFFLOAD_NONE);
+    check_truncated("mistral-window", OFFLOAD_CPU);
+    check_truncated("phi3-long", OFFLOAD_NONE);
+}
+
+static void test_refusals(void **state)
+{
+    struct decode_rig r;
+    int32_t token[TEXT + 1] = {0};
+    int64_t longest;
+    (void)state;
+    decode_defaults(&r);
+    assert_int_equal(decode_start(&r, "llama-gqa"), OK);
+    assert_int_equal(decoder_feed(r.decoder, token, TEXT + 1, NULL, NULL), ERR_INVALID);
+    assert_int_equal(decoder_length(r.decoder), 0);
+    token[1] = VOCAB;
+    assert_int_equal(decoder_feed(r.decoder, token, 2, NULL, NULL), ERR_INVALID);
+    assert_non_null(strstr(status_message(), "token 256"));
+    token[1] = 0;
+    ok(decoder_feed(r.decoder, token, TEXT, NULL, NULL));
+    assert_int_equal(decoder_feed(r.decoder, token, 1, NULL, NULL), ERR_INVALID);
+    static volatile int stop = 1;
+    ok(decoder_truncate(r.decoder, 10));
+    assert_int_equal(decoder_feed(r.decoder, token, 20, &stop, NULL), ERR_CANCELLED);
+    assert_int_equal(decoder_length(r.decoder), 10);
+    /* a device that holds a part of the cache */
+    r.settings.plan.seq_len = 1 << 20;
+    const int64_t need = r.session->plan->arena[TIER_DEVICE], limit[TIERS] = {3 * need, 3 * need, 0};
+    ok(plan_sampling_longest(r.model, &r.settings.plan, limit, &longest));
+    assert_true(longest > TEXT && longest < 1 << 16);
+    struct plan *plan;
+    r.settings.plan.seq_len = longest;
+    ok(plan_sampling(r.model, &r.settings.plan, limit, &plan));
+    assert_true(plan->fits);
+    plan_destroy(plan);
+    decode_stop(&r);
+}
+
+static int open_texts(void **state)
+{
+    char path[600];
+    const char *root = getenv("LTRAIN_SOURCE_ROOT");
+    (void)state;
+    snprintf(path, sizeof path, "%s/tests/golden/generate.json", root ? root : ".");
+    texts = json_load_file(path, 0, NULL);
+    return texts ? 0 : -1;
+}
+
+static int close_texts(void **state)
+{
+    (void)state;
+    json_decref(texts);
+    return 0;
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_families), cmocka_unit_test(test_placements),
+                                       cmocka_unit_test(test_parts), cmocka_unit_test(test_truncated),
+                                       cmocka_unit_test(test_refusals)};
+    return cmocka_run_group_tests(tests, open_texts, close_texts);
+}
