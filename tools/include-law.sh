@@ -8,7 +8,7 @@ cd "${1:-$(dirname "$0")/..}"
 floors='
 base
 program
-chat seqpar settings verify
+chat sample seqpar settings verify
 machine model text
 device
 ops
