@@ -15,6 +15,7 @@
 #include "plan/report/text.h"
 #include "settings/read.h"
 #include "train/check.h"
+#include "train/sample.h"
 #include "train/show.h"
 #include "train/train.h"
 
@@ -34,6 +35,7 @@ static const char usage[] = "usage: ltrain [train] --model DIR --data PATH --seq
                             "       ltrain check ...    same options: whether a few steps (--steps, 3) equal\n"
                             "                           one rank's with everything resident\n"
                             "       ltrain data ...     same options: what would be trained on, as text\n"
+                            "       ltrain sample ...   a text read on, or a chat (ltrain sample --help)\n"
                             "       ltrain tokenize ... text to token ids and back (ltrain tokenize --help)\n"
                             "       ltrain --resume RUN [options]\n"
                             "       ltrain --ranks N ..., mpiexec -n N ltrain ...,\n"
@@ -60,6 +62,12 @@ static const char data_usage[] = "usage: ltrain data --model DIR --data PATH [--
                                  "Shows documents as text with what is supervised between marks (green on a\n"
                                  "terminal), how long documents are and, with --seq-len, how many tokens are kept,\n"
                                  "dropped and truncated. Other options of training are taken, too.\n\n";
+
+static const char sample_usage[] = "usage: ltrain sample --model DIR [--prompt TEXT] [options]\n\n"
+                                   "Reads a text on: --prompt, --prompt-file, or standard input. On a terminal without\n"
+                                   "one of these, and with --chat, a conversation by the model's chat template.\n"
+                                   "DIR is a Hugging Face directory or a run's. Parameters and the cache of keys and\n"
+                                   "values lie where there is room: --offload params=TIER,acts=TIER says where.\n\n";
 
 #define CHECK_STEPS 3
 
@@ -176,12 +184,16 @@ static int asks_for(int argc, char **argv, const char *option, const char *lette
 
 static enum settings_use use_of(const char *command)
 {
-    return strcmp(command, "plan") == 0 ? SETTINGS_PLAN : strcmp(command, "data") == 0 ? SETTINGS_DATA : SETTINGS_TRAIN;
+    return strcmp(command, "plan") == 0 ? SETTINGS_PLAN : strcmp(command, "data") == 0     ? SETTINGS_DATA
+           : strcmp(command, "sample") == 0 ? SETTINGS_SAMPLE
+                                            : SETTINGS_TRAIN;
 }
 
 static void print_help(enum settings_use use)
 {
-    fputs(use == SETTINGS_PLAN ? plan_usage : use == SETTINGS_DATA ? data_usage : usage, stdout);
+    static const char *const texts[] = {
+        [SETTINGS_TRAIN] = usage, [SETTINGS_PLAN] = plan_usage, [SETTINGS_DATA] = data_usage, [SETTINGS_SAMPLE] = sample_usage};
+    fputs(texts[use], stdout);
     settings_help(use, stdout);
 }
 
@@ -239,7 +251,7 @@ static enum status command(struct comm *c, int first, int argc, char **argv, int
     int check = strcmp(name, "check") == 0;
     if (use == SETTINGS_TRAIN && !check && strcmp(name, "train") != 0)
         return comm_agree(
-            c, status_fail(ERR_INVALID, "there is no command '%s'; the commands are train, plan, check, data and tokenize", name));
+            c, status_fail(ERR_INVALID, "there is no command '%s'; the commands are train, plan, check, data, sample and tokenize", name));
     TRY(ranks_read_settings(c, argc - first, argv + first, use, &s));
     watch_set_timeout(s.drive_timeout);
     enum status st = train_resolve_model(&s);
@@ -249,6 +261,8 @@ static enum status command(struct comm *c, int first, int argc, char **argv, int
         st = plan_command(&s, c);
     else if (use == SETTINGS_DATA)
         st = show_data(&s, c);
+    else if (use == SETTINGS_SAMPLE)
+        st = sample_run(&s, c, &signal_number);
     else if (comm_size(c) == 1 && s.plan.ranks > 1)
         st = start_ranks(&s, argv, code);
     else

@@ -17,13 +17,15 @@ static void print_key(const struct settings_key *k, enum settings_use use, FILE 
     }
     if (k->value && k->type != KEY_SWITCH)
         snprintf(value, sizeof value, " (%s)", k->value);
-    else if ((k->flags & KEY_REQUIRED) && !(use == SETTINGS_DATA && strcmp(k->name, "seq-len") == 0))
+    else if ((k->flags & KEY_REQUIRED) && !((use == SETTINGS_DATA || use == SETTINGS_SAMPLE) && strcmp(k->name, "seq-len") == 0))
         snprintf(value, sizeof value, " (required)");
     prose_print(f, COLUMN, "  %-*s %s%s%s", COLUMN - 3, name, k->help, choices, value);
 }
 
 static int is_shown(const struct settings_key *k, enum settings_use use)
 {
+    if (use == SETTINGS_SAMPLE || (k->flags & KEY_OF_SAMPLING))
+        return use == SETTINGS_SAMPLE && (k->flags & (KEY_OF_SAMPLING | KEY_SAMPLING_TOO)) != 0;
     return !(k->flags & KEY_HIDDEN) && !(use == SETTINGS_PLAN && (k->flags & KEY_OF_RUNS)) &&
            !(use == SETTINGS_DATA && !(k->flags & KEY_OF_DATA));
 }
@@ -42,7 +44,7 @@ static const char *no_keys(enum settings_use use, char *text, size_t size)
 
 void settings_help(enum settings_use use, FILE *f)
 {
-    char exceptions[256];
+    char exceptions[512];
     const char *group = NULL;
     for (int i = 0; i < settings_n_keys; i++) {
         const struct settings_key *k = &settings_keys[i];

@@ -37,6 +37,8 @@ enum key_flags {
     KEY_OF_RUNS = 32,   /* not in the help of plans */
     KEY_OF_DATA = 128,  /* in the help of ltrain data */
     KEY_WEIGHED = 256,  /* a list whose items may be NAME=NUMBER: a mapping in files will do, too */
+    KEY_OF_SAMPLING = 512, /* of ltrain sample alone */
+    KEY_SAMPLING_TOO = 1024, /* in the help of ltrain sample */
     KEY_FP32 = 64,      /* used in fp32: what it is there must be in range, too, not become 0 either */
 };
 

@@ -140,8 +140,8 @@ static enum status check_required(const struct settings *s, enum settings_use us
     int n = 0;
     for (int i = 0; i < settings_n_keys; i++)
         if ((settings_keys[i].flags & KEY_REQUIRED) && is_missing(&settings_keys[i], s) &&
-            (use != SETTINGS_PLAN || strcmp(settings_keys[i].name, "data") != 0) &&
-            ((!s->max_seq && use != SETTINGS_DATA) || strcmp(settings_keys[i].name, "seq-len") != 0))
+            ((use != SETTINGS_PLAN && use != SETTINGS_SAMPLE) || strcmp(settings_keys[i].name, "data") != 0) &&
+            ((!s->max_seq && use != SETTINGS_DATA && use != SETTINGS_SAMPLE) || strcmp(settings_keys[i].name, "seq-len") != 0))
             missing[n++] = &settings_keys[i];
     if (n == 0)
         return OK;
@@ -184,19 +184,33 @@ static enum status resolve_drives(struct settings *s, const struct flag *flags, 
 /* What would be left undone: a run says nothing of it. */
 static enum status refuse_plans_options(const struct settings *s, enum settings_use use)
 {
-    const char *given = s->json ? "--json" : s->explain ? "--explain" : s->svg ? "--svg" : NULL;
+    const char *given = s->json && use != SETTINGS_SAMPLE ? "--json" : s->explain ? "--explain" : s->svg ? "--svg" : NULL;
     if (s->max_seq)
         return status_fail(ERR_INVALID, "--max-seq is for ltrain plan; give --seq-len what that finds");
     return given
                ? status_fail(ERR_INVALID, "%s is for ltrain plan, and this %s: leave it out, or write ltrain plan ...", given,
-                             use == SETTINGS_DATA ? "shows data" : "trains")
+                             use == SETTINGS_DATA     ? "shows data"
+                             : use == SETTINGS_SAMPLE ? "samples"
+                                                      : "trains")
                : OK;
+}
+
+/* Options of one command that are given to another. */
+static enum status refuse_others_options(const struct flag *flags, int n, enum settings_use use)
+{
+    for (int i = 0; i < n && use != SETTINGS_SAMPLE; i++)
+        if (flags[i].key->flags & KEY_OF_SAMPLING)
+            return status_fail(ERR_INVALID, "--%s is for ltrain sample: leave it out, or write ltrain sample ...", flags[i].key->name);
+    return OK;
 }
 
 static enum status check_together(const struct settings *s, const struct flag *flags, int n, enum settings_use use)
 {
     if (use != SETTINGS_DATA && flag_value(flags, n, "samples"))
         return status_fail(ERR_INVALID, "--samples is for ltrain data: leave it out, or write ltrain data ...");
+    TRY(refuse_others_options(flags, n, use));
+    if (s->prompt && s->prompt_file)
+        return status_fail(ERR_INVALID, "--prompt and --prompt-file both give a prompt: leave one out");
     if (use != SETTINGS_PLAN)
         TRY(refuse_plans_options(s, use));
     if (s->max_seq && flag_value(flags, n, "seq-len"))

@@ -121,6 +121,13 @@ struct settings {
     enum data_changed data_changed;      /* what to do where its data are not the ones that its checkpoint was trained on */
     struct mesh tiles_mesh;              /* not a key: the mesh that the tiles of the run that is resumed were made for, where no option names them; else degrees of 0 */
     int64_t samples;                     /* data: documents that are shown */
+    char *prompt, *prompt_file;          /* sample: a text, or the file that has it ("-": stdin); both NULL: a chat, or stdin */
+    int chat;                            /* sample: the prompt is what a user says */
+    char *system;                        /* sample: what a chat's system message says, or NULL */
+    int64_t max_new_tokens;              /* sample; AUTO: the command decides */
+    double temperature, top_p, min_p, repetition_penalty; /* sample; AUTO: what the model's generation_config.json says */
+    int64_t top_k;                       /* of the best tokens; 0: all; AUTO as well */
+    struct string_list stop_at;          /* sample: texts that end an answer */
     int json;                            /* plan: as JSON instead of the table */
     int max_seq;                         /* plan: the longest sequence that fits; seq_len is found */
     int explain;                         /* plan: what its decisions are worth */

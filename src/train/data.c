@@ -210,6 +210,20 @@ enum status data_read(const struct settings *s, const struct model *m, data_read
     return read_by(&(struct reading){s, m, read, user}, tokenizer);
 }
 
+enum status data_open_tokenizer(const struct settings *s, struct tokenizer **out)
+{
+    const char *path;
+    *out = NULL;
+    TRY(find_tokenizer(s, &path));
+    return path ? tokenizer_open(path, out) : OK;
+}
+
+enum status data_open_template(const struct settings *s, const struct tokenizer *t, struct chat_template **out)
+{
+    *out = NULL;
+    return find_template(s, t, out);
+}
+
 static enum status open_corpus(void *run, const struct corpus_config *config)
 {
     struct run *r = run;

@@ -11,5 +11,9 @@ typedef enum status data_reader(void *user, const struct corpus_config *config);
 
 /* Opens the tokenizer and the chat template that the settings ask for. */
 enum status data_read(const struct settings *s, const struct model *m, data_reader *read, void *user);
+/* The tokenizer that they ask for; NULL: ids are bytes. */
+enum status data_open_tokenizer(const struct settings *s, struct tokenizer **out);
+/* The chat template that they ask for, or that lies beside the tokenizer. ERR_INVALID: there is none. */
+enum status data_open_template(const struct settings *s, const struct tokenizer *t, struct chat_template **out);
 
 #endif

@@ -13,10 +13,12 @@
 #include "offload/drives.h"
 #include "plan/lower/mesh.h"
 #include "plan/max_seq.h"
+#include "plan/report/budget.h"
 #include "plan/report/describe.h"
 #include "plan/report/json.h"
 #include "plan/report/refuse.h"
 #include "plan/report/text.h"
+#include "plan/sampling.h"
 #include "profile/profile.h"
 #include "profile/sgemm.h"
 #include "program/digest.h"
@@ -374,6 +376,53 @@ enum status train_plan(struct settings *s, struct comm *comm, int ranks, const s
     if (s->plan.zero == AUTO) /* a rank alone has no stage: another run may have more */
         s->plan.zero = (*plan)->strategy.ranks > 1 ? (*plan)->strategy.zero : 3;
     return OK;
+}
+
+static enum status refuse_length(const struct model *m, const struct settings *s, const struct plan *plan)
+{
+    char need[32], has[32], there[400] = "", tokens[32], longest[32], fits[96];
+    int64_t length;
+    for (int t = 0; t < TIERS; t++) {
+        size_t n = strlen(there);
+        if (plan->arena[t] <= plan->limit[t])
+            continue;
+        units_format_apart(plan->arena[t], plan->limit[t], need, has);
+        snprintf(there + n, sizeof there - n, "%s%s on the %s, of which there are %s (%s)", n ? ", " : "", need, tier_name((enum tier)t), has,
+                 budget_flag_given(&s->plan, (enum tier)t));
+    }
+    TRY(plan_sampling_longest(m, &s->plan, plan->limit, &length));
+    snprintf(fits, sizeof fits, length > 0 ? "%s tokens fit" : "no length fits, so the parameters need more%.0s",
+             units_format_count(length, longest));
+    return status_fail(ERR_NOFIT, "a text of %s tokens and its model need %s: %s%s", units_format_count(s->plan.seq_len, tokens), there, fits,
+                       s->nvme_path.n == 0 ? "; --nvme-path DIR would give drives, too" : "");
+}
+
+static enum status check_alone(const struct settings *s)
+{
+    if (s->plan.ranks > 1)
+        return status_fail(ERR_INVALID, "ltrain sample runs on one rank: leave out --ranks");
+    if (s->plan.machine)
+        return status_fail(ERR_INVALID, "ltrain sample runs on this machine: leave out --machine");
+    if (s->nvme_path.n == 0 && (s->plan.params == OFFLOAD_NVME || s->plan.acts == OFFLOAD_NVME))
+        return status_fail(ERR_INVALID, "--offload nvme needs a directory on a fast drive: give --nvme-path DIR");
+    return OK;
+}
+
+enum status train_plan_sampling(struct settings *s, struct comm *comm, const struct model *m, struct plan **plan)
+{
+    struct prepared p;
+    TRY(check_alone(s));
+    if (s->nvme_path.n == 0)
+        s->plan.nvme_max = 0;
+    TRY(prepare_here(s, comm, 1, m, &p));
+    train_show_progress(s, comm);
+    enum status st = plan_sampling(m, &s->plan, p.limit, plan);
+    if (st == OK && !(*plan)->fits) {
+        st = refuse_length(m, s, *plan);
+        plan_destroy(*plan);
+    }
+    progress_end();
+    return st;
 }
 
 enum status run_compare_plans(struct comm *c, const struct plan *plan)

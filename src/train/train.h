@@ -28,6 +28,9 @@ void train_print_notes(const struct settings *s, const struct model *m, FILE *f)
  * caller's to destroy. limit: bytes of each tier, of one rank. */
 enum status train_plan(struct settings *s, struct comm *comm, int ranks, const struct model *m, struct plan **plan,
                        int64_t limit[TIERS]);
+/* The same for reading texts of up to s->plan.seq_len tokens on (plan/sampling.h), by a rank alone on this machine. ERR_NOFIT says
+ * which length fits. */
+enum status train_plan_sampling(struct settings *s, struct comm *comm, const struct model *m, struct plan **plan);
 /* ERR_NOFIT: on this machine the run's directory has no room for the run's checkpoints, its model and its log. */
 enum status train_check_space(const struct settings *s, const struct model *m);
 /* From here to progress_end (base/progress.h) a terminal shows that planning goes on: stderr, if this process is alone and the

@@ -1,0 +1,507 @@
+/* From a prompt, or from turns of a chat, to text on stdout. */
+#include "train/sample.h"
+
+#include "base/clock.h"
+#include "base/sys.h"
+#include "data/chats.h"
+#include "train/data.h"
+#include "train/sampling.h"
+#include "train/stream_text.h"
+
+#include <errno.h>
+#include <jansson.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define PROMPT_TOKENS 256 /* of the answer to a prompt, unless --max-new-tokens gives them */
+#define CHAT_TOKENS 8192  /* room of a conversation, unless --seq-len gives it or the model has fewer positions */
+
+struct job {
+    struct settings *s;
+    struct comm *comm;
+    struct tokenizer *tokenizer; /* NULL: bytes */
+    struct chat_template *chat_template;
+    struct chat_encoder *chats;
+    struct generation generation;
+    struct sampling *x;
+    struct sampler *sampler;
+    struct sampler_settings how;
+    uint8_t *ends; /* [ids of the model]: tokens that end an answer */
+    int64_t n_ends;
+    json_t *messages; /* of the chat */
+    int64_t drawn;    /* tokens, for the random numbers */
+    int terminal;     /* a person is at both ends */
+};
+
+/* --- Ctrl-C stops an answer, not the program --- */
+
+static volatile sig_atomic_t interrupted;
+static volatile int stop;
+
+static void on_interrupt(int number)
+{
+    interrupted = number;
+    stop = 1;
+}
+
+static void catch_interrupts(void)
+{
+    struct sigaction a = {.sa_handler = on_interrupt}; /* no SA_RESTART: reading a line ends, too */
+    sigemptyset(&a.sa_mask);
+    sigaction(SIGINT, &a, NULL);
+}
+
+/* --- Opening --- */
+
+static double or_else(double given, double said, double none)
+{
+    return given >= 0 ? given : said >= 0 ? said : none;
+}
+
+/* Options win. Without any of them, what generation_config.json says counts if it says that it samples, as in transformers. */
+static void choose_how(struct job *j)
+{
+    const struct settings *s = j->s;
+    struct generation g = j->generation;
+    int asked = s->top_k > 0 || (s->top_p >= 0 && s->top_p < 1) || s->min_p > 0;
+    if (!g.samples)
+        g.temperature = g.top_p = g.min_p = -1, g.top_k = -1;
+    j->how = (struct sampler_settings){.temperature = or_else(s->temperature, g.temperature, g.samples || asked ? 1 : 0),
+                                       .top_k = s->top_k >= 0  ? s->top_k
+                                                : g.top_k >= 0 ? g.top_k
+                                                : g.samples    ? 50
+                                                               : 0,
+                                       .top_p = or_else(s->top_p, g.top_p, 1),
+                                       .min_p = or_else(s->min_p, g.min_p, 0),
+                                       .repetition_penalty = or_else(s->repetition_penalty, g.repetition_penalty, 1),
+                                       .seed = s->seed};
+}
+
+static void mark_end(struct job *j, int32_t id)
+{
+    if (id >= 0 && id < j->n_ends)
+        j->ends[id] = 1;
+}
+
+/* Every eos token that the model's directory names; of a chat also all special tokens: a turn ends at whichever comes. */
+static enum status mark_ends(struct job *j, int64_t vocab)
+{
+    const uint8_t *text;
+    int64_t at = 0;
+    size_t n;
+    j->ends = sys_calloc((size_t)vocab, 1);
+    j->n_ends = vocab;
+    if (!j->ends)
+        return status_fail(ERR_NOMEM, "out of memory for sampling");
+    for (size_t i = 0; i < j->generation.eos.n; i++)
+        mark_end(j, j->generation.eos.id[i]);
+    while (j->chats && tokenizer_special(j->tokenizer, &at, &text, &n)) {
+        char token[256];
+        snprintf(token, sizeof token, "%.*s", (int)n, (const char *)text);
+        mark_end(j, tokenizer_find(j->tokenizer, token));
+    }
+    return OK;
+}
+
+static enum status open_chat(struct job *j)
+{
+    struct chat_options options = {.add_generation_prompt = 1};
+    if (!j->tokenizer)
+        return status_fail(
+            ERR_INVALID, "a chat needs a tokenizer and a chat template, and %s has none: give --tokenizer DIR, or --prompt TEXT",
+            j->s->model);
+    TRY(data_open_template(j->s, j->tokenizer, &j->chat_template));
+    TRY(chat_encoder_create(j->tokenizer, j->chat_template, &options, &j->chats));
+    j->messages = json_array();
+    if (j->messages && j->s->system)
+        json_array_append_new(j->messages, json_pack("{s:s, s:s}", "role", "system", "content", j->s->system));
+    return j->messages ? OK : status_fail(ERR_NOMEM, "out of memory for a chat");
+}
+
+/* tokens: room that is wanted; learned positions end. */
+static enum status open_model(struct job *j, int64_t tokens)
+{
+    TRY(sampling_open(j->s, j->comm, tokens, &j->x));
+    TRY(sampler_create(&j->how, j->x->model->config.vocab, &j->sampler));
+    return mark_ends(j, j->x->model->config.vocab);
+}
+
+/* Positions that the model has, where they are learned; else those that it was made for (*soft). */
+static enum status positions(const struct settings *s, int64_t *out, int *soft)
+{
+    struct model_config c;
+    TRY(model_is_preset(s->model) ? model_preset(s->model, &c) : model_config_read(s->model, &c));
+    *out = c.max_positions;
+    *soft = !model_learns_positions(&c);
+    return OK;
+}
+
+/* --- Answers --- */
+
+/* What became of an answer. */
+struct answer {
+    struct stream_text text;
+    const char *ended; /* "eos", "length", "context", "stop-at", "interrupted" */
+    int64_t prompt;    /* tokens */
+    double prefill, seconds;
+    int64_t read; /* tokens of the prompt that were not read before */
+};
+
+static void hand_on(struct job *j, struct stream_text *t, size_t end)
+{
+    if (!j->s->json && end > t->given) {
+        fwrite(t->text.data + t->given, 1, end - t->given, stdout);
+        fflush(stdout);
+    }
+    t->given = end > t->given ? end : t->given;
+}
+
+/* Tokens one by one, from the logits in j->x. */
+static enum status draw(struct job *j, struct answer *a)
+{
+    struct decoder *d = j->x->decoder;
+    a->ended = "length";
+    for (int64_t i = 0; i < j->s->max_new_tokens; i++) {
+        int32_t id;
+        size_t end;
+        TRY(sampler_next(j->sampler, j->x->logits, decoder_tokens(d), decoder_length(d), j->drawn++, &id));
+        if (j->ends[id]) {
+            a->ended = "eos";
+            break;
+        }
+        TRY(stream_text_add(&a->text, id, &end));
+        hand_on(j, &a->text, end);
+        if (a->text.stopped || decoder_length(d) == decoder_capacity(d)) {
+            a->ended = a->text.stopped ? "stop-at" : "context";
+            break;
+        }
+        enum status st = i + 1 < j->s->max_new_tokens ? decoder_feed(d, &id, 1, &stop, j->x->logits) : OK;
+        if (st == ERR_CANCELLED) {
+            a->ended = "interrupted";
+            break;
+        }
+        TRY(st);
+    }
+    return OK;
+}
+
+static enum status answer(struct job *j, const struct ids *prompt, struct answer *a)
+{
+    size_t end;
+    struct decoder *d = j->x->decoder;
+    double began = clock_seconds();
+    int64_t before = decoder_length(d), same = 0;
+    *a = (struct answer){
+        .text = {.tokenizer = j->tokenizer, .stop_at = &j->s->stop_at}, .ended = "interrupted", .prompt = (int64_t)prompt->n};
+    while (same < before && same < (int64_t)prompt->n - 1 && decoder_tokens(d)[same] == prompt->id[same])
+        same++;
+    a->read = (int64_t)prompt->n - same;
+    stop = 0;
+    enum status st = decoder_read(d, prompt->id, (int64_t)prompt->n, &stop, j->x->logits);
+    a->prefill = clock_seconds() - began;
+    if (st == OK)
+        st = draw(j, a);
+    else if (st == ERR_CANCELLED)
+        st = OK;
+    a->seconds = clock_seconds() - began - a->prefill;
+    if (st == OK)
+        st = stream_text_end(&a->text, &end);
+    if (st == OK)
+        hand_on(j, &a->text, end);
+    return st;
+}
+
+static enum status print_json(const struct answer *a)
+{
+    json_t *ids = json_array(), *o = json_object();
+    for (size_t i = 0; i < a->text.ids.n; i++)
+        json_array_append_new(ids, json_integer(a->text.ids.id[i]));
+    json_object_set_new(o, "text", json_stringn((const char *)a->text.text.data, a->text.text.n));
+    json_object_set_new(o, "tokens", ids);
+    json_object_set_new(o, "ended", json_string(a->ended));
+    json_object_set_new(o, "prompt_tokens", json_integer(a->prompt));
+    json_object_set_new(o, "prefill_tokens", json_integer(a->read));
+    json_object_set_new(o, "prefill_seconds", json_real(a->prefill));
+    json_object_set_new(o, "seconds", json_real(a->seconds));
+    int failed = json_dumpf(o, stdout, JSON_COMPACT) != 0 || fputc('\n', stdout) == EOF || fflush(stdout) != 0;
+    json_decref(o);
+    return failed ? status_fail(ERR_IO, "cannot write the answer: standard output is full or closed") : OK;
+}
+
+static enum status print_end(const struct job *j, const struct answer *a)
+{
+    if (j->s->json)
+        return print_json(a);
+    fputc('\n', stdout);
+    if (j->s->verbose)
+        printf("[%lld of %lld tokens read in %.2f s (%.0f a second), %zu written in %.2f s (%.1f a second): %s]\n",
+               (long long)a->read, (long long)a->prompt, a->prefill, (double)a->read / a->prefill, a->text.ids.n, a->seconds,
+               a->seconds > 0 ? (double)a->text.ids.n / a->seconds : 0, a->ended);
+    return fflush(stdout) == 0 ? OK : status_fail(ERR_IO, "cannot write the answer: standard output is full or closed");
+}
+
+/* --- Prompts --- */
+
+static enum status read_all(FILE *f, const char *name, struct text_buffer *out)
+{
+    char piece[1 << 16];
+    size_t n;
+    while ((n = fread(piece, 1, sizeof piece, f)) > 0)
+        TRY(text_buffer_add(out, piece, n));
+    return ferror(f) ? status_fail(ERR_IO, "cannot read %s: %s", name, strerror(errno)) : OK;
+}
+
+static enum status read_prompt(const struct settings *s, struct text_buffer *out)
+{
+    if (s->prompt)
+        return text_buffer_add(out, s->prompt, strlen(s->prompt));
+    if (!s->prompt_file || strcmp(s->prompt_file, "-") == 0)
+        return read_all(stdin, "standard input", out);
+    FILE *f = sys_read_text(s->prompt_file);
+    if (!f)
+        return status_fail(ERR_INVALID, "--prompt-file: cannot read %s: %s", s->prompt_file, sys_strerror(errno));
+    enum status st = read_all(f, s->prompt_file, out);
+    fclose(f);
+    return st;
+}
+
+/* As a tokenizer's call has it: with what its template puts before. */
+static enum status encode_text(const struct job *j, const struct text_buffer *text, struct ids *out)
+{
+    const struct ids *before, *behind;
+    struct encoder *e;
+    for (size_t i = 0; !j->tokenizer && i < text->n; i++)
+        TRY(ids_add(out, text->data[i]));
+    if (!j->tokenizer)
+        return OK;
+    tokenizer_template(j->tokenizer, &before, &behind);
+    for (size_t i = 0; i < before->n; i++)
+        TRY(ids_add(out, before->id[i]));
+    TRY(encoder_create(j->tokenizer, &e));
+    enum status st = tokenizer_encode(e, text->data, text->n, 0, out);
+    encoder_free(e);
+    return st;
+}
+
+/* The conversation so far, as its template begins an answer. */
+static enum status encode_chat(struct job *j, struct ids *out)
+{
+    struct chat_conversation *c;
+    struct chat_sample sample;
+    json_t *object = json_pack("{s:O}", "messages", j->messages);
+    if (!object)
+        return status_fail(ERR_NOMEM, "out of memory for a chat");
+    enum status st = chat_from_json(object, "the chat", (int64_t)json_array_size(j->messages), &c);
+    json_decref(object);
+    TRY(st);
+    st = chat_encode(j->chats, c, &sample);
+    chat_destroy(c);
+    TRY(st);
+    for (size_t i = 0; i < sample.tokens.n && st == OK; i++)
+        st = ids_add(out, sample.tokens.id[i]);
+    chat_sample_destroy(&sample);
+    return st;
+}
+
+static enum status say(struct job *j, const char *role, const void *text, size_t n)
+{
+    json_t *content = json_stringn(text, n);
+    if (!content)
+        return status_fail(ERR_INVALID, "what was said is no UTF-8 text");
+    return json_array_append_new(j->messages, json_pack("{s:s, s:o}", "role", role, "content", content)) == 0
+               ? OK
+               : status_fail(ERR_NOMEM, "out of memory for a chat");
+}
+
+static enum status repair(struct text_buffer *text)
+{
+    struct text_buffer good = {0};
+    int64_t n;
+    TRY(text_repair(text->data, text->n, &good, &n));
+    if (n > 0) {
+        text_buffer_free(text);
+        *text = good;
+    }
+    return OK;
+}
+
+/* One prompt. */
+static enum status encode_prompt(struct job *j, struct ids *out)
+{
+    struct text_buffer text = {0};
+    enum status st = read_prompt(j->s, &text);
+    if (st == OK && j->tokenizer)
+        st = repair(&text);
+    if (st == OK && j->chats)
+        st = say(j, "user", text.data, text.n);
+    if (st == OK)
+        st = j->chats ? encode_chat(j, out) : encode_text(j, &text, out);
+    text_buffer_free(&text);
+    return st == OK && out->n == 0 ? status_fail(ERR_INVALID, "the prompt is empty: there is nothing to read on") : st;
+}
+
+/* Room for the prompt and the answer, as far as positions and --seq-len go. */
+static enum status room_for(const struct job *j, int64_t prompt, int64_t *out)
+{
+    int64_t most, wanted = prompt + j->s->max_new_tokens;
+    int soft;
+    TRY(positions(j->s, &most, &soft));
+    if (j->s->plan.seq_len > 0)
+        wanted = j->s->plan.seq_len;
+    if (!soft)
+        wanted = min_i64(wanted, most);
+    if (prompt > wanted)
+        return status_fail(ERR_INVALID, "the prompt has %lld tokens, and %lld is the longest text (%s)", (long long)prompt,
+                           (long long)wanted, soft || wanted < most ? "--seq-len" : "the model's learned positions");
+    *out = max_i64(wanted, 2);
+    return OK;
+}
+
+static enum status run_prompt(struct job *j, int *signal_number)
+{
+    struct ids prompt = {0};
+    struct answer a = {0};
+    int64_t room = 0;
+    enum status st = encode_prompt(j, &prompt);
+    if (st == OK)
+        st = room_for(j, (int64_t)prompt.n, &room);
+    if (st == OK)
+        st = open_model(j, room);
+    if (st == OK) {
+        catch_interrupts();
+        st = answer(j, &prompt, &a);
+    }
+    if (st == OK)
+        st = print_end(j, &a);
+    *signal_number = st == OK && interrupted ? SIGINT : 0;
+    stream_text_free(&a.text);
+    free(prompt.id);
+    return st;
+}
+
+/* --- A conversation --- */
+
+/* A line without its end; 0: there is none any more. An interrupt gives an empty one. */
+static int read_line(const struct job *j, char **line, size_t *room)
+{
+    if (j->terminal) {
+        fputs("> ", stdout);
+        fflush(stdout);
+    }
+    interrupted = 0;
+    ssize_t n = getline(line, room, stdin);
+    if (n < 0 && interrupted) {
+        clearerr(stdin);
+        fputc('\n', stdout);
+        if (*line)
+            **line = 0;
+        return *line != NULL;
+    }
+    if (n < 0)
+        return 0;
+    while (n > 0 && ((*line)[n - 1] == '\n' || (*line)[n - 1] == '\r'))
+        (*line)[--n] = 0;
+    return 1;
+}
+
+static enum status reset(struct job *j)
+{
+    json_array_clear(j->messages);
+    if (j->s->system)
+        TRY(say(j, "system", j->s->system, strlen(j->s->system)));
+    return OK;
+}
+
+/* A turn and its answer, which becomes a part of the conversation. */
+static enum status turn(struct job *j, const char *line)
+{
+    struct ids prompt = {0};
+    struct answer a = {0};
+    enum status st = say(j, "user", line, strlen(line));
+    if (st == OK)
+        st = encode_chat(j, &prompt);
+    if (st == OK && (int64_t)prompt.n > decoder_capacity(j->x->decoder)) {
+        printf("The conversation has %zu tokens, and there is room for %lld (--seq-len): /reset begins anew.\n", prompt.n,
+               (long long)decoder_capacity(j->x->decoder));
+        json_array_remove(j->messages, json_array_size(j->messages) - 1);
+    } else if (st == OK) {
+        st = answer(j, &prompt, &a);
+        if (st == OK)
+            st = print_end(j, &a);
+        if (st == OK)
+            st = say(j, "assistant", a.text.text.data ? (const char *)a.text.text.data : "", a.text.text.n);
+    }
+    stream_text_free(&a.text);
+    free(prompt.id);
+    return st;
+}
+
+static enum status converse(struct job *j)
+{
+    char *line = NULL;
+    size_t room = 0;
+    enum status st = OK;
+    while (st == OK && read_line(j, &line, &room)) {
+        if (strcmp(line, "/exit") == 0)
+            break;
+        if (strcmp(line, "/reset") == 0)
+            st = reset(j);
+        else if (line[0])
+            st = turn(j, line);
+    }
+    free(line);
+    return st;
+}
+
+static enum status run_chat(struct job *j)
+{
+    int64_t most, room = j->s->plan.seq_len;
+    int soft;
+    TRY(positions(j->s, &most, &soft));
+    if (room == 0)
+        room = min_i64(most, CHAT_TOKENS);
+    TRY(open_model(j, soft ? room : min_i64(room, most)));
+    catch_interrupts();
+    if (j->terminal)
+        printf("%s, room for %lld tokens. /reset begins anew, /exit ends, Ctrl-C stops an answer.\n", j->x->model->config.name,
+               (long long)decoder_capacity(j->x->decoder));
+    return converse(j);
+}
+
+static void close_job(struct job *j)
+{
+    sampler_destroy(j->sampler);
+    sampling_close(j->x);
+    chat_encoder_destroy(j->chats);
+    chat_template_destroy(j->chat_template);
+    tokenizer_close(j->tokenizer);
+    json_decref(j->messages);
+    free(j->generation.eos.id);
+    free(j->ends);
+}
+
+enum status sample_run(struct settings *s, struct comm *c, int *signal_number)
+{
+    if (comm_size(c) > 1)
+        return comm_agree(c,
+                          status_fail(ERR_INVALID, "ltrain sample runs on one rank, and %d were started: leave out the launcher",
+                                      comm_size(c)));
+    struct job j = {.s = s, .comm = c, .terminal = isatty(STDIN_FILENO) && isatty(STDOUT_FILENO) && !s->json};
+    int given = s->prompt || s->prompt_file, conversation = !given && (s->chat || isatty(STDIN_FILENO));
+    if (s->max_new_tokens == AUTO)
+        s->max_new_tokens = conversation ? INT32_MAX : PROMPT_TOKENS;
+    enum status st = sampling_find_model(s);
+    if (st == OK)
+        st = data_open_tokenizer(s, &j.tokenizer);
+    if (st == OK)
+        st = generation_read(s, &j.generation);
+    choose_how(&j);
+    if (st == OK && (s->chat || conversation))
+        st = open_chat(&j);
+    if (st == OK)
+        st = conversation ? run_chat(&j) : run_prompt(&j, signal_number);
+    close_job(&j);
+    return st;
+}

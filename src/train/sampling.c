@@ -1,0 +1,193 @@
+#include "train/sampling.h"
+
+#include "base/sys.h"
+#include "checkpoint/checkpoint.h"
+#include "engine/weights.h"
+#include "train/train.h"
+
+#include <jansson.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+static int has(const char *dir, const char *name)
+{
+    char path[8192];
+    snprintf(path, sizeof path, "%s/%s", dir, name);
+    return sys_access(path, F_OK) == 0;
+}
+
+static enum status take_model(struct settings *s, const char *path)
+{
+    char *copy = strdup(path);
+    if (!copy)
+        return status_fail(ERR_NOMEM, "out of memory");
+    free(s->model);
+    s->model = copy;
+    return OK;
+}
+
+/* Beside a checkpoint lies what its run copied of the model that it began with: tokenizer, template. */
+static enum status take_tokenizer(struct settings *s, const char *run)
+{
+    char path[4096];
+    snprintf(path, sizeof path, "%s/original", run);
+    if (s->tokenizer || !has(path, "tokenizer.json"))
+        return OK;
+    s->tokenizer = strdup(path);
+    return s->tokenizer ? OK : status_fail(ERR_NOMEM, "out of memory");
+}
+
+enum status sampling_find_model(struct settings *s)
+{
+    char path[4096];
+    if (model_is_preset(s->model) || has(s->model, "config.json"))
+        return OK;
+    snprintf(path, sizeof path, "%s/hf", s->model);
+    if (has(path, "config.json"))
+        return take_model(s, path);
+    if (!has(s->model, "checkpoints"))
+        return OK;
+    TRY(checkpoint_newest(s->model, path, sizeof path));
+    TRY(take_tokenizer(s, s->model));
+    return take_model(s, path);
+}
+
+/* What is said of a file of weights that has other tensors than the model. */
+static enum status check_weights(const struct settings *s, const struct model *m)
+{
+    struct st_file *f;
+    TRY(st_open(s->model, &f));
+    enum status st = weights_check(f, m, (const char *const *)s->ignore_tensors.item, s->ignore_tensors.n);
+    st_close(f);
+    return st;
+}
+
+static enum status load(struct settings *s, struct comm *c, struct sampling *x)
+{
+    struct plan *plan;
+    int preset = model_is_preset(s->model);
+    TRY(train_open_model(s, &x->model));
+    if (!preset)
+        TRY(check_weights(s, x->model));
+    TRY(train_plan_sampling(s, c, x->model, &plan));
+    TRY(session_create(x->model, plan, s, c, (const char *const *)s->nvme_path.item, s->nvme_path.n, &x->session));
+    TRY(preset ? session_initialise(x->session, s->seed) : session_load(x->session, s->model));
+    return decoder_create(x->session, s->plan.seq_len, &x->decoder);
+}
+
+enum status sampling_open(struct settings *s, struct comm *c, int64_t tokens, struct sampling **out)
+{
+    struct sampling *x = sys_calloc(1, sizeof *x);
+    if (!x)
+        return status_fail(ERR_NOMEM, "out of memory for sampling");
+    s->plan.seq_len = tokens;
+    enum status st = load(s, c, x);
+    if (st == OK) {
+        x->logits = sys_malloc((size_t)x->model->config.vocab * sizeof *x->logits);
+        st = x->logits ? OK : status_fail(ERR_NOMEM, "out of memory for sampling");
+    }
+    if (st == OK)
+        *out = x;
+    else
+        sampling_close(x);
+    return st;
+}
+
+void sampling_close(struct sampling *x)
+{
+    if (!x)
+        return;
+    decoder_destroy(x->decoder);
+    session_destroy(x->session);
+    model_destroy(x->model);
+    free(x->logits);
+    free(x);
+}
+
+/* --- generation_config.json --- */
+
+static enum status open_json(const char *dir, const char *name, json_t **out)
+{
+    char path[8192];
+    json_error_t error;
+    *out = NULL;
+    if (!has(dir, name))
+        return OK;
+    snprintf(path, sizeof path, "%s/%s", dir, name);
+    *out = json_load_file(path, 0, &error);
+    return *out ? OK : status_fail(ERR_INVALID, "%s, line %d: %s", path, error.line, error.text);
+}
+
+static enum status add_eos(struct ids *eos, const json_t *said)
+{
+    if (json_is_integer(said))
+        return ids_add(eos, (int32_t)json_integer_value(said));
+    for (size_t i = 0; json_is_array(said) && i < json_array_size(said); i++)
+        TRY(ids_add(eos, (int32_t)json_integer_value(json_array_get(said, i))));
+    return OK;
+}
+
+static double number(const json_t *o, const char *name)
+{
+    const json_t *x = json_object_get(o, name);
+    return json_is_number(x) ? json_number_value(x) : -1;
+}
+
+enum status generation_read(const struct settings *s, struct generation *out)
+{
+    json_t *config = NULL, *generation = NULL;
+    *out = (struct generation){.temperature = -1, .top_p = -1, .min_p = -1, .repetition_penalty = -1, .top_k = -1};
+    if (model_is_preset(s->model))
+        return OK;
+    enum status st = open_json(s->model, "config.json", &config);
+    if (st == OK)
+        st = open_json(s->model, "generation_config.json", &generation);
+    if (st == OK)
+        st = add_eos(&out->eos, json_object_get(config, "eos_token_id"));
+    if (st == OK)
+        st = add_eos(&out->eos, json_object_get(generation, "eos_token_id"));
+    out->samples = json_is_true(json_object_get(generation, "do_sample"));
+    out->temperature = number(generation, "temperature");
+    out->top_p = number(generation, "top_p");
+    out->min_p = number(generation, "min_p");
+    out->repetition_penalty = number(generation, "repetition_penalty");
+    out->top_k = (int64_t)number(generation, "top_k");
+    json_decref(config);
+    json_decref(generation);
+    return st;
+}
+
+/* --- Greedy texts --- */
+
+static int ends(const struct ids *eos, int32_t id)
+{
+    for (size_t i = 0; eos && i < eos->n; i++)
+        if (eos->id[i] == id)
+            return 1;
+    return 0;
+}
+
+enum status sampling_greedy(struct sampling *x, const int32_t *token, int64_t n, int64_t most, const struct ids *eos,
+                            int32_t *out, int64_t *n_out)
+{
+    struct sampler *sampler;
+    enum status st;
+    *n_out = 0;
+    TRY(sampler_create(&(struct sampler_settings){.repetition_penalty = 1}, x->model->config.vocab, &sampler));
+    st = decoder_read(x->decoder, token, n, NULL, x->logits);
+    while (st == OK && *n_out < most) {
+        int32_t id;
+        TRY_GOTO(sampler_next(sampler, x->logits, NULL, 0, *n_out, &id), done);
+        if (ends(eos, id))
+            break;
+        out[(*n_out)++] = id;
+        if (*n_out < most && decoder_length(x->decoder) < decoder_capacity(x->decoder))
+            st = decoder_feed(x->decoder, &id, 1, NULL, x->logits);
+        else
+            break;
+    }
+done:
+    sampler_destroy(sampler);
+    return st;
+}

@@ -1,0 +1,45 @@
+/* A model that is opened to read texts on: what `ltrain sample` and evaluation by generated text are made of.
+ *
+ *     sampling_open(s, comm, capacity, &x);
+ *     decoder_read(x->decoder, tokens, n, NULL, logits);      the text, whatever was read before; logits of the next token
+ *     decoder_feed(x->decoder, &next, 1, NULL, logits);       and so on
+ *     sampling_greedy(x, tokens, n, most, out, &n_out);       or all of that at once
+ */
+#ifndef LTRAIN_TRAIN_SAMPLING_H
+#define LTRAIN_TRAIN_SAMPLING_H
+
+#include "comm/comm.h"
+#include "engine/decoder.h"
+#include "sample/sampler.h"
+#include "settings/settings.h"
+#include "text/tokenizer.h"
+
+struct sampling {
+    struct model *model;
+    struct session *session;
+    struct decoder *decoder;
+    float *logits; /* [vocab], for the caller */
+};
+
+/* s->model may be a run's directory: it becomes that of the model in it. Before sampling_open. */
+enum status sampling_find_model(struct settings *s);
+/* Plans for texts of up to `tokens` tokens, by the settings' device, budgets and --offload (acts: the cache), and loads the
+ * parameters. ERR_NOFIT says which length fits. */
+enum status sampling_open(struct settings *s, struct comm *c, int64_t tokens, struct sampling **out);
+void sampling_close(struct sampling *x); /* NULL is fine */
+
+/* What the model's directory says about generating. */
+struct generation {
+    struct ids eos;                                       /* tokens that end a text */
+    int samples;                                          /* "do_sample" */
+    double temperature, top_p, min_p, repetition_penalty; /* below 0: not said */
+    int64_t top_k;
+};
+/* Of a preset nothing. ERR_INVALID: a file that is there and is not JSON. */
+enum status generation_read(const struct settings *s, struct generation *out);
+
+/* Greedily from the text on: at most `most` tokens, [most] ids in out, up to and without one of eos (NULL: none). */
+enum status sampling_greedy(struct sampling *x, const int32_t *token, int64_t n, int64_t most, const struct ids *eos,
+                            int32_t *out, int64_t *n_out);
+
+#endif
