@@ -602,8 +602,8 @@ static void check_help(enum settings_use use, unsigned left_out)
 static void test_help(void **state)
 {
     (void)state;
-    check_help(SETTINGS_TRAIN, KEY_HIDDEN);
-    check_help(SETTINGS_PLAN, KEY_HIDDEN | KEY_OF_RUNS);
+    check_help(SETTINGS_TRAIN, KEY_HIDDEN | KEY_OF_SAMPLING);
+    check_help(SETTINGS_PLAN, KEY_HIDDEN | KEY_OF_RUNS | KEY_OF_SAMPLING);
 }
 
 /* Every number of the table, and every part of a value that is one. %s: the number. */
