@@ -334,9 +334,9 @@ static int is_utf8(const char *text)
     return 1;
 }
 
-static enum status copy_text(const char *where, const char *text, char **out)
+static enum status copy_text(const char *where, const char *text, int may_be_empty, char **out)
 {
-    if (!text[0])
+    if (!text[0] && !may_be_empty)
         return status_fail(ERR_INVALID, "%s: an empty name", where);
     if (!is_utf8(text))
         return status_fail(ERR_INVALID, "%s: '%s' is not UTF-8", where, text);
@@ -350,7 +350,7 @@ static enum status copy_text(const char *where, const char *text, char **out)
 static enum status set_string(const struct settings_key *k, const char *where, const char *text, struct settings *s)
 {
     char *copy, **to = field(k, s);
-    TRY(copy_text(where, text, &copy));
+    TRY(copy_text(where, text, (k->flags & KEY_OF_SAMPLING) != 0, &copy)); /* there strings are texts, not names */
     free(*to);
     *to = copy;
     return OK;
@@ -369,7 +369,7 @@ enum status settings_list_add(const struct settings_key *k, const char *where, c
     struct string_list *list = field(k, s);
     if (list->n == SETTINGS_MAX_LIST)
         return status_fail(ERR_INVALID, "%s: more than %d items; use a directory or a glob", where, SETTINGS_MAX_LIST);
-    TRY(copy_text(where, item, &list->item[list->n]));
+    TRY(copy_text(where, item, 0, &list->item[list->n]));
     list->n++;
     return OK;
 }

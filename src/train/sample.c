@@ -10,6 +10,7 @@
 
 #include <errno.h>
 #include <jansson.h>
+#include <math.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
@@ -158,6 +159,13 @@ static void hand_on(struct job *j, struct stream_text *t, size_t end)
     t->given = end > t->given ? end : t->given;
 }
 
+/* Rows of a vocabulary that was padded have no token. */
+static void forbid_nameless(struct job *j)
+{
+    for (int64_t i = j->tokenizer ? tokenizer_ids(j->tokenizer) : 256; i < j->x->model->config.vocab; i++)
+        j->x->logits[i] = -INFINITY;
+}
+
 /* Tokens one by one, from the logits in j->x. */
 static enum status draw(struct job *j, struct answer *a)
 {
@@ -166,6 +174,7 @@ static enum status draw(struct job *j, struct answer *a)
     for (int64_t i = 0; i < j->s->max_new_tokens; i++) {
         int32_t id;
         size_t end;
+        forbid_nameless(j);
         TRY(sampler_next(j->sampler, j->x->logits, decoder_tokens(d), decoder_length(d), j->drawn++, &id));
         if (j->ends[id]) {
             a->ended = "eos";
@@ -218,7 +227,7 @@ static enum status print_json(const struct answer *a)
     json_t *ids = json_array(), *o = json_object();
     for (size_t i = 0; i < a->text.ids.n; i++)
         json_array_append_new(ids, json_integer(a->text.ids.id[i]));
-    json_object_set_new(o, "text", json_stringn((const char *)a->text.text.data, a->text.text.n));
+    json_object_set_new(o, "text", json_stringn(a->text.text.data ? (const char *)a->text.text.data : "", a->text.text.n));
     json_object_set_new(o, "tokens", ids);
     json_object_set_new(o, "ended", json_string(a->ended));
     json_object_set_new(o, "prompt_tokens", json_integer(a->prompt));

@@ -38,19 +38,26 @@ static enum status take_tokenizer(struct settings *s, const char *run)
     return s->tokenizer ? OK : status_fail(ERR_NOMEM, "out of memory");
 }
 
-enum status sampling_find_model(struct settings *s)
+/* A run's directory becomes that of the model in it. */
+static enum status find_in_run(struct settings *s)
 {
     char path[4096];
-    if (model_is_preset(s->model) || has(s->model, "config.json"))
+    if (model_is_preset(s->model) || has(s->model, "config.json") || has(s->model, "adapter_config.json"))
         return OK;
     snprintf(path, sizeof path, "%s/hf", s->model);
-    if (has(path, "config.json"))
+    if (has(path, "config.json") || has(path, "adapter_config.json"))
         return take_model(s, path);
     if (!has(s->model, "checkpoints"))
         return OK;
     TRY(checkpoint_newest(s->model, path, sizeof path));
     TRY(take_tokenizer(s, s->model));
     return take_model(s, path);
+}
+
+enum status sampling_find_model(struct settings *s)
+{
+    TRY(find_in_run(s));
+    return train_resolve_model(s);
 }
 
 /* What is said of a file of weights that has other tensors than the model. */
@@ -68,11 +75,14 @@ static enum status load(struct settings *s, struct comm *c, struct sampling *x)
     struct plan *plan;
     int preset = model_is_preset(s->model);
     TRY(train_open_model(s, &x->model));
-    if (!preset)
+    if (!preset && s->plan.lora.rank == 0)
         TRY(check_weights(s, x->model));
     TRY(train_plan_sampling(s, c, x->model, &plan));
     TRY(session_create(x->model, plan, s, c, (const char *const *)s->nvme_path.item, s->nvme_path.n, &x->session));
-    TRY(preset ? session_initialise(x->session, s->seed) : session_load(x->session, s->model));
+    if (s->plan.lora.rank > 0)
+        TRY(session_load_adapted(x->session, preset ? NULL : s->model, s->adapter, s->seed));
+    else
+        TRY(preset ? session_initialise(x->session, s->seed) : session_load(x->session, s->model));
     return decoder_create(x->session, s->plan.seq_len, &x->decoder);
 }
 

@@ -1,6 +1,7 @@
 /* Reading texts on: token for token transformers' greedy texts, whatever the placement, the parts in which a text is read, and
  * what was read before. */
 #include "engine/decode.h"
+#include "engine/twin.h"
 
 #include <jansson.h>
 #include <math.h>
@@ -14,6 +15,7 @@
 enum { NEW = 32, VOCAB = 256, TEXT = 96 };
 
 static json_t *texts;
+static struct twin twin;
 
 /* A case of generate.json. */
 struct text {
@@ -106,7 +108,9 @@ static void test_placements(void **state)
     } placements[] = {{DEVICE_CPU, OFFLOAD_CPU, OFFLOAD_CPU},
                       {DEVICE_CPU, OFFLOAD_NVME, OFFLOAD_NVME},
                       {DEVICE_CPU_DISCRETE, OFFLOAD_NVME, OFFLOAD_NVME},
-                      {DEVICE_CPU_DISCRETE, OFFLOAD_CPU, OFFLOAD_CPU}};
+                      {DEVICE_CPU_DISCRETE, OFFLOAD_CPU, OFFLOAD_CPU},
+                      {DEVICE_CUDA, OFFLOAD_NONE, OFFLOAD_NONE}, /* a fake one, with the processor's kernels */
+                      {DEVICE_CUDA, OFFLOAD_NVME, OFFLOAD_CPU}};
     (void)state;
     for (size_t m = 0; m < sizeof models / sizeof *models; m++) {
         struct decode_rig r;
@@ -115,6 +119,9 @@ static void test_placements(void **state)
         for (size_t i = 0; i < sizeof placements / sizeof *placements; i++) {
             decode_defaults(&r);
             r.settings.plan.device = placements[i].device;
+            r.settings.gpu = AUTO;
+            if (placements[i].device == DEVICE_CUDA)
+                twin.configure("seed=5");
             r.settings.plan.params = placements[i].params;
             r.settings.plan.acts = placements[i].cache;
             check_text(&r, models[m], other);
@@ -225,6 +232,8 @@ static int open_texts(void **state)
     char path[600];
     const char *root = getenv("LTRAIN_SOURCE_ROOT");
     (void)state;
+    if (!twin_open(getenv("LTRAIN_CUDA_TWIN"), &twin))
+        return -1;
     snprintf(path, sizeof path, "%s/tests/golden/generate.json", root ? root : ".");
     texts = json_load_file(path, 0, NULL);
     return texts ? 0 : -1;

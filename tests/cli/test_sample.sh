@@ -1,0 +1,121 @@
+#!/bin/sh
+# `ltrain sample`: prompts from everywhere, bytes and tokenizers, ends of answers, seeds, placements, a chat by lines, what is refused.
+set -eu
+ltrain=${LTRAIN:?}
+golden=${LTRAIN_SOURCE_ROOT:?}/tests/golden
+scratch=$(mktemp -d)
+trap 'rm -rf "$scratch"' EXIT
+cd "$scratch"
+failures=0
+fail() {
+    echo "not ok: $1"
+    failures=$((failures + 1))
+}
+same() { # WHAT FILE FILE
+    cmp -s "$2" "$3" || { fail "$1"; head -c 400 "$2" "$3"; }
+}
+says() { # FILE TEXT
+    grep -qF -- "$2" "$1" || { fail "'$2' is not in:"; head -c 600 "$1"; }
+}
+sample() { "$ltrain" sample --threads 1 "$@" >out 2>err </dev/null; }
+refused() { # STATUS TEXT OPTION...
+    want=$1 text=$2
+    shift 2
+    status=0
+    sample "$@" || status=$?
+    [ "$status" = "$want" ] || { fail "status $status, not $want: $*"; cat out err; }
+    says err "$text"
+}
+ids() { sed 's/.*"tokens":\(\[[^]]*\]\).*/\1/' out; }
+model=$golden/llama-gqa
+
+# Prompts by three ways give one answer; so do placements.
+sample --model "$model" --prompt "To be or not" --json --max-new-tokens 12 || { fail "a prompt"; cat err; }
+ids >resident
+says out '"prompt_tokens":12,"prefill_tokens":12'
+printf 'To be or not' >prompt
+sample --model "$model" --prompt-file prompt --json --max-new-tokens 12 && ids >other
+same "a file" resident other
+"$ltrain" sample --threads 1 --model "$model" --json --max-new-tokens 12 <prompt >out && ids >other
+same "standard input" resident other
+sample --model "$model" --prompt-file prompt --json --max-new-tokens 12 --device cpu:discrete --offload params=nvme,acts=nvme \
+    --nvme-path . --nvme-max 100M --tiles rows=8 --seq-len 64 && ids >other
+same "everything on drives" resident other
+
+# Draws by seed.
+for seed in 1 2; do
+    sample --model "$model" --prompt-file prompt --json --max-new-tokens 12 --temperature 1 --top-k 50 --seed $seed && ids >seed$seed
+done
+sample --model "$model" --prompt-file prompt --json --max-new-tokens 12 --temperature 1 --top-k 50 --seed 1 && ids >other
+same "a seed again" seed1 other
+! cmp -s seed1 seed2 || fail "seeds give one answer"
+sample --model "$model" --prompt-file prompt --json --max-new-tokens 12 --temperature 1 --top-k 1 && ids >other
+same "the best of one" resident other
+
+# Lengths end answers, bytes of a stop text, too.
+says out '"ended":"length"'
+sample --model "$model" --prompt-file prompt --json --seq-len 14 --tiles rows=8
+says out '"ended":"context"'
+sample --model tiny --prompt "aaaa" --json --max-new-tokens 9 && text=$(sed 's/.*"text":"\([^"]*\)".*/\1/' out)
+sample --model tiny --prompt "aaaa" --json --max-new-tokens 9 --stop-at "$(printf '%s' "$text" | cut -c3-4)"
+says out '"ended":"stop-at"'
+
+# A model with a tokenizer, end tokens and a template of its own.
+cp -r "$model" chatty
+{
+    printf '{"model": {"type": "BPE", "unk_token": "?", "vocab": {"?": 0, " ": 1, "\\u00e9": 2, "<0xE2>": 30'
+    i=3
+    for c in a b c d e f g h i j k l m n o p q r s t u v w x y z; do
+        printf ', "%s": %d' "$c" "$i"
+        i=$((i + 1))
+    done
+    i=31
+    while [ $i -lt 254 ]; do
+        printf ', "w%d": %d' $i $i
+        i=$((i + 1))
+    done
+    printf ', "\\u00fc": 29'
+    printf '}, "merges": []}, "added_tokens": [{"id": 254, "content": "<s>", "special": true}, {"id": 255, "content": "<end>", "special": true}], '
+    printf '"post_processor": {"type": "TemplateProcessing", "single": [{"SpecialToken": {"id": "<s>"}}, {"Sequence": {"id": "A"}}], '
+    printf '"special_tokens": {"<s>": {"ids": [254]}}}, "decoder": {"type": "Fuse"}}\n'
+} >chatty/tokenizer.json
+printf '{"bos_token": "<s>", "eos_token": "<end>", "chat_template": "{%% for m in messages %%}<s>{{ m.role }} {{ m.content }}<end>{%% endfor %%}{%% if add_generation_prompt %%}<s>assistant {%% endif %%}"}\n' >chatty/tokenizer_config.json
+sample --model chatty --prompt "the cat" --json --max-new-tokens 5 || { fail "a tokenizer"; cat err; }
+says out '"prompt_tokens":8'
+first=$(ids | sed 's/\[\([0-9]*\).*/\1/')
+printf '{"eos_token_id": [7, %s]}\n' "$first" >chatty/generation_config.json
+sample --model chatty --prompt "the cat" --json --max-new-tokens 5
+says out '"text":"","tokens":[],"ended":"eos"'
+rm chatty/generation_config.json
+printf 'hello\nagain\n/reset\nhello\n/exit\nnever\n' >turns
+"$ltrain" sample --threads 1 --model chatty --chat --json --max-new-tokens 4 --repetition-penalty 1.3 <turns >out 2>err || { fail "a chat"; cat err; }
+[ "$(wc -l <out)" = 3 ] || { fail "three answers"; cat out; }
+sed -n '1p' out | sed 's/.*"tokens"/"tokens"/; s/"prefill.*//' >one
+sed -n '3p' out | sed 's/.*"tokens"/"tokens"/; s/"prefill.*//' >three
+same "a chat that begins anew" one three
+sample --model chatty --chat --prompt "hi" --system "be kind" --json --max-new-tokens 2 || { fail "a chat's prompt"; cat err; }
+
+# What a run left.
+head -c 3000 "$golden/make_golden.py" >text
+"$ltrain" --model tiny --data text --seq-len 128 --steps 1 --save-every 1 --threads 1 --device cpu --out run >log 2>&1 || { fail "a run"; cat log; }
+sample --model run --prompt "ab" --json --max-new-tokens 4 && ids >hf
+rm -r run/hf
+sample --model run --prompt "ab" --json --max-new-tokens 4 && ids >other
+same "a run's model and its checkpoint" hf other
+
+refused 2 "the prompt is empty" --model "$model" --prompt ""
+refused 2 "cannot read nothing" --model "$model" --prompt-file nothing
+refused 2 "both give a prompt" --model "$model" --prompt a --prompt-file prompt
+refused 2 "the prompt has 12 tokens, and 8 is the longest text" --model "$model" --prompt-file prompt --seq-len 8
+refused 2 "learned positions" --model "$golden/gpt2" --prompt "$(head -c 200 text | tr -d '\n')"
+refused 2 "needs a tokenizer" --model "$model" --chat --prompt hello
+refused 2 "runs on one rank" --model "$model" --prompt a --ranks 2
+refused 2 "give --nvme-path" --model "$model" --prompt a --offload nvme
+refused 3 "tokens fit" --model "$model" --prompt a --seq-len 1m --device-mem 3M --host-mem 3M
+says err "on the device, of which there are 3.0 MiB (--device-mem)"
+status=0
+"$ltrain" --model tiny --data text --seq-len 64 --prompt hi >out 2>err || status=$?
+[ $status = 2 ] || fail "training takes a prompt"
+says err "--prompt is for ltrain sample"
+
+[ $failures = 0 ] || exit 1
