@@ -215,6 +215,7 @@ static const struct trial TRIALS[] = {
     {FAMILY_GPT2, BF16, 1, 2,
      {.params = ON_DRIVES, .optim = ON_HOST, .acts = ON_DRIVES, .prefetch = AHEAD_1, .carry = PASS_ON_DEVICE}},
     {FAMILY_GPT2, F32, 3, 2, {EVERYTHING(ON_DRIVES), .alpha = KEEP_HALF, .host_update = 1, .discrete = 1}},
+    {FAMILY_GPT_OSS, BF16, 1, 2, {EVERYTHING(ON_DRIVES), .alpha = KEEP_HALF, .discrete = 1}},
 };
 enum { N_TRIALS = sizeof TRIALS / sizeof *TRIALS };
 
@@ -244,6 +245,7 @@ static void declared_operands(void **state)
         {FAMILY_LLAMA, BF16, 3, 1, {.alpha = KEEP_NONE}},
         {FAMILY_GPT2, BF16, 1, 1, {EVERYTHING(ON_HOST), .alpha = KEEP_HALF, .host_update = 1, .discrete = 1}},
         {FAMILY_GPT2, F32, 3, 1, {.params = ON_DRIVES, .grads = ON_HOST, .optim = ON_DRIVES, .acts = ON_DRIVES}},
+        {FAMILY_GPT_OSS, F32, 3, 1, {.params = ON_DRIVES, .grads = ON_HOST, .optim = ON_DRIVES, .acts = ON_DRIVES}},
     };
     for (size_t i = 0; i < sizeof trials / sizeof *trials; i++) {
         struct rig r;

@@ -116,7 +116,7 @@ static inline enum status cell_wide_model(int layers, int positions, struct mode
 static inline enum status cell_model(enum model_family family, int layers, struct model **out)
 {
     struct model_config c;
-    if (family == FAMILY_LLAMA) {
+    if (family == FAMILY_LLAMA || family == FAMILY_GPT_OSS) {
         c = (struct model_config){.family = family,
                                   .vocab = 96,
                                   .dim = 64,
@@ -130,6 +130,15 @@ static inline enum status cell_model(enum model_family family, int layers, struc
                                   .init_std = 0.1f,
                                   .rope_theta = 10000};
         strcpy(c.name, "llama");
+        if (family == FAMILY_GPT_OSS) { /* sinks; a window in the first layer only */
+            c.window = 40;
+            c.windowed[0] = 1;
+            c.attention_bias = 1;
+            c.gate = GATE_CLAMPED;
+            c.gate_limit = 1;
+            c.gate_alpha = 1.702;
+            strcpy(c.name, "gpt-oss");
+        }
     } else {
         c = (struct model_config){.family = family,
                                   .vocab = 96,
