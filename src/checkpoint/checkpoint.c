@@ -57,11 +57,13 @@ static enum status check_space(struct session *s, const char *dir)
 }
 
 /* An empty directory with this save's mark, and in it the first n_files files, without data, and config.json. */
-static enum status make_partial(struct session *s, const char *partial, uint64_t mark, int n_files, int64_t most)
+static const struct shard_form one_file;
+
+static enum status make_partial(struct session *s, const char *partial, uint64_t mark, int n_files, const struct shard_form *form)
 {
     ckpt_remove_dir(partial);
     TRY(ckpt_make_dir(partial));
-    TRY(state_create(s, partial, n_files, most));
+    TRY(state_create(s, partial, n_files, form));
     TRY(model_config_write(partial, &s->model->config, s->plan->strategy.dtype));
     return ckpt_mark(partial, mark); /* last: who sees it sees the files, too */
 }
@@ -85,7 +87,7 @@ static enum status prepare(struct session *s, const char *run, const struct path
     TRY(ckpt_sync_dir(run));
     names_remove_dead(p->dir); /* their room is needed */
     TRY(check_space(s, p->dir));
-    TRY(make_partial(s, p->partial, mark, CKPT_CONFIG, 0));
+    TRY(make_partial(s, p->partial, mark, CKPT_CONFIG, &one_file));
     return write_texts(p->partial, texts);
 }
 
@@ -171,7 +173,7 @@ enum status checkpoint_save(struct session *s, const char *run, const struct che
         st = prepare(s, run, &p, texts, mark);
     st = comm_agree(c, st);
     if (st == OK)
-        st = state_write(s, p.partial, mark, CKPT_CONFIG, 0);
+        st = state_write(s, p.partial, mark, CKPT_CONFIG, &one_file);
     if (st == OK)
         st = describe_files(c, p.partial, &m);
     if (st == OK)
@@ -225,11 +227,11 @@ enum status checkpoint_read_texts(const char *path, struct checkpoint_texts *out
 /* ---- exporting ---- */
 
 /* By rank 0: from the partial directory to the final names. */
-static enum status move_export(struct session *s, const char *partial, const char *dir, int64_t most)
+static enum status move_export(struct session *s, const char *partial, const char *dir, const struct shard_form *form)
 {
     char from[CKPT_PATH], to[CKPT_PATH];
     TRY(texts_move(partial, dir));
-    TRY(state_move(s, partial, dir, most));
+    TRY(state_move(s, partial, dir, form));
     TRY(ckpt_path(from, partial, ckpt_file_names[CKPT_CONFIG], ""));
     TRY(ckpt_path(to, dir, ckpt_file_names[CKPT_CONFIG], ""));
     TRY(ckpt_rename(from, to));
@@ -247,22 +249,28 @@ enum status checkpoint_export(struct session *s, const char *dir, const char *li
 {
     struct comm *c = s->comm;
     int first = comm_rank(c) == 0;
-    char partial[CKPT_PATH];
+    char partial[CKPT_PATH], others[CKPT_PATH];
+    struct shard_form form = {.most = most};
     uint64_t mark;
     TRY(draw_mark(c, &mark));
+    if (s->model->config.wrapped) {
+        TRY(ckpt_path(others, like ? like : ".", CKPT_OTHERS, ""));
+        TRY(checkpoint_check_others(like, s->model));
+        form.others = others;
+    }
     enum status st = ckpt_path(partial, dir, "export.partial", "");
     int may_clean = st == OK && first;
     if (may_clean)
         st = ckpt_make_dir(dir);
     if (may_clean && st == OK)
-        st = make_partial(s, partial, mark, 1, most);
+        st = make_partial(s, partial, mark, 1, &form);
     if (may_clean && st == OK && like)
         st = write_like(s, partial, like);
     st = comm_agree(c, st);
     if (st == OK)
-        st = state_write(s, partial, mark, 1, most);
+        st = state_write(s, partial, mark, 1, &form);
     if (st == OK)
-        st = comm_agree(c, first ? move_export(s, partial, dir, most) : OK);
+        st = comm_agree(c, first ? move_export(s, partial, dir, &form) : OK);
     if (may_clean)
         ckpt_remove_dir(partial);
     if (may_clean && st != OK)

@@ -66,8 +66,15 @@ enum { EXPORT_ONE_FILE = 0 };
 #define EXPORT_FILE_BYTES ((int64_t)5000000000) /* as transformers cuts models */
 enum status checkpoint_export(struct session *s, const char *dir, const char *like, int64_t most);
 /* Copies config.json and the files of the tokenizer from a model's directory to another one, by one rank: what exports need of it.
- * Files of these names that were there are removed. */
+ * Files of these names that were there are removed. Of a multimodal model also the file of its other tensors, if `from` has it. */
 enum status checkpoint_keep_texts(const char *from, const char *to);
+/* By one rank: of a multimodal model, the tensors of its files that are not the text model's, in one file of a directory; of others
+ * nothing. */
+enum status checkpoint_keep_others(const char *from, const struct model *m, const char *to);
+/* ERR_INVALID: the model is a multimodal one, and the directory has no such file. */
+enum status checkpoint_check_others(const char *dir, const struct model *m);
+/* What these tensors take; 0 where they cannot be read. */
+int64_t checkpoint_others_bytes(const char *from, const struct model *m);
 /* Bytes of such files in a model's directory. */
 int64_t checkpoint_texts_bytes(const char *from);
 

@@ -16,9 +16,11 @@
 
 struct shards {
     const struct st_decl *decls;
-    int n, count;
-    int64_t bytes; /* of all tensors */
-    int *first;    /* [count + 1]: tensors [first[i], first[i + 1]) are file i's */
+    int n, count, total;    /* files of these tensors, and with the one of others */
+    int64_t bytes;          /* of all tensors */
+    char others[CKPT_PATH]; /* "": none */
+    struct st_file *other;
+    int *first; /* [count + 1]: tensors [first[i], first[i + 1]) are file i's */
 };
 
 struct shard_writer {
@@ -31,7 +33,20 @@ static int64_t bytes_of(const struct st_decl *d)
     return d->shape[0] * (d->n_dims > 1 ? d->shape[1] : 1) * dtype_size(d->dtype);
 }
 
-enum status shards_plan(const struct st_decl *decls, int n, int64_t most, struct shards **out)
+static enum status add_others(struct shards *x, const char *path)
+{
+    struct st_raw t;
+    snprintf(x->others, sizeof x->others, "%s", path);
+    TRY(st_open(path, &x->other));
+    for (int i = 0; i < st_count(x->other); i++) {
+        TRY(st_find_raw(x->other, st_name(x->other, i), &t));
+        x->bytes += t.bytes;
+    }
+    x->total++;
+    return OK;
+}
+
+enum status shards_plan(const struct st_decl *decls, int n, const struct shard_form *form, struct shards **out)
 {
     int64_t filled = 0;
     struct shards *x = sys_calloc(1, sizeof *x + ((size_t)n + 2) * sizeof(int));
@@ -40,7 +55,7 @@ enum status shards_plan(const struct st_decl *decls, int n, int64_t most, struct
     *x = (struct shards){.decls = decls, .n = n, .count = 1, .first = (int *)(x + 1)};
     for (int i = 0; i < n; i++) {
         int64_t bytes = bytes_of(&decls[i]);
-        if (most > 0 && filled > 0 && filled + bytes > most) {
+        if (form->most > 0 && filled > 0 && filled + bytes > form->most) {
             x->first[x->count++] = i;
             filled = 0;
         }
@@ -48,21 +63,29 @@ enum status shards_plan(const struct st_decl *decls, int n, int64_t most, struct
         x->bytes += bytes;
     }
     x->first[x->count] = n;
+    x->total = x->count;
+    enum status st = form->others ? add_others(x, form->others) : OK;
+    if (st != OK) {
+        shards_free(x);
+        return st;
+    }
     *out = x;
     return OK;
 }
 
 void shards_free(struct shards *x)
 {
+    if (x)
+        st_close(x->other);
     free(x);
 }
 
 void shards_name(const struct shards *x, int i, const char *single, char name[64])
 {
-    if (x->count == 1)
+    if (x->total == 1)
         snprintf(name, 64, "%.63s", single);
     else
-        snprintf(name, 64, "model-%05d-of-%05d.safetensors", i + 1, x->count);
+        snprintf(name, 64, "model-%05d-of-%05d.safetensors", i + 1, x->total);
 }
 
 static enum status shard_path(const struct shards *x, int i, const char *dir, const char *single, char path[CKPT_PATH])
@@ -77,6 +100,10 @@ static enum status shard_path(const struct shards *x, int i, const char *dir, co
 static char *index_text(const struct shards *x, const char *single)
 {
     json_t *map = json_object();
+    char last[64];
+    shards_name(x, x->count, single, last);
+    for (int i = 0; x->other && i < st_count(x->other); i++)
+        json_object_set_new(map, st_name(x->other, i), json_string(last));
     for (int i = 0; i < x->count; i++)
         for (int t = x->first[i]; t < x->first[i + 1]; t++) {
             char name[64];
@@ -93,7 +120,7 @@ static enum status write_index(const struct shards *x, const char *dir, const ch
 {
     char path[CKPT_PATH], *text = index_text(x, single);
     if (!text)
-        return status_fail(ERR_NOMEM, "out of memory: the index of %d files", x->count);
+        return status_fail(ERR_NOMEM, "out of memory: the index of %d files", x->total);
     enum status st = ckpt_path(path, dir, INDEX, "");
     if (st == OK)
         st = ckpt_write_text(path, text);
@@ -108,7 +135,11 @@ enum status shards_create(const struct shards *x, const char *dir, const char *s
         TRY(shard_path(x, i, dir, single, path));
         TRY(st_create(path, x->decls + x->first[i], x->first[i + 1] - x->first[i]));
     }
-    return x->count > 1 ? write_index(x, dir, single) : OK;
+    if (x->other) {
+        TRY(shard_path(x, x->count, dir, single, path));
+        TRY(ckpt_copy(x->others, path));
+    }
+    return x->total > 1 ? write_index(x, dir, single) : OK;
 }
 
 /* ---- moving ---- */
@@ -119,8 +150,8 @@ static int is_stale(const struct shards *x, const char *name, const char *single
     char mine[64];
     int part = strcmp(name, single) == 0 || fnmatch("model-[0-9]*-of-[0-9]*.safetensors", name, 0) == 0;
     if (strcmp(name, INDEX) == 0)
-        return x->count == 1;
-    for (int i = 0; i < x->count && part; i++) {
+        return x->total == 1;
+    for (int i = 0; i < x->total && part; i++) {
         shards_name(x, i, single, mine);
         part = strcmp(name, mine) != 0;
     }
@@ -158,11 +189,11 @@ enum status shards_move(const struct shards *x, const char *from, const char *to
 {
     char name[64];
     TRY(remove_stale(x, to, single)); /* first: beside new files, old ones would be read in their place */
-    for (int i = 0; i < x->count; i++) {
+    for (int i = 0; i < x->total; i++) {
         shards_name(x, i, single, name);
         TRY(move(from, to, name));
     }
-    return x->count > 1 ? move(from, to, INDEX) : OK;
+    return x->total > 1 ? move(from, to, INDEX) : OK;
 }
 
 /* ---- writing ---- */

@@ -9,9 +9,14 @@
 
 struct shards;
 
-/* The files that n tensors make, in their order, of `most` bytes at most; 0: one file whatever it takes. decls must outlive it.
- */
-enum status shards_plan(const struct st_decl *decls, int n, int64_t most, struct shards **out);
+/* How tensors become files. */
+struct shard_form {
+    int64_t most;       /* bytes of a file, beyond which there are several and an index; 0: one file whatever it takes */
+    const char *others; /* a file of tensors that becomes the last file as it is; NULL: none */
+};
+
+/* The files that n tensors make, in their order. decls must outlive it. */
+enum status shards_plan(const struct st_decl *decls, int n, const struct shard_form *form, struct shards **out);
 void shards_free(struct shards *x); /* NULL is fine */
 /* model.safetensors, or model-00001-of-00003.safetensors; `single` is the name of a file that is alone. */
 void shards_name(const struct shards *x, int i, const char *single, char name[64]);

@@ -5,6 +5,7 @@
 #include "base/sys.h"
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/files.h"
+#include "engine/weights.h"
 
 #include <sys/stat.h>
 
@@ -51,6 +52,70 @@ static enum status remove_old(const char *dir)
     return OK;
 }
 
+static enum status copy_others(const char *from, const char *to)
+{
+    char source[CKPT_PATH], target[CKPT_PATH];
+    int there;
+    TRY(ckpt_path(source, from, CKPT_OTHERS, ""));
+    TRY(ckpt_path(target, to, CKPT_OTHERS, ""));
+    TRY(ckpt_look(source, &there));
+    return there ? ckpt_copy(source, target) : OK;
+}
+
+enum status checkpoint_keep_others(const char *from, const struct model *m, const char *to)
+{
+    char partial[CKPT_PATH], target[CKPT_PATH];
+    struct weights_others others;
+    struct st_file *f;
+    if (!m->config.wrapped)
+        return OK;
+    TRY(ckpt_path(partial, to, CKPT_OTHERS, ".partial"));
+    TRY(ckpt_path(target, to, CKPT_OTHERS, ""));
+    TRY(ckpt_make_dir(to));
+    TRY(st_open(from, &f));
+    enum status st = weights_others(f, m, &others);
+    if (st == OK) {
+        st = st_copy(f, others.names, others.n, partial);
+        weights_others_free(&others);
+    }
+    st_close(f);
+    return st == OK ? ckpt_rename(partial, target) : st;
+}
+
+/* Without these an export would load with random ones. */
+enum status checkpoint_check_others(const char *dir, const struct model *m)
+{
+    char path[CKPT_PATH];
+    int there = 0;
+    if (!m->config.wrapped)
+        return OK;
+    if (dir) {
+        TRY(ckpt_path(path, dir, CKPT_OTHERS, ""));
+        TRY(ckpt_look(path, &there));
+    }
+    return there ? OK
+                 : status_fail(ERR_INVALID,
+                               "%s/" CKPT_OTHERS
+                               " is missing: of a multimodal model an export must have the tensors beside the text "
+                               "model's, which a run keeps there",
+                               dir ? dir : "the run's original");
+}
+
+int64_t checkpoint_others_bytes(const char *from, const struct model *m)
+{
+    struct weights_others others;
+    struct st_file *f;
+    int64_t bytes = 0;
+    if (!m->config.wrapped || st_open(from, &f) != OK)
+        return 0;
+    if (weights_others(f, m, &others) == OK) {
+        bytes = others.bytes;
+        weights_others_free(&others);
+    }
+    st_close(f);
+    return bytes;
+}
+
 /* config.json goes first and comes last: where it is, the others are. */
 enum status checkpoint_keep_texts(const char *from, const char *to)
 {
@@ -61,6 +126,7 @@ enum status checkpoint_keep_texts(const char *from, const char *to)
     TRY(ckpt_make_dir(to));
     TRY(remove_old(to));
     TRY(texts_copy(from, to));
+    TRY(copy_others(from, to));
     TRY(ckpt_copy(source, partial));
     TRY(ckpt_rename(partial, target));
     return ckpt_sync_dir(to);

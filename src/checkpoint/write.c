@@ -9,6 +9,7 @@
 #include "data/safetensors.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 /* ---- what a file holds ---- */
 
@@ -17,7 +18,7 @@ struct contents {
     enum state_kind kind[3];
     int n_kinds, n;
     struct st_decl *decls; /* [n] */
-    char (*names)[STATE_NAME];
+    char (*names)[WRAPPED_NAME];
     int *tensor[3]; /* by kind's index and parameter: number of its declaration, or -1 */
     int64_t elements;
     struct shards *files; /* that they make */
@@ -31,16 +32,32 @@ static void free_contents(struct contents *f)
     free(f->tensor[0]);
 }
 
+/* As the tensors beside them are called. */
+static enum status find_wrapping(const char *others, enum wrapping *out)
+{
+    struct st_file *f;
+    TRY(st_open(others, &f));
+    *out = WRAPPING_OLD;
+    for (int i = 0; i < st_count(f); i++)
+        if (strncmp(st_name(f, i), "model.", strlen("model.")) == 0)
+            *out = WRAPPING_NEW;
+    st_close(f);
+    return OK;
+}
+
 /* To be freed in any case. */
-static enum status list_contents(const struct session *s, int file, int64_t most, struct contents *f)
+static enum status list_contents(const struct session *s, int file, const struct shard_form *form, struct contents *f)
 {
     const struct model *m = s->model;
     int masters = s->plan->strategy.dtype == BF16;
+    enum wrapping wrapping = WRAPPING_OLD;
     *f = (struct contents){.kind = {STATE_PARAM}, .n_kinds = 1};
     if (file == CKPT_OPTIMIZER) {
         *f = masters ? (struct contents){.kind = {STATE_MASTER, STATE_M, STATE_V}, .n_kinds = 3}
                      : (struct contents){.kind = {STATE_M, STATE_V}, .n_kinds = 2};
     }
+    if (form->others)
+        TRY(find_wrapping(form->others, &wrapping));
     size_t room = (size_t)f->n_kinds * (size_t)m->n_params;
     f->decls = sys_malloc(room * sizeof *f->decls);
     f->names = sys_malloc(room * sizeof *f->names);
@@ -54,7 +71,10 @@ static enum status list_contents(const struct session *s, int file, int64_t most
             f->tensor[k][i] = -1;
             if (f->kind[k] != STATE_PARAM && !p->trained)
                 continue;
-            state_tensor_name(f->names[f->n], f->kind[k], p);
+            if (form->others)
+                model_wrapped_name(p->name, wrapping, f->names[f->n]);
+            else
+                state_tensor_name(f->names[f->n], f->kind[k], p);
             f->decls[f->n] = (struct st_decl){.name = f->names[f->n],
                                               .dtype = session_state_type(s, f->kind[k]),
                                               .n_dims = p->shape[1] ? 2 : 1,
@@ -63,14 +83,14 @@ static enum status list_contents(const struct session *s, int file, int64_t most
             f->tensor[k][i] = f->n++;
         }
     }
-    return shards_plan(f->decls, f->n, most, &f->files);
+    return shards_plan(f->decls, f->n, form, &f->files);
 }
 
-enum status state_create(struct session *s, const char *dir, int n_files, int64_t most)
+enum status state_create(struct session *s, const char *dir, int n_files, const struct shard_form *form)
 {
     for (int i = 0; i < n_files; i++) {
         struct contents f;
-        enum status st = list_contents(s, i, most, &f);
+        enum status st = list_contents(s, i, form, &f);
         if (st == OK)
             st = shards_create(f.files, dir, ckpt_file_names[i]);
         free_contents(&f);
@@ -167,17 +187,17 @@ static enum status write_file(struct session *s, const char *dir, uint64_t mark,
     return check_complete(s, name, f, w.written);
 }
 
-enum status state_move(struct session *s, const char *from, const char *to, int64_t most)
+enum status state_move(struct session *s, const char *from, const char *to, const struct shard_form *form)
 {
     struct contents f = {0};
-    enum status st = list_contents(s, CKPT_MODEL, most, &f);
+    enum status st = list_contents(s, CKPT_MODEL, form, &f);
     if (st == OK)
         st = shards_move(f.files, from, to, ckpt_file_names[CKPT_MODEL]);
     free_contents(&f);
     return st;
 }
 
-enum status state_write(struct session *s, const char *dir, uint64_t mark, int n_files, int64_t most)
+enum status state_write(struct session *s, const char *dir, uint64_t mark, int n_files, const struct shard_form *form)
 {
     struct unused *rest;
     const int optimizer = n_files > CKPT_OPTIMIZER,
@@ -186,7 +206,7 @@ enum status state_write(struct session *s, const char *dir, uint64_t mark, int n
     enum status st = OK;
     for (int i = 0; i < n_files && st == OK; i++) {
         struct contents f = {0};
-        st = comm_agree(s->comm, list_contents(s, i, most, &f));
+        st = comm_agree(s->comm, list_contents(s, i, form, &f));
         if (st == OK)
             st = write_file(s, dir, mark, ckpt_file_names[i], &f, rest);
         free_contents(&f);

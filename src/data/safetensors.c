@@ -454,6 +454,27 @@ static enum status find(const struct st_file *f, const char *name, const struct 
     return OK;
 }
 
+enum status st_find_raw(const struct st_file *f, const char *name, struct st_raw *out)
+{
+    const struct tensor *t = lookup(f, name);
+    if (!t)
+        return status_fail(ERR_INVALID, "%s: there is no tensor %s", f->path, name);
+    const struct shard *s = &f->shards[t->shard];
+    if (t->n_dims > MAX_DIMS)
+        return status_fail(ERR_INVALID, "%s: tensor %.100s has %d dimensions; at most %d are copied", s->path, name, t->n_dims,
+                           MAX_DIMS);
+    *out = (struct st_raw){.path = s->path, .type = t->kind->name, .n_dims = t->n_dims, .at = s->data + t->begin};
+    out->bytes = t->end - t->begin;
+    memcpy(out->shape, t->shape, sizeof out->shape);
+    return OK;
+}
+
+const char *st_own_name(const struct st_file *f, const char *name)
+{
+    const struct tensor *t = lookup(f, name);
+    return t ? t->name : NULL;
+}
+
 enum status st_find(const struct st_file *f, const char *name, struct st_info *info)
 {
     const struct tensor *t;

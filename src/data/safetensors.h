@@ -33,6 +33,15 @@ enum status st_find(const struct st_file *f, const char *name, struct st_info *i
 /* May be called from several threads. Elements [first, first + n) converted to fp32 (from fp32, fp16, bf16; rounded from fp64). */
 enum status st_read_f32(struct st_file *f, const char *name, int64_t first, int64_t n, float *out);
 
+/* Where a tensor's bytes lie, and as what. */
+struct st_raw { const char *path, *type; int n_dims; int64_t shape[4], at, bytes; };
+/* ERR_INVALID: there is none, or it has more than four dimensions. */
+enum status st_find_raw(const struct st_file *f, const char *name, struct st_raw *out);
+/* The file's own copy of a tensor's name, which lives as long as the file is open; NULL: there is no such tensor. */
+const char *st_own_name(const struct st_file *f, const char *name);
+/* A new file with n tensors as they are, byte for byte, synced. An existing one is overwritten; on failure none is left. */
+enum status st_copy(const struct st_file *f, const char *const *names, int n, const char *path);
+
 struct st_decl { const char *name; enum dtype dtype; int n_dims; int64_t shape[2]; };
 /* A file is made once and then written by any number of processes, on any hosts that see it, each its own elements.
  * st_create: the header (metadata {"format": "pt"}) and room for the data as far as the file system reserves any, synced. An existing file is overwritten: write

@@ -29,13 +29,28 @@ static const char *shape_text(int n_dims, const int64_t *shape, char text[96])
     return text;
 }
 
+/* What the file calls the parameter: as it is called here, without its first word, or as the text model of a multimodal one. */
+static const char *name_in(const struct st_file *f, const char *name)
+{
+    const char *alias = model_param_alias(name), *own = NULL;
+    char wrapped[WRAPPED_NAME];
+    if (st_has(f, name))
+        return name;
+    if (alias && st_has(f, alias))
+        return alias;
+    for (int w = 0; w < WRAPPINGS && !own; w++) {
+        model_wrapped_name(name, (enum wrapping)w, wrapped);
+        own = st_own_name(f, wrapped);
+    }
+    return own ? own : name;
+}
+
 enum status weights_find(struct st_file *f, const struct model_param *p, const char **name)
 {
     struct st_info info;
     char there[96], here[96];
-    const char *alias = model_param_alias(p->name);
     int n_dims = p->shape[1] ? 2 : 1;
-    *name = alias && !st_has(f, p->name) && st_has(f, alias) ? alias : p->name;
+    *name = name_in(f, p->name);
     enum status st = st_find(f, *name, &info);
     if (st == ERR_INVALID && !st_has(f, *name))
         return missing(f, p);
@@ -158,18 +173,27 @@ static int ignored(const char *name, const char *const *ignore, int n_ignore, un
     return any;
 }
 
+/* Of a multimodal model: not the text model's. */
+static int is_other(const struct model *m, const char *name)
+{
+    return m->config.wrapped && !model_is_wrapped_name(name);
+}
+
 static enum status find_surplus(struct st_file *f, const struct model *m, const char **used, int n_used, const char *const *ignore,
                                 int n_ignore, unsigned char *matched, struct surplus *s)
 {
-    char head[32];
+    char head[32], wrapped[WRAPPED_NAME];
     model_head_name(&m->config, head);
+    model_wrapped_name(head, WRAPPING_OLD, wrapped);
     for (int i = 0; i < st_count(f); i++) {
         const char *name = st_name(f, i);
         if (bsearch(&name, used, (size_t)n_used, sizeof *used, compare_names) || ignored(name, ignore, n_ignore, matched) ||
             model_is_buffer(&m->config, name))
             continue;
-        if (m->config.tied && strcmp(name, head) == 0)
-            TRY(check_tied_head(f, m, head));
+        if (m->config.tied && (strcmp(name, head) == 0 || strcmp(name, wrapped) == 0))
+            TRY(check_tied_head(f, m, name));
+        else if (is_other(m, name))
+            continue;
         else
             add_name(s, name);
     }
@@ -205,4 +229,34 @@ enum status weights_check(struct st_file *f, const struct model *m, const char *
     free(matched);
     free(used);
     return st;
+}
+
+/* ---- what multimodal models have beside the text model ---- */
+
+enum status weights_others(const struct st_file *f, const struct model *m, struct weights_others *out)
+{
+    int n = st_count(f);
+    *out = (struct weights_others){.names = sys_malloc(((size_t)n + 1) * sizeof *out->names)};
+    if (!out->names)
+        return status_fail(ERR_NOMEM, "out of memory: a list of %d tensors", n);
+    for (int i = 0; i < n; i++) {
+        struct st_raw t;
+        const char *name = st_name(f, i);
+        if (!is_other(m, name) || model_is_buffer(&m->config, name))
+            continue;
+        enum status st = st_find_raw(f, name, &t);
+        if (st != OK) {
+            weights_others_free(out);
+            return st;
+        }
+        out->names[out->n++] = name;
+        out->bytes += t.bytes;
+    }
+    return OK;
+}
+
+void weights_others_free(struct weights_others *x)
+{
+    free(x->names);
+    x->names = NULL;
 }

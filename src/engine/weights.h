@@ -17,4 +17,14 @@ enum status weights_read_tensor(struct st_file *f, const char *name, const struc
 /* Elements [first, first + n) of the parameter. ERR_INVALID names the tensor and its first value that is NaN or infinite. */
 enum status weights_read(struct st_file *f, const struct model_param *p, int64_t first, int64_t n, float *data);
 
+/* The tensors of a multimodal model's files that are not the text model's: vision tower, projector. Names live as long as the
+ * file is open. */
+struct weights_others {
+    const char **names;
+    int n;
+    int64_t bytes;
+};
+enum status weights_others(const struct st_file *f, const struct model *m, struct weights_others *out);
+void weights_others_free(struct weights_others *x);
+
 #endif

@@ -64,6 +64,7 @@ enum { NOT_COMPARED, COMPARED };
     X(rope_mscale, DOUBLE, "RoPE scaling's mscale", 0, COMPARED, NULL)                                      \
     X(rope_mscale_all, DOUBLE, "RoPE scaling's mscale_all_dim", 0, COMPARED, NULL)                          \
     X(rope_share, DOUBLE, "share of a head that is rotated", 0, COMPARED, WORDS("all"))                     \
+    X(rope_slope, DOUBLE, "scale of queries by position", 0, COMPARED, WORDS("none"))                       \
     X(rope_interleaved, SWITCH, "interleaved RoPE", 0, COMPARED, WORDS("no", "yes"))                        \
     X(rope_local_theta, DOUBLE, "rope_theta of windowed layers", 0, COMPARED, WORDS("the same"))
 /* clang-format on */
@@ -111,6 +112,11 @@ enum key_kind {
     KEY_SPECIAL, /* by the functions below; NULL: it is not read, or not written */
 };
 
+struct config_implied {
+    enum config_field_id field;
+    int64_t value;
+};
+
 struct config_key {
     const char *name; /* NULL ends a list */
     enum key_kind kind;
@@ -131,7 +137,7 @@ struct family;
 struct config_reader {
     const char *path;    /* for messages */
     const struct family *family; /* once model_type has been read */
-    const char *section; /* "" or "rope_scaling." */
+    const char *section; /* "", "text_config." or "rope_scaling." */
     const json_t *object;
     const char *asked[MAX_KEYS];
     int n_asked;
@@ -158,6 +164,8 @@ int config_is_idle(const char *key, const json_t *value);
 int config_was_asked(const struct config_reader *r, const char *key);
 /* An error for a key of a section that nothing has asked for, unless it is idle. */
 enum status config_check_understood(const struct config_reader *r);
+/* The text model's part of config.json: text_config of a multimodal model, else all of it. */
+json_t *config_text_of(json_t *root);
 /* The object in DIR/config.json, whose path is set. */
 enum status config_load(const char *dir, char path[CONFIG_PATH], json_t **root);
 

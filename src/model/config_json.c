@@ -22,6 +22,16 @@ enum { MAX_CONFIG_BYTES = 1 << 24 };
 
 /* ---- values ---- */
 
+static int is_implied(const struct family *f, enum config_field_id field, int64_t *value)
+{
+    for (const struct config_implied *x = f->implied; x && x->field != NO_FIELD; x++)
+        if (x->field == field) {
+            *value = x->value;
+            return 1;
+        }
+    return 0;
+}
+
 static enum status read_field(struct config_reader *r, const struct config_key *k, struct model_config *c)
 {
     enum need need = k->kind == KEY_REQUIRED ? REQUIRED : OPTIONAL;
@@ -30,6 +40,8 @@ static enum status read_field(struct config_reader *r, const struct config_key *
     switch (config_fields[k->field].type) {
     case FIELD_COUNT:
         *(int64_t *)at = (int64_t)k->fallback;
+        if (need == REQUIRED && c->wrapped && is_implied(r->family, k->field, at))
+            need = OPTIONAL;
         return config_read_count(r, k->name, need, 1, at);
     case FIELD_FLOAT:
         TRY(config_read_real(r, k->name, need, &real));
@@ -188,6 +200,9 @@ static enum status check_keys(const struct config_reader *r, struct model_config
 
 /* ---- families ---- */
 
+static const struct wrapper *find_wrapper(const json_t *root);
+static enum status enter_wrapper(struct config_reader *r, struct model_config *c);
+
 /* Which family has most of the keys that are there. */
 static const struct family *nearest_family(const struct config_reader *r, int *shared, int *all)
 {
@@ -234,6 +249,8 @@ static enum status read_family(struct config_reader *r, struct model_config *c)
     int family = 0;
     if (!type)
         return config_missing(r, "model_type");
+    if (!c->wrapped && find_wrapper(r->object))
+        return enter_wrapper(r, c);
     while (family < N_FAMILIES && !(json_is_string(type) && strcmp(json_string_value(type), families[family]->name) == 0))
         family++;
     if (family == N_FAMILIES)
@@ -242,21 +259,94 @@ static enum status read_family(struct config_reader *r, struct model_config *c)
     const char *class = families[family]->class;
     char instead[64];
     snprintf(instead, sizeof instead, "supported: [\"%s\"]", class);
-    if (names && !(json_array_size(names) == 1 && json_is_string(first) && strcmp(json_string_value(first), class) == 0))
+    if (!c->wrapped && names &&
+        !(json_array_size(names) == 1 && json_is_string(first) && strcmp(json_string_value(first), class) == 0))
         return config_refuse(r, "architectures", instead);
     c->family = (enum model_family)family;
     r->family = families[family];
     return OK;
 }
 
+/* ---- multimodal models ---- */
+
+static const struct wrapper {
+    const char *type, *class;
+} wrappers[] = {{"gemma3", "Gemma3ForConditionalGeneration"}, {"mistral3", "Mistral3ForConditionalGeneration"}};
+
+static const struct wrapper *find_wrapper(const json_t *root)
+{
+    const char *type = json_string_value(json_object_get(root, "model_type"));
+    for (size_t i = 0; type && i < sizeof wrappers / sizeof *wrappers; i++)
+        if (strcmp(type, wrappers[i].type) == 0)
+            return &wrappers[i];
+    return NULL;
+}
+
+json_t *config_text_of(json_t *root)
+{
+    json_t *text = json_object_get(root, "text_config");
+    return find_wrapper(root) && json_is_object(text) ? text : root;
+}
+
+/* What a multimodal model's config.json says beside its parts: how images become tokens. */
+static const char *const about_images[] = {"model_type",           "architectures",
+                                           "text_config",          "vision_config",
+                                           "tie_word_embeddings",  "initializer_range",
+                                           "image_token_index",    "image_token_id",
+                                           "boi_token_index",      "boi_token_id",
+                                           "eoi_token_index",      "eoi_token_id",
+                                           "mm_tokens_per_image",  "multimodal_projector_bias",
+                                           "projector_hidden_act", "spatial_merge_size",
+                                           "vision_feature_layer", NULL};
+
+static enum status check_outer_keys(const struct config_reader *r, struct model_config *c)
+{
+    const char *key;
+    json_t *value;
+    json_object_foreach((json_t *)r->object, key, value)
+    {
+        const char *const *known = about_images;
+        while (*known && strcmp(*known, key) != 0)
+            known++;
+        if (*known || config_is_idle(key, value))
+            continue;
+        if (changes_computation(key) && !json_is_false(value))
+            return config_refuse(r, key, "ltrain does not know this key in a multimodal model");
+        add_unknown(c, key);
+    }
+    return OK;
+}
+
+/* From the whole object to the text model's. */
+static enum status enter_wrapper(struct config_reader *r, struct model_config *c)
+{
+    const struct wrapper *w = find_wrapper(r->object);
+    const json_t *names = json_object_get(r->object, "architectures"), *text = json_object_get(r->object, "text_config");
+    const char *name = json_string_value(json_array_get(names, 0));
+    char instead[64];
+    snprintf(instead, sizeof instead, "supported: [\"%s\"]", w->class);
+    if (names && !(json_array_size(names) == 1 && name && strcmp(name, w->class) == 0))
+        return config_refuse(r, "architectures", instead);
+    if (!json_is_object(text))
+        return config_missing(r, "text_config");
+    TRY(check_outer_keys(r, c));
+    c->wrapped = 1;
+    *r = (struct config_reader){.path = r->path, .section = "text_config.", .object = text};
+    return read_family(r, c);
+}
+
 static enum status read_object(struct config_reader *r, struct model_config *c)
 {
+    const json_t *outer = r->object;
     TRY(read_family(r, c));
     const struct family *f = family_of(c);
     for (int i = 0; i < 2; i++)
         for (const struct config_key *k = f->keys[i]; k && k->name; k++)
             TRY(read_key(r, k, c));
     TRY(f->derive(r, c));
+    const json_t *tied = json_object_get(outer, "tie_word_embeddings");
+    if (c->wrapped && json_is_boolean(tied) && !json_object_get(r->object, "tie_word_embeddings"))
+        c->tied = json_is_true(tied);
     return check_keys(r, c);
 }
 

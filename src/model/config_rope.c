@@ -43,6 +43,7 @@ static enum status read_yarn(struct config_reader *r, struct model_config *c)
     TRY(config_read_real(r, "attention_factor", OPTIONAL, &c->rope_attention));
     TRY(config_read_real(r, "mscale", OPTIONAL, &c->rope_mscale));
     TRY(config_read_real(r, "mscale_all_dim", OPTIONAL, &c->rope_mscale_all));
+    TRY(config_read_real(r, "llama_4_scaling_beta", OPTIONAL, &c->rope_slope));
     TRY(config_read_bool(r, "truncate", &truncate));
     TRY(config_read_bool(r, "finetuned", &finetuned)); /* a note */
     c->rope_exact = !truncate;
@@ -125,6 +126,7 @@ static enum status read_section(struct config_reader *parent, const char *sectio
         return config_refuse(&r, "type", "rope_type says something else");
     c->rope = (enum rope_kind)type;
     TRY(config_read_real(&r, "rope_theta", OPTIONAL, &c->rope_theta));
+    config_get(&r, "max_position_embeddings"); /* a copy of the one beside the section, which counts */
     TRY(read_share(&r, c, 0));
     if (c->rope != ROPE_DEFAULT && c->rope != ROPE_LINEAR)
         TRY(read_original(parent, &r, c));
@@ -156,7 +158,7 @@ static int same_rope(const struct model_config *a, const struct model_config *b,
            a->rope_high_freq == b->rope_high_freq && a->rope_original_positions == b->rope_original_positions &&
            a->rope_fast == b->rope_fast && a->rope_slow == b->rope_slow && a->rope_exact == b->rope_exact &&
            a->rope_attention == b->rope_attention && a->rope_mscale == b->rope_mscale &&
-           a->rope_mscale_all == b->rope_mscale_all && a->rope_share == b->rope_share &&
+           a->rope_mscale_all == b->rope_mscale_all && a->rope_slope == b->rope_slope && a->rope_share == b->rope_share &&
            memcmp(a->rope_short, b->rope_short, sizeof a->rope_short) == 0 &&
            memcmp(a->rope_long, b->rope_long, sizeof a->rope_long) == 0 && (!theta || a->rope_theta == b->rope_theta);
 }
@@ -223,6 +225,7 @@ json_t *config_write_rope(const struct model_config *c)
     set_real(o, "attention_factor", c->rope_attention);
     set_real(o, "mscale", c->rope_mscale);
     set_real(o, "mscale_all_dim", c->rope_mscale_all);
+    set_real(o, "llama_4_scaling_beta", c->rope_slope);
     if (c->rope_exact)
         json_object_set_new(o, "truncate", json_false());
     if (c->rope == ROPE_LONGROPE) {

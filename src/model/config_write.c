@@ -203,6 +203,12 @@ static int spell_rope(json_t *root, const struct model_config *c, int anew)
     return ok;
 }
 
+static int spell_dtype(json_t *object, enum dtype dtype)
+{
+    return json_object_set_new(object, "torch_dtype", json_string(dtype_text(dtype))) == 0 &&
+           json_object_set_new(object, "dtype", json_string(dtype_text(dtype))) == 0;
+}
+
 enum status model_config_write_like(const char *dir, const char *like, const struct model_config *config, enum dtype dtype)
 {
     char path[CONFIG_PATH], difference[128];
@@ -211,9 +217,9 @@ enum status model_config_write_like(const char *dir, const char *like, const str
     TRY(model_config_read(like, &there));
     TRY(config_load(like, path, &root));
     int anew = model_config_differs(&there, config, difference, sizeof difference);
-    int ok = json_object_set_new(root, "torch_dtype", json_string(dtype_text(dtype))) == 0 &&
-             json_object_set_new(root, "dtype", json_string(dtype_text(dtype))) == 0 && spell_rope(root, config, anew);
-    if (ok && !json_object_get(root, "architectures"))
+    json_t *text = config_text_of(root);
+    int ok = spell_dtype(root, dtype) && (text == root || spell_dtype(text, dtype)) && spell_rope(text, config, anew);
+    if (ok && text == root && !json_object_get(root, "architectures"))
         ok = json_object_set_new(root, "architectures", json_pack("[s]", family_of(config)->class)) == 0;
     if (!ok) {
         json_decref(root);

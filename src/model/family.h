@@ -13,6 +13,9 @@ struct family {
     const char *base_key,
         *share_key; /* config.json's keys of it and of the part of a head that is rotated; NULL: the usual ones */
     int partial;    /* a part of each head may be rotated alone */
+    /* Counts that the text_config of a multimodal model may leave out, with their values; field NO_FIELD ends the list. NULL:
+     * none. */
+    const struct config_implied *implied;
     /* Globs, NULL-terminated: tensors that old releases of transformers saved beside the parameters, and that follow from
      * config.json. */
     const char *const *buffers;

@@ -138,6 +138,10 @@ static enum status derive(struct config_reader *r, struct model_config *c)
         {"attn_logit_softcapping", KEY_SPECIAL, .read = read_caps, .write = write_attention_cap},       \
         {"final_logit_softcapping", KEY_SPECIAL, .write = write_logit_cap}, WINDOW_KEY(read_windows), LAYER_TYPES_KEY
 
+/* As transformers' Gemma3TextConfig has them. */
+static const struct config_implied gemma3_implied[] = {{AT_vocab, 262208}, {AT_dim, 2304}, {AT_ffn, 9216},
+                                                       {AT_layers, 26},    {AT_heads, 8},  {NO_FIELD, 0}};
+
 static const struct config_key gemma2_keys[] = {ALIKE, {NULL}};
 static const struct config_key gemma3_keys[] = {
     ALIKE, {"rope_local_base_freq", KEY_SPECIAL, .read = read_local_theta, .write = write_local_theta}, {NULL}};
@@ -146,5 +150,9 @@ static const struct config_key gemma3_keys[] = {
     .buffers = common_buffers, .check = common_check, .embedding = embedding, .derive = derive, .layer = layer, .head = head
 const struct family family_gemma2 = {
     .name = "gemma2", .class = "Gemma2ForCausalLM", .keys = {common_keys, gemma2_keys}, .theta = 10000, FAMILY};
-const struct family family_gemma3 = {
-    .name = "gemma3_text", .class = "Gemma3ForCausalLM", .keys = {common_keys, gemma3_keys}, .theta = 1000000, FAMILY};
+const struct family family_gemma3 = {.name = "gemma3_text",
+                                     .class = "Gemma3ForCausalLM",
+                                     .keys = {common_keys, gemma3_keys},
+                                     .theta = 1000000,
+                                     .implied = gemma3_implied,
+                                     FAMILY};

@@ -1,5 +1,6 @@
-/* Llama and its nearest: RMS norms, rotary positions, grouped heads, SwiGLU. Mistral may have a sliding window, Qwen2 has biases
- * on q, k and v, Qwen3 norms q and k of each head, SmolLM3 has layers without positions, Granite has factors. */
+/* Llama and its nearest: RMS norms, rotary positions, grouped heads, SwiGLU. Mistral may have a sliding window, Ministral 3
+ * scales queries by their positions, Qwen2 has biases on q, k and v, Qwen3 norms q and k of each head, SmolLM3 has layers without
+ * positions, Granite has factors. */
 #include "model/family_common.h"
 
 static void layer(struct builder *b, int l)
@@ -90,8 +91,12 @@ static json_t *write_logits(const struct model_config *c)
 
 static enum status derive(struct config_reader *r, struct model_config *c)
 {
-    static const int64_t positions[N_FAMILIES] = {[FAMILY_LLAMA] = 2048,  [FAMILY_MISTRAL] = 4096 * 32, [FAMILY_QWEN2] = 32768,
-                                                  [FAMILY_QWEN3] = 32768, [FAMILY_SMOLLM3] = 32768,     [FAMILY_GRANITE] = 2048};
+    static const int64_t positions[N_FAMILIES] = {
+        [FAMILY_LLAMA] = 2048,  [FAMILY_MISTRAL] = 4096 * 32, [FAMILY_MINISTRAL3] = 262144, [FAMILY_QWEN2] = 32768,
+        [FAMILY_QWEN3] = 32768, [FAMILY_SMOLLM3] = 32768,     [FAMILY_GRANITE] = 2048};
+    const json_t *parameters = json_object_get(r->object, "rope_parameters");
+    if (c->family == FAMILY_MINISTRAL3 && !parameters && !json_object_get(r->object, "rope_scaling"))
+        return config_missing(r, "rope_parameters");
     int all_heads = c->family == FAMILY_LLAMA || c->family == FAMILY_GRANITE;
     if (!c->kv_heads && !all_heads)
         return config_missing(r, "num_key_value_heads");
@@ -124,6 +129,12 @@ static const struct config_key llama_keys[] = {
 static const struct config_key mistral_keys[] = {
     ALIKE(0),
     WINDOW_KEY(read_mistral_window),
+    LAYER_TYPES_KEY,
+    {NULL},
+};
+static const struct config_key ministral3_keys[] = {
+    ALIKE(0),
+    WINDOW_KEY(common_read_window),
     LAYER_TYPES_KEY,
     {NULL},
 };
@@ -168,6 +179,7 @@ static const struct config_key granite_keys[] = {
                                              __VA_ARGS__}
 FAMILY(llama, "llama", "LlamaForCausalLM", .theta = 10000);
 FAMILY(mistral, "mistral", "MistralForCausalLM", .theta = 10000);
+FAMILY(ministral3, "ministral3", "Ministral3ForCausalLM", .theta = 10000);
 FAMILY(qwen2, "qwen2", "Qwen2ForCausalLM", .theta = 10000);
 FAMILY(qwen3, "qwen3", "Qwen3ForCausalLM", .theta = 10000);
 FAMILY(smollm3, "smollm3", "SmolLM3ForCausalLM", .theta = 2000000);

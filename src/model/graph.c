@@ -297,6 +297,25 @@ const char *model_param_alias(const char *name)
     return NULL;
 }
 
+void model_wrapped_name(const char *name, enum wrapping wrapping, char out[WRAPPED_NAME])
+{
+    static const char model[] = "model.";
+    int head = strncmp(name, model, strlen(model)) != 0;
+    if (wrapping == WRAPPING_OLD)
+        snprintf(out, WRAPPED_NAME, "language_model.%s", name);
+    else
+        snprintf(out, WRAPPED_NAME, "%s%s", head ? "" : "model.language_model.", head ? name : name + strlen(model));
+}
+
+int model_is_wrapped_name(const char *name)
+{
+    static const char *const prefixes[] = {"language_model.", "model.language_model.", "lm_head."};
+    for (int i = 0; i < 3; i++)
+        if (strncmp(name, prefixes[i], strlen(prefixes[i])) == 0)
+            return 1;
+    return 0;
+}
+
 void model_head_name(const struct model_config *config, char name[32])
 {
     snprintf(name, 32, "%s.weight", family_head_name(config));

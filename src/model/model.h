@@ -17,7 +17,7 @@
 #define MODEL_FAMILIES(X) \
     X(LLAMA, llama) X(MISTRAL, mistral) X(QWEN2, qwen2) X(QWEN3, qwen3) X(SMOLLM3, smollm3) X(GRANITE, granite) X(PHI3, phi3) \
     X(GEMMA2, gemma2) X(GEMMA3, gemma3) X(OLMO2, olmo2) X(OLMO3, olmo3) X(GLM4, glm4) X(STARCODER2, starcoder2) X(GPT2, gpt2) \
-    X(GPT_NEOX, gpt_neox) X(COHERE, cohere) X(COHERE2, cohere2) X(GPT_OSS, gpt_oss)
+    X(GPT_NEOX, gpt_neox) X(COHERE, cohere) X(COHERE2, cohere2) X(GPT_OSS, gpt_oss) X(MINISTRAL3, ministral3)
 #define X(upper, lower) FAMILY_##upper,
 enum model_family { MODEL_FAMILIES(X) N_FAMILIES };
 #undef X
@@ -56,6 +56,7 @@ struct model_config {
     int rope_exact;              /* yarn: the ends of its ramp are not rounded to whole frequencies ("truncate": false) */
     double rope_attention;       /* factor of rotated queries and keys; 0: what yarn and longrope derive */
     double rope_mscale, rope_mscale_all; /* yarn: what it is derived from; 0: from the factor alone */
+    double rope_slope;           /* queries are scaled by 1 + slope log(1 + position / rope_original_positions), rounded down; 0: no */
     double rope_share;           /* of a head's elements that are rotated, the first ones; 0: all */
     int rope_interleaved;        /* pairs are neighbours, not half the rotated elements apart */
     double rope_local_theta;     /* base of the layers in `windowed`, which then have no scaling; 0: that of all layers */
@@ -63,6 +64,7 @@ struct model_config {
     struct lora lora;      /* adapters beside its linear maps: not of config.json */
     double dropout;        /* the largest that config.json asks for; ltrain trains without */
     int64_t unchunked;     /* tokens from which on a Qwen2.5-1M was made to attend in chunks; 0: none */
+    int wrapped;           /* config.json is a multimodal model's, and this is the text model in it */
     char name[64];         /* preset or directory name, for people */
     char unknown[256];     /* keys of config.json that nobody knows, separated by commas */
 };
@@ -212,6 +214,13 @@ const char *model_param_alias(const char *name);
 
 /* What an untied head's tensor is called in files. */
 void model_head_name(const struct model_config *config, char name[32]);
+/* Names under which multimodal models hold the text model's tensors: the newer spelling ("model.language_model.layers...", as
+ * transformers has had it since 4.52) or the older one ("language_model.model.layers..."), which most published files have. */
+enum wrapping { WRAPPING_NEW, WRAPPING_OLD, WRAPPINGS };
+enum { WRAPPED_NAME = 128 };
+void model_wrapped_name(const char *name, enum wrapping wrapping, char out[WRAPPED_NAME]);
+/* Whether the tensor is the text model's: by its name, which is one of these. */
+int model_is_wrapped_name(const char *name);
 /* Whether a file of weights may hold the tensor without any parameter's being it: masks and tables that follow from the configuration. */
 int model_is_buffer(const struct model_config *config, const char *name);
 

@@ -104,12 +104,14 @@ void ops_rope(const struct rope_shape *s, void *x, const int32_t *positions, con
     float sign = s->inverse ? -1.0f : 1.0f;
 #pragma omp parallel for schedule(static) if (s->rows * dim > ROWS_SERIAL)
     for (int64_t i = 0; i < s->rows; i++) {
-        float cosine[ROWS_BLOCK], sine[ROWS_BLOCK];
+        float cosine[ROWS_BLOCK], sine[ROWS_BLOCK], factor = s->factor;
+        if (s->slope != 0.0f)
+            factor *= (float)(1.0 + (double)s->slope * log1p((double)(positions[i] / s->period)));
         for (int64_t j = 0; j < half; j += ROWS_BLOCK) {
             int64_t n = min_i64(ROWS_BLOCK, half - j);
             angles(cosine, sine, inv_freq + j, n, (double)positions[i], sign);
-            if (s->factor != 1.0f)
-                scale(cosine, sine, n, s->factor);
+            if (factor != 1.0f)
+                scale(cosine, sine, n, factor);
             if (s->interleaved)
                 rotate_neighbours(x, i * dim + 2 * j, s->heads, s->head_dim, n, cosine, sine, s->type);
             else
@@ -128,7 +130,9 @@ enum status ops_cpu_rope(const struct op_attrs *a, void *const *arg, void *strea
                            .type = a->rope.x_type,
                            .inverse = a->rope.inverse,
                            .interleaved = a->rope.interleaved,
-                           .factor = a->rope.factor != 0.0f ? a->rope.factor : 1.0f};
+                           .factor = a->rope.factor != 0.0f ? a->rope.factor : 1.0f,
+                           .slope = a->rope.slope,
+                           .period = a->rope.period};
     ops_rope(&s, arg[0], arg[1], arg[2]);
     return OK;
 }

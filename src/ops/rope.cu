@@ -104,6 +104,8 @@ enum status ops_cuda_rope(const struct op_attrs *attrs, void *const *arg, void *
                            2 * ANGLES);
     if (attrs->rope.rotated || attrs->rope.interleaved || attrs->rope.factor != 0.0f)
         return status_fail(ERR_INVALID, "rope on cuda: partial, interleaved or scaled rotations are computed on the CPU only so far");
+    if (attrs->rope.slope != 0.0f)
+        return status_fail(ERR_INVALID, "rope on cuda: queries scaled by their positions are computed on the CPU only so far");
     if (attrs->rope.rows <= 0 || attrs->rope.heads <= 0 || attrs->rope.head_dim <= 0)
         return OK;
     return attrs->rope.x_type == BF16 ? run_rope<bf16>(attrs, arg, stream) : run_rope<float>(attrs, arg, stream);

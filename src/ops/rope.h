@@ -16,7 +16,10 @@
 struct rope_shape {
     int64_t rows, heads, head_dim, rotated;
     int32_t type, inverse, interleaved;
-    float factor; /* of what is rotated, in both directions */
+    float factor;   /* of what is rotated, in both directions */
+    float slope;    /* 0, or the factor at a position is factor (1 + slope log(1 + position / period)), the quotient rounded down:
+                     * Llama 4's scale of queries, which Ministral 3 has, too */
+    int32_t period;
 };
 
 /* Rotates in place by angle, or by -angle (`inverse`: the backward pass). */

@@ -76,8 +76,10 @@ struct op_attrs {
         struct {
             int64_t rows;
             int32_t heads, head_dim, x_type, inverse, rotated, interleaved;
-            float factor;
-        } rope; /* inverse: backward (rotates by -angle); rotated: elements of a head, 0: all; factor: of what is rotated, 0: 1 */
+            float factor, slope;
+            int32_t period;
+        } rope; /* inverse: backward (rotates by -angle); rotated: elements of a head, 0: all; factor: of what is rotated, 0: 1;
+                 * slope: the factor grows with the position / period, as rope.h says; 0: it does not */
         struct {
             int64_t rows, dim;
             int32_t dtype, kind;

@@ -140,7 +140,7 @@ enum status run_make_distinct(const char *name, char path[RUN_PATH]);
 enum status run_keep_log(const char *run);
 /* Of a model that is no preset: copies to RUN/original what an export will need, unless a resumed run has it there or the model's
  * directory is gone. By one rank. */
-enum status run_keep_original(const struct settings *s);
+enum status run_keep_original(const struct settings *s, const struct model *m);
 /* RUN/original, or NULL if there is none. */
 const char *run_original(const struct settings *s, char path[RUN_PATH]);
 /* ERR_INVALID if a directory that an option names cannot be made or written to. */

@@ -172,11 +172,13 @@ const char *run_original(const struct settings *s, char path[RUN_PATH])
     return !model_is_preset(s->model) && has_config(path) ? path : NULL;
 }
 
-enum status run_keep_original(const struct settings *s)
+enum status run_keep_original(const struct settings *s, const struct model *m)
 {
     char path[RUN_PATH];
     struct stat from, to;
-    if (model_is_preset(s->model) || !has_config(s->model) || (s->resume && run_original(s, path)))
+    if (s->resume && run_original(s, path))
+        return checkpoint_check_others(path, m);
+    if (model_is_preset(s->model) || !has_config(s->model))
         return OK;
     snprintf(path, sizeof path, "%s/original", s->out);
     int both = sys_stat(s->model, &from) == 0 && sys_stat(path, &to) == 0;
@@ -184,5 +186,6 @@ enum status run_keep_original(const struct settings *s)
         return status_fail(ERR_IO, "cannot look at %s or %s: %s", s->model, path, strerror(errno));
     if (both && from.st_dev == to.st_dev && from.st_ino == to.st_ino)
         return OK;
+    TRY(checkpoint_keep_others(s->model, m, path)); /* first: with config.json all is there */
     return checkpoint_keep_texts(s->model, path);
 }

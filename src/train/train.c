@@ -3,6 +3,7 @@
 #include "train/space.h"
 
 #include "base/sys.h"
+#include "base/units.h"
 #include "engine/weights.h"
 #include "offload/drives.h"
 #include "plan/report/refuse.h"
@@ -246,6 +247,20 @@ static void say_left_out(const struct st_file *f)
         printf("note: %s%s in another file than the index says: left out\n", first, more);
 }
 
+static enum status say_others(const struct st_file *f, const struct model *m)
+{
+    struct weights_others x;
+    char bytes[32], first[WRAPPED_NAME];
+    TRY(weights_others(f, m, &x));
+    if (x.n > 0) {
+        snprintf(first, sizeof first, "%s", x.names[0]);
+        printf("note: only the text model is trained: %d other tensors (%s and so on, %s) are exported as they are\n", x.n, first,
+               units_format_bytes(x.bytes, bytes));
+    }
+    weights_others_free(&x);
+    return OK;
+}
+
 /* A new run's weights are read when there is room for them. */
 static enum status check_weights(const struct settings *s, const struct model *m)
 {
@@ -262,6 +277,8 @@ static enum status check_weights(const struct settings *s, const struct model *m
     enum status st = weights_check(f, m, (const char *const *)s->ignore_tensors.item, s->ignore_tensors.n);
     if (st == OK)
         say_left_out(f);
+    if (st == OK)
+        st = say_others(f, m);
     st_close(f);
     return st;
 }

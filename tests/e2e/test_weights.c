@@ -1,6 +1,8 @@
 /* Weights as people find them: nothing of a file is left out without a word, and nothing that is no number is trained. */
 #include "harness.h"
 
+#include "data/safetensors.h"
+
 #include <jansson.h>
 #include <math.h>
 #include <stdio.h>
@@ -390,6 +392,62 @@ static void exports_keep_what_the_model_came_with(void **state)
     clear();
 }
 
+/* A tensor's bytes in a directory's files; free them. */
+static char *bytes_of(const struct st_file *f, const char *name, struct st_raw *t)
+{
+    assert_int_equal(st_find_raw(f, name, t), OK);
+    FILE *file = fopen(t->path, "re");
+    char *bytes = malloc((size_t)t->bytes + 1);
+    assert_true(file && bytes && fseek(file, (long)t->at, SEEK_SET) == 0 &&
+                fread(bytes, 1, (size_t)t->bytes, file) == (size_t)t->bytes);
+    fclose(file);
+    return bytes;
+}
+
+/* Of a multimodal model the text model is trained, and all else is in the export as it was, also if the model is gone by then. */
+static void other_parts_are_exported_as_they_are(void **state)
+{
+    char from[4096];
+    struct st_file *before, *after;
+    (void)state;
+    if (!getenv("LTRAIN_SOURCE_ROOT"))
+        skip();
+    snprintf(from, sizeof from, "%s/tests/golden/gemma3-wrapped", getenv("LTRAIN_SOURCE_ROOT"));
+    e2e_copy(from, "whole");
+    struct result r = e2e_succeeds(NULL, RUN "--model whole --tokenizer bytes --save-every 1 --out many");
+    e2e_contains(r.out, "note: only the text model is trained: 23 other tensors (");
+    e2e_remove("many/hf");
+    e2e_remove("whole/model.safetensors");
+    e2e_succeeds(NULL, "--resume many --steps 3");
+    assert_int_equal(st_open(from, &before), OK);
+    assert_int_equal(st_open("many/hf", &after), OK);
+    assert_int_equal(st_count(before), st_count(after));
+    int same = 0, changed = 0;
+    for (int i = 0; i < st_count(before); i++) {
+        struct st_raw a, b;
+        const char *name = st_name(before, i);
+        char *x = bytes_of(before, name, &a), *y = bytes_of(after, name, &b);
+        int equal = a.bytes == b.bytes && strcmp(a.type, b.type) == 0 && memcmp(a.shape, b.shape, sizeof a.shape) == 0 &&
+                    memcmp(x, y, (size_t)a.bytes) == 0;
+        int text = strncmp(name, "language_model.", strlen("language_model.")) == 0;
+        if (!text && !equal)
+            fail_msg("%s is not what it was", name);
+        same += !text;
+        changed += text && !equal;
+        free(x);
+        free(y);
+    }
+    assert_true(same == 23 && changed > 20);
+    st_close(before);
+    st_close(after);
+    json_t *c = json_load_file("many/hf/config.json", 0, NULL);
+    assert_string_equal(json_string_value(json_object_get(c, "model_type")), "gemma3");
+    assert_non_null(json_object_get(c, "vision_config"));
+    json_decref(c);
+    e2e_remove("many/original/others.safetensors");
+    e2e_refuses(2, "original/others.safetensors is missing", NULL, "--resume many --steps 4");
+}
+
 /* What cannot be copied is said before the first step, not after the last. */
 static void files_that_cannot_be_copied(void **state)
 {
@@ -441,6 +499,7 @@ int main(void)
         TEST(weights_that_are_not_finite),
         TEST(rows_that_are_not_used),
         TEST(exports_keep_what_the_model_came_with),
+        TEST(other_parts_are_exported_as_they_are),
         TEST(files_that_cannot_be_copied),
         TEST(lengths_beyond_the_models),
     };

@@ -154,7 +154,8 @@ static const struct kind {
              {"mistral-window", 4}, {"qwen3", 4},      {"qwen3-windows", 2}, {"smollm3", 2},         {"granite", 1},
              {"phi3-long", 2},      {"gemma2", 2},     {"gemma3", 2},        {"olmo2", 2},           {"olmo3", 2},
              {"glm4", 4},           {"starcoder2", 2}, {"neox", 2},          {"neox-sequential", 2}, {"cohere", 4},
-             {"cohere2", 2},        {"gpt-oss", 4, 1}, {"gpt-oss-one", 8}};
+             {"cohere2", 2},        {"gpt-oss", 4, 1}, {"gpt-oss-one", 8},
+             {"mistral3-wrapped", 2}};
 
 enum { OTHER_STEPS = 2 };
 

@@ -23,9 +23,10 @@ import sys
 import numpy as np
 import torch
 from safetensors.numpy import save_file
-from transformers import (AutoModelForCausalLM, Cohere2Config, CohereConfig, Gemma2Config, Gemma3TextConfig, Glm4Config, GPT2Config,
-                          GPTNeoXConfig, GptOssConfig, GptOssForCausalLM, GraniteConfig, LlamaConfig, MistralConfig, Olmo2Config,
-                          Olmo3Config, Phi3Config, Qwen2Config, Qwen3Config, SmolLM3Config, Starcoder2Config)
+from transformers import (AutoModelForCausalLM, AutoModelForImageTextToText, Cohere2Config, CohereConfig, Gemma2Config,
+                          Gemma3Config, Gemma3TextConfig, Glm4Config, GPT2Config, GPTNeoXConfig, GptOssConfig, GptOssForCausalLM, GraniteConfig, LlamaConfig,
+                          Ministral3Config, Mistral3Config, MistralConfig, Olmo2Config, Olmo3Config, Phi3Config,
+                          PixtralVisionConfig, Qwen2Config, Qwen3Config, SiglipVisionConfig, SmolLM3Config, Starcoder2Config)
 from transformers.models.gpt_oss.modeling_gpt_oss import GptOssExperts
 
 HERE = os.path.dirname(os.path.abspath(__file__))
@@ -100,6 +101,25 @@ def tiny(kind, dim=16, **more):
                           pad_token_id=None), **more})
 
 
+VISION = dict(hidden_size=8, intermediate_size=8, num_hidden_layers=1, num_attention_heads=1, image_size=28, patch_size=14, head_dim=8)
+
+
+def ministral3():
+    rope = dict(rope_type="yarn", rope_theta=1e6, factor=4.0, beta_fast=32.0, beta_slow=1.0, mscale=1.0, mscale_all_dim=1.0,
+                original_max_position_embeddings=16, llama_4_scaling_beta=0.1)
+    return Mistral3Config(text_config=tiny(Ministral3Config, vocab_size=256, num_key_value_heads=1, head_dim=16, num_hidden_layers=1,
+                                           rope_parameters=rope, max_position_embeddings=64, tie_word_embeddings=True),
+                          vision_config=PixtralVisionConfig(**VISION), tie_word_embeddings=True)
+
+
+def gemma3():
+    return Gemma3Config(text_config=tiny(Gemma3TextConfig, vocab_size=256, num_key_value_heads=1, head_dim=8, query_pre_attn_scalar=24,
+                                         sliding_window=7, layer_types=[SLIDE, FULL], rope_parameters={
+                                             FULL: dict(rope_type="linear", rope_theta=1e6, factor=8.0), SLIDE: DEFAULT_ROPE}),
+                        vision_config=SiglipVisionConfig(**{k: v for k, v in VISION.items() if k != "head_dim"}, vision_use_head=False),
+                        mm_tokens_per_image=4)
+
+
 # name: config, document lengths, globs of frozen parameters
 CASES = {
     "llama-gqa": (llama(4, 2, 32), [96], []),
@@ -153,6 +173,9 @@ CASES = {
                 [50, 1, 30], []),
     "gpt-oss-one": (small(GptOssConfig, heads=8, kv_heads=1, layers=1, sliding_window=40, num_local_experts=0, layer_types=[SLIDE],
                           swiglu_alpha=1.3), [96], []),
+    # multimodal models, of which the text model alone is trained
+    "gemma3-wrapped": (gemma3(), [50, 30], []),
+    "mistral3-wrapped": (ministral3(), [50, 1, 30], []),
 }
 
 
@@ -238,6 +261,8 @@ def to_fp64(model):
             sys.modules[type(module).__module__].apply_rotary_pos_emb = rotate_neighbours
         if type(module).__name__.endswith("RotaryEmbedding"):
             module.forward = lambda x, position_ids, layer_type=None, m=module: tables(model.config, m, position_ids, layer_type)
+        if type(module).__name__ == "Ministral3Attention":
+            sys.modules[type(module).__module__].get_llama_4_attn_scale = scale_of_queries
         if type(module).__name__ == "Gemma3TextScaledWordEmbedding":
             module.embed_scale.fill_(module.scalar_embed_scale)
     return model
@@ -271,6 +296,10 @@ def rotate_neighbours(q, k, cos, sin):
     return tuple(x * cos[:, None] + turned(x) * sin[:, None] for x in (q, k))
 
 
+def scale_of_queries(positions, beta, original):
+    return (1 + beta * torch.log(1 + torch.floor(positions.double() / original)))[:, None, :, None]
+
+
 def rope_of(config, layer_type):
     return config.rope_parameters[layer_type] if layer_type else config.rope_parameters
 
@@ -299,7 +328,8 @@ def exact_inv_freq(config, layer_type, tokens):
         low, high = max(low, 0), min(high, d - 1)
         ramp = ((torch.arange(d // 2, dtype=torch.float64) - low) / (high - low)).clamp(0, 1)
         freq = freq / r["factor"] * ramp + freq * (1 - ramp)
-        scaling = r.get("attention_factor") or 0.1 * math.log(r["factor"]) + 1
+        plain = lambda m: 0.1 * m * math.log(r["factor"]) + 1
+        scaling = r.get("attention_factor") or plain(r.get("mscale") or 1) / (plain(r["mscale_all_dim"]) if r.get("mscale_all_dim") else 1)
     if kind == "longrope":
         original = r["original_max_position_embeddings"]
         freq = freq / torch.tensor(r["long_factor" if tokens > original else "short_factor"], dtype=torch.float64)
@@ -329,10 +359,20 @@ def name_in_files(name, config):
 def make_case(name, config, lengths, frozen, seed):
     torch.manual_seed(seed)
     config._attn_implementation = "eager" if getattr(config, "attn_logit_softcapping", None) else "sdpa"
-    model = dense_gpt_oss(config) if config.model_type == "gpt_oss" else AutoModelForCausalLM.from_config(config)
+    wrapped = hasattr(config, "text_config")
+    if config.model_type == "gpt_oss":
+        model = dense_gpt_oss(config)
+    else:
+        model = (AutoModelForImageTextToText if wrapped else AutoModelForCausalLM).from_config(config)
     randomize(model, seed)
     folder = os.path.join(HERE, name)
     model.save_pretrained(folder)
+    if wrapped:
+        config = config.text_config
+        config._attn_implementation = "sdpa"
+        text = AutoModelForCausalLM.from_config(config)
+        text.model.load_state_dict(model.model.language_model.state_dict())
+        model = text
     leftover = os.path.join(folder, "generation_config.json")
     if os.path.exists(leftover):
         os.remove(leftover)

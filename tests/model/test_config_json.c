@@ -516,6 +516,44 @@ static void test_parallel_families(void **state)
     assert_same(c, back);
 }
 
+/* A multimodal model's text_config is read as the text model's config.json. */
+static void test_wrapped(void **state)
+{
+    (void)state;
+#define GEMMA "{\"model_type\": \"gemma3\", \"architectures\": [\"Gemma3ForConditionalGeneration\"], \"image_token_index\": 9, "
+#define VISION ", \"vision_config\": {\"hidden_size\": 8, \"model_type\": \"siglip_vision_model\"}}"
+#define TEXT "\"text_config\": {\"model_type\": \"gemma3_text\", \"hidden_size\": 64, \"num_hidden_layers\": 2, \"sliding_window\": 16"
+    struct model_config back, c = read_text(GEMMA TEXT ", \"rope_scaling\": {\"factor\": 8.0, \"rope_type\": \"linear\"}}" VISION);
+    assert_true(c.wrapped && c.family == FAMILY_GEMMA3 && c.dim == 64 && c.layers == 2 && c.window == 16 && c.tied);
+    assert_true(c.vocab == 262208 && c.heads == 8 && c.kv_heads == 4 && c.head_dim == 256 && c.ffn == 9216); /* implied */
+    assert_int_equal(model_config_set_rope(&c, NULL, 7e6), OK);
+    assert_int_equal(model_config_write_like(dir, dir, &c, BF16), OK);
+    must_have("\"vision_config\": {");
+    must_have("Gemma3ForConditionalGeneration");
+    assert_int_equal(model_config_read(dir, &back), OK);
+    assert_true(back.wrapped && back.rope_theta == 7e6);
+    assert_same(c, back);
+    assert_int_equal(model_config_write(dir, &c, F32), OK); /* a checkpoint's is the text model's */
+    assert_int_equal(model_config_read(dir, &back), OK);
+    assert_true(!back.wrapped);
+    assert_same(c, back);
+    refuse(GEMMA "\"quantization_config\": {\"bits\": 4}, " TEXT "}" VISION, "ltrain does not know this key in a multimodal model");
+    refuse(GEMMA "\"hidden_size\": 64" VISION, "text_config is missing");
+    refuse(GEMMA TEXT ", \"num_experts\": 4}" VISION, "text_config.num_experts is 4");
+#define MINISTRAL(more)                                                                                                          \
+    "{\"model_type\": \"mistral3\", \"tie_word_embeddings\": true, \"text_config\": " LIKE("ministral3", more) VISION
+    c = read_text(MINISTRAL(", \"max_position_embeddings\": 262144, \"rope_parameters\": {\"rope_type\": \"yarn\", \"type\": \"yarn\", "
+                            "\"factor\": 16.0, \"rope_theta\": 1e6, \"llama_4_scaling_beta\": 0.1, \"mscale\": 1.0, "
+                            "\"mscale_all_dim\": 1.0, \"original_max_position_embeddings\": 16384, \"beta_fast\": 32.0, "
+                            "\"beta_slow\": 1.0}"));
+    assert_true(c.wrapped && c.family == FAMILY_MINISTRAL3 && c.rope_slope == 0.1 && c.rope_original_positions == 16384 && c.tied);
+    assert_true(model_rope_attention(&c, 0) == 1.0);
+    assert_int_equal(model_config_write(dir, &c, F32), OK);
+    assert_int_equal(model_config_read(dir, &back), OK);
+    assert_same(c, back);
+    refuse(MINISTRAL(""), "text_config.rope_parameters is missing");
+}
+
 static void test_faults(void **state)
 {
     (void)state;
@@ -545,7 +583,7 @@ int main(void)
         cmocka_unit_test(test_gpt_oss),
         cmocka_unit_test(test_windows),      cmocka_unit_test(test_unsupported),  cmocka_unit_test(test_differences),
         cmocka_unit_test(test_ignored_keys), cmocka_unit_test(test_written_like), cmocka_unit_test(test_faults),
-        cmocka_unit_test(test_parallel_families),
+        cmocka_unit_test(test_parallel_families), cmocka_unit_test(test_wrapped),
     };
     return cmocka_run_group_tests(tests, create_dir, remove_dir);
 }

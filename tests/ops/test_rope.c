@@ -54,6 +54,42 @@ static void test_rope(void **state)
     tensors_free(NULL);
 }
 
+/* Queries scaled by 1 + slope log(1 + position / period), in both directions. */
+static void test_slope(void **state)
+{
+    (void)state;
+    enum { ROWS = 40, HEAD = 16, PERIOD = 7 };
+    struct tensor *x = tensor_random(ROWS * HEAD, F32, 1.0), *plain = tensor_copy(x), *pos = tensor_new(ROWS, I32),
+                  *freq = tensor_new(HEAD / 2, F32);
+    for (int64_t j = 0; j < HEAD / 2; j++)
+        tensor_set(freq, j, pow(10000.0, -2.0 * (double)j / HEAD));
+    for (int64_t i = 0; i < ROWS; i++)
+        tensor_set(pos, i, (double)(i == ROWS - 1 ? 2147000000 : i));
+    for (int inverse = 0; inverse < 2; inverse++) {
+        struct op_case c;
+        case_start(&c, OP_ROPE);
+        c.attrs.rope.rows = ROWS;
+        c.attrs.rope.heads = 1;
+        c.attrs.rope.head_dim = HEAD;
+        c.attrs.rope.x_type = F32;
+        c.attrs.rope.inverse = inverse;
+        c.attrs.rope.slope = 0.25f;
+        c.attrs.rope.period = PERIOD;
+        case_tensor(&c, x, INOUT);
+        case_tensor(&c, pos, IN);
+        case_tensor(&c, freq, IN);
+        case_run(&c);
+        run(plain, pos, freq, ROWS, 1, HEAD, inverse);
+        for (int64_t i = 0; i < ROWS; i++) {
+            double factor = 1.0 + 0.25 * log(1.0 + floor(pos->val[i] / PERIOD));
+            for (int64_t j = 0; j < HEAD; j++)
+                tensor_set(plain, i * HEAD + j, plain->val[i * HEAD + j] * factor);
+        }
+        check_error("scaled queries", x->val, plain->val, ROWS * HEAD, 1e-6);
+    }
+    tensors_free(NULL);
+}
+
 /* The product of a rotated query and key depends on their distance only, wherever they are. */
 static void test_distance(void **state)
 {
@@ -82,6 +118,7 @@ static void test_distance(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test_teardown(test_rope, tensors_free),
-                                       cmocka_unit_test_teardown(test_distance, tensors_free)};
+                                       cmocka_unit_test_teardown(test_distance, tensors_free),
+                                       cmocka_unit_test_teardown(test_slope, tensors_free)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -122,26 +122,29 @@ void lower_add(struct lowering *L, struct value *y, struct value *x, struct valu
     emit_done(L, 0);
 }
 
-void lower_rope(struct lowering *L, int rope, struct value *x, int64_t r0, int64_t r1, int64_t p0, int heads, enum dtype type,
-                int inverse)
+void lower_rope(struct lowering *L, const struct rotation *how, struct value *x, int64_t r0, int64_t r1, int64_t p0)
 {
     const struct model_config *c = &L->m->config;
     int64_t half = model_rotated(c) / 2;
-    double factor = model_rope_attention(c, rope);
-    if (rope < 0)
+    double factor = model_rope_attention(c, how->rope);
+    if (how->rope < 0)
         return;
     struct op_attrs *a = emit(L, OP_ROPE, LANE_COMPUTE);
     a->rope.rows = r1 - r0;
-    a->rope.heads = heads;
+    a->rope.heads = how->heads;
     a->rope.head_dim = (int32_t)L->m->config.head_dim;
-    a->rope.x_type = type;
-    a->rope.inverse = inverse;
+    a->rope.x_type = how->type;
+    a->rope.inverse = how->inverse;
     a->rope.rotated = 2 * half < c->head_dim ? (int32_t)(2 * half) : 0;
     a->rope.interleaved = c->rope_interleaved;
     a->rope.factor = factor == 1.0 ? 0.0f : (float)factor;
     arg_update(L, 0, x, r0, r1, DEV);
     arg_read(L, 1, &L->positions, p0, p0 + r1 - r0, DEV);
-    arg_read(L, 2, &L->inv_freq, rope * half, (rope + 1) * half, DEV);
+    if (how->queries && c->rope_slope > 0.0) {
+        a->rope.slope = (float)c->rope_slope;
+        a->rope.period = (int32_t)c->rope_original_positions;
+    }
+    arg_read(L, 2, &L->inv_freq, how->rope * half, (how->rope + 1) * half, DEV);
     emit_done(L, 0);
 }
 

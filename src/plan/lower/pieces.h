@@ -21,10 +21,15 @@ void lower_head_norm_backward(struct lowering *L, const struct model_norm *n, st
                               struct value *dy, int64_t dy0, int64_t rows, int heads);
 /* Of row chunk c: y = x + the model's residual scale (delta (+ the bias of w)); delta in fp32; w may be NULL. */
 void lower_add(struct lowering *L, struct value *y, struct value *x, struct value *delta, const struct model_linear *w, int c);
-/* Rotates rows [r0, r1), those of tokens p0 on, in place, with the model's rope-th set of frequencies; -1: leaves them. inverse:
- * the backward direction. */
-void lower_rope(struct lowering *L, int rope, struct value *x, int64_t r0, int64_t r1, int64_t p0, int heads, enum dtype type,
-                int inverse);
+/* How heads are rotated: with the model's rope-th set of frequencies (-1: not at all); queries may be scaled by their positions;
+ * inverse: the backward direction. */
+struct rotation {
+    int rope, heads;
+    enum dtype type;
+    int queries, inverse;
+};
+/* Rotates rows [r0, r1), those of tokens p0 on, in place. */
+void lower_rope(struct lowering *L, const struct rotation *how, struct value *x, int64_t r0, int64_t r1, int64_t p0);
 
 /* Rows from `row` on, and columns from `first` on, of a value of that type. */
 struct columns {

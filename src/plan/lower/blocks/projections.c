@@ -71,26 +71,27 @@ struct after {
     struct value *raw, *draw;      /* where chunks are before the norm, and their gradient */
     struct value *all;             /* of a norm of all heads together: after it */
     const struct model_linear *whole; /* the map of all heads */
+    int queries;
 };
 
 static struct after after_q(const struct lowering *L, const struct block *b)
 {
     const struct attention_block *w = &b->weights->attention;
     struct attention_work *W = attention_work(L);
-    return (struct after){&w->q_norm, w->rope, &W->raw_q, &W->draw_q, w->whole ? &W->all_q : NULL, &w->q};
+    return (struct after){&w->q_norm, w->rope, &W->raw_q, &W->draw_q, w->whole ? &W->all_q : NULL, &w->q, 1};
 }
 
 static struct after after_k(const struct lowering *L, const struct block *b)
 {
     const struct attention_block *w = &b->weights->attention;
     struct attention_work *W = attention_work(L);
-    return (struct after){&w->k_norm, w->rope, &W->raw_k, &W->draw_k, w->whole ? &W->all_k : NULL, &w->k};
+    return (struct after){&w->k_norm, w->rope, &W->raw_k, &W->draw_k, w->whole ? &W->all_k : NULL, &w->k, 0};
 }
 
 static struct after after_v(void)
 {
     static const struct model_norm none = {.kind = NORM_NONE, .weight = -1, .bias = -1};
-    return (struct after){&none, -1, NULL, NULL, NULL, NULL};
+    return (struct after){&none, -1, NULL, NULL, NULL, NULL, 0};
 }
 
 static int heads_of(const struct lowering *L, const struct model_linear *w)
@@ -140,7 +141,7 @@ static void project(struct lowering *L, struct value *v, int i, const struct mod
     } else {
         apply(L, v->block, w, v, r0, r1, c);
     }
-    lower_rope(L, after.rope, v, r0, r1, x0, heads_of(L, w), L->s.dtype, 0);
+    lower_rope(L, &(struct rotation){after.rope, heads_of(L, w), L->s.dtype, after.queries, 0}, v, r0, r1, x0);
 }
 
 void produce_q(struct lowering *L, struct value *v, int i)
@@ -277,7 +278,7 @@ static void projection_backward(struct lowering *L, const struct block *b, const
     struct tile *chunk = &b->normed->tiles[c];
     struct linear_side side = {dy, r0, dy_type};
     value_get(L, dy, i);
-    lower_rope(L, after.rope, dy, r0, r1, chunk->row0, heads_of(L, w), dy_type, 1);
+    lower_rope(L, &(struct rotation){after.rope, heads_of(L, w), dy_type, after.queries, 1}, dy, r0, r1, chunk->row0);
     if (normed) {
         head_norm_backward(L, b, w, &after, dy, dy_type, r0, r1, c);
         side = (struct linear_side){after.draw, chunk->row0, L->s.dtype};
@@ -342,7 +343,7 @@ static void gather_gradient(struct lowering *L, const struct block *b, const str
     int c = i % L->n_chunks;
     int64_t r0 = dy->tiles[i].row0, r1 = dy->tiles[i].row1, x0 = b->in->tiles[c].row0;
     value_get(L, dy, i);
-    lower_rope(L, after->rope, dy, r0, r1, x0, heads_of(L, w), dy_type, 1);
+    lower_rope(L, &(struct rotation){after->rope, heads_of(L, w), dy_type, after->queries, 1}, dy, r0, r1, x0);
     if (!keep)
         value_new(L, dall, c);
     lower_columns(L, &(struct columns){dall, x0, w->first_out - after->whole->first_out, F32},
