@@ -89,13 +89,14 @@ int main(int argc, char **argv)
     struct settings s;
     struct comm *comm;
     struct model *m;
-    struct plan *plan;
+    struct train_plans plans;
     int64_t limit[TIERS];
     if (settings_read(argc - 1, argv + 1, SETTINGS_PLAN, &s) != OK || comm_create_self(&comm) != OK ||
-        train_open_model(&s, &m) != OK || train_plan(&s, comm, train_planned_ranks(&s), m, &plan, limit) != OK) {
+        train_open_model(&s, &m) != OK || train_plan(&s, comm, train_planned_ranks(&s), m, &plans, limit) != OK) {
         fprintf(stderr, "%s\n", status_message());
         return 1;
     }
+    const struct plan *plan = plans.plan[0];
     for (int t = 0; t < TIERS; t++) {
         const struct program *p = NULL;
         for (int k = 0; k < PLAN_PROGRAMS; k++)

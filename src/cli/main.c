@@ -148,27 +148,37 @@ static enum status write_plan(const struct plan *plan, const struct model *model
         program_print(plan->programs[PLAN_UPDATE_STEP], stdout);
     if (fflush(stdout) != 0 || ferror(stdout))
         return status_fail(ERR_IO, "cannot write the plan: standard output is full or closed");
-    return plan->fits ? OK : refuse_advised(plan, &s->plan, &advice);
+    return plan->fits ? OK : train_say_length(s, s->plan.seq_len, refuse_advised(plan, &s->plan, &advice));
+}
+
+/* Of a length that is not the longest. */
+static enum status refuse_length(const struct plan *plan, const struct model *model, const struct settings *s)
+{
+    struct plan_request request = s->plan;
+    request.seq_len = plan_length(plan);
+    return plan->fits ? OK : train_say_length(s, request.seq_len, refuse_plan(plan, model, &request));
 }
 
 static enum status plan_command(struct settings *s, struct comm *c)
 {
     struct model *model = NULL;
-    struct plan *plan = NULL;
+    struct train_plans plans = {.n = 0};
     int64_t limit[TIERS];
     TRY(s->svg ? check_picture(s->svg) : OK);
     TRY(train_open_model(s, &model));
-    enum status st = train_plan(s, c, comm_size(c) > 1 ? comm_size(c) : train_planned_ranks(s), model, &plan, limit);
+    enum status st = train_plan(s, c, comm_size(c) > 1 ? comm_size(c) : train_planned_ranks(s), model, &plans, limit);
     if (st == OK && s->max_seq) { /* of the length that was found */
         model_destroy(model);
         model = NULL;
         st = train_open_model(s, &model);
     }
     if (st == OK)
-        st = write_plan(plan, model, s, c);
+        st = write_plan(plans.plan[0], model, s, c);
+    for (int i = 1; i < plans.n && st == OK; i++)
+        st = refuse_length(plans.plan[i], model, s);
     if (st == OK)
         st = train_check_space(s, model);
-    plan_destroy(plan);
+    train_plans_destroy(&plans);
     model_destroy(model);
     return st;
 }

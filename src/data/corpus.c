@@ -31,6 +31,7 @@ struct tokenizer_print {
 struct source {
     struct stream *files;
     struct packing *packing;
+    int64_t train_below; /* as the longest sequences hold out what is behind it; 0: nothing is, or nothing is packed yet */
     double weight;
     const char *name; /* as it was given, owned */
 };
@@ -42,8 +43,11 @@ struct corpus {
     struct mixture *mixture;
     enum packing_kind packing;
     enum too_long too_long;
+    double eval_fraction;
     int64_t seq_len;
-    int64_t window; /* seq_len if there is none */
+    int64_t longest;  /* seq_len as it was opened */
+    int64_t surveyed; /* tokens that the entropy is of */
+    int64_t given_window, window; /* given_window: 0 if there is none; window: at most seq_len */
     uint64_t seed;
     struct corpus_report report;
     struct kept *kept; /* the next one is written over first */
@@ -123,7 +127,7 @@ static enum status check_config(const struct corpus_config *c)
 
 static enum status pack_source(const struct corpus *c, struct source *s, const char *key, double held_out)
 {
-    return packing_create(s->files, &(struct packing_config){key, c->packing, c->too_long, c->seq_len, held_out}, &s->packing);
+    return packing_create(s->files, &(struct packing_config){key, c->packing, c->too_long, c->seq_len, held_out, s->train_below}, &s->packing);
 }
 
 /* Weights are shares of tokens; a source whose sequences hold fewer of them than another's comes more often. */
@@ -141,11 +145,12 @@ static enum status mix(struct corpus *c)
     return st;
 }
 
-static enum status pack_sources(struct corpus *c, const struct corpus_config *config)
+static enum status pack_sources(struct corpus *c)
 {
+    c->window = c->given_window > 0 ? min_i64(c->given_window, c->seq_len) : c->seq_len;
     c->report.cached = 1;
     for (int i = 0; i < c->n_sources; i++) {
-        TRY(pack_source(c, &c->sources[i], "--data", config->eval_fraction));
+        TRY(pack_source(c, &c->sources[i], "--data", c->eval_fraction));
         count_source(&c->report, &c->sources[i]);
     }
     if (c->eval.files) {
@@ -157,6 +162,38 @@ static enum status pack_sources(struct corpus *c, const struct corpus_config *co
         c->report.packed.train_tokens = tokens;
     }
     return mix(c);
+}
+
+/* Sequences of all sources go, and what was counted of them. */
+static void unpack_sources(struct corpus *c)
+{
+    for (int i = 0; i < c->n_sources; i++) {
+        packing_destroy(c->sources[i].packing);
+        c->sources[i].packing = NULL;
+    }
+    packing_destroy(c->eval.packing);
+    c->eval.packing = NULL;
+    mixture_destroy(c->mixture);
+    c->mixture = NULL;
+    c->report = (struct corpus_report){.unigram_entropy = c->report.unigram_entropy, .remembered = c->report.remembered};
+    for (int64_t i = 0; i < c->n_kept; i++)
+        c->kept[i].source = -1;
+}
+
+enum status corpus_cut(struct corpus *c, int64_t seq_len)
+{
+    if (seq_len == c->seq_len)
+        return OK;
+    for (int i = 0; i < c->n_sources && c->seq_len == c->longest && c->eval_fraction > 0.0; i++)
+        c->sources[i].train_below = packing_train_end(c->sources[i].packing);
+    unpack_sources(c);
+    c->seq_len = seq_len;
+    return pack_sources(c);
+}
+
+int64_t corpus_get_length(const struct corpus *c)
+{
+    return c->seq_len;
 }
 
 #define KNOWN "ltrain data 1\ntokens %lld entropy %la\n"
@@ -174,7 +211,7 @@ static int recall(struct corpus *c, const char *text)
 {
     long long tokens;
     double known_entropy;
-    if (sscanf(text, KNOWN, &tokens, &known_entropy) != 2 || tokens != trained_tokens(c))
+    if (sscanf(text, KNOWN, &tokens, &known_entropy) != 2 || tokens != c->surveyed)
         return 0;
     for (int lines = 0; lines < 2; lines++)
         text = strchr(text, '\n') + 1;
@@ -204,7 +241,7 @@ static int is_remembered(struct corpus *c, const char *path)
 
 static int write_known(const struct corpus *c, FILE *f)
 {
-    fprintf(f, KNOWN, (long long)trained_tokens(c), c->report.unigram_entropy);
+    fprintf(f, KNOWN, (long long)c->surveyed, c->report.unigram_entropy);
     for (int i = 0; i < c->n_sources; i++)
         if (!stream_write_known(c->sources[i].files, "data", f))
             return 0;
@@ -287,10 +324,11 @@ enum status corpus_open(const struct corpus_config *config, struct corpus **out)
     struct corpus *c = sys_calloc(1, sizeof *c);
     if (!c)
         return status_fail(ERR_NOMEM, "out of memory: the corpus's description");
-    c->seq_len = config->seq_len;
+    c->seq_len = c->longest = config->seq_len;
+    c->eval_fraction = config->eval_fraction;
     c->packing = config->packing;
     c->too_long = config->too_long;
-    c->window = config->window > 0 ? min_i64(config->window, config->seq_len) : config->seq_len;
+    c->given_window = config->window;
     c->seed = config->seed;
     if (config->tokenizer)
         c->tokenizer = (struct tokenizer_print){tokenizer_hash(config->tokenizer), tokenizer_ids(config->tokenizer)};
@@ -299,7 +337,8 @@ enum status corpus_open(const struct corpus_config *config, struct corpus **out)
         c->tokenizer.hash ^= chat_setup_hash(config->chats); /* another template makes other tokens, too */
     if (config->tokenizer && config->column)
         c->tokenizer.hash ^= XXH3_64bits(config->column, strlen(config->column));
-    TRY_GOTO(pack_sources(c, config), fail);
+    TRY_GOTO(pack_sources(c), fail);
+    c->surveyed = trained_tokens(c);
     if (!is_remembered(c, config->known))
         TRY_GOTO(survey(c), fail);
     *out = c;
@@ -412,12 +451,12 @@ int corpus_read_layout(const char *text, struct corpus_layout *out)
 enum status corpus_keep(struct corpus *c, int64_t n)
 {
     c->kept = sys_calloc((size_t)n, sizeof *c->kept);
-    c->kept_tokens = sys_malloc((size_t)(2 * n * c->seq_len) * sizeof *c->kept_tokens);
+    c->kept_tokens = sys_malloc((size_t)(2 * n * c->longest) * sizeof *c->kept_tokens);
     if (!c->kept || !c->kept_tokens)
         return status_fail(ERR_NOMEM, "out of memory: %lld sequences of a step", (long long)n);
     for (int64_t i = 0; i < n; i++) {
-        int32_t *tokens = c->kept_tokens + 2 * i * c->seq_len;
-        c->kept[i] = (struct kept){.source = -1, .tokens = tokens, .targets = tokens + c->seq_len};
+        int32_t *tokens = c->kept_tokens + 2 * i * c->longest;
+        c->kept[i] = (struct kept){.source = -1, .tokens = tokens, .targets = tokens + c->longest};
     }
     c->n_kept = n;
     return OK;

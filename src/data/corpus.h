@@ -32,7 +32,7 @@ struct corpus_config {
     const char *const *eval_paths; /* or none */
     int n_eval_paths;
     double eval_fraction;     /* of each source, its last documents; 0: none */
-    int64_t seq_len;
+    int64_t seq_len;          /* the longest that sequences will have (corpus_cut) */
     enum packing_kind packing;
     enum too_long too_long;
     int64_t vocab;            /* of the model: fewer than the tokenizer's ids is an error, fewer than 256 where bytes are read */
@@ -60,6 +60,10 @@ void corpus_close(struct corpus *c);
 enum status corpus_remember(const struct corpus *c, const char *path);
 /* Is told of files that were touched while the run goes on, and are read again as a whole; must outlive the corpus. */
 void corpus_tell(struct corpus *c, const struct rereading *r);
+/* Packs the documents into sequences of another length from here on, at most that of corpus_open. What is held out stays so, whatever
+ * the length. Errors as of corpus_open, whose length never fails. */
+enum status corpus_cut(struct corpus *c, int64_t seq_len);
+int64_t corpus_get_length(const struct corpus *c);
 const struct corpus_report *corpus_get_report(const struct corpus *c);
 struct stream;
 struct corpus_source {

@@ -71,11 +71,20 @@ static enum status add_long(struct packing *p, int64_t document, int64_t first, 
     return refuse_long(p, document);
 }
 
+/* Tokens [first, end) of a document. */
+static enum status add_range(struct packing *p, int64_t document, int64_t first, int64_t end)
+{
+    return end - first > p->config.seq_len ? add_long(p, document, first, end) : add_part(p, first, end - first);
+}
+
+/* No part lies on both sides of where what is held out begins. */
 static enum status add_documents(struct packing *p)
 {
     for (int64_t i = 0; i < stream_documents(p->s); i++) {
-        int64_t first = stream_first(p->s, i), end = stream_end(p->s, i);
-        TRY(end - first > p->config.seq_len ? add_long(p, i, first, end) : add_part(p, first, end - first));
+        int64_t first = stream_first(p->s, i), end = stream_end(p->s, i), below = p->config.train_below;
+        if (first < below && below < end)
+            TRY(add_range(p, i, first, below));
+        TRY(add_range(p, i, first < below && below < end ? below : first, end));
     }
     return OK;
 }
@@ -178,6 +187,11 @@ static enum status fill(struct packing *p, int64_t from, int64_t n, int64_t befo
 static int64_t count_held_out(const struct packing *p)
 {
     int64_t n = 0, tokens = 0, most = (int64_t)(p->config.held_out * (double)p->report.tokens_kept);
+    if (p->config.train_below > 0) {
+        while (n < p->n && p->parts[p->n - n - 1].first >= p->config.train_below)
+            n++;
+        return n;
+    }
     if (p->config.held_out <= 0.0)
         return 0;
     while (n < p->n && (n == 0 || tokens + p->parts[p->n - n - 1].n <= most))
@@ -196,7 +210,7 @@ static enum status pack_best_fit(struct packing *p)
     int64_t held_out = count_held_out(p), trained = p->n - held_out;
     if (trained == 0)
         return status_fail(ERR_INVALID, "--eval-fraction: the data has one document or part of one, nothing would be left to train");
-    p->train_end = held_out ? p->parts[trained].first : stream_tokens(p->s);
+    p->train_end = p->config.train_below > 0 ? p->config.train_below : held_out ? p->parts[trained].first : stream_tokens(p->s);
     for (int64_t i = 0; i < trained; i++)
         r->train_tokens += p->parts[i].n;
     TRY(fill(p, 0, trained, 0, &r->train_sequences));
@@ -212,15 +226,17 @@ static enum status pack_concat(struct packing *p)
     if (n == 0)
         return status_fail(ERR_INVALID, "%s: all files together have %lld tokens and a sequence needs %lld (--seq-len), or --packing "
                            "best-fit, which pads it", p->config.key, (long long)stream_tokens(p->s), (long long)seq_len);
-    if (p->config.held_out > 0.0)
+    if (p->config.train_below > 0)
+        r->eval_sequences = (stream_tokens(p->s) - p->config.train_below) / seq_len;
+    else if (p->config.held_out > 0.0)
         r->eval_sequences = max_i64(1, (int64_t)(p->config.held_out * (double)n));
     if (r->eval_sequences == n)
         return status_fail(ERR_INVALID, "--eval-fraction: the data has one sequence, nothing would be left to train");
-    r->train_sequences = n - r->eval_sequences;
+    r->train_sequences = p->config.train_below > 0 ? p->config.train_below / seq_len : n - r->eval_sequences;
     r->train_tokens = r->train_sequences * seq_len;
-    r->tokens_kept = n * seq_len;
-    r->tokens_dropped = stream_tokens(p->s) - n * seq_len;
-    p->train_end = r->eval_sequences ? r->train_tokens : stream_tokens(p->s);
+    r->tokens_kept = r->train_tokens + r->eval_sequences * seq_len;
+    r->tokens_dropped = stream_tokens(p->s) - r->tokens_kept;
+    p->train_end = p->config.train_below > 0 ? p->config.train_below : r->eval_sequences ? r->train_tokens : stream_tokens(p->s);
     for (int64_t i = 0; i < stream_documents(p->s); i++) {
         int64_t cut = stream_first(p->s, i) / seq_len + 1; /* the first sequence that starts inside or behind it */
         r->documents_split += cut < n && cut * seq_len < stream_end(p->s, i);
@@ -280,7 +296,8 @@ int packing_next(const struct packing *p, int64_t i, int64_t *place, struct part
     }
     if (*place == seq_len)
         return 0;
-    out->first = i * seq_len + *place;
+    int64_t held_out = i - p->report.train_sequences;
+    out->first = (held_out < 0 ? i * seq_len : p->train_end + held_out * seq_len) + *place;
     out->n = min_i64(stream_end(p->s, stream_find(p->s, out->first)) - out->first, seq_len - *place);
     *place += out->n;
     return 1;

@@ -23,7 +23,8 @@ struct packing_config {
     enum packing_kind kind;
     enum too_long too_long;
     int64_t seq_len;
-    double held_out; /* share of the tokens, the last ones; 0: none */
+    double held_out;     /* share of the tokens, the last ones; 0: none */
+    int64_t train_below; /* in its place: what is held out begins at that token of the stream, whatever the share; 0: as the share says */
 };
 
 /* kept + dropped + truncated + untrained are the tokens of the stream. */

@@ -56,7 +56,7 @@ static enum status find_gaps(const struct plan *plan, enum tier t, struct canary
     return OK;
 }
 
-static enum status fill_gaps(const struct canary *c)
+enum status canary_fill(const struct canary *c)
 {
     for (int t = TIER_DEVICE; t <= TIER_HOST; t++)
         for (int i = 0; i < c->n[t]; i++)
@@ -73,8 +73,6 @@ enum status canary_create(const struct plan *plan, const struct exec_context *x,
     c->x = x;
     for (int t = TIER_DEVICE; t <= TIER_HOST && st == OK; t++)
         st = find_gaps(plan, (enum tier)t, c);
-    if (st == OK)
-        st = fill_gaps(c);
     if (st != OK) {
         canary_destroy(c);
         return st;

@@ -7,9 +7,11 @@
 
 struct canary; /* the gaps of the device and host arenas under one plan */
 
-/* The context must outlive it. */
+/* Finds the gaps; the context must outlive it. */
 enum status canary_create(const struct plan *plan, const struct exec_context *x, struct canary **out);
 void canary_destroy(struct canary *c); /* NULL is fine */
+/* Writes the pattern into all of them. */
+enum status canary_fill(const struct canary *c);
 /* ERR_CORRUPT naming tier and offset of the first byte that changed. */
 enum status canary_check(const struct canary *c);
 int64_t canary_bytes(const struct canary *c);

@@ -1,4 +1,4 @@
-/* Bringing a plan to life, and access to the state in its homes. */
+/* Bringing plans to life, and access to the state in its homes. */
 #include "engine/session.h"
 
 #include "base/memory.h"
@@ -33,6 +33,11 @@ static void warm_up(struct session *s)
     free(x);
 }
 
+static size_t predicates_of(const struct plan *p)
+{
+    return (size_t)(MODEL_MASKS * 2 * p->strategy.mesh.degree[MESH_RING] + plan_any(p)->predicates + 1);
+}
+
 /* The rank's communicator, and its predicates (all hold until a batch says otherwise). */
 static enum status join_ranks(struct session *x, struct comm *comm)
 {
@@ -47,7 +52,7 @@ static enum status join_ranks(struct session *x, struct comm *comm)
     if (!mesh_equal(&mesh, &s->mesh))
         return status_fail(ERR_INVALID, "the plan is for %s, but the ranks are %s", mesh_format(&s->mesh, plans),
                            mesh_format(&mesh, has));
-    size_t predicates = (size_t)(MODEL_MASKS * 2 * s->mesh.degree[MESH_RING] + plan_any(x->plan)->predicates + 1);
+    size_t predicates = predicates_of(x->plan);
     x->predicates = sys_malloc(predicates);
     if (!x->predicates)
         return status_fail(ERR_NOMEM, "out of memory for the session");
@@ -57,7 +62,7 @@ static enum status join_ranks(struct session *x, struct comm *comm)
     return OK;
 }
 
-/* The programs of all ranks together: every rank runs this plan's. */
+/* The programs of all ranks together: every rank runs these. */
 static enum status verify_ranks(const struct session *x)
 {
     const struct strategy *s = &x->plan->strategy;
@@ -78,8 +83,8 @@ static enum status verify_ranks(const struct session *x)
         mesh.group[l] = group;
         mesh.member[l] = member;
     }
-    for (int k = 0; k < PLAN_PROGRAMS && st == OK; k++) {
-        const struct program *p = x->plan->programs[k];
+    for (int k = 0; k < x->n_programs && st == OK; k++) {
+        const struct program *p = x->programs[k];
         if (p)
             st = program_verify_mesh(&p, 1, &mesh);
     }
@@ -157,14 +162,14 @@ static enum status open_device(struct session *x, const struct settings *s)
     x->context.backend = x->backend;
     TRY(carrier_open(&x->context, s->carrier, &x->carrier));
     TRY(look_at_free(x, &x->free_opened));
-    return backend_status(x->backend, x->backend->allocate(x->backend, x->plan->arena[TIER_DEVICE]));
+    return backend_status(x->backend, x->backend->allocate(x->backend, x->arena[TIER_DEVICE]));
 }
 
 /* The host arena, pinned by whoever copies from it. */
 static enum status open_host(struct session *x)
 {
     struct backend *b = x->backend;
-    TRY(arena_create("host arena", x->plan->arena[TIER_HOST], b->pin ? ARENA_PLACED : ARENA_PINNED, &x->host));
+    TRY(arena_create("host arena", x->arena[TIER_HOST], b->pin ? ARENA_PLACED : ARENA_PINNED, &x->host));
     x->context.host = arena_base(x->host);
     return b->pin ? backend_status(b, b->pin(b, arena_base(x->host), arena_bytes(x->host))) : OK;
 }
@@ -174,56 +179,96 @@ static enum status open_bounce(struct session *x)
 {
     if (!x->backend->streams || comm_size(x->comm) == 1 || x->context.carried)
         return OK;
-    enum status st = bounce_create(&x->context, x->plan->programs, PLAN_PROGRAMS, &x->bounce);
+    enum status st = bounce_create(&x->context, x->programs, x->n_programs, &x->bounce);
     x->context.bounce = x->bounce;
     return st;
 }
 
 static enum status prepare_kernels(struct session *x)
 {
-    for (int k = 0; k < PLAN_PROGRAMS; k++)
-        if (x->plan->programs[k])
-            TRY(exec_prepare(&x->context, x->plan->programs[k]));
+    for (int k = 0; k < x->n_programs; k++)
+        if (x->programs[k])
+            TRY(exec_prepare(&x->context, x->programs[k]));
     return look_at_free(x, &x->free_prepared);
 }
 
-enum status session_create(const struct model *m, struct plan *plan, const struct settings *s, struct comm *comm,
+/* The plans are the session's from here on, and what they need together is known. */
+static enum status take_plans(struct session *x, struct plan *const *plans, int n)
+{
+    x->n_plans = n;
+    for (int i = 0; i < n; i++)
+        x->plans[i].plan = plans[i];
+    x->plan = plans[0];
+    x->n_programs = n * PLAN_PROGRAMS;
+    x->programs = sys_calloc((size_t)x->n_programs, sizeof *x->programs);
+    if (!x->programs)
+        return status_fail(ERR_NOMEM, "out of memory for the session");
+    for (int i = 0; i < n; i++) {
+        memcpy(x->programs + i * PLAN_PROGRAMS, plans[i]->programs, sizeof plans[i]->programs);
+        for (int t = 0; t < TIERS; t++)
+            x->arena[t] = max_i64(x->arena[t], plans[i]->arena[t]);
+    }
+    return OK;
+}
+
+/* Nothing runs that the verifier has not accepted. */
+static enum status verify_plans(const struct session *x)
+{
+    for (int i = 0; i < x->n_plans; i++)
+        TRY(plan_verify(x->plans[i].plan));
+    return x->plan->strategy.ranks > 1 ? verify_ranks(x) : OK;
+}
+
+static enum status open_store(struct session *x, const char *const *paths, int n)
+{
+    struct store_config c = {.n_paths = n,
+                             .bytes = x->arena[TIER_NVME],
+                             .pinned = arena_base(x->host),
+                             .pinned_bytes = arena_bytes(x->host),
+                             .rank = comm_rank(x->comm)};
+    if (c.bytes == 0)
+        return OK;
+    for (int i = 0; i < n; i++)
+        c.paths[i] = paths[i];
+    TRY(store_open(&c, &x->store));
+    x->context.store = x->store;
+    return OK;
+}
+
+static enum status make_canaries(struct session *x)
+{
+    for (int i = 0; i < x->n_plans; i++)
+        TRY(canary_create(x->plans[i].plan, &x->context, &x->plans[i].canary));
+    x->canary = x->plans[0].canary;
+    return canary_fill(x->canary);
+}
+
+enum status session_create(const struct model *m, struct plan *const *plans, int n_plans, const struct settings *s, struct comm *comm,
                            const char *const *nvme_paths, int n_paths, struct session **out)
 {
     enum status st = OK;
     struct session *x = sys_calloc(1, sizeof *x);
     if (!x) {
-        plan_destroy(plan);
+        for (int i = 0; i < n_plans; i++)
+            plan_destroy(plans[i]);
         return status_fail(ERR_NOMEM, "out of memory for the session");
     }
     x->model = m;
-    x->plan = plan;
+    TRY_GOTO(take_plans(x, plans, n_plans), fail);
     TRY_GOTO(join_ranks(x, comm), fail);
     x->chaos = s->mode == MODE_CHAOS;
-    TRY_GOTO(plan_verify(plan), fail); /* nothing runs that the verifier has not accepted */
-    if (plan->strategy.ranks > 1)
-        TRY_GOTO(verify_ranks(x), fail);
+    TRY_GOTO(verify_plans(x), fail);
     TRY_GOTO(open_device(x, s), fail);
     TRY_GOTO(open_host(x), fail);
     TRY_GOTO(open_bounce(x), fail);
-    if (plan->arena[TIER_NVME] > 0) {
-        struct store_config c = {.n_paths = n_paths,
-                                 .bytes = plan->arena[TIER_NVME],
-                                 .pinned = arena_base(x->host),
-                                 .pinned_bytes = arena_bytes(x->host),
-                                 .rank = comm_rank(x->comm)};
-        for (int i = 0; i < n_paths; i++)
-            c.paths[i] = nvme_paths[i];
-        TRY_GOTO(store_open(&c, &x->store), fail);
-    }
-    x->context.store = x->store;
+    TRY_GOTO(open_store(x, nvme_paths, n_paths), fail);
     TRY_GOTO(backend_cpu_kernels(x->context.host_kernels), fail);
-    x->host_stream.threads = plan->strategy.target->threads;
+    x->host_stream.threads = x->plan->strategy.target->threads;
     x->context.host_stream = &x->host_stream;
     TRY_GOTO(make_staging(x), fail);
-    TRY_GOTO(canary_create(plan, &x->context, &x->canary), fail);
+    TRY_GOTO(make_canaries(x), fail);
     TRY_GOTO(prepare_kernels(x), fail);
-    TRY_GOTO(executor_create(&x->context, plan->programs, PLAN_PROGRAMS, &x->executor), fail);
+    TRY_GOTO(executor_create(&x->context, x->programs, x->n_programs, &x->executor), fail);
     warm_up(x);
     x->overhead_bytes = memory_proc_bytes("/proc/self/status", "VmRSS") - x->backend->host_bytes - arena_bytes(x->host);
     *out = x;
@@ -235,13 +280,28 @@ fail:
     return st;
 }
 
+enum status session_use(struct session *s, const struct plan *plan)
+{
+    int i = 0;
+    if (plan == s->plan)
+        return OK;
+    while (s->plans[i].plan != plan)
+        i++;
+    TRY(session_check_memory(s));
+    s->plan = s->plans[i].plan;
+    s->canary = s->plans[i].canary;
+    memset(s->predicates, 1, predicates_of(s->plan));
+    return canary_fill(s->canary);
+}
+
 void session_destroy(struct session *s)
 {
     if (!s)
         return;
     executor_destroy(s->executor);
     comm_destroy(s->own_comm);
-    canary_destroy(s->canary);
+    for (int i = 0; i < s->n_plans; i++)
+        canary_destroy(s->plans[i].canary);
     store_close(s->store);
     if (s->context.carried && comm_broken(s->comm))
         s->backend->abort(s->backend);
@@ -249,7 +309,9 @@ void session_destroy(struct session *s)
         s->backend->close(s->backend); /* unpins the host arena and the bounce buffers */
     arena_destroy(s->host);
     bounce_destroy(s->bounce);
-    plan_destroy(s->plan);
+    for (int i = 0; i < s->n_plans; i++)
+        plan_destroy(s->plans[i].plan);
+    free(s->programs);
     free(s->staging);
     free(s->predicates);
     free(s);

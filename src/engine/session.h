@@ -1,4 +1,4 @@
-/* A plan brought to life: memory, store, executor, and the state (parameters, optimizer) in its homes. */
+/* Plans brought to life: memory, store, executor, and the state (parameters, optimizer) in its homes. */
 #ifndef LTRAIN_ENGINE_SESSION_H
 #define LTRAIN_ENGINE_SESSION_H
 
@@ -27,9 +27,21 @@ struct origin {
     } copied[ORIGIN_KINDS];
 };
 
+/* What one of the session's plans has of its own. */
+struct session_plan {
+    struct plan *plan;     /* owned */
+    struct canary *canary; /* gaps of the arenas under it */
+};
+
 struct session {
     const struct model *model; /* borrowed */
-    struct plan *plan;         /* owned */
+    struct plan *plan;         /* the one in use */
+    struct canary *canary;     /* its */
+    struct session_plan plans[CURRICULUM_MOST]; /* one for each length of sequences */
+    int n_plans;
+    struct program **programs; /* of all of them */
+    int n_programs;
+    int64_t arena[TIERS]; /* bytes: the most that any of them has */
     struct backend *backend;
     struct arena *host;
     struct carrier carrier; /* of messages between ranks on GPUs */
@@ -41,7 +53,6 @@ struct session {
     struct comm *comm; /* with the plan's mesh; borrowed, or own_comm */
     struct comm *own_comm;
     uint8_t *predicates;   /* of the micro-batch: [0] holds, then for each mask of the model the 2 * ring - 2 of seqpar/seqpar.h */
-    struct canary *canary; /* gaps of the arenas */
     int64_t
         overhead_bytes; /* resident beside the arenas once everything is set up: program, libraries, tables, scratch of BLAS */
     /* Bytes free on a device with memory of its own, before the arena was made and once everything was prepared; 0: there is
@@ -56,10 +67,14 @@ struct session {
     uint64_t base_seed, base_xxh3; /* base_xxh3: of the files there; 0: of initial values */
 };
 
-/* Verifies every program of the plan, then allocates. Takes the plan over (also on failure). comm: with the plan's mesh set, must
- * outlive the session; NULL: a rank alone. nvme_paths: existing directories. */
-enum status session_create(const struct model *m, struct plan *plan, const struct settings *s, struct comm *comm,
+/* Verifies every program of the plans, then allocates what the largest needs; the first plan is in use. Takes the plans over (also on
+ * failure). They are of one mesh, stage and grain of updates. comm: with that mesh set, must outlive the session; NULL: a rank alone.
+ * nvme_paths: existing directories. */
+enum status session_create(const struct model *m, struct plan *const *plans, int n_plans, const struct settings *s, struct comm *comm,
                            const char *const *nvme_paths, int n_paths, struct session **out);
+/* Another one of the plans is in use from here on. Its homes hold no state until that is loaded. Nothing may be running or pending.
+ * ERR_CORRUPT: a byte outside the former plan was touched. */
+enum status session_use(struct session *s, const struct plan *plan);
 void session_destroy(struct session *s); /* NULL is fine */
 
 /* Host memory of an io buffer (plan->io). Owned by the session. */

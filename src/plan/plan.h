@@ -45,6 +45,12 @@ struct pass_time {
     int64_t count;
 };
 
+/* Steps [first, end) of a run whose sequences change their length, and the plan of that length. */
+struct plan_stretch {
+    int64_t seq_len, first, end;
+    const struct plan *plan;
+};
+
 struct plan {
     struct strategy strategy;
     struct program *programs[PLAN_PROGRAMS]; /* NULL where the run needs none */
@@ -65,6 +71,8 @@ struct plan {
     double took;             /* seconds of planning */
     struct pass_time passes[PLAN_PASSES];
     struct longest longest;
+    const struct plan_stretch *stretches; /* of the longest one's plan, where lengths change: all of them, borrowed; else NULL */
+    int n_stretches;
     enum tier misfit; /* tier whose limit is exceeded, if !fits */
 };
 
@@ -76,6 +84,11 @@ enum status plan_create(const struct model *m, const struct plan_request *s, con
 void plan_destroy(struct plan *p); /* NULL is fine */
 /* The first program there is: persistent buffers are alike in all. */
 const struct program *plan_any(const struct plan *p);
+/* Tokens of a sequence, without padding. */
+static inline int64_t plan_length(const struct plan *p)
+{
+    return p->tokens / p->sequences;
+}
 /* A line for each pass. */
 void plan_print_passes(const struct plan *p, FILE *f);
 

@@ -135,7 +135,7 @@ static enum status run_model(const struct settings *given, enum model_family fam
     TRY(small_model(family, &m));
     enum status st = plan_create(m, &s.plan, limit, &plan);
     if (st == OK)
-        st = session_create(m, plan, &s, NULL, NULL, 0, &session);
+        st = session_create(m, &plan, 1, &s, NULL, NULL, 0, &session);
     if (st != OK)
         goto out;
     const struct program *step = plan->programs[PLAN_UPDATE_STEP];

@@ -67,7 +67,7 @@ const struct settings_key settings_keys[] = {
     {"eval-fraction", KEY_NUMBER, AT(eval_fraction), "0", LIMITS(0, 1), .flags = KEY_OF_DATA | KEY_BELOW_MAX | KEY_OF_RUNS, .arg = "X",
      .help = "share of data kept for evaluation, without --eval-data"},
     {"eval-every", KEY_COUNT, AT(plan.eval_every), "0", STEPS(0), .flags = KEY_OF_RUNS, .arg = "STEPS", .help = "how often the loss is evaluated; 0: never"},
-    {"seq-len", KEY_COUNT, AT(plan.seq_len), LIMITS(2, SETTINGS_MOST_TOKENS), .flags = KEY_SAMPLING_TOO | KEY_OF_DATA | KEY_REQUIRED, .arg = "N", .help = "tokens per sequence: 4096, 420k, 1m"},
+    {"seq-len", KEY_LENGTHS, AT(plan.seq_len), LIMITS(2, SETTINGS_MOST_TOKENS), .flags = KEY_SAMPLING_TOO | KEY_OF_DATA | KEY_REQUIRED, .arg = "N", .help = "tokens per sequence: 4096, 420k, 1m; 8k@1000,64k@500,420k: 8k for 1000 steps, then 64k for 500, then 420k"},
     {"micro-batch", KEY_COUNT, AT(plan.micro_batch), "1", SEQUENCES, .arg = "1", .help = "sequences at a time"},
     {"grad-accum", KEY_COUNT, AT(plan.grad_accum), "1", SEQUENCES, .arg = "N", .help = "sequences per step, one after the other"},
     {"batch", KEY_COUNT, AT(plan.batch), "auto", "auto", SEQUENCES, .arg = "N", .help = "sequences per step over all ranks; auto: --grad-accum x dp"},
@@ -148,6 +148,7 @@ const struct settings_key settings_keys[] = {
     {"trace", KEY_COUNT, AT(trace), "none", "none", STEPS(1), .flags = KEY_OF_RUNS, .arg = "STEP", .help = "step whose lanes are written as a Chrome trace"},
     {"profile", KEY_SWITCH, AT(profile), .flags = KEY_FLAG_ONLY, .help = "measure this machine before planning, in under a minute; kept for later plans and runs"},
     {"verbose", KEY_SWITCH, AT(verbose), "false", .help = "say more"},
+    {"length-tiles", KEY_LIST, AT(length_tiles), .flags = KEY_HIDDEN | KEY_OF_RUNS, .arg = "LIST", .help = "of a curriculum's lengths, written by the run"},
     {"mode", KEY_CHOICE, AT(mode), "run", .choices = modes, .flags = KEY_HIDDEN, .arg = "NAME", .help = "chaos: random legal orders"},
 };
 /* clang-format on */

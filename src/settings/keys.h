@@ -10,6 +10,7 @@ enum key_type {
     KEY_STRING,
     KEY_LIST,    /* struct string_list: commas, repetition, YAML lists */
     KEY_COUNT,   /* int64_t, k m g */
+    KEY_LENGTHS, /* int64_t, k m g, and the curriculum: a count, or length@steps,...,length */
     KEY_BYTES,   /* int64_t, K M G T */
     KEY_NUMBER,  /* double */
     KEY_INT,     /* int */

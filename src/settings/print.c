@@ -1,4 +1,5 @@
 /* Values of keys as YAML text. */
+#include "settings/curriculum.h"
 #include "settings/keys.h"
 
 #include <ctype.h>
@@ -81,6 +82,25 @@ static void print_lora(const struct lora *x, FILE *f)
     free(text);
 }
 
+static void print_drives(const struct settings *s, FILE *f)
+{
+    if (s->plan.nvme_drives <= 0) {
+        fputs(s->plan.nvme_drives == 0 ? "none" : "auto", f);
+        return;
+    }
+    fprintf(f, "%dx", s->plan.nvme_drives);
+    print_double(s->plan.nvme_gbps, f);
+    fputs("GB/s", f);
+}
+
+static void print_lengths(const struct settings *s, FILE *f)
+{
+    if (s->curriculum.n > 0)
+        curriculum_print(&s->curriculum, f);
+    else
+        fprintf(f, "%lld", (long long)s->plan.seq_len);
+}
+
 void settings_key_print(const struct settings_key *k, const struct settings *s, FILE *f)
 {
     const void *at = (const char *)s + k->offset;
@@ -107,6 +127,9 @@ void settings_key_print(const struct settings_key *k, const struct settings *s, 
             fprintf(f, "%lld", (long long)n);
         return;
     }
+    case KEY_LENGTHS:
+        print_lengths(s, f);
+        return;
     case KEY_NUMBER:
         if (k->unset && *(const double *)at == AUTO)
             fputs(k->unset, f);
@@ -148,13 +171,7 @@ void settings_key_print(const struct settings_key *k, const struct settings *s, 
             fprintf(f, ":%d", s->gpu);
         return;
     case KEY_DRIVES:
-        if (s->plan.nvme_drives <= 0) {
-            fputs(s->plan.nvme_drives == 0 ? "none" : "auto", f);
-            return;
-        }
-        fprintf(f, "%dx", s->plan.nvme_drives);
-        print_double(s->plan.nvme_gbps, f);
-        fputs("GB/s", f);
+        print_drives(s, f);
         return;
     case KEY_LAUNCH:
     case KEY_CONFIG:

@@ -363,6 +363,8 @@ enum status settings_read(int argc, char **argv, enum settings_use use, struct s
     TRY_GOTO(resolve_drives(&s, flags, n), fail);
     TRY_GOTO(check_together(&s, flags, n, use), fail);
     TRY_GOTO(resolve_out(&s), fail);
+    if (s.max_seq) /* one length is looked for, whatever the file has */
+        s.curriculum.n = 0;
     free(flags);
     *out = s;
     return OK;

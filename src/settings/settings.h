@@ -36,6 +36,17 @@ enum run_mode { MODE_RUN, MODE_CHAOS }; /* chaos: random legal orders, dead byte
 
 struct string_list { char *item[SETTINGS_MAX_LIST]; int n; };
 
+/* A run whose sequences change their length, as 8k@1000,64k@500,420k: stretches of steps, one after the other. */
+enum { CURRICULUM_MOST = 16 };
+struct stretch {
+    int64_t seq_len;
+    int64_t steps; /* of the last one: 0, as it goes on to the run's end */
+};
+struct curriculum {
+    struct stretch at[CURRICULUM_MOST];
+    int n; /* 0: there is one length, plan.seq_len */
+};
+
 #define AUTO (-1)
 
 /* What a plan depends on. */
@@ -85,7 +96,9 @@ struct settings {
     char *rope;                          /* rotary positions in place of config.json's, as yarn:4, or NULL */
     double rope_base;                    /* their base; 0: config.json's */
     int strict_config;                   /* keys of config.json that nobody knows are an error */
-    struct plan_request plan;
+    struct plan_request plan;            /* its seq_len is the longest */
+    struct curriculum curriculum;        /* of the same key: seq-len */
+    struct string_list length_tiles;     /* of a curriculum, as its run has chosen them: 8192=1024/4/2048 are rows/heads/loss */
     int gpu;                             /* key: device=cuda:N; AUTO: the local rank's */
     int dtype_is_open;                   /* key: dtype=auto; plan.dtype is fp32 until the device is known */
     char gpu_name[128];                  /* not a key: what its driver calls the GPU of this rank; "" if none is used */

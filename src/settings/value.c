@@ -1,5 +1,6 @@
 /* Values of keys from text. */
 #include "base/names.h"
+#include "settings/curriculum.h"
 #include "settings/keys.h"
 
 #include "base/units.h"
@@ -385,6 +386,23 @@ enum status settings_list_add_text(const struct settings_key *k, const char *whe
     return st;
 }
 
+/* A single length may have commas between its digits. */
+static enum status set_lengths(const struct settings_key *k, const char *where, const char *text, struct settings *s)
+{
+    int64_t n;
+    struct curriculum c = {.n = 0};
+    if (strchr(text, '@')) {
+        TRY(curriculum_parse(where, text, (int64_t)k->min, (int64_t)k->max, &c));
+        n = curriculum_longest(&c);
+    } else {
+        TRY(units_parse_count(where, text, &n));
+        TRY(check_range(k, where, "", text, (double)n));
+    }
+    s->plan.seq_len = n;
+    s->curriculum = c;
+    return OK;
+}
+
 enum status settings_key_set(const struct settings_key *k, const char *where, const char *text, struct settings *s)
 {
     int64_t *count = field(k, s);
@@ -412,6 +430,8 @@ enum status settings_key_set(const struct settings_key *k, const char *where, co
         else
             *count = n;
         return OK;
+    case KEY_LENGTHS:
+        return set_lengths(k, where, text, s);
     case KEY_NUMBER:
         if (!unset)
             return parse_number(k, where, text, field(k, s));

@@ -47,12 +47,13 @@ static enum status check_scalar(const char *where, const yaml_node_t *node)
     return OK;
 }
 
-/* Lists for list keys, item by item as they stand; for betas, offload, tiles and mesh as if joined by commas. */
+/* Lists for list keys, item by item as they stand; for betas, lengths, offload, tiles and mesh as if joined by commas. */
 static enum status set_sequence(struct file *f, const struct settings_key *k, const char *where, const yaml_node_t *node)
 {
     const yaml_node_item_t *item = node->data.sequence.items.start, *end = node->data.sequence.items.top;
     char joined[512] = "";
-    if (k->type != KEY_LIST && k->type != KEY_BETAS && k->type != KEY_OFFLOAD && k->type != KEY_TILES && k->type != KEY_MESH)
+    if (k->type != KEY_LIST && k->type != KEY_BETAS && k->type != KEY_OFFLOAD && k->type != KEY_TILES && k->type != KEY_MESH &&
+        k->type != KEY_LENGTHS)
         return status_fail(ERR_INVALID, "%s takes one value, not a list", where);
     if (k->type == KEY_LIST)
         settings_list_clear(k, f->s);

@@ -5,6 +5,7 @@
 #include "base/sys.h"
 #include "base/units.h"
 #include "plan/report/describe.h"
+#include "settings/curriculum.h"
 #include "train/check_alone.h"
 #include "train/gpu.h"
 #include "train/check_state.h"
@@ -257,8 +258,9 @@ static enum status all_steps(struct check *c, int64_t steps)
 /* ---- before and after ---- */
 
 /* Rank 0's run alone, in what its host's memory has left beside the ranks there. */
-static enum status plan_alone(struct check *c, const struct plan *given, struct plan **plan)
+static enum status plan_alone(struct check *c, const struct plan *given)
 {
+    struct plan *alone = NULL;
     int64_t planned = given->arena[TIER_DEVICE] + given->arena[TIER_HOST];
     int64_t left = memory_left_beside(&c->given.memory, comm_local_size(c->comm), planned) / 10 * 9, room;
     char need[32], have[32], text[PLAN_TEXT];
@@ -267,14 +269,15 @@ static enum status plan_alone(struct check *c, const struct plan *given, struct 
         TRY(gpu_room(c->given.s, c->comm, &room));
         left = min_i64(left, room - given->arena[TIER_DEVICE]);
     }
-    TRY(check_alone_plan(c->given.model, &c->alone_settings, max_i64(0, left), plan));
-    c->alone_settings.plan.row_chunk = (*plan)->strategy.row_chunk;
-    c->alone_settings.plan.head_tile = (*plan)->strategy.head_tile;
-    c->alone_settings.plan.loss_tile = (*plan)->strategy.loss_tile;
-    c->alone_settings.plan.group = (*plan)->strategy.group;
-    plan_describe(*plan, text, sizeof text);
+    TRY(check_alone_plan(c->given.model, &c->alone_settings, max_i64(0, left), &alone));
+    c->alone.plans = (struct train_plans){.plan = {alone}, .n = 1, .owned = 1, .stretches = {{plan_length(alone), 0, INT64_MAX, alone}}};
+    c->alone_settings.plan.row_chunk = alone->strategy.row_chunk;
+    c->alone_settings.plan.head_tile = alone->strategy.head_tile;
+    c->alone_settings.plan.loss_tile = alone->strategy.loss_tile;
+    c->alone_settings.plan.group = alone->strategy.group;
+    plan_describe(alone, text, sizeof text);
     printf("alone: 1 rank on rank 0: %s of memory, %s are left\n       %s\n",
-           units_format_bytes((*plan)->arena[TIER_DEVICE] + (*plan)->arena[TIER_HOST], need), units_format_bytes(left, have),
+           units_format_bytes(alone->arena[TIER_DEVICE] + alone->arena[TIER_HOST], need), units_format_bytes(left, have),
            text);
     return OK;
 }
@@ -325,45 +328,35 @@ static void remove_directory(const struct check *c)
     }
 }
 
-static enum status start(struct run *r, struct plan *plan)
+static enum status start(struct run *r)
 {
-    TRY(run_start(r, plan));
+    TRY(run_start(r));
     return run_load_state(r);
 }
 
 /* On rank 0, everything that the others have no part in. */
-static enum status start_alone(struct check *c, struct plan *plan)
+static enum status start_alone(struct check *c)
 {
     c->alone.s = &c->alone_settings;
     c->alone.model = c->given.model;
     c->alone.corpus = c->given.corpus;
     c->d = sys_calloc((size_t)c->given.model->n_params, sizeof *c->d);
     c->noise = sys_calloc((size_t)c->given.model->n_params, sizeof *c->noise);
-    enum status st = c->d && c->noise ? comm_create_self(&c->self) : status_fail(ERR_NOMEM, "check: out of memory");
+    TRY(c->d && c->noise ? comm_create_self(&c->self) : status_fail(ERR_NOMEM, "check: out of memory"));
     c->alone.comm = c->self;
-    if (st != OK) {
-        plan_destroy(plan);
-        return st;
-    }
-    return start(&c->alone, plan);
+    return start(&c->alone);
 }
 
 static enum status prepare(struct check *c, int64_t steps)
 {
-    struct plan *plan = NULL, *alone = NULL;
     TRY(run_open(&c->given));
-    TRY(run_plan(&c->given, &plan));
+    TRY(run_plan(&c->given));
+    const struct plan *plan = c->given.plans.plan[0];
     describe(c, plan, steps);
     c->tolerance = choose_tolerance(c->given.s, comm_size(c->comm));
     be_patient(c, 1);
-    enum status st = comm_agree(c->comm, leads(c) ? plan_alone(c, plan, &alone) : OK);
-    if (st == OK)
-        st = comm_agree(c->comm, make_directory(c, plan));
-    if (st != OK) {
-        plan_destroy(plan);
-        plan_destroy(alone);
-        return st;
-    }
+    TRY(comm_agree(c->comm, leads(c) ? plan_alone(c, plan) : OK));
+    TRY(comm_agree(c->comm, make_directory(c, plan)));
     if (c->tolerance.exact)
         printf("tolerance: none; %s\n", c->tolerance.why);
     else
@@ -371,17 +364,13 @@ static enum status prepare(struct check *c, int64_t steps)
                "           parameters %.2g, and what AdamW makes of the gradients' difference (it moves noise by lr, too)\n",
                c->tolerance.gradient, c->tolerance.norm, c->tolerance.loss, c->tolerance.why, c->tolerance.parameter);
     fflush(stdout);
-    st = comm_agree(c->comm, start(&c->given, plan));
-    if (st != OK) {
-        plan_destroy(alone);
-        return st;
-    }
-    TRY(comm_agree(c->comm, leads(c) ? start_alone(c, alone) : OK));
+    TRY(start(&c->given));
+    TRY(comm_agree(c->comm, leads(c) ? start_alone(c) : OK));
     be_patient(c, 0);
     return OK;
 }
 
-enum status check_run(struct settings *s, struct comm *comm, int64_t steps)
+static enum status check_length(struct settings *s, struct comm *comm, int64_t steps)
 {
     struct check c = {.comm = comm, .given = {.s = s, .comm = comm, .saved = -1}, .alone = {.saved = -1}};
     s->trace = AUTO;
@@ -390,11 +379,13 @@ enum status check_run(struct settings *s, struct comm *comm, int64_t steps)
         st = all_steps(&c, steps);
     batch_destroy(c.alone.batch);
     session_destroy(c.alone.session);
+    train_plans_destroy(&c.alone.plans);
     comm_destroy(c.self);
     free(c.noise);
     free(c.d);
     batch_destroy(c.given.batch);
     session_destroy(c.given.session);
+    train_plans_destroy(&c.given.plans);
     corpus_close(c.given.corpus);
     free(c.given.texts.data);
     model_destroy(c.given.model);
@@ -405,4 +396,24 @@ enum status check_run(struct settings *s, struct comm *comm, int64_t steps)
     if (st == OK)
         printf("check: pass\n");
     return st;
+}
+
+/* Lengths of a curriculum one by one, each from the first parameters on. */
+enum status check_run(struct settings *s, struct comm *comm, int64_t steps)
+{
+    const struct settings given = *s;
+    s->curriculum.n = 0;
+    for (int i = 0; i < curriculum_stretches(&given); i++) {
+        free(s->plan.hardware); /* each finds its own */
+        free(s->plan.target);
+        s->plan.hardware = NULL;
+        s->plan.target = NULL;
+        s->plan.seq_len = curriculum_length(&given, i);
+        s->plan.row_chunk = given.plan.row_chunk;
+        s->plan.head_tile = given.plan.head_tile;
+        s->plan.loss_tile = given.plan.loss_tile;
+        s->plan.group = given.plan.group;
+        TRY(check_length(s, comm, steps));
+    }
+    return OK;
 }

@@ -195,17 +195,6 @@ void run_say_rereading(struct run *r, const atomic_int *stop)
 
 /* ---- all of them ---- */
 
-enum status run_describe_data(struct run *r)
-{
-    size_t size;
-    FILE *f = open_memstream(&r->texts.data, &size);
-    enum status st =
-        f ? corpus_write_contents(r->corpus, f) : status_fail(ERR_NOMEM, "out of memory: the list of the data's files");
-    if (f && fclose(f) != 0 && st == OK)
-        st = status_fail(ERR_NOMEM, "out of memory: the list of the data's files");
-    return st;
-}
-
 enum status run_compare_inputs(struct run *r)
 {
     struct comm *c = r->comm;

@@ -90,6 +90,7 @@ enum status metrics_append(const struct step_metrics *m, FILE *f)
     put(o, "loss", m->loss);
     put(o, "grad_norm", m->grad_norm);
     put(o, "lr", m->lr);
+    put_int(o, "seq_len", m->seq_len);
     put_int(o, "tokens", m->tokens);
     put_int(o, "target_tokens", m->target_tokens);
     put(o, "seconds", m->seconds);

@@ -8,7 +8,7 @@
 #include <stdio.h>
 
 struct step_metrics {
-    int64_t step, steps, tokens, target_tokens;
+    int64_t step, steps, seq_len, tokens, target_tokens; /* seq_len: of a sequence */
     double loss, grad_norm, lr, seconds, model_flops, peak_flops; /* peak_flops: the rate MFU refers to */
     const char *peak_reference;                                   /* what that rate is */
     double eval_loss;                                             /* if evaluated */

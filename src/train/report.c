@@ -102,7 +102,7 @@ static void print_data(const struct run *r, const struct corpus_report *d)
 {
     char a[32], b[32], c[32];
     const struct packing_report *p = &d->packed;
-    double full = (double)p->train_tokens / (double)(d->train_sequences * r->s->plan.seq_len);
+    double full = (double)p->train_tokens / (double)(d->train_sequences * run_length(r));
     printf("data: %lld document%s (%lld split), %s tokens kept, %s dropped, %s truncated", (long long)d->documents,
            d->documents == 1 ? "" : "s", (long long)p->documents_split, units_format_count(p->tokens_kept, a),
            units_format_count(p->tokens_dropped, b), units_format_count(p->tokens_truncated, c));
@@ -117,9 +117,31 @@ static void print_data(const struct run *r, const struct corpus_report *d)
                "concat, wastes less\n", 100 * (1 - full));
 }
 
+static void print_plan(const struct plan *p)
+{
+    char a[32], b[32], c[32], step[32], line[PLAN_TEXT];
+    plan_describe(p, line, sizeof line);
+    printf("plan: fits: device %s, host %s, nvme %s; step %s (%s)\n      %s\n", units_format_bytes(p->arena[TIER_DEVICE], a),
+           units_format_bytes(p->arena[TIER_HOST], b), units_format_bytes(p->arena[TIER_NVME], c),
+           report_duration(p->seconds, step), p->cost.source, line);
+}
+
+static void print_checkpoints(const struct run *r)
+{
+    const struct settings *s = r->s;
+    if (s->save_every > 0)
+        printf("checkpoints: every %lld steps, the newest %lld are kept%s\n", (long long)s->save_every,
+               (long long)max_i64(1, s->keep), r->plans.n > 1 ? "; and before each other length" : "");
+    else if (r->plans.n > 1)
+        printf("checkpoints: before each other length, the newest %lld are kept (--save-every 0: no others); ^C and SIGTERM save\n",
+               (long long)max_i64(1, s->keep));
+    else
+        printf("checkpoints: none (--save-every 0): a run that is killed leaves nothing to resume; ^C and SIGTERM save\n");
+}
+
 void run_print_before(struct run *r)
 {
-    char a[32], b[32], c[32], step[32], line[PLAN_TEXT], text[512];
+    char a[32], b[32], c[32], line[PLAN_TEXT], text[512];
     const struct settings *s = r->s;
     const struct plan *p = r->session->plan;
     const struct corpus_report *d = corpus_get_report(r->corpus);
@@ -162,18 +184,16 @@ void run_print_before(struct run *r)
     print_data(r, d);
     if (d->remembered)
         printf("data: no file was touched since an earlier start, which has read them all\n");
-    if (s->save_every > 0)
-        printf("checkpoints: every %lld steps, the newest %lld are kept\n", (long long)s->save_every,
-               (long long)max_i64(1, s->keep));
-    else
-        printf("checkpoints: none (--save-every 0): a run that is killed leaves nothing to resume; ^C and SIGTERM save\n");
+    print_checkpoints(r);
     if (s->warmup > s->plan.steps)
         printf("remark: --warmup %lld is longer than the run of %lld steps: the learning rate ends at %g, below --lr %g\n",
                (long long)s->warmup, (long long)s->plan.steps, s->lr * (double)s->plan.steps / (double)s->warmup, s->lr);
-    plan_describe(p, line, sizeof line);
-    printf("plan: fits: device %s, host %s, nvme %s; step %s (%s)\n      %s\n", units_format_bytes(p->arena[TIER_DEVICE], a),
-           units_format_bytes(p->arena[TIER_HOST], b), units_format_bytes(p->arena[TIER_NVME], c),
-           report_duration(p->seconds, step), p->cost.source, line);
+    for (int i = r->plans.n - 1; i >= 0; i--) {
+        if (r->plans.n > 1)
+            printf("sequences of %s tokens: ", units_format_count(plan_length(r->plans.plan[i]), a));
+        print_plan(r->plans.plan[i]);
+    }
+    plan_print_stretches(r->plans.plan[0], stdout);
     fflush(stdout);
 }
 
@@ -204,7 +224,7 @@ static enum status print_gpu_memory(const struct run *r)
 {
     const struct session *x = r->session;
     char a[32], b[32], c[32], d[32];
-    int64_t now, planned = x->plan->arena[TIER_DEVICE], loaded = x->free_opened - x->free_prepared - planned;
+    int64_t now, planned = x->arena[TIER_DEVICE], loaded = x->free_opened - x->free_prepared - planned;
     if (x->free_opened == 0)
         return OK;
     TRY(backend_status(x->backend, x->backend->free_bytes(x->backend, &now)));
@@ -220,9 +240,8 @@ static enum status print_gpu_memory(const struct run *r)
 
 static enum status print_memory(const struct run *r)
 {
-    const struct plan *p = r->session->plan;
     char a[32], b[32], c[32], d[32], e[32];
-    int64_t device = r->session->backend->host_bytes, planned = device + p->arena[TIER_HOST];
+    int64_t device = r->session->backend->host_bytes, host = r->session->arena[TIER_HOST], planned = device + host;
     struct rank_memory own = {r->session->overhead_bytes, memory_proc_bytes("/proc/self/status", "VmHWM")},
                        *all = sys_calloc((size_t)comm_size(r->comm), sizeof *all);
     if (!all)
@@ -230,7 +249,7 @@ static enum status print_memory(const struct run *r)
     enum status st = comm_gather(r->comm, &own, sizeof own, all);
     if (st == OK)
         printf("memory: planned %s (device %s, host %s) + %s outside the plan; peak resident %s (%.1f%% of that)\n",
-               units_format_bytes(planned, a), units_format_bytes(device, b), units_format_bytes(p->arena[TIER_HOST], c), units_format_bytes(own.outside, d), units_format_bytes(own.peak, e),
+               units_format_bytes(planned, a), units_format_bytes(device, b), units_format_bytes(host, c), units_format_bytes(own.outside, d), units_format_bytes(own.peak, e),
                100.0 * (double)own.peak / (double)(planned + own.outside));
     if (st == OK)
         print_ranks_memory(r, planned, all);
@@ -308,6 +327,8 @@ static enum status print_steps(const struct run *r)
     char a[80], b[80], note[128];
     double steps = (double)r->alike.steps, seconds = r->alike.seconds / steps;
     TRY(report_make(p, r->model, &planned));
+    if (r->plans.n > 1)
+        printf("with sequences of %s tokens:\n", units_format_count(run_length(r), a));
     snprintf(note, sizeof note, "   (mean of %lld%s)", (long long)r->alike.steps,
              r->alike.updated ? " that began with an update" : ", without the update that comes with the next");
     print_pair("a step", "planned", "measured", note);
@@ -387,7 +408,7 @@ enum status run_print_after(struct run *r, const char *model_path)
 {
     char a[32], b[32];
     TRY(print_memory(r));
-    if (r->steps_here > 0)
+    if (r->alike.steps > 0)
         TRY(print_steps(r));
     print_skipped(r);
     if (comm_size(r->comm) > 1 && r->steps_here > 0)

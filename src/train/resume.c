@@ -2,6 +2,7 @@
 #include "train/run.h"
 
 #include "data/fingerprint.h"
+#include "settings/curriculum.h"
 #include "settings/read.h"
 
 #include <stdlib.h>
@@ -166,15 +167,18 @@ static enum status compare(const struct run *r, const char *path)
     return st;
 }
 
-enum status run_resume(struct run *r, const char *numerics)
+enum status run_resume(struct run *r)
 {
     const struct settings *s = r->s;
     struct comm *c = r->session->comm;
-    char path[4096], note[512];
+    char path[4096], note[512], numerics[sizeof r->at.numerics];
     TRY(checkpoint_find(c, s->resume, path, sizeof path, &r->at, note, sizeof note));
     if (note[0])
         printf("resume: %s\n", note);
+    TRY(run_use_stretch(r, curriculum_at(s, max_i64(0, r->at.step - 1)))); /* that of the last step is what was saved */
+    TRY(run_describe_numerics(r, numerics, sizeof numerics));
     TRY(comm_agree(c, comm_rank(c) == 0 ? compare(r, path) : OK));
+    TRY(run_use_stretch(r, curriculum_at(s, r->at.step)));
     TRY(checkpoint_load(r->session, path));
     printf("resume: step %lld from %s\n", (long long)r->at.step, path);
     if (r->at.step >= s->plan.steps)

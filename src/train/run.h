@@ -21,6 +21,8 @@ struct run {
     char tokenizer[4096]; /* its file; "": the corpus is read as bytes */
     struct checkpoint_texts texts; /* what is saved beside the state, owned: data on every rank, settings on rank 0 */
     struct comm *comm; /* borrowed */
+    struct train_plans plans; /* the session's, once there is one */
+    int stretch;              /* of the curriculum: which one the session is in */
     struct session *session;
     struct batch *batch;
     struct run_lock *lock;     /* rank 0's, of the directory */
@@ -46,7 +48,7 @@ struct run {
         int updated;
     } alike;
     struct comm_traffic sent[LANES]; /* by all ranks, on comm lanes */
-    double run_seconds;
+    double run_seconds, planned_here; /* planned_here: what the steps here were planned to take */
     int64_t steps_here;
     int told;   /* the failure's sentence says what is left of the run */
     int unread; /* the data could not be read, on all ranks alike, and the state is that after the last step */
@@ -64,17 +66,32 @@ struct run {
 enum status run_open(struct run *r);
 /* Plans, on every rank the same; refuses what does not fit; sets the mesh. Tiles and mesh are written into the settings: they are
  * part of the numerics key that a resumed run keeps. *plan: the caller's. */
-enum status run_plan(struct run *r, struct plan **plan);
-/* The plan (taken over) becomes a session, on this rank's drives. */
-enum status run_start(struct run *r, struct plan *plan);
+enum status run_plan(struct run *r);
+/* The plans become a session, on this rank's drives, in the first stretch. */
+enum status run_start(struct run *r);
+
+/* lengths.c */
+/* Tokens of a sequence, as they are now. */
+static inline int64_t run_length(const struct run *r)
+{
+    return plan_length(r->session->plan);
+}
+/* Plan, data and layout of a stretch; the state is not in its homes yet. By all ranks. */
+enum status run_use_stretch(struct run *r, int stretch);
+/* Whether the next step has sequences of another length than the last one. */
+int run_length_changes(const struct run *r);
+/* That length, with the state as it was saved last, after the last step. By all ranks. */
+enum status run_change_length(struct run *r);
+/* Seconds that the steps to come are planned to take. */
+double run_planned_seconds(const struct run *r);
+/* Tokens of each stretch, and how often the data are gone through for them. */
+enum status run_print_lengths(struct run *r);
 
 /* data.c */
 /* Opens the corpus with the tokenizer that reads it; agreed. */
 enum status run_open_data(struct run *r);
 
 /* inputs.c */
-/* Fills r->texts.data. */
-enum status run_describe_data(struct run *r);
 /* RUN/data-read.txt: what an earlier start has read (corpus_remember). */
 const char *run_known_data(const char *run, char path[RUN_PATH]);
 /* By rank 0: leaves it there. A failure is said; the next start reads again. */
@@ -99,10 +116,16 @@ enum status run_evaluate(struct run *r, double *loss, int *cut);
 /* The schedule's, of the step with that index: 0 is the first. */
 double run_learning_rate(const struct settings *s, int64_t step);
 
+/* describe.c */
+/* Fills r->texts.data. */
+enum status run_describe_data(struct run *r);
+/* The numerics key of the plan in use. */
+enum status run_describe_numerics(const struct run *r, char *key, size_t size);
+
 /* resume.c */
 /* The state of the newest checkpoint. Says what differs from what it was made with; data that do are ERR_INVALID, unless the
- * settings want to continue. numerics: this run's key. */
-enum status run_resume(struct run *r, const char *numerics);
+ * settings want to continue. */
+enum status run_resume(struct run *r);
 
 /* setup.c */
 /* Every rank has planned the same, or all fail. */
@@ -117,7 +140,7 @@ enum status run_open_files(struct run *r);
 enum status run_write_config(struct run *r, const char *dir);
 
 /* save.c */
-enum save_when { SAVE_ON_THE_WAY, SAVE_LAST };
+enum save_when { SAVE_ON_THE_WAY, SAVE_TO_GO_ON /* without it the run cannot */, SAVE_LAST };
 /* By all ranks, with what a save returned: on the way it is said and OK, unless the settings say stop or another run has taken the
  * directory over; else, and at the end, the state is saved elsewhere, if it can be, and the failure says where. */
 enum status run_save_failed(struct run *r, enum status st, enum save_when when);

@@ -78,7 +78,7 @@ static enum status load(struct settings *s, struct comm *c, struct sampling *x)
     if (!preset && s->plan.lora.rank == 0)
         TRY(check_weights(s, x->model));
     TRY(train_plan_sampling(s, c, x->model, &plan));
-    TRY(session_create(x->model, plan, s, c, (const char *const *)s->nvme_path.item, s->nvme_path.n, &x->session));
+    TRY(session_create(x->model, &plan, 1, s, c, (const char *const *)s->nvme_path.item, s->nvme_path.n, &x->session));
     if (s->plan.lora.rank > 0)
         TRY(session_load_adapted(x->session, preset ? NULL : s->model, s->adapter, s->seed));
     else

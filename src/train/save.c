@@ -159,7 +159,7 @@ enum status run_save_failed(struct run *r, enum status st, enum save_when when)
     char cause[1024], left[512];
     if (!may_pass(r, st))
         return st;
-    if (when == SAVE_LAST || r->taken_over || r->s->on_save_failure == SAVE_FAILURE_STOP)
+    if (when != SAVE_ON_THE_WAY || r->taken_over || r->s->on_save_failure == SAVE_FAILURE_STOP)
         return save_elsewhere(r, st);
     snprintf(cause, sizeof cause, "%s", status_message());
     run_describe_left(r, left, sizeof left);

@@ -2,8 +2,6 @@
 #include "train/run.h"
 
 #include "base/clock.h"
-#include "base/isa.h"
-#include "base/mix.h"
 #include "base/progress.h"
 #include "base/sys.h"
 #include "base/units.h"
@@ -22,6 +20,8 @@
 #include "profile/profile.h"
 #include "profile/sgemm.h"
 #include "program/digest.h"
+#include "settings/curriculum.h"
+#include "settings/keys.h"
 #include "settings/read.h"
 #include "train/gpu.h"
 #include "train/memory.h"
@@ -350,31 +350,103 @@ static void adapt_tiles(struct settings *s)
         return;
     printf("resume: the tiles were those of %s: they are chosen anew\n", mesh_format(&s->tiles_mesh, mesh));
     s->plan.row_chunk = s->plan.head_tile = s->plan.loss_tile = AUTO;
+    settings_list_clear(settings_key_find("length-tiles"), s);
 }
 
-static enum status plan_prepared(struct settings *s, const struct prepared *p, const struct model *m, struct plan **plan)
+/* What a length is planned with: what must be the same for all of them is as the longest one's plan has it, and tiles are those that
+ * the run had before. */
+static struct plan_request request_of(const struct settings *s, int64_t seq_len, const struct plan *longest)
 {
-    if (s->max_seq)
-        return plan_longest(m, &s->plan, p->ranks, p->per_host, p->limit, plan);
+    struct plan_request r = s->plan;
+    int64_t rows, heads, loss;
+    r.seq_len = seq_len;
+    if (longest) {
+        r.mesh = longest->strategy.mesh;
+        r.together = 0;
+        r.group = longest->strategy.group;
+        r.zero = longest->strategy.ranks > 1 ? longest->strategy.zero : r.zero;
+    }
+    if (s->curriculum.n > 0 && curriculum_recall_tiles(s, seq_len, &rows, &heads, &loss)) {
+        r.row_chunk = r.row_chunk == AUTO ? rows : r.row_chunk;
+        r.head_tile = r.head_tile == AUTO ? heads : r.head_tile;
+        r.loss_tile = r.loss_tile == AUTO ? loss : r.loss_tile;
+    }
+    return r;
+}
+
+static const struct plan *plan_of_length(const struct train_plans *p, int64_t seq_len)
+{
+    for (int i = 0; i < p->n; i++)
+        if (plan_length(p->plan[i]) == seq_len)
+            return p->plan[i];
+    return NULL;
+}
+
+static enum status plan_length_of(struct settings *s, int64_t seq_len, const struct prepared *p, const struct model *m,
+                                  struct train_plans *out)
+{
+    const struct plan_request request = request_of(s, seq_len, out->n > 0 ? out->plan[0] : NULL);
+    if (plan_of_length(out, seq_len))
+        return OK;
+    TRY(train_say_length(s, seq_len, refuse_early(m, &request, p->limit)));
+    TRY(train_say_length(s, seq_len, plan_create(m, &request, p->limit, &out->plan[out->n])));
+    out->owned = ++out->n;
+    return OK;
+}
+
+static enum status plan_lengths(struct settings *s, const struct prepared *p, const struct model *m, struct train_plans *out)
+{
+    const int n = curriculum_stretches(s);
+    TRY(plan_length_of(s, s->plan.seq_len, p, m, out));
+    for (int i = 0; i < n; i++) {
+        const int64_t seq_len = curriculum_length(s, i);
+        TRY(plan_length_of(s, seq_len, p, m, out));
+        out->stretches[i] = (struct plan_stretch){seq_len, curriculum_first(s, i), curriculum_end(s, i), plan_of_length(out, seq_len)};
+    }
+    if (n > 1) {
+        out->plan[0]->stretches = out->stretches;
+        out->plan[0]->n_stretches = n;
+    }
+    return OK;
+}
+
+static enum status plan_prepared(struct settings *s, const struct prepared *p, const struct model *m, struct train_plans *out)
+{
+    *out = (struct train_plans){.n = 0};
+    if (s->max_seq) {
+        TRY(plan_longest(m, &s->plan, p->ranks, p->per_host, p->limit, &out->plan[0]));
+        out->n = out->owned = 1;
+        return OK;
+    }
     TRY(plan_mesh(m, &s->plan, p->ranks, p->per_host));
     adapt_tiles(s);
-    TRY(refuse_early(m, &s->plan, p->limit));
-    return plan_create(m, &s->plan, p->limit, plan);
+    enum status st = plan_lengths(s, p, m, out);
+    if (st != OK)
+        train_plans_destroy(out);
+    return st;
 }
 
-enum status train_plan(struct settings *s, struct comm *comm, int ranks, const struct model *m, struct plan **plan,
+void train_plans_destroy(struct train_plans *p)
+{
+    for (int i = 0; i < p->owned; i++)
+        plan_destroy(p->plan[i]);
+    p->n = p->owned = 0;
+}
+
+enum status train_plan(struct settings *s, struct comm *comm, int ranks, const struct model *m, struct train_plans *out,
                        int64_t limit[TIERS])
 {
     struct prepared p;
     TRY(s->plan.machine ? prepare_elsewhere(s, m, &p) : prepare_here(s, comm, ranks, m, &p));
     memcpy(limit, p.limit, sizeof p.limit);
     train_show_progress(s, comm);
-    enum status st = plan_prepared(s, &p, m, plan);
+    enum status st = plan_prepared(s, &p, m, out);
     progress_end();
     TRY(st);
-    s->plan.mesh = (*plan)->strategy.mesh;
+    const struct strategy *strategy = &out->plan[0]->strategy;
+    s->plan.mesh = strategy->mesh;
     if (s->plan.zero == AUTO) /* a rank alone has no stage: another run may have more */
-        s->plan.zero = (*plan)->strategy.ranks > 1 ? (*plan)->strategy.zero : 3;
+        s->plan.zero = strategy->ranks > 1 ? strategy->zero : 3;
     return OK;
 }
 
@@ -488,7 +560,7 @@ static enum status write_plan(struct run *r, const char *name,
     FILE *f = sys_write_text(path);
     if (!f)
         return status_fail(ERR_IO, "cannot write %s: %s", path, sys_strerror(errno));
-    enum status st = write(r->session->plan, r->model, &r->s->plan, f);
+    enum status st = write(r->plans.plan[0], r->model, &r->s->plan, f);
     if (fclose(f) != 0 && st == OK)
         st = status_fail(ERR_IO, "cannot write %s: %s", path, strerror(errno));
     return st;
@@ -552,58 +624,14 @@ enum status run_open_files(struct run *r)
     return run_log_open(path, r->s->resume != NULL, &r->metrics);
 }
 
-/* What of all ranks' devices decides results, as a number. */
-static enum status identify_devices(const struct run *r, uint64_t *out)
-{
-    struct backend *b = r->session->backend;
-    uint64_t own = 0, *all = sys_calloc((size_t)comm_size(r->comm), sizeof *all);
-    enum status st = all ? OK : status_fail(ERR_NOMEM, "out of memory");
-    if (st == OK && b->digest)
-        st = backend_status(b, b->digest(b, &own));
-    st = comm_agree(r->comm, st);
-    if (st == OK)
-        st = comm_gather(r->comm, &own, sizeof own, all);
-    *out = own;
-    for (int k = 1; k < comm_size(r->comm) && st == OK; k++)
-        if (all[k] != all[0])
-            *out = mix(*out, all[k]);
-    free(all);
-    return st;
-}
-
-static enum status describe_numerics(const struct run *r, char *key, size_t size)
-{
-    const struct settings *s = r->s;
-    const struct target *t = s->plan.target;
-    char mesh[MESH_TEXT];
-    uint64_t devices;
-    int n = snprintf(key, size, "rows=%lld,heads=%lld,loss=%lld,group=%lld dtype=%s optim-dtype=%s threads=%d simd=%s%s",
-                     (long long)s->plan.row_chunk, (long long)s->plan.head_tile, (long long)s->plan.loss_tile,
-                     (long long)s->plan.group, dtype_name(s->plan.dtype), dtype_name(s->plan.optim_dtype), s->plan.threads,
-                     isa_name(isa_of_processor()), s->plan.dtype == BF16 && isa_has_amx() ? "+amx" : "");
-    if (comm_size(r->comm) > 1)
-        n += snprintf(key + n, size - (size_t)n, " %s zero=%d grad-dtype=%s", mesh_format(&s->plan.mesh, mesh), s->plan.zero,
-                      dtype_name(s->plan.grad_dtype));
-    if (s->plan.device != DEVICE_CUDA)
-        return OK;
-    TRY(identify_devices(r, &devices));
-    snprintf(key + n, size - (size_t)n, " cuda=%d.%d,%d,%016llx%s", t->capability / 10, t->capability % 10, t->processors,
-             (unsigned long long)devices, t->fast ? ",fast" : "");
-    return OK;
-}
-
 enum status run_load_state(struct run *r)
 {
     struct settings *s = r->s;
-    char key[sizeof r->at.numerics];
-    TRY(describe_numerics(r, key, sizeof key));
-    model_inv_freq(r->model, s->plan.seq_len, session_io(r->session, r->session->plan->io.inv_freq));
     if (s->resume) {
-        TRY(run_resume(r, key));
+        TRY(run_resume(r));
     } else {
         TRY(session_load_adapted(r->session, model_is_preset(s->model) ? NULL : s->model, s->adapter, s->seed));
     }
     r->at.seed = s->seed;
-    snprintf(r->at.numerics, sizeof r->at.numerics, "%s", key);
-    return OK;
+    return run_describe_numerics(r, r->at.numerics, sizeof r->at.numerics);
 }

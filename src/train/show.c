@@ -178,10 +178,10 @@ static void print_lengths(const struct show *x)
 }
 
 /* How the source's documents fill sequences. */
-static void print_packing(const struct show *x, const struct packing_report *r)
+static void print_packing(int64_t seq_len, const struct packing_report *r)
 {
     char a[32], b[32], c[32], d[32];
-    int64_t seq_len = x->s->plan.seq_len, sequences = r->train_sequences + r->eval_sequences;
+    int64_t sequences = r->train_sequences + r->eval_sequences;
     printf("sequences of %s: %lld for training and %lld held out, %.1f%% full; %s tokens kept, %s dropped, %s truncated, ",
            units_format_count(seq_len, a), (long long)r->train_sequences, (long long)r->eval_sequences,
            100.0 * (double)r->tokens_kept / (double)(sequences * seq_len), units_format_count(r->tokens_kept, b),
@@ -209,7 +209,7 @@ static enum status print_counts(const struct show *x, const struct packing_repor
         printf("remark: %lld broken characters in the text (it is no valid UTF-8) are read as U+FFFD\n", (long long)stream_repaired(x->d));
     print_lengths(x);
     if (x->sized)
-        print_packing(x, packed);
+        print_packing(x->s->plan.seq_len, packed);
     return OK;
 }
 
@@ -236,9 +236,25 @@ static enum status print_sources(struct show *x, const struct corpus *c)
         r.eval_sequences = r.train_sequences;
         r.train_sequences = 0;
         printf("--eval-data: ");
-        print_packing(x, &r);
+        print_packing(x->s->plan.seq_len, &r);
     }
     return st;
+}
+
+/* How the documents of all sources fill sequences of the curriculum's other lengths. */
+static enum status print_other_lengths(const struct settings *s, struct corpus *c)
+{
+    const struct corpus_report *r = corpus_get_report(c);
+    for (int i = 0; i < s->curriculum.n; i++) {
+        if (s->curriculum.at[i].seq_len == s->plan.seq_len)
+            continue;
+        TRY(corpus_cut(c, s->curriculum.at[i].seq_len));
+        struct packing_report all = r->packed;
+        all.train_sequences = r->train_sequences;
+        all.eval_sequences = r->eval_sequences;
+        print_packing(s->curriculum.at[i].seq_len, &all);
+    }
+    return OK;
 }
 
 static enum status show(void *user, const struct corpus_config *config)
@@ -250,6 +266,8 @@ static enum status show(void *user, const struct corpus_config *config)
     TRY(st);
     x->tokenizer = config->tokenizer;
     st = print_sources(x, c);
+    if (st == OK && x->sized)
+        st = print_other_lengths(x->s, c);
     corpus_close(c);
     if (fflush(stdout) != 0 || ferror(stdout))
         st = st == OK ? status_fail(ERR_IO, "cannot write: standard output is full or closed") : st;

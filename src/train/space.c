@@ -6,6 +6,7 @@
 #include "base/units.h"
 #include "checkpoint/checkpoint.h"
 #include "offload/store.h"
+#include "settings/curriculum.h"
 
 #include <stdio.h>
 
@@ -21,13 +22,15 @@ static int64_t times(int64_t a, int64_t b)
     return __builtin_mul_overflow(a, b, &product) ? INT64_MAX / 4 : min_i64(product, INT64_MAX / 4);
 }
 
-/* Steps that are saved after `step`: every save_every-th, and the last one. */
+/* Steps that are saved after `step`: every save_every-th, and the last one; at most, those before another length. */
 static int64_t saves_after(const struct settings *s, int64_t step)
 {
-    int64_t last = s->plan.steps;
+    int64_t last = s->plan.steps, changes = 0;
+    for (int i = 1; i < curriculum_stretches(s); i++)
+        changes += curriculum_first(s, i) > step && curriculum_first(s, i) < last;
     if (s->save_every <= 0)
-        return 0;
-    return step >= last ? 1 : (last - 1) / s->save_every - step / s->save_every + 1;
+        return changes;
+    return changes + (step >= last ? 1 : (last - 1) / s->save_every - step / s->save_every + 1);
 }
 
 /* What comes to lie beside what is there already. */

@@ -93,7 +93,7 @@ static enum status publish(struct run *r, enum source source, int64_t number, st
     t->pairs[0] += q.pairs;
     for (int k = 1; k < r->model->n_masks; k++)
         t->pairs[k] += narrower_pairs(&q, q.n_tokens, r->model->mask_window[k]);
-    TRY(batch_publish(r->batch, r->s->plan.seq_len));
+    TRY(batch_publish(r->batch, run_length(r)));
     t->sequences++;
     t->targets += q.n_targets;
     t->tokens += q.n_tokens;
@@ -261,6 +261,7 @@ enum status run_step(struct run *r, struct step_metrics *m, int *cut)
     TRY(st);
     m->step = r->at.step + 1;
     m->steps = s->plan.steps;
+    m->seq_len = run_length(r);
     m->tokens = all.tokens;
     m->target_tokens = all.targets;
     m->lr = run_learning_rate(s, r->at.step);

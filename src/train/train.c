@@ -7,6 +7,7 @@
 #include "engine/weights.h"
 #include "offload/drives.h"
 #include "plan/report/refuse.h"
+#include "settings/curriculum.h"
 #include "settings/read.h"
 #include "train/signals.h"
 
@@ -29,11 +30,11 @@ static enum status say_diverged(const struct run *r, enum status st, const char 
 
 static enum status save(struct run *r, enum save_when when)
 {
-    if (r->signal && r->saved == r->at.step)
+    if ((r->signal || when == SAVE_TO_GO_ON) && r->saved == r->at.step)
         return OK; /* it is there already */
     /* After a skipped step an older, good checkpoint is worth more. At a stop both are kept: the next step may be a good one. */
     const int keeps_older = r->skipped_in_row > 0 && r->saved >= 0;
-    if (keeps_older && !r->signal) {
+    if (keeps_older && !r->signal && when != SAVE_TO_GO_ON) {
         printf("step %lld not saved: it was skipped\n", (long long)r->at.step);
         fflush(stdout);
         return OK;
@@ -148,7 +149,8 @@ static enum status finish_metrics(struct run *r, struct step_metrics *m)
     m->planned_seconds = p->seconds;
     r->run_seconds += m->seconds;
     r->steps_here++;
-    m->eta_seconds = r->run_seconds / (double)r->steps_here * (double)(r->s->plan.steps - r->at.step);
+    r->planned_here += p->seconds;
+    m->eta_seconds = r->run_seconds / r->planned_here * run_planned_seconds(r);
     return OK;
 }
 
@@ -192,6 +194,17 @@ static enum status add_line(struct run *r, const struct step_metrics *m)
     return run_save_failed(r, st, SAVE_LAST);
 }
 
+/* What trains on must be as a resumed run would have it: saved, and read again into the homes of the next length's plan. */
+static enum status follow_lengths(struct run *r)
+{
+    if (run_length_changes(r)) {
+        TRY(save(r, SAVE_TO_GO_ON));
+        return run_change_length(r);
+    }
+    r->stretch = curriculum_at(r->s, r->at.step);
+    return OK;
+}
+
 static enum status loop(struct run *r)
 {
     const struct settings *s = r->s;
@@ -200,6 +213,7 @@ static enum status loop(struct run *r)
         TRY(agree_signal(r));
         if (r->at.step >= s->plan.steps || r->signal)
             break;
+        TRY(follow_lengths(r));
         struct step_metrics m = {0};
         struct lane_stats between[LANES]; /* of evaluations and checkpoints */
         executor_take_stats(r->session->executor, between);
@@ -290,7 +304,7 @@ static enum status open_inputs(struct run *r)
     return drives_check((const char *const *)r->s->nvme_path.item, r->s->nvme_path.n, r->s->out);
 }
 
-enum status run_start(struct run *r, struct plan *plan)
+enum status run_start(struct run *r)
 {
     const struct settings *s = r->s;
     const char *path[SETTINGS_MAX_LIST] = {s->out};
@@ -300,10 +314,11 @@ enum status run_start(struct run *r, struct plan *plan)
         for (int i = 0; i < n; i++)
             path[i] = s->nvme_path.item[index[i]];
     }
-    TRY(session_create(r->model, plan, s, r->comm, path, n, &r->session));
+    r->plans.owned = 0;
+    TRY(comm_agree(r->comm, session_create(r->model, r->plans.plan, r->plans.n, s, r->comm, path, n, &r->session)));
     if (s->plan.grad_accum > 1) /* a step reads its data once, so that it is not begun in vain */
-        TRY(corpus_keep(r->corpus, s->plan.grad_accum));
-    return batch_create(r->session, s->plan.seq_len, &r->batch);
+        TRY(comm_agree(r->comm, corpus_keep(r->corpus, s->plan.grad_accum)));
+    return run_use_stretch(r, 0);
 }
 
 enum status run_open(struct run *r)
@@ -333,51 +348,69 @@ enum status run_open(struct run *r)
     return st;
 }
 
-enum status run_plan(struct run *r, struct plan **out)
+/* Of a length's plan: all ranks have the same, it fits, and the memory for it is there. */
+static enum status check_plan(struct run *r, const struct plan *plan)
 {
     struct comm *c = r->comm;
-    struct plan *plan = NULL;
-    TRY(comm_agree(c, train_plan(r->s, c, comm_size(c), r->model, &plan, r->limit)));
-    enum status st = run_compare_plans(c, plan);
-    if (st == OK && !plan->fits)
-        st = comm_agree(c, refuse_plan(plan, r->model, &r->s->plan));
-    if (st == OK) /* budgets that were given may be more than there is */
-        st = memory_part_find(c, 1, r->s->plan.threads, &r->memory);
-    if (st == OK)
-        st = comm_agree(c, memory_check(&r->memory, plan, &r->s->plan));
-    if (st == OK)
-        st = comm_set_mesh(c, &r->s->plan.mesh);
-    if (st != OK) {
-        plan_destroy(plan);
-        return st;
+    struct plan_request request = r->s->plan;
+    request.seq_len = plan_length(plan);
+    TRY(run_compare_plans(c, plan));
+    if (!plan->fits)
+        return comm_agree(c, train_say_length(r->s, request.seq_len, refuse_plan(plan, r->model, &request)));
+    return comm_agree(c, train_say_length(r->s, request.seq_len, memory_check(&r->memory, plan, &request)));
+}
+
+/* Arenas are as large as the largest plan's: what several need together is one more thing to have room for. */
+static enum status check_together(const struct run *r)
+{
+    struct plan all = *r->plans.plan[0];
+    for (int i = 1; i < r->plans.n; i++)
+        for (int t = 0; t < TIERS; t++)
+            all.arena[t] = max_i64(all.arena[t], r->plans.plan[i]->arena[t]);
+    return memory_check(&r->memory, &all, &r->s->plan);
+}
+
+enum status run_plan(struct run *r)
+{
+    struct comm *c = r->comm;
+    struct settings *s = r->s;
+    TRY(comm_agree(c, train_plan(s, c, comm_size(c), r->model, &r->plans, r->limit)));
+    TRY(memory_part_find(c, 1, s->plan.threads, &r->memory)); /* budgets that were given may be more than there is */
+    for (int i = 0; i < r->plans.n; i++)
+        TRY(check_plan(r, r->plans.plan[i]));
+    TRY(comm_agree(c, check_together(r)));
+    TRY(comm_set_mesh(c, &s->plan.mesh));
+    const struct strategy *grid = &r->plans.plan[0]->strategy;
+    s->plan.group = grid->group;
+    if (s->curriculum.n == 0) {
+        s->plan.row_chunk = grid->row_chunk;
+        s->plan.head_tile = grid->head_tile;
+        s->plan.loss_tile = grid->loss_tile;
     }
-    r->s->plan.row_chunk = plan->strategy.row_chunk;
-    r->s->plan.head_tile = plan->strategy.head_tile;
-    r->s->plan.loss_tile = plan->strategy.loss_tile;
-    r->s->plan.group = plan->strategy.group;
-    *out = plan;
-    return OK;
+    enum status st = OK;
+    for (int i = 0; i < r->plans.n && s->curriculum.n > 0 && st == OK; i++) {
+        grid = &r->plans.plan[i]->strategy;
+        st = curriculum_note_tiles(s, plan_length(r->plans.plan[i]), grid->row_chunk, grid->head_tile, grid->loss_tile);
+    }
+    return comm_agree(c, st);
 }
 
 /* From the settings to a run that is ready for its first step. Every rank reaches the same points, or all fail. */
 static enum status prepare(struct run *r)
 {
     struct comm *c = r->comm;
-    struct plan *plan;
     int leads = comm_rank(c) == 0;
+    TRY(curriculum_check(r->s));
     TRY(run_open(r));
     TRY(comm_agree(c, settings_absolute_paths(r->s, model_is_preset(r->s->model))));
     TRY(run_claim_directory(r));
     TRY(comm_agree(c, leads ? run_space_check(r->s, r->model) : OK));
-    TRY(run_plan(r, &plan));
-    enum status st = run_make_directory(r);
-    if (st != OK) {
-        plan_destroy(plan);
-        return st;
-    }
+    TRY(run_plan(r));
+    TRY(run_make_directory(r));
     TRY(comm_agree(c, run_find_peak(r)));
-    TRY(comm_agree(c, run_start(r, plan)));
+    TRY(run_start(r));
     run_print_before(r);
+    TRY(comm_agree(c, run_print_lengths(r)));
     TRY(comm_agree(c, run_load_state(r)));
     TRY(comm_agree(c, leads ? run_open_files(r) : OK));
     if (leads)
@@ -456,6 +489,7 @@ out:
         st = close_log(&r, st);
     batch_destroy(r.batch);
     session_destroy(r.session);
+    train_plans_destroy(&r.plans);
     corpus_close(r.corpus);
     free(r.texts.data);
     free(r.texts.settings);

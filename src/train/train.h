@@ -15,6 +15,14 @@ struct train_hooks {
     enum status (*write_config)(const struct settings *s, FILE *f);
 };
 
+/* The plans of a run: one for each length that its sequences have, the longest first. Those up to `owned` are the holder's. */
+struct train_plans {
+    struct plan *plan[CURRICULUM_MOST];
+    int n, owned;
+    struct plan_stretch stretches[CURRICULUM_MOST]; /* as many as the settings have (settings/curriculum.h) */
+};
+void train_plans_destroy(struct train_plans *p);
+
 /* The preset or the config.json that the settings name; weights are not looked at. The caller destroys it. */
 enum status train_open_model(const struct settings *s, struct model **out);
 /* Before that, of settings as they were given: where the model is an adapter, or one is named, the settings' model becomes its base,
@@ -24,13 +32,15 @@ enum status train_resolve_model(struct settings *s);
 void train_print_notes(const struct settings *s, const struct model *m, FILE *f);
 /* Of the machine that the settings name, if they do, or of this one: resolves `auto` where the machine decides (device, budgets,
  * threads, mesh) and plans for `ranks` ranks: those of comm, or a single process that plans for more. The mesh is written back
- * into *s. Ranks that share a host share its memory, cores and drives; all plan with the least that any of them has. *plan is the
- * caller's to destroy. limit: bytes of each tier, of one rank. */
-enum status train_plan(struct settings *s, struct comm *comm, int ranks, const struct model *m, struct plan **plan,
+ * into *s. Ranks that share a host share its memory, cores and drives; all plan with the least that any of them has. Plans of shorter
+ * sequences have mesh, stage and grain of updates of the longest one's. limit: bytes of each tier, of one rank. */
+enum status train_plan(struct settings *s, struct comm *comm, int ranks, const struct model *m, struct train_plans *out,
                        int64_t limit[TIERS]);
 /* The same for reading texts of up to s->plan.seq_len tokens on (plan/sampling.h), by a rank alone on this machine. ERR_NOFIT says
  * which length fits. */
 enum status train_plan_sampling(struct settings *s, struct comm *comm, const struct model *m, struct plan **plan);
+/* A failure that is about one of several lengths says which: st. */
+enum status train_say_length(const struct settings *s, int64_t seq_len, enum status st);
 /* ERR_NOFIT: on this machine the run's directory has no room for the run's checkpoints, its model and its log. */
 enum status train_check_space(const struct settings *s, const struct model *m);
 /* From here to progress_end (base/progress.h) a terminal shows that planning goes on: stderr, if this process is alone and the

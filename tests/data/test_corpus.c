@@ -293,6 +293,52 @@ static void test_eval_split(void **state)
     refuse(&config, "--eval-data: all files together have 25 tokens and a sequence needs 26 (--seq-len)");
 }
 
+/* What is held out stays so for every length, and shorter sequences come to the same tokens. */
+static void other_lengths(enum packing_kind packing)
+{
+    unsigned char bytes[200];
+    for (int i = 0; i < 200; i++)
+        bytes[i] = (unsigned char)i;
+    const char *paths[] = {scratch_write("lengths", bytes, 200)};
+    struct corpus_config config = config_of(paths, 1, 20); /* 10 sequences */
+    config.eval_fraction = 0.3;
+    config.packing = packing;
+    struct corpus *c = open_corpus(&config);
+    const struct corpus_report *r = corpus_get_report(c);
+    const double entropy = r->unigram_entropy;
+    struct arrays a;
+    struct sequence s = sequence_of(&a);
+    static const int lengths[] = {20, 7, 20, 3};
+    const int rest = packing == PACKING_BEST_FIT; /* what fills no sequence is padded, else dropped */
+    assert_int_equal(corpus_keep(c, 2), OK);
+    for (int k = 0; k < 4; k++) {
+        const int n = lengths[k], trained = (140 + rest * (n - 1)) / n, held_out = (60 + rest * (n - 1)) / n;
+        uint8_t seen[200] = {0};
+        int tokens = 0;
+        assert_int_equal(corpus_cut(c, n), OK);
+        assert_true(corpus_get_length(c) == n && r->train_sequences == trained && r->eval_sequences == held_out);
+        assert_true(r->bytes == 200 && r->packed.tokens_kept + r->packed.tokens_dropped == 200 && r->unigram_entropy == entropy);
+        for (int i = 0; i < trained + held_out; i++) {
+            assert_int_equal(i < trained ? corpus_train_sequence(c, (uint64_t)i, &s) : corpus_eval_sequence(c, i - trained, &s), OK);
+            for (int j = 0; j < s.n_tokens; j++) {
+                assert_true((a.tokens[j] < 140) == (i < trained) && !seen[a.tokens[j]]);
+                assert_true(a.targets[j] == -1 || (a.targets[j] == a.tokens[j] + 1 && (a.targets[j] < 140) == (i < trained)));
+                seen[a.tokens[j]] = 1;
+                tokens++;
+            }
+        }
+        assert_int_equal(tokens, r->packed.tokens_kept);
+    }
+    corpus_close(c);
+}
+
+static void test_other_lengths(void **state)
+{
+    (void)state;
+    other_lengths(PACKING_CONCAT);
+    other_lengths(PACKING_BEST_FIT);
+}
+
 static void test_directories_with_others(void **state)
 {
     (void)state;
@@ -664,7 +710,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_packing), cmocka_unit_test(test_windows),    cmocka_unit_test(test_spellings),
-        cmocka_unit_test(test_order),   cmocka_unit_test(test_eval_split), cmocka_unit_test(test_refusals),
+        cmocka_unit_test(test_order),   cmocka_unit_test(test_eval_split), cmocka_unit_test(test_other_lengths), cmocka_unit_test(test_refusals),
         cmocka_unit_test(test_faults),  cmocka_unit_test(test_changes),    cmocka_unit_test(test_lists),
         cmocka_unit_test(settled_times), cmocka_unit_test(files_are_remembered),
         cmocka_unit_test(writes_to_mapped_pages_are_seen), cmocka_unit_test(files_in_memory_are_read_again),

@@ -35,7 +35,7 @@ static enum status start(struct decode_rig *r, const char *name)
     strcpy(r->scratch, "/tmp/ltrain-test-XXXXXX");
     if (!mkdtemp(r->scratch))
         return status_fail(ERR_IO, "cannot make a scratch directory");
-    TRY(session_create(r->model, plan, &r->settings, NULL, &scratch, 1, &r->session));
+    TRY(session_create(r->model, &plan, 1, &r->settings, NULL, &scratch, 1, &r->session));
     TRY(session_load(r->session, path));
     return decoder_create(r->session, r->settings.plan.seq_len, &r->decoder);
 }

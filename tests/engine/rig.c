@@ -59,7 +59,7 @@ enum status rig_start(struct rig *r, struct model *model)
     }
     if (st == OK) {
         const char *path = r->scratch;
-        st = session_create(model, plan, &r->settings, r->comm, &path, 1, &r->session);
+        st = session_create(model, &plan, 1, &r->settings, r->comm, &path, 1, &r->session);
         plan = NULL;
     }
     plan_destroy(plan);

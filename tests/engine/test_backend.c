@@ -208,7 +208,7 @@ static void unreachable_memory_is_refused(void **state)
     assert_int_equal(cell_model(FAMILY_LLAMA, 2, &model), OK);
     assert_int_equal(plan_create(model, &r.settings.plan, r.limit, &plan), OK);
     r.settings.plan.device = DEVICE_CPU_DISCRETE;
-    assert_int_equal(session_create(model, plan, &r.settings, NULL, &path, 1, &session), ERR_INVALID);
+    assert_int_equal(session_create(model, &plan, 1, &r.settings, NULL, &path, 1, &session), ERR_INVALID);
     assert_non_null(strstr(status_message(), "cpu:discrete"));
     model_destroy(model);
 }

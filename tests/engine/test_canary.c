@@ -58,7 +58,7 @@ static void a_missing_wait_is_refused(void **state)
         i--;
     assert_true(p->instrs[i].n_waits > 0);
     p->instrs[i].n_waits--;
-    assert_int_equal(session_create(model, plan, &r.settings, NULL, &path, 1, &session), ERR_CORRUPT);
+    assert_int_equal(session_create(model, &plan, 1, &r.settings, NULL, &path, 1, &session), ERR_CORRUPT);
     assert_null(session);
     model_destroy(model);
 }

@@ -599,6 +599,28 @@ static void check_help(enum settings_use use, unsigned left_out)
     free(text);
 }
 
+static void test_lengths(void **state)
+{
+    (void)state;
+    struct settings s;
+    assert_int_equal(READ(&s, "--model", "tiny", "--data", "a.txt", "--seq-len", "8k@1000, 64k@500,420k"), OK);
+    assert_true(s.curriculum.n == 3 && s.plan.seq_len == 420 * 1024);
+    assert_true(s.curriculum.at[0].seq_len == 8192 && s.curriculum.at[0].steps == 1000 && s.curriculum.at[2].steps == 0);
+    settings_free(&s);
+    write_file("lengths.yaml", "model: tiny\ndata: a.txt\nseq-len: [128@2, 64]\n");
+    assert_int_equal(READ(&s, "--config", "lengths.yaml"), OK);
+    assert_true(s.curriculum.n == 2 && s.plan.seq_len == 128 && s.curriculum.at[1].seq_len == 64);
+    settings_free(&s);
+    assert_int_equal(READ(&s, "--config", "lengths.yaml", "--seq-len", "430,080"), OK); /* one length again */
+    assert_true(s.curriculum.n == 0 && s.plan.seq_len == 430080);
+    settings_free(&s);
+    FAILS("'8' is not like", "--model", "tiny", "--data", "a", "--seq-len", "8,192@1000,64k");
+    FAILS("the last length, 64k@3, goes on", "--model", "tiny", "--data", "a", "--seq-len", "8k@2,64k@3");
+    FAILS("'' is not", "--model", "tiny", "--data", "a", "--seq-len", "8k@2,");
+    FAILS("more than 16 lengths", "--model", "tiny", "--data", "a", "--seq-len", "8@1,8@1,8@1,8@1,8@1,8@1,8@1,8@1,8@1,8@1,8@1,8@1,8@1,8@1,8@1,8@1,8");
+    round_trip((char *[]){"--model", "tiny", "--data", "a", "--seq-len", "8k@1000,64k@500,420k", NULL});
+}
+
 static void test_help(void **state)
 {
     (void)state;
@@ -625,6 +647,7 @@ static int list_numbers(struct numeric *out)
                                   : k->type == KEY_BETAS                                ? betas
                                   : k->type == KEY_DRIVES                               ? drives
                                   : k->type == KEY_COUNT || k->type == KEY_BYTES        ? alone
+                                  : k->type == KEY_LENGTHS                              ? alone
                                   : k->type == KEY_NUMBER || k->type == KEY_INT         ? alone
                                   : k->type == KEY_LAUNCH || strcmp(k->name, "seed") == 0 ? alone
                                                                                         : NULL;
@@ -784,6 +807,7 @@ int main(void)
         cmocka_unit_test(test_yaml_errors),
         cmocka_unit_test(test_yaml_forms),
         cmocka_unit_test(test_round_trip),
+        cmocka_unit_test(test_lengths),
         cmocka_unit_test(test_help),
         cmocka_unit_test(test_ranges),
         cmocka_unit_test(test_in_fp32),

@@ -266,6 +266,25 @@ static json_t *longest_json(const struct plan *p)
     return o;
 }
 
+static json_t *stretches_json(const struct plan *p)
+{
+    json_t *all = json_array();
+    for (int i = 0; i < p->n_stretches; i++) {
+        const struct plan_stretch *x = &p->stretches[i];
+        json_t *o = json_object();
+        put_int(o, "seq_len", x->seq_len);
+        put_int(o, "first_step", x->first + 1);
+        put_int(o, "last_step", x->end);
+        json_object_set_new(o, "fits", json_boolean(x->plan->fits));
+        put(o, "seconds", x->plan->seconds);
+        json_object_set_new(o, "peak", by_tier(x->plan->arena));
+        json_object_set_new(o, "strategy", strategy_json(&x->plan->strategy));
+        json_object_set_new(o, "programs", programs_json(x->plan));
+        json_array_append_new(all, o);
+    }
+    return all;
+}
+
 enum status plan_write_json(const struct plan *p, const struct model *m, const struct plan_request *s,
                             const struct advice *advice, const struct explanation *e, FILE *f)
 {
@@ -293,6 +312,8 @@ enum status plan_write_json(const struct plan *p, const struct model *m, const s
     json_object_set_new(o, "changes", advice_json(advice));
     if (p->longest.step > 0)
         json_object_set_new(o, "max_seq", longest_json(p));
+    if (p->n_stretches > 0)
+        json_object_set_new(o, "lengths", stretches_json(p));
     if (e)
         json_object_set_new(o, "decisions", decisions_json(e));
     int failed = json_dumpf(o, f, JSON_INDENT(1)) != 0 || fputc('\n', f) == EOF;

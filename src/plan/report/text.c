@@ -312,11 +312,36 @@ static void print_wear(const struct plan *p, const struct plan_request *s, const
                 DRIVE_DEPTH);
 }
 
+void plan_print_stretches(const struct plan *p, FILE *f)
+{
+    char tokens[32], step[32], all[32], bytes[TIERS][32];
+    double total = 0;
+    int fits = 1;
+    if (p->n_stretches == 0)
+        return;
+    fprintf(f, "\n%-14s %17s %11s %11s %11s %11s %11s\n", "tokens", "steps", "device", "host", "nvme", "a step", "all of them");
+    for (int i = 0; i < p->n_stretches; i++) {
+        const struct plan_stretch *x = &p->stretches[i];
+        const double seconds = x->plan->seconds * (double)(x->end - x->first);
+        char steps[48];
+        snprintf(steps, sizeof steps, "%lld to %lld", (long long)x->first + 1, (long long)x->end);
+        for (int t = 0; t < TIERS; t++)
+            x->plan->arena[t] > 0 ? (void)units_format_bytes(x->plan->arena[t], bytes[t]) : (void)strcpy(bytes[t], "-");
+        fprintf(f, "%-14s %17s %11s %11s %11s %11s %11s\n", units_format_count(x->seq_len, tokens), x->end > x->first ? steps : "none", bytes[0], bytes[1], bytes[2],
+                x->plan->fits ? report_duration(x->plan->seconds, step) : "no fit", x->plan->fits ? report_duration(seconds, all) : "");
+        total += seconds;
+        fits &= x->plan->fits;
+    }
+    if (fits)
+        fprintf(f, "Arenas and drives are made for the largest; all steps together would take %s.\n", report_duration(total, all));
+}
+
 enum status plan_print(const struct plan *p, const struct model *m, const struct plan_request *s, FILE *f)
 {
     struct report r;
     TRY(report_make(p, m, &r));
     print_header(p, m, s, &r, f);
+    plan_print_stretches(p, f);
     print_memory(p, s, &r, f);
     if (!p->fits)
         return OK;

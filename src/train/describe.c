@@ -1,0 +1,70 @@
+/* What checkpoints say of a run beside its state: how its data are cut, and the numerics key, everything that may change a bit; and
+ * which of several lengths a failure is about. */
+#include "train/run.h"
+
+#include "base/isa.h"
+#include "base/mix.h"
+#include "base/sys.h"
+#include "base/units.h"
+
+#include <stdlib.h>
+
+enum status run_describe_data(struct run *r)
+{
+    size_t size;
+    FILE *f = open_memstream(&r->texts.data, &size);
+    enum status st =
+        f ? corpus_write_contents(r->corpus, f) : status_fail(ERR_NOMEM, "out of memory: the list of the data's files");
+    if (f && fclose(f) != 0 && st == OK)
+        st = status_fail(ERR_NOMEM, "out of memory: the list of the data's files");
+    return st;
+}
+
+/* What of all ranks' devices decides results, as a number. */
+static enum status identify_devices(const struct run *r, uint64_t *out)
+{
+    struct backend *b = r->session->backend;
+    uint64_t own = 0, *all = sys_calloc((size_t)comm_size(r->comm), sizeof *all);
+    enum status st = all ? OK : status_fail(ERR_NOMEM, "out of memory");
+    if (st == OK && b->digest)
+        st = backend_status(b, b->digest(b, &own));
+    st = comm_agree(r->comm, st);
+    if (st == OK)
+        st = comm_gather(r->comm, &own, sizeof own, all);
+    *out = own;
+    for (int k = 1; k < comm_size(r->comm) && st == OK; k++)
+        if (all[k] != all[0])
+            *out = mix(*out, all[k]);
+    free(all);
+    return st;
+}
+
+enum status run_describe_numerics(const struct run *r, char *key, size_t size)
+{
+    const struct settings *s = r->s;
+    const struct strategy *grid = &r->session->plan->strategy;
+    const struct target *t = s->plan.target;
+    char mesh[MESH_TEXT];
+    uint64_t devices;
+    int n = snprintf(key, size, "rows=%lld,heads=%lld,loss=%lld,group=%lld dtype=%s optim-dtype=%s threads=%d simd=%s%s",
+                     (long long)grid->row_chunk, (long long)grid->head_tile, (long long)grid->loss_tile, (long long)grid->group, dtype_name(s->plan.dtype), dtype_name(s->plan.optim_dtype), s->plan.threads,
+                     isa_name(isa_of_processor()), s->plan.dtype == BF16 && isa_has_amx() ? "+amx" : "");
+    if (comm_size(r->comm) > 1)
+        n += snprintf(key + n, size - (size_t)n, " %s zero=%d grad-dtype=%s", mesh_format(&s->plan.mesh, mesh), s->plan.zero,
+                      dtype_name(s->plan.grad_dtype));
+    if (s->plan.device != DEVICE_CUDA)
+        return OK;
+    TRY(identify_devices(r, &devices));
+    snprintf(key + n, size - (size_t)n, " cuda=%d.%d,%d,%016llx%s", t->capability / 10, t->capability % 10, t->processors,
+             (unsigned long long)devices, t->fast ? ",fast" : "");
+    return OK;
+}
+
+enum status train_say_length(const struct settings *s, int64_t seq_len, enum status st)
+{
+    char cause[1024], tokens[32];
+    if (st == OK || s->curriculum.n == 0)
+        return st;
+    snprintf(cause, sizeof cause, "%s", status_message());
+    return status_fail(st, "sequences of %s tokens (--seq-len): %s", units_format_count(seq_len, tokens), cause);
+}

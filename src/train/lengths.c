@@ -1,0 +1,87 @@
+/* Sequences whose length changes while the run goes on. */
+#include "train/run.h"
+
+#include "base/units.h"
+#include "settings/curriculum.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* What data.txt says of how the data are cut is of the length in use. */
+static enum status cut_data(struct run *r, int64_t seq_len)
+{
+    if (corpus_get_length(r->corpus) == seq_len)
+        return OK;
+    TRY(corpus_cut(r->corpus, seq_len));
+    if (!r->texts.data) /* ltrain check */
+        return OK;
+    free(r->texts.data);
+    r->texts.data = NULL;
+    return run_describe_data(r);
+}
+
+static enum status use_stretch(struct run *r, const struct plan *p)
+{
+    TRY(session_use(r->session, p));
+    TRY(cut_data(r, plan_length(p)));
+    batch_destroy(r->batch);
+    r->batch = NULL;
+    TRY(batch_create(r->session, plan_length(p), &r->batch));
+    model_inv_freq(r->model, plan_length(p), session_io(r->session, p->io.inv_freq));
+    return OK;
+}
+
+enum status run_use_stretch(struct run *r, int stretch)
+{
+    const struct plan *p = r->plans.stretches[stretch].plan;
+    r->stretch = stretch;
+    if (r->batch && r->session->plan == p)
+        return OK;
+    memset(&r->alike, 0, sizeof r->alike);
+    return comm_agree(r->comm, use_stretch(r, p));
+}
+
+int run_length_changes(const struct run *r)
+{
+    const struct plan_stretch *next = &r->plans.stretches[curriculum_at(r->s, r->at.step)];
+    return next->plan != r->session->plan;
+}
+
+enum status run_change_length(struct run *r)
+{
+    char path[RUN_PATH + 64], tokens[32];
+    snprintf(path, sizeof path, "%s/checkpoints/step-%06lld", r->s->out, (long long)r->at.step);
+    TRY(run_use_stretch(r, curriculum_at(r->s, r->at.step)));
+    TRY(checkpoint_load(r->session, path));
+    TRY(run_describe_numerics(r, r->at.numerics, sizeof r->at.numerics));
+    printf("step %lld: sequences of %s tokens from here on; the state went on through %s\n", (long long)r->at.step + 1,
+           units_format_count(run_length(r), tokens), path);
+    fflush(stdout);
+    return OK;
+}
+
+double run_planned_seconds(const struct run *r)
+{
+    double seconds = 0;
+    for (int i = r->stretch; i < curriculum_stretches(r->s); i++) {
+        const struct plan_stretch *x = &r->plans.stretches[i];
+        seconds += x->plan->seconds * (double)max_i64(0, x->end - max_i64(x->first, r->at.step));
+    }
+    return seconds;
+}
+
+enum status run_print_lengths(struct run *r)
+{
+    const struct corpus_report *d = corpus_get_report(r->corpus);
+    const int64_t was = corpus_get_length(r->corpus), batch = r->s->plan.batch;
+    char length[32], tokens[32], sequences[32];
+    for (int i = 0; i < curriculum_stretches(r->s) && curriculum_stretches(r->s) > 1; i++) {
+        const struct plan_stretch *x = &r->plans.stretches[i];
+        TRY(train_say_length(r->s, x->seq_len, corpus_cut(r->corpus, x->seq_len)));
+        const double taken = (double)(x->end - x->first) * (double)batch, epochs = taken / (double)d->train_sequences;
+        printf("data: steps %lld to %lld take %s tokens in sequences of %s, of which there are %s to train (%.3g epochs)\n",
+               (long long)x->first + 1, (long long)x->end, units_format_count((int64_t)(epochs * (double)d->packed.train_tokens + 0.5), tokens),
+               units_format_count(x->seq_len, length), units_format_count(d->train_sequences, sequences), epochs);
+    }
+    return corpus_cut(r->corpus, was);
+}
