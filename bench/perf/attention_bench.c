@@ -1,10 +1,12 @@
 /* Worker of bench_attention.py: `attention_bench HQ HK`. "case S D MASK DTYPE" (MASK: causal, windowN, documentsN: N tokens each;
- * DTYPE: f32, bf16) makes a problem of HQ query and HK KV heads; "forward", "backward" and "sgemm" (2048 cubed) run once. Each
- * line is answered by
+ * DTYPE: f32, bf16) makes a problem of HQ query and HK KV heads; "forward", "backward" and "sgemm" (2048 cubed) run once; "sinks
+ * forward", "sinks backward", "capped forward", "capped backward" the same of these kinds. Each line is answered by
  * {"seconds", "cpu_seconds", "flops"}: flops of the attended pairs; packing and every other pass are in the time. */
 #include "attention/attention.h"
 #include "base/clock.h"
+#include "device/cpu_stream.h"
 #include "ops/gemm.h"
+#include "ops/sink.h"
 
 #include <omp.h>
 #include <stdio.h>
@@ -96,20 +98,40 @@ static double cpu_seconds(void)
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
+/* What sinks add to one pass. */
+static void add_sinks(struct problem *p, int backward)
+{
+    static const float sinks[64];
+    static float gradients[64];
+    const struct sink_shape s = {
+        .rows = p->attrs.attn.sq, .heads = hq, .head_dim = p->attrs.attn.head_dim, .o_type = p->attrs.attn.dtype};
+    if (backward)
+        ops_attn_sink_grad(&s, gradients, sinks, p->lse, p->delta);
+    else
+        ops_attn_sink(&s, p->o, p->lse, sinks);
+}
+
 /* Runs a contender once; the FLOPs that it made. */
 static double run(struct problem *p, op_kernel *const *kernel, float *const matrix[4], const char *what)
 {
     const double products = p->pairs * hq * p->attrs.attn.head_dim * 2;
+    const int sinks = strncmp(what, "sinks ", 6) == 0, capped = strncmp(what, "capped ", 7) == 0;
+    what += sinks ? 6 : capped ? 7 : 0;
+    p->attrs.attn.cap = capped ? 30.0f : 0.0f;
     if (strcmp(what, "sgemm") == 0) {
         ops_gemm(&cube, matrix[2], matrix[0], matrix[1], matrix[3]);
         return 2.0 * N * N * N;
     }
     if (strcmp(what, "forward") == 0) {
         (void)kernel[OP_ATTN_FWD](&p->attrs, (void *[]){p->o, p->lse, p->q, p->k, p->v, p->lo, p->hi, p->work}, &p->stream);
+        if (sinks)
+            add_sinks(p, 0);
         return 2 * products;
     }
     (void)kernel[OP_ATTN_BWD](
         &p->attrs, (void *[]){p->dq, p->dk, p->dv, p->q, p->k, p->v, p->delta, p->lse, p->go, p->lo, p->hi, p->work}, &p->stream);
+    if (sinks)
+        add_sinks(p, 1);
     return 5 * products;
 }
 
@@ -121,6 +143,8 @@ int main(int argc, char **argv)
     long long s;
     int d;
     hq = argc > 2 ? atoi(argv[1]) : 8, hk = argc > 2 ? atoi(argv[2]) : 2;
+    if (hq > 64) /* add_sinks */
+        return 2;
     attention_cpu_kernels(kernel);
     float *matrix[4] = {filled(N * N, F32), filled(N * N, F32), filled(N * N, F32), filled(ops_gemm_workspace(&cube) / 4, F32)};
     while (fgets(line, sizeof line, stdin)) {

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
-"""CPU attention beside our fp32 product (sgemm, 2048 cubed) and PyTorch's SDPA. bench_attention.py BUILD [peers] [shapes] [long]
-[bf16]: parts, default all. bf16's have no marks: beside sgemm they tell whether AMX is used."""
+"""CPU attention beside our fp32 product (sgemm, 2048 cubed) and PyTorch's SDPA, and with sinks and soft caps beside the plain
+kernels, in processor seconds. bench_attention.py BUILD [peers] [shapes] [long] [bf16] [kinds]: parts, default all. bf16's have no
+marks: beside sgemm they tell whether AMX is used."""
 import os, sys, time
 
 import bench
@@ -14,6 +15,8 @@ PARTS = {  # part: heads, rounds, beside PyTorch, type, cases (tokens, head dim,
     "long": ((4, 1), 1, False, "f32", [(32768, 128, "causal", 0.81, 0.79), (32768, 64, "causal", 0.79, 0.79)]),
     "bf16": (HEADS, 5, True, "bf16", [(8192, d, "causal", None, None) for d in (64, 128)]),
 }
+KINDS = [(8192, 64, mask, dtype) for mask in ("window128", "causal") for dtype in ("f32", "bf16")]  # of attended pairs, the same
+KINDS_MARK = 0.85
 BESIDE_SDPA = {128: (1.25, 1.35), 64: (1.25, 1.5)}  # forward, forward + backward
 
 
@@ -70,9 +73,25 @@ def case(worker, threads, heads, rounds, beside_peer, dtype, tokens, d, mask, fo
                      "s", {"PyTorch SDPA": of_peer[1]} if of_peer[1] else {}, better="lower")
 
 
+def kinds(build):
+    worker = bench.Worker(os.path.join(build, "bench", "attention_bench"), "8", "1", OMP_NUM_THREADS="1")
+    for tokens, d, mask, dtype in KINDS:
+        worker(f"case {tokens} {d} {mask} {dtype}")
+        for what in ("forward", "backward"):
+            names = [what, "sinks " + what, "capped " + what]
+            seconds = bench.medians(bench.in_turn({k: (lambda k=k: worker(k)["cpu_seconds"]) for k in names}, 5))
+            for name in names[1:]:
+                bench.report(f"attention {name}, {tokens} tokens, 8/1 heads of {d}, {mask}, {dtype}", seconds[name], {"plain": seconds[what]}, "s",
+                             {"plain": KINDS_MARK}, better="lower")
+    worker.close()
+
+
 def main():
     threads = len(os.sched_getaffinity(0))
-    for part in sys.argv[2:] or PARTS:
+    for part in sys.argv[2:] or [*PARTS, "kinds"]:
+        if part == "kinds":
+            kinds(sys.argv[1])
+            continue
         heads, rounds, beside_peer, dtype, cases = PARTS[part]
         worker = bench.Worker(os.path.join(sys.argv[1], "bench", "attention_bench"), *map(str, heads), OMP_NUM_THREADS=str(threads))
         for c in cases:
