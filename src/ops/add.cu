@@ -4,10 +4,12 @@
 namespace
 {
 
+/* x + scale * delta; with scale 1 the product is exact. */
 template <typename T> struct add {
     T *y;
     const T *x;
     const float *delta;
+    float scale;
     template <int N> __device__ __forceinline__ void run(int64_t i) const
     {
         float a[N], b[N];
@@ -15,17 +17,19 @@ template <typename T> struct add {
         load<N>(b, delta + i);
 #pragma unroll
         for (int k = 0; k < N; k++)
-            a[k] += b[k];
+            a[k] = fmaf(scale, b[k], a[k]);
         store<N>(y + i, a);
     }
 };
 
-template <typename T> struct add_with_bias {
+/* (x + delta) + bias, or x + scale * (delta + bias). */
+template <typename T, bool SCALED> struct add_with_bias {
     T *y;
     const T *x;
     const float *delta;
     const T *bias;
     int64_t dim;
+    float scale;
     template <int N> __device__ __forceinline__ void run(int64_t row, int64_t j) const
     {
         int64_t i = row * dim + j;
@@ -35,7 +39,7 @@ template <typename T> struct add_with_bias {
         load<N>(c, bias + j);
 #pragma unroll
         for (int k = 0; k < N; k++)
-            a[k] = a[k] + b[k] + c[k];
+            a[k] = SCALED ? fmaf(scale, b[k] + c[k], a[k]) : a[k] + b[k] + c[k];
         store<N>(y + i, a);
     }
 };
@@ -60,11 +64,13 @@ template <typename T> enum status run_add(const struct op_attrs *attrs, void *co
     int64_t rows = attrs->add.rows, dim = attrs->add.dim;
     T *y = (T *)arg[0];
     const T *x = (const T *)arg[1], *bias = (const T *)arg[3];
-    const float *delta = (const float *)arg[2];
+    const float *delta = (const float *)arg[2], scale = attrs->add.scale != 0.0f ? attrs->add.scale : 1.0f;
     bool vectors = aligned_to_vectors({y, x, delta, bias});
+    if (bias && scale != 1.0f)
+        return launch_rows<WIDTH<T>>(add_with_bias<T, true>{y, x, delta, bias, dim, scale}, rows, dim, vectors, stream);
     if (bias)
-        return launch_rows<WIDTH<T>>(add_with_bias<T>{y, x, delta, bias, dim}, rows, dim, vectors, stream);
-    return launch_elements<WIDTH<T>>(add<T>{y, x, delta}, rows * dim, vectors, stream);
+        return launch_rows<WIDTH<T>>(add_with_bias<T, false>{y, x, delta, bias, dim, scale}, rows, dim, vectors, stream);
+    return launch_elements<WIDTH<T>>(add<T>{y, x, delta, scale}, rows * dim, vectors, stream);
 }
 
 } // namespace
@@ -72,8 +78,6 @@ template <typename T> enum status run_add(const struct op_attrs *attrs, void *co
 enum status ops_cuda_add(const struct op_attrs *attrs, void *const *arg, void *stream)
 {
     TRY(check_storage("add", attrs->add.dtype));
-    if (attrs->add.scale != 0.0f)
-        return status_fail(ERR_INVALID, "add on cuda: scaled residuals are computed on the CPU only so far");
     return attrs->add.dtype == BF16 ? run_add<bf16>(attrs, arg, stream) : run_add<float>(attrs, arg, stream);
 }
 

@@ -15,6 +15,21 @@ template <typename Y, typename X> struct cast {
     }
 };
 
+template <typename T> struct scale_elements {
+    T *y;
+    const T *x;
+    float scale;
+    template <int N> __device__ __forceinline__ void run(int64_t i) const
+    {
+        float v[N];
+        load<N>(v, x + i);
+#pragma unroll
+        for (int k = 0; k < N; k++)
+            v[k] *= scale;
+        store<N>(y + i, v);
+    }
+};
+
 struct cast_rows {
     bf16 *dst;
     const float *src;
@@ -26,6 +41,12 @@ struct cast_rows {
         store<N>(dst + row * dst_ld + j, v);
     }
 };
+
+template <typename T> enum status run_scale(const struct op_attrs *attrs, void *const *arg, bool vectors, void *stream)
+{
+    const scale_elements<T> op = {(T *)arg[0], (const T *)arg[1], attrs->cast.scale};
+    return launch_elements<WIDTH<T>>(op, attrs->cast.n, vectors, stream);
+}
 
 } // namespace
 
@@ -40,10 +61,11 @@ enum status ops_cuda_cast(const struct op_attrs *attrs, void *const *arg, void *
 {
     TRY(check_storage("cast", attrs->cast.y_type));
     TRY(check_storage("cast", attrs->cast.x_type));
-    if (attrs->cast.scale != 0.0f)
-        return status_fail(ERR_INVALID, "cast on cuda: scaling is computed on the CPU only so far");
     const int64_t n = attrs->cast.n;
     const bool vectors = aligned_to_vectors({arg[0], arg[1]});
+    if (attrs->cast.scale != 0.0f && attrs->cast.y_type == attrs->cast.x_type)
+        return attrs->cast.y_type == BF16 ? run_scale<bf16>(attrs, arg, vectors, stream)
+                                          : run_scale<float>(attrs, arg, vectors, stream);
     if (attrs->cast.y_type == attrs->cast.x_type) {
         struct op_attrs copy = {};
         copy.copy.bytes = n * dtype_size((enum dtype)attrs->cast.x_type);

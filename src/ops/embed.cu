@@ -9,6 +9,7 @@ template <typename T> struct lookup {
     const T *table, *pos_table;
     const int32_t *tokens, *positions;
     int64_t dim, vocab, max_pos;
+    float scale; /* without positions */
     template <int N> __device__ __forceinline__ void run(int64_t row, int64_t j) const
     {
         const int64_t token = tokens[row], pos = pos_table ? positions[row] : 0;
@@ -19,12 +20,11 @@ template <typename T> struct lookup {
                 a[k] = NAN;
         } else {
             load<N>(a, table + token * dim + j);
-            if (pos_table) {
+            if (pos_table)
                 load<N>(b, pos_table + pos * dim + j);
 #pragma unroll
-                for (int k = 0; k < N; k++)
-                    a[k] += b[k];
-            }
+            for (int k = 0; k < N; k++)
+                a[k] = pos_table ? a[k] + b[k] : scale * a[k];
         }
         store<N>(x + row * dim + j, a);
     }
@@ -182,10 +182,10 @@ __global__ void __launch_bounds__(BIN_THREADS, 2) group_rows(index_args args)
     }
 }
 
-/* dtable[token of the row] += the rows of dx with this token, in order, if the row is the first of them. */
+/* dtable[token of the row] += scale * the rows of dx with this token, in order, if the row is the first of them. */
 template <typename T, int N>
 __global__ void __launch_bounds__(THREADS)
-    add_grouped(float *dtable, const T *dx, const int32_t *index, int64_t dim, int64_t vocab)
+    add_grouped(float *dtable, const T *dx, const int32_t *index, int64_t dim, int64_t vocab, float scale)
 {
     const int64_t row = blockIdx.y;
     const int64_t j = ((int64_t)blockIdx.x * blockDim.x + threadIdx.x) * N, token = index[row];
@@ -197,7 +197,7 @@ __global__ void __launch_bounds__(THREADS)
     load<N>(first, dx + row * dim + j);
 #pragma unroll
     for (int k = 0; k < N; k++)
-        sum[k] += first[k];
+        sum[k] = __fadd_rn(sum[k], __fmul_rn(scale, first[k]));
     for (int e = 1; e < all.count; e += AHEAD) {
         int64_t others[AHEAD];
 #pragma unroll
@@ -210,16 +210,21 @@ __global__ void __launch_bounds__(THREADS)
         for (int a = 0; a < AHEAD; a++) {
 #pragma unroll
             for (int k = 0; k < N; k++)
-                sum[k] = e + a < all.count ? sum[k] + v[a][k] : sum[k];
+                sum[k] = e + a < all.count ? __fadd_rn(sum[k], __fmul_rn(scale, v[a][k])) : sum[k];
         }
     }
     store<N>(dtable + token * dim + j, sum);
 }
 
+float scale_of(const struct op_attrs *attrs)
+{
+    return attrs->embed.scale != 0.0f ? attrs->embed.scale : 1.0f;
+}
+
 template <typename T> enum status run_embed(const struct op_attrs *attrs, void *const *arg, void *stream)
 {
-    lookup<T> op = {(T *)arg[0],      (const T *)arg[1],  (const T *)arg[3],   (const int32_t *)arg[2], (const int32_t *)arg[4],
-                    attrs->embed.dim, attrs->embed.vocab, attrs->embed.max_pos};
+    lookup<T> op = {(T *)arg[0],      (const T *)arg[1],  (const T *)arg[3],    (const int32_t *)arg[2], (const int32_t *)arg[4],
+                    attrs->embed.dim, attrs->embed.vocab, attrs->embed.max_pos, scale_of(attrs)};
     return launch_rows<WIDTH<T>>(op, attrs->embed.rows, attrs->embed.dim, aligned_to_vectors({op.x, op.table, op.pos_table}),
                                  stream);
 }
@@ -240,7 +245,7 @@ template <typename T, int N> enum status add_batch(const struct op_attrs *attrs,
     TRY(launch(dim3(1u << args.bits), dim3(BIN_THREADS), sizeof(bin_space), stream, group_rows, args));
     const unsigned threads = row_threads(blocks_of(dim, N));
     return launch(dim3((unsigned)blocks_of(dim, threads * N), (unsigned)rows), dim3(threads), 0, stream, add_grouped<T, N>,
-                  (float *)arg[0], (const T *)arg[1] + first * dim, args.index, dim, vocab);
+                  (float *)arg[0], (const T *)arg[1] + first * dim, args.index, dim, vocab, scale_of(attrs));
 }
 
 template <typename T> enum status run_embed_grad(const struct op_attrs *attrs, void *const *arg, void *stream)
@@ -259,16 +264,12 @@ template <typename T> enum status run_embed_grad(const struct op_attrs *attrs, v
 enum status ops_cuda_embed(const struct op_attrs *attrs, void *const *arg, void *stream)
 {
     TRY(check_storage("embed", attrs->embed.dtype));
-    if (attrs->embed.scale != 0.0f)
-        return status_fail(ERR_INVALID, "embed on cuda: scaled embeddings are computed on the CPU only so far");
     return attrs->embed.dtype == BF16 ? run_embed<bf16>(attrs, arg, stream) : run_embed<float>(attrs, arg, stream);
 }
 
 enum status ops_cuda_embed_grad(const struct op_attrs *attrs, void *const *arg, void *stream)
 {
     TRY(check_storage("embed_grad", attrs->embed.dtype));
-    if (attrs->embed.scale != 0.0f)
-        return status_fail(ERR_INVALID, "embed_grad on cuda: scaled embeddings are computed on the CPU only so far");
     if (attrs->embed.dim <= 0)
         return OK;
     return attrs->embed.dtype == BF16 ? run_embed_grad<bf16>(attrs, arg, stream) : run_embed_grad<float>(attrs, arg, stream);

@@ -1,4 +1,5 @@
-/* Attention's work per row and head: delta of the backward pass, and the merge of attention over two disjoint sets of keys. */
+/* Attention's work per row and head: delta of the backward pass, the merge of attention over two disjoint sets of keys, and the
+ * columns of some heads. */
 #include "ops/cuda_vec.cuh"
 
 namespace
@@ -124,6 +125,26 @@ template <typename T> enum status run_merge(const struct op_attrs *attrs, void *
     return launch(blocks_for(g), dim3(THREADS), 0, stream, vectors ? merge_heads<T, WIDTH<T>> : merge_heads<T, 1>, g, a);
 }
 
+template <typename Y, typename X> struct copy_columns {
+    Y *y;
+    const X *x;
+    int64_t y_ld, x_ld;
+    template <int N> __device__ __forceinline__ void run(int64_t row, int64_t j) const
+    {
+        float v[N];
+        load<N>(v, x + row * x_ld + j);
+        store<N>(y + row * y_ld + j, v);
+    }
+};
+
+template <typename Y, typename X> enum status run_columns(const struct op_attrs *attrs, void *const *arg, void *stream)
+{
+    const copy_columns<Y, X> op = {(Y *)arg[0] + attrs->columns.y_first, (const X *)arg[1] + attrs->columns.x_first,
+                                   attrs->columns.y_ld, attrs->columns.x_ld};
+    const bool vectors = aligned_to_vectors({op.y, op.x}) && op.y_ld % WIDTH<Y> == 0 && op.x_ld % WIDTH<X> == 0;
+    return launch_rows<8>(op, attrs->columns.rows, attrs->columns.cols, vectors, stream);
+}
+
 bool nothing_to_do(const struct op_attrs *attrs)
 {
     return attrs->heads.rows <= 0 || attrs->heads.heads <= 0;
@@ -149,6 +170,11 @@ enum status ops_cuda_attn_merge(const struct op_attrs *attrs, void *const *arg, 
 
 enum status ops_cuda_columns(const struct op_attrs *attrs, void *const *arg, void *stream)
 {
-    (void)attrs, (void)arg, (void)stream;
-    return status_fail(ERR_INVALID, "columns on cuda: norms of all heads of q and k together are computed on the CPU only so far");
+    TRY(check_storage("columns", attrs->columns.y_type));
+    TRY(check_storage("columns", attrs->columns.x_type));
+    if (attrs->columns.y_type == BF16)
+        return attrs->columns.x_type == BF16 ? run_columns<bf16, bf16>(attrs, arg, stream)
+                                             : run_columns<bf16, float>(attrs, arg, stream);
+    return attrs->columns.x_type == BF16 ? run_columns<float, bf16>(attrs, arg, stream)
+                                         : run_columns<float, float>(attrs, arg, stream);
 }

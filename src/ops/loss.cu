@@ -15,6 +15,37 @@ constexpr double LN_2 = 0.69314718055994531;
 
 __device__ double row_losses[BATCH];
 
+/* Logits as they are. */
+struct plain_logits {
+    template <int N> __device__ __forceinline__ void apply(float (&)[N]) const
+    {
+    }
+
+    /* Of the logit's softmax: what its gradient is multiplied with. */
+    __device__ __forceinline__ float slope(float) const
+    {
+        return 1.0f;
+    }
+};
+
+/* y = cap * tanh(scale * logit / cap), or scale * logit without a cap. */
+struct capped_logits {
+    float scale, cap;
+
+    template <int N> __device__ __forceinline__ void apply(float (&v)[N]) const
+    {
+#pragma unroll
+        for (int k = 0; k < N; k++)
+            v[k] = cap > 0.0f ? cap * tanhf(scale * v[k] / cap) : scale * v[k];
+    }
+
+    __device__ __forceinline__ float slope(float y) const
+    {
+        const float t = cap > 0.0f ? y / cap : 0.0f;
+        return scale * fmaf(-t, t, 1.0f);
+    }
+};
+
 /* In front of the runs that shared memory keeps. */
 struct loss_space {
     warp_parts<float, 1> max;
@@ -87,23 +118,27 @@ struct online {
     }
 };
 
-/* RUN logits, or what does not count. */
-__device__ __forceinline__ void load_run(float (&v)[RUN], const row_runs &row, int64_t run)
+/* RUN logits as they count, or what does not count. */
+template <typename LOGITS>
+__device__ __forceinline__ void load_run(float (&v)[RUN], const row_runs &row, int64_t run, const LOGITS &logits)
 {
 #pragma unroll
     for (int k = 0; k < RUN; k++)
         v[k] = -INFINITY;
-    if (row.has(run))
+    if (row.has(run)) {
         load<RUN>(v, row.x + row.at(run));
+        logits.apply(v);
+    }
 }
 
-__device__ __forceinline__ online first_pass(const row_runs &row, float (&held)[HELD][RUN])
+template <typename LOGITS>
+__device__ __forceinline__ online first_pass(const row_runs &row, float (&held)[HELD][RUN], const LOGITS &logits)
 {
     online part = {LOWEST, LOWEST * LOG2_E, 0.0f}; /* not -inf: a row of -inf has m - m = 0 terms, not NaN */
     for (int64_t r = 0; r < row.kept; r += HELD) {
 #pragma unroll
         for (int a = 0; a < HELD; a++)
-            load_run(held[a], row, r + a < row.kept ? r + a : row.runs);
+            load_run(held[a], row, r + a < row.kept ? r + a : row.runs, logits);
 #pragma unroll
         for (int a = 0; a < HELD; a++)
             if (r + a < row.kept)
@@ -113,39 +148,49 @@ __device__ __forceinline__ online first_pass(const row_runs &row, float (&held)[
     }
 #pragma unroll
     for (int a = 0; a < HELD; a++)
-        load_run(held[a], row, row.kept + a);
+        load_run(held[a], row, row.kept + a, logits);
     part.take(held);
     for (int64_t r = row.kept + HELD; r < row.runs; r += AHEAD) {
         float v[AHEAD][RUN];
 #pragma unroll
         for (int a = 0; a < AHEAD; a++)
-            load_run(v[a], row, r + a);
+            load_run(v[a], row, r + a, logits);
         part.take(v);
     }
     if (row.edge() < row.n) {
-        const float v[1][1] = {{row.x[row.edge()]}};
+        float v[1][1] = {{row.x[row.edge()]}};
+        logits.apply(v[0]);
         part.take(v);
     }
     return part;
 }
 
-struct gradient_of_row {
+template <typename LOGITS> struct gradient_of_row {
+    LOGITS logits;
     int64_t target;
     float shift, scale, inv_targets;
+    /* Of logits as they count. */
     template <int N> __device__ __forceinline__ void take(float (&v)[N], int64_t j) const
     {
+        float slope[N];
 #pragma unroll
-        for (int k = 0; k < N; k++)
+        for (int k = 0; k < N; k++) {
+            slope[k] = logits.slope(v[k]);
             v[k] = ex2(fmaf(v[k], LOG2_E, -shift)) * scale;
+        }
         if (target >= j && target < j + N) {
 #pragma unroll
             for (int k = 0; k < N; k++)
                 v[k] -= j + k == target ? inv_targets : 0.0f;
         }
+#pragma unroll
+        for (int k = 0; k < N; k++)
+            v[k] *= slope[k];
     }
 };
 
-__device__ __forceinline__ void store_gradient(float (&v)[RUN], const row_runs &row, int64_t run, const gradient_of_row &gradient)
+template <typename GRADIENT>
+__device__ __forceinline__ void store_gradient(float (&v)[RUN], const row_runs &row, int64_t run, const GRADIENT &gradient)
 {
     if (!row.has(run))
         return;
@@ -153,13 +198,14 @@ __device__ __forceinline__ void store_gradient(float (&v)[RUN], const row_runs &
     __stcs(reinterpret_cast<float4 *>(row.x + row.at(run)), make_float4(v[0], v[1], v[2], v[3]));
 }
 
-__device__ __forceinline__ void second_pass(const row_runs &row, const gradient_of_row &gradient, float (&held)[HELD][RUN])
+template <typename GRADIENT>
+__device__ __forceinline__ void second_pass(const row_runs &row, const GRADIENT &gradient, float (&held)[HELD][RUN])
 {
     for (int64_t last = row.runs - 1; last >= row.kept + HELD; last -= AHEAD) {
         float v[AHEAD][RUN];
 #pragma unroll
         for (int a = 0; a < AHEAD; a++)
-            load_run(v[a], row, last - a >= row.kept + HELD ? last - a : row.runs);
+            load_run(v[a], row, last - a >= row.kept + HELD ? last - a : row.runs, gradient.logits);
 #pragma unroll
         for (int a = 0; a < AHEAD; a++)
             store_gradient(v[a], row, last - a >= row.kept + HELD ? last - a : row.runs, gradient);
@@ -174,6 +220,7 @@ __device__ __forceinline__ void second_pass(const row_runs &row, const gradient_
     }
     if (row.edge() < row.n) {
         float v[1] = {row.x[row.edge()]};
+        gradient.logits.apply(v);
         gradient.take(v, row.edge());
         row.x[row.edge()] = v[0];
     }
@@ -188,12 +235,13 @@ __device__ __forceinline__ void zero_row(const row_runs &row)
         row.x[row.edge()] = 0.0f;
 }
 
+template <typename LOGITS>
 __global__ void __launch_bounds__(ROW_THREADS)
-    loss_rows(float *logits, const int32_t *targets, const struct step_record *record, int64_t vocab, int64_t ld,
+    loss_rows(float *x, LOGITS logits, const int32_t *targets, const struct step_record *record, int64_t vocab, int64_t ld,
               int gradient, int64_t kept)
 {
     LT_SHARED(loss_space, s);
-    const row_runs row(logits + (int64_t)blockIdx.x * ld, vocab, kept, reinterpret_cast<float *>(&s + 1));
+    const row_runs row(x + (int64_t)blockIdx.x * ld, vocab, kept, reinterpret_cast<float *>(&s + 1));
     const int64_t target = targets[blockIdx.x];
     if (target < 0 || target >= vocab) {
         if (gradient)
@@ -202,21 +250,22 @@ __global__ void __launch_bounds__(ROW_THREADS)
             row_losses[blockIdx.x] = target < 0 ? 0.0 : (double)NAN;
         return;
     }
-    const float at_target = row.x[target]; /* before anybody overwrites it: the sums below are barriers between warps */
+    float at_target[1] = {row.x[target]}; /* before anybody overwrites it: the sums below are barriers between warps */
     __syncwarp();
+    logits.apply(at_target);
     float held[HELD][RUN];
-    const online part = first_pass(row, held);
+    const online part = first_pass(row, held, logits);
     const float max = row_max(part.max, s.max), shift = max * LOG2_E;
     double sum[1] = {(double)part.sum * (double)ex2(part.shift - shift)};
     row_sum(sum, s.sum);
     if (threadIdx.x == 0) {
         const double rounding = (double)shift - (double)max * (double)LOG2_E; /* of the shift */
-        row_losses[blockIdx.x] = log(sum[0]) + (double)max + rounding * LN_2 - (double)at_target;
+        row_losses[blockIdx.x] = log(sum[0]) + (double)max + rounding * LN_2 - (double)at_target[0];
     }
     if (!gradient)
         return;
     const float inv_targets = record->inv_targets;
-    second_pass(row, {target, shift, (float)((double)inv_targets / sum[0]), inv_targets}, held);
+    second_pass(row, gradient_of_row<LOGITS>{logits, target, shift, (float)((double)inv_targets / sum[0]), inv_targets}, held);
 }
 
 /* *loss (+)= the rows' losses: every thread its rows in order, then the threads as a tree. */
@@ -232,19 +281,14 @@ __global__ void __launch_bounds__(ROW_THREADS) add_rows(double *loss, int64_t ro
         *loss = accumulate ? *loss + sum[0] : sum[0];
 }
 
-} // namespace
-
-enum status ops_cuda_loss(const struct op_attrs *attrs, void *const *arg, void *stream)
+template <typename LOGITS>
+enum status run_loss(const struct op_attrs *attrs, void *const *arg, const LOGITS &as_they_count, void *stream)
 {
     float *logits = (float *)arg[0];
     double *loss = (double *)arg[1];
     const int32_t *targets = (const int32_t *)arg[2];
     const struct step_record *record = (const struct step_record *)arg[3];
     const int64_t rows = attrs->loss.rows, vocab = attrs->loss.vocab, ld = attrs->loss.ld ? attrs->loss.ld : vocab;
-    if (attrs->loss.scale != 0.0f || attrs->loss.cap != 0.0f)
-        return status_fail(ERR_INVALID, "loss on cuda: scaled or capped logits are computed on the CPU only so far");
-    if (attrs->loss.gradient && !record)
-        return status_fail(ERR_INVALID, "loss on cuda: a gradient needs the step record, which holds 1 / target tokens");
     const unsigned threads = reducing_threads(blocks_of(vocab, RUN), ROW_THREADS);
     int64_t kept = attrs->loss.gradient ? LT_LIMIT(blocks_of(vocab, RUN * threads), 3) : 0;
     const int64_t each = (int64_t)threads * RUN * (int64_t)sizeof(float);
@@ -252,10 +296,22 @@ enum status ops_cuda_loss(const struct op_attrs *attrs, void *const *arg, void *
     const size_t shared = sizeof(loss_space) + (size_t)(kept * each);
     for (int64_t i = 0; i == 0 || i < rows; i += BATCH) {
         int64_t batch = rows - i < BATCH ? rows - i : BATCH;
-        TRY(launch(dim3((unsigned)batch), dim3(threads), shared, stream, loss_rows, logits + i * ld, targets + i, record,
-                   vocab, ld, attrs->loss.gradient, kept));
+        TRY(launch(dim3((unsigned)batch), dim3(threads), shared, stream, loss_rows<LOGITS>, logits + i * ld, as_they_count,
+                   targets + i, record, vocab, ld, attrs->loss.gradient, kept));
         TRY(launch(dim3(1), dim3(ROW_THREADS), sizeof(warp_parts<double, 1>), stream, add_rows, loss, batch,
                    attrs->loss.accumulate || i > 0));
     }
     return OK;
+}
+
+} // namespace
+
+enum status ops_cuda_loss(const struct op_attrs *attrs, void *const *arg, void *stream)
+{
+    const float scale = attrs->loss.scale != 0.0f ? attrs->loss.scale : 1.0f, cap = attrs->loss.cap;
+    if (attrs->loss.gradient && !arg[3])
+        return status_fail(ERR_INVALID, "loss on cuda: a gradient needs the step record, which holds 1 / target tokens");
+    if (scale == 1.0f && cap == 0.0f)
+        return run_loss(attrs, arg, plain_logits(), stream);
+    return run_loss(attrs, arg, capped_logits{scale, cap}, stream);
 }

@@ -14,7 +14,7 @@ constexpr int PANEL_RUNS = 2;         /* runs of columns whose sums a thread kee
 /* Every operand of either direction. */
 template <typename T> struct norm_args {
     int64_t rows, dim;
-    float eps;
+    float eps, one; /* one: what is added to weights */
     int kind;
     T *out; /* y, or dx */
     const T *x, *weight, *bias;
@@ -93,7 +93,7 @@ template <typename T, int N> __global__ void __launch_bounds__(NORM_THREADS) nor
             load<N>(b, p.bias + j);
 #pragma unroll
         for (int k = 0; k < N; k++)
-            w[k] = fmaf((v[k] - mean) * r, w[k], b[k]);
+            w[k] = fmaf((v[k] - mean) * r, p.one + w[k], b[k]);
         store<N>(y + j, w);
     });
 }
@@ -238,7 +238,7 @@ __device__ __forceinline__ row_stats gradient_stats(const panel_row<N> &h, const
         load<N>(w, p.weight + j);
 #pragma unroll
         for (int k = 0; k < N; k++) {
-            const float centred = x[k] - st.mean, g = dy[k] * w[k];
+            const float centred = x[k] - st.mean, g = dy[k] * (p.one + w[k]);
             sum[0] += centred * centred;
             sum[1] += g;
             sum[2] += g * centred;
@@ -262,7 +262,7 @@ __device__ __forceinline__ void gradient_run(const norm_args<T> &p, const row_st
 #pragma unroll
     for (int k = 0; k < N; k++) {
         const float xhat = (x[k] - st.mean) * st.r;
-        dx[k] += st.r * (fmaf(-xhat, st.mean_gx, dy[k] * w[k]) - st.mean_g);
+        dx[k] += st.r * (fmaf(-xhat, st.mean_gx, dy[k] * (p.one + w[k])) - st.mean_g);
         dw[k] = fmaf(dy[k], xhat, dw[k]);
         db[k] += dy[k];
     }
@@ -369,6 +369,7 @@ template <typename T> norm_args<T> args_of(const struct op_attrs *attrs, void *c
     p.rows = attrs->norm.rows;
     p.dim = attrs->norm.dim;
     p.eps = attrs->norm.eps;
+    p.one = attrs->norm.kind == NORM_RMS_ONE ? 1.0f : 0.0f;
     p.kind = attrs->norm.kind;
     p.out = (T *)arg[0];
     p.x = (const T *)arg[1];
@@ -400,11 +401,24 @@ template <typename T> enum status run_norm_grad(const struct op_attrs *attrs, vo
     return reduce_groups(dbias, p.work + p.dim, attrs, stream);
 }
 
-enum status check_kind(const char *name, const struct op_attrs *attrs)
+/* y = x. */
+enum status run_none(const struct op_attrs *attrs, void *const *arg, void *stream)
 {
-    if (attrs->norm.kind == NORM_RMS || attrs->norm.kind == NORM_LAYER)
-        return OK;
-    return status_fail(ERR_INVALID, "%s on cuda: norms with 1 + weight, and blocks without a norm, are computed on the CPU only so far", name);
+    struct op_attrs copy = {};
+    copy.copy.bytes = attrs->norm.rows * attrs->norm.dim * dtype_size((enum dtype)attrs->norm.dtype);
+    void *const source_first[] = {arg[1], arg[0]};
+    return ops_cuda_copy(&copy, source_first, stream);
+}
+
+/* dx += dy. */
+enum status run_none_grad(const struct op_attrs *attrs, void *const *arg, void *stream)
+{
+    struct op_attrs add = {};
+    add.add.rows = attrs->norm.rows;
+    add.add.dim = attrs->norm.dim;
+    add.add.dtype = attrs->norm.dtype;
+    void *const sum[] = {arg[0], arg[0], arg[3], NULL};
+    return ops_cuda_add(&add, sum, stream);
 }
 
 } // namespace
@@ -412,19 +426,21 @@ enum status check_kind(const char *name, const struct op_attrs *attrs)
 enum status ops_cuda_norm(const struct op_attrs *attrs, void *const *arg, void *stream)
 {
     TRY(check_storage("norm", attrs->norm.dtype));
-    TRY(check_kind("norm", attrs));
     if (attrs->norm.dim > MOST_COLUMNS)
         return status_fail(ERR_INVALID, "norm on cuda: %lld columns; at most %d", (long long)attrs->norm.dim, MOST_COLUMNS);
     if (attrs->norm.rows <= 0 || attrs->norm.dim <= 0)
         return OK;
+    if (attrs->norm.kind == NORM_NONE)
+        return run_none(attrs, arg, stream);
     return attrs->norm.dtype == BF16 ? run_norm<bf16>(attrs, arg, stream) : run_norm<float>(attrs, arg, stream);
 }
 
 enum status ops_cuda_norm_grad(const struct op_attrs *attrs, void *const *arg, void *stream)
 {
     TRY(check_storage("norm_grad", attrs->norm.dtype));
-    TRY(check_kind("norm_grad", attrs));
     if (attrs->norm.dim <= 0)
         return OK;
+    if (attrs->norm.kind == NORM_NONE)
+        return run_none_grad(attrs, arg, stream);
     return attrs->norm.dtype == BF16 ? run_norm_grad<bf16>(attrs, arg, stream) : run_norm_grad<float>(attrs, arg, stream);
 }

@@ -4,7 +4,7 @@
 namespace
 {
 
-constexpr int ANGLES = 1024; /* (row, pair) angles of a block; so head_dim is at most 2048 */
+constexpr int ANGLES = 1024; /* (row, pair) angles of a block; so at most 2048 elements of a head are rotated */
 
 struct rotations {
     float cosine[ANGLES], sine[ANGLES];
@@ -41,11 +41,49 @@ template <typename T> struct rope_args {
     const int32_t *positions;
     const float *inv_freq;
     int64_t rows;
-    int heads, half, rows_per_block;
-    float sign;
+    int heads, head_dim, half, rows_per_block; /* half: pairs of a head */
+    float factor, sign;
 };
 
-template <typename T, int N> __global__ void __launch_bounds__(THREADS) rope_rows(rope_args<T> p)
+/* The first and second elements of N pairs of a head, from pair j on. */
+template <typename T, int N, bool INTERLEAVED> struct pairs {
+    T *head;
+    int j, half;
+
+    __device__ __forceinline__ void get(float (&a)[N], float (&b)[N]) const
+    {
+        if constexpr (INTERLEAVED) {
+            float both[2 * N];
+            load<2 * N>(both, head + 2 * j);
+#pragma unroll
+            for (int k = 0; k < N; k++) {
+                a[k] = both[2 * k];
+                b[k] = both[2 * k + 1];
+            }
+        } else {
+            load<N>(a, head + j);
+            load<N>(b, head + half + j);
+        }
+    }
+
+    __device__ __forceinline__ void set(const float (&a)[N], const float (&b)[N]) const
+    {
+        if constexpr (INTERLEAVED) {
+            float both[2 * N];
+#pragma unroll
+            for (int k = 0; k < N; k++) {
+                both[2 * k] = a[k];
+                both[2 * k + 1] = b[k];
+            }
+            store<2 * N>(head + 2 * j, both);
+        } else {
+            store<N>(head + j, a);
+            store<N>(head + half + j, b);
+        }
+    }
+};
+
+template <typename T, int N, bool INTERLEAVED> __global__ void __launch_bounds__(THREADS) rope_rows(rope_args<T> p)
 {
     LT_SHARED(rotations, s);
     const int64_t first = (int64_t)blockIdx.x * p.rows_per_block;
@@ -53,17 +91,16 @@ template <typename T, int N> __global__ void __launch_bounds__(THREADS) rope_row
     for (int i = threadIdx.x; i < rows * p.half; i += THREADS) {
         float cosine, sine;
         rotation((double)p.positions[first + i / p.half] * (double)p.inv_freq[i % p.half], &cosine, &sine);
-        s.cosine[i] = cosine;
-        s.sine[i] = p.sign * sine;
+        s.cosine[i] = p.factor * cosine;
+        s.sine[i] = p.factor * (p.sign * sine);
     }
     __syncthreads();
     const int runs = p.half / N, all = rows * p.heads * runs;
     for (int i = threadIdx.x; i < all; i += THREADS) {
         const int j = i % runs * N, head = i / runs % p.heads, row = i / runs / p.heads;
-        T *low = p.x + ((first + row) * p.heads + head) * 2 * p.half + j, *high = low + p.half;
+        const pairs<T, N, INTERLEAVED> of = {p.x + ((first + row) * p.heads + head) * p.head_dim, j, p.half};
         float a[N], b[N], c[N], d[N];
-        load<N>(a, low);
-        load<N>(b, high);
+        of.get(a, b);
         load<N>(c, s.cosine + row * p.half + j);
         load<N>(d, s.sine + row * p.half + j);
 #pragma unroll
@@ -72,9 +109,20 @@ template <typename T, int N> __global__ void __launch_bounds__(THREADS) rope_row
             a[k] = fmaf(x, c[k], -(y * d[k]));
             b[k] = fmaf(y, c[k], x * d[k]);
         }
-        store<N>(low, a);
-        store<N>(high, b);
+        of.set(a, b);
     }
+}
+
+template <typename T, int N, bool INTERLEAVED> enum status launch_rope(const rope_args<T> &p, void *stream)
+{
+    dim3 grid((unsigned)blocks_of(p.rows, p.rows_per_block)), block(THREADS);
+    return launch(grid, block, sizeof(rotations), stream, rope_rows<T, N, INTERLEAVED>, p);
+}
+
+/* Elements of a head that are rotated. */
+int rotated_of(const struct op_attrs *attrs)
+{
+    return attrs->rope.rotated ? attrs->rope.rotated : attrs->rope.head_dim;
 }
 
 template <typename T> enum status run_rope(const struct op_attrs *attrs, void *const *arg, void *stream)
@@ -85,13 +133,16 @@ template <typename T> enum status run_rope(const struct op_attrs *attrs, void *c
     p.inv_freq = (const float *)arg[2];
     p.rows = attrs->rope.rows;
     p.heads = attrs->rope.heads;
-    p.half = attrs->rope.head_dim / 2;
+    p.head_dim = attrs->rope.head_dim;
+    p.half = rotated_of(attrs) / 2;
     p.rows_per_block = p.half < THREADS ? THREADS / p.half : 1;
     p.sign = attrs->rope.inverse ? -1.0f : 1.0f;
-    dim3 grid((unsigned)blocks_of(p.rows, p.rows_per_block)), block(THREADS);
-    if (p.half % WIDTH<T> == 0 && aligned_to_vectors({p.x}))
-        return launch(grid, block, sizeof(rotations), stream, rope_rows<T, WIDTH<T>>, p);
-    return launch(grid, block, sizeof(rotations), stream, rope_rows<T, 1>, p);
+    p.factor = attrs->rope.factor != 0.0f ? attrs->rope.factor : 1.0f;
+    const bool vectors = p.head_dim % WIDTH<T> == 0 && aligned_to_vectors({p.x});
+    if (attrs->rope.interleaved)
+        return vectors && p.half % (WIDTH<T> / 2) == 0 ? launch_rope<T, WIDTH<T> / 2, true>(p, stream)
+                                                       : launch_rope<T, 1, true>(p, stream);
+    return vectors && p.half % WIDTH<T> == 0 ? launch_rope<T, WIDTH<T>, false>(p, stream) : launch_rope<T, 1, false>(p, stream);
 }
 
 } // namespace
@@ -99,14 +150,13 @@ template <typename T> enum status run_rope(const struct op_attrs *attrs, void *c
 enum status ops_cuda_rope(const struct op_attrs *attrs, void *const *arg, void *stream)
 {
     TRY(check_storage("rope", attrs->rope.x_type));
-    if (attrs->rope.head_dim % 2 || attrs->rope.head_dim > 2 * ANGLES)
-        return status_fail(ERR_INVALID, "rope on cuda: head_dim %d must be even and at most %d", attrs->rope.head_dim,
-                           2 * ANGLES);
-    if (attrs->rope.rotated || attrs->rope.interleaved || attrs->rope.factor != 0.0f)
-        return status_fail(ERR_INVALID, "rope on cuda: partial, interleaved or scaled rotations are computed on the CPU only so far");
+    const int rotated = rotated_of(attrs);
+    if (rotated % 2 || rotated > 2 * ANGLES || rotated > attrs->rope.head_dim)
+        return status_fail(ERR_INVALID, "rope on cuda: %d elements of a head of %d are to be rotated: an even number, at most %d",
+                           rotated, attrs->rope.head_dim, 2 * ANGLES);
     if (attrs->rope.slope != 0.0f)
         return status_fail(ERR_INVALID, "rope on cuda: queries scaled by their positions are computed on the CPU only so far");
-    if (attrs->rope.rows <= 0 || attrs->rope.heads <= 0 || attrs->rope.head_dim <= 0)
+    if (attrs->rope.rows <= 0 || attrs->rope.heads <= 0 || rotated <= 0)
         return OK;
     return attrs->rope.x_type == BF16 ? run_rope<bf16>(attrs, arg, stream) : run_rope<float>(attrs, arg, stream);
 }

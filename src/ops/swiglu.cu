@@ -1,62 +1,87 @@
-/* SwiGLU, forward and backward. */
-#include "ops/cuda_vec.cuh"
+/* SwiGLU and GeGLU, forward and backward. */
+#include "ops/cuda_gelu.cuh"
 
 namespace
 {
 
-template <typename T> struct forward {
+/* f(x), and its slope. */
+template <int KIND> __device__ __forceinline__ float gate(float x, float *slope)
+{
+    if constexpr (KIND == GATE_SILU) {
+        const float s = sigmoid(x);
+        *slope = s * fmaf(x, 1.0f - s, 1.0f);
+        return x * s;
+    } else {
+        const float p = phi < KIND == GATE_GELU_TANH ? GELU_TANH : GELU_ERF > (x, slope);
+        *slope += p;
+        return x * p;
+    }
+}
+
+template <typename T, int KIND> struct forward {
     T *y;
-    const T *gate, *up;
+    const T *x, *up;
     template <int N> __device__ __forceinline__ void run(int64_t i) const
     {
         float g[N], u[N];
-        load<N>(g, gate + i);
+        load<N>(g, x + i);
         load<N>(u, up + i);
 #pragma unroll
-        for (int k = 0; k < N; k++)
-            u[k] = g[k] * sigmoid(g[k]) * u[k];
+        for (int k = 0; k < N; k++) {
+            float slope;
+            u[k] *= gate<KIND>(g[k], &slope);
+        }
         store<N>(y + i, u);
     }
 };
 
-template <typename T> struct backward {
-    T *gate, *up, *dy; /* all in place */
+template <typename T, int KIND> struct backward {
+    T *x, *up, *dy; /* all in place */
     template <int N> __device__ __forceinline__ void run(int64_t i) const
     {
         float g[N], u[N], d[N];
-        load<N>(g, gate + i);
+        load<N>(g, x + i);
         load<N>(u, up + i);
         load<N>(d, dy + i);
 #pragma unroll
         for (int k = 0; k < N; k++) {
-            float s = sigmoid(g[k]), x = g[k], y = x * s * u[k];
-            g[k] = d[k] * u[k] * (s * fmaf(x, 1.0f - s, 1.0f));
-            u[k] = d[k] * (x * s);
+            float slope, f = gate<KIND>(g[k], &slope), y = f * u[k];
+            g[k] = d[k] * u[k] * slope;
+            u[k] = d[k] * f;
             d[k] = y;
         }
-        store<N>(gate + i, g);
+        store<N>(x + i, g);
         store<N>(up + i, u);
         store<N>(dy + i, d);
     }
 };
 
-template <typename T> enum status run_forward(const struct op_attrs *attrs, void *const *arg, void *stream)
+template <typename T, int KIND> enum status run_forward(const struct op_attrs *attrs, void *const *arg, void *stream)
 {
-    forward<T> op = {(T *)arg[0], (const T *)arg[1], (const T *)arg[2]};
+    forward<T, KIND> op = {(T *)arg[0], (const T *)arg[1], (const T *)arg[2]};
     return launch_elements<WIDTH<T>>(op, attrs->act.rows * attrs->act.dim, aligned_to_vectors({arg[0], arg[1], arg[2]}), stream);
 }
 
-template <typename T> enum status run_backward(const struct op_attrs *attrs, void *const *arg, void *stream)
+template <typename T, int KIND> enum status run_backward(const struct op_attrs *attrs, void *const *arg, void *stream)
 {
-    backward<T> op = {(T *)arg[0], (T *)arg[1], (T *)arg[2]};
-    return launch_elements<WIDTH<T>>(op, attrs->act.rows * attrs->act.dim, aligned_to_vectors({op.gate, op.up, op.dy}), stream);
+    backward<T, KIND> op = {(T *)arg[0], (T *)arg[1], (T *)arg[2]};
+    return launch_elements<WIDTH<T>>(op, attrs->act.rows * attrs->act.dim, aligned_to_vectors({op.x, op.up, op.dy}), stream);
 }
 
-enum status check_kind(const char *name, const struct op_attrs *attrs)
+template <int KIND> enum status forward_typed(const struct op_attrs *attrs, void *const *arg, void *stream)
 {
-    if (attrs->act.kind == GATE_SILU)
-        return OK;
-    return status_fail(ERR_INVALID, "%s on cuda: gates other than silu are computed on the CPU only so far", name);
+    return attrs->act.dtype == BF16 ? run_forward<bf16, KIND>(attrs, arg, stream) : run_forward<float, KIND>(attrs, arg, stream);
+}
+
+template <int KIND> enum status backward_typed(const struct op_attrs *attrs, void *const *arg, void *stream)
+{
+    return attrs->act.dtype == BF16 ? run_backward<bf16, KIND>(attrs, arg, stream)
+                                    : run_backward<float, KIND>(attrs, arg, stream);
+}
+
+enum status no_gate(const char *name, const struct op_attrs *attrs)
+{
+    return status_fail(ERR_INVALID, "%s on cuda: %d is no gate", name, attrs->act.kind);
 }
 
 } // namespace
@@ -64,13 +89,27 @@ enum status check_kind(const char *name, const struct op_attrs *attrs)
 enum status ops_cuda_swiglu(const struct op_attrs *attrs, void *const *arg, void *stream)
 {
     TRY(check_storage("swiglu", attrs->act.dtype));
-    TRY(check_kind("swiglu", attrs));
-    return attrs->act.dtype == BF16 ? run_forward<bf16>(attrs, arg, stream) : run_forward<float>(attrs, arg, stream);
+    switch (attrs->act.kind) {
+    case GATE_SILU:
+        return forward_typed<GATE_SILU>(attrs, arg, stream);
+    case GATE_GELU_TANH:
+        return forward_typed<GATE_GELU_TANH>(attrs, arg, stream);
+    case GATE_GELU_ERF:
+        return forward_typed<GATE_GELU_ERF>(attrs, arg, stream);
+    }
+    return no_gate("swiglu", attrs);
 }
 
 enum status ops_cuda_swiglu_grad(const struct op_attrs *attrs, void *const *arg, void *stream)
 {
     TRY(check_storage("swiglu_grad", attrs->act.dtype));
-    TRY(check_kind("swiglu_grad", attrs));
-    return attrs->act.dtype == BF16 ? run_backward<bf16>(attrs, arg, stream) : run_backward<float>(attrs, arg, stream);
+    switch (attrs->act.kind) {
+    case GATE_SILU:
+        return backward_typed<GATE_SILU>(attrs, arg, stream);
+    case GATE_GELU_TANH:
+        return backward_typed<GATE_GELU_TANH>(attrs, arg, stream);
+    case GATE_GELU_ERF:
+        return backward_typed<GATE_GELU_ERF>(attrs, arg, stream);
+    }
+    return no_gate("swiglu_grad", attrs);
 }

@@ -5,14 +5,15 @@
 static const int64_t SIZES[] = {1, 3, 7, 8, 9, 1023, 1024, 1025, 2047, 2048, 2049, 9001};
 enum { SIZE_COUNT = sizeof SIZES / sizeof *SIZES };
 
-static void check_add(int64_t rows, int64_t dim, enum dtype t, int bias, int in_place)
+static void check_add(int64_t rows, int64_t dim, enum dtype t, int bias, int in_place, float scale)
 {
     struct twin_case c;
-    case_start(&c, OP_ADD, "add %lld x %lld %s bias %d in place %d", (long long)rows, (long long)dim, dtype_name(t), bias,
-               in_place);
+    case_start(&c, OP_ADD, "add %lld x %lld %s bias %d in place %d scale %g", (long long)rows, (long long)dim, dtype_name(t),
+               bias, in_place, (double)scale);
     c.attrs.add.rows = rows;
     c.attrs.add.dim = dim;
     c.attrs.add.dtype = t;
+    c.attrs.add.scale = scale;
     void *x = array_random(rows * dim, t, 1.0);
     case_arg(&c, in_place ? x : array_new(rows * dim * dtype_size(t)), rows * dim, t, in_place ? INOUT : OUT);
     case_arg(&c, x, rows * dim, t, IN);
@@ -75,21 +76,23 @@ static void set_act(struct twin_case *c, int64_t n, enum dtype t, int kind)
  * x * log2(e). The gradients subtract terms of size |x|. */
 enum { ACT_ULPS = 16 };
 
-static void check_swiglu(int64_t n, enum dtype t)
+static void check_swiglu(int64_t n, enum dtype t, int kind)
 {
     struct twin_case c;
-    case_start(&c, OP_SWIGLU, "swiglu %lld %s", (long long)n, dtype_name(t));
-    set_act(&c, n, t, 0);
+    case_start(&c, OP_SWIGLU, "swiglu %lld %s kind %d", (long long)n, dtype_name(t), kind);
+    set_act(&c, n, t, kind);
     void *gate = activations(n, t), *up = array_random(n, t, 1.0), *dy = array_random(n, t, 1.0);
-    close_to(case_arg(&c, array_new(n * dtype_size(t)), n, t, OUT), ACT_ULPS, 1e-37);
+    /* of gelu's gates as of check_gelu, times normals below 6 */
+    const double tail = kind == GATE_SILU ? 1e-37 : 12e-7, slopes = kind == GATE_SILU ? 1e-5 : 6e-5;
+    close_to(case_arg(&c, array_new(n * dtype_size(t)), n, t, OUT), ACT_ULPS, tail);
     case_arg(&c, gate, n, t, IN);
     case_arg(&c, up, n, t, IN);
     case_run(&c);
-    case_start(&c, OP_SWIGLU_GRAD, "swiglu_grad %lld %s", (long long)n, dtype_name(t));
-    set_act(&c, n, t, 0);
-    close_to(case_arg(&c, gate, n, t, INOUT), ACT_ULPS, 1e-5);
-    close_to(case_arg(&c, up, n, t, INOUT), ACT_ULPS, 1e-37);
-    close_to(case_arg(&c, dy, n, t, INOUT), ACT_ULPS, 1e-37);
+    case_start(&c, OP_SWIGLU_GRAD, "swiglu_grad %lld %s kind %d", (long long)n, dtype_name(t), kind);
+    set_act(&c, n, t, kind);
+    close_to(case_arg(&c, gate, n, t, INOUT), ACT_ULPS, slopes);
+    close_to(case_arg(&c, up, n, t, INOUT), ACT_ULPS, tail);
+    close_to(case_arg(&c, dy, n, t, INOUT), ACT_ULPS, tail);
     case_run(&c);
     arrays_free();
 }
@@ -117,12 +120,14 @@ void test_elements(void)
     static const int64_t shapes[][2] = {{1, 1}, {3, 7}, {300, 8}, {17, 256}, {2, 2047}, {3, 2048}, {2, 2049}, {2, 4104}};
     for (int t = F32; t <= BF16; t++) {
         for (size_t s = 0; s < sizeof shapes / sizeof *shapes; s++) {
-            check_add(shapes[s][0], shapes[s][1], (enum dtype)t, 1, s % 2 != 0);
+            check_add(shapes[s][0], shapes[s][1], (enum dtype)t, 1, s % 2 != 0, s % 3 == 2 ? 0.3f : 0.0f);
             check_bias(shapes[s][0], shapes[s][1], (enum dtype)t);
         }
         for (int s = 0; s < SIZE_COUNT; s++) {
-            check_add(1, SIZES[s], (enum dtype)t, 0, s % 2 != 0);
-            check_swiglu(SIZES[s], (enum dtype)t);
+            check_add(1, SIZES[s], (enum dtype)t, 0, s % 2 != 0, s % 3 == 2 ? 0.3f : 0.0f);
+            check_swiglu(SIZES[s], (enum dtype)t, GATE_SILU);
+            if (s % 3 == 2)
+                check_swiglu(SIZES[s], (enum dtype)t, s % 2 ? GATE_GELU_TANH : GATE_GELU_ERF);
             check_gelu(SIZES[s], (enum dtype)t, s % 3 == 0 ? GELU_ERF : GELU_TANH);
         }
         check_gelu(4097, (enum dtype)t, GELU_ERF);
@@ -131,10 +136,20 @@ void test_elements(void)
         check_accum(SIZES[s]);
 }
 
-static void check_rope(int64_t rows, int heads, int head_dim, enum dtype t, int inverse)
+/* `rotated` elements of a head (0: all), neighbours or halves, times `factor` (0: 1). */
+struct rotation {
+    int rotated, interleaved;
+    float factor;
+};
+
+static void check_rotation(int64_t rows, int heads, int head_dim, enum dtype t, int inverse, struct rotation r)
 {
     struct twin_case c;
-    case_start(&c, OP_ROPE, "rope %lld x %d x %d %s inverse %d", (long long)rows, heads, head_dim, dtype_name(t), inverse);
+    case_start(&c, OP_ROPE, "rope %lld x %d x %d %s inverse %d, %d rotated, interleaved %d, factor %g", (long long)rows, heads,
+               head_dim, dtype_name(t), inverse, r.rotated, r.interleaved, (double)r.factor);
+    c.attrs.rope.rotated = r.rotated;
+    c.attrs.rope.interleaved = r.interleaved;
+    c.attrs.rope.factor = r.factor;
     c.attrs.rope.rows = rows;
     c.attrs.rope.heads = heads;
     c.attrs.rope.head_dim = head_dim;
@@ -142,17 +157,23 @@ static void check_rope(int64_t rows, int heads, int head_dim, enum dtype t, int 
     c.attrs.rope.inverse = inverse;
     int64_t n = rows * heads * head_dim;
     int32_t *positions = array_indices(rows, 0, 1 << 23);
-    float *inv_freq = array_new(head_dim / 2 * 4);
+    const int half = (r.rotated ? r.rotated : head_dim) / 2;
+    float *inv_freq = array_new(half * 4);
     positions[0] = 2147483647;
-    for (int j = 0; j < head_dim / 2; j++)
-        inv_freq[j] = (float)pow(10000.0, -2.0 * j / head_dim);
+    for (int j = 0; j < half; j++)
+        inv_freq[j] = (float)pow(10000.0, -1.0 * j / half);
     /* A rotation of normal pairs: rounding of the size of the pair's larger element (below 6), whatever cancels. A fused angle
      * differs in fp64's last bit, so at most the last bit of sine and cosine. */
     close_to(case_arg(&c, array_random(n, t, 1.0), n, t, INOUT), 4, 1.5e-6);
     case_arg(&c, positions, rows, I32, IN);
-    case_arg(&c, inv_freq, head_dim / 2, F32, IN);
+    case_arg(&c, inv_freq, half, F32, IN);
     case_run(&c);
     arrays_free();
+}
+
+static void check_rope(int64_t rows, int heads, int head_dim, enum dtype t, int inverse)
+{
+    check_rotation(rows, heads, head_dim, t, inverse, (struct rotation){0});
 }
 
 void test_rope(void)
@@ -166,5 +187,11 @@ void test_rope(void)
         check_rope(130, 1, 16, (enum dtype)t, 0);
         check_rope(2, 1, 600, (enum dtype)t, 0);
         check_rope(2, 1, 2048, (enum dtype)t, 1);
+        check_rotation(5, 3, 64, (enum dtype)t, 0, (struct rotation){.factor = 1.2f});
+        check_rotation(9, 2, 64, (enum dtype)t, 1, (struct rotation){.rotated = 32});
+        check_rotation(3, 2, 12, (enum dtype)t, 0, (struct rotation){.rotated = 6, .factor = 1.2f}); /* no whole vectors */
+        check_rotation(7, 3, 64, (enum dtype)t, 1, (struct rotation){.interleaved = 1});
+        check_rotation(5, 3, 48, (enum dtype)t, 0, (struct rotation){.rotated = 24, .interleaved = 1});
+        check_rotation(3, 2, 10, (enum dtype)t, 1, (struct rotation){.rotated = 6, .interleaved = 1, .factor = 0.8f});
     }
 }

@@ -1,4 +1,4 @@
-/* Attention's work per row and head: delta, the merge of attention over two sets of keys, and sinks. */
+/* Attention's work per row and head: delta, the merge of attention over two sets of keys, sinks, columns of some heads. */
 #include "ops_harness.h"
 
 /* Rows x heads around a block's (8 to 256 of them); head dimensions around a warp's 256 bf16 or 128 fp32 elements. */
@@ -155,10 +155,36 @@ static void check_sink_gradient(const int64_t *shape, enum dtype t)
     arrays_free();
 }
 
+/* Columns from and to the middle of wider rows; what is beside them stays. */
+static void check_columns(int64_t rows, int64_t cols, int64_t first, enum dtype to, enum dtype from)
+{
+    struct twin_case c;
+    const int64_t y_ld = first + cols + 8, x_ld = cols + 2 * first;
+    case_start(&c, OP_COLUMNS, "columns %lld x %lld from %lld, %s to %s", (long long)rows, (long long)cols, (long long)first,
+               dtype_name(from), dtype_name(to));
+    c.attrs.columns.rows = rows;
+    c.attrs.columns.cols = cols;
+    c.attrs.columns.y_first = first;
+    c.attrs.columns.x_first = 2 * first;
+    c.attrs.columns.y_ld = y_ld;
+    c.attrs.columns.x_ld = x_ld;
+    c.attrs.columns.y_type = (int32_t)to;
+    c.attrs.columns.x_type = (int32_t)from;
+    c.attrs.columns.keep = 1;
+    case_arg(&c, array_random(rows * y_ld, to, 1.0), rows * y_ld, to, INOUT);
+    case_arg(&c, array_random(rows * x_ld, from, 1.0), rows * x_ld, from, IN);
+    case_run(&c);
+    arrays_free();
+}
+
 void test_heads(void)
 {
     static const int64_t long_ones[] = {2500, 3, 8};
     check_sink_gradient(long_ones, F32);
+    static const int64_t columns[][3] = {{1, 1, 0}, {5, 16, 8}, {70, 24, 16}, {3, 13, 5}, {9, 16, 4}, {2, 2056, 8}};
+    for (size_t s = 0; s < sizeof columns / sizeof *columns; s++)
+        for (int types = 0; types < 4; types++)
+            check_columns(columns[s][0], columns[s][1], columns[s][2], (enum dtype)(types / 2), (enum dtype)(types % 2));
     for (int s = 0; s < N_SHAPES; s++)
         for (int t = F32; t <= BF16; t++) {
             check_delta(SHAPES[s], (enum dtype)t);

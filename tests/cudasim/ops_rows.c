@@ -27,7 +27,10 @@ static void check_norm(int64_t rows, int64_t dim, int kind, enum dtype t, int bi
     /* mean and root mean square differ by a few units; the centred element may cancel, then the bias may */
     close_to(case_arg(&c, in_place ? x : array_new(rows * dim * dtype_size(t)), rows * dim, t, in_place ? INOUT : OUT), 16, 4e-6);
     case_arg(&c, x, rows * dim, t, IN);
-    case_arg(&c, array_random(dim, t, 1.0), dim, t, IN);
+    if (kind != NORM_NONE)
+        case_arg(&c, array_random(dim, t, 1.0), dim, t, IN);
+    else
+        case_absent(&c);
     if (bias)
         case_arg(&c, array_random(dim, t, 1.0), dim, t, IN);
     else
@@ -46,7 +49,10 @@ static void check_norm_grad(int64_t rows, int64_t dim, int kind, enum dtype t, i
     c.attrs.norm.eps = 1e-2f; /* of a row of one element the exact gradient is of the order of eps */
     close_to(case_arg(&c, array_random(rows * dim, t, 1.0), rows * dim, t, INOUT), 32, 2e-5);
     case_arg(&c, array_random(rows * dim, t, 1.5), rows * dim, t, IN);
-    case_arg(&c, array_random(dim, t, 1.0), dim, t, IN);
+    if (kind != NORM_NONE)
+        case_arg(&c, array_random(dim, t, 1.0), dim, t, IN);
+    else
+        case_absent(&c);
     case_arg(&c, array_random(rows * dim, F32, 1.0), rows * dim, F32, IN);
     for (int bit = 1; bit <= 2; bit++) {
         if (which & bit)
@@ -73,6 +79,16 @@ void test_norms(void)
                 check_norm_grad(grads[s][0], grads[s][1], kind, (enum dtype)t, (int)s % 2,
                                 kind == NORM_LAYER ? 3 : (int)(s + 1) % 4);
         }
+    }
+    for (int t = F32; t <= BF16; t++) {
+        check_norm(70, 33, NORM_RMS_ONE, (enum dtype)t, 0, 0);
+        check_norm(9, 1024, NORM_RMS_ONE, (enum dtype)t, 0, 1);
+        check_norm(5, 40, NORM_LAYER, (enum dtype)t, 0, 0);
+        check_norm(17, 24, NORM_NONE, (enum dtype)t, 0, 0);
+        check_norm_grad(33, 24, NORM_RMS_ONE, (enum dtype)t, 1, 1);
+        check_norm_grad(3, 255, NORM_RMS_ONE, (enum dtype)t, 0, 1);
+        check_norm_grad(33, 24, NORM_LAYER, (enum dtype)t, 0, 1);
+        check_norm_grad(33, 24, NORM_NONE, (enum dtype)t, 0, 0);
     }
     check_norm(1, 8200, NORM_LAYER, F32, 1, 0);
     /* wider than a panel (8192 or 4096 columns); more groups of rows than strips of groups */
@@ -105,11 +121,13 @@ void test_columns(void)
 }
 
 /* targets: 0 all inside, 1 some ignored, 2 one beyond the vocabulary (the loss is NaN) */
-static void check_loss(int64_t rows, int64_t vocab, int gradient, int accumulate, int targets)
+static void check_loss(int64_t rows, int64_t vocab, int gradient, int accumulate, int targets, float scale, float cap)
 {
     struct twin_case c;
-    case_start(&c, OP_LOSS, "loss %lld x %lld gradient %d accumulate %d targets %d", (long long)rows, (long long)vocab, gradient,
-               accumulate, targets);
+    case_start(&c, OP_LOSS, "loss %lld x %lld gradient %d accumulate %d targets %d scale %g cap %g", (long long)rows,
+               (long long)vocab, gradient, accumulate, targets, (double)scale, (double)cap);
+    c.attrs.loss.scale = scale;
+    c.attrs.loss.cap = cap;
     c.attrs.loss.rows = rows;
     c.attrs.loss.vocab = vocab;
     c.attrs.loss.gradient = gradient;
@@ -129,8 +147,9 @@ static void check_loss(int64_t rows, int64_t vocab, int gradient, int accumulate
     *loss = 2.5;
     /* logits of size 3; every element's exponential differs by the rounding of its argument (below 30) and by exp's own; the
      * target's loses 1 from up to 1: 4 roundings each, times inv_targets (the twin alone errs by up to 3.3) */
-    close_to(case_arg(&c, array_random(rows * ld, F32, 3.0), rows * ld, F32, gradient ? INOUT : IN), 40,
-             8.0 / 16777216.0 * 0.125);
+    /* capped ones: 4 units of tanh on both sides, of a logit below the cap */
+    close_to(case_arg(&c, array_random(rows * ld, F32, 3.0), rows * ld, F32, gradient ? INOUT : IN), 40 + 8 * (double)cap,
+             (8.0 + 2 * (double)cap) / 16777216.0 * 0.125);
     struct twin_arg *l = case_arg(&c, loss, 1, F64, accumulate ? INOUT : OUT);
     l->compare = CLOSE;
     l->absolute = 2e-6 * (double)rows; /* fp32 sums of exponentials, per row */
@@ -151,7 +170,13 @@ void test_loss(void)
                                         {6, 129}, {2, 4095}, {2, 4096}, {3, 4097}, {2, 4099}, {2, 16001}, {1100, 6}};
     for (size_t s = 0; s < sizeof shapes / sizeof *shapes; s++)
         for (int gradient = 0; gradient < 2; gradient++)
-            check_loss(shapes[s][0], shapes[s][1], gradient, (int)s % 2, (int)s % 3);
+            check_loss(shapes[s][0], shapes[s][1], gradient, (int)s % 2, (int)s % 3, 0, 0);
     for (int accumulate = 0; accumulate < 2; accumulate++)
-        check_loss(1061, 3, 1, accumulate, 1);
+        check_loss(1061, 3, 1, accumulate, 1, 0, 0);
+    /* in shared memory, in registers, read again; edges of rows; small caps bend every logit */
+    check_loss(3, 4097, 1, 0, 1, 0, 4);
+    check_loss(2, 16001, 1, 0, 0, 0, 30);
+    check_loss(2, 16001, 0, 0, 0, 0, 30);
+    check_loss(6, 129, 1, 1, 2, 0.125f, 0);
+    check_loss(5, 7, 1, 0, 1, 0.5f, 2);
 }
