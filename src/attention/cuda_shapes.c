@@ -60,8 +60,9 @@ enum status attention_cuda_check(const struct op_attrs *attrs, const struct attn
                            (long long)sq, hq);
     if (!(attrs->attn.scale > 0))
         return status_fail(ERR_INVALID, "attention on CUDA takes a positive scale, not %g", (double)attrs->attn.scale);
-    if (attrs->attn.cap != 0.0f)
-        return status_fail(ERR_INVALID, "attention on CUDA: soft caps of scores are computed on the CPU only so far");
+    if (!(attrs->attn.cap >= 0))
+        return status_fail(ERR_INVALID, "attention on CUDA takes a positive cap of scores, or 0 for none, not %g",
+                           (double)attrs->attn.cap);
     return OK;
 }
 

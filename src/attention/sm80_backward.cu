@@ -14,7 +14,7 @@ static enum status kv_run(sm80_backward_args a, struct CUstream_st *stream)
                   sm80_backward_kv_kernel<D, M, N, WARPS, STAGES, PART, WHAT>, a);
 }
 
-template <int D, int M, int N, int WARPS, int STAGES, int LIMIT>
+template <int D, int M, int N, int WARPS, int STAGES, int LIMIT, bool CAP = false>
 static enum status q_run(sm80_backward_args a, struct CUstream_st *stream)
 {
     typedef sm80_q_shared<D, M, N, STAGES> shared;
@@ -22,7 +22,7 @@ static enum status q_run(sm80_backward_args a, struct CUstream_st *stream)
     static_assert(ATTN_ROW_PAD % M == 0, "a tile reads its rows' stat unguarded");
     a.tiles = (int)ceil_div(a.mask.sq, M);
     return launch(dim3((unsigned)(a.tiles * a.hq)), dim3(WARPS * 32), sizeof(shared), stream,
-                  sm80_backward_q_kernel<D, M, N, WARPS, STAGES>, a);
+                  sm80_backward_q_kernel<D, M, N, WARPS, STAGES, CAP>, a);
 }
 
 // Eight warps a processor everywhere: 255 registers leave room for no more, and fewer do not hide latency. So two blocks of 4
@@ -76,6 +76,30 @@ static enum status queries_run(const sm80_backward_args &a, int large, struct CU
     return large ? q_run<256, 128, 32, 8, 1, LT_SHARED_SM80>(a, stream) : q_run<256, 64, 32, 4, 1, LT_SHARED_SM86>(a, stream);
 }
 
+// With a cap, deterministic: head dimensions of published models; others are padded to them.
+static enum status keys_run_capped(const sm80_backward_args &a, int large, struct CUstream_st *stream)
+{
+    constexpr int DV = SM80_DV | SM80_CAP, DK = SM80_DK | SM80_CAP, BOTH = DV | DK;
+    if (a.head_dim <= 128)
+        return large ? kv_run<128, 128, 32, 8, 2, 32, BOTH, LT_SHARED_SM80>(a, stream)
+                     : kv_run<128, 128, 32, 8, 1, 32, BOTH, LT_SHARED_SM86>(a, stream);
+    if (!large) {
+        TRY((kv_run<256, 64, 32, 4, 2, 32, DV, LT_SHARED_SM86>(a, stream)));
+        return kv_run<256, 64, 32, 4, 1, 32, DK, LT_SHARED_SM86>(a, stream);
+    }
+    TRY((kv_run<256, 128, 32, 8, 2, 32, DV, LT_SHARED_SM80>(a, stream)));
+    return kv_run<256, 128, 32, 8, 1, 32, DK, LT_SHARED_SM80>(a, stream);
+}
+
+static enum status queries_run_capped(const sm80_backward_args &a, int large, struct CUstream_st *stream)
+{
+    if (a.head_dim <= 128)
+        return large ? q_run<128, 128, 64, 8, 2, LT_SHARED_SM80, true>(a, stream)
+                     : q_run<128, 128, 32, 8, 1, LT_SHARED_SM86, true>(a, stream);
+    return large ? q_run<256, 128, 32, 8, 1, LT_SHARED_SM80, true>(a, stream)
+                 : q_run<256, 64, 32, 4, 1, LT_SHARED_SM86, true>(a, stream);
+}
+
 // Makes `a` the arguments of the segment from `first` on, of the n rows that a launch sums over.
 static void segment_start(sm80_backward_args *a, int64_t first, int64_t n, int accumulate)
 {
@@ -88,7 +112,9 @@ extern "C" enum status attn_sm80_backward(const struct op_attrs *attrs, void *co
                                           struct CUstream_st *stream)
 {
     const int large = cuda->shared_bytes >= LT_SHARED_SM80, wide = attrs->attn.head_dim > 128;
-    const int fast = cuda->mode == ATTN_FAST && (large || !wide); // sm_86 has no room for dS beside tiles of 256 columns
+    const int capped = attrs->attn.cap > 0.0f;
+    // sm_86 has no room for dS beside tiles of 256 columns.
+    const int fast = cuda->mode == ATTN_FAST && (large || !wide) && !capped;
     sm80_backward_args a = {};
     a.dq = (float *)arg[0], a.dk = (float *)arg[1], a.dv = (float *)arg[2];
     a.q = (const bf16_bits *)arg[3], a.k = (const bf16_bits *)arg[4], a.v = (const bf16_bits *)arg[5];
@@ -97,19 +123,21 @@ extern "C" enum status attn_sm80_backward(const struct op_attrs *attrs, void *co
                        attrs->attn.k0};
     a.rows = attn_rows_of(attrs, arg[11]);
     a.hq = attrs->attn.hq, a.hk = attrs->attn.hk, a.head_dim = attrs->attn.head_dim;
-    a.scale = attrs->attn.scale, a.scale_log2 = attrs->attn.scale * 1.44269504f;
+    a.scale = attrs->attn.scale, a.scores = attn_scores_of(attrs);
 
     TRY(attn_cuda_prepare(attrs, arg, &a.rows, fast, stream));
     for (int64_t first = 0; first < max_i64(1, attrs->attn.sq); first += ATTN_SEGMENT) {
         segment_start(&a, first, attrs->attn.sq, attrs->attn.accumulate);
-        if (wide)
+        if (capped)
+            TRY(keys_run_capped(a, large, stream));
+        else if (wide)
             TRY(keys_run_256(a, large, fast, stream));
         else
             TRY(fast ? keys_run<SM80_DV | SM80_DK | SM80_DQ>(a, large, stream) : keys_run<SM80_DV | SM80_DK>(a, large, stream));
     }
     for (int64_t first = 0; first < max_i64(1, attrs->attn.sk) && !fast; first += ATTN_SEGMENT) {
         segment_start(&a, first, attrs->attn.sk, 0);
-        TRY(queries_run(a, large, stream));
+        TRY((capped ? queries_run_capped : queries_run)(a, large, stream));
     }
     return OK;
 }

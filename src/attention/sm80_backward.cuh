@@ -13,7 +13,8 @@ struct sm80_backward_args {
     int hq, hk, head_dim, tiles; // tiles: of queries or keys, whichever blocks own
     int first, end;              // of the queries or keys that the launch sums over: its segment
     int accumulate;              // to dk and dv, or to dq
-    float scale, scale_log2;     // scale_log2 = scale * log2(e)
+    float scale;
+    attn_scores scores;
 };
 
 // Two neighbouring fp32 results of an accumulator.

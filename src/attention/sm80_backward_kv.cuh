@@ -8,8 +8,9 @@
 
 #include "attention/sm80_backward.cuh"
 
-// What one launch computes. Head dimension 256 has no registers for dK and dV together: it launches twice.
-enum { SM80_DV = 1, SM80_DK = 2, SM80_DQ = 4 };
+// What one launch computes, and whether scores have a cap. Head dimension 256 has no registers for dK and dV together: it
+// launches twice.
+enum { SM80_DV = 1, SM80_DK = 2, SM80_DQ = 4, SM80_CAP = 8 };
 
 template <int D, int M, int N, int STAGES, int WHAT> struct alignas(128) sm80_kv_shared {
     bf16_bits k[M * D];
@@ -38,10 +39,9 @@ static __device__ __forceinline__ void sm80_kv_load(const sm80_backward_args &a,
     cp_async_commit();
 }
 
-// Scores [keys][queries] become p; stat and span: of the first query of this lane; key: of c[0][0][0].
+// Scores [keys][queries] become p; stat: of the first query of this lane.
 template <int MT, int NT>
-static __device__ __forceinline__ void sm80_kv_probabilities(float (&c)[MT][NT][4], const attn_row_stat *stat,
-                                                             const attn_row_span *span, float scale_log2, bool partial, int key)
+static __device__ __forceinline__ void sm80_kv_probabilities(float (&c)[MT][NT][4], const attn_row_stat *stat, float scale_log2)
 {
 #pragma unroll
     for (int n = 0; n < NT; n++) {
@@ -52,8 +52,12 @@ static __device__ __forceinline__ void sm80_kv_probabilities(float (&c)[MT][NT][
             for (int i = 0; i < 4; i++)
                 c[m][n][i] = ex2(fmaf(c[m][n][i], scale_log2, i % 2 ? -x.z : -x.x));
     }
-    if (!partial)
-        return;
+}
+
+// c = `other` where a query does not attend a key. span: of the first query of this lane; key: of c[0][0][0].
+template <int MT, int NT>
+static __device__ __forceinline__ void sm80_kv_mask(float (&c)[MT][NT][4], const attn_row_span *span, int key, float other)
+{
 #pragma unroll
     for (int n = 0; n < NT; n++) {
         const int4 x = *(const int4 *)(span + n * 8); // from, to of two queries
@@ -63,7 +67,28 @@ static __device__ __forceinline__ void sm80_kv_probabilities(float (&c)[MT][NT][
             for (int i = 0; i < 4; i++) {
                 int at = key + m * 16 + i / 2 * 8;
                 if (at < (i % 2 ? x.z : x.x) || at >= (i % 2 ? x.w : x.y))
-                    c[m][n][i] = 0;
+                    c[m][n][i] = other;
+            }
+    }
+}
+
+// The same of t: p goes to f, as the next product's operand, and c becomes p (1 - t^2).
+template <int MT, int NT>
+static __device__ __forceinline__ void sm80_kv_capped_probabilities(float (&c)[MT][NT][4], uint32_t (&f)[MT][NT / 2][4],
+                                                                    const attn_row_stat *stat, float scale_log2)
+{
+#pragma unroll
+    for (int n = 0; n < NT; n++) {
+        const float4 x = *(const float4 *)(stat + n * 8);
+#pragma unroll
+        for (int m = 0; m < MT; m++)
+#pragma unroll
+            for (int h = 0; h < 2; h++) {
+                float &left = c[m][n][h * 2], &right = c[m][n][h * 2 + 1];
+                const float p = ex2(fmaf(left, scale_log2, -x.x)), r = ex2(fmaf(right, scale_log2, -x.z));
+                f[m][n / 2][n % 2 * 2 + h] = pack_bf16(p, r);
+                left = p * attn_cap_slope(left);
+                right = r * attn_cap_slope(right);
             }
     }
 }
@@ -174,11 +199,20 @@ static __device__ __forceinline__ void sm80_kv_tile(const sm80_backward_args &a,
         uint32_t f[MT][PART / 16][4];
         tile_zero(p);
         product_of_tiles<D>(p, k_at, q + tile_chunks_first<D>(lane));
-        sm80_kv_probabilities(p, stat, s.span[stage] + part + t * 2, a.scale_log2, partial, k0 + row + lane / 4);
-        if (WHAT & SM80_DV) {
+        const attn_row_span *span = s.span[stage] + part + t * 2;
+        if (WHAT & SM80_CAP) {
+            tile_cap(p, a.scores);
+            if (partial)
+                sm80_kv_mask(p, span, k0 + row + lane / 4, -INFINITY);
+            sm80_kv_capped_probabilities(p, f, stat, a.scores.log2);
+        } else {
+            sm80_kv_probabilities(p, stat, a.scores.log2);
+            if (partial)
+                sm80_kv_mask(p, span, k0 + row + lane / 4, 0);
             fragments_of(f, p);
-            product_of_fragments<D>(dv, f, g + first);
         }
+        if (WHAT & SM80_DV)
+            product_of_fragments<D>(dv, f, g + first);
         if (WHAT & SM80_DK) {
             float dp[MT][PART / 8][4];
             sm80_kv_start_dp(dp, stat);

@@ -19,11 +19,12 @@ static __device__ __forceinline__ void sm80_q_load(const sm80_backward_args &a, 
     cp_async_commit();
 }
 
-// ds = p dp, over the scores; dp started at -delta. stat: of this lane's rows; span: of the first of them; key: of c[0][0][0].
-template <int MT, int NT>
+// ds = p dp, over the scores, times the slope of a cap; dp started at -delta. stat: of this lane's rows; span: of the first of
+// them; key: of c[0][0][0].
+template <bool CAP, int MT, int NT>
 static __device__ __forceinline__ void sm80_q_score_gradients(float (&c)[MT][NT][4], const float (&dp)[MT][NT][4],
                                                               const attn_row_stat (&stat)[MT][2], const attn_row_span *span,
-                                                              float scale_log2, bool partial, int key)
+                                                              const attn_scores &scores, bool partial, int key)
 {
 #pragma unroll
     for (int m = 0; m < MT; m++)
@@ -39,14 +40,19 @@ static __device__ __forceinline__ void sm80_q_score_gradients(float (&c)[MT][NT]
 #pragma unroll
                 for (int i = 0; i < 2; i++) {
                     float &s = c[m][n][h * 2 + i];
-                    s = ex2(fmaf(s, scale_log2, -stat[m][h].lse2)) * dp[m][n][h * 2 + i];
+                    const float x = CAP ? attn_cap_tanh(s, scores) : s;
+                    s = ex2(fmaf(x, scores.log2, -stat[m][h].lse2)) * dp[m][n][h * 2 + i];
+                    if (CAP)
+                        s *= attn_cap_slope(x);
                     if (partial && (n * 8 + i < from || n * 8 + i >= to))
                         s = 0;
                 }
         }
 }
 
-template <int D, int M, int N, int WARPS, int STAGES> LT_KERNEL(WARPS * 32) sm80_backward_q_kernel(const sm80_backward_args a)
+template <int D, int M, int N, int WARPS, int STAGES, bool CAP>
+LT_KERNEL(WARPS * 32)
+sm80_backward_q_kernel(const sm80_backward_args a)
 {
     constexpr int THREADS = WARPS * 32, MT = M / (16 * WARPS), NT = N / 8;
     typedef sm80_q_shared<D, M, N, STAGES> shared;
@@ -90,9 +96,9 @@ template <int D, int M, int N, int WARPS, int STAGES> LT_KERNEL(WARPS * 32) sm80
         product_of_tiles<D>(c, smem_addr(s.q) + own, smem_addr(s.k[stage]) + second);
         product_of_tiles<D>(dp, smem_addr(s.g) + own, smem_addr(s.v[stage]) + second);
         if (attn_classify(range, k, N) == ATTN_FULL)
-            sm80_q_score_gradients(c, dp, stat, span, a.scale_log2, false, k);
+            sm80_q_score_gradients<CAP>(c, dp, stat, span, a.scores, false, k);
         else
-            sm80_q_score_gradients(c, dp, stat, span, a.scale_log2, true, k + lane % 4 * 2);
+            sm80_q_score_gradients<CAP>(c, dp, stat, span, a.scores, true, k + lane % 4 * 2);
         uint32_t f[MT][NT / 2][4];
         fragments_of(f, c);
         product_of_fragments<D>(dq, f, smem_addr(s.k[stage]) + first);

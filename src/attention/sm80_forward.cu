@@ -4,7 +4,7 @@
 #include "attention/cuda_kernels.h"
 #include "device/cuda/launch.cuh"
 
-template <int D, int M, int N, int WARPS, int LIMIT>
+template <int D, int M, int N, int WARPS, int LIMIT, bool CAP = false>
 static enum status forward_run(const struct op_attrs *attrs, void *const *arg, struct CUstream_st *stream)
 {
     typedef sm80_forward_shared<D, M, N> shared;
@@ -19,15 +19,27 @@ static enum status forward_run(const struct op_attrs *attrs, void *const *arg, s
                        attrs->attn.k0};
     a.hq = attrs->attn.hq, a.hk = attrs->attn.hk, a.head_dim = attrs->attn.head_dim;
     a.tiles = (int)ceil_div(attrs->attn.sq, M);
-    a.scale_log2 = attrs->attn.scale * 1.44269504f;
-    return launch(dim3((unsigned)(a.tiles * a.hq)), dim3(WARPS * 32), sizeof(shared), stream, sm80_forward_kernel<D, M, N, WARPS>,
-                  a);
+    a.scores = attn_scores_of(attrs);
+    return launch(dim3((unsigned)(a.tiles * a.hq)), dim3(WARPS * 32), sizeof(shared), stream,
+                  sm80_forward_kernel<D, M, N, WARPS, CAP>, a);
+}
+
+// With a cap: head dimensions of published models; others are padded to them.
+static enum status forward_capped(const struct op_attrs *attrs, void *const *arg, int large, struct CUstream_st *stream)
+{
+    if (attrs->attn.head_dim <= 128)
+        return large ? forward_run<128, 128, 64, 8, LT_SHARED_SM80, true>(attrs, arg, stream)
+                     : forward_run<128, 64, 64, 4, LT_SHARED_SM86, true>(attrs, arg, stream);
+    return large ? forward_run<256, 128, 64, 8, LT_SHARED_SM80, true>(attrs, arg, stream)
+                 : forward_run<256, 64, 64, 4, LT_SHARED_SM86, true>(attrs, arg, stream);
 }
 
 extern "C" enum status attn_sm80_forward(const struct op_attrs *attrs, void *const *arg, const struct attn_cuda *cuda,
                                          struct CUstream_st *stream)
 {
     const int d = attrs->attn.head_dim, large = cuda->shared_bytes >= LT_SHARED_SM80;
+    if (attrs->attn.cap > 0.0f)
+        return forward_capped(attrs, arg, large, stream);
     // Two blocks a processor where head dimension and registers allow: 164 KiB on an A100, 100 KiB on sm_86 and sm_89, 1 KiB of a
     // block reserved.
     if (d <= 64)

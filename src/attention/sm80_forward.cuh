@@ -11,7 +11,7 @@ struct sm80_forward_args {
     const bf16_bits *q, *k, *v;
     attn_mask mask;
     int hq, hk, head_dim, tiles; // tiles of queries
-    float scale_log2;            // scale * log2(e)
+    attn_scores scores;
 };
 
 template <int D, int M, int N> struct alignas(128) sm80_forward_shared {
@@ -136,7 +136,7 @@ static __device__ __forceinline__ void sm80_forward_store(const sm80_forward_arg
 
 // Blocks run in the order KV head, longest query tile first, query head: those that run together share one window of K and V in
 // L2. K and V of a tile are copied while the other is being multiplied.
-template <int D, int M, int N, int WARPS> LT_KERNEL(WARPS * 32) sm80_forward_kernel(const sm80_forward_args a)
+template <int D, int M, int N, int WARPS, bool CAP> LT_KERNEL(WARPS * 32) sm80_forward_kernel(const sm80_forward_args a)
 {
     constexpr int THREADS = WARPS * 32, MT = M / (16 * WARPS), NT = N / 8;
     typedef sm80_forward_shared<D, M, N> shared;
@@ -180,6 +180,8 @@ template <int D, int M, int N, int WARPS> LT_KERNEL(WARPS * 32) sm80_forward_ker
         float c[MT][NT][4];
         tile_zero(c);
         product_of_tiles<D>(c, q_at, k_at);
+        if (CAP)
+            tile_cap(c, a.scores);
         if (attn_classify(s.range, k, N) != ATTN_FULL)
             sm80_mask_scores(c, s, row + lane / 4, k + lane % 4 * 2);
         cp_async_wait<0>();
@@ -189,7 +191,7 @@ template <int D, int M, int N, int WARPS> LT_KERNEL(WARPS * 32) sm80_forward_ker
             tile_load<N, D, THREADS>(sk, keys, k_stride, a.mask.sk - k - N, chunks);
             cp_async_commit();
         }
-        sm80_softmax(c, o, top, sum, a.scale_log2);
+        sm80_softmax(c, o, top, sum, a.scores.log2);
         uint32_t p[MT][NT / 2][4];
         fragments_of(p, c);
         product_of_fragments<D>(o, p, v_at);

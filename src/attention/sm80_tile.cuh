@@ -6,6 +6,7 @@
 #ifndef LTRAIN_ATTENTION_SM80_TILE_CUH
 #define LTRAIN_ATTENTION_SM80_TILE_CUH
 
+#include "attention/cuda_cap.cuh"
 #include "attention/cuda_mask.cuh"
 #include "device/cuda/arch.cuh"
 #include "device/cuda/ptx.cuh"
@@ -75,6 +76,18 @@ template <int MT, int NT> static __device__ __forceinline__ void tile_zero(float
 #pragma unroll
             for (int i = 0; i < 4; i++)
                 c[m][n][i] = 0;
+}
+
+// Products become t (cuda_cap.cuh).
+template <int MT, int NT> static __device__ __forceinline__ void tile_cap(float (&c)[MT][NT][4], const attn_scores &s)
+{
+#pragma unroll
+    for (int m = 0; m < MT; m++)
+#pragma unroll
+        for (int n = 0; n < NT; n++)
+#pragma unroll
+            for (int i = 0; i < 4; i++)
+                c[m][n][i] = attn_cap_tanh(c[m][n][i], s);
 }
 
 // c += A B^T over COLS columns: A is [16 MT][COLS] at a (tile_rows_first), B [8 NT][COLS] at b (tile_chunks_first).

@@ -64,6 +64,7 @@ backward_params params_of(const struct op_attrs *a, void *const *arg, const back
     p.head_dim = a->attn.head_dim;
     p.accumulate = a->attn.accumulate;
     p.scale = a->attn.scale;
+    p.scores = attn_scores_of(a);
     return p;
 }
 
@@ -112,22 +113,37 @@ enum status run_queries(const struct op_attrs *a, void *const *arg, const backwa
     return OK;
 }
 
-/* The kernels of one head dimension: dK and dV alone, dQ alone, all three. */
-template <class K, class Q, class ALL>
-enum status run(const struct op_attrs *a, void *const *arg, const struct attn_cuda *cuda, cudaStream_t stream)
+/* What comes before either mode's kernels. */
+enum status prepare(const struct op_attrs *a, void *const *arg, const backward_work &w, int zero_dq, cudaStream_t stream)
+{
+    TRY(attn_cuda_prepare(a, arg, &w.rows, zero_dq, stream));
+    return launch(dim3((unsigned)ceil_div(a->attn.sk * 32, SPANS_THREADS)), dim3(SPANS_THREADS), 0, stream, key_spans_kernel,
+                  sm90_mask(a, arg[9], arg[10]), w.keys);
+}
+
+/* The deterministic kernels of one head dimension: dK and dV, dQ. */
+template <class K, class Q>
+enum status run_deterministic(const struct op_attrs *a, void *const *arg, const struct attn_cuda *cuda, cudaStream_t stream)
 {
     static_assert(ATTN_SM90_SHARED == LT_SHARED_SM90, "plans ask whether the kernels fit");
     LT_SHARED_FITS(typename K::shared, LT_SHARED_SM90);
     LT_SHARED_FITS(typename Q::shared, LT_SHARED_SM90);
-    LT_SHARED_FITS(typename ALL::shared, LT_SHARED_SM90);
     const backward_work w = work_of(a, arg[11]);
-    TRY(attn_cuda_prepare(a, arg, &w.rows, cuda->mode == ATTN_FAST, stream));
-    TRY(launch(dim3((unsigned)ceil_div(a->attn.sk * 32, SPANS_THREADS)), dim3(SPANS_THREADS), 0, stream, key_spans_kernel,
-               sm90_mask(a, arg[9], arg[10]), w.keys));
-    if (cuda->mode == ATTN_FAST)
-        return run_keys<ALL>(a, arg, w, cuda, stream);
+    TRY(prepare(a, arg, w, 0, stream));
     TRY(run_keys<K>(a, arg, w, cuda, stream));
     return run_queries<Q>(a, arg, w, cuda, stream);
+}
+
+/* The kernels of one head dimension: dK and dV alone, dQ alone, all three. */
+template <class K, class Q, class ALL>
+enum status run(const struct op_attrs *a, void *const *arg, const struct attn_cuda *cuda, cudaStream_t stream)
+{
+    LT_SHARED_FITS(typename ALL::shared, LT_SHARED_SM90);
+    if (cuda->mode != ATTN_FAST)
+        return run_deterministic<K, Q>(a, arg, cuda, stream);
+    const backward_work w = work_of(a, arg[11]);
+    TRY(prepare(a, arg, w, 1, stream));
+    return run_keys<ALL>(a, arg, w, cuda, stream);
 }
 
 } // namespace
@@ -136,6 +152,9 @@ extern "C" enum status attn_sm90_backward(const struct op_attrs *attrs, void *co
                                           struct CUstream_st *stream)
 {
     const int d = attrs->attn.head_dim;
+    if (attrs->attn.cap > 0.0f)
+        return run_deterministic<keys_shape<128, 64, 2, 3, false, true>, queries_shape<128, 64, 2, 3, true>>(attrs, arg, cuda,
+                                                                                                             stream);
     if (d <= 64)
         return run<keys_shape<64, 64, 2, 3, false>, queries_shape<64, 128, 2, 3>, keys_shape<64, 64, 2, 3, true>>(attrs, arg,
                                                                                                                   cuda, stream);

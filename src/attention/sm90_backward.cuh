@@ -16,6 +16,7 @@ struct backward_params {
     int hq, hk, head_dim, tiles;
     int accumulate; /* to dk and dv, or to dq */
     float scale;
+    attn_scores scores;
 };
 
 /* What the producer tells the consumers about a tile. */

@@ -11,9 +11,9 @@
 
 /* With DQ, dS^T also goes to shared memory: with all keys of the block, it is the A of dQ += dS K, of which every warpgroup
  * computes its share of the columns and hands them to TMA, which adds them to the output. */
-template <int D_, int NQ_, int CONSUMERS_, int STAGES_, bool DQ_> struct keys_shape {
+template <int D_, int NQ_, int CONSUMERS_, int STAGES_, bool DQ_, bool CAP_ = false> struct keys_shape {
     static constexpr int D = D_, NQ = NQ_, CONSUMERS = CONSUMERS_, STAGES = STAGES_, M = 64 * CONSUMERS_;
-    static constexpr bool DQ = DQ_;
+    static constexpr bool DQ = DQ_, CAP = CAP_;
     static constexpr int threads = WARPGROUP * (CONSUMERS + 1);
     static constexpr bool AHEAD = DQ && D <= 96; /* there are registers for the next scores beside dK and dQ */
     static constexpr int COLUMNS = smem_tile<M, D>::chunks * CHUNK / CONSUMERS; /* of dQ, for each warpgroup */
@@ -94,6 +94,24 @@ template <int NQ> INLINE void keys_probabilities(float (&s)[NQ / 2], const attn_
         for (int r = 0; r < 2; r++) {
             s[4 * j + 2 * r] = probability(s[4 * j + 2 * r], scale_log2, x.x);
             s[4 * j + 2 * r + 1] = probability(s[4 * j + 2 * r + 1], scale_log2, x.z);
+        }
+    }
+}
+
+/* The same of t: p goes to `a`, as the next product's operand, and s becomes p (1 - t^2). */
+template <int NQ>
+INLINE void keys_capped_probabilities(float (&s)[NQ / 2], uint32_t (&a)[NQ / 16][4], const attn_row_stat *stat, float scale_log2)
+{
+#pragma unroll
+    for (int j = 0; j < NQ / 8; j++) {
+        const float4 x = *reinterpret_cast<const float4 *>(stat + 8 * j + threadIdx.x % 4 * 2);
+#pragma unroll
+        for (int r = 0; r < 2; r++) {
+            const int i = 2 * j + r;
+            const float left = probability(s[2 * i], scale_log2, x.x), right = probability(s[2 * i + 1], scale_log2, x.z);
+            a[i / 4][i % 4] = pack_bf16(left, right);
+            s[2 * i] = left * attn_cap_slope(s[2 * i]);
+            s[2 * i + 1] = right * attn_cap_slope(s[2 * i + 1]);
         }
     }
 }
@@ -220,9 +238,15 @@ INLINE void keys_attend(typename T::shared &s, const backward_params &p, const C
             wgmma_wait<1>();
             fragment_ready(acc);
         }
+        if (T::CAP)
+            fragment_cap(acc, p.scores);
         fragment_apply_mask<NQ>(acc, rows, t.range, at);
-        keys_probabilities<NQ>(acc, s.stat[slot], p.scale * LOG2E);
-        fragment_pack<NQ>(pa, acc);
+        if (T::CAP) {
+            keys_capped_probabilities<NQ>(acc, pa, s.stat[slot], p.scores.log2);
+        } else {
+            keys_probabilities<NQ>(acc, s.stat[slot], p.scores.log2);
+            fragment_pack<NQ>(pa, acc);
+        }
         wgmma_fence();
         product_rn<NQ>(dv, pa, s.go[slot]);
         wgmma_commit();

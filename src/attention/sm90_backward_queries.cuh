@@ -5,8 +5,9 @@
 
 #include "attention/sm90_backward.cuh"
 
-template <int D_, int N_, int CONSUMERS_, int STAGES_> struct queries_shape {
+template <int D_, int N_, int CONSUMERS_, int STAGES_, bool CAP_ = false> struct queries_shape {
     static constexpr int D = D_, N = N_, CONSUMERS = CONSUMERS_, STAGES = STAGES_, M = 64 * CONSUMERS_;
+    static constexpr bool CAP = CAP_;
     static constexpr int threads = WARPGROUP * (CONSUMERS + 1);
 
     struct shared {
@@ -73,7 +74,6 @@ INLINE void queries_attend(typename T::shared &s, const backward_params &p, cons
                            float (&dq)[T::D / 2])
 {
     constexpr int N = T::N;
-    const float scale_log2 = p.scale * LOG2E;
     const int first = t.row + 64 * w;
     const fragment_mask rows = mask_of_queries(p.mask, first);
     attn_row_stat stat[2];
@@ -99,10 +99,16 @@ INLINE void queries_attend(typename T::shared &s, const backward_params &p, cons
             pipe_release(s.k_bar[last]);
         wgmma_wait<1>();
         fragment_ready(acc);
+        if (T::CAP)
+            fragment_cap(acc, p.scores);
         fragment_apply_mask<N>(acc, rows, t.range, at);
 #pragma unroll
-        for (int i = 0; i < N / 2; i++)
-            acc[i] = probability(acc[i], scale_log2, stat[i / 2 % 2].lse2);
+        for (int i = 0; i < N / 2; i++) {
+            const float x = acc[i];
+            acc[i] = probability(x, p.scores.log2, stat[i / 2 % 2].lse2);
+            if (T::CAP)
+                acc[i] *= attn_cap_slope(x);
+        }
         wgmma_wait<0>();
         fragment_ready(dp);
 #pragma unroll

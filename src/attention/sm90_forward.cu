@@ -17,7 +17,7 @@ struct forward_params {
     float *lse;   /* [hq, sq] */
     int *counter; /* tiles taken beyond each block's first */
     int hq, hk, head_dim, tiles;
-    float scale;
+    attn_scores scores;
 };
 
 /* What the producer tells the consumers about a tile. */
@@ -26,8 +26,9 @@ struct forward_tile {
     attn_range keys;
 };
 
-template <int D_, int N_, int CONSUMERS_, int STAGES_> struct forward_shape {
+template <int D_, int N_, int CONSUMERS_, int STAGES_, bool CAP_ = false> struct forward_shape {
     static constexpr int D = D_, N = N_, CONSUMERS = CONSUMERS_, STAGES = STAGES_, M = 64 * CONSUMERS_;
+    static constexpr bool CAP = CAP_;
     static constexpr int threads = WARPGROUP * (CONSUMERS + 1);
     static constexpr bool GROUPED = D < 256; /* there are registers to add up groups of key tiles */
 
@@ -215,7 +216,6 @@ INLINE void attend(typename T::shared &s, const forward_params &p, const forward
 {
     constexpr int N = T::N, GROUP = ATTN_GROUP * N;
     groups<T::D> g;
-    const float scale_log2 = p.scale * LOG2E;
     const fragment_mask rows = mask_of_queries(p.mask, t.row + 64 * w);
     float acc[N / 2], shrink[2];
     uint32_t a[N / 16][4];
@@ -227,8 +227,10 @@ INLINE void attend(typename T::shared &s, const forward_params &p, const forward
     wgmma_wait<0>();
     fragment_ready(acc);
     pipe_release(s.k_bar[kv.slot]);
+    if (T::CAP)
+        fragment_cap(acc, p.scores);
     fragment_apply_mask<N>(acc, rows, t.keys, t.keys.begin);
-    softmax_step<N>(acc, x, shrink, scale_log2);
+    softmax_step<N>(acc, x, shrink, p.scores.log2);
     fragment_pack<N>(a, acc);
 
     for (int at = t.keys.begin + N; at < t.keys.end; at += N) {
@@ -247,8 +249,10 @@ INLINE void attend(typename T::shared &s, const forward_params &p, const forward
         wgmma_wait<1>();
         fragment_ready(acc);
         pipe_release(s.k_bar[kv.slot]);
+        if (T::CAP)
+            fragment_cap(acc, p.scores);
         fragment_apply_mask<N>(acc, rows, t.keys, at);
-        softmax_step<N>(acc, x, shrink, scale_log2);
+        softmax_step<N>(acc, x, shrink, p.scores.log2);
         wgmma_wait<0>();
         fragment_ready(o);
         pipe_release(s.v_bar[v.slot]);
@@ -338,7 +342,7 @@ template <class T> enum status run(const struct op_attrs *a, void *const *arg, c
     p.hk = a->attn.hk;
     p.head_dim = a->attn.head_dim;
     p.tiles = ceil_div(a->attn.sq, T::M) * a->attn.hq;
-    p.scale = a->attn.scale;
+    p.scores = attn_scores_of(a);
     TRY(CUDA_STATUS(cudaMemsetAsync(p.counter, 0, sizeof *p.counter, stream)));
     return launch(dim3((unsigned)min_i64(p.tiles, cuda->processors)), dim3(T::threads), sizeof(typename T::shared), stream,
                   forward_kernel<T>, q, k, v, p);
@@ -353,11 +357,16 @@ typedef forward_shape<96, 128, 2, 2> forward_96;
 typedef forward_shape<128, 128, 2, 2> forward_128;
 typedef forward_shape<192, 64, 2, 2> forward_192;
 typedef forward_shape<256, 64, 2, 2> forward_256;
+/* With a cap: head dimensions of published models. */
+typedef forward_shape<128, 128, 2, 2, true> forward_128_capped;
+typedef forward_shape<256, 64, 2, 2, true> forward_256_capped;
 
 extern "C" enum status attn_sm90_forward(const struct op_attrs *attrs, void *const *arg, const struct attn_cuda *cuda,
                                          struct CUstream_st *stream)
 {
     const int d = attrs->attn.head_dim;
+    if (attrs->attn.cap > 0.0f)
+        return d <= 128 ? run<forward_128_capped>(attrs, arg, cuda, stream) : run<forward_256_capped>(attrs, arg, cuda, stream);
     if (d <= 64)
         return run<forward_64>(attrs, arg, cuda, stream);
     if (d <= 96)

@@ -10,6 +10,7 @@
 #ifndef LTRAIN_ATTENTION_SM90_TILE_CUH
 #define LTRAIN_ATTENTION_SM90_TILE_CUH
 
+#include "attention/cuda_cap.cuh"
 #include "attention/cuda_mask.cuh"
 #include "device/cuda/arch.cuh"
 #include "device/cuda/ptx.cuh"
@@ -18,7 +19,6 @@
 
 #define CHUNK 64 /* columns of bf16 in 128 bytes, the span of the swizzle */
 #define WARPGROUP 128
-#define LOG2E 1.4426950408889634f
 #define INLINE static __device__ __forceinline__
 
 template <int ROWS, int D> struct alignas(1024) smem_tile {
@@ -175,6 +175,14 @@ template <int N> INLINE void fragment_apply_mask(float (&s)[N / 2], const fragme
         if (c < m.begin[r] || c >= m.end[r])
             s[i] = -INFINITY;
     }
+}
+
+/* Products become t (cuda_cap.cuh). */
+template <int COUNT> INLINE void fragment_cap(float (&s)[COUNT], const attn_scores &scores)
+{
+#pragma unroll
+    for (int i = 0; i < COUNT; i++)
+        s[i] = attn_cap_tanh(s[i], scores);
 }
 
 /* Lane t of a quad gives w[i] = its word of column block i and gets the four words of block t. */

@@ -156,6 +156,17 @@ static void negative_scores(void **state)
     }
 }
 
+/* Soft caps that bend every score: full and partial tiles, windows, documents, queries without keys, head dimensions padded to
+ * the next of 128 and 256; and one as Gemma 2 has it, of scores of about +-60. */
+static void caps(void **state)
+{
+    (void)state;
+    check_shape((struct shape){.sq = 150, .sk = 200, .q0 = 50, .hq = 2, .hk = 1, .d = 128, .mask = WINDOW, .cap = 2, .gain = 3});
+    check_shape((struct shape){.sq = 140, .sk = 140, .hq = 1, .hk = 1, .d = 256, .mask = CAUSAL, .cap = 1, .gain = 3});
+    check_shape((struct shape){.sq = 133, .sk = 133, .hq = 1, .hk = 1, .d = 40, .mask = EMPTY_ROWS, .cap = 3, .gain = 3});
+    check_shape((struct shape){.sq = 100, .sk = 150, .hq = 1, .hk = 1, .d = 128, .mask = FULL, .cap = 50, .gain = 40});
+}
+
 /* No keys at all, and no queries at all: zeros, and nothing else. */
 static void nothing_to_attend(void **state)
 {
@@ -253,11 +264,21 @@ static void nan_delta(void **state)
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(sizes_causal),      cmocka_unit_test(sizes_rectangular), cmocka_unit_test(sizes_many_tiles),
-        cmocka_unit_test(head_dims),         cmocka_unit_test(grouped_heads),     cmocka_unit_test(masks),
-        cmocka_unit_test(ring_blocks),       cmocka_unit_test(large_scores),      cmocka_unit_test(negative_scores),
-        cmocka_unit_test(nothing_to_attend), cmocka_unit_test(sizes_long),        cmocka_unit_test(same_bits_every_seed),
-        cmocka_unit_test(nan_is_shown),      cmocka_unit_test(nan_delta),
+        cmocka_unit_test(sizes_causal),
+        cmocka_unit_test(sizes_rectangular),
+        cmocka_unit_test(sizes_many_tiles),
+        cmocka_unit_test(head_dims),
+        cmocka_unit_test(grouped_heads),
+        cmocka_unit_test(masks),
+        cmocka_unit_test(ring_blocks),
+        cmocka_unit_test(large_scores),
+        cmocka_unit_test(negative_scores),
+        cmocka_unit_test(caps),
+        cmocka_unit_test(nothing_to_attend),
+        cmocka_unit_test(sizes_long),
+        cmocka_unit_test(same_bits_every_seed),
+        cmocka_unit_test(nan_is_shown),
+        cmocka_unit_test(nan_delta),
     };
     if (argc > 2 && strcmp(argv[1], "--skip") == 0)
         cmocka_set_skip_filter(argv[2]);

@@ -140,6 +140,17 @@ static void large_scores(void **state)
     check_shape((struct shape){.sq = 300, .sk = 300, .hq = 1, .hk = 1, .d = 128, .mask = CAUSAL, .gain = 40});
 }
 
+/* Soft caps that bend every score: several tiles, windows, queries without keys, head dimensions padded to the next of 128 and
+ * 256; and one as Gemma 2 has it, of scores of about +-60. */
+static void caps(void **state)
+{
+    (void)state;
+    check_shape((struct shape){.sq = 200, .sk = 300, .q0 = 100, .hq = 2, .hk = 1, .d = 128, .mask = WINDOW, .cap = 2, .gain = 3});
+    check_shape((struct shape){.sq = 140, .sk = 140, .hq = 1, .hk = 1, .d = 256, .mask = CAUSAL, .cap = 1, .gain = 3});
+    check_shape((struct shape){.sq = 133, .sk = 133, .hq = 1, .hk = 1, .d = 40, .mask = EMPTY_ROWS, .cap = 3, .gain = 3});
+    check_shape((struct shape){.sq = 100, .sk = 150, .hq = 1, .hk = 1, .d = 128, .mask = FULL, .cap = 50, .gain = 40});
+}
+
 /* All scores about -120: exp(-lse) overflows, so that a key or query beyond the ends, whose score is 0, would give infinities. */
 static void negative_scores(void **state)
 {
@@ -205,11 +216,12 @@ int main(int argc, char **argv)
     if (argc > 1)
         cmocka_set_test_filter(argv[1]);
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup(sizes_causal, with_checks),    cmocka_unit_test_setup(sizes_rectangular, with_checks),
-        cmocka_unit_test_setup(many_tiles, with_checks),      cmocka_unit_test_setup(head_dims, with_checks),
-        cmocka_unit_test_setup(grouped_heads, with_checks),   cmocka_unit_test_setup(masks, with_checks),
-        cmocka_unit_test_setup(ring_blocks, with_checks),     cmocka_unit_test_setup(large_scores, with_checks),
-        cmocka_unit_test_setup(negative_scores, with_checks), cmocka_unit_test_setup(same_bits_every_seed, with_checks),
+        cmocka_unit_test_setup(sizes_causal, with_checks),         cmocka_unit_test_setup(sizes_rectangular, with_checks),
+        cmocka_unit_test_setup(many_tiles, with_checks),           cmocka_unit_test_setup(head_dims, with_checks),
+        cmocka_unit_test_setup(grouped_heads, with_checks),        cmocka_unit_test_setup(masks, with_checks),
+        cmocka_unit_test_setup(ring_blocks, with_checks),          cmocka_unit_test_setup(large_scores, with_checks),
+        cmocka_unit_test_setup(negative_scores, with_checks),      cmocka_unit_test_setup(caps, with_checks),
+        cmocka_unit_test_setup(same_bits_every_seed, with_checks),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
