@@ -39,9 +39,9 @@ def rotate(calls):
     return run
 
 
-def ours(lib, sets, length, hq, hk, d, capability):
+def ours(lib, sets, length, hq, hk, d, capability, cap=0.0):
     """{forward, backward_deterministic, backward_fast} of ltrain's kernels for one family."""
-    attrs = kernels.attention_attrs(length, length, hq, hk, d)
+    attrs = kernels.attention_attrs(length, length, hq, hk, d, cap=cap)
     lo = torch.zeros(length, dtype=torch.int32, device="cuda")
     hi = torch.arange(length, dtype=torch.int32, device="cuda")
     o, lse = torch.empty_like(sets[0]["q"]), torch.empty(hq, length, device="cuda")
@@ -127,6 +127,9 @@ def measure(lib, length, d, ratio, seconds):
     for capability in families:
         for name, call in ours(lib, sets, length, hq, hk, d, capability).items():
             calls[f"ltrain_sm{capability} {name}"] = call
+        for name, call in ours(lib, sets, length, hq, hk, d, capability, cap=50.0).items() if d == 128 else ():
+            if name != "backward_fast":  # there is none with a cap
+                calls[f"ltrain_sm{capability} capped {name}"] = call
     for name, backend in BACKENDS.items():
         try:
             mine, expanded = theirs(sets, backend, hq, hk)
@@ -151,6 +154,10 @@ def measure(lib, length, d, ratio, seconds):
             a, b = best(f"ltrain_sm{capability} {mine}"), best(peer)
             if a and b:
                 record[f"sm{capability}_{key}"] = a / b
+        for name in ("forward", "backward_deterministic"):
+            a, b = best(f"ltrain_sm{capability} capped {name}"), best(f"ltrain_sm{capability} {name}")
+            if a and b:
+                record[f"sm{capability}_capped_{name}_of_plain"] = a / b
     return record
 
 

@@ -31,7 +31,7 @@ def mask_of(name, sq, sk):
     raise ValueError(name)
 
 
-def reference(q, k, v, do, lo, hi, k0, scale):
+def reference(q, k, v, do, lo, hi, k0, scale, cap):
     """o, lse, dq, dk, dv in fp64; q [sq,hq,d], k and v [sk,hk,d]. Delta is that of o in bf16: with few keys it cancels most of dP, and what
     is left would be o's rounding."""
     q, k, v, do = (x.double() for x in (q, k, v, do))
@@ -41,12 +41,14 @@ def reference(q, k, v, do, lo, hi, k0, scale):
     keys = torch.arange(k.shape[0], device=q.device) + k0
     allowed = (keys[None] >= lo[:, None]) & (keys[None] <= hi[:, None])
     s = torch.einsum("qhd,khd->hqk", q, wide_k) * scale
+    slope = 1 - torch.tanh(s / cap) ** 2 if cap else 1.0
+    s = cap * torch.tanh(s / cap) if cap else s
     s = s.masked_fill(~allowed, float("-inf"))
     lse = torch.logsumexp(s, -1)
     p = torch.exp(s - torch.where(allowed.any(-1), lse, torch.zeros_like(lse))[..., None])
     o = torch.einsum("hqk,khd->qhd", p, wide_v)
     delta = (o.bfloat16().double() * do).sum(-1).T
-    ds = p * (torch.einsum("qhd,khd->hqk", do, wide_v) - delta[..., None]) * scale
+    ds = p * (torch.einsum("qhd,khd->hqk", do, wide_v) - delta[..., None]) * scale * slope
     return {"o": o, "lse": lse, "dq": torch.einsum("hqk,khd->qhd", ds, wide_k),
             "dk": of_group(torch.einsum("hqk,qhd->khd", ds, q)), "dv": of_group(torch.einsum("hqk,qhd->khd", p, do))}
 
@@ -64,10 +66,10 @@ def nan_like(*shape, dtype=torch.float32):
     return torch.full(shape, float("nan"), dtype=dtype, device="cuda")
 
 
-def run_ours(lib, shape, x, lo, hi, offsets, device, stored, accumulate_from=None):
+def run_ours(lib, shape, x, lo, hi, offsets, device, stored, accumulate_from, cap):
     """What the kernels compute; delta from `stored`, the reference's o in bf16."""
     sq, sk, hq, hk, d = shape
-    attrs = kernels.attention_attrs(sq, sk, hq, hk, d, *offsets, accumulate=int(accumulate_from is not None))
+    attrs = kernels.attention_attrs(sq, sk, hq, hk, d, *offsets, accumulate=int(accumulate_from is not None), cap=cap)
     o, lse = nan_like(sq, hq, d, dtype=torch.bfloat16), nan_like(hq, sq)
     dq = nan_like(sq, hq, d)
     dk, dv = [t.clone() for t in accumulate_from] if accumulate_from else (nan_like(sk, hk, d), nan_like(sk, hk, d))
@@ -79,7 +81,7 @@ def run_ours(lib, shape, x, lo, hi, offsets, device, stored, accumulate_from=Non
     return {"o": o, "lse": lse, "dq": dq, "dk": dk, "dv": dv}
 
 
-def check(lib, shape, mask, accumulate=False):
+def check(lib, shape, mask, accumulate=False, cap=0.0):
     """True if every family and mode agrees with the reference and the deterministic mode repeats its bits."""
     sq, sk, hq, hk, d = shape
     g = torch.Generator(device="cuda").manual_seed(sq * 7919 + sk + d)
@@ -87,7 +89,7 @@ def check(lib, shape, mask, accumulate=False):
     x = {"q": draw(sq, hq, d), "k": draw(sk, hk, d), "v": draw(sk, hk, d), "do": draw(sq, hq, d)}
     lo, hi, q0, k0 = mask_of(mask, sq, sk)
     lo, hi = lo.int().cuda(), hi.int().cuda()
-    want = reference(x["q"], x["k"], x["v"], x["do"], lo, hi, k0, d ** -0.5)
+    want = reference(x["q"], x["k"], x["v"], x["do"], lo, hi, k0, d ** -0.5, cap)
     start = [torch.randn(sk, hk, d, generator=g, device="cuda") for _ in range(2)] if accumulate else None
     if accumulate:
         want["dk"], want["dv"] = want["dk"] + start[0].double(), want["dv"] + start[1].double()
@@ -96,8 +98,8 @@ def check(lib, shape, mask, accumulate=False):
     for capability in families:
         for mode in (kernels.DETERMINISTIC, kernels.FAST):
             device = lib.for_capability(capability, mode)
-            got = run_ours(lib, shape, x, lo, hi, (q0, k0), device, want["o"].bfloat16().contiguous(), start)
-            again = run_ours(lib, shape, x, lo, hi, (q0, k0), device, want["o"].bfloat16().contiguous(), start)
+            got = run_ours(lib, shape, x, lo, hi, (q0, k0), device, want["o"].bfloat16().contiguous(), start, cap)
+            again = run_ours(lib, shape, x, lo, hi, (q0, k0), device, want["o"].bfloat16().contiguous(), start, cap)
             errors = {n: error(got[n], want[n]) for n in want}
             # what is exactly zero must be (nearly) zero; relative errors mean nothing there
             wrong = [n for n in want if not errors[n] <= TOLERANCE[n] and not
@@ -108,10 +110,10 @@ def check(lib, shape, mask, accumulate=False):
             moved = [n for n in needed if n not in same]
             good = not wrong and not moved
             ok = ok and good
-            RECORDS.append({"shape": shape, "mask": mask, "accumulate": accumulate, "capability": capability, "mode": mode,
+            RECORDS.append({"shape": shape, "mask": mask, "accumulate": accumulate, "cap": cap, "capability": capability, "mode": mode,
                             "errors": errors, "wrong": wrong, "not_repeated": moved})
             print(f"{'ok ' if good else 'BAD'} sm_{capability} {'fast' if mode else 'det '} sq {sq} sk {sk} heads {hq}/{hk} d {d} {mask}"
-                  f"{' accumulate' if accumulate else ''}: " + " ".join(f"{n} {e:.1e}" for n, e in errors.items())
+                  f"{' accumulate' if accumulate else ''}{f' cap {cap:g}' if cap else ''}: " + " ".join(f"{n} {e:.1e}" for n, e in errors.items())
                   + (f" WRONG {wrong}" if wrong else "") + (f" NOT REPEATED {moved}" if moved else ""))
     return ok
 
@@ -134,6 +136,8 @@ def main():
     results = [check(lib, shape, mask) for shape, mask in shapes(small)]
     if not small:
         results += [check(lib, (200, 260, 4, 2, d), "causal", accumulate=True) for d in (64, 128, 256)]
+        results += [check(lib, (n, n, 4, 2, d), mask, cap=cap) for n in (65, 300, 1111) for d in (64, 128, 256)
+                    for mask, cap in (("window", 2.0), ("causal", 50.0))]
     if not small:
         timing.write("attention_errors.json", {"machine": timing.machine(), "records": RECORDS})
     print(f"attention: {sum(results)} of {len(results)} shapes agree with fp64")
