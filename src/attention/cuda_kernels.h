@@ -30,6 +30,7 @@ enum status attn_sm90_backward(const struct op_attrs *attrs, void *const *arg, c
 int attention_cuda_on_sm90(enum op_kind kind, const struct op_attrs *attrs, const struct attn_cuda *cuda);
 
 #define ATTN_SM90_SHARED (227 * 1024) /* bytes of shared memory that its kernels are made for */
+#define ATTN_WIDE_SHARED (163 * 1024) /* and sm80's of head dimensions above 256 */
 #define ATTN_SM90_WORK_ALIGN 128
 
 /* Sums over millions of rows. Tensor cores round every addition towards zero: a sum of 2^20 rows comes out too small by some

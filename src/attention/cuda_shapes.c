@@ -46,8 +46,13 @@ enum status attention_cuda_check(const struct op_attrs *attrs, const struct attn
     if (attrs->attn.dtype != BF16)
         return status_fail(ERR_INVALID, "attention on CUDA computes in bf16, not %s: use --dtype bf16",
                            dtype_name((enum dtype)attrs->attn.dtype));
-    if (d < 8 || d > 256 || d % 8 != 0)
-        return status_fail(ERR_INVALID, "attention on CUDA takes head dimensions that are multiples of 8 up to 256, not %d", d);
+    if (d < 8 || d > 512 || d % 8 != 0)
+        return status_fail(ERR_INVALID, "attention on CUDA takes head dimensions that are multiples of 8 up to 512, not %d", d);
+    if (d > 256 && (cuda->shared_bytes < ATTN_WIDE_SHARED || attrs->attn.cap != 0.0f))
+        return status_fail(ERR_INVALID,
+                           "attention on CUDA: head dimensions above 256 need %d KiB of shared memory, as of an A100 or "
+                           "H100, and have no soft cap: this one is %d",
+                           ATTN_WIDE_SHARED / 1024, d);
     if (hk < 1 || hq < 1 || hq % hk != 0)
         return status_fail(ERR_INVALID, "attention: %d query heads are no multiple of %d key heads", hq, hk);
     if (sq < 0 || sk < 0 || sq > MAX_TOKENS || sk > MAX_TOKENS)

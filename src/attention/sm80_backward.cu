@@ -4,25 +4,25 @@
 
 #include "device/cuda/launch.cuh"
 
-template <int D, int M, int N, int WARPS, int STAGES, int PART, int WHAT, int LIMIT>
+template <int D, int M, int N, int WARPS, int STAGES, int PART, int WHAT, int LIMIT, int OUT = D>
 static enum status kv_run(sm80_backward_args a, struct CUstream_st *stream)
 {
     typedef sm80_kv_shared<D, M, N, STAGES, WHAT> shared;
     LT_SHARED_FITS(shared, LIMIT);
     a.tiles = (int)ceil_div(a.mask.sk, M);
-    return launch(dim3((unsigned)(a.tiles * a.hk)), dim3(WARPS * 32), sizeof(shared), stream,
-                  sm80_backward_kv_kernel<D, M, N, WARPS, STAGES, PART, WHAT>, a);
+    return launch(dim3((unsigned)(a.tiles * a.hk * (D / OUT))), dim3(WARPS * 32), sizeof(shared), stream,
+                  sm80_backward_kv_kernel<D, M, N, WARPS, STAGES, PART, WHAT, OUT>, a);
 }
 
-template <int D, int M, int N, int WARPS, int STAGES, int LIMIT, bool CAP = false>
+template <int D, int M, int N, int WARPS, int STAGES, int LIMIT, bool CAP = false, int OUT = D>
 static enum status q_run(sm80_backward_args a, struct CUstream_st *stream)
 {
     typedef sm80_q_shared<D, M, N, STAGES> shared;
     LT_SHARED_FITS(shared, LIMIT);
     static_assert(ATTN_ROW_PAD % M == 0, "a tile reads its rows' stat unguarded");
     a.tiles = (int)ceil_div(a.mask.sq, M);
-    return launch(dim3((unsigned)(a.tiles * a.hq)), dim3(WARPS * 32), sizeof(shared), stream,
-                  sm80_backward_q_kernel<D, M, N, WARPS, STAGES, CAP>, a);
+    return launch(dim3((unsigned)(a.tiles * a.hq * (D / OUT))), dim3(WARPS * 32), sizeof(shared), stream,
+                  sm80_backward_q_kernel<D, M, N, WARPS, STAGES, CAP, OUT>, a);
 }
 
 // Eight warps a processor everywhere: 255 registers leave room for no more, and fewer do not hide latency. So two blocks of 4
@@ -64,8 +64,16 @@ static enum status keys_run_256(const sm80_backward_args &a, int large, int fast
                 : kv_run<256, 128, 32, 8, 1, 32, SM80_DK, LT_SHARED_SM80>(a, stream);
 }
 
+static enum status keys_run_512(const sm80_backward_args &a, struct CUstream_st *stream)
+{
+    TRY((kv_run<512, 64, 32, 4, 1, 32, SM80_DV, LT_SHARED_SM80, 256>(a, stream)));
+    return kv_run<512, 64, 16, 4, 1, 16, SM80_DK, LT_SHARED_SM80, 256>(a, stream);
+}
+
 static enum status queries_run(const sm80_backward_args &a, int large, struct CUstream_st *stream)
 {
+    if (a.head_dim > 256)
+        return q_run<512, 64, 16, 4, 1, LT_SHARED_SM80, false, 256>(a, stream);
     if (a.head_dim <= 64)
         return large ? q_run<64, 128, 64, 4, 2, LT_SHARED_SM80>(a, stream) : q_run<64, 128, 64, 8, 2, LT_SHARED_SM86>(a, stream);
     if (a.head_dim <= 96)
@@ -113,8 +121,8 @@ extern "C" enum status attn_sm80_backward(const struct op_attrs *attrs, void *co
 {
     const int large = cuda->shared_bytes >= LT_SHARED_SM80, wide = attrs->attn.head_dim > 128;
     const int capped = attrs->attn.cap > 0.0f;
-    // sm_86 has no room for dS beside tiles of 256 columns.
-    const int fast = cuda->mode == ATTN_FAST && (large || !wide) && !capped;
+    // sm_86 has no room for dS beside tiles of 256 columns, and nothing has beside wider ones.
+    const int fast = cuda->mode == ATTN_FAST && (large || !wide) && !capped && attrs->attn.head_dim <= 256;
     sm80_backward_args a = {};
     a.dq = (float *)arg[0], a.dk = (float *)arg[1], a.dv = (float *)arg[2];
     a.q = (const bf16_bits *)arg[3], a.k = (const bf16_bits *)arg[4], a.v = (const bf16_bits *)arg[5];
@@ -130,6 +138,8 @@ extern "C" enum status attn_sm80_backward(const struct op_attrs *attrs, void *co
         segment_start(&a, first, attrs->attn.sq, attrs->attn.accumulate);
         if (capped)
             TRY(keys_run_capped(a, large, stream));
+        else if (a.head_dim > 256)
+            TRY(keys_run_512(a, stream));
         else if (wide)
             TRY(keys_run_256(a, large, fast, stream));
         else

@@ -149,10 +149,10 @@ static __device__ __forceinline__ void sm80_kv_add_dq(const sm80_backward_args &
         }
 }
 
-// dk or dv of this warp's keys.
+// dk or dv of this warp's keys, its columns from `column` on.
 template <int MT, int NT>
 static __device__ __forceinline__ void sm80_kv_store(const sm80_backward_args &a, float *out, const float (&c)[MT][NT][4],
-                                                     float factor, int key, int kv)
+                                                     float factor, int key, int kv, int column)
 {
     const int lane = threadIdx.x % 32;
 #pragma unroll
@@ -160,10 +160,10 @@ static __device__ __forceinline__ void sm80_kv_store(const sm80_backward_args &a
 #pragma unroll
         for (int h = 0; h < 2; h++) {
             const int row = key + m * 16 + h * 8 + lane / 4;
-            float *at = out + ((int64_t)row * a.hk + kv) * a.head_dim + lane % 4 * 2;
+            float *at = out + ((int64_t)row * a.hk + kv) * a.head_dim + column + lane % 4 * 2;
 #pragma unroll
             for (int n = 0; n < NT; n++)
-                if (row < a.mask.sk && n * 8 < a.head_dim)
+                if (row < a.mask.sk && column + n * 8 < a.head_dim)
                     sm80_put(at + n * 8, factor * c[m][n][h * 2], factor * c[m][n][h * 2 + 1], a.accumulate);
         }
 }
@@ -185,9 +185,9 @@ static __device__ __forceinline__ void sm80_queries_of(const sm80_backward_args 
 }
 
 // One tile of queries, PART at a time: p, dp, ds, and the products with them.
-template <int D, int M, int N, int WARPS, int PART, int WHAT, class SHARED, int MT>
+template <int D, int M, int N, int WARPS, int PART, int WHAT, class SHARED, int MT, int OT>
 static __device__ __forceinline__ void sm80_kv_tile(const sm80_backward_args &a, SHARED &s, int stage, bool partial, int k0,
-                                                    float (&dk)[MT][D / 8][4], float (&dv)[MT][D / 8][4])
+                                                    int column, float (&dk)[MT][OT][4], float (&dv)[MT][OT][4])
 {
     const int thread = recomputed(threadIdx.x), lane = thread % 32, row = thread / 32 * MT * 16, t = lane % 4;
     const uint32_t first = tile_rows_first<D>(lane), k_at = smem_addr(s.k) + row * D * 2 + first;
@@ -212,7 +212,7 @@ static __device__ __forceinline__ void sm80_kv_tile(const sm80_backward_args &a,
             fragments_of(f, p);
         }
         if (WHAT & SM80_DV)
-            product_of_fragments<D>(dv, f, g + first);
+            product_of_fragments<D>(dv, f, g + first + column * 2);
         if (WHAT & SM80_DK) {
             float dp[MT][PART / 8][4];
             sm80_kv_start_dp(dp, stat);
@@ -225,9 +225,9 @@ static __device__ __forceinline__ void sm80_kv_tile(const sm80_backward_args &a,
                     for (int i = 0; i < 4; i++)
                         p[m][n][i] *= dp[m][n][i];
             fragments_of(f, p);
-            product_of_fragments<D>(dk, f, q + first);
+            product_of_fragments<D>(dk, f, q + first + column * 2);
         }
-        if (WHAT & SM80_DQ) {
+        if constexpr ((WHAT & SM80_DQ) != 0) {
 #pragma unroll
             for (int m = 0; m < MT; m++)
 #pragma unroll
@@ -241,23 +241,25 @@ static __device__ __forceinline__ void sm80_kv_tile(const sm80_backward_args &a,
 }
 
 // Blocks run KV head outermost, first keys (in causal masks the longest) first. With two stages, the next queries are copied
-// while these are multiplied.
-template <int D, int M, int N, int WARPS, int STAGES, int PART, int WHAT>
+// while these are multiplied. A block computes OUT columns of its results (sm80_forward_kernel).
+template <int D, int M, int N, int WARPS, int STAGES, int PART, int WHAT, int OUT>
 LT_KERNEL(WARPS * 32)
 sm80_backward_kv_kernel(const sm80_backward_args a)
 {
+    static_assert(OUT == D || !(WHAT & SM80_DQ), "dQ is computed whole");
     static_assert(WARPS >= 4 && (!(WHAT & SM80_DQ) || WHAT & SM80_DK), "four warps find the queries; dQ needs dS");
     constexpr int THREADS = WARPS * 32, MT = M / (16 * WARPS);
     typedef sm80_kv_shared<D, M, N, STAGES, WHAT> shared;
     LT_SHARED(shared, s);
-    const int group = a.hq / a.hk, kv = blockIdx.x / a.tiles, k0 = blockIdx.x % a.tiles * M;
+    const int block = blockIdx.x / (D / OUT), column = blockIdx.x % (D / OUT) * OUT;
+    const int group = a.hq / a.hk, kv = block / a.tiles, k0 = block % a.tiles * M;
     const int64_t stride = (int64_t)a.hk * a.head_dim, at = k0 * stride + kv * a.head_dim;
     tile_load<M, D, THREADS>(smem_addr(s.k), a.k + at, stride, a.mask.sk - k0, a.head_dim / 8);
     if (WHAT & SM80_DK)
         tile_load<M, D, THREADS>(smem_addr(s.v), a.v + at, stride, a.mask.sk - k0, a.head_dim / 8);
     cp_async_commit();
     sm80_queries_of(a, k0, M, s.range);
-    float dk[MT][D / 8][4], dv[MT][D / 8][4];
+    float dk[MT][OUT / 8][4], dv[MT][OUT / 8][4];
     tile_zero(dk);
     tile_zero(dv);
 
@@ -274,12 +276,12 @@ sm80_backward_kv_kernel(const sm80_backward_args a)
         if (STAGES == 2 && next_head < (kv + 1) * group)
             sm80_kv_load<D, N, THREADS>(a, s, stage ^ 1, next_head, next);
         const bool partial = attn_classify(s.range, q, N) != ATTN_FULL;
-        sm80_kv_tile<D, M, N, WARPS, PART, WHAT>(a, s, stage, partial, k0, dk, dv);
+        sm80_kv_tile<D, M, N, WARPS, PART, WHAT>(a, s, stage, partial, k0, column, dk, dv);
         if (STAGES == 1 || WHAT & SM80_DQ)
             __syncthreads(); // the stage is free; ds is written
         if (STAGES == 1 && next_head < (kv + 1) * group)
             sm80_kv_load<D, N, THREADS>(a, s, 0, next_head, next);
-        if (WHAT & SM80_DQ)
+        if constexpr ((WHAT & SM80_DQ) != 0)
             sm80_kv_add_dq<D, M, N, WARPS>(a, smem_addr(s.ds), smem_addr(s.k), head, q);
         head = next_head, q = next, stage ^= STAGES - 1;
     }
@@ -288,9 +290,9 @@ sm80_backward_kv_kernel(const sm80_backward_args a)
         return;
     const int key = k0 + threadIdx.x / 32 * MT * 16;
     if (WHAT & SM80_DK)
-        sm80_kv_store(a, a.dk, dk, a.scale, key, kv);
+        sm80_kv_store(a, a.dk, dk, a.scale, key, kv, column);
     if (WHAT & SM80_DV)
-        sm80_kv_store(a, a.dv, dv, 1, key, kv);
+        sm80_kv_store(a, a.dv, dv, 1, key, kv, column);
 }
 
 #endif

@@ -50,7 +50,8 @@ static __device__ __forceinline__ void sm80_q_score_gradients(float (&c)[MT][NT]
         }
 }
 
-template <int D, int M, int N, int WARPS, int STAGES, bool CAP>
+// A block computes OUT columns of dQ (sm80_forward_kernel).
+template <int D, int M, int N, int WARPS, int STAGES, bool CAP, int OUT>
 LT_KERNEL(WARPS * 32)
 sm80_backward_q_kernel(const sm80_backward_args a)
 {
@@ -58,7 +59,8 @@ sm80_backward_q_kernel(const sm80_backward_args a)
     typedef sm80_q_shared<D, M, N, STAGES> shared;
     LT_SHARED(shared, s);
     const int group = a.hq / a.hk, lane = threadIdx.x % 32, row = threadIdx.x / 32 * MT * 16;
-    const int kv = blockIdx.x / (a.tiles * group), rest = blockIdx.x % (a.tiles * group);
+    const int block = blockIdx.x / (D / OUT), column = blockIdx.x % (D / OUT) * OUT;
+    const int kv = block / (a.tiles * group), rest = block % (a.tiles * group);
     const int head = kv * group + rest % group, q0 = (a.tiles - 1 - rest / group) * M;
     attn_range range = attn_keys_of(a.mask, q0, M);
     range.begin = max(range.begin, a.first), range.end = min(range.end, a.end);
@@ -77,7 +79,7 @@ sm80_backward_q_kernel(const sm80_backward_args a)
     for (int m = 0; m < MT * 2; m++)
         stat[m / 2][m % 2] = a.rows.stat[head * a.rows.padded + q0 + row + lane / 4 + m * 8];
     const uint32_t first = tile_rows_first<D>(lane), second = tile_chunks_first<D>(lane), own = row * D * 2 + first;
-    float dq[MT][D / 8][4];
+    float dq[MT][OUT / 8][4];
     tile_zero(dq);
     for (; k < range.end; k += N) {
         cp_async_wait<0>();
@@ -101,7 +103,7 @@ sm80_backward_q_kernel(const sm80_backward_args a)
             sm80_q_score_gradients<CAP>(c, dp, stat, span, a.scores, true, k + lane % 4 * 2);
         uint32_t f[MT][NT / 2][4];
         fragments_of(f, c);
-        product_of_fragments<D>(dq, f, smem_addr(s.k[stage]) + first);
+        product_of_fragments<D>(dq, f, smem_addr(s.k[stage]) + first + column * 2);
         if (STAGES == 1) {
             __syncthreads(); // the stage is free
             if (k + N < range.end)
@@ -114,10 +116,10 @@ sm80_backward_q_kernel(const sm80_backward_args a)
 #pragma unroll
         for (int h = 0; h < 2; h++) {
             const int query = q0 + row + m * 16 + h * 8 + lane / 4;
-            float *out = a.dq + ((int64_t)query * a.hq + head) * a.head_dim + lane % 4 * 2;
+            float *out = a.dq + ((int64_t)query * a.hq + head) * a.head_dim + column + lane % 4 * 2;
 #pragma unroll
-            for (int n = 0; n < D / 8; n++)
-                if (query < a.mask.sq && n * 8 < a.head_dim)
+            for (int n = 0; n < OUT / 8; n++)
+                if (query < a.mask.sq && column + n * 8 < a.head_dim)
                     sm80_put(out + n * 8, a.scale * dq[m][n][h * 2], a.scale * dq[m][n][h * 2 + 1], a.accumulate);
         }
 }

@@ -4,7 +4,7 @@
 #include "attention/cuda_kernels.h"
 #include "device/cuda/launch.cuh"
 
-template <int D, int M, int N, int WARPS, int LIMIT, bool CAP = false>
+template <int D, int M, int N, int WARPS, int LIMIT, bool CAP = false, int OUT = D>
 static enum status forward_run(const struct op_attrs *attrs, void *const *arg, struct CUstream_st *stream)
 {
     typedef sm80_forward_shared<D, M, N> shared;
@@ -20,8 +20,8 @@ static enum status forward_run(const struct op_attrs *attrs, void *const *arg, s
     a.hq = attrs->attn.hq, a.hk = attrs->attn.hk, a.head_dim = attrs->attn.head_dim;
     a.tiles = (int)ceil_div(attrs->attn.sq, M);
     a.scores = attn_scores_of(attrs);
-    return launch(dim3((unsigned)(a.tiles * a.hq)), dim3(WARPS * 32), sizeof(shared), stream,
-                  sm80_forward_kernel<D, M, N, WARPS, CAP>, a);
+    return launch(dim3((unsigned)(a.tiles * a.hq * (D / OUT))), dim3(WARPS * 32), sizeof(shared), stream,
+                  sm80_forward_kernel<D, M, N, WARPS, CAP, OUT>, a);
 }
 
 // With a cap: head dimensions of published models; others are padded to them.
@@ -49,8 +49,11 @@ extern "C" enum status attn_sm80_forward(const struct op_attrs *attrs, void *con
         return large ? forward_run<96, 128, 64, 4, LT_SHARED_SM80>(attrs, arg, stream) // 49 KiB
                      : forward_run<96, 64, 64, 4, LT_SHARED_SM86>(attrs, arg, stream); // 36 KiB
     if (d <= 128)
-        return large ? forward_run<128, 128, 64, 4, LT_SHARED_SM80>(attrs, arg, stream) // 65 KiB
-                     : forward_run<128, 64, 64, 4, LT_SHARED_SM86>(attrs, arg, stream); // 48.5 KiB
+        return large ? forward_run<128, 128, 64, 4, LT_SHARED_SM80>(attrs, arg, stream)     // 65 KiB
+                     : forward_run<128, 64, 64, 4, LT_SHARED_SM86>(attrs, arg, stream);     // 48.5 KiB
+    static_assert(ATTN_WIDE_SHARED == LT_SHARED_SM80, "attention_cuda_check lets only large devices come here with wide heads");
+    if (d > 256)
+        return forward_run<512, 64, 32, 4, LT_SHARED_SM80, false, 256>(attrs, arg, stream); // 129 KiB
     if (large)
         return forward_run<256, 128, 64, 8, LT_SHARED_SM80>(attrs, arg, stream); // 128 KiB
     return forward_run<256, 64, 64, 4, LT_SHARED_SM86>(attrs, arg, stream);      // 96 KiB

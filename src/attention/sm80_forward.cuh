@@ -102,11 +102,11 @@ static __device__ __forceinline__ void sm80_softmax(float (&c)[MT][NT][4], float
         }
 }
 
-// o / sum in bf16 through this warp's own rows of the tile at `tile`, and lse = log(sum of exp(score)). row, q: the warp's first.
-template <int D, int MT>
-static __device__ __forceinline__ void sm80_forward_store(const sm80_forward_args &a, float (&o)[MT][D / 8][4],
-                                                          float (&top)[MT][2], float (&sum)[MT][2], char *tile, int row, int q,
-                                                          int head)
+// o / sum in bf16 through this warp's own rows of the tile at `tile`, and lse = log(sum of exp(score)). row, q: the warp's first;
+// column: o's.
+template <int D, int MT, int OT>
+static __device__ __forceinline__ void sm80_forward_store(const sm80_forward_args &a, float (&o)[MT][OT][4], float (&top)[MT][2],
+                                                          float (&sum)[MT][2], char *tile, int row, int q, int head, int column)
 {
     const int lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
 #pragma unroll
@@ -116,33 +116,35 @@ static __device__ __forceinline__ void sm80_forward_store(const sm80_forward_arg
             float total = quad_sum(sum[m][h]);
             float inverse = total > 0 ? 1 / total : total; // 0 for no keys; a NaN stays one
             int at = row + m * 16 + h * 8 + g, query = q + m * 16 + h * 8 + g;
-            if (t == 0 && query < a.mask.sq)
+            if (t == 0 && column == 0 && query < a.mask.sq)
                 a.lse[(int64_t)head * a.mask.sq + query] = total == 0 ? -INFINITY : top[m][h] * 0.69314718f + logf(total);
 #pragma unroll
-            for (int n = 0; n < D / 8; n++)
+            for (int n = 0; n < OT; n++)
                 *(uint32_t *)(tile + tile_at<D>(at, n) + t * 4) =
                     pack_bf16(o[m][n][h * 2] * inverse, o[m][n][h * 2 + 1] * inverse);
         }
     __syncwarp();
-    constexpr int CHUNKS = D / 8;
 #pragma unroll
-    for (int j = 0; j < MT * 16 * CHUNKS / 32; j++) {
-        int i = j * 32 + lane, r = i / CHUNKS, chunk = i % CHUNKS;
-        if (q + r < a.mask.sq && chunk * 8 < a.head_dim)
-            *(uint4 *)(a.o + ((int64_t)(q + r) * a.hq + head) * a.head_dim + chunk * 8) =
+    for (int j = 0; j < MT * 16 * OT / 32; j++) {
+        int i = j * 32 + lane, r = i / OT, chunk = i % OT, at = column + chunk * 8;
+        if (q + r < a.mask.sq && at < a.head_dim)
+            *(uint4 *)(a.o + ((int64_t)(q + r) * a.hq + head) * a.head_dim + at) =
                 *(const uint4 *)(tile + tile_at<D>(row + r, chunk));
     }
 }
 
 // Blocks run in the order KV head, longest query tile first, query head: those that run together share one window of K and V in
-// L2. K and V of a tile are copied while the other is being multiplied.
-template <int D, int M, int N, int WARPS, bool CAP> LT_KERNEL(WARPS * 32) sm80_forward_kernel(const sm80_forward_args a)
+// L2. K and V of a tile are copied while the other is being multiplied. Where the registers do not hold D columns of o, a block
+// computes OUT of them, of scores that the blocks of the others compute, too.
+template <int D, int M, int N, int WARPS, bool CAP, int OUT> LT_KERNEL(WARPS * 32) sm80_forward_kernel(const sm80_forward_args a)
 {
+    constexpr int SLICES = D / OUT;
     constexpr int THREADS = WARPS * 32, MT = M / (16 * WARPS), NT = N / 8;
     typedef sm80_forward_shared<D, M, N> shared;
     LT_SHARED(shared, s);
     const int group = a.hq / a.hk, chunks = a.head_dim / 8, lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-    const int kv = blockIdx.x / (a.tiles * group), rest = blockIdx.x % (a.tiles * group);
+    const int block = blockIdx.x / SLICES, column = blockIdx.x % SLICES * OUT;
+    const int kv = block / (a.tiles * group), rest = block % (a.tiles * group);
     const int head = kv * group + rest % group, q0 = (a.tiles - 1 - rest / group) * M, row = warp * MT * 16;
     const int64_t q_stride = (int64_t)a.hq * a.head_dim, k_stride = (int64_t)a.hk * a.head_dim;
     const bf16_bits *keys = a.k + kv * a.head_dim; // of the next tile of K; its values lie a.v - a.k further
@@ -164,8 +166,8 @@ template <int D, int M, int N, int WARPS, bool CAP> LT_KERNEL(WARPS * 32) sm80_f
     }
     __syncthreads();
     const uint32_t q_at = sq + row * D * 2 + tile_rows_first<D>(lane), k_at = sk + tile_chunks_first<D>(lane);
-    const uint32_t v_at = sv + tile_rows_first<D>(lane);
-    float o[MT][D / 8][4], top[MT][2], sum[MT][2];
+    const uint32_t v_at = sv + tile_rows_first<D>(lane) + column * 2;
+    float o[MT][OUT / 8][4], top[MT][2], sum[MT][2];
     tile_zero(o);
 #pragma unroll
     for (int m = 0; m < MT * 2; m++) {
@@ -196,7 +198,7 @@ template <int D, int M, int N, int WARPS, bool CAP> LT_KERNEL(WARPS * 32) sm80_f
         fragments_of(p, c);
         product_of_fragments<D>(o, p, v_at);
     }
-    sm80_forward_store<D>(a, o, top, sum, (char *)s.q, row, q0 + row, head);
+    sm80_forward_store<D>(a, o, top, sum, (char *)s.q, row, q0 + row, head, column);
 }
 
 #endif

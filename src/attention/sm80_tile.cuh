@@ -55,8 +55,9 @@ static __device__ __forceinline__ int recomputed(int x)
 template <int ROWS, int COLS, int THREADS>
 static __device__ __forceinline__ void tile_load(uint32_t to, const bf16_bits *from, int64_t stride, int rows, int chunks)
 {
-    constexpr int CHUNKS = COLS / 8, SHARE = THREADS / CHUNKS, PASS = SHARE >= 32 ? 32 : SHARE >= 16 ? 16 : SHARE >= 8 ? 8 : 4;
-    static_assert(SHARE >= 4 && ROWS % PASS == 0, "every pass copies whole rows");
+    constexpr int CHUNKS = COLS / 8, SHARE = THREADS / CHUNKS;
+    constexpr int PASS = SHARE >= 32 ? 32 : SHARE >= 16 ? 16 : SHARE >= 8 ? 8 : SHARE >= 4 ? 4 : 2;
+    static_assert(SHARE >= 2 && ROWS % PASS == 0, "every pass copies whole rows");
     const int thread = recomputed(threadIdx.x), row = thread / CHUNKS, chunk = thread % CHUNKS;
     if (PASS * CHUNKS < THREADS && row >= PASS)
         return;

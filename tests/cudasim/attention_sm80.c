@@ -55,6 +55,14 @@ static void check_shape(struct shape s)
     seed_of_next += (unsigned)(++shapes % 2);
 }
 
+/* Wider than 256: on the large device alone, in two slices of 256 columns. */
+static void check_wide(struct shape s)
+{
+    s.dtype = BF16;
+    s.gain = 1;
+    check_on(&large, &s, 1 << ATTN_DETERMINISTIC);
+}
+
 /* The edges of tiles of 64 and 128 rows at every head dimension of the kernels; of 32 rows, and two tiles of 128, at one. */
 static void sizes_causal(void **state)
 {
@@ -90,6 +98,8 @@ static void head_dims(void **state)
     const int32_t dims[] = {40, 72, 96, 120, 200, 256, 8, 32, 80, 104, 128, 136, 192, 248};
     for (size_t i = 0; i < (usual() ? 6 : sizeof dims / sizeof *dims); i++)
         check_shape((struct shape){.sq = 133, .sk = 139, .hq = 1, .hk = 1, .d = dims[i], .mask = i % 2 ? FULL : CAUSAL});
+    check_wide((struct shape){.sq = 67, .sk = 70, .hq = 2, .hk = 1, .d = 512, .mask = CAUSAL});
+    check_wide((struct shape){.sq = 100, .sk = 100, .hq = 1, .hk = 1, .d = usual() ? 320 : 264, .mask = WINDOW});
     check_shape((struct shape){.sq = 200, .sk = 200, .hq = 1, .hk = 1, .d = 256, .mask = WINDOW});
     check_shape((struct shape){.sq = 260, .sk = 260, .hq = 1, .hk = 1, .d = 96, .mask = DOCUMENTS});
 }
