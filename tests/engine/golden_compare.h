@@ -8,6 +8,7 @@
 
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
 /* Largest norm-wise relative difference between a state and the golden tensors `prefix.NAME`, of what is in use: PyTorch's weight
  * decay shrinks the other rows of learned positions, which ltrain leaves as they are. Those above `say` are printed. */
@@ -48,6 +49,25 @@ static inline double golden_compare(struct rig *r, struct st_file *f, enum state
     }
     assert_true(compared > 0);
     return worst;
+}
+
+/* What bf16 may differ by from fp64, relative: the worst tensor's gradient, loss, norm, and parameters after five steps. */
+struct golden_marks {
+    double gradient, loss, norm, parameters;
+};
+
+/* On a CPU, bf16 reaches 2.2%, 8e-4, 2.7e-3 and 2.0e-3, PyTorch's on two of the models 2.0% and 1.5e-3. Norms behind blocks, which
+ * divide by what is small in these models, leave more: 3.5% and a norm of 1.8e-2. */
+static inline struct golden_marks golden_bf16_marks(const char *name)
+{
+    static const char *const behind[] = {"gemma2", "gemma3", "olmo2", "olmo3"};
+    struct golden_marks m = {2.5e-2, 2e-3, 5e-3, 3e-3};
+    for (size_t i = 0; i < sizeof behind / sizeof *behind; i++)
+        if (strcmp(name, behind[i]) == 0) {
+            m.gradient = 5e-2;
+            m.norm = 2.5e-2;
+        }
+    return m;
 }
 
 #endif
