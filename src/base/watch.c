@@ -104,14 +104,15 @@ void watch_leave(int handle)
         say(text);
 }
 
-/* The call that has been under way for the longest of those for longer than `seconds`, or NULL. The lock is held. */
-static struct slot *longer_than(double seconds, int unsaid)
+/* The call, of a GPU or of others, that has been under way for the longest of those for longer than `seconds`, or NULL. The lock is
+ * held. */
+static struct slot *longer_than(double seconds, int device, int unsaid)
 {
     struct slot *oldest = NULL;
     int64_t before = watch.now_ns - (int64_t)(seconds * 1e9);
     for (int i = 0; i < CALLS; i++) {
         struct slot *s = &watch.slot[i];
-        if (s->since_ns && s->since_ns <= before && !(unsaid && s->said) && (!oldest || s->since_ns < oldest->since_ns))
+        if (s->since_ns && s->call.device == device && s->since_ns <= before && !(unsaid && s->said) && (!oldest || s->since_ns < oldest->since_ns))
             oldest = s;
     }
     return oldest;
@@ -122,14 +123,20 @@ static void look(void)
 {
     char what[SENTENCE], text[2 * SENTENCE];
     const struct watch_rules rules = watch.rules, *r = &rules;
-    struct slot *s = longer_than(r->timeout, 0);
+    const char *before_remark = watch.remark[0] ? "; " : "";
+    struct slot *s = longer_than(r->device_timeout, 1, 0);
+    if (s) {
+        snprintf(text, sizeof text, "%s for %g s (--device-timeout)%s%s", s->path, r->device_timeout, before_remark, watch.remark);
+        r->end(text);
+    }
+    s = longer_than(r->timeout, 0, 0);
     if (s) {
         describe(s, what, sizeof what);
         snprintf(text, sizeof text, "cannot %s: no answer for %g s (--drive-timeout): check the drive%s%s", what, r->timeout,
-                 watch.remark[0] ? "; " : "", watch.remark);
+                 before_remark, watch.remark);
         r->end(text);
     }
-    while ((s = longer_than(r->patience, 1))) {
+    while ((s = longer_than(r->patience, 0, 1))) {
         describe(s, what, sizeof what);
         s->said = 1;
         pthread_mutex_unlock(&watch.lock);
@@ -143,7 +150,9 @@ static void look(void)
 /* Between two looks. The lock is held. */
 static int64_t pause_ns(void)
 {
-    double least = watch.rules.patience < watch.rules.timeout ? watch.rules.patience : watch.rules.timeout, tick = least / 4;
+    double least = watch.rules.patience < watch.rules.timeout ? watch.rules.patience : watch.rules.timeout, tick;
+    least = least < watch.rules.device_timeout ? least : watch.rules.device_timeout;
+    tick = least / 4;
     tick = tick < LEAST_TICK ? LEAST_TICK : tick > MOST_TICK ? MOST_TICK : tick;
     return (int64_t)(tick * 1e9);
 }
@@ -191,10 +200,11 @@ void watch_stop(void)
     pthread_cond_destroy(&watch.end);
 }
 
-void watch_set_timeout(double seconds)
+void watch_set_timeouts(double seconds, double device_seconds)
 {
     pthread_mutex_lock(&watch.lock);
     watch.rules.timeout = seconds;
+    watch.rules.device_timeout = device_seconds;
     pthread_mutex_unlock(&watch.lock);
 }
 

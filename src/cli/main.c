@@ -233,6 +233,7 @@ static enum status watch_drives(struct comm *c, int argc, char **argv)
     watching = c;
     return comm_agree(c, watch_start(&(struct watch_rules){.patience = DRIVE_PATIENCE,
                                                            .timeout = settings_patience(argc, argv, "drive-timeout"),
+                                                           .device_timeout = settings_patience(argc, argv, "device-timeout"),
                                                            .say = say_of_drive,
                                                            .end = give_up_drive}));
 }
@@ -263,7 +264,7 @@ static enum status command(struct comm *c, int first, int argc, char **argv, int
         return comm_agree(
             c, status_fail(ERR_INVALID, "there is no command '%s'; the commands are train, plan, check, data, sample and tokenize", name));
     TRY(ranks_read_settings(c, argc - first, argv + first, use, &s));
-    watch_set_timeout(s.drive_timeout);
+    watch_set_timeouts(s.drive_timeout, s.device_timeout);
     enum status st = train_resolve_model(&s);
     if (st != OK)
         st = comm_agree(c, st);

@@ -3,6 +3,7 @@
 
 #include "base/clock.h"
 #include "base/sys.h"
+#include "base/watch.h"
 
 #include <assert.h>
 #include <stdlib.h>
@@ -353,12 +354,33 @@ static enum comm_turn turn_of(const struct device_lanes *d, int cursor, int i)
     return !d->cut.must[i] && comm_is_cut(d->x->comm) ? COMM_TURN_OVER : COMM_TURN;
 }
 
+/* Enters a wait for the instruction: of the one that hangs `last` tells that it may be an earlier one. Where a library carries
+ * messages, streams may wait for other ranks, which have a deadline of their own (comm_guard.h). */
+static int watch_instruction(const struct device_lanes *d, int i, const char *last)
+{
+    char what[320];
+    const struct instr *in = &d->p->instrs[i];
+    if (d->x->carried)
+        return -1;
+    snprintf(what, sizeof what, "%s has not finished instruction %d of program %s (%s, layer %d, on the %s lane)%s",
+             d->x->backend->name, i, d->p->name, op_name(in->op), in->unit, lane_name((enum lane)in->lane), last);
+    return watch_enter(&(struct watch_call){.fd = -1, .path = what, .device = 1});
+}
+
+static enum status join_after(struct device_lanes *d, int i)
+{
+    struct backend *b = d->x->backend;
+    const int handle = watch_instruction(d, i, "");
+    enum status st = backend_status(b, b->join(b));
+    watch_leave(handle);
+    return st;
+}
+
 static enum status submit_next(struct device_lanes *d, int cursor)
 {
     struct stream *s = &d->stream[cursor];
     const int i = s->next;
     const struct instr *in = &d->p->instrs[i];
-    struct backend *b = d->x->backend;
     const enum comm_turn turn = turn_of(d, cursor, i);
     if (turn == COMM_TURN_NOT_YET)
         return OK;
@@ -370,7 +392,7 @@ static enum status submit_next(struct device_lanes *d, int cursor)
     if (d->mark[i] & ANNOUNCED)
         TRY(announce(d, cursor, i));
     if (d->joins)
-        TRY(backend_status(b, b->join(b)));
+        TRY(join_after(d, i));
     d->submission.instrs++;
     d->submitted[in->lane] = in->ticket;
     s->next = next_of(d, cursor, i + 1);
@@ -503,7 +525,9 @@ enum status device_lanes_reap(struct device_lanes *d, enum lane lane)
         pthread_mutex_unlock(&s->lock);
         if (!more)
             return OK;
+        const int handle = watch_instruction(d, at.instr, ", or one before it: LTRAIN_CUDA_SYNC=1 names it,");
         enum status st = backend_status(b, b->wait(b, lane, (int)(to % BACKEND_EVENTS)));
+        watch_leave(handle);
         if (st == OK)
             st = note_ends(d, lane, reaped, to + 1);
         if (st != OK)

@@ -84,6 +84,7 @@ const struct settings_key settings_keys[] = {
     {"nvme-max", KEY_BYTES, AT(plan.nvme_max), "auto", "auto", BYTES(0), .flags = KEY_SAMPLING_TOO, .arg = "BYTES", .help = "budget on the nvme tier; with --machine: of each node; auto: 95% of what is free there"},
     {"nvme-path", KEY_LIST, AT(nvme_path), .flags = KEY_SAMPLING_TOO, .arg = "DIR,...", .help = "directories, striped (default: the run's directory)"},
     {"drive-timeout", KEY_NUMBER, AT(drive_timeout), "600", LIMITS(0, 1e9), .flags = KEY_ABOVE_MIN | KEY_OF_RUNS, .arg = "SECONDS", .help = "longest wait for an answer of a drive or file system"},
+    {"device-timeout", KEY_NUMBER, AT(device_timeout), "600", LIMITS(0, 1e9), .flags = KEY_ABOVE_MIN | KEY_OF_RUNS, .arg = "SECONDS", .help = "longest wait for what a GPU was given to do"},
     {"link-gbps", KEY_NUMBER, AT(plan.link_gbps), "0", LIMITS(0, 1e6), .least = 1e-6, .arg = "X", .help = "speed of the links of cpu:discrete; 0: unlimited"},
 
     {"machine", KEY_STRING, AT(plan.machine), .arg = "NAME", .help = "plan for a machine that is not here: a100-40, a100-80, h100, h200, gh200, rtx3090, rtx4090, rtx4090-laptop, several: 4xa100-40, or a YAML file"},

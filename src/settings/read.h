@@ -21,7 +21,7 @@ enum status settings_read(int argc, char **argv, enum settings_use use, struct s
  * -1; before settings_read, which reports what is wrong with the flags. */
 void settings_launch(int argc, char **argv, int *rank, int *size, int *local_rank);
 
-/* A limit of waiting that holds until the settings are read, "comm-timeout" or "drive-timeout": the flag's value if it is one, else
+/* A limit of waiting that holds until the settings are read, "comm-timeout", "drive-timeout" or "device-timeout": the flag's value if it is one, else
  * the default; seconds. */
 double settings_patience(int argc, char **argv, const char *key);
 

@@ -115,6 +115,7 @@ struct settings {
     double eval_fraction;
     enum sp_kind sp;                     /* how ranks share a sequence; all but AUTO are in ulysses and ring already */
     double drive_timeout;                /* seconds that a drive is waited for */
+    double device_timeout;               /* seconds that a GPU is waited for */
     enum carriers carrier;               /* of messages between GPUs; key: comm */
     double comm_timeout;                 /* seconds that a rank waits for another one */
     struct string_list nvme_path;        /* default: the run's directory */

@@ -46,7 +46,7 @@ static void ends(int (*hang)(void), const char *first, const char *last)
     pid_t pid = fork();
     if (pid == 0) {
         dup2(to[1], STDOUT_FILENO);
-        const struct watch_rules rules = {.patience = 0.05, .timeout = 0.2, .say = note, .end = leave};
+        const struct watch_rules rules = {.patience = 0.05, .timeout = 0.2, .device_timeout = 0.2, .say = note, .end = leave};
         if (watch_start(&rules) != OK)
             _exit(1);
         watch_remark("the rest");
@@ -82,19 +82,27 @@ static int close_for_ever(void)
     return sys_close(open("/dev/zero", O_RDONLY));
 }
 
+static int compute_for_ever(void)
+{
+    watch_enter(&(struct watch_call){.fd = -1, .path = "GPU 3 has not finished gemm", .device = 1});
+    watch_enter(&(struct watch_call){.verb = "sync", .fd = -1, .path = "/drive/file"});
+    return pause();
+}
+
 static void calls_that_never_return(void **state)
 {
     (void)state;
     ends(read_for_ever, "waiting for 0.05 s to read 1 B at offset 4096 of /dev/zero; the run ends when there is no answer for 0.2 s",
          "cannot read 1 B at offset 4096 of /dev/zero: no answer for 0.2 s (--drive-timeout): check the drive; the rest\n");
     ends(close_for_ever, "waiting for 0.05 s to close /dev/zero; ", "cannot close /dev/zero: no answer");
+    ends(compute_for_ever, "waiting for 0.05 s to sync /drive/file; ", "GPU 3 has not finished gemm for 0.2 s (--device-timeout); the rest\n");
     ends(rename_for_ever, "waiting for 0.05 s to rename /nowhere/a; ", "cannot rename /nowhere/a: no answer");
 }
 
 static void one_that_returns_late(void **state)
 {
     (void)state;
-    const struct watch_rules rules = {.patience = 0.02, .timeout = 1e6, .say = note, .end = leave};
+    const struct watch_rules rules = {.patience = 0.02, .timeout = 1e6, .device_timeout = 1e6, .say = note, .end = leave};
     const struct watch_call call = {.verb = "sync", .fd = -1, .path = "/drive/file"};
     assert_int_equal(watch_enter(&call), -1); /* nobody looks */
     assert_int_equal(watch_start(&rules), OK);
@@ -118,7 +126,7 @@ static void stopped_processes_go_on(void **state)
     int status;
     pid_t pid = fork();
     if (pid == 0) {
-        const struct watch_rules rules = {.patience = 1e6, .timeout = 1, .say = note, .end = leave};
+        const struct watch_rules rules = {.patience = 1e6, .timeout = 1, .device_timeout = 1, .say = note, .end = leave};
         int call = watch_start(&rules) == OK ? watch_enter(&(struct watch_call){.verb = "sync", .fd = -1, .path = "/x"}) : -1;
         raise(SIGSTOP);
         clock_sleep_ns(200000000); /* the thread looks */

@@ -269,7 +269,7 @@ static void file_system_hangs(void **state)
     if (child == 0) {
         struct run_lock *l;
         alarm(60);
-        if (watch_start(&(struct watch_rules){.patience = 1, .timeout = 2, .say = say_nothing, .end = end_process}) != OK ||
+        if (watch_start(&(struct watch_rules){.patience = 1, .timeout = 2, .device_timeout = 2, .say = say_nothing, .end = end_process}) != OK ||
             run_lock_take_by(self, dir, &elsewhere, &l) != OK)
             _exit(1);
         atomic_store(&hanging, 1);

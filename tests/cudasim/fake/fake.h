@@ -21,6 +21,7 @@
  *               nccl=alone: the process joins nobody; nccl=sticks: its aborts do not return
  *   nccl-stalls=N  what the N-th call begins never gets to its stream
  *   nccl-hangs=N, nccl-breaks=N:E  the N-th group of messages never ends; and the communicator has result E from then on
+ *   hangs=N     the N-th thing that streams execute never ends
  *   dies=N:E    the N-th thing that streams execute ends with error E, which stays: calls say so later */
 #ifndef LTRAIN_TESTS_FAKE_H
 #define LTRAIN_TESTS_FAKE_H
@@ -48,7 +49,7 @@ struct fake_config {
     size_t memory, taken, context, kernel, grows;
     int devices, lag, capability, processors, dry, numa, bus, driver, exclusive;
     char name[128], fail_in[64];
-    long fail_call, fail_executed, fail_pin, grows_after;
+    long fail_call, fail_executed, fail_pin, grows_after, hang_executed;
     int fail_error, executed_error;
 };
 

@@ -64,6 +64,8 @@ static int set(const char *word, struct fake_config *c)
         snprintf(c->name, sizeof c->name, "%s", word + 5);
     else if (strncmp(word, "in=", 3) == 0)
         snprintf(c->fail_in, sizeof c->fail_in, "%s", word + 3);
+    else if (set_pair(word, "hangs", &c->hang_executed, &unused))
+        return 1;
     else if (set_pair(word, "grows", &c->grows_after, &unused))
         c->grows = bytes ? bytes_of(bytes + 1) : 0;
     else

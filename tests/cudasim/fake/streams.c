@@ -13,7 +13,7 @@ enum kind { WORK, RECORD, WAIT };
 struct node {
     enum kind kind;
     struct fake_work work;
-    int started, ready;
+    int started, ready, hangs;
     struct CUevent_st *event;
     int64_t which; /* recording of the event */
     struct node *next;
@@ -31,7 +31,7 @@ static struct CUstream_st *streams; /* dead ones stay, so that stale handles are
 static struct CUevent_st *events;
 static pthread_cond_t queued = PTHREAD_COND_INITIALIZER, moved = PTHREAD_COND_INITIALIZER;
 static int running, blocked, nudges;
-static long executed;
+static long begun, executed; /* of work */
 static uint64_t random_state;
 
 static int64_t now_ns(void)
@@ -90,7 +90,7 @@ static int can_move(const struct CUstream_st *s)
     const struct node *n = s->head;
     if (!n || fake_sticky)
         return n != NULL;
-    return n->kind == WAIT ? n->event->done >= n->which : !n->started || n->ready;
+    return n->kind == WAIT ? n->event->done >= n->which : !n->started || (n->ready && !n->hangs);
 }
 
 /* Asks what has started whether it may end. Returns how many may not. */
@@ -166,6 +166,7 @@ static void turn(struct CUstream_st *s)
         pop(s);
     } else if (!n->started) {
         n->started = 1;
+        n->hangs = ++begun == fake_config.hang_executed;
         pthread_mutex_unlock(&fake_lock);
         if (n->work.start)
             n->work.start(n->work.closure);
@@ -573,6 +574,6 @@ void fake_streams_reset(void)
         free(events);
         events = next;
     }
-    executed = 0;
+    begun = executed = 0;
     pthread_mutex_unlock(&fake_lock);
 }
