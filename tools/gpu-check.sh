@@ -14,6 +14,7 @@
 #     check      25m and 1b with none, cpu, nvme and mixed: equal bits; chaos; memory as planned
 #     faults     what is refused; a signal, a resume
 #     ranks      2 and 4 ranks on the card, staged, against one
+#     nccl       a card a rank, messages by NCCL, against one rank and against staged ones; skipped where there is one card
 #     predict    --profile, then predicted against measured steps: 25m 64k, 1b 32k and 128k offloaded and resident, 8b 32k
 #     memcheck   two steps below compute-sanitizer
 #   peers      PyTorch + transformers beside ltrain, by length (PEERS_SHAPE: 1b unless set)
@@ -31,7 +32,7 @@ export LTRAIN_GPU_BUILD=$build
 export OUT=${OUT:-$build/out}
 mkdir -p "$build" "$OUT"
 kernels='build ops attention sanitizer bench-attention bench-elements'
-training='limits products golden check faults ranks predict memcheck'
+training='limits products golden check faults ranks nccl predict memcheck'
 pack=${GPU_PACK:-.gpu-pack}
 if [ -f "$pack.tar.gz" ] && [ ! -e "$pack" ]; then # the archive of gpu-pack.sh as it came
     mkdir -p "$build/pack" && tar xzf "$pack.tar.gz" -C "$build/pack" --strip-components=1 && pack=$build/pack
@@ -146,6 +147,7 @@ section_golden() {
 section_check() { train check --seconds "$1"; }
 section_faults() { train faults --seconds "$1" --golden "$golden" --golden-program "$golden_program"; }
 section_ranks() { train ranks --seconds "$1"; }
+section_nccl() { train nccl --seconds "$1"; }
 section_predict() { train predict --seconds "$1"; }
 section_memcheck() { train memcheck --seconds "$1"; }
 section_peers() { "$python" bench/gpu/peers.py --seconds "$1" --shape "${PEERS_SHAPE:-1b}" --text "$LTRAIN_TEXT" --ltrain "$LTRAIN"; }
@@ -155,7 +157,7 @@ share_of() { # SECTION: its seconds of a call
     golden | memcheck | products) echo 60 ;;
     check) echo 100 ;;
     faults) echo 30 ;;
-    ranks) echo 60 ;;
+    ranks | nccl) echo 60 ;;
     predict) echo 190 ;;
     esac
 }

@@ -2,6 +2,7 @@
 installed one). Prints a line a case and writes $OUT/SECTION.json; exit status 1 if a case failed, 77 if none could be tried.
   golden   cases of PyTorch in fp64, three placements, bf16        check    equal bits in any placement, chaos, planned memory
   faults   what is refused, a kill, a resume                       ranks    2 and 4 ranks that share the card, against one
+  nccl     a card a rank, messages by NCCL: against one rank and against staged ones
   predict  --profile, then predicted against measured steps        memcheck two steps below compute-sanitizer
 --size small: for a fake GPU; --seconds: cases that would begin later are left out."""
 import argparse
@@ -155,6 +156,40 @@ def ranks(b):
         b.note(name, status == 0 and "check: pass" in out, status=status, **({"said": err[:200]} if err else {}))
 
 
+def gpus():
+    """How many there are; 0: unknown."""
+    try:
+        said = subprocess.run(["nvidia-smi", "-L"], capture_output=True, text=True, check=False).stdout
+    except OSError:
+        return 0
+    return sum(line.startswith("GPU ") for line in said.splitlines())
+
+
+def nccl(b):
+    """Every mesh against one rank; then the bits, the time and the GPU memory of a run beside one whose messages are staged."""
+    model, length = ("tiny", 256) if b.small else ("25m", 8192)
+    options = ["--offload", "cpu", "--steps", "3", "--save-every", "0"]
+    for n in sorted({2, max(2, min(8, gpus()))}):
+        for mesh in (f"dp={n}", f"ulysses={min(n, 4)},dp={n // min(n, 4)}", f"ring={n}"):
+            name = f"{n} cards, {mesh}"
+            if b.late(name):
+                continue
+            status, out, err = b.run(["check", "--ranks", str(n), "--mesh", mesh, "--comm", "nccl", *b.options(model, length, ["--offload", "cpu", "--steps", "1"])])
+            if "share" in err or "there is no NCCL" in err or "libnccl" in err:
+                b.note(name, None, why=err[:200])
+                return
+            b.note(name, status == 0 and "check: pass" in out, status=status, **({"said": err[:200]} if err else {}))
+        figures, curves = {}, []
+        for way in ("nccl", "staged"):
+            run = f"{way}-{n}"
+            status, out, err = b.run(["--ranks", str(n), "--mesh", f"dp={n}", "--comm", way, *b.options(model, length, [*options, "--out", run])])
+            steps = last_steps(b.folder, run)
+            curves.append([(s["loss"], s["grad_norm"]) for s in steps])
+            figures[way + "_seconds"] = steps[-1]["seconds"] if steps else None
+            figures[way + "_memory"] = next((line for line in out.splitlines() if line.startswith("GPU memory: ")), err)[:160]
+        b.note(f"{n} cards, by NCCL and staged", len(curves[0]) == 3 and curves[0] == curves[1], **figures)
+
+
 def measure(b, name, arguments):
     """The third step against its plan."""
     run = re.sub(r"\W+", "-", name)
@@ -208,7 +243,7 @@ def memcheck(b):
 
 def main():
     parser = argparse.ArgumentParser()
-    sections = {f.__name__: f for f in (golden, check, faults, ranks, predict, memcheck)}
+    sections = {f.__name__: f for f in (golden, check, faults, ranks, nccl, predict, memcheck)}
     parser.add_argument("section", choices=sections)
     parser.add_argument("--seconds", type=float, default=60)
     parser.add_argument("--size", choices=("full", "small"), default="full")

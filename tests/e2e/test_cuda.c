@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #define ON(device) " --offload nvme --device " device " "
 #define FOUR TINY "--steps 4 --save-every 2 "
@@ -36,6 +37,42 @@ static void runs_move_between_devices(void **state)
     e2e_contains(r.out, "resume: the numerics key differs (");
     e2e_contains(r.out, " cuda=0.0,");
     e2e_same_file("want/hf/model.safetensors", "there/hf/model.safetensors");
+}
+
+/* The evaluations of a run as metrics.jsonl has them, one behind the other; returns how many. */
+static int evaluations(const char *run, char *out, size_t size)
+{
+    const char *key = "\"eval_loss\":";
+    char path[64];
+    size_t at = 0;
+    int n = 0;
+    snprintf(path, sizeof path, "%s/metrics.jsonl", run);
+    char *text = e2e_read(path, NULL);
+    for (const char *x = strstr(text, key); x; x = strstr(x + 1, key), n++) {
+        const size_t bytes = strcspn(x, ",}");
+        assert_true(at + bytes < size);
+        memcpy(out + at, x, bytes);
+        at += bytes;
+    }
+    out[at] = 0;
+    free(text);
+    return n;
+}
+
+/* The losses of the processor, bit for bit, and training goes on as if there had been none. */
+static void evaluation_is_the_same_there(void **state)
+{
+    (void)state;
+    char want[256], have[256];
+    use(twin, "seed=1");
+    e2e_succeeds(NULL, FOUR ON("cpu:discrete") "--eval-fraction 0.1 --eval-every 2 --out judged-here");
+    struct result r = e2e_succeeds(NULL, FOUR ON("cuda") "--eval-fraction 0.1 --eval-every 2 --out judged-there");
+    e2e_contains(r.out, "device: GPU 0, twin");
+    e2e_contains(r.out, "step 2  eval loss ");
+    assert_int_equal(evaluations("judged-here", want, sizeof want), 2);
+    assert_int_equal(evaluations("judged-there", have, sizeof have), 2);
+    assert_string_equal(have, want);
+    e2e_same_file("judged-here/hf/model.safetensors", "judged-there/hf/model.safetensors");
 }
 
 static void check_compares(void **state)
@@ -80,6 +117,32 @@ static void refusals(void **state)
                     TINY "--steps 1 --device cuda");
     snprintf(gives, sizeof gives, "readelf -d '%s' | grep NEEDED | grep -i -E 'cuda|cublas|nccl' >.needed", getenv("LTRAIN"));
     assert_int_not_equal(system(gives), 0); /* nothing of CUDA is linked */
+}
+
+/* Kernels move 16 bytes at a time; the processor takes any size. */
+static void sizes_are_multiples_of_8(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *sizes, *words;
+    } cases[] = {
+        {"\"hidden_size\": 36, \"intermediate_size\": 48, \"head_dim\": 8", "has a hidden size of 36"},
+        {"\"hidden_size\": 32, \"intermediate_size\": 100, \"head_dim\": 8", "has an intermediate size of 100"},
+        {"\"hidden_size\": 32, \"intermediate_size\": 48, \"head_dim\": 20", "has a head dimension of 20"},
+    };
+    assert_int_equal(mkdir("odd", 0777), 0);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char config[512], words[256];
+        snprintf(config, sizeof config,
+                 "{\"model_type\": \"llama\", \"num_hidden_layers\": 1, \"num_attention_heads\": 2, \"num_key_value_heads\": 2, "
+                 "\"vocab_size\": 64, \"hidden_act\": \"silu\", \"rms_norm_eps\": 1e-5, \"max_position_embeddings\": 512, %s}\n",
+                 cases[i].sizes);
+        e2e_write("odd/config.json", "%s", config);
+        snprintf(words, sizeof words, "--model |odd %s: kernels of GPUs take multiples of 8; --device cpu takes any", cases[i].words);
+        use(twin, "capability=80");
+        e2e_refuses(2, words, NULL, "plan --model odd --seq-len 256 --device cuda");
+        e2e_succeeds(NULL, "plan --model odd --seq-len 256 --device cpu");
+    }
 }
 
 /* Of a GPU that was not profiled its data sheet is taken, for plans and for MFU; what submitting costs is measured. */
@@ -180,14 +243,22 @@ static void a_failing_gpu(void **state)
                                   TINY ON("cuda") "--steps 3 --out named");
     assert_null(strstr(r.err, "names the one that fails"));
     unsetenv("LTRAIN_CUDA_SYNC");
+    use(twin, "hangs=500");
+    e2e_refuses(1, "ltrain: GPU 0, twin, 0000:01:00.0 has not finished instruction |of program | lane), or one before it: "
+                   "LTRAIN_CUDA_SYNC=1 names it, for 1 s (--device-timeout); there is no checkpoint yet",
+                NULL, TINY ON("cuda") "--steps 3 --device-timeout 1 --out hung");
+    setenv("LTRAIN_CUDA_SYNC", "1", 1);
+    e2e_refuses(1, "has not finished instruction | lane) for 1 s (--device-timeout)", NULL,
+                TINY ON("cuda") "--steps 3 --device-timeout 1 --out hung-there");
+    unsetenv("LTRAIN_CUDA_SYNC");
     use(twin, "fail=3000:700");
     e2e_refuses(1, "cudaErrorIllegalAddress|GPU 0, twin, 0000:01:00.0", NULL, TINY ON("cuda") "--steps 3 --out lost");
 }
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(runs_move_between_devices), cmocka_unit_test(check_compares),
-                                       cmocka_unit_test(auto_takes_what_is_there), cmocka_unit_test(figures_are_those_of_the_gpu), cmocka_unit_test(refusals), cmocka_unit_test(refusals_of_gpus),
+    const struct CMUnitTest tests[] = {cmocka_unit_test(runs_move_between_devices), cmocka_unit_test(evaluation_is_the_same_there), cmocka_unit_test(check_compares),
+                                       cmocka_unit_test(auto_takes_what_is_there), cmocka_unit_test(figures_are_those_of_the_gpu), cmocka_unit_test(refusals), cmocka_unit_test(sizes_are_multiples_of_8), cmocka_unit_test(refusals_of_gpus),
                                        cmocka_unit_test(memory_is_what_was_planned), cmocka_unit_test(memory_is_near_the_gpu),
                                        cmocka_unit_test(a_failing_gpu)};
     twin = getenv("LTRAIN_CUDA_TWIN");
