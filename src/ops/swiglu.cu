@@ -1,13 +1,22 @@
-/* SwiGLU and GeGLU, forward and backward. */
+/* SwiGLU, GeGLU and gpt-oss' clamped gates, forward and backward. */
 #include "ops/cuda_gelu.cuh"
 
 namespace
 {
 
+/* Of GATE_CLAMPED. */
+struct clamps {
+    float limit, alpha;
+};
+
 /* f(x), and its slope. */
-template <int KIND> __device__ __forceinline__ float gate(float x, float *slope)
+template <int KIND> __device__ __forceinline__ float gated(float x, float *slope, const clamps &of)
 {
-    if constexpr (KIND == GATE_SILU) {
+    if constexpr (KIND == GATE_CLAMPED) {
+        const float c = x > of.limit ? of.limit : x, s = sigmoid(of.alpha * c);
+        *slope = x > of.limit ? 0.0f : s * fmaf(of.alpha * c, 1.0f - s, 1.0f);
+        return c * s;
+    } else if constexpr (KIND == GATE_SILU) {
         const float s = sigmoid(x);
         *slope = s * fmaf(x, 1.0f - s, 1.0f);
         return x * s;
@@ -18,9 +27,22 @@ template <int KIND> __device__ __forceinline__ float gate(float x, float *slope)
     }
 }
 
+/* What f(x) is multiplied by, and its slope. */
+template <int KIND> __device__ __forceinline__ float multiplier(float up, float *slope, const clamps &of)
+{
+    *slope = 1.0f;
+    if constexpr (KIND == GATE_CLAMPED) {
+        const bool inside = !(up > of.limit || up < -of.limit); /* a NaN stays one */
+        *slope = inside ? 1.0f : 0.0f;
+        return (inside ? up : up > 0.0f ? of.limit : -of.limit) + 1.0f;
+    }
+    return up;
+}
+
 template <typename T, int KIND> struct forward {
     T *y;
     const T *x, *up;
+    clamps of;
     template <int N> __device__ __forceinline__ void run(int64_t i) const
     {
         float g[N], u[N];
@@ -29,7 +51,7 @@ template <typename T, int KIND> struct forward {
 #pragma unroll
         for (int k = 0; k < N; k++) {
             float slope;
-            u[k] *= gate<KIND>(g[k], &slope);
+            u[k] = gated<KIND>(g[k], &slope, of) * multiplier<KIND>(u[k], &slope, of);
         }
         store<N>(y + i, u);
     }
@@ -37,6 +59,7 @@ template <typename T, int KIND> struct forward {
 
 template <typename T, int KIND> struct backward {
     T *x, *up, *dy; /* all in place */
+    clamps of;
     template <int N> __device__ __forceinline__ void run(int64_t i) const
     {
         float g[N], u[N], d[N];
@@ -45,9 +68,9 @@ template <typename T, int KIND> struct backward {
         load<N>(d, dy + i);
 #pragma unroll
         for (int k = 0; k < N; k++) {
-            float slope, f = gate<KIND>(g[k], &slope), y = f * u[k];
-            g[k] = d[k] * u[k] * slope;
-            u[k] = d[k] * f;
+            float slope, of_up, f = gated<KIND>(g[k], &slope, of), m = multiplier<KIND>(u[k], &of_up, of), y = f * m;
+            g[k] = d[k] * m * slope;
+            u[k] = d[k] * f * of_up;
             d[k] = y;
         }
         store<N>(x + i, g);
@@ -58,13 +81,13 @@ template <typename T, int KIND> struct backward {
 
 template <typename T, int KIND> enum status run_forward(const struct op_attrs *attrs, void *const *arg, void *stream)
 {
-    forward<T, KIND> op = {(T *)arg[0], (const T *)arg[1], (const T *)arg[2]};
+    forward<T, KIND> op = {(T *)arg[0], (const T *)arg[1], (const T *)arg[2], {attrs->act.limit, attrs->act.alpha}};
     return launch_elements<WIDTH<T>>(op, attrs->act.rows * attrs->act.dim, aligned_to_vectors({arg[0], arg[1], arg[2]}), stream);
 }
 
 template <typename T, int KIND> enum status run_backward(const struct op_attrs *attrs, void *const *arg, void *stream)
 {
-    backward<T, KIND> op = {(T *)arg[0], (T *)arg[1], (T *)arg[2]};
+    backward<T, KIND> op = {(T *)arg[0], (T *)arg[1], (T *)arg[2], {attrs->act.limit, attrs->act.alpha}};
     return launch_elements<WIDTH<T>>(op, attrs->act.rows * attrs->act.dim, aligned_to_vectors({op.x, op.up, op.dy}), stream);
 }
 
@@ -96,6 +119,8 @@ enum status ops_cuda_swiglu(const struct op_attrs *attrs, void *const *arg, void
         return forward_typed<GATE_GELU_TANH>(attrs, arg, stream);
     case GATE_GELU_ERF:
         return forward_typed<GATE_GELU_ERF>(attrs, arg, stream);
+    case GATE_CLAMPED:
+        return forward_typed<GATE_CLAMPED>(attrs, arg, stream);
     }
     return no_gate("swiglu", attrs);
 }
@@ -110,6 +135,8 @@ enum status ops_cuda_swiglu_grad(const struct op_attrs *attrs, void *const *arg,
         return backward_typed<GATE_GELU_TANH>(attrs, arg, stream);
     case GATE_GELU_ERF:
         return backward_typed<GATE_GELU_ERF>(attrs, arg, stream);
+    case GATE_CLAMPED:
+        return backward_typed<GATE_CLAMPED>(attrs, arg, stream);
     }
     return no_gate("swiglu_grad", attrs);
 }

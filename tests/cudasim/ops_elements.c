@@ -70,6 +70,10 @@ static void set_act(struct twin_case *c, int64_t n, enum dtype t, int kind)
     c->attrs.act.dim = n;
     c->attrs.act.dtype = t;
     c->attrs.act.kind = kind;
+    if (c->kind == OP_SWIGLU || c->kind == OP_SWIGLU_GRAD) { /* that half of the elements are beyond */
+        c->attrs.act.limit = 0.7f;
+        c->attrs.act.alpha = 1.702f;
+    }
 }
 
 /* exp, division: 2 units each on both sides, and the products around them; sigmoid's error grows with |x| by the rounding of
@@ -128,6 +132,8 @@ void test_elements(void)
             check_swiglu(SIZES[s], (enum dtype)t, GATE_SILU);
             if (s % 3 == 2)
                 check_swiglu(SIZES[s], (enum dtype)t, s % 2 ? GATE_GELU_TANH : GATE_GELU_ERF);
+            if (s % 3 == 1)
+                check_swiglu(SIZES[s], (enum dtype)t, GATE_CLAMPED);
             check_gelu(SIZES[s], (enum dtype)t, s % 3 == 0 ? GELU_ERF : GELU_TANH);
         }
         check_gelu(4097, (enum dtype)t, GELU_ERF);
