@@ -5,6 +5,7 @@
 #include "base/sys.h"
 #include "base/units.h"
 #include "data/fingerprint.h"
+#include "engine/cuda_target.h"
 #include "offload/places.h"
 
 #include <dlfcn.h>
@@ -52,9 +53,10 @@ enum status gpu_settle_type(struct settings *s, const struct model *m, int capab
         if (sizes[i].n % 8 != 0)
             return status_fail(ERR_INVALID, "--model %s has %s of %lld: kernels of GPUs take multiples of 8; --device cpu takes any",
                                c->name, sizes[i].name, (long long)sizes[i].n);
-    if (c->head_dim > 256)
-        return status_fail(ERR_INVALID, "--model %s has a head dimension of %d: attention on GPUs takes up to 256", c->name,
-                           (int)c->head_dim);
+    const int most = cuda_target_shared_bytes(capability) >= cuda_target_shared_bytes(80) ? 512 : 256;
+    if (c->head_dim > most)
+        return status_fail(ERR_INVALID, "--model %s has a head dimension of %d: attention on this GPU takes up to %d", c->name,
+                           (int)c->head_dim, most);
     return OK;
 }
 
