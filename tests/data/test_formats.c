@@ -1,10 +1,12 @@
 /* Archives and files of token ids: what they give, and every way in which they may be wrong. */
 #include "data/corpus.h"
 
+#include "base/sys.h"
 #include "build_config.h"
 #include "data/stream.h"
 #include "scratch.h"
 
+#include <errno.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -382,6 +384,36 @@ static void test_rows_of_ids(void **state)
         refuse(scratch_write("bad.jsonl", bad[i][0], strlen(bad[i][0])), NULL, bad[i][1]);
 }
 
+/* The n-th call fails, for each n: an error in words and nothing left, or all is well. */
+static void test_faults(void **state)
+{
+    (void)state;
+    static const enum sys_call calls[] = {SYS_OPEN, SYS_PREAD, SYS_MALLOC};
+    scratch_mkdir("faults");
+#ifdef HAVE_ZLIB
+    write_gzip("faults/rows.jsonl.gz", "w", rows, sizeof rows - 1);
+#endif
+    write_megatron("faults/m", 4, 4, 0);
+    static const char ids[] = "{\"input_ids\": [1, 2, 3]}\n";
+    scratch_write("faults/ids.jsonl", ids, sizeof ids - 1);
+    const char *paths[] = {scratch_path("faults")};
+    struct corpus_config config = config_of(paths, tokenizer);
+    for (size_t k = 0; k < sizeof calls / sizeof *calls; k++)
+        for (int nth = 1, done = 0; !done; nth++) {
+            struct corpus *c = NULL;
+            char forgotten[300];
+            snprintf(forgotten, sizeof forgotten, "%s/none %d", cache, nth); /* another directory each time: nothing is kept from before */
+            config.cache = forgotten;
+            long before = sys_count(calls[k]);
+            sys_inject(calls[k], nth, EIO);
+            enum status st = corpus_open(&config, &c);
+            done = sys_count(calls[k]) - before < nth;
+            sys_inject_clear();
+            assert_true(st == OK || (status_message()[0] && c == NULL));
+            corpus_close(c);
+        }
+}
+
 /* ---- what is not read ---- */
 
 static void test_refusals(void **state)
@@ -410,7 +442,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_gzip),  cmocka_unit_test(test_zstd),     cmocka_unit_test(test_bomb),        cmocka_unit_test(test_llmc),
         cmocka_unit_test(test_plain), cmocka_unit_test(test_megatron), cmocka_unit_test(test_rows_of_ids), cmocka_unit_test(test_refusals),
-        cmocka_unit_test(test_memory),
+        cmocka_unit_test(test_memory), cmocka_unit_test(test_faults),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }
