@@ -1,59 +1,14 @@
 /* Sources of documents, packed into sequences, and the order in which they are trained. */
-#include "data/corpus.h"
+#include "data/corpus_parts.h"
 
 #include "base/num.h"
 #include "base/progress.h"
 #include "base/sys.h"
-#include "data/fingerprint.h"
-#include "data/known.h"
-#include "data/order.h"
-#include "data/stream.h"
 
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <xxhash.h>
-
-/* A sequence as it was read. */
-struct kept {
-    int source; /* -1: nothing is kept here */
-    int64_t number;
-    int32_t *tokens, *targets;
-};
-
-/* Of the tokenizer; ids 0: none. */
-struct tokenizer_print {
-    uint64_t hash;
-    int64_t ids;
-};
-
-/* Files that are packed together. */
-struct source {
-    struct stream *files;
-    struct packing *packing;
-    int64_t train_below; /* as the longest sequences hold out what is behind it; 0: nothing is, or nothing is packed yet */
-    double weight;
-    const char *name; /* as it was given, owned */
-};
-
-struct corpus {
-    struct tokenizer_print tokenizer;
-    struct source *sources, eval; /* eval: of eval_paths, or without files; evaluation sequences, if any, are then the last ones of the sources */
-    int n_sources, masked; /* masked: by a chat template */
-    struct mixture *mixture;
-    enum packing_kind packing;
-    enum too_long too_long;
-    double eval_fraction;
-    int64_t seq_len;
-    int64_t longest;  /* seq_len as it was opened */
-    int64_t surveyed; /* tokens that the entropy is of */
-    int64_t given_window, window; /* given_window: 0 if there is none; window: at most seq_len */
-    uint64_t seed;
-    struct corpus_report report;
-    struct kept *kept; /* the next one is written over first */
-    int64_t n_kept, next_kept;
-    int32_t *kept_tokens;
-};
 
 /* ---- counting ---- */
 
@@ -86,20 +41,6 @@ static double entropy(const int64_t *counts, int64_t ids, int64_t tokens)
         if (counts[i])
             sum -= (double)counts[i] * log((double)counts[i] / (double)tokens);
     return sum / (double)tokens;
-}
-
-/* Tokens of the stream that are trained, those between them that are left out included. */
-static int64_t trained_of(const struct corpus *c, const struct source *s)
-{
-    return c->packing == PACKING_CONCAT ? packing_get_report(s->packing)->train_tokens : packing_train_end(s->packing);
-}
-
-static int64_t trained_tokens(const struct corpus *c)
-{
-    int64_t n = 0;
-    for (int i = 0; i < c->n_sources; i++)
-        n += trained_of(c, &c->sources[i]);
-    return n;
 }
 
 /* ---- opening ---- */
@@ -196,75 +137,6 @@ int64_t corpus_get_length(const struct corpus *c)
     return c->seq_len;
 }
 
-#define KNOWN "ltrain data 1\ntokens %lld entropy %la\n"
-
-static int recall_sources(struct corpus *c, const char *text)
-{
-    for (int i = 0; i < c->n_sources; i++)
-        if (!stream_recall(c->sources[i].files, "data", &text))
-            return 0;
-    return (!c->eval.files || stream_recall(c->eval.files, "eval-data", &text)) && !*text;
-}
-
-/* 1 if the text is of these files, of which none was touched since, and of as many tokens. */
-static int recall(struct corpus *c, const char *text)
-{
-    long long tokens;
-    double known_entropy;
-    if (sscanf(text, KNOWN, &tokens, &known_entropy) != 2 || tokens != c->surveyed)
-        return 0;
-    for (int lines = 0; lines < 2; lines++)
-        text = strchr(text, '\n') + 1;
-    if (!recall_sources(c, text))
-        return 0;
-    c->report.unigram_entropy = known_entropy;
-    c->report.remembered = 1;
-    return 1;
-}
-
-/* Files of tokens know what they are of. */
-static int is_bytes(const struct corpus *c)
-{
-    int bytes = !c->eval.files || stream_is_bytes(c->eval.files);
-    for (int i = 0; i < c->n_sources; i++)
-        bytes &= stream_is_bytes(c->sources[i].files);
-    return bytes;
-}
-
-static int is_remembered(struct corpus *c, const char *path)
-{
-    char *text = path && is_bytes(c) ? known_read(path) : NULL;
-    int known = text && recall(c, text);
-    free(text);
-    return known;
-}
-
-static int write_known(const struct corpus *c, FILE *f)
-{
-    fprintf(f, KNOWN, (long long)c->surveyed, c->report.unigram_entropy);
-    for (int i = 0; i < c->n_sources; i++)
-        if (!stream_write_known(c->sources[i].files, "data", f))
-            return 0;
-    return !c->eval.files || stream_write_known(c->eval.files, "eval-data", f);
-}
-
-enum status corpus_remember(const struct corpus *c, const char *path)
-{
-    char *text = NULL;
-    size_t bytes = 0;
-    if (!is_bytes(c))
-        return OK;
-    FILE *f = open_memstream(&text, &bytes);
-    int settled = f && write_known(c, f);
-    if (!f || fclose(f) != 0) {
-        free(text);
-        return status_fail(ERR_NOMEM, "out of memory: the list of the data's files");
-    }
-    enum status st = settled ? known_write(path, text, bytes) : OK;
-    free(text);
-    return st;
-}
-
 /* Files that are read as bytes are read once: their fingerprints, and the tokens that will be trained, counted. */
 static enum status survey(struct corpus *c)
 {
@@ -277,12 +149,12 @@ static enum status survey(struct corpus *c)
         return status_fail(ERR_NOMEM, "out of memory: counts of %lld tokens", (long long)ids);
     progress_reading(c->report.bytes);
     for (int i = 0; i < c->n_sources && st == OK; i++)
-        st = stream_survey(c->sources[i].files, trained_of(c, &c->sources[i]), counts);
+        st = stream_survey(c->sources[i].files, corpus_trained_of(c, &c->sources[i]), counts);
     if (st == OK && c->eval.files)
         st = stream_survey(c->eval.files, 0, NULL);
     progress_reading(0);
     if (st == OK)
-        c->report.unigram_entropy = entropy(counts, ids, trained_tokens(c));
+        c->report.unigram_entropy = entropy(counts, ids, corpus_trained_tokens(c));
     free(counts);
     return st;
 }
@@ -338,8 +210,8 @@ enum status corpus_open(const struct corpus_config *config, struct corpus **out)
     if (config->tokenizer && config->column)
         c->tokenizer.hash ^= XXH3_64bits(config->column, strlen(config->column));
     TRY_GOTO(pack_sources(c), fail);
-    c->surveyed = trained_tokens(c);
-    if (!is_remembered(c, config->known))
+    c->surveyed = corpus_trained_tokens(c);
+    if (!corpus_is_remembered(c, config->known))
         TRY_GOTO(survey(c), fail);
     *out = c;
     return OK;
@@ -402,204 +274,4 @@ double corpus_epochs(const struct corpus *c, int source, uint64_t cursor)
 {
     return (double)mixture_count(c->mixture, cursor, source) /
            (double)packing_get_report(c->sources[source].packing)->train_sequences;
-}
-
-/* ---- as text ---- */
-
-#define LAYOUT "sequences of %lld tokens: %lld to train, %lld held out\n"
-#define BELOW "\ntrained below token %lld\n"
-
-static void print_packing(const struct corpus *c, FILE *f)
-{
-    static const char *const kinds[] = {"concat", "best-fit"}, *const longer[] = {"split", "drop", "truncate", "refuse"};
-    int64_t end = 0;
-    fprintf(f, "packing %s, longer documents: %s", kinds[c->packing], longer[c->too_long]);
-    for (int i = 0; i < c->n_sources; i++)
-        end += packing_train_end(c->sources[i].packing);
-    for (int i = 0; i < c->n_sources && c->n_sources > 1; i++)
-        fprintf(f, "%s %.17g", i ? "" : ", weights", c->sources[i].weight);
-    fprintf(f, BELOW, (long long)end);
-}
-
-enum status corpus_write_contents(const struct corpus *c, FILE *f)
-{
-    fprintf(f, LAYOUT, (long long)c->seq_len, (long long)c->report.train_sequences, (long long)c->report.eval_sequences);
-    print_packing(c, f);
-    if (c->tokenizer.ids)
-        fingerprint_print(f, "tokenizer", &(struct fingerprint){.xxh3 = c->tokenizer.hash, .bytes = c->tokenizer.ids}, "tokenizer.json");
-    for (int i = 0; i < c->n_sources; i++)
-        stream_print(c->sources[i].files, "data", f);
-    if (c->eval.files)
-        stream_print(c->eval.files, "eval-data", f);
-    return ferror(f) ? status_fail(ERR_NOMEM, "out of memory: the list of the data's files") : OK;
-}
-
-int corpus_read_layout(const char *text, struct corpus_layout *out)
-{
-    const char *packing = strstr(text, "\npacking ");
-    out->packing[0] = 0;
-    if (packing)
-        snprintf(out->packing, sizeof out->packing, "%.*s", (int)strcspn(packing + 1, "\n"), packing + 1);
-    const char *below = strstr(text, "\ntrained below ");
-    if (!below || sscanf(below, BELOW, &out->trained_below) != 1)
-        return 0;
-    return sscanf(text, LAYOUT, &out->seq_len, &out->train_sequences, &out->eval_sequences) == 3;
-}
-
-/* ---- sequences that are taken again ---- */
-
-enum status corpus_keep(struct corpus *c, int64_t n)
-{
-    c->kept = sys_calloc((size_t)n, sizeof *c->kept);
-    c->kept_tokens = sys_malloc((size_t)(2 * n * c->longest) * sizeof *c->kept_tokens);
-    if (!c->kept || !c->kept_tokens)
-        return status_fail(ERR_NOMEM, "out of memory: %lld sequences of a step", (long long)n);
-    for (int64_t i = 0; i < n; i++) {
-        int32_t *tokens = c->kept_tokens + 2 * i * c->longest;
-        c->kept[i] = (struct kept){.source = -1, .tokens = tokens, .targets = tokens + c->longest};
-    }
-    c->n_kept = n;
-    return OK;
-}
-
-static void copy(const struct corpus *c, int32_t *tokens, int32_t *targets, const int32_t *from_tokens, const int32_t *from_targets)
-{
-    memcpy(tokens, from_tokens, (size_t)c->seq_len * sizeof *tokens);
-    memcpy(targets, from_targets, (size_t)c->seq_len * sizeof *targets);
-}
-
-static int take_kept(const struct corpus *c, int source, int64_t number, struct sequence *out)
-{
-    for (int64_t i = 0; i < c->n_kept; i++)
-        if (c->kept[i].source == source && c->kept[i].number == number) {
-            copy(c, out->tokens, out->targets, c->kept[i].tokens, c->kept[i].targets);
-            return 1;
-        }
-    return 0;
-}
-
-static void keep(struct corpus *c, int source, int64_t number, const struct sequence *s)
-{
-    if (c->n_kept == 0)
-        return;
-    struct kept *k = &c->kept[c->next_kept];
-    copy(c, k->tokens, k->targets, s->tokens, s->targets);
-    k->source = source;
-    k->number = number;
-    c->next_kept = (c->next_kept + 1) % c->n_kept;
-}
-
-/* ---- reading ---- */
-
-/* Parts that touch, read as one; the last target is that of a document that goes on, if training may see it. */
-static enum status read_run(const struct source *s, int64_t first, int64_t n, int64_t end, int64_t at, struct sequence *out)
-{
-    int32_t next = -1;
-    TRY(stream_read(s->files, first, n, out->tokens + at, &next));
-    if (next >= 0 && first + n < end && packing_goes_on(s->packing))
-        out->targets[at + n - 1] = next;
-    return OK;
-}
-
-/* Tokens and targets of a source's sequence; tokens at and beyond `end` are not looked at, not even as a target. */
-static enum status read_tokens(const struct corpus *c, const struct source *s, int64_t number, int64_t end, struct sequence *out)
-{
-    struct part part, run = {0, 0};
-    int64_t at = 0, place = 0;
-    memset(out->targets, 0xff, (size_t)c->seq_len * sizeof *out->targets);
-    while (packing_next(s->packing, number, &place, &part)) {
-        if (run.n > 0 && run.first + run.n != part.first) {
-            TRY(read_run(s, run.first, run.n, end, at, out));
-            at += run.n;
-            run.n = 0;
-        }
-        run = (struct part){run.n ? run.first : part.first, run.n + part.n};
-    }
-    TRY(read_run(s, run.first, run.n, end, at, out));
-    at += run.n;
-    memset(out->tokens + at, 0, (size_t)(c->seq_len - at) * sizeof *out->tokens);
-    for (int64_t start = place = 0; packing_next(s->packing, number, &place, &part); start += part.n)
-        for (int64_t i = start; i + 1 < start + part.n; i++)
-            out->targets[i] = out->tokens[i + 1] < 0 ? -1 : out->tokens[i + 1]; /* one that is not trained */
-    for (int64_t i = 0; i < at; i++)
-        out->tokens[i] = out->tokens[i] < 0 ? -1 - out->tokens[i] : out->tokens[i];
-    return OK;
-}
-
-/* Tokens [start, stop) are a document. */
-static void lay_document(const struct corpus *c, int64_t start, int64_t stop, struct sequence *out)
-{
-    for (int64_t at = start; at < stop; at++) {
-        out->n_targets += out->targets[at] >= 0;
-        out->positions[at] = (int32_t)(at - start);
-        out->lo[at] = (int32_t)max_i64(start, at - c->window + 1);
-        out->hi[at] = (int32_t)at;
-    }
-    int64_t full = max_i64(0, stop - start - c->window), rising = stop - start - full; /* queries with a whole window; those before */
-    out->pairs += 0.5 * (double)rising * (double)(rising + 1) + (double)full * (double)c->window;
-}
-
-/* Everything but tokens and targets. */
-static void lay_out(const struct corpus *c, const struct source *s, int64_t number, struct sequence *out)
-{
-    struct part part;
-    int64_t at = 0, place = 0;
-    out->n_targets = 0;
-    out->pairs = 0.0;
-    while (packing_next(s->packing, number, &place, &part)) {
-        lay_document(c, at, at + part.n, out);
-        at += part.n;
-    }
-    out->n_tokens = at;
-    for (; at < c->seq_len; at++) { /* padding attends to itself alone */
-        out->positions[at] = 0;
-        out->lo[at] = out->hi[at] = (int32_t)at;
-    }
-}
-
-enum status corpus_train_sequence(struct corpus *c, uint64_t cursor, struct sequence *out)
-{
-    uint64_t before;
-    int source = mixture_at(c->mixture, cursor, &before);
-    const struct source *s = &c->sources[source];
-    uint64_t n = (uint64_t)packing_get_report(s->packing)->train_sequences;
-    uint64_t seed = c->seed ^ (uint64_t)source * 0x9e3779b97f4a7c15u; /* sources of as many sequences have orders of their own */
-    int64_t number = (int64_t)order_permute(seed, before / n, before % n, n);
-    if (!take_kept(c, source, number, out)) {
-        TRY(read_tokens(c, s, number, packing_train_end(s->packing), out));
-        keep(c, source, number, out);
-    }
-    lay_out(c, s, number, out);
-    return OK;
-}
-
-enum status corpus_check_eval(const struct corpus *c)
-{
-    if (c->report.eval_sequences == 0)
-        return OK;
-    if (c->eval.files)
-        return stream_check(c->eval.files, 0, stream_tokens(c->eval.files));
-    for (int i = 0; i < c->n_sources; i++) {
-        const struct stream *d = c->sources[i].files;
-        int64_t first = packing_train_end(c->sources[i].packing);
-        TRY(stream_check(d, first, stream_tokens(d) - first));
-    }
-    return OK;
-}
-
-enum status corpus_eval_sequence(const struct corpus *c, int64_t index, struct sequence *out)
-{
-    const struct source *s = &c->eval;
-    int64_t number = index;
-    if (index < 0 || index >= c->report.eval_sequences)
-        return status_fail(ERR_INVALID, "evaluation sequence %lld of %lld", (long long)index,
-                           (long long)c->report.eval_sequences);
-    if (!c->eval.files) {
-        for (s = c->sources; number >= packing_get_report(s->packing)->eval_sequences; s++)
-            number -= packing_get_report(s->packing)->eval_sequences;
-        number += packing_get_report(s->packing)->train_sequences;
-    }
-    TRY(read_tokens(c, s, number, stream_tokens(s->files), out));
-    lay_out(c, s, number, out);
-    return OK;
 }

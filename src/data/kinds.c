@@ -57,6 +57,38 @@ static enum status refuse_foreign(const char *path, const struct id_file *ids)
     return st;
 }
 
+/* ---- rows in other clothes ---- */
+
+/* Whether the text has the key of a row, in quotes. */
+static int has_key(const char *text)
+{
+    static const char *const keys[] = {"\"messages\"", "\"conversations\"", "\"instruction\"", "\"prompt\"", "\"input_ids\"", "\"text\""};
+    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
+        if (strstr(text, keys[i]))
+            return 1;
+    return 0;
+}
+
+/* A .json file may be any text; one that begins as a list of rows, or as a row, with a key that they have, is meant as rows. */
+static enum status refuse_json(const char *path)
+{
+    int fd;
+    int64_t bytes;
+    char head[4097] = "";
+    if (!ends_with(path, ".json"))
+        return OK;
+    TRY(file_open(path, &fd, &bytes));
+    enum status st = file_read(fd, path, head, (size_t)min_i64(sizeof head - 1, bytes), 0);
+    sys_close(fd);
+    TRY(st);
+    const char *first = head + strspn(head, " \t\r\n"), *list = *first == '[' ? first + 1 + strspn(first + 1, " \t\r\n") : NULL;
+    if (!has_key(head) || (list ? *list != '{' : first[0] != '{' || first[1] == '\n' || first[1] == '\r'))
+        return OK;
+    return list ? status_fail(ERR_INVALID, "%s is a JSON list; rows are read one a line, of files named .jsonl: jq -c '.[]' '%s' >'%.*s.jsonl'", path,
+                              path, (int)strlen(path) - 5, path)
+                : status_fail(ERR_INVALID, "%s holds rows, which are read of files named .jsonl: mv '%s' '%sl'", path, path, path);
+}
+
 int kinds_are_ids(const struct file_kind *k)
 {
     return k->lines == LINES_IDS || k->ids.format == IDS_MEGATRON || k->ids.format == IDS_LLMC || k->ids.format == IDS_PLAIN;
@@ -66,6 +98,8 @@ static enum status find_kind(const char *path, const struct kinds_config *config
 {
     TRY(id_file_look(path, config->token_bytes, &k->ids));
     TRY(refuse_foreign(path, &k->ids));
+    if (config->has_tokenizer)
+        TRY(refuse_json(path));
     TRY(lines_look(path, config->column, &k->lines));
     if (!config->has_tokenizer && k->lines != LINES_IDS)
         k->lines = LINES_NONE;

@@ -430,11 +430,15 @@ static void test_refusals(void **state)
         {"x.npy", "\223NUMPY..", 8, "is a NumPy array"},
         {"x.zip", "PK\003\004....", 8, "is a ZIP archive"},
         {"x.xz", "\3757zXZ\0..", 8, "is compressed by xz"},
+        {"list.json", "[\n  {\"instruction\": \"a\", \"output\": \"b\"}]", 42, "list.json is a JSON list; rows are read one a line, of files named .jsonl: jq -c"},
+        {"rows.json", "{\"text\": \"a\"}\n{\"text\": \"b\"}", 28, "rows.json holds rows, which are read of files named .jsonl: mv '"},
         {"x.txt", "", 0, "all files are empty"},
         {"one.jsonl", "{\"text\": \"\"}", 12, "nothing can be trained"},
     };
     for (size_t i = 0; i < sizeof files / sizeof *files; i++)
         refuse(scratch_write(files[i].name, files[i].bytes, files[i].n), tokenizer, files[i].says);
+    static struct all got;
+    read_file(scratch_text("package.json", "{\n  \"name\": \"a text as others\",\n  \"text\": 1\n}"), tokenizer, &got);
 }
 
 int main(void)

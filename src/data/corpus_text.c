@@ -1,0 +1,133 @@
+/* A corpus as text: what a run is trained on, and what the next start need not read again. */
+#include "data/corpus_parts.h"
+
+#include "data/known.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- what the next start need not read ---- */
+
+int64_t corpus_trained_of(const struct corpus *c, const struct source *s)
+{
+    return c->packing == PACKING_CONCAT ? packing_get_report(s->packing)->train_tokens : packing_train_end(s->packing);
+}
+
+int64_t corpus_trained_tokens(const struct corpus *c)
+{
+    int64_t n = 0;
+    for (int i = 0; i < c->n_sources; i++)
+        n += corpus_trained_of(c, &c->sources[i]);
+    return n;
+}
+
+#define KNOWN "ltrain data 1\ntokens %lld entropy %la\n"
+
+static int recall_sources(struct corpus *c, const char *text)
+{
+    for (int i = 0; i < c->n_sources; i++)
+        if (!stream_recall(c->sources[i].files, "data", &text))
+            return 0;
+    return (!c->eval.files || stream_recall(c->eval.files, "eval-data", &text)) && !*text;
+}
+
+/* 1 if the text is of these files, of which none was touched since, and of as many tokens. */
+static int recall(struct corpus *c, const char *text)
+{
+    long long tokens;
+    double known_entropy;
+    if (sscanf(text, KNOWN, &tokens, &known_entropy) != 2 || tokens != c->surveyed)
+        return 0;
+    for (int lines = 0; lines < 2; lines++)
+        text = strchr(text, '\n') + 1;
+    if (!recall_sources(c, text))
+        return 0;
+    c->report.unigram_entropy = known_entropy;
+    c->report.remembered = 1;
+    return 1;
+}
+
+/* Files of tokens know what they are of. */
+int corpus_is_bytes(const struct corpus *c)
+{
+    int bytes = !c->eval.files || stream_is_bytes(c->eval.files);
+    for (int i = 0; i < c->n_sources; i++)
+        bytes &= stream_is_bytes(c->sources[i].files);
+    return bytes;
+}
+
+int corpus_is_remembered(struct corpus *c, const char *path)
+{
+    char *text = path && corpus_is_bytes(c) ? known_read(path) : NULL;
+    int known = text && recall(c, text);
+    free(text);
+    return known;
+}
+
+static int write_known(const struct corpus *c, FILE *f)
+{
+    fprintf(f, KNOWN, (long long)c->surveyed, c->report.unigram_entropy);
+    for (int i = 0; i < c->n_sources; i++)
+        if (!stream_write_known(c->sources[i].files, "data", f))
+            return 0;
+    return !c->eval.files || stream_write_known(c->eval.files, "eval-data", f);
+}
+
+enum status corpus_remember(const struct corpus *c, const char *path)
+{
+    char *text = NULL;
+    size_t bytes = 0;
+    if (!corpus_is_bytes(c))
+        return OK;
+    FILE *f = open_memstream(&text, &bytes);
+    int settled = f && write_known(c, f);
+    if (!f || fclose(f) != 0) {
+        free(text);
+        return status_fail(ERR_NOMEM, "out of memory: the list of the data's files");
+    }
+    enum status st = settled ? known_write(path, text, bytes) : OK;
+    free(text);
+    return st;
+}
+
+/* ---- what a run is trained on ---- */
+
+#define LAYOUT "sequences of %lld tokens: %lld to train, %lld held out\n"
+#define BELOW "\ntrained below token %lld\n"
+
+static void print_packing(const struct corpus *c, FILE *f)
+{
+    static const char *const kinds[] = {"concat", "best-fit"}, *const longer[] = {"split", "drop", "truncate", "refuse"};
+    int64_t end = 0;
+    fprintf(f, "packing %s, longer documents: %s", kinds[c->packing], longer[c->too_long]);
+    for (int i = 0; i < c->n_sources; i++)
+        end += packing_train_end(c->sources[i].packing);
+    for (int i = 0; i < c->n_sources && c->n_sources > 1; i++)
+        fprintf(f, "%s %.17g", i ? "" : ", weights", c->sources[i].weight);
+    fprintf(f, BELOW, (long long)end);
+}
+
+enum status corpus_write_contents(const struct corpus *c, FILE *f)
+{
+    fprintf(f, LAYOUT, (long long)c->seq_len, (long long)c->report.train_sequences, (long long)c->report.eval_sequences);
+    print_packing(c, f);
+    if (c->tokenizer.ids)
+        fingerprint_print(f, "tokenizer", &(struct fingerprint){.xxh3 = c->tokenizer.hash, .bytes = c->tokenizer.ids}, "tokenizer.json");
+    for (int i = 0; i < c->n_sources; i++)
+        stream_print(c->sources[i].files, "data", f);
+    if (c->eval.files)
+        stream_print(c->eval.files, "eval-data", f);
+    return ferror(f) ? status_fail(ERR_NOMEM, "out of memory: the list of the data's files") : OK;
+}
+
+int corpus_read_layout(const char *text, struct corpus_layout *out)
+{
+    const char *packing = strstr(text, "\npacking ");
+    out->packing[0] = 0;
+    if (packing)
+        snprintf(out->packing, sizeof out->packing, "%.*s", (int)strcspn(packing + 1, "\n"), packing + 1);
+    const char *below = strstr(text, "\ntrained below ");
+    if (!below || sscanf(below, BELOW, &out->trained_below) != 1)
+        return 0;
+    return sscanf(text, LAYOUT, &out->seq_len, &out->train_sequences, &out->eval_sequences) == 3;
+}
