@@ -69,7 +69,7 @@ static void data(void **state)
     assert_int_equal(symlink("nowhere", "dangling.txt"), 0);
     refuses_before_the_run(2, "dangling.txt", WITHOUT_DATA "--data dangling.txt --device-mem 1K"); /* before planning */
     refuses_before_the_run(2, "/dev/null|regular file", WITHOUT_DATA "--data /dev/null");
-    refuses_before_the_run(2, "--data: |20000|20480|seq-len", "--model tiny --data corpus.txt --seq-len 20k" WIDE);
+    refuses_before_the_run(2, "--data: |20000|20480|seq-len", "--model tiny --data corpus.txt --packing concat --seq-len 20k" WIDE);
     e2e_write("secret.txt", "%s", "nobody may read this");
     assert_int_equal(chmod("secret.txt", 0), 0);
     e2e_refuses(2, "secret.txt|Permission denied", &(struct launch){.prepare = no_reading_by_root},
