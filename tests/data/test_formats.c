@@ -20,6 +20,12 @@
 #include <zstd.h>
 #endif
 
+#ifdef __SANITIZE_ADDRESS__
+#define MEMORY_IS_OURS 0 /* what was freed is kept for a while */
+#else
+#define MEMORY_IS_OURS 1
+#endif
+
 enum { SEQ = 64, VOCAB = 1000, LLMC_HEADER = 256 };
 
 static struct tokenizer *tokenizer;
@@ -200,7 +206,7 @@ static void test_bomb(void **state)
     struct rusage use;
     assert_int_equal(wait4(child, &code, 0, &use), child);
     assert_int_equal(code, 0);
-    assert_true(use.ru_maxrss < 1200 * 1024l); /* of 4 GiB; KiB */
+    assert_true(!MEMORY_IS_OURS || use.ru_maxrss < 1200 * 1024l); /* of 4 GiB; KiB */
 #endif
 }
 
@@ -246,8 +252,8 @@ static void test_memory(void **state)
     (void)state;
     enum { MIB = 1024 };
     long small = peak_of("small", 8 << 20), large = peak_of("large", 32 << 20);
-    assert_true(small < 160 * MIB && large < 160 * MIB);
-    assert_true(large - small < 12 * MIB); /* of 24 more */
+    assert_true(!MEMORY_IS_OURS || (small < 160 * MIB && large < 160 * MIB));
+    assert_true(!MEMORY_IS_OURS || large - small < 12 * MIB); /* of 24 more */
 }
 
 /* ---- files of ids ---- */
@@ -421,7 +427,7 @@ static void test_refusals(void **state)
     (void)state;
     static const struct {
         const char *name, *bytes;
-        size_t n;
+        size_t n; /* 0: up to its end */
         const char *says;
     } files[] = {
         {"x.parquet", "PAR1....", 8, "x.parquet is a Parquet file, which is not read as it is: python3 -c \"import pandas; pandas.read_parquet("},
@@ -430,13 +436,13 @@ static void test_refusals(void **state)
         {"x.npy", "\223NUMPY..", 8, "is a NumPy array"},
         {"x.zip", "PK\003\004....", 8, "is a ZIP archive"},
         {"x.xz", "\3757zXZ\0..", 8, "is compressed by xz"},
-        {"list.json", "[\n  {\"instruction\": \"a\", \"output\": \"b\"}]", 42, "list.json is a JSON list; rows are read one a line, of files named .jsonl: jq -c"},
-        {"rows.json", "{\"text\": \"a\"}\n{\"text\": \"b\"}", 28, "rows.json holds rows, which are read of files named .jsonl: mv '"},
+        {"list.json", "[\n  {\"instruction\": \"a\", \"output\": \"b\"}]", 0, "list.json is a JSON list; rows are read one a line, of files named .jsonl: jq -c"},
+        {"rows.json", "{\"text\": \"a\"}\n{\"text\": \"b\"}", 0, "rows.json holds rows, which are read of files named .jsonl: mv '"},
         {"x.txt", "", 0, "all files are empty"},
-        {"one.jsonl", "{\"text\": \"\"}", 12, "nothing can be trained"},
+        {"one.jsonl", "{\"text\": \"\"}", 0, "nothing can be trained"},
     };
     for (size_t i = 0; i < sizeof files / sizeof *files; i++)
-        refuse(scratch_write(files[i].name, files[i].bytes, files[i].n), tokenizer, files[i].says);
+        refuse(scratch_write(files[i].name, files[i].bytes, files[i].n ? files[i].n : strlen(files[i].bytes)), tokenizer, files[i].says);
     static struct all got;
     read_file(scratch_text("package.json", "{\n  \"name\": \"a text as others\",\n  \"text\": 1\n}"), tokenizer, &got);
 }

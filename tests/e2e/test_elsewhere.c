@@ -74,7 +74,7 @@ static void other_settings(void **state)
     e2e_succeeds(NULL, SMALL "--data corpus.txt --eval-fraction 0.1 --eval-every 9 --schedule cosine --steps 10 --save-every 10 --out run");
     e2e_copy("run", "other");
     struct result r = e2e_succeeds(NULL, "--resume run --eval-fraction 0.5 --steps 12");
-    e2e_contains(r.out, "resume: 78 of 156 sequences are held out for evaluation, 15 of 156 were: some that are held out now were "
+    e2e_contains(r.out, "resume: 78 of 157 sequences are held out for evaluation, 16 of 157 were: some that are held out now were "
                         "trained before; the order of all sequences changes");
     e2e_contains(r.out, "resume: the learning rate goes from 7.34e-06 in step 10 (cosine over 10 steps) to 2.01e-05 in step 11 "
                         "(cosine over 12 steps)\n");
