@@ -3,7 +3,7 @@
 
 Makes GB (2) gigabytes of rows, half of them short, half of them of 100 KB, one in ten bytes in a .zst (where zstd is installed), in
 DIR (/tmp); runs `ltrain data` on them twice, the second time with the tokens of the first, and prints seconds and the peak of resident
-memory of each beside the bound: 64 MiB, 32 MiB a thread and 160 bytes a document. Ends with 1 if it is exceeded.
+memory of each beside the bound: 64 MiB, 16 MiB a thread and 64 bytes a document. Ends with 1 if it is exceeded.
 """
 import json
 import os
@@ -52,7 +52,7 @@ def main():
         if shutil.which("zstd"):
             subprocess.run(["zstd", "-q", "--rm", f"{data}/more.jsonl"], check=True)
         threads = os.cpu_count()
-        bound = 64 + 32 * threads + 160 * documents / 2**20
+        bound = 64 + 16 * threads + 64 * documents / 2**20
         print(f"{gb:g} GB, {documents:,} documents, {threads} threads: bound {bound:.0f} MiB")
         worst = 0
         for what in ("tokenized and packed", "packed, tokens kept"):
