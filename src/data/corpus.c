@@ -189,6 +189,19 @@ static enum status open_sources(struct corpus *c, const struct corpus_config *co
     return config->n_eval_paths > 0 ? open_source(c, config, "--eval-data", config->eval_paths, config->n_eval_paths, &c->eval) : OK;
 }
 
+/* Ids of files and bytes of texts are of different vocabularies. */
+static enum status check_vocabularies(const struct corpus *c)
+{
+    const struct source *first = &c->sources[0];
+    for (int i = 1; i <= c->n_sources; i++) {
+        const struct source *s = i < c->n_sources ? &c->sources[i] : &c->eval;
+        if (s->files && stream_has_ids(s->files) != stream_has_ids(first->files))
+            return status_fail(ERR_INVALID, "one of %s and %s holds token ids and the other texts, which would be read as bytes: "
+                               "--tokenizer DIR names the tokenizer of both", first->name, s->name);
+    }
+    return OK;
+}
+
 enum status corpus_open(const struct corpus_config *config, struct corpus **out)
 {
     enum status st;
@@ -205,6 +218,7 @@ enum status corpus_open(const struct corpus_config *config, struct corpus **out)
     if (config->tokenizer)
         c->tokenizer = (struct tokenizer_print){tokenizer_hash(config->tokenizer), tokenizer_ids(config->tokenizer)};
     TRY_GOTO(open_sources(c, config), fail);
+    TRY_GOTO(check_vocabularies(c), fail);
     if (c->masked)
         c->tokenizer.hash ^= chat_setup_hash(config->chats); /* another template makes other tokens, too */
     if (config->tokenizer && config->column)

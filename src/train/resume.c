@@ -41,7 +41,7 @@ static const char *what_follows(const struct run *r, const char *before, const s
     struct corpus_layout now, was;
     int alike = !d->reordered && !d->resized && corpus_read_layout(before, &was) && corpus_read_layout(r->texts.data, &now) &&
                 now.seq_len == was.seq_len && now.train_sequences == was.train_sequences &&
-                strcmp(now.packing, was.packing) == 0;
+                now.trained_below == was.trained_below && strcmp(now.packing, was.packing) == 0;
     return alike ? "sequences keep their order, and those to come are of the data as they are now" : ANEW;
 }
 

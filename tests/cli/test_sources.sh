@@ -98,7 +98,8 @@ check 'bad.txt.gz is damaged: ' 'no archive' bad.txt.gz
 check 'bad.bin has neither llm.c' 'abcd' bad.bin
 check "bad.parquet is a Parquet file, which is not read as it is: python3 -c" 'PAR1abcdPAR1' bad.parquet
 refuse "document 1 in $scratch/book.txt has " $d book.txt --too-long refuse
-refuse "--tokenizer DIR" data --model tiny --data ids.jsonl,book.txt --seq-len 64
+refuse "ids.jsonl holds token ids and $scratch/book.txt a text" data --model tiny --data ids.jsonl,book.txt --seq-len 64
+refuse "one of ids.jsonl and book.txt holds token ids and the other texts" data --model tiny --data ids.jsonl=1,book.txt=1 --seq-len 64
 sed 's/"vocab_size": 1000/"vocab_size": 300/' model/config.json >c && mkdir small && cp model/tokenizer.json small && mv c small/config.json
 refuse "the model's embedding has 300 rows: it is another model's tokenizer" data --model small --data book.txt --seq-len 64
 printf 'a\377b and more\n' >broken.txt
