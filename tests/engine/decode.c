@@ -1,5 +1,7 @@
 #include "engine/decode.h"
 
+#include "model/adapter_config.h"
+
 #include <omp.h>
 #include <stdlib.h>
 #include <string.h>
@@ -22,11 +24,14 @@ static enum status start(struct decode_rig *r, const char *name)
 {
     struct model_config config;
     struct plan *plan;
-    char path[600];
+    char path[600], adapter[700], base[256];
     const char *root = getenv("LTRAIN_SOURCE_ROOT"), *scratch = r->scratch;
     snprintf(path, sizeof path, "%s/tests/golden/%s", root ? root : ".", name);
     TRY(model_config_read(path, &config));
     config.positions = r->settings.plan.seq_len;
+    snprintf(adapter, sizeof adapter, "%s/adapter", path);
+    if (adapter_config_is_there(adapter))
+        TRY(adapter_config_read(adapter, &config.lora, base, sizeof base));
     TRY(model_create(&config, NULL, 0, &r->model));
     if (r->target.threads == 0)
         r->target = backend_cpu_target(omp_get_max_threads());
@@ -36,7 +41,7 @@ static enum status start(struct decode_rig *r, const char *name)
     if (!mkdtemp(r->scratch))
         return status_fail(ERR_IO, "cannot make a scratch directory");
     TRY(session_create(r->model, &plan, 1, &r->settings, NULL, &scratch, 1, &r->session));
-    TRY(session_load(r->session, path));
+    TRY(session_load_adapted(r->session, path, config.lora.rank > 0 ? adapter : NULL, 0));
     return decoder_create(r->session, r->settings.plan.seq_len, &r->decoder);
 }
 

@@ -41,10 +41,10 @@ static struct text text_of(const char *name)
     return t;
 }
 
-static int32_t best(const float *logits)
+static int32_t best(const struct decode_rig *r, const float *logits)
 {
     int32_t at = 0;
-    for (int32_t i = 1; i < VOCAB; i++)
+    for (int32_t i = 1; i < r->model->config.vocab; i++)
         at = logits[i] > logits[at] ? i : at;
     return at;
 }
@@ -59,7 +59,7 @@ static void ok(enum status st)
 static void check_greedy(struct decode_rig *r, const char *name, const struct text *t, float logits[NEW][VOCAB])
 {
     for (int i = 0; i < NEW; i++) {
-        int32_t id = best(logits[i]);
+        int32_t id = best(r, logits[i]);
         if (id != t->tokens[i])
             fail_msg("%s: token %d is %d, and transformers has %d", name, i, id, t->tokens[i]);
         if (i + 1 < NEW)

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Reference texts and reference processors of sampling, by transformers (make_golden.py says what is needed).
+"""Reference texts and reference processors of sampling, by transformers and peft (make_golden.py says what is needed).
 
     /tmp/venv-golden/bin/python tests/golden/make_generate.py
 
@@ -12,25 +12,41 @@ probabilities.
 import json
 import os
 
+import make_golden
 import torch
-from transformers import AutoModelForCausalLM, LogitsProcessorList
+from peft import PeftModel
+from safetensors.torch import load_file
+from transformers import AutoConfig, AutoModelForCausalLM, LogitsProcessorList
 from transformers.generation import logits_process as P
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 NEW, LEAD = 32, 1e-3
 
 
+def open_model(name):
+    folder = os.path.join(HERE, name)
+    config = AutoConfig.from_pretrained(folder)
+    if getattr(config, "num_local_experts", None) == 0:  # MLPs in place of experts: transformers cannot load it by itself
+        model = make_golden.dense_gpt_oss(config)
+        missing, unexpected = model.load_state_dict(load_file(os.path.join(folder, "model.safetensors")), strict=False)
+        assert not unexpected and set(missing) <= {"lm_head.weight"}  # of a tied head
+        model.tie_weights()
+        return model.eval()
+    capped = getattr(config, "attn_logit_softcapping", None)
+    model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, attn_implementation="eager" if capped else "sdpa")
+    adapter = os.path.join(folder, "adapter")
+    return (PeftModel.from_pretrained(model, adapter) if os.path.isdir(adapter) else model).eval()
+
+
 def generate(name):
-    config = json.load(open(os.path.join(HERE, name, "config.json")))
-    capped = config.get("attn_logit_softcapping")
-    model = AutoModelForCausalLM.from_pretrained(os.path.join(HERE, name), dtype=torch.float32,
-                                                 attn_implementation="eager" if capped else "sdpa").eval()
+    model = open_model(name)
+    vocab = model.config.vocab_size
     found = None
     for seed in range(40):
         g = torch.Generator().manual_seed(seed)
         n = [45, 23, 29, 9][seed % 4]
-        prompt = torch.randint(0, 256, (1, n), generator=g)
-        out = model.generate(prompt, attention_mask=torch.ones_like(prompt), do_sample=False, max_new_tokens=NEW, eos_token_id=None, pad_token_id=0,
+        prompt = torch.randint(0, vocab, (1, n), generator=g)
+        out = model.generate(input_ids=prompt, attention_mask=torch.ones_like(prompt), do_sample=False, max_new_tokens=NEW, eos_token_id=None, pad_token_id=0,
                              return_dict_in_generate=True, output_logits=True)
         top = torch.stack(out.logits).float()[:, 0].topk(2).values
         if (top[:, 0] - top[:, 1]).min() < LEAD:
