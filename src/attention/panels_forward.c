@@ -276,19 +276,41 @@ static struct panels *scratch_of(char *base, int64_t d)
     return x;
 }
 
+/* Of a single query the heads that share a KV head are a block's rows, as if they were tokens: a row alone would leave the other
+ * lanes idle. Its mask, for each of them. */
+enum { HEADS_MOST = 1024 };
+
+static int is_single(const struct op_attrs *attrs)
+{
+    return attrs->attn.sq == 1 && attrs->attn.hq <= HEADS_MOST && attrs->attn.hq / attrs->attn.hk <= BLOCK;
+}
+
+static void repeat_mask(struct mask *m, int64_t heads, int32_t *lo, int32_t *hi)
+{
+    for (int64_t i = 0; i < heads; i++) {
+        lo[i] = m->lo[0];
+        hi[i] = m->hi[0];
+    }
+    *m = (struct mask){lo, hi, heads, m->sk, m->k0};
+}
+
 void KERNEL(forward)(const struct op_attrs *attrs, void *const *arg, const struct cpu_stream *stream)
 {
     const int64_t hq = attrs->attn.hq, hk = attrs->attn.hk, d = attrs->attn.head_dim, sq = attrs->attn.sq, group = hq / hk;
     const int32_t t = attrs->attn.dtype;
+    const int single = is_single(attrs);
+    int32_t lo[HEADS_MOST], hi[HEADS_MOST];
     struct forward f = {.attrs = attrs,
                         .mask = mask_of(attrs, arg[5], arg[6]),
-                        .q = {arg[2], hq, 0, d, t},
+                        .q = {arg[2], single ? 1 : hq, 0, d, t},
                         .k = {arg[3], hk, 0, d, t},
                         .v = {arg[4], hk, 0, d, t},
-                        .o = {arg[0], hq, 0, d, t},
+                        .o = {arg[0], single ? 1 : hq, 0, d, t},
                         .lse = arg[1],
                         .sk = round_up(attrs->attn.sk, BLOCK),
                         .stream = stream};
+    if (single)
+        repeat_mask(&f.mask, hq, lo, hi);
     f.head_stride = f.sk * d;
     f.batch = batch_of(attrs);
     f.packed_k = attn_align(arg[7]);
@@ -304,7 +326,12 @@ void KERNEL(forward)(const struct op_attrs *attrs, void *const *arg, const struc
             for (int64_t i = 0; i < n * blocks; i++)
                 pack_block(&f, i / blocks, first + i / blocks, i % blocks * BLOCK);
 #pragma omp for schedule(dynamic)
-            for (int64_t i = 0; i < q_blocks * heads; i++) { /* causal: the longest first */
+            for (int64_t i = 0; i < (single ? n : q_blocks * heads); i++) {
+                if (single) {
+                    forward_task(&f, 0, i, (first + i) * group, group, x);
+                    continue;
+                }
+                /* causal: the longest first */
                 int64_t row = (q_blocks - 1 - i / heads) * BLOCK, h = i % heads;
                 forward_task(&f, first * group + h, h / group, row, min_i64(BLOCK, sq - row), x);
             }
