@@ -2,8 +2,10 @@
 #include "engine/golden.h"
 
 #include "engine/rig.h"
+#include "model/adapter_config.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 static enum status read_ints(struct golden *g, const char *name, int32_t *out)
 {
@@ -68,9 +70,16 @@ void golden_close(struct golden *g)
     json_decref(g->info);
 }
 
+static int has_adapter(const struct golden *g, char adapter[600])
+{
+    snprintf(adapter, 600, "%s/adapter", g->path);
+    return adapter_config_is_there(adapter);
+}
+
 enum status golden_model(const struct golden *g, struct model **out)
 {
     struct model_config config;
+    char adapter[600], base[64];
     const char *freeze[8];
     json_t *globs = json_object_get(g->info, "freeze");
     int n = (int)json_array_size(globs);
@@ -78,5 +87,17 @@ enum status golden_model(const struct golden *g, struct model **out)
         freeze[i] = json_string_value(json_array_get(globs, (size_t)i));
     TRY(model_config_read(g->path, &config));
     config.positions = g->seq_len;
-    return model_create(&config, freeze, n, out);
+    if (has_adapter(g, adapter)) {
+        TRY(adapter_config_read(adapter, &config.lora, base, sizeof base));
+        if (strcmp(base, "..") != 0)
+            return status_fail(ERR_INVALID, "%s: its base is %s", adapter, base);
+    }
+    TRY(model_create(&config, freeze, n, out));
+    return model_check_adapters(*out);
+}
+
+enum status golden_load(const struct golden *g, struct session *s)
+{
+    char adapter[600];
+    return session_load_adapted(s, g->path, has_adapter(g, adapter) ? adapter : NULL, 1);
 }

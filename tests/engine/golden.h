@@ -4,6 +4,7 @@
 
 #include "data/corpus.h"
 #include "data/safetensors.h"
+#include "engine/session.h"
 #include "model/model.h"
 
 #include <jansson.h>
@@ -27,7 +28,9 @@ struct golden {
 /* Sentence on stderr if it fails. */
 enum status golden_open(const char *name, struct golden *g);
 void golden_close(struct golden *g);
-/* The model, for the case's length, as a run makes it. */
+/* The model, for the case's length, as a run makes it; with the adapters of the case's folder, if it has some. */
 enum status golden_model(const struct golden *g, struct model **out);
+/* Its parameters, which the session has then. */
+enum status golden_load(const struct golden *g, struct session *s);
 
 #endif

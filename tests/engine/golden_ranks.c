@@ -57,7 +57,7 @@ static enum status add_pieces(void *user, int unit, int64_t first, int64_t n, fl
         const struct model_param *p = &x->m->params[i];
         int64_t a = max_i64(first, p->offset), b = min_i64(first + n, p->offset + p->elements);
         char name[160];
-        if (a >= b)
+        if (a >= b || !p->trained)
             continue;
         snprintf(name, sizeof name, "step%d.%s", GOLDEN_STEPS, p->name);
         float *want = malloc((size_t)(b - a) * sizeof *want);
@@ -100,7 +100,7 @@ static void start(struct rig *r, const struct golden *g, const struct layout *l)
     }
     must(golden_model(g, &m), "model");
     must(rig_start(r, m), "start");
-    must(session_load(r->session, g->path), "load");
+    must(golden_load(g, r->session), "load");
 }
 
 static const char *describe(const struct golden *g, const struct layout *l, char text[160])
@@ -154,8 +154,8 @@ static const struct kind {
              {"mistral-window", 4}, {"qwen3", 4},      {"qwen3-windows", 2}, {"smollm3", 2},         {"granite", 1},
              {"phi3-long", 2},      {"gemma2", 2},     {"gemma3", 2},        {"olmo2", 2},           {"olmo3", 2},
              {"glm4", 4},           {"starcoder2", 2}, {"neox", 2},          {"neox-sequential", 2}, {"cohere", 4},
-             {"cohere2", 2},        {"gpt-oss", 4, 1}, {"gpt-oss-one", 8},
-             {"mistral3-wrapped", 2}};
+             {"cohere2", 2},        {"gpt-oss", 4, 1}, {"gpt-oss-one", 8},   {"mistral3-wrapped", 2}, {"lora-gqa", 4},
+             {"lora-gpt2", 2},      {"lora-neox", 2},  {"lora-qwen3", 4}};
 
 enum { OTHER_STEPS = 2 };
 

@@ -5,8 +5,8 @@
     /tmp/venv-golden/bin/python tests/golden/make_lora.py [CASE ...]
 
 Each case is a folder: config.json and model.safetensors of the base, adapter/ as PEFT's save_pretrained writes it before any step, and
-golden.safetensors, golden.json with ten AdamW steps in place of five (loss10, gnorm10, step10.NAME); names are those of the adapter's
-file without "base_model.model.".
+golden.safetensors, golden.json with ten AdamW steps beside five (loss10, gnorm10, step10.NAME); names are those of the adapter's file
+without "base_model.model.".
 """
 import json
 import os
@@ -17,7 +17,7 @@ import numpy as np
 import torch
 from peft import LoraConfig, get_peft_model
 from safetensors.numpy import load_file, save_file
-from transformers import AutoModelForCausalLM, Qwen3Config
+from transformers import AutoModelForCausalLM, GPTNeoXConfig, Qwen3Config
 
 import make_golden as golden
 
@@ -31,6 +31,8 @@ CASES = {
                   dict(r=3, lora_alpha=7, use_rslora=True, target_modules=["q_proj", "v_proj", "mlp.down_proj"], modules_to_save=["norm"]), False),
     "lora-gpt2": (golden.gpt2(dim=32), [50, 14], dict(r=4, lora_alpha=4, target_modules="all-linear", fan_in_fan_out=True), False),
     "lora-phi3": (golden.phi3(), [40], dict(r=5, lora_alpha=10, target_modules=r".*layers\.\d+\.(self_attn\.(qkv|o)|mlp\.gate_up)_proj"), False),
+    "lora-neox": (golden.tiny(GPTNeoXConfig, rope_parameters=dict(golden.DEFAULT_ROPE, partial_rotary_factor=0.25), dim=32,
+                              intermediate_size=24, num_hidden_layers=1), [30, 11], dict(r=4, lora_alpha=8, target_modules="all-linear"), False),
     "lora-qwen3": (golden.small(Qwen3Config, heads=4, kv_heads=2, head_dim=16), [33],
                    dict(r=4, lora_alpha=8, target_modules="all-linear", rank_pattern={"q_proj": 2, r"layers.1.mlp.up_proj": 6}, alpha_pattern={"o_proj": 3}), False),
 }
@@ -73,7 +75,7 @@ def make_case(name, config, lengths, words, zero, seed):
     trained = {name_of(k): p for k, p in model.named_parameters() if p.requires_grad}
     saved = {k.removeprefix(BASE) for k in load_file(os.path.join(folder, "adapter", "adapter_model.safetensors"))}
     assert saved == set(trained), saved ^ set(trained)
-    batch = golden.make_batch(lengths, seed, sum(lengths))
+    batch = golden.make_batch(lengths, seed, sum(lengths), config.vocab_size)
     out = {k: a.astype(np.float32) for k, a in zip(("tokens", "targets", "positions", "lo"), batch)}
     a = golden.ADAMW
     optimizer = torch.optim.AdamW(
@@ -92,12 +94,14 @@ def make_case(name, config, lengths, words, zero, seed):
         norms.append(torch.nn.utils.clip_grad_norm_(trained.values(), a["clip"]).item())
         losses.append(loss.item())
         optimizer.step()
-    out["loss10"], out["gnorm10"] = np.array(losses, np.float64), np.array(norms, np.float64)
+        if step == 4:
+            for k, p in trained.items():
+                out["step5." + k] = p.detach().float().numpy().copy()
     for k, p in trained.items():
         out["step10." + k] = p.detach().float().numpy().copy()
     save_file({k: np.ascontiguousarray(v.astype(np.float32)) for k, v in out.items()}, os.path.join(folder, "golden.safetensors"))
     info = dict(case=name, seq_len=len(batch[0]), documents=lengths, targets=int((batch[1] >= 0).sum()), freeze=[], adamw=dict(a, steps=STEPS),
-                loss10=losses, gnorm10=norms, trained=sorted(trained), zero=zero, torch=torch.__version__)
+                loss5=losses[:5], gnorm5=norms[:5], loss10=losses, gnorm10=norms, trained=sorted(trained), zero=zero, torch=torch.__version__)
     with open(os.path.join(folder, "golden.json"), "w") as f:
         json.dump(info, f, indent=1)
         f.write("\n")
