@@ -18,6 +18,7 @@
 #include "base/disk.h"
 #include "base/sys.h"
 #include "base/units.h"
+#include "checkpoint/base.h"
 #include "checkpoint/files.h"
 #include "checkpoint/manifest.h"
 #include "checkpoint/names.h"
@@ -163,7 +164,7 @@ enum status checkpoint_save(struct session *s, const char *run, const struct che
 {
     struct comm *c = s->comm;
     int first = comm_rank(c) == 0;
-    struct manifest m = {.info = *info};
+    struct manifest m = {.info = *info, .base = s->base_xxh3};
     struct paths p;
     uint64_t mark;
     TRY(draw_mark(c, &mark));
@@ -198,10 +199,22 @@ void checkpoint_remove_dead(const char *run)
 
 /* ---- loading ---- */
 
+/* Adapters mean something beside the weights only that they were trained beside. */
+static enum status check_base(const struct session *s, const char *path, uint64_t base)
+{
+    if (base == s->base_xxh3 || s->model->adapter_params == 0)
+        return OK;
+    return status_fail(ERR_INVALID,
+                       "checkpoint %s has adapters of other weights than %s has now (the hash is %016llx and was %016llx): give the "
+                       "directory of the former ones by --model",
+                       path, s->base[0] ? s->base : "the preset", (unsigned long long)s->base_xxh3, (unsigned long long)base);
+}
+
 enum status checkpoint_load(struct session *s, const char *path)
 {
     struct manifest m;
     TRY(manifest_open(s->comm, path, &m));
+    TRY(check_base(s, path, m.base));
     TRY(state_read(s, path));
     s->origin = (struct origin){.kind = ORIGIN_NONE};
     came_from(s, path);
@@ -226,22 +239,31 @@ enum status checkpoint_read_texts(const char *path, struct checkpoint_texts *out
 
 /* ---- exporting ---- */
 
+static enum status move_file(const char *partial, const char *dir, const char *name)
+{
+    char from[CKPT_PATH], to[CKPT_PATH];
+    TRY(ckpt_path(from, partial, name, ""));
+    TRY(ckpt_path(to, dir, name, ""));
+    return ckpt_rename(from, to);
+}
+
 /* By rank 0: from the partial directory to the final names. */
 static enum status move_export(struct session *s, const char *partial, const char *dir, const struct shard_form *form)
 {
-    char from[CKPT_PATH], to[CKPT_PATH];
+    int adapter = s->model->adapter_params > 0;
     TRY(texts_move(partial, dir));
     TRY(state_move(s, partial, dir, form));
-    TRY(ckpt_path(from, partial, ckpt_file_names[CKPT_CONFIG], ""));
-    TRY(ckpt_path(to, dir, ckpt_file_names[CKPT_CONFIG], ""));
-    TRY(ckpt_rename(from, to));
+    if (adapter)
+        TRY(move_file(partial, dir, BASE_FILE));
+    TRY(move_file(partial, dir, adapter ? ADAPTER_CONFIG : ckpt_file_names[CKPT_CONFIG]));
     return ckpt_sync_dir(dir);
 }
 
 /* By rank 0: config.json and the files beside it as they are there. */
 static enum status write_like(struct session *s, const char *partial, const char *like)
 {
-    TRY(model_config_write_like(partial, like, &s->model->config, s->plan->strategy.dtype));
+    if (s->model->adapter_params == 0)
+        TRY(model_config_write_like(partial, like, &s->model->config, s->plan->strategy.dtype));
     return texts_copy(like, partial);
 }
 
@@ -266,6 +288,8 @@ enum status checkpoint_export(struct session *s, const char *dir, const char *li
         st = make_partial(s, partial, mark, 1, &form);
     if (may_clean && st == OK && like)
         st = write_like(s, partial, like);
+    if (may_clean && st == OK && s->model->adapter_params > 0)
+        st = base_write(s, partial);
     st = comm_agree(c, st);
     if (st == OK)
         st = state_write(s, partial, mark, 1, &form);

@@ -3,7 +3,7 @@
  * of them see, at the path that each is given.
  *
  * RUN/checkpoints/step-000100/
- *   model.safetensors, config.json   parameters under Hugging Face names, in the run's dtype
+ *   model.safetensors, config.json   parameters under Hugging Face names, in the run's dtype; of a model with adapters what is trained
  *   optimizer.safetensors            "master.NAME" (bf16 runs), "m.NAME", "v.NAME" in fp32, of trained parameters only
  *   config.yaml, data.txt            what the run needs beside them to go on: its settings, and which data it was trained on
  *   manifest.json                    step, cursor, updates, seed, numerics key, model facts, every file's size and hash (of
@@ -77,6 +77,13 @@ enum status checkpoint_check_others(const char *dir, const struct model *m);
 int64_t checkpoint_others_bytes(const char *from, const struct model *m);
 /* Bytes of such files in a model's directory. */
 int64_t checkpoint_texts_bytes(const char *from);
+
+/* By all ranks: the hash of a model's weights, for session->base_xxh3; its files are read whole, every rank its share. */
+enum status checkpoint_hash_base(struct comm *c, const char *path, uint64_t *out);
+/* An exported adapter's files, and the tokenizer's beside them, by one rank. */
+enum status checkpoint_copy_adapter(const char *from, const char *to);
+/* ERR_INVALID: the adapter's directory says that it was trained beside other weights. By any rank alone. */
+enum status checkpoint_check_base(const char *adapter, const char *base, uint64_t xxh3);
 
 /* Bytes that a checkpoint, or an export, takes at most on a disk. moments: what AdamW's are stored in. */
 int64_t checkpoint_bytes(const struct model *m, enum dtype dtype, enum dtype moments);

@@ -41,7 +41,7 @@ static json_t *model_facts(const struct model *model, enum dtype dtype)
 /* Unsigned 64-bit numbers are text: JSON integers end at 2^63 - 1. */
 static json_t *describe(const struct manifest *m, const struct model *model, enum dtype dtype)
 {
-    char cursor[24], seed[24], hash[17];
+    char cursor[24], seed[24], hash[17], base[17];
     json_t *files = json_object();
     for (int i = 0; i < CKPT_FILES; i++) {
         snprintf(hash, sizeof hash, "%016" PRIx64, m->files[i].xxh3);
@@ -50,8 +50,10 @@ static json_t *describe(const struct manifest *m, const struct model *model, enu
     }
     snprintf(cursor, sizeof cursor, "%" PRIu64, m->info.cursor);
     snprintf(seed, sizeof seed, "%" PRIu64, m->info.seed);
-    return json_pack("{s:i, s:I, s:s, s:I, s:s, s:s, s:o, s:o}", "format", FORMAT, "step", (json_int_t)m->info.step, "cursor",
-                     cursor, "updates", (json_int_t)m->info.updates, "seed", seed, "numerics", m->info.numerics, "model",
+    snprintf(base, sizeof base, "%016" PRIx64, m->base);
+    return json_pack("{s:i, s:I, s:s, s:I, s:s, s:s, s:s*, s:o, s:o}", "format", FORMAT, "step", (json_int_t)m->info.step, "cursor",
+                     cursor, "updates", (json_int_t)m->info.updates, "seed", seed, "numerics", m->info.numerics, "base",
+                     m->base ? base : NULL, "model",
                      model_facts(model, dtype), "files", files);
 }
 
@@ -101,6 +103,8 @@ static int parse(const json_t *root, struct manifest *m)
              strlen(numerics) < sizeof m->info.numerics;
     if (ok)
         strcpy(m->info.numerics, numerics);
+    if (ok && json_object_get(root, "base"))
+        ok = get_u64(root, "base", 16, &m->base);
     for (int i = 0; i < CKPT_FILES && ok; i++) {
         const json_t *f = json_object_get(files, ckpt_file_names[i]);
         ok = get_i64(f, "bytes", &m->files[i].bytes) && get_u64(f, "xxh3", 16, &m->files[i].xxh3);

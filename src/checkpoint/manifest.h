@@ -9,6 +9,7 @@ extern const char *const ckpt_file_names[CKPT_FILES];
 
 struct manifest {
     struct checkpoint_info info;
+    uint64_t base; /* of a model with adapters: the hash of what they were trained on (checkpoint_hash_base); 0: none */
     struct {
         int64_t bytes;
         uint64_t xxh3;

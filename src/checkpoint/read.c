@@ -4,6 +4,7 @@
 #include "checkpoint/files.h"
 #include "checkpoint/manifest.h"
 #include "data/safetensors.h"
+#include "engine/source.h"
 #include "engine/weights.h"
 
 #include <stdio.h>
@@ -39,6 +40,7 @@ struct reader {
     const char *dir;
     const struct model *model;
     struct st_file *params, *optimizer;
+    struct source base;   /* of a model with adapters: what is frozen */
     int masters;          /* the optimizer file has them */
     enum state_kind kind; /* being loaded */
 };
@@ -53,6 +55,10 @@ static int has(struct st_file *f, enum state_kind kind, const struct model_param
 static enum status check_parameter(struct reader *r, const struct model_param *p)
 {
     struct st_info info;
+    if (r->model->adapter_params > 0 && !p->trained)
+        return OK;
+    if (!has(r->params, STATE_PARAM, p, &info) && r->model->adapter_params > 0)
+        return status_fail(ERR_INVALID, "checkpoint %s has no %s, which this run trains; give it the same --lora", r->dir, p->name);
     if (!has(r->params, STATE_PARAM, p, &info))
         return status_fail(ERR_INVALID, "checkpoint %s is of another model: it has no tensor %s", r->dir, p->name);
     TRY(check_shape(r->dir, &info, p->name, p));
@@ -81,6 +87,8 @@ static enum status check_surplus(struct reader *r)
         int i = 0;
         while (i < r->model->n_params && strcmp(r->model->params[i].name, name) != 0)
             i++;
+        if (i < r->model->n_params && r->model->adapter_params > 0 && !r->model->params[i].trained)
+            return status_fail(ERR_INVALID, "checkpoint %s has %s, which this run does not train; give it the same --lora", r->dir, name);
         if (i == r->model->n_params)
             return status_fail(ERR_INVALID, "checkpoint %s is of another model: this run's has no tensor %s", r->dir, name);
     }
@@ -112,6 +120,10 @@ static enum status read_pieces(void *user, int unit, int64_t first, int64_t n, f
         if (a >= b)
             continue;
         enum state_kind kind = r->kind;
+        if (r->model->adapter_params > 0 && !p->trained) {
+            TRY(source_read(&r->base, i, a - p->offset, b - a, data + (a - first)));
+            continue;
+        }
         if (kind <= STATE_MASTER)
             kind = r->masters && p->trained ? STATE_MASTER : STATE_PARAM;
         state_tensor_name(name, kind, p);
@@ -144,9 +156,11 @@ static enum status load(struct session *s, struct reader *r)
     return OK;
 }
 
-static enum status open_files(struct reader *r)
+static enum status open_files(const struct session *s, struct reader *r)
 {
     char path[CKPT_PATH];
+    if (r->model->adapter_params > 0)
+        TRY(source_open(r->model, s->base[0] ? s->base : NULL, NULL, s->base_seed, &r->base));
     TRY(ckpt_path(path, r->dir, ckpt_file_names[CKPT_MODEL], ""));
     TRY(st_open(path, &r->params));
     TRY(ckpt_path(path, r->dir, ckpt_file_names[CKPT_OPTIMIZER], ""));
@@ -159,10 +173,11 @@ enum status state_read(struct session *s, const char *dir)
     struct reader r = {.dir = dir, .model = s->model};
     enum status st = check_config(s->model, dir);
     if (st == OK)
-        st = open_files(&r);
+        st = open_files(s, &r);
     st = comm_agree(s->comm, st);
     if (st == OK)
         st = load(s, &r);
+    source_close(&r.base);
     st_close(r.optimizer);
     st_close(r.params);
     return st;

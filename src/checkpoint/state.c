@@ -38,6 +38,8 @@ static int64_t header_bytes(const struct model *m, int kinds, int all)
 
 int64_t checkpoint_export_bytes(const struct model *m, enum dtype dtype)
 {
+    if (m->adapter_params > 0) /* fp32; a checkpoint's are no larger */
+        return m->trained_params * dtype_size(F32) + header_bytes(m, 1, 0) + SMALL_FILES;
     return m->total_params * dtype_size(dtype) + header_bytes(m, 1, 1) + SMALL_FILES;
 }
 

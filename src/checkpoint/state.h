@@ -5,7 +5,7 @@
 #include "checkpoint/shards.h"
 #include "engine/session.h"
 
-enum { STATE_NAME = 112 };
+enum { STATE_NAME = 128 };
 /* A parameter's tensor of that kind of state (up to STATE_V). */
 void state_tensor_name(char name[STATE_NAME], enum state_kind kind, const struct model_param *p);
 

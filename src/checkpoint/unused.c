@@ -16,10 +16,11 @@ struct unused {
     struct st_file *params, *optimizer; /* of weights the first one, of a checkpoint both */
 };
 
-/* The next parameter from the i-th on that is not in use as a whole; n_params: none. */
+/* The next parameter from the i-th on that is not in use as a whole; n_params: none. With adapters, what is frozen is in no file. */
 static int next_cut(const struct model *m, int i)
 {
-    while (i < m->n_params && m->params[i].elements == model_param_stored(&m->params[i]))
+    while (i < m->n_params && (m->params[i].elements == model_param_stored(&m->params[i]) ||
+                               (m->adapter_params > 0 && !m->params[i].trained)))
         i++;
     return i;
 }

@@ -7,7 +7,9 @@
 #include "checkpoint/shards.h"
 #include "checkpoint/unused.h"
 #include "data/safetensors.h"
+#include "engine/source.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -45,13 +47,32 @@ static enum status find_wrapping(const char *others, enum wrapping *out)
     return OK;
 }
 
-/* To be freed in any case. */
-static enum status list_contents(const struct session *s, int file, const struct shard_form *form, struct contents *f)
+/* The one file of an export of a model with adapters: these, as PEFT saves them. */
+static int is_adapter_file(const struct session *s, int n_files)
+{
+    return n_files == 1 && s->model->adapter_params > 0;
+}
+
+static const char *file_name(const struct session *s, int file, int n_files)
+{
+    return is_adapter_file(s, n_files) ? ADAPTER_FILE : ckpt_file_names[file];
+}
+
+static void name_tensor(const struct session *s, int n_files, enum state_kind kind, const struct model_param *p, char name[STATE_NAME])
+{
+    if (is_adapter_file(s, n_files))
+        snprintf(name, STATE_NAME, ADAPTER_PREFIX "%s", p->name);
+    else
+        state_tensor_name(name, kind, p);
+}
+
+/* Of a model with adapters only what is trained. To be freed in any case. */
+static enum status list_contents(const struct session *s, int file, int n_files, const struct shard_form *form, struct contents *f)
 {
     const struct model *m = s->model;
-    int masters = s->plan->strategy.dtype == BF16;
+    int masters = s->plan->strategy.dtype == BF16, adapter = is_adapter_file(s, n_files);
     enum wrapping wrapping = WRAPPING_OLD;
-    *f = (struct contents){.kind = {STATE_PARAM}, .n_kinds = 1};
+    *f = (struct contents){.kind = {adapter && masters ? STATE_MASTER : STATE_PARAM}, .n_kinds = 1};
     if (file == CKPT_OPTIMIZER) {
         *f = masters ? (struct contents){.kind = {STATE_MASTER, STATE_M, STATE_V}, .n_kinds = 3}
                      : (struct contents){.kind = {STATE_M, STATE_V}, .n_kinds = 2};
@@ -69,14 +90,14 @@ static enum status list_contents(const struct session *s, int file, const struct
         for (int i = 0; i < m->n_params; i++) {
             const struct model_param *p = &m->params[i];
             f->tensor[k][i] = -1;
-            if (f->kind[k] != STATE_PARAM && !p->trained)
+            if ((f->kind[k] != STATE_PARAM || m->adapter_params > 0) && !p->trained)
                 continue;
             if (form->others)
                 model_wrapped_name(p->name, wrapping, f->names[f->n]);
             else
-                state_tensor_name(f->names[f->n], f->kind[k], p);
+                name_tensor(s, n_files, f->kind[k], p, f->names[f->n]);
             f->decls[f->n] = (struct st_decl){.name = f->names[f->n],
-                                              .dtype = session_state_type(s, f->kind[k]),
+                                              .dtype = adapter ? F32 : session_state_type(s, f->kind[k]),
                                               .n_dims = p->shape[1] ? 2 : 1,
                                               .shape = {p->shape[0], p->shape[1]}};
             f->elements += model_param_stored(p);
@@ -90,9 +111,9 @@ enum status state_create(struct session *s, const char *dir, int n_files, const 
 {
     for (int i = 0; i < n_files; i++) {
         struct contents f;
-        enum status st = list_contents(s, i, form, &f);
+        enum status st = list_contents(s, i, n_files, form, &f);
         if (st == OK)
-            st = shards_create(f.files, dir, ckpt_file_names[i]);
+            st = shards_create(f.files, dir, file_name(s, i, n_files));
         free_contents(&f);
         TRY(st);
     }
@@ -190,9 +211,9 @@ static enum status write_file(struct session *s, const char *dir, uint64_t mark,
 enum status state_move(struct session *s, const char *from, const char *to, const struct shard_form *form)
 {
     struct contents f = {0};
-    enum status st = list_contents(s, CKPT_MODEL, form, &f);
+    enum status st = list_contents(s, CKPT_MODEL, 1, form, &f);
     if (st == OK)
-        st = shards_move(f.files, from, to, ckpt_file_names[CKPT_MODEL]);
+        st = shards_move(f.files, from, to, file_name(s, CKPT_MODEL, 1));
     free_contents(&f);
     return st;
 }
@@ -206,9 +227,9 @@ enum status state_write(struct session *s, const char *dir, uint64_t mark, int n
     enum status st = OK;
     for (int i = 0; i < n_files && st == OK; i++) {
         struct contents f = {0};
-        st = comm_agree(s->comm, list_contents(s, i, form, &f));
+        st = comm_agree(s->comm, list_contents(s, i, n_files, form, &f));
         if (st == OK)
-            st = write_file(s, dir, mark, ckpt_file_names[i], &f, rest);
+            st = write_file(s, dir, mark, file_name(s, i, n_files), &f, rest);
         free_contents(&f);
     }
     unused_close(rest);

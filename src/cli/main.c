@@ -3,6 +3,7 @@
 #include "base/sys.h"
 #include "base/watch.h"
 #include "cli/build.h"
+#include "cli/export.h"
 #include "cli/ranks.h"
 #include "cli/tokenize.h"
 #include "comm/launch.h"
@@ -262,7 +263,7 @@ static enum status command(struct comm *c, int first, int argc, char **argv, int
     int check = strcmp(name, "check") == 0;
     if (use == SETTINGS_TRAIN && !check && strcmp(name, "train") != 0)
         return comm_agree(
-            c, status_fail(ERR_INVALID, "there is no command '%s'; the commands are train, plan, check, data, sample and tokenize", name));
+            c, status_fail(ERR_INVALID, "there is no command '%s'; the commands are train, plan, check, data, sample, export and tokenize", name));
     TRY(ranks_read_settings(c, argc - first, argv + first, use, &s));
     watch_set_timeouts(s.drive_timeout, s.device_timeout);
     enum status st = train_resolve_model(&s);
@@ -321,6 +322,8 @@ int main(int argc, char **argv)
     struct comm *comm = NULL;
     if (first == 2 && strcmp(argv[1], "tokenize") == 0)
         return tokenize_command(argc - first, argv + first);
+    if (first == 2 && strcmp(argv[1], "export") == 0)
+        return export_command(argc - first, argv + first);
     settings_launch(flags_n, argv + first, &flags.rank, &flags.size, &flags.local_rank);
     enum status st = launch_detect(&flags, &launch);
     if (st != OK)

@@ -459,8 +459,7 @@ static enum status fill_parameters(struct session *s, struct source *src)
 enum status session_initialise(struct session *s, uint64_t seed)
 {
     s->origin = (struct origin){.kind = ORIGIN_SEED, .seed = seed};
-    s->base[0] = 0;
-    s->base_seed = seed;
+    session_set_base(s, NULL, seed);
     return fill_parameters(s, &(struct source){.model = s->model, .seed = seed});
 }
 
@@ -481,6 +480,10 @@ static enum status load_from(struct session *s, struct source *src, const char *
 {
     if (src->adapter)
         TRY(source_check_adapter(src));
+    for (int i = 0; src->adapter && i < s->model->n_params; i++)
+        if (s->model->params[i].trained && s->model->params[i].elements < model_param_stored(&s->model->params[i]))
+            return status_fail(ERR_INVALID, "--adapter: %s is trained as a whole, and this run reaches only a part of it: give it a --seq-len of %lld",
+                               s->model->params[i].name, (long long)s->model->params[i].shape[0]);
     s->origin = (struct origin){.kind = path ? ORIGIN_WEIGHTS : ORIGIN_SEED, .seed = src->seed};
     snprintf(s->origin.path, sizeof s->origin.path, "%s", path ? path : "");
     if (path)
@@ -489,12 +492,17 @@ static enum status load_from(struct session *s, struct source *src, const char *
     return path ? check_unused(s, src->file) : OK;
 }
 
+void session_set_base(struct session *s, const char *path, uint64_t seed)
+{
+    snprintf(s->base, sizeof s->base, "%s", path ? path : "");
+    s->base_seed = seed;
+}
+
 enum status session_load_adapted(struct session *s, const char *path, const char *adapter, uint64_t seed)
 {
     struct source src;
     TRY(source_open(s->model, path, adapter, seed, &src));
-    snprintf(s->base, sizeof s->base, "%s", path ? path : "");
-    s->base_seed = seed;
+    session_set_base(s, path, seed);
     enum status st = load_from(s, &src, path);
     source_close(&src);
     return st;

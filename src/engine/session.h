@@ -110,6 +110,8 @@ enum status session_load(struct session *s, const char *path);
  * saves it; NULL: adapters have initial values, and what is trained beside them begins as the model has it. Whatever is loaded later,
  * what is frozen comes from there. */
 enum status session_load_adapted(struct session *s, const char *path, const char *adapter, uint64_t seed);
+/* Where a model with adapters has its weights, for checkpoints that hold only what is trained; NULL: initial values from the seed. */
+void session_set_base(struct session *s, const char *path, uint64_t seed);
 /* Zero moments. */
 enum status session_zero_moments(struct session *s);
 /* ERR_NOMEM if more of the device's memory is taken than there was when free_prepared was `before`: nothing is allocated in steps.

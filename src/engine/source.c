@@ -60,14 +60,24 @@ static int is_trained(const struct model *m, const char *name)
     return 0;
 }
 
+/* It has not the tensor, or of another shape. */
+static enum status refuse_tensor(const struct source *s, const char *name)
+{
+    char cause[512];
+    snprintf(cause, sizeof cause, "%s", status_message());
+    if (!st_has(s->adapter, name))
+        return status_fail(ERR_INVALID, "the adapter is of another model: %s has no %s", st_path(s->adapter, NULL), name);
+    return status_fail(ERR_INVALID, "the adapter is of another model: %s", cause);
+}
+
 enum status source_check_adapter(const struct source *s)
 {
     const size_t prefix = strlen(ADAPTER_PREFIX);
     for (int i = 0; i < s->model->n_params; i++) {
         struct model_param named = renamed(&s->model->params[i]);
         const char *found;
-        if (s->model->params[i].trained)
-            TRY(weights_find(s->adapter, &named, &found));
+        if (s->model->params[i].trained && weights_find(s->adapter, &named, &found) != OK)
+            return refuse_tensor(s, named.name);
     }
     for (int i = 0; i < st_count(s->adapter); i++) {
         const char *name = st_name(s->adapter, i);

@@ -16,7 +16,7 @@ static enum status missing(struct st_file *f, const struct model_param *p)
     int adapter = strncmp(first, "base_model.", strlen("base_model.")) == 0;
     return status_fail(ERR_INVALID, "the model's weights lack the tensor %s; %s has %s%s%s", p->name, st_path(f, NULL), first,
                        st_count(f) > 1 ? " and others" : "",
-                       adapter ? ", as adapters are saved: merge it into its model first" : "");
+                       adapter ? ", as adapters are saved: --adapter DIR puts it on top of its model" : "");
 }
 
 /* "[256, 64]" */

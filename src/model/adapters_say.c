@@ -84,6 +84,9 @@ enum status model_check_adapters(const struct model *m)
     char name[128];
     if (l->rank == 0)
         return OK;
+    if (m->config.wrapped)
+        return status_fail(ERR_INVALID, "--lora: config.json is a multimodal model's, of which ltrain trains the text model whole: adapters of "
+                                        "a part of such a model are not written; take out the text model, or leave out --lora");
     int named = !lora_targets_regex(l) && strcmp(l->targets, "all-linear") != 0;
     for (const char *at = l->targets; named && lora_next_name(&at, name, sizeof name);)
         if (!some_module_is(m, name))

@@ -58,11 +58,32 @@ static enum status take_lora(struct settings *s, const struct lora *is)
     return st;
 }
 
+static int has_hf(const char *run, char path[4096])
+{
+    return snprintf(path, 4096, "%s/hf", run) < 4096 && (is_model(path) || adapter_config_is_there(path));
+}
+
+enum status train_resolve_run(struct settings *s)
+{
+    char path[4096];
+    if (is_model(s->model) || adapter_config_is_there(s->model) || !has_hf(s->model, path))
+        return OK;
+    char *result = strdup(path);
+    if (!result)
+        return status_fail(ERR_NOMEM, "out of memory");
+    free(s->model);
+    s->model = result;
+    return OK;
+}
+
 enum status train_resolve_model(struct settings *s)
 {
     struct lora lora;
     char base[4096];
-    if (!s->model || (!s->adapter && !adapter_config_is_there(s->model)))
+    if (!s->model)
+        return OK;
+    TRY(train_resolve_run(s));
+    if (!s->adapter && !adapter_config_is_there(s->model))
         return OK;
     if (!s->adapter) {
         TRY(adapter_config_read(s->model, &lora, base, sizeof base));

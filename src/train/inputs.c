@@ -7,6 +7,7 @@
 #include "base/units.h"
 #include "data/fingerprint.h"
 #include "data/safetensors.h"
+#include "engine/source.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -198,12 +199,14 @@ void run_say_rereading(struct run *r, const atomic_int *stop)
 enum status run_compare_inputs(struct run *r)
 {
     struct comm *c = r->comm;
-    char *first = NULL;
+    char *first = NULL, adapter[4096];
     if (comm_size(c) == 1)
         return OK;
     TRY(compare_config(c, &r->model->config));
     if (!r->s->resume && !model_is_preset(r->s->model))
         TRY(compare_weights(c, r->s->model));
+    if (!r->s->resume && r->s->adapter && snprintf(adapter, sizeof adapter, "%s/" ADAPTER_FILE, r->s->adapter) < (int)sizeof adapter)
+        TRY(compare_weights(c, adapter));
     enum status st = share_text(c, r->texts.data, &first);
     if (st == OK)
         st = compare_with_first(r->texts.data, first, "tokenizer");

@@ -6,7 +6,9 @@
 void train_print_notes(const struct settings *s, const struct model *m, FILE *f)
 {
     const struct model_config *c = &m->config;
-    char length[32], limit[32], rope[400];
+    char length[32], limit[32], rope[400], adapters[1200];
+    model_describe_adapters(m, adapters, sizeof adapters);
+    fputs(adapters, f);
     if (model_is_preset(s->model))
         return;
     if (!model_learns_positions(c)) {

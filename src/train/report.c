@@ -147,8 +147,6 @@ void run_print_before(struct run *r)
     const struct corpus_report *d = corpus_get_report(r->corpus);
     print_config(r);
     train_print_notes(s, r->model, stdout);
-    model_describe_adapters(r->model, line, sizeof line);
-    fputs(line, stdout);
     if (s->gpu_name[0])
         printf("device: %s%s%s; MFU refers to %.3g TFLOP/s, %s; %d threads for the host's part (%s kernels)\n",
                r->session->backend->name, r->session->carrier.library[0] ? ", " : "", r->session->carrier.library,

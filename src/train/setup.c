@@ -624,9 +624,23 @@ enum status run_open_files(struct run *r)
     return run_log_open(path, r->s->resume != NULL, &r->metrics);
 }
 
+/* Of a model with adapters: where its weights are, and which. */
+static enum status find_base(struct run *r)
+{
+    const struct settings *s = r->s;
+    const char *path = model_is_preset(s->model) ? NULL : s->model;
+    if (r->model->adapter_params == 0)
+        return OK;
+    session_set_base(r->session, path, s->seed);
+    if (path)
+        TRY(checkpoint_hash_base(r->comm, path, &r->session->base_xxh3));
+    return path && s->adapter && !s->resume ? checkpoint_check_base(s->adapter, path, r->session->base_xxh3) : OK;
+}
+
 enum status run_load_state(struct run *r)
 {
     struct settings *s = r->s;
+    TRY(find_base(r));
     if (s->resume) {
         TRY(run_resume(r));
     } else {

@@ -4,6 +4,7 @@
 
 #include "base/sys.h"
 #include "base/units.h"
+#include "engine/source.h"
 #include "engine/weights.h"
 #include "offload/drives.h"
 #include "plan/report/refuse.h"
@@ -297,10 +298,22 @@ static enum status check_weights(const struct settings *s, const struct model *m
     return st;
 }
 
+static enum status check_adapter(const struct settings *s, const struct model *m)
+{
+    struct source src;
+    if (s->resume || !s->adapter)
+        return OK;
+    TRY(source_open(m, NULL, s->adapter, 0, &src));
+    enum status st = source_check_adapter(&src);
+    source_close(&src);
+    return st;
+}
+
 static enum status open_inputs(struct run *r)
 {
     TRY(train_open_model(r->s, &r->model));
     TRY(check_weights(r->s, r->model));
+    TRY(check_adapter(r->s, r->model));
     return drives_check((const char *const *)r->s->nvme_path.item, r->s->nvme_path.n, r->s->out);
 }
 

@@ -28,6 +28,8 @@ enum status train_open_model(const struct settings *s, struct model **out);
 /* Before that, of settings as they were given: where the model is an adapter, or one is named, the settings' model becomes its base,
  * and `lora` what the adapter says. ERR_INVALID: the base is not there, or --lora says otherwise. */
 enum status train_resolve_model(struct settings *s);
+/* Where the model is a run's directory: what the run has trained. */
+enum status train_resolve_run(struct settings *s);
 /* A line for each thing that the model's config.json asks for and that is done otherwise, or that the run goes beyond. */
 void train_print_notes(const struct settings *s, const struct model *m, FILE *f);
 /* Of the machine that the settings name, if they do, or of this one: resolves `auto` where the machine decides (device, budgets,

@@ -1,0 +1,229 @@
+#include "checkpoint/merge.h"
+
+#include "base/sys.h"
+#include "checkpoint/checkpoint.h"
+#include "checkpoint/files.h"
+#include "checkpoint/shards.h"
+#include "engine/source.h"
+#include "engine/weights.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { PART = 1 << 22 }; /* elements of a matrix at a time, whole rows */
+
+struct merge {
+    const struct model *m;
+    struct source from;
+    const struct model_linear **map; /* by parameter: the map with an adapter whose weight it is, or NULL */
+    struct st_decl *decls;
+    const char **names;
+    int *tensor; /* by parameter: number of its declaration, or -1 */
+    int n;
+    struct shards *files;
+    struct shard_writer *out;
+    float *data, *delta; /* [room] */
+    int64_t room;
+    double squares, lost; /* of s B A, of what rounding takes from it */
+    int64_t elements;
+    struct merge_report *report;
+};
+
+static enum status no_memory(void)
+{
+    return status_fail(ERR_NOMEM, "out of memory for merging an adapter");
+}
+
+/* ---- what is merged ---- */
+
+static void note_map(struct merge *x, const struct model_linear *w)
+{
+    if (w->weight >= 0 && w->rank > 0)
+        x->map[w->weight] = w;
+}
+
+static void find_maps(struct merge *x)
+{
+    for (int64_t l = 0; l < x->m->config.layers; l++)
+        for (int i = 0; i < x->m->layers[l].n_blocks; i++) {
+            const struct model_block *b = &x->m->layers[l].blocks[i];
+            const struct model_linear *attention[] = {&b->attention.q, &b->attention.k, &b->attention.v, &b->attention.o},
+                                      *mlp[] = {&b->mlp.gate, &b->mlp.up, &b->mlp.down};
+            for (int k = 0; k < (b->kind == BLOCK_ATTENTION ? 4 : 3); k++)
+                note_map(x, b->kind == BLOCK_ATTENTION ? attention[k] : mlp[k]);
+        }
+}
+
+/* The type of the base's tensor. */
+static enum status declare(struct merge *x, int param)
+{
+    const struct model_param *p = &x->m->params[param];
+    struct st_info info;
+    TRY(weights_find(x->from.file, p, &x->names[x->n]));
+    TRY(st_find(x->from.file, x->names[x->n], &info));
+    const int stored = info.dtype == F32 || info.dtype == BF16;
+    x->report->fp16 += !stored;
+    x->tensor[param] = x->n;
+    x->decls[x->n] = (struct st_decl){.name = x->names[x->n],
+                                      .dtype = stored ? info.dtype : F32,
+                                      .n_dims = p->shape[1] ? 2 : 1,
+                                      .shape = {p->shape[0], p->shape[1]}};
+    x->n++;
+    return OK;
+}
+
+static enum status declare_all(struct merge *x)
+{
+    const size_t n = (size_t)x->m->n_params;
+    x->map = sys_calloc(n, sizeof *x->map);
+    x->decls = sys_calloc(n, sizeof *x->decls);
+    x->names = sys_calloc(n, sizeof *x->names);
+    x->tensor = sys_calloc(n, sizeof *x->tensor);
+    if (!x->map || !x->decls || !x->names || !x->tensor)
+        return no_memory();
+    find_maps(x);
+    x->room = PART;
+    for (int i = 0; i < x->m->n_params; i++) {
+        x->tensor[i] = -1;
+        x->room = max_i64(x->room, max_i64(x->m->params[i].shape[1], 1));
+        if (!x->m->params[i].adapter)
+            TRY(declare(x, i));
+    }
+    x->data = sys_malloc((size_t)x->room * sizeof *x->data);
+    x->delta = sys_malloc((size_t)x->room * sizeof *x->delta);
+    if (!x->data || !x->delta)
+        return no_memory();
+    return shards_plan(x->decls, x->n, &(struct shard_form){.most = EXPORT_FILE_BYTES}, &x->files);
+}
+
+/* ---- s B A ---- */
+
+/* Rows [first, first + rows) of the stored matrix: of B A, or of its transpose. */
+static void multiply(const struct model_linear *w, int64_t columns, const float *a, const float *b, int64_t first, int64_t rows, float *out)
+{
+#pragma omp parallel for schedule(static)
+    for (int64_t i = 0; i < rows; i++) {
+        float *row = out + i * columns;
+        memset(row, 0, (size_t)columns * sizeof *row);
+        for (int64_t k = 0; k < w->rank; k++)
+            for (int64_t j = 0; j < columns; j++)
+                row[j] += w->transposed ? b[(first + i) * w->rank + k] * a[k * columns + j] : b[j * w->rank + k] * a[k * w->in + first + i];
+        for (int64_t j = 0; j < columns; j++)
+            row[j] *= w->adapter_scale;
+    }
+}
+
+static void add(struct merge *x, int64_t n, enum dtype type)
+{
+    double squares = 0, lost = 0;
+    for (int64_t i = 0; i < n; i++) {
+        const float exact = x->data[i] + x->delta[i], stored = type == BF16 ? bf16_to_float(bf16_from_float(exact)) : exact;
+        squares += (double)x->delta[i] * x->delta[i];
+        lost += ((double)stored - exact) * ((double)stored - exact);
+        x->data[i] = exact;
+    }
+    x->squares += squares;
+    x->lost += lost;
+    x->elements += n;
+}
+
+/* ---- tensor by tensor ---- */
+
+static enum status write(struct merge *x, int param, int64_t first, int64_t n)
+{
+    int64_t there, done = 0;
+    for (int64_t part; done < n; done += part) {
+        part = model_param_piece(&x->m->params[param], first + done, n - done, &there);
+        TRY(shards_write_f32(x->out, x->tensor[param], there, part, x->data + done));
+    }
+    return OK;
+}
+
+static enum status merge_rows(struct merge *x, int param, const float *a, const float *b)
+{
+    const struct model_param *p = &x->m->params[param];
+    const struct model_linear *w = x->map[param];
+    const int64_t columns = max_i64(p->shape[1], 1), at_once = max_i64(1, x->room / columns);
+    for (int64_t row = 0; row < p->shape[0]; row += at_once) {
+        const int64_t rows = min_i64(at_once, p->shape[0] - row), n = rows * columns;
+        TRY(source_read(&x->from, param, row * columns, n, x->data));
+        if (w) {
+            multiply(w, columns, a, b, row, rows, x->delta);
+            add(x, n, x->decls[x->tensor[param]].dtype);
+        }
+        TRY(write(x, param, row * columns, n));
+    }
+    return OK;
+}
+
+static enum status merge_param(struct merge *x, int param)
+{
+    const struct model_linear *w = x->map[param];
+    if (!w)
+        return merge_rows(x, param, NULL, NULL);
+    const struct model_param *a = &x->m->params[w->down], *b = &x->m->params[w->up];
+    float *values = sys_malloc((size_t)(a->elements + b->elements) * sizeof *values);
+    enum status st = values ? source_read(&x->from, w->down, 0, a->elements, values) : no_memory();
+    if (st == OK)
+        st = source_read(&x->from, w->up, 0, b->elements, values + a->elements);
+    if (st == OK)
+        st = merge_rows(x, param, values, values + a->elements);
+    free(values);
+    x->report->merged++;
+    return st;
+}
+
+static enum status merge_all(struct merge *x, const char *partial)
+{
+    TRY(shards_create(x->files, partial, "model.safetensors"));
+    TRY(shards_open(x->files, partial, "model.safetensors", &x->out));
+    for (int i = 0; i < x->m->n_params; i++)
+        if (x->tensor[i] >= 0)
+            TRY(merge_param(x, i));
+    struct shard_writer *out = x->out;
+    x->out = NULL;
+    return shards_finish(out);
+}
+
+static void close_merge(struct merge *x)
+{
+    shards_abort(x->out);
+    shards_free(x->files);
+    source_close(&x->from);
+    free(x->map);
+    free(x->decls);
+    free(x->names);
+    free(x->tensor);
+    free(x->data);
+    free(x->delta);
+}
+
+enum status checkpoint_merge(const struct model *m, const char *base, const char *adapter, const char *dir, struct merge_report *out)
+{
+    char partial[CKPT_PATH];
+    struct merge x = {.m = m, .report = out};
+    *out = (struct merge_report){0};
+    TRY(ckpt_path(partial, dir, "export.partial", ""));
+    TRY(source_open(m, base, adapter, 0, &x.from));
+    enum status st = source_check_adapter(&x.from);
+    if (st == OK)
+        st = declare_all(&x);
+    if (st == OK)
+        st = checkpoint_keep_texts(base, dir);
+    ckpt_remove_dir(partial);
+    if (st == OK)
+        st = ckpt_make_dir(partial);
+    if (st == OK)
+        st = merge_all(&x, partial);
+    if (st == OK)
+        st = shards_move(x.files, partial, dir, "model.safetensors");
+    if (st == OK)
+        st = ckpt_sync_dir(dir);
+    ckpt_remove_dir(partial);
+    out->tensors = x.n;
+    out->change = sqrt(x.squares / (double)max_i64(x.elements, 1));
+    out->lost = sqrt(x.lost / (double)max_i64(x.elements, 1));
+    close_merge(&x);
+    return st;
+}

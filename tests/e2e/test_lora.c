@@ -1,0 +1,151 @@
+/* Adapters as people train them: a run's files, going on, ranks, check, export, and what is refused. */
+#include "harness.h"
+
+#include "data/safetensors.h"
+
+#include <math.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define RUN " --data corpus.txt --tokenizer bytes --seq-len 256 --effort quick --lr 1e-2" TILES
+
+/* base: a model of tests/golden, at any place. */
+static void put_base(const char *name, const char *to)
+{
+    char from[512];
+    if (!getenv("LTRAIN_SOURCE_ROOT"))
+        skip();
+    snprintf(from, sizeof from, "%s/tests/golden/%s", getenv("LTRAIN_SOURCE_ROOT"), name);
+    e2e_copy(from, to);
+}
+
+static void same_adapter(const char *a, const char *b)
+{
+    char x[256], y[256];
+    snprintf(x, sizeof x, "%s/hf/adapter_model.safetensors", a);
+    snprintf(y, sizeof y, "%s/hf/adapter_model.safetensors", b);
+    e2e_same_file(x, y);
+}
+
+/* What a run leaves: adapters alone, fp32, PEFT's names; the base as it was. Everywhere the same bits. */
+static void left_behind(void **state)
+{
+    struct st_file *f;
+    struct st_info info;
+    (void)state;
+    put_base("lora-gqa", "base");
+    put_base("lora-gqa", "kept");
+    struct result r = e2e_succeeds(NULL, "--model base --lora r=4 --steps 4 --save-every 2 --out run" RUN);
+    e2e_contains(r.out, "lora: r 4, alpha 8: 14 linear maps (all-linear)");
+    e2e_same_file("base/model.safetensors", "kept/model.safetensors");
+    assert_true(e2e_exists("run/hf/adapter_config.json") && !e2e_exists("run/hf/config.json") && !e2e_exists("run/hf/model.safetensors"));
+    assert_int_equal(st_open("run/hf/adapter_model.safetensors", &f), OK);
+    assert_int_equal(st_count(f), 28);
+    assert_int_equal(st_find(f, "base_model.model.model.layers.1.mlp.down_proj.lora_B.weight", &info), OK);
+    assert_true(info.dtype == F32 && info.n_dims == 2 && info.shape[0] == 32 && info.shape[1] == 4);
+    st_close(f);
+    assert_int_equal(st_open("run/checkpoints/step-000004/model.safetensors", &f), OK);
+    assert_int_equal(st_count(f), 28);
+    st_close(f);
+    e2e_succeeds(NULL, "--model base --lora r=4 --steps 4 --out away" DISCRETE RUN);
+    same_adapter("run", "away");
+}
+
+/* Cut off at any step, and going on elsewhere: as if nothing had been. And with another base: not at all. */
+static void resumed(void **state)
+{
+    (void)state;
+    put_base("lora-gqa", "base");
+    e2e_succeeds(NULL, "--model base --lora r=4,modules-to-save=norm --steps 6 --out whole" RUN);
+    for (int i = 1; i <= 3; i++) {
+        pid_t pid = e2e_start(NULL, "--model base --lora r=4,modules-to-save=norm --steps 6 --save-every 1 --out run" RUN);
+        while (!e2e_exists("run/checkpoints/step-00000%d", i) && !e2e_exists("run/hf/adapter_model.safetensors"))
+            if (e2e_exists("run/hf"))
+                break;
+        kill(pid, SIGKILL);
+        e2e_wait(pid);
+        e2e_succeeds(NULL, "--resume run" DISCRETE);
+        same_adapter("whole", "run");
+        e2e_remove("run");
+    }
+    e2e_succeeds(NULL, "--model base --lora r=4 --steps 2 --save-every 2 --out run" RUN);
+    e2e_refuses(2, "has no model.layers.0.input_layernorm.weight|--lora", NULL, "--resume run --steps 4 --lora r=4,modules-to-save=norm");
+    size_t bytes;
+    char *weights = e2e_read("base/model.safetensors", &bytes);
+    weights[bytes - 3] ^= 1;
+    FILE *f = fopen("base/model.safetensors", "w");
+    assert_true(fwrite(weights, 1, bytes, f) == bytes && fclose(f) == 0);
+    free(weights);
+    e2e_refuses(2, "adapters of other weights than|base|--model", NULL, "--resume run --steps 4");
+    e2e_refuses(2, "--adapter|run/hf|was trained beside the weights in", NULL, "--model run --steps 4 --out more" RUN);
+}
+
+/* On top of its base it goes on; merged it is the same model. */
+static void on_top(void **state)
+{
+    (void)state;
+    put_base("lora-gqa", "base");
+    e2e_succeeds(NULL, "--model base --lora r=4 --steps 3 --out run" RUN);
+    e2e_succeeds(NULL, "--model run --steps 1 --out on" RUN);
+    struct result r = e2e_succeeds(NULL, "export --model run --to merged --merge");
+    e2e_contains(r.out, "W + s B A of 14 matrices, of 21 tensors");
+    e2e_contains(r.out, "rounded once");
+    e2e_succeeds(NULL, "--model merged --steps 1 --out after" RUN);
+    e2e_succeeds(NULL, "--model base --steps 1 --out before" RUN);
+    struct curve on = e2e_curve("on"), after = e2e_curve("after"), before = e2e_curve("before");
+    assert_true(fabs(on.loss[0] - after.loss[0]) < 1e-6 * on.loss[0] && fabs(on.loss[0] - before.loss[0]) > 1e-2);
+    e2e_succeeds(NULL, "export --model run/hf --to copy");
+    e2e_same_file("copy/adapter_model.safetensors", "run/hf/adapter_model.safetensors");
+    e2e_succeeds(NULL, "--model base --adapter copy --steps 1 --out again" RUN);
+    struct curve again = e2e_curve("again");
+    e2e_same_curve(&on, &again, 1);
+    e2e_refuses(2, "--to|another one", NULL, "export --model run --to base --merge");
+}
+
+/* PEFT's own adapter, and check of a run with it; two ranks. */
+static void checked(void **state)
+{
+    (void)state;
+    put_base("lora-gqa", "base");
+    struct result r = e2e_succeeds(NULL, "check --model base/adapter --zero 3" DISCRETE RUN);
+    e2e_contains(r.out, "pass");
+    r = e2e_succeeds(NULL, "check --model base --lora r=4,rslora=yes --dtype bf16" DISCRETE RUN);
+    e2e_contains(r.out, "pass");
+}
+
+static void refused(void **state)
+{
+    (void)state;
+    put_base("lora-gqa", "base");
+    put_base("lora-tied", "tied");
+    put_base("lora-gpt2", "gpt2");
+    e2e_refuses(2, "--lora|r=0|a whole number from 1", NULL, "--model base --lora r=0" RUN);
+    e2e_refuses(2, "--lora|'rank_q'|rank-pattern", NULL, "--model base --lora r=4,rank_q=3" RUN);
+    e2e_refuses(2, "dropout=0.1|without dropout", NULL, "--model base --lora dropout=0.1" RUN);
+    e2e_refuses(2, "targets=c_attn|matches no linear map|q_proj", NULL, "--model base --lora targets=c_attn" RUN);
+    e2e_refuses(2, "targets=.*query|matches no linear map", NULL, "--model base --lora targets=.*query" RUN);
+    e2e_refuses(2, "targets=(|regular expression", NULL, "--model base --lora targets=(" RUN);
+    e2e_refuses(2, "targets=lm_head|modules-to-save=lm_head", NULL, "--model base --lora targets=q_proj,lm_head" RUN);
+    e2e_refuses(2, "modules-to-save=norms|ends so", NULL, "--model base --lora modules-to-save=norms" RUN);
+    e2e_refuses(2, "modules-to-save=lm_head|one matrix|untie", NULL, "--model tied --lora modules-to-save=lm_head" RUN);
+    e2e_refuses(2, "modules-to-save=embed_tokens|one matrix|untie", NULL, "--model tied --lora modules-to-save=embed_tokens" RUN);
+    e2e_refuses(2, "base/adapter|of another model|shape", NULL, "--model tied --adapter base/adapter" RUN);
+    e2e_refuses(2, "tied/adapter|of another model|lora_B", NULL, "--model base --adapter tied/adapter" RUN);
+    e2e_refuses(2, "matches no linear map", NULL, "--model gpt2 --adapter tied/adapter" RUN " --seq-len 64");
+    e2e_refuses(2, "--lora|r=8|leave out --lora", NULL, "--model base/adapter --lora r=8" RUN);
+    e2e_refuses(2, "export|--to DIR is needed", NULL, "export --model base");
+    e2e_refuses(2, "holds no adapter", NULL, "export --model base --to merged --merge");
+    e2e_remove("base/model.safetensors");
+    e2e_remove("base/config.json");
+    e2e_refuses(2, "base/adapter|is not there|--adapter", NULL, "--model base/adapter" RUN);
+}
+
+#define TEST(f) cmocka_unit_test_setup_teardown(f, e2e_setup, e2e_teardown)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {TEST(left_behind), TEST(resumed), TEST(on_top), TEST(checked), TEST(refused)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
