@@ -2,6 +2,7 @@
  * what was read before. */
 #include "engine/decode.h"
 #include "engine/twin.h"
+#include "verify/verify.h"
 
 #include <jansson.h>
 #include <math.h>
@@ -130,6 +131,49 @@ static void test_placements(void **state)
     }
 }
 
+/* In random legal orders, one instruction at a time, with dead bytes NaN-filled: what predicates leave out is done, and adds
+ * nothing. */
+static void test_orders(void **state)
+{
+    struct decode_rig r;
+    (void)state;
+    decode_defaults(&r);
+    check_text(&r, "qwen3-windows", resident);
+    decode_defaults(&r);
+    r.settings.plan.device = DEVICE_CPU_DISCRETE;
+    r.settings.plan.params = OFFLOAD_CPU;
+    r.settings.plan.acts = OFFLOAD_NVME;
+    r.settings.mode = MODE_CHAOS;
+    check_text(&r, "qwen3-windows", other);
+    same_bits("random orders");
+}
+
+/* What is read under a predicate is there under it only. */
+static void test_predicates(void **state)
+{
+    struct decode_rig r;
+    (void)state;
+    decode_defaults(&r);
+    r.settings.plan.device = DEVICE_CPU_DISCRETE;
+    r.settings.plan.acts = OFFLOAD_NVME;
+    assert_int_equal(decode_start(&r, "qwen3-windows"), OK);
+    struct program *p = r.session->plan->programs[PLAN_DECODE];
+    struct instr *in = p->instrs;
+    while (in->op != OP_ATTN_FWD || in->predicate == 0)
+        in++;
+    const int16_t predicate = in->predicate;
+    assert_int_equal(program_verify(p), OK);
+    in->predicate = 0;
+    assert_int_equal(program_verify(p), ERR_CORRUPT);
+    assert_non_null(strstr(status_message(), "only there if predicate"));
+    in->predicate = (int16_t)(p->predicates + 1);
+    assert_int_equal(program_verify(p), ERR_CORRUPT);
+    assert_non_null(strstr(status_message(), "does not exist"));
+    in->predicate = predicate;
+    assert_int_equal(program_verify(p), OK);
+    decode_stop(&r);
+}
+
 static double distance(const float *a, const float *b)
 {
     double most = 0;
@@ -249,7 +293,8 @@ static int close_texts(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_families), cmocka_unit_test(test_placements),
-                                       cmocka_unit_test(test_parts), cmocka_unit_test(test_truncated),
+                                       cmocka_unit_test(test_orders),   cmocka_unit_test(test_predicates),
+                                       cmocka_unit_test(test_parts),    cmocka_unit_test(test_truncated),
                                        cmocka_unit_test(test_refusals)};
     return cmocka_run_group_tests(tests, open_texts, close_texts);
 }
