@@ -11,6 +11,7 @@
 #include <errno.h>
 #include <jansson.h>
 #include <math.h>
+#include <pthread.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
@@ -40,17 +41,21 @@ struct job {
 
 static volatile sig_atomic_t interrupted;
 static volatile int stop;
+static pthread_t reader; /* of lines, which are to end, too: the signal may come to any thread */
 
 static void on_interrupt(int number)
 {
     interrupted = number;
     stop = 1;
+    if (!pthread_equal(pthread_self(), reader))
+        pthread_kill(reader, number);
 }
 
 static void catch_interrupts(void)
 {
     struct sigaction a = {.sa_handler = on_interrupt}; /* no SA_RESTART: reading a line ends, too */
     sigemptyset(&a.sa_mask);
+    reader = pthread_self();
     sigaction(SIGINT, &a, NULL);
 }
 
