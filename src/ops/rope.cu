@@ -42,8 +42,14 @@ template <typename T> struct rope_args {
     const float *inv_freq;
     int64_t rows;
     int heads, head_dim, half, rows_per_block; /* half: pairs of a head */
-    float factor, sign;
+    float factor, sign, slope; /* slope, period: of factors that grow with the position; slope 0: they do not */
+    int period;
 };
+
+template <typename T> __device__ __forceinline__ float factor_at(const rope_args<T> &p, int position)
+{
+    return p.slope == 0.0f ? p.factor : p.factor * (float)(1.0 + (double)p.slope * log1p((double)(position / p.period)));
+}
 
 /* The first and second elements of N pairs of a head, from pair j on. */
 template <typename T, int N, bool INTERLEAVED> struct pairs {
@@ -91,8 +97,9 @@ template <typename T, int N, bool INTERLEAVED> __global__ void __launch_bounds__
     for (int i = threadIdx.x; i < rows * p.half; i += THREADS) {
         float cosine, sine;
         rotation((double)p.positions[first + i / p.half] * (double)p.inv_freq[i % p.half], &cosine, &sine);
-        s.cosine[i] = p.factor * cosine;
-        s.sine[i] = p.factor * (p.sign * sine);
+        const float factor = factor_at(p, p.positions[first + i / p.half]);
+        s.cosine[i] = factor * cosine;
+        s.sine[i] = factor * (p.sign * sine);
     }
     __syncthreads();
     const int runs = p.half / N, all = rows * p.heads * runs;
@@ -137,6 +144,8 @@ template <typename T> enum status run_rope(const struct op_attrs *attrs, void *c
     p.half = rotated_of(attrs) / 2;
     p.rows_per_block = p.half < THREADS ? THREADS / p.half : 1;
     p.sign = attrs->rope.inverse ? -1.0f : 1.0f;
+    p.slope = attrs->rope.slope;
+    p.period = attrs->rope.period;
     p.factor = attrs->rope.factor != 0.0f ? attrs->rope.factor : 1.0f;
     const bool vectors = p.head_dim % WIDTH<T> == 0 && aligned_to_vectors({p.x});
     if (attrs->rope.interleaved)
@@ -154,8 +163,8 @@ enum status ops_cuda_rope(const struct op_attrs *attrs, void *const *arg, void *
     if (rotated % 2 || rotated > 2 * ANGLES || rotated > attrs->rope.head_dim)
         return status_fail(ERR_INVALID, "rope on cuda: %d elements of a head of %d are to be rotated: an even number, at most %d",
                            rotated, attrs->rope.head_dim, 2 * ANGLES);
-    if (attrs->rope.slope != 0.0f)
-        return status_fail(ERR_INVALID, "rope on cuda: queries scaled by their positions are computed on the CPU only so far");
+    if (attrs->rope.slope != 0.0f && attrs->rope.period < 1)
+        return status_fail(ERR_INVALID, "rope on cuda: factors that grow every %d positions", (int)attrs->rope.period);
     if (attrs->rope.rows <= 0 || attrs->rope.heads <= 0 || rotated <= 0)
         return OK;
     return attrs->rope.x_type == BF16 ? run_rope<bf16>(attrs, arg, stream) : run_rope<float>(attrs, arg, stream);

@@ -142,10 +142,10 @@ void test_elements(void)
         check_accum(SIZES[s]);
 }
 
-/* `rotated` elements of a head (0: all), neighbours or halves, times `factor` (0: 1). */
+/* `rotated` elements of a head (0: all), neighbours or halves, times `factor` (0: 1), which grows by `slope` every 8192 positions. */
 struct rotation {
     int rotated, interleaved;
-    float factor;
+    float factor, slope;
 };
 
 static void check_rotation(int64_t rows, int heads, int head_dim, enum dtype t, int inverse, struct rotation r)
@@ -156,6 +156,8 @@ static void check_rotation(int64_t rows, int heads, int head_dim, enum dtype t, 
     c.attrs.rope.rotated = r.rotated;
     c.attrs.rope.interleaved = r.interleaved;
     c.attrs.rope.factor = r.factor;
+    c.attrs.rope.slope = r.slope;
+    c.attrs.rope.period = r.slope != 0.0f ? 8192 : 0;
     c.attrs.rope.rows = rows;
     c.attrs.rope.heads = heads;
     c.attrs.rope.head_dim = head_dim;
@@ -195,6 +197,7 @@ void test_rope(void)
         check_rope(2, 1, 2048, (enum dtype)t, 1);
         check_rotation(5, 3, 64, (enum dtype)t, 0, (struct rotation){.factor = 1.2f});
         check_rotation(9, 2, 64, (enum dtype)t, 1, (struct rotation){.rotated = 32});
+        check_rotation(9, 2, 32, (enum dtype)t, 0, (struct rotation){.factor = 0.9f, .slope = 0.1f});
         check_rotation(3, 2, 12, (enum dtype)t, 0, (struct rotation){.rotated = 6, .factor = 1.2f}); /* no whole vectors */
         check_rotation(7, 3, 64, (enum dtype)t, 1, (struct rotation){.interleaved = 1});
         check_rotation(5, 3, 48, (enum dtype)t, 0, (struct rotation){.rotated = 24, .interleaved = 1});
