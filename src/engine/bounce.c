@@ -38,26 +38,51 @@ static int passages(const struct exec_context *x, const struct program *p, const
     return n;
 }
 
+/* As passages() finds them, of where buffers lie by the program. */
+static int64_t bytes_of(const struct program *p, const struct instr *in)
+{
+    int64_t total = 0;
+    for (int a = 0; a < op_arg_count(in->op); a++) {
+        int64_t bytes = 0;
+        for (int k = 0; k < in->n_operands; k++) {
+            const struct operand *o = &p->operands[in->first_operand + k];
+            bytes += o->arg == a && p->buffers[o->buffer].tier == TIER_DEVICE ? o->bytes : 0;
+        }
+        total += round_up(bytes, ALIGN);
+    }
+    return total;
+}
+
+/* first: where each lane's part begins. Returns the bytes of all. */
+static int64_t divide(struct program *const *programs, int n, int64_t first[COMM_LANES])
+{
+    int64_t most[COMM_LANES] = {0}, bytes = 0;
+    for (int k = 0; k < n; k++)
+        for (int i = 0; programs[k] && i < programs[k]->n_instrs; i++) {
+            const struct instr *in = &programs[k]->instrs[i];
+            if (lane_is_comm(in->lane))
+                most[in->lane - LANE_WORLD] = max_i64(most[in->lane - LANE_WORLD], bytes_of(programs[k], in));
+        }
+    for (int l = 0; l < COMM_LANES; l++) {
+        first[l] = bytes;
+        bytes += most[l];
+    }
+    return bytes;
+}
+
+int64_t bounce_bytes(struct program *const *programs, int n)
+{
+    int64_t first[COMM_LANES];
+    return divide(programs, n, first);
+}
+
 enum status bounce_create(const struct exec_context *x, struct program *const *programs, int n, struct bounce **out)
 {
-    struct passage unused[OP_MAX_ARGS];
-    int64_t most[COMM_LANES] = {0}, bytes = 0, total;
     struct backend *backend = x->backend;
     struct bounce *b = sys_calloc(1, sizeof *b);
     if (!b)
         return status_fail(ERR_NOMEM, "out of memory for what ranks send");
-    for (int k = 0; k < n; k++)
-        for (int i = 0; programs[k] && i < programs[k]->n_instrs; i++) {
-            const struct instr *in = &programs[k]->instrs[i];
-            if (!lane_is_comm(in->lane))
-                continue;
-            passages(x, programs[k], in, unused, &total);
-            most[in->lane - LANE_WORLD] = max_i64(most[in->lane - LANE_WORLD], total);
-        }
-    for (int l = 0; l < COMM_LANES; l++) {
-        b->first[l] = bytes;
-        bytes += most[l];
-    }
+    const int64_t bytes = divide(programs, n, b->first);
     enum status st = arena_create("bounce buffers", bytes, ARENA_PLACED, &b->arena);
     if (st == OK)
         st = backend_status(backend, backend->pin(backend, arena_base(b->arena), bytes));

@@ -5,6 +5,8 @@
 
 #include "engine/exec_context.h"
 
+/* Bytes of the buffers for the programs (NULLs are passed over). */
+int64_t bounce_bytes(struct program *const *programs, int n);
 /* Room for the largest instruction of each comm lane of the programs (NULLs are passed over), pinned by x's backend, which is to
  * be closed first. */
 enum status bounce_create(const struct exec_context *x, struct program *const *programs, int n, struct bounce **out);

@@ -174,6 +174,11 @@ static enum status open_host(struct session *x)
     return b->pin ? backend_status(b, b->pin(b, arena_base(x->host), arena_bytes(x->host))) : OK;
 }
 
+int64_t session_message_bytes(const struct plan *plan)
+{
+    return bounce_bytes(plan->programs, PLAN_PROGRAMS);
+}
+
 /* Between the communicator and a device that only copies reach. */
 static enum status open_bounce(struct session *x)
 {

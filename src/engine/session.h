@@ -67,6 +67,8 @@ struct session {
     uint64_t base_seed, base_xxh3; /* base_xxh3: of the files there; 0: of initial values */
 };
 
+/* Host memory, beside the plan's, through which messages of ranks with GPUs pass where no library carries them. */
+int64_t session_message_bytes(const struct plan *plan);
 /* Verifies every program of the plans, then allocates what the largest needs; the first plan is in use. Takes the plans over (also on
  * failure). They are of one mesh, stage and grain of updates. comm: with that mesh set, must outlive the session; NULL: a rank alone.
  * nvme_paths: existing directories. */

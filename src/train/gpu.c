@@ -83,10 +83,16 @@ enum status gpu_find(struct settings *s, struct comm *comm)
     return st;
 }
 
+/* Ranks of this host on a GPU. */
+static int64_t sharing_of(const struct settings *s, const struct comm *comm, int visible)
+{
+    return s->gpu >= 0 ? comm_local_size(comm) : ceil_div(comm_local_size(comm), visible);
+}
+
 /* What a rank can have of what is free. */
 static int64_t part_of_free(const struct settings *s, const struct comm *comm, int visible, const struct device_facts *facts)
 {
-    const int64_t sharing = s->gpu >= 0 ? comm_local_size(comm) : ceil_div(comm_local_size(comm), visible);
+    const int64_t sharing = sharing_of(s, comm, visible);
     const int carried = comm_size(comm) > 1 && sharing == 1 && s->carrier != CARRIER_STAGED;
     const int64_t messages = carried ? min_i64(comm_local_size(comm) * CONNECTION, facts->free / 16) : 0;
     return (facts->free - facts->free / 50 - min_i64(RESERVE, facts->free / 16) - messages) / sharing;
@@ -101,11 +107,12 @@ enum status gpu_room(const struct settings *s, const struct comm *comm, int64_t 
     return OK;
 }
 
-static enum status limit_own(const struct settings *s, const struct comm *comm, struct device_facts *facts, int64_t *bytes)
+static enum status limit_own(struct settings *s, const struct comm *comm, struct device_facts *facts, int64_t *bytes)
 {
     char asked[32], there[32];
     int visible;
     TRY(describe_own(s, comm, &visible, facts));
+    s->staged = comm_size(comm) > 1 && (s->carrier == CARRIER_STAGED || sharing_of(s, comm, visible) > 1);
     *bytes = s->plan.device_mem >= 0 ? s->plan.device_mem : part_of_free(s, comm, visible, facts);
     if (*bytes <= facts->free)
         return OK;
@@ -113,6 +120,19 @@ static enum status limit_own(const struct settings *s, const struct comm *comm, 
     return status_fail(ERR_NOFIT,
                        "--device-mem: %s are more than the %s that are free on the GPU (%s): leave it out, or give less", asked,
                        there, facts->name);
+}
+
+/* NCCL carries messages of all ranks or of none. */
+static enum status agree_on_staging(struct settings *s, struct comm *comm)
+{
+    int *all = sys_calloc((size_t)comm_size(comm), sizeof *all);
+    if (!all)
+        return status_fail(ERR_NOMEM, "out of memory while planning");
+    enum status st = comm_gather(comm, &s->staged, sizeof s->staged, all);
+    for (int k = 0; k < comm_size(comm); k++)
+        s->staged |= all[k];
+    free(all);
+    return st;
 }
 
 /* The kernels are in a file of their own, beside the executable that ranks have compared already. */
@@ -163,6 +183,7 @@ enum status gpu_limit(struct settings *s, struct comm *comm, struct device_facts
     places_choose_node(facts->numa); /* before the host arena is made, and threads that copy to and from it are started */
     if (comm_size(comm) == 1)
         return OK;
+    TRY(agree_on_staging(s, comm));
     TRY(compare_plugins(comm));
     return compare_kinds(comm, facts);
 }

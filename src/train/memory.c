@@ -131,17 +131,33 @@ void memory_describe(const struct memory_part *m, char *text, size_t size)
              sharing, units_format_bytes(m->aside, aside), m->sharing > 1 ? " of each" : "");
 }
 
-enum status memory_check(const struct memory_part *m, const struct plan *p, const struct plan_request *s)
+/* "device 1.0 GiB, host 2.0 GiB": what of the plan lies in this machine's memory. */
+static void describe_need(const struct plan *p, int64_t messages, int on_gpu, char *text, size_t size)
 {
-    int64_t need = p->arena[TIER_DEVICE] + p->arena[TIER_HOST];
-    char needs[32], has[32], device[32], host[32], limit[512];
+    char device[32], host[32], sent[32];
+    units_format_bytes(p->arena[TIER_DEVICE], device);
+    units_format_bytes(p->arena[TIER_HOST], host);
+    if (!on_gpu)
+        snprintf(text, size, "device %s, host %s", device, host);
+    else if (messages > 0)
+        snprintf(text, size, "host %s, what ranks send %s", host, units_format_bytes(messages, sent));
+    else
+        snprintf(text, size, "host %s", host);
+}
+
+enum status memory_check(const struct memory_part *m, const struct plan *p, int64_t messages, const struct plan_request *s)
+{
+    const int on_gpu = s->device == DEVICE_CUDA;
+    int64_t need = (on_gpu ? 0 : p->arena[TIER_DEVICE]) + p->arena[TIER_HOST] + messages;
+    char needs[32], has[32], parts[128], limit[512];
     if (need <= m->left)
         return OK;
     units_format_apart(need, m->left, needs, has);
     memory_describe(m, limit, sizeof limit);
+    describe_need(p, messages, on_gpu, parts, sizeof parts);
     return status_fail(
-        ERR_NOFIT, "the plan takes %s of memory (device %s, host %s) and a rank can have %s%s%s%s: %s", needs,
-        units_format_bytes(p->arena[TIER_DEVICE], device), units_format_bytes(p->arena[TIER_HOST], host), has,
+        ERR_NOFIT, "the plan takes %s of memory (%s) and a rank can have %s%s%s%s: %s", needs,
+        parts, has,
         limit[0] ? " (" : "", limit, limit[0] ? ")" : "",
         s->device_mem >= 0 || s->host_mem >= 0 ? "give less with --device-mem and --host-mem, or leave them out"
         : limit[0]                             ? "raise that limit"

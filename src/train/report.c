@@ -169,7 +169,10 @@ void run_print_before(struct run *r)
     else if (s->plan.nvme_max < 0)
         printf(" (%d%% left free)", HARDWARE_LEFT_FREE);
     printf(s->plan.memory_limit[0] ? "; memory: %s\n" : "\n", s->plan.memory_limit);
-    printf("host memory: %s%s\n", arena_describe(r->session->host), r->session->backend->pin ? ", pinned by the GPU's driver" : "");
+    printf("host memory: %s%s", arena_describe(r->session->host), r->session->backend->pin ? ", pinned by the GPU's driver" : "");
+    if (r->session->bounce)
+        printf("; %s beside it for what ranks send", units_format_bytes(session_message_bytes(p), a));
+    printf("\n");
     printf("%s\n", r->session->store ? store_describe(r->session->store) : "nvme: not used");
     comm_describe(r->comm, text, sizeof text);
     printf("mesh: %s; zero %d%s%s\n", text, s->plan.zero, r->session->carrier.text[0] ? "; " : "", r->session->carrier.text);

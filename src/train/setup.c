@@ -7,6 +7,7 @@
 #include "base/units.h"
 #include "engine/backend_cpu.h"
 #include "engine/cuda_target.h"
+#include "engine/session.h"
 #include "machine/hardware.h"
 #include "offload/drives.h"
 #include "plan/lower/mesh.h"
@@ -353,6 +354,29 @@ static void adapt_tiles(struct settings *s)
     settings_list_clear(settings_key_find("length-tiles"), s);
 }
 
+/* Where what ranks send passes through host memory, that is a part of its budget: what is left of it is planned with. */
+static enum status leave_room_for_messages(const struct settings *s, const struct plan_request *request, const struct prepared *p,
+                                           const struct model *m, struct plan **plan)
+{
+    char host[32], messages[32], given[32];
+    int64_t limit[TIERS], bytes = session_message_bytes(*plan);
+    if (!s->staged || !(*plan)->fits || (*plan)->arena[TIER_HOST] + bytes <= p->limit[TIER_HOST])
+        return OK;
+    memcpy(limit, p->limit, sizeof limit);
+    limit[TIER_HOST] = max_i64(0, limit[TIER_HOST] - bytes);
+    plan_destroy(*plan);
+    *plan = NULL;
+    TRY(plan_create(m, request, limit, plan));
+    bytes = session_message_bytes(*plan);
+    if (!(*plan)->fits || (*plan)->arena[TIER_HOST] + bytes <= p->limit[TIER_HOST])
+        return OK;
+    units_format_bytes((*plan)->arena[TIER_HOST], host);
+    plan_destroy(*plan);
+    *plan = NULL;
+    return status_fail(ERR_NOFIT, "the plan takes %s of host memory and %s more for what ranks send, and %s are given (--host-mem): give more",
+                       host, units_format_bytes(bytes, messages), units_format_bytes(p->limit[TIER_HOST], given));
+}
+
 /* What a length is planned with: what must be the same for all of them is as the longest one's plan has it, and tiles are those that
  * the run had before. */
 static struct plan_request request_of(const struct settings *s, int64_t seq_len, const struct plan *longest)
@@ -390,6 +414,7 @@ static enum status plan_length_of(struct settings *s, int64_t seq_len, const str
         return OK;
     TRY(train_say_length(s, seq_len, refuse_early(m, &request, p->limit)));
     TRY(train_say_length(s, seq_len, plan_create(m, &request, p->limit, &out->plan[out->n])));
+    TRY(train_say_length(s, seq_len, leave_room_for_messages(s, &request, p, m, &out->plan[out->n])));
     out->owned = ++out->n;
     return OK;
 }

@@ -361,6 +361,12 @@ enum status run_open(struct run *r)
     return st;
 }
 
+/* Beside the host's arena. */
+static int64_t message_bytes(const struct run *r, const struct plan *plan)
+{
+    return r->s->staged ? session_message_bytes(plan) : 0;
+}
+
 /* Of a length's plan: all ranks have the same, it fits, and the memory for it is there. */
 static enum status check_plan(struct run *r, const struct plan *plan)
 {
@@ -370,17 +376,20 @@ static enum status check_plan(struct run *r, const struct plan *plan)
     TRY(run_compare_plans(c, plan));
     if (!plan->fits)
         return comm_agree(c, train_say_length(r->s, request.seq_len, refuse_plan(plan, r->model, &request)));
-    return comm_agree(c, train_say_length(r->s, request.seq_len, memory_check(&r->memory, plan, &request)));
+    return comm_agree(c, train_say_length(r->s, request.seq_len, memory_check(&r->memory, plan, message_bytes(r, plan), &request)));
 }
 
 /* Arenas are as large as the largest plan's: what several need together is one more thing to have room for. */
 static enum status check_together(const struct run *r)
 {
     struct plan all = *r->plans.plan[0];
-    for (int i = 1; i < r->plans.n; i++)
+    int64_t messages = 0;
+    for (int i = 0; i < r->plans.n; i++) {
+        messages = max_i64(messages, message_bytes(r, r->plans.plan[i]));
         for (int t = 0; t < TIERS; t++)
             all.arena[t] = max_i64(all.arena[t], r->plans.plan[i]->arena[t]);
-    return memory_check(&r->memory, &all, &r->s->plan);
+    }
+    return memory_check(&r->memory, &all, messages, &r->s->plan);
 }
 
 enum status run_plan(struct run *r)

@@ -301,6 +301,29 @@ static void cuda_terminated(void **state)
     ends_when_told("--ranks 3 --steps 60 --offload nvme --device cuda --out run" TINY);
 }
 
+/* What a run planned to take of the host's memory. */
+static long planned_host(const char *run)
+{
+    char path[64];
+    snprintf(path, sizeof path, "%s/plan.json", run);
+    char *text = e2e_read(path, NULL);
+    const char *peak = strstr(text, "\"peak\""), *host = peak ? strstr(peak, "\"host\":") : NULL;
+    assert_non_null(host);
+    const long bytes = strtol(host + strlen("\"host\":"), NULL, 10);
+    free(text);
+    return bytes;
+}
+
+/* A budget that the plan fills leaves no room for messages that pass through host memory: they are planned with. */
+static void messages_count(void)
+{
+    const char *run = "--ranks 2 --steps 1 --save-every 0 --offload cpu --device cuda " TINY;
+    e2e_succeeds(&patient, "%s --out roomy", run);
+    const long all = planned_host("roomy");
+    e2e_succeeds(&patient, "%s --comm staged --host-mem %ld --out tight", run, all);
+    assert_true(planned_host("tight") < all);
+}
+
 /* What is said of what carries messages; and the way does not matter. */
 static void cuda_carriers(void **state)
 {
@@ -313,6 +336,7 @@ static void cuda_carriers(void **state)
     r = e2e_succeeds(&patient, "--resume run --ranks 2 --steps 2 --comm staged");
     e2e_contains(r.out, "messages are staged through host memory (--comm staged)");
     e2e_same_file("want/hf/model.safetensors", "run/hf/model.safetensors");
+    messages_count();
     setenv("LTRAIN_FAKE_CUDA", "devices=1", 1);
     r = e2e_succeeds(&patient, "--ranks 2 --steps 1 --device cuda --out shared" TINY);
     e2e_contains(r.out, "messages are staged through host memory: ranks 0 and 1 share GPU 0, twin");
