@@ -54,6 +54,10 @@ enum status chat_from_json(const json_t *object, const char *file, int64_t line,
 int chat_is_conversation(const json_t *object);
 int64_t chat_messages(const struct chat_conversation *c);
 const char *chat_role(const struct chat_conversation *c, int64_t message);
+/* Whether a message is an assistant's and not marked as only to be read. */
+int chat_is_trained(const struct chat_conversation *c, int64_t message);
+/* The last such message, or -1. */
+int64_t chat_last_trained(const struct chat_conversation *c);
 void chat_destroy(struct chat_conversation *c);
 
 enum chat_train {

@@ -20,6 +20,19 @@ const json_t *chat_reasoning(const struct chat_conversation *c, size_t message)
     return NULL;
 }
 
+int chat_is_trained(const struct chat_conversation *c, int64_t message)
+{
+    return chat_is_assistant(c, (size_t)message) && !c->untrained[message];
+}
+
+int64_t chat_last_trained(const struct chat_conversation *c)
+{
+    int64_t last = chat_messages(c) - 1;
+    while (last >= 0 && !chat_is_trained(c, last))
+        last--;
+    return last;
+}
+
 int chat_is_assistant(const struct chat_conversation *c, size_t message)
 {
     return strcmp(chat_role(c, (int64_t)message), "assistant") == 0;

@@ -236,7 +236,7 @@ static enum status supervise_turn(struct search *s, const struct jinja_text *who
                            s->c->file, (long long)s->c->line, s->t->name, i + 1);
     if (!said.found)
         return bounded ? supervise_empty(s, i, limit) : OK;
-    s->text->reasoning_dropped += chat_reasoning(s->c, i) != NULL && !said.reasoning;
+    s->text->reasoning_dropped += json_string_length(chat_reasoning(s->c, i)) > 0 && !said.reasoning;
     bounded = bounded && limit >= said.last;
     size_t begin = find_begin(s, i, &said);
     return add_range(s->text, begin, find_end(s, said.last, bounded ? limit : said.foreign, bounded));
@@ -269,7 +269,7 @@ static char *wanted_turns(const struct search *s)
     char *wanted = sys_calloc(s->messages + 1, 1);
     int64_t last = -1;
     for (size_t i = 0; wanted && i < s->messages; i++) {
-        wanted[i] = chat_is_assistant(s->c, i) && !s->c->untrained[i];
+        wanted[i] = (char)chat_is_trained(s->c, (int64_t)i);
         if (wanted[i] && s->options->train == CHAT_TRAIN_LAST && last >= 0)
             wanted[last] = 0;
         last = wanted[i] ? (int64_t)i : last;

@@ -135,6 +135,98 @@ enum status chat_encode(struct chat_encoder *x, const struct chat_conversation *
     return st;
 }
 
+static enum status visit_and_destroy(struct chat_sample *s, chat_visitor *visit, void *user, struct chat_counts *counts)
+{
+    enum status st = visit(user, s);
+    counts->samples++;
+    counts->reasoning_dropped += s->text.reasoning_dropped;
+    counts->unended += s->text.unended;
+    chat_sample_destroy(s);
+    return st;
+}
+
+/* Adds the ranges of a text that is the beginning of another one. */
+static enum status add_ranges(const struct chat_text *beginning, struct chat_text *text)
+{
+    size_t n = beginning->n_supervised + text->n_supervised;
+    struct chat_range *all = sys_malloc((n + 1) * sizeof *all);
+    if (!all)
+        return status_fail(ERR_NOMEM, "out of memory: %zu supervised ranges", n);
+    memcpy(all, beginning->supervised, beginning->n_supervised * sizeof *all);
+    memcpy(all + beginning->n_supervised, text->supervised, text->n_supervised * sizeof *all);
+    free(text->supervised);
+    text->supervised = all;
+    text->n_supervised = n;
+    text->reasoning_dropped += beginning->reasoning_dropped;
+    text->unended += beginning->unended;
+    return OK;
+}
+
+/* The text up to message i, whose turn alone is trained; with what `before` trains, if that is how this one begins: then `before` is
+ * empty afterwards. */
+static enum status render_turn(const struct chat_encoder *x, const struct chat_conversation *c, int64_t i, struct chat_text *before,
+                               struct chat_text *out)
+{
+    struct chat_options options = x->options;
+    options.train = CHAT_TRAIN_LAST;
+    options.messages = i + 1;
+    TRY(chat_render(x->chat_template, c, &options, out));
+    if (before->n == 0 || before->n > out->n || memcmp(before->bytes, out->bytes, before->n) != 0)
+        return OK;
+    enum status st = add_ranges(before, out);
+    chat_text_destroy(before);
+    if (st != OK)
+        chat_text_destroy(out);
+    return st;
+}
+
+/* Takes the text over. */
+static enum status visit_text(struct chat_encoder *x, struct chat_text *text, chat_visitor *visit, void *user, struct chat_counts *counts)
+{
+    struct chat_sample s = {.text = *text};
+    *text = (struct chat_text){.n = 0};
+    enum status st = encode(x, &s);
+    if (st == OK)
+        return visit_and_destroy(&s, visit, user, counts);
+    chat_sample_destroy(&s);
+    return st;
+}
+
+/* Each trained turn with the messages before it, as they were when it was written. */
+static enum status visit_turns(struct chat_encoder *x, const struct chat_conversation *c, chat_visitor *visit, void *user,
+                               struct chat_counts *counts)
+{
+    struct chat_text before = {.n = 0}, next;
+    enum status st = OK;
+    const int64_t last = x->options.train == CHAT_TRAIN_LAST ? chat_last_trained(c) : -1;
+    for (int64_t i = 0; i < chat_messages(c) && st == OK; i++) {
+        if (!chat_is_trained(c, i) || (last >= 0 && i != last))
+            continue;
+        st = render_turn(x, c, i, &before, &next);
+        if (st == OK && before.n > 0)
+            st = visit_text(x, &before, visit, user, counts);
+        if (st == OK)
+            before = next;
+    }
+    if (st == OK && before.n > 0)
+        return visit_text(x, &before, visit, user, counts);
+    chat_text_destroy(&before);
+    return st;
+}
+
+enum status chat_encode_turns(struct chat_encoder *x, const struct chat_conversation *c, enum chat_turns turns, chat_visitor *visit,
+                              void *user, struct chat_counts *counts)
+{
+    struct chat_sample whole;
+    TRY(chat_encode(x, c, &whole));
+    counts->conversations++;
+    if (turns == CHAT_TURNS_WHOLE || whole.text.reasoning_dropped == 0)
+        return visit_and_destroy(&whole, visit, user, counts);
+    chat_sample_destroy(&whole);
+    counts->split++;
+    return visit_turns(x, c, visit, user, counts);
+}
+
 void chat_sample_destroy(struct chat_sample *sample)
 {
     free(sample->tokens.id);
@@ -145,7 +237,7 @@ void chat_sample_destroy(struct chat_sample *sample)
 
 uint64_t chat_setup_hash(const struct chat_setup *setup)
 {
-    enum { FORMAT = 1 }; /* counts up where the same template and rows give other text or another mask */
+    enum { FORMAT = 2 }; /* counts up where the same template and rows give other text or another mask */
     size_t n;
     const char *source = chat_template_source(setup->chat_template, &n),
                *bos = chat_template_token(setup->chat_template, "bos_token"),
@@ -157,6 +249,7 @@ uint64_t chat_setup_hash(const struct chat_setup *setup)
                               eos ? XXH3_64bits(eos, strlen(eos)) : 0,
                               variables ? XXH3_64bits(variables, strlen(variables)) : 0,
                               (uint64_t)setup->options.train,
+                              (uint64_t)setup->turns,
                               (uint64_t)setup->options.now};
     free(variables);
     return XXH3_64bits(facts, sizeof facts);

@@ -5,10 +5,17 @@
 #include "chat/chat.h"
 #include "text/tokenizer.h"
 
+/* What becomes of conversations whose earlier reasoning the template leaves out, as Qwen3's, DeepSeek R1's and GLM's do. */
+enum chat_turns {
+    CHAT_TURNS_SPLIT, /* a sample for each turn that is trained, up to that turn, so that it is what the model would have written */
+    CHAT_TURNS_WHOLE  /* one sample, in which earlier turns are trained without their reasoning */
+};
+
 /* How a corpus reads its conversations. */
 struct chat_setup {
     const struct chat_template *chat_template; /* NULL: there is none, and `missing` says why */
     const char *missing;
+    enum chat_turns turns;
     struct chat_options options;
 };
 
@@ -36,5 +43,20 @@ struct chat_sample {
 /* ERR_INVALID also: no token is trained. What comes out is destroyed by the caller; on an error it is empty. */
 enum status chat_encode(struct chat_encoder *x, const struct chat_conversation *c, struct chat_sample *out);
 void chat_sample_destroy(struct chat_sample *sample);
+
+/* Of conversations that were read. */
+struct chat_counts {
+    int64_t conversations, samples;
+    int64_t split;             /* conversations that became several samples, or one that ends earlier */
+    int64_t reasoning_dropped; /* trained turns without the reasoning that was given */
+    int64_t unended;           /* trained turns after which no token that ends a turn was found */
+};
+
+/* Called with each sample of a conversation. */
+typedef enum status chat_visitor(void *user, const struct chat_sample *sample);
+/* The samples of a conversation, in order; adds to *counts. Turns that a later sample has as they were written, bytes before them
+ * included, are trained there: without dropped reasoning there is one sample. Errors as of chat_encode. */
+enum status chat_encode_turns(struct chat_encoder *x, const struct chat_conversation *c, enum chat_turns turns, chat_visitor *visit,
+                              void *user, struct chat_counts *counts);
 
 #endif

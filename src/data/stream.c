@@ -92,6 +92,11 @@ int64_t stream_repaired(const struct stream *s)
     return s->tokens ? token_file_totals(s->tokens)->repaired : 0;
 }
 
+struct chat_counts stream_chats(const struct stream *s)
+{
+    return s->tokens ? token_file_totals(s->tokens)->chats : (struct chat_counts){.samples = 0};
+}
+
 int stream_is_cached(const struct stream *s)
 {
     return s->cached;

@@ -6,6 +6,7 @@
 #define LTRAIN_DATA_TOKEN_FILE_H
 
 #include "base/status.h"
+#include "data/chats.h"
 #include "data/fingerprint.h"
 
 #include <stddef.h>
@@ -22,6 +23,7 @@ struct token_totals {
     int64_t tokens, documents;
     int64_t text_bytes;
     int64_t repaired; /* broken characters */
+    struct chat_counts chats;
 };
 
 /* ---- writing ---- */

@@ -13,7 +13,7 @@
 #include <string.h>
 #include <xxhash.h>
 
-#define FORMAT 3 /* counts up where the same tokenizer and files give other tokens, or the file another form */
+#define FORMAT 4 /* counts up where the same tokenizer and files give other tokens, or the file another form */
 enum { CHUNK_BYTES = 2 << 20 };
 
 /* Whole documents, or a part of one; or rows of a .jsonl file; or ids. */
@@ -39,6 +39,7 @@ struct chunk {
     struct piece *piece;
     int64_t n_pieces, pieces_room;
     int64_t repaired, bytes;
+    struct chat_counts chats;
 };
 
 struct job {
@@ -184,6 +185,7 @@ static enum status read_chunk(struct job *j, struct chunk *c)
     c->text.n = 0;
     c->ids.n = 0;
     c->repaired = 0;
+    c->chats = (struct chat_counts){.samples = 0};
     while (j->file < documents_count(j->d) && c->text.n < (size_t)CHUNK_BYTES) {
         if (!j->input)
             TRY(open_file(j));
@@ -283,23 +285,26 @@ static enum status encode_row(void *encoding, const char *row, size_t n, int64_t
     return st;
 }
 
+static enum status add_sample(void *encoding, const struct chat_sample *s)
+{
+    struct encoding *x = encoding;
+    const int32_t ids = (int32_t)tokenizer_ids(x->job->config->tokenizer);
+    for (size_t i = 0; i < s->tokens.n; i++)
+        TRY(ids_add(&x->c->ids, s->tokens.id[i] + (s->trained[i] ? 0 : ids)));
+    return add_piece(x->c, x->file, 1);
+}
+
 static enum status encode_chat(void *encoding, const char *row, size_t n, int64_t line)
 {
     struct encoding *x = encoding;
     const struct tokenize_config *config = x->job->config;
     struct chat_conversation *chat;
-    struct chat_sample sample;
-    int32_t ids = (int32_t)tokenizer_ids(config->tokenizer);
     if (!x->chats)
         TRY(chat_encoder_create(config->tokenizer, config->chats->chat_template, &config->chats->options, &x->chats));
     TRY(chat_read(row, n, x->path, line, &chat));
-    enum status st = chat_encode(x->chats, chat, &sample);
+    enum status st = chat_encode_turns(x->chats, chat, config->chats->turns, add_sample, x, &x->c->chats);
     chat_destroy(chat);
-    TRY(st);
-    for (size_t i = 0; i < sample.tokens.n && st == OK; i++)
-        st = ids_add(&x->c->ids, sample.tokens.id[i] + (sample.trained[i] ? 0 : ids));
-    chat_sample_destroy(&sample);
-    return st == OK ? add_piece(x->c, x->file, 1) : st;
+    return st;
 }
 
 static enum status encode_segment(struct encoding *x, const struct segment *s)
@@ -326,6 +331,15 @@ static enum status encode_chunk(struct encoding *x)
     return OK;
 }
 
+static void add_counts(struct chat_counts *to, const struct chat_counts *more)
+{
+    to->conversations += more->conversations;
+    to->samples += more->samples;
+    to->split += more->split;
+    to->reasoning_dropped += more->reasoning_dropped;
+    to->unended += more->unended;
+}
+
 static enum status write_chunk(struct job *j, const struct chunk *c)
 {
     size_t first = 0;
@@ -337,6 +351,7 @@ static enum status write_chunk(struct job *j, const struct chunk *c)
     }
     j->totals.repaired += c->repaired;
     j->totals.text_bytes += c->bytes;
+    add_counts(&j->totals.chats, &c->chats);
     return OK;
 }
 

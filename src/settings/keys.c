@@ -21,6 +21,7 @@ static const char *const dtypes[] = {"fp32", "bf16", NULL};
 static const char *const schedules[] = {"constant", "linear", "cosine", "wsd", NULL};
 static const char *const carriers[] = {"auto", "nccl", "staged", NULL};
 static const char *const sharings[] = {"auto", "none", "ulysses", "ring", NULL};
+static const char *const turns[] = {"split", "whole", NULL};
 static const char *const trained_turns[] = {"assistant", "last", "all", NULL};
 static const char *const token_types[] = {"none", "u16", "u32", NULL};
 static const char *const packings[] = {"best-fit", "concat", NULL};
@@ -61,6 +62,7 @@ const struct settings_key settings_keys[] = {
     {"token-cache", KEY_STRING, AT(token_cache), .flags = KEY_OF_DATA | KEY_OF_RUNS, .arg = "DIR", .help = "where tokens are kept for the next run (default: ~/.cache/ltrain/tokens)"},
     {"chat-template", KEY_STRING, AT(chat_template), .flags = KEY_SAMPLING_TOO | KEY_OF_DATA | KEY_OF_RUNS, .arg = "NAME", .help = "of conversations in .jsonl files: a directory, a .jinja file, or chatml, llama3, ... (default: the tokenizer's)"},
     {"train-on", KEY_CHOICE, AT(train_on), "assistant", .choices = trained_turns, .flags = KEY_OF_DATA | KEY_OF_RUNS, .arg = "WORD", .help = "of conversations: assistant (all its turns), last (the last one), all (every token)"},
+    {"chat-turns", KEY_CHOICE, AT(turns), "split", .choices = turns, .flags = KEY_OF_DATA | KEY_OF_RUNS, .arg = "WORD", .help = "conversations whose earlier reasoning the template leaves out: split (a sample for each trained turn), whole (one, in which earlier turns are trained without it)"},
     {"packing", KEY_CHOICE, AT(packing), "best-fit", .choices = packings, .flags = KEY_OF_DATA | KEY_OF_RUNS, .arg = "WAY", .help = "of documents into sequences: best-fit cuts none that fits into one and pads; concat cuts wherever one ends, and drops the tail"},
     {"too-long", KEY_CHOICE, AT(too_long), "split", .choices = longer_ones, .flags = KEY_OF_DATA | KEY_OF_RUNS, .arg = "WORD", .help = "documents longer than a sequence: split, drop, truncate, refuse"},
     {"eval-data", KEY_LIST, AT(eval_data), .flags = KEY_OF_DATA | KEY_OF_RUNS, .arg = "PATH,...", .help = "what the loss is evaluated on"},

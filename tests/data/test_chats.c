@@ -198,6 +198,107 @@ static struct corpus_config config_of(struct pair *p, const struct chat_setup *s
                                   .threads = 2};
 }
 
+/* ---- turns ---- */
+
+enum { OPEN = 1, CLOSE = 2 }; /* around what is trained */
+
+struct seen_sample {
+    char text[2000]; /* trained bytes between OPEN and CLOSE */
+    int n;
+};
+
+struct seen {
+    struct seen_sample at[8];
+    int n;
+};
+
+static enum status see(void *user, const struct chat_sample *s)
+{
+    struct seen *x = user;
+    struct seen_sample *to = &x->at[x->n++];
+    int64_t trained = 0;
+    to->n = 0;
+    for (size_t i = 0, k = 0; i <= s->text.n; i++) {
+        if (k < s->text.n_supervised && s->text.supervised[k].first == i)
+            to->text[to->n++] = OPEN;
+        if (k < s->text.n_supervised && s->text.supervised[k].end == i) {
+            to->text[to->n++] = CLOSE;
+            k++;
+        }
+        if (i < s->text.n)
+            to->text[to->n++] = s->text.bytes[i];
+    }
+    to->text[to->n] = 0;
+    for (size_t i = 0; i < s->tokens.n; i++)
+        trained += s->trained[i];
+    assert_int_equal(trained, s->n_trained);
+    assert_true(trained > 0);
+    return OK;
+}
+
+static struct chat_counts see_turns(const char *name, const char *row, enum chat_train train, enum chat_turns turns, struct seen *out)
+{
+    struct pair p;
+    struct chat_counts counts = {.samples = 0};
+    struct chat_conversation *c = read_chat(row);
+    if (open_pair("qwen2", name, "{\"bos_token\": \"<|endoftext|>\", \"eos_token\": \"<|im_end|>\"}", train, &p) != OK)
+        fail_msg("%s: %s", name, status_message());
+    out->n = 0;
+    if (chat_encode_turns(p.encoder, c, turns, see, out, &counts) != OK)
+        fail_msg("%s: %s", name, status_message());
+    assert_true(counts.samples == out->n && counts.conversations == 1);
+    chat_destroy(c);
+    close_pair(&p);
+    return counts;
+}
+
+#define SAYS(r, a) "{\"role\": \"assistant\", \"reasoning_content\": \"" r "\", \"content\": \"" a "\"}"
+#define ASKS(q) "{\"role\": \"user\", \"content\": \"" q "\"}"
+#define CALLS(r) \
+    "{\"role\": \"assistant\", \"reasoning_content\": \"" r \
+    "\", \"content\": \"\", \"tool_calls\": [{\"type\": \"function\", \"function\": {\"name\": \"f\", \"arguments\": {}}}]}"
+#define ANSWERS(x) "{\"role\": \"tool\", \"content\": \"" x "\"}"
+#define CHAT(m) "{\"messages\": [" m "]}"
+
+/* Each turn is trained with its reasoning, in a sample that ends with it, or in a later one that begins with the same bytes. */
+static void test_turns(void **state)
+{
+    (void)state;
+    static const char *const dropping[] = {"qwen3", "deepseek_r1", "glm4"};
+    struct seen s;
+    struct chat_counts n;
+    for (int i = 0; i < 3; i++) {
+        n = see_turns(dropping[i], CHAT(ASKS("Q1") "," SAYS("R1", "A1") "," ASKS("Q2") "," SAYS("R2", "A2")), CHAT_TRAIN_ASSISTANT,
+                      CHAT_TURNS_SPLIT, &s);
+        if (i == 2 && n.split == 0) /* this GLM writes no reasoning that it leaves out */
+            continue;
+        assert_true(n.samples == 2 && n.split == 1 && n.reasoning_dropped == 0);
+        assert_non_null(strstr(s.at[0].text, "R1"));
+        assert_null(strstr(s.at[0].text, "Q2"));
+        assert_true(strstr(s.at[0].text, "R1") > strchr(s.at[0].text, OPEN));
+        assert_null(strstr(s.at[1].text, "R1"));
+        assert_true(strstr(s.at[1].text, "A1") < strchr(s.at[1].text, OPEN)); /* read, and not trained again */
+        assert_true(strstr(s.at[1].text, "R2") > strchr(s.at[1].text, OPEN));
+        n = see_turns(dropping[i], CHAT(ASKS("Q1") "," SAYS("R1", "A1") "," ASKS("Q2") "," SAYS("R2", "A2")), CHAT_TRAIN_ASSISTANT,
+                      CHAT_TURNS_WHOLE, &s);
+        assert_true(n.samples == 1 && n.split == 0 && n.reasoning_dropped == 1);
+    }
+    n = see_turns("qwen3", CHAT(ASKS("Q1") "," CALLS("R1") "," ANSWERS("T1") "," SAYS("R2", "A2") "," ASKS("Q2") "," SAYS("R3", "A3")),
+                  CHAT_TRAIN_ASSISTANT, CHAT_TURNS_SPLIT, &s);
+    assert_true(n.samples == 2); /* a call and what follows are one sample, as nothing is left out between them */
+    assert_true(strstr(s.at[0].text, "R1") && strstr(s.at[0].text, "R2") && !strstr(s.at[0].text, "Q2"));
+    assert_ptr_not_equal(strchr(s.at[0].text, OPEN), strrchr(s.at[0].text, OPEN));
+    assert_ptr_equal(strchr(s.at[1].text, OPEN), strrchr(s.at[1].text, OPEN));
+    n = see_turns("qwen3", CHAT(ASKS("Q1") "," SAYS("R1", "A1") "," ASKS("Q2")), CHAT_TRAIN_LAST, CHAT_TURNS_SPLIT, &s);
+    assert_true(n.samples == 1 && n.split == 1 && strstr(s.at[0].text, "R1") && !strstr(s.at[0].text, "Q2"));
+    n = see_turns("qwen3", CHAT(ASKS("Q1") "," SAYS("", "A1") "," ASKS("Q2") "," SAYS("", "A2")), CHAT_TRAIN_ASSISTANT, CHAT_TURNS_SPLIT,
+                  &s); /* there is nothing to leave out */
+    assert_true(n.samples == 1 && n.split == 0);
+    n = see_turns("llama3", CHAT(ASKS("Q1") "," SAYS("", "A1") "," ASKS("Q2") "," SAYS("", "A2")), CHAT_TRAIN_ASSISTANT, CHAT_TURNS_SPLIT,
+                  &s);
+    assert_true(n.samples == 1 && n.split == 0);
+}
+
 /* A file of conversations becomes sequences whose targets are what is trained, each conversation a document. */
 static void test_corpus(void **state)
 {
@@ -299,6 +400,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_tokens), cmocka_unit_test(test_typed_tokens),    cmocka_unit_test(test_refusals),
+        cmocka_unit_test(test_turns),
         cmocka_unit_test(test_corpus), cmocka_unit_test(test_corpus_refusals), cmocka_unit_test(test_text_column),
     };
     size_t n;
