@@ -120,7 +120,7 @@ static void refused(void **state)
     e2e_refuses(2, "out of range", NULL, TINY_MODEL " --seq-len 1@2,128 --out no");
     e2e_refuses(2, "take 9 steps, and the run has 9", NULL, TINY_MODEL " --seq-len 64@9,128 --steps 9 --out no");
     e2e_refuses(2, "a sequence needs 32768|seq-len", NULL, TINY_MODEL " --packing concat --seq-len 64@2,32k --steps 9 --out no");
-    e2e_refuses(2, "sequences of 64 tokens (--seq-len)|--too-long", NULL,
+    e2e_refuses(2, "a sequence 64 (--seq-len)|--too-long", NULL,
                 TINY_MODEL " --too-long refuse --seq-len 64@2,20k --steps 9 --out no");
     struct result r = e2e_refuses(3, "sequences of 65,536 tokens (--seq-len)|device", NULL,
                                   "plan" TINY_MODEL " --seq-len 64@2,64k --device-mem 3M --host-mem 3M --nvme-max 0");

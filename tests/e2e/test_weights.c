@@ -348,7 +348,7 @@ static void exports_keep_what_the_model_came_with(void **state)
 {
     static const char *const files[] = {
         "generation_config.json", "tokenizer.json", "tokenizer.model", "tokenizer_config.json", "special_tokens_map.json",
-        "added_tokens.json",      "vocab.json",     "merges.txt",      "chat_template.jinja"};
+        "added_tokens.json",      "vocab.json",     "merges.txt",      "chat_template.jinja",   "chat_template.json", "tekken.json"};
     enum { FILES = sizeof files / sizeof *files };
     char path[256], copy[256];
     (void)state;
