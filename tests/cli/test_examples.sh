@@ -1,0 +1,76 @@
+#!/bin/sh
+# The examples, on a tiny model with a tokenizer and a chat template: shown, planned and trained, each as it is written and, where that
+# would take long, with fewer tokens.
+set -eu
+ltrain=${LTRAIN:?}
+source=${LTRAIN_SOURCE_ROOT:?}
+scratch=$(mktemp -d)
+trap 'rm -rf "$scratch"' EXIT
+cp -r "$source/examples" "$scratch/examples"
+cd "$scratch/examples"
+export XDG_CACHE_HOME="$scratch/cache" OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
+failures=0
+fail() { echo "not ok: $1"; failures=$((failures + 1)); }
+says() { # FILE TEXT
+    grep -qF -- "$2" "$1" || { fail "'$2' is not in:"; cat "$1"; }
+}
+run() {
+    "$ltrain" "$@" >out 2>err || { fail "ltrain $*"; cat out err; }
+    [ ! -s err ] || { fail "ltrain $* says something on standard error"; cat err; }
+}
+
+command -v python3 >/dev/null || exit 77
+mkdir ../model
+python3 - <<'EOF' # random weights for the ids of that tokenizer
+import json, random, struct
+DIM, FFN, LAYERS, VOCAB = 32, 64, 2, 512
+shapes = {"model.embed_tokens.weight": (VOCAB, DIM), "model.norm.weight": (DIM,)}
+for i in range(LAYERS):
+    at = f"model.layers.{i}."
+    for name in "qkvo":
+        shapes[f"{at}self_attn.{name}_proj.weight"] = (DIM, DIM)
+    shapes[at + "mlp.gate_proj.weight"] = shapes[at + "mlp.up_proj.weight"] = (FFN, DIM)
+    shapes[at + "mlp.down_proj.weight"] = (DIM, FFN)
+    shapes[at + "input_layernorm.weight"] = shapes[at + "post_attention_layernorm.weight"] = (DIM,)
+random.seed(1)
+header, data = {}, b""
+for name, shape in shapes.items():
+    n = shape[0] * (shape[1] if len(shape) > 1 else 1)
+    values = [random.gauss(0, 0.02) if len(shape) > 1 else 1.0 for _ in range(n)]
+    header[name] = {"dtype": "F32", "shape": shape, "data_offsets": [len(data), len(data) + 4 * n]}
+    data += struct.pack(f"<{n}f", *values)
+text = json.dumps(header).encode()
+text += b" " * (-len(text) % 8)
+open("../model/model.safetensors", "wb").write(struct.pack("<Q", len(text)) + text + data)
+json.dump({"architectures": ["LlamaForCausalLM"], "model_type": "llama", "vocab_size": VOCAB, "hidden_size": DIM, "intermediate_size": FFN,
+           "num_hidden_layers": LAYERS, "num_attention_heads": 2, "num_key_value_heads": 2, "rms_norm_eps": 1e-5, "rope_theta": 10000.0,
+           "max_position_embeddings": 2048, "tie_word_embeddings": True, "hidden_act": "silu"}, open("../model/config.json", "w"))
+EOF
+cp "$source/tests/text/families/starcoder.json" ../model/tokenizer.json
+cat >../model/tokenizer_config.json <<'EOF'
+{"chat_template": "{% for m in messages %}\n{{ m.role }}:{% if m.reasoning_content and loop.last %} ({{ m.reasoning_content }}){% endif %} {% if m.content is string %}{{ m.content }}{% else %}{% for p in m.content %}{{ p.text }}{% endfor %}{% endif %}{% for c in m.tool_calls or [] %}{{ c.function | tojson }}{% endfor %}\n<|endoftext|>{% endfor %}{% if add_generation_prompt %}\nassistant: {% endif %}",
+ "eos_token": "<|endoftext|>"}
+EOF
+small="--model ../model --device cpu --threads 1"
+
+for settings in *.yaml; do # every one that is there
+    run data --config "$settings" $small --samples 1
+    says out "data: "
+    says out "tokens of ../model/tokenizer.json"
+    run plan --config "$settings" $small --effort quick
+    says out " fits"
+done
+run data --config chat.yaml $small --samples 0
+says out "chats: 8 conversations in 9 samples (1 cut turn by turn"
+
+run --config book.yaml $small --seq-len 128 --steps 5 --save-every 3
+says out "eval loss"
+[ -f runs/book/hf/model.safetensors ] || fail "no model"
+cmp -s ../model/tokenizer.json runs/book/hf/tokenizer.json || fail "the tokenizer is not beside the result"
+run --config chat.yaml $small --seq-len 128 --steps 2
+run --config curriculum.yaml $small --seq-len 64@1,128@1,256 --steps 3
+says out "step 3: sequences of 256 tokens from here on"
+[ "$(grep -c '"loss":[0-9]' runs/curriculum/metrics.jsonl)" = 3 ] || fail "not three losses"
+run --config documents.yaml $small --steps 2
+says out "48 documents"
+exit $failures
