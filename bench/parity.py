@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Losses of the first steps beside transformers': a model's directory trained on a text and on a chat file, on the processor.
 
-    bench/parity.py LTRAIN MODEL [--steps 5] [--work DIR]
+    bench/parity.py LTRAIN MODEL [--steps 5] [--only text|chats] [--work DIR]
 
 Ids come from the tokenizers library, rendered chats and their masks from transformers' apply_chat_template (with a copy of the model's
 template that has {% generation %} around what assistants say, which must render the same text), losses and AdamW from PyTorch in fp32.
@@ -103,7 +103,7 @@ def ours(ltrain, model, data, sequences, steps, out):
     subprocess.run(["rm", "-rf", out], check=True)
     subprocess.run([ltrain, "--model", model, "--data", data, "--seq-len", str(LENGTH), "--steps", str(steps), "--grad-accum", str(sequences),
                     "--lr", str(LR), "--weight-decay", str(DECAY), "--eps", str(EPS), "--clip", str(CLIP),
-                    "--betas", ",".join(map(str, BETAS)), "--dtype", "fp32", "--device", "cpu", "--out", out,
+                    "--betas", ",".join(map(str, BETAS)), "--dtype", "fp32", "--device", "cpu", "--packing", "concat", "--out", out,
                     "--token-cache", out + "-tokens"], check=True, stdout=subprocess.DEVNULL)
     rows = [json.loads(line) for line in open(out + "/metrics.jsonl")]
     return [r["loss"] for r in rows], rows[0]["target_tokens"]
@@ -126,6 +126,7 @@ def main():
     p.add_argument("model")
     p.add_argument("--steps", type=int, default=5)
     p.add_argument("--work", default="parity-run")
+    p.add_argument("--only", choices=["text", "chats"])
     a = p.parse_args()
     from tokenizers import Tokenizer
 
@@ -138,8 +139,11 @@ def main():
         for messages in rows:
             f.write(json.dumps({"messages": messages}, ensure_ascii=False) + "\n")
     good = True
-    for name, data, documents in (("text", text, text_documents(Tokenizer.from_file(a.model + "/tokenizer.json"), text)),
-                                  ("chats", chats, chat_documents(a.model, rows))):
+    for name, data, make in (("text", text, lambda: text_documents(Tokenizer.from_file(a.model + "/tokenizer.json"), text)),
+                             ("chats", chats, lambda: chat_documents(a.model, rows))):
+        if a.only and name != a.only:
+            continue
+        documents = make()
         sequences, segments = cut(documents)
         print(f"{name}: {len(documents)} document(s), {sequences} sequences of {LENGTH} tokens in {len(segments)} segments", flush=True)
         own = ours(a.ltrain, a.model, data, sequences, a.steps, os.path.join(a.work, "run-" + name))
