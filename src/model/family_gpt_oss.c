@@ -10,8 +10,9 @@ static void layer(struct builder *b, int l)
     attention->norm = build_norm(b, "input_layernorm", NORM_RMS);
     mlp->norm = build_norm(b, "post_attention_layernorm", NORM_RMS);
     common_attention(b, &attention->attention, form, form);
-    attention->attention.sinks = build_vector(b, "self_attn.sinks", c->heads, c->init_std);
     common_mlp(b, &mlp->mlp, LINEAR_BIAS);
+    /* last, for biases behind a few sinks would begin at addresses that vectors of loads do not */
+    attention->attention.sinks = build_vector(b, "self_attn.sinks", c->heads, c->init_std);
 }
 
 /* ---- config.json ---- */
