@@ -130,7 +130,8 @@ def compare_length(ltrain, folder, tokens):
     say(f"  transformers in fp64: loss {truth:.9f}; fp32's are off by {abs(loss - truth) / truth:.2g} (ltrain) and "
         f"{abs(there - truth) / truth:.2g} (transformers)")
     compare_gradients("transformers in fp32 beside fp64", grads, true_grads, 1, 1)
-    compare_gradients("ltrain beside transformers in fp64", mine, true_grads, 5e-3, 2e-4)
+    check("loss beside fp64", abs(loss - truth) / truth, 1e-6)
+    compare_gradients("ltrain beside transformers in fp64", mine, true_grads, 1e-3, 5e-5)
     return text, ids, run
 
 

@@ -84,7 +84,7 @@ static struct session *start(struct model **m, int64_t *planned)
     s.plan.zero = 0;
     must(plan_create(*m, &s.plan, limit, &plan));
     *planned = plan->arena[TIER_DEVICE] + plan->arena[TIER_HOST];
-    must(session_create(*m, plan, &s, NULL, &scratch, 1, &session));
+    must(session_create(*m, &plan, 1, &s, NULL, &scratch, 1, &session));
     return session;
 }
 
