@@ -16,6 +16,7 @@
 #include "plan/report/text.h"
 #include "settings/read.h"
 #include "train/check.h"
+#include "train/eval.h"
 #include "train/sample.h"
 #include "train/show.h"
 #include "train/train.h"
@@ -37,6 +38,7 @@ static const char usage[] = "usage: ltrain [train] --model DIR --data PATH --seq
                             "                           one rank's with everything resident\n"
                             "       ltrain data ...     same options: what would be trained on, as text\n"
                             "       ltrain sample ...   a text read on, or a chat (ltrain sample --help)\n"
+                            "       ltrain eval ...     perplexity and loss by position of texts (ltrain eval --help)\n"
                             "       ltrain tokenize ... text to token ids and back (ltrain tokenize --help)\n"
                             "       ltrain --resume RUN [options]\n"
                             "       ltrain --ranks N ..., mpiexec -n N ltrain ...,\n"
@@ -69,6 +71,10 @@ static const char sample_usage[] = "usage: ltrain sample --model DIR [--prompt T
                                    "one of these, and with --chat, a conversation by the model's chat template.\n"
                                    "DIR is a Hugging Face directory or a run's. Parameters and the cache of keys and\n"
                                    "values lie where there is room: --offload params=TIER,acts=TIER says where.\n\n";
+static const char eval_usage[] = "usage: ltrain eval --model DIR|RUN --eval-data PATH [--lengths N,N..M] [options]\n\n"
+                                 "Evaluates a model, or the newest one of a run. Nothing is trained, and parameters\n"
+                                 "and activations may be in any tier, on any number of ranks.\n\n"
+                                 "  ltrain eval --model runs/mine --eval-data book.txt --lengths 8k..128k --json\n\n";
 
 #define CHECK_STEPS 3
 
@@ -197,13 +203,14 @@ static enum settings_use use_of(const char *command)
 {
     return strcmp(command, "plan") == 0 ? SETTINGS_PLAN : strcmp(command, "data") == 0     ? SETTINGS_DATA
            : strcmp(command, "sample") == 0 ? SETTINGS_SAMPLE
+           : strcmp(command, "eval") == 0   ? SETTINGS_EVAL
                                             : SETTINGS_TRAIN;
 }
 
 static void print_help(enum settings_use use)
 {
     static const char *const texts[] = {
-        [SETTINGS_TRAIN] = usage, [SETTINGS_PLAN] = plan_usage, [SETTINGS_DATA] = data_usage, [SETTINGS_SAMPLE] = sample_usage};
+        [SETTINGS_TRAIN] = usage, [SETTINGS_PLAN] = plan_usage, [SETTINGS_DATA] = data_usage, [SETTINGS_SAMPLE] = sample_usage, [SETTINGS_EVAL] = eval_usage};
     fputs(texts[use], stdout);
     settings_help(use, stdout);
 }
@@ -263,7 +270,7 @@ static enum status command(struct comm *c, int first, int argc, char **argv, int
     int check = strcmp(name, "check") == 0;
     if (use == SETTINGS_TRAIN && !check && strcmp(name, "train") != 0)
         return comm_agree(
-            c, status_fail(ERR_INVALID, "there is no command '%s'; the commands are train, plan, check, data, sample, export and tokenize", name));
+            c, status_fail(ERR_INVALID, "there is no command '%s'; the commands are train, plan, check, data, eval, sample, export and tokenize", name));
     TRY(ranks_read_settings(c, argc - first, argv + first, use, &s));
     watch_set_timeouts(s.drive_timeout, s.device_timeout);
     enum status st = train_resolve_model(&s);
@@ -277,6 +284,8 @@ static enum status command(struct comm *c, int first, int argc, char **argv, int
         st = sample_run(&s, c, &signal_number);
     else if (comm_size(c) == 1 && s.plan.ranks > 1)
         st = start_ranks(&s, argv, code);
+    else if (use == SETTINGS_EVAL)
+        st = eval_run(&s, c);
     else
         st = run_or_check(&s, c, check, settings_given(argc - first, argv + first, "steps"), &signal_number);
     if (signal_number)

@@ -105,6 +105,7 @@ static void freeze_base(struct model *m, const struct adapter_rules *rules)
 
 static enum status apply_freeze(struct model *m, const char *const *freeze, int n_freeze)
 {
+    const int everything = n_freeze == 1 && strcmp(freeze[0], MODEL_FREEZE_ALL) == 0;
     for (int g = 0; g < n_freeze; g++) {
         int matches = 0;
         for (int i = 0; i < m->n_params; i++)
@@ -119,6 +120,8 @@ static enum status apply_freeze(struct model *m, const char *const *freeze, int 
     for (int i = 0; i < m->n_params; i++)
         if (m->params[i].trained)
             return OK;
+    if (everything)
+        return OK;
     if (m->config.lora.rank > 0 && n_freeze == 0)
         return status_fail(ERR_INVALID, "--lora: targets=%s matches no linear map of the model; their names end like %s",
                            m->config.lora.targets, first_matrix(m, 1)->name);

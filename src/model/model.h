@@ -191,7 +191,10 @@ void model_describe_rope(const struct model *m, int64_t tokens, char *text, size
 /* Whether checkpoints of one cannot be those of the other: the first difference, as "hidden size is 24 there and 32 in this run". */
 int model_config_differs(const struct model_config *there, const struct model_config *here, char *text, size_t bytes);
 
-/* Builds the graph. freeze: globs (fnmatch) over parameter names, n_freeze may be 0; a glob that matches nothing is an error, as is freezing everything. */
+/* The one glob of a model that is evaluated only. */
+#define MODEL_FREEZE_ALL "*"
+
+/* Builds the graph. freeze: globs (fnmatch) over parameter names, n_freeze may be 0; a glob that matches nothing is an error, as is freezing everything in another way than MODEL_FREEZE_ALL. */
 enum status model_create(const struct model_config *config, const char *const *freeze, int n_freeze, struct model **out);
 void model_destroy(struct model *m);
 /* ERR_INVALID: a name of the targets, or of modules to be saved, that is no module's, or one that cannot be either. */

@@ -115,7 +115,8 @@ static double row_loss(const struct loss_shape *s, float *x, int64_t target, flo
     return log(sum) + (double)m - (double)of_target;
 }
 
-void ops_loss(const struct loss_shape *s, float *logits, double *loss, const int32_t *targets, float inv_targets)
+void ops_loss(const struct loss_shape *s, float *logits, double *loss, const int32_t *targets, float inv_targets,
+              float *each)
 {
     double total = 0.0;
     for (int64_t i0 = 0; i0 < s->rows; i0 += ROW_LOSSES) {
@@ -126,6 +127,8 @@ void ops_loss(const struct loss_shape *s, float *logits, double *loss, const int
             part[i] = row_loss(s, logits + (i0 + i) * s->ld, targets[i0 + i], inv_targets);
         for (int64_t i = 0; i < n; i++)
             total += part[i];
+        for (int64_t i = 0; each && i < n; i++)
+            each[i0 + i] = (float)part[i];
     }
     *loss = s->accumulate ? *loss + total : total;
 }
@@ -141,6 +144,6 @@ enum status ops_cpu_loss(const struct op_attrs *a, void *const *arg, void *strea
                            .scale = a->loss.scale != 0.0f ? a->loss.scale : 1.0f,
                            .cap = a->loss.cap};
     const struct step_record *record = arg[3];
-    ops_loss(&s, arg[0], arg[1], arg[2], record ? record->inv_targets : 0.0f);
+    ops_loss(&s, arg[0], arg[1], arg[2], record ? record->inv_targets : 0.0f, arg[4]);
     return OK;
 }

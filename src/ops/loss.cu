@@ -268,14 +268,16 @@ __global__ void __launch_bounds__(ROW_THREADS)
     second_pass(row, gradient_of_row<LOGITS>{logits, target, shift, (float)((double)inv_targets / sum[0]), inv_targets}, held);
 }
 
-/* *loss (+)= the rows' losses: every thread its rows in order, then the threads as a tree. */
-__global__ void __launch_bounds__(ROW_THREADS) add_rows(double *loss, int64_t rows, int accumulate)
+/* *loss (+)= the rows' losses: every thread its rows in order, then the threads as a tree. each: NULL, or a copy of them. */
+__global__ void __launch_bounds__(ROW_THREADS) add_rows(double *loss, int64_t rows, int accumulate, float *each)
 {
     typedef warp_parts<double, 1> space;
     LT_SHARED(space, s);
     double sum[1] = {0.0};
     for (int64_t i = threadIdx.x; i < rows; i += ROW_THREADS)
         sum[0] += row_losses[i];
+    for (int64_t i = threadIdx.x; each && i < rows; i += ROW_THREADS)
+        each[i] = (float)row_losses[i];
     row_sum(sum, s);
     if (threadIdx.x == 0)
         *loss = accumulate ? *loss + sum[0] : sum[0];
@@ -288,6 +290,7 @@ enum status run_loss(const struct op_attrs *attrs, void *const *arg, const LOGIT
     double *loss = (double *)arg[1];
     const int32_t *targets = (const int32_t *)arg[2];
     const struct step_record *record = (const struct step_record *)arg[3];
+    float *of_rows = (float *)arg[4];
     const int64_t rows = attrs->loss.rows, vocab = attrs->loss.vocab, ld = attrs->loss.ld ? attrs->loss.ld : vocab;
     const unsigned threads = reducing_threads(blocks_of(vocab, RUN), ROW_THREADS);
     int64_t kept = attrs->loss.gradient ? LT_LIMIT(blocks_of(vocab, RUN * threads), 3) : 0;
@@ -299,7 +302,7 @@ enum status run_loss(const struct op_attrs *attrs, void *const *arg, const LOGIT
         TRY(launch(dim3((unsigned)batch), dim3(threads), shared, stream, loss_rows<LOGITS>, logits + i * ld, as_they_count,
                    targets + i, record, vocab, ld, attrs->loss.gradient, kept));
         TRY(launch(dim3(1), dim3(ROW_THREADS), sizeof(warp_parts<double, 1>), stream, add_rows, loss, batch,
-                   attrs->loss.accumulate || i > 0));
+                   attrs->loss.accumulate || i > 0, of_rows ? of_rows + i : of_rows));
     }
     return OK;
 }

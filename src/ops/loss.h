@@ -16,6 +16,6 @@ struct loss_shape {
  * is negative counts nothing and gets a zero gradient; a target >= vocab makes the loss NaN (and a zero gradient), so that it is
  * seen. */
 void ops_loss(const struct loss_shape *s, float *logits /* [rows,ld], vocab used, inout */, double *loss,
-              const int32_t *targets /* [rows] */, float inv_targets);
+              const int32_t *targets /* [rows] */, float inv_targets, float *each /* [rows], what every row gives, or NULL */);
 
 #endif

@@ -9,7 +9,7 @@
 
 enum plan_program {
     PLAN_STEP,        /* first micro-batch, nothing pending */
-    PLAN_UPDATE_STEP, /* first micro-batch, the pending update woven in */
+    PLAN_UPDATE_STEP, /* first micro-batch, the pending update woven in; of what only evaluates, that */
     PLAN_MORE,        /* a further micro-batch, not the last */
     PLAN_LAST,        /* the last of several micro-batches */
     PLAN_FLUSH,       /* the pending update alone */

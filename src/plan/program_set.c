@@ -3,6 +3,7 @@
 
 #include "base/parallel.h"
 #include "base/sys.h"
+#include "plan/lower/fixed.h"
 #include "plan/schedule/order.h"
 #include "plan/schedule/prefetch.h"
 #include "plan/search/tuning.h"
@@ -16,14 +17,18 @@ static void program_roles(const struct plan_request *s, int role[PLAN_PROGRAMS])
 {
     int first = ROLE_FORWARD | ROLE_BACKWARD | ROLE_FIRST | (s->grad_accum == 1 ? ROLE_LAST : 0);
     memset(role, 0, sizeof(int) * PLAN_PROGRAMS);
+    role[PLAN_FLUSH] = ROLE_UPDATE;
+    if (s->evaluation) { /* in the place of the program that plans are measured by */
+        role[PLAN_UPDATE_STEP] = plan_first_role(s);
+        return;
+    }
     role[PLAN_STEP] = first;
     role[PLAN_UPDATE_STEP] = first | ROLE_UPDATE;
     if (s->grad_accum > 2)
         role[PLAN_MORE] = ROLE_FORWARD | ROLE_BACKWARD;
     if (s->grad_accum > 1)
         role[PLAN_LAST] = ROLE_FORWARD | ROLE_BACKWARD | ROLE_LAST;
-    role[PLAN_FLUSH] = ROLE_UPDATE;
-    if (s->eval_every > 0)
+    if (s->eval_every > 0 || s->eval_before)
         role[PLAN_EVAL] = ROLE_FORWARD;
 }
 

@@ -69,6 +69,7 @@ const struct settings_key settings_keys[] = {
     {"eval-fraction", KEY_NUMBER, AT(eval_fraction), "0", LIMITS(0, 1), .flags = KEY_OF_DATA | KEY_BELOW_MAX | KEY_OF_RUNS, .arg = "X",
      .help = "share of data kept for evaluation, without --eval-data"},
     {"eval-every", KEY_COUNT, AT(plan.eval_every), "0", STEPS(0), .flags = KEY_OF_RUNS, .arg = "STEPS", .help = "how often the loss is evaluated; 0: never"},
+    {"eval-before", KEY_SWITCH, AT(plan.eval_before), "false", .flags = KEY_OF_RUNS, .help = "the loss is evaluated before the first step, too"},
     {"seq-len", KEY_LENGTHS, AT(plan.seq_len), LIMITS(2, SETTINGS_MOST_TOKENS), .flags = KEY_SAMPLING_TOO | KEY_OF_DATA | KEY_REQUIRED, .arg = "N", .help = "tokens per sequence: 4096, 420k, 1m; 8k@1000,64k@500,420k: 8k for 1000 steps, then 64k for 500, then 420k"},
     {"micro-batch", KEY_COUNT, AT(plan.micro_batch), "1", SEQUENCES, .arg = "1", .help = "sequences at a time"},
     {"grad-accum", KEY_COUNT, AT(plan.grad_accum), "1", SEQUENCES, .arg = "N", .help = "sequences per step, one after the other"},
@@ -125,6 +126,10 @@ const struct settings_key settings_keys[] = {
     {"max-seq", KEY_SWITCH, AT(max_seq), "false", .flags = KEY_FLAG_ONLY, .help = "the longest sequence that fits, instead of --seq-len"},
     {"explain", KEY_SWITCH, AT(explain), "false", .flags = KEY_FLAG_ONLY, .help = "each decision, and what another one would cost"},
     {"svg", KEY_STRING, AT(svg), .flags = KEY_FLAG_ONLY, .arg = "FILE", .help = "a picture of the step: what its lanes do and what memory holds"},
+
+    {"tasks", KEY_LIST, AT(tasks), .flags = KEY_FLAG_ONLY | KEY_OF_RUNS | KEY_OF_EVAL, .group = "ltrain eval", .arg = "TASK,...", .help = "what is evaluated: ppl (perplexity), position (loss by position) (default: both)"},
+    {"lengths", KEY_LIST, AT(lengths), .flags = KEY_FLAG_ONLY | KEY_OF_RUNS | KEY_OF_EVAL, .arg = "N,N..M", .help = "of the windows; N..M: from N on doubled up to M (default: --seq-len)"},
+    {"stride", KEY_COUNT, AT(stride), "auto", "auto", LIMITS(1, SETTINGS_MOST_TOKENS), .flags = KEY_FLAG_ONLY | KEY_OF_RUNS | KEY_OF_EVAL, .arg = "N", .help = "tokens from one window to the next; auto: windows do not overlap"},
 
     {"samples", KEY_COUNT, AT(samples), "3", LIMITS(0, 1000000), .flags = KEY_FLAG_ONLY | KEY_OF_RUNS | KEY_OF_DATA, .group = "ltrain data", .arg = "N", .help = "documents shown, spread over the data"},
 

@@ -40,6 +40,7 @@ enum key_flags {
     KEY_WEIGHED = 256,  /* a list whose items may be NAME=NUMBER: a mapping in files will do, too */
     KEY_OF_SAMPLING = 512, /* of ltrain sample alone */
     KEY_SAMPLING_TOO = 1024, /* in the help of ltrain sample */
+    KEY_OF_EVAL = 2048, /* of ltrain eval alone */
     KEY_FP32 = 64,      /* used in fp32: what it is there must be in range, too, not become 0 either */
 };
 

@@ -140,8 +140,8 @@ static enum status check_required(const struct settings *s, enum settings_use us
     int n = 0;
     for (int i = 0; i < settings_n_keys; i++)
         if ((settings_keys[i].flags & KEY_REQUIRED) && is_missing(&settings_keys[i], s) &&
-            ((use != SETTINGS_PLAN && use != SETTINGS_SAMPLE) || strcmp(settings_keys[i].name, "data") != 0) &&
-            ((!s->max_seq && use != SETTINGS_DATA && use != SETTINGS_SAMPLE) || strcmp(settings_keys[i].name, "seq-len") != 0))
+            ((use != SETTINGS_PLAN && use != SETTINGS_SAMPLE && use != SETTINGS_EVAL) || strcmp(settings_keys[i].name, "data") != 0) &&
+            ((!s->max_seq && use != SETTINGS_DATA && use != SETTINGS_SAMPLE && use != SETTINGS_EVAL) || strcmp(settings_keys[i].name, "seq-len") != 0))
             missing[n++] = &settings_keys[i];
     if (n == 0)
         return OK;
@@ -184,13 +184,15 @@ static enum status resolve_drives(struct settings *s, const struct flag *flags, 
 /* What would be left undone: a run says nothing of it. */
 static enum status refuse_plans_options(const struct settings *s, enum settings_use use)
 {
-    const char *given = s->json && use != SETTINGS_SAMPLE ? "--json" : s->explain ? "--explain" : s->svg ? "--svg" : NULL;
+    const int evaluates = use == SETTINGS_EVAL; /* whose results may be JSON or a picture */
+    const char *given = s->explain ? "--explain" : evaluates ? NULL : s->json && use != SETTINGS_SAMPLE ? "--json" : s->svg ? "--svg" : NULL;
     if (s->max_seq)
         return status_fail(ERR_INVALID, "--max-seq is for ltrain plan; give --seq-len what that finds");
     return given
                ? status_fail(ERR_INVALID, "%s is for ltrain plan, and this %s: leave it out, or write ltrain plan ...", given,
                              use == SETTINGS_DATA     ? "shows data"
                              : use == SETTINGS_SAMPLE ? "samples"
+                             : use == SETTINGS_EVAL   ? "evaluates"
                                                       : "trains")
                : OK;
 }
@@ -201,6 +203,9 @@ static enum status refuse_others_options(const struct flag *flags, int n, enum s
     for (int i = 0; i < n && use != SETTINGS_SAMPLE; i++)
         if (flags[i].key->flags & KEY_OF_SAMPLING)
             return status_fail(ERR_INVALID, "--%s is for ltrain sample: leave it out, or write ltrain sample ...", flags[i].key->name);
+    for (int i = 0; i < n && use != SETTINGS_EVAL; i++)
+        if (flags[i].key->flags & KEY_OF_EVAL)
+            return status_fail(ERR_INVALID, "--%s is for ltrain eval: leave it out, or write ltrain eval ...", flags[i].key->name);
     return OK;
 }
 
@@ -225,6 +230,9 @@ static enum status check_together(const struct settings *s, const struct flag *f
     if (s->eval_data.n > 0 && s->eval_fraction > 0)
         return status_fail(ERR_INVALID, "%seval-data and %seval-fraction are both given; evaluation takes one of them",
                            dashes(flags, n, "eval-data"), dashes(flags, n, "eval-fraction"));
+    if (s->plan.eval_before && s->eval_data.n == 0 && s->eval_fraction == 0 && use == SETTINGS_TRAIN)
+        return status_fail(ERR_INVALID, "%seval-before has nothing to evaluate: give --eval-data or --eval-fraction",
+                           dashes(flags, n, "eval-before"));
     if (s->plan.eval_every > 0 && s->eval_data.n == 0 && s->eval_fraction == 0)
         return status_fail(ERR_INVALID, "%seval-every %lld has nothing to evaluate: give --eval-data or --eval-fraction",
                            dashes(flags, n, "eval-every"), (long long)s->plan.eval_every);

@@ -8,7 +8,7 @@
 #include <stdio.h>
 
 enum settings_use { SETTINGS_TRAIN, SETTINGS_PLAN /* data may be missing */, SETTINGS_DATA /* seq-len may be missing */,
-                    SETTINGS_SAMPLE /* both may */ };
+                    SETTINGS_SAMPLE /* both may */, SETTINGS_EVAL /* both may */ };
 
 /* Resolves every key: defaults, then the file (--config FILE, else the run's config.yaml with --resume DIR, or its newest
  * checkpoint's where that is gone or empty, else ./ltrain.yaml if

@@ -55,10 +55,12 @@ struct plan_request {
     int64_t seq_len, micro_batch, grad_accum;
     int64_t batch;                       /* sequences of a step over all ranks; AUTO: grad_accum of each data-parallel rank */
     int64_t steps, eval_every;           /* eval_every: steps; 0: never */
+    int eval_before;                     /* the loss is evaluated before the first step, too */
     int zero;                            /* 0..3, AUTO */
     enum effort effort;                  /* zero: everything is searched */
     struct mesh mesh;                    /* degrees; AUTO: derived from the number of ranks (plan_mesh) */
     int together;                        /* not a key: if plan_mesh has derived both ulysses and ring, the ranks of a sequence on one host; else 0 */
+    int evaluation;                      /* not a key: nothing is trained, the programs evaluate */
     int ranks;                           /* processes to start on this machine; AUTO: none, whoever starts us has */
     enum dtype dtype, optim_dtype;       /* optim_dtype: of AdamW's moments */
     enum dtype grad_dtype;               /* of gradients on their way between ranks */
@@ -106,6 +108,8 @@ struct settings {
     char gpu_name[128];                  /* not a key: what its driver calls the GPU of this rank; "" if none is used */
     char unused_gpu[400];                /* not a key: why device=auto takes no GPU though there is a driver; "" if there is nothing to say */
     struct string_list data, eval_data;
+    struct string_list tasks, lengths;   /* eval: what is evaluated, on sequences of which lengths */
+    int64_t stride;                      /* eval: tokens from one window to the next; AUTO: a window */
     char *tokenizer;                     /* of the data: a directory or file, or "bytes"; NULL: the model's */
     char *text_column;                   /* of .jsonl rows; NULL: text */
     enum token_type token_type;          /* of .bin files without a header */

@@ -10,7 +10,7 @@
 /* What data.txt says of how the data are cut is of the length in use. */
 static enum status cut_data(struct run *r, int64_t seq_len)
 {
-    if (corpus_get_length(r->corpus) == seq_len)
+    if (!r->corpus || corpus_get_length(r->corpus) == seq_len) /* ltrain eval has windows instead */
         return OK;
     TRY(corpus_cut(r->corpus, seq_len));
     if (!r->texts.data) /* ltrain check */

@@ -29,6 +29,14 @@ static const char *figure(double x, char buf[32])
     return buf;
 }
 
+void metrics_print_evaluation(const struct step_metrics *m, FILE *f)
+{
+    char text[48] = "";
+    if (isfinite(m->eval.bits_per_byte))
+        snprintf(text, sizeof text, "  %.4f bits/byte", m->eval.bits_per_byte);
+    fprintf(f, "step %lld  eval loss %.4f%s\n", (long long)m->step, m->eval.loss, text);
+}
+
 void metrics_print(const struct step_metrics *m, FILE *f, int terminal)
 {
     char device[32], limit[32], host[32], nvme[32], hidden[16] = "-", speed[32], flops[32];
@@ -45,8 +53,10 @@ void metrics_print(const struct step_metrics *m, FILE *f, int terminal)
             units_format_short(m->device_bytes, device), units_format_short(m->device_limit, limit),
             units_format_short(m->host_bytes, host), units_format_short(m->nvme_bytes, nvme), hidden, (long long)(eta / 3600),
             (long long)(eta / 60 % 60), (long long)(eta % 60), terminal ? "\x1b[K" : "\n");
-    if (m->evaluated) /* NaN is shown too */
-        fprintf(f, "%sstep %lld  eval loss %.4f\n", terminal ? "\n" : "", (long long)m->step, m->eval_loss);
+    if (m->evaluated) {
+        fputs(terminal ? "\n" : "", f);
+        metrics_print_evaluation(m, f);
+    }
     if (m->skipped)
         fprintf(f, "%sstep %lld skipped: %s; parameters stay as they are\n", terminal ? "\n" : "", (long long)m->step,
                 m->skipped);
@@ -80,13 +90,30 @@ static json_t *stalls_object(const struct step_metrics *m)
     return all;
 }
 
-enum status metrics_append(const struct step_metrics *m, FILE *f)
+/* By the least number of tokens that a prediction sees. */
+static json_t *by_position(const struct evaluation *e)
 {
-    json_t *o = json_object();
+    json_t *all = json_object();
+    for (int k = 0; k < EVALUATION_BUCKETS; k++) {
+        char key[16];
+        snprintf(key, sizeof key, "%lld", 1ll << k);
+        if (e->seen[k].targets > 0)
+            put(all, key, e->seen[k].loss);
+    }
+    return all;
+}
+
+static void put_evaluation(json_t *o, const struct evaluation *e)
+{
+    put(o, "eval_loss", e->loss); /* NaN is shown, too */
+    put_int(o, "eval_tokens", e->targets);
+    put(o, "eval_bits_per_byte", e->bits_per_byte);
+    json_object_set_new(o, "eval_loss_by_position", by_position(e));
+}
+
+static void put_step(json_t *o, const struct step_metrics *m)
+{
     double rate = m->model_flops / m->seconds;
-    if (!o)
-        return status_fail(ERR_NOMEM, "out of memory for metrics.jsonl");
-    put_int(o, "step", m->step);
     put(o, "loss", m->loss);
     put(o, "grad_norm", m->grad_norm);
     put(o, "lr", m->lr);
@@ -114,8 +141,18 @@ enum status metrics_append(const struct step_metrics *m, FILE *f)
     }
     put(o, "planned_seconds", m->planned_seconds);
     json_object_set_new(o, "skipped", json_boolean(m->skipped != NULL));
-    if (m->evaluated) /* NaN is shown too */
-        put(o, "eval_loss", m->eval_loss);
+}
+
+enum status metrics_append(const struct step_metrics *m, FILE *f)
+{
+    json_t *o = json_object();
+    if (!o)
+        return status_fail(ERR_NOMEM, "out of memory for metrics.jsonl");
+    put_int(o, "step", m->step);
+    if (m->step > 0)
+        put_step(o, m);
+    if (m->evaluated)
+        put_evaluation(o, &m->eval);
     int failed = json_dumpf(o, f, JSON_COMPACT | JSON_REAL_PRECISION(17)) != 0 || fputc('\n', f) == EOF || fflush(f) != 0;
     json_decref(o);
     return failed ? status_fail(ERR_IO, "cannot write metrics.jsonl: %s", strerror(errno)) : OK;

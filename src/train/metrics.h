@@ -4,6 +4,7 @@
 
 #include "engine/executor.h"
 #include "offload/store.h"
+#include "train/evaluation.h"
 
 #include <stdio.h>
 
@@ -11,7 +12,7 @@ struct step_metrics {
     int64_t step, steps, seq_len, tokens, target_tokens; /* seq_len: of a sequence */
     double loss, grad_norm, lr, seconds, model_flops, peak_flops; /* peak_flops: the rate MFU refers to */
     const char *peak_reference;                                   /* what that rate is */
-    double eval_loss;                                             /* if evaluated */
+    struct evaluation eval;                                       /* if evaluated */
     int evaluated;
     int updated;         /* it began with the update of the step before */
     const char *skipped; /* why the step changed nothing; NULL: it did not skip */
@@ -29,7 +30,9 @@ struct step_metrics {
 double metrics_hidden(const struct lane_stats lanes[LANES]);
 /* Rewritten in place on a terminal. */
 void metrics_print(const struct step_metrics *m, FILE *f, int terminal);
-/* Appends one line; floats read back exactly, what is not finite is null. */
+/* The line of what was evaluated; what is not finite is shown, too. */
+void metrics_print_evaluation(const struct step_metrics *m, FILE *f);
+/* Appends one line, of step 0 (before the first one) with what was evaluated alone; floats read back exactly, what is not finite is null. */
 enum status metrics_append(const struct step_metrics *m, FILE *f);
 /* Removes the lines of steps after `step`, and one that was cut off: a run that was killed had gone further than its last
  * checkpoint. *last: the last step that had one; `step` if that is later. A file that does not exist has none. */

@@ -58,12 +58,15 @@ struct run {
         enum phase phase;       /* that compute was in */
     } thrown;
     int64_t skipped_in_row; /* steps, up to now, whose gradient norm was not finite */
+    int64_t held_out_bytes; /* of the text of held-out targets; 0: not counted yet, or unknown */
     int64_t skipped, empty; /* steps here whose norm was not finite; that had nothing to predict */
 };
 
 /* train.c */
 /* Model and corpus, and whether weights and drives are there: all that can be said before planning, which takes a while. */
 enum status run_open(struct run *r);
+/* That the files of a new run's weights have what the model needs; says what is left out of them. */
+enum status run_check_weights(const struct settings *s, const struct model *m);
 /* Plans, on every rank the same; refuses what does not fit; sets the mesh. Tiles and mesh are written into the settings: they are
  * part of the numerics key that a resumed run keeps. *plan: the caller's. */
 enum status run_plan(struct run *r);
@@ -110,8 +113,10 @@ enum status run_compare_inputs(struct run *r);
 enum status run_step(struct run *r, struct step_metrics *m, int *cut);
 /* The pending update, if there is one. */
 enum status run_flush(struct run *r);
-/* Mean loss over the held-out sequences. *cut: a signal ended it, and there is none. */
-enum status run_evaluate(struct run *r, double *loss, int *cut);
+/* What programs read of a step: `targets` tokens are trained. */
+void run_fill_record(struct run *r, int64_t targets);
+/* Whether nothing more has to be run of a section that is cut. */
+int run_is_over(const struct run *r);
 
 /* The schedule's, of the step with that index: 0 is the first. */
 double run_learning_rate(const struct settings *s, int64_t step);

@@ -87,6 +87,8 @@ enum status train_open_model(const struct settings *s, struct model **out)
         return status_fail(ERR_INVALID, "--keep-inputs %lld: model %s has %d layers", (long long)s->plan.keep_inputs, config.name,
                            (int)config.layers);
     config.positions = s->plan.seq_len;
+    if (!s->plan.evaluation && s->plan.freeze.n == 1 && strcmp(s->plan.freeze.item[0], MODEL_FREEZE_ALL) == 0)
+        return status_fail(ERR_INVALID, "--freeze: every parameter is frozen; leave some to train");
     config.lora = s->plan.lora;
     TRY(model_create(&config, (const char *const *)s->plan.freeze.item, s->plan.freeze.n, out));
     return model_check_adapters(*out);

@@ -1,5 +1,5 @@
 /* Steps of a run: sequences in, programs run, loss and norm out. */
-#include "train/run.h"
+#include "train/sequences.h"
 
 #include "base/clock.h"
 #include "base/rng.h"
@@ -24,7 +24,7 @@ double run_learning_rate(const struct settings *s, int64_t step)
     }
 }
 
-static void fill_record(struct run *r, int64_t targets)
+void run_fill_record(struct run *r, int64_t targets)
 {
     const struct settings *s = r->s;
     struct step_record *record = session_io(r->session, r->session->plan->io.record);
@@ -44,102 +44,7 @@ static void fill_record(struct run *r, int64_t targets)
                                    .place = comm_place(r->comm)};
 }
 
-enum status run_flush(struct run *r)
-{
-    if (!r->pending)
-        return OK;
-    fill_record(r, 0);
-    TRY(session_run(r->session, PLAN_FLUSH, NULL));
-    r->pending = 0;
-    return OK;
-}
-
-/* ---- sequences of this rank, and what all ranks' come to ---- */
-
-/* Ranks that share their sequences count them once. */
-struct tally {
-    int64_t sequences, targets, tokens; /* tokens: without padding */
-    double pairs[MODEL_MASKS];
-    uint64_t digest; /* of the layouts: equal on ranks that share their sequences */
-};
-
-enum source { TRAINING, HELD_OUT };
-
-/* Which of a step's `total` sequences this rank computes in its i-th micro-batch; -1: none is left for it. */
-static int64_t own_sequence(const struct run *r, int64_t total, int64_t i)
-{
-    const struct strategy *s = &r->session->plan->strategy;
-    int64_t n = i * s->mesh.degree[MESH_DP] + comm_place(r->comm) / (s->mesh.degree[MESH_ULYSSES] * s->mesh.degree[MESH_RING]);
-    return n < total ? n : -1;
-}
-
-/* Attended pairs under a narrower window than that of q's mask. */
-static double narrower_pairs(const struct sequence *q, int64_t tokens, int64_t window)
-{
-    int64_t pairs = 0;
-    for (int64_t i = 0; i < tokens; i++)
-        pairs += min_i64(i - q->lo[i] + 1, window);
-    return (double)pairs;
-}
-
-/* Makes the sequence this rank's input, and counts it. */
-static enum status publish(struct run *r, enum source source, int64_t number, struct tally *t)
-{
-    struct sequence q = batch_arrays(r->batch);
-    if (number < 0)
-        return batch_publish(r->batch, 0);
-    TRY(source == TRAINING ? corpus_train_sequence(r->corpus, r->at.cursor + (uint64_t)number, &q)
-                           : corpus_eval_sequence(r->corpus, number, &q));
-    t->pairs[0] += q.pairs;
-    for (int k = 1; k < r->model->n_masks; k++)
-        t->pairs[k] += narrower_pairs(&q, q.n_tokens, r->model->mask_window[k]);
-    TRY(batch_publish(r->batch, run_length(r)));
-    t->sequences++;
-    t->targets += q.n_targets;
-    t->tokens += q.n_tokens;
-    t->digest = t->digest * 0x9e3779b97f4a7c15u + batch_digest(r->batch);
-    return OK;
-}
-
-/* Sums over the ranks. */
-static enum status add_up(struct run *r, const struct tally *own, struct tally *sum)
-{
-    int n = comm_size(r->comm),
-        sharing = r->session->plan->strategy.mesh.degree[MESH_ULYSSES] * r->session->plan->strategy.mesh.degree[MESH_RING];
-    struct tally *all = sys_calloc((size_t)n, sizeof *all);
-    if (!all)
-        return status_fail(ERR_NOMEM, "out of memory");
-    enum status st = comm_gather(r->comm, own, sizeof *own, all);
-    *sum = (struct tally){0};
-    for (int place = 0; place < n && st == OK; place++) {
-        int k = comm_rank_at(r->comm, place), first = comm_rank_at(r->comm, place / sharing * sharing);
-        if (all[k].digest != all[first].digest)
-            st = comm_agree(r->comm, status_fail(ERR_INVALID,
-                                                 "ranks %d and %d read different data for the same sequence: do all hosts "
-                                                 "see the same files?",
-                                                 first, k));
-        if (k != first)
-            continue;
-        sum->sequences += all[k].sequences;
-        sum->targets += all[k].targets;
-        sum->tokens += all[k].tokens;
-        for (int i = 0; i < MODEL_MASKS; i++)
-            sum->pairs[i] += all[k].pairs[i];
-    }
-    free(all);
-    return st;
-}
-
-/* What reading the data says, as one: nothing has been computed from them. */
-static enum status agree_read(struct run *r, enum status st)
-{
-    st = comm_agree(r->comm, st);
-    r->unread = st != OK && st != ERR_STOPPED && !comm_broken(r->comm);
-    return st;
-}
-
-/* Whether nothing more has to be run of a section that is cut. */
-static int is_over(const struct run *r)
+int run_is_over(const struct run *r)
 {
     int over = comm_is_cut(r->comm);
     for (int l = LANE_WORLD; l < LANES && over; l++)
@@ -147,39 +52,13 @@ static int is_over(const struct run *r)
     return over;
 }
 
-enum status run_evaluate(struct run *r, double *loss, int *cut)
+enum status run_flush(struct run *r)
 {
-    int64_t n = corpus_get_report(r->corpus)->eval_sequences;
-    double sum = 0;
-    struct tally own = {0}, all;
-    const atomic_int *stop = r->rereading.stop;
-    TRY(run_flush(r));
-    enum status st = agree_read(r, corpus_check_eval(r->corpus));
-    *cut = st == ERR_STOPPED; /* before anything was computed */
-    if (*cut)
+    if (!r->pending)
         return OK;
-    TRY(st);
-    if (comm_size(r->comm) > 1) /* others are computing already */
-        r->rereading.stop = NULL;
-    for (int64_t i = 0; i < ceil_div(n, r->session->plan->strategy.mesh.degree[MESH_DP]); i++) {
-        st = publish(r, HELD_OUT, own_sequence(r, n, i), &own);
-        if (st == ERR_STOPPED)
-            break;
-        r->unread = st != OK && comm_size(r->comm) == 1;
-        TRY(st);
-        fill_record(r, 1);
-        TRY(session_run(r->session, PLAN_EVAL, NULL));
-        sum += session_loss(r->session);
-        if (is_over(r))
-            break;
-    }
-    r->rereading.stop = stop;
-    TRY(comm_section_end(r->comm, cut));
-    *cut |= st == ERR_STOPPED;
-    if (*cut)
-        return OK;
-    TRY(add_up(r, &own, &all));
-    *loss = sum / (double)all.targets;
+    run_fill_record(r, 0);
+    TRY(session_run(r->session, PLAN_FLUSH, NULL));
+    r->pending = 0;
     return OK;
 }
 
@@ -205,15 +84,28 @@ static enum status run_traced(struct run *r, enum plan_program which, int64_t st
     return st;
 }
 
+static enum status take_training(void *run, int64_t number, struct sequence *out, int64_t *used)
+{
+    struct run *r = run;
+    *used = run_length(r);
+    return corpus_train_sequence(r->corpus, r->at.cursor + (uint64_t)number, out);
+}
+
+static struct sequence_source training(struct run *r)
+{
+    return (struct sequence_source){.take = take_training, .user = r};
+}
+
 /* The step's sequences, counted: the loss is a mean over the whole batch. Leaves the last one published; the others are kept. */
 static enum status count(struct run *r, struct tally *all)
 {
+    const struct sequence_source source = training(r);
     struct tally own = {0};
     enum status st = OK;
     for (int64_t i = 0; i < r->s->plan.grad_accum && st == OK; i++)
-        st = publish(r, TRAINING, own_sequence(r, r->s->plan.batch, i), &own);
-    TRY(agree_read(r, st));
-    return add_up(r, &own, all);
+        st = sequences_publish(r, &source, sequences_own(r, r->s->plan.batch, i), &own);
+    TRY(sequences_agree_read(r, st));
+    return sequences_add_up(r, &own, all);
 }
 
 /* What a signal leaves of the step: the first time that it is seen to be cut. */
@@ -230,10 +122,11 @@ static enum status run_programs(struct run *r, int64_t targets, double *sum)
 {
     const struct settings *s = r->s;
     for (int64_t i = 0; i < s->plan.grad_accum; i++) {
+        const struct sequence_source source = training(r);
         struct tally ignored = {0};
         if (s->plan.grad_accum > 1)
-            TRY(publish(r, TRAINING, own_sequence(r, s->plan.batch, i), &ignored));
-        fill_record(r, targets);
+            TRY(sequences_publish(r, &source, sequences_own(r, s->plan.batch, i), &ignored));
+        run_fill_record(r, targets);
         enum plan_program which = i == 0                        ? (r->pending ? PLAN_UPDATE_STEP : PLAN_STEP)
                                   : i == s->plan.grad_accum - 1 ? PLAN_LAST
                                                                 : PLAN_MORE;
@@ -243,7 +136,7 @@ static enum status run_programs(struct run *r, int64_t targets, double *sum)
             TRY(session_run(r->session, which, NULL));
         *sum += session_loss(r->session);
         note_thrown(r, i + 1);
-        if (is_over(r))
+        if (run_is_over(r))
             break;
     }
     return OK;

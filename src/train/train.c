@@ -10,6 +10,7 @@
 #include "plan/report/refuse.h"
 #include "settings/curriculum.h"
 #include "settings/read.h"
+#include "train/evaluate.h"
 #include "train/signals.h"
 
 #include <stdlib.h>
@@ -206,10 +207,25 @@ static enum status follow_lengths(struct run *r)
     return OK;
 }
 
+/* What the model is worth before the first step. */
+static enum status evaluate_before(struct run *r)
+{
+    struct step_metrics m = {.step = 0, .evaluated = 1};
+    int cut;
+    if (!r->s->plan.eval_before || r->at.step > 0)
+        return OK;
+    TRY(run_evaluate(r, &m.eval, &cut));
+    if (cut)
+        return OK;
+    metrics_print_evaluation(&m, stdout);
+    return add_line(r, &m);
+}
+
 static enum status loop(struct run *r)
 {
     const struct settings *s = r->s;
     int terminal = isatty(STDOUT_FILENO) && comm_size(r->comm) == 1; /* mpiexec gives its ranks a terminal of their own */
+    TRY(evaluate_before(r));
     for (;;) {
         TRY(agree_signal(r));
         if (r->at.step >= s->plan.steps || r->signal)
@@ -228,7 +244,7 @@ static enum status loop(struct run *r)
         TRY(finish_metrics(r, &m));
         m.evaluated = s->plan.eval_every > 0 && r->at.step % s->plan.eval_every == 0;
         if (m.evaluated) {
-            TRY(run_evaluate(r, &m.eval_loss, &cut));
+            TRY(run_evaluate(r, &m.eval, &cut));
             if (cut)
                 printf("%sthe evaluation after step %lld is left out\n", terminal ? "\n" : "", (long long)r->at.step);
             m.evaluated = !cut;
@@ -277,7 +293,7 @@ static enum status say_others(const struct st_file *f, const struct model *m)
 }
 
 /* A new run's weights are read when there is room for them. */
-static enum status check_weights(const struct settings *s, const struct model *m)
+enum status run_check_weights(const struct settings *s, const struct model *m)
 {
     struct st_file *f;
     if (s->resume)
@@ -312,7 +328,7 @@ static enum status check_adapter(const struct settings *s, const struct model *m
 static enum status open_inputs(struct run *r)
 {
     TRY(train_open_model(r->s, &r->model));
-    TRY(check_weights(r->s, r->model));
+    TRY(run_check_weights(r->s, r->model));
     TRY(check_adapter(r->s, r->model));
     return drives_check((const char *const *)r->s->nvme_path.item, r->s->nvme_path.n, r->s->out);
 }

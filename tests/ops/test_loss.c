@@ -29,6 +29,8 @@ static int64_t apart; /* attrs.loss.ld */
 
 static struct step_record record = {.inv_targets = 0.125f};
 
+static struct tensor *each; /* what every row gives; NULL: nobody asks */
+
 static void run(struct tensor *logits, struct tensor *loss, struct tensor *targets, int64_t rows, int64_t vocab, int gradient,
                 int accumulate)
 {
@@ -43,6 +45,7 @@ static void run(struct tensor *logits, struct tensor *loss, struct tensor *targe
     case_tensor(&c, loss, accumulate ? INOUT : OUT);
     case_tensor(&c, targets, IN);
     case_bytes(&c, &record, sizeof record, 4, IN);
+    case_tensor(&c, each, OUT);
     case_run(&c);
 }
 
@@ -78,7 +81,15 @@ static void check(int64_t rows, int64_t vocab, double scale, int accumulate)
         }
     }
     memcpy(want->store, want->val, (size_t)want->n * sizeof(double));
+    each = tensor_new(rows, F32);
     run(logits, loss2, targets, rows, vocab, 0, accumulate);
+    double sum = accumulate ? 5.0 : 0.0;
+    for (int64_t i = 0; i < rows; i++) {
+        assert_true(targets->val[i] >= 0 || each->val[i] == 0.0);
+        sum += each->val[i];
+    }
+    each = NULL;
+    assert_true(fabs(sum - loss2->val[0]) <= 1e-7 * (double)rows * (1.0 + scale) * 10.0);
     run(logits, loss, targets, rows, vocab, 1, accumulate);
     assert_true(loss->val[0] == loss2->val[0]);
     if (!(fabs(loss->val[0] - value) <= 2e-7 * (double)rows * (1.0 + scale)))

@@ -104,6 +104,11 @@ int64_t lower_logits_ld(const struct lowering *L)
     return lower_casts_logits(L) ? round_up(L->m->config.vocab, 8) : L->m->config.vocab;
 }
 
+int lower_says_each(const struct lowering *L)
+{
+    return L->s.evaluates && (L->role & ROLE_FORWARD) && !(L->role & ROLE_BACKWARD);
+}
+
 /* The gradient of the logits of tile i, as products take it. */
 static struct linear_side logits_gradient(struct lowering *L, int i)
 {
@@ -146,7 +151,13 @@ void lower_loss_chunk(struct lowering *L, int c, int gradient)
         arg_write(L, 1, &L->loss, i, i + 1, DEV);
         arg_read(L, 2, &L->targets, a0, a1, DEV);
         arg_read(L, 3, &L->record, 0, 1, DEV);
+        if (lower_says_each(L)) {
+            value_new(L, &L->each, i);
+            arg_write(L, 4, &L->each, a0, a1, DEV);
+        }
         emit_done(L, 0);
+        if (lower_says_each(L))
+            value_put_home(L, &L->each, a0, a1, DEV);
         if (gradient) {
             L->dn.tiles[i].place[DEV] = (struct place){dn_buffer, (a0 - r0) * L->dn.row_bytes};
             call.y = logits_gradient(L, i);

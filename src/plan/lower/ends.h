@@ -14,6 +14,8 @@ int head_unit(const struct lowering *L);
 int64_t lower_logits_ld(const struct lowering *L);
 /* Whether the logits' gradient becomes bf16 before products take it: those of GPUs would cast it each. */
 int lower_casts_logits(const struct lowering *L);
+/* Whether the program leaves every token's loss: one that only evaluates. */
+int lower_says_each(const struct lowering *L);
 /* Loss tiles of chunk c: logits, loss and, with `gradient`, theirs in the same pass, then L->dx. */
 void lower_loss_chunk(struct lowering *L, int c, int gradient);
 /* The logits of row L->last_row of the stream after the last layer, of which there is one chunk: L->logits. */

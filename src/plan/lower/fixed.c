@@ -2,9 +2,16 @@
 #include "plan/lower/fixed.h"
 
 #include "plan/lower/grid.h"
+#include "plan/lower/program.h"
 #include "seqpar/seqpar.h"
 
 #include <assert.h>
+
+int plan_first_role(const struct plan_request *s)
+{
+    return s->evaluation ? ROLE_FORWARD
+                         : ROLE_UPDATE | ROLE_FORWARD | ROLE_BACKWARD | ROLE_FIRST | (s->grad_accum == 1 ? ROLE_LAST : 0);
+}
 
 enum status plan_fixed(const struct model *m, const struct plan_request *s, struct strategy *out)
 {
@@ -13,6 +20,7 @@ enum status plan_fixed(const struct model *m, const struct plan_request *s, stru
                              .dtype = s->dtype,
                              .moments = s->optim_dtype,
                              .prefetch = s->prefetch,
+                             .evaluates = s->evaluation || s->eval_before || s->eval_every > 0,
                              .keep_every = (int)max_i64(1, s->keep_inputs),
                              .target = s->target,
                              .discrete = s->device == DEVICE_CPU_DISCRETE || s->device == DEVICE_CUDA};

@@ -6,6 +6,9 @@
 #include "plan/lower/strategy.h"
 #include "settings/settings.h"
 
+/* Of the first program of a set, with its update: a whole step, or an evaluation (enum program_role). */
+int plan_first_role(const struct plan_request *s);
+
 /* What is decided before the placement: mesh, rows, types, tiles. Errors as plan_tiles. */
 enum status plan_fixed(const struct model *m, const struct plan_request *s, struct strategy *out);
 

@@ -3,6 +3,7 @@
 
 #include "base/progress.h"
 #include "plan/lower/decode.h"
+#include "plan/lower/ends.h"
 #include "plan/lower/layers.h"
 #include "plan/lower/lowering.h"
 #include "plan/lower/memory.h"
@@ -55,6 +56,12 @@ static void create_io(struct lowering *L, struct io_buffers *io)
     io->record = io_value(L, &L->record, "record", 1, sizeof(struct step_record));
     io->norm = io_value(L, &L->norm, "norm", 1, sizeof(struct norm_result));
     io->loss = loss_value(L);
+    io->each = -1;
+    if (L->s.evaluates) {
+        value_create(L, &L->each, "each", CLASS_IO, n, 4, L->s.loss_tile, RES_HOST);
+        home_create(L, &L->each, -1, RES_HOST);
+        io->each = L->each.tiles ? L->each.tiles[0].home.buffer : 0;
+    }
 }
 
 static void bind_persistent(struct lowering *L, int end)
@@ -65,6 +72,8 @@ static void bind_persistent(struct lowering *L, int end)
             value_bind(L, L->s.ranks > 1 ? &L->all_loss : &L->loss, 1);
         if (L->role & ROLE_LAST)
             value_bind(L, &L->norm, 1);
+        if (lower_says_each(L))
+            value_bind(L, &L->each, 1);
         return;
     }
     struct value *first[] = {&L->tokens, &L->targets, &L->positions}, *last[] = {&L->inv_freq, &L->record};

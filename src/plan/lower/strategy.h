@@ -34,6 +34,7 @@ struct strategy {
     int device_chunks;      /* number of last row chunks of the other layers whose activations stay on the device */
     int saved_chunks;        /* number of first row chunks that keep what could be recomputed */
     int keep_every;        /* kept layer inputs: the first layer's, and each keep_every-th (from 1 on), counted from the last */
+    int evaluates; /* programs without a backward pass leave every token's loss */
     int update_on_host;
     int discrete;
     int write_depth; /* blocks of drive writes in flight at most while reads are; 0: writes do not yield */

@@ -456,6 +456,8 @@ static enum status measure_layers(void *job)
     const struct estimator *e = x->e;
     struct model *few = NULL;
     int role = ROLE_FORWARD | ROLE_BACKWARD | ROLE_LAST | (e->problem->request.grad_accum == 1 ? ROLE_FIRST : 0);
+    if (e->problem->request.evaluation)
+        role = ROLE_FORWARD;
     TRY(problem_shortened(e->problem, x->layers, &few));
     enum status st = x->what(few, &e->options, &e->fixed, &e->problem->cost, role, x->out);
     model_destroy(few);

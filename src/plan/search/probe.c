@@ -116,10 +116,9 @@ enum status probe_smallest(const struct problem *p, const struct strategy *fixed
 
 enum status probe_all_layers(const struct model *m, const struct plan_request *s, const int64_t limit[TIERS], struct candidate *c)
 {
-    int role = ROLE_UPDATE | ROLE_FORWARD | ROLE_BACKWARD | ROLE_FIRST | (s->grad_accum == 1 ? ROLE_LAST : 0);
     if (c->all_layers)
         return OK;
-    TRY(fit_serially(m, &c->strategy, role, c->bytes));
+    TRY(fit_serially(m, &c->strategy, plan_first_role(s), c->bytes));
     c->excess = budget_excess(c->bytes, limit);
     c->all_layers = 1;
     return OK;

@@ -2,6 +2,7 @@
 #include "plan/search/trial.h"
 
 #include "base/parallel.h"
+#include "plan/lower/fixed.h"
 #include "plan/schedule/order.h"
 #include "plan/schedule/prefetch.h"
 #include "plan/search/tuning.h"
@@ -48,8 +49,7 @@ static enum status schedule_layers(void *job)
     struct io_buffers io;
     struct cost_model slow;
     struct strategy s = *out->strategy;
-    int role = ROLE_FORWARD | ROLE_BACKWARD | ROLE_FIRST | (x->problem->request.grad_accum == 1 ? ROLE_LAST : 0);
-    role |= out->without_update ? 0 : ROLE_UPDATE;
+    int role = plan_first_role(&x->problem->request) & ~(out->without_update ? ROLE_UPDATE : 0);
     s.promoted_layers = (int)(s.promoted_layers * out->layers / x->problem->model->config.layers); /* the same share */
     TRY(problem_shortened(x->problem, out->layers, &m));
     enum status st;

@@ -1,0 +1,327 @@
+#include "train/eval.h"
+
+#include "base/progress.h"
+#include "base/sys.h"
+#include "base/units.h"
+#include "data/windows.h"
+#include "train/data.h"
+#include "train/evaluate.h"
+#include "train/train.h"
+
+#include <jansson.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { MOST_LENGTHS = 32 };
+
+struct result {
+    int64_t length, stride;
+    struct windows_report texts;
+    struct evaluation found;
+};
+
+struct eval {
+    struct settings *s;
+    struct comm *comm;
+    char model[4096];          /* as it was given */
+    int perplexity, position;          /* what is asked for */
+    int64_t length[MOST_LENGTHS];
+    int n;
+    struct result result[MOST_LENGTHS];
+};
+
+/* ---- what is asked for ---- */
+
+static enum status add_length(struct eval *x, int64_t length)
+{
+    if (x->n == MOST_LENGTHS)
+        return status_fail(ERR_INVALID, "--lengths: more than %d lengths", MOST_LENGTHS);
+    if (length < 2 || length > SETTINGS_MOST_TOKENS)
+        return status_fail(ERR_INVALID, "--lengths: %lld is not between 2 and %d", (long long)length, SETTINGS_MOST_TOKENS);
+    x->length[x->n++] = length;
+    return OK;
+}
+
+/* "8192", "8k..128k". */
+static enum status add_lengths(struct eval *x, const char *item)
+{
+    char text[64];
+    int64_t a, b;
+    snprintf(text, sizeof text, "%s", item);
+    char *dots = strstr(text, "..");
+    if (dots)
+        *dots = 0;
+    TRY(units_parse_count("--lengths", text, &a));
+    b = a;
+    if (dots)
+        TRY(units_parse_count("--lengths", dots + 2, &b));
+    if (a < 1 || b < a)
+        return status_fail(ERR_INVALID, "--lengths: %s: N..M goes from the shorter to the longer one", item);
+    for (; a < b; a *= 2)
+        TRY(add_length(x, a));
+    return add_length(x, b);
+}
+
+static enum status read_lengths(struct eval *x)
+{
+    const struct settings *s = x->s;
+    for (int i = 0; i < s->lengths.n; i++)
+        TRY(add_lengths(x, s->lengths.item[i]));
+    if (x->n == 0 && s->plan.seq_len <= 0)
+        return status_fail(ERR_INVALID, "how long are the windows? give --lengths, as 8k or 8k..128k");
+    return x->n == 0 ? add_length(x, s->plan.seq_len) : OK;
+}
+
+static enum status read_tasks(struct eval *x)
+{
+    const struct string_list *t = &x->s->tasks;
+    x->perplexity = x->position = t->n == 0;
+    for (int i = 0; i < t->n; i++) {
+        int is_ppl = strcmp(t->item[i], "ppl") == 0, is_position = strcmp(t->item[i], "position") == 0;
+        if (!is_ppl && !is_position)
+            return status_fail(ERR_INVALID, "--tasks: there is no task '%s'; the tasks are ppl and position", t->item[i]);
+        x->perplexity |= is_ppl;
+        x->position |= is_position;
+    }
+    return OK;
+}
+
+static int has(const char *dir, const char *name)
+{
+    char path[4096 + 16];
+    snprintf(path, sizeof path, "%s/%s", dir, name);
+    return sys_access(path, F_OK) == 0;
+}
+
+static enum status replace(char **text, const char *by)
+{
+    char *copy = strdup(by);
+    if (!copy)
+        return status_fail(ERR_NOMEM, "out of memory");
+    free(*text);
+    *text = copy;
+    return OK;
+}
+
+/* A run's model is its exported one, or that of its newest checkpoint, whose tokenizer lies in RUN/original. */
+static enum status find_model(struct settings *s)
+{
+    char path[4096], original[4096];
+    const char *run = s->model;
+    if (model_is_preset(run) || has(run, "config.json") || !has(run, "config.yaml"))
+        return OK;
+    snprintf(original, sizeof original, "%s/original", run);
+    snprintf(path, sizeof path, "%s/hf", run);
+    if (!has(path, "config.json")) {
+        TRY(checkpoint_newest(run, path, sizeof path));
+        if (!s->tokenizer && has(original, "tokenizer.json"))
+            TRY(replace(&s->tokenizer, original));
+    }
+    return replace(&s->model, path);
+}
+
+/* ---- one length ---- */
+
+struct opening {
+    struct run *run;
+    int64_t stride;
+    struct windows *windows;
+};
+
+static enum status open_windows(void *user, const struct corpus_config *config)
+{
+    struct opening *x = user;
+    snprintf(x->run->tokenizer, sizeof x->run->tokenizer, "%s", config->tokenizer ? tokenizer_path(config->tokenizer) : "");
+    return windows_open(config, x->stride, &x->windows);
+}
+
+/* One rank of each host tokenizes, and the others take what it has left. */
+static enum status read_texts(struct run *r, struct opening *x)
+{
+    const int first = comm_local_rank(r->comm) == 0;
+    run_begin_reading(r);
+    enum status st = comm_agree(r->comm, first ? data_read(r->s, r->model, open_windows, x) : OK);
+    if (st == OK)
+        st = comm_agree(r->comm, first ? OK : data_read(r->s, r->model, open_windows, x));
+    run_end_reading();
+    return st;
+}
+
+static enum status take_window(void *user, int64_t number, struct sequence *out, int64_t *used)
+{
+    return windows_take(user, number, out, used);
+}
+
+static enum status evaluate(struct run *r, const struct windows *w, struct evaluation *out)
+{
+    struct tokenizer *t = NULL;
+    struct sequence_source source = {.take = take_window, .user = (void *)w, .counts_bytes = windows_get_report(w)->has_text};
+    int cut = 0;
+    TRY(comm_agree(r->comm, r->tokenizer[0] ? tokenizer_open(r->tokenizer, &t) : OK));
+    source.tokenizer = t;
+    enum status st = run_evaluate_source(r, &source, windows_get_report(w)->windows, out, &cut);
+    tokenizer_close(t);
+    return st;
+}
+
+static enum status evaluate_length(struct run *r, struct opening *x, struct result *out)
+{
+    TRY(comm_agree(r->comm, train_open_model(r->s, &r->model)));
+    TRY(comm_agree(r->comm, run_check_weights(r->s, r->model)));
+    TRY(read_texts(r, x));
+    TRY(run_plan(r));
+    TRY(run_start(r));
+    TRY(comm_agree(r->comm, run_load_state(r)));
+    out->texts = *windows_get_report(x->windows);
+    TRY(evaluate(r, x->windows, &out->found));
+    if (out->found.targets == 0)
+        return comm_agree(r->comm, status_fail(ERR_INVALID, "--eval-data: its documents have one token each or nothing that is "
+                                                            "trained, so there is nothing to predict"));
+    return comm_agree(r->comm, session_check_memory(r->session));
+}
+
+static enum status one_length(const struct eval *x, int64_t length, struct result *out)
+{
+    struct settings s = *x->s;
+    char everything[] = MODEL_FREEZE_ALL;
+    struct run r = {.s = &s, .comm = x->comm, .saved = -1};
+    struct opening opening = {.run = &r, .stride = s.stride == AUTO ? length : s.stride};
+    s.plan.seq_len = length;
+    s.curriculum.n = 0;
+    s.plan.evaluation = 1;
+    s.plan.grad_accum = 1;
+    s.plan.batch = AUTO;
+    s.plan.steps = 1;
+    s.plan.freeze = (struct string_list){{everything}, 1};
+    *out = (struct result){.length = length, .stride = opening.stride};
+    enum status st = evaluate_length(&r, &opening, out);
+    batch_destroy(r.batch);
+    session_destroy(r.session);
+    train_plans_destroy(&r.plans);
+    windows_close(opening.windows);
+    model_destroy(r.model);
+    free(s.plan.hardware);
+    free(s.plan.target);
+    return st;
+}
+
+/* ---- results ---- */
+
+static void print_tables(const struct eval *x)
+{
+    char a[32], b[32], c[32], d[32];
+    const struct result *first = &x->result[0];
+    printf("%s: %s document%s, %s tokens, %s bytes\n", x->model, units_format_count(first->texts.documents, a),
+           first->texts.documents == 1 ? "" : "s", units_format_count(first->texts.tokens, b),
+           units_format_count(first->texts.text_bytes, c));
+    if (x->perplexity)
+        printf("\n%12s %12s %9s %12s %10s %12s %10s\n", "length", "stride", "windows", "predicted", "loss", "perplexity", "bits/byte");
+    for (int i = 0; x->perplexity && i < x->n; i++) {
+        const struct result *r = &x->result[i];
+        printf("%12s %12s %9s %12s %10.6f %12.6g %10.6f\n", units_format_count(r->length, a), units_format_count(r->stride, b),
+               units_format_count(r->texts.windows, c), units_format_count(r->found.targets, d), r->found.loss, exp(r->found.loss),
+               r->found.bits_per_byte);
+    }
+    if (!x->position)
+        return;
+    printf("\n%-24s", "loss by tokens seen");
+    for (int i = 0; i < x->n; i++)
+        printf(" %12s", units_format_count(x->result[i].length, a));
+    for (int k = 0; k < EVALUATION_BUCKETS; k++) {
+        int there = 0;
+        for (int i = 0; i < x->n; i++)
+            there |= x->result[i].found.seen[k].targets > 0;
+        if (!there)
+            continue;
+        printf("\n%10s to %-10s", units_format_count(1ll << k, a), units_format_count((2ll << k) - 1, b));
+        for (int i = 0; i < x->n; i++)
+            if (x->result[i].found.seen[k].targets > 0)
+                printf(" %12.6f", x->result[i].found.seen[k].loss);
+            else
+                printf(" %12s", "-");
+    }
+    putchar('\n');
+}
+
+static json_t *number(double v)
+{
+    return isfinite(v) ? json_real(v) : json_null();
+}
+
+static json_t *perplexity_object(const struct result *r)
+{
+    return json_pack("{s:s, s:I, s:I, s:I, s:I, s:o, s:o, s:I, s:o}", "task", "ppl", "length", (json_int_t)r->length, "stride",
+                     (json_int_t)r->stride, "windows", (json_int_t)r->texts.windows, "tokens", (json_int_t)r->found.targets, "loss",
+                     number(r->found.loss), "perplexity", number(exp(r->found.loss)), "bytes", (json_int_t)r->found.bytes,
+                     "bits_per_byte", number(r->found.bits_per_byte));
+}
+
+static json_t *position_object(const struct result *r)
+{
+    json_t *all = json_array();
+    for (int k = 0; k < EVALUATION_BUCKETS; k++)
+        if (r->found.seen[k].targets > 0)
+            json_array_append_new(all, json_pack("{s:I, s:I, s:I, s:o}", "from", (json_int_t)1 << k, "to", ((json_int_t)2 << k) - 1,
+                                                 "tokens", (json_int_t)r->found.seen[k].targets, "loss",
+                                                 number(r->found.seen[k].loss)));
+    return json_pack("{s:s, s:I, s:I, s:o}", "task", "position", "length", (json_int_t)r->length, "stride", (json_int_t)r->stride,
+                     "seen", all);
+}
+
+static enum status print_json(const struct eval *x)
+{
+    const struct windows_report *t = &x->result[0].texts;
+    json_t *results = json_array();
+    for (int i = 0; i < x->n; i++) {
+        if (x->perplexity)
+            json_array_append_new(results, perplexity_object(&x->result[i]));
+        if (x->position)
+            json_array_append_new(results, position_object(&x->result[i]));
+    }
+    json_t *o = json_pack("{s:s, s:I, s:I, s:I, s:o}", "model", x->model, "documents", (json_int_t)t->documents, "tokens",
+                          (json_int_t)t->tokens, "bytes", (json_int_t)t->text_bytes, "results", results);
+    int failed = !o || json_dumpf(o, stdout, JSON_INDENT(2) | JSON_REAL_PRECISION(17)) != 0 || putchar('\n') == EOF;
+    json_decref(o);
+    return failed ? status_fail(ERR_IO, "cannot write what was found: standard output is full or closed") : OK;
+}
+
+static enum status print(const struct eval *x)
+{
+    if (x->s->json)
+        TRY(print_json(x));
+    else
+        print_tables(x);
+    return fflush(stdout) == 0 && !ferror(stdout) ? OK
+                                                  : status_fail(ERR_IO, "cannot write what was found: standard output is full or closed");
+}
+
+static enum status begin(struct eval *x)
+{
+    snprintf(x->model, sizeof x->model, "%s", x->s->model);
+    if (x->s->eval_data.n == 0)
+        return status_fail(ERR_INVALID, "eval-data is missing: give --eval-data PATH, what is evaluated on");
+    if (x->s->resume)
+        return status_fail(ERR_INVALID, "--resume goes on with training; evaluate a run by --model %s", x->s->resume);
+    TRY(read_tasks(x));
+    TRY(read_lengths(x));
+    TRY(find_model(x->s));
+    return x->s->out_is_default ? replace(&x->s->out, ".") : OK; /* where the nvme tier is, unless --nvme-path says it */
+}
+
+enum status eval_run(struct settings *s, struct comm *comm)
+{
+    struct eval *x = sys_calloc(1, sizeof *x);
+    if (!x)
+        return comm_agree(comm, status_fail(ERR_NOMEM, "out of memory"));
+    x->s = s;
+    x->comm = comm;
+    enum status st = comm_agree(comm, begin(x));
+    for (int i = 0; i < x->n && st == OK; i++)
+        st = one_length(x, x->length[i], &x->result[i]);
+    if (st == OK)
+        st = comm_agree(comm, comm_rank(comm) == 0 ? print(x) : OK);
+    free(x);
+    return st;
+}

@@ -1,0 +1,116 @@
+/* Losses of sequences that are not trained, all in all and by how much of its document a prediction sees. */
+#include "train/evaluate.h"
+
+#include "data/stream.h"
+
+#include <math.h>
+
+/* Sums, which all ranks' are added to. */
+struct sums {
+    double loss[EVALUATION_BUCKETS], targets[EVALUATION_BUCKETS];
+};
+
+/* This rank's tokens of the sequence that was evaluated last. */
+static void add_tokens(struct run *r, struct sums *x)
+{
+    const struct io_buffers *io = &r->session->plan->io;
+    const int32_t *targets = session_io(r->session, io->targets), *positions = session_io(r->session, io->positions);
+    const float *each = session_io(r->session, io->each);
+    for (int64_t i = 0; i < r->session->plan->strategy.rows; i++) {
+        if (targets[i] < 0)
+            continue;
+        const int k = 31 - __builtin_clz((unsigned)positions[i] + 1u);
+        x->loss[k] += (double)each[i];
+        x->targets[k]++;
+    }
+}
+
+static void summarise(const struct sums *x, double sum, const struct tally *all, struct evaluation *out)
+{
+    *out = (struct evaluation){.targets = all->targets, .bytes = all->bytes, .loss = sum / (double)all->targets, .bits_per_byte = NAN};
+    if (all->bytes > 0)
+        out->bits_per_byte = sum / M_LN2 / (double)all->bytes;
+    for (int k = 0; k < EVALUATION_BUCKETS; k++) {
+        out->seen[k].targets = (int64_t)x->targets[k];
+        out->seen[k].loss = x->targets[k] > 0 ? x->loss[k] / x->targets[k] : NAN;
+    }
+}
+
+enum status run_evaluate_source(struct run *r, const struct sequence_source *source, int64_t n, struct evaluation *out, int *cut)
+{
+    double sum = 0;
+    struct tally own = {0}, all;
+    struct sums sums = {0};
+    const atomic_int *stop = r->rereading.stop;
+    const enum plan_program which = r->session->plan->programs[PLAN_EVAL] ? PLAN_EVAL : PLAN_UPDATE_STEP;
+    enum status st = OK;
+    if (comm_size(r->comm) > 1) /* others are computing already */
+        r->rereading.stop = NULL;
+    for (int64_t i = 0; i < ceil_div(n, r->session->plan->strategy.mesh.degree[MESH_DP]); i++) {
+        st = sequences_publish(r, source, sequences_own(r, n, i), &own);
+        if (st == ERR_STOPPED)
+            break;
+        r->unread = st != OK && comm_size(r->comm) == 1;
+        TRY(st);
+        run_fill_record(r, 1);
+        TRY(session_run(r->session, which, NULL));
+        sum += session_loss(r->session);
+        add_tokens(r, &sums);
+        if (run_is_over(r))
+            break;
+    }
+    r->rereading.stop = stop;
+    TRY(comm_section_end(r->comm, cut));
+    *cut |= st == ERR_STOPPED;
+    if (*cut)
+        return OK;
+    TRY(sequences_add_up(r, &own, &all));
+    TRY(comm_sum(r->comm, (double *)&sums, sizeof sums / sizeof(double)));
+    summarise(&sums, sum, &all, out);
+    return OK;
+}
+
+static enum status take_held_out(void *run, int64_t number, struct sequence *out, int64_t *used)
+{
+    struct run *r = run;
+    *used = run_length(r);
+    return corpus_eval_sequence(r->corpus, number, out);
+}
+
+/* The text of held-out targets is counted once, where the tokenizer is still there on every rank. */
+static enum status open_text(struct run *r, struct sequence_source *source, struct tokenizer **t)
+{
+    double missing = 0;
+    *t = NULL;
+    if (r->held_out_bytes > 0)
+        return OK;
+    if (r->tokenizer[0])
+        missing = tokenizer_open(r->tokenizer, t) != OK;
+    TRY(comm_sum(r->comm, &missing, 1));
+    source->tokenizer = *t;
+    source->counts_bytes = missing == 0 && !stream_has_ids(corpus_get_source(r->corpus, 0).documents);
+    return OK;
+}
+
+enum status run_evaluate(struct run *r, struct evaluation *out, int *cut)
+{
+    struct sequence_source source = {.take = take_held_out, .user = r};
+    struct tokenizer *t;
+    TRY(run_flush(r));
+    enum status st = sequences_agree_read(r, corpus_check_eval(r->corpus));
+    *cut = st == ERR_STOPPED; /* before anything was computed */
+    if (*cut)
+        return OK;
+    TRY(st);
+    TRY(open_text(r, &source, &t));
+    st = run_evaluate_source(r, &source, corpus_get_report(r->corpus)->eval_sequences, out, cut);
+    tokenizer_close(t);
+    if (st != OK || *cut)
+        return st;
+    if (source.counts_bytes)
+        r->held_out_bytes = out->bytes;
+    out->bytes = r->held_out_bytes;
+    if (out->bytes > 0)
+        out->bits_per_byte = out->loss * (double)out->targets / M_LN2 / (double)out->bytes;
+    return OK;
+}

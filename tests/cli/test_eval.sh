@@ -1,0 +1,83 @@
+#!/bin/sh
+# `ltrain eval`: perplexity and loss by position, in any tier, on ranks, of runs; refusals; --eval-before.
+set -eu
+ltrain=${LTRAIN:?}
+scratch=$(mktemp -d)
+trap 'rm -rf "$scratch"' EXIT
+cd "$scratch"
+export XDG_CACHE_HOME="$scratch/cache" OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
+failures=0
+fail() { echo "not ok: $1"; failures=$((failures + 1)); }
+says() { # FILE TEXT
+    grep -qF -- "$2" "$1" || { fail "'$2' is not in:"; cat "$1"; }
+}
+evaluate() { # OUT ARGUMENT...
+    out=$1
+    shift
+    "$ltrain" eval --eval-data text --seed 3 --effort quick "$@" >"$out" 2>err || { fail "eval $*"; cat err; }
+}
+refuse() { # TEXT ARGUMENT...
+    text=$1
+    shift
+    status=0
+    "$ltrain" "$@" >out 2>err || status=$?
+    [ $status = 2 ] || fail "$* ends with $status"
+    says err "$text"
+}
+value() { sed -n "s/.*\"$2\": \([-0-9.e]*\).*/\1/p" "$1" | head -n 1; }
+near() { # WHAT A B
+    awk -v a="$2" -v b="$3" 'BEGIN { d = a - b; exit !(a != "" && d < 1e-5 && d > -1e-5) }' || fail "$1: $2 and $3"
+}
+
+mkdir text
+awk 'BEGIN { srand(5); for (i = 0; i < 260; i++) printf "%c%c%c ", 97 + int(rand() * 26), 97 + i % 26, 97 + int(rand() * 3) }' >text/a
+printf 'A second, short document.' >text/b # 1040 and 25 bytes
+
+# 9 windows of 128, the last one shorter; every token but the documents' first is predicted.
+evaluate one --model tiny --lengths 128 --json
+[ "$(value one windows)" = 9 ] || fail "windows: $(value one windows)"
+[ "$(sed -n 's/.*"tokens": \([0-9]*\).*/\1/p' one | sed -n 2p)" = 1063 ] || { fail "tokens predicted"; cat one; }
+awk -v l="$(value one loss)" -v b="$(value one bits_per_byte)" 'BEGIN { d = l / log(2) - b; exit !(d < 1e-9 && d > -1e-9) }' ||
+    fail "of bytes, bits per byte are the loss in bits"
+# The buckets' losses, weighted, are the loss.
+tr -d ' \n' <one | sed 's/.*"seen":\[//; s/},{/\n/g' | sed 's/.*"tokens":\([0-9]*\),"loss":\([-0-9.e]*\).*/\1 \2/' |
+    awk '{ n += $1; s += $1 * $2 } END { printf "%d %.12g\n", n, s / n }' >buckets
+read -r n mean <buckets
+[ "$n" = 1063 ] || fail "tokens of all buckets: $n"
+near "mean of the buckets" "$mean" "$(value one loss)"
+
+# Everything on the drives of a device out of the host's reach, by two ranks that share sequences, or that do not.
+evaluate far --model tiny --lengths 128 --json --device cpu:discrete --offload nvme
+cmp -s one far || fail "placement changed what was found"
+evaluate ring --model tiny --lengths 128 --json --ranks 2 --mesh ring=2
+near "a ring of two" "$(value ring loss)" "$(value one loss)"
+evaluate dp --model tiny --lengths 128 --json --ranks 2 --mesh dp=2
+near "two ranks with sequences of their own" "$(value dp loss)" "$(value one loss)"
+
+# Windows that overlap predict every token once, too.
+evaluate overlap --model tiny --lengths 128 --stride 50 --tasks ppl --json
+[ "$(value overlap windows)" = 20 ] || fail "windows that overlap: $(value overlap windows)"
+[ "$(sed -n 's/.*"tokens": \([0-9]*\).*/\1/p' overlap | sed -n 2p)" = 1063 ] || { fail "tokens of windows that overlap"; cat overlap; }
+evaluate table --model tiny --lengths 32..128,200
+says table "loss by tokens seen"
+[ "$(grep -c '^ *[0-9]* *[0-9]* *[0-9]* *1,063 ' table)" = 4 ] || { fail "four lengths"; cat table; }
+
+# A run, before its first step, on the way and at its end.
+"$ltrain" --model tiny --data text --eval-data text --seq-len 128 --steps 2 --eval-every 1 --eval-before --seed 3 --out run \
+    --effort quick >log 2>err || { fail "training"; cat err; }
+says log "step 0  eval loss"
+says run/metrics.jsonl '{"step":0,"eval_loss":'
+says run/metrics.jsonl '"eval_loss_by_position":{"1":'
+[ "$(grep -c eval_bits_per_byte run/metrics.jsonl)" = 3 ] || fail "lines with an evaluation"
+evaluate run.json --model run --lengths 128 --json
+awk -v a="$(value run.json loss)" -v b="$(value one loss)" 'BEGIN { exit !(a != "" && a < b) }' || fail "training helped nothing"
+
+refuse "eval-data is missing" eval --model tiny --lengths 64
+refuse "give --lengths" eval --model tiny --eval-data text
+refuse "there is no task 'needles'" eval --model tiny --eval-data text --lengths 64 --tasks needles
+refuse "from the shorter to the longer" eval --model tiny --eval-data text --lengths 64..8
+refuse "begin 1 to 64 apart" eval --model tiny --eval-data text --lengths 64 --stride 65
+refuse "no such directory" eval --model nowhere/x --eval-data text --lengths 64
+refuse "--lengths is for ltrain eval" --model tiny --data text --seq-len 64 --lengths 64
+refuse "eval-before has nothing to evaluate" --model tiny --data text --seq-len 64 --eval-before
+[ $failures = 0 ]
