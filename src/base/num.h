@@ -5,16 +5,16 @@
 #include <stdint.h>
 #include <string.h>
 
-enum dtype { F32, BF16, F16, F64, I32 };
+enum dtype { F32, BF16, I8 /* of moments: blocks with a scale each (base/blocks8.h) */, F16, F64, I32 };
 
 static inline int64_t dtype_size(enum dtype t)
 {
-    return t == F64 ? 8 : t == BF16 || t == F16 ? 2 : 4;
+    return t == F64 ? 8 : t == I8 ? 1 : t == BF16 || t == F16 ? 2 : 4;
 }
 
 static inline const char *dtype_name(enum dtype t)
 {
-    static const char *const names[] = {"fp32", "bf16", "fp16", "fp64", "i32"};
+    static const char *const names[] = {"fp32", "bf16", "int8", "fp16", "fp64", "i32"};
     return names[t];
 }
 

@@ -45,7 +45,7 @@ int64_t checkpoint_export_bytes(const struct model *m, enum dtype dtype)
 
 int64_t checkpoint_bytes(const struct model *m, enum dtype dtype, enum dtype moments)
 {
-    int64_t trained = 0, optim = 2 * dtype_size(moments) + (dtype == BF16 ? 4 : 0);
+    int64_t trained = 0, optim = 2 * dtype_size(moments == I8 ? F32 : moments) + (dtype == BF16 ? 4 : 0);
     for (int i = 0; i < m->n_params; i++)
         trained += m->params[i].trained ? model_param_stored(&m->params[i]) : 0;
     return checkpoint_export_bytes(m, dtype) + trained * optim + header_bytes(m, 3, 0);

@@ -47,6 +47,12 @@ static enum status find_wrapping(const char *others, enum wrapping *out)
     return OK;
 }
 
+/* Blocks of 8-bit numbers are those of a unit, not of its parameters: files have them as fp32, which gives the same bytes again. */
+static enum dtype file_type(enum dtype stored)
+{
+    return stored == I8 ? F32 : stored;
+}
+
 /* The one file of an export of a model with adapters: these, as PEFT saves them. */
 static int is_adapter_file(const struct session *s, int n_files)
 {
@@ -97,7 +103,7 @@ static enum status list_contents(const struct session *s, int file, int n_files,
             else
                 name_tensor(s, n_files, f->kind[k], p, f->names[f->n]);
             f->decls[f->n] = (struct st_decl){.name = f->names[f->n],
-                                              .dtype = adapter ? F32 : session_state_type(s, f->kind[k]),
+                                              .dtype = adapter ? F32 : file_type(session_state_type(s, f->kind[k])),
                                               .n_dims = p->shape[1] ? 2 : 1,
                                               .shape = {p->shape[0], p->shape[1]}};
             f->elements += model_param_stored(p);

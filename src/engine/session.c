@@ -1,6 +1,7 @@
 /* Bringing plans to life, and access to the state in its homes. */
 #include "engine/session.h"
 
+#include "base/blocks8.h"
 #include "base/memory.h"
 #include "base/sys.h"
 #include "base/units.h"
@@ -351,7 +352,33 @@ struct piece {
     enum dtype type;
     int unit;
     int64_t first, n; /* elements; the binding's rows beyond n are a shard's padding */
+    int64_t room;     /* elements with the padding */
+    enum blocks8_kind packing; /* of I8 */
 };
+
+static void unpack(const struct piece *x, const void *stored, float *data)
+{
+    if (x->type == I8) {
+        blocks8_unpack(x->packing, stored, x->room, data);
+        return;
+    }
+    for (int64_t i = 0; i < x->n; i++)
+        data[i] = x->type == F32 ? ((const float *)stored)[i] : bf16_to_float(((const bf16 *)stored)[i]);
+}
+
+static void pack(const struct piece *x, const float *data, void *stored)
+{
+    if (x->type == I8) {
+        blocks8_pack(x->packing, data, x->room, stored);
+        return;
+    }
+    for (int64_t i = 0; i < x->room; i++) {
+        if (x->type == F32)
+            ((float *)stored)[i] = data[i];
+        else
+            ((bf16 *)stored)[i] = bf16_from_float(data[i]);
+    }
+}
 
 /* In the staging memory or in place. */
 static enum status visit_piece(struct session *s, const struct piece *x, enum state_access access, state_visitor *visit,
@@ -366,19 +393,13 @@ static enum status visit_piece(struct session *s, const struct piece *x, enum st
     else if (access == STATE_READ && buf->tier == TIER_DEVICE)
         TRY(exec_read(&s->context, TIER_DEVICE, at, stored, bytes));
     if (access == STATE_READ) {
-        for (int64_t i = 0; i < x->n; i++)
-            data[i] = x->type == F32 ? ((float *)stored)[i] : bf16_to_float(((bf16 *)stored)[i]);
+        unpack(x, stored, data);
         return x->n > 0 ? visit(user, x->unit, x->first, x->n, data) : OK;
     }
-    memset(data, 0, (size_t)rows * sizeof *data);
+    memset(data, 0, (size_t)x->room * sizeof *data);
     if (x->n > 0)
         TRY(visit(user, x->unit, x->first, x->n, data));
-    for (int64_t i = 0; i < rows; i++) {
-        if (x->type == F32)
-            ((float *)stored)[i] = data[i];
-        else
-            ((bf16 *)stored)[i] = bf16_from_float(data[i]);
-    }
+    pack(x, data, stored);
     if (buf->tier == TIER_NVME)
         return store_write(s->store, at, stored, bytes);
     return buf->tier == TIER_DEVICE ? exec_write(&s->context, TIER_DEVICE, at, stored, bytes) : OK;
@@ -402,13 +423,16 @@ static enum binding_role role_of(const struct session *s, enum state_kind kind)
     return kind == STATE_GRAD && s->plan->strategy.zero == 1 ? BINDING_GRAD_SUM : roles[kind];
 }
 
-/* The rank's elements of the unit's index-th group. */
+/* The rank's elements of the unit's index-th group, which the piece is. */
 static void locate(const struct session *s, struct piece *x, int index)
 {
     struct group g = plan_group(s->model, &s->plan->strategy, x->unit, index);
     int64_t share = g.shard_end - g.shard_first;
-    x->first = min_i64(g.end, g.first + comm_place(s->comm) * share);
+    if (!x->at.sharded)
+        share = g.end - g.first;
+    x->first = x->at.sharded ? min_i64(g.end, g.first + comm_place(s->comm) * share) : g.first;
     x->n = min_i64(share, g.end - x->first);
+    x->room = share;
 }
 
 enum status session_visit(struct session *s, int unit, enum state_kind kind, enum state_access access, state_visitor *visit,
@@ -417,7 +441,7 @@ enum status session_visit(struct session *s, int unit, enum state_kind kind, enu
     const struct program *flush = s->plan->programs[PLAN_FLUSH], *p = flush ? flush : plan_any(s->plan);
     const enum binding_role role = role_of(s, kind);
     int index = 0;
-    struct piece x = {.type = session_state_type(s, kind), .unit = unit};
+    struct piece x = {.type = session_state_type(s, kind), .unit = unit, .packing = kind == STATE_V ? BLOCKS8_SQUARES : BLOCKS8_SIGNED};
     for (int i = 0; i < p->n_live_in; i++) {
         x.at = p->live_in[i];
         if (x.at.role != role || x.at.unit != unit)
@@ -429,8 +453,8 @@ enum status session_visit(struct session *s, int unit, enum state_kind kind, enu
                p->live_in[i + 1].row1 - x.at.row0 <= s->plan->strategy.group)
             x.at.row1 = p->live_in[++i].row1;
         x.first = x.at.row0;
-        x.n = x.at.row1 - x.at.row0;
-        if (x.at.sharded)
+        x.n = x.room = x.at.row1 - x.at.row0;
+        if (x.at.sharded || x.type == I8)
             locate(s, &x, index++);
         TRY(visit_piece(s, &x, access, visit, user));
     }

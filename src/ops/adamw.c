@@ -1,6 +1,7 @@
 /* The optimizer update. */
 #include "ops/adamw.h"
 
+#include "base/blocks8.h"
 #include "ops/ops.h"
 #include "ops/rows.h"
 #include "ops/simd.h"
@@ -132,6 +133,42 @@ CLONES static void update_bf16(float *p, bf16 *m, bf16 *v, const float *grad, in
     }
 }
 
+/* One block's element: as elements_f32, of unpacked moments. */
+CLONES static void update_block(float *p, float *m, float *v, const float *grad, int n, const struct scalars *s)
+{
+    const struct scalars c = *s;
+    elements_f32(p, m, v, grad, n, &c);
+}
+
+/* weyl: of the first element. */
+CLONES static void random_halves(uint32_t weyl, int n, uint16_t *low, uint16_t *high)
+{
+#pragma omp simd
+    for (int i = 0; i < n; i++) {
+        const uint32_t x = mixed(weyl + WEYL * (uint32_t)i);
+        low[i] = (uint16_t)(x ^ x >> 16);
+        high[i] = (uint16_t)(x >> 16);
+    }
+}
+
+/* n elements from `at` on, a multiple of BLOCK8, of `all` whose moments are packed. */
+static void update_i8(float *p, void *m, void *v, const float *grad, int64_t at, int64_t n, int64_t all, uint32_t weyl,
+                      const struct scalars *s)
+{
+    float *scale_m = m, *scale_v = v, block_m[BLOCK8], block_v[BLOCK8];
+    uint8_t *code_m = blocks8_codes(m, all), *code_v = blocks8_codes(v, all);
+    uint16_t low[BLOCK8], high[BLOCK8];
+    for (int64_t i = at; i < at + n; i += BLOCK8) {
+        const int count = (int)min_i64(BLOCK8, at + n - i);
+        blocks8_unpack_block(BLOCKS8_SIGNED, scale_m[i / BLOCK8], code_m + i, count, block_m);
+        blocks8_unpack_block(BLOCKS8_SQUARES, scale_v[i / BLOCK8], code_v + i, count, block_v);
+        update_block(p + i, block_m, block_v, grad + i, count, s);
+        random_halves(weyl + WEYL * (uint32_t)i, count, low, high);
+        scale_m[i / BLOCK8] = blocks8_pack_block(BLOCKS8_SIGNED, block_m, count, low, code_m + i);
+        scale_v[i / BLOCK8] = blocks8_pack_block(BLOCKS8_SQUARES, block_v, count, high, code_v + i);
+    }
+}
+
 /* What a group of elements has in common. */
 struct arrays {
     float *p;
@@ -139,12 +176,15 @@ struct arrays {
     const float *grad;
     enum dtype moments;
     uint32_t weyl; /* of the first element */
+    int64_t n;
 };
 
 static void update(const struct arrays *a, int64_t at, int64_t n, const struct scalars *s)
 {
     if (a->moments == F32)
         update_f32(a->p + at, (float *)a->m + at, (float *)a->v + at, a->grad + at, (int)n, s);
+    else if (a->moments == I8)
+        update_i8(a->p, a->m, a->v, a->grad, at, n, a->n, a->weyl, s);
     else
         update_bf16(a->p + at, (bf16 *)a->m + at, (bf16 *)a->v + at, a->grad + at, (int)n, a->weyl + WEYL * (uint32_t)at, s);
 }
@@ -170,7 +210,7 @@ void ops_adamw(const struct adamw_shape *s, float *master, void *m, void *v, con
     struct scalars decaying = plain;
     decaying.decay = fmaf(-record->lr, record->weight_decay, 1.0f);
     const uint32_t number = (uint32_t)(s->first + record->place * s->share);
-    const struct arrays a = {master, m, v, grad, s->moments, number * WEYL + record->rounding};
+    const struct arrays a = {master, m, v, grad, s->moments, number * WEYL + record->rounding, s->n};
     int skip = norm->skip;
 #pragma omp parallel for schedule(static) if (s->n > ROWS_SERIAL)
     for (int64_t b = 0; b < ceil_div(s->n, ROWS_BLOCK); b++) {

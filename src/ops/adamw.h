@@ -21,7 +21,11 @@
  *     m = bits(m) + ((x ^ x >> 16) & 0xffff) >> 16, v = bits(v) + (x >> 16) >> 16, NaN stays NaN
  * A Weyl sequence, which vectors step through by additions, a shift and one product: the polynomial permutes the 32-bit integers
  * (its linear coefficient is odd, the other one even: Rivest 2001), so that random `rounding` makes x uniform for every element.
- * Elements 2^32 apart share their numbers. */
+ * Elements 2^32 apart share their numbers.
+ *
+ * Moments in int8 come in blocks of 256 elements, packed as base/blocks8.h says, m signed and v as squares; n is the number of
+ * elements that they are packed for, and blocks never have both elements that decay and others. m and v are unpacked, used as above
+ * and packed again, rounded stochastically by the same random numbers: (x ^ x >> 16) & 0xffff of m, x >> 16 of v. */
 #ifndef LTRAIN_OPS_ADAMW_H
 #define LTRAIN_OPS_ADAMW_H
 
@@ -31,7 +35,7 @@
 struct adamw_shape {
     int64_t n, n_decay;   /* elements; the first n_decay of them decay */
     int64_t first, share; /* number in the model of the first place's first element; how far on the next place's is */
-    enum dtype moments;   /* F32 or BF16 */
+    enum dtype moments;   /* F32, BF16 or I8 */
 };
 
 void ops_adamw(const struct adamw_shape *s, float *master /* [n] inout */, void *m /* moments[n] inout */,

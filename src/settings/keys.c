@@ -18,6 +18,7 @@ static const char *const efforts[] = {"best", "normal", "quick", NULL};
 static const char *const updates[] = {"auto", "device", "host", NULL};
 static const char *const no_yes[] = {"no", "yes", NULL};
 static const char *const dtypes[] = {"fp32", "bf16", NULL};
+static const char *const moment_types[] = {"fp32", "bf16", "int8", NULL};
 static const char *const schedules[] = {"constant", "linear", "cosine", "wsd", NULL};
 static const char *const carriers[] = {"auto", "nccl", "staged", NULL};
 static const char *const sharings[] = {"auto", "none", "ulysses", "ring", NULL};
@@ -38,7 +39,7 @@ const char *const settings_tile_names[] = {"rows", "heads", "loss", "group", NUL
 _Static_assert(sizeof(enum device_kind) == sizeof(int) && sizeof(enum offload) == sizeof(int) &&
                    sizeof(enum dtype) == sizeof(int),
                "KEY_CHOICE stores ints");
-_Static_assert(F32 == 0 && BF16 == 1 && DEVICE_CUDA == 3 && UPDATE_HOST == 2 && SP_RING == 3 && EFFORT_QUICK == 2 && SCHEDULE_WSD == 3 &&
+_Static_assert(F32 == 0 && BF16 == 1 && I8 == 2 && DEVICE_CUDA == 3 && UPDATE_HOST == 2 && SP_RING == 3 && EFFORT_QUICK == 2 && SCHEDULE_WSD == 3 &&
                    STOP_STEP == 1 && MODE_CHAOS == 1 && DATA_CHANGED_CONTINUE == 1 && SAVE_FAILURE_STOP == 1 && PACK_CONCAT == 1 && TOKEN_U32 == 2 && LONGER_REFUSE == 3 && OFFLOAD_AUTO == 0 && OFFLOAD_NONE == 1 && OFFLOAD_CPU == 2 && OFFLOAD_NVME == 3,
                "choices are in the order of their enums");
 
@@ -104,7 +105,7 @@ const struct settings_key settings_keys[] = {
     {"local-rank", KEY_LAUNCH, LIMITS(0, SETTINGS_MOST_RANKS - 1), .flags = KEY_FLAG_ONLY | KEY_OF_RUNS, .arg = "N", .help = "number among the ranks on this machine"},
 
     {"dtype", KEY_DTYPE, .value = "auto", .unset = "auto", .choices = dtypes, .group = "Numerics", .flags = KEY_SAMPLING_TOO, .arg = "TYPE", .help = "storage; master weights and sums stay fp32; auto: bf16 on GPUs, fp32 on processors"},
-    {"optim-dtype", KEY_CHOICE, AT(plan.optim_dtype), "fp32", .choices = dtypes, .arg = "TYPE", .help = "of AdamW's moments; bf16 is rounded stochastically"},
+    {"optim-dtype", KEY_CHOICE, AT(plan.optim_dtype), "fp32", .choices = moment_types, .arg = "TYPE", .help = "of AdamW's moments; bf16 and int8 (in blocks of 256, CPUs only) are rounded stochastically"},
     {"tiles", KEY_TILES, .value = "auto", .unset = "auto", LIMITS(1, SETTINGS_MOST_TOKENS), .flags = KEY_SAMPLING_TOO, .arg = "SIZES", .help = "rows=N,heads=N,loss=N,group=N, those not named auto"},
     {"threads", KEY_INT, AT(plan.threads), "auto", "auto", LIMITS(1, 4096), .arg = "N", .flags = KEY_SAMPLING_TOO | KEY_OF_DATA, .help = "compute threads"},
     {"deterministic", KEY_CHOICE, AT(plan.deterministic), "yes", .choices = no_yes, .arg = "WORD", .help = "no: on GPUs, backward attention is faster and has other bits every time"},

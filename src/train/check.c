@@ -52,7 +52,7 @@ static struct tolerance choose_tolerance(const struct settings *s, int ranks)
 {
     if (ranks == 1 && !s->plan.target->fast)
         return (struct tolerance){.exact = 1, .why = "one rank and the same tiles: placement changes no bit"};
-    if (s->plan.dtype == BF16 || s->plan.grad_dtype == BF16 || s->plan.optim_dtype == BF16)
+    if (s->plan.dtype == BF16 || s->plan.grad_dtype == BF16 || s->plan.optim_dtype != F32)
         return (struct tolerance){.loss = 5e-4,
                                   .norm = 4e-3,
                                   .gradient = 1e-2,

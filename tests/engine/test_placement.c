@@ -261,6 +261,12 @@ static void accumulated_gpt2(void **state)
     check_matrix(FAMILY_GPT2, BF16, BF16, 3, 0);
 }
 
+static void llama_int8_moments(void **state)
+{
+    (void)state;
+    check_matrix(FAMILY_LLAMA, BF16, I8, 1, 0);
+}
+
 /* Two layers in a row without their inputs, which are computed one from the other. */
 static void chained_inputs(void **state)
 {
@@ -310,7 +316,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(cells_are_all),     cmocka_unit_test(distances_differ), cmocka_unit_test(llama_fp32),
         cmocka_unit_test(llama_bf16),        cmocka_unit_test(gpt2_fp32),        cmocka_unit_test(gpt2_bf16),
-        cmocka_unit_test(sinks_bf16), cmocka_unit_test(accumulated_llama), cmocka_unit_test(accumulated_gpt2), cmocka_unit_test(chained_inputs)};
+        cmocka_unit_test(sinks_bf16), cmocka_unit_test(accumulated_llama), cmocka_unit_test(accumulated_gpt2), cmocka_unit_test(chained_inputs),
+        cmocka_unit_test(llama_int8_moments)};
     has_twin = twin_open(getenv("LTRAIN_CUDA_TWIN"), &twin);
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

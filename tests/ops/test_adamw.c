@@ -1,6 +1,7 @@
 /* Gradient norm, clipping and the update. */
 #include "ops_test.h"
 
+#include "base/blocks8.h"
 #include "base/rng.h"
 #include "ops/adamw.h"
 
@@ -241,6 +242,103 @@ static void test_bf16_shards(void **state)
     assert_memory_equal(v->store, u.v->store, N * 2);
 }
 
+/* Packed moments of u's, to the nearest. */
+static void *packed(enum blocks8_kind kind, const struct tensor *t)
+{
+    void *x = calloc(1, (size_t)blocks8_bytes(t->n));
+    blocks8_pack(kind, (const float *)t->store, t->n, x);
+    return x;
+}
+
+static struct adamw_shape shape_of(const struct update *u, enum dtype moments)
+{
+    return (struct adamw_shape){.n = u->p->n, .n_decay = u->n_decay, .first = u->first, .moments = moments};
+}
+
+/* Whatever a number becomes, it is one of the two values beside it, and which one follows from its random bits. */
+static void check_packed(enum blocks8_kind kind, const struct tensor *want, const void *have, const struct update *u, int half)
+{
+    const float *map = blocks8_map(kind), *scale = have, *x = (const float *)want->store;
+    const uint8_t *code = blocks8_codes(have, want->n);
+    for (int64_t i = 0; i < want->n; i++) {
+        uint32_t w = (uint32_t)(u->first + i) * 0x9e3779b9u + u->record.rounding;
+        w ^= w >> 14;
+        w *= 2 * w + 0x7feb352du;
+        const float part = (kind == BLOCKS8_SQUARES ? sqrtf(x[i]) : x[i]) / scale[i / BLOCK8], random = (float)(half ? w >> 16 : (w ^ w >> 16) & 0xffff);
+        int below = 0;
+        while (below < 255 && map[below + 1] <= part)
+            below++;
+        int up = below < 255 && part > map[below] && random * (map[below + 1] - map[below]) < (part - map[below]) * 65536.0f;
+        if (kind == BLOCKS8_SQUARES && below == 0 && part > 0)
+            up = 1;
+        assert_int_equal(code[i], below + up);
+    }
+}
+
+/* Parameters as with fp32 moments of the same values; the moments are those, rounded. */
+static void check_int8_update(int64_t n)
+{
+    struct update u = update_new(n, n % 2 ? n : 0, 7, 1, F32), f;
+    void *m = packed(BLOCKS8_SIGNED, u.m), *v = packed(BLOCKS8_SQUARES, u.v);
+    blocks8_unpack(BLOCKS8_SIGNED, m, n, (float *)u.m->store);
+    blocks8_unpack(BLOCKS8_SQUARES, v, n, (float *)u.v->store);
+    f = u;
+    f.p = tensor_copy(u.p);
+    const struct adamw_shape eight = shape_of(&u, I8), whole = shape_of(&u, F32);
+    ops_adamw(&eight, (float *)u.p->store, m, v, (float *)u.g->store, &u.norm, &u.record, (bf16 *)u.param->store);
+    ops_adamw(&whole, (float *)f.p->store, f.m->store, f.v->store, (float *)f.g->store, &f.norm, &f.record, NULL);
+    assert_memory_equal(u.p->store, f.p->store, n * 4);
+    check_packed(BLOCKS8_SIGNED, f.m, m, &u, 0);
+    check_packed(BLOCKS8_SQUARES, f.v, v, &u, 1);
+    free(m);
+    free(v);
+}
+
+static void test_int8_moments(void **state)
+{
+    (void)state;
+    static const int64_t sizes[] = {1, 255, 256, 257, 1023, 1025, 20003};
+    for (size_t s = 0; s < sizeof sizes / sizeof *sizes; s++) {
+        check_int8_update(sizes[s]);
+        tensors_free(NULL);
+    }
+}
+
+/* Shards of whole blocks: what four ranks make of theirs is what one makes of the whole. */
+static void test_int8_shards(void **state)
+{
+    (void)state;
+    enum { N = 5003, SHARE = 5 * BLOCK8 };
+    static float parts[2][N], want[2][N];
+    struct update u = update_new(N, 0, 3, 0, F32);
+    struct tensor *p = tensor_copy(u.p), *const moments[2] = {u.m, u.v};
+    void *all[2] = {packed(BLOCKS8_SIGNED, u.m), packed(BLOCKS8_SQUARES, u.v)};
+    const struct adamw_shape whole = shape_of(&u, I8);
+    for (int r = 0; r < 4; r++) {
+        int64_t at = (int64_t)r * SHARE, n = min_i64(SHARE, N - at);
+        struct adamw_shape s = {.n = n, .first = u.first, .share = SHARE, .moments = I8};
+        void *own[2];
+        for (int k = 0; k < 2; k++) {
+            own[k] = calloc(1, (size_t)blocks8_bytes(n));
+            blocks8_pack((enum blocks8_kind)k, (float *)moments[k]->store + at, n, own[k]);
+        }
+        u.record.place = r;
+        ops_adamw(&s, (float *)p->store + at, own[0], own[1], (float *)u.g->store + at, &u.norm, &u.record, NULL);
+        for (int k = 0; k < 2; k++) {
+            blocks8_unpack((enum blocks8_kind)k, own[k], n, parts[k] + at);
+            free(own[k]);
+        }
+    }
+    u.record.place = 0;
+    ops_adamw(&whole, (float *)u.p->store, all[0], all[1], (float *)u.g->store, &u.norm, &u.record, NULL);
+    assert_memory_equal(p->store, u.p->store, N * 4);
+    for (int k = 0; k < 2; k++) {
+        blocks8_unpack((enum blocks8_kind)k, all[k], N, want[k]);
+        assert_memory_equal(parts[k], want[k], sizeof want[k]);
+        free(all[k]);
+    }
+}
+
 enum { DRAWS = 40000 };
 
 /* Whether each of n equal elements was rounded up, [0] m and [1] v, and the share that ought to be. */
@@ -415,6 +513,8 @@ int main(void)
         cmocka_unit_test_teardown(test_bf16_moments, tensors_free),
         cmocka_unit_test_teardown(test_bf16_shards, tensors_free),
         cmocka_unit_test(test_bf16_random),
+        cmocka_unit_test(test_int8_moments),
+        cmocka_unit_test(test_int8_shards),
         cmocka_unit_test(test_bf16_patterns),
         cmocka_unit_test(test_bf16_converges),
     };

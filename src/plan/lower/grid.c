@@ -1,6 +1,8 @@
 /* Tile grids, which are part of the numerics key: the default one, and others to compare it with. */
 #include "plan/lower/grid.h"
 
+#include "base/blocks8.h"
+
 #include <stdio.h>
 #include <string.h>
 
@@ -151,6 +153,9 @@ enum status plan_tiles(const struct model *m, const struct plan_request *s, stru
     while (s->loss_tile <= 0 && loss * c->vocab * 4 > logits && loss % 2 == 0)
         loss /= 2;
     out->loss_tile = loss;
+    if (s->group % BLOCK8 != 0 && s->group > 0 && s->optim_dtype == I8)
+        return status_fail(ERR_INVALID, "--tiles: group=%lld cuts blocks of moments in int8: take a multiple of %d", (long long)s->group,
+                           BLOCK8);
     out->group = s->group > 0 ? s->group : default_group(m, out->ranks);
     return OK;
 }

@@ -1,13 +1,22 @@
 #include "plan/lower/groups.h"
 
+#include "base/blocks8.h"
+
+/* How many of n elements each rank has, the last ones perhaps fewer. Blocks of moments stay whole. */
+static int64_t share_of(const struct strategy *s, int64_t n)
+{
+    const int64_t share = ceil_div(n, s->ranks);
+    return s->moments == I8 ? min_i64(n, round_up(share, BLOCK8)) : share;
+}
+
 /* Groups do not straddle the borders between what decays, what is trained and what is frozen. If the optimizer state is
- * not sharded, decay does not matter: an update can tell the two apart within a group. */
+ * not sharded, decay does not matter: an update can tell the two apart within a group, unless moments come in blocks. */
 static int unit_borders(const struct model *m, const struct strategy *s, int unit, int64_t border[4])
 {
     const struct model_unit *u = &m->units[unit];
     int n = 0;
     border[n++] = 0;
-    if (s->zero >= 1 && u->decay_elements > 0 && u->decay_elements < u->trained_elements)
+    if ((s->zero >= 1 || s->moments == I8) && u->decay_elements > 0 && u->decay_elements < u->trained_elements)
         border[n++] = u->decay_elements;
     if (u->trained_elements > 0)
         border[n++] = u->trained_elements;
@@ -18,18 +27,18 @@ static int unit_borders(const struct model *m, const struct strategy *s, int uni
 
 struct group plan_group(const struct model *m, const struct strategy *s, int unit, int index)
 {
-    int64_t border[4], shard = 0, share = ceil_div(s->group, s->ranks);
+    int64_t border[4], shard = 0, share = share_of(s, s->group);
     int n = unit_borders(m, s, unit, border);
     for (int i = 0; i < n; i++) {
         int64_t length = border[i + 1] - border[i], groups = ceil_div(length, s->group);
         if (index >= groups) {
             index -= (int)groups;
-            shard += (groups - 1) * share + ceil_div(length - (groups - 1) * s->group, s->ranks);
+            shard += (groups - 1) * share + share_of(s, length - (groups - 1) * s->group);
             continue;
         }
         int64_t first = border[i] + index * s->group, end = min_i64(first + s->group, border[i + 1]);
         shard += index * share;
-        return (struct group){first, end, shard, shard + ceil_div(end - first, s->ranks)};
+        return (struct group){first, end, shard, shard + share_of(s, end - first)};
     }
     return (struct group){border[n], border[n], shard, shard};
 }
@@ -41,4 +50,14 @@ int plan_groups(const struct model *m, const struct strategy *s, int unit, int64
     for (int i = 0; i < n && border[i] < elements; i++)
         groups += (int)ceil_div(border[i + 1] - border[i], s->group);
     return groups;
+}
+
+int64_t plan_moments_row(const struct model *m, const struct strategy *s, int unit, int index, int sharded)
+{
+    int64_t row = 0;
+    for (int k = 0; k < index; k++) {
+        struct group g = plan_group(m, s, unit, k);
+        row += blocks8_bytes(sharded ? g.shard_end - g.shard_first : g.end - g.first);
+    }
+    return row;
 }

@@ -16,4 +16,7 @@ struct group plan_group(const struct model *m, const struct strategy *s, int uni
 /* Groups that hold the first `elements` elements of a unit, which end at a group's border. */
 int plan_groups(const struct model *m, const struct strategy *s, int unit, int64_t elements);
 
+/* Moments in I8: the group's bytes of a value that has one byte a row (base/blocks8.h): those of its elements, or of one rank's share. */
+int64_t plan_moments_row(const struct model *m, const struct strategy *s, int unit, int index, int sharded);
+
 #endif

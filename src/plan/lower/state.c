@@ -44,6 +44,11 @@ static int persistent_buffer(struct lowering *L, enum tier tier, int64_t bytes, 
 static void group_rows(const struct lowering *L, const struct value *v, int unit, int index, int64_t *row, int64_t *end)
 {
     struct group g = unit_group(L, unit, index);
+    if (v->packed) {
+        *row = v->tiles[index].row0;
+        *end = v->tiles[index].row1;
+        return;
+    }
     *row = v->sharded ? g.shard_first : g.first;
     *end = min_i64(v->sharded ? g.shard_end : g.end, v->rows);
 }
@@ -224,6 +229,33 @@ static void optim_value(struct lowering *L, struct value *v, int unit, const cha
     home_create(L, v, unit, unit_residency(L, unit, CLASS_OPTIM));
 }
 
+/* Moments in blocks of 8-bit numbers: one tile per group. */
+static void packed_moments(struct lowering *L, struct value *v, int unit, const char *what)
+{
+    static _Thread_local int64_t cuts[MAX_CUTS];
+    const int groups = unit_trained_groups(L, unit), sharded = optim_sharded(L);
+    char name[48];
+    memset(v, 0, sizeof *v);
+    v->full_buffer = -1;
+    if (groups == 0 || groups >= MAX_CUTS) /* the parameters were refused already */
+        return;
+    snprintf(name, sizeof name, "unit%d.%s%s", unit, what, sharded ? ".shard" : "");
+    for (int k = 0; k <= groups; k++)
+        cuts[k] = plan_moments_row(L->m, &L->s, unit, k, sharded);
+    value_create_cuts(L, v, name, CLASS_OPTIM, 1, cuts, groups, sharded ? RES_NONE : RES_DEVICE);
+    v->sharded = sharded;
+    v->packed = 1;
+    home_create(L, v, unit, unit_residency(L, unit, CLASS_OPTIM));
+}
+
+static void moments_value(struct lowering *L, struct value *v, int unit, const char *what)
+{
+    if (L->s.moments == I8)
+        packed_moments(L, v, unit, what);
+    else
+        optim_value(L, v, unit, what, L->s.moments);
+}
+
 static void create_parameters(struct lowering *L, int unit)
 {
     const struct model_unit *mu = &L->m->units[unit];
@@ -270,8 +302,8 @@ void units_create(struct lowering *L, unit_cuts *pieces)
         create_parameters(L, u);
         if (L->s.cached_tokens > 0) /* nothing is trained */
             continue;
-        optim_value(L, &v->m, u, "m", L->s.moments);
-        optim_value(L, &v->v, u, "v", L->s.moments);
+        moments_value(L, &v->m, u, "m");
+        moments_value(L, &v->v, u, "v");
         create_gradients(L, u, pieces);
         v->target = &v->grad;
         v->first_sum = L->n_sums;

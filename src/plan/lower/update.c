@@ -145,17 +145,33 @@ static void publish_group(struct lowering *L, int unit, struct value *shard, str
     value_put_home(L, &u->param, g.first, g.end, DEV);
 }
 
+/* What AdamW works on: rows of a value. */
+struct worked {
+    struct value *value;
+    int64_t row0, row1;
+};
+
+/* Elements [a, b) of a value; of packed moments, the group's bytes. */
+static struct worked worked_of(struct value *v, int index, int64_t a, int64_t b)
+{
+    if (v->packed)
+        return (struct worked){v, v->tiles[index].row0, v->tiles[index].row1};
+    return (struct worked){v, a, b};
+}
+
 /* AdamW of one group where its operands are; the new parameters go home too. */
-static void update_group(struct lowering *L, int unit, struct group g)
+static void update_group(struct lowering *L, int unit, int index)
 {
     struct unit_values *u = &L->units[unit];
+    const struct group g = unit_group(L, unit, index);
     struct value *master = unit_master(L, unit), *grad = L->s.zero == 1 ? &u->grad_shard : &u->grad;
     struct value *low = L->s.dtype == F32 ? NULL : optim_sharded(L) ? &u->param_shard : &u->param;
-    struct value *all[] = {master, &u->m, &u->v, grad};
     int on_host = is_updated_on_host(L, unit), at = on_host ? TIER_HOST : DEV;
     int64_t a = first_row(L, g), b = end_row(L, g), decay = L->m->units[unit].decay_elements;
+    const struct worked all[] = {worked_of(master, index, a, b), worked_of(&u->m, index, a, b), worked_of(&u->v, index, a, b),
+                                 worked_of(grad, index, a, b)};
     for (int i = 0; i < 4; i++)
-        value_bring(L, all[i], a, b, at, 3);
+        value_bring(L, all[i].value, all[i].row0, all[i].row1, at, 3);
     if (low)
         place_low(L, low, a, b, at);
     struct op_attrs *attrs = emit(L, OP_ADAMW, on_host ? LANE_HOST : LANE_COMPUTE);
@@ -168,7 +184,7 @@ static void update_group(struct lowering *L, int unit, struct group g)
     if (on_host)
         L->p->instrs[L->p->n_instrs - 1].depth = 2;
     for (int i = 0; i < 3; i++)
-        arg_update(L, i, all[i], a, b, at);
+        arg_update(L, i, all[i].value, all[i].row0, all[i].row1, at);
     arg_read(L, 3, grad, a, b, at);
     arg_read(L, 4, &L->norm, 0, 1, at);
     arg_read(L, 5, &L->record, 0, 1, at);
@@ -176,14 +192,14 @@ static void update_group(struct lowering *L, int unit, struct group g)
         arg_write(L, 6, low, a, b, at);
     emit_done(L, 0);
     for (int i = 0; i < 3; i++)
-        value_put_home(L, all[i], a, b, at);
+        value_put_home(L, all[i].value, all[i].row0, all[i].row1, at);
     if (low && low->tiles[0].residency != RES_NONE)
         value_put_home(L, low, a, b, at);
     if (L->s.zero == 1 || L->s.zero == 2)
         publish_group(L, unit, low ? low : master, g);
     for (int i = 0; i < 3; i++)
-        if (all[i] != &u->param)
-            value_keep_home(all[i], a, b);
+        if (all[i].value != &u->param)
+            value_keep_home(all[i].value, all[i].row0, all[i].row1);
     value_keep_home(grad, a, b);
 }
 
@@ -200,10 +216,9 @@ void unit_update(struct lowering *L, int unit)
     if (!on_host || optim_sharded(L))
         value_open_full(L, &u->param);
     for (int k = 0; k < groups; k++) {
-        struct group g = unit_group(L, unit, k);
-        update_group(L, unit, g);
+        update_group(L, unit, k);
         if ((L->role & ROLE_FORWARD) && on_host) /* at once: the host need not hold the parameters of several */
-            group_fetch(L, unit, g);
+            group_fetch(L, unit, unit_group(L, unit, k));
     }
     if (!(L->role & ROLE_FORWARD))
         unit_drop(L, unit);
