@@ -624,8 +624,8 @@ static void test_lengths(void **state)
 static void test_help(void **state)
 {
     (void)state;
-    check_help(SETTINGS_TRAIN, KEY_HIDDEN | KEY_OF_SAMPLING);
-    check_help(SETTINGS_PLAN, KEY_HIDDEN | KEY_OF_RUNS | KEY_OF_SAMPLING);
+    check_help(SETTINGS_TRAIN, KEY_OF_EVAL | KEY_HIDDEN | KEY_OF_SAMPLING);
+    check_help(SETTINGS_PLAN, KEY_OF_EVAL | KEY_HIDDEN | KEY_OF_RUNS | KEY_OF_SAMPLING);
 }
 
 /* Every number of the table, and every part of a value that is one. %s: the number. */
