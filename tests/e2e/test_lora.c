@@ -135,6 +135,7 @@ static void refused(void **state)
     e2e_refuses(2, "tied/adapter|of another model|lora_B", NULL, "--model base --adapter tied/adapter" RUN);
     e2e_refuses(2, "matches no linear map", NULL, "--model gpt2 --adapter tied/adapter" RUN " --seq-len 64");
     e2e_refuses(2, "--lora|r=8|leave out --lora", NULL, "--model base/adapter --lora r=8" RUN);
+    e2e_refuses(2, "--freeze|--lora", NULL, "--model base --lora r=4 --freeze *lora_A*" RUN);
     e2e_refuses(2, "export|--to DIR is needed", NULL, "export --model base");
     e2e_refuses(2, "holds no adapter", NULL, "export --model base --to merged --merge");
     e2e_remove("base/model.safetensors");

@@ -792,10 +792,56 @@ static int leave(void **state)
     return chdir("/") == 0 ? nftw(home, remove_one, 8, FTW_DEPTH | FTW_PHYS) : -1;
 }
 
+/* --lora as a text and as a mapping, and what it prints reads back the same. */
+static void same_lora(const struct lora *a, const char *text)
+{
+    char *printed = NULL;
+    size_t size;
+    struct lora again;
+    FILE *f = open_memstream(&printed, &size);
+    lora_print(a, f);
+    fclose(f);
+    assert_string_equal(printed, text);
+    assert_int_equal(lora_parse("here", printed, &again), OK);
+    assert_memory_equal(a, &again, sizeof again);
+    free(printed);
+}
+
+static void test_lora(void **state)
+{
+    (void)state;
+    struct settings s;
+    assert_int_equal(READ(&s, REQUIRED), OK);
+    same_lora(&s.plan.lora, "none");
+    settings_free(&s);
+    assert_int_equal(READ(&s, REQUIRED, "--lora", "targets=q_proj, v_proj,r=8,rslora=yes,modules-to-save=norm,lm_head"), OK);
+    same_lora(&s.plan.lora, "r=8,alpha=16,rslora=yes,targets=q_proj,v_proj,modules-to-save=norm,lm_head");
+    settings_free(&s);
+    write_file("lora.yaml", "model: tiny\nseq-len: 8\ndata: a\nlora: {r: 4, alpha: 2.5, targets: [q_proj, v_proj], rank-pattern: \"q_proj:8;k_proj:2\"}\n");
+    assert_int_equal(READ(&s, "--config=lora.yaml"), OK);
+    same_lora(&s.plan.lora, "r=4,alpha=2.5,targets=q_proj,v_proj,rank-pattern=q_proj:8;k_proj:2");
+    settings_free(&s);
+    assert_int_equal(READ(&s, REQUIRED, "--lora", "targets=.*layers[.]\\d{1,2}[.].*_proj"), OK);
+    assert_true(lora_targets_regex(&s.plan.lora));
+    same_lora(&s.plan.lora, "r=16,alpha=32,targets=.*layers[.]\\d{1,2}[.].*_proj");
+    settings_free(&s);
+    FAILS("--lora: r=0: a rank is a whole number from 1", REQUIRED, "--lora", "r=0");
+    FAILS("--lora: r=1.5: a rank is", REQUIRED, "--lora", "r=1.5");
+    FAILS("--lora: r is given twice", REQUIRED, "--lora", "r=4,r=4");
+    FAILS("--lora: alpha=-1: alpha is above 0", REQUIRED, "--lora", "alpha=-1");
+    FAILS("--lora: alpha=nan is not a number", REQUIRED, "--lora", "alpha=nan");
+    FAILS("--lora: dropout=0.05: adapters are trained without dropout", REQUIRED, "--lora", "dropout=0.05");
+    FAILS("--lora: 'target' is not one of r, alpha", REQUIRED, "--lora", "target=q_proj");
+    FAILS("--lora: 'q_proj' is not like r=16", REQUIRED, "--lora", "q_proj");
+    FAILS("--lora: targets has no value", REQUIRED, "--lora", "targets=");
+    FAILS("--lora: rank-pattern: 'q_proj' is not like q_proj:32", REQUIRED, "--lora", "rank-pattern=q_proj");
+    FAILS("--lora: give r=16, or none", REQUIRED, "--lora", "");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_defaults),
+        cmocka_unit_test(test_lora), cmocka_unit_test(test_defaults),
         cmocka_unit_test(test_defaults_of_plan),
         cmocka_unit_test(test_values),
         cmocka_unit_test(test_ranks),
