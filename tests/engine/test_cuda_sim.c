@@ -86,7 +86,7 @@ static uint64_t run(const char *name, int capability, int steps, void (*change)(
     r.settings.plan.threads = 1;
     if (change)
         change(&r.settings);
-    if (golden_model(&g, &model) != OK || rig_start(&r, model) != OK || session_load(r.session, g.path) != OK)
+    if (golden_model(&g, &model) != OK || rig_start(&r, model) != OK || golden_load(&g, r.session) != OK)
         fail_msg("%s: %s", name, status_message());
     steps_are_golden(&r, &g, name, steps);
     assert_int_equal(rig_digest(&r, &digest), OK);
@@ -128,6 +128,12 @@ static void gpt2_on_hopper(void **state)
 {
     (void)state;
     case_on("gpt2", 90);
+}
+
+static void adapters_on_ampere(void **state)
+{
+    (void)state;
+    case_on("lora-phi3", 80);
 }
 
 static void backward_in_any_order(void **state)
@@ -174,7 +180,7 @@ static void other_models(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(llama_on_ampere), cmocka_unit_test(llama_on_hopper),
-                                       cmocka_unit_test(gpt2_on_ampere), cmocka_unit_test(gpt2_on_hopper),
+                                       cmocka_unit_test(gpt2_on_ampere), cmocka_unit_test(gpt2_on_hopper), cmocka_unit_test(adapters_on_ampere),
                                        cmocka_unit_test(backward_in_any_order), cmocka_unit_test(other_layers), cmocka_unit_test(other_models), cmocka_unit_test(walk_presets)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
