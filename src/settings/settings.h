@@ -25,7 +25,7 @@ enum update_on { UPDATE_AUTO, UPDATE_DEVICE, UPDATE_HOST };
 enum effort { EFFORT_BEST, EFFORT_NORMAL, EFFORT_QUICK }; /* of planning, from the most search to the least; zero is best */
 enum carriers { CARRIER_AUTO, CARRIER_NCCL, CARRIER_STAGED };
 enum train_on { TRAIN_ON_ASSISTANT, TRAIN_ON_LAST, TRAIN_ON_ALL };
-enum turns { TURNS_SPLIT, TURNS_WHOLE };
+enum turns_of_chats { TURNS_SPLIT, TURNS_WHOLE };
 enum token_type { TOKEN_NONE, TOKEN_U16, TOKEN_U32 }; /* of an id in files of tokens without a header */
 enum packing_way { PACK_BEST_FIT, PACK_CONCAT };
 enum longer { LONGER_SPLIT, LONGER_DROP, LONGER_TRUNCATE, LONGER_REFUSE };
@@ -116,7 +116,7 @@ struct settings {
     char *token_cache;                   /* directory; NULL: the user's */
     char *chat_template;                 /* of conversations: a directory, a file or a name; NULL: the tokenizer's directory has it */
     enum train_on train_on;              /* what of conversations is trained */
-    enum turns turns;                    /* of conversations whose earlier reasoning the template leaves out */
+    enum turns_of_chats turns;           /* of conversations whose earlier reasoning the template leaves out */
     enum packing_way packing;             /* of documents into sequences */
     enum longer too_long;                /* what becomes of documents that are longer than a sequence */
     double eval_fraction;
