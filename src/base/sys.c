@@ -264,6 +264,17 @@ const char *sys_strerror(int error)
                                 : strerror(error);
 }
 
+enum status sys_cannot_open(const char *path)
+{
+    static const int of_the_machine[] = {EIO, ESTALE, ETIMEDOUT, ENOMEM, EMFILE, ENFILE, EINTR, EAGAIN};
+    const int error = errno;
+    enum status st = ERR_INVALID;
+    for (size_t i = 0; i < sizeof of_the_machine / sizeof *of_the_machine; i++)
+        if (error == of_the_machine[i])
+            st = ERR_IO;
+    return status_fail(st, "cannot open %s: %s", path, sys_strerror(error));
+}
+
 int sys_open_file(const char *path, int flags, mode_t mode)
 {
     return sys_openat_file(AT_FDCWD, path, flags, mode);

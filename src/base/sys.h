@@ -8,6 +8,8 @@
 #ifndef LTRAIN_BASE_SYS_H
 #define LTRAIN_BASE_SYS_H
 
+#include "base/status.h"
+
 #include <dirent.h>
 #include <fts.h>
 #include <glob.h>
@@ -70,6 +72,9 @@ int sys_open(const char *path, int flags, mode_t mode);
 int sys_open_file(const char *path, int flags, mode_t mode);
 int sys_openat_file(int dir_fd, const char *path, int flags, mode_t mode);
 const char *sys_strerror(int error);
+/* Says that `path` cannot be opened, and why (errno). ERR_IO where the machine failed (EIO, no memory, no descriptor left), ERR_INVALID where
+ * the path is not what its giver thinks. */
+enum status sys_cannot_open(const char *path);
 int sys_openat(int dir_fd, const char *path, int flags, mode_t mode); /* counted as an open */
 int sys_close(int fd);
 ssize_t sys_pread(int fd, void *buf, size_t n, off_t at);

@@ -20,7 +20,7 @@ static enum status read_file(const char *dir, const char *file, char path[PATH_B
         return status_fail(ERR_INVALID, "%.64s...: the path is too long", dir);
     FILE *f = sys_read_text(path);
     if (!f)
-        return errno == ENOENT ? OK : status_fail(ERR_INVALID, "cannot open %s: %s", path, sys_strerror(errno));
+        return errno == ENOENT ? OK : sys_cannot_open(path);
     for (size_t got = 1; got > 0 && *n <= MAX_FILE;) {
         if (*n + 1 >= room) {
             room = room ? 2 * room : 1 << 16;

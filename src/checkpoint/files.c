@@ -179,7 +179,7 @@ enum status ckpt_copy(const char *from, const char *to)
 {
     int in = sys_open_file(from, O_RDONLY, 0);
     if (in < 0)
-        return status_fail(ERR_INVALID, "cannot open %s: %s", from, sys_strerror(errno));
+        return sys_cannot_open(from);
     int out = sys_open_file(to, O_WRONLY | O_CREAT | O_TRUNC, 0666);
     enum status st =
         out < 0 ? status_fail(ERR_IO, "cannot create %s: %s", to, sys_strerror(errno)) : copy_bytes(in, from, out, to);

@@ -45,7 +45,7 @@ static enum status add_file(struct documents *d, const char *path)
     }
     char *canonical = sys_realpath(path);
     if (!canonical)
-        return status_fail(ERR_INVALID, "cannot open %s: %s", path, strerror(errno));
+        return sys_cannot_open(path);
     d->files[d->n++] = (struct document){.path = canonical};
     return OK;
 }
@@ -114,7 +114,7 @@ static enum status add_glob(struct documents *d, const char *key, const char *pa
                                strerror(rc == GLOB_NOSPACE ? ENOMEM : errno));
     for (size_t i = 0; st == OK && i < g.gl_pathc; i++)
         st = sys_stat(g.gl_pathv[i], &s) == 0 ? add_existing(d, key, g.gl_pathv[i], &s)
-                                          : status_fail(ERR_INVALID, "cannot open %s: %s", g.gl_pathv[i], strerror(errno));
+                                          : sys_cannot_open(g.gl_pathv[i]);
     globfree(&g);
     return st;
 }

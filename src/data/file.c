@@ -13,7 +13,7 @@ enum status file_open(const char *path, int *fd, int64_t *bytes)
     struct stat s;
     int f = sys_open_file(path, O_RDONLY, 0);
     if (f < 0)
-        return status_fail(ERR_INVALID, "cannot open %s: %s", path, sys_strerror(errno));
+        return sys_cannot_open(path);
     if (sys_fstat(f, &s) != 0) {
         int error = errno;
         sys_close(f);

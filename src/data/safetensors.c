@@ -322,14 +322,14 @@ static enum status resolve(const char *path, char file[PATH_BYTES])
     static const char *const names[] = {"", "/model.safetensors", "/model.safetensors.index.json"};
     struct stat s;
     if (sys_stat(path, &s) != 0)
-        return status_fail(ERR_INVALID, "cannot open %s: %s", path, strerror(errno));
+        return sys_cannot_open(path);
     for (int i = S_ISDIR(s.st_mode) ? 1 : 0; i < 3; i++) {
         if (snprintf(file, PATH_BYTES, "%s%s", path, names[i]) >= PATH_BYTES)
             return status_fail(ERR_INVALID, "%.64s...: the path is too long", path);
         if (i == 0 || sys_stat(file, &s) == 0)
             return OK;
         if (!sys_is_absent(errno))
-            return status_fail(ERR_INVALID, "cannot open %s: %s", file, strerror(errno));
+            return sys_cannot_open(file);
     }
     return status_fail(
         ERR_INVALID,

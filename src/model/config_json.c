@@ -358,7 +358,7 @@ static enum status read_text(const char *path, char **text, size_t *bytes)
     enum status st = OK;
     int fd = sys_open_file(path, O_RDONLY, 0);
     if (fd < 0)
-        return status_fail(ERR_INVALID, "cannot open %s: %s", path, sys_strerror(errno));
+        return sys_cannot_open(path);
     int failed = sys_fstat(fd, &s) == 0 ? 0 : errno;
     size_t done = 0, n = !failed && s.st_size > 0 && s.st_size <= MAX_CONFIG_BYTES ? (size_t)s.st_size : 0;
     char *buf = sys_malloc(n + 1);

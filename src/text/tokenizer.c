@@ -23,7 +23,7 @@ static enum status read_all(const char *path, char **text, size_t *n)
     struct stat s;
     int fd = sys_open_file(path, O_RDONLY, 0);
     if (fd < 0)
-        return status_fail(ERR_INVALID, "cannot open %s: %s", path, sys_strerror(errno));
+        return sys_cannot_open(path);
     enum status st = OK;
     size_t done = 0;
     *text = NULL;

