@@ -87,11 +87,16 @@ static void refuses(void **state)
     refuse(&a, &volta, aligned);
     a = good(), a.attn.dtype = F32;
     refuse(&a, &a100, aligned);
-    const int dims[] = {0, 4, 60, 257, 264};
-    for (int i = 0; i < 5; i++) {
+    const struct attn_cuda ada = {89, 128, 99 * 1024, ATTN_FAST}; /* too little shared memory for wide heads */
+    const int dims[] = {0, 4, 60, 257, 513, 520};
+    for (int i = 0; i < 6; i++) {
         a = good(), a.attn.head_dim = dims[i];
         refuse(&a, &a100, aligned);
     }
+    a = good(), a.attn.head_dim = 264;
+    refuse(&a, &ada, aligned);
+    a.attn.cap = 30.0f;
+    refuse(&a, &a100, aligned);
     a = good(), a.attn.hq = 7;
     refuse(&a, &a100, aligned);
     a = good(), a.attn.sq = ((int64_t)1 << 30) + 1;

@@ -283,8 +283,13 @@ static void test_freeze(void **state)
     const char *none[] = {"*q_proj*", "*.attn.*"};
     assert_int_equal(model_create(&c, none, 2, &m), ERR_INVALID);
     assert_non_null(strstr(status_message(), "'*.attn.*' matches no parameter"));
-    const char *all[] = {"*"};
-    assert_int_equal(model_create(&c, all, 1, &m), ERR_INVALID);
+    const char *each[] = {"*.*"}, *all[] = {MODEL_FREEZE_ALL};
+    assert_int_equal(model_create(&c, each, 1, &m), ERR_INVALID);
+    assert_non_null(strstr(status_message(), "every parameter is frozen"));
+    assert_int_equal(model_create(&c, all, 1, &m), OK); /* to evaluate */
+    for (int u = 0; u < m->n_units; u++)
+        assert_true(m->units[u].trained_elements == 0);
+    model_destroy(m);
 }
 
 static void test_refused_shapes(void **state)
