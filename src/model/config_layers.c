@@ -38,10 +38,7 @@ enum status config_read_layer_types(struct config_reader *r, struct model_config
 
 json_t *config_write_layer_types(const struct model_config *c)
 {
-    int64_t windowed = 0;
-    for (int64_t l = 0; l < c->layers; l++)
-        windowed += model_bit(c->windowed, l);
-    if (c->window == 0 || windowed == c->layers)
+    if (c->window == 0) /* a window of all layers is listed, too: without a list Gemma 3, OLMo 3 and Cohere 2 have a pattern of their own */
         return json_null();
     json_t *list = json_array();
     for (int64_t l = 0; l < c->layers; l++)

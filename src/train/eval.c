@@ -302,6 +302,9 @@ static enum status begin(struct eval *x)
     snprintf(x->model, sizeof x->model, "%s", x->s->model);
     if (x->s->eval_data.n == 0)
         return status_fail(ERR_INVALID, "eval-data is missing: give --eval-data PATH, what is evaluated on");
+    if (x->s->svg || x->s->explain || x->s->max_seq)
+        return status_fail(ERR_INVALID, "--%s is an option of ltrain plan; what ltrain eval finds is printed, as JSON with --json",
+                           x->s->svg ? "svg" : x->s->explain ? "explain" : "max-seq");
     if (x->s->resume)
         return status_fail(ERR_INVALID, "--resume goes on with training; evaluate a run by --model %s", x->s->resume);
     TRY(read_tasks(x));

@@ -249,7 +249,7 @@ static void stored_types(void **state)
         memcpy(tensors[i].name, name, sizeof name);
     }
     finish("adapter");
-    refuses("lack the tensor model.embed_tokens.weight|adapters|merge", "adapter", "");
+    refuses("lack the tensor model.embed_tokens.weight|adapters|--adapter DIR", "adapter", "");
     clear();
 }
 
