@@ -68,6 +68,8 @@ says out "eval loss"
 [ -f runs/book/hf/model.safetensors ] || fail "no model"
 cmp -s ../model/tokenizer.json runs/book/hf/tokenizer.json || fail "the tokenizer is not beside the result"
 run --config chat.yaml $small --seq-len 128 --steps 2
+run --config lora.yaml $small --seq-len 128 --steps 2
+[ -f runs/lora/hf/adapter_model.safetensors ] || fail "no adapter"
 run --config curriculum.yaml $small --seq-len 64@1,128@1,256 --steps 3
 says out "step 3: sequences of 256 tokens from here on"
 [ "$(grep -c '"loss":[0-9]' runs/curriculum/metrics.jsonl)" = 3 ] || fail "not three losses"
