@@ -105,6 +105,8 @@ static void run_cell(enum model_family family, int layers, enum dtype dtype, enu
     rig_cell_defaults(&r.settings, S, dtype);
     cell_apply(c, &r.settings.plan);
     r.settings.plan.optim_dtype = moments;
+    if (moments == I8)
+        r.settings.plan.group = 5120; /* of whole blocks */
     r.settings.plan.grad_accum = accum;
     if (has_twin && c->discrete && on_gpu++ % 2 == 0) {
         char words[32];

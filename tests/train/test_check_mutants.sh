@@ -3,7 +3,7 @@
 set -eu
 command -v mpiexec >/dev/null 2>&1 || exit 77
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMP_NUM_THREADS=1 ASAN_OPTIONS="${ASAN_OPTIONS:+$ASAN_OPTIONS:}detect_leaks=0"
-program=$1 list=$2 model=$LTRAIN_SOURCE_ROOT/tests/golden/gpt-oss
+program=$(realpath "$1") list=$2 model=$LTRAIN_SOURCE_ROOT/tests/golden/gpt-oss
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 cd "$work"
