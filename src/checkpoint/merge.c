@@ -151,6 +151,8 @@ static enum status merge_rows(struct merge *x, int param, const float *a, const 
         if (w) {
             multiply(w, columns, a, b, row, rows, x->delta);
             add(x, n, x->decls[x->tensor[param]].dtype);
+            if (!isfinite(x->squares))
+                return status_fail(ERR_DIVERGED, "the adapter's s B A beside %s is not finite: nothing was merged", p->name);
         }
         TRY(write(x, param, row * columns, n));
     }

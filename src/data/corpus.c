@@ -47,9 +47,6 @@ static double entropy(const int64_t *counts, int64_t ids, int64_t tokens)
 
 static enum status check_config(const struct corpus_config *c)
 {
-    if (!c->tokenizer && c->vocab < 256)
-        return status_fail(ERR_INVALID, "--data: byte-level tokens need a vocabulary of at least 256, the model has %lld",
-                           (long long)c->vocab);
     if (c->tokenizer && tokenizer_ids(c->tokenizer) > c->vocab)
         return status_fail(ERR_INVALID,
                            "%s has ids up to %lld, and the model's embedding has %lld rows: it is another model's tokenizer "
@@ -166,7 +163,8 @@ static enum status open_source(struct corpus *c, const struct corpus_config *con
                                     .cache = config->cache, .column = config->column, .vocab = config->vocab,
                                     .token_bytes = config->token_bytes, .threads = config->threads};
     TRY(stream_open(&s, &out->files));
-    if (stream_is_masked(out->files) && config->chats)
+    TRY(stream_check_bytes(&s, out->files));
+    if (stream_chats(out->files).conversations > 0)
         c->masked = 1;
     out->name = strdup(paths[0]);
     return out->name ? OK : status_fail(ERR_NOMEM, "out of memory: a list of files");

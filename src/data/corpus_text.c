@@ -103,7 +103,7 @@ static void print_packing(const struct corpus *c, FILE *f)
     for (int i = 0; i < c->n_sources; i++)
         end += packing_train_end(c->sources[i].packing);
     for (int i = 0; i < c->n_sources && c->n_sources > 1; i++)
-        fprintf(f, "%s %.17g", i ? "" : ", weights", c->sources[i].weight);
+        fprintf(f, "%s %.17g of %lld", i ? "" : ", weights", c->sources[i].weight, (long long)stream_tokens(c->sources[i].files));
     fprintf(f, BELOW, (long long)end);
 }
 

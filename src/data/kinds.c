@@ -96,6 +96,13 @@ int kinds_are_ids(const struct file_kind *k)
 
 static enum status find_kind(const char *path, const struct kinds_config *config, struct file_kind *k)
 {
+    const size_t n = input_name(path);
+    if (input_is_compressed(path) && n > 4 && (memcmp(path + n - 4, ".bin", 4) == 0 || memcmp(path + n - 4, ".idx", 4) == 0))
+        return status_fail(ERR_INVALID, "%s: files of token ids are not read compressed: decompress it", path);
+    if (input_is_compressed(path) && n > 4 && memcmp(path + n - 4, ".tar", 4) == 0)
+        return status_fail(ERR_INVALID, "%s is an archive of files, which is not read as it is: unpack it", path);
+    if (config->has_tokenizer && input_is_compressed(path) && n > 5 && memcmp(path + n - 5, ".json", 5) == 0)
+        return status_fail(ERR_INVALID, "%s: rows are read of files named .jsonl%s: rename it if it has a row a line", path, path + n);
     TRY(id_file_look(path, config->token_bytes, &k->ids));
     TRY(refuse_foreign(path, &k->ids));
     if (config->has_tokenizer)

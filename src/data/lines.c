@@ -205,6 +205,25 @@ static enum status add_id(const struct lines_place *at, const json_t *all, const
     return ids_add(out, (int32_t)(id + (trained ? 0 : ids)));
 }
 
+/* Rows that another program has packed: a document here is a row. */
+static enum status refuse_packed(const struct lines_place *at, const json_t *row, size_t n, const json_t *attention)
+{
+    const json_t *positions;
+    json_int_t position = 0, kept = 1, next = 0;
+    int packed = json_array_size(json_object_get(row, "seq_lengths")) > 1;
+    TRY(array_of(at, row, "position_ids", n, &positions));
+    for (size_t i = 0; positions && i < n && !packed; i++) {
+        TRY(number_at(at, positions, "position_ids", i, &position));
+        if (attention)
+            TRY(number_at(at, attention, lists[ATTENTION_MASK], i, &kept));
+        packed = kept != 0 && position != next;
+        next += kept != 0;
+    }
+    return packed ? status_fail(ERR_INVALID, "%s:%lld: it holds several documents (position_ids that begin anew, or seq_lengths): give each document "
+                                "a row of its own, --packing puts them together", at->path, (long long)at->line)
+                  : OK;
+}
+
 static enum status add_ids(const struct lines_place *at, const json_t *row, int64_t ids, struct ids *out)
 {
     const json_t *all = json_object_get(row, "input_ids"), *list[LISTS];
@@ -213,6 +232,7 @@ static enum status add_ids(const struct lines_place *at, const json_t *row, int6
         return status_fail(ERR_INVALID, "%s:%lld: it has no list \"input_ids\", as the file's first row has", at->path, (long long)at->line);
     for (int k = 0; k < LISTS; k++)
         TRY(array_of(at, row, lists[k], n, &list[k]));
+    TRY(refuse_packed(at, row, n, list[ATTENTION_MASK]));
     for (size_t i = 0; i < n; i++)
         TRY(add_id(at, all, list, i, ids, out));
     return OK;

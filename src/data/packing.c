@@ -82,9 +82,13 @@ static enum status add_documents(struct packing *p)
 {
     for (int64_t i = 0; i < stream_documents(p->s); i++) {
         int64_t first = stream_first(p->s, i), end = stream_end(p->s, i), below = p->config.train_below;
-        if (first < below && below < end)
+        const int64_t split = p->report.documents_split;
+        const int on_both = first < below && below < end;
+        if (on_both)
             TRY(add_range(p, i, first, below));
-        TRY(add_range(p, i, first < below && below < end ? below : first, end));
+        TRY(add_range(p, i, on_both ? below : first, end));
+        if (on_both)
+            p->report.documents_split = split + 1;
     }
     return OK;
 }
@@ -208,6 +212,9 @@ static enum status pack_best_fit(struct packing *p)
         return status_fail(ERR_INVALID, "%s: nothing can be trained: of %lld documents %lld are too long (--too-long), and the others "
                            "have no token to predict", p->config.key, (long long)stream_documents(p->s), (long long)r->documents_dropped);
     int64_t held_out = count_held_out(p), trained = p->n - held_out;
+    if (p->config.train_below > 0 && (trained == 0 || held_out == 0))
+        return status_fail(ERR_INVALID, "--eval-fraction: all that is %s is too long for sequences of %lld tokens (--too-long)",
+                           trained == 0 ? "trained" : "held out", (long long)p->config.seq_len);
     if (trained == 0)
         return status_fail(ERR_INVALID, "--eval-fraction: the data has one document or part of one, nothing would be left to train");
     p->train_end = p->config.train_below > 0 ? p->config.train_below : held_out ? p->parts[trained].first : stream_tokens(p->s);

@@ -117,6 +117,14 @@ int stream_has_ids(const struct stream *s)
     return s->has_ids;
 }
 
+enum status stream_check_bytes(const struct stream_config *config, const struct stream *s)
+{
+    if (config->tokenizer || s->has_ids || config->vocab >= 256)
+        return OK;
+    return status_fail(ERR_INVALID, "%s: byte-level tokens need a vocabulary of at least 256, the model has %lld", config->key,
+                       (long long)config->vocab);
+}
+
 int64_t stream_ids(const struct stream *s)
 {
     return s->ids;

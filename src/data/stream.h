@@ -37,6 +37,8 @@ struct chat_counts stream_chats(const struct stream *s); /* of conversations in 
 int stream_is_cached(const struct stream *s);    /* a former run's tokens */
 int stream_is_masked(const struct stream *s);    /* some tokens are not trained */
 int stream_is_bytes(const struct stream *s);     /* no file of tokens is between */
+/* ERR_INVALID: texts would be read as bytes, and the vocabulary has no row for some. */
+enum status stream_check_bytes(const struct stream_config *config, const struct stream *s);
 int stream_has_ids(const struct stream *s);      /* they come from files, and no tokenizer says what they mean */
 int64_t stream_ids(const struct stream *s);      /* ids are below it */
 

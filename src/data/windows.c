@@ -14,9 +14,6 @@ struct windows {
 
 static enum status check(const struct corpus_config *c, int64_t stride)
 {
-    if (!c->tokenizer && c->vocab < 256)
-        return status_fail(ERR_INVALID, "--eval-data: byte-level tokens need a vocabulary of at least 256, the model has %lld",
-                           (long long)c->vocab);
     if (c->tokenizer && tokenizer_ids(c->tokenizer) > c->vocab)
         return status_fail(ERR_INVALID,
                            "%s has ids up to %lld, and the model's embedding has %lld rows: it is another model's tokenizer "
@@ -45,6 +42,8 @@ enum status windows_open(const struct corpus_config *c, int64_t stride, struct w
                                          .token_bytes = c->token_bytes,
                                          .threads = c->threads};
     enum status st = stream_open(&config, &w->texts);
+    if (st == OK)
+        st = stream_check_bytes(&config, w->texts);
     if (st == OK)
         st = stream_survey(w->texts, 0, NULL);
     if (st != OK) {

@@ -42,7 +42,7 @@ static struct model_param renamed(const struct model_param *p)
 enum status source_read(struct source *s, int param, int64_t first, int64_t n, float *data)
 {
     const struct model_param *p = &s->model->params[param];
-    if (s->adapter && p->trained) {
+    if (s->adapter && p->from_adapter) {
         struct model_param named = renamed(p);
         return weights_read(s->adapter, &named, first, n, data);
     }
@@ -52,10 +52,10 @@ enum status source_read(struct source *s, int param, int64_t first, int64_t n, f
     return OK;
 }
 
-static int is_trained(const struct model *m, const char *name)
+static int is_from_adapter(const struct model *m, const char *name)
 {
     for (int i = 0; i < m->n_params; i++)
-        if (m->params[i].trained && strcmp(m->params[i].name, name) == 0)
+        if (m->params[i].from_adapter && strcmp(m->params[i].name, name) == 0)
             return 1;
     return 0;
 }
@@ -76,12 +76,12 @@ enum status source_check_adapter(const struct source *s)
     for (int i = 0; i < s->model->n_params; i++) {
         struct model_param named = renamed(&s->model->params[i]);
         const char *found;
-        if (s->model->params[i].trained && weights_find(s->adapter, &named, &found) != OK)
+        if (s->model->params[i].from_adapter && weights_find(s->adapter, &named, &found) != OK)
             return refuse_tensor(s, named.name);
     }
     for (int i = 0; i < st_count(s->adapter); i++) {
         const char *name = st_name(s->adapter, i);
-        if (strncmp(name, ADAPTER_PREFIX, prefix) != 0 || !is_trained(s->model, name + prefix))
+        if (strncmp(name, ADAPTER_PREFIX, prefix) != 0 || !is_from_adapter(s->model, name + prefix))
             return status_fail(ERR_INVALID, "%s: the model has no place for the tensor %s: is the adapter of another model?",
                                st_path(s->adapter, name), name);
     }

@@ -100,7 +100,7 @@ static const struct model_param *first_matrix(const struct model *m, int unit)
 static void freeze_base(struct model *m, const struct adapter_rules *rules)
 {
     for (int i = 0; i < m->n_params && rules; i++)
-        m->params[i].trained = m->params[i].adapter || adapter_saves(rules, m->params[i].name);
+        m->params[i].trained = m->params[i].from_adapter = m->params[i].adapter || adapter_saves(rules, m->params[i].name);
 }
 
 static enum status apply_freeze(struct model *m, const char *const *freeze, int n_freeze)

@@ -83,6 +83,7 @@ struct model_param {
     int parts;
     int trained;
     int adapter;         /* it is an adapter's: not in the files of the model's weights */
+    int from_adapter;    /* in an adapter's files: an adapter's, or saved beside one. Of models that train, what is trained */
     enum param_init init;
     float init_std;
 };

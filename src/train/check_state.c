@@ -1,6 +1,7 @@
 /* The state of all ranks against that of one that holds everything: unit by unit, shards brought to rank 0 in small messages. */
 #include "train/check_state.h"
 
+#include "base/blocks8.h"
 #include "base/sys.h"
 
 #include <stdlib.h>
@@ -97,7 +98,7 @@ static enum status prepare(struct compare *c, struct session *given, struct sess
     int64_t elements = c->m->units[c->unit].elements, groups = elements / s->group + 4;
     int sharded = session_sharded(given, kind);
     c->piece_room = groups;
-    c->room = elements / s->ranks + groups;
+    c->room = elements / s->ranks + groups * (s->moments == I8 ? BLOCK8 : 1);
     c->hash = sys_calloc((size_t)c->m->units[c->unit].n_params + 1, sizeof *c->hash);
     c->piece = sys_calloc((size_t)groups, sizeof *c->piece);
     c->own = sharded ? sys_malloc((size_t)c->room * sizeof *c->own) : NULL;

@@ -299,7 +299,7 @@ static enum status print(const struct eval *x)
 
 static enum status begin(struct eval *x)
 {
-    snprintf(x->model, sizeof x->model, "%s", x->s->model);
+    snprintf(x->model, sizeof x->model, "%s", x->s->adapter ? x->s->adapter : x->s->model);
     if (x->s->eval_data.n == 0)
         return status_fail(ERR_INVALID, "eval-data is missing: give --eval-data PATH, what is evaluated on");
     if (x->s->svg || x->s->explain || x->s->max_seq)

@@ -47,6 +47,20 @@ static enum status same_place(const char *a, const char *b)
     return status_fail(ERR_INVALID, "--to: %s is the directory that is read: give another one", b);
 }
 
+/* A model or a run that is there already is not written over. */
+static enum status occupied(const char *to)
+{
+    static const char *const names[] = {"config.json", "adapter_config.json", "config.yaml", "manifest.json", "model.safetensors"};
+    char path[4096];
+    struct stat s;
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        snprintf(path, sizeof path, "%s/%s", to, names[i]);
+        if (sys_stat(path, &s) == 0)
+            return status_fail(ERR_INVALID, "--to: %s holds a model or a run already (%s): give another directory, or remove it", to, names[i]);
+    }
+    return OK;
+}
+
 static enum status check_base(const struct settings *s)
 {
     struct launch alone;
@@ -106,6 +120,8 @@ enum status export_model(const char *model, const char *base, const char *to, en
         st = same_place(s.adapter, to);
     if (st == OK && form == EXPORT_MERGED)
         st = same_place(s.model, to);
+    if (st == OK)
+        st = occupied(to);
     if (st == OK)
         st = form == EXPORT_MERGED ? merge(&s, to) : copy_adapter(s.adapter, to);
     free(s.model);

@@ -13,6 +13,7 @@ static enum status cut_data(struct run *r, int64_t seq_len)
     if (!r->corpus || corpus_get_length(r->corpus) == seq_len) /* ltrain eval has windows instead */
         return OK;
     TRY(corpus_cut(r->corpus, seq_len));
+    r->held_out_bytes = 0; /* other sequences hold other targets out */
     if (!r->texts.data) /* ltrain check */
         return OK;
     free(r->texts.data);

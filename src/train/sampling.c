@@ -79,6 +79,11 @@ static enum status load(struct settings *s, struct comm *c, struct sampling *x)
         TRY(check_weights(s, x->model));
     TRY(train_plan_sampling(s, c, x->model, &plan));
     TRY(session_create(x->model, &plan, 1, s, c, (const char *const *)s->nvme_path.item, s->nvme_path.n, &x->session));
+    if (s->adapter && !preset) {
+        uint64_t xxh3;
+        TRY(checkpoint_hash_base(c, s->model, &xxh3));
+        TRY(checkpoint_check_base(s->adapter, s->model, xxh3));
+    }
     if (s->plan.lora.rank > 0)
         TRY(session_load_adapted(x->session, preset ? NULL : s->model, s->adapter, s->seed));
     else

@@ -90,7 +90,7 @@ enum status train_open_model(const struct settings *s, struct model **out)
     if (!s->plan.evaluation && s->plan.freeze.n == 1 && strcmp(s->plan.freeze.item[0], MODEL_FREEZE_ALL) == 0)
         return status_fail(ERR_INVALID, "--freeze: every parameter is frozen; leave some to train");
     config.lora = s->plan.lora;
-    if (config.lora.rank > 0 && s->plan.freeze.n > 0)
+    if (!s->plan.evaluation && config.lora.rank > 0 && s->plan.freeze.n > 0)
         return status_fail(ERR_INVALID, "--freeze: with --lora all that is no adapter is frozen, but for modules-to-save: leave out --freeze");
     TRY(model_create(&config, (const char *const *)s->plan.freeze.item, s->plan.freeze.n, out));
     return model_check_adapters(*out);

@@ -102,6 +102,11 @@ static void on_top(void **state)
     struct curve again = e2e_curve("again");
     e2e_same_curve(&on, &again, 1);
     e2e_refuses(2, "--to|another one", NULL, "export --model run --to base --merge");
+    e2e_refuses(2, "--to|merged holds a model or a run already", NULL, "export --model run --to merged --merge");
+    r = e2e_succeeds(NULL, "eval --model run --eval-data corpus.txt --lengths 128 --tokenizer bytes --tasks ppl");
+    e2e_contains(r.out, "run/hf: 1 document"); /* with the adapter, not its base alone */
+    put_base("lora-tied", "other");
+    e2e_refuses(2, "--adapter|was trained beside the weights in", NULL, "sample --model other --adapter run/hf --prompt a --max-new-tokens 1");
 }
 
 /* PEFT's own adapter, and check of a run with it; two ranks. */
