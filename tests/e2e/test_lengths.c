@@ -1,6 +1,8 @@
 /* Runs whose sequences change their length: bit for bit what stopping and resuming with the next length gives. */
 #include "harness.h"
 
+#include "extent.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -64,6 +66,8 @@ static void equals_runs_that_are_resumed(void **state)
 {
     (void)state;
     equals_resumed(TINY_MODEL NVME);
+    if (EXTENT_SANITIZED)
+        return;
     equals_resumed(TINY_MODEL " --offload none --dtype bf16 --optim-dtype bf16 --grad-accum 2");
     equals_resumed(TINY_MODEL NVME " --device cpu:discrete --dtype bf16");
 }
@@ -73,7 +77,7 @@ static void resumed_anywhere(void **state)
 {
     (void)state;
     e2e_succeeds(NULL, TINY_MODEL NVME " --seq-len 128@3,256 --steps 7 --save-every 1 --keep 9 --eval-fraction 0.2 --eval-every 2 --out run");
-    for (int step = 1; step < STEPS; step += step == 3 ? 1 : 2) {
+    for (int step = EXTENT_SANITIZED ? 3 : 1; step < STEPS; step += EXTENT_SANITIZED ? STEPS : step == 3 ? 1 : 2) {
         e2e_copy("run", "again");
         e2e_remove("again/hf");
         for (int later = step + 1; later <= STEPS; later++) {
