@@ -165,7 +165,7 @@ static enum status open_source(struct corpus *c, const struct corpus_config *con
     TRY(stream_open(&s, &out->files));
     TRY(stream_check_bytes(&s, out->files));
     if (stream_chats(out->files).conversations > 0)
-        c->masked = 1;
+        c->has_chats = 1;
     out->name = strdup(paths[0]);
     return out->name ? OK : status_fail(ERR_NOMEM, "out of memory: a list of files");
 }
@@ -217,7 +217,7 @@ enum status corpus_open(const struct corpus_config *config, struct corpus **out)
         c->tokenizer = (struct tokenizer_print){tokenizer_hash(config->tokenizer), tokenizer_ids(config->tokenizer)};
     TRY_GOTO(open_sources(c, config), fail);
     TRY_GOTO(check_vocabularies(c), fail);
-    if (c->masked)
+    if (c->has_chats)
         c->tokenizer.hash ^= chat_setup_hash(config->chats); /* another template makes other tokens, too */
     if (config->tokenizer && config->column)
         c->tokenizer.hash ^= XXH3_64bits(config->column, strlen(config->column));

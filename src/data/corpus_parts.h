@@ -31,7 +31,7 @@ struct source {
 struct corpus {
     struct tokenizer_print tokenizer;
     struct source *sources, eval; /* eval: of eval_paths, or without files; evaluation sequences, if any, are then the last ones of the sources */
-    int n_sources, masked; /* masked: by a chat template */
+    int n_sources, has_chats; /* has_chats: some source holds conversations */
     struct mixture *mixture;
     enum packing_kind packing;
     enum too_long too_long;
