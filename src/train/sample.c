@@ -504,6 +504,8 @@ enum status sample_run(struct settings *s, struct comm *c, int *signal_number)
                                       comm_size(c)));
     struct job j = {.s = s, .comm = c, .terminal = isatty(STDIN_FILENO) && isatty(STDOUT_FILENO) && !s->json};
     int given = s->prompt || s->prompt_file, conversation = !given && (s->chat || isatty(STDIN_FILENO));
+    if (s->system && !s->chat && !conversation)
+        return status_fail(ERR_INVALID, "--system is a message of a chat, and the prompt is read on as it is: give --chat, too");
     if (s->max_new_tokens == AUTO)
         s->max_new_tokens = conversation ? INT32_MAX : PROMPT_TOKENS;
     enum status st = sampling_find_model(s);
