@@ -106,6 +106,7 @@ same "a run's model and its checkpoint" hf other
 refused 2 "the prompt is empty" --model "$model" --prompt ""
 refused 2 "cannot read nothing" --model "$model" --prompt-file nothing
 refused 2 "both give a prompt" --model "$model" --prompt a --prompt-file prompt
+refused 2 "--system is a message of a chat" --model "$model" --prompt a --system b
 refused 2 "the prompt has 12 tokens, and 8 is the longest text" --model "$model" --prompt-file prompt --seq-len 8
 refused 2 "learned positions" --model "$golden/gpt2" --prompt "$(head -c 200 text | tr -d '\n')"
 refused 2 "needs a tokenizer" --model "$model" --chat --prompt hello
