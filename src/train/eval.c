@@ -297,6 +297,16 @@ static enum status print(const struct eval *x)
                                                   : status_fail(ERR_IO, "cannot write what was found: standard output is full or closed");
 }
 
+/* A length failed: what the shorter ones gave is not lost. */
+static enum status print_finished(struct eval *x, int done, enum status st)
+{
+    char why[1024];
+    snprintf(why, sizeof why, "%s", status_message());
+    x->n = done;
+    (void)print(x); /* the first failure is the one that is said */
+    return status_fail(st, "%s", why);
+}
+
 static enum status begin(struct eval *x)
 {
     snprintf(x->model, sizeof x->model, "%s", x->s->adapter ? x->s->adapter : x->s->model);
@@ -321,10 +331,15 @@ enum status eval_run(struct settings *s, struct comm *comm)
     x->s = s;
     x->comm = comm;
     enum status st = comm_agree(comm, begin(x));
-    for (int i = 0; i < x->n && st == OK; i++)
-        st = one_length(x, x->length[i], &x->result[i]);
+    int done = 0;
+    while (st == OK && done < x->n) {
+        st = one_length(x, x->length[done], &x->result[done]);
+        done += st == OK;
+    }
     if (st == OK)
         st = comm_agree(comm, comm_rank(comm) == 0 ? print(x) : OK);
+    else if (done > 0 && comm_rank(comm) == 0)
+        st = print_finished(x, done, st);
     free(x);
     return st;
 }
