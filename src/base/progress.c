@@ -17,7 +17,7 @@
 static _Atomic int64_t tokens;
 static atomic_int programs;
 static _Atomic int64_t to_read, been_read;
-static const char *_Atomic purpose = "reading files, for their checksums";
+static const char *_Atomic purpose = PROGRESS_FILES;
 static atomic_int lines_fd = -1;
 static _Atomic int64_t next_line_ns;
 static int64_t lines_began_ns, lines_every_ns;

@@ -19,7 +19,8 @@ void progress_program(int64_t tokens);
 
 /* Files of that size in all are about to be read whole; 0: they are. From any thread, like the next one: whether or not it is shown. */
 void progress_reading(int64_t total_bytes);
-/* What for, from here on ("reading files, for their checksums"): a string that stays. */
+/* What for, from here on: a string that stays. */
+#define PROGRESS_FILES "reading files, for their checksums" /* what it is for until somebody says otherwise */
 void progress_purpose(const char *text);
 void progress_read(int64_t bytes);
 /* From here on progress_read itself writes a line to fd, but not more often than every_ns. fd < 0: no more of this. */

@@ -1,7 +1,9 @@
 /* The weights that adapters were trained beside: their hash, and whether an adapter's directory names it. */
 #include "checkpoint/base.h"
 
+#include "base/mix.h"
 #include "base/num.h"
+#include "base/progress.h"
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/files.h"
 #include "checkpoint/texts.h"
@@ -16,38 +18,65 @@
 
 enum { ROUND = 8192 }; /* segments that a rank hashes between two agreements: 1 GiB */
 
-/* The rank's share of a file's segments. The ranks agree after every round. */
-static enum status hash_file(struct comm *c, const char *path, uint64_t *sum)
+/* The tensor's bytes; their hash says whose they are, and not in which file they lie. 0: no model has such tensors. */
+static int find_part(const struct st_file *f, int i, struct ckpt_part *out)
 {
-    int64_t bytes = 0, rank = comm_rank(c), size = comm_size(c);
-    TRY(comm_agree(c, ckpt_size(path, &bytes)));
-    int64_t n = ckpt_segments(bytes), share = ceil_div(n, size), first = min_i64(n, rank * share), end = min_i64(n, first + share);
+    struct st_raw t;
+    if (st_find_raw(f, st_name(f, i), &t) != OK)
+        return 0;
+    uint64_t seed = mix_text(mix_text(0, st_name(f, i)), t.type);
+    for (int d = 0; d < t.n_dims; d++)
+        seed = mix(seed, (uint64_t)t.shape[d]);
+    *out = (struct ckpt_part){.path = t.path, .at = t.at, .bytes = t.bytes, .seed = seed};
+    return 1;
+}
+
+/* The rank's share of a tensor's segments. The ranks agree after every round. */
+static enum status hash_part(struct comm *c, const struct ckpt_part *part, uint64_t *sum)
+{
+    int64_t rank = comm_rank(c), size = comm_size(c);
+    int64_t n = ckpt_segments(part->bytes), share = ceil_div(n, size), first = min_i64(n, rank * share), end = min_i64(n, first + share);
     for (int64_t at = 0; at < share; at += ROUND) {
-        int64_t part = max_i64(0, min_i64(ROUND, end - first - at));
-        TRY(comm_agree(c, part > 0 ? ckpt_hash(path, bytes, first + at, part, sum) : OK));
+        int64_t some = max_i64(0, min_i64(ROUND, end - first - at));
+        TRY(comm_agree(c, some > 0 ? ckpt_hash(part, first + at, some, sum) : OK));
     }
     return OK;
 }
 
-static enum status hash_files(struct comm *c, struct st_file *f, uint64_t *out)
+/* The sum over all tensors, which does not depend on how files share them out. */
+static enum status hash_tensors(struct comm *c, const struct st_file *f, uint64_t *out)
 {
-    *out = 0;
-    for (int i = 0; i < st_files(f); i++) {
-        uint64_t sum = 0;
-        TRY(hash_file(c, st_file_path(f, i), &sum));
-        double half[2] = {(double)(uint32_t)sum, (double)(uint32_t)(sum >> 32)}; /* sums of doubles are exact */
-        TRY(comm_sum(c, half, 2));
-        *out = *out * 31 + (uint64_t)half[0] + ((uint64_t)half[1] << 32);
-    }
+    uint64_t sum = 0;
+    struct ckpt_part part;
+    for (int i = 0; i < st_count(f); i++)
+        if (find_part(f, i, &part))
+            TRY(hash_part(c, &part, &sum));
+    double half[2] = {(double)(uint32_t)sum, (double)(uint32_t)(sum >> 32)}; /* sums of doubles are exact */
+    TRY(comm_sum(c, half, 2));
+    *out = (uint64_t)half[0] + ((uint64_t)half[1] << 32);
     return OK;
+}
+
+static int64_t tensor_bytes(const struct st_file *f)
+{
+    struct ckpt_part part;
+    int64_t bytes = 0;
+    for (int i = 0; i < st_count(f); i++)
+        bytes += find_part(f, i, &part) ? part.bytes : 0;
+    return bytes;
 }
 
 enum status checkpoint_hash_base(struct comm *c, const char *path, uint64_t *out)
 {
     struct st_file *f = NULL;
     enum status st = comm_agree(c, st_open(path, &f));
-    if (st == OK)
-        st = hash_files(c, f, out);
+    if (st == OK) {
+        progress_purpose("reading the base's weights, for their hash");
+        progress_reading(tensor_bytes(f) / comm_size(c));
+        st = hash_tensors(c, f, out);
+        progress_reading(0);
+        progress_purpose(PROGRESS_FILES);
+    }
     st_close(f);
     return st;
 }

@@ -78,7 +78,8 @@ int64_t checkpoint_others_bytes(const char *from, const struct model *m);
 /* Bytes of such files in a model's directory. */
 int64_t checkpoint_texts_bytes(const char *from);
 
-/* By all ranks: the hash of a model's weights, for session->base_xxh3; its files are read whole, every rank its share. */
+/* By all ranks: the hash of a model's weights, for session->base_xxh3: of every tensor's name, type, shape and bytes, however files
+ * share them out. They are read whole, every rank its share, which progress_begin and progress_lines show. */
 enum status checkpoint_hash_base(struct comm *c, const char *path, uint64_t *out);
 /* An exported adapter's files, and the tokenizer's beside them, by one rank. */
 enum status checkpoint_copy_adapter(const char *from, const char *to);

@@ -2,6 +2,7 @@
 #include "checkpoint/files.h"
 
 #include "base/num.h"
+#include "base/progress.h"
 #include "base/sys.h"
 
 #include <dirent.h>
@@ -207,21 +208,22 @@ int64_t ckpt_segments(int64_t bytes)
     return ceil_div(bytes, CKPT_SEGMENT);
 }
 
-enum status ckpt_hash(const char *path, int64_t bytes, int64_t first, int64_t n, uint64_t *sum)
+enum status ckpt_hash(const struct ckpt_part *part, int64_t first, int64_t n, uint64_t *sum)
 {
     int fd;
     enum status st = OK;
-    TRY(open_file(path, &fd));
+    TRY(open_file(part->path, &fd));
     char *buf = sys_malloc(CKPT_SEGMENT);
     if (!buf)
-        st = status_fail(ERR_NOMEM, "out of memory: %d bytes to read %s", CKPT_SEGMENT, path);
+        st = status_fail(ERR_NOMEM, "out of memory: %d bytes to read %s", CKPT_SEGMENT, part->path);
     for (int64_t k = first; k < first + n && st == OK; k++) {
-        size_t got, want = (size_t)min_i64(CKPT_SEGMENT, bytes - k * CKPT_SEGMENT);
-        st = read_some(fd, path, buf, want, k * CKPT_SEGMENT, &got);
+        size_t got, want = (size_t)min_i64(CKPT_SEGMENT, part->bytes - k * CKPT_SEGMENT);
+        st = read_some(fd, part->path, buf, want, part->at + k * CKPT_SEGMENT, &got);
         if (st == OK && got < want)
-            st = status_fail(ERR_CORRUPT, "%s ends %zu bytes early", path, want - got);
+            st = status_fail(ERR_CORRUPT, "%s ends %zu bytes early", part->path, want - got);
         if (st == OK)
-            *sum += XXH3_64bits_withSeed(buf, want, (uint64_t)k);
+            *sum += XXH3_64bits_withSeed(buf, want, part->seed + (uint64_t)k);
+        progress_read((int64_t)want);
     }
     free(buf);
     sys_close(fd);

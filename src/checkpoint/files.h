@@ -35,8 +35,14 @@ enum status ckpt_size(const char *path, int64_t *bytes); /* ERR_CORRUPT: missing
  * segments, and nothing has to be kept. */
 enum { CKPT_SEGMENT = 128 << 10 };
 int64_t ckpt_segments(int64_t bytes);
-/* Adds n segments from `first` on, of a file of `bytes` bytes, to *sum. ERR_CORRUPT: missing, or shorter. */
-enum status ckpt_hash(const char *path, int64_t bytes, int64_t first, int64_t n, uint64_t *sum);
+/* A part of a file that is hashed by itself: its segments' seeds count from `seed` on, 0 for a whole file. */
+struct ckpt_part {
+    const char *path;
+    int64_t at, bytes;
+    uint64_t seed;
+};
+/* Adds n segments from `first` on to *sum; says what it has read (base/progress.h). ERR_CORRUPT: missing, or shorter. */
+enum status ckpt_hash(const struct ckpt_part *part, int64_t first, int64_t n, uint64_t *sum);
 
 /* Rank 0 marks a directory that it has made with a number of its own; the others look for it, so that they never take an older
  * directory, or one of the same path on their own host, for that. */

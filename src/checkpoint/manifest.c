@@ -164,7 +164,7 @@ enum status manifest_hash(struct comm *c, const char *dir, struct manifest *m)
             int64_t part = max_i64(0, min_i64(ROUND, end - first - at));
             enum status st = ckpt_path(path, dir, ckpt_file_names[i], "");
             if (st == OK && part > 0)
-                st = ckpt_hash(path, m->files[i].bytes, first + at, part, &sum);
+                st = ckpt_hash(&(struct ckpt_part){.path = path, .bytes = m->files[i].bytes}, first + at, part, &sum);
             TRY(comm_agree(c, st));
         }
         half[i][0] = (double)(uint32_t)sum;

@@ -28,7 +28,7 @@ static enum status tokenize(struct stream *s, const struct stream_config *config
     progress_reading(documents_bytes(s->d));
     enum status st = tokenize_documents(s->d, &t, kinds, &s->tokens, &s->cached);
     progress_reading(0);
-    progress_purpose("reading files, for their checksums");
+    progress_purpose(PROGRESS_FILES);
     return st;
 }
 

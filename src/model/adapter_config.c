@@ -131,8 +131,22 @@ static enum status read_targets(const struct reader *r, struct lora *out)
     return OK;
 }
 
+static int is_rank(const json_t *x)
+{
+    return json_is_integer(x) && json_integer_value(x) >= 1 && json_integer_value(x) <= LORA_MOST_RANK;
+}
+
+static int is_alpha(const json_t *x)
+{
+    return json_is_number(x) && json_number_value(x) > 0.0 && json_number_value(x) <= LORA_MOST_ALPHA;
+}
+
+static const char rank_expected[] = "a rank is a whole number from 1 to 4096", alpha_expected[] = "alpha is a number above 0 and at most 1e6";
+_Static_assert(LORA_MOST_RANK == 4096 && LORA_MOST_ALPHA == 1000000, "as the sentences say");
+
 /* {"q_proj": 8} as q_proj:8 */
-static enum status read_pattern(const struct reader *r, const char *key, char out[LORA_TEXT])
+static enum status read_pattern(const struct reader *r, const char *key, int (*in_range)(const json_t *), const char *expected,
+                                char out[LORA_TEXT])
 {
     const char *name;
     json_t *value;
@@ -140,8 +154,10 @@ static enum status read_pattern(const struct reader *r, const char *key, char ou
     out[0] = 0;
     json_object_foreach(json_object_get(r->root, key), name, value)
     {
-        if (!json_is_number(value) || strpbrk(name, ":;,"))
-            return refuse(r, key, "names and numbers are expected");
+        if (!name[0] || strpbrk(name, ":;,"))
+            return refuse(r, key, "names of modules are expected");
+        if (!in_range(value))
+            return refuse(r, key, expected);
         used += (size_t)snprintf(out + used, LORA_TEXT - used, "%s%s:%.17g", used ? ";" : "", name, json_number_value(value));
         if (used >= LORA_TEXT)
             return refuse(r, key, "that is too long");
@@ -155,17 +171,17 @@ static enum status read_all(const struct reader *r, struct lora *out, char *base
     const char *name = json_string_value(json_object_get(r->root, "base_model_name_or_path"));
     *out = (struct lora){0};
     TRY(check_keys(r));
-    if (!json_is_integer(rank) || json_integer_value(rank) < 1 || json_integer_value(rank) > LORA_MOST_RANK)
-        return refuse(r, "r", "a whole number from 1 on is expected");
-    if (!json_is_number(alpha) || !(json_number_value(alpha) > 0.0))
-        return refuse(r, "lora_alpha", "a number above 0 is expected");
+    if (!is_rank(rank))
+        return refuse(r, "r", rank_expected);
+    if (!is_alpha(alpha))
+        return refuse(r, "lora_alpha", alpha_expected);
     out->rank = (int)json_integer_value(rank);
     out->alpha = json_number_value(alpha);
     out->rank_stabilised = json_is_true(json_object_get(r->root, "use_rslora"));
     TRY(read_targets(r, out));
     TRY(read_names(r, "modules_to_save", out->saved));
-    TRY(read_pattern(r, "rank_pattern", out->ranks));
-    TRY(read_pattern(r, "alpha_pattern", out->alphas));
+    TRY(read_pattern(r, "rank_pattern", is_rank, rank_expected, out->ranks));
+    TRY(read_pattern(r, "alpha_pattern", is_alpha, alpha_expected, out->alphas));
     snprintf(base, bytes, "%s", name ? name : "");
     return OK;
 }

@@ -14,6 +14,7 @@ enum { MOST_PATTERNS = 32, NAME = 256 };
 struct pattern {
     pcre2_code *code;
     double number;
+    int decides; /* it is the first that matches some module that was noted */
 };
 
 struct adapter_rules {
@@ -91,12 +92,19 @@ void adapter_rules_destroy(struct adapter_rules *r)
     free(r);
 }
 
+/* The first pattern that matches; n: none does. */
+static int first_match(const struct pattern *p, int n, const char *module)
+{
+    int i = 0;
+    while (i < n && !matches(p[i].code, module))
+        i++;
+    return i;
+}
+
 static double number_for(const struct pattern *p, int n, const char *module, double otherwise)
 {
-    for (int i = 0; i < n; i++)
-        if (matches(p[i].code, module))
-            return p[i].number;
-    return otherwise;
+    int i = first_match(p, n, module);
+    return i < n ? p[i].number : otherwise;
 }
 
 static int ends_with(const char *text, size_t n, const char *ending)
@@ -135,6 +143,35 @@ float adapter_scale(const struct adapter_rules *r, const char *module)
 {
     double rank = adapter_rank(r, module), alpha = number_for(r->alpha, r->n_alphas, module, r->lora->alpha);
     return (float)(alpha / (r->lora->rank_stabilised ? sqrt(rank) : rank));
+}
+
+void adapter_note_module(struct adapter_rules *r, const char *module)
+{
+    int rank = first_match(r->rank, r->n_ranks, module), alpha = first_match(r->alpha, r->n_alphas, module);
+    if (rank < r->n_ranks)
+        r->rank[rank].decides = 1;
+    if (alpha < r->n_alphas)
+        r->alpha[alpha].decides = 1;
+}
+
+static int first_idle(const struct pattern *p, int n)
+{
+    int i = 0;
+    while (i < n && p[i].decides)
+        i++;
+    return i;
+}
+
+int adapter_idle_pattern(const struct adapter_rules *r, char *text, size_t bytes)
+{
+    const int rank = first_idle(r->rank, r->n_ranks), alpha = first_idle(r->alpha, r->n_alphas), of_ranks = rank < r->n_ranks;
+    const char *item = of_ranks ? r->lora->ranks : r->lora->alphas;
+    if (!of_ranks && alpha == r->n_alphas)
+        return 0;
+    for (int i = of_ranks ? rank : alpha; i > 0; i--)
+        item = strchr(item, ';') + 1;
+    snprintf(text, bytes, "%s=%.*s", of_ranks ? "rank-pattern" : "alpha-pattern", (int)strcspn(item, ";"), item);
+    return 1;
 }
 
 int adapter_saved_by(const char *ending, const char *param)

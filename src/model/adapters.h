@@ -15,6 +15,10 @@ void adapter_rules_destroy(struct adapter_rules *r); /* NULL is fine */
  * for it. */
 int adapter_rank(const struct adapter_rules *r, const char *module);
 float adapter_scale(const struct adapter_rules *r, const char *module);
+/* Notes a module that has an adapter. Once all are: the first pattern that gives none of them its number, as "rank-pattern=q_proj:32"; 0:
+ * there is no such pattern. */
+void adapter_note_module(struct adapter_rules *r, const char *module);
+int adapter_idle_pattern(const struct adapter_rules *r, char *text, size_t bytes);
 /* Whether a parameter belongs to a module to be saved: its name, or that of a module around it, ends with one of theirs, and be it
  * in the middle of a word. */
 int adapter_saves(const struct adapter_rules *r, const char *param);

@@ -49,12 +49,24 @@ static void list_maps(const struct model *m, char *text, size_t bytes)
     }
 }
 
+/* The head or the embedding. */
+static int is_at_an_end(const struct model *m, const char *name)
+{
+    char module[96];
+    model_head_name(&m->config, module);
+    module[strlen(module) - strlen(".weight")] = 0;
+    if (adapter_targeted_by(name, module))
+        return 1;
+    snprintf(module, sizeof module, "%.*s", (int)(strlen(m->params[m->embed].name) - strlen(".weight")), m->params[m->embed].name);
+    return adapter_targeted_by(name, module);
+}
+
 /* Why a name of the targets is no map's that may have an adapter. */
 static enum status refuse_target(const struct model *m, const char *name)
 {
     char maps[512];
     list_maps(m, maps, sizeof maps);
-    if (strcmp(name, "lm_head") == 0 || strcmp(name, "embed_tokens") == 0 || strcmp(name, "wte") == 0)
+    if (is_at_an_end(m, name))
         return status_fail(ERR_INVALID,
                            "--lora: targets=%s: head and embedding have no adapters here: modules-to-save=%s trains all of it", name,
                            name);
@@ -78,10 +90,28 @@ static enum status check_saved(const struct model *m, const char *name)
     return OK;
 }
 
+enum status model_check_patterns(const struct model *m, char *text, size_t bytes)
+{
+    struct adapter_rules *rules;
+    char module[96];
+    text[0] = 0;
+    if (!m->config.lora.ranks[0] && !m->config.lora.alphas[0])
+        return OK;
+    TRY(adapter_rules_create(&m->config.lora, &rules));
+    for (int i = 0; i < m->n_params; i++)
+        if (adapted_module(&m->params[i], module))
+            adapter_note_module(rules, module);
+    int idle = adapter_idle_pattern(rules, text, bytes);
+    adapter_rules_destroy(rules);
+    return !idle ? OK
+                 : status_fail(ERR_INVALID, "--lora: %s is no adapter's: no map with an adapter is called so, or an earlier part has all that are",
+                               text);
+}
+
 enum status model_check_adapters(const struct model *m)
 {
     const struct lora *l = &m->config.lora;
-    char name[128];
+    char name[128], maps[512];
     if (l->rank == 0)
         return OK;
     if (m->config.wrapped)
@@ -93,8 +123,10 @@ enum status model_check_adapters(const struct model *m)
             return refuse_target(m, name);
     for (const char *at = l->saved; lora_next_name(&at, name, sizeof name);)
         TRY(check_saved(m, name));
-    return m->most_rank > 0 ? OK
-                            : status_fail(ERR_INVALID, "--lora: targets=%s matches no linear map of the model", l->targets);
+    if (m->most_rank > 0)
+        return OK;
+    list_maps(m, maps, sizeof maps);
+    return status_fail(ERR_INVALID, "--lora: targets=%s matches no linear map of the model: its layers have %s", l->targets, maps);
 }
 
 /* Parameters that are trained as they are; of a layer those of the first one, in which names are cut. */

@@ -120,11 +120,8 @@ static enum status apply_freeze(struct model *m, const char *const *freeze, int 
     for (int i = 0; i < m->n_params; i++)
         if (m->params[i].trained)
             return OK;
-    if (everything)
+    if (everything || (m->config.lora.rank > 0 && n_freeze == 0)) /* of adapters that match nothing model_check_adapters says why */
         return OK;
-    if (m->config.lora.rank > 0 && n_freeze == 0)
-        return status_fail(ERR_INVALID, "--lora: targets=%s matches no linear map of the model; their names end like %s",
-                           m->config.lora.targets, first_matrix(m, 1)->name);
     return status_fail(ERR_INVALID, "--freeze: every parameter is frozen; leave some to train");
 }
 

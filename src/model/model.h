@@ -200,6 +200,8 @@ enum status model_create(const struct model_config *config, const char *const *f
 void model_destroy(struct model *m);
 /* ERR_INVALID: a name of the targets, or of modules to be saved, that is no module's, or one that cannot be either. */
 enum status model_check_adapters(const struct model *m);
+/* ERR_INVALID: a part of rank-pattern or alpha-pattern, which goes to text, decides about no adapter. "": each does. */
+enum status model_check_patterns(const struct model *m, char *text, size_t bytes);
 /* What has adapters and what is trained beside them, in a line or two, each ended; "" without adapters. */
 void model_describe_adapters(const struct model *m, char *text, size_t bytes);
 /* The same model, for sequences of `tokens`: its table of learned positions, if it has one, is in use as far as they reach. */

@@ -88,7 +88,7 @@ static enum status rank(const char *where, const char *name, const char *text, i
 static enum status alpha(const char *where, const char *name, const char *text, double *out)
 {
     TRY(number(where, name, text, out));
-    if (!(*out > 0 && *out <= 1e6))
+    if (!(*out > 0 && *out <= LORA_MOST_ALPHA))
         return status_fail(ERR_INVALID, "%s: %s=%s: alpha is above 0 and at most 1e6", where, name, text);
     return OK;
 }

@@ -8,7 +8,7 @@
 #include <stdint.h>
 #include <stdio.h>
 
-enum { LORA_MOST_RANK = 4096, LORA_TEXT = 1024 };
+enum { LORA_MOST_RANK = 4096, LORA_MOST_ALPHA = 1000000, LORA_TEXT = 1024 };
 
 /* y = W x + s B (A x), A [rank, in], B [out, rank], s = alpha / rank, or alpha / sqrt(rank). */
 struct lora {

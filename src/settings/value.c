@@ -414,6 +414,8 @@ enum status settings_key_set(const struct settings_key *k, const char *where, co
     case KEY_STRING:
         return set_string(k, where, text, s);
     case KEY_LIST:
+        if (!text[0] && (k->flags & KEY_OF_SAMPLING))
+            return status_fail(ERR_INVALID, "%s: an empty text would end every answer before it begins: leave it out", where);
         settings_list_clear(k, s);
         return settings_list_add_text(k, where, text, s);
     case KEY_COUNT:

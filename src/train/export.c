@@ -1,5 +1,6 @@
 #include "train/export.h"
 
+#include "base/progress.h"
 #include "base/sys.h"
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/merge.h"
@@ -13,6 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 /* ---- as it is ---- */
 
@@ -68,7 +70,12 @@ static enum status check_base(const struct settings *s)
     uint64_t xxh3;
     launch_alone(&alone);
     TRY(comm_create(&alone, 600, &c));
+    progress_begin(STDERR_FILENO, PROGRESS_AFTER_NS);
+    if (!isatty(STDERR_FILENO))
+        progress_lines(STDOUT_FILENO, PROGRESS_LINE_NS);
     enum status st = checkpoint_hash_base(c, s->model, &xxh3);
+    progress_lines(-1, 0);
+    progress_end();
     if (st == OK)
         st = checkpoint_check_base(s->adapter, s->model, xxh3);
     comm_destroy(c);

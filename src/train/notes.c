@@ -6,9 +6,11 @@
 void train_print_notes(const struct settings *s, const struct model *m, FILE *f)
 {
     const struct model_config *c = &m->config;
-    char length[32], limit[32], rope[400], adapters[1200];
+    char length[32], limit[32], rope[400], adapters[1200], idle[256];
     model_describe_adapters(m, adapters, sizeof adapters);
     fputs(adapters, f);
+    if (model_check_patterns(m, idle, sizeof idle) == ERR_INVALID)
+        fprintf(f, "warning: the adapter's %s is no map's that has an adapter: it changes nothing\n", idle);
     if (model_is_preset(s->model))
         return;
     if (!model_learns_positions(c)) {

@@ -1,4 +1,4 @@
-/* Going on from a checkpoint: whether it is of the same data, and what is another now. */
+/* The state that a run begins with, or goes on from: whether a checkpoint is of the same data, and what is another now. */
 #include "train/run.h"
 
 #include "data/fingerprint.h"
@@ -167,7 +167,7 @@ static enum status compare(const struct run *r, const char *path)
     return st;
 }
 
-enum status run_resume(struct run *r)
+static enum status resume(struct run *r)
 {
     const struct settings *s = r->s;
     struct comm *c = r->session->comm;
@@ -191,4 +191,36 @@ enum status run_resume(struct run *r)
         printf("resume: the seed differs (%llu; was %llu): " ANEW "\n", (unsigned long long)s->seed,
                (unsigned long long)r->at.seed);
     return OK;
+}
+
+/* ---- the state that training begins with ---- */
+
+/* Of a model with adapters: where its weights are, and which. */
+static enum status find_base(struct run *r)
+{
+    const struct settings *s = r->s;
+    const char *path = model_is_preset(s->model) ? NULL : s->model;
+    if (r->model->adapter_params == 0)
+        return OK;
+    session_set_base(r->session, path, s->seed);
+    if (path) {
+        run_begin_reading(r);
+        enum status st = checkpoint_hash_base(r->comm, path, &r->session->base_xxh3);
+        run_end_reading();
+        TRY(st);
+    }
+    return path && s->adapter && !s->resume ? checkpoint_check_base(s->adapter, path, r->session->base_xxh3) : OK;
+}
+
+enum status run_load_state(struct run *r)
+{
+    struct settings *s = r->s;
+    TRY(find_base(r));
+    if (s->resume) {
+        TRY(resume(r));
+    } else {
+        TRY(session_load_adapted(r->session, model_is_preset(s->model) ? NULL : s->model, s->adapter, s->seed));
+    }
+    r->at.seed = s->seed;
+    return run_describe_numerics(r, r->at.numerics, sizeof r->at.numerics);
 }

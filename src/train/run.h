@@ -128,17 +128,15 @@ enum status run_describe_data(struct run *r);
 enum status run_describe_numerics(const struct run *r, char *key, size_t size);
 
 /* resume.c */
-/* The state of the newest checkpoint. Says what differs from what it was made with; data that do are ERR_INVALID, unless the
- * settings want to continue. */
-enum status run_resume(struct run *r);
+/* Parameters and moments: initialised, from a Hugging Face directory, or, when resuming, from the newest checkpoint. Then says what
+ * differs from what that was made with; data that do are ERR_INVALID, unless the settings want to continue. */
+enum status run_load_state(struct run *r);
 
 /* setup.c */
 /* Every rank has planned the same, or all fail. */
 enum status run_compare_plans(struct comm *c, const struct plan *plan);
 /* r->peak_flops of all ranks, and what it is: a GPU's by its data sheet, else a product's, measured; a processor's sgemm. */
 enum status run_find_peak(struct run *r);
-/* Parameters and moments: initialised, from a Hugging Face directory, or from the newest checkpoint when resuming. */
-enum status run_load_state(struct run *r);
 /* config.yaml, plan.txt, plan.json, metrics.jsonl. */
 enum status run_open_files(struct run *r);
 /* DIR/config.yaml. */

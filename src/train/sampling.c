@@ -1,5 +1,6 @@
 #include "train/sampling.h"
 
+#include "base/progress.h"
 #include "base/sys.h"
 #include "checkpoint/checkpoint.h"
 #include "engine/weights.h"
@@ -81,7 +82,10 @@ static enum status load(struct settings *s, struct comm *c, struct sampling *x)
     TRY(session_create(x->model, &plan, 1, s, c, (const char *const *)s->nvme_path.item, s->nvme_path.n, &x->session));
     if (s->adapter && !preset) {
         uint64_t xxh3;
-        TRY(checkpoint_hash_base(c, s->model, &xxh3));
+        train_show_progress(s, c);
+        enum status st = checkpoint_hash_base(c, s->model, &xxh3);
+        progress_end();
+        TRY(st);
         TRY(checkpoint_check_base(s->adapter, s->model, xxh3));
     }
     if (s->plan.lora.rank > 0)

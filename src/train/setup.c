@@ -71,6 +71,7 @@ static enum status read_config(const struct settings *s, struct model_config *ou
 enum status train_open_model(const struct settings *s, struct model **out)
 {
     struct model_config config;
+    char idle[256];
     if (model_is_preset(s->model)) {
         TRY(model_preset(s->model, &config));
     } else {
@@ -93,7 +94,8 @@ enum status train_open_model(const struct settings *s, struct model **out)
     if (!s->plan.evaluation && config.lora.rank > 0 && s->plan.freeze.n > 0)
         return status_fail(ERR_INVALID, "--freeze: with --lora all that is no adapter is frozen, but for modules-to-save: leave out --freeze");
     TRY(model_create(&config, (const char *const *)s->plan.freeze.item, s->plan.freeze.n, out));
-    return model_check_adapters(*out);
+    TRY(model_check_adapters(*out));
+    return s->adapter ? OK : model_check_patterns(*out, idle, sizeof idle); /* PEFT's files may have some */
 }
 
 /* Budgets of this rank: what is given, or its part of what is free. memory: bytes for its arenas. */
@@ -651,30 +653,4 @@ enum status run_open_files(struct run *r)
     snprintf(path, sizeof path, "%s/metrics.jsonl", r->s->out);
     TRY(r->s->resume ? cut_log(r, path) : run_keep_log(r->s->out));
     return run_log_open(path, r->s->resume != NULL, &r->metrics);
-}
-
-/* Of a model with adapters: where its weights are, and which. */
-static enum status find_base(struct run *r)
-{
-    const struct settings *s = r->s;
-    const char *path = model_is_preset(s->model) ? NULL : s->model;
-    if (r->model->adapter_params == 0)
-        return OK;
-    session_set_base(r->session, path, s->seed);
-    if (path)
-        TRY(checkpoint_hash_base(r->comm, path, &r->session->base_xxh3));
-    return path && s->adapter && !s->resume ? checkpoint_check_base(s->adapter, path, r->session->base_xxh3) : OK;
-}
-
-enum status run_load_state(struct run *r)
-{
-    struct settings *s = r->s;
-    TRY(find_base(r));
-    if (s->resume) {
-        TRY(run_resume(r));
-    } else {
-        TRY(session_load_adapted(r->session, model_is_preset(s->model) ? NULL : s->model, s->adapter, s->seed));
-    }
-    r->at.seed = s->seed;
-    return run_describe_numerics(r, r->at.numerics, sizeof r->at.numerics);
 }

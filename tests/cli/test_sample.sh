@@ -103,6 +103,7 @@ rm -r run/hf
 sample --model run --prompt "ab" --json --max-new-tokens 4 && ids >other
 same "a run's model and its checkpoint" hf other
 
+refused 2 "--stop-at: an empty text" --model tiny --prompt a --stop-at ""
 refused 2 "the prompt is empty" --model "$model" --prompt ""
 refused 2 "cannot read nothing" --model "$model" --prompt-file nothing
 refused 2 "both give a prompt" --model "$model" --prompt a --prompt-file prompt

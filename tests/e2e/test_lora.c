@@ -82,6 +82,32 @@ static void resumed(void **state)
     e2e_refuses(2, "--adapter|run/hf|was trained beside the weights in", NULL, "--model run --steps 4 --out more" RUN);
 }
 
+/* The same weights in several files are the same base. */
+static void resharded(void **state)
+{
+    struct st_file *f;
+    const char *half[2][64];
+    int n[2] = {0, 0};
+    char map[8192] = "";
+    (void)state;
+    put_base("lora-gqa", "base");
+    e2e_succeeds(NULL, "--model base --lora r=4 --steps 2 --save-every 2 --out run" RUN);
+    e2e_copy("base", "cut");
+    assert_int_equal(st_open("base", &f), OK);
+    for (int i = 0; i < st_count(f); i++) {
+        size_t used = strlen(map);
+        snprintf(map + used, sizeof map - used, "%s\"%s\": \"model-0000%d-of-00002.safetensors\"", used ? ", " : "", st_name(f, i), i % 2 + 1);
+        half[i % 2][n[i % 2]++] = st_name(f, i);
+    }
+    e2e_remove("cut/model.safetensors");
+    assert_int_equal(st_copy(f, half[0], n[0], "cut/model-00001-of-00002.safetensors"), OK);
+    assert_int_equal(st_copy(f, half[1], n[1], "cut/model-00002-of-00002.safetensors"), OK);
+    st_close(f);
+    e2e_write("cut/model.safetensors.index.json", "{\"metadata\": {}, \"weight_map\": {%s}}", map);
+    e2e_succeeds(NULL, "export --model run --base cut --to merged --merge");
+    e2e_succeeds(NULL, "--resume run --model cut --steps 3");
+}
+
 /* On top of its base it goes on; merged it is the same model. */
 static void on_top(void **state)
 {
@@ -120,6 +146,32 @@ static void checked(void **state)
     e2e_contains(r.out, "pass");
 }
 
+/* base/adapter's adapter_config.json with another text in the place of one. */
+static void edit(const char *text, const char *by)
+{
+    char *config = e2e_read("base/adapter/adapter_config.json", &(size_t){0}), *at = strstr(config, text);
+    assert_non_null(at);
+    e2e_write("base/adapter/adapter_config.json", "%.*s%s%s", (int)(at - config), config, by, at + strlen(text));
+    free(config);
+}
+
+static void edited(const char *text, const char *by, const char *words)
+{
+    edit(text, by);
+    e2e_refuses(2, words, NULL, "--model base/adapter" RUN);
+    edit(by, text);
+}
+
+/* PEFT leaves patterns of other models in its files. */
+static void idle_pattern(void **state)
+{
+    (void)state;
+    put_base("lora-gqa", "base");
+    edit("\"rank_pattern\": {}", "\"rank_pattern\": {\"query\": 2}");
+    struct result r = e2e_succeeds(NULL, "--model base/adapter --steps 1 --out run" RUN);
+    e2e_contains(r.out, "warning: the adapter's rank-pattern=query:2");
+}
+
 static void refused(void **state)
 {
     (void)state;
@@ -133,12 +185,21 @@ static void refused(void **state)
     e2e_refuses(2, "targets=.*query|matches no linear map", NULL, "--model base --lora targets=.*query" RUN);
     e2e_refuses(2, "targets=(|regular expression", NULL, "--model base --lora targets=(" RUN);
     e2e_refuses(2, "targets=lm_head|modules-to-save=lm_head", NULL, "--model base --lora targets=q_proj,lm_head" RUN);
+    e2e_refuses(2, "targets=lm_head|head and embedding have no adapters", NULL, "--model base --lora targets=lm_head" RUN);
+    e2e_refuses(2, "targets=wte|head and embedding have no adapters", NULL, "--model gpt2 --lora targets=wte" RUN " --seq-len 64");
+    e2e_refuses(2, "rank-pattern=query:8|no map with an adapter", NULL, "--model base --lora rank-pattern=q_proj:32;query:8" RUN);
+    e2e_refuses(2, "alpha-pattern=up_proj:3|an earlier part", NULL, "--model base --lora alpha-pattern=up_proj:2;up_proj:3" RUN);
     e2e_refuses(2, "modules-to-save=norms|ends so", NULL, "--model base --lora modules-to-save=norms" RUN);
     e2e_refuses(2, "modules-to-save=lm_head|one matrix|untie", NULL, "--model tied --lora modules-to-save=lm_head" RUN);
     e2e_refuses(2, "modules-to-save=embed_tokens|one matrix|untie", NULL, "--model tied --lora modules-to-save=embed_tokens" RUN);
     e2e_refuses(2, "base/adapter|of another model|shape", NULL, "--model tied --adapter base/adapter" RUN);
     e2e_refuses(2, "tied/adapter|of another model|lora_B", NULL, "--model base --adapter tied/adapter" RUN);
     e2e_refuses(2, "matches no linear map", NULL, "--model gpt2 --adapter tied/adapter" RUN " --seq-len 64");
+    edited("\"rank_pattern\": {}", "\"rank_pattern\": {\"q_proj\": 0}", "rank_pattern|a rank is a whole number from 1 to 4096");
+    edited("\"rank_pattern\": {}", "\"rank_pattern\": {\"q_proj\": 1e9}", "rank_pattern|a rank is a whole number from 1 to 4096");
+    edited("\"alpha_pattern\": {}", "\"alpha_pattern\": {\"q_proj\": -1}", "alpha_pattern|alpha is a number above 0 and at most 1e6");
+    edited("\"lora_alpha\": 8", "\"lora_alpha\": 1e30", "lora_alpha|alpha is a number above 0 and at most 1e6");
+    edited("\"lora_alpha\": 8", "\"lora_alpha\": NaN", "adapter_config.json: line|NaN");
     e2e_refuses(2, "--lora|r=8|leave out --lora", NULL, "--model base/adapter --lora r=8" RUN);
     e2e_refuses(2, "--freeze|--lora", NULL, "--model base --lora r=4 --freeze *lora_A*" RUN);
     e2e_refuses(2, "export|--to DIR is needed", NULL, "export --model base");
@@ -152,6 +213,6 @@ static void refused(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {TEST(left_behind), TEST(resumed), TEST(on_top), TEST(checked), TEST(refused)};
+    const struct CMUnitTest tests[] = {TEST(left_behind), TEST(resumed), TEST(resharded), TEST(on_top), TEST(checked), TEST(idle_pattern), TEST(refused)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
