@@ -7,18 +7,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Marks that one span has in common: message and `said`; and flags that supervision looks at by a span's first byte. */
-static int32_t kind_of(int32_t mark)
-{
-    return mark & (MARK_ORIGIN | MARK_SAID | MARK_GENERATED | MARK_REASONING);
-}
+/* All bytes of a span have the same marks: its origin, and flags that supervision looks at by its first byte. */
 
 static size_t span_end(const struct jinja_text *text, size_t first)
 {
     size_t end = first;
     if (!text->marks)
         return text->n;
-    while (end < text->n && kind_of(text->marks[end]) == kind_of(text->marks[first]))
+    while (end < text->n && text->marks[end] == text->marks[first])
         end++;
     return end;
 }

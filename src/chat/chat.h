@@ -74,6 +74,8 @@ struct chat_options {
     const char *const *specials; /* the tokenizer's special tokens, ended by NULL: what ends a turn is one of them. NULL: the
                                   * template's tokens and what looks like one (<|...|>, </s>, <end_of_turn>) */
     int64_t now;                 /* seconds since 1970, UTC, of strftime_now; 0: now, local time */
+    int strict;                  /* a message of an assistant that is trained and of which the template writes nothing is an error, also
+                                  * where {% generation %} blocks say what is trained, or where all is */
     int64_t messages;            /* only these first ones are read, as if the conversation ended there; 0: all */
     size_t max_bytes;            /* memory of one render, 0: 1 GiB; more is an error */
     int64_t max_steps;           /* of the interpreter, 0: 200 million, a second or two */
@@ -102,7 +104,11 @@ struct chat_text {
     struct chat_range *supervised; /* in order, apart; none is empty */
     size_t n_supervised;
     int from_generation;       /* the template has {% generation %} blocks, which say what is supervised */
-    int64_t reasoning_dropped; /* messages of assistants whose reasoning was given and which the template leaves out */
+    int64_t reasoning_dropped; /* trained messages of assistants whose reasoning, in a member of its own or as <think> ... </think> in the
+                                * content, the template leaves out */
+    int64_t messages_dropped;  /* messages of which the template writes nothing, though they say something */
+    int64_t calls_dropped;     /* messages whose calls of tools it leaves out */
+    int64_t tools_dropped;     /* 1: the conversation's tools, of which it writes nothing */
     int64_t unended;           /* supervised turns after which no token that ends a turn was found */
 };
 

@@ -11,7 +11,7 @@
 /* Names under which reasoning is passed; templates read the first, gpt-oss's the second: as transformers does it. */
 static const char *const reasoning_keys[] = {"reasoning_content", "thinking", "reasoning"};
 
-const json_t *chat_reasoning(const struct chat_conversation *c, size_t message)
+static const json_t *reasoning_of(const struct chat_conversation *c, size_t message)
 {
     const json_t *m = json_array_get(c->messages, message);
     for (size_t i = 0; i < sizeof reasoning_keys / sizeof *reasoning_keys; i++)
@@ -57,7 +57,33 @@ static int says(const json_t *v)
 int chat_says_something(const struct chat_conversation *c, size_t message)
 {
     const json_t *m = json_array_get(c->messages, message);
-    return says(json_object_get(m, "content")) || says(json_object_get(m, "tool_calls")) || says(chat_reasoning(c, message));
+    return says(json_object_get(m, "content")) || says(json_object_get(m, "tool_calls")) || says(reasoning_of(c, message));
+}
+
+int chat_find_reasoning(const json_t *content, size_t *first, size_t *end)
+{
+    static const char begins[] = "<think>", ends[] = "</think>";
+    const char *text = json_string_value(content), *close = NULL, *open;
+    size_t n = json_string_length(content);
+    for (const char *at = text; at && (at = memmem(at, n - (size_t)(at - text), ends, sizeof ends - 1)); at += sizeof ends - 1)
+        close = at; /* the last one, as templates look for it */
+    if (!close)
+        return 0;
+    open = memmem(text, (size_t)(close - text), begins, sizeof begins - 1);
+    *first = open ? (size_t)(open - text) + sizeof begins - 1 : 0;
+    *end = (size_t)(close - text);
+    return *first + strspn(text + *first, " \t\r\n") < *end;
+}
+
+int chat_reasons(const struct chat_conversation *c, size_t message)
+{
+    size_t first, end;
+    return says(reasoning_of(c, message)) || chat_find_reasoning(json_object_get(json_array_get(c->messages, message), "content"), &first, &end);
+}
+
+size_t chat_calls(const struct chat_conversation *c, size_t message)
+{
+    return json_array_size(json_object_get(json_array_get(c->messages, message), "tool_calls"));
 }
 
 /* A message without its nulls, its reasoning under the names that templates read. */

@@ -16,7 +16,11 @@ struct chat_conversation {
 int chat_is_assistant(const struct chat_conversation *c, size_t message);
 /* Whether a message says anything: content or tool calls, or reasoning. */
 int chat_says_something(const struct chat_conversation *c, size_t message);
-/* The reasoning that comes with a message, or NULL. */
-const json_t *chat_reasoning(const struct chat_conversation *c, size_t message);
+/* Whether reasoning comes with a message: as a member of its own, or in its content. */
+int chat_reasons(const struct chat_conversation *c, size_t message);
+/* Reasoning within a content, between <think> (or its beginning) and </think>: bytes [*first, *end); 0: there is none, or only white space. */
+int chat_find_reasoning(const json_t *content, size_t *first, size_t *end);
+/* The calls of tools that a message makes. */
+size_t chat_calls(const struct chat_conversation *c, size_t message);
 
 #endif

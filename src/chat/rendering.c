@@ -78,14 +78,32 @@ static struct jinja_value from_json(struct jinja_task *task, const json_t *v, in
     return out;
 }
 
-/* What an assistant says is marked, but for how the message is addressed. */
+/* What is said is marked, but for how the message is addressed. */
 static int32_t mark_of(const struct request *r, size_t message, const char *key)
 {
     int32_t mark = MARK_MESSAGE + (int32_t)message;
-    if (!chat_is_assistant(r->c, message) || strcmp(key, "role") == 0 || strcmp(key, "name") == 0)
+    if (strcmp(key, "role") == 0 || strcmp(key, "name") == 0)
+        return mark;
+    mark |= MARK_WORDS | (strcmp(key, "tool_calls") == 0 ? MARK_CALLS : 0);
+    if (!chat_is_assistant(r->c, message))
         return mark;
     int reasoning = strcmp(key, "reasoning_content") == 0 || strcmp(key, "thinking") == 0 || strcmp(key, "reasoning") == 0;
     return mark | MARK_SAID | (reasoning ? MARK_REASONING : 0);
+}
+
+/* The value of a message's key. Reasoning that stands in the answer itself is marked as such. */
+static struct jinja_value value_of(struct jinja_task *task, const struct request *r, size_t message, const char *key, const json_t *value)
+{
+    int32_t mark = mark_of(r, message, key);
+    const char *text = json_string_value(value);
+    size_t first, end, n = json_string_length(value);
+    if (strcmp(key, "content") != 0 || !(mark & MARK_SAID) || !chat_find_reasoning(value, &first, &end))
+        return from_json(task, value, mark);
+    struct jinja_builder b = {.task = task};
+    jinja_put_bytes(&b, text, first, mark);
+    jinja_put_bytes(&b, text + first, end - first, mark | MARK_REASONING);
+    jinja_put_bytes(&b, text + end, n - end, mark);
+    return jinja_of_text(jinja_built(&b));
 }
 
 static struct jinja_value messages_of(struct jinja_task *task, const struct request *r)
@@ -99,8 +117,7 @@ static struct jinja_value messages_of(struct jinja_task *task, const struct requ
         json_t *value;
         json_object_foreach(json_array_get(r->c->messages, i), key, value)
         {
-            int32_t mark = mark_of(r, i, key);
-            jinja_dict_add(task, dict, text_of(task, key, strlen(key), mark), from_json(task, value, mark));
+            jinja_dict_add(task, dict, text_of(task, key, strlen(key), mark_of(r, i, key)), value_of(task, r, i, key, value));
         }
         jinja_list_add(task, list, (struct jinja_value){.kind = JINJA_DICT, .dict = dict});
     }

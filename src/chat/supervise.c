@@ -132,10 +132,10 @@ static void find_usual_end(struct search *s)
  * `limit` (templates repeat a tool's name in what follows). */
 struct said {
     size_t first, last, foreign, floor; /* floor: the end of what other messages have before it */
-    int found, reasoning;
+    int found;
 };
 
-static struct said find_said(const struct search *s, const struct jinja_text *text, size_t i, size_t limit)
+static struct said find_said(const struct search *s, size_t i, size_t limit)
 {
     struct said out = {.foreign = limit};
     for (size_t k = 0; k < s->text->n_spans && s->text->spans[k].first < limit; k++) {
@@ -144,7 +144,6 @@ static struct said find_said(const struct search *s, const struct jinja_text *te
             out.first = out.found ? out.first : span->first;
             out.last = span->end < limit ? span->end : limit;
             out.found = 1;
-            out.reasoning |= (jinja_mark(text, span->first) & MARK_REASONING) != 0;
         } else if (!out.found && span->origin != CHAT_FROM_TEMPLATE && span->origin != (int64_t)i) {
             out.floor = span->end;
         } else if (out.found && span->origin > (int64_t)i) {
@@ -223,20 +222,15 @@ static enum status supervise_empty(struct search *s, size_t i, size_t limit)
     return add_range(s->text, begin, end);
 }
 
-static enum status supervise_turn(struct search *s, const struct jinja_text *whole, size_t i)
+static enum status supervise_turn(struct search *s, size_t i)
 {
     size_t limit = s->text->n;
     int bounded = i + 1 == s->messages || is_prefix(s, i + 1, 0, &limit);
-    struct said said = find_said(s, whole, i, bounded ? limit : s->text->n);
+    struct said said = find_said(s, i, bounded ? limit : s->text->n);
     if (bounded && !said.found) /* it may stand behind */
-        said = find_said(s, whole, i, s->text->n);
-    if (!said.found && chat_says_something(s->c, i))
-        return status_fail(ERR_INVALID,
-                           "%s:%lld: the chat template %s leaves out message %zu, of an assistant: it may be another model's",
-                           s->c->file, (long long)s->c->line, s->t->name, i + 1);
+        said = find_said(s, i, s->text->n);
     if (!said.found)
         return bounded ? supervise_empty(s, i, limit) : OK;
-    s->text->reasoning_dropped += json_string_length(chat_reasoning(s->c, i)) > 0 && !said.reasoning;
     bounded = bounded && limit >= said.last;
     size_t begin = find_begin(s, i, &said);
     return add_range(s->text, begin, find_end(s, said.last, bounded ? limit : said.foreign, bounded));
@@ -263,13 +257,53 @@ static enum status supervise_generated(struct search *s, const struct jinja_text
     return OK;
 }
 
+/* ---- what is left out ---- */
+
+/* Of message i, of which the text has what `marks` say, all of them together. */
+static enum status count_message(struct search *s, size_t i, int32_t marks, int wanted)
+{
+    struct chat_text *text = s->text;
+    if (marks & MARK_WORDS) {
+        text->reasoning_dropped += wanted && chat_reasons(s->c, i) && !(marks & MARK_REASONING);
+        text->calls_dropped += chat_calls(s->c, i) > 0 && !(marks & MARK_CALLS);
+        return OK;
+    }
+    if (!chat_says_something(s->c, i))
+        return OK;
+    if (wanted && (s->options->strict || (s->options->train != CHAT_TRAIN_ALL && s->t->generations == 0)))
+        return status_fail(ERR_INVALID,
+                           "%s:%lld: the chat template %s leaves out message %zu, of an assistant: it may be another model's",
+                           s->c->file, (long long)s->c->line, s->t->name, i + 1);
+    text->messages_dropped++;
+    return OK;
+}
+
+/* What is given and not in the text. */
+static enum status count_left_out(struct search *s, const struct jinja_text *whole, const char *wanted)
+{
+    int32_t *marks = sys_calloc(s->messages + 1, sizeof *marks);
+    int data = 0;
+    enum status st = marks ? OK : status_fail(ERR_NOMEM, "no memory for a conversation of %zu messages", s->messages);
+    for (size_t k = 0; k < s->text->n_spans && st == OK; k++) {
+        const struct chat_span *span = &s->text->spans[k];
+        data |= span->origin == CHAT_FROM_DATA;
+        if (span->origin >= 0)
+            marks[span->origin] |= jinja_mark(whole, span->first);
+    }
+    for (size_t i = 0; i < s->messages && st == OK; i++)
+        st = count_message(s, i, marks[i], wanted[i]);
+    s->text->tools_dropped = s->c->tools && !data;
+    free(marks);
+    return st;
+}
+
 /* Which messages' turns are trained, [messages]. */
 static char *wanted_turns(const struct search *s)
 {
     char *wanted = sys_calloc(s->messages + 1, 1);
     int64_t last = -1;
     for (size_t i = 0; wanted && i < s->messages; i++) {
-        wanted[i] = (char)chat_is_trained(s->c, (int64_t)i);
+        wanted[i] = (char)(s->options->train == CHAT_TRAIN_ALL ? chat_is_assistant(s->c, i) : chat_is_trained(s->c, (int64_t)i));
         if (wanted[i] && s->options->train == CHAT_TRAIN_LAST && last >= 0)
             wanted[last] = 0;
         last = wanted[i] ? (int64_t)i : last;
@@ -281,20 +315,20 @@ enum status chat_supervise(const struct chat_template *t, const struct chat_conv
                            size_t n, const struct chat_rendering *whole, struct chat_text *out)
 {
     struct search s = {.t = t, .c = c, .options = options, .text = out, .messages = n};
-    enum status st = OK;
-    if (options->train == CHAT_TRAIN_ALL)
-        return add_range(out, 0, out->n);
     char *wanted = wanted_turns(&s);
     if (!wanted)
         return status_fail(ERR_NOMEM, "no memory for a conversation of %zu messages", n);
-    out->from_generation = t->generations > 0;
-    if (t->generations > 0) {
+    out->from_generation = t->generations > 0 && options->train != CHAT_TRAIN_ALL;
+    enum status st = count_left_out(&s, whole->text, wanted);
+    if (st == OK && options->train == CHAT_TRAIN_ALL) {
+        st = add_range(out, 0, out->n);
+    } else if (st == OK && t->generations > 0) {
         st = supervise_generated(&s, whole->text, wanted);
-    } else {
+    } else if (st == OK) {
         find_usual_end(&s);
         for (size_t i = 0; i < n && st == OK; i++)
             if (wanted[i])
-                st = supervise_turn(&s, whole->text, i);
+                st = supervise_turn(&s, i);
     }
     free(wanted);
     free(s.prompt);

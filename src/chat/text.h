@@ -12,7 +12,9 @@ enum {
     MARK_TEMPLATE = 0,
     MARK_DATA = 1,    /* data of no message */
     MARK_MESSAGE = 2, /* MARK_MESSAGE + i: message i */
-    MARK_ORIGIN = 0xFFFFFFF,
+    MARK_ORIGIN = 0x3FFFFFF,
+    MARK_WORDS = 1 << 26,     /* of a message, and not how it is addressed */
+    MARK_CALLS = 1 << 27,     /* of those, its calls of tools */
     MARK_SAID = 1 << 28,      /* what an assistant said */
     MARK_GENERATED = 1 << 29, /* inside {% generation %} */
     MARK_REASONING = 1 << 30, /* said, and thought before the answer */

@@ -135,6 +135,18 @@ enum status chat_encode(struct chat_encoder *x, const struct chat_conversation *
     return st;
 }
 
+void chat_counts_add(struct chat_counts *to, const struct chat_counts *more)
+{
+    to->conversations += more->conversations;
+    to->samples += more->samples;
+    to->split += more->split;
+    to->reasoning_dropped += more->reasoning_dropped;
+    to->unended += more->unended;
+    to->messages_dropped += more->messages_dropped;
+    to->calls_dropped += more->calls_dropped;
+    to->tools_dropped += more->tools_dropped;
+}
+
 static enum status visit_and_destroy(struct chat_sample *s, chat_visitor *visit, void *user, struct chat_counts *counts)
 {
     enum status st = visit(user, s);
@@ -220,7 +232,10 @@ enum status chat_encode_turns(struct chat_encoder *x, const struct chat_conversa
     struct chat_sample whole;
     TRY(chat_encode(x, c, &whole));
     counts->conversations++;
-    if (turns == CHAT_TURNS_WHOLE || whole.text.reasoning_dropped == 0)
+    counts->messages_dropped += whole.text.messages_dropped;
+    counts->calls_dropped += whole.text.calls_dropped;
+    counts->tools_dropped += whole.text.tools_dropped;
+    if (turns == CHAT_TURNS_WHOLE || x->options.train == CHAT_TRAIN_ALL || whole.text.reasoning_dropped == 0)
         return visit_and_destroy(&whole, visit, user, counts);
     chat_sample_destroy(&whole);
     counts->split++;
@@ -237,7 +252,7 @@ void chat_sample_destroy(struct chat_sample *sample)
 
 uint64_t chat_setup_hash(const struct chat_setup *setup)
 {
-    enum { FORMAT = 2 }; /* counts up where the same template and rows give other text or another mask */
+    enum { FORMAT = 3 }; /* counts up where the same template and rows give other text or another mask */
     size_t n;
     const char *source = chat_template_source(setup->chat_template, &n),
                *bos = chat_template_token(setup->chat_template, "bos_token"),

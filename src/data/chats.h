@@ -7,7 +7,7 @@
 
 /* What becomes of conversations whose earlier reasoning the template leaves out, as Qwen3's, DeepSeek R1's and GLM's do. */
 enum chat_turns {
-    CHAT_TURNS_SPLIT, /* a sample for each turn that is trained, up to that turn, so that it is what the model would have written */
+    CHAT_TURNS_SPLIT, /* a sample for each turn that is trained, up to that turn, so that it is what the model would have written; not where all is trained */
     CHAT_TURNS_WHOLE  /* one sample, in which earlier turns are trained without their reasoning */
 };
 
@@ -50,7 +50,12 @@ struct chat_counts {
     int64_t split;             /* conversations that became several samples, or one that ends earlier */
     int64_t reasoning_dropped; /* trained turns without the reasoning that was given */
     int64_t unended;           /* trained turns after which no token that ends a turn was found */
+    int64_t messages_dropped;  /* messages that the template leaves out */
+    int64_t calls_dropped;     /* messages without the calls of tools that were given */
+    int64_t tools_dropped;     /* conversations without the tools that were given */
 };
+
+void chat_counts_add(struct chat_counts *to, const struct chat_counts *more);
 
 /* Called with each sample of a conversation. */
 typedef enum status chat_visitor(void *user, const struct chat_sample *sample);

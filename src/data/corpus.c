@@ -22,6 +22,8 @@ static void count_source(struct corpus_report *r, const struct source *s)
     r->repaired += stream_repaired(d);
     r->cached &= stream_is_cached(d);
     r->tokens += stream_tokens(d);
+    const struct chat_counts chats = stream_chats(d);
+    chat_counts_add(&r->chats, &chats);
     r->packed.tokens_kept += p->tokens_kept;
     r->packed.tokens_dropped += p->tokens_dropped;
     r->packed.tokens_truncated += p->tokens_truncated;

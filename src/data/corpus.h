@@ -19,6 +19,7 @@ struct corpus_report {
     int64_t repaired;         /* broken characters of the text that became U+FFFD; of bytes: 0 */
     int cached;               /* all tokens are a former run's */
     int64_t tokens;           /* of all documents */
+    struct chat_counts chats; /* of all conversations */
     struct packing_report packed; /* of all sources; its numbers of sequences and targets are not counted */
     int64_t train_sequences, eval_sequences;
     double unigram_entropy;   /* nats per token of the training part */

@@ -13,7 +13,7 @@
 #include <string.h>
 #include <xxhash.h>
 
-#define FORMAT 4 /* counts up where the same tokenizer and files give other tokens, or the file another form */
+#define FORMAT 5 /* counts up where the same tokenizer and files give other tokens, or the file another form */
 enum { CHUNK_BYTES = 2 << 20 };
 
 /* Whole documents, or a part of one; or rows of a .jsonl file; or ids. */
@@ -331,15 +331,6 @@ static enum status encode_chunk(struct encoding *x)
     return OK;
 }
 
-static void add_counts(struct chat_counts *to, const struct chat_counts *more)
-{
-    to->conversations += more->conversations;
-    to->samples += more->samples;
-    to->split += more->split;
-    to->reasoning_dropped += more->reasoning_dropped;
-    to->unended += more->unended;
-}
-
 static enum status write_chunk(struct job *j, const struct chunk *c)
 {
     size_t first = 0;
@@ -351,7 +342,7 @@ static enum status write_chunk(struct job *j, const struct chunk *c)
     }
     j->totals.repaired += c->repaired;
     j->totals.text_bytes += c->bytes;
-    add_counts(&j->totals.chats, &c->chats);
+    chat_counts_add(&j->totals.chats, &c->chats);
     return OK;
 }
 

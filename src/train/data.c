@@ -186,7 +186,7 @@ static enum status read_with(const struct reading *x, const struct tokenizer *t)
             return st;
         snprintf(missing, sizeof missing, "%s (--chat-template)", status_message());
     }
-    struct chat_setup setup = {.chat_template = chat_template, .missing = missing, .turns = x->s->turns == TURNS_WHOLE ? CHAT_TURNS_WHOLE : CHAT_TURNS_SPLIT, .options = {.train = trained[x->s->train_on], .now = A_DAY}};
+    struct chat_setup setup = {.chat_template = chat_template, .missing = missing, .turns = x->s->turns == TURNS_WHOLE ? CHAT_TURNS_WHOLE : CHAT_TURNS_SPLIT, .options = {.train = trained[x->s->train_on], .now = A_DAY, .strict = 1}};
     st = read_data(x, t, &setup);
     chat_template_destroy(chat_template);
     return st;

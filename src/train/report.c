@@ -111,6 +111,7 @@ static void print_data(const struct run *r, const struct corpus_report *d)
     printf("; %lld training and %lld held-out sequences, %.1f%% full; unigram entropy %.4f nats/token; ",
            (long long)d->train_sequences, (long long)d->eval_sequences, 100 * full, d->unigram_entropy);
     print_tokenizer(r, d);
+    train_print_chats(&d->chats, stdout);
     print_sources(r);
     if (full < 0.8)
         printf("remark: %.0f%% of what is computed is padding, as documents do not fill sequences: a shorter --seq-len, or --packing "

@@ -191,19 +191,6 @@ static void print_packing(int64_t seq_len, const struct packing_report *r)
            (long long)r->documents_truncated);
 }
 
-static void print_chats(struct chat_counts n)
-{
-    char a[32], b[32], c[32];
-    if (n.conversations == 0)
-        return;
-    printf("chats: %s conversation%s in %s sample%s", units_format_count(n.conversations, a), n.conversations == 1 ? "" : "s",
-           units_format_count(n.samples, b), n.samples == 1 ? "" : "s");
-    if (n.split)
-        printf(" (%s cut turn by turn, because the template leaves out earlier reasoning)", units_format_count(n.split, c));
-    printf("; %s turns without their reasoning (reasoning_dropped)", units_format_count(n.reasoning_dropped, a));
-    printf(", %s without a token that ends them (unended)\n", units_format_count(n.unended, b));
-}
-
 static enum status print_counts(const struct show *x, const struct packing_report *packed)
 {
     int64_t supervised, documents = stream_documents(x->d), tokens = stream_tokens(x->d);
@@ -220,7 +207,8 @@ static enum status print_counts(const struct show *x, const struct packing_repor
         printf("text as bytes\n");
     if (stream_repaired(x->d))
         printf("remark: %lld broken characters in the text (it is no valid UTF-8) are read as U+FFFD\n", (long long)stream_repaired(x->d));
-    print_chats(stream_chats(x->d));
+    const struct chat_counts chats = stream_chats(x->d);
+    train_print_chats(&chats, stdout);
     print_lengths(x);
     if (x->sized)
         print_packing(x->s->plan.seq_len, packed);

@@ -122,6 +122,11 @@ static void test_reasoning(void **state)
     assert_int_equal(text.reasoning_dropped, 1);
     assert_int_equal(text.unended, 0);
     chat_text_destroy(&text);
+    options.train = CHAT_TRAIN_ALL;
+    assert_int_equal(chat_render(t, c, &options, &text), OK);
+    assert_int_equal(text.reasoning_dropped, 1);
+    chat_text_destroy(&text);
+    options.train = CHAT_TRAIN_ASSISTANT;
     options.messages = 2; /* as if the conversation ended there */
     assert_int_equal(chat_render(t, c, &options, &text), OK);
     assert_non_null(strstr(text.bytes, "R1"));
@@ -132,6 +137,47 @@ static void test_reasoning(void **state)
 }
 
 /* Calls of tools are trained with the template's text around them; a name that comes again later is not. */
+static struct chat_text render_by(const char *source, const char *row, enum chat_train train)
+{
+    struct chat_template *t = NULL;
+    struct chat_conversation *c = chat_test_chat(row);
+    struct chat_options options = {.train = train};
+    struct chat_text text;
+    if (chat_template_parse(source, strlen(source), "t", &t) != OK || chat_render(t, c, &options, &text) != OK)
+        fail_msg("%s", status_message());
+    chat_destroy(c);
+    chat_template_destroy(t);
+    return text;
+}
+
+/* What is given and not in the text is counted, whoever says what is trained. */
+static void test_left_out(void **state)
+{
+    (void)state;
+    static const char tagged[] = "{% for m in messages %}{% if m.role == 'assistant' %}{% generation %}{{ m.content.split('</think>')[-1] }}<|im_end|>"
+                                 "{% endgeneration %}{% elif m.role == 'user' %}{{ m.content }}{% endif %}{% endfor %}",
+                      plain[] = "{% for m in messages %}{{ m.role }}: {{ m.content }}<|im_end|>{% endfor %}",
+                      inside[] = "{\"messages\": [{\"role\": \"system\", \"content\": \"S\"}, {\"role\": \"user\", \"content\": \"Q\"}, "
+                                 "{\"role\": \"assistant\", \"content\": \"<think>R</think>A\"}, {\"role\": \"user\", \"content\": \"Q\"}, "
+                                 "{\"role\": \"assistant\", \"content\": \"<think>\\n</think>A\", \"tool_calls\": [{\"function\": {\"name\": \"f\"}}]}], "
+                                 "\"tools\": [{\"function\": {\"name\": \"f\"}}]}";
+    static const struct {
+        const char *source, *row;
+        enum chat_train train;
+        int64_t reasoning, messages, calls, tools;
+    } cases[] = {{tagged, THINKING, CHAT_TRAIN_ASSISTANT, 2, 0, 0, 0}, {tagged, THINKING, CHAT_TRAIN_LAST, 1, 0, 0, 0},
+                 {tagged, THINKING, CHAT_TRAIN_ALL, 2, 0, 0, 0},       {plain, THINKING, CHAT_TRAIN_ALL, 2, 0, 0, 0},
+                 {tagged, inside, CHAT_TRAIN_ASSISTANT, 1, 1, 1, 1},   {plain, inside, CHAT_TRAIN_ASSISTANT, 0, 0, 1, 1}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct chat_text text = render_by(cases[i].source, cases[i].row, cases[i].train);
+        if (text.reasoning_dropped != cases[i].reasoning || text.messages_dropped != cases[i].messages || text.calls_dropped != cases[i].calls ||
+            text.tools_dropped != cases[i].tools)
+            fail_msg("case %zu: %lld, %lld, %lld, %lld", i, (long long)text.reasoning_dropped, (long long)text.messages_dropped,
+                     (long long)text.calls_dropped, (long long)text.tools_dropped);
+        chat_text_destroy(&text);
+    }
+}
+
 static void test_tools(void **state)
 {
     (void)state;
@@ -378,7 +424,7 @@ static void test_builtins(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_turns),     cmocka_unit_test(test_reasoning),     cmocka_unit_test(test_tools),
+        cmocka_unit_test(test_turns),     cmocka_unit_test(test_reasoning), cmocka_unit_test(test_left_out),     cmocka_unit_test(test_tools),
         cmocka_unit_test(test_odd_turns), cmocka_unit_test(test_shapes),        cmocka_unit_test(test_bad_rows),
         cmocka_unit_test(test_builtins),  cmocka_unit_test(test_bad_templates), cmocka_unit_test(test_lookup),
     };

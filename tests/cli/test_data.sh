@@ -65,6 +65,28 @@ says out '【No.<|im_end|>】'
 grep -q '【Yes' out && fail "a turn that is not the last one is marked"
 grep -q 'document 2' out && fail "--samples 1 shows two"
 
+# Reasoning that a template drops is kept by cutting the conversation, or counted; so is whatever else it leaves out.
+cat >tagged.jinja <<'EOF'
+{% for m in messages %}{% if m.role == 'assistant' %}<|im_start|>assistant
+{% generation %}{% if loop.last and m.reasoning_content %}({{ m.reasoning_content }}){% endif %}{{ m.content }}<|im_end|>{% endgeneration %}
+{% elif m.role == 'user' %}<|im_start|>user
+{{ m.content }}<|im_end|>
+{% endif %}{% endfor %}
+EOF
+cat >thinking.jsonl <<'EOF'
+{"messages": [{"role": "system", "content": "S"}, {"role": "user", "content": "Q"}, {"role": "assistant", "reasoning_content": "R", "content": "A"}, {"role": "user", "content": "Q"}, {"role": "assistant", "reasoning_content": "R", "content": "A"}], "tools": [{"type": "function", "function": {"name": "f"}}]}
+EOF
+show --data thinking.jsonl --chat-template ./tagged.jinja
+says out 'chats: 1 conversation in 2 samples (1 cut turn by turn, because the template leaves out earlier reasoning); 0 turns without their reasoning (reasoning_dropped), 0 without a token that ends them (unended); the template leaves out 1 message, 1 conversation'"'"'s tools'
+show --data thinking.jsonl --chat-template ./tagged.jinja --chat-turns whole
+says out '1 conversation in 1 sample; 1 turns without their reasoning'
+show --data thinking.jsonl --chat-template ./tagged.jinja --train-on all
+says out '1 conversation in 1 sample; 1 turns without their reasoning'
+echo '{"messages": [{"role": "user", "content": "Q"}, {"role": "assistant", "tool_calls": [{"type": "function", "function": {"name": "f", "arguments": {}}}]}]}' >calls.jsonl
+for on in assistant all; do
+    refuse 'tagged.jinja leaves out message 2, of an assistant' data --model model --data calls.jsonl --chat-template ./tagged.jinja --train-on $on
+done
+
 # Rows of text, of which one is long; with a sequence length every token is counted.
 {
     printf '{"body": "the beginning of it'

@@ -68,6 +68,7 @@ says out "eval loss"
 [ -f runs/book/hf/model.safetensors ] || fail "no model"
 cmp -s ../model/tokenizer.json runs/book/hf/tokenizer.json || fail "the tokenizer is not beside the result"
 run --config chat.yaml $small --seq-len 128 --steps 2
+says out "chats: 8 conversations in 9 samples (1 cut turn by turn" # a run says it, too
 run --config lora.yaml $small --seq-len 128 --steps 2
 [ -f runs/lora/hf/adapter_model.safetensors ] || fail "no adapter"
 run --config curriculum.yaml $small --seq-len 64@1,128@1,256 --steps 3
