@@ -1,38 +1,12 @@
 #!/bin/sh
 # `ltrain data`: samples with what is supervised marked, lengths, tokens kept and dropped; of chats, rows of text and bytes.
-set -eu
-ltrain=${LTRAIN:?}
-source=${LTRAIN_SOURCE_ROOT:?}
-scratch=$(mktemp -d)
-trap 'rm -rf "$scratch"' EXIT
-cd "$scratch"
-export XDG_CACHE_HOME="$scratch/cache" OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
-failures=0
-fail() { echo "not ok: $1"; failures=$((failures + 1)); }
-says() { # FILE TEXT
-    grep -qF -- "$2" "$1" || { fail "'$2' is not in:"; cat "$1"; }
-}
+. "${LTRAIN_SOURCE_ROOT:?}/tests/cli/helpers.sh"
 show() { "$ltrain" data --model model "$@" >out 2>err || { fail "data $*"; cat err; }; }
-refuse() { # TEXT ARGUMENT...
-    text=$1
-    shift
-    status=0
-    "$ltrain" "$@" >out 2>err || status=$?
-    [ $status = 2 ] || fail "$* ends with $status"
-    says err "$text"
-}
 number() { sed -n "s/.*[^0-9,]\([0-9][0-9,]*\) $1.*/\1/p" out | tr -d , | head -n 1; }
 equal() { [ "$2" = "$3" ] || fail "$1: $2, expected $3"; }
 
 # Weights are not looked at.
-mkdir model
-cp "$source/tests/text/families/qwen2.json" model/tokenizer.json
-echo '{"architectures": ["LlamaForCausalLM"], "model_type": "llama", "vocab_size": 1000, "hidden_size": 64,
- "intermediate_size": 128, "num_hidden_layers": 2, "num_attention_heads": 4, "rms_norm_eps": 1e-5}' >model/config.json
-cat >model/tokenizer_config.json <<'EOF'
-{"model_max_length": 1000000000000000019884624838656, "eos_token": "<|im_end|>",
- "chat_template": "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"}
-EOF
+make_model model
 
 # Chats. What assistants say is marked; a special token that a user types is text; a control character does not reach a terminal.
 cat >chats.jsonl <<'EOF'

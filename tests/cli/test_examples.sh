@@ -1,23 +1,9 @@
 #!/bin/sh
 # The examples, on a tiny model with a tokenizer and a chat template: shown, planned and trained, each as it is written and, where that
 # would take long, with fewer tokens.
-set -eu
-ltrain=${LTRAIN:?}
-source=${LTRAIN_SOURCE_ROOT:?}
-scratch=$(mktemp -d)
-trap 'rm -rf "$scratch"' EXIT
+. "${LTRAIN_SOURCE_ROOT:?}/tests/cli/helpers.sh"
 cp -r "$source/examples" "$scratch/examples"
 cd "$scratch/examples"
-export XDG_CACHE_HOME="$scratch/cache" OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
-failures=0
-fail() { echo "not ok: $1"; failures=$((failures + 1)); }
-says() { # FILE TEXT
-    grep -qF -- "$2" "$1" || { fail "'$2' is not in:"; cat "$1"; }
-}
-run() {
-    "$ltrain" "$@" >out 2>err || { fail "ltrain $*"; cat out err; }
-    [ ! -s err ] || { fail "ltrain $* says something on standard error"; cat err; }
-}
 
 command -v python3 >/dev/null || exit 77
 mkdir ../model
@@ -54,26 +40,26 @@ EOF
 small="--model ../model --device cpu --threads 1"
 
 for settings in *.yaml; do # every one that is there
-    run data --config "$settings" $small --samples 1
-    says out "data: "
-    says out "tokens of ../model/tokenizer.json"
-    run plan --config "$settings" $small --effort quick
-    says out " fits"
+    run it data --config "$settings" $small --samples 1
+    says it.out "data: "
+    says it.out "tokens of ../model/tokenizer.json"
+    run it plan --config "$settings" $small --effort quick
+    says it.out " fits"
 done
-run data --config chat.yaml $small --samples 0
-says out "chats: 8 conversations in 9 samples (1 cut turn by turn"
+run it data --config chat.yaml $small --samples 0
+says it.out "chats: 8 conversations in 9 samples (1 cut turn by turn"
 
-run --config book.yaml $small --seq-len 128 --steps 5 --save-every 3
-says out "eval loss"
+run it --config book.yaml $small --seq-len 128 --steps 5 --save-every 3
+says it.out "eval loss"
 [ -f runs/book/hf/model.safetensors ] || fail "no model"
 cmp -s ../model/tokenizer.json runs/book/hf/tokenizer.json || fail "the tokenizer is not beside the result"
-run --config chat.yaml $small --seq-len 128 --steps 2
-says out "chats: 8 conversations in 9 samples (1 cut turn by turn" # a run says it, too
-run --config lora.yaml $small --seq-len 128 --steps 2
+run it --config chat.yaml $small --seq-len 128 --steps 2
+says it.out "chats: 8 conversations in 9 samples (1 cut turn by turn" # a run says it, too
+run it --config lora.yaml $small --seq-len 128 --steps 2
 [ -f runs/lora/hf/adapter_model.safetensors ] || fail "no adapter"
-run --config curriculum.yaml $small --seq-len 64@1,128@1,256 --steps 3
-says out "step 3: sequences of 256 tokens from here on"
+run it --config curriculum.yaml $small --seq-len 64@1,128@1,256 --steps 3
+says it.out "step 3: sequences of 256 tokens from here on"
 [ "$(grep -c '"loss":[0-9]' runs/curriculum/metrics.jsonl)" = 3 ] || fail "not three losses"
-run --config documents.yaml $small --steps 2
-says out "48 documents"
+run it --config documents.yaml $small --steps 2
+says it.out "48 documents"
 exit $failures

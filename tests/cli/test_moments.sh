@@ -1,17 +1,7 @@
 #!/bin/sh
 # --optim-dtype int8: placement changes no bit, ranks only rounding; beside fp32 moments; stopped and resumed; other types.
-set -eu
-ltrain=${LTRAIN:?}
-scratch=$(mktemp -d)
-trap 'rm -rf "$scratch"' EXIT
-cd "$scratch"
-export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
-export ASAN_OPTIONS="${ASAN_OPTIONS:+$ASAN_OPTIONS:}detect_leaks=0" # Open MPI and what it loads leak
-failures=0
-fail() { echo "not ok: $1"; failures=$((failures + 1)); }
-says() { # FILE TEXT
-    grep -qF -- "$2" "$1" || { fail "'$2' is not in:"; cat "$1"; }
-}
+. "${LTRAIN_SOURCE_ROOT:?}/tests/cli/helpers.sh"
+forgive_leaks
 train() { # OUT ARGUMENT...
     out=$1
     shift

@@ -1,37 +1,9 @@
 #!/bin/sh
 # Sources by weight: what is trained does not depend on ranks or on where a run was resumed; formats together; bad input in one sentence.
-set -eu
-ltrain=${LTRAIN:?}
-source=${LTRAIN_SOURCE_ROOT:?}
-scratch=$(mktemp -d)
-trap 'rm -rf "$scratch"' EXIT
-cd "$scratch"
-export XDG_CACHE_HOME="$scratch/cache" OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
-export ASAN_OPTIONS="${ASAN_OPTIONS:+$ASAN_OPTIONS:}detect_leaks=0" # Open MPI and what it loads leak
-failures=0
-fail() { echo "not ok: $1"; failures=$((failures + 1)); }
-run() { # NAME ARGUMENT...
-    name=$1
-    shift
-    "$ltrain" "$@" >"$name.out" 2>"$name.err" || { fail "$name ends with $?"; cat "$name.err"; }
-}
-refuse() { # TEXT ARGUMENT...
-    text=$1
-    shift
-    status=0
-    "$ltrain" "$@" >out 2>err || status=$?
-    [ $status = 2 ] || fail "$* ends with $status"
-    [ "$(wc -l <err)" = 1 ] || { fail "$* says more than one sentence"; cat err; }
-    grep -qF -- "$text" err || { fail "'$text' is not in:"; cat err; }
-}
+. "${LTRAIN_SOURCE_ROOT:?}/tests/cli/helpers.sh"
+forgive_leaks
 
-mkdir model
-cp "$source/tests/text/families/qwen2.json" model/tokenizer.json
-echo '{"architectures": ["LlamaForCausalLM"], "model_type": "llama", "vocab_size": 1000, "hidden_size": 64,
- "intermediate_size": 128, "num_hidden_layers": 2, "num_attention_heads": 4, "rms_norm_eps": 1e-5}' >model/config.json
-cat >model/tokenizer_config.json <<'END'
-{"eos_token": "<|im_end|>", "chat_template": "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}"}
-END
+make_model model
 
 # A book, rows in an archive, conversations, ids: one run.
 i=0
