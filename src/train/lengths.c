@@ -70,19 +70,3 @@ double run_planned_seconds(const struct run *r)
     }
     return seconds;
 }
-
-enum status run_print_lengths(struct run *r)
-{
-    const struct corpus_report *d = corpus_get_report(r->corpus);
-    const int64_t was = corpus_get_length(r->corpus), batch = r->s->plan.batch;
-    char length[32], tokens[32], sequences[32];
-    for (int i = 0; i < curriculum_stretches(r->s) && curriculum_stretches(r->s) > 1; i++) {
-        const struct plan_stretch *x = &r->plans.stretches[i];
-        TRY(train_say_length(r->s, x->seq_len, corpus_cut(r->corpus, x->seq_len)));
-        const double taken = (double)(x->end - x->first) * (double)batch, epochs = taken / (double)d->train_sequences;
-        printf("data: steps %lld to %lld take %s tokens in sequences of %s, of which there are %s to train (%.3g epochs)\n",
-               (long long)x->first + 1, (long long)x->end, units_format_count((int64_t)(epochs * (double)d->packed.train_tokens + 0.5), tokens),
-               units_format_count(x->seq_len, length), units_format_count(d->train_sequences, sequences), epochs);
-    }
-    return corpus_cut(r->corpus, was);
-}

@@ -2,33 +2,6 @@
 #include "train/train.h"
 
 #include "base/units.h"
-#include "data/chats.h"
-
-/* "3 messages", where there are any. */
-static void print_left_out(int64_t n, const char *one, const char *several, int *any, FILE *f)
-{
-    char a[32];
-    if (n > 0)
-        fprintf(f, "%s%s %s", (*any)++ ? ", " : "; the template leaves out ", units_format_count(n, a), n == 1 ? one : several);
-}
-
-void train_print_chats(const struct chat_counts *n, FILE *f)
-{
-    char a[32], b[32], c[32];
-    int any = 0;
-    if (n->conversations == 0)
-        return;
-    fprintf(f, "chats: %s conversation%s in %s sample%s", units_format_count(n->conversations, a), n->conversations == 1 ? "" : "s",
-            units_format_count(n->samples, b), n->samples == 1 ? "" : "s");
-    if (n->split)
-        fprintf(f, " (%s cut turn by turn, because the template leaves out earlier reasoning)", units_format_count(n->split, c));
-    fprintf(f, "; %s turns without their reasoning (reasoning_dropped)", units_format_count(n->reasoning_dropped, a));
-    fprintf(f, ", %s without a token that ends them (unended)", units_format_count(n->unended, b));
-    print_left_out(n->messages_dropped, "message", "messages", &any, f);
-    print_left_out(n->calls_dropped, "message's calls of tools", "messages' calls of tools", &any, f);
-    print_left_out(n->tools_dropped, "conversation's tools", "conversations' tools", &any, f);
-    fputc('\n', f);
-}
 
 void train_print_notes(const struct settings *s, const struct model *m, FILE *f)
 {

@@ -6,7 +6,6 @@
 #include "base/sys.h"
 #include "base/units.h"
 #include "base/watch.h"
-#include "data/stream.h"
 #include "machine/hardware.h"
 #include "offload/drives.h"
 #include "offload/places.h"
@@ -64,60 +63,6 @@ static void print_config(const struct run *r)
     free(text);
 }
 
-/* How the text became tokens: the end of a line. */
-static void print_tokenizer(const struct run *r, const struct corpus_report *d)
-{
-    const struct stream *first = corpus_get_source(r->corpus, 0).documents;
-    if (!r->tokenizer[0] && stream_has_ids(first)) {
-        printf("ids below %lld, as they are\n", (long long)stream_ids(first));
-        return;
-    }
-    if (!r->tokenizer[0]) {
-        printf("text as bytes%s\n", r->s->tokenizer || model_is_preset(r->s->model) ? "" : ": the model has no tokenizer.json");
-        return;
-    }
-    printf("tokens of %s, %.2f bytes each%s\n", r->tokenizer, (double)d->bytes / (double)d->tokens, d->cached ? ", kept from an earlier run" : "");
-    if (d->repaired)
-        printf("remark: %lld broken characters in the text (it is no valid UTF-8) are read as U+FFFD\n", (long long)d->repaired);
-}
-
-/* Sources by weight: how often each will have been read at the end. */
-static void print_sources(const struct run *r)
-{
-    const struct settings *s = r->s;
-    double all = 0;
-    int n = corpus_sources(r->corpus);
-    for (int i = 0; i < n; i++)
-        all += corpus_get_source(r->corpus, i).weight;
-    for (int i = 0; i < n && n > 1; i++) {
-        struct corpus_source x = corpus_get_source(r->corpus, i);
-        char tokens[32];
-        printf("data: %s: %.4g%% of the tokens; %s tokens in %lld sequences, %.3g epochs in %lld steps\n", x.name,
-               100 * x.weight / all, units_format_count(x.packed->train_tokens, tokens), (long long)x.packed->train_sequences,
-               corpus_epochs(r->corpus, i, (uint64_t)(s->plan.steps * s->plan.batch)), (long long)s->plan.steps);
-    }
-}
-
-static void print_data(const struct run *r, const struct corpus_report *d)
-{
-    char a[32], b[32], c[32];
-    const struct packing_report *p = &d->packed;
-    double full = (double)p->train_tokens / (double)(d->train_sequences * run_length(r));
-    printf("data: %lld document%s (%lld split), %s tokens kept, %s dropped, %s truncated", (long long)d->documents,
-           d->documents == 1 ? "" : "s", (long long)p->documents_split, units_format_count(p->tokens_kept, a),
-           units_format_count(p->tokens_dropped, b), units_format_count(p->tokens_truncated, c));
-    if (p->tokens_untrained)
-        printf(", %s without a target", units_format_count(p->tokens_untrained, a));
-    printf("; %lld training and %lld held-out sequences, %.1f%% full; unigram entropy %.4f nats/token; ",
-           (long long)d->train_sequences, (long long)d->eval_sequences, 100 * full, d->unigram_entropy);
-    print_tokenizer(r, d);
-    train_print_chats(&d->chats, stdout);
-    print_sources(r);
-    if (full < 0.8)
-        printf("remark: %.0f%% of what is computed is padding, as documents do not fill sequences: a shorter --seq-len, or --packing "
-               "concat, wastes less\n", 100 * (1 - full));
-}
-
 static void print_plan(const struct plan *p)
 {
     char a[32], b[32], c[32], step[32], line[PLAN_TEXT];
@@ -145,7 +90,6 @@ void run_print_before(struct run *r)
     char a[32], b[32], c[32], line[PLAN_TEXT], text[512];
     const struct settings *s = r->s;
     const struct plan *p = r->session->plan;
-    const struct corpus_report *d = corpus_get_report(r->corpus);
     print_config(r);
     train_print_notes(s, r->model, stdout);
     if (s->gpu_name[0])
@@ -183,9 +127,7 @@ void run_print_before(struct run *r)
     if (drives_describe(s->nvme_path.n ? s->nvme_path.n : 1, comm_local_size(r->comm), line, sizeof line)[0] && r->session->store)
         printf("%s\n", line);
     plan_print_sharing(p, stdout);
-    print_data(r, d);
-    if (d->remembered)
-        printf("data: no file was touched since an earlier start, which has read them all\n");
+    run_print_data(r);
     print_checkpoints(r);
     if (s->warmup > s->plan.steps)
         printf("remark: --warmup %lld is longer than the run of %lld steps: the learning rate ends at %g, below --lr %g\n",

@@ -87,8 +87,6 @@ int run_length_changes(const struct run *r);
 enum status run_change_length(struct run *r);
 /* Seconds that the steps to come are planned to take. */
 double run_planned_seconds(const struct run *r);
-/* Tokens of each stretch, and how often the data are gone through for them. */
-enum status run_print_lengths(struct run *r);
 
 /* data.c */
 /* Opens the corpus with the tokenizer that reads it; agreed. */
@@ -171,6 +169,13 @@ enum status run_keep_original(const struct settings *s, const struct model *m);
 const char *run_original(const struct settings *s, char path[RUN_PATH]);
 /* ERR_INVALID if a directory that an option names cannot be made or written to. */
 enum status run_check_can_be_made(const char *option, const char *path);
+
+/* data_report.c */
+void run_print_data(const struct run *r);
+/* What each length makes of the documents, where there are several; ERR_INVALID as of corpus_cut. */
+enum status run_print_lengths(struct run *r);
+/* Once it is known where training stands: how often the steps to come go through the data, in each stretch and of each source. */
+enum status run_print_epochs(struct run *r);
 
 /* report.c */
 /* There is a checkpoint of that step (-1: none), for those who must end without this rank's say. */

@@ -6,6 +6,7 @@
 #include "base/units.h"
 #include "data/stream.h"
 #include "train/data.h"
+#include "train/data_report.h"
 #include "train/train.h"
 
 #include <unistd.h>
@@ -177,20 +178,6 @@ static void print_lengths(const struct show *x)
     }
 }
 
-/* How the source's documents fill sequences. */
-static void print_packing(int64_t seq_len, const struct packing_report *r)
-{
-    char a[32], b[32], c[32], d[32];
-    int64_t sequences = r->train_sequences + r->eval_sequences;
-    printf("sequences of %s: %lld for training and %lld held out, %.1f%% full; %s tokens kept, %s dropped, %s truncated, ",
-           units_format_count(seq_len, a), (long long)r->train_sequences, (long long)r->eval_sequences,
-           100.0 * (double)r->tokens_kept / (double)(sequences * seq_len), units_format_count(r->tokens_kept, b),
-           units_format_count(r->tokens_dropped, c), units_format_count(r->tokens_truncated, d));
-    printf("%s without a target; %lld document%s split, %lld dropped, %lld truncated\n", units_format_count(r->tokens_untrained, a),
-           (long long)r->documents_split, r->documents_split == 1 ? "" : "s", (long long)r->documents_dropped,
-           (long long)r->documents_truncated);
-}
-
 static enum status print_counts(const struct show *x, const struct packing_report *packed)
 {
     int64_t supervised, documents = stream_documents(x->d), tokens = stream_tokens(x->d);
@@ -208,10 +195,10 @@ static enum status print_counts(const struct show *x, const struct packing_repor
     if (stream_repaired(x->d))
         printf("remark: %lld broken characters in the text (it is no valid UTF-8) are read as U+FFFD\n", (long long)stream_repaired(x->d));
     const struct chat_counts chats = stream_chats(x->d);
-    train_print_chats(&chats, stdout);
+    data_print_chats(&chats, stdout);
     print_lengths(x);
     if (x->sized)
-        print_packing(x->s->plan.seq_len, packed);
+        data_print_packing(x->s->plan.seq_len, packed, stdout);
     return OK;
 }
 
@@ -238,7 +225,7 @@ static enum status print_sources(struct show *x, const struct corpus *c)
         r.eval_sequences = r.train_sequences;
         r.train_sequences = 0;
         printf("--eval-data: ");
-        print_packing(x->s->plan.seq_len, &r);
+        data_print_packing(x->s->plan.seq_len, &r, stdout);
     }
     return st;
 }
@@ -246,15 +233,11 @@ static enum status print_sources(struct show *x, const struct corpus *c)
 /* How the documents of all sources fill sequences of the curriculum's other lengths. */
 static enum status print_other_lengths(const struct settings *s, struct corpus *c)
 {
-    const struct corpus_report *r = corpus_get_report(c);
     for (int i = 0; i < s->curriculum.n; i++) {
         if (s->curriculum.at[i].seq_len == s->plan.seq_len)
             continue;
         TRY(corpus_cut(c, s->curriculum.at[i].seq_len));
-        struct packing_report all = r->packed;
-        all.train_sequences = r->train_sequences;
-        all.eval_sequences = r->eval_sequences;
-        print_packing(s->curriculum.at[i].seq_len, &all);
+        data_print_packed(c, stdout);
     }
     return OK;
 }

@@ -450,6 +450,7 @@ static enum status prepare(struct run *r)
     run_print_before(r);
     TRY(comm_agree(c, run_print_lengths(r)));
     TRY(comm_agree(c, run_load_state(r)));
+    TRY(comm_agree(c, run_print_epochs(r)));
     TRY(comm_agree(c, leads ? run_open_files(r) : OK));
     if (leads)
         run_remember_data(r);

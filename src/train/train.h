@@ -32,9 +32,6 @@ enum status train_resolve_model(struct settings *s);
 enum status train_resolve_run(struct settings *s);
 /* A line for each thing that the model's config.json asks for and that is done otherwise, or that the run goes beyond. */
 void train_print_notes(const struct settings *s, const struct model *m, FILE *f);
-struct chat_counts;
-/* A line of what became of conversations (data/chats.h), if there are any. */
-void train_print_chats(const struct chat_counts *n, FILE *f);
 /* Of the machine that the settings name, if they do, or of this one: resolves `auto` where the machine decides (device, budgets,
  * threads, mesh) and plans for `ranks` ranks: those of comm, or a single process that plans for more. The mesh is written back
  * into *s. Ranks that share a host share its memory, cores and drives; all plan with the least that any of them has. Plans of shorter

@@ -1,0 +1,195 @@
+/* What is said of data: documents and what became of them, conversations, lengths, epochs. */
+#include "train/data_report.h"
+
+#include "train/run.h"
+
+#include "base/sys.h"
+#include "base/units.h"
+#include "data/stream.h"
+#include "settings/curriculum.h"
+
+#include <stdlib.h>
+
+/* ---- of any corpus ---- */
+
+/* "3 messages", where there are any. */
+static void print_left_out(int64_t n, const char *one, const char *several, int *any, FILE *f)
+{
+    char a[32];
+    if (n > 0)
+        fprintf(f, "%s%s %s", (*any)++ ? ", " : "; the template leaves out ", units_format_count(n, a), n == 1 ? one : several);
+}
+
+void data_print_chats(const struct chat_counts *n, FILE *f)
+{
+    char a[32], b[32], c[32];
+    int any = 0;
+    if (n->conversations == 0)
+        return;
+    fprintf(f, "chats: %s conversation%s in %s sample%s", units_format_count(n->conversations, a), n->conversations == 1 ? "" : "s",
+            units_format_count(n->samples, b), n->samples == 1 ? "" : "s");
+    if (n->split)
+        fprintf(f, " (%s cut turn by turn, because the template leaves out earlier reasoning)", units_format_count(n->split, c));
+    fprintf(f, "; %s turns without their reasoning (reasoning_dropped)", units_format_count(n->reasoning_dropped, a));
+    fprintf(f, ", %s without a token that ends them (unended)", units_format_count(n->unended, b));
+    print_left_out(n->messages_dropped, "message", "messages", &any, f);
+    print_left_out(n->calls_dropped, "message's calls of tools", "messages' calls of tools", &any, f);
+    print_left_out(n->tools_dropped, "conversation's tools", "conversations' tools", &any, f);
+    fputc('\n', f);
+}
+
+void data_print_packing(int64_t seq_len, const struct packing_report *r, FILE *f)
+{
+    char a[32], b[32], c[32], d[32];
+    int64_t sequences = r->train_sequences + r->eval_sequences;
+    fprintf(f, "sequences of %s: %lld for training and %lld held out, %.1f%% full; %s tokens kept, %s dropped, %s truncated, ",
+            units_format_count(seq_len, a), (long long)r->train_sequences, (long long)r->eval_sequences,
+            100.0 * (double)r->tokens_kept / (double)(sequences * seq_len), units_format_count(r->tokens_kept, b),
+            units_format_count(r->tokens_dropped, c), units_format_count(r->tokens_truncated, d));
+    fprintf(f, "%s without a target; %lld document%s split, %lld dropped, %lld truncated\n", units_format_count(r->tokens_untrained, a),
+            (long long)r->documents_split, r->documents_split == 1 ? "" : "s", (long long)r->documents_dropped,
+            (long long)r->documents_truncated);
+}
+
+void data_print_packed(const struct corpus *c, FILE *f)
+{
+    const struct corpus_report *r = corpus_get_report(c);
+    struct packing_report all = r->packed;
+    all.train_sequences = r->train_sequences;
+    all.eval_sequences = r->eval_sequences;
+    data_print_packing(corpus_get_length(c), &all, f);
+}
+
+/* ---- of a run's ---- */
+
+/* How the text became tokens: the end of a line. */
+static void print_tokenizer(const struct run *r, const struct corpus_report *d)
+{
+    const struct stream *first = corpus_get_source(r->corpus, 0).documents;
+    if (!r->tokenizer[0] && stream_has_ids(first)) {
+        printf("ids below %lld, as they are\n", (long long)stream_ids(first));
+        return;
+    }
+    if (!r->tokenizer[0]) {
+        printf("text as bytes%s\n", r->s->tokenizer || model_is_preset(r->s->model) ? "" : ": the model has no tokenizer.json");
+        return;
+    }
+    printf("tokens of %s, %.2f bytes each%s\n", r->tokenizer, (double)d->bytes / (double)d->tokens, d->cached ? ", kept from an earlier run" : "");
+    if (d->repaired)
+        printf("remark: %lld broken characters in the text (it is no valid UTF-8) are read as U+FFFD\n", (long long)d->repaired);
+}
+
+void run_print_data(const struct run *r)
+{
+    char a[32], b[32], c[32];
+    const struct settings *s = r->s;
+    const struct corpus_report *d = corpus_get_report(r->corpus);
+    const struct packing_report *p = &d->packed;
+    double full = (double)p->train_tokens / (double)(d->train_sequences * run_length(r));
+    printf("data: %lld document%s (%lld split, %lld dropped, %lld truncated), %s tokens kept, %s dropped, %s truncated", (long long)d->documents,
+           d->documents == 1 ? "" : "s", (long long)p->documents_split, (long long)p->documents_dropped, (long long)p->documents_truncated,
+           units_format_count(p->tokens_kept, a), units_format_count(p->tokens_dropped, b), units_format_count(p->tokens_truncated, c));
+    if (p->tokens_untrained)
+        printf(", %s without a target", units_format_count(p->tokens_untrained, a));
+    printf("; %lld training and %lld held-out sequences, %.1f%% full; unigram entropy %.4f nats/token; ",
+           (long long)d->train_sequences, (long long)d->eval_sequences, 100 * full, d->unigram_entropy);
+    print_tokenizer(r, d);
+    data_print_chats(&d->chats, stdout);
+    if (full < 0.8)
+        printf("remark: %.0f%% of what is computed is padding, as documents do not fill sequences: a shorter --seq-len, or --packing "
+               "concat, wastes less\n", 100 * (1 - full));
+    if (d->eval_sequences > 0 && s->plan.eval_every == 0 && !s->plan.eval_before)
+        printf("remark: what %s gives is never evaluated: --eval-every N or --eval-before says when\n",
+               s->eval_data.n > 0 ? "--eval-data" : "--eval-fraction");
+    if (d->remembered)
+        printf("data: no file was touched since an earlier start, which has read them all\n");
+}
+
+enum status run_print_lengths(struct run *r)
+{
+    const int64_t was = corpus_get_length(r->corpus);
+    for (int i = 0; i < r->plans.n && r->plans.n > 1; i++) {
+        const int64_t length = plan_length(r->plans.plan[i]);
+        TRY(train_say_length(r->s, length, corpus_cut(r->corpus, length)));
+        printf("data: ");
+        data_print_packed(r->corpus, stdout);
+    }
+    return corpus_cut(r->corpus, was);
+}
+
+/* ---- epochs ---- */
+
+/* The steps to come, [first, end), of which the first takes the sequence with that number. */
+struct taking {
+    int64_t first, end;
+    uint64_t cursor;
+    double *epochs; /* of each source, [sources]: added to */
+};
+
+/* Of one length, as the corpus is cut now. */
+static void take(const struct run *r, struct taking *t, int64_t seq_len)
+{
+    char length[32], tokens[32], sequences[32];
+    const struct corpus_report *d = corpus_get_report(r->corpus);
+    const uint64_t taken = (uint64_t)(t->end - t->first) * (uint64_t)r->s->plan.batch;
+    const double mean = (double)taken / (double)d->train_sequences;
+    double read = 0;
+    for (int i = 0; i < corpus_sources(r->corpus); i++) {
+        const double epochs = corpus_epochs(r->corpus, i, t->cursor + taken) - corpus_epochs(r->corpus, i, t->cursor);
+        t->epochs[i] += epochs;
+        read += epochs * (double)corpus_get_source(r->corpus, i).packed->train_tokens;
+    }
+    t->cursor += taken;
+    if (curriculum_stretches(r->s) > 1)
+        printf("data: steps %lld to %lld take %s tokens in sequences of %s, of which there are %s to train (%.3g epochs)\n",
+               (long long)t->first + 1, (long long)t->end, units_format_count((int64_t)(read + 0.5), tokens), units_format_count(seq_len, length),
+               units_format_count(d->train_sequences, sequences), mean);
+}
+
+/* Sources by weight, and how often each is read by the steps to come. */
+static void print_sources(const struct run *r, const double *epochs)
+{
+    const struct settings *s = r->s;
+    double all = 0;
+    int n = corpus_sources(r->corpus);
+    for (int i = 0; i < n; i++)
+        all += corpus_get_source(r->corpus, i).weight;
+    for (int i = 0; i < n && n > 1; i++) {
+        struct corpus_source x = corpus_get_source(r->corpus, i);
+        char tokens[32];
+        printf("data: %s: %.4g%% of the tokens; %s tokens in %lld sequences, %.3g epochs in ", x.name, 100 * x.weight / all,
+               units_format_count(x.packed->train_tokens, tokens), (long long)x.packed->train_sequences, epochs[i]);
+        if (r->at.step == 0)
+            printf("%lld steps\n", (long long)s->plan.steps);
+        else
+            printf("steps %lld to %lld\n", (long long)r->at.step + 1, (long long)s->plan.steps);
+    }
+}
+
+enum status run_print_epochs(struct run *r)
+{
+    const int64_t was = corpus_get_length(r->corpus);
+    struct taking t = {.cursor = r->at.cursor};
+    enum status st = OK;
+    if (r->at.step >= r->s->plan.steps)
+        return OK;
+    t.epochs = sys_calloc((size_t)corpus_sources(r->corpus), sizeof *t.epochs);
+    if (!t.epochs)
+        return status_fail(ERR_NOMEM, "out of memory: epochs of %d sources", corpus_sources(r->corpus));
+    for (int i = 0; i < curriculum_stretches(r->s) && st == OK; i++) {
+        const struct plan_stretch *x = &r->plans.stretches[i];
+        t.first = max_i64(x->first, r->at.step);
+        t.end = x->end;
+        if (t.end <= t.first)
+            continue;
+        st = corpus_cut(r->corpus, x->seq_len);
+        if (st == OK)
+            take(r, &t, x->seq_len);
+    }
+    if (st == OK)
+        st = corpus_cut(r->corpus, was);
+    if (st == OK)
+        print_sources(r, t.epochs);
+    free(t.epochs);
+    return st;
+}

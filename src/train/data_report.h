@@ -1,0 +1,16 @@
+/* What is said of data: of a run's before its first step, and by `ltrain data`. Private to src/train. */
+#ifndef LTRAIN_TRAIN_DATA_REPORT_H
+#define LTRAIN_TRAIN_DATA_REPORT_H
+
+#include "data/corpus.h"
+
+#include <stdio.h>
+
+/* A line of what became of conversations, if there are any. */
+void data_print_chats(const struct chat_counts *n, FILE *f);
+/* How documents fill sequences of that length, in a line. */
+void data_print_packing(int64_t seq_len, const struct packing_report *r, FILE *f);
+/* The same of all documents of a corpus. */
+void data_print_packed(const struct corpus *c, FILE *f);
+
+#endif
