@@ -158,16 +158,34 @@ static enum status survey(struct corpus *c)
     return st;
 }
 
+static struct stream_config files_of(const struct corpus_config *c, const char *key, const char *const *paths, int n)
+{
+    return (struct stream_config){.key = key, .paths = paths, .n_paths = n, .tokenizer = c->tokenizer, .chats = c->chats, .cache = c->cache,
+                                  .column = c->column, .vocab = c->vocab, .token_bytes = c->token_bytes, .threads = c->threads};
+}
+
+enum status corpus_look(const struct corpus_config *config, unsigned *holds)
+{
+    int n = config->weights ? config->n_paths : config->n_paths > 0, each = config->weights ? 1 : config->n_paths;
+    *holds = 0;
+    for (int i = 0; i <= n; i++) {
+        const struct stream_config s = i < n ? files_of(config, "--data", config->paths + i, each)
+                                             : files_of(config, "--eval-data", config->eval_paths, config->n_eval_paths);
+        unsigned more = 0;
+        if (s.n_paths > 0)
+            TRY(stream_look(&s, &more));
+        *holds |= more;
+    }
+    return OK;
+}
+
 static enum status open_source(struct corpus *c, const struct corpus_config *config, const char *key, const char *const *paths, int n,
                                struct source *out)
 {
-    const struct stream_config s = {.key = key, .paths = paths, .n_paths = n, .tokenizer = config->tokenizer, .chats = config->chats,
-                                    .cache = config->cache, .column = config->column, .vocab = config->vocab,
-                                    .token_bytes = config->token_bytes, .threads = config->threads};
+    const struct stream_config s = files_of(config, key, paths, n);
     TRY(stream_open(&s, &out->files));
     TRY(stream_check_bytes(&s, out->files));
-    if (stream_chats(out->files).conversations > 0)
-        c->has_chats = 1;
+    c->holds |= stream_holds(out->files);
     out->name = strdup(paths[0]);
     return out->name ? OK : status_fail(ERR_NOMEM, "out of memory: a list of files");
 }
@@ -219,9 +237,11 @@ enum status corpus_open(const struct corpus_config *config, struct corpus **out)
         c->tokenizer = (struct tokenizer_print){tokenizer_hash(config->tokenizer), tokenizer_ids(config->tokenizer)};
     TRY_GOTO(open_sources(c, config), fail);
     TRY_GOTO(check_vocabularies(c), fail);
-    if (c->has_chats)
+    if (c->holds & HOLDS_BARE_IDS)
+        c->bare_bytes = config->token_bytes;
+    if (c->holds & HOLDS_CHATS)
         c->tokenizer.hash ^= chat_setup_hash(config->chats); /* another template makes other tokens, too */
-    if (config->tokenizer && config->column)
+    if ((c->holds & HOLDS_ROWS) && config->column)
         c->tokenizer.hash ^= XXH3_64bits(config->column, strlen(config->column));
     TRY_GOTO(pack_sources(c), fail);
     c->surveyed = corpus_trained_tokens(c);

@@ -55,6 +55,8 @@ struct corpus_config {
  * changes meanwhile is an error of the read that meets it. Nothing depends on directory order or on how a path is spelled. */
 enum status corpus_open(const struct corpus_config *config, struct corpus **out);
 void corpus_close(struct corpus *c);
+/* What kinds of files are among all paths (HOLDS_* of data/stream.h), of which there may be none. Errors as of corpus_open. */
+enum status corpus_look(const struct corpus_config *config, unsigned *holds);
 /* Leaves in a file what reading the data has given, for corpus_open: it is taken from there as long as paths, sizes, inodes, times of
  * modification and of change (in ns) are the same, and as many tokens are trained. Where a later change of a file might not show by
  * them nothing is left. ERR_IO, ERR_NOMEM. */
@@ -86,6 +88,7 @@ enum status corpus_write_contents(const struct corpus *c, FILE *f);
 struct corpus_layout {
     long long train_sequences, eval_sequences, seq_len;
     long long trained_below; /* tokens of all sources that may be trained */
+    int bare_bytes;          /* of an id in files without a header; 0: there are none */
     char packing[2048];      /* how documents are packed and mixed, as a text */
 };
 int corpus_read_layout(const char *text, struct corpus_layout *out);

@@ -31,7 +31,9 @@ struct source {
 struct corpus {
     struct tokenizer_print tokenizer;
     struct source *sources, eval; /* eval: of eval_paths, or without files; evaluation sequences, if any, are then the last ones of the sources */
-    int n_sources, has_chats; /* has_chats: some source holds conversations */
+    int n_sources;
+    unsigned holds; /* HOLDS_*, of all sources and of eval */
+    int bare_bytes; /* of an id in files without a header; 0: there are none */
     struct mixture *mixture;
     enum packing_kind packing;
     enum too_long too_long;

@@ -94,6 +94,7 @@ enum status corpus_remember(const struct corpus *c, const char *path)
 
 #define LAYOUT "sequences of %lld tokens: %lld to train, %lld held out\n"
 #define BELOW "\ntrained below token %lld\n"
+#define BARE "ids without a header: %d bytes each\n"
 
 static void print_packing(const struct corpus *c, FILE *f)
 {
@@ -111,6 +112,8 @@ enum status corpus_write_contents(const struct corpus *c, FILE *f)
 {
     fprintf(f, LAYOUT, (long long)c->seq_len, (long long)c->report.train_sequences, (long long)c->report.eval_sequences);
     print_packing(c, f);
+    if (c->bare_bytes)
+        fprintf(f, BARE, c->bare_bytes);
     if (c->tokenizer.ids)
         fingerprint_print(f, "tokenizer", &(struct fingerprint){.xxh3 = c->tokenizer.hash, .bytes = c->tokenizer.ids}, "tokenizer.json");
     for (int i = 0; i < c->n_sources; i++)
@@ -127,6 +130,10 @@ int corpus_read_layout(const char *text, struct corpus_layout *out)
     if (packing)
         snprintf(out->packing, sizeof out->packing, "%.*s", (int)strcspn(packing + 1, "\n"), packing + 1);
     const char *below = strstr(text, "\ntrained below ");
+    const char *bare = strstr(text, "\nids without a header: ");
+    out->bare_bytes = 0;
+    if (bare && sscanf(bare + 1, BARE, &out->bare_bytes) != 1)
+        return 0;
     if (!below || sscanf(below, BELOW, &out->trained_below) != 1)
         return 0;
     return sscanf(text, LAYOUT, &out->seq_len, &out->train_sequences, &out->eval_sequences) == 3;

@@ -17,6 +17,7 @@ struct stream {
     struct token_file *tokens; /* NULL: bytes */
     int64_t ids;
     int has_ids; /* of files of ids, without a tokenizer */
+    unsigned holds; /* HOLDS_* */
     int cached, masked; /* masked: some tokens are not trained, and have ids from `ids` on */
 };
 
@@ -41,18 +42,42 @@ static void find_ids(struct stream *s, const struct stream_config *config, const
     s->ids = config->tokenizer ? tokenizer_ids(config->tokenizer) : s->has_ids ? config->vocab : BYTES;
 }
 
+/* The files, and what each of them is. */
+static enum status look(const struct stream_config *config, struct documents **d, struct file_kind **kinds, unsigned *holds)
+{
+    int tokens;
+    TRY(documents_open(config->key, config->paths, config->n_paths, d));
+    TRY(kinds_find(*d, &(struct kinds_config){config->column, config->token_bytes, config->tokenizer != NULL}, kinds, &tokens));
+    *holds = tokens ? HOLDS_TOKENS : 0;
+    for (int64_t i = 0; i < documents_count(*d); i++) {
+        const struct file_kind *k = &(*kinds)[i];
+        *holds |= k->lines == LINES_TEXT ? HOLDS_ROWS : k->lines == LINES_CHATS ? HOLDS_CHATS : 0;
+        *holds |= k->ids.format == IDS_PLAIN ? HOLDS_BARE_IDS : 0;
+    }
+    return OK;
+}
+
+enum status stream_look(const struct stream_config *config, unsigned *holds)
+{
+    struct documents *d = NULL;
+    struct file_kind *kinds = NULL;
+    enum status st = look(config, &d, &kinds, holds);
+    if (kinds)
+        kinds_free(kinds, documents_count(d));
+    documents_close(d);
+    return st;
+}
+
 enum status stream_open(const struct stream_config *config, struct stream **out)
 {
     enum status st;
     struct file_kind *kinds = NULL;
-    int tokens;
     struct stream *s = sys_calloc(1, sizeof *s);
     if (!s)
         return status_fail(ERR_NOMEM, "out of memory: a list of files");
-    TRY_GOTO(documents_open(config->key, config->paths, config->n_paths, &s->d), fail);
-    TRY_GOTO(kinds_find(s->d, &(struct kinds_config){config->column, config->token_bytes, config->tokenizer != NULL}, &kinds, &tokens), fail);
+    TRY_GOTO(look(config, &s->d, &kinds, &s->holds), fail);
     find_ids(s, config, kinds);
-    st = tokens ? tokenize(s, config, kinds) : OK;
+    st = s->holds & HOLDS_TOKENS ? tokenize(s, config, kinds) : OK;
     kinds_free(kinds, documents_count(s->d));
     TRY_GOTO(st, fail);
     s->masked = s->tokens && token_file_ids(s->tokens) > s->ids;
@@ -110,6 +135,11 @@ int stream_is_masked(const struct stream *s)
 int stream_is_bytes(const struct stream *s)
 {
     return !s->tokens;
+}
+
+unsigned stream_holds(const struct stream *s)
+{
+    return s->holds;
 }
 
 int stream_has_ids(const struct stream *s)

@@ -25,6 +25,16 @@ struct stream_config {
     int threads;
 };
 
+/* What kinds of files there are. */
+enum {
+    HOLDS_ROWS = 1,     /* of texts, in .jsonl files */
+    HOLDS_CHATS = 2,    /* conversations, in .jsonl files */
+    HOLDS_BARE_IDS = 4, /* ids without a header */
+    HOLDS_TOKENS = 8,   /* what is kept as tokens for the next run: all but files whose bytes are read */
+};
+/* Of files as they are named and begin; what they say is not read. *holds: HOLDS_*. */
+enum status stream_look(const struct stream_config *config, unsigned *holds);
+
 /* With a tokenizer all is read here, unless a former run has left the tokens. */
 enum status stream_open(const struct stream_config *config, struct stream **out);
 void stream_close(struct stream *s);
@@ -37,6 +47,7 @@ struct chat_counts stream_chats(const struct stream *s); /* of conversations in 
 int stream_is_cached(const struct stream *s);    /* a former run's tokens */
 int stream_is_masked(const struct stream *s);    /* some tokens are not trained */
 int stream_is_bytes(const struct stream *s);     /* no file of tokens is between */
+unsigned stream_holds(const struct stream *s);   /* HOLDS_* */
 /* ERR_INVALID: texts would be read as bytes, and the vocabulary has no row for some. */
 enum status stream_check_bytes(const struct stream_config *config, const struct stream *s);
 int stream_has_ids(const struct stream *s);      /* they come from files, and no tokenizer says what they mean */

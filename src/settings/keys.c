@@ -162,6 +162,7 @@ const struct settings_key settings_keys[] = {
 };
 /* clang-format on */
 
+_Static_assert(sizeof settings_keys / sizeof settings_keys[0] <= 8 * sizeof ((struct settings *)0)->typed, "a bit for each key");
 const int settings_n_keys = sizeof settings_keys / sizeof settings_keys[0];
 
 /* In a file a key's dashes may be underscores. */

@@ -118,6 +118,20 @@ static enum status apply_flags(const struct flag *flags, int n, struct settings 
     return OK;
 }
 
+static void note_flags(const struct flag *flags, int n, struct settings *s)
+{
+    for (int i = 0; i < n; i++) {
+        ptrdiff_t k = flags[i].key - settings_keys;
+        s->typed[k / 64] |= (uint64_t)1 << k % 64;
+    }
+}
+
+int settings_is_typed(const struct settings *s, const char *key)
+{
+    ptrdiff_t k = settings_key_find(key) - settings_keys;
+    return s->typed[k / 64] >> k % 64 & 1;
+}
+
 static int is_missing(const struct settings_key *k, const struct settings *s)
 {
     const char *at = (const char *)s + k->offset;
@@ -209,11 +223,33 @@ static enum status refuse_others_options(const struct flag *flags, int n, enum s
     return OK;
 }
 
+/* Options of data that the command does not look at. */
+static enum status refuse_unread(const struct settings *s, const struct flag *flags, int n, enum settings_use use)
+{
+    static const char *const packing[] = {"packing", "too-long", "eval-fraction"}, *const trained[] = {"data", "eval-every", "eval-before"};
+    for (size_t i = 0; i < sizeof packing / sizeof *packing; i++) {
+        if (use == SETTINGS_DATA && s->plan.seq_len == 0 && flag_value(flags, n, packing[i]))
+            return status_fail(ERR_INVALID, "--%s is of documents in sequences: say how long these are by --seq-len, or leave it out", packing[i]);
+        if (use == SETTINGS_EVAL && flag_value(flags, n, packing[i]))
+            return status_fail(ERR_INVALID, "--%s is for training: ltrain eval reads all of --eval-data, in windows (--lengths, --stride); leave it out",
+                               packing[i]);
+        if (use == SETTINGS_EVAL && flag_value(flags, n, trained[i]))
+            return status_fail(ERR_INVALID, "--%s is for training, and ltrain eval reads --eval-data once: leave it out", trained[i]);
+    }
+    for (int i = 0; i < n && use == SETTINGS_SAMPLE; i++)
+        if ((flags[i].key->flags & KEY_OF_DATA) && !(flags[i].key->flags & KEY_SAMPLING_TOO))
+            return status_fail(ERR_INVALID, "--%s is of data, and ltrain sample reads none: leave it out", flags[i].key->name);
+    if (!s->resume && flag_value(flags, n, "data-changed"))
+        return status_fail(ERR_INVALID, "--data-changed is for a run that is resumed: leave it out, or name the run by --resume");
+    return OK;
+}
+
 static enum status check_together(const struct settings *s, const struct flag *flags, int n, enum settings_use use)
 {
     if (use != SETTINGS_DATA && flag_value(flags, n, "samples"))
         return status_fail(ERR_INVALID, "--samples is for ltrain data: leave it out, or write ltrain data ...");
     TRY(refuse_others_options(flags, n, use));
+    TRY(refuse_unread(s, flags, n, use));
     if (s->prompt && s->prompt_file)
         return status_fail(ERR_INVALID, "--prompt and --prompt-file both give a prompt: leave one out");
     if (use != SETTINGS_PLAN)
@@ -365,6 +401,7 @@ enum status settings_read(int argc, char **argv, enum settings_use use, struct s
     if (flag_value(flags, n, "resume") && !flag_value(flags, n, "tiles"))
         s.tiles_mesh = s.plan.mesh;
     TRY_GOTO(apply_flags(flags, n, &s), fail);
+    note_flags(flags, n, &s);
     const char *config = flag_value(flags, n, "config");
     TRY_GOTO(check_required(&s, use, config ? config : "./" DEFAULT_FILE), fail);
     TRY_GOTO(resolve_ranks(&s, flags, n), fail);

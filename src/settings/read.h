@@ -25,6 +25,8 @@ void settings_launch(int argc, char **argv, int *rank, int *size, int *local_ran
  * the default; seconds. */
 double settings_patience(int argc, char **argv, const char *key);
 
+/* Whether a flag of the command line has given that key of settings that settings_read has read. */
+int settings_is_typed(const struct settings *s, const char *key);
 /* Whether the flags give that key. */
 int settings_given(int argc, char **argv, const char *key);
 

@@ -155,6 +155,7 @@ struct settings {
     char *svg;                           /* plan: a picture of the step goes there, or NULL */
     int profile;                         /* measure this machine before planning */
     int verbose;
+    uint64_t typed[2];                   /* not a key: those of the command line, a bit for each place in the table of keys (settings_is_typed) */
 };
 
 /* What the command line has for keys that nobody gives; no strings. Only memory can be missing. */

@@ -3,6 +3,7 @@
 #include "train/run.h"
 
 #include "base/sys.h"
+#include "data/stream.h"
 #include "settings/read.h"
 
 #include <errno.h>
@@ -129,6 +130,54 @@ static enum status check_eval_paths(const struct string_list *list)
     return OK;
 }
 
+/* ---- options that do nothing ---- */
+
+/* Of which kinds of files an option is. */
+struct option {
+    const char *key;
+    int given;
+    unsigned of; /* HOLDS_* */
+    const char *what;
+};
+
+/* On the command line it is a mistake; in a file, which may be of several runs, it is said. */
+static enum status refuse_option(const struct settings *s, const struct option *o, const char *why)
+{
+    if (settings_is_typed(s, o->key))
+        return status_fail(ERR_INVALID, "--%s is of %s, of which the data have none%s: leave it out", o->key, o->what, why);
+    if (!s->plan.evaluation) /* its output may be JSON */
+        printf("remark: %s is of %s, of which the data have none%s: it does nothing\n", o->key, o->what, why);
+    return OK;
+}
+
+static enum status check_options(const struct settings *s, const struct corpus_config *config)
+{
+    static const char chats[] = "conversations in .jsonl files";
+    const struct option options[] = {
+        {"text-column", s->text_column && strcmp(s->text_column, "text") != 0, HOLDS_ROWS, "rows of text in .jsonl files"},
+        {"token-type", s->token_type != TOKEN_NONE, HOLDS_BARE_IDS, "ids in .bin files without a header"},
+        {"token-cache", s->token_cache != NULL, HOLDS_TOKENS, "tokens that are kept for the next run"},
+        {"chat-template", s->chat_template != NULL, HOLDS_CHATS, chats},
+        {"train-on", s->train_on != TRAIN_ON_ASSISTANT, HOLDS_CHATS, chats},
+        {"chat-turns", s->turns != TURNS_SPLIT, HOLDS_CHATS, chats},
+    };
+    struct corpus_config files = *config;
+    unsigned holds = 0;
+    int looked = 0;
+    if (s->plan.evaluation) /* nothing is trained */
+        files.n_paths = 0;
+    for (size_t i = 0; i < sizeof options / sizeof *options; i++) {
+        if (!options[i].given)
+            continue;
+        if (!looked++)
+            TRY(corpus_look(&files, &holds));
+        int as_bytes = !config->tokenizer && !(holds & HOLDS_TOKENS) && options[i].of != HOLDS_BARE_IDS;
+        if (!(holds & options[i].of))
+            TRY(refuse_option(s, &options[i], as_bytes ? " (they are read as bytes; --tokenizer DIR names a tokenizer)" : ""));
+    }
+    return OK;
+}
+
 static enum status read_sources(const struct reading *x, const struct sources *sources, const struct tokenizer *t, const struct chat_setup *chats)
 {
     static const enum packing_kind kinds[] = {PACKING_BEST_FIT, PACKING_CONCAT};
@@ -156,6 +205,7 @@ static enum status read_sources(const struct reading *x, const struct sources *s
                                  .seed = s->seed,
                                  .window = x->model->mask_window[0],
                                  .known = s->resume ? run_known_data(s->resume, known) : NULL};
+    TRY(check_options(s, &data));
     return x->read(x->user, &data);
 }
 

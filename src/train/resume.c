@@ -81,6 +81,22 @@ static enum status compare_tokenizers(const struct run *r, const char *before)
     return OK;
 }
 
+/* The type of ids in files that do not say it. */
+static enum status compare_token_types(const struct run *r, const char *before)
+{
+    struct corpus_layout now, was;
+    if (!corpus_read_layout(before, &was) || !corpus_read_layout(r->texts.data, &now) || now.bare_bytes == was.bare_bytes || !now.bare_bytes ||
+        !was.bare_bytes)
+        return OK;
+    if (r->s->data_changed == DATA_CHANGED_STOP)
+        return status_fail(ERR_INVALID,
+                           "--token-type: the checkpoint's run read ids of %d bytes from files without a header, and this one takes ids of %d, which "
+                           "are others: give --token-type u%d, or go on all the same by --data-changed continue",
+                           was.bare_bytes, now.bare_bytes, 8 * was.bare_bytes);
+    printf("resume: ids in files without a header have %d bytes and had %d: " ANEW "\n", now.bare_bytes, was.bare_bytes);
+    return OK;
+}
+
 /* The first token that is held out, of a corpus without files of its own for that; a number beyond all tokens if none is. */
 static long long held_out_from(const struct corpus_layout *l)
 {
@@ -148,6 +164,8 @@ static enum status compare(const struct run *r, const char *path)
                r->s->resume);
     TRY(checkpoint_read_texts(path, &was));
     enum status st = compare_tokenizers(r, was.data);
+    if (st == OK)
+        st = compare_token_types(r, was.data);
     if (st == OK)
         st = compare_with_checkpoint(r, was.data, "data");
     if (st == OK)

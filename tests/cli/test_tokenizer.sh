@@ -63,8 +63,8 @@ fi
 check "goes on" "$ltrain" --resume a --steps 3
 "$ltrain" --resume a --steps 4 --tokenizer bytes >out 2>err && { echo "not ok: resumed as bytes"; failures=$((failures + 1)); }
 says err "--tokenizer: the checkpoint's run read its data by another tokenizer (or --text-column, --chat-template, --chat-turns, --train-on), and this one takes bytes"
-"$ltrain" --resume a --steps 4 --text-column other >out 2>err && { echo "not ok: resumed by another column"; failures=$((failures + 1)); }
-says err "--tokenizer: the checkpoint's run"
+"$ltrain" --resume a --steps 4 --text-column other >out 2>err && { echo "not ok: resumed by a column of texts"; failures=$((failures + 1)); }
+says err "--text-column is of rows of text in .jsonl files"
 "$ltrain" --resume a --steps 4 --tokenizer other.json >out 2>err && { echo "not ok: resumed by another"; failures=$((failures + 1)); }
 says err "--tokenizer: the checkpoint's run"
 check "goes on all the same" "$ltrain" --resume a --steps 4 --tokenizer other.json --data-changed continue

@@ -1,0 +1,97 @@
+#!/bin/sh
+# Options of data: refused where they do nothing, said where a file has them; what each length of a curriculum makes of the documents; how
+# often what is still to come reads each source; another type of ids at a resume.
+. "${LTRAIN_SOURCE_ROOT:?}/tests/cli/helpers.sh"
+forgive_leaks
+
+make_model model
+i=0
+while [ $i -lt 40 ]; do
+    echo "In the beginning was word $i, and the word was with number $((i * 37 % 101))."
+    i=$((i + 1))
+done >book.txt
+sed 's/.*/{"body": "&"}/' book.txt >rows.jsonl
+sed 's/.*/{"prompt": "Which word?", "completion": "&"}/' book.txt >chats.jsonl
+echo '{"input_ids": [5, 6, 7, 8], "labels": [-100, -100, 7, 8]}' >ids.jsonl
+for i in 1 2 3 4 5 6 7 8 9; do printf '\1\0\0\0\2\0\0\0\3\0\0\0\4\0\0\0\5\0\0\0\6\0\0\0\7\0\0\0\10\0\0\0'; done >raw.bin
+
+# ---- which option is of which files ----
+try() { # FILE KIND OPTION VALUE OF-KIND ARGUMENT...
+    file=$1 kind=$2 option=$3 value=$4 of=$5
+    shift 5
+    [ $kind != raw ] || [ $option = token-type ] || set -- "$@" --token-type u16
+    [ $kind != rows ] || [ $option = text-column ] || set -- "$@" --text-column body
+    if [ $kind = $of ] || [ $of = all ]; then
+        run tried data --model model --samples 0 --data $file "--$option" $value "$@"
+    else
+        refuse "ltrain: --$option is of " data --model model --samples 0 --data $file "--$option" $value "$@"
+        says err "of which the data have none: leave it out"
+    fi
+}
+for source in book.txt:text rows.jsonl:rows chats.jsonl:chats ids.jsonl:ids raw.bin:raw; do
+    file=${source%:*} kind=${source#*:}
+    try $file $kind text-column body rows
+    [ $kind = raw ] || try $file $kind token-type u16 raw
+    try $file $kind chat-template chatml chats
+    try $file $kind train-on last chats
+    try $file $kind chat-turns whole chats
+    try $file $kind token-cache kept all
+done
+run mixed data --model model --data book.txt=1,chats.jsonl=1 --samples 0 --train-on last
+run mixed data --model model --data book.txt --eval-data chats.jsonl --samples 0 --train-on last --seq-len 64
+refuse "(they are read as bytes; --tokenizer DIR names a tokenizer): leave it out" data --model tiny --data rows.jsonl --text-column body
+refuse "--token-cache is of tokens that are kept for the next run" data --model tiny --data book.txt --token-cache kept
+printf 'model: model\ndata: book.txt\ntrain-on: last\ntext-column: body\n' >ltrain.yaml
+run file data --samples 0
+says file.out "remark: train-on is of conversations in .jsonl files, of which the data have none: it does nothing"
+says file.out "remark: text-column is of rows of text in .jsonl files"
+refuse "--train-on is of conversations" data --train-on last
+rm ltrain.yaml
+for option in "packing concat" "too-long drop" "eval-fraction 0.1"; do
+    refuse "--${option% *} is of documents in sequences" data --model tiny --data book.txt --${option% *} ${option#* }
+    refuse "--${option% *} is for training" eval --model tiny --eval-data book.txt --lengths 64 --${option% *} ${option#* }
+done
+refuse "--data is for training" eval --model tiny --eval-data book.txt --lengths 64 --data book.txt
+refuse "--train-on is of data, and ltrain sample reads none" sample --model tiny --train-on all --prompt a
+refuse "--data-changed is for a run that is resumed" --model tiny --data book.txt --seq-len 64 --data-changed continue
+refuse "--train-on is of conversations" eval --model tiny --eval-data book.txt --lengths 64 --train-on last
+
+# ---- lengths ----
+mkdir documents
+for i in 1 2 3 4 5 6; do head -c $((i * 50)) book.txt >documents/$i; done
+tiny="--model tiny --effort quick --threads 1 --lr 1e-3"
+run long $tiny --data documents --seq-len 128@1,512@1,256 --too-long drop --steps 3 --out long
+says long.out "data: sequences of 512: "
+says long.out "data: sequences of 256: "
+grep -q '^data: sequences of 128: .* 900 dropped, .*; 0 documents split, 4 dropped, 0 truncated$' long.out || { fail "what the shortest length drops"; cat long.out; }
+grep -q '^data: sequences of 256: .* 300 dropped, .*; 0 documents split, 1 dropped, 0 truncated$' long.out || { fail "what the middle one drops"; cat long.out; }
+says long.out "data: 6 documents (0 split, 4 dropped, 0 truncated), "
+
+# ---- epochs: what is taken from here on, of each length and with the batch that it has ----
+head -c 1280 book.txt >a.txt
+tail -c 768 book.txt >b.txt
+sequences() { # LENGTH SOURCE
+    "$ltrain" data --model tiny --data a.txt=5,b.txt=3 --samples 0 --seq-len $1 | sed -n "/==== $2/,\$s/^sequences of [0-9]*: \([0-9]*\) for training.*/\1/p" | head -n 1
+}
+epochs() { sed -n "s/^data: .*$2: .* \([0-9.e-]*\) epochs in $3\$/\1/p" $1.out; }
+near() { # WHAT A B
+    awk -v a="$2" -v b="$3" 'BEGIN { d = a - b; exit !(a != "" && b > 0 && d < 0.005 * b && d > -0.005 * b) }' || fail "$1: $2 and $3"
+}
+run curriculum $tiny --data a.txt=5,b.txt=3 --seq-len 64@1,128@1,64 --batch 8 --steps 3 --save-every 1 --eval-data book.txt --out curriculum
+says curriculum.out "remark: what --eval-data gives is never evaluated: --eval-every N or --eval-before says when"
+for name in a b; do # 5 and 3 of each 8 sequences
+    [ $name = a ] && share=5 || share=3
+    near "epochs of $name" "$(epochs curriculum $name.txt "3 steps")" \
+        "$(awk -v n="$(sequences 64 $name.txt)" -v m="$(sequences 128 $name.txt)" -v s=$share 'BEGIN { print 2 * s / n + s / m }')"
+done
+run batch --resume curriculum --steps 5 --batch 16
+near "epochs of a batch of another size" "$(epochs batch a.txt "steps 4 to 5")" "$(awk -v n="$(sequences 64 a.txt)" 'BEGIN { print 20 / n }')"
+grep -q '^data: steps 4 to 5 take .* in sequences of 64, ' batch.out || { fail "the steps to come"; cat batch.out; }
+grep -q '^data: steps 1 to' batch.out && fail "what is over is counted again"
+
+# ---- ids without a header ----
+run ids $tiny --data raw.bin --token-type u16 --seq-len 8 --steps 1 --save-every 1 --out ids
+refuse "--token-type: the checkpoint's run read ids of 2 bytes from files without a header, and this one takes ids of 4" --resume ids --steps 2 --token-type u32
+run other --resume ids --steps 2 --token-type u32 --data-changed continue
+says other.out "resume: ids in files without a header have 4 bytes and had 2: "
+exit $failures
