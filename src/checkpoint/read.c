@@ -153,6 +153,8 @@ static enum status load(struct session *s, struct reader *r)
             r->kind = (enum state_kind)kind;
             TRY(comm_agree(s->comm, session_visit(s, u, r->kind, STATE_WRITE, read_pieces, r)));
         }
+    for (int u = 0; u < r->model->n_units; u++)
+        TRY(comm_agree(s->comm, session_load_packed(s, &r->base, u)));
     return OK;
 }
 

@@ -9,6 +9,7 @@
 #include "engine/backend_cpu.h"
 #include "engine/bounce.h"
 #include "engine/chaos.h"
+#include "engine/packed.h"
 #include "engine/source.h"
 #include "engine/weights.h"
 #include "offload/places.h"
@@ -98,8 +99,8 @@ static enum status make_staging(struct session *x)
 {
     int64_t most = 0;
     for (int u = 0; u < x->model->n_units; u++)
-        most = max_i64(most, x->model->units[u].elements);
-    x->staging_bytes = round_up(min_i64(x->plan->strategy.group, most) * 4, BUFFER_ALIGN);
+        most = max_i64(most, max_i64(x->model->units[u].elements * 4, x->model->units[u].packed_bytes));
+    x->staging_bytes = round_up(min_i64(x->plan->strategy.group * 4, most), BUFFER_ALIGN);
     x->staging = sys_malloc((size_t)(2 * x->staging_bytes));
     if (!x->staging)
         return status_fail(ERR_NOMEM, "out of memory for the session");
@@ -380,6 +381,21 @@ static void pack(const struct piece *x, const float *data, void *stored)
     }
 }
 
+/* Bytes at an address of a tier to where they are worked on, or back; of the host they are worked on where they are. */
+static enum status read_stored(struct session *s, enum tier tier, int64_t at, void *stored, int64_t bytes)
+{
+    if (tier == TIER_NVME)
+        return store_read(s->store, at, stored, bytes);
+    return tier == TIER_DEVICE ? exec_read(&s->context, TIER_DEVICE, at, stored, bytes) : OK;
+}
+
+static enum status write_stored(struct session *s, enum tier tier, int64_t at, void *stored, int64_t bytes)
+{
+    if (tier == TIER_NVME)
+        return store_write(s->store, at, stored, bytes);
+    return tier == TIER_DEVICE ? exec_write(&s->context, TIER_DEVICE, at, stored, bytes) : OK;
+}
+
 /* In the staging memory or in place. */
 static enum status visit_piece(struct session *s, const struct piece *x, enum state_access access, state_visitor *visit,
                                void *user)
@@ -388,11 +404,8 @@ static enum status visit_piece(struct session *s, const struct piece *x, enum st
     int64_t rows = x->at.row1 - x->at.row0, bytes = rows * dtype_size(x->type), at = buf->address + x->at.offset;
     float *data = s->staging;
     void *stored = buf->tier == TIER_HOST ? s->context.host + at : (char *)s->staging + s->staging_bytes;
-    if (access == STATE_READ && buf->tier == TIER_NVME)
-        TRY(store_read(s->store, at, stored, bytes));
-    else if (access == STATE_READ && buf->tier == TIER_DEVICE)
-        TRY(exec_read(&s->context, TIER_DEVICE, at, stored, bytes));
     if (access == STATE_READ) {
+        TRY(read_stored(s, (enum tier)buf->tier, at, stored, bytes));
         unpack(x, stored, data);
         return x->n > 0 ? visit(user, x->unit, x->first, x->n, data) : OK;
     }
@@ -400,9 +413,7 @@ static enum status visit_piece(struct session *s, const struct piece *x, enum st
     if (x->n > 0)
         TRY(visit(user, x->unit, x->first, x->n, data));
     pack(x, data, stored);
-    if (buf->tier == TIER_NVME)
-        return store_write(s->store, at, stored, bytes);
-    return buf->tier == TIER_DEVICE ? exec_write(&s->context, TIER_DEVICE, at, stored, bytes) : OK;
+    return write_stored(s, (enum tier)buf->tier, at, stored, bytes);
 }
 
 int session_sharded(const struct session *s, enum state_kind kind)
@@ -461,6 +472,54 @@ enum status session_visit(struct session *s, int unit, enum state_kind kind, enu
     return OK;
 }
 
+/* The rank's bytes of the unit's index-th packed group, which lie where the binding says. */
+static enum status visit_packed_group(struct session *s, const struct binding *b, int index, enum state_access access, bytes_visitor *visit,
+                                      void *user)
+{
+    const struct buffer *buf = &plan_any(s->plan)->buffers[b->buffer];
+    const struct group g = plan_packed_group(s->model, &s->plan->strategy, b->unit, index);
+    const int64_t room = b->row1 - b->row0, at = buf->address + b->offset,
+                  first = b->sharded ? min_i64(g.end, g.first + comm_place(s->comm) * room) : g.first, n = min_i64(room, g.end - first);
+    uint8_t *stored = buf->tier == TIER_HOST ? (uint8_t *)s->context.host + at : s->staging;
+    if (access == STATE_READ) {
+        TRY(read_stored(s, (enum tier)buf->tier, at, stored, room));
+        return n > 0 ? visit(user, b->unit, first, n, stored) : OK;
+    }
+    memset(stored, 0, (size_t)room);
+    if (n > 0)
+        TRY(visit(user, b->unit, first, n, stored));
+    return write_stored(s, (enum tier)buf->tier, at, stored, room);
+}
+
+enum status session_visit_packed(struct session *s, int unit, enum state_access access, bytes_visitor *visit, void *user)
+{
+    const struct program *p = plan_any(s->plan);
+    int index = 0;
+    for (int i = 0; i < p->n_live_in; i++)
+        if (p->live_in[i].role == BINDING_PACKED && p->live_in[i].unit == unit)
+            TRY(visit_packed_group(s, &p->live_in[i], index++, access, visit, user));
+    return OK;
+}
+
+/* Every matrix's piece within bytes [first, first + n) of a unit's packed range. */
+static enum status source_fill_packed(void *user, int unit, int64_t first, int64_t n, uint8_t *data)
+{
+    struct source *src = user;
+    const struct model *m = src->model;
+    for (int i = m->units[unit].first_param; i < m->units[unit].first_param + m->units[unit].n_params; i++) {
+        const struct model_param *p = &m->params[i];
+        int64_t a = max_i64(first, p->packed_offset), b = min_i64(first + n, p->packed_offset + p->packed_bytes);
+        if (a < b)
+            TRY(packed_read(src, i, a - p->packed_offset, b - a, data + (a - first)));
+    }
+    return OK;
+}
+
+enum status session_load_packed(struct session *s, struct source *src, int unit)
+{
+    return session_visit_packed(s, unit, STATE_WRITE, source_fill_packed, src);
+}
+
 /* Every parameter's piece within elements [first, first + n) of a unit. */
 static enum status source_fill(void *user, int unit, int64_t first, int64_t n, float *data)
 {
@@ -481,6 +540,7 @@ static enum status fill_parameters(struct session *s, struct source *src)
     for (int u = 0; u < s->model->n_units; u++) {
         TRY(session_visit(s, u, STATE_PARAM, STATE_WRITE, source_fill, src));
         TRY(session_visit(s, u, STATE_MASTER, STATE_WRITE, source_fill, src));
+        TRY(session_load_packed(s, src, u));
     }
     return session_zero_moments(s);
 }
@@ -499,7 +559,7 @@ static enum status check_unused(struct session *s, struct st_file *f)
     for (int i = 0; i < s->model->n_params; i++) {
         const struct model_param *p = &s->model->params[i];
         int64_t end = model_param_stored(p);
-        for (int64_t at = p->elements; at < end; at += chunk)
+        for (int64_t at = p->elements; at < end && p->packed_bytes == 0; at += chunk)
             TRY(weights_read(f, p, at, min_i64(chunk, end - at), s->staging));
     }
     return OK;

@@ -103,6 +103,14 @@ typedef enum status state_visitor(void *user, int unit, int64_t first, int64_t n
 enum status session_visit(struct session *s, int unit, enum state_kind kind, enum state_access access, state_visitor *visit,
                           void *user);
 
+/* data: n bytes of the unit's packed range from `first` on; to be filled when writing. */
+typedef enum status bytes_visitor(void *user, int unit, int64_t first, int64_t n, uint8_t *data);
+/* The same of the unit's matrices in NF4. */
+enum status session_visit_packed(struct session *s, int unit, enum state_access access, bytes_visitor *visit, void *user);
+/* Fills those of the unit from where parameters begin. */
+struct source;
+enum status session_load_packed(struct session *s, struct source *src, int unit);
+
 /* Random initialisation: parameters, masters, zero moments. */
 enum status session_initialise(struct session *s, uint64_t seed);
 /* Parameters (and masters) from a safetensors file or directory; moments zero. ERR_INVALID: a parameter is missing, has another

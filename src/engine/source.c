@@ -3,6 +3,7 @@
 #include "engine/weights.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 static enum status open_adapter(const char *dir, struct st_file **out)
@@ -28,7 +29,9 @@ void source_close(struct source *s)
 {
     st_close(s->file);
     st_close(s->adapter);
+    free(s->packed.bytes);
     s->file = s->adapter = NULL;
+    s->packed.bytes = NULL;
 }
 
 /* The parameter as the adapter's file has it. */

@@ -13,6 +13,10 @@ struct source {
     struct st_file *file;    /* NULL: initial values */
     struct st_file *adapter; /* of a model with adapters: what is trained; NULL: it begins as the model's parameters and initial values do */
     uint64_t seed;           /* of initial values */
+    struct {
+        int param; /* whose it is */
+        void *bytes;
+    } packed; /* the matrix in NF4 that was made last (engine/packed.h); NULL: none yet */
 };
 
 /* path: as st_open takes it, adapter: a directory with ADAPTER_FILE; both may be NULL. */

@@ -109,6 +109,8 @@ struct model_linear build_linear(struct builder *b, const char *name, int64_t in
     int in_out = (form & LINEAR_IN_OUT) != 0;
     struct model_linear w = {.bias = -1, .transposed = !in_out, .in = in, .out = out, .ld = in_out ? out : in};
     w.weight = build_matrix(b, name, in_out ? in : out, w.ld, std);
+    if (b->pass == DECLARE)
+        b->m->params[w.weight].linear = b->unit > 0 && b->unit < b->m->n_units - 1;
     if (form & LINEAR_BIAS)
         w.bias = build_param(b, name, ".bias", out, 0, INIT_ZEROS, 0);
     build_adapter(b, name, &w);

@@ -125,9 +125,35 @@ static enum status apply_freeze(struct model *m, const char *const *freeze, int 
     return status_fail(ERR_INVALID, "--freeze: every parameter is frozen; leave some to train");
 }
 
-/* 0 trained matrix, 1 trained vector, 2 and 3 the same frozen. */
+/* Whether bitsandbytes would quantise it, too: what transformers' Linear4bit takes the place of. */
+static int is_packed(const struct model *m, const struct model_param *p)
+{
+    return m->config.base != BASE_STORED && p->linear && !p->trained && !p->from_adapter;
+}
+
+/* Frozen matrices of layers become bytes. */
+static enum status pack_base(struct model *m)
+{
+    for (int i = 0; i < m->n_params; i++) {
+        struct model_param *p = &m->params[i];
+        if (!is_packed(m, p))
+            continue;
+        if (p->head_rows > 0 || m->config.family == FAMILY_GPT2)
+            return status_fail(ERR_INVALID, "--base nf4: %s lies in files in another order than in its products, and bitsandbytes' blocks follow "
+                                            "that: of such models only --base none is there",
+                               p->name);
+        p->packed_bytes = nf4_bytes(p->elements, model_scales(&m->config));
+        m->packed_params += p->elements;
+        p->elements = 0;
+    }
+    return OK;
+}
+
+/* 0 trained matrix, 1 trained vector, 2 and 3 the same frozen, 4 in NF4. */
 static int group(const struct model_param *p)
 {
+    if (p->packed_bytes > 0)
+        return 4;
     return (p->trained ? 0 : 2) + (p->shape[1] ? 0 : 1);
 }
 
@@ -144,7 +170,9 @@ static void order_unit(struct model *m, struct model_unit *u)
     }
     for (int i = 0; i < u->n_params; i++) {
         p[i].offset = u->elements;
+        p[i].packed_offset = u->packed_bytes;
         u->elements += p[i].elements;
+        u->packed_bytes += p[i].packed_bytes;
         if (group(&p[i]) == 0)
             u->decay_elements = u->elements;
         if (p[i].trained)
@@ -187,7 +215,7 @@ static void sum_params(struct model *m)
     }
     for (int i = 0; i < m->n_params; i++)
         if (m->params[i].shape[1] && m->params[i].unit > 0 && m->params[i].unit < m->n_units - 1)
-            m->matrix_params += m->params[i].elements;
+            m->matrix_params += model_param_stored(&m->params[i]);
     m->matrix_params += m->config.vocab * m->config.dim;
 }
 
@@ -235,6 +263,7 @@ enum status model_create(const struct model_config *config, const char *const *f
     TRY_GOTO(declare_params(m, rules), fail);
     freeze_base(m, rules);
     TRY_GOTO(apply_freeze(m, freeze, n_freeze), fail);
+    TRY_GOTO(pack_base(m), fail);
     for (int u = 0; u < m->n_units; u++)
         order_unit(m, &m->units[u]);
     describe(m, rules, CONNECT);

@@ -110,6 +110,10 @@ struct op_attrs {
             float scale;
         } cast; /* scale: y = scale * x, both of one type; 0: 1 */
         struct {
+            int64_t rows, cols, first, ld, n;
+            int32_t y_type, scales;
+        } dequantise; /* elements first + r * ld + c of a matrix of n; scales: enum nf4_scales */
+        struct {
             int64_t rows, cols, y_first, x_first, y_ld, x_ld;
             int32_t y_type, x_type, keep;
         } columns; /* keep: the other columns of y stay; else they are undefined */

@@ -148,6 +148,13 @@ OP(ATTN_SINK_GRAD, attn_sink_grad, ELEMENTWISE, NEVER, F32, 4.0 * a->sink.rows *
 OP(CAST, cast, ELEMENTWISE, NEVER, a->cast.y_type, 0,
    OUT(y, AS(cast.y_type)), IN(x, AS(cast.x_type)))
 
+/* --- Quantised matrices: attrs.dequantise --- */
+
+/* A part of a matrix in NF4 (base/nf4.h), rounded to y's type: y [rows,cols], codes from element `first` on, which may begin in the
+ * middle of a byte, and the matrix's part of scales */
+OP(DEQUANTISE, dequantise, ELEMENTWISE, NEVER, a->dequantise.y_type, 1.0 * a->dequantise.rows * a->dequantise.cols,
+   OUT(y, AS(dequantise.y_type)), IN(codes, BYTES), IN(scales, F32))
+
 /* --- Columns: attrs.columns --- */
 
 /* Columns [y_first, y_first + cols) of y = columns [x_first, x_first + cols) of x: y [rows,y_ld], x [rows,x_ld] */

@@ -110,7 +110,7 @@ struct instr {
 };
 
 /* What a binding is of a unit's state; a gradient's sum over the ranks stands beside each rank's own where both are kept. */
-enum binding_role { BINDING_OTHER, BINDING_PARAM, BINDING_MASTER, BINDING_M, BINDING_V, BINDING_GRAD, BINDING_GRAD_SUM,
+enum binding_role { BINDING_OTHER, BINDING_PARAM, BINDING_MASTER, BINDING_M, BINDING_V, BINDING_GRAD, BINDING_GRAD_SUM, BINDING_PACKED,
                     BINDING_CACHE_K, BINDING_CACHE_V, BINDING_TAIL_K, BINDING_TAIL_V /* keys and values of earlier tokens */ };
 
 /* What a persistent buffer holds when a program starts (version 0) or ends (its last version there). Role, sharded and unit say

@@ -27,6 +27,7 @@ enum carriers { CARRIER_AUTO, CARRIER_NCCL, CARRIER_STAGED };
 enum train_on { TRAIN_ON_ASSISTANT, TRAIN_ON_LAST, TRAIN_ON_ALL };
 enum turns_of_chats { TURNS_SPLIT, TURNS_WHOLE };
 enum token_type { TOKEN_NONE, TOKEN_U16, TOKEN_U32 }; /* of an id in files of tokens without a header */
+enum frozen_base { FROZEN_AUTO, FROZEN_STORED, FROZEN_NF4 }; /* what frozen matrices of layers are kept as */
 enum packing_way { PACK_BEST_FIT, PACK_CONCAT };
 enum longer { LONGER_SPLIT, LONGER_DROP, LONGER_TRUNCATE, LONGER_REFUSE };
 enum sp_kind { SP_AUTO, SP_NONE, SP_ULYSSES, SP_RING };
@@ -83,6 +84,7 @@ struct plan_request {
     int deterministic;                   /* 0: a GPU's backward attention may add in any order */
     struct string_list freeze;           /* globs of parameters that are not trained */
     struct lora lora;                    /* adapters, which are trained in place of the model */
+    enum frozen_base base;               /* AUTO: as the model's files or the adapter's say, else as they are stored */
     char memory_limit[400];              /* not a key: what limits memory of this machine beside what it has free, "" if nothing */
     struct hardware *hardware;           /* not a key: what costs are reckoned with (machine/hardware.h), owned; NULL: assumed */
     int64_t kept_free;                   /* not a key: bytes beside the nvme tier that the run itself writes there */

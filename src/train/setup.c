@@ -68,6 +68,25 @@ static enum status read_config(const struct settings *s, struct model_config *ou
     return model_config_read(s->model, out);
 }
 
+/* What frozen matrices are kept as. */
+static enum status settle_base(const struct settings *s, struct model_config *c)
+{
+    const int trains_all = !s->plan.evaluation && s->plan.lora.rank == 0;
+    if (c->quantised && trains_all)
+        return status_fail(ERR_INVALID, "--model %s is quantised (NF4), which is not trained: give --lora r=16 to train adapters beside it, or another "
+                                        "copy of the model",
+                           s->model);
+    if (c->quantised && s->plan.base == FROZEN_STORED)
+        return status_fail(ERR_INVALID, "--base none: the files of %s hold NF4 and nothing else: leave out --base, or give a copy of the model that is "
+                                        "not quantised",
+                           s->model);
+    if (s->plan.base == FROZEN_NF4 && trains_all)
+        return status_fail(ERR_INVALID, "--base nf4 is what adapters are trained beside: give --lora r=16, or leave out --base to train the model whole");
+    if (s->plan.base == FROZEN_NF4 && !c->quantised)
+        c->base = BASE_NF4;
+    return OK;
+}
+
 enum status train_open_model(const struct settings *s, struct model **out)
 {
     struct model_config config;
@@ -91,6 +110,7 @@ enum status train_open_model(const struct settings *s, struct model **out)
     if (!s->plan.evaluation && s->plan.freeze.n == 1 && strcmp(s->plan.freeze.item[0], MODEL_FREEZE_ALL) == 0)
         return status_fail(ERR_INVALID, "--freeze: every parameter is frozen; leave some to train");
     config.lora = s->plan.lora;
+    TRY(settle_base(s, &config));
     if (!s->plan.evaluation && config.lora.rank > 0 && s->plan.freeze.n > 0)
         return status_fail(ERR_INVALID, "--freeze: with --lora all that is no adapter is frozen, but for modules-to-save: leave out --freeze");
     TRY(model_create(&config, (const char *const *)s->plan.freeze.item, s->plan.freeze.n, out));

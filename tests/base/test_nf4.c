@@ -12,15 +12,19 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+/* As zlib's. */
 static uint32_t crc(const void *data, int64_t n)
 {
+    static uint32_t table[256];
     const uint8_t *b = data;
     uint32_t c = ~0u;
-    for (int64_t i = 0; i < n; i++) {
-        c ^= b[i];
+    for (uint32_t i = 0; table[255] == 0 && i < 256; i++) {
+        table[i] = i;
         for (int k = 0; k < 8; k++)
-            c = c >> 1 ^ (c & 1 ? 0xedb88320u : 0);
+            table[i] = table[i] >> 1 ^ (table[i] & 1 ? 0xedb88320u : 0);
     }
+    for (int64_t i = 0; i < n; i++)
+        c = c >> 8 ^ table[(c ^ b[i]) & 255];
     return ~c;
 }
 

@@ -1,6 +1,8 @@
 /* Kernels that only move elements: fill, copy, casts, rows between layouts, embedding and its gradient. All bit for bit. */
 #include "ops_harness.h"
 
+#include "base/nf4.h"
+
 static void test_fill(void)
 {
     static const int64_t sizes[] = {1, 15, 16, 17, 4095, 4096, 4097, 33333};
@@ -117,10 +119,50 @@ static void check_cast_rows(int64_t rows, int64_t cols, int64_t dst_ld, int64_t 
     arrays_free();
 }
 
+/* Elements first + r * ld + c of a matrix of n. */
+static void check_dequantise(int64_t n, enum nf4_scales scales, int64_t first, int64_t rows, int64_t cols, int64_t ld, enum dtype t)
+{
+    struct twin_case c;
+    uint8_t *packed = array_new(nf4_bytes(n, scales));
+    float *scale = array_new(nf4_blocks(n) * 4);
+    struct nf4_parts p = nf4_parts(packed, n, scales);
+    nf4_quantise(array_random(n, F32, 0.3), n, scale, p.code);
+    nf4_pack_scales(scale, n, scales, packed);
+    case_start(&c, OP_DEQUANTISE, "dequantise %lld x %lld of %lld from %lld on, %lld apart, scales %d, to %s", (long long)rows, (long long)cols,
+               (long long)n, (long long)first, (long long)ld, (int)scales, dtype_name(t));
+    c.attrs.dequantise.rows = rows;
+    c.attrs.dequantise.cols = cols;
+    c.attrs.dequantise.first = first;
+    c.attrs.dequantise.ld = ld;
+    c.attrs.dequantise.n = n;
+    c.attrs.dequantise.y_type = (int32_t)t;
+    c.attrs.dequantise.scales = (int32_t)scales;
+    case_arg(&c, array_new(rows * cols * dtype_size(t)), rows * cols, t, OUT);
+    case_bytes(&c, p.code + first / 2, (first + (rows - 1) * ld + cols + 1) / 2 - first / 2, IN);
+    case_arg(&c, packed, nf4_scale_bytes(n, scales) / 4, F32, IN);
+    case_run(&c);
+    arrays_free();
+}
+
+static void test_dequantise(void)
+{
+    for (int k = 0; k < 4; k++) {
+        const enum nf4_scales s = k % 2 ? NF4_NESTED : NF4_PLAIN;
+        const enum dtype t = k / 2 ? BF16 : F32;
+        check_dequantise(1, s, 0, 1, 1, 1, t);
+        check_dequantise(64 * 40, s, 0, 1, 64 * 40, 64 * 40, t);
+        check_dequantise(3 * 43, s, 44, 2, 42, 43, t);
+        check_dequantise(33 * 96, s, 96 * 5 + 24, 28, 48, 96, t);
+        check_dequantise(300 * 72, s, 72, 299, 72, 72, t);
+        check_dequantise(2 * 8200, s, 1, 2, 8190, 8200, t);
+    }
+}
+
 void test_moves(void)
 {
     static const int64_t sizes[] = {1, 7, 8, 9, 2047, 2048, 2049, 10001};
     test_fill();
+    test_dequantise();
     check_cast_rows(3, 40, 40, 40);
     check_cast_rows(5, 48, 64, 52);
     check_cast_rows(4, 41, 48, 41); /* an odd vocabulary */

@@ -80,7 +80,7 @@ static int64_t default_group(const struct model *m, int ranks)
 {
     int64_t most = 0, group = 1 << 20;
     for (int u = 0; u < m->n_units; u++)
-        most = max_i64(most, m->units[u].elements);
+        most = max_i64(most, max_i64(m->units[u].elements, m->units[u].packed_bytes / dtype_size(F32)));
     while (group * 128 < most || group < (int64_t)ranks << 14)
         group *= 2;
     return group;

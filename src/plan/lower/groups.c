@@ -52,6 +52,23 @@ int plan_groups(const struct model *m, const struct strategy *s, int unit, int64
     return groups;
 }
 
+static int64_t packed_group_bytes(const struct strategy *s)
+{
+    return s->group * dtype_size(s->dtype);
+}
+
+struct group plan_packed_group(const struct model *m, const struct strategy *s, int unit, int index)
+{
+    const int64_t bytes = packed_group_bytes(s), first = index * bytes, end = min_i64(first + bytes, m->units[unit].packed_bytes),
+                  shard = index * ceil_div(bytes, s->ranks);
+    return (struct group){first, end, shard, shard + ceil_div(end - first, s->ranks)};
+}
+
+int plan_packed_groups(const struct model *m, const struct strategy *s, int unit)
+{
+    return (int)ceil_div(m->units[unit].packed_bytes, packed_group_bytes(s));
+}
+
 int64_t plan_moments_row(const struct model *m, const struct strategy *s, int unit, int index, int sharded)
 {
     int64_t row = 0;

@@ -16,6 +16,11 @@ struct group plan_group(const struct model *m, const struct strategy *s, int uni
 /* Groups that hold the first `elements` elements of a unit, which end at a group's border. */
 int plan_groups(const struct model *m, const struct strategy *s, int unit, int64_t elements);
 
+/* Matrices in NF4: the index-th group of the unit's packed bytes, as many as a group of elements has; rows of a value that has one
+ * byte a row. */
+struct group plan_packed_group(const struct model *m, const struct strategy *s, int unit, int index);
+int plan_packed_groups(const struct model *m, const struct strategy *s, int unit);
+
 /* Moments in I8: the group's bytes of a value that has one byte a row (base/blocks8.h): those of its elements, or of one rank's share. */
 int64_t plan_moments_row(const struct model *m, const struct strategy *s, int unit, int index, int sharded);
 

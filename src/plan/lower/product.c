@@ -23,6 +23,7 @@ struct model_linear linear_outputs(const struct model_linear *w, int64_t first, 
 }
 
 struct weight_slice {
+    int64_t rows, cols;      /* of the stored matrix */
     int64_t first, elements; /* declared range within the parameter */
 };
 
@@ -32,7 +33,7 @@ static struct weight_slice slice_of(const struct model_linear *w, int64_t first_
 {
     int64_t r0 = w->transposed ? w->first_out : first_in, nr = w->transposed ? w->out : in;
     int64_t c0 = w->transposed ? first_in : w->first_out, nc = w->transposed ? in : w->out;
-    return (struct weight_slice){r0 * w->ld + c0, (nr - 1) * w->ld + nc};
+    return (struct weight_slice){nr, nc, r0 * w->ld + c0, (nr - 1) * w->ld + nc};
 }
 
 int64_t linear_begins(const struct model_linear *w, int64_t first_in)
@@ -52,16 +53,53 @@ static int64_t inputs(const struct linear_call *c)
     return c->in > 0 ? c->in : c->w->in;
 }
 
+/* --- Weights in NF4 --- */
+
+/* The part of the matrix that the product reads, made for it alone: dense rows, [rows, cols] of the stored matrix. */
+static void dequantise(struct lowering *L, const struct linear_call *c)
+{
+    const struct model_param *p = param_of(L, c->w->weight);
+    const enum nf4_scales scales = model_scales(&L->m->config);
+    const struct weight_slice s = slice_of(c->w, c->first_in, inputs(c));
+    const int64_t n = model_param_stored(p), codes = p->packed_offset + nf4_scale_bytes(n, scales);
+    const int whole_rows = s.cols == c->w->ld;
+    struct unit_values *u = &L->units[p->unit];
+    u->dequantised.tiles[0].place[DEV] = (struct place){buffer_new(L, DEV, s.rows * s.cols * u->dequantised.row_bytes, CLASS_WORK), 0};
+    struct op_attrs *a = emit(L, OP_DEQUANTISE, LANE_COMPUTE);
+    a->dequantise.rows = whole_rows ? 1 : s.rows;
+    a->dequantise.cols = whole_rows ? s.rows * s.cols : s.cols;
+    a->dequantise.first = s.first;
+    a->dequantise.ld = whole_rows ? a->dequantise.cols : c->w->ld;
+    a->dequantise.n = n;
+    a->dequantise.y_type = (int32_t)L->s.dtype;
+    a->dequantise.scales = (int32_t)scales;
+    arg_write(L, 0, &u->dequantised, 0, s.rows * s.cols, DEV);
+    arg_read(L, 1, &u->packed, codes + s.first / 2, codes + ceil_div(s.first + s.elements, 2), DEV);
+    arg_read(L, 2, &u->packed, p->packed_offset, codes, DEV);
+    emit_done(L, 0);
+}
+
+static void arg_dequantised(struct lowering *L, int arg, const struct linear_call *c)
+{
+    const struct weight_slice s = slice_of(c->w, c->first_in, inputs(c));
+    arg_read(L, arg, &L->units[param_of(L, c->w->weight)->unit].dequantised, 0, s.rows * s.cols, DEV);
+}
+
+/* --- Products --- */
+
 /* result[rows, n] (+)= source[rows, k] times the weight or its transpose. */
 static void multiply(struct lowering *L, const struct linear_call *c, const struct linear_side *result,
                      const struct linear_side *source, int64_t n, int64_t k, int transposed)
 {
+    const int packed = param_of(L, c->w->weight)->packed_bytes > 0;
+    if (packed)
+        dequantise(L, c);
     struct op_attrs *a = emit(L, OP_GEMM, LANE_COMPUTE);
     a->gemm.m = c->rows;
     a->gemm.n = n;
     a->gemm.k = k;
     a->gemm.lda = source->ld ? source->ld : k;
-    a->gemm.ldb = c->w->ld;
+    a->gemm.ldb = packed ? slice_of(c->w, c->first_in, inputs(c)).cols : c->w->ld;
     a->gemm.ldc = result->ld ? result->ld : n;
     a->gemm.tb = transposed;
     a->gemm.a_type = source->type;
@@ -71,7 +109,10 @@ static void multiply(struct lowering *L, const struct linear_call *c, const stru
     a->gemm.scale = c->scale;
     (c->accumulate ? arg_update : arg_write)(L, 0, result->value, result->row, result->row + c->rows, DEV);
     arg_read(L, 1, source->value, source->row, source->row + c->rows, DEV);
-    arg_weight(L, 2, c->w, c->first_in, inputs(c));
+    if (packed)
+        arg_dequantised(L, 2, c);
+    else
+        arg_weight(L, 2, c->w, c->first_in, inputs(c));
     emit_done(L, 0);
 }
 

@@ -275,6 +275,54 @@ static void create_parameters(struct lowering *L, int unit)
         optim_value(L, &v->master, unit, "master", F32);
 }
 
+/* Elements of the unit's largest matrix in NF4. */
+static int64_t most_packed(const struct lowering *L, int unit)
+{
+    const struct model_unit *u = &L->m->units[unit];
+    int64_t most = 0;
+    for (int i = u->first_param; i < u->first_param + u->n_params; i++)
+        most = max_i64(most, L->m->params[i].packed_bytes > 0 ? model_param_stored(&L->m->params[i]) : 0);
+    return most;
+}
+
+/* Bytes, a tile for each group. */
+static void packed_value(struct lowering *L, struct value *v, int unit, const char *what, int sharded)
+{
+    static _Thread_local int64_t cuts[MAX_CUTS];
+    const int groups = plan_packed_groups(L->m, &L->s, unit);
+    char name[48];
+    snprintf(name, sizeof name, "unit%d.%s", unit, what);
+    for (int k = 0; k < groups; k++) {
+        const struct group g = plan_packed_group(L->m, &L->s, unit, k);
+        cuts[k] = sharded ? g.shard_first : g.first;
+        cuts[k + 1] = sharded ? g.shard_end : g.end;
+    }
+    value_create_cuts(L, v, name, CLASS_PARAM, 1, cuts, groups, RES_NONE);
+    v->sharded = sharded;
+    v->packed = 1;
+}
+
+static void create_packed(struct lowering *L, int unit)
+{
+    struct unit_values *v = &L->units[unit];
+    const int groups = plan_packed_groups(L->m, &L->s, unit), sharded = L->s.zero == 3;
+    char name[48];
+    v->packed.full_buffer = v->packed_shard.full_buffer = v->dequantised.full_buffer = -1;
+    if (groups >= MAX_CUTS && L->st == OK)
+        L->st = status_fail(ERR_INVALID, "--tiles: group=%lld cuts the matrices of unit %d into more than %d pieces: give a larger one",
+                            (long long)L->s.group, unit, MAX_CUTS);
+    if (groups == 0 || L->st != OK)
+        return;
+    packed_value(L, &v->packed, unit, "packed", 0);
+    if (sharded) {
+        transient(&v->packed);
+        packed_value(L, &v->packed_shard, unit, "packed.shard", 1);
+    }
+    home_create(L, sharded ? &v->packed_shard : &v->packed, unit, unit_residency(L, unit, CLASS_PARAM));
+    snprintf(name, sizeof name, "unit%d.dequantised", unit);
+    value_create(L, &v->dequantised, name, CLASS_WORK, most_packed(L, unit), dtype_size(L->s.dtype), most_packed(L, unit), RES_NONE);
+}
+
 static void create_gradients(struct lowering *L, int unit, unit_cuts *pieces)
 {
     struct unit_values *v = &L->units[unit];
@@ -300,6 +348,7 @@ void units_create(struct lowering *L, unit_cuts *pieces)
     for (int u = 0; L->units && u < L->m->n_units; u++) {
         struct unit_values *v = &L->units[u];
         create_parameters(L, u);
+        create_packed(L, u);
         if (L->s.cached_tokens > 0) /* nothing is trained */
             continue;
         moments_value(L, &v->m, u, "m");
@@ -318,6 +367,7 @@ void units_bind(struct lowering *L, int end)
     for (int u = 0; u < L->m->n_units; u++) {
         struct unit_values *v = &L->units[u];
         bind_state(L, L->s.zero == 3 ? &v->param_shard : &v->param, (struct purpose){BINDING_PARAM, u}, end);
+        bind_state(L, L->s.zero == 3 ? &v->packed_shard : &v->packed, (struct purpose){BINDING_PACKED, u}, end);
         bind_state(L, &v->master, (struct purpose){BINDING_MASTER, u}, end);
         bind_state(L, &v->m, (struct purpose){BINDING_M, u}, end);
         bind_state(L, &v->v, (struct purpose){BINDING_V, u}, end);

@@ -53,23 +53,22 @@ static void all_reduce_group(struct lowering *L, struct value *v, struct group g
 /* --- Parameters --- */
 
 /* The group's parameters of all ranks, from shards that are current somewhere. */
-static void gather_parameters(struct lowering *L, int unit, struct value *shard, struct group g)
+static void gather_parameters(struct lowering *L, struct value *whole, struct value *shard, struct group g)
 {
     value_bring(L, shard, g.shard_first, g.shard_end, DEV, 2);
-    gather_group(L, &L->units[unit].param, shard, g, 1);
+    gather_group(L, whole, shard, g, 1);
     if (shard->tiles[0].residency != RES_NONE)
         value_keep_home(shard, g.shard_first, g.shard_end);
 }
 
-static void group_fetch(struct lowering *L, int unit, struct group g)
+static void group_fetch(struct lowering *L, struct value *whole, struct value *shard, struct group g)
 {
-    struct unit_values *u = &L->units[unit];
-    value_open_full(L, &u->param);
-    int tile = value_tile_at(&u->param, g.first);
-    if (L->s.zero == 3 && !value_on_device(&u->param, tile))
-        gather_parameters(L, unit, &u->param_shard, g);
-    for (; L->s.zero < 3 && tile < u->param.n_tiles && u->param.tiles[tile].row0 < g.end; tile++)
-        value_get(L, &u->param, tile);
+    value_open_full(L, whole);
+    int tile = value_tile_at(whole, g.first);
+    if (L->s.zero == 3 && !value_on_device(whole, tile))
+        gather_parameters(L, whole, shard, g);
+    for (; L->s.zero < 3 && tile < whole->n_tiles && whole->tiles[tile].row0 < g.end; tile++)
+        value_get(L, whole, tile);
 }
 
 void unit_fetch(struct lowering *L, int unit)
@@ -82,16 +81,23 @@ void unit_fetch(struct lowering *L, int unit)
         unit_update(L, unit);
     L->phase = phase;
     for (int k = 0; k < unit_groups(L, unit); k++)
-        group_fetch(L, unit, unit_group(L, unit, k));
+        group_fetch(L, &u->param, &u->param_shard, unit_group(L, unit, k));
+    for (int k = 0; k < u->packed.n_tiles; k++)
+        group_fetch(L, &u->packed, &u->packed_shard, plan_packed_group(L->m, &L->s, unit, k));
     L->layer = layer;
+}
+
+static void drop(struct lowering *L, struct value *v)
+{
+    value_close_full(L, v);
+    if (v->n_tiles > 0 && v->tiles[0].residency != RES_DEVICE)
+        value_keep_home(v, 0, v->rows);
 }
 
 void unit_drop(struct lowering *L, int unit)
 {
-    struct value *p = &L->units[unit].param;
-    value_close_full(L, p);
-    if (p->n_tiles > 0 && p->tiles[0].residency != RES_DEVICE)
-        value_keep_home(p, 0, p->rows);
+    drop(L, &L->units[unit].param);
+    drop(L, &L->units[unit].packed);
 }
 
 /* --- Update --- */
@@ -141,7 +147,7 @@ static void place_low(struct lowering *L, struct value *low, int64_t a, int64_t 
 static void publish_group(struct lowering *L, int unit, struct value *shard, struct group g)
 {
     struct unit_values *u = &L->units[unit];
-    gather_parameters(L, unit, shard, g);
+    gather_parameters(L, &u->param, shard, g);
     value_put_home(L, &u->param, g.first, g.end, DEV);
 }
 
@@ -218,7 +224,7 @@ void unit_update(struct lowering *L, int unit)
     for (int k = 0; k < groups; k++) {
         update_group(L, unit, k);
         if ((L->role & ROLE_FORWARD) && on_host) /* at once: the host need not hold the parameters of several */
-            group_fetch(L, unit, unit_group(L, unit, k));
+            group_fetch(L, &u->param, &u->param_shard, unit_group(L, unit, k));
     }
     if (!(L->role & ROLE_FORWARD))
         unit_drop(L, unit);

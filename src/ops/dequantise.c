@@ -1,0 +1,70 @@
+/* Matrices in NF4, as numbers. */
+#include "ops/dequantise.h"
+
+#include "ops/ops.h"
+#include "ops/rows.h"
+#include "ops/simd.h"
+
+enum { PART = 64 * NF4_BLOCK }; /* elements of a row at a time */
+
+/* The two numbers of each byte. */
+static float pairs[256][2];
+
+__attribute__((constructor)) static void make_pairs(void)
+{
+    for (int i = 0; i < 256; i++) {
+        pairs[i][0] = nf4_map[i >> 4];
+        pairs[i][1] = nf4_map[i & 15];
+    }
+}
+
+INLINE void scaled(const float *x, float scale, int n, void *y, int64_t at, int32_t dtype)
+{
+#pragma omp simd
+    for (int i = 0; i < n; i++)
+        row_set(y, at + i, dtype, x[i] * scale);
+}
+
+/* n elements of one block, the first one in the upper half of code[0], or (odd) in the lower. */
+CLONES static void block(const uint8_t *code, int odd, int n, float scale, void *y, int64_t at, int32_t dtype)
+{
+    float x[NF4_BLOCK + 2];
+    for (int i = 0; i < odd + n; i += 2)
+        memcpy(x + i, pairs[code[i / 2]], sizeof pairs[0]);
+    FOR_DTYPE(dtype, scaled, x + odd, scale, n, y, at);
+}
+
+/* Elements [first, first + n), written from y[at] on. */
+static void run(const struct dequantise_shape *s, const uint8_t *codes, const void *scales, int64_t first, int64_t n, void *y, int64_t at,
+                int32_t dtype)
+{
+    const uint8_t *code = codes - s->first / 2;
+    for (int64_t done = 0; done < n;) {
+        const int64_t e = first + done, part = min_i64(n - done, NF4_BLOCK - e % NF4_BLOCK);
+        block(code + e / 2, (int)(e % 2), (int)part, nf4_scale(scales, s->n, s->scales, e / NF4_BLOCK), y, at + done, dtype);
+        done += part;
+    }
+}
+
+void ops_dequantise(void *y, const uint8_t *codes, const void *scales, const struct dequantise_shape *s, int32_t dtype)
+{
+    const int64_t parts = ceil_div(s->cols, PART);
+#pragma omp parallel for schedule(static) if (s->rows * s->cols > ROWS_SERIAL)
+    for (int64_t k = 0; k < s->rows * parts; k++) {
+        const int64_t row = k / parts, column = k % parts * PART;
+        run(s, codes, scales, s->first + row * s->ld + column, min_i64(PART, s->cols - column), y, row * s->cols + column, dtype);
+    }
+}
+
+enum status ops_cpu_dequantise(const struct op_attrs *a, void *const *arg, void *stream)
+{
+    const struct dequantise_shape s = {.rows = a->dequantise.rows,
+                                       .cols = a->dequantise.cols,
+                                       .first = a->dequantise.first,
+                                       .ld = a->dequantise.ld,
+                                       .n = a->dequantise.n,
+                                       .scales = (enum nf4_scales)a->dequantise.scales};
+    (void)stream;
+    ops_dequantise(arg[0], arg[1], arg[2], &s, a->dequantise.y_type);
+    return OK;
+}
