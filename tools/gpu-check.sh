@@ -82,10 +82,10 @@ section_build() {
     # The tables and dispatchers of the library; then the CPU twins.
     mkdir -p "$build/c" "$build/test"
     rm -f "$build"/c/* "$build"/test/*
-    for f in src/ops/cuda_*.c src/attention/cuda_*.c src/base/status.c src/program/op.c; do
-        [ ! -f "$f" ] || gcc "${flags[@]}" -c "$f" -o "$build/c/$(echo "$f" | tr / _).o" || return 1
+    for f in src/ops/cuda_table.c src/attention/cuda_*.c src/base/{status,blocks8}.c src/program/op.c; do
+        gcc "${flags[@]}" -c "$f" -o "$build/c/$(echo "$f" | tr / _).o" || return 1
     done
-    for f in tests/cudasim/ops_*.c src/base/rng.c $(find src/ops -name '*.c' ! -name 'cuda_*' | sort); do
+    for f in tests/cudasim/ops_*.c src/base/{rng,isa}.c $(find src/ops -name '*.c' ! -name 'cuda_*' | sort); do
         gcc "${flags[@]}" -c "$f" -o "$build/test/$(echo "$f" | tr / _).o" || return 1
     done
     "$nvcc" -shared "$build"/*.cu.o "$build"/c/*.o -o "$build/libltrain-cuda.so" || return 1

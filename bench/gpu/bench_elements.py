@@ -83,6 +83,9 @@ def cases(lib, rows):
     add("adamw", "adamw", attrs("vec", n=n, n_decay=n), [master, m, v, grad, norm, record, param], n * 30)
     low_m, low_v = bf16(n), bf16(n).abs_()
     add("adamw_bf16", "adamw", attrs("vec", n=n, n_decay=n, moments=BF16), [master, low_m, low_v, grad, norm, record, param], n * 22)
+    packed = lambda: torch.zeros((4 * -(-n // 256) + n + 63) // 64 * 64, dtype=torch.uint8, device="cuda")  # base/blocks8.h
+    add("adamw_int8", "adamw", attrs("vec", n=n, n_decay=n, moments=kernels.I8), [master, packed(), packed(), grad, norm, record, param],
+        n * 18 + n // 256 * 16)
     add("fill", "fill", attrs("copy", bytes=n * 4), [delta.clone()], n * 4)
     return out
 

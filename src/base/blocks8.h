@@ -11,6 +11,10 @@
 #ifndef LTRAIN_BASE_BLOCKS8_H
 #define LTRAIN_BASE_BLOCKS8_H
 
+#ifdef __cplusplus
+extern "C" {
+#endif
+
 #include "base/num.h"
 
 enum { BLOCK8 = 256, BLOCK8_VALUES = 256 };
@@ -41,4 +45,7 @@ float blocks8_pack_block(enum blocks8_kind kind, float *x, int n, const uint16_t
 void blocks8_unpack(enum blocks8_kind kind, const void *packed, int64_t n, float *out);
 void blocks8_pack(enum blocks8_kind kind, const float *x, int64_t n, void *packed);
 
+#ifdef __cplusplus
+}
+#endif
 #endif

@@ -106,7 +106,7 @@ const struct settings_key settings_keys[] = {
     {"local-rank", KEY_LAUNCH, LIMITS(0, SETTINGS_MOST_RANKS - 1), .flags = KEY_FLAG_ONLY | KEY_OF_RUNS, .arg = "N", .help = "number among the ranks on this machine"},
 
     {"dtype", KEY_DTYPE, .value = "auto", .unset = "auto", .choices = dtypes, .group = "Numerics", .flags = KEY_SAMPLING_TOO, .arg = "TYPE", .help = "storage; master weights and sums stay fp32; auto: bf16 on GPUs, fp32 on processors"},
-    {"optim-dtype", KEY_CHOICE, AT(plan.optim_dtype), "fp32", .choices = moment_types, .arg = "TYPE", .help = "of AdamW's moments; bf16 and int8 (in blocks of 256, CPUs only) are rounded stochastically"},
+    {"optim-dtype", KEY_CHOICE, AT(plan.optim_dtype), "fp32", .choices = moment_types, .arg = "TYPE", .help = "of AdamW's moments; bf16 and int8 (in blocks of 256) are rounded stochastically"},
     {"tiles", KEY_TILES, .value = "auto", .unset = "auto", LIMITS(1, SETTINGS_MOST_TOKENS), .flags = KEY_SAMPLING_TOO, .arg = "SIZES", .help = "rows=N,heads=N,loss=N,group=N, those not named auto"},
     {"threads", KEY_INT, AT(plan.threads), "auto", "auto", LIMITS(1, 4096), .arg = "N", .flags = KEY_SAMPLING_TOO | KEY_OF_DATA, .help = "compute threads"},
     {"deterministic", KEY_CHOICE, AT(plan.deterministic), "yes", .choices = no_yes, .arg = "WORD", .help = "no: on GPUs, backward attention is faster and has other bits every time"},

@@ -53,8 +53,6 @@ enum status gpu_settle_type(struct settings *s, const struct model *m, int capab
         if (sizes[i].n % 8 != 0)
             return status_fail(ERR_INVALID, "--model %s has %s of %lld: kernels of GPUs take multiples of 8; --device cpu takes any",
                                c->name, sizes[i].name, (long long)sizes[i].n);
-    if (s->plan.optim_dtype == I8)
-        return status_fail(ERR_INVALID, "--optim-dtype int8: moments are packed on CPUs only so far: take bf16, or --device cpu");
     const int most = cuda_target_shared_bytes(capability) >= cuda_target_shared_bytes(80) ? 512 : 256;
     if (c->head_dim > most)
         return status_fail(ERR_INVALID, "--model %s has a head dimension of %d: attention on this GPU takes up to %d", c->name,

@@ -1,6 +1,7 @@
 /* Gradient norm, clipping, AdamW and sums over ranks: bit for bit the CPU twins' results. */
 #include "ops_harness.h"
 
+#include "base/blocks8.h"
 #include "ops/reduce.h"
 
 static void check_sumsq(int64_t n)
@@ -35,6 +36,21 @@ static void check_clip(int64_t n, float clip, double spoil)
     arrays_free();
 }
 
+/* Packed to the nearest: a block of zeros, one whose largest is negative, one where two of both signs are, others. */
+static void *packed(enum blocks8_kind kind, float *x, int64_t n)
+{
+    void *p = array_new(blocks8_bytes(n));
+    for (int64_t i = 0; i < n; i++) {
+        const int64_t block = i / BLOCK8 % 5, j = i % BLOCK8;
+        if (block == 1)
+            x[i] = 0.0f;
+        if (kind == BLOCKS8_SIGNED && j < 2 && (block == 2 || block == 3))
+            x[i] = j == block - 2 ? -1.0f : block == 3 ? 1.0f : 0.5f;
+    }
+    blocks8_pack(kind, x, n, p);
+    return p;
+}
+
 static void check_adamw(int64_t n, int64_t n_decay, int param, int skip, enum dtype moments)
 {
     struct twin_case c;
@@ -57,20 +73,30 @@ static void check_adamw(int64_t n, int64_t n_decay, int param, int skip, enum dt
                                    .place = 3};
     struct norm_result *norm = array_new(sizeof *norm);
     *norm = (struct norm_result){.norm = 3.0, .factor = 0.333333f, .skip = skip};
-    void *v = array_random(n, moments, 1e-3);
+    const enum dtype numbers = moments == BF16 ? BF16 : F32;
+    void *m = array_random(n, numbers, 1e-2), *v = array_random(n, numbers, 1e-3);
     float *grad = array_random(n, F32, 1.0);
     for (int64_t i = 0; i < n; i++) {
-        float vi = moments == F32 ? fabsf(((float *)v)[i]) : fabsf(bf16_to_float(((bf16 *)v)[i]));
+        float vi = numbers == F32 ? fabsf(((float *)v)[i]) : fabsf(bf16_to_float(((bf16 *)v)[i]));
         if (i % 97 == 5)
             vi = 0.0f, grad[i] = i % 2 ? 0.0f : 1e-30f; /* subnormal squares */
-        if (moments == F32)
+        else if (i % 97 == 6)
+            vi = 0.0f, grad[i] = 1e-12f; /* a root below all values of int8 but 0 */
+        if (i / BLOCK8 % 5 == 1 && moments == I8)
+            grad[i] = 0.0f; /* and moments: zeros stay */
+        if (numbers == F32)
             ((float *)v)[i] = vi;
         else
             ((bf16 *)v)[i] = bf16_from_float(vi);
     }
     case_arg(&c, array_random(n, F32, 1.0), n, F32, INOUT);
-    case_arg(&c, array_random(n, moments, 1e-2), n, moments, INOUT);
-    case_arg(&c, v, n, moments, INOUT);
+    if (moments == I8) { /* words, as which they are aligned */
+        case_arg(&c, packed(BLOCKS8_SIGNED, m, n), blocks8_bytes(n) / 4, I32, INOUT);
+        case_arg(&c, packed(BLOCKS8_SQUARES, v, n), blocks8_bytes(n) / 4, I32, INOUT);
+    } else {
+        case_arg(&c, m, n, moments, INOUT);
+        case_arg(&c, v, n, moments, INOUT);
+    }
     case_arg(&c, grad, n, F32, IN);
     case_arg(&c, norm, sizeof *norm / 8, F64, IN);
     case_arg(&c, record, sizeof *record / 4, F32, IN);
@@ -158,9 +184,10 @@ void test_update(void)
     }
     static const int64_t sizes[] = {1, 3, 4, 5, 1023, 1024, 1025, 5003};
     for (size_t s = 0; s < sizeof sizes / sizeof *sizes; s++) {
-        for (int moments = F32; moments <= BF16; moments++) {
+        for (int moments = F32; moments <= I8; moments++) {
             check_adamw(sizes[s], 0, s % 2 == 0, 0, (enum dtype)moments);
-            check_adamw(sizes[s], sizes[s] / 2, 1, 0, (enum dtype)moments);
+            const int64_t half = sizes[s] / 2;
+            check_adamw(sizes[s], moments == I8 ? half - half % BLOCK8 : half, 1, 0, (enum dtype)moments); /* whole blocks decay */
             check_adamw(sizes[s], sizes[s], s % 2 != 0, s % 3 == 0, (enum dtype)moments);
         }
     }
