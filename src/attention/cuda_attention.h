@@ -17,7 +17,7 @@ struct CUstream_st; /* cudaStream_t points to it */
 
 enum attn_cuda_mode {
     ATTN_DETERMINISTIC, /* dQ by a kernel of its own: the same bits every time; 7 products instead of 5 */
-    ATTN_FAST,          /* dQ by fp32 additions in the order in which blocks happen to arrive; of capped scores as the former */
+    ATTN_FAST,          /* dQ by fp32 additions in the order in which blocks happen to arrive; else as the former (target_can_be_fast) */
 };
 
 /* What the kernels must know about the device, read once at start. */

@@ -3,6 +3,7 @@
 #include "attention/sm80_backward_q.cuh"
 
 #include "device/cuda/launch.cuh"
+#include "program/target.h"
 
 template <int D, int M, int N, int WARPS, int STAGES, int PART, int WHAT, int LIMIT, int OUT = D>
 static enum status kv_run(sm80_backward_args a, struct CUstream_st *stream)
@@ -121,8 +122,7 @@ extern "C" enum status attn_sm80_backward(const struct op_attrs *attrs, void *co
 {
     const int large = cuda->shared_bytes >= LT_SHARED_SM80, wide = attrs->attn.head_dim > 128;
     const int capped = attrs->attn.cap > 0.0f;
-    // sm_86 has no room for dS beside tiles of 256 columns, and nothing has beside wider ones.
-    const int fast = cuda->mode == ATTN_FAST && (large || !wide) && !capped && attrs->attn.head_dim <= 256;
+    const int fast = cuda->mode == ATTN_FAST && target_can_be_fast(cuda->shared_bytes, attrs);
     sm80_backward_args a = {};
     a.dq = (float *)arg[0], a.dk = (float *)arg[1], a.dv = (float *)arg[2];
     a.q = (const bf16_bits *)arg[3], a.k = (const bf16_bits *)arg[4], a.v = (const bf16_bits *)arg[5];

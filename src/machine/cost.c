@@ -2,6 +2,7 @@
 #include "machine/cost.h"
 
 #include "program/program.h"
+#include "program/target.h"
 
 #include <math.h>
 
@@ -86,8 +87,10 @@ static double compute_seconds(const struct cost_model *m, const struct instr *in
         enum gemm_layout layout = a->gemm.ta ? GEMM_TN : a->gemm.tb ? GEMM_NT : GEMM_NN;
         return c->flops / gemm_rate(&m->device.gemm[type], layout, (double)a->gemm.m, (double)a->gemm.n, (double)a->gemm.k);
     }
-    if (class == OPS_ATTENTION)
-        return c->flops / attention_rate(m->device.attention[type], in->op, a->attn.head_dim, (double)a->attn.sq);
+    if (class == OPS_ATTENTION) {
+        const int fast = in->op == OP_ATTN_BWD && m->fast_shared > 0 && target_can_be_fast(m->fast_shared, a);
+        return c->flops / attention_rate(fast ? m->fast[type] : m->device.attention[type], in->op, a->attn.head_dim, (double)a->attn.sq);
+    }
     const struct op_rates *ops = in->lane == LANE_HOST ? &m->host : &m->device.ops;
     const struct curve *own = &ops->op[in->op][type];
     return (double)c->bytes / curve_at(own->n ? own : &ops->memory, (double)c->bytes);

@@ -64,6 +64,8 @@ struct cost_model {
     double lane_cores[LANES];    /* seconds of LINK_CORES that an instruction there takes besides, whatever its size */
     int chained;                 /* comm lanes share a stream: collectives take place one after the other, in the program's order */
     int widens;                  /* a product of an fp32 and a bf16 matrix has fp32's rate, not bf16's */
+    struct attention_rates fast[COST_TYPES][ATTENTION_DIMS]; /* of backward attention that target_can_be_fast */
+    int64_t fast_shared;         /* its shared_bytes; 0: none is fast */
     double peak_flops;           /* dense peak of the storage type: what MFU refers to */
     char source[192];            /* for people */
 };

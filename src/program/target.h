@@ -15,7 +15,14 @@ struct target {
     int capability;       /* 10 * major + minor */
     int processors;       /* streaming multiprocessors */
     int64_t shared_bytes; /* that a block of threads may have */
-    int fast;             /* backward attention adds to dq in whatever order: other bits every time */
+    int fast;             /* backward attention adds to dq in whatever order, where it can: other bits every time */
 };
+
+/* Whether a backward attention can, on a GPU whose blocks have that much shared memory: there are no such kernels of capped scores,
+ * none whose tiles of 256 columns fit into 99 KiB, and none of wider ones. */
+static inline int target_can_be_fast(int64_t shared_bytes, const struct op_attrs *a)
+{
+    return a->attn.cap == 0.0f && (a->attn.head_dim <= 128 || (a->attn.head_dim <= 256 && shared_bytes >= 163 * 1024));
+}
 
 #endif

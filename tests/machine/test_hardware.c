@@ -235,6 +235,39 @@ static void shared_processors(void **state)
     near(two.lane_bytes[LANE_WRITE], one.lane_bytes[LANE_WRITE] / 2);
 }
 
+/* --deterministic no is priced where kernels of that order are: not of capped scores, and of wide heads by the card's shared memory. */
+static void fast_backward_attention(void **state)
+{
+    (void)state;
+    struct hardware h;
+    struct cost_model ordered, fast, small;
+    assert_int_equal(hardware_preset("h200", &h), OK);
+    struct target card = {.capability = 90, .shared_bytes = 227 * 1024};
+    struct plan_request s = {.hardware = &h, .deterministic = 1, .target = &card};
+    for (int d = 0; d < MESH_DIMS; d++)
+        s.mesh.degree[d] = 1;
+    plan_cost_model(&s, &ordered);
+    s.deterministic = 0;
+    plan_cost_model(&s, &fast);
+    card.shared_bytes = 99 * 1024;
+    plan_cost_model(&s, &small);
+    static const struct {
+        int head_dim;
+        float cap;
+        int fast, small;
+    } cases[] = {{128, 0, 1, 1}, {128, 50, 0, 0}, {256, 0, 1, 0}, {256, 50, 0, 0}, {512, 0, 0, 0}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct instr in = {.op = OP_ATTN_BWD, .lane = LANE_COMPUTE};
+        struct op_call call = {.flops = 1e15,
+                               .attrs.attn = {.sq = 65536, .head_dim = cases[i].head_dim, .dtype = BF16, .cap = cases[i].cap}};
+        const double seconds = cost_seconds(&ordered, &in, &call);
+        assert_true((cost_seconds(&fast, &in, &call) < 0.95 * seconds) == cases[i].fast);
+        assert_true((cost_seconds(&small, &in, &call) < 0.95 * seconds) == cases[i].small);
+        in.op = OP_ATTN_FWD;
+        assert_true(cost_seconds(&fast, &in, &call) == cost_seconds(&ordered, &in, &call));
+    }
+}
+
 /* A copy of cpu:discrete poisons its target and copies, 10 GB/s alone, 5 with the poison, within the link's time. Throttled, it
  * takes what was measured of such copies from compute, but no more than an unthrottled one. */
 static void throttled_copies(void **state)
@@ -441,7 +474,7 @@ int main(void)
     const struct CMUnitTest tests[] = {cmocka_unit_test(names_of_drivers),
         cmocka_unit_test(presets),          cmocka_unit_test(files),
                                        cmocka_unit_test(file_errors),      cmocka_unit_test(round_trip),
-                                       cmocka_unit_test(parts_of_a_node),  cmocka_unit_test(shared_processors),
+                                       cmocka_unit_test(parts_of_a_node),  cmocka_unit_test(fast_backward_attention), cmocka_unit_test(shared_processors),
                                        cmocka_unit_test(throttled_copies), cmocka_unit_test(slow_types_are_named),
                                        cmocka_unit_test(mixed_products),   cmocka_unit_test(what_is_there),
                                        cmocka_unit_test(left_free),        cmocka_unit_test(what_a_file_leaves_out)};
