@@ -176,15 +176,35 @@ static inline enum status long_table_model(struct model **out)
     return model_create(&c, NULL, 0, out);
 }
 
-/* A design in which every pair of levels of any two factors occurs: greedily, the best of several random cells each
- * time. The first cell is all zeros (everything resident). Returns the number of cells. */
-static inline int cells_pairwise(struct cell *out, int max, uint64_t seed)
+/* The number of the combination of levels that a cell has of the factors in a set. */
+static inline int cell_combination(const struct cell *c, int set)
 {
-    char covered[FACTORS][3][FACTORS][3] = {{{{0}}}};
-    int n = 0, left = 0, draws = 0;
-    for (int a = 0; a < FACTORS; a++)
-        for (int b = 0; b < a; b++)
-            left += LEVELS[a] * LEVELS[b];
+    int combination = 0;
+    for (int f = 0; f < FACTORS; f++)
+        if (set >> f & 1)
+            combination = combination * 3 + c->level[f];
+    return combination;
+}
+
+/* A design in which every combination of levels of any `strength` factors (2 to 4) occurs: greedily, the best of several random
+ * cells each time. The first cell is all zeros (everything resident). Returns the number of cells, or -1 where max is too small. */
+static inline int cells_covering(struct cell *out, int max, int strength, uint64_t seed)
+{
+    static char covered[1 << FACTORS][81];
+    int sets[1 << FACTORS], n_sets = 0, n = 0, left = 0, draws = 0;
+    for (int set = 0; set < 1 << FACTORS; set++) {
+        int members = 0, combinations = 1;
+        for (int f = 0; f < FACTORS; f++)
+            if (set >> f & 1) {
+                members++;
+                combinations *= LEVELS[f];
+            }
+        if (members != strength)
+            continue;
+        sets[n_sets++] = set;
+        left += combinations;
+    }
+    memset(covered, 0, sizeof covered);
     while (left > 0 && n < max) {
         struct cell best = {0};
         int best_gain = n == 0 ? 1000 : 0;
@@ -193,9 +213,8 @@ static inline int cells_pairwise(struct cell *out, int max, uint64_t seed)
             for (int f = 0; f < FACTORS; f++)
                 c.level[f] = (int)rng_below(seed, 1, (uint64_t)draws++, (uint64_t)LEVELS[f]);
             int gain = 0;
-            for (int a = 0; a < FACTORS; a++)
-                for (int b = 0; b < a; b++)
-                    gain += !covered[a][c.level[a]][b][c.level[b]];
+            for (int i = 0; i < n_sets; i++)
+                gain += !covered[sets[i]][cell_combination(&c, sets[i])];
             if (gain > best_gain) {
                 best_gain = gain;
                 best = c;
@@ -203,32 +222,14 @@ static inline int cells_pairwise(struct cell *out, int max, uint64_t seed)
         }
         if (best_gain == 0)
             continue;
-        for (int a = 0; a < FACTORS; a++)
-            for (int b = 0; b < a; b++) {
-                char *seen = &covered[a][best.level[a]][b][best.level[b]];
-                left -= !*seen;
-                *seen = 1;
-            }
+        for (int i = 0; i < n_sets; i++) {
+            char *seen = &covered[sets[i]][cell_combination(&best, sets[i])];
+            left -= !*seen;
+            *seen = 1;
+        }
         out[n++] = best;
     }
     return left == 0 ? n : -1;
 }
-
-/* Every cell, in order; what layers pass on lies no farther away than activations. */
-static inline int cells_all(struct cell *out)
-{
-    int n = 0;
-    struct cell c = {0};
-    for (;;) {
-        if (c.level[F_CARRY] == 0 || 2 - c.level[F_CARRY] < c.level[F_ACTS])
-            out[n++] = c;
-        int f = 0;
-        while (f < FACTORS && ++c.level[f] == LEVELS[f])
-            c.level[f++] = 0;
-        if (f == FACTORS)
-            return n;
-    }
-}
-#define CELLS_ALL 17496
 
 #endif

@@ -154,7 +154,7 @@ static void cells_are(void)
 {
     enum { MOST = 100 };
     struct cell cells[MOST];
-    int n = cells_pairwise(cells, MOST, 11);
+    int n = cells_covering(cells, MOST, 2, 11);
     for (int i = 0; i < n; i++)
         for (int k = 0; k < 8; k++)
             cell_is(k & 1 ? FAMILY_GPT2 : FAMILY_LLAMA, k & 2 ? BF16 : F32, k & 4 ? 3 : 1, &cells[i], i);

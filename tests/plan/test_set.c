@@ -135,7 +135,7 @@ static void sets_fit_together(void **state)
 {
     (void)state;
     struct cell cells[100];
-    int n = cells_pairwise(cells, 100, 9);
+    int n = cells_covering(cells, 100, 2, 9);
     assert_true(n > 0);
     for (int i = 0; i < n; i++)
         for (int accum = 1; accum <= 3; accum++)

@@ -75,7 +75,7 @@ static void verified_anywhere(void **state)
 {
     (void)state;
     struct cell cells[200];
-    int n = cells_pairwise(cells, 200, 7);
+    int n = cells_covering(cells, 200, 2, 7);
     struct model *m;
     assert_int_equal(cell_model(FAMILY_LLAMA, 4, &m), OK);
     for (int k = 0; k < n; k++) {

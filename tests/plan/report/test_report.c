@@ -60,7 +60,7 @@ static void sums(void **state)
 {
     (void)state;
     static struct cell cells[64];
-    int n = cells_pairwise(cells, 64, 5);
+    int n = cells_covering(cells, 64, 2, 5);
     for (int i = 0; i < n; i++) {
         struct plan_request s;
         struct report r;
