@@ -11,7 +11,8 @@
 
 static const char usage[] = "usage: ltrain tokenize --model DIR [--special] [--decode]\n\n"
                             "Reads a JSON string a line and writes a JSON array of its token ids a line, by\n"
-                            "DIR/tokenizer.json; --model also takes the file itself.\n"
+                            "DIR/tokenizer.json, or DIR/tokenizer.model; --model also takes the\n"
+                            "file itself.\n"
                             "  --special  ids that the template puts before and behind a text, too;\n"
                             "             with --decode: special tokens in the text\n"
                             "  --decode   arrays of ids in, strings out\n";
@@ -40,7 +41,7 @@ static enum status read_arguments(int argc, char **argv, struct job *j)
             return status_fail(ERR_INVALID, "tokenize: '%s' is not known; the options are --model DIR, --special and --decode",
                                argv[i]);
     }
-    return j->model ? OK : status_fail(ERR_INVALID, "tokenize: --model DIR is needed: the directory of a tokenizer.json");
+    return j->model ? OK : status_fail(ERR_INVALID, "tokenize: --model DIR is needed: the directory of a tokenizer.json or tokenizer.model");
 }
 
 static enum status add_all(struct ids *out, const struct ids *more)

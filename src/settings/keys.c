@@ -58,7 +58,7 @@ const struct settings_key settings_keys[] = {
     {"rope-base", KEY_NUMBER, AT(rope_base), "0", LIMITS(0, 1e15), .flags = KEY_SAMPLING_TOO, .arg = "X", .help = "base of rotary positions, as 8e6; 0: config.json's"},
     {"strict-config", KEY_SWITCH, AT(strict_config), "false", .help = "keys of config.json that ltrain does not know are an error, not a warning"},
     {"data", KEY_LIST, AT(data), .flags = KEY_WEIGHED | KEY_OF_DATA | KEY_REQUIRED | KEY_OF_RUNS, .arg = "PATH,...", .help = "files, directories, globs; with weights: books=0.7,chats=0.3 (shares of the tokens)"},
-    {"tokenizer", KEY_STRING, AT(tokenizer), .flags = KEY_SAMPLING_TOO | KEY_OF_DATA | KEY_OF_RUNS, .arg = "DIR", .help = "whose tokenizer.json reads the data; bytes: none (default: the model's, else bytes)"},
+    {"tokenizer", KEY_STRING, AT(tokenizer), .flags = KEY_SAMPLING_TOO | KEY_OF_DATA | KEY_OF_RUNS, .arg = "DIR", .help = "whose tokenizer reads the data; bytes: none (default: the model's, else bytes)"},
     {"text-column", KEY_STRING, AT(text_column), .flags = KEY_OF_DATA | KEY_OF_RUNS, .arg = "NAME", .help = "member of rows of .jsonl files that is the text (default: text)"},
     {"token-type", KEY_CHOICE, AT(token_type), "none", .choices = token_types, .flags = KEY_OF_DATA | KEY_OF_RUNS, .arg = "TYPE", .help = "of ids in .bin files that have no header: u16, u32; none: such files are an error"},
     {"token-cache", KEY_STRING, AT(token_cache), .flags = KEY_OF_DATA | KEY_OF_RUNS, .arg = "DIR", .help = "where tokens are kept for the next run (default: ~/.cache/ltrain/tokens)"},

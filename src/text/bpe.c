@@ -57,6 +57,7 @@ void bpe_free(struct bpe *b)
 {
     free(b->merges);
     free(b->pairs);
+    free((void *)b->unused);
     *b = (struct bpe){.unk = UNK_NONE};
 }
 
@@ -68,6 +69,7 @@ void bpe_room_free(struct bpe_room *room)
     free(room->next);
     free(room->before);
     free(room->heap);
+    free(room->halves);
     *room = (struct bpe_room){.room = 0};
 }
 
@@ -121,7 +123,7 @@ static int merges_fallbacks(const struct bpe *b)
 
 enum status bpe_find_cuts(struct bpe *b)
 {
-    if (b->raw || b->ignore_merges || merges_fallbacks(b))
+    if (b->raw || b->ignore_merges || b->unused || merges_fallbacks(b))
         return OK;
     TRY(add_pair(b, UNICODE_END, UNICODE_END)); /* never asked for: the table is there */
     for (int64_t i = 0; i < vocab_count(b->keys); i++) {
@@ -149,7 +151,8 @@ int bpe_pair_exists(const struct bpe *b, uint32_t x, uint32_t y)
 /* Its own token, or bytes that always are. */
 static int stands_alone(const struct bpe *b, const uint8_t *c, size_t n)
 {
-    if (n == 1 ? b->single[*c] >= 0 : vocab_find(b->keys, c, n) >= 0)
+    int32_t id = n == 1 ? b->single[*c] : vocab_find(b->keys, c, n);
+    if (id >= 0 && id < b->n_ids)
         return 1;
     int all = b->byte_fallback;
     for (size_t i = 0; i < n && all; i++)
@@ -193,6 +196,19 @@ static enum status add_unknown(const struct bpe *b, const uint8_t *c, size_t n, 
     return OK;
 }
 
+/* Bytes of the longest token at the piece's beginning that never merges; 0: there is none. */
+static size_t defined_at(const struct bpe *b, const uint8_t *piece, size_t n, int32_t *id)
+{
+    size_t longest = 0;
+    uint32_t node = 0;
+    for (size_t i = 0; b->defined && i < n && (node = trie_step(b->defined, node, piece[i])) != 0; i++)
+        if (b->defined->values[node] >= 0) {
+            *id = b->defined->values[node];
+            longest = i + 1;
+        }
+    return longest;
+}
+
 static enum status split(const struct bpe *b, const uint8_t *piece, size_t n, struct ids *out)
 {
     int32_t pending = -1;
@@ -201,8 +217,12 @@ static enum status split(const struct bpe *b, const uint8_t *piece, size_t n, st
     TRY(ids_reserve(out, n + 1));
     for (size_t at = 0; at < n; at += bytes) {
         uint8_t lead = piece[at];
-        bytes = b->raw ? 1 : utf8_length(lead);
-        int32_t id = bytes == 1 ? b->single[lead] : vocab_find(b->keys, piece + at, bytes);
+        int32_t id;
+        bytes = defined_at(b, piece + at, n - at, &id);
+        if (bytes == 0) {
+            bytes = b->raw ? 1 : utf8_length(lead);
+            id = bytes == 1 ? b->single[lead] : vocab_find(b->keys, piece + at, bytes);
+        }
         if (id < 0) {
             uint8_t c[4];
             size_t length = bytes;
@@ -220,12 +240,21 @@ static enum status split(const struct bpe *b, const uint8_t *piece, size_t n, st
 
 /* ---- merging ---- */
 
-static size_t merge_short(const struct bpe *b, int32_t *id, size_t n)
+/* The rank of a pair that stands in the text. */
+static uint32_t consider(const struct bpe *b, struct bpe_room *r, int32_t left, int32_t right, int32_t *to)
+{
+    uint32_t rank = rank_of(b, left, right, to);
+    if (b->unused && rank != NEVER && b->unused[*to])
+        r->halves[*to] = (struct bpe_halves){left, right};
+    return rank;
+}
+
+static size_t merge_short(const struct bpe *b, struct bpe_room *r, int32_t *id, size_t n)
 {
     uint32_t rank[SHORT];
     int32_t to[SHORT];
     for (size_t i = 0; i + 1 < n; i++)
-        rank[i] = rank_of(b, id[i], id[i + 1], &to[i]);
+        rank[i] = consider(b, r, id[i], id[i + 1], &to[i]);
     while (n > 1) {
         size_t best = 0;
         for (size_t i = 1; i + 1 < n; i++)
@@ -240,9 +269,9 @@ static size_t merge_short(const struct bpe *b, int32_t *id, size_t n)
         }
         n--;
         if (best > 0)
-            rank[best - 1] = rank_of(b, id[best - 1], id[best], &to[best - 1]);
+            rank[best - 1] = consider(b, r, id[best - 1], id[best], &to[best - 1]);
         if (best + 1 < n)
-            rank[best] = rank_of(b, id[best], id[best + 1], &to[best]);
+            rank[best] = consider(b, r, id[best], id[best + 1], &to[best]);
     }
     return n;
 }
@@ -295,7 +324,7 @@ static uint64_t pop(struct bpe_room *r)
 static void rank_pair(const struct bpe *b, struct bpe_room *r, int32_t i)
 {
     const int32_t *id = r->symbols.id;
-    r->rank[i] = r->next[i] < 0 ? NEVER : rank_of(b, id[i], id[r->next[i]], &r->to[i]);
+    r->rank[i] = r->next[i] < 0 ? NEVER : consider(b, r, id[i], id[r->next[i]], &r->to[i]);
     if (r->rank[i] != NEVER)
         push(r, (uint64_t)r->rank[i] << 32 | (uint32_t)i);
 }
@@ -323,14 +352,57 @@ static enum status merge_long(const struct bpe *b, struct bpe_room *r)
         r->rank[gone] = NEVER;
         if (r->next[i] >= 0)
             r->before[r->next[i]] = i;
-        rank_pair(b, r, i);
         if (r->before[i] >= 0)
             rank_pair(b, r, r->before[i]);
+        rank_pair(b, r, i);
     }
     int32_t kept = 0;
     for (int32_t i = 0; i >= 0; i = r->next[i])
         id[kept++] = id[i];
     r->symbols.n = (size_t)kept;
+    return OK;
+}
+
+/* ---- what is left of sentencepiece's symbols ---- */
+
+/* A symbol as tokens: an unused one is its halves again; a character that is no token is its bytes, or unknown. */
+static enum status settle(const struct bpe *b, const struct bpe_room *r, int32_t id, struct ids *out)
+{
+    struct token_text c;
+    int unused = id < b->n_ids && b->unused && b->unused[id], unknown = unused || id >= b->n_ids;
+    if (unused && r->halves[id].left >= 0) {
+        TRY(settle(b, r, r->halves[id].left, out));
+        return settle(b, r, r->halves[id].right, out);
+    }
+    if (unknown && b->byte_fallback && vocab_text(b->keys, id, &c)) {
+        for (size_t i = 0; i < c.n; i++)
+            TRY(ids_add(out, b->fallback[c.data[i]]));
+        return OK;
+    }
+    id = unknown ? b->unk : id;
+    return id == b->unk && out->n > 0 && out->id[out->n - 1] == id ? OK : ids_add(out, id);
+}
+
+static enum status settle_all(const struct bpe *b, const struct bpe_room *r, struct ids *out)
+{
+    struct ids own = {0};
+    enum status st = OK;
+    for (size_t i = 0; i < r->symbols.n && st == OK; i++)
+        st = settle(b, r, r->symbols.id[i], &own);
+    for (size_t i = 0; i < own.n && st == OK; i++)
+        st = ids_add(out, own.id[i]);
+    free(own.id);
+    return st;
+}
+
+static enum status forget_halves(const struct bpe *b, struct bpe_room *r)
+{
+    if (!r->halves)
+        r->halves = sys_malloc((size_t)b->n_ids * sizeof *r->halves);
+    if (!r->halves)
+        return status_fail(ERR_NOMEM, "out of memory: %d tokens", b->n_ids);
+    for (int32_t i = 0; i < b->n_ids; i++)
+        r->halves[i] = (struct bpe_halves){-1, -1};
     return OK;
 }
 
@@ -342,10 +414,14 @@ enum status bpe_encode(const struct bpe *b, struct bpe_room *r, const uint8_t *p
             return ids_add(out, id);
     }
     TRY(split(b, piece, n, &r->symbols));
+    if (b->unused)
+        TRY(forget_halves(b, r));
     if (r->symbols.n <= SHORT)
-        r->symbols.n = merge_short(b, r->symbols.id, r->symbols.n);
+        r->symbols.n = merge_short(b, r, r->symbols.id, r->symbols.n);
     else
         TRY(merge_long(b, r));
+    if (b->unused || vocab_end(b->keys) > b->n_ids)
+        return settle_all(b, r, out);
     TRY(ids_reserve(out, r->symbols.n));
     memcpy(out->id + out->n, r->symbols.id, r->symbols.n * sizeof *out->id);
     out->n += r->symbols.n;

@@ -4,6 +4,7 @@
 
 #include "base/status.h"
 #include "text/ids.h"
+#include "text/trie.h"
 #include "text/vocab.h"
 
 #define UNK_NONE (-1)    /* what is unknown vanishes */
@@ -27,6 +28,14 @@ struct bpe {
     uint64_t *pairs;          /* characters that stand side by side in some token (x << 32 | y, + 1); NULL: pieces are not cut */
     uint64_t pair_mask, n_pairs;
     uint8_t ascii_pairs[128][128];
+    /* of sentencepiece's models */
+    int32_t n_ids;              /* ids from here on are characters that are no tokens, though parts of some */
+    const uint8_t *unused;      /* [n_ids]: tokens that are taken apart again in the end; NULL: there are none; owned */
+    const struct trie *defined; /* tokens that never merge, where `unused` is there; not owned */
+};
+
+struct bpe_halves {
+    int32_t left, right;
 };
 
 /* Room of one thread. */
@@ -36,6 +45,7 @@ struct bpe_room {
     int32_t *to, *next, *before;
     uint64_t *heap;
     size_t room, heap_n;
+    struct bpe_halves *halves; /* by id: of what an unused token was last made */
 };
 
 enum status bpe_reserve_merges(struct bpe *b, uint64_t n);

@@ -45,32 +45,34 @@ static enum status decode(const char *base64, size_t n, struct text_buffer *out)
     return OK;
 }
 
-enum status char_map_read(const char *base64, size_t n, struct char_map *out)
+enum status char_map_take(const uint8_t *data, size_t n, struct char_map *out)
 {
-    struct text_buffer b = {0};
     uint32_t size = 0;
-    enum status st;
-    TRY_GOTO(decode(base64, n, &b), done);
-    if (b.n >= 4)
-        memcpy(&size, b.data, 4);
-    if (b.n < 4 || size % 4 || size == 0 || size > b.n - 4) {
-        st = status_fail(ERR_INVALID, "the precompiled map of characters is cut short");
-        goto done;
-    }
+    if (n >= 4)
+        memcpy(&size, data, 4);
+    if (n < 4 || size % 4 || size == 0 || size > n - 4)
+        return status_fail(ERR_INVALID, "the precompiled map of characters is cut short");
     out->n_units = size / 4;
-    out->n_strings = b.n - 4 - size + 1;
+    out->n_strings = n - 4 - size + 1;
     out->units = sys_malloc(size);
     out->strings = sys_calloc(1, out->n_strings);
     if (!out->units || !out->strings) {
         char_map_free(out);
-        st = status_fail(ERR_NOMEM, "out of memory: a map of characters");
-        goto done;
+        return status_fail(ERR_NOMEM, "out of memory: a map of characters");
     }
-    memcpy(out->units, b.data + 4, size);
-    memcpy(out->strings, b.data + 4 + size, out->n_strings - 1);
-    if (utf8_valid(out->strings, out->n_strings) < out->n_strings)
-        st = status_fail(ERR_INVALID, "the precompiled map of characters has strings that are no valid UTF-8");
-done:
+    memcpy(out->units, data + 4, size);
+    memcpy(out->strings, data + 4 + size, out->n_strings - 1);
+    return utf8_valid(out->strings, out->n_strings) == out->n_strings
+               ? OK
+               : status_fail(ERR_INVALID, "the precompiled map of characters has strings that are no valid UTF-8");
+}
+
+enum status char_map_read(const char *base64, size_t n, struct char_map *out)
+{
+    struct text_buffer b = {0};
+    enum status st = decode(base64, n, &b);
+    if (st == OK)
+        st = char_map_take(b.data, b.n, out);
     text_buffer_free(&b);
     return st;
 }
@@ -80,24 +82,60 @@ static uint32_t offset_of(uint32_t unit)
     return unit >> 10 << ((unit & 1u << 9) >> 6);
 }
 
+/* Goes on from a node of the trie by a byte; 0: nothing known begins like that. *string: what stands for all until there, if that
+ * is known, else NULL. */
+static int step(const struct char_map *map, uint32_t *node, uint8_t byte, const uint8_t **string)
+{
+    *string = NULL;
+    *node ^= byte;
+    if (*node >= map->n_units)
+        return 0;
+    uint32_t unit = map->units[*node];
+    if ((unit & (1u << 31 | 0xff)) != byte)
+        return 0;
+    *node ^= offset_of(unit);
+    if (unit >> 8 & 1) {
+        uint32_t at = *node < map->n_units ? map->units[*node] & 0x7fffffffu : UINT32_MAX;
+        if (at < map->n_strings && (map->strings[at] & 0xc0) != 0x80)
+            *string = map->strings + at;
+    }
+    return 1;
+}
+
 /* The string that stands for the shortest known beginning of the text, or NULL. */
 static const uint8_t *find(const struct char_map *map, const uint8_t *text, size_t n)
 {
     uint32_t node = offset_of(map->units[0]);
-    for (size_t i = 0; i < n && text[i]; i++) {
-        node ^= text[i];
-        if (node >= map->n_units)
-            return NULL;
-        uint32_t unit = map->units[node];
-        if ((unit & (1u << 31 | 0xff)) != text[i])
-            return NULL;
-        node ^= offset_of(unit);
-        if (unit >> 8 & 1) {
-            uint32_t at = node < map->n_units ? map->units[node] & 0x7fffffffu : UINT32_MAX;
-            return at < map->n_strings && (map->strings[at] & 0xc0) != 0x80 ? map->strings + at : NULL;
-        }
-    }
+    const uint8_t *string;
+    for (size_t i = 0; i < n && text[i] && step(map, &node, text[i], &string); i++)
+        if (string)
+            return string;
     return NULL;
+}
+
+const uint8_t *char_map_longest(const struct char_map *map, const uint8_t *text, size_t n, size_t *bytes)
+{
+    uint32_t node = offset_of(map->units[0]);
+    const uint8_t *string, *longest = NULL;
+    for (size_t i = 0; i < n && text[i] && step(map, &node, text[i], &string); i++)
+        if (string) {
+            longest = string;
+            *bytes = i + 1;
+        }
+    return longest;
+}
+
+int char_map_begins(const struct char_map *map, const uint8_t *text, size_t n)
+{
+    uint32_t node = offset_of(map->units[0]);
+    const uint8_t *string;
+    for (size_t i = 0; i < n; i++) {
+        if (!step(map, &node, text[i], &string))
+            return 0;
+        if (string)
+            return 1;
+    }
+    return 1;
 }
 
 static enum status add_cluster(const struct char_map *map, const uint8_t *text, size_t n, struct text_buffer *out)

@@ -57,7 +57,7 @@ void encoder_free(struct encoder *e)
 static enum status encode_word(struct encoder *e, const uint8_t *piece, size_t n)
 {
     struct piece_key key = {0};
-    int cached = piece_key_make(piece, n, &key);
+    int cached = !e->t->bpe.unused && piece_key_make(piece, n, &key);
     if (cached) {
         TRY(ids_reserve(e->out, PIECE_IDS));
         size_t k = piece_cache_take(e->cache, &key, e->out->id + e->out->n);
@@ -283,6 +283,31 @@ static enum status metaspace(struct encoder *e, int k, const struct stage *stage
     return OK;
 }
 
+/* User-defined pieces are tokens; what is between them goes on. */
+static enum status split_defined(struct encoder *e, int k, const struct stage *stage, const uint8_t *text, size_t n, unsigned where)
+{
+    size_t from = 0;
+    for (size_t at = 0; at < n;) {
+        size_t end = at;
+        int32_t id = -1;
+        uint32_t node = 0;
+        for (size_t i = at; i < n && (node = trie_step(stage->defined, node, text[i])) != 0; i++)
+            if (stage->defined->values[node] >= 0) {
+                id = stage->defined->values[node];
+                end = i + 1;
+            }
+        if (id < 0) {
+            at += utf8_length(text[at]);
+            continue;
+        }
+        if (at > from)
+            TRY(run_stage(e, k + 1, text + from, at - from, from ? 0 : where));
+        TRY(ids_add(e->out, id));
+        from = at = end;
+    }
+    return n > from ? run_stage(e, k + 1, text + from, n - from, from ? 0 : where) : OK;
+}
+
 /* Of a continued text the first piece of a stage that surely cuts before it is a piece like all others. */
 static unsigned behind(const struct stage *stage, unsigned where)
 {
@@ -303,6 +328,8 @@ static enum status run_stage(struct encoder *e, int k, const uint8_t *text, size
         return byte_level(e, k, stage, text, n, where);
     case STAGE_METASPACE:
         return metaspace(e, k, stage, text, n, where);
+    case STAGE_DEFINED:
+        return split_defined(e, k, stage, text, n, where);
     }
     return OK;
 }
@@ -314,7 +341,8 @@ static enum status encode_text(struct encoder *e, const uint8_t *text, size_t n,
 {
     struct added_scan scan = {0};
     struct added_part part;
-    TRY(normal_apply(&e->t->normal, &e->normal, e->matching, where & CONTINUES ? TEXT_CONTINUES : TEXT_BEGINS, &text, &n));
+    enum text_begin begin = where & CONTINUES ? TEXT_CONTINUES : where & AT_ZERO ? TEXT_BEGINS : TEXT_FOLLOWS;
+    TRY(normal_apply(&e->t->normal, &e->normal, e->matching, begin, &text, &n));
     while (added_next(&e->t->added, ADDED_NORMAL, e->special, text, n, &scan, &part))
         TRY(part.token ? ids_add(e->out, part.token->id)
                        : run_stage(e, 0, text + part.start, part.end - part.start, part.start ? 0 : where));

@@ -64,7 +64,7 @@ int known_is_blind(const struct stage *stage)
 {
     if (stage->kind == STAGE_CHARS)
         return 1;
-    if (stage->kind == STAGE_METASPACE)
+    if (stage->kind == STAGE_METASPACE || stage->kind == STAGE_DEFINED)
         return 1;
     return stage->kind == STAGE_BYTE_LEVEL ? !stage->pattern : stage->known == PATTERN_NO_BREAKS && stage->behavior == SPLIT_ISOLATED;
 }

@@ -12,7 +12,7 @@
 
 #define SHOWN(n) ((int)((n) > 40 ? 40 : (n)))
 
-static void find_fallbacks(const struct vocab *v, int32_t *id)
+void find_fallbacks(const struct vocab *v, int32_t id[256])
 {
     char name[8];
     for (int i = 0; i < 256; i++)
@@ -139,6 +139,7 @@ static enum status load_bpe(struct tokenizer *t, const json_t *model)
     TRY(read_vocab(t, json_member(model, "vocab")));
     TRY(read_merges(t, json_member(model, "merges")));
     b->unk = UNK_NONE;
+    b->n_ids = INT32_MAX;
     if (json_is_string(unk)) {
         b->unk = vocab_find(t->tokens, json_string_value(unk), json_string_length(unk));
         b->unk = b->unk < 0 ? UNK_MISSING : b->unk;

@@ -14,6 +14,7 @@ void normal_free(struct normal *normal)
         free(normal->step[i].text);
         regex_free(normal->step[i].pattern);
         char_map_free(&normal->step[i].map);
+        char_map_free(&normal->step[i].sp.map);
     }
     normal->n = 0;
 }
@@ -149,10 +150,12 @@ static void strip(const struct normal_step *s, const uint8_t **text, size_t *n)
     }
 }
 
-static enum status apply(const struct normal_step *s, struct regex_room *matching, const uint8_t *text, size_t n,
-                         struct text_buffer *out)
+static enum status apply(const struct normal_step *s, struct regex_room *matching, enum text_begin begin, const uint8_t *text,
+                         size_t n, struct text_buffer *out)
 {
     switch (s->kind) {
+    case NORMAL_SENTENCEPIECE:
+        return sp_normalize(&s->sp, begin, text, n, out);
     case NORMAL_PREPEND:
         TRY(text_buffer_add(out, s->text, s->n));
         return text_buffer_add(out, text, n);
@@ -179,7 +182,7 @@ enum status normal_apply(const struct normal *normal, struct normal_room *room, 
         if (s->kind == NORMAL_PREPEND && begin == TEXT_CONTINUES)
             continue;
         out->n = 0;
-        TRY(apply(s, matching, *text, *n, out));
+        TRY(apply(s, matching, begin, *text, *n, out));
         *text = out->data;
         *n = out->n;
         turn = !turn;

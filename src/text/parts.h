@@ -13,7 +13,7 @@
 
 /* ---- pre-tokenizers: each cuts the pieces of the one before ---- */
 
-enum stage_kind { STAGE_SPLIT, STAGE_CHARS, STAGE_BYTE_LEVEL, STAGE_METASPACE };
+enum stage_kind { STAGE_SPLIT, STAGE_CHARS, STAGE_BYTE_LEVEL, STAGE_METASPACE, STAGE_DEFINED };
 enum split_behavior { SPLIT_ISOLATED, SPLIT_REMOVED, SPLIT_MERGED_WITH_PREVIOUS, SPLIT_MERGED_WITH_NEXT, SPLIT_CONTIGUOUS };
 enum prepend_scheme { PREPEND_ALWAYS, PREPEND_FIRST, PREPEND_NEVER };
 
@@ -33,6 +33,7 @@ struct stage {
     size_t mark_n;
     enum prepend_scheme prepend;
     int split;
+    const struct trie *defined; /* of DEFINED: pieces that are tokens where they stand; not owned */
 };
 
 /* ---- decoders ---- */
@@ -57,6 +58,8 @@ struct tokenizer {
     struct vocab *tokens; /* of the model, as the file has them */
     struct vocab *raw;    /* the same as bytes, where the model takes bytes; else NULL */
     struct vocab *extra;  /* added tokens */
+    struct vocab *pieces; /* sentencepiece's pieces that text may become, and characters that are parts of some; else NULL */
+    struct trie defined;  /* sentencepiece's user-defined pieces; values: ids */
     struct added added;
     struct normal normal;
     struct stage stage[MOST_STAGES];
@@ -86,7 +89,35 @@ enum status load_normalizer(struct tokenizer *t, const struct json_t *normalizer
 enum status load_stages(struct tokenizer *t, const struct json_t *pre_tokenizer);
 enum status load_template(struct tokenizer *t, const struct json_t *post_processor);
 enum status load_decoder(struct tokenizer *t, const struct json_t *decoder);
-/* Once all of them are there. */
-void tokenizer_find_cuts(struct tokenizer *t);
+/* Ids of <0xXX>, -1 where there is none. */
+void find_fallbacks(const struct vocab *v, int32_t id[256]);
+
+/* Its `added_tokens`. */
+enum status load_added(struct tokenizer *t, const struct json_t *list);
+/* Of a tokenizer.json: a token that was added to the vocabulary, with the id that its text has already, else *next, which is counted
+ * up. id: -1, or the id that it has; normalized: it is looked for in normalised text. The text is copied; flags are taken from `like`. */
+enum status add_token(struct tokenizer *t, const char *text, size_t n, const struct added_token *like, int normalized, int32_t *next);
+
+/* What lies beside a tokenizer.model: tokenizer_config.json, special_tokens_map.json, added_tokens.json; each may be missing. */
+struct beside {
+    struct json_t *config, *map, *added;
+};
+
+enum status beside_read(const struct tokenizer *t, struct beside *out);
+void beside_free(struct beside *b);
+/* Adds their tokens to those of t->tokens. */
+enum status beside_add(struct tokenizer *t, const struct beside *b);
+/* What comes before and behind a text, once all tokens are there. bos, eos: where the files name none. */
+struct named_token {
+    const char *text;
+    size_t n;
+};
+enum status beside_wrap(struct tokenizer *t, const struct beside *b, struct named_token bos, struct named_token eos);
+
+/* A tokenizer.model of sentencepiece. */
+enum status load_sentencepiece(struct tokenizer *t, const char *data, size_t n);
+
+/* All of a file, to be freed; it ends with a zero. */
+enum status read_whole(const char *path, char **text, size_t *n);
 
 #endif

@@ -1,4 +1,4 @@
-/* Opening a tokenizer.json. */
+/* Opening a tokenizer: a tokenizer.json, or sentencepiece's tokenizer.model where there is none. */
 #include "text/parts.h"
 
 #include "base/sys.h"
@@ -6,126 +6,97 @@
 #include "text/known.h"
 #include "text/unicode.h"
 
-#include <errno.h>
-#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 #include <xxhash.h>
 
-#define LARGEST_FILE ((int64_t)1 << 30)
+/* ---- cuts ---- */
 
-/* ---- the file ---- */
-
-static enum status read_all(const char *path, char **text, size_t *n)
+static int is_alnum(uint8_t c)
 {
-    struct stat s;
-    int fd = sys_open_file(path, O_RDONLY, 0);
-    if (fd < 0)
-        return sys_cannot_open(path);
-    enum status st = OK;
-    size_t done = 0;
-    *text = NULL;
-    if (sys_fstat(fd, &s) != 0)
-        st = status_fail(ERR_IO, "cannot read the state of %s: %s", path, strerror(errno));
-    else if (s.st_size > LARGEST_FILE)
-        st = status_fail(ERR_INVALID, "%s has %lld bytes: no tokenizer is that large", path, (long long)s.st_size);
-    else if (!(*text = sys_malloc((size_t)s.st_size + 1)))
-        st = status_fail(ERR_NOMEM, "out of memory: %s", path);
-    while (st == OK && done < (size_t)s.st_size) {
-        ssize_t got = sys_pread(fd, *text + done, (size_t)s.st_size - done, (off_t)done);
-        if (got < 0 && errno == EINTR)
-            continue;
-        if (got <= 0)
-            st = status_fail(got < 0 ? ERR_IO : ERR_CORRUPT, "cannot read %s: %s", path, got < 0 ? strerror(errno) : "it ends early");
-        done += got > 0 ? (size_t)got : 0;
+    return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z');
+}
+
+/* Whether a text has a newline with a letter or digit behind it. */
+static int crosses(const uint8_t *text, size_t n)
+{
+    for (size_t i = 0; i + 1 < n; i++)
+        if (text[i] == '\n' && is_alnum(text[i + 1]))
+            return 1;
+    return 0;
+}
+
+static int tokens_cross(const struct tokenizer *t)
+{
+    const struct vocab *v = t->raw ? t->raw : t->tokens;
+    for (int64_t i = 0; i < vocab_count(v); i++) {
+        int32_t id;
+        struct token_text text = vocab_at(v, i, &id);
+        if (crosses(text.data, text.n))
+            return 1;
     }
-    sys_close(fd);
-    *n = done;
-    if (st != OK) {
-        free(*text);
-        *text = NULL;
+    return 0;
+}
+
+/* Whether a newline is a token of its own, or a byte that always is one. */
+static int newline_stands_alone(const struct bpe *b)
+{
+    int all = b->byte_fallback;
+    for (int i = 0; i < 256 && all; i++)
+        all = b->fallback[i] >= 0;
+    return all || (b->single['\n'] >= 0 && b->single['\n'] < b->n_ids);
+}
+
+/* Whether the model itself joins nothing across a newline. Unigram's sums would be rounded otherwise in parts of a text. */
+static int model_is_blind(const struct tokenizer *t)
+{
+    const struct bpe *b = &t->bpe;
+    return t->model == MODEL_BPE && !b->ignore_merges && (b->raw || b->pairs) && newline_stands_alone(b) && !tokens_cross(t);
+}
+
+/* A map may make spaces of newlines, which is no matter where white space is cut out. */
+static int map_keeps_newlines(const struct char_map *map)
+{
+    struct text_buffer out = {0};
+    int keeps = char_map_apply(map, (const uint8_t *)"\n", 1, &out) == OK && out.n == 1 && out.data[0] == '\n';
+    text_buffer_free(&out);
+    return keeps;
+}
+
+/* Prefixes are left out of a continued text, and normal forms never join ASCII to what is before it. */
+static int normalizer_is_blind(const struct tokenizer *t, const struct normal_step *s)
+{
+    int spaces_cut = t->n_stages > 0 && t->stage[0].kind == STAGE_CHARS && t->stage[0].takes == unicode_is_space;
+    if (s->kind == NORMAL_PRECOMPILED)
+        return spaces_cut || map_keeps_newlines(&s->map);
+    if (s->kind == NORMAL_SENTENCEPIECE)
+        return !s->sp.map.units && !s->sp.as_suffix;
+    return s->kind != NORMAL_STRIP && (s->kind != NORMAL_REPLACE || s->spaces);
+}
+
+static void find_cuts(struct tokenizer *t)
+{
+    int cut = 0;
+    for (int i = 0; i < t->normal.n; i++)
+        if (!normalizer_is_blind(t, &t->normal.step[i]))
+            return;
+    for (int64_t i = 0; i < t->added.n; i++) {
+        const struct added_token *a = &t->added.token[i];
+        if (crosses(a->text, a->n) || (a->normal && crosses(a->normal, a->normal_n)) || (a->lstrip && is_alnum(a->text[0])))
+            return;
     }
-    return st;
-}
-
-/* ---- added tokens ---- */
-
-static enum status copy(const void *from, size_t n, uint8_t **out)
-{
-    *out = sys_malloc(n + 1);
-    if (!*out)
-        return status_fail(ERR_NOMEM, "out of memory: added tokens");
-    memcpy(*out, from, n);
-    (*out)[n] = 0;
-    return OK;
-}
-
-static enum status normalize_added(struct tokenizer *t, struct added_token *a)
-{
-    struct normal_room room = {0};
-    struct regex_room *matching = NULL;
-    const uint8_t *text = a->text;
-    size_t n = a->n;
-    enum status st = regex_room_create(&matching);
-    if (st == OK)
-        st = normal_apply(&t->normal, &room, matching, TEXT_BEGINS, &text, &n);
-    if (st == OK)
-        st = copy(text, n, &a->normal);
-    a->normal_n = n;
-    normal_room_free(&room);
-    regex_room_free(matching);
-    return st;
-}
-
-/* The library's rule: the id that the text has already, else the next free one. */
-static int32_t id_of_added(const struct tokenizer *t, const char *text, size_t n, int32_t *next)
-{
-    int32_t id = vocab_find(t->extra, text, n);
-    if (id < 0)
-        id = vocab_find(t->tokens, text, n);
-    return id >= 0 ? id : (*next)++;
-}
-
-static enum status load_added_token(struct tokenizer *t, const json_t *object, int32_t *next)
-{
-    struct added_token a = {0};
-    const char *text;
-    size_t n;
-    int normalized;
-    TRY(json_text(object, "content", &text, &n));
-    TRY(json_flag(object, "single_word", 0, &a.single_word));
-    TRY(json_flag(object, "lstrip", 0, &a.lstrip));
-    TRY(json_flag(object, "rstrip", 0, &a.rstrip));
-    TRY(json_flag(object, "special", 0, &a.special));
-    TRY(json_flag(object, "normalized", !a.special, &normalized));
-    if (n == 0)
-        return OK;
-    if (vocab_find(t->extra, text, n) >= 0)
-        return status_fail(ERR_INVALID, "the added token %.40s is there twice", text);
-    a.id = id_of_added(t, text, n, next);
-    a.n = n;
-    enum status st = copy(text, n, &a.text);
-    if (st == OK && normalized)
-        st = normalize_added(t, &a);
-    if (st == OK)
-        st = vocab_add(t->extra, text, n, a.id);
-    if (st == OK)
-        st = added_put(&t->added, &a);
-    if (st != OK) {
-        free(a.text);
-        free(a.normal);
+    for (int i = 0; i < t->n_stages && !cut; i++) {
+        const struct stage *s = &t->stage[i];
+        cut = known_cuts(s);
+        if (!cut && !known_is_blind(s))
+            return;
+        if (!cut && s->kind == STAGE_BYTE_LEVEL && s->maps) /* newlines are other characters from here on */
+            return;
     }
-    return st;
-}
-
-static enum status load_added(struct tokenizer *t, const json_t *list)
-{
-    int32_t next = (int32_t)vocab_count(t->tokens);
-    for (size_t i = 0; i < json_array_size(list); i++)
-        TRY(load_added_token(t, json_array_get(list, i), &next));
-    return added_index(&t->added);
+    t->can_cut = cut || model_is_blind(t);
 }
 
 /* ---- the whole ---- */
@@ -139,9 +110,7 @@ static enum status load(struct tokenizer *t, const json_t *root)
     TRY(load_model(t, json_member(root, "model")));
     TRY(load_added(t, json_member(root, "added_tokens")));
     TRY(load_template(t, json_member(root, "post_processor")));
-    TRY(load_decoder(t, json_member(root, "decoder")));
-    tokenizer_find_cuts(t);
-    return OK;
+    return load_decoder(t, json_member(root, "decoder"));
 }
 
 static enum status parse(struct tokenizer *t, const char *text, size_t n)
@@ -149,9 +118,47 @@ static enum status parse(struct tokenizer *t, const char *text, size_t n)
     json_error_t error;
     json_t *root = json_loadb(text, n, JSON_ALLOW_NUL, &error);
     if (!root)
-        return status_fail(ERR_INVALID, "%s: line %d: %s", t->path, error.line, error.text);
+        return status_fail(ERR_INVALID, "line %d: %s", error.line, error.text);
     enum status st = load(t, root);
     json_decref(root);
+    return st;
+}
+
+/* Of sentencepiece's file, by its name. */
+static int is_sentencepiece(const char *path)
+{
+    const char *slash = strrchr(path, '/');
+    return strstr(slash ? slash : path, ".model") != NULL;
+}
+
+/* What lies beside a tokenizer.model counts as far as ids follow from it. */
+static uint64_t hash_tokens(const struct tokenizer *t, uint64_t hash)
+{
+    for (int64_t i = 0; i < t->added.n; i++) {
+        const struct added_token *a = &t->added.token[i];
+        const int32_t rest[] = {a->id, a->single_word, a->lstrip, a->rstrip, a->special};
+        hash = XXH3_64bits_withSeed(a->text, a->n, hash);
+        hash = XXH3_64bits_withSeed(rest, sizeof rest, hash);
+    }
+    const int prefix[] = {t->normal.step[0].sp.dummy_prefix, t->normal.step[0].sp.only_first};
+    hash = XXH3_64bits_withSeed(prefix, sizeof prefix, hash);
+    hash = XXH3_64bits_withSeed(t->before.id, t->before.n * sizeof *t->before.id, hash);
+    return XXH3_64bits_withSeed(t->behind.id, t->behind.n * sizeof *t->behind.id, hash);
+}
+
+static enum status read_file(struct tokenizer *t)
+{
+    char *text;
+    size_t n;
+    int sentencepiece = is_sentencepiece(t->path);
+    TRY(read_whole(t->path, &text, &n));
+    t->hash = XXH3_64bits(text, n);
+    enum status st = sentencepiece ? load_sentencepiece(t, text, n) : parse(t, text, n);
+    free(text);
+    if (st == OK)
+        find_cuts(t);
+    if (st == OK && sentencepiece)
+        t->hash = hash_tokens(t, t->hash);
     if (st != OK) {
         char cause[600];
         snprintf(cause, sizeof cause, "%s", status_message());
@@ -160,31 +167,38 @@ static enum status parse(struct tokenizer *t, const char *text, size_t n)
     return st;
 }
 
+static int has(const char *dir, const char *name)
+{
+    char path[4096];
+    snprintf(path, sizeof path, "%s/%s", dir, name);
+    return sys_access(path, F_OK) == 0;
+}
+
+int tokenizer_is_in(const char *dir)
+{
+    return has(dir, "tokenizer.json") || has(dir, "tokenizer.model");
+}
+
 enum status tokenizer_open(const char *path, struct tokenizer **out)
 {
     enum status st;
     struct stat s;
-    char *text = NULL;
-    size_t n = 0;
     struct tokenizer *t = sys_calloc(1, sizeof *t);
     if (!t)
         return status_fail(ERR_NOMEM, "out of memory: a tokenizer");
     t->bpe.unk = UNK_NONE;
     int directory = sys_stat(path, &s) == 0 && S_ISDIR(s.st_mode);
-    if (asprintf(&t->path, "%s%s", path, directory ? "/tokenizer.json" : "") < 0) {
+    int json = directory && (has(path, "tokenizer.json") || !has(path, "tokenizer.model"));
+    if (asprintf(&t->path, "%s%s", path, json ? "/tokenizer.json" : directory ? "/tokenizer.model" : "") < 0) {
         free(t);
         return status_fail(ERR_NOMEM, "out of memory: a tokenizer");
     }
-    TRY_GOTO(read_all(t->path, &text, &n), fail);
-    t->hash = XXH3_64bits(text, n);
     TRY_GOTO(vocab_create(&t->tokens), fail);
     TRY_GOTO(vocab_create(&t->extra), fail);
-    TRY_GOTO(parse(t, text, n), fail);
-    free(text);
+    TRY_GOTO(read_file(t), fail);
     *out = t;
     return OK;
 fail:
-    free(text);
     tokenizer_close(t);
     return st;
 }
@@ -206,6 +220,8 @@ void tokenizer_close(struct tokenizer *t)
     vocab_free(t->tokens);
     vocab_free(t->raw);
     vocab_free(t->extra);
+    vocab_free(t->pieces);
+    trie_free(&t->defined);
     free(t->before.id);
     free(t->behind.id);
     free(t->path);
@@ -238,81 +254,6 @@ int32_t tokenizer_find(const struct tokenizer *t, const char *token)
 {
     int32_t id = vocab_find(t->extra, token, strlen(token));
     return id >= 0 ? id : vocab_find(t->tokens, token, strlen(token));
-}
-
-/* ---- cuts ---- */
-
-static int is_alnum(uint8_t c)
-{
-    return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z');
-}
-
-/* Whether a text has a newline with a letter or digit behind it. */
-static int crosses(const uint8_t *text, size_t n)
-{
-    for (size_t i = 0; i + 1 < n; i++)
-        if (text[i] == '\n' && is_alnum(text[i + 1]))
-            return 1;
-    return 0;
-}
-
-static int tokens_cross(const struct tokenizer *t)
-{
-    const struct vocab *v = t->raw ? t->raw : t->tokens;
-    for (int64_t i = 0; i < vocab_count(v); i++) {
-        int32_t id;
-        struct token_text text = vocab_at(v, i, &id);
-        if (crosses(text.data, text.n))
-            return 1;
-    }
-    return 0;
-}
-
-/* Whether the model itself joins nothing across a newline. Unigram's sums would be rounded otherwise in parts of a text. */
-static int model_is_blind(const struct tokenizer *t)
-{
-    const struct bpe *b = &t->bpe;
-    return t->model == MODEL_BPE && !b->ignore_merges && (b->raw || b->pairs) && b->single['\n'] >= 0 && !tokens_cross(t);
-}
-
-/* A map may make spaces of newlines, which is no matter where white space is cut out. */
-static int map_keeps_newlines(const struct char_map *map)
-{
-    struct text_buffer out = {0};
-    int keeps = char_map_apply(map, (const uint8_t *)"\n", 1, &out) == OK && out.n == 1 && out.data[0] == '\n';
-    text_buffer_free(&out);
-    return keeps;
-}
-
-/* Prefixes are left out of a continued text, and normal forms never join ASCII to what is before it. */
-static int normalizer_is_blind(const struct tokenizer *t, const struct normal_step *s)
-{
-    int spaces_cut = t->n_stages > 0 && t->stage[0].kind == STAGE_CHARS && t->stage[0].takes == unicode_is_space;
-    if (s->kind == NORMAL_PRECOMPILED)
-        return spaces_cut || map_keeps_newlines(&s->map);
-    return s->kind != NORMAL_STRIP && (s->kind != NORMAL_REPLACE || s->spaces);
-}
-
-void tokenizer_find_cuts(struct tokenizer *t)
-{
-    int cut = 0;
-    for (int i = 0; i < t->normal.n; i++)
-        if (!normalizer_is_blind(t, &t->normal.step[i]))
-            return;
-    for (int64_t i = 0; i < t->added.n; i++) {
-        const struct added_token *a = &t->added.token[i];
-        if (crosses(a->text, a->n) || (a->normal && crosses(a->normal, a->normal_n)) || (a->lstrip && is_alnum(a->text[0])))
-            return;
-    }
-    for (int i = 0; i < t->n_stages && !cut; i++) {
-        const struct stage *s = &t->stage[i];
-        cut = known_cuts(s);
-        if (!cut && !known_is_blind(s))
-            return;
-        if (!cut && s->kind == STAGE_BYTE_LEVEL && s->maps) /* newlines are other characters from here on */
-            return;
-    }
-    t->can_cut = cut || model_is_blind(t);
 }
 
 int tokenizer_can_cut(const struct tokenizer *t)

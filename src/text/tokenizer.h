@@ -1,4 +1,5 @@
-/* Text to token ids and back, as a tokenizer.json says: the ids of the `tokenizers` library. */
+/* Text to token ids and back, as a tokenizer.json says: the ids of the `tokenizers` library; or as sentencepiece's tokenizer.model
+ * says: that library's ids, with the added tokens of the files beside it. */
 #ifndef LTRAIN_TEXT_TOKENIZER_H
 #define LTRAIN_TEXT_TOKENIZER_H
 
@@ -11,12 +12,14 @@
 
 struct tokenizer;
 
-/* path: a tokenizer.json, or the directory that holds one. ERR_INVALID: it is not there, it is broken, or it has a part that is not
- * known here, which is named. Its `truncation` and `padding` are left out. */
+/* path: a tokenizer.json or a NAME.model, or the directory that holds one; of both, tokenizer.json is taken. ERR_INVALID: it is not
+ * there, it is broken, or it has a part that is not known here, which is named. `truncation` and `padding` are left out. */
 enum status tokenizer_open(const char *path, struct tokenizer **out);
+/* Whether the directory has a file that tokenizer_open takes. */
+int tokenizer_is_in(const char *dir);
 void tokenizer_close(struct tokenizer *t);
 const char *tokenizer_path(const struct tokenizer *t);
-/* Of the file's bytes. */
+/* Of the file's bytes, and of the tokens that files beside a tokenizer.model add. */
 uint64_t tokenizer_hash(const struct tokenizer *t);
 /* Ids are below it. */
 int64_t tokenizer_ids(const struct tokenizer *t);

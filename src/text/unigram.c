@@ -28,8 +28,9 @@ void unigram_room_free(struct unigram_room *room)
     *room = (struct unigram_room){.room = 0};
 }
 
-static void offer(struct unigram_end *end, size_t from, double score, int32_t id)
+static void offer(const struct unigram *u, struct unigram_end *end, size_t from, double score, int32_t id)
 {
+    score = u->as_sentencepiece ? (float)score : score;
     if (end->from < 0 || score > end->score)
         *end = (struct unigram_end){score, (int64_t)from, id};
 }
@@ -48,14 +49,14 @@ static enum status find_ways(const struct unigram *u, struct unigram_end *ends, 
             int32_t id = u->trie.values[node];
             if (id < 0)
                 continue;
-            offer(&ends[i + 1], at, u->score[id] + here, id);
+            offer(u, &ends[i + 1], at, u->score[id] + here, id);
             single |= i + 1 - at == bytes;
         }
         if (single)
             continue;
         if (u->unk < 0)
             return status_fail(ERR_INVALID, "the text has characters that the tokenizer does not know, and it has no token for them");
-        offer(&ends[at + bytes], at, u->lowest - UNKNOWN_PENALTY + here, u->unk);
+        offer(u, &ends[at + bytes], at, u->lowest - UNKNOWN_PENALTY + here, u->unk);
     }
     return OK;
 }
@@ -63,7 +64,7 @@ static enum status find_ways(const struct unigram *u, struct unigram_end *ends, 
 /* A run of what is unknown: its own token, should there be one, or bytes, or the unknown token. The ids are collected backwards. */
 static enum status add_run(const struct unigram *u, const uint8_t *text, size_t n, struct ids *out)
 {
-    int32_t id = vocab_find(u->tokens, text, n);
+    int32_t id = u->as_sentencepiece ? -1 : vocab_find(u->tokens, text, n);
     if (id >= 0)
         return ids_add(out, id);
     int all = u->byte_fallback;

@@ -15,6 +15,7 @@ struct unigram {
     int32_t unk;                /* -1: none */
     int byte_fallback;
     int32_t fallback[256];
+    int as_sentencepiece; /* sums have 24 bits, and what is unknown is never looked up */
 };
 
 struct unigram_room {

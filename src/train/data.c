@@ -13,13 +13,6 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-static int has(const char *dir, const char *name)
-{
-    char path[4096];
-    snprintf(path, sizeof path, "%s/%s", dir, name);
-    return sys_access(path, F_OK) == 0;
-}
-
 /* The directory or file of the tokenizer; NULL: bytes are read. */
 static enum status find_tokenizer(const struct settings *s, const char **out)
 {
@@ -30,13 +23,8 @@ static enum status find_tokenizer(const struct settings *s, const char **out)
     }
     if (model_is_preset(s->model))
         return OK;
-    if (has(s->model, "tokenizer.json"))
+    if (tokenizer_is_in(s->model))
         *out = s->model;
-    else if (has(s->model, "tokenizer.model"))
-        return status_fail(ERR_INVALID,
-                           "%s has a tokenizer.model and no tokenizer.json, which is what is read: let transformers save one beside "
-                           "it (AutoTokenizer.from_pretrained(DIR).save_pretrained(DIR)), or say --tokenizer DIR, or --tokenizer bytes",
-                           s->model);
     return OK;
 }
 

@@ -71,7 +71,7 @@ static void print_tokenizer(const struct run *r, const struct corpus_report *d)
         return;
     }
     if (!r->tokenizer[0]) {
-        printf("text as bytes%s\n", r->s->tokenizer || model_is_preset(r->s->model) ? "" : ": the model has no tokenizer.json");
+        printf("text as bytes%s\n", r->s->tokenizer || model_is_preset(r->s->model) ? "" : ": the model has no tokenizer");
         return;
     }
     printf("tokens of %s, %.2f bytes each%s\n", r->tokenizer, (double)d->bytes / (double)d->tokens, d->cached ? ", kept from an earlier run" : "");

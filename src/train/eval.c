@@ -116,7 +116,7 @@ static enum status find_model(struct settings *s)
     snprintf(path, sizeof path, "%s/hf", run);
     if (!has(path, "config.json")) {
         TRY(checkpoint_newest(run, path, sizeof path));
-        if (!s->tokenizer && has(original, "tokenizer.json"))
+        if (!s->tokenizer && tokenizer_is_in(original))
             TRY(replace(&s->tokenizer, original));
     }
     return replace(&s->model, path);

@@ -33,7 +33,7 @@ static enum status take_tokenizer(struct settings *s, const char *run)
 {
     char path[4096];
     snprintf(path, sizeof path, "%s/original", run);
-    if (s->tokenizer || !has(path, "tokenizer.json"))
+    if (s->tokenizer || !tokenizer_is_in(path))
         return OK;
     s->tokenizer = strdup(path);
     return s->tokenizer ? OK : status_fail(ERR_NOMEM, "out of memory");

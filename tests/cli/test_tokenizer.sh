@@ -80,10 +80,27 @@ check "copied" cmp small/tokenizer.json f/hf/tokenizer.json
 check "copied, too" cmp model/tokenizer_config.json f/hf/tokenizer_config.json
 rm model/tokenizer.json
 "$ltrain" --model model --data text --seq-len 128 --steps 1 --out g --device cpu >out 2>err || cat err
-says out "text as bytes: the model has no tokenizer.json"
+says out "text as bytes: the model has no tokenizer"
 echo x >model/tokenizer.model
 "$ltrain" --model model --data text --seq-len 128 --steps 1 --out h --device cpu >out 2>err && failures=$((failures + 1))
-says err "has a tokenizer.model and no tokenizer.json"
+says err "model/tokenizer.model: it is no model of sentencepiece, or damaged"
+
+# sentencepiece's file, where that is all there is, and chats by the template beside it.
+pieces=${LTRAIN_SOURCE_ROOT:?}/tests/text/sentencepiece
+cp "$pieces"/small/* model
+check "trains by tokenizer.model" "$ltrain" --model model --data text --seq-len 128 --steps 1 --out j --device cpu
+"$ltrain" data --model model --data text >out 2>err || cat err
+says out "tokens of model/tokenizer.model"
+check "copied" cmp "$pieces/small/tokenizer.model" j/hf/tokenizer.model
+echo '{"messages": [{"role": "user", "content": "Who?"}, {"role": "assistant", "content": "the hen <|im_end|>"}]}' >chats.jsonl
+"$ltrain" data --model model --data chats.jsonl >out 2>err || cat err
+says out "<|im_start|> user<unk>Who?<|im_end|> <unk>【<|im_start|> assistant<unk>the hen <unk>im<unk>end<unk><|im_end|>】"
+train --tokenizer "$pieces/llama/tokenizer.model" --out k && failures=$((failures + 1))
+says err "tokenizer.model has"
+printf '"the hen"\n"<s>a"\n' | "$ltrain" tokenize --model "$pieces/llama" --special >out 2>err
+check "ids of tokenizer.model" grep -q "^\[1, 1, " out
+"$ltrain" tokenize --model "$pieces/llama" --decode <out >back 2>err
+check "and back" grep -qx '"the hen"' back
 train --tokenizer nowhere --out i && failures=$((failures + 1))
 says err "cannot open"
 

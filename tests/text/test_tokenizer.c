@@ -1,93 +1,6 @@
 /* Ids equal the `tokenizers` library's: small tokenizers in the style of published families x 500 hostile strings, whose ids and
  * decoded texts make_families.py has left as checksums. Cuts, broken text, refusals, and damaged files. */
-#include "text/tokenizer.h"
-
-#include "base/rng.h"
-#include "tests/data/scratch.h"
-
-#include <dirent.h>
-#include <jansson.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <cmocka.h>
-
-enum { STRINGS = 500 };
-
-static struct text {
-    uint8_t *data;
-    size_t n;
-} strings[STRINGS];
-
-static const char *source(const char *name)
-{
-    static char path[4][512];
-    static int next;
-    const char *root = getenv("LTRAIN_SOURCE_ROOT");
-    char *p = path[next++ % 4];
-    snprintf(p, sizeof path[0], "%s/tests/text/%s", root ? root : ".", name);
-    return p;
-}
-
-static void *copy_of(const void *data, size_t n)
-{
-    void *out = malloc(n + 1);
-    if (!out)
-        abort();
-    memcpy(out, data, n);
-    return out;
-}
-
-static int set_up(void **state)
-{
-    FILE *f = fopen(source("strings.jsonl"), "r");
-    char *line = NULL;
-    size_t room = 0;
-    for (int i = 0; i < STRINGS; i++) {
-        json_error_t error;
-        if (!f || getline(&line, &room, f) < 0)
-            return -1;
-        json_t *s = json_loads(line, JSON_DECODE_ANY | JSON_ALLOW_NUL, &error);
-        strings[i].n = json_string_length(s);
-        strings[i].data = copy_of(json_string_value(s), strings[i].n);
-        json_decref(s);
-    }
-    free(line);
-    fclose(f);
-    return scratch_create(state);
-}
-
-static int tear_down(void **state)
-{
-    for (int i = 0; i < STRINGS; i++)
-        free(strings[i].data);
-    return scratch_destroy(state);
-}
-
-static unsigned checksum(const uint8_t *data, size_t n)
-{
-    uint32_t h = 2166136261u;
-    for (size_t i = 0; i < n; i++)
-        h = (h ^ data[i]) * 16777619u;
-    return (h >> 16 ^ h) & 0xffff;
-}
-
-static unsigned checksum_of_ids(const struct ids *ids)
-{
-    char *text = malloc(16 * ids->n + 1);
-    size_t n = 0;
-    for (size_t i = 0; i < ids->n; i++)
-        n += (size_t)sprintf(text + n, i ? ",%d" : "%d", ids->id[i]);
-    unsigned sum = checksum((uint8_t *)text, n);
-    free(text);
-    return sum;
-}
-
-static void add_all(struct ids *out, const struct ids *more)
-{
-    for (size_t i = 0; i < more->n; i++)
-        assert_int_equal(ids_add(out, more->id[i]), OK);
-}
+#include "tests/text/tokenizer_test.h"
 
 static struct tokenizer *open_family(const char *name, struct encoder **e)
 {
@@ -150,33 +63,11 @@ static void test_families(void **state)
     fclose(f);
 }
 
-/* Where a text is cut its ids are the whole's. */
 static void check_cuts(const char *name, const uint8_t *text, size_t n)
 {
     struct encoder *e;
     struct tokenizer *t = open_family(name, &e);
-    struct ids whole = {0}, parts = {0};
-    assert_int_equal(tokenizer_encode(e, text, n, 0, &whole), OK);
-    for (int turn = 0; turn < 4 && tokenizer_can_cut(t); turn++) {
-        size_t from = 0, cuts = 0;
-        parts.n = 0;
-        while (from < n) {
-            uint32_t word[4];
-            rng_block(34, (uint64_t)turn, from, word);
-            size_t length = 1 + word[0] % (turn ? 3000 : 200), cut = 0;
-            for (; cut == 0 && from + length < n; length += 100)
-                cut = tokenizer_cut(t, text + from, length);
-            cut = cut ? cut : n - from;
-            assert_int_equal(tokenizer_encode(e, text + from, cut, from ? ENCODE_CONTINUES : 0, &parts), OK);
-            from += cut;
-            cuts++;
-        }
-        assert_true(cuts > 1);
-        if (parts.n != whole.n || memcmp(parts.id, whole.id, whole.n * sizeof *whole.id) != 0)
-            fail_msg("%s: other ids in %zu parts", name, cuts);
-    }
-    free(whole.id);
-    free(parts.id);
+    check_cuts_of(name, t, e, text, n);
     encoder_free(e);
     tokenizer_close(t);
 }
@@ -196,20 +87,11 @@ static void each_family(void (*check)(const char *name, const uint8_t *text, siz
     closedir(d);
 }
 
-/* All strings in a random order, mostly as lines, each behind one in plain ASCII, so that there are places to cut at. */
 static void test_cuts(void **state)
 {
     (void)state;
-    static const char *const lines[] = {"word\nAbc", ".\n1234567 ", "the end\nThe", "x\n", "(a)\nb  ", "\n\n", " \n a\n", "don't\n's"};
     struct text_buffer text = {0};
-    for (uint64_t i = 0; i < 1500; i++) {
-        uint32_t word[4];
-        rng_block(1, 2, i, word);
-        const struct text *s = &strings[word[0] % STRINGS];
-        const char *line = lines[word[1] % 8];
-        assert_int_equal(text_buffer_add(&text, s->data, s->n), OK);
-        assert_int_equal(text_buffer_add(&text, line, strlen(line)), OK);
-    }
+    mix_strings(&text);
     each_family(check_cuts, text.data, text.n);
     text_buffer_free(&text);
 }
@@ -331,13 +213,6 @@ static void test_backtracking(void **state)
 }
 
 /* ---- damaged files ---- */
-
-static uint32_t draw(uint64_t *turn, uint32_t below)
-{
-    uint32_t word[4];
-    rng_block(7, 7, (*turn)++, word);
-    return word[0] % below;
-}
 
 /* Damage where the structure is: at the beginning and the end. */
 static size_t damage(char *text, size_t n, uint64_t *turn)

@@ -1,0 +1,93 @@
+/* Added tokens of a tokenizer.json, and of what lies beside a tokenizer.model. Private to parts.h. */
+#include "text/parts.h"
+
+#include "base/sys.h"
+#include "text/json.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static enum status copy(const void *from, size_t n, uint8_t **out)
+{
+    *out = sys_malloc(n + 1);
+    if (!*out)
+        return status_fail(ERR_NOMEM, "out of memory: added tokens");
+    memcpy(*out, from, n);
+    (*out)[n] = 0;
+    return OK;
+}
+
+static enum status normalize_added(struct tokenizer *t, struct added_token *a)
+{
+    struct normal_room room = {0};
+    struct regex_room *matching = NULL;
+    const uint8_t *text = a->text;
+    size_t n = a->n;
+    enum status st = regex_room_create(&matching);
+    if (st == OK)
+        st = normal_apply(&t->normal, &room, matching, TEXT_BEGINS, &text, &n);
+    if (st == OK)
+        st = copy(text, n, &a->normal);
+    a->normal_n = n;
+    normal_room_free(&room);
+    regex_room_free(matching);
+    return st;
+}
+
+/* The library's rule: the id that the text has already, else the next free one. */
+static int32_t id_of_added(const struct tokenizer *t, const char *text, size_t n, int32_t *next)
+{
+    int32_t id = vocab_find(t->extra, text, n);
+    if (id < 0)
+        id = vocab_find(t->tokens, text, n);
+    return id >= 0 ? id : (*next)++;
+}
+
+enum status add_token(struct tokenizer *t, const char *text, size_t n, const struct added_token *like, int normalized,
+                      int32_t *next)
+{
+    struct added_token a = *like;
+    a.text = a.normal = NULL;
+    if (a.id < 0)
+        a.id = id_of_added(t, text, n, next);
+    a.n = n;
+    enum status st = copy(text, n, &a.text);
+    if (st == OK && normalized)
+        st = normalize_added(t, &a);
+    if (st == OK)
+        st = vocab_add(t->extra, text, n, a.id);
+    if (st == OK)
+        st = added_put(&t->added, &a);
+    if (st != OK) {
+        free(a.text);
+        free(a.normal);
+    }
+    return st;
+}
+
+static enum status load_added_token(struct tokenizer *t, const json_t *object, int32_t *next)
+{
+    struct added_token a = {.id = -1};
+    const char *text;
+    size_t n;
+    int normalized;
+    TRY(json_text(object, "content", &text, &n));
+    TRY(json_flag(object, "single_word", 0, &a.single_word));
+    TRY(json_flag(object, "lstrip", 0, &a.lstrip));
+    TRY(json_flag(object, "rstrip", 0, &a.rstrip));
+    TRY(json_flag(object, "special", 0, &a.special));
+    TRY(json_flag(object, "normalized", !a.special, &normalized));
+    if (n == 0)
+        return OK;
+    if (vocab_find(t->extra, text, n) >= 0)
+        return status_fail(ERR_INVALID, "the added token %.40s is there twice", text);
+    return add_token(t, text, n, &a, normalized, next);
+}
+
+enum status load_added(struct tokenizer *t, const json_t *list)
+{
+    int32_t next = (int32_t)vocab_count(t->tokens);
+    for (size_t i = 0; i < json_array_size(list); i++)
+        TRY(load_added_token(t, json_array_get(list, i), &next));
+    return added_index(&t->added);
+}

@@ -1,0 +1,41 @@
+/* sentencepiece's tokenizer.model: a protocol buffer (sentencepiece_model.proto, ModelProto). Private to this folder. */
+#ifndef LTRAIN_TEXT_SENTENCEPIECE_H
+#define LTRAIN_TEXT_SENTENCEPIECE_H
+
+#include "base/status.h"
+
+#include <stddef.h>
+#include <stdint.h>
+
+enum sp_type { SP_NORMAL = 1, SP_UNKNOWN, SP_CONTROL, SP_USER_DEFINED, SP_UNUSED, SP_BYTE };
+enum sp_model { SP_UNIGRAM = 1, SP_BPE, SP_WORD, SP_CHAR };
+
+struct sp_text {
+    const uint8_t *data; /* of the file's bytes, which must outlive it */
+    size_t n;
+};
+
+struct sp_piece {
+    struct sp_text text; /* valid UTF-8, at least one character */
+    float score;         /* finite */
+    enum sp_type type;
+};
+
+/* What encoding depends on; the rest of the file is how it was trained. */
+struct sp_file {
+    struct sp_piece *piece; /* by id */
+    size_t n, room;
+    int64_t model; /* enum sp_model */
+    int byte_fallback, space_as_suffix;
+    struct sp_text bos, eos; /* their pieces' names, whether or not such pieces are there */
+    struct sp_text char_map; /* empty: characters stay what they are */
+    int dummy_prefix, removes_spaces, escapes_spaces;
+    int has_denormalizer;
+    int64_t unk; /* the id of its one unknown piece */
+};
+
+/* ERR_INVALID: it is no such file, it is damaged, or pieces contradict what sentencepiece asks of them. */
+enum status sp_read(const void *data, size_t n, struct sp_file *out);
+void sp_free(struct sp_file *f);
+
+#endif

@@ -1,0 +1,309 @@
+/* Ids of sentencepiece's tokenizer.model: of small models, alone and in the layouts of published ones, x 500 hostile strings, of
+ * which make_sentencepiece.py has left checksums. Cuts, refusals, damaged and truncated files. */
+#include "tests/text/tokenizer_test.h"
+
+#include <unistd.h>
+
+static void read_file(const char *path, char **data, size_t *n)
+{
+    FILE *f = fopen(path, "rb");
+    struct text_buffer all = {0};
+    char some[4096];
+    size_t got;
+    if (!f)
+        fail_msg("cannot open %s", path);
+    while ((got = fread(some, 1, sizeof some, f)) > 0)
+        assert_int_equal(text_buffer_add(&all, some, got), OK);
+    fclose(f);
+    *data = (char *)all.data;
+    *n = all.n;
+}
+
+/* The bytes of a model. A protocol buffer may come in parts: the map of characters of those with nfkc in their names lies apart.
+ */
+static void read_model(const char *name, char **data, size_t *n)
+{
+    char file[300], *map;
+    size_t map_n;
+    snprintf(file, sizeof file, "sentencepiece/%s/tokenizer.model", name);
+    read_file(source(file), data, n);
+    if (!strstr(name, "nfkc"))
+        return;
+    read_file(source("nmt_nfkc.part"), &map, &map_n);
+    *data = realloc(*data, *n + map_n);
+    assert_non_null(*data);
+    memcpy(*data + *n, map, map_n);
+    *n += map_n;
+    free(map);
+}
+
+static struct tokenizer *open_model(const char *name, struct encoder **e)
+{
+    char file[300], *data;
+    size_t n;
+    struct tokenizer *t = NULL;
+    snprintf(file, sizeof file, "sentencepiece/%s", name);
+    const char *path = source(file);
+    if (strstr(name, "nfkc")) {
+        read_model(name, &data, &n);
+        path = scratch_write("whole.model", data, n);
+        free(data);
+    }
+    if (tokenizer_open(path, &t) != OK || encoder_create(t, e) != OK)
+        fail_msg("%s: %s", name, status_message());
+    return t;
+}
+
+/* ---- ids and texts ---- */
+
+static unsigned want(const char *sums, int i)
+{
+    unsigned sum;
+    assert_int_equal(sscanf(sums + 4 * i, "%4x", &sum), 1);
+    return sum;
+}
+
+/* sums: of ids of plain text, of ids, and of decoded texts. */
+static void check_model(const char *name, const char *const sums[3])
+{
+    struct encoder *e;
+    struct tokenizer *t = open_model(name, &e);
+    const struct ids *before, *behind;
+    struct ids ids = {0};
+    struct text_buffer text = {0};
+    int only_special = strcmp(name, "chatml") != 0 && strcmp(name, "phi3") != 0 && strcmp(name, "gemma") != 0;
+    tokenizer_template(t, &before, &behind);
+    for (int i = 0; i < STRINGS; i++) {
+        const struct text *s = &strings[i];
+        ids.n = text.n = 0;
+        assert_int_equal(tokenizer_encode(e, s->data, s->n, ENCODE_PLAIN, &ids), OK);
+        if (only_special && checksum_of_ids(&ids) != want(sums[0], i))
+            fail_msg("%s: other ids than sentencepiece's for string %d: %.*s", name, i, (int)s->n, (char *)s->data);
+        ids.n = 0;
+        add_all(&ids, before);
+        assert_int_equal(tokenizer_encode(e, s->data, s->n, 0, &ids), OK);
+        add_all(&ids, behind);
+        if (checksum_of_ids(&ids) != want(sums[1], i))
+            fail_msg("%s: other ids for string %d: %.*s", name, i, (int)s->n, (char *)s->data);
+        assert_int_equal(tokenizer_decode(t, ids.id, ids.n, ids.n % 2 == 1, &text), OK);
+        if (checksum(text.data, text.n) != want(sums[2], i))
+            fail_msg("%s: string %d is decoded to something else: %.*s", name, i, (int)text.n, (char *)text.data);
+    }
+    free(ids.id);
+    text_buffer_free(&text);
+    encoder_free(e);
+    tokenizer_close(t);
+}
+
+static void test_models(void **state)
+{
+    (void)state;
+    static const char *const kinds[] = {"plain", "ids", "text"};
+    FILE *f = fopen(source("sentencepiece.txt"), "r");
+    char *line[3] = {NULL, NULL, NULL}, name[64], kind[16];
+    size_t room[3] = {0, 0, 0};
+    int models = 0;
+    assert_non_null(f);
+    while (getline(&line[0], &room[0], f) > 0 && getline(&line[1], &room[1], f) > 0 && getline(&line[2], &room[2], f) > 0) {
+        const char *sums[3];
+        for (int k = 0; k < 3; k++) {
+            int at;
+            assert_int_equal(sscanf(line[k], "%63s %15s %n", name, kind, &at), 2);
+            assert_string_equal(kind, kinds[k]);
+            sums[k] = line[k] + at;
+        }
+        check_model(name, sums);
+        models++;
+    }
+    assert_true(models >= 20);
+    for (int k = 0; k < 3; k++)
+        free(line[k]);
+    fclose(f);
+}
+
+/* ---- all of them ---- */
+
+static void each_model(void (*check)(const char *name, void *user), void *user)
+{
+    DIR *d = opendir(source("sentencepiece"));
+    assert_non_null(d);
+    for (struct dirent *f; (f = readdir(d));)
+        if (f->d_name[0] != '.')
+            check(f->d_name, user);
+    closedir(d);
+}
+
+static void check_cuts(const char *name, void *text)
+{
+    struct encoder *e;
+    struct tokenizer *t = open_model(name, &e);
+    const struct text_buffer *b = text;
+    /* These join nothing across a newline; maps of characters may, and unigram's sums are rounded over the whole text. */
+    if (strncmp(name, "llama", 5) == 0 || strcmp(name, "gemma") == 0 || strcmp(name, "phi3") == 0)
+        assert_true(tokenizer_can_cut(t));
+    check_cuts_of(name, t, e, b->data, b->n);
+    encoder_free(e);
+    tokenizer_close(t);
+}
+
+static void test_cuts(void **state)
+{
+    (void)state;
+    struct text_buffer text = {0};
+    mix_strings(&text);
+    each_model(check_cuts, &text);
+    text_buffer_free(&text);
+}
+
+/* ---- files beside the model ---- */
+
+static struct tokenizer *open_beside(const char *config)
+{
+    char *data;
+    size_t n;
+    struct tokenizer *t = NULL;
+    read_model("llama", &data, &n);
+    scratch_write("tokenizer.model", data, n);
+    free(data);
+    scratch_text("tokenizer_config.json", config);
+    return tokenizer_open(scratch_path("tokenizer.model"), &t) == OK ? t : NULL;
+}
+
+static void test_beside(void **state)
+{
+    (void)state;
+    const struct ids *before, *behind;
+    struct tokenizer *plain = open_beside("{}"), *same = open_beside("{\"chat_template\": \"x\"}");
+    struct tokenizer *more = open_beside("{\"add_eos_token\": true, \"pad_token\": \"<pad>\"}");
+    assert_non_null(plain);
+    assert_non_null(same);
+    assert_non_null(more);
+    tokenizer_template(plain, &before, &behind);
+    assert_true(before->n == 1 && before->id[0] == 1 && behind->n == 0);
+    tokenizer_template(more, &before, &behind);
+    assert_true(before->n == 1 && behind->n == 1 && behind->id[0] == 2);
+    assert_int_equal(tokenizer_ids(more), tokenizer_ids(plain) + 1);
+    assert_true(tokenizer_hash(plain) == tokenizer_hash(same)); /* ids are the same */
+    assert_true(tokenizer_hash(plain) != tokenizer_hash(more));
+    tokenizer_close(plain);
+    tokenizer_close(same);
+    tokenizer_close(more);
+}
+
+static void refuse_beside(const char *config, const char *part)
+{
+    assert_null(open_beside(config));
+    if (!strstr(status_message(), part))
+        fail_msg("'%s' does not say '%s'", status_message(), part);
+}
+
+static void refuse(const char *bytes, size_t n, const char *part)
+{
+    struct tokenizer *t = NULL;
+    assert_int_equal(tokenizer_open(scratch_write("bad.model", bytes, n), &t), ERR_INVALID);
+    if (!strstr(status_message(), part))
+        fail_msg("'%s' does not say '%s'", status_message(), part);
+}
+
+#define REFUSE(bytes, part) refuse(bytes, sizeof(bytes) - 1, part)
+#define UNK "\x0a\x09\x0a\x05<unk>\x18\x02"
+
+static void test_refusals(void **state)
+{
+    (void)state;
+    refuse_beside("{", "tokenizer_config.json: line 1");
+    refuse_beside("[]", "tokenizer_config.json is no JSON object");
+    refuse_beside("{\"legacy\": 7}", "legacy is neither true nor false");
+    refuse_beside("{\"added_tokens_decoder\": {\"x\": \"y\"}}", "added_tokens_decoder has x, which is no id");
+    refuse_beside("{\"added_tokens_decoder\": {\"9000\": 7}}", "a token is neither a string nor an object");
+    refuse_beside("{\"added_tokens_decoder\": {\"9000\": \"<s>\"}}",
+                  "the token <s> has the id 9000 beside tokenizer.model and 1 in it");
+    refuse_beside("{\"add_bos_token\": true, \"bos_token\": \"\"}", "no token is named bos_token");
+    unlink(scratch_path("tokenizer_config.json"));
+    REFUSE("", "no unknown piece");
+    REFUSE("IQ== 0\nIg== 1\n", "it is no model of sentencepiece, or damaged"); /* tiktoken's */
+    REFUSE("{\"model\": {}}", "it is no model of sentencepiece, or damaged");
+    REFUSE("\x0a\x7f", "a field is longer than what it is in");
+    REFUSE("\x0a\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01", "longer than what it is in");
+    REFUSE("\x0a\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff", "a number does not end");
+    REFUSE("\x0a\x03\x0a\x01\xff", "no valid UTF-8");
+    REFUSE("\x0a\x00", "has no text");
+    REFUSE("\x0a\x08\x0a\x01x\x15\x00\x00\xc0\x7f", "no finite number");
+    REFUSE("\x0a\x05\x0a\x01x\x18\x09", "of a type that is not known");
+    REFUSE("\x0a\x05\x0a\x01x\x18\x06", "the model has no byte_fallback");
+    REFUSE(UNK UNK, "both are the unknown one");
+    REFUSE(UNK "\x0a\x03\x0a\x01x\x0a\x03\x0a\x01x", "pieces 1 and 2 both are x");
+    REFUSE(UNK "\x12\x03\x98\x02\x01", "not all 256 bytes are pieces");
+    REFUSE(UNK "\x12\x02\x18\x03", "the model type word is not known here (unigram and bpe are)");
+    REFUSE(UNK "\x12\x02\x18\x04", "the model type char is not known");
+    REFUSE(UNK "\x12\x02\x18\x07", "the model type 7 is not known");
+    REFUSE(UNK "\x2a\x03\x12\x01x", "denormalizer");
+    REFUSE(UNK "\x1a\x06\x12\x04\x00\x00\x00\x00", "cut short");
+}
+
+/* ---- damaged files ---- */
+
+static void use(const char *data, size_t n)
+{
+    struct tokenizer *t;
+    struct encoder *e;
+    struct ids ids = {0};
+    struct text_buffer out = {0};
+    if (tokenizer_open(scratch_write("damaged.model", data, n), &t) != OK) {
+        assert_true(status_message()[0]);
+        return;
+    }
+    assert_int_equal(encoder_create(t, &e), OK);
+    for (int s = 0; s < STRINGS; s += 11)
+        if (tokenizer_encode(e, strings[s].data, strings[s].n, 0, &ids) != OK)
+            break;
+    (void)tokenizer_decode(t, ids.id, ids.n, 1, &out);
+    free(ids.id);
+    text_buffer_free(&out);
+    encoder_free(e);
+    tokenizer_close(t);
+}
+
+/* Bytes anywhere become others; some of the damage is at the end, where the specifications and maps are. */
+static void check_damaged(const char *name, void *unused)
+{
+    (void)unused;
+    char *whole, *data;
+    size_t n;
+    uint64_t turn = checksum((const uint8_t *)name, strlen(name)) * 1000ull;
+    int turns = getenv("LTRAIN_LONG") ? 2000 : strstr(name, "nfkc") ? 8 : 30;
+    read_model(name, &whole, &n);
+    data = malloc(n);
+    assert_non_null(data);
+    for (int i = 0; i < turns; i++) {
+        memcpy(data, whole, n);
+        size_t length = n;
+        for (uint32_t k = 1 + draw(&turn, 4); k > 0; k--) {
+            size_t reach = draw(&turn, 2) && length > 400 ? 400 : length, at = length - 1 - draw(&turn, (uint32_t)reach);
+            if (draw(&turn, 4) == 0 && length > 16) {
+                memmove(data + at, data + at + 1, length - at - 1);
+                length--;
+            } else {
+                data[at] = (char)draw(&turn, 256);
+            }
+        }
+        use(data, draw(&turn, 3) ? length : draw(&turn, (uint32_t)length));
+    }
+    free(data);
+    free(whole);
+}
+
+static void test_damaged(void **state)
+{
+    (void)state;
+    each_model(check_damaged, NULL);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_models),   cmocka_unit_test(test_cuts),    cmocka_unit_test(test_beside),
+        cmocka_unit_test(test_refusals), cmocka_unit_test(test_damaged),
+    };
+    return cmocka_run_group_tests(tests, set_up, tear_down);
+}
