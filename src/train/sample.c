@@ -3,8 +3,7 @@
 
 #include "base/clock.h"
 #include "base/sys.h"
-#include "data/chats.h"
-#include "train/data.h"
+#include "train/prompts.h"
 #include "train/sampling.h"
 #include "train/stream_text.h"
 
@@ -23,15 +22,12 @@
 struct job {
     struct settings *s;
     struct comm *comm;
-    struct tokenizer *tokenizer; /* NULL: bytes */
-    struct chat_template *chat_template;
-    struct chat_encoder *chats;
+    struct prompts prompts;
     struct generation generation;
     struct sampling *x;
     struct sampler *sampler;
     struct sampler_settings how;
     uint8_t *ends; /* [ids of the model]: tokens that end an answer */
-    int64_t n_ends;
     json_t *messages; /* of the chat */
     int64_t drawn;    /* tokens, for the random numbers */
     int terminal;     /* a person is at both ends */
@@ -85,41 +81,9 @@ static void choose_how(struct job *j)
                                        .seed = s->seed};
 }
 
-static void mark_end(struct job *j, int32_t id)
-{
-    if (id >= 0 && id < j->n_ends)
-        j->ends[id] = 1;
-}
-
-/* Every eos token that the model's directory names; of a chat also all special tokens: a turn ends at whichever comes. */
-static enum status mark_ends(struct job *j, int64_t vocab)
-{
-    const uint8_t *text;
-    int64_t at = 0;
-    size_t n;
-    j->ends = sys_calloc((size_t)vocab, 1);
-    j->n_ends = vocab;
-    if (!j->ends)
-        return status_fail(ERR_NOMEM, "out of memory for sampling");
-    for (size_t i = 0; i < j->generation.eos.n; i++)
-        mark_end(j, j->generation.eos.id[i]);
-    while (j->chats && tokenizer_special(j->tokenizer, &at, &text, &n)) {
-        char token[256];
-        snprintf(token, sizeof token, "%.*s", (int)n, (const char *)text);
-        mark_end(j, tokenizer_find(j->tokenizer, token));
-    }
-    return OK;
-}
-
 static enum status open_chat(struct job *j)
 {
-    struct chat_options options = {.add_generation_prompt = 1};
-    if (!j->tokenizer)
-        return status_fail(
-            ERR_INVALID, "a chat needs a tokenizer and a chat template, and %s has none: give --tokenizer DIR, or --prompt TEXT",
-            j->s->model);
-    TRY(data_open_template(j->s, j->tokenizer, &j->chat_template));
-    TRY(chat_encoder_create(j->tokenizer, j->chat_template, &options, &j->chats));
+    TRY(prompts_open_chat(j->s, &j->prompts));
     j->messages = json_array();
     if (j->messages && j->s->system)
         json_array_append_new(j->messages, json_pack("{s:s, s:s}", "role", "system", "content", j->s->system));
@@ -131,7 +95,7 @@ static enum status open_model(struct job *j, int64_t tokens)
 {
     TRY(sampling_open(j->s, j->comm, tokens, &j->x));
     TRY(sampler_create(&j->how, j->x->model->config.vocab, &j->sampler));
-    return mark_ends(j, j->x->model->config.vocab);
+    return prompts_ends(&j->prompts, &j->generation.eos, j->x->model->config.vocab, &j->ends);
 }
 
 /* Positions that the model has, where they are learned; else those that it was made for (*soft). */
@@ -167,7 +131,7 @@ static void hand_on(struct job *j, struct stream_text *t, size_t end)
 /* Rows of a vocabulary that was padded have no token. */
 static void forbid_nameless(struct job *j)
 {
-    for (int64_t i = j->tokenizer ? tokenizer_ids(j->tokenizer) : 256; i < j->x->model->config.vocab; i++)
+    for (int64_t i = prompts_ids(&j->prompts); i < j->x->model->config.vocab; i++)
         j->x->logits[i] = -INFINITY;
 }
 
@@ -208,7 +172,7 @@ static enum status answer(struct job *j, const struct ids *prompt, struct answer
     double began = clock_seconds();
     int64_t before = decoder_length(d), same = 0;
     *a = (struct answer){
-        .text = {.tokenizer = j->tokenizer, .stop_at = &j->s->stop_at}, .ended = "interrupted", .prompt = (int64_t)prompt->n};
+        .text = {.tokenizer = j->prompts.tokenizer, .stop_at = &j->s->stop_at}, .ended = "interrupted", .prompt = (int64_t)prompt->n};
     while (same < before && same < (int64_t)prompt->n - 1 && decoder_tokens(d)[same] == prompt->id[same])
         same++;
     a->read = (int64_t)prompt->n - same;
@@ -281,44 +245,6 @@ static enum status read_prompt(const struct settings *s, struct text_buffer *out
     return st;
 }
 
-/* As a tokenizer's call has it: with what its template puts before. */
-static enum status encode_text(const struct job *j, const struct text_buffer *text, struct ids *out)
-{
-    const struct ids *before, *behind;
-    struct encoder *e;
-    for (size_t i = 0; !j->tokenizer && i < text->n; i++)
-        TRY(ids_add(out, text->data[i]));
-    if (!j->tokenizer)
-        return OK;
-    tokenizer_template(j->tokenizer, &before, &behind);
-    for (size_t i = 0; i < before->n; i++)
-        TRY(ids_add(out, before->id[i]));
-    TRY(encoder_create(j->tokenizer, &e));
-    enum status st = tokenizer_encode(e, text->data, text->n, 0, out);
-    encoder_free(e);
-    return st;
-}
-
-/* The conversation so far, as its template begins an answer. */
-static enum status encode_chat(struct job *j, struct ids *out)
-{
-    struct chat_conversation *c;
-    struct chat_sample sample;
-    json_t *object = json_pack("{s:O}", "messages", j->messages);
-    if (!object)
-        return status_fail(ERR_NOMEM, "out of memory for a chat");
-    enum status st = chat_from_json(object, "the chat", (int64_t)json_array_size(j->messages), &c);
-    json_decref(object);
-    TRY(st);
-    st = chat_encode(j->chats, c, &sample);
-    chat_destroy(c);
-    TRY(st);
-    for (size_t i = 0; i < sample.tokens.n && st == OK; i++)
-        st = ids_add(out, sample.tokens.id[i]);
-    chat_sample_destroy(&sample);
-    return st;
-}
-
 static enum status say(struct job *j, const char *role, const void *text, size_t n)
 {
     json_t *content = json_stringn(text, n);
@@ -346,12 +272,12 @@ static enum status encode_prompt(struct job *j, struct ids *out)
 {
     struct text_buffer text = {0};
     enum status st = read_prompt(j->s, &text);
-    if (st == OK && j->tokenizer)
+    if (st == OK && j->prompts.tokenizer)
         st = repair(&text);
-    if (st == OK && j->chats)
+    if (st == OK && j->prompts.chats)
         st = say(j, "user", text.data, text.n);
     if (st == OK)
-        st = j->chats ? encode_chat(j, out) : encode_text(j, &text, out);
+        st = j->prompts.chats ? prompts_encode_chat(&j->prompts, j->messages, out) : prompts_encode(&j->prompts, &text, 0, out);
     text_buffer_free(&text);
     return st == OK && out->n == 0 ? status_fail(ERR_INVALID, "the prompt is empty: there is nothing to read on") : st;
 }
@@ -435,7 +361,7 @@ static enum status turn(struct job *j, const char *line)
     struct answer a = {0};
     enum status st = say(j, "user", line, strlen(line));
     if (st == OK)
-        st = encode_chat(j, &prompt);
+        st = prompts_encode_chat(&j->prompts, j->messages, &prompt);
     if (st == OK && (int64_t)prompt.n > decoder_capacity(j->x->decoder)) {
         printf("The conversation has %zu tokens, and there is room for %lld (--seq-len): /reset begins anew.\n", prompt.n,
                (long long)decoder_capacity(j->x->decoder));
@@ -488,9 +414,7 @@ static void close_job(struct job *j)
 {
     sampler_destroy(j->sampler);
     sampling_close(j->x);
-    chat_encoder_destroy(j->chats);
-    chat_template_destroy(j->chat_template);
-    tokenizer_close(j->tokenizer);
+    prompts_close(&j->prompts);
     json_decref(j->messages);
     free(j->generation.eos.id);
     free(j->ends);
@@ -510,7 +434,7 @@ enum status sample_run(struct settings *s, struct comm *c, int *signal_number)
         s->max_new_tokens = conversation ? INT32_MAX : PROMPT_TOKENS;
     enum status st = sampling_find_model(s);
     if (st == OK)
-        st = data_open_tokenizer(s, &j.tokenizer);
+        st = prompts_open(s, &j.prompts);
     if (st == OK)
         st = generation_read(s, &j.generation);
     choose_how(&j);

@@ -1,5 +1,6 @@
 #include "train/sampling.h"
 
+#include "base/num.h"
 #include "base/progress.h"
 #include "base/sys.h"
 #include "checkpoint/checkpoint.h"
@@ -179,34 +180,24 @@ enum status generation_read(const struct settings *s, struct generation *out)
 
 /* --- Greedy texts --- */
 
-static int ends(const struct ids *eos, int32_t id)
-{
-    for (size_t i = 0; eos && i < eos->n; i++)
-        if (eos->id[i] == id)
-            return 1;
-    return 0;
-}
-
-enum status sampling_greedy(struct sampling *x, const int32_t *token, int64_t n, int64_t most, const struct ids *eos,
+enum status sampling_greedy(struct sampling *x, const int32_t *token, int64_t n, int64_t most, const struct greedy *how,
                             int32_t *out, int64_t *n_out)
 {
+    const int64_t ids = min_i64(how->ids, x->model->config.vocab);
     struct sampler *sampler;
-    enum status st;
     *n_out = 0;
-    TRY(sampler_create(&(struct sampler_settings){.repetition_penalty = 1}, x->model->config.vocab, &sampler));
-    st = decoder_read(x->decoder, token, n, NULL, x->logits);
+    TRY(sampler_create(&(struct sampler_settings){.repetition_penalty = 1}, ids, &sampler));
+    enum status st = decoder_read(x->decoder, token, n, how->stop, x->logits);
     while (st == OK && *n_out < most) {
         int32_t id;
-        TRY_GOTO(sampler_next(sampler, x->logits, NULL, 0, *n_out, &id), done);
-        if (ends(eos, id))
+        st = sampler_next(sampler, x->logits, NULL, 0, *n_out, &id);
+        if (st != OK || (how->ends && how->ends[id]))
             break;
         out[(*n_out)++] = id;
-        if (*n_out < most && decoder_length(x->decoder) < decoder_capacity(x->decoder))
-            st = decoder_feed(x->decoder, &id, 1, NULL, x->logits);
-        else
+        if (*n_out == most || decoder_length(x->decoder) == decoder_capacity(x->decoder))
             break;
+        st = decoder_feed(x->decoder, &id, 1, how->stop, x->logits);
     }
-done:
     sampler_destroy(sampler);
     return st;
 }

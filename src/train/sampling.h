@@ -3,7 +3,7 @@
  *     sampling_open(s, comm, capacity, &x);
  *     decoder_read(x->decoder, tokens, n, NULL, logits);      the text, whatever was read before; logits of the next token
  *     decoder_feed(x->decoder, &next, 1, NULL, logits);       and so on
- *     sampling_greedy(x, tokens, n, most, out, &n_out);       or all of that at once
+ *     sampling_greedy(x, tokens, n, most, &how, out, &n_out); or all of that at once
  */
 #ifndef LTRAIN_TRAIN_SAMPLING_H
 #define LTRAIN_TRAIN_SAMPLING_H
@@ -38,8 +38,14 @@ struct generation {
 /* Of a preset nothing. ERR_INVALID: a file that is there and is not JSON. */
 enum status generation_read(const struct settings *s, struct generation *out);
 
-/* Greedily from the text on: at most `most` tokens, [most] ids in out, up to and without one of eos (NULL: none). */
-enum status sampling_greedy(struct sampling *x, const int32_t *token, int64_t n, int64_t most, const struct ids *eos,
+/* What a greedy text obeys. */
+struct greedy {
+    const uint8_t *ends;      /* [vocab] of tokens that end it, or NULL */
+    int64_t ids;              /* tokens from there on are not taken: rows of a vocabulary that was padded */
+    const volatile int *stop; /* what ends it early, as of decoder_feed, or NULL */
+};
+/* Greedily from the text on: at most `most` tokens, [most] ids in out, up to and without one that ends it. ERR_CANCELLED. */
+enum status sampling_greedy(struct sampling *x, const int32_t *token, int64_t n, int64_t most, const struct greedy *how,
                             int32_t *out, int64_t *n_out);
 
 #endif
