@@ -12,7 +12,7 @@ chat sample seqpar settings verify
 machine model text
 device
 ops
-attention offload comm data
+attention offload comm data tasks
 plan/lower
 plan/schedule
 plan/search

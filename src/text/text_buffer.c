@@ -52,12 +52,16 @@ enum status text_buffer_insert(struct text_buffer *b, size_t at, const void *dat
 
 enum status text_buffer_print(struct text_buffer *b, const char *format, ...)
 {
-    char text[128];
-    va_list args;
+    va_list args, again;
     va_start(args, format);
-    int n = vsnprintf(text, sizeof text, format, args);
+    va_copy(again, args);
+    const int n = vsnprintf(NULL, 0, format, args);
+    enum status st = n < 0 ? status_fail(ERR_INVALID, "a text cannot be formatted: %s", format) : text_buffer_reserve(b, (size_t)n + 1);
+    if (st == OK)
+        b->n += (size_t)vsnprintf((char *)b->data + b->n, (size_t)n + 1, format, again);
+    va_end(again);
     va_end(args);
-    return text_buffer_add(b, text, (size_t)n < sizeof text ? (size_t)n : sizeof text - 1);
+    return st;
 }
 
 void text_buffer_free(struct text_buffer *b)
