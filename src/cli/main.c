@@ -38,7 +38,8 @@ static const char usage[] = "usage: ltrain [train] --model DIR --data PATH --seq
                             "                           one rank's with everything resident\n"
                             "       ltrain data ...     same options: what would be trained on, as text\n"
                             "       ltrain sample ...   a text read on, or a chat (ltrain sample --help)\n"
-                            "       ltrain eval ...     perplexity and loss by position of texts (ltrain eval --help)\n"
+                            "       ltrain eval ...     perplexity, loss by position, tasks such as needle\n"
+                            "                           (ltrain eval --help)\n"
                             "       ltrain tokenize ... text to token ids and back (ltrain tokenize --help)\n"
                             "       ltrain --resume RUN [options]\n"
                             "       ltrain --ranks N ..., mpiexec -n N ltrain ...,\n"
@@ -74,7 +75,9 @@ static const char sample_usage[] = "usage: ltrain sample --model DIR [--prompt T
 static const char eval_usage[] = "usage: ltrain eval --model DIR|RUN --eval-data PATH [--lengths N,N..M] [options]\n\n"
                                  "Evaluates a model, or the newest one of a run. Nothing is trained, and parameters\n"
                                  "and activations may be in any tier, on any number of ranks.\n\n"
-                                 "  ltrain eval --model runs/mine --eval-data book.txt --lengths 8k..128k --json\n\n";
+                                 "  ltrain eval --model runs/mine --eval-data book.txt --lengths 8k..128k --json\n\n"
+                                 "Tasks of long contexts are generated and answered, by length and depth:\n\n"
+                                 "  ltrain eval --model runs/mine --tasks needle,multikey --lengths 8k..128k\n\n";
 
 #define CHECK_STEPS 3
 
@@ -285,7 +288,7 @@ static enum status command(struct comm *c, int first, int argc, char **argv, int
     else if (comm_size(c) == 1 && s.plan.ranks > 1)
         st = start_ranks(&s, argv, code);
     else if (use == SETTINGS_EVAL)
-        st = eval_run(&s, c);
+        st = eval_run(&s, c, &signal_number);
     else
         st = run_or_check(&s, c, check, settings_given(argc - first, argv + first, "steps"), &signal_number);
     if (signal_number)

@@ -24,7 +24,7 @@ static void print_key(const struct settings_key *k, enum settings_use use, FILE 
 
 static int is_shown(const struct settings_key *k, enum settings_use use)
 {
-    if (use == SETTINGS_SAMPLE || (k->flags & KEY_OF_SAMPLING))
+    if (use == SETTINGS_SAMPLE || ((k->flags & KEY_OF_SAMPLING) && !(use == SETTINGS_EVAL && (k->flags & KEY_EVAL_TOO))))
         return use == SETTINGS_SAMPLE && (k->flags & (KEY_OF_SAMPLING | KEY_SAMPLING_TOO)) != 0;
     return !(k->flags & KEY_HIDDEN) && !(use == SETTINGS_PLAN && (k->flags & KEY_OF_RUNS)) &&
            !(use == SETTINGS_DATA && !(k->flags & KEY_OF_DATA)) && !(use != SETTINGS_EVAL && (k->flags & KEY_OF_EVAL));

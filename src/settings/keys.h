@@ -41,6 +41,7 @@ enum key_flags {
     KEY_OF_SAMPLING = 512, /* of ltrain sample alone */
     KEY_SAMPLING_TOO = 1024, /* in the help of ltrain sample */
     KEY_OF_EVAL = 2048, /* of ltrain eval alone */
+    KEY_EVAL_TOO = 4096, /* of ltrain eval, beside KEY_OF_SAMPLING */
     KEY_FP32 = 64,      /* used in fp32: what it is there must be in range, too, not become 0 either */
 };
 

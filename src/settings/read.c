@@ -215,12 +215,21 @@ static enum status refuse_plans_options(const struct settings *s, enum settings_
 static enum status refuse_others_options(const struct flag *flags, int n, enum settings_use use)
 {
     for (int i = 0; i < n && use != SETTINGS_SAMPLE; i++)
-        if (flags[i].key->flags & KEY_OF_SAMPLING)
+        if ((flags[i].key->flags & KEY_OF_SAMPLING) && !(use == SETTINGS_EVAL && (flags[i].key->flags & KEY_EVAL_TOO)))
             return status_fail(ERR_INVALID, "--%s is for ltrain sample: leave it out, or write ltrain sample ...", flags[i].key->name);
     for (int i = 0; i < n && use != SETTINGS_EVAL; i++)
         if (flags[i].key->flags & KEY_OF_EVAL)
             return status_fail(ERR_INVALID, "--%s is for ltrain eval: leave it out, or write ltrain eval ...", flags[i].key->name);
     return OK;
+}
+
+/* Whether ltrain eval is to generate tasks, which take their texts from --data; other texts are evaluated as they are. */
+static int generates_tasks(const struct settings *s)
+{
+    for (int i = 0; i < s->tasks.n; i++)
+        if (strcmp(s->tasks.item[i], "ppl") != 0 && strcmp(s->tasks.item[i], "position") != 0)
+            return 1;
+    return 0;
 }
 
 /* Options of data that the command does not look at. */
@@ -233,12 +242,14 @@ static enum status refuse_unread(const struct settings *s, const struct flag *fl
         if (use == SETTINGS_EVAL && flag_value(flags, n, packing[i]))
             return status_fail(ERR_INVALID, "--%s is for training: ltrain eval reads all of --eval-data, in windows (--lengths, --stride); leave it out",
                                packing[i]);
-        if (use == SETTINGS_EVAL && flag_value(flags, n, trained[i]))
+        if (use == SETTINGS_EVAL && flag_value(flags, n, trained[i]) && !(strcmp(trained[i], "data") == 0 && generates_tasks(s)))
             return status_fail(ERR_INVALID, "--%s is for training, and ltrain eval reads --eval-data once: leave it out", trained[i]);
     }
     for (int i = 0; i < n && use == SETTINGS_SAMPLE; i++)
         if ((flags[i].key->flags & KEY_OF_DATA) && !(flags[i].key->flags & KEY_SAMPLING_TOO))
             return status_fail(ERR_INVALID, "--%s is of data, and ltrain sample reads none: leave it out", flags[i].key->name);
+    if (use == SETTINGS_EVAL && flag_value(flags, n, "samples") && !generates_tasks(s))
+        return status_fail(ERR_INVALID, "--samples is for tasks that are answered: give --tasks needle, or others, or leave it out");
     if (!s->resume && flag_value(flags, n, "data-changed"))
         return status_fail(ERR_INVALID, "--data-changed is for a run that is resumed: leave it out, or name the run by --resume");
     return OK;
@@ -246,7 +257,7 @@ static enum status refuse_unread(const struct settings *s, const struct flag *fl
 
 static enum status check_together(const struct settings *s, const struct flag *flags, int n, enum settings_use use)
 {
-    if (use != SETTINGS_DATA && flag_value(flags, n, "samples"))
+    if (use != SETTINGS_DATA && use != SETTINGS_EVAL && flag_value(flags, n, "samples"))
         return status_fail(ERR_INVALID, "--samples is for ltrain data: leave it out, or write ltrain data ...");
     TRY(refuse_others_options(flags, n, use));
     TRY(refuse_unread(s, flags, n, use));

@@ -112,6 +112,8 @@ struct settings {
     struct string_list data, eval_data;
     struct string_list tasks, lengths;   /* eval: what is evaluated, on sequences of which lengths */
     int64_t stride;                      /* eval: tokens from one window to the next; AUTO: a window */
+    struct string_list depths;           /* eval: where in the text things are hidden, percent, or how many such places */
+    char *write_samples;                 /* eval: tasks' samples go there, as rows to train on, or NULL */
     char *tokenizer;                     /* of the data: a directory or file, or "bytes"; NULL: the model's */
     char *text_column;                   /* of .jsonl rows; NULL: text */
     enum token_type token_type;          /* of .bin files without a header */
@@ -143,7 +145,7 @@ struct settings {
     char *resume;                        /* run directory to continue, or NULL */
     enum data_changed data_changed;      /* what to do where its data are not the ones that its checkpoint was trained on */
     struct mesh tiles_mesh;              /* not a key: the mesh that the tiles of the run that is resumed were made for, where no option names them; else degrees of 0 */
-    int64_t samples;                     /* data: documents that are shown */
+    int64_t samples;                     /* data: documents that are shown; eval: answers of a cell */
     char *prompt, *prompt_file;          /* sample: a text, or the file that has it ("-": stdin); both NULL: a chat, or stdin */
     int chat;                            /* sample: the prompt is what a user says */
     char *system;                        /* sample: what a chat's system message says, or NULL */

@@ -2,6 +2,7 @@
 #include "train/data.h"
 #include "train/run.h"
 
+#include "base/num.h"
 #include "base/sys.h"
 #include "data/stream.h"
 #include "settings/read.h"
@@ -260,6 +261,71 @@ enum status data_open_template(const struct settings *s, const struct tokenizer 
 {
     *out = NULL;
     return find_template(s, t, out);
+}
+
+/* ---- a text ---- */
+
+static enum status add_document(const struct stream *t, int64_t first, int64_t n, struct text_buffer *out)
+{
+    enum { AT_ONCE = 1 << 16 };
+    int32_t *id = sys_malloc(AT_ONCE * sizeof *id), next;
+    enum status st = id ? OK : status_fail(ERR_NOMEM, "out of memory: a text");
+    for (int64_t at = 0; at < n && st == OK; at += AT_ONCE) {
+        const int64_t count = min_i64(n - at, AT_ONCE);
+        st = stream_read(t, first + at, count, id, &next);
+        for (int64_t i = 0; i < count && st == OK; i++)
+            st = text_buffer_add(out, &(uint8_t){(uint8_t)id[i]}, 1);
+    }
+    free(id);
+    return st == OK ? text_buffer_add(out, "\n\n", 2) : st;
+}
+
+static enum status repair(struct text_buffer *text)
+{
+    struct text_buffer good = {.n = 0};
+    int64_t n;
+    TRY(text_repair(text->data, text->n, &good, &n));
+    if (n > 0) {
+        text_buffer_free(text);
+        *text = good;
+    }
+    return OK;
+}
+
+static enum status read_documents(const struct settings *s, const struct sources *sources, const char *key, int64_t most, struct text_buffer *out)
+{
+    struct stream *t;
+    char cache[4096];
+    find_cache(s, cache);
+    TRY(stream_open(&(struct stream_config){.key = key,
+                                            .paths = (const char *const *)sources->path,
+                                            .n_paths = sources->n,
+                                            .cache = cache,
+                                            .column = s->text_column,
+                                            .vocab = 256,
+                                            .threads = 1},
+                    &t));
+    enum status st = stream_has_ids(t) ? status_fail(ERR_INVALID, "%s: %s holds token ids, and the tasks are made of text", key, sources->path[0])
+                                       : stream_survey(t, 0, NULL);
+    for (int64_t i = 0; i < stream_documents(t) && st == OK && (int64_t)out->n < most; i++) {
+        const int64_t first = stream_first(t, i);
+        st = add_document(t, first, min_i64(stream_end(t, i) - first, most - (int64_t)out->n), out);
+    }
+    stream_close(t);
+    return st == OK ? repair(out) : st;
+}
+
+enum status data_read_text(const struct settings *s, int64_t most, struct text_buffer *out)
+{
+    struct sources sources;
+    const struct string_list *list = s->data.n ? &s->data : &s->eval_data;
+    enum status st = split_sources(list, &sources);
+    if (st == OK && sources.n > 0)
+        st = read_documents(s, &sources, s->data.n ? "--data" : "--eval-data", most, out);
+    free_sources(&sources);
+    if (st != OK)
+        text_buffer_free(out);
+    return st;
 }
 
 static enum status open_corpus(void *run, const struct corpus_config *config)

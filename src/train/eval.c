@@ -5,9 +5,13 @@
 #include "base/units.h"
 #include "data/windows.h"
 #include "train/data.h"
+#include "train/eval_tasks.h"
 #include "train/evaluate.h"
+#include "train/heat_map.h"
+#include "train/task_json.h"
 #include "train/train.h"
 
+#include <errno.h>
 #include <jansson.h>
 #include <math.h>
 #include <stdlib.h>
@@ -26,10 +30,12 @@ struct eval {
     struct settings *s;
     struct comm *comm;
     char model[4096];          /* as it was given */
-    int perplexity, position;          /* what is asked for */
+    int perplexity, position;  /* what is asked for */
+    struct task_results tasks; /* n_tasks is 0: none of them */
     int64_t length[MOST_LENGTHS];
     int n;
     struct result result[MOST_LENGTHS];
+    int done; /* of these */
 };
 
 /* ---- what is asked for ---- */
@@ -74,18 +80,66 @@ static enum status read_lengths(struct eval *x)
     return x->n == 0 ? add_length(x, s->plan.seq_len) : OK;
 }
 
+static enum status add_task(struct task_results *r, enum task t)
+{
+    for (int i = 0; i < r->n_tasks; i++)
+        if (r->task[i] == t)
+            return status_fail(ERR_INVALID, "--tasks: %s is there twice", task_name(t));
+    r->task[r->n_tasks++] = t;
+    return OK;
+}
+
+static enum status refuse_task(const char *name)
+{
+    char names[256] = "ppl, position";
+    for (int t = 0; t < TASKS; t++) {
+        const size_t n = strlen(names);
+        snprintf(names + n, sizeof names - n, "%s%s", t == TASKS - 1 ? " and " : ", ", task_name((enum task)t));
+    }
+    return status_fail(ERR_INVALID, "--tasks: there is no task '%s'; the tasks are %s", name, names);
+}
+
 static enum status read_tasks(struct eval *x)
 {
     const struct string_list *t = &x->s->tasks;
     x->perplexity = x->position = t->n == 0;
     for (int i = 0; i < t->n; i++) {
         int is_ppl = strcmp(t->item[i], "ppl") == 0, is_position = strcmp(t->item[i], "position") == 0;
-        if (!is_ppl && !is_position)
-            return status_fail(ERR_INVALID, "--tasks: there is no task '%s'; the tasks are ppl and position", t->item[i]);
+        enum task task = task_find(t->item[i]);
+        if (!is_ppl && !is_position && task == TASKS)
+            return refuse_task(t->item[i]);
         x->perplexity |= is_ppl;
         x->position |= is_position;
+        if (task != TASKS)
+            TRY(add_task(&x->tasks, task));
     }
     return OK;
+}
+
+/* Lengths and depths of the tasks that are answered. */
+static enum status prepare_tasks(struct eval *x)
+{
+    struct task_results *r = &x->tasks;
+    const struct settings *s = x->s;
+    const char *given = s->depths.n ? "depths" : s->write_samples ? "write-samples" : s->svg ? "svg" : s->chat ? "chat" : NULL;
+    if (r->n_tasks == 0)
+        return given ? status_fail(ERR_INVALID, "--%s is for tasks that are answered: give --tasks needle, or others", given) : OK;
+    if (comm_size(x->comm) > 1)
+        return status_fail(ERR_INVALID, "--tasks %s is answered by one rank, and %d were started: leave out the ranks, or evaluate ppl and position alone",
+                           task_name(r->task[0]), comm_size(x->comm));
+    if (s->write_samples && (x->perplexity || x->position))
+        return status_fail(ERR_INVALID, "--write-samples writes samples and evaluates nothing: leave out ppl and position");
+    if (s->write_samples && s->svg)
+        return status_fail(ERR_INVALID, "--write-samples writes samples, and there is nothing to draw: leave out --svg");
+    if (s->samples == 0)
+        return status_fail(ERR_INVALID, "--samples: a cell needs one answer at least");
+    r->depth = sys_calloc(EVAL_MOST_DEPTHS, sizeof *r->depth);
+    r->length = sys_calloc(MOST_LENGTHS, sizeof *r->length);
+    if (!r->depth || !r->length)
+        return status_fail(ERR_NOMEM, "out of memory");
+    memcpy(r->length, x->length, sizeof x->length);
+    r->n_lengths = x->n;
+    return eval_tasks_depths(s, r->depth, &r->n_depths);
 }
 
 static int has(const char *dir, const char *name)
@@ -209,7 +263,7 @@ static enum status one_length(const struct eval *x, int64_t length, struct resul
 
 /* ---- results ---- */
 
-static void print_tables(const struct eval *x)
+static void print_losses(const struct eval *x)
 {
     char a[32], b[32], c[32], d[32];
     const struct result *first = &x->result[0];
@@ -218,7 +272,7 @@ static void print_tables(const struct eval *x)
            units_format_count(first->texts.text_bytes, c));
     if (x->perplexity)
         printf("\n%12s %12s %9s %12s %10s %12s %10s\n", "length", "stride", "windows", "predicted", "loss", "perplexity", "bits/byte");
-    for (int i = 0; x->perplexity && i < x->n; i++) {
+    for (int i = 0; x->perplexity && i < x->done; i++) {
         const struct result *r = &x->result[i];
         printf("%12s %12s %9s %12s %10.6f %12.6g %10.6f\n", units_format_count(r->length, a), units_format_count(r->stride, b),
                units_format_count(r->texts.windows, c), units_format_count(r->found.targets, d), r->found.loss, exp(r->found.loss),
@@ -227,22 +281,39 @@ static void print_tables(const struct eval *x)
     if (!x->position)
         return;
     printf("\n%-24s", "loss by tokens seen");
-    for (int i = 0; i < x->n; i++)
+    for (int i = 0; i < x->done; i++)
         printf(" %12s", units_format_count(x->result[i].length, a));
     for (int k = 0; k < EVALUATION_BUCKETS; k++) {
         int there = 0;
-        for (int i = 0; i < x->n; i++)
+        for (int i = 0; i < x->done; i++)
             there |= x->result[i].found.seen[k].targets > 0;
         if (!there)
             continue;
         printf("\n%10s to %-10s", units_format_count(1ll << k, a), units_format_count((2ll << k) - 1, b));
-        for (int i = 0; i < x->n; i++)
+        for (int i = 0; i < x->done; i++)
             if (x->result[i].found.seen[k].targets > 0)
                 printf(" %12.6f", x->result[i].found.seen[k].loss);
             else
                 printf(" %12s", "-");
     }
     putchar('\n');
+}
+
+static int has_answers(const struct eval *x)
+{
+    return x->tasks.n_answers > 0;
+}
+
+static void print_tables(const struct eval *x)
+{
+    if (has_answers(x)) {
+        printf("%s\n", x->model);
+        heat_map_print(&x->tasks, isatty(STDOUT_FILENO), stdout);
+    }
+    if (has_answers(x) && x->done > 0)
+        putchar('\n');
+    if (x->done > 0)
+        print_losses(x);
 }
 
 static json_t *number(double v)
@@ -273,16 +344,22 @@ static json_t *position_object(const struct result *r)
 static enum status print_json(const struct eval *x)
 {
     const struct windows_report *t = &x->result[0].texts;
-    json_t *results = json_array();
-    for (int i = 0; i < x->n; i++) {
+    json_t *results = json_array(), *o = json_pack("{s:s}", "model", x->model);
+    for (int i = 0; i < x->done; i++) {
         if (x->perplexity)
             json_array_append_new(results, perplexity_object(&x->result[i]));
         if (x->position)
             json_array_append_new(results, position_object(&x->result[i]));
     }
-    json_t *o = json_pack("{s:s, s:I, s:I, s:I, s:o}", "model", x->model, "documents", (json_int_t)t->documents, "tokens",
-                          (json_int_t)t->tokens, "bytes", (json_int_t)t->text_bytes, "results", results);
-    int failed = !o || json_dumpf(o, stdout, JSON_INDENT(2) | JSON_REAL_PRECISION(17)) != 0 || putchar('\n') == EOF;
+    if (x->done > 0) {
+        json_object_set_new(o, "documents", json_integer(t->documents));
+        json_object_set_new(o, "tokens", json_integer(t->tokens));
+        json_object_set_new(o, "bytes", json_integer(t->text_bytes));
+    }
+    if (has_answers(x))
+        task_json_add(&x->tasks, o, results);
+    int failed = json_object_set_new(o, "results", results) != 0 || json_dumpf(o, stdout, JSON_INDENT(2) | JSON_REAL_PRECISION(17)) != 0 ||
+                 putchar('\n') == EOF;
     json_decref(o);
     return failed ? status_fail(ERR_IO, "cannot write what was found: standard output is full or closed") : OK;
 }
@@ -293,37 +370,63 @@ static enum status print(const struct eval *x)
         TRY(print_json(x));
     else
         print_tables(x);
-    return fflush(stdout) == 0 && !ferror(stdout) ? OK
-                                                  : status_fail(ERR_IO, "cannot write what was found: standard output is full or closed");
+    if (fflush(stdout) != 0 || ferror(stdout))
+        return status_fail(ERR_IO, "cannot write what was found: standard output is full or closed");
+    return x->s->svg && has_answers(x) ? heat_map_write_svg(&x->tasks, x->model, x->s->svg) : OK;
 }
 
-/* A length failed: what the shorter ones gave is not lost. */
-static enum status print_finished(struct eval *x, int done, enum status st)
+/* Something failed: what was found before is not lost. */
+static enum status print_finished(struct eval *x, enum status st)
 {
     char why[1024];
     snprintf(why, sizeof why, "%s", status_message());
-    x->n = done;
     (void)print(x); /* the first failure is the one that is said */
     return status_fail(st, "%s", why);
+}
+
+/* Before evaluating, which may take long; what is there is left as it is. */
+static enum status check_picture(const char *path)
+{
+    int there = sys_access(path, F_OK) == 0 || !sys_is_absent(errno);
+    FILE *f = sys_append_text(path);
+    if (!f)
+        return status_fail(ERR_INVALID, "--svg: cannot write %s: %s", path, sys_strerror(errno));
+    fclose(f);
+    if (!there)
+        sys_unlink(path);
+    return OK;
 }
 
 static enum status begin(struct eval *x)
 {
     snprintf(x->model, sizeof x->model, "%s", x->s->adapter ? x->s->adapter : x->s->model);
-    if (x->s->eval_data.n == 0)
-        return status_fail(ERR_INVALID, "eval-data is missing: give --eval-data PATH, what is evaluated on");
-    if (x->s->svg || x->s->explain || x->s->max_seq)
+    if (x->s->explain || x->s->max_seq)
         return status_fail(ERR_INVALID, "--%s is an option of ltrain plan; what ltrain eval finds is printed, as JSON with --json",
-                           x->s->svg ? "svg" : x->s->explain ? "explain" : "max-seq");
+                           x->s->explain ? "explain" : "max-seq");
     if (x->s->resume)
         return status_fail(ERR_INVALID, "--resume goes on with training; evaluate a run by --model %s", x->s->resume);
     TRY(read_tasks(x));
+    if ((x->perplexity || x->position) && x->s->eval_data.n == 0)
+        return status_fail(ERR_INVALID, "eval-data is missing: give --eval-data PATH, what is evaluated on");
     TRY(read_lengths(x));
+    TRY(prepare_tasks(x));
     TRY(find_model(x->s));
+    TRY(x->s->svg ? check_picture(x->s->svg) : OK);
     return x->s->out_is_default ? replace(&x->s->out, ".") : OK; /* where the nvme tier is, unless --nvme-path says it */
 }
 
-enum status eval_run(struct settings *s, struct comm *comm)
+static enum status evaluate_all(struct eval *x, int *signal_number)
+{
+    if (x->tasks.n_tasks > 0)
+        TRY(eval_tasks_run(x->s, x->comm, &x->tasks, signal_number));
+    while ((x->perplexity || x->position) && x->done < x->n && *signal_number == 0) {
+        TRY(one_length(x, x->length[x->done], &x->result[x->done]));
+        x->done++;
+    }
+    return OK;
+}
+
+enum status eval_run(struct settings *s, struct comm *comm, int *signal_number)
 {
     struct eval *x = sys_calloc(1, sizeof *x);
     if (!x)
@@ -331,15 +434,14 @@ enum status eval_run(struct settings *s, struct comm *comm)
     x->s = s;
     x->comm = comm;
     enum status st = comm_agree(comm, begin(x));
-    int done = 0;
-    while (st == OK && done < x->n) {
-        st = one_length(x, x->length[done], &x->result[done]);
-        done += st == OK;
-    }
     if (st == OK)
-        st = comm_agree(comm, comm_rank(comm) == 0 ? print(x) : OK);
-    else if (done > 0 && comm_rank(comm) == 0)
-        st = print_finished(x, done, st);
+        st = evaluate_all(x, signal_number);
+    const int found = x->done > 0 || has_answers(x);
+    if (st == OK)
+        st = comm_agree(comm, found && comm_rank(comm) == 0 ? print(x) : OK);
+    else if (found && comm_rank(comm) == 0)
+        st = print_finished(x, st);
+    eval_tasks_destroy(&x->tasks);
     free(x);
     return st;
 }

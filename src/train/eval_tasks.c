@@ -1,0 +1,394 @@
+#include "train/eval_tasks.h"
+
+#include "base/clock.h"
+#include "base/num.h"
+#include "base/sys.h"
+#include "base/units.h"
+#include "train/data.h"
+#include "train/prompts.h"
+#include "train/sampling.h"
+#include "train/task_rows.h"
+
+#include <errno.h>
+#include <math.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+#include <xxhash.h>
+
+/* Beside the tokens of a right answer, for what a model says around it. */
+enum { ROOM = 16 };
+/* Of the user's text, for each token of the longest length: more than scripts with long words take. */
+enum { BYTES_PER_TOKEN = 16 };
+
+struct job {
+    struct settings *s;
+    struct comm *comm;
+    struct task_results *r;
+    struct prompts prompts;
+    struct generation generation;
+    struct haystack *haystack;
+    struct sampling *x;
+    uint8_t *ends;
+    int32_t *id;     /* [most] of an answer */
+    double began;
+    int64_t tokens_done, tokens_all;
+};
+
+/* ---- Ctrl-C ends it with what is done ---- */
+
+static volatile sig_atomic_t interrupted;
+static volatile int stop;
+
+static void on_signal(int number)
+{
+    interrupted = number;
+    stop = 1;
+}
+
+/* A second one ends the process at once. */
+static void catch_signals(void (*handler)(int))
+{
+    struct sigaction a = {.sa_handler = handler, .sa_flags = handler == SIG_DFL ? 0 : (int)SA_RESETHAND};
+    sigemptyset(&a.sa_mask);
+    sigaction(SIGINT, &a, NULL);
+    sigaction(SIGTERM, &a, NULL);
+}
+
+/* ---- what is asked for ---- */
+
+static enum status add_depth(const char *item, double *out, int *n)
+{
+    char *end;
+    const double x = strtod(item, &end);
+    if (end == item || (*end && strcmp(end, "%") != 0) || !(x >= 0 && x <= 100))
+        return status_fail(ERR_INVALID, "--depths: %s is not between 0 and 100 (percent of the text)", item);
+    for (int i = 0; i < *n; i++)
+        if (out[i] == x)
+            return status_fail(ERR_INVALID, "--depths: %s is there twice", item);
+    if (*n == EVAL_MOST_DEPTHS)
+        return status_fail(ERR_INVALID, "--depths: more than %d depths", EVAL_MOST_DEPTHS);
+    out[(*n)++] = x;
+    return OK;
+}
+
+enum status eval_tasks_depths(const struct settings *s, double *out, int *n)
+{
+    static const double usual[] = {0, 25, 50, 75, 100};
+    int64_t count;
+    *n = 0;
+    if (s->depths.n == 0) {
+        memcpy(out, usual, sizeof usual);
+        *n = sizeof usual / sizeof *usual;
+        return OK;
+    }
+    if (s->depths.n > 1 || strchr(s->depths.item[0], '%')) {
+        for (int i = 0; i < s->depths.n; i++)
+            TRY(add_depth(s->depths.item[i], out, n));
+        return OK;
+    }
+    TRY(units_parse_count("--depths", s->depths.item[0], &count));
+    if (count < 2 || count > EVAL_MOST_DEPTHS)
+        return status_fail(ERR_INVALID, "--depths: %s: a number alone is how many there are, 2 to %d, from 0%% to 100%%; a single depth is "
+                                        "written as %s%%",
+                           s->depths.item[0], EVAL_MOST_DEPTHS, s->depths.item[0]);
+    while (*n < count) {
+        out[*n] = 100.0 * *n / (double)(count - 1);
+        ++*n;
+    }
+    return OK;
+}
+
+static enum status make_cells(struct task_results *r)
+{
+    r->cell = sys_calloc((size_t)r->n_tasks * (size_t)r->n_lengths * (size_t)r->n_depths, sizeof *r->cell);
+    if (!r->cell)
+        return status_fail(ERR_NOMEM, "out of memory");
+    for (int l = 0; l < r->n_lengths; l++)
+        for (int t = 0; t < r->n_tasks; t++)
+            for (int d = 0; d < (task_has_depth(r->task[t]) ? r->n_depths : 1); d++)
+                r->cell[r->n_cells++] = (struct task_cell){
+                    .task = r->task[t], .length = r->length[l], .depth = task_has_depth(r->task[t]) ? r->depth[d] : NAN};
+    r->answer = sys_calloc((size_t)r->n_cells * (size_t)r->samples, sizeof *r->answer);
+    return r->answer ? OK : status_fail(ERR_NOMEM, "out of memory: %lld answers", (long long)r->n_cells * (long long)r->samples);
+}
+
+static int64_t longest(const struct task_results *r)
+{
+    int64_t most = 0;
+    for (int i = 0; i < r->n_lengths; i++)
+        most = max_i64(most, r->length[i]);
+    return most;
+}
+
+void eval_tasks_destroy(struct task_results *r)
+{
+    for (int64_t i = 0; r->answer && i < r->n_answers; i++)
+        free(r->answer[i].text);
+    free(r->cell);
+    free(r->answer);
+    free(r->depth);
+    free(r->length);
+    *r = (struct task_results){.n_cells = 0};
+}
+
+/* ---- prompts ---- */
+
+static int64_t room_of(const struct job *j, int64_t answer)
+{
+    return j->s->max_new_tokens == AUTO ? answer + ROOM : max_i64(j->s->max_new_tokens, answer);
+}
+
+static enum status count(void *user, const struct task_sample *s, int64_t *tokens)
+{
+    struct job *j = user;
+    struct ids prompt = {.n = 0}, answer = {.n = 0};
+    enum status st = task_rows_encode(&j->prompts, s, &prompt, &answer);
+    if (st == OK)
+        *tokens = (int64_t)prompt.n + room_of(j, (int64_t)answer.n);
+    free(prompt.id);
+    free(answer.id);
+    return st;
+}
+
+static enum status generate(struct job *j, const struct task_cell *c, int64_t number, struct task_sample *out)
+{
+    return task_generate(&(struct task_request){.task = c->task,
+                                                .tokens = c->length,
+                                                .depth = c->depth,
+                                                .seed = j->s->seed,
+                                                .number = number,
+                                                .haystack = j->haystack},
+                         &(struct task_counter){count, j}, out);
+}
+
+static enum status open_haystack(struct job *j)
+{
+    struct text_buffer text = {.n = 0};
+    TRY(data_read_text(j->s, longest(j->r) * BYTES_PER_TOKEN, &text));
+    j->r->haystack_bytes = (int64_t)text.n;
+    enum status st = haystack_create((const char *)text.data, text.n, &j->haystack);
+    text_buffer_free(&text);
+    return st;
+}
+
+/* The first sample of each task and length, before a model is loaded: lengths that are too short, texts that do not do. */
+static enum status try_generating(struct job *j)
+{
+    struct task_results *r = j->r;
+    for (int i = 0; i < r->n_cells; i++) {
+        struct task_sample sample;
+        if (i > 0 && r->cell[i].task == r->cell[i - 1].task && r->cell[i].length == r->cell[i - 1].length)
+            continue;
+        TRY(generate(j, &r->cell[i], 0, &sample));
+        r->repeats |= sample.repeats;
+        task_sample_destroy(&sample);
+    }
+    return OK;
+}
+
+static enum status open_prompts(struct job *j)
+{
+    TRY(prompts_open(j->s, &j->prompts));
+    if (j->s->chat)
+        TRY(prompts_open_chat(j->s, &j->prompts));
+    TRY(generation_read(j->s, &j->generation));
+    TRY(make_cells(j->r));
+    TRY(open_haystack(j));
+    return try_generating(j);
+}
+
+/* ---- samples as training data ---- */
+
+static enum status write_rows(struct job *j, FILE *f)
+{
+    for (int i = 0; i < j->r->n_cells; i++)
+        for (int64_t k = 0; k < j->r->samples; k++) {
+            struct task_sample sample;
+            TRY(generate(j, &j->r->cell[i], k, &sample));
+            enum status st = task_rows_write(&j->prompts, &j->generation.eos, &sample, &j->r->cell[i], j->s->train_on == TRAIN_ON_ALL, f);
+            task_sample_destroy(&sample);
+            TRY(st);
+        }
+    return OK;
+}
+
+static enum status write_samples(struct job *j)
+{
+    const char *path = j->s->write_samples;
+    FILE *f = sys_write_text(path);
+    if (!f)
+        return status_fail(ERR_IO, "--write-samples: cannot write %s: %s", path, sys_strerror(errno));
+    enum status st = write_rows(j, f);
+    const int failed = ferror(f) != 0;
+    if ((fclose(f) != 0 || failed) && st == OK)
+        st = status_fail(ERR_IO, "--write-samples: cannot write %s: %s", path, strerror(errno));
+    if (st == OK)
+        printf("%s: samples written: %lld\n", path, (long long)j->r->n_cells * (long long)j->r->samples);
+    return st;
+}
+
+/* ---- answers ---- */
+
+/* "needle, 8,192 tokens, depth 25%" */
+static const char *describe(const struct task_cell *c, char out[128])
+{
+    char tokens[32], depth[32] = "";
+    if (!isnan(c->depth))
+        snprintf(depth, sizeof depth, ", depth %g%%", round(10 * c->depth) / 10);
+    snprintf(out, 128, "%s, %s tokens%s", task_name(c->task), units_format_count(c->length, tokens), depth);
+    return out;
+}
+
+static void show_progress(const struct job *j, const struct task_cell *c)
+{
+    char cell[128];
+    const double seconds = clock_seconds() - j->began;
+    if (!isatty(STDERR_FILENO))
+        return;
+    fprintf(stderr, "\r\033[K%s: %lld of %lld answers", describe(c, cell), (long long)j->r->n_answers,
+            (long long)j->r->n_cells * (long long)j->r->samples);
+    if (j->tokens_done > 0) {
+        const int64_t eta = (int64_t)(seconds * (double)(j->tokens_all - j->tokens_done) / (double)j->tokens_done);
+        fprintf(stderr, ", eta %lld:%02lld:%02lld", (long long)(eta / 3600), (long long)(eta / 60 % 60), (long long)(eta % 60));
+    }
+}
+
+static void erase_progress(void)
+{
+    if (isatty(STDERR_FILENO))
+        fputs("\r\033[K", stderr);
+}
+
+/* Where output is kept a line for each cell, as nobody sees the progress. */
+static void print_cell(const struct job *j, const struct task_cell *c, double seconds)
+{
+    char cell[128];
+    if (j->s->json || isatty(STDOUT_FILENO))
+        return;
+    printf("%s: %.0f, %.2f s\n", describe(c, cell), 100 * task_cell_score(c), seconds);
+    fflush(stdout);
+}
+
+static enum status text_of(const struct job *j, int64_t n, char **out)
+{
+    struct text_buffer text = {.n = 0}, good = {.n = 0};
+    int64_t repaired = 0;
+    enum status st = OK;
+    if (j->prompts.tokenizer)
+        st = tokenizer_decode(j->prompts.tokenizer, j->id, (size_t)n, 0, &text);
+    for (int64_t i = 0; !j->prompts.tokenizer && i < n && st == OK; i++)
+        st = text_buffer_add(&text, &(uint8_t){(uint8_t)j->id[i]}, 1);
+    if (st == OK)
+        st = text_repair(text.data, text.n, &good, &repaired);
+    const struct text_buffer *is = repaired > 0 ? &good : &text;
+    if (st == OK) {
+        *out = strndup(is->data ? (const char *)is->data : "", is->n);
+        st = *out ? OK : status_fail(ERR_NOMEM, "out of memory: an answer");
+    }
+    text_buffer_free(&text);
+    text_buffer_free(&good);
+    return st;
+}
+
+static uint64_t hash_of(const struct task_sample *s)
+{
+    XXH3_state_t *state = XXH3_createState();
+    if (!state)
+        return 0;
+    XXH3_64bits_reset(state);
+    XXH3_64bits_update(state, s->prompt.data, s->prompt.n);
+    XXH3_64bits_update(state, s->lead.data, s->lead.n);
+    const uint64_t hash = XXH3_64bits_digest(state);
+    XXH3_freeState(state);
+    return hash;
+}
+
+static enum status answer(struct job *j, int cell, const struct task_sample *s)
+{
+    struct task_results *r = j->r;
+    struct task_answer *a = &r->answer[r->n_answers];
+    struct ids prompt = {.n = 0}, right = {.n = 0};
+    int64_t n = 0;
+    const struct greedy how = {.ends = j->ends, .ids = prompts_ids(&j->prompts), .stop = &stop};
+    const double began = clock_seconds();
+    enum status st = task_rows_encode(&j->prompts, s, &prompt, &right);
+    const int64_t most = st == OK ? room_of(j, (int64_t)right.n) : 0;
+    int32_t *id = st == OK ? sys_realloc(j->id, (size_t)most * sizeof *id) : NULL;
+    if (st == OK)
+        st = id ? OK : status_fail(ERR_NOMEM, "out of memory: an answer");
+    j->id = id ? id : j->id;
+    if (st == OK)
+        st = sampling_greedy(j->x, prompt.id, (int64_t)prompt.n, most, &how, j->id, &n);
+    *a = (struct task_answer){.cell = cell, .prompt_tokens = (int64_t)prompt.n, .hash = hash_of(s), .n_expected = s->n_expected, .depth = task_has_depth(r->cell[cell].task) ? s->depth : NAN};
+    memcpy(a->expected, s->expected, sizeof a->expected);
+    if (st == OK)
+        st = text_of(j, n, &a->text);
+    if (st == OK) {
+        a->score = task_score(s, a->text, strlen(a->text));
+        a->seconds = clock_seconds() - began;
+        r->n_answers++;
+    }
+    free(prompt.id);
+    free(right.id);
+    return st;
+}
+
+static enum status answer_cell(struct job *j, int cell)
+{
+    struct task_cell *c = &j->r->cell[cell];
+    const double began = clock_seconds();
+    for (int64_t k = 0; k < j->r->samples; k++) {
+        struct task_sample sample;
+        show_progress(j, c);
+        TRY(generate(j, c, k, &sample));
+        enum status st = answer(j, cell, &sample);
+        task_sample_destroy(&sample);
+        TRY(st);
+        c->score += j->r->answer[j->r->n_answers - 1].score;
+        c->answers++;
+        j->tokens_done += c->length;
+    }
+    erase_progress();
+    print_cell(j, c, clock_seconds() - began);
+    return OK;
+}
+
+static enum status answer_all(struct job *j)
+{
+    enum status st = sampling_open(j->s, j->comm, longest(j->r), &j->x);
+    if (st == OK)
+        st = prompts_ends(&j->prompts, &j->generation.eos, j->x->model->config.vocab, &j->ends);
+    for (int i = 0; i < j->r->n_cells; i++)
+        j->tokens_all += j->r->cell[i].length * j->r->samples;
+    j->began = clock_seconds();
+    catch_signals(on_signal);
+    for (int i = 0; i < j->r->n_cells && st == OK && !stop; i++)
+        st = answer_cell(j, i);
+    catch_signals(SIG_DFL);
+    erase_progress();
+    return st == ERR_CANCELLED && stop ? OK : st;
+}
+
+enum status eval_tasks_run(struct settings *s, struct comm *c, struct task_results *out, int *signal_number)
+{
+    struct settings own = *s;
+    struct job j = {.s = &own, .comm = c, .r = out};
+    own.curriculum.n = 0;
+    out->samples = s->samples;
+    out->chat = s->chat;
+    enum status st = open_prompts(&j);
+    if (st == OK)
+        st = s->write_samples ? write_samples(&j) : answer_all(&j);
+    *signal_number = stop ? interrupted : 0;
+    sampling_close(j.x);
+    prompts_close(&j.prompts);
+    haystack_destroy(j.haystack);
+    free(j.generation.eos.id);
+    free(j.ends);
+    free(j.id);
+    free(own.plan.hardware);
+    free(own.plan.target);
+    return st;
+}

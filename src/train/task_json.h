@@ -1,0 +1,12 @@
+/* What models have answered to tasks, as JSON. Private to src/train. */
+#ifndef LTRAIN_TRAIN_TASK_JSON_H
+#define LTRAIN_TRAIN_TASK_JSON_H
+
+#include "train/task_results.h"
+
+#include <jansson.h>
+
+/* Adds an object for each cell that has answers to `results`, and to `object` the means and what the prompts are made of. */
+void task_json_add(const struct task_results *r, json_t *object, json_t *results);
+
+#endif

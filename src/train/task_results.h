@@ -1,0 +1,48 @@
+/* What models have answered to tasks of long contexts. Private to src/train. */
+#ifndef LTRAIN_TRAIN_TASK_RESULTS_H
+#define LTRAIN_TRAIN_TASK_RESULTS_H
+
+#include "tasks/tasks.h"
+
+struct task_cell {
+    enum task task;
+    int64_t length;
+    double depth; /* percent; NaN: the task has none */
+    int64_t answers;
+    double score; /* their sum; each 0 to 1 */
+};
+
+struct task_answer {
+    int cell;
+    int64_t prompt_tokens;
+    uint64_t hash; /* XXH3 of the prompt's text, with the answer's given beginning */
+    double depth;  /* where it really was, in percent; NaN */
+    char expected[TASK_EXPECTED][TASK_EXPECTED_BYTES];
+    int n_expected;
+    char *text;    /* UTF-8 */
+    double score, seconds;
+};
+
+struct task_results {
+    enum task task[TASKS];
+    int n_tasks;
+    double *depth; /* [n_depths] that are asked for */
+    int n_depths;
+    int64_t *length; /* [n_lengths] */
+    int n_lengths;
+    int64_t samples; /* of a cell */
+    struct task_cell *cell; /* by length, task, depth */
+    int n_cells;
+    struct task_answer *answer;
+    int64_t n_answers;
+    int64_t haystack_bytes; /* of the user's text; 0: ltrain's own sentences */
+    int repeats;            /* it was too short for a length, and is there more than once */
+    int chat;
+};
+
+static inline double task_cell_score(const struct task_cell *c)
+{
+    return c->score / (double)c->answers;
+}
+
+#endif
