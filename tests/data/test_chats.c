@@ -1,8 +1,7 @@
 /* Conversations to tokens and masks, against the tokenizers library and transformers (tests/chat/tokens.txt, by make_tokens.py).
  */
-#include "data/corpus.h"
-
 #include "../chat/chat_test.h"
+#include "corpora.h"
 #include "scratch.h"
 
 #include <jansson.h>
@@ -317,9 +316,7 @@ static void test_corpus(void **state)
     for (int again = 0; again < 2; again++) { /* the second time from the cache */
         struct chat_setup setup = {.chat_template = p.chat_template, .options = {.now = NOW}};
         struct corpus_config config = config_of(&p, &setup, &path);
-        struct corpus *c = NULL;
-        if (corpus_open(&config, &c) != OK)
-            fail_msg("%s", status_message());
+        struct corpus *c = open_corpus(&config);
         const struct corpus_report *r = corpus_get_report(c);
         assert_int_equal(r->documents, 2 * ROWS);
         assert_int_equal(r->cached, again);
@@ -376,23 +373,17 @@ static void test_corpus_refusals(void **state)
 {
     (void)state;
     struct pair p;
-    struct corpus *c = NULL;
     assert_int_equal(open_pair("qwen2", "qwen3", "{}", CHAT_TRAIN_ASSISTANT, &p), OK);
     struct chat_setup setup = {.chat_template = p.chat_template, .options = {.now = NOW}}, none = {.missing = "because"};
     const char *path = scratch_text(
         "bad.jsonl",
         "{\"messages\": [{\"role\": \"assistant\", \"content\": \"x\"}]}\n\n{\"messages\": [{\"content\": \"y\"}]}\n");
     struct corpus_config config = config_of(&p, &setup, &path);
-    assert_int_equal(corpus_open(&config, &c), ERR_INVALID);
-    if (!strstr(status_message(), "bad.jsonl:3: message 1 has no role"))
-        fail_msg("%s", status_message());
+    refuse_corpus(&config, "bad.jsonl:3: message 1 has no role");
     path = scratch_text("bad.jsonl", "\n{\"messages\": [{\"role\": \"assistant\", \"content\": \"x\"}]}\n{\"text\": \"y\"}\n");
-    assert_int_equal(corpus_open(&config, &c), ERR_INVALID);
-    if (!strstr(status_message(), "bad.jsonl:3: "))
-        fail_msg("%s", status_message());
+    refuse_corpus(&config, "bad.jsonl:3: ");
     config.chats = &none;
-    assert_int_equal(corpus_open(&config, &c), ERR_INVALID);
-    assert_non_null(strstr(status_message(), "bad.jsonl holds conversations, and there is no chat template: because"));
+    refuse_corpus(&config, "bad.jsonl holds conversations, and there is no chat template: because");
     close_pair(&p);
 }
 

@@ -1,20 +1,15 @@
 /* Documents, packing, counts, the held-out split and the order. */
-#include "data/corpus.h"
-
 #include "base/disk.h"
 #include "base/sys.h"
+#include "corpora.h"
 #include "data/fingerprint.h"
 #include "scratch.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <sys/mman.h>
 #include <sys/statfs.h>
-#include <cmocka.h>
 
 enum { MAX_SEQ = 64 };
 
@@ -30,23 +25,6 @@ static struct sequence sequence_of(struct arrays *a)
 static struct corpus_config config_of(const char *const *paths, int n, int64_t seq_len)
 {
     return (struct corpus_config){.paths = paths, .n_paths = n, .seq_len = seq_len, .vocab = 256, .seed = 1};
-}
-
-static struct corpus *open_corpus(const struct corpus_config *config)
-{
-    struct corpus *c = NULL;
-    if (corpus_open(config, &c) != OK)
-        fail_msg("%s", status_message());
-    return c;
-}
-
-static void refuse(const struct corpus_config *config, const char *part)
-{
-    struct corpus *c = NULL;
-    assert_int_equal(corpus_open(config, &c), ERR_INVALID);
-    assert_null(c);
-    if (!strstr(status_message(), part))
-        fail_msg("'%s' does not say '%s'", status_message(), part);
 }
 
 /* The training sequence that starts at stream byte `first` of a corpus whose bytes are all different: found by its first token.
@@ -147,7 +125,7 @@ static void test_windows(void **state)
         corpus_close(c);
     }
     config.window = -1;
-    refuse(&config, "a sliding window of -1 keys");
+    refuse_corpus(&config, "a sliding window of -1 keys");
 }
 
 static void test_spellings(void **state)
@@ -287,10 +265,10 @@ static void test_eval_split(void **state)
     assert_true(a.tokens[0] == 9 && a.targets[0] == -1 && a.lo[1] == 1);
     corpus_close(c);
     config.eval_fraction = 0.5;
-    refuse(&config, "give one of them");
+    refuse_corpus(&config, "give one of them");
     config.eval_fraction = 0;
     config.seq_len = 26;
-    refuse(&config, "--eval-data: all files together have 25 tokens and a sequence needs 26 (--seq-len)");
+    refuse_corpus(&config, "--eval-data: all files together have 25 tokens and a sequence needs 26 (--seq-len)");
 }
 
 /* What is held out stays so for every length, and shorter sequences come to the same tokens. */
@@ -347,9 +325,9 @@ static void test_directories_with_others(void **state)
     const char *fifo = scratch_path("mixed/fifo"), *mixed[] = {scratch_path("mixed")};
     struct corpus_config config = config_of(mixed, 1, 8);
     assert_int_equal(mkfifo(fifo, 0600), 0);
-    refuse(&config, "/mixed/fifo: it is a FIFO, not a regular file");
+    refuse_corpus(&config, "/mixed/fifo: it is a FIFO, not a regular file");
     assert_int_equal(unlink(fifo) + symlink("nowhere", fifo), 0);
-    refuse(&config, "/mixed/fifo: No such file");
+    refuse_corpus(&config, "/mixed/fifo: No such file");
 }
 
 static void test_refusals(void **state)
@@ -360,32 +338,32 @@ static void test_refusals(void **state)
     scratch_mkdir("nothing");
     const char *no_files[] = {scratch_path("nothing")};
     struct corpus_config config = config_of(missing, 2, 8);
-    refuse(&config, "--data: ");
-    refuse(&config, "absent.txt: no such file");
+    refuse_corpus(&config, "--data: ");
+    refuse_corpus(&config, "absent.txt: no such file");
     config = config_of(glob_none, 1, 8);
-    refuse(&config, "*.txt");
+    refuse_corpus(&config, "*.txt");
     config = config_of(empty, 1, 8);
-    refuse(&config, "all files are empty");
+    refuse_corpus(&config, "all files are empty");
     config = config_of(no_files, 1, 8);
-    refuse(&config, "has no files");
+    refuse_corpus(&config, "has no files");
     config = config_of(device, 1, 8);
-    refuse(&config, "not a regular file");
+    refuse_corpus(&config, "not a regular file");
     config = config_of(NULL, 0, 8);
-    refuse(&config, "no files are given");
+    refuse_corpus(&config, "no files are given");
     config = config_of(five, 1, 26);
-    refuse(&config, "--data: all files together have 25 tokens and a sequence needs 26 (--seq-len)");
+    refuse_corpus(&config, "--data: all files together have 25 tokens and a sequence needs 26 (--seq-len)");
     config.seq_len = 0;
-    refuse(&config, "--seq-len: 0");
+    refuse_corpus(&config, "--seq-len: 0");
     config = config_of(five, 1, 8);
     config.vocab = 255;
-    refuse(&config, "at least 256, the model has 255");
+    refuse_corpus(&config, "at least 256, the model has 255");
     config = config_of(five, 1, 25);
     config.eval_fraction = 0.5;
-    refuse(&config, "nothing would be left to train");
+    refuse_corpus(&config, "nothing would be left to train");
     config.eval_fraction = 1.0;
-    refuse(&config, "--eval-fraction: 1");
+    refuse_corpus(&config, "--eval-fraction: 1");
     config.eval_fraction = NAN;
-    refuse(&config, "eval-fraction");
+    refuse_corpus(&config, "eval-fraction");
 }
 
 /* Every system call on the way may fail: the error comes out, nothing leaks (run under ASan). */

@@ -1,16 +1,10 @@
 /* Archives and files of token ids: what they give, and every way in which they may be wrong. */
-#include "data/corpus.h"
-
 #include "base/sys.h"
 #include "build_config.h"
 #include "data/stream.h"
-#include "scratch.h"
+#include "tokenized.h"
 
 #include <errno.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <cmocka.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
 #ifdef HAVE_ZLIB
@@ -28,26 +22,6 @@
 
 enum { SEQ = 64, VOCAB = 1000, LLMC_HEADER = 256 };
 
-static struct tokenizer *tokenizer;
-static char cache[256];
-
-static int set_up(void **state)
-{
-    char path[600];
-    const char *root = getenv("LTRAIN_SOURCE_ROOT");
-    snprintf(path, sizeof path, "%s/tests/text/families/llama3.json", root ? root : ".");
-    if (tokenizer_open(path, &tokenizer) != OK || scratch_create(state) != 0)
-        return -1;
-    snprintf(cache, sizeof cache, "%s/cache", scratch);
-    return 0;
-}
-
-static int tear_down(void **state)
-{
-    tokenizer_close(tokenizer);
-    return scratch_destroy(state);
-}
-
 static struct corpus_config config_of(const char *const *path, const struct tokenizer *t)
 {
     return (struct corpus_config){.paths = path, .n_paths = 1, .seq_len = SEQ, .vocab = VOCAB, .tokenizer = t, .cache = cache,
@@ -62,10 +36,8 @@ struct all {
 
 static void read_with(const struct corpus_config *config, struct all *out)
 {
-    struct corpus *c = NULL;
+    struct corpus *c = open_corpus(config);
     int32_t next;
-    if (corpus_open(config, &c) != OK)
-        fail_msg("%s", status_message());
     const struct stream *s = corpus_get_source(c, 0).documents;
     memset(out, 0, sizeof *out);
     out->n = stream_tokens(s);
@@ -84,19 +56,11 @@ static void read_file(const char *path, const struct tokenizer *t, struct all *o
     read_with(&config, out);
 }
 
-static void refuse_with(const struct corpus_config *config, const char *part)
-{
-    struct corpus *c = NULL;
-    assert_int_equal(corpus_open(config, &c), ERR_INVALID);
-    if (!strstr(status_message(), part))
-        fail_msg("'%s' does not say '%s'", status_message(), part);
-}
-
 static void refuse(const char *path, const struct tokenizer *t, const char *part)
 {
     const char *paths[] = {path};
     struct corpus_config config = config_of(paths, t);
-    refuse_with(&config, part);
+    refuse_corpus(&config, part);
 }
 
 /* ---- archives ---- */
@@ -299,15 +263,15 @@ static void test_plain(void **state)
     read_with(&config, &got);
     assert_true(got.n == 4 && got.documents == 1 && got.id[3] == 999);
     config.token_bytes = 4;
-    refuse_with(&config, "plain.bin: token 0 is 262147, and ids of the vocabulary end at 999");
+    refuse_corpus(&config, "plain.bin: token 0 is 262147, and ids of the vocabulary end at 999");
     scratch_write("plain.bin", narrow, 6);
-    refuse_with(&config, "plain.bin has 6 bytes, no multiple of 4 (--token-type)");
+    refuse_corpus(&config, "plain.bin has 6 bytes, no multiple of 4 (--token-type)");
     scratch_mkdir("mixed");
     scratch_write("mixed/a.bin", narrow, 8);
     scratch_text("mixed/b.txt", "a text");
     paths[0] = scratch_path("mixed");
     config.token_bytes = 2;
-    refuse_with(&config, "mixed/a.bin holds token ids and ");
+    refuse_corpus(&config, "mixed/a.bin holds token ids and ");
     config.tokenizer = tokenizer;
     const uint16_t small[] = {3, 4, 5, 6};
     scratch_write("mixed/a.bin", small, 8);
