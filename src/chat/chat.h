@@ -46,12 +46,14 @@ void chat_template_destroy(struct chat_template *t);
  *   {"conversations": [{"from": "human"|"gpt"|"system"|"tool"..., "value"}], "system", "tools"}
  *   {"prompt", "completion"}          strings, or lists of messages
  *   {"instruction", "input", "output", "system", "history"}          Alpaca
- * Messages of a prompt, and those with "weight": 0 or "train": false, are read but not trained. A message's content is a string,
+ * A key that is null counts as not given. Messages of a prompt, and those with "weight": 0 or "train": false, are read but not trained. A message's content is a string,
  * a list of parts ({"type": "text", "text"}) or null. file and line are for messages. */
 enum status chat_read(const char *json, size_t n, const char *file, int64_t line, struct chat_conversation **out);
 enum status chat_from_json(const json_t *object, const char *file, int64_t line, struct chat_conversation **out);
 /* Whether an object's keys are those of a conversation: a corpus tells rows of chats from rows of text by it. */
 int chat_is_conversation(const json_t *object);
+/* Whether an object has that key, and not as null, as rows of several kinds in one table have it. */
+int chat_has(const json_t *object, const char *key);
 int64_t chat_messages(const struct chat_conversation *c);
 const char *chat_role(const struct chat_conversation *c, int64_t message);
 /* Whether a message is an assistant's and not marked as only to be read. */

@@ -146,6 +146,20 @@ static enum status check_message(const struct chat_conversation *c, size_t i, co
     return chat_refuse(c, "message %zu (%.40s) has neither content nor tool_calls", i + 1, json_string_value(role));
 }
 
+/* Whether a message says that it is trained, as one does that says nothing of it. */
+static enum status check_trained(const struct chat_conversation *c, size_t i, const json_t *m, int *trained)
+{
+    const json_t *weight = json_object_get(m, "weight"), *train = json_object_get(m, "train");
+    const double x = json_number_value(weight);
+    *trained = 1;
+    if (chat_has(m, "weight") && !(json_is_number(weight) && (x == 0.0 || x == 1.0)))
+        return chat_refuse(c, "the weight of message %zu is neither 0 (it is only read) nor 1", i + 1);
+    if (chat_has(m, "train") && !json_is_boolean(train))
+        return chat_refuse(c, "\"train\" of message %zu is neither true nor false", i + 1);
+    *trained = !(json_is_number(weight) && x == 0.0) && !json_is_false(train);
+    return OK;
+}
+
 /* Takes the messages in as they are trained from; `prompt` of them, the first, are only read. */
 static enum status take_messages(struct chat_conversation *c, const json_t *messages, size_t prompt)
 {
@@ -164,9 +178,9 @@ static enum status take_messages(struct chat_conversation *c, const json_t *mess
         if (json_array_append_new(c->messages, clean) != 0 && st == OK)
             st = status_fail(ERR_NOMEM, "no memory for a conversation");
         TRY(st);
-        const json_t *weight = json_object_get(m, "weight");
-        c->untrained[i] = i < prompt || (json_is_number(weight) && json_number_value(weight) == 0.0) ||
-                          json_is_false(json_object_get(m, "train"));
+        int trained;
+        TRY(check_trained(c, i, m, &trained));
+        c->untrained[i] = i < prompt || !trained;
     }
     return OK;
 }
@@ -228,7 +242,7 @@ enum status chat_from_json(const json_t *object, const char *file, int64_t line,
 enum status chat_read(const char *json, size_t n, const char *file, int64_t line, struct chat_conversation **out)
 {
     json_error_t error;
-    json_t *object = json_loadb(json, n, JSON_ALLOW_NUL, &error);
+    json_t *object = json_loadb(json, n, JSON_ALLOW_NUL | JSON_REJECT_DUPLICATES, &error);
     if (!object)
         return status_fail(ERR_INVALID, "%s:%lld: not JSON: %s (column %d)", file, (long long)line, error.text, error.column);
     enum status st = chat_from_json(object, file, line, out);

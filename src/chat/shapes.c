@@ -95,6 +95,8 @@ static enum status shape_alpaca(const struct chat_conversation *c, const json_t 
     size_t i;
     if (!json_is_string(instruction) || !json_is_string(output) || (input && !json_is_null(input) && !json_is_string(input)))
         return chat_refuse(c, "instruction, input and output must be strings");
+    if (history && !json_is_null(history) && !json_is_array(history))
+        return chat_refuse(c, "history is not a list of pairs");
     TRY(add_system(c, object, messages));
     json_array_foreach(history, i, pair)
     {
@@ -114,31 +116,36 @@ static enum status shape_alpaca(const struct chat_conversation *c, const json_t 
     return OK;
 }
 
+int chat_has(const json_t *object, const char *key)
+{
+    const json_t *value = json_object_get(object, key);
+    return value && !json_is_null(value);
+}
+
 int chat_is_conversation(const json_t *object)
 {
-    return json_object_get(object, "messages") || json_object_get(object, "conversations") ||
-           (json_object_get(object, "prompt") && json_object_get(object, "completion")) ||
-           (json_object_get(object, "instruction") && json_object_get(object, "output"));
+    return chat_has(object, "messages") || chat_has(object, "conversations") || (chat_has(object, "prompt") && chat_has(object, "completion")) ||
+           (chat_has(object, "instruction") && chat_has(object, "output"));
 }
 
 static enum status shape(const struct chat_conversation *c, const json_t *object, json_t *messages, size_t *prompt)
 {
     const json_t *given = json_object_get(object, "messages");
-    if (given) {
+    if (chat_has(object, "messages")) {
         if (!json_is_array(given))
             return chat_refuse(c, "messages is not a list");
         json_array_extend(messages, (json_t *)given);
         return OK;
     }
-    if (json_object_get(object, "conversations"))
+    if (chat_has(object, "conversations"))
         return shape_conversations(c, object, messages);
-    if (json_object_get(object, "prompt")) {
+    if (chat_has(object, "prompt")) {
         TRY(add_system(c, object, messages));
         TRY(add_side(c, object, "prompt", "user", messages));
         *prompt = json_array_size(messages);
         return add_side(c, object, "completion", "assistant", messages);
     }
-    if (json_object_get(object, "instruction"))
+    if (chat_has(object, "instruction"))
         return shape_alpaca(c, object, messages);
     return chat_refuse(c, "no conversation: expected messages, conversations, prompt and completion, or instruction and output");
 }

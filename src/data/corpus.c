@@ -74,14 +74,17 @@ static enum status pack_source(const struct corpus *c, struct source *s, const c
 static enum status mix(struct corpus *c)
 {
     double *share = sys_calloc((size_t)c->n_sources, sizeof *share);
-    if (!share)
-        return status_fail(ERR_NOMEM, "out of memory: the order of %d sources", c->n_sources);
-    for (int i = 0; i < c->n_sources; i++) {
+    const char **name = sys_calloc((size_t)c->n_sources, sizeof *name);
+    enum status st = share && name ? OK : status_fail(ERR_NOMEM, "out of memory: the order of %d sources", c->n_sources);
+    for (int i = 0; i < c->n_sources && st == OK; i++) {
         const struct packing_report *r = packing_get_report(c->sources[i].packing);
+        name[i] = c->sources[i].name;
         share[i] = c->sources[i].weight * (double)r->train_sequences / (double)r->train_tokens;
     }
-    enum status st = mixture_create(share, c->n_sources, &c->mixture);
+    if (st == OK)
+        st = mixture_create(share, name, c->n_sources, &c->mixture);
     free(share);
+    free(name);
     return st;
 }
 
@@ -115,7 +118,8 @@ static void unpack_sources(struct corpus *c)
     c->eval.packing = NULL;
     mixture_destroy(c->mixture);
     c->mixture = NULL;
-    c->report = (struct corpus_report){.unigram_entropy = c->report.unigram_entropy, .remembered = c->report.remembered};
+    c->report = (struct corpus_report){.unigram_entropy = c->report.unigram_entropy, .remembered = c->report.remembered,
+                                         .read_twice = c->report.read_twice, .evaluated_too = c->report.evaluated_too};
     for (int64_t i = 0; i < c->n_kept; i++)
         c->kept[i].source = -1;
 }
@@ -202,7 +206,10 @@ static enum status open_sources(struct corpus *c, const struct corpus_config *co
         c->sources[i].weight = config->weights ? config->weights[i] : 1.0;
         if (!(c->sources[i].weight > 0.0 && isfinite(c->sources[i].weight)))
             return status_fail(ERR_INVALID, "--data: the weight %g of %s is not above 0", c->sources[i].weight, config->paths[i]);
-        TRY(open_source(c, config, "--data", config->paths + (config->weights ? i : 0), each, &c->sources[i]));
+        for (int k = 0; k < i; k++)
+            if (strcmp(config->paths[k], config->paths[i]) == 0)
+                return status_fail(ERR_INVALID, "--data: %s is given twice: give it once, with both weights together", config->paths[i]);
+        TRY(open_source(c, config, "--data", config->paths + i, each, &c->sources[i]));
     }
     return config->n_eval_paths > 0 ? open_source(c, config, "--eval-data", config->eval_paths, config->n_eval_paths, &c->eval) : OK;
 }
@@ -218,6 +225,17 @@ static enum status check_vocabularies(const struct corpus *c)
                                "--tokenizer DIR names the tokenizer of both", first->name, s->name);
     }
     return OK;
+}
+
+/* Files that are read more than once. */
+static void find_common(struct corpus *c)
+{
+    for (int i = 0; i < c->n_sources; i++) {
+        for (int k = 0; k < i && !c->report.read_twice; k++)
+            c->report.read_twice = stream_common(c->sources[k].files, c->sources[i].files);
+        if (c->eval.files && !c->report.evaluated_too)
+            c->report.evaluated_too = stream_common(c->sources[i].files, c->eval.files);
+    }
 }
 
 enum status corpus_open(const struct corpus_config *config, struct corpus **out)
@@ -244,6 +262,7 @@ enum status corpus_open(const struct corpus_config *config, struct corpus **out)
     if ((c->holds & HOLDS_ROWS) && config->column)
         c->tokenizer.hash ^= XXH3_64bits(config->column, strlen(config->column));
     TRY_GOTO(pack_sources(c), fail);
+    find_common(c);
     c->surveyed = corpus_trained_tokens(c);
     if (!corpus_is_remembered(c, config->known))
         TRY_GOTO(survey(c), fail);

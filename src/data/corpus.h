@@ -23,6 +23,7 @@ struct corpus_report {
     struct packing_report packed; /* of all sources; its numbers of sequences and targets are not counted */
     int64_t train_sequences, eval_sequences;
     double unigram_entropy;   /* nats per token of the training part */
+    const char *read_twice, *evaluated_too; /* a file that two sources have, and one that is in eval_paths, too; or NULL */
     int remembered;           /* no file was read, as all are those of an earlier start */
 };
 

@@ -69,18 +69,35 @@ static int has_key(const char *text)
     return 0;
 }
 
-/* A .json file may be any text; one that begins as a list of rows, or as a row, with a key that they have, is meant as rows. */
-static enum status refuse_json(const char *path)
+/* A file's first bytes, and zeros behind them where it is shorter. */
+static enum status read_head(const char *path, char *head, size_t n)
 {
     int fd;
     int64_t bytes;
+    memset(head, 0, n);
+    TRY(file_open(path, &fd, &bytes));
+    enum status st = file_read(fd, path, head, (size_t)min_i64((int64_t)n, bytes), 0);
+    sys_close(fd);
+    return st;
+}
+
+/* Its bytes would be read as UTF-8 that is broken. */
+static enum status refuse_utf_16(const char *path)
+{
+    char head[2];
+    TRY(read_head(path, head, sizeof head));
+    if (memcmp(head, "\377\376", 2) != 0 && memcmp(head, "\376\377", 2) != 0)
+        return OK;
+    return status_fail(ERR_INVALID, "%s is in UTF-16, and texts are read as UTF-8: iconv -f UTF-16 -t UTF-8 '%s' >'%s.txt'", path, path, path);
+}
+
+/* A .json file may be any text; one that begins as a list of rows, or as a row, with a key that they have, is meant as rows. */
+static enum status refuse_json(const char *path)
+{
     char head[4097] = "";
     if (!ends_with(path, ".json"))
         return OK;
-    TRY(file_open(path, &fd, &bytes));
-    enum status st = file_read(fd, path, head, (size_t)min_i64(sizeof head - 1, bytes), 0);
-    sys_close(fd);
-    TRY(st);
+    TRY(read_head(path, head, sizeof head - 1));
     const char *first = head + strspn(head, " \t\r\n"), *list = *first == '[' ? first + 1 + strspn(first + 1, " \t\r\n") : NULL;
     if (!has_key(head) || (list ? *list != '{' : first[0] != '{' || first[1] == '\n' || first[1] == '\r'))
         return OK;
@@ -105,6 +122,8 @@ static enum status find_kind(const char *path, const struct kinds_config *config
         return status_fail(ERR_INVALID, "%s: rows are read of files named .jsonl%s: rename it if it has a row a line", path, path + n);
     TRY(id_file_look(path, config->token_bytes, &k->ids));
     TRY(refuse_foreign(path, &k->ids));
+    if (config->has_tokenizer && k->ids.format == IDS_NONE)
+        TRY(refuse_utf_16(path));
     if (config->has_tokenizer)
         TRY(refuse_json(path));
     TRY(lines_look(path, config->column, &k->lines));

@@ -27,10 +27,16 @@ static int is_blank(const char *text, size_t n)
     return 1;
 }
 
+/* Bytes of the mark that some programs write before the first line. */
+static size_t order_mark(const char *text, size_t n)
+{
+    return n >= 3 && memcmp(text, "\357\273\277", 3) == 0 ? 3 : 0;
+}
+
 enum status lines_visit(const uint8_t *bytes, size_t n, int64_t line, lines_visitor *visit, void *user)
 {
     const char *text = (const char *)bytes;
-    for (size_t at = 0; at < n; line++) {
+    for (size_t at = line == 1 ? order_mark(text, n) : 0; at < n; line++) {
         const char *newline = memchr(text + at, '\n', n - at);
         size_t end = newline ? (size_t)(newline - text) : n;
         if (!is_blank(text + at, end - at))
@@ -43,7 +49,7 @@ enum status lines_visit(const uint8_t *bytes, size_t n, int64_t line, lines_visi
 /* The first row in text[0 .. n) that ends there, or at the end of the file if the text does. Its bytes; 0: there is none. */
 static size_t find_row(const char *text, size_t n, int is_all, const char **row)
 {
-    for (size_t at = 0; at < n;) {
+    for (size_t at = order_mark(text, n); at < n;) {
         const char *newline = memchr(text + at, '\n', n - at);
         size_t end = newline ? (size_t)(newline - text) : n;
         if (!newline && !is_all)
@@ -62,7 +68,7 @@ static enum lines_kind kind_of(const char *row, size_t n, const char *column)
     json_t *object = json_loadb(row, n, JSON_ALLOW_NUL, NULL);
     enum lines_kind kind = !object || (column && json_object_get(object, column)) ? LINES_TEXT
                            : chat_is_conversation(object)                         ? LINES_CHATS
-                           : json_object_get(object, "input_ids")                 ? LINES_IDS
+                           : chat_has(object, "input_ids")                        ? LINES_IDS
                                                                                   : LINES_TEXT;
     json_decref(object);
     return kind;
@@ -133,7 +139,7 @@ static enum status refuse_row(const char *path, int64_t line, const char *column
 enum status lines_read_text(const char *path, int64_t line, const char *column, const char *row, size_t n, json_t **out)
 {
     json_error_t error;
-    json_t *object = json_loadb(row, n, JSON_ALLOW_NUL, &error);
+    json_t *object = json_loadb(row, n, JSON_ALLOW_NUL | JSON_REJECT_DUPLICATES, &error);
     if (!object)
         return status_fail(ERR_INVALID, "%s:%lld: broken JSON: %s", path, (long long)line, error.text);
     json_t *value = json_object_get(object, name_of(column));
@@ -163,10 +169,19 @@ static enum status array_of(const struct lines_place *at, const json_t *row, con
 static enum status number_at(const struct lines_place *at, const json_t *list, const char *key, size_t i, json_int_t *out)
 {
     const json_t *x = json_array_get(list, i);
-    if (!json_is_integer(x) && !json_is_boolean(x))
+    if (!json_is_integer(x))
         return status_fail(ERR_INVALID, "%s:%lld: place %zu of its \"%s\" is no whole number", at->path, (long long)at->line, i + 1, key);
-    *out = json_is_boolean(x) ? json_is_true(x) : json_integer_value(x);
+    *out = json_integer_value(x);
     return OK;
+}
+
+static enum status bit_at(const struct lines_place *at, const json_t *list, const char *key, size_t i, json_int_t *out)
+{
+    const json_t *x = json_array_get(list, i);
+    *out = json_is_boolean(x) ? json_is_true(x) : json_integer_value(x);
+    return json_is_boolean(x) || (json_is_integer(x) && (*out == 0 || *out == 1))
+               ? OK
+               : status_fail(ERR_INVALID, "%s:%lld: place %zu of its \"%s\" is neither 0 nor 1", at->path, (long long)at->line, i + 1, key);
 }
 
 /* What a row says about its ids: -100 in labels, 0 in a mask: not trained; 0 in attention_mask: padding. */
@@ -190,7 +205,7 @@ static enum status add_id(const struct lines_place *at, const json_t *all, const
     for (int k = 0; k < LISTS; k++) {
         if (!list[k])
             continue;
-        TRY(number_at(at, list[k], lists[k], i, &x));
+        TRY(k == LABELS ? number_at(at, list[k], lists[k], i, &x) : bit_at(at, list[k], lists[k], i, &x));
         if (k == ATTENTION_MASK)
             padding = x == 0;
         else if (k == LABELS && x != id && x != IGNORED)
@@ -215,7 +230,7 @@ static enum status refuse_packed(const struct lines_place *at, const json_t *row
     for (size_t i = 0; positions && i < n && !packed; i++) {
         TRY(number_at(at, positions, "position_ids", i, &position));
         if (attention)
-            TRY(number_at(at, attention, lists[ATTENTION_MASK], i, &kept));
+            TRY(bit_at(at, attention, lists[ATTENTION_MASK], i, &kept));
         packed = kept != 0 && position != next;
         next += kept != 0;
     }
@@ -241,7 +256,7 @@ static enum status add_ids(const struct lines_place *at, const json_t *row, int6
 enum status lines_read_ids(const char *path, int64_t line, const char *row, size_t n, int64_t ids, struct ids *out)
 {
     json_error_t error;
-    json_t *object = json_loadb(row, n, JSON_ALLOW_NUL, &error);
+    json_t *object = json_loadb(row, n, JSON_ALLOW_NUL | JSON_REJECT_DUPLICATES, &error);
     if (!object)
         return status_fail(ERR_INVALID, "%s:%lld: broken JSON: %s", path, (long long)line, error.text);
     enum status st = add_ids(&(struct lines_place){path, line}, object, ids, out);

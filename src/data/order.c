@@ -40,7 +40,7 @@ struct mixture {
 };
 
 /* Each slot goes to the source that lags behind its share most, so that shares hold after few sequences, too. */
-enum status mixture_create(const double *share, int n, struct mixture **out)
+enum status mixture_create(const double *share, const char *const *name, int n, struct mixture **out)
 {
     double all = 0.0;
     struct mixture *m = sys_calloc(1, sizeof *m);
@@ -64,8 +64,7 @@ enum status mixture_create(const double *share, int n, struct mixture **out)
     for (int i = 0; i < n; i++)
         if (m->count[i] == 0) {
             mixture_destroy(m);
-            return status_fail(ERR_INVALID, "--data: source %d has less than 1/%d of all sequences, so small a weight cannot be kept",
-                               i + 1, SLOTS);
+            return status_fail(ERR_INVALID, "--data: %s has less than 1/%d of all sequences, so small a weight cannot be kept", name[i], SLOTS);
         }
     *out = m;
     return OK;

@@ -11,8 +11,9 @@ uint64_t order_permute(uint64_t seed, uint64_t epoch, uint64_t i, uint64_t n);
 
 struct mixture;
 
-/* share [n], n <= 64: of each source's sequences among all, any positive scale. ERR_INVALID: one is so small that it never comes. */
-enum status mixture_create(const double *share, int n, struct mixture **out);
+/* share [n], n <= 64: of each source's sequences among all, any positive scale. ERR_INVALID: one is so small that it never comes; the
+ * sentence has its name [n]. */
+enum status mixture_create(const double *share, const char *const *name, int n, struct mixture **out);
 void mixture_destroy(struct mixture *m);
 /* The source of sequence `cursor`, and how many of that source came before it: O(1). */
 int mixture_at(const struct mixture *m, uint64_t cursor, uint64_t *before);

@@ -224,8 +224,26 @@ static enum status pack_best_fit(struct packing *p)
     return fill(p, trained, held_out, r->train_sequences, &r->eval_sequences);
 }
 
+/* Whether anything is there to predict before p->train_end. */
+static enum status has_target(const struct packing *p, int *out)
+{
+    struct window *w = sys_calloc(1, sizeof *w);
+    enum status st = w ? OK : status_fail(ERR_NOMEM, "out of memory: counting targets");
+    int64_t targets = 0;
+    if (w)
+        w->s = p->s;
+    for (int64_t i = 0; st == OK && targets == 0 && i < stream_documents(p->s) && stream_first(p->s, i) < p->train_end; i++) {
+        const struct part part = {stream_first(p->s, i), min_i64(stream_end(p->s, i), p->train_end) - stream_first(p->s, i)};
+        st = count_targets(p, w, &part, &targets);
+    }
+    free(w);
+    *out = targets > 0;
+    return st;
+}
+
 static enum status pack_concat(struct packing *p)
 {
+    int trains;
     struct packing_report *r = &p->report;
     int64_t seq_len = p->config.seq_len, n = stream_tokens(p->s) / seq_len;
     if (p->config.too_long != TOO_LONG_SPLIT)
@@ -244,6 +262,9 @@ static enum status pack_concat(struct packing *p)
     r->tokens_kept = r->train_tokens + r->eval_sequences * seq_len;
     r->tokens_dropped = stream_tokens(p->s) - r->tokens_kept;
     p->train_end = p->config.train_below > 0 ? p->config.train_below : r->eval_sequences ? r->train_tokens : stream_tokens(p->s);
+    TRY(has_target(p, &trains));
+    if (!trains)
+        return status_fail(ERR_INVALID, "%s: nothing can be trained: no document has a token to predict", p->config.key);
     for (int64_t i = 0; i < stream_documents(p->s); i++) {
         int64_t cut = stream_first(p->s, i) / seq_len + 1; /* the first sequence that starts inside or behind it */
         r->documents_split += cut < n && cut * seq_len < stream_end(p->s, i);
@@ -258,7 +279,8 @@ enum status packing_create(const struct stream *s, const struct packing_config *
         return status_fail(ERR_NOMEM, "out of memory: packing");
     p->s = s;
     p->config = *config;
-    enum status st = config->kind == PACKING_CONCAT ? pack_concat(p) : pack_best_fit(p);
+    enum status st = stream_tokens(s) == 0 ? status_fail(ERR_INVALID, "%s: there is no token in it: all of its documents are empty", config->key)
+                     : config->kind == PACKING_CONCAT ? pack_concat(p) : pack_best_fit(p);
     if (st != OK)
         packing_destroy(p);
     else

@@ -224,6 +224,18 @@ void stream_print(const struct stream *s, const char *kind, FILE *f)
     documents_print(s->d, kind, f);
 }
 
+const char *stream_common(const struct stream *a, const struct stream *b)
+{
+    for (int64_t i = 0, k = 0; i < documents_count(a->d) && k < documents_count(b->d);) { /* both are in order */
+        int order = strcmp(documents_path(a->d, i), documents_path(b->d, k));
+        if (order == 0)
+            return documents_path(a->d, i);
+        i += order < 0;
+        k += order > 0;
+    }
+    return NULL;
+}
+
 int64_t stream_find(const struct stream *s, int64_t at)
 {
     if (!s->tokens)

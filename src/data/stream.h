@@ -61,6 +61,8 @@ int stream_recall(struct stream *s, const char *kind, const char **text);
 int stream_write_known(const struct stream *s, const char *kind, FILE *f);
 /* Who is told of files that are read again. */
 void stream_tell(struct stream *s, const struct rereading *r);
+/* A file that both have, or NULL. */
+const char *stream_common(const struct stream *a, const struct stream *b);
 /* A line for each file (data/fingerprint.h). */
 void stream_print(const struct stream *s, const char *kind, FILE *f);
 

@@ -146,7 +146,7 @@ int settings_weight(const char *item, size_t *length, double *weight)
     const char *equals = strrchr(item, '=');
     char *end;
     *length = strlen(item);
-    if (!equals || equals == item || !strchr("+-.0123456789", equals[1]) || !equals[1] || exists(item))
+    if (!equals || equals == item || !strchr("+-.0123456789nNiI", equals[1]) || !equals[1] || exists(item))
         return 0;
     *weight = strtod(equals + 1, &end);
     if (*end)

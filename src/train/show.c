@@ -219,6 +219,7 @@ static enum status print_sources(struct show *x, const struct corpus *c)
         if (st == OK)
             st = print_counts(x, s.packed);
     }
+    data_print_common(c, stdout);
     const struct packing_report *held_out = corpus_get_held_out(c);
     if (st == OK && held_out && x->sized) {
         struct packing_report r = *held_out;

@@ -74,11 +74,40 @@ check 'all files are empty' '' bad.txt
 check 'bad.txt.gz is damaged: ' 'no archive' bad.txt.gz
 check 'bad.bin has neither llm.c' 'abcd' bad.bin
 check "bad.parquet is a Parquet file, which is not read as it is: python3 -c" 'PAR1abcdPAR1' bad.parquet
+check 'bad.jsonl:1: broken JSON: duplicate object key' '{"text": "a", "text": "b"}\n'
+check 'bad.jsonl:1: not JSON: duplicate object key' '{"messages": [{"role": "user", "content": "a"}], "messages": []}\n'
+check 'bad.jsonl:1: place 2 of its "mask" is neither 0 nor 1' '{"input_ids": [1, 2], "mask": [1, 2]}\n'
+check 'bad.jsonl:1: its "labels" is no list of 2 numbers' '{"input_ids": [1, 2], "labels": [1]}\n'
+check 'bad.jsonl:1: place 1 of its "input_ids" is no whole number' '{"input_ids": [true, 2]}\n'
+check 'bad.jsonl:1: the weight of message 2 is neither 0 (it is only read) nor 1' '{"messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b", "weight": 0.5}]}\n'
+check 'bad.jsonl:1: "train" of message 2 is neither true nor false' '{"messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b", "train": 0}]}\n'
+check 'bad.jsonl:1: history is not a list of pairs' '{"instruction": "a", "output": "b", "history": "c"}\n'
+check 'there is no token in it: all of its documents are empty' '{"text": ""}\n'
+check 'is in UTF-16, and texts are read as UTF-8: iconv' '\377\376a\0b\0' wide.txt
+printf '{"input_ids": [1, 2, 3], "labels": [-100, -100, -100]}\n%.0s' 1 2 3 4 5 6 7 8 9 10 >untrained.jsonl
+refuse "nothing can be trained: no document has a token to predict" data --model model --seq-len 8 --packing concat --data untrained.jsonl
+refuse "nothing can be trained: of 10 documents 0 are too long" data --model model --seq-len 8 --data untrained.jsonl
+refuse "book.txt is given twice: give it once" $d book.txt=1,chats.jsonl=1,book.txt=2
+refuse "the weight nan of book.txt is not above 0" $d book.txt=nan,chats.jsonl=1
+refuse "book.txt has less than 1/65536 of all sequences" $d book.txt=1e-9,chats.jsonl=1
 refuse "document 1 in $scratch/book.txt has " $d book.txt --too-long refuse
 refuse "ids.jsonl holds token ids and $scratch/book.txt a text" data --model tiny --data ids.jsonl,book.txt --seq-len 64
 refuse "one of ids.jsonl and book.txt holds token ids and the other texts" data --model tiny --data ids.jsonl=1,book.txt=1 --seq-len 64
 sed 's/"vocab_size": 1000/"vocab_size": 300/' model/config.json >c && mkdir small && cp model/tokenizer.json small && mv c small/config.json
 refuse "the model's embedding has 300 rows: it is another model's tokenizer" data --model small --data book.txt --seq-len 64
+# A table's rows have nulls for what they do not have; some programs write a byte order mark, or end lines in their own way.
+printf '\357\273\277{"messages": null, "input_ids": null, "text": "a b"}\r\n\r\n{"text": "c d", "messages": null}' >odd.jsonl
+run odd data --model model --data odd.jsonl --samples 2
+says odd.out "data: 2 documents, "
+grep -q '^a【 b】$' odd.out || { fail "the text behind a byte order mark"; cat odd.out; }
+printf '{"messages": null, "prompt": "a", "completion": "b", "system": null, "tools": null}\n' >odd.jsonl
+run odd data --model model --data odd.jsonl --samples 0
+says odd.out "chats: 1 conversation in 1 sample"
+mkdir -p books/in && cp a.txt books && ln -s .. books/in/loop && echo hidden >books/.hidden
+run common data --model tiny --data books/a.txt=1,books=1 --eval-data books/a.txt,b.txt --seq-len 64 --samples 0
+says common.out "remark: $scratch/books/a.txt is in two sources of --data, and is read by the weights of both"
+says common.out "remark: $scratch/books/a.txt is in --data and in --eval-data: what is evaluated is trained, too"
+rm -r books
 printf 'a\377b and more\n' >broken.txt
 run broken data --model model --data broken.txt --samples 0
 grep -q '^remark: 1 broken characters in the text (it is no valid UTF-8) are read as U+FFFD' broken.out || { fail "invalid UTF-8 is not said"; cat broken.out; }
