@@ -4,7 +4,6 @@
 #include "base/mix.h"
 #include "base/num.h"
 #include "base/progress.h"
-#include "checkpoint/checkpoint.h"
 #include "checkpoint/files.h"
 #include "checkpoint/texts.h"
 #include "data/safetensors.h"
@@ -81,13 +80,13 @@ enum status checkpoint_hash_base(struct comm *c, const char *path, uint64_t *out
     return st;
 }
 
-enum status base_write(const struct session *s, const char *dir)
+enum status base_write(const struct model *m, const char *base, uint64_t xxh3, const char *dir)
 {
     char path[CKPT_PATH], hash[17];
-    snprintf(hash, sizeof hash, "%016" PRIx64, s->base_xxh3);
-    TRY(adapter_config_write(dir, s->model, s->base[0] ? s->base : s->model->config.name));
+    snprintf(hash, sizeof hash, "%016" PRIx64, xxh3);
+    TRY(adapter_config_write(dir, m, base));
     TRY(ckpt_path(path, dir, BASE_FILE, ""));
-    json_t *root = json_pack("{s:s, s:s}", "base", s->base[0] ? s->base : s->model->config.name, "xxh3", hash);
+    json_t *root = json_pack("{s:s, s:s}", "base", base, "xxh3", hash);
     char *text = root ? json_dumps(root, JSON_INDENT(2)) : NULL;
     enum status st = text ? ckpt_write_text(path, text) : status_fail(ERR_NOMEM, "out of memory: the text of %s", path);
     free(text);
@@ -95,38 +94,88 @@ enum status base_write(const struct session *s, const char *dir)
     return st;
 }
 
-enum status checkpoint_copy_adapter(const char *from, const char *to)
+enum status base_write_texts(const struct export_texts *texts, const char *dir)
 {
-    static const char *const names[] = {ADAPTER_FILE, BASE_FILE, ADAPTER_CONFIG};
+    char path[CKPT_PATH];
+    if (texts && texts->facts) {
+        TRY(ckpt_path(path, dir, FACTS_FILE, ""));
+        TRY(ckpt_write_text(path, texts->facts));
+    }
+    if (!texts || !texts->card)
+        return OK;
+    TRY(ckpt_path(path, dir, CARD_FILE, ""));
+    return ckpt_write_text(path, texts->card);
+}
+
+enum status base_move_texts(const char *from, const char *to)
+{
+    static const char *const names[] = {CARD_FILE, FACTS_FILE};
     char source[CKPT_PATH], target[CKPT_PATH];
     int there;
-    TRY(texts_copy(from, to));
-    for (int i = 0; i < 3; i++) {
+    for (int i = 0; i < 2; i++) {
         TRY(ckpt_path(source, from, names[i], ""));
         TRY(ckpt_path(target, to, names[i], ""));
         TRY(ckpt_look(source, &there));
-        if (there || i != 1)
+        if (there)
+            TRY(ckpt_rename(source, target));
+    }
+    return OK;
+}
+
+enum status checkpoint_copy_adapter(const char *from, const char *to)
+{
+    static const char *const names[] = {ADAPTER_FILE, BASE_FILE, FACTS_FILE, CARD_FILE, ADAPTER_CONFIG};
+    enum { N = sizeof names / sizeof *names };
+    char source[CKPT_PATH], target[CKPT_PATH];
+    int there;
+    TRY(texts_copy(from, to));
+    for (int i = 0; i < N; i++) {
+        TRY(ckpt_path(source, from, names[i], ""));
+        TRY(ckpt_path(target, to, names[i], ""));
+        TRY(ckpt_look(source, &there));
+        if (there || i == 0 || i == N - 1)
             TRY(ckpt_copy(source, target));
     }
     return ckpt_sync_dir(to);
 }
 
+/* The file of an adapter's directory, or of a checkpoint, that has the hash of the base; *key: where. *there 0: neither is there. */
+static enum status find_hash(const char *adapter, char path[CKPT_PATH], const char **key, int *there)
+{
+    *key = "xxh3";
+    TRY(ckpt_path(path, adapter, BASE_FILE, ""));
+    TRY(ckpt_look(path, there));
+    if (*there)
+        return OK;
+    *key = "base";
+    TRY(ckpt_path(path, adapter, "manifest.json", ""));
+    return ckpt_look(path, there);
+}
+
 enum status checkpoint_check_base(const char *adapter, const char *base, uint64_t xxh3)
 {
-    char path[CKPT_PATH], *text = NULL;
+    char path[CKPT_PATH], *text = NULL, own[17];
+    const char *key;
     int there;
-    TRY(ckpt_path(path, adapter, BASE_FILE, ""));
-    TRY(ckpt_look(path, &there));
+    TRY(find_hash(adapter, path, &key, &there));
     if (!there) /* of PEFT: names and shapes must do */
         return OK;
     TRY(ckpt_read_text(path, CKPT_SMALL_TEXT, &text));
+    snprintf(own, sizeof own, "%016" PRIx64, xxh3);
     json_t *root = json_loads(text, 0, NULL);
-    const char *was = json_string_value(json_object_get(root, "xxh3")), *name = json_string_value(json_object_get(root, "base"));
-    enum status st = was && strtoull(was, NULL, 16) == xxh3
+    const char *was = json_string_value(json_object_get(root, key)), *name = json_string_value(json_object_get(root, "base"));
+    enum status st = was && strcmp(was, own) == 0
                          ? OK
                          : status_fail(ERR_INVALID, "--adapter: %s was trained beside the weights in %s, not those that are in %s now",
-                                       adapter, name ? name : "another model", base);
+                                       adapter, name && name != was ? name : "another directory", base);
     json_decref(root);
     free(text);
     return st;
+}
+
+int checkpoint_is_there(const char *path)
+{
+    char manifest[CKPT_PATH];
+    int there;
+    return ckpt_path(manifest, path, "manifest.json", "") == OK && ckpt_look(manifest, &there) == OK && there;
 }

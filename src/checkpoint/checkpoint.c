@@ -253,6 +253,7 @@ static enum status move_export(struct session *s, const char *partial, const cha
     int adapter = s->model->adapter_params > 0;
     TRY(texts_move(partial, dir));
     TRY(state_move(s, partial, dir, form));
+    TRY(base_move_texts(partial, dir));
     if (adapter)
         TRY(move_file(partial, dir, BASE_FILE));
     TRY(move_file(partial, dir, adapter ? ADAPTER_CONFIG : ckpt_file_names[CKPT_CONFIG]));
@@ -267,7 +268,17 @@ static enum status write_like(struct session *s, const char *partial, const char
     return texts_copy(like, partial);
 }
 
-enum status checkpoint_export(struct session *s, const char *dir, const char *like, int64_t most)
+/* By rank 0: what lies beside the weights. */
+static enum status write_beside(struct session *s, const char *partial, const struct export_texts *texts)
+{
+    if (texts && texts->like)
+        TRY(write_like(s, partial, texts->like));
+    if (s->model->adapter_params > 0)
+        TRY(base_write(s->model, s->base[0] ? s->base : s->model->config.name, s->base_xxh3, partial));
+    return base_write_texts(texts, partial);
+}
+
+enum status checkpoint_export(struct session *s, const char *dir, const struct export_texts *texts, int64_t most)
 {
     struct comm *c = s->comm;
     int first = comm_rank(c) == 0;
@@ -276,6 +287,7 @@ enum status checkpoint_export(struct session *s, const char *dir, const char *li
     uint64_t mark;
     TRY(draw_mark(c, &mark));
     if (s->model->config.wrapped) {
+        const char *like = texts ? texts->like : NULL;
         TRY(ckpt_path(others, like ? like : ".", CKPT_OTHERS, ""));
         TRY(checkpoint_check_others(like, s->model));
         form.others = others;
@@ -286,10 +298,8 @@ enum status checkpoint_export(struct session *s, const char *dir, const char *li
         st = ckpt_make_dir(dir);
     if (may_clean && st == OK)
         st = make_partial(s, partial, mark, 1, &form);
-    if (may_clean && st == OK && like)
-        st = write_like(s, partial, like);
-    if (may_clean && st == OK && s->model->adapter_params > 0)
-        st = base_write(s, partial);
+    if (may_clean && st == OK)
+        st = write_beside(s, partial, texts);
     st = comm_agree(c, st);
     if (st == OK)
         st = state_write(s, partial, mark, 1, &form);

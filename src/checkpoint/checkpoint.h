@@ -61,10 +61,17 @@ enum status checkpoint_newest(const char *run, char *path, int path_size);
 enum status checkpoint_load(struct session *s, const char *path);
 /* Writes DIR/config.json and DIR/model.safetensors as transformers reads them; beyond `most` bytes several files and their index. Creates DIR (its parent exists); whole files are
  * renamed into place. ERR_DIVERGED as above: what was there stays. like: a directory with the model's original config.json, whose
- * keys are kept, and the files of its tokenizer, which are copied; NULL: there is none. */
+ * keys are kept, and the files of its tokenizer, which are copied. texts NULL: there are none. */
 enum { EXPORT_ONE_FILE = 0 };
 #define EXPORT_FILE_BYTES ((int64_t)5000000000) /* as transformers cuts models */
-enum status checkpoint_export(struct session *s, const char *dir, const char *like, int64_t most);
+#define FACTS_FILE "ltrain_run.json"
+#define CARD_FILE "README.md"
+/* What an export has beside the model; each may be NULL. Rank 0's count. */
+struct export_texts {
+    const char *like;         /* the directory */
+    const char *facts, *card; /* the texts of FACTS_FILE and CARD_FILE */
+};
+enum status checkpoint_export(struct session *s, const char *dir, const struct export_texts *texts, int64_t most);
 /* Copies config.json and the files of the tokenizer from a model's directory to another one, by one rank: what exports need of it.
  * Files of these names that were there are removed. Of a multimodal model also the file of its other tensors, if `from` has it. */
 enum status checkpoint_keep_texts(const char *from, const char *to);
@@ -81,9 +88,14 @@ int64_t checkpoint_texts_bytes(const char *from);
 /* By all ranks: the hash of a model's weights, for session->base_xxh3: of every tensor's name, type, shape and bytes, however files
  * share them out. They are read whole, every rank its share, which progress_begin and progress_lines show. */
 enum status checkpoint_hash_base(struct comm *c, const char *path, uint64_t *out);
-/* An exported adapter's files, and the tokenizer's beside them, by one rank. */
+/* An exported adapter's files, and the tokenizer's, card and facts beside them, by one rank. */
 enum status checkpoint_copy_adapter(const char *from, const char *to);
-/* ERR_INVALID: the adapter's directory says that it was trained beside other weights. By any rank alone. */
+/* The same from a checkpoint of a model with adapters (m, with all rows), whose base lies in a directory and has that hash. */
+enum status checkpoint_write_adapter(const struct model *m, const char *base, uint64_t base_xxh3, const char *checkpoint, const char *to,
+                                     const struct export_texts *texts);
+/* Whether a directory is a checkpoint's: it has a manifest. */
+int checkpoint_is_there(const char *path);
+/* ERR_INVALID: the adapter's directory, or checkpoint, says that it was trained beside other weights. By any rank alone. */
 enum status checkpoint_check_base(const char *adapter, const char *base, uint64_t xxh3);
 
 /* Bytes that a checkpoint, or an export, takes at most on a disk. moments: what AdamW's are stored in. */

@@ -1,8 +1,9 @@
 #include "checkpoint/merge.h"
 
 #include "base/sys.h"
-#include "checkpoint/checkpoint.h"
+#include "checkpoint/base.h"
 #include "checkpoint/files.h"
+#include "checkpoint/manifest.h"
 #include "checkpoint/shards.h"
 #include "engine/source.h"
 #include "engine/weights.h"
@@ -201,7 +202,26 @@ static void close_merge(struct merge *x)
     free(x->delta);
 }
 
-enum status checkpoint_merge(const struct model *m, const char *base, const char *adapter, const char *dir, struct merge_report *out)
+/* What was merged, and what lies beside it, from the partial directory to the final names. */
+static enum status put_in_place(struct merge *x, const char *base, const char *partial, const char *dir, const struct export_texts *texts)
+{
+    struct model_config was;
+    char difference[128], from[CKPT_PATH], to[CKPT_PATH];
+    TRY(model_config_read(base, &was));
+    const int anew = model_config_differs(&was, &x->m->config, difference, sizeof difference);
+    if (anew)
+        TRY(model_config_write_stretched(partial, base, &x->m->config));
+    TRY(base_write_texts(texts, partial));
+    TRY(checkpoint_keep_texts(base, dir));
+    TRY(shards_move(x->files, partial, dir, "model.safetensors"));
+    TRY(base_move_texts(partial, dir));
+    TRY(ckpt_path(from, partial, ckpt_file_names[CKPT_CONFIG], ""));
+    TRY(ckpt_path(to, dir, ckpt_file_names[CKPT_CONFIG], ""));
+    return anew ? ckpt_rename(from, to) : OK;
+}
+
+enum status checkpoint_merge(const struct model *m, const char *base, const char *adapter, const char *dir, const struct export_texts *texts,
+                             struct merge_report *out)
 {
     char partial[CKPT_PATH];
     struct merge x = {.m = m, .report = out};
@@ -212,17 +232,19 @@ enum status checkpoint_merge(const struct model *m, const char *base, const char
     if (st == OK)
         st = declare_all(&x);
     if (st == OK)
-        st = checkpoint_keep_texts(base, dir);
+        st = ckpt_make_dir(dir);
     ckpt_remove_dir(partial);
     if (st == OK)
         st = ckpt_make_dir(partial);
     if (st == OK)
         st = merge_all(&x, partial);
     if (st == OK)
-        st = shards_move(x.files, partial, dir, "model.safetensors");
+        st = put_in_place(&x, base, partial, dir, texts);
     if (st == OK)
         st = ckpt_sync_dir(dir);
     ckpt_remove_dir(partial);
+    if (st != OK)
+        sys_rmdir(dir); /* if nothing was there before */
     out->tensors = x.n;
     out->change = sqrt(x.squares / (double)max_i64(x.elements, 1));
     out->lost = sqrt(x.lost / (double)max_i64(x.elements, 1));

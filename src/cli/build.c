@@ -3,13 +3,15 @@
 
 #include "base/num.h"
 #include "base/sys.h"
+#include "cli/build_commit.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <string.h>
 #include <xxhash.h>
 
-const char build_text[] = "ltrain " LTRAIN_VERSION "\nbuilt " LTRAIN_BUILT "\n";
+const char build_text[] = "ltrain " LTRAIN_VERSION "\nbuilt " LTRAIN_BUILT "\ncommit " LTRAIN_COMMIT "\n";
+const char build_version[] = "ltrain " LTRAIN_VERSION " (commit " LTRAIN_COMMIT ")";
 
 struct build {
     char version[32];

@@ -8,7 +8,7 @@
 
 static const char usage[] = "usage: ltrain export --model RUN --to DIR [--merge] [--base DIR]\n\n"
                             "Copies the adapter that a run has trained, or merges it into its model.\n"
-                            "  --model  a run's directory, or one that holds an adapter\n"
+                            "  --model  a run's directory (its newest state counts), or one that holds an adapter\n"
                             "  --to     where it goes\n"
                             "  --merge  W + s B A in fp32, rounded once to the type that the model's files have\n"
                             "  --base   the model that the adapter is of, where it is not where the adapter says\n";

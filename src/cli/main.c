@@ -249,11 +249,32 @@ static enum status watch_drives(struct comm *c, int argc, char **argv)
                                                            .end = give_up_drive}));
 }
 
-static enum status run_or_check(struct settings *s, struct comm *c, int check, int steps_given, int *signal_number)
+/* The command line as a shell reads it; NULL: out of memory. */
+static char *command_text(int argc, char **argv)
 {
-    return check /* a file's steps are those of a training run */
-               ? check_run(s, c, steps_given ? s->plan.steps : CHECK_STEPS)
-               : train_run(s, c, &(struct train_hooks){.write_config = settings_write_yaml}, signal_number);
+    char *text = NULL;
+    size_t size;
+    FILE *f = open_memstream(&text, &size);
+    for (int i = 1; f && i <= argc; i++) {
+        const char *word = i == 1 ? "ltrain" : argv[i - 1];
+        const int plain = word[0] && strspn(word, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-/:+=,@%") == strlen(word);
+        fprintf(f, "%s%s", i > 1 ? " " : "", plain ? "" : "'");
+        for (const char *c = word; *c; c++)
+            *c == '\'' ? (void)fputs("'\\''", f) : (void)fputc(*c, f);
+        fputs(plain ? "" : "'", f);
+    }
+    return f && fclose(f) == 0 ? text : NULL;
+}
+
+static enum status train(struct settings *s, struct comm *c, int argc, char **argv, int *signal_number)
+{
+    char *text = command_text(argc, argv);
+    enum status st = comm_agree(c, text ? OK : status_fail(ERR_NOMEM, "out of memory"));
+    if (st == OK)
+        st = train_run(s, c, &(struct train_hooks){.write_config = settings_write_yaml, .version = build_version, .command = text},
+                       signal_number);
+    free(text);
+    return st;
 }
 
 /* This process touches no drive from here on, and signals are for the thread that waits for the ranks. */
@@ -276,7 +297,8 @@ static enum status command(struct comm *c, int first, int argc, char **argv, int
             c, status_fail(ERR_INVALID, "there is no command '%s'; the commands are train, plan, check, data, eval, sample, export and tokenize", name));
     TRY(ranks_read_settings(c, argc - first, argv + first, use, &s));
     watch_set_timeouts(s.drive_timeout, s.device_timeout);
-    enum status st = train_resolve_model(&s);
+    FILE *notes = s.json || use == SETTINGS_SAMPLE ? stderr : stdout; /* an answer stands alone */
+    enum status st = train_resolve_model(&s, comm_rank(c) == 0 ? notes : NULL);
     if (st != OK)
         st = comm_agree(c, st);
     else if (use == SETTINGS_PLAN)
@@ -289,8 +311,10 @@ static enum status command(struct comm *c, int first, int argc, char **argv, int
         st = start_ranks(&s, argv, code);
     else if (use == SETTINGS_EVAL)
         st = eval_run(&s, c, &signal_number);
+    else if (check) /* a file's steps are those of a training run */
+        st = check_run(&s, c, settings_given(argc - first, argv + first, "steps") ? s.plan.steps : CHECK_STEPS);
     else
-        st = run_or_check(&s, c, check, settings_given(argc - first, argv + first, "steps"), &signal_number);
+        st = train(&s, c, argc, argv, &signal_number);
     if (signal_number)
         *code = 128 + signal_number;
     settings_free(&s);

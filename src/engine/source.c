@@ -1,17 +1,71 @@
 #include "engine/source.h"
 
+#include "base/sys.h"
 #include "engine/weights.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
-static enum status open_adapter(const char *dir, struct st_file **out)
+#define CHECKPOINT_FILE "model.safetensors" /* of a checkpoint, with the names of the model's parameters */
+#define MASTERS_FILE "optimizer.safetensors"
+#define MASTERS_PREFIX "master."
+
+static enum status path_of(const char *dir, const char *name, char path[4096])
+{
+    if (snprintf(path, 4096, "%s/%s", dir, name) < 4096)
+        return OK;
+    return status_fail(ERR_INVALID, "%.64s...: the path is too long", dir);
+}
+
+static int is_there(const char *path)
+{
+    return sys_access(path, F_OK) == 0;
+}
+
+enum status source_adapter_path(const char *adapter, char path[4096])
+{
+    char peft[4096];
+    TRY(path_of(adapter, ADAPTER_FILE, peft));
+    TRY(path_of(adapter, CHECKPOINT_FILE, path));
+    if (is_there(peft) || !is_there(path))
+        strcpy(path, peft);
+    return OK;
+}
+
+/* The parameter as a file with such names has it. */
+static struct model_param renamed(const struct model_param *p, const char *prefix)
+{
+    struct model_param named = *p;
+    snprintf(named.name, sizeof named.name, "%s%.*s", prefix, (int)(sizeof named.name - strlen(prefix) - 1), p->name);
+    return named;
+}
+
+/* A checkpoint of an fp32 run has no masters. */
+static enum status open_masters(const char *dir, struct source *s)
 {
     char path[4096];
-    if (snprintf(path, sizeof path, "%s/" ADAPTER_FILE, dir) >= (int)sizeof path)
-        return status_fail(ERR_INVALID, "%.64s...: the path is too long", dir);
-    return st_open(path, out);
+    TRY(path_of(dir, MASTERS_FILE, path));
+    TRY(st_open(path, &s->masters));
+    for (int i = 0; i < s->model->n_params; i++) {
+        struct model_param named = renamed(&s->model->params[i], MASTERS_PREFIX);
+        if (s->model->params[i].from_adapter && st_has(s->masters, named.name))
+            return OK;
+    }
+    st_close(s->masters);
+    s->masters = NULL;
+    return OK;
+}
+
+static enum status open_adapter(const char *dir, struct source *s)
+{
+    char path[4096];
+    TRY(source_adapter_path(dir, path));
+    const int checkpoint = strcmp(strrchr(path, '/') + 1, CHECKPOINT_FILE) == 0;
+    s->prefix = checkpoint ? "" : ADAPTER_PREFIX;
+    TRY(st_open(path, &s->adapter));
+    return checkpoint ? open_masters(dir, s) : OK;
 }
 
 enum status source_open(const struct model *m, const char *path, const char *adapter, uint64_t seed, struct source *out)
@@ -19,7 +73,7 @@ enum status source_open(const struct model *m, const char *path, const char *ada
     *out = (struct source){.model = m, .seed = seed};
     enum status st = path ? st_open(path, &out->file) : OK;
     if (st == OK && adapter)
-        st = open_adapter(adapter, &out->adapter);
+        st = open_adapter(adapter, out);
     if (st != OK)
         source_close(out);
     return st;
@@ -29,25 +83,18 @@ void source_close(struct source *s)
 {
     st_close(s->file);
     st_close(s->adapter);
+    st_close(s->masters);
     free(s->packed.bytes);
-    s->file = s->adapter = NULL;
+    s->file = s->adapter = s->masters = NULL;
     s->packed.bytes = NULL;
-}
-
-/* The parameter as the adapter's file has it. */
-static struct model_param renamed(const struct model_param *p)
-{
-    struct model_param named = *p;
-    snprintf(named.name, sizeof named.name, ADAPTER_PREFIX "%.*s", (int)(sizeof named.name - sizeof ADAPTER_PREFIX), p->name);
-    return named;
 }
 
 enum status source_read(struct source *s, int param, int64_t first, int64_t n, float *data)
 {
     const struct model_param *p = &s->model->params[param];
     if (s->adapter && p->from_adapter) {
-        struct model_param named = renamed(p);
-        return weights_read(s->adapter, &named, first, n, data);
+        struct model_param named = renamed(p, s->masters ? MASTERS_PREFIX : s->prefix);
+        return weights_read(s->masters ? s->masters : s->adapter, &named, first, n, data);
     }
     if (s->file && !p->adapter)
         return weights_read(s->file, p, first, n, data);
@@ -75,16 +122,16 @@ static enum status refuse_tensor(const struct source *s, const char *name)
 
 enum status source_check_adapter(const struct source *s)
 {
-    const size_t prefix = strlen(ADAPTER_PREFIX);
+    const size_t prefix = strlen(s->prefix);
     for (int i = 0; i < s->model->n_params; i++) {
-        struct model_param named = renamed(&s->model->params[i]);
+        struct model_param named = renamed(&s->model->params[i], s->prefix);
         const char *found;
         if (s->model->params[i].from_adapter && weights_find(s->adapter, &named, &found) != OK)
             return refuse_tensor(s, named.name);
     }
     for (int i = 0; i < st_count(s->adapter); i++) {
         const char *name = st_name(s->adapter, i);
-        if (strncmp(name, ADAPTER_PREFIX, prefix) != 0 || !is_from_adapter(s->model, name + prefix))
+        if (strncmp(name, s->prefix, prefix) != 0 || !is_from_adapter(s->model, name + prefix))
             return status_fail(ERR_INVALID, "%s: the model has no place for the tensor %s: is the adapter of another model?",
                                st_path(s->adapter, name), name);
     }

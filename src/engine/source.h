@@ -12,6 +12,8 @@ struct source {
     const struct model *model;
     struct st_file *file;    /* NULL: initial values */
     struct st_file *adapter; /* of a model with adapters: what is trained; NULL: it begins as the model's parameters and initial values do */
+    const char *prefix;      /* of names in it */
+    struct st_file *masters; /* of what is trained, in fp32: a checkpoint of a bf16 run has them; NULL: there are none */
     uint64_t seed;           /* of initial values */
     struct {
         int param; /* whose it is */
@@ -19,11 +21,13 @@ struct source {
     } packed; /* the matrix in NF4 that was made last (engine/packed.h); NULL: none yet */
 };
 
-/* path: as st_open takes it, adapter: a directory with ADAPTER_FILE; both may be NULL. */
+/* path: as st_open takes it, adapter: a directory with ADAPTER_FILE, or a checkpoint of a model with adapters; both may be NULL. */
 enum status source_open(const struct model *m, const char *path, const char *adapter, uint64_t seed, struct source *out);
 void source_close(struct source *s);
 /* Elements [first, first + n) of a parameter. ERR_INVALID: it is not there, or is not finite. */
 enum status source_read(struct source *s, int param, int64_t first, int64_t n, float *data);
+/* The file that has an adapter's tensors. ERR_INVALID: the path is too long. */
+enum status source_adapter_path(const char *adapter, char path[4096]);
 /* Whether the adapter's file has what the model trains, in its shapes, and nothing else. ERR_INVALID names the first that is wrong. */
 enum status source_check_adapter(const struct source *s);
 

@@ -209,7 +209,8 @@ static int spell_dtype(json_t *object, enum dtype dtype)
            json_object_set_new(object, "dtype", json_string(dtype_text(dtype))) == 0;
 }
 
-enum status model_config_write_like(const char *dir, const char *like, const struct model_config *config, enum dtype dtype)
+/* dtype NULL: as it is there. */
+static enum status write_anew(const char *dir, const char *like, const struct model_config *config, const enum dtype *dtype)
 {
     char path[CONFIG_PATH], difference[128];
     json_t *root;
@@ -218,7 +219,8 @@ enum status model_config_write_like(const char *dir, const char *like, const str
     TRY(config_load(like, path, &root));
     int anew = model_config_differs(&there, config, difference, sizeof difference);
     json_t *text = config_text_of(root);
-    int ok = spell_dtype(root, dtype) && (text == root || spell_dtype(text, dtype)) && spell_rope(text, config, anew);
+    int ok = !dtype || (spell_dtype(root, *dtype) && (text == root || spell_dtype(text, *dtype)));
+    ok = ok && spell_rope(text, config, anew);
     if (ok && text == root && !json_object_get(root, "architectures"))
         ok = json_object_set_new(root, "architectures", json_pack("[s]", family_of(config)->class)) == 0;
     if (!ok) {
@@ -226,4 +228,14 @@ enum status model_config_write_like(const char *dir, const char *like, const str
         return status_fail(ERR_NOMEM, "out of memory: %s", path);
     }
     return write_object(dir, root);
+}
+
+enum status model_config_write_like(const char *dir, const char *like, const struct model_config *config, enum dtype dtype)
+{
+    return write_anew(dir, like, config, &dtype);
+}
+
+enum status model_config_write_stretched(const char *dir, const char *like, const struct model_config *config)
+{
+    return write_anew(dir, like, config, NULL);
 }

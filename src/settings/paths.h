@@ -10,9 +10,5 @@
  * one. *path: its name, to be freed in any case. ERR_INVALID: there is none. */
 enum status settings_open_run(const char *run, char **path, FILE **f);
 
-/* s: what such a file says. If the run was moved together with its surroundings, absolute paths in it are led to where they are
- * now: `out` says where the run was, `run` is where it is, and what is equal at the end of both moved with it. A path changes
- * only if nothing is there and something is at the new one. */
-enum status settings_move_paths(struct settings *s, const char *run);
 
 #endif

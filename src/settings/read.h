@@ -45,6 +45,10 @@ enum status settings_write_changes(const struct settings *now, const struct sett
 
 /* Whether an item of `data` is PATH=WEIGHT: a number is behind its last '=', and no file has that whole name. length: of the path. */
 int settings_weight(const char *item, size_t *length, double *weight);
+/* s: what such a file says. If the run was moved together with its surroundings, absolute paths in it are led to where they are
+ * now: `out` says where the run was, `run` is where it is, and what is equal at the end of both moved with it. A path changes
+ * only if nothing is there and something is at the new one. */
+enum status settings_move_paths(struct settings *s, const char *run);
 /* Makes paths that a run is resumed with (data, evaluation data, drives; the model unless `model_is_name`) absolute, so that they
  * are found from any directory; or one path, which it replaces. */
 enum status settings_absolute_paths(struct settings *s, int model_is_name);

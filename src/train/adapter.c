@@ -1,37 +1,165 @@
-/* A model that is an adapter on top of another one. */
+/* What --model and --adapter name: a model, an adapter on top of one, or a run, whose newest state counts. */
 #include "train/train.h"
 
 #include "base/sys.h"
+#include "checkpoint/checkpoint.h"
 #include "model/adapter_config.h"
+#include "settings/read.h"
+#include "train/facts.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-static int is_model(const char *dir)
+enum { PLACE = 4096 };
+
+static int has(const char *dir, const char *name)
 {
-    char path[4096];
-    return snprintf(path, sizeof path, "%s/config.json", dir) < (int)sizeof path && sys_access(path, F_OK) == 0;
+    char path[PLACE];
+    return snprintf(path, sizeof path, "%s/%s", dir, name) < (int)sizeof path && sys_access(path, F_OK) == 0;
 }
 
-/* The base as the adapter's configuration calls it: from here, or from the adapter's directory. */
+static int is_model(const char *dir)
+{
+    return has(dir, "config.json");
+}
+
+static enum status replace(char **text, const char *by)
+{
+    char *copy = strdup(by);
+    if (!copy)
+        return status_fail(ERR_NOMEM, "out of memory");
+    free(*text);
+    *text = copy;
+    return OK;
+}
+
+/* ---- a run's newest state ---- */
+
+/* hf/ of that run, and the step that it has: -1 if it does not say so, or is not there. */
+static enum status look_at_hf(const char *run, char path[PLACE], int *there, int64_t *step)
+{
+    json_t *facts = NULL;
+    *step = -1;
+    *there = snprintf(path, PLACE, "%s/hf", run) < PLACE && (is_model(path) || adapter_config_is_there(path));
+    if (*there)
+        TRY(facts_of_export(path, &facts));
+    *step = facts_step(facts);
+    json_decref(facts);
+    return OK;
+}
+
+/* Of a run's directory where its newest state is; of another one itself. notes: where it is said which of two states that is; NULL:
+ * nowhere. */
+static enum status find_newest(const char *dir, char found[PLACE], FILE *notes)
+{
+    char hf[PLACE], saved[PLACE];
+    int64_t exported, step = -1;
+    int there;
+    snprintf(found, PLACE, "%s", dir);
+    if (is_model(dir) || adapter_config_is_there(dir))
+        return OK;
+    TRY(look_at_hf(dir, hf, &there, &exported));
+    if (!has(dir, "checkpoints") || checkpoint_count(dir, &step) == 0) {
+        if (there)
+            snprintf(found, PLACE, "%s", hf);
+        return OK;
+    }
+    if (there && (exported < 0 || step <= exported)) {
+        snprintf(found, PLACE, "%s", hf);
+        if (notes && exported < 0)
+            fprintf(notes, "note: %s does not say of which step it is; the newest checkpoint is of step %lld\n", hf, (long long)step);
+        return OK;
+    }
+    TRY(checkpoint_newest(dir, saved, sizeof saved));
+    snprintf(found, PLACE, "%s", saved);
+    if (notes && there)
+        fprintf(notes, "note: the state of %s is taken, the newest one: %s has step %lld\n", saved, hf, (long long)exported);
+    else if (notes)
+        fprintf(notes, "note: the state of %s is taken: the run has not ended, so there is no %s\n", saved, hf);
+    return OK;
+}
+
+/* ---- what an adapter says ---- */
+
+struct described {
+    struct lora lora;
+    char base[PLACE];
+    char *rope;       /* that it was trained with, or NULL */
+    double rope_base; /* 0: config.json's */
+};
+
+/* A checkpoint's settings; paths of a run that was moved are looked for beside it. */
+static enum status read_settings(const char *checkpoint, struct settings *out)
+{
+    struct checkpoint_texts texts;
+    char run[PLACE + 8];
+    snprintf(run, sizeof run, "%s/../..", checkpoint);
+    TRY(checkpoint_read_texts(checkpoint, &texts));
+    enum status st = settings_read_text(checkpoint, texts.settings, out);
+    free(texts.settings);
+    free(texts.data);
+    TRY(st);
+    st = settings_move_paths(out, run);
+    if (st != OK)
+        settings_free(out);
+    return st;
+}
+
+static enum status take_rope(struct described *out, const char *rope, double base)
+{
+    out->rope_base = base > 0 ? base : 0;
+    out->rope = rope ? strdup(rope) : NULL;
+    return rope && !out->rope ? status_fail(ERR_NOMEM, "out of memory") : OK;
+}
+
+static enum status describe_checkpoint(const char *dir, struct described *out)
+{
+    struct settings s;
+    TRY(read_settings(dir, &s));
+    out->lora = s.plan.lora;
+    snprintf(out->base, sizeof out->base, "%s", s.model ? s.model : "");
+    enum status st = take_rope(out, s.rope, s.rope_base);
+    settings_free(&s);
+    return st;
+}
+
+/* dir: as PEFT saves adapters, or a checkpoint; its lora.rank is 0 where it is one of a whole model. */
+static enum status describe(const char *dir, struct described *out)
+{
+    json_t *facts;
+    *out = (struct described){.rope = NULL};
+    if (!adapter_config_is_there(dir) && checkpoint_is_there(dir))
+        return describe_checkpoint(dir, out);
+    TRY(adapter_config_read(dir, &out->lora, out->base, sizeof out->base));
+    TRY(facts_of_export(dir, &facts));
+    enum status st = take_rope(out, json_string_value(json_object_get(facts, "rope")), json_number_value(json_object_get(facts, "rope_base")));
+    json_decref(facts);
+    return st;
+}
+
+/* The base as the adapter calls it: from here, or from the adapter's directory. */
 static enum status find_base(const char *adapter, const char *name, char **out)
 {
-    char beside[4096];
+    char beside[PLACE];
     if (!name[0])
         return status_fail(ERR_INVALID, "--model: %s holds an adapter, and does not say of which model: give that by --model, and the adapter "
                                         "by --adapter",
                            adapter);
     int fits = snprintf(beside, sizeof beside, "%s/%s", adapter, name) < (int)sizeof beside;
     const char *base = is_model(name) ? name : name[0] != '/' && fits && is_model(beside) ? beside : NULL;
+    if (!base && model_is_preset(name))
+        return status_fail(ERR_INVALID,
+                           "--model: %s holds an adapter of the preset %s, whose random weights lie in no directory: only --resume of its "
+                           "run goes on with it; adapters that are to be used elsewhere are trained beside a model's directory",
+                           adapter, name);
     if (!base)
         return status_fail(ERR_INVALID,
                            "--model: %s holds an adapter of %s, which is not there: give the model's directory by --model, and the adapter by "
                            "--adapter",
                            adapter, name);
-    *out = strdup(base);
-    return *out ? OK : status_fail(ERR_NOMEM, "out of memory");
+    return replace(out, base);
 }
 
 static char *text_of(const struct lora *x)
@@ -58,44 +186,77 @@ static enum status take_lora(struct settings *s, const struct lora *is)
     return st;
 }
 
-static int has_hf(const char *run, char path[4096])
+/* Rotary positions that are given win. */
+static enum status take_described(struct settings *s, struct described *d)
 {
-    return snprintf(path, 4096, "%s/hf", run) < 4096 && (is_model(path) || adapter_config_is_there(path));
-}
-
-enum status train_resolve_run(struct settings *s)
-{
-    char path[4096];
-    if (is_model(s->model) || adapter_config_is_there(s->model) || !has_hf(s->model, path))
-        return OK;
-    char *result = strdup(path);
-    if (!result)
-        return status_fail(ERR_NOMEM, "out of memory");
-    free(s->model);
-    s->model = result;
+    TRY(take_lora(s, &d->lora));
+    if (!s->rope && d->rope) {
+        s->rope = d->rope;
+        d->rope = NULL;
+    }
+    if (s->rope_base == 0)
+        s->rope_base = d->rope_base;
     return OK;
 }
 
-enum status train_resolve_model(struct settings *s)
+/* ---- settings ---- */
+
+/* Beside a checkpoint of a whole model lies what its run copied of the model that it began with: tokenizer, template. */
+static enum status take_tokenizer(struct settings *s)
 {
-    struct lora lora;
-    char base[4096];
-    if (!s->model)
-        return OK;
-    TRY(train_resolve_run(s));
-    if (!s->adapter && !adapter_config_is_there(s->model))
-        return OK;
-    if (!s->adapter) {
-        TRY(adapter_config_read(s->model, &lora, base, sizeof base));
+    char path[PLACE];
+    snprintf(path, sizeof path, "%.4000s/../../original", s->model);
+    return !s->tokenizer && tokenizer_is_in(path) ? replace(&s->tokenizer, path) : OK;
+}
+
+/* s->model is an adapter's directory, or a checkpoint. */
+static enum status split_model(struct settings *s)
+{
+    struct described d;
+    TRY(describe(s->model, &d));
+    enum status st = OK;
+    if (d.lora.rank == 0) {
+        st = take_tokenizer(s);
+    } else {
         s->adapter = s->model;
         s->model = NULL;
-        TRY(find_base(s->adapter, base, &s->model));
-        return take_lora(s, &lora);
+        st = find_base(s->adapter, d.base, &s->model);
+        if (st == OK)
+            st = take_described(s, &d);
     }
-    if (adapter_config_is_there(s->model))
-        return status_fail(ERR_INVALID, "--adapter: %s holds an adapter, too: one at a time; --model is to be its base", s->model);
-    if (s->resume && !adapter_config_is_there(s->adapter)) /* what was trained is in the checkpoint */
+    free(d.rope);
+    return st;
+}
+
+/* Of an adapter that was named. */
+static enum status take_adapter(struct settings *s, FILE *notes)
+{
+    char found[PLACE];
+    struct described d;
+    TRY(find_newest(s->adapter, found, notes));
+    if (s->resume && !adapter_config_is_there(found)) /* what was trained is in the checkpoint */
         return OK;
-    TRY(adapter_config_read(s->adapter, &lora, base, sizeof base));
-    return take_lora(s, &lora);
+    TRY(replace(&s->adapter, found));
+    TRY(describe(s->adapter, &d));
+    enum status st = d.lora.rank > 0 ? take_described(s, &d)
+                                     : status_fail(ERR_INVALID, "--adapter: %s is a checkpoint of a whole model", s->adapter);
+    free(d.rope);
+    return st;
+}
+
+enum status train_resolve_model(struct settings *s, FILE *notes)
+{
+    char found[PLACE];
+    if (!s->model)
+        return OK;
+    if (!model_is_preset(s->model)) {
+        TRY(find_newest(s->model, found, notes));
+        TRY(replace(&s->model, found));
+    }
+    const int adapted = adapter_config_is_there(s->model), saved = !adapted && checkpoint_is_there(s->model);
+    if (!s->adapter)
+        return adapted || saved ? split_model(s) : OK;
+    if (adapted)
+        return status_fail(ERR_INVALID, "--adapter: %s holds an adapter, too: one at a time; --model is to be its base", s->model);
+    return take_adapter(s, notes);
 }

@@ -142,13 +142,6 @@ static enum status prepare_tasks(struct eval *x)
     return eval_tasks_depths(s, r->depth, &r->n_depths);
 }
 
-static int has(const char *dir, const char *name)
-{
-    char path[4096 + 16];
-    snprintf(path, sizeof path, "%s/%s", dir, name);
-    return sys_access(path, F_OK) == 0;
-}
-
 static enum status replace(char **text, const char *by)
 {
     char *copy = strdup(by);
@@ -157,23 +150,6 @@ static enum status replace(char **text, const char *by)
     free(*text);
     *text = copy;
     return OK;
-}
-
-/* A run's model is its exported one, or that of its newest checkpoint, whose tokenizer lies in RUN/original. */
-static enum status find_model(struct settings *s)
-{
-    char path[4096], original[4096];
-    const char *run = s->model;
-    if (model_is_preset(run) || has(run, "config.json") || !has(run, "config.yaml"))
-        return OK;
-    snprintf(original, sizeof original, "%s/original", run);
-    snprintf(path, sizeof path, "%s/hf", run);
-    if (!has(path, "config.json")) {
-        TRY(checkpoint_newest(run, path, sizeof path));
-        if (!s->tokenizer && tokenizer_is_in(original))
-            TRY(replace(&s->tokenizer, original));
-    }
-    return replace(&s->model, path);
 }
 
 /* ---- one length ---- */
@@ -410,7 +386,6 @@ static enum status begin(struct eval *x)
         return status_fail(ERR_INVALID, "eval-data is missing: give --eval-data PATH, what is evaluated on");
     TRY(read_lengths(x));
     TRY(prepare_tasks(x));
-    TRY(find_model(x->s));
     TRY(x->s->svg ? check_picture(x->s->svg) : OK);
     return x->s->out_is_default ? replace(&x->s->out, ".") : OK; /* where the nvme tier is, unless --nvme-path says it */
 }

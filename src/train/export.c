@@ -7,6 +7,7 @@
 #include "comm/comm.h"
 #include "engine/source.h"
 #include "model/adapter_config.h"
+#include "train/facts.h"
 #include "train/train.h"
 
 #include <errno.h>
@@ -16,15 +17,102 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+/* What is exported. */
+struct job {
+    struct settings s; /* its model, and what is on top of it */
+    const char *to;
+    json_t *facts; /* of the adapter, or NULL */
+};
+
+/* ---- what is known of it ---- */
+
+/* RUN and step of RUN/checkpoints/step-000100. */
+static int find_run(const char *checkpoint, char run[4096], int64_t *step)
+{
+    const char *slash = strrchr(checkpoint, '/');
+    long long number;
+    if (!slash || sscanf(slash, "/step-%lld", &number) != 1)
+        return 0;
+    *step = number;
+    return snprintf(run, 4096, "%s/../..", checkpoint) < 4096;
+}
+
+static enum status find_facts(struct job *j)
+{
+    char run[4096];
+    int64_t step;
+    if (!checkpoint_is_there(j->s.adapter))
+        return facts_of_export(j->s.adapter, &j->facts);
+    return find_run(j->s.adapter, run, &step) ? facts_of_run(run, step, &j->facts) : OK;
+}
+
+/* The model with all rows, and adapters as the settings have them. */
+static enum status make_model(const struct job *j, struct model **m)
+{
+    struct model_config config;
+    TRY(model_config_read(j->s.model, &config));
+    TRY(model_config_set_rope(&config, j->s.rope, j->s.rope_base));
+    config.lora = j->s.plan.lora;
+    TRY(model_create(&config, NULL, 0, m));
+    return model_check_adapters(*m);
+}
+
+static enum status check_base(const struct settings *s, uint64_t *xxh3)
+{
+    struct launch alone;
+    struct comm *c = NULL;
+    launch_alone(&alone);
+    TRY(comm_create(&alone, 600, &c));
+    progress_begin(STDERR_FILENO, PROGRESS_AFTER_NS);
+    if (!isatty(STDERR_FILENO))
+        progress_lines(STDOUT_FILENO, PROGRESS_LINE_NS);
+    enum status st = checkpoint_hash_base(c, s->model, xxh3);
+    progress_lines(-1, 0);
+    progress_end();
+    if (st == OK)
+        st = checkpoint_check_base(s->adapter, s->model, *xxh3);
+    comm_destroy(c);
+    return st;
+}
+
 /* ---- as it is ---- */
 
 static enum status copy_adapter(const char *from, const char *to)
 {
     enum status st = sys_mkdir(to, 0777) == 0 || errno == EEXIST ? OK : status_fail(ERR_IO, "cannot make %s: %s", to, sys_strerror(errno));
+    return st == OK ? checkpoint_copy_adapter(from, to) : st;
+}
+
+static enum status write_adapter(const struct job *j, const struct model *m)
+{
+    char original[4096 + 32];
+    struct facts_texts own = {NULL, NULL};
+    uint64_t xxh3;
+    struct stat there;
+    snprintf(original, sizeof original, "%s/../../original", j->s.adapter);
+    TRY(check_base(&j->s, &xxh3));
+    TRY(j->facts ? facts_write(j->facts, CARD_ADAPTER, &own) : OK);
+    const struct export_texts texts = {
+        .like = sys_stat(original, &there) == 0 ? original : NULL, .facts = own.facts, .card = own.card};
+    enum status st = checkpoint_write_adapter(m, j->s.model, xxh3, j->s.adapter, j->to, &texts);
+    facts_texts_free(&own);
+    return st;
+}
+
+static enum status export_adapter(const struct job *j)
+{
+    struct model *m = NULL;
+    enum status st;
+    if (adapter_config_is_there(j->s.adapter)) {
+        st = copy_adapter(j->s.adapter, j->to);
+    } else {
+        st = make_model(j, &m);
+        if (st == OK)
+            st = write_adapter(j, m);
+        model_destroy(m);
+    }
     if (st == OK)
-        st = checkpoint_copy_adapter(from, to);
-    if (st == OK)
-        printf("adapter: %s, as it is in %s\n", to, from);
+        printf("adapter: %s, as it is in %s\n", j->to, j->s.adapter);
     return st;
 }
 
@@ -63,75 +151,69 @@ static enum status occupied(const char *to)
     return OK;
 }
 
-static enum status check_base(const struct settings *s)
-{
-    struct launch alone;
-    struct comm *c = NULL;
-    uint64_t xxh3;
-    launch_alone(&alone);
-    TRY(comm_create(&alone, 600, &c));
-    progress_begin(STDERR_FILENO, PROGRESS_AFTER_NS);
-    if (!isatty(STDERR_FILENO))
-        progress_lines(STDOUT_FILENO, PROGRESS_LINE_NS);
-    enum status st = checkpoint_hash_base(c, s->model, &xxh3);
-    progress_lines(-1, 0);
-    progress_end();
-    if (st == OK)
-        st = checkpoint_check_base(s->adapter, s->model, xxh3);
-    comm_destroy(c);
-    return st;
-}
-
-static enum status merge(struct settings *s, const char *to)
+static enum status merge(const struct job *j)
 {
     struct merge_report report;
-    struct model_config config;
+    struct facts_texts own = {NULL, NULL};
     struct model *m = NULL;
-    TRY(model_config_read(s->model, &config));
-    config.lora = s->plan.lora;
-    TRY(check_base(s));
-    TRY(model_create(&config, NULL, 0, &m));
-    enum status st = model_check_adapters(m);
+    uint64_t xxh3;
+    enum status st = check_base(&j->s, &xxh3);
     if (st == OK)
-        st = checkpoint_merge(m, s->model, s->adapter, to, &report);
+        st = make_model(j, &m);
+    if (st == OK && j->facts)
+        st = facts_write(j->facts, CARD_MERGED, &own);
+    const struct export_texts texts = {.facts = own.facts, .card = own.card};
     if (st == OK)
-        say_merged(s, to, &report);
+        st = checkpoint_merge(m, j->s.model, j->s.adapter, j->to, &texts, &report);
+    if (st == OK)
+        say_merged(&j->s, j->to, &report);
+    facts_texts_free(&own);
     model_destroy(m);
     return st;
 }
 
 /* ---- either ---- */
 
-static enum status resolve(struct settings *s, const char *model, const char *base)
+/* A whole model was trained: what to do instead. */
+static enum status refuse_whole(const char *model, const char *found)
 {
-    s->model = strdup(model);
-    s->adapter = NULL;
-    if (!s->model)
+    char run[4096];
+    int64_t step;
+    if (checkpoint_is_there(found) && find_run(found, run, &step))
+        return status_fail(ERR_INVALID,
+                           "--model: %s holds no adapter but checkpoints of a whole model: ltrain --resume %s finishes it, and with --steps "
+                           "%lld writes the model of the newest one to %s/hf at once",
+                           model, model, (long long)step, model);
+    return status_fail(ERR_INVALID, "--model: %s holds no adapter: what a full run has trained is a whole model in RUN/hf already", model);
+}
+
+/* With a base that is given the model is an adapter on top of it. */
+static enum status resolve(struct job *j, const char *model, const char *base)
+{
+    struct settings *s = &j->s;
+    s->model = strdup(base ? base : model);
+    s->adapter = base ? strdup(model) : NULL;
+    if (!s->model || (base && !s->adapter))
         return status_fail(ERR_NOMEM, "out of memory");
-    TRY(train_resolve_run(s));
-    if (!adapter_config_is_there(s->model))
-        return status_fail(ERR_INVALID, "--model: %s holds no adapter: what a full run has trained is a whole model in RUN/hf already",
-                           s->model);
-    if (base) {
-        s->adapter = s->model;
-        s->model = strdup(base);
-    }
-    return s->model ? train_resolve_model(s) : status_fail(ERR_NOMEM, "out of memory");
+    TRY(train_resolve_model(s, stdout));
+    return s->adapter ? find_facts(j) : refuse_whole(model, s->model);
 }
 
 enum status export_model(const char *model, const char *base, const char *to, enum export_form form)
 {
-    struct settings s = {.model = NULL};
-    enum status st = resolve(&s, model, base);
+    struct job j = {.to = to};
+    enum status st = resolve(&j, model, base);
     if (st == OK)
-        st = same_place(s.adapter, to);
+        st = same_place(j.s.adapter, to);
     if (st == OK && form == EXPORT_MERGED)
-        st = same_place(s.model, to);
+        st = same_place(j.s.model, to);
     if (st == OK)
         st = occupied(to);
     if (st == OK)
-        st = form == EXPORT_MERGED ? merge(&s, to) : copy_adapter(s.adapter, to);
-    free(s.model);
-    free(s.adapter);
+        st = form == EXPORT_MERGED ? merge(&j) : export_adapter(&j);
+    json_decref(j.facts);
+    free(j.s.model);
+    free(j.s.adapter);
+    free(j.s.rope);
     return st;
 }

@@ -205,8 +205,10 @@ enum status run_compare_inputs(struct run *r)
     TRY(compare_config(c, &r->model->config));
     if (!r->s->resume && !model_is_preset(r->s->model))
         TRY(compare_weights(c, r->s->model));
-    if (!r->s->resume && r->s->adapter && snprintf(adapter, sizeof adapter, "%s/" ADAPTER_FILE, r->s->adapter) < (int)sizeof adapter)
+    if (!r->s->resume && r->s->adapter) {
+        TRY(source_adapter_path(r->s->adapter, adapter));
         TRY(compare_weights(c, adapter));
+    }
     enum status st = share_text(c, r->texts.data, &first);
     if (st == OK)
         st = compare_with_first(r->texts.data, first, "tokenizer");

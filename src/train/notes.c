@@ -18,8 +18,8 @@ void train_print_notes(const struct settings *s, const struct model *m, FILE *f)
         fprintf(f, "rope: %s\n", rope);
     }
     if (m->adapter_params > 0 && (s->rope || s->rope_base > 0))
-        fputs("warning: an adapter's files do not hold --rope and --rope-base: give them again to ltrain eval and ltrain sample, and to "
-              "config.json of what ltrain export --merge writes\n", f);
+        fputs("note: these positions go with the adapter in ltrain_run.json, which ltrain reads and PEFT and vLLM do not: for them they must "
+              "be in the base's config.json, or take ltrain export --merge\n", f);
     if (c->unknown[0])
         fprintf(f,
                 "warning: config.json has %s, which ltrain does not know: it computes as if that were not there (--strict-config "

@@ -135,7 +135,7 @@ enum status run_load_state(struct run *r);
 enum status run_compare_plans(struct comm *c, const struct plan *plan);
 /* r->peak_flops of all ranks, and what it is: a GPU's by its data sheet, else a product's, measured; a processor's sgemm. */
 enum status run_find_peak(struct run *r);
-/* config.yaml, plan.txt, plan.json, metrics.jsonl. */
+/* config.yaml, card.json, plan.txt, plan.json, metrics.jsonl. */
 enum status run_open_files(struct run *r);
 /* DIR/config.yaml. */
 enum status run_write_config(struct run *r, const char *dir);
@@ -145,7 +145,9 @@ enum save_when { SAVE_ON_THE_WAY, SAVE_TO_GO_ON /* without it the run cannot */,
 /* By all ranks, with what a save returned: on the way it is said and OK, unless the settings say stop or another run has taken the
  * directory over; else, and at the end, the state is saved elsewhere, if it can be, and the failure says where. */
 enum status run_save_failed(struct run *r, enum status st, enum save_when when);
-/* The same of an export: what was trained is saved first. */
+/* By all ranks: what was trained, to a directory, with its card. */
+enum status run_export(struct run *r, const char *path);
+/* As run_save_failed, of an export: what was trained is saved first. */
 enum status run_export_failed(struct run *r, enum status st);
 
 /* run_directory.c */

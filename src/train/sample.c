@@ -432,9 +432,7 @@ enum status sample_run(struct settings *s, struct comm *c, int *signal_number)
         return status_fail(ERR_INVALID, "--system is a message of a chat, and the prompt is read on as it is: give --chat, too");
     if (s->max_new_tokens == AUTO)
         s->max_new_tokens = conversation ? INT32_MAX : PROMPT_TOKENS;
-    enum status st = sampling_find_model(s);
-    if (st == OK)
-        st = prompts_open(s, &j.prompts);
+    enum status st = prompts_open(s, &j.prompts);
     if (st == OK)
         st = generation_read(s, &j.generation);
     choose_how(&j);

@@ -19,49 +19,6 @@ static int has(const char *dir, const char *name)
     return sys_access(path, F_OK) == 0;
 }
 
-static enum status take_model(struct settings *s, const char *path)
-{
-    char *copy = strdup(path);
-    if (!copy)
-        return status_fail(ERR_NOMEM, "out of memory");
-    free(s->model);
-    s->model = copy;
-    return OK;
-}
-
-/* Beside a checkpoint lies what its run copied of the model that it began with: tokenizer, template. */
-static enum status take_tokenizer(struct settings *s, const char *run)
-{
-    char path[4096];
-    snprintf(path, sizeof path, "%s/original", run);
-    if (s->tokenizer || !tokenizer_is_in(path))
-        return OK;
-    s->tokenizer = strdup(path);
-    return s->tokenizer ? OK : status_fail(ERR_NOMEM, "out of memory");
-}
-
-/* A run's directory becomes that of the model in it. */
-static enum status find_in_run(struct settings *s)
-{
-    char path[4096];
-    if (model_is_preset(s->model) || has(s->model, "config.json") || has(s->model, "adapter_config.json"))
-        return OK;
-    snprintf(path, sizeof path, "%s/hf", s->model);
-    if (has(path, "config.json") || has(path, "adapter_config.json"))
-        return take_model(s, path);
-    if (!has(s->model, "checkpoints"))
-        return OK;
-    TRY(checkpoint_newest(s->model, path, sizeof path));
-    TRY(take_tokenizer(s, s->model));
-    return take_model(s, path);
-}
-
-enum status sampling_find_model(struct settings *s)
-{
-    TRY(find_in_run(s));
-    return train_resolve_model(s);
-}
-
 /* What is said of a file of weights that has other tensors than the model. */
 static enum status check_weights(const struct settings *s, const struct model *m)
 {

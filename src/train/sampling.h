@@ -21,9 +21,7 @@ struct sampling {
     float *logits; /* [vocab], for the caller */
 };
 
-/* s->model may be a run's directory, or an adapter's: it becomes that of the model in it. Before sampling_open. */
-enum status sampling_find_model(struct settings *s);
-/* Plans for texts of up to `tokens` tokens, by the settings' device, budgets and --offload (acts: the cache), and loads the
+/* s->model is resolved (train_resolve_model). Plans for texts of up to `tokens` tokens, by the settings' device, budgets and --offload (acts: the cache), and loads the
  * parameters. ERR_NOFIT says which length fits. */
 enum status sampling_open(struct settings *s, struct comm *c, int64_t tokens, struct sampling **out);
 void sampling_close(struct sampling *x); /* NULL is fine */

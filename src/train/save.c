@@ -1,4 +1,5 @@
 /* Saves that fail on the way are tried again; at a run's end they are tried elsewhere. */
+#include "train/facts.h"
 #include "train/run.h"
 
 #include "base/directory.h"
@@ -106,14 +107,33 @@ static void take_original(const struct run *r, const char *path)
         printf("the model's config.json and tokenizer were not copied to %s: %s\n", to, status_message());
 }
 
+enum status run_export(struct run *r, const char *path)
+{
+    char original[RUN_PATH];
+    struct facts_texts own = {NULL, NULL};
+    json_t *facts = NULL;
+    enum status st = OK;
+    if (comm_rank(r->comm) == 0)
+        st = facts_of_run(r->s->out, r->at.step, &facts);
+    if (st == OK && facts)
+        st = facts_write(facts, r->model->adapter_params > 0 ? CARD_ADAPTER : CARD_MODEL, &own);
+    st = comm_agree(r->comm, st);
+    struct export_texts texts = {.like = run_original(r->s, original), .facts = own.facts, .card = own.card};
+    if (st == OK)
+        st = checkpoint_export(r->session, path, &texts, EXPORT_FILE_BYTES);
+    facts_texts_free(&own);
+    json_decref(facts);
+    return st;
+}
+
 /* Where no checkpoint finds room the model may, which is a third of one. cause: why there is none. Never OK. */
 static enum status save_model_only(struct run *r, enum status st, const char *cause)
 {
-    char path[RUN_PATH], original[RUN_PATH], left[512], model[512] = "";
+    char path[RUN_PATH], left[512], model[512] = "";
     int fits = snprintf(path, sizeof path, "%s/hf", r->s->out) < RUN_PATH;
     enum status made = r->taken_over || !fits ? ERR_IO : run_check_place(r);
     if (made == OK)
-        made = checkpoint_export(r->session, path, run_original(r->s, original), EXPORT_FILE_BYTES);
+        made = run_export(r, path);
     if (comm_broken(r->comm))
         return ERR_PEER;
     if (made == OK)

@@ -24,6 +24,7 @@
 #include "settings/curriculum.h"
 #include "settings/keys.h"
 #include "settings/read.h"
+#include "train/facts.h"
 #include "train/gpu.h"
 #include "train/memory.h"
 #include "train/metrics.h"
@@ -661,13 +662,14 @@ static enum status cut_log(const struct run *r, const char *path)
     return OK;
 }
 
-/* config.yaml, plan.txt, plan.json, metrics.jsonl */
+/* config.yaml, card.json, plan.txt, plan.json, metrics.jsonl */
 enum status run_open_files(struct run *r)
 {
     char path[4096];
     TRY(run_keep_original(r->s, r->model));
     TRY(describe_settings(r));
     TRY(run_write_config(r, r->s->out));
+    TRY(facts_begin(r));
     TRY(write_plan(r, "plan.txt", plan_print));
     TRY(write_plan(r, "plan.json", write_plan_json));
     snprintf(path, sizeof path, "%s/metrics.jsonl", r->s->out);

@@ -54,10 +54,9 @@ static enum status save(struct run *r, enum save_when when)
 
 static enum status export(struct run *r, const char *path)
 {
-    char original[4096];
     enum status st = run_check_place(r);
     if (st == OK)
-        st = checkpoint_export(r->session, path, run_original(r->s, original), EXPORT_FILE_BYTES);
+        st = run_export(r, path);
     st = say_diverged(r, st, "which was not exported");
     return st == OK ? OK : run_export_failed(r, st);
 }

@@ -13,6 +13,7 @@
 struct train_hooks {
     /* Writes the resolved settings as YAML (the format belongs to the command line). */
     enum status (*write_config)(const struct settings *s, FILE *f);
+    const char *version, *command; /* for the model card: which ltrain this is, and how it was called */
 };
 
 /* The plans of a run: one for each length that its sequences have, the longest first. Those up to `owned` are the holder's. */
@@ -25,11 +26,11 @@ void train_plans_destroy(struct train_plans *p);
 
 /* The preset or the config.json that the settings name; weights are not looked at. The caller destroys it. */
 enum status train_open_model(const struct settings *s, struct model **out);
-/* Before that, of settings as they were given: where the model is an adapter, or one is named, the settings' model becomes its base,
- * and `lora` what the adapter says. ERR_INVALID: the base is not there, or --lora says otherwise. */
-enum status train_resolve_model(struct settings *s);
-/* Where the model is a run's directory: what the run has trained. */
-enum status train_resolve_run(struct settings *s);
+/* Before that, of settings as they were given. A run's directory becomes that of its newest state: hf/, or a checkpoint that is newer.
+ * Where the model is an adapter (or such a checkpoint), or one is named, the settings' model becomes its base, `lora` what the adapter
+ * says, and so do rotary positions that are not given. notes: says which state of a run is taken where that is not hf/ at the run's end;
+ * NULL: nothing is said. ERR_INVALID: the base is not there, or --lora says otherwise. */
+enum status train_resolve_model(struct settings *s, FILE *notes);
 /* A line for each thing that the model's config.json asks for and that is done otherwise, or that the run goes beyond. */
 void train_print_notes(const struct settings *s, const struct model *m, FILE *f);
 /* Of the machine that the settings name, if they do, or of this one: resolves `auto` where the machine decides (device, budgets,

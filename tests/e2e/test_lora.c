@@ -82,6 +82,173 @@ static void resumed(void **state)
     e2e_refuses(2, "--adapter|run/hf|was trained beside the weights in", NULL, "--model run --steps 4 --out more" RUN);
 }
 
+#define EVAL " --eval-data corpus.txt --lengths 128 --tokenizer bytes --tasks ppl --json"
+
+/* Of the JSON of ltrain eval. */
+static double loss_of(const char *out)
+{
+    const char *at = strstr(out, "\"loss\": ");
+    assert_non_null(at);
+    return strtod(at + strlen("\"loss\": "), NULL);
+}
+
+/* A run that was killed has checkpoints only: they are its model. */
+static void unfinished(void **state)
+{
+    (void)state;
+    put_base("lora-gqa", "base");
+    for (int k = 0; k < 2; k++) {
+        const char *dtype = k ? " --dtype bf16" : "";
+        e2e_succeeds(NULL, "--model base --lora r=4,modules-to-save=norm --steps 4 --save-every 2 --out run%s" RUN, dtype);
+        e2e_succeeds(NULL, "export --model run --to merged --merge");
+        struct result r = e2e_run(NULL, "eval --model run" EVAL);
+        assert_int_equal(r.status, 0);
+        const double loss = loss_of(r.out);
+        e2e_copy("run/hf", "ended");
+        e2e_remove("run/hf");
+        r = e2e_run(NULL, "eval --model run" EVAL);
+        assert_int_equal(r.status, 0);
+        assert_true(loss_of(r.out) == loss);
+        e2e_contains(r.err, "note: the state of run/checkpoints/step-000004 is taken: the run has not ended");
+        r = e2e_run(NULL, "sample --model run --prompt a --max-new-tokens 3 --json");
+        assert_int_equal(r.status, 0);
+        e2e_contains(r.out, "\"ended\":\"length\"");
+        r = e2e_succeeds(NULL, "export --model run --to adapter");
+        e2e_contains(r.out, "adapter: adapter, as it is in run/checkpoints/step-000004");
+        e2e_same_file("adapter/adapter_model.safetensors", "ended/adapter_model.safetensors");
+        e2e_same_file("adapter/adapter_config.json", "ended/adapter_config.json");
+        e2e_same_file("adapter/ltrain_base.json", "ended/ltrain_base.json");
+        e2e_same_file("adapter/README.md", "ended/README.md");
+        e2e_succeeds(NULL, "export --model run --to again --merge");
+        e2e_same_file("merged/model.safetensors", "again/model.safetensors");
+        e2e_same_file("merged/README.md", "again/README.md");
+        e2e_succeeds(NULL, "--model run --steps 1 --out on" RUN);
+        e2e_succeeds(NULL, "--model base --adapter ended --steps 1 --out same" RUN);
+        same_adapter("on", "same");
+        const char *made[] = {"run", "ended", "merged", "again", "adapter", "on", "same"};
+        for (int i = 0; i < 7; i++)
+            e2e_remove(made[i]);
+    }
+    e2e_succeeds(NULL, "--model base --steps 2 --save-every 2 --out whole" RUN);
+    e2e_remove("whole/hf");
+    e2e_refuses(2, "holds no adapter but checkpoints of a whole model|--resume whole|--steps 2 ", NULL, "export --model whole --to x");
+    e2e_succeeds(NULL, "--resume whole --steps 2");
+    assert_true(e2e_exists("whole/hf/model.safetensors"));
+}
+
+/* hf/ of a run that went on and was killed is not its newest state. */
+static void newest(void **state)
+{
+    (void)state;
+    put_base("lora-gqa", "base");
+    const char *lora[] = {" --lora r=4", ""};
+    for (int i = 0; i < 2; i++) {
+        e2e_succeeds(NULL, "--model base%s --steps 2 --save-every 2 --out run" RUN, lora[i]);
+        e2e_copy("run/hf", "former");
+        e2e_succeeds(NULL, "--resume run --steps 4");
+        struct result r = e2e_succeeds(NULL, "eval --model run" EVAL);
+        const double loss = loss_of(r.out);
+        e2e_copy("former", "run/hf");
+        r = e2e_run(NULL, "eval --model run" EVAL);
+        assert_int_equal(r.status, 0);
+        e2e_contains(r.err, "note: the state of run/checkpoints/step-000004 is taken, the newest one: run/hf has step 2");
+        assert_true(loss_of(r.out) == loss);
+        r = e2e_succeeds(NULL, "--model run --steps 1 --out on" RUN);
+        e2e_contains(r.out, "step-000004 is taken");
+        e2e_remove("run/hf/ltrain_run.json");
+        r = e2e_run(NULL, "eval --model run" EVAL);
+        e2e_contains(r.err, "note: run/hf does not say of which step it is; the newest checkpoint is of step 4");
+        assert_true(loss_of(r.out) != loss);
+        e2e_remove("run");
+        e2e_remove("on");
+    }
+}
+
+/* An adapter is trained with rotary positions, which go with it. */
+static void stretched(void **state)
+{
+    (void)state;
+    size_t bytes;
+    put_base("lora-gqa", "base");
+    e2e_succeeds(NULL, "--model base --lora r=4 --steps 2 --save-every 2 --rope linear:2 --rope-base 5e4 --out run" RUN);
+    struct result r = e2e_succeeds(NULL, "eval --model run" EVAL);
+    const double loss = loss_of(r.out);
+    r = e2e_succeeds(NULL, "eval --model base --adapter run/hf --rope linear:2 --rope-base 5e4" EVAL);
+    assert_true(loss_of(r.out) == loss);
+    r = e2e_succeeds(NULL, "eval --model run --rope none --rope-base 10000" EVAL);
+    assert_true(loss_of(r.out) != loss);
+    e2e_succeeds(NULL, "export --model run --to copy");
+    r = e2e_succeeds(NULL, "eval --model copy" EVAL);
+    assert_true(loss_of(r.out) == loss);
+    e2e_succeeds(NULL, "export --model copy --to merged --merge");
+    char *config = e2e_read("merged/config.json", &bytes);
+    e2e_contains(config, "\"rope_theta\": 50000");
+    e2e_contains(config, "\"linear\"");
+    free(config);
+    r = e2e_succeeds(NULL, "eval --model merged" EVAL);
+    assert_true(fabs(loss_of(r.out) - loss) < 1e-6);
+    e2e_remove("run/hf");
+    r = e2e_run(NULL, "eval --model run" EVAL);
+    assert_true(r.status == 0 && loss_of(r.out) == loss);
+}
+
+/* Random weights of a preset are in no directory that a base could be. */
+static void of_a_preset(void **state)
+{
+    (void)state;
+    e2e_succeeds(NULL, "--lora r=4 --steps 2 --save-every 2 --out run" TINY);
+    const char *words = "an adapter of the preset tiny|random weights lie in no directory|--resume";
+    for (int i = 0; i < 2; i++) {
+        struct result r = e2e_run(NULL, "sample --model run --prompt a");
+        assert_int_equal(r.status, 2);
+        e2e_contains(r.err, "an adapter of the preset tiny, whose random weights lie in no directory");
+        e2e_remove("run/hf");
+    }
+    e2e_succeeds(NULL, "--resume run --steps 3");
+    e2e_refuses(2, words, NULL, "export --model run --to x");
+    e2e_refuses(2, words, NULL, "eval --model run" EVAL);
+}
+
+/* README.md beside what was trained: the hub's front matter, and what was done. */
+static void card(void **state)
+{
+    (void)state;
+    size_t bytes;
+    assert_int_equal(system("mkdir -p models--ORG--tiny-llama/snapshots"), 0);
+    put_base("lora-gqa", "models--ORG--tiny-llama/snapshots/0a1b");
+    e2e_write("models--ORG--tiny-llama/snapshots/0a1b/README.md",
+              "---\nlicense: other\nlicense_name: \"tiny-1\"\nlicense_link: LICENSE\ntags:\n- theirs\n---\n# Theirs\n");
+    e2e_succeeds(NULL, "--model models--ORG--tiny-llama/snapshots/0a1b --lora r=4 --steps 2 --save-every 2 --eval-fraction 0.3 "
+                       "--eval-before --eval-every 1 --out run" RUN);
+    char *text = e2e_read("run/hf/README.md", &bytes);
+    assert_true(strncmp(text, "---\nlibrary_name: peft\nbase_model: ORG/tiny-llama\nlicense: other\nlicense_name: tiny-1\n"
+                              "license_link: https://huggingface.co/ORG/tiny-llama/blob/main/LICENSE\n"
+                              "pipeline_tag: text-generation\ntags:\n- ltrain\n- lora\n---\n\n# run\n", 200) == 0);
+    const char *said[] = {"trained beside `ORG/tiny-llama`", "| files | `corpus.txt` |", "| documents | 1 |", "| supervised tokens | ",
+                          "| steps | 2 |", "| tokens trained on | 512, 512 of them supervised |", "| sequence length | 256 tokens |",
+                          "| LoRA | `r=4,alpha=8,targets=all-linear` |", "| learning rate | 0.01, constant over 2 steps", "| seed | 1 |",
+                          "| types | fp32; moments fp32 |", "| mesh | dp=1", "perplexity", "| 0 | ", "| 2 | ", "AutoPeftModelForCausalLM",
+                          "ltrain 0.", "(commit ", "    ltrain --model models--ORG--tiny-llama/snapshots/0a1b --lora r=4 --steps 2"};
+    for (size_t i = 0; i < sizeof said / sizeof *said; i++)
+        e2e_contains(text, said[i]);
+    assert_null(strstr(text, "Theirs"));
+    assert_null(strstr(text, "/corpus.txt"));
+    free(text);
+    e2e_succeeds(NULL, "--resume run --steps 4 --lr 2e-2");
+    e2e_succeeds(NULL, "export --model run --to merged --merge");
+    text = e2e_read("merged/README.md", &bytes);
+    const char *merged[] = {"library_name: transformers\nbase_model: ORG/tiny-llama\n", "- lora\n", "| steps | 4 |", "| tokens trained on | 1k, 1k of them supervised |",
+                            "    ltrain --resume run --steps 4 --lr 2e-2\n", "AutoModelForCausalLM", "| 4 | "};
+    for (size_t i = 0; i < sizeof merged / sizeof *merged; i++)
+        e2e_contains(text, merged[i]);
+    free(text);
+    e2e_succeeds(NULL, "--steps 1 --out whole" TINY);
+    text = e2e_read("whole/hf/README.md", &bytes);
+    e2e_contains(text, "---\nlibrary_name: transformers\npipeline_tag: text-generation\ntags:\n- ltrain\n---\n\n# whole\n\nA model that was trained on "
+                       "from random parameters of the preset `tiny`.");
+    free(text);
+}
+
 /* The same weights in several files are the same base. */
 static void resharded(void **state)
 {
@@ -213,6 +380,6 @@ static void refused(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {TEST(left_behind), TEST(resumed), TEST(resharded), TEST(on_top), TEST(checked), TEST(idle_pattern), TEST(refused)};
+    const struct CMUnitTest tests[] = {TEST(left_behind), TEST(resumed), TEST(unfinished), TEST(newest), TEST(stretched), TEST(of_a_preset), TEST(card), TEST(resharded), TEST(on_top), TEST(checked), TEST(idle_pattern), TEST(refused)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,0 +1,128 @@
+/* An adapter's directory, as PEFT reads it, from a checkpoint of a model with adapters. */
+#include "checkpoint/base.h"
+#include "checkpoint/files.h"
+#include "checkpoint/texts.h"
+
+#include "base/sys.h"
+#include "engine/source.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum { PART = 1 << 20, NAME = 160 }; /* elements at a time */
+
+struct tensors {
+    struct st_decl *decls;
+    char (*names)[NAME];
+    int *param;
+    int n;
+};
+
+static void free_tensors(struct tensors *t)
+{
+    free(t->decls);
+    free(t->names);
+    free(t->param);
+}
+
+static enum status list_tensors(const struct model *m, struct tensors *t)
+{
+    const size_t n = (size_t)m->n_params;
+    *t = (struct tensors){sys_calloc(n, sizeof *t->decls), sys_calloc(n, sizeof *t->names), sys_calloc(n, sizeof *t->param), 0};
+    if (!t->decls || !t->names || !t->param)
+        return status_fail(ERR_NOMEM, "out of memory for an adapter's tensors");
+    for (int i = 0; i < m->n_params; i++) {
+        const struct model_param *p = &m->params[i];
+        if (!p->from_adapter)
+            continue;
+        snprintf(t->names[t->n], NAME, ADAPTER_PREFIX "%s", p->name);
+        t->decls[t->n] = (struct st_decl){
+            .name = t->names[t->n], .dtype = F32, .n_dims = p->shape[1] ? 2 : 1, .shape = {p->shape[0], p->shape[1]}};
+        t->param[t->n++] = i;
+    }
+    return OK;
+}
+
+static enum status write_values(struct source *from, const struct tensors *t, struct st_writer *w)
+{
+    float *data = sys_malloc(PART * sizeof *data);
+    enum status st = data ? OK : status_fail(ERR_NOMEM, "out of memory for an adapter's tensors");
+    for (int k = 0; k < t->n && st == OK; k++) {
+        const struct model_param *p = &from->model->params[t->param[k]];
+        int64_t there, n;
+        for (int64_t at = 0; at < p->elements && st == OK; at += n) {
+            n = model_param_piece(p, at, min_i64(PART, p->elements - at), &there);
+            st = source_read(from, t->param[k], at, n, data);
+            if (st == OK)
+                st = st_write_f32(w, k, there, n, data);
+        }
+    }
+    free(data);
+    return st;
+}
+
+static enum status write_tensors(struct source *from, const char *dir)
+{
+    char path[CKPT_PATH];
+    struct tensors t;
+    struct st_writer *w = NULL;
+    TRY(ckpt_path(path, dir, ADAPTER_FILE, ""));
+    enum status st = list_tensors(from->model, &t);
+    if (st == OK)
+        st = st_create(path, t.decls, t.n);
+    if (st == OK)
+        st = st_write_open(path, t.decls, t.n, &w);
+    if (st == OK)
+        st = write_values(from, &t, w);
+    if (st == OK)
+        st = st_write_finish(w);
+    else
+        st_write_abort(w);
+    free_tensors(&t);
+    return st;
+}
+
+/* adapter_config.json comes last: where it is, the others are. */
+static enum status put_in_place(const char *partial, const char *to)
+{
+    static const char *const names[] = {ADAPTER_FILE, BASE_FILE, ADAPTER_CONFIG};
+    char source[CKPT_PATH], target[CKPT_PATH];
+    TRY(texts_move(partial, to));
+    TRY(base_move_texts(partial, to));
+    for (int i = 0; i < 3; i++) {
+        TRY(ckpt_path(source, partial, names[i], ""));
+        TRY(ckpt_path(target, to, names[i], ""));
+        TRY(ckpt_rename(source, target));
+    }
+    return ckpt_sync_dir(to);
+}
+
+enum status checkpoint_write_adapter(const struct model *m, const char *base, uint64_t base_xxh3, const char *checkpoint, const char *to,
+                                     const struct export_texts *texts)
+{
+    char partial[CKPT_PATH];
+    struct source from;
+    TRY(ckpt_path(partial, to, "export.partial", ""));
+    TRY(source_open(m, NULL, checkpoint, 0, &from));
+    enum status st = source_check_adapter(&from);
+    if (st == OK)
+        st = ckpt_make_dir(to);
+    ckpt_remove_dir(partial);
+    if (st == OK)
+        st = ckpt_make_dir(partial);
+    if (st == OK)
+        st = write_tensors(&from, partial);
+    if (st == OK)
+        st = base_write(m, base, base_xxh3, partial);
+    if (st == OK)
+        st = base_write_texts(texts, partial);
+    if (st == OK)
+        st = texts_copy(texts && texts->like ? texts->like : base, partial);
+    if (st == OK)
+        st = put_in_place(partial, to);
+    ckpt_remove_dir(partial);
+    if (st != OK)
+        sys_rmdir(to); /* if nothing was there before */
+    source_close(&from);
+    return st;
+}

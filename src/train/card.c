@@ -1,0 +1,246 @@
+#include "train/card.h"
+
+#include "base/num.h"
+#include "base/units.h"
+
+#include <math.h>
+#include <string.h>
+
+/* ---- parts of facts ---- */
+
+static const char *text_of(const json_t *o, const char *key)
+{
+    return json_string_value(json_object_get(o, key));
+}
+
+static double number_of(const json_t *o, const char *key)
+{
+    const json_t *x = json_object_get(o, key);
+    return json_is_number(x) ? json_number_value(x) : NAN;
+}
+
+static const char *count_of(const json_t *o, const char *key, char text[32])
+{
+    return units_format_count((int64_t)json_integer_value(json_object_get(o, key)), text);
+}
+
+/* Within a span of code, on one line: what would end either is left out. */
+static void print_code(const char *text, FILE *f)
+{
+    fputc('`', f);
+    for (; text && *text; text++)
+        if (*text != '`' && (unsigned char)*text >= ' ')
+            fputc(*text == '|' ? '/' : *text, f);
+    fputc('`', f);
+}
+
+static const json_t *base_of(const json_t *facts)
+{
+    return json_object_get(facts, "base");
+}
+
+/* ---- front matter ---- */
+
+static void print_front_matter(const json_t *facts, enum card_form form, FILE *f)
+{
+    static const char *const keys[] = {"license", "license_name", "license_link"};
+    const json_t *base = base_of(facts);
+    const char *id = text_of(base, "id");
+    fprintf(f, "---\nlibrary_name: %s\n", form == CARD_ADAPTER ? "peft" : "transformers");
+    if (id)
+        fprintf(f, "base_model: %s\n", id);
+    else if (base && !json_is_true(json_object_get(facts, "preset")))
+        fputs("# base_model: ORG/NAME of the hub belongs here; the base was read from a local directory\n", f);
+    for (int i = 0; i < 3; i++)
+        if (text_of(base, keys[i]))
+            fprintf(f, "%s: %s\n", keys[i], text_of(base, keys[i]));
+    fputs("pipeline_tag: text-generation\ntags:\n- ltrain\n", f);
+    if (form != CARD_MODEL)
+        fputs("- lora\n", f);
+    fputs("---\n\n", f);
+}
+
+/* ---- text ---- */
+
+static void print_head(const json_t *facts, enum card_form form, FILE *f)
+{
+    static const char *const what[] = {"A model that was trained on", "A LoRA adapter that was trained", "A LoRA adapter merged into its base; it was trained"};
+    const json_t *base = base_of(facts);
+    const char *name = text_of(facts, "name"), *id = text_of(base, "id");
+    fprintf(f, "# %s\n\n%s", name ? name : "A model of ltrain", what[form]);
+    if (json_is_true(json_object_get(facts, "preset"))) {
+        fputs(form == CARD_MODEL ? " from random parameters of the preset " : " beside random parameters of the preset ", f);
+        print_code(text_of(base, "name"), f);
+    } else if (base) {
+        fputs(form == CARD_MODEL ? " from " : " beside ", f);
+        print_code(id ? id : text_of(base, "name"), f);
+    }
+    fputs(".\n", f);
+}
+
+static void print_names(const char *what, const json_t *items, FILE *f)
+{
+    double all = 0;
+    for (size_t i = 0; i < json_array_size(items); i++)
+        all += json_number_value(json_object_get(json_array_get(items, i), "weight"));
+    if (json_array_size(items) == 0)
+        return;
+    fprintf(f, "| %s | ", what);
+    for (size_t i = 0; i < json_array_size(items); i++) {
+        const json_t *x = json_array_get(items, i);
+        if (i > 0)
+            fputs(", ", f);
+        print_code(text_of(x, "name"), f);
+        if (json_object_get(x, "weight") && all > 0)
+            fprintf(f, " (%.4g%% of the tokens)", 100 * number_of(x, "weight") / all);
+    }
+    fputs(" |\n", f);
+}
+
+static void print_data(const json_t *facts, FILE *f)
+{
+    const json_t *d = json_object_get(facts, "data");
+    char text[32];
+    if (!d)
+        return;
+    fputs("\n## Data\n\n| | |\n|---|---|\n", f);
+    print_names("files", json_object_get(d, "sources"), f);
+    fprintf(f, "| documents | %s |\n", count_of(d, "documents", text));
+    fprintf(f, "| tokens | %s, ", count_of(d, "tokens", text));
+    fprintf(f, "of which sequences hold %s |\n", count_of(d, "kept", text));
+    fprintf(f, "| supervised tokens | %s |\n", count_of(d, "supervised", text));
+    fprintf(f, "| sequences | %s trained, ", count_of(d, "training_sequences", text));
+    fprintf(f, "%s held out |\n", count_of(d, "held_out_sequences", text));
+    print_names("held out", json_object_get(d, "held_out"), f);
+    if (number_of(d, "held_out_fraction") > 0)
+        fprintf(f, "| held out | %.4g%% of each source, its last documents |\n", 100 * number_of(d, "held_out_fraction"));
+}
+
+static void print_lengths(const json_t *facts, FILE *f)
+{
+    const json_t *all = json_object_get(facts, "sequence_lengths");
+    char text[32];
+    if (json_array_size(all) == 0)
+        return;
+    fputs("| sequence length | ", f);
+    for (size_t i = 0; i < json_array_size(all); i++)
+        fprintf(f, "%s%s", i ? ", then " : "", units_format_count((int64_t)json_integer_value(json_array_get(all, i)), text));
+    fputs(" tokens |\n", f);
+}
+
+static void print_settings(const json_t *s, FILE *f)
+{
+    char text[32];
+    if (!s)
+        return;
+    fprintf(f, "| sequences a step | %s |\n", count_of(s, "sequences_per_step", text));
+    fprintf(f, "| learning rate | %g, %s over %lld steps", number_of(s, "learning_rate"), text_of(s, "schedule"),
+            (long long)json_integer_value(json_object_get(s, "steps")));
+    fprintf(f, ", warm-up %s steps |\n", count_of(s, "warmup", text));
+    fprintf(f, "| optimizer | AdamW, betas %g and %g, eps %g, weight decay %g, gradient norm clipped at %g |\n", number_of(s, "beta1"),
+            number_of(s, "beta2"), number_of(s, "eps"), number_of(s, "weight_decay"), number_of(s, "clip"));
+    fprintf(f, "| types | %s; moments %s |\n", text_of(s, "dtype"), text_of(s, "optim_dtype"));
+    fprintf(f, "| mesh | %s, ZeRO stage %lld |\n", text_of(s, "mesh"), (long long)json_integer_value(json_object_get(s, "zero")));
+    fprintf(f, "| seed | %lld |\n", (long long)json_integer_value(json_object_get(s, "seed")));
+}
+
+static void print_losses(const json_t *facts, FILE *f)
+{
+    if (isfinite(number_of(facts, "first_loss")))
+        fprintf(f, "| training loss | %.4f in the first step, %.4f in the last one |\n", number_of(facts, "first_loss"),
+                number_of(facts, "last_loss"));
+}
+
+static void print_training(const json_t *facts, FILE *f)
+{
+    char text[32];
+    if (!json_object_get(facts, "step"))
+        return;
+    fprintf(f, "\n## Training\n\n| | |\n|---|---|\n| steps | %s |\n", count_of(facts, "step", text));
+    if (json_object_get(facts, "trained_tokens")) {
+        fprintf(f, "| tokens trained on | %s, ", count_of(facts, "trained_tokens", text));
+        fprintf(f, "%s of them supervised |\n", count_of(facts, "trained_targets", text));
+    }
+    print_lengths(facts, f);
+    if (text_of(facts, "positions") && text_of(facts, "positions")[0])
+        fprintf(f, "| rotary positions | %s |\n", text_of(facts, "positions"));
+    if (text_of(facts, "lora")) {
+        fputs("| LoRA | ", f);
+        print_code(text_of(facts, "lora"), f);
+        fputs(" |\n", f);
+    }
+    if (json_object_get(facts, "parameters")) {
+        fprintf(f, "| parameters | %s", count_of(facts, "parameters", text));
+        fprintf(f, ", %s of them trained |\n", count_of(facts, "trained_parameters", text));
+    }
+    print_settings(json_object_get(facts, "settings"), f);
+    print_losses(facts, f);
+}
+
+static void print_evaluation(const json_t *facts, FILE *f)
+{
+    const json_t *all = json_object_get(facts, "evaluations");
+    char step[32], tokens[32];
+    if (json_array_size(all) == 0)
+        return;
+    fputs("\n## Evaluation\n\nOn text that was held out:\n\n| step | loss (nats a token) | perplexity | tokens |\n|---|---|---|---|\n", f);
+    for (size_t i = 0; i < json_array_size(all); i++) {
+        const json_t *e = json_array_get(all, i);
+        const double loss = number_of(e, "loss");
+        fprintf(f, "| %s | %.4f | %.4g | %s |\n", count_of(e, "step", step), loss, exp(loss), count_of(e, "tokens", tokens));
+    }
+}
+
+/* What PEFT and vLLM do not know. */
+static void print_positions(const json_t *facts, FILE *f)
+{
+    if (text_of(facts, "rope") || isfinite(number_of(facts, "rope_base")))
+        fprintf(f,
+                "\nIt was trained with other rotary positions than the base's config.json has: %s.\n`ltrain sample`, `eval` and `export --merge` "
+                "take them from `ltrain_run.json`; PEFT and vLLM do not, and need\nthem in the base's config.json.\n",
+                text_of(facts, "positions"));
+}
+
+static void print_use(const json_t *facts, enum card_form form, FILE *f)
+{
+    const char *class = form == CARD_ADAPTER ? "AutoPeftModelForCausalLM" : "AutoModelForCausalLM",
+               *tokenizer = text_of(json_object_get(facts, "data"), "tokenizer");
+    const int reads = !tokenizer || strcmp(tokenizer, "bytes") != 0;
+    fprintf(f, "\n## Use\n\n```python\nfrom %s import %s\n", form == CARD_ADAPTER ? "peft" : "transformers", class);
+    if (reads)
+        fputs("from transformers import AutoTokenizer\n", f);
+    fprintf(f, "\nwhere = \"path/of/this/directory\"\nmodel = %s.from_pretrained(where)\n", class);
+    if (reads)
+        fputs("tokenizer = AutoTokenizer.from_pretrained(where)\n", f);
+    fputs("```\n", f);
+    if (!reads)
+        fputs("\nThere is no tokenizer: it was trained on bytes, as ids 0 to 255, or on files of ids.\n", f);
+    if (form == CARD_ADAPTER)
+        fputs("\nPEFT looks for the base where `adapter_config.json` says (`base_model_name_or_path`).\n", f);
+    if (form == CARD_ADAPTER)
+        print_positions(facts, f);
+}
+
+static void print_origin(const json_t *facts, FILE *f)
+{
+    const json_t *commands = json_object_get(facts, "commands");
+    const char *version = text_of(facts, "ltrain");
+    fprintf(f, "\n## Made with\n\n%s%s\n", version ? version : "ltrain", json_array_size(commands) > 0 ? ":\n" : "");
+    for (size_t i = 0; i < json_array_size(commands); i++) {
+        fputs("    ", f);
+        for (const char *c = json_string_value(json_array_get(commands, i)); c && *c; c++)
+            fputc((unsigned char)*c < ' ' ? ' ' : *c, f);
+        fputc('\n', f);
+    }
+}
+
+void card_print(const json_t *facts, enum card_form form, FILE *f)
+{
+    print_front_matter(facts, form, f);
+    print_head(facts, form, f);
+    print_data(facts, f);
+    print_training(facts, f);
+    print_evaluation(facts, f);
+    print_use(facts, form, f);
+    print_origin(facts, f);
+}
