@@ -139,7 +139,8 @@ static void print_settings(const json_t *s, FILE *f)
     fprintf(f, ", warm-up %s steps |\n", count_of(s, "warmup", text));
     fprintf(f, "| optimizer | AdamW, betas %g and %g, eps %g, weight decay %g, gradient norm clipped at %g |\n", number_of(s, "beta1"),
             number_of(s, "beta2"), number_of(s, "eps"), number_of(s, "weight_decay"), number_of(s, "clip"));
-    fprintf(f, "| types | %s; moments %s |\n", text_of(s, "dtype"), text_of(s, "optim_dtype"));
+    fprintf(f, "| types | %s; moments %s%s |\n", text_of(s, "dtype"), text_of(s, "optim_dtype"),
+            text_of(s, "base") && strcmp(text_of(s, "base"), "nf4") == 0 ? "; the base's frozen matrices in NF4" : "");
     fprintf(f, "| mesh | %s, ZeRO stage %lld |\n", text_of(s, "mesh"), (long long)json_integer_value(json_object_get(s, "zero")));
     fprintf(f, "| seed | %lld |\n", (long long)json_integer_value(json_object_get(s, "seed")));
 }

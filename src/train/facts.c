@@ -67,7 +67,8 @@ static json_t *describe_settings(const struct run *r)
     static const char *const schedules[] = {"constant", "linear", "cosine", "wsd"}; /* enum schedule_kind */
     const struct settings *s = r->s;
     char mesh[MESH_TEXT];
-    return json_pack("{s:I, s:I, s:f, s:s, s:I, s:f, s:f, s:f, s:f, s:f, s:s, s:s, s:I, s:s, s:i}", "steps", (json_int_t)s->plan.steps,
+    return json_pack("{s:s, s:I, s:I, s:f, s:s, s:I, s:f, s:f, s:f, s:f, s:f, s:s, s:s, s:I, s:s, s:i}", "base",
+                     r->model->config.base == BASE_STORED ? "" : "nf4", "steps", (json_int_t)s->plan.steps,
                      "sequences_per_step", (json_int_t)s->plan.batch, "learning_rate", s->lr, "schedule", schedules[s->schedule], "warmup",
                      (json_int_t)s->warmup, "weight_decay", s->weight_decay, "beta1", s->beta1, "beta2", s->beta2, "eps", s->eps, "clip",
                      s->clip, "dtype", dtype_name(s->plan.dtype), "optim_dtype", dtype_name(s->plan.optim_dtype), "seed",

@@ -237,7 +237,7 @@ static void card(void **state)
     e2e_succeeds(NULL, "--resume run --steps 4 --lr 2e-2");
     e2e_succeeds(NULL, "export --model run --to merged --merge");
     text = e2e_read("merged/README.md", &bytes);
-    const char *merged[] = {"library_name: transformers\nbase_model: ORG/tiny-llama\n", "- lora\n", "| steps | 4 |", "| tokens trained on | 1k, 1k of them supervised |",
+    const char *merged[] = {"library_name: transformers\nbase_model: ORG/tiny-llama\n", "- lora\n", "| steps | 4 |", "| tokens trained on | 1,024, 1,024 of them supervised |",
                             "    ltrain --resume run --steps 4 --lr 2e-2\n", "AutoModelForCausalLM", "| 4 | "};
     for (size_t i = 0; i < sizeof merged / sizeof *merged; i++)
         e2e_contains(text, merged[i]);
