@@ -22,6 +22,7 @@ static void count_source(struct corpus_report *r, const struct source *s)
     r->repaired += stream_repaired(d);
     r->cached &= stream_is_cached(d);
     r->tokens += stream_tokens(d);
+    r->empty += stream_empty(d);
     const struct chat_counts chats = stream_chats(d);
     chat_counts_add(&r->chats, &chats);
     r->packed.tokens_kept += p->tokens_kept;
@@ -67,7 +68,8 @@ static enum status check_config(const struct corpus_config *c)
 
 static enum status pack_source(const struct corpus *c, struct source *s, const char *key, double held_out)
 {
-    return packing_create(s->files, &(struct packing_config){key, c->packing, c->too_long, c->seq_len, held_out, s->train_below}, &s->packing);
+    return packing_create(s->files, &(struct packing_config){key, c->n_sources > 1 && s != &c->eval ? s->name : NULL, c->packing, c->too_long, c->seq_len, held_out, s->train_below},
+                          &s->packing);
 }
 
 /* Weights are shares of tokens; a source whose sequences hold fewer of them than another's comes more often. */
@@ -318,9 +320,10 @@ struct corpus_source corpus_get_source(const struct corpus *c, int i)
     return (struct corpus_source){s->name, s->weight, s->files, packing_get_report(s->packing)};
 }
 
-const struct packing_report *corpus_get_held_out(const struct corpus *c)
+struct corpus_source corpus_get_held_out(const struct corpus *c)
 {
-    return c->eval.files ? packing_get_report(c->eval.packing) : NULL;
+    const struct source *s = &c->eval;
+    return s->files ? (struct corpus_source){s->name, 0.0, s->files, packing_get_report(s->packing)} : (struct corpus_source){.name = NULL};
 }
 
 double corpus_epochs(const struct corpus *c, int source, uint64_t cursor)

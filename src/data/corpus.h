@@ -19,6 +19,7 @@ struct corpus_report {
     int64_t repaired;         /* broken characters of the text that became U+FFFD; of bytes: 0 */
     int cached;               /* all tokens are a former run's */
     int64_t tokens;           /* of all documents */
+    int64_t empty;            /* files and rows without a token, which are no documents */
     struct chat_counts chats; /* of all conversations */
     struct packing_report packed; /* of all sources; its numbers of sequences and targets are not counted */
     int64_t train_sequences, eval_sequences;
@@ -78,8 +79,8 @@ struct corpus_source {
 };
 int corpus_sources(const struct corpus *c);
 struct corpus_source corpus_get_source(const struct corpus *c, int i);
-/* Of eval_paths; NULL: there are none. All of its sequences are held out, though it counts them as trained. */
-const struct packing_report *corpus_get_held_out(const struct corpus *c);
+/* Of eval_paths; without documents: there are none. All of its sequences are held out, though it counts them as trained. */
+struct corpus_source corpus_get_held_out(const struct corpus *c);
 /* How often the source's sequences have been trained once `cursor` of all have. */
 double corpus_epochs(const struct corpus *c, int source, uint64_t cursor);
 /* What a run is trained on, as text: a line for how many sequences there are and one for how they are packed, and one for each file, in the order of the stream

@@ -24,7 +24,7 @@ struct document {
 struct documents {
     struct document *files;
     int64_t n, room;
-    int64_t bytes;
+    int64_t bytes, empty; /* empty: files that are left out */
     const struct rereading *rereading; /* or NULL */
 };
 
@@ -139,6 +139,7 @@ static enum status place(struct documents *d)
         if (st == OK && !repeated && (st = file_open(f.path, &fd, &f.bytes)) == OK)
             sys_close(fd);
         if (st != OK || f.bytes == 0) { /* repeated ones were not opened and have 0 here, too */
+            d->empty += !repeated;
             free(f.path);
             continue;
         }
@@ -205,6 +206,11 @@ const char *documents_path(const struct documents *d, int64_t i)
 struct fingerprint *documents_fingerprint(struct documents *d, int64_t i)
 {
     return &d->files[i].print;
+}
+
+int64_t documents_empty(const struct documents *d)
+{
+    return d->empty;
 }
 
 int64_t documents_bytes(const struct documents *d)

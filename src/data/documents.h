@@ -30,6 +30,7 @@ void documents_tell(struct documents *d, const struct rereading *r);
 void documents_print(const struct documents *d, const char *kind, FILE *f);
 
 int64_t documents_count(const struct documents *d);
+int64_t documents_empty(const struct documents *d); /* files without a byte, which are left out */
 int64_t documents_bytes(const struct documents *d);
 const char *documents_path(const struct documents *d, int64_t i);
 /* Of file i: whoever reads it writes it, if not documents_survey. */

@@ -23,6 +23,9 @@ static const struct foreign {
     {"\037\213", 2, ".gz", NULL, "compressed by gzip and not named .gz", "mv '%s' '%s.gz'"},
     {"\050\265\057\375", 4, ".zst", NULL, "compressed by zstd and not named .zst", "mv '%s' '%s.zst'"},
     {"\3757zXZ\0", 6, NULL, NULL, "compressed by xz", "xz -dc '%s' | zstd -o '%s.zst'"},
+    {"BZh", 3, NULL, ".bz2", "compressed by bzip2", "bzip2 -dc '%s' | zstd -o '%s.zst'"},
+    {"\004\"M\030", 4, NULL, NULL, "compressed by lz4", "lz4 -dc '%s' | zstd -o '%s.zst'"},
+    {"%PDF-", 5, NULL, ".pdf", "a PDF", "pdftotext '%s' '%s.txt'"},
     {"PK\003\004", 4, NULL, NULL, "a ZIP archive", "unzip '%s' -d '%s.d'"},
 };
 
@@ -116,7 +119,7 @@ static enum status find_kind(const char *path, const struct kinds_config *config
     const size_t n = input_name(path);
     if (input_is_compressed(path) && n > 4 && (memcmp(path + n - 4, ".bin", 4) == 0 || memcmp(path + n - 4, ".idx", 4) == 0))
         return status_fail(ERR_INVALID, "%s: files of token ids are not read compressed: decompress it", path);
-    if (input_is_compressed(path) && n > 4 && memcmp(path + n - 4, ".tar", 4) == 0)
+    if (n > 4 && memcmp(path + n - 4, ".tar", 4) == 0)
         return status_fail(ERR_INVALID, "%s is an archive of files, which is not read as it is: unpack it", path);
     if (config->has_tokenizer && input_is_compressed(path) && n > 5 && memcmp(path + n - 5, ".json", 5) == 0)
         return status_fail(ERR_INVALID, "%s: rows are read of files named .jsonl%s: rename it if it has a row a line", path, path + n);

@@ -19,7 +19,8 @@ enum packing_kind { PACKING_CONCAT, PACKING_BEST_FIT };
 enum too_long { TOO_LONG_SPLIT, TOO_LONG_DROP, TOO_LONG_TRUNCATE, TOO_LONG_REFUSE };
 
 struct packing_config {
-    const char *key; /* what messages call the data ("--data") */
+    const char *key;    /* what messages call the data ("--data") */
+    const char *source; /* and which of several sources this is; NULL: there is one */
     enum packing_kind kind;
     enum too_long too_long;
     int64_t seq_len;

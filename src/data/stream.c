@@ -117,6 +117,11 @@ int64_t stream_repaired(const struct stream *s)
     return s->tokens ? token_file_totals(s->tokens)->repaired : 0;
 }
 
+int64_t stream_empty(const struct stream *s)
+{
+    return documents_empty(s->d) + (s->tokens ? token_file_totals(s->tokens)->empty : 0);
+}
+
 struct chat_counts stream_chats(const struct stream *s)
 {
     return s->tokens ? token_file_totals(s->tokens)->chats : (struct chat_counts){.samples = 0};

@@ -186,8 +186,10 @@ enum status token_writer_add(struct token_writer *w, const int32_t *id, int64_t 
 enum status token_writer_end_document(struct token_writer *w, int64_t file)
 {
     int64_t n = w->header.totals.documents;
-    if ((n ? w->ends[n - 1] : 0) == w->header.totals.tokens)
+    if ((n ? w->ends[n - 1] : 0) == w->header.totals.tokens) {
+        w->header.totals.empty++;
         return OK;
+    }
     TRY(grow((void **)&w->ends, &w->ends_room, n));
     w->ends[n] = w->header.totals.tokens;
     w->header.totals.documents++;

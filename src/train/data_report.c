@@ -60,9 +60,13 @@ void data_print_packed(const struct corpus *c, FILE *f)
     data_print_packing(corpus_get_length(c), &all, f);
 }
 
-void data_print_common(const struct corpus *c, FILE *f)
+void data_print_remarks(const struct corpus *c, FILE *f)
 {
+    char a[32];
     const struct corpus_report *r = corpus_get_report(c);
+    if (r->empty)
+        fprintf(f, "remark: %s empty %s left out: files without a byte, or rows without a token\n", units_format_count(r->empty, a),
+                r->empty == 1 ? "document is" : "documents are");
     if (r->read_twice)
         fprintf(f, "remark: %s is in two sources of --data, and is read by the weights of both\n", r->read_twice);
     if (r->evaluated_too)
@@ -104,7 +108,7 @@ void run_print_data(const struct run *r)
            (long long)d->train_sequences, (long long)d->eval_sequences, 100 * full, d->unigram_entropy);
     print_tokenizer(r, d);
     data_print_chats(&d->chats, stdout);
-    data_print_common(r->corpus, stdout);
+    data_print_remarks(r->corpus, stdout);
     if (full < 0.8)
         printf("remark: %.0f%% of what is computed is padding, as documents do not fill sequences: a shorter --seq-len, or --packing "
                "concat, wastes less\n", 100 * (1 - full));

@@ -12,7 +12,7 @@ void data_print_chats(const struct chat_counts *n, FILE *f);
 void data_print_packing(int64_t seq_len, const struct packing_report *r, FILE *f);
 /* The same of all documents of a corpus. */
 void data_print_packed(const struct corpus *c, FILE *f);
-/* Remarks on files that are read twice. */
-void data_print_common(const struct corpus *c, FILE *f);
+/* Remarks on files that are read twice, or not at all. */
+void data_print_remarks(const struct corpus *c, FILE *f);
 
 #endif

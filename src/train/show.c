@@ -219,15 +219,16 @@ static enum status print_sources(struct show *x, const struct corpus *c)
         if (st == OK)
             st = print_counts(x, s.packed);
     }
-    data_print_common(c, stdout);
-    const struct packing_report *held_out = corpus_get_held_out(c);
-    if (st == OK && held_out && x->sized) {
-        struct packing_report r = *held_out;
+    const struct corpus_source held_out = corpus_get_held_out(c);
+    if (st == OK && held_out.documents) {
+        struct packing_report r = *held_out.packed;
         r.eval_sequences = r.train_sequences;
         r.train_sequences = 0;
-        printf("--eval-data: ");
-        data_print_packing(x->s->plan.seq_len, &r, stdout);
+        x->d = held_out.documents;
+        printf("\n==== --eval-data\n");
+        st = print_counts(x, &r);
     }
+    data_print_remarks(c, stdout);
     return st;
 }
 

@@ -73,6 +73,9 @@ check 'ids.bin.gz: files of token ids are not read compressed' 'abcd' ids.bin.gz
 check 'all files are empty' '' bad.txt
 check 'bad.txt.gz is damaged: ' 'no archive' bad.txt.gz
 check 'bad.bin has neither llm.c' 'abcd' bad.bin
+check "bad.tar is an archive of files, which is not read as it is: unpack it" 'abcd' bad.tar
+check "bad.txt.bz2 is compressed by bzip2, which is not read as it is: bzip2 -dc" 'BZh9' bad.txt.bz2
+check "bad.pdf is a PDF, which is not read as it is: pdftotext" '%%PDF-1.4' bad.pdf
 check "bad.parquet is a Parquet file, which is not read as it is: python3 -c" 'PAR1abcdPAR1' bad.parquet
 check 'bad.jsonl:1: broken JSON: duplicate object key' '{"text": "a", "text": "b"}\n'
 check 'bad.jsonl:1: not JSON: duplicate object key' '{"messages": [{"role": "user", "content": "a"}], "messages": []}\n'
@@ -82,11 +85,12 @@ check 'bad.jsonl:1: place 1 of its "input_ids" is no whole number' '{"input_ids"
 check 'bad.jsonl:1: the weight of message 2 is neither 0 (it is only read) nor 1' '{"messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b", "weight": 0.5}]}\n'
 check 'bad.jsonl:1: "train" of message 2 is neither true nor false' '{"messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b", "train": 0}]}\n'
 check 'bad.jsonl:1: history is not a list of pairs' '{"instruction": "a", "output": "b", "history": "c"}\n'
-check 'there is no token in it: all of its documents are empty' '{"text": ""}\n'
+check 'are empty: there is no token' '{"text": ""}\n'
 check 'is in UTF-16, and texts are read as UTF-8: iconv' '\377\376a\0b\0' wide.txt
 printf '{"input_ids": [1, 2, 3], "labels": [-100, -100, -100]}\n%.0s' 1 2 3 4 5 6 7 8 9 10 >untrained.jsonl
 refuse "nothing can be trained: no document has a token to predict" data --model model --seq-len 8 --packing concat --data untrained.jsonl
 refuse "nothing can be trained: of 10 documents 0 are too long" data --model model --seq-len 8 --data untrained.jsonl
+refuse "--data: nothing of untrained.jsonl can be trained: of 10 documents 0 are too long" $d book.txt=1,untrained.jsonl=1
 refuse "book.txt is given twice: give it once" $d book.txt=1,chats.jsonl=1,book.txt=2
 refuse "the weight nan of book.txt is not above 0" $d book.txt=nan,chats.jsonl=1
 refuse "book.txt has less than 1/65536 of all sequences" $d book.txt=1e-9,chats.jsonl=1
@@ -103,9 +107,14 @@ grep -q '^a【 b】$' odd.out || { fail "the text behind a byte order mark"; cat
 printf '{"messages": null, "prompt": "a", "completion": "b", "system": null, "tools": null}\n' >odd.jsonl
 run odd data --model model --data odd.jsonl --samples 0
 says odd.out "chats: 1 conversation in 1 sample"
+printf '{"text": ""}\n{"text": "a b"}\n{"input_ids": []}\n' | sed 3d >odd.jsonl && : >none.txt
+run odd data --model model --data odd.jsonl,none.txt,book.txt --samples 0
+says odd.out "remark: 2 empty documents are left out: files without a byte, or rows without a token"
 mkdir -p books/in && cp a.txt books && ln -s .. books/in/loop && echo hidden >books/.hidden
 run common data --model tiny --data books/a.txt=1,books=1 --eval-data books/a.txt,b.txt --seq-len 64 --samples 0
 says common.out "remark: $scratch/books/a.txt is in two sources of --data, and is read by the weights of both"
+says common.out "==== --eval-data"
+says common.out "data: 2 documents, "
 says common.out "remark: $scratch/books/a.txt is in --data and in --eval-data: what is evaluated is trained, too"
 rm -r books
 printf 'a\377b and more\n' >broken.txt
