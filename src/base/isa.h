@@ -2,6 +2,15 @@
 #ifndef LTRAIN_BASE_ISA_H
 #define LTRAIN_BASE_ISA_H
 
+/* Before a function: compiled for several sets of vector instructions, of which the processor's is taken. */
+/* Sanitizers instrument the resolver, which runs before their runtime is up. */
+#if defined(__x86_64__) && defined(__GLIBC__) && defined(__GNUC__) && !defined(__clang__) && !defined(__SANITIZE_THREAD__) && \
+    !defined(__SANITIZE_ADDRESS__)
+#define CLONES __attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")))
+#else
+#define CLONES
+#endif
+
 enum isa {
     ISA_PORTABLE,
     ISA_AVX2,   /* and FMA */

@@ -52,7 +52,7 @@ static enum status write_values(struct source *from, const struct tensors *t, st
         int64_t there, n;
         for (int64_t at = 0; at < p->elements && st == OK; at += n) {
             n = model_param_piece(p, at, min_i64(PART, p->elements - at), &there);
-            st = source_read(from, t->param[k], at, n, data);
+            st = source_read(from, t->param[k], at, n, F32, data);
             if (st == OK)
                 st = st_write_f32(w, k, there, n, data);
         }

@@ -148,7 +148,7 @@ static enum status merge_rows(struct merge *x, int param, const float *a, const 
     const int64_t columns = max_i64(p->shape[1], 1), at_once = max_i64(1, x->room / columns);
     for (int64_t row = 0; row < p->shape[0]; row += at_once) {
         const int64_t rows = min_i64(at_once, p->shape[0] - row), n = rows * columns;
-        TRY(source_read(&x->from, param, row * columns, n, x->data));
+        TRY(source_read(&x->from, param, row * columns, n, F32, x->data));
         if (w) {
             multiply(w, columns, a, b, row, rows, x->delta);
             add(x, n, x->decls[x->tensor[param]].dtype);
@@ -167,9 +167,9 @@ static enum status merge_param(struct merge *x, int param)
         return merge_rows(x, param, NULL, NULL);
     const struct model_param *a = &x->m->params[w->down], *b = &x->m->params[w->up];
     float *values = sys_malloc((size_t)(a->elements + b->elements) * sizeof *values);
-    enum status st = values ? source_read(&x->from, w->down, 0, a->elements, values) : no_memory();
+    enum status st = values ? source_read(&x->from, w->down, 0, a->elements, F32, values) : no_memory();
     if (st == OK)
-        st = source_read(&x->from, w->up, 0, b->elements, values + a->elements);
+        st = source_read(&x->from, w->up, 0, b->elements, F32, values + a->elements);
     if (st == OK)
         st = merge_rows(x, param, values, values + a->elements);
     free(values);

@@ -42,7 +42,6 @@ struct reader {
     struct st_file *params, *optimizer;
     struct source base;   /* of a model with adapters: what is frozen */
     int masters;          /* the optimizer file has them */
-    enum state_kind kind; /* being loaded */
 };
 
 static int has(struct st_file *f, enum state_kind kind, const struct model_param *p, struct st_info *info)
@@ -97,39 +96,47 @@ static enum status check_surplus(struct reader *r)
 
 /* ---- loading ---- */
 
-/* No save of ours leaves such a checkpoint. */
-static enum status check_finite(const struct reader *r, enum state_kind kind, const struct model_param *p, int64_t first,
-                                int64_t n, const float *data)
+/* The element of the tensor is not finite, which no save of ours leaves, or too large for the type. */
+static enum status refuse_value(struct st_file *f, const struct reader *r, enum state_kind kind, const char *name,
+                                const struct model_param *p, int64_t element, enum dtype type)
 {
+    float value;
+    int64_t finite;
     char cause[256];
-    if (state_check_finite(kind, p, first, n, data) == OK)
-        return OK;
+    TRY(weights_read_tensor(f, name, p, element, 1, F32, &value, &finite));
+    if (state_check_finite(kind, p, element, 1, &value) == OK)
+        return status_fail(ERR_INVALID, "checkpoint %s: %s has %g (element %lld), which %s does not hold: continue with --dtype fp32",
+                           r->dir, name, (double)value, (long long)element, dtype_name(type));
     snprintf(cause, sizeof cause, "%s", status_message());
     return status_fail(ERR_INVALID, "checkpoint %s cannot be continued: %s; move it away to take an earlier one", r->dir, cause);
 }
 
-/* The fp32 truth of a trained parameter is its master, where there is one. */
-static enum status read_pieces(void *user, int unit, int64_t first, int64_t n, float *data)
+/* Elements [first, first + n) of a parameter's state. The fp32 truth of a trained parameter is its master, where there is one. */
+static enum status read_param(struct reader *r, int index, enum state_kind kind, int64_t first, int64_t n, enum dtype type, void *data)
+{
+    const struct model_param *p = &r->model->params[index];
+    char name[STATE_NAME];
+    int64_t finite;
+    if (r->model->adapter_params > 0 && !p->trained)
+        return source_read(&r->base, index, first, n, type, data);
+    if (kind <= STATE_MASTER)
+        kind = r->masters && p->trained ? STATE_MASTER : STATE_PARAM;
+    struct st_file *f = kind == STATE_PARAM ? r->params : r->optimizer;
+    state_tensor_name(name, kind, p);
+    TRY(weights_read_tensor(f, name, p, first, n, type, data, &finite));
+    return finite == n ? OK : refuse_value(f, r, kind, name, p, first + finite, type);
+}
+
+static enum status read_part(void *user, const struct state_part *part)
 {
     struct reader *r = user;
-    const struct model_unit *u = &r->model->units[unit];
-    char name[STATE_NAME];
+    const struct model_unit *u = &r->model->units[part->unit];
     for (int i = u->first_param; i < u->first_param + u->n_params; i++) {
         const struct model_param *p = &r->model->params[i];
-        int64_t a = max_i64(first, p->offset), b = min_i64(first + n, p->offset + p->elements);
-        if (a >= b)
-            continue;
-        enum state_kind kind = r->kind;
-        if (r->model->adapter_params > 0 && !p->trained) {
-            TRY(source_read(&r->base, i, a - p->offset, b - a, data + (a - first)));
-            continue;
-        }
-        if (kind <= STATE_MASTER)
-            kind = r->masters && p->trained ? STATE_MASTER : STATE_PARAM;
-        state_tensor_name(name, kind, p);
-        TRY(weights_read_tensor(kind == STATE_PARAM ? r->params : r->optimizer, name, p, a - p->offset, b - a,
-                                data + (a - first)));
-        TRY(check_finite(r, kind, p, a - p->offset, b - a, data + (a - first)));
+        int64_t a = max_i64(part->first, p->offset), b = min_i64(part->first + part->n, p->offset + p->elements);
+        if (a < b)
+            TRY(read_param(r, i, part->kind, a - p->offset, b - a, part->type,
+                           (char *)part->data + (a - part->first) * dtype_size(part->type)));
     }
     return OK;
 }
@@ -148,11 +155,8 @@ static enum status check_tensors(struct reader *r)
  * failed. */
 static enum status load(struct session *s, struct reader *r)
 {
-    for (int kind = STATE_PARAM; kind <= STATE_V; kind++)
-        for (int u = 0; u < r->model->n_units; u++) {
-            r->kind = (enum state_kind)kind;
-            TRY(comm_agree(s->comm, session_visit(s, u, r->kind, STATE_WRITE, read_pieces, r)));
-        }
+    for (int u = 0; u < s->model->n_units; u++)
+        TRY(comm_agree(s->comm, session_fill(s, (struct state_range){u, 1, STATE_PARAM, STATE_V}, read_part, r)));
     for (int u = 0; u < r->model->n_units; u++)
         TRY(comm_agree(s->comm, session_load_packed(s, &r->base, u)));
     return OK;

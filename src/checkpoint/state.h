@@ -3,7 +3,7 @@
 #define LTRAIN_CHECKPOINT_STATE_H
 
 #include "checkpoint/shards.h"
-#include "engine/session.h"
+#include "engine/session_state.h"
 
 enum { STATE_NAME = 128 };
 /* A parameter's tensor of that kind of state (up to STATE_V). */

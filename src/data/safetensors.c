@@ -5,6 +5,7 @@
  * (https://huggingface.co/docs/safetensors, format). */
 #include "data/safetensors.h"
 
+#include "base/convert.h"
 #include "base/sys.h"
 #include "data/file.h"
 
@@ -484,34 +485,19 @@ enum status st_find(const struct st_file *f, const char *name, struct st_info *i
     return OK;
 }
 
-static float float_from_half(uint16_t h)
-{
-    uint32_t sign = (uint32_t)(h & 0x8000u) << 16, exponent = h >> 10 & 31u, fraction = h & 0x3ffu, bits;
-    float f;
-    if (exponent == 0) { /* zero or subnormal: fraction * 2^-24, exact */
-        f = (float)fraction * 0x1p-24f;
-        return sign ? -f : f;
-    }
-    bits = sign | (exponent == 31 ? 255u : exponent + 112u) << 23 | fraction << 13;
-    memcpy(&f, &bits, 4);
-    return f;
-}
+enum { READ_BYTES = 128 << 10, SCRATCH = 64 << 10 }; /* at once: what a second-level cache holds beside what it becomes */
 
-/* Rounded to fp32, a piece at a time. */
-static enum status read_f64(const struct shard *s, int64_t at, int64_t n, float *out)
+/* n values from `at` of the file on. */
+static enum status read_block(const struct shard *s, enum dtype from, int64_t at, int64_t n, enum dtype to, void *out, int64_t *finite)
 {
-    enum { PIECE = 4096 };
-    double wide[PIECE];
-    for (int64_t done = 0; done < n; done += PIECE) {
-        int64_t count = min_i64(PIECE, n - done);
-        TRY(file_read(s->fd, s->path, wide, (size_t)count * sizeof *wide, at + done * (int64_t)sizeof *wide));
-        for (int64_t i = 0; i < count; i++)
-            out[done + i] = (float)wide[i];
-    }
+    double scratch[SCRATCH / sizeof(double)];
+    void *raw = from == to ? out : scratch;
+    TRY(file_read(s->fd, s->path, raw, (size_t)(n * dtype_size(from)), at));
+    *finite = convert_values(from, raw, to, out, n);
     return OK;
 }
 
-enum status st_read_f32(struct st_file *f, const char *name, int64_t first, int64_t n, float *out)
+enum status st_read(struct st_file *f, const char *name, int64_t first, int64_t n, enum dtype to, void *out, int64_t *finite)
 {
     const struct tensor *t;
     TRY(find(f, name, &t));
@@ -519,15 +505,19 @@ enum status st_read_f32(struct st_file *f, const char *name, int64_t first, int6
     if (first < 0 || n < 0 || n > t->elements - first)
         return status_fail(ERR_INVALID, "%s: %lld elements from number %lld on of tensor %s, which has %lld", s->path,
                            (long long)n, (long long)first, name, (long long)t->elements);
-    if (t->kind->dtype == F64)
-        return read_f64(s, s->data + t->begin + first * t->kind->bytes, n, out);
-    int64_t bytes = n * t->kind->bytes;
-    char *raw = (char *)out + (4 * n - bytes); /* halves are widened in place: value i is written before value i + 1 is reached */
-    TRY(file_read(s->fd, s->path, raw, (size_t)bytes, s->data + t->begin + first * t->kind->bytes));
-    for (int64_t i = 0; i < n && t->kind->bytes == 2; i++) {
-        uint16_t half;
-        memcpy(&half, raw + 2 * i, 2);
-        out[i] = t->kind->dtype == BF16 ? bf16_to_float(half) : float_from_half(half);
+    const int64_t here = t->kind->bytes, there = dtype_size(to), most = (t->kind->dtype == to ? READ_BYTES : SCRATCH) / here;
+    *finite = n;
+    for (int64_t done = 0; done < n; done += most) {
+        int64_t count = min_i64(most, n - done), good;
+        TRY(read_block(s, t->kind->dtype, s->data + t->begin + (first + done) * here, count, to, (char *)out + done * there, &good));
+        if (good < count)
+            *finite = min_i64(*finite, done + good);
     }
     return OK;
+}
+
+enum status st_read_f32(struct st_file *f, const char *name, int64_t first, int64_t n, float *out)
+{
+    int64_t finite;
+    return st_read(f, name, first, n, F32, out, &finite);
 }

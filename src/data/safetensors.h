@@ -30,7 +30,9 @@ int st_has(const struct st_file *f, const char *name);
 const char *st_path(const struct st_file *f, const char *name);
 /* ERR_INVALID if there is no such tensor, or it is of a type that is not read (files may hold such tensors beside those asked for). */
 enum status st_find(const struct st_file *f, const char *name, struct st_info *info);
-/* May be called from several threads. Elements [first, first + n) converted to fp32 (from fp32, fp16, bf16; rounded from fp64). */
+/* May be called from several threads. Elements [first, first + n) of a tensor (fp32, bf16, fp16, fp64) as fp32 or bf16, rounded to nearest
+ * even. *finite: how many of them come before the first that is NaN or infinite, n if none is. */
+enum status st_read(struct st_file *f, const char *name, int64_t first, int64_t n, enum dtype to, void *out, int64_t *finite);
 enum status st_read_f32(struct st_file *f, const char *name, int64_t first, int64_t n, float *out);
 
 /* Where a tensor's bytes lie, and as what. */

@@ -3,6 +3,7 @@
 #include "engine/decoder.h"
 
 #include "base/sys.h"
+#include "engine/session_state.h"
 #include "plan/lower/cached.h"
 #include "plan/sampling.h"
 

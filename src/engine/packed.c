@@ -28,7 +28,7 @@ static enum status quantise(struct source *s, int param, float *x, float *scale,
     uint8_t *code = nf4_parts(packed, elements, scales).code;
     for (int64_t at = 0; at < elements; at += CHUNK) {
         const int64_t n = min_i64(CHUNK, elements - at);
-        TRY(source_read(s, param, at, n, x));
+        TRY(source_read(s, param, at, n, F32, x));
         quantise_chunk(x, n, scale + at / NF4_BLOCK, code + at / 2);
     }
     nf4_pack_scales(scale, elements, scales, packed);

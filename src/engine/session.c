@@ -1,7 +1,6 @@
-/* Bringing plans to life, and access to the state in its homes. */
+/* Bringing plans to life, and where their state comes from. */
 #include "engine/session.h"
 
-#include "base/blocks8.h"
 #include "base/memory.h"
 #include "base/sys.h"
 #include "base/units.h"
@@ -10,10 +9,10 @@
 #include "engine/bounce.h"
 #include "engine/chaos.h"
 #include "engine/packed.h"
+#include "engine/session_state.h"
 #include "engine/source.h"
 #include "engine/weights.h"
 #include "offload/places.h"
-#include "plan/lower/groups.h"
 #include "verify/mesh.h"
 #include "verify/verify.h"
 
@@ -94,7 +93,7 @@ static enum status verify_ranks(const struct session *x)
     return st;
 }
 
-/* Room for a group, as it is stored and as numbers: what session_visit has in hand. */
+/* Room for two groups: what session_visit and session_fill have in hand. */
 static enum status make_staging(struct session *x)
 {
     int64_t most = 0;
@@ -347,160 +346,6 @@ double session_loss(struct session *s)
     return sum;
 }
 
-/* A piece of state where it lives, and which elements of the unit it is. */
-struct piece {
-    struct binding at;
-    enum dtype type;
-    int unit;
-    int64_t first, n; /* elements; the binding's rows beyond n are a shard's padding */
-    int64_t room;     /* elements with the padding */
-    enum blocks8_kind packing; /* of I8 */
-};
-
-static void unpack(const struct piece *x, const void *stored, float *data)
-{
-    if (x->type == I8) {
-        blocks8_unpack(x->packing, stored, x->room, data);
-        return;
-    }
-    for (int64_t i = 0; i < x->n; i++)
-        data[i] = x->type == F32 ? ((const float *)stored)[i] : bf16_to_float(((const bf16 *)stored)[i]);
-}
-
-static void pack(const struct piece *x, const float *data, void *stored)
-{
-    if (x->type == I8) {
-        blocks8_pack(x->packing, data, x->room, stored);
-        return;
-    }
-    for (int64_t i = 0; i < x->room; i++) {
-        if (x->type == F32)
-            ((float *)stored)[i] = data[i];
-        else
-            ((bf16 *)stored)[i] = bf16_from_float(data[i]);
-    }
-}
-
-/* Bytes at an address of a tier to where they are worked on, or back; of the host they are worked on where they are. */
-static enum status read_stored(struct session *s, enum tier tier, int64_t at, void *stored, int64_t bytes)
-{
-    if (tier == TIER_NVME)
-        return store_read(s->store, at, stored, bytes);
-    return tier == TIER_DEVICE ? exec_read(&s->context, TIER_DEVICE, at, stored, bytes) : OK;
-}
-
-static enum status write_stored(struct session *s, enum tier tier, int64_t at, void *stored, int64_t bytes)
-{
-    if (tier == TIER_NVME)
-        return store_write(s->store, at, stored, bytes);
-    return tier == TIER_DEVICE ? exec_write(&s->context, TIER_DEVICE, at, stored, bytes) : OK;
-}
-
-/* In the staging memory or in place. */
-static enum status visit_piece(struct session *s, const struct piece *x, enum state_access access, state_visitor *visit,
-                               void *user)
-{
-    const struct buffer *buf = &plan_any(s->plan)->buffers[x->at.buffer];
-    int64_t rows = x->at.row1 - x->at.row0, bytes = rows * dtype_size(x->type), at = buf->address + x->at.offset;
-    float *data = s->staging;
-    void *stored = buf->tier == TIER_HOST ? s->context.host + at : (char *)s->staging + s->staging_bytes;
-    if (access == STATE_READ) {
-        TRY(read_stored(s, (enum tier)buf->tier, at, stored, bytes));
-        unpack(x, stored, data);
-        return x->n > 0 ? visit(user, x->unit, x->first, x->n, data) : OK;
-    }
-    memset(data, 0, (size_t)x->room * sizeof *data);
-    if (x->n > 0)
-        TRY(visit(user, x->unit, x->first, x->n, data));
-    pack(x, data, stored);
-    return write_stored(s, (enum tier)buf->tier, at, stored, bytes);
-}
-
-int session_sharded(const struct session *s, enum state_kind kind)
-{
-    return s->plan->strategy.zero >= (kind == STATE_PARAM ? 3 : 1);
-}
-
-enum dtype session_state_type(const struct session *s, enum state_kind kind)
-{
-    const struct strategy *st = &s->plan->strategy;
-    return kind == STATE_PARAM ? st->dtype : kind == STATE_M || kind == STATE_V ? st->moments : F32;
-}
-
-/* What such state is as a binding of the flush program: of a gradient, what the update reads. */
-static enum binding_role role_of(const struct session *s, enum state_kind kind)
-{
-    static const enum binding_role roles[] = {BINDING_PARAM, BINDING_MASTER, BINDING_M, BINDING_V, BINDING_GRAD};
-    return kind == STATE_GRAD && s->plan->strategy.zero == 1 ? BINDING_GRAD_SUM : roles[kind];
-}
-
-/* The rank's elements of the unit's index-th group, which the piece is. */
-static void locate(const struct session *s, struct piece *x, int index)
-{
-    struct group g = plan_group(s->model, &s->plan->strategy, x->unit, index);
-    int64_t share = g.shard_end - g.shard_first;
-    if (!x->at.sharded)
-        share = g.end - g.first;
-    x->first = x->at.sharded ? min_i64(g.end, g.first + comm_place(s->comm) * share) : g.first;
-    x->n = min_i64(share, g.end - x->first);
-    x->room = share;
-}
-
-enum status session_visit(struct session *s, int unit, enum state_kind kind, enum state_access access, state_visitor *visit,
-                          void *user)
-{
-    const struct program *flush = s->plan->programs[PLAN_FLUSH], *p = flush ? flush : plan_any(s->plan);
-    const enum binding_role role = role_of(s, kind);
-    int index = 0;
-    struct piece x = {.type = session_state_type(s, kind), .unit = unit, .packing = kind == STATE_V ? BLOCKS8_SQUARES : BLOCKS8_SIGNED};
-    for (int i = 0; i < p->n_live_in; i++) {
-        x.at = p->live_in[i];
-        if (x.at.role != role || x.at.unit != unit)
-            continue;
-        /* gradients are cut finer than groups: join the pieces that lie and count on */
-        while (!x.at.sharded && kind == STATE_GRAD && i + 1 < p->n_live_in && p->live_in[i + 1].tensor == x.at.tensor &&
-               p->live_in[i + 1].row0 == x.at.row1 &&
-               p->live_in[i + 1].offset == x.at.offset + (x.at.row1 - x.at.row0) * dtype_size(x.type) &&
-               p->live_in[i + 1].row1 - x.at.row0 <= s->plan->strategy.group)
-            x.at.row1 = p->live_in[++i].row1;
-        x.first = x.at.row0;
-        x.n = x.room = x.at.row1 - x.at.row0;
-        if (x.at.sharded || x.type == I8)
-            locate(s, &x, index++);
-        TRY(visit_piece(s, &x, access, visit, user));
-    }
-    return OK;
-}
-
-/* The rank's bytes of the unit's index-th packed group, which lie where the binding says. */
-static enum status visit_packed_group(struct session *s, const struct binding *b, int index, enum state_access access, bytes_visitor *visit,
-                                      void *user)
-{
-    const struct buffer *buf = &plan_any(s->plan)->buffers[b->buffer];
-    const struct group g = plan_packed_group(s->model, &s->plan->strategy, b->unit, index);
-    const int64_t room = b->row1 - b->row0, at = buf->address + b->offset,
-                  first = b->sharded ? min_i64(g.end, g.first + comm_place(s->comm) * room) : g.first, n = min_i64(room, g.end - first);
-    uint8_t *stored = buf->tier == TIER_HOST ? (uint8_t *)s->context.host + at : s->staging;
-    if (access == STATE_READ) {
-        TRY(read_stored(s, (enum tier)buf->tier, at, stored, room));
-        return n > 0 ? visit(user, b->unit, first, n, stored) : OK;
-    }
-    memset(stored, 0, (size_t)room);
-    if (n > 0)
-        TRY(visit(user, b->unit, first, n, stored));
-    return write_stored(s, (enum tier)buf->tier, at, stored, room);
-}
-
-enum status session_visit_packed(struct session *s, int unit, enum state_access access, bytes_visitor *visit, void *user)
-{
-    const struct program *p = plan_any(s->plan);
-    int index = 0;
-    for (int i = 0; i < p->n_live_in; i++)
-        if (p->live_in[i].role == BINDING_PACKED && p->live_in[i].unit == unit)
-            TRY(visit_packed_group(s, &p->live_in[i], index++, access, visit, user));
-    return OK;
-}
-
 /* Every matrix's piece within bytes [first, first + n) of a unit's packed range. */
 static enum status source_fill_packed(void *user, int unit, int64_t first, int64_t n, uint8_t *data)
 {
@@ -521,27 +366,25 @@ enum status session_load_packed(struct session *s, struct source *src, int unit)
 }
 
 /* Every parameter's piece within elements [first, first + n) of a unit. */
-static enum status source_fill(void *user, int unit, int64_t first, int64_t n, float *data)
+static enum status source_fill(void *user, const struct state_part *part)
 {
     struct source *src = user;
     const struct model *m = src->model;
-    for (int i = 0; i < m->units[unit].n_params; i++) {
-        int index = m->units[unit].first_param + i;
+    for (int i = 0; i < m->units[part->unit].n_params; i++) {
+        int index = m->units[part->unit].first_param + i;
         const struct model_param *p = &m->params[index];
-        int64_t a = max_i64(first, p->offset), b = min_i64(first + n, p->offset + p->elements);
+        int64_t a = max_i64(part->first, p->offset), b = min_i64(part->first + part->n, p->offset + p->elements);
         if (a < b)
-            TRY(source_read(src, index, a - p->offset, b - a, data + (a - first)));
+            TRY(source_read(src, index, a - p->offset, b - a, part->type, (char *)part->data + (a - part->first) * dtype_size(part->type)));
     }
     return OK;
 }
 
 static enum status fill_parameters(struct session *s, struct source *src)
 {
-    for (int u = 0; u < s->model->n_units; u++) {
-        TRY(session_visit(s, u, STATE_PARAM, STATE_WRITE, source_fill, src));
-        TRY(session_visit(s, u, STATE_MASTER, STATE_WRITE, source_fill, src));
+    TRY(session_fill(s, (struct state_range){0, s->model->n_units, STATE_PARAM, STATE_MASTER}, source_fill, src));
+    for (int u = 0; u < s->model->n_units; u++)
         TRY(session_load_packed(s, src, u));
-    }
     return session_zero_moments(s);
 }
 
@@ -560,9 +403,18 @@ static enum status check_unused(struct session *s, struct st_file *f)
         const struct model_param *p = &s->model->params[i];
         int64_t end = model_param_stored(p);
         for (int64_t at = p->elements; at < end && p->packed_bytes == 0; at += chunk)
-            TRY(weights_read(f, p, at, min_i64(chunk, end - at), s->staging));
+            TRY(weights_read(f, p, at, min_i64(chunk, end - at), F32, s->staging));
     }
     return OK;
+}
+
+static enum status check_unchanged(const struct st_file *f, uint64_t before)
+{
+    uint64_t now;
+    TRY(st_stamp(f, &now));
+    if (now == before)
+        return OK;
+    return status_fail(ERR_CORRUPT, "%s: the files changed while they were read: start again once nothing writes there", st_path(f, NULL));
 }
 
 static enum status load_from(struct session *s, struct source *src, const char *path)
@@ -578,7 +430,10 @@ static enum status load_from(struct session *s, struct source *src, const char *
     if (path)
         TRY(st_stamp(src->file, &s->origin.stamp));
     TRY(fill_parameters(s, src));
-    return path ? check_unused(s, src->file) : OK;
+    if (!path)
+        return OK;
+    TRY(check_unused(s, src->file));
+    return check_unchanged(src->file, s->origin.stamp);
 }
 
 void session_set_base(struct session *s, const char *path, uint64_t seed)
@@ -602,22 +457,16 @@ enum status session_load(struct session *s, const char *path)
     return session_load_adapted(s, path, NULL, 0);
 }
 
-static enum status fill_zero(void *user, int unit, int64_t first, int64_t n, float *data)
+static enum status fill_zero(void *user, const struct state_part *part)
 {
     (void)user;
-    (void)unit;
-    (void)first;
-    memset(data, 0, sizeof *data * (size_t)n);
+    memset(part->data, 0, (size_t)(part->n * dtype_size(part->type)));
     return OK;
 }
 
 enum status session_zero_moments(struct session *s)
 {
-    for (int u = 0; u < s->model->n_units; u++) {
-        TRY(session_visit(s, u, STATE_M, STATE_WRITE, fill_zero, NULL));
-        TRY(session_visit(s, u, STATE_V, STATE_WRITE, fill_zero, NULL));
-    }
-    return OK;
+    return session_fill(s, (struct state_range){0, s->model->n_units, STATE_M, STATE_V}, fill_zero, NULL);
 }
 
 enum status session_check_memory(struct session *s)

@@ -13,7 +13,7 @@
 
 /* Where the state came from. What the run does not use of a parameter is not in the session's memory: checkpoints and exports
  * copy it from there. */
-enum { ORIGIN_KINDS = 4 }; /* of state: up to STATE_V */
+enum { ORIGIN_KINDS = 4 }; /* of state (engine/session_state.h): up to STATE_V */
 enum origin_kind { ORIGIN_NONE, ORIGIN_SEED, ORIGIN_WEIGHTS, ORIGIN_CHECKPOINT };
 struct origin {
     enum origin_kind kind;
@@ -60,8 +60,8 @@ struct session {
     int64_t free_opened, free_prepared;
     int shares_device; /* with other ranks */
     uint64_t chaos;     /* test mode: seed of the next random order; 0: the threaded executor */
-    void *staging;      /* one group in fp32 and one as stored */
-    int64_t staging_bytes;
+    void *staging;      /* two groups in fp32 */
+    int64_t staging_bytes; /* of one of them */
     struct origin origin; /* of what is not in use */
     char base[4096];    /* of a model with adapters: where its weights are, as st_open takes it; "": initial values from base_seed */
     uint64_t base_seed, base_xxh3; /* base_xxh3: of the files there; 0: of initial values */
@@ -85,36 +85,14 @@ enum status session_run(struct session *s, enum plan_program which, struct trace
 /* Sum of the losses of all ranks' target tokens in the program that ran last, in one order whatever the placement. */
 double session_loss(struct session *s);
 
-/* State by unit: parameters as stored, fp32 masters (where the update works on other values than the parameters), moments,
- * gradients (while an update is pending). */
-enum state_kind { STATE_PARAM, STATE_MASTER, STATE_M, STATE_V, STATE_GRAD };
-_Static_assert(ORIGIN_KINDS == STATE_V + 1, "kinds of state that are copied");
-enum state_access { STATE_READ, STATE_WRITE };
-
-/* What it is stored in. */
-enum dtype session_state_type(const struct session *s, enum state_kind kind);
-/* Whether every rank holds all of it, or each its shards. */
-int session_sharded(const struct session *s, enum state_kind kind);
-
-/* data: n elements of the unit from `first` on, as fp32; to be filled when writing. */
-typedef enum status state_visitor(void *user, int unit, int64_t first, int64_t n, float *data);
-/* Calls visit for every piece that this rank holds of the unit's state, at most a group at a time, reading from or writing to
- * wherever it lives. Nothing else may run. A unit without such state is no error. */
-enum status session_visit(struct session *s, int unit, enum state_kind kind, enum state_access access, state_visitor *visit,
-                          void *user);
-
-/* data: n bytes of the unit's packed range from `first` on; to be filled when writing. */
-typedef enum status bytes_visitor(void *user, int unit, int64_t first, int64_t n, uint8_t *data);
-/* The same of the unit's matrices in NF4. */
-enum status session_visit_packed(struct session *s, int unit, enum state_access access, bytes_visitor *visit, void *user);
-/* Fills those of the unit from where parameters begin. */
+/* Fills the unit's matrices in NF4 from where parameters begin. */
 struct source;
 enum status session_load_packed(struct session *s, struct source *src, int unit);
 
 /* Random initialisation: parameters, masters, zero moments. */
 enum status session_initialise(struct session *s, uint64_t seed);
 /* Parameters (and masters) from a safetensors file or directory; moments zero. ERR_INVALID: a parameter is missing, has another
- * shape, or values that are not finite. */
+ * shape, or values that are not finite. ERR_CORRUPT: a file changed meanwhile. */
 enum status session_load(struct session *s, const char *path);
 /* The same of a model with adapters. path NULL: initial values from the seed. adapter: a directory with what is trained, as PEFT
  * saves it; NULL: adapters have initial values, and what is trained beside them begins as the model has it. Whatever is loaded later,

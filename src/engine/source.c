@@ -1,5 +1,6 @@
 #include "engine/source.h"
 
+#include "base/convert.h"
 #include "base/sys.h"
 #include "engine/weights.h"
 
@@ -89,16 +90,27 @@ void source_close(struct source *s)
     s->packed.bytes = NULL;
 }
 
-enum status source_read(struct source *s, int param, int64_t first, int64_t n, float *data)
+static void initial_values(const struct source *s, int param, int64_t first, int64_t n, enum dtype type, void *data)
+{
+    enum { PIECE = 4096 };
+    float value[PIECE];
+    for (int64_t at = 0; at < n; at += PIECE) {
+        const int64_t count = min_i64(PIECE, n - at);
+        model_init_param(s->model, param, s->seed, first + at, count, value);
+        convert_values(F32, value, type, (char *)data + at * dtype_size(type), count);
+    }
+}
+
+enum status source_read(struct source *s, int param, int64_t first, int64_t n, enum dtype type, void *data)
 {
     const struct model_param *p = &s->model->params[param];
     if (s->adapter && p->from_adapter) {
         struct model_param named = renamed(p, s->masters ? MASTERS_PREFIX : s->prefix);
-        return weights_read(s->masters ? s->masters : s->adapter, &named, first, n, data);
+        return weights_read(s->masters ? s->masters : s->adapter, &named, first, n, type, data);
     }
     if (s->file && !p->adapter)
-        return weights_read(s->file, p, first, n, data);
-    model_init_param(s->model, param, s->seed, first, n, data);
+        return weights_read(s->file, p, first, n, type, data);
+    initial_values(s, param, first, n, type, data);
     return OK;
 }
 

@@ -24,8 +24,8 @@ struct source {
 /* path: as st_open takes it, adapter: a directory with ADAPTER_FILE, or a checkpoint of a model with adapters; both may be NULL. */
 enum status source_open(const struct model *m, const char *path, const char *adapter, uint64_t seed, struct source *out);
 void source_close(struct source *s);
-/* Elements [first, first + n) of a parameter. ERR_INVALID: it is not there, or is not finite. */
-enum status source_read(struct source *s, int param, int64_t first, int64_t n, float *data);
+/* Elements [first, first + n) of a parameter, in fp32 or bf16. ERR_INVALID: it is not there, or is not finite. From any thread. */
+enum status source_read(struct source *s, int param, int64_t first, int64_t n, enum dtype type, void *data);
 /* The file that has an adapter's tensors. ERR_INVALID: the path is too long. */
 enum status source_adapter_path(const char *adapter, char path[4096]);
 /* Whether the adapter's file has what the model trains, in its shapes, and nothing else. ERR_INVALID names the first that is wrong. */

@@ -62,29 +62,42 @@ enum status weights_find(struct st_file *f, const struct model_param *p, const c
 }
 
 enum status weights_read_tensor(struct st_file *f, const char *name, const struct model_param *p, int64_t first, int64_t n,
-                                float *data)
+                                enum dtype type, void *data, int64_t *finite)
 {
-    int64_t there, done = 0;
+    int64_t there, done = 0, good;
+    *finite = n;
     for (int64_t part; done < n; done += part) {
         part = model_param_piece(p, first + done, n - done, &there);
-        TRY(st_read_f32(f, name, there, part, data + done));
+        TRY(st_read(f, name, there, part, type, (char *)data + done * dtype_size(type), &good));
+        if (good < part)
+            *finite = min_i64(*finite, done + good);
     }
     return OK;
 }
 
-enum status weights_read(struct st_file *f, const struct model_param *p, int64_t first, int64_t n, float *data)
+/* The file's own value of the element is NaN or infinite, or too large for the type. */
+static enum status refuse_value(struct st_file *f, const char *name, const struct model_param *p, int64_t element, enum dtype type)
 {
-    const char *name;
-    TRY(weights_find(f, p, &name));
-    TRY(weights_read_tensor(f, name, p, first, n, data));
-    int64_t i = finite_until(data, n), there;
-    if (i == n)
-        return OK;
-    model_param_piece(p, first + i, 1, &there);
+    float value;
+    int64_t there;
+    model_param_piece(p, element, 1, &there);
+    TRY(st_read_f32(f, name, there, 1, &value));
+    if (finite_until(&value, 1) == 1)
+        return status_fail(ERR_INVALID, "%s: tensor %s has %g (element %lld), which %s does not hold: train with --dtype fp32",
+                           st_path(f, name), name, (double)value, (long long)there, dtype_name(type));
     return status_fail(ERR_INVALID,
                        "%s: tensor %s has %s (element %lld): such weights cannot be trained; get the file again, or take an "
                        "earlier checkpoint of the run that made it",
-                       st_path(f, name), name, finite_word(data[i]), (long long)there);
+                       st_path(f, name), name, finite_word(value), (long long)there);
+}
+
+enum status weights_read(struct st_file *f, const struct model_param *p, int64_t first, int64_t n, enum dtype type, void *data)
+{
+    const char *name;
+    int64_t finite;
+    TRY(weights_find(f, p, &name));
+    TRY(weights_read_tensor(f, name, p, first, n, type, data, &finite));
+    return finite == n ? OK : refuse_value(f, name, p, first + finite, type);
 }
 
 /* ---- tensors that nothing uses ---- */

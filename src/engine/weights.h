@@ -11,11 +11,13 @@
 enum status weights_check(struct st_file *f, const struct model *m, const char *const *ignore, int n_ignore);
 /* The tensor that is the parameter. ERR_INVALID: there is none, or it has another shape. */
 enum status weights_find(struct st_file *f, const struct model_param *p, const char **name);
-/* Elements [first, first + n) of the parameter from a tensor of its shape: itself, or what an optimizer keeps of it. */
+/* Elements [first, first + n) of the parameter, in fp32 or bf16, from a tensor of its shape: itself, or what an optimizer keeps of it.
+ * *finite: as st_read has it. */
 enum status weights_read_tensor(struct st_file *f, const char *name, const struct model_param *p, int64_t first, int64_t n,
-                                float *data);
-/* Elements [first, first + n) of the parameter. ERR_INVALID names the tensor and its first value that is NaN or infinite. */
-enum status weights_read(struct st_file *f, const struct model_param *p, int64_t first, int64_t n, float *data);
+                                enum dtype type, void *data, int64_t *finite);
+/* Elements [first, first + n) of the parameter, in fp32 or bf16. ERR_INVALID names the tensor and its first value that is NaN or infinite,
+ * or would be in bf16. */
+enum status weights_read(struct st_file *f, const struct model_param *p, int64_t first, int64_t n, enum dtype type, void *data);
 
 /* The tensors of a multimodal model's files that are not the text model's: vision tower, projector. Names live as long as the
  * file is open. */

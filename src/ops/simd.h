@@ -8,15 +8,8 @@
 #ifndef LTRAIN_OPS_SIMD_H
 #define LTRAIN_OPS_SIMD_H
 
+#include "base/isa.h"
 #include "ops/rows.h"
-
-/* Sanitizers instrument the resolver, which runs before their runtime is up. */
-#if defined(__x86_64__) && defined(__GLIBC__) && defined(__GNUC__) && !defined(__clang__) && !defined(__SANITIZE_THREAD__) && \
-    !defined(__SANITIZE_ADDRESS__)
-#define CLONES __attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")))
-#else
-#define CLONES
-#endif
 
 /* Sums have sixteen partial sums: element j of a row belongs to lane j % 16. They are held in vectors of 32 bytes: GCC keeps
  * wider ones in memory. */

@@ -4,7 +4,7 @@
 #include "base/sys.h"
 #include "engine/backend_cpu.h"
 #include "engine/batch.h"
-#include "engine/session.h"
+#include "engine/session_state.h"
 
 #include <stdlib.h>
 #include <string.h>

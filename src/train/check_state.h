@@ -2,7 +2,7 @@
 #ifndef LTRAIN_TRAIN_CHECK_STATE_H
 #define LTRAIN_TRAIN_CHECK_STATE_H
 
-#include "engine/session.h"
+#include "engine/session_state.h"
 #include "train/difference.h"
 
 /* Every rank of the given session calls it; `alone` is a session of one rank, held by rank 0 (NULL elsewhere). d: of the model's

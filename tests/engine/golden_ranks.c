@@ -61,7 +61,8 @@ static enum status add_pieces(void *user, int unit, int64_t first, int64_t n, fl
             continue;
         snprintf(name, sizeof name, "step%d.%s", GOLDEN_STEPS, p->name);
         float *want = malloc((size_t)(b - a) * sizeof *want);
-        enum status st = weights_read_tensor(x->file, name, p, a - p->offset, b - a, want);
+        int64_t finite;
+        enum status st = weights_read_tensor(x->file, name, p, a - p->offset, b - a, F32, want, &finite);
         for (int64_t k = a; k < b && st == OK; k++) {
             double v = want[k - a], d = data[k - first] - v;
             x->difference += d * d;

@@ -5,7 +5,7 @@
 #include "data/corpus.h"
 #include "engine/backend_cpu.h"
 #include "engine/batch.h"
-#include "engine/session.h"
+#include "engine/session_state.h"
 
 struct rig {
     struct settings settings;

@@ -42,7 +42,7 @@ static void check_base(struct rig *r, const struct golden *g)
             const struct model_param *p = &r->model->params[r->model->units[u].first_param + i];
             float *want = malloc((size_t)p->elements * 4);
             if (!p->trained) {
-                assert_int_equal(weights_read(f, p, 0, p->elements, want), OK);
+                assert_int_equal(weights_read(f, p, 0, p->elements, F32, want), OK);
                 assert_memory_equal(have + p->offset, want, (size_t)p->elements * 4);
             }
             free(want);

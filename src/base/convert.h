@@ -1,0 +1,11 @@
+/* Numbers into another storage type, looked at on the way. */
+#ifndef LTRAIN_BASE_CONVERT_H
+#define LTRAIN_BASE_CONVERT_H
+
+#include "base/num.h"
+
+/* n values of a type (fp32, bf16, fp16, fp64) into fp32 or bf16, rounded to nearest even. dst may be src where the types are the same; else
+ * they do not overlap. Returns the index of the first that is NaN or infinite in the end, n if none is. */
+int64_t convert_values(enum dtype from, const void *src, enum dtype to, void *dst, int64_t n);
+
+#endif

@@ -1,0 +1,362 @@
+/* Access to a session's state in its homes: one visitor at a time, or filled by several threads. */
+#include "engine/session_state.h"
+
+#include "base/blocks8.h"
+#include "base/parallel.h"
+#include "plan/lower/groups.h"
+
+#include <pthread.h>
+#include <stdio.h>
+#include <string.h>
+
+/* A piece of state where it lives, and which elements of the unit it is. */
+struct piece {
+    struct binding at;
+    enum dtype type;
+    int unit;
+    enum state_kind kind;
+    int64_t first, n; /* elements; the binding's rows beyond n are a shard's padding */
+    int64_t room;     /* elements with the padding */
+    enum blocks8_kind packing; /* of I8 */
+};
+
+static void unpack(const struct piece *x, const void *stored, float *data)
+{
+    if (x->type == I8) {
+        blocks8_unpack(x->packing, stored, x->room, data);
+        return;
+    }
+    for (int64_t i = 0; i < x->n; i++)
+        data[i] = x->type == F32 ? ((const float *)stored)[i] : bf16_to_float(((const bf16 *)stored)[i]);
+}
+
+static void pack(const struct piece *x, const float *data, void *stored)
+{
+    if (x->type == I8) {
+        blocks8_pack(x->packing, data, x->room, stored);
+        return;
+    }
+    for (int64_t i = 0; i < x->room; i++) {
+        if (x->type == F32)
+            ((float *)stored)[i] = data[i];
+        else
+            ((bf16 *)stored)[i] = bf16_from_float(data[i]);
+    }
+}
+
+int session_sharded(const struct session *s, enum state_kind kind)
+{
+    return s->plan->strategy.zero >= (kind == STATE_PARAM ? 3 : 1);
+}
+
+enum dtype session_state_type(const struct session *s, enum state_kind kind)
+{
+    const struct strategy *st = &s->plan->strategy;
+    return kind == STATE_PARAM ? st->dtype : kind == STATE_M || kind == STATE_V ? st->moments : F32;
+}
+
+/* What such state is as a binding of the flush program: of a gradient, what the update reads. */
+static enum binding_role role_of(const struct session *s, enum state_kind kind)
+{
+    static const enum binding_role roles[] = {BINDING_PARAM, BINDING_MASTER, BINDING_M, BINDING_V, BINDING_GRAD};
+    return kind == STATE_GRAD && s->plan->strategy.zero == 1 ? BINDING_GRAD_SUM : roles[kind];
+}
+
+/* The rank's elements of the unit's index-th group, which the piece is. */
+static void locate(const struct session *s, struct piece *x, int index)
+{
+    struct group g = plan_group(s->model, &s->plan->strategy, x->unit, index);
+    int64_t share = g.shard_end - g.shard_first;
+    if (!x->at.sharded)
+        share = g.end - g.first;
+    x->first = x->at.sharded ? min_i64(g.end, g.first + comm_place(s->comm) * share) : g.first;
+    x->n = min_i64(share, g.end - x->first);
+    x->room = share;
+}
+
+/* ---- the pieces of a range ---- */
+
+struct walk {
+    const struct session *s;
+    struct state_range range;
+    int unit, kind; /* of the pieces that come next */
+    int at, index;  /* in the program's live_in; of the next group */
+};
+
+static struct walk walk_begin(const struct session *s, struct state_range range)
+{
+    return (struct walk){.s = s, .range = range, .unit = range.unit, .kind = (int)range.first_kind};
+}
+
+/* Gradients are cut finer than groups: joins the pieces that lie and count on. */
+static void join(struct walk *w, const struct program *p, struct piece *x)
+{
+    while (w->at < p->n_live_in) {
+        const struct binding *next = &p->live_in[w->at];
+        if (next->tensor != x->at.tensor || next->row0 != x->at.row1 ||
+            next->offset != x->at.offset + (x->at.row1 - x->at.row0) * dtype_size(x->type) ||
+            next->row1 - x->at.row0 > w->s->plan->strategy.group)
+            return;
+        x->at.row1 = next->row1;
+        w->at++;
+    }
+}
+
+/* The unit's next piece of that kind of state; 0: there is none. */
+static int next_of_kind(struct walk *w, struct piece *x)
+{
+    const struct program *flush = w->s->plan->programs[PLAN_FLUSH], *p = flush ? flush : plan_any(w->s->plan);
+    const enum state_kind kind = (enum state_kind)w->kind;
+    const enum binding_role role = role_of(w->s, kind);
+    while (w->at < p->n_live_in) {
+        x->at = p->live_in[w->at++];
+        if (x->at.role != role || x->at.unit != w->unit)
+            continue;
+        if (!x->at.sharded && kind == STATE_GRAD)
+            join(w, p, x);
+        x->first = x->at.row0;
+        x->n = x->room = x->at.row1 - x->at.row0;
+        if (x->at.sharded || x->type == I8)
+            locate(w->s, x, w->index++);
+        return 1;
+    }
+    return 0;
+}
+
+static int next_piece(struct walk *w, struct piece *x)
+{
+    for (; w->unit < w->range.unit + w->range.n_units; w->unit++, w->kind = (int)w->range.first_kind)
+        for (; w->kind <= (int)w->range.last_kind; w->kind++, w->at = w->index = 0) {
+            *x = (struct piece){.type = session_state_type(w->s, (enum state_kind)w->kind),
+                                .unit = w->unit,
+                                .kind = (enum state_kind)w->kind,
+                                .packing = w->kind == STATE_V ? BLOCKS8_SQUARES : BLOCKS8_SIGNED};
+            if (next_of_kind(w, x))
+                return 1;
+        }
+    return 0;
+}
+
+/* ---- visiting ---- */
+
+/* Where the piece lies: a place in the store, or memory. */
+static int64_t place_of(const struct session *s, const struct piece *x, enum tier *tier, int64_t *bytes)
+{
+    const struct buffer *b = &plan_any(s->plan)->buffers[x->at.buffer];
+    *tier = b->tier;
+    *bytes = (x->at.row1 - x->at.row0) * dtype_size(x->type);
+    return b->address + x->at.offset;
+}
+
+/* Bytes at an address of a tier to where they are worked on, or back; of the host they are worked on where they are. */
+static enum status read_stored(struct session *s, enum tier tier, int64_t at, void *stored, int64_t bytes)
+{
+    if (tier == TIER_NVME)
+        return store_read(s->store, at, stored, bytes);
+    return tier == TIER_DEVICE ? exec_read(&s->context, TIER_DEVICE, at, stored, bytes) : OK;
+}
+
+static enum status write_stored(struct session *s, enum tier tier, int64_t at, void *stored, int64_t bytes)
+{
+    if (tier == TIER_NVME)
+        return store_write(s->store, at, stored, bytes);
+    return tier == TIER_DEVICE ? exec_write(&s->context, TIER_DEVICE, at, stored, bytes) : OK;
+}
+
+/* In the staging memory or in place. */
+static enum status visit_piece(struct session *s, const struct piece *x, enum state_access access, state_visitor *visit,
+                               void *user)
+{
+    enum tier tier;
+    int64_t bytes, at = place_of(s, x, &tier, &bytes);
+    float *data = s->staging;
+    void *stored = tier == TIER_HOST ? s->context.host + at : (char *)s->staging + s->staging_bytes;
+    if (access == STATE_READ) {
+        TRY(read_stored(s, tier, at, stored, bytes));
+        unpack(x, stored, data);
+        return x->n > 0 ? visit(user, x->unit, x->first, x->n, data) : OK;
+    }
+    memset(data, 0, (size_t)x->room * sizeof *data);
+    if (x->n > 0)
+        TRY(visit(user, x->unit, x->first, x->n, data));
+    pack(x, data, stored);
+    return write_stored(s, tier, at, stored, bytes);
+}
+
+enum status session_visit(struct session *s, int unit, enum state_kind kind, enum state_access access, state_visitor *visit,
+                          void *user)
+{
+    struct walk w = walk_begin(s, (struct state_range){unit, 1, kind, kind});
+    struct piece x;
+    while (next_piece(&w, &x))
+        TRY(visit_piece(s, &x, access, visit, user));
+    return OK;
+}
+
+/* The rank's bytes of the unit's index-th packed group, which lie where the binding says. */
+static enum status visit_packed_group(struct session *s, const struct binding *b, int index, enum state_access access, bytes_visitor *visit,
+                                      void *user)
+{
+    const struct buffer *buf = &plan_any(s->plan)->buffers[b->buffer];
+    const struct group g = plan_packed_group(s->model, &s->plan->strategy, b->unit, index);
+    const int64_t room = b->row1 - b->row0, at = buf->address + b->offset,
+                  first = b->sharded ? min_i64(g.end, g.first + comm_place(s->comm) * room) : g.first, n = min_i64(room, g.end - first);
+    uint8_t *stored = buf->tier == TIER_HOST ? (uint8_t *)s->context.host + at : s->staging;
+    if (access == STATE_READ) {
+        TRY(read_stored(s, (enum tier)buf->tier, at, stored, room));
+        return n > 0 ? visit(user, b->unit, first, n, stored) : OK;
+    }
+    memset(stored, 0, (size_t)room);
+    if (n > 0)
+        TRY(visit(user, b->unit, first, n, stored));
+    return write_stored(s, (enum tier)buf->tier, at, stored, room);
+}
+
+enum status session_visit_packed(struct session *s, int unit, enum state_access access, bytes_visitor *visit, void *user)
+{
+    const struct program *p = plan_any(s->plan);
+    int index = 0;
+    for (int i = 0; i < p->n_live_in; i++)
+        if (p->live_in[i].role == BINDING_PACKED && p->live_in[i].unit == unit)
+            TRY(visit_packed_group(s, &p->live_in[i], index++, access, visit, user));
+    return OK;
+}
+
+/* ---- filling ---- */
+
+enum { PART = 1 << 19, SLOTS = 2 /* halves of the staging memory */ };
+
+/* What the threads share. */
+struct filling {
+    struct session *s;
+    state_filler *fill;
+    void *user;
+    pthread_mutex_t lock, way; /* of what follows; of the way to drives and devices */
+    struct walk walk;
+    struct piece piece;
+    int64_t done; /* elements of the piece that threads have taken */
+    int64_t parts, failed; /* how many have been taken; the first that failed */
+    enum status st;
+    char message[1024];
+};
+
+struct filler {
+    struct filling *f;
+    char *slot; /* a group in fp32, where there is one for the thread */
+};
+
+/* The piece's memory, if parts of it can be written there. */
+static char *reach(const struct session *s, const struct piece *x)
+{
+    enum tier tier;
+    int64_t bytes, at = place_of(s, x, &tier, &bytes);
+    if (x->type == I8 || tier == TIER_NVME || (tier == TIER_DEVICE && !s->backend->host_reaches))
+        return NULL;
+    return (tier == TIER_HOST ? s->context.host : s->backend->base) + at;
+}
+
+/* Elements [*from, *end) of a piece for one thread; returns the part's number, -1: there is nothing more to do. */
+static int64_t take(struct filling *f, struct piece *x, int64_t *from, int64_t *end)
+{
+    int64_t number = -1;
+    pthread_mutex_lock(&f->lock);
+    if (f->st == OK && (f->done < f->piece.room || (f->done = 0, next_piece(&f->walk, &f->piece)))) {
+        *x = f->piece;
+        *from = f->done;
+        *end = f->done = reach(f->s, x) ? min_i64(x->room, f->done + PART) : x->room;
+        number = f->parts++;
+    } else {
+        f->piece.room = f->done = 0;
+    }
+    pthread_mutex_unlock(&f->lock);
+    return number;
+}
+
+static void fail(struct filling *f, int64_t part, enum status st)
+{
+    pthread_mutex_lock(&f->lock);
+    if (f->st == OK || part < f->failed) {
+        f->st = st;
+        f->failed = part;
+        snprintf(f->message, sizeof f->message, "%s", status_message());
+    }
+    pthread_mutex_unlock(&f->lock);
+}
+
+/* Elements [from, end) of the piece, in `type`; a shard's padding is zero. */
+static enum status make(const struct filling *f, const struct piece *x, int64_t from, int64_t end, enum dtype type, char *data)
+{
+    const int64_t used = max_i64(from, min_i64(end, x->n)), size = dtype_size(type);
+    memset(data + (used - from) * size, 0, (size_t)((end - used) * size));
+    if (used == from)
+        return OK;
+    return f->fill(f->user, &(struct state_part){x->unit, x->kind, x->first + from, used - from, type, data});
+}
+
+/* By way of the thread's slot; of I8 one thread has both. */
+static enum status make_and_put(struct filler *own, const struct piece *x)
+{
+    struct filling *f = own->f;
+    char *stored = own->slot;
+    enum tier tier;
+    int64_t bytes, at = place_of(f->s, x, &tier, &bytes);
+    TRY(make(f, x, 0, x->room, x->type == I8 ? F32 : x->type, own->slot));
+    if (x->type == I8) {
+        stored += f->s->staging_bytes;
+        pack(x, (const float *)own->slot, stored);
+    }
+    if (tier == TIER_HOST) { /* I8 */
+        memcpy(f->s->context.host + at, stored, (size_t)bytes);
+        return OK;
+    }
+    pthread_mutex_lock(&f->way);
+    enum status st = write_stored(f->s, tier, at, stored, bytes);
+    pthread_mutex_unlock(&f->way);
+    return st;
+}
+
+static enum status fill_parts(void *job)
+{
+    struct filler *own = job;
+    struct filling *f = own->f;
+    struct piece x;
+    int64_t from = 0, end = 0, part;
+    TRY(backend_status(f->s->backend, f->s->backend->enter(f->s->backend)));
+    while ((part = take(f, &x, &from, &end)) >= 0) {
+        char *memory = reach(f->s, &x);
+        enum status st = memory ? make(f, &x, from, end, x.type, memory + from * dtype_size(x.type)) : make_and_put(own, &x);
+        if (st != OK)
+            fail(f, part, st);
+    }
+    return OK;
+}
+
+/* As many as have something to do, and a slot if they need one. */
+static int threads_for(struct session *s, struct state_range range)
+{
+    struct walk w = walk_begin(s, range);
+    struct piece x;
+    int64_t parts = 0, most = min_i64(s->plan->strategy.target->threads, PARALLEL_MOST);
+    while (next_piece(&w, &x)) {
+        const int reached = reach(s, &x) != NULL;
+        parts += reached ? ceil_div(x.room, PART) : 1;
+        most = min_i64(most, x.type == I8 ? 1 : reached ? most : SLOTS);
+    }
+    return (int)max_i64(1, min_i64(most, parts));
+}
+
+enum status session_fill(struct session *s, struct state_range range, state_filler *fill, void *user)
+{
+    struct filling f = {.s = s, .fill = fill, .user = user, .walk = walk_begin(s, range)};
+    struct filler job[PARALLEL_MOST];
+    const int n = threads_for(s, range);
+    for (int i = 0; i < n; i++)
+        job[i] = (struct filler){&f, i < SLOTS ? (char *)s->staging + i * s->staging_bytes : NULL};
+    pthread_mutex_init(&f.lock, NULL);
+    pthread_mutex_init(&f.way, NULL);
+    enum status st = parallel_run(fill_parts, job, sizeof *job, n);
+    pthread_mutex_destroy(&f.lock);
+    pthread_mutex_destroy(&f.way);
+    TRY(st);
+    return f.st == OK ? OK : status_fail(f.st, "%s", f.message);
+}

@@ -1,0 +1,49 @@
+/* The state of a session where it lives: by unit, parameters as stored, fp32 masters (where the update works on other values than the
+ * parameters), moments, gradients (while an update is pending). */
+#ifndef LTRAIN_ENGINE_SESSION_STATE_H
+#define LTRAIN_ENGINE_SESSION_STATE_H
+
+#include "engine/session.h"
+
+enum state_kind { STATE_PARAM, STATE_MASTER, STATE_M, STATE_V, STATE_GRAD };
+_Static_assert(ORIGIN_KINDS == STATE_V + 1, "kinds of state that are copied");
+enum state_access { STATE_READ, STATE_WRITE };
+
+/* What it is stored in. */
+enum dtype session_state_type(const struct session *s, enum state_kind kind);
+/* Whether every rank holds all of it, or each its shards. */
+int session_sharded(const struct session *s, enum state_kind kind);
+
+/* data: n elements of the unit from `first` on, as fp32; to be filled when writing. */
+typedef enum status state_visitor(void *user, int unit, int64_t first, int64_t n, float *data);
+/* Calls visit for every piece that this rank holds of the unit's state, at most a group at a time, reading from or writing to
+ * wherever it lives. Nothing else may run. A unit without such state is no error. */
+enum status session_visit(struct session *s, int unit, enum state_kind kind, enum state_access access, state_visitor *visit,
+                          void *user);
+
+/* data: n bytes of the unit's packed range from `first` on; to be filled when writing. */
+typedef enum status bytes_visitor(void *user, int unit, int64_t first, int64_t n, uint8_t *data);
+/* session_visit of the unit's matrices in NF4. */
+enum status session_visit_packed(struct session *s, int unit, enum state_access access, bytes_visitor *visit, void *user);
+
+/* Elements [first, first + n) of a unit that are to be written to `data`, in fp32 or bf16. */
+struct state_part {
+    int unit;
+    enum state_kind kind;
+    int64_t first, n;
+    enum dtype type;
+    void *data;
+};
+/* Fills a part. Called by several threads at once. */
+typedef enum status state_filler(void *user, const struct state_part *part);
+/* Of units [unit, unit + n_units), kinds first_kind to last_kind. */
+struct state_range {
+    int unit, n_units;
+    enum state_kind first_kind, last_kind;
+};
+/* Fills all that this rank holds of a range. Where the host reaches it, each part is written where it lives; else a thread has a
+ * group in hand, and while one is on its way to a drive or a device, the next is made. Parts begin in the order of units, of kinds, of
+ * elements; a failure is that of the first one in this order. Nothing else may run. */
+enum status session_fill(struct session *s, struct state_range range, state_filler *fill, void *user);
+
+#endif
