@@ -1,5 +1,6 @@
-/* load_bench DIR [ROUNDS]: 2.4 GB of sharded bf16 weights (the 1b preset's) into a session, beside a plain reader that fills
- * memory of the same size, touched beforehand. A line of JSON a round. DIR is made, and its files removed. */
+/* load_bench DIR [ROUNDS [fp32|nvme]]: 2.5 GB of sharded bf16 weights (the 1b preset's) into a session, in turn with plain readers that
+ * fill memory of the same size, touched beforehand. Into a session in fp32 twice as many bytes are written as are read: the reader
+ * beside it copies what it has read once more. A line of JSON a round, then medians. DIR is made, and its files removed. */
 #include "checkpoint/checkpoint.h"
 #include "data/safetensors.h"
 #include "engine/backend_cpu.h"
@@ -47,15 +48,19 @@ static struct timing since(struct timing begin)
     return (struct timing){end.wall - begin.wall, end.cpu - begin.cpu};
 }
 
-/* The files one after another, into one buffer from its beginning on. Returns their bytes. */
-static int64_t read_plainly(const struct st_file *f, char *to)
+/* The files one after another, into one buffer from its beginning on, and `again` bytes further on, if that is not 0. Returns their
+ * bytes. */
+static int64_t read_plainly(const struct st_file *f, char *to, int64_t again)
 {
     int64_t at = 0;
     for (int i = 0; i < st_files(f); i++) {
         int fd = open(st_file_path(f, i), O_RDONLY | O_CLOEXEC);
         ssize_t got;
-        while (fd >= 0 && (got = read(fd, to + at, PIECE)) > 0)
+        while (fd >= 0 && (got = read(fd, to + at, PIECE)) > 0) {
+            if (again)
+                memcpy(to + again + at, to + at, (size_t)got);
             at += got;
+        }
         if (fd < 0 || close(fd) != 0)
             exit(1);
     }
@@ -63,76 +68,115 @@ static int64_t read_plainly(const struct st_file *f, char *to)
 }
 
 /* Frozen but for the last norm, so that weights alone are loaded: no masters, no moments. */
-static struct session *start(struct model **m, int64_t *planned)
+static struct session *start(const struct model *m, enum dtype dtype, enum offload params, int64_t *planned)
 {
-    static const char *const freeze[] = {"model.layers.*", "model.embed_tokens.*"};
     static struct settings s;
     static struct target target;
-    struct model_config config;
     struct plan *plan;
     struct session *session;
     const char *scratch = "/tmp";
     int64_t limit[TIERS] = {(int64_t)1 << 40, (int64_t)1 << 40, (int64_t)1 << 40};
-    must(model_preset("1b", &config));
-    must(model_create(&config, freeze, 2, m));
     must(settings_defaults(&s, 256));
     target = backend_cpu_target(omp_get_max_threads());
     s.plan.target = &target;
-    s.plan.params = s.plan.grads = s.plan.optim = s.plan.acts = OFFLOAD_NONE;
+    s.plan.params = params;
+    s.plan.grads = s.plan.optim = s.plan.acts = OFFLOAD_NONE;
     s.plan.device = DEVICE_CPU;
-    s.plan.dtype = BF16;
+    s.plan.dtype = dtype;
     s.plan.zero = 0;
-    must(plan_create(*m, &s.plan, limit, &plan));
+    must(plan_create(m, &s.plan, limit, &plan));
     *planned = plan->arena[TIER_DEVICE] + plan->arena[TIER_HOST];
-    must(session_create(*m, &plan, 1, &s, NULL, &scratch, 1, &session));
+    must(session_create(m, &plan, 1, &s, NULL, &scratch, 1, &session));
     return session;
+}
+
+static struct model *make_model(void)
+{
+    static const char *const freeze[] = {"model.layers.*", "model.embed_tokens.*"};
+    struct model_config config;
+    struct model *m;
+    must(model_preset("1b", &config));
+    must(model_create(&config, freeze, 2, &m));
+    return m;
+}
+
+static int64_t make_files(const struct model *m, const char *dir, struct st_file **f)
+{
+    int64_t planned, bytes = 0;
+    struct session *s = start(m, BF16, OFFLOAD_NONE, &planned);
+    must(session_initialise(s, 1));
+    must(checkpoint_export(s, dir, NULL, 500000000));
+    session_destroy(s);
+    must(st_open(dir, f));
+    for (int i = 0; i < st_files(*f); i++) {
+        struct stat x;
+        bytes += stat(st_file_path(*f, i), &x) == 0 ? (int64_t)x.st_size : 0;
+    }
+    return bytes;
+}
+
+static int compare(const void *a, const void *b)
+{
+    const double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+enum { ROUNDS = 100 };
+
+/* The two in turn; the files are in the page cache, and all memory has been touched. */
+static void measure(struct session *s, const char *dir, const struct st_file *f, int64_t bytes, int wide, int rounds)
+{
+    double ratio[ROUNDS], cpu[ROUNDS];
+    const int64_t again = wide ? bytes + PIECE : 0, room = bytes + PIECE + again;
+    char *buffer = malloc((size_t)room);
+    if (!buffer)
+        exit(1);
+    memset(buffer, 1, (size_t)room);
+    for (int i = 0; i < rounds; i++) {
+        struct timing begin = now();
+        if (read_plainly(f, buffer, again) != bytes)
+            exit(1);
+        struct timing plain = since(begin);
+        begin = now();
+        must(session_load(s, dir));
+        struct timing load = since(begin);
+        ratio[i] = plain.wall / load.wall;
+        cpu[i] = plain.cpu / load.cpu;
+        printf("{\"files\": %d, \"bytes\": %lld, \"plain_gbps\": %.3f, \"load_gbps\": %.3f, \"ratio\": %.3f, \"plain_cpu_s\": %.3f, "
+               "\"load_cpu_s\": %.3f}\n",
+               st_files(f), (long long)bytes, 1e-9 * (double)bytes / plain.wall, 1e-9 * (double)bytes / load.wall, ratio[i], plain.cpu,
+               load.cpu);
+        fflush(stdout);
+    }
+    qsort(ratio, (size_t)rounds, sizeof *ratio, compare);
+    qsort(cpu, (size_t)rounds, sizeof *cpu, compare);
+    printf("{\"rounds\": %d, \"ratio_median\": %.3f, \"cpu_ratio_median\": %.3f}\n", rounds, ratio[rounds / 2], cpu[rounds / 2]);
+    free(buffer);
 }
 
 int main(int argc, char **argv)
 {
-    if (argc < 2) {
-        fprintf(stderr, "usage: load_bench DIR [ROUNDS]\n");
+    const int rounds = argc > 2 ? atoi(argv[2]) : 5;
+    const int wide = argc > 3 && strcmp(argv[3], "fp32") == 0, nvme = argc > 3 && strcmp(argv[3], "nvme") == 0;
+    if (argc < 2 || rounds < 1 || rounds > ROUNDS || (argc > 3 && !wide && !nvme)) {
+        fprintf(stderr, "usage: load_bench DIR [ROUNDS [fp32|nvme]], at most %d rounds\n", ROUNDS);
         return 2;
     }
-    struct model *m;
     struct st_file *f;
     struct rusage u;
-    int64_t planned, bytes = 0;
-    struct session *s = start(&m, &planned);
-    must(session_initialise(s, 1));
-    must(checkpoint_export(s, argv[1], NULL, 500000000));
-    must(session_load(s, argv[1])); /* the page cache has the files, and memory is touched */
+    int64_t planned;
+    struct model *m = make_model();
+    const int64_t bytes = make_files(m, argv[1], &f);
+    struct session *s = start(m, wide ? F32 : BF16, nvme ? OFFLOAD_NVME : OFFLOAD_NONE, &planned);
+    must(session_load(s, argv[1]));
     getrusage(RUSAGE_SELF, &u);
-    printf("{\"planned_bytes\": %lld, \"peak_bytes\": %lld}\n", (long long)planned, (long long)u.ru_maxrss * 1024);
-    must(st_open(argv[1], &f));
-    for (int i = 0; i < st_files(f); i++) {
-        struct stat x;
-        bytes += stat(st_file_path(f, i), &x) == 0 ? (int64_t)x.st_size : 0;
-    }
-    char *buffer = malloc((size_t)bytes + PIECE);
-    if (!buffer)
-        return 1;
-    memset(buffer, 1, (size_t)bytes + PIECE);
-    for (int round = 0; round < (argc > 2 ? atoi(argv[2]) : 5); round++) {
-        struct timing begin = now();
-        if (read_plainly(f, buffer) != bytes)
-            return 1;
-        struct timing plain = since(begin);
-        begin = now();
-        must(session_load(s, argv[1]));
-        struct timing load = since(begin);
-        printf(
-            "{\"files\": %d, \"bytes\": %lld, \"plain_gbps\": %.3f, \"load_gbps\": %.3f, \"ratio\": %.3f, \"plain_cpu_s\": %.3f, "
-            "\"load_cpu_s\": %.3f}\n",
-            st_files(f), (long long)bytes, 1e-9 * (double)bytes / plain.wall, 1e-9 * (double)bytes / load.wall,
-            plain.wall / load.wall, plain.cpu, load.cpu);
-        fflush(stdout);
-    }
+    printf("{\"planned_bytes\": %lld, \"peak_bytes\": %lld, \"threads\": %d}\n", (long long)planned, (long long)u.ru_maxrss * 1024,
+           omp_get_max_threads());
+    measure(s, argv[1], f, bytes, wide, rounds);
     for (int i = 0; i < st_files(f); i++)
         unlink(st_file_path(f, i));
     st_close(f);
     session_destroy(s);
     model_destroy(m);
-    free(buffer);
     return 0;
 }
