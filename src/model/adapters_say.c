@@ -41,7 +41,7 @@ static void list_maps(const struct model *m, char *text, size_t bytes)
     for (int i = u->first_param; i < u->first_param + u->n_params; i++) {
         const struct model_param *p = &m->params[i];
         size_t n = strlen(p->name), used = strlen(text);
-        const char *dot = p->shape[1] && !p->adapter && n > 7 ? p->name + n - 7 : NULL, *from = dot;
+        const char *dot = p->shape[1] && !p->of_norm && !p->adapter && n > 7 ? p->name + n - 7 : NULL, *from = dot;
         while (from && from > p->name && from[-1] != '.')
             from--;
         if (dot)

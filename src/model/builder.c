@@ -74,6 +74,15 @@ struct model_norm build_norm_of(struct builder *b, const char *name, enum norm_k
     return n;
 }
 
+struct model_norm build_norm_of_heads(struct builder *b, const char *name, int64_t heads)
+{
+    struct model_norm n = {.kind = NORM_LAYER, .bias = -1};
+    n.weight = build_param(b, name, ".weight", heads, b->m->config.head_dim, INIT_ONES, 0);
+    if (b->pass == DECLARE)
+        b->m->params[n.weight].of_norm = 1;
+    return n;
+}
+
 struct model_norm build_no_norm(void)
 {
     return (struct model_norm){.kind = NORM_NONE, .weight = -1, .bias = -1};

@@ -37,6 +37,8 @@ void build_use_rows(struct builder *b, int64_t rows);
 /* NAME.weight of ones (of zeros for NORM_RMS_ONE) and, for NORM_LAYER, NAME.bias of zeros, as wide as the model or `dim`. */
 struct model_norm build_norm(struct builder *b, const char *name, enum norm_kind kind);
 struct model_norm build_norm_of(struct builder *b, const char *name, enum norm_kind kind, int64_t dim);
+/* A layer norm of each head, without bias, with weights of its own: [heads, head size]. */
+struct model_norm build_norm_of_heads(struct builder *b, const char *name, int64_t heads);
 struct model_norm build_no_norm(void);
 /* NAME.weight and, with LINEAR_BIAS, NAME.bias of zeros. form: flags. */
 struct model_linear build_linear(struct builder *b, const char *name, int64_t in, int64_t out, unsigned form, double std);

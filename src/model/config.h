@@ -40,6 +40,7 @@ enum { NOT_COMPARED, COMPARED };
     X(parallel, SWITCH, "parallel attention and MLP", 0, COMPARED, WORDS("no", "yes"))                      \
     X(gelu, CHOICE, "GELU kind", 0, COMPARED, WORDS("tanh", "erf"))                                         \
     X(init_std, FLOAT, "standard deviation of initial values", 0, NOT_COMPARED, NULL)                       \
+    X(qk_norm, SWITCH, "norm of queries and keys", 0, COMPARED, WORDS("no", "yes"))                         \
     X(attention_bias, SWITCH, "bias of attention", 0, COMPARED, WORDS("no", "yes"))                         \
     X(mlp_bias, SWITCH, "bias of the MLP", 0, COMPARED, WORDS("no", "yes"))                                 \
     X(gate, CHOICE, "gate function", 0, COMPARED, WORDS("silu", "tanh gelu", "gelu", "clamped silu"))       \

@@ -1,5 +1,5 @@
 /* Cohere (Command R) and Cohere 2 (Command R7B, A): attention and MLP read the same layer norm without bias; rotary positions in
- * pairs of neighbours; a factor of logits. Cohere 2's windowed layers alone have positions. */
+ * pairs of neighbours; a factor of logits; in Command R+ layer norms of each head of q and k, with weights of their own. Cohere 2's windowed layers alone have positions. */
 #include "model/family_common.h"
 
 static struct model_norm build_unbiased_norm(struct builder *b, const char *name)
@@ -18,6 +18,10 @@ static void layer(struct builder *b, int l)
     attention->norm = mlp->norm = build_unbiased_norm(b, "input_layernorm");
     mlp->parallel = 1;
     common_attention(b, &attention->attention, form, form);
+    if (c->qk_norm) {
+        attention->attention.q_norm = build_norm_of_heads(b, "self_attn.q_norm", c->heads);
+        attention->attention.k_norm = build_norm_of_heads(b, "self_attn.k_norm", c->kv_heads);
+    }
     common_mlp(b, &mlp->mlp, 0);
 }
 
@@ -63,14 +67,14 @@ static enum status derive(struct config_reader *r, struct model_config *c)
 #define ALIKE                                                                                                    \
     {"hidden_act", KEY_WORD, AT_gate, GATE_SILU, common_silu}, {"layer_norm_eps", KEY_FIELD, AT_norm_eps, 1e-5}, \
         {"tie_word_embeddings", KEY_FIELD, AT_tied, 1}, {"attention_bias", KEY_FIELD, AT_attention_bias, 0},     \
-        {"logit_scale", KEY_SPECIAL, .read = read_logit_scale, .write = write_logit_scale},                      \
     {                                                                                                            \
-        "use_qk_norm", KEY_ONLY_FALSE                                                                            \
+        "logit_scale", KEY_SPECIAL, .read = read_logit_scale, .write = write_logit_scale                         \
     }
 
-static const struct config_key cohere_keys[] = {ALIKE, {NULL}};
+static const struct config_key cohere_keys[] = {ALIKE, {"use_qk_norm", KEY_FIELD, AT_qk_norm, 0}, {NULL}};
 static const struct config_key cohere2_keys[] = {
     ALIKE,
+    {"use_qk_norm", KEY_ONLY_FALSE},
     WINDOW_KEY(read_windows),
     LAYER_TYPES_KEY,
     {"rotary_pct", KEY_ONLY_ONE},

@@ -88,10 +88,15 @@ static int describe(struct model *m, const struct adapter_rules *rules, enum bui
 
 /* ---- what is trained, and the order in the unit ---- */
 
+static int is_matrix(const struct model_param *p)
+{
+    return p->shape[1] && !p->of_norm;
+}
+
 static const struct model_param *first_matrix(const struct model *m, int unit)
 {
     const struct model_param *p = &m->params[m->units[unit].first_param];
-    while (p->shape[1] == 0)
+    while (!is_matrix(p))
         p++;
     return p;
 }
@@ -154,7 +159,7 @@ static int group(const struct model_param *p)
 {
     if (p->packed_bytes > 0)
         return 4;
-    return (p->trained ? 0 : 2) + (p->shape[1] ? 0 : 1);
+    return (p->trained ? 0 : 2) + !is_matrix(p);
 }
 
 /* A stable sort: within a group parameters stay in the order in which they were declared. */
@@ -207,14 +212,14 @@ static void sum_params(struct model *m)
 {
     for (int i = 0; i < m->n_params; i++) {
         const struct model_param *p = &m->params[i];
-        int64_t n = model_param_stored(p), multiplies = p->shape[1] && p->unit > 0 && p->unit < m->n_units - 1;
+        int64_t n = model_param_stored(p), multiplies = is_matrix(p) && p->unit > 0 && p->unit < m->n_units - 1;
         m->total_params += n;
         m->adapter_params += p->adapter ? n : 0;
         m->trained_params += p->trained ? n : 0;
         m->trained_matrix_params += p->trained && (multiplies || i == m->head.weight) ? n : 0;
     }
     for (int i = 0; i < m->n_params; i++)
-        if (m->params[i].shape[1] && m->params[i].unit > 0 && m->params[i].unit < m->n_units - 1)
+        if (is_matrix(&m->params[i]) && m->params[i].unit > 0 && m->params[i].unit < m->n_units - 1)
             m->matrix_params += model_param_stored(&m->params[i]);
     m->matrix_params += m->config.vocab * m->config.dim;
 }

@@ -44,6 +44,7 @@ struct model_config {
     uint8_t windowed[LAYERS_MOST / 8], unrotated[LAYERS_MOST / 8]; /* a bit a layer: it has the window; it has no rotary positions */
     int tied;              /* head = embedding */
     int parallel;          /* attention and MLP of a layer read the same input, where the family has both kinds of layers */
+    int qk_norm;           /* norms of queries and keys, where the family has models with and without */
     int attention_bias, mlp_bias; /* biases of the maps around attention, of the MLP's; which ones, the family says */
     float norm_eps;
     enum gelu_kind gelu;
@@ -89,6 +90,7 @@ struct model_param {
     int64_t head_rows;   /* 0: files have it as it is. Else it is `parts` maps of heads of that many rows each, which in files are
                           * interleaved: the first head's rows of every part, then the second head's */
     int parts;
+    int of_norm;         /* of shape [heads, head size], but as a vector: not decayed, multiplies no token */
     int trained;
     int adapter;         /* it is an adapter's: not in the files of the model's weights */
     int from_adapter;    /* in an adapter's files: an adapter's, or saved beside one. Of models that train, what is trained */
@@ -119,7 +121,7 @@ struct model_linear {
 
 struct model_norm {
     enum norm_kind kind;
-    int weight, bias; /* -1: none */
+    int weight, bias; /* -1: none. Of norms of heads: weights that all heads share, or [heads, head size] */
 };
 
 enum block_kind { BLOCK_ATTENTION, BLOCK_MLP, BLOCK_KINDS };

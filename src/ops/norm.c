@@ -68,9 +68,13 @@ INLINE float one_of(const struct norm_shape *s)
 CLONES static void normalise_row(const struct norm_shape *s, int64_t i, void *y, const void *x, const void *weight,
                                  const void *bias)
 {
-    struct row row = {.at = i * s->dim, .dim = s->dim};
-    FOR_DTYPE(s->dtype, stats_typed, &row, x, s->kind, s->eps);
-    FOR_DTYPE(s->dtype, normalise_typed, &row, y, x, weight, bias, one_of(s));
+    const int64_t n = s->dim / s->segments, step = n * dtype_size((enum dtype)s->dtype);
+    for (int64_t k = 0; k < s->segments; k++) {
+        struct row row = {.at = i * s->dim + k * n, .dim = n};
+        FOR_DTYPE(s->dtype, stats_typed, &row, x, s->kind, s->eps);
+        FOR_DTYPE(s->dtype, normalise_typed, &row, y, x, (const char *)weight + k * step, bias ? (const char *)bias + k * step : NULL,
+                  one_of(s));
+    }
 }
 
 void ops_norm(const struct norm_shape *s, void *y, const void *x, const void *weight, const void *bias)
@@ -136,13 +140,15 @@ CLONES static void grad_group(const struct norm_shape *s, void *dx, const void *
         memset(dw, 0, (size_t)s->dim * sizeof *dw);
         memset(db, 0, (size_t)s->dim * sizeof *db);
     }
-    for (int64_t i = i0; i < min_i64(i0 + ROW_GROUP, s->rows); i++) {
-        struct row row = {.at = i * s->dim, .dim = s->dim};
-        FOR_DTYPE(s->dtype, stats_typed, &row, x, s->kind, s->eps);
-        FOR_DTYPE(s->dtype, grad_typed, &row, dx, x, weight, dy, s->kind, one_of(s));
-        if (dw)
-            FOR_DTYPE(s->dtype, columns_typed, &row, dw, db, x, dy);
-    }
+    const int64_t n = s->dim / s->segments, step = n * dtype_size((enum dtype)s->dtype);
+    for (int64_t i = i0; i < min_i64(i0 + ROW_GROUP, s->rows); i++)
+        for (int64_t k = 0; k < s->segments; k++) {
+            struct row row = {.at = i * s->dim + k * n, .dim = n};
+            FOR_DTYPE(s->dtype, stats_typed, &row, x, s->kind, s->eps);
+            FOR_DTYPE(s->dtype, grad_typed, &row, dx, x, (const char *)weight + k * step, dy, s->kind, one_of(s));
+            if (dw)
+                FOR_DTYPE(s->dtype, columns_typed, &row, dw + k * n, db + k * n, x, dy);
+        }
 }
 
 /* out[j0 .. j0 + n) (+)= the groups' sums, in order; in fp64, since a sequence has many. */
@@ -197,7 +203,8 @@ struct norm_shape norm_shape_of(const struct op_attrs *a)
                                .eps = a->norm.eps,
                                .kind = (enum norm_kind)a->norm.kind,
                                .dtype = a->norm.dtype,
-                               .accumulate = a->norm.accumulate};
+                               .accumulate = a->norm.accumulate,
+                               .segments = max_i64(a->norm.segments, 1)};
 }
 
 enum status ops_cpu_norm(const struct op_attrs *a, void *const *arg, void *stream)

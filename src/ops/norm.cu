@@ -13,14 +13,19 @@ constexpr int PANEL_RUNS = 2;         /* runs of columns whose sums a thread kee
 
 /* Every operand of either direction. */
 template <typename T> struct norm_args {
-    int64_t rows, dim;
+    int64_t rows, dim, segments; /* of a row in memory, which is as many rows here */
     float eps, one; /* one: what is added to weights */
     int kind;
     T *out; /* y, or dx */
     const T *x, *weight, *bias;
     const float *dy;
-    float *work; /* [groups][2][dim], or NULL */
+    float *work; /* [groups][2][pitch], or NULL */
     int bias_sums;
+
+    __device__ __forceinline__ int64_t pitch() const
+    {
+        return dim * segments;
+    }
 };
 
 /* A thread's runs of a row: each() calls add(run, column) for all of them, the first ROW_RUNS from registers. */
@@ -64,8 +69,9 @@ template <typename T, int N> __global__ void __launch_bounds__(NORM_THREADS) nor
 {
     LT_SHARED(norm_space, s);
     int64_t row = (int64_t)blockIdx.x * blockDim.y + threadIdx.y;
-    if (row >= p.rows)
+    if (row >= p.rows * p.segments)
         return; /* rows share a block only if each is one warp's, and then nobody waits for it */
+    const int64_t segment = p.segments > 1 ? row % p.segments * p.dim : 0;
     row_runs<T, N> x(p.x + row * p.dim, p.dim);
     T *y = p.out + row * p.dim;
     float mean = 0.0f, sum[1] = {};
@@ -88,9 +94,9 @@ template <typename T, int N> __global__ void __launch_bounds__(NORM_THREADS) nor
     const float r = 1.0f / sqrtf(sum[0] / (float)p.dim + p.eps);
     x.each([&](const float(&v)[N], int j) {
         float w[N], b[N] = {};
-        load<N>(w, p.weight + j);
+        load<N>(w, p.weight + segment + j);
         if (p.bias)
-            load<N>(b, p.bias + j);
+            load<N>(b, p.bias + segment + j);
 #pragma unroll
         for (int k = 0; k < N; k++)
             w[k] = fmaf((v[k] - mean) * r, p.one + w[k], b[k]);
@@ -153,9 +159,9 @@ template <typename T, int N> struct row_stages {
             for (int c = 0; c < PANEL_RUNS; c++) {
                 const int64_t j = at.first + c * at.stride;
                 if (row < end && j < p.dim) {
-                    fetch<N>(x(row, c), p.x + row * p.dim + j);
-                    fetch<N>(dy(row, c), p.dy + row * p.dim + j);
-                    fetch<N>(dx(row, c), (const T *)p.out + row * p.dim + j);
+                    fetch<N>(x(row, c), p.x + row * p.pitch() + j);
+                    fetch<N>(dy(row, c), p.dy + row * p.pitch() + j);
+                    fetch<N>(dx(row, c), (const T *)p.out + row * p.pitch() + j);
                 }
             }
             cp_async_commit();
@@ -176,9 +182,9 @@ template <typename T, int N> struct row_stages {
             const int64_t j = at.first + c * at.stride;
             if (j >= p.dim)
                 continue;
-            load<N>(h.x[c], N == 1 ? p.x + row * p.dim + j : x(row, c));
-            load<N>(h.dy[c], N == 1 ? p.dy + row * p.dim + j : dy(row, c));
-            load<N>(h.dx[c], N == 1 ? p.out + row * p.dim + j : dx(row, c));
+            load<N>(h.x[c], N == 1 ? p.x + row * p.pitch() + j : x(row, c));
+            load<N>(h.dy[c], N == 1 ? p.dy + row * p.pitch() + j : dy(row, c));
+            load<N>(h.dx[c], N == 1 ? p.out + row * p.pitch() + j : dx(row, c));
         }
     }
 };
@@ -199,8 +205,8 @@ __device__ __forceinline__ void each_run(const panel_row<N> &h, const norm_args<
         float x[N], dy[N];
         if (j >= at.first && j < at.first + panel)
             continue;
-        load<N>(x, p.x + row * p.dim + j);
-        load<N>(dy, p.dy + row * p.dim + j);
+        load<N>(x, p.x + row * p.pitch() + j);
+        load<N>(dy, p.dy + row * p.pitch() + j);
         add(x, dy, j);
     }
 }
@@ -266,7 +272,7 @@ __device__ __forceinline__ void gradient_run(const norm_args<T> &p, const row_st
         dw[k] = fmaf(dy[k], xhat, dw[k]);
         db[k] += dy[k];
     }
-    store<N>(p.out + row * p.dim + j, dx);
+    store<N>(p.out + row * p.pitch() + j, dx);
 }
 
 /* One block: ROW_GROUP rows, one after the other. A thread owns columns, so their sums stay in its registers; where the row is
@@ -278,6 +284,11 @@ template <typename T, int N> __global__ void __launch_bounds__(NORM_THREADS) nor
     const int64_t group = blockIdx.x, first = group * ROW_GROUP, end = first + ROW_GROUP < p.rows ? first + ROW_GROUP : p.rows;
     const int64_t stride = (int64_t)blockDim.x * N, panel = stride * PANEL_RUNS;
     panel_columns at = {(int64_t)threadIdx.x * N, stride};
+    const int64_t segment = blockIdx.y * p.dim;
+    p.x += segment;
+    p.weight += segment;
+    p.dy += segment;
+    p.out += segment;
     for (int64_t start = 0; start < p.dim; start += panel, at.first += panel) {
         float dw[PANEL_RUNS][N] = {}, db[PANEL_RUNS][N] = {};
         for (int64_t row = first; row < first + stages - 1; row++)
@@ -299,9 +310,9 @@ template <typename T, int N> __global__ void __launch_bounds__(NORM_THREADS) nor
         for (int c = 0; c < PANEL_RUNS; c++) {
             const int64_t j = at.first + c * stride;
             if (j < p.dim)
-                store<N>(p.work + 2 * group * p.dim + j, dw[c]);
+                store<N>(p.work + 2 * group * p.pitch() + segment + j, dw[c]);
             if (j < p.dim && p.bias_sums)
-                store<N>(p.work + (2 * group + 1) * p.dim + j, db[c]);
+                store<N>(p.work + (2 * group + 1) * p.pitch() + segment + j, db[c]);
         }
     }
 }
@@ -347,7 +358,7 @@ enum status reduce_groups(float *out, const float *sums, const struct op_attrs *
 template <typename T, int N> enum status launch_norm(const norm_args<T> &p, void *stream)
 {
     unsigned x = reducing_threads(blocks_of(p.dim, N * ROW_RUNS), NORM_THREADS), y = x == LT_WARP ? 8 : 1;
-    return launch(dim3((unsigned)blocks_of(p.rows, y)), dim3(x, y), sizeof(norm_space), stream, norm_rows<T, N>, p);
+    return launch(dim3((unsigned)blocks_of(p.rows * p.segments, y)), dim3(x, y), sizeof(norm_space), stream, norm_rows<T, N>, p);
 }
 
 template <typename T, int N> enum status launch_norm_grad(const norm_args<T> &p, void *stream)
@@ -359,15 +370,16 @@ template <typename T, int N> enum status launch_norm_grad(const norm_args<T> &p,
         TRY(shared_pieces(&stages, sizeof(gradient_space), each));
         bytes = stages * each;
     }
-    return launch(dim3((unsigned)blocks_of(p.rows, ROW_GROUP)), dim3(threads), sizeof(gradient_space) + (size_t)bytes, stream,
+    return launch(dim3((unsigned)blocks_of(p.rows, ROW_GROUP), (unsigned)p.segments), dim3(threads), sizeof(gradient_space) + (size_t)bytes, stream,
                   norm_grad_rows<T, N>, p, (int)stages);
 }
 
 template <typename T> norm_args<T> args_of(const struct op_attrs *attrs, void *const *arg)
 {
     norm_args<T> p = {};
+    p.segments = attrs->norm.segments > 1 ? attrs->norm.segments : 1;
     p.rows = attrs->norm.rows;
-    p.dim = attrs->norm.dim;
+    p.dim = attrs->norm.dim / p.segments;
     p.eps = attrs->norm.eps;
     p.one = attrs->norm.kind == NORM_RMS_ONE ? 1.0f : 0.0f;
     p.kind = attrs->norm.kind;
@@ -398,7 +410,7 @@ template <typename T> enum status run_norm_grad(const struct op_attrs *attrs, vo
     else
         TRY((launch_norm_grad<T, 1>(p, stream)));
     TRY(reduce_groups(dweight, p.work, attrs, stream));
-    return reduce_groups(dbias, p.work + p.dim, attrs, stream);
+    return reduce_groups(dbias, p.work + attrs->norm.dim, attrs, stream);
 }
 
 /* y = x. */

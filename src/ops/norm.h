@@ -15,6 +15,7 @@ struct norm_shape {
     enum norm_kind kind;
     int32_t dtype;
     int32_t accumulate; /* backward: dweight and dbias are added to, not written */
+    int64_t segments;   /* of equal length, of which each is normalised as a row is */
 };
 struct norm_shape norm_shape_of(const struct op_attrs *a);
 

@@ -57,8 +57,8 @@ struct op_attrs {
         struct {
             int64_t rows, dim;
             float eps;
-            int32_t kind, dtype, accumulate;
-        } norm; /* accumulate: dweight, dbias */
+            int32_t kind, dtype, accumulate, segments;
+        } norm; /* accumulate: dweight, dbias; segments of a row, each normalised by itself; 0: 1 */
         struct {
             int64_t m, n, k, lda, ldb, ldc;
             int32_t ta, tb, a_type, b_type, c_type, accumulate;

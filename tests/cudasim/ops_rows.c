@@ -18,11 +18,13 @@ static void set_norm(struct twin_case *c, int64_t rows, int64_t dim, int kind, e
     c->attrs.norm.accumulate = accumulate;
 }
 
-static void check_norm(int64_t rows, int64_t dim, int kind, enum dtype t, int bias, int in_place)
+static void check_norm(int64_t rows, int64_t dim, int segments, int kind, enum dtype t, int bias, int in_place)
 {
     struct twin_case c;
-    case_start(&c, OP_NORM, "norm %lld x %lld kind %d %s bias %d", (long long)rows, (long long)dim, kind, dtype_name(t), bias);
+    case_start(&c, OP_NORM, "norm %lld x %lld in %d kind %d %s bias %d", (long long)rows, (long long)dim, segments, kind,
+               dtype_name(t), bias);
     set_norm(&c, rows, dim, kind, t, 0);
+    c.attrs.norm.segments = segments;
     void *x = array_random(rows * dim, t, 2.0);
     /* mean and root mean square differ by a few units; the centred element may cancel, then the bias may */
     close_to(case_arg(&c, in_place ? x : array_new(rows * dim * dtype_size(t)), rows * dim, t, in_place ? INOUT : OUT), 16, 4e-6);
@@ -40,12 +42,13 @@ static void check_norm(int64_t rows, int64_t dim, int kind, enum dtype t, int bi
 }
 
 /* which: 1 dweight, 2 dbias, 3 both, 0 neither (frozen) */
-static void check_norm_grad(int64_t rows, int64_t dim, int kind, enum dtype t, int accumulate, int which)
+static void check_norm_grad(int64_t rows, int64_t dim, int segments, int kind, enum dtype t, int accumulate, int which)
 {
     struct twin_case c;
-    case_start(&c, OP_NORM_GRAD, "norm_grad %lld x %lld kind %d %s accumulate %d outputs %d", (long long)rows, (long long)dim,
-               kind, dtype_name(t), accumulate, which);
+    case_start(&c, OP_NORM_GRAD, "norm_grad %lld x %lld in %d kind %d %s accumulate %d outputs %d", (long long)rows,
+               (long long)dim, segments, kind, dtype_name(t), accumulate, which);
     set_norm(&c, rows, dim, kind, t, accumulate);
+    c.attrs.norm.segments = segments;
     c.attrs.norm.eps = 1e-2f; /* of a row of one element the exact gradient is of the order of eps */
     close_to(case_arg(&c, array_random(rows * dim, t, 1.0), rows * dim, t, INOUT), 32, 2e-5);
     case_arg(&c, array_random(rows * dim, t, 1.5), rows * dim, t, IN);
@@ -74,27 +77,34 @@ void test_norms(void)
     for (int t = F32; t <= BF16; t++) {
         for (int kind = NORM_RMS; kind <= NORM_LAYER; kind++) {
             for (size_t s = 0; s < sizeof shapes / sizeof *shapes; s++)
-                check_norm(shapes[s][0], shapes[s][1], kind, (enum dtype)t, kind == NORM_LAYER || s % 3 == 0, s % 2 != 0);
+                check_norm(shapes[s][0], shapes[s][1], 0, kind, (enum dtype)t, kind == NORM_LAYER || s % 3 == 0, s % 2 != 0);
             for (size_t s = 0; s < sizeof grads / sizeof *grads; s++)
-                check_norm_grad(grads[s][0], grads[s][1], kind, (enum dtype)t, (int)s % 2,
+                check_norm_grad(grads[s][0], grads[s][1], 0, kind, (enum dtype)t, (int)s % 2,
                                 kind == NORM_LAYER ? 3 : (int)(s + 1) % 4);
         }
     }
     for (int t = F32; t <= BF16; t++) {
-        check_norm(70, 33, NORM_RMS_ONE, (enum dtype)t, 0, 0);
-        check_norm(9, 1024, NORM_RMS_ONE, (enum dtype)t, 0, 1);
-        check_norm(5, 40, NORM_LAYER, (enum dtype)t, 0, 0);
-        check_norm(17, 24, NORM_NONE, (enum dtype)t, 0, 0);
-        check_norm_grad(33, 24, NORM_RMS_ONE, (enum dtype)t, 1, 1);
-        check_norm_grad(3, 255, NORM_RMS_ONE, (enum dtype)t, 0, 1);
-        check_norm_grad(33, 24, NORM_LAYER, (enum dtype)t, 0, 1);
-        check_norm_grad(33, 24, NORM_NONE, (enum dtype)t, 0, 0);
+        check_norm(70, 33, 0, NORM_RMS_ONE, (enum dtype)t, 0, 0);
+        check_norm(9, 1024, 0, NORM_RMS_ONE, (enum dtype)t, 0, 1);
+        check_norm(5, 40, 0, NORM_LAYER, (enum dtype)t, 0, 0);
+        check_norm(17, 24, 0, NORM_NONE, (enum dtype)t, 0, 0);
+        check_norm_grad(33, 24, 0, NORM_RMS_ONE, (enum dtype)t, 1, 1);
+        check_norm_grad(3, 255, 0, NORM_RMS_ONE, (enum dtype)t, 0, 1);
+        check_norm_grad(33, 24, 0, NORM_LAYER, (enum dtype)t, 0, 1);
+        check_norm_grad(33, 24, 0, NORM_NONE, (enum dtype)t, 0, 0);
     }
-    check_norm(1, 8200, NORM_LAYER, F32, 1, 0);
+    for (int t = F32; t <= BF16; t++) { /* weights for each head; heads that are read one by one, in vectors, by one warp and by two */
+        check_norm(37, 3 * 33, 3, NORM_LAYER, (enum dtype)t, 1, 0);
+        check_norm(9, 4 * 128, 4, NORM_LAYER, (enum dtype)t, 0, 1);
+        check_norm(2, 2 * 2048, 2, NORM_RMS, (enum dtype)t, 0, 0);
+        check_norm_grad(33, 3 * 9, 3, NORM_LAYER, (enum dtype)t, 1, 3);
+        check_norm_grad(70, 4 * 128, 4, NORM_LAYER, (enum dtype)t, 0, 1);
+    }
+    check_norm(1, 8200, 0, NORM_LAYER, F32, 1, 0);
     /* wider than a panel (8192 or 4096 columns); more groups of rows than strips of groups */
-    check_norm_grad(1, 8200, NORM_RMS, BF16, 0, 3);
-    check_norm_grad(2, 4100, NORM_LAYER, F32, 1, 3);
-    check_norm_grad(1057, 8, NORM_LAYER, BF16, 1, 3);
+    check_norm_grad(1, 8200, 0, NORM_RMS, BF16, 0, 3);
+    check_norm_grad(2, 4100, 0, NORM_LAYER, F32, 1, 3);
+    check_norm_grad(1057, 8, 0, NORM_LAYER, BF16, 1, 3);
 }
 
 static void check_bias_grad(int64_t rows, int64_t dim, enum dtype t, int accumulate)

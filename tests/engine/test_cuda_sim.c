@@ -159,8 +159,8 @@ static void backward_in_any_order(void **state)
     fast = 0;
 }
 
-/* Layer kinds beside Llama's: soft caps, windows on some layers, four norms of 1 + w, GeGLU, scaled embeddings; norms of each head;
- * of all heads together, behind the blocks alone; factors everywhere; a part of each head rotated, in neighbouring pairs; sinks and
+/* Layer kinds beside Llama's: soft caps, windows on some layers, four norms of 1 + w, GeGLU, scaled embeddings; norms of each head,
+ * with weights of its own, too; of all heads together, behind the blocks alone; factors everywhere; a part of each head rotated, in neighbouring pairs; sinks and
  * a clamped gate. One step on one card each. */
 static void other_layers(void **state)
 {
@@ -168,7 +168,8 @@ static void other_layers(void **state)
     static const struct {
         const char *name;
         int capability;
-    } cases[] = {{"qwen3", 90}, {"gemma3", 80}, {"gemma2", 90}, {"olmo2", 80}, {"granite", 90}, {"glm4", 80}, {"gpt-oss-one", 90}};
+    } cases[] = {{"qwen3", 90}, {"gemma3", 80}, {"gemma2", 90}, {"olmo2", 80}, {"granite", 90}, {"glm4", 80}, {"cohere-norms", 90},
+                 {"gpt-oss-one", 90}};
     for (size_t i = 0; !extent_is_long() && i < sizeof cases / sizeof *cases; i++) {
         const uint64_t resident = run(cases[i].name, cases[i].capability, 1, NULL);
         assert_true(run(cases[i].name, cases[i].capability, 1, everything_nvme) == resident);
@@ -184,7 +185,7 @@ static void other_models(void **state)
                                         "qwen3",           "qwen3-windows",  "gemma2",         "gemma3",
                                         "olmo2",           "olmo3",          "smollm3",        "phi3-short",
                                         "phi3-long",       "granite",        "glm4",           "starcoder2",
-                                        "llama-yarn",      "llama-dynamic",  "gpt-oss-one"};
+                                        "llama-yarn",      "llama-dynamic",  "gpt-oss-one",    "cohere-norms"};
     static const int capabilities[] = {80, 86, 90};
     for (size_t i = 0; extent_is_long() && i < sizeof names / sizeof *names; i++)
         for (int k = 0; k < 3; k++)

@@ -176,6 +176,9 @@ CASES = {
     # multimodal models, of which the text model alone is trained
     "gemma3-wrapped": (gemma3(), [50, 30], []),
     "mistral3-wrapped": (ministral3(), [50, 1, 30], []),
+    # layer norms of each head, whose weights are [heads, head size] and are no matrices
+    "cohere-norms": (tiny(CohereConfig, num_attention_heads=4, num_key_value_heads=2, dim=32, num_hidden_layers=1, use_qk_norm=True),
+                     [50, 1, 30], []),
 }
 
 
@@ -257,7 +260,7 @@ def to_fp64(model):
             eps = module.eps if one else module.variance_epsilon
             module.forward = lambda x, m=module, one=one, eps=eps: (one + m.weight) * x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + eps)
         if type(module).__name__.startswith("Cohere") and type(module).__name__.endswith("LayerNorm"):
-            module.forward = lambda x, m=module: torch.nn.functional.layer_norm(x, m.weight.shape, m.weight, None, m.variance_epsilon)
+            module.forward = lambda x, m=module: m.weight * torch.nn.functional.layer_norm(x, x.shape[-1:], None, None, m.variance_epsilon)
             sys.modules[type(module).__module__].apply_rotary_pos_emb = rotate_neighbours
         if type(module).__name__.endswith("RotaryEmbedding"):
             module.forward = lambda x, position_ids, layer_type=None, m=module: tables(model.config, m, position_ids, layer_type)
@@ -356,6 +359,10 @@ def name_in_files(name, config):
     return name.replace("lm_head", "embed_out") if config.model_type == "gpt_neox" else name
 
 
+def decays(name, p):
+    return p.ndim >= 2 and "norm" not in name
+
+
 def make_case(name, config, lengths, frozen, seed):
     torch.manual_seed(seed)
     config._attn_implementation = "eager" if getattr(config, "attn_logit_softcapping", None) else "sdpa"
@@ -389,8 +396,8 @@ def make_case(name, config, lengths, frozen, seed):
 
     out = {k: a.astype(np.float32) for k, a in zip(("tokens", "targets", "positions", "lo"), batch)}
     optimizer = torch.optim.AdamW(
-        [dict(params=[p for p in trained.values() if p.ndim >= 2], weight_decay=ADAMW["weight_decay"]),
-         dict(params=[p for p in trained.values() if p.ndim < 2], weight_decay=0.0)],
+        [dict(params=[p for k, p in trained.items() if decays(k, p)], weight_decay=ADAMW["weight_decay"]),
+         dict(params=[p for k, p in trained.items() if not decays(k, p)], weight_decay=0.0)],
         lr=ADAMW["lr"], betas=(ADAMW["beta1"], ADAMW["beta2"]), eps=ADAMW["eps"])
     losses, norms = [], []
     for step in range(ADAMW["steps"]):

@@ -507,8 +507,13 @@ static void test_parallel_families(void **state)
         assert_same(c, back);
     }
     refuse(NEOX(", \"rotary_pct\": 0.5, \"rope_theta\": 7.0"), "rope_theta is 7.0; ltrain does not know this key");
-    refuse(LIKE("cohere", ", \"use_qk_norm\": true"), "use_qk_norm is true; only false is supported");
-    struct model_config back, c = read_text(LIKE("cohere2", ", \"sliding_window_pattern\": 2"));
+    refuse(LIKE("cohere2", ", \"use_qk_norm\": true"), "use_qk_norm is true; only false is supported");
+    struct model_config back, c = read_text(LIKE("cohere", ", \"use_qk_norm\": true"));
+    assert_true(c.qk_norm);
+    assert_int_equal(model_config_write(dir, &c, F32), OK);
+    assert_int_equal(model_config_read(dir, &back), OK);
+    assert_same(c, back);
+    c = read_text(LIKE("cohere2", ", \"sliding_window_pattern\": 2"));
     assert_true(c.window == 4096 && model_bit(c.windowed, 0) && !model_bit(c.windowed, 1));
     assert_true(!model_bit(c.unrotated, 0) && model_bit(c.unrotated, 1) && c.logit_scale == 0.0625 && c.rope_interleaved);
     assert_int_equal(model_config_write(dir, &c, F32), OK);

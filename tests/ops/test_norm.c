@@ -2,21 +2,23 @@
 #include "ops_test.h"
 
 struct problem {
-    int64_t rows, dim;
+    int64_t rows, dim, segments; /* 0: 1 */
     int kind, what; /* what: 0 x, 1 weight, 2 bias is the variable */
     double eps, *x, *weight, *bias, *dy;
 };
 
 static void forward(const struct problem *p, const double *x, const double *w, const double *b, double *y)
 {
-    for (int64_t i = 0; i < p->rows; i++) {
+    const int64_t segments = p->segments ? p->segments : 1, n = p->dim / segments;
+    for (int64_t i = 0; i < p->rows * segments; i++) {
+        const int64_t from = i % segments * n;
         double mean = 0.0, var = 0.0;
-        for (int64_t j = 0; j < p->dim && p->kind == NORM_LAYER; j++)
-            mean += x[i * p->dim + j] / (double)p->dim;
-        for (int64_t j = 0; j < p->dim; j++)
-            var += (x[i * p->dim + j] - mean) * (x[i * p->dim + j] - mean) / (double)p->dim;
-        for (int64_t j = 0; j < p->dim; j++)
-            y[i * p->dim + j] = (x[i * p->dim + j] - mean) / sqrt(var + p->eps) * w[j] + (b ? b[j] : 0.0);
+        for (int64_t j = 0; j < n && p->kind == NORM_LAYER; j++)
+            mean += x[i * n + j] / (double)n;
+        for (int64_t j = 0; j < n; j++)
+            var += (x[i * n + j] - mean) * (x[i * n + j] - mean) / (double)n;
+        for (int64_t j = 0; j < n; j++)
+            y[i * n + j] = (x[i * n + j] - mean) / sqrt(var + p->eps) * w[from + j] + (b ? b[from + j] : 0.0);
     }
 }
 
@@ -39,11 +41,12 @@ static void set_attrs(struct op_case *c, const struct problem *p, enum dtype t, 
     c->attrs.norm.kind = p->kind;
     c->attrs.norm.dtype = t;
     c->attrs.norm.accumulate = accumulate;
+    c->attrs.norm.segments = (int32_t)p->segments;
 }
 
-static void check_forward(int64_t rows, int64_t dim, int kind, enum dtype t, int with_bias)
+static void check_forward(int64_t rows, int64_t dim, int64_t segments, int kind, enum dtype t, int with_bias)
 {
-    struct problem p = {.rows = rows, .dim = dim, .kind = kind, .eps = 1e-5f};
+    struct problem p = {.rows = rows, .dim = dim, .segments = segments, .kind = kind, .eps = 1e-5f};
     struct tensor *x = tensor_random(rows * dim, t, 1.5), *w = tensor_random(dim, t, 1.0),
                   *b = with_bias ? tensor_random(dim, t, 1.0) : NULL;
     struct tensor *y = tensor_new(rows * dim, t), *want = tensor_new(rows * dim, F64);
@@ -67,14 +70,14 @@ static void test_forward(void **state)
     for (size_t d = 0; d < sizeof DIMS / sizeof *DIMS; d++)
         for (int kind = NORM_RMS; kind <= NORM_LAYER; kind++)
             for (int t = F32; t <= BF16; t++)
-                check_forward(d % 2 ? 1 : 37, DIMS[d], kind, (enum dtype)t, kind == NORM_LAYER || d % 3 == 0);
+                check_forward(d % 2 ? 1 : 37, DIMS[d], 0, kind, (enum dtype)t, kind == NORM_LAYER || d % 3 == 0);
     tensors_free(NULL);
 }
 
 /* dx starts from a previous gradient; accumulate adds to dweight and dbias. */
-static void check_grad(int64_t rows, int64_t dim, int kind, enum dtype t, int accumulate)
+static void check_grad(int64_t rows, int64_t dim, int64_t segments, int kind, enum dtype t, int accumulate)
 {
-    struct problem p = {.rows = rows, .dim = dim, .kind = kind, .eps = 1e-2f};
+    struct problem p = {.rows = rows, .dim = dim, .segments = segments, .kind = kind, .eps = 1e-2f};
     struct tensor *x = tensor_random(rows * dim, t, 1.0), *w = tensor_random(dim, t, 1.0),
                   *dy = tensor_random(rows * dim, F32, 1.0);
     struct tensor *dx = tensor_random(rows * dim, t, 1.0), *dw = tensor_random(dim, F32, 1.0), *db = tensor_random(dim, F32, 1.0);
@@ -121,7 +124,21 @@ static void test_grad(void **state)
     for (size_t s = 0; s < sizeof shapes / sizeof *shapes; s++)
         for (int kind = NORM_RMS; kind <= NORM_LAYER; kind++)
             for (int t = F32; t <= BF16; t++)
-                check_grad(shapes[s][0], shapes[s][1], kind, (enum dtype)t, (int)s % 2);
+                check_grad(shapes[s][0], shapes[s][1], 0, kind, (enum dtype)t, (int)s % 2);
+    tensors_free(NULL);
+}
+
+/* Of heads with weights of their own. */
+static void test_segments(void **state)
+{
+    (void)state;
+    for (int kind = NORM_RMS; kind <= NORM_LAYER; kind++)
+        for (int t = F32; t <= BF16; t++) {
+            check_forward(37, 3 * 33, 3, kind, (enum dtype)t, kind == NORM_LAYER);
+            check_forward(2, 5 * 64, 5, kind, (enum dtype)t, 0);
+            check_grad(35, 4 * 3, 4, kind, (enum dtype)t, 0);
+            check_grad(3, 2 * 17, 2, kind, (enum dtype)t, 1);
+        }
     tensors_free(NULL);
 }
 
@@ -158,6 +175,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_teardown(test_forward, tensors_free),
         cmocka_unit_test_teardown(test_grad, tensors_free),
+        cmocka_unit_test_teardown(test_segments, tensors_free),
         cmocka_unit_test_teardown(test_grad_large, tensors_free),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

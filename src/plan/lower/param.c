@@ -10,10 +10,15 @@ const struct model_param *param_of(const struct lowering *L, int param)
     return &L->m->params[param];
 }
 
-void arg_param(struct lowering *L, int arg, int param)
+void arg_param_part(struct lowering *L, int arg, int param, int64_t first, int64_t n)
 {
     const struct model_param *p = param_of(L, param);
-    arg_read(L, arg, &L->units[p->unit].param, p->offset, p->offset + p->elements, DEV);
+    arg_read(L, arg, &L->units[p->unit].param, p->offset + first, p->offset + first + n, DEV);
+}
+
+void arg_param(struct lowering *L, int arg, int param)
+{
+    arg_param_part(L, arg, param, 0, param_of(L, param)->elements);
 }
 
 int trained(const struct lowering *L, int param)

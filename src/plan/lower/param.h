@@ -9,6 +9,7 @@ int trained(const struct lowering *L, int param); /* param -1: no */
 
 /* All of a parameter. */
 void arg_param(struct lowering *L, int arg, int param);
+void arg_param_part(struct lowering *L, int arg, int param, int64_t first, int64_t n); /* elements [first, first + n) of it */
 /* Elements [first, first + n) of a parameter's gradient: written the first time in a program, then added to. Returns the op's
  * accumulate flag. */
 int arg_grad(struct lowering *L, int arg, int param, int64_t first, int64_t n);

@@ -71,36 +71,48 @@ void lower_norm_gradient(struct lowering *L, const struct model_norm *n, struct 
     norm_backward(L, n, dx, x, dy, c);
 }
 
-/* A norm of every head of n rows; heads 0: of all their heads together. */
-static void head_norm_attrs(const struct lowering *L, const struct model_norm *n, struct op_attrs *a, int64_t rows, int heads)
+/* The weights of a norm of heads: one for all of them, or those that each has of its own. */
+struct part {
+    int64_t first, n;
+};
+
+static struct part head_norm_attrs(const struct lowering *L, const struct model_norm *n, struct op_attrs *a, int64_t rows, struct heads heads)
 {
-    norm_attrs(L, n, a, heads ? rows * heads : rows);
-    a->norm.dim = param_of(L, n->weight)->shape[0];
+    const struct model_param *w = param_of(L, n->weight);
+    norm_attrs(L, n, a, rows);
+    if (w->shape[1] == 0) {
+        a->norm.rows = heads.n ? rows * heads.n : rows;
+        a->norm.dim = w->shape[0];
+        return (struct part){0, w->elements};
+    }
+    a->norm.dim = heads.n * w->shape[1];
+    a->norm.segments = (int32_t)heads.n;
+    return (struct part){heads.first * w->shape[1], a->norm.dim};
 }
 
 void lower_head_norm_forward(struct lowering *L, const struct model_norm *n, struct value *y, int64_t y0, struct value *x,
-                             int64_t x0, int64_t rows, int heads)
+                             int64_t x0, int64_t rows, struct heads heads)
 {
     struct op_attrs *a = emit(L, OP_NORM, LANE_COMPUTE);
-    head_norm_attrs(L, n, a, rows, heads);
+    const struct part w = head_norm_attrs(L, n, a, rows, heads);
     arg_write(L, 0, y, y0, y0 + rows, DEV);
     arg_read(L, 1, x, x0, x0 + rows, DEV);
-    arg_param(L, 2, n->weight);
+    arg_param_part(L, 2, n->weight, w.first, w.n);
     emit_done(L, 0);
 }
 
 void lower_head_norm_backward(struct lowering *L, const struct model_norm *n, struct value *dx, struct value *x, int64_t x0,
-                              struct value *dy, int64_t dy0, int64_t rows, int heads)
+                              struct value *dy, int64_t dy0, int64_t rows, struct heads heads)
 {
     fill_rows(L, dx, x0, x0 + rows);
     struct op_attrs *a = emit(L, OP_NORM_GRAD, LANE_COMPUTE);
-    head_norm_attrs(L, n, a, rows, heads);
+    const struct part w = head_norm_attrs(L, n, a, rows, heads);
     arg_update(L, 0, dx, x0, x0 + rows, DEV);
     arg_read(L, 1, x, x0, x0 + rows, DEV);
-    arg_param(L, 2, n->weight);
+    arg_param_part(L, 2, n->weight, w.first, w.n);
     arg_read(L, 3, dy, dy0, dy0 + rows, DEV);
     if (trained(L, n->weight))
-        a->norm.accumulate = arg_grad(L, 4, n->weight, 0, param_of(L, n->weight)->elements);
+        a->norm.accumulate = arg_grad(L, 4, n->weight, w.first, w.n);
     emit_done(L, 0);
 }
 

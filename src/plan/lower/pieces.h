@@ -13,12 +13,16 @@ void lower_norm_backward(struct lowering *L, const struct model_norm *n, struct 
 /* The same gradient, which dx becomes. */
 void lower_norm_gradient(struct lowering *L, const struct model_norm *n, struct value *dx, struct value *x, struct value *dy,
                          int c);
-/* Of each of a row's heads, or (heads 0) of a whole row: y = norm(x), rows [y0, y0 + rows) from x0 on; dx, in storage type,
+/* Heads [first, first + n) of the model's; n 0: all of them together, as one row. */
+struct heads {
+    int64_t first, n;
+};
+/* Of each of a row's heads, or of a whole row: y = norm(x), rows [y0, y0 + rows) from x0 on; dx, in storage type,
  * becomes the gradient of rows x0 on of x, given dy in fp32 from dy0 on, and the norm's weight gradients are added to. */
 void lower_head_norm_forward(struct lowering *L, const struct model_norm *n, struct value *y, int64_t y0, struct value *x,
-                             int64_t x0, int64_t rows, int heads);
+                             int64_t x0, int64_t rows, struct heads heads);
 void lower_head_norm_backward(struct lowering *L, const struct model_norm *n, struct value *dx, struct value *x, int64_t x0,
-                              struct value *dy, int64_t dy0, int64_t rows, int heads);
+                              struct value *dy, int64_t dy0, int64_t rows, struct heads heads);
 /* Of row chunk c: y = x + the model's residual scale (delta (+ the bias of w)); delta in fp32; w may be NULL. */
 void lower_add(struct lowering *L, struct value *y, struct value *x, struct value *delta, const struct model_linear *w, int c);
 /* How heads are rotated: with the model's rope-th set of frequencies (-1: not at all); queries may be scaled by their positions;

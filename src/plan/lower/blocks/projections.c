@@ -2,6 +2,7 @@
 
 #include "plan/lower/emit.h"
 #include "plan/lower/linear.h"
+#include "plan/lower/param.h"
 #include "plan/lower/pieces.h"
 #include "plan/lower/visit.h"
 
@@ -99,6 +100,12 @@ static int heads_of(const struct lowering *L, const struct model_linear *w)
     return (int)(w->out / L->m->config.head_dim);
 }
 
+/* Those of a map of some of the heads. */
+static struct heads heads_in(const struct lowering *L, const struct after *after, const struct model_linear *w)
+{
+    return (struct heads){(w->first_out - after->whole->first_out) / L->m->config.head_dim, heads_of(L, w)};
+}
+
 /* All heads of chunk c together, normalised, unless they are there. */
 static void norm_all(struct lowering *L, const struct block *b, const struct after *after, int c)
 {
@@ -108,7 +115,7 @@ static void norm_all(struct lowering *L, const struct block *b, const struct aft
     value_new(L, after->raw, c);
     apply(L, b, after->whole, after->raw, x0, x1, c);
     value_new(L, after->all, c);
-    lower_head_norm_forward(L, after->norm, after->all, x0, after->raw, x0, x1 - x0, 0);
+    lower_head_norm_forward(L, after->norm, after->all, x0, after->raw, x0, x1 - x0, (struct heads){0, 0});
     value_drop(L, after->raw, c);
 }
 
@@ -136,7 +143,7 @@ static void project(struct lowering *L, struct value *v, int i, const struct mod
     } else if (after.norm->kind != NORM_NONE) {
         value_new(L, after.raw, c);
         apply(L, v->block, w, after.raw, x0, x0 + r1 - r0, c);
-        lower_head_norm_forward(L, after.norm, v, r0, after.raw, x0, r1 - r0, heads_of(L, w));
+        lower_head_norm_forward(L, after.norm, v, r0, after.raw, x0, r1 - r0, heads_in(L, &after, w));
         value_drop(L, after.raw, c);
     } else {
         apply(L, v->block, w, v, r0, r1, c);
@@ -259,11 +266,11 @@ static void head_norm_backward(struct lowering *L, const struct block *b, const 
     apply(L, b, w, after->raw, x0, x0 + rows, c);
     value_new(L, after->draw, c);
     if (dy_type == F32) {
-        lower_head_norm_backward(L, after->norm, after->draw, after->raw, x0, dy, r0, rows, heads_of(L, w));
+        lower_head_norm_backward(L, after->norm, after->draw, after->raw, x0, dy, r0, rows, heads_in(L, after, w));
     } else {
         value_new(L, &W->dnormed_q, c);
         lower_cast_rows(L, &W->dnormed_q, x0, F32, dy, r0, dy_type, rows);
-        lower_head_norm_backward(L, after->norm, after->draw, after->raw, x0, &W->dnormed_q, x0, rows, heads_of(L, w));
+        lower_head_norm_backward(L, after->norm, after->draw, after->raw, x0, &W->dnormed_q, x0, rows, heads_in(L, after, w));
         value_drop(L, &W->dnormed_q, c);
     }
     value_drop(L, after->raw, c);
@@ -322,7 +329,7 @@ static void all_backward(struct lowering *L, const struct block *b, const struct
     value_new(L, after->raw, c);
     apply(L, b, after->whole, after->raw, x0, x1, c);
     value_new(L, after->draw, c);
-    lower_head_norm_backward(L, after->norm, after->draw, after->raw, x0, dall, x0, x1 - x0, 0);
+    lower_head_norm_backward(L, after->norm, after->draw, after->raw, x0, dall, x0, x1 - x0, (struct heads){0, 0});
     value_drop(L, after->raw, c);
     value_drop(L, dall, c);
     struct linear_call call = {
@@ -409,9 +416,20 @@ void qkv_backward(struct lowering *L, const struct block *b, int c)
     value_drop(L, b->source, c);
 }
 
+/* Norms of heads with weights of their own learn a tile's at a time. */
+static int norm_cuts(const struct lowering *L, const struct model_norm *norm, int parts, int64_t *cuts, int n, int max)
+{
+    const struct model_param *p = norm->weight >= 0 ? param_of(L, norm->weight) : NULL;
+    for (int i = 0; p && p->shape[1] && i < parts && n < max; i++)
+        cuts[n++] = p->offset + i * (p->elements / parts);
+    return n;
+}
+
 int projections_grad_cuts(const struct lowering *L, const struct block *b, int64_t *cuts, int n, int max)
 {
     int q_parts = (int)(L->m->config.heads / L->s.head_tile), kv_parts = (int)(L->m->config.kv_heads / L->kv_heads_tile);
+    n = norm_cuts(L, &b->weights->attention.q_norm, q_parts, cuts, n, max);
+    n = norm_cuts(L, &b->weights->attention.k_norm, kv_parts, cuts, n, max);
     n = linear_cuts(L, &b->weights->attention.q, q_parts, OF_OUTPUTS, cuts, n, max);
     n = linear_cuts(L, &b->weights->attention.k, kv_parts, OF_OUTPUTS, cuts, n, max);
     n = linear_cuts(L, &b->weights->attention.v, kv_parts, OF_OUTPUTS, cuts, n, max);
