@@ -5,6 +5,8 @@
 #include "base/sys.h"
 #include "checkpoint/files.h"
 
+#include <stdio.h>
+
 void names_remove_dead(const char *dir)
 {
     struct steps l;
@@ -22,15 +24,20 @@ void names_prune(const char *dir, int64_t step, int keep)
     struct steps l;
     char path[CKPT_PATH], dead[CKPT_PATH];
     names_remove_dead(dir);
-    if (steps_list(dir, &l) != OK)
+    if (steps_list(dir, &l) != OK) {
+        printf("older checkpoints were not removed: %s; the next save tries again\n", status_message());
         return;
+    }
     for (int i = 0; i < l.n; i++) {
         const struct step_dir *e = &l.dirs[i];
         if (e->form == STEP_PARTIAL || (e->form == STEP_FINAL && (e->step > step || keep-- > 0)))
             continue;
-        if (ckpt_path(path, dir, e->name, "") == OK && ckpt_path(dead, dir, e->name, ".partial") == OK &&
-            sys_rename(path, dead) == 0)
+        if (ckpt_path(path, dir, e->name, "") != OK || ckpt_path(dead, dir, e->name, ".partial") != OK)
+            continue;
+        if (ckpt_rename(path, dead) == OK)
             ckpt_remove_dir(dead);
+        else
+            printf("an older checkpoint was not removed: %s; the next save tries again\n", status_message());
     }
     steps_free(&l);
 }

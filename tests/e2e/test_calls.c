@@ -57,8 +57,8 @@ static int count_calls(const char *kind, const char *arguments)
     return atoi(strstr(r.err, word) + strlen(word));
 }
 
-/* The run is the one that nothing has failed in. */
-static void same_as(const char *reference)
+/* The run, which printed `out`, is the one that nothing has failed in. Where an older checkpoint is left this was said. */
+static void same_as(const char *reference, const char *out, const char *fault)
 {
     static const char *const files[] = {"model.safetensors", "config.json", "tokenizer_config.json"};
     char path[64], own[64];
@@ -70,7 +70,10 @@ static void same_as(const char *reference)
     struct curve a = e2e_curve(reference), b = e2e_curve("run");
     assert_int_equal(a.n, b.n);
     e2e_same_curve(&a, &b, a.n);
-    assert_int_equal(e2e_count("run/checkpoints/step-??????"), 1);
+    int checkpoints = e2e_count("run/checkpoints/step-??????");
+    int said = strstr(out, "\nolder checkpoints were not removed: cannot read the directory ") != NULL;
+    if (checkpoints < 1 || checkpoints > 1 + said)
+        fail_msg("%s: %d checkpoints are left", fault, checkpoints);
 }
 
 /* One sentence with the cause; 2 before there was anything to run, else 1; and nothing is lost. */
@@ -97,7 +100,7 @@ static void is_refused(struct result r, const char *reference, const char *fault
         e2e_succeeds(NULL, resumed ? AGAIN : "--resume run");
     else
         e2e_succeeds(NULL, NEW);
-    same_as(reference);
+    same_as(reference, "", fault);
 }
 
 static void sweep(const char *arguments, const char *reference, int resumed)
@@ -124,7 +127,7 @@ static void sweep(const char *arguments, const char *reference, int resumed)
                 absorbed++;
                 if (r.err[0])
                     fail_msg("%s: %s", fault, r.err);
-                same_as(reference);
+                same_as(reference, r.out, fault);
             }
         }
         print_message("%s: %d calls, %d refused, %d absorbed\n", kinds[k], calls, refused, absorbed);
