@@ -5,6 +5,8 @@
 #include "base/sys.h"
 #include "text/zones.h"
 
+#include <ctype.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <xxhash.h>
@@ -48,6 +50,31 @@ static enum status check_tokens(const struct chat_encoder *x)
                                variables[i], token, tokenizer_path(x->tokenizer));
     }
     return OK;
+}
+
+/* Bytes of a <|...|> that begins at text; 0: none does. */
+static size_t token_length(const char *text, size_t n)
+{
+    enum { MOST = 60 };
+    size_t i = 2;
+    if (n < 5 || memcmp(text, "<|", 2) != 0)
+        return 0;
+    while (i < n && i < MOST && (isalnum((unsigned char)text[i]) || strchr("_-.", text[i])))
+        i++;
+    return i > 2 && i + 2 <= n && memcmp(text + i, "|>", 2) == 0 ? i + 2 : 0;
+}
+
+int chat_foreign_token(const struct chat_setup *setup, const struct tokenizer *tokenizer, char token[64])
+{
+    size_t n, length;
+    const char *source = chat_template_source(setup->chat_template, &n);
+    for (size_t at = 0; at < n; at++)
+        if ((length = token_length(source + at, n - at)) > 0) {
+            snprintf(token, 64, "%.*s", (int)length, source + at);
+            if (tokenizer_find(tokenizer, token) < 0)
+                return 1;
+        }
+    return 0;
 }
 
 enum status chat_encoder_create(const struct tokenizer *tokenizer, const struct chat_template *chat_template,

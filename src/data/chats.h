@@ -22,6 +22,10 @@ struct chat_setup {
 /* Of all that decides which tokens a conversation gives. */
 uint64_t chat_setup_hash(const struct chat_setup *setup);
 
+/* The first token, as <|...|>, that the template's text has and the tokenizer has not: it is read as several tokens of a text. 0: there
+ * is none. */
+int chat_foreign_token(const struct chat_setup *setup, const struct tokenizer *tokenizer, char token[64]);
+
 /* What one thread needs. */
 struct chat_encoder;
 

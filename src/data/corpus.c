@@ -121,7 +121,8 @@ static void unpack_sources(struct corpus *c)
     mixture_destroy(c->mixture);
     c->mixture = NULL;
     c->report = (struct corpus_report){.unigram_entropy = c->report.unigram_entropy, .remembered = c->report.remembered,
-                                         .read_twice = c->report.read_twice, .evaluated_too = c->report.evaluated_too};
+                                         .read_twice = c->report.read_twice, .evaluated_too = c->report.evaluated_too,
+                                         .foreign_token = c->report.foreign_token};
     for (int64_t i = 0; i < c->n_kept; i++)
         c->kept[i].source = -1;
 }
@@ -259,6 +260,8 @@ enum status corpus_open(const struct corpus_config *config, struct corpus **out)
     TRY_GOTO(check_vocabularies(c), fail);
     if (c->holds & HOLDS_BARE_IDS)
         c->bare_bytes = config->token_bytes;
+    if ((c->holds & HOLDS_CHATS) && chat_foreign_token(config->chats, config->tokenizer, c->foreign))
+        c->report.foreign_token = c->foreign;
     if (c->holds & HOLDS_CHATS)
         c->tokenizer.hash ^= chat_setup_hash(config->chats); /* another template makes other tokens, too */
     if ((c->holds & HOLDS_ROWS) && config->column)

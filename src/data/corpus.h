@@ -25,6 +25,7 @@ struct corpus_report {
     int64_t train_sequences, eval_sequences;
     double unigram_entropy;   /* nats per token of the training part */
     const char *read_twice, *evaluated_too; /* a file that two sources have, and one that is in eval_paths, too; or NULL */
+    const char *foreign_token; /* that the chat template writes and the tokenizer has not, or NULL */
     int remembered;           /* no file was read, as all are those of an earlier start */
 };
 

@@ -33,6 +33,7 @@ struct corpus {
     struct source *sources, eval; /* eval: of eval_paths, or without files; evaluation sequences, if any, are then the last ones of the sources */
     int n_sources;
     unsigned holds; /* HOLDS_*, of all sources and of eval */
+    char foreign[64]; /* a token of the chat template that is none of the tokenizer's; "": there is none */
     int bare_bytes; /* of an id in files without a header; 0: there are none */
     struct mixture *mixture;
     enum packing_kind packing;

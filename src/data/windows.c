@@ -58,7 +58,8 @@ enum status windows_open(const struct corpus_config *c, int64_t stride, struct w
                                         .documents = stream_documents(w->texts),
                                         .tokens = tokens,
                                         .text_bytes = stream_text_bytes(w->texts),
-                                        .has_text = !stream_has_ids(w->texts)};
+                                        .has_text = !stream_has_ids(w->texts),
+                                        .chats = stream_chats(w->texts)};
     *out = w;
     return OK;
 }

@@ -9,6 +9,7 @@ struct windows;
 struct windows_report {
     int64_t windows, documents, tokens, text_bytes;
     int has_text; /* 0: files hold ids, and nothing says what they mean */
+    struct chat_counts chats; /* of conversations */
 };
 
 /* Of config's eval_paths. Documents are one stream, cut into windows of seq_len tokens that begin `stride` apart (at most seq_len); the last one is

@@ -67,6 +67,8 @@ void data_print_remarks(const struct corpus *c, FILE *f)
     if (r->empty)
         fprintf(f, "remark: %s empty %s left out: files without a byte, or rows without a token\n", units_format_count(r->empty, a),
                 r->empty == 1 ? "document is" : "documents are");
+    if (r->foreign_token)
+        fprintf(f, "remark: the chat template writes %s, which is no token of the tokenizer: it is read as text, in several tokens\n", r->foreign_token);
     if (r->read_twice)
         fprintf(f, "remark: %s is in two sources of --data, and is read by the weights of both\n", r->read_twice);
     if (r->evaluated_too)

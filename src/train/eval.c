@@ -5,6 +5,7 @@
 #include "base/units.h"
 #include "data/windows.h"
 #include "train/data.h"
+#include "train/data_report.h"
 #include "train/eval_tasks.h"
 #include "train/evaluate.h"
 #include "train/heat_map.h"
@@ -246,6 +247,7 @@ static void print_losses(const struct eval *x)
     printf("%s: %s document%s, %s tokens, %s bytes\n", x->model, units_format_count(first->texts.documents, a),
            first->texts.documents == 1 ? "" : "s", units_format_count(first->texts.tokens, b),
            units_format_count(first->texts.text_bytes, c));
+    data_print_chats(&first->texts.chats, stdout);
     if (x->perplexity)
         printf("\n%12s %12s %9s %12s %10s %12s %10s\n", "length", "stride", "windows", "predicted", "loss", "perplexity", "bits/byte");
     for (int i = 0; x->perplexity && i < x->done; i++) {

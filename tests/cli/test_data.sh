@@ -33,6 +33,9 @@ ids=$(printf '"Yes, na\\u00efvely \\ud83c\\udf89.<|im_end|>"\n"No.<|im_end|>"\n"
     tr -cd ',\n' | wc -m) # a comma less than ids a line, and a newline
 equal "supervised tokens" "$(number '([0-9.]*%) supervised')" "$ids"
 equal "what lengths count" "$(awk '/ to [0-9,]+ +[0-9]+  #/ { n += $4 } END { print n }' out)" 2
+grep -q 'no token of the tokenizer' out && fail "a token of the tokenizer is none"
+show --data chats.jsonl --chat-template phi --samples 0
+says out 'remark: the chat template writes <|end|>, which is no token of the tokenizer: it is read as text, in several tokens'
 show --data chats.jsonl --train-on last --samples 1
 says out 'Yes, naïvely 🎉.<|im_end|>'
 says out '【No.<|im_end|>】'

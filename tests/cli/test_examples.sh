@@ -55,6 +55,8 @@ says it.out "eval loss"
 cmp -s ../model/tokenizer.json runs/book/hf/tokenizer.json || fail "the tokenizer is not beside the result"
 run it --config chat.yaml $small --seq-len 128 --steps 2
 says it.out "chats: 8 conversations in 9 samples (1 cut turn by turn" # a run says it, too
+run it eval $small --eval-data chats.jsonl --lengths 128 --tasks ppl
+says it.out "chats: 8 conversations in 9 samples" # and so does an evaluation
 run it --config lora.yaml $small --seq-len 128 --steps 2
 [ -f runs/lora/hf/adapter_model.safetensors ] || fail "no adapter"
 run it --config curriculum.yaml $small --seq-len 64@1,128@1,256 --steps 3
