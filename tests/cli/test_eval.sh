@@ -1,29 +1,12 @@
 #!/bin/sh
 # `ltrain eval`: perplexity and loss by position, in any tier, on ranks, of runs; refusals; --eval-before.
-set -eu
-ltrain=${LTRAIN:?}
-scratch=$(mktemp -d)
-trap 'rm -rf "$scratch"' EXIT
-cd "$scratch"
-export XDG_CACHE_HOME="$scratch/cache" OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
-export ASAN_OPTIONS="${ASAN_OPTIONS:+$ASAN_OPTIONS:}detect_leaks=0" # Open MPI and what it loads leak
-failures=0
-fail() { echo "not ok: $1"; failures=$((failures + 1)); }
-says() { # FILE TEXT
-    grep -qF -- "$2" "$1" || { fail "'$2' is not in:"; cat "$1"; }
-}
+. "${LTRAIN_SOURCE_ROOT:?}/tests/cli/helpers.sh"
+forgive_leaks
+
 evaluate() { # OUT ARGUMENT...
     out=$1
     shift
     "$ltrain" eval --eval-data text --seed 3 --effort quick "$@" >"$out" 2>err || { fail "eval $*"; cat err; }
-}
-refuse() { # TEXT ARGUMENT...
-    text=$1
-    shift
-    status=0
-    "$ltrain" "$@" >out 2>err || status=$?
-    [ $status = 2 ] || fail "$* ends with $status"
-    says err "$text"
 }
 value() { sed -n "s/.*\"$2\": \([-0-9.e]*\).*/\1/p" "$1" | head -n 1; }
 near() { # WHAT A B
