@@ -110,16 +110,8 @@ static enum status make_cells(struct task_results *r)
             for (int d = 0; d < (task_has_depth(r->task[t]) ? r->n_depths : 1); d++)
                 r->cell[r->n_cells++] = (struct task_cell){
                     .task = r->task[t], .length = r->length[l], .depth = task_has_depth(r->task[t]) ? r->depth[d] : NAN};
-    r->answer = sys_calloc((size_t)r->n_cells * (size_t)r->samples, sizeof *r->answer);
-    return r->answer ? OK : status_fail(ERR_NOMEM, "out of memory: %lld answers", (long long)r->n_cells * (long long)r->samples);
-}
-
-static int64_t longest(const struct task_results *r)
-{
-    int64_t most = 0;
-    for (int i = 0; i < r->n_lengths; i++)
-        most = max_i64(most, r->length[i]);
-    return most;
+    r->answer = sys_calloc((size_t)task_answers_wanted(r), sizeof *r->answer);
+    return r->answer ? OK : status_fail(ERR_NOMEM, "out of memory: %lld answers", (long long)task_answers_wanted(r));
 }
 
 void eval_tasks_destroy(struct task_results *r)
@@ -166,7 +158,7 @@ static enum status generate(struct job *j, const struct task_cell *c, int64_t nu
 static enum status open_haystack(struct job *j)
 {
     struct text_buffer text = {.n = 0};
-    TRY(data_read_text(j->s, longest(j->r) * BYTES_PER_TOKEN, &text));
+    TRY(data_read_text(j->s, task_longest(j->r) * BYTES_PER_TOKEN, &text));
     j->r->haystack_bytes = (int64_t)text.n;
     enum status st = haystack_create((const char *)text.data, text.n, &j->haystack);
     text_buffer_free(&text);
@@ -225,7 +217,7 @@ static enum status write_samples(struct job *j)
     if ((fclose(f) != 0 || failed) && st == OK)
         st = status_fail(ERR_IO, "--write-samples: cannot write %s: %s", path, strerror(errno));
     if (st == OK)
-        printf("%s: samples written: %lld\n", path, (long long)j->r->n_cells * (long long)j->r->samples);
+        printf("%s: samples written: %lld\n", path, (long long)task_answers_wanted(j->r));
     return st;
 }
 
@@ -248,7 +240,7 @@ static void show_progress(const struct job *j, const struct task_cell *c)
     if (!isatty(STDERR_FILENO))
         return;
     fprintf(stderr, "\r\033[K%s: %lld of %lld answers", describe(c, cell), (long long)j->r->n_answers,
-            (long long)j->r->n_cells * (long long)j->r->samples);
+            (long long)task_answers_wanted(j->r));
     if (j->tokens_done > 0) {
         const int64_t eta = (int64_t)(seconds * (double)(j->tokens_all - j->tokens_done) / (double)j->tokens_done);
         fprintf(stderr, ", eta %lld:%02lld:%02lld", (long long)(eta / 3600), (long long)(eta / 60 % 60), (long long)(eta % 60));
@@ -355,11 +347,17 @@ static enum status answer_cell(struct job *j, int cell)
     return OK;
 }
 
+static enum status open_model(struct job *j)
+{
+    TRY(sampling_open(j->s, j->comm, task_longest(j->r), &j->x));
+    const struct model_config *c = &j->x->model->config;
+    j->r->positions = model_is_preset(j->s->model) ? 0 : c->max_positions;
+    return prompts_ends(&j->prompts, &j->generation.eos, c->vocab, &j->ends);
+}
+
 static enum status answer_all(struct job *j)
 {
-    enum status st = sampling_open(j->s, j->comm, longest(j->r), &j->x);
-    if (st == OK)
-        st = prompts_ends(&j->prompts, &j->generation.eos, j->x->model->config.vocab, &j->ends);
+    enum status st = open_model(j);
     for (int i = 0; i < j->r->n_cells; i++)
         j->tokens_all += j->r->cell[i].length * j->r->samples;
     j->began = clock_seconds();

@@ -110,7 +110,7 @@ static void print_means(const struct task_results *r, int coloured, FILE *f)
 
 void heat_map_print(const struct task_results *r, int coloured, FILE *f)
 {
-    char bytes[32];
+    char bytes[32], all[32];
     fprintf(f, "Percent of what was asked for that the answers contain: greedy, %lld answer%s a cell, %s;\n", (long long)r->samples,
             r->samples == 1 ? "" : "s", r->chat ? "by the chat template" : "prompts read on as they are");
     if (r->haystack_bytes > 0)
@@ -118,6 +118,11 @@ void heat_map_print(const struct task_results *r, int coloured, FILE *f)
                 r->repeats ? ", which is too short for the longest length and is repeated" : "");
     else
         fprintf(f, "haystack: ltrain's own five sentences, repeated (--data gives another one)\n");
+    if (r->positions > 0 && task_longest(r) > r->positions)
+        fprintf(f, "warning: lengths above %s are beyond the positions that the model was made for (--rope stretches them)\n",
+                units_format_count(r->positions, bytes));
+    if (r->n_answers < task_answers_wanted(r))
+        fprintf(f, "ended early: %s of %s answers\n", units_format_count(r->n_answers, bytes), units_format_count(task_answers_wanted(r), all));
     for (int k = 0; k < r->n_tasks; k++)
         print_task(r, r->task[k], coloured, f);
     print_means(r, coloured, f);

@@ -46,5 +46,7 @@ void task_json_add(const struct task_results *r, json_t *object, json_t *results
     json_object_set_new(object, "means", means);
     json_object_set_new(object, "haystack_bytes", json_integer(r->haystack_bytes));
     json_object_set_new(object, "haystack_repeats", json_boolean(r->repeats));
+    json_object_set_new(object, "answers", json_integer(r->n_answers));
+    json_object_set_new(object, "answers_wanted", json_integer(task_answers_wanted(r)));
     json_object_set_new(object, "chat", json_boolean(r->chat));
 }

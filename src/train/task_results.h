@@ -37,8 +37,22 @@ struct task_results {
     int64_t n_answers;
     int64_t haystack_bytes; /* of the user's text; 0: ltrain's own sentences */
     int repeats;            /* it was too short for a length, and is there more than once */
+    int64_t positions;      /* that the model was made for; 0: as many as it gets */
     int chat;
 };
+
+static inline int64_t task_longest(const struct task_results *r)
+{
+    int64_t most = 0;
+    for (int i = 0; i < r->n_lengths; i++)
+        most = r->length[i] > most ? r->length[i] : most;
+    return most;
+}
+
+static inline int64_t task_answers_wanted(const struct task_results *r)
+{
+    return r->n_cells * r->samples;
+}
 
 static inline double task_cell_score(const struct task_cell *c)
 {

@@ -43,10 +43,12 @@ END {
 }' bytes.jsonl >words/tokenizer.json
 needle="--tokenizer words --tasks needle --lengths 128 --depths 50%"
 
-# 500 steps of 9 samples; the loss falls to a hundredth of its first value within 300.
+# 500 steps of 9 samples; the loss falls to a hundredth of its first value within 300. Under sanitizers what is found is not asked for.
+steps=500 found=0.9
+[ "${1:-}" != sanitized ] || steps=5 found=0
 # shellcheck disable=SC2086 # the options are several words
 evaluate out --model tiny $needle --samples 3000 --seed 7 --write-samples train.jsonl
-"$ltrain" --model tiny --tokenizer words --data train.jsonl --seq-len 1k --steps 500 --lr 2e-3 --warmup 20 --weight-decay 0 --seed 3 \
+"$ltrain" --model tiny --tokenizer words --data train.jsonl --seq-len 1k --steps $steps --lr 2e-3 --warmup 20 --weight-decay 0 --seed 3 \
     --effort quick --out run >log 2>err || { fail "training"; cat err; }
 # Other numbers and other keys than it was trained with. Chance is 1 in 9 million.
 # shellcheck disable=SC2086
@@ -56,7 +58,7 @@ evaluate out --model tiny $needle --samples 3000 --seed 7 --write-samples train.
     evaluate far --model run $needle --samples 20 --seed 1 --json --device cpu:discrete --offload params=nvme,acts=nvme --nvme-path .
     evaluate other --model run $needle --samples 2 --seed 2 --json
 }
-awk -v x="$(mean trained)" 'BEGIN { exit !(x >= 0.9) }' || { fail "a model trained for it finds $(mean trained)"; grep '^step .*00/' log; head -40 trained; }
+awk -v x="$(mean trained)" -v y=$found 'BEGIN { exit !(x >= y) }' || { fail "a model trained for it finds $(mean trained)"; grep '^step .*00/' log; head -40 trained; }
 [ "$(mean untrained)" = 0.0 ] || fail "an untrained model finds $(mean untrained)"
 hashes trained >a
 hashes untrained | cmp -s - a || fail "prompts of one seed differ"
@@ -101,7 +103,7 @@ says chats.jsonl '"role":"assistant","content":"The special magic number for '
     { fail "adapters"; cat err; }
 # shellcheck disable=SC2086
 evaluate adapted --model lora $needle --samples 4 --seed 1 --json
-awk -v x="$(mean adapted)" 'BEGIN { exit !(x >= 0.75) }' || { fail "with adapters it finds $(mean adapted)"; head -40 adapted; }
+awk -v x="$(mean adapted)" -v y=$found 'BEGIN { exit !(x >= 0.8 * y) }' || { fail "with adapters it finds $(mean adapted)"; head -40 adapted; }
 
 # A signal on the way: what is answered is printed. 143: of SIGTERM.
 "$ltrain" eval --model tiny --tasks needle --lengths 1k --depths 50 --samples 1000 --effort quick >out 2>err &
@@ -114,6 +116,7 @@ status=0
 wait $! || status=$?
 [ $status = 143 ] || { fail "ended by a signal: $status"; cat err; }
 says out "      0%          0"
+says out "of 50,000 answers"
 
 refuse "there is no task 'needles'; the tasks are ppl, position, needle, multi-needle" eval --model tiny --tasks needles --lengths 64
 refuse "needle is there twice" eval --model tiny --tasks needle,needle --lengths 1k
