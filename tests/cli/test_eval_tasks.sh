@@ -43,8 +43,10 @@ END {
 }' bytes.jsonl >words/tokenizer.json
 needle="--tokenizer words --tasks needle --lengths 128 --depths 50%"
 
-# 500 steps of 9 samples; the loss falls to a hundredth of its first value within 300. Under sanitizers what is found is not asked for.
-steps=500 found=0.9
+# 9 samples a step. With this seed the loss is a hundredth of its first value at step 300, also with other samples, other rates (1.9e-3,
+# 2.1e-3), other tiles and in bf16, and at step 500 with half the warmup; other seeds may take longer to find the way. Under sanitizers what
+# is found is not asked for.
+steps=600 found=0.8
 [ "${1:-}" != sanitized ] || steps=5 found=0
 # shellcheck disable=SC2086 # the options are several words
 evaluate out --model tiny $needle --samples 3000 --seed 7 --write-samples train.jsonl
