@@ -31,6 +31,7 @@ struct input {
     uint8_t *raw; /* of an archive: what was read of it */
     size_t raw_at, raw_n;
     int unfinished; /* a member or frame has begun and not ended */
+    int members;    /* whether one has ended */
 #ifdef HAVE_ZLIB
     z_stream gzip;
 #endif
@@ -98,6 +99,11 @@ static enum status begin_gzip(struct input *in)
 static enum status step_gzip(struct input *in, uint8_t *buf, size_t n, size_t *got)
 {
     z_stream *z = &in->gzip;
+    *got = 0;
+    while (in->members && !in->unfinished && in->raw_at < in->raw_n && in->raw[in->raw_at] == 0) /* padding, as tapes have it */
+        in->raw_at++;
+    if (in->raw_at == in->raw_n && !in->unfinished)
+        return OK;
     z->next_in = in->raw + in->raw_at;
     z->avail_in = (unsigned)(in->raw_n - in->raw_at);
     z->next_out = buf;
@@ -109,6 +115,7 @@ static enum status step_gzip(struct input *in, uint8_t *buf, size_t n, size_t *g
     in->raw_at = in->raw_n - z->avail_in;
     if (rc == Z_STREAM_END) {
         in->unfinished = 0;
+        in->members = 1;
         inflateReset(z);
     } else if (rc == Z_MEM_ERROR) {
         return status_fail(ERR_NOMEM, "out of memory: reading %s", in->path);

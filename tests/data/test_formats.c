@@ -84,6 +84,30 @@ static size_t file_bytes(const char *path)
     return (size_t)s.st_size;
 }
 
+#ifdef HAVE_ZLIB
+static void append(const char *name, const char *data, size_t n)
+{
+    FILE *f = fopen(scratch_path(name), "ab");
+    assert_true(f && fwrite(data, 1, n, f) == n && fclose(f) == 0);
+}
+
+/* Zeros behind the last member, as gzip takes them, also more than are read at once; and before a further one. */
+static void check_padding(int64_t n)
+{
+    static struct all got;
+    static const char zeros[600000];
+    append("rows.jsonl.gz", zeros, 5);
+    read_file(scratch_path("rows.jsonl.gz"), NULL, &got);
+    assert_int_equal(got.n, n);
+    append("rows.jsonl.gz", zeros, sizeof zeros);
+    write_gzip("rows.jsonl.gz", "a", rows, sizeof rows - 1);
+    read_file(scratch_path("rows.jsonl.gz"), NULL, &got);
+    assert_int_equal(got.n, 2 * n);
+    append("rows.jsonl.gz", "\0\0no member", 11);
+    refuse(scratch_path("rows.jsonl.gz"), NULL, "rows.jsonl.gz is damaged: incorrect header check");
+}
+#endif
+
 static void test_gzip(void **state)
 {
     (void)state;
@@ -98,6 +122,9 @@ static void test_gzip(void **state)
     read_file(scratch_path("rows.jsonl"), NULL, &want); /* bytes */
     read_file(scratch_path("rows.jsonl.gz"), NULL, &got);
     assert_memory_equal(&want, &got, sizeof got);
+    check_padding(got.n);
+    write_gzip("rows.jsonl.gz", "w", rows, 30);
+    write_gzip("rows.jsonl.gz", "a", rows + 30, sizeof rows - 1 - 30);
     size_t n = file_bytes(scratch_path("rows.jsonl.gz"));
     for (size_t cut = 1; cut < n; cut++) { /* each cut but that between the members */
         struct corpus *c = NULL;
