@@ -263,7 +263,11 @@ static enum status move_export(struct session *s, const char *partial, const cha
 /* By rank 0: config.json and the files beside it as they are there. */
 static enum status write_like(struct session *s, const char *partial, const char *like)
 {
-    if (s->model->adapter_params == 0)
+    char config[CKPT_PATH];
+    int there;
+    TRY(ckpt_path(config, like, "config.json", ""));
+    TRY(ckpt_look(config, &there));
+    if (there && s->model->adapter_params == 0)
         TRY(model_config_write_like(partial, like, &s->model->config, s->plan->strategy.dtype));
     return texts_copy(like, partial);
 }

@@ -61,7 +61,7 @@ enum status checkpoint_newest(const char *run, char *path, int path_size);
 enum status checkpoint_load(struct session *s, const char *path);
 /* Writes DIR/config.json and DIR/model.safetensors as transformers reads them; beyond `most` bytes several files and their index. Creates DIR (its parent exists); whole files are
  * renamed into place. ERR_DIVERGED as above: what was there stays. like: a directory with the model's original config.json, whose
- * keys are kept, and the files of its tokenizer, which are copied. texts NULL: there are none. */
+ * keys are kept (a preset has none), and the files of a tokenizer, which are copied. texts NULL: there are none. */
 enum { EXPORT_ONE_FILE = 0 };
 #define EXPORT_FILE_BYTES ((int64_t)5000000000) /* as transformers cuts models */
 #define FACTS_FILE "ltrain_run.json"
@@ -73,8 +73,11 @@ struct export_texts {
 };
 enum status checkpoint_export(struct session *s, const char *dir, const struct export_texts *texts, int64_t most);
 /* Copies config.json and the files of the tokenizer from a model's directory to another one, by one rank: what exports need of it.
- * Files of these names that were there are removed. Of a multimodal model also the file of its other tensors, if `from` has it. */
-enum status checkpoint_keep_texts(const char *from, const char *to);
+ * tokenizer: the directory or file of another tokenizer, whose files are copied instead; or NULL. Files of these names that were
+ * there are removed. Of a multimodal model also the file of its other tensors, if `from` has it. */
+enum status checkpoint_keep_texts(const char *from, const char *tokenizer, const char *to);
+/* Replaces only the tokenizer's files in such a copy, which need not be there yet. */
+enum status checkpoint_keep_tokenizer(const char *tokenizer, const char *to);
 /* By one rank: of a multimodal model, the tensors of its files that are not the text model's, in one file of a directory; of others
  * nothing. */
 enum status checkpoint_keep_others(const char *from, const struct model *m, const char *to);
@@ -82,7 +85,7 @@ enum status checkpoint_keep_others(const char *from, const struct model *m, cons
 enum status checkpoint_check_others(const char *dir, const struct model *m);
 /* What these tensors take; 0 where they cannot be read. */
 int64_t checkpoint_others_bytes(const char *from, const struct model *m);
-/* Bytes of such files in a model's directory. */
+/* Bytes of such files in a model's directory; or of a tokenizer's file. */
 int64_t checkpoint_texts_bytes(const char *from);
 
 /* By all ranks: the hash of a model's weights, for session->base_xxh3: of every tensor's name, type, shape and bytes, however files

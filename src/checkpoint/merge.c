@@ -212,7 +212,7 @@ static enum status put_in_place(struct merge *x, const char *base, const char *p
     if (anew)
         TRY(model_config_write_stretched(partial, base, &x->m->config));
     TRY(base_write_texts(texts, partial));
-    TRY(checkpoint_keep_texts(base, dir));
+    TRY(checkpoint_keep_texts(base, texts ? texts->like : NULL, dir));
     TRY(shards_move(x->files, partial, dir, "model.safetensors"));
     TRY(base_move_texts(partial, dir));
     TRY(ckpt_path(from, partial, ckpt_file_names[CKPT_CONFIG], ""));

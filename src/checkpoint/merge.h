@@ -12,7 +12,7 @@ struct merge_report {
 
 /* W + s B A of every adapted matrix, in fp32, rounded once to the type that the base's file has, and what is trained beside adapters;
  * everything else as it is. m: with adapters and all rows. Writes DIR/model.safetensors, or several files and their index, and copies
- * config.json (with the model's rotary positions, where they are others) and the tokenizer's files. */
+ * config.json (with the model's rotary positions, where they are others) and the tokenizer's files: the base's, or those in texts->like. */
 enum status checkpoint_merge(const struct model *m, const char *base, const char *adapter, const char *dir, const struct export_texts *texts,
                              struct merge_report *out);
 

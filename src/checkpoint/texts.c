@@ -6,19 +6,23 @@
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/files.h"
 #include "engine/weights.h"
+#include "text/tokenizer.h"
 
+#include <stdio.h>
+#include <string.h>
 #include <sys/stat.h>
 
-static const char *const names[] = {"generation_config.json",  "tokenizer.json",     "tokenizer.model", "tokenizer_config.json",
-                                    "special_tokens_map.json", "added_tokens.json",  "vocab.json",      "merges.txt",
-                                    "chat_template.jinja",     "chat_template.json", "tekken.json"};
-enum { N_NAMES = sizeof names / sizeof *names };
+/* The model's own; then the tokenizer's: what goes with any vocabulary, and those that hold one. */
+static const char *const names[] = {"generation_config.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json",
+                                    "chat_template.jinja",    "chat_template.json",    "tokenizer.json",          "tokenizer.model",
+                                    "vocab.json",             "merges.txt",            "tekken.json"};
+enum { N_NAMES = sizeof names / sizeof *names, OF_TOKENIZER = 1, WITH_VOCABULARY = 6 };
 
-enum status texts_copy(const char *from, const char *to)
+static enum status copy_named(const char *from, const char *to, int first, int end)
 {
     char source[CKPT_PATH], target[CKPT_PATH];
     int there;
-    for (int i = 0; i < N_NAMES; i++) {
+    for (int i = first; i < end; i++) {
         TRY(ckpt_path(source, from, names[i], ""));
         TRY(ckpt_path(target, to, names[i], ""));
         TRY(ckpt_look(source, &there));
@@ -26,6 +30,28 @@ enum status texts_copy(const char *from, const char *to)
             TRY(ckpt_copy(source, target));
     }
     return OK;
+}
+
+enum status texts_copy(const char *from, const char *to)
+{
+    return copy_named(from, to, 0, N_NAMES);
+}
+
+/* tokenizer: a tokenizer's directory, or its file, which may have any name there. What lies beside it is its own, but another
+ * vocabulary than that of the file. */
+static enum status copy_tokenizer(const char *tokenizer, const char *to)
+{
+    char dir[CKPT_PATH], target[CKPT_PATH];
+    struct stat s;
+    if (sys_stat(tokenizer, &s) == 0 && S_ISDIR(s.st_mode))
+        return copy_named(tokenizer, to, OF_TOKENIZER, N_NAMES);
+    const char *slash = strrchr(tokenizer, '/'), *name = slash ? slash + 1 : tokenizer;
+    snprintf(dir, sizeof dir, "%.*s", slash ? (int)(slash - tokenizer) + (slash == tokenizer) : 1, slash ? tokenizer : ".");
+    if (strcmp(name, "tokenizer.json") == 0)
+        return copy_named(dir, to, OF_TOKENIZER, N_NAMES);
+    TRY(copy_named(dir, to, OF_TOKENIZER, WITH_VOCABULARY));
+    TRY(ckpt_path(target, to, tokenizer_file_name(name), ""));
+    return ckpt_copy(tokenizer, target);
 }
 
 enum status texts_move(const char *from, const char *to)
@@ -42,10 +68,10 @@ enum status texts_move(const char *from, const char *to)
     return OK;
 }
 
-static enum status remove_old(const char *dir)
+static enum status remove_named(const char *dir, int first)
 {
     char path[CKPT_PATH];
-    for (int i = -1; i < N_NAMES; i++) {
+    for (int i = first; i < N_NAMES; i++) {
         TRY(ckpt_path(path, dir, i < 0 ? "config.json" : names[i], ""));
         sys_unlink(path);
     }
@@ -117,18 +143,32 @@ int64_t checkpoint_others_bytes(const char *from, const struct model *m)
 }
 
 /* config.json goes first and comes last: where it is, the others are. */
-enum status checkpoint_keep_texts(const char *from, const char *to)
+enum status checkpoint_keep_texts(const char *from, const char *tokenizer, const char *to)
 {
     char source[CKPT_PATH], partial[CKPT_PATH], target[CKPT_PATH];
+    int has_config;
     TRY(ckpt_path(source, from, "config.json", ""));
     TRY(ckpt_path(partial, to, "config.json", ".partial"));
     TRY(ckpt_path(target, to, "config.json", ""));
+    TRY(ckpt_look(source, &has_config));
     TRY(ckpt_make_dir(to));
-    TRY(remove_old(to));
-    TRY(texts_copy(from, to));
+    TRY(remove_named(to, -1));
+    TRY(copy_named(from, to, 0, tokenizer ? OF_TOKENIZER : N_NAMES));
+    if (tokenizer)
+        TRY(copy_tokenizer(tokenizer, to));
     TRY(copy_others(from, to));
-    TRY(ckpt_copy(source, partial));
-    TRY(ckpt_rename(partial, target));
+    if (has_config) {
+        TRY(ckpt_copy(source, partial));
+        TRY(ckpt_rename(partial, target));
+    }
+    return ckpt_sync_dir(to);
+}
+
+enum status checkpoint_keep_tokenizer(const char *tokenizer, const char *to)
+{
+    TRY(ckpt_make_dir(to));
+    TRY(remove_named(to, OF_TOKENIZER));
+    TRY(copy_tokenizer(tokenizer, to));
     return ckpt_sync_dir(to);
 }
 
@@ -137,6 +177,8 @@ int64_t checkpoint_texts_bytes(const char *from)
     char path[CKPT_PATH];
     struct stat s;
     int64_t bytes = 0;
+    if (sys_stat(from, &s) == 0 && S_ISREG(s.st_mode))
+        return (int64_t)s.st_size;
     for (int i = -1; i < N_NAMES; i++)
         if (ckpt_path(path, from, i < 0 ? "config.json" : names[i], "") == OK && sys_stat(path, &s) == 0 && S_ISREG(s.st_mode))
             bytes += (int64_t)s.st_size;

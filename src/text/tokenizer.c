@@ -167,6 +167,11 @@ static enum status read_file(struct tokenizer *t)
     return st;
 }
 
+const char *tokenizer_file_name(const char *name)
+{
+    return is_sentencepiece(name) ? "tokenizer.model" : "tokenizer.json";
+}
+
 static int has(const char *dir, const char *name)
 {
     char path[4096];

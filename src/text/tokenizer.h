@@ -15,6 +15,8 @@ struct tokenizer;
 /* path: a tokenizer.json or a NAME.model, or the directory that holds one; of both, tokenizer.json is taken. ERR_INVALID: it is not
  * there, it is broken, or it has a part that is not known here, which is named. `truncation` and `padding` are left out. */
 enum status tokenizer_open(const char *path, struct tokenizer **out);
+/* What a directory calls a tokenizer's file of this name: tokenizer.json, or tokenizer.model. */
+const char *tokenizer_file_name(const char *name);
 /* Whether the directory has a file that tokenizer_open takes. */
 int tokenizer_is_in(const char *dir);
 void tokenizer_close(struct tokenizer *t);

@@ -7,6 +7,7 @@
 #include "comm/comm.h"
 #include "engine/source.h"
 #include "model/adapter_config.h"
+#include "text/tokenizer.h"
 #include "train/facts.h"
 #include "train/train.h"
 
@@ -83,17 +84,24 @@ static enum status copy_adapter(const char *from, const char *to)
     return st == OK ? checkpoint_copy_adapter(from, to) : st;
 }
 
+/* The directory of the tokenizer that was trained with: beside the checkpoint's run, or the adapter's own. NULL: the base's. */
+static const char *find_texts(const struct job *j, char original[4096 + 32])
+{
+    struct stat there;
+    snprintf(original, 4096 + 32, "%s/../../original", j->s.adapter);
+    if (checkpoint_is_there(j->s.adapter) && sys_stat(original, &there) == 0)
+        return original;
+    return tokenizer_is_in(j->s.adapter) ? j->s.adapter : NULL;
+}
+
 static enum status write_adapter(const struct job *j, const struct model *m)
 {
     char original[4096 + 32];
     struct facts_texts own = {NULL, NULL};
     uint64_t xxh3;
-    struct stat there;
-    snprintf(original, sizeof original, "%s/../../original", j->s.adapter);
     TRY(check_base(&j->s, &xxh3));
     TRY(j->facts ? facts_write(j->facts, CARD_ADAPTER, &own) : OK);
-    const struct export_texts texts = {
-        .like = sys_stat(original, &there) == 0 ? original : NULL, .facts = own.facts, .card = own.card};
+    const struct export_texts texts = {.like = find_texts(j, original), .facts = own.facts, .card = own.card};
     enum status st = checkpoint_write_adapter(m, j->s.model, xxh3, j->s.adapter, j->to, &texts);
     facts_texts_free(&own);
     return st;
@@ -153,6 +161,7 @@ static enum status occupied(const char *to)
 
 static enum status merge(const struct job *j)
 {
+    char original[4096 + 32];
     struct merge_report report;
     struct facts_texts own = {NULL, NULL};
     struct model *m = NULL;
@@ -162,7 +171,7 @@ static enum status merge(const struct job *j)
         st = make_model(j, &m);
     if (st == OK && j->facts)
         st = facts_write(j->facts, CARD_MERGED, &own);
-    const struct export_texts texts = {.facts = own.facts, .card = own.card};
+    const struct export_texts texts = {.like = find_texts(j, original), .facts = own.facts, .card = own.card};
     if (st == OK)
         st = checkpoint_merge(m, j->s.model, j->s.adapter, j->to, &texts, &report);
     if (st == OK)

@@ -164,10 +164,10 @@ enum status run_check_place(struct run *r);
 enum status run_make_distinct(const char *name, char path[RUN_PATH]);
 /* The log of a run that ended before its first checkpoint gets another name. */
 enum status run_keep_log(const char *run);
-/* Of a model that is no preset: copies to RUN/original what an export will need, unless a resumed run has it there or the model's
- * directory is gone. By one rank. */
-enum status run_keep_original(const struct settings *s, const struct model *m);
-/* RUN/original, or NULL if there is none. */
+/* Copies to RUN/original what an export will need of a model that is no preset, unless a resumed run has it there or the model's
+ * directory is gone; and of --tokenizer, which is said. By one rank. */
+enum status run_keep_original(const struct run *r);
+/* RUN/original, or NULL if there is none; of a preset it has a tokenizer only. */
 const char *run_original(const struct settings *s, char path[RUN_PATH]);
 /* ERR_INVALID if a directory that an option names cannot be made or written to. */
 enum status run_check_can_be_made(const char *option, const char *path);

@@ -169,23 +169,65 @@ static int has_config(const char *dir)
 const char *run_original(const struct settings *s, char path[RUN_PATH])
 {
     snprintf(path, RUN_PATH, "%s/original", s->out);
-    return !model_is_preset(s->model) && has_config(path) ? path : NULL;
+    return (model_is_preset(s->model) ? tokenizer_is_in(path) : has_config(path)) ? path : NULL;
 }
 
-enum status run_keep_original(const struct settings *s, const struct model *m)
+static int is_same(const char *a, const char *b)
 {
-    char path[RUN_PATH];
+    struct stat x, y;
+    return sys_stat(a, &x) == 0 && sys_stat(b, &y) == 0 && x.st_dev == y.st_dev && x.st_ino == y.st_ino;
+}
+
+/* The file of --tokenizer, if that is not the model's own; else NULL. */
+static const char *other_tokenizer(const struct run *r)
+{
+    char own[RUN_PATH];
+    if (!r->s->tokenizer || !r->tokenizer[0])
+        return NULL;
+    snprintf(own, sizeof own, "%s/%s", r->s->model, tokenizer_file_name(r->tokenizer));
+    return is_same(own, r->tokenizer) ? NULL : r->tokenizer;
+}
+
+/* Of a resumed run: what lies there may be of the tokenizer that it was started with, or cut short. */
+static enum status replace_tokenizer(const char *tokenizer, const char *path)
+{
+    struct tokenizer *there = NULL, *now = NULL;
+    enum status st = tokenizer_open(tokenizer, &now);
+    int same = st == OK && tokenizer_open(path, &there) == OK && tokenizer_hash(there) == tokenizer_hash(now);
+    if (st == OK && !same)
+        st = checkpoint_keep_tokenizer(tokenizer, path);
+    tokenizer_close(there);
+    tokenizer_close(now);
+    return st;
+}
+
+static enum status keep_original(const struct run *r, const char *tokenizer, const char *path)
+{
+    const struct settings *s = r->s;
     struct stat from, to;
-    if (s->resume && run_original(s, path))
-        return checkpoint_check_others(path, m);
+    char was[RUN_PATH];
+    if (s->resume && run_original(s, was)) {
+        TRY(checkpoint_check_others(was, r->model));
+        return tokenizer ? replace_tokenizer(tokenizer, was) : OK;
+    }
     if (model_is_preset(s->model) || !has_config(s->model))
-        return OK;
-    snprintf(path, sizeof path, "%s/original", s->out);
+        return tokenizer ? checkpoint_keep_tokenizer(tokenizer, path) : OK;
     int both = sys_stat(s->model, &from) == 0 && sys_stat(path, &to) == 0;
     if (!both && !sys_is_absent(errno))
         return status_fail(ERR_IO, "cannot look at %s or %s: %s", s->model, path, strerror(errno));
     if (both && from.st_dev == to.st_dev && from.st_ino == to.st_ino)
-        return OK;
-    TRY(checkpoint_keep_others(s->model, m, path)); /* first: with config.json all is there */
-    return checkpoint_keep_texts(s->model, path);
+        return tokenizer ? replace_tokenizer(tokenizer, path) : OK;
+    TRY(checkpoint_keep_others(s->model, r->model, path)); /* first: with config.json all is there */
+    return checkpoint_keep_texts(s->model, tokenizer, path);
+}
+
+enum status run_keep_original(const struct run *r)
+{
+    char path[RUN_PATH];
+    const char *tokenizer = other_tokenizer(r);
+    snprintf(path, sizeof path, "%s/original", r->s->out);
+    TRY(keep_original(r, tokenizer, path));
+    if (tokenizer)
+        printf("tokenizer: the result gets that of %s%s\n", tokenizer, model_is_preset(r->s->model) ? "" : ", not the model's own");
+    return OK;
 }

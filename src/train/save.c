@@ -103,7 +103,7 @@ static void take_original(const struct run *r, const char *path)
 {
     char from[RUN_PATH], to[RUN_PATH + 16];
     snprintf(to, sizeof to, "%s/original", path);
-    if (run_original(r->s, from) && checkpoint_keep_texts(from, to) != OK)
+    if (run_original(r->s, from) && checkpoint_keep_texts(from, NULL, to) != OK)
         printf("the model's config.json and tokenizer were not copied to %s: %s\n", to, status_message());
 }
 

@@ -666,7 +666,7 @@ static enum status cut_log(const struct run *r, const char *path)
 enum status run_open_files(struct run *r)
 {
     char path[4096];
-    TRY(run_keep_original(r->s, r->model));
+    TRY(run_keep_original(r));
     TRY(describe_settings(r));
     TRY(run_write_config(r, r->s->out));
     TRY(facts_begin(r));

@@ -44,6 +44,7 @@ static struct run_space space_of(const struct settings *s, const struct model *m
         x.checkpoints = max_i64(1, min_i64(there + saves - 1, keep) + 1 - there);
     int64_t at_end = saves > 0 ? max_i64(0, min_i64(there + saves, keep) - there) : 0;
     int64_t texts = model_is_preset(s->model) ? 0 : checkpoint_texts_bytes(s->model) + checkpoint_others_bytes(s->model, m);
+    texts += s->tokenizer ? checkpoint_texts_bytes(s->tokenizer) : 0;
     x.model += texts;
     x.log = min_i64(LOG, times(LINE, max_i64(0, s->plan.steps - step))) + OTHERS + (s->resume ? 0 : texts); /* kept beside it */
     x.bytes = x.log + max_i64(times(x.checkpoints, x.checkpoint), times(at_end, x.checkpoint) + x.model);

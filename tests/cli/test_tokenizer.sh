@@ -48,6 +48,8 @@ train() { "$ltrain" --model tiny --data text --seq-len 128 --steps 2 --device cp
 check "trains" train --tokenizer small --out a --save-every 2
 says out "1 document"
 says out "tokens of small/tokenizer.json"
+says out "tokenizer: the result gets that of small/tokenizer.json"
+check "the result has it" cmp small/tokenizer.json a/hf/tokenizer.json
 check "a second time" train --tokenizer small --out b
 says out "kept from an earlier run"
 check "equal losses" sh -c 'cut -d, -f1-3 a/metrics.jsonl >1; cut -d, -f1-3 b/metrics.jsonl >2; cmp 1 2'
@@ -68,6 +70,8 @@ says err "--text-column is of rows of text in .jsonl files"
 "$ltrain" --resume a --steps 4 --tokenizer other.json >out 2>err && { echo "not ok: resumed by another"; failures=$((failures + 1)); }
 says err "--tokenizer: the checkpoint's run"
 check "goes on all the same" "$ltrain" --resume a --steps 4 --tokenizer other.json --data-changed continue
+check "the result has the other one" cmp other.json a/hf/tokenizer.json
+check "and the run" cmp other.json a/original/tokenizer.json
 
 # A model's directory has its own, and the result has a copy.
 mkdir model
@@ -92,6 +96,12 @@ check "trains by tokenizer.model" "$ltrain" --model model --data text --seq-len 
 "$ltrain" data --model model --data text >out 2>err || cat err
 says out "tokens of model/tokenizer.model"
 check "copied" cmp "$pieces/small/tokenizer.model" j/hf/tokenizer.model
+"$ltrain" --model model --tokenizer small --data text --seq-len 128 --steps 1 --out l --device cpu >out 2>err || cat err
+says out "tokenizer: the result gets that of small/tokenizer.json, not the model's own"
+check "that it was trained with" cmp small/tokenizer.json l/hf/tokenizer.json
+check "and nothing of the model's" test ! -e l/hf/tokenizer.model -a ! -e l/hf/tokenizer_config.json
+"$ltrain" --model model --tokenizer model --data text --seq-len 128 --steps 1 --out m --device cpu >out 2>err || cat err
+check "the model's own is no other" sh -c '! grep -q "the result gets" out'
 echo '{"messages": [{"role": "user", "content": "Who?"}, {"role": "assistant", "content": "the hen <|im_end|>"}]}' >chats.jsonl
 "$ltrain" data --model model --data chats.jsonl >out 2>err || cat err
 says out "<|im_start|> user<unk>Who?<|im_end|> <unk>【<|im_start|> assistant<unk>the hen <unk>im<unk>end<unk><|im_end|>】"
