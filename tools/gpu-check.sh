@@ -82,7 +82,7 @@ section_build() {
     # The tables and dispatchers of the library; then the CPU twins.
     mkdir -p "$build/c" "$build/test"
     rm -f "$build"/c/* "$build"/test/*
-    for f in src/ops/cuda_table.c src/attention/cuda_*.c src/base/{status,blocks8}.c src/program/op.c; do
+    for f in src/ops/cuda_table.c src/attention/cuda_*.c src/base/{status,blocks8,nf4}.c src/program/op.c; do
         gcc "${flags[@]}" -c "$f" -o "$build/c/$(echo "$f" | tr / _).o" || return 1
     done
     for f in tests/cudasim/ops_*.c src/base/{rng,isa}.c $(find src/ops -name '*.c' ! -name 'cuda_*' | sort); do
