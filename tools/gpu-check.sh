@@ -181,6 +181,7 @@ for s in $sections; do
     *)
         within=$(remaining) give=$(share_of "$s")
         if [ -n "$give" ]; then
+            [ $# -gt 1 ] || [ "$s" != "$1" ] || give=$within # nothing else is asked for
             [ "$give" -lt $((within - 5)) ] || give=$((within - 5))
             [ "$give" -ge 10 ] || { echo "== $s: skipped, $(remaining) s left of $budget"; skipped=$((skipped + 1)); continue; }
             within=$((give + 5))

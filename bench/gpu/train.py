@@ -108,6 +108,11 @@ def check(b):
                 continue
             status, out, err = b.run(["check", *b.options(model, length, ["--offload", offload, "--steps", "1"])])
             b.note(name, None if status == 3 else status == 0 and "check: pass" in out, status=status, **({"said": err[:200]} if err else {}))
+    for name, extra in ("moments in int8", ["--optim-dtype", "int8"]), ("adapters on NF4", ["--lora", "r=8", "--base", "nf4"]):
+        name = f"{shapes[0][0]} {shapes[0][1]} {name}"
+        if not b.late(name):
+            status, out, err = b.run(["check", *b.options(*shapes[0], ["--offload", "nvme", "--steps", "2", *extra])])
+            b.note(name, status == 0 and "check: pass" in out, status=status, **({"said": err[:200]} if err else {}))
     curves = []
     for mode in ("run", "chaos"):
         b.run(b.options("tiny", 256, ["--offload", "nvme", "--steps", "2", "--save-every", "0", "--mode", mode, "--out", mode]))
