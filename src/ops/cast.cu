@@ -30,18 +30,6 @@ template <typename T> struct scale_elements {
     }
 };
 
-struct cast_rows {
-    bf16 *dst;
-    const float *src;
-    int64_t dst_ld, src_ld;
-    template <int N> __device__ __forceinline__ void run(int64_t row, int64_t j) const
-    {
-        float v[N];
-        load<N>(v, src + row * src_ld + j);
-        store<N>(dst + row * dst_ld + j, v);
-    }
-};
-
 template <typename T> enum status run_scale(const struct op_attrs *attrs, void *const *arg, bool vectors, void *stream)
 {
     const scale_elements<T> op = {(T *)arg[0], (const T *)arg[1], attrs->cast.scale};
@@ -53,8 +41,7 @@ template <typename T> enum status run_scale(const struct op_attrs *attrs, void *
 enum status ops_cuda_cast_rows(bf16 *dst, int64_t dst_ld, const float *src, int64_t src_ld, int64_t rows, int64_t cols,
                                void *stream)
 {
-    const bool vectors = aligned_to_vectors({dst, src}) && dst_ld % 8 == 0 && src_ld % 4 == 0;
-    return launch_rows<8>(cast_rows{dst, src, dst_ld, src_ld}, rows, cols, vectors, stream);
+    return launch_columns(copy_columns<bf16, float>{dst, src, dst_ld, src_ld}, rows, cols, stream);
 }
 
 enum status ops_cuda_cast(const struct op_attrs *attrs, void *const *arg, void *stream)

@@ -187,6 +187,26 @@ template <int N, typename OP> enum status launch_rows(OP op, int64_t rows, int64
     return launch(grid, block, 0, stream, each_of_rows<OP, 1>, op, rows, dim);
 }
 
+/* y[row, j] = x[row, j], in whatever types; rows lie y_ld and x_ld elements apart. */
+template <typename Y, typename X> struct copy_columns {
+    Y *y;
+    const X *x;
+    int64_t y_ld, x_ld;
+    template <int N> __device__ __forceinline__ void run(int64_t row, int64_t j) const
+    {
+        float v[N];
+        load<N>(v, x + row * x_ld + j);
+        store<N>(y + row * y_ld + j, v);
+    }
+};
+
+template <typename Y, typename X>
+enum status launch_columns(const copy_columns<Y, X> &op, int64_t rows, int64_t cols, void *stream)
+{
+    const bool vectors = aligned_to_vectors({op.y, op.x}) && op.y_ld % WIDTH<Y> == 0 && op.x_ld % WIDTH<X> == 0;
+    return launch_rows<8>(op, rows, cols, vectors, stream);
+}
+
 } // namespace
 
 /* ERR_INVALID unless `dtype` is a storage type of kernels. */

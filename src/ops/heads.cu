@@ -125,24 +125,11 @@ template <typename T> enum status run_merge(const struct op_attrs *attrs, void *
     return launch(blocks_for(g), dim3(THREADS), 0, stream, vectors ? merge_heads<T, WIDTH<T>> : merge_heads<T, 1>, g, a);
 }
 
-template <typename Y, typename X> struct copy_columns {
-    Y *y;
-    const X *x;
-    int64_t y_ld, x_ld;
-    template <int N> __device__ __forceinline__ void run(int64_t row, int64_t j) const
-    {
-        float v[N];
-        load<N>(v, x + row * x_ld + j);
-        store<N>(y + row * y_ld + j, v);
-    }
-};
-
 template <typename Y, typename X> enum status run_columns(const struct op_attrs *attrs, void *const *arg, void *stream)
 {
     const copy_columns<Y, X> op = {(Y *)arg[0] + attrs->columns.y_first, (const X *)arg[1] + attrs->columns.x_first,
                                    attrs->columns.y_ld, attrs->columns.x_ld};
-    const bool vectors = aligned_to_vectors({op.y, op.x}) && op.y_ld % WIDTH<Y> == 0 && op.x_ld % WIDTH<X> == 0;
-    return launch_rows<8>(op, attrs->columns.rows, attrs->columns.cols, vectors, stream);
+    return launch_columns(op, attrs->columns.rows, attrs->columns.cols, stream);
 }
 
 bool nothing_to_do(const struct op_attrs *attrs)
