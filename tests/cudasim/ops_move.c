@@ -155,6 +155,7 @@ static void test_dequantise(void)
         check_dequantise(33 * 96, s, 96 * 5 + 24, 28, 48, 96, t);
         check_dequantise(300 * 72, s, 72, 299, 72, 72, t);
         check_dequantise(2 * 8200, s, 1, 2, 8190, 8200, t);
+        check_dequantise(3 * 200, s, 3, 2, 192, 200, t); /* runs over two blocks */
     }
 }
 
