@@ -231,9 +231,9 @@ static enum status visit_text(struct chat_encoder *x, struct chat_text *text, ch
     return st;
 }
 
-/* Each trained turn with the messages before it, as they were when it was written. */
+/* Each trained turn with the messages before it, as they were when it was written. *last_bytes: of the last sample's text. */
 static enum status visit_turns(struct chat_encoder *x, const struct chat_conversation *c, chat_visitor *visit, void *user,
-                               struct chat_counts *counts)
+                               struct chat_counts *counts, size_t *last_bytes)
 {
     struct chat_text before = {.n = 0}, next;
     enum status st = OK;
@@ -247,6 +247,7 @@ static enum status visit_turns(struct chat_encoder *x, const struct chat_convers
         if (st == OK)
             before = next;
     }
+    *last_bytes = before.n;
     if (st == OK && before.n > 0)
         return visit_text(x, &before, visit, user, counts);
     chat_text_destroy(&before);
@@ -264,9 +265,13 @@ enum status chat_encode_turns(struct chat_encoder *x, const struct chat_conversa
     counts->tools_dropped += whole.text.tools_dropped;
     if (turns == CHAT_TURNS_WHOLE || x->options.train == CHAT_TRAIN_ALL || whole.text.reasoning_dropped == 0)
         return visit_and_destroy(&whole, visit, user, counts);
+    const size_t bytes = whole.text.n;
+    const int64_t before = counts->samples;
+    size_t last;
     chat_sample_destroy(&whole);
-    counts->split++;
-    return visit_turns(x, c, visit, user, counts);
+    TRY(visit_turns(x, c, visit, user, counts, &last));
+    counts->split += counts->samples - before > 1 || last != bytes; /* else the template leaves reasoning out wherever it stands */
+    return OK;
 }
 
 void chat_sample_destroy(struct chat_sample *sample)

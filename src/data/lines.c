@@ -140,6 +140,8 @@ enum status lines_read_text(const char *path, int64_t line, const char *column, 
 {
     json_error_t error;
     json_t *object = json_loadb(row, n, JSON_ALLOW_NUL | JSON_REJECT_DUPLICATES, &error);
+    if (!object && json_error_code(&error) == json_error_numeric_overflow) /* beside the text: hashes of 64 bits */
+        object = json_loadb(row, n, JSON_ALLOW_NUL | JSON_REJECT_DUPLICATES | JSON_DECODE_INT_AS_REAL, &error);
     if (!object)
         return status_fail(ERR_INVALID, "%s:%lld: broken JSON: %s", path, (long long)line, error.text);
     json_t *value = json_object_get(object, name_of(column));

@@ -122,6 +122,10 @@ static enum status set_weights(struct file *f, const struct settings_key *k, con
         char item[4200];
         TRY(check_scalar(where, name));
         TRY(check_scalar(where, value));
+        char *rest;
+        (void)strtod(text_of(value), &rest);
+        if (rest == text_of(value) || *rest)
+            return status_fail(ERR_INVALID, "%s: the weight of %.200s is '%.60s', which is no number", where, text_of(name), text_of(value));
         snprintf(item, sizeof item, "%s=%s", text_of(name), text_of(value));
         TRY(too_long(where, item, sizeof item));
         TRY(settings_list_add(k, where, item, f->s));

@@ -92,10 +92,13 @@ static void free_sources(struct sources *x)
 
 static enum status split_sources(const struct string_list *data, struct sources *x)
 {
+    const char *without = NULL;
     *x = (struct sources){.n = 0};
     for (int i = 0; i < data->n; i++) {
         size_t length;
-        x->weighted += settings_weight(data->item[i], &length, &x->weight[i]);
+        int weighted = settings_weight(data->item[i], &length, &x->weight[i]);
+        x->weighted += weighted;
+        without = without || weighted ? without : data->item[i];
         x->path[i] = strndup(data->item[i], length);
         if (!x->path[i])
             return status_fail(ERR_NOMEM, "out of memory: a list of files");
@@ -103,8 +106,8 @@ static enum status split_sources(const struct string_list *data, struct sources 
     }
     if (x->weighted > 0 && x->weighted < x->n)
         return status_fail(ERR_INVALID,
-                           "--data: some of its %d paths have weights and others have none: give each one (books=0.7,chats=0.3), or none",
-                           x->n);
+                           "--data: some of its %d paths have weights and others, as %.200s, have none: give each one (books=0.7,chats=0.3), or none",
+                           x->n, without);
     return OK;
 }
 

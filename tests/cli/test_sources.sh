@@ -50,7 +50,9 @@ grep -q 'resume: packing best-fit, longer documents: split, weights 2 of [0-9]* 
 
 # ---- bad input ----
 d="data --model model --seq-len 64 --data"
-refuse "some of its 2 paths have weights and others have none" $d book.txt=1,chats.jsonl
+refuse "some of its 2 paths have weights and others, as chats.jsonl, have none" $d book.txt=1,chats.jsonl
+sed 's/b.*0.5,/book.txt: much,/' mix.yaml >much.yaml
+refuse "much.yaml:3: data: the weight of book.txt is 'much', which is no number" data --config much.yaml
 refuse "--eval-data: $scratch/a.txt=1: all of it is evaluated, so it takes no weights" data --model tiny --data a.txt --seq-len 64 --eval-data "$scratch/a.txt=1"
 refuse "the weight 0 of" $d book.txt=1,chats.jsonl=0
 cp a.txt a=5
@@ -104,6 +106,9 @@ printf '\357\273\277{"messages": null, "input_ids": null, "text": "a b"}\r\n\r\n
 run odd data --model model --data odd.jsonl --samples 2
 says odd.out "data: 2 documents, "
 grep -q '^a【 b】$' odd.out || { fail "the text behind a byte order mark"; cat odd.out; }
+printf '{"id": 18446744073709551615, "text": "a b"}\n' >odd.jsonl
+run odd data --model model --data odd.jsonl --samples 0
+says odd.out "data: 1 document, "
 printf '{"messages": null, "prompt": "a", "completion": "b", "system": null, "tools": null}\n' >odd.jsonl
 run odd data --model model --data odd.jsonl --samples 0
 says odd.out "chats: 1 conversation in 1 sample"
