@@ -107,9 +107,13 @@ static enum status read_settings(const char *checkpoint, struct settings *out)
     return st;
 }
 
-static enum status take_rope(struct described *out, const char *rope, double base)
+#define MOST_ROPE_BASE 1e15 /* as of --rope-base */
+
+static enum status take_rope(struct described *out, const char *dir, const char *rope, double base)
 {
-    out->rope_base = base > 0 ? base : 0;
+    if (!(base >= 0 && base <= MOST_ROPE_BASE))
+        return status_fail(ERR_INVALID, "%s/" FACTS_FILE ": rope_base is %g, and a base of rotary positions is above 0 and at most 1e15", dir, base);
+    out->rope_base = base;
     out->rope = rope ? strdup(rope) : NULL;
     return rope && !out->rope ? status_fail(ERR_NOMEM, "out of memory") : OK;
 }
@@ -120,7 +124,7 @@ static enum status describe_checkpoint(const char *dir, struct described *out)
     TRY(read_settings(dir, &s));
     out->lora = s.plan.lora;
     snprintf(out->base, sizeof out->base, "%s", s.model ? s.model : "");
-    enum status st = take_rope(out, s.rope, s.rope_base);
+    enum status st = take_rope(out, dir, s.rope, s.rope_base);
     settings_free(&s);
     return st;
 }
@@ -134,7 +138,7 @@ static enum status describe(const char *dir, struct described *out)
         return describe_checkpoint(dir, out);
     TRY(adapter_config_read(dir, &out->lora, out->base, sizeof out->base));
     TRY(facts_of_export(dir, &facts));
-    enum status st = take_rope(out, json_string_value(json_object_get(facts, "rope")), json_number_value(json_object_get(facts, "rope_base")));
+    enum status st = take_rope(out, dir, json_string_value(json_object_get(facts, "rope")), json_number_value(json_object_get(facts, "rope_base")));
     json_decref(facts);
     return st;
 }

@@ -13,6 +13,13 @@ static const char *text_of(const json_t *o, const char *key)
     return json_string_value(json_object_get(o, key));
 }
 
+/* For a line of YAML or a table: on one line. "": it is not said, or would take more. */
+static const char *word_of(const json_t *o, const char *key)
+{
+    const char *text = text_of(o, key);
+    return text && !strpbrk(text, "\r\n|") ? text : "";
+}
+
 static double number_of(const json_t *o, const char *key)
 {
     const json_t *x = json_object_get(o, key);
@@ -45,15 +52,14 @@ static void print_front_matter(const json_t *facts, enum card_form form, FILE *f
 {
     static const char *const keys[] = {"license", "license_name", "license_link"};
     const json_t *base = base_of(facts);
-    const char *id = text_of(base, "id");
     fprintf(f, "---\nlibrary_name: %s\n", form == CARD_ADAPTER ? "peft" : "transformers");
-    if (id)
-        fprintf(f, "base_model: %s\n", id);
+    if (word_of(base, "id")[0])
+        fprintf(f, "base_model: %s\n", word_of(base, "id"));
     else if (base && !json_is_true(json_object_get(facts, "preset")))
         fputs("# base_model: ORG/NAME of the hub belongs here; the base was read from a local directory\n", f);
     for (int i = 0; i < 3; i++)
-        if (text_of(base, keys[i]))
-            fprintf(f, "%s: %s\n", keys[i], text_of(base, keys[i]));
+        if (word_of(base, keys[i])[0])
+            fprintf(f, "%s: %s\n", keys[i], word_of(base, keys[i]));
     fputs("pipeline_tag: text-generation\ntags:\n- ltrain\n", f);
     if (form != CARD_MODEL)
         fputs("- lora\n", f);
@@ -66,8 +72,8 @@ static void print_head(const json_t *facts, enum card_form form, FILE *f)
 {
     static const char *const what[] = {"A model that was trained on", "A LoRA adapter that was trained", "A LoRA adapter merged into its base; it was trained"};
     const json_t *base = base_of(facts);
-    const char *name = text_of(facts, "name"), *id = text_of(base, "id");
-    fprintf(f, "# %s\n\n%s", name ? name : "A model of ltrain", what[form]);
+    const char *name = word_of(facts, "name"), *id = text_of(base, "id");
+    fprintf(f, "# %s\n\n%s", name[0] ? name : "A model of ltrain", what[form]);
     if (json_is_true(json_object_get(facts, "preset"))) {
         fputs(form == CARD_MODEL ? " from random parameters of the preset " : " beside random parameters of the preset ", f);
         print_code(text_of(base, "name"), f);
@@ -134,14 +140,14 @@ static void print_settings(const json_t *s, FILE *f)
     if (!s)
         return;
     fprintf(f, "| sequences a step | %s |\n", count_of(s, "sequences_per_step", text));
-    fprintf(f, "| learning rate | %g, %s over %lld steps", number_of(s, "learning_rate"), text_of(s, "schedule"),
+    fprintf(f, "| learning rate | %g, %s over %lld steps", number_of(s, "learning_rate"), word_of(s, "schedule"),
             (long long)json_integer_value(json_object_get(s, "steps")));
     fprintf(f, ", warm-up %s steps |\n", count_of(s, "warmup", text));
     fprintf(f, "| optimizer | AdamW, betas %g and %g, eps %g, weight decay %g, gradient norm clipped at %g |\n", number_of(s, "beta1"),
             number_of(s, "beta2"), number_of(s, "eps"), number_of(s, "weight_decay"), number_of(s, "clip"));
-    fprintf(f, "| types | %s; moments %s%s |\n", text_of(s, "dtype"), text_of(s, "optim_dtype"),
-            text_of(s, "base") && strcmp(text_of(s, "base"), "nf4") == 0 ? "; the base's frozen matrices in NF4" : "");
-    fprintf(f, "| mesh | %s, ZeRO stage %lld |\n", text_of(s, "mesh"), (long long)json_integer_value(json_object_get(s, "zero")));
+    fprintf(f, "| types | %s; moments %s%s |\n", word_of(s, "dtype"), word_of(s, "optim_dtype"),
+            strcmp(word_of(s, "base"), "nf4") == 0 ? "; the base's frozen matrices in NF4" : "");
+    fprintf(f, "| mesh | %s, ZeRO stage %lld |\n", word_of(s, "mesh"), (long long)json_integer_value(json_object_get(s, "zero")));
     fprintf(f, "| seed | %lld |\n", (long long)json_integer_value(json_object_get(s, "seed")));
 }
 
@@ -163,8 +169,8 @@ static void print_training(const json_t *facts, FILE *f)
         fprintf(f, "%s of them supervised |\n", count_of(facts, "trained_targets", text));
     }
     print_lengths(facts, f);
-    if (text_of(facts, "positions") && text_of(facts, "positions")[0])
-        fprintf(f, "| rotary positions | %s |\n", text_of(facts, "positions"));
+    if (word_of(facts, "positions")[0])
+        fprintf(f, "| rotary positions | %s |\n", word_of(facts, "positions"));
     if (text_of(facts, "lora")) {
         fputs("| LoRA | ", f);
         print_code(text_of(facts, "lora"), f);
@@ -199,7 +205,7 @@ static void print_positions(const json_t *facts, FILE *f)
         fprintf(f,
                 "\nIt was trained with other rotary positions than the base's config.json has: %s.\n`ltrain sample`, `eval` and `export --merge` "
                 "take them from `ltrain_run.json`; PEFT and vLLM do not, and need\nthem in the base's config.json.\n",
-                text_of(facts, "positions"));
+                word_of(facts, "positions"));
 }
 
 static void print_use(const json_t *facts, enum card_form form, FILE *f)
@@ -225,8 +231,8 @@ static void print_use(const json_t *facts, enum card_form form, FILE *f)
 static void print_origin(const json_t *facts, FILE *f)
 {
     const json_t *commands = json_object_get(facts, "commands");
-    const char *version = text_of(facts, "ltrain");
-    fprintf(f, "\n## Made with\n\n%s%s\n", version ? version : "ltrain", json_array_size(commands) > 0 ? ":\n" : "");
+    const char *version = word_of(facts, "ltrain");
+    fprintf(f, "\n## Made with\n\n%s%s\n", version[0] ? version : "ltrain", json_array_size(commands) > 0 ? ":\n" : "");
     for (size_t i = 0; i < json_array_size(commands); i++) {
         fputs("    ", f);
         for (const char *c = json_string_value(json_array_get(commands, i)); c && *c; c++)

@@ -86,9 +86,9 @@ static json_t *describe_lengths(const struct settings *s)
 /* The former starts' commands and this one's. */
 static json_t *add_command(const struct run *r, json_t *former)
 {
-    json_t *all = former ? json_incref(former) : json_array();
-    const size_t n = json_array_size(all);
-    if (n == 0 || strcmp(json_string_value(json_array_get(all, n - 1)), r->hooks->command) != 0)
+    json_t *all = json_is_array(former) ? json_incref(former) : json_array();
+    const char *last = json_string_value(json_array_get(all, json_array_size(all) - 1));
+    if (!last || strcmp(last, r->hooks->command) != 0)
         json_array_append_new(all, json_string(r->hooks->command));
     return all;
 }

@@ -190,6 +190,16 @@ static void stretched(void **state)
     e2e_remove("run/hf");
     r = e2e_run(NULL, "eval --model run" EVAL);
     assert_true(r.status == 0 && loss_of(r.out) == loss);
+    const char *bad[][2] = {{"{\"rope_base\": -1}", "rope_base is -1"}, {"{\"rope\": \"yarn\"}", "--rope yarn"}, {"[1]", "copy/ltrain_run.json"}};
+    for (int i = 0; i < 3; i++) {
+        e2e_write("copy/ltrain_run.json", "%s", bad[i][0]);
+        e2e_refuses(2, bad[i][1], NULL, "sample --model copy --prompt a");
+    }
+    e2e_write("copy/ltrain_run.json", "{\"commands\": 3, \"data\": [], \"base\": {\"id\": \"a\\nb: c\"}, \"settings\": {}, \"evaluations\": [4]}");
+    e2e_succeeds(NULL, "export --model copy --to plain --merge");
+    char *text = e2e_read("plain/README.md", &bytes);
+    assert_true(strstr(text, "library_name: transformers") && !strstr(text, "\nb: c"));
+    free(text);
 }
 
 /* Random weights of a preset are in no directory that a base could be. */
