@@ -20,6 +20,8 @@ enum status explain_make(const struct plan *p, const struct model *m, const stru
     chosen.loss_tile = p->strategy.loss_tile;
     chosen.group = p->strategy.group;
     memset(out, 0, sizeof *out);
+    out->n_kinds = m->n_masks;
+    layer_kinds_make(p, m, out->kind);
     TRY(report_make(p, m, &x.report));
     const struct problem problem = explainer_problem(p, m, s);
     TRY(search_price(&problem, &p->strategy, &own));
@@ -43,6 +45,7 @@ static void describe_alternative(const struct plan *p, const struct explanation 
 
 void explain_print(const struct plan *p, const struct explanation *e, FILE *f)
 {
+    layer_kinds_print(e->kind, e->n_kinds, f);
     fprintf(f, "\nWhat was decided, and what it would be otherwise with all else as it is:\n");
     for (int i = 0; i < e->n; i++) {
         const struct decision *d = &e->decision[i];

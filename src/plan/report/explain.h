@@ -3,6 +3,7 @@
 #define LTRAIN_PLAN_REPORT_EXPLAIN_H
 
 #include "plan/plan.h"
+#include "plan/report/kinds.h"
 
 enum { EXPLAIN_DECISIONS = 14, EXPLAIN_ALTERNATIVES = 4 };
 
@@ -26,12 +27,14 @@ struct explanation {
     double seconds; /* of the plan's step, found like an alternative's (search_price) */
     int n;
     struct decision decision[EXPLAIN_DECISIONS];
+    int n_kinds; /* of layers */
+    struct layer_kind kind[MODEL_MASKS];
 };
 
 /* Tries every alternative as the search does (search_price). ERR_NOMEM. */
 enum status explain_make(const struct plan *p, const struct model *m, const struct plan_request *s, struct explanation *out);
 
-/* A paragraph each. */
+/* A paragraph each, and before them a table of the kinds of layers, if there are several. */
 void explain_print(const struct plan *p, const struct explanation *e, FILE *f);
 
 #endif

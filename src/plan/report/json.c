@@ -223,6 +223,28 @@ static json_t *advice_json(const struct advice *advice)
     return all;
 }
 
+static json_t *layer_kinds_json(const struct explanation *e)
+{
+    json_t *list = json_array();
+    for (int i = 0; i < e->n_kinds; i++) {
+        const struct layer_kind *k = &e->kind[i];
+        json_t *o = json_object(), *busy = json_object();
+        json_object_set_new(o, "window", k->window > 0 ? json_integer(k->window) : json_null());
+        put_int(o, "layers", k->layers);
+        put(o, "pairs", k->pairs);
+        put(o, "compute", k->compute);
+        put(o, "attention", k->attention);
+        put(o, "waits", k->waits);
+        put_int(o, "moved", k->moved);
+        for (int l = LANE_H2D; l < LANES; l++)
+            if (k->busy[l] > 0)
+                put(busy, lane_name((enum lane)l), k->busy[l]);
+        json_object_set_new(o, "busy", busy);
+        json_array_append_new(list, o);
+    }
+    return list;
+}
+
 static json_t *decisions_json(const struct explanation *e)
 {
     json_t *all = json_array();
@@ -314,8 +336,10 @@ enum status plan_write_json(const struct plan *p, const struct model *m, const s
         json_object_set_new(o, "max_seq", longest_json(p));
     if (p->n_stretches > 0)
         json_object_set_new(o, "lengths", stretches_json(p));
-    if (e)
+    if (e) {
+        json_object_set_new(o, "layer_kinds", layer_kinds_json(e));
         json_object_set_new(o, "decisions", decisions_json(e));
+    }
     int failed = json_dumpf(o, f, JSON_INDENT(1)) != 0 || fputc('\n', f) == EOF;
     json_decref(o);
     return failed ? status_fail(ERR_IO, "cannot write the plan as JSON: %s", strerror(errno)) : OK;

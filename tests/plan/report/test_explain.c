@@ -8,6 +8,7 @@
 #include "plan/cells.h"
 #include "plan/report/describe.h"
 #include "plan/report/explain.h"
+#include "plan/report/figures.h"
 #include "plan/schedule/prefetch.h"
 #include "program/drives.h"
 
@@ -176,6 +177,57 @@ static void depth_of_writes_has_a_price(void **state)
     model_destroy(m);
 }
 
+/* Two full layers and one with a window: what they attend, and the whole's seconds and bytes among them. */
+static void kinds_of_layers(void **state)
+{
+    (void)state;
+    struct model *m;
+    struct plan_request s;
+    static struct explanation e;
+    struct report r;
+    const int64_t limit[TIERS] = {AMPLE, AMPLE, AMPLE};
+    double compute = 0, attention = 0, waits = 0, exposed = 0, moved = 0, all = 0;
+    char *text = NULL;
+    size_t n;
+    assert_int_equal(cell_model(FAMILY_GPT_OSS, 3, &m), OK);
+    cell_settings(&s, 128, F32);
+    s.params = s.grads = s.optim = s.acts = OFFLOAD_CPU;
+    s.device = DEVICE_CPU_DISCRETE;
+    struct plan *plan = planned(m, &s, limit);
+    assert_int_equal(explain_make(plan, m, &s, &e), OK);
+    assert_int_equal(report_make(plan, m, &r), OK);
+    const struct layer_kind *full = &e.kind[0], *near = &e.kind[1];
+    assert_int_equal(e.n_kinds, 2);
+    assert_true(full->window == 0 && full->layers == 2 && near->window == 40 && near->layers == 1);
+    assert_true(full->pairs == 128.0 * 128 / 2 && near->pairs == 128.0 * 40 - 40 * 40 / 2.0);
+    assert_true(near->attention < full->attention && near->compute < full->compute);
+    for (int k = 0; k < 2; k++) {
+        compute += e.kind[k].layers * e.kind[k].compute;
+        attention += e.kind[k].layers * e.kind[k].attention;
+        waits += e.kind[k].layers * e.kind[k].waits;
+        moved += e.kind[k].layers * (double)e.kind[k].moved;
+        assert_true(e.kind[k].busy[LANE_H2D] > 0 && e.kind[k].busy[LANE_D2H] > 0);
+    }
+    for (int l = 0; l < LANES; l++)
+        exposed += r.lane[l].exposed;
+    for (int c = 0; c < CLASSES; c++)
+        all += (double)r.moved[c];
+    assert_true(fabs(attention - r.compute[OPS_ATTENTION]) < 1e-9 * attention); /* no other unit has any */
+    assert_true(compute < r.lane[LANE_COMPUTE].busy && compute > 0.5 * r.lane[LANE_COMPUTE].busy);
+    assert_true(waits >= 0 && waits < exposed * (1 + 1e-9) && moved < all && moved > 0.5 * all);
+    FILE *f = open_memstream(&text, &n);
+    assert_non_null(f);
+    layer_kinds_print(e.kind, 1, f); /* of one kind nothing is said */
+    layer_kinds_print(e.kind, 2, f);
+    fclose(f);
+    assert_int_equal(strncmp(text, "\nkind of layer", 14), 0);
+    assert_non_null(strstr(text, "\nfull               2    100%"));
+    assert_non_null(strstr(text, "\nwindow 40          1   52.7%"));
+    free(text);
+    plan_destroy(plan);
+    model_destroy(m);
+}
+
 /* Needs and limits that round to the same are told apart; no line is longer than a terminal. */
 static void in_words(void **state)
 {
@@ -202,6 +254,6 @@ static void in_words(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(alternatives_are_plans), cmocka_unit_test(depth_of_writes_has_a_price),
-                                       cmocka_unit_test(in_words)};
+                                       cmocka_unit_test(kinds_of_layers), cmocka_unit_test(in_words)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,0 +1,103 @@
+/* What layers of each kind compute and move, from the plan's programs. */
+#include "plan/report/kinds.h"
+
+#include "base/units.h"
+#include "plan/report/duration.h"
+#include "plan/report/figures.h"
+
+#include <string.h>
+
+static int mask_of(const struct model *m, int layer)
+{
+    return model_find_block(&m->layers[layer], BLOCK_ATTENTION)->attention.mask;
+}
+
+/* The kind of an instruction's layer; NULL: it is of no layer. */
+static struct layer_kind *kind_of(const struct model *m, const struct instr *in, struct layer_kind *kinds)
+{
+    return in->unit >= 1 && in->unit <= m->config.layers ? &kinds[mask_of(m, in->unit - 1)] : NULL;
+}
+
+static void add_program(const struct program *p, const struct model *m, double count, struct layer_kind *kinds)
+{
+    double idle_from = 0;
+    for (int i = 0; i < p->n_instrs; i++) {
+        const struct instr *in = &p->instrs[i];
+        struct layer_kind *k = kind_of(m, in, kinds);
+        const double seconds = in->end - in->start, idle = in->start - idle_from;
+        if (in->lane == LANE_COMPUTE)
+            idle_from = in->end;
+        if (!k)
+            continue;
+        if (in->lane == LANE_COMPUTE) {
+            k->compute += count * seconds;
+            k->attention += op_class(in->op) == OPS_ATTENTION ? count * seconds : 0;
+            k->waits += count * idle;
+            continue;
+        }
+        k->busy[in->lane] += count * seconds;
+        if (in->lane != LANE_HOST)
+            k->moved += (int64_t)count * program_call(p, in)->bytes;
+    }
+}
+
+void layer_kinds_make(const struct plan *p, const struct model *m, struct layer_kind out[MODEL_MASKS])
+{
+    int64_t count[PLAN_PROGRAMS];
+    double pairs[MODEL_MASKS];
+    const double length = (double)(p->tokens / p->sequences), sequences = (double)p->sequences;
+    memset(out, 0, MODEL_MASKS * sizeof *out);
+    model_causal_pairs(m, p->tokens / p->sequences, pairs);
+    report_counts(p, count);
+    for (int i = 0; i < PLAN_PROGRAMS; i++)
+        if (p->programs[i] && count[i] > 0)
+            add_program(p->programs[i], m, (double)count[i], out);
+    for (int k = 0; k < m->n_masks; k++) {
+        struct layer_kind *x = &out[k];
+        x->window = m->mask_window[k];
+        x->layers = m->mask_layers[k];
+        x->pairs = sequences * pairs[k];
+        x->causal = sequences * length * length / 2;
+        const double share = 1.0 / (x->layers > 0 ? x->layers : 1);
+        x->compute *= share;
+        x->attention *= share;
+        x->waits *= share;
+        x->moved = (int64_t)((double)x->moved * share);
+        for (int l = 0; l < LANES; l++)
+            x->busy[l] *= share;
+    }
+}
+
+enum lane layer_kind_busiest(const struct layer_kind *k)
+{
+    enum lane busiest = LANE_H2D;
+    for (int l = LANE_H2D; l < LANES; l++)
+        if (k->busy[l] > k->busy[busiest])
+            busiest = (enum lane)l;
+    return busiest;
+}
+
+static void print_kind(const struct layer_kind *k, FILE *f)
+{
+    char name[32] = "full", compute[32], waits[32], moved[32], busiest[32] = "-";
+    const enum lane lane = layer_kind_busiest(k);
+    if (k->window > 0)
+        snprintf(name, sizeof name, "window %lld", (long long)k->window);
+    if (k->busy[lane] > 0)
+        snprintf(busiest, sizeof busiest, "%s %.2g%%", lane_name(lane), 100 * k->busy[lane] / k->compute);
+    fprintf(f, "%-13s %6d %6.3g%% %9s %8.0f%% %9s %8s %11s\n", name, k->layers, 100 * k->pairs / k->causal,
+            report_duration(k->compute, compute), 100 * k->attention / k->compute, report_duration(k->waits, waits),
+            k->moved > 0 ? units_format_bytes(k->moved, moved) : "-", busiest);
+}
+
+void layer_kinds_print(const struct layer_kind *kinds, int n, FILE *f)
+{
+    if (n < 2)
+        return;
+    fprintf(f, "\n%-13s %6s %7s %9s %9s %9s %8s %11s\n", "kind of layer", "layers", "pairs", "compute", "attention", "waits", "moved",
+            "other lanes");
+    for (int k = 0; k < n; k++)
+        print_kind(&kinds[k], f);
+    fprintf(f, "(Of one layer, in a step: its share of all pairs with earlier tokens; of its\n"
+               "  compute, attention and the busiest other lane.)\n");
+}
