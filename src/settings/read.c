@@ -232,6 +232,25 @@ static int generates_tasks(const struct settings *s)
     return 0;
 }
 
+/* Where ltrain eval generates tasks and evaluates no texts. */
+static enum status refuse_unread_by_tasks(const struct settings *s, const struct flag *flags, int n)
+{
+    const struct {
+        const char *name;
+        int reads;
+        const char *without;
+    } options[] = {{"chat-template", s->chat, "--chat"},
+                   {"train-on", s->write_samples != NULL, "--write-samples"},
+                   {"text-column", s->data.n > 0, "--data"},
+                   {"chat-turns", 0, "--eval-data"},
+                   {"token-type", 0, "--eval-data"},
+                   {"stride", 0, "--eval-data"}};
+    for (size_t i = 0; i < sizeof options / sizeof *options; i++)
+        if (!options[i].reads && flag_value(flags, n, options[i].name))
+            return status_fail(ERR_INVALID, "--%s does nothing to these tasks without %s: leave it out", options[i].name, options[i].without);
+    return OK;
+}
+
 /* Options of data that the command does not look at. */
 static enum status refuse_unread(const struct settings *s, const struct flag *flags, int n, enum settings_use use)
 {
@@ -248,6 +267,10 @@ static enum status refuse_unread(const struct settings *s, const struct flag *fl
     for (int i = 0; i < n && use == SETTINGS_SAMPLE; i++)
         if ((flags[i].key->flags & KEY_OF_DATA) && !(flags[i].key->flags & KEY_SAMPLING_TOO))
             return status_fail(ERR_INVALID, "--%s is of data, and ltrain sample reads none: leave it out", flags[i].key->name);
+    if (use == SETTINGS_EVAL && generates_tasks(s) && s->eval_data.n == 0)
+        TRY(refuse_unread_by_tasks(s, flags, n));
+    if (use == SETTINGS_EVAL && flag_value(flags, n, "max-new-tokens") && !generates_tasks(s))
+        return status_fail(ERR_INVALID, "--max-new-tokens is for tasks that are answered: give --tasks needle, or others, or leave it out");
     if (use == SETTINGS_EVAL && flag_value(flags, n, "samples") && !generates_tasks(s))
         return status_fail(ERR_INVALID, "--samples is for tasks that are answered: give --tasks needle, or others, or leave it out");
     if (!s->resume && flag_value(flags, n, "data-changed"))

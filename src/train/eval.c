@@ -37,6 +37,7 @@ struct eval {
     int n;
     struct result result[MOST_LENGTHS];
     int done; /* of these */
+    int answers_are_printed;
 };
 
 /* ---- what is asked for ---- */
@@ -282,11 +283,12 @@ static int has_answers(const struct eval *x)
     return x->tasks.n_answers > 0;
 }
 
-static void print_tables(const struct eval *x)
+static void print_tables(struct eval *x)
 {
-    if (has_answers(x)) {
+    if (has_answers(x) && !x->answers_are_printed) {
         printf("%s\n", x->model);
         heat_map_print(&x->tasks, isatty(STDOUT_FILENO), stdout);
+        x->answers_are_printed = 1;
     }
     if (has_answers(x) && x->done > 0)
         putchar('\n');
@@ -342,7 +344,7 @@ static enum status print_json(const struct eval *x)
     return failed ? status_fail(ERR_IO, "cannot write what was found: standard output is full or closed") : OK;
 }
 
-static enum status print(const struct eval *x)
+static enum status print(struct eval *x)
 {
     if (x->s->json)
         TRY(print_json(x));
@@ -396,6 +398,8 @@ static enum status evaluate_all(struct eval *x, int *signal_number)
 {
     if (x->tasks.n_tasks > 0)
         TRY(eval_tasks_run(x->s, x->comm, &x->tasks, signal_number));
+    if (has_answers(x) && !x->s->json) /* losses may take long, and be stopped */
+        TRY(print(x));
     while ((x->perplexity || x->position) && x->done < x->n && *signal_number == 0) {
         TRY(one_length(x, x->length[x->done], &x->result[x->done]));
         x->done++;

@@ -19,7 +19,8 @@
 
 /* Beside the tokens of a right answer, for what a model says around it. */
 enum { ROOM = 16 };
-/* Of the user's text, for each token of the longest length: more than scripts with long words take. */
+/* Of the user's text, for each token of a length: more than scripts with long words take. What a sample is made of depends on its own
+ * length, not on the others. */
 enum { BYTES_PER_TOKEN = 16 };
 
 struct job {
@@ -28,7 +29,9 @@ struct job {
     struct task_results *r;
     struct prompts prompts;
     struct generation generation;
+    struct text_buffer text; /* the user's */
     struct haystack *haystack;
+    int64_t haystack_length; /* what it is for */
     struct sampling *x;
     uint8_t *ends;
     int32_t *id;     /* [most] of an answer */
@@ -144,8 +147,24 @@ static enum status count(void *user, const struct task_sample *s, int64_t *token
     return st;
 }
 
+static enum status use_length(struct job *j, int64_t length)
+{
+    const struct text_buffer *t = &j->text;
+    size_t n = (size_t)min_i64((int64_t)t->n, length * BYTES_PER_TOKEN);
+    if (j->haystack_length == length)
+        return OK;
+    while (n > 0 && n < t->n && (t->data[n] & 0xc0) == 0x80) /* not within a character */
+        n--;
+    haystack_destroy(j->haystack);
+    j->haystack = NULL;
+    TRY(haystack_create((const char *)t->data, n, &j->haystack));
+    j->haystack_length = length;
+    return OK;
+}
+
 static enum status generate(struct job *j, const struct task_cell *c, int64_t number, struct task_sample *out)
 {
+    TRY(use_length(j, c->length));
     return task_generate(&(struct task_request){.task = c->task,
                                                 .tokens = c->length,
                                                 .depth = c->depth,
@@ -153,16 +172,6 @@ static enum status generate(struct job *j, const struct task_cell *c, int64_t nu
                                                 .number = number,
                                                 .haystack = j->haystack},
                          &(struct task_counter){count, j}, out);
-}
-
-static enum status open_haystack(struct job *j)
-{
-    struct text_buffer text = {.n = 0};
-    TRY(data_read_text(j->s, task_longest(j->r) * BYTES_PER_TOKEN, &text));
-    j->r->haystack_bytes = (int64_t)text.n;
-    enum status st = haystack_create((const char *)text.data, text.n, &j->haystack);
-    text_buffer_free(&text);
-    return st;
 }
 
 /* The first sample of each task and length, before a model is loaded: lengths that are too short, texts that do not do. */
@@ -187,7 +196,8 @@ static enum status open_prompts(struct job *j)
         TRY(prompts_open_chat(j->s, &j->prompts));
     TRY(generation_read(j->s, &j->generation));
     TRY(make_cells(j->r));
-    TRY(open_haystack(j));
+    TRY(data_read_text(j->s, task_longest(j->r) * BYTES_PER_TOKEN, &j->text));
+    j->r->haystack_bytes = (int64_t)j->text.n;
     return try_generating(j);
 }
 
@@ -383,6 +393,7 @@ enum status eval_tasks_run(struct settings *s, struct comm *c, struct task_resul
     sampling_close(j.x);
     prompts_close(&j.prompts);
     haystack_destroy(j.haystack);
+    text_buffer_free(&j.text);
     free(j.generation.eos.id);
     free(j.ends);
     free(j.id);

@@ -61,6 +61,7 @@ refuse "give --lengths" eval --model tiny --eval-data text
 refuse "there is no task 'needles'" eval --model tiny --eval-data text --lengths 64 --tasks needles
 refuse "from the shorter to the longer" eval --model tiny --eval-data text --lengths 64..8
 refuse "begin 1 to 64 apart" eval --model tiny --eval-data text --lengths 64 --stride 65
+refuse "needle is answered by one rank, and 2 were started" eval --model tiny --tasks needle --lengths 1k --ranks 2
 refuse "no such directory" eval --model nowhere/x --eval-data text --lengths 64
 refuse "--lengths is for ltrain eval" --model tiny --data text --seq-len 64 --lengths 64
 refuse "eval-before has nothing to evaluate" --model tiny --data text --seq-len 64 --eval-before

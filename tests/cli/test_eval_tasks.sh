@@ -87,6 +87,10 @@ tokens=$(sed -n 's/.*"prompt_tokens": \(.*\),/\1/p' out)
 for n in $tokens; do
     [ "$n" -le 2031 ] && [ "$n" -gt 1700 ] || fail "a prompt of $n tokens for 2,048 with 17 or more for the answer"
 done
+# What a cell is made of does not depend on what else is evaluated.
+evaluate a --model tiny --data text --tasks needle --lengths 700 --depths 50% --samples 1 --json
+evaluate b --model tiny --data text --tasks multikey,needle --lengths 2k,700 --depths 0,50 --samples 1 --json
+[ -n "$(hashes a)" ] && hashes b | grep -qxF "$(hashes a)" || fail "a cell's prompt depends on others"
 # Together with losses; a text that is too short is repeated, and said to be.
 head -c 500 text >short
 evaluate out --model tiny --eval-data short --tasks ppl,needle --lengths 1k --depths 2 --samples 1
@@ -135,6 +139,8 @@ refuse "a chat needs a tokenizer" eval --model tiny --tasks needle --lengths 1k 
 refuse "is for tasks that are answered" eval --model tiny --eval-data text --lengths 1k --depths 3
 refuse "--samples is for tasks that are answered" eval --model tiny --eval-data text --lengths 1k --samples 3
 refuse "--data is for training" eval --model tiny --eval-data text --lengths 1k --data text
+refuse "--chat-template does nothing to these tasks without --chat" eval --model tiny --tasks needle --lengths 1k --chat-template chatml
+refuse "--train-on does nothing to these tasks without --write-samples" eval --model tiny --tasks needle --lengths 1k --train-on all
 refuse "leave out ppl and position" eval --model tiny --eval-data text --tasks ppl,needle --lengths 1k --write-samples x
 refuse "--samples: a cell needs one answer" eval --model tiny --tasks needle --lengths 1k --samples 0
 refuse "cannot write nowhere/x" eval --model tiny --tasks needle --lengths 1k --svg nowhere/x
