@@ -1,15 +1,15 @@
 #!/usr/bin/env python3
-"""tokenize.py BUILD TOKENIZER TEXT: MB per second of processor time of `tokenizers` and of ours, on 1 and 2 threads.
+"""tokenize.py BUILD TEXT TOKENIZER...: MB per second of processor time of `tokenizers` and of ours, on 1 and 2 threads; for a
+tokenizer.model of the `sentencepiece` library and of ours.
 
 The text is cut into documents of 4 KB, as the library's batches are, and is also encoded as a whole; both count processor time, so
-that other programs on the same cores disturb little. Needs: pip install tokenizers==0.23.3.
+that other programs on the same cores disturb little, and take turns. Needs: pip install tokenizers==0.23.3 sentencepiece==0.2.3.
 """
-import os, resource, subprocess, sys, threading, time
+import os, resource, subprocess, sys, threading
 os.environ["TOKENIZERS_PARALLELISM"] = "false"
-from tokenizers import Tokenizer
 
-build, path, text = sys.argv[1:4]
-t = Tokenizer.from_file(path)
+TURNS = 2
+build, text = sys.argv[1:3]
 data = open(text, "rb").read()
 docs = [data[i:i + 4096].decode("utf-8", "replace") for i in range(0, len(data), 4096)]
 whole = data.decode("utf-8", "replace")
@@ -21,21 +21,40 @@ def used():
 
 
 def library(work, threads):
-    best = 0.0
-    for _ in range(3):
-        before = used()
-        jobs = [threading.Thread(target=work) for _ in range(threads)]
-        for j in jobs: j.start()
-        for j in jobs: j.join()
-        best = max(best, threads * len(data) / (used() - before) / 1e6)
-    return best
+    before = used()
+    jobs = [threading.Thread(target=work) for _ in range(threads)]
+    for j in jobs: j.start()
+    for j in jobs: j.join()
+    return threads * len(data) / (used() - before) / 1e6
 
 
-for threads in (1, 2):
-    ours = subprocess.run([os.path.join(build, "bench/tokenize_bench"), path, text, str(threads)], capture_output=True, text=True, check=True).stdout.split("\n")
-    rate = lambda k: float(ours[k].split()[3])
-    for name, k, work in (("documents of 4 KB", 0, lambda: [t.encode(d, add_special_tokens=False) for d in docs]),
-                          ("the text as a whole", 1, lambda: t.encode(whole, add_special_tokens=False))):
-        theirs = library(work, threads)
-        print(f"{os.path.basename(os.path.dirname(path)) or path:24s} {name:20s} {threads} thread{'s' if threads > 1 else ' '}  tokenizers {theirs:5.2f} MB/s  ltrain {rate(k):6.1f} MB/s"
-              f"  {rate(k) / theirs:5.1f} x")
+def ours(path, threads):
+    """Of documents of 4 KB, and of the whole."""
+    out = subprocess.run([os.path.join(build, "bench/tokenize_bench"), path, text, str(threads)], capture_output=True, text=True, check=True).stdout
+    return [float(line.split()[3]) for line in out.splitlines()]
+
+
+def encoder(path):
+    if path.endswith(".model"):
+        import sentencepiece
+        return "sentencepiece", sentencepiece.SentencePieceProcessor(model_file=path).encode
+    from tokenizers import Tokenizer
+    t = Tokenizer.from_file(path)
+    return "tokenizers", lambda s: t.encode(s, add_special_tokens=False)
+
+
+for path in sys.argv[3:]:
+    name, encode = encoder(path)
+    works = [("documents of 4 KB", lambda: [encode(d) for d in docs]), ("the text as a whole", lambda: encode(whole))]
+    label = os.path.splitext(os.path.basename(path))[0]
+    label = os.path.basename(os.path.dirname(os.path.abspath(path))) if label == "tokenizer" else label
+    for threads in (1, 2):
+        best = [[0.0, 0.0], [0.0, 0.0]]
+        for _ in range(TURNS):
+            mine = ours(path, threads)
+            for k, (_, work) in enumerate(works):
+                best[k] = [max(best[k][0], library(work, threads)), max(best[k][1], mine[k])]
+        for k, (what, _) in enumerate(works):
+            theirs, mine = best[k]
+            print(f"{label:16s} {what:20s} {threads} thread{'s' if threads > 1 else ' '}  {name} {theirs:5.2f} MB/s  ltrain {mine:6.1f} MB/s"
+                  f"  {mine / theirs:5.1f} x", flush=True)

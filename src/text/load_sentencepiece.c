@@ -186,9 +186,11 @@ static enum status load_unigram(struct tokenizer *t, const struct sp_file *f)
             highest = f->piece[i].score > highest ? f->piece[i].score : highest;
         }
     TRY(trie_add(&u->trie, "", 0, -1)); /* the root is there, whatever the pieces */
+    u->longest = 4;
     for (size_t i = 0; i < f->n; i++) {
         const struct sp_piece *p = &f->piece[i];
         u->score[i] = score_of(p, highest);
+        u->longest = p->text.n > u->longest ? p->text.n : u->longest;
         if (p->type == SP_NORMAL || p->type == SP_USER_DEFINED)
             TRY(trie_add(&u->trie, p->text.data, p->text.n, (int32_t)i));
     }

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 
 #define UNKNOWN_PENALTY 10.0
+#define FAR_BELOW (-1e5)
 
 /* The best way to get to a byte. */
 struct unigram_end {
@@ -35,12 +36,23 @@ static void offer(const struct unigram *u, struct unigram_end *end, size_t from,
         *end = (struct unigram_end){score, (int64_t)from, id};
 }
 
+/* sentencepiece keeps sums in 24 bits, and counts anew once one has become large (since version 0.2.3, as measured). */
+static void count_anew(const struct unigram *u, struct unigram_end *ends, size_t at, size_t n)
+{
+    double sum = ends[at].score;
+    for (size_t i = at; i <= n && i <= at + u->longest; i++)
+        if (ends[i].from >= 0)
+            ends[i].score -= sum;
+}
+
 static enum status find_ways(const struct unigram *u, struct unigram_end *ends, const uint8_t *piece, size_t n)
 {
     ends[0] = (struct unigram_end){.from = -1};
     for (size_t i = 1; i <= n; i++)
         ends[i].from = -1;
     for (size_t at = 0, bytes; at < n; at += bytes) {
+        if (u->as_sentencepiece && at && ends[at].score < FAR_BELOW)
+            count_anew(u, ends, at, n);
         double here = at ? ends[at].score : 0.0;
         uint32_t node = 0;
         int single = 0;

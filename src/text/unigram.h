@@ -15,7 +15,8 @@ struct unigram {
     int32_t unk;                /* -1: none */
     int byte_fallback;
     int32_t fallback[256];
-    int as_sentencepiece; /* sums have 24 bits, and what is unknown is never looked up */
+    int as_sentencepiece; /* its rounding of sums, and what is unknown is never looked up */
+    size_t longest;       /* bytes of the longest token, or of a character */
 };
 
 struct unigram_room {

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Writes tests/text/sentencepiece/*, nmt_nfkc.part and sentencepiece.txt: small models that sentencepiece trains, alone and in the
 layouts of published models, and checksums of three things for each of the 500 strings of strings.jsonl: `plain`, the ids of
-sentencepiece itself; `ids`, those with the added tokens, bos and eos of the files beside it; `text`, what transformers decodes the
+sentencepiece itself (`long`: of all strings one behind the other, and more); `ids`, those with the added tokens, bos and eos of the files beside it; `text`, what transformers decodes the
 latter to (without special tokens where their number is even).
 
 `ids` are sentencepiece's for each text between added tokens, with the space in front where `legacy` puts one. They are compared
@@ -71,6 +71,16 @@ def tied(m):
     return change(m, lambda i, p: setattr(p, "score", -float(r.randint(1, 12))) if p.type == NORMAL else None)
 
 
+def near_ties():
+    """ab c and a bc differ by 0.003: of which sums' rounding decides where these are large."""
+    m = train("unigram", 400, normalization_rule_name="identity")
+    del m.pieces[3:]
+    for piece, score in {"▁": -2, "x": -14.77831745147705, "ab": -10.260137557983398, "c": -6.920199394226074, "a": -9.624752044677734,
+                         "bc": -7.558621406555176}.items():
+        m.pieces.add(piece=piece, score=score)
+    return m
+
+
 LLAMA = dict(normalization_rule_name="identity", remove_extra_whitespaces=False, byte_fallback=True, split_digits=True, allow_whitespace_only_pieces=True)
 SYMBOLS = ["<think>", "</s> b", "ab", "abcde", "word", "ﬁ", "\n\n", "Ａ"]
 
@@ -95,6 +105,7 @@ def models():
     yield "unigram-defined-nfkc", train("unigram", 700, user_defined_symbols=SYMBOLS, byte_fallback=True)
     yield "unigram-bytes", train("unigram", 640, **LLAMA)
     yield "unigram-rules", train("unigram", 400, own_rules=True)
+    yield "unigram-near-ties", near_ties()
     yield "unigram-unused", unused(train("unigram", 660, user_defined_symbols=SYMBOLS, **LLAMA))
 
 
@@ -231,6 +242,7 @@ def rows(m, files, ref, auto, hostile):
     with_specials = [ref.ids(s) for s in hostile]
     yield "plain", [",".join(map(str, ref.sp.encode(s))) for s in hostile]
     yield "ids", [",".join(map(str, ids)) for ids in with_specials]
+    yield "long", [",".join(map(str, ref.sp.encode("".join(hostile) * 2 + ("x" * 37 + "abc") * 1500)))]
     yield "text", [auto.decode(ids, skip_special_tokens=len(ids) % 2 == 0) for ids in with_specials]
 
 
