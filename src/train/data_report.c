@@ -114,6 +114,9 @@ void run_print_data(const struct run *r)
     if (full < 0.8)
         printf("remark: %.0f%% of what is computed is padding, as documents do not fill sequences: a shorter --seq-len, or --packing "
                "concat, wastes less\n", 100 * (1 - full));
+    if (d->eval_sequences > 0 && s->plan.eval_every > s->plan.steps && !s->plan.eval_before)
+        printf("remark: --eval-every %lld is longer than the run of %lld steps: nothing is evaluated\n", (long long)s->plan.eval_every,
+               (long long)s->plan.steps);
     if (d->eval_sequences > 0 && s->plan.eval_every == 0 && !s->plan.eval_before)
         printf("remark: what %s gives is never evaluated: --eval-every N or --eval-before says when\n",
                s->eval_data.n > 0 ? "--eval-data" : "--eval-fraction");
@@ -142,10 +145,20 @@ struct taking {
     double *epochs; /* of each source, [sources]: added to */
 };
 
+/* "step 3", "steps 3 to 5": [first, end). */
+static const char *format_steps(int64_t first, int64_t end, char text[64])
+{
+    if (end - first == 1)
+        snprintf(text, 64, "step %lld", (long long)end);
+    else
+        snprintf(text, 64, "steps %lld to %lld", (long long)first + 1, (long long)end);
+    return text;
+}
+
 /* Of one length, as the corpus is cut now. */
 static void take(const struct run *r, struct taking *t, int64_t seq_len)
 {
-    char length[32], tokens[32], sequences[32];
+    char length[32], tokens[32], sequences[32], steps[64];
     const struct corpus_report *d = corpus_get_report(r->corpus);
     const uint64_t taken = (uint64_t)(t->end - t->first) * (uint64_t)r->s->plan.batch;
     const double mean = (double)taken / (double)d->train_sequences;
@@ -157,8 +170,8 @@ static void take(const struct run *r, struct taking *t, int64_t seq_len)
     }
     t->cursor += taken;
     if (curriculum_stretches(r->s) > 1)
-        printf("data: steps %lld to %lld take %s tokens in sequences of %s, of which there are %s to train (%.3g epochs)\n",
-               (long long)t->first + 1, (long long)t->end, units_format_count((int64_t)(read + 0.5), tokens), units_format_count(seq_len, length),
+        printf("data: %s take%s %s tokens in sequences of %s, of which there are %s to train (%.3g epochs)\n",
+               format_steps(t->first, t->end, steps), t->end - t->first == 1 ? "s" : "", units_format_count((int64_t)(read + 0.5), tokens), units_format_count(seq_len, length),
                units_format_count(d->train_sequences, sequences), mean);
 }
 
@@ -172,13 +185,13 @@ static void print_sources(const struct run *r, const double *epochs)
         all += corpus_get_source(r->corpus, i).weight;
     for (int i = 0; i < n && n > 1; i++) {
         struct corpus_source x = corpus_get_source(r->corpus, i);
-        char tokens[32];
+        char tokens[32], steps[64];
         printf("data: %s: %.4g%% of the tokens; %s tokens in %lld sequences, %.3g epochs in ", x.name, 100 * x.weight / all,
                units_format_count(x.packed->train_tokens, tokens), (long long)x.packed->train_sequences, epochs[i]);
         if (r->at.step == 0)
-            printf("%lld steps\n", (long long)s->plan.steps);
+            printf("%lld step%s\n", (long long)s->plan.steps, s->plan.steps == 1 ? "" : "s");
         else
-            printf("steps %lld to %lld\n", (long long)r->at.step + 1, (long long)s->plan.steps);
+            printf("%s\n", format_steps(r->at.step, s->plan.steps, steps));
     }
 }
 

@@ -84,7 +84,8 @@ for name in a b; do # 5 and 3 of each 8 sequences
     near "epochs of $name" "$(epochs curriculum $name.txt "3 steps")" \
         "$(awk -v n="$(sequences 64 $name.txt)" -v m="$(sequences 128 $name.txt)" -v s=$share 'BEGIN { print 2 * s / n + s / m }')"
 done
-run batch --resume curriculum --steps 5 --batch 16
+run batch --resume curriculum --steps 5 --batch 16 --eval-every 6
+says batch.out "remark: --eval-every 6 is longer than the run of 5 steps: nothing is evaluated"
 near "epochs of a batch of another size" "$(epochs batch a.txt "steps 4 to 5")" "$(awk -v n="$(sequences 64 a.txt)" 'BEGIN { print 20 / n }')"
 grep -q '^data: steps 4 to 5 take .* in sequences of 64, ' batch.out || { fail "the steps to come"; cat batch.out; }
 grep -q '^data: steps 1 to' batch.out && fail "what is over is counted again"

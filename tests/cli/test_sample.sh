@@ -1,21 +1,9 @@
 #!/bin/sh
 # `ltrain sample`: prompts from everywhere, bytes and tokenizers, ends of answers, seeds, placements, a chat by lines, what is refused.
-set -eu
-ltrain=${LTRAIN:?}
-golden=${LTRAIN_SOURCE_ROOT:?}/tests/golden
-scratch=$(mktemp -d)
-trap 'rm -rf "$scratch"' EXIT
-cd "$scratch"
-failures=0
-fail() {
-    echo "not ok: $1"
-    failures=$((failures + 1))
-}
+. "${LTRAIN_SOURCE_ROOT:?}/tests/cli/helpers.sh"
+golden=$source/tests/golden
 same() { # WHAT FILE FILE
     cmp -s "$2" "$3" || { fail "$1"; head -c 400 "$2" "$3"; }
-}
-says() { # FILE TEXT
-    grep -qF -- "$2" "$1" || { fail "'$2' is not in:"; head -c 600 "$1"; }
 }
 sample() { "$ltrain" sample --threads 1 "$@" >out 2>err </dev/null; }
 refused() { # STATUS TEXT OPTION...

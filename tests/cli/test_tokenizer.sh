@@ -1,20 +1,11 @@
 #!/bin/sh
 # Training by a model's tokenizer: from its directory, by --tokenizer, as bytes; a second run and other ranks take the tokens of the
 # first; resuming with another one is refused; the files come along into the result. Then `ltrain tokenize`.
-set -eu
-ltrain=${LTRAIN:?}
-scratch=$(mktemp -d)
-trap 'rm -rf "$scratch"' EXIT
-cd "$scratch"
-export XDG_CACHE_HOME="$scratch/cache" OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
-failures=0
+. "${LTRAIN_SOURCE_ROOT:?}/tests/cli/helpers.sh"
 check() { # WHAT CONDITION...
     what=$1
     shift
-    "$@" >/dev/null 2>&1 || { echo "not ok: $what"; failures=$((failures + 1)); }
-}
-says() { # FILE TEXT
-    grep -qF -- "$2" "$1" || { echo "not ok: '$2' is not in:"; cat "$1"; failures=$((failures + 1)); }
+    "$@" >/dev/null 2>&1 || fail "$what"
 }
 
 # Letters, and what is unknown.
@@ -39,7 +30,7 @@ done
 
 among_ranks() { # Open MPI leaks
     (
-        export ASAN_OPTIONS="${ASAN_OPTIONS:+$ASAN_OPTIONS:}detect_leaks=0"
+        forgive_leaks
         "$@"
     )
 }
@@ -63,11 +54,11 @@ if "$ltrain" --version | grep -q 'with.*Open MPI'; then
     check "where it was told to" test -n "$(ls tokens/*.tokens)"
 fi
 check "goes on" "$ltrain" --resume a --steps 3
-"$ltrain" --resume a --steps 4 --tokenizer bytes >out 2>err && { echo "not ok: resumed as bytes"; failures=$((failures + 1)); }
+"$ltrain" --resume a --steps 4 --tokenizer bytes >out 2>err && fail "resumed as bytes"
 says err "--tokenizer: the checkpoint's run read its data by another tokenizer (or --text-column, --chat-template, --chat-turns, --train-on), and this one takes bytes"
-"$ltrain" --resume a --steps 4 --text-column other >out 2>err && { echo "not ok: resumed by a column of texts"; failures=$((failures + 1)); }
+"$ltrain" --resume a --steps 4 --text-column other >out 2>err && fail "resumed by a column of texts"
 says err "--text-column is of rows of text in .jsonl files"
-"$ltrain" --resume a --steps 4 --tokenizer other.json >out 2>err && { echo "not ok: resumed by another"; failures=$((failures + 1)); }
+"$ltrain" --resume a --steps 4 --tokenizer other.json >out 2>err && fail "resumed by another"
 says err "--tokenizer: the checkpoint's run"
 check "goes on all the same" "$ltrain" --resume a --steps 4 --tokenizer other.json --data-changed continue
 check "the result has the other one" cmp other.json a/hf/tokenizer.json
@@ -125,7 +116,7 @@ check "back" sh -c 'echo "\"the\"" | cmp - out'
 echo '[29, 22, 1]' | tokens --decode --special
 check "back, with what is special" sh -c 'echo "\"<s>the\"" | cmp - out'
 for bad in 'x' '"a' '7' '[1]'; do
-    echo "$bad" | tokens && { echo "not ok: $bad is taken"; failures=$((failures + 1)); }
+    echo "$bad" | tokens && fail "$bad is taken"
     says err "line 1 of standard input: "
 done
 echo '[99]' | tokens --decode && failures=$((failures + 1))
