@@ -70,6 +70,35 @@ enum status chat_render(const struct chat_template *t, const struct chat_convers
     return st;
 }
 
+/* Whether the text of that conversation has both strings and no key of a part; *failed: it is not rendered. */
+static int writes_parts(const struct chat_template *t, const struct chat_options *options, const char *json, int *failed)
+{
+    struct chat_conversation *c = NULL;
+    struct chat_rendering r;
+    int writes = 0;
+    *failed = 1;
+    if (chat_read(json, strlen(json), "", 1, &c) != OK)
+        return 0;
+    if (chat_rendering_make(t, c, options, (size_t)chat_messages(c), 0, &r) == OK) {
+        *failed = 0;
+        writes = memmem(r.text->bytes, r.text->n, "A question", 10) && memmem(r.text->bytes, r.text->n, "An answer", 9) &&
+                 !memmem(r.text->bytes, r.text->n, "'type'", 6);
+        chat_rendering_end(&r);
+    }
+    chat_destroy(c);
+    return writes;
+}
+
+#define PART(role, text) "{\"role\": \"" role "\", \"content\": [{\"type\": \"text\", \"text\": \"" text "\"}]}"
+
+int chat_template_takes_parts(const struct chat_template *t, const struct chat_options *options)
+{
+    int failed, takes = writes_parts(t, options, "{\"messages\": [" PART("system", "A rule") ", " PART("user", "A question") ", " PART("assistant", "An answer") "]}", &failed);
+    if (failed) /* some know no system */
+        takes = writes_parts(t, options, "{\"messages\": [" PART("user", "A question") ", " PART("assistant", "An answer") "]}", &failed);
+    return takes;
+}
+
 void chat_text_destroy(struct chat_text *text)
 {
     free(text->bytes);

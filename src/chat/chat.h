@@ -18,6 +18,7 @@
 
 struct chat_template;
 struct chat_conversation;
+struct chat_options;
 
 /* The template in source[0, n), UTF-8. name: what messages call it ("models/x/chat_template.jinja"). */
 enum status chat_template_parse(const char *source, size_t n, const char *name, struct chat_template **out);
@@ -39,6 +40,9 @@ enum status chat_template_set_token(struct chat_template *t, const char *variabl
 const char *chat_template_token(const struct chat_template *t, const char *variable);
 /* The template's text, and its bytes. */
 const char *chat_template_source(const struct chat_template *t, size_t *n);
+/* Whether it writes the text of contents that are lists of parts: others leave it out, or write the list as Python would print it. Found
+ * by a conversation of its own. */
+int chat_template_takes_parts(const struct chat_template *t, const struct chat_options *options);
 void chat_template_destroy(struct chat_template *t);
 
 /* One conversation from a line of a .jsonl file:
@@ -54,6 +58,8 @@ enum status chat_from_json(const json_t *object, const char *file, int64_t line,
 int chat_is_conversation(const json_t *object);
 /* Whether an object has that key, and not as null, as rows of several kinds in one table have it. */
 int chat_has(const json_t *object, const char *key);
+/* Contents that are lists of parts become strings: for templates that take no lists. ERR_NOMEM. */
+enum status chat_join_parts(struct chat_conversation *c);
 int64_t chat_messages(const struct chat_conversation *c);
 const char *chat_role(const struct chat_conversation *c, int64_t message);
 /* Whether a message is an assistant's and not marked as only to be read. */

@@ -137,6 +137,8 @@ static enum status check_message(const struct chat_conversation *c, size_t i, co
         return chat_refuse(c, "message %zu has no role", i + 1);
     if (!json_is_string(role))
         return chat_refuse(c, "the role of message %zu is not a string", i + 1);
+    if (json_object_get(m, "reasoning_content") && !json_is_string(json_object_get(m, "reasoning_content")))
+        return chat_refuse(c, "the reasoning of message %zu is not a string", i + 1);
     if (calls && !json_is_array(calls))
         return chat_refuse(c, "the tool_calls of message %zu are not a list", i + 1);
     if (content)
@@ -248,6 +250,41 @@ enum status chat_read(const char *json, size_t n, const char *file, int64_t line
     enum status st = chat_from_json(object, file, line, out);
     json_decref(object);
     return st;
+}
+
+static json_t *joined(const json_t *parts)
+{
+    size_t i, n = 0;
+    const json_t *part;
+    json_array_foreach(parts, i, part)
+    {
+        n += json_string_length(json_object_get(part, "text"));
+    }
+    char *all = sys_malloc(n + 1), *to = all;
+    if (!all)
+        return NULL;
+    json_array_foreach(parts, i, part)
+    {
+        const json_t *text = json_object_get(part, "text");
+        memcpy(to, json_string_value(text), json_string_length(text));
+        to += json_string_length(text);
+    }
+    json_t *out = json_stringn(all, n);
+    free(all);
+    return out;
+}
+
+enum status chat_join_parts(struct chat_conversation *c)
+{
+    size_t i;
+    json_t *m;
+    json_array_foreach(c->messages, i, m)
+    {
+        const json_t *content = json_object_get(m, "content");
+        if (json_is_array(content) && json_object_set_new(m, "content", joined(content)) != 0)
+            return status_fail(ERR_NOMEM, "no memory for a conversation");
+    }
+    return OK;
 }
 
 int64_t chat_messages(const struct chat_conversation *c)

@@ -106,7 +106,8 @@ static enum status shape_alpaca(const struct chat_conversation *c, const json_t 
         add(messages, "assistant", json_array_get(pair, 1));
     }
     if (json_string_length(input) > 0) {
-        json_t *both = json_sprintf("%s\n\n%s", json_string_value(instruction), json_string_value(input));
+        json_t *both = json_pack("s%++%", json_string_value(instruction), json_string_length(instruction), "\n\n", json_string_value(input),
+                                 json_string_length(input));
         add(messages, "user", both);
         json_decref(both);
     } else {

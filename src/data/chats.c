@@ -19,6 +19,7 @@ struct chat_encoder {
     struct encoder *encoder;
     struct zone_encoder *zones;
     struct token_places places;
+    int joins; /* contents that are lists become strings */
 };
 
 static enum status list_specials(struct chat_encoder *x)
@@ -91,6 +92,7 @@ enum status chat_encoder_create(const struct tokenizer *tokenizer, const struct 
     TRY_GOTO(list_specials(x), fail);
     TRY_GOTO(encoder_create(tokenizer, &x->encoder), fail);
     TRY_GOTO(zone_encoder_create(x->encoder, (const uint8_t *)source, n, &x->zones), fail);
+    x->joins = !chat_template_takes_parts(chat_template, &x->options);
     *out = x;
     return OK;
 fail:
@@ -254,10 +256,12 @@ static enum status visit_turns(struct chat_encoder *x, const struct chat_convers
     return st;
 }
 
-enum status chat_encode_turns(struct chat_encoder *x, const struct chat_conversation *c, enum chat_turns turns, chat_visitor *visit,
+enum status chat_encode_turns(struct chat_encoder *x, struct chat_conversation *c, enum chat_turns turns, chat_visitor *visit,
                               void *user, struct chat_counts *counts)
 {
     struct chat_sample whole;
+    if (x->joins)
+        TRY(chat_join_parts(c));
     TRY(chat_encode(x, c, &whole));
     counts->conversations++;
     counts->messages_dropped += whole.text.messages_dropped;
@@ -284,7 +288,7 @@ void chat_sample_destroy(struct chat_sample *sample)
 
 uint64_t chat_setup_hash(const struct chat_setup *setup)
 {
-    enum { FORMAT = 3 }; /* counts up where the same template and rows give other text or another mask */
+    enum { FORMAT = 4 }; /* counts up where the same template and rows give other text or another mask */
     size_t n;
     const char *source = chat_template_source(setup->chat_template, &n),
                *bos = chat_template_token(setup->chat_template, "bos_token"),

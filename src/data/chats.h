@@ -63,9 +63,9 @@ void chat_counts_add(struct chat_counts *to, const struct chat_counts *more);
 
 /* Called with each sample of a conversation. */
 typedef enum status chat_visitor(void *user, const struct chat_sample *sample);
-/* The samples of a conversation, in order; adds to *counts. Turns that a later sample has as they were written, bytes before them
+/* The samples of a conversation, in order, whose contents become strings where the template takes no lists; adds to *counts. Turns that a later sample has as they were written, bytes before them
  * included, are trained there: without dropped reasoning there is one sample. Errors as of chat_encode. */
-enum status chat_encode_turns(struct chat_encoder *x, const struct chat_conversation *c, enum chat_turns turns, chat_visitor *visit,
+enum status chat_encode_turns(struct chat_encoder *x, struct chat_conversation *c, enum chat_turns turns, chat_visitor *visit,
                               void *user, struct chat_counts *counts);
 
 #endif

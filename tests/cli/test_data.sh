@@ -64,6 +64,17 @@ for on in assistant all; do
     refuse 'tagged.jinja leaves out message 2, of an assistant' data --model model --data calls.jsonl --chat-template ./tagged.jinja --train-on $on
 done
 
+# Contents in parts, by templates that take lists and by one that would print them as Python does.
+echo '{"messages": [{"role": "user", "content": [{"type": "text", "text": "In "}, {"type": "text", "text": "parts?"}]}, {"role": "assistant", "content": [{"type": "text", "text": "Yes."}]}]}' >parts.jsonl
+echo '{% for m in messages %}{{ m.role }}:{% for p in m.content %}{{ p.text }}{% endfor %}<|im_end|>{% endfor %}' >parts.jinja
+show --data parts.jsonl
+says out 'In parts?<|im_end|>'
+says out '【Yes.<|im_end|>】'
+show --data parts.jsonl --chat-template ./parts.jinja
+says out 'user:In parts?<|im_end|>【assistant:Yes.<|im_end|>】'
+echo '{"messages": [{"role": "user", "content": "Q"}, {"role": "assistant", "reasoning": {"a": 1}, "content": "A"}]}' >parts.jsonl
+refuse 'parts.jsonl:1: the reasoning of message 2 is not a string' data --model model --data parts.jsonl
+
 # Rows of text, of which one is long; with a sequence length every token is counted.
 {
     printf '{"body": "the beginning of it'

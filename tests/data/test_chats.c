@@ -293,6 +293,9 @@ static void test_turns(void **state)
     n = see_turns("qwen3", CHAT(ASKS("Q1") "," SAYS("", "A1") "," ASKS("Q2") "," SAYS("", "A2")), CHAT_TRAIN_ASSISTANT, CHAT_TURNS_SPLIT,
                   &s); /* there is nothing to leave out */
     assert_true(n.samples == 1 && n.split == 0);
+    n = see_turns("qwen3", CHAT("{\"role\": \"user\", \"content\": [{\"type\": \"text\", \"text\": \"Q\"}, {\"type\": \"text\", \"text\": \"1\"}]}," SAYS("", "A1")),
+                  CHAT_TRAIN_ASSISTANT, CHAT_TURNS_SPLIT, &s); /* it leaves lists out */
+    assert_non_null(strstr(s.at[0].text, "user\nQ1<"));
     n = see_turns("llama3", CHAT(ASKS("Q1") "," SAYS("R1", "A1") "," ASKS("Q2") "," SAYS("R2", "A2")), CHAT_TRAIN_ASSISTANT,
                   CHAT_TURNS_SPLIT, &s); /* it writes no reasoning at all */
     assert_true(n.samples == 1 && n.split == 0 && n.reasoning_dropped == 2);
