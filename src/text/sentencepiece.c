@@ -9,6 +9,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define LONGEST_PIECE 4096 /* bytes; sentencepiece learns at most 512 characters */
+
 /* ---- the wire ---- */
 
 enum wire_type { WIRE_VARINT, WIRE_8_BYTES, WIRE_BYTES, WIRE_4_BYTES = 5 };
@@ -220,6 +222,8 @@ static enum status check_piece(struct sp_file *x, size_t i, uint8_t has_byte[256
     const struct sp_piece *p = &x->piece[i];
     if (p->text.n == 0 || utf8_valid(p->text.data, p->text.n) < p->text.n)
         return status_fail(ERR_INVALID, "piece %zu has no text, or one that is no valid UTF-8", i);
+    if (p->text.n > LONGEST_PIECE)
+        return status_fail(ERR_INVALID, "piece %zu has %zu bytes, and %d are the most", i, p->text.n, LONGEST_PIECE);
     if (p->type < SP_NORMAL)
         return status_fail(ERR_INVALID, "piece %zu is of a type that is not known here", i);
     if (!isfinite(p->score))

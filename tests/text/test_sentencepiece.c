@@ -251,6 +251,9 @@ static void test_refusals(void **state)
     REFUSE("\x0a\x08\x0a\x01x\x15\x00\x00\xc0\x7f", "no finite number");
     REFUSE("\x0a\x05\x0a\x01x\x18\x09", "of a type that is not known");
     REFUSE("\x0a\x05\x0a\x01x\x18\x06", "the model has no byte_fallback");
+    char large[6 + 4097] = "\x0a\x84\x20\x0a\x81\x20"; /* 4,100 bytes: a text of 4,097 */
+    memset(large + 6, 'x', 4097);
+    refuse(large, sizeof large, "piece 0 has 4097 bytes, and 4096 are the most");
     REFUSE(UNK UNK, "both are the unknown one");
     REFUSE(UNK "\x0a\x03\x0a\x01x\x0a\x03\x0a\x01x", "pieces 1 and 2 both are x");
     REFUSE(UNK "\x12\x03\x98\x02\x01", "not all 256 bytes are pieces");
