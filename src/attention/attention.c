@@ -19,7 +19,7 @@ struct attention_kernels attention_kernels_for(enum isa isa)
 static struct attention_kernels kernels_of(const struct op_attrs *attrs)
 {
 #ifdef __x86_64__
-    if (attrs->attn.dtype == BF16 && isa_has_amx())
+    if (attrs->attn.dtype == BF16 && op_value_dim(attrs) == attrs->attn.head_dim && isa_has_amx())
         return (struct attention_kernels){amx_forward, amx_backward, amx_workspace};
 #endif
     return attention_kernels_for(isa_of_processor());

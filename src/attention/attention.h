@@ -1,8 +1,10 @@
 /* Exact tiled attention: no S x S memory, the mask as one interval of keys per query.
  *
- * Layouts (row-major, T = attrs->attn.dtype: F32 or BF16; head_dim 32 to 512 in steps of 8):
- *   q, o, do  T  [sq, hq, head_dim]      dq  F32 [sq, hq, head_dim]
- *   k, v      T  [sk, hk, head_dim]      dk, dv F32 [sk, hk, head_dim]
+ * Layouts (row-major, T = attrs->attn.dtype: F32 or BF16; head_dim and value_dim 32 to 512 in steps of 8):
+ *   q      T  [sq, hq, head_dim]      dq  F32 [sq, hq, head_dim]
+ *   k      T  [sk, hk, head_dim]      dk  F32 [sk, hk, head_dim]
+ *   o, do  T  [sq, hq, value_dim]
+ *   v      T  [sk, hk, value_dim]     dv  F32 [sk, hk, value_dim]
  *   lse       F32 [hq, sq]               lo, hi I32 [sq]
  *   delta     F32 [sq, hq]
  * hq is a multiple of hk; query head i uses key head i / (hq / hk).
@@ -12,7 +14,7 @@
  * Backward uses p from lse and the given delta = rowsum(do * o) (OP_ATTN_DELTA): FlashAttention-2 (Dao 2023), algorithm 2. dq is
  * written; dk and dv are written, or added to if attrs->attn.accumulate. With the lse and delta of attention over several calls'
  * keys, each call gives its keys' part of the gradients. Deterministic, independent of the number of threads,
- * of which the CPU kernels start their stream's (struct cpu_stream; at least 1). Where T is BF16 and the processor has AMX (isa_has_amx()), p
+ * of which the CPU kernels start their stream's (struct cpu_stream; at least 1). Where T is BF16, v as wide as q and the processor has AMX (isa_has_amx()), p
  * and the scores' gradients are rounded to BF16 for the products that take them, and denormals are zero in products. scale > 0.
  * Sums over keys and queries are made of blocks' sums: at 2^24 keys the CPU's F32 kernels agree with fp64 within 1e-6
  * (tests/attention/test_length.c; cuda_kernels.h says what tensor cores do). */

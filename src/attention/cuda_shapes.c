@@ -48,6 +48,9 @@ enum status attention_cuda_check(const struct op_attrs *attrs, const struct attn
                            dtype_name((enum dtype)attrs->attn.dtype));
     if (d < 8 || d > 512 || d % 8 != 0)
         return status_fail(ERR_INVALID, "attention on CUDA takes head dimensions that are multiples of 8 up to 512, not %d", d);
+    if (op_value_dim(attrs) != d)
+        return status_fail(ERR_INVALID, "attention on CUDA takes values as wide as queries and keys: not %lld beside %d; --device cpu takes both",
+                           (long long)op_value_dim(attrs), d);
     if (d > 256 && (cuda->shared_bytes < ATTN_WIDE_SHARED || attrs->attn.cap != 0.0f))
         return status_fail(ERR_INVALID,
                            "attention on CUDA: head dimensions above 256 need %d KiB of shared memory, as of an A100 or "

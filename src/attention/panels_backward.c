@@ -29,8 +29,9 @@ struct backward {
     const float *lse_in, *delta_in;      /* [hq][lse_stride], [sq][hq] */
     int64_t lse_stride;                  /* rows of the whole call */
     int accumulate;
-    int64_t d;
+    int64_t d, w;                      /* of q and k, of v and do */
     int64_t panel_stride, head_stride; /* floats */
+    int64_t go_panel, go_head;         /* the same of do */
     float *qt, *got, *dqt;             /* [batch][q_blocks * PANELS][d + PAD][LANES]: q * scale * log2(e), do, dq / scale */
     float *lse, *delta;                /* [batch][q_blocks * BLOCK]: lse * log2(e); 0 where there is no key or row */
 };
@@ -44,19 +45,19 @@ struct keys {
     float *s, *dp;            /* [LANES keys][LANES queries] */
 };
 
-static int64_t scratch_floats(int64_t d)
+static int64_t scratch_floats(int64_t d, int64_t w)
 {
-    return 5 * BLOCK * d + PANELS * BLOCK * LANES + 2 * BLOCK * LANES + 2 * LANES * LANES;
+    return BLOCK * (3 * d + 2 * w) + PANELS * BLOCK * LANES + 2 * BLOCK * LANES + 2 * LANES * LANES;
 }
 
-static struct keys keys_of(float *base, int64_t d)
+static struct keys keys_of(float *base, int64_t d, int64_t w)
 {
-    struct keys x = {.k = base + omp_get_thread_num() * scratch_floats(d)};
+    struct keys x = {.k = base + omp_get_thread_num() * scratch_floats(d, w)};
     x.v = x.k + BLOCK * d;
-    x.k_columns = x.v + BLOCK * d;
+    x.k_columns = x.v + BLOCK * w;
     x.dkt = x.k_columns + BLOCK * d;
     x.dvt = x.dkt + BLOCK * d;
-    x.dst = x.dvt + BLOCK * d;
+    x.dst = x.dvt + BLOCK * w;
     x.p = x.dst + PANELS * BLOCK * LANES;
     x.ds = x.p + BLOCK * LANES;
     x.s = x.ds + BLOCK * LANES;
@@ -68,13 +69,15 @@ static struct keys keys_of(float *base, int64_t d)
 static struct backward layout(const struct op_attrs *attrs, void *work, float **end)
 {
     const int64_t d = attrs->attn.head_dim;
-    struct backward b = {.attrs = attrs, .d = d, .t = turns_of(attrs, BLOCK, LANES)};
+    struct backward b = {.attrs = attrs, .d = d, .w = op_value_dim(attrs), .t = turns_of(attrs, BLOCK, LANES)};
     b.panel_stride = (d + PAD) * LANES;
     b.head_stride = b.t.q_blocks * PANELS * b.panel_stride;
+    b.go_panel = (b.w + PAD) * LANES;
+    b.go_head = b.t.q_blocks * PANELS * b.go_panel;
     const int64_t rows = b.t.q_blocks * BLOCK;
     b.qt = work;
     b.got = b.qt + b.t.batch * b.head_stride;
-    b.dqt = b.got + b.t.batch * b.head_stride;
+    b.dqt = b.got + b.t.batch * b.go_head;
     b.lse = b.dqt + b.t.batch * b.head_stride;
     b.delta = b.lse + b.t.batch * rows;
     b.t.from = (int32_t *)(void *)(b.delta + b.t.batch * rows);
@@ -92,8 +95,7 @@ int64_t KERNEL(backward_workspace)(const struct op_attrs *attrs, int threads)
 {
     float *end;
     struct backward b = layout(attrs, (void *)(uintptr_t)ATTN_ALIGN, &end);
-    (void)b;
-    return (int64_t)(uintptr_t)end + threads * scratch_floats(attrs->attn.head_dim) * 4;
+    return (int64_t)(uintptr_t)end + threads * scratch_floats(b.d, b.w) * 4;
 }
 
 /* Packs query block i of a head, its lse and delta, both of which come in other layouts; zeroes its dq. */
@@ -107,7 +109,7 @@ static void prepare_queries(const struct backward *b, int64_t slot, int64_t head
     for (int64_t p = 0; p * LANES < n; p++) {
         int64_t to = slot * b->head_stride + (i * PANELS + p) * b->panel_stride, m = min_i64(LANES, n - p * LANES);
         pack_lanes(b->qt + to, &q, row + p * LANES, m, (float)((double)b->attrs->attn.scale * 1.4426950408889634));
-        pack_lanes(b->got + to, &go, row + p * LANES, m, 1);
+        pack_lanes(b->got + slot * b->go_head + (i * PANELS + p) * b->go_panel, &go, row + p * LANES, m, 1);
         memset(b->dqt + to, 0, (size_t)(b->d * LANES) * 4);
     }
     for (int64_t r = 0; r < BLOCK; r++) {
@@ -186,16 +188,17 @@ static SIMD void panel_gradient_capped(float *s, const float *dp, const float *l
 /* dv and dk of panel kp of key block j, from query block i; leaves dS^T in x->dst. */
 static void key_panel(const struct backward *b, const struct keys *x, int64_t slot, int64_t i, int64_t j, int64_t kp)
 {
-    const int64_t d = b->d, key = j * BLOCK + kp * LANES, row = i * BLOCK;
+    const int64_t d = b->d, w = b->w, key = j * BLOCK + kp * LANES, row = i * BLOCK;
     int64_t first, end;
     turns_queries(&b->t, i, key, &first, &end);
     for (int64_t q = first; q < end; q++) {
         const int64_t r = row + q * LANES, panel = slot * b->head_stride + (i * PANELS + q) * b->panel_stride;
         const int64_t at = slot * b->t.q_blocks * BLOCK + r;
+        const float *go = b->got + slot * b->go_head + (i * PANELS + q) * b->go_panel;
         for (int64_t t = 0; t < LANES; t += ROWS)
             tile(d, x->k + (kp * LANES + t) * d, b->qt + panel, x->s + t * LANES, 0);
         for (int64_t t = 0; t < LANES; t += ROWS)
-            tile(d, x->v + (kp * LANES + t) * d, b->got + panel, x->dp + t * LANES, 0);
+            tile(w, x->v + (kp * LANES + t) * w, go, x->dp + t * LANES, 0);
         float *dst = x->dst + (q * BLOCK + kp * LANES) * LANES, *p = x->p + q * LANES * LANES, *ds = x->ds + q * LANES * LANES;
         const int whole = r + LANES <= b->t.mask.sq && mask_covers(&b->t.mask, r, r + LANES, key, key + LANES);
         if (b->attrs->attn.cap != 0) {
@@ -209,8 +212,9 @@ static void key_panel(const struct backward *b, const struct keys *x, int64_t sl
     if (first == end)
         return;
     const int64_t panel = slot * b->head_stride + (i * PANELS + first) * b->panel_stride, at = first * LANES * LANES;
-    for (int64_t c = 0; c < d; c += ROWS)
-        tile_lanes(end - first, b->got + panel + c * LANES, b->panel_stride, x->p + at, x->dvt + (kp * d + c) * LANES, 1);
+    const float *go = b->got + slot * b->go_head + (i * PANELS + first) * b->go_panel;
+    for (int64_t c = 0; c < w; c += ROWS)
+        tile_lanes(end - first, go + c * LANES, b->go_panel, x->p + at, x->dvt + (kp * w + c) * LANES, 1);
     for (int64_t c = 0; c < d; c += ROWS)
         tile_lanes(end - first, b->qt + panel + c * LANES, b->panel_stride, x->ds + at, x->dkt + (kp * d + c) * LANES, 1);
 }
@@ -285,7 +289,7 @@ static void backward_task(const struct backward *b, const struct keys *x, int64_
             return;
         if (!touched) {
             load_keys(b, x, kv, key, n);
-            memset(x->dkt, 0, (size_t)(2 * BLOCK * b->d) * 4); /* and dvt */
+            memset(x->dkt, 0, (size_t)(BLOCK * (b->d + b->w)) * 4); /* and dvt */
         }
         touched = 1;
         block_pair(b, x, slot, head, i, j);
@@ -297,10 +301,10 @@ static void backward_task(const struct backward *b, const struct keys *x, int64_
     if (!take_turn(&b->t, turn, (int32_t)head))
         return;
     if (!touched && !add)
-        memset(x->dkt, 0, (size_t)(2 * BLOCK * b->d) * 4);
+        memset(x->dkt, 0, (size_t)(BLOCK * (b->d + b->w)) * 4);
     if (touched || !add) {
         store_panels(&dk, x->dkt, b->d * LANES, 0.69314718f, key, n, add); /* log2(e) was folded into q */
-        store_panels(&dv, x->dvt, b->d * LANES, 1, key, n, add);
+        store_panels(&dv, x->dvt, b->w * LANES, 1, key, n, add);
     }
     pass_turn(turn, (int32_t)(head + 1));
 }
@@ -314,7 +318,7 @@ static struct rows rows_from(const void *x, int64_t row, int64_t heads, int64_t 
 /* Query rows [row, row + SEGMENT). dk and dv of later segments add to those of earlier ones, in order. */
 static void backward_segment(const struct op_attrs *attrs, void *const *arg, int64_t row, const struct cpu_stream *stream)
 {
-    const int64_t hq = attrs->attn.hq, hk = attrs->attn.hk, d = attrs->attn.head_dim;
+    const int64_t hq = attrs->attn.hq, hk = attrs->attn.hk, d = attrs->attn.head_dim, w = op_value_dim(attrs);
     const int32_t t = attrs->attn.dtype;
     float *scratch;
     struct backward b = layout(attrs, attn_align(arg[11]), &scratch);
@@ -326,12 +330,12 @@ static void backward_segment(const struct op_attrs *attrs, void *const *arg, int
     b.lse_in = (const float *)arg[7] + row;
     b.lse_stride = attrs->attn.sq;
     b.accumulate = attrs->attn.accumulate || row > 0;
-    b.q = rows_from(arg[3], row, hq, d, t), b.k = rows_from(arg[4], 0, hk, d, t), b.v = rows_from(arg[5], 0, hk, d, t);
-    b.go = rows_from(arg[8], row, hq, d, t);
-    b.dq = rows_from(arg[0], row, hq, d, F32), b.dk = rows_from(arg[1], 0, hk, d, F32), b.dv = rows_from(arg[2], 0, hk, d, F32);
+    b.q = rows_from(arg[3], row, hq, d, t), b.k = rows_from(arg[4], 0, hk, d, t), b.v = rows_from(arg[5], 0, hk, w, t);
+    b.go = rows_from(arg[8], row, hq, w, t);
+    b.dq = rows_from(arg[0], row, hq, d, F32), b.dk = rows_from(arg[1], 0, hk, d, F32), b.dv = rows_from(arg[2], 0, hk, w, F32);
 #pragma omp parallel num_threads(stream->threads)
     {
-        struct keys x = keys_of(scratch, d);
+        struct keys x = keys_of(scratch, d, w);
 #pragma omp for schedule(static)
         for (int64_t i = 0; i < b.t.q_blocks; i++)
             turns_prepare_mask(&b.t, i);

@@ -28,7 +28,7 @@ struct forward {
     struct rows q, k, v, o; /* head is set per use */
     float *lse;
     float *packed_k, *packed_v;
-    int64_t sk, head_stride; /* rows of K padded to BLOCK, floats per packed head */
+    int64_t sk, k_stride, v_stride; /* rows of K padded to BLOCK, floats per packed head */
     int64_t batch;           /* KV heads packed at a time */
     const struct cpu_stream *stream;
 };
@@ -38,7 +38,7 @@ enum scores { MASKED, WHOLE, UNSEEN };
 
 /* One thread's scratch: a block of queries and their state. */
 struct panels {
-    float *q, *o; /* [PANELS][d][LANES] */
+    float *q, *o; /* [PANELS][d][LANES]; of o, d is v's */
     double *sum;  /* the same of the groups before; only if `grouped` */
     float *s;     /* [BLOCK][LANES] */
     double l[PANELS][LANES];
@@ -48,9 +48,10 @@ struct panels {
     int grouped;
 };
 
-static int64_t scratch_bytes(int64_t d)
+static int64_t scratch_bytes(const struct op_attrs *attrs)
 {
-    return round_up((int64_t)sizeof(struct panels), ATTN_ALIGN) + (4 * PANELS * d + BLOCK) * LANES * 4;
+    const int64_t floats = PANELS * (attrs->attn.head_dim + 3 * op_value_dim(attrs)) + BLOCK;
+    return round_up((int64_t)sizeof(struct panels), ATTN_ALIGN) + floats * LANES * 4;
 }
 
 static int64_t batch_of(const struct op_attrs *attrs)
@@ -62,8 +63,8 @@ int64_t KERNEL(workspace)(enum op_kind kind, const struct op_attrs *attrs, int t
 {
     if (kind == OP_ATTN_BWD)
         return KERNEL(backward_workspace)(attrs, threads);
-    int64_t d = attrs->attn.head_dim, head = 2 * round_up(attrs->attn.sk, BLOCK) * d * 4;
-    return ATTN_ALIGN + batch_of(attrs) * head + threads * scratch_bytes(d);
+    int64_t head = round_up(attrs->attn.sk, BLOCK) * (attrs->attn.head_dim + op_value_dim(attrs)) * 4;
+    return ATTN_ALIGN + batch_of(attrs) * head + threads * scratch_bytes(attrs);
 }
 
 /* Maximum of each lane over n rows of s; masked scores become -inf first. */
@@ -158,7 +159,7 @@ static SIMD void panel_scores(const struct forward *f, int64_t kv, struct panels
                               enum scores scores)
 {
     const int64_t d = f->attrs->attn.head_dim, n = key_end - key;
-    const float *k = f->packed_k + kv * f->head_stride + key * d, *q = x->q + p * d * LANES;
+    const float *k = f->packed_k + kv * f->k_stride + key * d, *q = x->q + p * d * LANES;
     vf max[VECTORS];
     for (int64_t j = 0; j < n; j += ROWS)
         tile(d, k + j * d, q, x->s + j * LANES, 0);
@@ -173,7 +174,7 @@ static SIMD void panel_scores(const struct forward *f, int64_t kv, struct panels
         panel_maximum(x->s, n, key, x, p, 1, max);
     else
         panel_maximum(x->s, n, key, x, p, 0, max);
-    panel_reference(x, p, max, d);
+    panel_reference(x, p, max, op_value_dim(f->attrs));
     if (scores == MASKED)
         panel_exp(x->s, n, x, p, MASKED);
     else
@@ -183,8 +184,8 @@ static SIMD void panel_scores(const struct forward *f, int64_t kv, struct panels
 static SIMD void panel_block(const struct forward *f, int64_t kv, struct panels *x, int64_t p, int64_t key, int64_t key_end,
                              int masked)
 {
-    const int64_t d = f->attrs->attn.head_dim, block = key / BLOCK * BLOCK;
-    const float *v = f->packed_v + kv * f->head_stride + block * d + (key - block) * ROWS;
+    const int64_t d = op_value_dim(f->attrs), block = key / BLOCK * BLOCK;
+    const float *v = f->packed_v + kv * f->v_stride + block * d + (key - block) * ROWS;
     panel_scores(f, kv, x, p, key, key_end, masked ? MASKED : EXP2_SATURATES && panel_started(x, p) ? UNSEEN : WHOLE);
     for (int64_t c = 0; c < d; c += ROWS)
         tile(key_end - key, v + c * BLOCK, x->s, x->o + (p * d + c) * LANES, 1);
@@ -203,7 +204,7 @@ static SIMD void panels_group(struct panels *x, int64_t d)
 static void panels_load(const struct forward *f, struct panels *x, const struct rows *q, int64_t row, int64_t n)
 {
     const int64_t d = q->d;
-    memset(x->o, 0, (size_t)(PANELS * d * LANES) * 4);
+    memset(x->o, 0, (size_t)(PANELS * f->o.d * LANES) * 4);
     x->grouped = 0;
     for (int64_t i = 0; i < PANELS * LANES; i++) {
         int64_t p = i / LANES, lane = i % LANES;
@@ -243,7 +244,7 @@ static void forward_task(const struct forward *f, int64_t head, int64_t kv, int6
         if (cpu_stops(f->stream))
             return;
         if (block > first_block && (block - first_block) % (GROUP * BLOCK) == 0)
-            panels_group(x, q.d);
+            panels_group(x, o.d);
         for (int64_t p = 0; p * LANES < n; p++) {
             int64_t first = row + p * LANES, last = min_i64(first + LANES, row + n);
             int64_t key = max_i64(mask_from(m, first), block) / ROWS * ROWS;
@@ -260,19 +261,20 @@ static void pack_block(const struct forward *f, int64_t kv, int64_t head, int64_
     if (cpu_stops(f->stream))
         return;
     struct rows k = f->k, v = f->v;
-    int64_t n = min_i64(BLOCK, f->mask.sk - block), at = kv * f->head_stride + block * k.d;
+    int64_t n = min_i64(BLOCK, f->mask.sk - block);
     k.head = v.head = head;
-    pack_quads(f->packed_k + at, &k, block, n);
-    pack_columns(f->packed_v + at, BLOCK, &v, block, n);
+    pack_quads(f->packed_k + kv * f->k_stride + block * k.d, &k, block, n);
+    pack_columns(f->packed_v + kv * f->v_stride + block * v.d, BLOCK, &v, block, n);
 }
 
-static struct panels *scratch_of(char *base, int64_t d)
+static struct panels *scratch_of(char *base, const struct op_attrs *attrs)
 {
-    struct panels *x = (void *)(base + omp_get_thread_num() * scratch_bytes(d));
+    const int64_t w = op_value_dim(attrs);
+    struct panels *x = (void *)(base + omp_get_thread_num() * scratch_bytes(attrs));
     x->q = (float *)(void *)((char *)x + round_up((int64_t)sizeof *x, ATTN_ALIGN));
-    x->o = x->q + PANELS * d * LANES;
-    x->sum = (double *)(void *)(x->o + PANELS * d * LANES);
-    x->s = (float *)(void *)(x->sum + PANELS * d * LANES);
+    x->o = x->q + PANELS * attrs->attn.head_dim * LANES;
+    x->sum = (double *)(void *)(x->o + PANELS * w * LANES);
+    x->s = (float *)(void *)(x->sum + PANELS * w * LANES);
     return x;
 }
 
@@ -296,7 +298,8 @@ static void repeat_mask(struct mask *m, int64_t heads, int32_t *lo, int32_t *hi)
 
 void KERNEL(forward)(const struct op_attrs *attrs, void *const *arg, const struct cpu_stream *stream)
 {
-    const int64_t hq = attrs->attn.hq, hk = attrs->attn.hk, d = attrs->attn.head_dim, sq = attrs->attn.sq, group = hq / hk;
+    const int64_t hq = attrs->attn.hq, hk = attrs->attn.hk, d = attrs->attn.head_dim, w = op_value_dim(attrs), sq = attrs->attn.sq,
+                  group = hq / hk;
     const int32_t t = attrs->attn.dtype;
     const int single = is_single(attrs);
     int32_t lo[HEADS_MOST], hi[HEADS_MOST];
@@ -304,22 +307,23 @@ void KERNEL(forward)(const struct op_attrs *attrs, void *const *arg, const struc
                         .mask = mask_of(attrs, arg[5], arg[6]),
                         .q = {arg[2], single ? 1 : hq, 0, d, t},
                         .k = {arg[3], hk, 0, d, t},
-                        .v = {arg[4], hk, 0, d, t},
-                        .o = {arg[0], single ? 1 : hq, 0, d, t},
+                        .v = {arg[4], hk, 0, w, t},
+                        .o = {arg[0], single ? 1 : hq, 0, w, t},
                         .lse = arg[1],
                         .sk = round_up(attrs->attn.sk, BLOCK),
                         .stream = stream};
     if (single)
         repeat_mask(&f.mask, hq, lo, hi);
-    f.head_stride = f.sk * d;
+    f.k_stride = f.sk * d;
+    f.v_stride = f.sk * w;
     f.batch = batch_of(attrs);
     f.packed_k = attn_align(arg[7]);
-    f.packed_v = f.packed_k + f.batch * f.head_stride;
-    char *scratch = (char *)(f.packed_v + f.batch * f.head_stride);
+    f.packed_v = f.packed_k + f.batch * f.k_stride;
+    char *scratch = (char *)(f.packed_v + f.batch * f.v_stride);
     const int64_t blocks = f.sk / BLOCK, q_blocks = ceil_div(sq, BLOCK);
 #pragma omp parallel num_threads(stream->threads)
     {
-        struct panels *x = scratch_of(scratch, d);
+        struct panels *x = scratch_of(scratch, attrs);
         for (int64_t first = 0; first < hk; first += f.batch) {
             int64_t n = min_i64(f.batch, hk - first), heads = n * group;
 #pragma omp for schedule(dynamic)

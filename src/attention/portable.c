@@ -13,6 +13,12 @@
 #define KT 64
 #define D_MOST 512
 
+/* Rows of scratch have room for keys and for values. */
+static int64_t widest(const struct op_attrs *attrs)
+{
+    return max_i64(attrs->attn.head_dim, op_value_dim(attrs));
+}
+
 /* Per thread: four operand tiles, two accumulators of QT rows in fp64, two tiles of scores. */
 static int64_t scratch_floats(int64_t d)
 {
@@ -22,11 +28,11 @@ static int64_t scratch_floats(int64_t d)
 int64_t attn_portable_workspace(enum op_kind kind, const struct op_attrs *attrs, int threads)
 {
     (void)kind; /* both need the same */
-    return threads * scratch_floats(attrs->attn.head_dim) * 4 + ATTN_ALIGN;
+    return threads * scratch_floats(widest(attrs)) * 4 + ATTN_ALIGN;
 }
 
 struct scratch {
-    float *q, *o;  /* [QT][d]: queries, and do */
+    float *q, *o;  /* [QT][d]: queries, and do, as wide as values */
     float *k, *v;  /* [KT][d] */
     double *a, *b; /* [QT][d] each: accumulators */
     float *p, *s;  /* [QT][KT] */
@@ -110,19 +116,19 @@ static float score(const struct op_attrs *attrs, const float *q, const float *k,
 static void forward_tile(const struct op_attrs *attrs, void *const *arg, const struct mask *m, int64_t head, int64_t q, struct scratch *x)
 {
     const int64_t d = attrs->attn.head_dim, hq = attrs->attn.hq, hk = attrs->attn.hk, kv = head / (hq / hk);
-    const int64_t nq = min_i64(QT, m->sq - q), end = mask_to(m, q + nq - 1);
+    const int64_t nq = min_i64(QT, m->sq - q), end = mask_to(m, q + nq - 1), w = op_value_dim(attrs);
     float max[QT];
     double sum[QT];
     for (int64_t i = 0; i < nq; i++)
         max[i] = -INFINITY, sum[i] = 0;
     load_rows(x->q, arg[2], attrs->attn.dtype, q, nq, hq, head, d);
-    zero(x->a, nq * d);
+    zero(x->a, nq * w);
     for (int64_t k = mask_from(m, q) / KT * KT; k < end; k += KT) {
         int64_t nk = min_i64(KT, m->sk - k);
         if (cpu_stops(x->stream))
             return;
         load_rows(x->k, arg[3], attrs->attn.dtype, k, nk, hk, kv, d);
-        load_rows(x->v, arg[4], attrs->attn.dtype, k, nk, hk, kv, d);
+        load_rows(x->v, arg[4], attrs->attn.dtype, k, nk, hk, kv, w);
         for (int64_t i = 0; i < nq; i++) {
             int64_t from, to;
             row_span(m, q + i, k, nk, &from, &to);
@@ -135,26 +141,26 @@ static void forward_tile(const struct op_attrs *attrs, void *const *arg, const s
                 top = fmaxf(top, x->s[j]);
             }
             double shrink = exp((double)(max[i] - top));
-            for (int64_t c = 0; c < d && shrink != 1; c++)
-                x->a[i * d + c] *= shrink;
+            for (int64_t c = 0; c < w && shrink != 1; c++)
+                x->a[i * w + c] *= shrink;
             sum[i] *= shrink;
             max[i] = top;
             for (int64_t j = from; j < to; j++) {
                 x->s[j] = expf(x->s[j] - top);
                 sum[i] += (double)x->s[j];
             }
-            add_rows(x->a + i * d, x->s, 1, x->v, from, to, d);
+            add_rows(x->a + i * w, x->s, 1, x->v, from, to, w);
         }
     }
     for (int64_t i = 0; i < nq; i++) {
-        int64_t at = ((q + i) * hq + head) * d;
+        int64_t at = ((q + i) * hq + head) * w;
         double inv = sum[i] > 0 ? 1 / sum[i] : sum[i]; /* a NaN stays one */
         ((float *)arg[1])[head * m->sq + q + i] = sum[i] == 0 ? -INFINITY : (float)((double)max[i] + log(sum[i]));
-        for (int64_t c = 0; c < d; c++)
+        for (int64_t c = 0; c < w; c++)
             if (attrs->attn.dtype == F32)
-                ((float *)arg[0])[at + c] = (float)(x->a[i * d + c] * inv);
+                ((float *)arg[0])[at + c] = (float)(x->a[i * w + c] * inv);
             else
-                ((bf16 *)arg[0])[at + c] = bf16_from_float((float)(x->a[i * d + c] * inv));
+                ((bf16 *)arg[0])[at + c] = bf16_from_float((float)(x->a[i * w + c] * inv));
     }
 }
 
@@ -165,7 +171,7 @@ void attn_portable_forward(const struct op_attrs *attrs, void *const *arg, const
     float *work = attn_align(arg[7]);
 #pragma omp parallel for schedule(dynamic) num_threads(stream->threads)
     for (int64_t t = tasks - 1; t >= 0; t--) { /* causal: the last tiles are the longest */
-        struct scratch x = scratch_of(work, attrs->attn.head_dim, stream);
+        struct scratch x = scratch_of(work, widest(attrs), stream);
         forward_tile(attrs, arg, &m, t % attrs->attn.hq, t / attrs->attn.hq * QT, &x);
     }
 }
@@ -174,7 +180,7 @@ void attn_portable_forward(const struct op_attrs *attrs, void *const *arg, const
 static void backward_tile(const struct op_attrs *attrs, void *const *arg, const struct mask *m, int64_t head, int64_t q, int64_t nq,
     int64_t k, int64_t nk, struct scratch *x)
 {
-    const int64_t d = attrs->attn.head_dim, hq = attrs->attn.hq;
+    const int64_t d = attrs->attn.head_dim, w = op_value_dim(attrs), hq = attrs->attn.hq;
     const float *lse = (const float *)arg[7] + head * m->sq, *delta = (const float *)arg[6] + head;
     for (int64_t i = 0; i < nq; i++) {
         int64_t from, to;
@@ -186,7 +192,7 @@ static void backward_tile(const struct op_attrs *attrs, void *const *arg, const 
                 continue;
             float slope;
             *p = expf(score(attrs, x->q + i * d, x->k + j * d, &slope) - lse[q + i]);
-            *s = slope * *p * (dot(x->o + i * d, x->v + j * d, d) - delta[(q + i) * hq]);
+            *s = slope * *p * (dot(x->o + i * w, x->v + j * w, w) - delta[(q + i) * hq]);
         }
     }
 }
@@ -195,16 +201,16 @@ static void backward_queries(const struct op_attrs *attrs, void *const *arg, con
     struct scratch *x)
 {
     const int64_t d = attrs->attn.head_dim, hq = attrs->attn.hq, hk = attrs->attn.hk, kv = head / (hq / hk);
-    const int64_t nq = min_i64(QT, m->sq - q), end = mask_to(m, q + nq - 1);
+    const int64_t nq = min_i64(QT, m->sq - q), end = mask_to(m, q + nq - 1), w = op_value_dim(attrs);
     load_rows(x->q, arg[3], attrs->attn.dtype, q, nq, hq, head, d);
-    load_rows(x->o, arg[8], attrs->attn.dtype, q, nq, hq, head, d);
+    load_rows(x->o, arg[8], attrs->attn.dtype, q, nq, hq, head, w);
     zero(x->a, nq * d);
     for (int64_t k = mask_from(m, q) / KT * KT; k < end; k += KT) {
         int64_t nk = min_i64(KT, m->sk - k);
         if (cpu_stops(x->stream))
             return;
         load_rows(x->k, arg[4], attrs->attn.dtype, k, nk, hk, kv, d);
-        load_rows(x->v, arg[5], attrs->attn.dtype, k, nk, hk, kv, d);
+        load_rows(x->v, arg[5], attrs->attn.dtype, k, nk, hk, kv, w);
         backward_tile(attrs, arg, m, head, q, nq, k, nk, x);
         for (int64_t i = 0; i < nq; i++)
             add_rows(x->a + i * d, x->s + i * KT, 1, x->k, 0, nk, d);
@@ -219,43 +225,43 @@ static void backward_keys(const struct op_attrs *attrs, void *const *arg, const 
     struct scratch *x)
 {
     const int64_t d = attrs->attn.head_dim, hq = attrs->attn.hq, hk = attrs->attn.hk, group = hq / hk;
-    const int64_t nk = min_i64(QT, m->sk - k), end = mask_end_query(m, k + nk - 1);
+    const int64_t nk = min_i64(QT, m->sk - k), end = mask_end_query(m, k + nk - 1), w = op_value_dim(attrs);
     double *dk = x->a, *dv = x->b;
     load_rows(x->k, arg[4], attrs->attn.dtype, k, nk, hk, kv, d);
-    load_rows(x->v, arg[5], attrs->attn.dtype, k, nk, hk, kv, d);
+    load_rows(x->v, arg[5], attrs->attn.dtype, k, nk, hk, kv, w);
     zero(dk, nk * d);
-    zero(dv, nk * d);
+    zero(dv, nk * w);
     for (int64_t head = kv * group; head < (kv + 1) * group; head++)
         for (int64_t q = mask_first_query(m, k) / QT * QT; q < end; q += QT) {
             int64_t nq = min_i64(QT, m->sq - q);
             if (cpu_stops(x->stream))
                 return;
             load_rows(x->q, arg[3], attrs->attn.dtype, q, nq, hq, head, d);
-            load_rows(x->o, arg[8], attrs->attn.dtype, q, nq, hq, head, d);
+            load_rows(x->o, arg[8], attrs->attn.dtype, q, nq, hq, head, w);
             backward_tile(attrs, arg, m, head, q, nq, k, nk, x);
             for (int64_t j = 0; j < nk; j++) {
-                add_rows(dv + j * d, x->p + j, KT, x->o, 0, nq, d);
+                add_rows(dv + j * w, x->p + j, KT, x->o, 0, nq, w);
                 add_rows(dk + j * d, x->s + j, KT, x->q, 0, nq, d);
             }
         }
-    for (int64_t j = 0; j < nk; j++)
-        for (int64_t c = 0; c < d; c++) {
-            int64_t at = ((k + j) * hk + kv) * d + c;
-            float *k_out = (float *)arg[1] + at, *v_out = (float *)arg[2] + at;
-            *k_out = (attrs->attn.accumulate ? *k_out : 0) + attrs->attn.scale * (float)dk[j * d + c];
-            *v_out = (attrs->attn.accumulate ? *v_out : 0) + (float)dv[j * d + c];
-        }
+    for (int64_t j = 0; j < nk; j++) {
+        float *k_out = (float *)arg[1] + ((k + j) * hk + kv) * d, *v_out = (float *)arg[2] + ((k + j) * hk + kv) * w;
+        for (int64_t c = 0; c < d; c++)
+            k_out[c] = (attrs->attn.accumulate ? k_out[c] : 0) + attrs->attn.scale * (float)dk[j * d + c];
+        for (int64_t c = 0; c < w; c++)
+            v_out[c] = (attrs->attn.accumulate ? v_out[c] : 0) + (float)dv[j * w + c];
+    }
 }
 
 void attn_portable_backward(const struct op_attrs *attrs, void *const *arg, const struct cpu_stream *stream)
 {
     const struct mask m = mask_of(attrs, arg[9], arg[10]);
-    const int64_t hq = attrs->attn.hq, hk = attrs->attn.hk, d = attrs->attn.head_dim;
+    const int64_t hq = attrs->attn.hq, hk = attrs->attn.hk;
     const int64_t q_tasks = ceil_div(m.sq, QT) * hq, k_tasks = ceil_div(m.sk, QT) * hk;
     float *work = attn_align(arg[11]);
 #pragma omp parallel num_threads(stream->threads)
     {
-        struct scratch x = scratch_of(work, d, stream);
+        struct scratch x = scratch_of(work, widest(attrs), stream);
 #pragma omp for schedule(dynamic) nowait
         for (int64_t t = q_tasks - 1; t >= 0; t--)
             backward_queries(attrs, arg, &m, t % hq, t / hq * QT, &x);

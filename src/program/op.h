@@ -89,7 +89,8 @@ struct op_attrs {
             int64_t sq, sk, q0, k0;
             int32_t hq, hk, head_dim, dtype, accumulate;
             float scale, cap;
-        } attn; /* cap: scores are cap * tanh(score / cap); 0: as they are */
+            int32_t value_dim;
+        } attn; /* cap: scores are cap * tanh(score / cap); 0: as they are; value_dim: width of v and o, 0: head_dim */
         struct {
             int64_t rows, vocab;
             int32_t gradient, accumulate;
@@ -129,6 +130,12 @@ struct op_attrs {
         int64_t words[10];
     };
 };
+
+/* The width of attention's v and o. */
+static inline int64_t op_value_dim(const struct op_attrs *a)
+{
+    return a->attn.value_dim > 0 ? a->attn.value_dim : a->attn.head_dim;
+}
 
 /* Whose rates an op has, and whose kernels. Elementwise stands for all that memory bounds. Collectives alone are executed by comm
  * lanes: the classes before OPS_COMPUTED are what the compute lane spends its time on. */

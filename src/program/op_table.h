@@ -114,12 +114,12 @@ OP(GELU_GRAD, gelu_grad, ELEMENTWISE, NEVER, a->act.dtype, 19.0 * a->act.rows * 
 /* --- Attention: attrs.attn (layouts and mask: attention/attention.h), attrs.heads --- */
 
 /* o = softmax(scale q k^T, capped) v and lse: q k^T and p v */
-OP(ATTN_FWD, attn_fwd, ATTENTION, FREELY, a->attn.dtype, 4.0 * pairs * a->attn.hq * a->attn.head_dim,
+OP(ATTN_FWD, attn_fwd, ATTENTION, FREELY, a->attn.dtype, 4.0 * pairs * a->attn.hq * a->attn.head_dim + 2.0 * pairs * a->attn.hq * (double)(op_value_dim(a) - a->attn.head_dim),
    OUT(o, T(attn)), OUT(lse, F32), IN(q, T(attn)), IN(k, T(attn)), IN(v, T(attn)), IN(lo, I32), IN(hi, I32), WORK(work))
 
 /* dq = and dk, dv (+)= their gradients: q k^T again, do v^T, and dq, dk, dv. Keys and values that are not there give dk and dv
  * nothing. */
-OP(ATTN_BWD, attn_bwd, ATTENTION, FREELY, a->attn.dtype, 10.0 * pairs * a->attn.hq * a->attn.head_dim,
+OP(ATTN_BWD, attn_bwd, ATTENTION, FREELY, a->attn.dtype, 10.0 * pairs * a->attn.hq * a->attn.head_dim + 4.0 * pairs * a->attn.hq * (double)(op_value_dim(a) - a->attn.head_dim),
    OUT(dq, F32), SUM(dk, F32, attn.accumulate), SUM(dv, F32, attn.accumulate), IN(q, T(attn)), ADDEND(k, T(attn)),
    ADDEND(v, T(attn)), IN(delta, F32), IN(lse, F32), IN(do, T(attn)), IN(lo, I32), IN(hi, I32), WORK(work))
 

@@ -76,6 +76,7 @@ struct shape {
     enum dtype dtype;
     double gain; /* of q: scores of about +-gain */
     float cap;
+    int32_t w; /* of v and o; 0: d */
 };
 
 struct problem {
@@ -84,7 +85,7 @@ struct problem {
     const atomic_int *stop; /* NULL: every call is finished */
     struct oracle x;
     int32_t *lo, *hi;
-    int64_t nq, nk, nl; /* elements of q, k, lse */
+    int64_t nq, nk, nl, no, nv; /* elements of q, k, lse, o, v */
 };
 
 static double *doubles(int64_t n)
@@ -133,16 +134,22 @@ static struct problem problem_make(const struct shape *s)
     p.attrs.attn.dtype = s->dtype, p.threads = omp_get_max_threads();
     p.attrs.attn.scale = (float)(1 / sqrt(s->d));
     p.attrs.attn.cap = s->cap;
+    p.attrs.attn.value_dim = s->w;
     p.nq = s->sq * s->hq * s->d, p.nk = s->sk * s->hk * s->d, p.nl = s->sq * s->hq;
-    p.x = (struct oracle){doubles(p.nq), doubles(p.nk), doubles(p.nk), doubles(p.nq), doubles(p.nq), doubles(p.nl), doubles(p.nq),
-        doubles(p.nk), doubles(p.nk), NULL, NULL, 0, 0};
-    for (int64_t i = 0; i < p.nq; i++) {
-        p.x.q[i] = stored(gauss() * s->gain, s->dtype);
-        p.x.go[i] = stored(gauss(), s->dtype);
+    p.no = p.nl * op_value_dim(&p.attrs), p.nv = s->sk * s->hk * op_value_dim(&p.attrs);
+    p.x = (struct oracle){doubles(p.nq), doubles(p.nk), doubles(p.nv), doubles(p.no), doubles(p.no), doubles(p.nl), doubles(p.nq),
+        doubles(p.nk), doubles(p.nv), NULL, NULL, 0, 0};
+    for (int64_t i = 0; i < max_i64(p.nq, p.no); i++) {
+        if (i < p.nq)
+            p.x.q[i] = stored(gauss() * s->gain, s->dtype);
+        if (i < p.no)
+            p.x.go[i] = stored(gauss(), s->dtype);
     }
-    for (int64_t i = 0; i < p.nk; i++) {
-        p.x.k[i] = stored(gauss(), s->dtype);
-        p.x.v[i] = stored(gauss(), s->dtype);
+    for (int64_t i = 0; i < max_i64(p.nk, p.nv); i++) {
+        if (i < p.nk)
+            p.x.k[i] = stored(gauss(), s->dtype);
+        if (i < p.nv)
+            p.x.v[i] = stored(gauss(), s->dtype);
     }
     p.lo = calloc((size_t)s->sq + 1, 4), p.hi = calloc((size_t)s->sq + 1, 4);
     fill_mask(s, p.lo, p.hi);
@@ -232,11 +239,11 @@ static struct call forward_call(const struct problem *p, const struct kernels *k
 {
     enum dtype t = p->attrs.attn.dtype;
     struct call c = {.n = 8, .outputs = 2};
-    c.b[0] = buffer_make(p->nq * dtype_size(t), offset, 0xff);
+    c.b[0] = buffer_make(p->no * dtype_size(t), offset, 0xff);
     c.b[1] = buffer_make(p->nl * 4, offset, 0xff);
     c.b[2] = input(p->x.q, p->nq, t, offset);
     c.b[3] = input(p->x.k, p->nk, t, offset);
-    c.b[4] = input(p->x.v, p->nk, t, offset);
+    c.b[4] = input(p->x.v, p->nv, t, offset);
     c.b[5] = buffer_make(p->attrs.attn.sq * 4, offset, 0);
     memcpy(c.b[5].data, p->lo, (size_t)p->attrs.attn.sq * 4);
     c.b[6] = buffer_make(p->attrs.attn.sq * 4, offset, 0);
@@ -248,7 +255,7 @@ static struct call forward_call(const struct problem *p, const struct kernels *k
 /* rowsum(do * o), as the kernel takes it. */
 static struct buffer delta_input(const struct problem *p, int offset)
 {
-    const int64_t d = p->attrs.attn.head_dim;
+    const int64_t d = op_value_dim(&p->attrs);
     struct buffer b = buffer_make(p->nl * 4, offset, 0);
     for (int64_t i = 0; i < p->nl; i++)
         ((float *)(void *)b.data)[i] = (float)oracle_dot(p->x.o + i * d, p->x.go + i * d, d);
@@ -262,16 +269,17 @@ static struct call backward_call(const struct problem *p, const struct kernels *
     struct call c = {.n = 12, .outputs = 3};
     c.b[0] = buffer_make(p->nq * 4, offset, 0xff);
     for (int i = 1; i < 3; i++) {
-        c.b[i] = buffer_make(p->nk * 4, offset, 0xff);
-        for (int64_t j = 0; j < p->nk && p->attrs.attn.accumulate; j++)
+        const int64_t n = i == 1 ? p->nk : p->nv;
+        c.b[i] = buffer_make(n * 4, offset, 0xff);
+        for (int64_t j = 0; j < n && p->attrs.attn.accumulate; j++)
             ((float *)(void *)c.b[i].data)[j] = 1;
     }
     c.b[3] = input(p->x.q, p->nq, t, offset);
     c.b[4] = input(p->x.k, p->nk, t, offset);
-    c.b[5] = input(p->x.v, p->nk, t, offset);
+    c.b[5] = input(p->x.v, p->nv, t, offset);
     c.b[6] = delta_input(p, offset);
     c.b[7] = input(p->x.lse, p->nl, F32, offset);
-    c.b[8] = input(p->x.go, p->nq, t, offset);
+    c.b[8] = input(p->x.go, p->no, t, offset);
     c.b[9] = buffer_make(p->attrs.attn.sq * 4, offset, 0);
     memcpy(c.b[9].data, p->lo, (size_t)p->attrs.attn.sq * 4);
     c.b[10] = buffer_make(p->attrs.attn.sq * 4, offset, 0);
@@ -282,7 +290,7 @@ static struct call backward_call(const struct problem *p, const struct kernels *
 
 static void round_oracle(struct problem *p)
 {
-    for (int64_t i = 0; i < p->nq; i++)
+    for (int64_t i = 0; i < p->no; i++)
         p->x.o[i] = stored(p->x.o[i], p->attrs.attn.dtype);
     for (int64_t i = 0; i < p->nl; i++)
         p->x.lse[i] = (float)p->x.lse[i];

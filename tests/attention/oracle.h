@@ -41,25 +41,25 @@ ORACLE double oracle_score(const struct op_attrs *a, const struct oracle *x, int
 
 ORACLE void oracle_forward(const struct op_attrs *a, struct oracle *x)
 {
-    const int64_t d = a->attn.head_dim, hq = a->attn.hq, hk = a->attn.hk;
+    const int64_t w = op_value_dim(a), hq = a->attn.hq, hk = a->attn.hk;
 #pragma omp parallel for collapse(2)
     for (int64_t h = 0; h < hq; h++)
         for (int64_t i = 0; i < a->attn.sq; i++) {
-            double max = x->sinks ? x->sinks[h] : -INFINITY, sum = x->sinks ? 1 : 0, *o = x->o + (i * hq + h) * d;
+            double max = x->sinks ? x->sinks[h] : -INFINITY, sum = x->sinks ? 1 : 0, *o = x->o + (i * hq + h) * w;
             for (int64_t j = 0; j < a->attn.sk; j++)
                 if (oracle_attends(a, x, i, j))
                     max = fmax(max, oracle_score(a, x, h, i, j));
             sum *= x->sinks ? exp(x->sinks[h] - max) : 0;
-            for (int64_t c = 0; c < d; c++)
+            for (int64_t c = 0; c < w; c++)
                 o[c] = 0;
             for (int64_t j = 0; j < a->attn.sk; j++)
                 if (oracle_attends(a, x, i, j)) {
                     double p = exp(oracle_score(a, x, h, i, j) - max);
                     sum += p;
-                    for (int64_t c = 0; c < d; c++)
-                        o[c] += p * x->v[(j * hk + h / (hq / hk)) * d + c];
+                    for (int64_t c = 0; c < w; c++)
+                        o[c] += p * x->v[(j * hk + h / (hq / hk)) * w + c];
                 }
-            for (int64_t c = 0; c < d && sum > 0; c++)
+            for (int64_t c = 0; c < w && sum > 0; c++)
                 o[c] /= sum;
             x->lse[h * a->attn.sq + i] = sum > 0 ? max + log(sum) : -INFINITY;
         }
@@ -68,32 +68,33 @@ ORACLE void oracle_forward(const struct op_attrs *a, struct oracle *x)
 /* From the lse and o given, as the kernel: rounding them is the caller's choice. */
 ORACLE void oracle_backward(const struct op_attrs *a, struct oracle *x)
 {
-    const int64_t d = a->attn.head_dim, hq = a->attn.hq, hk = a->attn.hk, group = hq / hk;
+    const int64_t d = a->attn.head_dim, w = op_value_dim(a), hq = a->attn.hq, hk = a->attn.hk, group = hq / hk;
     memset(x->dq, 0, (size_t)(a->attn.sq * hq * d) * 8);
     memset(x->dk, 0, (size_t)(a->attn.sk * hk * d) * 8);
-    memset(x->dv, 0, (size_t)(a->attn.sk * hk * d) * 8);
+    memset(x->dv, 0, (size_t)(a->attn.sk * hk * w) * 8);
     x->dq_terms = x->dk_terms = 0;
     for (int64_t h = 0; x->sinks && h < hq; h++)
         x->dsinks[h] = 0;
     for (int64_t kv = 0; kv < hk; kv++)
         for (int64_t h = kv * group; h < (kv + 1) * group; h++)
             for (int64_t i = 0; i < a->attn.sq; i++) {
-                const double *q = x->q + (i * hq + h) * d, *o = x->o + (i * hq + h) * d, *go = x->go + (i * hq + h) * d;
-                double *dq = x->dq + (i * hq + h) * d, delta = oracle_dot(o, go, d);
+                const double *q = x->q + (i * hq + h) * d, *o = x->o + (i * hq + h) * w, *go = x->go + (i * hq + h) * w;
+                double *dq = x->dq + (i * hq + h) * d, delta = oracle_dot(o, go, w);
                 if (x->sinks) /* p (do v - delta), v = 0 */
                     x->dsinks[h] += exp(x->sinks[h] - x->lse[h * a->attn.sq + i]) * (0 - delta);
                 for (int64_t j = 0; j < a->attn.sk; j++) {
                     if (!oracle_attends(a, x, i, j))
                         continue;
-                    const double *k = x->k + (j * hk + kv) * d, *v = x->v + (j * hk + kv) * d;
-                    double *dk = x->dk + (j * hk + kv) * d, *dv = x->dv + (j * hk + kv) * d;
+                    const double *k = x->k + (j * hk + kv) * d, *v = x->v + (j * hk + kv) * w;
+                    double *dk = x->dk + (j * hk + kv) * d, *dv = x->dv + (j * hk + kv) * w;
                     double score = oracle_score(a, x, h, i, j), p = exp(score - x->lse[h * a->attn.sq + i]);
                     double turned = a->attn.cap > 0 ? score / a->attn.cap : 0, slope = a->attn.scale * (1 - turned * turned);
-                    double ds = slope * p * (oracle_dot(go, v, d) - delta), t = slope * p * delta;
+                    double ds = slope * p * (oracle_dot(go, v, w) - delta), t = slope * p * delta;
                     x->dq_terms += t * t * oracle_dot(k, k, d);
                     x->dk_terms += t * t * oracle_dot(q, q, d);
-                    for (int64_t c = 0; c < d; c++) {
+                    for (int64_t c = 0; c < w; c++)
                         dv[c] += p * go[c];
+                    for (int64_t c = 0; c < d; c++) {
                         dq[c] += ds * k[c];
                         dk[c] += ds * q[c];
                     }

@@ -93,6 +93,8 @@ static void refuses(void **state)
         a = good(), a.attn.head_dim = dims[i];
         refuse(&a, &a100, aligned);
     }
+    a = good(), a.attn.value_dim = 32;
+    refuse(&a, &a100, aligned);
     a = good(), a.attn.head_dim = 264;
     refuse(&a, &ada, aligned);
     a.attn.cap = 30.0f;
