@@ -84,6 +84,13 @@ void nf4_quantise(const float *x, int64_t n, float *scale, uint8_t *code)
     }
 }
 
+void nf4_dequantise(const void *packed, int64_t n, enum nf4_scales s, int64_t first, int64_t count, float *out)
+{
+    const uint8_t *code = (const uint8_t *)packed + nf4_scale_bytes(n, s);
+    for (int64_t i = 0; i < count; i++)
+        out[i] = nf4_map[nf4_code(code, first + i)] * nf4_scale(packed, n, s, (first + i) / NF4_BLOCK);
+}
+
 /* ---- nested scales ---- */
 
 enum { WIDTH = 8, STREAMS = 4, LEVELS = 4 };

@@ -66,6 +66,9 @@ static inline float nf4_scale(const void *scales, int64_t n, enum nf4_scales s, 
     return product + f[0];
 }
 
+/* Numbers [first, first + count) of a packed matrix of n. */
+void nf4_dequantise(const void *packed, int64_t n, enum nf4_scales s, int64_t first, int64_t count, float *out);
+
 /* The code of number i. */
 static inline int nf4_code(const uint8_t *code, int64_t i)
 {

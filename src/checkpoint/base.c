@@ -86,7 +86,7 @@ enum status base_write(const struct model *m, const char *base, uint64_t xxh3, c
     snprintf(hash, sizeof hash, "%016" PRIx64, xxh3);
     TRY(adapter_config_write(dir, m, base));
     TRY(ckpt_path(path, dir, BASE_FILE, ""));
-    json_t *root = json_pack("{s:s, s:s}", "base", base, "xxh3", hash);
+    json_t *root = json_pack("{s:s, s:s, s:s}", "base", base, "xxh3", hash, "kept_as", m->config.base == BASE_STORED ? "stored" : "nf4");
     char *text = root ? json_dumps(root, JSON_INDENT(2)) : NULL;
     enum status st = text ? ckpt_write_text(path, text) : status_fail(ERR_NOMEM, "out of memory: the text of %s", path);
     free(text);
@@ -171,6 +171,24 @@ enum status checkpoint_check_base(const char *adapter, const char *base, uint64_
     json_decref(root);
     free(text);
     return st;
+}
+
+enum status checkpoint_adapter_beside_nf4(const char *adapter, int *out)
+{
+    char path[CKPT_PATH], *text = NULL;
+    int there;
+    *out = 0;
+    TRY(ckpt_path(path, adapter, BASE_FILE, ""));
+    TRY(ckpt_look(path, &there));
+    if (!there) /* of PEFT, which does not say it */
+        return OK;
+    TRY(ckpt_read_text(path, CKPT_SMALL_TEXT, &text));
+    json_t *root = json_loads(text, 0, NULL);
+    const char *kept = json_string_value(json_object_get(root, "kept_as"));
+    *out = kept && strcmp(kept, "nf4") == 0;
+    json_decref(root);
+    free(text);
+    return OK;
 }
 
 int checkpoint_is_there(const char *path)

@@ -5,7 +5,7 @@
 #include "checkpoint/files.h"
 #include "checkpoint/manifest.h"
 #include "checkpoint/shards.h"
-#include "engine/source.h"
+#include "engine/packed.h"
 #include "engine/weights.h"
 
 #include <math.h>
@@ -61,10 +61,16 @@ static enum status declare(struct merge *x, int param)
 {
     const struct model_param *p = &x->m->params[param];
     struct st_info info;
-    TRY(weights_find(x->from.file, p, &x->names[x->n]));
-    TRY(st_find(x->from.file, x->names[x->n], &info));
+    if (x->m->config.quantised && p->packed_bytes > 0) {
+        x->names[x->n] = weights_name(x->from.file, p->name);
+        TRY(packed_file_type(&x->from, param, &info.dtype));
+    } else {
+        TRY(weights_find(x->from.file, p, &x->names[x->n]));
+        TRY(st_find(x->from.file, x->names[x->n], &info));
+    }
     const int stored = info.dtype == F32 || info.dtype == BF16;
     x->report->fp16 += !stored;
+    x->report->dequantised += p->packed_bytes > 0;
     x->tensor[param] = x->n;
     x->decls[x->n] = (struct st_decl){.name = x->names[x->n],
                                       .dtype = stored ? info.dtype : F32,
@@ -148,7 +154,8 @@ static enum status merge_rows(struct merge *x, int param, const float *a, const 
     const int64_t columns = max_i64(p->shape[1], 1), at_once = max_i64(1, x->room / columns);
     for (int64_t row = 0; row < p->shape[0]; row += at_once) {
         const int64_t rows = min_i64(at_once, p->shape[0] - row), n = rows * columns;
-        TRY(source_read(&x->from, param, row * columns, n, F32, x->data));
+        TRY(p->packed_bytes > 0 ? packed_read_f32(&x->from, param, row * columns, n, x->data)
+                                : source_read(&x->from, param, row * columns, n, F32, x->data));
         if (w) {
             multiply(w, columns, a, b, row, rows, x->delta);
             add(x, n, x->decls[x->tensor[param]].dtype);
@@ -202,15 +209,27 @@ static void close_merge(struct merge *x)
     free(x->delta);
 }
 
+/* The base's, but for what it says of quantised weights. */
+static enum status write_config(const struct merge *x, const char *base, const char *dir)
+{
+    struct model_config plain = x->m->config;
+    enum dtype type = BF16;
+    plain.base = BASE_STORED;
+    for (int i = 0; i < x->n; i++)
+        type = x->decls[i].dtype == F32 && x->decls[i].n_dims == 2 ? F32 : type;
+    return model_config_write_like(dir, base, &plain, type);
+}
+
 /* What was merged, and what lies beside it, from the partial directory to the final names. */
 static enum status put_in_place(struct merge *x, const char *base, const char *partial, const char *dir, const struct export_texts *texts)
 {
     struct model_config was;
     char difference[128], from[CKPT_PATH], to[CKPT_PATH];
     TRY(model_config_read(base, &was));
-    const int anew = model_config_differs(&was, &x->m->config, difference, sizeof difference);
+    const int quantised = x->m->config.quantised,
+              anew = quantised || model_config_differs(&was, &x->m->config, difference, sizeof difference);
     if (anew)
-        TRY(model_config_write_stretched(partial, base, &x->m->config));
+        TRY(quantised ? write_config(x, base, partial) : model_config_write_stretched(partial, base, &x->m->config));
     TRY(base_write_texts(texts, partial));
     TRY(checkpoint_keep_texts(base, texts ? texts->like : NULL, dir));
     TRY(shards_move(x->files, partial, dir, "model.safetensors"));

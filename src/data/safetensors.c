@@ -478,7 +478,7 @@ const char *st_own_name(const struct st_file *f, const char *name)
 
 enum status st_find(const struct st_file *f, const char *name, struct st_info *info)
 {
-    const struct tensor *t;
+    const struct tensor *t = NULL;
     TRY(find(f, name, &t));
     *info = (struct st_info){.dtype = t->kind->dtype, .n_dims = t->n_dims, .elements = t->elements};
     memcpy(info->shape, t->shape, sizeof info->shape);
@@ -497,9 +497,21 @@ static enum status read_block(const struct shard *s, enum dtype from, int64_t at
     return OK;
 }
 
+enum status st_read_bytes(struct st_file *f, const char *name, int64_t first, int64_t n, void *out)
+{
+    const struct tensor *t = lookup(f, name);
+    if (!t)
+        return status_fail(ERR_INVALID, "%s: there is no tensor %s", f->path, name);
+    const struct shard *s = &f->shards[t->shard];
+    if (first < 0 || n < 0 || n > t->end - t->begin - first)
+        return status_fail(ERR_INVALID, "%s: %lld bytes from number %lld on of tensor %s, which has %lld", s->path, (long long)n, (long long)first,
+                           name, (long long)(t->end - t->begin));
+    return file_read(s->fd, s->path, out, (size_t)n, s->data + t->begin + first);
+}
+
 enum status st_read(struct st_file *f, const char *name, int64_t first, int64_t n, enum dtype to, void *out, int64_t *finite)
 {
-    const struct tensor *t;
+    const struct tensor *t = NULL;
     TRY(find(f, name, &t));
     const struct shard *s = &f->shards[t->shard];
     if (first < 0 || n < 0 || n > t->elements - first)

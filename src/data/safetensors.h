@@ -39,6 +39,8 @@ enum status st_read_f32(struct st_file *f, const char *name, int64_t first, int6
 struct st_raw { const char *path, *type; int n_dims; int64_t shape[4], at, bytes; };
 /* ERR_INVALID: there is none, or it has more than four dimensions. */
 enum status st_find_raw(const struct st_file *f, const char *name, struct st_raw *out);
+/* May be called from several threads. n of its bytes, from `first` on. */
+enum status st_read_bytes(struct st_file *f, const char *name, int64_t first, int64_t n, void *out);
 /* The file's own copy of a tensor's name, which lives as long as the file is open; NULL: there is no such tensor. */
 const char *st_own_name(const struct st_file *f, const char *name);
 /* A new file with n tensors as they are, byte for byte, synced. An existing one is overwritten; on failure none is left. */

@@ -29,8 +29,7 @@ static const char *shape_text(int n_dims, const int64_t *shape, char text[96])
     return text;
 }
 
-/* What the file calls the parameter: as it is called here, without its first word, or as the text model of a multimodal one. */
-static const char *name_in(const struct st_file *f, const char *name)
+const char *weights_name(const struct st_file *f, const char *name)
 {
     const char *alias = model_param_alias(name), *own = NULL;
     char wrapped[WRAPPED_NAME];
@@ -50,7 +49,7 @@ enum status weights_find(struct st_file *f, const struct model_param *p, const c
     struct st_info info;
     char there[96], here[96];
     int n_dims = p->shape[1] ? 2 : 1;
-    *name = name_in(f, p->name);
+    *name = weights_name(f, p->name);
     enum status st = st_find(f, *name, &info);
     if (st == ERR_INVALID && !st_has(f, *name))
         return missing(f, p);
@@ -145,6 +144,26 @@ static int compare_names(const void *a, const void *b)
     return strcmp(*(const char *const *)a, *(const char *const *)b);
 }
 
+/* Of a parameter that files have quantised only the name is looked at: packed.c checks the rest. */
+static enum status find_used(struct st_file *f, const struct model *m, const struct model_param *p, const char **name)
+{
+    if (!m->config.quantised || p->packed_bytes == 0)
+        return weights_find(f, p, name);
+    *name = weights_name(f, p->name);
+    return st_has(f, *name) ? OK : missing(f, p);
+}
+
+/* Of a quantised matrix: its scales, maps and the like. */
+static int is_part(const struct model *m, const char *name, const char **used, int n_used)
+{
+    char matrix[256];
+    const char *weight = m->config.quantised ? strstr(name, ".weight.") : NULL, *key = matrix;
+    if (!weight || (size_t)(weight - name) + strlen(".weight") >= sizeof matrix)
+        return 0;
+    snprintf(matrix, sizeof matrix, "%.*s.weight", (int)(weight - name), name);
+    return bsearch(&key, used, (size_t)n_used, sizeof *used, compare_names) != NULL;
+}
+
 /* The names of the file's tensors that are parameters, sorted. */
 static enum status list_used(struct st_file *f, const struct model *m, const char ***out, int *n_used)
 {
@@ -153,7 +172,7 @@ static enum status list_used(struct st_file *f, const struct model *m, const cha
     int n = 0;
     for (int i = 0; i < m->n_params && st == OK; i++)
         if (!m->params[i].adapter)
-            st = weights_find(f, &m->params[i], &used[n++]);
+            st = find_used(f, m, &m->params[i], &used[n++]);
     if (st != OK) {
         free(used);
         return st;
@@ -201,7 +220,7 @@ static enum status find_surplus(struct st_file *f, const struct model *m, const 
     for (int i = 0; i < st_count(f); i++) {
         const char *name = st_name(f, i);
         if (bsearch(&name, used, (size_t)n_used, sizeof *used, compare_names) || ignored(name, ignore, n_ignore, matched) ||
-            model_is_buffer(&m->config, name))
+            model_is_buffer(&m->config, name) || is_part(m, name, used, n_used))
             continue;
         if (m->config.tied && (strcmp(name, head) == 0 || strcmp(name, wrapped) == 0))
             TRY(check_tied_head(f, m, name));

@@ -9,6 +9,8 @@
  * buffers, an equal copy of a tied head, and tensors that one of the globs names (fnmatch). ERR_INVALID names the first that is
  * missing, or those that nothing uses, or a glob that names none of these. Reads no data but a tied head's copy. */
 enum status weights_check(struct st_file *f, const struct model *m, const char *const *ignore, int n_ignore);
+/* What the file calls a tensor: as it is called here, without its first word, or as the text model of a multimodal one. */
+const char *weights_name(const struct st_file *f, const char *name);
 /* The tensor that is the parameter. ERR_INVALID: there is none, or it has another shape. */
 enum status weights_find(struct st_file *f, const struct model_param *p, const char **name);
 /* Elements [first, first + n) of the parameter, in fp32 or bf16, from a tensor of its shape: itself, or what an optimizer keeps of it.

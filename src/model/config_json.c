@@ -344,6 +344,8 @@ static enum status read_object(struct config_reader *r, struct model_config *c)
         for (const struct config_key *k = f->keys[i]; k && k->name; k++)
             TRY(read_key(r, k, c));
     TRY(f->derive(r, c));
+    if (!c->wrapped)
+        TRY(config_read_quantised(r, c));
     const json_t *tied = json_object_get(outer, "tie_word_embeddings");
     if (c->wrapped && json_is_boolean(tied) && !json_object_get(r->object, "tie_word_embeddings"))
         c->tied = json_is_true(tied);

@@ -219,6 +219,8 @@ static enum status write_anew(const char *dir, const char *like, const struct mo
     TRY(config_load(like, path, &root));
     int anew = model_config_differs(&there, config, difference, sizeof difference);
     json_t *text = config_text_of(root);
+    if (config->base == BASE_STORED)
+        json_object_del(root, "quantization_config");
     int ok = !dtype || (spell_dtype(root, *dtype) && (text == root || spell_dtype(text, *dtype)));
     ok = ok && spell_rope(text, config, anew);
     if (ok && text == root && !json_object_get(root, "architectures"))

@@ -88,6 +88,7 @@ struct described {
     char base[PLACE];
     char *rope;       /* that it was trained with, or NULL */
     double rope_base; /* 0: config.json's */
+    enum frozen_base kept; /* what it was trained beside */
 };
 
 /* A checkpoint's settings; paths of a run that was moved are looked for beside it. */
@@ -123,6 +124,7 @@ static enum status describe_checkpoint(const char *dir, struct described *out)
     struct settings s;
     TRY(read_settings(dir, &s));
     out->lora = s.plan.lora;
+    out->kept = s.plan.base;
     snprintf(out->base, sizeof out->base, "%s", s.model ? s.model : "");
     enum status st = take_rope(out, dir, s.rope, s.rope_base);
     settings_free(&s);
@@ -133,10 +135,13 @@ static enum status describe_checkpoint(const char *dir, struct described *out)
 static enum status describe(const char *dir, struct described *out)
 {
     json_t *facts;
+    int nf4;
     *out = (struct described){.rope = NULL};
     if (!adapter_config_is_there(dir) && checkpoint_is_there(dir))
         return describe_checkpoint(dir, out);
     TRY(adapter_config_read(dir, &out->lora, out->base, sizeof out->base));
+    TRY(checkpoint_adapter_beside_nf4(dir, &nf4));
+    out->kept = nf4 ? FROZEN_NF4 : FROZEN_AUTO;
     TRY(facts_of_export(dir, &facts));
     enum status st = take_rope(out, dir, json_string_value(json_object_get(facts, "rope")), json_number_value(json_object_get(facts, "rope_base")));
     json_decref(facts);
@@ -190,10 +195,12 @@ static enum status take_lora(struct settings *s, const struct lora *is)
     return st;
 }
 
-/* Rotary positions that are given win. */
+/* What is given of rotary positions and of the base wins. */
 static enum status take_described(struct settings *s, struct described *d)
 {
     TRY(take_lora(s, &d->lora));
+    if (s->plan.base == FROZEN_AUTO)
+        s->plan.base = d->kept;
     if (!s->rope && d->rope) {
         s->rope = d->rope;
         d->rope = NULL;

@@ -22,6 +22,7 @@
 struct job {
     struct settings s; /* its model, and what is on top of it */
     const char *to;
+    enum export_form form;
     json_t *facts; /* of the adapter, or NULL */
 };
 
@@ -47,6 +48,16 @@ static enum status find_facts(struct job *j)
     return find_run(j->s.adapter, run, &step) ? facts_of_run(run, step, &j->facts) : OK;
 }
 
+/* What the adapter was trained beside, unless the original weights are asked for. */
+static enum status choose_base(const struct job *j, struct model_config *config)
+{
+    if (j->form == EXPORT_MERGED_ORIGINAL && config->quantised)
+        return status_fail(ERR_INVALID, "export: --original: the files of %s hold NF4, and no weights from before; leave it out", j->s.model);
+    if (j->form != EXPORT_MERGED_ORIGINAL && j->s.plan.base == FROZEN_NF4 && !config->quantised)
+        config->base = BASE_NF4;
+    return OK;
+}
+
 /* The model with all rows, and adapters as the settings have them. */
 static enum status make_model(const struct job *j, struct model **m)
 {
@@ -54,6 +65,7 @@ static enum status make_model(const struct job *j, struct model **m)
     TRY(model_config_read(j->s.model, &config));
     TRY(model_config_set_rope(&config, j->s.rope, j->s.rope_base));
     config.lora = j->s.plan.lora;
+    TRY(choose_base(j, &config));
     TRY(model_create(&config, NULL, 0, m));
     return model_check_adapters(*m);
 }
@@ -130,6 +142,10 @@ static void say_merged(const struct settings *s, const char *to, const struct me
 {
     printf("merged: %s has W + s B A of %lld matrices, of %lld tensors; the base is %s, as its files are now\n", to, (long long)r->merged,
            (long long)r->tensors, s->model);
+    if (r->dequantised > 0)
+        printf("merged: W is what NF4 has kept of %d matrices, which the adapter was trained beside, not what was there before\n", r->dequantised);
+    else if (s->plan.base == FROZEN_NF4)
+        printf("note: the adapter was trained beside NF4, and W is the original: the merged model is not the one that was trained\n");
     printf("rounding: sums are fp32, rounded once to the type of the base's tensor; s B A is %.3g (root mean square), and rounding takes %.3g "
            "(%.2g%%)\n",
            r->change, r->lost, r->change > 0 ? 100 * r->lost / r->change : 0.0);
@@ -210,16 +226,16 @@ static enum status resolve(struct job *j, const char *model, const char *base)
 
 enum status export_model(const char *model, const char *base, const char *to, enum export_form form)
 {
-    struct job j = {.to = to};
+    struct job j = {.to = to, .form = form};
     enum status st = resolve(&j, model, base);
     if (st == OK)
         st = same_place(j.s.adapter, to);
-    if (st == OK && form == EXPORT_MERGED)
+    if (st == OK && form != EXPORT_AS_IT_IS)
         st = same_place(j.s.model, to);
     if (st == OK)
         st = occupied(to);
     if (st == OK)
-        st = form == EXPORT_MERGED ? merge(&j) : export_adapter(&j);
+        st = form != EXPORT_AS_IT_IS ? merge(&j) : export_adapter(&j);
     json_decref(j.facts);
     free(j.s.model);
     free(j.s.adapter);

@@ -349,6 +349,87 @@ static void idle_pattern(void **state)
     e2e_contains(r.out, "warning: the adapter's rank-pattern=query:2");
 }
 
+/* Beside a base in NF4: quantised while it is loaded, or by bitsandbytes; resumed, merged, evaluated, sampled. */
+static void in_nf4(void **state)
+{
+    (void)state;
+    put_base("qlora-gqa", "base");
+    e2e_succeeds(NULL, "--model base --lora r=4 --base nf4 --steps 4 --save-every 2 --out run" RUN);
+    e2e_succeeds(NULL, "--model base --lora r=4 --base nf4 --steps 4 --out away" DISCRETE RUN);
+    e2e_succeeds(NULL, "--model base/double --lora r=4 --steps 4 --out theirs" RUN);
+    e2e_succeeds(NULL, "--model base/plain --lora r=4 --steps 4 --out plain" RUN);
+    e2e_succeeds(NULL, "--model base --lora r=4 --steps 4 --out stored" RUN);
+    same_adapter("run", "away");
+    same_adapter("run", "theirs"); /* the same bits, whoever has quantised */
+    struct curve run = e2e_curve("run"), plain = e2e_curve("plain"), stored = e2e_curve("stored");
+    assert_true(fabs(run.loss[0] - plain.loss[0]) < 1e-2 && run.loss[0] != plain.loss[0] && run.loss[0] != stored.loss[0]);
+    e2e_remove("run/checkpoints/step-000004");
+    e2e_remove("run/hf");
+    e2e_succeeds(NULL, "--resume run" DISCRETE);
+    same_adapter("run", "away");
+    struct result r = e2e_succeeds(NULL, "--resume run --steps 5 --base none");
+    e2e_contains(r.out, "base none (was nf4)");
+    r = e2e_succeeds(NULL, "check --model base --lora r=4 --base nf4" DISCRETE RUN);
+    e2e_contains(r.out, "pass");
+    /* the adapter knows what it was trained beside; merged into that it is the same model */
+    e2e_succeeds(NULL, "--model away --steps 1 --out on" RUN);
+    r = e2e_succeeds(NULL, "export --model away --to merged --merge");
+    e2e_contains(r.out, "W is what NF4 has kept of 14 matrices");
+    e2e_succeeds(NULL, "--model merged --steps 1 --out after" RUN);
+    r = e2e_succeeds(NULL, "export --model away --to original --merge --original");
+    e2e_contains(r.out, "W is the original");
+    e2e_succeeds(NULL, "--model original --steps 1 --out other" RUN);
+    r = e2e_succeeds(NULL, "export --model theirs --to theirs-merged --merge");
+    e2e_contains(r.out, "W is what NF4 has kept of 14 matrices");
+    e2e_same_file("merged/model.safetensors", "theirs-merged/model.safetensors");
+    e2e_succeeds(NULL, "--model theirs-merged --steps 1 --out last" RUN); /* its config.json says nothing of NF4 */
+    struct curve on = e2e_curve("on"), after = e2e_curve("after"), other = e2e_curve("other");
+    assert_true(fabs(on.loss[0] - after.loss[0]) < 1e-6 * on.loss[0] && fabs(on.loss[0] - other.loss[0]) > 1e-6 * on.loss[0]);
+    e2e_succeeds(NULL, "eval --model theirs --eval-data corpus.txt --lengths 128 --tokenizer bytes --tasks ppl");
+    e2e_succeeds(NULL, "eval --model base/double --eval-data corpus.txt --lengths 128 --tokenizer bytes --tasks ppl");
+    e2e_succeeds(NULL, "sample --model away --prompt a --max-new-tokens 3 --temperature 0 --tokenizer bytes");
+    e2e_succeeds(NULL, "sample --model base/double --prompt a --max-new-tokens 3 --temperature 0 --tokenizer bytes");
+}
+
+static void replace(const char *path, const char *was, const char *is)
+{
+    size_t bytes;
+    char *text = e2e_read(path, &bytes), *at = strstr(text, was);
+    assert_non_null(at);
+    FILE *f = fopen(path, "w");
+    fprintf(f, "%.*s%s%s", (int)(at - text), text, is, at + strlen(was));
+    assert_int_equal(fclose(f), 0);
+    free(text);
+}
+
+static void nf4_refused(void **state)
+{
+    (void)state;
+    put_base("qlora-gqa", "base");
+    put_base("lora-gpt2", "gpt2");
+    e2e_refuses(2, "--base nf4|--lora", NULL, "--model base --base nf4" RUN);
+    e2e_refuses(2, "base/double is quantised|--lora", NULL, "--model base/double" RUN);
+    e2e_refuses(2, "--base none|hold NF4", NULL, "--model base/double --lora r=4 --base none" RUN);
+    e2e_refuses(2, "--base|nf5|nf4", NULL, "--model base --lora r=4 --base nf5" RUN);
+    e2e_refuses(2, "--base nf4|another order", NULL, "--model gpt2 --lora r=4 --base nf4" RUN " --seq-len 64");
+    e2e_refuses(2, "export|--original|--merge", NULL, "export --model base/adapter --to copy --original");
+    replace("base/double/config.json", "\"nf4\"", "\"fp4\"");
+    e2e_refuses(2, "quantization_config|fp4", NULL, "--model base/double --lora r=4" RUN);
+    replace("base/double/config.json", "\"load_in_8bit\": false", "\"load_in_8bit\": true");
+    replace("base/double/config.json", "\"load_in_4bit\": true", "\"load_in_4bit\": false");
+    e2e_refuses(2, "quantization_config|int8", NULL, "--model base/double --lora r=4" RUN);
+    replace("base/double/config.json", "bitsandbytes", "gptq");
+    replace("base/double/config.json", "\"load_in_8bit\": true", "\"load_in_8bit\": false");
+    e2e_refuses(2, "quantization_config|gptq", NULL, "--model base/double --lora r=4" RUN);
+    replace("base/plain/config.json", "\"llm_int8_skip_modules\": null", "\"llm_int8_skip_modules\": [\"lm_head\", \"down_proj\"]");
+    e2e_refuses(2, "quantization_config|down_proj", NULL, "--model base/plain --lora r=4" RUN);
+    replace("base/plain/config.json", "[\"lm_head\", \"down_proj\"]", "[\"lm_head\"]");
+    replace("base/plain/config.json", "double_quant\": false", "double_quant\": true");
+    e2e_refuses(2, "blocks of 64", NULL, "--model base/plain --lora r=4" RUN);
+    replace("base/plain/config.json", "\"hidden_size\": 64", "\"hidden_size\": 128");
+    e2e_refuses(2, "shape|config.json", NULL, "--model base/plain --lora r=4" RUN);
+}
+
 static void refused(void **state)
 {
     (void)state;
@@ -390,6 +471,6 @@ static void refused(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {TEST(left_behind), TEST(resumed), TEST(unfinished), TEST(newest), TEST(stretched), TEST(of_a_preset), TEST(card), TEST(resharded), TEST(on_top), TEST(checked), TEST(idle_pattern), TEST(refused)};
+    const struct CMUnitTest tests[] = {TEST(left_behind), TEST(resumed), TEST(unfinished), TEST(newest), TEST(stretched), TEST(of_a_preset), TEST(card), TEST(resharded), TEST(on_top), TEST(checked), TEST(in_nf4), TEST(nf4_refused), TEST(idle_pattern), TEST(refused)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

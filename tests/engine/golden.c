@@ -87,6 +87,7 @@ enum status golden_model(const struct golden *g, struct model **out)
         freeze[i] = json_string_value(json_array_get(globs, (size_t)i));
     TRY(model_config_read(g->path, &config));
     config.positions = g->seq_len;
+    config.base = json_object_get(g->info, "base") ? BASE_NF4 : BASE_STORED;
     if (has_adapter(g, adapter)) {
         TRY(adapter_config_read(adapter, &config.lora, base, sizeof base));
         if (strcmp(base, "..") != 0)

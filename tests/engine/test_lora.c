@@ -130,10 +130,57 @@ CASE(gpt2, "lora-gpt2")
 CASE(phi3, "lora-phi3")
 CASE(neox, "lora-neox")
 CASE(qwen3, "lora-qwen3")
+CASE(nf4, "qlora-gqa")
+
+/* PEFT and bitsandbytes in fp32, which the golden losses, in fp64 beside the numbers of the same NF4, stand for. */
+static void bitsandbytes(void **state)
+{
+    struct golden g;
+    (void)state;
+    assert_int_equal(golden_open("qlora-gqa", &g), OK);
+    for (size_t i = 0; i < STEPS; i++) {
+        double ours = json_number_value(json_array_get(json_object_get(g.info, "loss10"), i)),
+               theirs = json_number_value(json_array_get(json_object_get(g.info, "loss_nf4"), i));
+        assert_true(theirs > 0 && fabs(ours - theirs) < 1e-5);
+    }
+    golden_close(&g);
+}
+
+static enum offload tier;
+static enum device_kind device;
+static double alpha;
+
+static void placed(struct settings *s)
+{
+    s->plan.params = tier;
+    s->plan.acts = tier == OFFLOAD_NONE ? OFFLOAD_CPU : OFFLOAD_NONE;
+    s->plan.device = device;
+    s->plan.alpha = alpha;
+    small_tiles(s);
+}
+
+/* A base in NF4 in any tier, with everything kept or made again. */
+static void nf4_anywhere(void **state)
+{
+    double first[2 * STEPS], other[2 * STEPS];
+    uint64_t digest = 0;
+    int n = 0;
+    (void)state;
+    for (tier = OFFLOAD_NONE; tier <= OFFLOAD_NVME; tier++)
+        for (int d = 0; d < 2; d++) {
+            device = d ? DEVICE_CPU_DISCRETE : DEVICE_CPU;
+            alpha = (d + (int)tier) % 2;
+            uint64_t now = check_case("qlora-gqa", placed, n ? other : first);
+            assert_true(n == 0 || (now == digest && memcmp(first, other, sizeof first) == 0));
+            digest = now;
+            n++;
+        }
+}
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(gqa), cmocka_unit_test(tied), cmocka_unit_test(gpt2), cmocka_unit_test(phi3),
-                                       cmocka_unit_test(neox), cmocka_unit_test(qwen3)};
+                                       cmocka_unit_test(neox), cmocka_unit_test(qwen3), cmocka_unit_test(nf4),
+                                       cmocka_unit_test(bitsandbytes), cmocka_unit_test(nf4_anywhere)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
