@@ -29,11 +29,21 @@ static enum status check_weights(const struct settings *s, const struct model *m
     return st;
 }
 
+/* Of which nothing is trained, so that it may be quantised. */
+static enum status open_model(const struct settings *given, struct model **out)
+{
+    char everything[] = MODEL_FREEZE_ALL;
+    struct settings s = *given;
+    s.plan.freeze = (struct string_list){.item = {everything}, .n = 1};
+    s.plan.evaluation = 1;
+    return train_open_model(&s, out);
+}
+
 static enum status load(struct settings *s, struct comm *c, struct sampling *x)
 {
     struct plan *plan;
     int preset = model_is_preset(s->model);
-    TRY(train_open_model(s, &x->model));
+    TRY(open_model(s, &x->model));
     if (!preset && s->plan.lora.rank == 0)
         TRY(check_weights(s, x->model));
     TRY(train_plan_sampling(s, c, x->model, &plan));
