@@ -315,7 +315,12 @@ static void test_unsupported(void **state)
         {LLAMA(", \"sliding_window\": 4096"), "sliding_window is 4096; only null is supported"},
         {LLAMA(", \"pretraining_tp\": 2"), "pretraining_tp is 2; only 1 is supported"},
         {LLAMA(", \"partial_rotary_factor\": 0.5"), "partial_rotary_factor is 0.5"},
-        {LLAMA(", \"quantization_config\": {\"bits\": 4}"), "quantization_config is {\"bits\":4}; ltrain does not know this key"},
+        {LLAMA(", \"quantization_config\": {\"bits\": 4}"), "quantization_config: the weights are quantised by a method that is not said"},
+        {LLAMA(", \"quantization_config\": {\"quant_method\": \"awq\", \"bits\": 4}"), "quantization_config: the weights are quantised by awq, which is not read"},
+        {LLAMA(", \"quantization_config\": {\"load_in_4bit\": true}"), "quantization_config: the weights are bitsandbytes' fp4"},
+        {LLAMA(", \"quantization_config\": {\"load_in_8bit\": true}"), "quantization_config: the weights are bitsandbytes' int8"},
+        {LLAMA(", \"quantization_config\": {\"load_in_4bit\": true, \"bnb_4bit_quant_type\": \"nf4\", \"bnb_4bit_quant_storage\": \"bfloat16\"}"), "bnb_4bit_quant_storage"},
+        {LLAMA(", \"quantization_config\": 4"), "quantization_config is 4; an object is expected"},
         {LLAMA(", \"attn_logit_softcapping\": 30.0"), "attn_logit_softcapping is 30.0; ltrain does not know this key in a model of type llama"},
         {"{\"model_type\": \"newllama\", \"vocab_size\": 1, \"hidden_size\": 1, \"num_hidden_layers\": 1, \"rms_norm_eps\": 1, "
          "\"num_attention_heads\": 1, \"mlp_bias\": false}",

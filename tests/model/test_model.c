@@ -51,11 +51,11 @@ static void check_tiling(const struct model *m)
         assert_int_equal(unit->first_param, next);
         for (int i = next; i < next + unit->n_params; i++) {
             const struct model_param *p = &m->params[i];
-            int group = (p->trained ? 0 : 2) + (p->shape[1] == 0);
+            int group = p->packed_bytes > 0 ? 4 : (p->trained ? 0 : 2) + (p->shape[1] == 0);
             assert_int_equal(p->unit, u);
             assert_true(p->offset == at);
             assert_true(p->elements <= model_param_stored(p));
-            assert_true(p->elements == model_param_stored(p) || i == m->pos_embed);
+            assert_true(p->elements == model_param_stored(p) || i == m->pos_embed || p->packed_bytes > 0);
             assert_true(group >= last_group);
             last_group = group;
             at += p->elements;
@@ -292,6 +292,44 @@ static void test_freeze(void **state)
     model_destroy(m);
 }
 
+/* Every frozen map of the layers is bytes, and nothing else is; what is saved beside adapters stays as it is. */
+static void test_nf4(void **state)
+{
+    (void)state;
+    struct model_config c;
+    struct model *m = NULL, *stored = NULL;
+    const int64_t n[] = {64 * 64, 64 * 64, 64 * 64, 64 * 64, 64 * 256, 64 * 256, 64 * 256};
+    int64_t bytes = 0;
+    assert_int_equal(model_preset("tiny", &c), OK);
+    assert_int_equal(lora_parse("--lora", "r=4", &c.lora), OK);
+    assert_int_equal(model_create(&c, NULL, 0, &stored), OK);
+    for (int i = 0; i < 7; i++)
+        bytes += nf4_bytes(n[i], NF4_NESTED);
+    c.base = BASE_NF4;
+    assert_int_equal(model_create(&c, NULL, 0, &m), OK);
+    check_tiling(m);
+    for (int u = 0; u < m->n_units; u++) {
+        const int layer = u == 1 || u == 2;
+        assert_true(m->units[u].packed_bytes == (layer ? bytes : 0));
+        assert_true(m->units[u].trained_elements == stored->units[u].trained_elements);
+        assert_true(m->units[u].elements == stored->units[u].elements - (layer ? 4 * 64 * 64 + 3 * 64 * 256 : 0));
+    }
+    assert_true(m->packed_params == 2 * (4 * 64 * 64 + 3 * 64 * 256) && m->matrix_params == stored->matrix_params &&
+                m->total_params == stored->total_params && m->trained_params == stored->trained_params);
+    model_destroy(m);
+    strcpy(c.lora.saved, "o_proj");
+    assert_int_equal(model_create(&c, NULL, 0, &m), OK);
+    assert_true(m->units[1].packed_bytes == bytes - nf4_bytes(64 * 64, NF4_NESTED));
+    model_destroy(m);
+    model_destroy(stored);
+    assert_int_equal(model_preset("gpt2-tiny", &c), OK);
+    assert_int_equal(lora_parse("--lora", "r=4", &c.lora), OK);
+    c.base = BASE_NF4;
+    assert_int_equal(model_create(&c, NULL, 0, &m), ERR_INVALID);
+    assert_non_null(strstr(status_message(), "--base nf4: "));
+    assert_non_null(strstr(status_message(), "h.0.attn.c_attn.weight lies in files in another order"));
+}
+
 static void test_refused_shapes(void **state)
 {
     (void)state;
@@ -395,7 +433,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_presets),     cmocka_unit_test(test_llama_names),    cmocka_unit_test(test_qwen2_biases),
         cmocka_unit_test(test_interleaved), cmocka_unit_test(test_gpt2_names),     cmocka_unit_test(test_positions_in_use),
-        cmocka_unit_test(test_freeze),      cmocka_unit_test(test_refused_shapes), cmocka_unit_test(test_init),
+        cmocka_unit_test(test_freeze), cmocka_unit_test(test_nf4),      cmocka_unit_test(test_refused_shapes), cmocka_unit_test(test_init),
         cmocka_unit_test(test_inv_freq),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
