@@ -207,21 +207,30 @@ static void last_steps_that_were_skipped(void **state)
 static void documents_without_targets(void **state)
 {
     (void)state;
+    enum { SINGLE = 512, LONG = 256, STEPS = 3 }; /* two sequences of them, and one more */
+    int skipped = 0;
     assert_int_equal(mkdir("single", 0777), 0);
-    for (int i = 0; i < 300; i++) {
+    for (int i = 0; i <= SINGLE; i++) {
         char path[64];
         snprintf(path, sizeof path, "single/%03d.txt", i);
         FILE *f = fopen(path, "w");
         assert_non_null(f);
-        fputc('a' + i % 26, f);
+        for (int k = 0; k < (i == SINGLE ? LONG : 1); k++)
+            fputc('a' + i % 26, f);
         fclose(f);
     }
-    struct result r = e2e_succeeds(NULL, "--model tiny --data single --packing concat --seq-len 256" TILES "--steps 2 --out single-run");
+    struct result r = e2e_succeeds(NULL, "--model tiny --data single --packing concat --seq-len 256" TILES "--steps 3 --out single-run");
     e2e_contains(r.out, "skipped: its documents have one token each");
-    e2e_contains(r.out, "skipped: 2 of 2 steps, whose documents have one token each");
-    json_t *m = metrics_of("single-run", 2);
-    assert_true(json_is_true(json_object_get(m, "skipped")));
-    json_decref(m);
+    e2e_contains(r.out, "skipped: 2 of 3 steps, whose documents have one token each");
+    for (int step = 1; step <= STEPS; step++) {
+        json_t *m = metrics_of("single-run", step);
+        skipped += json_is_true(json_object_get(m, "skipped"));
+        json_decref(m);
+    }
+    assert_int_equal(skipped, 2);
+    e2e_remove("single/512.txt");
+    e2e_refuses(2, "--data: nothing can be trained: no document has a token to predict", NULL,
+                "--model tiny --data single --packing concat --seq-len 256" TILES "--steps 2 --out none");
 }
 
 static void evaluation_leaves_training_alone(void **state)
