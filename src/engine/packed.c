@@ -5,6 +5,7 @@
 #include "engine/weights.h"
 
 #include <jansson.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -84,13 +85,13 @@ struct state {
 
 static void parse_state(const json_t *json, struct state *out)
 {
-    const json_t *shape = json_object_get(json, "shape");
+    const json_t *shape = json_object_get(json, "shape"), *mean = json_object_get(json, "nested_offset");
     const char *type = json_string_value(json_object_get(json, "dtype"));
     for (size_t i = 0; i < 2; i++)
         out->shape[i] = json_array_size(shape) == 2 ? (int64_t)json_integer_value(json_array_get(shape, i)) : -1;
     out->block = (int64_t)json_integer_value(json_object_get(json, "blocksize"));
     out->nested = (int64_t)json_integer_value(json_object_get(json, "nested_blocksize"));
-    out->mean = (float)json_number_value(json_object_get(json, "nested_offset"));
+    out->mean = json_is_number(mean) ? (float)json_number_value(mean) : NAN; /* which no scale may be */
     out->type = type && strcmp(type, "bfloat16") == 0 ? BF16 : type && strcmp(type, "float16") == 0 ? F16 : F32;
 }
 

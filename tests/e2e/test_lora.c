@@ -402,10 +402,27 @@ static void replace(const char *path, const char *was, const char *is)
     free(text);
 }
 
+/* The first `was` in a file of weights, which is as long as `is`. */
+static void overwrite(const char *path, const char *was, const char *is)
+{
+    size_t bytes;
+    char *data = e2e_read(path, &bytes), *at = memmem(data, bytes, was, strlen(was));
+    assert_non_null(at);
+    memcpy(at, is, strlen(is));
+    FILE *f = fopen(path, "w");
+    assert_true(fwrite(data, 1, bytes, f) == bytes && fclose(f) == 0);
+    free(data);
+}
+
 static void nf4_refused(void **state)
 {
     (void)state;
     put_base("qlora-gqa", "base");
+    overwrite("base/double/model.safetensors", "nested_offset\"", "nested_offse_\"");
+    e2e_refuses(2, "a scale of model.layers|NaN", NULL, "--model base/double --lora r=4" RUN);
+    overwrite("base/plain/model.safetensors", "\"blocksize\": 64", "\"blocksize\": 32");
+    e2e_refuses(2, "is in blocks of 32", NULL, "--model base/plain --lora r=4" RUN);
+    overwrite("base/plain/model.safetensors", "\"blocksize\": 32", "\"blocksize\": 64");
     put_base("lora-gpt2", "gpt2");
     e2e_refuses(2, "--base nf4|--lora", NULL, "--model base --base nf4" RUN);
     e2e_refuses(2, "base/double is quantised|--lora", NULL, "--model base/double" RUN);
