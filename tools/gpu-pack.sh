@@ -1,6 +1,6 @@
 #!/bin/bash
 # Collects what a GPU machine without Debian's packages needs to run ltrain: `tools/gpu-pack.sh [--build DIR] [--plugin FILE] OUT`, on a
-# machine that has them. OUT becomes a folder of 50 MB (OUT.tar.gz: a file of 20), for x86-64 machines whose glibc is not older than this one's:
+# machine that has them. OUT becomes a folder of 73 MB (OUT.tar.gz: a file of 31), for x86-64 machines whose glibc is not older than this one's:
 #   ltrain             sets what is needed and starts bin/ltrain; `exec env` runs any program so
 #   bin/               ltrain, the CUDA plugin beside it, the programs of tools/gpu-check.sh
 #   lib/ openmpi/      their libraries but glibc and NVIDIA's; Open MPI with its components (OPAL_PREFIX)
