@@ -45,7 +45,7 @@ static void bias_gradient(void **state)
 static void norm_gradient(void **state)
 {
     (void)state;
-    const struct norm_shape s = {.rows = ROWS, .dim = DIM, .eps = 1e-5f, .kind = NORM_LAYER, .dtype = F32};
+    const struct norm_shape s = {.rows = ROWS, .dim = DIM, .segments = 1, .eps = 1e-5f, .kind = NORM_LAYER, .dtype = F32};
     float *x = filled((int64_t)ROWS * DIM, 1), *dy = filled((int64_t)ROWS * DIM, 0.7f), *dx = filled((int64_t)ROWS * DIM, 0);
     float *work = filled(ops_norm_grad_workspace(&s) / 4, NAN), weight[DIM], dweight[DIM], dbias[DIM];
     for (int64_t i = 0; i < (int64_t)ROWS * DIM; i++)
