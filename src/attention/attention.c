@@ -15,9 +15,11 @@ struct attention_kernels attention_kernels_for(enum isa isa)
     return (struct attention_kernels){attn_portable_forward, attn_portable_backward, attn_portable_workspace};
 }
 
-/* Those of this processor for these attributes. */
+/* Those of this processor for these attributes. Vectors hold 8 numbers of a head: other sizes are the portable kernels'. */
 static struct attention_kernels kernels_of(const struct op_attrs *attrs)
 {
+    if (attrs->attn.head_dim % 8 || op_value_dim(attrs) % 8)
+        return attention_kernels_for(ISA_PORTABLE);
 #ifdef __x86_64__
     if (attrs->attn.dtype == BF16 && op_value_dim(attrs) == attrs->attn.head_dim && isa_has_amx())
         return (struct attention_kernels){amx_forward, amx_backward, amx_workspace};

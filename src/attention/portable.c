@@ -67,9 +67,12 @@ static void load_rows(float *out, const void *x, int32_t dtype, int64_t row, int
 static float dot(const float *x, const float *y, int64_t d)
 {
     float sum[8] = {0};
-    for (int64_t i = 0; i < d; i += 8)
+    int64_t i = 0;
+    for (; i + 8 <= d; i += 8)
         for (int j = 0; j < 8; j++)
             sum[j] += x[i + j] * y[i + j];
+    for (int j = 0; i + j < d; j++)
+        sum[j] += x[i + j] * y[i + j];
     return ((sum[0] + sum[4]) + (sum[2] + sum[6])) + ((sum[1] + sum[5]) + (sum[3] + sum[7]));
 }
 

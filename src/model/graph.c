@@ -196,6 +196,8 @@ static enum status check_rotated(const struct model_config *c)
     return OK;
 }
 
+enum { MOST_HEAD_DIM = 512 }; /* of the attention kernels */
+
 /* The limits keep every product below 2^62. */
 static enum status check_config(const struct model_config *c)
 {
@@ -203,6 +205,8 @@ static enum status check_config(const struct model_config *c)
     if (c->heads % c->kv_heads)
         return status_fail(ERR_INVALID, "model: %lld heads cannot be shared by %lld key-value heads, must be a multiple",
                            (long long)c->heads, (long long)c->kv_heads);
+    if (c->head_dim > MOST_HEAD_DIM)
+        return status_fail(ERR_INVALID, "model: head size is %lld, and attention takes at most %d", (long long)c->head_dim, MOST_HEAD_DIM);
     if (!family_of(c)->learned_positions)
         TRY(check_rotated(c));
     return family_of(c)->check(c);

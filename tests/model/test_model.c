@@ -343,6 +343,8 @@ static void test_refused_shapes(void **state)
     model_preset("tiny", &c);
     c.head_dim = 31;
     assert_int_equal(model_create(&c, NULL, 0, &m), ERR_INVALID);
+    c.head_dim = 514; /* attention takes 512 */
+    assert_int_equal(model_create(&c, NULL, 0, &m), ERR_INVALID);
     model_preset("tiny", &c);
     c.vocab = INT64_MAX;
     assert_int_equal(model_create(&c, NULL, 0, &m), ERR_INVALID);
