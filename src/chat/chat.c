@@ -60,7 +60,7 @@ enum status chat_render(const struct chat_template *t, const struct chat_convers
     if (st == OK)
         st = chat_supervise(t, c, options, n, &r, out);
     chat_rendering_end(&r);
-    if (st == OK && out->n_supervised == 0 && !options->add_generation_prompt)
+    if (st == OK && out->n_supervised == 0 && out->calls_dropped == 0 && !options->add_generation_prompt)
         st =
             status_fail(ERR_INVALID,
                         "%s:%lld: nothing in this conversation is trained: it has no message of an assistant that says something",

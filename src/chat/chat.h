@@ -120,7 +120,8 @@ struct chat_text {
     int64_t unended;           /* supervised turns after which no token that ends a turn was found */
 };
 
-/* ERR_INVALID also: nothing is supervised, or a message of an assistant is not in the text (the template is another model's).
+/* ERR_INVALID also: nothing is supervised, or a message of an assistant is not in the text (the template is another model's); calls of
+ * tools that are all that a message says are counted then, and its turn is not supervised.
  * With add_generation_prompt nothing need be supervised. Destroy what comes out; on an error it is empty. */
 enum status chat_render(const struct chat_template *t, const struct chat_conversation *c, const struct chat_options *options,
                         struct chat_text *out);

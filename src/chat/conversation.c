@@ -60,6 +60,12 @@ int chat_says_something(const struct chat_conversation *c, size_t message)
     return says(json_object_get(m, "content")) || says(json_object_get(m, "tool_calls")) || says(reasoning_of(c, message));
 }
 
+int chat_only_calls(const struct chat_conversation *c, size_t message)
+{
+    return chat_calls(c, message) > 0 && !says(json_object_get(json_array_get(c->messages, message), "content")) &&
+           !says(reasoning_of(c, message));
+}
+
 int chat_find_reasoning(const json_t *content, size_t *first, size_t *end)
 {
     static const char begins[] = "<think>", ends[] = "</think>";

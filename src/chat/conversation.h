@@ -16,6 +16,8 @@ struct chat_conversation {
 int chat_is_assistant(const struct chat_conversation *c, size_t message);
 /* Whether a message says anything: content or tool calls, or reasoning. */
 int chat_says_something(const struct chat_conversation *c, size_t message);
+/* Whether all that it says are calls of tools. */
+int chat_only_calls(const struct chat_conversation *c, size_t message);
 /* Whether reasoning comes with a message: as a member of its own, or in its content. */
 int chat_reasons(const struct chat_conversation *c, size_t message);
 /* Reasoning within a content, between <think> (or its beginning) and </think>: bytes [*first, *end); 0: there is none, or only white space. */

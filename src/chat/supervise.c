@@ -259,18 +259,24 @@ static enum status supervise_generated(struct search *s, const struct jinja_text
 
 /* ---- what is left out ---- */
 
-/* Of message i, of which the text has what `marks` say, all of them together. */
-static enum status count_message(struct search *s, size_t i, int32_t marks, int wanted)
+/* Of message i, of which the text has what `marks` say, all of them together. *wanted is cleared where all that it says are calls of
+ * tools that the text has not: an empty turn would teach to say nothing. */
+static enum status count_message(struct search *s, size_t i, int32_t marks, char *wanted)
 {
     struct chat_text *text = s->text;
     if (marks & MARK_WORDS) {
-        text->reasoning_dropped += wanted && chat_reasons(s->c, i) && !(marks & MARK_REASONING);
+        text->reasoning_dropped += *wanted && chat_reasons(s->c, i) && !(marks & MARK_REASONING);
         text->calls_dropped += chat_calls(s->c, i) > 0 && !(marks & MARK_CALLS);
         return OK;
     }
     if (!chat_says_something(s->c, i))
         return OK;
-    if (wanted && (s->options->strict || (s->options->train != CHAT_TRAIN_ALL && s->t->generations == 0)))
+    if (chat_only_calls(s->c, i)) {
+        text->calls_dropped++;
+        *wanted = 0;
+        return OK;
+    }
+    if (*wanted && (s->options->strict || (s->options->train != CHAT_TRAIN_ALL && s->t->generations == 0)))
         return status_fail(ERR_INVALID,
                            "%s:%lld: the chat template %s leaves out message %zu, of an assistant: it may be another model's",
                            s->c->file, (long long)s->c->line, s->t->name, i + 1);
@@ -279,7 +285,7 @@ static enum status count_message(struct search *s, size_t i, int32_t marks, int 
 }
 
 /* What is given and not in the text. */
-static enum status count_left_out(struct search *s, const struct jinja_text *whole, const char *wanted)
+static enum status count_left_out(struct search *s, const struct jinja_text *whole, char *wanted)
 {
     int32_t *marks = sys_calloc(s->messages + 1, sizeof *marks);
     int data = 0;
@@ -291,7 +297,7 @@ static enum status count_left_out(struct search *s, const struct jinja_text *who
             marks[span->origin] |= jinja_mark(whole, span->first);
     }
     for (size_t i = 0; i < s->messages && st == OK; i++)
-        st = count_message(s, i, marks[i], wanted[i]);
+        st = count_message(s, i, marks[i], &wanted[i]);
     s->text->tools_dropped = s->c->tools && !data;
     free(marks);
     return st;

@@ -44,7 +44,7 @@ struct chat_sample {
     struct chat_text text;
 };
 
-/* ERR_INVALID also: no token is trained. What comes out is destroyed by the caller; on an error it is empty. */
+/* ERR_INVALID also: no token is trained, unless what would be are calls of tools that the template leaves out. What comes out is destroyed by the caller; on an error it is empty. */
 enum status chat_encode(struct chat_encoder *x, const struct chat_conversation *c, struct chat_sample *out);
 void chat_sample_destroy(struct chat_sample *sample);
 

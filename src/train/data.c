@@ -149,7 +149,7 @@ static enum status check_options(const struct settings *s, const struct corpus_c
         {"text-column", s->text_column && strcmp(s->text_column, "text") != 0, HOLDS_ROWS, "rows of text in .jsonl files"},
         {"token-type", s->token_type != TOKEN_NONE, HOLDS_BARE_IDS, "ids in .bin files without a header"},
         {"token-cache", s->token_cache != NULL, HOLDS_TOKENS, "tokens that are kept for the next run"},
-        {"chat-template", s->chat_template != NULL, HOLDS_CHATS, chats},
+        {"chat-template", s->chat_template != NULL && !s->chat, HOLDS_CHATS, chats}, /* with chat also of tasks */
         {"train-on", s->train_on != TRAIN_ON_ASSISTANT, HOLDS_CHATS, chats},
         {"chat-turns", s->turns != TURNS_SPLIT, HOLDS_CHATS, chats},
     };

@@ -1,5 +1,6 @@
 #include "train/eval.h"
 
+#include "base/num.h"
 #include "base/progress.h"
 #include "base/sys.h"
 #include "base/units.h"
@@ -198,11 +199,17 @@ static enum status evaluate(struct run *r, const struct windows *w, struct evalu
     return st;
 }
 
-static enum status evaluate_length(struct run *r, struct opening *x, struct result *out)
+/* What is asked for, the model's files and the texts, before anything is computed. */
+static enum status check_length(struct run *r, struct opening *x)
 {
     TRY(comm_agree(r->comm, train_open_model(r->s, &r->model)));
     TRY(comm_agree(r->comm, run_check_weights(r->s, r->model)));
-    TRY(read_texts(r, x));
+    return read_texts(r, x);
+}
+
+static enum status evaluate_length(struct run *r, struct opening *x, struct result *out)
+{
+    TRY(check_length(r, x));
     TRY(run_plan(r));
     TRY(run_start(r));
     TRY(comm_agree(r->comm, run_load_state(r)));
@@ -214,6 +221,7 @@ static enum status evaluate_length(struct run *r, struct opening *x, struct resu
     return comm_agree(r->comm, session_check_memory(r->session));
 }
 
+/* out NULL: what would be evaluated is read alone. */
 static enum status one_length(const struct eval *x, int64_t length, struct result *out)
 {
     struct settings s = *x->s;
@@ -227,8 +235,9 @@ static enum status one_length(const struct eval *x, int64_t length, struct resul
     s.plan.batch = AUTO;
     s.plan.steps = 1;
     s.plan.freeze = (struct string_list){{everything}, 1};
-    *out = (struct result){.length = length, .stride = opening.stride};
-    enum status st = evaluate_length(&r, &opening, out);
+    if (out)
+        *out = (struct result){.length = length, .stride = opening.stride};
+    enum status st = out ? evaluate_length(&r, &opening, out) : check_length(&r, &opening);
     batch_destroy(r.batch);
     session_destroy(r.session);
     train_plans_destroy(&r.plans);
@@ -394,8 +403,19 @@ static enum status begin(struct eval *x)
     return x->s->out_is_default ? replace(&x->s->out, ".") : OK; /* where the nvme tier is, unless --nvme-path says it */
 }
 
+/* The one that a --stride may be too long for. */
+static int64_t shortest(const struct eval *x)
+{
+    int64_t length = x->length[0];
+    for (int i = 1; i < x->n; i++)
+        length = min_i64(length, x->length[i]);
+    return length;
+}
+
 static enum status evaluate_all(struct eval *x, int *signal_number)
 {
+    if (x->tasks.n_tasks > 0 && (x->perplexity || x->position)) /* answers take long: what is refused is refused before them */
+        TRY(one_length(x, shortest(x), NULL));
     if (x->tasks.n_tasks > 0)
         TRY(eval_tasks_run(x->s, x->comm, &x->tasks, signal_number));
     if (has_answers(x) && !x->s->json) /* losses may take long, and be stopped */

@@ -61,8 +61,21 @@ show --data thinking.jsonl --chat-template ./tagged.jinja --train-on all
 says out '1 conversation in 1 sample; 1 turns without their reasoning'
 echo '{"messages": [{"role": "user", "content": "Q"}, {"role": "assistant", "tool_calls": [{"type": "function", "function": {"name": "f", "arguments": {}}}]}]}' >calls.jsonl
 for on in assistant all; do
-    refuse 'tagged.jinja leaves out message 2, of an assistant' data --model model --data calls.jsonl --chat-template ./tagged.jinja --train-on $on
+    show --data calls.jsonl --chat-template ./tagged.jinja --train-on $on
+    says out "(unended); the template leaves out 1 message's calls of tools"
 done
+
+# A turn that is nothing but calls which the template leaves out would teach to say nothing.
+echo "{% for m in messages %}<|im_start|>{{ m.role }}
+{{ m.content or '' }}<|im_end|>
+{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant
+{% endif %}" >bare.jinja
+sed 's/"content": ""/"content": null/' "$source/examples/chats.jsonl" | sed -n 3p >calls.jsonl
+cat "$source/examples/chats.jsonl" >>calls.jsonl
+show --data calls.jsonl --chat-template ./bare.jinja --samples 1
+says out "the template leaves out 2 messages' calls of tools"
+grep -qF '【<|im_end|>】' out && fail "an empty turn is trained"
+says out '【Yes, it is raining in Oslo, at 6 degrees.<|im_end|>】'
 
 # Contents in parts, by templates that take lists and by one that would print them as Python does.
 echo '{"messages": [{"role": "user", "content": [{"type": "text", "text": "In "}, {"type": "text", "text": "parts?"}]}, {"role": "assistant", "content": [{"type": "text", "text": "Yes."}]}]}' >parts.jsonl

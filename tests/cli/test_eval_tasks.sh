@@ -41,7 +41,7 @@ END {
     close("LC_ALL=C sort | tr -d \"\\n\"")
     printf "]}}\n"
 }' bytes.jsonl >words/tokenizer.json
-needle="--tokenizer words --tasks needle --lengths 128 --depths 50%"
+needle="--tokenizer words --lengths 128 --depths 50% --tasks needle"
 
 # 9 samples a step. With this seed the loss is a hundredth of its first value at step 300, also with other samples, other rates (1.9e-3,
 # 2.1e-3), other tiles and in bf16, and at step 500 with half the warmup; other seeds may take longer to find the way. Under sanitizers what
@@ -103,7 +103,9 @@ says out "perplexity"
     evaluate out --model run $needle --lengths 160 --samples 1 --json --chat --chat-template chatml
     says out '"chat": true'
     evaluate out --model run $needle --lengths 160 --samples 2 --chat --chat-template chatml --write-samples chats.jsonl
+    evaluate out --model run $needle,ppl --lengths 160 --samples 1 --chat --chat-template chatml --eval-data short
 }
+says out perplexity
 says chats.jsonl '"role":"assistant","content":"The special magic number for '
 "$ltrain" --model run/hf --tokenizer words --data train.jsonl --seq-len 1k --steps 2 --lr 1e-5 --lora r=2 --effort quick --out lora >log 2>err ||
     { fail "adapters"; cat err; }
@@ -142,6 +144,8 @@ refuse "--data is for training" eval --model tiny --eval-data text --lengths 1k 
 refuse "--chat-template does nothing to these tasks without --chat" eval --model tiny --tasks needle --lengths 1k --chat-template chatml
 refuse "--train-on does nothing to these tasks without --write-samples" eval --model tiny --tasks needle --lengths 1k --train-on all
 refuse "leave out ppl and position" eval --model tiny --eval-data text --tasks ppl,needle --lengths 1k --write-samples x
+refuse "no such file or directory" eval --model tiny --eval-data nowhere --tasks ppl,needle --lengths 1k
+grep -q 'needle, ' out && fail "what is refused is refused after the answers"
 refuse "--samples: a cell needs one answer" eval --model tiny --tasks needle --lengths 1k --samples 0
 refuse "cannot write nowhere/x" eval --model tiny --tasks needle --lengths 1k --svg nowhere/x
 status=0
