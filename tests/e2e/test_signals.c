@@ -115,7 +115,7 @@ static void training_is_done(void **state)
     (void)state;
     for (int i = 0; i < 2; i++) {
         char arguments[512];
-        const struct launch hangs = {.fault = "rename:2:HANG"}; /* of run/hf/export.partial */
+        const struct launch hangs = {.fault = "rename:3:HANG"}; /* of run/hf/export.partial, after config.yaml and card.json */
         snprintf(arguments, sizeof arguments, TINY "--offload none --steps 1 --out run%d %s", i, stops[i]);
         pid_t pid = e2e_start(&hangs, arguments);
         snprintf(arguments, sizeof arguments, "run%d/hf/export.partial/config.json", i);
