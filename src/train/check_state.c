@@ -4,6 +4,7 @@
 #include "base/blocks8.h"
 #include "base/sys.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -188,6 +189,7 @@ struct moments {
     const double *noise; /* of the model's parameters */
     double *sum;         /* of v, by parameter of the unit; NULL: add the slack */
     const double *mean;
+    double *slack2; /* by parameter of the unit: sum of squares */
 };
 
 static enum status add_moments(void *user, int unit, int64_t first, int64_t n, float *v)
@@ -203,22 +205,25 @@ static enum status add_moments(void *user, int unit, int64_t first, int64_t n, f
         if (m->sum || a >= b)
             continue;
         m->reach.relative = m->noise[u->first_param + i];
-        m->parts.d[u->first_param + i].slack2 += reach_slack(&m->reach, v + (a - first), b - a, m->mean[i]);
+        m->slack2[i] += reach_slack(&m->reach, v + (a - first), b - a, m->mean[i]);
     }
     return OK;
 }
 
-enum status check_reach(struct session *alone, int unit, const struct reach *r, const double *noise, struct difference *d)
+enum status check_reach(struct session *alone, int unit, const struct reach *r, const double *noise, double *slack)
 {
-    double *mean = sys_calloc((size_t)alone->model->units[unit].n_params + 1, sizeof *mean);
+    const struct model_unit *u = &alone->model->units[unit];
+    double *mean = sys_calloc(2 * (size_t)u->n_params + 1, sizeof *mean);
     struct moments m = {
-        .parts = {.m = alone->model, .unit = unit, .d = d}, .reach = *r, .noise = noise, .sum = mean, .mean = mean};
+        .parts = {.m = alone->model, .unit = unit}, .reach = *r, .noise = noise, .sum = mean, .mean = mean, .slack2 = mean + u->n_params};
     if (!mean)
         return status_fail(ERR_NOMEM, "check: out of memory for unit %d", unit);
     enum status st = session_visit(alone, unit, STATE_V, STATE_READ, add_moments, &m);
     m.sum = NULL;
     if (st == OK)
         st = session_visit(alone, unit, STATE_V, STATE_READ, add_moments, &m);
+    for (int i = 0; i < u->n_params && st == OK; i++)
+        slack[u->first_param + i] += sqrt(m.slack2[i]);
     free(mean);
     return st;
 }

@@ -11,7 +11,8 @@
  * its shard of the unit and 1 MiB per rank. */
 enum status check_unit(struct session *given, struct session *alone, int unit, enum state_kind kind, struct difference *d);
 
-/* Adds the slack of the unit's parameters after updates. noise: of the model's parameters, the `relative` of r. */
-enum status check_reach(struct session *alone, int unit, const struct reach *r, const double *noise, struct difference *d);
+/* Adds to `slack`, of the model's parameters, what the update just done may have moved those of the unit apart (L2). noise: of the
+ * model's parameters, the `relative` of r. */
+enum status check_reach(struct session *alone, int unit, const struct reach *r, const double *noise, double *slack);
 
 #endif

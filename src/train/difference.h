@@ -10,8 +10,8 @@ struct difference {
     double most;                  /* largest absolute difference; NaN once there was one */
     int64_t at;                   /* the element that has it, and its values */
     float given, alone;
-    int rank;      /* the first rank whose copy is not rank 0's; 0: none */
-    double slack2; /* sum of squares that rounding explains beyond the relative tolerance */
+    int rank;     /* the first rank whose copy is not rank 0's; 0: none */
+    double slack; /* L2 difference that rounding explains beyond the relative tolerance */
 };
 
 /* Elements [first, first + n) of the tensor. */
@@ -22,14 +22,16 @@ double difference_relative(const struct difference *d, double floor);
 /* What the relative L2 difference may be: `relative`, and the slack. */
 double difference_allowed(const struct difference *d, double relative);
 
-/* AdamW moves an element by m / (sqrt(v) + eps), about 1 whatever its gradient's size: where that is near rounding noise, two
- * right answers move it apart, by two steps at most. */
+/* An update of AdamW moves an element by lr times m / (sqrt(v) + eps), which is about 1 whatever its gradient's size: where that is
+ * near rounding noise, two right answers move it apart, by twice lr at most. */
 struct reach {
-    double moved;    /* sum of the learning rates */
+    double lr;       /* of the update */
     double relative; /* L2 difference of the gradients */
     double eps, bias2;
 };
-/* The slack of n elements with second moments v, of a tensor whose v are `mean` on average. */
+/* The slack of one update of n elements, squared and added up: v are their second moments after it, of a tensor whose v are `mean`
+ * on average. That of several updates is at most the sum of the roots (the triangle inequality). v of the last update alone does
+ * not tell: an element whose first gradient was noise was moved apart then, and its later gradients hide that in v. */
 double reach_slack(const struct reach *r, const float *v, int64_t n, double mean);
 
 #endif

@@ -61,12 +61,12 @@ static void odd_values(void **state)
 static void slack_of_updates(void **state)
 {
     float v[3] = {1e-4f, 1e-4f, 1e-22f};
-    struct reach r = {.moved = 1e-3, .relative = 1e-6, .bias2 = 1, .eps = 1e-12};
+    struct reach r = {.lr = 1e-3, .relative = 1e-6, .bias2 = 1, .eps = 1e-12};
     (void)state;
     double usual = reach_slack(&r, v, 2, 1e-4), noise = reach_slack(&r, v + 2, 1, 1e-4);
     assert_true(sqrt(usual) < 2e-8);
     assert_true(fabs(sqrt(noise) / 2e-3 - 1) < 1e-12);
-    struct difference d = {.alone2 = 4, .slack2 = noise};
+    struct difference d = {.alone2 = 4, .slack = sqrt(noise)};
     assert_true(fabs(difference_allowed(&d, 1e-6) - 1.001e-3) < 1e-9);
 }
 
