@@ -90,11 +90,11 @@ faults)
     passes "staged through host memory: ranks 0 and 1 share GPU 1" "one GPU under two numbers" auto 20 1 bus=0 none
     fails "0" "rank 1 on .* has died .process [0-9]+.; rank 0 was in" "killed" auto 20 1 "" kill
     fails "0" "rank 1 on .* is stopped" "stopped" auto 20 1 "" stop
-    fails "0 1" "rank [01] has waited 2 s .--comm-timeout. in [a-z_]+ of [0-9]+ bytes on the [a-z]+ lane .at instruction" "messages that never come" auto 2 1 nccl-hangs=20 none
-    fails "0 1" "rank [01] has waited 2 s" "messages that never come, and aborts that never return" auto 2 2 nccl-hangs=20,nccl=sticks none
+    fails "0 1" "rank [01] (has waited|on [^ ]+ has not answered rank [01] for) 2 s .--comm-timeout. in [a-z_]+ of [0-9]+ bytes on the [a-z]+ lane .at instruction" "messages that never come" auto 2 1 nccl-hangs=20 none
+    fails "0 1" "rank [01] (has waited|on [^ ]+ has not answered rank [01] for) 2 s" "messages that never come, and aborts that never return" auto 2 2 nccl-hangs=20,nccl=sticks none
     fails "0" "rank 1 on [^ ]+ has not answered rank 0 for 4 s .--comm-timeout. in [a-z_]+ of [0-9]+ bytes" "a GPU that is far behind" auto 4 1 lag=200000 none
     fails "0" "rank 1 on [^ ]+ has not answered rank 0 for 2 s .--comm-timeout. in" "a rank that sleeps" auto 2 1 "" sleep
-    fails "0 1" "rank [01] has waited 2 s .--comm-timeout. in the start of NCCL" "a rank that never joins" auto 2 1 nccl=alone none
+    fails "0 1" "rank [01] (has waited|on [^ ]+ has not answered rank [01] for) 2 s .--comm-timeout. in the start of NCCL" "a rank that never joins" auto 2 1 nccl=alone none
     fails "0 1" "rank [01] .* 2 s .--comm-timeout. in the start of NCCL" "a connection that is never made" auto 2 1 nccl-stalls=3 none
     fails "0 1" "rank [01] .* 2 s .--comm-timeout." "a call that never gets to its stream" auto 2 1 nccl-stalls=20 none
     fails "0 1" "NCCL: (an operation that was under way|nccl[A-Za-z]+): remote process exited" "a network that breaks" auto 20 1 nccl-breaks=20:6 none
@@ -110,7 +110,7 @@ sweep) # calls of CUDA's runtime and of NCCL by their number, on either rank
     ;;
 mutants) # what a planted bug must not get through
     passes "carried by NCCL" "nothing" nccl 20 0 "" none
-    fails "0 1" "rank [01] has waited 2 s" "messages that never come" auto 2 1 nccl-hangs=20 none
+    fails "0 1" "rank [01] (has waited|on [^ ]+ has not answered rank [01] for) 2 s" "messages that never come" auto 2 1 nccl-hangs=20 none
     fails "0 1" "NCCL: (an operation that was under way|nccl[A-Za-z]+): remote" "a network that breaks" auto 20 1 nccl-breaks=20:6 none
     fails "0 1" "NCCL: ncclGroupEnd: unhandled system error" "a call that fails" auto 20 1 nccl=ncclGroupEnd:9:2 none
     ;;

@@ -11,18 +11,18 @@ trap 'rm -rf "$found"' EXIT
 
 limit=1200 # seconds of one program; of mutants, which may hang, several times what those took that have no bug
 run() { # MUTANT RANKS CELLS
-    LT_MUTANT=$1 LTRAIN_TEST_SECONDS=$limit sh "$here/test_ranks.sh" "$ranks" "$2" "$3" >/dev/null 2>&1
+    LT_MUTANT=$1 LTRAIN_TEST_SECONDS=$limit sh "$here/test_ranks.sh" "$ranks" "$2" "$3"
 }
 
 try() { # MUTANT
-    { run "$1" 2 2 && run "$1" 4 6 && LT_MUTANT=$1 LTRAIN_TEST_SECONDS=$limit sh "$here/test_cuda_failures.sh" "$failing" mutants >/dev/null 2>&1; } || touch "$found/$1"
+    { run "$1" 2 2 && run "$1" 4 6 && LT_MUTANT=$1 LTRAIN_TEST_SECONDS=$limit sh "$here/test_cuda_failures.sh" "$failing" mutants; } >"$found/said$1" 2>&1 || touch "$found/$1"
 }
 
 n=$(grep -c '^\[' "$list") step=9 failures=0 tried=0 k=1
 [ -z "$long" ] || step=1
 began=$(date +%s)
 try 0
-[ ! -e "$found/0" ] || { echo "not ok: without a bug it fails"; exit 1; }
+[ ! -e "$found/0" ] || { cat "$found/said0"; echo "not ok: without a bug it fails"; exit 1; }
 limit=$(($(date +%s) - began + 5)) # three times what each program took
 while [ "$k" -le "$n" ]; do
     try "$k" &
