@@ -10,10 +10,10 @@
 #include "train/eval_tasks.h"
 #include "train/evaluate.h"
 #include "train/heat_map.h"
+#include "train/result_file.h"
 #include "train/task_json.h"
 #include "train/train.h"
 
-#include <errno.h>
 #include <jansson.h>
 #include <math.h>
 #include <stdlib.h>
@@ -49,6 +49,9 @@ static enum status add_length(struct eval *x, int64_t length)
         return status_fail(ERR_INVALID, "--lengths: more than %d lengths", MOST_LENGTHS);
     if (length < 2 || length > SETTINGS_MOST_TOKENS)
         return status_fail(ERR_INVALID, "--lengths: %lld is not between 2 and %d", (long long)length, SETTINGS_MOST_TOKENS);
+    for (int i = 0; i < x->n; i++)
+        if (x->length[i] == length)
+            return status_fail(ERR_INVALID, "--lengths: %lld is there twice", (long long)length);
     x->length[x->n++] = length;
     return OK;
 }
@@ -373,17 +376,11 @@ static enum status print_finished(struct eval *x, enum status st)
     return status_fail(st, "%s", why);
 }
 
-/* Before evaluating, which may take long; what is there is left as it is. */
-static enum status check_picture(const char *path)
+/* Before evaluating, which may take long. */
+static enum status check_files(const struct settings *s)
 {
-    int there = sys_access(path, F_OK) == 0 || !sys_is_absent(errno);
-    FILE *f = sys_append_text(path);
-    if (!f)
-        return status_fail(ERR_INVALID, "--svg: cannot write %s: %s", path, sys_strerror(errno));
-    fclose(f);
-    if (!there)
-        sys_unlink(path);
-    return OK;
+    TRY(s->svg ? result_file_check("svg", s->svg, s) : OK);
+    return s->write_samples ? result_file_check("write-samples", s->write_samples, s) : OK;
 }
 
 static enum status begin(struct eval *x)
@@ -399,7 +396,7 @@ static enum status begin(struct eval *x)
         return status_fail(ERR_INVALID, "eval-data is missing: give --eval-data PATH, what is evaluated on");
     TRY(read_lengths(x));
     TRY(prepare_tasks(x));
-    TRY(x->s->svg ? check_picture(x->s->svg) : OK);
+    TRY(check_files(x->s));
     return x->s->out_is_default ? replace(&x->s->out, ".") : OK; /* where the nvme tier is, unless --nvme-path says it */
 }
 

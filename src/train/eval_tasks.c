@@ -6,10 +6,11 @@
 #include "base/units.h"
 #include "train/data.h"
 #include "train/prompts.h"
+#include "train/result_file.h"
 #include "train/sampling.h"
+#include "train/signals.h"
 #include "train/task_rows.h"
 
-#include <errno.h>
 #include <math.h>
 #include <signal.h>
 #include <stdlib.h>
@@ -208,6 +209,8 @@ static enum status write_rows(struct job *j, FILE *f)
     for (int i = 0; i < j->r->n_cells; i++)
         for (int64_t k = 0; k < j->r->samples; k++) {
             struct task_sample sample;
+            if (stop)
+                return ERR_CANCELLED;
             TRY(generate(j, &j->r->cell[i], k, &sample));
             enum status st = task_rows_write(&j->prompts, &j->generation.eos, &sample, &j->r->cell[i], j->s->train_on == TRAIN_ON_ALL, f);
             task_sample_destroy(&sample);
@@ -219,16 +222,18 @@ static enum status write_rows(struct job *j, FILE *f)
 static enum status write_samples(struct job *j)
 {
     const char *path = j->s->write_samples;
-    FILE *f = sys_write_text(path);
-    if (!f)
-        return status_fail(ERR_IO, "--write-samples: cannot write %s: %s", path, sys_strerror(errno));
-    enum status st = write_rows(j, f);
-    const int failed = ferror(f) != 0;
-    if ((fclose(f) != 0 || failed) && st == OK)
-        st = status_fail(ERR_IO, "--write-samples: cannot write %s: %s", path, strerror(errno));
+    struct result_file file;
+    catch_signals(on_signal);
+    enum status st = result_file_begin(&file, "write-samples", path);
+    if (st == OK)
+        st = result_file_end(&file, write_rows(j, file.f));
+    catch_signals(SIG_DFL);
     if (st == OK)
         printf("%s: samples written: %lld\n", path, (long long)task_answers_wanted(j->r));
-    return st;
+    if (st != ERR_CANCELLED || !stop)
+        return st;
+    fprintf(stderr, "ltrain: %s before the last sample: %s is as it was\n", signals_name(interrupted), path);
+    return OK;
 }
 
 /* ---- answers ---- */
@@ -376,6 +381,8 @@ static enum status answer_all(struct job *j)
         st = answer_cell(j, i);
     catch_signals(SIG_DFL);
     erase_progress();
+    if (stop && j->r->n_answers == 0)
+        fprintf(stderr, "ltrain: %s before the first answer: there is nothing to show\n", signals_name(interrupted));
     return st == ERR_CANCELLED && stop ? OK : st;
 }
 

@@ -1,10 +1,9 @@
 #include "train/heat_map.h"
 
 #include "base/num.h"
-#include "base/sys.h"
 #include "base/units.h"
+#include "train/result_file.h"
 
-#include <errno.h>
 #include <math.h>
 #include <string.h>
 
@@ -175,9 +174,9 @@ enum status heat_map_write_svg(const struct task_results *r, const char *model, 
 {
     const int width = LEFT + (int)max_i64(r->n_lengths, 5) * CELL_WIDTH + RIGHT;
     int height = TOP + 12, y = TOP;
-    FILE *f = sys_write_text(path);
-    if (!f)
-        return status_fail(ERR_IO, "--svg: cannot write %s: %s", path, sys_strerror(errno));
+    struct result_file file;
+    TRY(result_file_begin(&file, "svg", path));
+    FILE *f = file.f;
     for (int k = 0; k < r->n_tasks; k++)
         height += TITLE + rows_of(r, r->task[k]) * CELL_HEIGHT;
     fprintf(f,
@@ -190,6 +189,5 @@ enum status heat_map_write_svg(const struct task_results *r, const char *model, 
     for (int k = 0; k < r->n_tasks; k++)
         y = draw_task(r, r->task[k], y, f);
     fprintf(f, "</svg>\n");
-    const int failed = ferror(f) != 0;
-    return fclose(f) != 0 || failed ? status_fail(ERR_IO, "--svg: cannot write %s: %s", path, strerror(errno)) : OK;
+    return result_file_end(&file, OK);
 }

@@ -126,6 +126,30 @@ wait $! || status=$?
 says out "      0%          0"
 says out "of 50,000 answers"
 
+# What is written takes its name when it is whole: what was there before stays, also where a signal comes, or the disk is full.
+echo before >kept
+"$ltrain" eval --model tiny --tasks needle --lengths 1k --depths 50 --samples 1000000 --write-samples kept >out 2>err &
+for i in $(seq 600); do
+    [ -s kept.partial ] && break
+    sleep 0.1
+done
+kill -TERM $! || fail "it has ended"
+status=0
+wait $! || status=$?
+[ $status = 143 ] || { fail "writing samples, ended by a signal: $status"; cat err; }
+says err "SIGTERM before the last sample: kept is as it was"
+LTRAIN_FAULT=rename:1:ENOSPC "$ltrain" eval --model tiny --tasks needle --lengths 1k --depths 50% --write-samples kept >out 2>err && fail "no room"
+says err "cannot write kept"
+[ "$(cat kept)" = before ] && [ ! -e kept.partial ] || fail "what was there before is gone"
+mkdir texts
+ln text texts/link
+for data in text texts 'te?t'; do
+    refuse "is one of the files that --data names" eval --model tiny --tasks needle --lengths 1k --data "$data" --write-samples text
+    refuse "is one of the files that --data names" eval --model tiny --tasks needle --lengths 1k --data "$data" --svg ./text
+done
+refuse "is one of the files that --eval-data names" eval --model tiny --tasks ppl,needle --eval-data text --lengths 1k --svg text
+refuse "--lengths: 1024 is there twice" eval --model tiny --tasks needle --lengths 1k,512,1k
+
 refuse "there is no task 'needles'; the tasks are ppl, position, needle, multi-needle" eval --model tiny --tasks needles --lengths 64
 refuse "needle is there twice" eval --model tiny --tasks needle,needle --lengths 1k
 refuse "101 is not between 0 and 100" eval --model tiny --tasks needle --lengths 1k --depths 0,101
