@@ -88,6 +88,16 @@ static enum status settle_base(const struct settings *s, struct model_config *c)
     return OK;
 }
 
+/* Files that are quantised have no numbers to train. */
+static enum status refuse_quantised(const struct settings *s, const struct model *m)
+{
+    for (int i = 0; i < m->n_params && m->config.quantised; i++)
+        if (m->params[i].linear && m->params[i].trained && !m->params[i].adapter)
+            return status_fail(ERR_INVALID, "--lora: modules-to-save=%s: %s is quantised (NF4) in %s and cannot be trained whole", s->plan.lora.saved,
+                               m->params[i].name, s->model);
+    return OK;
+}
+
 enum status train_open_model(const struct settings *s, struct model **out)
 {
     struct model_config config;
@@ -116,6 +126,8 @@ enum status train_open_model(const struct settings *s, struct model **out)
         return status_fail(ERR_INVALID, "--freeze: with --lora all that is no adapter is frozen, but for modules-to-save: leave out --freeze");
     TRY(model_create(&config, (const char *const *)s->plan.freeze.item, s->plan.freeze.n, out));
     TRY(model_check_adapters(*out));
+    if (!s->plan.evaluation && !s->adapter && !s->resume)
+        TRY(refuse_quantised(s, *out));
     return s->adapter ? OK : model_check_patterns(*out, idle, sizeof idle); /* PEFT's files may have some */
 }
 
