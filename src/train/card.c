@@ -48,18 +48,30 @@ static const json_t *base_of(const json_t *facts)
 
 /* ---- front matter ---- */
 
+/* A string of YAML. */
+static void print_value(const char *key, const char *text, FILE *f)
+{
+    fprintf(f, "%s: \"", key);
+    for (; *text; text++)
+        if (*text == '"' || *text == '\\')
+            fprintf(f, "\\%c", *text);
+        else if ((unsigned char)*text >= ' ')
+            fputc(*text, f);
+    fputs("\"\n", f);
+}
+
 static void print_front_matter(const json_t *facts, enum card_form form, FILE *f)
 {
     static const char *const keys[] = {"license", "license_name", "license_link"};
     const json_t *base = base_of(facts);
     fprintf(f, "---\nlibrary_name: %s\n", form == CARD_ADAPTER ? "peft" : "transformers");
     if (word_of(base, "id")[0])
-        fprintf(f, "base_model: %s\n", word_of(base, "id"));
+        print_value("base_model", word_of(base, "id"), f);
     else if (base && !json_is_true(json_object_get(facts, "preset")))
         fputs("# base_model: ORG/NAME of the hub belongs here; the base was read from a local directory\n", f);
     for (int i = 0; i < 3; i++)
         if (word_of(base, keys[i])[0])
-            fprintf(f, "%s: %s\n", keys[i], word_of(base, keys[i]));
+            print_value(keys[i], word_of(base, keys[i]), f);
     fputs("pipeline_tag: text-generation\ntags:\n- ltrain\n", f);
     if (form != CARD_MODEL)
         fputs("- lora\n", f);
@@ -97,7 +109,7 @@ static void print_names(const char *what, const json_t *items, FILE *f)
         if (i > 0)
             fputs(", ", f);
         print_code(text_of(x, "name"), f);
-        if (json_object_get(x, "weight") && all > 0)
+        if (isfinite(number_of(x, "weight")) && all > 0)
             fprintf(f, " (%.4g%% of the tokens)", 100 * number_of(x, "weight") / all);
     }
     fputs(" |\n", f);
@@ -140,11 +152,14 @@ static void print_settings(const json_t *s, FILE *f)
     if (!s)
         return;
     fprintf(f, "| sequences a step | %s |\n", count_of(s, "sequences_per_step", text));
-    fprintf(f, "| learning rate | %g, %s over %lld steps", number_of(s, "learning_rate"), word_of(s, "schedule"),
-            (long long)json_integer_value(json_object_get(s, "steps")));
-    fprintf(f, ", warm-up %s steps |\n", count_of(s, "warmup", text));
-    fprintf(f, "| optimizer | AdamW, betas %g and %g, eps %g, weight decay %g, gradient norm clipped at %g |\n", number_of(s, "beta1"),
-            number_of(s, "beta2"), number_of(s, "eps"), number_of(s, "weight_decay"), number_of(s, "clip"));
+    const double lr = number_of(s, "learning_rate"), b1 = number_of(s, "beta1"), b2 = number_of(s, "beta2"), eps = number_of(s, "eps"),
+                 decay = number_of(s, "weight_decay"), clip = number_of(s, "clip");
+    if (isfinite(lr)) {
+        fprintf(f, "| learning rate | %g, %s over %lld steps", lr, word_of(s, "schedule"), (long long)json_integer_value(json_object_get(s, "steps")));
+        fprintf(f, ", warm-up %s steps |\n", count_of(s, "warmup", text));
+    }
+    if (isfinite(b1 + b2 + eps + decay + clip))
+        fprintf(f, "| optimizer | AdamW, betas %g and %g, eps %g, weight decay %g, gradient norm clipped at %g |\n", b1, b2, eps, decay, clip);
     fprintf(f, "| types | %s; moments %s%s |\n", word_of(s, "dtype"), word_of(s, "optim_dtype"),
             strcmp(word_of(s, "base"), "nf4") == 0 ? "; the base's frozen matrices in NF4" : "");
     fprintf(f, "| mesh | %s, ZeRO stage %lld |\n", word_of(s, "mesh"), (long long)json_integer_value(json_object_get(s, "zero")));
@@ -153,7 +168,7 @@ static void print_settings(const json_t *s, FILE *f)
 
 static void print_losses(const json_t *facts, FILE *f)
 {
-    if (isfinite(number_of(facts, "first_loss")))
+    if (isfinite(number_of(facts, "first_loss")) && isfinite(number_of(facts, "last_loss")))
         fprintf(f, "| training loss | %.4f in the first step, %.4f in the last one |\n", number_of(facts, "first_loss"),
                 number_of(facts, "last_loss"));
 }
@@ -194,7 +209,8 @@ static void print_evaluation(const json_t *facts, FILE *f)
     for (size_t i = 0; i < json_array_size(all); i++) {
         const json_t *e = json_array_get(all, i);
         const double loss = number_of(e, "loss");
-        fprintf(f, "| %s | %.4f | %.4g | %s |\n", count_of(e, "step", step), loss, exp(loss), count_of(e, "tokens", tokens));
+        if (isfinite(loss))
+            fprintf(f, "| %s | %.4f | %.4g | %s |\n", count_of(e, "step", step), loss, exp(loss), count_of(e, "tokens", tokens));
     }
 }
 
@@ -208,15 +224,26 @@ static void print_positions(const json_t *facts, FILE *f)
                 word_of(facts, "positions"));
 }
 
+/* Whether its base was quantised while it was loaded: its files do not say it. */
+static int beside_nf4(const json_t *facts)
+{
+    const json_t *s = json_object_get(facts, "settings");
+    return strcmp(word_of(s, "base"), "nf4") == 0 && !json_is_true(json_object_get(s, "base_is_quantised"));
+}
+
 static void print_use(const json_t *facts, enum card_form form, FILE *f)
 {
     const char *class = form == CARD_ADAPTER ? "AutoPeftModelForCausalLM" : "AutoModelForCausalLM",
                *tokenizer = text_of(json_object_get(facts, "data"), "tokenizer");
     const int reads = !tokenizer || strcmp(tokenizer, "bytes") != 0;
     fprintf(f, "\n## Use\n\n```python\nfrom %s import %s\n", form == CARD_ADAPTER ? "peft" : "transformers", class);
-    if (reads)
-        fputs("from transformers import AutoTokenizer\n", f);
-    fprintf(f, "\nwhere = \"path/of/this/directory\"\nmodel = %s.from_pretrained(where)\n", class);
+    const int nf4 = form == CARD_ADAPTER && beside_nf4(facts);
+    if (reads || nf4)
+        fprintf(f, "from transformers import %s\n", !nf4 ? "AutoTokenizer" : reads ? "AutoTokenizer, BitsAndBytesConfig" : "BitsAndBytesConfig");
+    fputs("\nwhere = \"path/of/this/directory\"\n", f);
+    if (nf4)
+        fputs("nf4 = BitsAndBytesConfig(load_in_4bit=True, bnb_4bit_quant_type=\"nf4\", bnb_4bit_use_double_quant=True)\n", f);
+    fprintf(f, "model = %s.from_pretrained(where%s)\n", class, nf4 ? ", quantization_config=nf4" : "");
     if (reads)
         fputs("tokenizer = AutoTokenizer.from_pretrained(where)\n", f);
     fputs("```\n", f);
@@ -224,6 +251,8 @@ static void print_use(const json_t *facts, enum card_form form, FILE *f)
         fputs("\nThere is no tokenizer: it was trained on bytes, as ids 0 to 255, or on files of ids.\n", f);
     if (form == CARD_ADAPTER)
         fputs("\nPEFT looks for the base where `adapter_config.json` says (`base_model_name_or_path`).\n", f);
+    if (nf4)
+        fputs("\nIt was trained beside its base in NF4, which is made while the base is loaded; beside other weights it computes something else.\n", f);
     if (form == CARD_ADAPTER)
         print_positions(facts, f);
 }

@@ -14,10 +14,16 @@
 
 /* ---- from its start on ---- */
 
-static const char *base_name(const char *path)
+/* The last part of a path, which may end in slashes. */
+static json_t *base_name(const char *path)
 {
-    const char *slash = strrchr(path, '/');
-    return slash && slash[1] ? slash + 1 : path;
+    size_t end = strlen(path);
+    while (end > 1 && path[end - 1] == '/')
+        end--;
+    size_t from = end;
+    while (from > 0 && path[from - 1] != '/')
+        from--;
+    return json_stringn(path + from, end - from);
 }
 
 /* Of a path of data the last part, with its weight. Whoever reads the card has no use for directories of another machine. */
@@ -67,8 +73,8 @@ static json_t *describe_settings(const struct run *r)
     static const char *const schedules[] = {"constant", "linear", "cosine", "wsd"}; /* enum schedule_kind */
     const struct settings *s = r->s;
     char mesh[MESH_TEXT];
-    return json_pack("{s:s, s:I, s:I, s:f, s:s, s:I, s:f, s:f, s:f, s:f, s:f, s:s, s:s, s:I, s:s, s:i}", "base",
-                     r->model->config.base == BASE_STORED ? "" : "nf4", "steps", (json_int_t)s->plan.steps,
+    return json_pack("{s:s, s:b, s:I, s:I, s:f, s:s, s:I, s:f, s:f, s:f, s:f, s:f, s:s, s:s, s:I, s:s, s:i}", "base",
+                     r->model->config.base == BASE_STORED ? "" : "nf4", "base_is_quantised", r->model->config.quantised, "steps", (json_int_t)s->plan.steps,
                      "sequences_per_step", (json_int_t)s->plan.batch, "learning_rate", s->lr, "schedule", schedules[s->schedule], "warmup",
                      (json_int_t)s->warmup, "weight_decay", s->weight_decay, "beta1", s->beta1, "beta2", s->beta2, "eps", s->eps, "clip",
                      s->clip, "dtype", dtype_name(s->plan.dtype), "optim_dtype", dtype_name(s->plan.optim_dtype), "seed",
@@ -122,7 +128,7 @@ static json_t *describe(const struct run *r, const json_t *former)
     if (!model_learns_positions(&r->model->config))
         model_describe_rope(r->model, s->plan.seq_len, rope, sizeof rope);
     json_object_set_new(card, "ltrain", json_string(r->hooks->version));
-    json_object_set_new(card, "name", json_string(base_name(s->out)));
+    json_object_set_new(card, "name", base_name(s->out));
     json_object_set_new(card, "commands", add_command(r, json_object_get(former, "commands")));
     json_object_set_new(card, "preset", json_boolean(preset));
     json_object_set_new(card, "base", preset ? json_pack("{s:s}", "name", s->model) : base_card_read(s->model, r->model->config.name));
