@@ -139,6 +139,31 @@ enum status checkpoint_copy_adapter(const char *from, const char *to)
     return ckpt_sync_dir(to);
 }
 
+static enum status name_in(const char *dir, const char *file, const char *key, const char *base)
+{
+    char path[CKPT_PATH], *text = NULL;
+    int there;
+    TRY(ckpt_path(path, dir, file, ""));
+    TRY(ckpt_look(path, &there));
+    if (!there)
+        return OK;
+    TRY(ckpt_read_text(path, CKPT_SMALL_TEXT, &text));
+    json_t *root = json_loads(text, 0, NULL);
+    free(text);
+    text = json_is_object(root) && json_object_set_new(root, key, json_string(base)) == 0 ? json_dumps(root, JSON_INDENT(2)) : NULL;
+    enum status st = text ? ckpt_write_text(path, text) : status_fail(ERR_INVALID, "%s: it is no JSON object, or %s is not UTF-8", path, base);
+    free(text);
+    json_decref(root);
+    return st;
+}
+
+enum status checkpoint_name_base(const char *adapter, const char *base)
+{
+    TRY(name_in(adapter, BASE_FILE, "base", base));
+    TRY(name_in(adapter, ADAPTER_CONFIG, "base_model_name_or_path", base));
+    return ckpt_sync_dir(adapter);
+}
+
 /* The file of an adapter's directory, or of a checkpoint, that has the hash of the base; *key: where. *there 0: neither is there. */
 static enum status find_hash(const char *adapter, char path[CKPT_PATH], const char **key, int *there)
 {
@@ -184,11 +209,17 @@ enum status checkpoint_adapter_beside_nf4(const char *adapter, int *out)
         return OK;
     TRY(ckpt_read_text(path, CKPT_SMALL_TEXT, &text));
     json_t *root = json_loads(text, 0, NULL);
-    const char *kept = json_string_value(json_object_get(root, "kept_as"));
+    const json_t *said = json_object_get(root, "kept_as");
+    const char *kept = said ? json_string_value(said) : "stored";
     *out = kept && strcmp(kept, "nf4") == 0;
+    enum status st = OK;
+    if (!json_is_object(root))
+        st = status_fail(ERR_INVALID, "%s: it is no JSON object", path);
+    else if (!*out && (!kept || strcmp(kept, "stored") != 0))
+        st = status_fail(ERR_INVALID, "%s: kept_as is %.40s; it is \"stored\" or \"nf4\", what the base was kept as", path, kept ? kept : "no string");
     json_decref(root);
     free(text);
-    return OK;
+    return st;
 }
 
 int checkpoint_is_there(const char *path)

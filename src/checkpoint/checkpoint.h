@@ -93,7 +93,9 @@ int64_t checkpoint_texts_bytes(const char *from);
 enum status checkpoint_hash_base(struct comm *c, const char *path, uint64_t *out);
 /* An exported adapter's files, and the tokenizer's, card and facts beside them, by one rank. */
 enum status checkpoint_copy_adapter(const char *from, const char *to);
-/* The same from a checkpoint of a model with adapters (m, with all rows), whose base lies in a directory and has that hash. */
+/* An exported adapter says from here on that its base lies there. By one rank. */
+enum status checkpoint_name_base(const char *adapter, const char *base);
+/* As checkpoint_copy_adapter, from a checkpoint of a model with adapters (m, with all rows), whose base lies in a directory and has that hash. */
 enum status checkpoint_write_adapter(const struct model *m, const char *base, uint64_t base_xxh3, const char *checkpoint, const char *to,
                                      const struct export_texts *texts);
 /* Whether a directory is a checkpoint's: it has a manifest. */

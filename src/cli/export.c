@@ -47,8 +47,6 @@ static enum status run(int argc, char **argv)
     }
     if (!model || !to)
         return status_fail(ERR_INVALID, "export: %s is needed", model ? "--to DIR" : "--model RUN");
-    if (base && form != EXPORT_MERGED)
-        return status_fail(ERR_INVALID, "export: --base is what --merge adds the adapter to; without --merge the adapter alone is written");
     if (original && form != EXPORT_MERGED)
         return status_fail(ERR_INVALID, "export: --original is what --merge adds the adapter to; without --merge the adapter alone is written");
     return export_model(model, base, to, original ? EXPORT_MERGED_ORIGINAL : form);

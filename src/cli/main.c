@@ -298,8 +298,9 @@ static enum status command(struct comm *c, int first, int argc, char **argv, int
     TRY(ranks_read_settings(c, argc - first, argv + first, use, &s));
     watch_set_timeouts(s.drive_timeout, s.device_timeout);
     FILE *notes = s.json || use == SETTINGS_SAMPLE ? stderr : stdout; /* an answer stands alone */
+    const char *instead = "give the model's directory by --model, and the adapter by --adapter";
     const int passes_on = comm_size(c) == 1 && s.plan.ranks > 1 && (use == SETTINGS_TRAIN || use == SETTINGS_EVAL); /* to ranks, which say it */
-    enum status st = train_resolve_model(&s, comm_rank(c) == 0 && !passes_on ? notes : NULL);
+    enum status st = train_resolve_model(&s, instead, comm_rank(c) == 0 && !passes_on ? notes : NULL);
     if (st != OK)
         st = comm_agree(c, st);
     else if (use == SETTINGS_PLAN)

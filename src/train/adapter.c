@@ -143,19 +143,24 @@ static enum status describe(const char *dir, struct described *out)
     TRY(checkpoint_adapter_beside_nf4(dir, &nf4));
     out->kept = nf4 ? FROZEN_NF4 : FROZEN_AUTO;
     TRY(facts_of_export(dir, &facts));
-    enum status st = take_rope(out, dir, json_string_value(json_object_get(facts, "rope")), json_number_value(json_object_get(facts, "rope_base")));
+    const json_t *rope = json_object_get(facts, "rope"), *base = json_object_get(facts, "rope_base");
+    enum status st = OK;
+    if (rope && !json_is_null(rope) && !json_is_string(rope))
+        st = status_fail(ERR_INVALID, "%s/" FACTS_FILE ": rope is no string: it is what --rope takes, or null", dir);
+    else if (base && !json_is_null(base) && !json_is_number(base))
+        st = status_fail(ERR_INVALID, "%s/" FACTS_FILE ": rope_base is no number: it is what --rope-base takes, or null", dir);
+    if (st == OK)
+        st = take_rope(out, dir, json_string_value(rope), json_number_value(base));
     json_decref(facts);
     return st;
 }
 
-/* The base as the adapter calls it: from here, or from the adapter's directory. */
-static enum status find_base(const char *adapter, const char *name, char **out)
+/* The base as the adapter calls it: from here, or from the adapter's directory. instead: what to do where it is not there. */
+static enum status find_base(const char *adapter, const char *name, const char *instead, char **out)
 {
     char beside[PLACE];
     if (!name[0])
-        return status_fail(ERR_INVALID, "--model: %s holds an adapter, and does not say of which model: give that by --model, and the adapter "
-                                        "by --adapter",
-                           adapter);
+        return status_fail(ERR_INVALID, "--model: %s holds an adapter, and does not say of which model: %s", adapter, instead);
     int fits = snprintf(beside, sizeof beside, "%s/%s", adapter, name) < (int)sizeof beside;
     const char *base = is_model(name) ? name : name[0] != '/' && fits && is_model(beside) ? beside : NULL;
     if (!base && model_is_preset(name))
@@ -165,9 +170,7 @@ static enum status find_base(const char *adapter, const char *name, char **out)
                            adapter, name);
     if (!base)
         return status_fail(ERR_INVALID,
-                           "--model: %s holds an adapter of %s, which is not there: give the model's directory by --model, and the adapter by "
-                           "--adapter",
-                           adapter, name);
+                           "--model: %s holds an adapter of %s, which is not there: %s", adapter, name, instead);
     return replace(out, base);
 }
 
@@ -221,7 +224,7 @@ static enum status take_tokenizer(struct settings *s)
 }
 
 /* s->model is an adapter's directory, or a checkpoint. */
-static enum status split_model(struct settings *s)
+static enum status split_model(struct settings *s, const char *instead)
 {
     struct described d;
     TRY(describe(s->model, &d));
@@ -231,7 +234,7 @@ static enum status split_model(struct settings *s)
     } else {
         s->adapter = s->model;
         s->model = NULL;
-        st = find_base(s->adapter, d.base, &s->model);
+        st = find_base(s->adapter, d.base, instead, &s->model);
         if (st == OK)
             st = take_described(s, &d);
     }
@@ -255,7 +258,7 @@ static enum status take_adapter(struct settings *s, FILE *notes)
     return st;
 }
 
-enum status train_resolve_model(struct settings *s, FILE *notes)
+enum status train_resolve_model(struct settings *s, const char *instead, FILE *notes)
 {
     char found[PLACE];
     if (!s->model)
@@ -266,7 +269,7 @@ enum status train_resolve_model(struct settings *s, FILE *notes)
     }
     const int adapted = adapter_config_is_there(s->model), saved = !adapted && checkpoint_is_there(s->model);
     if (!s->adapter)
-        return adapted || saved ? split_model(s) : OK;
+        return adapted || saved ? split_model(s, instead) : OK;
     if (adapted)
         return status_fail(ERR_INVALID, "--adapter: %s holds an adapter, too: one at a time; --model is to be its base", s->model);
     return take_adapter(s, notes);

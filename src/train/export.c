@@ -23,6 +23,7 @@ struct job {
     struct settings s; /* its model, and what is on top of it */
     const char *to;
     enum export_form form;
+    int base_given; /* where it is not where the adapter says */
     json_t *facts; /* of the adapter, or NULL */
 };
 
@@ -90,10 +91,15 @@ static enum status check_base(const struct settings *s, uint64_t *xxh3)
 
 /* ---- as it is ---- */
 
-static enum status copy_adapter(const char *from, const char *to)
+static enum status copy_adapter(const struct job *j)
 {
-    enum status st = sys_mkdir(to, 0777) == 0 || errno == EEXIST ? OK : status_fail(ERR_IO, "cannot make %s: %s", to, sys_strerror(errno));
-    return st == OK ? checkpoint_copy_adapter(from, to) : st;
+    uint64_t xxh3;
+    if (j->base_given)
+        TRY(check_base(&j->s, &xxh3));
+    if (sys_mkdir(j->to, 0777) != 0 && errno != EEXIST)
+        return status_fail(ERR_IO, "cannot make %s: %s", j->to, sys_strerror(errno));
+    TRY(checkpoint_copy_adapter(j->s.adapter, j->to));
+    return j->base_given ? checkpoint_name_base(j->to, j->s.model) : OK;
 }
 
 /* The directory of the tokenizer that was trained with: beside the checkpoint's run, or the adapter's own. NULL: the base's. */
@@ -124,7 +130,7 @@ static enum status export_adapter(const struct job *j)
     struct model *m = NULL;
     enum status st;
     if (adapter_config_is_there(j->s.adapter)) {
-        st = copy_adapter(j->s.adapter, j->to);
+        st = copy_adapter(j);
     } else {
         st = make_model(j, &m);
         if (st == OK)
@@ -220,13 +226,13 @@ static enum status resolve(struct job *j, const char *model, const char *base)
     s->adapter = base ? strdup(model) : NULL;
     if (!s->model || (base && !s->adapter))
         return status_fail(ERR_NOMEM, "out of memory");
-    TRY(train_resolve_model(s, stdout));
+    TRY(train_resolve_model(s, "give the model's directory by --base", stdout));
     return s->adapter ? find_facts(j) : refuse_whole(model, s->model);
 }
 
 enum status export_model(const char *model, const char *base, const char *to, enum export_form form)
 {
-    struct job j = {.to = to, .form = form};
+    struct job j = {.to = to, .form = form, .base_given = base != NULL};
     enum status st = resolve(&j, model, base);
     if (st == OK)
         st = same_place(j.s.adapter, to);

@@ -1,10 +1,12 @@
 /* The state that a run begins with, or goes on from: whether a checkpoint is of the same data, and what is another now. */
 #include "train/run.h"
 
+#include "base/sys.h"
 #include "data/fingerprint.h"
 #include "settings/curriculum.h"
 #include "settings/read.h"
 
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -213,6 +215,15 @@ static enum status resume(struct run *r)
 
 /* ---- the state that training begins with ---- */
 
+static enum status check_there(const char *base)
+{
+    struct stat at;
+    return sys_stat(base, &at) == 0 || !sys_is_absent(errno)
+               ? OK
+               : status_fail(ERR_INVALID, "--resume: %s is not there, the model that the run's adapters are of: give the model's directory by --model",
+                             base);
+}
+
 /* Of a model with adapters: where its weights are, and which. */
 static enum status find_base(struct run *r)
 {
@@ -220,6 +231,8 @@ static enum status find_base(struct run *r)
     const char *path = model_is_preset(s->model) ? NULL : s->model;
     if (r->model->adapter_params == 0)
         return OK;
+    if (s->resume && path)
+        TRY(comm_agree(r->comm, check_there(path)));
     session_set_base(r->session, path, s->seed);
     if (path) {
         run_begin_reading(r);

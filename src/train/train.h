@@ -29,8 +29,8 @@ enum status train_open_model(const struct settings *s, struct model **out);
 /* Before that, of settings as they were given. A run's directory becomes that of its newest state: hf/, or a checkpoint that is newer.
  * Where the model is an adapter (or such a checkpoint), or one is named, the settings' model becomes its base, `lora` what the adapter
  * says, and so do rotary positions that are not given. notes: says which state of a run is taken where that is not hf/ at the run's end;
- * NULL: nothing is said. ERR_INVALID: the base is not there, or --lora says otherwise. */
-enum status train_resolve_model(struct settings *s, FILE *notes);
+ * NULL: nothing is said. ERR_INVALID: the base is not there (instead: what to do then), or --lora says otherwise. */
+enum status train_resolve_model(struct settings *s, const char *instead, FILE *notes);
 /* A line for each thing that the model's config.json asks for and that is done otherwise, or that the run goes beyond. */
 void train_print_notes(const struct settings *s, const struct model *m, FILE *f);
 /* Of the machine that the settings name, if they do, or of this one: resolves `auto` where the machine decides (device, budgets,

@@ -129,6 +129,20 @@ static void unfinished(void **state)
         for (int i = 0; i < 7; i++)
             e2e_remove(made[i]);
     }
+    e2e_succeeds(NULL, "--model base --lora r=4 --steps 2 --save-every 2 --out run" RUN);
+    e2e_copy("run/hf", "ended");
+    assert_int_equal(rename("base", "moved"), 0);
+    for (int k = 0; k < 2; k++) { /* of the ended run, and of the killed one */
+        e2e_refuses(2, "holds an adapter of|base, which is not there: give the model's directory by --base", NULL, "export --model run --to x");
+        e2e_succeeds(NULL, "export --model run --base moved --to x");
+        e2e_same_file("x/adapter_model.safetensors", "ended/adapter_model.safetensors");
+        e2e_succeeds(NULL, "sample --model x --prompt a --max-new-tokens 1");
+        e2e_remove("x");
+        e2e_remove("run/hf");
+    }
+    e2e_refuses(2, "base is not there|give the model's directory by --model", NULL, "--resume run --steps 3");
+    e2e_succeeds(NULL, "--resume run --steps 3 --model moved");
+    assert_int_equal(rename("moved", "base"), 0);
     e2e_succeeds(NULL, "--model base --steps 2 --save-every 2 --out whole" RUN);
     e2e_remove("whole/hf");
     e2e_refuses(2, "holds no adapter but checkpoints of a whole model|--resume whole|--steps 2 ", NULL, "export --model whole --to x");
@@ -190,15 +204,16 @@ static void stretched(void **state)
     e2e_remove("run/hf");
     r = e2e_run(NULL, "eval --model run" EVAL);
     assert_true(r.status == 0 && loss_of(r.out) == loss);
-    const char *bad[][2] = {{"{\"rope_base\": -1}", "rope_base is -1"}, {"{\"rope\": \"yarn\"}", "--rope yarn"}, {"[1]", "copy/ltrain_run.json"}};
-    for (int i = 0; i < 3; i++) {
+    const char *bad[][2] = {{"{\"rope_base\": -1}", "rope_base is -1"}, {"{\"rope\": \"yarn\"}", "--rope yarn"}, {"[1]", "copy/ltrain_run.json"},
+                            {"{\"rope\": 4}", "rope is no string"}, {"{\"rope_base\": \"5e4\"}", "rope_base is no number"}};
+    for (int i = 0; i < 5; i++) {
         e2e_write("copy/ltrain_run.json", "%s", bad[i][0]);
         e2e_refuses(2, bad[i][1], NULL, "sample --model copy --prompt a");
     }
-    e2e_write("copy/ltrain_run.json", "{\"commands\": 3, \"data\": [], \"base\": {\"id\": \"a\\nb: c\"}, \"settings\": {}, \"evaluations\": [4]}");
+    e2e_write("copy/ltrain_run.json", "{\"commands\": 3, \"data\": [], \"base\": {\"id\": \"a\\nb: c\"}, \"settings\": {}, \"evaluations\": [4], \"step\": 2}");
     e2e_succeeds(NULL, "export --model copy --to plain --merge");
     char *text = e2e_read("plain/README.md", &bytes);
-    assert_true(strstr(text, "library_name: transformers") && !strstr(text, "\nb: c"));
+    assert_true(strstr(text, "library_name: transformers") && !strstr(text, "\nb: c") && !strstr(text, "nan"));
     free(text);
 }
 
@@ -231,9 +246,9 @@ static void card(void **state)
     e2e_succeeds(NULL, "--model models--ORG--tiny-llama/snapshots/0a1b --lora r=4 --steps 2 --save-every 2 --eval-fraction 0.3 "
                        "--eval-before --eval-every 1 --out run" RUN);
     char *text = e2e_read("run/hf/README.md", &bytes);
-    assert_true(strncmp(text, "---\nlibrary_name: peft\nbase_model: ORG/tiny-llama\nlicense: other\nlicense_name: tiny-1\n"
-                              "license_link: https://huggingface.co/ORG/tiny-llama/blob/main/LICENSE\n"
-                              "pipeline_tag: text-generation\ntags:\n- ltrain\n- lora\n---\n\n# run\n", 200) == 0);
+    assert_true(strncmp(text, "---\nlibrary_name: peft\nbase_model: \"ORG/tiny-llama\"\nlicense: \"other\"\nlicense_name: \"tiny-1\"\n"
+                              "license_link: \"https://huggingface.co/ORG/tiny-llama/blob/main/LICENSE\"\n"
+                              "pipeline_tag: text-generation\ntags:\n- ltrain\n- lora\n---\n\n# run\n", 210) == 0);
     const char *said[] = {"trained beside `ORG/tiny-llama`", "| files | `corpus.txt` |", "| documents | 1 |", "| supervised tokens | ",
                           "| steps | 2 |", "| tokens trained on | 512, 512 of them supervised |", "| sequence length | 256 tokens |",
                           "| LoRA | `r=4,alpha=8,targets=all-linear` |", "| learning rate | 0.01, constant over 2 steps", "| seed | 1 |",
@@ -247,12 +262,12 @@ static void card(void **state)
     e2e_succeeds(NULL, "--resume run --steps 4 --lr 2e-2");
     e2e_succeeds(NULL, "export --model run --to merged --merge");
     text = e2e_read("merged/README.md", &bytes);
-    const char *merged[] = {"library_name: transformers\nbase_model: ORG/tiny-llama\n", "- lora\n", "| steps | 4 |", "| tokens trained on | 1,024, 1,024 of them supervised |",
+    const char *merged[] = {"library_name: transformers\nbase_model: \"ORG/tiny-llama\"\n", "- lora\n", "| steps | 4 |", "| tokens trained on | 1,024, 1,024 of them supervised |",
                             "    ltrain --resume run --steps 4 --lr 2e-2\n", "AutoModelForCausalLM", "| 4 | "};
     for (size_t i = 0; i < sizeof merged / sizeof *merged; i++)
         e2e_contains(text, merged[i]);
     free(text);
-    e2e_succeeds(NULL, "--steps 1 --out whole" TINY);
+    e2e_succeeds(NULL, "--steps 1 --out whole//" TINY);
     text = e2e_read("whole/hf/README.md", &bytes);
     e2e_contains(text, "---\nlibrary_name: transformers\npipeline_tag: text-generation\ntags:\n- ltrain\n---\n\n# whole\n\nA model that was trained on "
                        "from random parameters of the preset `tiny`.");
@@ -371,6 +386,14 @@ static void in_nf4(void **state)
     e2e_contains(r.out, "base none (was nf4)");
     r = e2e_succeeds(NULL, "check --model base --lora r=4 --base nf4" DISCRETE RUN);
     e2e_contains(r.out, "pass");
+    size_t bytes;
+    char *card = e2e_read("away/hf/README.md", &bytes);
+    e2e_contains(card, "import BitsAndBytesConfig\n");
+    e2e_contains(card, "bnb_4bit_use_double_quant=True)\nmodel = AutoPeftModelForCausalLM.from_pretrained(where, quantization_config=nf4)\n");
+    free(card);
+    card = e2e_read("theirs/hf/README.md", &bytes); /* whose base's files say it */
+    assert_null(strstr(card, "BitsAndBytesConfig"));
+    free(card);
     /* the adapter knows what it was trained beside; merged into that it is the same model */
     e2e_succeeds(NULL, "--model away --steps 1 --out on" RUN);
     r = e2e_succeeds(NULL, "export --model away --to merged --merge");
@@ -389,6 +412,11 @@ static void in_nf4(void **state)
     e2e_succeeds(NULL, "eval --model base/double --eval-data corpus.txt --lengths 128 --tokenizer bytes --tasks ppl");
     e2e_succeeds(NULL, "sample --model away --prompt a --max-new-tokens 3 --temperature 0 --tokenizer bytes");
     e2e_succeeds(NULL, "sample --model base/double --prompt a --max-new-tokens 3 --temperature 0 --tokenizer bytes");
+    const char *kept[] = {"{\"kept_as\": \"nf5\"}", "{\"kept_as\": 4}", "nf4"};
+    for (int i = 0; i < 3; i++) {
+        e2e_write("away/hf/ltrain_base.json", "%s", kept[i]);
+        e2e_refuses(2, i < 2 ? "ltrain_base.json|kept_as" : "ltrain_base.json|JSON", NULL, "sample --model away --prompt a");
+    }
 }
 
 static void replace(const char *path, const char *was, const char *is)
@@ -426,6 +454,8 @@ static void nf4_refused(void **state)
     put_base("lora-gpt2", "gpt2");
     e2e_refuses(2, "--base nf4|--lora", NULL, "--model base --base nf4" RUN);
     e2e_refuses(2, "base/double is quantised|--lora", NULL, "--model base/double" RUN);
+    e2e_refuses(2, "modules-to-save=norm,up_proj|up_proj.weight is quantised (NF4) in base/double|trained whole", NULL,
+                "--model base/double --lora r=4,modules-to-save=norm,up_proj" RUN);
     e2e_refuses(2, "--base none|hold NF4", NULL, "--model base/double --lora r=4 --base none" RUN);
     e2e_refuses(2, "--base|nf5|nf4", NULL, "--model base --lora r=4 --base nf5" RUN);
     e2e_refuses(2, "--base nf4|another order", NULL, "--model gpt2 --lora r=4 --base nf4" RUN " --seq-len 64");
