@@ -27,7 +27,8 @@ static int is_shown(const struct settings_key *k, enum settings_use use)
     if (use == SETTINGS_SAMPLE || ((k->flags & KEY_OF_SAMPLING) && !(use == SETTINGS_EVAL && (k->flags & KEY_EVAL_TOO))))
         return use == SETTINGS_SAMPLE && (k->flags & (KEY_OF_SAMPLING | KEY_SAMPLING_TOO)) != 0;
     return !(k->flags & KEY_HIDDEN) && !(use == SETTINGS_PLAN && (k->flags & KEY_OF_RUNS)) &&
-           !(use == SETTINGS_DATA && !(k->flags & KEY_OF_DATA)) && !(use != SETTINGS_EVAL && (k->flags & KEY_OF_EVAL));
+           !(use == SETTINGS_DATA && !(k->flags & KEY_OF_DATA)) && !(use != SETTINGS_EVAL && (k->flags & KEY_OF_EVAL)) &&
+           !(use == SETTINGS_EVAL && (k->flags & KEY_OF_TRAINING));
 }
 
 /* "--config, --resume": the options that no file has. */

@@ -42,6 +42,7 @@ enum key_flags {
     KEY_SAMPLING_TOO = 1024, /* in the help of ltrain sample */
     KEY_OF_EVAL = 2048, /* of ltrain eval alone */
     KEY_EVAL_TOO = 4096, /* of ltrain eval, beside KEY_OF_SAMPLING */
+    KEY_OF_TRAINING = 8192, /* of steps and checkpoints: neither ltrain eval nor ltrain sample reads it */
     KEY_FP32 = 64,      /* used in fp32: what it is there must be in range, too, not become 0 either */
 };
 

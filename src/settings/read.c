@@ -251,6 +251,21 @@ static enum status refuse_unread_by_tasks(const struct settings *s, const struct
     return OK;
 }
 
+/* What ltrain eval and ltrain sample do not look at, as they train nothing. In a file, which may be a run's, it does no harm. */
+static enum status refuse_training(const struct settings *s, const struct flag *flags, int n, enum settings_use use)
+{
+    const char *command = use == SETTINGS_EVAL ? "eval" : "sample";
+    if (use != SETTINGS_EVAL && use != SETTINGS_SAMPLE)
+        return OK;
+    for (int i = 0; i < n; i++)
+        if (flags[i].key->flags & KEY_OF_TRAINING)
+            return status_fail(ERR_INVALID, "--%s is for training, and ltrain %s trains nothing: leave it out", flags[i].key->name, command);
+    if (flag_value(flags, n, "lora") && !s->adapter)
+        return status_fail(ERR_INVALID, "--lora makes new adapters, and ltrain %s trains none: give the trained ones by --adapter DIR, or leave it out",
+                           command);
+    return OK;
+}
+
 /* Options of data that the command does not look at. */
 static enum status refuse_unread(const struct settings *s, const struct flag *flags, int n, enum settings_use use)
 {
@@ -284,6 +299,7 @@ static enum status check_together(const struct settings *s, const struct flag *f
         return status_fail(ERR_INVALID, "--samples is for ltrain data: leave it out, or write ltrain data ...");
     TRY(refuse_others_options(flags, n, use));
     TRY(refuse_unread(s, flags, n, use));
+    TRY(refuse_training(s, flags, n, use));
     if (s->prompt && s->prompt_file)
         return status_fail(ERR_INVALID, "--prompt and --prompt-file both give a prompt: leave one out");
     if (use != SETTINGS_PLAN)

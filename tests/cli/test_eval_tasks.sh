@@ -150,6 +150,12 @@ done
 refuse "is one of the files that --eval-data names" eval --model tiny --tasks ppl,needle --eval-data text --lengths 1k --svg text
 refuse "--lengths: 1024 is there twice" eval --model tiny --tasks needle --lengths 1k,512,1k
 
+for option in '--lr 1e-3' '--steps 3' '--grad-accum 2' '--save-every 1' '--optim-dtype bf16'; do
+    # shellcheck disable=SC2086
+    refuse "is for training, and ltrain eval trains nothing" eval --model tiny --tasks needle --lengths 1k $option
+done
+refuse "--lora makes new adapters" eval --model tiny --tasks needle --lengths 1k --lora r=4
+refuse "--lora makes new adapters" sample --model tiny --prompt a --lora r=4
 refuse "there is no task 'needles'; the tasks are ppl, position, needle, multi-needle" eval --model tiny --tasks needles --lengths 64
 refuse "needle is there twice" eval --model tiny --tasks needle,needle --lengths 1k
 refuse "101 is not between 0 and 100" eval --model tiny --tasks needle --lengths 1k --depths 0,101
