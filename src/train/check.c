@@ -30,7 +30,8 @@ struct check {
     struct tolerance tolerance;
     struct difference *d;  /* rank 0: of every parameter */
     double *noise;         /* rank 0: of every parameter, the largest relative difference of its gradients so far */
-    double *slack;         /* rank 0: of every parameter, how far updates may have moved it apart so far (L2) */
+    float **slack;         /* rank 0, by unit: how far rounding may have moved each element; NULL: nothing is trained */
+    double apart;          /* rank 0: the largest relative difference that parameters began the step with and may have */
     int64_t steps;         /* compared so far */
     char first[1024];      /* rank 0: the first difference; "" none */
     size_t directory_kept; /* so much of the path of `out` existed before */
@@ -168,8 +169,9 @@ static enum status agree_verdict(struct check *c)
 
 static enum status compare_units(struct check *c, enum state_kind kind)
 {
+    int moved = leads(c) && kind != STATE_GRAD;
     for (int u = 0; u < c->given.model->n_units; u++)
-        TRY(check_unit(c->given.session, c->alone.session, u, kind, c->d));
+        TRY(check_unit(c->given.session, c->alone.session, u, kind, moved ? c->slack[u] : NULL, c->d));
     return OK;
 }
 
@@ -188,7 +190,8 @@ static void judge_step(struct check *c, const struct step_metrics *given, const 
         trained += (double)m->units[u].trained_elements;
     for (int i = 0; i < m->n_params; i++)
         c->noise[i] = fmax(c->noise[i], fmax(NOISE_FLOOR, difference_relative(&c->d[i], 0)));
-    judge(c, given->step, "gradient", times * c->tolerance.gradient, floor_share(c->steps) * alone->grad_norm / sqrt(trained));
+    judge(c, given->step, "gradient", times * c->tolerance.gradient + c->apart,
+          floor_share(c->steps) * alone->grad_norm / sqrt(trained));
     compare_number(c, given->step, "norm", given->grad_norm, alone->grad_norm, times * c->tolerance.norm);
     compare_number(c, given->step, "loss", given->loss, alone->loss, times * c->tolerance.loss);
     fflush(stdout);
@@ -201,7 +204,22 @@ static enum status add_slack(struct check *c, double lr)
     const struct reach reach = {.lr = lr, .eps = s->eps, .bias2 = 1 - pow(s->beta2, (double)c->alone.at.updates)};
     TRY(run_flush(&c->alone));
     for (int u = 0; u < c->given.model->n_units; u++)
-        TRY(check_reach(c->alone.session, u, &reach, c->noise, c->slack));
+        if (c->slack[u])
+            TRY(check_reach(c->alone.session, u, &reach, c->noise, c->slack[u]));
+    return OK;
+}
+
+/* Gradients follow parameters: an adapter's A has B as a factor of its own, whose relative difference it takes over. Only what
+ * was measured and lies within the parameters' tolerance counts: a wrong parameter explains no wrong gradient. */
+static enum status measure_parameters(struct check *c)
+{
+    TRY(compare_units(c, STATE_PARAM));
+    c->apart = 0;
+    for (int i = 0; leads(c) && i < c->given.model->n_params; i++) {
+        const struct difference *d = &c->d[i];
+        if (c->given.model->params[i].trained && d->alone2 > 0)
+            c->apart = fmax(c->apart, fmin(difference_relative(d, 0), difference_allowed(d, c->tolerance.parameter)));
+    }
     return OK;
 }
 
@@ -217,6 +235,8 @@ static enum status one_step(struct check *c)
         printf("%5lld  skipped: %s\n", (long long)given.step, given.skipped);
         return OK;
     }
+    if (c->steps > 0 && !c->tolerance.exact)
+        TRY(measure_parameters(c));
     TRY(compare_units(c, STATE_GRAD));
     if (leads(c))
         judge_step(c, &given, &alone);
@@ -228,8 +248,6 @@ static enum status one_step(struct check *c)
 static enum status compare_parameters(struct check *c, enum state_kind kind, const char *what, double relative)
 {
     TRY(compare_units(c, kind));
-    for (int i = 0; leads(c) && i < c->given.model->n_params; i++)
-        c->d[i].slack = c->slack[i];
     if (leads(c))
         judge(c, c->given.at.step, what, relative, 0);
     return OK;
@@ -271,6 +289,8 @@ static enum status plan_alone(struct check *c, const struct plan *given)
     int64_t planned = given->arena[TIER_DEVICE] + given->arena[TIER_HOST];
     int64_t left = memory_left_beside(&c->given.memory, comm_local_size(c->comm), planned) / 10 * 9, room;
     char need[32], have[32], text[PLAN_TEXT];
+    for (int u = 0; u < c->given.model->n_units && !c->tolerance.exact; u++)
+        left -= c->given.model->units[u].trained_elements * (int64_t)sizeof **c->slack;
     check_alone_settings(c->given.s, comm_size(c->comm) == 1 ? TILES_SAME : TILES_OWN, &c->alone_settings);
     if (c->alone_settings.plan.device == DEVICE_CUDA) {
         TRY(gpu_room(c->given.s, c->comm, &room));
@@ -349,8 +369,12 @@ static enum status start_alone(struct check *c)
     c->alone.corpus = c->given.corpus;
     c->d = sys_calloc((size_t)c->given.model->n_params, sizeof *c->d);
     c->noise = sys_calloc((size_t)c->given.model->n_params, sizeof *c->noise);
-    c->slack = sys_calloc((size_t)c->given.model->n_params, sizeof *c->slack);
-    TRY(c->d && c->noise && c->slack ? comm_create_self(&c->self) : status_fail(ERR_NOMEM, "check: out of memory"));
+    c->slack = sys_calloc((size_t)c->given.model->n_units, sizeof *c->slack);
+    int there = c->d && c->noise && c->slack;
+    for (int u = 0; u < c->given.model->n_units && there && !c->tolerance.exact; u++)
+        if (c->given.model->units[u].trained_elements > 0)
+            there = (c->slack[u] = sys_calloc((size_t)c->given.model->units[u].elements, sizeof **c->slack)) != NULL;
+    TRY(there ? comm_create_self(&c->self) : status_fail(ERR_NOMEM, "check: out of memory"));
     c->alone.comm = c->self;
     return start(&c->alone);
 }
@@ -389,6 +413,8 @@ static enum status check_length(struct settings *s, struct comm *comm, int64_t s
     session_destroy(c.alone.session);
     train_plans_destroy(&c.alone.plans);
     comm_destroy(c.self);
+    for (int u = 0; c.slack && u < c.given.model->n_units; u++)
+        free(c.slack[u]);
     free(c.slack);
     free(c.noise);
     free(c.d);

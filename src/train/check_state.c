@@ -4,7 +4,6 @@
 #include "base/blocks8.h"
 #include "base/sys.h"
 
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -25,6 +24,7 @@ struct compare {
     int unit;
     struct difference *d; /* rank 0 */
     float *alone;         /* rank 0: the unit */
+    const float *slack;   /* rank 0: of the unit; NULL: none */
     float *own;           /* this rank's shards, one after the other */
     struct piece *piece;
     int64_t room, used, piece_room, n_pieces;
@@ -50,7 +50,8 @@ static void each_part(struct compare *c, int64_t first, int64_t n, const float *
 
 static void compare_part(struct compare *c, int i, int64_t first, int64_t n, const float *data)
 {
-    difference_add(&c->d[c->m->units[c->unit].first_param + i], first - param_of(c, i)->offset, n, data, c->alone + first);
+    difference_add(&c->d[c->m->units[c->unit].first_param + i], first - param_of(c, i)->offset, n, data, c->alone + first,
+                   c->slack ? c->slack + first : NULL);
 }
 
 static void hash_part(struct compare *c, int i, int64_t first, int64_t n, const float *data)
@@ -168,9 +169,10 @@ static enum status compare_shards(struct compare *c, struct comm *comm)
     return st;
 }
 
-enum status check_unit(struct session *given, struct session *alone, int unit, enum state_kind kind, struct difference *d)
+enum status check_unit(struct session *given, struct session *alone, int unit, enum state_kind kind, const float *slack,
+                       struct difference *d)
 {
-    struct compare c = {.m = given->model, .unit = unit, .d = d};
+    struct compare c = {.m = given->model, .unit = unit, .d = d, .slack = slack};
     enum status st = comm_agree(given->comm, prepare(&c, given, alone, kind));
     if (st == OK)
         st = session_sharded(given, kind) ? compare_shards(&c, given->comm) : compare_copies(&c, given->comm);
@@ -189,7 +191,7 @@ struct moments {
     const double *noise; /* of the model's parameters */
     double *sum;         /* of v, by parameter of the unit; NULL: add the slack */
     const double *mean;
-    double *slack2; /* by parameter of the unit: sum of squares */
+    float *slack; /* of the unit's elements */
 };
 
 static enum status add_moments(void *user, int unit, int64_t first, int64_t n, float *v)
@@ -205,25 +207,22 @@ static enum status add_moments(void *user, int unit, int64_t first, int64_t n, f
         if (m->sum || a >= b)
             continue;
         m->reach.relative = m->noise[u->first_param + i];
-        m->slack2[i] += reach_slack(&m->reach, v + (a - first), b - a, m->mean[i]);
+        reach_add(&m->reach, v + (a - first), b - a, m->mean[i], m->slack + a);
     }
     return OK;
 }
 
-enum status check_reach(struct session *alone, int unit, const struct reach *r, const double *noise, double *slack)
+enum status check_reach(struct session *alone, int unit, const struct reach *r, const double *noise, float *slack)
 {
-    const struct model_unit *u = &alone->model->units[unit];
-    double *mean = sys_calloc(2 * (size_t)u->n_params + 1, sizeof *mean);
+    double *mean = sys_calloc((size_t)alone->model->units[unit].n_params + 1, sizeof *mean);
     struct moments m = {
-        .parts = {.m = alone->model, .unit = unit}, .reach = *r, .noise = noise, .sum = mean, .mean = mean, .slack2 = mean + u->n_params};
+        .parts = {.m = alone->model, .unit = unit}, .reach = *r, .noise = noise, .sum = mean, .mean = mean, .slack = slack};
     if (!mean)
         return status_fail(ERR_NOMEM, "check: out of memory for unit %d", unit);
     enum status st = session_visit(alone, unit, STATE_V, STATE_READ, add_moments, &m);
     m.sum = NULL;
     if (st == OK)
         st = session_visit(alone, unit, STATE_V, STATE_READ, add_moments, &m);
-    for (int i = 0; i < u->n_params && st == OK; i++)
-        slack[u->first_param + i] += sqrt(m.slack2[i]);
     free(mean);
     return st;
 }

@@ -10,28 +10,28 @@ struct difference {
     double most;                  /* largest absolute difference; NaN once there was one */
     int64_t at;                   /* the element that has it, and its values */
     float given, alone;
-    int rank;     /* the first rank whose copy is not rank 0's; 0: none */
-    double slack; /* L2 difference that rounding explains beyond the relative tolerance */
+    int rank;      /* the first rank whose copy is not rank 0's; 0: none */
+    double slack2; /* sum of squares of what rounding explains of the differences beyond the relative tolerance */
 };
 
-/* Elements [first, first + n) of the tensor. */
-void difference_add(struct difference *d, int64_t first, int64_t n, const float *given, const float *alone);
+/* Elements [first, first + n) of the tensor. slack: so far may rounding have moved each of them apart; NULL: not at all. */
+void difference_add(struct difference *d, int64_t first, int64_t n, const float *given, const float *alone, const float *slack);
 /* Relative L2 difference; a tensor whose L2 norm is below `floor` is measured by that (its own may be mere rounding). Infinite if
  * there is nothing to measure by. */
 double difference_relative(const struct difference *d, double floor);
 /* What the relative L2 difference may be: `relative`, and the slack. */
 double difference_allowed(const struct difference *d, double relative);
 
-/* An update of AdamW moves an element by lr times m / (sqrt(v) + eps), which is about 1 whatever its gradient's size: where that is
- * near rounding noise, two right answers move it apart, by twice lr at most. */
+/* An update of AdamW moves an element by lr times m / (sqrt(v) + eps), which is about 1 whatever its gradient's size: where that
+ * is near rounding noise, two right answers move it apart, by twice lr at most. */
 struct reach {
     double lr;       /* of the update */
     double relative; /* L2 difference of the gradients */
     double eps, bias2;
 };
-/* The slack of one update of n elements, squared and added up: v are their second moments after it, of a tensor whose v are `mean`
- * on average. That of several updates is at most the sum of the roots (the triangle inequality). v of the last update alone does
- * not tell: an element whose first gradient was noise was moved apart then, and its later gradients hide that in v. */
-double reach_slack(const struct reach *r, const float *v, int64_t n, double mean);
+/* Adds the slack of one update to that of n elements: v are their second moments after it, of a tensor whose v are `mean` on
+ * average. v of the last update alone does not tell: an element whose first gradient was noise was moved apart then, and its
+ * later gradients hide that in v. */
+void reach_add(const struct reach *r, const float *v, int64_t n, double mean, float *slack);
 
 #endif

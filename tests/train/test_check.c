@@ -17,8 +17,8 @@ static void equal_tensors(void **state)
     float x[5] = {1, -2, 0, 4e-20f, 3e20f};
     struct difference d = {0};
     (void)state;
-    difference_add(&d, 0, 2, x, x);
-    difference_add(&d, 2, 3, x + 2, x + 2);
+    difference_add(&d, 0, 2, x, x, NULL);
+    difference_add(&d, 2, 3, x + 2, x + 2, NULL);
     assert_int_equal(d.n, 5);
     assert_int_equal(d.unequal, 0);
     assert_true(difference_relative(&d, 0) == 0);
@@ -31,7 +31,7 @@ static void one_element(void **state)
     (void)state;
     x[3] = 0.005f;
     x[1] = 0.001f;
-    difference_add(&d, 10, 4, x, y);
+    difference_add(&d, 10, 4, x, y, NULL);
     assert_int_equal(d.unequal, 2);
     assert_int_equal(d.at, 13);
     assert_true(d.given == 0.005f && d.alone == 0);
@@ -45,15 +45,15 @@ static void odd_values(void **state)
     float zero[2] = {0, 0}, minus[2] = {-0.0f, 0}, one[2] = {0, 1}, nan[2] = {NAN, 1};
     struct difference a = {0}, b = {0}, c = {0};
     (void)state;
-    difference_add(&a, 0, 2, minus, zero);
+    difference_add(&a, 0, 2, minus, zero, NULL);
     assert_int_equal(a.unequal, 1);
     assert_true(difference_relative(&a, 0) == 0);
-    difference_add(&b, 0, 2, one, zero);
+    difference_add(&b, 0, 2, one, zero, NULL);
     assert_true(isinf(difference_relative(&b, 0)));
-    difference_add(&c, 0, 2, one, nan);
+    difference_add(&c, 0, 2, one, nan, NULL);
     assert_true(isnan(difference_relative(&c, 0)));
     assert_int_equal(c.at, 0);
-    difference_add(&c, 2, 2, one, zero); /* what follows does not hide it */
+    difference_add(&c, 2, 2, one, zero, NULL); /* what follows does not hide it */
     assert_true(isnan(difference_relative(&c, 1)) && c.at == 0);
 }
 
@@ -63,11 +63,20 @@ static void slack_of_updates(void **state)
     float v[3] = {1e-4f, 1e-4f, 1e-22f};
     struct reach r = {.lr = 1e-3, .relative = 1e-6, .bias2 = 1, .eps = 1e-12};
     (void)state;
-    double usual = reach_slack(&r, v, 2, 1e-4), noise = reach_slack(&r, v + 2, 1, 1e-4);
-    assert_true(sqrt(usual) < 2e-8);
-    assert_true(fabs(sqrt(noise) / 2e-3 - 1) < 1e-12);
-    struct difference d = {.alone2 = 4, .slack = sqrt(noise)};
-    assert_true(fabs(difference_allowed(&d, 1e-6) - 1.001e-3) < 1e-9);
+    float slack[3] = {0}, ones[3] = {1, 1, 1}, moved[3] = {1, 1, 1.001f};
+    reach_add(&r, v, 3, 1e-4, slack);
+    assert_true(slack[0] < 2e-8 && slack[1] == slack[0]);
+    assert_true(fabs(slack[2] / 2e-3 - 1) < 1e-6);
+    v[2] = 1e-4f; /* its next gradient is a usual one: it has been moved all the same */
+    reach_add(&r, v, 3, 1e-4, slack);
+    assert_true(slack[0] < 4e-8 && slack[2] > 2e-3f);
+    struct difference d = {0}, other = {0};
+    difference_add(&d, 0, 3, moved, ones, slack);
+    assert_true(difference_relative(&d, 0) > 5e-4 && difference_relative(&d, 0) < difference_allowed(&d, 1e-6));
+    moved[0] = 1.001f; /* slack explains nothing in other elements */
+    moved[2] = 1;
+    difference_add(&other, 0, 3, moved, ones, slack);
+    assert_true(difference_relative(&other, 0) > 100 * difference_allowed(&other, 1e-6));
 }
 
 static void refuses_what_does_not_fit(void **state)
