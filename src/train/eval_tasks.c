@@ -289,9 +289,11 @@ static enum status text_of(const struct job *j, int64_t n, char **out)
         st = text_buffer_add(&text, &(uint8_t){(uint8_t)j->id[i]}, 1);
     if (st == OK)
         st = text_repair(text.data, text.n, &good, &repaired);
-    const struct text_buffer *is = repaired > 0 ? &good : &text;
+    struct text_buffer *is = repaired > 0 ? &good : &text;
+    if (st == OK)
+        st = text_buffer_add(is, "", 1); /* a terminator */
     if (st == OK) {
-        *out = strndup(is->data ? (const char *)is->data : "", is->n);
+        *out = strdup((const char *)is->data);
         st = *out ? OK : status_fail(ERR_NOMEM, "out of memory: an answer");
     }
     text_buffer_free(&text);
