@@ -164,11 +164,32 @@ enum status checkpoint_keep_texts(const char *from, const char *tokenizer, const
     return ckpt_sync_dir(to);
 }
 
+/* They are copied before the former ones go: a link among them may lead to one of those. */
 enum status checkpoint_keep_tokenizer(const char *tokenizer, const char *to)
 {
+    char partial[CKPT_PATH];
+    TRY(ckpt_path(partial, to, "tokenizer", ".partial"));
     TRY(ckpt_make_dir(to));
-    TRY(remove_named(to, OF_TOKENIZER));
-    TRY(copy_tokenizer(tokenizer, to));
+    ckpt_remove_dir(partial);
+    TRY(ckpt_make_dir(partial));
+    enum status st = copy_tokenizer(tokenizer, partial);
+    if (st == OK)
+        st = remove_named(to, OF_TOKENIZER);
+    if (st == OK)
+        st = texts_move(partial, to);
+    ckpt_remove_dir(partial);
+    return st == OK ? ckpt_sync_dir(to) : st;
+}
+
+enum status checkpoint_keep_template(const char *text, const char *to)
+{
+    char path[CKPT_PATH], partial[CKPT_PATH];
+    TRY(ckpt_path(path, to, "chat_template.jinja", ""));
+    TRY(ckpt_path(partial, to, "chat_template.jinja", ".partial"));
+    TRY(ckpt_write_text(partial, text));
+    TRY(ckpt_rename(partial, path));
+    TRY(ckpt_path(path, to, "chat_template.json", ""));
+    sys_unlink(path);
     return ckpt_sync_dir(to);
 }
 

@@ -1,6 +1,7 @@
 /* What a run reads: its corpus, as tokens of the model's tokenizer or as bytes. */
 #include "train/data.h"
 #include "train/run.h"
+#include "train/template.h"
 
 #include "base/num.h"
 #include "base/sys.h"
@@ -39,34 +40,6 @@ static void find_cache(const struct settings *s, char path[4096])
         snprintf(path, 4096, "%s/ltrain/tokens", cache);
     else
         snprintf(path, 4096, "%s/.cache/ltrain/tokens", home && home[0] ? home : "/tmp");
-}
-
-/* The directory of the tokenizer's file. */
-static void directory_of(const char *path, char dir[4096])
-{
-    snprintf(dir, 4096, "%s", path);
-    char *slash = strrchr(dir, '/');
-    if (slash)
-        *slash = 0;
-    else
-        strcpy(dir, ".");
-}
-
-/* --chat-template, or what lies beside the tokenizer: a directory, a file, or a name of ltrain's own. */
-static enum status find_template(const struct settings *s, const struct tokenizer *t, struct chat_template **out)
-{
-    char dir[4096];
-    struct stat what;
-    directory_of(tokenizer_path(t), dir);
-    if (!s->chat_template)
-        return chat_template_load(dir, NULL, out);
-    if (sys_stat(s->chat_template, &what) != 0)
-        return strchr(s->chat_template, '/') ? status_fail(ERR_INVALID, "--chat-template: %s is not there", s->chat_template)
-                                             : chat_template_builtin(s->chat_template, out);
-    if (S_ISDIR(what.st_mode))
-        return chat_template_load(s->chat_template, NULL, out);
-    TRY(chat_template_open(s->chat_template, out));
-    return chat_template_read_tokens(*out, dir);
 }
 
 /* What a corpus is opened with, and by whom. */
@@ -220,7 +193,7 @@ static enum status read_with(const struct reading *x, const struct tokenizer *t)
     static const enum chat_train trained[] = {CHAT_TRAIN_ASSISTANT, CHAT_TRAIN_LAST, CHAT_TRAIN_ALL};
     struct chat_template *chat_template = NULL;
     char missing[1024];
-    enum status st = find_template(x->s, t, &chat_template);
+    enum status st = template_open(x->s, t, &chat_template);
     if (st != OK) {
         chat_template_destroy(chat_template);
         chat_template = NULL;
@@ -258,12 +231,6 @@ enum status data_open_tokenizer(const struct settings *s, struct tokenizer **out
     *out = NULL;
     TRY(find_tokenizer(s, &path));
     return path ? tokenizer_open(path, out) : OK;
-}
-
-enum status data_open_template(const struct settings *s, const struct tokenizer *t, struct chat_template **out)
-{
-    *out = NULL;
-    return find_template(s, t, out);
 }
 
 /* ---- a text ---- */

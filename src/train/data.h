@@ -16,7 +16,5 @@ enum status data_read(const struct settings *s, const struct model *m, data_read
 enum status data_read_text(const struct settings *s, int64_t most, struct text_buffer *out);
 /* The tokenizer that they ask for; NULL: ids are bytes. */
 enum status data_open_tokenizer(const struct settings *s, struct tokenizer **out);
-/* The chat template that they ask for, or that lies beside the tokenizer. ERR_INVALID: there is none. */
-enum status data_open_template(const struct settings *s, const struct tokenizer *t, struct chat_template **out);
 
 #endif

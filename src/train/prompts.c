@@ -2,6 +2,7 @@
 
 #include "base/sys.h"
 #include "train/data.h"
+#include "train/template.h"
 
 #include <stdio.h>
 
@@ -18,7 +19,7 @@ enum status prompts_open_chat(const struct settings *s, struct prompts *p)
         return status_fail(
             ERR_INVALID, "a chat needs a tokenizer and a chat template, and %s has none: give --tokenizer DIR, or a prompt without --chat",
             s->model);
-    TRY(data_open_template(s, p->tokenizer, &p->chat_template));
+    TRY(template_open(s, p->tokenizer, &p->chat_template));
     return chat_encoder_create(p->tokenizer, p->chat_template, &options, &p->chats);
 }
 

@@ -1,5 +1,6 @@
 /* The directory of a run. */
 #include "train/run.h"
+#include "train/template.h"
 
 #include "base/directory.h"
 #include "base/sys.h"
@@ -178,27 +179,29 @@ static int is_same(const char *a, const char *b)
     return sys_stat(a, &x) == 0 && sys_stat(b, &y) == 0 && x.st_dev == y.st_dev && x.st_ino == y.st_ino;
 }
 
-/* The file of --tokenizer, if that is not the model's own; else NULL. */
+static int is_in(const char *file, const char *dir)
+{
+    char its[RUN_PATH];
+    const char *slash = strrchr(file, '/');
+    snprintf(its, sizeof its, "%.*s", slash ? (int)(slash - file) + (slash == file) : 1, slash ? file : ".");
+    return is_same(its, dir);
+}
+
+/* The file of --tokenizer, if that is not the model's own; else NULL. The same file in another directory may have another chat
+ * template beside it. */
 static const char *other_tokenizer(const struct run *r)
 {
     char own[RUN_PATH];
     if (!r->s->tokenizer || !r->tokenizer[0])
         return NULL;
     snprintf(own, sizeof own, "%s/%s", r->s->model, tokenizer_file_name(r->tokenizer));
-    return is_same(own, r->tokenizer) ? NULL : r->tokenizer;
+    return is_same(own, r->tokenizer) && is_in(r->tokenizer, r->s->model) ? NULL : r->tokenizer;
 }
 
 /* Of a resumed run: what lies there may be of the tokenizer that it was started with, or cut short. */
 static enum status replace_tokenizer(const char *tokenizer, const char *path)
 {
-    struct tokenizer *there = NULL, *now = NULL;
-    enum status st = tokenizer_open(tokenizer, &now);
-    int same = st == OK && tokenizer_open(path, &there) == OK && tokenizer_hash(there) == tokenizer_hash(now);
-    if (st == OK && !same)
-        st = checkpoint_keep_tokenizer(tokenizer, path);
-    tokenizer_close(there);
-    tokenizer_close(now);
-    return st;
+    return is_in(tokenizer, path) ? OK : checkpoint_keep_tokenizer(tokenizer, path);
 }
 
 static enum status keep_original(const struct run *r, const char *tokenizer, const char *path)
@@ -221,6 +224,37 @@ static enum status keep_original(const struct run *r, const char *tokenizer, con
     return checkpoint_keep_texts(s->model, tokenizer, path);
 }
 
+/* ---- the chat template ---- */
+
+static enum status write_template(const struct run *r, const struct tokenizer *t, const char *dir)
+{
+    struct chat_template *used = NULL;
+    struct text_buffer text = {.n = 0};
+    enum status st = template_open(r->s, t, &used);
+    if (st == OK)
+        st = template_text(used, dir, &text);
+    if (st == OK)
+        st = checkpoint_keep_template((const char *)text.data, dir);
+    text_buffer_free(&text);
+    chat_template_destroy(used);
+    return st;
+}
+
+/* --chat-template, where conversations were read by it. */
+static enum status keep_template(const struct run *r)
+{
+    char dir[RUN_PATH];
+    struct tokenizer *t;
+    if (!r->s->chat_template || !r->tokenizer[0] || corpus_get_report(r->corpus)->chats.conversations == 0 || !run_original(r->s, dir))
+        return OK;
+    TRY(tokenizer_open(r->tokenizer, &t));
+    enum status st = write_template(r, t, dir);
+    tokenizer_close(t);
+    if (st == OK)
+        printf("template: the result gets that of %s (--chat-template)\n", r->s->chat_template);
+    return st;
+}
+
 enum status run_keep_original(const struct run *r)
 {
     char path[RUN_PATH];
@@ -229,5 +263,5 @@ enum status run_keep_original(const struct run *r)
     TRY(keep_original(r, tokenizer, path));
     if (tokenizer)
         printf("tokenizer: the result gets that of %s%s\n", tokenizer, model_is_preset(r->s->model) ? "" : ", not the model's own");
-    return OK;
+    return keep_template(r);
 }

@@ -96,6 +96,36 @@ check "the model's own is no other" sh -c '! grep -q "the result gets" out'
 echo '{"messages": [{"role": "user", "content": "Who?"}, {"role": "assistant", "content": "the hen <|im_end|>"}]}' >chats.jsonl
 "$ltrain" data --model model --data chats.jsonl >out 2>err || cat err
 says out "<|im_start|> user<unk>Who?<|im_end|> <unk>【<|im_start|> assistant<unk>the hen <unk>im<unk>end<unk><|im_end|>】"
+
+# The result has the template that was used: another one's, also with the model's own vocabulary beside it, and where a run goes on.
+chats() { # OUT ARGUMENT...: a step
+    "$ltrain" --model model --data chats.jsonl --seq-len 128 --device cpu --threads 1 --effort quick "$@" >out 2>err || { fail "chats $*"; cat err; }
+}
+kept() { cmp -s "$1" "$2/original/chat_template.jinja" && cmp -s "$1" "$2/hf/chat_template.jinja" || fail "$2 has not $1"; }
+template() { printf '{%% for m in messages %%}%s{{ m.content }}<|im_end|>{%% endfor %%}' "$1"; }
+chats --steps 1 --chat-template chatml --out n
+says out "template: the result gets that of chatml (--chat-template)"
+grep -q "im_start.*message.role" n/hf/chat_template.jinja || fail "n has no template of chatml"
+grep -q '^{% set' n/hf/chat_template.jinja && fail "chatml names no token"
+mkdir ended && echo '{"eos_token": "<|im_end|>", "chat_template": "{% for m in messages %}{{ m.content }}{{ eos_token }}{% endfor %}"}' >ended/tokenizer_config.json
+chats --steps 1 --chat-template ended --out o
+says o/hf/chat_template.jinja "{% set eos_token = '<|im_end|>' %}"
+"$ltrain" data --model o/hf --data chats.jsonl >out 2>err || cat err
+says out "the hen <unk>im<unk>end<unk><|im_end|>】"
+mkdir linked && ln -s ../model/tokenizer.model linked && template A >linked/chat_template.jinja
+chats --steps 1 --tokenizer linked --out p
+says out "tokenizer: the result gets that of linked/tokenizer.model, not the model's own"
+kept linked/chat_template.jinja p
+"$ltrain" --model model --data text --seq-len 128 --device cpu --threads 1 --effort quick --steps 1 --save-every 1 --tokenizer linked --out q >out 2>err || cat err
+template B >linked/chat_template.jinja
+rm linked/tokenizer.model && ln -s ../q/original/tokenizer.model linked && cp model/tokenizer.model before
+"$ltrain" --resume q --steps 2 --tokenizer linked >out 2>err || cat err
+kept linked/chat_template.jinja q
+check "a link into the run" cmp before q/original/tokenizer.model
+"$ltrain" --resume q --steps 2 --tokenizer q/original >out 2>err || { fail "by its own"; cat err; }
+kept linked/chat_template.jinja q
+check "its own" cmp before q/original/tokenizer.model
+check "nothing else is left" test ! -e q/original/tokenizer.partial
 train --tokenizer "$pieces/llama/tokenizer.model" --out k && failures=$((failures + 1))
 says err "tokenizer.model has"
 printf '"the hen"\n"<s>a"\n' | "$ltrain" tokenize --model "$pieces/llama" --special >out 2>err

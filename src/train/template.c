@@ -1,0 +1,68 @@
+/* The chat template of a run. */
+#include "train/template.h"
+
+#include "base/sys.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+
+/* The directory of the tokenizer's file. */
+static void directory_of(const char *path, char dir[4096])
+{
+    snprintf(dir, 4096, "%s", path);
+    char *slash = strrchr(dir, '/');
+    if (slash)
+        *slash = 0;
+    else
+        strcpy(dir, ".");
+}
+
+/* --chat-template, or what lies beside the tokenizer: a directory, a file, or a name of ltrain's own. */
+enum status template_open(const struct settings *s, const struct tokenizer *t, struct chat_template **out)
+{
+    char dir[4096];
+    struct stat what;
+    *out = NULL;
+    directory_of(tokenizer_path(t), dir);
+    if (!s->chat_template)
+        return chat_template_load(dir, NULL, out);
+    if (sys_stat(s->chat_template, &what) != 0)
+        return strchr(s->chat_template, '/') ? status_fail(ERR_INVALID, "--chat-template: %s is not there", s->chat_template)
+                                             : chat_template_builtin(s->chat_template, out);
+    if (S_ISDIR(what.st_mode))
+        return chat_template_load(s->chat_template, NULL, out);
+    TRY(chat_template_open(s->chat_template, out));
+    return chat_template_read_tokens(*out, dir);
+}
+
+/* A line that gives a token's name what the template was rendered with, where the files beside it say something else. */
+static enum status add_token(const struct chat_template *used, const struct chat_template *beside, const char *name, struct text_buffer *out)
+{
+    size_t n;
+    const char *its = chat_template_token(used, name), *other = chat_template_token(beside, name);
+    its = its ? its : "";
+    if (!strstr(chat_template_source(used, &n), name) || strcmp(its, other ? other : "") == 0)
+        return OK;
+    TRY(text_buffer_print(out, "{%% set %s = '", name));
+    for (; *its; its++) {
+        if (*its == '\'' || *its == '\\')
+            TRY(text_buffer_add(out, "\\", 1));
+        TRY(text_buffer_add(out, its, 1));
+    }
+    return text_buffer_print(out, "' %%}\n");
+}
+
+enum status template_text(const struct chat_template *used, const char *dir, struct text_buffer *out)
+{
+    static const char *const names[] = {"bos_token", "eos_token"};
+    size_t n;
+    struct chat_template *beside;
+    const char *source = chat_template_source(used, &n);
+    TRY(chat_template_parse("", 0, dir, &beside));
+    enum status st = chat_template_read_tokens(beside, dir);
+    for (size_t i = 0; i < sizeof names / sizeof *names && st == OK; i++)
+        st = add_token(used, beside, names[i], out);
+    chat_template_destroy(beside);
+    return st == OK ? text_buffer_add(out, source, n + 1) : st;
+}
