@@ -23,6 +23,9 @@ static void count_source(struct corpus_report *r, const struct source *s)
     r->cached &= stream_is_cached(d);
     r->tokens += stream_tokens(d);
     r->empty += stream_empty(d);
+    const char *json_path;
+    r->json_rows += stream_json_rows(d, &json_path);
+    r->json_path = r->json_path ? r->json_path : json_path;
     const struct chat_counts chats = stream_chats(d);
     chat_counts_add(&r->chats, &chats);
     r->packed.tokens_kept += p->tokens_kept;

@@ -24,6 +24,8 @@ struct corpus_report {
     struct packing_report packed; /* of all sources; its numbers of sequences and targets are not counted */
     int64_t train_sequences, eval_sequences;
     double unigram_entropy;   /* nats per token of the training part */
+    int64_t json_rows;        /* files named .json in directories that hold rows and are read as texts */
+    const char *json_path;    /* one of them */
     const char *read_twice, *evaluated_too; /* a file that two sources have, and one that is in eval_paths, too; or NULL */
     const char *foreign_token; /* that the chat template writes and the tokenizer has not, or NULL */
     int remembered;           /* no file was read, as all are those of an earlier start */

@@ -18,6 +18,7 @@
 struct document {
     char *path;           /* canonical, owned */
     int64_t first, bytes; /* where it lies in the stream */
+    int found;            /* below a directory */
     struct fingerprint print;
 };
 
@@ -30,7 +31,7 @@ struct documents {
 
 /* ---- finding ---- */
 
-static enum status add_file(struct documents *d, const char *path)
+static enum status add_file(struct documents *d, const char *path, int found)
 {
     if (d->n == d->room) {
         int64_t room = max_i64(64, 2 * d->room);
@@ -46,23 +47,23 @@ static enum status add_file(struct documents *d, const char *path)
     char *canonical = sys_realpath(path);
     if (!canonical)
         return sys_cannot_open(path);
-    d->files[d->n++] = (struct document){.path = canonical};
+    d->files[d->n++] = (struct document){.path = canonical, .found = found};
     return OK;
 }
 
 /* Of Megatron's NAME.bin and NAME.idx each brings the other, so that its changes are noticed, too. */
-static enum status add_with_index(struct documents *d, const char *path)
+static enum status add_with_index(struct documents *d, const char *path, int found)
 {
     char other[PATH_MAX];
     struct stat s;
     size_t n = strlen(path);
-    TRY(add_file(d, path));
+    TRY(add_file(d, path, found));
     int bin = n > 4 && strcmp(path + n - 4, ".bin") == 0, idx = n > 4 && strcmp(path + n - 4, ".idx") == 0;
     if (!(bin || idx) || n >= sizeof other)
         return OK;
     memcpy(other, path, n + 1);
     strcpy(other + n - 4, bin ? ".idx" : ".bin");
-    return sys_stat(other, &s) == 0 ? add_file(d, other) : OK;
+    return sys_stat(other, &s) == 0 ? add_file(d, other, found) : OK;
 }
 
 static enum status walk(struct documents *d, const char *root, FTS *tree)
@@ -75,7 +76,7 @@ static enum status walk(struct documents *d, const char *root, FTS *tree)
             continue;
         }
         if (e->fts_info == FTS_F || e->fts_info == FTS_DEFAULT) /* what is no file is refused when it is opened */
-            TRY(add_with_index(d, e->fts_path));
+            TRY(add_with_index(d, e->fts_path, 1));
         if (e->fts_info == FTS_DNR || e->fts_info == FTS_ERR || e->fts_info == FTS_NS || e->fts_info == FTS_SLNONE)
             return status_fail(ERR_INVALID, "cannot read %s: %s", e->fts_path, strerror(e->fts_errno ? e->fts_errno : ENOENT));
     }
@@ -96,7 +97,7 @@ static enum status add_existing(struct documents *d, const char *key, const char
 {
     int64_t before = d->n;
     if (!S_ISDIR(s->st_mode))
-        return add_with_index(d, path);
+        return add_with_index(d, path, 0);
     TRY(add_tree(d, path));
     return d->n > before ? OK : status_fail(ERR_INVALID, "%s: directory %s has no files", key, path);
 }
@@ -121,9 +122,12 @@ static enum status add_glob(struct documents *d, const char *key, const char *pa
 
 /* ---- ordering ---- */
 
+/* Of a file that is there twice the one that is named comes first, and is kept. */
 static int compare(const void *a, const void *b)
 {
-    return strcmp(((const struct document *)a)->path, ((const struct document *)b)->path);
+    const struct document *x = a, *y = b;
+    int order = strcmp(x->path, y->path);
+    return order != 0 ? order : x->found - y->found;
 }
 
 /* Sorts, opens each file once to see that it can be read, drops repeated and empty ones, and gives the others their place. */
@@ -201,6 +205,11 @@ int64_t documents_count(const struct documents *d)
 const char *documents_path(const struct documents *d, int64_t i)
 {
     return d->files[i].path;
+}
+
+int documents_is_found(const struct documents *d, int64_t i)
+{
+    return d->files[i].found;
 }
 
 struct fingerprint *documents_fingerprint(struct documents *d, int64_t i)

@@ -33,6 +33,7 @@ int64_t documents_count(const struct documents *d);
 int64_t documents_empty(const struct documents *d); /* files without a byte, which are left out */
 int64_t documents_bytes(const struct documents *d);
 const char *documents_path(const struct documents *d, int64_t i);
+int documents_is_found(const struct documents *d, int64_t i); /* below a directory; neither named nor matched by a glob */
 /* Of file i: whoever reads it writes it, if not documents_survey. */
 struct fingerprint *documents_fingerprint(struct documents *d, int64_t i);
 /* The document holding byte `at` of the stream, 0 <= at < bytes. */

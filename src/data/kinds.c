@@ -94,8 +94,9 @@ static enum status refuse_utf_16(const char *path)
     return status_fail(ERR_INVALID, "%s is in UTF-16, and texts are read as UTF-8: iconv -f UTF-16 -t UTF-8 '%s' >'%s.txt'", path, path, path);
 }
 
-/* A .json file may be any text; one that begins as a list of rows, or as a row, with a key that they have, is meant as rows. */
-static enum status refuse_json(const char *path)
+/* A .json file may be any text; one that begins as a list of rows, or as a row, with a key that they have, is meant as rows where it
+ * is named; *rows: one that was found in a directory is a text as others there. */
+static enum status look_at_json(const char *path, int found, int *rows)
 {
     char head[4097] = "";
     if (!ends_with(path, ".json"))
@@ -103,6 +104,9 @@ static enum status refuse_json(const char *path)
     TRY(read_head(path, head, sizeof head - 1));
     const char *first = head + strspn(head, " \t\r\n"), *list = *first == '[' ? first + 1 + strspn(first + 1, " \t\r\n") : NULL;
     if (!has_key(head) || (list ? *list != '{' : first[0] != '{' || first[1] == '\n' || first[1] == '\r'))
+        return OK;
+    *rows = found;
+    if (found)
         return OK;
     return list ? status_fail(ERR_INVALID, "%s is a JSON list; rows are read one a line, of files named .jsonl: jq -c '.[]' '%s' >'%.*s.jsonl'", path,
                               path, (int)strlen(path) - 5, path)
@@ -114,7 +118,7 @@ int kinds_are_ids(const struct file_kind *k)
     return k->lines == LINES_IDS || k->ids.format == IDS_MEGATRON || k->ids.format == IDS_LLMC || k->ids.format == IDS_PLAIN;
 }
 
-static enum status find_kind(const char *path, const struct kinds_config *config, struct file_kind *k)
+static enum status find_kind(const char *path, int found, const struct kinds_config *config, struct file_kind *k)
 {
     const size_t n = input_name(path);
     if (input_is_compressed(path) && n > 4 && (memcmp(path + n - 4, ".bin", 4) == 0 || memcmp(path + n - 4, ".idx", 4) == 0))
@@ -128,7 +132,7 @@ static enum status find_kind(const char *path, const struct kinds_config *config
     if (config->has_tokenizer && k->ids.format == IDS_NONE)
         TRY(refuse_utf_16(path));
     if (config->has_tokenizer)
-        TRY(refuse_json(path));
+        TRY(look_at_json(path, found, &k->json_rows));
     TRY(lines_look(path, config->column, &k->lines));
     if (!config->has_tokenizer && k->lines != LINES_IDS)
         k->lines = LINES_NONE;
@@ -155,7 +159,7 @@ enum status kinds_find(const struct documents *d, const struct kinds_config *con
     enum status st = k ? OK : status_fail(ERR_NOMEM, "out of memory: a list of files");
     *tokens = config->has_tokenizer;
     for (int64_t i = 0; i < n && st == OK; i++) {
-        st = find_kind(documents_path(d, i), config, &k[i]);
+        st = find_kind(documents_path(d, i), documents_is_found(d, i), config, &k[i]);
         *tokens |= kinds_are_ids(&k[i]) || input_is_compressed(documents_path(d, i));
     }
     if (st == OK && !config->has_tokenizer)

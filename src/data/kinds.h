@@ -10,6 +10,7 @@
 struct file_kind {
     enum lines_kind lines; /* LINES_NONE: a text, or a file of ids */
     struct id_file ids;    /* .format IDS_NONE: none */
+    int json_rows;         /* a text that is a JSON list of rows, or rows in a file named .json */
 };
 
 struct kinds_config {
@@ -19,7 +20,7 @@ struct kinds_config {
 };
 
 /* file [documents], to be given to kinds_free. *tokens: tokens have to be made of them, as they are not the bytes of the files. ERR_INVALID
- * also: a format that is not read (Parquet and others, with the line that converts it), or ids and texts without a tokenizer together. */
+ * also: a format that is not read (Parquet and others, with the line that converts it; JSON lists only where they are named, not where a directory has them), or ids and texts without a tokenizer together. */
 enum status kinds_find(const struct documents *d, const struct kinds_config *config, struct file_kind **file, int *tokens);
 void kinds_free(struct file_kind *file, int64_t n);
 /* Ids and not text are in it. */

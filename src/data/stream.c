@@ -19,6 +19,8 @@ struct stream {
     int has_ids; /* of files of ids, without a tokenizer */
     unsigned holds; /* HOLDS_* */
     int cached, masked; /* masked: some tokens are not trained, and have ids from `ids` on */
+    int64_t json_rows;     /* files found in directories that hold rows and are read as texts */
+    const char *json_path; /* the first of them */
 };
 
 static enum status tokenize(struct stream *s, const struct stream_config *config, const struct file_kind *kinds)
@@ -68,6 +70,15 @@ enum status stream_look(const struct stream_config *config, unsigned *holds)
     return st;
 }
 
+static void count_json_rows(struct stream *s, const struct file_kind *kinds)
+{
+    for (int64_t i = documents_count(s->d) - 1; i >= 0; i--)
+        if (kinds[i].json_rows) {
+            s->json_rows++;
+            s->json_path = documents_path(s->d, i);
+        }
+}
+
 enum status stream_open(const struct stream_config *config, struct stream **out)
 {
     enum status st;
@@ -77,6 +88,7 @@ enum status stream_open(const struct stream_config *config, struct stream **out)
         return status_fail(ERR_NOMEM, "out of memory: a list of files");
     TRY_GOTO(look(config, &s->d, &kinds, &s->holds), fail);
     find_ids(s, config, kinds);
+    count_json_rows(s, kinds);
     st = s->holds & HOLDS_TOKENS ? tokenize(s, config, kinds) : OK;
     kinds_free(kinds, documents_count(s->d));
     TRY_GOTO(st, fail);
@@ -120,6 +132,12 @@ int64_t stream_repaired(const struct stream *s)
 int64_t stream_empty(const struct stream *s)
 {
     return documents_empty(s->d) + (s->tokens ? token_file_totals(s->tokens)->empty : 0);
+}
+
+int64_t stream_json_rows(const struct stream *s, const char **first)
+{
+    *first = s->json_path;
+    return s->json_rows;
 }
 
 struct chat_counts stream_chats(const struct stream *s)

@@ -44,6 +44,7 @@ int64_t stream_tokens(const struct stream *s);
 int64_t stream_text_bytes(const struct stream *s);
 int64_t stream_repaired(const struct stream *s); /* broken characters of the text */
 int64_t stream_empty(const struct stream *s);    /* files and rows that have no token and are no documents */
+int64_t stream_json_rows(const struct stream *s, const char **first); /* files read as texts that hold rows; *first: NULL, or one */
 struct chat_counts stream_chats(const struct stream *s); /* of conversations in it */
 int stream_is_cached(const struct stream *s);    /* a former run's tokens */
 int stream_is_masked(const struct stream *s);    /* some tokens are not trained */

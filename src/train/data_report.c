@@ -67,6 +67,11 @@ void data_print_remarks(const struct corpus *c, FILE *f)
     if (r->empty)
         fprintf(f, "remark: %s empty %s left out: files without a byte, or rows without a token\n", units_format_count(r->empty, a),
                 r->empty == 1 ? "document is" : "documents are");
+    if (r->json_rows == 1)
+        fprintf(f, "remark: %s holds rows and is read as a text, as the other files of its directory: rows are read of files named .jsonl\n", r->json_path);
+    if (r->json_rows > 1)
+        fprintf(f, "remark: %s files, as %s, hold rows and are read as texts, as the other files of their directories: rows are read of files named .jsonl\n",
+                units_format_count(r->json_rows, a), r->json_path);
     if (r->foreign_token)
         fprintf(f, "remark: the chat template writes %s, which is no token of the tokenizer: it is read as text, in several tokens\n", r->foreign_token);
     if (r->read_twice)

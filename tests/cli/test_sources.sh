@@ -125,4 +125,15 @@ rm -r books
 printf 'a\377b and more\n' >broken.txt
 run broken data --model model --data broken.txt --samples 0
 grep -q '^remark: 1 broken characters in the text (it is no valid UTF-8) are read as U+FFFD' broken.out || { fail "invalid UTF-8 is not said"; cat broken.out; }
+
+# Rows in a .json file are refused where it is named, and a text where a directory has it among others.
+mkdir code && printf '[{"text": "Yes"}]\n' >code/i18n.json && cp a.txt code
+run code data --model model --data code --samples 0
+says code.out "remark: $scratch/code/i18n.json holds rows and is read as a text, as the other files of its directory"
+says code.out "data: 2 documents, "
+cp code/i18n.json code/j.json
+run code data --model model --data code --samples 0
+says code.out "remark: 2 files, as $scratch/code/i18n.json, hold rows and are read as texts"
+refuse "i18n.json is a JSON list" data --model model --data code/i18n.json,code
+refuse "i18n.json is a JSON list" data --model model --data 'code/*.json'
 exit $failures
