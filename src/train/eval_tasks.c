@@ -51,6 +51,17 @@ static void on_signal(int number)
     stop = 1;
 }
 
+/* While nothing looks at `stop` yet: texts are read, the model is loaded. */
+static void on_early(int number)
+{
+    static const char text[] = "ltrain: ended by a signal before the first answer: there is nothing to show\n";
+    if (write(STDERR_FILENO, text, sizeof text - 1) < 0) {
+        /* nobody reads */
+    }
+    signal(number, SIG_DFL);
+    raise(number);
+}
+
 /* A second one ends the process at once. */
 static void catch_signals(void (*handler)(int))
 {
@@ -395,9 +406,11 @@ enum status eval_tasks_run(struct settings *s, struct comm *c, struct task_resul
     own.curriculum.n = 0;
     out->samples = s->samples;
     out->chat = s->chat;
+    catch_signals(on_early);
     enum status st = open_prompts(&j);
     if (st == OK)
         st = s->write_samples ? write_samples(&j) : answer_all(&j);
+    catch_signals(SIG_DFL);
     *signal_number = stop ? interrupted : 0;
     sampling_close(j.x);
     prompts_close(&j.prompts);

@@ -126,6 +126,18 @@ wait $! || status=$?
 says out "      0%          0"
 says out "of 50,000 answers"
 
+# Before the first answer there is nothing to print. The signal is sent as soon as it is caught.
+"$ltrain" eval --model tiny --tasks needle --lengths 400k --depths 50% --samples 1 --effort quick >out 2>err &
+for i in $(seq 600); do
+    grep -q '^SigCgt:.*[4-7c-f][0-9a-f]\{3\}$' /proc/$!/status && break
+    sleep 0.1
+done
+kill -TERM $! || fail "it has ended"
+status=0
+wait $! || status=$?
+[ $status = 143 ] || { fail "ended by an early signal: $status"; cat err; }
+says err "before the first answer: there is nothing to show"
+
 # What is written takes its name when it is whole: what was there before stays, also where a signal comes, or the disk is full.
 echo before >kept
 "$ltrain" eval --model tiny --tasks needle --lengths 1k --depths 50 --samples 1000000 --write-samples kept >out 2>err &
