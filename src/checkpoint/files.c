@@ -220,7 +220,7 @@ enum status ckpt_hash(const struct ckpt_part *part, int64_t first, int64_t n, ui
         size_t got, want = (size_t)min_i64(CKPT_SEGMENT, part->bytes - k * CKPT_SEGMENT);
         st = read_some(fd, part->path, buf, want, part->at + k * CKPT_SEGMENT, &got);
         if (st == OK && got < want)
-            st = status_fail(ERR_CORRUPT, "%s ends %zu bytes early", part->path, want - got);
+            st = status_fail(ERR_CORRUPT, "%s has become shorter while it was read", part->path);
         if (st == OK)
             *sum += XXH3_64bits_withSeed(buf, want, part->seed + (uint64_t)k);
         progress_read((int64_t)want);

@@ -34,7 +34,7 @@ enum status file_read(int fd, const char *path, void *buf, size_t n, int64_t at)
         if (got < 0)
             return status_fail(ERR_IO, "cannot read %s: %s", path, strerror(errno));
         if (got == 0)
-            return status_fail(ERR_CORRUPT, "%s ends %zu bytes early", path, n - done);
+            return status_fail(ERR_CORRUPT, "%s has become shorter while it was read", path);
         done += (size_t)got;
     }
     return OK;

@@ -98,12 +98,15 @@ static enum status begin_gzip(struct input *in)
 /* Several members, one behind the other, are one file, as for gzip. */
 static enum status step_gzip(struct input *in, uint8_t *buf, size_t n, size_t *got)
 {
+    enum { FIRST_OF_MEMBER = 0x1f };
     z_stream *z = &in->gzip;
     *got = 0;
     while (in->members && !in->unfinished && in->raw_at < in->raw_n && in->raw[in->raw_at] == 0) /* padding, as tapes have it */
         in->raw_at++;
     if (in->raw_at == in->raw_n && !in->unfinished)
         return OK;
+    if (in->members && !in->unfinished && in->raw[in->raw_at] != FIRST_OF_MEMBER)
+        return refuse(in, "something that is no gzip follows its last member");
     z->next_in = in->raw + in->raw_at;
     z->avail_in = (unsigned)(in->raw_n - in->raw_at);
     z->next_out = buf;

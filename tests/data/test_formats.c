@@ -103,8 +103,8 @@ static void check_padding(int64_t n)
     write_gzip("rows.jsonl.gz", "a", rows, sizeof rows - 1);
     read_file(scratch_path("rows.jsonl.gz"), NULL, &got);
     assert_int_equal(got.n, 2 * n);
-    append("rows.jsonl.gz", "\0\0no member", 11);
-    refuse(scratch_path("rows.jsonl.gz"), NULL, "rows.jsonl.gz is damaged: incorrect header check");
+    append("rows.jsonl.gz", "\0\0n", 3); /* a byte is too little for zlib to find it wrong */
+    refuse(scratch_path("rows.jsonl.gz"), NULL, "rows.jsonl.gz is damaged: something that is no gzip follows its last member");
 }
 #endif
 
