@@ -110,16 +110,7 @@ enum status base_write_texts(const struct export_texts *texts, const char *dir)
 enum status base_move_texts(const char *from, const char *to)
 {
     static const char *const names[] = {CARD_FILE, FACTS_FILE};
-    char source[CKPT_PATH], target[CKPT_PATH];
-    int there;
-    for (int i = 0; i < 2; i++) {
-        TRY(ckpt_path(source, from, names[i], ""));
-        TRY(ckpt_path(target, to, names[i], ""));
-        TRY(ckpt_look(source, &there));
-        if (there)
-            TRY(ckpt_rename(source, target));
-    }
-    return OK;
+    return ckpt_move_named(from, to, names, 2);
 }
 
 enum status checkpoint_copy_adapter(const char *from, const char *to)

@@ -190,6 +190,31 @@ enum status ckpt_copy(const char *from, const char *to)
     return st;
 }
 
+static enum status each_named(const char *from, const char *to, const char *const *names, int n,
+                              enum status (*take)(const char *from, const char *to))
+{
+    char source[CKPT_PATH], target[CKPT_PATH];
+    int there;
+    for (int i = 0; i < n; i++) {
+        TRY(ckpt_path(source, from, names[i], ""));
+        TRY(ckpt_path(target, to, names[i], ""));
+        TRY(ckpt_look(source, &there));
+        if (there)
+            TRY(take(source, target));
+    }
+    return OK;
+}
+
+enum status ckpt_copy_named(const char *from, const char *to, const char *const *names, int n)
+{
+    return each_named(from, to, names, n, ckpt_copy);
+}
+
+enum status ckpt_move_named(const char *from, const char *to, const char *const *names, int n)
+{
+    return each_named(from, to, names, n, ckpt_rename);
+}
+
 enum status ckpt_size(const char *path, int64_t *bytes)
 {
     struct stat s;

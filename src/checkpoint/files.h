@@ -26,10 +26,13 @@ enum status ckpt_read_text(const char *path, int64_t most, char **text);
 enum { CKPT_SMALL_TEXT = 1 << 20 };
 /* A link to nowhere is there: opening it is an error. */
 enum status ckpt_look(const char *path, int *there);
-/* Replaces `to` by the bytes of a regular file, and syncs it. */
 /* In a directory of texts: what a multimodal model has beside the text model. */
 #define CKPT_OTHERS "others.safetensors"
+/* Replaces `to` by the bytes of a regular file, and syncs it. */
 enum status ckpt_copy(const char *from, const char *to);
+/* Of the names those that are there, from one directory to another. */
+enum status ckpt_copy_named(const char *from, const char *to, const char *const *names, int n);
+enum status ckpt_move_named(const char *from, const char *to, const char *const *names, int n);
 enum status ckpt_size(const char *path, int64_t *bytes); /* ERR_CORRUPT: missing */
 /* A file's hash is the sum, modulo 2^64, of the xxh3 of its segments, each seeded with its number: so any ranks may hash any
  * segments, and nothing has to be kept. */

@@ -20,16 +20,7 @@ enum { N_NAMES = sizeof names / sizeof *names, OF_TOKENIZER = 1, WITH_VOCABULARY
 
 static enum status copy_named(const char *from, const char *to, int first, int end)
 {
-    char source[CKPT_PATH], target[CKPT_PATH];
-    int there;
-    for (int i = first; i < end; i++) {
-        TRY(ckpt_path(source, from, names[i], ""));
-        TRY(ckpt_path(target, to, names[i], ""));
-        TRY(ckpt_look(source, &there));
-        if (there)
-            TRY(ckpt_copy(source, target));
-    }
-    return OK;
+    return ckpt_copy_named(from, to, names + first, end - first);
 }
 
 enum status texts_copy(const char *from, const char *to)
@@ -56,16 +47,7 @@ static enum status copy_tokenizer(const char *tokenizer, const char *to)
 
 enum status texts_move(const char *from, const char *to)
 {
-    char source[CKPT_PATH], target[CKPT_PATH];
-    int there;
-    for (int i = 0; i < N_NAMES; i++) {
-        TRY(ckpt_path(source, from, names[i], ""));
-        TRY(ckpt_path(target, to, names[i], ""));
-        TRY(ckpt_look(source, &there));
-        if (there)
-            TRY(ckpt_rename(source, target));
-    }
-    return OK;
+    return ckpt_move_named(from, to, names, N_NAMES);
 }
 
 static enum status remove_named(const char *dir, int first)
@@ -80,12 +62,8 @@ static enum status remove_named(const char *dir, int first)
 
 static enum status copy_others(const char *from, const char *to)
 {
-    char source[CKPT_PATH], target[CKPT_PATH];
-    int there;
-    TRY(ckpt_path(source, from, CKPT_OTHERS, ""));
-    TRY(ckpt_path(target, to, CKPT_OTHERS, ""));
-    TRY(ckpt_look(source, &there));
-    return there ? ckpt_copy(source, target) : OK;
+    static const char *const others[] = {CKPT_OTHERS};
+    return ckpt_copy_named(from, to, others, 1);
 }
 
 enum status checkpoint_keep_others(const char *from, const struct model *m, const char *to)
