@@ -19,7 +19,7 @@ static const char *const updates[] = {"auto", "device", "host", NULL};
 static const char *const no_yes[] = {"no", "yes", NULL};
 static const char *const dtypes[] = {"fp32", "bf16", NULL};
 static const char *const moment_types[] = {"fp32", "bf16", "int8", NULL};
-static const char *const schedules[] = {"constant", "linear", "cosine", "wsd", NULL};
+const char *const settings_schedules[] = {"constant", "linear", "cosine", "wsd", NULL};
 static const char *const bases[] = {"auto", "none", "nf4", NULL};
 static const char *const carriers[] = {"auto", "nccl", "staged", NULL};
 static const char *const sharings[] = {"auto", "none", "ulysses", "ring", NULL};
@@ -114,7 +114,7 @@ const struct settings_key settings_keys[] = {
 
     {"steps", KEY_COUNT, AT(plan.steps), "100", STEPS(1), .flags = KEY_OF_TRAINING | KEY_OF_RUNS, .group = "Training", .arg = "N", .help = "optimizer steps"},
     {"lr", KEY_NUMBER, AT(lr), "3e-4", FP32, .flags = KEY_OF_TRAINING | KEY_FP32 | KEY_OF_RUNS, .arg = "X", .help = "peak learning rate"},
-    {"schedule", KEY_CHOICE, AT(schedule), "constant", .choices = schedules, .flags = KEY_OF_TRAINING | KEY_OF_RUNS, .arg = "NAME", .help = "of the learning rate after the warmup"},
+    {"schedule", KEY_CHOICE, AT(schedule), "constant", .choices = settings_schedules, .flags = KEY_OF_TRAINING | KEY_OF_RUNS, .arg = "NAME", .help = "of the learning rate after the warmup"},
     {"warmup", KEY_COUNT, AT(warmup), "0", STEPS(0), .flags = KEY_OF_TRAINING | KEY_OF_RUNS, .arg = "STEPS", .help = "linear, from zero"},
     {"weight-decay", KEY_NUMBER, AT(weight_decay), "0.1", FP32, .flags = KEY_OF_TRAINING | KEY_FP32 | KEY_OF_RUNS, .arg = "X", .help = "of matrices"},
     {"betas", KEY_BETAS, .value = "0.9,0.95", LIMITS(0, 1), .flags = KEY_OF_TRAINING | KEY_FP32 | KEY_BELOW_MAX | KEY_OF_RUNS, .arg = "X,X", .help = "of AdamW"},

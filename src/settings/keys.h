@@ -62,6 +62,7 @@ struct settings_key {
 
 /* NULL-terminated: the words for enum offload, and the names that stand before '=' in KEY_OFFLOAD and KEY_TILES. */
 extern const char *const settings_tiers[], *const settings_classes[], *const settings_tile_names[];
+extern const char *const settings_schedules[]; /* the words for enum schedule_kind */
 
 extern const struct settings_key settings_keys[];
 extern const int settings_n_keys;

@@ -168,7 +168,7 @@ static void print_part(const char *name, const char *text, FILE *f)
         fprintf(f, ",%s=%s", name, text);
 }
 
-void lora_print(const struct lora *x, FILE *f)
+static void print(const struct lora *x, FILE *f)
 {
     if (x->rank == 0) {
         fputs("none", f);
@@ -181,6 +181,16 @@ void lora_print(const struct lora *x, FILE *f)
     print_part(names[SAVED], x->saved, f);
     print_part(names[RANKS], x->ranks, f);
     print_part(names[ALPHAS], x->alphas, f);
+}
+
+char *lora_text(const struct lora *x)
+{
+    char *text = NULL;
+    size_t size;
+    FILE *f = open_memstream(&text, &size);
+    if (f)
+        print(x, f);
+    return f && fclose(f) == 0 ? text : NULL;
 }
 
 int lora_targets_regex(const struct lora *x)

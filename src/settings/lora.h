@@ -23,8 +23,8 @@ struct lora {
 /* "r=16,alpha=32,targets=q_proj,v_proj"; "none": no adapters. A part without '=' belongs to the one before. What is not said:
  * rank 16, alpha twice the rank, all-linear. where: starts the error sentence. */
 enum status lora_parse(const char *where, const char *text, struct lora *out);
-/* As lora_parse takes it. */
-void lora_print(const struct lora *x, FILE *f);
+/* As lora_parse takes it; to be freed. NULL: no memory. */
+char *lora_text(const struct lora *x);
 /* Whether `targets` is a regular expression: it has a character that no name has. */
 int lora_targets_regex(const struct lora *x);
 /* The next of names separated by commas, after *at, which it moves on; 0: there is none. A longer one is cut. */

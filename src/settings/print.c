@@ -71,13 +71,8 @@ static void print_mesh(const struct mesh *m, FILE *f)
 /* In quotes: regular expressions have characters that mean something to YAML. */
 static void print_lora(const struct lora *x, FILE *f)
 {
-    char *text = NULL;
-    size_t size;
-    FILE *memory = open_memstream(&text, &size);
-    if (!memory)
-        return;
-    lora_print(x, memory);
-    if (fclose(memory) == 0)
+    char *text = lora_text(x);
+    if (text)
         print_string(text, f);
     free(text);
 }

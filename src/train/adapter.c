@@ -174,20 +174,10 @@ static enum status find_base(const char *adapter, const char *name, const char *
     return replace(out, base);
 }
 
-static char *text_of(const struct lora *x)
-{
-    char *text = NULL;
-    size_t size;
-    FILE *f = open_memstream(&text, &size);
-    if (f)
-        lora_print(x, f);
-    return f && fclose(f) == 0 ? text : NULL;
-}
-
 /* What --lora says must be what the adapter is. */
 static enum status take_lora(struct settings *s, const struct lora *is)
 {
-    char *said = text_of(&s->plan.lora), *found = text_of(is);
+    char *said = lora_text(&s->plan.lora), *found = lora_text(is);
     enum status st = said && found ? OK : status_fail(ERR_NOMEM, "out of memory");
     if (st == OK && s->plan.lora.rank > 0 && strcmp(said, found) != 0)
         st = status_fail(ERR_INVALID, "--lora: %s: the adapter in %s is %s: leave out --lora", said, s->adapter, found);

@@ -4,6 +4,7 @@
 #include "checkpoint/checkpoint.h"
 #include "data/stream.h"
 #include "settings/curriculum.h"
+#include "settings/keys.h"
 #include "settings/read.h"
 #include "train/base_card.h"
 
@@ -48,34 +49,24 @@ static json_t *describe_data(const struct run *r)
 {
     const struct settings *s = r->s;
     const struct corpus_report *d = corpus_get_report(r->corpus);
+    const char *slash = strrchr(r->tokenizer, '/'), *tokenizer = slash ? slash + 1 : r->tokenizer;
     int64_t targets = 0;
     for (int i = 0; i < corpus_sources(r->corpus); i++)
         targets += corpus_get_source(r->corpus, i).packed->targets;
     return json_pack("{s:o, s:I, s:I, s:I, s:I, s:I, s:I, s:s, s:o, s:f}", "sources", name_items(&s->data), "documents",
                      (json_int_t)d->documents, "tokens", (json_int_t)d->tokens, "kept", (json_int_t)d->packed.tokens_kept, "supervised",
                      (json_int_t)targets, "training_sequences", (json_int_t)d->train_sequences, "held_out_sequences",
-                     (json_int_t)d->eval_sequences, "tokenizer", r->tokenizer[0] ? "tokenizer.json" : "bytes",
+                     (json_int_t)d->eval_sequences, "tokenizer", tokenizer[0] ? tokenizer : "bytes",
                      "held_out", name_items(&s->eval_data), "held_out_fraction", s->eval_fraction);
-}
-
-static char *text_of_lora(const struct lora *x)
-{
-    char *text = NULL;
-    size_t size;
-    FILE *f = open_memstream(&text, &size);
-    if (f)
-        lora_print(x, f);
-    return f && fclose(f) == 0 ? text : NULL;
 }
 
 static json_t *describe_settings(const struct run *r)
 {
-    static const char *const schedules[] = {"constant", "linear", "cosine", "wsd"}; /* enum schedule_kind */
     const struct settings *s = r->s;
     char mesh[MESH_TEXT];
     return json_pack("{s:s, s:b, s:I, s:I, s:f, s:s, s:I, s:f, s:f, s:f, s:f, s:f, s:s, s:s, s:I, s:s, s:i}", "base",
                      r->model->config.base == BASE_STORED ? "" : "nf4", "base_is_quantised", r->model->config.quantised, "steps", (json_int_t)s->plan.steps,
-                     "sequences_per_step", (json_int_t)s->plan.batch, "learning_rate", s->lr, "schedule", schedules[s->schedule], "warmup",
+                     "sequences_per_step", (json_int_t)s->plan.batch, "learning_rate", s->lr, "schedule", settings_schedules[s->schedule], "warmup",
                      (json_int_t)s->warmup, "weight_decay", s->weight_decay, "beta1", s->beta1, "beta2", s->beta2, "eps", s->eps, "clip",
                      s->clip, "dtype", dtype_name(s->plan.dtype), "optim_dtype", dtype_name(s->plan.optim_dtype), "seed",
                      (json_int_t)(s->seed & INT64_MAX), "mesh", mesh_format(&s->plan.mesh, mesh), "zero", s->plan.zero);
@@ -123,7 +114,7 @@ static json_t *describe(const struct run *r, const json_t *former)
 {
     const struct settings *s = r->s;
     const int preset = model_is_preset(s->model);
-    char *lora = s->plan.lora.rank > 0 ? text_of_lora(&s->plan.lora) : NULL, rope[400] = "";
+    char *lora = s->plan.lora.rank > 0 ? lora_text(&s->plan.lora) : NULL, rope[400] = "";
     json_t *card = json_object();
     if (!model_learns_positions(&r->model->config))
         model_describe_rope(r->model, s->plan.seq_len, rope, sizeof rope);

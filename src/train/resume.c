@@ -4,6 +4,7 @@
 #include "base/sys.h"
 #include "data/fingerprint.h"
 #include "settings/curriculum.h"
+#include "settings/keys.h"
 #include "settings/read.h"
 
 #include <errno.h>
@@ -143,15 +144,14 @@ static enum status say_settings(const struct run *r, const struct settings *befo
 
 static void say_schedule(const struct run *r, const struct settings *before)
 {
-    static const char *const names[] = {"constant", "linear", "cosine", "wsd"}; /* enum schedule_kind */
     const struct settings *now = r->s;
     int64_t step = r->at.step;
     if (step == 0 || step >= now->plan.steps || run_learning_rate(now, step) == run_learning_rate(before, step))
         return;
     printf(
         "resume: the learning rate goes from %.3g in step %lld (%s over %lld steps) to %.3g in step %lld (%s over %lld steps)\n",
-        run_learning_rate(before, step - 1), (long long)step, names[before->schedule], (long long)before->plan.steps,
-        run_learning_rate(now, step), (long long)step + 1, names[now->schedule], (long long)now->plan.steps);
+        run_learning_rate(before, step - 1), (long long)step, settings_schedules[before->schedule], (long long)before->plan.steps,
+        run_learning_rate(now, step), (long long)step + 1, settings_schedules[now->schedule], (long long)now->plan.steps);
 }
 
 /* Rank 0, for all: the others have the same settings and data. */
