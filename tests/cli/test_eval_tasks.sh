@@ -113,42 +113,35 @@ says chats.jsonl '"role":"assistant","content":"The special magic number for '
 evaluate adapted --model lora $needle --samples 4 --seed 1 --json
 awk -v x="$(mean adapted)" -v y=$found 'BEGIN { exit !(x >= 0.8 * y) }' || { fail "with adapters it finds $(mean adapted)"; head -40 adapted; }
 
-# A signal on the way: what is answered is printed. 143: of SIGTERM.
+# The program in the background is ended by SIGTERM (143), as soon as a command succeeds: end_when WHAT COMMAND...
+end_when() {
+    what=$1
+    shift
+    for i in $(seq 600); do
+        "$@" && break
+        sleep 0.1
+    done
+    kill -TERM $! || fail "$what: it has ended"
+    status=0
+    wait $! || status=$?
+    [ $status = 143 ] || { fail "$what, ended by a signal: $status"; cat err; }
+}
+
+# A signal on the way: what is answered is printed.
 "$ltrain" eval --model tiny --tasks needle --lengths 1k --depths 50 --samples 1000 --effort quick >out 2>err &
-for i in $(seq 600); do
-    grep -q "depth 0%: " out && break
-    sleep 0.1
-done
-kill -TERM $! || fail "it has ended"
-status=0
-wait $! || status=$?
-[ $status = 143 ] || { fail "ended by a signal: $status"; cat err; }
+end_when "answering" grep -q "depth 0%: " out
 says out "      0%          0"
 says out "of 50,000 answers"
 
 # Before the first answer there is nothing to print. The signal is sent as soon as it is caught.
 "$ltrain" eval --model tiny --tasks needle --lengths 400k --depths 50% --samples 1 --effort quick >out 2>err &
-for i in $(seq 600); do
-    grep -q '^SigCgt:.*[4-7c-f][0-9a-f]\{3\}$' /proc/$!/status && break
-    sleep 0.1
-done
-kill -TERM $! || fail "it has ended"
-status=0
-wait $! || status=$?
-[ $status = 143 ] || { fail "ended by an early signal: $status"; cat err; }
+end_when "before the first answer" grep -q '^SigCgt:.*[4-7c-f][0-9a-f]\{3\}$' /proc/$!/status
 says err "before the first answer: there is nothing to show"
 
 # What is written takes its name when it is whole: what was there before stays, also where a signal comes, or the disk is full.
 echo before >kept
 "$ltrain" eval --model tiny --tasks needle --lengths 1k --depths 50 --samples 1000000 --write-samples kept >out 2>err &
-for i in $(seq 600); do
-    [ -s kept.partial ] && break
-    sleep 0.1
-done
-kill -TERM $! || fail "it has ended"
-status=0
-wait $! || status=$?
-[ $status = 143 ] || { fail "writing samples, ended by a signal: $status"; cat err; }
+end_when "writing samples" test -s kept.partial
 says err "SIGTERM before the last sample: kept is as it was"
 LTRAIN_FAULT=rename:1:ENOSPC "$ltrain" eval --model tiny --tasks needle --lengths 1k --depths 50% --write-samples kept >out 2>err && fail "no room"
 says err "cannot write kept"

@@ -266,27 +266,6 @@ static void test_refusals(void **state)
 
 /* ---- damaged files ---- */
 
-static void use(const char *data, size_t n)
-{
-    struct tokenizer *t;
-    struct encoder *e;
-    struct ids ids = {0};
-    struct text_buffer out = {0};
-    if (tokenizer_open(scratch_write("damaged.model", data, n), &t) != OK) {
-        assert_true(status_message()[0]);
-        return;
-    }
-    assert_int_equal(encoder_create(t, &e), OK);
-    for (int s = 0; s < STRINGS; s += 11)
-        if (tokenizer_encode(e, strings[s].data, strings[s].n, 0, &ids) != OK)
-            break;
-    (void)tokenizer_decode(t, ids.id, ids.n, 1, &out);
-    free(ids.id);
-    text_buffer_free(&out);
-    encoder_free(e);
-    tokenizer_close(t);
-}
-
 /* Bytes anywhere become others; some of the damage is at the end, where the specifications and maps are. */
 static void check_damaged(const char *name, void *unused)
 {
@@ -310,7 +289,7 @@ static void check_damaged(const char *name, void *unused)
                 data[at] = (char)draw(&turn, 256);
             }
         }
-        use(data, draw(&turn, 3) ? length : draw(&turn, (uint32_t)length));
+        try_tokenizer("damaged.model", data, draw(&turn, 3) ? length : draw(&turn, (uint32_t)length), 11);
     }
     free(data);
     free(whole);

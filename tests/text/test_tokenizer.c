@@ -245,24 +245,8 @@ static void check_damaged(const char *name, const uint8_t *unused, size_t none)
     uint64_t turn = checksum((const uint8_t *)name, strlen(name)) * 1000ull;
     int turns = getenv("LTRAIN_LONG") ? 2000 : 25;
     for (int i = 0; i < turns; i++) {
-        struct tokenizer *t;
-        struct encoder *e;
-        struct ids ids = {0};
-        struct text_buffer out = {0};
         memcpy(text, whole, n);
-        if (tokenizer_open(scratch_write("damaged.json", text, damage(text, n, &turn)), &t) != OK) {
-            assert_true(status_message()[0]);
-            continue;
-        }
-        assert_int_equal(encoder_create(t, &e), OK);
-        for (int s = 0; s < STRINGS; s += 7)
-            if (tokenizer_encode(e, strings[s].data, strings[s].n, 0, &ids) != OK)
-                break;
-        (void)tokenizer_decode(t, ids.id, ids.n, 1, &out);
-        free(ids.id);
-        text_buffer_free(&out);
-        encoder_free(e);
-        tokenizer_close(t);
+        try_tokenizer("damaged.json", text, damage(text, n, &turn), 7);
     }
 }
 

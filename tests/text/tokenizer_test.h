@@ -139,4 +139,26 @@ static inline uint32_t draw(uint64_t *turn, uint32_t below)
     return word[0] % below;
 }
 
+/* Bytes that may be no tokenizer's file: an error with a sentence, or a tokenizer that takes every `step`-th string without harm. */
+static inline void try_tokenizer(const char *file, const char *data, size_t n, int step)
+{
+    struct tokenizer *t;
+    struct encoder *e;
+    struct ids ids = {0};
+    struct text_buffer out = {0};
+    if (tokenizer_open(scratch_write(file, data, n), &t) != OK) {
+        assert_true(status_message()[0]);
+        return;
+    }
+    assert_int_equal(encoder_create(t, &e), OK);
+    for (int s = 0; s < STRINGS; s += step)
+        if (tokenizer_encode(e, strings[s].data, strings[s].n, 0, &ids) != OK)
+            break;
+    (void)tokenizer_decode(t, ids.id, ids.n, 1, &out);
+    free(ids.id);
+    text_buffer_free(&out);
+    encoder_free(e);
+    tokenizer_close(t);
+}
+
 #endif
