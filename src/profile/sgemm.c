@@ -5,14 +5,16 @@
 #include "base/sys.h"
 #include "ops/gemm.h"
 
+#include <omp.h>
 #include <stdlib.h>
 #include <string.h>
 
 enum status profile_sgemm(double *flops)
 {
-    enum { N = 1024, ROUNDS = 12 };
-    const struct gemm_shape s = {.m = N, .n = N, .k = N, .lda = N, .ldb = N, .ldc = N};
-    const size_t matrix = sizeof(float) * N * N, work = (size_t)ops_gemm_workspace(&s);
+    enum { ROUNDS = 12, FEW = 4 };
+    const int64_t n = omp_get_max_threads() <= FEW ? 512 : 1024; /* a few milliseconds of each thread */
+    const struct gemm_shape s = {.m = n, .n = n, .k = n, .lda = n, .ldb = n, .ldc = n};
+    const size_t matrix = sizeof(float) * (size_t)(n * n), work = (size_t)ops_gemm_workspace(&s);
     double best = 1e30;
     char *a = sys_malloc(3 * matrix + work);
     if (!a)
@@ -26,6 +28,6 @@ enum status profile_sgemm(double *flops)
             best = t;
     }
     free(a);
-    *flops = 2.0 * N * N * N / best;
+    *flops = 2.0 * (double)(n * n * n) / best;
     return OK;
 }
