@@ -1,25 +1,29 @@
 #!/bin/bash
 # Tests and measures ltrain on a machine with an NVIDIA GPU: `tools/gpu-check.sh [SECTION ...]`, without arguments `kernels`, or `training`
-# where there is a folder or archive of tools/gpu-pack.sh (GPU_PACK, else .gpu-pack). Three groups, each for a call of nine minutes:
+# where there is a folder or archive of tools/gpu-pack.sh (GPU_PACK, else .gpu-pack). Four groups, each for a call of nine minutes at most:
 #   kernels    needs the CUDA toolkit, gcc, Python and PyTorch (no Debian packages, no meson):
 #     build      nvcc and gcc, for this GPU (without a GPU: for GPU_ARCH, 90 unless set)
 #     ops        every op's kernel against its CPU twin; tensors of more than 2^31 elements
 #     attention  flash attention against fp64 in PyTorch: masks, GQA, head dims, odd lengths, both backward modes, determinism
 #     sanitizer  compute-sanitizer (memcheck, racecheck) on small shapes, if it is there
 #     bench-attention, bench-elements   beside PyTorch's cuDNN and flash backends; beside a device copy
-#   training   needs the folder of gpu-pack.sh, or LTRAIN, a program; Python:
-#     limits     products by shape, copies each way and both, beside products (PyTorch)
-#     products   every distinct product of 25m, 1b and 8b against fp64; twice and at other addresses the same bits; rates
+#   training   needs the folder of gpu-pack.sh, or LTRAIN, a program; Python. What tells most comes first:
+#     machine    what is here: driver, libraries, limits; then three steps of a tiny model, in full, and what the driver says if they fail
 #     golden     models of tests/golden against PyTorch in fp64, three placements
+#     products   every distinct product of 25m, 1b and 8b against fp64; twice and at other addresses the same bits; rates
 #     check      25m and 1b with none, cpu, nvme and mixed: equal bits; chaos; memory as planned
+#     steps      25m and 1b up to 128k, offloaded and resident, by the data sheet's plan: MFU, hidden, cost of submission
 #     faults     what is refused; a signal, a resume
+#     memcheck   two steps below compute-sanitizer
+#   second     what a second call adds:
+#     predict    --profile, then predicted against measured steps: 25m 64k, 1b 32k and 128k offloaded and resident, 8b 32k
 #     ranks      2 and 4 ranks on the card, staged, against one
 #     nccl       a card a rank, messages by NCCL, against one rank and against staged ones; skipped where there is one card
-#     predict    --profile, then predicted against measured steps: 25m 64k, 1b 32k and 128k offloaded and resident, 8b 32k
-#     memcheck   two steps below compute-sanitizer
+#     limits     products by shape, copies each way and both, beside products (PyTorch)
 #   peers      PyTorch + transformers beside ltrain, by length (PEERS_SHAPE: 1b unless set)
-# Results: $OUT/*.json and $OUT/gpu-check.log (OUT: build-gpu/out unless set). The whole run stays below BUDGET seconds (520 unless set):
-# the benchmarks share what the checks have left. The last line is `N passed, N failed, N skipped`, counting sections.
+# Results in $OUT (build-gpu/out unless set), brought up to date after each section: gpu-check.log, as it is printed; gpu-check.json, all
+# sections' figures; gpu-check.tar.gz, their files, and in failures.log what failing cases printed. The whole run stays below BUDGET seconds
+# (520 unless set): the benchmarks share what the checks have left. The last line is `N passed, N failed, N skipped`, counting sections.
 set -u
 cd "$(dirname "$0")/.." || exit 2
 
@@ -29,10 +33,15 @@ build=${GPU_BUILD:-build-gpu}
 export PYTHONUNBUFFERED=1 LTRAIN_PTXAS=warn # meson's build is the strict one
 case $build in /*) ;; *) build=$PWD/$build ;; esac
 export LTRAIN_GPU_BUILD=$build
-export OUT=${OUT:-$build/out}
-mkdir -p "$build" "$OUT"
+results=${OUT:-$build/out} # three files: what carries them home may take few
+export OUT=$build/sections
+rm -rf "$OUT"
+mkdir -p "$results" "$OUT" || exit 2
+log=$results/gpu-check.log
+: >"$log"
 kernels='build ops attention sanitizer bench-attention bench-elements'
-training='limits products golden check faults ranks nccl predict memcheck'
+training='machine golden products check steps faults memcheck'
+second='predict ranks nccl limits'
 pack=${GPU_PACK:-.gpu-pack}
 if [ -f "$pack.tar.gz" ] && [ ! -e "$pack" ]; then # the archive of gpu-pack.sh as it came
     mkdir -p "$build/pack" && tar xzf "$pack.tar.gz" -C "$build/pack" --strip-components=1 && pack=$build/pack
@@ -41,13 +50,14 @@ fi
 sections=''
 [ $# -gt 0 ] || { if [ -x "$pack/ltrain" ]; then set -- training; else set -- kernels; fi; }
 for s in "$@"; do
-    case " $kernels $training peers kernels training " in
+    case " $kernels $training $second peers kernels training second " in
     *" $s "*) ;;
     *) sed -n '2,/^set -u/s/^# \{0,1\}//p' "$0" >&2; exit 2 ;;
     esac
     case $s in
     kernels) sections="$sections $kernels" ;;
     training) sections="$sections $training" ;;
+    second) sections="$sections $second" ;;
     *) sections="$sections $s" ;;
     esac
 done
@@ -55,12 +65,12 @@ done
 cuda=${CUDA_HOME:-/usr/local/cuda}
 nvcc=$(command -v nvcc || echo "$cuda/bin/nvcc")
 python=$(command -v python3)
-has_gpu() { nvidia-smi -L 2>/dev/null | grep -q GPU; }
-if has_gpu; then
-    arch=$(nvidia-smi --query-gpu=compute_cap --format=csv,noheader | head -n 1 | tr -d '. ')
-else
-    arch=${GPU_ARCH:-90}
-fi
+smi=$(command -v nvidia-smi) || for smi in /usr/local/nvidia/bin/nvidia-smi /usr/lib/wsl/lib/nvidia-smi nvidia-smi; do [ ! -x "$smi" ] || break; done
+export GPU_SMI=$smi
+has_gpu() { "$smi" -L 2>/dev/null | grep -q GPU || [ -e /dev/nvidia0 ]; }
+arch=''
+! has_gpu || arch=$("$smi" --query-gpu=compute_cap --format=csv,noheader 2>/dev/null | head -n 1 | tr -d '. ')
+arch=${arch:-${GPU_ARCH:-90}}
 remaining() { echo $((budget - (SECONDS - started))); }
 
 # Every kernel as machine code for this GPU in one library, and the tests beside it -----------------------------------------------------
@@ -124,10 +134,40 @@ else
     golden=tests/golden golden_program=${GOLDEN_PROGRAM:-}
     [ -f "$LTRAIN_TEXT" ] || find src docs -name '*.[ch]' -o -name '*.md' | LC_ALL=C sort | xargs cat >"$LTRAIN_TEXT"
 fi
+scratch=${TMPDIR:-/tmp} # where drives' files lie: not in memory
+case $(stat -f -c %T "$scratch" 2>/dev/null) in tmpfs | ramfs) scratch=$build ;; esac
 train() { # SECTION [ARGUMENT ...]: train.py
     [ -n "$LTRAIN" ] || { echo "there is no ltrain: set LTRAIN, or GPU_PACK to a folder that tools/gpu-pack.sh made"; return 77; }
     # shellcheck disable=SC2086 # options
-    "$python" bench/gpu/train.py "$@" ${TRAIN_OPTIONS:-}
+    "$python" bench/gpu/train.py "$@" --scratch "$scratch" ${TRAIN_OPTIONS:-}
+}
+# What is here, as far as it can decide whether steps run; then three of them, with the driver's own words if they fail.
+section_machine() {
+    local file
+    facts 2>&1
+    [ -n "$LTRAIN" ] || { echo "there is no ltrain: set LTRAIN, or GPU_PACK to a folder that tools/gpu-pack.sh made"; return 77; }
+    echo "-- ltrain"
+    $LTRAIN --version
+    if [ -f "$pack/bin/libltrain-cuda.so" ]; then
+        for file in "$pack/bin/libltrain-cuda.so" "$pack/bin/ltrain"; do
+            "$pack/env" ldd "$file" 2>&1 | grep -E 'not found|not a dynamic' && echo "in $file"
+        done
+    fi
+    train machine --seconds "$1"
+}
+facts() {
+    echo "-- system: $(date -u +%FT%TZ), $(uname -srm), $(sed -n 's/^PRETTY_NAME=//p' /etc/os-release), $(ldd --version 2>&1 | head -n 1)"
+    echo "-- $(nproc) processors, $(grep -E '^(MemTotal|MemAvailable|HugePages_Total)' /proc/meminfo | tr -s ' ' | tr '\n' ' ')"
+    echo "-- memlock $(ulimit -l), files $(ulimit -n), address space $(ulimit -v), cgroup $(cat /sys/fs/cgroup/memory.max 2>/dev/null || echo unknown), huge pages $(cat /sys/kernel/mm/transparent_hugepage/enabled 2>/dev/null)"
+    df -hT . "${TMPDIR:-/tmp}" /dev/shm
+    "$smi"
+    "$smi" --query-gpu=name,driver_version,compute_cap,compute_mode,persistence_mode,memory.total,memory.used,ecc.errors.uncorrected.volatile.total,pcie.link.gen.current,pcie.link.width.current,clocks.max.sm --format=csv
+    ls -l /dev/nvidia* 2>&1
+    for file in python3 nvcc compute-sanitizer mpiexec; do echo "-- $file: $(command -v $file)"; done
+    env | grep -E '^(CUDA|NVIDIA|NCCL|LD_|PYTHONPATH|VIRTUAL_ENV|CONDA|OMP|OMPI|TMPDIR)' | sort
+    ldconfig -p 2>/dev/null | grep -E 'libcuda\.so|libcublasLt|libnccl|libcudart'
+    "$python" -c 'import glob, site, sys; print(sys.version, *[f for d in site.getsitepackages() for f in glob.glob(d + "/nvidia/*/lib/lib*so*") if "cublasLt" in f or "nccl" in f], sep="\n")'
+    dmesg 2>/dev/null | grep -iE 'nvrm|xid' | tail -n 5
 }
 section_limits() { "$python" bench/gpu/bench_limits.py --seconds "$(($1 - 12))"; }
 section_products() {
@@ -135,7 +175,7 @@ section_products() {
     local failed=0 model
     for model in '25m 16384' '1b 16384' '8b 8192'; do
         # shellcheck disable=SC2086 # two arguments
-        "$pack/env" "$pack/bin/engine_products_gpu" $model >"$OUT/products-${model% *}.txt" 2>&1 || failed=1
+        timeout -k 5 "$(($1 / 3))" "$pack/env" "$pack/bin/engine_products_gpu" $model >"$OUT/products-${model% *}.txt" 2>&1 || failed=1
         tail -n 60 "$OUT/products-${model% *}.txt"
     done
     return $failed
@@ -148,22 +188,37 @@ section_check() { train check --seconds "$1"; }
 section_faults() { train faults --seconds "$1" --golden "$golden" --golden-program "$golden_program"; }
 section_ranks() { train ranks --seconds "$1"; }
 section_nccl() { train nccl --seconds "$1"; }
+section_steps() { train steps --seconds "$1"; }
 section_predict() { train predict --seconds "$1"; }
 section_memcheck() { train memcheck --seconds "$1"; }
 section_peers() { "$python" bench/gpu/peers.py --seconds "$1" --shape "${PEERS_SHAPE:-1b}" --text "$LTRAIN_TEXT" --ltrain "$LTRAIN"; }
 share_of() { # SECTION: its seconds of a call
     case $1 in
-    limits) echo 40 ;;
-    golden | memcheck | products) echo 60 ;;
-    check) echo 100 ;;
-    faults) echo 30 ;;
-    ranks | nccl) echo 60 ;;
-    predict) echo 190 ;;
+    machine | limits | faults) echo 30 ;;
+    golden | memcheck) echo 50 ;;
+    products | ranks | nccl) echo 60 ;;
+    check) echo 90 ;;
+    steps) echo 110 ;;
+    predict) echo 170 ;;
     esac
 }
 
 section_bench-attention() { "$python" bench/gpu/bench_attention.py --seconds "$1"; }
 section_bench-elements() { "$python" bench/gpu/bench_elements.py --seconds "$1"; }
+
+# What there is so far, so that it is there whenever this script is ended.
+bring_home() {
+    local file
+    {
+        printf '{"summary": "%s passed, %s failed, %s skipped"' "$passed" "$failed" "$skipped"
+        for file in "$OUT"/*.json; do
+            [ ! -s "$file" ] || { printf ',\n"%s": ' "$(basename "$file" .json)" && cat "$file"; }
+        done
+        printf '}\n'
+    } >"$build/gpu-check.json" && mv "$build/gpu-check.json" "$results/"
+    tar czf "$build/gpu-check.tar.gz" -C "$build" sections && mv "$build/gpu-check.tar.gz" "$results/"
+}
+say() { echo "$*" | tee -a "$log"; }
 
 passed=0 failed=0 skipped=0
 for s in $sections; do
@@ -173,7 +228,7 @@ for s in $sections; do
     bench-*) # what is left, less a reserve; attention three quarters of it if the elements follow
         give=$(($(remaining) - 15))
         case "$s $sections" in bench-attention*bench-elements*) give=$((give * 3 / 4)) ;; esac
-        [ "$give" -ge 20 ] || { echo "== $s: skipped, $(remaining) s left of $budget"; skipped=$((skipped + 1)); continue; }
+        [ "$give" -ge 20 ] || { say "== $s: skipped, $(remaining) s left of $budget"; skipped=$((skipped + 1)); continue; }
         within=$((give + 10)) ;;
     peers)
         give=$(($(remaining) - 15))
@@ -183,16 +238,16 @@ for s in $sections; do
         if [ -n "$give" ]; then
             [ $# -gt 1 ] || [ "$s" != "$1" ] || give=$within # nothing else is asked for
             [ "$give" -lt $((within - 5)) ] || give=$((within - 5))
-            [ "$give" -ge 10 ] || { echo "== $s: skipped, $(remaining) s left of $budget"; skipped=$((skipped + 1)); continue; }
+            [ "$give" -ge 10 ] || { say "== $s: skipped, $(remaining) s left of $budget"; skipped=$((skipped + 1)); continue; }
             within=$((give + 5))
         fi ;;
     esac
     if [ "$s" != build ] && ! has_gpu; then
-        echo "== $s: skipped, no GPU"
+        say "== $s: skipped, no GPU"
         skipped=$((skipped + 1))
         continue
     fi
-    echo "== $s"
+    say "== $s"
     ( # a process group of its own, so that a section that hangs ends with everything it started
         set -m
         "section_$s" "$give" 2>&1 &
@@ -202,15 +257,22 @@ for s in $sections; do
         wait "$child"
         status=$?
         kill -TERM -- "-$clock" 2>/dev/null
+        for _ in 1 2 3 4 5 6 7 8 9 10; do # what it left must not keep the GPU: ranks end on SIGTERM, what hangs does not
+            kill -TERM -- "-$child" 2>/dev/null || break
+            sleep 0.5
+        done
+        kill -KILL -- "-$child" 2>/dev/null
         exit "$status"
-    ) | tee -a "$OUT/gpu-check.log"
+    ) | tee -a "$log"
     status=${PIPESTATUS[0]}
-    echo "== $s: status $status, $((SECONDS - begun)) s"
+    say "== $s: status $status, $((SECONDS - begun)) s"
+    case $status in 0 | 77) ;; *) dmesg 2>/dev/null | grep -iE 'nvrm|xid' | tail -n 5 | tee -a "$log" ;; esac
     case $status in
     0) passed=$((passed + 1)) ;;
     77) skipped=$((skipped + 1)) ;;
     *) failed=$((failed + 1)); [ "$s" != build ] || break ;;
     esac
+    bring_home
 done
-echo "$passed passed, $failed failed, $skipped skipped"
+say "$passed passed, $failed failed, $skipped skipped"
 [ "$failed" = 0 ]
