@@ -192,7 +192,7 @@ static void refusals_of_gpus(void **state)
 static void memory_is_what_was_planned(void **state)
 {
     (void)state;
-    use(twin, "context=300M,kernel=100K,taken=100M");
+    use(twin, "context=300M,kernel=100K,taken=100M,stream=3M");
     struct result r = e2e_succeeds(NULL, TINY ON("cuda") "--steps 2 --out memory");
     e2e_contains(r.out, "of 624 MiB that were free beside the context");
     e2e_contains(r.out, "(100.0% of that)");

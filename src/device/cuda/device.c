@@ -166,6 +166,19 @@ static enum status free_bytes(struct backend *b, int64_t *out)
     return OK;
 }
 
+/* Channels of a stream, and what copies need, come at their first use, some of it from the device's memory: that is now, not in a
+ * step. The guard is copied onto itself. */
+static enum status use_streams(struct backend *b)
+{
+    struct cuda_device *c = cuda_device_of(b);
+    unsigned char guard[GUARD];
+    TRY(read_bytes(b, guard, b->base - GUARD, GUARD));
+    TRY(write_bytes(b, b->base - GUARD, guard, GUARD));
+    TRY(CUDA_STATUS(cudaMemcpyAsync(c->bounce, b->base - GUARD, GUARD, cudaMemcpyDeviceToHost, c->stream[LANE_WORLD])));
+    TRY(CUDA_STATUS(cudaMemcpyAsync(b->base - GUARD, c->bounce, GUARD, cudaMemcpyHostToDevice, c->stream[LANE_WORLD])));
+    return CUDA_STATUS(cudaStreamSynchronize(c->stream[LANE_WORLD]));
+}
+
 /* arena: | up to a page | guard | base: bytes | guard | */
 static enum status allocate(struct backend *b, int64_t bytes)
 {
@@ -184,7 +197,8 @@ static enum status allocate(struct backend *b, int64_t bytes)
     b->base = (char *)(uintptr_t)round_up((int64_t)(uintptr_t)p + GUARD, GUARD);
     b->bytes = bytes;
     TRY(fill(b, b->base - GUARD, GUARD_BYTE, GUARD));
-    return fill(b, b->base + bytes, GUARD_BYTE, GUARD);
+    TRY(fill(b, b->base + bytes, GUARD_BYTE, GUARD));
+    return use_streams(b);
 }
 
 static enum status check_guard(struct backend *b, const char *at, const char *side)

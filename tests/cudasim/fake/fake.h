@@ -7,6 +7,7 @@
  *   memory=N    bytes of each device (K, M, G), 1G
  *   taken=N     of them by other processes, 0
  *   context=N   of them by this one's context, 0; kernel=N: by each kernel from its first launch on, 0
+ *   stream=N    bytes of the device that each stream takes when it is first given work, 0
  *   grows=N:B   after the N-th thing that streams execute B more bytes are taken, as by a library that allocates late
  *   name=TEXT   of the devices, twin; capability=N: 10 * major + minor, 0; processors=N: 1; numa=N: their node, -1;
  *               bus=N: the first one's PCI bus, 1
@@ -46,7 +47,7 @@ enum { FAKE_DEVICES = 8, FAKE_QUEUE = 1024 /* launches that a stream takes befor
 
 struct fake_config {
     uint64_t seed;
-    size_t memory, taken, context, kernel, grows;
+    size_t memory, taken, context, kernel, stream, grows;
     int devices, lag, capability, processors, dry, numa, bus, driver, exclusive;
     char name[128], fail_in[64];
     long fail_call, fail_executed, fail_pin, grows_after, hang_executed;
@@ -93,6 +94,8 @@ cudaError_t fake_check_pinned(const void *p, size_t bytes);
 /* The calling thread's device has this process's context from now on; it has loaded one more kernel. */
 cudaError_t fake_take_context(int device);
 cudaError_t fake_take_kernel(void);
+/* A stream of the calling thread's device is used for the first time. */
+cudaError_t fake_take_stream(void);
 /* The kernel is launched: at the first time it is loaded, which nothing may be busy with. */
 cudaError_t fake_load(const char *kernel, int busy);
 int fake_memory_left(char *text, size_t size);

@@ -84,6 +84,12 @@ cudaError_t fake_take_kernel(void)
     return device < 0 ? cudaErrorInvalidDevice : take(&kernels[device], device, fake_config.kernel);
 }
 
+cudaError_t fake_take_stream(void)
+{
+    const int device = fake_current();
+    return device < 0 ? cudaErrorInvalidDevice : take(&kernels[device], device, fake_config.stream);
+}
+
 cudaError_t fake_load(const char *kernel, int busy)
 {
     int i = 0;
@@ -160,8 +166,9 @@ static cudaError_t enlist(void *p, size_t bytes)
 {
     if (fake_current() < 0)
         return cudaErrorInvalidDevice;
-    for (int i = 0; i < n_registered; i++)
-        if ((char *)p < registered[i].at + registered[i].bytes && registered[i].at < (char *)p + bytes)
+    const uintptr_t page = 4096, from = (uintptr_t)p / page * page, to = ((uintptr_t)p + bytes + page - 1) / page * page;
+    for (int i = 0; i < n_registered; i++) /* whole pages are pinned */
+        if (from < (uintptr_t)registered[i].at + registered[i].bytes && (uintptr_t)registered[i].at / page * page < to)
             return cudaErrorHostMemoryAlreadyRegistered;
     if (n_registered == MOST || ++registrations == fake_config.fail_pin)
         return cudaErrorMemoryAllocation;

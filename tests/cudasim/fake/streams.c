@@ -20,7 +20,7 @@ struct node {
 };
 
 struct CUstream_st {
-    int alive, device;
+    int alive, device, used;
     struct node *head, *tail;
     int queued;
     uint32_t speed;
@@ -259,8 +259,12 @@ static cudaError_t push(cudaStream_t s, const struct node *what)
 cudaError_t fake_enqueue(cudaStream_t stream, const struct fake_work *work)
 {
     cudaError_t error = check_stream(stream);
-    if (error == cudaSuccess)
+    if (error == cudaSuccess && !stream->used)
+        error = fake_take_stream();
+    if (error == cudaSuccess) {
+        stream->used = 1;
         error = push(stream, &(struct node){.kind = WORK, .work = *work});
+    }
     if (error != cudaSuccess)
         free(work->closure);
     return error;
