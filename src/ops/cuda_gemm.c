@@ -205,29 +205,37 @@ void cuda_gemm_close(void)
 
 /* --- The numerics key --- */
 
+/* What algorithms of that kind do not have counts as 0. */
+static enum status digest_attribute(const struct prepared_product *p, cublasLtMatmulAlgoConfigAttributes_t attribute, size_t bytes,
+                                    uint64_t *h)
+{
+    uint32_t value = 0;
+    size_t written;
+    const cublasStatus_t status = gemm.lt->cublasLtMatmulAlgoConfigGetAttribute(&p->algorithm, attribute, &value, bytes, &written);
+    if (status == CUBLAS_STATUS_INVALID_VALUE || status == CUBLAS_STATUS_NOT_SUPPORTED)
+        value = 0;
+    else
+        TRY(lt_status(status, "cublasLtMatmulAlgoConfigGetAttribute"));
+    *h = mix(*h, value);
+    return OK;
+}
+
 static enum status digest_product(const struct prepared_product *p, uint64_t *h)
 {
-    static const cublasLtMatmulAlgoConfigAttributes_t words[] = {CUBLASLT_ALGO_CONFIG_ID,
-                                                                 CUBLASLT_ALGO_CONFIG_TILE_ID,
-                                                                 CUBLASLT_ALGO_CONFIG_SPLITK_NUM,
-                                                                 CUBLASLT_ALGO_CONFIG_REDUCTION_SCHEME,
-                                                                 CUBLASLT_ALGO_CONFIG_CTA_SWIZZLING,
-                                                                 CUBLASLT_ALGO_CONFIG_CUSTOM_OPTION,
-                                                                 CUBLASLT_ALGO_CONFIG_STAGES_ID};
-    static const cublasLtMatmulAlgoConfigAttributes_t halves[] = {CUBLASLT_ALGO_CONFIG_INNER_SHAPE_ID,
-                                                                  CUBLASLT_ALGO_CONFIG_CLUSTER_SHAPE_ID};
-    for (size_t i = 0; i < sizeof words / sizeof *words; i++) {
-        uint32_t value = 0;
-        size_t written;
-        TRY(LT(cublasLtMatmulAlgoConfigGetAttribute(&p->algorithm, words[i], &value, sizeof value, &written)));
-        *h = mix(*h, value);
-    }
-    for (size_t i = 0; i < sizeof halves / sizeof *halves; i++) {
-        uint16_t value = 0;
-        size_t written;
-        TRY(LT(cublasLtMatmulAlgoConfigGetAttribute(&p->algorithm, halves[i], &value, sizeof value, &written)));
-        *h = mix(*h, value);
-    }
+    static const struct {
+        cublasLtMatmulAlgoConfigAttributes_t attribute;
+        size_t bytes;
+    } config[] = {{CUBLASLT_ALGO_CONFIG_ID, 4},
+                  {CUBLASLT_ALGO_CONFIG_TILE_ID, 4},
+                  {CUBLASLT_ALGO_CONFIG_SPLITK_NUM, 4},
+                  {CUBLASLT_ALGO_CONFIG_REDUCTION_SCHEME, 4},
+                  {CUBLASLT_ALGO_CONFIG_CTA_SWIZZLING, 4},
+                  {CUBLASLT_ALGO_CONFIG_CUSTOM_OPTION, 4},
+                  {CUBLASLT_ALGO_CONFIG_STAGES_ID, 4},
+                  {CUBLASLT_ALGO_CONFIG_INNER_SHAPE_ID, 2},
+                  {CUBLASLT_ALGO_CONFIG_CLUSTER_SHAPE_ID, 2}};
+    for (size_t i = 0; i < sizeof config / sizeof *config; i++)
+        TRY(digest_attribute(p, config[i].attribute, config[i].bytes, h));
     return OK;
 }
 

@@ -319,6 +319,8 @@ static cublasStatus_t read_config(const struct algorithm *a, int attribute, void
     *written = is_word ? 4 : 2;
     if (attribute > CUBLASLT_ALGO_CONFIG_CLUSTER_SHAPE_ID || bytes != *written)
         return MISUSE(CUBLAS_STATUS_INVALID_VALUE, "algorithm: " UNKNOWN, attribute, bytes);
+    if (!is_word && a->split == 1) /* kernels from before clusters */
+        return CUBLAS_STATUS_INVALID_VALUE;
     memset(value, 0, bytes);
     if (is_word)
         memcpy(value, &words[attribute], bytes);
