@@ -281,7 +281,7 @@ static enum status train(struct settings *s, struct comm *c, int argc, char **ar
 static enum status start_ranks(const struct settings *s, char **argv, int *code)
 {
     watch_stop();
-    return ranks_start(s->plan.ranks, argv, code);
+    return ranks_start(s->plan.ranks, argv, s->json ? stderr : stdout, code);
 }
 
 /* *code: the exit status, if all goes well. */

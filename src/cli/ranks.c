@@ -107,7 +107,7 @@ static void tell(pid_t mpiexec, struct stop *s, int64_t now)
 }
 
 /* Waits for mpiexec's end and returns its wait status; signals of `wanted`, which are blocked, are taken meanwhile. */
-static int wait_for(pid_t mpiexec, const sigset_t *wanted, struct stop *s)
+static int wait_for(pid_t mpiexec, const sigset_t *wanted, FILE *notes, struct stop *s)
 {
     const struct timespec moment = {.tv_nsec = SECOND / 20};
     int state = 0;
@@ -118,9 +118,9 @@ static int wait_for(pid_t mpiexec, const sigset_t *wanted, struct stop *s)
             *s = (struct stop){.number = number, .times = s->times + 1, .came_ns = now};
             if (s->times == 1) {
                 process_pass_on(number);
-                printf("\nltrain: the ranks are told to stop; once more to stop at once\n");
+                fprintf(notes, "\nltrain: the ranks are told to stop; once more to stop at once\n");
             }
-            fflush(stdout);
+            fflush(notes);
         }
         tell(mpiexec, s, clock_ns());
     }
@@ -164,7 +164,7 @@ static void choose_signals(sigset_t *wanted)
 }
 
 /* Starts mpiexec with pipes for what it prints, and waits for it; its exit status. */
-static enum status run_piped(char **args, struct relay relay[2], const int ends[2], int *code)
+static enum status run_piped(char **args, struct relay relay[2], const int ends[2], FILE *notes, int *code)
 {
     sigset_t wanted, mask;
     struct stop stop = {0};
@@ -186,7 +186,7 @@ static enum status run_piped(char **args, struct relay relay[2], const int ends[
         relay_end(&relay[0]);
         relay_end(&relay[1]);
     } else {
-        int state = wait_for(pid, &wanted, &stop);
+        int state = wait_for(pid, &wanted, notes, &stop);
         relay_end(&relay[0]);
         relay_end(&relay[1]);
         *code = end_code(state, &stop);
@@ -195,20 +195,20 @@ static enum status run_piped(char **args, struct relay relay[2], const int ends[
     return st;
 }
 
-static enum status run_mpiexec(char **args, int *code)
+static enum status run_mpiexec(char **args, FILE *notes, int *code)
 {
     struct relay relay[2] = {
         {.unread = "ltrain: standard output is closed or full: the run goes on, and its metrics.jsonl has every step\n"}, {0}};
     int ends[2];
     if (relay_open(&relay[0], STDOUT_FILENO, &ends[0]) != 0 || relay_open(&relay[1], STDERR_FILENO, &ends[1]) != 0)
         return status_fail(ERR_NOMEM, "--ranks %s: cannot make pipes: %s", args[2], strerror(errno));
-    enum status st = run_piped(args, relay, ends, code);
+    enum status st = run_piped(args, relay, ends, notes, code);
     close(ends[0]);
     close(ends[1]);
     return st;
 }
 
-enum status ranks_start(int n, char **argv, int *code)
+enum status ranks_start(int n, char **argv, FILE *notes, int *code)
 {
     char count[16], self[4096];
     int argc = 0;
@@ -235,7 +235,7 @@ enum status ranks_start(int n, char **argv, int *code)
     set_defaults();
     setenv(STARTED, count, 1);
     process_will_pass_on();
-    enum status st = run_mpiexec(args, code);
+    enum status st = run_mpiexec(args, notes, code);
     free(args);
     return st;
 }

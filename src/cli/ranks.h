@@ -6,12 +6,14 @@
 #include "comm/comm.h"
 #include "settings/read.h"
 
+#include <stdio.h>
+
 /* From here on only rank 0 prints: the others' stdout goes nowhere. */
 void ranks_hush(const struct launch *l);
-/* Runs `mpiexec -n N` of this program with the same arguments, on this machine, to its end; *code: the exit status. SIGTERM,
+/* Runs `mpiexec -n N` of this program with the same arguments, on this machine, to its end; *code: the exit status; notes: where it is said that a signal has come. SIGTERM,
  * SIGINT and SIGHUP are passed on to the ranks, which save and leave; a second one ends them at once, a third one (or 10 s)
  * mpiexec too. */
-enum status ranks_start(int n, char **argv, int *code);
+enum status ranks_start(int n, char **argv, FILE *notes, int *code);
 /* settings_read on every rank, as one: a failure is agreed; rank 0's clock names the run's directory; the settings must be equal.
  */
 enum status ranks_read_settings(struct comm *c, int argc, char **argv, enum settings_use use, struct settings *out);

@@ -69,6 +69,14 @@ enum status comm_create_self(struct comm **out)
     return comm_create(&alone, 600, out);
 }
 
+enum status comm_create_alone(const struct comm *of, struct comm **out)
+{
+    struct launch alone = of->launch;
+    alone.rank = 0;
+    alone.size = 1;
+    return comm_create(&alone, 600, out);
+}
+
 void comm_set_timeout(struct comm *c, double seconds)
 {
     c->timeout_ns = (int64_t)(seconds * 1e9);

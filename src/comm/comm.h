@@ -24,6 +24,8 @@ struct comm; /* opaque */
  * is not what MPI says, or if this build has no MPI and there are several ranks. */
 enum status comm_create(const struct launch *launch, double timeout_seconds, struct comm **out);
 enum status comm_create_self(struct comm **out);
+/* The same for what each rank of `of` does by itself: it shares its host, and the GPUs of it, with the others. */
+enum status comm_create_alone(const struct comm *of, struct comm **out);
 /* Leaves; NULL is fine. After a failure MPI is left as it is (finalizing would wait for the others), the failure is told, and the
  * others are given about a second to print it: the caller then ends the process by _exit. */
 void comm_destroy(struct comm *c);

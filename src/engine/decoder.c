@@ -268,12 +268,12 @@ static void set_frequencies(struct decoder *d, int64_t end)
 }
 
 /* Tokens up to `end`, in parts that lie in one block each. */
-static enum status read_on(struct decoder *d, int64_t end, const volatile int *stop)
+static enum status read_on(struct decoder *d, int64_t end, const atomic_int *stop)
 {
     int64_t B = d->strategy->cache_block;
     set_frequencies(d, end);
     while (d->cached < end) {
-        if (stop && *stop)
+        if (stop && atomic_load(stop))
             return status_fail(ERR_CANCELLED, "stopped");
         TRY(turn_block(d));
         int64_t rows, used = min_i64(min_i64(end - d->cached, B - d->cached % B), d->strategy->input_rows);
@@ -297,7 +297,7 @@ static void take_logits(struct decoder *d, float *out)
     }
 }
 
-enum status decoder_feed(struct decoder *d, const int32_t *token, int64_t n, const volatile int *stop, float *logits)
+enum status decoder_feed(struct decoder *d, const int32_t *token, int64_t n, const atomic_int *stop, float *logits)
 {
     if (n > d->capacity - d->length)
         return status_fail(ERR_INVALID, "%lld tokens are more than the %lld that a text may have (--seq-len)",
@@ -315,7 +315,7 @@ enum status decoder_feed(struct decoder *d, const int32_t *token, int64_t n, con
     return st;
 }
 
-enum status decoder_read(struct decoder *d, const int32_t *token, int64_t n, const volatile int *stop, float *logits)
+enum status decoder_read(struct decoder *d, const int32_t *token, int64_t n, const atomic_int *stop, float *logits)
 {
     int64_t same = 0;
     while (same < n - 1 && same < d->length && token[same] == d->token[same])

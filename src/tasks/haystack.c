@@ -1,5 +1,6 @@
 #include "tasks/haystack.h"
 
+#include "base/grow.h"
 #include "base/sys.h"
 
 #include <stdlib.h>
@@ -35,12 +36,10 @@ static int is_blank(char c)
 static enum status add_piece(struct pieces *p, size_t first, size_t end)
 {
     if (p->n == p->room) {
-        int64_t room = p->room ? 2 * p->room : 256;
-        struct piece *at = sys_realloc(p->at, (size_t)room * sizeof *at);
+        struct piece *at = grow(p->at, &p->room, sizeof *at, 256, "sentences");
         if (!at)
-            return status_fail(ERR_NOMEM, "out of memory: a haystack of %lld sentences", (long long)room);
+            return ERR_NOMEM;
         p->at = at;
-        p->room = room;
     }
     p->at[p->n++] = (struct piece){first, end};
     return OK;

@@ -1,7 +1,7 @@
 /* Finding added tokens: the leftmost, of several the longest. */
 #include "text/added.h"
 
-#include "base/sys.h"
+#include "base/grow.h"
 #include "text/unicode.h"
 
 #include <stdlib.h>
@@ -10,12 +10,10 @@
 enum status added_put(struct added *a, const struct added_token *token)
 {
     if (a->n == a->room) {
-        int64_t room = a->room ? 2 * a->room : 64;
-        struct added_token *tokens = sys_realloc(a->token, (size_t)room * sizeof *tokens);
+        struct added_token *tokens = grow(a->token, &a->room, sizeof *tokens, 64, "added tokens");
         if (!tokens)
-            return status_fail(ERR_NOMEM, "out of memory: %lld added tokens", (long long)room);
+            return ERR_NOMEM;
         a->token = tokens;
-        a->room = room;
     }
     a->token[a->n++] = *token;
     return OK;

@@ -1,7 +1,7 @@
 /* Reading a tokenizer.model: the wire format of protocol buffers, of which only these messages are looked at. */
 #include "text/sentencepiece.h"
 
-#include "base/sys.h"
+#include "base/grow.h"
 #include "text/unicode.h"
 #include "text/vocab.h"
 
@@ -172,13 +172,11 @@ static enum status add_piece(struct sp_file *x, const struct field *f)
 {
     if (x->n == MOST_TOKENS)
         return status_fail(ERR_INVALID, "it has more than %d pieces", MOST_TOKENS);
-    if (x->n == x->room) {
-        size_t room = x->room ? 2 * x->room : 1024;
-        struct sp_piece *piece = sys_realloc(x->piece, room * sizeof *piece);
+    if ((int64_t)x->n == x->room) {
+        struct sp_piece *piece = grow(x->piece, &x->room, sizeof *piece, 1024, "pieces");
         if (!piece)
-            return status_fail(ERR_NOMEM, "out of memory: %zu pieces", room);
+            return ERR_NOMEM;
         x->piece = piece;
-        x->room = room;
     }
     x->piece[x->n] = (struct sp_piece){.type = SP_NORMAL};
     return each_field(f->bytes, &x->piece[x->n++], take_of_piece);
@@ -275,5 +273,6 @@ void sp_free(struct sp_file *f)
 {
     free(f->piece);
     f->piece = NULL;
-    f->n = f->room = 0;
+    f->n = 0;
+    f->room = 0;
 }

@@ -24,7 +24,8 @@ struct sp_piece {
 /* What encoding depends on; the rest of the file is how it was trained. */
 struct sp_file {
     struct sp_piece *piece; /* by id */
-    size_t n, room;
+    size_t n;
+    int64_t room;
     int64_t model; /* enum sp_model */
     int byte_fallback, space_as_suffix;
     struct sp_text bos, eos; /* their pieces' names, whether or not such pieces are there */

@@ -5,6 +5,7 @@
  * tokens there stand for all that was rewritten. */
 #include "text/zones.h"
 
+#include "base/grow.h"
 #include "base/sys.h"
 #include "text/byte_level.h"
 #include "text/parts.h"
@@ -67,13 +68,11 @@ void token_places_free(struct token_places *places)
 
 static enum status add_place(struct token_places *p, size_t first, size_t end)
 {
-    if (p->n == p->room) {
-        size_t room = p->room ? 2 * p->room : 1024;
-        struct token_place *at = sys_realloc(p->at, room * sizeof *at);
+    if ((int64_t)p->n == p->room) {
+        struct token_place *at = grow(p->at, &p->room, sizeof *at, 1024, "tokens");
         if (!at)
-            return status_fail(ERR_NOMEM, "out of memory: %zu tokens", room);
+            return ERR_NOMEM;
         p->at = at;
-        p->room = room;
     }
     p->at[p->n++] = (struct token_place){first, end};
     return OK;

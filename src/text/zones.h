@@ -26,7 +26,8 @@ struct token_place {
 
 struct token_places {
     struct token_place *at;
-    size_t n, room;
+    size_t n;
+    int64_t room;
 };
 
 /* Adds the ids of valid UTF-8, the whole document's, and a place for each (places has as many as out). Without tokens that zones

@@ -11,6 +11,7 @@
 #include "train/evaluate.h"
 #include "train/heat_map.h"
 #include "train/result_file.h"
+#include "train/signals.h"
 #include "train/task_json.h"
 #include "train/train.h"
 
@@ -37,7 +38,8 @@ struct eval {
     int64_t length[MOST_LENGTHS];
     int n;
     struct result result[MOST_LENGTHS];
-    int done; /* of these */
+    int done; /* of these, the last one perhaps in part */
+    int signal; /* that ended it early; 0: none */
     int answers_are_printed;
 };
 
@@ -130,9 +132,6 @@ static enum status prepare_tasks(struct eval *x)
     const char *given = s->depths.n ? "depths" : s->write_samples ? "write-samples" : s->svg ? "svg" : s->chat ? "chat" : NULL;
     if (r->n_tasks == 0)
         return given ? status_fail(ERR_INVALID, "--%s is for tasks that are answered: give --tasks needle, or others", given) : OK;
-    if (comm_size(x->comm) > 1)
-        return status_fail(ERR_INVALID, "--tasks %s is answered by one rank, and %d were started: leave out the ranks, or evaluate ppl and position alone",
-                           task_name(r->task[0]), comm_size(x->comm));
     if (s->write_samples && (x->perplexity || x->position))
         return status_fail(ERR_INVALID, "--write-samples writes samples and evaluates nothing: leave out ppl and position");
     if (s->write_samples && s->svg)
@@ -162,6 +161,7 @@ static enum status replace(char **text, const char *by)
 
 struct opening {
     struct run *run;
+    int is_first; /* nothing was found before */
     int64_t stride;
     struct windows *windows;
 };
@@ -190,14 +190,13 @@ static enum status take_window(void *user, int64_t number, struct sequence *out,
     return windows_take(user, number, out, used);
 }
 
-static enum status evaluate(struct run *r, const struct windows *w, struct evaluation *out)
+static enum status evaluate(struct run *r, const struct windows *w, struct evaluation *out, int *cut)
 {
     struct tokenizer *t = NULL;
     struct sequence_source source = {.take = take_window, .user = (void *)w, .counts_bytes = windows_get_report(w)->has_text};
-    int cut = 0;
     TRY(comm_agree(r->comm, r->tokenizer[0] ? tokenizer_open(r->tokenizer, &t) : OK));
     source.tokenizer = t;
-    enum status st = run_evaluate_source(r, &source, windows_get_report(w)->windows, out, &cut);
+    enum status st = run_evaluate_source(r, &source, windows_get_report(w)->windows, out, cut);
     tokenizer_close(t);
     return st;
 }
@@ -212,12 +211,18 @@ static enum status check_length(struct run *r, struct opening *x)
 
 static enum status evaluate_length(struct run *r, struct opening *x, struct result *out)
 {
+    int cut = 0;
     TRY(check_length(r, x));
     TRY(run_plan(r));
     TRY(run_start(r));
     TRY(comm_agree(r->comm, run_load_state(r)));
     out->texts = *windows_get_report(x->windows);
-    TRY(evaluate(r, x->windows, &out->found));
+    if (x->is_first)
+        signals_stop_evaluation(comm_rank(r->comm) == 0);
+    comm_cut_for(r->comm, signals_first());
+    TRY(evaluate(r, x->windows, &out->found, &cut));
+    if (cut)
+        return OK;
     if (out->found.targets == 0)
         return comm_agree(r->comm, status_fail(ERR_INVALID, "--eval-data: its documents have one token each or nothing that is "
                                                             "trained, so there is nothing to predict"));
@@ -230,7 +235,7 @@ static enum status one_length(const struct eval *x, int64_t length, struct resul
     struct settings s = *x->s;
     char everything[] = MODEL_FREEZE_ALL;
     struct run r = {.s = &s, .comm = x->comm, .saved = -1};
-    struct opening opening = {.run = &r, .stride = s.stride == AUTO ? length : s.stride};
+    struct opening opening = {.run = &r, .is_first = x->done == 0 && x->tasks.n_tasks == 0, .stride = s.stride == AUTO ? length : s.stride};
     s.plan.seq_len = length;
     s.curriculum.n = 0;
     s.plan.evaluation = 1;
@@ -253,20 +258,52 @@ static enum status one_length(const struct eval *x, int64_t length, struct resul
 
 /* ---- results ---- */
 
+static int is_partial(const struct result *r)
+{
+    return r->found.sequences < r->texts.windows;
+}
+
+/* What a signal has left out, if anything. */
+static void print_end(const struct eval *x)
+{
+    char done[32], all[32], length[32];
+    const struct result *last = &x->result[x->done - 1];
+    if (x->done == x->n && !is_partial(last))
+        return;
+    printf("ended early by %s:", signals_name(x->signal));
+    if (is_partial(last))
+        printf(" the figures of %s tokens are of %s of %s windows%s", units_format_count(last->length, length),
+               units_format_count(last->found.sequences, done), units_format_count(last->texts.windows, all), x->done < x->n ? ";" : "");
+    for (int i = x->done; i < x->n; i++)
+        printf("%s %s", i == x->done ? " not evaluated:" : ",", units_format_count(x->length[i], length));
+    putchar('\n');
+}
+
+static void print_windows(const struct result *r)
+{
+    char done[32], all[32], both[80];
+    units_format_count(r->texts.windows, all);
+    snprintf(both, sizeof both, "%s/%s", units_format_count(r->found.sequences, done), all);
+    printf(" %9s", is_partial(r) ? both : all);
+}
+
 static void print_losses(const struct eval *x)
 {
-    char a[32], b[32], c[32], d[32];
+    char a[32], b[32], c[32];
     const struct result *first = &x->result[0];
     printf("%s: %s document%s, %s tokens, %s bytes\n", x->model, units_format_count(first->texts.documents, a),
            first->texts.documents == 1 ? "" : "s", units_format_count(first->texts.tokens, b),
            units_format_count(first->texts.text_bytes, c));
     data_print_chats(&first->texts.chats, stdout);
+    if (x->signal)
+        print_end(x);
     if (x->perplexity)
         printf("\n%12s %12s %9s %12s %10s %12s %10s\n", "length", "stride", "windows", "predicted", "loss", "perplexity", "bits/byte");
     for (int i = 0; x->perplexity && i < x->done; i++) {
         const struct result *r = &x->result[i];
-        printf("%12s %12s %9s %12s %10.6f %12.6g %10.6f\n", units_format_count(r->length, a), units_format_count(r->stride, b),
-               units_format_count(r->texts.windows, c), units_format_count(r->found.targets, d), r->found.loss, exp(r->found.loss),
+        printf("%12s %12s", units_format_count(r->length, a), units_format_count(r->stride, b));
+        print_windows(r);
+        printf(" %12s %10.6f %12.6g %10.6f\n", units_format_count(r->found.targets, c), r->found.loss, exp(r->found.loss),
                r->found.bits_per_byte);
     }
     if (!x->position)
@@ -299,7 +336,7 @@ static void print_tables(struct eval *x)
 {
     if (has_answers(x) && !x->answers_are_printed) {
         printf("%s\n", x->model);
-        heat_map_print(&x->tasks, isatty(STDOUT_FILENO), stdout);
+        heat_map_print(&x->tasks, comm_size(x->comm) == 1 && isatty(STDOUT_FILENO), stdout);
         x->answers_are_printed = 1;
     }
     if (has_answers(x) && x->done > 0)
@@ -315,8 +352,8 @@ static json_t *number(double v)
 
 static json_t *perplexity_object(const struct result *r)
 {
-    return json_pack("{s:s, s:I, s:I, s:I, s:I, s:o, s:o, s:I, s:o}", "task", "ppl", "length", (json_int_t)r->length, "stride",
-                     (json_int_t)r->stride, "windows", (json_int_t)r->texts.windows, "tokens", (json_int_t)r->found.targets, "loss",
+    return json_pack("{s:s, s:I, s:I, s:I, s:I, s:I, s:o, s:o, s:I, s:o}", "task", "ppl", "length", (json_int_t)r->length, "stride",
+                     (json_int_t)r->stride, "windows", (json_int_t)r->texts.windows, "windows_done", (json_int_t)r->found.sequences, "tokens", (json_int_t)r->found.targets, "loss",
                      number(r->found.loss), "perplexity", number(exp(r->found.loss)), "bytes", (json_int_t)r->found.bytes,
                      "bits_per_byte", number(r->found.bits_per_byte));
 }
@@ -329,8 +366,8 @@ static json_t *position_object(const struct result *r)
             json_array_append_new(all, json_pack("{s:I, s:I, s:I, s:o}", "from", (json_int_t)1 << k, "to", ((json_int_t)2 << k) - 1,
                                                  "tokens", (json_int_t)r->found.seen[k].targets, "loss",
                                                  number(r->found.seen[k].loss)));
-    return json_pack("{s:s, s:I, s:I, s:o}", "task", "position", "length", (json_int_t)r->length, "stride", (json_int_t)r->stride,
-                     "seen", all);
+    return json_pack("{s:s, s:I, s:I, s:I, s:I, s:o}", "task", "position", "length", (json_int_t)r->length, "stride", (json_int_t)r->stride,
+                     "windows", (json_int_t)r->texts.windows, "windows_done", (json_int_t)r->found.sequences, "seen", all);
 }
 
 static enum status print_json(const struct eval *x)
@@ -348,6 +385,8 @@ static enum status print_json(const struct eval *x)
         json_object_set_new(o, "tokens", json_integer(t->tokens));
         json_object_set_new(o, "bytes", json_integer(t->text_bytes));
     }
+    if (x->signal)
+        json_object_set_new(o, "ended_by", json_string(signals_name(x->signal)));
     if (has_answers(x))
         task_json_add(&x->tasks, o, results);
     int failed = json_object_set_new(o, "results", results) != 0 || json_dumpf(o, stdout, JSON_INDENT(2) | JSON_REAL_PRECISION(17)) != 0 ||
@@ -409,19 +448,31 @@ static int64_t shortest(const struct eval *x)
     return length;
 }
 
-static enum status evaluate_all(struct eval *x, int *signal_number)
+/* The losses of one length after the other, until a signal comes. */
+static enum status evaluate_lengths(struct eval *x)
+{
+    char length[32];
+    while (x->done < x->n && x->signal == 0) {
+        struct result *r = &x->result[x->done];
+        TRY(one_length(x, x->length[x->done], r));
+        TRY(signals_agree(x->comm, &x->signal));
+        x->done += r->found.sequences > 0;
+        if (r->found.sequences == 0 && comm_rank(x->comm) == 0)
+            fprintf(stderr, "ltrain: %s before the first window of %s tokens%s\n", signals_name(x->signal), units_format_count(r->length, length),
+                    x->done == 0 && !has_answers(x) ? ": there is nothing to show" : "");
+    }
+    return OK;
+}
+
+static enum status evaluate_all(struct eval *x)
 {
     if (x->tasks.n_tasks > 0 && (x->perplexity || x->position)) /* answers take long: what is refused is refused before them */
         TRY(one_length(x, shortest(x), NULL));
     if (x->tasks.n_tasks > 0)
-        TRY(eval_tasks_run(x->s, x->comm, &x->tasks, signal_number));
+        TRY(eval_tasks_run(x->s, x->comm, &x->tasks, &x->signal));
     if (has_answers(x) && !x->s->json) /* losses may take long, and be stopped */
-        TRY(print(x));
-    while ((x->perplexity || x->position) && x->done < x->n && *signal_number == 0) {
-        TRY(one_length(x, x->length[x->done], &x->result[x->done]));
-        x->done++;
-    }
-    return OK;
+        TRY(comm_agree(x->comm, comm_rank(x->comm) == 0 ? print(x) : OK));
+    return x->perplexity || x->position ? evaluate_lengths(x) : OK;
 }
 
 enum status eval_run(struct settings *s, struct comm *comm, int *signal_number)
@@ -431,9 +482,13 @@ enum status eval_run(struct settings *s, struct comm *comm, int *signal_number)
         return comm_agree(comm, status_fail(ERR_NOMEM, "out of memory"));
     x->s = s;
     x->comm = comm;
+    signals_before_first_result(comm_rank(comm) == 0);
     enum status st = comm_agree(comm, begin(x));
     if (st == OK)
-        st = evaluate_all(x, signal_number);
+        st = evaluate_all(x);
+    if (st != OK)
+        signals_run_failed();
+    *signal_number = x->signal;
     const int found = x->done > 0 || has_answers(x);
     if (st == OK)
         st = comm_agree(comm, found && comm_rank(comm) == 0 ? print(x) : OK);

@@ -9,10 +9,10 @@
 #include "train/result_file.h"
 #include "train/sampling.h"
 #include "train/signals.h"
+#include "train/task_gather.h"
 #include "train/task_rows.h"
 
 #include <math.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -39,37 +39,6 @@ struct job {
     double began;
     int64_t tokens_done, tokens_all;
 };
-
-/* ---- Ctrl-C ends it with what is done ---- */
-
-static volatile sig_atomic_t interrupted;
-static volatile int stop;
-
-static void on_signal(int number)
-{
-    interrupted = number;
-    stop = 1;
-}
-
-/* While nothing looks at `stop` yet: texts are read, the model is loaded. */
-static void on_early(int number)
-{
-    static const char text[] = "ltrain: ended by a signal before the first answer: there is nothing to show\n";
-    if (write(STDERR_FILENO, text, sizeof text - 1) < 0) {
-        /* nobody reads */
-    }
-    signal(number, SIG_DFL);
-    raise(number);
-}
-
-/* A second one ends the process at once. */
-static void catch_signals(void (*handler)(int))
-{
-    struct sigaction a = {.sa_handler = handler, .sa_flags = handler == SIG_DFL ? 0 : (int)SA_RESETHAND};
-    sigemptyset(&a.sa_mask);
-    sigaction(SIGINT, &a, NULL);
-    sigaction(SIGTERM, &a, NULL);
-}
 
 /* ---- what is asked for ---- */
 
@@ -125,8 +94,7 @@ static enum status make_cells(struct task_results *r)
             for (int d = 0; d < (task_has_depth(r->task[t]) ? r->n_depths : 1); d++)
                 r->cell[r->n_cells++] = (struct task_cell){
                     .task = r->task[t], .length = r->length[l], .depth = task_has_depth(r->task[t]) ? r->depth[d] : NAN};
-    r->answer = sys_calloc((size_t)task_answers_wanted(r), sizeof *r->answer);
-    return r->answer ? OK : status_fail(ERR_NOMEM, "out of memory: %lld answers", (long long)task_answers_wanted(r));
+    return OK;
 }
 
 void eval_tasks_destroy(struct task_results *r)
@@ -213,6 +181,16 @@ static enum status open_prompts(struct job *j)
     return try_generating(j);
 }
 
+/* What ranks make of a sample is the same where their texts are. */
+static enum status compare_texts(struct job *j)
+{
+    const uint64_t own = j->text.n > 0 ? XXH3_64bits(j->text.data, j->text.n) : 0;
+    uint64_t first = own;
+    TRY(comm_broadcast(j->comm, 0, &first, sizeof first));
+    return comm_agree(j->comm, own == first ? OK
+                                            : status_fail(ERR_INVALID, "--data is another text than on rank 0: do all hosts see the same files?"));
+}
+
 /* ---- samples as training data ---- */
 
 static enum status write_rows(struct job *j, FILE *f)
@@ -220,7 +198,7 @@ static enum status write_rows(struct job *j, FILE *f)
     for (int i = 0; i < j->r->n_cells; i++)
         for (int64_t k = 0; k < j->r->samples; k++) {
             struct task_sample sample;
-            if (stop)
+            if (atomic_load(signals_first()) != 0)
                 return ERR_CANCELLED;
             TRY(generate(j, &j->r->cell[i], k, &sample));
             enum status st = task_rows_write(&j->prompts, &j->generation.eos, &sample, &j->r->cell[i], j->s->train_on == TRAIN_ON_ALL, f);
@@ -234,16 +212,15 @@ static enum status write_samples(struct job *j)
 {
     const char *path = j->s->write_samples;
     struct result_file file;
-    catch_signals(on_signal);
     enum status st = result_file_begin(&file, "write-samples", path);
     if (st == OK)
         st = result_file_end(&file, write_rows(j, file.f));
-    catch_signals(SIG_DFL);
     if (st == OK)
         printf("%s: samples written: %lld\n", path, (long long)task_answers_wanted(j->r));
-    if (st != ERR_CANCELLED || !stop)
+    const int number = atomic_load(signals_first());
+    if (st != ERR_CANCELLED || number == 0)
         return st;
-    fprintf(stderr, "ltrain: %s before the last sample: %s is as it was\n", signals_name(interrupted), path);
+    fprintf(stderr, "ltrain: %s before the last sample: %s is as it was\n", signals_name(number), path);
     return OK;
 }
 
@@ -259,11 +236,16 @@ static const char *describe(const struct task_cell *c, char out[128])
     return out;
 }
 
+static int shows_progress(const struct job *j)
+{
+    return comm_rank(j->comm) == 0 && isatty(STDERR_FILENO);
+}
+
 static void show_progress(const struct job *j, const struct task_cell *c)
 {
     char cell[128];
     const double seconds = clock_seconds() - j->began;
-    if (!isatty(STDERR_FILENO))
+    if (!shows_progress(j))
         return;
     fprintf(stderr, "\r\033[K%s: %lld of %lld answers", describe(c, cell), (long long)j->r->n_answers,
             (long long)task_answers_wanted(j->r));
@@ -273,18 +255,23 @@ static void show_progress(const struct job *j, const struct task_cell *c)
     }
 }
 
-static void erase_progress(void)
+static void erase_progress(const struct job *j)
 {
-    if (isatty(STDERR_FILENO))
+    if (shows_progress(j))
         fputs("\r\033[K", stderr);
 }
 
 /* Where output is kept a line for each cell, as nobody sees the progress. */
-static void print_cell(const struct job *j, const struct task_cell *c, double seconds)
+static void print_cell(const struct job *j, int number)
 {
+    const struct task_cell *c = &j->r->cell[number];
     char cell[128];
-    if (j->s->json || isatty(STDOUT_FILENO))
+    double seconds = 0;
+    if (j->s->json || (comm_size(j->comm) == 1 && isatty(STDOUT_FILENO))) /* mpiexec gives its ranks a terminal of their own */
         return;
+    for (int64_t i = 0; i < j->r->n_answers; i++)
+        seconds += j->r->answer[i].cell == number ? j->r->answer[i].seconds : 0;
+    erase_progress(j);
     printf("%s: %.0f, %.2f s\n", describe(c, cell), 100 * task_cell_score(c), seconds);
     fflush(stdout);
 }
@@ -325,13 +312,12 @@ static uint64_t hash_of(const struct task_sample *s)
     return hash;
 }
 
-static enum status answer(struct job *j, int cell, const struct task_sample *s)
+static enum status answer(struct job *j, int cell, const struct task_sample *s, struct task_answer *a)
 {
-    struct task_results *r = j->r;
-    struct task_answer *a = &r->answer[r->n_answers];
+    const struct task_results *r = j->r;
     struct ids prompt = {.n = 0}, right = {.n = 0};
     int64_t n = 0;
-    const struct greedy how = {.ends = j->ends, .ids = prompts_ids(&j->prompts), .stop = &stop};
+    const struct greedy how = {.ends = j->ends, .ids = prompts_ids(&j->prompts), .stop = signals_first()};
     const double began = clock_seconds();
     enum status st = task_rows_encode(&j->prompts, s, &prompt, &right);
     const int64_t most = st == OK ? room_of(j, (int64_t)right.n) : 0;
@@ -341,38 +327,57 @@ static enum status answer(struct job *j, int cell, const struct task_sample *s)
     j->id = id ? id : j->id;
     if (st == OK)
         st = sampling_greedy(j->x, prompt.id, (int64_t)prompt.n, most, &how, j->id, &n);
-    *a = (struct task_answer){.cell = cell, .prompt_tokens = (int64_t)prompt.n, .hash = hash_of(s), .n_expected = s->n_expected, .depth = task_has_depth(r->cell[cell].task) ? s->depth : NAN};
+    memset(a, 0, sizeof *a); /* other processes get all of its bytes */
+    a->cell = cell;
+    a->prompt_tokens = (int64_t)prompt.n;
+    a->hash = hash_of(s);
+    a->n_expected = s->n_expected;
+    a->depth = task_has_depth(r->cell[cell].task) ? s->depth : NAN;
     memcpy(a->expected, s->expected, sizeof a->expected);
     if (st == OK)
         st = text_of(j, n, &a->text);
     if (st == OK) {
         a->score = task_score(s, a->text, strlen(a->text));
         a->seconds = clock_seconds() - began;
-        r->n_answers++;
     }
     free(prompt.id);
     free(right.id);
     return st;
 }
 
-static enum status answer_cell(struct job *j, int cell)
+/* Sample number i of all, counted through the cells. */
+static enum status answer_sample(struct job *j, int64_t i, struct task_answer *out)
 {
-    struct task_cell *c = &j->r->cell[cell];
-    const double began = clock_seconds();
-    for (int64_t k = 0; k < j->r->samples; k++) {
-        struct task_sample sample;
-        show_progress(j, c);
-        TRY(generate(j, c, k, &sample));
-        enum status st = answer(j, cell, &sample);
-        task_sample_destroy(&sample);
-        TRY(st);
-        c->score += j->r->answer[j->r->n_answers - 1].score;
-        c->answers++;
+    struct task_sample sample;
+    const int cell = (int)(i / j->r->samples);
+    TRY(generate(j, &j->r->cell[cell], i % j->r->samples, &sample));
+    enum status st = answer(j, cell, &sample, out);
+    task_sample_destroy(&sample);
+    return st;
+}
+
+/* Each rank answers one sample, those from `first` on: neighbours are of one length, so that nobody waits long. */
+static enum status answer_round(struct job *j, int64_t first)
+{
+    const int64_t own = first + comm_rank(j->comm), end = min_i64(first + comm_size(j->comm), task_answers_wanted(j->r));
+    struct task_answer a = {.text = NULL};
+    enum status st = OK;
+    show_progress(j, &j->r->cell[first / j->r->samples]);
+    if (own < end)
+        st = answer_sample(j, own, &a);
+    if (st == ERR_CANCELLED && atomic_load(signals_first()) != 0)
+        st = OK;
+    st = comm_agree(j->comm, st);
+    if (st == OK)
+        st = task_gather(j->comm, a.text ? &a : NULL, j->r);
+    free(a.text);
+    for (int64_t i = first; i < end && st == OK; i++) {
+        const struct task_cell *c = &j->r->cell[i / j->r->samples];
         j->tokens_done += c->length;
+        if ((i + 1) % j->r->samples == 0 && c->answers == j->r->samples)
+            print_cell(j, (int)(i / j->r->samples));
     }
-    erase_progress();
-    print_cell(j, c, clock_seconds() - began);
-    return OK;
+    return st;
 }
 
 static enum status open_model(struct job *j)
@@ -383,20 +388,38 @@ static enum status open_model(struct job *j)
     return prompts_ends(&j->prompts, &j->generation.eos, c->vocab, &j->ends);
 }
 
-static enum status answer_all(struct job *j)
+/* A rank waits for the others as long as an answer takes, which may be hours: ranks that have died are noticed all the same. */
+static const double NO_TIMEOUT = 1e9;
+
+static enum status answer_all(struct job *j, int *signal_number)
 {
     enum status st = open_model(j);
     for (int i = 0; i < j->r->n_cells; i++)
         j->tokens_all += j->r->cell[i].length * j->r->samples;
+    TRY(comm_agree(j->comm, st));
     j->began = clock_seconds();
-    catch_signals(on_signal);
-    for (int i = 0; i < j->r->n_cells && st == OK && !stop; i++)
-        st = answer_cell(j, i);
-    catch_signals(SIG_DFL);
-    erase_progress();
-    if (stop && j->r->n_answers == 0)
-        fprintf(stderr, "ltrain: %s before the first answer: there is nothing to show\n", signals_name(interrupted));
-    return st == ERR_CANCELLED && stop ? OK : st;
+    signals_stop_evaluation(comm_rank(j->comm) == 0);
+    comm_set_timeout(j->comm, NO_TIMEOUT);
+    for (int64_t i = 0; i < task_answers_wanted(j->r) && st == OK && *signal_number == 0; i += comm_size(j->comm)) {
+        st = answer_round(j, i);
+        if (st == OK)
+            st = signals_agree(j->comm, signal_number);
+    }
+    comm_set_timeout(j->comm, j->s->comm_timeout);
+    erase_progress(j);
+    if (*signal_number && j->r->n_answers == 0 && comm_rank(j->comm) == 0)
+        fprintf(stderr, "ltrain: %s before the first answer: there is nothing to show\n", signals_name(*signal_number));
+    return st;
+}
+
+/* By one rank, as it takes no time beside what is trained on them. */
+static enum status write_by_one(struct job *j, int *signal_number)
+{
+    signals_stop_evaluation(0);
+    comm_set_timeout(j->comm, NO_TIMEOUT);
+    enum status st = comm_agree(j->comm, comm_rank(j->comm) == 0 ? write_samples(j) : OK);
+    comm_set_timeout(j->comm, j->s->comm_timeout);
+    return st == OK ? signals_agree(j->comm, signal_number) : st;
 }
 
 enum status eval_tasks_run(struct settings *s, struct comm *c, struct task_results *out, int *signal_number)
@@ -406,12 +429,11 @@ enum status eval_tasks_run(struct settings *s, struct comm *c, struct task_resul
     own.curriculum.n = 0;
     out->samples = s->samples;
     out->chat = s->chat;
-    catch_signals(on_early);
-    enum status st = open_prompts(&j);
+    enum status st = comm_agree(c, open_prompts(&j));
     if (st == OK)
-        st = s->write_samples ? write_samples(&j) : answer_all(&j);
-    catch_signals(SIG_DFL);
-    *signal_number = stop ? interrupted : 0;
+        st = compare_texts(&j);
+    if (st == OK)
+        st = s->write_samples ? write_by_one(&j, signal_number) : answer_all(&j, signal_number);
     sampling_close(j.x);
     prompts_close(&j.prompts);
     haystack_destroy(j.haystack);

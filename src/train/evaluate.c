@@ -27,7 +27,7 @@ static void add_tokens(struct run *r, struct sums *x)
 
 static void summarise(const struct sums *x, double sum, const struct tally *all, struct evaluation *out)
 {
-    *out = (struct evaluation){.targets = all->targets, .bytes = all->bytes, .loss = sum / (double)all->targets, .bits_per_byte = NAN};
+    *out = (struct evaluation){.sequences = all->sequences, .targets = all->targets, .bytes = all->bytes, .loss = sum / (double)all->targets, .bits_per_byte = NAN};
     if (all->bytes > 0)
         out->bits_per_byte = sum / M_LN2 / (double)all->bytes;
     for (int k = 0; k < EVALUATION_BUCKETS; k++) {
@@ -44,26 +44,27 @@ enum status run_evaluate_source(struct run *r, const struct sequence_source *sou
     const atomic_int *stop = r->rereading.stop;
     const enum plan_program which = r->session->plan->programs[PLAN_EVAL] ? PLAN_EVAL : PLAN_UPDATE_STEP;
     enum status st = OK;
+    *cut = 0;
     if (comm_size(r->comm) > 1) /* others are computing already */
         r->rereading.stop = NULL;
     for (int64_t i = 0; i < ceil_div(n, r->session->plan->strategy.mesh.degree[MESH_DP]); i++) {
-        st = sequences_publish(r, source, sequences_own(r, n, i), &own);
+        struct tally done = own;
+        st = sequences_publish(r, source, sequences_own(r, n, i), &done);
         if (st == ERR_STOPPED)
             break;
         r->unread = st != OK && comm_size(r->comm) == 1;
         TRY(st);
         run_fill_record(r, 1);
         TRY(session_run(r->session, which, NULL));
+        TRY(comm_section_end(r->comm, cut));
+        if (*cut)
+            break;
+        own = done;
         sum += session_loss(r->session);
         add_tokens(r, &sums);
-        if (run_is_over(r))
-            break;
     }
     r->rereading.stop = stop;
-    TRY(comm_section_end(r->comm, cut));
     *cut |= st == ERR_STOPPED;
-    if (*cut)
-        return OK;
     TRY(sequences_add_up(r, &own, &all));
     TRY(comm_sum(r->comm, (double *)&sums, sizeof sums / sizeof(double)));
     summarise(&sums, sum, &all, out);

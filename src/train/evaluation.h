@@ -8,6 +8,7 @@
 enum { EVALUATION_BUCKETS = 31 };
 
 struct evaluation {
+    int64_t sequences;      /* that were computed; fewer than there are where a signal came */
     double loss;            /* nats per target, their mean */
     int64_t targets;
     int64_t bytes;          /* of the targets' text; 0: unknown */

@@ -36,13 +36,13 @@ struct job {
 /* --- Ctrl-C stops an answer, not the program --- */
 
 static volatile sig_atomic_t interrupted;
-static volatile int stop;
+static atomic_int stop;
 static pthread_t reader; /* of lines, which are to end, too: the signal may come to any thread */
 
 static void on_interrupt(int number)
 {
     interrupted = number;
-    stop = 1;
+    atomic_store(&stop, 1);
     if (!pthread_equal(pthread_self(), reader))
         pthread_kill(reader, number);
 }
@@ -176,7 +176,7 @@ static enum status answer(struct job *j, const struct ids *prompt, struct answer
     while (same < before && same < (int64_t)prompt->n - 1 && decoder_tokens(d)[same] == prompt->id[same])
         same++;
     a->read = (int64_t)prompt->n - same;
-    stop = 0;
+    atomic_store(&stop, 0);
     enum status st = decoder_read(d, prompt->id, (int64_t)prompt->n, &stop, j->x->logits);
     a->prefill = clock_seconds() - began;
     if (st == OK)

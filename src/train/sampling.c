@@ -39,28 +39,49 @@ static enum status open_model(const struct settings *given, struct model **out)
     return train_open_model(&s, out);
 }
 
-static enum status load(struct settings *s, struct comm *c, struct sampling *x)
+/* The adapter is this base's. */
+static enum status check_base(const struct settings *s, struct comm *c)
 {
-    struct plan *plan;
-    int preset = model_is_preset(s->model);
-    TRY(open_model(s, &x->model));
-    if (!preset && s->plan.lora.rank == 0)
-        TRY(check_weights(s, x->model));
-    TRY(train_plan_sampling(s, c, x->model, &plan));
-    TRY(session_create(x->model, &plan, 1, s, c, (const char *const *)s->nvme_path.item, s->nvme_path.n, &x->session));
-    if (s->adapter && !preset) {
-        uint64_t xxh3;
-        train_show_progress(s, c);
-        enum status st = checkpoint_hash_base(c, s->model, &xxh3);
-        progress_end();
-        TRY(st);
-        TRY(checkpoint_check_base(s->adapter, s->model, xxh3));
+    uint64_t xxh3;
+    train_show_progress(s, c);
+    enum status st = checkpoint_hash_base(c, s->model, &xxh3);
+    progress_end();
+    TRY(st);
+    return comm_agree(c, checkpoint_check_base(s->adapter, s->model, xxh3));
+}
+
+static enum status start(const struct settings *s, const struct comm *c, struct plan *plan, struct sampling *x)
+{
+    enum status st = comm_create_alone(c, &x->alone);
+    if (st != OK) {
+        plan_destroy(plan);
+        return st;
     }
+    return session_create(x->model, &plan, 1, s, x->alone, (const char *const *)s->nvme_path.item, s->nvme_path.n, &x->session);
+}
+
+static enum status load_state(const struct settings *s, struct sampling *x)
+{
+    const int preset = model_is_preset(s->model);
     if (s->plan.lora.rank > 0)
         TRY(session_load_adapted(x->session, preset ? NULL : s->model, s->adapter, s->seed));
     else
         TRY(preset ? session_initialise(x->session, s->seed) : session_load(x->session, s->model));
     return decoder_create(x->session, s->plan.seq_len, &x->decoder);
+}
+
+static enum status load(struct settings *s, struct comm *c, struct sampling *x)
+{
+    struct plan *plan;
+    const int preset = model_is_preset(s->model);
+    TRY(comm_agree(c, open_model(s, &x->model)));
+    if (!preset && s->plan.lora.rank == 0)
+        TRY(comm_agree(c, check_weights(s, x->model)));
+    TRY(comm_agree(c, train_plan_sampling(s, c, x->model, &plan)));
+    TRY(comm_agree(c, start(s, c, plan, x)));
+    if (s->adapter && !preset)
+        TRY(check_base(s, c));
+    return comm_agree(c, load_state(s, x));
 }
 
 enum status sampling_open(struct settings *s, struct comm *c, int64_t tokens, struct sampling **out)
@@ -87,6 +108,7 @@ void sampling_close(struct sampling *x)
         return;
     decoder_destroy(x->decoder);
     session_destroy(x->session);
+    comm_destroy(x->alone);
     model_destroy(x->model);
     free(x->logits);
     free(x);

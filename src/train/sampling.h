@@ -15,14 +15,16 @@
 #include "text/tokenizer.h"
 
 struct sampling {
+    struct comm *alone; /* of this rank: each has a model of its own */
     struct model *model;
     struct session *session;
     struct decoder *decoder;
     float *logits; /* [vocab], for the caller */
 };
 
-/* s->model is resolved (train_resolve_model). Plans for texts of up to `tokens` tokens, by the settings' device, budgets and --offload (acts: the cache), and loads the
- * parameters. ERR_NOFIT says which length fits. */
+/* s->model is resolved (train_resolve_model). Plans for texts of up to `tokens` tokens, by the settings' device, budgets and
+ * --offload (acts: the cache), and loads the parameters. By all ranks of c, each of which has all of the model afterwards and computes
+ * without the others; their failures are agreed. ERR_NOFIT says which length fits. */
 enum status sampling_open(struct settings *s, struct comm *c, int64_t tokens, struct sampling **out);
 void sampling_close(struct sampling *x); /* NULL is fine */
 
@@ -40,7 +42,7 @@ enum status generation_read(const struct settings *s, struct generation *out);
 struct greedy {
     const uint8_t *ends;      /* [vocab] of tokens that end it, or NULL */
     int64_t ids;              /* tokens from there on are not taken: rows of a vocabulary that was padded */
-    const volatile int *stop; /* what ends it early, as of decoder_feed, or NULL */
+    const atomic_int *stop; /* what ends it early, as of decoder_feed, or NULL */
 };
 /* Greedily from the text on: at most `most` tokens, [most] ids in out, up to and without one that ends it. ERR_CANCELLED. */
 enum status sampling_greedy(struct sampling *x, const int32_t *token, int64_t n, int64_t most, const struct greedy *how,

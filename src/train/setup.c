@@ -533,9 +533,9 @@ static enum status refuse_length(const struct model *m, const struct settings *s
                        s->nvme_path.n == 0 ? "; --nvme-path DIR would give drives, too" : "");
 }
 
-static enum status check_alone(const struct settings *s)
+static enum status check_sampling(const struct settings *s, const struct comm *comm)
 {
-    if (s->plan.ranks > 1)
+    if (s->plan.ranks > 1 && comm_size(comm) == 1)
         return status_fail(ERR_INVALID, "ltrain sample runs on one rank: leave out --ranks");
     if (s->plan.machine)
         return status_fail(ERR_INVALID, "ltrain sample runs on this machine: leave out --machine");
@@ -547,7 +547,7 @@ static enum status check_alone(const struct settings *s)
 enum status train_plan_sampling(struct settings *s, struct comm *comm, const struct model *m, struct plan **plan)
 {
     struct prepared p;
-    TRY(check_alone(s));
+    TRY(check_sampling(s, comm));
     if (s->nvme_path.n == 0)
         s->plan.nvme_max = 0;
     TRY(prepare_here(s, comm, 1, m, &p));

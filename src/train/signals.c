@@ -3,8 +3,10 @@
 
 #include "base/clock.h"
 #include "base/process.h"
+#include "base/sys.h"
 
 #include <signal.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -23,8 +25,9 @@ static atomic_int first;
 static _Atomic int64_t first_ns;
 static _Atomic int64_t asked_ns;
 static atomic_int done;
-static enum stop_when stop_when;
-static int early_speaks;
+static const char *early_remark; /* of an end before there is anything to keep; NULL: nothing is said */
+static const char *stop_remark;  /* of one that comes later */
+static int stop_fd;              /* where that is said; below 0: nowhere */
 static atomic_int failing; /* the run has failed and is about to say so */
 
 static const struct ending *find(int number)
@@ -70,8 +73,8 @@ static void on_early(int number)
 {
     if (atomic_exchange(&failing, 0))
         return;
-    if (early_speaks)
-        say(STDERR_FILENO, "ltrain: ", name_sent(number), " before the first step: there is nothing to save yet\n", "");
+    if (early_remark)
+        say(STDERR_FILENO, "ltrain: ", name_sent(number), early_remark, "\n");
     end_at_once(number);
 }
 
@@ -92,12 +95,9 @@ static void on_signal(int number)
         return;
     }
     atomic_compare_exchange_strong(&first_ns, &never, clock_ns()); /* before anybody sees that it has come */
-    if (!atomic_compare_exchange_strong(&first, &none, number))
+    if (!atomic_compare_exchange_strong(&first, &none, number) || atomic_load(&failing) || stop_fd < 0)
         return;
-    say(STDOUT_FILENO, "\nltrain: ", name_sent(number),
-        atomic_load(&done)       ? ": training is done: finishing the export"
-        : stop_when == STOP_STEP ? ": stopping after this step and saving"
-                                 : ": stopping now and saving the last update",
+    say(stop_fd, "\nltrain: ", name_sent(number), atomic_load(&done) ? ": training is done: finishing the export" : stop_remark,
         e->asks ? "; once more to stop at once\n" : "\n");
 }
 
@@ -113,13 +113,23 @@ static void catch_all(void (*handler)(int))
     }
 }
 
-void signals_before_first_step(int speaks)
+static void begin(const char *remark)
 {
-    early_speaks = speaks;
+    early_remark = remark;
     atomic_store(&failing, 0);
     process_find_passed_on();
-    signal(SIGPIPE, SIG_IGN);
     catch_all(on_early);
+}
+
+void signals_before_first_step(int speaks)
+{
+    signal(SIGPIPE, SIG_IGN);
+    begin(speaks ? " before the first step: there is nothing to save yet" : NULL);
+}
+
+void signals_before_first_result(int speaks)
+{
+    begin(speaks ? " before the first answer or window: there is nothing to show" : NULL);
 }
 
 void signals_run_failed(void)
@@ -127,14 +137,25 @@ void signals_run_failed(void)
     atomic_store(&failing, 1);
 }
 
-void signals_stop_run(enum stop_when when)
+static void remember(int fd, const char *remark)
 {
     atomic_store(&first, 0);
     atomic_store(&first_ns, 0);
     atomic_store(&asked_ns, 0);
     atomic_store(&done, 0);
-    stop_when = when;
+    stop_fd = fd;
+    stop_remark = remark;
     catch_all(on_signal);
+}
+
+void signals_stop_run(enum stop_when when)
+{
+    remember(STDOUT_FILENO, when == STOP_STEP ? ": stopping after this step and saving" : ": stopping now and saving the last update");
+}
+
+void signals_stop_evaluation(int speaks)
+{
+    remember(speaks ? STDERR_FILENO : -1, ": ending with what is found");
 }
 
 void signals_training_done(void)
@@ -145,6 +166,18 @@ void signals_training_done(void)
 const atomic_int *signals_first(void)
 {
     return &first;
+}
+
+enum status signals_agree(struct comm *c, int *number)
+{
+    int own = atomic_load(&first), *all = sys_calloc((size_t)comm_size(c), sizeof *all);
+    if (!all)
+        return status_fail(ERR_NOMEM, "out of memory");
+    enum status st = comm_gather(c, &own, sizeof own, all);
+    for (int k = 0; k < comm_size(c) && st == OK && *number == 0; k++)
+        *number = all[k];
+    free(all);
+    return st;
 }
 
 double signals_seconds_ago(void)

@@ -34,7 +34,7 @@ struct task_results {
     struct task_cell *cell; /* by length, task, depth */
     int n_cells;
     struct task_answer *answer;
-    int64_t n_answers;
+    int64_t n_answers, answers_room;
     int64_t haystack_bytes; /* of the user's text; 0: ltrain's own sentences */
     int repeats;            /* it was too short for a length, and is there more than once */
     int64_t positions;      /* that the model was made for; 0: as many as it gets */

@@ -155,20 +155,6 @@ static enum status finish_metrics(struct run *r, struct step_metrics *m)
     return OK;
 }
 
-/* A signal may reach some ranks only, and each at another time: the one that any rank has seen by now. */
-static enum status agree_signal(struct run *r)
-{
-    int own = atomic_load(signals_first()), *all = sys_calloc((size_t)comm_size(r->comm), sizeof *all);
-    if (!all)
-        return status_fail(ERR_NOMEM, "out of memory");
-    enum status st = comm_gather(r->comm, &own, sizeof own, all);
-    for (int k = 0; k < comm_size(r->comm) && st == OK; k++)
-        if (all[k] && !r->signal)
-            r->signal = all[k];
-    free(all);
-    return st;
-}
-
 /* Where nobody reads the steps' lines, or their file is full, training goes on. */
 static void check_output(struct run *r)
 {
@@ -226,7 +212,7 @@ static enum status loop(struct run *r)
     int terminal = isatty(STDOUT_FILENO) && comm_size(r->comm) == 1; /* mpiexec gives its ranks a terminal of their own */
     TRY(evaluate_before(r));
     for (;;) {
-        TRY(agree_signal(r));
+        TRY(signals_agree(r->comm, &r->signal));
         if (r->at.step >= s->plan.steps || r->signal)
             break;
         TRY(follow_lengths(r));

@@ -39,7 +39,7 @@ void train_print_notes(const struct settings *s, const struct model *m, FILE *f)
  * sequences have mesh, stage and grain of updates of the longest one's. limit: bytes of each tier, of one rank. */
 enum status train_plan(struct settings *s, struct comm *comm, int ranks, const struct model *m, struct train_plans *out,
                        int64_t limit[TIERS]);
-/* The same for reading texts of up to s->plan.seq_len tokens on (plan/sampling.h), by a rank alone on this machine. ERR_NOFIT says
+/* The same for reading texts of up to s->plan.seq_len tokens on (plan/sampling.h), by each rank for itself, on this machine. ERR_NOFIT says
  * which length fits. */
 enum status train_plan_sampling(struct settings *s, struct comm *comm, const struct model *m, struct plan **plan);
 /* A failure that is about one of several lengths says which: st. */

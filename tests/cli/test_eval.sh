@@ -56,12 +56,35 @@ says run/metrics.jsonl '"eval_loss_by_position":{"1":'
 evaluate run.json --model run --lengths 128 --json
 awk -v a="$(value run.json loss)" -v b="$(value one loss)" 'BEGIN { exit !(a != "" && a < b) }' || fail "training helped nothing"
 
+# A signal on the way: what is found until then is said, and of how many windows that is. It is sent once the process has computed for
+# half a second since its store is there, which comes just before the first window.
+for i in 1 2 3 4 5 6; do cat text/a; done >six
+for i in 1 2 3 4 5 6 7 8; do cat six six six six six six six six; done >long
+ticks() { sed 's/.*) //' "/proc/$1/stat" | awk '{ print $12 + $13 }'; }
+"$ltrain" eval --model tiny --eval-data long --lengths 8,16 --device cpu:discrete --offload nvme --nvme-path . --threads 1 --effort quick >out 2>err &
+child=$!
+for i in $(seq 600); do
+    ls ltrain-*.store >file 2>/dev/null && break
+    sleep 0.05
+done
+began=$(ticks $child)
+for i in $(seq 600); do
+    [ $(($(ticks $child) - began)) -lt 50 ] || break
+    sleep 0.05
+done
+kill -TERM $child || fail "it has ended: the signal came too late"
+status=0
+wait $child || status=$?
+[ $status = 143 ] || { fail "ended by a signal: $status"; cat err; }
+says err "SIGTERM: ending with what is found"
+grep -q '^ended early by SIGTERM: the figures of 8 tokens are of [1-9][0-9,]* of 49,920 windows; not evaluated: 16$' out || { fail "what is left out"; cat out err; }
+grep -q '^ *8  *8 [1-9][0-9,]*/49,920  *[1-9][0-9,]*  *[45]\.[0-9]* ' out || { fail "figures up to there"; cat out; }
+
 refuse "eval-data is missing" eval --model tiny --lengths 64
 refuse "give --lengths" eval --model tiny --eval-data text
 refuse "there is no task 'needles'" eval --model tiny --eval-data text --lengths 64 --tasks needles
 refuse "from the shorter to the longer" eval --model tiny --eval-data text --lengths 64..8
 refuse "begin 1 to 64 apart" eval --model tiny --eval-data text --lengths 64 --stride 65
-refuse "needle is answered by one rank, and 2 were started" eval --model tiny --tasks needle --lengths 1k --ranks 2
 refuse "no such directory" eval --model nowhere/x --eval-data text --lengths 64
 refuse "--lengths is for ltrain eval" --model tiny --data text --seq-len 64 --lengths 64
 refuse "eval-before has nothing to evaluate" --model tiny --data text --seq-len 64 --eval-before

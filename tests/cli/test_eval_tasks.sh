@@ -58,6 +58,7 @@ evaluate out --model tiny $needle --samples 3000 --seed 7 --write-samples train.
     evaluate trained --model run $needle --samples 20 --seed 1 --json
     evaluate untrained --model tiny $needle --samples 20 --seed 1 --json
     evaluate far --model run $needle --samples 20 --seed 1 --json --device cpu:discrete --offload params=nvme,acts=nvme --nvme-path .
+    evaluate shared --model run $needle --samples 20 --seed 1 --json --ranks 3
     evaluate other --model run $needle --samples 2 --seed 2 --json
 }
 awk -v x="$(mean trained)" -v y=$found 'BEGIN { exit !(x >= y) }' || { fail "a model trained for it finds $(mean trained)"; grep '^step .*00/' log; head -40 trained; }
@@ -68,6 +69,8 @@ hashes untrained | cmp -s - a || fail "prompts of one seed differ"
 [ "$(hashes other | grep -cxFf a)" = 0 ] || fail "seeds give one prompt"
 answers trained >a
 answers far | cmp -s - a || fail "placement changed an answer"
+grep -v '"seconds"' trained >a
+grep -v '"seconds"' shared | cmp -s - a || { fail "three ranks found something else"; grep -v '"seconds"' shared | diff - a | head; }
 
 # Every task, as tables and as a picture, from the user's text; the text is cut at sentences, so a length is nearly reached.
 awk 'BEGIN { for (i = 0; i < 150; i++) printf "The boat with number %d was sold to a clerk in house %d of the town. Nobody there had seen %d of them.%s",
@@ -127,8 +130,8 @@ end_when() {
     [ $status = 143 ] || { fail "$what, ended by a signal: $status"; cat err; }
 }
 
-# A signal on the way: what is answered is printed.
-"$ltrain" eval --model tiny --tasks needle --lengths 1k --depths 50 --samples 1000 --effort quick >out 2>err &
+# A signal on the way: what is answered is printed, of two ranks that share the samples, too.
+"$ltrain" eval --model tiny --tasks needle --lengths 1k --depths 50 --samples 1000 --effort quick --ranks 2 >out 2>err &
 end_when "answering" grep -q "depth 0%: " out
 says out "      0%          0"
 says out "of 50,000 answers"
@@ -136,7 +139,7 @@ says out "of 50,000 answers"
 # Before the first answer there is nothing to print. The signal is sent as soon as it is caught.
 "$ltrain" eval --model tiny --tasks needle --lengths 400k --depths 50% --samples 1 --effort quick >out 2>err &
 end_when "before the first answer" grep -q '^SigCgt:.*[4-7c-f][0-9a-f]\{3\}$' /proc/$!/status
-says err "before the first answer: there is nothing to show"
+says err "before the first answer or window: there is nothing to show"
 
 # What is written takes its name when it is whole: what was there before stays, also where a signal comes, or the disk is full.
 echo before >kept

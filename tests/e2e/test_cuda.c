@@ -75,6 +75,49 @@ static void evaluation_is_the_same_there(void **state)
     e2e_same_file("judged-here/hf/model.safetensors", "judged-there/hf/model.safetensors");
 }
 
+/* What a program printed as JSON, without the times. */
+static char *timeless(const struct result *r)
+{
+    char *text = strdup(r->out), *to = text;
+    assert_non_null(text);
+    for (char *from = text, *key; *from; from = key ? key + strlen("seconds\":") : strchr(from, 0)) {
+        key = strstr(from, "seconds\":");
+        const size_t n = key ? (size_t)(key - from) : strlen(from);
+        memmove(to, from, n);
+        to += n;
+        for (; key && !strchr(",}\n", key[strlen("seconds\":")]); key++)
+            ;
+    }
+    *to = 0;
+    return text;
+}
+
+/* Tokens are drawn from the logits of the processor, bit for bit, also by two ranks with a GPU each. */
+static void what_is_read_on_is_the_same_there(void **state)
+{
+    (void)state;
+    static const char *const commands[] = {
+        "sample --model tiny --prompt mountains --temperature 1 --max-new-tokens 50 --json",
+        "eval --model tiny --tasks needle,tracking --lengths 600 --depths 2 --samples 1 --json",
+    };
+    for (size_t i = 0; i < sizeof commands / sizeof *commands; i++) {
+        use(twin, "seed=1,devices=2");
+        struct result r = e2e_succeeds(NULL, "%s --effort quick --device cpu:discrete", commands[i]);
+        char *want = timeless(&r);
+        r = e2e_succeeds(NULL, "%s --effort quick --device cuda --offload params=nvme,acts=cpu --nvme-path .", commands[i]);
+        char *have = timeless(&r);
+        assert_string_equal(have, want);
+        free(have);
+        if (i == 1) {
+            r = e2e_succeeds(NULL, "%s --effort quick --device cuda --ranks 2", commands[i]);
+            have = timeless(&r);
+            assert_string_equal(have, want);
+            free(have);
+        }
+        free(want);
+    }
+}
+
 static void check_compares(void **state)
 {
     (void)state;
@@ -257,7 +300,8 @@ static void a_failing_gpu(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(runs_move_between_devices), cmocka_unit_test(evaluation_is_the_same_there), cmocka_unit_test(check_compares),
+    const struct CMUnitTest tests[] = {cmocka_unit_test(runs_move_between_devices), cmocka_unit_test(evaluation_is_the_same_there),
+                                       cmocka_unit_test(what_is_read_on_is_the_same_there), cmocka_unit_test(check_compares),
                                        cmocka_unit_test(auto_takes_what_is_there), cmocka_unit_test(figures_are_those_of_the_gpu), cmocka_unit_test(refusals), cmocka_unit_test(sizes_are_multiples_of_8), cmocka_unit_test(refusals_of_gpus),
                                        cmocka_unit_test(memory_is_what_was_planned), cmocka_unit_test(memory_is_near_the_gpu),
                                        cmocka_unit_test(a_failing_gpu)};

@@ -254,7 +254,7 @@ static void test_refusals(void **state)
     token[1] = 0;
     ok(decoder_feed(r.decoder, token, TEXT, NULL, NULL));
     assert_int_equal(decoder_feed(r.decoder, token, 1, NULL, NULL), ERR_INVALID);
-    static volatile int stop = 1;
+    static atomic_int stop = 1;
     ok(decoder_truncate(r.decoder, 10));
     assert_int_equal(decoder_feed(r.decoder, token, 20, &stop, NULL), ERR_CANCELLED);
     assert_int_equal(decoder_length(r.decoder), 10);
