@@ -95,7 +95,7 @@ section_build() {
     for f in src/ops/cuda_table.c src/attention/cuda_*.c src/base/{status,blocks8,nf4}.c src/program/op.c; do
         gcc "${flags[@]}" -c "$f" -o "$build/c/$(echo "$f" | tr / _).o" || return 1
     done
-    for f in tests/cudasim/ops_*.c src/base/{rng,isa}.c $(find src/ops -name '*.c' ! -name 'cuda_*' | sort); do
+    for f in tests/cudasim/ops_*.c src/base/{rng,isa,rows8}.c $(find src/ops -name '*.c' ! -name 'cuda_*' | sort); do
         gcc "${flags[@]}" -c "$f" -o "$build/test/$(echo "$f" | tr / _).o" || return 1
     done
     "$nvcc" -shared "$build"/*.cu.o "$build"/c/*.o -o "$build/libltrain-cuda.so" || return 1

@@ -186,6 +186,7 @@ def check(b):
         check_chaos(b)
     check_one(b, f"{model} {length} moments in int8", model, length, "nvme", ["--steps", "2", "--optim-dtype", "int8"])
     check_one(b, f"{model} {length} adapters on NF4", model, length, "nvme", ["--steps", "2", "--lora", "r=8", "--base", "nf4"])
+    check_one(b, f"{model} {length} adapters on int8", model, length, "nvme", ["--steps", "2", "--lora", "r=8", "--base", "int8"])
     for offload in [] if b.small else OFFLOADS:
         check_one(b, f"1b 4096 {offload}", "1b", 4096, offload, ["--steps", "1"], timeout=40)
 

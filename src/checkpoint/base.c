@@ -86,7 +86,7 @@ enum status base_write(const struct model *m, const char *base, uint64_t xxh3, c
     snprintf(hash, sizeof hash, "%016" PRIx64, xxh3);
     TRY(adapter_config_write(dir, m, base));
     TRY(ckpt_path(path, dir, BASE_FILE, ""));
-    json_t *root = json_pack("{s:s, s:s, s:s}", "base", base, "xxh3", hash, "kept_as", m->config.base == BASE_STORED ? "stored" : "nf4");
+    json_t *root = json_pack("{s:s, s:s, s:s}", "base", base, "xxh3", hash, "kept_as", m->config.base == BASE_STORED ? "stored" : model_base_word(m->config.base));
     char *text = root ? json_dumps(root, JSON_INDENT(2)) : NULL;
     enum status st = text ? ckpt_write_text(path, text) : status_fail(ERR_NOMEM, "out of memory: the text of %s", path);
     free(text);
@@ -189,11 +189,11 @@ enum status checkpoint_check_base(const char *adapter, const char *base, uint64_
     return st;
 }
 
-enum status checkpoint_adapter_beside_nf4(const char *adapter, int *out)
+enum status checkpoint_adapter_beside(const char *adapter, enum model_base *out)
 {
     char path[CKPT_PATH], *text = NULL;
     int there;
-    *out = 0;
+    *out = BASE_STORED;
     TRY(ckpt_path(path, adapter, BASE_FILE, ""));
     TRY(ckpt_look(path, &there));
     if (!there) /* of PEFT, which does not say it */
@@ -202,12 +202,12 @@ enum status checkpoint_adapter_beside_nf4(const char *adapter, int *out)
     json_t *root = json_loads(text, 0, NULL);
     const json_t *said = json_object_get(root, "kept_as");
     const char *kept = said ? json_string_value(said) : "stored";
-    *out = kept && strcmp(kept, "nf4") == 0;
+    *out = kept && strcmp(kept, "nf4") == 0 ? BASE_NF4 : kept && strcmp(kept, "int8") == 0 ? BASE_INT8 : BASE_STORED;
     enum status st = OK;
     if (!json_is_object(root))
         st = status_fail(ERR_INVALID, "%s: it is no JSON object", path);
-    else if (!*out && (!kept || strcmp(kept, "stored") != 0))
-        st = status_fail(ERR_INVALID, "%s: kept_as is %.40s; it is \"stored\" or \"nf4\", what the base was kept as", path, kept ? kept : "no string");
+    else if (*out == BASE_STORED && (!kept || strcmp(kept, "stored") != 0))
+        st = status_fail(ERR_INVALID, "%s: kept_as is %.40s; it is \"stored\", \"nf4\" or \"int8\", what the base was kept as", path, kept ? kept : "no string");
     json_decref(root);
     free(text);
     return st;

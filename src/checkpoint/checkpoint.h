@@ -104,8 +104,8 @@ enum status checkpoint_write_adapter(const struct model *m, const char *base, ui
 int checkpoint_is_there(const char *path);
 /* ERR_INVALID: the adapter's directory, or checkpoint, says that it was trained beside other weights. By any rank alone. */
 enum status checkpoint_check_base(const char *adapter, const char *base, uint64_t xxh3);
-/* Whether the adapter's directory says that it was trained beside a base in NF4. */
-enum status checkpoint_adapter_beside_nf4(const char *adapter, int *out);
+/* What the adapter's directory says that the base was kept as beside it: BASE_STORED, BASE_NF4 or BASE_INT8. */
+enum status checkpoint_adapter_beside(const char *adapter, enum model_base *out);
 
 /* Bytes that a checkpoint, or an export, takes at most on a disk. moments: what AdamW's are stored in. */
 int64_t checkpoint_bytes(const struct model *m, enum dtype dtype, enum dtype moments);

@@ -5,6 +5,7 @@
 #include "checkpoint/files.h"
 #include "checkpoint/manifest.h"
 #include "checkpoint/shards.h"
+#include "engine/bitsandbytes.h"
 #include "engine/packed.h"
 #include "engine/weights.h"
 
@@ -63,7 +64,7 @@ static enum status declare(struct merge *x, int param)
     struct st_info info;
     if (x->m->config.quantised && p->packed_bytes > 0) {
         x->names[x->n] = weights_name(x->from.file, p->name);
-        TRY(packed_file_type(&x->from, param, &info.dtype));
+        TRY(bitsandbytes_type(&x->from, param, &info.dtype));
     } else {
         TRY(weights_find(x->from.file, p, &x->names[x->n]));
         TRY(st_find(x->from.file, x->names[x->n], &info));

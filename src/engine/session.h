@@ -85,7 +85,7 @@ enum status session_run(struct session *s, enum plan_program which, struct trace
 /* Sum of the losses of all ranks' target tokens in the program that ran last, in one order whatever the placement. */
 double session_loss(struct session *s);
 
-/* Fills the unit's matrices in NF4 from where parameters begin. */
+/* Fills the unit's quantised matrices from where parameters begin. */
 struct source;
 enum status session_load_packed(struct session *s, struct source *src, int unit);
 

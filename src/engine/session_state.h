@@ -23,7 +23,7 @@ enum status session_visit(struct session *s, int unit, enum state_kind kind, enu
 
 /* data: n bytes of the unit's packed range from `first` on; to be filled when writing. */
 typedef enum status bytes_visitor(void *user, int unit, int64_t first, int64_t n, uint8_t *data);
-/* session_visit of the unit's matrices in NF4. */
+/* session_visit of the unit's quantised matrices. */
 enum status session_visit_packed(struct session *s, int unit, enum state_access access, bytes_visitor *visit, void *user);
 
 /* Elements [first, first + n) of a unit that are to be written to `data`, in fp32 or bf16. */

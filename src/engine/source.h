@@ -18,7 +18,7 @@ struct source {
     struct {
         int param; /* whose it is */
         void *bytes;
-    } packed; /* the matrix in NF4 that was made last (engine/packed.h); NULL: none yet */
+    } packed; /* the quantised matrix that was made last (engine/packed.h); NULL: none yet */
 };
 
 /* path: as st_open takes it, adapter: a directory with ADAPTER_FILE, or a checkpoint of a model with adapters; both may be NULL. */

@@ -153,14 +153,23 @@ static enum status find_used(struct st_file *f, const struct model *m, const str
     return st_has(f, *name) ? OK : missing(f, p);
 }
 
-/* Of a quantised matrix: its scales, maps and the like. */
+/* Where what is added to the name of a quantised matrix's module begins, for its scales, maps and the like; NULL: it is none of them. */
+static const char *find_suffix(const struct model *m, const char *name)
+{
+    const char *dot = strrchr(name, '.');
+    if (m->config.base != BASE_INT8)
+        return strstr(name, ".weight.");
+    return dot && (strcmp(dot, ".SCB") == 0 || strcmp(dot, ".weight_format") == 0) ? dot : NULL;
+}
+
+/* Of a quantised matrix. */
 static int is_part(const struct model *m, const char *name, const char **used, int n_used)
 {
     char matrix[256];
-    const char *weight = m->config.quantised ? strstr(name, ".weight.") : NULL, *key = matrix;
-    if (!weight || (size_t)(weight - name) + strlen(".weight") >= sizeof matrix)
+    const char *suffix = m->config.quantised ? find_suffix(m, name) : NULL, *key = matrix;
+    if (!suffix || (size_t)(suffix - name) + strlen(".weight") >= sizeof matrix)
         return 0;
-    snprintf(matrix, sizeof matrix, "%.*s.weight", (int)(weight - name), name);
+    snprintf(matrix, sizeof matrix, "%.*s.weight", (int)(suffix - name), name);
     return bsearch(&key, used, (size_t)n_used, sizeof *used, compare_names) != NULL;
 }
 

@@ -165,7 +165,7 @@ int config_is_idle(const char *key, const json_t *value);
 int config_was_asked(const struct config_reader *r, const char *key);
 /* An error for a key of a section that nothing has asked for, unless it is idle. */
 enum status config_check_understood(const struct config_reader *r);
-/* quantization_config: sets base and quantised, or refuses what is not bitsandbytes' NF4 (config_quantised.c). */
+/* quantization_config: sets base and quantised, or refuses what is neither bitsandbytes' NF4 nor its int8 (config_quantised.c). */
 enum status config_read_quantised(struct config_reader *r, struct model_config *c);
 /* The text model's part of config.json: text_config of a multimodal model, else all of it. */
 json_t *config_text_of(json_t *root);

@@ -7,7 +7,7 @@
 static enum status refuse(const struct config_reader *r, const char *what)
 {
     return status_fail(ERR_INVALID, "%s: quantization_config: the weights are %s, which is not read: of quantised models those in bitsandbytes' NF4 "
-                                    "are; give a copy that is not quantised",
+                                    "and int8 are; give a copy that is not quantised",
                        r->path, what);
 }
 
@@ -16,11 +16,11 @@ static int is_true(const json_t *object, const char *key)
     return json_is_true(json_object_get(object, key));
 }
 
-static enum status refuse_other(const struct config_reader *r, const json_t *q, const char *method)
+static enum status refuse_other(const struct config_reader *r, const char *method)
 {
     char what[96];
-    if (strcmp(method, "bitsandbytes") == 0 || is_true(q, "load_in_8bit"))
-        return refuse(r, is_true(q, "load_in_8bit") ? "bitsandbytes' int8" : "quantised by bitsandbytes in a way that is not said");
+    if (strcmp(method, "bitsandbytes") == 0)
+        return refuse(r, "quantised by bitsandbytes in a way that is not said");
     snprintf(what, sizeof what, "quantised by %.60s", method[0] ? method : "a method that is not said");
     return refuse(r, what);
 }
@@ -46,23 +46,40 @@ static enum status check_skipped(const struct config_reader *r, const json_t *li
     return OK;
 }
 
-enum status config_read_quantised(struct config_reader *r, struct model_config *c)
+static enum status read_nf4(struct config_reader *r, const json_t *q, struct model_config *c)
 {
-    const json_t *q = config_get(r, "quantization_config");
-    const char *method = json_string_value(json_object_get(q, "quant_method")), *type = json_string_value(json_object_get(q, "bnb_4bit_quant_type")),
+    const char *type = json_string_value(json_object_get(q, "bnb_4bit_quant_type")),
                *storage = json_string_value(json_object_get(q, "bnb_4bit_quant_storage"));
-    if (!q)
-        return OK;
-    if (!json_is_object(q))
-        return config_refuse(r, "quantization_config", "an object is expected");
-    if (!is_true(q, "load_in_4bit") || (method && strcmp(method, "bitsandbytes") != 0))
-        return refuse_other(r, q, method ? method : "");
     if (!type || strcmp(type, "nf4") != 0)
         return refuse(r, "bitsandbytes' fp4");
     if (storage && strcmp(storage, "uint8") != 0)
         return refuse(r, "NF4 stored as something other than uint8 (bnb_4bit_quant_storage)");
+    c->base = is_true(q, "bnb_4bit_use_double_quant") ? BASE_NF4 : BASE_NF4_PLAIN;
+    return OK;
+}
+
+/* Its threshold for outliers is of activations, which says nothing of weights. */
+static enum status read_int8(struct config_reader *r, const json_t *q, struct model_config *c)
+{
+    if (is_true(q, "llm_int8_has_fp16_weight"))
+        return refuse(r, "kept in fp16 and quantised anew for each product (llm_int8_has_fp16_weight)");
+    c->base = BASE_INT8;
+    return OK;
+}
+
+enum status config_read_quantised(struct config_reader *r, struct model_config *c)
+{
+    const json_t *q = config_get(r, "quantization_config");
+    const char *method = json_string_value(json_object_get(q, "quant_method"));
+    const int four = is_true(q, "load_in_4bit"), eight = is_true(q, "load_in_8bit");
+    if (!q)
+        return OK;
+    if (!json_is_object(q))
+        return config_refuse(r, "quantization_config", "an object is expected");
+    if (four == eight || (method && strcmp(method, "bitsandbytes") != 0))
+        return refuse_other(r, method ? method : "");
+    TRY(four ? read_nf4(r, q, c) : read_int8(r, q, c));
     TRY(check_skipped(r, json_object_get(q, "llm_int8_skip_modules")));
     c->quantised = 1;
-    c->base = is_true(q, "bnb_4bit_use_double_quant") ? BASE_NF4 : BASE_NF4_PLAIN;
     return OK;
 }

@@ -130,7 +130,17 @@ static enum status apply_freeze(struct model *m, const char *const *freeze, int 
     return status_fail(ERR_INVALID, "--freeze: every parameter is frozen; leave some to train");
 }
 
-/* Whether bitsandbytes would quantise it, too: what transformers' Linear4bit takes the place of. */
+const char *model_base_name(enum model_base base)
+{
+    return base == BASE_STORED ? "" : base == BASE_INT8 ? "int8" : "NF4";
+}
+
+const char *model_base_word(enum model_base base)
+{
+    return base == BASE_STORED ? "" : base == BASE_INT8 ? "int8" : "nf4";
+}
+
+/* Whether bitsandbytes would quantise it, too: what transformers' Linear4bit and Linear8bitLt take the place of. */
 static int is_packed(const struct model *m, const struct model_param *p)
 {
     return m->config.base != BASE_STORED && p->linear && !p->trained && !p->from_adapter;
@@ -144,17 +154,18 @@ static enum status pack_base(struct model *m)
         if (!is_packed(m, p))
             continue;
         if (p->head_rows > 0 || m->config.family == FAMILY_GPT2)
-            return status_fail(ERR_INVALID, "--base nf4: %s lies in files in another order than in its products, and bitsandbytes' blocks follow "
-                                            "that: of such models only --base none is there",
-                               p->name);
-        p->packed_bytes = nf4_bytes(p->elements, model_scales(&m->config));
+            return status_fail(ERR_INVALID, "--base %s: %s lies in files in another order than in its products, and bitsandbytes' scales follow "
+                                            "that: such models are not quantised",
+                               model_base_word(m->config.base), p->name);
+        const struct quantised q = model_quantised(&m->config, p);
+        p->packed_bytes = quantised_bytes(&q);
         m->packed_params += p->elements;
         p->elements = 0;
     }
     return OK;
 }
 
-/* 0 trained matrix, 1 trained vector, 2 and 3 the same frozen, 4 in NF4. */
+/* 0 trained matrix, 1 trained vector, 2 and 3 the same frozen, 4 quantised. */
 static int group(const struct model_param *p)
 {
     if (p->packed_bytes > 0)

@@ -1,12 +1,12 @@
 /* Model families as logical layer graphs: which parameters exist, where each lies in its unit, and how layers use them.
  *
  * A unit is what moves together: unit 0 the embedding, units 1..L the layers, unit L+1 the final norm and (untied) head. Its parameters form one
- * flat element range: trained matrices first, then trained vectors, then frozen ones; no padding between them. Frozen matrices in NF4
+ * flat element range: trained matrices first, then trained vectors, then frozen ones; no padding between them. Frozen matrices that are quantised
  * are no elements but bytes, a range of their own. */
 #ifndef LTRAIN_MODEL_MODEL_H
 #define LTRAIN_MODEL_MODEL_H
 
-#include "base/nf4.h"
+#include "base/quantised.h"
 #include "base/num.h"
 #include "base/status.h"
 #include "program/op.h"
@@ -23,8 +23,8 @@
 #define X(upper, lower) FAMILY_##upper,
 enum model_family { MODEL_FAMILIES(X) N_FAMILIES };
 #undef X
-/* What frozen matrices of layers are kept as: in the storage type, or in NF4 (base/nf4.h) with nested or with plain scales. */
-enum model_base { BASE_STORED, BASE_NF4, BASE_NF4_PLAIN };
+/* What frozen matrices of layers are kept as: in the storage type, in NF4 with nested or with plain scales, or in int8 (base/quantised.h). */
+enum model_base { BASE_STORED, BASE_NF4, BASE_NF4_PLAIN, BASE_INT8 };
 enum rope_kind { ROPE_DEFAULT, ROPE_LINEAR, ROPE_LLAMA3, ROPE_DYNAMIC, ROPE_YARN, ROPE_LONGROPE };
 
 enum {
@@ -86,7 +86,7 @@ struct model_param {
     int unit;
     int64_t offset;      /* first element in the unit's flat range */
     int linear;          /* a linear map of a layer */
-    int64_t packed_bytes, packed_offset; /* of a frozen map in NF4, which has no elements in use: bytes of the unit's packed range; else 0 */
+    int64_t packed_bytes, packed_offset; /* of a frozen map that is quantised, which has no elements in use: bytes of the unit's packed range; else 0 */
     int64_t head_rows;   /* 0: files have it as it is. Else it is `parts` maps of heads of that many rows each, which in files are
                           * interleaved: the first head's rows of every part, then the second head's */
     int parts;
@@ -102,7 +102,7 @@ struct model_unit {
     int64_t elements;         /* all */
     int64_t trained_elements; /* trained ones, which come first */
     int64_t decay_elements;   /* trained matrices, which come first of all: they get weight decay */
-    int64_t packed_bytes;     /* of its matrices in NF4, a range of bytes beside the elements */
+    int64_t packed_bytes;     /* of its quantised matrices, a range of bytes beside the elements */
     int first_param, n_params; /* in order of offset */
 };
 
@@ -176,7 +176,7 @@ struct model {
     int64_t total_params;        /* as in files */
     int64_t adapter_params;      /* of these, in adapters */
     int64_t trained_params;
-    int64_t packed_params;       /* in NF4 */
+    int64_t packed_params;       /* quantised */
     int64_t most_rank;           /* of adapters; 0: there are none */
     int64_t trained_matrix_params; /* of the next, those that are trained */
     int64_t matrix_params;       /* P of the FLOP formula: matrices multiplied per token, head included even if tied, embedding not */
@@ -220,11 +220,15 @@ enum status model_check_patterns(const struct model *m, char *text, size_t bytes
 void model_describe_adapters(const struct model *m, char *text, size_t bytes);
 /* The same model, for sequences of `tokens`: its table of learned positions, if it has one, is in use as far as they reach. */
 enum status model_create_for(const struct model *m, int64_t tokens, const char *const *freeze, int n_freeze, struct model **out);
-/* Scales of matrices in NF4. */
-static inline enum nf4_scales model_scales(const struct model_config *config)
+/* A quantised matrix's bytes. */
+static inline struct quantised model_quantised(const struct model_config *config, const struct model_param *p)
 {
-    return config->base == BASE_NF4 ? NF4_NESTED : NF4_PLAIN;
+    return (struct quantised){config->base == BASE_INT8 ? QUANTISED_INT8 : config->base == BASE_NF4 ? QUANTISED_NF4 : QUANTISED_NF4_PLAIN,
+                              p->shape[0], p->shape[1]};
 }
+/* "NF4", "int8", for people, and "nf4", "int8", as keys and files have it; "" where the base is stored. */
+const char *model_base_name(enum model_base base);
+const char *model_base_word(enum model_base base);
 /* Elements of the parameter in files: the ones in use, and after them the ones that no sequence of the run reaches. */
 int64_t model_param_stored(const struct model_param *p);
 /* Elements [first, first + n) of the parameter in files: how many of them lie there one after another, from *there on. */

@@ -1,11 +1,11 @@
-/* Matrices in NF4, as numbers. The map is read from the part of scales, where it lies for this. */
-#include "base/nf4.h"
+/* Quantised matrices, as numbers. NF4's map is read from the part of scales, where it lies for this. */
+#include "base/quantised.h"
 #include "ops/cuda_vec.cuh"
 
 namespace
 {
 
-template <typename T> struct dequantise {
+template <typename T> struct dequantise_nf4 {
     T *y;
     const uint8_t *codes; /* of element `first`, in the middle of whose byte it may begin */
     const float *scales;
@@ -36,19 +36,60 @@ template <typename T> struct dequantise {
     }
 };
 
-template <typename T> enum status run_dequantise(const struct op_attrs *attrs, void *const *arg, void *stream)
+template <typename T> struct dequantise_int8 {
+    T *y;
+    const int8_t *codes; /* of element `first` */
+    const float *scales;
+    int64_t cols, first, ld, columns;
+
+    template <int N> __device__ __forceinline__ void run(int64_t row, int64_t j) const
+    {
+        const int64_t at = row * ld + j;
+        int64_t of = (first + at) / columns, left = columns - (first + at) % columns; /* the matrix's row, and what is left of it */
+        float v[N];
+#pragma unroll
+        for (int k = 0; k < N; k++) {
+            if (left == 0) {
+                of++;
+                left = columns;
+            }
+            left--;
+            v[k] = __fmul_rn(__fmul_rn((float)codes[at + k], scales[of]), 7.874015718698502e-3f);
+        }
+        store<N>(y + row * cols + j, v);
+    }
+};
+
+template <typename T> enum status run_int8(const struct op_attrs *attrs, void *const *arg, void *stream)
+{
+    const dequantise_int8<T> op = {(T *)arg[0],
+                                   (const int8_t *)arg[1],
+                                   (const float *)arg[2],
+                                       attrs->dequantise.cols,
+                                       attrs->dequantise.first,
+                                   attrs->dequantise.ld,
+                                   attrs->dequantise.columns};
+    return launch_rows<WIDTH<T>>(op, attrs->dequantise.rows, attrs->dequantise.cols, aligned_to_vectors({op.y}), stream);
+}
+
+template <typename T> enum status run_nf4(const struct op_attrs *attrs, void *const *arg, void *stream)
 {
     const int64_t n = attrs->dequantise.n;
     const float *scales = (const float *)arg[2];
-    const bool nested = attrs->dequantise.scales == NF4_NESTED;
-    const dequantise<T> op = {(T *)arg[0],
-                              (const uint8_t *)arg[1],
-                              scales,
-                              nested ? (const uint8_t *)(scales + nf4_scale_floats(n, NF4_NESTED)) : NULL,
-                              attrs->dequantise.cols,
-                              attrs->dequantise.first,
-                              attrs->dequantise.ld};
+    const bool nested = attrs->dequantise.form == QUANTISED_NF4;
+    const dequantise_nf4<T> op = {(T *)arg[0],
+                                  (const uint8_t *)arg[1],
+                                  scales,
+                                  nested ? (const uint8_t *)(scales + nf4_scale_floats(n, NF4_NESTED)) : NULL,
+                                  attrs->dequantise.cols,
+                                  attrs->dequantise.first,
+                                  attrs->dequantise.ld};
     return launch_rows<WIDTH<T>>(op, attrs->dequantise.rows, attrs->dequantise.cols, aligned_to_vectors({op.y}), stream);
+}
+
+template <typename T> enum status run(const struct op_attrs *attrs, void *const *arg, void *stream)
+{
+    return attrs->dequantise.form == QUANTISED_INT8 ? run_int8<T>(attrs, arg, stream) : run_nf4<T>(attrs, arg, stream);
 }
 
 } // namespace
@@ -56,5 +97,5 @@ template <typename T> enum status run_dequantise(const struct op_attrs *attrs, v
 enum status ops_cuda_dequantise(const struct op_attrs *attrs, void *const *arg, void *stream)
 {
     TRY(check_storage("dequantise", attrs->dequantise.y_type));
-    return attrs->dequantise.y_type == BF16 ? run_dequantise<bf16>(attrs, arg, stream) : run_dequantise<float>(attrs, arg, stream);
+    return attrs->dequantise.y_type == BF16 ? run<bf16>(attrs, arg, stream) : run<float>(attrs, arg, stream);
 }

@@ -112,8 +112,9 @@ struct op_attrs {
         } cast; /* scale: y = scale * x, both of one type; 0: 1 */
         struct {
             int64_t rows, cols, first, ld, n;
-            int32_t y_type, scales;
-        } dequantise; /* elements first + r * ld + c of a matrix of n; scales: enum nf4_scales */
+            int32_t y_type, form;
+            int64_t columns;
+        } dequantise; /* elements first + r * ld + c of a matrix of n; form: enum quantised_form; columns of the matrix, of int8 */
         struct {
             int64_t rows, cols, y_first, x_first, y_ld, x_ld;
             int32_t y_type, x_type, keep;

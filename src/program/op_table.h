@@ -150,8 +150,8 @@ OP(CAST, cast, ELEMENTWISE, NEVER, a->cast.y_type, 0,
 
 /* --- Quantised matrices: attrs.dequantise --- */
 
-/* A part of a matrix in NF4 (base/nf4.h), rounded to y's type: y [rows,cols], codes from element `first` on, which may begin in the
- * middle of a byte, and the matrix's part of scales */
+/* A part of a matrix in NF4 or int8 (base/quantised.h), rounded to y's type: y [rows,cols], codes from element `first` on, which may
+ * begin in the middle of a byte, and the matrix's part of scales */
 OP(DEQUANTISE, dequantise, ELEMENTWISE, NEVER, a->dequantise.y_type, 1.0 * a->dequantise.rows * a->dequantise.cols,
    OUT(y, AS(dequantise.y_type)), IN(codes, BYTES), IN(scales, F32))
 

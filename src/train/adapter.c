@@ -135,13 +135,13 @@ static enum status describe_checkpoint(const char *dir, struct described *out)
 static enum status describe(const char *dir, struct described *out)
 {
     json_t *facts;
-    int nf4;
+    enum model_base kept;
     *out = (struct described){.rope = NULL};
     if (!adapter_config_is_there(dir) && checkpoint_is_there(dir))
         return describe_checkpoint(dir, out);
     TRY(adapter_config_read(dir, &out->lora, out->base, sizeof out->base));
-    TRY(checkpoint_adapter_beside_nf4(dir, &nf4));
-    out->kept = nf4 ? FROZEN_NF4 : FROZEN_AUTO;
+    TRY(checkpoint_adapter_beside(dir, &kept));
+    out->kept = kept == BASE_NF4 ? FROZEN_NF4 : kept == BASE_INT8 ? FROZEN_INT8 : FROZEN_AUTO;
     TRY(facts_of_export(dir, &facts));
     const json_t *rope = json_object_get(facts, "rope"), *base = json_object_get(facts, "rope_base");
     enum status st = OK;

@@ -161,7 +161,9 @@ static void print_settings(const json_t *s, FILE *f)
     if (isfinite(b1 + b2 + eps + decay + clip))
         fprintf(f, "| optimizer | AdamW, betas %g and %g, eps %g, weight decay %g, gradient norm clipped at %g |\n", b1, b2, eps, decay, clip);
     fprintf(f, "| types | %s; moments %s%s |\n", word_of(s, "dtype"), word_of(s, "optim_dtype"),
-            strcmp(word_of(s, "base"), "nf4") == 0 ? "; the base's frozen matrices in NF4" : "");
+            strcmp(word_of(s, "base"), "nf4") == 0    ? "; the base's frozen matrices in NF4"
+            : strcmp(word_of(s, "base"), "int8") == 0 ? "; the base's frozen matrices in int8"
+                                                      : "");
     fprintf(f, "| mesh | %s, ZeRO stage %lld |\n", word_of(s, "mesh"), (long long)json_integer_value(json_object_get(s, "zero")));
     fprintf(f, "| seed | %lld |\n", (long long)json_integer_value(json_object_get(s, "seed")));
 }
@@ -224,11 +226,22 @@ static void print_positions(const json_t *facts, FILE *f)
                 word_of(facts, "positions"));
 }
 
-/* Whether its base was quantised while it was loaded: its files do not say it. */
-static int beside_nf4(const json_t *facts)
+/* How its base was quantised while it was loaded, which the base's files do not say; NULL: it was not. */
+struct quantisation {
+    const char *word, *name, *config;
+};
+
+static const struct quantisation *beside(const json_t *facts)
 {
+    static const struct quantisation all[] = {
+        {"nf4", "NF4", "load_in_4bit=True, bnb_4bit_quant_type=\"nf4\", bnb_4bit_use_double_quant=True"},
+        {"int8", "int8", "load_in_8bit=True"},
+    };
     const json_t *s = json_object_get(facts, "settings");
-    return strcmp(word_of(s, "base"), "nf4") == 0 && !json_is_true(json_object_get(s, "base_is_quantised"));
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+        if (strcmp(word_of(s, "base"), all[i].word) == 0 && !json_is_true(json_object_get(s, "base_is_quantised")))
+            return &all[i];
+    return NULL;
 }
 
 static void print_use(const json_t *facts, enum card_form form, FILE *f)
@@ -237,13 +250,13 @@ static void print_use(const json_t *facts, enum card_form form, FILE *f)
                *tokenizer = text_of(json_object_get(facts, "data"), "tokenizer");
     const int reads = !tokenizer || strcmp(tokenizer, "bytes") != 0;
     fprintf(f, "\n## Use\n\n```python\nfrom %s import %s\n", form == CARD_ADAPTER ? "peft" : "transformers", class);
-    const int nf4 = form == CARD_ADAPTER && beside_nf4(facts);
-    if (reads || nf4)
-        fprintf(f, "from transformers import %s\n", !nf4 ? "AutoTokenizer" : reads ? "AutoTokenizer, BitsAndBytesConfig" : "BitsAndBytesConfig");
+    const struct quantisation *q = form == CARD_ADAPTER ? beside(facts) : NULL;
+    if (reads || q)
+        fprintf(f, "from transformers import %s\n", !q ? "AutoTokenizer" : reads ? "AutoTokenizer, BitsAndBytesConfig" : "BitsAndBytesConfig");
     fputs("\nwhere = \"path/of/this/directory\"\n", f);
-    if (nf4)
-        fputs("nf4 = BitsAndBytesConfig(load_in_4bit=True, bnb_4bit_quant_type=\"nf4\", bnb_4bit_use_double_quant=True)\n", f);
-    fprintf(f, "model = %s.from_pretrained(where%s)\n", class, nf4 ? ", quantization_config=nf4" : "");
+    if (q)
+        fprintf(f, "%s = BitsAndBytesConfig(%s)\n", q->word, q->config);
+    fprintf(f, "model = %s.from_pretrained(where%s%s)\n", class, q ? ", quantization_config=" : "", q ? q->word : "");
     if (reads)
         fputs("tokenizer = AutoTokenizer.from_pretrained(where)\n", f);
     fputs("```\n", f);
@@ -251,8 +264,9 @@ static void print_use(const json_t *facts, enum card_form form, FILE *f)
         fputs("\nThere is no tokenizer: it was trained on bytes, as ids 0 to 255, or on files of ids.\n", f);
     if (form == CARD_ADAPTER)
         fputs("\nPEFT looks for the base where `adapter_config.json` says (`base_model_name_or_path`).\n", f);
-    if (nf4)
-        fputs("\nIt was trained beside its base in NF4, which is made while the base is loaded; beside other weights it computes something else.\n", f);
+    if (q)
+        fprintf(f, "\nIt was trained beside its base in %s, which is made while the base is loaded; beside other weights it computes something else.\n",
+                q->name);
     if (form == CARD_ADAPTER)
         print_positions(facts, f);
 }

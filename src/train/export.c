@@ -49,13 +49,20 @@ static enum status find_facts(struct job *j)
     return find_run(j->s.adapter, run, &step) ? facts_of_run(run, step, &j->facts) : OK;
 }
 
+/* What the adapter was trained beside. */
+static enum model_base kept_as(const struct settings *s)
+{
+    return s->plan.base == FROZEN_NF4 ? BASE_NF4 : s->plan.base == FROZEN_INT8 ? BASE_INT8 : BASE_STORED;
+}
+
 /* What the adapter was trained beside, unless the original weights are asked for. */
 static enum status choose_base(const struct job *j, struct model_config *config)
 {
     if (j->form == EXPORT_MERGED_ORIGINAL && config->quantised)
-        return status_fail(ERR_INVALID, "export: --original: the files of %s hold NF4, and no weights from before; leave it out", j->s.model);
-    if (j->form != EXPORT_MERGED_ORIGINAL && j->s.plan.base == FROZEN_NF4 && !config->quantised)
-        config->base = BASE_NF4;
+        return status_fail(ERR_INVALID, "export: --original: the files of %s hold %s, and no weights from before; leave it out", j->s.model,
+                           model_base_name(config->base));
+    if (j->form != EXPORT_MERGED_ORIGINAL && !config->quantised)
+        config->base = kept_as(&j->s);
     return OK;
 }
 
@@ -144,14 +151,16 @@ static enum status export_adapter(const struct job *j)
 
 /* ---- merged ---- */
 
-static void say_merged(const struct settings *s, const char *to, const struct merge_report *r)
+static void say_merged(const struct settings *s, const char *to, const struct model_config *c, const struct merge_report *r)
 {
     printf("merged: %s has W + s B A of %lld matrices, of %lld tensors; the base is %s, as its files are now\n", to, (long long)r->merged,
            (long long)r->tensors, s->model);
     if (r->dequantised > 0)
-        printf("merged: W is what NF4 has kept of %d matrices, which the adapter was trained beside, not what was there before\n", r->dequantised);
-    else if (s->plan.base == FROZEN_NF4)
-        printf("note: the adapter was trained beside NF4, and W is the original: the merged model is not the one that was trained\n");
+        printf("merged: W is what %s has kept of %d matrices, which the adapter was trained beside, not what was there before\n",
+               model_base_name(c->base), r->dequantised);
+    else if (kept_as(s) != BASE_STORED)
+        printf("note: the adapter was trained beside %s, and W is the original: the merged model is not the one that was trained\n",
+               model_base_name(kept_as(s)));
     printf("rounding: sums are fp32, rounded once to the type of the base's tensor; s B A is %.3g (root mean square), and rounding takes %.3g "
            "(%.2g%%)\n",
            r->change, r->lost, r->change > 0 ? 100 * r->lost / r->change : 0.0);
@@ -197,7 +206,7 @@ static enum status merge(const struct job *j)
     if (st == OK)
         st = checkpoint_merge(m, j->s.model, j->s.adapter, j->to, &texts, &report);
     if (st == OK)
-        say_merged(&j->s, j->to, &report);
+        say_merged(&j->s, j->to, &m->config, &report);
     facts_texts_free(&own);
     model_destroy(m);
     return st;

@@ -65,7 +65,7 @@ static json_t *describe_settings(const struct run *r)
     const struct settings *s = r->s;
     char mesh[MESH_TEXT];
     return json_pack("{s:s, s:b, s:I, s:I, s:f, s:s, s:I, s:f, s:f, s:f, s:f, s:f, s:s, s:s, s:I, s:s, s:i}", "base",
-                     r->model->config.base == BASE_STORED ? "" : "nf4", "base_is_quantised", r->model->config.quantised, "steps", (json_int_t)s->plan.steps,
+                     model_base_word(r->model->config.base), "base_is_quantised", r->model->config.quantised, "steps", (json_int_t)s->plan.steps,
                      "sequences_per_step", (json_int_t)s->plan.batch, "learning_rate", s->lr, "schedule", settings_schedules[s->schedule], "warmup",
                      (json_int_t)s->warmup, "weight_decay", s->weight_decay, "beta1", s->beta1, "beta2", s->beta2, "eps", s->eps, "clip",
                      s->clip, "dtype", dtype_name(s->plan.dtype), "optim_dtype", dtype_name(s->plan.optim_dtype), "seed",

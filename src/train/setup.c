@@ -69,23 +69,35 @@ static enum status read_config(const struct settings *s, struct model_config *ou
     return model_config_read(s->model, out);
 }
 
+/* What they have, whose files are quantised. */
+static enum status check_quantised(const struct settings *s, const struct model_config *c, int trains_all)
+{
+    const char *name = model_base_name(c->base);
+    const enum frozen_base has = c->base == BASE_INT8 ? FROZEN_INT8 : FROZEN_NF4;
+    if (trains_all)
+        return status_fail(ERR_INVALID, "--model %s is quantised (%s), which is not trained: give --lora r=16 to train adapters beside it, or another "
+                                        "copy of the model",
+                           s->model, name);
+    if (s->plan.base == FROZEN_AUTO || s->plan.base == has)
+        return OK;
+    return status_fail(ERR_INVALID, "--base %s: the files of %s hold %s and nothing else: leave out --base, or give a copy of the model that is not "
+                                    "quantised",
+                       s->plan.base == FROZEN_STORED ? "none" : s->plan.base == FROZEN_INT8 ? "int8" : "nf4", s->model, name);
+}
+
 /* What frozen matrices are kept as. */
 static enum status settle_base(const struct settings *s, struct model_config *c)
 {
     const int trains_all = !s->plan.evaluation && s->plan.lora.rank == 0;
-    if (c->quantised && trains_all)
-        return status_fail(ERR_INVALID, "--model %s is quantised (NF4), which is not trained: give --lora r=16 to train adapters beside it, or another "
-                                        "copy of the model",
-                           s->model);
-    if (c->quantised && s->plan.base == FROZEN_STORED)
-        return status_fail(ERR_INVALID, "--base none: the files of %s hold NF4 and nothing else: leave out --base, or give a copy of the model that is "
-                                        "not quantised",
-                           s->model);
-    if (s->plan.base == FROZEN_NF4 && trains_all)
-        return status_fail(ERR_INVALID, "--base nf4 is what adapters are trained beside: give --lora r=16, or leave out --base to train the model whole");
-    if (s->plan.base == FROZEN_NF4 && !c->quantised)
-        c->base = BASE_NF4;
-    return OK;
+    if (c->quantised)
+        return check_quantised(s, c, trains_all);
+    if (s->plan.base != FROZEN_NF4 && s->plan.base != FROZEN_INT8)
+        return OK;
+    c->base = s->plan.base == FROZEN_NF4 ? BASE_NF4 : BASE_INT8;
+    if (!trains_all)
+        return OK;
+    return status_fail(ERR_INVALID, "--base %s is what adapters are trained beside: give --lora r=16, or leave out --base to train the model whole",
+                       model_base_word(c->base));
 }
 
 /* Files that are quantised have no numbers to train. */
@@ -93,8 +105,8 @@ static enum status refuse_quantised(const struct settings *s, const struct model
 {
     for (int i = 0; i < m->n_params && m->config.quantised; i++)
         if (m->params[i].linear && m->params[i].trained && !m->params[i].adapter)
-            return status_fail(ERR_INVALID, "--lora: modules-to-save=%s: %s is quantised (NF4) in %s and cannot be trained whole", s->plan.lora.saved,
-                               m->params[i].name, s->model);
+            return status_fail(ERR_INVALID, "--lora: modules-to-save=%s: %s is quantised (%s) in %s and cannot be trained whole", s->plan.lora.saved,
+                               m->params[i].name, model_base_name(m->config.base), s->model);
     return OK;
 }
 

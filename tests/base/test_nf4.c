@@ -1,11 +1,11 @@
-/* NF4 against bitsandbytes: tests/golden/nf4.json, by make_nf4.py. */
+/* NF4 and int8 against bitsandbytes: tests/golden/nf4.json and int8.json, by make_nf4.py and make_int8.py. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <cmocka.h>
 
-#include "base/nf4.h"
+#include "base/quantised.h"
 
 #include <jansson.h>
 #include <math.h>
@@ -106,17 +106,22 @@ static void check_case(const json_t *want)
     free(x);
 }
 
-static void bits_of_bitsandbytes(void **state)
+static json_t *load(const char *name)
 {
     char path[512];
     json_error_t error;
-    size_t i;
-    json_t *want;
-    (void)state;
-    snprintf(path, sizeof path, "%s/tests/golden/nf4.json", getenv("LTRAIN_SOURCE_ROOT") ? getenv("LTRAIN_SOURCE_ROOT") : ".");
+    snprintf(path, sizeof path, "%s/tests/golden/%s", getenv("LTRAIN_SOURCE_ROOT") ? getenv("LTRAIN_SOURCE_ROOT") : ".", name);
     json_t *all = json_load_file(path, 0, &error);
     if (!all)
         fail_msg("%s: %s", path, error.text);
+    return all;
+}
+
+static void bits_of_bitsandbytes(void **state)
+{
+    size_t i;
+    json_t *want, *all = load("nf4.json");
+    (void)state;
     for (i = 0; i < NF4_VALUES; i++)
         assert_true((double)nf4_map[i] == real(json_array_get(json_object_get(all, "map"), i)));
     void *packed = calloc(1, (size_t)nf4_bytes(1, NF4_NESTED));
@@ -127,6 +132,56 @@ static void bits_of_bitsandbytes(void **state)
     json_array_foreach(json_object_get(all, "cases"), i, want)
         check_case(want);
     json_decref(all);
+}
+
+static void check_int8(const json_t *want)
+{
+    const int64_t rows = json_integer_value(json_object_get(want, "rows")), columns = json_integer_value(json_object_get(want, "columns")),
+                  n = rows * columns;
+    const struct quantised q = {QUANTISED_INT8, rows, columns};
+    float *x = malloc((size_t)n * sizeof *x), *y = malloc((size_t)n * sizeof *y), *scale = calloc(1, (size_t)quantised_bytes(&q));
+    bf16 *z = malloc((size_t)n * sizeof *z);
+    int8_t *code = (int8_t *)scale + quantised_scale_bytes(&q);
+    fill(x, n, (int)number(want, "seed"));
+    assert_int_equal(crc(x, n * 4), number(want, "numbers"));
+    for (int64_t i = 0; i < rows; i++)
+        scale[i] = rows8_quantise(x + i * columns, columns, code + i * columns);
+    assert_int_equal(crc(scale, rows * 4), number(want, "scale"));
+    assert_int_equal(crc(code, n), number(want, "code"));
+    quantised_numbers(scale, &q, 0, n, y);
+    for (int64_t i = 0; i < n; i++)
+        z[i] = bf16_from_float(y[i]);
+    assert_int_equal(crc(y, n * 4), number(want, "fp32"));
+    assert_int_equal(crc(z, n * 2), number(want, "bf16"));
+    free(z);
+    free(scale);
+    free(y);
+    free(x);
+}
+
+static void int8_of_bitsandbytes(void **state)
+{
+    size_t i;
+    json_t *want, *all = load("int8.json");
+    (void)state;
+    assert_true(json_array_size(json_object_get(all, "cases")) > 20);
+    json_array_foreach(json_object_get(all, "cases"), i, want)
+        check_int8(want);
+    json_decref(all);
+}
+
+/* What fp16 has no place for. */
+static void beyond_fp16(void **state)
+{
+    const float x[4] = {-65519.996f, 1e-8f, 65504.0f, 2.0f}, larger[2] = {1.0f, -65520.0f};
+    int8_t code[4];
+    (void)state;
+    assert_true(rows8_quantise(x, 4, code) == 65504.0f);
+    assert_int_equal(code[0], -127);
+    assert_int_equal(code[1], 0);
+    assert_int_equal(code[2], 127);
+    assert_true(isinf(rows8_quantise(larger, 2, code)));
+    assert_true(rows8_quantise(x + 1, 1, code) == 0.0f && code[0] == 0);
 }
 
 /* A matrix in pieces, cut at blocks' borders, is as the whole. */
@@ -155,6 +210,7 @@ static void sizes(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(bits_of_bitsandbytes), cmocka_unit_test(pieces), cmocka_unit_test(sizes)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(bits_of_bitsandbytes), cmocka_unit_test(int8_of_bitsandbytes), cmocka_unit_test(beyond_fp16),
+                                       cmocka_unit_test(pieces), cmocka_unit_test(sizes)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

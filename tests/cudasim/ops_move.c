@@ -1,7 +1,7 @@
 /* Kernels that only move elements: fill, copy, casts, rows between layouts, embedding and its gradient. All bit for bit. */
 #include "ops_harness.h"
 
-#include "base/nf4.h"
+#include "base/quantised.h"
 
 static void test_fill(void)
 {
@@ -119,43 +119,56 @@ static void check_cast_rows(int64_t rows, int64_t cols, int64_t dst_ld, int64_t 
     arrays_free();
 }
 
-/* Elements first + r * ld + c of a matrix of n. */
-static void check_dequantise(int64_t n, enum nf4_scales scales, int64_t first, int64_t rows, int64_t cols, int64_t ld, enum dtype t)
+static uint8_t *pack(const struct quantised *q, uint8_t *packed)
+{
+    const int64_t n = q->rows * q->columns;
+    float *x = array_random(n, F32, 0.3), *scale = array_new(nf4_blocks(n) * 4);
+    uint8_t *codes = packed + quantised_scale_bytes(q);
+    if (q->form != QUANTISED_INT8) {
+        nf4_quantise(x, n, scale, codes);
+        nf4_pack_scales(scale, n, quantised_scales(q->form), packed);
+    }
+    for (int64_t i = 0; i < q->rows && q->form == QUANTISED_INT8; i++)
+        ((float *)packed)[i] = rows8_quantise(x + i * q->columns, q->columns, (int8_t *)codes + i * q->columns);
+    return packed;
+}
+
+/* Elements first + r * ld + c of a matrix. */
+static void check_dequantise(const struct quantised *q, int64_t first, int64_t rows, int64_t cols, int64_t ld, enum dtype t)
 {
     struct twin_case c;
-    uint8_t *packed = array_new(nf4_bytes(n, scales));
-    float *scale = array_new(nf4_blocks(n) * 4);
-    struct nf4_parts p = nf4_parts(packed, n, scales);
-    nf4_quantise(array_random(n, F32, 0.3), n, scale, p.code);
-    nf4_pack_scales(scale, n, scales, packed);
-    case_start(&c, OP_DEQUANTISE, "dequantise %lld x %lld of %lld from %lld on, %lld apart, scales %d, to %s", (long long)rows, (long long)cols,
-               (long long)n, (long long)first, (long long)ld, (int)scales, dtype_name(t));
+    const int64_t n = q->rows * q->columns, each = quantised_per_byte(q->form);
+    uint8_t *packed = pack(q, array_new(quantised_bytes(q))), *codes = packed + quantised_scale_bytes(q);
+    case_start(&c, OP_DEQUANTISE, "dequantise %lld x %lld of %lld from %lld on, %lld apart, form %d, to %s", (long long)rows, (long long)cols,
+               (long long)n, (long long)first, (long long)ld, (int)q->form, dtype_name(t));
     c.attrs.dequantise.rows = rows;
     c.attrs.dequantise.cols = cols;
     c.attrs.dequantise.first = first;
     c.attrs.dequantise.ld = ld;
     c.attrs.dequantise.n = n;
+    c.attrs.dequantise.columns = q->columns;
     c.attrs.dequantise.y_type = (int32_t)t;
-    c.attrs.dequantise.scales = (int32_t)scales;
+    c.attrs.dequantise.form = (int32_t)q->form;
     case_arg(&c, array_new(rows * cols * dtype_size(t)), rows * cols, t, OUT);
-    case_bytes(&c, p.code + first / 2, (first + (rows - 1) * ld + cols + 1) / 2 - first / 2, IN);
-    case_arg(&c, packed, nf4_scale_bytes(n, scales) / 4, F32, IN);
+    case_bytes(&c, codes + first / each, ceil_div(first + (rows - 1) * ld + cols, each) - first / each, IN);
+    case_arg(&c, packed, quantised_scale_bytes(q) / 4, F32, IN);
     case_run(&c);
     arrays_free();
 }
 
 static void test_dequantise(void)
 {
-    for (int k = 0; k < 4; k++) {
-        const enum nf4_scales s = k % 2 ? NF4_NESTED : NF4_PLAIN;
-        const enum dtype t = k / 2 ? BF16 : F32;
-        check_dequantise(1, s, 0, 1, 1, 1, t);
-        check_dequantise(64 * 40, s, 0, 1, 64 * 40, 64 * 40, t);
-        check_dequantise(3 * 43, s, 44, 2, 42, 43, t);
-        check_dequantise(33 * 96, s, 96 * 5 + 24, 28, 48, 96, t);
-        check_dequantise(300 * 72, s, 72, 299, 72, 72, t);
-        check_dequantise(2 * 8200, s, 1, 2, 8190, 8200, t);
-        check_dequantise(3 * 200, s, 3, 2, 192, 200, t); /* runs over two blocks */
+    for (int k = 0; k < 6; k++) {
+        const enum quantised_form f = (enum quantised_form)(k / 2);
+        const enum dtype t = k % 2 ? BF16 : F32;
+        check_dequantise(&(struct quantised){f, 1, 1}, 0, 1, 1, 1, t);
+        check_dequantise(&(struct quantised){f, 40, 64}, 0, 1, 64 * 40, 64 * 40, t);
+        check_dequantise(&(struct quantised){f, 3, 43}, 44, 2, 42, 43, t);
+        check_dequantise(&(struct quantised){f, 33, 96}, 96 * 5 + 24, 28, 48, 96, t);
+        check_dequantise(&(struct quantised){f, 300, 72}, 72, 299, 72, 72, t);
+        check_dequantise(&(struct quantised){f, 300, 3}, 3, 1, 299 * 3, 299 * 3, t); /* runs over several rows */
+        check_dequantise(&(struct quantised){f, 2, 8200}, 1, 2, 8190, 8200, t);
+        check_dequantise(&(struct quantised){f, 3, 200}, 3, 2, 192, 200, t); /* runs over two blocks */
     }
 }
 

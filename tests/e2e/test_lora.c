@@ -419,6 +419,38 @@ static void in_nf4(void **state)
     }
 }
 
+/* The same in int8. */
+static void in_int8(void **state)
+{
+    size_t bytes;
+    (void)state;
+    put_base("qlora-gqa", "base");
+    put_base("int8-gqa", "theirs");
+    e2e_succeeds(NULL, "--model base --lora r=4 --base int8 --steps 4 --save-every 2 --out run" RUN);
+    e2e_succeeds(NULL, "--model theirs --lora r=4 --steps 4 --out away" DISCRETE RUN);
+    same_adapter("run", "away"); /* the same bits, whoever has quantised */
+    e2e_remove("run/checkpoints/step-000004");
+    e2e_remove("run/hf");
+    e2e_succeeds(NULL, "--resume run" DISCRETE);
+    same_adapter("run", "away");
+    struct result r = e2e_succeeds(NULL, "check --model theirs --lora r=4" DISCRETE RUN);
+    e2e_contains(r.out, "pass");
+    char *card = e2e_read("run/hf/README.md", &bytes);
+    e2e_contains(card, "int8 = BitsAndBytesConfig(load_in_8bit=True)\nmodel = AutoPeftModelForCausalLM.from_pretrained(where, quantization_config=int8)\n");
+    free(card);
+    r = e2e_succeeds(NULL, "export --model run --to merged --merge");
+    e2e_contains(r.out, "W is what int8 has kept of 14 matrices");
+    e2e_succeeds(NULL, "export --model away --to other --merge");
+    e2e_same_file("merged/model.safetensors", "other/model.safetensors");
+    e2e_succeeds(NULL, "--model run --steps 1 --out on" RUN);
+    e2e_succeeds(NULL, "--model other --steps 1 --out after" RUN);
+    struct curve on = e2e_curve("on"), after = e2e_curve("after");
+    assert_true(fabs(on.loss[0] - after.loss[0]) < 1e-6 * on.loss[0]);
+    e2e_succeeds(NULL, "sample --model theirs --prompt a --max-new-tokens 3 --temperature 0 --tokenizer bytes");
+    e2e_refuses(2, "--base nf4|theirs hold int8", NULL, "--model theirs --lora r=4 --base nf4" RUN);
+    e2e_refuses(2, "theirs is quantised (int8)|--lora", NULL, "--model theirs" RUN);
+}
+
 static void replace(const char *path, const char *was, const char *is)
 {
     size_t bytes;
@@ -464,9 +496,8 @@ static void nf4_refused(void **state)
     e2e_refuses(2, "quantization_config|fp4", NULL, "--model base/double --lora r=4" RUN);
     replace("base/double/config.json", "\"load_in_8bit\": false", "\"load_in_8bit\": true");
     replace("base/double/config.json", "\"load_in_4bit\": true", "\"load_in_4bit\": false");
-    e2e_refuses(2, "quantization_config|int8", NULL, "--model base/double --lora r=4" RUN);
+    e2e_refuses(2, "does not use model.layers.0.mlp.down_proj.weight.absmax", NULL, "--model base/double --lora r=4" RUN);
     replace("base/double/config.json", "bitsandbytes", "gptq");
-    replace("base/double/config.json", "\"load_in_8bit\": true", "\"load_in_8bit\": false");
     e2e_refuses(2, "quantization_config|gptq", NULL, "--model base/double --lora r=4" RUN);
     replace("base/plain/config.json", "\"llm_int8_skip_modules\": null", "\"llm_int8_skip_modules\": [\"lm_head\", \"down_proj\"]");
     e2e_refuses(2, "quantization_config|down_proj", NULL, "--model base/plain --lora r=4" RUN);
@@ -475,6 +506,35 @@ static void nf4_refused(void **state)
     e2e_refuses(2, "blocks of 64", NULL, "--model base/plain --lora r=4" RUN);
     replace("base/plain/config.json", "\"hidden_size\": 64", "\"hidden_size\": 128");
     e2e_refuses(2, "shape|config.json", NULL, "--model base/plain --lora r=4" RUN);
+}
+
+/* n bytes of a file, before its last `after`. */
+static void put_bytes(const char *path, const void *is, size_t n, long after)
+{
+    FILE *f = fopen(path, "r+");
+    assert_true(f && fseek(f, -(long)n - after, SEEK_END) == 0 && fwrite(is, 1, n, f) == n && fclose(f) == 0);
+}
+
+static void int8_refused(void **state)
+{
+    const float large = 70000.0f;
+    (void)state;
+    put_base("int8-gqa", "base");
+    put_base("qlora-gqa", "plain");
+    put_bytes("base/model.safetensors", "\2", 1, 0);
+    e2e_refuses(2, "v_proj.weight_format is 2 (col_turing)", NULL, "--model base --lora r=4" RUN);
+    put_bytes("base/model.safetensors", "\0", 1, 0);
+    overwrite("base/model.safetensors", "mlp.down_proj.SCB\"", "mlp.down_proj.SCX\"");
+    e2e_refuses(2, "model.layers.0.mlp.down_proj.SC", NULL, "--model base --lora r=4" RUN);
+    replace("base/config.json", "\"hidden_size\": 64", "\"hidden_size\": 128");
+    e2e_refuses(2, "shape|config.json", NULL, "--model base --lora r=4" RUN);
+    put_bytes("plain/model.safetensors", &large, 4, 256);
+    replace("plain/config.json", "{\n", "{\n  \"quantization_config\": {\"load_in_8bit\": true},\n");
+    e2e_refuses(2, "is not of type I8|int8, which quantization_config", NULL, "--model plain --lora r=4" RUN);
+    replace("plain/config.json", "\"load_in_8bit\": true", "\"load_in_4bit\": true, \"bnb_4bit_quant_type\": \"nf4\"");
+    e2e_refuses(2, "has no quant_state.bitsandbytes__nf4|NF4, which quantization_config", NULL, "--model plain --lora r=4" RUN);
+    replace("plain/config.json", "\"quantization_config\": {\"load_in_4bit\": true, \"bnb_4bit_quant_type\": \"nf4\"},\n", "");
+    e2e_refuses(2, "v_proj.weight has a number beyond 65504 in row 31|--base nf4", NULL, "--model plain --lora r=4 --base int8" RUN);
 }
 
 static void refused(void **state)
@@ -518,6 +578,6 @@ static void refused(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {TEST(left_behind), TEST(resumed), TEST(unfinished), TEST(newest), TEST(stretched), TEST(of_a_preset), TEST(card), TEST(resharded), TEST(on_top), TEST(checked), TEST(in_nf4), TEST(nf4_refused), TEST(idle_pattern), TEST(refused)};
+    const struct CMUnitTest tests[] = {TEST(left_behind), TEST(resumed), TEST(unfinished), TEST(newest), TEST(stretched), TEST(of_a_preset), TEST(card), TEST(resharded), TEST(on_top), TEST(checked), TEST(in_nf4), TEST(nf4_refused), TEST(in_int8), TEST(int8_refused), TEST(idle_pattern), TEST(refused)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -81,13 +81,14 @@ enum status golden_model(const struct golden *g, struct model **out)
     struct model_config config;
     char adapter[600], base[64];
     const char *freeze[8];
+    const char *base_kept = json_string_value(json_object_get(g->info, "base"));
     json_t *globs = json_object_get(g->info, "freeze");
     int n = (int)json_array_size(globs);
     for (int i = 0; i < n; i++)
         freeze[i] = json_string_value(json_array_get(globs, (size_t)i));
     TRY(model_config_read(g->path, &config));
     config.positions = g->seq_len;
-    config.base = json_object_get(g->info, "base") ? BASE_NF4 : BASE_STORED;
+    config.base = base_kept ? (strcmp(base_kept, "int8") == 0 ? BASE_INT8 : BASE_NF4) : BASE_STORED;
     if (has_adapter(g, adapter)) {
         TRY(adapter_config_read(adapter, &config.lora, base, sizeof base));
         if (strcmp(base, "..") != 0)

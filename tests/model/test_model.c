@@ -293,7 +293,7 @@ static void test_freeze(void **state)
 }
 
 /* Every frozen map of the layers is bytes, and nothing else is; what is saved beside adapters stays as it is. */
-static void test_nf4(void **state)
+static void test_quantised(void **state)
 {
     (void)state;
     struct model_config c;
@@ -322,8 +322,16 @@ static void test_nf4(void **state)
     assert_true(m->units[1].packed_bytes == bytes - nf4_bytes(64 * 64, NF4_NESTED));
     model_destroy(m);
     model_destroy(stored);
+    c.lora.saved[0] = 0;
+    c.base = BASE_INT8;
+    assert_int_equal(model_create(&c, NULL, 0, &m), OK);
+    assert_true(m->units[1].packed_bytes == 4 * (64 * 64 + 64 * 4) + 2 * (256 * 64 + 256 * 4) + 64 * 256 + 64 * 4);
+    model_destroy(m);
     assert_int_equal(model_preset("gpt2-tiny", &c), OK);
     assert_int_equal(lora_parse("--lora", "r=4", &c.lora), OK);
+    c.base = BASE_INT8;
+    assert_int_equal(model_create(&c, NULL, 0, &m), ERR_INVALID);
+    assert_non_null(strstr(status_message(), "--base int8: "));
     c.base = BASE_NF4;
     assert_int_equal(model_create(&c, NULL, 0, &m), ERR_INVALID);
     assert_non_null(strstr(status_message(), "--base nf4: "));
@@ -435,7 +443,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_presets),     cmocka_unit_test(test_llama_names),    cmocka_unit_test(test_qwen2_biases),
         cmocka_unit_test(test_interleaved), cmocka_unit_test(test_gpt2_names),     cmocka_unit_test(test_positions_in_use),
-        cmocka_unit_test(test_freeze), cmocka_unit_test(test_nf4),      cmocka_unit_test(test_refused_shapes), cmocka_unit_test(test_init),
+        cmocka_unit_test(test_freeze), cmocka_unit_test(test_quantised),      cmocka_unit_test(test_refused_shapes), cmocka_unit_test(test_init),
         cmocka_unit_test(test_inv_freq),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

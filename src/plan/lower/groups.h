@@ -16,7 +16,7 @@ struct group plan_group(const struct model *m, const struct strategy *s, int uni
 /* Groups that hold the first `elements` elements of a unit, which end at a group's border. */
 int plan_groups(const struct model *m, const struct strategy *s, int unit, int64_t elements);
 
-/* Matrices in NF4: the index-th group of the unit's packed bytes, as many as a group of elements has; rows of a value that has one
+/* Quantised matrices: the index-th group of the unit's packed bytes, as many as a group of elements has; rows of a value that has one
  * byte a row. */
 struct group plan_packed_group(const struct model *m, const struct strategy *s, int unit, int index);
 int plan_packed_groups(const struct model *m, const struct strategy *s, int unit);

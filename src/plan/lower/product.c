@@ -53,15 +53,15 @@ static int64_t inputs(const struct linear_call *c)
     return c->in > 0 ? c->in : c->w->in;
 }
 
-/* --- Weights in NF4 --- */
+/* --- Quantised weights --- */
 
 /* The part of the matrix that the product reads, made for it alone: dense rows, [rows, cols] of the stored matrix. */
 static void dequantise(struct lowering *L, const struct linear_call *c)
 {
     const struct model_param *p = param_of(L, c->w->weight);
-    const enum nf4_scales scales = model_scales(&L->m->config);
+    const struct quantised q = model_quantised(&L->m->config, p);
     const struct weight_slice s = slice_of(c->w, c->first_in, inputs(c));
-    const int64_t n = model_param_stored(p), codes = p->packed_offset + nf4_scale_bytes(n, scales);
+    const int64_t codes = p->packed_offset + quantised_scale_bytes(&q), each = quantised_per_byte(q.form);
     const int whole_rows = s.cols == c->w->ld;
     struct unit_values *u = &L->units[p->unit];
     u->dequantised.tiles[0].place[DEV] = (struct place){buffer_new(L, DEV, s.rows * s.cols * u->dequantised.row_bytes, CLASS_WORK), 0};
@@ -70,11 +70,12 @@ static void dequantise(struct lowering *L, const struct linear_call *c)
     a->dequantise.cols = whole_rows ? s.rows * s.cols : s.cols;
     a->dequantise.first = s.first;
     a->dequantise.ld = whole_rows ? a->dequantise.cols : c->w->ld;
-    a->dequantise.n = n;
+    a->dequantise.n = q.rows * q.columns;
+    a->dequantise.columns = q.form == QUANTISED_INT8 ? q.columns : 0;
     a->dequantise.y_type = (int32_t)L->s.dtype;
-    a->dequantise.scales = (int32_t)scales;
+    a->dequantise.form = (int32_t)q.form;
     arg_write(L, 0, &u->dequantised, 0, s.rows * s.cols, DEV);
-    arg_read(L, 1, &u->packed, codes + s.first / 2, codes + ceil_div(s.first + s.elements, 2), DEV);
+    arg_read(L, 1, &u->packed, codes + s.first / each, codes + ceil_div(s.first + s.elements, each), DEV);
     arg_read(L, 2, &u->packed, p->packed_offset, codes, DEV);
     emit_done(L, 0);
 }

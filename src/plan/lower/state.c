@@ -275,7 +275,7 @@ static void create_parameters(struct lowering *L, int unit)
         optim_value(L, &v->master, unit, "master", F32);
 }
 
-/* Elements of the unit's largest matrix in NF4. */
+/* Elements of the unit's largest quantised matrix. */
 static int64_t most_packed(const struct lowering *L, int unit)
 {
     const struct model_unit *u = &L->m->units[unit];

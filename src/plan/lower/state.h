@@ -13,7 +13,7 @@ struct lowering;
 struct unit_values {
     struct value param;       /* all elements, storage dtype; transient if parameters are sharded */
     struct value param_shard; /* its shards: sharded parameters, or what a sharded update makes of bf16 ones */
-    struct value packed;      /* frozen matrices in NF4, as bytes; transient if parameters are sharded */
+    struct value packed;      /* frozen matrices that are quantised, as bytes; transient if parameters are sharded */
     struct value packed_shard; /* their shards */
     struct value dequantised; /* transient: a part of such a matrix beside the product that it is for */
     struct value master;      /* fp32, unless the update works on the parameters themselves */

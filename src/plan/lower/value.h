@@ -43,7 +43,7 @@ struct value {
     struct tile *tiles;
     int n_tiles;
     int sharded;     /* rows are those of shards, not elements of the unit */
-    int packed;      /* moments in blocks, matrices in NF4: rows are bytes, a tile for each group (plan_moments_row, plan_packed_group) */
+    int packed;      /* moments in blocks, quantised matrices: rows are bytes, a tile for each group (plan_moments_row, plan_packed_group) */
     int staged;      /* copies that come by way of the host stay there until value_leave */
     int lingers;     /* copies on the device stay there between visits until value_leave */
     int brief;       /* made again after value_leave: while it lingers, and where copies are staged, it needs no home */

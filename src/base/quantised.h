@@ -1,0 +1,41 @@
+/* Matrices as bytes, in any of the ways in which a frozen base may be kept: a part of scales, then a part of codes. */
+#ifndef LTRAIN_BASE_QUANTISED_H
+#define LTRAIN_BASE_QUANTISED_H
+
+#include "base/nf4.h"
+#include "base/rows8.h"
+
+/* NF4 with plain or nested scales (base/nf4.h), or int8 (base/rows8.h). */
+enum quantised_form { QUANTISED_NF4_PLAIN, QUANTISED_NF4, QUANTISED_INT8 };
+
+struct quantised {
+    enum quantised_form form;
+    int64_t rows, columns;
+};
+
+/* Of a matrix in NF4. */
+static inline enum nf4_scales quantised_scales(enum quantised_form form)
+{
+    return form == QUANTISED_NF4 ? NF4_NESTED : NF4_PLAIN;
+}
+
+static inline int64_t quantised_scale_bytes(const struct quantised *q)
+{
+    return q->form == QUANTISED_INT8 ? rows8_scale_bytes(q->rows) : nf4_scale_bytes(q->rows * q->columns, quantised_scales(q->form));
+}
+
+static inline int64_t quantised_bytes(const struct quantised *q)
+{
+    return q->form == QUANTISED_INT8 ? rows8_bytes(q->rows, q->columns) : nf4_bytes(q->rows * q->columns, quantised_scales(q->form));
+}
+
+/* Codes of how many elements a byte has. */
+static inline int64_t quantised_per_byte(enum quantised_form form)
+{
+    return form == QUANTISED_INT8 ? 1 : 2;
+}
+
+/* Elements [first, first + count). packed: aligned to 4 bytes. */
+void quantised_numbers(const void *packed, const struct quantised *q, int64_t first, int64_t count, float *out);
+
+#endif

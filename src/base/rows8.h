@@ -1,0 +1,37 @@
+/* LLM.int8's matrices: rows of 8-bit numbers with a scale each (Dettmers et al. 2022, "LLM.int8()"), with the bits that bitsandbytes
+ * 0.50 makes of weights.
+ *
+ * A number is code * scale / 127, the scale being the largest magnitude of its row. Weights become fp16 before they are quantised, as
+ * there.
+ *
+ * Packed, a matrix is two parts, each padded to 64 bytes: fp32 scale[rows], then int8 code[rows, columns]. */
+#ifndef LTRAIN_BASE_ROWS8_H
+#define LTRAIN_BASE_ROWS8_H
+
+#include "base/num.h"
+
+enum { ROWS8_ALIGN = 64 };
+#define ROWS8_LARGEST 65504.0f /* of fp16 */
+
+static inline int64_t rows8_scale_bytes(int64_t rows)
+{
+    return round_up(rows * 4, ROWS8_ALIGN);
+}
+
+static inline int64_t rows8_bytes(int64_t rows, int64_t columns)
+{
+    return rows8_scale_bytes(rows) + round_up(rows * columns, ROWS8_ALIGN);
+}
+
+/* One row of finite numbers. Returns its scale, which is infinite where a number rounds to one beyond ROWS8_LARGEST: codes are
+ * undefined then. */
+float rows8_quantise(const float *x, int64_t columns, int8_t *code);
+
+/* A code's number. */
+static inline float rows8_number(int8_t code, float scale)
+{
+    const float product = (float)code * scale;
+    return product * 7.874015718698502e-3f;
+}
+
+#endif
