@@ -28,11 +28,6 @@ struct shard_writer {
     struct st_writer *file[]; /* [count] */
 };
 
-static int64_t bytes_of(const struct st_decl *d)
-{
-    return d->shape[0] * (d->n_dims > 1 ? d->shape[1] : 1) * dtype_size(d->dtype);
-}
-
 static enum status add_others(struct shards *x, const char *path)
 {
     struct st_raw t;
@@ -54,7 +49,7 @@ enum status shards_plan(const struct st_decl *decls, int n, const struct shard_f
         return status_fail(ERR_NOMEM, "out of memory: a list of %d tensors", n);
     *x = (struct shards){.decls = decls, .n = n, .count = 1, .first = (int *)(x + 1)};
     for (int i = 0; i < n; i++) {
-        int64_t bytes = bytes_of(&decls[i]);
+        int64_t bytes = st_decl_bytes(&decls[i]);
         if (form->most > 0 && filled > 0 && filled + bytes > form->most) {
             x->first[x->count++] = i;
             filled = 0;
@@ -219,12 +214,24 @@ enum status shards_open(const struct shards *x, const char *dir, const char *sin
     return OK;
 }
 
-enum status shards_write_f32(struct shard_writer *w, int tensor, int64_t first, int64_t n, const float *data)
+static int file_of(const struct shards *x, int tensor)
 {
     int i = 0;
-    while (i + 1 < w->shards->count && tensor >= w->shards->first[i + 1])
+    while (i + 1 < x->count && tensor >= x->first[i + 1])
         i++;
+    return i;
+}
+
+enum status shards_write_f32(struct shard_writer *w, int tensor, int64_t first, int64_t n, const float *data)
+{
+    const int i = file_of(w->shards, tensor);
     return st_write_f32(w->file[i], tensor - w->shards->first[i], first, n, data);
+}
+
+enum status shards_write_bytes(struct shard_writer *w, int tensor, int64_t first, int64_t n, const void *data)
+{
+    const int i = file_of(w->shards, tensor);
+    return st_write_bytes(w->file[i], tensor - w->shards->first[i], first, n, data);
 }
 
 enum status shards_finish(struct shard_writer *w)

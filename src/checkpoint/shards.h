@@ -28,8 +28,9 @@ enum status shards_move(const struct shards *x, const char *from, const char *to
 
 struct shard_writer;
 enum status shards_open(const struct shards *x, const char *dir, const char *single, struct shard_writer **out);
-/* As st_write_f32, by the number of the tensor in the whole list. */
+/* As st_write_f32 and st_write_bytes, by the number of the tensor in the whole list. */
 enum status shards_write_f32(struct shard_writer *w, int tensor, int64_t first, int64_t n, const float *data);
+enum status shards_write_bytes(struct shard_writer *w, int tensor, int64_t first, int64_t n, const void *data);
 /* As st_write_finish and st_write_abort. */
 enum status shards_finish(struct shard_writer *w);
 void shards_abort(struct shard_writer *w);

@@ -6,13 +6,16 @@
 #include <stdio.h>
 #include <string.h>
 
-static const char usage[] = "usage: ltrain export --model RUN --to DIR [--merge [--original]] [--base DIR]\n\n"
-                            "Copies the adapter that a run has trained, or merges it into its model.\n"
+static const char usage[] = "usage: ltrain export --model RUN --to DIR [--merge [--original]] [--base DIR]\n"
+                            "       ltrain export --model MODEL --to DIR --quantize nf4|int8\n\n"
+                            "Copies the adapter that a run has trained, or merges it into its model; or writes a model in bitsandbytes' layout.\n"
                             "  --model  a run's directory (its newest state counts), or one that holds an adapter\n"
                             "  --to     where it goes\n"
                             "  --merge  W + s B A in fp32, rounded once to the type that the model's files have\n"
-                            "  --original  merge into the model's own weights where the adapter was trained beside those in NF4 (--base nf4)\n"
-                            "  --base   the model that the adapter is of, where it is not where the adapter says\n";
+                            "  --original  merge into the model's own weights where the adapter was trained beside those in NF4 or int8 (--base)\n"
+                            "  --base   the model that the adapter is of, where it is not where the adapter says\n"
+                            "  --quantize  matrices of a whole model's layers in NF4 (4.13 bits an element) or int8, as transformers and bitsandbytes\n"
+                            "           read them; everything else as it is\n";
 
 static int value_of(int argc, char **argv, int *i, const char *name, const char **out)
 {
@@ -29,27 +32,48 @@ static int value_of(int argc, char **argv, int *i, const char *name, const char 
     return 1;
 }
 
-static enum status run(int argc, char **argv)
+struct options {
+    const char *model, *to, *base, *quantize;
+    enum export_form form;
+    int original;
+};
+
+static enum status read_options(int argc, char **argv, struct options *o)
 {
-    const char *model = NULL, *to = NULL, *base = NULL;
-    enum export_form form = EXPORT_AS_IT_IS;
-    int original = 0;
     for (int i = 0; i < argc; i++) {
         if (strcmp(argv[i], "--merge") == 0)
-            form = EXPORT_MERGED;
+            o->form = EXPORT_MERGED;
         else if (strcmp(argv[i], "--original") == 0)
-            original = 1;
-        else if (!value_of(argc, argv, &i, "--model", &model) && !value_of(argc, argv, &i, "--to", &to) &&
-                 !value_of(argc, argv, &i, "--base", &base))
+            o->original = 1;
+        else if (!value_of(argc, argv, &i, "--model", &o->model) && !value_of(argc, argv, &i, "--to", &o->to) &&
+                 !value_of(argc, argv, &i, "--base", &o->base) && !value_of(argc, argv, &i, "--quantize", &o->quantize))
             return status_fail(ERR_INVALID, "export: '%s' is not known, or has no value; the options are --model DIR, --to DIR, --merge, "
-                                            "--original and --base DIR",
+                                            "--original, --base DIR and --quantize nf4|int8",
                                argv[i]);
     }
-    if (!model || !to)
-        return status_fail(ERR_INVALID, "export: %s is needed", model ? "--to DIR" : "--model RUN");
-    if (original && form != EXPORT_MERGED)
+    if (!o->model || !o->to)
+        return status_fail(ERR_INVALID, "export: %s is needed", o->model ? "--to DIR" : "--model RUN");
+    if (o->original && o->form != EXPORT_MERGED)
         return status_fail(ERR_INVALID, "export: --original is what --merge adds the adapter to; without --merge the adapter alone is written");
-    return export_model(model, base, to, original ? EXPORT_MERGED_ORIGINAL : form);
+    return OK;
+}
+
+static enum status quantise(const struct options *o)
+{
+    const int int8 = strcmp(o->quantize, "int8") == 0;
+    if (!int8 && strcmp(o->quantize, "nf4") != 0)
+        return status_fail(ERR_INVALID, "export: --quantize is '%.40s'; it is nf4 or int8", o->quantize);
+    if (o->form != EXPORT_AS_IT_IS || o->base)
+        return status_fail(ERR_INVALID, "export: --quantize writes a whole model, %s: merge first, and quantise what --merge has written",
+                           o->base ? "and --base names that of an adapter" : "and --merge an adapter's");
+    return export_quantised(o->model, o->to, int8 ? BASE_INT8 : BASE_NF4);
+}
+
+static enum status run(int argc, char **argv)
+{
+    struct options o = {.form = EXPORT_AS_IT_IS};
+    TRY(read_options(argc, argv, &o));
+    return o.quantize ? quantise(&o) : export_model(o.model, o.base, o.to, o.original ? EXPORT_MERGED_ORIGINAL : o.form);
 }
 
 int export_command(int argc, char **argv)

@@ -33,6 +33,14 @@ static const struct kind {
 };
 enum { N_KINDS = sizeof kinds / sizeof kinds[0] };
 
+int64_t st_type_bytes(const char *type)
+{
+    for (int i = 0; i < N_KINDS; i++)
+        if (strcmp(kinds[i].name, type) == 0)
+            return kinds[i].bytes;
+    return 0;
+}
+
 struct tensor {
     const char *name; /* lives in the shard's header */
     const struct kind *kind;

@@ -46,7 +46,12 @@ const char *st_own_name(const struct st_file *f, const char *name);
 /* A new file with n tensors as they are, byte for byte, synced. An existing one is overwritten; on failure none is left. */
 enum status st_copy(const struct st_file *f, const char *const *names, int n, const char *path);
 
-struct st_decl { const char *name; enum dtype dtype; int n_dims; int64_t shape[2]; };
+/* type: as files call it, of a tensor that is written by st_write_bytes, whatever dtype says; NULL: dtype's. */
+struct st_decl { const char *name; enum dtype dtype; int n_dims; int64_t shape[4]; const char *type; };
+/* Bytes of an element of a type that files have; 0: it is not known. */
+int64_t st_type_bytes(const char *type);
+/* Of all its elements; -1: more than there may be, or more dimensions. */
+int64_t st_decl_bytes(const struct st_decl *d);
 /* A file is made once and then written by any number of processes, on any hosts that see it, each its own elements.
  * st_create: the header (metadata {"format": "pt"}) and room for the data as far as the file system reserves any, synced. An existing file is overwritten: write
  * beside it and rename where that matters. On failure no file is left. */
@@ -56,6 +61,8 @@ struct st_writer;
 enum status st_write_open(const char *path, const struct st_decl *decls, int n, struct st_writer **out);
 /* Elements [first, first + n) of the tensor declared as number `tensor`, given as fp32 and stored in its dtype (fp32, bf16). */
 enum status st_write_f32(struct st_writer *w, int tensor, int64_t first, int64_t n, const float *data);
+/* Bytes [first, first + n) of any tensor. */
+enum status st_write_bytes(struct st_writer *w, int tensor, int64_t first, int64_t n, const void *data);
 /* Makes what was written durable. Frees in any case; NULL is fine. Whether all elements came from somewhere is for the caller to know. */
 enum status st_write_finish(struct st_writer *w);
 void st_write_abort(struct st_writer *w); /* frees; NULL is fine */

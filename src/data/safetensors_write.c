@@ -16,7 +16,7 @@ enum { CHUNK = 1 << 16 }; /* elements converted at a time */
 /* Where a tensor's elements lie in the data. */
 struct place {
     enum dtype dtype;
-    int64_t elements, begin;
+    int64_t each, elements, begin; /* bytes of one, how many */
 };
 
 struct st_writer {
@@ -30,29 +30,39 @@ struct st_writer {
 
 /* ---- header ---- */
 
+static int64_t bytes_each(const struct st_decl *d)
+{
+    return d->type ? st_type_bytes(d->type) : d->dtype == F32 || d->dtype == BF16 ? dtype_size(d->dtype) : 0;
+}
+
+int64_t st_decl_bytes(const struct st_decl *d)
+{
+    int64_t bytes = bytes_each(d);
+    if (d->n_dims < 0 || d->n_dims > 4 || bytes == 0)
+        return -1;
+    for (int i = 0; i < d->n_dims; i++)
+        if (d->shape[i] < 0 || __builtin_mul_overflow(bytes, d->shape[i], &bytes))
+            return -1;
+    return bytes;
+}
+
 /* {"dtype": ..., "shape": [...], "data_offsets": [*at, end]}; advances *at to the end. */
 static enum status describe(const struct st_decl *d, struct place *p, int64_t *at, json_t **out)
 {
-    int64_t elements = 1, bytes, begin = *at;
-    json_t *shape = json_array();
-    for (int i = 0; i < d->n_dims && i < 2; i++) {
-        if (d->shape[i] < 0 || __builtin_mul_overflow(elements, d->shape[i], &elements))
-            elements = -1;
-        json_array_append_new(shape, json_integer((json_int_t)d->shape[i]));
-    }
-    if (d->n_dims < 0 || d->n_dims > 2 || elements < 0 || (d->dtype != F32 && d->dtype != BF16) ||
-        __builtin_mul_overflow(elements, dtype_size(d->dtype), &bytes) || __builtin_add_overflow(begin, bytes, at)) {
-        json_decref(shape);
-        return status_fail(ERR_INVALID,
-                           "tensor %s: only fp32 and bf16 with up to two dimensions of a sensible size can be written", d->name);
-    }
-    if (begin % dtype_size(d->dtype)) {
-        json_decref(shape);
-        return status_fail(ERR_INVALID, "tensor %s: fp32 after an odd number of bf16 would be misaligned; declare fp32 first",
+    const int64_t bytes = st_decl_bytes(d), begin = *at, each = bytes_each(d);
+    if (bytes < 0 || __builtin_add_overflow(begin, bytes, at))
+        return status_fail(ERR_INVALID, "tensor %s: only fp32 and bf16, and bytes of the types that files have, with up to four dimensions of a "
+                                        "sensible size can be written",
                            d->name);
-    }
-    *p = (struct place){d->dtype, elements, begin};
-    *out = json_pack("{s:s, s:o, s:[I, I]}", "dtype", d->dtype == F32 ? "F32" : "BF16", "shape", shape, "data_offsets",
+    if (begin % each)
+        return status_fail(ERR_INVALID, "tensor %s: %lld bytes an element after an odd number of smaller ones would be misaligned; declare the larger "
+                                        "types first",
+                           d->name, (long long)each);
+    json_t *shape = json_array();
+    for (int i = 0; i < d->n_dims; i++)
+        json_array_append_new(shape, json_integer((json_int_t)d->shape[i]));
+    *p = (struct place){d->dtype, each, bytes / each, begin};
+    *out = json_pack("{s:s, s:o, s:[I, I]}", "dtype", d->type ? d->type : d->dtype == F32 ? "F32" : "BF16", "shape", shape, "data_offsets",
                      (json_int_t)begin, (json_int_t)*at);
     return *out ? OK : status_fail(ERR_NOMEM, "out of memory: a header");
 }
@@ -205,6 +215,15 @@ enum status st_write_f32(struct st_writer *w, int tensor, int64_t first, int64_t
         TRY(file_write(w->fd, w->path, w->buffer, (size_t)(2 * part), at + 2 * done));
     }
     return OK;
+}
+
+enum status st_write_bytes(struct st_writer *w, int tensor, int64_t first, int64_t n, const void *data)
+{
+    const struct place *t = tensor >= 0 && tensor < w->n ? &w->tensors[tensor] : NULL;
+    if (!t || first < 0 || n < 0 || n > t->elements * t->each - first)
+        return status_fail(ERR_INVALID, "%s: %lld bytes from number %lld on of tensor %d of %d, which has %lld", w->path, (long long)n,
+                           (long long)first, tensor, w->n, t ? (long long)(t->elements * t->each) : 0);
+    return file_write(w->fd, w->path, data, (size_t)n, w->data + t->begin + first);
 }
 
 enum status st_write_finish(struct st_writer *w)

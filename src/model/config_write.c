@@ -241,3 +241,25 @@ enum status model_config_write_stretched(const char *dir, const char *like, cons
 {
     return write_anew(dir, like, config, NULL);
 }
+
+static json_t *quantisation(enum model_base base, const char *compute)
+{
+    const int four = base != BASE_INT8;
+    return json_pack("{s:s, s:b, s:b, s:b, s:b, s:s, s:s, s:s, s:b, s:f, s:n, s:b, s:b}", "quant_method", "bitsandbytes", "load_in_4bit", four,
+                     "load_in_8bit", !four, "_load_in_4bit", four, "_load_in_8bit", !four, "bnb_4bit_quant_type", four ? "nf4" : "fp4",
+                     "bnb_4bit_compute_dtype", compute, "bnb_4bit_quant_storage", "uint8", "bnb_4bit_use_double_quant", base == BASE_NF4,
+                     "llm_int8_threshold", 6.0, "llm_int8_skip_modules", "llm_int8_has_fp16_weight", 0, "llm_int8_enable_fp32_cpu_offload", 0);
+}
+
+enum status model_config_write_quantised(const char *dir, const char *like, enum model_base base)
+{
+    char path[CONFIG_PATH];
+    json_t *root;
+    TRY(config_load(like, path, &root));
+    const char *type = json_string_value(json_object_get(root, "dtype")), *older = json_string_value(json_object_get(root, "torch_dtype"));
+    json_t *words = quantisation(base, type ? type : older ? older : dtype_text(F32));
+    if (json_object_set_new(root, "quantization_config", words) == 0)
+        return write_object(dir, root);
+    json_decref(root);
+    return status_fail(ERR_NOMEM, "out of memory: %s", path);
+}

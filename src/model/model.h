@@ -196,6 +196,8 @@ enum status model_config_write(const char *dir, const struct model_config *confi
 /* Writes DIR/config.json as it is in the directory `like`, whose configuration this is: with token ids and every other key. What is said
  * anew is the dtype; older readers find rope_theta and rope_scaling beside rope_parameters. */
 enum status model_config_write_like(const char *dir, const char *like, const struct model_config *config, enum dtype dtype);
+/* The same of weights that become quantised: with quantization_config as transformers writes it, and the dtype as it is there. */
+enum status model_config_write_quantised(const char *dir, const char *like, enum model_base base);
 /* The same with the dtype as it is there, too. */
 enum status model_config_write_stretched(const char *dir, const char *like, const struct model_config *config);
 /* Other rotary positions than config.json's. rope: KIND:FACTOR (yarn, linear, dynamic, llama3), or none; NULL: as they are. base 0: as it

@@ -190,6 +190,12 @@ static enum status occupied(const char *to)
     return OK;
 }
 
+enum status export_check_place(const char *model, const char *to)
+{
+    TRY(same_place(model, to));
+    return occupied(to);
+}
+
 static enum status merge(const struct job *j)
 {
     char original[4096 + 32];
@@ -245,10 +251,8 @@ enum status export_model(const char *model, const char *base, const char *to, en
     enum status st = resolve(&j, model, base);
     if (st == OK)
         st = same_place(j.s.adapter, to);
-    if (st == OK && form != EXPORT_AS_IT_IS)
-        st = same_place(j.s.model, to);
     if (st == OK)
-        st = occupied(to);
+        st = form != EXPORT_AS_IT_IS ? export_check_place(j.s.model, to) : occupied(to);
     if (st == OK)
         st = form != EXPORT_AS_IT_IS ? merge(&j) : export_adapter(&j);
     json_decref(j.facts);

@@ -3,6 +3,7 @@
 
 #include "data/safetensors.h"
 
+#include <jansson.h>
 #include <math.h>
 #include <signal.h>
 #include <stdio.h>
@@ -537,6 +538,70 @@ static void int8_refused(void **state)
     e2e_refuses(2, "v_proj.weight has a number beyond 65504 in row 31|--base nf4", NULL, "--model plain --lora r=4 --base int8" RUN);
 }
 
+/* A tensor's bytes, or of words what they say. */
+static json_t *words_of(struct st_file *f, const char *name, char **bytes)
+{
+    struct st_raw t;
+    assert_int_equal(st_find_raw(f, name, &t), OK);
+    *bytes = malloc((size_t)t.bytes + 1);
+    assert_int_equal(st_read_bytes(f, name, 0, t.bytes, *bytes), OK);
+    return strstr(name, ".quant_state.") ? json_loadb(*bytes, (size_t)t.bytes, 0, NULL) : json_pack("[s, I]", t.type, (json_int_t)t.bytes);
+}
+
+/* Tensor for tensor, as transformers has saved it. */
+static void same_tensors(const char *a, const char *b)
+{
+    struct st_file *x, *y;
+    assert_int_equal(st_open(a, &x), OK);
+    assert_int_equal(st_open(b, &y), OK);
+    assert_int_equal(st_count(x), st_count(y));
+    for (int i = 0; i < st_count(x); i++) {
+        char *p, *q;
+        const char *name = st_name(x, i);
+        json_t *u = words_of(x, name, &p), *v = words_of(y, name, &q);
+        if (!u || !json_equal(u, v) || (json_is_array(u) && memcmp(p, q, (size_t)json_integer_value(json_array_get(u, 1))) != 0))
+            fail_msg("%s: %s is not that of %s", a, name, b);
+        json_decref(u);
+        json_decref(v);
+        free(p);
+        free(q);
+    }
+    st_close(x);
+    st_close(y);
+}
+
+/* Written in bitsandbytes' layout. */
+static void quantised_files(void **state)
+{
+    (void)state;
+    put_base("qlora-gqa", "base");
+    put_base("int8-gqa", "theirs");
+    put_base("lora-gpt2", "gpt2");
+    struct result r = e2e_succeeds(NULL, "export --model base --to four --quantize nf4");
+    e2e_contains(r.out, "quantised: four has 14 matrices in bitsandbytes' NF4, and the other 6 tensors as they are");
+    e2e_succeeds(NULL, "export --model base --to eight --quantize int8");
+    same_tensors("four", "base/double");
+    same_tensors("eight", "theirs");
+    e2e_succeeds(NULL, "--model four --lora r=4 --steps 2 --out on-four" RUN);
+    e2e_succeeds(NULL, "--model base --base nf4 --lora r=4 --steps 2 --out on-base" RUN);
+    same_adapter("on-four", "on-base");
+    e2e_succeeds(NULL, "sample --model eight --prompt a --max-new-tokens 3 --temperature 0 --tokenizer bytes");
+    e2e_refuses(2, "--quantize int8|four hold NF4 already|from before", NULL, "export --model four --to again --quantize int8");
+    e2e_refuses(2, "--quantize nf4|on-four holds an adapter|--merge", NULL, "export --model on-four --to again --quantize nf4");
+    e2e_refuses(2, "--quantize nf4|preset", NULL, "export --model tiny --to again --quantize nf4");
+    e2e_refuses(2, "--quantize nf4: |another order", NULL, "export --model gpt2 --to again --quantize nf4");
+    e2e_refuses(2, "--quantize is 'nf5'", NULL, "export --model base --to again --quantize nf5");
+    e2e_refuses(2, "--quantize|merge first", NULL, "export --model base --to again --quantize nf4 --merge");
+    e2e_refuses(2, "four holds a model", NULL, "export --model base --to four --quantize nf4");
+    const float large = 70000.0f;
+    put_bytes("base/model.safetensors", &large, 4, 256);
+    e2e_refuses(2, "beyond 65504", NULL, "export --model base --to again --quantize int8");
+    const uint32_t nan = 0x7fc00000;
+    put_bytes("base/model.safetensors", &nan, 4, 0);
+    e2e_refuses(2, "model.norm.weight|NaN", NULL, "export --model base --to again --quantize nf4");
+    assert_false(e2e_exists("again"));
+}
+
 static void refused(void **state)
 {
     (void)state;
@@ -578,6 +643,6 @@ static void refused(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {TEST(left_behind), TEST(resumed), TEST(unfinished), TEST(newest), TEST(stretched), TEST(of_a_preset), TEST(card), TEST(resharded), TEST(on_top), TEST(checked), TEST(in_nf4), TEST(nf4_refused), TEST(in_int8), TEST(int8_refused), TEST(idle_pattern), TEST(refused)};
+    const struct CMUnitTest tests[] = {TEST(left_behind), TEST(resumed), TEST(unfinished), TEST(newest), TEST(stretched), TEST(of_a_preset), TEST(card), TEST(resharded), TEST(on_top), TEST(checked), TEST(in_nf4), TEST(nf4_refused), TEST(in_int8), TEST(int8_refused), TEST(quantised_files), TEST(idle_pattern), TEST(refused)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

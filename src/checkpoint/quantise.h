@@ -1,0 +1,17 @@
+/* A model's weights quantised as bitsandbytes lays them out: files in, files out, a matrix at a time. */
+#ifndef LTRAIN_CHECKPOINT_QUANTISE_H
+#define LTRAIN_CHECKPOINT_QUANTISE_H
+
+#include "checkpoint/checkpoint.h"
+
+struct quantise_report {
+    int matrices, others; /* tensors that were quantised, and that were copied as they are */
+    int64_t was, is;      /* bytes of all tensors */
+};
+
+/* m: of the files in `model`, with nothing trained and its base the form that is meant. Writes DIR/model.safetensors, or several files and their
+ * index, config.json with quantization_config, and the files that say how the model is used; tokenizer: as checkpoint_keep_texts has it, or
+ * NULL. */
+enum status checkpoint_quantise(const struct model *m, const char *model, const char *tokenizer, const char *dir, struct quantise_report *out);
+
+#endif
