@@ -99,6 +99,23 @@ static enum status draw_mark(struct comm *c, uint64_t *mark)
     return comm_broadcast(c, 0, mark, sizeof *mark);
 }
 
+/* Seconds for which NFS may take a directory for what it was (acdirmin). */
+#define SHARED_PATIENCE 30
+
+enum status checkpoint_compare_place(struct comm *c, const char *run)
+{
+    uint64_t mark;
+    if (comm_size(c) == 1)
+        return OK;
+    TRY(draw_mark(c, &mark));
+    enum status st = comm_agree(c, comm_rank(c) == 0 ? ckpt_mark(run, mark) : OK);
+    if (st == OK)
+        st = comm_agree(c, ckpt_check_mark(run, mark, comm_hosts(c) > 1 ? SHARED_PATIENCE : 0));
+    if (comm_rank(c) == 0)
+        ckpt_unmark(run, mark);
+    return st;
+}
+
 /* Sizes and hashes of what all ranks have written. */
 static enum status describe_files(struct comm *c, const char *dir, struct manifest *m)
 {

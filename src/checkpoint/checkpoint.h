@@ -44,6 +44,9 @@ struct checkpoint_texts {
  * damaged names it. */
 enum status checkpoint_save(struct session *s, const char *run, const struct checkpoint_info *info,
                             const struct checkpoint_texts *texts, int keep);
+/* By all ranks, before anything is trained that could not be saved: whether each sees the run's directory, which rank 0 has made.
+ * ERR_INVALID: one does not. */
+enum status checkpoint_compare_place(struct comm *c, const char *run);
 /* path: directory of a run's newest whole checkpoint, every file read and its hash checked. That is what `latest` names; if
  * `latest` or what it names is missing or damaged, the newest other one, and *note says so (else it is empty). ERR_INVALID: there
  * is none. All ranks find the same. */

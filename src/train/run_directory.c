@@ -99,7 +99,8 @@ static enum status lock(struct run *r)
     r->locked = 1;
     if (leads)
         checkpoint_remove_dead(r->s->out);
-    return comm_agree(r->comm, leads && !r->s->resume ? refuse_old(r->s) : OK);
+    TRY(comm_agree(r->comm, leads && !r->s->resume ? refuse_old(r->s) : OK));
+    return checkpoint_compare_place(r->comm, r->s->out);
 }
 
 enum status run_claim_directory(struct run *r)

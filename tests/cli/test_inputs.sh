@@ -42,6 +42,17 @@ expect "copies of data and program" 0 "^model: " "$home/other" --data same.txt
 echo . >>other
 expect "another build" 2 "^ltrain: rank 1: this rank runs ltrain .* all hosts need the same program" "$home/other" --data same.txt
 
+# a directory of the run that only rank 0 sees: nothing is trained that could not be saved
+status=0
+# shellcheck disable=SC2086 # lists of words
+timeout -k 5 60 $mpi -wdir "$home/A" -n 1 "$ltrain" $common --data same.txt --out own : -wdir "$home/B" -n 1 "$ltrain" $common \
+    --data same.txt --out own >out 2>err || status=$?
+if [ $status != 2 ] || grep -q '^step ' out || ! grep -q '^ltrain: rank 1: own as rank 0 has made it cannot be seen from here' err; then
+    echo "not ok: a directory that one rank does not see: exit status $status"
+    cat out err
+    failures=$((failures + 1))
+fi
+
 # the GPUs' kernels are in a file of their own
 cp "$plugin" plugin.so
 echo . >>plugin.so
