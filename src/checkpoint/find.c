@@ -2,12 +2,14 @@
 #include "checkpoint/checkpoint.h"
 
 #include "base/steps.h"
+#include "base/sys.h"
 #include "checkpoint/files.h"
 #include "checkpoint/manifest.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 /* From rank 0 to all. */
 struct choice {
@@ -25,6 +27,22 @@ static enum status choose(struct comm *c, struct steps *steps, struct choice *ou
         out->by_latest = steps->latest[0] != 0;
     }
     return comm_broadcast(c, 0, out, sizeof *out);
+}
+
+/* Never OK. dir: checkpoints/ of a run, which may have come to its end without one. */
+static enum status say_none(const char *dir)
+{
+    const int run = (int)(strlen(dir) - strlen("/checkpoints"));
+    char model[CKPT_PATH];
+    if (snprintf(model, sizeof model, "%.*s/hf", run, dir) < (int)sizeof model && sys_access(model, F_OK) == 0)
+        return status_fail(ERR_INVALID,
+                           "%s has no checkpoint: the run ended without --save-every; --model %.*s begins a new run (--out) with the "
+                           "model that it has made, without its moments",
+                           dir, run, dir);
+    return status_fail(ERR_INVALID,
+                       "%s has no checkpoint: a run saves every --save-every steps, and when ^C or SIGTERM ends it; the same "
+                       "options with --out instead of --resume start it anew",
+                       dir);
 }
 
 /* The first whole one. why: what was wrong with the first damaged one. */
@@ -49,9 +67,7 @@ static enum status search(struct comm *c, const char *dir, struct steps *steps, 
     }
     if (why[0])
         return status_fail(ERR_INVALID, "%s has no whole checkpoint: %s", dir, why);
-    return status_fail(ERR_INVALID, "%s has no checkpoint: a run saves every --save-every steps, and when ^C or SIGTERM ends it; the same "
-                       "options with --out instead of --resume start it anew",
-                       dir);
+    return say_none(dir);
 }
 
 /* Room for every name below it, so that no rank fails alone later. */
