@@ -40,6 +40,8 @@ static const char usage[] = "usage: ltrain [train] --model DIR --data PATH --seq
                             "       ltrain sample ...   a text read on, or a chat (ltrain sample --help)\n"
                             "       ltrain eval ...     perplexity, loss by position, tasks such as needle\n"
                             "                           (ltrain eval --help)\n"
+                            "       ltrain export ...   an adapter copied, or merged into its model\n"
+                            "                           (ltrain export --help)\n"
                             "       ltrain tokenize ... text to token ids and back (ltrain tokenize --help)\n"
                             "       ltrain --resume RUN [options]\n"
                             "       ltrain --ranks N ..., mpiexec -n N ltrain ...,\n"

@@ -92,7 +92,7 @@ const struct settings_key settings_keys[] = {
     {"device-timeout", KEY_NUMBER, AT(device_timeout), "600", LIMITS(0, 1e9), .flags = KEY_ABOVE_MIN | KEY_OF_RUNS, .arg = "SECONDS", .help = "longest wait for what a GPU was given to do"},
     {"link-gbps", KEY_NUMBER, AT(plan.link_gbps), "0", LIMITS(0, 1e6), .least = 1e-6, .arg = "X", .help = "speed of the links of cpu:discrete; 0: unlimited"},
 
-    {"machine", KEY_STRING, AT(plan.machine), .arg = "NAME", .help = "plan for a machine that is not here: a100-40, a100-80, h100, h200, gh200, rtx3090, rtx4090, rtx4090-laptop, several: 4xa100-40, or a YAML file"},
+    {"machine", KEY_STRING, AT(plan.machine), .arg = "NAME", .help = "plan for a machine that is not here: a100-40, a100-80, h100, h100-pcie, h200, gh200, l40s, l4, a40, a10, rtxa6000, rtx6000ada, rtx3090, rtx4090, rtx4090-laptop, several: 4xa100-40, or a YAML file"},
     {"nvme", KEY_DRIVES, .value = "auto", .unset = "auto", LIMITS(0.001, 1e6), .arg = "NxRATE", .help = "drives of each of its nodes, and what one of them really reads: 4x7GB/s; none"},
 
     {"mesh", KEY_MESH, .value = "auto", .unset = "auto", LIMITS(1, SETTINGS_MOST_RANKS), .group = "Ranks", .arg = "SIZES", .help = "dp=N,ulysses=N,ring=N, those not named auto: whole sequences, heads and tokens shared out"},
