@@ -85,6 +85,23 @@ static void print_checkpoints(const struct run *r)
         printf("checkpoints: none (--save-every 0): a run that is killed leaves nothing to resume; ^C and SIGTERM save\n");
 }
 
+#define TAKES_LONG (1LL << 30) /* bytes: more take seconds, and hundreds of GiB minutes */
+
+void run_print_taking(const struct run *r)
+{
+    int64_t all[TIERS] = {0}, sum = 0;
+    char a[32], b[32], c[32];
+    for (int t = 0; t < TIERS; t++) {
+        for (int i = 0; i < r->plans.n; i++)
+            all[t] = max_i64(all[t], r->plans.plan[i]->arena[t]);
+        sum += all[t];
+    }
+    if (sum >= TAKES_LONG)
+        printf("memory: taking %s on the device, %s on the host and %s on drives\n", units_format_bytes(all[TIER_DEVICE], a),
+               units_format_bytes(all[TIER_HOST], b), units_format_bytes(all[TIER_NVME], c));
+    fflush(stdout);
+}
+
 void run_print_before(struct run *r)
 {
     char a[32], b[32], c[32], line[PLAN_TEXT], text[512];

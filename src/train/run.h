@@ -184,6 +184,7 @@ enum status run_print_epochs(struct run *r);
 void run_note_saved(struct run *r, int64_t step);
 /* What a failed run leaves to go on from. Changes status_message. */
 void run_describe_left(const struct run *r, char *text, size_t bytes);
+void run_print_taking(const struct run *r); /* a sign of life where the memory of all plans takes long to be had */
 void run_print_before(struct run *r);
 /* What a signal has cost, if anything, `seconds` into a step, and how far the state is. */
 void run_print_thrown(const struct run *r, double seconds, int terminal);

@@ -431,6 +431,7 @@ static enum status prepare(struct run *r)
     TRY(run_plan(r));
     TRY(run_make_directory(r));
     TRY(comm_agree(c, run_find_peak(r)));
+    run_print_taking(r);
     TRY(run_start(r));
     run_print_before(r);
     TRY(comm_agree(c, run_print_lengths(r)));
