@@ -7,18 +7,21 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define LEAVES 4096 /* of the time index */
+/* Leaves of the time index: about as many as there are buffers, for what lasts looks at all of them. */
+#define FEWEST_LEAVES 64
+#define MOST_LEAVES 4096
 
 /* The bytes that a placed buffer takes, where its lifetime does not count. */
 struct span {
     int64_t lo, hi;
 };
 
-/* What is placed, found by time: a segment tree over LEAVES slices of time. A buffer hangs on the few nodes that make up its
+/* What is placed, found by time: a segment tree over slices of time. A buffer hangs on the few nodes that make up its
  * lifetime, so that a short-lived one meets its contemporaries without looking at the rest. */
 struct time_index {
     double t_min, scale;
-    int head[2 * LEAVES]; /* lists of entries, -1 ends */
+    int leaves;
+    int head[2 * MOST_LEAVES]; /* lists of entries, -1 ends */
     int *next, *item;
     int n, cap;
 };
@@ -58,7 +61,7 @@ static int by_area(const void *a, const void *b, void *buffers)
 static int leaf_of(const struct time_index *x, double t)
 {
     int leaf = (int)((t - x->t_min) * x->scale);
-    return leaf < 0 ? 0 : leaf >= LEAVES ? LEAVES - 1 : leaf;
+    return leaf < 0 ? 0 : leaf >= x->leaves ? x->leaves - 1 : leaf;
 }
 
 static int index_add(struct time_index *x, int node, int item)
@@ -82,7 +85,7 @@ static int index_add(struct time_index *x, int node, int item)
 
 static int index_insert(struct time_index *x, const struct placed *o, int item)
 {
-    for (int l = leaf_of(x, o->t0) + LEAVES, r = leaf_of(x, o->t1) + LEAVES + 1; l < r; l /= 2, r /= 2) {
+    for (int l = leaf_of(x, o->t0) + x->leaves, r = leaf_of(x, o->t1) + x->leaves + 1; l < r; l /= 2, r /= 2) {
         if ((l & 1) && !index_add(x, l++, item))
             return 0;
         if ((r & 1) && !index_add(x, --r, item))
@@ -106,7 +109,7 @@ static void gather_node(struct packer *k, int node, const struct buffer *b, int 
 /* Fills k->near with the places of all contemporaries of b: from the nodes within its lifetime, and their ancestors. */
 static int gather(struct packer *k, const struct buffer *b, int self)
 {
-    int n = 0, l = leaf_of(k->index, b->t0) + LEAVES, r = leaf_of(k->index, b->t1) + LEAVES;
+    int n = 0, l = leaf_of(k->index, b->t0) + k->index->leaves, r = leaf_of(k->index, b->t1) + k->index->leaves;
     for (; l >= 1; l /= 2, r /= 2) /* level by level: nodes l..r meet the lifetime */
         for (int node = l; node <= r; node++)
             gather_node(k, node, b, self, &n);
@@ -196,7 +199,7 @@ int64_t packer_place(struct packer *k, int64_t base, int best_fit)
 {
     int64_t top = base;
     k->index->n = 0;
-    for (int i = 0; i < 2 * LEAVES; i++)
+    for (int i = 0; i < 2 * k->index->leaves; i++)
         k->index->head[i] = -1;
     for (int i = 0; i < k->n; i++)
         k->seen[i] = -1;
@@ -247,7 +250,10 @@ enum status packer_create(struct program *p, enum tier tier, struct packer *out)
         t_max = buf->t1 > t_max ? buf->t1 : t_max;
         k.index->t_min = buf->t0 < k.index->t_min ? buf->t0 : k.index->t_min;
     }
-    k.index->scale = t_max > k.index->t_min ? LEAVES / (t_max - k.index->t_min) : 0;
+    k.index->leaves = FEWEST_LEAVES;
+    while (k.index->leaves < out->n && k.index->leaves < MOST_LEAVES)
+        k.index->leaves *= 2;
+    k.index->scale = t_max > k.index->t_min ? k.index->leaves / (t_max - k.index->t_min) : 0;
     return OK;
 }
 
