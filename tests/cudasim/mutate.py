@@ -71,7 +71,7 @@ class Target:
         self.kernels, self.link = [], None
         for line in lines.splitlines():
             output = re.search(r' -o (\S+)', line)
-            if output and output[1].endswith('.sim.o') and f'test_cudasim_{name}.p' in output[1]:
+            if output and output[1].endswith('.sim.o'):
                 self.kernels.append((output[1], line))
             elif output and output[1] == self.program:
                 self.link = line
@@ -139,7 +139,8 @@ def judge(build, mutant, targets, limits, scratch):
         for option in ('-o', '-MF', '-MT'):
             if option in words:
                 words[words.index(option) + 1] = new if option == '-o' else new + '.d'
-        made = subprocess.run(words[:1] + [f'-I{folder}'] + words[1:], cwd=build, capture_output=True, text=True)
+        options = words.index('-x')  # after the compiler, which ccache may precede
+        made = subprocess.run(words[:options] + [f'-I{folder}'] + words[options:], cwd=build, capture_output=True, text=True)
         if made.returncode != 0:
             return 'broken', made.stderr[:2000]
         link = link.replace(output, new)
