@@ -10,7 +10,7 @@ trap 'rm -rf "$home"' EXIT
 cd "$home"
 failures=0
 yes 'It was a dark and stormy night; the rain fell in torrents.' | head -c 20000 >corpus.txt
-tiny="--model tiny --data corpus.txt --seq-len 200"
+tiny="--model tiny --data corpus.txt --seq-len 200 --effort quick"
 
 not_ok() {
     echo "not ok: $*"

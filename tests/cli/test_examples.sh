@@ -49,19 +49,19 @@ done
 run it data --config chat.yaml $small --samples 0
 says it.out "chats: 8 conversations in 9 samples (1 cut turn by turn"
 
-run it --config book.yaml $small --seq-len 128 --steps 5 --save-every 3
+run it --config book.yaml $small --effort quick --seq-len 128 --steps 5 --save-every 3
 says it.out "eval loss"
 [ -f runs/book/hf/model.safetensors ] || fail "no model"
 cmp -s ../model/tokenizer.json runs/book/hf/tokenizer.json || fail "the tokenizer is not beside the result"
-run it --config chat.yaml $small --seq-len 128 --steps 2
+run it --config chat.yaml $small --effort quick --seq-len 128 --steps 2
 says it.out "chats: 8 conversations in 9 samples (1 cut turn by turn" # a run says it, too
-run it eval $small --eval-data chats.jsonl --lengths 128 --tasks ppl
+run it eval $small --effort quick --eval-data chats.jsonl --lengths 128 --tasks ppl
 says it.out "chats: 8 conversations in 9 samples" # and so does an evaluation
-run it --config lora.yaml $small --seq-len 128 --steps 2
+run it --config lora.yaml $small --effort quick --seq-len 128 --steps 2
 [ -f runs/lora/hf/adapter_model.safetensors ] || fail "no adapter"
-run it --config curriculum.yaml $small --seq-len 64@1,128@1,256 --steps 3
+run it --config curriculum.yaml $small --effort quick --seq-len 64@1,128@1,256 --steps 3
 says it.out "step 3: sequences of 256 tokens from here on"
 [ "$(grep -c '"loss":[0-9]' runs/curriculum/metrics.jsonl)" = 3 ] || fail "not three losses"
-run it --config documents.yaml $small --steps 2
+run it --config documents.yaml $small --effort quick --steps 2
 says it.out "48 documents"
 exit $failures

@@ -13,7 +13,7 @@ yes 'It was a dark and stormy night.' | head -c 3000 >A/t.txt
 yes 'It was a dark and stormy light.' | head -c 3000 >B/t.txt
 cp A/t.txt A/same.txt
 cp A/t.txt B/same.txt
-common="--model tiny --seq-len 64 --steps 1 --device cpu --offload none --threads 1"
+common="--model tiny --seq-len 64 --steps 1 --device cpu --offload none --threads 1 --effort quick"
 args=$common
 
 expect() { # WHAT STATUS PATTERN PROGRAM-OF-B ARGUMENTS: rank 0 in A, rank 1 in B
@@ -86,7 +86,7 @@ fi
 "$ltrain" $common --data A/same.txt --out first >/dev/null
 cp -r first/hf A/m
 cp -r first/hf B/m
-args="--seq-len 64 --steps 1 --device cpu --offload none --threads 1 --model m --data same.txt"
+args="--seq-len 64 --steps 1 --device cpu --offload none --threads 1 --effort quick --model m --data same.txt"
 expect "copies of weights" 0 "^model: " "$ltrain"
 printf X | dd of=B/m/model.safetensors bs=1 seek=5000 conv=notrunc status=none
 expect "other weights" 2 "^ltrain: rank 1: --model: .*m/model.safetensors differs" "$ltrain"

@@ -9,7 +9,7 @@ trap 'rm -rf "$home"' EXIT
 cd "$home"
 failures=0
 yes 'It was a dark and stormy night.' | head -c 5000 >corpus.txt
-tiny="--model tiny --data corpus.txt --seq-len 64 --steps 1"
+tiny="--model tiny --data corpus.txt --seq-len 64 --steps 1 --effort quick"
 
 # Runs; stderr must be LINES lines of which one matches PATTERN, the exit status STATUS.
 expect() { # WHAT STATUS LINES PATTERN COMMAND...

@@ -85,7 +85,7 @@ sample --model chatty --chat --prompt "hi" --system "be kind" --json --max-new-t
 
 # What a run left.
 head -c 3000 "$golden/make_golden.py" >text
-"$ltrain" --model tiny --data text --seq-len 128 --steps 1 --save-every 1 --threads 1 --device cpu --out run >log 2>&1 || { fail "a run"; cat log; }
+"$ltrain" --model tiny --data text --seq-len 128 --steps 1 --save-every 1 --threads 1 --device cpu --effort quick --out run >log 2>&1 || { fail "a run"; cat log; }
 sample --model run --prompt "ab" --json --max-new-tokens 4 && ids >hf
 rm -r run/hf
 sample --model run --prompt "ab" --json --max-new-tokens 4 && ids >other

@@ -30,7 +30,7 @@ cmp -s data.out yaml.out || fail "a mapping in a file is not the same"
 # on other ranks are those of the whole one, to what sums in another order leave.
 sed -n '1,150p' book.txt >a.txt
 sed -n '151,400p' book.txt >b.txt
-opts="--model tiny --data a.txt=1,b.txt=2 --seq-len 64 --batch 4 --offload nvme --nvme-max 200M --save-every 1 --eval-fraction 0.1"
+opts="--model tiny --data a.txt=1,b.txt=2 --seq-len 64 --batch 4 --effort quick --offload nvme --nvme-max 200M --save-every 1 --eval-fraction 0.1"
 losses() { sed 's/.*"loss":\([0-9.]*\).*/\1/' "$1/metrics.jsonl"; }
 alike() { # NAME RUN
     losses whole >w

@@ -34,7 +34,7 @@ among_ranks() { # Open MPI leaks
         "$@"
     )
 }
-train() { "$ltrain" --model tiny --data text --seq-len 128 --steps 2 --device cpu --threads 1 "$@" >out 2>err; }
+train() { "$ltrain" --model tiny --data text --seq-len 128 --steps 2 --device cpu --effort quick --threads 1 "$@" >out 2>err; }
 
 check "trains" train --tokenizer small --out a --save-every 2
 says out "1 document"
@@ -53,14 +53,14 @@ if "$ltrain" --version | grep -q 'with.*Open MPI'; then
     says out "tokens of small/tokenizer.json"
     check "where it was told to" test -n "$(ls tokens/*.tokens)"
 fi
-check "goes on" "$ltrain" --resume a --steps 3
-"$ltrain" --resume a --steps 4 --tokenizer bytes >out 2>err && fail "resumed as bytes"
+check "goes on" "$ltrain" --resume a --effort quick --steps 3
+"$ltrain" --resume a --effort quick --steps 4 --tokenizer bytes >out 2>err && fail "resumed as bytes"
 says err "--tokenizer: the checkpoint's run read its data by another tokenizer (or --text-column, --chat-template, --chat-turns, --train-on), and this one takes bytes"
-"$ltrain" --resume a --steps 4 --text-column other >out 2>err && fail "resumed by a column of texts"
+"$ltrain" --resume a --effort quick --steps 4 --text-column other >out 2>err && fail "resumed by a column of texts"
 says err "--text-column is of rows of text in .jsonl files"
-"$ltrain" --resume a --steps 4 --tokenizer other.json >out 2>err && fail "resumed by another"
+"$ltrain" --resume a --effort quick --steps 4 --tokenizer other.json >out 2>err && fail "resumed by another"
 says err "--tokenizer: the checkpoint's run"
-check "goes on all the same" "$ltrain" --resume a --steps 4 --tokenizer other.json --data-changed continue
+check "goes on all the same" "$ltrain" --resume a --effort quick --steps 4 --tokenizer other.json --data-changed continue
 check "the result has the other one" cmp other.json a/hf/tokenizer.json
 check "and the run" cmp other.json a/original/tokenizer.json
 
@@ -69,29 +69,29 @@ mkdir model
 cp a/hf/* model
 cp small/tokenizer.json model
 echo '{}' >model/tokenizer_config.json
-"$ltrain" --model model --data text --seq-len 128 --steps 1 --out f --device cpu >out 2>err || cat err
+"$ltrain" --model model --data text --seq-len 128 --steps 1 --out f --device cpu --effort quick >out 2>err || cat err
 says out "model/tokenizer.json"
 check "copied" cmp small/tokenizer.json f/hf/tokenizer.json
 check "copied, too" cmp model/tokenizer_config.json f/hf/tokenizer_config.json
 rm model/tokenizer.json
-"$ltrain" --model model --data text --seq-len 128 --steps 1 --out g --device cpu >out 2>err || cat err
+"$ltrain" --model model --data text --seq-len 128 --steps 1 --out g --device cpu --effort quick >out 2>err || cat err
 says out "text as bytes: the model has no tokenizer"
 echo x >model/tokenizer.model
-"$ltrain" --model model --data text --seq-len 128 --steps 1 --out h --device cpu >out 2>err && failures=$((failures + 1))
+"$ltrain" --model model --data text --seq-len 128 --steps 1 --out h --device cpu --effort quick >out 2>err && failures=$((failures + 1))
 says err "model/tokenizer.model: it is no model of sentencepiece, or damaged"
 
 # sentencepiece's file, where that is all there is, and chats by the template beside it.
 pieces=${LTRAIN_SOURCE_ROOT:?}/tests/text/sentencepiece
 cp "$pieces"/small/* model
-check "trains by tokenizer.model" "$ltrain" --model model --data text --seq-len 128 --steps 1 --out j --device cpu
+check "trains by tokenizer.model" "$ltrain" --model model --data text --seq-len 128 --steps 1 --out j --device cpu --effort quick
 "$ltrain" data --model model --data text >out 2>err || cat err
 says out "tokens of model/tokenizer.model"
 check "copied" cmp "$pieces/small/tokenizer.model" j/hf/tokenizer.model
-"$ltrain" --model model --tokenizer small --data text --seq-len 128 --steps 1 --out l --device cpu >out 2>err || cat err
+"$ltrain" --model model --tokenizer small --data text --seq-len 128 --steps 1 --out l --device cpu --effort quick >out 2>err || cat err
 says out "tokenizer: the result gets that of small/tokenizer.json, not the model's own"
 check "that it was trained with" cmp small/tokenizer.json l/hf/tokenizer.json
 check "and nothing of the model's" test ! -e l/hf/tokenizer.model -a ! -e l/hf/tokenizer_config.json
-"$ltrain" --model model --tokenizer model --data text --seq-len 128 --steps 1 --out m --device cpu >out 2>err || cat err
+"$ltrain" --model model --tokenizer model --data text --seq-len 128 --steps 1 --out m --device cpu --effort quick >out 2>err || cat err
 check "the model's own is no other" sh -c '! grep -q "the result gets" out'
 echo '{"messages": [{"role": "user", "content": "Who?"}, {"role": "assistant", "content": "the hen <|im_end|>"}]}' >chats.jsonl
 "$ltrain" data --model model --data chats.jsonl >out 2>err || cat err
@@ -99,7 +99,7 @@ says out "<|im_start|> user<unk>Who?<|im_end|> <unk>【<|im_start|> assistant<un
 
 # The result has the template that was used: another one's, also with the model's own vocabulary beside it, and where a run goes on.
 chats() { # OUT ARGUMENT...: a step
-    "$ltrain" --model model --data chats.jsonl --seq-len 128 --device cpu --threads 1 --effort quick "$@" >out 2>err || { fail "chats $*"; cat err; }
+    "$ltrain" --model model --data chats.jsonl --seq-len 128 --device cpu --effort quick --threads 1 "$@" >out 2>err || { fail "chats $*"; cat err; }
 }
 kept() { cmp -s "$1" "$2/original/chat_template.jinja" && cmp -s "$1" "$2/hf/chat_template.jinja" || fail "$2 has not $1"; }
 template() { printf '{%% for m in messages %%}%s{{ m.content }}<|im_end|>{%% endfor %%}' "$1"; }
@@ -116,13 +116,13 @@ mkdir linked && ln -s ../model/tokenizer.model linked && template A >linked/chat
 chats --steps 1 --tokenizer linked --out p
 says out "tokenizer: the result gets that of linked/tokenizer.model, not the model's own"
 kept linked/chat_template.jinja p
-"$ltrain" --model model --data text --seq-len 128 --device cpu --threads 1 --effort quick --steps 1 --save-every 1 --tokenizer linked --out q >out 2>err || cat err
+"$ltrain" --model model --data text --seq-len 128 --device cpu --effort quick --threads 1 --steps 1 --save-every 1 --tokenizer linked --out q >out 2>err || cat err
 template B >linked/chat_template.jinja
 rm linked/tokenizer.model && ln -s ../q/original/tokenizer.model linked && cp model/tokenizer.model before
-"$ltrain" --resume q --steps 2 --tokenizer linked >out 2>err || cat err
+"$ltrain" --resume q --effort quick --steps 2 --tokenizer linked >out 2>err || cat err
 kept linked/chat_template.jinja q
 check "a link into the run" cmp before q/original/tokenizer.model
-"$ltrain" --resume q --steps 2 --tokenizer q/original >out 2>err || { fail "by its own"; cat err; }
+"$ltrain" --resume q --effort quick --steps 2 --tokenizer q/original >out 2>err || { fail "by its own"; cat err; }
 kept linked/chat_template.jinja q
 check "its own" cmp before q/original/tokenizer.model
 check "nothing else is left" test ! -e q/original/tokenizer.partial

@@ -11,8 +11,8 @@
 #include <stdint.h>
 #include <sys/types.h>
 
-/* A model and tiles so small that a step takes milliseconds, cut into many pieces all the same. */
-#define TILES " --tiles rows=64,loss=64,group=4096 --threads 1 "
+/* A model and tiles so small that a step takes milliseconds, cut into many pieces all the same, and planned as fast. */
+#define TILES " --tiles rows=64,loss=64,group=4096 --threads 1 --effort quick "
 #define TINY " --model tiny --data corpus.txt --seq-len 256" TILES
 #define DISCRETE " --offload nvme --device cpu:discrete "
 

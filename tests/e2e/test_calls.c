@@ -9,7 +9,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
-#define HOW " --effort quick --device cpu:discrete --offload nvme "
+#define HOW " --device cpu:discrete --offload nvme "
 #define NEW "--model weights --data texts,more*.txt --seq-len 128" TILES HOW "--steps 3 --save-every 1 --keep 1 --out run"
 #define AGAIN "--resume run --steps 4"
 
@@ -31,7 +31,7 @@ static int prepare(void **state)
 {
     if (e2e_setup(state) != 0)
         return -1;
-    e2e_succeeds(NULL, "--model tiny --data corpus.txt --seq-len 128" TILES "--steps 1 --effort quick --out first");
+    e2e_succeeds(NULL, "--model tiny --data corpus.txt --seq-len 128" TILES "--steps 1 --out first");
     char *text = e2e_read("corpus.txt", NULL);
     if (rename("first/hf", "weights") != 0 || mkdir("texts", 0777) != 0)
         return -1;

@@ -128,7 +128,7 @@ static void a_check_in_a_cgroup(void **state)
 {
     (void)state;
     make_v2(90);
-    struct result r = e2e_succeeds(&limited, "check " TINY "--steps 1 --effort quick");
+    struct result r = e2e_succeeds(&limited, "check " TINY "--steps 1");
     const char *left = strstr(r.out, " of memory, ");
     assert_non_null(left);
     double mib = atof(left + strlen(" of memory, "));
@@ -142,10 +142,10 @@ static void ranks_of_a_cgroup(void **state)
     if (E2E_SANITIZED || !strstr(e2e_succeeds(NULL, "--version").out, "MPI")) /* Open MPI leaks (tests/mpi.sh) */
         skip();
     make_v2(230);
-    struct result r = e2e_succeeds(&limited, TINY "--ranks 2 --effort quick --steps 1 --out run");
+    struct result r = e2e_succeeds(&limited, TINY "--ranks 2 --steps 1 --out run");
     e2e_contains(r.out, "are left of 230 MiB, memory.max of /sys/fs/cgroup/job_7, shared by 2 ranks");
     e2e_contains(r.out, "budgets: device 36 MiB, host 29 MiB"); /* (210 / 2 - 33) / 2 and 2/5 */
-    r = e2e_succeeds(&limited, "plan " TINY "--ranks 2 --effort quick");
+    r = e2e_succeeds(&limited, "plan " TINY "--ranks 2");
     e2e_contains(r.out, "/job_7, shared"); /* by 2 ranks, in the next line */
 }
 

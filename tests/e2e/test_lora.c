@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define RUN " --data corpus.txt --tokenizer bytes --seq-len 256 --effort quick --lr 1e-2" TILES
+#define RUN " --data corpus.txt --tokenizer bytes --seq-len 256 --lr 1e-2" TILES
 
 /* base: a model of tests/golden, at any place. */
 static void put_base(const char *name, const char *to)

@@ -65,7 +65,7 @@ static void a_run_leaves_its_files(void **state)
     static const char *const files[] = {"config.yaml",   "plan.txt",       "plan.json",
                                         "metrics.jsonl", "hf/config.json", "hf/model.safetensors"};
     (void)state;
-    struct result r = e2e_succeeds(NULL, "train" TINY DISCRETE "--steps 5 --out run");
+    struct result r = e2e_succeeds(NULL, "train" TINY DISCRETE "--effort normal --steps 5 --out run");
     static const char *const said[] = {
         "device: cpu:discrete", "budgets: device ", "nvme run: ",           "mesh: ",
         "data: 1 document (",   "plan: fits",       "step 5/5  loss ",      "checkpoints: none (--save-every 0)",

@@ -37,7 +37,7 @@ yes 'It was a dark and stormy night; the rain fell in torrents, except at occasi
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMP_NUM_THREADS=1
 export ASAN_OPTIONS="${ASAN_OPTIONS:+$ASAN_OPTIONS:}detect_leaks=0" # tests/mpi.sh says why
 mpi="mpirun --quiet --oversubscribe --bind-to none --mca orte_tmpdir_base $home --mca mpi_yield_when_idle 1 --mca pml ob1 -n 4"
-settings="--model tiny --data corpus.txt --seq-len 4096 --mesh ulysses=2,ring=2 --zero 3 --threads 1 --tiles rows=512,loss=512"
+settings="--model tiny --data corpus.txt --seq-len 4096 --mesh ulysses=2,ring=2 --zero 3 --threads 1 --tiles rows=512,loss=512 --effort quick"
 
 failures=0
 bad() {
