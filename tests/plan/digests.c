@@ -222,14 +222,13 @@ static const struct question quick[] = {
     {"25m 16k, device 300M, host 400M", "25m", "h200", 16 << 10, M(300), M(400), AUTO, OFFLOAD_AUTO, BF16, 3, 0},
     {"gpt2-125m 4k on 2 ranks", "gpt2-125m", "2xa100-40", 4 << 10, M(900), G(4), AUTO, OFFLOAD_AUTO, BF16, AUTO, 0},
     {"tiny 64k, explained", "tiny", "rtx4090", 64 << 10, M(90), M(400), AUTO, OFFLOAD_AUTO, BF16, 3, 1},
-    {"25m refused on the device", "25m", "rtx4090", 32 << 10, M(100), G(2), AUTO, OFFLOAD_NONE, BF16, 3, 0},
+    {"25m refused on the device", "25m", "rtx4090", 32 << 10, M(100), G(2), AUTO, OFFLOAD_NONE, BF16, 3, 0, EFFORT_NORMAL},
     {"25m refused on the host", "25m", "rtx4090", 32 << 10, M(400), M(100), 0, OFFLOAD_CPU, BF16, 3, 0},
-    {"tiny refused on the drives", "tiny", "rtx4090", 32 << 10, M(30), M(40), M(1), OFFLOAD_NVME, BF16, 3, 0},
+    {"tiny refused on the drives", "tiny", "rtx4090", 32 << 10, M(30), M(40), M(1), OFFLOAD_NVME, BF16, 3, 0, EFFORT_NORMAL},
     {"25m 8k, normal", "25m", "rtx4090", 8 << 10, M(200), G(2), AUTO, OFFLOAD_AUTO, BF16, 3, 0, EFFORT_NORMAL},
     {"25m 8k, quick", "25m", "rtx4090", 8 << 10, M(200), G(2), AUTO, OFFLOAD_AUTO, BF16, 3, 0, EFFORT_QUICK},
     {"gpt2-125m 4k on 2 ranks, normal", "gpt2-125m", "2xa100-40", 4 << 10, M(900), G(4), AUTO, OFFLOAD_AUTO, BF16, AUTO, 0, EFFORT_NORMAL},
     {"tiny longest, quick", "tiny", "rtx4090", 0, M(40), M(64), M(100), OFFLOAD_AUTO, BF16, 3, 0, EFFORT_QUICK},
-    {"tiny longest", "tiny", "rtx4090", 0, M(40), M(64), M(100), OFFLOAD_AUTO, BF16, 3, 0},
 };
 
 static const struct question slow[] = {
