@@ -53,7 +53,7 @@ static uint64_t run(void (*change)(struct settings *))
     r.settings.plan.threads = target.threads;
     if (change)
         change(&r.settings);
-    if (golden_model(&g, &model) != OK || rig_start(&r, model) != OK || session_load(r.session, g.path) != OK)
+    if (golden_model(&g, &model) != OK || rig_start(&r, model) != OK || golden_load(&g, r.session) != OK)
         fail_msg("%s", status_message());
     double gradient = 0;
     const struct golden_marks marks = golden_bf16_marks(name);
@@ -103,7 +103,7 @@ static void an_illegal_address(void **state)
     r.settings.plan.device = DEVICE_CUDA;
     r.settings.plan.dtype = BF16;
     r.settings.plan.threads = target.threads;
-    if (golden_model(&g, &model) != OK || rig_start(&r, model) != OK || session_load(r.session, g.path) != OK)
+    if (golden_model(&g, &model) != OK || rig_start(&r, model) != OK || golden_load(&g, r.session) != OK)
         fail_msg("%s", status_message());
     g.sequence.tokens[3] = 1 << 30;
     assert_int_not_equal(rig_step(&r, &g.sequence, 1, &loss, &norm), OK);
