@@ -321,8 +321,8 @@ def memcheck(b):
     *wrapper, program = b.o.ltrain.split()
     inside = os.path.join(os.path.dirname(program), "bin", "ltrain")
     env = os.path.join(os.path.dirname(program), "env")
-    program = [env, tool, "--tool", "memcheck", "--error-exitcode", "9", inside] if os.path.exists(env) else [tool, "--tool", "memcheck",
-                                                                                             "--error-exitcode", "9", program]
+    check = [tool, "--tool", "memcheck", "--target-processes", "all", "--error-exitcode", "9"]
+    program = [env, *check, inside] if os.path.exists(env) else [*check, program]
     status, out, err = b.call(wrapper + program + b.options("tiny", 256, ["--offload", "nvme", "--steps", "2", "--save-every", "0", "--out", "mem"]))
     said = [line for line in (out + err).splitlines() if "ERROR SUMMARY" in line or line.startswith("ltrain:")]
     refused = status not in (0, 9) and "Device not supported" in out + err # below gVisor
