@@ -4,7 +4,8 @@
 #   kernels    needs the CUDA toolkit, gcc, Python and PyTorch (no Debian packages, no meson):
 #     build      nvcc and gcc, for this GPU (without a GPU: for GPU_ARCH, 90 unless set)
 #     ops        every op's kernel against its CPU twin; tensors of more than 2^31 elements
-#     attention  flash attention against fp64 in PyTorch: masks, GQA, head dims, odd lengths, both backward modes, determinism
+#     attention  flash attention against fp64 in PyTorch: masks, GQA, head dims, values wider and narrower than
+#                keys, odd lengths, both backward modes, determinism
 #     sanitizer  compute-sanitizer (memcheck, racecheck) on small shapes, if it is there
 #     bench-attention, bench-elements   beside PyTorch's cuDNN and flash backends; beside a device copy
 #   training   needs the folder of gpu-pack.sh, or LTRAIN, a program; Python. What tells most comes first:

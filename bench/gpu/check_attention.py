@@ -1,4 +1,4 @@
-"""Flash attention on the GPU against fp64 in PyTorch: masks, GQA, head dims, odd lengths, both families of kernels and both backward
+"""Flash attention on the GPU against fp64 in PyTorch: masks, GQA, head dims, values of another width, odd lengths, both families of kernels and both backward
 modes. `--small`: few shapes, for compute-sanitizer. Prints one line per shape and exits 1 if any is wrong."""
 import sys
 import torch
@@ -32,7 +32,7 @@ def mask_of(name, sq, sk):
 
 
 def reference(q, k, v, do, lo, hi, k0, scale, cap):
-    """o, lse, dq, dk, dv in fp64; q [sq,hq,d], k and v [sk,hk,d]. Delta is that of o in bf16: with few keys it cancels most of dP, and what
+    """o, lse, dq, dk, dv in fp64; q [sq,hq,d], k [sk,hk,d], v [sk,hk,w]. Delta is that of o in bf16: with few keys it cancels most of dP, and what
     is left would be o's rounding."""
     q, k, v, do = (x.double() for x in (q, k, v, do))
     group = q.shape[1] // k.shape[1]
@@ -69,10 +69,11 @@ def nan_like(*shape, dtype=torch.float32):
 def run_ours(lib, shape, x, lo, hi, offsets, device, stored, accumulate_from, cap):
     """What the kernels compute; delta from `stored`, the reference's o in bf16."""
     sq, sk, hq, hk, d = shape
-    attrs = kernels.attention_attrs(sq, sk, hq, hk, d, *offsets, accumulate=int(accumulate_from is not None), cap=cap)
-    o, lse = nan_like(sq, hq, d, dtype=torch.bfloat16), nan_like(hq, sq)
+    w = x["v"].shape[2]
+    attrs = kernels.attention_attrs(sq, sk, hq, hk, d, *offsets, accumulate=int(accumulate_from is not None), cap=cap, value_dim=w)
+    o, lse = nan_like(sq, hq, w, dtype=torch.bfloat16), nan_like(hq, sq)
     dq = nan_like(sq, hq, d)
-    dk, dv = [t.clone() for t in accumulate_from] if accumulate_from else (nan_like(sk, hk, d), nan_like(sk, hk, d))
+    dk, dv = [t.clone() for t in accumulate_from] if accumulate_from else (nan_like(sk, hk, d), nan_like(sk, hk, w))
     lib.attention("attn_fwd", attrs, [o, lse, x["q"], x["k"], x["v"], lo, hi], device)()
     compute_delta, delta = kernels.delta_of(lib, stored, x["do"])
     compute_delta()
@@ -81,16 +82,17 @@ def run_ours(lib, shape, x, lo, hi, offsets, device, stored, accumulate_from, ca
     return {"o": o, "lse": lse, "dq": dq, "dk": dk, "dv": dv}
 
 
-def check(lib, shape, mask, accumulate=False, cap=0.0):
+def check(lib, shape, mask, accumulate=False, cap=0.0, value_dim=0):
     """True if every family and mode agrees with the reference and the deterministic mode repeats its bits."""
     sq, sk, hq, hk, d = shape
+    w = value_dim or d
     g = torch.Generator(device="cuda").manual_seed(sq * 7919 + sk + d)
     draw = lambda *s: torch.randn(*s, generator=g, device="cuda", dtype=torch.float32).bfloat16()
-    x = {"q": draw(sq, hq, d), "k": draw(sk, hk, d), "v": draw(sk, hk, d), "do": draw(sq, hq, d)}
+    x = {"q": draw(sq, hq, d), "k": draw(sk, hk, d), "v": draw(sk, hk, w), "do": draw(sq, hq, w)}
     lo, hi, q0, k0 = mask_of(mask, sq, sk)
     lo, hi = lo.int().cuda(), hi.int().cuda()
     want = reference(x["q"], x["k"], x["v"], x["do"], lo, hi, k0, d ** -0.5, cap)
-    start = [torch.randn(sk, hk, d, generator=g, device="cuda") for _ in range(2)] if accumulate else None
+    start = [torch.randn(sk, hk, n, generator=g, device="cuda") for n in (d, w)] if accumulate else None
     if accumulate:
         want["dk"], want["dv"] = want["dk"] + start[0].double(), want["dv"] + start[1].double()
     ok = True
@@ -110,9 +112,9 @@ def check(lib, shape, mask, accumulate=False, cap=0.0):
             moved = [n for n in needed if n not in same]
             good = not wrong and not moved
             ok = ok and good
-            RECORDS.append({"shape": shape, "mask": mask, "accumulate": accumulate, "cap": cap, "capability": capability, "mode": mode,
+            RECORDS.append({"shape": shape, "mask": mask, "value_dim": w, "accumulate": accumulate, "cap": cap, "capability": capability, "mode": mode,
                             "errors": errors, "wrong": wrong, "not_repeated": moved})
-            print(f"{'ok ' if good else 'BAD'} sm_{capability} {'fast' if mode else 'det '} sq {sq} sk {sk} heads {hq}/{hk} d {d} {mask}"
+            print(f"{'ok ' if good else 'BAD'} sm_{capability} {'fast' if mode else 'det '} sq {sq} sk {sk} heads {hq}/{hk} d {d}{f'/{w}' if w != d else ''} {mask}"
                   f"{' accumulate' if accumulate else ''}{f' cap {cap:g}' if cap else ''}: " + " ".join(f"{n} {e:.1e}" for n, e in errors.items())
                   + (f" WRONG {wrong}" if wrong else "") + (f" NOT REPEATED {moved}" if moved else ""))
     return ok
@@ -139,6 +141,12 @@ def main():
         results += [check(lib, (200, 260, 4, 2, d), "causal", accumulate=True) for d in (64, 128, 256)]
         results += [check(lib, (n, n, 4, 2, d), mask, cap=cap) for n in (65, 300, 1111) for d in (64, 128, 256)
                     for mask, cap in (("window", 2.0), ("causal", 50.0))]
+        results += [check(lib, (n, m, 4, 2, d), mask, value_dim=w, accumulate=mask == "ring", cap=cap)
+                    for n, m, mask, cap in ((65, 65, "causal", 0.0), (300, 410, "window", 0.0), (517, 517, "documents", 0.0),
+                                            (517, 517, "ring", 0.0), (300, 300, "causal", 3.0))
+                    for d, w in ((192, 128), (64, 128), (128, 64), (72, 96))]
+        if widest == 512:
+            results += [check(lib, (n, n, 2, 1, d), "causal", value_dim=w) for n in (65, 300) for d, w in ((320, 128), (128, 320))]
     if not small:
         timing.write("attention_errors.json", {"machine": timing.machine(), "records": RECORDS})
     print(f"attention: {sum(results)} of {len(results)} shapes agree with fp64")

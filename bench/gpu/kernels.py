@@ -32,7 +32,7 @@ class Attrs(ctypes.Union):
         ("add", fields([(i64, "rows dim"), (i32, "dtype")])),
         ("rope", fields([(i64, "rows"), (i32, "heads head_dim x_type inverse")])),
         ("act", fields([(i64, "rows dim"), (i32, "dtype kind")])),
-        ("attn", fields([(i64, "sq sk q0 k0"), (i32, "hq hk head_dim dtype accumulate"), (f32, "scale cap")])),
+        ("attn", fields([(i64, "sq sk q0 k0"), (i32, "hq hk head_dim dtype accumulate"), (f32, "scale cap"), (i32, "value_dim")])),
         ("loss", fields([(i64, "rows vocab"), (i32, "gradient accumulate")])),
         ("heads", fields([(i64, "rows"), (i32, "heads head_dim dtype accumulate")])),
         ("cast", fields([(i64, "n"), (i32, "y_type x_type")])),
@@ -120,11 +120,12 @@ class Kernels:
         return run
 
 
-def attention_attrs(sq, sk, hq, hk, head_dim, q0=0, k0=0, accumulate=0, cap=0.0):
+def attention_attrs(sq, sk, hq, hk, head_dim, q0=0, k0=0, accumulate=0, cap=0.0, value_dim=0):
     a = Attrs()
     a.attn.sq, a.attn.sk, a.attn.q0, a.attn.k0 = sq, sk, q0, k0
     a.attn.hq, a.attn.hk, a.attn.head_dim, a.attn.dtype = hq, hk, head_dim, BF16
     a.attn.accumulate, a.attn.scale, a.attn.cap = accumulate, head_dim ** -0.5, cap
+    a.attn.value_dim = value_dim
     return a
 
 

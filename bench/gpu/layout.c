@@ -34,6 +34,7 @@ int main(void)
     AT("attn.accumulate", struct op_attrs, attn.accumulate);
     AT("attn.scale", struct op_attrs, attn.scale);
     AT("attn.cap", struct op_attrs, attn.cap);
+    AT("attn.value_dim", struct op_attrs, attn.value_dim);
     AT("loss.vocab", struct op_attrs, loss.vocab);
     AT("loss.gradient", struct op_attrs, loss.gradient);
     AT("heads.heads", struct op_attrs, heads.heads);

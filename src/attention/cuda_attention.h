@@ -1,8 +1,9 @@
 /* Flash attention on CUDA: the contract of attention.h (layouts, mask, empty rows), in bf16, enqueued on a stream.
  *
- * Differences from the CPU twin: q, k, v, o, do are BF16 only; head_dim is a multiple of 8 up to 512; scale is positive; q, k, v,
- * o, do, dq, dk, dv and work are aligned to 16 bytes. P and dS are rounded to bf16 before the second products (fp32 accumulation
- * everywhere). A NaN in a key or value row may reach every query row of a tile that contains it, attended or not. */
+ * Differences from the CPU twin: q, k, v, o, do are BF16 only; head_dim and value_dim are multiples of 8 up to 512, and zeros in
+ * shared memory fill up the narrower one's tiles, so that it takes the wider one's time; scale is positive; q, k, v, o, do, dq, dk,
+ * dv and work are aligned to 16 bytes. P and dS are rounded to bf16 before the second products (fp32 accumulation everywhere). A
+ * NaN in a key or value row may reach every query row of a tile that contains it, attended or not. */
 #ifndef LTRAIN_ATTENTION_CUDA_ATTENTION_H
 #define LTRAIN_ATTENTION_CUDA_ATTENTION_H
 

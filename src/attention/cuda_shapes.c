@@ -16,7 +16,7 @@ int64_t attn_sm80_workspace_bytes(enum op_kind kind, const struct op_attrs *attr
 int attn_sm90_supports(enum op_kind kind, const struct op_attrs *attrs, const struct attn_cuda *cuda)
 {
     return cuda->capability == 90 && cuda->shared_bytes >= ATTN_SM90_SHARED &&
-           attrs->attn.head_dim <= (kind == OP_ATTN_FWD ? 256 : 128);
+           op_wider_dim(attrs) <= (kind == OP_ATTN_FWD ? 256 : 128);
 }
 
 int64_t attn_sm90_workspace_bytes(enum op_kind kind, const struct op_attrs *attrs, const struct attn_cuda *cuda)
@@ -38,7 +38,7 @@ int64_t attention_cuda_workspace_bytes(enum op_kind kind, const struct op_attrs 
 
 enum status attention_cuda_check(const struct op_attrs *attrs, const struct attn_cuda *cuda)
 {
-    const int d = attrs->attn.head_dim, hq = attrs->attn.hq, hk = attrs->attn.hk;
+    const int d = attrs->attn.head_dim, w = (int)op_value_dim(attrs), wide = (int)op_wider_dim(attrs), hq = attrs->attn.hq, hk = attrs->attn.hk;
     const int64_t sq = attrs->attn.sq, sk = attrs->attn.sk;
     if (cuda->capability < 80)
         return status_fail(ERR_INVALID, "attention needs a GPU of compute capability 8.0 or later, this one has %d.%d",
@@ -46,16 +46,14 @@ enum status attention_cuda_check(const struct op_attrs *attrs, const struct attn
     if (attrs->attn.dtype != BF16)
         return status_fail(ERR_INVALID, "attention on CUDA computes in bf16, not %s: use --dtype bf16",
                            dtype_name((enum dtype)attrs->attn.dtype));
-    if (d < 8 || d > 512 || d % 8 != 0)
-        return status_fail(ERR_INVALID, "attention on CUDA takes head dimensions that are multiples of 8 up to 512, not %d", d);
-    if (op_value_dim(attrs) != d)
-        return status_fail(ERR_INVALID, "attention on CUDA takes values as wide as queries and keys: not %lld beside %d; --device cpu takes both",
-                           (long long)op_value_dim(attrs), d);
-    if (d > 256 && (cuda->shared_bytes < ATTN_WIDE_SHARED || attrs->attn.cap != 0.0f))
+    if (d < 8 || wide > 512 || d % 8 != 0 || w % 8 != 0)
+        return status_fail(ERR_INVALID, "attention on CUDA takes head dimensions that are multiples of 8 up to 512, not %d with values of %d",
+                           d, w);
+    if (wide > 256 && (cuda->shared_bytes < ATTN_WIDE_SHARED || attrs->attn.cap != 0.0f))
         return status_fail(ERR_INVALID,
                            "attention on CUDA: head dimensions above 256 need %d KiB of shared memory, as of an A100 or "
                            "H100, and have no soft cap: this one is %d",
-                           ATTN_WIDE_SHARED / 1024, d);
+                           ATTN_WIDE_SHARED / 1024, wide);
     if (hk < 1 || hq < 1 || hq % hk != 0)
         return status_fail(ERR_INVALID, "attention: %d query heads are no multiple of %d key heads", hq, hk);
     if (sq < 0 || sk < 0 || sq > MAX_TOKENS || sk > MAX_TOKENS)

@@ -13,13 +13,7 @@
 #define KT 64
 #define D_MOST 512
 
-/* Rows of scratch have room for keys and for values. */
-static int64_t widest(const struct op_attrs *attrs)
-{
-    return max_i64(attrs->attn.head_dim, op_value_dim(attrs));
-}
-
-/* Per thread: four operand tiles, two accumulators of QT rows in fp64, two tiles of scores. */
+/* Per thread, with rows for keys and for values: four operand tiles, two accumulators of QT rows in fp64, two tiles of scores. */
 static int64_t scratch_floats(int64_t d)
 {
     return round_up((2 * QT + 2 * KT) * d + 2 * QT * d * 2 + 2 * QT * KT, ATTN_ALIGN / 4);
@@ -28,7 +22,7 @@ static int64_t scratch_floats(int64_t d)
 int64_t attn_portable_workspace(enum op_kind kind, const struct op_attrs *attrs, int threads)
 {
     (void)kind; /* both need the same */
-    return threads * scratch_floats(widest(attrs)) * 4 + ATTN_ALIGN;
+    return threads * scratch_floats(op_wider_dim(attrs)) * 4 + ATTN_ALIGN;
 }
 
 struct scratch {
@@ -174,7 +168,7 @@ void attn_portable_forward(const struct op_attrs *attrs, void *const *arg, const
     float *work = attn_align(arg[7]);
 #pragma omp parallel for schedule(dynamic) num_threads(stream->threads)
     for (int64_t t = tasks - 1; t >= 0; t--) { /* causal: the last tiles are the longest */
-        struct scratch x = scratch_of(work, widest(attrs), stream);
+        struct scratch x = scratch_of(work, op_wider_dim(attrs), stream);
         forward_tile(attrs, arg, &m, t % attrs->attn.hq, t / attrs->attn.hq * QT, &x);
     }
 }
@@ -264,7 +258,7 @@ void attn_portable_backward(const struct op_attrs *attrs, void *const *arg, cons
     float *work = attn_align(arg[11]);
 #pragma omp parallel num_threads(stream->threads)
     {
-        struct scratch x = scratch_of(work, widest(attrs), stream);
+        struct scratch x = scratch_of(work, op_wider_dim(attrs), stream);
 #pragma omp for schedule(dynamic) nowait
         for (int64_t t = q_tasks - 1; t >= 0; t--)
             backward_queries(attrs, arg, &m, t % hq, t / hq * QT, &x);

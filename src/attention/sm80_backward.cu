@@ -5,6 +5,12 @@
 #include "device/cuda/launch.cuh"
 #include "program/target.h"
 
+// What a tile must be as wide as.
+static int wider(const sm80_backward_args &a)
+{
+    return a.head_dim > a.value_dim ? a.head_dim : a.value_dim;
+}
+
 template <int D, int M, int N, int WARPS, int STAGES, int PART, int WHAT, int LIMIT, int OUT = D>
 static enum status kv_run(sm80_backward_args a, struct CUstream_st *stream)
 {
@@ -33,18 +39,18 @@ static enum status q_run(sm80_backward_args a, struct CUstream_st *stream)
 template <int WHAT> static enum status keys_run_large(const sm80_backward_args &a, struct CUstream_st *stream)
 {
     constexpr int KEYS = WHAT & SM80_DQ ? 256 : 128;
-    if (a.head_dim <= 64)
+    if (wider(a) <= 64)
         return kv_run<64, KEYS, 64, KEYS / 32, 2, 32, WHAT, LT_SHARED_SM80>(a, stream);
-    if (a.head_dim <= 96)
+    if (wider(a) <= 96)
         return kv_run<96, 128, 64, 8, 2, 64, WHAT, LT_SHARED_SM80>(a, stream);
     return kv_run<128, 128, 64, 8, 2, 64, WHAT, LT_SHARED_SM80>(a, stream);
 }
 
 template <int WHAT> static enum status keys_run_small(const sm80_backward_args &a, struct CUstream_st *stream)
 {
-    if (a.head_dim <= 64)
+    if (wider(a) <= 64)
         return kv_run<64, 128, 64, 8, 2, 64, WHAT, LT_SHARED_SM86>(a, stream);
-    if (a.head_dim <= 96)
+    if (wider(a) <= 96)
         return kv_run<96, 128, 64, 8, 1, 64, WHAT, LT_SHARED_SM86>(a, stream);
     return kv_run<128, 128, 32, 8, 1, 32, WHAT, LT_SHARED_SM86>(a, stream);
 }
@@ -73,13 +79,13 @@ static enum status keys_run_512(const sm80_backward_args &a, struct CUstream_st 
 
 static enum status queries_run(const sm80_backward_args &a, int large, struct CUstream_st *stream)
 {
-    if (a.head_dim > 256)
+    if (wider(a) > 256)
         return q_run<512, 64, 16, 4, 1, LT_SHARED_SM80, false, 256>(a, stream);
-    if (a.head_dim <= 64)
+    if (wider(a) <= 64)
         return large ? q_run<64, 128, 64, 4, 2, LT_SHARED_SM80>(a, stream) : q_run<64, 128, 64, 8, 2, LT_SHARED_SM86>(a, stream);
-    if (a.head_dim <= 96)
+    if (wider(a) <= 96)
         return q_run<96, 128, 64, 8, 2, LT_SHARED_SM86>(a, stream);
-    if (a.head_dim <= 128)
+    if (wider(a) <= 128)
         return large ? q_run<128, 128, 64, 8, 2, LT_SHARED_SM80>(a, stream)
                      : q_run<128, 128, 32, 8, 1, LT_SHARED_SM86>(a, stream);
     return large ? q_run<256, 128, 32, 8, 1, LT_SHARED_SM80>(a, stream) : q_run<256, 64, 32, 4, 1, LT_SHARED_SM86>(a, stream);
@@ -89,7 +95,7 @@ static enum status queries_run(const sm80_backward_args &a, int large, struct CU
 static enum status keys_run_capped(const sm80_backward_args &a, int large, struct CUstream_st *stream)
 {
     constexpr int DV = SM80_DV | SM80_CAP, DK = SM80_DK | SM80_CAP, BOTH = DV | DK;
-    if (a.head_dim <= 128)
+    if (wider(a) <= 128)
         return large ? kv_run<128, 128, 32, 8, 2, 32, BOTH, LT_SHARED_SM80>(a, stream)
                      : kv_run<128, 128, 32, 8, 1, 32, BOTH, LT_SHARED_SM86>(a, stream);
     if (!large) {
@@ -102,7 +108,7 @@ static enum status keys_run_capped(const sm80_backward_args &a, int large, struc
 
 static enum status queries_run_capped(const sm80_backward_args &a, int large, struct CUstream_st *stream)
 {
-    if (a.head_dim <= 128)
+    if (wider(a) <= 128)
         return large ? q_run<128, 128, 64, 8, 2, LT_SHARED_SM80, true>(a, stream)
                      : q_run<128, 128, 32, 8, 1, LT_SHARED_SM86, true>(a, stream);
     return large ? q_run<256, 128, 32, 8, 1, LT_SHARED_SM80, true>(a, stream)
@@ -120,8 +126,7 @@ static void segment_start(sm80_backward_args *a, int64_t first, int64_t n, int a
 extern "C" enum status attn_sm80_backward(const struct op_attrs *attrs, void *const *arg, const struct attn_cuda *cuda,
                                           struct CUstream_st *stream)
 {
-    const int large = cuda->shared_bytes >= LT_SHARED_SM80, wide = attrs->attn.head_dim > 128;
-    const int capped = attrs->attn.cap > 0.0f;
+    const int large = cuda->shared_bytes >= LT_SHARED_SM80, capped = attrs->attn.cap > 0.0f;
     const int fast = cuda->mode == ATTN_FAST && target_can_be_fast(cuda->shared_bytes, attrs);
     sm80_backward_args a = {};
     a.dq = (float *)arg[0], a.dk = (float *)arg[1], a.dv = (float *)arg[2];
@@ -130,7 +135,7 @@ extern "C" enum status attn_sm80_backward(const struct op_attrs *attrs, void *co
     a.mask = attn_mask{(const int32_t *)arg[9], (const int32_t *)arg[10], (int32_t)attrs->attn.sq, (int32_t)attrs->attn.sk,
                        attrs->attn.k0};
     a.rows = attn_rows_of(attrs, arg[11]);
-    a.hq = attrs->attn.hq, a.hk = attrs->attn.hk, a.head_dim = attrs->attn.head_dim;
+    a.hq = attrs->attn.hq, a.hk = attrs->attn.hk, a.head_dim = attrs->attn.head_dim, a.value_dim = (int)op_value_dim(attrs);
     a.scale = attrs->attn.scale, a.scores = attn_scores_of(attrs);
 
     TRY(attn_cuda_prepare(attrs, arg, &a.rows, fast, stream));
@@ -138,9 +143,9 @@ extern "C" enum status attn_sm80_backward(const struct op_attrs *attrs, void *co
         segment_start(&a, first, attrs->attn.sq, attrs->attn.accumulate);
         if (capped)
             TRY(keys_run_capped(a, large, stream));
-        else if (a.head_dim > 256)
+        else if (wider(a) > 256)
             TRY(keys_run_512(a, stream));
-        else if (wide)
+        else if (wider(a) > 128)
             TRY(keys_run_256(a, large, fast, stream));
         else
             TRY(fast ? keys_run<SM80_DV | SM80_DK | SM80_DQ>(a, large, stream) : keys_run<SM80_DV | SM80_DK>(a, large, stream));

@@ -10,9 +10,9 @@ struct sm80_backward_args {
     const bf16_bits *q, *k, *v, *g; // g: do
     attn_mask mask;
     attn_rows rows;
-    int hq, hk, head_dim, tiles; // tiles: of queries or keys, whichever blocks own
-    int first, end;              // of the queries or keys that the launch sums over: its segment
-    int accumulate;              // to dk and dv, or to dq
+    int hq, hk, head_dim, value_dim, tiles; // tiles: of queries or keys, whichever blocks own
+    int first, end;                         // of the queries or keys that the launch sums over: its segment
+    int accumulate;                         // to dk and dv, or to dq
     float scale;
     attn_scores scores;
 };

@@ -27,9 +27,8 @@ template <int D, int M, int N, int STAGES, int WHAT> struct alignas(128) sm80_kv
 template <int D, int N, int THREADS, class SHARED>
 static __device__ __forceinline__ void sm80_kv_load(const sm80_backward_args &a, SHARED &s, int stage, int head, int q)
 {
-    const int64_t stride = (int64_t)a.hq * a.head_dim, at = q * stride + head * a.head_dim;
-    tile_load<N, D, THREADS>(smem_addr(s.q[stage]), a.q + at, stride, a.mask.sq - q, a.head_dim / 8);
-    tile_load<N, D, THREADS>(smem_addr(s.g[stage]), a.g + at, stride, a.mask.sq - q, a.head_dim / 8);
+    tile_load_head<N, D, THREADS>(smem_addr(s.q[stage]), a.q, a.mask.sq, a.hq, a.head_dim, head, q);
+    tile_load_head<N, D, THREADS>(smem_addr(s.g[stage]), a.g, a.mask.sq, a.hq, a.value_dim, head, q);
     const int i = threadIdx.x * 2; // two rows per 16 bytes
     static_assert(N <= THREADS, "half of the threads copy stat, the other half span");
     if (i < N)
@@ -149,10 +148,10 @@ static __device__ __forceinline__ void sm80_kv_add_dq(const sm80_backward_args &
         }
 }
 
-// dk or dv of this warp's keys, its columns from `column` on.
+// dk or dv of this warp's keys, which is `width` wide, its columns from `column` on.
 template <int MT, int NT>
 static __device__ __forceinline__ void sm80_kv_store(const sm80_backward_args &a, float *out, const float (&c)[MT][NT][4],
-                                                     float factor, int key, int kv, int column)
+                                                     int width, float factor, int key, int kv, int column)
 {
     const int lane = threadIdx.x % 32;
 #pragma unroll
@@ -160,10 +159,10 @@ static __device__ __forceinline__ void sm80_kv_store(const sm80_backward_args &a
 #pragma unroll
         for (int h = 0; h < 2; h++) {
             const int row = key + m * 16 + h * 8 + lane / 4;
-            float *at = out + ((int64_t)row * a.hk + kv) * a.head_dim + column + lane % 4 * 2;
+            float *at = out + ((int64_t)row * a.hk + kv) * width + column + lane % 4 * 2;
 #pragma unroll
             for (int n = 0; n < NT; n++)
-                if (row < a.mask.sk && column + n * 8 < a.head_dim)
+                if (row < a.mask.sk && column + n * 8 < width)
                     sm80_put(at + n * 8, factor * c[m][n][h * 2], factor * c[m][n][h * 2 + 1], a.accumulate);
         }
 }
@@ -253,10 +252,9 @@ sm80_backward_kv_kernel(const sm80_backward_args a)
     LT_SHARED(shared, s);
     const int block = blockIdx.x / (D / OUT), column = blockIdx.x % (D / OUT) * OUT;
     const int group = a.hq / a.hk, kv = block / a.tiles, k0 = block % a.tiles * M;
-    const int64_t stride = (int64_t)a.hk * a.head_dim, at = k0 * stride + kv * a.head_dim;
-    tile_load<M, D, THREADS>(smem_addr(s.k), a.k + at, stride, a.mask.sk - k0, a.head_dim / 8);
+    tile_load_head<M, D, THREADS>(smem_addr(s.k), a.k, a.mask.sk, a.hk, a.head_dim, kv, k0);
     if (WHAT & SM80_DK)
-        tile_load<M, D, THREADS>(smem_addr(s.v), a.v + at, stride, a.mask.sk - k0, a.head_dim / 8);
+        tile_load_head<M, D, THREADS>(smem_addr(s.v), a.v, a.mask.sk, a.hk, a.value_dim, kv, k0);
     cp_async_commit();
     sm80_queries_of(a, k0, M, s.range);
     float dk[MT][OUT / 8][4], dv[MT][OUT / 8][4];
@@ -290,9 +288,9 @@ sm80_backward_kv_kernel(const sm80_backward_args a)
         return;
     const int key = k0 + threadIdx.x / 32 * MT * 16;
     if (WHAT & SM80_DK)
-        sm80_kv_store(a, a.dk, dk, a.scale, key, kv, column);
+        sm80_kv_store(a, a.dk, dk, a.head_dim, a.scale, key, kv, column);
     if (WHAT & SM80_DV)
-        sm80_kv_store(a, a.dv, dv, 1, key, kv, column);
+        sm80_kv_store(a, a.dv, dv, a.value_dim, 1, key, kv, column);
 }
 
 #endif

@@ -13,9 +13,9 @@ template <int D, int M, int N, int STAGES> struct alignas(128) sm80_q_shared {
 template <int D, int N, int THREADS, class SHARED>
 static __device__ __forceinline__ void sm80_q_load(const sm80_backward_args &a, SHARED &s, int stage, int kv, int k)
 {
-    const int64_t stride = (int64_t)a.hk * a.head_dim, at = k * stride + kv * a.head_dim;
-    tile_load<N, D, THREADS>(smem_addr(s.k[stage]), a.k + at, stride, a.mask.sk - k, a.head_dim / 8);
-    tile_load<N, D, THREADS>(smem_addr(s.v[stage]), a.v + at, stride, a.mask.sk - k, a.head_dim / 8);
+    tile_load_head<N, D, THREADS>(smem_addr(s.k[stage]), a.k, a.mask.sk, a.hk, a.head_dim, kv, k);
+    const int width = recomputed(a.value_dim); // its strides would take registers around the loop
+    tile_load_head<N, D, THREADS>(smem_addr(s.v[stage]), a.v, a.mask.sk, a.hk, width, kv, k);
     cp_async_commit();
 }
 
@@ -68,9 +68,8 @@ sm80_backward_q_kernel(const sm80_backward_args a)
         return;
     int k = range.begin / N * N, stage = 0;
     if (k < range.end) {
-        const int64_t stride = (int64_t)a.hq * a.head_dim, at = q0 * stride + head * a.head_dim;
-        tile_load<M, D, THREADS>(smem_addr(s.q), a.q + at, stride, a.mask.sq - q0, a.head_dim / 8);
-        tile_load<M, D, THREADS>(smem_addr(s.g), a.g + at, stride, a.mask.sq - q0, a.head_dim / 8);
+        tile_load_head<M, D, THREADS>(smem_addr(s.q), a.q, a.mask.sq, a.hq, a.head_dim, head, q0);
+        tile_load_head<M, D, THREADS>(smem_addr(s.g), a.g, a.mask.sq, a.hq, a.value_dim, head, q0);
         sm80_q_load<D, N, THREADS>(a, s, 0, kv, k);
     }
     const attn_row_span *span = a.rows.span + q0 + row + lane / 4;

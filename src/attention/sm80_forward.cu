@@ -17,7 +17,7 @@ static enum status forward_run(const struct op_attrs *attrs, void *const *arg, s
     a.v = (const bf16_bits *)arg[4];
     a.mask = attn_mask{(const int32_t *)arg[5], (const int32_t *)arg[6], (int32_t)attrs->attn.sq, (int32_t)attrs->attn.sk,
                        attrs->attn.k0};
-    a.hq = attrs->attn.hq, a.hk = attrs->attn.hk, a.head_dim = attrs->attn.head_dim;
+    a.hq = attrs->attn.hq, a.hk = attrs->attn.hk, a.head_dim = attrs->attn.head_dim, a.value_dim = (int)op_value_dim(attrs);
     a.tiles = (int)ceil_div(attrs->attn.sq, M);
     a.scores = attn_scores_of(attrs);
     return launch(dim3((unsigned)(a.tiles * a.hq * (D / OUT))), dim3(WARPS * 32), sizeof(shared), stream,
@@ -27,7 +27,7 @@ static enum status forward_run(const struct op_attrs *attrs, void *const *arg, s
 // With a cap: head dimensions of published models; others are padded to them.
 static enum status forward_capped(const struct op_attrs *attrs, void *const *arg, int large, struct CUstream_st *stream)
 {
-    if (attrs->attn.head_dim <= 128)
+    if (op_wider_dim(attrs) <= 128)
         return large ? forward_run<128, 128, 64, 8, LT_SHARED_SM80, true>(attrs, arg, stream)
                      : forward_run<128, 64, 64, 4, LT_SHARED_SM86, true>(attrs, arg, stream);
     return large ? forward_run<256, 128, 64, 8, LT_SHARED_SM80, true>(attrs, arg, stream)
@@ -37,7 +37,8 @@ static enum status forward_capped(const struct op_attrs *attrs, void *const *arg
 extern "C" enum status attn_sm80_forward(const struct op_attrs *attrs, void *const *arg, const struct attn_cuda *cuda,
                                          struct CUstream_st *stream)
 {
-    const int d = attrs->attn.head_dim, large = cuda->shared_bytes >= LT_SHARED_SM80;
+    const int64_t d = op_wider_dim(attrs);
+    const int large = cuda->shared_bytes >= LT_SHARED_SM80;
     if (attrs->attn.cap > 0.0f)
         return forward_capped(attrs, arg, large, stream);
     // Two blocks a processor where head dimension and registers allow: 164 KiB on an A100, 100 KiB on sm_86 and sm_89, 1 KiB of a

@@ -10,15 +10,15 @@ struct sm80_forward_args {
     float *lse;
     const bf16_bits *q, *k, *v;
     attn_mask mask;
-    int hq, hk, head_dim, tiles; // tiles of queries
+    int hq, hk, head_dim, value_dim, tiles; // tiles of queries; D is at least either width
     attn_scores scores;
 };
 
 template <int D, int M, int N> struct alignas(128) sm80_forward_shared {
     bf16_bits q[M * D]; // then o
     bf16_bits k[N * D], v[N * D];
-    int from[M], to[M];
-    attn_range range; // stays here: registers are dearer
+    int from[M], to[M], kv;
+    attn_range range; // stays here, as kv: registers are dearer
 };
 
 // Scores of keys that a row does not attend become -inf. row, key: of c[0][0][0] in the tile and in the call.
@@ -127,8 +127,8 @@ static __device__ __forceinline__ void sm80_forward_store(const sm80_forward_arg
 #pragma unroll
     for (int j = 0; j < MT * 16 * OT / 32; j++) {
         int i = j * 32 + lane, r = i / OT, chunk = i % OT, at = column + chunk * 8;
-        if (q + r < a.mask.sq && at < a.head_dim)
-            *(uint4 *)(a.o + ((int64_t)(q + r) * a.hq + head) * a.head_dim + at) =
+        if (q + r < a.mask.sq && at < a.value_dim)
+            *(uint4 *)(a.o + ((int64_t)(q + r) * a.hq + head) * a.value_dim + at) =
                 *(const uint4 *)(tile + tile_at<D>(row + r, chunk));
     }
 }
@@ -142,24 +142,23 @@ template <int D, int M, int N, int WARPS, bool CAP, int OUT> LT_KERNEL(WARPS * 3
     constexpr int THREADS = WARPS * 32, MT = M / (16 * WARPS), NT = N / 8;
     typedef sm80_forward_shared<D, M, N> shared;
     LT_SHARED(shared, s);
-    const int group = a.hq / a.hk, chunks = a.head_dim / 8, lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+    const int group = a.hq / a.hk, lane = threadIdx.x % 32, warp = threadIdx.x / 32;
     const int block = blockIdx.x / SLICES, column = blockIdx.x % SLICES * OUT;
     const int kv = block / (a.tiles * group), rest = block % (a.tiles * group);
     const int head = kv * group + rest % group, q0 = (a.tiles - 1 - rest / group) * M, row = warp * MT * 16;
-    const int64_t q_stride = (int64_t)a.hq * a.head_dim, k_stride = (int64_t)a.hk * a.head_dim;
-    const bf16_bits *keys = a.k + kv * a.head_dim; // of the next tile of K; its values lie a.v - a.k further
     const attn_range range = attn_keys_of(a.mask, q0, M);
     const uint32_t sq = smem_addr(s.q), sk = smem_addr(s.k), sv = smem_addr(s.v);
 
     int k = range.begin / N * N;
     if (k < range.end) {
-        tile_load<M, D, THREADS>(sq, a.q + q0 * q_stride + head * a.head_dim, q_stride, a.mask.sq - q0, chunks);
-        keys += k * k_stride;
-        tile_load<N, D, THREADS>(sk, keys, k_stride, a.mask.sk - k, chunks);
+        tile_load_head<M, D, THREADS>(sq, a.q, a.mask.sq, a.hq, a.head_dim, head, q0);
+        tile_load_head<N, D, THREADS>(sk, a.k, a.mask.sk, a.hk, a.head_dim, kv, k);
         cp_async_commit();
     }
-    if (threadIdx.x == 0)
+    if (threadIdx.x == 0) {
         s.range = range;
+        s.kv = kv;
+    }
     for (int i = threadIdx.x; i < M; i += THREADS) {
         s.from[i] = q0 + i < a.mask.sq ? attn_from(a.mask, q0 + i) : 0;
         s.to[i] = q0 + i < a.mask.sq ? attn_to(a.mask, q0 + i) : 0;
@@ -177,7 +176,7 @@ template <int D, int M, int N, int WARPS, bool CAP, int OUT> LT_KERNEL(WARPS * 3
     for (; k < s.range.end; k += N) {
         cp_async_wait<0>();
         __syncthreads(); // K has landed; V is free
-        tile_load<N, D, THREADS>(sv, keys + (a.v - a.k), k_stride, a.mask.sk - k, chunks);
+        tile_load_head<N, D, THREADS>(sv, a.v, a.mask.sk, a.hk, a.value_dim, s.kv, k);
         cp_async_commit();
         float c[MT][NT][4];
         tile_zero(c);
@@ -189,8 +188,7 @@ template <int D, int M, int N, int WARPS, bool CAP, int OUT> LT_KERNEL(WARPS * 3
         cp_async_wait<0>();
         __syncthreads(); // V has landed; K is free
         if (k + N < s.range.end) {
-            keys += N * k_stride;
-            tile_load<N, D, THREADS>(sk, keys, k_stride, a.mask.sk - k - N, chunks);
+            tile_load_head<N, D, THREADS>(sk, a.k, a.mask.sk, a.hk, a.head_dim, s.kv, k + N);
             cp_async_commit();
         }
         sm80_softmax(c, o, top, sum, a.scores.log2);

@@ -68,6 +68,15 @@ static __device__ __forceinline__ void tile_load(uint32_t to, const bf16_bits *f
         cp_async_16_zfill(to + tile_at<COLS>(row + j, chunk), from, j < rows ? 16 : 0);
 }
 
+// The rows from `row` on of one head of x [rows, heads, width].
+template <int ROWS, int COLS, int THREADS>
+static __device__ __forceinline__ void tile_load_head(uint32_t to, const bf16_bits *x, int rows, int heads, int width, int head,
+                                                      int row)
+{
+    const int64_t stride = (int64_t)heads * width;
+    tile_load<ROWS, COLS, THREADS>(to, x + row * stride + head * width, stride, rows - row, width / 8);
+}
+
 template <int MT, int NT> static __device__ __forceinline__ void tile_zero(float (&c)[MT][NT][4])
 {
 #pragma unroll

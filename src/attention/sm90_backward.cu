@@ -44,8 +44,8 @@ enum status maps_create(backward_maps *m, const struct op_attrs *a, void *const 
 {
     TRY(sm90_map(&m->q, arg[3], a->attn.sq, a->attn.hq, a->attn.head_dim, query_rows));
     TRY(sm90_map(&m->k, arg[4], a->attn.sk, a->attn.hk, a->attn.head_dim, key_rows));
-    TRY(sm90_map(&m->v, arg[5], a->attn.sk, a->attn.hk, a->attn.head_dim, key_rows));
-    TRY(sm90_map(&m->go, arg[8], a->attn.sq, a->attn.hq, a->attn.head_dim, query_rows));
+    TRY(sm90_map(&m->v, arg[5], a->attn.sk, a->attn.hk, (int)op_value_dim(a), key_rows));
+    TRY(sm90_map(&m->go, arg[8], a->attn.sq, a->attn.hq, (int)op_value_dim(a), query_rows));
     return sm90_map_of(&m->dq, TMA_F32, arg[0], a->attn.sq, a->attn.hq, a->attn.head_dim, 64);
 }
 
@@ -62,6 +62,7 @@ backward_params params_of(const struct op_attrs *a, void *const *arg, const back
     p.hq = a->attn.hq;
     p.hk = a->attn.hk;
     p.head_dim = a->attn.head_dim;
+    p.value_dim = (int)op_value_dim(a);
     p.accumulate = a->attn.accumulate;
     p.scale = a->attn.scale;
     p.scores = attn_scores_of(a);
@@ -151,7 +152,7 @@ enum status run(const struct op_attrs *a, void *const *arg, const struct attn_cu
 extern "C" enum status attn_sm90_backward(const struct op_attrs *attrs, void *const *arg, const struct attn_cuda *cuda,
                                           struct CUstream_st *stream)
 {
-    const int d = attrs->attn.head_dim;
+    const int64_t d = op_wider_dim(attrs);
     if (attrs->attn.cap > 0.0f)
         return run_deterministic<keys_shape<128, 64, 2, 3, false, true>, queries_shape<128, 64, 2, 3, true>>(attrs, arg, cuda,
                                                                                                              stream);

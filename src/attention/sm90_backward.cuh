@@ -9,11 +9,11 @@ struct backward_params {
     attn_mask mask;
     const attn_row_stat *stat; /* [hq, rows_padded] */
     const attn_row_span *keys; /* [sk]: here the *queries* [from, to) that attend a key */
-    float *dq, *dk, *dv;       /* [sq, hq, head_dim], [sk, hk, head_dim] twice */
+    float *dq, *dk, *dv;       /* [sq, hq, head_dim], [sk, hk, head_dim], [sk, hk, value_dim] */
     int *counter;              /* tiles taken beyond each block's first, by this kernel */
     int64_t rows_padded;
     int first, end; /* of the queries that dK and dV are summed over, or of the keys of dQ: this launch's segment */
-    int hq, hk, head_dim, tiles;
+    int hq, hk, head_dim, value_dim, tiles;
     int accumulate; /* to dk and dv, or to dq */
     float scale;
     attn_scores scores;
@@ -30,9 +30,9 @@ INLINE float probability(float s, float scale_log2, float lse2)
     return ex2(fmaf(s, scale_log2, -lse2));
 }
 
-/* scale * x, a fragment [64 x D] from row `row` on, into out [rows, heads, head_dim] or added to it. */
+/* scale * x, a fragment [64 x D] from row `row` on, into out [rows, heads, width] or added to it. */
 template <int D>
-INLINE void store_gradient(float *out, const float (&x)[D / 2], float scale, int row, int rows, int head, int heads, int head_dim,
+INLINE void store_gradient(float *out, const float (&x)[D / 2], float scale, int row, int rows, int head, int heads, int width,
                            int accumulate)
 {
 #pragma unroll
@@ -40,12 +40,12 @@ INLINE void store_gradient(float *out, const float (&x)[D / 2], float scale, int
         const int at = row + fragment_row() + 8 * r;
         if (at >= rows)
             continue;
-        float *line = out + ((int64_t)at * heads + head) * head_dim;
+        float *line = out + ((int64_t)at * heads + head) * width;
 #pragma unroll
         for (int j = 0; j < D / 8; j++) {
             float2 *to = reinterpret_cast<float2 *>(line + 8 * j + threadIdx.x % 4 * 2);
             float2 y = make_float2(x[4 * j + 2 * r] * scale, x[4 * j + 2 * r + 1] * scale);
-            if (8 * j >= head_dim)
+            if (8 * j >= width)
                 break;
             if (accumulate) {
                 const float2 old = *to;

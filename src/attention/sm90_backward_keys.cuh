@@ -309,7 +309,7 @@ template <class T> INLINE void keys_consume(typename T::shared &s, const backwar
         if (t.range.begin >= t.range.end && p.accumulate)
             continue;
         store_gradient<T::D>(p.dk, dk, p.scale, t.row + 64 * w, p.mask.sk, t.head, p.hk, p.head_dim, p.accumulate);
-        store_gradient<T::D>(p.dv, dv, 1, t.row + 64 * w, p.mask.sk, t.head, p.hk, p.head_dim, p.accumulate);
+        store_gradient<T::D>(p.dv, dv, 1, t.row + 64 * w, p.mask.sk, t.head, p.hk, p.value_dim, p.accumulate);
     }
     if (T::DQ && leads())
         bulk_wait_read<0>(); /* TMA reads this block's memory */

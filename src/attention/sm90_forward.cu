@@ -13,10 +13,10 @@ namespace
 
 struct forward_params {
     attn_mask mask;
-    uint16_t *o;  /* [sq, hq, head_dim] */
+    uint16_t *o;  /* [sq, hq, value_dim] */
     float *lse;   /* [hq, sq] */
     int *counter; /* tiles taken beyond each block's first */
-    int hq, hk, head_dim, tiles;
+    int hq, hk, value_dim, tiles;
     attn_scores scores;
 };
 
@@ -191,8 +191,8 @@ INLINE void store_rows(const forward_params &p, const forward_tile &t, int first
                 w[i] = pack_bf16(o[16 * b + 4 * i + 2 * r] * inverse, o[16 * b + 4 * i + 2 * r + 1] * inverse);
             quad_transpose(w);
             const int col = 32 * b + 8 * quad;
-            if (row < p.mask.sq && col < p.head_dim)
-                *reinterpret_cast<uint4 *>(p.o + ((int64_t)row * p.hq + t.head) * p.head_dim + col) =
+            if (row < p.mask.sq && col < p.value_dim)
+                *reinterpret_cast<uint4 *>(p.o + ((int64_t)row * p.hq + t.head) * p.value_dim + col) =
                     make_uint4(w[0], w[1], w[2], w[3]);
         }
     }
@@ -332,7 +332,7 @@ template <class T> enum status run(const struct op_attrs *a, void *const *arg, c
     CUtensorMap q, k, v;
     TRY(sm90_map(&q, arg[2], a->attn.sq, a->attn.hq, a->attn.head_dim, T::M));
     TRY(sm90_map(&k, arg[3], a->attn.sk, a->attn.hk, a->attn.head_dim, T::N));
-    TRY(sm90_map(&v, arg[4], a->attn.sk, a->attn.hk, a->attn.head_dim, T::N));
+    TRY(sm90_map(&v, arg[4], a->attn.sk, a->attn.hk, (int)op_value_dim(a), T::N));
     forward_params p = {};
     p.mask = sm90_mask(a, arg[5], arg[6]);
     p.o = (uint16_t *)arg[0];
@@ -340,7 +340,7 @@ template <class T> enum status run(const struct op_attrs *a, void *const *arg, c
     p.counter = (int *)arg[7];
     p.hq = a->attn.hq;
     p.hk = a->attn.hk;
-    p.head_dim = a->attn.head_dim;
+    p.value_dim = (int)op_value_dim(a);
     p.tiles = ceil_div(a->attn.sq, T::M) * a->attn.hq;
     p.scores = attn_scores_of(a);
     TRY(CUDA_STATUS(cudaMemsetAsync(p.counter, 0, sizeof *p.counter, stream)));
@@ -351,7 +351,8 @@ template <class T> enum status run(const struct op_attrs *a, void *const *arg, c
 } // namespace
 
 /* Head dimension 64: exponentials cost as much as the products, so more rows share a key tile. 192 and 256: shared memory and the
- * accumulators of o leave room for 64 keys. Other head dimensions use the next larger shape, padded with zeros. */
+ * accumulators of o leave room for 64 keys. Other head dimensions, and the narrower of two, use the next larger shape, padded
+ * with zeros. */
 typedef forward_shape<64, 128, 3, 2> forward_64;
 typedef forward_shape<96, 128, 2, 2> forward_96;
 typedef forward_shape<128, 128, 2, 2> forward_128;
@@ -364,7 +365,7 @@ typedef forward_shape<256, 64, 2, 2, true> forward_256_capped;
 extern "C" enum status attn_sm90_forward(const struct op_attrs *attrs, void *const *arg, const struct attn_cuda *cuda,
                                          struct CUstream_st *stream)
 {
-    const int d = attrs->attn.head_dim;
+    const int64_t d = op_wider_dim(attrs);
     if (attrs->attn.cap > 0.0f)
         return d <= 128 ? run<forward_128_capped>(attrs, arg, cuda, stream) : run<forward_256_capped>(attrs, arg, cuda, stream);
     if (d <= 64)

@@ -76,6 +76,18 @@ double attention_rate(const struct attention_rates r[ATTENTION_DIMS], enum op_ki
     return low + t * (high - low);
 }
 
+static double attention_seconds(const struct cost_model *m, enum op_kind op, const struct op_call *c)
+{
+    const struct op_attrs *a = &c->attrs;
+    const enum dtype type = op_storage_type(op, a);
+    const int fast = op == OP_ATTN_BWD && m->fast_shared > 0 && target_can_be_fast(m->fast_shared, a);
+    const struct attention_rates *rates = fast ? m->fast[type] : m->device.attention[type];
+    struct op_attrs padded = *a;
+    padded.attn.head_dim = padded.attn.value_dim = (int32_t)op_wider_dim(a);
+    const double more = m->pads ? op_flops(op, &padded, 1) / op_flops(op, a, 1) : 1;
+    return c->flops * more / attention_rate(rates, op, padded.attn.head_dim, (double)a->attn.sq);
+}
+
 static double compute_seconds(const struct cost_model *m, const struct instr *in, const struct op_call *c)
 {
     const struct op_attrs *a = &c->attrs;
@@ -87,10 +99,8 @@ static double compute_seconds(const struct cost_model *m, const struct instr *in
         enum gemm_layout layout = a->gemm.ta ? GEMM_TN : a->gemm.tb ? GEMM_NT : GEMM_NN;
         return c->flops / gemm_rate(&m->device.gemm[type], layout, (double)a->gemm.m, (double)a->gemm.n, (double)a->gemm.k);
     }
-    if (class == OPS_ATTENTION) {
-        const int fast = in->op == OP_ATTN_BWD && m->fast_shared > 0 && target_can_be_fast(m->fast_shared, a);
-        return c->flops / attention_rate(fast ? m->fast[type] : m->device.attention[type], in->op, a->attn.head_dim, (double)a->attn.sq);
-    }
+    if (class == OPS_ATTENTION)
+        return attention_seconds(m, in->op, c);
     const struct op_rates *ops = in->lane == LANE_HOST ? &m->host : &m->device.ops;
     const struct curve *own = &ops->op[in->op][type];
     return (double)c->bytes / curve_at(own->n ? own : &ops->memory, (double)c->bytes);

@@ -63,6 +63,7 @@ struct cost_model {
     double demand[LANES][LINKS]; /* share of a link's capacity that a lane running alone takes */
     double lane_cores[LANES];    /* seconds of LINK_CORES that an instruction there takes besides, whatever its size */
     int chained;                 /* comm lanes share a stream: collectives take place one after the other, in the program's order */
+    int pads;                    /* attention computes with values as wide as keys (op_wider_dim) */
     int widens;                  /* a product of an fp32 and a bf16 matrix has fp32's rate, not bf16's */
     struct attention_rates fast[COST_TYPES][ATTENTION_DIMS]; /* of backward attention that target_can_be_fast */
     int64_t fast_shared;         /* its shared_bytes; 0: none is fast */

@@ -151,6 +151,7 @@ void plan_cost_model(const struct plan_request *s, struct cost_model *out)
     scale_device(&out->device, (double)h->devices / per_node);
     set_fast(out, s);
     out->widens = h->cpu;
+    out->pads = !h->cpu;
     out->chained = !h->cpu;
     if (h->cpu) {
         out->demand[LANE_COMPUTE][LINK_CORES] = 1;

@@ -138,6 +138,12 @@ static inline int64_t op_value_dim(const struct op_attrs *a)
     return a->attn.value_dim > 0 ? a->attn.value_dim : a->attn.head_dim;
 }
 
+/* The wider of q's and v's: GPUs' kernels compute with both of that width, zeros beside what is narrower. */
+static inline int64_t op_wider_dim(const struct op_attrs *a)
+{
+    return op_value_dim(a) > a->attn.head_dim ? op_value_dim(a) : a->attn.head_dim;
+}
+
 /* Whose rates an op has, and whose kernels. Elementwise stands for all that memory bounds. Collectives alone are executed by comm
  * lanes: the classes before OPS_COMPUTED are what the compute lane spends its time on. */
 enum op_class { OPS_MATRIX, OPS_ATTENTION, OPS_ELEMENTWISE, OPS_COMPUTED, OPS_COLLECTIVE = OPS_COMPUTED };

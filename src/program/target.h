@@ -22,7 +22,7 @@ struct target {
  * none whose tiles of 256 columns fit into 99 KiB, and none of wider ones. */
 static inline int target_can_be_fast(int64_t shared_bytes, const struct op_attrs *a)
 {
-    return a->attn.cap == 0.0f && (a->attn.head_dim <= 128 || (a->attn.head_dim <= 256 && shared_bytes >= 163 * 1024));
+    return a->attn.cap == 0.0f && (op_wider_dim(a) <= 128 || (op_wider_dim(a) <= 256 && shared_bytes >= 163 * 1024));
 }
 
 #endif

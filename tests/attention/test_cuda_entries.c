@@ -65,6 +65,12 @@ static void chooses(void **state)
     assert_string_equal(called, "sm80");
     assert_int_equal(attention_cuda_forward(&a, aligned, &h100, NULL), OK);
     assert_string_equal(called, "sm90");
+    a.attn.head_dim = 64, a.attn.value_dim = 160; /* or too wide values */
+    assert_int_equal(attention_cuda_backward(&a, aligned, &h100, NULL), OK);
+    assert_string_equal(called, "sm80");
+    a.attn.value_dim = 32;
+    expect("sm90", &a, &h100);
+    expect("sm80", &a, &a100);
     a = good();
     a.attn.sk = 0; /* no tensor map describes an empty tensor */
     expect("sm80", &a, &h100);
@@ -93,8 +99,13 @@ static void refuses(void **state)
         a = good(), a.attn.head_dim = dims[i];
         refuse(&a, &a100, aligned);
     }
-    a = good(), a.attn.value_dim = 32;
-    refuse(&a, &a100, aligned);
+    const int values[] = {4, 60, 257, 520};
+    for (int i = 0; i < 4; i++) {
+        a = good(), a.attn.value_dim = values[i];
+        refuse(&a, &a100, aligned);
+    }
+    a = good(), a.attn.value_dim = 264;
+    refuse(&a, &ada, aligned);
     a = good(), a.attn.head_dim = 264;
     refuse(&a, &ada, aligned);
     a.attn.cap = 30.0f;

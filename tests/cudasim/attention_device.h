@@ -26,10 +26,11 @@ struct device_kernels {
 
 static int64_t device_bytes(enum op_kind kind, const struct op_attrs *a, int i)
 {
-    const int64_t q = a->attn.sq * a->attn.hq * a->attn.head_dim, k = a->attn.sk * a->attn.hk * a->attn.head_dim;
-    const int64_t lse = a->attn.sq * a->attn.hq * 4, row = a->attn.sq * 4;
-    const int64_t forward[] = {q * 2, lse, q * 2, k * 2, k * 2, row, row};
-    const int64_t backward[] = {q * 4, k * 4, k * 4, q * 2, k * 2, k * 2, lse, lse, q * 2, row, row};
+    const int64_t queries = a->attn.sq * a->attn.hq, keys = a->attn.sk * a->attn.hk, lse = queries * 4, row = a->attn.sq * 4;
+    const int64_t q = queries * a->attn.head_dim, o = queries * op_value_dim(a);
+    const int64_t k = keys * a->attn.head_dim, v = keys * op_value_dim(a);
+    const int64_t forward[] = {o * 2, lse, q * 2, k * 2, v * 2, row, row};
+    const int64_t backward[] = {q * 4, k * 4, v * 4, q * 2, k * 2, v * 2, lse, lse, o * 2, row, row};
     return kind == OP_ATTN_FWD ? forward[i] : backward[i];
 }
 
@@ -79,7 +80,7 @@ static double *doubles_of(const struct buffer *b, enum dtype t, int64_t n)
 /* Rows without keys give exactly o = 0 and lse = -inf, never NaN. */
 static void device_check_empty(const struct problem *p, const struct call *c)
 {
-    const int64_t hq = p->attrs.attn.hq, sq = p->attrs.attn.sq, d = p->attrs.attn.head_dim;
+    const int64_t hq = p->attrs.attn.hq, sq = p->attrs.attn.sq, d = op_value_dim(&p->attrs);
     for (int64_t i = 0; i < hq * sq; i++) {
         if (!isinf(p->x.lse[i]))
             continue;
@@ -96,12 +97,12 @@ static void device_check_forward(const struct device_kernels *kernels, const str
     const struct kernels cpu = {"twin", attn_portable_forward, attn_portable_backward, attn_portable_workspace};
     struct call c = forward_call(p, &cpu, 0), twin = forward_call(p, &cpu, 0);
     device_must(kernels, OP_ATTN_FWD, p, &c);
-    check_error("o", kernels->name, s, error_of(c.b[0].data, BF16, p->x.o, p->nq), TOLERANCE_O);
+    check_error("o", kernels->name, s, error_of(c.b[0].data, BF16, p->x.o, p->no), TOLERANCE_O);
     check_error("lse", kernels->name, s, error_above(sqrt((double)p->nl), c.b[1].data, F32, p->x.lse, p->nl), TOLERANCE_LSE);
     device_check_empty(p, &c);
     call_run(&twin, attn_portable_forward, p);
-    double *o = doubles_of(&twin.b[0], BF16, p->nq), *lse = doubles_of(&twin.b[1], F32, p->nl);
-    check_error("o beside the CPU twin", kernels->name, s, error_of(c.b[0].data, BF16, o, p->nq), TOLERANCE_O);
+    double *o = doubles_of(&twin.b[0], BF16, p->no), *lse = doubles_of(&twin.b[1], F32, p->nl);
+    check_error("o beside the CPU twin", kernels->name, s, error_of(c.b[0].data, BF16, o, p->no), TOLERANCE_O);
     check_error("lse beside the CPU twin", kernels->name, s, error_above(sqrt((double)p->nl), c.b[1].data, F32, lse, p->nl),
                 TOLERANCE_LSE);
     free(o);
@@ -120,7 +121,7 @@ static void device_check_backward(const struct device_kernels *kernels, const st
     call_run(&twin, attn_portable_backward, p);
     static const char *const names[] = {"dq", "dk", "dv"};
     for (int i = 0; i < 3; i++) {
-        int64_t n = i == 0 ? p->nq : p->nk;
+        int64_t n = i == 0 ? p->nq : i == 1 ? p->nk : p->nv;
         double *want = doubles_of(&twin.b[i], F32, n), floor = i == 0 ? p->x.dq_terms : i == 1 ? p->x.dk_terms : 0;
         check_error(names[i], kernels->name, s, error_above(floor, c.b[i].data, F32, want, n),
                     i == 2 ? TOLERANCE_DV : TOLERANCE_DQK);

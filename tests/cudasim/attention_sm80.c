@@ -104,6 +104,23 @@ static void head_dims(void **state)
     check_shape((struct shape){.sq = 260, .sk = 260, .hq = 1, .hk = 1, .d = 96, .mask = DOCUMENTS});
 }
 
+/* Values wider and narrower than keys, by far and within a tile: in grouped heads, documents, ring blocks, windows and capped;
+ * where values alone are too wide for the fast mode; in slices that hold nothing of the narrower one. */
+static void widths(void **state)
+{
+    (void)state;
+    const struct shape too_wide = {
+        .sq = 65, .sk = 70, .hq = 1, .hk = 1, .d = 128, .w = 136, .mask = CAUSAL, .dtype = BF16, .gain = 1};
+    check_shape((struct shape){.sq = 133, .sk = 139, .hq = 2, .hk = 2, .d = 192, .w = 128, .mask = CAUSAL});
+    check_shape((struct shape){.sq = 140, .sk = 140, .hq = 4, .hk = 2, .d = 64, .w = 128, .mask = DOCUMENTS});
+    check_shape((struct shape){.sq = 130, .sk = 200, .q0 = 1000, .k0 = 900, .hq = 2, .hk = 2, .d = 64, .w = 40, .mask = WINDOW});
+    check_shape(
+        (struct shape){.sq = 100, .sk = 150, .hq = 1, .hk = 1, .d = 104, .w = 192, .mask = EMPTY_ROWS, .cap = 3, .gain = 3});
+    check_on(&small, &too_wide, 1 << ATTN_FAST);
+    check_wide((struct shape){.sq = 67, .sk = 70, .hq = 2, .hk = 1, .d = 320, .w = 128, .mask = CAUSAL});
+    check_wide((struct shape){.sq = 70, .sk = 67, .hq = 2, .hk = 1, .d = 128, .w = 320, .mask = FULL});
+}
+
 static void grouped_heads(void **state)
 {
     (void)state;
@@ -278,6 +295,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(sizes_rectangular),
         cmocka_unit_test(sizes_many_tiles),
         cmocka_unit_test(head_dims),
+        cmocka_unit_test(widths),
         cmocka_unit_test(grouped_heads),
         cmocka_unit_test(masks),
         cmocka_unit_test(ring_blocks),

@@ -24,7 +24,7 @@ static void check_problem(const struct shape *s, struct problem *p, double terms
     assert_true(attn_sm90_supports(OP_ATTN_FWD, &p->attrs, &sm90.cuda));
     device_check_forward(&sm90, s, p);
     if (!attn_sm90_supports(OP_ATTN_BWD, &p->attrs, &sm90.cuda)) {
-        assert_true(s->d > 128);
+        assert_true(op_wider_dim(&p->attrs) > 128);
         return;
     }
     round_oracle(p);
@@ -90,6 +90,19 @@ static void head_dims(void **state)
         checks = dims[i] % 96 == 0 || dims[i] == 40 || dims[i] == 120;
         check_shape((struct shape){.sq = 140, .sk = 140, .hq = 2, .hk = 2, .d = dims[i], .mask = CAUSAL});
     }
+}
+
+/* Values wider and narrower than keys, by whole chunks of a tile and within one: in grouped heads, documents, ring blocks and
+ * capped. */
+static void widths(void **state)
+{
+    (void)state;
+    check_shape((struct shape){.sq = 140, .sk = 150, .hq = 2, .hk = 2, .d = 192, .w = 128, .mask = CAUSAL});
+    check_shape((struct shape){.sq = 140, .sk = 140, .hq = 4, .hk = 2, .d = 64, .w = 128, .mask = DOCUMENTS});
+    check_shape((struct shape){.sq = 130, .sk = 260, .q0 = 1000, .k0 = 900, .hq = 2, .hk = 2, .d = 64, .w = 40, .mask = WINDOW});
+    check_shape((struct shape){.sq = 133, .sk = 133, .hq = 1, .hk = 1, .d = 96, .w = 72, .mask = FULL});
+    check_shape(
+        (struct shape){.sq = 133, .sk = 133, .hq = 1, .hk = 1, .d = 128, .w = 64, .mask = EMPTY_ROWS, .cap = 3, .gain = 3});
 }
 
 static void grouped_heads(void **state)
@@ -216,12 +229,12 @@ int main(int argc, char **argv)
     if (argc > 1)
         cmocka_set_test_filter(argv[1]);
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup(sizes_causal, with_checks),         cmocka_unit_test_setup(sizes_rectangular, with_checks),
-        cmocka_unit_test_setup(many_tiles, with_checks),           cmocka_unit_test_setup(head_dims, with_checks),
-        cmocka_unit_test_setup(grouped_heads, with_checks),        cmocka_unit_test_setup(masks, with_checks),
-        cmocka_unit_test_setup(ring_blocks, with_checks),          cmocka_unit_test_setup(large_scores, with_checks),
-        cmocka_unit_test_setup(negative_scores, with_checks),      cmocka_unit_test_setup(caps, with_checks),
-        cmocka_unit_test_setup(same_bits_every_seed, with_checks),
+        cmocka_unit_test_setup(sizes_causal, with_checks), cmocka_unit_test_setup(sizes_rectangular, with_checks),
+        cmocka_unit_test_setup(many_tiles, with_checks),   cmocka_unit_test_setup(head_dims, with_checks),
+        cmocka_unit_test_setup(widths, with_checks),       cmocka_unit_test_setup(grouped_heads, with_checks),
+        cmocka_unit_test_setup(masks, with_checks),        cmocka_unit_test_setup(ring_blocks, with_checks),
+        cmocka_unit_test_setup(large_scores, with_checks), cmocka_unit_test_setup(negative_scores, with_checks),
+        cmocka_unit_test_setup(caps, with_checks),         cmocka_unit_test_setup(same_bits_every_seed, with_checks),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

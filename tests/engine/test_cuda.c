@@ -7,6 +7,7 @@
 
 #include "base/clock.h"
 #include "device/plugin.h"
+#include "engine/backend_cpu.h"
 #include "engine/rig.h"
 #include "engine/twin.h"
 #include "extent.h"
@@ -112,6 +113,68 @@ static void chaos_runs_there(void **state)
     assert_int_equal(run(&cells[1], DEVICE_CPU_DISCRETE, MODE_RUN, &want, NULL), OK);
     assert_int_equal(run(&cells[1], DEVICE_CUDA, MODE_CHAOS, &have, NULL), OK);
     assert_memory_equal(&want, &have, sizeof want);
+}
+
+/* Attention forward and backward of a device, its operands one after the other in the arena with gaps between them. */
+enum { TENSORS = 13, GAP = 64, AROUND = 1 << 20 };
+
+static void attend(struct backend *b, const struct op_attrs *a, unsigned char *memory)
+{
+    const struct target t = backend_cpu_target(1);
+    const int64_t queries = a->attn.sq * a->attn.hq, keys = a->attn.sk * a->attn.hk, d = a->attn.head_dim, w = op_value_dim(a);
+    const int64_t row = a->attn.sq * 4, work = max_i64(t.workspace(&t, OP_ATTN_FWD, a, 1), t.workspace(&t, OP_ATTN_BWD, a, 1));
+    const int64_t bytes[TENSORS] = {queries * w * 2, queries * 4,  queries * d * 2, keys * d * 2, keys * w * 2,    row, row,
+                                    queries * d * 4, keys * d * 4, keys * w * 4,    queries * 4,  queries * w * 2, work};
+    char *at[TENSORS];
+    int64_t end = 0;
+    for (int i = 0; i < TENSORS; i++)
+        end += round_up(bytes[i], GAP) + GAP;
+    assert_int_equal(b->allocate(b, end), OK);
+    char *next = b->base;
+    for (int i = 0; i < TENSORS; next += round_up(bytes[i++], GAP) + GAP)
+        at[i] = next;
+    assert_true(at[TENSORS - 1] - b->base <= AROUND);
+    for (int i = 0; i < AROUND; i++) /* bf16 and fp32 of small numbers */
+        memory[i] = (unsigned char)(i % 2 ? 0x3e + i % 3 % 2 * 0x80 : i * 7 / 3);
+    assert_int_equal(b->write(b, b->base, memory, at[TENSORS - 1] - b->base), OK);
+    for (int64_t i = 0; i < a->attn.sq; i++) {
+        const int32_t lo = (int32_t)(i < 20 ? 0 : i - 9), hi = (int32_t)i;
+        assert_int_equal(b->write(b, at[5] + i * 4, &lo, 4), OK);
+        assert_int_equal(b->write(b, at[6] + i * 4, &hi, 4), OK);
+    }
+    void *forward[] = {at[0], at[1], at[2], at[3], at[4], at[5], at[6], at[12]};
+    void *backward[] = {at[7], at[8], at[9], at[2], at[3], at[4], at[10], at[1], at[11], at[5], at[6], at[12]};
+    assert_true(!b->prepare || (b->prepare(b, OP_ATTN_FWD, a, forward) == OK && b->prepare(b, OP_ATTN_BWD, a, backward) == OK));
+    assert_int_equal(b->kernels[OP_ATTN_FWD](a, forward, b->stream[LANE_COMPUTE]), OK);
+    assert_int_equal(b->kernels[OP_ATTN_BWD](a, backward, b->stream[LANE_COMPUTE]), OK);
+    assert_true(!b->join || b->join(b) == OK);
+    assert_int_equal(b->read(b, memory, b->base, at[TENSORS - 1] - b->base), OK);
+    assert_int_equal(b->check(b), OK);
+    b->close(b);
+}
+
+/* Values of another width than keys, which no model has. */
+static void values_of_another_width(void **state)
+{
+    (void)state;
+    static const int32_t widths[][2] = {{192, 128}, {64, 128}, {40, 8}};
+    static unsigned char want[AROUND], have[AROUND];
+    const struct backend_cpu_config discrete = {.discrete = 1, .threads = 1};
+    const struct target t = backend_cpu_target(1);
+    const struct device_plugin *plugin;
+    assert_int_equal(device_plugin_load(&plugin), OK);
+    for (size_t i = 0; i < sizeof widths / sizeof *widths; i++) {
+        struct op_attrs a = {.attn = {.sq = 67, .sk = 67, .hq = 4, .hk = 2, .dtype = BF16, .scale = 0.1f}};
+        struct backend *b;
+        a.attn.head_dim = widths[i][0], a.attn.value_dim = widths[i][1];
+        assert_int_equal(backend_cpu_create(&discrete, &b), OK);
+        attend(b, &a, want);
+        twin.configure("seed=1");
+        assert_int_equal(plugin->open(0, &t, &b), OK);
+        attend(b, &a, have);
+        assert_memory_equal(want, have, AROUND);
+        expect_nothing_left("widths");
+    }
 }
 
 static void device_memory_is_out_of_reach(void **state)
@@ -339,6 +402,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(orders_never_change_a_bit),
                                        cmocka_unit_test(chaos_runs_there),
+                                       cmocka_unit_test(values_of_another_width),
                                        cmocka_unit_test(device_memory_is_out_of_reach),
                                        cmocka_unit_test(pinned_whole_or_not_at_all),
                                        cmocka_unit_test(kinds_of_gpus),

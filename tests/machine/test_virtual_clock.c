@@ -281,6 +281,26 @@ static void costs(void **state)
     near(cost_seconds(&m, &in, &call), 8.25);
 }
 
+/* Values of another width than keys: as they are on processors; on GPUs as wide as the wider one, in FLOPs and in rate. */
+static void widths(void **state)
+{
+    (void)state;
+    struct cost_model m = {0};
+    struct instr in = {.op = OP_ATTN_FWD, .lane = LANE_COMPUTE};
+    struct op_call call = {.attrs.attn = {.sq = 10, .sk = 10, .hq = 1, .hk = 1, .head_dim = 192, .value_dim = 128, .dtype = BF16}};
+    m.device.attention[BF16][0] = (struct attention_rates){128, {.n = 1, .x = {1}, .y = {8}}, {.n = 1, .x = {1}, .y = {8}}};
+    m.device.attention[BF16][1] = (struct attention_rates){192, {.n = 1, .x = {1}, .y = {4}}, {.n = 1, .x = {1}, .y = {4}}};
+    for (int i = 0; i < 4; i++) {
+        in.op = i < 2 ? OP_ATTN_FWD : OP_ATTN_BWD;
+        m.pads = i % 2;
+        call.flops = op_flops(in.op, &call.attrs, 55);
+        near(cost_seconds(&m, &in, &call), 55.0 * (i < 2 ? 2 * 192 + 2 * (m.pads ? 192 : 128) : 6 * 192 + 4 * (m.pads ? 192 : 128)) / 4);
+    }
+    call.attrs.attn.head_dim = 64, call.attrs.attn.value_dim = 192;
+    call.flops = op_flops(OP_ATTN_BWD, &call.attrs, 55);
+    near(cost_seconds(&m, &in, &call), 55.0 * 10 * 192 / 4);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(alone), cmocka_unit_test(chained),
@@ -292,6 +312,7 @@ int main(void)
                                        cmocka_unit_test(drives_by_bytes_in_flight),
                                        cmocka_unit_test(writes_yield),
                                        cmocka_unit_test(curves),
-                                       cmocka_unit_test(costs)};
+                                       cmocka_unit_test(costs),
+                                       cmocka_unit_test(widths)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -37,9 +37,11 @@ static struct extent extent_of(enum op_kind op, int arg, const struct op_attrs *
     case OP_GELU:
         return flat(a->act.rows * a->act.dim);
     case OP_ATTN_FWD:
-        return flat(a->attn.sq * a->attn.hq * (arg == 0 ? a->attn.head_dim : 1));
+        return flat(a->attn.sq * a->attn.hq * (arg == 0 ? op_value_dim(a) : 1));
     case OP_ATTN_BWD:
-        return flat(arg == 0 ? a->attn.sq * a->attn.hq * a->attn.head_dim : a->attn.sk * a->attn.hk * a->attn.head_dim);
+        return flat(arg == 0   ? a->attn.sq * a->attn.hq * a->attn.head_dim
+                    : arg == 1 ? a->attn.sk * a->attn.hk * a->attn.head_dim
+                               : a->attn.sk * a->attn.hk * op_value_dim(a));
     case OP_ATTN_DELTA:
         return flat(a->heads.rows * a->heads.heads);
     case OP_ATTN_MERGE:
