@@ -28,39 +28,38 @@ struct backward {
     const float *lse_in, *delta_in; /* [hq][lse_stride], [sq][hq] */
     int64_t lse_stride;             /* rows of the whole call */
     int accumulate;
-    int64_t d, dp;
-    int64_t block_bytes, head_bytes; /* of a block, a head, in bf16 */
-    char *q_columns, *go_columns;    /* [batch][q_blocks] right columns */
-    char *q_rows, *go_rows;          /* [batch][q_blocks] right rows of BLOCK */
-    float *dqt;                      /* [batch][q_blocks][dp/16][BLOCK/16] tiles of 16 columns x 16 queries */
-    float *lse, *delta;              /* [batch][q_blocks * BLOCK]: lse * log2(e); 0 where there is no key or row */
+    int64_t dp, wp;               /* widths of q and k, of v and go, as packed */
+    char *q_columns, *go_columns; /* [batch][q_blocks] right columns */
+    char *q_rows, *go_rows;       /* [batch][q_blocks] right rows of BLOCK */
+    float *dqt;                   /* [batch][q_blocks][dp/16][BLOCK/16] tiles of 16 columns x 16 queries */
+    float *lse, *delta;           /* [batch][q_blocks * BLOCK]: lse * log2(e); 0 where there is no key or row */
     float scale;
 };
 
 /* One thread's scratch: a key block. */
 struct keys {
     char *k, *v, *k_columns; /* left rows, left rows, left columns */
-    float *dk, *dv;          /* [BLOCK][dp] */
-    float *sum;              /* [2][BLOCK][dp]: dk and dv of the groups before */
+    float *dk, *dv;          /* [BLOCK][dp], [BLOCK][wp] */
+    float *sum;              /* the same of the groups before */
     char *ds;                /* right rows: [BLOCK/16 of queries][SPANS of keys] */
     char *pt, *dst;          /* left rows: [2 of keys][SPANS of queries], of 32 keys */
     float *s, *dp;           /* [SPAN keys][SPAN queries] */
 };
 
-static int64_t scratch_bytes(int64_t dp)
+static int64_t scratch_bytes(int64_t dp, int64_t wp)
 {
-    return BLOCK * dp * (3 * 2 + 4 * 4) + BLOCK * BLOCK * 2 + 2 * SPAN * BLOCK * 2 + 2 * SPAN * SPAN * 4;
+    return BLOCK * (dp * (2 * 2 + 2 * 4) + wp * (2 + 2 * 4)) + BLOCK * BLOCK * 2 + 2 * SPAN * BLOCK * 2 + 2 * SPAN * SPAN * 4;
 }
 
-static struct keys keys_of(char *base, int64_t dp)
+static struct keys keys_of(char *base, int64_t dp, int64_t wp)
 {
-    struct keys x = {.k = base + omp_get_thread_num() * scratch_bytes(dp)};
+    struct keys x = {.k = base + omp_get_thread_num() * scratch_bytes(dp, wp)};
     x.v = x.k + BLOCK * dp * 2;
-    x.k_columns = x.v + BLOCK * dp * 2;
+    x.k_columns = x.v + BLOCK * wp * 2;
     x.dk = (void *)(x.k_columns + BLOCK * dp * 2);
     x.dv = x.dk + BLOCK * dp;
-    x.sum = x.dv + BLOCK * dp;
-    x.ds = (char *)(x.sum + 2 * BLOCK * dp);
+    x.sum = x.dv + BLOCK * wp;
+    x.ds = (char *)(x.sum + BLOCK * (dp + wp));
     x.pt = x.ds + BLOCK * BLOCK * 2;
     x.dst = x.pt + SPAN * BLOCK * 2;
     x.s = (void *)(x.dst + SPAN * BLOCK * 2);
@@ -71,44 +70,48 @@ static struct keys keys_of(char *base, int64_t dp)
 /* Lays the shared areas out from `work` on; *end is where the threads' scratch starts. */
 static struct backward layout(const struct op_attrs *attrs, void *work, char **end)
 {
-    const int64_t d = attrs->attn.head_dim;
-    struct backward b = {.attrs = attrs, .d = d, .dp = round_up(d, SPAN), .t = turns_of(attrs, BLOCK, SPAN)};
-    b.block_bytes = BLOCK * b.dp * 2;
-    b.head_bytes = b.t.q_blocks * b.block_bytes;
-    const int64_t rows = b.t.q_blocks * BLOCK;
+    struct backward b = {.attrs = attrs,
+                         .dp = round_up(attrs->attn.head_dim, SPAN),
+                         .wp = round_up(op_value_dim(attrs), SPAN),
+                         .t = turns_of(attrs, BLOCK, SPAN)};
+    const int64_t rows = b.t.batch * b.t.q_blocks * BLOCK;
     b.q_columns = work;
-    b.go_columns = b.q_columns + b.t.batch * b.head_bytes;
-    b.q_rows = b.go_columns + b.t.batch * b.head_bytes;
-    b.go_rows = b.q_rows + b.t.batch * b.head_bytes;
-    b.dqt = (void *)(b.go_rows + b.t.batch * b.head_bytes);
-    b.lse = b.dqt + b.t.batch * rows * b.dp;
-    b.delta = b.lse + b.t.batch * rows;
-    *end = attn_align(turns_layout(&b.t, b.delta + b.t.batch * rows));
+    b.go_columns = b.q_columns + rows * b.dp * 2;
+    b.q_rows = b.go_columns + rows * b.wp * 2;
+    b.go_rows = b.q_rows + rows * b.dp * 2;
+    b.dqt = (void *)(b.go_rows + rows * b.wp * 2);
+    b.lse = b.dqt + rows * b.dp;
+    b.delta = b.lse + rows;
+    *end = attn_align(turns_layout(&b.t, b.delta + rows));
     return b;
 }
 
 int64_t amx_backward_workspace(const struct op_attrs *attrs, int threads)
 {
     char *end;
-    struct backward b = layout(attrs, (void *)(uintptr_t)ATTN_ALIGN, &end);
-    (void)b;
-    return (int64_t)(uintptr_t)end + threads * scratch_bytes(round_up(attrs->attn.head_dim, SPAN));
+    const struct backward b = layout(attrs, (void *)(uintptr_t)ATTN_ALIGN, &end);
+    return (int64_t)(uintptr_t)end + threads * scratch_bytes(b.dp, b.wp);
+}
+
+/* Where the row of the head in a slot of the batch lies, in rows. */
+static int64_t packed_row(const struct backward *b, int64_t slot, int64_t row)
+{
+    return slot * b->t.q_blocks * BLOCK + row;
 }
 
 /* Packs query block i of a head, its lse and delta, both of which come in other layouts; zeroes its dq. */
 static void prepare_queries(const struct backward *b, int64_t slot, int64_t head, int64_t i)
 {
-    const int64_t row = i * BLOCK, n = min_i64(BLOCK, b->t.mask.sq - row), at = slot * b->t.q_blocks * BLOCK + row;
-    const int64_t to = slot * b->head_bytes + i * b->block_bytes;
+    const int64_t row = i * BLOCK, n = min_i64(BLOCK, b->t.mask.sq - row), at = packed_row(b, slot, row), d = b->q.d;
     if (cpu_stops(b->t.stream))
         return;
     struct amx_rows q = b->q, go = b->go;
     q.head = go.head = head;
-    amx_pack_rows(b->q_columns + to, &q, row, n, SPAN, 1);
-    amx_pack_rows(b->go_columns + to, &go, row, n, SPAN, 1);
-    amx_pack_pairs(b->q_rows + to, &q, row, n, SPAN, BLOCK, 0);
-    amx_pack_pairs(b->go_rows + to, &go, row, n, SPAN, BLOCK, 0);
-    memset(b->dqt + to / 2, 0, (size_t)(BLOCK * b->dp) * 4);
+    amx_pack_rows(b->q_columns + at * b->dp * 2, &q, row, n, SPAN, 1);
+    amx_pack_rows(b->go_columns + at * b->wp * 2, &go, row, n, SPAN, 1);
+    amx_pack_pairs(b->q_rows + at * b->dp * 2, &q, row, n, SPAN, BLOCK, 0);
+    amx_pack_pairs(b->go_rows + at * b->wp * 2, &go, row, n, SPAN, BLOCK, 0);
+    memset(b->dqt + at * b->dp, 0, (size_t)(BLOCK * b->dp) * 4);
     for (int64_t r = 0; r < BLOCK; r++) {
         float lse = r < n ? b->lse_in[head * b->lse_stride + row + r] : 0;
         b->lse[at + r] = lse == -INFINITY ? 0 : (float)(lse * 1.4426950408889634);
@@ -116,7 +119,7 @@ static void prepare_queries(const struct backward *b, int64_t slot, int64_t head
     }
     atomic_store_explicit(b->t.q_ticket + slot * b->t.q_blocks + i, b->t.first_block[i], memory_order_relaxed);
     for (int64_t r = 0; r < n && b->t.first_block[i] == b->t.end_block[i]; r++)
-        memset(b->dq + ((row + r) * b->q.heads + head) * b->d, 0, (size_t)b->d * 4);
+        memset(b->dq + ((row + r) * b->q.heads + head) * d, 0, (size_t)d * 4);
 }
 
 /* P and dS of 32 keys x 32 queries, from S^T and dP^T: P^T and dS^T as tiles of keys, dS as tiles of pairs of keys. */
@@ -172,25 +175,26 @@ static AMX void span_gradient_capped(const float *s, const float *dp, float fact
     span_gradient(s, dp, factor, lse, delta, from, to, key, 1, cap, pt, dst, ds);
 }
 
-/* S^T and dP^T of 32 keys and 32 queries, whose packed bytes are at `queries`. */
-static inline AMX void span_scores(const struct backward *b, const struct keys *x, int64_t kp, int64_t queries)
+/* S^T and dP^T of 32 keys and 32 queries, the packed ones from `at` on. */
+static inline AMX void span_scores(const struct backward *b, const struct keys *x, int64_t kp, int64_t at)
 {
-    const int64_t steps = b->dp / SPAN, tiles = steps * TILE, keys = kp * 2 * tiles, row = SPAN * 4;
-    amx_product(steps, x->k + keys, tiles, b->q_columns + queries, tiles, (char *)x->s, row, SIDE * row, SIDE * 4, 0);
-    amx_product(steps, x->v + keys, tiles, b->go_columns + queries, tiles, (char *)x->dp, row, SIDE * row, SIDE * 4, 0);
+    const int64_t k_tiles = b->dp / SPAN * TILE, v_tiles = b->wp / SPAN * TILE, row = SPAN * 4;
+    amx_product(b->dp / SPAN, x->k + kp * 2 * k_tiles, k_tiles, b->q_columns + at * b->dp * 2, k_tiles, (char *)x->s, row,
+                SIDE * row, SIDE * 4, 0);
+    amx_product(b->wp / SPAN, x->v + kp * 2 * v_tiles, v_tiles, b->go_columns + at * b->wp * 2, v_tiles, (char *)x->dp, row,
+                SIDE * row, SIDE * 4, 0);
 }
 
 /* dv and dk of 32 keys, span kp of key block j, from query block i; leaves dS in x->ds. */
 static AMX void key_span(const struct backward *b, const struct keys *x, int64_t slot, int64_t i, int64_t j, int64_t kp)
 {
-    const int64_t dp = b->dp, key = j * BLOCK + kp * SPAN, row = i * BLOCK;
-    const int64_t block = slot * b->head_bytes + i * b->block_bytes, keys = kp * SPAN * dp;
+    const int64_t dp = b->dp, wp = b->wp, key = j * BLOCK + kp * SPAN, row = i * BLOCK, block = packed_row(b, slot, row);
     int64_t first, end;
     turns_queries(&b->t, i, key, &first, &end);
     for (int64_t q = first; q < end; q++) {
-        const int64_t r = row + q * SPAN, at = slot * b->t.q_blocks * BLOCK + r;
+        const int64_t r = row + q * SPAN, at = block + q * SPAN;
         const int whole = r + SPAN <= b->t.mask.sq && mask_covers(&b->t.mask, r, r + SPAN, key, key + SPAN);
-        span_scores(b, x, kp, block + q * SPAN * dp * 2);
+        span_scores(b, x, kp, at);
         if (b->attrs->attn.cap != 0) {
             span_gradient_capped(x->s, x->dp, b->scale, b->lse + at, b->delta + at, b->t.from + r, b->t.to + r, key,
                                  b->attrs->attn.cap / b->attrs->attn.scale, x->pt + q * TILE, x->dst + q * TILE,
@@ -203,13 +207,14 @@ static AMX void key_span(const struct backward *b, const struct keys *x, int64_t
     }
     if (first == end)
         return;
-    for (int64_t c = 0; c < dp; c += SPAN) {
-        const int64_t rows = block + (c / SIDE * SPANS + first) * TILE;
-        amx_product(end - first, x->pt + first * TILE, SPANS * TILE, b->go_rows + rows, SPANS * TILE, (char *)(x->dv + keys + c),
-                    dp * 4, SIDE * dp * 4, SIDE * 4, 1);
-        amx_product(end - first, x->dst + first * TILE, SPANS * TILE, b->q_rows + rows, SPANS * TILE, (char *)(x->dk + keys + c),
-                    dp * 4, SIDE * dp * 4, SIDE * 4, 1);
-    }
+    for (int64_t c = 0; c < wp; c += SPAN)
+        amx_product(end - first, x->pt + first * TILE, SPANS * TILE,
+                    b->go_rows + block * wp * 2 + (c / SIDE * SPANS + first) * TILE, SPANS * TILE,
+                    (char *)(x->dv + kp * SPAN * wp + c), wp * 4, SIDE * wp * 4, SIDE * 4, 1);
+    for (int64_t c = 0; c < dp; c += SPAN)
+        amx_product(end - first, x->dst + first * TILE, SPANS * TILE,
+                    b->q_rows + block * dp * 2 + (c / SIDE * SPANS + first) * TILE, SPANS * TILE,
+                    (char *)(x->dk + kp * SPAN * dp + c), dp * 4, SIDE * dp * 4, SIDE * 4, 1);
 }
 
 /* dq of 32 queries, span qp of query block i, from key block j. */
@@ -220,7 +225,7 @@ static AMX void query_span(const struct backward *b, const struct keys *x, int64
     turns_keys(&b->t, row, j, &first, &end);
     if (first == end)
         return;
-    char *dqt = (char *)b->dqt + 2 * (slot * b->head_bytes + i * b->block_bytes) + qp * 2 * TILE;
+    char *dqt = (char *)(b->dqt + packed_row(b, slot, i * BLOCK) * b->dp) + qp * 2 * TILE;
     for (int64_t c = 0; c < b->dp / SIDE; c += 2)
         amx_product(end - first, x->k_columns + (c * SPANS + first) * TILE, SPANS * TILE, x->ds + (qp * 2 * SPANS + first) * TILE,
                     SPANS * TILE, dqt + c * (BLOCK / SIDE) * TILE, 64, BLOCK / SIDE * TILE, TILE, 1);
@@ -229,19 +234,19 @@ static AMX void query_span(const struct backward *b, const struct keys *x, int64
 /* The end of a group of key blocks, of which j is the last: adds query block i's part to dq. */
 static AMX void store_queries(const struct backward *b, int64_t slot, int64_t head, int64_t i, int64_t j)
 {
-    float *dqt = b->dqt + (slot * b->head_bytes + i * b->block_bytes) / 2;
-    const int64_t row = i * BLOCK, n = min_i64(BLOCK, b->t.mask.sq - row);
+    const int64_t row = i * BLOCK, n = min_i64(BLOCK, b->t.mask.sq - row), d = b->q.d;
+    float *dqt = b->dqt + packed_row(b, slot, row) * b->dp;
     const int add = j / GROUP > b->t.first_block[i] / GROUP;
     for (int64_t q = 0; q < n; q += SIDE)
-        for (int64_t c = 0; c < b->d; c += SIDE) {
+        for (int64_t c = 0; c < d; c += SIDE) {
             const float *tile = dqt + (c / SIDE * (BLOCK / SIDE) + q / SIDE) * (SIDE * SIDE);
-            const __mmask16 mask = (__mmask16)(0xffffu >> (SIDE - min_i64(SIDE, b->d - c)));
+            const __mmask16 mask = (__mmask16)(0xffffu >> (SIDE - min_i64(SIDE, d - c)));
             vf r[SIDE];
             for (int64_t k = 0; k < SIDE; k++)
                 r[k] = vf_load(tile + k * SIDE);
             vf_transpose(r);
             for (int64_t k = 0; k < min_i64(SIDE, n - q); k++) {
-                float *to = b->dq + ((row + q + k) * b->q.heads + head) * b->d + c;
+                float *to = b->dq + ((row + q + k) * b->q.heads + head) * d + c;
                 vf part = r[k] * vf_set(b->attrs->attn.scale);
                 if (add)
                     part = part + _mm512_maskz_loadu_ps(mask, to);
@@ -251,15 +256,16 @@ static AMX void store_queries(const struct backward *b, int64_t slot, int64_t he
     memset(dqt, 0, (size_t)(BLOCK * b->dp) * 4);
 }
 
-/* Rows [row, row + n) of dk or dv, from x [n][dp], times factor. */
-static AMX void store_keys(const struct backward *b, float *out, const float *x, float factor, int64_t kv, int64_t row, int64_t n,
+/* Rows [row, row + n) of dk or dv, as those of `of`, from x with rows of its width as packed, times factor. */
+static AMX void store_keys(const struct amx_rows *of, float *out, const float *x, float factor, int64_t kv, int64_t row, int64_t n,
                            int add)
 {
+    const int64_t width = of->d, padded = round_up(width, SPAN);
     for (int64_t i = 0; i < n; i++)
-        for (int64_t c = 0; c < b->d; c += SIDE) {
-            float *to = out + ((row + i) * b->k.heads + kv) * b->d + c;
-            const __mmask16 mask = (__mmask16)(0xffffu >> (SIDE - min_i64(SIDE, b->d - c)));
-            vf v = vf_load(x + i * b->dp + c) * vf_set(factor);
+        for (int64_t c = 0; c < width; c += SIDE) {
+            float *to = out + ((row + i) * of->heads + kv) * width + c;
+            const __mmask16 mask = (__mmask16)(0xffffu >> (SIDE - min_i64(SIDE, width - c)));
+            vf v = vf_load(x + i * padded + c) * vf_set(factor);
             if (add)
                 v = v + _mm512_maskz_loadu_ps(mask, to);
             _mm512_mask_storeu_ps(to, mask, v);
@@ -269,7 +275,7 @@ static AMX void store_keys(const struct backward *b, float *out, const float *x,
 /* The end of a group of query blocks. dk and dv lie one after the other, as their sums. */
 static AMX void group_keys(const struct backward *b, const struct keys *x)
 {
-    for (int64_t i = 0; i < 2 * BLOCK * b->dp; i += SIDE) {
+    for (int64_t i = 0; i < BLOCK * (b->dp + b->wp); i += SIDE) {
         vf_store(x->sum + i, vf_load(x->sum + i) + vf_load(x->dk + i));
         vf_store(x->dk + i, vf_set(0));
     }
@@ -310,7 +316,7 @@ static void backward_task(const struct backward *b, const struct keys *x, int64_
             return;
         if (!touched) {
             load_keys(b, x, kv, key, n);
-            memset(x->dk, 0, (size_t)(4 * BLOCK * b->dp) * 4); /* and dv, and their sums */
+            memset(x->dk, 0, (size_t)(2 * BLOCK * (b->dp + b->wp)) * 4); /* and dv, and their sums */
         }
         block_pair(b, x, slot, head, i, j);
         if (++touched % GROUP == 0)
@@ -323,10 +329,10 @@ static void backward_task(const struct backward *b, const struct keys *x, int64_
     if (touched)
         group_keys(b, x);
     else if (!add)
-        memset(x->sum, 0, (size_t)(2 * BLOCK * b->dp) * 4);
+        memset(x->sum, 0, (size_t)(BLOCK * (b->dp + b->wp)) * 4);
     if (touched || !add) {
-        store_keys(b, b->dk, x->sum, b->attrs->attn.scale, kv, key, n, add);
-        store_keys(b, b->dv, x->sum + BLOCK * b->dp, 1, kv, key, n, add);
+        store_keys(&b->k, b->dk, x->sum, b->attrs->attn.scale, kv, key, n, add);
+        store_keys(&b->v, b->dv, x->sum + BLOCK * b->dp, 1, kv, key, n, add);
     }
     pass_turn(turn, (int32_t)(head + 1));
 }
@@ -334,7 +340,7 @@ static void backward_task(const struct backward *b, const struct keys *x, int64_
 /* Query rows [row, row + SEGMENT). dk and dv of later segments add to those of earlier ones, in order. */
 static void backward_segment(const struct op_attrs *attrs, void *const *arg, int64_t row, const struct cpu_stream *stream)
 {
-    const int64_t hq = attrs->attn.hq, hk = attrs->attn.hk, d = attrs->attn.head_dim;
+    const int64_t hq = attrs->attn.hq, hk = attrs->attn.hk, d = attrs->attn.head_dim, w = op_value_dim(attrs);
     char *scratch;
     struct backward b = layout(attrs, attn_align(arg[11]), &scratch);
     b.t.mask = mask_of(attrs, (const int32_t *)arg[9] + row, (const int32_t *)arg[10] + row);
@@ -347,12 +353,12 @@ static void backward_segment(const struct op_attrs *attrs, void *const *arg, int
     b.accumulate = attrs->attn.accumulate || row > 0;
     b.scale = (float)((double)attrs->attn.scale * 1.4426950408889634);
     b.q = (struct amx_rows){(const bf16 *)arg[3] + row * hq * d, hq, 0, d};
-    b.k = (struct amx_rows){arg[4], hk, 0, d}, b.v = (struct amx_rows){arg[5], hk, 0, d};
-    b.go = (struct amx_rows){(const bf16 *)arg[8] + row * hq * d, hq, 0, d};
+    b.k = (struct amx_rows){arg[4], hk, 0, d}, b.v = (struct amx_rows){arg[5], hk, 0, w};
+    b.go = (struct amx_rows){(const bf16 *)arg[8] + row * hq * w, hq, 0, w};
     b.dq = (float *)arg[0] + row * hq * d, b.dk = arg[1], b.dv = arg[2];
 #pragma omp parallel num_threads(stream->threads)
     {
-        struct keys x = keys_of(scratch, b.dp);
+        struct keys x = keys_of(scratch, b.dp, b.wp);
         amx_begin();
 #pragma omp for schedule(static)
         for (int64_t i = 0; i < b.t.q_blocks; i++)

@@ -26,7 +26,8 @@ struct forward {
     void *o;
     float *lse;
     char *packed_k, *packed_v;
-    int64_t dp, sk, head_bytes, batch; /* d and keys as packed; bytes of a head of K or V; KV heads at a time */
+    int64_t dp, wp, sk;                /* widths of keys and of values, and keys, as packed */
+    int64_t k_bytes, v_bytes, batch;   /* bytes of a head of K and of V; KV heads at a time */
     float scale;                       /* times log2(e) */
     const struct cpu_stream *stream;
     float cap;                         /* over the scale; 0: none */
@@ -35,7 +36,7 @@ struct forward {
 /* One thread's scratch: a block of queries and their state. */
 struct panels {
     char *q;     /* [PANELS] right columns */
-    float *o;    /* [PANELS][dp/16][2] tiles of 16 columns x 16 queries */
+    float *o;    /* [PANELS][wp/16][2] tiles of 16 columns x 16 queries */
     double *sum; /* the same of the groups before; only if `grouped` */
     char *p;     /* right rows: [2][KEYS/32] tiles */
     float *s;    /* [KEYS][SPAN] */
@@ -46,14 +47,9 @@ struct panels {
     int grouped;
 };
 
-static int64_t padded(const struct op_attrs *attrs)
+static int64_t scratch_bytes(int64_t dp, int64_t wp)
 {
-    return round_up(attrs->attn.head_dim, SPAN);
-}
-
-static int64_t scratch_bytes(int64_t dp)
-{
-    return round_up((int64_t)sizeof(struct panels), ATTN_ALIGN) + PANELS * SPAN * dp * (2 + 4 + 8) + KEYS * SPAN * (2 + 4);
+    return round_up((int64_t)sizeof(struct panels), ATTN_ALIGN) + PANELS * SPAN * (dp * 2 + wp * (4 + 8)) + KEYS * SPAN * (2 + 4);
 }
 
 static int64_t batch_of(const struct op_attrs *attrs)
@@ -65,8 +61,9 @@ int64_t amx_workspace(enum op_kind kind, const struct op_attrs *attrs, int threa
 {
     if (kind == OP_ATTN_BWD)
         return amx_backward_workspace(attrs, threads);
-    const int64_t dp = padded(attrs), head = 2 * round_up(attrs->attn.sk, KEYS) * dp * 2;
-    return ATTN_ALIGN + batch_of(attrs) * head + threads * scratch_bytes(dp);
+    const int64_t dp = round_up(attrs->attn.head_dim, SPAN), wp = round_up(op_value_dim(attrs), SPAN);
+    const int64_t head = round_up(attrs->attn.sk, KEYS) * (dp + wp) * 2;
+    return ATTN_ALIGN + batch_of(attrs) * head + threads * scratch_bytes(dp, wp);
 }
 
 /* Maximum of each lane over n rows of scaled s; masked scores become -inf first. */
@@ -101,11 +98,11 @@ static AMX void panel_reference(const struct forward *f, struct panels *x, int64
     }
     if (!any)
         return;
-    float *o = x->o + p * f->dp * SPAN;
-    double *sum = x->sum + p * f->dp * SPAN;
+    float *o = x->o + p * f->wp * SPAN;
+    double *sum = x->sum + p * f->wp * SPAN;
     for (int64_t i = 0; i < SPAN; i++)
         x->l[p][i] *= (double)x->factor[i];
-    for (int64_t c = 0; c < f->dp * SPAN; c += SIDE) { /* a row of a tile: c / 256 % 2 tells which half of the lanes */
+    for (int64_t c = 0; c < f->wp * SPAN; c += SIDE) { /* a row of a tile: c / 256 % 2 tells which half of the lanes */
         const float *factor = &x->factor[c / (SIDE * SIDE) % 2 * SIDE];
         vf_store(o + c, vf_load(o + c) * vf_load(factor));
         for (int64_t i = 0; i < SIDE && x->grouped; i++)
@@ -157,7 +154,7 @@ static AMX int panel_started(const struct panels *x, int64_t p)
 static inline AMX void span_scores(const struct forward *f, int64_t kv, const struct panels *x, int64_t p, int64_t key, float *s)
 {
     const int64_t tiles = f->dp / SPAN * TILE;
-    amx_product(f->dp / SPAN, f->packed_k + kv * f->head_bytes + key * f->dp * 2, tiles, x->q + p * SPAN * f->dp * 2, tiles,
+    amx_product(f->dp / SPAN, f->packed_k + kv * f->k_bytes + key * f->dp * 2, tiles, x->q + p * SPAN * f->dp * 2, tiles,
                 (char *)s, SPAN * 4, SIDE * SPAN * 4, SIDE * 4, 0);
     if (f->cap == 0)
         return;
@@ -199,18 +196,18 @@ static AMX void panel_block(const struct forward *f, int64_t kv, struct panels *
                             int masked)
 {
     const int64_t block = key / KEYS * KEYS, column = KEYS / SPAN * TILE;
-    const char *v = f->packed_v + kv * f->head_bytes + block * f->dp * 2 + (key - block) / SPAN * TILE;
+    const char *v = f->packed_v + kv * f->v_bytes + block * f->wp * 2 + (key - block) / SPAN * TILE;
     if (masked || !panel_started(x, p) || panel_unseen(f, kv, x, p, key, key_end))
         panel_scores(f, kv, x, p, key, key_end, masked);
-    for (int64_t c = 0; c < f->dp; c += SPAN)
-        amx_product((key_end - key) / SPAN, v + c / SIDE * column, column, x->p, column, (char *)(x->o + (p * f->dp + c) * SPAN),
+    for (int64_t c = 0; c < f->wp; c += SPAN)
+        amx_product((key_end - key) / SPAN, v + c / SIDE * column, column, x->p, column, (char *)(x->o + (p * f->wp + c) * SPAN),
                     SIDE * 4, 2 * TILE, TILE, 1);
 }
 
 /* Ends a group of key blocks, of all panels. */
-static AMX void panels_group(struct panels *x, int64_t dp)
+static AMX void panels_group(struct panels *x, int64_t wp)
 {
-    for (int64_t i = 0; i < PANELS * SPAN * dp; i++) {
+    for (int64_t i = 0; i < PANELS * SPAN * wp; i++) {
         x->sum[i] = (x->grouped ? x->sum[i] : 0) + (double)x->o[i];
         x->o[i] = 0;
     }
@@ -219,7 +216,7 @@ static AMX void panels_group(struct panels *x, int64_t dp)
 
 static void panels_load(const struct forward *f, struct panels *x, const struct amx_rows *q, int64_t row, int64_t n)
 {
-    memset(x->o, 0, (size_t)(PANELS * f->dp * SPAN) * 4);
+    memset(x->o, 0, (size_t)(PANELS * f->wp * SPAN) * 4);
     x->grouped = 0;
     for (int64_t i = 0; i < PANELS * SPAN; i++) {
         int64_t p = i / SPAN, lane = i % SPAN;
@@ -234,15 +231,15 @@ static void panels_load(const struct forward *f, struct panels *x, const struct 
 /* o of 16 queries, of which n are there, times factor[query]. */
 static AMX void store_rows(const struct forward *f, const float *o, const float *factor, int64_t head, int64_t row, int64_t n)
 {
-    const int64_t d = f->q.d;
-    for (int64_t c = 0; c < d; c += SIDE, o += 2 * SIDE * SIDE) {
-        const __mmask16 mask = (__mmask16)(0xffffu >> (SIDE - min_i64(SIDE, d - c)));
+    const int64_t w = f->v.d;
+    for (int64_t c = 0; c < w; c += SIDE, o += 2 * SIDE * SIDE) {
+        const __mmask16 mask = (__mmask16)(0xffffu >> (SIDE - min_i64(SIDE, w - c)));
         vf r[SIDE];
         for (int64_t i = 0; i < SIDE; i++)
             r[i] = vf_load(o + i * SIDE);
         vf_transpose(r);
         for (int64_t i = 0; i < n; i++)
-            _mm256_mask_storeu_epi16((bf16 *)f->o + ((row + i) * f->q.heads + head) * d + c, mask,
+            _mm256_mask_storeu_epi16((bf16 *)f->o + ((row + i) * f->q.heads + head) * w + c, mask,
                                      (__m256i)_mm512_cvtneps_pbh(r[i] * vf_set(factor[i])));
     }
 }
@@ -255,10 +252,10 @@ static void panels_store(const struct forward *f, struct panels *x, int64_t head
         f->lse[head * f->mask.sq + row + i] = l == 0 ? -INFINITY : (float)((double)m * 0.6931471805599453 + log(l));
         x->factor[i] = l == 0 ? 0 : (float)(1 / l); /* a NaN stays one */
     }
-    for (int64_t i = 0; i < PANELS * SPAN * f->dp && x->grouped; i++)
+    for (int64_t i = 0; i < PANELS * SPAN * f->wp && x->grouped; i++)
         x->o[i] = (float)(x->sum[i] + (double)x->o[i]);
     for (int64_t i = 0; i < n; i += SIDE)
-        store_rows(f, x->o + i / SPAN * f->dp * SPAN + i / SIDE % 2 * SIDE * SIDE, x->factor + i, head, row + i,
+        store_rows(f, x->o + i / SPAN * f->wp * SPAN + i / SIDE % 2 * SIDE * SIDE, x->factor + i, head, row + i,
                    min_i64(SIDE, n - i));
 }
 
@@ -274,7 +271,7 @@ static void forward_task(const struct forward *f, int64_t head, int64_t kv, int6
         if (cpu_stops(f->stream))
             return;
         if (block > first_block && (block - first_block) % (GROUP * KEYS) == 0)
-            panels_group(x, f->dp);
+            panels_group(x, f->wp);
         for (int64_t p = 0; p * SPAN < n; p++) {
             int64_t first = row + p * SPAN, last = min_i64(first + SPAN, row + n);
             int64_t key = max_i64(mask_from(m, first), block) / SPAN * SPAN;
@@ -291,46 +288,49 @@ static void pack_block(const struct forward *f, int64_t kv, int64_t head, int64_
     if (cpu_stops(f->stream))
         return;
     struct amx_rows k = f->k, v = f->v;
-    int64_t n = min_i64(KEYS, f->mask.sk - block), at = kv * f->head_bytes + block * f->dp * 2;
+    const int64_t n = min_i64(KEYS, f->mask.sk - block);
     k.head = v.head = head;
-    amx_pack_rows(f->packed_k + at, &k, block, n, KEYS, 0);
-    amx_pack_pairs(f->packed_v + at, &v, block, n, KEYS, KEYS, 1);
+    amx_pack_rows(f->packed_k + kv * f->k_bytes + block * f->dp * 2, &k, block, n, KEYS, 0);
+    amx_pack_pairs(f->packed_v + kv * f->v_bytes + block * f->wp * 2, &v, block, n, KEYS, KEYS, 1);
 }
 
-static struct panels *scratch_of(char *base, int64_t dp)
+static struct panels *scratch_of(char *base, int64_t dp, int64_t wp)
 {
-    struct panels *x = (void *)(base + omp_get_thread_num() * scratch_bytes(dp));
+    struct panels *x = (void *)(base + omp_get_thread_num() * scratch_bytes(dp, wp));
     x->q = (char *)x + round_up((int64_t)sizeof *x, ATTN_ALIGN);
     x->o = (void *)(x->q + PANELS * SPAN * dp * 2);
-    x->sum = (void *)(x->o + PANELS * SPAN * dp);
-    x->p = (char *)(x->sum + PANELS * SPAN * dp);
+    x->sum = (void *)(x->o + PANELS * SPAN * wp);
+    x->p = (char *)(x->sum + PANELS * SPAN * wp);
     x->s = (void *)(x->p + KEYS * SPAN * 2);
     return x;
 }
 
 void amx_forward(const struct op_attrs *attrs, void *const *arg, const struct cpu_stream *stream)
 {
-    const int64_t hq = attrs->attn.hq, hk = attrs->attn.hk, d = attrs->attn.head_dim, sq = attrs->attn.sq, group = hq / hk;
+    const int64_t hq = attrs->attn.hq, hk = attrs->attn.hk, sq = attrs->attn.sq, group = hq / hk;
+    const int64_t d = attrs->attn.head_dim, w = op_value_dim(attrs);
     struct forward f = {.mask = mask_of(attrs, arg[5], arg[6]),
                         .q = {arg[2], hq, 0, d},
                         .k = {arg[3], hk, 0, d},
-                        .v = {arg[4], hk, 0, d},
+                        .v = {arg[4], hk, 0, w},
                         .o = arg[0],
                         .lse = arg[1],
-                        .dp = padded(attrs),
+                        .dp = round_up(d, SPAN),
+                        .wp = round_up(w, SPAN),
                         .sk = round_up(attrs->attn.sk, KEYS),
                         .batch = batch_of(attrs),
                         .scale = (float)((double)attrs->attn.scale * 1.4426950408889634),
                         .stream = stream,
                         .cap = attrs->attn.cap / attrs->attn.scale};
-    f.head_bytes = f.sk * f.dp * 2;
+    f.k_bytes = f.sk * f.dp * 2;
+    f.v_bytes = f.sk * f.wp * 2;
     f.packed_k = attn_align(arg[7]);
-    f.packed_v = f.packed_k + f.batch * f.head_bytes;
-    char *scratch = f.packed_v + f.batch * f.head_bytes;
+    f.packed_v = f.packed_k + f.batch * f.k_bytes;
+    char *scratch = f.packed_v + f.batch * f.v_bytes;
     const int64_t blocks = f.sk / KEYS, rows = PANELS * SPAN, q_blocks = ceil_div(sq, rows);
 #pragma omp parallel num_threads(stream->threads)
     {
-        struct panels *x = scratch_of(scratch, f.dp);
+        struct panels *x = scratch_of(scratch, f.dp, f.wp);
         amx_begin();
         for (int64_t first = 0; first < hk; first += f.batch) {
             int64_t n = min_i64(f.batch, hk - first), heads = n * group;

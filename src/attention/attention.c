@@ -21,7 +21,7 @@ static struct attention_kernels kernels_of(const struct op_attrs *attrs)
     if (attrs->attn.head_dim % 8 || op_value_dim(attrs) % 8)
         return attention_kernels_for(ISA_PORTABLE);
 #ifdef __x86_64__
-    if (attrs->attn.dtype == BF16 && op_value_dim(attrs) == attrs->attn.head_dim && isa_has_amx())
+    if (attrs->attn.dtype == BF16 && isa_has_amx())
         return (struct attention_kernels){amx_forward, amx_backward, amx_workspace};
 #endif
     return attention_kernels_for(isa_of_processor());

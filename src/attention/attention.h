@@ -14,8 +14,9 @@
  * Backward uses p from lse and the given delta = rowsum(do * o) (OP_ATTN_DELTA): FlashAttention-2 (Dao 2023), algorithm 2. dq is
  * written; dk and dv are written, or added to if attrs->attn.accumulate. With the lse and delta of attention over several calls'
  * keys, each call gives its keys' part of the gradients. Deterministic, independent of the number of threads,
- * of which the CPU kernels start their stream's (struct cpu_stream; at least 1). Where T is BF16, v as wide as q and the processor has AMX (isa_has_amx()), p
- * and the scores' gradients are rounded to BF16 for the products that take them, and denormals are zero in products. scale > 0.
+ * of which the CPU kernels start their stream's (struct cpu_stream; at least 1). Where T is BF16 and the processor has AMX
+ * (isa_has_amx()), p and the scores' gradients are rounded to BF16 for the products that take them, and denormals are zero in
+ * products. scale > 0.
  * Sums over keys and queries are made of blocks' sums: at 2^24 keys the CPU's F32 kernels agree with fp64 within 1e-6
  * (tests/attention/test_length.c; cuda_kernels.h says what tensor cores do). */
 #ifndef LTRAIN_ATTENTION_ATTENTION_H

@@ -52,7 +52,7 @@ static void check_shape(const struct shape *s)
     const double grow = s->gain > 4 ? s->gain : 1; /* scores, and so the rounding of exponents, grow with it */
     for (int i = first; i < implementations; i++) {
         const struct kernels *k = &implementation[i];
-        if (!takes(k, s->dtype) || (s->w && k->bf16_only)) /* AMX kernels take values as wide as keys alone */
+        if (!takes(k, s->dtype))
             continue;
         struct call c = forward_call(&p, k, 4);
         call_run(&c, k->forward, &p);
@@ -64,7 +64,7 @@ static void check_shape(const struct shape *s)
     oracle_backward(&p.attrs, &p.x);
     for (int i = first; i < implementations; i++) {
         const struct kernels *k = &implementation[i];
-        if (!takes(k, s->dtype) || (s->w && k->bf16_only))
+        if (!takes(k, s->dtype))
             continue;
         struct call c = backward_call(&p, k, 8);
         call_run(&c, k->backward, &p);
@@ -547,6 +547,13 @@ static void workspace_is_linear(void **state)
         }
 }
 
+#ifdef __x86_64__
+/* amx_emulated.h */
+int64_t amx_emulated_workspace(enum op_kind kind, const struct op_attrs *attrs, int threads);
+void amx_emulated_forward(const struct op_attrs *attrs, void *const *arg, const struct cpu_stream *stream);
+void amx_emulated_backward(const struct op_attrs *attrs, void *const *arg, const struct cpu_stream *stream);
+#endif
+
 int main(void)
 {
     for (enum isa isa = ISA_PORTABLE; isa <= isa_of_processor(); isa++) {
@@ -556,6 +563,9 @@ int main(void)
 #ifdef __x86_64__
     if (isa_has_amx())
         implementation[implementations++] = (struct kernels){"amx", amx_forward, amx_backward, amx_workspace, 1};
+    else if (isa_of_processor() == ISA_AVX512 && __builtin_cpu_supports("avx512bf16"))
+        implementation[implementations++] = (struct kernels){"amx, emulated", amx_emulated_forward, amx_emulated_backward,
+                                                             amx_emulated_workspace, 1};
 #endif
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(oracle_differences),  cmocka_unit_test(sizes_causal), cmocka_unit_test(sizes_full_rectangular),

@@ -1,0 +1,6 @@
+/* The backward kernel of AMX without AMX. */
+#ifdef __x86_64__
+#include "amx_emulated.h"
+
+#include "../../src/attention/amx_backward.c"
+#endif
