@@ -10,22 +10,12 @@
 #include "cudasim/fake/fake.h"
 #include "device/cuda/device.h"
 #include "engine/cuda_plugin.h"
-#include "engine/cuda_target.h"
-#include "machine/hardware.h"
-#include "plan/lower/mesh.h"
-#include "plan/plan.h"
+#include "plan/gpu_plans.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 
 #define ARENA ((char *)((uintptr_t)1 << 45)) /* where nothing is */
-
-struct question {
-    const char *model, *machine;
-    int64_t tokens, rows; /* rows: of a chunk; 0: AUTO */
-    enum offload at;
-    int mesh[MESH_DIMS];
-};
 
 static struct {
     int plans, calls[OP_COUNT];
@@ -101,61 +91,12 @@ static void walk_plan(const struct plan *plan, const struct target *t, const cha
     seen.plans++;
 }
 
-static void walk(const struct question *q)
-{
-    const int64_t limit[TIERS] = {(int64_t)1 << 45, (int64_t)1 << 45, (int64_t)1 << 45};
-    struct model_config c;
-    struct plan_request s;
-    struct hardware h;
-    struct model *m;
-    struct plan *plan;
-    int ranks = 1;
-    assert_int_equal(model_preset(q->model, &c), OK);
-    c.positions = q->tokens;
-    assert_int_equal(model_create(&c, NULL, 0, &m), OK);
-    assert_int_equal(hardware_preset(q->machine, &h), OK);
-    plan_request_defaults(&s, q->tokens);
-    struct target t = cuda_target(h.capability, h.processors, 1);
-    t.fast = q->at == OFFLOAD_CPU;
-    s.target = &t;
-    s.hardware = &h;
-    s.device = DEVICE_CUDA;
-    s.dtype = BF16;
-    s.params = s.grads = s.optim = s.acts = s.carry = q->at;
-    s.alpha = 1;
-    s.effort = EFFORT_QUICK;
-    s.update = UPDATE_DEVICE;
-    if (q->rows)
-        s.row_chunk = q->rows;
-    for (int d = 0; d < MESH_DIMS; d++) {
-        s.mesh.degree[d] = q->mesh[d] ? q->mesh[d] : 1;
-        ranks *= s.mesh.degree[d];
-    }
-    if (plan_mesh(m, &s, ranks, ranks) != OK || plan_create(m, &s, limit, &plan) != OK)
-        fail_msg("%s: %s", q->model, status_message());
-    walk_plan(plan, &t, q->model);
-    plan_destroy(plan);
-    model_destroy(m);
-}
-
 void walk_presets(void **state)
 {
     (void)state;
-    static const char *const presets[] = {"tiny", "25m", "125m", "1b", "8b", "gpt2-tiny", "gpt2-125m", "gpt-25b"};
-    static const char *const machines[] = {"a100-40", "h100", "h200", "gh200", "rtx3090", "rtx4090", "l4", "a100-80"};
-    static const struct question others[] = {{"1b", "h200", 16 << 10, 0, OFFLOAD_CPU, {2, 1, 1}},
-                                             {"1b", "h200", 16 << 10, 0, OFFLOAD_CPU, {1, 2, 1}},
-                                             {"8b", "h100", 8 << 10, 0, OFFLOAD_NVME, {1, 1, 2}},
-                                             {"gpt-25b", "a100-40", 8 << 10, 0, OFFLOAD_CPU, {1, 4, 2}},
-                                             {"1b", "h200", 1 << 20, 0, OFFLOAD_CPU, {0}}};
-    for (int i = 0; i < 8; i++) {
-        const int64_t tokens = strcmp(presets[i], "gpt2-125m") == 0 ? 1000 : 2000;
-        walk(&(struct question){presets[i], machines[i], tokens, 512, OFFLOAD_NONE, {0}});
-        walk(&(struct question){presets[i], machines[(i + 3) % 8], tokens, 999, OFFLOAD_CPU, {0}});
-        walk(&(struct question){presets[i], machines[(i + 5) % 8], tokens, 0, OFFLOAD_NVME, {0}});
-    }
-    for (size_t i = 0; i < sizeof others / sizeof *others; i++)
-        walk(&others[i]);
+    gpu_plans_of_presets(walk_plan);
+    gpu_plans_of_meshes(walk_plan);
+    gpu_plan(&(struct gpu_question){"1b", "h200", 1 << 20, 0, OFFLOAD_CPU, {0}, 0}, walk_plan);
     int ops = 0;
     for (int i = 0; i < OP_COUNT; i++)
         ops += seen.calls[i] > 0;

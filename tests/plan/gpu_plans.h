@@ -1,0 +1,85 @@
+/* Plans of all presets for all data sheets of GPUs, as tests of kernels' operands go through them. Nothing is executed. */
+#ifndef LTRAIN_TESTS_PLAN_GPU_PLANS_H
+#define LTRAIN_TESTS_PLAN_GPU_PLANS_H
+
+#include "engine/cuda_target.h"
+#include "machine/hardware.h"
+#include "plan/lower/mesh.h"
+#include "plan/plan.h"
+
+#include <string.h>
+
+struct gpu_question {
+    const char *model, *machine; /* machine: a data sheet */
+    int64_t tokens, rows;        /* rows: of a chunk; 0: AUTO */
+    enum offload at;
+    int mesh[MESH_DIMS];
+    int heads; /* of a tile; 0: AUTO */
+};
+
+typedef void gpu_plan_check(const struct plan *plan, const struct target *t, const char *model);
+
+static inline void gpu_plan(const struct gpu_question *q, gpu_plan_check *check)
+{
+    const int64_t limit[TIERS] = {(int64_t)1 << 45, (int64_t)1 << 45, (int64_t)1 << 45};
+    struct model_config c;
+    struct plan_request s;
+    struct hardware h;
+    struct model *m;
+    struct plan *plan;
+    int ranks = 1;
+    assert_int_equal(model_preset(q->model, &c), OK);
+    c.positions = q->tokens;
+    assert_int_equal(model_create(&c, NULL, 0, &m), OK);
+    assert_int_equal(hardware_preset(q->machine, &h), OK);
+    plan_request_defaults(&s, q->tokens);
+    struct target t = cuda_target(h.capability, h.processors, 1);
+    t.fast = q->at == OFFLOAD_CPU;
+    s.target = &t;
+    s.hardware = &h;
+    s.device = DEVICE_CUDA;
+    s.dtype = BF16;
+    s.params = s.grads = s.optim = s.acts = s.carry = q->at;
+    s.alpha = 1;
+    s.effort = EFFORT_QUICK;
+    s.update = UPDATE_DEVICE;
+    if (q->rows)
+        s.row_chunk = q->rows;
+    if (q->heads)
+        s.head_tile = q->heads;
+    for (int d = 0; d < MESH_DIMS; d++) {
+        s.mesh.degree[d] = q->mesh[d] ? q->mesh[d] : 1;
+        ranks *= s.mesh.degree[d];
+    }
+    if (plan_mesh(m, &s, ranks, ranks) != OK || plan_create(m, &s, limit, &plan) != OK)
+        fail_msg("%s: %s", q->model, status_message());
+    check(plan, &t, q->model);
+    plan_destroy(plan);
+    model_destroy(m);
+}
+
+/* Every preset three times, each time on another machine; everything on the device, in host memory, on nvme. */
+static inline void gpu_plans_of_presets(gpu_plan_check *check)
+{
+    static const char *const presets[] = {"tiny", "25m", "125m", "1b", "8b", "gpt2-tiny", "gpt2-125m", "gpt-25b"};
+    static const char *const machines[] = {"a100-40", "h100", "h200", "gh200", "rtx3090", "rtx4090", "l4", "a100-80"};
+    for (int i = 0; i < 8; i++) {
+        const int64_t tokens = strcmp(presets[i], "gpt2-125m") == 0 ? 1000 : 2000;
+        gpu_plan(&(struct gpu_question){presets[i], machines[i], tokens, 512, OFFLOAD_NONE, {0}, 0}, check);
+        gpu_plan(&(struct gpu_question){presets[i], machines[(i + 3) % 8], tokens, 999, OFFLOAD_CPU, {0}, 0}, check);
+        gpu_plan(&(struct gpu_question){presets[i], machines[(i + 5) % 8], tokens, 0, OFFLOAD_NVME, {0}, 0}, check);
+    }
+}
+
+/* Shared by ranks. */
+static inline void gpu_plans_of_meshes(gpu_plan_check *check)
+{
+    static const struct gpu_question questions[] = {{"1b", "h200", 16 << 10, 0, OFFLOAD_CPU, {2, 1, 1}, 0},
+                                                    {"1b", "h200", 16 << 10, 0, OFFLOAD_CPU, {1, 2, 1}, 0},
+                                                    {"8b", "h100", 8 << 10, 0, OFFLOAD_NVME, {1, 1, 2}, 0},
+                                                    {"gpt-25b", "a100-40", 8 << 10, 0, OFFLOAD_CPU, {1, 4, 2}, 0}};
+    for (size_t i = 0; i < sizeof questions / sizeof *questions; i++)
+        gpu_plan(&questions[i], check);
+}
+
+#endif
