@@ -11,8 +11,8 @@
 #include <string.h>
 
 /* The time of greedy packing grows with the number of buffers times the number that live at once. */
-#define FEW 1500   /* buffers up to which it is tried in all ways; beyond them only in the one that mostly is best */
-#define MANY 20000 /* buffers beyond which it is tried on the largest only */
+#define FEW PACKER_FEW /* buffers up to which it is tried in all ways; beyond them only in the one that mostly is best */
+#define MANY 20000     /* buffers beyond which it is tried on the largest only */
 
 /* Excess over the bytes that live at once up to which a packing is kept without trying others. */
 #define SWEEP_EXCESS 0.02      /* of more than FEW buffers, by the sweeps before greedy packing */
@@ -69,7 +69,7 @@ static int64_t place_large_first(const struct packer *all, const int *moment, in
     for (int i = 0; i < n_large; i++)
         k.order[i] = all->order[rank[i]];
     k.n = n_large;
-    if (packer_place(&k, base, 1) < 0)
+    if (packer_place(&k, base, 1, INT64_MAX) < 0)
         goto out;
     for (int i = 0; i < n_large; i++)
         address[i] = k.placed[i].lo;
@@ -95,7 +95,7 @@ static int64_t place_greedily(struct packer *k, int64_t base, int64_t enough, in
     static const enum packing_order orders[] = {BY_SIZE, BY_AREA, BY_TIME};
     for (int attempt = 0; attempt < (k->n > FEW ? 1 : 6) && most > enough; attempt++) {
         packer_sort(k, orders[attempt / 2]);
-        int64_t end = packer_place(k, base, k->n > FEW || attempt % 2 == 0);
+        int64_t end = packer_place(k, base, k->n > FEW || attempt % 2 == 0, most);
         if (end < 0)
             return -1;
         for (int i = 0; i < k->n && end < most; i++)
@@ -126,6 +126,8 @@ enum status pack_tier(struct program *p, enum tier tier, int64_t base, int64_t r
     enum status st = packer_create(p, tier, &k);
     if (st == OK && !(moment = pack_moments(p->buffers, k.order, k.n)))
         st = status_fail(ERR_NOMEM, "out of memory while planning");
+    if (st == OK)
+        st = packer_prepare_few(&k, moment);
     if (st == OK) {
         find_peaks(&k, moment, tier, base);
         p->arena[tier] = pack_best(&k, moment, base, p->lower_bound[tier], room, slack);

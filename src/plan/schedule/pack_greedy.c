@@ -7,21 +7,26 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Leaves of the time index: about as many as there are buffers, for what lasts looks at all of them. */
-#define FEWEST_LEAVES 64
-#define MOST_LEAVES 4096
+#define LEAVES 4096 /* of the time index */
 
 /* The bytes that a placed buffer takes, where its lifetime does not count. */
 struct span {
     int64_t lo, hi;
 };
 
-/* What is placed, found by time: a segment tree over slices of time. A buffer hangs on the few nodes that make up its
+/* Of few buffers: the moments at which each begins and ends, and what is placed, by address. */
+struct few {
+    int16_t *begins, *ends; /* of the program's buffers */
+    int16_t first[PACKER_FEW], last[PACKER_FEW];
+    struct span span[PACKER_FEW];
+    uint8_t meets[PACKER_FEW + sizeof(uint64_t)];
+};
+
+/* What is placed, found by time: a segment tree over LEAVES slices of time. A buffer hangs on the few nodes that make up its
  * lifetime, so that a short-lived one meets its contemporaries without looking at the rest. */
 struct time_index {
     double t_min, scale;
-    int leaves;
-    int head[2 * MOST_LEAVES]; /* lists of entries, -1 ends */
+    int head[2 * LEAVES]; /* lists of entries, -1 ends */
     int *next, *item;
     int n, cap;
 };
@@ -61,7 +66,7 @@ static int by_area(const void *a, const void *b, void *buffers)
 static int leaf_of(const struct time_index *x, double t)
 {
     int leaf = (int)((t - x->t_min) * x->scale);
-    return leaf < 0 ? 0 : leaf >= x->leaves ? x->leaves - 1 : leaf;
+    return leaf < 0 ? 0 : leaf >= LEAVES ? LEAVES - 1 : leaf;
 }
 
 static int index_add(struct time_index *x, int node, int item)
@@ -85,7 +90,7 @@ static int index_add(struct time_index *x, int node, int item)
 
 static int index_insert(struct time_index *x, const struct placed *o, int item)
 {
-    for (int l = leaf_of(x, o->t0) + x->leaves, r = leaf_of(x, o->t1) + x->leaves + 1; l < r; l /= 2, r /= 2) {
+    for (int l = leaf_of(x, o->t0) + LEAVES, r = leaf_of(x, o->t1) + LEAVES + 1; l < r; l /= 2, r /= 2) {
         if ((l & 1) && !index_add(x, l++, item))
             return 0;
         if ((r & 1) && !index_add(x, --r, item))
@@ -109,7 +114,7 @@ static void gather_node(struct packer *k, int node, const struct buffer *b, int 
 /* Fills k->near with the places of all contemporaries of b: from the nodes within its lifetime, and their ancestors. */
 static int gather(struct packer *k, const struct buffer *b, int self)
 {
-    int n = 0, l = leaf_of(k->index, b->t0) + k->index->leaves, r = leaf_of(k->index, b->t1) + k->index->leaves;
+    int n = 0, l = leaf_of(k->index, b->t0) + LEAVES, r = leaf_of(k->index, b->t1) + LEAVES;
     for (; l >= 1; l /= 2, r /= 2) /* level by level: nodes l..r meet the lifetime */
         for (int node = l; node <= r; node++)
             gather_node(k, node, b, self, &n);
@@ -178,32 +183,88 @@ static void insert_sorted(struct packer *k, int i)
     k->sorted[lo] = i;
 }
 
+/* The tightest or the lowest gap seen so far, going upwards. */
+struct gap {
+    int64_t need, at, found, size;
+};
+
+/* Beside one more contemporary. */
+static void gap_beside(struct gap *g, const struct span *o)
+{
+    if (o->lo - g->at >= g->need && (g->found < 0 || o->lo - g->at < g->size)) {
+        g->found = g->at;
+        g->size = o->lo - g->at;
+    }
+    g->at = max_i64(g->at, o->hi);
+}
+
 /* The address of the lowest, or with best_fit the tightest, gap of `need` bytes among the n places in near, else above them. */
 static int64_t find_place(const struct packer *k, int n, int64_t need, int64_t base, int best_fit)
 {
-    int64_t at = base, found = -1, found_size = 0;
-    for (int i = 0; i < n; i++) {
-        const struct span *o = &k->near[i];
-        if (o->lo - at >= need && (found < 0 || o->lo - at < found_size)) {
-            found = at;
-            found_size = o->lo - at;
-            if (!best_fit)
-                break;
-        }
-        at = max_i64(at, o->hi);
-    }
-    return found >= 0 ? found : at;
+    struct gap g = {need, base, -1, 0};
+    for (int i = 0; i < n && (best_fit || g.found < 0); i++)
+        gap_beside(&g, &k->near[i]);
+    return g.found >= 0 ? g.found : g.at;
 }
 
-int64_t packer_place(struct packer *k, int64_t base, int best_fit)
+/* Where the buffer of these moments goes among the n that are placed, by address, in k->few. */
+static int64_t find_among_few(const struct packer *k, int n, int16_t first, int16_t last, int64_t need, int64_t base, int best_fit)
+{
+    const struct few *f = k->few;
+    struct gap g = {need, base, -1, 0};
+    uint64_t hits;
+    for (int i = 0; i < n; i++) /* compiled to vectors */
+        k->few->meets[i] = (uint8_t)((f->first[i] < last) & (first < f->last[i]));
+    memset(&k->few->meets[n], 0, sizeof hits);
+    for (int i = 0; i < n && (best_fit || g.found < 0); i += (int)sizeof hits) {
+        memcpy(&hits, &f->meets[i], sizeof hits);
+        for (; hits && (best_fit || g.found < 0); hits &= hits - 1)
+            gap_beside(&g, &f->span[i + __builtin_ctzll(hits) / 8]);
+    }
+    return g.found >= 0 ? g.found : g.at;
+}
+
+/* All that is placed is looked at, in the order of addresses: faster than an index of so few. */
+static int64_t place_few(struct packer *k, int64_t base, int best_fit, int64_t most)
+{
+    struct few *f = k->few;
+    int64_t top = base;
+    for (int i = 0; i < k->n && top < most; i++) {
+        const int b = k->order[i];
+        const struct buffer *buffer = &k->p->buffers[b];
+        const int64_t need = pack_padded(buffer), lo = find_among_few(k, i, f->begins[b], f->ends[b], need, base, best_fit);
+        int at = 0, above = i;
+        while (at < above) {
+            int mid = (at + above) / 2;
+            if (f->span[mid].lo <= lo)
+                at = mid + 1;
+            else
+                above = mid;
+        }
+        const size_t behind = (size_t)(i - at);
+        memmove(&f->span[at + 1], &f->span[at], sizeof *f->span * behind);
+        memmove(&f->first[at + 1], &f->first[at], sizeof *f->first * behind);
+        memmove(&f->last[at + 1], &f->last[at], sizeof *f->last * behind);
+        f->span[at] = (struct span){lo, lo + need};
+        f->first[at] = f->begins[b];
+        f->last[at] = f->ends[b];
+        k->placed[i] = (struct placed){lo, lo + need, buffer->t0, buffer->t1};
+        top = max_i64(top, lo + need);
+    }
+    return top;
+}
+
+int64_t packer_place(struct packer *k, int64_t base, int best_fit, int64_t most)
 {
     int64_t top = base;
+    if (k->few)
+        return place_few(k, base, best_fit, most);
     k->index->n = 0;
-    for (int i = 0; i < 2 * k->index->leaves; i++)
+    for (int i = 0; i < 2 * LEAVES; i++)
         k->index->head[i] = -1;
     for (int i = 0; i < k->n; i++)
         k->seen[i] = -1;
-    for (int i = 0; i < k->n; i++) {
+    for (int i = 0; i < k->n && top < most; i++) {
         const struct buffer *b = &k->p->buffers[k->order[i]];
         int n = gather(k, b, i);
         sort_near(k, n, i, i);
@@ -250,15 +311,32 @@ enum status packer_create(struct program *p, enum tier tier, struct packer *out)
         t_max = buf->t1 > t_max ? buf->t1 : t_max;
         k.index->t_min = buf->t0 < k.index->t_min ? buf->t0 : k.index->t_min;
     }
-    k.index->leaves = FEWEST_LEAVES;
-    while (k.index->leaves < out->n && k.index->leaves < MOST_LEAVES)
-        k.index->leaves *= 2;
-    k.index->scale = t_max > k.index->t_min ? k.index->leaves / (t_max - k.index->t_min) : 0;
+    k.index->scale = t_max > k.index->t_min ? LEAVES / (t_max - k.index->t_min) : 0;
+    return OK;
+}
+
+enum status packer_prepare_few(struct packer *k, const int *moment)
+{
+    if (k->n > PACKER_FEW)
+        return OK;
+    k->few = sys_calloc(1, sizeof *k->few);
+    int16_t *all = sys_malloc(2 * sizeof *all * ((size_t)k->p->n_buffers + 1));
+    if (!k->few || !all) {
+        free(all);
+        return status_fail(ERR_NOMEM, "out of memory while planning");
+    }
+    k->few->begins = all;
+    k->few->ends = all + k->p->n_buffers;
+    for (int i = 0; i < 2 * k->n; i++)
+        (moment[i] % 2 ? k->few->begins : k->few->ends)[k->order[moment[i] / 2]] = (int16_t)i;
     return OK;
 }
 
 void packer_free(struct packer *k)
 {
+    if (k->few)
+        free(k->few->begins);
+    free(k->few);
     free(k->order);
     free(k->placed);
     free(k->near);
