@@ -13,6 +13,7 @@ extern "C" {
 
 void fiber_reset(unsigned seed);
 void report_reset(void);
+cudaError_t sim_launch_error(const cudaLaunchConfig_t *config, const void *kernel, size_t shared);
 cudaError_t simulator_run(const cudaLaunchConfig_t *config, const void *kernel, void (*call)(void *), void *parameters);
 void *simulator_parameter_space(void);
 extern "C" cudaError_t simulator_func_set_attribute(const void *function, enum cudaFuncAttribute attr, int value);
@@ -62,6 +63,11 @@ static cudaError_t enqueue(const cudaLaunchConfig_t *config, const void *kernel,
 {
     cudaError_t error = fake_enter();
     const bool first = loaded.insert(kernel).second;
+    if (error == cudaSuccess)
+        error = sim_launch_error(config, kernel, opted.kernel == kernel ? (size_t)opted.shared : 0);
+    if (error == cudaErrorInvalidConfiguration)
+        return fake_misuse(error, "a grid of %u x %u x %u blocks of %u x %u x %u threads", config->gridDim.x, config->gridDim.y,
+                           config->gridDim.z, config->blockDim.x, config->blockDim.y, config->blockDim.z);
     if (fake_config.dry)
         return error;
     if (error == cudaSuccess && first)

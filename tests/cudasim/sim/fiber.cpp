@@ -351,20 +351,26 @@ static unsigned launch_bound(const void *kernel)
     return SIM_MAX_THREADS;
 }
 
-cudaError_t sim_run(const cudaLaunchConfig_t *config, const void *kernel, void (*call)(void *), void *parameters)
+/* Limits of every device; shared: bytes that the kernel has opted in to. */
+cudaError_t sim_launch_error(const cudaLaunchConfig_t *config, const void *kernel, size_t shared)
 {
     const dim3 g = config->gridDim, b = config->blockDim;
-    auto allowed = opted_in.find(kernel);
-    size_t shared = allowed == opted_in.end() ? 48 * 1024 : (size_t)allowed->second;
-    if (aborted)
-        return cudaErrorLaunchFailure;
     if ((uint64_t)b.x * b.y * b.z == 0 || (uint64_t)b.x * b.y * b.z > SIM_MAX_THREADS || b.z > 64 || g.x > 0x7fffffffu ||
         g.y > 65535 || g.z > 65535 || g.x == 0 || g.y == 0 || g.z == 0)
         return cudaErrorInvalidConfiguration;
     if ((uint64_t)b.x * b.y * b.z > launch_bound(kernel))
         return cudaErrorLaunchOutOfResources;
-    if (config->dynamicSmemBytes > (shared > 48 * 1024 ? shared : 48 * 1024))
-        return cudaErrorInvalidValue;
+    return config->dynamicSmemBytes > (shared > 48 * 1024 ? shared : 48 * 1024) ? cudaErrorInvalidValue : cudaSuccess;
+}
+
+cudaError_t sim_run(const cudaLaunchConfig_t *config, const void *kernel, void (*call)(void *), void *parameters)
+{
+    auto allowed = opted_in.find(kernel);
+    if (aborted)
+        return cudaErrorLaunchFailure;
+    const cudaError_t error = sim_launch_error(config, kernel, allowed == opted_in.end() ? 0 : (size_t)allowed->second);
+    if (error != cudaSuccess)
+        return error;
     if (!stacks) {
         stacks = static_cast<char *>(mmap(nullptr, (size_t)SIM_MAX_THREADS * STACK_BYTES, PROT_READ | PROT_WRITE,
                                           MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0));
