@@ -174,10 +174,10 @@ facts() {
 section_limits() { "$python" bench/gpu/bench_limits.py --seconds "$(($1 - 12))"; }
 section_products() {
     [ -x "$pack/bin/engine_products_gpu" ] || { echo "the program of products comes with tools/gpu-pack.sh"; return 77; }
-    local failed=0 model
+    local failed=0 model until=$((SECONDS + $1))
     for model in '25m 16384' '1b 16384' '8b 8192'; do
         # shellcheck disable=SC2086 # two arguments
-        timeout -k 5 "$(($1 / 3))" "$pack/env" "$pack/bin/engine_products_gpu" $model >"$OUT/products-${model% *}.txt" 2>&1 || failed=1
+        timeout -k 5 "$(((until - SECONDS) * 2 / 3 + 1))" "$pack/env" "$pack/bin/engine_products_gpu" $model >"$OUT/products-${model% *}.txt" 2>&1 || failed=1
         tail -n 60 "$OUT/products-${model% *}.txt"
     done
     return $failed
