@@ -166,7 +166,7 @@ static void test_dequantise(void)
         check_dequantise(&(struct quantised){f, 3, 43}, 44, 2, 42, 43, t);
         check_dequantise(&(struct quantised){f, 33, 96}, 96 * 5 + 24, 28, 48, 96, t);
         check_dequantise(&(struct quantised){f, 300, 72}, 72, 299, 72, 72, t);
-        check_dequantise(&(struct quantised){f, 300, 3}, 3, 1, 299 * 3, 299 * 3, t); /* runs over several rows */
+        check_dequantise(&(struct quantised){f, 304, 3}, 8, 1, 904, 904, t); /* runs over several rows */
         check_dequantise(&(struct quantised){f, 2, 8200}, 1, 2, 8190, 8200, t);
         check_dequantise(&(struct quantised){f, 3, 200}, 3, 2, 192, 200, t); /* runs over two blocks */
     }
