@@ -83,7 +83,7 @@ static void resumed(void **state)
     e2e_refuses(2, "--adapter|run/hf|was trained beside the weights in", NULL, "--model run --steps 4 --out more" RUN);
 }
 
-#define EVAL " --eval-data corpus.txt --lengths 128 --tokenizer bytes --tasks ppl --json"
+#define EVAL " --effort quick --eval-data corpus.txt --lengths 128 --tokenizer bytes --tasks ppl --json"
 
 /* Of the JSON of ltrain eval. */
 static double loss_of(const char *out)

@@ -1,0 +1,16 @@
+#!/bin/sh
+# Each planted bug of a list (tests/cudasim/fake/plant.py) makes a command fail, which passes without one: `mutants.sh LIST COMMAND...`.
+set -eu
+list=$1
+shift
+n=$(grep -c '^\[' "$list") failures=0 k=1
+LT_MUTANT=0 "$@" >/dev/null 2>&1 || { echo "not ok: without a bug it fails"; exit 1; }
+while [ "$k" -le "$n" ]; do
+    if LT_MUTANT=$k "$@" >/dev/null 2>&1; then
+        echo "not ok: $(grep '^\[' "$list" | sed -n "${k}p"): nobody notices"
+        failures=$((failures + 1))
+    fi
+    k=$((k + 1))
+done
+echo "$n mutants, $failures not noticed"
+[ "$failures" = 0 ]
