@@ -32,6 +32,7 @@ struct check {
     double *noise;         /* rank 0: of every parameter, the largest relative difference of its gradients so far */
     float **slack;         /* rank 0, by unit: how far rounding may have moved each element; NULL: nothing is trained */
     double apart;          /* rank 0: the largest relative difference that parameters began the step with and may have */
+    double moved;          /* rank 0: the L2 norm of those differences, of all parameters together */
     int64_t steps;         /* compared so far */
     char first[1024];      /* rank 0: the first difference; "" none */
     size_t directory_kept; /* so much of the path of `out` existed before */
@@ -192,8 +193,9 @@ static void judge_step(struct check *c, const struct step_metrics *given, const 
         c->noise[i] = fmax(c->noise[i], fmax(NOISE_FLOOR, difference_relative(&c->d[i], 0)));
     judge(c, given->step, "gradient", times * c->tolerance.gradient + c->apart,
           floor_share(c->steps) * alone->grad_norm / sqrt(trained));
-    compare_number(c, given->step, "norm", given->grad_norm, alone->grad_norm, times * c->tolerance.norm);
-    compare_number(c, given->step, "loss", given->loss, alone->loss, times * c->tolerance.loss);
+    compare_number(c, given->step, "norm", given->grad_norm, alone->grad_norm, times * c->tolerance.norm + c->apart);
+    compare_number(c, given->step, "loss", given->loss, alone->loss,
+                   times * c->tolerance.loss + alone->grad_norm * c->moved / fabs(alone->loss));
     fflush(stdout);
 }
 
@@ -209,17 +211,23 @@ static enum status add_slack(struct check *c, double lr)
     return OK;
 }
 
-/* Gradients follow parameters: an adapter's A has B as a factor of its own, whose relative difference it takes over. Only what
- * was measured and lies within the parameters' tolerance counts: a wrong parameter explains no wrong gradient. */
+/* Gradients follow parameters: an adapter's A has B as a factor of its own, whose relative difference it takes over. The loss follows
+ * them by at most the gradient's norm times theirs (Cauchy and Schwarz). Only what was measured and lies within the parameters'
+ * tolerance counts: a wrong parameter explains no wrong gradient. */
 static enum status measure_parameters(struct check *c)
 {
     TRY(compare_units(c, STATE_PARAM));
+    double moved2 = 0;
     c->apart = 0;
     for (int i = 0; leads(c) && i < c->given.model->n_params; i++) {
         const struct difference *d = &c->d[i];
-        if (c->given.model->params[i].trained && d->alone2 > 0)
-            c->apart = fmax(c->apart, fmin(difference_relative(d, 0), difference_allowed(d, c->tolerance.parameter)));
+        if (!c->given.model->params[i].trained || d->alone2 == 0)
+            continue;
+        const double relative = fmin(difference_relative(d, 0), difference_allowed(d, c->tolerance.parameter));
+        c->apart = fmax(c->apart, relative);
+        moved2 += relative * relative * d->alone2;
     }
+    c->moved = sqrt(moved2);
     return OK;
 }
 
