@@ -152,16 +152,51 @@ static enum status check_together(const struct documents *d, const struct file_k
                        documents_path(d, ids), documents_path(d, text));
 }
 
+/* What was found in a directory and is not read: all of it is said at once, so that it can be put elsewhere or converted. */
+struct unread {
+    char first[700]; /* what was said of the first one; "": there is none */
+    char others[200];
+    int64_t n, named;
+};
+
+static void add_unread(struct unread *u, const char *path)
+{
+    const size_t at = strlen(u->others);
+    const char *name = strrchr(path, '/') ? strrchr(path, '/') + 1 : path;
+    if (u->n++ == 0)
+        snprintf(u->first, sizeof u->first, "%s", status_message());
+    else if (at + strlen(name) + 3 < sizeof u->others - 1)
+        u->named += snprintf(u->others + at, sizeof u->others - at, "%s%s", at > 0 ? ", " : "", name) > 0;
+}
+
+static enum status refuse_unread(const struct unread *u)
+{
+    char more[300] = "";
+    if (u->n > 1 + u->named)
+        snprintf(more, sizeof more, "; nor are %s and %lld more read", u->others, (long long)(u->n - 1 - u->named));
+    else if (u->n > 1)
+        snprintf(more, sizeof more, "; nor %s %s read", u->n > 2 ? "are" : "is", u->others);
+    return status_fail(ERR_INVALID, "%s%s: a directory with what is no text is no --data, its files are: give them, or move the others", u->first, more);
+}
+
 enum status kinds_find(const struct documents *d, const struct kinds_config *config, struct file_kind **file, int *tokens)
 {
     int64_t n = documents_count(d);
     struct file_kind *k = sys_calloc((size_t)n + 1, sizeof *k);
     enum status st = k ? OK : status_fail(ERR_NOMEM, "out of memory: a list of files");
     *tokens = config->has_tokenizer;
+    struct unread unread = {.n = 0};
     for (int64_t i = 0; i < n && st == OK; i++) {
         st = find_kind(documents_path(d, i), documents_is_found(d, i), config, &k[i]);
+        if (st == ERR_INVALID && documents_is_found(d, i)) {
+            add_unread(&unread, documents_path(d, i));
+            st = OK;
+            continue;
+        }
         *tokens |= kinds_are_ids(&k[i]) || input_is_compressed(documents_path(d, i));
     }
+    if (st == OK && unread.n > 0)
+        st = refuse_unread(&unread);
     if (st == OK && !config->has_tokenizer)
         st = check_together(d, k);
     if (st != OK)

@@ -78,6 +78,8 @@ check 'bad.bin has neither llm.c' 'abcd' bad.bin
 check "bad.tar is an archive of files, which is not read as it is: unpack it" 'abcd' bad.tar
 check "bad.txt.bz2 is compressed by bzip2, which is not read as it is: bzip2 -dc" 'BZh9' bad.txt.bz2
 check "bad.pdf is a PDF, which is not read as it is: pdftotext" '%%PDF-1.4' bad.pdf
+mkdir mixed && cp bad.pdf bad.tar mixed && echo a b >mixed/a.txt
+refuse "; nor is bad.tar read: a directory with what is no text" $d mixed
 check "bad.parquet is a Parquet file, which is not read as it is: python3 -c" 'PAR1abcdPAR1' bad.parquet
 check 'bad.jsonl:1: broken JSON: duplicate object key' '{"text": "a", "text": "b"}\n'
 check 'bad.jsonl:1: not JSON: duplicate object key' '{"messages": [{"role": "user", "content": "a"}], "messages": []}\n'
