@@ -254,6 +254,15 @@ static void test_refusals(void **state)
     char large[6 + 4097] = "\x0a\x84\x20\x0a\x81\x20"; /* 4,100 bytes: a text of 4,097 */
     memset(large + 6, 'x', 4097);
     refuse(large, sizeof large, "piece 0 has 4097 bytes, and 4096 are the most");
+    enum { LONG_PIECES = 130, ITS_BYTES = 6 + 4096 };
+    static char many[sizeof UNK - 1 + 4 + LONG_PIECES * ITS_BYTES] = "\x12\x02\x18\x02" UNK; /* byte pairs */
+    for (int i = 0; i < LONG_PIECES; i++) {
+        char *at = many + sizeof UNK - 1 + 4 + i * ITS_BYTES;
+        memcpy(at, "\x0a\x83\x20\x0a\x80\x20", 6);
+        memset(at + 6, 'x', 4096);
+        at[6 + i] = 'y';
+    }
+    refuse(many, sizeof many, "130 of its 131 pieces have more than 64 bytes: there are too many ways to merge them");
     REFUSE(UNK UNK, "both are the unknown one");
     REFUSE(UNK "\x0a\x03\x0a\x01x\x0a\x03\x0a\x01x", "pieces 1 and 2 both are x");
     REFUSE(UNK "\x12\x03\x98\x02\x01", "not all 256 bytes are pieces");
