@@ -258,7 +258,8 @@ enum status corpus_open(const struct corpus_config *config, struct corpus **out)
     c->given_window = config->window;
     c->seed = config->seed;
     if (config->tokenizer)
-        c->tokenizer = (struct tokenizer_print){tokenizer_hash(config->tokenizer), tokenizer_ids(config->tokenizer)};
+        c->tokenizer = (struct tokenizer_print){tokenizer_hash(config->tokenizer), tokenizer_ids(config->tokenizer),
+                                                tokenizer_file_name(tokenizer_path(config->tokenizer))};
     TRY_GOTO(open_sources(c, config), fail);
     TRY_GOTO(check_vocabularies(c), fail);
     if (c->holds & HOLDS_BARE_IDS)

@@ -17,6 +17,7 @@ struct kept {
 struct tokenizer_print {
     uint64_t hash;
     int64_t ids;
+    const char *name; /* of its file, without the directory: static */
 };
 
 /* Files that are packed together. */
