@@ -47,13 +47,26 @@ static enum status copy_tokenizer(const char *tokenizer, const char *to)
 
 enum status texts_move(const char *from, const char *to)
 {
-    return ckpt_move_named(from, to, names, N_NAMES);
+    char path[CKPT_PATH];
+    int kept[N_NAMES];
+    const int whole = tokenizer_is_in(from);
+    for (int i = 0; i < N_NAMES; i++) {
+        TRY(ckpt_path(path, from, names[i], ""));
+        TRY(ckpt_look(path, &kept[i]));
+    }
+    TRY(ckpt_move_named(from, to, names, N_NAMES));
+    for (int i = OF_TOKENIZER; i < N_NAMES && whole; i++) {
+        TRY(ckpt_path(path, to, names[i], ""));
+        if (!kept[i])
+            sys_unlink(path);
+    }
+    return OK;
 }
 
-static enum status remove_named(const char *dir, int first)
+static enum status remove_named(const char *dir)
 {
     char path[CKPT_PATH];
-    for (int i = first; i < N_NAMES; i++) {
+    for (int i = -1; i < N_NAMES; i++) {
         TRY(ckpt_path(path, dir, i < 0 ? "config.json" : names[i], ""));
         sys_unlink(path);
     }
@@ -130,7 +143,7 @@ enum status checkpoint_keep_texts(const char *from, const char *tokenizer, const
     TRY(ckpt_path(target, to, "config.json", ""));
     TRY(ckpt_look(source, &has_config));
     TRY(ckpt_make_dir(to));
-    TRY(remove_named(to, -1));
+    TRY(remove_named(to));
     TRY(copy_named(from, to, 0, tokenizer ? OF_TOKENIZER : N_NAMES));
     if (tokenizer)
         TRY(copy_tokenizer(tokenizer, to));
@@ -151,8 +164,6 @@ enum status checkpoint_keep_tokenizer(const char *tokenizer, const char *to)
     ckpt_remove_dir(partial);
     TRY(ckpt_make_dir(partial));
     enum status st = copy_tokenizer(tokenizer, partial);
-    if (st == OK)
-        st = remove_named(to, OF_TOKENIZER);
     if (st == OK)
         st = texts_move(partial, to);
     ckpt_remove_dir(partial);

@@ -210,9 +210,9 @@ static enum status keep_original(const struct run *r, const char *tokenizer, con
     const struct settings *s = r->s;
     struct stat from, to;
     char was[RUN_PATH];
-    if (s->resume && run_original(s, was)) {
+    if (s->resume && run_original(s, was)) { /* the model's own, too: what lies there may be another one's */
         TRY(checkpoint_check_others(was, r->model));
-        return tokenizer ? replace_tokenizer(tokenizer, was) : OK;
+        return s->tokenizer && r->tokenizer[0] ? replace_tokenizer(r->tokenizer, was) : OK;
     }
     if (model_is_preset(s->model) || !has_config(s->model))
         return tokenizer ? checkpoint_keep_tokenizer(tokenizer, path) : OK;

@@ -87,12 +87,15 @@ check "trains by tokenizer.model" "$ltrain" --model model --data text --seq-len 
 "$ltrain" data --model model --data text >out 2>err || cat err
 says out "tokens of model/tokenizer.model"
 check "copied" cmp "$pieces/small/tokenizer.model" j/hf/tokenizer.model
-"$ltrain" --model model --tokenizer small --data text --seq-len 128 --steps 1 --out l --device cpu --effort quick >out 2>err || cat err
+"$ltrain" --model model --tokenizer small --data text --seq-len 128 --steps 1 --save-every 1 --out l --device cpu --effort quick >out 2>err || cat err
 says out "tokenizer: the result gets that of small/tokenizer.json, not the model's own"
 check "that it was trained with" cmp small/tokenizer.json l/hf/tokenizer.json
 check "and nothing of the model's" test ! -e l/hf/tokenizer.model -a ! -e l/hf/tokenizer_config.json
 "$ltrain" --model model --tokenizer model --data text --seq-len 128 --steps 1 --out m --device cpu --effort quick >out 2>err || cat err
 check "the model's own is no other" sh -c '! grep -q "the result gets" out'
+check "the model's own takes another one's place" "$ltrain" --resume l --tokenizer model --data-changed continue --steps 2
+check "in the run and the result" cmp "$pieces/small/tokenizer.model" l/hf/tokenizer.model
+check "with nothing of the other one" test ! -e l/hf/tokenizer.json
 echo '{"messages": [{"role": "user", "content": "Who?"}, {"role": "assistant", "content": "the hen <|im_end|>"}]}' >chats.jsonl
 "$ltrain" data --model model --data chats.jsonl >out 2>err || cat err
 says out "<|im_start|> user<unk>Who?<|im_end|> <unk>【<|im_start|> assistant<unk>the hen <unk>im<unk>end<unk><|im_end|>】"
