@@ -62,9 +62,10 @@ enum status checkpoint_newest(const char *run, char *path, int path_size);
  * it checks every file's size and hash (ERR_CORRUPT naming the file), then the model: configuration, names, shapes, what is
  * frozen, and that what it reads is finite (ERR_INVALID naming the first difference or the tensor). */
 enum status checkpoint_load(struct session *s, const char *path);
-/* Writes DIR/config.json and DIR/model.safetensors as transformers reads them; beyond `most` bytes several files and their index. Creates DIR (its parent exists); whole files are
- * renamed into place. ERR_DIVERGED as above: what was there stays. like: a directory with the model's original config.json, whose
- * keys are kept (a preset has none), and the files of a tokenizer, which are copied. texts NULL: there are none. */
+/* Writes DIR/config.json and DIR/model.safetensors as transformers reads them; beyond `most` bytes several files and their index.
+ * Creates DIR (its parent exists); whole files are renamed into place. ERR_DIVERGED as above: what was there
+ * stays. like: a directory with the model's original config.json, whose keys are kept (a preset has none), and the files of a tokenizer,
+ * which are copied. texts NULL: there are none. */
 enum { EXPORT_ONE_FILE = 0 };
 #define EXPORT_FILE_BYTES ((int64_t)5000000000) /* as transformers cuts models */
 #define FACTS_FILE "ltrain_run.json"

@@ -215,7 +215,8 @@ static enum settings_use use_of(const char *command)
 static void print_help(enum settings_use use)
 {
     static const char *const texts[] = {
-        [SETTINGS_TRAIN] = usage, [SETTINGS_PLAN] = plan_usage, [SETTINGS_DATA] = data_usage, [SETTINGS_SAMPLE] = sample_usage, [SETTINGS_EVAL] = eval_usage};
+        [SETTINGS_TRAIN] = usage,         [SETTINGS_PLAN] = plan_usage, [SETTINGS_DATA] = data_usage,
+        [SETTINGS_SAMPLE] = sample_usage, [SETTINGS_EVAL] = eval_usage};
     fputs(texts[use], stdout);
     settings_help(use, stdout);
 }
@@ -296,7 +297,8 @@ static enum status command(struct comm *c, int first, int argc, char **argv, int
     int check = strcmp(name, "check") == 0;
     if (use == SETTINGS_TRAIN && !check && strcmp(name, "train") != 0)
         return comm_agree(
-            c, status_fail(ERR_INVALID, "there is no command '%s'; the commands are train, plan, check, data, eval, sample, export and tokenize", name));
+            c, status_fail(ERR_INVALID,
+                           "there is no command '%s'; the commands are train, plan, check, data, eval, sample, export and tokenize", name));
     TRY(ranks_read_settings(c, argc - first, argv + first, use, &s));
     watch_set_timeouts(s.drive_timeout, s.device_timeout);
     FILE *notes = s.json || use == SETTINGS_SAMPLE ? stderr : stdout; /* an answer stands alone */

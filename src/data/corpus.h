@@ -34,7 +34,8 @@ struct corpus_report {
 struct corpus_config {
     const char *const *paths; /* files, directories (recursive, sorted by path), globs */
     int n_paths;
-    const double *weights;         /* [n_paths]: each path is a source of its own, with that share of the tokens (any scale); NULL: all are one source */
+    const double *weights;         /* [n_paths]: each path is a source of its own, with that share of the tokens (any scale); NULL: all
+                                    * are one source */
     const char *const *eval_paths; /* or none */
     int n_eval_paths;
     double eval_fraction;     /* of each source, its last documents; 0: none */
@@ -86,8 +87,8 @@ struct corpus_source corpus_get_source(const struct corpus *c, int i);
 struct corpus_source corpus_get_held_out(const struct corpus *c);
 /* How often the source's sequences have been trained once `cursor` of all have. */
 double corpus_epochs(const struct corpus *c, int source, uint64_t cursor);
-/* What a run is trained on, as text: a line for how many sequences there are and one for how they are packed, and one for each file, in the order of the stream
- * (data/fingerprint.h): "data ..." and, of eval_paths, "eval-data ...". */
+/* What a run is trained on, as text: a line for how many sequences there are and one for how they are packed, and one for each file,
+ * in the order of the stream (data/fingerprint.h): "data ..." and, of eval_paths, "eval-data ...". */
 enum status corpus_write_contents(const struct corpus *c, FILE *f);
 /* How such a text says that the data are cut; 0: it does not say it. */
 struct corpus_layout {
@@ -106,8 +107,8 @@ enum status corpus_check_eval(const struct corpus *c);
 /* One packed sequence. All arrays [seq_len], owned by the caller. Global token numbers are 0 .. seq_len-1. */
 struct sequence {
     int32_t *tokens;
-    int32_t *targets;   /* next token of the same document, also beyond the sequence's end; -1 for a document's last token, and where the next token is
-                         * held out, cut off or not trained */
+    int32_t *targets;   /* next token of the same document, also beyond the sequence's end; -1 for a document's last token, and where the
+                         * next token is held out, cut off or not trained */
     int32_t *positions; /* restart at each document */
     int32_t *lo, *hi;   /* attended keys: document start, or own number - window + 1 where that is later, .. own number; non-decreasing */
     int64_t n_targets;
@@ -115,8 +116,9 @@ struct sequence {
     double pairs;       /* sum of hi - lo + 1, without padding's */
 };
 
-/* Both read files; from one thread at a time once sequences are kept, else from several. ERR_IO, ERR_CORRUPT (a file is not the one that corpus_open read).
- * The cursor is state: the number of training sequences taken so far. Sequence `cursor` of the endless deterministic order: of sources by weight, of each a fresh seeded permutation per epoch; found in constant time. */
+/* Both read files; from one thread at a time once sequences are kept, else from several. ERR_IO, ERR_CORRUPT (a file is not the one
+ * that corpus_open read). The cursor is state: the number of training sequences taken so far. Sequence `cursor` of the endless
+ * deterministic order: of sources by weight, of each a fresh seeded permutation per epoch; found in constant time. */
 enum status corpus_train_sequence(struct corpus *c, uint64_t cursor, struct sequence *out);
 enum status corpus_eval_sequence(const struct corpus *c, int64_t index, struct sequence *out);
 

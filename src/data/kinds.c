@@ -16,10 +16,14 @@ static const struct foreign {
     const char *fine, *only; /* names with this end may begin so; only those with that one are meant; NULL: any */
     const char *what, *remedy; /* remedy: printf of the path, twice */
 } foreign[] = {
-    {"PAR1", 4, NULL, NULL, "a Parquet file", "python3 -c \"import pandas; pandas.read_parquet('%s').to_json('%s.jsonl', orient='records', lines=True)\""},
-    {"ARROW1", 6, NULL, NULL, "an Arrow file", "python3 -c \"import pandas; pandas.read_feather('%s').to_json('%s.jsonl', orient='records', lines=True)\""},
-    {"\377\377\377\377", 4, NULL, ".arrow", "an Arrow stream", "python3 -c \"import datasets; datasets.Dataset.from_file('%s').to_json('%s.jsonl')\""},
-    {"\223NUMPY", 6, NULL, NULL, "a NumPy array", "python3 -c \"import numpy; numpy.load('%s').astype('uint32').tofile('%s.bin')\", and --token-type u32"},
+    {"PAR1", 4, NULL, NULL, "a Parquet file",
+     "python3 -c \"import pandas; pandas.read_parquet('%s').to_json('%s.jsonl', orient='records', lines=True)\""},
+    {"ARROW1", 6, NULL, NULL, "an Arrow file",
+     "python3 -c \"import pandas; pandas.read_feather('%s').to_json('%s.jsonl', orient='records', lines=True)\""},
+    {"\377\377\377\377", 4, NULL, ".arrow", "an Arrow stream",
+     "python3 -c \"import datasets; datasets.Dataset.from_file('%s').to_json('%s.jsonl')\""},
+    {"\223NUMPY", 6, NULL, NULL, "a NumPy array",
+     "python3 -c \"import numpy; numpy.load('%s').astype('uint32').tofile('%s.bin')\", and --token-type u32"},
     {"\037\213", 2, ".gz", NULL, "compressed by gzip and not named .gz", "mv '%s' '%s.gz'"},
     {"\050\265\057\375", 4, ".zst", NULL, "compressed by zstd and not named .zst", "mv '%s' '%s.zst'"},
     {"\3757zXZ\0", 6, NULL, NULL, "compressed by xz", "xz -dc '%s' | zstd -o '%s.zst'"},
@@ -176,7 +180,8 @@ static enum status refuse_unread(const struct unread *u)
         snprintf(more, sizeof more, "; nor are %s and %lld more read", u->others, (long long)(u->n - 1 - u->named));
     else if (u->n > 1)
         snprintf(more, sizeof more, "; nor %s %s read", u->n > 2 ? "are" : "is", u->others);
-    return status_fail(ERR_INVALID, "%s%s: a directory with what is no text is no --data, its files are: give them, or move the others", u->first, more);
+    return status_fail(ERR_INVALID, "%s%s: a directory with what is no text is no --data, its files are: give them, or move the others",
+                       u->first, more);
 }
 
 enum status kinds_find(const struct documents *d, const struct kinds_config *config, struct file_kind **file, int *tokens)

@@ -188,8 +188,9 @@ struct model {
 enum status model_preset(const char *name, struct model_config *out);
 int model_is_preset(const char *name);
 
-/* Reads DIR/config.json strictly: an unsupported setting is an error naming its key and value. Ignorable keys (torch_dtype, transformers_version,
- * use_cache, token ids, ...) are ignored. Both rope_theta/rope_scaling and rope_parameters spellings. A sliding window must be the same in every layer. */
+/* Reads DIR/config.json strictly: an unsupported setting is an error naming its key and value. Ignorable keys (torch_dtype,
+ * transformers_version, use_cache, token ids, ...) are ignored. Both rope_theta/rope_scaling and rope_parameters spellings. A sliding
+ * window must be the same in every layer. */
 enum status model_config_read(const char *dir, struct model_config *out);
 /* Writes DIR/config.json that transformers loads. dtype: F32 or BF16. */
 enum status model_config_write(const char *dir, const struct model_config *config, enum dtype dtype);
@@ -211,7 +212,8 @@ int model_config_differs(const struct model_config *there, const struct model_co
 /* The one glob of a model that is evaluated only. */
 #define MODEL_FREEZE_ALL "*"
 
-/* Builds the graph. freeze: globs (fnmatch) over parameter names, n_freeze may be 0; a glob that matches nothing is an error, as is freezing everything in another way than MODEL_FREEZE_ALL. */
+/* Builds the graph. freeze: globs (fnmatch) over parameter names, n_freeze may be 0; a glob that matches nothing is an error, as is
+ * freezing everything in another way than MODEL_FREEZE_ALL. */
 enum status model_create(const struct model_config *config, const char *const *freeze, int n_freeze, struct model **out);
 void model_destroy(struct model *m);
 /* ERR_INVALID: a name of the targets, or of modules to be saved, that is no module's, or one that cannot be either. */
@@ -239,8 +241,8 @@ int64_t model_param_piece(const struct model_param *p, int64_t first, int64_t n,
 const struct model_block *model_find_block(const struct model_layer *layer, enum block_kind kind);
 /* Whether positions are learned: then max_positions limits a sequence. Rotary ones do not end. */
 int model_learns_positions(const struct model_config *config);
-/* Checkpoints of the bare model leave the first component out ("h.0.ln_1.weight", "layers.0..."): the name without its leading "transformer.", "model." or "gpt_neox.",
- * NULL if it has neither. A loader asks the file for the name first, then for this. */
+/* Checkpoints of the bare model leave the first component out ("h.0.ln_1.weight", "layers.0..."): the name without its leading
+ * "transformer.", "model." or "gpt_neox.", NULL if it has neither. A loader asks the file for the name first, then for this. */
 const char *model_param_alias(const char *name);
 
 /* What an untied head's tensor is called in files. */

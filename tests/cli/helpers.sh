@@ -35,6 +35,12 @@ refuse() { # TEXT ARGUMENT...
     says err "$text"
 }
 
+# Lines that differ, as book.txt.
+make_book() { # LINES
+    awk -v n="$1" 'BEGIN { for (i = 0; i < n; i++)
+        printf "In the beginning was word %d, and the word was with number %d.\n", i, i * 37 % 101 }' >book.txt
+}
+
 # A model's directory with a tokenizer and a chat template, without weights.
 make_model() { # DIRECTORY
     mkdir "$1"

@@ -5,11 +5,7 @@
 forgive_leaks
 
 make_model model
-i=0
-while [ $i -lt 40 ]; do
-    echo "In the beginning was word $i, and the word was with number $((i * 37 % 101))."
-    i=$((i + 1))
-done >book.txt
+make_book 40
 sed 's/.*/{"body": "&"}/' book.txt >rows.jsonl
 sed 's/.*/{"prompt": "Which word?", "completion": "&"}/' book.txt >chats.jsonl
 echo '{"input_ids": [5, 6, 7, 8], "labels": [-100, -100, 7, 8]}' >ids.jsonl

@@ -6,11 +6,7 @@ forgive_leaks
 make_model model
 
 # A book, rows in an archive, conversations, ids: one run.
-i=0
-while [ $i -lt 400 ]; do
-    echo "In the beginning was word $i, and the word was with number $((i * 37 % 101))."
-    i=$((i + 1))
-done >book.txt
+make_book 400
 sed 's/.*/{"text": "&"}/' book.txt | head -n 150 | gzip -c >rows.jsonl.gz
 sed 's/.*/{"prompt": "Which word?", "completion": "&"}/' book.txt | head -n 80 >chats.jsonl
 printf '{"input_ids": [5, 6, 7, 8], "labels": [-100, -100, 7, 8]}\n' >ids.jsonl
