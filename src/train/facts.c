@@ -50,11 +50,16 @@ static json_t *describe_data(const struct run *r)
     const struct settings *s = r->s;
     const struct corpus_report *d = corpus_get_report(r->corpus);
     const char *slash = strrchr(r->tokenizer, '/'), *tokenizer = slash ? slash + 1 : r->tokenizer;
-    int64_t targets = 0;
-    for (int i = 0; i < corpus_sources(r->corpus); i++)
-        targets += corpus_get_source(r->corpus, i).packed->targets;
+    int64_t documents = 0, tokens = 0, kept = 0, targets = 0; /* without --eval-data's, which the report counts, too */
+    for (int i = 0; i < corpus_sources(r->corpus); i++) {
+        const struct corpus_source source = corpus_get_source(r->corpus, i);
+        documents += stream_documents(source.documents);
+        tokens += stream_tokens(source.documents);
+        kept += source.packed->tokens_kept;
+        targets += source.packed->targets;
+    }
     return json_pack("{s:o, s:I, s:I, s:I, s:I, s:I, s:I, s:s, s:o, s:f}", "sources", name_items(&s->data), "documents",
-                     (json_int_t)d->documents, "tokens", (json_int_t)d->tokens, "kept", (json_int_t)d->packed.tokens_kept, "supervised",
+                     (json_int_t)documents, "tokens", (json_int_t)tokens, "kept", (json_int_t)kept, "supervised",
                      (json_int_t)targets, "training_sequences", (json_int_t)d->train_sequences, "held_out_sequences",
                      (json_int_t)d->eval_sequences, "tokenizer", tokenizer[0] ? tokenizer : "bytes",
                      "held_out", name_items(&s->eval_data), "held_out_fraction", s->eval_fraction);

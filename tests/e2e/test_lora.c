@@ -268,8 +268,9 @@ static void card(void **state)
     for (size_t i = 0; i < sizeof merged / sizeof *merged; i++)
         e2e_contains(text, merged[i]);
     free(text);
-    e2e_succeeds(NULL, "--steps 1 --out whole//" TINY);
+    e2e_succeeds(NULL, "--steps 1 --eval-data corpus.txt --out whole//" TINY);
     text = e2e_read("whole/hf/README.md", &bytes);
+    e2e_contains(text, "| documents | 1 |"); /* the other one is held out */
     e2e_contains(text, "---\nlibrary_name: transformers\npipeline_tag: text-generation\ntags:\n- ltrain\n---\n\n# whole\n\nA model that was trained on "
                        "from random parameters of the preset `tiny`.");
     free(text);
