@@ -2,7 +2,9 @@
 #include "engine/exec_context.h"
 
 #include "base/sys.h"
+#include "base/watch.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -109,26 +111,39 @@ static enum status zero_operands(const struct exec_context *x, const struct prog
     return OK;
 }
 
+/* A kernel that never ends does so here first. */
+static enum status prepare_instruction(const struct exec_context *x, const struct program *p, int i)
+{
+    const struct instr *in = &p->instrs[i];
+    struct backend *b = x->backend;
+    int64_t offset[OP_MAX_ARGS];
+    void *arg[OP_MAX_ARGS];
+    char what[320];
+    snprintf(what, sizeof what, "%s has not finished %s, which is run once before the first step (instruction %d of program %s),",
+             b->name, op_name(in->op), i, p->name);
+    find_arguments(x, p, in, offset, arg);
+    const int handle = watch_enter(&(struct watch_call){.fd = -1, .path = what, .device = 1});
+    enum status st = zero_operands(x, p, in);
+    if (st == OK)
+        st = backend_status(b, b->prepare(b, in->op, &program_call(p, in)->attrs, arg));
+    watch_leave(handle);
+    return st;
+}
+
 enum status exec_prepare(const struct exec_context *x, const struct program *p)
 {
-    struct backend *b = x->backend;
     enum status st = OK;
-    if (!b->prepare)
+    if (!x->backend->prepare)
         return OK;
     char *prepared = sys_calloc((size_t)p->n_calls + 1, 1);
     if (!prepared)
         return status_fail(ERR_NOMEM, "out of memory while kernels are prepared");
     for (int i = 0; i < p->n_instrs && st == OK; i++) {
         const struct instr *in = &p->instrs[i];
-        int64_t offset[OP_MAX_ARGS];
-        void *arg[OP_MAX_ARGS];
         if (in->lane != LANE_COMPUTE || prepared[in->call])
             continue;
         prepared[in->call] = 1;
-        find_arguments(x, p, in, offset, arg);
-        st = zero_operands(x, p, in);
-        if (st == OK)
-            st = backend_status(b, b->prepare(b, in->op, &program_call(p, in)->attrs, arg));
+        st = prepare_instruction(x, p, i);
     }
     free(prepared);
     return st;

@@ -286,6 +286,9 @@ static void a_failing_gpu(void **state)
                                   TINY ON("cuda") "--steps 3 --out named");
     assert_null(strstr(r.err, "names the one that fails"));
     unsetenv("LTRAIN_CUDA_SYNC");
+    use(twin, "hangs=100");
+    e2e_refuses(1, ", which is run once before the first step (instruction | of program |), for 1 s (--device-timeout)", NULL,
+                TINY ON("cuda") "--steps 3 --device-timeout 1 --out hung-early");
     use(twin, "hangs=500");
     e2e_refuses(1, "ltrain: GPU 0, twin, 0000:01:00.0 has not finished instruction |of program | lane), or one before it: "
                    "LTRAIN_CUDA_SYNC=1 names it, for 1 s (--device-timeout); there is no checkpoint yet",
