@@ -196,10 +196,9 @@ section_memcheck() { train memcheck --seconds "$1"; }
 section_peers() { "$python" bench/gpu/peers.py --seconds "$1" --shape "${PEERS_SHAPE:-1b}" --text "$LTRAIN_TEXT" --ltrain "$LTRAIN"; }
 share_of() { # SECTION: its seconds of a call
     case $1 in
-    machine) echo 40 ;;
     limits | faults) echo 30 ;;
     golden | memcheck) echo 50 ;;
-    products | ranks | nccl) echo 60 ;;
+    machine | products | ranks | nccl) echo 60 ;;
     check) echo 90 ;;
     steps) echo 110 ;;
     predict) echo 170 ;;

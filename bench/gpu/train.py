@@ -28,6 +28,8 @@ MEMORY_WITHIN = 3.0      # percent of what was planned
 OFFLOADS = ["none", "cpu", "nvme", "params=nvme,grads=cpu,optim=nvme,acts=cpu"]
 FIRST_GOLDEN = ["llama-gqa", "gpt2", "gemma3", "gpt-oss", "qwen3", "llama-tied-docs", "neox", "lora-qwen3", "qlora-gqa", "phi3-long", "cohere2"]
 GOLDEN_AT_ONCE = 4       # processes: most of each one's time is its start
+PATIENCE, LONG_PATIENCE = 15, 40 # seconds that ltrain waits for the GPU
+CASE = 25                # and that a case of a small model may take: others come after it
 KEPT = 6000              # characters of what a failing case printed, of stdout and of stderr
 SMALL_TILES = ["--tiles", "rows=64,loss=64,group=4096", "--threads", "1"]
 
@@ -75,7 +77,9 @@ class Bench:
         return self.call(self.o.ltrain.split() + arguments, timeout, env)
 
     def options(self, model, length, extra=()):
-        return ["--model", model, "--data", self.o.text, "--seq-len", str(length), *self.common, *extra]
+        """What hangs is named by ltrain itself, before its time here is over."""
+        patience = LONG_PATIENCE if model in ("1b", "8b") else PATIENCE
+        return ["--model", model, "--data", self.o.text, "--seq-len", str(length), "--device-timeout", str(patience), *self.common, *extra]
 
     def note(self, name, passed, call=None, **figures):
         """passed: None where the case could not be tried. call: what was said, if not in the last one."""
@@ -122,19 +126,19 @@ def last_steps(folder, run):
 def machine(b):
     """If nothing else works, this says why: the same steps again, where the driver explains its errors and each instruction is waited for."""
     tiny = b.options("tiny", 256, ["--offload", "nvme", "--steps", "3", "--save-every", "0", "--out", "first"])
-    status, out, err = b.run(tiny, timeout=60)
+    status, out, err = b.run(tiny, timeout=40) # libraries come from a cold drive
     print(out + err, flush=True)
     b.note("three steps of tiny", status == 0, status=status)
     if status != 0:
         shutil.rmtree(os.path.join(b.folder, "first"), ignore_errors=True)
-        status, out, err = b.run(tiny, timeout=60, env={"LTRAIN_CUDA_SYNC": "1", "CUDA_LOG_FILE": "stderr", "CUBLASLT_LOG_LEVEL": "2"})
+        status, out, err = b.run(tiny, timeout=CASE, env={"LTRAIN_CUDA_SYNC": "1", "CUDA_LOG_FILE": "stderr", "CUBLASLT_LOG_LEVEL": "2"})
         print(out[-KEPT:] + err[-KEPT:], flush=True)
         b.note("the same, one instruction after the other", status == 0, status=status)
 
 
 def run_golden(b, name, argument):
     """At once with others."""
-    call = b.call(b.o.golden_program.split() + [argument], env={"LTRAIN_GOLDEN": b.o.golden})
+    call = b.call(b.o.golden_program.split() + [argument], CASE, env={"LTRAIN_GOLDEN": b.o.golden})
     lines = (call[1] + call[2]).strip().splitlines() or ["nothing printed"]
     said = [line for line in lines if " apart" in line or "said: " in line or "rror" in line or "skipped" in line]
     b.note(name, None if call[0] == 77 else call[0] == 0, ([b.o.golden_program, argument], *call), said=(said or lines)[0][:300])
@@ -152,7 +156,7 @@ def memory_line(out):
     return float(found.group(1)) if found else None
 
 
-def check_one(b, name, model, length, offload, extra, timeout=None):
+def check_one(b, name, model, length, offload, extra, timeout=CASE):
     if b.late(name):
         return
     status, out, err = b.run(["check", *b.options(model, length, ["--offload", offload, *extra])], timeout)
@@ -162,13 +166,13 @@ def check_one(b, name, model, length, offload, extra, timeout=None):
 def check_chaos(b):
     curves = []
     for mode in ("run", "chaos"):
-        b.run(b.options("tiny", 256, ["--offload", "nvme", "--steps", "2", "--save-every", "0", "--mode", mode, "--out", mode]))
+        b.run(b.options("tiny", 256, ["--offload", "nvme", "--steps", "2", "--save-every", "0", "--mode", mode, "--out", mode]), CASE)
         curves.append([(s["loss"], s["grad_norm"]) for s in last_steps(b.folder, mode)])
     b.note("chaos", len(curves[0]) == 2 and curves[0] == curves[1], losses=str(curves[0]))
 
 
 def check_memory(b, model, length):
-    status, out, err = b.run(b.options(model, length, ["--offload", "cpu", "--steps", "3", "--save-every", "0", "--out", "memory"]))
+    status, out, err = b.run(b.options(model, length, ["--offload", "cpu", "--steps", "3", "--save-every", "0", "--out", "memory"]), CASE)
     share = memory_line(out)
     lines = [line for line in out.splitlines() if line.startswith("GPU memory: ")]
     b.note("planned memory", status == 0 and share is not None and abs(share - 100) <= MEMORY_WITHIN and "remark: GPU" not in out,
@@ -323,7 +327,8 @@ def memcheck(b):
     env = os.path.join(os.path.dirname(program), "env")
     check = [tool, "--tool", "memcheck", "--target-processes", "all", "--error-exitcode", "9"]
     program = [env, *check, inside] if os.path.exists(env) else [*check, program]
-    status, out, err = b.call(wrapper + program + b.options("tiny", 256, ["--offload", "nvme", "--steps", "2", "--save-every", "0", "--out", "mem"]))
+    status, out, err = b.call(wrapper + program + b.options("tiny", 256, ["--offload", "nvme", "--steps", "2", "--save-every", "0", "--device-timeout",
+                                                                             str(LONG_PATIENCE), "--out", "mem"]))
     said = [line for line in (out + err).splitlines() if "ERROR SUMMARY" in line or line.startswith("ltrain:")]
     refused = status not in (0, 9) and "Device not supported" in out + err # below gVisor
     b.note("memcheck", None if refused else status == 0, status=status, said=(said or [(out + err)[-160:] or "nothing"])[-1][:160])

@@ -83,7 +83,7 @@ check "training without arguments where there is a pack" 0 "6 passed, 0 failed, 
 python3 -c 'import json, sys; sys.exit("check" not in json.load(open(sys.argv[1])))' "$OUT/gpu-check.json" || { echo "not ok: the figures of check are lost"; failures=$((failures + 1)); }
 GPU_PACK=$folder/pack run second
 check "the second call" 0 "4 passed, 0 failed, 0 skipped"
-for words in "bench_limits.py --seconds 18" "train.py golden --seconds 50 --golden $folder/pack/golden" "train.py check --seconds 90" "train.py machine --seconds 40" \
+for words in "bench_limits.py --seconds 18" "train.py golden --seconds 50 --golden $folder/pack/golden" "train.py check --seconds 90" "train.py machine --seconds 60" \
     "train.py steps --seconds 110" "train.py faults --seconds 30" "train.py ranks --seconds 60" "train.py predict --seconds 170" "train.py memcheck --seconds 50"; do
     grep -qF -- "$words" "$folder/asked" || { echo "not ok: nobody asked for $words"; failures=$((failures + 1)); }
 done
