@@ -9,7 +9,7 @@ BUILD = os.environ.get("LTRAIN_GPU_BUILD", os.path.join(os.path.dirname(__file__
 F32, BF16, I8 = 0, 1, 2
 OPS = ["copy", "fill", "embed", "embed_grad", "scatter", "norm", "norm_grad", "gemm", "bias", "bias_grad", "add", "rope", "swiglu",
        "swiglu_grad", "gelu", "gelu_grad", "attn_fwd", "attn_bwd", "attn_delta", "attn_merge", "attn_sink",
-       "attn_sink_grad", "cast", "dequantise", "columns", "loss", "accum", "sumsq", "clip", "adamw", "all_gather", "reduce_scatter", "all_reduce", "all_to_all", "exchange"]
+       "attn_sink_grad", "cast", "dequantise", "columns", "dropout", "loss", "accum", "sumsq", "clip", "adamw", "all_gather", "reduce_scatter", "all_reduce", "all_to_all", "exchange"]
 RMS, LAYER = 0, 1
 DETERMINISTIC, FAST = 0, 1
 i64, i32, f32 = ctypes.c_int64, ctypes.c_int32, ctypes.c_float
@@ -42,7 +42,7 @@ class Attrs(ctypes.Union):
 
 
 Device = fields([(ctypes.c_int, "capability processors"), (i64, "shared_bytes"), (ctypes.c_int, "mode")])  # struct attn_cuda
-Record = fields([(f32, "inv_targets clip lr weight_decay beta1 beta2 eps bias1 bias2"), (i32, "rounding rank"), (f32, "r0 r1 r2 r3 r4")])
+Record = fields([(f32, "inv_targets clip lr weight_decay beta1 beta2 eps bias1 bias2"), (i32, "rounding rank dropout0 dropout1 sequence"), (f32, "r0 r1")])
 NormResult = fields([(ctypes.c_double, "norm"), (f32, "factor"), (i32, "skip")])
 
 

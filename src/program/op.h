@@ -28,7 +28,8 @@ struct step_record {
     float bias1, bias2; /* 1 - beta^t */
     uint32_t rounding;  /* random, new for each update, of moments in bf16 */
     int32_t place; /* the rank's in the mesh: which shards it holds */
-    float reserved[5];
+    uint32_t dropout[2], sequence; /* key of the run's masks; number, in the run, of the micro-batch's sequence */
+    float reserved[2];
 };
 
 /* What OP_CLIP leaves for the update and for people. */
@@ -119,6 +120,12 @@ struct op_attrs {
             int64_t rows, cols, y_first, x_first, y_ld, x_ld;
             int32_t y_type, x_type, keep;
         } columns; /* keep: the other columns of y stay; else they are undefined */
+        struct {
+            int64_t rows, cols, y_ld, x_ld;
+            uint32_t first, module, threshold;
+            float scale;
+            int32_t y_type, x_type, accumulate;
+        } dropout; /* ops/dropout.h */
         struct {
             int64_t n, n_decay, first, share;
             int32_t low_precision, moments;

@@ -161,6 +161,13 @@ OP(DEQUANTISE, dequantise, ELEMENTWISE, NEVER, a->dequantise.y_type, 1.0 * a->de
 OP(COLUMNS, columns, ELEMENTWISE, NEVER, a->columns.x_type, 0,
    SUM(y, AS(columns.y_type), columns.keep), IN(x, AS(columns.x_type)))
 
+/* --- Dropout: attrs.dropout --- */
+
+/* y (+)= scale x where ops/dropout.h says that a number stays, else 0: y [rows,cols], y_ld apart, x [rows,cols], x_ld apart, numbers
+ * [rows]: each row's token, in its whole sequence */
+OP(DROPOUT, dropout, ELEMENTWISE, NEVER, a->dropout.x_type, (a->dropout.accumulate ? 2.0 : 1.0) * a->dropout.rows * a->dropout.cols,
+   SUM(y, AS(dropout.y_type), dropout.accumulate), IN(x, AS(dropout.x_type)), IN(numbers, I32), IN(record, RECORD))
+
 /* --- Loss: attrs.loss --- */
 
 /* loss[1] (+)= sum of -log p(target), of scaled and capped logits; with `gradient`, logits become (softmax - onehot) *

@@ -172,11 +172,54 @@ static void test_dequantise(void)
     }
 }
 
+static void check_dropout(int64_t rows, int64_t cols, uint32_t first, int64_t apart, enum dtype y_type, enum dtype x_type, int accumulate)
+{
+    static const struct step_record record = {.dropout = {0x01234567, 0x89abcdef}, .sequence = 77};
+    struct twin_case c;
+    int32_t *numbers = array_new(rows * 4);
+    for (int64_t i = 0; i < rows; i++)
+        numbers[i] = (int32_t)(i * 1000003);
+    case_start(&c, OP_DROPOUT, "dropout of %lld x %lld, features from %u on, rows %lld further apart, %s to %s%s", (long long)rows, (long long)cols,
+               (unsigned)first, (long long)apart, dtype_name(x_type), dtype_name(y_type), accumulate ? ", added" : "");
+    c.attrs.dropout.rows = rows;
+    c.attrs.dropout.cols = cols;
+    c.attrs.dropout.x_ld = cols + apart;
+    c.attrs.dropout.y_ld = cols + 2 * apart;
+    c.attrs.dropout.first = first;
+    c.attrs.dropout.module = 0xfedcba98;
+    c.attrs.dropout.threshold = 0x4ccccccc;
+    c.attrs.dropout.scale = 1 / 0.7f;
+    c.attrs.dropout.y_type = (int32_t)y_type;
+    c.attrs.dropout.x_type = (int32_t)x_type;
+    c.attrs.dropout.accumulate = accumulate;
+    case_arg(&c, array_random(rows * (cols + 2 * apart), y_type, 1.0), rows * (cols + 2 * apart), y_type, INOUT);
+    case_arg(&c, array_random(rows * (cols + apart), x_type, 1.0), rows * (cols + apart), x_type, IN);
+    case_arg(&c, numbers, rows, I32, IN);
+    case_arg(&c, memcpy(array_new(sizeof record), &record, sizeof record), sizeof record / 4, F32, IN);
+    case_run(&c);
+    arrays_free();
+}
+
+static void test_dropout(void)
+{
+    for (int k = 0; k < 8; k++) {
+        const enum dtype y = k & 1 ? BF16 : F32, x = k & 2 ? BF16 : F32;
+        check_dropout(3, 128, 0, 0, y, x, k / 4);
+        check_dropout(5, 64, 16, 8, y, x, k / 4);
+        check_dropout(2, 24, 6, 0, y, x, k / 4); /* a group of four begins in the middle of a vector */
+        check_dropout(3, 37, 8, 0, y, x, k / 4);
+        check_dropout(2, 16, 4, 4, y, x, k / 4);
+        check_dropout(70, 1, 1, 0, y, x, k / 4);
+    }
+    check_dropout(2, 4104, 32, 0, BF16, BF16, 0);
+}
+
 void test_moves(void)
 {
     static const int64_t sizes[] = {1, 7, 8, 9, 2047, 2048, 2049, 10001};
     test_fill();
     test_dequantise();
+    test_dropout();
     check_cast_rows(3, 40, 40, 40);
     check_cast_rows(5, 48, 64, 52);
     check_cast_rows(4, 41, 48, 41); /* an odd vocabulary */
