@@ -80,6 +80,17 @@ static void narrow(const struct batch *b, const int32_t *lo, int64_t window, int
         out[i] = (int32_t)max_i64(lo[i], window > 0 ? i - window + 1 : 0);
 }
 
+/* Each token's number in the whole sequence, which masks of dropout go by. whole: where those of all may lie on their way. */
+static void publish_numbers(struct batch *b, int32_t *whole)
+{
+    const struct io_buffers *io = &b->s->plan->io;
+    int32_t *own = io->numbers >= 0 ? session_io(b->s, io->numbers) : NULL, *all = b->memory ? whole : own;
+    for (int64_t i = 0; own && i < b->shape.padded; i++)
+        all[i] = (int32_t)i;
+    if (own && b->memory)
+        seq_gather(b->layout, b->ring, b->ulysses, all, own);
+}
+
 /* This rank's part of one mask. */
 static void publish_mask(struct batch *b, int mask, const int32_t *lo)
 {
@@ -109,6 +120,7 @@ enum status batch_publish(struct batch *b, int64_t used)
             narrow(b, t.lo, m->mask_window[k], session_io(b->s, io->lo[k]));
             memcpy(session_io(b->s, io->hi[k]), in.hi, (size_t)b->shape.padded * sizeof *in.hi);
         }
+        publish_numbers(b, NULL);
         return OK;
     }
     seq_gather(b->layout, b->ring, b->ulysses, t.tokens, in.tokens);
@@ -119,6 +131,7 @@ enum status batch_publish(struct batch *b, int64_t used)
         narrow(b, t.lo, m->mask_window[k], t.lo); /* nobody reads the wider one any more */
         publish_mask(b, k, t.lo);
     }
+    publish_numbers(b, t.positions);
     return OK;
 }
 

@@ -167,7 +167,8 @@ static enum status read_pattern(const struct reader *r, const char *key, int (*i
 
 static enum status read_all(const struct reader *r, struct lora *out, char *base, size_t bytes)
 {
-    const json_t *rank = json_object_get(r->root, "r"), *alpha = json_object_get(r->root, "lora_alpha");
+    const json_t *rank = json_object_get(r->root, "r"), *alpha = json_object_get(r->root, "lora_alpha"),
+                 *dropout = json_object_get(r->root, "lora_dropout");
     const char *name = json_string_value(json_object_get(r->root, "base_model_name_or_path"));
     *out = (struct lora){0};
     TRY(check_keys(r));
@@ -175,8 +176,11 @@ static enum status read_all(const struct reader *r, struct lora *out, char *base
         return refuse(r, "r", rank_expected);
     if (!is_alpha(alpha))
         return refuse(r, "lora_alpha", alpha_expected);
+    if (dropout && !(json_is_number(dropout) && json_number_value(dropout) >= 0.0 && json_number_value(dropout) < 1.0))
+        return refuse(r, "lora_dropout", "dropout is at least 0 and below 1");
     out->rank = (int)json_integer_value(rank);
     out->alpha = json_number_value(alpha);
+    out->dropout = json_number_value(dropout);
     out->rank_stabilised = json_is_true(json_object_get(r->root, "use_rslora"));
     TRY(read_targets(r, out));
     TRY(read_names(r, "modules_to_save", out->saved));
@@ -264,7 +268,7 @@ static json_t *describe(const struct model *m, const char *base)
     json_t *targets = all ? expanded(m) : lora_targets_regex(l) ? json_string(l->targets) : names_of(l->targets);
     return json_pack("{s:n, s:s, s:s, s:b, s:b, s:b, s:o, s:f, s:o, s:s, s:i, s:o, s:n, s:o, s:o, s:s, s:b, s:b}", "auto_mapping",
                      "base_model_name_or_path", base, "bias", "none", "fan_in_fan_out", is_conv1d(m), "inference_mode", 1, "init_lora_weights", 1,
-                     "lora_alpha", whole ? json_integer((json_int_t)l->alpha) : json_real(l->alpha), "lora_dropout", 0.0, "modules_to_save",
+                     "lora_alpha", whole ? json_integer((json_int_t)l->alpha) : json_real(l->alpha), "lora_dropout", l->dropout, "modules_to_save",
                      l->saved[0] ? names_of(l->saved) : json_null(), "peft_type", "LORA", "r", l->rank, "rank_pattern", pattern_of(l->ranks),
                      "revision", "alpha_pattern", pattern_of(l->alphas), "target_modules", targets, "task_type", "CAUSAL_LM", "use_dora", 0,
                      "use_rslora", l->rank_stabilised);

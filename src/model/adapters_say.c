@@ -150,15 +150,17 @@ static void list_saved(const struct model *m, char *text, size_t bytes)
 void model_describe_adapters(const struct model *m, char *text, size_t bytes)
 {
     const struct lora *l = &m->config.lora;
-    char trained[32], all[32], saved[512], module[96];
+    char trained[32], all[32], saved[512], module[96], dropout[40] = "";
     int maps = 0;
     text[0] = 0;
     if (l->rank == 0)
         return;
     for (int i = 0; i < m->n_params; i++)
         maps += adapted_module(&m->params[i], module);
-    size_t n = (size_t)snprintf(text, bytes, "lora: r %d, alpha %g%s%s: %d linear maps (%s); %s of %s parameters are trained\n", l->rank, l->alpha,
-                                l->rank_stabilised ? " over the root of r" : "", l->ranks[0] || l->alphas[0] ? ", others by pattern" : "", maps,
+    if (l->dropout > 0)
+        snprintf(dropout, sizeof dropout, ", dropout %g", l->dropout);
+    size_t n = (size_t)snprintf(text, bytes, "lora: r %d, alpha %g%s%s%s: %d linear maps (%s); %s of %s parameters are trained\n", l->rank, l->alpha,
+                                l->rank_stabilised ? " over the root of r" : "", l->ranks[0] || l->alphas[0] ? ", others by pattern" : "", dropout, maps,
                                 l->targets, units_format_count(m->trained_params, trained), units_format_count(m->total_params, all));
     list_saved(m, saved, sizeof saved);
     if (l->saved[0] && n < bytes)

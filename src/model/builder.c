@@ -1,6 +1,8 @@
 /* Declaring a model's parameters and connecting what uses them, pass by pass. */
 #include "model/builder.h"
 
+#include "base/rng.h"
+
 #include <assert.h>
 #include <math.h>
 #include <stdarg.h>
@@ -108,6 +110,7 @@ static void build_adapter(struct builder *b, const char *name, struct model_line
     if (w->rank == 0)
         return;
     w->adapter_scale = adapter_scale(b->rules, module);
+    w->dropout_module = (uint32_t)rng_stream(module);
     w->down = build_adapter_matrix(b, name, ".lora_A.weight", w->rank, w->in, INIT_UNIFORM);
     w->up = build_adapter_matrix(b, name, ".lora_B.weight", w->out, w->rank, INIT_ZEROS);
     b->m->most_rank = max_i64(b->m->most_rank, w->rank);

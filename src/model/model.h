@@ -117,6 +117,7 @@ struct model_linear {
     int64_t rank;          /* of its adapter, which is the stored matrix's, stored [out, in] whatever that is; 0: it has none */
     int down, up;          /* its params A [rank, in] and B [outputs of the stored matrix, rank] */
     float adapter_scale;   /* y += adapter_scale B A x */
+    uint32_t dropout_module; /* the adapter's number where masks of its inputs are made: of its name alone */
 };
 
 struct model_norm {

@@ -104,12 +104,11 @@ static enum status yes(const char *where, const char *name, const char *text, in
     return status_fail(ERR_INVALID, "%s: %s=%s is not yes or no", where, name, text);
 }
 
-static enum status no_dropout(const char *where, const char *text)
+static enum status dropout(const char *where, const char *text, double *out)
 {
-    double x;
-    TRY(number(where, "dropout", text, &x));
-    if (x != 0)
-        return status_fail(ERR_INVALID, "%s: dropout=%s: adapters are trained without dropout; leave it out, or give 0", where, text);
+    TRY(number(where, "dropout", text, out));
+    if (!(*out >= 0 && *out < 1))
+        return status_fail(ERR_INVALID, "%s: dropout=%s: dropout is at least 0 and below 1", where, text);
     return OK;
 }
 
@@ -146,7 +145,7 @@ enum status lora_parse(const char *where, const char *text, struct lora *out)
     if (part[ALPHA][0])
         TRY(alpha(where, "alpha", part[ALPHA], &x.alpha));
     if (part[DROPOUT][0])
-        TRY(no_dropout(where, part[DROPOUT]));
+        TRY(dropout(where, part[DROPOUT], &x.dropout));
     if (part[STABILISED][0])
         TRY(yes(where, "rslora", part[STABILISED], &x.rank_stabilised));
     if (part[RANKS][0])
@@ -177,6 +176,8 @@ static void print(const struct lora *x, FILE *f)
     fprintf(f, "r=%d,alpha=%.17g", x->rank, x->alpha);
     if (x->rank_stabilised)
         fputs(",rslora=yes", f);
+    if (x->dropout > 0)
+        fprintf(f, ",dropout=%.17g", x->dropout);
     print_part(names[TARGETS], x->targets, f);
     print_part(names[SAVED], x->saved, f);
     print_part(names[RANKS], x->ranks, f);

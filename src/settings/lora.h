@@ -10,11 +10,12 @@
 
 enum { LORA_MOST_RANK = 4096, LORA_MOST_ALPHA = 1000000, LORA_TEXT = 1024 };
 
-/* y = W x + s B (A x), A [rank, in], B [out, rank], s = alpha / rank, or alpha / sqrt(rank). */
+/* y = W x + s B (A dropout(x)), A [rank, in], B [out, rank], s = alpha / rank, or alpha / sqrt(rank). */
 struct lora {
     int rank;               /* 0: no adapters */
     double alpha;
     int rank_stabilised;    /* s = alpha / sqrt(rank) (Kalajdzievski 2023) */
+    double dropout;         /* share of x that A does not see while it is trained; below 1 */
     char targets[LORA_TEXT]; /* all-linear; names of modules, separated by commas; or a regular expression of whole names */
     char saved[LORA_TEXT];   /* ends of names of modules that are trained as they are, separated by commas */
     char ranks[LORA_TEXT], alphas[LORA_TEXT]; /* NAME:NUMBER;...: others for modules whose names end so */

@@ -174,15 +174,18 @@ static enum status find_base(const char *adapter, const char *name, const char *
     return replace(out, base);
 }
 
-/* What --lora says must be what the adapter is. */
-static enum status take_lora(struct settings *s, const struct lora *is)
+/* What --lora says must be what the adapter is, but for dropout, which it may go on with another share of. */
+static enum status take_lora(struct settings *s, const struct lora *was)
 {
-    char *said = lora_text(&s->plan.lora), *found = lora_text(is);
+    struct lora is = *was;
+    if (s->plan.lora.rank > 0)
+        is.dropout = s->plan.lora.dropout;
+    char *said = lora_text(&s->plan.lora), *found = lora_text(&is);
     enum status st = said && found ? OK : status_fail(ERR_NOMEM, "out of memory");
     if (st == OK && s->plan.lora.rank > 0 && strcmp(said, found) != 0)
         st = status_fail(ERR_INVALID, "--lora: %s: the adapter in %s is %s: leave out --lora", said, s->adapter, found);
     if (st == OK)
-        s->plan.lora = *is;
+        s->plan.lora = is;
     free(said);
     free(found);
     return st;

@@ -54,7 +54,7 @@ enum status run_evaluate_source(struct run *r, const struct sequence_source *sou
             break;
         r->unread = st != OK && comm_size(r->comm) == 1;
         TRY(st);
-        run_fill_record(r, 1);
+        run_fill_record(r, 1, 0);
         TRY(session_run(r->session, which, NULL));
         TRY(comm_section_end(r->comm, cut));
         if (*cut)

@@ -111,8 +111,8 @@ enum status run_compare_inputs(struct run *r);
 enum status run_step(struct run *r, struct step_metrics *m, int *cut);
 /* The pending update, if there is one. */
 enum status run_flush(struct run *r);
-/* What programs read of a step: `targets` tokens are trained. */
-void run_fill_record(struct run *r, int64_t targets);
+/* What programs read of a step: `targets` tokens are trained, and the sequence is that one of the run, where masks are made. */
+void run_fill_record(struct run *r, int64_t targets, uint64_t sequence);
 /* Whether nothing more has to be run of a section that is cut. */
 int run_is_over(const struct run *r);
 

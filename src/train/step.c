@@ -24,11 +24,12 @@ double run_learning_rate(const struct settings *s, int64_t step)
     }
 }
 
-void run_fill_record(struct run *r, int64_t targets)
+void run_fill_record(struct run *r, int64_t targets, uint64_t sequence)
 {
     const struct settings *s = r->s;
     struct step_record *record = session_io(r->session, r->session->plan->io.record);
     double t = (double)r->at.updates;
+    const uint64_t key = s->seed ^ rng_stream("dropout");
     uint32_t random[4];
     rng_block(s->seed, rng_stream("moments"), (uint64_t)r->at.updates, random);
     *record = (struct step_record){.inv_targets = targets > 0 ? 1.0f / (float)targets : 0,
@@ -41,7 +42,9 @@ void run_fill_record(struct run *r, int64_t targets)
                                    .bias1 = (float)(1 - pow((double)(float)s->beta1, t)), /* of the beta that is used */
                                    .bias2 = (float)(1 - pow((double)(float)s->beta2, t)),
                                    .rounding = random[0],
-                                   .place = comm_place(r->comm)};
+                                   .place = comm_place(r->comm),
+                                   .dropout = {(uint32_t)key, (uint32_t)(key >> 32)},
+                                   .sequence = (uint32_t)sequence};
 }
 
 int run_is_over(const struct run *r)
@@ -56,7 +59,7 @@ enum status run_flush(struct run *r)
 {
     if (!r->pending)
         return OK;
-    run_fill_record(r, 0);
+    run_fill_record(r, 0, 0);
     TRY(session_run(r->session, PLAN_FLUSH, NULL));
     r->pending = 0;
     return OK;
@@ -123,10 +126,11 @@ static enum status run_programs(struct run *r, int64_t targets, double *sum)
     const struct settings *s = r->s;
     for (int64_t i = 0; i < s->plan.grad_accum; i++) {
         const struct sequence_source source = training(r);
+        const int64_t own = sequences_own(r, s->plan.batch, i);
         struct tally ignored = {0};
         if (s->plan.grad_accum > 1)
-            TRY(sequences_publish(r, &source, sequences_own(r, s->plan.batch, i), &ignored));
-        run_fill_record(r, targets);
+            TRY(sequences_publish(r, &source, own, &ignored));
+        run_fill_record(r, targets, r->at.cursor + (uint64_t)own);
         enum plan_program which = i == 0                        ? (r->pending ? PLAN_UPDATE_STEP : PLAN_STEP)
                                   : i == s->plan.grad_accum - 1 ? PLAN_LAST
                                                                 : PLAN_MORE;

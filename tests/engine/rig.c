@@ -88,10 +88,13 @@ static void record_update(struct rig *r, struct step_record *record)
 {
     const struct settings *s = &r->settings;
     double t = (double)r->updates;
+    const uint64_t key = RIG_SEED ^ rng_stream("dropout");
     uint32_t random[4];
-    rng_block(9, rng_stream("moments"), (uint64_t)r->updates, random);
+    rng_block(RIG_SEED, rng_stream("moments"), (uint64_t)r->updates, random);
     record->rounding = random[0];
     record->place = comm_place(r->session->comm);
+    record->dropout[0] = (uint32_t)key;
+    record->dropout[1] = (uint32_t)(key >> 32);
     record->lr = (float)s->lr;
     record->weight_decay = (float)s->weight_decay;
     record->beta1 = (float)s->beta1;
@@ -101,12 +104,15 @@ static void record_update(struct rig *r, struct step_record *record)
     record->bias2 = (float)(1 - __builtin_pow((double)(float)s->beta2, t));
 }
 
-/* The i-th micro-batch of this rank's: sequence i * dp + d of the n, or an empty one. */
-static enum status publish(struct rig *r, const struct sequence *batch, int n, int i)
+/* Of n sequences the one in this rank's i-th micro-batch; n and more: none. */
+static int own_sequence(const struct rig *r, int i)
 {
     const struct strategy *s = &r->session->plan->strategy;
-    int mine =
-        i * s->mesh.degree[MESH_DP] + comm_place(r->session->comm) / (s->mesh.degree[MESH_ULYSSES] * s->mesh.degree[MESH_RING]);
+    return i * s->mesh.degree[MESH_DP] + comm_place(r->session->comm) / (s->mesh.degree[MESH_ULYSSES] * s->mesh.degree[MESH_RING]);
+}
+
+static enum status publish(struct rig *r, const struct sequence *batch, int n, int mine)
+{
     struct sequence to = batch_arrays(r->batch);
     size_t bytes = (size_t)r->settings.plan.seq_len * 4;
     if (mine >= n)
@@ -130,7 +136,8 @@ enum status rig_step(struct rig *r, const struct sequence *batch, int n, double 
         struct step_record *record = session_io(r->session, plan->io.record);
         *record = (struct step_record){.inv_targets = 1.0f / (float)targets, .clip = (float)r->settings.clip};
         record_update(r, record);
-        TRY(publish(r, batch, n, i));
+        record->sequence = (uint32_t)(r->updates * n + own_sequence(r, i));
+        TRY(publish(r, batch, n, own_sequence(r, i)));
         enum plan_program which = i > 0 ? (i == accum - 1 ? PLAN_LAST : PLAN_MORE) : r->pending ? PLAN_UPDATE_STEP : PLAN_STEP;
         TRY(session_run(r->session, which, r->trace));
         sum += session_loss(r->session);

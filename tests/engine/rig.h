@@ -7,6 +7,8 @@
 #include "engine/batch.h"
 #include "engine/session_state.h"
 
+enum { RIG_SEED = 9 }; /* of what is random in steps */
+
 struct rig {
     struct settings settings;
     struct target target; /* the settings' */

@@ -132,6 +132,8 @@ CASE(neox, "lora-neox")
 CASE(qwen3, "lora-qwen3")
 CASE(nf4, "qlora-gqa")
 CASE(int8, "int8-gqa")
+CASE(dropout, "lora-dropout")
+CASE(dropout_fused, "lora-dropout-gpt2")
 
 /* PEFT and bitsandbytes in fp32, which the golden losses, in fp64 beside the numbers of the same bytes, stand for. */
 static void check_stands_for(const char *name, const char *key)
@@ -151,6 +153,65 @@ static void bitsandbytes(void **state)
     (void)state;
     check_stands_for("qlora-gqa", "loss_nf4");
     check_stands_for("int8-gqa", "loss_int8");
+}
+
+/* A step along d, of all that is trained. */
+struct shift {
+    float *from, *d, by;
+};
+
+static enum status move(void *user, int unit, int64_t first, int64_t n, float *data)
+{
+    const struct shift *s = user;
+    (void)unit;
+    for (int64_t i = 0; i < n; i++)
+        data[i] = s->from[first + i] + s->by * s->d[first + i];
+    return OK;
+}
+
+/* The loss of the case's first step, its trained parameters moved by `by` along the gradients at the beginning; slope: what these say
+ * of how it changes. */
+static double loss_along(const char *name, double by, double *slope)
+{
+    static float *along[8];
+    struct golden g;
+    struct rig r;
+    struct model *m;
+    double loss, norm;
+    assert_int_equal(golden_open(name, &g), OK);
+    rig_defaults(&r, g.seq_len);
+    assert_int_equal(golden_model(&g, &m), OK);
+    assert_int_equal(rig_start(&r, m), OK);
+    assert_int_equal(golden_load(&g, r.session), OK);
+    for (int u = 0; by != 0 && u < m->n_units; u++) {
+        struct shift s = {calloc((size_t)m->units[u].elements, 4), along[u], (float)by};
+        assert_int_equal(rig_state(&r, u, STATE_PARAM, s.from), OK);
+        assert_int_equal(session_visit(r.session, u, STATE_PARAM, STATE_WRITE, move, &s), OK);
+        free(s.from);
+    }
+    assert_int_equal(rig_step(&r, &g.sequence, 1, &loss, &norm), OK);
+    for (int u = 0; slope && u < m->n_units; u++) {
+        free(along[u]);
+        along[u] = calloc((size_t)m->units[u].elements, 4);
+        assert_int_equal(rig_state(&r, u, STATE_GRAD, along[u]), OK);
+    }
+    if (slope)
+        *slope = norm * norm;
+    rig_stop(&r);
+    golden_close(&g);
+    return loss;
+}
+
+/* The loss under one mask, moved along the gradient, changes as the gradient says: central differences of fourth order. */
+static void differences(void **state)
+{
+    double slope, h = 0.02;
+    (void)state;
+    loss_along("lora-dropout", 0, &slope);
+    double near = loss_along("lora-dropout", h, NULL) - loss_along("lora-dropout", -h, NULL),
+           far = loss_along("lora-dropout", 2 * h, NULL) - loss_along("lora-dropout", -2 * h, NULL), measured = (8 * near - far) / (12 * h);
+    if (!(fabs(measured - slope) < 1e-4 * slope))
+        fail_msg("the loss changes by %.9g and the gradient says %.9g", measured, slope);
 }
 
 static enum offload tier;
@@ -199,6 +260,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(gqa), cmocka_unit_test(tied), cmocka_unit_test(gpt2), cmocka_unit_test(phi3),
                                        cmocka_unit_test(neox), cmocka_unit_test(qwen3), cmocka_unit_test(nf4), cmocka_unit_test(int8),
-                                       cmocka_unit_test(bitsandbytes), cmocka_unit_test(nf4_anywhere), cmocka_unit_test(int8_anywhere)};
+                                       cmocka_unit_test(bitsandbytes), cmocka_unit_test(dropout), cmocka_unit_test(dropout_fused), cmocka_unit_test(differences),
+                                       cmocka_unit_test(nf4_anywhere), cmocka_unit_test(int8_anywhere)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

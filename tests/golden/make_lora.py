@@ -4,6 +4,8 @@
     /tmp/venv-golden/bin/pip install peft accelerate
     /tmp/venv-golden/bin/python tests/golden/make_lora.py [CASE ...]
 
+Dropout is that of src/ops/dropout.h: the masks of a module, Philox4x32-10 and all, are made here again and take the place of torch's.
+
 Each case is a folder: config.json and model.safetensors of the base, adapter/ as PEFT's save_pretrained writes it before any step, and
 golden.safetensors, golden.json with ten AdamW steps beside five (loss10, gnorm10, step10.NAME); names are those of the adapter's file
 without "base_model.model.".
@@ -22,6 +24,7 @@ from transformers import AutoModelForCausalLM, GPTNeoXConfig, Qwen3Config
 import make_golden as golden
 
 STEPS = 10
+SEED = 9  # RIG_SEED of tests/engine/rig.h
 BASE = "base_model.model."
 
 # name: base, document lengths, LoraConfig's words, whether B begins at zero
@@ -35,7 +38,53 @@ CASES = {
                               intermediate_size=24, num_hidden_layers=1), [30, 11], dict(r=4, lora_alpha=8, target_modules="all-linear"), False),
     "lora-qwen3": (golden.small(Qwen3Config, heads=4, kv_heads=2, head_dim=16), [33],
                    dict(r=4, lora_alpha=8, target_modules="all-linear", rank_pattern={"q_proj": 2, r"layers.1.mlp.up_proj": 6}, alpha_pattern={"o_proj": 3}), False),
+    "lora-dropout": (golden.llama(4, 2, 16, dim=32, ffn=48), [40, 25], dict(r=4, lora_alpha=8, target_modules="all-linear", lora_dropout=0.1), False),
+    "lora-dropout-gpt2": (golden.gpt2(dim=32), [37, 14],
+                          dict(r=3, lora_alpha=4, target_modules="all-linear", fan_in_fan_out=True, lora_dropout=0.3), False),
 }
+
+
+def fnv1a(text):
+    h = 0xcbf29ce484222325
+    for byte in text.encode():
+        h = (h ^ byte) * 0x100000001b3 % 2**64
+    return h
+
+
+def philox(counter, key):
+    """Philox4x32-10 of arrays of words."""
+    c, k = [np.asarray(x, dtype=np.uint64) for x in counter], [np.uint64(x) for x in key]
+    low = np.uint64(0xffffffff)
+    for _ in range(10):
+        p0, p1 = np.uint64(0xD2511F53) * c[0], np.uint64(0xCD9E8D57) * c[2]
+        c = [(p1 >> np.uint64(32)) ^ c[1] ^ k[0], p1 & low, (p0 >> np.uint64(32)) ^ c[3] ^ k[1], p0 & low]
+        k = [(k[0] + np.uint64(0x9E3779B9)) & low, (k[1] + np.uint64(0xBB67AE85)) & low]
+    return c
+
+
+class Masked(torch.nn.Module):
+    """Dropout of a module's inputs in the sequence whose number is in `sequence`."""
+    sequence = 0
+
+    def __init__(self, module, p):
+        super().__init__()
+        self.number, self.p = fnv1a(module) % 2**32, p
+
+    def forward(self, x):
+        tokens, features = x.shape[-2:]
+        key = SEED ^ fnv1a("dropout")
+        group, token = np.arange((features + 3) // 4), np.arange(tokens)[:, None]
+        words = philox(np.broadcast_arrays(group, token, self.number, Masked.sequence), (key % 2**32, key >> 32))
+        keep = np.stack(words, axis=-1).reshape(tokens, -1)[:, :features] >= int(self.p * 2**32)
+        return x * torch.from_numpy(keep).to(x.dtype) / (1 - self.p)
+
+
+def mask_dropout(model):
+    for name, module in model.named_modules():
+        if getattr(module, "lora_dropout", None):
+            for adapter, dropout in module.lora_dropout.items():
+                if isinstance(dropout, torch.nn.Dropout):
+                    module.lora_dropout[adapter] = Masked(name.removeprefix(BASE), dropout.p)
 
 
 def name_of(key):
@@ -54,7 +103,7 @@ def make_case(name, config, lengths, words, zero, seed):
     for leftover in ("generation_config.json",):
         if os.path.exists(os.path.join(folder, leftover)):
             os.remove(os.path.join(folder, leftover))
-    model = get_peft_model(base, LoraConfig(task_type="CAUSAL_LM", lora_dropout=0.0, bias="none", **words))
+    model = get_peft_model(base, LoraConfig(task_type="CAUSAL_LM", bias="none", **words))
     g = torch.Generator().manual_seed(seed)
     with torch.no_grad():
         for key, p in model.named_parameters():
@@ -72,6 +121,7 @@ def make_case(name, config, lengths, words, zero, seed):
         json.dump(written, f, indent=2)
     golden.to_fp64(base)
     model = model.double().train()
+    mask_dropout(model)
     trained = {name_of(k): p for k, p in model.named_parameters() if p.requires_grad}
     saved = {k.removeprefix(BASE) for k in load_file(os.path.join(folder, "adapter", "adapter_model.safetensors"))}
     assert saved == set(trained), saved ^ set(trained)
@@ -85,6 +135,7 @@ def make_case(name, config, lengths, words, zero, seed):
     losses, norms = [], []
     for step in range(STEPS):
         optimizer.zero_grad()
+        Masked.sequence = step
         loss, _ = golden.forward(base, batch)
         loss.backward()
         if step == 0:

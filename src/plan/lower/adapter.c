@@ -24,11 +24,24 @@ struct product {
     struct source last; /* that is in it */
 };
 
+/* What masks leave of a chunk's inputs, and the gradient before it passes one: of as many columns. */
+struct masked {
+    int64_t cols; /* 0: nothing has been that wide yet */
+    struct value x, dx; /* in storage type; in fp32 */
+    int adapter;        /* whose x is there: parameter A; -1: nothing is */
+    int64_t chunk_row;
+    struct source last; /* that x was made of */
+};
+
+/* Different numbers of columns of maps' inputs, slices included. */
+enum { MOST_WIDTHS = 8 };
+
 struct adapter_work {
     struct product down[AT_WORK]; /* A x, in storage type */
     struct product up[AT_WORK];   /* s B^T dy, in fp32 */
     struct value sum;             /* A x of slices of inputs added up, in fp32 */
     int next_down, next_up;
+    struct masked masked[MOST_WIDTHS];
 };
 
 static void work_value(struct lowering *L, struct value *v, const char *name, int index, enum dtype type)
@@ -120,6 +133,73 @@ static struct linear_side side_of(const struct lowering *L, struct value *v, int
     return (struct linear_side){v, row, type, L->m->most_rank};
 }
 
+/* --- Dropout --- */
+
+int adapter_drops(const struct lowering *L)
+{
+    return L->m->config.lora.dropout > 0 && L->role & ROLE_BACKWARD;
+}
+
+/* Of that many columns; the first call makes its values. */
+static struct masked *masked_of(struct lowering *L, int64_t cols)
+{
+    struct masked *all = L->adapters->masked;
+    int i = 0;
+    while (i < MOST_WIDTHS - 1 && all[i].cols != 0 && all[i].cols != cols)
+        i++;
+    if (all[i].cols == cols)
+        return &all[i];
+    if (all[i].cols != 0 && L->st == OK)
+        L->st = status_fail(ERR_CORRUPT, "planner: adapters' inputs have more than %d different widths", MOST_WIDTHS);
+    all[i].cols = cols;
+    all[i].adapter = -1;
+    activation_of_work(L, RES_NONE, i, &(struct activation){&all[i].x, "adapter.masked", cols, L->s.dtype, CHUNKS});
+    activation_of_work(L, RES_NONE, i, &(struct activation){&all[i].dx, "adapter.dmasked", cols, F32, CHUNKS});
+    return &all[i];
+}
+
+/* y (+)= what the mask of the call's inputs leaves of x. */
+static void drop(struct lowering *L, const struct linear_call *c, const struct linear_side *y, const struct linear_side *x, int accumulate)
+{
+    const double rate = L->m->config.lora.dropout;
+    const int64_t row = chunk_row(c);
+    struct op_attrs *a = emit(L, OP_DROPOUT, LANE_COMPUTE);
+    a->dropout.rows = c->rows;
+    a->dropout.cols = inputs(c);
+    a->dropout.y_ld = y->ld ? y->ld : inputs(c);
+    a->dropout.x_ld = x->ld ? x->ld : inputs(c);
+    a->dropout.first = (uint32_t)c->first_in;
+    a->dropout.module = c->w->dropout_module;
+    a->dropout.threshold = (uint32_t)(rate * 0x1p32);
+    a->dropout.scale = (float)(1.0 / (1.0 - rate));
+    a->dropout.y_type = (int32_t)y->type;
+    a->dropout.x_type = (int32_t)x->type;
+    a->dropout.accumulate = accumulate;
+    (accumulate ? arg_update : arg_write)(L, 0, y->value, y->row, y->row + c->rows, DEV);
+    arg_read(L, 1, x->value, x->row, x->row + c->rows, DEV);
+    arg_read(L, 2, &L->numbers, row, row + c->rows, DEV);
+    arg_read(L, 3, &L->record, 0, 1, DEV);
+    emit_done(L, 0);
+}
+
+/* The call's inputs as A sees them. */
+static struct linear_side seen(struct lowering *L, const struct linear_call *c)
+{
+    if (!adapter_drops(L))
+        return c->x;
+    const struct source from = source_of(&c->x, c->first_in, inputs(c));
+    struct masked *m = masked_of(L, inputs(c));
+    const struct linear_side side = {&m->x, chunk_row(c), L->s.dtype, 0};
+    if (m->adapter != c->w->down || m->chunk_row != side.row || !same_source(&m->last, &from)) {
+        m->adapter = c->w->down;
+        m->chunk_row = side.row;
+        m->last = from;
+        value_new(L, &m->x, value_tile_at(&m->x, side.row));
+        drop(L, c, &side, &c->x, 0);
+    }
+    return side;
+}
+
 /* --- The two products --- */
 
 /* A x of the call's rows, and inputs where it is of a slice. */
@@ -132,7 +212,7 @@ static struct linear_side down_product(struct lowering *L, const struct linear_c
         struct model_linear down = down_map(c->w);
         p = begin(L, W->down, &W->next_down, c->w, chunk_row(c));
         p->last = from;
-        linear_product(L, &(struct linear_call){&down, c->first_in, c->in, c->rows, side_of(L, &p->value, p->chunk_row, L->s.dtype), c->x});
+        linear_product(L, &(struct linear_call){&down, c->first_in, c->in, c->rows, side_of(L, &p->value, p->chunk_row, L->s.dtype), seen(L, c)});
     }
     return side_of(L, &p->value, p->chunk_row, L->s.dtype);
 }
@@ -172,7 +252,7 @@ static void forward_by_slices(struct lowering *L, const struct linear_call *c)
     struct linear_side sum = side_of(L, &W->sum, row, F32);
     if (c->first_in == 0)
         value_new(L, &W->sum, tile);
-    linear_product(L, &(struct linear_call){&down, c->first_in, c->in, c->rows, sum, c->x, .accumulate = c->first_in > 0});
+    linear_product(L, &(struct linear_call){&down, c->first_in, c->in, c->rows, sum, seen(L, c), .accumulate = c->first_in > 0});
     if (c->first_in + c->in < c->w->in)
         return;
     linear_product(L, &(struct linear_call){&up, .rows = c->rows, .y = c->y, .x = sum, .accumulate = 1, .scale = c->w->adapter_scale});
@@ -198,8 +278,17 @@ void adapter_dx(struct lowering *L, const struct linear_call *c)
         return;
     struct model_linear down = down_map(c->w);
     struct linear_side up = up_product(L, c);
-    if (is_last_output(L, c))
+    if (!is_last_output(L, c))
+        return;
+    if (!adapter_drops(L)) {
         linear_product_dx(L, &(struct linear_call){&down, c->first_in, c->in, c->rows, up, c->x, .accumulate = 1});
+        return;
+    }
+    struct masked *m = masked_of(L, inputs(c));
+    const struct linear_side side = {&m->dx, chunk_row(c), F32, 0};
+    value_new(L, &m->dx, value_tile_at(&m->dx, side.row));
+    linear_product_dx(L, &(struct linear_call){&down, c->first_in, c->in, c->rows, up, side});
+    drop(L, c, &c->x, &side, 1);
 }
 
 void adapter_dw(struct lowering *L, const struct linear_call *c)
@@ -211,5 +300,5 @@ void adapter_dw(struct lowering *L, const struct linear_call *c)
         linear_product_dw(L, &(struct linear_call){&up, .rows = c->rows, .y = c->y, .x = down_product(L, c), .scale = c->w->adapter_scale});
     struct linear_side gradient = up_product(L, c);
     if (is_last_output(L, c))
-        linear_product_dw(L, &(struct linear_call){&down, c->first_in, c->in, c->rows, gradient, c->x});
+        linear_product_dw(L, &(struct linear_call){&down, c->first_in, c->in, c->rows, gradient, seen(L, c)});
 }

@@ -3,12 +3,17 @@
  * A x and s B^T dy have as many columns as the adapter's rank. They are transients of the row chunk at work: made when they are first
  * needed, made again in the backward pass, and never kept. A map may be applied slice by slice. Slices of outputs share A x, and
  * their parts of s B^T dy are added up; slices of inputs share s B^T dy, and their parts of A x are added up. So the slices of a chunk
- * come in one visit: first the one that begins at 0, last the one that ends where the map does. */
+ * come in one visit: first the one that begins at 0, last the one that ends where the map does.
+ *
+ * With dropout A x is A of what the mask leaves of x, which is a transient, too: made for the product, forward and backward. The
+ * gradient that A gives passes the same mask before it is added to x's. */
 #ifndef LTRAIN_PLAN_LOWER_ADAPTER_H
 #define LTRAIN_PLAN_LOWER_ADAPTER_H
 
 #include "plan/lower/product.h"
 
+/* Whether A sees its inputs by a mask (ops/dropout.h): while the program trains. */
+int adapter_drops(const struct lowering *L);
 /* The transients, if the model has adapters. */
 void adapter_values(struct lowering *L);
 /* What an adapter adds where the map's own product has been emitted; nothing without one. */

@@ -33,7 +33,7 @@ struct lowering {
     int local_heads, local_kv_heads;
     int64_t n_sums, n_loss;
     struct unit_values *units;
-    struct value tokens, targets, positions, lo[MODEL_MASKS], hi[MODEL_MASKS], inv_freq, record, norm, loss, sums;
+    struct value tokens, targets, positions, numbers, lo[MODEL_MASKS], hi[MODEL_MASKS], inv_freq, record, norm, loss, sums;
     struct value each; /* token's loss */
     struct value all_loss, all_sums; /* of all ranks; not with a single one */
     struct layer *layers;

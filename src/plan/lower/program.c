@@ -2,6 +2,7 @@
 #include "plan/lower/program.h"
 
 #include "base/progress.h"
+#include "plan/lower/adapter.h"
 #include "plan/lower/decode.h"
 #include "plan/lower/ends.h"
 #include "plan/lower/layers.h"
@@ -54,6 +55,7 @@ static void create_io(struct lowering *L, struct io_buffers *io)
     }
     io->inv_freq = io_value(L, &L->inv_freq, "inv_freq", max_i64(1, L->m->n_ropes) * (model_rotated(&L->m->config) / 2), 4);
     io->record = io_value(L, &L->record, "record", 1, sizeof(struct step_record));
+    io->numbers = L->m->config.lora.dropout > 0 ? io_value(L, &L->numbers, "numbers", n, 4) : -1;
     io->norm = io_value(L, &L->norm, "norm", 1, sizeof(struct norm_result));
     io->loss = loss_value(L);
     io->each = -1;
@@ -85,6 +87,8 @@ static void bind_persistent(struct lowering *L, int end)
     }
     for (int i = 0; i < 2; i++)
         value_bind(L, last[i], 0);
+    if (L->m->config.lora.dropout > 0)
+        value_bind(L, &L->numbers, 0);
     if (L->role & ROLE_UPDATE)
         value_bind(L, &L->norm, 0);
 }
@@ -106,6 +110,8 @@ static void load_inputs(struct lowering *L)
     }
     if (L->m->n_ropes > 0)
         value_get(L, &L->inv_freq, 0);
+    if (adapter_drops(L))
+        value_get(L, &L->numbers, 0);
 }
 
 /* The sizes that follow from model and strategy. */

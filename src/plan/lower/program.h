@@ -21,6 +21,7 @@ enum program_role {
 struct io_buffers {
     int tokens, targets, positions, lo[MODEL_MASKS], hi[MODEL_MASKS], inv_freq, record, norm, loss;
     int index, last_row, logits; /* of programs with a cache, which have no targets, norm and loss (decode.h) */
+    int numbers; /* of the tokens in their whole sequence, for masks of dropout; -1: there are none */
     int each; /* every token's loss, after programs without a backward pass; -1: there are none */
 };
 
