@@ -278,5 +278,10 @@ static inline int model_bit(const uint8_t *bits, int64_t layer)
 {
     return bits[layer / 8] >> layer % 8 & 1;
 }
+/* Whether the layer attends through the window of a model whose other layers attend farther. */
+static inline int model_is_windowed(const struct model *m, int64_t layer)
+{
+    return m->n_masks > 1 && model_bit(m->config.windowed, layer);
+}
 
 #endif

@@ -3,6 +3,7 @@
 
 #include "base/clock.h"
 #include "plan/found.h"
+#include "plan/layer_kinds.h"
 #include "plan/lower/fixed.h"
 #include "plan/lower/grid.h"
 #include "plan/lower/mesh.h"
@@ -203,6 +204,7 @@ static enum status pass_programs(struct planning *x)
 
 static enum status pass_memory(struct planning *x);
 static enum status pass_slow_links(struct planning *x);
+static enum status pass_layer_kinds(struct planning *x);
 
 /* There are placements, of the mesh that was chosen. */
 static int has_placements(const struct planning *x)
@@ -230,6 +232,7 @@ static const struct pass passes[] = {
     {"program sets", "instructions", EFFORT_QUICK, pass_programs, has_plan},
     {"memory", "instructions", EFFORT_QUICK, pass_memory, has_plan},
     {"slow links", "instructions", EFFORT_NORMAL, pass_slow_links, has_plan},
+    {"layer kinds", "instructions", EFFORT_NORMAL, pass_layer_kinds, has_plan},
 };
 enum { PASS_MEMORY = 6, PASSES = sizeof passes / sizeof *passes };
 static_assert((int)PASSES == (int)PLAN_PASSES, "struct plan has room for all of them");
@@ -315,6 +318,11 @@ static enum status pass_memory(struct planning *x)
 static enum status pass_slow_links(struct planning *x)
 {
     return x->choice.plan->fits ? plan_for_slow_links(&x->choice.problem, &x->choice.plan) : OK;
+}
+
+static enum status pass_layer_kinds(struct planning *x)
+{
+    return x->choice.plan->fits ? plan_for_layer_kinds(&x->choice.problem, &x->choice.plan) : OK;
 }
 
 static struct plan_request request_at(const struct plan_request *s, enum effort effort)

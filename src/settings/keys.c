@@ -35,6 +35,7 @@ static const char *const modes[] = {"run", "chaos", NULL};
 
 const char *const settings_tiers[] = {"auto", "none", "cpu", "nvme", NULL};
 const char *const settings_classes[] = {"params", "grads", "optim", "acts", "passing", NULL};
+const char *const settings_layer_kinds[] = {"window", "full", NULL};
 const char *const settings_tile_names[] = {"rows", "heads", "loss", "group", NULL};
 
 _Static_assert(sizeof(enum device_kind) == sizeof(int) && sizeof(enum offload) == sizeof(int) &&
@@ -104,7 +105,8 @@ const struct settings_key settings_keys[] = {
     {"offload", KEY_OFFLOAD, .value = "auto", .flags = KEY_SAMPLING_TOO, .arg = "TIER",
      .help = "none, cpu, nvme, auto; or per class: params=nvme,grads=cpu,optim=nvme,acts=cpu,passing=none (what layers pass on: no "
              "farther away than acts)"},
-    {"alpha", KEY_NUMBER, AT(plan.alpha), "auto", "auto", LIMITS(0, 1), .arg = "X", .help = "share of row chunks kept of what may be recomputed"},
+    {"alpha", KEY_ALPHA, .value = "auto", .unset = "auto", LIMITS(0, 1), .arg = "X",
+     .help = "share of row chunks kept of what may be recomputed; window=X,full=X where only some layers have a window"},
     {"keep-inputs", KEY_COUNT, AT(plan.keep_inputs), "auto", "auto", LIMITS(1, 65536), .arg = "K",
      .help = "layer inputs are kept of every K-th layer, the others computed again from theirs; auto: all, unless memory limits"},
     {"prefetch", KEY_NUMBER, AT(plan.prefetch), "auto", "auto", LIMITS(0, 1e6), .arg = "N", .help = "distance, in row chunks of compute"},

@@ -14,6 +14,7 @@ enum key_type {
     KEY_BYTES,   /* int64_t, K M G T */
     KEY_NUMBER,  /* double */
     KEY_INT,     /* int */
+    KEY_ALPHA,   /* alpha, alpha_by_kind, window_alpha */
     KEY_SEED,    /* uint64_t, all digits exact */
     KEY_CHOICE,  /* an enum: index into choices */
     KEY_SWITCH,  /* int: --verbose alone sets it */
@@ -49,7 +50,7 @@ enum key_flags {
 struct settings_key {
     const char *name;
     enum key_type type;
-    size_t offset;     /* in struct settings; unused by OFFLOAD, BETAS, TILES, MESH, DRIVES, DEVICE, DTYPE, LAUNCH, CONFIG */
+    size_t offset;     /* in struct settings; unused by OFFLOAD, ALPHA, BETAS, TILES, MESH, DRIVES, DEVICE, DTYPE, LAUNCH, CONFIG */
     const char *value; /* default, as text; NULL: zero */
     const char *unset; /* the word that stands for AUTO: "auto", "none"; NULL: there is none */
     double least;      /* of numbers that are not 0 */
@@ -60,8 +61,8 @@ struct settings_key {
     const char *arg, *help;
 };
 
-/* NULL-terminated: the words for enum offload, and the names that stand before '=' in KEY_OFFLOAD and KEY_TILES. */
-extern const char *const settings_tiers[], *const settings_classes[], *const settings_tile_names[];
+/* NULL-terminated: the words for enum offload, and the names that stand before '=' in KEY_OFFLOAD, KEY_TILES and KEY_ALPHA. */
+extern const char *const settings_tiers[], *const settings_classes[], *const settings_tile_names[], *const settings_layer_kinds[];
 extern const char *const settings_schedules[]; /* the words for enum schedule_kind */
 
 extern const struct settings_key settings_keys[];

@@ -77,6 +77,20 @@ static void print_lora(const struct lora *x, FILE *f)
     free(text);
 }
 
+static void print_alpha(const struct settings_key *k, const struct plan_request *p, FILE *f)
+{
+    if (p->alpha < 0) {
+        fputs(k->unset, f);
+        return;
+    }
+    if (p->alpha_by_kind) {
+        fprintf(f, "%s=", settings_layer_kinds[0]);
+        print_double(p->window_alpha, f);
+        fprintf(f, ",%s=", settings_layer_kinds[1]);
+    }
+    print_double(p->alpha, f);
+}
+
 static void print_drives(const struct settings *s, FILE *f)
 {
     if (s->plan.nvme_drives <= 0) {
@@ -139,6 +153,9 @@ void settings_key_print(const struct settings_key *k, const struct settings *s, 
         return;
     case KEY_SWITCH:
         fputs(*(const int *)at ? "true" : "false", f);
+        return;
+    case KEY_ALPHA:
+        print_alpha(k, &s->plan, f);
         return;
     case KEY_OFFLOAD:
         print_offload(s, f);

@@ -68,6 +68,8 @@ struct plan_request {
     enum offload params, grads, optim, acts; /* key: offload=none|cpu|nvme|auto or params=nvme,grads=cpu,... */
     enum offload carry;                /* of the same key: what layers pass on, at most as far away as activations */
     double alpha;                        /* 0..1, AUTO */
+    int alpha_by_kind;                   /* alpha is that of layers without a window, window_alpha that of the others */
+    double window_alpha;                 /* 0..1 */
     int64_t keep_inputs;                 /* layer inputs are kept of every keep_inputs-th layer; AUTO */
     double prefetch;                     /* distance in row chunks of compute, AUTO */
     enum update_on update;               /* where AdamW runs */

@@ -210,6 +210,32 @@ static enum status parse_part(const struct settings_key *k, const char *where, c
     return OK;
 }
 
+/* A number of all layers, or one of each kind. */
+static enum status set_alpha(const struct settings_key *k, const char *where, char *text, struct settings *s)
+{
+    struct plan_request *p = &s->plan;
+    struct settings_key number = *k;
+    double alpha[2] = {AUTO, AUTO};
+    const int by_kind = strchr(text, '=') || strchr(text, ',');
+    if (by_kind) {
+        const char *values[2] = {NULL};
+        number.unset = NULL;
+        TRY(parse_pairs(where, text, settings_layer_kinds, "window=0.25,full=1", values));
+        for (int i = 0; i < 2; i++) {
+            if (!values[i])
+                return status_fail(ERR_INVALID, "%s: '%s=' is missing: window=0.25,full=1 gives both kinds of layers", where,
+                                   settings_layer_kinds[i]);
+            TRY(parse_number(&number, where, values[i], &alpha[i]));
+        }
+    } else if (strcasecmp(text, k->unset) != 0) {
+        TRY(parse_number(k, where, text, &alpha[1]));
+    }
+    p->alpha_by_kind = by_kind;
+    p->window_alpha = alpha[0];
+    p->alpha = alpha[1];
+    return OK;
+}
+
 static enum status set_tiles(const struct settings_key *k, const char *where, char *text, struct settings *s)
 {
     int64_t *const fields[] = {&s->plan.row_chunk, &s->plan.head_tile, &s->plan.loss_tile, &s->plan.group};
@@ -456,6 +482,7 @@ enum status settings_key_set(const struct settings_key *k, const char *where, co
         return OK;
     case KEY_LORA:
         return lora_parse(where, text, field(k, s));
+    case KEY_ALPHA:
     case KEY_OFFLOAD:
     case KEY_MESH:
     case KEY_TILES:
@@ -467,6 +494,7 @@ enum status settings_key_set(const struct settings_key *k, const char *where, co
     if (!cut)
         return status_fail(ERR_NOMEM, "%s: out of memory", where);
     enum status st = k->type == KEY_OFFLOAD  ? set_offload(where, cut, s)
+                     : k->type == KEY_ALPHA  ? set_alpha(k, where, cut, s)
                      : k->type == KEY_TILES  ? set_tiles(k, where, cut, s)
                      : k->type == KEY_MESH   ? set_mesh(k, where, cut, s)
                      : k->type == KEY_DRIVES ? set_drives(k, where, cut, s)

@@ -47,13 +47,13 @@ static enum status check_scalar(const char *where, const yaml_node_t *node)
     return OK;
 }
 
-/* Lists for list keys, item by item as they stand; for betas, lengths, offload, tiles and mesh as if joined by commas. */
+/* Lists for list keys, item by item as they stand; for betas, lengths, offload, alpha, tiles and mesh as if joined by commas. */
 static enum status set_sequence(struct file *f, const struct settings_key *k, const char *where, const yaml_node_t *node)
 {
     const yaml_node_item_t *item = node->data.sequence.items.start, *end = node->data.sequence.items.top;
     char joined[512] = "";
-    if (k->type != KEY_LIST && k->type != KEY_BETAS && k->type != KEY_OFFLOAD && k->type != KEY_TILES && k->type != KEY_MESH &&
-        k->type != KEY_LENGTHS)
+    if (k->type != KEY_LIST && k->type != KEY_BETAS && k->type != KEY_OFFLOAD && k->type != KEY_ALPHA && k->type != KEY_TILES &&
+        k->type != KEY_MESH && k->type != KEY_LENGTHS)
         return status_fail(ERR_INVALID, "%s takes one value, not a list", where);
     if (k->type == KEY_LIST)
         settings_list_clear(k, f->s);
@@ -92,12 +92,12 @@ static enum status too_long(const char *where, const char *joined, size_t bytes)
     return strlen(joined) + 1 < bytes ? OK : status_fail(ERR_INVALID, "%s: longer than %zu characters", where, bytes - 1);
 }
 
-/* `offload: {params: nvme, grads: cpu}`, as if written params=nvme,grads=cpu; tiles, mesh and lora likewise. */
+/* `offload: {params: nvme, grads: cpu}`, as if written params=nvme,grads=cpu; alpha, tiles, mesh and lora likewise. */
 static enum status set_mapping(struct file *f, const struct settings_key *k, const char *where, const yaml_node_t *node)
 {
     const yaml_node_pair_t *pair = node->data.mapping.pairs.start, *end = node->data.mapping.pairs.top;
     char joined[4 * LORA_TEXT] = "";
-    if (k->type != KEY_OFFLOAD && k->type != KEY_TILES && k->type != KEY_MESH && k->type != KEY_LORA)
+    if (k->type != KEY_OFFLOAD && k->type != KEY_ALPHA && k->type != KEY_TILES && k->type != KEY_MESH && k->type != KEY_LORA)
         return status_fail(ERR_INVALID, "%s takes %s, not a mapping", where, k->type == KEY_LIST ? "a list" : "one value");
     for (int i = 0; pair < end; pair++, i++) {
         const yaml_node_t *name = yaml_document_get_node(&f->doc, pair->key),

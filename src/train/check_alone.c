@@ -17,6 +17,7 @@ void check_alone_settings(const struct settings *given, enum check_tiles tiles, 
     out->plan.grad_accum = given->plan.batch;
     out->plan.params = out->plan.grads = out->plan.optim = out->plan.acts = OFFLOAD_NONE;
     out->plan.alpha = out->plan.prefetch = AUTO;
+    out->plan.alpha_by_kind = 0;
     out->plan.keep_inputs = AUTO;
     out->plan.update = UPDATE_DEVICE;
     out->plan.device = given->plan.device == DEVICE_CUDA ? DEVICE_CUDA : DEVICE_CPU;

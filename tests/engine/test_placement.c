@@ -195,7 +195,7 @@ static void check_matrix(enum model_family family, enum dtype dtype, enum dtype 
         check_equal(&cells[i], &have, &want);
         for (int j = 0; j < i; j++)
             if (trace[i].hash == trace[j].hash && must_differ(&trace[i].cell, &trace[j].cell)) {
-                char other[160];
+                char other[192];
                 snprintf(other, sizeof other, "%s", cell_name(&trace[j].cell));
                 fail_msg("same programs for %s and %s", cell_name(&trace[i].cell), other);
             }
@@ -278,6 +278,31 @@ static void chained_inputs(void **state)
     }
 }
 
+/* Layers with a window and the others keep different numbers of chunks: other programs, the same bits. */
+static void kinds_of_layers(void **state)
+{
+    (void)state;
+    static const struct cell resident = {EVERYTHING(ON_DEVICE)};
+    static const struct cell cells[] = {
+        {.kinds = KINDS_NONE_AND_ALL, EVERYTHING(ON_HOST), .discrete = 1},
+        {.kinds = KINDS_ALL_AND_NONE, EVERYTHING(ON_HOST), .discrete = 1},
+        {.kinds = KINDS_HALF_AND_ALL, EVERYTHING(ON_DRIVES), .host_update = 1, .discrete = 1},
+        {.kinds = KINDS_NONE_AND_ALL, EVERYTHING(ON_DRIVES), .inputs = INPUTS_HALF, .carry = PASS_ON_DEVICE},
+        {.kinds = KINDS_HALF_AND_ALL, EVERYTHING(ON_DEVICE), .inputs = INPUTS_THIRD},
+        {EVERYTHING(ON_HOST), .alpha = KEEP_HALF, .discrete = 1},
+    };
+    enum { CELLS = sizeof cells / sizeof *cells };
+    struct result want, have;
+    struct trace trace[CELLS + 1];
+    run_cell(FAMILY_GPT_OSS, LAYERS, F32, F32, 1, &resident, &want, &trace[CELLS]);
+    for (int i = 0; i < CELLS; i++) {
+        run_cell(FAMILY_GPT_OSS, LAYERS, F32, F32, 1, &cells[i], &have, &trace[i]);
+        check_equal(&cells[i], &have, &want);
+        for (int j = 0; j < i; j++)
+            assert_true(trace[i].hash != trace[j].hash);
+    }
+}
+
 /* Where everything is fetched each distance gives another program. */
 static void distances_differ(void **state)
 {
@@ -304,7 +329,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(distances_differ), cmocka_unit_test(llama_fp32),
         cmocka_unit_test(llama_bf16),        cmocka_unit_test(gpt2_fp32),        cmocka_unit_test(gpt2_bf16),
-        cmocka_unit_test(sinks_bf16), cmocka_unit_test(accumulated_llama), cmocka_unit_test(accumulated_gpt2), cmocka_unit_test(chained_inputs),
+        cmocka_unit_test(sinks_bf16), cmocka_unit_test(accumulated_llama), cmocka_unit_test(accumulated_gpt2), cmocka_unit_test(chained_inputs), cmocka_unit_test(kinds_of_layers),
         cmocka_unit_test(llama_int8_moments)};
     has_twin = twin_open(getenv("LTRAIN_CUDA_TWIN"), &twin);
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -23,6 +23,9 @@ enum { INPUTS_ALL, INPUTS_HALF, INPUTS_THIRD };        /* layers that keep their
 enum { PASS_WITH_ACTS, PASS_ON_HOST, PASS_ON_DEVICE }; /* what layers pass on; no farther away than activations */
 #define EVERYTHING(tier) .params = tier, .grads = tier, .optim = tier, .acts = tier
 
+/* Beside the factors, where a model has both kinds of layers: what those with the window and the others keep. */
+enum { KINDS_ALIKE, KINDS_NONE_AND_ALL, KINDS_ALL_AND_NONE, KINDS_HALF_AND_ALL };
+
 struct cell {
     union {
         int level[FACTORS];
@@ -30,6 +33,7 @@ struct cell {
             int params, grads, optim, acts, alpha, prefetch, host_update, discrete, inputs, carry;
         };
     };
+    int kinds;
 };
 _Static_assert(offsetof(struct cell, carry) == F_CARRY * sizeof(int), "a field for every factor");
 
@@ -42,12 +46,13 @@ static inline int cell_carry(const struct cell *c)
 
 static inline const char *cell_name(const struct cell *c)
 {
-    static char text[160];
+    static char text[192];
     static const char *const tier[] = {"none", "cpu", "nvme"}, *const alpha[] = {"1", "1/2", "0"},
                              *const ahead[] = {"auto", "0", "1"};
-    snprintf(text, sizeof text, "params=%s grads=%s optim=%s acts=%s passing=%s alpha=%s prefetch=%s update=%s cpu%s inputs=1/%d",
+    static const char *const kinds[] = {"", " (window 0, full 1)", " (window 1, full 0)", " (window 1/2, full 1)"};
+    snprintf(text, sizeof text, "params=%s grads=%s optim=%s acts=%s passing=%s alpha=%s%s prefetch=%s update=%s cpu%s inputs=1/%d",
              tier[c->level[F_PARAMS]], tier[c->level[F_GRADS]], tier[c->level[F_OPTIM]], tier[c->level[F_ACTS]],
-             tier[cell_carry(c)], alpha[c->level[F_ALPHA]], ahead[c->level[F_PREFETCH]], c->level[F_UPDATE] ? "host" : "device",
+             tier[cell_carry(c)], alpha[c->level[F_ALPHA]], kinds[c->kinds], ahead[c->level[F_PREFETCH]], c->level[F_UPDATE] ? "host" : "device",
              c->level[F_DEVICE] ? ":discrete" : "", c->level[F_INPUTS] + 1);
     return text;
 }
@@ -62,6 +67,11 @@ static inline void cell_apply(const struct cell *c, struct plan_request *s)
     s->acts = tier[c->level[F_ACTS]];
     s->carry = tier[cell_carry(c)];
     s->alpha = alpha[c->level[F_ALPHA]];
+    s->alpha_by_kind = c->kinds != KINDS_ALIKE;
+    if (s->alpha_by_kind) {
+        s->alpha = c->kinds != KINDS_ALL_AND_NONE;
+        s->window_alpha = c->kinds == KINDS_ALL_AND_NONE ? 1 : c->kinds == KINDS_HALF_AND_ALL ? 0.5 : 0;
+    }
     s->prefetch = ahead[c->level[F_PREFETCH]];
     s->update = c->level[F_UPDATE] ? UPDATE_HOST : UPDATE_DEVICE;
     s->device = c->level[F_DEVICE] ? DEVICE_CPU_DISCRETE : DEVICE_CPU;
@@ -209,7 +219,7 @@ static inline int cells_covering(struct cell *out, int max, int strength, uint64
         struct cell best = {0};
         int best_gain = n == 0 ? 1000 : 0;
         for (int trial = 0; n > 0 && trial < 40; trial++) {
-            struct cell c;
+            struct cell c = {0};
             for (int f = 0; f < FACTORS; f++)
                 c.level[f] = (int)rng_below(seed, 1, (uint64_t)draws++, (uint64_t)LEVELS[f]);
             int gain = 0;

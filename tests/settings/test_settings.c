@@ -240,6 +240,10 @@ static void test_flag_errors(void **state)
     FAILS("--lr: -1 is out of range, it must be at least 0", REQUIRED, "--lr", "-1");
     FAILS("--alpha: 1.5 is out of range, it must be at least 0 and at most 1", REQUIRED, "--alpha", "1.5");
     FAILS("--alpha: 'much' is not a number like 0.1 or 3e-4, or auto", REQUIRED, "--alpha", "much");
+    FAILS("--alpha: 2 is out of range", REQUIRED, "--alpha", "window=0.5,full=2");
+    FAILS("--alpha: 'full=' is missing: window=0.25,full=1 gives both kinds of layers", REQUIRED, "--alpha", "window=0.5");
+    FAILS("--alpha: '0.25' is not like window=0.25,full=1", REQUIRED, "--alpha", "0.25,0.5");
+    FAILS("--alpha: 'auto' is not a number like 0.1 or 3e-4", REQUIRED, "--alpha", "window=0.5,full=auto");
     FAILS("--betas: 1 is out of range, it must be at least 0 and below 1", REQUIRED, "--betas", "0.9,1");
     FAILS("--betas: '0.9' is not two numbers like 0.9,0.95", REQUIRED, "--betas", "0.9");
     FAILS("--betas: '0.1,0.2,0.3' is not two numbers", REQUIRED, "--betas", "0.1,0.2,0.3");
@@ -638,11 +642,12 @@ static int list_numbers(struct numeric *out)
 {
     static const char *const tiles[] = {"rows=%s", "heads=%s", "loss=%s", "group=%s", NULL},
                       *const mesh[] = {"dp=%s", "ulysses=%s", "ring=%s", NULL}, *const betas[] = {"%s,0.5", "0.5,%s", NULL},
-                      *const drives[] = {"1x%sGB/s", NULL}, *const alone[] = {"%s", NULL};
+                      *const alpha[] = {"%s", "window=%s,full=0.5", "window=0.5,full=%s", NULL}, *const drives[] = {"1x%sGB/s", NULL}, *const alone[] = {"%s", NULL};
     int n = 0;
     for (int i = 0; i < settings_n_keys; i++) {
         const struct settings_key *k = &settings_keys[i];
         const char *const *form = k->type == KEY_TILES                                  ? tiles
+                                  : k->type == KEY_ALPHA                                ? alpha
                                   : k->type == KEY_MESH                                 ? mesh
                                   : k->type == KEY_BETAS                                ? betas
                                   : k->type == KEY_DRIVES                               ? drives
@@ -684,7 +689,7 @@ static enum status try_number(const struct numeric *x, const char *number, struc
 
 static int is_whole(const struct settings_key *k)
 {
-    return k->type != KEY_NUMBER && k->type != KEY_BETAS && k->type != KEY_DRIVES;
+    return k->type != KEY_NUMBER && k->type != KEY_ALPHA && k->type != KEY_BETAS && k->type != KEY_DRIVES;
 }
 
 /* What is within a key's limits is taken, what is not is refused, and every limit is one that its type holds. */

@@ -51,11 +51,12 @@ static void layer_value(struct lowering *L, enum residency r, int layer, int ind
         keep_on_device(L, a->value);
 }
 
-/* The first saved_chunks chunks are kept, the others are computed again. */
-static void keep_first(const struct lowering *L, struct value *v)
+/* The first chunks are kept, as many as layers of that kind keep; the others are computed again. */
+static void keep_first(const struct lowering *L, int layer, struct value *v)
 {
+    const int saved = strategy_saved(&L->s, model_is_windowed(L->m, layer));
     for (int i = 0; i < v->n_tiles; i++)
-        if (i % L->n_chunks >= L->s.saved_chunks || !(L->role & ROLE_BACKWARD))
+        if (i % L->n_chunks >= saved || !(L->role & ROLE_BACKWARD))
             v->tiles[i].residency = RES_NONE;
 }
 
@@ -84,7 +85,7 @@ void activation_of_layer(struct lowering *L, struct block *b, int index, const s
     a->value->block = b;
     a->value->index = index;
     if (a->produce)
-        keep_first(L, a->value);
+        keep_first(L, b->layer, a->value);
     else
         stay_between_visits(L, a->value, home);
 }

@@ -13,9 +13,28 @@ int plan_first_role(const struct plan_request *s)
                          : ROLE_UPDATE | ROLE_FORWARD | ROLE_BACKWARD | ROLE_FIRST | (s->grad_accum == 1 ? ROLE_LAST : 0);
 }
 
+double plan_alpha(const struct model *m, const struct plan_request *s)
+{
+    const int last = m->n_masks - 1;
+    const double with_window = m->mask_layers[last] / (double)m->config.layers;
+    return s->alpha_by_kind ? (1 - with_window) * s->alpha + with_window * s->window_alpha : s->alpha;
+}
+
+/* Shares for two kinds of layers are for models that have both. */
+static enum status check_alpha(const struct model *m, const struct plan_request *s)
+{
+    if (s->alpha_by_kind && m->n_masks < 2)
+        return status_fail(ERR_INVALID,
+                           "--alpha window=%g,full=%g is for models of which some layers alone have a window: all layers of this "
+                           "one attend alike, give one number",
+                           s->window_alpha, s->alpha);
+    return OK;
+}
+
 enum status plan_fixed(const struct model *m, const struct plan_request *s, struct strategy *out)
 {
     assert(s->target);
+    TRY(check_alpha(m, s));
     struct strategy fixed = {.wire = s->grad_dtype,
                              .dtype = s->dtype,
                              .moments = s->optim_dtype,

@@ -1,5 +1,14 @@
 #include "plan/lower/strategy.h"
 
+void strategy_save_by_kind(struct strategy *s, const struct model *m, int full, int windowed)
+{
+    const int64_t layers = m->config.layers, with_window = m->n_masks > 1 ? m->mask_layers[m->n_masks - 1] : 0;
+    const int64_t all = (layers - with_window) * full + with_window * windowed;
+    s->saved_chunks = (int)((2 * all + layers) / (2 * layers));
+    s->full_more = full - s->saved_chunks;
+    s->window_fewer = s->saved_chunks - windowed;
+}
+
 int strategy_share(const struct strategy *s, const struct strategy *like)
 {
     return (int)ceil_div(like->saved_chunks * ceil_div(s->rows, s->row_chunk), ceil_div(like->rows, like->row_chunk));
@@ -20,6 +29,7 @@ void strategy_place(struct strategy *s, const struct strategy *like)
     s->keep_every = like->keep_every;
     s->update_on_host = like->update_on_host;
     s->write_depth = like->write_depth;
+    s->full_more = s->window_fewer = 0;
 }
 
 enum residency strategy_residency(const struct strategy *s, enum tensor_class class, int layer, int layers)

@@ -3,6 +3,7 @@
 #define LTRAIN_PLAN_LOWER_STRATEGY_H
 
 #include "base/num.h"
+#include "model/model.h"
 #include "program/mesh.h"
 #include "program/program.h"
 #include "program/target.h"
@@ -33,6 +34,8 @@ struct strategy {
     int device_layers;      /* number of last layers whose activations stay on the device: there is no time to fetch them */
     int device_chunks;      /* number of last row chunks of the other layers whose activations stay on the device */
     int saved_chunks;        /* number of first row chunks that keep what could be recomputed */
+    int full_more, window_fewer; /* where some layers have a window and others attend farther, saved_chunks is the mean: the others
+                              * keep full_more more, those with the window window_fewer fewer, or the reverse if below 0 */
     int keep_every;        /* kept layer inputs: the first layer's, and each keep_every-th (from 1 on), counted from the last */
     int evaluates; /* programs without a backward pass leave every token's loss */
     int update_on_host;
@@ -60,10 +63,19 @@ static inline void strategy_take_grid(struct strategy *s, const struct strategy 
     s->loss_tile = like->loss_tile;
 }
 
+/* The number of first row chunks that layers of one kind save: those with the window of a model that has both, or any others. */
+static inline int strategy_saved(const struct strategy *s, int windowed)
+{
+    return s->saved_chunks + (windowed ? -s->window_fewer : s->full_more);
+}
+
+/* Sets the numbers of both kinds of m's layers, and the mean of all layers. */
+void strategy_save_by_kind(struct strategy *s, const struct model *m, int full, int windowed);
+
 /* saved_chunks for the same share of row chunks that `like` keeps, rounded up. */
 int strategy_share(const struct strategy *s, const struct strategy *like);
 
-/* Copies the placement of `like`; saved_chunks, a number of this grid's row chunks, stays as it is. */
+/* Copies the placement of `like`; saved_chunks, a number of this grid's row chunks, stays as it is, the same for all layers. */
 void strategy_place(struct strategy *s, const struct strategy *like);
 
 /* The tier of one of the first four classes. */

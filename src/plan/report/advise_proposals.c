@@ -40,6 +40,7 @@ static int free_alpha(struct proposal_setup *to)
     if (to->s.alpha < 0)
         return 0;
     to->s.alpha = AUTO;
+    to->s.alpha_by_kind = 0;
     say(to, "--alpha auto");
     return 1;
 }

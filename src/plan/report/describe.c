@@ -17,10 +17,21 @@ static int uses_drives(const struct strategy *s)
     return s->params == RES_NVME || s->grads == RES_NVME || s->optim == RES_NVME || s->acts == RES_NVME;
 }
 
+/* What layers save of all chunks: each kind, if they differ. */
+static void describe_saved(const struct strategy *s, long long chunks, char buf[64])
+{
+    if (s->full_more == 0 && s->window_fewer == 0)
+        snprintf(buf, 64, "%d/%lld", s->saved_chunks, chunks);
+    else
+        snprintf(buf, 64, "window=%d/%lld,full=%d/%lld", strategy_saved(s, 1), chunks, strategy_saved(s, 0), chunks);
+}
+
 void strategy_describe(const struct strategy *s, char *buf, int size)
 {
+    char saved[64];
     char inputs[32] = "", split[48] = "", carry[64] = "", writes[32] = "", promoted[64] = "";
     long long chunks = ceil_div(s->rows, s->row_chunk);
+    describe_saved(s, chunks, saved);
     if (s->device_chunks > 0)
         snprintf(split, sizeof split, " (%d of %lld chunks on the device)", s->device_chunks, chunks);
     if (s->promoted_layers > 0)
@@ -33,9 +44,9 @@ void strategy_describe(const struct strategy *s, char *buf, int size)
     if (s->write_depth > 0 && uses_drives(s))
         snprintf(writes, sizeof writes, "  writes %d/%d", s->write_depth, DRIVE_DEPTH);
     snprintf(buf, (size_t)size,
-             "params=%s,grads=%s,optim=%s,acts=%s%s%s%s  alpha %d/%lld%s  update on %s%s  tiles rows=%lld,heads=%d,loss=%lld",
+             "params=%s,grads=%s,optim=%s,acts=%s%s%s%s  alpha %s%s  update on %s%s  tiles rows=%lld,heads=%d,loss=%lld",
              residency_name(s->params), residency_name(s->grads), residency_name(s->optim), residency_name(s->acts), split,
-             promoted, carry, s->saved_chunks, chunks, inputs,
+             promoted, carry, saved, inputs,
              strategy_updates_on_both(s) ? "both"
              : s->update_on_host         ? "host"
                                          : "device",

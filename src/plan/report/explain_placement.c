@@ -151,7 +151,11 @@ static enum status explain_alpha(struct explainer *x)
     int chunks = (int)ceil_div(s->rows, s->row_chunk), tried[4], n = 0;
     int quarter = (int)max_i64(1, chunks / 4), other[4] = {s->saved_chunks + quarter, s->saved_chunks - quarter, chunks, 0};
     char say[64];
-    snprintf(say, sizeof say, "%d of %d", s->saved_chunks, chunks);
+    if (s->full_more == 0 && s->window_fewer == 0)
+        snprintf(say, sizeof say, "%d of %d", s->saved_chunks, chunks);
+    else
+        snprintf(say, sizeof say, "%d of %d in layers with a window, %d in others", strategy_saved(s, 1), chunks,
+                 strategy_saved(s, 0));
     struct decision *d = explainer_decide(x, "row chunks kept that might be computed again", say, x->s->alpha >= 0);
     if (x->report.recomputed > 0)
         snprintf(d->note, sizeof d->note, "%.1f%% of the step is computed a second time",

@@ -107,6 +107,10 @@ static json_t *strategy_json(const struct strategy *s)
         if (decision_kind(d) == DECISION_IS_AMOUNT && decision_json(d))
             put_int(o, decision_json(d), decision_get(s, d));
     put_int(o, "chunks", ceil_div(s->rows, s->row_chunk));
+    if (s->full_more != 0 || s->window_fewer != 0) {
+        put_int(o, "kept_chunks_window", strategy_saved(s, 1));
+        put_int(o, "kept_chunks_full", strategy_saved(s, 0));
+    }
     put_text(o, "update", strategy_updates_on_both(s) ? "both" : s->update_on_host ? "host" : "device");
     put_int(o, "write_depth", s->write_depth > 0 ? s->write_depth : DRIVE_DEPTH); /* blocks in flight beside reads */
     put_int(o, "rows", s->row_chunk);
@@ -231,6 +235,7 @@ static json_t *layer_kinds_json(const struct explanation *e)
         json_t *o = json_object(), *busy = json_object();
         json_object_set_new(o, "window", k->window > 0 ? json_integer(k->window) : json_null());
         put_int(o, "layers", k->layers);
+        put_int(o, "kept_chunks", k->saved);
         put(o, "pairs", k->pairs);
         put(o, "compute", k->compute);
         put(o, "attention", k->attention);

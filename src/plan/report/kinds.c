@@ -56,6 +56,8 @@ void layer_kinds_make(const struct plan *p, const struct model *m, struct layer_
         struct layer_kind *x = &out[k];
         x->window = m->mask_window[k];
         x->layers = m->mask_layers[k];
+        x->chunks = (int)ceil_div(p->strategy.rows, p->strategy.row_chunk);
+        x->saved = strategy_saved(&p->strategy, m->n_masks > 1 && k == m->n_masks - 1);
         x->pairs = sequences * pairs[k];
         x->causal = sequences * length * length / 2;
         const double share = 1.0 / (x->layers > 0 ? x->layers : 1);
@@ -79,13 +81,14 @@ enum lane layer_kind_busiest(const struct layer_kind *k)
 
 static void print_kind(const struct layer_kind *k, FILE *f)
 {
-    char name[32] = "full", compute[32], waits[32], moved[32], busiest[32] = "-";
+    char name[32] = "full", alpha[32], compute[32], waits[32], moved[32], busiest[32] = "-";
     const enum lane lane = layer_kind_busiest(k);
     if (k->window > 0)
         snprintf(name, sizeof name, "window %lld", (long long)k->window);
     if (k->busy[lane] > 0)
         snprintf(busiest, sizeof busiest, "%s %.2g%%", lane_name(lane), 100 * k->busy[lane] / k->compute);
-    fprintf(f, "%-13s %6d %6.3g%% %9s %8.0f%% %9s %8s %11s\n", name, k->layers, 100 * k->pairs / k->causal,
+    snprintf(alpha, sizeof alpha, "%d/%d", k->saved, k->chunks);
+    fprintf(f, "%-13s %6d %6.3g%% %7s %9s %4.0f%% %8s %8s %10s\n", name, k->layers, 100 * k->pairs / k->causal, alpha,
             report_duration(k->compute, compute), 100 * k->attention / k->compute, report_duration(k->waits, waits),
             k->moved > 0 ? units_format_bytes(k->moved, moved) : "-", busiest);
 }
@@ -94,10 +97,11 @@ void layer_kinds_print(const struct layer_kind *kinds, int n, FILE *f)
 {
     if (n < 2)
         return;
-    fprintf(f, "\n%-13s %6s %7s %9s %9s %9s %8s %11s\n", "kind of layer", "layers", "pairs", "compute", "attention", "waits", "moved",
-            "other lanes");
+    fprintf(f, "\n%-13s %6s %7s %7s %9s %5s %8s %8s %10s\n", "kind of layer", "layers", "pairs", "alpha", "compute", "attn", "waits",
+            "moved", "lanes");
     for (int k = 0; k < n; k++)
         print_kind(&kinds[k], f);
     fprintf(f, "(Of one layer, in a step: its share of all pairs with earlier tokens; of its\n"
-               "  compute, attention and the busiest other lane.)\n");
+               "  row chunks the ones kept; of its compute, attention and the busiest other\n"
+               "  lane.)\n");
 }

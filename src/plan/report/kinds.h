@@ -10,6 +10,7 @@
 struct layer_kind {
     int64_t window; /* 0: none */
     int layers;
+    int saved, chunks;         /* row chunks that keep what could be recomputed, of all */
     double pairs, causal;      /* that its queries attend in all sequences, on all ranks; and would without a window */
     double compute, attention; /* seconds of the compute lane; of them, attention's */
     double waits;              /* seconds that the compute lane stands still before it has the layer's next work */

@@ -49,6 +49,8 @@ static const struct decision_row rows[DECISIONS] = {
     ROW(DEVICE_LAYERS,   device_layers,   NO_REQUEST,       AMOUNT, "device_layers", 1, 6, FREE,      OWN(DEVICE_LAYERS)),
     ROW(DEVICE_CHUNKS,   device_chunks,   NO_REQUEST,       AMOUNT, "device_chunks", 1, 0, FREE,      OWN(DEVICE_CHUNKS)),
     ROW(SAVED_CHUNKS,    saved_chunks,    NO_REQUEST,       AMOUNT, "kept_chunks",   0, 0, FREE,      OWN(SAVED_CHUNKS)),
+    ROW(FULL_MORE,       full_more,       NO_REQUEST,       AMOUNT, NULL,            1, 0, FREE,      OWN(FULL_MORE)),
+    ROW(WINDOW_FEWER,    window_fewer,    NO_REQUEST,       AMOUNT, NULL,            1, 0, FREE,      OWN(WINDOW_FEWER)),
     ROW(WRITE_DEPTH,     write_depth,     NO_REQUEST,       AMOUNT, NULL,            0, 0, FREE,      OWN(WRITE_DEPTH)),
 };
 /* clang-format on */

@@ -23,6 +23,8 @@ enum decision_id {
     DECISION_DEVICE_LAYERS,
     DECISION_DEVICE_CHUNKS,
     DECISION_SAVED_CHUNKS,
+    DECISION_FULL_MORE, /* of saved chunks, by kind of layer */
+    DECISION_WINDOW_FEWER,
     DECISION_WRITE_DEPTH,
     DECISIONS
 };

@@ -1,6 +1,7 @@
 /* What local search may try next: moves from a placement, and what they are expected to cost. */
 #include "plan/search/moves.h"
 
+#include "plan/lower/fixed.h"
 #include "plan/lower/grid.h"
 #include "plan/search/decisions.h"
 #include "plan/search/stalls.h"
@@ -270,10 +271,8 @@ static void offer_moves(const struct pool *pool, struct pool_grid *g, const stru
 /* The share of the chunks by which a given alpha is missed where chunks are few. */
 static double alpha_error(const struct pool *pool, const struct strategy *grid)
 {
-    double chunks = (double)ceil_div(grid->rows, grid->row_chunk);
-    return pool->problem.request.alpha < 0
-               ? 0
-               : fabs(floor(pool->problem.request.alpha * chunks + 0.5) / chunks - pool->problem.request.alpha);
+    const double chunks = (double)ceil_div(grid->rows, grid->row_chunk), alpha = plan_alpha(pool->problem.model, &pool->problem.request);
+    return alpha < 0 ? 0 : fabs(floor(alpha * chunks + 0.5) / chunks - alpha);
 }
 
 /* Offers moves on the grid that `like` has. */

@@ -2,6 +2,7 @@
 #ifndef LTRAIN_PLAN_SEARCH_OPTIONS_H
 #define LTRAIN_PLAN_SEARCH_OPTIONS_H
 
+#include "model/model.h"
 #include "plan/search/decisions.h"
 
 enum { OPTIONS_ACTS = 6, OPTIONS_MOST = OPTIONS_ACTS };
@@ -12,7 +13,7 @@ struct options {
     int split; /* activations may be split by row chunks: any number of the last ones on the device, if others are not */
 };
 
-void options_of(const struct plan_request *s, const struct strategy *fixed, int layers, struct options *o);
+void options_of(const struct model *m, const struct plan_request *s, const struct strategy *fixed, struct options *o);
 /* Those of a single placement: its own, and the tiers of what it has in two. */
 void options_of_one(const struct strategy *s, struct options *o);
 

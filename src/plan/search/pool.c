@@ -46,7 +46,7 @@ enum status pool_open(struct pool *pool, const struct strategy *like, struct poo
         return OK;
     struct options o;
     double all, layer;
-    options_of(&pool->problem.request, &g->fixed, (int)pool->problem.model->config.layers, &o);
+    options_of(pool->problem.model, &pool->problem.request, &g->fixed, &o);
     TRY(estimator_create(&pool->problem, &o, &g->fixed, &g->tried.estimator));
     estimator_instrs(g->tried.estimator, &all, &layer);
     g->large = all > LOCAL_WHOLE_INSTRS;

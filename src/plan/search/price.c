@@ -7,17 +7,20 @@
 
 typedef enum status try_candidates(const struct problem *p, struct search *x);
 
+/* All layers save the mean of both kinds: trials are of layers of one kind (problem_shortened). */
 static enum status try_one(const struct problem *p, const struct strategy *strategy, try_candidates *try, struct candidate *out)
 {
     struct options o;
-    struct strategy fixed = *strategy;
+    struct strategy alike = *strategy, fixed;
+    alike.full_more = alike.window_fewer = 0;
+    fixed = alike;
     struct search x = {.candidates = out, .n = 1, .beat = INFINITY};
     fixed.device_layers = fixed.device_chunks = fixed.promoted_layers = 0;
-    options_of_one(strategy, &o);
+    options_of_one(&alike, &o);
     TRY(estimator_create(p, &o, &fixed, &x.estimator));
     x.all_layers = search_is_small(x.estimator);
-    *out = (struct candidate){.strategy = *strategy};
-    enum status st = strategy->device_chunks > 0 ? estimator_split(x.estimator) : OK;
+    *out = (struct candidate){.strategy = alike};
+    enum status st = alike.device_chunks > 0 ? estimator_split(x.estimator) : OK;
     estimator_judge(x.estimator, out);
     if (st == OK)
         st = try(p, &x);

@@ -29,7 +29,7 @@ int search_is_small(const struct estimator *e)
 enum status search_list(const struct problem *p, const struct strategy *fixed, int always, struct search *out)
 {
     struct options o;
-    options_of(&p->request, fixed, (int)p->model->config.layers, &o);
+    options_of(p->model, &p->request, fixed, &o);
     *out = (struct search){.n = options_count(&o), .beat = INFINITY};
     out->candidates = sys_calloc((size_t)out->n + 2 + SEARCH_PUT + PROMOTE_MOST + REFINE_MOST, sizeof *out->candidates);
     enum status st = out->candidates ? OK : status_fail(ERR_NOMEM, "out of memory while planning");

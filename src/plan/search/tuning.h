@@ -233,6 +233,14 @@ enum { MOVE_DISTANCE = 2 /* choices in which a move may differ */, MOVES_AT_ONCE
 #define SLOW_LINKS_CHUNKS 8
 #define SLOW_LINKS_STEPS 4
 #define SLOW_LINKS_GIVE 0.02
+/* Where some layers alone have a window: tries of other numbers of saved chunks for each kind of layer, on all layers, and the
+ * instructions of the programs tried. What is better takes less than KINDS_BELOW of the best cost; prefetch levels up to
+ * KINDS_LATER after the plan's are looked at. Where nothing is computed again, a step below KINDS_WAITS times its compute has
+ * nothing to gain. Gains: bench/results/2026-11-26-layer-kinds.txt. */
+enum { KINDS_TRIES = 12, KINDS_LATER = 2 };
+#define KINDS_INSTRS 200e3
+#define KINDS_BELOW 0.9995
+#define KINDS_WAITS 1.01
 /* Programs planned or verified at the same time: the large ones come in pairs, and each takes memory of its own. */
 #define PROGRAMS_AT_ONCE 2
 

@@ -221,8 +221,8 @@ static void kinds_of_layers(void **state)
     layer_kinds_print(e.kind, 2, f);
     fclose(f);
     assert_int_equal(strncmp(text, "\nkind of layer", 14), 0);
-    assert_non_null(strstr(text, "\nfull               2    100%"));
-    assert_non_null(strstr(text, "\nwindow 40          1   52.7%"));
+    assert_non_null(strstr(text, "\nfull               2    100%     4/4"));
+    assert_non_null(strstr(text, "\nwindow 40          1   52.7%     4/4"));
     free(text);
     plan_destroy(plan);
     model_destroy(m);

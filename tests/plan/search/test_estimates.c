@@ -46,7 +46,7 @@ static void estimates_hold_for_every_placement(void **state)
     s.alpha = AUTO;
     assert_int_equal(plan_fixed(m, &s, &fixed), OK);
     problem_set(&problem, m, &s, ample);
-    options_of(&s, &fixed, LAYERS, &o);
+    options_of(m, &s, &fixed, &o);
     assert_int_equal(estimator_create(&problem, &o, &fixed, &e), OK);
     int compared = 0;
     double least[TIERS] = {1, 1, 1}, most[TIERS] = {0};
@@ -96,7 +96,7 @@ static void estimates_hold_for_kept_inputs(void **state)
         s.keep_inputs = every;
         assert_int_equal(plan_fixed(m, &s, &fixed), OK);
         problem_set(&problem, m, &s, ample);
-        options_of(&s, &fixed, LAYERS, &o);
+        options_of(m, &s, &fixed, &o);
         assert_int_equal(estimator_create(&problem, &o, &fixed, &e), OK);
         c.strategy = fixed;
         options_place(&o, options_count(&o) - 1, &c.strategy);
@@ -157,7 +157,7 @@ static void estimates_hold_with_activations_elsewhere(void **state)
     int checked = 0;
     assert_int_equal(plan_fixed(m, &s, &fixed), OK);
     problem_set(&problem, m, &s, ample);
-    options_of(&s, &fixed, 3, &o);
+    options_of(m, &s, &fixed, &o);
     assert_int_equal(estimator_create(&problem, &o, &fixed, &e), OK);
     for (int i = 0; i < options_count(&o); i++) {
         struct candidate c = {.strategy = fixed};

@@ -103,6 +103,47 @@ static void keeps_inputs_that_fit(void **state)
     model_destroy(m);
 }
 
+/* One full layer above two with a window, on a host that has room for a few chunks more than all layers' share: the full one keeps
+ * more, or the others fewer, and no number for all layers is as fast. What was found can be given by hand. */
+static void keeps_by_kind(void **state)
+{
+    (void)state;
+    struct model *alike = wide(3), *m;
+    struct model_config c = alike->config;
+    struct plan_request s;
+    int64_t limit[TIERS] = {(int64_t)HUGE << 4, (int64_t)HUGE << 4, 0};
+    c.window = 1024;
+    c.windowed[0] = 3;
+    assert_int_equal(model_create(&c, NULL, 0, &m), OK);
+    few_choices(&s, OFFLOAD_CPU, 0);
+    s.alpha = 1;
+    struct plan *whole = planned(m, &s, limit);
+    s.alpha = 0;
+    struct plan *lean = planned(m, &s, limit);
+    limit[TIER_HOST] = lean->arena[TIER_HOST] + (whole->arena[TIER_HOST] - lean->arena[TIER_HOST]) * 15 / 32;
+    s.alpha = AUTO;
+    struct plan *plan = planned(m, &s, limit), *uniform = fastest_given(m, &s, limit, 1);
+    const int full = strategy_saved(&plan->strategy, 0), window = strategy_saved(&plan->strategy, 1);
+    print_message("window %d, full %d of %d: %.5g s; all %d: %.5g s\n", window, full, CHUNKS, plan->seconds,
+                  uniform->strategy.saved_chunks, uniform->seconds);
+    assert_true(plan->fits && full != window && plan->seconds < uniform->seconds);
+    assert_int_equal(plan_verify(plan), OK);
+    s.alpha_by_kind = 1;
+    s.alpha = (double)full / CHUNKS;
+    s.window_alpha = (double)window / CHUNKS;
+    struct plan *given = planned(m, &s, limit), *refused;
+    assert_true(given->fits && strategy_saved(&given->strategy, 0) == full && strategy_saved(&given->strategy, 1) == window);
+    assert_int_equal(plan_create(alike, &s, limit, &refused), ERR_INVALID);
+    assert_non_null(strstr(status_message(), "all layers of this one attend alike"));
+    plan_destroy(given);
+    plan_destroy(uniform);
+    plan_destroy(plan);
+    plan_destroy(lean);
+    plan_destroy(whole);
+    model_destroy(m);
+    model_destroy(alike);
+}
+
 /* Seconds of the plan's step with that depth of drive writes, at that level or below. */
 static double seconds_at(const struct model *m, const struct plan_request *s, const struct plan *plan, int write_depth, int level)
 {
@@ -152,6 +193,6 @@ static void writes_give_way(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(keeps_what_fits), cmocka_unit_test(gives_little_for_less_traffic),
-                                       cmocka_unit_test(keeps_inputs_that_fit), cmocka_unit_test(writes_give_way)};
+                                       cmocka_unit_test(keeps_inputs_that_fit), cmocka_unit_test(keeps_by_kind), cmocka_unit_test(writes_give_way)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

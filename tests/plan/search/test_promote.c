@@ -175,13 +175,13 @@ static void settings_bar_it(void **state)
         s.optim = RES_NVME;
         s.update_on_host = 1;
         x.s.update = updates[i];
-        options_of(&x.s, &x.fixed, LAYERS, &o);
+        options_of(x.m, &x.s, &x.fixed, &o);
         assert_int_equal(options_may_promote(&o, &s, CLASS_OPTIM, RES_DEVICE), updates[i] == UPDATE_AUTO);
         assert_int_equal(options_may_promote(&o, &s, CLASS_OPTIM, RES_HOST), 1);
         assert_int_equal(options_may_promote(&o, &s, CLASS_OPTIM, RES_NVME), 0);
     }
     x.s.optim = OFFLOAD_NVME;
-    options_of(&x.s, &x.fixed, LAYERS, &o);
+    options_of(x.m, &x.s, &x.fixed, &o);
     struct strategy s = x.fixed;
     s.optim = RES_NVME;
     assert_int_equal(options_may_promote(&o, &s, CLASS_OPTIM, RES_HOST), 0);
@@ -339,7 +339,7 @@ static void estimates_hold(void **state)
     create(&x);
     x.s.optim = OFFLOAD_AUTO;
     x.s.update = UPDATE_AUTO;
-    options_of(&x.s, &x.fixed, LAYERS, &o);
+    options_of(x.m, &x.s, &x.fixed, &o);
     problem_set(&problem, x.m, &x.s, ample);
     assert_int_equal(estimator_create(&problem, &o, &x.fixed, &e), OK);
     int64_t missing[TIERS];

@@ -15,7 +15,7 @@ static double best_of_random(const struct model *m, const int64_t limit[TIERS], 
     *fitting = 0;
     for (int i = 0; i < RANDOM; i++) {
         struct plan_request s;
-        struct cell c;
+        struct cell c = {0};
         for (int f = 0; f < FACTORS; f++)
             c.level[f] = (int)rng_below(seed, 7, (uint64_t)(i * FACTORS + f), (uint64_t)LEVELS[f]);
         open_settings(&s);
