@@ -73,6 +73,16 @@ struct token_writer {
     int64_t sums_room;
 };
 
+/* What is read-only, or full, is often the home directory, where nobody has asked for a file. */
+static enum status with_advice(enum status st)
+{
+    char cause[1024];
+    if (st != ERR_IO)
+        return st;
+    snprintf(cause, sizeof cause, "%s", status_message());
+    return status_fail(st, "%s (--token-cache DIR names another directory for tokens)", cause);
+}
+
 /* Whether the open file is still the one of that name: its former writer may have put it in its place meanwhile. */
 static int is_named(int fd, const char *path)
 {
@@ -90,8 +100,7 @@ static enum status open_for_writing(struct token_writer *w, const char *dir)
         name_of(dir, &w->header.source, w->path, suffix);
         w->fd = sys_open_file(w->path, O_RDWR | O_CREAT, 0666);
         if (w->fd < 0)
-            return status_fail(ERR_IO, "cannot write %s: %s (--token-cache DIR names another directory)", w->path,
-                               sys_strerror(errno));
+            return with_advice(status_fail(ERR_IO, "cannot write %s: %s", w->path, sys_strerror(errno)));
         if (sys_flock(w->fd, LOCK_EX | LOCK_NB) == 0 && is_named(w->fd, w->path))
             break;
         if (turn == 0) {
@@ -105,7 +114,7 @@ static enum status open_for_writing(struct token_writer *w, const char *dir)
 enum status token_writer_create(const char *dir, const struct token_source *source, struct token_writer **out)
 {
     enum status st;
-    TRY(directory_make(dir));
+    TRY(with_advice(directory_make(dir)));
     struct token_writer *w = sys_calloc(1, sizeof *w);
     if (!w)
         return status_fail(ERR_NOMEM, "out of memory: writing tokens");
@@ -160,7 +169,7 @@ static enum status write_block(struct token_writer *w)
         return OK;
     TRY(grow((void **)&w->sums, &w->sums_room, w->header.blocks));
     w->sums[w->header.blocks] = XXH3_64bits(w->block, (size_t)w->held);
-    TRY(file_write(w->fd, w->path, w->block, (size_t)w->held, FIRST_TOKEN + w->header.blocks * BLOCK_BYTES));
+    TRY(with_advice(file_write(w->fd, w->path, w->block, (size_t)w->held, FIRST_TOKEN + w->header.blocks * BLOCK_BYTES)));
     w->header.blocks++;
     w->held = 0;
     return OK;
@@ -231,7 +240,7 @@ enum status token_writer_finish(struct token_writer *w, const struct token_total
         sys_close(w->fd);
         w->fd = -1;
     }
-    return st;
+    return with_advice(st);
 }
 
 /* ---- reading ---- */

@@ -322,6 +322,7 @@ static void test_faults(void **state)
             done = sys_count(calls[k]) - before < nth;
             sys_inject_clear();
             assert_true(st == OK || (status_message()[0] && c == NULL));
+            assert_true(st == OK || calls[k] != SYS_PWRITE || strstr(status_message(), "--token-cache DIR"));
             if (st == OK)
                 corpus_close(c);
             else
