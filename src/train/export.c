@@ -225,6 +225,8 @@ static enum status refuse_whole(const char *model, const char *found)
 {
     char run[4096];
     int64_t step;
+    if (sys_access(model, F_OK) != 0 && sys_is_absent(errno))
+        return status_fail(ERR_INVALID, "--model: no such directory: %s", model);
     if (checkpoint_is_there(found) && find_run(found, run, &step))
         return status_fail(ERR_INVALID,
                            "--model: %s holds no adapter but checkpoints of a whole model: ltrain --resume %s finishes it, and with --steps "

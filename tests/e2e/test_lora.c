@@ -667,6 +667,7 @@ static void refused(void **state)
     e2e_refuses(2, "--freeze|--lora", NULL, "--model base --lora r=4 --freeze *lora_A*" RUN);
     e2e_refuses(2, "export|--to DIR is needed", NULL, "export --model base");
     e2e_refuses(2, "holds no adapter", NULL, "export --model base --to merged --merge");
+    e2e_refuses(2, "--model: no such directory: absent", NULL, "export --model absent --to merged");
     e2e_remove("base/model.safetensors");
     e2e_remove("base/config.json");
     e2e_refuses(2, "base/adapter|is not there|--adapter", NULL, "--model base/adapter" RUN);
