@@ -24,7 +24,7 @@ struct compare {
     int unit;
     struct difference *d; /* rank 0 */
     float *alone;         /* rank 0: the unit */
-    const float *slack;   /* rank 0: of the unit; NULL: none */
+    struct excuse excuse; /* rank 0: of the unit */
     float *own;           /* this rank's shards, one after the other */
     struct piece *piece;
     int64_t room, used, piece_room, n_pieces;
@@ -51,7 +51,7 @@ static void each_part(struct compare *c, int64_t first, int64_t n, const float *
 static void compare_part(struct compare *c, int i, int64_t first, int64_t n, const float *data)
 {
     difference_add(&c->d[c->m->units[c->unit].first_param + i], first - param_of(c, i)->offset, n, data, c->alone + first,
-                   c->slack ? c->slack + first : NULL);
+                   (struct excuse){c->excuse.slack ? c->excuse.slack + first : NULL, c->excuse.turn});
 }
 
 static void hash_part(struct compare *c, int i, int64_t first, int64_t n, const float *data)
@@ -169,10 +169,10 @@ static enum status compare_shards(struct compare *c, struct comm *comm)
     return st;
 }
 
-enum status check_unit(struct session *given, struct session *alone, int unit, enum state_kind kind, const float *slack,
+enum status check_unit(struct session *given, struct session *alone, int unit, enum state_kind kind, struct excuse excuse,
                        struct difference *d)
 {
-    struct compare c = {.m = given->model, .unit = unit, .d = d, .slack = slack};
+    struct compare c = {.m = given->model, .unit = unit, .d = d, .excuse = excuse};
     enum status st = comm_agree(given->comm, prepare(&c, given, alone, kind));
     if (st == OK)
         st = session_sharded(given, kind) ? compare_shards(&c, given->comm) : compare_copies(&c, given->comm);

@@ -8,8 +8,8 @@
 /* Every rank of the given session calls it; `alone` is a session of one rank, held by rank 0 (NULL elsewhere). d: of the model's
  * parameters (n_params), rank 0; those of the unit are set: every piece of every rank's shards is compared; of state that every
  * rank holds, rank 0's, and the others by hash. Beside the two sessions it needs the unit in fp32 on rank 0, and on each rank
- * its shard of the unit and 1 MiB per rank. slack: of the unit's elements (difference_add). */
-enum status check_unit(struct session *given, struct session *alone, int unit, enum state_kind kind, const float *slack,
+ * its shard of the unit and 1 MiB per rank. excuse: of the unit's elements (difference_add). */
+enum status check_unit(struct session *given, struct session *alone, int unit, enum state_kind kind, struct excuse excuse,
                        struct difference *d);
 
 /* Adds to `slack`, of the unit's elements, how far the update just done may have moved each apart. noise: of the model's

@@ -4,6 +4,9 @@
 
 #include <stdint.h>
 
+/* Elements of a tensor, any of them, whose moments may have rounded to their other neighbours. */
+enum { DIFFERENCE_FEW = 8 };
+
 struct difference {
     int64_t n, unequal;           /* elements compared; those with other bits */
     double diff2, given2, alone2; /* sums of squares: of the differences, and of either side */
@@ -12,14 +15,21 @@ struct difference {
     float given, alone;
     int rank;      /* the first rank whose copy is not rank 0's; 0: none */
     double slack2; /* sum of squares of what rounding explains of the differences beyond the relative tolerance */
+    double turned2; /* the same of moments that rounded to their other neighbours, where many did: the caller's */
+    double few[DIFFERENCE_FEW]; /* the largest squares of what a few of these explain, ascending */
 };
 
-/* Elements [first, first + n) of the tensor. slack: so far may rounding have moved each of them apart; NULL: not at all. */
-void difference_add(struct difference *d, int64_t first, int64_t n, const float *given, const float *alone, const float *slack);
+/* What may have moved elements apart: each as far as `slack` says (NULL: not at all), and a few, whichever, by `turn` more. */
+struct excuse {
+    const float *slack;
+    double turn;
+};
+/* Elements [first, first + n) of the tensor; excuse: of the first of them. */
+void difference_add(struct difference *d, int64_t first, int64_t n, const float *given, const float *alone, struct excuse excuse);
 /* Relative L2 difference; a tensor whose L2 norm is below `floor` is measured by that (its own may be mere rounding). Infinite if
  * there is nothing to measure by. */
 double difference_relative(const struct difference *d, double floor);
-/* What the relative L2 difference may be: `relative`, and the slack. */
+/* What the relative L2 difference may be: `relative`, the slack, and moments that rounded to other neighbours. */
 double difference_allowed(const struct difference *d, double relative);
 
 /* An update of AdamW moves an element by lr times m / (sqrt(v) + eps), which is about 1 whatever its gradient's size: where that

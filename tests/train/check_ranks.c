@@ -112,7 +112,7 @@ static int is_right(const struct model_param *p, const struct difference *d)
 static void check_right(struct rig *given, struct rig *alone, int zero, struct difference *d, enum state_kind kind)
 {
     for (int u = 0; u < given->model->n_units; u++)
-        must(check_unit(given->session, rank ? NULL : alone->session, u, kind, NULL, d));
+        must(check_unit(given->session, rank ? NULL : alone->session, u, kind, (struct excuse){0}, d));
     for (int i = 0; i < given->model->n_params && rank == 0; i++)
         if (!is_right(&given->model->params[i], &d[i]))
             complain(zero, "a right tensor is said to differ", given->model->params[i].name);
@@ -123,7 +123,7 @@ static void check_wrong(struct rig *given, struct rig *alone, int zero, struct d
     const struct model *m = given->model;
     for (int u = 0; u < m->n_units; u++) {
         int64_t at = spoil(given, u);
-        must(check_unit(given->session, rank ? NULL : alone->session, u, STATE_GRAD, NULL, d));
+        must(check_unit(given->session, rank ? NULL : alone->session, u, STATE_GRAD, (struct excuse){0}, d));
         for (int i = m->units[u].first_param; i < m->units[u].first_param + m->units[u].n_params && rank == 0; i++) {
             const struct model_param *p = &m->params[i];
             int here = at >= p->offset && at < p->offset + p->elements;

@@ -12,13 +12,15 @@
 #include <math.h>
 #include <string.h>
 
+static const struct excuse none;
+
 static void equal_tensors(void **state)
 {
     float x[5] = {1, -2, 0, 4e-20f, 3e20f};
     struct difference d = {0};
     (void)state;
-    difference_add(&d, 0, 2, x, x, NULL);
-    difference_add(&d, 2, 3, x + 2, x + 2, NULL);
+    difference_add(&d, 0, 2, x, x, none);
+    difference_add(&d, 2, 3, x + 2, x + 2, none);
     assert_int_equal(d.n, 5);
     assert_int_equal(d.unequal, 0);
     assert_true(difference_relative(&d, 0) == 0);
@@ -31,7 +33,7 @@ static void one_element(void **state)
     (void)state;
     x[3] = 0.005f;
     x[1] = 0.001f;
-    difference_add(&d, 10, 4, x, y, NULL);
+    difference_add(&d, 10, 4, x, y, none);
     assert_int_equal(d.unequal, 2);
     assert_int_equal(d.at, 13);
     assert_true(d.given == 0.005f && d.alone == 0);
@@ -45,15 +47,15 @@ static void odd_values(void **state)
     float zero[2] = {0, 0}, minus[2] = {-0.0f, 0}, one[2] = {0, 1}, nan[2] = {NAN, 1};
     struct difference a = {0}, b = {0}, c = {0};
     (void)state;
-    difference_add(&a, 0, 2, minus, zero, NULL);
+    difference_add(&a, 0, 2, minus, zero, none);
     assert_int_equal(a.unequal, 1);
     assert_true(difference_relative(&a, 0) == 0);
-    difference_add(&b, 0, 2, one, zero, NULL);
+    difference_add(&b, 0, 2, one, zero, none);
     assert_true(isinf(difference_relative(&b, 0)));
-    difference_add(&c, 0, 2, one, nan, NULL);
+    difference_add(&c, 0, 2, one, nan, none);
     assert_true(isnan(difference_relative(&c, 0)));
     assert_int_equal(c.at, 0);
-    difference_add(&c, 2, 2, one, zero, NULL); /* what follows does not hide it */
+    difference_add(&c, 2, 2, one, zero, none); /* what follows does not hide it */
     assert_true(isnan(difference_relative(&c, 1)) && c.at == 0);
 }
 
@@ -71,12 +73,33 @@ static void slack_of_updates(void **state)
     reach_add(&r, v, 3, 1e-4, slack);
     assert_true(slack[0] < 4e-8 && slack[2] > 2e-3f);
     struct difference d = {0}, other = {0};
-    difference_add(&d, 0, 3, moved, ones, slack);
+    difference_add(&d, 0, 3, moved, ones, (struct excuse){slack, 0});
     assert_true(difference_relative(&d, 0) > 5e-4 && difference_relative(&d, 0) < difference_allowed(&d, 1e-6));
     moved[0] = 1.001f; /* slack explains nothing in other elements */
     moved[2] = 1;
-    difference_add(&other, 0, 3, moved, ones, slack);
+    difference_add(&other, 0, 3, moved, ones, (struct excuse){slack, 0});
     assert_true(difference_relative(&other, 0) > 100 * difference_allowed(&other, 1e-6));
+}
+
+/* A few elements, whichever, may be further apart, and only so far; all of them not. */
+static void a_few_elements(void **state)
+{
+    enum { N = 1000 };
+    float ones[N], moved[N];
+    struct difference few = {0}, far = {0}, all = {0};
+    (void)state;
+    for (int i = 0; i < N; i++)
+        ones[i] = moved[i] = 1;
+    for (int i = 0; i < DIFFERENCE_FEW; i++)
+        moved[N - 1 - 100 * i] = 1.001f;
+    difference_add(&few, 0, N, moved, ones, (struct excuse){NULL, 2e-3});
+    assert_true(difference_relative(&few, 0) > 5e-5 && difference_relative(&few, 0) < difference_allowed(&few, 1e-9));
+    difference_add(&far, 0, N, moved, ones, (struct excuse){NULL, 5e-4});
+    assert_true(difference_relative(&far, 0) > 1.9 * difference_allowed(&far, 1e-9));
+    for (int i = 0; i < N; i++)
+        moved[i] = 1.001f;
+    difference_add(&all, 0, N, moved, ones, (struct excuse){NULL, 2e-3});
+    assert_true(difference_relative(&all, 0) > 10 * difference_allowed(&all, 1e-9));
 }
 
 static void refuses_what_does_not_fit(void **state)
@@ -129,7 +152,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(equal_tensors),    cmocka_unit_test(one_element),    cmocka_unit_test(odd_values),
-        cmocka_unit_test(slack_of_updates), cmocka_unit_test(names_a_preset), cmocka_unit_test(refuses_what_does_not_fit),
+        cmocka_unit_test(slack_of_updates), cmocka_unit_test(a_few_elements), cmocka_unit_test(names_a_preset), cmocka_unit_test(refuses_what_does_not_fit),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
