@@ -14,7 +14,8 @@ static const struct foreign {
     const char *magic;
     size_t n;
     const char *fine, *only; /* names with this end may begin so; only those with that one are meant; NULL: any */
-    const char *what, *remedy; /* remedy: printf of the path, twice */
+    const char *what, *remedy; /* remedy: printf of the path and of it without `end` */
+    const char *end;           /* of names, which is not kept, so that rows stay rows; or NULL */
 } foreign[] = {
     {"PAR1", 4, NULL, NULL, "a Parquet file",
      "python3 -c \"import pandas; pandas.read_parquet('%s').to_json('%s.jsonl', orient='records', lines=True)\""},
@@ -26,9 +27,9 @@ static const struct foreign {
      "python3 -c \"import numpy; numpy.load('%s').astype('uint32').tofile('%s.bin')\", and --token-type u32"},
     {"\037\213", 2, ".gz", NULL, "compressed by gzip and not named .gz", "mv '%s' '%s.gz'"},
     {"\050\265\057\375", 4, ".zst", NULL, "compressed by zstd and not named .zst", "mv '%s' '%s.zst'"},
-    {"\3757zXZ\0", 6, NULL, NULL, "compressed by xz", "xz -dc '%s' | zstd -o '%s.zst'"},
-    {"BZh", 3, NULL, ".bz2", "compressed by bzip2", "bzip2 -dc '%s' | zstd -o '%s.zst'"},
-    {"\004\"M\030", 4, NULL, NULL, "compressed by lz4", "lz4 -dc '%s' | zstd -o '%s.zst'"},
+    {"\3757zXZ\0", 6, NULL, NULL, "compressed by xz", "xz -dc '%s' | zstd -o '%s.zst'", ".xz"},
+    {"BZh", 3, NULL, ".bz2", "compressed by bzip2", "bzip2 -dc '%s' | zstd -o '%s.zst'", ".bz2"},
+    {"\004\"M\030", 4, NULL, NULL, "compressed by lz4", "lz4 -dc '%s' | zstd -o '%s.zst'", ".lz4"},
     {"%PDF-", 5, NULL, ".pdf", "a PDF", "pdftotext '%s' '%s.txt'"},
     {"PK\003\004", 4, NULL, NULL, "a ZIP archive", "unzip '%s' -d '%s.d'"},
 };
@@ -54,10 +55,11 @@ static enum status refuse_foreign(const char *path, const struct id_file *ids)
         const struct foreign *f = &foreign[i];
         if (memcmp(head, f->magic, f->n) != 0 || (f->fine && ends_with(path, f->fine)) || (f->only && !ends_with(path, f->only)))
             continue;
-        char remedy[9000];
+        char remedy[9000], to[4096];
+        snprintf(to, sizeof to, "%.*s", (int)(strlen(path) - (f->end && ends_with(path, f->end) ? strlen(f->end) : 0)), path);
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wformat-nonliteral"
-        snprintf(remedy, sizeof remedy, f->remedy, path, path);
+        snprintf(remedy, sizeof remedy, f->remedy, path, to);
 #pragma GCC diagnostic pop
         st = status_fail(ERR_INVALID, "%s is %s, which is not read as it is: %s", path, f->what, remedy);
     }
@@ -95,7 +97,10 @@ static enum status refuse_utf_16(const char *path)
     TRY(read_head(path, head, sizeof head));
     if (memcmp(head, "\377\376", 2) != 0 && memcmp(head, "\376\377", 2) != 0)
         return OK;
-    return status_fail(ERR_INVALID, "%s is in UTF-16, and texts are read as UTF-8: iconv -f UTF-16 -t UTF-8 '%s' >'%s.txt'", path, path, path);
+    const char *name = strrchr(path, '/'), *end = strrchr(name ? name : path, '.');
+    const int stem = (int)(end ? (size_t)(end - path) : strlen(path)); /* the end of the name stays: rows stay rows */
+    return status_fail(ERR_INVALID, "%s is in UTF-16, and texts are read as UTF-8: iconv -f UTF-16 -t UTF-8 '%s' >'%.*s-utf8%s'", path, path,
+                       stem, path, end ? end : "");
 }
 
 /* A .json file may be any text; one that begins as a list of rows, or as a row, with a key that they have, is meant as rows where it

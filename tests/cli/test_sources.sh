@@ -72,7 +72,7 @@ check 'all files are empty' '' bad.txt
 check 'bad.txt.gz is damaged: ' 'no archive' bad.txt.gz
 check 'bad.bin has neither llm.c' 'abcd' bad.bin
 check "bad.tar is an archive of files, which is not read as it is: unpack it" 'abcd' bad.tar
-check "bad.txt.bz2 is compressed by bzip2, which is not read as it is: bzip2 -dc" 'BZh9' bad.txt.bz2
+check "/bad.jsonl.bz2' | zstd -o '$scratch/bad.jsonl.zst'" 'BZh9' bad.jsonl.bz2
 check "bad.pdf is a PDF, which is not read as it is: pdftotext" '%%PDF-1.4' bad.pdf
 mkdir mixed && cp bad.pdf bad.tar mixed && echo a b >mixed/a.txt
 refuse "; nor is bad.tar read: a directory with what is no text" $d mixed
@@ -86,7 +86,7 @@ check 'bad.jsonl:1: the weight of message 2 is neither 0 (it is only read) nor 1
 check 'bad.jsonl:1: "train" of message 2 is neither true nor false' '{"messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b", "train": 0}]}\n'
 check 'bad.jsonl:1: history is not a list of pairs' '{"instruction": "a", "output": "b", "history": "c"}\n'
 check 'are empty: there is no token' '{"text": ""}\n'
-check 'is in UTF-16, and texts are read as UTF-8: iconv' '\377\376a\0b\0' wide.txt
+check "/wide-utf8.jsonl'" '\377\376a\0b\0' wide.jsonl
 printf '{"input_ids": [1, 2, 3], "labels": [-100, -100, -100]}\n%.0s' 1 2 3 4 5 6 7 8 9 10 >untrained.jsonl
 refuse "nothing can be trained: no document has a token to predict" data --model model --seq-len 8 --packing concat --data untrained.jsonl
 refuse "nothing can be trained: of 10 documents 0 are too long" data --model model --seq-len 8 --data untrained.jsonl
