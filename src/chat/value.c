@@ -254,6 +254,8 @@ const struct jinja_text *jinja_need_text(struct jinja_task *task, struct jinja_v
 
 _Noreturn void jinja_fail_undefined(struct jinja_task *task, struct jinja_value v)
 {
+    if (v.name && strcmp(v.name, "content") == 0) /* of a message that only calls tools, as OpenAI writes it */
+        jinja_fail(task, "'content' is undefined: the template needs it, so give a message that has none \"content\": \"\"");
     if (v.name)
         jinja_fail(task, "'%s' is undefined", v.name);
     jinja_fail(task, "a value is undefined");

@@ -332,6 +332,7 @@ static void test_bad_templates(void **state)
     refuse_template("\n{{ 'x'.swapcase() }}", TURNS, "t.jinja:2: str.swapcase() is not supported");
     refuse_template("{{ cycler(1) }}", TURNS, "t.jinja:1: cycler() is not supported");
     refuse_template("{% for m in messages %}\n{{ m.foo.bar }}\n{% endfor %}", TURNS, "t.jinja:2: 'foo' is undefined");
+    refuse_template("{{ messages[0].content.content.x }}", TURNS, "t.jinja:1: 'content' is undefined: the template needs it");
     refuse_template("{% if x %}\nz", TURNS, "t.jinja:2: the template ends before {% endif %}");
     refuse_template("{{ 'stra\xc3\x9f' | upper }}e", TURNS, "not supported");
     refuse_template("\xff", TURNS, "not UTF-8");
