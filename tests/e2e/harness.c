@@ -289,6 +289,46 @@ int e2e_drop_capability(int capability)
     return geteuid() == 0 && prctl(PR_CAPBSET_READ, capability) == 1 ? prctl(PR_CAPBSET_DROP, capability) : 0;
 }
 
+int e2e_drop_reading(void)
+{
+    return e2e_drop_capability(CAP_DAC_OVERRIDE) || e2e_drop_capability(CAP_DAC_READ_SEARCH);
+}
+
+int e2e_let_root_start_ranks(void)
+{
+    setenv("OMPI_ALLOW_RUN_AS_ROOT", "1", 1);
+    setenv("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1", 1);
+    return 0;
+}
+
+/* ---- looking at a program that runs ---- */
+
+int e2e_ended(pid_t pid)
+{
+    siginfo_t info = {0};
+    return waitid(P_PID, (id_t)pid, &info, WEXITED | WNOHANG | WNOWAIT) != 0 || info.si_pid != 0;
+}
+
+void e2e_wait_for_output(pid_t pid, const char *word)
+{
+    for (int there = 0; !there && !e2e_ended(pid);) {
+        char *text = e2e_read(stream_names[0], NULL);
+        there = strstr(text, word) != NULL;
+        free(text);
+        clock_sleep_ns(there ? 0 : 5000000);
+    }
+}
+
+int e2e_count_unsaved(void)
+{
+    char *text = e2e_read(stream_names[0], NULL);
+    int n = 0;
+    for (const char *at = text; (at = strstr(at, " not saved: ")); at++)
+        n++;
+    free(text);
+    return n;
+}
+
 /* ---- what a run left ---- */
 
 struct curve e2e_curve(const char *run_folder)

@@ -69,6 +69,14 @@ int e2e_count(const char *pattern); /* of files matching a glob */
 int e2e_can_mount(void);      /* in a mount namespace of one's own */
 int e2e_private_mounts(void); /* as a preparation: mounts of this process are its own */
 int e2e_drop_capability(int capability);
+int e2e_drop_reading(void);        /* as a preparation: root reads only what it may */
+int e2e_let_root_start_ranks(void); /* as a preparation, or for this process */
+
+/* ---- looking at a program that runs ---- */
+
+int e2e_ended(pid_t pid);
+void e2e_wait_for_output(pid_t pid, const char *word); /* on stdout, or until it has ended */
+int e2e_count_unsaved(void);                           /* saves that have failed so far */
 
 /* ---- what a run left ---- */
 

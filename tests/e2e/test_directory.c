@@ -10,15 +10,9 @@
 #include <time.h>
 #include <unistd.h>
 
-static int ended(pid_t pid)
-{
-    siginfo_t info = {0};
-    return waitid(P_PID, (id_t)pid, &info, WEXITED | WNOHANG | WNOWAIT) != 0 || info.si_pid != 0;
-}
-
 static void wait_for_file(pid_t pid, const char *path)
 {
-    while (!ended(pid) && !e2e_exists("%s", path))
+    while (!e2e_ended(pid) && !e2e_exists("%s", path))
         usleep(1000);
     assert_true(e2e_exists("%s", path));
 }
@@ -33,7 +27,7 @@ static void in_use(void **state)
     snprintf(words, sizeof words, "run is in use: process %d on host |(rank 0 of 1)|wait", (int)pid);
     e2e_refuses(2, words, NULL, TINY "--offload none --steps 2 --out run");
     e2e_refuses(2, words, NULL, "--resume run");
-    assert_false(ended(pid));
+    assert_false(e2e_ended(pid));
     kill(pid, SIGKILL);
     assert_int_equal(e2e_wait(pid).status, 128 + SIGKILL);
     assert_true(e2e_exists("run/run.lock"));
@@ -48,19 +42,8 @@ static void wait_for_words(pid_t pid, const char *words)
         char *text = e2e_read(".stdout", NULL);
         found = strstr(text, words) != NULL;
         free(text);
-        assert_true(found || !ended(pid));
+        assert_true(found || !e2e_ended(pid));
     }
-}
-
-/* How many saves have failed so far. */
-static int count_unsaved(void)
-{
-    char *text = e2e_read(".stdout", NULL);
-    int n = 0;
-    for (const char *at = text; (at = strstr(at, " not saved: ")); at++)
-        n++;
-    free(text);
-    return n;
 }
 
 /* A directory that is moved away while its run goes on: said at each save; at the end the state is saved elsewhere. */
@@ -75,9 +58,9 @@ static void moved(void **state)
     assert_false(e2e_exists("run"));
     assert_int_equal(rename("away", "run") | unlink("run/checkpoints/latest"), 0);
     wait_for_file(pid, "run/checkpoints/latest");
-    int before = count_unsaved();
+    int before = e2e_count_unsaved();
     assert_int_equal(rename("run", "away"), 0);
-    while (count_unsaved() < before + 2 && !ended(pid)) /* there is a step that is not saved */
+    while (e2e_count_unsaved() < before + 2 && !e2e_ended(pid)) /* there is a step that is not saved */
         usleep(2000);
     kill(pid, SIGTERM);
     struct result r = e2e_wait(pid);

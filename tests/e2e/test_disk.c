@@ -227,17 +227,6 @@ static int fill(const char *path)
     return error;
 }
 
-/* How many saves have failed so far. */
-static int count_unsaved(void)
-{
-    char *text = e2e_read(".stdout", NULL);
-    int n = 0;
-    for (const char *at = text; (at = strstr(at, " not saved: ")); at++)
-        n++;
-    free(text);
-    return n;
-}
-
 /* Somebody else fills the disk while the run lasts, and frees it again. */
 static void another_fills_the_disk(void **state)
 {
@@ -250,16 +239,16 @@ static void another_fills_the_disk(void **state)
     while (!e2e_exists("small/run/checkpoints/latest"))
         usleep(1000);
     assert_int_equal(fill("small/fill"), ENOSPC);
-    while (count_unsaved() == 0)
+    while (e2e_count_unsaved() == 0)
         usleep(2000);
     assert_int_equal(unlink("small/fill"), 0);
     if (e2e_exists("small/run/checkpoints/latest"))
         unlink("small/run/checkpoints/latest");
     while (!e2e_exists("small/run/checkpoints/latest"))
         usleep(1000);
-    int before = count_unsaved();
+    int before = e2e_count_unsaved();
     fill("small/fill");
-    while (count_unsaved() < before + 2) /* there is a step that is not saved */
+    while (e2e_count_unsaved() < before + 2) /* there is a step that is not saved */
         usleep(2000);
     kill(pid, SIGTERM);
     struct result r = e2e_wait(pid);

@@ -45,12 +45,6 @@ static int no_hang(void)
 
 static const struct launch patient = {.prepare = no_hang};
 
-static int ended(pid_t pid)
-{
-    siginfo_t info = {0};
-    return waitid(P_PID, (id_t)pid, &info, WEXITED | WNOHANG | WNOWAIT) != 0 || info.si_pid != 0;
-}
-
 /* A file of /proc, its zeros turned into newlines; "" if it is gone. */
 static void read_proc(pid_t pid, const char *name, char *text, size_t bytes)
 {
@@ -128,9 +122,9 @@ static void none_left_behind(void)
 
 static int wait_for_file(pid_t pid, const char *pattern)
 {
-    while (!ended(pid) && e2e_count(pattern) == 0)
+    while (!e2e_ended(pid) && e2e_count(pattern) == 0)
         wait_ms(1);
-    return !ended(pid);
+    return !e2e_ended(pid);
 }
 
 /* Every rank but the victim has said what happened to it, and what is left. */
@@ -195,7 +189,7 @@ static void hit(int number, int started, const char *what, const struct curve *r
     pid_t rank = 0;
     e2e_remove("run");
     pid_t pid = e2e_start(&patient, saved);
-    while (!ended(pid) && !(rank = process_of(pid, victim)))
+    while (!e2e_ended(pid) && !(rank = process_of(pid, victim)))
         wait_ms(20);
     snprintf(file, sizeof file, "run/checkpoints/step-%06u*", 1 + dice(7));
     if (started && dice(4) == 0)
@@ -352,7 +346,7 @@ static void signalled_early(int number, int ms, int times)
 {
     pid_t pid = e2e_start(&patient, "--ranks 8 --steps 1000000 --out run" TINY);
     wait_ms(ms);
-    for (int i = 0; i < times && !ended(pid); i++) {
+    for (int i = 0; i < times && !e2e_ended(pid); i++) {
         kill(pid, number);
         wait_ms(100);
     }

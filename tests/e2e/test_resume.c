@@ -29,16 +29,10 @@ static void wait_seconds(double s)
     nanosleep(&t, NULL);
 }
 
-static int ended(pid_t pid)
-{
-    siginfo_t info = {0};
-    return waitid(P_PID, (id_t)pid, &info, WEXITED | WNOHANG | WNOWAIT) != 0 || info.si_pid != 0;
-}
-
 /* Until a file matches or the program has ended. */
 static void wait_for_file(pid_t pid, const char *pattern)
 {
-    while (!ended(pid) && e2e_count(pattern) == 0)
+    while (!e2e_ended(pid) && e2e_count(pattern) == 0)
         wait_seconds(2e-4);
 }
 
@@ -52,7 +46,7 @@ static int count_steps(const char *text)
 
 static void wait_for_steps(pid_t pid, int n)
 {
-    for (int steps = 0; steps < n && !ended(pid); wait_seconds(2e-3)) {
+    for (int steps = 0; steps < n && !e2e_ended(pid); wait_seconds(2e-3)) {
         char *text = e2e_read(".stdout", NULL);
         steps = count_steps(text);
         free(text);

@@ -17,32 +17,12 @@
 #define SLOW TINY DISCRETE "--link-gbps 0.004 --steps 6 "
 #define FAST " --link-gbps 0 "
 
-static int as_root(void)
-{
-    setenv("OMPI_ALLOW_RUN_AS_ROOT", "1", 1);
-    setenv("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1", 1);
-    return 0;
-}
-
-static const struct launch plain = {.prepare = as_root};
+static const struct launch plain = {.prepare = e2e_let_root_start_ranks};
 
 static void wait_ms(long ms)
 {
     struct timespec t = {.tv_sec = ms / 1000, .tv_nsec = ms % 1000 * 1000000};
     nanosleep(&t, NULL);
-}
-
-static void wait_for_output(pid_t pid, const char *word)
-{
-    for (;;) {
-        char *text = e2e_read(".stdout", NULL);
-        int there = strstr(text, word) != NULL;
-        siginfo_t info = {0};
-        free(text);
-        if (there || waitid(P_PID, (id_t)pid, &info, WEXITED | WNOHANG | WNOWAIT) != 0 || info.si_pid != 0)
-            return;
-        wait_ms(5);
-    }
 }
 
 static void wait_for_file(pid_t pid, const char *path)
@@ -57,7 +37,7 @@ static struct result stop_in_step(const char *arguments, int number)
 {
     e2e_remove("run");
     pid_t pid = e2e_start(&plain, arguments);
-    wait_for_output(pid, "\nstep 2/");
+    e2e_wait_for_output(pid, "\nstep 2/");
     wait_ms(150);
     kill(pid, number);
     kill(pid, number);
@@ -121,7 +101,7 @@ static void training_is_done(void **state)
         snprintf(arguments, sizeof arguments, "run%d/hf/export.partial/config.json", i);
         wait_for_file(pid, arguments);
         kill(pid, SIGTERM);
-        wait_for_output(pid, "SIGTERM");
+        e2e_wait_for_output(pid, "SIGTERM");
         wait_ms(400);
         kill(pid, SIGTERM);
         struct result r = e2e_wait(pid);
@@ -148,7 +128,7 @@ static void ranks_stop_together(void **state)
 static int nobody_reads(void)
 {
     int ends[2];
-    as_root();
+    e2e_let_root_start_ranks();
     if (pipe(ends) != 0 || dup2(ends[1], STDOUT_FILENO) < 0)
         return -1;
     close(ends[0]);
@@ -186,7 +166,7 @@ static int slow_reader(void)
     int ends[2], full = 0, status = 0;
     char text[4096];
     siginfo_t info = {0};
-    as_root();
+    e2e_let_root_start_ranks();
     if (pipe2(ends, O_CLOEXEC) != 0 || fcntl(ends[1], F_SETPIPE_SZ, sizeof text) < 0 || fcntl(ends[1], F_SETFL, O_NONBLOCK) != 0)
         return -1;
     pid_t pid = fork();
@@ -233,7 +213,7 @@ static void limit_of_file_size_is_said(void **state)
 /* A transport that is not there, left in the environment by an old job script: MPI ends its processes itself. */
 static int no_transport(void)
 {
-    as_root();
+    e2e_let_root_start_ranks();
     return setenv("OMPI_MCA_btl", "openib,self", 1);
 }
 

@@ -17,42 +17,22 @@ enum { STEPS = 4, LANES = 9 };
 
 static const char *twin;
 
-static int quick(void)
-{
-    setenv("OMPI_ALLOW_RUN_AS_ROOT", "1", 1);
-    setenv("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1", 1);
-    return 0;
-}
-
 /* A step reads and writes 4 MB. */
 static int slow_drive(void)
 {
     setenv("LTRAIN_SLOW_DRIVE", "6e6", 1);
-    return quick();
+    return e2e_let_root_start_ranks();
 }
 
 static int slower_drives(void) /* of each of two ranks, which have half of it */
 {
     setenv("LTRAIN_SLOW_DRIVE", "3e6", 1);
-    return quick();
+    return e2e_let_root_start_ranks();
 }
 
 static void wait_ms(long ms)
 {
     nanosleep(&(struct timespec){.tv_sec = ms / 1000, .tv_nsec = ms % 1000 * 1000000}, NULL);
-}
-
-static void wait_for_output(pid_t pid, const char *word)
-{
-    for (;;) {
-        char *text = e2e_read(".stdout", NULL);
-        int there = strstr(text, word) != NULL;
-        siginfo_t info = {0};
-        free(text);
-        if (there || waitid(P_PID, (id_t)pid, &info, WEXITED | WNOHANG | WNOWAIT) != 0 || info.si_pid != 0)
-            return;
-        wait_ms(5);
-    }
 }
 
 /* What `saving step ...` says was finished between the signal and the save. */
@@ -83,7 +63,7 @@ static struct finished stop(const struct launch *how, const char *arguments, int
     char word[32];
     snprintf(word, sizeof word, "\nstep %d/", step);
     pid_t pid = e2e_start(how, arguments);
-    wait_for_output(pid, word);
+    e2e_wait_for_output(pid, word);
     wait_ms(ms);
     kill(pid, SIGTERM);
     struct result r = e2e_wait(pid);
@@ -99,7 +79,7 @@ static struct finished stop(const struct launch *how, const char *arguments, int
 static void goes_on(const char *whole, const char *arguments)
 {
     char path[64];
-    e2e_succeeds(&(struct launch){.prepare = quick}, "--resume run %s", arguments);
+    e2e_succeeds(&(struct launch){.prepare = e2e_let_root_start_ranks}, "--resume run %s", arguments);
     struct curve a = e2e_curve(whole), b = e2e_curve("run");
     assert_int_equal(b.n, a.n);
     e2e_same_curve(&a, &b, a.n);
@@ -112,7 +92,7 @@ static void behind_a_skipped_step(void **state)
 {
     (void)state;
     pid_t pid = e2e_start(&(struct launch){.prepare = slow_drive}, TINY DISCRETE FOUR "--lr 1e37 --save-every 1 --keep 1 --out run");
-    wait_for_output(pid, "\nstep 2 not saved: it was skipped");
+    e2e_wait_for_output(pid, "\nstep 2 not saved: it was skipped");
     kill(pid, SIGTERM);
     struct result r = e2e_wait(pid);
     assert_int_equal(r.status, 128 + SIGTERM);
@@ -141,7 +121,7 @@ static void one_rank_with_a_slow_drive(void **state)
     } whens[] = {{80, 1}, {700, 0}};
     const struct launch slow = {.prepare = slow_drive};
     (void)state;
-    e2e_succeeds(&(struct launch){.prepare = quick}, TINY DISCRETE FOUR "--out whole");
+    e2e_succeeds(&(struct launch){.prepare = e2e_let_root_start_ranks}, TINY DISCRETE FOUR "--out whole");
     for (int i = 0; i < 2; i++) {
         e2e_remove("run");
         struct finished f = stop(&slow, TINY DISCRETE FOUR "--out run", 2, whens[i].ms);
@@ -163,7 +143,7 @@ static void two_ranks_with_slow_drives(void **state)
         snprintf(arguments, sizeof arguments, "--ranks 2 --mesh %s" TINY DISCRETE "--steps 3 ", meshes[i]);
         e2e_remove("whole");
         e2e_remove("run");
-        e2e_succeeds(&(struct launch){.prepare = quick}, "%s--out whole", arguments);
+        e2e_succeeds(&(struct launch){.prepare = e2e_let_root_start_ranks}, "%s--out whole", arguments);
         strcat(arguments, "--out run");
         struct finished f = stop(&slow, arguments, 1, 200 + i * 500); /* in the update; behind it */
         little_is_finished(&f, 2);
@@ -177,7 +157,7 @@ static void two_ranks_with_slow_drives(void **state)
 static void within_attention(void **state)
 {
     static const char *const ranks[] = {"", "--ranks 2 --mesh ring=2"};
-    const struct launch plain = {.prepare = quick};
+    const struct launch plain = {.prepare = e2e_let_root_start_ranks};
     (void)state;
     for (int i = 0; i < 1 + has_mpi(); i++) {
         char arguments[512];
@@ -203,7 +183,7 @@ static void ranks_on_gpus(void **state)
 #define GPUS "--ranks 2 --mesh dp=2 --device cuda --offload nvme --steps 3" TINY
     setenv("LTRAIN_CUDA_PLUGIN", twin, 1);
     setenv("LTRAIN_FAKE_CUDA", "seed=1,devices=2", 1);
-    e2e_succeeds(&(struct launch){.prepare = quick}, GPUS "--out whole");
+    e2e_succeeds(&(struct launch){.prepare = e2e_let_root_start_ranks}, GPUS "--out whole");
     struct finished f = stop(&slow, GPUS "--out run", 1, 300);
     assert_true(f.others >= 0);
     goes_on("whole", "");
