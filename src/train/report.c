@@ -18,6 +18,7 @@
 #include "train/signals.h"
 
 #include <math.h>
+#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -102,6 +103,15 @@ void run_print_taking(const struct run *r)
     fflush(stdout);
 }
 
+/* As where OMP_NUM_THREADS is another machine's, or a run is resumed on fewer cores than it began on, with its threads. */
+static void print_crowded(int threads)
+{
+    cpu_set_t cpus;
+    if (sched_getaffinity(0, sizeof cpus, &cpus) == 0 && threads > CPU_COUNT(&cpus))
+        printf("remark: %d threads take turns on %d core%s, which is slower than one for each: --threads %d\n", threads,
+               CPU_COUNT(&cpus), CPU_COUNT(&cpus) == 1 ? "" : "s", CPU_COUNT(&cpus));
+}
+
 void run_print_before(struct run *r)
 {
     char a[32], b[32], c[32], line[PLAN_TEXT], text[512];
@@ -116,6 +126,7 @@ void run_print_before(struct run *r)
     else
         printf("device: %s, %d threads, sgemm %.0f GFLOP/s measured (%s kernels)\n", r->session->backend->name, s->plan.threads,
                r->peak_flops * 1e-9, isa_name(isa_of_processor()));
+    print_crowded(s->plan.threads);
     if (s->unused_gpu[0])
         printf("remark: no GPU is used: %s\n", s->unused_gpu);
     if (places_remark()[0])
