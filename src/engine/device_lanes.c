@@ -525,7 +525,7 @@ enum status device_lanes_reap(struct device_lanes *d, enum lane lane)
         pthread_mutex_unlock(&s->lock);
         if (!more)
             return OK;
-        const int handle = watch_instruction(d, at.instr, ", or one before it: LTRAIN_CUDA_SYNC=1 names it,");
+        const int handle = watch_instruction(d, at.instr, d->joins ? "" : ", or one before it: LTRAIN_CUDA_SYNC=1 names it,");
         enum status st = backend_status(b, b->wait(b, lane, (int)(to % BACKEND_EVENTS)));
         watch_leave(handle);
         if (st == OK)
