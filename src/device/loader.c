@@ -2,6 +2,7 @@
 #include "device/plugin.h"
 
 #include "build_config.h"
+#include "device/plugin_headers.h"
 
 #include <dlfcn.h>
 #include <stdio.h>
@@ -85,7 +86,7 @@ enum status device_plugin_load(const struct device_plugin **out)
                                "--device cuda: the CUDA plugin is not this ltrain's (version %d, not %d): build both anew",
                                p ? p->version : 0, DEVICE_PLUGIN_VERSION);
         }
-        if (p->ops != op_table_digest()) {
+        if (p->ops != op_table_digest() + PLUGIN_HEADERS) {
             dlclose(library);
             return status_fail(ERR_INVALID,
                                "--device cuda: the CUDA plugin is not this ltrain's (its kernels are for other programs): "

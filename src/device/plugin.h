@@ -19,7 +19,7 @@ struct device_facts {
 
 struct device_plugin {
     int version;
-    uint64_t ops; /* op_table_digest() of the library */
+    uint64_t ops; /* op_table_digest() of the library, and its PLUGIN_HEADERS added */
     const char *(*sentence)(void); /* of the calling thread's last failure in the library */
     /* GPUs that this process may use; ERR_INVALID where the driver gives none. */
     enum status (*count)(int *devices);

@@ -3,6 +3,7 @@
 
 #include "comm/cuda_nccl.h"
 #include "device/cuda/device.h"
+#include "device/plugin_headers.h"
 
 /* The scratch in programs is that of the kernels that will run. */
 static enum status check_target(int device, const struct target *t)
@@ -41,6 +42,6 @@ __attribute__((visibility("default"))) const struct device_plugin *ltrain_device
                                                 .count = cuda_device_count,
                                                 .describe = cuda_device_describe,
                                                 .open = open_device};
-    plugin.ops = op_table_digest();
+    plugin.ops = op_table_digest() + PLUGIN_HEADERS;
     return &plugin;
 }
