@@ -259,7 +259,13 @@ static void fast_backward_attention(void **state)
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         struct instr in = {.op = OP_ATTN_BWD, .lane = LANE_COMPUTE};
         struct op_call call = {.flops = 1e15,
-                               .attrs.attn = {.sq = 65536, .head_dim = cases[i].head_dim, .dtype = BF16, .cap = cases[i].cap}};
+                               .attrs.attn = {.sq = 65536,
+                                           .sk = 65536,
+                                           .hq = 8,
+                                           .hk = 8,
+                                           .head_dim = cases[i].head_dim,
+                                           .dtype = BF16,
+                                           .cap = cases[i].cap}};
         const double seconds = cost_seconds(&ordered, &in, &call);
         assert_true((cost_seconds(&fast, &in, &call) < 0.95 * seconds) == cases[i].fast);
         assert_true((cost_seconds(&small, &in, &call) < 0.95 * seconds) == cases[i].small);
