@@ -204,7 +204,7 @@ def faults(b):
     refused(b, "no such GPU", 2, ["GPUs that are here"], ["--device", "cuda:99"])
     if not b.small:
         refused(b, "hidden GPUs", 2, ["CUDA_VISIBLE_DEVICES"], [], env={"CUDA_VISIBLE_DEVICES": ""})
-        refused(b, "fp32", 2, ["--dtype bf16"], ["--dtype", "fp32"])
+        refused(b, "fp32", 2, ["leave --dtype out"], ["--dtype", "fp32"])
     refused(b, "more memory than there is", 3, ["--device-mem"], ["--device-mem", "9T"])
     if b.o.golden_program:
         run_golden(b, "an illegal address names its instruction", "--illegal-address")

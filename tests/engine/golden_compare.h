@@ -59,8 +59,9 @@ struct golden_marks {
 
 /* On a CPU, bf16 reaches 2.3%, 8e-4, 2.8e-3 and 2.1e-3, PyTorch's on two of the models 2.0% and 1.5e-3. In these small models more is
  * left behind norms that follow blocks and divide by what is small (3.5% and a norm of 1.8e-2; 8.2% in one of them), of norms of each
- * head (3.0%, of their own weights), of activations that are clamped at a half (9.5%, 9e-3, parameters 5.4e-3), and of adapters whose B
- * begins at zero (parameters 2.9e-2). */
+ * head (3.0%, of their own weights), of activations that are clamped at a half (9.5%, 9e-3, parameters 5.4e-3), of adapters whose B begins
+ * at zero (parameters 2.9e-2), and of adapters of queries beside quantised matrices, whose gradients have small norms
+ * (0.03; 2.3%, on an H200 2.6%). */
 static inline struct golden_marks golden_bf16_marks(const char *name)
 {
     static const struct {
@@ -70,7 +71,7 @@ static inline struct golden_marks golden_bf16_marks(const char *name)
                  {"gpt-oss-one", {2.5e-2, 2e-3, 5e-3, 3e-3}},     {"gpt-oss", {0.2, 2e-3, 2.5e-2, 1.5e-2}},
                  {"qwen3", {3.5e-2, 2e-3, 5e-3, 3e-3}},           {"lora-qwen3", {4.5e-2, 2e-3, 8e-3, 6e-3}},
                  {"lora-gqa", {2.5e-2, 2e-3, 5e-3, 6e-2}},        {"lora-tied", {2.5e-2, 2e-3, 1e-2, 3e-3}},
-                 {"qlora", {3.5e-2, 2e-3, 5e-3, 5e-3}}};
+                 {"qlora", {3.5e-2, 2e-3, 5e-3, 5e-3}},           {"int8", {3.5e-2, 2e-3, 5e-3, 3e-3}}};
     for (size_t i = 0; i < sizeof wider / sizeof *wider; i++)
         if (strncmp(name, wider[i].begins, strlen(wider[i].begins)) == 0)
             return wider[i].marks;
