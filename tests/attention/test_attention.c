@@ -465,28 +465,36 @@ static void calls_end_early(void **state)
 }
 
 /* The oracle's own gradients, by central differences of sum(go * o): error h^2 ~ 1e-10 and rounding 1e-16 / h ~ 1e-11. */
-static void oracle_differences(void **state)
+static void check_oracle(const struct shape *s, struct problem *p)
 {
-    (void)state;
     const double h = 1e-5;
-    struct shape s = {9, 11, 2, 0, 2, 1, 8, WINDOW, F32, 1};
-    struct problem p = problem_make(&s);
-    struct sinks x;
-    sinks_start(&x, &p, 1);
-    oracle_forward(&p.attrs, &p.x);
-    oracle_backward(&p.attrs, &p.x);
-    double *const input_of[] = {p.x.q, p.x.k, p.x.v, p.x.sinks}, *const grad[] = {p.x.dq, p.x.dk, p.x.dv, p.x.dsinks};
+    oracle_forward(&p->attrs, &p->x);
+    oracle_backward(&p->attrs, &p->x);
+    double *const input_of[] = {p->x.q, p->x.k, p->x.v, p->x.sinks}, *const grad[] = {p->x.dq, p->x.dk, p->x.dv, p->x.dsinks};
     for (int which = 0; which < 4; which++)
-        for (int64_t i = 0; i < (int64_t[]){p.nq, p.nk, p.nk, s.hq}[which]; i++) {
+        for (int64_t i = 0; i < (int64_t[]){p->nq, p->nk, p->nk, s->hq}[which]; i++) {
             double keep = input_of[which][i], loss[2];
             for (int side = 0; side < 2; side++) {
                 input_of[which][i] = keep + (side ? h : -h);
-                oracle_forward(&p.attrs, &p.x);
-                loss[side] = oracle_dot(p.x.go, p.x.o, p.nq);
+                oracle_forward(&p->attrs, &p->x);
+                loss[side] = oracle_dot(p->x.go, p->x.o, p->nq);
             }
             input_of[which][i] = keep;
             assert_true(fabs((loss[1] - loss[0]) / (2 * h) - grad[which][i]) < 1e-8);
         }
+}
+
+/* With sinks, without a soft cap and with one of the scores' size. */
+static void oracle_differences(void **state)
+{
+    (void)state;
+    struct shape s = {9, 11, 2, 0, 2, 1, 8, WINDOW, F32, 1};
+    struct problem p = problem_make(&s);
+    struct sinks x;
+    sinks_start(&x, &p, 1);
+    check_oracle(&s, &p);
+    p.attrs.attn.cap = 1;
+    check_oracle(&s, &p);
     problem_free(&p);
 }
 

@@ -1,4 +1,4 @@
-/* Cross entropy against fp64: value, gradient by finite differences, ignored rows. */
+/* Cross entropy against fp64: value, gradient by finite differences, ignored rows, scaled and capped logits. */
 #include "ops_test.h"
 
 struct problem {
@@ -6,6 +6,15 @@ struct problem {
     const double *targets;
     double scale;
 };
+
+static float logit_scale, logit_cap; /* attrs.loss.scale and cap */
+
+/* The logit that the loss has of x. */
+static double taken(double x)
+{
+    x *= logit_scale != 0.0f ? (double)logit_scale : 1.0;
+    return logit_cap > 0.0f ? (double)logit_cap * tanh(x / (double)logit_cap) : x;
+}
 
 static double reference(const double *x, void *ctx)
 {
@@ -17,10 +26,10 @@ static double reference(const double *x, void *ctx)
         if (p->targets[i] < 0)
             continue;
         for (int64_t j = 0; j < p->vocab; j++)
-            m = fmax(m, row[j]);
+            m = fmax(m, taken(row[j]));
         for (int64_t j = 0; j < p->vocab; j++)
-            sum += exp(row[j] - m);
-        total += log(sum) + m - row[(int64_t)p->targets[i]];
+            sum += exp(taken(row[j]) - m);
+        total += log(sum) + m - taken(row[(int64_t)p->targets[i]]);
     }
     return total * p->scale;
 }
@@ -39,6 +48,8 @@ static void run(struct tensor *logits, struct tensor *loss, struct tensor *targe
     c.attrs.loss.rows = rows;
     c.attrs.loss.vocab = vocab;
     c.attrs.loss.ld = apart;
+    c.attrs.loss.scale = logit_scale;
+    c.attrs.loss.cap = logit_cap;
     c.attrs.loss.gradient = gradient;
     c.attrs.loss.accumulate = accumulate;
     case_tensor(&c, logits, gradient ? INOUT : IN);
@@ -94,14 +105,14 @@ static void check(int64_t rows, int64_t vocab, double scale, int accumulate)
     assert_true(loss->val[0] == loss2->val[0]);
     if (!(fabs(loss->val[0] - value) <= 2e-7 * (double)rows * (1.0 + scale)))
         fail_msg("loss %.9f, not %.9f", loss->val[0], value);
-    /* softmax - 1 cancels where the model is certain: absolute, in units of inv_targets per row */
+    /* softmax - 1 cancels where the model is certain: absolute, in units of inv_targets (and the scale) per row */
     double diff = 0.0;
     for (int64_t i = 0; i < logits->n; i++) {
         diff = fmax(diff, fabs(logits->val[i] - want->val[i]));
         if (targets->val[i / vocab] < 0)
             assert_true(logits->val[i] == 0.0);
     }
-    if (!(diff <= 3e-7 * record.inv_targets))
+    if (!(diff <= 3e-7 * record.inv_targets * fmax(1.0, logit_scale)))
         fail_msg("rows %d vocab %d: gradient off by %.2e", (int)rows, (int)vocab, diff / record.inv_targets);
 }
 
@@ -113,6 +124,21 @@ static void test_loss(void **state)
     for (size_t s = 0; s < sizeof shapes / sizeof *shapes; s++)
         for (int x = 0; x < 3; x++)
             check(shapes[s][0], shapes[s][1], x == 2 ? 20.0 : 1.0, x & 1);
+    tensors_free(NULL);
+}
+
+/* Logits that are scaled, capped below and above their size, and both. */
+static void test_caps(void **state)
+{
+    (void)state;
+    static const float kinds[][2] = {{0.25f, 0}, {0, 0.5f}, {0, 30}, {4, 3}};
+    static const int64_t shapes[][2] = {{1, 2}, {4, 5}, {5, 33}, {1, 1023}, {1, 1025}};
+    for (size_t k = 0; k < sizeof kinds / sizeof *kinds; k++) {
+        logit_scale = kinds[k][0], logit_cap = kinds[k][1];
+        for (size_t s = 0; s < sizeof shapes / sizeof *shapes; s++)
+            check(shapes[s][0], shapes[s][1], 1.0, (int)s & 1);
+    }
+    logit_scale = logit_cap = 0;
     tensors_free(NULL);
 }
 
@@ -168,6 +194,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_teardown(test_loss, tensors_free),
+        cmocka_unit_test_teardown(test_caps, tensors_free),
         cmocka_unit_test_teardown(test_rows_apart, tensors_free),
         cmocka_unit_test_teardown(test_extremes, tensors_free),
     };

@@ -10,6 +10,7 @@ struct problem {
 static void forward(const struct problem *p, const double *x, const double *w, const double *b, double *y)
 {
     const int64_t segments = p->segments ? p->segments : 1, n = p->dim / segments;
+    const double one = p->kind == NORM_RMS_ONE;
     for (int64_t i = 0; i < p->rows * segments; i++) {
         const int64_t from = i % segments * n;
         double mean = 0.0, var = 0.0;
@@ -18,7 +19,7 @@ static void forward(const struct problem *p, const double *x, const double *w, c
         for (int64_t j = 0; j < n; j++)
             var += (x[i * n + j] - mean) * (x[i * n + j] - mean) / (double)n;
         for (int64_t j = 0; j < n; j++)
-            y[i * n + j] = (x[i * n + j] - mean) / sqrt(var + p->eps) * w[from + j] + (b ? b[from + j] : 0.0);
+            y[i * n + j] = (x[i * n + j] - mean) / sqrt(var + p->eps) * (one + w[from + j]) + (b ? b[from + j] : 0.0);
     }
 }
 
@@ -68,9 +69,10 @@ static void test_forward(void **state)
 {
     (void)state;
     for (size_t d = 0; d < sizeof DIMS / sizeof *DIMS; d++)
-        for (int kind = NORM_RMS; kind <= NORM_LAYER; kind++)
+        for (int kind = NORM_RMS; kind <= NORM_RMS_ONE; kind++)
             for (int t = F32; t <= BF16; t++)
-                check_forward(d % 2 ? 1 : 37, DIMS[d], 0, kind, (enum dtype)t, kind == NORM_LAYER || d % 3 == 0);
+                check_forward(d % 2 ? 1 : 37, DIMS[d], 0, kind, (enum dtype)t,
+                              kind == NORM_LAYER || (kind == NORM_RMS && d % 3 == 0));
     tensors_free(NULL);
 }
 
@@ -122,7 +124,7 @@ static void test_grad(void **state)
     (void)state;
     static const int64_t shapes[][2] = {{1, 2}, {1, 17}, {3, 5}, {5, 33}, {70, 7}, {2, 131}};
     for (size_t s = 0; s < sizeof shapes / sizeof *shapes; s++)
-        for (int kind = NORM_RMS; kind <= NORM_LAYER; kind++)
+        for (int kind = NORM_RMS; kind <= NORM_RMS_ONE; kind++)
             for (int t = F32; t <= BF16; t++)
                 check_grad(shapes[s][0], shapes[s][1], 0, kind, (enum dtype)t, (int)s % 2);
     tensors_free(NULL);
@@ -132,7 +134,7 @@ static void test_grad(void **state)
 static void test_segments(void **state)
 {
     (void)state;
-    for (int kind = NORM_RMS; kind <= NORM_LAYER; kind++)
+    for (int kind = NORM_RMS; kind <= NORM_RMS_ONE; kind++)
         for (int t = F32; t <= BF16; t++) {
             check_forward(37, 3 * 33, 3, kind, (enum dtype)t, kind == NORM_LAYER);
             check_forward(2, 5 * 64, 5, kind, (enum dtype)t, 0);

@@ -1,6 +1,9 @@
 /* Rotary embedding against libm in long double, far positions included, and its inverse. */
 #include "ops_test.h"
 
+/* Elements of a head that are rotated (0: all), and whether pairs are neighbours. */
+static int part, interleaved;
+
 static void run(struct tensor *x, struct tensor *pos, struct tensor *freq, int64_t rows, int heads, int head_dim, int inverse)
 {
     struct op_case c;
@@ -10,6 +13,8 @@ static void run(struct tensor *x, struct tensor *pos, struct tensor *freq, int64
     c.attrs.rope.head_dim = head_dim;
     c.attrs.rope.x_type = x->dtype;
     c.attrs.rope.inverse = inverse;
+    c.attrs.rope.rotated = part;
+    c.attrs.rope.interleaved = interleaved;
     case_tensor(&c, x, INOUT);
     case_tensor(&c, pos, IN);
     case_tensor(&c, freq, IN);
@@ -18,19 +23,22 @@ static void run(struct tensor *x, struct tensor *pos, struct tensor *freq, int64
 
 static void check(int64_t rows, int heads, int head_dim, enum dtype t, int64_t first, int inverse)
 {
-    int64_t half = head_dim / 2, n = rows * heads * head_dim;
+    const int64_t rotated = part ? part : head_dim, half = rotated / 2, n = rows * heads * head_dim;
+    const int64_t step = interleaved ? 2 : 1, apart = interleaved ? 1 : half;
     struct tensor *x = tensor_random(n, t, 1.0), *before = tensor_copy(x), *want = tensor_new(n, F64);
     struct tensor *pos = tensor_new(rows, I32), *freq = tensor_new(half, F32);
     for (int64_t i = 0; i < rows; i++)
         tensor_set(pos, i, (double)(first + 3 * i));
     for (int64_t j = 0; j < half; j++)
-        tensor_set(freq, j, pow(10000.0, -2.0 * (double)j / head_dim));
+        tensor_set(freq, j, pow(10000.0, -2.0 * (double)j / (double)rotated));
+    for (int64_t i = 0; i < n; i++)
+        tensor_set(want, i, x->val[i]);
     for (int64_t i = 0; i < rows; i++)
         for (int64_t j = 0; j < half; j++) {
             long double angle = (long double)pos->val[i] * freq->val[j];
             double c = (double)cosl(angle), s = (double)sinl(angle) * (inverse ? -1.0 : 1.0);
             for (int h = 0; h < heads; h++) {
-                int64_t lo = (i * heads + h) * head_dim + j, hi = lo + half;
+                int64_t lo = (i * heads + h) * head_dim + step * j, hi = lo + apart;
                 tensor_set(want, lo, x->val[lo] * c - x->val[hi] * s);
                 tensor_set(want, hi, x->val[hi] * c + x->val[lo] * s);
             }
@@ -51,6 +59,21 @@ static void test_rope(void **state)
         for (size_t f = 0; f < sizeof firsts / sizeof *firsts; f++)
             for (int t = F32; t <= BF16; t++)
                 check(f % 2 ? 1 : 19, 1 + (int)(d + f) % 3, dims[d], (enum dtype)t, firsts[f], (int)f % 2);
+    tensors_free(NULL);
+}
+
+/* A part of each head, the rest as it is; pairs of neighbours; both. */
+static void test_variants(void **state)
+{
+    (void)state;
+    static const int dims[][2] = {{4, 2}, {34, 6}, {64, 16}, {128, 96}, {2090, 2050}};
+    for (size_t d = 0; d < sizeof dims / sizeof *dims; d++)
+        for (int kind = 1; kind < 4; kind++)
+            for (int t = F32; t <= BF16; t++) {
+                part = kind & 1 ? dims[d][1] : 0, interleaved = kind >> 1;
+                check(d % 2 ? 1 : 19, 1 + (int)d % 3, dims[d][0], (enum dtype)t, kind == 1 ? 0 : 430080, kind == 2);
+            }
+    part = interleaved = 0;
     tensors_free(NULL);
 }
 
@@ -117,8 +140,8 @@ static void test_distance(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test_teardown(test_rope, tensors_free),
-                                       cmocka_unit_test_teardown(test_distance, tensors_free),
-                                       cmocka_unit_test_teardown(test_slope, tensors_free)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_teardown(test_rope, tensors_free), cmocka_unit_test_teardown(test_variants, tensors_free),
+        cmocka_unit_test_teardown(test_distance, tensors_free), cmocka_unit_test_teardown(test_slope, tensors_free)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
