@@ -1,6 +1,7 @@
 /* An adapter's directory, as PEFT reads it, from a checkpoint of a model with adapters. */
 #include "checkpoint/base.h"
 #include "checkpoint/files.h"
+#include "checkpoint/place.h"
 #include "checkpoint/texts.h"
 
 #include "base/sys.h"
@@ -82,47 +83,26 @@ static enum status write_tensors(struct source *from, const char *dir)
     return st;
 }
 
-/* adapter_config.json comes last: where it is, the others are. */
-static enum status put_in_place(const char *partial, const char *to)
-{
-    static const char *const names[] = {ADAPTER_FILE, BASE_FILE, ADAPTER_CONFIG};
-    char source[CKPT_PATH], target[CKPT_PATH];
-    TRY(texts_move(partial, to));
-    TRY(base_move_texts(partial, to));
-    for (int i = 0; i < 3; i++) {
-        TRY(ckpt_path(source, partial, names[i], ""));
-        TRY(ckpt_path(target, to, names[i], ""));
-        TRY(ckpt_rename(source, target));
-    }
-    return ckpt_sync_dir(to);
-}
-
 enum status checkpoint_write_adapter(const struct model *m, const char *base, uint64_t base_xxh3, const char *checkpoint, const char *to,
                                      const struct export_texts *texts)
 {
     char partial[CKPT_PATH];
     struct source from;
-    TRY(ckpt_path(partial, to, "export.partial", ""));
     TRY(source_open(m, NULL, checkpoint, 0, &from));
     enum status st = source_check_adapter(&from);
     if (st == OK)
-        st = ckpt_make_dir(to);
-    ckpt_remove_dir(partial);
-    if (st == OK)
-        st = ckpt_make_dir(partial);
-    if (st == OK)
-        st = write_tensors(&from, partial);
+        st = place_begin(to, partial);
+    if (st != OK) {
+        source_close(&from);
+        return st;
+    }
+    st = write_tensors(&from, partial);
     if (st == OK)
         st = base_write(m, base, base_xxh3, partial);
     if (st == OK)
         st = base_write_texts(texts, partial);
     if (st == OK)
         st = texts_copy(texts && texts->like ? texts->like : base, partial);
-    if (st == OK)
-        st = put_in_place(partial, to);
-    ckpt_remove_dir(partial);
-    if (st != OK)
-        sys_rmdir(to); /* if nothing was there before */
     source_close(&from);
-    return st;
+    return place_end(to, partial, st);
 }

@@ -5,6 +5,7 @@
 #include "base/num.h"
 #include "base/progress.h"
 #include "checkpoint/files.h"
+#include "checkpoint/place.h"
 #include "checkpoint/texts.h"
 #include "data/safetensors.h"
 #include "engine/source.h"
@@ -113,23 +114,6 @@ enum status base_move_texts(const char *from, const char *to)
     return ckpt_move_named(from, to, names, 2);
 }
 
-enum status checkpoint_copy_adapter(const char *from, const char *to)
-{
-    static const char *const names[] = {ADAPTER_FILE, BASE_FILE, FACTS_FILE, CARD_FILE, ADAPTER_CONFIG};
-    enum { N = sizeof names / sizeof *names };
-    char source[CKPT_PATH], target[CKPT_PATH];
-    int there;
-    TRY(texts_copy(from, to));
-    for (int i = 0; i < N; i++) {
-        TRY(ckpt_path(source, from, names[i], ""));
-        TRY(ckpt_path(target, to, names[i], ""));
-        TRY(ckpt_look(source, &there));
-        if (there || i == 0 || i == N - 1)
-            TRY(ckpt_copy(source, target));
-    }
-    return ckpt_sync_dir(to);
-}
-
 static enum status name_in(const char *dir, const char *file, const char *key, const char *base)
 {
     char path[CKPT_PATH], *text = NULL;
@@ -148,11 +132,33 @@ static enum status name_in(const char *dir, const char *file, const char *key, c
     return st;
 }
 
-enum status checkpoint_name_base(const char *adapter, const char *base)
+static enum status copy_files(const char *from, const char *to)
 {
-    TRY(name_in(adapter, BASE_FILE, "base", base));
-    TRY(name_in(adapter, ADAPTER_CONFIG, "base_model_name_or_path", base));
-    return ckpt_sync_dir(adapter);
+    static const char *const names[] = {ADAPTER_FILE, BASE_FILE, FACTS_FILE, CARD_FILE, ADAPTER_CONFIG};
+    enum { N = sizeof names / sizeof *names };
+    char source[CKPT_PATH], target[CKPT_PATH];
+    int there;
+    TRY(texts_copy(from, to));
+    for (int i = 0; i < N; i++) {
+        TRY(ckpt_path(source, from, names[i], ""));
+        TRY(ckpt_path(target, to, names[i], ""));
+        TRY(ckpt_look(source, &there));
+        if (there || i == 0 || i == N - 1)
+            TRY(ckpt_copy(source, target));
+    }
+    return OK;
+}
+
+enum status checkpoint_copy_adapter(const char *from, const char *to, const char *base)
+{
+    char partial[CKPT_PATH];
+    TRY(place_begin(to, partial));
+    enum status st = copy_files(from, partial);
+    if (st == OK && base)
+        st = name_in(partial, BASE_FILE, "base", base);
+    if (st == OK && base)
+        st = name_in(partial, ADAPTER_CONFIG, "base_model_name_or_path", base);
+    return place_end(to, partial, st);
 }
 
 /* The file of an adapter's directory, or of a checkpoint, that has the hash of the base; *key: where. *there 0: neither is there. */

@@ -97,10 +97,11 @@ int64_t checkpoint_texts_bytes(const char *from);
 /* By all ranks: the hash of a model's weights, for session->base_xxh3: of every tensor's name, type, shape and bytes, however files
  * share them out. They are read whole, every rank its share, which progress_begin and progress_lines show. */
 enum status checkpoint_hash_base(struct comm *c, const char *path, uint64_t *out);
-/* An exported adapter's files, and the tokenizer's, card and facts beside them, by one rank. */
-enum status checkpoint_copy_adapter(const char *from, const char *to);
-/* An exported adapter says from here on that its base lies there. By one rank. */
-enum status checkpoint_name_base(const char *adapter, const char *base);
+/* ERR_INVALID: the directory has a file of a name that an export may write, or of a run. By one rank. What follows never writes over a file. */
+enum status checkpoint_check_vacant(const char *dir);
+/* An exported adapter's files, and the tokenizer's, card and facts beside them, by one rank. base: where the copy says that its base lies;
+ * NULL: as it is there. */
+enum status checkpoint_copy_adapter(const char *from, const char *to, const char *base);
 /* As checkpoint_copy_adapter, from a checkpoint of a model with adapters (m, with all rows), whose base lies in a directory and has that hash. */
 enum status checkpoint_write_adapter(const struct model *m, const char *base, uint64_t base_xxh3, const char *checkpoint, const char *to,
                                      const struct export_texts *texts);

@@ -4,7 +4,9 @@
 #include "checkpoint/base.h"
 #include "checkpoint/files.h"
 #include "checkpoint/manifest.h"
+#include "checkpoint/place.h"
 #include "checkpoint/shards.h"
+#include "checkpoint/texts.h"
 #include "engine/bitsandbytes.h"
 #include "engine/packed.h"
 #include "engine/weights.h"
@@ -221,50 +223,42 @@ static enum status write_config(const struct merge *x, const char *base, const c
     return model_config_write_like(dir, base, &plain, type);
 }
 
-/* What was merged, and what lies beside it, from the partial directory to the final names. */
-static enum status put_in_place(struct merge *x, const char *base, const char *partial, const char *dir, const struct export_texts *texts)
+/* What lies beside what was merged. */
+static enum status write_beside(const struct merge *x, const char *base, const char *partial, const struct export_texts *texts)
 {
     struct model_config was;
     char difference[128], from[CKPT_PATH], to[CKPT_PATH];
-    TRY(model_config_read(base, &was));
-    const int quantised = x->m->config.quantised,
-              anew = quantised || model_config_differs(&was, &x->m->config, difference, sizeof difference);
-    if (anew)
-        TRY(quantised ? write_config(x, base, partial) : model_config_write_stretched(partial, base, &x->m->config));
     TRY(base_write_texts(texts, partial));
-    TRY(checkpoint_keep_texts(base, texts ? texts->like : NULL, dir));
-    TRY(shards_move(x->files, partial, dir, "model.safetensors"));
-    TRY(base_move_texts(partial, dir));
-    TRY(ckpt_path(from, partial, ckpt_file_names[CKPT_CONFIG], ""));
-    TRY(ckpt_path(to, dir, ckpt_file_names[CKPT_CONFIG], ""));
-    return anew ? ckpt_rename(from, to) : OK;
+    TRY(texts_gather(base, texts ? texts->like : NULL, partial));
+    TRY(model_config_read(base, &was));
+    if (x->m->config.quantised)
+        return write_config(x, base, partial);
+    if (model_config_differs(&was, &x->m->config, difference, sizeof difference))
+        return model_config_write_stretched(partial, base, &x->m->config);
+    TRY(ckpt_path(from, base, ckpt_file_names[CKPT_CONFIG], ""));
+    TRY(ckpt_path(to, partial, ckpt_file_names[CKPT_CONFIG], ""));
+    return ckpt_copy(from, to);
+}
+
+static enum status merge_to(struct merge *x, const char *base, const char *dir, const struct export_texts *texts)
+{
+    char partial[CKPT_PATH];
+    TRY(source_check_adapter(&x->from));
+    TRY(declare_all(x));
+    TRY(place_begin(dir, partial));
+    enum status st = merge_all(x, partial);
+    if (st == OK)
+        st = write_beside(x, base, partial, texts);
+    return place_end(dir, partial, st);
 }
 
 enum status checkpoint_merge(const struct model *m, const char *base, const char *adapter, const char *dir, const struct export_texts *texts,
                              struct merge_report *out)
 {
-    char partial[CKPT_PATH];
     struct merge x = {.m = m, .report = out};
     *out = (struct merge_report){0};
-    TRY(ckpt_path(partial, dir, "export.partial", ""));
     TRY(source_open(m, base, adapter, 0, &x.from));
-    enum status st = source_check_adapter(&x.from);
-    if (st == OK)
-        st = declare_all(&x);
-    if (st == OK)
-        st = ckpt_make_dir(dir);
-    ckpt_remove_dir(partial);
-    if (st == OK)
-        st = ckpt_make_dir(partial);
-    if (st == OK)
-        st = merge_all(&x, partial);
-    if (st == OK)
-        st = put_in_place(&x, base, partial, dir, texts);
-    if (st == OK)
-        st = ckpt_sync_dir(dir);
-    ckpt_remove_dir(partial);
-    if (st != OK)
-        sys_rmdir(dir); /* if nothing was there before */
+    enum status st = merge_to(&x, base, dir, texts);
     out->tensors = x.n;
     out->change = sqrt(x.squares / (double)max_i64(x.elements, 1));
     out->lost = sqrt(x.lost / (double)max_i64(x.elements, 1));

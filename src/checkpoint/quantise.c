@@ -3,7 +3,9 @@
 #include "base/sys.h"
 #include "checkpoint/files.h"
 #include "checkpoint/manifest.h"
+#include "checkpoint/place.h"
 #include "checkpoint/shards.h"
+#include "checkpoint/texts.h"
 #include "engine/bitsandbytes.h"
 #include "engine/packed.h"
 #include "engine/weights.h"
@@ -184,15 +186,23 @@ static enum status write_all(struct quantising *x, const char *partial)
     return shards_finish(out);
 }
 
-static enum status put_in_place(struct quantising *x, const char *model, const char *tokenizer, const char *partial, const char *dir)
+/* The keys of the original config.json, of which a checkpoint's has those alone that ltrain reads. */
+static enum status write_config(struct quantising *x, const char *model, const char *like, const char *partial)
 {
-    char from[CKPT_PATH], to[CKPT_PATH];
-    TRY(model_config_write_quantised(partial, model, x->m->config.base));
-    TRY(checkpoint_keep_texts(model, tokenizer, dir));
-    TRY(shards_move(x->files, partial, dir, "model.safetensors"));
-    TRY(ckpt_path(from, partial, ckpt_file_names[CKPT_CONFIG], ""));
-    TRY(ckpt_path(to, dir, ckpt_file_names[CKPT_CONFIG], ""));
-    return ckpt_rename(from, to);
+    struct model_config plain = x->m->config;
+    char path[CKPT_PATH];
+    enum dtype type;
+    int there = 0;
+    if (like) {
+        TRY(ckpt_path(path, like, ckpt_file_names[CKPT_CONFIG], ""));
+        TRY(ckpt_look(path, &there));
+    }
+    if (!there)
+        return model_config_write_quantised(partial, model, x->m->config.base);
+    plain.base = BASE_STORED;
+    TRY(type_of(x, 0, &type));
+    TRY(model_config_write_like(partial, like, &plain, type == F32 ? F32 : BF16));
+    return model_config_write_quantised(partial, partial, x->m->config.base);
 }
 
 static void close_quantising(struct quantising *x)
@@ -205,30 +215,26 @@ static void close_quantising(struct quantising *x)
     free(x->bytes);
 }
 
-enum status checkpoint_quantise(const struct model *m, const char *model, const char *tokenizer, const char *dir, struct quantise_report *out)
+static enum status quantise_to(struct quantising *x, const char *model, const char *like, const char *dir)
 {
     char partial[CKPT_PATH];
+    TRY(weights_check(x->from.file, x->m, NULL, 0));
+    TRY(list_items(x));
+    TRY(place_begin(dir, partial));
+    enum status st = write_all(x, partial);
+    if (st == OK)
+        st = texts_copy(like ? like : model, partial);
+    if (st == OK)
+        st = write_config(x, model, like, partial);
+    return place_end(dir, partial, st);
+}
+
+enum status checkpoint_quantise(const struct model *m, const char *model, const char *like, const char *dir, struct quantise_report *out)
+{
     struct quantising x = {.m = m, .report = out};
     *out = (struct quantise_report){0};
-    TRY(ckpt_path(partial, dir, "export.partial", ""));
     TRY(source_open(m, model, NULL, 0, &x.from));
-    enum status st = weights_check(x.from.file, m, NULL, 0);
-    if (st == OK)
-        st = list_items(&x);
-    if (st == OK)
-        st = ckpt_make_dir(dir);
-    ckpt_remove_dir(partial);
-    if (st == OK)
-        st = ckpt_make_dir(partial);
-    if (st == OK)
-        st = write_all(&x, partial);
-    if (st == OK)
-        st = put_in_place(&x, model, tokenizer, partial, dir);
-    if (st == OK)
-        st = ckpt_sync_dir(dir);
-    ckpt_remove_dir(partial);
-    if (st != OK)
-        sys_rmdir(dir); /* if nothing was there before */
+    enum status st = quantise_to(&x, model, like, dir);
     close_quantising(&x);
     return st;
 }

@@ -10,8 +10,8 @@ struct quantise_report {
 };
 
 /* m: of the files in `model`, with nothing trained and its base the form that is meant. Writes DIR/model.safetensors, or several files and their
- * index, config.json with quantization_config, and the files that say how the model is used; tokenizer: as checkpoint_keep_texts has it, or
- * NULL. */
-enum status checkpoint_quantise(const struct model *m, const char *model, const char *tokenizer, const char *dir, struct quantise_report *out);
+ * index, config.json with quantization_config, and the files that say how the model is used. like: the directory of those files and of the
+ * original config.json, if it has one; NULL: `model`. */
+enum status checkpoint_quantise(const struct model *m, const char *model, const char *like, const char *dir, struct quantise_report *out);
 
 #endif

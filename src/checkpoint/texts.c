@@ -45,6 +45,20 @@ static enum status copy_tokenizer(const char *tokenizer, const char *to)
     return ckpt_copy(tokenizer, target);
 }
 
+int texts_has(const char *name)
+{
+    for (int i = 0; i < N_NAMES; i++)
+        if (strcmp(names[i], name) == 0)
+            return 1;
+    return 0;
+}
+
+enum status texts_gather(const char *model, const char *tokenizer, const char *to)
+{
+    TRY(copy_named(model, to, 0, tokenizer ? OF_TOKENIZER : N_NAMES));
+    return tokenizer ? copy_tokenizer(tokenizer, to) : OK;
+}
+
 enum status texts_move(const char *from, const char *to)
 {
     char path[CKPT_PATH];
@@ -144,9 +158,7 @@ enum status checkpoint_keep_texts(const char *from, const char *tokenizer, const
     TRY(ckpt_look(source, &has_config));
     TRY(ckpt_make_dir(to));
     TRY(remove_named(to));
-    TRY(copy_named(from, to, 0, tokenizer ? OF_TOKENIZER : N_NAMES));
-    if (tokenizer)
-        TRY(copy_tokenizer(tokenizer, to));
+    TRY(texts_gather(from, tokenizer, to));
     TRY(copy_others(from, to));
     if (has_config) {
         TRY(ckpt_copy(source, partial));

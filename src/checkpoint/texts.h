@@ -6,6 +6,10 @@
 
 /* Those that there are in one directory into another one, by one rank. */
 enum status texts_copy(const char *from, const char *to);
+/* The same with the files of another tokenizer, a directory's or one file, in place of the model's; NULL: of none. */
+enum status texts_gather(const char *model, const char *tokenizer, const char *to);
+/* Whether a file of this name is one of them. */
+int texts_has(const char *name);
 /* Of a tokenizer that is among them nothing of a former one is left beside it. */
 enum status texts_move(const char *from, const char *to);
 

@@ -103,25 +103,27 @@ static enum status copy_adapter(const struct job *j)
     uint64_t xxh3;
     if (j->base_given)
         TRY(check_base(&j->s, &xxh3));
-    if (sys_mkdir(j->to, 0777) != 0 && errno != EEXIST)
-        return status_fail(ERR_IO, "cannot make %s: %s", j->to, sys_strerror(errno));
-    TRY(checkpoint_copy_adapter(j->s.adapter, j->to));
-    return j->base_given ? checkpoint_name_base(j->to, j->s.model) : OK;
+    return checkpoint_copy_adapter(j->s.adapter, j->to, j->base_given ? j->s.model : NULL);
+}
+
+const char *export_original(const char *checkpoint, char original[EXPORT_PATH])
+{
+    struct stat there;
+    snprintf(original, EXPORT_PATH, "%s/../../original", checkpoint);
+    return checkpoint_is_there(checkpoint) && sys_stat(original, &there) == 0 ? original : NULL;
 }
 
 /* The directory of the tokenizer that was trained with: beside the checkpoint's run, or the adapter's own. NULL: the base's. */
-static const char *find_texts(const struct job *j, char original[4096 + 32])
+static const char *find_texts(const struct job *j, char original[EXPORT_PATH])
 {
-    struct stat there;
-    snprintf(original, 4096 + 32, "%s/../../original", j->s.adapter);
-    if (checkpoint_is_there(j->s.adapter) && sys_stat(original, &there) == 0)
+    if (export_original(j->s.adapter, original))
         return original;
     return tokenizer_is_in(j->s.adapter) ? j->s.adapter : NULL;
 }
 
 static enum status write_adapter(const struct job *j, const struct model *m)
 {
-    char original[4096 + 32];
+    char original[EXPORT_PATH];
     struct facts_texts own = {NULL, NULL};
     uint64_t xxh3;
     TRY(check_base(&j->s, &xxh3));
@@ -176,29 +178,15 @@ static enum status same_place(const char *a, const char *b)
     return status_fail(ERR_INVALID, "--to: %s is the directory that is read: give another one", b);
 }
 
-/* A model or a run that is there already is not written over. */
-static enum status occupied(const char *to)
-{
-    static const char *const names[] = {"config.json", "adapter_config.json", "config.yaml", "manifest.json", "model.safetensors"};
-    char path[4096];
-    struct stat s;
-    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
-        snprintf(path, sizeof path, "%s/%s", to, names[i]);
-        if (sys_stat(path, &s) == 0)
-            return status_fail(ERR_INVALID, "--to: %s holds a model or a run already (%s): give another directory, or remove it", to, names[i]);
-    }
-    return OK;
-}
-
 enum status export_check_place(const char *model, const char *to)
 {
     TRY(same_place(model, to));
-    return occupied(to);
+    return checkpoint_check_vacant(to);
 }
 
 static enum status merge(const struct job *j)
 {
-    char original[4096 + 32];
+    char original[EXPORT_PATH];
     struct merge_report report;
     struct facts_texts own = {NULL, NULL};
     struct model *m = NULL;
@@ -254,7 +242,7 @@ enum status export_model(const char *model, const char *base, const char *to, en
     if (st == OK)
         st = same_place(j.s.adapter, to);
     if (st == OK)
-        st = form != EXPORT_AS_IT_IS ? export_check_place(j.s.model, to) : occupied(to);
+        st = form != EXPORT_AS_IT_IS ? export_check_place(j.s.model, to) : checkpoint_check_vacant(to);
     if (st == OK)
         st = form != EXPORT_AS_IT_IS ? merge(&j) : export_adapter(&j);
     json_decref(j.facts);

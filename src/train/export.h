@@ -13,7 +13,10 @@ enum status export_model(const char *model, const char *base, const char *to, en
 /* A whole model's weights in bitsandbytes' NF4 or int8, to another directory. Says what was done. ERR_INVALID: they are no such model's, or
  * quantised already. */
 enum status export_quantised(const char *model, const char *to, enum model_base base);
-/* ERR_INVALID: `to` is the directory `model`, or holds a model or a run. */
+/* RUN/original beside a checkpoint; NULL: it is none, or has none. */
+enum { EXPORT_PATH = 4096 + 32 };
+const char *export_original(const char *checkpoint, char original[EXPORT_PATH]);
+/* ERR_INVALID: `to` is the directory `model`, or holds a file of a model or a run. */
 enum status export_check_place(const char *model, const char *to);
 
 #endif

@@ -56,6 +56,7 @@ static void say(const char *to, enum model_base base, const struct quantise_repo
 enum status export_quantised(const char *model, const char *to, enum model_base base)
 {
     struct settings s = {.model = strdup(model)};
+    char original[EXPORT_PATH];
     struct quantise_report report;
     struct model *m = NULL;
     enum status st = s.model ? train_resolve_model(&s, "give the directory of a whole model", stdout) : status_fail(ERR_NOMEM, "out of memory");
@@ -64,7 +65,7 @@ enum status export_quantised(const char *model, const char *to, enum model_base 
     if (st == OK)
         st = export_check_place(s.model, to);
     if (st == OK)
-        st = checkpoint_quantise(m, s.model, s.tokenizer, to, &report);
+        st = checkpoint_quantise(m, s.model, export_original(s.model, original), to, &report);
     if (st == OK)
         say(to, base, &report);
     model_destroy(m);

@@ -635,6 +635,56 @@ static void quantised_files(void **state)
     assert_false(e2e_exists("again"));
 }
 
+/* Nothing of others is written over or removed, and what fails leaves nothing. */
+static void exported_beside(void **state)
+{
+    static const char *const theirs[] = {"tokenizer.json", "merges.txt", "generation_config.json", "model-00003-of-00007.safetensors", "README.md"};
+    static const char *const forms[] = {"--model run", "--model run --merge", "--model base --quantize int8"};
+    char to[64], command[128];
+    (void)state;
+    put_base("qlora-gqa", "base");
+    e2e_succeeds(NULL, "--model base --lora r=4 --steps 1 --out run" RUN);
+    assert_int_equal(system("mkdir to && echo mine > to/notes.txt"), 0);
+    for (int i = 0; i < 3; i++) {
+        for (int k = 0; k < 5; k++) {
+            snprintf(to, sizeof to, "to/%s", theirs[k]);
+            e2e_write(to, "theirs");
+            snprintf(command, sizeof command, "to holds a model or a run already, or a part of one (%s)", theirs[k]);
+            e2e_refuses(2, command, NULL, "export --to to %s", forms[i]);
+            assert_int_equal(remove(to), 0);
+        }
+        struct result r = e2e_run(&(struct launch){.fault = "rename:2:ENOSPC"}, "export --to to %s", forms[i]);
+        assert_int_equal(r.status, 1);
+        assert_int_equal(system("test \"$(ls to)\" = notes.txt"), 0);
+        r = e2e_run(&(struct launch){.fault = "rename:1:ENOSPC"}, "export --to new %s", forms[i]);
+        assert_true(r.status == 1 && !e2e_exists("new"));
+        e2e_succeeds(NULL, "export --to to %s", forms[i]);
+        assert_int_equal(system("grep -q mine to/notes.txt && find to -type f ! -name notes.txt -delete"), 0);
+    }
+}
+
+/* Of a checkpoint, too: what the original says beside what ltrain reads. */
+static void quantised_checkpoint(void **state)
+{
+    (void)state;
+    put_base("qlora-gqa", "base");
+    e2e_write("base/generation_config.json", "{\"eos_token_id\": 17}");
+    e2e_succeeds(NULL, "--model base --steps 2 --save-every 2 --out run" RUN);
+    e2e_remove("run/hf");
+    e2e_succeeds(NULL, "export --model run --to eight --quantize int8");
+    e2e_same_file("base/generation_config.json", "eight/generation_config.json");
+    json_t *was = json_load_file("base/config.json", 0, NULL), *is = json_load_file("eight/config.json", 0, NULL), *value;
+    const char *key;
+    assert_true(was && is);
+    json_object_foreach(was, key, value)
+        if (!json_object_get(is, key))
+            fail_msg("config.json has no %s", key);
+    assert_true(json_is_true(json_object_get(json_object_get(is, "quantization_config"), "load_in_8bit")));
+    json_decref(was);
+    json_decref(is);
+    e2e_succeeds(NULL, "--model eight --lora r=4 --steps 1 --out on" RUN);
+}
+
 static void refused(void **state)
 {
     (void)state;
@@ -677,6 +727,6 @@ static void refused(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {TEST(left_behind), TEST(resumed), TEST(unfinished), TEST(newest), TEST(stretched), TEST(of_a_preset), TEST(card), TEST(resharded), TEST(on_top), TEST(checked), TEST(dropped), TEST(in_nf4), TEST(nf4_refused), TEST(in_int8), TEST(int8_refused), TEST(quantised_files), TEST(idle_pattern), TEST(refused)};
+    const struct CMUnitTest tests[] = {TEST(left_behind), TEST(resumed), TEST(unfinished), TEST(newest), TEST(stretched), TEST(of_a_preset), TEST(card), TEST(resharded), TEST(on_top), TEST(checked), TEST(dropped), TEST(in_nf4), TEST(nf4_refused), TEST(in_int8), TEST(int8_refused), TEST(quantised_files), TEST(exported_beside), TEST(quantised_checkpoint), TEST(idle_pattern), TEST(refused)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,0 +1,128 @@
+/* Whole exports into directories that others may have files in. */
+#include "checkpoint/place.h"
+
+#include "base/sys.h"
+#include "checkpoint/base.h"
+#include "checkpoint/files.h"
+#include "checkpoint/texts.h"
+#include "engine/source.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { NAME = 256 };
+
+/* Where one of these is, the other files are. */
+static int says_what(const char *name)
+{
+    return strcmp(name, "config.json") == 0 || strcmp(name, ADAPTER_CONFIG) == 0;
+}
+
+static int ends(const char *name, const char *with)
+{
+    const size_t n = strlen(name), m = strlen(with);
+    return n >= m && strcmp(name + n - m, with) == 0;
+}
+
+/* What exports write, and what marks a run or a checkpoint. */
+static int is_taken(const char *name)
+{
+    static const char *const others[] = {"config.yaml", "manifest.json", BASE_FILE, FACTS_FILE, CARD_FILE};
+    for (size_t i = 0; i < sizeof others / sizeof *others; i++)
+        if (strcmp(name, others[i]) == 0)
+            return 1;
+    return says_what(name) || texts_has(name) || ends(name, ".safetensors") || ends(name, ".safetensors.index.json");
+}
+
+enum status checkpoint_check_vacant(const char *dir)
+{
+    enum status st = OK;
+    struct dirent *e;
+    DIR *d = sys_opendir(dir);
+    if (!d)
+        return sys_is_absent(errno) ? OK : status_fail(ERR_IO, "--to: cannot read %s: %s", dir, sys_strerror(errno));
+    while (st == OK && (e = sys_readdir(d)) != NULL)
+        if (is_taken(e->d_name))
+            st = status_fail(ERR_INVALID, "--to: %s holds a model or a run already, or a part of one (%s): give another directory, or remove it", dir,
+                             e->d_name);
+    closedir(d);
+    return st;
+}
+
+enum status place_begin(const char *dir, char partial[CKPT_PATH])
+{
+    TRY(ckpt_path(partial, dir, "export.partial", ""));
+    TRY(ckpt_make_dir(dir));
+    ckpt_remove_dir(partial);
+    enum status st = ckpt_make_dir(partial);
+    if (st != OK)
+        sys_rmdir(dir); /* if nothing was there before */
+    return st;
+}
+
+struct list {
+    char (*names)[NAME]; /* [n], what says what it is last */
+    int n;
+};
+
+static enum status list_files(const char *dir, struct list *l)
+{
+    struct dirent *e;
+    int room = 0;
+    DIR *d = sys_opendir(dir);
+    if (!d)
+        return status_fail(ERR_IO, "cannot read %s: %s", dir, sys_strerror(errno));
+    while (sys_readdir(d))
+        room++;
+    rewinddir(d);
+    l->names = sys_calloc((size_t)room + 1, sizeof *l->names);
+    for (int last = 0; l->names && last < 2; last++, rewinddir(d))
+        while (l->n < room && (e = sys_readdir(d)) != NULL)
+            if (strcmp(e->d_name, ".") != 0 && strcmp(e->d_name, "..") != 0 && says_what(e->d_name) == last)
+                snprintf(l->names[l->n++], NAME, "%s", e->d_name);
+    closedir(d);
+    return l->names ? OK : status_fail(ERR_NOMEM, "out of memory: the names of %d files", room);
+}
+
+static enum status move(const char *from, const char *to, const char *name)
+{
+    char source[CKPT_PATH], target[CKPT_PATH];
+    int there;
+    TRY(ckpt_path(source, from, name, ""));
+    TRY(ckpt_path(target, to, name, ""));
+    TRY(ckpt_look(target, &there));
+    if (there)
+        return status_fail(ERR_INVALID, "%s was not there before, and now it is: it is not written over", target);
+    return ckpt_rename(source, target);
+}
+
+static enum status move_all(const char *from, const char *to)
+{
+    struct list l = {.n = 0};
+    char path[CKPT_PATH];
+    int moved = 0;
+    enum status st = list_files(from, &l);
+    while (st == OK && moved < l.n) {
+        st = move(from, to, l.names[moved]);
+        moved += st == OK;
+    }
+    if (st == OK)
+        st = ckpt_sync_dir(to);
+    for (int i = moved - 1; st != OK && i >= 0; i--)
+        if (ckpt_path(path, to, l.names[i], "") == OK)
+            sys_unlink(path);
+    free(l.names);
+    return st;
+}
+
+enum status place_end(const char *dir, const char *partial, enum status st)
+{
+    if (st == OK)
+        st = move_all(partial, dir);
+    ckpt_remove_dir(partial);
+    if (st != OK)
+        sys_rmdir(dir); /* if nothing was there before */
+    return st;
+}
