@@ -6,7 +6,7 @@
 
 #include <stddef.h>
 
-#define PARALLEL_MOST 8
+#define PARALLEL_MOST 32
 
 /* Runs the n jobs (at most PARALLEL_MOST) of `size` bytes each that stand at `jobs`, every one on a thread of its own, the first
  * on the caller's, which runs what no thread can be started for, too. All have ended when it returns: the status of the first of

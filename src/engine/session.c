@@ -457,16 +457,9 @@ enum status session_load(struct session *s, const char *path)
     return session_load_adapted(s, path, NULL, 0);
 }
 
-static enum status fill_zero(void *user, const struct state_part *part)
-{
-    (void)user;
-    memset(part->data, 0, (size_t)(part->n * dtype_size(part->type)));
-    return OK;
-}
-
 enum status session_zero_moments(struct session *s)
 {
-    return session_fill(s, (struct state_range){0, s->model->n_units, STATE_M, STATE_V}, fill_zero, NULL);
+    return session_fill(s, (struct state_range){0, s->model->n_units, STATE_M, STATE_V}, NULL, NULL);
 }
 
 enum status session_check_memory(struct session *s)

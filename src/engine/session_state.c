@@ -224,13 +224,15 @@ enum status session_visit_packed(struct session *s, int unit, enum state_access 
 
 /* ---- filling ---- */
 
-enum { PART = 1 << 19, SLOTS = 2 /* halves of the staging memory */ };
+/* Of the staging memory two threads have half each where whole groups are in hand, more threads smaller slots where parts are. */
+enum { PART = 1 << 19, HALVES = 2, LEAST_SLOT = 64 << 10 };
 
 /* What the threads share. */
 struct filling {
     struct session *s;
     state_filler *fill;
     void *user;
+    int64_t slot_bytes;
     pthread_mutex_t lock, way; /* of what follows; of the way to drives and devices */
     struct walk walk;
     struct piece piece;
@@ -242,7 +244,7 @@ struct filling {
 
 struct filler {
     struct filling *f;
-    char *slot; /* a group in fp32, where there is one for the thread */
+    char *slot; /* slot_bytes, where something is made by way of it */
 };
 
 /* The piece's memory, if parts of it can be written there. */
@@ -255,6 +257,23 @@ static char *reach(const struct session *s, const struct piece *x)
     return (tier == TIER_HOST ? s->context.host : s->backend->base) + at;
 }
 
+/* Drives take whole extents, and the blocks of I8 are packed together. */
+static int is_whole(const struct session *s, const struct piece *x)
+{
+    enum tier tier;
+    int64_t bytes;
+    (void)place_of(s, x, &tier, &bytes);
+    return x->type == I8 || tier == TIER_NVME;
+}
+
+/* The most elements of the piece that one thread takes. */
+static int64_t part_of(const struct filling *f, const struct piece *x)
+{
+    if (is_whole(f->s, x))
+        return x->room;
+    return reach(f->s, x) ? PART : f->slot_bytes / dtype_size(x->type);
+}
+
 /* Elements [*from, *end) of a piece for one thread; returns the part's number, -1: there is nothing more to do. */
 static int64_t take(struct filling *f, struct piece *x, int64_t *from, int64_t *end)
 {
@@ -263,7 +282,7 @@ static int64_t take(struct filling *f, struct piece *x, int64_t *from, int64_t *
     if (f->st == OK && (f->done < f->piece.room || (f->done = 0, next_piece(&f->walk, &f->piece)))) {
         *x = f->piece;
         *from = f->done;
-        *end = f->done = reach(f->s, x) ? min_i64(x->room, f->done + PART) : x->room;
+        *end = f->done = min_i64(x->room, f->done + part_of(f, x));
         number = f->parts++;
     } else {
         f->piece.room = f->done = 0;
@@ -290,29 +309,58 @@ static enum status make(const struct filling *f, const struct piece *x, int64_t 
     memset(data + (used - from) * size, 0, (size_t)((end - used) * size));
     if (used == from)
         return OK;
+    if (!f->fill) {
+        memset(data, 0, (size_t)((used - from) * size));
+        return OK;
+    }
     return f->fill(f->user, &(struct state_part){x->unit, x->kind, x->first + from, used - from, type, data});
 }
 
-/* By way of the thread's slot; of I8 one thread has both. */
-static enum status make_and_put(struct filler *own, const struct piece *x)
+/* I8, of which one thread has both halves. */
+static enum status make_packed(struct filler *own, const struct piece *x)
 {
-    struct filling *f = own->f;
-    char *stored = own->slot;
+    struct session *s = own->f->s;
+    char *stored = own->slot + s->staging_bytes;
     enum tier tier;
-    int64_t bytes, at = place_of(f->s, x, &tier, &bytes);
-    TRY(make(f, x, 0, x->room, x->type == I8 ? F32 : x->type, own->slot));
-    if (x->type == I8) {
-        stored += f->s->staging_bytes;
-        pack(x, (const float *)own->slot, stored);
-    }
-    if (tier == TIER_HOST) { /* I8 */
-        memcpy(f->s->context.host + at, stored, (size_t)bytes);
-        return OK;
-    }
+    int64_t bytes, at = place_of(s, x, &tier, &bytes);
+    TRY(make(own->f, x, 0, x->room, F32, own->slot));
+    pack(x, (const float *)own->slot, stored);
+    if (tier != TIER_HOST)
+        return write_stored(s, tier, at, stored, bytes);
+    memcpy(s->context.host + at, stored, (size_t)bytes);
+    return OK;
+}
+
+static enum status zero_device(struct filling *f, int64_t at, int64_t bytes)
+{
+    struct backend *b = f->s->backend;
     pthread_mutex_lock(&f->way);
-    enum status st = write_stored(f->s, tier, at, stored, bytes);
+    enum status st = backend_status(b, b->fill(b, b->base + at, 0, bytes));
     pthread_mutex_unlock(&f->way);
     return st;
+}
+
+/* By way of the thread's slot. */
+static enum status make_and_put(struct filler *own, const struct piece *x, int64_t from, int64_t end)
+{
+    struct filling *f = own->f;
+    enum tier tier;
+    int64_t bytes, at = place_of(f->s, x, &tier, &bytes), size = dtype_size(x->type);
+    if (!f->fill && tier == TIER_DEVICE)
+        return zero_device(f, at + from * size, (end - from) * size);
+    TRY(make(f, x, from, end, x->type, own->slot));
+    pthread_mutex_lock(&f->way);
+    enum status st = write_stored(f->s, tier, at + from * size, own->slot, is_whole(f->s, x) ? bytes : (end - from) * size);
+    pthread_mutex_unlock(&f->way);
+    return st;
+}
+
+static enum status make_part(struct filler *own, const struct piece *x, int64_t from, int64_t end)
+{
+    char *memory = reach(own->f->s, x);
+    if (memory)
+        return make(own->f, x, from, end, x->type, memory + from * dtype_size(x->type));
+    return x->type == I8 ? make_packed(own, x) : make_and_put(own, x, from, end);
 }
 
 static enum status fill_parts(void *job)
@@ -323,25 +371,27 @@ static enum status fill_parts(void *job)
     int64_t from = 0, end = 0, part;
     TRY(backend_status(f->s->backend, f->s->backend->enter(f->s->backend)));
     while ((part = take(f, &x, &from, &end)) >= 0) {
-        char *memory = reach(f->s, &x);
-        enum status st = memory ? make(f, &x, from, end, x.type, memory + from * dtype_size(x.type)) : make_and_put(own, &x);
+        enum status st = make_part(own, &x, from, end);
         if (st != OK)
             fail(f, part, st);
     }
     return OK;
 }
 
-/* As many as have something to do, and a slot if they need one. */
-static int threads_for(struct session *s, struct state_range range)
+/* As many as have something to do, and a slot if they need one, whose bytes these are. */
+static int threads_for(struct session *s, struct state_range range, int64_t *slot_bytes)
 {
     struct walk w = walk_begin(s, range);
     struct piece x;
+    const int64_t staging = HALVES * s->staging_bytes, slots = max_i64(HALVES, staging / LEAST_SLOT);
     int64_t parts = 0, most = min_i64(s->plan->strategy.target->threads, PARALLEL_MOST);
+    const int64_t part = min_i64(PART, staging / min_i64(most, slots) / (int64_t)sizeof(float));
     while (next_piece(&w, &x)) {
-        const int reached = reach(s, &x) != NULL;
-        parts += reached ? ceil_div(x.room, PART) : 1;
-        most = min_i64(most, x.type == I8 ? 1 : reached ? most : SLOTS);
+        parts += is_whole(s, &x) ? 1 : ceil_div(x.room, part);
+        if (!reach(s, &x))
+            most = min_i64(most, x.type == I8 ? 1 : is_whole(s, &x) ? HALVES : slots);
     }
+    *slot_bytes = staging / most / BUFFER_ALIGN * BUFFER_ALIGN;
     return (int)max_i64(1, min_i64(most, parts));
 }
 
@@ -349,9 +399,9 @@ enum status session_fill(struct session *s, struct state_range range, state_fill
 {
     struct filling f = {.s = s, .fill = fill, .user = user, .walk = walk_begin(s, range)};
     struct filler job[PARALLEL_MOST];
-    const int n = threads_for(s, range);
+    const int n = threads_for(s, range, &f.slot_bytes);
     for (int i = 0; i < n; i++)
-        job[i] = (struct filler){&f, i < SLOTS ? (char *)s->staging + i * s->staging_bytes : NULL};
+        job[i] = (struct filler){&f, (i + 1) * f.slot_bytes <= HALVES * s->staging_bytes ? (char *)s->staging + i * f.slot_bytes : NULL};
     pthread_mutex_init(&f.lock, NULL);
     pthread_mutex_init(&f.way, NULL);
     enum status st = parallel_run(fill_parts, job, sizeof *job, n);

@@ -41,9 +41,10 @@ struct state_range {
     int unit, n_units;
     enum state_kind first_kind, last_kind;
 };
-/* Fills all that this rank holds of a range. Where the host reaches it, each part is written where it lives; else a thread has a
- * group in hand, and while one is on its way to a drive or a device, the next is made. Parts begin in the order of units, of kinds, of
- * elements; a failure is that of the first one in this order. Nothing else may run. */
+/* Fills all that this rank holds of a range; without `fill` with zeros. Where the host reaches it, each part is written where it
+ * lives; else a thread has a part in hand (of drives a group), and while one is on its way to a drive or a device, others are made.
+ * Parts begin in the order of units, of kinds, of elements; a failure is that of the first one in this order. Nothing else may
+ * run. */
 enum status session_fill(struct session *s, struct state_range range, state_filler *fill, void *user);
 
 #endif
