@@ -28,7 +28,8 @@ struct compare {
     float *own;           /* this rank's shards, one after the other */
     struct piece *piece;
     int64_t room, used, piece_room, n_pieces;
-    uint64_t *hash; /* of the unit's parameters, where every rank holds all of it */
+    uint64_t *hash; /* of the unit's parameters, where every rank of several holds all of it */
+    int ranks;
 };
 
 static const struct model_param *param_of(const struct compare *c, int i)
@@ -87,7 +88,8 @@ static enum status take_whole(void *user, int unit, int64_t first, int64_t n, fl
 {
     struct compare *c = user;
     (void)unit;
-    each_part(c, first, n, data, hash_part);
+    if (c->ranks > 1)
+        each_part(c, first, n, data, hash_part);
     if (c->alone)
         each_part(c, first, n, data, compare_part);
     return OK;
@@ -99,6 +101,7 @@ static enum status prepare(struct compare *c, struct session *given, struct sess
     const struct strategy *s = &given->plan->strategy;
     int64_t elements = c->m->units[c->unit].elements, groups = elements / s->group + 4;
     int sharded = session_sharded(given, kind);
+    c->ranks = s->ranks;
     c->piece_room = groups;
     c->room = elements / s->ranks + groups * (s->moments == I8 ? BLOCK8 : 1);
     c->hash = sys_calloc((size_t)c->m->units[c->unit].n_params + 1, sizeof *c->hash);
