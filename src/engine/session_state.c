@@ -88,17 +88,14 @@ static struct walk walk_begin(const struct session *s, struct state_range range)
     return (struct walk){.s = s, .range = range, .unit = range.unit, .kind = (int)range.first_kind};
 }
 
-/* Gradients are cut finer than groups: joins the pieces that lie and count on. */
+/* Gradients are cut finer than groups: joins the pieces of a group, which is an extent of its own wherever it lies. */
 static void join(struct walk *w, const struct program *p, struct piece *x)
 {
-    while (w->at < p->n_live_in) {
+    for (; w->at < p->n_live_in; w->at++) {
         const struct binding *next = &p->live_in[w->at];
-        if (next->tensor != x->at.tensor || next->row0 != x->at.row1 ||
-            next->offset != x->at.offset + (x->at.row1 - x->at.row0) * dtype_size(x->type) ||
-            next->row1 - x->at.row0 > w->s->plan->strategy.group)
+        if (next->tensor != x->at.tensor || next->extent_offset != x->at.extent_offset)
             return;
         x->at.row1 = next->row1;
-        w->at++;
     }
 }
 

@@ -125,6 +125,9 @@ static void check_compares(void **state)
     struct result r = e2e_succeeds(NULL, "check " TINY ON("cuda") "--steps 1");
     e2e_contains(r.out, "placement changes no bit");
     e2e_contains(r.out, "check: pass");
+    r = e2e_succeeds(NULL, "check --model tiny --data corpus.txt --seq-len 256 --tiles rows=64,loss=64,group=131072 --threads 1 --effort quick "
+                           "--dtype bf16 --optim-dtype int8" ON("cuda") "--steps 1");
+    e2e_contains(r.out, "check: pass");
 }
 
 static void auto_takes_what_is_there(void **state)
