@@ -34,8 +34,7 @@ static void clear_scaling(struct model_config *c)
     memset(c->rope_long, 0, sizeof c->rope_long);
 }
 
-/* The length that the model was trained for before any scaling. */
-static double trained_positions(const struct model_config *c)
+double model_trained_positions(const struct model_config *c)
 {
     int said = c->rope == ROPE_LLAMA3 || c->rope == ROPE_YARN || c->rope == ROPE_LONGROPE;
     return said ? c->rope_original_positions : (double)c->max_positions;
@@ -43,7 +42,7 @@ static double trained_positions(const struct model_config *c)
 
 static void set_scaling(struct model_config *c, int k, double factor)
 {
-    double original = trained_positions(c);
+    double original = model_trained_positions(c);
     if (c->rope == kinds[k].kind && c->rope_factor == factor)
         return; /* as a checkpoint of such a run says already */
     clear_scaling(c);

@@ -205,6 +205,8 @@ enum status model_config_write_stretched(const char *dir, const char *like, cons
 /* Other rotary positions than config.json's. rope: KIND:FACTOR (yarn, linear, dynamic, llama3), or none; NULL: as they are. base 0: as it
  * is. max_positions grows to what the model is then made for. Errors name --rope and --rope-base. */
 enum status model_config_set_rope(struct model_config *config, const char *rope, double base);
+/* The positions that the model was trained for before any scaling, which --rope's factors are of. */
+double model_trained_positions(const struct model_config *config);
 /* "base 500000, llama3 with factor 8 from 8,192 positions", for sequences of `tokens`. */
 void model_describe_rope(const struct model *m, int64_t tokens, char *text, size_t bytes);
 /* Whether checkpoints of one cannot be those of the other: the first difference, as "hidden size is 24 there and 32 in this run". */

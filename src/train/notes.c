@@ -3,6 +3,8 @@
 
 #include "base/units.h"
 
+#include <math.h>
+
 void train_print_notes(const struct settings *s, const struct model *m, FILE *f)
 {
     const struct model_config *c = &m->config;
@@ -32,8 +34,8 @@ void train_print_notes(const struct settings *s, const struct model *m, FILE *f)
         fprintf(f,
                 "warning: --seq-len %s is beyond the %s positions (max_position_embeddings of config.json) that the model was "
                 "made for: "
-                "--rope yarn:%lld stretches them, a higher --rope-base does so without a scaling\n",
-                length, units_format_count(c->max_positions, limit), (long long)ceil_div(s->plan.seq_len, c->max_positions));
+                "--rope yarn:%.0f stretches them, a higher --rope-base does so without a scaling\n",
+                length, units_format_count(c->max_positions, limit), ceil((double)s->plan.seq_len / model_trained_positions(c)));
     if (c->unchunked > 0 && s->plan.seq_len > c->unchunked)
         fprintf(f,
                 "note: --seq-len %s is beyond the %s tokens from which on dual_chunk_attention_config makes this model attend in "

@@ -52,6 +52,25 @@ refuse "--train-on is of data, and ltrain sample reads none" sample --model tiny
 refuse "--data-changed is for a run that is resumed" --model tiny --data book.txt --seq-len 64 --data-changed continue
 refuse "--train-on is of conversations" eval --model tiny --eval-data book.txt --lengths 64 --train-on last
 
+# ---- keys of config.json that nobody knows, and positions beyond the model's ----
+mkdir odd
+sed 's/"model_type"/"attention_flavour": 3, "max_position_embeddings": 2048, "model_type"/' model/config.json >odd/config.json
+plan="plan --model odd --seq-len 8k --machine l4 --effort quick"
+run odd $plan
+[ "$(grep -c attention_flavour odd.out)" = 1 ] || fail "an unknown key is not said once"
+says odd.out "warning: config.json has attention_flavour, which ltrain does not know: it computes as if that were not there (--strict-config refuses it)"
+refuse "odd/config.json: ltrain does not know attention_flavour; without --strict-config" $plan --strict-config
+says odd.out "rope: base 10000, no scaling, 2,048 positions"
+says odd.out "is beyond the 2,048 positions (max_position_embeddings of config.json) that the model was made for: --rope yarn:4 stretches them"
+for kind in yarn llama3 dynamic; do
+    run $kind $plan --rope $kind:4
+    says $kind.out "$kind with factor 4 from 2,048 positions"
+done
+grep -q "is beyond" yarn.out llama3.out && fail "positions that are stretched far enough are warned about"
+run short $plan --rope yarn:2
+says short.out "is beyond the 4,096 positions (max_position_embeddings of config.json) that the model was made for: --rope yarn:4 stretches them"
+refuse "--rope yarn: give KIND:FACTOR, as yarn:4, with one of linear, llama3, dynamic and yarn and a factor above 1, or none" $plan --rope yarn
+
 # ---- lengths ----
 mkdir documents
 for i in 1 2 3 4 5 6; do head -c $((i * 50)) book.txt >documents/$i; done
