@@ -135,7 +135,7 @@ CASES = {
     "qwen3": (small(Qwen3Config, heads=4, kv_heads=2), [40, 1, 33], []),
     "qwen3-windows": (small(Qwen3Config, use_sliding_window=True, sliding_window=7, max_window_layers=1), [50, 30], []),
     "smollm3": (small(SmolLM3Config, no_rope_layers=[1, 0], attention_bias=True, mlp_bias=True), [33, 31], []),
-    "granite": (small(GraniteConfig, head_dim=None, heads=1, layers=1, embedding_multiplier=6.0, residual_multiplier=0.3,
+    "granite": (small(GraniteConfig, head_dim=None, layers=1, embedding_multiplier=6.0, residual_multiplier=0.3,
                       attention_multiplier=0.1, logits_scaling=4.0), [33, 31], []),
     "phi3-long": (phi3(), [80], []),
     "phi3-short": (phi3(), [30], []),
