@@ -1,8 +1,10 @@
 /* Worker of bench_attention.py: `attention_bench HQ HK`. "case S D MASK DTYPE" (MASK: causal, windowN, documentsN: N tokens each;
  * DTYPE: f32, bf16) makes a problem of HQ query and HK KV heads; "forward", "backward" and "sgemm" (2048 cubed) run once; "sinks
  * forward", "sinks backward", "capped forward", "capped backward" the same of these kinds. Each line is answered by
- * {"seconds", "cpu_seconds", "flops"}: flops of the attended pairs; packing and every other pass are in the time. */
+ * {"seconds", "cpu_seconds", "flops"}: flops of the attended pairs; packing and every other pass are in the time.
+ * LTRAIN_BENCH_ISA=portable|avx2|avx512: these kernels of attention instead of those that are picked for the processor. */
 #include "attention/attention.h"
+#include "attention/kernels.h"
 #include "base/clock.h"
 #include "device/cpu_stream.h"
 #include "ops/gemm.h"
@@ -16,6 +18,7 @@
 enum { N = 2048, ARRAYS = 13 };
 
 static int32_t hq, hk;
+static struct attention_kernels chosen; /* empty: the processor's */
 static const struct gemm_shape cube = {.m = N, .n = N, .k = N, .lda = N, .ldb = N, .ldc = N};
 
 struct problem {
@@ -64,6 +67,11 @@ static void fill_mask(struct problem *p, int64_t s, const char *mask)
     }
 }
 
+static int64_t workspace_bytes(enum op_kind kind, const struct op_attrs *attrs, int threads)
+{
+    return chosen.workspace ? chosen.workspace(kind, attrs, threads) : attention_workspace_bytes(kind, attrs, threads);
+}
+
 static void make(struct problem *p, int64_t s, int32_t d, const char *mask, int32_t dtype)
 {
     const int64_t nq = s * hq * d, nk = s * hk * d;
@@ -84,11 +92,10 @@ static void make(struct problem *p, int64_t s, int32_t d, const char *mask, int3
     p->attrs.attn.head_dim = d, p->attrs.attn.dtype = dtype, p->attrs.attn.scale = 0.125f;
     p->stream.threads = omp_get_max_threads();
     fill_mask(p, s, mask);
-    p->work = filled(
-        max_i64(attention_workspace_bytes(OP_ATTN_FWD, &p->attrs, p->stream.threads),
-                attention_workspace_bytes(OP_ATTN_BWD, &p->attrs, p->stream.threads)) /
-            4,
-        F32);
+    p->work = filled(max_i64(workspace_bytes(OP_ATTN_FWD, &p->attrs, p->stream.threads),
+                             workspace_bytes(OP_ATTN_BWD, &p->attrs, p->stream.threads)) /
+                         4,
+                     F32);
 }
 
 static double cpu_seconds(void)
@@ -109,6 +116,31 @@ static void add_sinks(struct problem *p, int backward)
         ops_attn_sink_grad(&s, gradients, sinks, p->lse, p->delta);
     else
         ops_attn_sink(&s, p->o, p->lse, sinks);
+}
+
+static enum status chosen_forward(const struct op_attrs *attrs, void *const *arg, void *stream)
+{
+    chosen.forward(attrs, arg, stream);
+    return OK;
+}
+
+static enum status chosen_backward(const struct op_attrs *attrs, void *const *arg, void *stream)
+{
+    chosen.backward(attrs, arg, stream);
+    return OK;
+}
+
+/* The processor's kernels, or those of an instruction set that it has. */
+static int choose(op_kernel *kernel[OP_COUNT], const char *name)
+{
+    attention_cpu_kernels(kernel);
+    for (int isa = ISA_PORTABLE; name && isa <= (int)isa_of_processor(); isa++)
+        if (strcmp(name, isa_name((enum isa)isa)) == 0) {
+            chosen = attention_kernels_for((enum isa)isa);
+            kernel[OP_ATTN_FWD] = chosen_forward;
+            kernel[OP_ATTN_BWD] = chosen_backward;
+        }
+    return !name || chosen.forward;
 }
 
 /* Runs a contender once; the FLOPs that it made. */
@@ -145,7 +177,11 @@ int main(int argc, char **argv)
     hq = argc > 2 ? atoi(argv[1]) : 8, hk = argc > 2 ? atoi(argv[2]) : 2;
     if (hq > 64) /* add_sinks */
         return 2;
-    attention_cpu_kernels(kernel);
+    if (!choose(kernel, getenv("LTRAIN_BENCH_ISA"))) {
+        fprintf(stderr,
+                "attention_bench: LTRAIN_BENCH_ISA names no instruction set of this processor: portable, avx2 or avx512\n");
+        return 2;
+    }
     float *matrix[4] = {filled(N * N, F32), filled(N * N, F32), filled(N * N, F32), filled(ops_gemm_workspace(&cube) / 4, F32)};
     while (fgets(line, sizeof line, stdin)) {
         line[strcspn(line, "\n")] = 0;

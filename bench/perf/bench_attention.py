@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """CPU attention beside our fp32 product (sgemm, 2048 cubed) and PyTorch's SDPA, and with sinks and soft caps beside the plain
-kernels, in processor seconds. bench_attention.py BUILD [peers] [shapes] [long] [bf16] [kinds]: parts, default all. bf16's have no
-marks: beside sgemm they tell whether AMX is used."""
+kernels, in processor seconds; wide heads beside those of 128. bench_attention.py BUILD [peers] [shapes] [long] [bf16] [kinds] [widths]:
+parts, default all. bf16's have no marks: beside sgemm they tell whether AMX is used. LTRAIN_BENCH_ISA=portable, avx2 or avx512 takes
+these kernels instead of the processor's best (sgemm remains the processor's)."""
 import os, sys, time
 
 import bench
@@ -10,13 +11,14 @@ GIGA = 1e9
 HEADS = 8, 2  # query, KV
 PARTS = {  # part: heads, rounds, beside PyTorch, type, cases (tokens, head dim, mask, marks of forward and backward beside sgemm)
     "peers": (HEADS, 3, True, "f32", [(8192, 128, "causal", 0.81, 0.79), (8192, 64, "causal", 0.79, 0.79)]),
-    "shapes": (HEADS, 5, False, "f32", [(8192, d, "causal", 0.73, 0.73) for d in (80, 96, 256)] +
+    "shapes": (HEADS, 5, False, "f32", [(8192, d, "causal", 0.73, 0.73) for d in (80, 96, 256, 512)] +
                [(8192, d, mask, 0.73, 0.73) for d in (64, 128) for mask in ("window1024", "documents2048")]),
     "long": ((4, 1), 1, False, "f32", [(32768, 128, "causal", 0.81, 0.79), (32768, 64, "causal", 0.79, 0.79)]),
     "bf16": (HEADS, 5, True, "bf16", [(8192, d, "causal", None, None) for d in (64, 128)]),
 }
 KINDS = [(8192, 64, mask, dtype) for mask in ("window128", "causal") for dtype in ("f32", "bf16")]  # of attended pairs, the same
 KINDS_MARK = 0.85
+WIDTHS_MARK = 0.80  # of the rate at head dim 128
 BESIDE_SDPA = {128: (1.25, 1.35), 64: (1.25, 1.5)}  # forward, forward + backward
 
 
@@ -86,11 +88,34 @@ def kinds(build):
     worker.close()
 
 
+def widths(build):
+    """Head dims 256 and 512 beside 128, a thread's FLOP/s."""
+    workers = {d: bench.Worker(os.path.join(build, "bench", "attention_bench"), "2", "1", OMP_NUM_THREADS="1") for d in (128, 256, 512)}
+    for dtype in ("f32", "bf16"):
+        for d, worker in workers.items():
+            worker(f"case 4096 {d} causal {dtype}")
+        for what in ("forward", "backward"):
+            flops = {}
+
+            def run(d, what=what, flops=flops):
+                answer = workers[d](what)
+                flops[d] = answer["flops"]
+                return answer["cpu_seconds"]
+
+            seconds = bench.medians(bench.in_turn({d: (lambda d=d: run(d)) for d in workers}, 5))
+            rate = {d: flops[d] / seconds[d] / GIGA for d in workers}
+            for d in (256, 512):
+                bench.report(f"attention {what}, 4096 tokens, 2/1 heads of {d}, causal, {dtype}", rate[d], {"heads of 128": rate[128]}, "GFLOP/s",
+                             {"heads of 128": WIDTHS_MARK})
+    for worker in workers.values():
+        worker.close()
+
+
 def main():
     threads = len(os.sched_getaffinity(0))
-    for part in sys.argv[2:] or [*PARTS, "kinds"]:
-        if part == "kinds":
-            kinds(sys.argv[1])
+    for part in sys.argv[2:] or [*PARTS, "kinds", "widths"]:
+        if part in ("kinds", "widths"):
+            {"kinds": kinds, "widths": widths}[part](sys.argv[1])
             continue
         heads, rounds, beside_peer, dtype, cases = PARTS[part]
         worker = bench.Worker(os.path.join(sys.argv[1], "bench", "attention_bench"), *map(str, heads), OMP_NUM_THREADS=str(threads))
