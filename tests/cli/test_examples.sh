@@ -59,6 +59,9 @@ run it eval $small --effort quick --eval-data chats.jsonl --lengths 128 --tasks 
 says it.out "chats: 8 conversations in 9 samples" # and so does an evaluation
 run it --config lora.yaml $small --effort quick --seq-len 128 --steps 2
 [ -f runs/lora/hf/adapter_model.safetensors ] || fail "no adapter"
+run it --config style.yaml $small --effort quick --seq-len 512 --steps 1 --warmup 0
+says it.out "step 0  eval loss"
+says it.out "80 conversations in 80 samples"
 run it --config curriculum.yaml $small --effort quick --seq-len 64@1,128@1,256 --steps 3
 says it.out "step 3: sequences of 256 tokens from here on"
 [ "$(grep -c '"loss":[0-9]' runs/curriculum/metrics.jsonl)" = 3 ] || fail "not three losses"
