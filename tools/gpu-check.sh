@@ -12,16 +12,19 @@
 #     machine    what is here: driver, libraries, limits; then three steps of a tiny model, in full, and what the driver says if they fail
 #     golden     models of tests/golden against PyTorch in fp64, three placements
 #     products   every distinct product of 25m, 1b and 8b against fp64; twice and at other addresses the same bits; rates
-#     check      25m and 1b with none, cpu, nvme and mixed: equal bits; chaos; memory as planned
-#     steps      25m and 1b up to 128k, offloaded and resident, by the data sheet's plan: MFU, hidden, cost of submission
+#     check      25m with none, cpu, nvme and mixed: equal bits; chaos; memory as planned; moments, adapters
+#     steps      25m at 64k, 1b at 32k, by the data sheet's plan: hidden, cost of submission
 #     faults     what is refused; a signal, a resume
 #     memcheck   two steps below compute-sanitizer
+#     long       1b at 128k, offloaded and resident: MFU, hidden, cost of submission
+#     large      1b with none, cpu, nvme and mixed: equal bits
 #   second     what a second call adds:
 #     predict    --profile, then predicted against measured steps: 25m 64k, 1b 32k and 128k offloaded and resident, 8b 32k
 #     ranks      2 and 4 ranks on the card, staged, against one
 #     nccl       a card a rank, messages by NCCL, against one rank and against staged ones; skipped where there is one card
 #     limits     products by shape, copies each way and both, beside products (PyTorch)
 #   peers      PyTorch + transformers beside ltrain, by length (PEERS_SHAPE: 1b unless set)
+# CASES: a regular expression; of the training's sections only cases whose name it fits (`CASES='int8|illegal' tools/gpu-check.sh check faults`).
 # Results in $OUT (build-gpu/out unless set), brought up to date after each section: gpu-check.log, as it is printed; gpu-check.json, all
 # sections' figures; gpu-check.tar.gz, their files, and in failures.log what failing cases printed. The whole run stays below BUDGET seconds
 # (520 unless set): the benchmarks share what the checks have left. The last line is `N passed, N failed, N skipped`, counting sections.
@@ -38,10 +41,11 @@ results=${OUT:-$build/out} # three files: what carries them home may take few
 export OUT=$build/sections
 rm -rf "$OUT"
 mkdir -p "$results" "$OUT" || exit 2
+rm -f "$results/gpu-check.json" "$results/gpu-check.tar.gz" # of a former call
 log=$results/gpu-check.log
 : >"$log"
 kernels='build ops attention sanitizer bench-attention bench-elements'
-training='machine golden products check steps faults memcheck'
+training='machine golden products check steps faults memcheck long large'
 second='predict ranks nccl limits'
 pack=${GPU_PACK:-.gpu-pack}
 if [ -f "$pack.tar.gz" ] && [ ! -e "$pack" ]; then # the archive of gpu-pack.sh as it came
@@ -71,7 +75,7 @@ export GPU_SMI=$smi
 has_gpu() { "$smi" -L 2>/dev/null | grep -q GPU || [ -c /dev/nvidia0 ]; }
 arch=''
 ! has_gpu || arch=$("$smi" --query-gpu=compute_cap --format=csv,noheader 2>/dev/null | head -n 1 | tr -d '. ')
-arch=${arch:-${GPU_ARCH:-90}}
+case $arch in '' | *[!0-9]*) arch=${GPU_ARCH:-90} ;; esac # or what nvidia-smi said of an error
 [ ! -c /dev/nvidia0 ] || { exec 8</dev/nvidia0; } 2>/dev/null || true # as long as somebody has it open the driver need not start anew with each process
 remaining() { echo $((budget - (SECONDS - started))); }
 
@@ -141,11 +145,11 @@ case $(stat -f -c %T "$scratch" 2>/dev/null) in tmpfs | ramfs) scratch=$build ;;
 train() { # SECTION [ARGUMENT ...]: train.py
     [ -n "$LTRAIN" ] || { echo "there is no ltrain: set LTRAIN, or GPU_PACK to a folder that tools/gpu-pack.sh made"; return 77; }
     # shellcheck disable=SC2086 # options
-    "$python" bench/gpu/train.py "$@" --scratch "$scratch" ${TRAIN_OPTIONS:-}
+    "$python" bench/gpu/train.py "$@" --scratch "$scratch" ${CASES:+--cases "$CASES"} ${TRAIN_OPTIONS:-}
 }
 # What is here, as far as it can decide whether steps run; then three of them, with the driver's own words if they fail.
 section_machine() {
-    local file
+    local file until=$((SECONDS + $1))
     facts 2>&1
     [ -n "$LTRAIN" ] || { echo "there is no ltrain: set LTRAIN, or GPU_PACK to a folder that tools/gpu-pack.sh made"; return 77; }
     echo "-- ltrain"
@@ -155,7 +159,7 @@ section_machine() {
             "$pack/env" ldd "$file" 2>&1 | grep -E 'not found|not a dynamic' && echo "in $file"
         done
     fi
-    train machine --seconds "$1"
+    train machine --seconds "$((until - SECONDS > 5 ? until - SECONDS : 5))"
 }
 facts() {
     echo "-- system: $(date -u +%FT%TZ), $(uname -srm), $(sed -n 's/^PRETTY_NAME=//p' /etc/os-release), $(ldd --version 2>&1 | head -n 1)"
@@ -174,12 +178,16 @@ facts() {
 section_limits() { "$python" bench/gpu/bench_limits.py --seconds "$(($1 - 12))"; }
 section_products() {
     [ -x "$pack/bin/engine_products_gpu" ] || { echo "the program of products comes with tools/gpu-pack.sh"; return 77; }
-    local failed=0 model until=$((SECONDS + $1))
+    local failed=0 tried=0 model left until=$((SECONDS + $1))
     for model in '25m 16384' '1b 16384' '8b 8192'; do
+        left=$(((until - SECONDS) * 2 / 3))
+        [ "$left" -ge 3 ] || { echo "no time left for products of ${model% *}"; continue; }
+        tried=1
         # shellcheck disable=SC2086 # two arguments
-        timeout -k 5 "$(((until - SECONDS) * 2 / 3 + 1))" "$pack/env" "$pack/bin/engine_products_gpu" $model >"$OUT/products-${model% *}.txt" 2>&1 || failed=1
+        timeout -k 5 "$left" "$pack/env" "$pack/bin/engine_products_gpu" $model >"$OUT/products-${model% *}.txt" 2>&1 || failed=1
         tail -n 60 "$OUT/products-${model% *}.txt"
     done
+    [ "$tried" = 1 ] || return 77
     return $failed
 }
 section_golden() {
@@ -191,6 +199,8 @@ section_faults() { train faults --seconds "$1" --golden "$golden" --golden-progr
 section_ranks() { train ranks --seconds "$1"; }
 section_nccl() { train nccl --seconds "$1"; }
 section_steps() { train steps --seconds "$1"; }
+section_long() { train long --seconds "$1"; }
+section_large() { train large --seconds "$1"; }
 section_predict() { train predict --seconds "$1"; }
 section_memcheck() { train memcheck --seconds "$1"; }
 section_peers() { "$python" bench/gpu/peers.py --seconds "$1" --shape "${PEERS_SHAPE:-1b}" --text "$LTRAIN_TEXT" --ltrain "$LTRAIN"; }
@@ -199,9 +209,9 @@ share_of() { # SECTION: its seconds of a call
     limits | faults) echo 30 ;;
     golden | memcheck) echo 50 ;;
     machine | products | ranks | nccl) echo 60 ;;
-    check) echo 90 ;;
-    steps) echo 110 ;;
-    predict) echo 170 ;;
+    check | steps) echo 90 ;;
+    long) echo 200 ;;
+    predict | large) echo 250 ;;
     esac
 }
 
@@ -221,6 +231,11 @@ bring_home() {
     tar czf "$build/gpu-check.tar.gz" -C "$build" sections && mv "$build/gpu-check.tar.gz" "$results/"
 }
 say() { echo "$*" | tee -a "$log"; }
+skip() { # SECTION WHY
+    say "== $1: skipped, $2"
+    skipped=$((skipped + 1))
+    bring_home
+}
 
 passed=0 failed=0 skipped=0
 for s in $sections; do
@@ -230,23 +245,23 @@ for s in $sections; do
     bench-*) # what is left, less a reserve; attention three quarters of it if the elements follow
         give=$(($(remaining) - 15))
         case "$s $sections" in bench-attention*bench-elements*) give=$((give * 3 / 4)) ;; esac
-        [ "$give" -ge 20 ] || { say "== $s: skipped, $(remaining) s left of $budget"; skipped=$((skipped + 1)); continue; }
+        [ "$give" -ge 20 ] || { skip "$s" "$(remaining) s left of $budget"; continue; }
         within=$((give + 10)) ;;
-    peers)
+    peers) # what is left, less a reserve, and what CUDA and PyTorch need to start at least
         give=$(($(remaining) - 15))
+        [ "$give" -ge 30 ] || { skip "$s" "$(remaining) s left of $budget"; continue; }
         within=$((give + 10)) ;;
     *)
         within=$(remaining) give=$(share_of "$s")
         if [ -n "$give" ]; then
             [ $# -gt 1 ] || [ "$s" != "$1" ] || give=$within # nothing else is asked for
             [ "$give" -lt $((within - 5)) ] || give=$((within - 5))
-            [ "$give" -ge 10 ] || { say "== $s: skipped, $(remaining) s left of $budget"; skipped=$((skipped + 1)); continue; }
+            [ "$give" -ge 10 ] || { skip "$s" "$(remaining) s left of $budget"; continue; }
             within=$((give + 5))
         fi ;;
     esac
     if [ "$s" != build ] && ! has_gpu; then
-        say "== $s: skipped, no GPU"
-        skipped=$((skipped + 1))
+        skip "$s" "no GPU"
         continue
     fi
     say "== $s"
@@ -272,9 +287,10 @@ for s in $sections; do
     case $status in
     0) passed=$((passed + 1)) ;;
     77) skipped=$((skipped + 1)) ;;
-    *) failed=$((failed + 1)); [ "$s" != build ] || break ;;
+    *) failed=$((failed + 1)) ;;
     esac
     bring_home
+    [ "$s" != build ] || [ "$status" = 0 ] || break # there is nothing to run
 done
 say "$passed passed, $failed failed, $skipped skipped"
 [ "$failed" = 0 ]

@@ -7,6 +7,8 @@ import time
 
 import torch
 
+from running import replace
+
 
 def batch_ms(call, repeats):
     """Milliseconds per call, by events around `repeats` calls."""
@@ -55,7 +57,5 @@ def machine():
 
 def write(name, result):
     path = os.path.join(os.environ.get("OUT", "."), name)
-    with open(path, "w") as f:
-        json.dump(result, f, indent=1)
-        f.write("\n")
+    replace(path, json.dumps(result, indent=1) + "\n")
     print(f"written: {path}")

@@ -3,10 +3,12 @@ installed one). Prints a line a case and writes $OUT/SECTION.json, anew after ea
 status 1 if a case failed, 77 if none could be tried.
   machine  three steps of a tiny model, in full                    golden   cases of PyTorch in fp64, three placements, bf16
   check    equal bits in any placement, chaos, planned memory      faults   what is refused, a kill, a resume
+  large    a 1b: equal bits in any placement                       long     1b at 128k, offloaded and resident
   steps    measured steps by the data sheet's plan                 predict  --profile, then predicted against measured steps
   ranks    2 and 4 ranks that share the card, against one          nccl     a card a rank, messages by NCCL: against one rank and staged ones
   memcheck two steps below compute-sanitizer
---size small: for a fake GPU; --seconds: cases that would begin later are left out."""
+took: seconds of a case; first: until its first step was done. --size small: for a fake GPU; --seconds: cases that would begin later are left
+out; --cases: only those whose name has that regular expression in it."""
 import argparse
 import json
 import os
@@ -20,7 +22,7 @@ import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 
-import peers
+from running import Call, Ended, raise_on_sigterm, replace
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 PREDICTED_WITHIN = 0.10  # of the measured step
@@ -29,7 +31,9 @@ OFFLOADS = ["none", "cpu", "nvme", "params=nvme,grads=cpu,optim=nvme,acts=cpu"]
 FIRST_GOLDEN = ["llama-gqa", "gpt2", "gemma3", "gpt-oss", "qwen3", "llama-tied-docs", "neox", "lora-qwen3", "qlora-gqa", "phi3-long", "cohere2"]
 GOLDEN_AT_ONCE = 4       # processes: most of each one's time is its start
 PATIENCE, LONG_PATIENCE = 15, 40 # seconds that ltrain waits for the GPU
-CASE = 25                # and that a case of a small model may take: others come after it
+CASE, LARGE_CASE = 25, 90 # and that a case of a small and of a large model may take: others come after it
+STEP_MARKS = {"hidden": 0.95, "submit_us": 10} # at least, at most
+LONG_MARKS = {"mfu": 0.44, **STEP_MARKS}       # of 1b at 128k, everything offloaded
 KEPT = 6000              # characters of what a failing case printed, of stdout and of stderr
 SMALL_TILES = ["--tiles", "rows=64,loss=64,group=4096", "--threads", "1"]
 
@@ -40,7 +44,7 @@ class Bench:
         self.until = time.time() + options.seconds
         self.cases = []
         self.last = None # call
-        self.lock = threading.Lock()
+        self.lock, self.of_case = threading.Lock(), threading.local() # calls of the case that this thread has in hand
         self.folder = tempfile.mkdtemp(prefix="gpu-check-", dir=options.scratch)
         self.small = options.size == "small"
         self.common = ["--device", "cuda"] + (SMALL_TILES if self.small else ["--dtype", "bf16"])
@@ -48,33 +52,17 @@ class Bench:
     def left(self):
         return self.until - time.time()
 
-    def call(self, command, timeout=None, env=None):
-        """(status, stdout, stderr); status 124: it took too long. Who is late gets a SIGTERM first, so that mpiexec ends its ranks."""
-        limit = max(5, min(timeout or self.left(), self.left()))
-        with tempfile.TemporaryFile("w+", errors="replace") as out, tempfile.TemporaryFile("w+", errors="replace") as err:
-            child = subprocess.Popen(command, stdout=out, stderr=err, cwd=self.folder, env=dict(os.environ, **(env or {})))
-            late = False
-            try:
-                status = child.wait(limit)
-            except subprocess.TimeoutExpired:
-                late = True
-                child.terminate()
-                try:
-                    child.wait(4)
-                except subprocess.TimeoutExpired:
-                    child.kill()
-                    child.wait()
-                status = 124
-            out.seek(0)
-            err.seek(0)
-            said = [out.read(), err.read().strip()]
-        if late:
-            said[1] = f"not done in {limit:.0f} s; {said[1]}"
-        self.last = (command, status, *said)
-        return status, *said
+    def call(self, command, timeout=None, env=None, step=None):
+        """(status, stdout, stderr); status 124: it took too long."""
+        self.last = call = Call(command)
+        calls = self.of_case.__dict__.setdefault("calls", [])
+        calls.append(call)
+        call.follow(max(5, min(timeout or self.left(), self.left())), self.folder, env, step)
+        self.last = call
+        return call.status, call.out, call.err
 
-    def run(self, arguments, timeout=None, env=None):
-        return self.call(self.o.ltrain.split() + arguments, timeout, env)
+    def run(self, arguments, timeout=None, env=None, step=None):
+        return self.call(self.o.ltrain.split() + arguments, timeout, env, step)
 
     def options(self, model, length, extra=()):
         """What hangs is named by ltrain itself, before its time here is over."""
@@ -83,30 +71,39 @@ class Bench:
 
     def note(self, name, passed, call=None, **figures):
         """passed: None where the case could not be tried. call: what was said, if not in the last one."""
+        calls = self.of_case.__dict__.pop("calls", [])
+        if calls:
+            figures["took"] = sum(c.took for c in calls)
+            first = next((c.first for c in calls if c.first is not None), None)
+            figures.update({} if first is None else {"first": first})
         said = " ".join(f"{k}={v:.4g}" if isinstance(v, float) else f"{k}={v}" for k, v in figures.items())
         with self.lock:
             self.cases.append({"case": name, "passed": passed, **figures})
             print(f"{'skipped' if passed is None else 'ok' if passed else 'NOT OK':8s}{name:44s} {said}", flush=True)
             self.write()
-            if passed is False and (call or self.last):
-                self.keep(name, call or self.last)
+            call = call or (calls or [self.last])[-1]
+            if call and (passed is False or call.status == 124):
+                self.keep(name, call)
 
     def keep(self, name, call):
-        command, status, out, err = call
         with open(os.path.join(os.environ.get("OUT", "."), "failures.log"), "a", encoding="utf-8") as f:
-            f.write(f"=== {self.o.section}: {name}: status {status}\n{' '.join(command)}\n--- stdout\n{out[-KEPT:]}\n--- stderr\n{err[-KEPT:]}\n")
+            f.write(f"=== {self.o.section}: {name}: status {call.status}\n{' '.join(call.command)}\n--- stdout\n{call.out[-KEPT:]}\n"
+                    f"--- stderr\n{call.err[-KEPT:]}\n")
 
     def write(self):
-        path = os.path.join(os.environ.get("OUT", "."), self.o.section + ".json")
-        with open(path + ".new", "w", encoding="utf-8") as f:
-            json.dump({"section": self.o.section, "cases": self.cases}, f, indent=1)
-        os.replace(path + ".new", path)
+        replace(os.path.join(os.environ.get("OUT", "."), self.o.section + ".json"), json.dumps({"section": self.o.section, "cases": self.cases}, indent=1))
 
     def late(self, name, seconds=10):
+        """Or not asked for."""
+        if not re.search(self.o.cases, name):
+            return True
         if self.left() > seconds:
             return False
         self.note(name, None, why="no time left")
         return True
+
+    def hurry(self):
+        self.until = 0
 
     def end(self):
         shutil.rmtree(self.folder, ignore_errors=True)
@@ -141,7 +138,7 @@ def run_golden(b, name, argument):
     call = b.call(b.o.golden_program.split() + [argument], CASE, env={"LTRAIN_GOLDEN": b.o.golden})
     lines = (call[1] + call[2]).strip().splitlines() or ["nothing printed"]
     said = [line for line in lines if " apart" in line or "said: " in line or "rror" in line or "skipped" in line]
-    b.note(name, None if call[0] == 77 else call[0] == 0, ([b.o.golden_program, argument], *call), said=(said or lines)[0][:300])
+    b.note(name, None if call[0] == 77 else call[0] == 0, said=(said or lines)[0][:300])
 
 
 def golden(b):
@@ -160,7 +157,8 @@ def check_one(b, name, model, length, offload, extra, timeout=CASE):
     if b.late(name):
         return
     status, out, err = b.run(["check", *b.options(model, length, ["--offload", offload, *extra])], timeout)
-    b.note(name, None if status == 3 else status == 0 and "check: pass" in out, status=status, **({"said": err[:200]} if err else {}))
+    out_of_time = status == 124 and b.left() < 5
+    b.note(name, None if status == 3 or out_of_time else status == 0 and "check: pass" in out, status=status, **({"said": err[:200]} if err else {}))
 
 
 def check_chaos(b):
@@ -191,11 +189,16 @@ def check(b):
     check_one(b, f"{model} {length} moments in int8", model, length, "nvme", ["--steps", "2", "--optim-dtype", "int8"])
     check_one(b, f"{model} {length} adapters on NF4", model, length, "nvme", ["--steps", "2", "--lora", "r=8", "--base", "nf4"])
     check_one(b, f"{model} {length} adapters on int8", model, length, "nvme", ["--steps", "2", "--lora", "r=8", "--base", "int8"])
-    for offload in [] if b.small else OFFLOADS:
-        check_one(b, f"1b 4096 {offload}", "1b", 4096, offload, ["--steps", "1"], timeout=40)
+
+
+def large(b):
+    for offload in OFFLOADS:
+        check_one(b, *(("tiny 256 " + offload, "tiny", 256) if b.small else ("1b 4096 " + offload, "1b", 4096)), offload, ["--steps", "1"], LARGE_CASE)
 
 
 def refused(b, name, status, words, extra, env=None):
+    if b.late(name):
+        return
     have, _, err = b.run(b.options("tiny", 256, ["--steps", "1", "--out", "refused", *extra]), timeout=60, env=env)
     b.note(name, have == status and all(w in err for w in words) and err.count("\n") == 0, status=have, said=err[:160])
 
@@ -206,19 +209,29 @@ def faults(b):
         refused(b, "hidden GPUs", 2, ["CUDA_VISIBLE_DEVICES"], [], env={"CUDA_VISIBLE_DEVICES": ""})
         refused(b, "fp32", 2, ["leave --dtype out"], ["--dtype", "fp32"])
     refused(b, "more memory than there is", 3, ["--device-mem"], ["--device-mem", "9T"])
-    if b.o.golden_program:
+    if b.o.golden_program and not b.late("an illegal address names its instruction"):
         run_golden(b, "an illegal address names its instruction", "--illegal-address")
+    if not b.late("SIGTERM saves"):
+        stop_and_resume(b)
+
+
+def stop_and_resume(b):
     run = b.options("tiny", 256, ["--offload", "nvme", "--steps", "6", "--save-every", "2", "--out", "killed"])
     child = subprocess.Popen(b.o.ltrain.split() + run, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, cwd=b.folder)
     late = threading.Timer(max(5, b.left()), child.kill)
     late.start()
     said = []
-    for line in child.stdout:
-        said.append(line)
-        if line.startswith("step 3/"):
-            child.send_signal(signal.SIGTERM)
-    late.cancel()
-    b.note("SIGTERM saves", child.wait() in (0, 128 + signal.SIGTERM), (run, child.returncode, "".join(said), ""), status=child.returncode)
+    try:
+        for line in child.stdout:
+            said.append(line)
+            if line.startswith("step 3/"):
+                child.send_signal(signal.SIGTERM)
+    except Ended:
+        child.kill()
+        raise
+    finally:
+        late.cancel()
+    b.note("SIGTERM saves", child.wait() in (0, 128 + signal.SIGTERM), Call(run, child.returncode, "".join(said)), status=child.returncode)
     status, _, err = b.run(["--resume", "killed", "--steps", "6"])
     b.run(b.options("tiny", 256, ["--offload", "nvme", "--steps", "6", "--save-every", "2", "--out", "whole"]))
     same = [s["loss"] for s in last_steps(b.folder, "killed")] == [s["loss"] for s in last_steps(b.folder, "whole")]
@@ -271,46 +284,55 @@ def nccl(b):
         b.note(f"{n} cards, by NCCL and staged", len(curves[0]) == 3 and curves[0] == curves[1], **figures)
 
 
-def measure(b, name, arguments, within):
-    """The third step against its plan; within: how far from it passes, None: recorded."""
+def measure(b, name, arguments, within, marks):
+    """The third step against its plan; within: how far from it passes, None: recorded. marks: what else it is held to."""
     run = re.sub(r"\W+", "-", name)
-    command = b.o.ltrain.split() + arguments + ["--steps", "4", "--save-every", "0", "--out", run]
-    status, err = peers.run_until_step(command, 3, b.left(), b.folder)
+    status, _, err = b.run(arguments + ["--steps", "4", "--save-every", "0", "--out", run], step=3)
     steps = last_steps(b.folder, run)
     shutil.rmtree(os.path.join(b.folder, run), ignore_errors=True)
     if status == 3 or len(steps) < 2:
-        b.note(name, None if status == 3 or b.left() < 5 else False, (command, status, "", err), status=status, said=err[-300:])
+        b.note(name, None if status in (3, 124) else False, status=status, said=err[-300:])
         return None
     s = steps[-1]
     off = s["planned_seconds"] / s["seconds"] - 1
-    b.note(name, within is None or abs(off) <= within, planned=s["planned_seconds"], measured=s["seconds"], off=off, mfu=s["mfu"],
-           hidden=s["hidden"], tokens_per_second=s["tokens_per_second"], device_gib=s.get("device_peak_bytes", 0) / 2 ** 30,
-           host_gib=s.get("host_peak_bytes", 0) / 2 ** 30, submitted=s.get("submitted", 0),
-           submit_us=1e6 * s.get("submit_cpu_seconds", 0) / max(1, s.get("submitted", 0)))
+    figures = dict(planned=s["planned_seconds"], measured=s["seconds"], off=off, mfu=s["mfu"], hidden=s["hidden"],
+                   tokens_per_second=s["tokens_per_second"], device_gib=s.get("device_peak_bytes", 0) / 2 ** 30,
+                   host_gib=s.get("host_peak_bytes", 0) / 2 ** 30, submitted=s.get("submitted", 0),
+                   submit_us=1e6 * s.get("submit_cpu_seconds", 0) / max(1, s.get("submitted", 0)))
+    missed = [f"{k} {figures[k]:.3g}, not {m}" for k, m in marks.items() if (figures[k] > m if k == "submit_us" else figures[k] < m)]
+    missed += [f"off {off:.3g}, not within {within}"] if within is not None and abs(off) > within else []
+    b.note(name, not missed, **figures, **({"missed": "; ".join(missed)} if missed else {}))
     return s["seconds"]
 
 
 def measure_all(b, cases, within):
+    """What is held to a plan is not held to marks: those are of `steps` and `long`."""
     seconds = {}
     for name, model, length, extra in cases:
         if not b.late(name, 20):
-            seconds[name] = measure(b, name, b.options(model, length, extra), within)
-    away, near = seconds.get("1b 128k, everything offloaded"), seconds.get("1b 128k, resident")
+            marks = {} if b.small or within is not None else LONG_MARKS if name == AWAY else STEP_MARKS
+            seconds[name] = measure(b, name, b.options(model, length, extra), within, marks)
+    away, near = seconds.get(AWAY), seconds.get(NEAR)
     if away and near:
         b.note("offloaded / resident at 1b 128k", away / near <= 1.05, ratio=away / near)
 
 
+AWAY, NEAR = "1b 128k, everything offloaded", "1b 128k, resident"
 TINY = [("tiny 256", "tiny", 256, ["--offload", "nvme"])]
-LONG = [("1b 128k, everything offloaded", "1b", 131072, ["--offload", "cpu"]), ("1b 128k, resident", "1b", 131072, ["--offload", "none"])]
+LONG = [(AWAY, "1b", 131072, ["--offload", "cpu"]), (NEAR, "1b", 131072, ["--offload", "none"])]
 SHORT = [("25m 64k", "25m", 65536, []), ("1b 32k", "1b", 32768, [])]
 
 
 def steps(b):
-    measure_all(b, TINY if b.small else SHORT + LONG, None)
+    measure_all(b, TINY if b.small else SHORT, None)
+
+
+def long(b):
+    measure_all(b, TINY if b.small else LONG, None)
 
 
 def predict(b):
-    if not b.small:
+    if not b.small and not b.late("profile"):
         status, out, err = b.run(["plan", "--profile", *b.options("tiny", 256)], timeout=100)
         said = [line for line in out.splitlines() if line.startswith("profile:")]
         b.note("profile", status == 0, said=(said or [err])[-1][:200])
@@ -336,7 +358,7 @@ def memcheck(b):
 
 def main():
     parser = argparse.ArgumentParser()
-    sections = {f.__name__: f for f in (machine, golden, check, steps, faults, ranks, nccl, predict, memcheck)}
+    sections = {f.__name__: f for f in (machine, golden, check, large, steps, long, faults, ranks, nccl, predict, memcheck)}
     parser.add_argument("section", choices=sections)
     parser.add_argument("--seconds", type=float, default=60)
     parser.add_argument("--size", choices=("full", "small"), default="full")
@@ -345,11 +367,15 @@ def main():
     parser.add_argument("--golden-program", default="", help="engine_golden_gpu with what starts it")
     parser.add_argument("--text", default=os.environ.get("LTRAIN_TEXT", "books.txt"))
     parser.add_argument("--scratch", default=None)
+    parser.add_argument("--cases", default="")
     o = parser.parse_args()
     o.text, o.golden = os.path.abspath(o.text), os.path.abspath(o.golden)
     b = Bench(o)
+    raise_on_sigterm(b.hurry)
     try:
         sections[o.section](b)
+    except Ended:
+        b.note("ended by a signal", False)
     finally:
         status = b.end()
     return status

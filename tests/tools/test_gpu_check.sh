@@ -33,8 +33,11 @@ gpu() { # what nvidia-smi says of GPUs
 }
 
 gpu 'No devices found.'
+mkdir "$OUT"
+echo '{"of": "a former call"}' >"$OUT/gpu-check.json"
 run ops bench-elements
 check "no GPU" 0 "0 passed, 0 failed, 2 skipped"
+grep -q '2 skipped' "$OUT/gpu-check.json" || { echo "not ok: figures are $(cat "$OUT/gpu-check.json")"; failures=$((failures + 1)); }
 run nonsense
 [ "$status" = 2 ] || { echo "not ok: an unknown section gives $status"; failures=$((failures + 1)); }
 
@@ -79,17 +82,20 @@ mkdir -p "$folder/pack/bin"
 printf '#!/bin/sh\nexit 0\n' >"$folder/pack/ltrain"
 chmod +x "$folder/pack/ltrain"
 GPU_PACK=$folder/pack run
-check "training without arguments where there is a pack" 0 "6 passed, 0 failed, 1 skipped"
+check "training without arguments where there is a pack" 0 "8 passed, 0 failed, 1 skipped"
 python3 -c 'import json, sys; sys.exit("check" not in json.load(open(sys.argv[1])))' "$OUT/gpu-check.json" || { echo "not ok: the figures of check are lost"; failures=$((failures + 1)); }
 GPU_PACK=$folder/pack run second
 check "the second call" 0 "4 passed, 0 failed, 0 skipped"
-for words in "bench_limits.py --seconds 18" "train.py golden --seconds 50 --golden $folder/pack/golden" "train.py check --seconds 90" "train.py machine --seconds 60" \
-    "train.py steps --seconds 110" "train.py faults --seconds 30" "train.py ranks --seconds 60" "train.py predict --seconds 170" "train.py memcheck --seconds 50"; do
+for words in "bench_limits.py --seconds 18" "train.py golden --seconds 50 --golden $folder/pack/golden" "train.py check --seconds 90" "train.py machine --seconds " \
+    "train.py steps --seconds 90" "train.py long --seconds 200" "train.py large --seconds 250" "train.py faults --seconds 30" "train.py ranks --seconds 60" "train.py predict --seconds 250" "train.py memcheck --seconds 50"; do
     grep -qF -- "$words" "$folder/asked" || { echo "not ok: nobody asked for $words"; failures=$((failures + 1)); }
 done
 GPU_PACK=$folder/pack PEERS_SHAPE=tiny BUDGET=60 run peers predict
 check "peers" 0 "2 passed, 0 failed, 0 skipped"
-grep -q "peers.py --seconds 4[0-9] --shape tiny" "$folder/asked" || { echo "not ok: peers.py was not asked"; failures=$((failures + 1)); }
+grep -q "peers.py --seconds [1-9][0-9]* --shape tiny" "$folder/asked" || { echo "not ok: peers.py was not asked"; failures=$((failures + 1)); }
+GPU_PACK=$folder/pack PEERS_SHAPE=tiny BUDGET=40 CASES='a|b' run peers check
+check "peers without time" 0 "1 passed, 0 failed, 1 skipped"
+grep -q "train.py check --seconds [1-9][0-9]* .*--cases a|b" "$folder/asked" || { echo "not ok: CASES is not passed on"; failures=$((failures + 1)); }
 GPU_PACK=$folder/nothing LTRAIN='' PATH=/usr/bin:/bin run golden check
 check "no ltrain" 0 "0 passed, 0 failed, 2 skipped"
 
