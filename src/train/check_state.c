@@ -24,6 +24,7 @@ struct compare {
     int unit;
     struct difference *d; /* rank 0 */
     float *alone;         /* rank 0: the unit */
+    float *gradient;      /* rank 0, where parameters are compared: the unit's, of the run alone */
     struct excuse excuse; /* rank 0: of the unit */
     float *own;           /* this rank's shards, one after the other */
     struct piece *piece;
@@ -53,6 +54,8 @@ static void compare_part(struct compare *c, int i, int64_t first, int64_t n, con
 {
     difference_add(&c->d[c->m->units[c->unit].first_param + i], first - param_of(c, i)->offset, n, data, c->alone + first,
                    (struct excuse){c->excuse.slack ? c->excuse.slack + first : NULL, c->excuse.turn});
+    if (c->gradient)
+        difference_add_felt(&c->d[c->m->units[c->unit].first_param + i], n, data, c->alone + first, c->gradient + first);
 }
 
 static void hash_part(struct compare *c, int i, int64_t first, int64_t n, const float *data)
@@ -70,6 +73,14 @@ static enum status take_alone(void *user, int unit, int64_t first, int64_t n, fl
     struct compare *c = user;
     (void)unit;
     memcpy(c->alone + first, data, (size_t)n * sizeof *data);
+    return OK;
+}
+
+static enum status take_gradient(void *user, int unit, int64_t first, int64_t n, float *data)
+{
+    struct compare *c = user;
+    (void)unit;
+    memcpy(c->gradient + first, data, (size_t)n * sizeof *data);
     return OK;
 }
 
@@ -108,12 +119,15 @@ static enum status prepare(struct compare *c, struct session *given, struct sess
     c->piece = sys_calloc((size_t)groups, sizeof *c->piece);
     c->own = sharded ? sys_malloc((size_t)c->room * sizeof *c->own) : NULL;
     c->alone = alone ? sys_calloc((size_t)elements, sizeof *c->alone) : NULL;
-    if (!c->hash || !c->piece || (sharded && !c->own) || (alone && !c->alone))
+    c->gradient = alone && kind == STATE_PARAM ? sys_calloc((size_t)elements, sizeof *c->gradient) : NULL;
+    if (!c->hash || !c->piece || (sharded && !c->own) || (alone && !c->alone) || (alone && kind == STATE_PARAM && !c->gradient))
         return status_fail(ERR_NOMEM, "check: out of memory for unit %d", c->unit);
     for (int i = 0; alone && i < c->m->units[c->unit].n_params; i++)
         c->d[c->m->units[c->unit].first_param + i] = (struct difference){0};
     if (alone)
         TRY(session_visit(alone, c->unit, kind, STATE_READ, take_alone, c));
+    if (c->gradient)
+        TRY(session_visit(alone, c->unit, STATE_GRAD, STATE_READ, take_gradient, c));
     return session_visit(given, c->unit, kind, STATE_READ, sharded ? take_shard : take_whole, c);
 }
 
@@ -180,6 +194,7 @@ enum status check_unit(struct session *given, struct session *alone, int unit, e
     if (st == OK)
         st = session_sharded(given, kind) ? compare_shards(&c, given->comm) : compare_copies(&c, given->comm);
     free(c.alone);
+    free(c.gradient);
     free(c.own);
     free(c.piece);
     free(c.hash);

@@ -7,8 +7,9 @@
 
 /* Every rank of the given session calls it; `alone` is a session of one rank, held by rank 0 (NULL elsewhere). d: of the model's
  * parameters (n_params), rank 0; those of the unit are set: every piece of every rank's shards is compared; of state that every
- * rank holds, rank 0's, and the others by hash. Beside the two sessions it needs the unit in fp32 on rank 0, and on each rank
- * its shard of the unit and 1 MiB per rank. excuse: of the unit's elements (difference_add). */
+ * rank holds, rank 0's, and the others by hash; of parameters, with the gradients of `alone`, which mean something while an update
+ * is pending. Beside the two sessions it needs the unit in fp32 on rank 0, of parameters twice, and on each rank its shard of the
+ * unit and 1 MiB per rank. excuse: of the unit's elements (difference_add). */
 enum status check_unit(struct session *given, struct session *alone, int unit, enum state_kind kind, struct excuse excuse,
                        struct difference *d);
 

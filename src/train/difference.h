@@ -4,8 +4,8 @@
 
 #include <stdint.h>
 
-/* Elements of a tensor, any of them, whose moments may have rounded to their other neighbours. */
-enum { DIFFERENCE_FEW = 8 };
+/* Elements of a tensor, any of them, whose moments may have rounded to their other neighbours; of a small tensor that share, or one. */
+enum { DIFFERENCE_FEW = 8, DIFFERENCE_SHARE = 8 };
 
 struct difference {
     int64_t n, unequal;           /* elements compared; those with other bits */
@@ -17,6 +17,8 @@ struct difference {
     double slack2; /* sum of squares of what rounding explains of the differences beyond the relative tolerance */
     double turned2; /* the same of moments that rounded to their other neighbours, where many did: the caller's */
     double few[DIFFERENCE_FEW]; /* the largest squares of what a few of these explain, ascending */
+    double first_order;         /* sum of gradient times difference: how far a loss follows */
+    double felt2, weight2;      /* sums of squares: gradient times difference, and gradient times what the run alone has */
 };
 
 /* What may have moved elements apart: each as far as `slack` says (NULL: not at all), and a few, whichever, by `turn` more. */
@@ -26,6 +28,8 @@ struct excuse {
 };
 /* Elements [first, first + n) of the tensor; excuse: of the first of them. */
 void difference_add(struct difference *d, int64_t first, int64_t n, const float *given, const float *alone, struct excuse excuse);
+/* What loss and gradients feel of n parameters' differences: adds to first_order, felt2, weight2. */
+void difference_add_felt(struct difference *d, int64_t n, const float *given, const float *alone, const float *gradient);
 /* Relative L2 difference; a tensor whose L2 norm is below `floor` is measured by that (its own may be mere rounding). Infinite if
  * there is nothing to measure by. */
 double difference_relative(const struct difference *d, double floor);

@@ -102,6 +102,27 @@ static void a_few_elements(void **state)
     assert_true(difference_relative(&all, 0) > 10 * difference_allowed(&all, 1e-9));
 }
 
+/* Of a small tensor fewer still: an update that is lost shows in four elements. */
+static void a_small_tensor(void **state)
+{
+    const float ones[4] = {1, 1, 1, 1}, stale[4] = {1.001f, 1.001f, 1.001f, 1.001f};
+    struct difference d = {0};
+    (void)state;
+    difference_add(&d, 0, 4, stale, ones, (struct excuse){NULL, 2e-3});
+    assert_true(difference_relative(&d, 0) > 1.9 * difference_allowed(&d, 1e-9));
+}
+
+/* A loss follows parameters by gradient times difference; an element without gradient is not felt. */
+static void what_gradients_feel(void **state)
+{
+    const float alone[3] = {1, 2, 4}, given[3] = {1.5f, 1, 9}, gradient[3] = {2, 0.5f, 0};
+    struct difference d = {0};
+    (void)state;
+    difference_add_felt(&d, 2, given, alone, gradient);
+    difference_add_felt(&d, 1, given + 2, alone + 2, gradient + 2);
+    assert_true(d.first_order == 0.5 && d.felt2 == 1.25 && d.weight2 == 5);
+}
+
 static void refuses_what_does_not_fit(void **state)
 {
     struct settings given, s;
@@ -152,7 +173,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(equal_tensors),    cmocka_unit_test(one_element),    cmocka_unit_test(odd_values),
-        cmocka_unit_test(slack_of_updates), cmocka_unit_test(a_few_elements), cmocka_unit_test(names_a_preset), cmocka_unit_test(refuses_what_does_not_fit),
+        cmocka_unit_test(slack_of_updates), cmocka_unit_test(a_few_elements), cmocka_unit_test(a_small_tensor),
+        cmocka_unit_test(what_gradients_feel), cmocka_unit_test(names_a_preset), cmocka_unit_test(refuses_what_does_not_fit),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
