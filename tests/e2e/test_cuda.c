@@ -37,6 +37,12 @@ static void runs_move_between_devices(void **state)
     e2e_contains(r.out, "resume: the numerics key differs (");
     e2e_contains(r.out, " cuda=0.0,");
     e2e_same_file("want/hf/model.safetensors", "there/hf/model.safetensors");
+    e2e_succeeds(NULL, TINY ON("cpu:discrete") "--steps 2 --save-every 2 --out back");
+    r = e2e_succeeds(NULL, "--resume back --steps 4 --device cuda");
+    e2e_contains(r.out, "device: GPU 0, twin, 0000:01:00.0");
+    e2e_contains(r.out, "resume: the numerics key differs (");
+    e2e_contains(r.out, " cuda=0.0,");
+    e2e_same_file("want/hf/model.safetensors", "back/hf/model.safetensors");
 }
 
 /* The evaluations of a run as metrics.jsonl has them, one behind the other; returns how many. */
@@ -73,6 +79,12 @@ static void evaluation_is_the_same_there(void **state)
     assert_int_equal(evaluations("judged-there", have, sizeof have), 2);
     assert_string_equal(have, want);
     e2e_same_file("judged-here/hf/model.safetensors", "judged-there/hf/model.safetensors");
+    use(twin, "seed=1,devices=2");
+    e2e_succeeds(NULL, FOUR ON("cpu:discrete") "--ranks 2 --eval-fraction 0.1 --eval-every 2 --out two-here");
+    e2e_succeeds(NULL, FOUR ON("cuda") "--ranks 2 --eval-fraction 0.1 --eval-every 2 --out two-there");
+    assert_int_equal(evaluations("two-here", want, sizeof want), 2);
+    assert_int_equal(evaluations("two-there", have, sizeof have), 2);
+    assert_string_equal(have, want);
 }
 
 /* What a program printed as JSON, without the times. */
@@ -127,6 +139,10 @@ static void check_compares(void **state)
     e2e_contains(r.out, "check: pass");
     r = e2e_succeeds(NULL, "check --model tiny --data corpus.txt --seq-len 256 --tiles rows=64,loss=64,group=131072 --threads 1 --effort quick "
                            "--dtype bf16 --optim-dtype int8" ON("cuda") "--steps 1");
+    e2e_contains(r.out, "check: pass");
+    use(twin, "devices=2");
+    r = e2e_succeeds(NULL, "check " TINY "--device cuda --ranks 2 --mesh ring=2 --steps 1");
+    e2e_contains(r.out, "2 ranks");
     e2e_contains(r.out, "check: pass");
 }
 

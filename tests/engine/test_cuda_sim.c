@@ -67,30 +67,39 @@ static void steps_are_golden(struct rig *r, struct golden *g, const char *name, 
 static int fast;           /* --deterministic no */
 static enum dtype moments; /* --optim-dtype */
 
+/* The fake is configured with the seed and these words. */
+static enum status begin(struct rig *r, struct golden *g, const char *name, int capability, void (*change)(struct settings *),
+                         const char *more)
+{
+    struct model *model;
+    char words[160];
+    snprintf(words, sizeof words, "seed=%d,name=sim,capability=%d,processors=%d%s", change ? 3 : 2, capability, PROCESSORS, more);
+    fake_cuda_configure(words);
+    assert_int_equal(golden_open(name, g), OK);
+    rig_defaults(r, g->seq_len);
+    r->gpu = cuda_target(capability, PROCESSORS, 1);
+    r->gpu.fast = fast;
+    r->settings.gpu = AUTO;
+    r->settings.plan.device = DEVICE_CUDA;
+    r->settings.plan.dtype = BF16;
+    r->settings.plan.threads = 1;
+    r->settings.plan.optim_dtype = moments;
+    if (moments == I8)
+        r->settings.plan.group = 1024; /* of whole blocks */
+    if (change)
+        change(&r->settings);
+    TRY(golden_model(g, &model));
+    TRY(rig_start(r, model));
+    return golden_load(g, r->session);
+}
+
 /* A digest of all state after the steps. */
 static uint64_t run(const char *name, int capability, int steps, void (*change)(struct settings *))
 {
     struct golden g;
     struct rig r;
-    struct model *model;
-    char words[96];
     uint64_t digest;
-    snprintf(words, sizeof words, "seed=%d,name=sim,capability=%d,processors=%d", change ? 3 : 2, capability, PROCESSORS);
-    fake_cuda_configure(words);
-    assert_int_equal(golden_open(name, &g), OK);
-    rig_defaults(&r, g.seq_len);
-    r.gpu = cuda_target(capability, PROCESSORS, 1);
-    r.gpu.fast = fast;
-    r.settings.gpu = AUTO;
-    r.settings.plan.device = DEVICE_CUDA;
-    r.settings.plan.dtype = BF16;
-    r.settings.plan.threads = 1;
-    r.settings.plan.optim_dtype = moments;
-    if (moments == I8)
-        r.settings.plan.group = 1024; /* of whole blocks */
-    if (change)
-        change(&r.settings);
-    if (golden_model(&g, &model) != OK || rig_start(&r, model) != OK || golden_load(&g, r.session) != OK)
+    if (begin(&r, &g, name, capability, change, "") != OK)
         fail_msg("%s: %s", name, status_message());
     steps_are_golden(&r, &g, name, steps);
     assert_int_equal(rig_digest(&r, &digest), OK);
@@ -150,13 +159,42 @@ static void moments_in_int8(void **state)
     moments = F32;
 }
 
+/* Without the kernels that the order takes: there are fewer. */
 static void backward_in_any_order(void **state)
 {
     (void)state;
-    fast = 1;
-    run("llama-gqa", 80, 1, NULL);
-    run("llama-gqa", 90, 1, NULL);
-    fast = 0;
+    static const int capabilities[] = {80, 90};
+    for (int i = 0; i < 2; i++) {
+        run("llama-gqa", capabilities[i], 1, NULL);
+        const long ordered = fake_cuda_loaded();
+        fast = 1;
+        run("llama-gqa", capabilities[i], 1, NULL);
+        fast = 0;
+        print_message("sm_%d: %ld kernels, %ld in order\n", capabilities[i], fake_cuda_loaded(), ordered);
+        assert_true(fake_cuda_loaded() < ordered);
+    }
+}
+
+/* What launches ask of the runtime beside the launch: the sentence names it. First of all tests, as the driver's entry is asked for once. */
+static void calls_before_launches_fail(void **state)
+{
+    (void)state;
+    static const char *const functions[] = {"cudaGetDriverEntryPointByVersion", "cudaFuncSetAttribute"};
+    for (int i = 0; i < 2; i++) {
+        struct golden g;
+        struct rig r;
+        char words[80];
+        double loss, norm;
+        snprintf(words, sizeof words, ",in=%s,fail=1:1", functions[i]);
+        enum status st = begin(&r, &g, "llama-gqa", 90, NULL, words);
+        if (st == OK)
+            st = rig_step(&r, &g.sequence, 1, &loss, &norm);
+        if (st == OK || !strstr(status_message(), functions[i]))
+            fail_msg("%s fails: status %d, \"%s\"", functions[i], st, st == OK ? "" : status_message());
+        rig_stop(&r);
+        golden_close(&g);
+        assert_string_equal(fake_cuda_left(), "");
+    }
 }
 
 /* Layer kinds beside Llama's: soft caps, windows on some layers, four norms of 1 + w, GeGLU, scaled embeddings; norms of each head,
@@ -192,7 +230,7 @@ static void other_models(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(llama_on_ampere), cmocka_unit_test(llama_on_hopper),
+    const struct CMUnitTest tests[] = {cmocka_unit_test(calls_before_launches_fail), cmocka_unit_test(llama_on_ampere), cmocka_unit_test(llama_on_hopper),
                                        cmocka_unit_test(gpt2_on_ampere), cmocka_unit_test(gpt2_on_hopper), cmocka_unit_test(adapters_on_ampere), cmocka_unit_test(moments_in_int8),
                                        cmocka_unit_test(backward_in_any_order), cmocka_unit_test(other_layers), cmocka_unit_test(other_models), cmocka_unit_test(walk_presets)};
     return cmocka_run_group_tests(tests, NULL, NULL);

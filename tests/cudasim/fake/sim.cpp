@@ -103,14 +103,22 @@ extern "C" {
 
 cudaError_t cudaFuncSetAttribute(const void *function, enum cudaFuncAttribute attr, int value)
 {
-    if (attr == cudaFuncAttributeMaxDynamicSharedMemorySize)
+    pthread_mutex_lock(&fake_lock);
+    const cudaError_t error = fake_enter();
+    if (error == cudaSuccess && attr == cudaFuncAttributeMaxDynamicSharedMemorySize)
         opted = {function, value};
-    return cudaSuccess;
+    pthread_mutex_unlock(&fake_lock);
+    return error;
 }
 
 cudaError_t cudaGetDriverEntryPointByVersion(const char *symbol, void **entry, unsigned, unsigned long long,
                                              enum cudaDriverEntryPointQueryResult *result)
 {
+    pthread_mutex_lock(&fake_lock);
+    const cudaError_t error = fake_enter();
+    pthread_mutex_unlock(&fake_lock);
+    if (error != cudaSuccess)
+        return error;
     const bool known = strcmp(symbol, "cuTensorMapEncodeTiled") == 0;
     *entry = known ? reinterpret_cast<void *>(tensor_map_encode) : nullptr;
     *result = known ? cudaDriverEntryPointSuccess : cudaDriverEntryPointSymbolNotFound;
