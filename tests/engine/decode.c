@@ -32,6 +32,8 @@ static enum status start(struct decode_rig *r, const char *name)
     snprintf(adapter, sizeof adapter, "%s/adapter", path);
     if (adapter_config_is_there(adapter))
         TRY(adapter_config_read(adapter, &config.lora, base, sizeof base));
+    if (r->base != BASE_STORED)
+        config.base = r->base;
     TRY(model_create(&config, NULL, 0, &r->model));
     if (r->target.threads == 0)
         r->target = backend_cpu_target(omp_get_max_threads());

@@ -9,6 +9,7 @@
 struct decode_rig {
     struct settings settings;
     struct target target;
+    enum model_base base; /* what frozen maps become, where the files do not say it */
     struct model *model;
     struct session *session;
     struct decoder *decoder;

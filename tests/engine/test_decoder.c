@@ -89,6 +89,8 @@ static void test_families(void **state)
     {
         struct decode_rig r;
         decode_defaults(&r);
+        if (strcmp(name, "qlora-gqa") == 0)
+            r.base = BASE_NF4;
         check_text(&r, name, resident);
     }
 }

@@ -1,46 +1,66 @@
 #!/usr/bin/env python3
 """Reference texts and reference processors of sampling, by transformers and peft (make_golden.py says what is needed).
 
-    /tmp/venv-golden/bin/python tests/golden/make_generate.py
+    /tmp/venv-golden/bin/python tests/golden/make_generate.py [CASE ...]
 
 generate.json: of each case's model a prompt and the 32 tokens that generate() gives greedily in fp32; prompts are drawn anew until
 the best token leads by 0.001 everywhere, which is far more than sums in another order differ by, and the text
-has four tokens that differ, if one of the first eight does.
+has four tokens that differ, if one of the first eight does. Where CASE is given, the others stay as they are. Of qlora-gqa bitsandbytes has
+the base in NF4; of int8-gqa the numbers are those of its int8, as a plain base, for its own products round activations, too.
 sampling.json: logits and tokens so far, settings, and what transformers' processors leave: the ids that may be drawn, and their
 probabilities.
 """
 import json
 import os
+import sys
+
+os.environ["TORCHDYNAMO_DISABLE"] = "1"
 
 import make_golden
 import torch
 from peft import PeftModel
 from safetensors.torch import load_file
-from transformers import AutoConfig, AutoModelForCausalLM, LogitsProcessorList
+from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForImageTextToText, LogitsProcessorList
 from transformers.generation import logits_process as P
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 NEW, LEAD = 32, 1e-3
 
 
-def open_model(name):
+def open_base(name):
     folder = os.path.join(HERE, name)
     config = AutoConfig.from_pretrained(folder)
+    if name == "qlora-gqa":
+        import make_qlora
+        return make_qlora.quantised(folder)
+    if name == "int8-gqa":
+        import make_int8
+        eight = make_int8.quantised(os.path.join(HERE, make_int8.BASE))
+        plain = AutoModelForCausalLM.from_pretrained(os.path.join(HERE, make_int8.BASE), dtype=torch.float32, attn_implementation="sdpa")
+        with torch.no_grad():
+            for at, m in eight.named_modules():
+                if isinstance(m, make_int8.bnb.nn.Linear8bitLt):
+                    plain.get_submodule(at).weight.copy_(make_int8.F.int8_vectorwise_dequant(m.weight.data, m.weight.SCB.clone()))
+        return plain
     if getattr(config, "num_local_experts", None) == 0:  # MLPs in place of experts: transformers cannot load it by itself
         model = make_golden.dense_gpt_oss(config)
         missing, unexpected = model.load_state_dict(load_file(os.path.join(folder, "model.safetensors")), strict=False)
         assert not unexpected and set(missing) <= {"lm_head.weight"}  # of a tied head
         model.tie_weights()
-        return model.eval()
+        return model
     capped = getattr(config, "attn_logit_softcapping", None)
-    model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, attn_implementation="eager" if capped else "sdpa")
-    adapter = os.path.join(folder, "adapter")
+    kind = AutoModelForImageTextToText if hasattr(config, "text_config") else AutoModelForCausalLM
+    return kind.from_pretrained(folder, dtype=torch.float32, attn_implementation="eager" if capped else "sdpa")
+
+
+def open_model(name):
+    model, adapter = open_base(name), os.path.join(HERE, name, "adapter")
     return (PeftModel.from_pretrained(model, adapter) if os.path.isdir(adapter) else model).eval()
 
 
 def generate(name):
     model = open_model(name)
-    vocab = model.config.vocab_size
+    vocab = model.config.get_text_config().vocab_size
     found = None
     for seed in range(40):
         g = torch.Generator().manual_seed(seed)
@@ -96,10 +116,12 @@ if __name__ == "__main__":
     torch.set_num_threads(1)
     with open(os.path.join(HERE, "sampling.json"), "w") as f:
         f.write("[\n" + ",\n".join(json.dumps(c) for c in sampling()) + "\n]\n")
-    names = sorted(d for d in os.listdir(HERE) if os.path.exists(os.path.join(HERE, d, "config.json")))
-    lines = []
-    for name in names:
-        lines.append(f"{json.dumps(name)}: {json.dumps(generate(name))}")
-        print(lines[-1], flush=True)
-    with open(os.path.join(HERE, "generate.json"), "w") as f:
-        f.write("{\n" + ",\n".join(lines) + "\n}\n")
+    names, path, texts = sys.argv[1:], os.path.join(HERE, "generate.json"), {}
+    if names:
+        with open(path) as f:
+            texts = json.load(f)
+    for name in names or sorted(d for d in os.listdir(HERE) if os.path.exists(os.path.join(HERE, d, "config.json"))):
+        texts[name] = generate(name)
+        print(name, texts[name], flush=True)
+    with open(path, "w") as f:
+        f.write("{\n" + ",\n".join(f"{json.dumps(k)}: {json.dumps(v)}" for k, v in sorted(texts.items())) + "\n}\n")
