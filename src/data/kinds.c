@@ -40,7 +40,8 @@ static int ends_with(const char *path, const char *suffix)
     return n > m && strcmp(path + n - m, suffix) == 0;
 }
 
-static enum status refuse_foreign(const char *path, const struct id_file *ids)
+/* *is_foreign: that is why it is refused. */
+static enum status refuse_foreign(const char *path, const struct id_file *ids, int *is_foreign)
 {
     enum { MAGIC = 6 };
     int fd;
@@ -61,6 +62,7 @@ static enum status refuse_foreign(const char *path, const struct id_file *ids)
 #pragma GCC diagnostic ignored "-Wformat-nonliteral"
         snprintf(remedy, sizeof remedy, f->remedy, path, to);
 #pragma GCC diagnostic pop
+        *is_foreign = 1;
         st = status_fail(ERR_INVALID, "%s is %s, which is not read as it is: %s", path, f->what, remedy);
     }
     return st;
@@ -127,17 +129,19 @@ int kinds_are_ids(const struct file_kind *k)
     return k->lines == LINES_IDS || k->ids.format == IDS_MEGATRON || k->ids.format == IDS_LLMC || k->ids.format == IDS_PLAIN;
 }
 
-static enum status find_kind(const char *path, int found, const struct kinds_config *config, struct file_kind *k)
+/* *is_foreign: it is refused as what is no text, of which a directory may have more. */
+static enum status find_kind(const char *path, int found, const struct kinds_config *config, struct file_kind *k, int *is_foreign)
 {
     const size_t n = input_name(path);
     if (input_is_compressed(path) && n > 4 && (memcmp(path + n - 4, ".bin", 4) == 0 || memcmp(path + n - 4, ".idx", 4) == 0))
         return status_fail(ERR_INVALID, "%s: files of token ids are not read compressed: decompress it", path);
-    if (n > 4 && memcmp(path + n - 4, ".tar", 4) == 0)
+    *is_foreign = n > 4 && memcmp(path + n - 4, ".tar", 4) == 0;
+    if (*is_foreign)
         return status_fail(ERR_INVALID, "%s is an archive of files, which is not read as it is: unpack it", path);
     if (config->has_tokenizer && input_is_compressed(path) && n > 5 && memcmp(path + n - 5, ".json", 5) == 0)
         return status_fail(ERR_INVALID, "%s: rows are read of files named .jsonl%s: rename it if it has a row a line", path, path + n);
     TRY(id_file_look(path, config->token_bytes, &k->ids));
-    TRY(refuse_foreign(path, &k->ids));
+    TRY(refuse_foreign(path, &k->ids, is_foreign));
     if (config->has_tokenizer && k->ids.format == IDS_NONE)
         TRY(refuse_utf_16(path));
     if (config->has_tokenizer)
@@ -164,7 +168,7 @@ static enum status check_together(const struct documents *d, const struct file_k
 /* What was found in a directory and is not read: all of it is said at once, so that it can be put elsewhere or converted. */
 struct unread {
     char first[700]; /* what was said of the first one; "": there is none */
-    char others[200];
+    char others[200]; /* names, as far as they fit */
     int64_t n, named;
 };
 
@@ -181,7 +185,9 @@ static void add_unread(struct unread *u, const char *path)
 static enum status refuse_unread(const struct unread *u)
 {
     char more[300] = "";
-    if (u->n > 1 + u->named)
+    if (u->n > 1 && u->named == 0)
+        snprintf(more, sizeof more, "; nor %s %lld more read", u->n > 2 ? "are" : "is", (long long)(u->n - 1));
+    else if (u->n > 1 + u->named)
         snprintf(more, sizeof more, "; nor are %s and %lld more read", u->others, (long long)(u->n - 1 - u->named));
     else if (u->n > 1)
         snprintf(more, sizeof more, "; nor %s %s read", u->n > 2 ? "are" : "is", u->others);
@@ -197,8 +203,9 @@ enum status kinds_find(const struct documents *d, const struct kinds_config *con
     *tokens = config->has_tokenizer;
     struct unread unread = {.n = 0};
     for (int64_t i = 0; i < n && st == OK; i++) {
-        st = find_kind(documents_path(d, i), documents_is_found(d, i), config, &k[i]);
-        if (st == ERR_INVALID && documents_is_found(d, i)) {
+        int is_foreign = 0;
+        st = find_kind(documents_path(d, i), documents_is_found(d, i), config, &k[i], &is_foreign);
+        if (is_foreign && documents_is_found(d, i)) {
             add_unread(&unread, documents_path(d, i));
             st = OK;
             continue;

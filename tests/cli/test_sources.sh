@@ -76,6 +76,10 @@ check "/bad.jsonl.bz2' | zstd -o '$scratch/bad.jsonl.zst'" 'BZh9' bad.jsonl.bz2
 check "bad.pdf is a PDF, which is not read as it is: pdftotext" '%%PDF-1.4' bad.pdf
 mkdir mixed && cp bad.pdf bad.tar mixed && echo a b >mixed/a.txt
 refuse "; nor is bad.tar read: a directory with what is no text" $d mixed
+mv mixed/bad.tar mixed/$(printf 'z%0220d' 0).tar
+refuse "; nor is 1 more read: a directory with what is no text" $d mixed
+rm mixed/*.tar mixed/*.pdf && printf '\377\376a\0' >mixed/wide.txt
+refuse "wide-utf8.txt'" $d mixed
 check "bad.parquet is a Parquet file, which is not read as it is: python3 -c" 'PAR1abcdPAR1' bad.parquet
 check 'bad.jsonl:1: broken JSON: duplicate object key' '{"text": "a", "text": "b"}\n'
 check 'bad.jsonl:1: not JSON: duplicate object key' '{"messages": [{"role": "user", "content": "a"}], "messages": []}\n'
