@@ -150,6 +150,18 @@ static enum status write(struct merge *x, int param, int64_t first, int64_t n)
     return OK;
 }
 
+/* In the file's type, where W and s B A may be finite and their sum is not. */
+static enum status check_stored(const struct merge *x, int param, int64_t row, int64_t n)
+{
+    const struct model_param *p = &x->m->params[param];
+    const enum dtype type = x->decls[x->tensor[param]].dtype;
+    for (int64_t i = 0; i < n; i++)
+        if (!isfinite(type == BF16 ? bf16_to_float(bf16_from_float(x->data[i])) : x->data[i]))
+            return status_fail(ERR_DIVERGED, "W + s B A of %s is not finite in row %lld: nothing was merged", p->name,
+                               (long long)(row + i / max_i64(p->shape[1], 1)));
+    return OK;
+}
+
 static enum status merge_rows(struct merge *x, int param, const float *a, const float *b)
 {
     const struct model_param *p = &x->m->params[param];
@@ -165,6 +177,7 @@ static enum status merge_rows(struct merge *x, int param, const float *a, const 
             if (!isfinite(x->squares))
                 return status_fail(ERR_DIVERGED, "the adapter's s B A beside %s is not finite: nothing was merged", p->name);
         }
+        TRY(check_stored(x, param, row, n));
         TRY(write(x, param, row * columns, n));
     }
     return OK;

@@ -1,6 +1,8 @@
 #include "engine/bitsandbytes.h"
 
+#include "base/blocks8.h"
 #include "base/finite.h"
+#include "base/rows8.h"
 #include "engine/weights.h"
 
 #include <jansson.h>
@@ -10,6 +12,7 @@
 
 #define WEIGHT "weight"
 #define FORMAT "weight_format"                /* int8: how rows lie */
+#define NF4_LARGEST 1e30                      /* of scales: beyond it their sums and products with inputs overflow */
 #define STATE ".quant_state.bitsandbytes__nf4" /* NF4: sizes and the mean of nested scales, as JSON */
 
 static const char *const type_words[] = {[F32] = "float32", [BF16] = "bfloat16", [F16] = "float16"};
@@ -86,12 +89,17 @@ static enum status read_parts(struct source *s, const char *weight, const struct
     return OK;
 }
 
-static enum status check_floats(struct source *s, const char *name, const float *x, int64_t n)
+/* A scale is a largest magnitude, or a mean of such. each: what it is of, "row" or "block". */
+static enum status check_scales(struct source *s, const char *name, const char *each, const float *x, int64_t n, double most)
 {
-    int64_t i = finite_until(x, n);
-    return i == n ? OK
-                  : status_fail(ERR_INVALID, "%s: a scale of %s is %s: such weights cannot be trained beside; get the file again",
-                                st_path(s->file, name), name, finite_word(x[i]));
+    for (int64_t i = 0; i < n; i++)
+        if (!isfinite(x[i]))
+            return status_fail(ERR_INVALID, "%s: a scale of %s is %s (%s %lld): such weights cannot be trained beside; get the file again",
+                               st_path(s->file, name), name, finite_word(x[i]), each, (long long)i);
+        else if (!(x[i] >= 0 && (double)x[i] <= most))
+            return status_fail(ERR_INVALID, "%s: a scale of %s is %g (%s %lld); it is at least 0 and at most %g: get the file again",
+                               st_path(s->file, name), name, (double)x[i], each, (long long)i, most);
+    return OK;
 }
 
 static enum status other_shape(struct source *s, const char *name, const struct quantised *q)
@@ -116,16 +124,19 @@ struct state {
     enum dtype type;
 };
 
-static void parse_state(const json_t *json, struct state *out)
+static enum status parse_state(const char *where, const char *name, const json_t *json, struct state *out)
 {
-    const json_t *shape = json_object_get(json, "shape"), *mean = json_object_get(json, "nested_offset");
-    const char *type = json_string_value(json_object_get(json, "dtype"));
+    const json_t *shape = json_object_get(json, "shape"), *mean = json_object_get(json, "nested_offset"), *kind = json_object_get(json, "quant_type");
+    const char *type = json_string_value(json_object_get(json, "dtype")), *said = json_is_string(kind) ? json_string_value(kind) : "no string";
+    if (strcmp(said, "nf4") != 0)
+        return status_fail(ERR_INVALID, "%s: quant_type of %s is %.40s; matrices in bitsandbytes' nf4 are read", where, name, said);
     for (size_t i = 0; i < 2; i++)
         out->shape[i] = json_array_size(shape) == 2 ? (int64_t)json_integer_value(json_array_get(shape, i)) : -1;
     out->block = (int64_t)json_integer_value(json_object_get(json, "blocksize"));
     out->nested = (int64_t)json_integer_value(json_object_get(json, "nested_blocksize"));
     out->mean = json_is_number(mean) ? (float)json_number_value(mean) : NAN; /* which no scale may be */
     out->type = type && strcmp(type, type_words[BF16]) == 0 ? BF16 : type && strcmp(type, type_words[F16]) == 0 ? F16 : F32;
+    return OK;
 }
 
 static enum status read_state(struct source *s, const char *name, struct state *out)
@@ -137,12 +148,20 @@ static enum status read_state(struct source *s, const char *name, struct state *
         return other_form(s, name, "has no quant_state.bitsandbytes__nf4");
     TRY(st_find_raw(s->file, full, &t));
     if (t.bytes >= (int64_t)sizeof text)
-        return status_fail(ERR_INVALID, "%s: %s has %lld bytes", t.path, full, (long long)t.bytes);
+        return status_fail(ERR_INVALID, "%s: %s has %lld bytes, and such a text has less than %d: the file is damaged, get it again", t.path, full,
+                           (long long)t.bytes, (int)sizeof text);
     TRY(st_read_bytes(s->file, full, 0, t.bytes, text));
-    json_t *json = json_loadb(text, (size_t)t.bytes, 0, NULL);
-    parse_state(json, out);
+    json_error_t error;
+    json_t *json = json_loadb(text, (size_t)t.bytes, 0, &error);
+    enum status st;
+    if (json_is_object(json))
+        st = parse_state(t.path, full, json, out);
+    else if (json || t.bytes == 0)
+        st = status_fail(ERR_INVALID, "%s: %s is %s: the file is damaged, get it again", t.path, full, json ? "no JSON object" : "empty");
+    else
+        st = status_fail(ERR_INVALID, "%s: %s is no JSON: %s: the file is damaged, get it again", t.path, full, error.text);
     json_decref(json);
-    return OK;
+    return st;
 }
 
 static enum status read_nf4(struct source *s, const char *name, const struct quantised *q, void *packed)
@@ -161,9 +180,18 @@ static enum status read_nf4(struct source *s, const char *name, const struct qua
     if (memcmp(x.map, nf4_map, sizeof nf4_map) != 0)
         return status_fail(ERR_INVALID, "%s: %s.quant_map has not the 16 values of NF4", st_path(s->file, name), name);
     if (!nested)
-        return check_floats(s, name, x.scale, blocks);
+        return check_scales(s, name, "block", x.scale, blocks, NF4_LARGEST);
+    for (int i = 0; i < NF4_NESTED_VALUES; i++) /* releases of bitsandbytes may have computed it otherwise */
+        if (!(fabsf(x.nested[i] - blocks8_map(BLOCKS8_SIGNED)[i]) <= 1e-6f))
+            return status_fail(ERR_INVALID, "%s: value %d of %s.nested_quant_map is %g, and bitsandbytes has %g there: get the file again",
+                               st_path(s->file, name), i, name, (double)x.nested[i], (double)blocks8_map(BLOCKS8_SIGNED)[i]);
     *x.mean = state.mean;
-    return check_floats(s, name, x.mean, 1 + NF4_NESTED_VALUES + ceil_div(blocks, NF4_NESTED_BLOCK));
+    if (!(state.mean >= 0 && (double)state.mean <= NF4_LARGEST))
+        return status_fail(ERR_INVALID,
+                           "%s: the scales of %s have the mean %g (nested_offset of its quant_state); it is at least 0 and at most %g: get the "
+                           "file again",
+                           st_path(s->file, name), name, (double)state.mean, NF4_LARGEST);
+    return check_scales(s, name, "block of blocks", x.most, ceil_div(blocks, NF4_NESTED_BLOCK), NF4_LARGEST);
 }
 
 /* ---- int8 ---- */
@@ -179,12 +207,13 @@ static enum status check_format(struct source *s, const char *name)
     if (!st_has(s->file, full))
         return OK;
     TRY(st_find_raw(s->file, full, &t));
-    if (t.bytes == 1)
-        TRY(st_read_bytes(s->file, full, 0, 1, &format));
-    if (t.bytes == 1 && format == 0)
+    if (t.bytes != 1)
+        return status_fail(ERR_INVALID, "%s: %s has %lld bytes, and a format has one: the file is damaged, get it again", t.path, full, (long long)t.bytes);
+    TRY(st_read_bytes(s->file, full, 0, 1, &format));
+    if (format == 0)
         return OK;
     return status_fail(ERR_INVALID, "%s: %s is %d (%s): of bitsandbytes' int8 matrices whose rows lie one after another (0, row) are read", t.path, full,
-                       format, t.bytes == 1 && format < 4 ? formats[format] : "not known");
+                       format, format < 4 ? formats[format] : "not known");
 }
 
 static enum status read_int8(struct source *s, const char *name, const struct quantised *q, void *packed)
@@ -197,7 +226,7 @@ static enum status read_int8(struct source *s, const char *name, const struct qu
         return other_shape(s, name, q);
     TRY(check_format(s, name));
     TRY(read_parts(s, name, q, packed));
-    return check_floats(s, name, packed, q->rows);
+    return check_scales(s, name, "row", packed, q->rows, ROWS8_LARGEST);
 }
 
 /* ---- either ---- */

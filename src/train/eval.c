@@ -475,6 +475,17 @@ static enum status evaluate_all(struct eval *x)
     return x->perplexity || x->position ? evaluate_lengths(x) : OK;
 }
 
+/* What was printed then is of no use. */
+static enum status check_finite(const struct eval *x)
+{
+    char length[32];
+    for (int i = 0; i < x->done; i++)
+        if (!isfinite(x->result[i].found.loss))
+            return status_fail(ERR_DIVERGED, "eval: the loss of windows of %s tokens is not finite: the weights of %s are damaged, or its numbers overflow",
+                               units_format_count(x->result[i].length, length), x->model);
+    return OK;
+}
+
 enum status eval_run(struct settings *s, struct comm *comm, int *signal_number)
 {
     struct eval *x = sys_calloc(1, sizeof *x);
@@ -494,6 +505,8 @@ enum status eval_run(struct settings *s, struct comm *comm, int *signal_number)
         st = comm_agree(comm, found && comm_rank(comm) == 0 ? print(x) : OK);
     else if (found && comm_rank(comm) == 0)
         st = print_finished(x, st);
+    if (st == OK)
+        st = check_finite(x);
     eval_tasks_destroy(&x->tasks);
     free(x);
     return st;

@@ -52,6 +52,27 @@ static void check_base(struct rig *r, const struct golden *g)
     st_close(f);
 }
 
+static enum status add_bytes(void *user, int unit, int64_t first, int64_t n, uint8_t *data)
+{
+    uint64_t *sum = user; /* FNV-1a */
+    (void)unit;
+    (void)first;
+    for (int64_t i = 0; i < n; i++)
+        *sum = (*sum ^ data[i]) * 0x100000001b3u;
+    return OK;
+}
+
+/* Of all quantised matrices, which there are beside adapters only where the base is kept so. */
+static uint64_t hash_packed(struct rig *r)
+{
+    const uint64_t nothing = 0xcbf29ce484222325u;
+    uint64_t sum = nothing;
+    for (int u = 0; u < r->model->n_units; u++)
+        assert_int_equal(session_visit_packed(r->session, u, STATE_READ, add_bytes, &sum), OK);
+    assert_int_equal(sum != nothing, r->model->config.base != BASE_STORED);
+    return sum;
+}
+
 /* As test_golden.c: gradients norm-wise 1e-5, and so is what is trained after ten steps. values: losses and norms. */
 static uint64_t check_case(const char *name, void (*change)(struct settings *), double values[2 * STEPS])
 {
@@ -65,6 +86,7 @@ static uint64_t check_case(const char *name, void (*change)(struct settings *), 
         change(&r.settings);
     if (golden_model(&g, &m) != OK || rig_start(&r, m) != OK || golden_load(&g, r.session) != OK)
         fail_msg("%s", status_message());
+    const uint64_t packed = hash_packed(&r);
     for (int step = 0; step < STEPS; step++) {
         double loss, norm, want = json_number_value(json_array_get(json_object_get(g.info, "loss10"), (size_t)step)),
                            want_norm = json_number_value(json_array_get(json_object_get(g.info, "gnorm10"), (size_t)step));
@@ -87,6 +109,7 @@ static uint64_t check_case(const char *name, void (*change)(struct settings *), 
     if (!(worst < 1e-5))
         fail_msg("%s: what is trained differs by %g after ten steps", name, worst);
     check_base(&r, &g);
+    assert_int_equal(hash_packed(&r), packed);
     assert_int_equal(rig_digest(&r, &digest), OK);
     rig_stop(&r);
     golden_close(&g);
