@@ -146,6 +146,7 @@ enum status lora_parse(const char *where, const char *text, struct lora *out)
         TRY(alpha(where, "alpha", part[ALPHA], &x.alpha));
     if (part[DROPOUT][0])
         TRY(dropout(where, part[DROPOUT], &x.dropout));
+    x.no_dropout = part[DROPOUT][0] && x.dropout == 0;
     if (part[STABILISED][0])
         TRY(yes(where, "rslora", part[STABILISED], &x.rank_stabilised));
     if (part[RANKS][0])
@@ -161,6 +162,17 @@ enum status lora_parse(const char *where, const char *text, struct lora *out)
     return OK;
 }
 
+/* The shortest text that reads back. */
+static void print_number(const char *name, double x, FILE *f)
+{
+    char text[32];
+    int digits = 0;
+    do
+        snprintf(text, sizeof text, "%.*g", ++digits, x);
+    while (digits < 17 && strtod(text, NULL) != x);
+    fprintf(f, ",%s=%s", name, text);
+}
+
 static void print_part(const char *name, const char *text, FILE *f)
 {
     if (text[0])
@@ -173,11 +185,12 @@ static void print(const struct lora *x, FILE *f)
         fputs("none", f);
         return;
     }
-    fprintf(f, "r=%d,alpha=%.17g", x->rank, x->alpha);
+    fprintf(f, "r=%d", x->rank);
+    print_number(names[ALPHA], x->alpha, f);
     if (x->rank_stabilised)
         fputs(",rslora=yes", f);
-    if (x->dropout > 0)
-        fprintf(f, ",dropout=%.17g", x->dropout);
+    if (x->dropout > 0 || x->no_dropout)
+        print_number(names[DROPOUT], x->dropout, f);
     print_part(names[TARGETS], x->targets, f);
     print_part(names[SAVED], x->saved, f);
     print_part(names[RANKS], x->ranks, f);

@@ -16,6 +16,7 @@ struct lora {
     double alpha;
     int rank_stabilised;    /* s = alpha / sqrt(rank) (Kalajdzievski 2023) */
     double dropout;         /* share of x that A does not see while it is trained; below 1 */
+    int no_dropout;         /* 0 was said: an adapter's own does not count */
     char targets[LORA_TEXT]; /* all-linear; names of modules, separated by commas; or a regular expression of whole names */
     char saved[LORA_TEXT];   /* ends of names of modules that are trained as they are, separated by commas */
     char ranks[LORA_TEXT], alphas[LORA_TEXT]; /* NAME:NUMBER;...: others for modules whose names end so */

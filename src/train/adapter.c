@@ -174,16 +174,23 @@ static enum status find_base(const char *adapter, const char *name, const char *
     return replace(out, base);
 }
 
-/* What --lora says must be what the adapter is, but for dropout, which it may go on with another share of. */
-static enum status take_lora(struct settings *s, const struct lora *was)
+/* What --lora says must be what the adapter is, but for dropout, which it may go on with another share of. notes: where that is said; NULL:
+ * nowhere. */
+static enum status take_lora(struct settings *s, const struct lora *was, FILE *notes)
 {
-    struct lora is = *was;
-    if (s->plan.lora.rank > 0)
-        is.dropout = s->plan.lora.dropout;
-    char *said = lora_text(&s->plan.lora), *found = lora_text(&is);
+    struct lora is = *was, given = s->plan.lora;
+    if (given.rank > 0 && (given.dropout > 0 || given.no_dropout)) {
+        is.dropout = given.dropout;
+        is.no_dropout = given.no_dropout;
+    }
+    given.dropout = is.dropout;
+    given.no_dropout = is.no_dropout;
+    char *said = lora_text(&given), *found = lora_text(&is);
     enum status st = said && found ? OK : status_fail(ERR_NOMEM, "out of memory");
-    if (st == OK && s->plan.lora.rank > 0 && strcmp(said, found) != 0)
+    if (st == OK && given.rank > 0 && strcmp(said, found) != 0)
         st = status_fail(ERR_INVALID, "--lora: %s: the adapter in %s is %s: leave out --lora", said, s->adapter, found);
+    if (st == OK && notes && is.dropout != was->dropout)
+        fprintf(notes, "note: dropout=%g of --lora, where the adapter in %s was trained with %g\n", is.dropout, s->adapter, was->dropout);
     if (st == OK)
         s->plan.lora = is;
     free(said);
@@ -192,9 +199,9 @@ static enum status take_lora(struct settings *s, const struct lora *was)
 }
 
 /* What is given of rotary positions and of the base wins. */
-static enum status take_described(struct settings *s, struct described *d)
+static enum status take_described(struct settings *s, struct described *d, FILE *notes)
 {
-    TRY(take_lora(s, &d->lora));
+    TRY(take_lora(s, &d->lora, notes));
     if (s->plan.base == FROZEN_AUTO)
         s->plan.base = d->kept;
     if (!s->rope && d->rope) {
@@ -217,7 +224,7 @@ static enum status take_tokenizer(struct settings *s)
 }
 
 /* s->model is an adapter's directory, or a checkpoint. */
-static enum status split_model(struct settings *s, const char *instead)
+static enum status split_model(struct settings *s, const char *instead, FILE *notes)
 {
     struct described d;
     TRY(describe(s->model, &d));
@@ -229,7 +236,7 @@ static enum status split_model(struct settings *s, const char *instead)
         s->model = NULL;
         st = find_base(s->adapter, d.base, instead, &s->model);
         if (st == OK)
-            st = take_described(s, &d);
+            st = take_described(s, &d, notes);
     }
     free(d.rope);
     return st;
@@ -245,7 +252,7 @@ static enum status take_adapter(struct settings *s, FILE *notes)
         return OK;
     TRY(replace(&s->adapter, found));
     TRY(describe(s->adapter, &d));
-    enum status st = d.lora.rank > 0 ? take_described(s, &d)
+    enum status st = d.lora.rank > 0 ? take_described(s, &d, notes)
                                      : status_fail(ERR_INVALID, "--adapter: %s is a checkpoint of a whole model", s->adapter);
     free(d.rope);
     return st;
@@ -262,7 +269,7 @@ enum status train_resolve_model(struct settings *s, const char *instead, FILE *n
     }
     const int adapted = adapter_config_is_there(s->model), saved = !adapted && checkpoint_is_there(s->model);
     if (!s->adapter)
-        return adapted || saved ? split_model(s, instead) : OK;
+        return adapted || saved ? split_model(s, instead, notes) : OK;
     if (adapted)
         return status_fail(ERR_INVALID, "--adapter: %s holds an adapter, too: one at a time; --model is to be its base", s->model);
     return take_adapter(s, notes);

@@ -74,8 +74,8 @@ static enum status make_model(const struct job *j, struct model **m)
     TRY(model_config_set_rope(&config, j->s.rope, j->s.rope_base));
     config.lora = j->s.plan.lora;
     TRY(choose_base(j, &config));
-    TRY(model_create(&config, NULL, 0, m));
-    return model_check_adapters(*m);
+    TRY(train_blame_adapter(&j->s, model_create(&config, NULL, 0, m)));
+    return train_blame_adapter(&j->s, model_check_adapters(*m));
 }
 
 static enum status check_base(const struct settings *s, uint64_t *xxh3)

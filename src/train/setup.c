@@ -9,6 +9,7 @@
 #include "engine/cuda_target.h"
 #include "engine/session.h"
 #include "machine/hardware.h"
+#include "model/adapter_config.h"
 #include "offload/drives.h"
 #include "plan/lower/mesh.h"
 #include "plan/max_seq.h"
@@ -110,6 +111,16 @@ static enum status refuse_quantised(const struct settings *s, const struct model
     return OK;
 }
 
+enum status train_blame_adapter(const struct settings *s, enum status st)
+{
+    static const char said[] = "--lora: ";
+    char why[1024];
+    snprintf(why, sizeof why, "%s", status_message());
+    if (st != ERR_INVALID || !s->adapter || strncmp(why, said, strlen(said)) != 0)
+        return st;
+    return status_fail(ERR_INVALID, "%s%s: %s", s->adapter, adapter_config_is_there(s->adapter) ? "/adapter_config.json" : "", why + strlen(said));
+}
+
 enum status train_open_model(const struct settings *s, struct model **out)
 {
     struct model_config config;
@@ -136,8 +147,8 @@ enum status train_open_model(const struct settings *s, struct model **out)
     TRY(settle_base(s, &config));
     if (!s->plan.evaluation && config.lora.rank > 0 && s->plan.freeze.n > 0)
         return status_fail(ERR_INVALID, "--freeze: with --lora all that is no adapter is frozen, but for modules-to-save: leave out --freeze");
-    TRY(model_create(&config, (const char *const *)s->plan.freeze.item, s->plan.freeze.n, out));
-    TRY(model_check_adapters(*out));
+    TRY(train_blame_adapter(s, model_create(&config, (const char *const *)s->plan.freeze.item, s->plan.freeze.n, out)));
+    TRY(train_blame_adapter(s, model_check_adapters(*out)));
     if (!s->plan.evaluation && !s->adapter && !s->resume)
         TRY(refuse_quantised(s, *out));
     return s->adapter ? OK : model_check_patterns(*out, idle, sizeof idle); /* PEFT's files may have some */

@@ -24,6 +24,8 @@ struct train_plans {
 };
 void train_plans_destroy(struct train_plans *p);
 
+/* What is wrong with adapters, which came with a file and not by --lora: the sentence of st names the file. */
+enum status train_blame_adapter(const struct settings *s, enum status st);
 /* The preset or the config.json that the settings name; weights are not looked at. The caller destroys it. */
 enum status train_open_model(const struct settings *s, struct model **out);
 /* Before that, of settings as they were given. A run's directory becomes that of its newest state: hf/, or a checkpoint that is newer.

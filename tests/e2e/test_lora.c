@@ -363,6 +363,11 @@ static void dropped(void **state)
     e2e_contains(r.out, "dropout 0.25");
     r = e2e_succeeds(NULL, "--model whole --lora r=4,dropout=0.5,targets=q_proj,k_proj,v_proj,o_proj,gate_proj,up_proj,down_proj --steps 1 --out more" RUN);
     e2e_contains(r.out, "dropout 0.5");
+    e2e_contains(r.out, "note: dropout=0.5 of --lora, where the adapter in whole/hf was trained with 0.25");
+    r = e2e_succeeds(NULL, "--model whole --lora r=4,targets=q_proj,k_proj,v_proj,o_proj,gate_proj,up_proj,down_proj --steps 1 --out same" RUN);
+    same_adapter("on", "same"); /* what is not said is the adapter's */
+    r = e2e_succeeds(NULL, "--model whole --lora r=4,dropout=0,targets=q_proj,k_proj,v_proj,o_proj,gate_proj,up_proj,down_proj --steps 1 --out off" RUN);
+    e2e_contains(r.out, "note: dropout=0 of --lora");
     e2e_succeeds(NULL, "export --model whole --to merged --merge");
     r = e2e_run(NULL, "eval --model whole" EVAL);
     const double loss = loss_of(r.out);
@@ -370,6 +375,25 @@ static void dropped(void **state)
     assert_true(fabs(loss_of(r.out) - loss) < 1e-5 * loss);
     r = e2e_succeeds(NULL, "check " DROPPED " --zero 3" DISCRETE RUN);
     e2e_contains(r.out, "pass");
+}
+
+/* One sequence, and nothing is learned: every step has a mask of its own, that of the sequence's number in the run, whoever has it. */
+static void masks(void **state)
+{
+    (void)state;
+    put_base("lora-gqa", "base");
+    e2e_succeeds(NULL, "--model base --lora r=4,dropout=0.25 --steps 4 --out run" RUN);
+    e2e_write("one.txt", "%0255d", 7);
+    e2e_succeeds(NULL, "--model run --steps 3 --out still --data one.txt --tokenizer bytes --seq-len 256 --lr 0" TILES);
+    struct curve still = e2e_curve("still");
+    assert_true(still.loss[0] != still.loss[1] && still.loss[1] != still.loss[2] && still.loss[0] != still.loss[2]);
+    e2e_succeeds(NULL, "--model run --grad-accum 2 --steps 2 --out alone" RUN);
+    struct result r = e2e_run(&(struct launch){.prepare = e2e_let_root_start_ranks}, "--model run --ranks 2 --mesh dp=2 --steps 2 --out two" RUN);
+    if (r.status != 0)
+        skip(); /* no mpiexec here */
+    struct curve alone = e2e_curve("alone"), two = e2e_curve("two");
+    for (int i = 0; i < 2; i++)
+        assert_true(fabs(alone.loss[i] - two.loss[i]) < 1e-6);
 }
 
 /* base/adapter's adapter_config.json with another text in the place of one. */
@@ -513,7 +537,16 @@ static void nf4_refused(void **state)
     (void)state;
     put_base("qlora-gqa", "base");
     overwrite("base/double/model.safetensors", "nested_offset\"", "nested_offse_\"");
-    e2e_refuses(2, "a scale of model.layers|NaN", NULL, "--model base/double --lora r=4" RUN);
+    e2e_refuses(2, "the scales of model.layers|the mean nan", NULL, "--model base/double --lora r=4" RUN);
+    const char *words[][3] = {{"\"quant_type\": \"nf4\"", "\"quant_type\": \"fp4\"", "quant_type of|is fp4"},
+                              {"{\"quant_type\": \"nf4\"", "[\"quant_type\": \"nf4\"", "is no JSON: "},
+                              {"\"nested_offset\": ", "\"nested_offset\":-", "the mean -"}};
+    for (int i = 0; i < 3; i++) {
+        put_base("qlora-gqa", "again");
+        overwrite("again/double/model.safetensors", words[i][0], words[i][1]);
+        e2e_refuses(2, words[i][2], NULL, "--model again/double --lora r=4" RUN);
+        e2e_remove("again");
+    }
     overwrite("base/plain/model.safetensors", "\"blocksize\": 64", "\"blocksize\": 32");
     e2e_refuses(2, "is in blocks of 32", NULL, "--model base/plain --lora r=4" RUN);
     overwrite("base/plain/model.safetensors", "\"blocksize\": 32", "\"blocksize\": 64");
@@ -549,6 +582,18 @@ static void put_bytes(const char *path, const void *is, size_t n, long after)
     assert_true(f && fseek(f, -(long)n - after, SEEK_END) == 0 && fwrite(is, 1, n, f) == n && fclose(f) == 0);
 }
 
+/* n bytes of a tensor, from its byte `at` on. */
+static void put_tensor(const char *path, const char *name, long at, const void *is, size_t n)
+{
+    struct st_file *f;
+    struct st_raw t;
+    assert_int_equal(st_open(path, &f), OK);
+    assert_int_equal(st_find_raw(f, name, &t), OK);
+    FILE *out = fopen(path, "r+");
+    assert_true(out && fseek(out, (long)t.at + at, SEEK_SET) == 0 && fwrite(is, 1, n, out) == n && fclose(out) == 0);
+    st_close(f);
+}
+
 static void int8_refused(void **state)
 {
     const float large = 70000.0f;
@@ -558,6 +603,13 @@ static void int8_refused(void **state)
     put_bytes("base/model.safetensors", "\2", 1, 0);
     e2e_refuses(2, "v_proj.weight_format is 2 (col_turing)", NULL, "--model base --lora r=4" RUN);
     put_bytes("base/model.safetensors", "\0", 1, 0);
+    const float bad[] = {3e38f, -1.0f};
+    for (int i = 0; i < 2; i++) {
+        put_base("int8-gqa", "again");
+        put_tensor("again/model.safetensors", "model.layers.1.self_attn.q_proj.SCB", 4 * 3, &bad[i], 4);
+        e2e_refuses(2, i ? "q_proj|is -1 (row 3); it is at least 0 and at most 65504" : "q_proj|3e+38 (row 3)", NULL, "--model again --lora r=4" RUN);
+        e2e_remove("again");
+    }
     overwrite("base/model.safetensors", "mlp.down_proj.SCB\"", "mlp.down_proj.SCX\"");
     e2e_refuses(2, "model.layers.0.mlp.down_proj.SC", NULL, "--model base --lora r=4" RUN);
     replace("base/config.json", "\"hidden_size\": 64", "\"hidden_size\": 128");
@@ -633,6 +685,29 @@ static void quantised_files(void **state)
     put_bytes("base/model.safetensors", &nan, 4, 0);
     e2e_refuses(2, "model.norm.weight|NaN", NULL, "export --model base --to again --quantize nf4");
     assert_false(e2e_exists("again"));
+}
+
+/* Weights that are finite and whose sums are not: no number passes for a result. */
+static void overflowing(void **state)
+{
+    const float large = 3.4e38f;
+    (void)state;
+    put_base("lora-gqa", "base");
+    e2e_succeeds(NULL, "--model base --lora r=4 --steps 1 --out run" RUN);
+    put_tensor("run/hf/adapter_model.safetensors", "base_model.model.model.layers.0.mlp.down_proj.lora_A.weight", 0, &large, 4);
+    struct result r = e2e_run(NULL, "eval --model run" EVAL);
+    assert_int_equal(r.status, 1);
+    e2e_contains(r.err, "eval: the loss of windows of 128 tokens is not finite");
+    e2e_contains(r.out, "\"loss\": null");
+    put_base("qlora-gqa", "half");
+    e2e_succeeds(NULL, "--model half --lora r=4,targets=v_proj --steps 1 --out beside" RUN);
+    const float b = 1e19f, a[4] = {3.4e19f, 3.4e19f, 3.4e19f, 3.4e19f};
+    put_tensor("beside/hf/adapter_model.safetensors", "base_model.model.model.layers.0.self_attn.v_proj.lora_B.weight", 0, &b, 4);
+    put_tensor("beside/hf/adapter_model.safetensors", "base_model.model.model.layers.0.self_attn.v_proj.lora_A.weight", 0, a, 16);
+    r = e2e_run(NULL, "export --model beside --to merged --merge");
+    assert_int_equal(r.status, 1);
+    e2e_contains(r.err, "not finite");
+    assert_false(e2e_exists("merged"));
 }
 
 /* Nothing of others is written over or removed, and what fails leaves nothing. */
@@ -714,6 +789,8 @@ static void refused(void **state)
     edited("\"lora_alpha\": 8", "\"lora_alpha\": 1e30", "lora_alpha|alpha is a number above 0 and at most 1e6");
     edited("\"lora_alpha\": 8", "\"lora_alpha\": NaN", "adapter_config.json: line|NaN");
     e2e_refuses(2, "--lora|r=8|leave out --lora", NULL, "--model base/adapter --lora r=8" RUN);
+    replace("base/adapter/adapter_config.json", "\"model.layers.0.mlp.down_proj\"", "\"lm_head\"");
+    e2e_refuses(2, "base/adapter/adapter_config.json: targets=lm_head: head and embedding have no adapters", NULL, "--model base/adapter" RUN);
     e2e_refuses(2, "--freeze|--lora", NULL, "--model base --lora r=4 --freeze *lora_A*" RUN);
     e2e_refuses(2, "export|--to DIR is needed", NULL, "export --model base");
     e2e_refuses(2, "holds no adapter", NULL, "export --model base --to merged --merge");
@@ -727,6 +804,6 @@ static void refused(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {TEST(left_behind), TEST(resumed), TEST(unfinished), TEST(newest), TEST(stretched), TEST(of_a_preset), TEST(card), TEST(resharded), TEST(on_top), TEST(checked), TEST(dropped), TEST(in_nf4), TEST(nf4_refused), TEST(in_int8), TEST(int8_refused), TEST(quantised_files), TEST(exported_beside), TEST(quantised_checkpoint), TEST(idle_pattern), TEST(refused)};
+    const struct CMUnitTest tests[] = {TEST(left_behind), TEST(resumed), TEST(unfinished), TEST(newest), TEST(stretched), TEST(of_a_preset), TEST(card), TEST(resharded), TEST(on_top), TEST(checked), TEST(dropped), TEST(masks), TEST(in_nf4), TEST(nf4_refused), TEST(in_int8), TEST(int8_refused), TEST(quantised_files), TEST(overflowing), TEST(exported_beside), TEST(quantised_checkpoint), TEST(idle_pattern), TEST(refused)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
