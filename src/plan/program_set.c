@@ -125,14 +125,6 @@ static enum status plan_programs(struct plan *plan, const struct model *m, const
     return OK;
 }
 
-/* Shares that are given for both kinds of layers. */
-static void save_as_given(const struct model *m, const struct plan_request *s, struct strategy *out)
-{
-    const double chunks = (double)ceil_div(out->rows, out->row_chunk);
-    if (s->alpha_by_kind)
-        strategy_save_by_kind(out, m, (int)(s->alpha * chunks + 0.5), (int)(s->window_alpha * chunks + 0.5));
-}
-
 enum status plan_candidate(const struct problem *p, const struct candidate *c, double slack, double *excess, struct plan **out)
 {
     const struct plan_request *s = &p->request;
@@ -140,7 +132,7 @@ enum status plan_candidate(const struct problem *p, const struct candidate *c, d
     if (!plan)
         return status_fail(ERR_NOMEM, "out of memory while planning");
     plan->strategy = c->strategy;
-    save_as_given(p->model, s, &plan->strategy);
+    plan_save_as_given(p->model, s, &plan->strategy);
     plan->level = c->level;
     plan->cost = p->cost;
     memcpy(plan->limit, p->limit, sizeof plan->limit);

@@ -6,6 +6,7 @@
 #include "seqpar/seqpar.h"
 
 #include <assert.h>
+#include <math.h>
 
 int plan_first_role(const struct plan_request *s)
 {
@@ -13,11 +14,32 @@ int plan_first_role(const struct plan_request *s)
                          : ROLE_UPDATE | ROLE_FORWARD | ROLE_BACKWARD | ROLE_FIRST | (s->grad_accum == 1 ? ROLE_LAST : 0);
 }
 
-double plan_alpha(const struct model *m, const struct plan_request *s)
+static int chunks_of(const struct strategy *grid, double alpha)
 {
-    const int last = m->n_masks - 1;
-    const double with_window = m->mask_layers[last] / (double)m->config.layers;
-    return s->alpha_by_kind ? (1 - with_window) * s->alpha + with_window * s->window_alpha : s->alpha;
+    return (int)(alpha * (double)ceil_div(grid->rows, grid->row_chunk) + 0.5);
+}
+
+int plan_saved_chunks(const struct model *m, const struct plan_request *s, const struct strategy *grid, double alpha)
+{
+    const int64_t layers = m->config.layers, with_window = m->mask_layers[m->n_masks - 1];
+    if (!s->alpha_by_kind)
+        return chunks_of(grid, alpha);
+    return (int)ceil_div((layers - with_window) * chunks_of(grid, s->alpha) + with_window * chunks_of(grid, s->window_alpha),
+                         layers);
+}
+
+void plan_save_as_given(const struct model *m, const struct plan_request *s, struct strategy *out)
+{
+    if (s->alpha_by_kind)
+        strategy_save_by_kind(out, m, chunks_of(out, s->alpha), chunks_of(out, s->window_alpha));
+}
+
+double plan_alpha_error(const struct plan_request *s, const struct strategy *grid)
+{
+    const double chunks = (double)ceil_div(grid->rows, grid->row_chunk), full = fabs(chunks_of(grid, s->alpha) / chunks - s->alpha);
+    if (s->alpha < 0)
+        return 0;
+    return s->alpha_by_kind ? fmax(full, fabs(chunks_of(grid, s->window_alpha) / chunks - s->window_alpha)) : full;
 }
 
 /* Shares for two kinds of layers are for models that have both. */

@@ -268,19 +268,13 @@ static void offer_moves(const struct pool *pool, struct pool_grid *g, const stru
     }
 }
 
-/* The share of the chunks by which a given alpha is missed where chunks are few. */
-static double alpha_error(const struct pool *pool, const struct strategy *grid)
-{
-    const double chunks = (double)ceil_div(grid->rows, grid->row_chunk), alpha = plan_alpha(pool->problem.model, &pool->problem.request);
-    return alpha < 0 ? 0 : fabs(floor(alpha * chunks + 0.5) / chunks - alpha);
-}
-
 /* Offers moves on the grid that `like` has. */
 static enum status look_on_grid(struct pool *pool, const struct strategy *like, const struct start *from, struct moves *list)
 {
+    const struct plan_request *s = &pool->problem.request;
     struct pool_grid *g;
     TRY(pool_open(pool, like, &g));
-    if (g && !g->large && alpha_error(pool, &g->fixed) <= alpha_error(pool, &pool->fixed))
+    if (g && !g->large && plan_alpha_error(s, &g->fixed) <= plan_alpha_error(s, &pool->fixed))
         offer_moves(pool, g, from, list);
     return OK;
 }

@@ -39,7 +39,6 @@ void options_of(const struct model *m, const struct plan_request *s, const struc
 {
     struct plan_request request = *s;
     const int64_t layers = m->config.layers;
-    const double given = plan_alpha(m, s);
     int chunks = (int)ceil_div(fixed->rows, fixed->row_chunk);
     memset(o, 0, sizeof *o);
     for (int d = DECISION_PARAMS; d < DECISION_ACTS; d++) {
@@ -55,8 +54,7 @@ void options_of(const struct model *m, const struct plan_request *s, const struc
         open_value(o, DECISION_DEVICE_LAYERS, n);
     o->split = s->acts == OFFLOAD_AUTO && chunks > 1;
     for (int quarter = 4; quarter >= 0; quarter--) {
-        double alpha = given >= 0 ? given : quarter / 4.0;
-        int kept = (int)(alpha * chunks + 0.5), n = o->n[DECISION_SAVED_CHUNKS];
+        const int kept = plan_saved_chunks(m, s, fixed, s->alpha >= 0 ? s->alpha : quarter / 4.0), n = o->n[DECISION_SAVED_CHUNKS];
         if (n == 0 || o->value[DECISION_SAVED_CHUNKS][n - 1] != kept)
             open_value(o, DECISION_SAVED_CHUNKS, kept);
     }
