@@ -5,7 +5,9 @@
 #include <cmocka.h>
 
 #include "machine/rank_cost.h"
+#include "plan/lower/fixed.h"
 #include "plan/schedule/prefetch.h"
+#include "plan/search/options.h"
 #include "plan/search/requests.h"
 
 /* The number of kept chunks is found between quarters, too: memory that is given is used. */
@@ -103,18 +105,98 @@ static void keeps_inputs_that_fit(void **state)
     model_destroy(m);
 }
 
+/* The first `windowed` layers of a wide model have a window. */
+static struct model *wide_windowed(int layers, int windowed)
+{
+    struct model *alike = wide(layers), *m;
+    struct model_config c = alike->config;
+    c.window = 1024;
+    c.windowed[0] = (uint8_t)((1 << windowed) - 1);
+    assert_int_equal(model_create(&c, NULL, 0, &m), OK);
+    model_destroy(alike);
+    return m;
+}
+
+enum { KINDS_LAYERS = 3, KINDS_WINDOWED = 2 };
+
+/* Instructions of each layer's backward pass on the compute lane, what is computed again included. */
+static void backward_of_layers(const struct model *m, const struct plan_request *s, int count[KINDS_LAYERS])
+{
+    const int64_t limit[TIERS] = {(int64_t)HUGE << 4, (int64_t)HUGE << 4, 0};
+    struct plan *plan = planned(m, s, limit);
+    const struct program *p = plan->programs[PLAN_UPDATE_STEP];
+    memset(count, 0, KINDS_LAYERS * sizeof *count);
+    for (int i = 0; i < p->n_instrs; i++) {
+        const struct instr *in = &p->instrs[i];
+        if (in->lane == LANE_COMPUTE && in->phase == PHASE_BACKWARD && in->unit >= 1 && in->unit <= KINDS_LAYERS)
+            count[in->unit - 1]++;
+    }
+    plan_destroy(plan);
+}
+
+/* A layer computes again what its own kind does not keep, neither more nor less. */
+static void each_kind_keeps_its_own(void **state)
+{
+    (void)state;
+    struct model *m = wide_windowed(KINDS_LAYERS, KINDS_WINDOWED);
+    struct plan_request s;
+    int all[KINDS_LAYERS], none[KINDS_LAYERS], have[KINDS_LAYERS];
+    few_choices(&s, OFFLOAD_CPU, 0);
+    s.alpha = 1;
+    backward_of_layers(m, &s, all);
+    s.alpha = 0;
+    backward_of_layers(m, &s, none);
+    for (int window = 0; window < 2; window++) {
+        s.alpha_by_kind = 1;
+        s.window_alpha = window;
+        s.alpha = !window;
+        backward_of_layers(m, &s, have);
+        for (int l = 0; l < KINDS_LAYERS; l++) {
+            const int keeps = (l < KINDS_WINDOWED) == window;
+            assert_true(none[l] > all[l]);
+            assert_int_equal(have[l], keeps ? all[l] : none[l]);
+        }
+    }
+    model_destroy(m);
+}
+
+/* Shares by hand where chunks are few: the search, which knows one number for all layers, counts no fewer than the plan keeps, and
+ * less than one of each layer too many. */
+static void judges_given_kinds(void **state)
+{
+    (void)state;
+    enum { LAYERS = 6 };
+    for (int chunks = 1; chunks <= 4; chunks++)
+        for (int windowed = 1; windowed < LAYERS; windowed++)
+            for (int window = 0; window <= 2; window++) {
+                struct model *m = wide_windowed(LAYERS, windowed);
+                struct plan_request s;
+                struct strategy fixed, given;
+                struct options o;
+                few_choices(&s, OFFLOAD_CPU, 0);
+                s.row_chunk = ceil_div(CHUNKS, chunks) * (TOKENS / CHUNKS);
+                s.alpha_by_kind = 1;
+                s.window_alpha = window / 2.0;
+                s.alpha = 1 - s.window_alpha;
+                assert_int_equal(plan_fixed(m, &s, &fixed), OK);
+                options_of(m, &s, &fixed, &o);
+                given = fixed;
+                plan_save_as_given(m, &s, &given);
+                const int kept = windowed * strategy_saved(&given, 1) + (LAYERS - windowed) * strategy_saved(&given, 0);
+                assert_int_equal(o.n[DECISION_SAVED_CHUNKS], 1);
+                assert_int_equal(options_most_kept(&o), (kept + LAYERS - 1) / LAYERS);
+                model_destroy(m);
+            }
+}
+
 /* One full layer above two with a window, on a host that has room for a few chunks more than all layers' share: the full one keeps
  * more, or the others fewer, and no number for all layers is as fast. What was found can be given by hand. */
 static void keeps_by_kind(void **state)
 {
     (void)state;
-    struct model *alike = wide(3), *m;
-    struct model_config c = alike->config;
+    struct model *alike = wide(KINDS_LAYERS), *m = wide_windowed(KINDS_LAYERS, KINDS_WINDOWED);
     struct plan_request s;
     int64_t limit[TIERS] = {(int64_t)HUGE << 4, (int64_t)HUGE << 4, 0};
-    c.window = 1024;
-    c.windowed[0] = 3;
-    assert_int_equal(model_create(&c, NULL, 0, &m), OK);
     few_choices(&s, OFFLOAD_CPU, 0);
     s.alpha = 1;
     struct plan *whole = planned(m, &s, limit);
@@ -192,7 +274,8 @@ static void writes_give_way(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(keeps_what_fits), cmocka_unit_test(gives_little_for_less_traffic),
-                                       cmocka_unit_test(keeps_inputs_that_fit), cmocka_unit_test(keeps_by_kind), cmocka_unit_test(writes_give_way)};
+const struct CMUnitTest tests[] = {cmocka_unit_test(keeps_what_fits), cmocka_unit_test(gives_little_for_less_traffic),
+                                       cmocka_unit_test(keeps_inputs_that_fit), cmocka_unit_test(keeps_by_kind), cmocka_unit_test(each_kind_keeps_its_own), cmocka_unit_test(judges_given_kinds),
+                                       cmocka_unit_test(writes_give_way)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
