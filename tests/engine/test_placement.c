@@ -297,7 +297,25 @@ static void chained_inputs(void **state)
     }
 }
 
-/* Layers with a window and the others keep different numbers of chunks: other programs, the same bits. */
+/* Of a cell's program, on its own device; nothing is executed. */
+static uint64_t hash_of(enum model_family family, int layers, const struct cell *c)
+{
+    const int64_t limit[TIERS] = {1 << 30, 1 << 30, 1 << 30};
+    struct plan_request s;
+    struct model *model;
+    struct plan *plan;
+    cell_settings(&s, S, F32);
+    cell_apply(c, &s);
+    assert_int_equal(cell_model(family, layers, &model), OK);
+    assert_int_equal(plan_create(model, &s, limit, &plan), OK);
+    const uint64_t hash = program_digest(plan->programs[PLAN_UPDATE_STEP]);
+    plan_destroy(plan);
+    model_destroy(model);
+    return hash;
+}
+
+/* Layers with a window and the others keep different numbers of chunks: other programs than those where all layers keep as many,
+ * whatever the number, and the same bits. */
 static void kinds_of_layers(void **state)
 {
     (void)state;
@@ -319,6 +337,13 @@ static void kinds_of_layers(void **state)
         check_equal(&cells[i], &have, &want);
         for (int j = 0; j < i; j++)
             assert_true(trace[i].hash != trace[j].hash);
+        for (int alpha = KEEP_ALL; cells[i].kinds != KINDS_ALIKE && alpha <= KEEP_NONE; alpha++) {
+            struct cell alike = cells[i];
+            alike.kinds = KINDS_ALIKE;
+            alike.alpha = alpha;
+            if (hash_of(FAMILY_GPT_OSS, LAYERS, &cells[i]) == hash_of(FAMILY_GPT_OSS, LAYERS, &alike))
+                fail_msg("same programs for %s and with one alpha", cell_name(&cells[i]));
+        }
     }
 }
 
@@ -327,19 +352,8 @@ static void distances_differ(void **state)
 {
     (void)state;
     uint64_t hash[3];
-    for (int d = 0; d < 3; d++) {
-        struct plan_request s;
-        struct model *model;
-        struct plan *plan;
-        int64_t limit[TIERS] = {1 << 30, 1 << 30, 1 << 30};
-        cell_settings(&s, S, F32);
-        cell_apply(&(struct cell){EVERYTHING(ON_DRIVES), .alpha = KEEP_NONE, .prefetch = d, .discrete = 1}, &s);
-        assert_int_equal(cell_model(FAMILY_LLAMA, 2, &model), OK);
-        assert_int_equal(plan_create(model, &s, limit, &plan), OK);
-        hash[d] = program_digest(plan->programs[PLAN_UPDATE_STEP]);
-        plan_destroy(plan);
-        model_destroy(model);
-    }
+    for (int d = 0; d < 3; d++)
+        hash[d] = hash_of(FAMILY_LLAMA, 2, &(struct cell){EVERYTHING(ON_DRIVES), .alpha = KEEP_NONE, .prefetch = d, .discrete = 1});
     assert_true(hash[0] != hash[1] && hash[1] != hash[2] && hash[0] != hash[2]);
 }
 
