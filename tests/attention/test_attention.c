@@ -574,6 +574,10 @@ int main(void)
     else if (isa_of_processor() == ISA_AVX512 && __builtin_cpu_supports("avx512bf16"))
         implementation[implementations++] = (struct kernels){"amx, emulated", amx_emulated_forward, amx_emulated_backward,
                                                              amx_emulated_workspace, 1};
+    else
+        print_message("amx: not tried here: this processor has neither it nor AVX512-BF16, in which it is emulated\n");
+#else
+    print_message("amx: not tried here: it is for x86-64\n");
 #endif
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(oracle_differences),  cmocka_unit_test(sizes_causal), cmocka_unit_test(sizes_full_rectangular),
