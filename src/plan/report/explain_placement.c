@@ -1,8 +1,11 @@
 /* The decisions within one grid: each tier, what is kept of it, where the update runs. */
 #include "plan/report/explain_placement.h"
 
+#include "plan/lower/fixed.h"
+#include "plan/schedule/prefetch.h"
 #include "program/drives.h"
 
+#include <math.h>
 #include <stddef.h>
 #include <stdio.h>
 
@@ -144,14 +147,46 @@ static enum status explain_inputs(struct explainer *x)
     return OK;
 }
 
-/* A quarter of the chunks more or less, and all or none. */
+static int kinds_differ(const struct strategy *s)
+{
+    return s->full_more != 0 || s->window_fewer != 0;
+}
+
+/* Times the plan's first program that it takes where all layers keep the mean of what the kinds keep: trials know the mean only, so
+ * this is of programs of all layers. 1 where all keep as many, and where the mean does not fit. */
+static enum status mean_takes(const struct explainer *x, double *times)
+{
+    const struct plan *p = x->p;
+    struct strategy mean = p->strategy;
+    struct io_buffers io;
+    struct program *program;
+    enum tier which;
+    int level = 0;
+    *times = 1;
+    if (!kinds_differ(&mean))
+        return OK;
+    mean.full_more = mean.window_fewer = 0;
+    TRY(fit_program(x->m, &mean, &p->cost, plan_first_role(x->s), p->limit, 0, FIT_SERIAL, &level, &io, &program));
+    if (isfinite(program->seconds) && fit_within(program->arena, p->limit, &which))
+        *times = program->seconds / p->programs[PLAN_UPDATE_STEP]->seconds;
+    program_destroy(program);
+    return OK;
+}
+
+/* A quarter of the chunks more or less than on average, and all or none; where kinds of layers differ, also the mean in all. */
 static enum status explain_alpha(struct explainer *x)
 {
     const struct strategy *s = &x->p->strategy;
-    int chunks = (int)ceil_div(s->rows, s->row_chunk), tried[4], n = 0;
-    int quarter = (int)max_i64(1, chunks / 4), other[4] = {s->saved_chunks + quarter, s->saved_chunks - quarter, chunks, 0};
+    int chunks = (int)ceil_div(s->rows, s->row_chunk), tried[5], n = 0;
+    int quarter = (int)max_i64(1, chunks / 4);
+    const int other[5] = {s->saved_chunks + quarter, s->saved_chunks - quarter, chunks, 0, s->saved_chunks};
+    struct problem problem;
+    struct candidate c;
+    double times;
     char say[64];
-    if (s->full_more == 0 && s->window_fewer == 0)
+    problem_set(&problem, x->m, x->s, x->p->limit);
+    TRY(mean_takes(x, &times));
+    if (!kinds_differ(s))
         snprintf(say, sizeof say, "%d of %d", s->saved_chunks, chunks);
     else
         snprintf(say, sizeof say, "%d of %d in layers with a window, %d in others", strategy_saved(s, 1), chunks,
@@ -160,16 +195,18 @@ static enum status explain_alpha(struct explainer *x)
     if (x->report.recomputed > 0)
         snprintf(d->note, sizeof d->note, "%.1f%% of the step is computed a second time",
                  100 * x->report.recomputed / x->p->seconds);
-    for (int i = 0; i < 4; i++) {
+    for (int i = 0; i < 4 + kinds_differ(s); i++) {
         struct strategy t = *s;
-        int seen = other[i] < 0 || other[i] > chunks || other[i] == s->saved_chunks;
+        int seen = other[i] < 0 || other[i] > chunks || (other[i] == s->saved_chunks && i < 4);
         for (int k = 0; k < n; k++)
             seen |= tried[k] == other[i];
         if (seen)
             continue;
         tried[n++] = t.saved_chunks = other[i];
-        snprintf(say, sizeof say, "%d", other[i]);
-        TRY(explainer_try(x, d, x->s, &t, say));
+        t.full_more = t.window_fewer = 0;
+        snprintf(say, sizeof say, kinds_differ(s) ? "%d in all layers" : "%d", other[i]);
+        TRY(search_price(&problem, &t, &c));
+        explainer_add(d, &c, times * c.seconds, say);
     }
     return OK;
 }

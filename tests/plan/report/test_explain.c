@@ -228,6 +228,43 @@ static void kinds_of_layers(void **state)
     model_destroy(m);
 }
 
+/* Where kinds of layers keep different numbers, the mean in all layers is an alternative, which takes the time of its plan. */
+static void mean_of_kinds(void **state)
+{
+    (void)state;
+    static struct explanation e;
+    struct model *m;
+    struct plan_request s;
+    const int64_t limit[TIERS] = {AMPLE, AMPLE, AMPLE};
+    int offered = 0;
+    assert_int_equal(cell_model(FAMILY_GPT_OSS, 3, &m), OK);
+    cell_settings(&s, 128, F32);
+    s.params = s.grads = s.optim = s.acts = OFFLOAD_CPU;
+    s.device = DEVICE_CPU_DISCRETE;
+    s.alpha_by_kind = 1;
+    s.alpha = 0;
+    s.window_alpha = 0.75;
+    struct plan *plan = planned(m, &s, limit);
+    assert_int_equal(plan->strategy.saved_chunks, 1); /* of 4; 3 in the one layer with a window */
+    assert_int_equal(explain_make(plan, m, &s, &e), OK);
+    s.alpha_by_kind = 0;
+    s.alpha = 0.25;
+    struct plan *mean = planned(m, &s, limit);
+    const double times = mean->programs[PLAN_UPDATE_STEP]->seconds / plan->programs[PLAN_UPDATE_STEP]->seconds;
+    assert_true(fabs(times - 1) > 1e-6);
+    for (int i = 0; i < e.n; i++)
+        for (int k = 0; k < e.decision[i].n; k++)
+            if (strcmp(e.decision[i].by_cost[k].say, "1 in all layers") == 0) {
+                print_message("the mean takes %g times the plan's step\n", times);
+                assert_true(fabs(e.decision[i].by_cost[k].seconds / e.seconds / times - 1) < 1e-6);
+                offered++;
+            }
+    assert_int_equal(offered, 1);
+    plan_destroy(mean);
+    plan_destroy(plan);
+    model_destroy(m);
+}
+
 /* Needs and limits that round to the same are told apart; no line is longer than a terminal. */
 static void in_words(void **state)
 {
@@ -254,6 +291,6 @@ static void in_words(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(alternatives_are_plans), cmocka_unit_test(depth_of_writes_has_a_price),
-                                       cmocka_unit_test(kinds_of_layers), cmocka_unit_test(in_words)};
+                                       cmocka_unit_test(kinds_of_layers), cmocka_unit_test(mean_of_kinds), cmocka_unit_test(in_words)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
