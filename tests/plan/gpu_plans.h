@@ -3,6 +3,7 @@
 #define LTRAIN_TESTS_PLAN_GPU_PLANS_H
 
 #include "engine/cuda_target.h"
+#include "extent.h"
 #include "machine/hardware.h"
 #include "plan/lower/mesh.h"
 #include "plan/plan.h"
@@ -58,16 +59,21 @@ static inline void gpu_plan(const struct gpu_question *q, gpu_plan_check *check)
     model_destroy(m);
 }
 
-/* Every preset three times, each time on another machine; everything on the device, in host memory, on nvme. */
+/* Every preset three times, each time on another machine, so that all data sheets have their turn; everything on the device, in
+ * host memory, on nvme. With LTRAIN_LONG all presets on all data sheets. */
 static inline void gpu_plans_of_presets(gpu_plan_check *check)
 {
     static const char *const presets[] = {"tiny", "25m", "125m", "1b", "8b", "gpt2-tiny", "gpt2-125m", "gpt-25b"};
-    static const char *const machines[] = {"a100-40", "h100", "h200", "gh200", "rtx3090", "rtx4090", "l4", "a100-80"};
-    for (int i = 0; i < 8; i++) {
+    static const char *const machines[] = {"a100-40", "h100", "h200",    "gh200",   "rtx3090",  "rtx4090",    "l4",            "a100-80",
+                                           "h100-pcie", "l40s", "a40", "a10", "rtxa6000", "rtx6000ada", "rtx4090-laptop"};
+    enum { PRESETS = sizeof presets / sizeof *presets, MACHINES = sizeof machines / sizeof *machines };
+    static const enum offload at[] = {OFFLOAD_NONE, OFFLOAD_CPU, OFFLOAD_NVME};
+    static const int rows[] = {512, 999, 0};
+    for (int i = 0; i < PRESETS; i++) {
         const int64_t tokens = strcmp(presets[i], "gpt2-125m") == 0 ? 1000 : 2000;
-        gpu_plan(&(struct gpu_question){presets[i], machines[i], tokens, 512, OFFLOAD_NONE, {0}, 0}, check);
-        gpu_plan(&(struct gpu_question){presets[i], machines[(i + 3) % 8], tokens, 999, OFFLOAD_CPU, {0}, 0}, check);
-        gpu_plan(&(struct gpu_question){presets[i], machines[(i + 5) % 8], tokens, 0, OFFLOAD_NVME, {0}, 0}, check);
+        for (int k = 0; k < (extent_is_long() ? 3 * MACHINES : 3); k++)
+            gpu_plan(&(struct gpu_question){presets[i], machines[extent_is_long() ? k / 3 : (3 * i + k) % MACHINES], tokens, rows[k % 3], at[k % 3], {0}, 0},
+                     check);
     }
 }
 
