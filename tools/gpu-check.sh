@@ -23,7 +23,7 @@
 #     ranks      2 and 4 ranks on the card, staged, against one
 #     nccl       a card a rank, messages by NCCL, against one rank and against staged ones; skipped where there is one card
 #     limits     products by shape, copies each way and both, beside products (PyTorch)
-#   peers      PyTorch + transformers beside ltrain, by length (PEERS_SHAPE: 1b unless set)
+#   peers      PyTorch + transformers beside ltrain, by length (PEERS_SHAPE: 1b unless set; PEERS_SECONDS, else all that is left)
 # CASES: a regular expression; of the training's sections only cases whose name it fits (`CASES='int8|illegal' tools/gpu-check.sh check faults`).
 # Results in $OUT (build-gpu/out unless set), brought up to date after each section: gpu-check.log, as it is printed; gpu-check.json, all
 # sections' figures; gpu-check.tar.gz, their files, and in failures.log what failing cases printed. The whole run stays below BUDGET seconds
@@ -249,6 +249,7 @@ for s in $sections; do
         within=$((give + 10)) ;;
     peers) # what is left, less a reserve, and what CUDA and PyTorch need to start at least
         give=$(($(remaining) - 15))
+        [ "$give" -le "${PEERS_SECONDS:-$give}" ] || give=$PEERS_SECONDS
         [ "$give" -ge 30 ] || { skip "$s" "$(remaining) s left of $budget"; continue; }
         within=$((give + 10)) ;;
     *)

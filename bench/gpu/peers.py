@@ -3,7 +3,7 @@
 The peer is a Llama of the same shape in transformers: bf16 autocast over fp32 parameters, scaled_dot_product_attention (cuDNN's kernels,
 else the next of BACKENDS that runs; `attention` says which ran), fused AdamW, clipping; `checkpointing` recomputes each layer, `saved-on-cpu`
 moves what checkpointing saves to pinned host memory, too. One process has all modes and lengths of each, up to the one that needs more memory
-than there is. ltrain runs with everything else automatic, first where the marks are. Random weights, bytes of a text as tokens. Writes peers.json, anew
+than there is, without what is shorter than the former mode's longest, which was faster there. ltrain runs with everything else automatic, first where the marks are. Random weights, bytes of a text as tokens. Writes peers.json, anew
 after each figure; `--dry` prints what would run. Exit status 1: a mark was missed, or ltrain ran nowhere; 77: no mark could be tried."""
 import argparse
 import contextlib
@@ -87,10 +87,11 @@ def peer(shape, lengths, modes, device, steps=2):
         model = transformers.LlamaForCausalLM(config).float()
     model.train()
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-5, fused=True)
+    done = 0
     for mode in modes:
         if mode != "plain":
             model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
-        for length in lengths:
+        for length in [n for n in lengths if n >= done]:
             if device == "cuda":
                 torch.cuda.empty_cache()
                 torch.cuda.reset_peak_memory_stats()
@@ -99,6 +100,7 @@ def peer(shape, lengths, modes, device, steps=2):
                 print(json.dumps({"mode": mode, "length": length, "ended": ran}), flush=True)
                 break
             attention, seconds, loss = ran
+            done = length
             print(json.dumps({"mode": mode, "length": length, "seconds": min(seconds), "tokens_per_second": length / min(seconds), "loss": loss,
                               "attention": attention, "torch": torch.__version__, "transformers": transformers.__version__,
                               "peak_bytes": torch.cuda.max_memory_allocated() if device == "cuda" else 0}), flush=True)
@@ -216,7 +218,7 @@ def compare(table, o, until):
     if modes:
         run_peers(table, o, modes, PEERS_PART * o.seconds)
     far = max((longest(table.rows(), m) for m in MODES), default=0)
-    wanted = [far, 4096, 1024, MARKS["times_as_long"] * far] if far else []
+    wanted = [far, 4096, MARKS["times_as_long"] * far, 1024] if far else []
     wanted = list(dict.fromkeys(n for n in wanted if n in o.lengths or n > far)) + [n for n in o.lengths if n not in wanted]
     over = None
     for length in wanted:

@@ -90,9 +90,9 @@ for words in "bench_limits.py --seconds 18" "train.py golden --seconds 50 --gold
     "train.py steps --seconds 90" "train.py long --seconds 200" "train.py large --seconds 250" "train.py faults --seconds 30" "train.py ranks --seconds 60" "train.py predict --seconds 250" "train.py memcheck --seconds 50"; do
     grep -qF -- "$words" "$folder/asked" || { echo "not ok: nobody asked for $words"; failures=$((failures + 1)); }
 done
-GPU_PACK=$folder/pack PEERS_SHAPE=tiny BUDGET=60 run peers predict
+GPU_PACK=$folder/pack PEERS_SHAPE=tiny PEERS_SECONDS=31 BUDGET=90 run peers predict
 check "peers" 0 "2 passed, 0 failed, 0 skipped"
-grep -q "peers.py --seconds [1-9][0-9]* --shape tiny" "$folder/asked" || { echo "not ok: peers.py was not asked"; failures=$((failures + 1)); }
+grep -q "peers.py --seconds 31 --shape tiny" "$folder/asked" || { echo "not ok: peers.py was not asked"; failures=$((failures + 1)); }
 GPU_PACK=$folder/pack PEERS_SHAPE=tiny BUDGET=40 CASES='a|b' run peers check
 check "peers without time" 0 "1 passed, 0 failed, 1 skipped"
 grep -q "train.py check --seconds [1-9][0-9]* .*--cases a|b" "$folder/asked" || { echo "not ok: CASES is not passed on"; failures=$((failures + 1)); }
