@@ -77,7 +77,7 @@ int main(void)
     int failed = cmocka_run_group_tests(refused, NULL, NULL);
     path = getenv("LTRAIN_TEST_PLUGIN");
     if (!path) {
-        puts("[  SKIPPED ] what was built: there is no nvcc");
+        puts("[  SKIPPED ] the plugin that is built: none is (no nvcc, or -Dcuda=disabled)");
         return failed;
     }
     const struct CMUnitTest tests[] = {cmocka_unit_test(exports_its_entry_alone), cmocka_unit_test(needs_no_library_of_cuda),
