@@ -227,7 +227,7 @@ def compare(table, o, until):
         left = until - time.time()
         if left < 10:
             table.add(length, "ltrain", {"ended": NO_TIME})
-            continue
+            break
         one = run_ltrain(o, length, left, 2 if far and length > far else 3)
         table.add(length, "ltrain", one)
         if "ended" in one or one["seconds"] > PATIENCE:
