@@ -23,9 +23,9 @@
 #include <stdatomic.h>
 #include <stdint.h>
 
-/* Of each stream. A lane is submitted that many instructions ahead at most: below the about 1,024 launches that a driver queues
- * before a launch spins. */
-#define BACKEND_EVENTS 256
+/* Of each stream. A lane is submitted that many instructions ahead at most: with an event and a wait for each and up to six
+ * launches that is below the about 1,024 things that a driver queues before the next one spins. */
+#define BACKEND_EVENTS 128
 /* One more, of LANE_COMPUTE: when a program began. */
 #define BACKEND_BEGAN BACKEND_EVENTS
 enum { BACKEND_IDENTITY = 128, BACKEND_CARRIER = 64 }; /* bytes */
@@ -72,6 +72,8 @@ struct backend {
     enum status (*copy)(struct backend *b, enum lane lane, void *dst, const void *src, int64_t bytes);
     /* Event `event` of the lane is what its stream has been given so far. */
     enum status (*record)(struct backend *b, enum lane lane, int event);
+    /* The same where only streams wait for the event and no thread does: its end interrupts no core. */
+    enum status (*record_quietly)(struct backend *b, enum lane lane, int event);
     enum status (*query)(struct backend *b, enum lane lane, int event, int *done); /* does not block */
     enum status (*wait)(struct backend *b, enum lane lane, int event);             /* blocks the caller until it is done */
     /* What `lane` is given from now on waits for the event of lane `of`. */

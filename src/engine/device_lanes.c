@@ -333,7 +333,10 @@ static enum status announce(struct device_lanes *d, int cursor, int i)
     struct backend *b = d->x->backend;
     struct stream *s = &d->stream[cursor];
     const int slot = (int)(s->recorded % BACKEND_EVENTS);
-    TRY(backend_status(b, b->record(b, stream_lane(cursor), slot)));
+    if (d->mark[i] & WATCHED)
+        TRY(backend_status(b, b->record(b, stream_lane(cursor), slot)));
+    else
+        TRY(backend_status(b, b->record_quietly(b, stream_lane(cursor), slot)));
     pthread_mutex_lock(&s->lock);
     s->ring[slot] = (struct announced){d->marked->position[i], i};
     s->recorded++;

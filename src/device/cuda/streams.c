@@ -4,6 +4,8 @@
 #include "base/num.h"
 #include "device/cuda/errors.h"
 
+#include <string.h>
+
 static const enum lane lanes[] = {LANE_COMPUTE, LANE_H2D, LANE_D2H, LANE_WORLD};
 #define N_STREAMS (int)(sizeof lanes / sizeof *lanes)
 
@@ -37,10 +39,21 @@ static enum status copy(struct backend *b, enum lane lane, void *dst, const void
     return OK;
 }
 
-static enum status record(struct backend *b, enum lane lane, int event)
+static enum status record_kind(struct backend *b, enum lane lane, int event, enum cuda_event_kind kind)
 {
     struct cuda_device *c = cuda_device_of(b);
+    c->event[lane][event] = c->made[kind][lane][event];
     return CUDA_STATUS(cudaEventRecord(c->event[lane][event], c->stream[lane]));
+}
+
+static enum status record(struct backend *b, enum lane lane, int event)
+{
+    return record_kind(b, lane, event, CUDA_EVENT_LOUD);
+}
+
+static enum status record_quietly(struct backend *b, enum lane lane, int event)
+{
+    return record_kind(b, lane, event, CUDA_EVENT_QUIET);
 }
 
 static enum status query(struct backend *b, enum lane lane, int event, int *done)
@@ -78,6 +91,16 @@ static enum status join(struct backend *b)
     return OK;
 }
 
+static enum status make_events(struct cuda_device *c, enum lane l)
+{
+    for (int k = 0; k <= BACKEND_BEGAN; k++) {
+        TRY(CUDA_STATUS(cudaEventCreateWithFlags(&c->made[CUDA_EVENT_LOUD][l][k], cudaEventBlockingSync)));
+        TRY(CUDA_STATUS(cudaEventCreateWithFlags(&c->made[CUDA_EVENT_QUIET][l][k], 0)));
+    }
+    memcpy(c->event[l], c->made[CUDA_EVENT_LOUD][l], sizeof c->event[l]);
+    return OK;
+}
+
 enum status cuda_streams_open(struct cuda_device *c)
 {
     int least = 0, greatest = 0;
@@ -87,14 +110,14 @@ enum status cuda_streams_open(struct cuda_device *c)
         /* numerically smaller is more urgent: what others wait for overtakes compute */
         int priority = l == LANE_COMPUTE ? least : l == LANE_WORLD ? greatest : (least + greatest) / 2;
         TRY(CUDA_STATUS(cudaStreamCreateWithPriority(&c->stream[l], cudaStreamNonBlocking, priority)));
-        for (int k = 0; k <= BACKEND_BEGAN; k++)
-            TRY(CUDA_STATUS(cudaEventCreateWithFlags(&c->event[l][k], cudaEventBlockingSync)));
+        TRY(make_events(c, l));
         c->b.stream[l] = c->stream[l];
     }
     c->b.streams = 1;
     c->b.enter = enter;
     c->b.copy = copy;
     c->b.record = record;
+    c->b.record_quietly = record_quietly;
     c->b.query = query;
     c->b.wait = wait;
     c->b.await = await;
@@ -107,9 +130,11 @@ void cuda_streams_close(struct cuda_device *c)
 {
     for (int i = 0; i < N_STREAMS; i++) {
         const enum lane l = lanes[i];
-        for (int k = 0; k <= BACKEND_BEGAN; k++)
-            if (c->event[l][k])
-                (void)cudaEventDestroy(c->event[l][k]);
+        for (int k = 0; k < CUDA_EVENT_KINDS * (BACKEND_BEGAN + 1); k++) {
+            const cudaEvent_t event = c->made[k % CUDA_EVENT_KINDS][l][k / CUDA_EVENT_KINDS];
+            if (event)
+                (void)cudaEventDestroy(event);
+        }
         if (c->stream[l]) {
             (void)cudaStreamSynchronize(c->stream[l]);
             (void)cudaStreamDestroy(c->stream[l]);

@@ -17,12 +17,16 @@ struct cuda_pin {
     int64_t bytes;
 };
 
+/* Events that a thread may wait for, asleep until an interrupt; and those that only streams wait for. */
+enum cuda_event_kind { CUDA_EVENT_LOUD, CUDA_EVENT_QUIET, CUDA_EVENT_KINDS };
+
 struct cuda_device {
     struct backend b;
     char name[192];
     int device;
     cudaStream_t stream[LANES]; /* of COMPUTE, H2D, D2H and WORLD */
-    cudaEvent_t event[LANES][BACKEND_EVENTS + 1];
+    cudaEvent_t made[CUDA_EVENT_KINDS][LANES][BACKEND_EVENTS + 1];
+    cudaEvent_t event[LANES][BACKEND_EVENTS + 1]; /* the one that was recorded last */
     struct cuda_pin pin[CUDA_PINS];
     int n_pins;
     char *arena;  /* with guards around base */

@@ -378,8 +378,6 @@ static cudaError_t create_event(cudaEvent_t *event, unsigned flags)
 {
     if (fake_current() < 0)
         return cudaErrorInvalidDevice;
-    if (!(flags & cudaEventBlockingSync))
-        return fake_misuse(cudaErrorInvalidValue, "who waits for the event would spin: no cudaEventBlockingSync");
     struct CUevent_st *e = calloc(1, sizeof *e);
     if (!e)
         abort();
@@ -433,6 +431,8 @@ static cudaError_t synchronize_event(cudaEvent_t event)
     const int64_t which = event->recorded;
     if (which == 0)
         return fake_misuse(cudaErrorInvalidValue, "a thread waits for an event that was never recorded");
+    if (!(event->flags & cudaEventBlockingSync))
+        return fake_misuse(cudaErrorInvalidValue, "who waits for the event would spin: no cudaEventBlockingSync");
     BLOCK_WHILE(event->done < which);
     return (cudaError_t)fake_sticky;
 }
