@@ -159,7 +159,8 @@ static enum status read_state(struct source *s, const char *name, struct state *
     else if (json || t.bytes == 0)
         st = status_fail(ERR_INVALID, "%s: %s is %s: the file is damaged, get it again", t.path, full, json ? "no JSON object" : "empty");
     else
-        st = status_fail(ERR_INVALID, "%s: %s is no JSON: %s: the file is damaged, get it again", t.path, full, error.text);
+        st = status_fail(ERR_INVALID, "%s: %s is no JSON: %s: the file is damaged, get it again", t.path, full,
+                         memchr(text, 0, (size_t)t.bytes) ? "it has bytes that are 0" : error.text);
     json_decref(json);
     return st;
 }

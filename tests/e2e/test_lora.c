@@ -539,7 +539,7 @@ static void nf4_refused(void **state)
     overwrite("base/double/model.safetensors", "nested_offset\"", "nested_offse_\"");
     e2e_refuses(2, "the scales of model.layers|the mean nan", NULL, "--model base/double --lora r=4" RUN);
     const char *words[][3] = {{"\"quant_type\": \"nf4\"", "\"quant_type\": \"fp4\"", "quant_type of|is fp4"},
-                              {"{\"quant_type\": \"nf4\"", "[\"quant_type\": \"nf4\"", "is no JSON: "},
+                              {"{\"quant_type\": \"nf4\"", "[\"quant_type\": \"nf4\"", "is no JSON: ']' expected"},
                               {"\"nested_offset\": ", "\"nested_offset\":-", "the mean -"}};
     for (int i = 0; i < 3; i++) {
         put_base("qlora-gqa", "again");
@@ -721,7 +721,7 @@ static void exported_beside(void **state)
     e2e_succeeds(NULL, "--model base --lora r=4 --steps 1 --out run" RUN);
     assert_int_equal(system("mkdir to && echo mine > to/notes.txt"), 0);
     for (int i = 0; i < 3; i++) {
-        for (int k = 0; k < 5; k++) {
+        for (int k = 0; k < (i == 1 ? 5 : 1); k++) {
             snprintf(to, sizeof to, "to/%s", theirs[k]);
             e2e_write(to, "theirs");
             snprintf(command, sizeof command, "to holds a model or a run already, or a part of one (%s)", theirs[k]);
