@@ -251,17 +251,34 @@ static enum status add_slack(struct check *c, double lr)
     return OK;
 }
 
+/* After that step. The values that a bf16 run updates in fp32 are held to that. */
+static enum status judge_masters(struct check *c, int64_t step)
+{
+    if (c->given.s->plan.dtype != BF16)
+        return OK;
+    TRY(compare_units(c, STATE_MASTER));
+    if (leads(c))
+        judge(c, step, "fp32 parameter", 1e-6, 0);
+    return OK;
+}
+
+static enum status judge_parameters(struct check *c, int64_t step)
+{
+    TRY(compare_units(c, STATE_PARAM));
+    if (leads(c))
+        judge(c, step, "parameter", c->tolerance.parameter, 0);
+    return OK;
+}
+
 /* Parameters that a step began with are those after the step before. Gradients follow them: an adapter's A has B as a factor of its
  * own, whose relative difference it takes over, with the weight that B's gradient gives each element: GPT-2's key bias, which is noise,
  * counts for nothing. The loss follows by the differences times the gradient. Only what lies within the parameters' tolerance
  * counts: a wrong parameter explains no wrong gradient. */
 static enum status judge_beginning(struct check *c, int64_t step, double norm)
 {
-    TRY(compare_units(c, STATE_PARAM));
+    TRY(judge_parameters(c, step - 1));
     const double floor = gradient_floor(c, norm);
     c->first_order = 0;
-    if (leads(c))
-        judge(c, step - 1, "parameter", c->tolerance.parameter, 0);
     for (int i = 0; leads(c) && i < c->given.model->n_params; i++) {
         const struct difference *d = &c->d[i];
         if (!c->given.model->params[i].trained || d->alone2 == 0)
@@ -272,7 +289,7 @@ static enum status judge_beginning(struct check *c, int64_t step, double norm)
         c->first_order += counts * d->first_order;
         c->apart = fmax(c->apart, weight > 0 ? counts * sqrt(d->felt2) / weight : 0);
     }
-    return OK;
+    return judge_masters(c, step - 1);
 }
 
 static enum status one_step(struct check *c)
@@ -297,14 +314,6 @@ static enum status one_step(struct check *c)
     return comm_agree(c->comm, leads(c) && !c->tolerance.exact ? add_slack(c, given.lr) : OK);
 }
 
-static enum status compare_parameters(struct check *c, enum state_kind kind, const char *what, double relative)
-{
-    TRY(compare_units(c, kind));
-    if (leads(c))
-        judge(c, c->given.at.step, what, relative, 0);
-    return OK;
-}
-
 /* Bytes that are free on the GPU: the same before the steps and after. 0: no GPU of one's own. */
 static enum status look_at_gpu(const struct session *x, int64_t *bytes)
 {
@@ -323,9 +332,8 @@ static enum status all_steps(struct check *c, int64_t steps)
         return comm_agree(c->comm, status_fail(ERR_INVALID, "check: no step had anything to predict: give other data"));
     TRY(run_flush(&c->given));
     TRY(comm_agree(c->comm, leads(c) ? run_flush(&c->alone) : OK));
-    TRY(compare_parameters(c, STATE_PARAM, "parameter", c->tolerance.parameter));
-    if (c->given.s->plan.dtype == BF16)
-        TRY(compare_parameters(c, STATE_MASTER, "fp32 parameter", 1e-6));
+    TRY(judge_parameters(c, c->given.at.step));
+    TRY(judge_masters(c, c->given.at.step));
     TRY(agree_verdict(c));
     TRY(comm_agree(c->comm, session_check_memory(c->given.session)));
     TRY(comm_agree(c->comm, session_check_device_memory(c->given.session, free_before)));
