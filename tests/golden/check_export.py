@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
 """What ltrain exports, read by transformers: every case of this folder is trained for a step with a learning rate of 0, and of the export the
-parameters must be the case's own, and the loss of the text the one that ltrain printed.
+parameters must be the case's own, the loss of the text the one that ltrain printed, and all logits the case's own in transformers.
 
     /tmp/venv-golden/bin/python tests/golden/check_export.py build/src/cli/ltrain [CASE ...]
 """
+import array
 import glob
 import json
 import os
@@ -13,7 +14,8 @@ import tempfile
 
 import torch
 from safetensors.torch import load_file
-from transformers import AutoModelForCausalLM, AutoModelForImageTextToText
+
+import make_generate
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 
@@ -29,29 +31,31 @@ def vocabulary(source):
     return config.get("text_config", config)["vocab_size"]
 
 
+def logits_of(folder, tokens):
+    with torch.no_grad():
+        return make_generate.open_base(folder).eval()(input_ids=tokens, use_cache=False).logits[0].double()
+
+
 def check(ltrain, case, folder):
     source, run, seq = os.path.join(HERE, case), os.path.join(folder, case), 64
-    text = os.path.join(folder, "text")
-    most = min(251, vocabulary(source))
-    with open(text, "wb") as f:
-        f.write(bytes((i * i * 31 + i * 7) % most for i in range(seq + 1)))
-    subprocess.run([ltrain, "--model", source, "--data", text, "--seq-len", str(seq), "--steps", "1", "--lr", "0", "--out", run,
-                    "--offload", "none", "--device-mem", "512M", "--host-mem", "512M"],
-                   check=True, stdout=subprocess.DEVNULL)
+    data = os.path.join(folder, "tokens.bin")
+    tokens = [(i * i * 31 + i * 7) % vocabulary(source) for i in range(seq + 1)]
+    with open(data, "wb") as f:
+        array.array("H", tokens).tofile(f)
+    subprocess.run([ltrain, "--model", source, "--data", data, "--token-type", "u16", "--seq-len", str(seq), "--steps", "1", "--lr", "0", "--out", run,
+                    "--device", "cpu", "--offload", "none", "--device-mem", "512M", "--host-mem", "512M"],
+                   check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     with open(os.path.join(run, "metrics.jsonl")) as f:
         loss = json.loads(f.readline())["loss"]
-    with open(os.path.join(source, "config.json")) as f:
-        wrapped = "text_config" in f.read()
-    model = (AutoModelForImageTextToText if wrapped else AutoModelForCausalLM).from_pretrained(os.path.join(run, "hf"), dtype=torch.float32, attn_implementation="eager").eval()
     before = {k: v for x in glob.glob(os.path.join(source, "model*.safetensors")) for k, v in load_file(x).items()}
     after = {k: v for x in glob.glob(os.path.join(run, "hf", "model*.safetensors")) for k, v in load_file(x).items()}
     assert before.keys() == after.keys() and all(torch.equal(before[k], after[k]) for k in before), case
-    tokens = torch.tensor([[(i * i * 31 + i * 7) % most for i in range(seq + 1)]])
-    with torch.no_grad():
-        logits = model(input_ids=tokens[:, :seq], use_cache=False).logits[0]
-    there = torch.nn.functional.cross_entropy(logits.double(), tokens[0, 1:]).item()
-    assert abs(there - loss) < 2e-6 * loss, (case, there, loss)
-    print(f"{case}: loss {loss:.7f}, transformers {there:.7f}")
+    text = torch.tensor([tokens])
+    theirs, logits = (logits_of(x, text[:, :seq]) for x in (source, os.path.join(run, "hf")))
+    apart = ((logits - theirs).norm() / theirs.norm()).item()
+    there = torch.nn.functional.cross_entropy(logits, text[0, 1:]).item()
+    print(f"{case}: {len(after)} tensors; loss {loss:.7f}, transformers {there:.7f}; logits differ from the case's by {apart:.1e}", flush=True)
+    assert abs(there - loss) < 2e-6 * loss and apart < 1e-6, case
 
 
 if __name__ == "__main__":
@@ -59,3 +63,4 @@ if __name__ == "__main__":
     with tempfile.TemporaryDirectory() as folder:
         for case in cases:
             check(os.path.abspath(sys.argv[1]), case, folder)
+    print(f"{len(cases)} cases: parameters, losses and logits are equal")
