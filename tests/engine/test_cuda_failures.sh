@@ -1,6 +1,6 @@
 #!/bin/sh
 # What ends ranks whose messages NCCL carries ends each of them with one sentence, and soon: `test_cuda_failures.sh PROGRAM calls|faults|sweep|mutants`.
-# calls: every function of NCCL fails once, early and late; faults: ranks that die or stop, messages that never come, and the choices.
+# calls: every function of NCCL, and of CUDA beside it, fails once, early and late; faults: ranks that die or stop, messages that never come, and the choices.
 set -eu
 . "$(dirname "$0")/../mpi.sh"
 program=$1
@@ -74,7 +74,12 @@ calls)
     done
     passes "messages are staged through host memory: rank 1 on .*NCCL: ncclGetVersion: unhandled" "call 1 of ncclGetVersion" auto 20 1 nccl=ncclGetVersion:1:2 none
     for f in ncclCommFinalize ncclCommDestroy; do passes "carried by NCCL" "call 1 of $f" auto 20 1 nccl=$f:1:2 none; done
-    fails "0 1" "NCCL: ncclSend" "call 1 of ncclCommAbort, too" auto 20 1 nccl=ncclSend:9:2,fail=1000000:2 none
+    for f in cudaMalloc cudaFree cudaMemcpyAsync cudaMemsetAsync; do # of the greeting, of the own part, of a share's rest
+        fails "0 1" "$f: as the test wants it" "call 1 of $f" auto 20 1 in=$f,fail=1:2 none
+    done
+    fails "0 1" "cudaMemcpyAsync: as the test wants it" "call 30 of cudaMemcpyAsync" auto 20 0 in=cudaMemcpyAsync,fail=30:1 none
+    fails "0 1" "rank [01] has waited 2 s" "call 1 of ncclCommAbort" auto 2 1 nccl-hangs=20,nccl=ncclCommAbort:1:2 none
+    fails "0 1" "rank [01] has waited 2 s" "call 1 of cudaGetDevice, for the abort" auto 2 1 nccl-hangs=20,in=cudaGetDevice,fail=1:1 none
     ;;
 faults)
     passes "carried by NCCL" "nothing" nccl 20 0 "" none
