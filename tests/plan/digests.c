@@ -245,6 +245,10 @@ static const struct question slow[] = {
     {"125m 256k", "125m", "rtx4090", 256 << 10, G(4), G(16), AUTO, OFFLOAD_AUTO, BF16, 3, 0},
     {"gpt-25b 32k", "gpt-25b", "32xa100-40", 32 << 10, ANY, BF16, AUTO, 0},
     {"gpt-25b 420k", "gpt-25b", "32xa100-40", 420 << 10, ANY, BF16, AUTO, 0},
+    {"gpt-25b 128k, quick", "gpt-25b", "32xa100-40", 128 << 10, ANY, BF16, AUTO, 0, EFFORT_QUICK},
+    {"gpt-25b 192k, quick", "gpt-25b", "32xa100-40", 192 << 10, ANY, BF16, AUTO, 0, EFFORT_QUICK},
+    {"gpt-25b 360k, quick", "gpt-25b", "32xa100-40", 360 << 10, ANY, BF16, AUTO, 0, EFFORT_QUICK},
+    {"gpt-25b 400k, quick", "gpt-25b", "32xa100-40", 400 << 10, ANY, BF16, AUTO, 0, EFFORT_QUICK},
 };
 
 static enum status answer(const struct question *q, struct plan_request *s, struct hardware *h, struct target *t,
