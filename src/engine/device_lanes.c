@@ -333,10 +333,8 @@ static enum status announce(struct device_lanes *d, int cursor, int i)
     struct backend *b = d->x->backend;
     struct stream *s = &d->stream[cursor];
     const int slot = (int)(s->recorded % BACKEND_EVENTS);
-    if (d->mark[i] & WATCHED)
-        TRY(backend_status(b, b->record(b, stream_lane(cursor), slot)));
-    else
-        TRY(backend_status(b, b->record_quietly(b, stream_lane(cursor), slot)));
+    enum status (*const record)(struct backend *, enum lane, int) = d->mark[i] & WATCHED ? b->record : b->record_quietly;
+    TRY(backend_status(b, record(b, stream_lane(cursor), slot)));
     pthread_mutex_lock(&s->lock);
     s->ring[slot] = (struct announced){d->marked->position[i], i};
     s->recorded++;
