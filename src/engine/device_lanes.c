@@ -570,6 +570,7 @@ void device_lanes_measure(const struct device_lanes *d, const struct lane_index 
             start = max_i64(start, d->events[index->at[index->first[w->lane] + w->ticket - 1]].end_ns);
         const int executed = exec_holds(d->x, in->predicate);
         *e = (struct trace_event){start, executed ? max_i64(start, e->end_ns) : start};
+        stats[in->lane].waited_ns += start - last[c];
         last[c] = e->end_ns;
         if (!executed)
             continue;

@@ -462,7 +462,8 @@ enum status executor_run(struct executor *e, const struct program *p, struct tra
         pthread_cond_wait(&e->idle, &e->lock);
     pthread_mutex_unlock(&e->lock);
     for (int l = 0; l < LANES; l++)
-        e->stats[l].waited_ns += atomic_load(&e->tickets.waited_ns[l]);
+        if (!e->device || l != LANE_COMPUTE) /* there the thread that submits waits for room, while the device computes */
+            e->stats[l].waited_ns += atomic_load(&e->tickets.waited_ns[l]);
     if (e->device && !tickets_failed(&e->tickets))
         device_lanes_measure(e->device, &known->index, e->stats);
     if (!tickets_failed(&e->tickets))

@@ -7,6 +7,7 @@
 #include <stddef.h>
 #include <cmocka.h>
 
+#include "base/clock.h"
 #include "base/mix.h"
 #include "engine/rig.h"
 #include "engine/twin.h"
@@ -71,7 +72,7 @@ static int class_moved(enum factor f, const struct cell *c, const int64_t m[LANE
     }
 }
 
-static void check_moved(struct rig *r, const struct cell *c, int runs[PLAN_PROGRAMS])
+static void check_moved(struct rig *r, const struct cell *c, int runs[PLAN_PROGRAMS], int64_t began)
 {
     static const enum tensor_class class[] = {
         [F_PARAMS] = CLASS_PARAM, [F_GRADS] = CLASS_GRAD, [F_OPTIM] = CLASS_OPTIM, [F_ACTS] = CLASS_ACT};
@@ -81,6 +82,10 @@ static void check_moved(struct rig *r, const struct cell *c, int runs[PLAN_PROGR
         for (int i = 0; i < runs[k]; i++)
             add_moved(r->session->plan->programs[k], moved, total);
     executor_take_stats(r->session->executor, stats);
+    const struct lane_stats *compute = &stats[LANE_COMPUTE]; /* it does not wait while it computes */
+    if (compute->busy_ns <= 0 || compute->busy_ns + compute->waited_ns > clock_ns() - began)
+        fail_msg("%s: compute was busy for %lld ns and waited for %lld, of %lld", cell_name(c), (long long)compute->busy_ns,
+                 (long long)compute->waited_ns, (long long)(clock_ns() - began));
     for (int l = 0; l < LANES; l++)
         if (stats[l].bytes != total[l])
             fail_msg("%s: lane %s moved %lld bytes, its programs say %lld", cell_name(c), lane_name((enum lane)l),
@@ -147,6 +152,7 @@ static void run_cell(enum model_family family, int layers, enum dtype dtype, enu
             assert_int_equal(program_value_digest(plan->programs[k], &out->value[k]), OK);
             trace->hash = mix(trace->hash, program_digest(plan->programs[k]));
         }
+    const int64_t began = clock_ns();
     for (int step = 0; step < STEPS; step++)
         if (rig_step(&r, batch, accum, &out->loss[step], &out->norm[step]) != OK)
             fail_msg("%s: %s", cell_name(c), status_message());
@@ -156,7 +162,7 @@ static void run_cell(enum model_family family, int layers, enum dtype dtype, enu
     runs[PLAN_UPDATE_STEP] = STEPS - 1;
     runs[PLAN_MORE] = STEPS * (accum - 2 > 0 ? accum - 2 : 0);
     runs[PLAN_LAST] = accum > 1 ? STEPS : 0;
-    check_moved(&r, c, runs);
+    check_moved(&r, c, runs, began);
     assert_int_equal(rig_digest(&r, &out->digest), OK);
     for (int i = 0; i < accum; i++)
         sequence_free(&batch[i]);
