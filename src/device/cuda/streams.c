@@ -4,6 +4,7 @@
 #include "base/num.h"
 #include "device/cuda/errors.h"
 
+#include <assert.h>
 #include <string.h>
 
 static const enum lane lanes[] = {LANE_COMPUTE, LANE_H2D, LANE_D2H, LANE_WORLD};
@@ -42,6 +43,7 @@ static enum status copy(struct backend *b, enum lane lane, void *dst, const void
 static enum status record_kind(struct backend *b, enum lane lane, int event, enum cuda_event_kind kind)
 {
     struct cuda_device *c = cuda_device_of(b);
+    assert(event >= 0 && event <= BACKEND_BEGAN);
     c->event[lane][event] = c->made[kind][lane][event];
     return CUDA_STATUS(cudaEventRecord(c->event[lane][event], c->stream[lane]));
 }
