@@ -2,6 +2,7 @@
 # `ltrain eval --tasks needle ...`: a model that was trained for it finds a needle and an untrained one does not; the same answers from
 # any tier; tables, JSON, pictures; seeds; chats; adapters; a signal on the way; what is refused.
 . "${LTRAIN_SOURCE_ROOT:?}/tests/cli/helpers.sh"
+forgive_leaks
 
 evaluate() { # OUT ARGUMENT...
     out=$1

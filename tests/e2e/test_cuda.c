@@ -328,5 +328,6 @@ int main(void)
                                        cmocka_unit_test(memory_is_what_was_planned), cmocka_unit_test(memory_is_near_the_gpu),
                                        cmocka_unit_test(a_failing_gpu)};
     twin = getenv("LTRAIN_CUDA_TWIN");
+    e2e_let_root_start_ranks();
     return twin ? cmocka_run_group_tests(tests, e2e_setup, e2e_teardown) : 77;
 }
