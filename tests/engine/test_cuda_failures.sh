@@ -99,8 +99,8 @@ faults)
     fails "0 1" "rank [01] (has waited|on [^ ]+ has not answered rank [01] for) 2 s" "messages that never come, and aborts that never return" auto 2 2 nccl-hangs=20,nccl=sticks none
     fails "0" "rank 1 on [^ ]+ has not answered rank 0 for 15 s .--comm-timeout. in [a-z_]+ of [0-9]+ bytes" "a GPU that is far behind" auto 15 1 lag=200000 none
     fails "0" "rank 1 on [^ ]+ has not answered rank 0 for 2 s .--comm-timeout. in" "a rank that sleeps" auto 2 1 "" sleep
-    fails "0 1" "rank [01] (has waited|on [^ ]+ has not answered rank [01] for) 2 s .--comm-timeout. in the start of NCCL" "a rank that never joins" auto 2 1 nccl=alone none
-    fails "0 1" "rank [01] .* 2 s .--comm-timeout. in the start of NCCL" "a connection that is never made" auto 2 1 nccl-stalls=3 none
+    fails "0 1" "rank [01] (has waited|on [^ ]+ has not answered rank [01] for) 8 s .--comm-timeout. in the start of NCCL" "a rank that never joins" auto 8 1 nccl=alone none
+    fails "0 1" "rank [01] .* 8 s .--comm-timeout. in the start of NCCL" "a connection that is never made" auto 8 1 nccl-stalls=3 none
     fails "0 1" "rank [01] .* 2 s .--comm-timeout." "a call that never gets to its stream" auto 2 1 nccl-stalls=20 none
     fails "0 1" "NCCL: (an operation that was under way|nccl[A-Za-z]+): remote process exited" "a network that breaks" auto 20 1 nccl-breaks=20:6 none
     fails "0 1" "cudaErrorLaunchFailure" "a GPU that fails" auto 20 1 dies=400:719 none
