@@ -40,7 +40,7 @@ static const char usage[] = "usage: ltrain [train] --model DIR --data PATH --seq
                             "       ltrain sample ...   a text read on, or a chat (ltrain sample --help)\n"
                             "       ltrain eval ...     perplexity, loss by position, tasks such as needle\n"
                             "                           (ltrain eval --help)\n"
-                            "       ltrain export ...   an adapter copied, or merged into its model\n"
+                            "       ltrain export ...   an adapter merged into its base, or alone\n"
                             "                           (ltrain export --help)\n"
                             "       ltrain tokenize ... text to token ids and back (ltrain tokenize --help)\n"
                             "       ltrain --resume RUN [options]\n"

@@ -324,13 +324,13 @@ int corpus_sources(const struct corpus *c)
 struct corpus_source corpus_get_source(const struct corpus *c, int i)
 {
     const struct source *s = &c->sources[i];
-    return (struct corpus_source){s->name, s->weight, s->files, packing_get_report(s->packing)};
+    return (struct corpus_source){s->name, s->weight, s->files, packing_get_report(s->packing), packing_train_end(s->packing)};
 }
 
 struct corpus_source corpus_get_held_out(const struct corpus *c)
 {
     const struct source *s = &c->eval;
-    return s->files ? (struct corpus_source){s->name, 0.0, s->files, packing_get_report(s->packing)} : (struct corpus_source){.name = NULL};
+    return s->files ? (struct corpus_source){s->name, 0.0, s->files, packing_get_report(s->packing), 0} : (struct corpus_source){.name = NULL};
 }
 
 double corpus_epochs(const struct corpus *c, int source, uint64_t cursor)

@@ -80,6 +80,7 @@ struct corpus_source {
     double weight;
     const struct stream *documents; /* data/stream.h */
     const struct packing_report *packed;
+    int64_t train_end; /* tokens of the stream from here on are held out */
 };
 int corpus_sources(const struct corpus *c);
 struct corpus_source corpus_get_source(const struct corpus *c, int i);

@@ -228,3 +228,23 @@ int fingerprint_lists_differ(const char *a, const char *b, const char *kind, str
     out->reordered = out->unequal > 0 && out->files[0] == out->files[1] && sum[0] == sum[1];
     return out->unequal > 0;
 }
+
+void fingerprint_describe(const struct fingerprint_difference *d, char *text, size_t bytes)
+{
+    const struct listed_file *now = &d->first[0], *was = &d->first[1];
+    int n;
+    if (d->reordered)
+        n = snprintf(text, bytes, "the same files come in another order, %.300s where %.300s was", now->path, was->path);
+    else if (!now->there || !was->there)
+        n = snprintf(text, bytes, "there are %lld files and there were %lld, %.300s is %s", (long long)d->files[0],
+                     (long long)d->files[1], now->there ? now->path : was->path, now->there ? "new" : "missing");
+    else if (strcmp(now->path, was->path) != 0)
+        n = snprintf(text, bytes, "%.300s (%lld bytes) is where %.300s (%lld bytes) was", now->path, now->bytes, was->path,
+                     was->bytes);
+    else if (now->bytes != was->bytes)
+        n = snprintf(text, bytes, "%.300s has %lld bytes and had %lld", now->path, now->bytes, was->bytes);
+    else
+        n = snprintf(text, bytes, "%.300s has other content, of the same length", now->path);
+    if (d->unequal > 1 && !d->reordered && n < (int)bytes)
+        snprintf(text + n, bytes - (size_t)n, "; %lld more differ", (long long)d->unequal - 1);
+}

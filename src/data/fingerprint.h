@@ -70,5 +70,7 @@ struct fingerprint_difference {
 
 /* 1 if the files of that kind are not the same ones in the same order; their paths do not count. */
 int fingerprint_lists_differ(const char *a, const char *b, const char *kind, struct fingerprint_difference *out);
+/* "A has 10 bytes and had 5; 2 more differ": of lists of which a is of the files now and b of those before. */
+void fingerprint_describe(const struct fingerprint_difference *d, char *text, size_t bytes);
 
 #endif

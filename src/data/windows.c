@@ -6,31 +6,39 @@
 
 #include <stdlib.h>
 
+/* Tokens [first, end) of a stream. */
+struct range {
+    const struct stream *s;
+    int64_t first, end;
+    int64_t at; /* of the first one in the text of all ranges */
+};
+
 struct windows {
-    struct stream *texts;
+    struct stream *texts;  /* of files that are evaluated as a whole; or */
+    struct corpus *corpus; /* of files that have been trained in part */
+    struct range *range;
+    int n_ranges;
     int64_t length, stride, attended;
     struct windows_report report;
 };
 
-static enum status check(const struct corpus_config *c, int64_t stride)
+static enum status check(const struct corpus_config *c, int64_t length, int64_t stride)
 {
     if (c->tokenizer && tokenizer_ids(c->tokenizer) > c->vocab)
         return status_fail(ERR_INVALID,
                            "%s has ids up to %lld, and the model's embedding has %lld rows: it is another model's tokenizer "
                            "(--tokenizer DIR names one)",
                            tokenizer_path(c->tokenizer), (long long)tokenizer_ids(c->tokenizer) - 1, (long long)c->vocab);
-    if (stride < 1 || stride > c->seq_len)
-        return status_fail(ERR_INVALID, "--stride %lld: windows of %lld tokens begin 1 to %lld apart", (long long)stride,
-                           (long long)c->seq_len, (long long)c->seq_len);
+    if (stride < 1 || stride > length)
+        return status_fail(ERR_INVALID, "--stride %lld: windows of %lld tokens begin 1 to %lld apart", (long long)stride, (long long)length,
+                           (long long)length);
     return OK;
 }
 
-enum status windows_open(const struct corpus_config *c, int64_t stride, struct windows **out)
+/* ---- whole files ---- */
+
+static enum status open_texts(const struct corpus_config *c, struct windows *w)
 {
-    TRY(check(c, stride));
-    struct windows *w = sys_calloc(1, sizeof *w);
-    if (!w)
-        return status_fail(ERR_NOMEM, "out of memory: windows of texts");
     const struct stream_config config = {.key = "--eval-data",
                                          .paths = c->eval_paths,
                                          .n_paths = c->n_eval_paths,
@@ -41,27 +49,75 @@ enum status windows_open(const struct corpus_config *c, int64_t stride, struct w
                                          .vocab = c->vocab,
                                          .token_bytes = c->token_bytes,
                                          .threads = c->threads};
-    enum status st = stream_open(&config, &w->texts);
-    if (st == OK)
-        st = stream_check_bytes(&config, w->texts);
-    if (st == OK)
-        st = stream_survey(w->texts, 0, NULL);
+    TRY(stream_open(&config, &w->texts));
+    TRY(stream_check_bytes(&config, w->texts));
+    TRY(stream_survey(w->texts, 0, NULL));
+    w->n_ranges = 1;
+    w->range[0] = (struct range){w->texts, 0, stream_tokens(w->texts), 0};
+    w->report.text_bytes = stream_text_bytes(w->texts);
+    w->report.chats = stream_chats(w->texts);
+    return OK;
+}
+
+/* ---- what is held out of them ---- */
+
+static enum status open_corpus(const struct corpus_config *c, struct windows *w)
+{
+    int64_t at = 0;
+    TRY(corpus_open(c, &w->corpus));
+    for (int i = 0; i < corpus_sources(w->corpus); i++) {
+        const struct corpus_source s = corpus_get_source(w->corpus, i);
+        w->range[i] = (struct range){s.documents, s.train_end, stream_tokens(s.documents), at};
+        at += w->range[i].end - w->range[i].first;
+    }
+    w->n_ranges = corpus_sources(w->corpus);
+    w->report.text_bytes = -1;
+    return OK;
+}
+
+/* ---- either ---- */
+
+static void summarise(const struct corpus_config *c, struct windows *w)
+{
+    struct windows_report *r = &w->report;
+    w->attended = c->window > 0 ? c->window : w->length;
+    r->has_text = 1;
+    for (const struct range *g = w->range; g < w->range + w->n_ranges; g++) {
+        r->tokens += g->end - g->first;
+        r->documents += g->end > g->first ? stream_documents(g->s) - stream_find(g->s, g->first) : 0;
+        r->has_text &= !stream_has_ids(g->s);
+    }
+    r->windows = 1 + ceil_div(max_i64(0, r->tokens - w->length), w->stride);
+}
+
+static enum status open_windows(const struct corpus_config *c, int64_t length, int64_t stride, enum status fill(const struct corpus_config *, struct windows *),
+                                struct windows **out)
+{
+    TRY(check(c, length, stride));
+    struct windows *w = sys_calloc(1, sizeof *w);
+    if (!w)
+        return status_fail(ERR_NOMEM, "out of memory: windows of texts");
+    w->length = length;
+    w->stride = stride;
+    w->range = sys_calloc((size_t)max_i64(1, c->n_paths), sizeof *w->range);
+    enum status st = w->range ? fill(c, w) : status_fail(ERR_NOMEM, "out of memory: windows of texts");
     if (st != OK) {
         windows_close(w);
         return st;
     }
-    w->length = c->seq_len;
-    w->stride = stride;
-    w->attended = c->window > 0 ? c->window : c->seq_len;
-    const int64_t tokens = stream_tokens(w->texts);
-    w->report = (struct windows_report){.windows = 1 + ceil_div(max_i64(0, tokens - w->length), stride),
-                                        .documents = stream_documents(w->texts),
-                                        .tokens = tokens,
-                                        .text_bytes = stream_text_bytes(w->texts),
-                                        .has_text = !stream_has_ids(w->texts),
-                                        .chats = stream_chats(w->texts)};
+    summarise(c, w);
     *out = w;
     return OK;
+}
+
+enum status windows_open(const struct corpus_config *c, int64_t stride, struct windows **out)
+{
+    return open_windows(c, c->seq_len, stride, open_texts, out);
+}
+
+enum status windows_open_held_out(const struct corpus_config *c, int64_t length, int64_t stride, struct windows **out)
+{
+    return open_windows(c, length, stride, open_corpus, out);
 }
 
 void windows_close(struct windows *w)
@@ -69,7 +125,17 @@ void windows_close(struct windows *w)
     if (!w)
         return;
     stream_close(w->texts);
+    corpus_close(w->corpus);
+    free(w->range);
     free(w);
+}
+
+enum status windows_write_contents(const struct windows *w, FILE *f)
+{
+    if (w->corpus)
+        return corpus_write_contents(w->corpus, f);
+    stream_print(w->texts, "eval-data", f);
+    return ferror(f) ? status_fail(ERR_NOMEM, "out of memory: the list of the data's files") : OK;
 }
 
 const struct windows_report *windows_get_report(const struct windows *w)
@@ -89,18 +155,30 @@ static void lay_out(const struct windows *w, int64_t at, int64_t stop, struct se
     }
 }
 
+/* Tokens [at, stop) of the window, which are the range's from `first` of its stream on. */
+static enum status take_range(const struct windows *w, const struct range *g, int64_t first, int64_t at, int64_t stop, struct sequence *q)
+{
+    int32_t next = -1;
+    TRY(stream_read(g->s, first, stop - at, q->tokens + at, &next));
+    const int64_t zero = first - at; /* token 0 of the window, were it of this stream */
+    for (int64_t end, d = stream_find(g->s, first); at < stop; at = end, d++) {
+        end = min_i64(stop, stream_end(g->s, d) - zero);
+        lay_out(w, at, end, q);
+    }
+    if (next >= 0)
+        q->targets[stop - 1] = next;
+    return OK;
+}
+
 enum status windows_take(const struct windows *w, int64_t index, struct sequence *q, int64_t *used)
 {
     const int64_t first = index * w->stride, n = min_i64(w->length, w->report.tokens - first);
-    int32_t next = -1;
-    TRY(stream_read(w->texts, first, n, q->tokens, &next));
     q->pairs = 0;
-    for (int64_t at = 0, stop, d = stream_find(w->texts, first); at < n; at = stop, d++) {
-        stop = min_i64(n, stream_end(w->texts, d) - first);
-        lay_out(w, at, stop, q);
+    for (const struct range *g = w->range; g < w->range + w->n_ranges; g++) {
+        const int64_t tokens = g->end - g->first, from = max_i64(g->at, first), to = min_i64(g->at + tokens, first + n);
+        if (from < to)
+            TRY(take_range(w, g, g->first + from - g->at, from - first, to - first, q));
     }
-    if (next >= 0)
-        q->targets[n - 1] = next;
     for (int64_t i = 0; index > 0 && i < min_i64(n, w->length - w->stride); i++) /* the window before has them */
         q->targets[i] = -1;
     q->n_targets = 0;

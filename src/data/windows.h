@@ -7,9 +7,10 @@
 struct windows;
 
 struct windows_report {
-    int64_t windows, documents, tokens, text_bytes;
+    int64_t windows, documents, tokens;
+    int64_t text_bytes; /* -1: not counted, as the texts are a part of their files */
     int has_text; /* 0: files hold ids, and nothing says what they mean */
-    struct chat_counts chats; /* of conversations */
+    struct chat_counts chats; /* of conversations; zero as well */
 };
 
 /* Of config's eval_paths. Documents are one stream, cut into windows of seq_len tokens that begin `stride` apart (at most seq_len); the last one is
@@ -17,7 +18,12 @@ struct windows_report {
  * first one counts: with stride below seq_len every token but the first window's sees at least seq_len - stride others of its
  * document, if that is so long. */
 enum status windows_open(const struct corpus_config *config, int64_t stride, struct windows **out);
+/* The same of what config's eval_fraction holds out of its paths, where they are cut into sequences of its seq_len: of each source all tokens
+ * behind those that are trained. length: of a window. */
+enum status windows_open_held_out(const struct corpus_config *config, int64_t length, int64_t stride, struct windows **out);
 void windows_close(struct windows *w); /* NULL is fine */
+/* The files that were opened, as corpus_write_contents writes them; of what is held out with its first two lines. */
+enum status windows_write_contents(const struct windows *w, FILE *f);
 const struct windows_report *windows_get_report(const struct windows *w);
 /* The index-th window's first *used tokens. Targets as those of corpus_eval_sequence. */
 enum status windows_take(const struct windows *w, int64_t index, struct sequence *out, int64_t *used);

@@ -232,6 +232,14 @@ static int generates_tasks(const struct settings *s)
     return 0;
 }
 
+static int evaluates_texts(const struct settings *s)
+{
+    int all = s->tasks.n == 0;
+    for (int i = 0; i < s->tasks.n; i++)
+        all |= strcmp(s->tasks.item[i], "ppl") == 0 || strcmp(s->tasks.item[i], "position") == 0;
+    return all;
+}
+
 /* Where ltrain eval generates tasks and evaluates no texts. */
 static enum status refuse_unread_by_tasks(const struct settings *s, const struct flag *flags, int n)
 {
@@ -282,7 +290,7 @@ static enum status refuse_unread(const struct settings *s, const struct flag *fl
     for (int i = 0; i < n && use == SETTINGS_SAMPLE; i++)
         if ((flags[i].key->flags & KEY_OF_DATA) && !(flags[i].key->flags & KEY_SAMPLING_TOO))
             return status_fail(ERR_INVALID, "--%s is of data, and ltrain sample reads none: leave it out", flags[i].key->name);
-    if (use == SETTINGS_EVAL && generates_tasks(s) && s->eval_data.n == 0)
+    if (use == SETTINGS_EVAL && generates_tasks(s) && s->eval_data.n == 0 && !evaluates_texts(s))
         TRY(refuse_unread_by_tasks(s, flags, n));
     if (use == SETTINGS_EVAL && flag_value(flags, n, "max-new-tokens") && !generates_tasks(s))
         return status_fail(ERR_INVALID, "--max-new-tokens is for tasks that are answered: give --tasks needle, or others, or leave it out");
@@ -478,6 +486,28 @@ enum status settings_read_text(const char *path, const char *text, struct settin
         st = settings_read_yaml(path, f, &s);
     if (f)
         fclose(f);
+    if (st == OK)
+        *out = s;
+    else
+        settings_free(&s);
+    return st;
+}
+
+enum status settings_read_run(const char *run, struct settings *out)
+{
+    struct settings s = {0};
+    char *path = NULL;
+    FILE *f = NULL;
+    enum status st = settings_open_run(run, &path, &f);
+    if (st == OK)
+        st = settings_defaults(&s, 0);
+    if (st == OK)
+        st = settings_read_yaml(path, f, &s);
+    if (st == OK)
+        st = settings_move_paths(&s, run);
+    if (f)
+        fclose(f);
+    free(path);
     if (st == OK)
         *out = s;
     else

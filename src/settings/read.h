@@ -38,6 +38,8 @@ enum status settings_write_yaml(const struct settings *s, FILE *f);
 
 /* What such a text says, with the defaults; `path` is its name in messages. As settings_read, but nothing is checked across keys. */
 enum status settings_read_text(const char *path, const char *text, struct settings *out);
+/* What RUN/config.yaml says (or the newest checkpoint's, where that is gone or empty), with paths led to where the run is now. */
+enum status settings_read_run(const char *run, struct settings *out);
 /* Whether RUN/config.yaml is gone or empty, so that the newest checkpoint's is read instead; ERR_IO if it cannot be read. */
 enum status settings_run_is_purged(const char *run, int *purged);
 /* "lr 0.001 (was 0.0003), steps ...": the keys of a file whose values are others, but for `out`; "" if there are none. */

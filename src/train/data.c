@@ -129,7 +129,7 @@ static enum status check_options(const struct settings *s, const struct corpus_c
     struct corpus_config files = *config;
     unsigned holds = 0;
     int looked = 0;
-    if (s->plan.evaluation) /* nothing is trained */
+    if (s->plan.evaluation && s->eval_data.n > 0) /* nothing else is read */
         files.n_paths = 0;
     for (size_t i = 0; i < sizeof options / sizeof *options; i++) {
         if (!options[i].given)

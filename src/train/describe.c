@@ -7,7 +7,9 @@
 #include "base/sys.h"
 #include "base/units.h"
 
+#include <errno.h>
 #include <stdlib.h>
+#include <string.h>
 
 enum status run_describe_data(struct run *r)
 {
@@ -67,4 +69,24 @@ enum status train_say_length(const struct settings *s, int64_t seq_len, enum sta
         return st;
     snprintf(cause, sizeof cause, "%s", status_message());
     return status_fail(st, "sequences of %s tokens (--seq-len): %s", units_format_count(seq_len, tokens), cause);
+}
+
+const char *run_data_list(const char *run, char path[RUN_PATH])
+{
+    return snprintf(path, RUN_PATH, "%s/data.txt", run) < RUN_PATH ? path : NULL;
+}
+
+enum status run_write_data_list(const struct run *r)
+{
+    char path[RUN_PATH];
+    FILE *f = run_data_list(r->s->out, path) ? sys_write_text(path) : NULL;
+    if (!f)
+        return status_fail(ERR_IO, "cannot write %s: %s", path, sys_strerror(errno));
+    int failed = fputs(r->texts.data, f) == EOF || fflush(f) != 0;
+    int reason = errno;
+    if (fclose(f) != 0 && !failed) {
+        failed = 1;
+        reason = errno;
+    }
+    return failed ? status_fail(ERR_IO, "cannot write %s: %s", path, sys_strerror(reason)) : OK;
 }

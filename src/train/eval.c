@@ -10,6 +10,7 @@
 #include "train/eval_tasks.h"
 #include "train/evaluate.h"
 #include "train/heat_map.h"
+#include "train/held_out.h"
 #include "train/result_file.h"
 #include "train/signals.h"
 #include "train/task_json.h"
@@ -35,6 +36,8 @@ struct eval {
     char model[4096];          /* as it was given */
     int perplexity, position;  /* what is asked for */
     struct task_results tasks; /* n_tasks is 0: none of them */
+    struct held_out held_out;  /* the text, where none is given */
+    int text_is_said;
     int64_t length[MOST_LENGTHS];
     int n;
     struct result result[MOST_LENGTHS];
@@ -163,6 +166,7 @@ struct opening {
     struct run *run;
     int is_first; /* nothing was found before */
     int64_t stride;
+    const struct held_out *held_out;
     struct windows *windows;
 };
 
@@ -170,7 +174,7 @@ static enum status open_windows(void *user, const struct corpus_config *config)
 {
     struct opening *x = user;
     snprintf(x->run->tokenizer, sizeof x->run->tokenizer, "%s", config->tokenizer ? tokenizer_path(config->tokenizer) : "");
-    return windows_open(config, x->stride, &x->windows);
+    return x->held_out->taken ? held_out_open(x->held_out, config, x->stride, &x->windows) : windows_open(config, x->stride, &x->windows);
 }
 
 /* One rank of each host tokenizes, and the others take what it has left. */
@@ -201,18 +205,9 @@ static enum status evaluate(struct run *r, const struct windows *w, struct evalu
     return st;
 }
 
-/* What is asked for, the model's files and the texts, before anything is computed. */
-static enum status check_length(struct run *r, struct opening *x)
-{
-    TRY(comm_agree(r->comm, train_open_model(r->s, &r->model)));
-    TRY(comm_agree(r->comm, run_check_weights(r->s, r->model)));
-    return read_texts(r, x);
-}
-
 static enum status evaluate_length(struct run *r, struct opening *x, struct result *out)
 {
     int cut = 0;
-    TRY(check_length(r, x));
     TRY(run_plan(r));
     TRY(run_start(r));
     TRY(comm_agree(r->comm, run_load_state(r)));
@@ -229,13 +224,37 @@ static enum status evaluate_length(struct run *r, struct opening *x, struct resu
     return comm_agree(r->comm, session_check_memory(r->session));
 }
 
+/* Which text that is, before what may take long. */
+static void say_text(struct eval *x)
+{
+    if (x->held_out.taken && !x->text_is_said && comm_rank(x->comm) == 0)
+        held_out_print(&x->held_out, x->s->json ? stderr : stdout);
+    fflush(stdout);
+    x->text_is_said = 1;
+}
+
+/* What is asked for, the model's files and the texts, before anything is computed. */
+static enum status check_length(struct eval *x, struct run *r, struct opening *o)
+{
+    TRY(comm_agree(r->comm, train_open_model(r->s, &r->model)));
+    TRY(comm_agree(r->comm, run_check_weights(r->s, r->model)));
+    TRY(read_texts(r, o));
+    say_text(x);
+    return OK;
+}
+
 /* out NULL: what would be evaluated is read alone. */
-static enum status one_length(const struct eval *x, int64_t length, struct result *out)
+static enum status one_length(struct eval *x, int64_t length, struct result *out)
 {
     struct settings s = *x->s;
     char everything[] = MODEL_FREEZE_ALL;
     struct run r = {.s = &s, .comm = x->comm, .saved = -1};
-    struct opening opening = {.run = &r, .is_first = x->done == 0 && x->tasks.n_tasks == 0, .stride = s.stride == AUTO ? length : s.stride};
+    struct opening opening = {.run = &r,
+                              .is_first = x->done == 0 && x->tasks.n_tasks == 0,
+                              .stride = s.stride == AUTO ? length : s.stride,
+                              .held_out = &x->held_out};
+    if (x->held_out.taken)
+        held_out_apply(&x->held_out, &s);
     s.plan.seq_len = length;
     s.curriculum.n = 0;
     s.plan.evaluation = 1;
@@ -245,7 +264,9 @@ static enum status one_length(const struct eval *x, int64_t length, struct resul
     s.plan.freeze = (struct string_list){{everything}, 1};
     if (out)
         *out = (struct result){.length = length, .stride = opening.stride};
-    enum status st = out ? evaluate_length(&r, &opening, out) : check_length(&r, &opening);
+    enum status st = check_length(x, &r, &opening);
+    if (st == OK && out)
+        st = evaluate_length(&r, &opening, out);
     batch_destroy(r.batch);
     session_destroy(r.session);
     train_plans_destroy(&r.plans);
@@ -291,9 +312,11 @@ static void print_losses(const struct eval *x)
 {
     char a[32], b[32], c[32];
     const struct result *first = &x->result[0];
-    printf("%s: %s document%s, %s tokens, %s bytes\n", x->model, units_format_count(first->texts.documents, a),
-           first->texts.documents == 1 ? "" : "s", units_format_count(first->texts.tokens, b),
-           units_format_count(first->texts.text_bytes, c));
+    printf("%s: %s document%s, %s tokens", x->model, units_format_count(first->texts.documents, a), first->texts.documents == 1 ? "" : "s",
+           units_format_count(first->texts.tokens, b));
+    if (first->texts.text_bytes >= 0)
+        printf(", %s bytes", units_format_count(first->texts.text_bytes, c));
+    putchar('\n');
     data_print_chats(&first->texts.chats, stdout);
     if (x->signal)
         print_end(x);
@@ -383,8 +406,10 @@ static enum status print_json(const struct eval *x)
     if (x->done > 0) {
         json_object_set_new(o, "documents", json_integer(t->documents));
         json_object_set_new(o, "tokens", json_integer(t->tokens));
-        json_object_set_new(o, "bytes", json_integer(t->text_bytes));
+        json_object_set_new(o, "bytes", t->text_bytes >= 0 ? json_integer(t->text_bytes) : json_null());
     }
+    if (x->held_out.taken)
+        TRY(held_out_add(&x->held_out, o));
     if (x->signal)
         json_object_set_new(o, "ended_by", json_string(signals_name(x->signal)));
     if (has_answers(x))
@@ -416,9 +441,10 @@ static enum status print_finished(struct eval *x, enum status st)
 }
 
 /* Before evaluating, which may take long. */
-static enum status check_files(const struct settings *s)
+static enum status check_files(const struct settings *s, const struct held_out *text)
 {
     TRY(s->svg ? result_file_check("svg", s->svg, s) : OK);
+    TRY(s->svg && text->taken ? result_file_check("svg", s->svg, &text->settings) : OK);
     return s->write_samples ? result_file_check("write-samples", s->write_samples, s) : OK;
 }
 
@@ -432,10 +458,10 @@ static enum status begin(struct eval *x)
         return status_fail(ERR_INVALID, "--resume goes on with training; evaluate a run by --model %s", x->s->resume);
     TRY(read_tasks(x));
     if ((x->perplexity || x->position) && x->s->eval_data.n == 0)
-        return status_fail(ERR_INVALID, "eval-data is missing: give --eval-data PATH, what is evaluated on");
+        TRY(held_out_find(x->s, &x->held_out));
     TRY(read_lengths(x));
     TRY(prepare_tasks(x));
-    TRY(check_files(x->s));
+    TRY(check_files(x->s, &x->held_out));
     return x->s->out_is_default ? replace(&x->s->out, ".") : OK; /* where the nvme tier is, unless --nvme-path says it */
 }
 
@@ -508,6 +534,7 @@ enum status eval_run(struct settings *s, struct comm *comm, int *signal_number)
     if (st == OK)
         st = check_finite(x);
     eval_tasks_destroy(&x->tasks);
+    held_out_free(&x->held_out);
     free(x);
     return st;
 }

@@ -15,27 +15,6 @@
 
 /* ---- the data ---- */
 
-/* "A has 10 bytes and had 5; 2 more differ": d of the files now and those of the checkpoint. */
-static void describe_files(const struct fingerprint_difference *d, char *text, size_t bytes)
-{
-    const struct listed_file *now = &d->first[0], *was = &d->first[1];
-    int n;
-    if (d->reordered)
-        n = snprintf(text, bytes, "the same files come in another order, %.300s where %.300s was", now->path, was->path);
-    else if (!now->there || !was->there)
-        n = snprintf(text, bytes, "there are %lld files and there were %lld, %.300s is %s", (long long)d->files[0],
-                     (long long)d->files[1], now->there ? now->path : was->path, now->there ? "new" : "missing");
-    else if (strcmp(now->path, was->path) != 0)
-        n = snprintf(text, bytes, "%.300s (%lld bytes) is where %.300s (%lld bytes) was", now->path, now->bytes, was->path,
-                     was->bytes);
-    else if (now->bytes != was->bytes)
-        n = snprintf(text, bytes, "%.300s has %lld bytes and had %lld", now->path, now->bytes, was->bytes);
-    else
-        n = snprintf(text, bytes, "%.300s has other content, of the same length", now->path);
-    if (d->unequal > 1 && !d->reordered && n < (int)bytes)
-        snprintf(text + n, bytes - (size_t)n, "; %lld more differ", (long long)d->unequal - 1);
-}
-
 #define ANEW "the order of all sequences changes, and some that were trained come again before others have been trained at all"
 
 /* Sequences are taken by number, in an order that depends on how many there are. */
@@ -55,7 +34,7 @@ static enum status compare_with_checkpoint(const struct run *r, const char *befo
     int differ = fingerprint_lists_differ(r->texts.data, before, key, &d);
     if (!differ || d.files[0] == 0 || d.files[1] == 0) /* evaluation on files that begins or ends: the settings say so */
         return OK;
-    describe_files(&d, what, sizeof what);
+    fingerprint_describe(&d, what, sizeof what);
     const char *follows =
         strcmp(key, "data") == 0 ? what_follows(r, before, &d) : "losses of evaluations are not comparable";
     if (r->s->data_changed == DATA_CHANGED_STOP)

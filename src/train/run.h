@@ -122,6 +122,10 @@ double run_learning_rate(const struct settings *s, int64_t step);
 /* describe.c */
 /* Fills r->texts.data. */
 enum status run_describe_data(struct run *r);
+/* RUN/data.txt, which has r->texts.data. */
+const char *run_data_list(const char *run, char path[RUN_PATH]);
+/* By rank 0: writes it. */
+enum status run_write_data_list(const struct run *r);
 /* The numerics key of the plan in use. */
 enum status run_describe_numerics(const struct run *r, char *key, size_t size);
 
@@ -135,7 +139,7 @@ enum status run_load_state(struct run *r);
 enum status run_compare_plans(struct comm *c, const struct plan *plan);
 /* r->peak_flops of all ranks, and what it is: a GPU's by its data sheet, else a product's, measured; a processor's sgemm. */
 enum status run_find_peak(struct run *r);
-/* config.yaml, card.json, plan.txt, plan.json, metrics.jsonl. */
+/* config.yaml, data.txt, card.json, plan.txt, plan.json, metrics.jsonl. */
 enum status run_open_files(struct run *r);
 /* DIR/config.yaml. */
 enum status run_write_config(struct run *r, const char *dir);

@@ -697,13 +697,14 @@ static enum status cut_log(const struct run *r, const char *path)
     return OK;
 }
 
-/* config.yaml, card.json, plan.txt, plan.json, metrics.jsonl */
+/* config.yaml, data.txt, card.json, plan.txt, plan.json, metrics.jsonl */
 enum status run_open_files(struct run *r)
 {
     char path[4096];
     TRY(run_keep_original(r));
     TRY(describe_settings(r));
     TRY(run_write_config(r, r->s->out));
+    TRY(run_write_data_list(r));
     TRY(facts_begin(r));
     TRY(write_plan(r, "plan.txt", plan_print));
     TRY(write_plan(r, "plan.json", write_plan_json));

@@ -56,6 +56,48 @@ says run/metrics.jsonl '"eval_loss_by_position":{"1":'
 evaluate run.json --model run --lengths 128 --json
 awk -v a="$(value run.json loss)" -v b="$(value one loss)" 'BEGIN { exit !(a != "" && a < b) }' || fail "training helped nothing"
 
+# Without a text it is what the run has held out: its --eval-data, or the last part of each source, from where on nothing was trained.
+own() { # OUT ARGUMENT...
+    out=$1
+    shift
+    "$ltrain" eval --seed 3 --effort quick "$@" >"$out" 2>err || { fail "eval $*"; cat err; }
+}
+own out --model run --lengths 128 --json
+[ "$(value out loss)" = "$(value run.json loss)" ] || fail "what the run held out: $(value out loss), not $(value run.json loss)"
+says err "text: what run has held out of its training: $scratch/text (its --eval-data), as it was then"
+says out '"checked": true'
+own out --model run/hf --tasks ppl,position,needle --lengths 512..1k --depths 50% --samples 1 --stride 512
+says out "text: what run has held out of its training: "
+says out "loss by tokens seen"
+says out " perplexity"
+says out "needle"
+mkdir other tails
+tr a-z n-za-m <text/a >other/c
+"$ltrain" --model tiny --data text=0.7,other=0.3 --eval-fraction 0.3 --seq-len 128 --steps 2 --save-every 2 --seed 3 --out part --effort quick >log 2>err ||
+    { fail "training with a share held out"; cat err; }
+tail -c 272 text/a >tails/a # 1040 bytes are 9 parts of up to 128, of which the last 3 are held out, and text/b
+cp text/b tails/b
+tail -c 272 other/c >tails/c
+own out --model part --lengths 100 --json
+says err "text: what part has held out of its training: the last 30% of $scratch/text=0.7, $scratch/other=0.3 (its --eval-fraction), as it was then"
+own expected --model part --eval-data tails --lengths 100 --json
+[ -n "$(value out loss)" ] && [ "$(value out loss)" = "$(value expected loss)" ] || fail "a share held out: $(value out loss), not $(value expected loss)"
+own out --model part/checkpoints/step-000002 --lengths 100 --json --ranks 2
+near "a share held out, by two ranks" "$(value out loss)" "$(value expected loss)"
+"$ltrain" --model tiny --data text --seq-len 128 --steps 1 --seed 3 --out none --effort quick >log 2>err || { fail "training"; cat err; }
+refuse "none has held nothing out of its training (it had neither eval-data nor eval-fraction): give --eval-data PATH" eval --model none --lengths 64
+refuse "eval-data is missing: give --eval-data PATH" eval --model text --lengths 64
+cp text/b kept
+printf . >>text/b
+refuse "what run held out is not there as it was: $scratch/text/b has 26 bytes and had 25: give --eval-data PATH" eval --model run --lengths 64
+refuse "what part held out is not there as it was: $scratch/text/b has 26 bytes and had 25" eval --model part --lengths 64
+rm run/data.txt
+own out --model run --lengths 64
+says out "whether as it was then nothing says"
+mv kept text/b
+mv other elsewhere
+refuse "what part held out is gone: $scratch/other is not there any more (--data of the run): give --eval-data PATH" eval --model part --lengths 64
+
 # A signal on the way: what is found until then is said, and of how many windows that is. It is sent once the process has computed for
 # half a second since its store is there, which comes just before the first window.
 for i in 1 2 3 4 5 6; do cat text/a; done >six
