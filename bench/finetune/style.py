@@ -103,7 +103,7 @@ def main():
     falls = train(out)
     before = [sample(args.model, q) for q in QUESTIONS[:1]]
     answers = [sample(out, q) for q in QUESTIONS]
-    text, _ = run([args.ltrain, "export", "--model", out, "--to", merged, "--merge"])
+    text, _ = run([args.ltrain, "export", "--model", out, "--to", merged])
     print(text.replace(args.work, "WORK").replace(args.model, os.path.basename(args.model)), end="")
     again = [sample(merged, q) for q in QUESTIONS]
     print()

@@ -74,10 +74,12 @@ static const char sample_usage[] = "usage: ltrain sample --model DIR [--prompt T
                                    "one of these, and with --chat, a conversation by the model's chat template.\n"
                                    "DIR is a Hugging Face directory or a run's. Parameters and the cache of keys and\n"
                                    "values lie where there is room: --offload params=TIER,acts=TIER says where.\n\n";
-static const char eval_usage[] = "usage: ltrain eval --model DIR|RUN --eval-data PATH [--lengths N,N..M] [options]\n\n"
-                                 "Evaluates a model, or the newest one of a run. Nothing is trained, and parameters\n"
-                                 "and activations may be in any tier, on any number of ranks.\n\n"
-                                 "  ltrain eval --model runs/mine --eval-data book.txt --lengths 8k..128k --json\n\n"
+static const char eval_usage[] = "usage: ltrain eval --model DIR|RUN [--eval-data PATH] [--lengths N,N..M] [options]\n\n"
+                                 "Evaluates a model, or the newest one of a run, on a text: that of --eval-data, or what the\n"
+                                 "run has held out of its training. Nothing is trained, and parameters and activations may be\n"
+                                 "in any tier, on any number of ranks.\n\n"
+                                 "  ltrain eval --model runs/mine --lengths 8k..128k\n"
+                                 "  ltrain eval --model DIR --eval-data book.txt --lengths 8k..128k --json\n\n"
                                  "Tasks of long contexts are generated and answered, by length and depth:\n\n"
                                  "  ltrain eval --model runs/mine --tasks needle,multikey --lengths 8k..128k\n\n";
 

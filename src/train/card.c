@@ -221,7 +221,7 @@ static void print_positions(const json_t *facts, FILE *f)
 {
     if (text_of(facts, "rope") || isfinite(number_of(facts, "rope_base")))
         fprintf(f,
-                "\nIt was trained with other rotary positions than the base's config.json has: %s.\n`ltrain sample`, `eval` and `export --merge` "
+                "\nIt was trained with other rotary positions than the base's config.json has: %s.\n`ltrain sample`, `eval` and `export` "
                 "take them from `ltrain_run.json`; PEFT and vLLM do not, and need\nthem in the base's config.json.\n",
                 word_of(facts, "positions"));
 }

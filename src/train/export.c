@@ -147,7 +147,7 @@ static enum status export_adapter(const struct job *j)
         model_destroy(m);
     }
     if (st == OK)
-        printf("adapter: %s, as it is in %s\n", j->to, j->s.adapter);
+        printf("adapter: %s, as it is in %s; its base is %s\n", j->to, j->s.adapter, j->s.model);
     return st;
 }
 
@@ -168,6 +168,7 @@ static void say_merged(const struct settings *s, const char *to, const struct mo
            r->change, r->lost, r->change > 0 ? 100 * r->lost / r->change : 0.0);
     if (r->fp16)
         printf("note: %d tensors were fp16 and are fp32 now\n", r->fp16);
+    printf("adapter: it stays in %s; export --adapter writes it alone\n", s->adapter);
 }
 
 static enum status same_place(const char *a, const char *b)
@@ -242,9 +243,9 @@ enum status export_model(const char *model, const char *base, const char *to, en
     if (st == OK)
         st = same_place(j.s.adapter, to);
     if (st == OK)
-        st = form != EXPORT_AS_IT_IS ? export_check_place(j.s.model, to) : checkpoint_check_vacant(to);
+        st = form != EXPORT_ADAPTER ? export_check_place(j.s.model, to) : checkpoint_check_vacant(to);
     if (st == OK)
-        st = form != EXPORT_AS_IT_IS ? merge(&j) : export_adapter(&j);
+        st = form != EXPORT_ADAPTER ? merge(&j) : export_adapter(&j);
     json_decref(j.facts);
     free(j.s.model);
     free(j.s.adapter);

@@ -1,10 +1,14 @@
-/* `ltrain export`: what a run has trained, to another directory, merged into its base or not. */
+/* `ltrain export`: what a run has trained, to another directory, merged into its base or alone. */
 #ifndef LTRAIN_TRAIN_EXPORT_H
 #define LTRAIN_TRAIN_EXPORT_H
 
 #include "model/model.h"
 
-enum export_form { EXPORT_AS_IT_IS, EXPORT_MERGED, EXPORT_MERGED_ORIGINAL /* into the weights as they are, whatever the adapter was trained beside */ };
+enum export_form {
+    EXPORT_MERGED,          /* a whole model */
+    EXPORT_MERGED_ORIGINAL, /* into the weights as they are, whatever the adapter was trained beside */
+    EXPORT_ADAPTER,         /* as it is */
+};
 
 /* model: a run's directory, or one that holds an adapter; base: of that, NULL: as it says. Says what was done. ERR_INVALID: there is no
  * adapter, or its base is not there or another one. */

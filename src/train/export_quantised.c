@@ -15,7 +15,7 @@ static enum status check_model(const struct settings *s, const struct model_conf
 {
     if (s->adapter)
         return status_fail(ERR_INVALID, "--quantize %s: %s holds an adapter, which stays as it is, beside a quantised base or not: merge it first (ltrain "
-                                        "export --model %s --to MERGED --merge) and quantise MERGED, or give its base, %s",
+                                        "export --model %s --to MERGED) and quantise MERGED, or give its base, %s",
                            word, given, given, s->model);
     if (c->quantised)
         return status_fail(ERR_INVALID, "--quantize %s: the files of %s hold %s already; numbers that were rounded to that are not rounded again: give the "

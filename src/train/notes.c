@@ -21,7 +21,7 @@ void train_print_notes(const struct settings *s, const struct model *m, FILE *f)
     }
     if (m->adapter_params > 0 && (s->rope || s->rope_base > 0))
         fputs("note: these positions go with the adapter in ltrain_run.json, which ltrain reads and PEFT and vLLM do not: for them they must "
-              "be in the base's config.json, or take ltrain export --merge\n", f);
+              "be in the base's config.json, or take the merged model of ltrain export\n", f);
     if (c->unknown[0])
         fprintf(f,
                 "warning: config.json has %s, which ltrain does not know: it computes as if that were not there (--strict-config "

@@ -101,7 +101,7 @@ static void unfinished(void **state)
     for (int k = 0; k < 2; k++) {
         const char *dtype = k ? " --dtype bf16" : "";
         e2e_succeeds(NULL, "--model base --lora r=4,modules-to-save=norm --steps 4 --save-every 2 --out run%s" RUN, dtype);
-        e2e_succeeds(NULL, "export --model run --to merged --merge");
+        e2e_succeeds(NULL, "export --model run --to merged");
         struct result r = e2e_run(NULL, "eval --model run" EVAL);
         assert_int_equal(r.status, 0);
         const double loss = loss_of(r.out);
@@ -114,13 +114,13 @@ static void unfinished(void **state)
         r = e2e_run(NULL, "sample --model run --prompt a --max-new-tokens 3 --json");
         assert_int_equal(r.status, 0);
         e2e_contains(r.out, "\"ended\":\"length\"");
-        r = e2e_succeeds(NULL, "export --model run --to adapter");
-        e2e_contains(r.out, "adapter: adapter, as it is in run/checkpoints/step-000004");
+        r = e2e_succeeds(NULL, "export --model run --to adapter --adapter");
+        e2e_contains(r.out, "adapter: adapter, as it is in run/checkpoints/step-000004; its base is ");
         e2e_same_file("adapter/adapter_model.safetensors", "ended/adapter_model.safetensors");
         e2e_same_file("adapter/adapter_config.json", "ended/adapter_config.json");
         e2e_same_file("adapter/ltrain_base.json", "ended/ltrain_base.json");
         e2e_same_file("adapter/README.md", "ended/README.md");
-        e2e_succeeds(NULL, "export --model run --to again --merge");
+        e2e_succeeds(NULL, "export --model run --to again");
         e2e_same_file("merged/model.safetensors", "again/model.safetensors");
         e2e_same_file("merged/README.md", "again/README.md");
         e2e_succeeds(NULL, "--model run --steps 1 --out on" RUN);
@@ -134,8 +134,8 @@ static void unfinished(void **state)
     e2e_copy("run/hf", "ended");
     assert_int_equal(rename("base", "moved"), 0);
     for (int k = 0; k < 2; k++) { /* of the ended run, and of the killed one */
-        e2e_refuses(2, "holds an adapter of|base, which is not there: give the model's directory by --base", NULL, "export --model run --to x");
-        e2e_succeeds(NULL, "export --model run --base moved --to x");
+        e2e_refuses(2, "holds an adapter of|base, which is not there: give the model's directory by --base", NULL, "export --model run --to x --adapter");
+        e2e_succeeds(NULL, "export --model run --base moved --to x --adapter");
         e2e_same_file("x/adapter_model.safetensors", "ended/adapter_model.safetensors");
         e2e_succeeds(NULL, "sample --model x --prompt a --max-new-tokens 1");
         e2e_remove("x");
@@ -192,10 +192,10 @@ static void stretched(void **state)
     assert_true(loss_of(r.out) == loss);
     r = e2e_succeeds(NULL, "eval --model run --rope none --rope-base 10000" EVAL);
     assert_true(loss_of(r.out) != loss);
-    e2e_succeeds(NULL, "export --model run --to copy");
+    e2e_succeeds(NULL, "export --model run --to copy --adapter");
     r = e2e_succeeds(NULL, "eval --model copy" EVAL);
     assert_true(loss_of(r.out) == loss);
-    e2e_succeeds(NULL, "export --model copy --to merged --merge");
+    e2e_succeeds(NULL, "export --model copy --to merged");
     char *config = e2e_read("merged/config.json", &bytes);
     e2e_contains(config, "\"rope_theta\": 50000");
     e2e_contains(config, "\"linear\"");
@@ -212,7 +212,7 @@ static void stretched(void **state)
         e2e_refuses(2, bad[i][1], NULL, "sample --model copy --prompt a");
     }
     e2e_write("copy/ltrain_run.json", "{\"commands\": 3, \"data\": [], \"base\": {\"id\": \"a\\nb: c\"}, \"settings\": {}, \"evaluations\": [4], \"step\": 2}");
-    e2e_succeeds(NULL, "export --model copy --to plain --merge");
+    e2e_succeeds(NULL, "export --model copy --to plain");
     char *text = e2e_read("plain/README.md", &bytes);
     assert_true(strstr(text, "library_name: transformers") && !strstr(text, "\nb: c") && !strstr(text, "nan"));
     free(text);
@@ -260,8 +260,10 @@ static void card(void **state)
     assert_null(strstr(text, "Theirs"));
     assert_null(strstr(text, "/corpus.txt"));
     free(text);
+    struct result r = e2e_succeeds(NULL, "eval --model run --effort quick --lengths 128");
+    e2e_contains(r.out, "text: what run has held out of its training: the last 30% of "); /* with the run's --tokenizer */
     e2e_succeeds(NULL, "--resume run --steps 4 --lr 2e-2");
-    e2e_succeeds(NULL, "export --model run --to merged --merge");
+    e2e_succeeds(NULL, "export --model run --to merged");
     text = e2e_read("merged/README.md", &bytes);
     const char *merged[] = {"library_name: transformers\nbase_model: \"ORG/tiny-llama\"\n", "- lora\n", "| steps | 4 |", "| tokens trained on | 1,024, 1,024 of them supervised |",
                             "    ltrain --resume run --steps 4 --lr 2e-2\n", "AutoModelForCausalLM", "| 4 | "};
@@ -298,7 +300,7 @@ static void resharded(void **state)
     assert_int_equal(st_copy(f, half[1], n[1], "cut/model-00002-of-00002.safetensors"), OK);
     st_close(f);
     e2e_write("cut/model.safetensors.index.json", "{\"metadata\": {}, \"weight_map\": {%s}}", map);
-    e2e_succeeds(NULL, "export --model run --base cut --to merged --merge");
+    e2e_succeeds(NULL, "export --model run --base cut --to merged");
     e2e_succeeds(NULL, "--resume run --model cut --steps 3");
 }
 
@@ -309,20 +311,21 @@ static void on_top(void **state)
     put_base("lora-gqa", "base");
     e2e_succeeds(NULL, "--model base --lora r=4 --steps 3 --out run" RUN);
     e2e_succeeds(NULL, "--model run --steps 1 --out on" RUN);
-    struct result r = e2e_succeeds(NULL, "export --model run --to merged --merge");
-    e2e_contains(r.out, "W + s B A of 14 matrices, of 21 tensors");
+    struct result r = e2e_succeeds(NULL, "export --model run --to merged");
+    e2e_contains(r.out, "W + s B A of 14 matrices, of 21 tensors; the base is ");
     e2e_contains(r.out, "rounded once");
+    e2e_contains(r.out, "adapter: it stays in run/hf; export --adapter writes it alone");
     e2e_succeeds(NULL, "--model merged --steps 1 --out after" RUN);
     e2e_succeeds(NULL, "--model base --steps 1 --out before" RUN);
     struct curve on = e2e_curve("on"), after = e2e_curve("after"), before = e2e_curve("before");
     assert_true(fabs(on.loss[0] - after.loss[0]) < 1e-6 * on.loss[0] && fabs(on.loss[0] - before.loss[0]) > 1e-2);
-    e2e_succeeds(NULL, "export --model run/hf --to copy");
+    e2e_succeeds(NULL, "export --model run/hf --to copy --adapter");
     e2e_same_file("copy/adapter_model.safetensors", "run/hf/adapter_model.safetensors");
     e2e_succeeds(NULL, "--model base --adapter copy --steps 1 --out again" RUN);
     struct curve again = e2e_curve("again");
     e2e_same_curve(&on, &again, 1);
-    e2e_refuses(2, "--to|another one", NULL, "export --model run --to base --merge");
-    e2e_refuses(2, "--to|merged holds a model or a run already", NULL, "export --model run --to merged --merge");
+    e2e_refuses(2, "--to|another one", NULL, "export --model run --to base");
+    e2e_refuses(2, "--to|merged holds a model or a run already", NULL, "export --model run --to merged");
     r = e2e_succeeds(NULL, "eval --model run --eval-data corpus.txt --lengths 128 --tokenizer bytes --tasks ppl");
     e2e_contains(r.out, "run/hf: 1 document"); /* with the adapter, not its base alone */
     put_base("lora-tied", "other");
@@ -368,7 +371,7 @@ static void dropped(void **state)
     same_adapter("on", "same"); /* what is not said is the adapter's */
     r = e2e_succeeds(NULL, "--model whole --lora r=4,dropout=0,targets=q_proj,k_proj,v_proj,o_proj,gate_proj,up_proj,down_proj --steps 1 --out off" RUN);
     e2e_contains(r.out, "note: dropout=0 of --lora");
-    e2e_succeeds(NULL, "export --model whole --to merged --merge");
+    e2e_succeeds(NULL, "export --model whole --to merged");
     r = e2e_run(NULL, "eval --model whole" EVAL);
     const double loss = loss_of(r.out);
     r = e2e_run(NULL, "eval --model merged" EVAL);
@@ -454,13 +457,13 @@ static void in_nf4(void **state)
     free(card);
     /* the adapter knows what it was trained beside; merged into that it is the same model */
     e2e_succeeds(NULL, "--model away --steps 1 --out on" RUN);
-    r = e2e_succeeds(NULL, "export --model away --to merged --merge");
+    r = e2e_succeeds(NULL, "export --model away --to merged");
     e2e_contains(r.out, "W is what NF4 has kept of 14 matrices");
     e2e_succeeds(NULL, "--model merged --steps 1 --out after" RUN);
-    r = e2e_succeeds(NULL, "export --model away --to original --merge --original");
+    r = e2e_succeeds(NULL, "export --model away --to original --original");
     e2e_contains(r.out, "W is the original");
     e2e_succeeds(NULL, "--model original --steps 1 --out other" RUN);
-    r = e2e_succeeds(NULL, "export --model theirs --to theirs-merged --merge");
+    r = e2e_succeeds(NULL, "export --model theirs --to theirs-merged");
     e2e_contains(r.out, "W is what NF4 has kept of 14 matrices");
     e2e_same_file("merged/model.safetensors", "theirs-merged/model.safetensors");
     e2e_succeeds(NULL, "--model theirs-merged --steps 1 --out last" RUN); /* its config.json says nothing of NF4 */
@@ -496,9 +499,9 @@ static void in_int8(void **state)
     char *card = e2e_read("run/hf/README.md", &bytes);
     e2e_contains(card, "int8 = BitsAndBytesConfig(load_in_8bit=True)\nmodel = AutoPeftModelForCausalLM.from_pretrained(where, quantization_config=int8)\n");
     free(card);
-    r = e2e_succeeds(NULL, "export --model run --to merged --merge");
+    r = e2e_succeeds(NULL, "export --model run --to merged");
     e2e_contains(r.out, "W is what int8 has kept of 14 matrices");
-    e2e_succeeds(NULL, "export --model away --to other --merge");
+    e2e_succeeds(NULL, "export --model away --to other");
     e2e_same_file("merged/model.safetensors", "other/model.safetensors");
     e2e_succeeds(NULL, "--model run --steps 1 --out on" RUN);
     e2e_succeeds(NULL, "--model other --steps 1 --out after" RUN);
@@ -558,7 +561,7 @@ static void nf4_refused(void **state)
     e2e_refuses(2, "--base none|hold NF4", NULL, "--model base/double --lora r=4 --base none" RUN);
     e2e_refuses(2, "--base|nf5|nf4", NULL, "--model base --lora r=4 --base nf5" RUN);
     e2e_refuses(2, "--base nf4|another order", NULL, "--model gpt2 --lora r=4 --base nf4" RUN " --seq-len 64");
-    e2e_refuses(2, "export|--original|--merge", NULL, "export --model base/adapter --to copy --original");
+    e2e_refuses(2, "export|--original|--adapter", NULL, "export --model base/adapter --to copy --original --adapter");
     replace("base/double/config.json", "\"nf4\"", "\"fp4\"");
     e2e_refuses(2, "quantization_config|fp4", NULL, "--model base/double --lora r=4" RUN);
     replace("base/double/config.json", "\"load_in_8bit\": false", "\"load_in_8bit\": true");
@@ -672,11 +675,11 @@ static void quantised_files(void **state)
     same_adapter("on-four", "on-base");
     e2e_succeeds(NULL, "sample --model eight --prompt a --max-new-tokens 3 --temperature 0 --tokenizer bytes");
     e2e_refuses(2, "--quantize int8|four hold NF4 already|from before", NULL, "export --model four --to again --quantize int8");
-    e2e_refuses(2, "--quantize nf4|on-four holds an adapter|--merge", NULL, "export --model on-four --to again --quantize nf4");
+    e2e_refuses(2, "--quantize nf4|on-four holds an adapter|merge it first", NULL, "export --model on-four --to again --quantize nf4");
     e2e_refuses(2, "--quantize nf4|preset", NULL, "export --model tiny --to again --quantize nf4");
     e2e_refuses(2, "--quantize nf4: |another order", NULL, "export --model gpt2 --to again --quantize nf4");
     e2e_refuses(2, "--quantize is 'nf5'", NULL, "export --model base --to again --quantize nf5");
-    e2e_refuses(2, "--quantize|merge first", NULL, "export --model base --to again --quantize nf4 --merge");
+    e2e_refuses(2, "--quantize|--adapter is of an adapter", NULL, "export --model base --to again --quantize nf4 --adapter");
     e2e_refuses(2, "four holds a model", NULL, "export --model base --to four --quantize nf4");
     const float large = 70000.0f;
     put_bytes("base/model.safetensors", &large, 4, 256);
@@ -704,7 +707,7 @@ static void overflowing(void **state)
     const float b = 1e19f, a[4] = {3.4e19f, 3.4e19f, 3.4e19f, 3.4e19f};
     put_tensor("beside/hf/adapter_model.safetensors", "base_model.model.model.layers.0.self_attn.v_proj.lora_B.weight", 0, &b, 4);
     put_tensor("beside/hf/adapter_model.safetensors", "base_model.model.model.layers.0.self_attn.v_proj.lora_A.weight", 0, a, 16);
-    r = e2e_run(NULL, "export --model beside --to merged --merge");
+    r = e2e_run(NULL, "export --model beside --to merged");
     assert_int_equal(r.status, 1);
     e2e_contains(r.err, "not finite");
     assert_false(e2e_exists("merged"));
@@ -714,7 +717,7 @@ static void overflowing(void **state)
 static void exported_beside(void **state)
 {
     static const char *const theirs[] = {"tokenizer.json", "merges.txt", "generation_config.json", "model-00003-of-00007.safetensors", "README.md"};
-    static const char *const forms[] = {"--model run", "--model run --merge", "--model base --quantize int8"};
+    static const char *const forms[] = {"--model run --adapter", "--model run", "--model base --quantize int8"};
     char to[64], command[128];
     (void)state;
     put_base("qlora-gqa", "base");
@@ -793,7 +796,7 @@ static void refused(void **state)
     e2e_refuses(2, "base/adapter/adapter_config.json: targets=lm_head: head and embedding have no adapters", NULL, "--model base/adapter" RUN);
     e2e_refuses(2, "--freeze|--lora", NULL, "--model base --lora r=4 --freeze *lora_A*" RUN);
     e2e_refuses(2, "export|--to DIR is needed", NULL, "export --model base");
-    e2e_refuses(2, "holds no adapter", NULL, "export --model base --to merged --merge");
+    e2e_refuses(2, "holds no adapter", NULL, "export --model base --to merged");
     e2e_refuses(2, "--model: no such directory: absent", NULL, "export --model absent --to merged");
     e2e_remove("base/model.safetensors");
     e2e_remove("base/config.json");

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Whether PEFT and transformers read what a run with adapters leaves; by hand, with the environment of make_golden.py and PEFT.
 
-    check_adapter.py RUN MERGED     RUN/hf: the adapter; MERGED: what `ltrain export --model RUN --to MERGED --merge` made
+    check_adapter.py RUN MERGED     RUN/hf: the adapter; MERGED: what `ltrain export --model RUN --to MERGED` made
 
 No key may be missing or unexpected; the merged model has the adapted one's logits, and PEFT's own merge has its bytes.
 """
