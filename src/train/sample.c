@@ -339,8 +339,11 @@ static int read_line(const struct job *j, char **line, size_t *room)
             **line = 0;
         return *line != NULL;
     }
-    if (n < 0)
+    if (n < 0) {
+        if (j->terminal) /* what comes next begins a line */
+            fputc('\n', stdout);
         return 0;
+    }
     while (n > 0 && ((*line)[n - 1] == '\n' || (*line)[n - 1] == '\r'))
         (*line)[--n] = 0;
     return 1;

@@ -83,6 +83,80 @@ sed -n '3p' out | sed 's/.*"tokens"/"tokens"/; s/"prefill.*//' >three
 same "a chat that begins anew" one three
 sample --model chatty --chat --prompt "hi" --system "be kind" --json --max-new-tokens 2 || { fail "a chat's prompt"; cat err; }
 
+# At a terminal, where there is a Python to play the person: two turns; Ctrl-C at the prompt and in the middle of an answer, of which there
+# would be no end (the model never takes an end token); Ctrl-D.
+if command -v python3 >/dev/null; then
+    python3 - "$ltrain" <<'END' || fail "a chat at a terminal"
+import json, os, pty, re, select, signal, struct, sys, time
+
+with open("chatty/model.safetensors", "r+b") as f: # logits of 0 are never the best ones
+    size = struct.unpack("<Q", f.read(8))[0]
+    head = json.loads(f.read(size))["lm_head.weight"]
+    row = head["shape"][1] * {"F32": 4, "BF16": 2, "F16": 2}[head["dtype"]]
+    f.seek(8 + size + head["data_offsets"][0] + 254 * row)
+    f.write(bytes(2 * row))
+
+class Terminal:
+    def __init__(self, *options):
+        self.pid, self.fd = pty.fork()
+        if self.pid == 0:
+            os.execv(sys.argv[1], [sys.argv[1], "sample", "--threads", "1", "--model", "chatty", *options])
+        self.text, self.end = "", time.monotonic() + 240
+
+    def read(self): # "" at the end
+        if not select.select([self.fd], [], [], max(0, self.end - time.monotonic()))[0]:
+            os.kill(self.pid, signal.SIGKILL)
+            os.waitpid(self.pid, 0)
+            sys.exit(f"it hangs behind {self.text[-200:]!r}")
+        try:
+            return os.read(self.fd, 1 << 16).decode(errors="replace")
+        except OSError: # nobody has the other end any more
+            return ""
+
+    def until(self, pattern): # what comes up to and with it, and is taken
+        while not (found := re.search(pattern, self.text)):
+            more = self.read()
+            if not more:
+                sys.exit(f"it has ended, and {pattern!r} is not in {self.text!r}")
+            self.text += more
+        taken, self.text = self.text[:found.end()], self.text[found.end():]
+        return taken
+
+    def say(self, text):
+        os.write(self.fd, text.encode())
+
+    def leave(self):
+        self.say("\x04")
+        while more := self.read():
+            self.text += more
+        status = os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
+        if status or not self.text.endswith("\n"):
+            sys.exit(f"Ctrl-D: it ends with {status} and {self.text!r}")
+
+t = Terminal("--max-new-tokens", "6", "--verbose", "--seq-len", "256")
+t.until(r"room for 256 tokens.*Ctrl-C stops an answer")
+t.until("> $")
+read = []
+for line in "hello", "again":
+    t.say(line + "\n")
+    read.append(re.search(r"\[(\d+) of (\d+) tokens read .* 6 written .*: length\]", t.until(r"\]\r\n> ")).groups())
+if read[0][0] != read[0][1] or not int(read[1][0]) < int(read[1][1]) - int(read[0][1]) + 1:
+    sys.exit(f"of a conversation more is read than what is new: {read}")
+t.say("half a line\x03")
+t.until(r"\n> ")
+t.leave()
+
+t = Terminal("--verbose", "--seq-len", "400k")
+t.until("> $")
+for line in "hello", "again":
+    t.say(line + "\n")
+    t.until(line + r"\r\n(?s:.{40})")
+    t.say("\x03")
+    t.until(r": interrupted\]\r\n> ")
+t.leave()
+END
+fi
+
 # What a run left.
 head -c 3000 "$golden/make_golden.py" >text
 "$ltrain" --model tiny --data text --seq-len 128 --steps 1 --save-every 1 --threads 1 --device cpu --effort quick --out run >log 2>&1 || { fail "a run"; cat log; }
