@@ -535,24 +535,76 @@ static void overwrite(const char *path, const char *was, const char *is)
     free(data);
 }
 
+/* n bytes of a file, before its last `after`. */
+static void put_bytes(const char *path, const void *is, size_t n, long after)
+{
+    FILE *f = fopen(path, "r+");
+    assert_true(f && fseek(f, -(long)n - after, SEEK_END) == 0 && fwrite(is, 1, n, f) == n && fclose(f) == 0);
+}
+
+/* n bytes of a tensor, from its byte `at` on. */
+static void put_tensor(const char *path, const char *name, long at, const void *is, size_t n)
+{
+    struct st_file *f;
+    struct st_raw t;
+    assert_int_equal(st_open(path, &f), OK);
+    assert_int_equal(st_find_raw(f, name, &t), OK);
+    FILE *out = fopen(path, "r+");
+    assert_true(out && fseek(out, (long)t.at + at, SEEK_SET) == 0 && fwrite(is, 1, n, out) == n && fclose(out) == 0);
+    st_close(f);
+}
+
+/* A quantised base whose file of weights is damaged: at the first `was`, or from a byte of a tensor on. */
+struct damage {
+    const char *golden, *dir; /* in it is the file */
+    const char *was;          /* of as many bytes as `is`; NULL: the tensor's */
+    const char *tensor;
+    long at;
+    const void *is;
+    size_t n;
+    const char *said;
+};
+
+#define TEXT(dir, was, is, said) {"qlora-gqa", dir, was, NULL, 0, is, sizeof is - 1, said}
+#define BYTES(tensor, at, is, n, said) {"int8-gqa", "", NULL, tensor, at, is, n, said}
+
+static void refuse_damaged(const struct damage *d)
+{
+    char dir[128], path[256];
+    snprintf(dir, sizeof dir, "damaged%s", d->dir);
+    snprintf(path, sizeof path, "%s/model.safetensors", dir);
+    put_base(d->golden, "damaged");
+    if (d->was)
+        overwrite(path, d->was, d->is);
+    else
+        put_tensor(path, d->tensor, d->at, d->is, d->n);
+    e2e_refuses(2, d->said, NULL, "--model %s --lora r=4" RUN, dir);
+    e2e_remove("damaged");
+}
+
+static void quantised_damaged(void **state)
+{
+    static const float huge = 3e38f, negative = -1.0f;
+    static const struct damage all[] = {
+        TEXT("/double", "nested_offset\"", "nested_offse_\"", "the scales of model.layers|the mean nan"),
+        TEXT("/double", "\"quant_type\": \"nf4\"", "\"quant_type\": \"fp4\"", "quant_type of|is fp4"),
+        TEXT("/double", "{\"quant_type\": \"nf4\"", "[\"quant_type\": \"nf4\"", "is no JSON: ']' expected"),
+        TEXT("/double", "\"nested_offset\": ", "\"nested_offset\":-", "the mean -"),
+        TEXT("/plain", "\"blocksize\": 64", "\"blocksize\": 32", "is in blocks of 32"),
+        BYTES("model.layers.1.self_attn.v_proj.weight_format", 0, "\2", 1, "v_proj.weight_format is 2 (col_turing)"),
+        BYTES("model.layers.1.self_attn.q_proj.SCB", 12, &huge, 4, "q_proj|3e+38 (row 3)"),
+        BYTES("model.layers.1.self_attn.q_proj.SCB", 12, &negative, 4, "q_proj|is -1 (row 3); it is at least 0 and at most 65504"),
+        {"int8-gqa", "", "mlp.down_proj.SCB\"", NULL, 0, "mlp.down_proj.SCX\"", 18, "model.layers.0.mlp.down_proj.SC"},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+        refuse_damaged(&all[i]);
+}
+
 static void nf4_refused(void **state)
 {
     (void)state;
     put_base("qlora-gqa", "base");
-    overwrite("base/double/model.safetensors", "nested_offset\"", "nested_offse_\"");
-    e2e_refuses(2, "the scales of model.layers|the mean nan", NULL, "--model base/double --lora r=4" RUN);
-    const char *words[][3] = {{"\"quant_type\": \"nf4\"", "\"quant_type\": \"fp4\"", "quant_type of|is fp4"},
-                              {"{\"quant_type\": \"nf4\"", "[\"quant_type\": \"nf4\"", "is no JSON: ']' expected"},
-                              {"\"nested_offset\": ", "\"nested_offset\":-", "the mean -"}};
-    for (int i = 0; i < 3; i++) {
-        put_base("qlora-gqa", "again");
-        overwrite("again/double/model.safetensors", words[i][0], words[i][1]);
-        e2e_refuses(2, words[i][2], NULL, "--model again/double --lora r=4" RUN);
-        e2e_remove("again");
-    }
-    overwrite("base/plain/model.safetensors", "\"blocksize\": 64", "\"blocksize\": 32");
-    e2e_refuses(2, "is in blocks of 32", NULL, "--model base/plain --lora r=4" RUN);
-    overwrite("base/plain/model.safetensors", "\"blocksize\": 32", "\"blocksize\": 64");
     put_base("lora-gpt2", "gpt2");
     e2e_refuses(2, "--base nf4|--lora", NULL, "--model base --base nf4" RUN);
     e2e_refuses(2, "base/double is quantised|--lora", NULL, "--model base/double" RUN);
@@ -578,43 +630,12 @@ static void nf4_refused(void **state)
     e2e_refuses(2, "shape|config.json", NULL, "--model base/plain --lora r=4" RUN);
 }
 
-/* n bytes of a file, before its last `after`. */
-static void put_bytes(const char *path, const void *is, size_t n, long after)
-{
-    FILE *f = fopen(path, "r+");
-    assert_true(f && fseek(f, -(long)n - after, SEEK_END) == 0 && fwrite(is, 1, n, f) == n && fclose(f) == 0);
-}
-
-/* n bytes of a tensor, from its byte `at` on. */
-static void put_tensor(const char *path, const char *name, long at, const void *is, size_t n)
-{
-    struct st_file *f;
-    struct st_raw t;
-    assert_int_equal(st_open(path, &f), OK);
-    assert_int_equal(st_find_raw(f, name, &t), OK);
-    FILE *out = fopen(path, "r+");
-    assert_true(out && fseek(out, (long)t.at + at, SEEK_SET) == 0 && fwrite(is, 1, n, out) == n && fclose(out) == 0);
-    st_close(f);
-}
-
 static void int8_refused(void **state)
 {
     const float large = 70000.0f;
     (void)state;
     put_base("int8-gqa", "base");
     put_base("qlora-gqa", "plain");
-    put_bytes("base/model.safetensors", "\2", 1, 0);
-    e2e_refuses(2, "v_proj.weight_format is 2 (col_turing)", NULL, "--model base --lora r=4" RUN);
-    put_bytes("base/model.safetensors", "\0", 1, 0);
-    const float bad[] = {3e38f, -1.0f};
-    for (int i = 0; i < 2; i++) {
-        put_base("int8-gqa", "again");
-        put_tensor("again/model.safetensors", "model.layers.1.self_attn.q_proj.SCB", 4 * 3, &bad[i], 4);
-        e2e_refuses(2, i ? "q_proj|is -1 (row 3); it is at least 0 and at most 65504" : "q_proj|3e+38 (row 3)", NULL, "--model again --lora r=4" RUN);
-        e2e_remove("again");
-    }
-    overwrite("base/model.safetensors", "mlp.down_proj.SCB\"", "mlp.down_proj.SCX\"");
-    e2e_refuses(2, "model.layers.0.mlp.down_proj.SC", NULL, "--model base --lora r=4" RUN);
     replace("base/config.json", "\"hidden_size\": 64", "\"hidden_size\": 128");
     e2e_refuses(2, "shape|config.json", NULL, "--model base --lora r=4" RUN);
     put_bytes("plain/model.safetensors", &large, 4, 256);
@@ -807,6 +828,6 @@ static void refused(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {TEST(left_behind), TEST(resumed), TEST(unfinished), TEST(newest), TEST(stretched), TEST(of_a_preset), TEST(card), TEST(resharded), TEST(on_top), TEST(checked), TEST(dropped), TEST(masks), TEST(in_nf4), TEST(nf4_refused), TEST(in_int8), TEST(int8_refused), TEST(quantised_files), TEST(overflowing), TEST(exported_beside), TEST(quantised_checkpoint), TEST(idle_pattern), TEST(refused)};
+    const struct CMUnitTest tests[] = {TEST(left_behind), TEST(resumed), TEST(unfinished), TEST(newest), TEST(stretched), TEST(of_a_preset), TEST(card), TEST(resharded), TEST(on_top), TEST(checked), TEST(dropped), TEST(masks), TEST(in_nf4), TEST(quantised_damaged), TEST(nf4_refused), TEST(in_int8), TEST(int8_refused), TEST(quantised_files), TEST(overflowing), TEST(exported_beside), TEST(quantised_checkpoint), TEST(idle_pattern), TEST(refused)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -17,15 +17,13 @@ os.environ["TORCHDYNAMO_DISABLE"] = "1"
 
 import bitsandbytes as bnb
 import bitsandbytes.functional as F
-import numpy as np
 import torch
 from peft import PeftModel
-from safetensors.numpy import save_file
 from transformers import AutoModelForCausalLM, BitsAndBytesConfig
 
 import make_golden as golden
 from make_nf4 import crc, numbers
-from make_qlora import SEED, loss_of, train
+from make_qlora import SEED, loss_of, train, write_case
 
 BASE, NAME = "qlora-gqa", "int8-gqa"
 SIZES = [(1, 1), (1, 7), (5, 64), (33, 65), (16, 128), (7, 191), (300, 72), (129, 1000), (64, 4096)]
@@ -70,24 +68,7 @@ def main():
         products = loss_of(model.eval(), batch).item()
     losses_int8, norms_int8, _, _ = train(model.train(), model, batch, loss_of)
 
-    plain = AutoModelForCausalLM.from_pretrained(base, dtype=torch.float32, attn_implementation="sdpa")
-    with torch.no_grad():
-        for name, w in lookup.items():
-            plain.get_submodule(name).weight.copy_(w)
-    model = PeftModel.from_pretrained(plain, adapter, is_trainable=True)
-    golden.to_fp64(plain)
-    losses, norms, out, trained = train(model.double().train(), plain, batch, lambda m, b: golden.forward(m, b)[0])
-
-    out.update({k: a.astype(np.float32) for k, a in zip(("tokens", "targets", "positions", "lo"), batch)})
-    save_file({k: np.ascontiguousarray(v.astype(np.float32)) for k, v in out.items()}, os.path.join(folder, "golden.safetensors"))
-    info = dict(case=NAME, base="int8", seq_len=65, documents=[40, 25], targets=int((batch[1] >= 0).sum()), freeze=[],
-                adamw=dict(golden.ADAMW, steps=len(losses)), loss5=losses[:5], gnorm5=norms[:5], loss10=losses, gnorm10=norms, loss_int8=losses_int8,
-                gnorm_int8=norms_int8, loss_products=products, trained=trained, zero=False, torch=torch.__version__, bitsandbytes=bnb.__version__)
-    with open(os.path.join(folder, "golden.json"), "w") as f:
-        json.dump(info, f, indent=1)
-        f.write("\n")
-    apart = max(abs(a - b) for a, b in zip(losses, losses_int8))
-    print(f"loss {losses[0]:.6f} -> {losses[-1]:.6f}, PEFT and bitsandbytes in fp32 differ by {apart:.2g}, with products of int8 by {abs(products - losses[0]):.2g}")
+    write_case(NAME, "int8", base, batch, lookup, dict(loss_int8=losses_int8, gnorm_int8=norms_int8, loss_products=products))
 
 
 if __name__ == "__main__":
