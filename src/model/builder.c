@@ -2,6 +2,7 @@
 #include "model/builder.h"
 
 #include "base/rng.h"
+#include "model/kinds.h"
 
 #include <assert.h>
 #include <math.h>
@@ -76,10 +77,10 @@ struct model_norm build_norm_of(struct builder *b, const char *name, enum norm_k
     return n;
 }
 
-struct model_norm build_norm_of_heads(struct builder *b, const char *name, int64_t heads)
+struct model_norm build_norm_of_heads(struct builder *b, const char *name, int64_t heads, int64_t head_dim)
 {
     struct model_norm n = {.kind = NORM_LAYER, .bias = -1};
-    n.weight = build_param(b, name, ".weight", heads, b->m->config.head_dim, INIT_ONES, 0);
+    n.weight = build_param(b, name, ".weight", heads, head_dim, INIT_ONES, 0);
     if (b->pass == DECLARE)
         b->m->params[n.weight].of_norm = 1;
     return n;
@@ -160,6 +161,11 @@ struct model_linear build_no_linear(void)
     return (struct model_linear){.weight = -1, .bias = -1};
 }
 
+const struct attention_shape *build_shape(const struct builder *b, const struct attention_block *a)
+{
+    return &b->m->shapes[a->shape];
+}
+
 struct model_block *build_block(struct builder *b, int l, enum block_kind kind)
 {
     struct model_layer *layer = &b->m->layers[l];
@@ -170,6 +176,7 @@ struct model_block *build_block(struct builder *b, int l, enum block_kind kind)
     if (kind == BLOCK_ATTENTION) {
         block->attention.q_norm = block->attention.k_norm = build_no_norm();
         block->attention.sinks = -1;
+        kinds_set(b->m, l, &block->attention);
     }
     return block;
 }

@@ -38,7 +38,7 @@ void build_use_rows(struct builder *b, int64_t rows);
 struct model_norm build_norm(struct builder *b, const char *name, enum norm_kind kind);
 struct model_norm build_norm_of(struct builder *b, const char *name, enum norm_kind kind, int64_t dim);
 /* A layer norm of each head, without bias, with weights of its own: [heads, head size]. */
-struct model_norm build_norm_of_heads(struct builder *b, const char *name, int64_t heads);
+struct model_norm build_norm_of_heads(struct builder *b, const char *name, int64_t heads, int64_t head_dim);
 struct model_norm build_no_norm(void);
 /* NAME.weight and, with LINEAR_BIAS, NAME.bias of zeros. form: flags. */
 struct model_linear build_linear(struct builder *b, const char *name, int64_t in, int64_t out, unsigned form, double std);
@@ -48,7 +48,9 @@ struct model_linear build_interleaved(struct builder *b, const char *name, int64
 /* Outputs [first, first + out) of a fused map. */
 struct model_linear build_slice(const struct model_linear *fused, int64_t first, int64_t out);
 struct model_linear build_no_linear(void);
-/* The next block of layer l, without norms. */
+/* Heads of a layer's attention. */
+const struct attention_shape *build_shape(const struct builder *b, const struct attention_block *a);
+/* The next block of layer l, without norms. Its attention is of the kind that the configuration says. */
 struct model_block *build_block(struct builder *b, int l, enum block_kind kind);
 /* The head: the embedding's matrix if it is tied, else one by the family's name for it. */
 void build_head(struct builder *b);

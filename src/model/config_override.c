@@ -112,7 +112,7 @@ void model_describe_rope(const struct model *m, int64_t tokens, char *text, size
     for (int64_t l = 0; l < c->layers; l++)
         unrotated += model_bit(c->unrotated, l);
     describe_scaling(c, tokens, scaling, sizeof scaling);
-    if (m->n_ropes > 1)
+    if (m->n_ropes > 0 && m->ropes[m->n_ropes - 1].local)
         snprintf(local, sizeof local, "; windowed layers: base %.9g", c->rope_local_theta);
     if (unrotated > 0)
         snprintf(none, sizeof none, "; none in %d of %d layers", unrotated, (int)c->layers);

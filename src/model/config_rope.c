@@ -70,9 +70,7 @@ static enum status read_divisors(struct config_reader *r, const char *key, int64
 
 static enum status read_longrope(struct config_reader *r, struct model_config *c)
 {
-    struct model_config shape = *c;
-    shape.head_dim = c->head_dim ? c->head_dim : c->dim / c->heads;
-    int64_t n = model_rotated(&shape) / 2;
+    int64_t n = model_rotated(c, c->head_dim ? c->head_dim : c->dim / c->heads) / 2;
     TRY(read_divisors(r, "short_factor", n, c->rope_short));
     TRY(read_divisors(r, "long_factor", n, c->rope_long));
     return config_read_real(r, "attention_factor", OPTIONAL, &c->rope_attention);
@@ -213,8 +211,8 @@ json_t *config_write_rope(const struct model_config *c)
         word++;
     if (c->rope == ROPE_LONGROPE && c->family == FAMILY_PHI3 && c->rope_attention == 0.0 &&
         c->rope_factor == (double)c->max_positions / c->rope_original_positions) /* its readers count the keys */
-        return json_pack("{s:s, s:o, s:o}", "type", word->word, "short_factor", divisors(c->rope_short, model_rotated(c) / 2),
-                         "long_factor", divisors(c->rope_long, model_rotated(c) / 2));
+        return json_pack("{s:s, s:o, s:o}", "type", word->word, "short_factor", divisors(c->rope_short, model_rotated(c, c->head_dim) / 2),
+                         "long_factor", divisors(c->rope_long, model_rotated(c, c->head_dim) / 2));
     json_t *o = json_pack("{s:s, s:s, s:f}", "rope_type", word->word, "type", word->word, "factor", c->rope_factor);
     if (c->rope != ROPE_LINEAR)
         json_object_set_new(o, "original_max_position_embeddings", json_integer((json_int_t)c->rope_original_positions));
@@ -229,8 +227,8 @@ json_t *config_write_rope(const struct model_config *c)
     if (c->rope_exact)
         json_object_set_new(o, "truncate", json_false());
     if (c->rope == ROPE_LONGROPE) {
-        json_object_set_new(o, "short_factor", divisors(c->rope_short, model_rotated(c) / 2));
-        json_object_set_new(o, "long_factor", divisors(c->rope_long, model_rotated(c) / 2));
+        json_object_set_new(o, "short_factor", divisors(c->rope_short, model_rotated(c, c->head_dim) / 2));
+        json_object_set_new(o, "long_factor", divisors(c->rope_long, model_rotated(c, c->head_dim) / 2));
     }
     return o;
 }

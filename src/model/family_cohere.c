@@ -19,8 +19,9 @@ static void layer(struct builder *b, int l)
     mlp->parallel = 1;
     common_attention(b, &attention->attention, form, form);
     if (c->qk_norm) {
-        attention->attention.q_norm = build_norm_of_heads(b, "self_attn.q_norm", c->heads);
-        attention->attention.k_norm = build_norm_of_heads(b, "self_attn.k_norm", c->kv_heads);
+        const struct attention_shape *s = build_shape(b, &attention->attention);
+        attention->attention.q_norm = build_norm_of_heads(b, "self_attn.q_norm", s->heads, s->head_dim);
+        attention->attention.k_norm = build_norm_of_heads(b, "self_attn.k_norm", s->kv_heads, s->head_dim);
     }
     common_mlp(b, &mlp->mlp, 0);
 }

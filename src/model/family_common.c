@@ -15,7 +15,8 @@ void common_embedding(struct builder *b)
 void common_attention(struct builder *b, struct attention_block *a, unsigned qkv_form, unsigned o_form)
 {
     const struct model_config *c = &b->m->config;
-    int64_t dim = c->dim, q = c->heads * c->head_dim, kv = c->kv_heads * c->head_dim;
+    const struct attention_shape *s = build_shape(b, a);
+    int64_t dim = c->dim, q = s->heads * s->head_dim, kv = s->kv_heads * s->head_dim;
     a->q = build_linear(b, "self_attn.q_proj", dim, q, qkv_form, c->init_std);
     a->k = build_linear(b, "self_attn.k_proj", dim, kv, qkv_form, c->init_std);
     a->v = build_linear(b, "self_attn.v_proj", dim, kv, qkv_form, c->init_std);

@@ -22,8 +22,9 @@ static void layer(struct builder *b, int l)
     mlp->after = build_norm(b, "post_feedforward_layernorm", NORM_RMS_ONE);
     common_attention(b, &attention->attention, form, form);
     if (c->family == FAMILY_GEMMA3) {
-        attention->attention.q_norm = build_norm_of(b, "self_attn.q_norm", NORM_RMS_ONE, c->head_dim);
-        attention->attention.k_norm = build_norm_of(b, "self_attn.k_norm", NORM_RMS_ONE, c->head_dim);
+        const int64_t head_dim = build_shape(b, &attention->attention)->head_dim;
+        attention->attention.q_norm = build_norm_of(b, "self_attn.q_norm", NORM_RMS_ONE, head_dim);
+        attention->attention.k_norm = build_norm_of(b, "self_attn.k_norm", NORM_RMS_ONE, head_dim);
     }
     common_mlp(b, &mlp->mlp, 0);
 }

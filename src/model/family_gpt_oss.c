@@ -12,7 +12,7 @@ static void layer(struct builder *b, int l)
     common_attention(b, &attention->attention, form, form);
     common_mlp(b, &mlp->mlp, LINEAR_BIAS);
     /* last, for biases behind a few sinks would begin at addresses that vectors of loads do not */
-    attention->attention.sinks = build_vector(b, "self_attn.sinks", c->heads, c->init_std);
+    attention->attention.sinks = build_vector(b, "self_attn.sinks", build_shape(b, &attention->attention)->heads, c->init_std);
 }
 
 /* ---- config.json ---- */

@@ -13,8 +13,9 @@ static void layer(struct builder *b, int l)
     mlp->norm = build_norm(b, "post_attention_layernorm", NORM_RMS);
     common_attention(b, &attention->attention, qkv_biased ? LINEAR_BIAS : 0, c->attention_bias ? LINEAR_BIAS : 0);
     if (c->family == FAMILY_QWEN3) {
-        attention->attention.q_norm = build_norm_of(b, "self_attn.q_norm", NORM_RMS, c->head_dim);
-        attention->attention.k_norm = build_norm_of(b, "self_attn.k_norm", NORM_RMS, c->head_dim);
+        const int64_t head_dim = build_shape(b, &attention->attention)->head_dim;
+        attention->attention.q_norm = build_norm_of(b, "self_attn.q_norm", NORM_RMS, head_dim);
+        attention->attention.k_norm = build_norm_of(b, "self_attn.k_norm", NORM_RMS, head_dim);
     }
     common_mlp(b, &mlp->mlp, c->mlp_bias ? LINEAR_BIAS : 0);
 }

@@ -12,8 +12,8 @@ static void layer(struct builder *b, int l)
     attention->after = build_norm(b, "post_attention_layernorm", NORM_RMS);
     mlp->after = build_norm(b, "post_feedforward_layernorm", NORM_RMS);
     common_attention(b, a, form, form);
-    a->q_norm = build_norm_of(b, "self_attn.q_norm", NORM_RMS, c->heads * c->head_dim);
-    a->k_norm = build_norm_of(b, "self_attn.k_norm", NORM_RMS, c->kv_heads * c->head_dim);
+    a->q_norm = build_norm_of(b, "self_attn.q_norm", NORM_RMS, a->q.out);
+    a->k_norm = build_norm_of(b, "self_attn.k_norm", NORM_RMS, a->k.out);
     a->whole = 1;
     common_mlp(b, &mlp->mlp, 0);
 }

@@ -4,9 +4,10 @@
 static void layer(struct builder *b, int l)
 {
     const struct model_config *c = &b->m->config;
-    int64_t q = c->heads * c->head_dim, kv = c->kv_heads * c->head_dim;
     struct model_block *attention = build_block(b, l, BLOCK_ATTENTION), *mlp = build_block(b, l, BLOCK_MLP);
     struct attention_block *a = &attention->attention;
+    const struct attention_shape *s = build_shape(b, a);
+    int64_t q = s->heads * s->head_dim, kv = s->kv_heads * s->head_dim;
     build_prefix(b, "model.layers.%d.", l);
     attention->norm = build_norm(b, "input_layernorm", NORM_RMS);
     mlp->norm = build_norm(b, "post_attention_layernorm", NORM_RMS);

@@ -2,9 +2,9 @@
 #include "model/family.h"
 
 #include "base/sys.h"
+#include "model/kinds.h"
 
 #include <fnmatch.h>
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -26,40 +26,6 @@ static void end_unit(struct builder *b)
         u->n_params = b->n_params - u->first_param;
 }
 
-/* ---- masks and rotary positions ---- */
-
-static int is_windowed(const struct model_config *c, int64_t l)
-{
-    return c->window > 0 && model_bit(c->windowed, l);
-}
-
-/* The windows of the layers, the widest first. */
-static void list_masks(struct model *m)
-{
-    const struct model_config *c = &m->config;
-    int windowed = 0;
-    for (int64_t l = 0; l < c->layers; l++)
-        windowed += is_windowed(c, l);
-    int wide = (int)c->layers - windowed;
-    m->n_masks = (wide > 0) + (windowed > 0);
-    m->mask_window[0] = wide > 0 ? c->wide : c->window;
-    m->mask_layers[0] = wide > 0 ? wide : windowed;
-    m->mask_window[1] = c->window;
-    m->mask_layers[1] = m->n_masks > 1 ? windowed : 0;
-    m->n_ropes = family_of(c)->learned_positions ? 0 : c->rope_local_theta > 0.0 ? 2 : 1;
-}
-
-/* What the configuration says of the layer's attention; the family may say more. */
-static void set_attention(const struct model *m, int64_t l, struct attention_block *a)
-{
-    const struct model_config *c = &m->config;
-    int windowed = is_windowed(c, l);
-    a->mask = windowed ? m->n_masks - 1 : 0;
-    a->rope = m->n_ropes == 0 || model_bit(c->unrotated, l) ? -1 : windowed ? m->n_ropes - 1 : 0;
-    a->scale = c->attention_scale > 0.0 ? (float)c->attention_scale : 1.0f / sqrtf((float)c->head_dim);
-    a->cap = (float)c->attention_cap;
-}
-
 /* ---- the family's description, unit by unit ---- */
 
 /* Returns the number of parameters (not of CONNECT). */
@@ -75,9 +41,6 @@ static int describe(struct model *m, const struct adapter_rules *rules, enum bui
         m->layers[l].n_blocks = 0;
         begin_unit(&b, 1 + l);
         f->layer(&b, l);
-        for (int i = 0; i < m->layers[l].n_blocks; i++)
-            if (m->layers[l].blocks[i].kind == BLOCK_ATTENTION)
-                set_attention(m, l, &m->layers[l].blocks[i].attention);
         end_unit(&b);
     }
     begin_unit(&b, m->n_units - 1);
@@ -198,28 +161,36 @@ static void order_unit(struct model *m, struct model_unit *u)
 
 /* ---- entry ---- */
 
-static enum status check_rotated(const struct model_config *c)
+enum { MOST_HEAD_DIM = 512 }; /* of the attention kernels */
+
+static enum status check_heads(const struct model_config *c, const struct attention_shape *s)
 {
-    int64_t n = model_rotated(c);
-    if (n < 2 || n % 2)
-        return status_fail(ERR_INVALID, "model: head size is %lld, must be even for rotary positions%s", (long long)c->head_dim,
-                           n < c->head_dim ? ", and so must the part that is rotated" : "");
+    const int64_t rotated = model_rotated(c, s->head_dim);
+    if (s->kv_heads > s->heads)
+        return status_fail(ERR_INVALID, "model: number of key-value heads is %lld, must be 1 to %lld", (long long)s->kv_heads,
+                           (long long)s->heads);
+    if (s->heads % s->kv_heads)
+        return status_fail(ERR_INVALID, "model: %lld heads cannot be shared by %lld key-value heads, must be a multiple",
+                           (long long)s->heads, (long long)s->kv_heads);
+    if (s->head_dim > MOST_HEAD_DIM)
+        return status_fail(ERR_INVALID, "model: head size is %lld, and attention takes at most %d", (long long)s->head_dim, MOST_HEAD_DIM);
+    if (!family_of(c)->learned_positions && (rotated < 2 || rotated % 2))
+        return status_fail(ERR_INVALID, "model: head size is %lld, must be even for rotary positions%s", (long long)s->head_dim,
+                           rotated < s->head_dim ? ", and so must the part that is rotated" : "");
+    if (c->rope == ROPE_LONGROPE && s->head_dim != c->head_dim)
+        return status_fail(ERR_INVALID, "model: longrope's factors are of heads of %lld, and a layer has heads of %lld",
+                           (long long)c->head_dim, (long long)s->head_dim);
     return OK;
 }
-
-enum { MOST_HEAD_DIM = 512 }; /* of the attention kernels */
 
 /* The limits keep every product below 2^62. */
 static enum status check_config(const struct model_config *c)
 {
     TRY(config_check_limits(c));
-    if (c->heads % c->kv_heads)
-        return status_fail(ERR_INVALID, "model: %lld heads cannot be shared by %lld key-value heads, must be a multiple",
-                           (long long)c->heads, (long long)c->kv_heads);
-    if (c->head_dim > MOST_HEAD_DIM)
-        return status_fail(ERR_INVALID, "model: head size is %lld, and attention takes at most %d", (long long)c->head_dim, MOST_HEAD_DIM);
-    if (!family_of(c)->learned_positions)
-        TRY(check_rotated(c));
+    for (int64_t l = 0; l < c->layers; l++) {
+        const struct attention_shape shape = config_shape(c, l);
+        TRY(check_heads(c, &shape));
+    }
     return family_of(c)->check(c);
 }
 
@@ -256,7 +227,6 @@ static enum status allocate(const struct model_config *config, struct model **ou
     m->n_units = (int)units;
     m->units = (struct model_unit *)(m + 1);
     m->layers = (struct model_layer *)(m->units + units);
-    list_masks(m);
     *out = m;
     return OK;
 }
@@ -278,6 +248,7 @@ enum status model_create(const struct model_config *config, const char *const *f
     enum status st;
     TRY(check_config(config));
     TRY(allocate(config, &m));
+    TRY_GOTO(kinds_list(m), fail);
     if (m->config.lora.rank > 0)
         TRY_GOTO(adapter_rules_create(&m->config.lora, &rules), fail);
     TRY_GOTO(declare_params(m, rules), fail);

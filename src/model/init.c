@@ -23,9 +23,9 @@ void model_init_param(const struct model *m, int param, uint64_t seed, int64_t f
 
 /* ---- rotary frequencies ---- */
 
-int64_t model_rotated(const struct model_config *c)
+int64_t model_rotated(const struct model_config *c, int64_t head_dim)
 {
-    return c->rope_share > 0.0 ? (int64_t)((double)c->head_dim * c->rope_share) : c->head_dim;
+    return c->rope_share > 0.0 ? (int64_t)((double)head_dim * c->rope_share) : head_dim;
 }
 
 /* Llama 3.1: wavelengths short against the original context stay, long ones are stretched by `factor`, those between are blended.
@@ -41,46 +41,52 @@ static double scale_llama3(const struct model_config *c, double freq)
     return (1.0 - smooth) * freq / c->rope_factor + smooth * freq;
 }
 
-/* The (real-valued) frequency that turns so often within the original context. */
-static double yarn_turns(const struct model_config *c, double turns)
+/* The (real-valued) frequency, of heads of which n elements are rotated, that turns so often within the original context. */
+static double yarn_turns(const struct model_config *c, int64_t n, double turns)
 {
-    return (double)model_rotated(c) * log(c->rope_original_positions / (turns * TWO_PI)) / (2.0 * log(c->rope_theta));
+    return (double)n * log(c->rope_original_positions / (turns * TWO_PI)) / (2.0 * log(c->rope_theta));
 }
 
 /* YaRN (Peng et al. 2023): frequencies that turn often stay, slow ones are stretched, with a ramp between. */
-static double scale_yarn(const struct model_config *c, int64_t i, double freq)
+static double scale_yarn(const struct model_config *c, int64_t n, int64_t i, double freq)
 {
-    double low = yarn_turns(c, c->rope_fast), high = yarn_turns(c, c->rope_slow);
+    double low = yarn_turns(c, n, c->rope_fast), high = yarn_turns(c, n, c->rope_slow);
     if (!c->rope_exact) {
         low = floor(low);
         high = ceil(high);
     }
     low = fmax(low, 0.0);
-    high = fmin(high, (double)(model_rotated(c) - 1));
+    high = fmin(high, (double)(n - 1));
     if (low == high)
         high += 0.001;
     double stretched = fmin(fmax(((double)i - low) / (high - low), 0.0), 1.0);
     return freq / c->rope_factor * stretched + freq * (1.0 - stretched);
 }
 
-double model_rope_base(const struct model_config *c, int64_t tokens)
+static double base_of(const struct model_config *c, double n, int64_t tokens)
 {
-    double n = (double)model_rotated(c), most = (double)c->max_positions;
+    double most = (double)c->max_positions;
     if (c->rope != ROPE_DYNAMIC || (double)tokens <= most)
         return c->rope_theta;
     return c->rope_theta * pow(c->rope_factor * (double)tokens / most - (c->rope_factor - 1.0), n / (n - 2.0));
 }
 
-static double frequency(const struct model_config *c, int64_t tokens, int64_t i)
+double model_rope_base(const struct model_config *c, int64_t tokens)
 {
-    double freq = pow(model_rope_base(c, tokens), -2.0 * (double)i / (double)model_rotated(c));
+    return base_of(c, (double)model_rotated(c, c->head_dim), tokens);
+}
+
+/* The i-th one of heads of which n elements are rotated. */
+static double frequency(const struct model_config *c, int64_t n, int64_t tokens, int64_t i)
+{
+    double freq = pow(base_of(c, (double)n, tokens), -2.0 * (double)i / (double)n);
     switch (c->rope) {
     case ROPE_LINEAR:
         return freq / c->rope_factor;
     case ROPE_LLAMA3:
         return scale_llama3(c, freq);
     case ROPE_YARN:
-        return scale_yarn(c, i, freq);
+        return scale_yarn(c, n, i, freq);
     case ROPE_LONGROPE:
         return freq / ((double)tokens > c->rope_original_positions ? c->rope_long : c->rope_short)[i];
     case ROPE_DEFAULT:
@@ -92,13 +98,12 @@ static double frequency(const struct model_config *c, int64_t tokens, int64_t i)
 
 void model_inv_freq(const struct model *m, int64_t tokens, float *out)
 {
-    int64_t half = model_rotated(&m->config) / 2;
     struct model_config local = m->config;
     local.rope = ROPE_DEFAULT;
     local.rope_theta = local.rope_local_theta;
-    for (int r = 0; r < m->n_ropes; r++)
-        for (int64_t i = 0; i < half; i++)
-            out[r * half + i] = (float)frequency(r ? &local : &m->config, tokens, i);
+    for (const struct rope_set *r = m->ropes; r < m->ropes + m->n_ropes; r++)
+        for (int64_t i = 0; i < r->n; i++)
+            out[r->first + i] = (float)frequency(r->local ? &local : &m->config, 2 * r->n, tokens, i);
 }
 
 static double yarn_scale(double factor, double mscale)
@@ -106,9 +111,10 @@ static double yarn_scale(double factor, double mscale)
     return factor <= 1.0 ? 1.0 : 0.1 * mscale * log(factor) + 1.0;
 }
 
-double model_rope_attention(const struct model_config *c, int rope)
+double model_rope_attention(const struct model *m, int rope)
 {
-    if (rope > 0 || (c->rope != ROPE_YARN && c->rope != ROPE_LONGROPE))
+    const struct model_config *c = &m->config;
+    if (rope < 0 || m->ropes[rope].local || (c->rope != ROPE_YARN && c->rope != ROPE_LONGROPE))
         return 1.0;
     if (c->rope_attention > 0.0)
         return c->rope_attention;
@@ -123,9 +129,9 @@ double model_rope_attention(const struct model_config *c, int rope)
 
 double model_flops(const struct model *m, int64_t tokens, const double pairs[MODEL_MASKS])
 {
-    double h = (double)(m->config.heads * m->config.head_dim), flops = (4.0 * (double)m->matrix_params + 2.0 * (double)m->trained_matrix_params) * (double)tokens;
-    for (int i = 0; i < m->n_masks; i++)
-        flops += 12.0 * m->mask_layers[i] * h * pairs[i];
+    double flops = (4.0 * (double)m->matrix_params + 2.0 * (double)m->trained_matrix_params) * (double)tokens;
+    for (const struct attention_kind *k = m->kinds; k < m->kinds + m->n_kinds; k++)
+        flops += 12.0 * k->layers * (double)(m->shapes[k->shape].heads * m->shapes[k->shape].head_dim) * pairs[k->mask];
     return flops;
 }
 

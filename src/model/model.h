@@ -29,9 +29,16 @@ enum rope_kind { ROPE_DEFAULT, ROPE_LINEAR, ROPE_LLAMA3, ROPE_DYNAMIC, ROPE_YARN
 
 enum {
     LAYERS_MOST = 1 << 12,
-    LONGROPE_MOST = 256, /* frequencies: head sizes up to 512 */
-    MODEL_MASKS = 2,     /* different windows in one model, none counting as one */
-    MODEL_ROPES = 2,     /* different sets of rotary frequencies */
+    LONGROPE_MOST = 256,           /* frequencies: head sizes up to 512 */
+    MODEL_KINDS = 8,               /* kinds of attention in one model: under different masks, or with different heads */
+    MODEL_MASKS = MODEL_KINDS,     /* different windows, none counting as one */
+    MODEL_SHAPES = MODEL_KINDS,    /* different heads */
+    MODEL_ROPES = 2 * MODEL_KINDS, /* different sets of rotary frequencies */
+};
+
+/* What config.json says of some layers' attention in place of what it says of all. 0: the same; window -1: none. */
+struct layer_config {
+    int64_t heads, kv_heads, head_dim, window;
 };
 
 /* What config.json says, and how much of a table of learned positions a run can meet. */
@@ -40,8 +47,9 @@ struct model_config {
     int64_t vocab, dim, ffn, layers, heads, kv_heads, head_dim, max_positions;
     int64_t positions;     /* in use, of a table of learned ones: the first rows, as many as the run's sequences are long; 0: all */
     int64_t window; /* of the layers in `windowed`: a query attends that many keys at most, its own included; 0: all before it */
-    int64_t wide;   /* of the other layers; more than 0 only where the planner makes a few layers stand for many */
     uint8_t windowed[LAYERS_MOST / 8], unrotated[LAYERS_MOST / 8]; /* a bit a layer: it has the window; it has no rotary positions */
+    struct layer_config own[1 + MODEL_KINDS]; /* the first one says nothing */
+    uint8_t own_of[LAYERS_MOST];              /* which of them a layer has */
     int tied;              /* head = embedding */
     int parallel;          /* attention and MLP of a layer read the same input, where the family has both kinds of layers */
     int qk_norm;           /* norms of queries and keys, where the family has models with and without */
@@ -131,6 +139,7 @@ struct attention_block {
     struct model_linear q, k, v, o;
     struct model_norm q_norm, k_norm; /* before heads are rotated: of each head, or (whole) of all; NORM_NONE: none */
     int whole;
+    int shape;                        /* of the model's shapes of heads */
     int mask;                         /* of the model's masks */
     int rope;                         /* of the model's sets of frequencies; -1: not rotated */
     int sinks;                        /* param index of a logit per head, in the softmax's denominator only; -1: none */
@@ -161,6 +170,22 @@ struct model_layer {
     struct model_block blocks[LAYER_BLOCKS]; /* in the order in which they add to the stream */
 };
 
+/* Heads of attention: each KV head serves as many query heads. */
+struct attention_shape {
+    int64_t heads, kv_heads, head_dim;
+};
+
+/* Layers that attend alike. */
+struct attention_kind {
+    int mask, shape, layers;
+};
+
+/* Rotary frequencies of heads of one size: of the layers in `windowed` where these have a base of their own (local), or of others. */
+struct rope_set {
+    int local;
+    int64_t head_dim, first, n; /* in the table of all */
+};
+
 struct model {
     struct model_config config;
     int n_units, n_params;
@@ -171,9 +196,13 @@ struct model {
     int rounds_embedding_scale;  /* to the storage type before it is applied, as Gemma does */
     struct model_norm final_norm;
     struct model_linear head;    /* tied: the embedding's matrix */
-    int n_masks, n_ropes;        /* at least one mask; no set of frequencies where positions are learned */
+    int n_masks, n_shapes, n_kinds;
     int64_t mask_window[MODEL_MASKS]; /* the widest first; 0: none */
-    int mask_layers[MODEL_MASKS]; /* how many attend under it */
+    struct attention_shape shapes[MODEL_SHAPES]; /* in the order of the first layers that have them */
+    struct attention_kind kinds[MODEL_KINDS];    /* by mask, then by shape */
+    int n_ropes;                 /* 0 where positions are learned */
+    struct rope_set ropes[MODEL_ROPES];
+    int64_t n_frequencies;       /* of all sets; at least 1 */
     int64_t total_params;        /* as in files */
     int64_t adapter_params;      /* of these, in adapters */
     int64_t trained_params;
@@ -262,17 +291,17 @@ int model_is_buffer(const struct model_config *config, const char *name);
 
 /* Initial values of elements [first, first + n) of a parameter: depends on seed, name and element only. */
 void model_init_param(const struct model *m, int param, uint64_t seed, int64_t first, int64_t n, float *out);
-/* Elements of a head that are rotated, an even number. */
-int64_t model_rotated(const struct model_config *config);
-/* inv_freq[n_ropes][model_rotated() / 2] with the configured scaling for sequences of `tokens`, computed in fp64 and rounded (ops/rope.h says why to
- * fp32). */
+/* Elements of a head of that size that are rotated, an even number. */
+int64_t model_rotated(const struct model_config *config, int64_t head_dim);
+/* inv_freq[n_frequencies] with the configured scaling for sequences of `tokens`, computed in fp64 and rounded (ops/rope.h says why to fp32). */
 void model_inv_freq(const struct model *m, int64_t tokens, float *out);
 /* The base of rotary positions; dynamic NTK raises it with the length of the sequence. */
 double model_rope_base(const struct model_config *config, int64_t tokens);
 /* Factor of what is rotated with the rope-th set of frequencies. */
-double model_rope_attention(const struct model_config *config, int rope);
-/* Causal model FLOPs of one forward + backward over S tokens whose queries attend pairs[i] keys in all under mask i: 6 P S + 12 h (sum over layers
- * of their pairs), and 4 for matrices that are frozen in place of 6, without recompute (pairs = S^2/2 gives 6*P + 6*L*h*S per token). */
+double model_rope_attention(const struct model *m, int rope);
+/* Causal model FLOPs of one forward + backward over S tokens whose queries attend pairs[i] keys in all under mask i: 6 P S + 12 (sum over layers
+ * of their pairs times h, heads x head size), and 4 for matrices that are frozen in place of 6, without recompute (pairs = S^2/2 and layers that
+ * are alike give 6*P + 6*L*h*S per token). */
 double model_flops(const struct model *m, int64_t tokens, const double pairs[MODEL_MASKS]);
 /* Pairs of one document of that many tokens, under each mask. */
 void model_causal_pairs(const struct model *m, int64_t tokens, double pairs[MODEL_MASKS]);
@@ -280,10 +309,24 @@ static inline int model_bit(const uint8_t *bits, int64_t layer)
 {
     return bits[layer / 8] >> layer % 8 & 1;
 }
-/* Whether the layer attends through the window of a model whose other layers attend farther. */
+/* The layer's attention; NULL: it has none. */
+static inline const struct attention_block *model_attention(const struct model *m, int64_t layer)
+{
+    const struct model_block *b = model_find_block(&m->layers[layer], BLOCK_ATTENTION);
+    return b ? &b->attention : NULL;
+}
+/* Whether the layer attends through a window of a model that has layers that attend farther. */
 static inline int model_is_windowed(const struct model *m, int64_t layer)
 {
-    return m->n_masks > 1 && model_bit(m->config.windowed, layer);
+    const struct attention_block *a = model_attention(m, layer);
+    return a && a->mask > 0;
 }
+/* How many do. */
+int model_windowed_layers(const struct model *m);
+/* The most query heads that a layer has. */
+int64_t model_most_heads(const struct model *m);
+/* "full", "window 1024"; where layers have different heads also which: "full, 32/4 heads of 512". */
+enum { KIND_NAME = 64 };
+const char *model_kind_name(const struct model *m, const struct attention_kind *k, char name[KIND_NAME]);
 
 #endif

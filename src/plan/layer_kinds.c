@@ -94,7 +94,7 @@ static enum status go(struct climb *c, struct saved way)
 static enum status go_all_ways(struct climb *c)
 {
     const struct model *m = c->p->model;
-    const int last = m->n_masks - 1, with_window = m->mask_layers[last], full = (int)m->config.layers - with_window;
+    const int with_window = model_windowed_layers(m), full = (int)m->config.layers - with_window;
     const int for_one = (int)max_i64(1, (with_window + full / 2) / full); /* chunks of a full layer for one of windowed ones */
     const struct saved ways[] = {{1, 0}, {0, 1}, {for_one, -1}, {-for_one, 1}, {-1, 0}, {0, -1}};
     for (int i = 0; i < (int)(sizeof ways / sizeof *ways); i++)

@@ -29,7 +29,7 @@ static enum status fix(const struct model *m, const struct plan_request *s, stru
         block *= 2;
     r.seq_len = s->row_chunk > 0 ? s->row_chunk : min_i64(block, PREFILL_ROWS);
     r.row_chunk = r.seq_len;
-    r.head_tile = m->config.heads;
+    r.head_tile = model_most_heads(m);
     r.loss_tile = AUTO;
     TRY(plan_fixed(m, &r, out));
     out->input_rows = out->rows;
@@ -72,9 +72,9 @@ static int by_seconds(const void *a, const void *b)
 static double cache_bytes(const struct model *m, const struct strategy *s)
 {
     double bytes = 0;
-    for (int i = 0; i < m->n_masks; i++)
-        bytes += (double)m->mask_layers[i] * (double)(1 + cached_slots(m, s, i)) * (double)s->cache_block * 2 *
-                 (double)(m->config.kv_heads * m->config.head_dim * dtype_size(s->dtype));
+    for (const struct attention_kind *k = m->kinds; k < m->kinds + m->n_kinds; k++)
+        bytes += (double)k->layers * (double)(1 + cached_slots(m, s, k->mask)) * (double)s->cache_block * 2 *
+                 (double)(m->shapes[k->shape].kv_heads * m->shapes[k->shape].head_dim * dtype_size(s->dtype));
     return bytes;
 }
 

@@ -6,32 +6,49 @@
 #include <stdio.h>
 #include <string.h>
 
-static int is_legal(int ranks, int ulysses, const struct seq_heads *h)
+static int divides(int ulysses, const struct seq_heads *h)
 {
-    return ranks % ulysses == 0 && h->heads % ulysses == 0 && (h->kv_heads % ulysses == 0 || ulysses % h->kv_heads == 0);
+    return h->heads % ulysses == 0 && (h->kv_heads % ulysses == 0 || ulysses % h->kv_heads == 0);
+}
+
+/* The first kind of n whose heads cannot be shared so; NULL: all can. */
+static const struct seq_heads *find_misfit(int ulysses, const struct seq_heads *h, int n)
+{
+    for (int i = 0; i < n; i++)
+        if (!divides(ulysses, &h[i]))
+            return &h[i];
+    return NULL;
+}
+
+static int is_legal(int ranks, int ulysses, const struct seq_heads *h, int n)
+{
+    return ranks % ulysses == 0 && !find_misfit(ulysses, h, n);
 }
 
 /* "1x8, 2x4": ulysses x ring, as many as fit. */
-static void list_legal(int ranks, const struct seq_heads *h, char *text, size_t bytes)
+static void list_legal(int ranks, const struct seq_heads *h, int n, char *text, size_t bytes)
 {
     size_t used = 0;
     text[0] = 0;
     for (int u = 1; u <= ranks; u++)
-        if (is_legal(ranks, u, h) && used + 40 < bytes)
+        if (is_legal(ranks, u, h, n) && used + 40 < bytes)
             used += (size_t)snprintf(text + used, bytes - used, "%sulysses=%d with ring=%d", used ? ", " : "", u, ranks / u);
 }
 
-enum status seq_degrees_check(int ranks, int ulysses, int ring, const struct seq_heads *h)
+enum status seq_degrees_check(int ranks, int ulysses, int ring, const struct seq_heads *h, int n)
 {
-    char legal[400];
-    if (ranks >= 1 && ulysses >= 1 && ring >= 1 && (int64_t)ulysses * ring == ranks && is_legal(ranks, ulysses, h))
+    char legal[400], kind[128] = "";
+    if (ranks >= 1 && ulysses >= 1 && ring >= 1 && (int64_t)ulysses * ring == ranks && is_legal(ranks, ulysses, h, n))
         return OK;
     if (ranks < 1)
         return status_fail(ERR_INVALID, "--mesh: %d ranks for sequence parallelism, at least 1 is needed", ranks);
-    list_legal(ranks, h, legal, sizeof legal);
+    list_legal(ranks, h, n, legal, sizeof legal);
+    const struct seq_heads *misfit = ulysses >= 1 ? find_misfit(ulysses, h, n) : NULL, *x = misfit ? misfit : h;
+    if (n > 1 && misfit)
+        snprintf(kind, sizeof kind, " of the %lld layers with %s", (long long)x->layers, x->kind);
     return status_fail(
-        ERR_INVALID, "--mesh: ulysses=%d with ring=%d cannot share %lld query head%s and %lld KV head%s over %d ranks; legal: %s",
-        ulysses, ring, (long long)h->heads, h->heads > 1 ? "s" : "", (long long)h->kv_heads, h->kv_heads > 1 ? "s" : "", ranks,
+        ERR_INVALID, "--mesh: ulysses=%d with ring=%d cannot share %lld query head%s and %lld KV head%s%s over %d ranks; legal: %s",
+        ulysses, ring, (long long)x->heads, x->heads > 1 ? "s" : "", (long long)x->kv_heads, x->kv_heads > 1 ? "s" : "", kind, ranks,
         legal);
 }
 
@@ -65,7 +82,7 @@ static double layer_seconds(int ulysses, int ring, int ranks_per_node, const str
     return seconds;
 }
 
-enum status seq_degrees_choose(int ranks, int ranks_per_node, const struct seq_heads *h, int64_t seq_len, double pairs,
+enum status seq_degrees_choose(int ranks, int ranks_per_node, const struct seq_heads *h, int n, int64_t seq_len, double pairs,
                                const struct seq_rates *rates, int *ulysses, int *ring)
 {
     if (ranks < 1 || ranks_per_node < 1)
@@ -79,9 +96,11 @@ enum status seq_degrees_choose(int ranks, int ranks_per_node, const struct seq_h
     *ulysses = 0;
     for (int u = 1; u <= ranks; u++) {
         int in_nodes = ranks <= ranks_per_node || ranks_per_node % u == 0;
-        if (!in_nodes || !is_legal(ranks, u, h))
+        if (!in_nodes || !is_legal(ranks, u, h, n))
             continue;
-        double seconds = layer_seconds(u, ranks / u, ranks_per_node, h, seq_len, pairs, rates);
+        double seconds = 0;
+        for (int i = 0; i < n; i++)
+            seconds += (double)max_i64(1, h[i].layers) * layer_seconds(u, ranks / u, ranks_per_node, &h[i], seq_len, pairs, rates);
         if (*ulysses == 0 || seconds <= best) {
             best = seconds;
             *ulysses = u;

@@ -117,22 +117,24 @@ void seq_predicates(int ring, const uint8_t *needs, int i, uint8_t *bits);
 struct seq_heads {
     int64_t heads, kv_heads, head_dim;
     int64_t storage_bytes; /* of an element of q, k, v, o and their gradients on the way: 2 or 4 */
+    int64_t layers;        /* that have these heads, of a model whose layers differ */
+    const char *kind;      /* what messages call such layers */
 };
 
-/* ulysses * ring = ranks; ulysses divides heads, and divides kv_heads or is a multiple of them (KV heads are then replicated).
- * ERR_INVALID with one sentence that names the legal degrees. */
-enum status seq_degrees_check(int ranks, int ulysses, int ring, const struct seq_heads *h);
+/* ulysses * ring = ranks; ulysses divides heads, and divides kv_heads or is a multiple of them (KV heads are then replicated), in
+ * layers of all n kinds. ERR_INVALID with one sentence that names the legal degrees. */
+enum status seq_degrees_check(int ranks, int ulysses, int ring, const struct seq_heads *h, int n);
 
 struct seq_rates {
     double flops;          /* of attention, per second and rank */
     double inside, across; /* bytes per second, rank and direction, inside a node and between nodes */
 };
 
-/* The legal degrees with ulysses groups inside nodes that minimise the estimated seconds per layer: attention, the all-to-all
+/* The legal degrees with ulysses groups inside nodes that minimise the estimated seconds of all layers: attention, the all-to-all
  * that no tile hides, the ring that attention does not hide, a charge for what is hidden;
  * ties to the larger ulysses. `pairs`: attended pairs of a sequence, 0: causal over all of it. Ranks are numbered node by node,
  * ranks_per_node on each. ulysses = 1 is always legal. */
-enum status seq_degrees_choose(int ranks, int ranks_per_node, const struct seq_heads *h, int64_t seq_len, double pairs,
+enum status seq_degrees_choose(int ranks, int ranks_per_node, const struct seq_heads *h, int n, int64_t seq_len, double pairs,
                                const struct seq_rates *rates, int *ulysses, int *ring);
 
 /* ---- bytes sent ---- */

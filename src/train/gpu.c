@@ -34,13 +34,31 @@ static int runs(const struct settings *s, const struct device_facts *facts)
     return facts->capability == 0 || s->plan.dtype == BF16 || s->dtype_is_open;
 }
 
+static enum status check_size(const struct model *m, const char *what, int64_t n)
+{
+    if (n % 8 != 0)
+        return status_fail(ERR_INVALID, "--model %s has %s of %lld: kernels of GPUs take multiples of 8; --device cpu takes any",
+                           m->config.name, what, (long long)n);
+    return OK;
+}
+
+static enum status check_head_dim(const struct model *m, int64_t head_dim, int capability)
+{
+    const int most = cuda_target_shared_bytes(capability) >= cuda_target_shared_bytes(80) ? 512 : 256;
+    TRY(check_size(m, "a head dimension", head_dim));
+    if (head_dim > most)
+        return status_fail(ERR_INVALID, "--model %s has a head dimension of %d: attention on this GPU takes up to %d", m->config.name,
+                           (int)head_dim, most);
+    return OK;
+}
+
 enum status gpu_settle_type(struct settings *s, const struct model *m, int capability)
 {
     const struct model_config *c = &m->config;
     const struct {
         const char *name;
         int64_t n;
-    } sizes[] = {{"a hidden size", c->dim}, {"an intermediate size", c->ffn}, {"a head dimension", c->head_dim}};
+    } sizes[] = {{"a hidden size", c->dim}, {"an intermediate size", c->ffn}};
     if (s->dtype_is_open)
         s->plan.dtype = capability > 0 ? BF16 : F32;
     s->dtype_is_open = 0;
@@ -50,13 +68,9 @@ enum status gpu_settle_type(struct settings *s, const struct model *m, int capab
         return status_fail(ERR_INVALID, "--dtype fp32: attention on GPUs computes in bf16: leave --dtype out (master weights, moments "
                                         "and sums stay fp32), or give --device cpu");
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
-        if (sizes[i].n % 8 != 0)
-            return status_fail(ERR_INVALID, "--model %s has %s of %lld: kernels of GPUs take multiples of 8; --device cpu takes any",
-                               c->name, sizes[i].name, (long long)sizes[i].n);
-    const int most = cuda_target_shared_bytes(capability) >= cuda_target_shared_bytes(80) ? 512 : 256;
-    if (c->head_dim > most)
-        return status_fail(ERR_INVALID, "--model %s has a head dimension of %d: attention on this GPU takes up to %d", c->name,
-                           (int)c->head_dim, most);
+        TRY(check_size(m, sizes[i].name, sizes[i].n));
+    for (int i = 0; i < m->n_shapes; i++)
+        TRY(check_head_dim(m, m->shapes[i].head_dim, capability));
     return OK;
 }
 

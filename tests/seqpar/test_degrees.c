@@ -28,26 +28,26 @@ static void legal_degrees_divide_the_heads(void **state)
         for (int u = 1; u <= ranks; u++) {
             int legal = ranks % u == 0 && 28 % u == 0 && (u <= 2 || u == 4 || u == 28); /* 7 and 14 do not fit 4 KV heads */
             if (ranks % u == 0)
-                assert_int_equal(seq_degrees_check(ranks, u, ranks / u, &qwen_7), legal ? OK : ERR_INVALID);
+                assert_int_equal(seq_degrees_check(ranks, u, ranks / u, &qwen_7, 1), legal ? OK : ERR_INVALID);
         }
     struct seq_heads h = {28, 4, 128, 2};
-    assert_int_equal(seq_degrees_check(56, 28, 2, &h), OK); /* KV heads replicated seven times */
-    assert_int_equal(seq_degrees_check(7, 7, 1, &mqa), OK);
+    assert_int_equal(seq_degrees_check(56, 28, 2, &h, 1), OK); /* KV heads replicated seven times */
+    assert_int_equal(seq_degrees_check(7, 7, 1, &mqa, 1), OK);
 }
 
 static void illegal_degrees_name_the_legal_ones(void **state)
 {
     (void)state;
-    assert_int_equal(seq_degrees_check(12, 3, 4, &llama_8b), ERR_INVALID);
+    assert_int_equal(seq_degrees_check(12, 3, 4, &llama_8b, 1), ERR_INVALID);
     assert_string_equal(status_message(),
                         "--mesh: ulysses=3 with ring=4 cannot share 32 query heads and 8 KV heads over 12 ranks; legal: "
                         "ulysses=1 with ring=12, ulysses=2 with ring=6, ulysses=4 with ring=3");
-    assert_int_equal(seq_degrees_check(8, 2, 2, &llama_8b), ERR_INVALID); /* not all ranks */
-    assert_int_equal(seq_degrees_check(4, 2, 2, &mqa), ERR_INVALID);
+    assert_int_equal(seq_degrees_check(8, 2, 2, &llama_8b, 1), ERR_INVALID); /* not all ranks */
+    assert_int_equal(seq_degrees_check(4, 2, 2, &mqa, 1), ERR_INVALID);
     assert_non_null(strstr(status_message(), "legal: ulysses=1 with ring=4"));
-    assert_int_equal(seq_degrees_check(4, 0, 4, &mqa), ERR_INVALID);
-    assert_int_equal(seq_degrees_check(0, 1, 1, &mqa), ERR_INVALID);
-    assert_int_equal(seq_degrees_check(1, 1 << 16, 1 << 16, &mqa), ERR_INVALID); /* the product overflows an int */
+    assert_int_equal(seq_degrees_check(4, 0, 4, &mqa, 1), ERR_INVALID);
+    assert_int_equal(seq_degrees_check(0, 1, 1, &mqa, 1), ERR_INVALID);
+    assert_int_equal(seq_degrees_check(1, 1 << 16, 1 << 16, &mqa, 1), ERR_INVALID); /* the product overflows an int */
 }
 
 /* ---- choice ---- */
@@ -67,26 +67,26 @@ static void degrees_follow_cost(void **state)
     };
     for (size_t k = 0; k < sizeof expected / sizeof *expected; k++) {
         int u = 0, r = 0;
-        assert_int_equal(seq_degrees_choose(expected[k].ranks, expected[k].per_node, expected[k].h, MILLION, 0, &hopper, &u, &r),
+        assert_int_equal(seq_degrees_choose(expected[k].ranks, expected[k].per_node, expected[k].h, 1, MILLION, 0, &hopper, &u, &r),
                          OK);
         assert_int_equal(u, expected[k].ulysses);
         assert_int_equal(r, expected[k].ring);
-        assert_int_equal(seq_degrees_check(expected[k].ranks, u, r, expected[k].h), OK);
+        assert_int_equal(seq_degrees_check(expected[k].ranks, u, r, expected[k].h, 1), OK);
     }
     /* Always legal, always the same, whatever the rates. */
     for (int ranks = 1; ranks <= 64; ranks++)
         for (double rate = 1; rate < 1e16; rate *= 1e3) {
             const struct seq_rates rates = {rate, 1e10, 1e9};
             int u = 0, r = 0, u2 = 0, r2 = 0;
-            assert_int_equal(seq_degrees_choose(ranks, 6, &qwen_7, 100000, 1e9, &rates, &u, &r), OK);
-            assert_int_equal(seq_degrees_choose(ranks, 6, &qwen_7, 100000, 1e9, &rates, &u2, &r2), OK);
-            assert_int_equal(seq_degrees_check(ranks, u, r, &qwen_7), OK);
+            assert_int_equal(seq_degrees_choose(ranks, 6, &qwen_7, 1, 100000, 1e9, &rates, &u, &r), OK);
+            assert_int_equal(seq_degrees_choose(ranks, 6, &qwen_7, 1, 100000, 1e9, &rates, &u2, &r2), OK);
+            assert_int_equal(seq_degrees_check(ranks, u, r, &qwen_7, 1), OK);
             assert_true(u == u2 && r == r2 && (ranks <= 6 || 6 % u == 0));
         }
     int u, r;
     const struct seq_rates none = {0, 1, 1};
-    assert_int_equal(seq_degrees_choose(4, 4, &mqa, 100, 0, &none, &u, &r), ERR_INVALID);
-    assert_int_equal(seq_degrees_choose(0, 4, &mqa, 100, 0, &hopper, &u, &r), ERR_INVALID);
+    assert_int_equal(seq_degrees_choose(4, 4, &mqa, 1, 100, 0, &none, &u, &r), ERR_INVALID);
+    assert_int_equal(seq_degrees_choose(0, 4, &mqa, 1, 100, 0, &hopper, &u, &r), ERR_INVALID);
 }
 
 /* ---- volumes ---- */
@@ -132,7 +132,7 @@ static void the_smaller_of_ring_and_ulysses(void **state)
     for (size_t k = 0; k < sizeof counts / sizeof *counts; k++)
         for (int P = 2; P <= 64; P++) {
             struct seq_heads h = {counts[k][0], counts[k][1], 128, 2};
-            if (seq_degrees_check(P, P, 1, &h) != OK)
+            if (seq_degrees_check(P, P, 1, &h, 1) != OK)
                 continue;
             struct seq_shape a = shape_of((int64_t)P * P * 4096, 1, P), b = shape_of((int64_t)P * P * 4096, P, 1);
             struct seq_volume ring = seq_volume(&a, &h, SEQ_RESEND_QKV), ulysses = seq_volume(&b, &h, SEQ_RESEND_QKV);

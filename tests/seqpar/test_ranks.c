@@ -156,7 +156,7 @@ static void run_masks(const struct seq_shape *s, int heads)
 {
     int H = head_counts[heads][0], K = head_counts[heads][1];
     struct seq_heads h = {H, K, 3, STORAGE};
-    if (seq_degrees_check(s->ulysses * s->ring, s->ulysses, s->ring, &h) != OK)
+    if (seq_degrees_check(s->ulysses * s->ring, s->ulysses, s->ring, &h, 1) != OK)
         return;
     for (int mask = 0; mask < MASKS; mask++)
         run(s, H, K, (enum mask)mask, mask % 2 ? 1 : 60); /* scores of about +-1 or +-100 */

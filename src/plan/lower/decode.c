@@ -22,11 +22,12 @@ void decode_create(struct lowering *L, struct io_buffers *io)
     io->index = io_value(L, &L->index, "index", n, 4);
     io->last_row = io_value(L, &L->last_row, "last_row", 1, 4);
     for (int i = 0; i < L->m->n_masks; i++) {
+        char name[MASK_NAME];
         int64_t rows = (1 + cached_slots(L->m, &L->s, i)) * L->mask_rows;
-        io->lo[i] = io_value(L, &L->lo[i], i ? "lo'" : "lo", rows, 4);
-        io->hi[i] = io_value(L, &L->hi[i], i ? "hi'" : "hi", rows, 4);
+        io->lo[i] = io_value(L, &L->lo[i], mask_name(name, "lo", i), rows, 4);
+        io->hi[i] = io_value(L, &L->hi[i], mask_name(name, "hi", i), rows, 4);
     }
-    io->inv_freq = io_value(L, &L->inv_freq, "inv_freq", max_i64(1, L->m->n_ropes) * (model_rotated(&L->m->config) / 2), 4);
+    io->inv_freq = io_value(L, &L->inv_freq, "inv_freq", L->m->n_frequencies, 4);
     io->record = io_value(L, &L->record, "record", 1, sizeof(struct step_record)); /* sinks ask it which heads are the rank's */
     io->logits = io_value(L, &L->logits, "logits", 1, lower_logits_ld(L) * 4);
     value_create(L, &L->last, "last", CLASS_WORK, 1, dim * size, 1, RES_NONE);

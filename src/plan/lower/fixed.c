@@ -21,7 +21,7 @@ static int chunks_of(const struct strategy *grid, double alpha)
 
 int plan_saved_chunks(const struct model *m, const struct plan_request *s, const struct strategy *grid, double alpha)
 {
-    const int64_t layers = m->config.layers, with_window = m->mask_layers[m->n_masks - 1];
+    const int64_t layers = m->config.layers, with_window = model_windowed_layers(m);
     if (!s->alpha_by_kind)
         return chunks_of(grid, alpha);
     return (int)ceil_div((layers - with_window) * chunks_of(grid, s->alpha) + with_window * chunks_of(grid, s->window_alpha),

@@ -2,57 +2,72 @@
 #include "plan/lower/grid.h"
 
 #include "base/blocks8.h"
+#include "plan/lower/heads.h"
 
 #include <stdio.h>
 #include <string.h>
 
 #define RULE_SHORTEST 2048 /* row chunk of short sequences; shorter ones are taken only to fit */
 
-/* Heads and KV heads of one rank; each KV head serves `group` heads. */
-struct local_heads {
-    int64_t heads, kv_heads, group;
-};
-
-static struct local_heads local_heads(const struct model_config *c, const struct strategy *s)
+/* Whether some layers' tiles may have so many query heads; the others take what is next. */
+static int head_tile_legal(const struct model *m, const struct strategy *t, int64_t heads)
 {
-    struct local_heads l = {.heads = c->heads / s->mesh.degree[MESH_ULYSSES],
-                            .kv_heads = max_i64(1, c->kv_heads / s->mesh.degree[MESH_ULYSSES])};
-    l.group = l.heads / l.kv_heads;
-    return l;
-}
-
-/* Head tiles are whole KV groups, or equal parts of one (which would send keys and values around a ring again and again). */
-static int head_tile_legal(const struct local_heads *l, int64_t t, int ring)
-{
-    if (t <= 0 || t > l->heads)
-        return 0;
-    return t >= l->group ? t % l->group == 0 && l->kv_heads % (t / l->group) == 0 : ring == 1 && l->group % t == 0;
+    int legal = 0;
+    for (int i = 0; i < m->n_shapes; i++)
+        legal |= heads_tile_legal(&m->shapes[i], &t->mesh, heads);
+    return legal;
 }
 
 /* The sentence names the legal values. */
-static enum status refuse_head_tile(const struct local_heads *l, int64_t asked, const struct strategy *t)
+static enum status refuse_head_tile(const struct model *m, int64_t asked, const struct strategy *t)
 {
-    char legal[256] = "";
+    char legal[256] = "", heads[64];
+    const struct head_tiles first = heads_cut(&m->shapes[0], &t->mesh, 1);
     int64_t last = 0;
-    for (int64_t heads = 1; heads <= l->heads; heads++) {
+    for (int64_t n = 1; n <= model_most_heads(m); n++) {
         size_t at = strlen(legal);
-        if (!head_tile_legal(l, heads, t->mesh.degree[MESH_RING]))
+        if (!head_tile_legal(m, t, n))
             continue;
         if (last)
             snprintf(legal + at, sizeof legal - at, "%s%lld", at ? ", " : "", (long long)last);
-        last = heads;
+        last = n;
     }
-    return status_fail(ERR_INVALID, "--tiles: heads=%lld does not fit %lld query heads on %lld KV heads%s: take %s%s%lld",
-                       (long long)asked, (long long)l->heads, (long long)l->kv_heads,
-                       t->mesh.degree[MESH_ULYSSES] > 1 ? " of a rank" : "", legal, legal[0] ? " or " : "", (long long)last);
+    snprintf(heads, sizeof heads, "%d query heads on %d KV heads", first.heads, first.kv_heads);
+    return status_fail(ERR_INVALID, "--tiles: heads=%lld does not fit %s%s: take %s%s%lld", (long long)asked,
+                       m->n_shapes > 1 ? "the heads of any layer" : heads, t->mesh.degree[MESH_ULYSSES] > 1 ? " of a rank" : "", legal,
+                       legal[0] ? " or " : "", (long long)last);
 }
 
 /* Limits in pieces, row chunks times head tiles: finer grids take too long to plan. A grid that is given may take a minute. */
 enum { MOST_PIECES = 1024, MOST_OF_MODEL = 1 << 17, SHORTEST_CHUNK = 64, SHORTEST_LOSS = 128 };
 
-static int64_t pieces(const struct local_heads *l, const struct strategy *t)
+/* Of one layer, in tiles of query heads for each row chunk. */
+static int64_t head_pieces(const struct model *m, const struct strategy *t, int shape)
 {
-    return ceil_div(t->rows, t->row_chunk) * l->heads / t->head_tile;
+    return heads_cut(&m->shapes[shape], &t->mesh, t->head_tile).n_q;
+}
+
+/* Of all layers, for each row chunk. */
+static int64_t pieces_a_chunk(const struct model *m, const struct strategy *t)
+{
+    int64_t n = 0;
+    for (int i = 0; i < m->n_kinds; i++)
+        n += m->kinds[i].layers * head_pieces(m, t, m->kinds[i].shape);
+    return n;
+}
+
+/* Of the layer that has most. */
+static int64_t most_of_layer(const struct model *m, const struct strategy *t)
+{
+    int64_t most = 0;
+    for (int i = 0; i < m->n_shapes; i++)
+        most = max_i64(most, head_pieces(m, t, i));
+    return ceil_div(t->rows, t->row_chunk) * most;
+}
+
+int64_t plan_pieces(const struct model *m, const struct strategy *t)
+{
+    return ceil_div(t->rows, t->row_chunk) * pieces_a_chunk(m, t);
 }
 
 /* Every finer grid that the planner takes by itself may be given, too. */
@@ -61,12 +76,13 @@ static int64_t most_pieces(const struct model_config *c)
     return max_i64(MOST_OF_MODEL, c->layers * MOST_PIECES);
 }
 
-static enum status check_pieces(const struct model_config *c, const struct local_heads *l, const struct strategy *t)
+static enum status check_pieces(const struct model *m, const struct strategy *t)
 {
-    int64_t n = c->layers * pieces(l, t), most = most_pieces(c);
+    const struct model_config *c = &m->config;
+    int64_t n = plan_pieces(m, t), most = most_pieces(c);
     if (n <= most)
         return OK;
-    int64_t chunks = max_i64(1, most * t->head_tile / (c->layers * l->heads));
+    int64_t chunks = max_i64(1, most / pieces_a_chunk(m, t));
     return status_fail(
         ERR_INVALID,
         "--tiles: rows=%lld,heads=%d cut the attention of %lld layers into %lld pieces, and more than %lld take minutes "
@@ -87,10 +103,10 @@ static int64_t default_group(const struct model *m, int ranks)
 }
 
 /* The i-th legal tile of more heads. */
-static int wider_heads(const struct local_heads *l, int i, struct strategy *t)
+static int wider_heads(const struct model *m, int i, struct strategy *t)
 {
-    for (int64_t heads = t->head_tile + 1; heads <= l->heads; heads++)
-        if (head_tile_legal(l, heads, t->mesh.degree[MESH_RING]) && i-- == 0) {
+    for (int64_t heads = t->head_tile + 1; heads <= model_most_heads(m); heads++)
+        if (head_tile_legal(m, t, heads) && i-- == 0) {
             t->head_tile = (int)heads;
             return 1;
         }
@@ -98,13 +114,13 @@ static int wider_heads(const struct local_heads *l, int i, struct strategy *t)
 }
 
 /* Makes the sizes that are open coarser until there are not too many pieces: row chunks first, as long as there are 16 of them. */
-static void limit_pieces(const struct model_config *c, const struct local_heads *l, const struct plan_request *s, struct strategy *t)
+static void limit_pieces(const struct model *m, const struct plan_request *s, struct strategy *t)
 {
-    while (c->layers * pieces(l, t) > most_pieces(c)) {
+    while (plan_pieces(m, t) > most_pieces(&m->config)) {
         int rows_open = s->row_chunk <= 0 && t->row_chunk < t->rows;
         if (rows_open && t->rows > 16 * t->row_chunk)
             t->row_chunk *= 2;
-        else if (s->head_tile > 0 || !wider_heads(l, 0, t)) {
+        else if (s->head_tile > 0 || !wider_heads(m, 0, t)) {
             if (!rows_open)
                 return;
             t->row_chunk = min_i64(2 * t->row_chunk, t->rows);
@@ -125,26 +141,29 @@ static enum status refuse_loss_tile(int64_t asked, int rows_given, const struct 
                        (long long)more, rows_given ? "" : ", or give rows=N, too");
 }
 
+/* Wide tiles make better matrix products; from 64k tokens on memory counts more. */
+static int64_t default_heads(const struct attention_shape *shape, const struct plan_request *s, const struct strategy *t)
+{
+    const struct head_tiles h = heads_cut(shape, &t->mesh, 1);
+    int64_t n = h.heads / h.kv_heads;
+    while (s->seq_len <= 65536 && n * h.dim < 512 && 2 * n <= h.heads && heads_tile_legal(shape, &t->mesh, 2 * n))
+        n *= 2;
+    return n;
+}
+
 enum status plan_tiles(const struct model *m, const struct plan_request *s, struct strategy *out)
 {
     const struct model_config *c = &m->config;
-    struct local_heads l = local_heads(c, out);
     out->row_chunk = s->row_chunk > 0 ? s->row_chunk : max_i64(RULE_SHORTEST, round_up(out->rows / 64, 1024));
     out->row_chunk = min_i64(out->row_chunk, out->rows);
-    if (s->head_tile > 0) {
-        if (!head_tile_legal(&l, s->head_tile, out->mesh.degree[MESH_RING]))
-            return refuse_head_tile(&l, s->head_tile, out);
-        out->head_tile = (int)s->head_tile;
-    } else {
-        /* wide tiles make better matrix products; from 64k tokens on memory counts more */
-        int64_t t = l.group;
-        while (s->seq_len <= 65536 && t * c->head_dim < 512 && 2 * t <= l.heads &&
-               head_tile_legal(&l, 2 * t, out->mesh.degree[MESH_RING]))
-            t *= 2;
-        out->head_tile = (int)t;
-    }
-    limit_pieces(c, &l, s, out);
-    TRY(check_pieces(c, &l, out));
+    if (s->head_tile > 0 && !head_tile_legal(m, out, s->head_tile))
+        return refuse_head_tile(m, s->head_tile, out);
+    int64_t heads = s->head_tile;
+    for (int i = 0; i < m->n_shapes && s->head_tile <= 0; i++)
+        heads = max_i64(heads, default_heads(&m->shapes[i], s, out));
+    out->head_tile = (int)heads;
+    limit_pieces(m, s, out);
+    TRY(check_pieces(m, out));
     int64_t loss = s->loss_tile > 0 ? min_i64(s->loss_tile, out->row_chunk) : out->row_chunk;
     if (s->loss_tile > 0 && out->row_chunk < out->rows && out->row_chunk % loss)
         return refuse_loss_tile(loss, s->row_chunk > 0, out);
@@ -161,7 +180,7 @@ enum status plan_tiles(const struct model *m, const struct plan_request *s, stru
 }
 
 /* Row chunks twice as long, then half as long, of which the loss tile is a divisor: half of all rows need not be one. */
-static int other_rows(const struct local_heads *l, const struct plan_request *s, int i, struct strategy *t)
+static int other_rows(const struct model *m, const struct plan_request *s, int i, struct strategy *t)
 {
     int64_t other = i == 0 ? min_i64(2 * t->row_chunk, t->rows) : t->row_chunk / 2;
     if (i > 1 || other == t->row_chunk || t->row_chunk % 2 || other < RULE_SHORTEST ||
@@ -169,7 +188,7 @@ static int other_rows(const struct local_heads *l, const struct plan_request *s,
         return 0;
     t->row_chunk = other;
     t->loss_tile = min_i64(t->loss_tile, other);
-    return (other == t->rows || other % t->loss_tile == 0) && pieces(l, t) <= MOST_PIECES;
+    return (other == t->rows || other % t->loss_tile == 0) && most_of_layer(m, t) <= MOST_PIECES;
 }
 
 /* Loss tiles 2, 4 and 8 times as long. */
@@ -184,26 +203,25 @@ static int longer_loss(int i, struct strategy *t)
 
 int plan_other_tiles(const struct model *m, const struct plan_request *s, enum tile_size which, int i, struct strategy *t)
 {
-    struct local_heads l = local_heads(&m->config, t);
     switch (which) {
     case TILE_HEADS:
-        return s->head_tile <= 0 && wider_heads(&l, i, t);
+        return s->head_tile <= 0 && wider_heads(m, i, t);
     case TILE_ROWS:
-        return s->row_chunk <= 0 && other_rows(&l, s, i, t);
+        return s->row_chunk <= 0 && other_rows(m, s, i, t);
     default:
         return s->loss_tile <= 0 && longer_loss(i, t);
     }
 }
 
 /* The next fewer heads. */
-static int narrower_heads(const struct local_heads *l, struct strategy *t)
+static int narrower_heads(const struct model *m, struct strategy *t)
 {
     int64_t heads = t->head_tile - 1;
-    while (heads > 0 && !head_tile_legal(l, heads, t->mesh.degree[MESH_RING]))
+    while (heads > 0 && !head_tile_legal(m, t, heads))
         heads--;
     if (heads > 0)
         t->head_tile = (int)heads;
-    return heads > 0 && pieces(l, t) <= MOST_PIECES;
+    return heads > 0 && most_of_layer(m, t) <= MOST_PIECES;
 }
 
 /* Loss tiles half and a quarter as long. */
@@ -219,7 +237,6 @@ static int shorter_loss(int i, struct strategy *t)
 int plan_near_tiles(const struct model *m, const struct plan_request *s, int i, struct strategy *t)
 {
     enum { ROWS = 1, LOSS = 3, HEADS_BACK = 5, LOSS_BACK = 6 };
-    struct local_heads l = local_heads(&m->config, t);
     if (i < ROWS)
         return plan_other_tiles(m, s, TILE_HEADS, i, t);
     if (i < LOSS)
@@ -227,14 +244,8 @@ int plan_near_tiles(const struct model *m, const struct plan_request *s, int i, 
     if (i < HEADS_BACK)
         return plan_other_tiles(m, s, TILE_LOSS, i - LOSS, t);
     if (i < LOSS_BACK)
-        return s->head_tile <= 0 && narrower_heads(&l, t);
+        return s->head_tile <= 0 && narrower_heads(m, t);
     return s->loss_tile <= 0 && shorter_loss(i - LOSS_BACK, t);
-}
-
-int64_t plan_pieces(const struct model *m, const struct strategy *t)
-{
-    struct local_heads l = local_heads(&m->config, t);
-    return m->config.layers * pieces(&l, t);
 }
 
 int plan_coarser_tiles(const struct model *m, const struct plan_request *s, struct strategy *t)
@@ -247,19 +258,18 @@ int plan_coarser_tiles(const struct model *m, const struct plan_request *s, stru
 
 int plan_finer_tiles(const struct model *m, const struct plan_request *s, struct strategy *t)
 {
-    struct local_heads l = local_heads(&m->config, t);
-    int64_t chunks = ceil_div(t->rows, t->row_chunk), half = t->row_chunk / 2, heads = t->head_tile - 1;
+    struct strategy next = *t;
     int finer = 0;
-    while (heads > 0 && !head_tile_legal(&l, heads, t->mesh.degree[MESH_RING]))
-        heads--;
-    if (s->head_tile <= 0 && heads > 0 && chunks * l.heads <= MOST_PIECES * heads) {
-        t->head_tile = (int)heads;
+    if (s->head_tile <= 0 && narrower_heads(m, &next)) {
+        t->head_tile = next.head_tile;
         finer = 1;
     }
-    if (s->row_chunk > 0 || t->row_chunk % 2 || half < SHORTEST_CHUNK || (s->loss_tile > 0 && half % t->loss_tile) ||
-        ceil_div(t->rows, half) * l.heads > MOST_PIECES * t->head_tile)
+    next = *t;
+    next.row_chunk /= 2;
+    if (s->row_chunk > 0 || t->row_chunk % 2 || next.row_chunk < SHORTEST_CHUNK ||
+        (s->loss_tile > 0 && next.row_chunk % t->loss_tile) || most_of_layer(m, &next) > MOST_PIECES)
         return finer;
-    t->row_chunk = half;
-    t->loss_tile = min_i64(t->loss_tile, half);
+    t->row_chunk = next.row_chunk;
+    t->loss_tile = min_i64(t->loss_tile, next.row_chunk);
     return 1;
 }

@@ -4,10 +4,13 @@
 #define LTRAIN_PLAN_LOWER_LOWERING_H
 
 #include "model/model.h"
+#include "plan/lower/heads.h"
 #include "plan/lower/program.h"
 #include "plan/lower/state.h"
 #include "plan/lower/strategy.h"
 #include "plan/lower/value.h"
+
+#include <stdio.h>
 
 struct adapter_work;
 struct block;
@@ -26,11 +29,10 @@ struct lowering {
     int role;
     struct program *p;
     struct memory *memory;                         /* of all values */
-    int n_chunks, n_tiles_q, n_tiles_kv, q_per_kv; /* q tiles per kv tile */
-    int kv_heads_tile;
+    int n_chunks;
+    struct head_tiles heads[MODEL_SHAPES]; /* of the layers of each shape */
     int ulysses, ring; /* degrees of the mesh */
     int64_t attn_rows; /* tokens whose attention one rank computes, for its share of the heads */
-    int local_heads, local_kv_heads;
     int64_t n_sums, n_loss;
     struct unit_values *units;
     struct value tokens, targets, positions, numbers, lo[MODEL_MASKS], hi[MODEL_MASKS], inv_freq, record, norm, loss, sums;
@@ -54,5 +56,13 @@ struct lowering {
     int layer;
     enum status st; /* sticky */
 };
+
+/* "lo", "lo'", "lo''": an end of the intervals of keys under a mask. */
+enum { MASK_NAME = 16 };
+static inline const char *mask_name(char name[MASK_NAME], const char *what, int mask)
+{
+    snprintf(name, MASK_NAME, "%s%.*s", what, mask, "''");
+    return name;
+}
 
 #endif

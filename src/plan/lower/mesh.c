@@ -4,26 +4,47 @@
 #include "machine/hardware.h"
 #include "seqpar/seqpar.h"
 
+#include <math.h>
 #include <stdio.h>
 
-static struct seq_heads heads_of(const struct model *m, const struct plan_request *s)
+/* What layers of the model's kinds share among ranks. */
+struct kinds {
+    struct seq_heads heads[MODEL_KINDS];
+    char name[MODEL_KINDS][KIND_NAME];
+};
+
+static void kinds_of(const struct model *m, const struct plan_request *s, struct kinds *out)
 {
-    return (struct seq_heads){.heads = m->config.heads,
-                              .kv_heads = m->config.kv_heads,
-                              .head_dim = m->config.head_dim,
-                              .storage_bytes = dtype_size(s->dtype)};
+    for (int i = 0; i < m->n_kinds; i++) {
+        const struct attention_shape *shape = &m->shapes[m->kinds[i].shape];
+        out->heads[i] = (struct seq_heads){.heads = shape->heads,
+                                           .kv_heads = shape->kv_heads,
+                                           .head_dim = shape->head_dim,
+                                           .storage_bytes = dtype_size(s->dtype),
+                                           .layers = m->kinds[i].layers,
+                                           .kind = model_kind_name(m, &m->kinds[i], out->name[i])};
+    }
+}
+
+/* Where all layers have the same heads, one kind stands for them. */
+static int n_kinds_of(const struct model *m)
+{
+    return m->n_shapes > 1 ? m->n_kinds : 1;
 }
 
 static void rates_of(const struct model *m, const struct plan_request *s, struct seq_rates *out)
 {
     struct hardware assumed;
     const struct hardware *h = s->hardware;
+    double dim = 0;
+    for (int i = 0; i < m->n_shapes; i++)
+        dim = fmax(dim, (double)m->shapes[i].head_dim);
     if (!h) {
         hardware_assumed(&assumed);
         h = &assumed;
     }
     *out = (struct seq_rates){
-        .flops = attention_rate(h->device.attention[s->dtype], OP_ATTN_FWD, (double)m->config.head_dim, (double)s->seq_len),
+        .flops = attention_rate(h->device.attention[s->dtype], OP_ATTN_FWD, dim, (double)s->seq_len),
         .inside = h->inside,
         .across = h->across};
 }
@@ -64,7 +85,7 @@ static enum status refuse_ring(const struct model *m, const struct plan_request 
 static enum status derive(const struct model *m, struct plan_request *s, int ranks, int per_host)
 {
     int *dp = &s->mesh.degree[MESH_DP], *ulysses = &s->mesh.degree[MESH_ULYSSES], *ring = &s->mesh.degree[MESH_RING];
-    struct seq_heads heads = heads_of(m, s);
+    struct kinds kinds;
     struct seq_rates rates;
     s->together = 0;
     if (*dp <= 0)
@@ -82,23 +103,26 @@ static enum status derive(const struct model *m, struct plan_request *s, int ran
         *ulysses = sp / *ring;
     } else if (*ulysses <= 0) {
         rates_of(m, s, &rates);
+        kinds_of(m, s, &kinds);
         /* the ranks of one sequence that lie on one host, wherever they begin */
         s->together = ranks > per_host ? (int)gcd_i64(sp, per_host) : per_host;
-        TRY(seq_degrees_choose(sp, s->together, &heads, s->seq_len, 0, &rates, ulysses, ring));
+        TRY(seq_degrees_choose(sp, s->together, kinds.heads, n_kinds_of(m), s->seq_len, 0, &rates, ulysses, ring));
     }
     return OK;
 }
 
 enum status plan_mesh(const struct model *m, struct plan_request *s, int ranks, int per_host)
 {
-    struct seq_heads heads = heads_of(m, s);
+    struct kinds kinds;
     char mesh[MESH_TEXT];
+    kinds_of(m, s, &kinds);
     TRY(derive(m, s, ranks, per_host));
     const int *degree = s->mesh.degree;
     if (mesh_ranks(&s->mesh) != ranks)
         return status_fail(ERR_INVALID, "--mesh: %s makes %lld ranks, but there are %d: start that many, or change the mesh",
                            mesh_format(&s->mesh, mesh), (long long)mesh_ranks(&s->mesh), ranks);
-    TRY(seq_degrees_check(degree[MESH_ULYSSES] * degree[MESH_RING], degree[MESH_ULYSSES], degree[MESH_RING], &heads));
+    TRY(seq_degrees_check(degree[MESH_ULYSSES] * degree[MESH_RING], degree[MESH_ULYSSES], degree[MESH_RING], kinds.heads,
+                          n_kinds_of(m)));
     if (degree[MESH_RING] > longest_ring(m))
         return refuse_ring(m, s);
     if (s->batch > 0)
@@ -114,11 +138,12 @@ enum status plan_mesh(const struct model *m, struct plan_request *s, int ranks, 
 
 int plan_other_degrees(const struct model *m, const struct plan_request *s, int i, int *ulysses, int *ring)
 {
-    struct seq_heads heads = heads_of(m, s);
+    struct kinds kinds;
     const int *degree = s->mesh.degree, ranks = degree[MESH_ULYSSES] * degree[MESH_RING];
+    kinds_of(m, s, &kinds);
     for (int u = 1; u <= ranks && s->together > 0; u++)
         if (u != degree[MESH_ULYSSES] && ranks % u == 0 && (ranks <= s->together || s->together % u == 0) &&
-            seq_degrees_check(ranks, u, ranks / u, &heads) == OK && i-- == 0) {
+            seq_degrees_check(ranks, u, ranks / u, kinds.heads, n_kinds_of(m)) == OK && i-- == 0) {
             *ulysses = u;
             *ring = ranks / u;
             return 1;

@@ -137,17 +137,17 @@ void lower_add(struct lowering *L, struct value *y, struct value *x, struct valu
 void lower_rope(struct lowering *L, const struct rotation *how, struct value *x, int64_t r0, int64_t r1, int64_t p0)
 {
     const struct model_config *c = &L->m->config;
-    int64_t half = model_rotated(c) / 2;
-    double factor = model_rope_attention(c, how->rope);
     if (how->rope < 0)
         return;
+    const struct rope_set *set = &L->m->ropes[how->rope];
+    const double factor = model_rope_attention(L->m, how->rope);
     struct op_attrs *a = emit(L, OP_ROPE, LANE_COMPUTE);
     a->rope.rows = r1 - r0;
-    a->rope.heads = how->heads;
-    a->rope.head_dim = (int32_t)L->m->config.head_dim;
+    a->rope.heads = (int32_t)how->heads;
+    a->rope.head_dim = (int32_t)set->head_dim;
     a->rope.x_type = how->type;
     a->rope.inverse = how->inverse;
-    a->rope.rotated = 2 * half < c->head_dim ? (int32_t)(2 * half) : 0;
+    a->rope.rotated = 2 * set->n < set->head_dim ? (int32_t)(2 * set->n) : 0;
     a->rope.interleaved = c->rope_interleaved;
     a->rope.factor = factor == 1.0 ? 0.0f : (float)factor;
     arg_update(L, 0, x, r0, r1, DEV);
@@ -156,7 +156,7 @@ void lower_rope(struct lowering *L, const struct rotation *how, struct value *x,
         a->rope.slope = (float)c->rope_slope;
         a->rope.period = (int32_t)c->rope_original_positions;
     }
-    arg_read(L, 2, &L->inv_freq, how->rope * half, (how->rope + 1) * half, DEV);
+    arg_read(L, 2, &L->inv_freq, set->first, set->first + set->n, DEV);
     emit_done(L, 0);
 }
 

@@ -13,7 +13,7 @@ void lower_norm_backward(struct lowering *L, const struct model_norm *n, struct 
 /* The same gradient, which dx becomes. */
 void lower_norm_gradient(struct lowering *L, const struct model_norm *n, struct value *dx, struct value *x, struct value *dy,
                          int c);
-/* Heads [first, first + n) of the model's; n 0: all of them together, as one row. */
+/* Heads [first, first + n) of a layer's; n 0: all of them together, as one row. */
 struct heads {
     int64_t first, n;
 };
@@ -28,7 +28,8 @@ void lower_add(struct lowering *L, struct value *y, struct value *x, struct valu
 /* How heads are rotated: with the model's rope-th set of frequencies (-1: not at all); queries may be scaled by their positions;
  * inverse: the backward direction. */
 struct rotation {
-    int rope, heads;
+    int rope;
+    int64_t heads;
     enum dtype type;
     int queries, inverse;
 };

@@ -21,8 +21,10 @@ static int io_value(struct lowering *L, struct value *v, const char *name, int64
 }
 
 /* One end of every query's interval of keys: a block of rows for each step of the ring. */
-static int mask_value(struct lowering *L, struct value *v, const char *name)
+static int mask_value(struct lowering *L, struct value *v, const char *what, int mask)
 {
+    char name[MASK_NAME];
+    mask_name(name, what, mask);
     value_create(L, v, name, CLASS_IO, L->ring * L->attn_rows, 4, L->attn_rows, RES_HOST);
     home_create(L, v, -1, RES_HOST);
     return v->tiles ? v->tiles[0].home.buffer : 0;
@@ -50,10 +52,10 @@ static void create_io(struct lowering *L, struct io_buffers *io)
     io->targets = io_value(L, &L->targets, "targets", n, 4);
     io->positions = io_value(L, &L->positions, "positions", n, 4);
     for (int i = 0; i < L->m->n_masks; i++) {
-        io->lo[i] = mask_value(L, &L->lo[i], i ? "lo'" : "lo");
-        io->hi[i] = mask_value(L, &L->hi[i], i ? "hi'" : "hi");
+        io->lo[i] = mask_value(L, &L->lo[i], "lo", i);
+        io->hi[i] = mask_value(L, &L->hi[i], "hi", i);
     }
-    io->inv_freq = io_value(L, &L->inv_freq, "inv_freq", max_i64(1, L->m->n_ropes) * (model_rotated(&L->m->config) / 2), 4);
+    io->inv_freq = io_value(L, &L->inv_freq, "inv_freq", L->m->n_frequencies, 4);
     io->record = io_value(L, &L->record, "record", 1, sizeof(struct step_record));
     io->numbers = L->m->config.lora.dropout > 0 ? io_value(L, &L->numbers, "numbers", n, 4) : -1;
     io->norm = io_value(L, &L->norm, "norm", 1, sizeof(struct norm_result));
@@ -117,19 +119,13 @@ static void load_inputs(struct lowering *L)
 /* The sizes that follow from model and strategy. */
 static void derive_sizes(struct lowering *L)
 {
-    const struct model_config *c = &L->m->config;
     const struct strategy *s = &L->s;
     L->ulysses = s->mesh.degree[MESH_ULYSSES];
     L->ring = s->mesh.degree[MESH_RING];
     L->attn_rows = s->rows * L->ulysses;
     L->n_chunks = (int)ceil_div(s->rows, s->row_chunk);
-    L->local_heads = (int)(c->heads / L->ulysses);
-    L->local_kv_heads = (int)max_i64(1, c->kv_heads / L->ulysses);
-    int per_kv_head = L->local_heads / L->local_kv_heads;
-    L->n_tiles_q = L->local_heads / s->head_tile;
-    L->kv_heads_tile = s->head_tile >= per_kv_head ? s->head_tile / per_kv_head : 1;
-    L->n_tiles_kv = L->local_kv_heads / L->kv_heads_tile;
-    L->q_per_kv = L->n_tiles_q / L->n_tiles_kv;
+    for (int i = 0; i < L->m->n_shapes; i++)
+        L->heads[i] = heads_cut(&L->m->shapes[i], &s->mesh, s->head_tile);
     L->n_loss = ceil_div(s->rows, s->loss_tile);
     L->mask_rows = s->cached_tokens > 0 ? s->input_rows : L->attn_rows;
 }

@@ -2,7 +2,7 @@
 
 void strategy_save_by_kind(struct strategy *s, const struct model *m, int full, int windowed)
 {
-    const int64_t layers = m->config.layers, with_window = m->n_masks > 1 ? m->mask_layers[m->n_masks - 1] : 0;
+    const int64_t layers = m->config.layers, with_window = model_windowed_layers(m);
     const int64_t all = (layers - with_window) * full + with_window * windowed;
     s->saved_chunks = (int)((2 * all + layers) / (2 * layers));
     s->full_more = full - s->saved_chunks;

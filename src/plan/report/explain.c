@@ -20,7 +20,7 @@ enum status explain_make(const struct plan *p, const struct model *m, const stru
     chosen.loss_tile = p->strategy.loss_tile;
     chosen.group = p->strategy.group;
     memset(out, 0, sizeof *out);
-    out->n_kinds = m->n_masks;
+    out->n_kinds = m->n_kinds;
     layer_kinds_make(p, m, out->kind);
     TRY(report_make(p, m, &x.report));
     const struct problem problem = explainer_problem(p, m, s);

@@ -28,7 +28,7 @@ struct explanation {
     int n;
     struct decision decision[EXPLAIN_DECISIONS];
     int n_kinds; /* of layers */
-    struct layer_kind kind[MODEL_MASKS];
+    struct layer_kind kind[MODEL_KINDS];
 };
 
 /* Tries every alternative as the search does (search_price). ERR_NOMEM. */

@@ -7,15 +7,14 @@
 
 #include <string.h>
 
-static int mask_of(const struct model *m, int layer)
-{
-    return model_find_block(&m->layers[layer], BLOCK_ATTENTION)->attention.mask;
-}
-
 /* The kind of an instruction's layer; NULL: it is of no layer. */
 static struct layer_kind *kind_of(const struct model *m, const struct instr *in, struct layer_kind *kinds)
 {
-    return in->unit >= 1 && in->unit <= m->config.layers ? &kinds[mask_of(m, in->unit - 1)] : NULL;
+    const struct attention_block *a = in->unit >= 1 && in->unit <= m->config.layers ? model_attention(m, in->unit - 1) : NULL;
+    int i = 0;
+    while (a && (m->kinds[i].mask != a->mask || m->kinds[i].shape != a->shape))
+        i++;
+    return a ? &kinds[i] : NULL;
 }
 
 static void add_program(const struct program *p, const struct model *m, double count, struct layer_kind *kinds)
@@ -41,24 +40,26 @@ static void add_program(const struct program *p, const struct model *m, double c
     }
 }
 
-void layer_kinds_make(const struct plan *p, const struct model *m, struct layer_kind out[MODEL_MASKS])
+void layer_kinds_make(const struct plan *p, const struct model *m, struct layer_kind out[MODEL_KINDS])
 {
     int64_t count[PLAN_PROGRAMS];
     double pairs[MODEL_MASKS];
     const double length = (double)(p->tokens / p->sequences), sequences = (double)p->sequences;
-    memset(out, 0, MODEL_MASKS * sizeof *out);
+    memset(out, 0, MODEL_KINDS * sizeof *out);
     model_causal_pairs(m, p->tokens / p->sequences, pairs);
     report_counts(p, count);
     for (int i = 0; i < PLAN_PROGRAMS; i++)
         if (p->programs[i] && count[i] > 0)
             add_program(p->programs[i], m, (double)count[i], out);
-    for (int k = 0; k < m->n_masks; k++) {
+    for (int k = 0; k < m->n_kinds; k++) {
+        const struct attention_kind *kind = &m->kinds[k];
         struct layer_kind *x = &out[k];
-        x->window = m->mask_window[k];
-        x->layers = m->mask_layers[k];
+        x->window = m->mask_window[kind->mask];
+        x->shape = m->shapes[kind->shape];
+        x->layers = kind->layers;
         x->chunks = (int)ceil_div(p->strategy.rows, p->strategy.row_chunk);
-        x->saved = strategy_saved(&p->strategy, m->n_masks > 1 && k == m->n_masks - 1);
-        x->pairs = sequences * pairs[k];
+        x->saved = strategy_saved(&p->strategy, kind->mask > 0);
+        x->pairs = sequences * pairs[kind->mask];
         x->causal = sequences * length * length / 2;
         const double share = 1.0 / (x->layers > 0 ? x->layers : 1);
         x->compute *= share;
@@ -79,18 +80,36 @@ enum lane layer_kind_busiest(const struct layer_kind *k)
     return busiest;
 }
 
+static const char *name_of(const struct layer_kind *k, char name[32])
+{
+    snprintf(name, 32, k->window > 0 ? "window %lld" : "full", (long long)k->window);
+    return name;
+}
+
 static void print_kind(const struct layer_kind *k, FILE *f)
 {
-    char name[32] = "full", alpha[32], compute[32], waits[32], moved[32], busiest[32] = "-";
+    char name[32], alpha[32], compute[32], waits[32], moved[32], busiest[32] = "-";
     const enum lane lane = layer_kind_busiest(k);
-    if (k->window > 0)
-        snprintf(name, sizeof name, "window %lld", (long long)k->window);
     if (k->busy[lane] > 0)
         snprintf(busiest, sizeof busiest, "%s %.2g%%", lane_name(lane), 100 * k->busy[lane] / k->compute);
     snprintf(alpha, sizeof alpha, "%d/%d", k->saved, k->chunks);
-    fprintf(f, "%-13s %6d %6.3g%% %7s %9s %4.0f%% %8s %8s %10s\n", name, k->layers, 100 * k->pairs / k->causal, alpha,
+    fprintf(f, "%-13s %6d %6.3g%% %7s %9s %4.0f%% %8s %8s %10s\n", name_of(k, name), k->layers, 100 * k->pairs / k->causal, alpha,
             report_duration(k->compute, compute), 100 * k->attention / k->compute, report_duration(k->waits, waits),
             k->moved > 0 ? units_format_bytes(k->moved, moved) : "-", busiest);
+}
+
+/* Row by row, where they differ. */
+static void print_heads(const struct layer_kind *kinds, int n, FILE *f)
+{
+    int differ = 0;
+    for (int k = 1; k < n; k++)
+        differ |= memcmp(&kinds[k].shape, &kinds[0].shape, sizeof kinds->shape) != 0;
+    for (int k = 0; k < n && differ; k++) {
+        const struct attention_shape *s = &kinds[k].shape;
+        char name[32];
+        fprintf(f, "(Heads of %s: %lld on %lld KV heads, of %lld.)\n", name_of(&kinds[k], name), (long long)s->heads,
+                (long long)s->kv_heads, (long long)s->head_dim);
+    }
 }
 
 void layer_kinds_print(const struct layer_kind *kinds, int n, FILE *f)
@@ -104,4 +123,5 @@ void layer_kinds_print(const struct layer_kind *kinds, int n, FILE *f)
     fprintf(f, "(Of one layer, in a step: its share of all pairs with earlier tokens; of its\n"
                "  row chunks the ones kept; of its compute, attention and the busiest other\n"
                "  lane.)\n");
+    print_heads(kinds, n, f);
 }

@@ -524,7 +524,7 @@ enum status estimator_create(const struct problem *p, const struct options *o, c
 {
     struct estimator *e = sys_calloc(1, sizeof *e);
     struct differences *d = sys_calloc(2, sizeof *d);
-    int64_t layers = p->model->config.layers, period = fixed->keep_every, few = ESTIMATE_LAYERS + (period > 1 ? period : 0),
+    int64_t layers = p->model->config.layers, period = fixed->keep_every, few = problem_least_layers(p, ESTIMATE_LAYERS) + (period > 1 ? period : 0),
             measured = layers < few + period ? layers : few;
     enum status st = e && d ? OK : no_memory();
     if (st == OK) {

@@ -13,7 +13,7 @@
 /* Layers that a trial needs: the ones that stay on the device, as many others as differ, and the first and the last one. */
 static int64_t trial_layers(const struct trials *x, const struct candidate *c)
 {
-    int64_t period = c->strategy.keep_every, n = c->strategy.device_layers + 2 + period,
+    int64_t period = c->strategy.keep_every, n = c->strategy.device_layers + problem_least_layers(x->problem, 2) + period,
             layers = x->problem->model->config.layers;
     return 2 * n - period >= layers || x->search->all_layers ? layers : n;
 }

@@ -30,9 +30,9 @@ void under_predicate(struct lowering *L, int predicate)
 static void attention_attrs(const struct lowering *L, const struct attention_block *w, struct op_attrs *a)
 {
     a->attn.sq = a->attn.sk = L->attn_rows;
-    a->attn.hq = L->s.head_tile;
-    a->attn.hk = L->kv_heads_tile;
-    a->attn.head_dim = (int32_t)L->m->config.head_dim;
+    a->attn.hq = heads_of(L, w)->q;
+    a->attn.hk = heads_of(L, w)->kv;
+    a->attn.head_dim = (int32_t)heads_of(L, w)->dim;
     a->attn.dtype = (int32_t)L->s.dtype;
     a->attn.scale = w->scale;
     a->attn.cap = w->cap;
@@ -112,14 +112,15 @@ void emit_attention_backward(struct lowering *L, int s, const struct backward_ti
     drop_mask(L, w, s);
 }
 
-static void sink_attrs(const struct lowering *L, struct op_attrs *a, int tile)
+static void sink_attrs(const struct lowering *L, const struct attention_block *w, struct op_attrs *a, int tile)
 {
+    const struct head_tiles *heads = heads_of(L, w);
     a->sink.rows = L->attn_rows;
-    a->sink.heads = L->s.head_tile;
-    a->sink.head_dim = (int32_t)L->m->config.head_dim;
+    a->sink.heads = heads->q;
+    a->sink.head_dim = (int32_t)heads->dim;
     a->sink.dtype = a->sink.o_type = (int32_t)L->s.dtype;
-    a->sink.first = tile * L->s.head_tile;
-    a->sink.share = L->local_heads;
+    a->sink.first = tile * heads->q;
+    a->sink.share = heads->heads;
     a->sink.members = L->ulysses;
 }
 
@@ -128,7 +129,7 @@ void emit_sink(struct lowering *L, const struct forward_tile *f, struct value *o
     if (f->weights->sinks < 0)
         return;
     struct op_attrs *a = emit(L, OP_ATTN_SINK, LANE_COMPUTE);
-    sink_attrs(L, a, f->tile);
+    sink_attrs(L, f->weights, a, f->tile);
     a->sink.o_type = (int32_t)o_type;
     arg_update(L, 0, o, 0, o->rows, DEV);
     arg_update(L, 1, f->lse, 0, f->lse->rows, DEV);
@@ -144,7 +145,7 @@ void emit_sink_gradient(struct lowering *L, const struct backward_tile *b)
         return;
     zero_gradient(L, sinks);
     struct op_attrs *a = emit(L, OP_ATTN_SINK_GRAD, LANE_COMPUTE);
-    sink_attrs(L, a, b->tile);
+    sink_attrs(L, b->weights, a, b->tile);
     arg_grad(L, 0, sinks, 0, param_of(L, sinks)->elements);
     arg_param(L, 1, sinks);
     arg_read(L, 2, b->lse, 0, b->lse->rows, DEV);
@@ -153,13 +154,13 @@ void emit_sink_gradient(struct lowering *L, const struct backward_tile *b)
     emit_done(L, 0);
 }
 
-void emit_attention_merge(struct lowering *L, struct value *o, struct value *lse, int merge)
+void emit_attention_merge(struct lowering *L, const struct attention_block *w, struct value *o, struct value *lse, int merge)
 {
-    struct attention_work *W = attention_work(L);
+    struct attention_work *W = attention_work(L, w);
     struct op_attrs *a = emit(L, OP_ATTN_MERGE, LANE_COMPUTE);
     a->heads.rows = L->attn_rows;
-    a->heads.heads = L->s.head_tile;
-    a->heads.head_dim = (int32_t)L->m->config.head_dim;
+    a->heads.heads = heads_of(L, w)->q;
+    a->heads.head_dim = (int32_t)heads_of(L, w)->dim;
     a->heads.dtype = (int32_t)L->s.dtype;
     a->heads.accumulate = merge;
     (merge ? arg_update : arg_write)(L, 0, o, 0, o->rows, DEV);
@@ -171,9 +172,22 @@ void emit_attention_merge(struct lowering *L, struct value *o, struct value *lse
     value_drop(L, &W->lse_part, 0);
 }
 
-void heads_value(struct lowering *L, struct value *v, const char *name, int64_t row_bytes)
+const char *work_name(const struct attention_work *W, const char *name, char text[WORK_NAME])
 {
-    value_create(L, v, name, CLASS_WORK, L->attn_rows, row_bytes, L->attn_rows, RES_NONE);
+    snprintf(text, WORK_NAME, "%s%s", name, W->suffix);
+    return text;
+}
+
+void heads_value(struct lowering *L, const struct attention_work *W, struct value *v, const char *name, int64_t row_bytes)
+{
+    char text[WORK_NAME];
+    value_create(L, v, work_name(W, name, text), CLASS_WORK, L->attn_rows, row_bytes, L->attn_rows, RES_NONE);
+}
+
+void lse_part_value(struct lowering *L, struct attention_work *W, const char *name)
+{
+    char text[WORK_NAME];
+    value_create(L, &W->lse_part, work_name(W, name, text), CLASS_WORK, W->heads->q, L->attn_rows * 4, W->heads->q, RES_NONE);
 }
 
 enum dtype dq_type(const struct lowering *L)

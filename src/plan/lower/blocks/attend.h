@@ -6,14 +6,16 @@
 
 /* Values of one layer: tiles of heads, routed (attention.c). */
 struct attention_layer {
-    struct value *q, *o, *lse; /* [n_tiles_q] */
-    struct value *k, *v;       /* [n_tiles_kv] */
+    struct value *q, *o, *lse; /* [n_q] */
+    struct value *k, *v;       /* [n_kv] */
 };
 
-/* Values that the layers share. */
+/* Values that the layers of one shape share. */
 struct attention_work {
-    struct value *d_o, *delta, *dq; /* [n_tiles_q] */
-    struct value *dk, *dv;          /* [n_tiles_kv] */
+    const struct head_tiles *heads;
+    char suffix[16]; /* of their names */
+    struct value *d_o, *delta, *dq; /* [n_q] */
+    struct value *dk, *dv;          /* [n_kv] */
     /* In the heads layout, of the tile at work and of the next: */
     struct value heads_q[2], heads_k[2], heads_v[2], heads_o[2], heads_do[2], heads_delta[2], heads_dq[2], heads_dk[2],
         heads_dv[2];
@@ -26,9 +28,14 @@ struct attention_work {
     struct value ring_k, ring_v, o_part, o_sum, lse_part, dq_part, dk_part, dv_part, returned_k[2], returned_v[2];
 };
 
-static inline struct attention_work *attention_work(const struct lowering *L)
+static inline struct attention_work *attention_work(const struct lowering *L, const struct attention_block *w)
 {
-    return L->shared[BLOCK_ATTENTION];
+    return (struct attention_work *)L->shared[BLOCK_ATTENTION] + w->shape;
+}
+
+static inline const struct head_tiles *heads_of(const struct lowering *L, const struct attention_block *w)
+{
+    return &L->heads[w->shape];
 }
 
 /* What the forward pass of one tile reads and writes, in the heads layout. */
@@ -55,7 +62,7 @@ void emit_attention_backward(struct lowering *L, int s, const struct backward_ti
 void emit_sink(struct lowering *L, const struct forward_tile *f, struct value *o, enum dtype o_type);
 void emit_sink_gradient(struct lowering *L, const struct backward_tile *b);
 /* Sets o and lse to the part in W->o_part and W->lse_part, or (merge) to attention over both's keys; the part is gone then. */
-void emit_attention_merge(struct lowering *L, struct value *o, struct value *lse, int merge);
+void emit_attention_merge(struct lowering *L, const struct attention_block *w, struct value *o, struct value *lse, int merge);
 
 /* Predicates of a micro-batch under the block's mask: does this rank attend the keys of the member s before it; does the member s
  * after it attend ours? */
@@ -64,8 +71,12 @@ int ring_is_attended(const struct lowering *L, const struct attention_block *w, 
 /* Puts the last instruction under a predicate (0: none). */
 void under_predicate(struct lowering *L, int predicate);
 
-/* A value of a rank's share of the heads, one row for each token whose attention it computes. */
-void heads_value(struct lowering *L, struct value *v, const char *name, int64_t row_bytes);
+/* Names of what layers of a shape share. */
+enum { WORK_NAME = 48 };
+const char *work_name(const struct attention_work *W, const char *name, char text[WORK_NAME]);
+/* A value of a rank's share of the heads, one row for each token whose attention it computes; the log-sum-exp of a part of its keys. */
+void heads_value(struct lowering *L, const struct attention_work *W, struct value *v, const char *name, int64_t row_bytes);
+void lse_part_value(struct lowering *L, struct attention_work *W, const char *name);
 /* dq on its way to the tokens and at home. */
 enum dtype dq_type(const struct lowering *L);
 

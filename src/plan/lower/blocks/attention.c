@@ -18,6 +18,11 @@
 
 #define DEV TIER_DEVICE
 
+static struct attention_work *work_of(const struct lowering *L, const struct block *b)
+{
+    return attention_work(L, &b->weights->attention);
+}
+
 /* --- Between the group's layouts --- */
 
 static void all_to_all(struct lowering *L, struct value *from, struct value *to)
@@ -77,11 +82,11 @@ static void put_all(struct lowering *L, struct value *v)
  */
 static void gather_qkv(struct lowering *L, const struct block *b, int t)
 {
-    int kt = t / L->q_per_kv;
     struct attention_layer *a = b->values;
-    struct attention_work *W = attention_work(L);
+    struct attention_work *W = work_of(L, b);
+    int q_per_kv = W->heads->q_per_kv, kt = t / q_per_kv;
     struct value *q = &a->q[t], *k = &a->k[kt], *v = &a->v[kt];
-    int with_keys = L->ulysses == 1 || t % L->q_per_kv == 0;
+    int with_keys = L->ulysses == 1 || t % q_per_kv == 0;
     value_open_full(L, q);
     if (with_keys) {
         value_open_full(L, k);
@@ -109,9 +114,9 @@ static void gather_qkv(struct lowering *L, const struct block *b, int t)
 
 static void attend_forward(struct lowering *L, const struct block *b, int t)
 {
-    int kt = t / L->q_per_kv, last = t % L->q_per_kv == L->q_per_kv - 1;
     struct attention_layer *a = b->values;
-    struct attention_work *W = attention_work(L);
+    struct attention_work *W = work_of(L, b);
+    int q_per_kv = W->heads->q_per_kv, kt = t / q_per_kv, last = t % q_per_kv == q_per_kv - 1;
     struct value *o = &a->o[t];
     struct forward_tile f = {.weights = &b->weights->attention,
                              .tile = t,
@@ -123,7 +128,7 @@ static void attend_forward(struct lowering *L, const struct block *b, int t)
     new_tiles(L, f.o);
     value_new(L, f.lse, 0);
     if (L->caches) {
-        cache_forward(L, b, &(struct cached_tile){.tile = kt, .is_first = t % L->q_per_kv == 0}, &f);
+        cache_forward(L, b, &(struct cached_tile){.tile = kt, .is_first = t % q_per_kv == 0}, &f);
     } else if (L->ring > 1) {
         ring_forward(L, &f);
     } else {
@@ -150,9 +155,9 @@ static int prepares_ahead(const struct lowering *L)
 
 static void forward(struct lowering *L, struct block *b)
 {
-    int ahead = prepares_ahead(L);
-    for (int t = 0; t < L->n_tiles_q + ahead; t++) {
-        if (t < L->n_tiles_q)
+    int ahead = prepares_ahead(L), n = work_of(L, b)->heads->n_q;
+    for (int t = 0; t < n + ahead; t++) {
+        if (t < n)
             gather_qkv(L, b, t);
         if (t >= ahead)
             attend_forward(L, b, t - ahead);
@@ -163,7 +168,7 @@ static void forward(struct lowering *L, struct block *b)
 
 static void prepare_backward(struct lowering *L, const struct block *b, int t)
 {
-    struct attention_work *W = attention_work(L);
+    struct attention_work *W = work_of(L, b);
     value_open_full(L, &W->d_o[t]);
     value_open_full(L, &W->delta[t]);
     for (int c = 0; c < L->n_chunks; c++)
@@ -190,9 +195,9 @@ static void new_gradient(struct lowering *L, struct value *v)
 
 static void attend_backward(struct lowering *L, const struct block *b, int t)
 {
-    int kt = t / L->q_per_kv, first = t % L->q_per_kv == 0, last = t % L->q_per_kv == L->q_per_kv - 1;
     struct attention_layer *a = b->values;
-    struct attention_work *W = attention_work(L);
+    struct attention_work *W = work_of(L, b);
+    int q_per_kv = W->heads->q_per_kv, kt = t / q_per_kv, first = t % q_per_kv == 0, last = t % q_per_kv == q_per_kv - 1;
     struct backward_tile g = {.weights = &b->weights->attention,
                               .tile = t,
                               .q = heads_or(L, &a->q[t], &W->heads_q[t % 2]),
@@ -236,11 +241,11 @@ static void attend_backward(struct lowering *L, const struct block *b, int t)
 
 static void gradient(struct lowering *L, struct block *b)
 {
-    int ahead = prepares_ahead(L);
+    int ahead = prepares_ahead(L), n = work_of(L, b)->heads->n_q;
     for (int c = 0; block_has_gradient(L, b) && c < L->n_chunks; c++)
         attended_gradient(L, b, c);
-    for (int t = 0; t < L->n_tiles_q + ahead; t++) {
-        if (t < L->n_tiles_q)
+    for (int t = 0; t < n + ahead; t++) {
+        if (t < n)
             prepare_backward(L, b, t);
         if (t >= ahead)
             attend_backward(L, b, t - ahead);
@@ -256,14 +261,14 @@ static void backward(struct lowering *L, struct block *b)
 /* --- Creation --- */
 
 /* Rows of a tile of query heads, and of its KV heads. */
-static int64_t q_cols(const struct lowering *L)
+static int64_t q_cols(const struct head_tiles *h)
 {
-    return L->s.head_tile * L->m->config.head_dim;
+    return h->q * h->dim;
 }
 
-static int64_t kv_cols(const struct lowering *L)
+static int64_t kv_cols(const struct head_tiles *h)
 {
-    return L->kv_heads_tile * L->m->config.head_dim;
+    return h->kv * h->dim;
 }
 
 static struct value *new_values(struct lowering *L, int n)
@@ -272,66 +277,76 @@ static struct value *new_values(struct lowering *L, int n)
 }
 
 /* A row for each head: the softmax's normaliser of every token that the rank attends. */
-static void lse_value(struct lowering *L, struct value *v, int layer, int tile)
+static void lse_value(struct lowering *L, struct value *v, int layer, int tile, int heads)
 {
     char name[48];
     snprintf(name, sizeof name, "layer%d.lse%d", layer, tile);
-    value_create(L, v, name, CLASS_ACT, L->s.head_tile, L->attn_rows * 4, L->s.head_tile,
+    value_create(L, v, name, CLASS_ACT, heads, L->attn_rows * 4, heads,
                  L->role & ROLE_BACKWARD ? activation_residency(L, layer) : RES_NONE);
 }
 
 static void layer_values(struct lowering *L, struct block *b)
 {
     enum dtype T = L->s.dtype;
+    const struct head_tiles *h = heads_of(L, &b->weights->attention);
     struct attention_layer *a = b->values = memory_new(L, 1, sizeof *a);
     if (!a)
         return;
-    a->q = new_values(L, L->n_tiles_q);
-    a->o = new_values(L, L->n_tiles_q);
-    a->lse = new_values(L, L->n_tiles_q);
-    a->k = new_values(L, L->n_tiles_kv);
-    a->v = new_values(L, L->n_tiles_kv);
-    for (int t = 0; t < L->n_tiles_q && L->st == OK; t++) {
-        activation_of_layer(L, b, t, &(struct activation){&a->q[t], "q", q_cols(L), T, ROUTED, produce_q});
-        activation_of_layer(L, b, t, &(struct activation){&a->o[t], "o", q_cols(L), T, ROUTED});
-        lse_value(L, &a->lse[t], b->layer, t);
+    a->q = new_values(L, h->n_q);
+    a->o = new_values(L, h->n_q);
+    a->lse = new_values(L, h->n_q);
+    a->k = new_values(L, h->n_kv);
+    a->v = new_values(L, h->n_kv);
+    for (int t = 0; t < h->n_q && L->st == OK; t++) {
+        activation_of_layer(L, b, t, &(struct activation){&a->q[t], "q", q_cols(h), T, ROUTED, produce_q});
+        activation_of_layer(L, b, t, &(struct activation){&a->o[t], "o", q_cols(h), T, ROUTED});
+        lse_value(L, &a->lse[t], b->layer, t, h->q);
     }
-    for (int t = 0; t < L->n_tiles_kv && L->st == OK; t++) {
-        activation_of_layer(L, b, t, &(struct activation){&a->k[t], "k", kv_cols(L), T, ROUTED, produce_k});
-        activation_of_layer(L, b, t, &(struct activation){&a->v[t], "v", kv_cols(L), T, ROUTED, produce_v});
+    for (int t = 0; t < h->n_kv && L->st == OK; t++) {
+        activation_of_layer(L, b, t, &(struct activation){&a->k[t], "k", kv_cols(h), T, ROUTED, produce_k});
+        activation_of_layer(L, b, t, &(struct activation){&a->v[t], "v", kv_cols(h), T, ROUTED, produce_v});
     }
 }
 
 static void leave(struct lowering *L, struct block *b)
 {
     struct attention_layer *a = b->values;
-    for (int t = 0; t < L->n_tiles_q; t++)
+    for (int t = 0; t < heads_of(L, &b->weights->attention)->n_q; t++)
         value_leave(L, &a->o[t]);
+}
+
+/* A value of the layers of a shape. */
+static void work_value(struct lowering *L, const struct attention_work *W, enum residency r, int index, struct activation a)
+{
+    char text[WORK_NAME];
+    a.name = work_name(W, a.name, text);
+    activation_of_work(L, r, index, &a);
 }
 
 static void gradient_values(struct lowering *L, struct attention_work *W)
 {
+    const struct head_tiles *h = W->heads;
     enum residency r = L->s.carry;
-    W->d_o = new_values(L, L->n_tiles_q);
-    W->delta = new_values(L, L->n_tiles_q);
-    W->dq = new_values(L, L->n_tiles_q);
-    W->dk = new_values(L, L->n_tiles_kv);
-    W->dv = new_values(L, L->n_tiles_kv);
-    for (int t = 0; t < L->n_tiles_q && L->st == OK; t++) {
-        activation_of_work(L, RES_NONE, t, &(struct activation){&W->d_o[t], "do", q_cols(L), L->s.dtype, ROUTED});
-        activation_of_work(L, RES_NONE, t, &(struct activation){&W->delta[t], "delta", L->s.head_tile, F32, ROUTED});
-        activation_of_work(L, r, t, &(struct activation){&W->dq[t], "dq", q_cols(L), dq_type(L), ROUTED});
+    W->d_o = new_values(L, h->n_q);
+    W->delta = new_values(L, h->n_q);
+    W->dq = new_values(L, h->n_q);
+    W->dk = new_values(L, h->n_kv);
+    W->dv = new_values(L, h->n_kv);
+    for (int t = 0; t < h->n_q && L->st == OK; t++) {
+        work_value(L, W, RES_NONE, t, (struct activation){&W->d_o[t], "do", q_cols(h), L->s.dtype, ROUTED, NULL});
+        work_value(L, W, RES_NONE, t, (struct activation){&W->delta[t], "delta", h->q, F32, ROUTED, NULL});
+        work_value(L, W, r, t, (struct activation){&W->dq[t], "dq", q_cols(h), dq_type(L), ROUTED, NULL});
     }
-    for (int t = 0; t < L->n_tiles_kv && L->st == OK; t++) {
-        activation_of_work(L, r, t, &(struct activation){&W->dk[t], "dk", kv_cols(L), F32, ROUTED});
-        activation_of_work(L, r, t, &(struct activation){&W->dv[t], "dv", kv_cols(L), F32, ROUTED});
+    for (int t = 0; t < h->n_kv && L->st == OK; t++) {
+        work_value(L, W, r, t, (struct activation){&W->dk[t], "dk", kv_cols(h), F32, ROUTED, NULL});
+        work_value(L, W, r, t, (struct activation){&W->dv[t], "dv", kv_cols(h), F32, ROUTED, NULL});
     }
 }
 
 /* In the heads layout, of the tile at work and of the next. */
 static void heads_values(struct lowering *L, struct attention_work *W)
 {
-    int64_t size = dtype_size(L->s.dtype), q = q_cols(L), kv = kv_cols(L);
+    int64_t size = dtype_size(L->s.dtype), q = q_cols(W->heads), kv = kv_cols(W->heads);
     for (int i = 0; i < 2 && L->ulysses > 1; i++) {
         static const char *const odd[] = {"", "'"};
         const struct {
@@ -346,37 +361,34 @@ static void heads_values(struct lowering *L, struct attention_work *W)
                    {&W->heads_dq[i], "heads.dq", q * 4},
                    {&W->heads_dk[i], "heads.dk", kv * 4},
                    {&W->heads_dv[i], "heads.dv", kv * 4},
-                   {&W->heads_delta[i], "heads.delta", L->s.head_tile * 4}};
+                   {&W->heads_delta[i], "heads.delta", W->heads->q * 4}};
         for (size_t k = 0; k < sizeof all / sizeof *all; k++) {
-            char name[48];
+            char name[WORK_NAME];
             snprintf(name, sizeof name, "%s%s", all[k].name, odd[i]);
-            heads_value(L, all[k].v, name, all[k].row_bytes);
+            heads_value(L, W, all[k].v, name, all[k].row_bytes);
         }
     }
     if (dq_type(L) != F32)
-        heads_value(L, &W->dq_low, "heads.dq.low", q * size);
+        heads_value(L, W, &W->dq_low, "heads.dq.low", q * size);
 }
 
-/* Norms of heads in some layer: 0 none, 1 of each head, 2 of all together. */
-static int norms_heads(const struct model *m)
+/* Norms of heads in some layer of the shape: 0 none, 1 of each head, 2 of all together. */
+static int norms_heads(const struct model *m, int shape)
 {
     for (int64_t l = 0; l < m->config.layers; l++) {
-        const struct model_block *b = model_find_block(&m->layers[l], BLOCK_ATTENTION);
-        if (b && b->attention.q_norm.kind != NORM_NONE)
-            return 1 + b->attention.whole;
+        const struct attention_block *a = model_attention(m, l);
+        if (a && a->shape == shape && a->q_norm.kind != NORM_NONE)
+            return 1 + a->whole;
     }
     return 0;
 }
 
-static void chunk_values(struct lowering *L)
+/* Where heads are normalised. */
+static void norm_values(struct lowering *L, struct attention_work *W, int whole)
 {
-    struct attention_work *W = L->shared[BLOCK_ATTENTION] = memory_new(L, 1, sizeof *W);
     enum dtype T = L->s.dtype;
-    int norms = norms_heads(L->m), whole = norms > 1;
-    int64_t d = L->m->config.head_dim, q = whole ? L->m->config.heads * d : q_cols(L),
-            k = whole ? L->m->config.kv_heads * d : kv_cols(L);
-    if (!W || !norms)
-        return;
+    const struct head_tiles *h = W->heads;
+    int64_t q = whole ? h->all * h->dim : q_cols(h), k = whole ? h->all_kv * h->dim : kv_cols(h);
     const struct activation all[] = {{&W->raw_q, "raw_q", q, T, CHUNKS, NULL},
                                      {&W->raw_k, "raw_k", k, T, CHUNKS, NULL},
                                      {&W->draw_q, "draw_q", q, T, CHUNKS, NULL},
@@ -387,20 +399,35 @@ static void chunk_values(struct lowering *L)
                                           {&W->dall_q, "dall_q", q, F32, CHUNKS, NULL},
                                           {&W->dall_k, "dall_k", k, F32, CHUNKS, NULL}};
     for (size_t i = 0; L->st == OK && i < sizeof all / sizeof *all; i++)
-        activation_of_work(L, RES_NONE, -1, &all[i]);
+        work_value(L, W, RES_NONE, -1, all[i]);
     for (size_t i = 0; whole && L->st == OK && i < sizeof together / sizeof *together; i++)
-        activation_of_work(L, RES_NONE, -1, &together[i]);
+        work_value(L, W, RES_NONE, -1, together[i]);
+}
+
+static void chunk_values(struct lowering *L)
+{
+    struct attention_work *all = L->shared[BLOCK_ATTENTION] = memory_new(L, L->m->n_shapes, sizeof *all);
+    for (int i = 0; all && i < L->m->n_shapes; i++) {
+        const int norms = norms_heads(L->m, i);
+        all[i].heads = &L->heads[i];
+        if (i > 0)
+            snprintf(all[i].suffix, sizeof all[i].suffix, ".%d.", i + 1);
+        if (norms)
+            norm_values(L, &all[i], norms > 1);
+    }
 }
 
 static void tile_values(struct lowering *L)
 {
-    struct attention_work *W = attention_work(L);
-    gradient_values(L, W);
-    heads_values(L, W);
-    if (L->ring > 1)
-        ring_values_create(L);
-    if (L->caches)
-        cache_work_create(L);
+    for (int i = 0; i < L->m->n_shapes; i++) {
+        struct attention_work *W = (struct attention_work *)L->shared[BLOCK_ATTENTION] + i;
+        gradient_values(L, W);
+        heads_values(L, W);
+        if (L->ring > 1)
+            ring_values_create(L, W);
+        if (L->caches)
+            cache_work_create(L, W);
+    }
 }
 
 const struct block_lowering attention_lowering = {.grad_cuts = projections_grad_cuts,

@@ -12,16 +12,10 @@
 
 /* --- Creation --- */
 
-static const struct attention_block *attention_of(const struct lowering *L, int layer)
-{
-    const struct model_block *b = model_find_block(&L->m->layers[layer], BLOCK_ATTENTION);
-    return b ? &b->attention : NULL;
-}
-
 /* A tile's part of a layer's keys or values: blocks, each a tile of the value. */
-static void create(struct lowering *L, struct value *v, const char *name, int64_t blocks, enum residency r)
+static void create(struct lowering *L, const struct head_tiles *heads, struct value *v, const char *name, int64_t blocks, enum residency r)
 {
-    int64_t row_bytes = L->kv_heads_tile * L->m->config.head_dim * dtype_size(L->s.dtype);
+    int64_t row_bytes = heads->kv * heads->dim * dtype_size(L->s.dtype);
     if (blocks == 0 || L->st != OK)
         return;
     value_create(L, v, name, CLASS_ACT, blocks * L->s.cache_block, row_bytes, L->s.cache_block, r);
@@ -30,58 +24,59 @@ static void create(struct lowering *L, struct value *v, const char *name, int64_
 
 static void create_tile(struct lowering *L, const struct layer_cache *c, int layer, int tile)
 {
-    const struct attention_block *a = attention_of(L, layer);
-    int64_t slots = a ? cached_slots(L->m, &L->s, a->mask) : 0;
+    const struct attention_block *a = model_attention(L->m, layer);
+    int64_t slots = cached_slots(L->m, &L->s, a->mask);
     enum residency tail = L->s.cached == RES_NVME ? RES_HOST : L->s.cached;
     const struct {
         struct value *v;
         const char *what;
         int64_t blocks;
         enum residency r;
-    } all[] = {{&c->tail_k[tile], "tail_k", a != NULL, tail},
-               {&c->tail_v[tile], "tail_v", a != NULL, tail},
+    } all[] = {{&c->tail_k[tile], "tail_k", 1, tail},
+               {&c->tail_v[tile], "tail_v", 1, tail},
                {&c->k[tile], "cache_k", slots, L->s.cached},
                {&c->v[tile], "cache_v", slots, L->s.cached}};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
         char name[48];
         snprintf(name, sizeof name, "layer%d.%s%d", layer, all[i].what, tile);
-        create(L, all[i].v, name, all[i].blocks, all[i].r);
+        create(L, heads_of(L, a), all[i].v, name, all[i].blocks, all[i].r);
     }
 }
 
 void cache_create(struct lowering *L)
 {
-    int n = L->n_tiles_kv;
     L->caches = memory_new(L, (int)L->m->config.layers, sizeof *L->caches);
     for (int l = 0; L->st == OK && l < (int)L->m->config.layers; l++) {
+        const struct attention_block *a = model_attention(L->m, l);
         struct layer_cache *c = &L->caches[l];
         struct value **all[] = {&c->tail_k, &c->tail_v, &c->k, &c->v};
+        c->n = a ? heads_of(L, a)->n_kv : 0;
         for (int i = 0; i < 4; i++)
-            *all[i] = memory_new(L, n, sizeof(struct value));
-        for (int t = 0; t < n && L->st == OK; t++)
+            *all[i] = memory_new(L, c->n, sizeof(struct value));
+        for (int t = 0; t < c->n && L->st == OK; t++)
             create_tile(L, c, l, t);
     }
 }
 
 void cache_bind(struct lowering *L, int end)
 {
-    for (int l = 0; l < (int)L->m->config.layers; l++)
-        for (int t = 0; t < L->n_tiles_kv; t++) {
-            const struct layer_cache *c = &L->caches[l];
+    for (int l = 0; l < (int)L->m->config.layers; l++) {
+        const struct layer_cache *c = &L->caches[l];
+        for (int t = 0; t < c->n; t++) {
             value_bind_as(L, &c->tail_k[t], BINDING_TAIL_K, l + 1, end);
             value_bind_as(L, &c->tail_v[t], BINDING_TAIL_V, l + 1, end);
             value_bind_as(L, &c->k[t], BINDING_CACHE_K, l + 1, end);
             value_bind_as(L, &c->v[t], BINDING_CACHE_V, l + 1, end);
         }
+    }
 }
 
-void cache_work_create(struct lowering *L)
+void cache_work_create(struct lowering *L, struct attention_work *W)
 {
-    struct attention_work *W = attention_work(L);
-    int64_t q = L->s.head_tile * L->m->config.head_dim;
-    heads_value(L, &W->o_part, "o_part", q * dtype_size(L->s.dtype));
-    heads_value(L, &W->o_sum, "o_sum", q * 4);
-    value_create(L, &W->lse_part, "lse_part", CLASS_WORK, L->s.head_tile, L->attn_rows * 4, L->s.head_tile, RES_NONE);
+    int64_t q = W->heads->q * W->heads->dim;
+    heads_value(L, W, &W->o_part, "o_part", q * dtype_size(L->s.dtype));
+    heads_value(L, W, &W->o_sum, "o_sum", q * 4);
+    lse_part_value(L, W, "lse_part");
 }
 
 /* --- Forward --- */
@@ -104,14 +99,14 @@ static void append(struct lowering *L, struct value *tail, struct value *x)
 
 static void attend_part(struct lowering *L, int block, const struct forward_tile *f, struct value *sum)
 {
-    struct attention_work *W = attention_work(L);
+    struct attention_work *W = attention_work(L, f->weights);
     struct forward_tile part = *f;
     part.o = &W->o_part;
     part.lse = &W->lse_part;
     value_new(L, part.o, 0);
     value_new(L, part.lse, 0);
     emit_attention_forward(L, block, &part);
-    emit_attention_merge(L, sum, f->lse, block > 0);
+    emit_attention_merge(L, f->weights, sum, f->lse, block > 0);
 }
 
 static void attend_tail(struct lowering *L, const struct layer_cache *c, int t, const struct forward_tile *f, struct value *sum)
@@ -148,7 +143,7 @@ static void attend_slot(struct lowering *L, const struct layer_cache *c, int t, 
 void cache_forward(struct lowering *L, const struct block *b, const struct cached_tile *t, const struct forward_tile *f)
 {
     const struct layer_cache *c = &L->caches[b->layer];
-    struct attention_work *W = attention_work(L);
+    struct attention_work *W = attention_work(L, f->weights);
     struct value *sum = L->s.dtype == F32 ? f->o : &W->o_sum; /* the sum has the result's type, or fp32 */
     if (t->is_first) {
         append(L, &c->tail_k[t->tile], f->k);

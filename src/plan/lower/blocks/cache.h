@@ -7,15 +7,16 @@
 
 /* Of one layer: a row for each token, by tile of KV heads. tail: the block that is being filled; k, v: whole blocks by slot. */
 struct layer_cache {
-    struct value *tail_k, *tail_v, *k, *v; /* [n_tiles_kv] */
+    struct value *tail_k, *tail_v, *k, *v; /* [n] */
+    int n;                                 /* tiles of KV heads */
 };
 
 /* Persistent values of all layers (L->caches). */
 void cache_create(struct lowering *L);
 /* What their homes hold when the program starts, or ends. */
 void cache_bind(struct lowering *L, int end);
-/* Values that the layers share. */
-void cache_work_create(struct lowering *L);
+/* Values that the layers of a shape share. */
+void cache_work_create(struct lowering *L, struct attention_work *W);
 
 /* A tile of query heads: its tile of KV heads, and whether it is the first one there. */
 struct cached_tile {

@@ -8,37 +8,45 @@
 
 #define DEV TIER_DEVICE
 
+static const struct head_tiles *heads_at(const struct lowering *L, const struct block *b)
+{
+    return heads_of(L, &b->weights->attention);
+}
+
+static struct attention_work *work_of(const struct lowering *L, const struct block *b)
+{
+    return attention_work(L, &b->weights->attention);
+}
+
 /* --- Which heads --- */
 
 /* Heads and KV heads (of the model) that ulysses member m attends in its tile t, kt. */
-static int64_t routed_head(const struct lowering *L, int m, int t)
+static int64_t routed_head(const struct head_tiles *h, int m, int t)
 {
-    return m * L->local_heads + t * L->s.head_tile;
+    return m * h->heads + t * h->q;
 }
 
-static int64_t routed_kv_head(const struct lowering *L, int m, int kt)
+static int64_t routed_kv_head(const struct lowering *L, const struct head_tiles *h, int m, int kt)
 {
-    int64_t kv = L->m->config.kv_heads; /* with fewer of them than members, neighbours share one */
-    return kv >= L->ulysses ? m * L->local_kv_heads + kt * L->kv_heads_tile : m * kv / L->ulysses;
+    int64_t kv = h->all_kv; /* with fewer of them than members, neighbours share one */
+    return kv >= L->ulysses ? m * h->kv_heads + kt * h->kv : m * kv / L->ulysses;
 }
 
 /* Whether member m's KV tiles are the same heads as those of the member before it. */
-static int kv_replica(const struct lowering *L, int m)
+static int kv_replica(const struct lowering *L, const struct head_tiles *h, int m)
 {
-    return m > 0 && routed_kv_head(L, m, 0) == routed_kv_head(L, m - 1, 0);
+    return m > 0 && routed_kv_head(L, h, m, 0) == routed_kv_head(L, h, m - 1, 0);
 }
 
 /* The query projection of ulysses member m's tile t; the key or value projection w of its KV tile kt. */
-static struct model_linear q_slice(const struct lowering *L, const struct model_linear *w, int m, int t)
+static struct model_linear q_slice(const struct head_tiles *h, const struct model_linear *w, int m, int t)
 {
-    int64_t d = L->m->config.head_dim;
-    return linear_outputs(w, routed_head(L, m, t) * d, L->s.head_tile * d);
+    return linear_outputs(w, routed_head(h, m, t) * h->dim, h->q * h->dim);
 }
 
-static struct model_linear kv_slice(const struct lowering *L, const struct model_linear *w, int m, int kt)
+static struct model_linear kv_slice(const struct lowering *L, const struct head_tiles *h, const struct model_linear *w, int m, int kt)
 {
-    int64_t d = L->m->config.head_dim;
-    return linear_outputs(w, routed_kv_head(L, m, kt) * d, L->kv_heads_tile * d);
+    return linear_outputs(w, routed_kv_head(L, h, m, kt) * h->dim, h->kv * h->dim);
 }
 
 /* --- Forward --- */
@@ -78,14 +86,14 @@ struct after {
 static struct after after_q(const struct lowering *L, const struct block *b)
 {
     const struct attention_block *w = &b->weights->attention;
-    struct attention_work *W = attention_work(L);
+    struct attention_work *W = attention_work(L, w);
     return (struct after){&w->q_norm, w->rope, &W->raw_q, &W->draw_q, w->whole ? &W->all_q : NULL, &w->q, 1};
 }
 
 static struct after after_k(const struct lowering *L, const struct block *b)
 {
     const struct attention_block *w = &b->weights->attention;
-    struct attention_work *W = attention_work(L);
+    struct attention_work *W = attention_work(L, w);
     return (struct after){&w->k_norm, w->rope, &W->raw_k, &W->draw_k, w->whole ? &W->all_k : NULL, &w->k, 0};
 }
 
@@ -95,15 +103,17 @@ static struct after after_v(void)
     return (struct after){&none, -1, NULL, NULL, NULL, NULL, 0};
 }
 
-static int heads_of(const struct lowering *L, const struct model_linear *w)
+/* Those of a map of some of the heads. */
+static struct heads heads_in(const struct head_tiles *h, const struct after *after, const struct model_linear *w)
 {
-    return (int)(w->out / L->m->config.head_dim);
+    return (struct heads){(w->first_out - after->whole->first_out) / h->dim, w->out / h->dim};
 }
 
-/* Those of a map of some of the heads. */
-static struct heads heads_in(const struct lowering *L, const struct after *after, const struct model_linear *w)
+/* Rotates rows [r0, r1) of what the map gives, those of tokens p0 on; inverse: their gradient, back. */
+static void rotate(struct lowering *L, const struct block *b, const struct after *after, const struct model_linear *w, enum dtype type,
+                   int inverse, struct value *x, int64_t r0, int64_t r1, int64_t p0)
 {
-    return (struct heads){(w->first_out - after->whole->first_out) / L->m->config.head_dim, heads_of(L, w)};
+    lower_rope(L, &(struct rotation){after->rope, w->out / heads_at(L, b)->dim, type, after->queries, inverse}, x, r0, r1, p0);
 }
 
 /* All heads of chunk c together, normalised, unless they are there. */
@@ -121,7 +131,7 @@ static void norm_all(struct lowering *L, const struct block *b, const struct aft
 
 void drop_all_heads(struct lowering *L, const struct block *b, int c)
 {
-    struct attention_work *W = attention_work(L);
+    struct attention_work *W = work_of(L, b);
     if (!b->weights->attention.whole)
         return;
     value_drop(L, &W->all_q, c);
@@ -143,28 +153,30 @@ static void project(struct lowering *L, struct value *v, int i, const struct mod
     } else if (after.norm->kind != NORM_NONE) {
         value_new(L, after.raw, c);
         apply(L, v->block, w, after.raw, x0, x0 + r1 - r0, c);
-        lower_head_norm_forward(L, after.norm, v, r0, after.raw, x0, r1 - r0, heads_in(L, &after, w));
+        lower_head_norm_forward(L, after.norm, v, r0, after.raw, x0, r1 - r0,
+                                heads_in(heads_at(L, v->block), &after, w));
         value_drop(L, after.raw, c);
     } else {
         apply(L, v->block, w, v, r0, r1, c);
     }
-    lower_rope(L, &(struct rotation){after.rope, heads_of(L, w), L->s.dtype, after.queries, 0}, v, r0, r1, x0);
+    rotate(L, v->block, &after, w, L->s.dtype, 0, v, r0, r1, x0);
 }
 
 void produce_q(struct lowering *L, struct value *v, int i)
 {
-    struct model_linear w = q_slice(L, &v->block->weights->attention.q, i / L->n_chunks, v->index);
+    struct model_linear w = q_slice(heads_at(L, v->block), &v->block->weights->attention.q, i / L->n_chunks, v->index);
     project(L, v, i, &w, after_q(L, v->block));
 }
 
 static void produce_kv(struct lowering *L, struct value *v, int i, const struct model_linear *w, struct after after)
 {
+    const struct head_tiles *h = heads_at(L, v->block);
     int m = i / L->n_chunks;
-    if (kv_replica(L, m) && value_on_device(v, i - L->n_chunks)) {
+    if (kv_replica(L, h, m) && value_on_device(v, i - L->n_chunks)) {
         produce_replica(L, v, i);
         return;
     }
-    struct model_linear slice = kv_slice(L, w, m, v->index);
+    struct model_linear slice = kv_slice(L, h, w, m, v->index);
     project(L, v, i, &slice, after);
 }
 
@@ -182,16 +194,17 @@ void produce_v(struct lowering *L, struct value *v, int i)
 static void add_heads(struct lowering *L, const struct block *b, int c)
 {
     const struct model_linear *w = &b->weights->attention.o;
+    const struct head_tiles *h = heads_at(L, b);
     struct attention_layer *a = b->values;
-    int64_t r0 = b->in->tiles[c].row0, r1 = b->in->tiles[c].row1, d = L->m->config.head_dim, width = L->s.head_tile * d;
+    int64_t r0 = b->in->tiles[c].row0, r1 = b->in->tiles[c].row1;
     value_new(L, &L->acc, c);
-    for (int t = 0; t < L->n_tiles_q; t++)
+    for (int t = 0; t < h->n_q; t++)
         for (int m = 0; m < L->ulysses; m++) {
             struct value *o = &a->o[t];
             int i = m * L->n_chunks + c;
             value_get(L, o, i);
-            lower_linear(L, &(struct linear_call){w, routed_head(L, m, t) * d, width, r1 - r0, .y = {&L->acc, r0, F32},
-                                                  .x = {o, o->tiles[i].row0, L->s.dtype}, .accumulate = t + m > 0});
+            lower_linear(L, &(struct linear_call){w, routed_head(h, m, t) * h->dim, h->q * h->dim, r1 - r0,
+                                                  .y = {&L->acc, r0, F32}, .x = {o, o->tiles[i].row0, L->s.dtype}, .accumulate = t + m > 0});
             value_drop(L, o, i);
         }
 }
@@ -223,16 +236,17 @@ void attended_gradient(struct lowering *L, const struct block *b, int c)
 void output_backward(struct lowering *L, const struct block *b, int t, int c)
 {
     const struct model_linear *w = &b->weights->attention.o;
+    const struct head_tiles *h = heads_at(L, b);
     struct attention_layer *kept = b->values;
-    struct attention_work *W = attention_work(L);
-    int64_t width = L->s.head_tile * L->m->config.head_dim;
+    struct attention_work *W = work_of(L, b);
+    int64_t width = h->q * h->dim;
     enum dtype T = L->s.dtype;
     struct value *o = &kept->o[t], *d_o = &W->d_o[t], *delta = &W->delta[t], *df = block_gradient(L, b);
     int64_t x0 = df->tiles[c].row0, x1 = df->tiles[c].row1;
     value_get(L, df, c);
     for (int m = 0; m < L->ulysses; m++) {
         int i = m * L->n_chunks + c;
-        int64_t r0 = o->tiles[i].row0, r1 = o->tiles[i].row1, first = routed_head(L, m, t) * L->m->config.head_dim;
+        int64_t r0 = o->tiles[i].row0, r1 = o->tiles[i].row1, first = routed_head(h, m, t) * h->dim;
         value_get(L, o, i);
         value_new(L, d_o, i);
         struct linear_call call = {w, first, width, r1 - r0, .y = {df, x0, T}, .x = {d_o, r0, T}};
@@ -242,8 +256,8 @@ void output_backward(struct lowering *L, const struct block *b, int t, int c)
         value_new(L, delta, i);
         struct op_attrs *a = emit(L, OP_ATTN_DELTA, LANE_COMPUTE);
         a->heads.rows = r1 - r0;
-        a->heads.heads = L->s.head_tile;
-        a->heads.head_dim = (int32_t)L->m->config.head_dim;
+        a->heads.heads = h->q;
+        a->heads.head_dim = (int32_t)h->dim;
         a->heads.dtype = (int32_t)T;
         arg_write(L, 0, delta, r0, r1, DEV);
         arg_read(L, 1, o, r0, r1, DEV);
@@ -260,17 +274,18 @@ void output_backward(struct lowering *L, const struct block *b, int t, int c)
 static void head_norm_backward(struct lowering *L, const struct block *b, const struct model_linear *w, const struct after *after,
                                struct value *dy, enum dtype dy_type, int64_t r0, int64_t r1, int c)
 {
-    struct attention_work *W = attention_work(L);
+    const struct heads heads = heads_in(heads_at(L, b), after, w);
+    struct attention_work *W = work_of(L, b);
     int64_t x0 = b->in->tiles[c].row0, rows = r1 - r0;
     value_new(L, after->raw, c);
     apply(L, b, w, after->raw, x0, x0 + rows, c);
     value_new(L, after->draw, c);
     if (dy_type == F32) {
-        lower_head_norm_backward(L, after->norm, after->draw, after->raw, x0, dy, r0, rows, heads_in(L, after, w));
+        lower_head_norm_backward(L, after->norm, after->draw, after->raw, x0, dy, r0, rows, heads);
     } else {
         value_new(L, &W->dnormed_q, c);
         lower_cast_rows(L, &W->dnormed_q, x0, F32, dy, r0, dy_type, rows);
-        lower_head_norm_backward(L, after->norm, after->draw, after->raw, x0, &W->dnormed_q, x0, rows, heads_in(L, after, w));
+        lower_head_norm_backward(L, after->norm, after->draw, after->raw, x0, &W->dnormed_q, x0, rows, heads);
         value_drop(L, &W->dnormed_q, c);
     }
     value_drop(L, after->raw, c);
@@ -285,7 +300,7 @@ static void projection_backward(struct lowering *L, const struct block *b, const
     struct tile *chunk = &b->normed->tiles[c];
     struct linear_side side = {dy, r0, dy_type};
     value_get(L, dy, i);
-    lower_rope(L, &(struct rotation){after.rope, heads_of(L, w), dy_type, after.queries, 1}, dy, r0, r1, chunk->row0);
+    rotate(L, b, &after, w, dy_type, 1, dy, r0, r1, chunk->row0);
     if (normed) {
         head_norm_backward(L, b, w, &after, dy, dy_type, r0, r1, c);
         side = (struct linear_side){after.draw, chunk->row0, L->s.dtype};
@@ -303,11 +318,11 @@ static void projection_backward(struct lowering *L, const struct block *b, const
 }
 
 /* The members that share member m's KV head (they follow it) have their gradients added to its own. */
-static void add_replicas(struct lowering *L, struct value *dy, int m, int c)
+static void add_replicas(struct lowering *L, const struct head_tiles *h, struct value *dy, int m, int c)
 {
     int first = m * L->n_chunks + c;
     struct tile *sum = &dy->tiles[first];
-    for (int other = m + 1; other < L->ulysses && kv_replica(L, other); other++) {
+    for (int other = m + 1; other < L->ulysses && kv_replica(L, h, other); other++) {
         int i = other * L->n_chunks + c;
         value_get(L, dy, first);
         value_get(L, dy, i);
@@ -323,7 +338,7 @@ static void add_replicas(struct lowering *L, struct value *dy, int m, int c)
 /* Of norms of all heads together: the tiles' gradients, turned back, become one, and the map of all heads learns from that. */
 static void all_backward(struct lowering *L, const struct block *b, const struct after *after, int c, int accumulate)
 {
-    struct attention_work *W = attention_work(L);
+    struct attention_work *W = work_of(L, b);
     int64_t x0 = b->in->tiles[c].row0, x1 = b->in->tiles[c].row1;
     struct value *dall = after->whole == &b->weights->attention.q ? &W->dall_q : &W->dall_k;
     value_new(L, after->raw, c);
@@ -350,7 +365,7 @@ static void gather_gradient(struct lowering *L, const struct block *b, const str
     int c = i % L->n_chunks;
     int64_t r0 = dy->tiles[i].row0, r1 = dy->tiles[i].row1, x0 = b->in->tiles[c].row0;
     value_get(L, dy, i);
-    lower_rope(L, &(struct rotation){after->rope, heads_of(L, w), dy_type, after->queries, 1}, dy, r0, r1, x0);
+    rotate(L, b, after, w, dy_type, 1, dy, r0, r1, x0);
     if (!keep)
         value_new(L, dall, c);
     lower_columns(L, &(struct columns){dall, x0, w->first_out - after->whole->first_out, F32},
@@ -360,8 +375,8 @@ static void gather_gradient(struct lowering *L, const struct block *b, const str
 
 static void query_backward(struct lowering *L, const struct block *b, int m, int t, int c)
 {
-    struct attention_work *W = attention_work(L);
-    struct model_linear w = q_slice(L, &b->weights->attention.q, m, t);
+    struct attention_work *W = work_of(L, b);
+    struct model_linear w = q_slice(heads_at(L, b), &b->weights->attention.q, m, t);
     struct after after = after_q(L, b);
     if (after.all)
         gather_gradient(L, b, &w, &W->dq[t], dq_type(L), m * L->n_chunks + c, &after, &W->dall_q, t + m > 0);
@@ -371,10 +386,11 @@ static void query_backward(struct lowering *L, const struct block *b, int m, int
 
 static void key_backward(struct lowering *L, const struct block *b, int m, int kt, int c)
 {
-    struct attention_work *W = attention_work(L);
-    struct model_linear w = kv_slice(L, &b->weights->attention.k, m, kt);
+    const struct head_tiles *h = heads_at(L, b);
+    struct attention_work *W = work_of(L, b);
+    struct model_linear w = kv_slice(L, h, &b->weights->attention.k, m, kt);
     struct after after = after_k(L, b);
-    add_replicas(L, &W->dk[kt], m, c);
+    add_replicas(L, h, &W->dk[kt], m, c);
     if (after.all)
         gather_gradient(L, b, &w, &W->dk[kt], F32, m * L->n_chunks + c, &after, &W->dall_k, kt + m > 0);
     else
@@ -383,24 +399,25 @@ static void key_backward(struct lowering *L, const struct block *b, int m, int k
 
 void qkv_backward(struct lowering *L, const struct block *b, int c)
 {
-    struct attention_work *W = attention_work(L);
+    const struct head_tiles *h = heads_at(L, b);
+    struct attention_work *W = work_of(L, b);
     struct after q = after_q(L, b), k = after_k(L, b);
     value_get(L, b->source, c);
     block_norm(L, b, c);
     if (block_passes_gradient(L, b))
         value_new(L, &L->acc, c);
-    for (int t = 0; t < L->n_tiles_q; t++)
+    for (int t = 0; t < h->n_q; t++)
         for (int m = 0; m < L->ulysses; m++)
             query_backward(L, b, m, t, c);
     if (q.all)
         all_backward(L, b, &q, c, 0);
-    for (int kt = 0; kt < L->n_tiles_kv; kt++)
+    for (int kt = 0; kt < h->n_kv; kt++)
         for (int m = 0; m < L->ulysses; m++) {
-            if (kv_replica(L, m))
+            if (kv_replica(L, h, m))
                 continue;
-            struct model_linear v = kv_slice(L, &b->weights->attention.v, m, kt);
+            struct model_linear v = kv_slice(L, h, &b->weights->attention.v, m, kt);
             key_backward(L, b, m, kt, c);
-            add_replicas(L, &W->dv[kt], m, c);
+            add_replicas(L, h, &W->dv[kt], m, c);
             projection_backward(L, b, &v, &W->dv[kt], F32, m * L->n_chunks + c, after_v(), 1);
         }
     if (k.all)
@@ -427,7 +444,8 @@ static int norm_cuts(const struct lowering *L, const struct model_norm *norm, in
 
 int projections_grad_cuts(const struct lowering *L, const struct block *b, int64_t *cuts, int n, int max)
 {
-    int q_parts = (int)(L->m->config.heads / L->s.head_tile), kv_parts = (int)(L->m->config.kv_heads / L->kv_heads_tile);
+    const struct head_tiles *h = heads_at(L, b);
+    int q_parts = (int)(h->all / h->q), kv_parts = (int)(h->all_kv / h->kv);
     n = norm_cuts(L, &b->weights->attention.q_norm, q_parts, cuts, n, max);
     n = norm_cuts(L, &b->weights->attention.k_norm, kv_parts, cuts, n, max);
     n = linear_cuts(L, &b->weights->attention.q, q_parts, OF_OUTPUTS, cuts, n, max);

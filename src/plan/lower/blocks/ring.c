@@ -26,20 +26,20 @@ static void exchange(struct lowering *L, struct value *from, struct value *to, i
 
 static void receive_keys(struct lowering *L, const struct attention_block *w, int s, struct value *k, struct value *v)
 {
-    struct attention_work *W = attention_work(L);
+    struct attention_work *W = attention_work(L, w);
     exchange(L, k, &W->ring_k, s, ring_is_attended(L, w, s), ring_attends(L, w, s), 1);
     exchange(L, v, &W->ring_v, s, ring_is_attended(L, w, s), ring_attends(L, w, s), 1);
 }
 
 static void merge(struct lowering *L, const struct attention_block *w, int s, struct value *o, struct value *lse)
 {
-    emit_attention_merge(L, o, lse, s > 0);
+    emit_attention_merge(L, w, o, lse, s > 0);
     under_predicate(L, ring_attends(L, w, s));
 }
 
 void ring_forward(struct lowering *L, const struct forward_tile *f)
 {
-    struct attention_work *W = attention_work(L);
+    struct attention_work *W = attention_work(L, f->weights);
     int plain = L->s.dtype == F32; /* the sum has the result's type */
     struct value *sum = plain ? f->o : &W->o_sum;
     if (!plain)
@@ -94,7 +94,7 @@ static void add_part(struct lowering *L, struct value *sum, struct value *part, 
 static void add_returned(struct lowering *L, const struct backward_tile *b, int s)
 {
     const struct attention_block *w = b->weights;
-    struct attention_work *W = attention_work(L);
+    struct attention_work *W = attention_work(L, w);
     add_part(L, b->dk, &W->returned_k[s % 2], ring_is_attended(L, w, s));
     add_part(L, b->dv, &W->returned_v[s % 2], ring_is_attended(L, w, s));
 }
@@ -104,7 +104,7 @@ static void add_returned(struct lowering *L, const struct backward_tile *b, int 
 void ring_backward(struct lowering *L, const struct backward_tile *b)
 {
     const struct attention_block *w = b->weights;
-    struct attention_work *W = attention_work(L);
+    struct attention_work *W = attention_work(L, w);
     int R = L->ring;
     struct backward_tile far = *b, near = *b;
     far.k = &W->ring_k;
@@ -135,21 +135,19 @@ void ring_backward(struct lowering *L, const struct backward_tile *b)
     add_returned(L, b, R - 1);
 }
 
-void ring_values_create(struct lowering *L)
+void ring_values_create(struct lowering *L, struct attention_work *W)
 {
-    struct attention_work *W = attention_work(L);
-    int64_t size = dtype_size(L->s.dtype), q = L->s.head_tile * L->m->config.head_dim,
-            kv = L->kv_heads_tile * L->m->config.head_dim;
-    heads_value(L, &W->ring_k, "ring.k", kv * size);
-    heads_value(L, &W->ring_v, "ring.v", kv * size);
-    heads_value(L, &W->o_part, "ring.o_part", q * size);
-    heads_value(L, &W->o_sum, "ring.o_sum", q * 4);
-    value_create(L, &W->lse_part, "ring.lse_part", CLASS_WORK, L->s.head_tile, L->attn_rows * 4, L->s.head_tile, RES_NONE);
-    heads_value(L, &W->dq_part, "ring.dq_part", q * 4);
-    heads_value(L, &W->dk_part, "ring.dk_part", kv * 4);
-    heads_value(L, &W->dv_part, "ring.dv_part", kv * 4);
+    int64_t size = dtype_size(L->s.dtype), q = W->heads->q * W->heads->dim, kv = W->heads->kv * W->heads->dim;
+    heads_value(L, W, &W->ring_k, "ring.k", kv * size);
+    heads_value(L, W, &W->ring_v, "ring.v", kv * size);
+    heads_value(L, W, &W->o_part, "ring.o_part", q * size);
+    heads_value(L, W, &W->o_sum, "ring.o_sum", q * 4);
+    lse_part_value(L, W, "ring.lse_part");
+    heads_value(L, W, &W->dq_part, "ring.dq_part", q * 4);
+    heads_value(L, W, &W->dk_part, "ring.dk_part", kv * 4);
+    heads_value(L, W, &W->dv_part, "ring.dv_part", kv * 4);
     for (int i = 0; i < 2; i++) {
-        heads_value(L, &W->returned_k[i], i ? "ring.dk_returned'" : "ring.dk_returned", kv * 4);
-        heads_value(L, &W->returned_v[i], i ? "ring.dv_returned'" : "ring.dv_returned", kv * 4);
+        heads_value(L, W, &W->returned_k[i], i ? "ring.dk_returned'" : "ring.dk_returned", kv * 4);
+        heads_value(L, W, &W->returned_v[i], i ? "ring.dv_returned'" : "ring.dv_returned", kv * 4);
     }
 }

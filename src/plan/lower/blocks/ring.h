@@ -6,6 +6,7 @@
 
 void ring_forward(struct lowering *L, const struct forward_tile *f);
 void ring_backward(struct lowering *L, const struct backward_tile *b);
-void ring_values_create(struct lowering *L);
+/* Of the layers of a shape. */
+void ring_values_create(struct lowering *L, struct attention_work *W);
 
 #endif
