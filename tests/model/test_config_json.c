@@ -559,7 +559,10 @@ static void test_wrapped(void **state)
                             "\"mscale_all_dim\": 1.0, \"original_max_position_embeddings\": 16384, \"beta_fast\": 32.0, "
                             "\"beta_slow\": 1.0}"));
     assert_true(c.wrapped && c.family == FAMILY_MINISTRAL3 && c.rope_slope == 0.1 && c.rope_original_positions == 16384 && c.tied);
-    assert_true(model_rope_attention(&c, 0) == 1.0);
+    struct model *m;
+    assert_int_equal(model_create(&c, NULL, 0, &m), OK);
+    assert_true(model_rope_attention(m, 0) == 1.0);
+    model_destroy(m);
     assert_int_equal(model_config_write(dir, &c, F32), OK);
     assert_int_equal(model_config_read(dir, &back), OK);
     assert_same(c, back);
