@@ -248,7 +248,7 @@ enum status model_create(const struct model_config *config, const char *const *f
     enum status st;
     TRY(check_config(config));
     TRY(allocate(config, &m));
-    TRY_GOTO(kinds_list(m), fail);
+    TRY_GOTO(kinds_list(m, !family_of(config)->learned_positions), fail);
     if (m->config.lora.rank > 0)
         TRY_GOTO(adapter_rules_create(&m->config.lora, &rules), fail);
     TRY_GOTO(declare_params(m, rules), fail);

@@ -2,7 +2,6 @@
 #include "model/kinds.h"
 
 #include "base/num.h"
-#include "model/family.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -125,7 +124,7 @@ static void list_ropes(struct model *m)
         }
 }
 
-enum status kinds_list(struct model *m)
+enum status kinds_list(struct model *m, int rotates)
 {
     const struct model_config *c = &m->config;
     for (int64_t l = 0; l < c->layers; l++) {
@@ -133,10 +132,10 @@ enum status kinds_list(struct model *m)
         TRY(add_shape(m, l));
     }
     TRY(list_kinds(m));
-    if (family_of(c)->learned_positions)
-        m->n_frequencies = c->head_dim / 2;
-    else
+    if (rotates)
         list_ropes(m);
+    else
+        m->n_frequencies = c->head_dim / 2;
     return OK;
 }
 

@@ -8,8 +8,9 @@
 struct attention_shape config_shape(const struct model_config *c, int64_t l);
 int64_t config_window(const struct model_config *c, int64_t l);
 
-/* Lists masks, shapes, kinds and sets of frequencies of m->config's layers. ERR_INVALID: there are too many. */
-enum status kinds_list(struct model *m);
+/* Lists masks, shapes, kinds and, of models that rotate heads, sets of frequencies of m->config's layers. ERR_INVALID: there are too
+ * many. */
+enum status kinds_list(struct model *m, int rotates);
 /* What the configuration says of the layer's attention. */
 void kinds_set(const struct model *m, int64_t l, struct attention_block *a);
 

@@ -9,7 +9,7 @@
 
 #define RULE_SHORTEST 2048 /* row chunk of short sequences; shorter ones are taken only to fit */
 
-/* Whether some layers' tiles may have so many query heads; the others take what is next. */
+/* Whether tiles of that number of query heads are legal in some layers. The others take the next number below that is. */
 static int head_tile_legal(const struct model *m, const struct strategy *t, int64_t heads)
 {
     int legal = 0;

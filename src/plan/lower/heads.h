@@ -14,7 +14,7 @@ struct head_tiles {
     int n_q, n_kv, q_per_kv; /* tiles of query heads, of KV heads, and how many of the former belong to one of the latter */
 };
 
-/* Whether tiles of so many query heads are legal: whole KV groups, or equal parts of one (which would send keys and values around
+/* Whether tiles of that number of query heads are legal: whole KV groups, or equal parts of one (which would send keys and values around
  * a ring again and again). */
 int heads_tile_legal(const struct attention_shape *shape, const struct mesh *mesh, int64_t tile);
 /* Tiles of the most heads that are legal and not more than `tile`, or of the fewest that are legal. */
