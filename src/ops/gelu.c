@@ -1,4 +1,4 @@
-/* GELU, forward and backward. */
+/* GELU and squared ReLU, forward and backward. */
 #include "ops/gelu.h"
 
 #include "ops/gelu_phi.h"
@@ -6,9 +6,19 @@
 #include "ops/rows.h"
 #include "ops/simd.h"
 
+/* A NaN stays one. */
+INLINE float positive(float x)
+{
+    return x < 0.0f ? 0.0f : x;
+}
+
 INLINE void forward_f32(float *y, const float *x, int64_t n, enum gelu_kind kind)
 {
-    if (kind == GELU_ERF) {
+    if (kind == RELU_SQUARED) {
+#pragma omp simd
+        for (int64_t j = 0; j < n; j++)
+            y[j] = positive(x[j]) * positive(x[j]);
+    } else if (kind == GELU_ERF) {
 #pragma omp simd
         for (int64_t j = 0; j < n; j++)
             y[j] = x[j] * erf_phi(x[j]);
@@ -37,7 +47,14 @@ CLONES static void forward(void *y, const void *x, int64_t at, int64_t n, enum g
 
 INLINE void backward_f32(float *x, float *dy, int64_t n, enum gelu_kind kind)
 {
-    if (kind == GELU_ERF) {
+    if (kind == RELU_SQUARED) {
+#pragma omp simd
+        for (int64_t j = 0; j < n; j++) {
+            float v = positive(x[j]);
+            x[j] = dy[j] * (2.0f * v);
+            dy[j] = v * v;
+        }
+    } else if (kind == GELU_ERF) {
 #pragma omp simd
         for (int64_t j = 0; j < n; j++) {
             float v = x[j], phi = erf_phi(v);

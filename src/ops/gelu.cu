@@ -1,8 +1,22 @@
-/* GELU, forward and backward. */
+/* GELU and squared ReLU, forward and backward. */
 #include "ops/cuda_gelu.cuh"
 
 namespace
 {
+
+/* y(x), and its slope. */
+template <int KIND> __device__ __forceinline__ float activated(float x, float *slope)
+{
+    if constexpr (KIND == RELU_SQUARED) {
+        const float r = x < 0.0f ? 0.0f : x; /* a NaN stays one */
+        *slope = 2.0f * r;
+        return r * r;
+    } else {
+        const float p = phi<KIND>(x, slope);
+        *slope += p;
+        return x * p;
+    }
+}
 
 template <typename T, int KIND> struct forward {
     T *y;
@@ -14,7 +28,7 @@ template <typename T, int KIND> struct forward {
 #pragma unroll
         for (int k = 0; k < N; k++) {
             float slope;
-            a[k] *= phi<KIND>(a[k], &slope);
+            a[k] = activated<KIND>(a[k], &slope);
         }
         store<N>(y + i, a);
     }
@@ -29,8 +43,8 @@ template <typename T, int KIND> struct backward {
         load<N>(d, dy + i);
 #pragma unroll
         for (int k = 0; k < N; k++) {
-            float slope, p = phi<KIND>(a[k], &slope), y = a[k] * p;
-            a[k] = d[k] * (p + slope);
+            float slope, y = activated<KIND>(a[k], &slope);
+            a[k] = d[k] * slope;
             d[k] = y;
         }
         store<N>(x + i, a);
@@ -50,24 +64,48 @@ template <typename T, int KIND> enum status run_backward(const struct op_attrs *
     return launch_elements<WIDTH<T>>(op, attrs->act.rows * attrs->act.dim, aligned_to_vectors({op.x, op.dy}), stream);
 }
 
+template <int KIND> enum status forward_typed(const struct op_attrs *attrs, void *const *arg, void *stream)
+{
+    return attrs->act.dtype == BF16 ? run_forward<bf16, KIND>(attrs, arg, stream) : run_forward<float, KIND>(attrs, arg, stream);
+}
+
+template <int KIND> enum status backward_typed(const struct op_attrs *attrs, void *const *arg, void *stream)
+{
+    return attrs->act.dtype == BF16 ? run_backward<bf16, KIND>(attrs, arg, stream)
+                                    : run_backward<float, KIND>(attrs, arg, stream);
+}
+
+enum status no_activation(const char *name, const struct op_attrs *attrs)
+{
+    return status_fail(ERR_INVALID, "%s on cuda: %d is no activation function", name, attrs->act.kind);
+}
+
 } // namespace
 
 enum status ops_cuda_gelu(const struct op_attrs *attrs, void *const *arg, void *stream)
 {
     TRY(check_storage("gelu", attrs->act.dtype));
-    if (attrs->act.kind == GELU_ERF)
-        return attrs->act.dtype == BF16 ? run_forward<bf16, GELU_ERF>(attrs, arg, stream)
-                                        : run_forward<float, GELU_ERF>(attrs, arg, stream);
-    return attrs->act.dtype == BF16 ? run_forward<bf16, GELU_TANH>(attrs, arg, stream)
-                                    : run_forward<float, GELU_TANH>(attrs, arg, stream);
+    switch (attrs->act.kind) {
+    case GELU_TANH:
+        return forward_typed<GELU_TANH>(attrs, arg, stream);
+    case GELU_ERF:
+        return forward_typed<GELU_ERF>(attrs, arg, stream);
+    case RELU_SQUARED:
+        return forward_typed<RELU_SQUARED>(attrs, arg, stream);
+    }
+    return no_activation("gelu", attrs);
 }
 
 enum status ops_cuda_gelu_grad(const struct op_attrs *attrs, void *const *arg, void *stream)
 {
     TRY(check_storage("gelu_grad", attrs->act.dtype));
-    if (attrs->act.kind == GELU_ERF)
-        return attrs->act.dtype == BF16 ? run_backward<bf16, GELU_ERF>(attrs, arg, stream)
-                                        : run_backward<float, GELU_ERF>(attrs, arg, stream);
-    return attrs->act.dtype == BF16 ? run_backward<bf16, GELU_TANH>(attrs, arg, stream)
-                                    : run_backward<float, GELU_TANH>(attrs, arg, stream);
+    switch (attrs->act.kind) {
+    case GELU_TANH:
+        return backward_typed<GELU_TANH>(attrs, arg, stream);
+    case GELU_ERF:
+        return backward_typed<GELU_ERF>(attrs, arg, stream);
+    case RELU_SQUARED:
+        return backward_typed<RELU_SQUARED>(attrs, arg, stream);
+    }
+    return no_activation("gelu_grad", attrs);
 }

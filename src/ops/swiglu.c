@@ -1,4 +1,4 @@
-/* SwiGLU and GeGLU, forward and backward. */
+/* SwiGLU, GeGLU and other gates, forward and backward. */
 #include "ops/swiglu.h"
 
 #include "ops/gelu_phi.h"
@@ -13,6 +13,11 @@ INLINE float gated(float g, float *slope, struct gate f, int32_t kind)
         float s = vsigmoid(g);
         *slope = s * fmaf(g, 1.0f - s, 1.0f);
         return g * s;
+    }
+    if (kind == GATE_SIGMOID) {
+        float s = vsigmoid(g);
+        *slope = s * (1.0f - s);
+        return s;
     }
     if (kind == GATE_CLAMPED) {
         float c = g > f.limit ? f.limit : g, s = vsigmoid(f.alpha * c);
@@ -56,6 +61,7 @@ INLINE void forward_typed(void *y, const void *x, const void *up, int64_t at, in
     (f.kind == GATE_SILU        ? FOR_DTYPE(dtype, loop, __VA_ARGS__, GATE_SILU)      \
      : f.kind == GATE_GELU_TANH ? FOR_DTYPE(dtype, loop, __VA_ARGS__, GATE_GELU_TANH) \
      : f.kind == GATE_CLAMPED   ? FOR_DTYPE(dtype, loop, __VA_ARGS__, GATE_CLAMPED)   \
+     : f.kind == GATE_SIGMOID   ? FOR_DTYPE(dtype, loop, __VA_ARGS__, GATE_SIGMOID)   \
                                 : FOR_DTYPE(dtype, loop, __VA_ARGS__, GATE_GELU_ERF))
 
 CLONES static void forward(void *y, const void *x, const void *up, int64_t at, int64_t n, struct gate f, int32_t dtype)

@@ -1,4 +1,4 @@
-/* SwiGLU, GeGLU and gpt-oss' clamped gates, forward and backward. */
+/* SwiGLU, GeGLU, gpt-oss' clamped gates and those of attention's output, forward and backward. */
 #include "ops/cuda_gelu.cuh"
 
 namespace
@@ -16,6 +16,10 @@ template <int KIND> __device__ __forceinline__ float gated(float x, float *slope
         const float c = x > of.limit ? of.limit : x, s = sigmoid(of.alpha * c);
         *slope = x > of.limit ? 0.0f : s * fmaf(of.alpha * c, 1.0f - s, 1.0f);
         return c * s;
+    } else if constexpr (KIND == GATE_SIGMOID) {
+        const float s = sigmoid(x);
+        *slope = s * (1.0f - s);
+        return s;
     } else if constexpr (KIND == GATE_SILU) {
         const float s = sigmoid(x);
         *slope = s * fmaf(x, 1.0f - s, 1.0f);
@@ -121,6 +125,8 @@ enum status ops_cuda_swiglu(const struct op_attrs *attrs, void *const *arg, void
         return forward_typed<GATE_GELU_ERF>(attrs, arg, stream);
     case GATE_CLAMPED:
         return forward_typed<GATE_CLAMPED>(attrs, arg, stream);
+    case GATE_SIGMOID:
+        return forward_typed<GATE_SIGMOID>(attrs, arg, stream);
     }
     return no_gate("swiglu", attrs);
 }
@@ -137,6 +143,8 @@ enum status ops_cuda_swiglu_grad(const struct op_attrs *attrs, void *const *arg,
         return backward_typed<GATE_GELU_ERF>(attrs, arg, stream);
     case GATE_CLAMPED:
         return backward_typed<GATE_CLAMPED>(attrs, arg, stream);
+    case GATE_SIGMOID:
+        return backward_typed<GATE_SIGMOID>(attrs, arg, stream);
     }
     return no_gate("swiglu_grad", attrs);
 }

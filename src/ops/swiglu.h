@@ -1,6 +1,6 @@
 /* Gated units (Shazeer 2020): y = f(gate) * up. SwiGLU: f(g) = silu(g) = g * sigmoid(g); GeGLU: a gelu. GATE_CLAMPED is gpt-oss':
  * y = g sigmoid(alpha g) (u + 1) with g = min(gate, limit) and u = up between -limit and limit; what a limit holds has no
- * gradient. Element-wise over n = rows * dim elements. */
+ * gradient. GATE_SIGMOID: f(g) = sigmoid(g), what attention gives being `up`. Element-wise over n = rows * dim elements. */
 #ifndef LTRAIN_OPS_SWIGLU_H
 #define LTRAIN_OPS_SWIGLU_H
 

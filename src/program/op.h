@@ -40,9 +40,9 @@ struct norm_result {
 };
 
 enum norm_kind { NORM_RMS, NORM_LAYER, NORM_RMS_ONE /* weights are 1 + w */, NORM_NONE /* y = x */ };
-/* The function of a gated MLP's gate: attrs.act.kind of OP_SWIGLU. */
-enum gate_kind { GATE_SILU, GATE_GELU_TANH, GATE_GELU_ERF, GATE_CLAMPED };
-enum gelu_kind { GELU_TANH, GELU_ERF };
+/* The function of a gate: attrs.act.kind of OP_SWIGLU. Of attention's output it is the sigmoid. */
+enum gate_kind { GATE_SILU, GATE_GELU_TANH, GATE_GELU_ERF, GATE_CLAMPED, GATE_SIGMOID };
+enum gelu_kind { GELU_TANH, GELU_ERF, RELU_SQUARED /* in place of a GELU */ };
 
 /* One of these per instruction, zero where unused (hashed as bytes by value numbers). */
 struct op_attrs {

@@ -95,7 +95,7 @@ OP(ROPE, rope, ELEMENTWISE, NEVER, a->rope.x_type, 3.0 * a->rope.rows * a->rope.
 
 /* --- Activation functions: attrs.act; all [rows,dim] --- */
 
-/* y = f(gate) * up, f by attrs.act.kind: silu, a gelu, or clamped with up as ops/swiglu.h says */
+/* y = f(gate) * up, f by attrs.act.kind: silu, a gelu, sigmoid, or clamped with up as ops/swiglu.h says */
 OP(SWIGLU, swiglu, ELEMENTWISE, NEVER, a->act.dtype, 6.0 * a->act.rows * a->act.dim,
    OUT(y, T(act)), IN(gate, T(act)), IN(up, T(act)))
 
@@ -103,7 +103,7 @@ OP(SWIGLU, swiglu, ELEMENTWISE, NEVER, a->act.dtype, 6.0 * a->act.rows * a->act.
 OP(SWIGLU_GRAD, swiglu_grad, ELEMENTWISE, NEVER, a->act.dtype, 14.0 * a->act.rows * a->act.dim,
    INOUT(gate, T(act)), INOUT(up, T(act)), INOUT(dy, T(act)))
 
-/* y = gelu(x), by its tanh approximation ("gelu_new") or erf */
+/* y = gelu(x), by its tanh approximation ("gelu_new") or erf, or the square of relu(x) */
 OP(GELU, gelu, ELEMENTWISE, NEVER, a->act.dtype, 12.0 * a->act.rows * a->act.dim,
    OUT(y, T(act)), IN(x, T(act)))
 

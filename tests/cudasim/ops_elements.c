@@ -134,7 +134,10 @@ void test_elements(void)
                 check_swiglu(SIZES[s], (enum dtype)t, s % 2 ? GATE_GELU_TANH : GATE_GELU_ERF);
             if (s % 3 == 1)
                 check_swiglu(SIZES[s], (enum dtype)t, GATE_CLAMPED);
+            check_swiglu(SIZES[s], (enum dtype)t, GATE_SIGMOID);
             check_gelu(SIZES[s], (enum dtype)t, s % 3 == 0 ? GELU_ERF : GELU_TANH);
+            if (s % 3 == 1)
+                check_gelu(SIZES[s], (enum dtype)t, RELU_SQUARED);
         }
         check_gelu(4097, (enum dtype)t, GELU_ERF);
     }
