@@ -175,6 +175,7 @@ struct model_block *build_block(struct builder *b, int l, enum block_kind kind)
     block->norm = block->after = build_no_norm();
     if (kind == BLOCK_ATTENTION) {
         block->attention.q_norm = block->attention.k_norm = build_no_norm();
+        block->attention.gate = build_no_linear();
         block->attention.sinks = -1;
         kinds_set(b->m, l, &block->attention);
     }

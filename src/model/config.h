@@ -182,6 +182,8 @@ json_t *config_write_rope(const struct model_config *c);
 enum status config_read_layer_types(struct config_reader *r, struct model_config *c, int64_t period);
 /* An array of strings; null where all layers are alike. */
 json_t *config_write_layer_types(const struct model_config *c);
+/* The same, always an array: of families that take none for something else. */
+json_t *config_list_layer_types(const struct model_config *c);
 /* no_rope_layers: 0 for a layer without positions. Without the key, every no_rope_layer_interval-th. */
 enum status config_read_unrotated(struct config_reader *r, struct model_config *c);
 json_t *config_write_unrotated(const struct model_config *c);

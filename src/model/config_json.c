@@ -271,7 +271,8 @@ static enum status read_family(struct config_reader *r, struct model_config *c)
 
 static const struct wrapper {
     const char *type, *class;
-} wrappers[] = {{"gemma3", "Gemma3ForConditionalGeneration"}, {"mistral3", "Mistral3ForConditionalGeneration"}};
+} wrappers[] = {{"gemma3", "Gemma3ForConditionalGeneration"}, {"mistral3", "Mistral3ForConditionalGeneration"},
+             {"qwen3_5", "Qwen3_5ForConditionalGeneration"}};
 
 static const struct wrapper *find_wrapper(const json_t *root)
 {
@@ -297,7 +298,9 @@ static const char *const about_images[] = {"model_type",           "architecture
                                            "eoi_token_index",      "eoi_token_id",
                                            "mm_tokens_per_image",  "multimodal_projector_bias",
                                            "projector_hidden_act", "spatial_merge_size",
-                                           "vision_feature_layer", NULL};
+                                           "vision_feature_layer", "video_token_id",
+                                           "vision_start_token_id", "vision_end_token_id",
+                                           NULL};
 
 static enum status check_outer_keys(const struct config_reader *r, struct model_config *c)
 {

@@ -38,8 +38,12 @@ enum status config_read_layer_types(struct config_reader *r, struct model_config
 
 json_t *config_write_layer_types(const struct model_config *c)
 {
-    if (c->window == 0) /* a window of all layers is listed, too: without a list Gemma 3, OLMo 3 and Cohere 2 have a pattern of their own */
-        return json_null();
+    /* a window of all layers is listed, too: without a list Gemma 3, OLMo 3 and Cohere 2 have a pattern of their own */
+    return c->window == 0 ? json_null() : config_list_layer_types(c);
+}
+
+json_t *config_list_layer_types(const struct model_config *c)
+{
     json_t *list = json_array();
     for (int64_t l = 0; l < c->layers; l++)
         json_array_append_new(list, json_string(model_bit(c->windowed, l) ? "sliding_attention" : "full_attention"));

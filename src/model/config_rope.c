@@ -125,6 +125,10 @@ static enum status read_section(struct config_reader *parent, const char *sectio
     c->rope = (enum rope_kind)type;
     TRY(config_read_real(&r, "rope_theta", OPTIONAL, &c->rope_theta));
     config_get(&r, "max_position_embeddings"); /* a copy of the one beside the section, which counts */
+    if (c->family == FAMILY_QWEN3_5) {         /* of images: a text's positions are the same in time, height and width */
+        config_get(&r, "mrope_section");
+        config_get(&r, "mrope_interleaved");
+    }
     TRY(read_share(&r, c, 0));
     if (c->rope != ROPE_DEFAULT && c->rope != ROPE_LINEAR)
         TRY(read_original(parent, &r, c));
@@ -168,6 +172,7 @@ enum status config_read_rope(struct config_reader *r, struct model_config *c)
     const json_t *scaling = config_get(r, "rope_scaling"), *parameters = config_get(r, "rope_parameters");
     double outer = c->rope_theta;
     config_get(r, "original_max_position_embeddings"); /* looked at where a scaling needs it */
+    c->rope_share = r->family->share;
     TRY(read_share(r, c, 1));
     struct model_config older = *c;
     if (scaling)

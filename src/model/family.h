@@ -13,6 +13,7 @@ struct family {
     const char *base_key,
         *share_key; /* config.json's keys of it and of the part of a head that is rotated; NULL: the usual ones */
     int partial;    /* a part of each head may be rotated alone */
+    double share;   /* that part where config.json says none; 0: all */
     /* Counts that the text_config of a multimodal model may leave out, with their values; field NO_FIELD ends the list. NULL:
      * none. */
     const struct config_implied *implied;

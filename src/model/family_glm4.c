@@ -15,16 +15,12 @@ static void layer(struct builder *b, int l)
     common_fused_mlp(b, &mlp->mlp);
 }
 
-/* Before rotary positions are read. */
 static enum status derive(struct config_reader *r, struct model_config *c)
 {
     if (!c->head_dim)
         c->head_dim = 128;
     if (!c->max_positions)
         c->max_positions = 131072;
-    if (!json_object_get(r->object, "partial_rotary_factor") && c->rope_share == 0.0 &&
-        !json_object_get(json_object_get(r->object, "rope_parameters"), "partial_rotary_factor"))
-        c->rope_share = 0.5;
     c->rope_interleaved = 1;
     return common_derive(r, c);
 }
@@ -42,6 +38,7 @@ const struct family family_glm4 = {.name = "glm4",
                                    .class = "Glm4ForCausalLM",
                                    .keys = {common_keys, keys},
                                    .partial = 1,
+                                   .share = 0.5,
                                    COMMON,
                                    .derive = derive,
                                    .layer = layer,

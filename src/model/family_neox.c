@@ -37,14 +37,6 @@ static void head(struct builder *b)
 
 /* ---- config.json ---- */
 
-/* A quarter of each head where nothing is said. */
-static enum status read_base(struct config_reader *r, struct model_config *c)
-{
-    if (!json_object_get(r->object, "rotary_pct"))
-        c->rope_share = 0.25;
-    return common_read_theta(r, c);
-}
-
 static enum status derive(struct config_reader *r, struct model_config *c)
 {
     if (c->dim % c->heads)
@@ -68,7 +60,7 @@ static const struct config_key keys[] = {
     {"tie_word_embeddings", KEY_FIELD, AT_tied, 0},
     {"use_parallel_residual", KEY_FIELD, AT_parallel, 1},
     {"attention_bias", KEY_FIELD, AT_attention_bias, 1},
-    {"rotary_emb_base", KEY_SPECIAL, .read = read_base, .write = common_write_theta},
+    {"rotary_emb_base", KEY_SPECIAL, .read = common_read_theta, .write = common_write_theta},
     {"rotary_pct", KEY_SPECIAL, .write = common_write_share},
     {"rope_scaling", KEY_SPECIAL, .read = config_read_rope, .write = config_write_rope},
     {"attention_dropout", KEY_DROPOUT},
@@ -88,6 +80,7 @@ const struct family family_gpt_neox = {.name = "gpt_neox",
                                        .base_key = "rotary_emb_base",
                                        .share_key = "rotary_pct",
                                        .partial = 1,
+                                       .share = 0.25,
                                        .buffers = buffers,
                                        .keys = {keys},
                                        .derive = derive,

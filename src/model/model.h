@@ -19,7 +19,8 @@
 #define MODEL_FAMILIES(X) \
     X(LLAMA, llama) X(MISTRAL, mistral) X(QWEN2, qwen2) X(QWEN3, qwen3) X(SMOLLM3, smollm3) X(GRANITE, granite) X(PHI3, phi3) \
     X(GEMMA2, gemma2) X(GEMMA3, gemma3) X(OLMO2, olmo2) X(OLMO3, olmo3) X(GLM4, glm4) X(STARCODER2, starcoder2) X(GPT2, gpt2) \
-    X(GPT_NEOX, gpt_neox) X(COHERE, cohere) X(COHERE2, cohere2) X(GPT_OSS, gpt_oss) X(MINISTRAL3, ministral3)
+    X(GPT_NEOX, gpt_neox) X(COHERE, cohere) X(COHERE2, cohere2) X(GPT_OSS, gpt_oss) X(MINISTRAL3, ministral3) \
+    X(QWEN3_5, qwen3_5)
 #define X(upper, lower) FAMILY_##upper,
 enum model_family { MODEL_FAMILIES(X) N_FAMILIES };
 #undef X
@@ -137,6 +138,7 @@ enum block_kind { BLOCK_ATTENTION, BLOCK_MLP, BLOCK_KINDS };
 
 struct attention_block {
     struct model_linear q, k, v, o;
+    struct model_linear gate;         /* o maps what heads give times sigmoid(gate of the block's input); gate.weight = -1: there is none */
     struct model_norm q_norm, k_norm; /* before heads are rotated: of each head, or (whole) of all; NORM_NONE: none */
     int whole;
     int shape;                        /* of the model's shapes of heads */

@@ -202,7 +202,7 @@ static void calls_before_launches_fail(void **state)
 
 /* Layer kinds beside Llama's: soft caps, windows on some layers, four norms of 1 + w, GeGLU, scaled embeddings; norms of each head,
  * with weights of its own, too; of all heads together, behind the blocks alone; factors everywhere; a part of each head rotated, in neighbouring pairs; sinks and
- * a clamped gate. One step on one card each, all on drives. */
+ * a clamped gate; gates of what heads give. One step on one card each, all on drives. */
 static void other_layers(void **state)
 {
     (void)state;
@@ -210,7 +210,7 @@ static void other_layers(void **state)
         const char *name;
         int capability;
     } cases[] = {{"qwen3", 90}, {"gemma3", 80}, {"gemma2", 90}, {"olmo2", 80}, {"granite", 90}, {"glm4", 80}, {"cohere-norms", 90},
-                 {"gpt-oss-one", 90}};
+                 {"gpt-oss-one", 90}, {"qwen3_5", 90}};
     for (size_t i = 0; !extent_is_long() && i < sizeof cases / sizeof *cases; i++)
         run(cases[i].name, cases[i].capability, 1, everything_nvme);
 }

@@ -123,6 +123,7 @@ CASE(neox_sequential, "neox-sequential")
 CASE(cohere, "cohere")
 CASE(cohere2, "cohere2")
 CASE(cohere_norms, "cohere-norms")
+CASE(qwen3_5, "qwen3_5")
 CASE(gemma3_wrapped, "gemma3-wrapped")
 CASE(mistral3_wrapped, "mistral3-wrapped")
 
@@ -193,6 +194,7 @@ int main(void)
                                        cmocka_unit_test(cohere),
                                        cmocka_unit_test(cohere2),
                                        cmocka_unit_test(cohere_norms),
+                                       cmocka_unit_test(qwen3_5),
                                        cmocka_unit_test(gemma3_wrapped),
                                        cmocka_unit_test(mistral3_wrapped)};
     return cmocka_run_group_tests(tests, NULL, NULL);

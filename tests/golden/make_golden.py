@@ -26,7 +26,7 @@ from safetensors.numpy import save_file
 from transformers import (AutoModelForCausalLM, AutoModelForImageTextToText, Cohere2Config, CohereConfig, Gemma2Config,
                           Gemma3Config, Gemma3TextConfig, Glm4Config, GPT2Config, GPTNeoXConfig, GptOssConfig, GptOssForCausalLM, GraniteConfig, LlamaConfig,
                           Ministral3Config, Mistral3Config, MistralConfig, Olmo2Config, Olmo3Config, Phi3Config,
-                          PixtralVisionConfig, Qwen2Config, Qwen3Config, SiglipVisionConfig, SmolLM3Config, Starcoder2Config)
+                          PixtralVisionConfig, Qwen2Config, Qwen3_5TextConfig, Qwen3Config, SiglipVisionConfig, SmolLM3Config, Starcoder2Config)
 from transformers.models.gpt_oss.modeling_gpt_oss import GptOssExperts
 
 HERE = os.path.dirname(os.path.abspath(__file__))
@@ -179,6 +179,9 @@ CASES = {
     # layer norms of each head, whose weights are [heads, head size] and are no matrices
     "cohere-norms": (tiny(CohereConfig, num_attention_heads=4, num_key_value_heads=2, dim=32, num_hidden_layers=1, use_qk_norm=True),
                      [50, 1, 30], []),
+    # gates of what heads give, between the queries' rows in files
+    "qwen3_5": (tiny(Qwen3_5TextConfig, num_attention_heads=4, num_key_value_heads=2, head_dim=16, layer_types=[FULL, FULL],
+                     rope_parameters=dict(DEFAULT_ROPE, partial_rotary_factor=0.5)), [40, 1, 33], []),
 }
 
 
@@ -198,6 +201,9 @@ def make_batch(lengths, seed, window, vocab):
     return tokens, targets, positions, lo
 
 
+ONE_MORE = ("Gemma", "VaultGemma", "Qwen3_5")  # whose norms multiply by 1 + w
+
+
 def randomize(model, seed):
     """Larger than the usual initial values, so that every part of the gradient counts; norms and biases are not trivial either."""
     g = torch.Generator().manual_seed(seed)
@@ -211,7 +217,7 @@ def randomize(model, seed):
             elif name.endswith("bias"):
                 p.copy_(0.05 * noise)
             else:
-                p.copy_((not type(model).__name__.startswith("Gemma")) + 0.1 * noise)  # Gemma's norms multiply by 1 + w
+                p.copy_((not type(model).__name__.startswith(ONE_MORE)) + 0.1 * noise)
 
 
 def mixes_windows(config):
@@ -233,6 +239,8 @@ def forward(model, batch):
     if mixes_windows(model.config):
         near = seen & (i[None, :] > i[:, None] - model.config.sliding_window)
         mask = {FULL: mask, SLIDE: mask_of(model, near)}
+    elif model.config.model_type == "qwen3_5_text":
+        mask = {FULL: mask}
     logits = model(input_ids=tokens[None], attention_mask=mask, position_ids=positions[None], use_cache=False).logits[0]
     assert logits.dtype == torch.float64
     return torch.nn.functional.cross_entropy(logits, targets, ignore_index=-1), logits
@@ -250,23 +258,27 @@ def check_documents(model, batch, lengths, loss):
     assert abs(total / count - loss) < 1e-12, (total / count, loss)
 
 
+NEIGHBOURS = ("Cohere", "Ernie4_5")  # which are rotated by way of fp32
+
+
 def to_fp64(model):
     """model.double() and more: transformers' RMSNorm and rotary tables go through fp32 whatever the model's type (as eager attention's
     softmax does, hence sdpa)."""
     model = model.double().train()
     for module in model.modules():
         if type(module).__name__.endswith("RMSNorm"):
-            one = type(module).__name__.startswith("Gemma")
+            one = type(module).__name__.startswith(ONE_MORE)
             eps = module.eps if one else module.variance_epsilon
             module.forward = lambda x, m=module, one=one, eps=eps: (one + m.weight) * x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + eps)
         if type(module).__name__.startswith("Cohere") and type(module).__name__.endswith("LayerNorm"):
             module.forward = lambda x, m=module: m.weight * torch.nn.functional.layer_norm(x, x.shape[-1:], None, None, m.variance_epsilon)
+        if type(module).__name__.startswith(NEIGHBOURS) and type(module).__name__.endswith("Attention"):
             sys.modules[type(module).__module__].apply_rotary_pos_emb = rotate_neighbours
         if type(module).__name__.endswith("RotaryEmbedding"):
             module.forward = lambda x, position_ids, layer_type=None, m=module: tables(model.config, m, position_ids, layer_type)
         if type(module).__name__ == "Ministral3Attention":
             sys.modules[type(module).__module__].get_llama_4_attn_scale = scale_of_queries
-        if type(module).__name__ == "Gemma3TextScaledWordEmbedding":
+        if type(module).__name__.endswith("TextScaledWordEmbedding"):
             module.embed_scale.fill_(module.scalar_embed_scale)
     return model
 
@@ -285,8 +297,10 @@ def tables(config, module, position_ids, layer_type):
         fp32, factor = ROPE_INIT_FUNCTIONS[rope["rope_type"]](config, seq_len=tokens)
         assert torch.allclose(inv_freq.float(), fp32.float(), rtol=2e-6, atol=0), (inv_freq, fp32)
         assert abs(scaling - factor) < 1e-9
+    if position_ids.ndim > 2:  # of images; a text's are the same in time, height and width
+        position_ids = position_ids[0]
     angle = position_ids[..., None].double() * inv_freq
-    if config.model_type.startswith("cohere"):
+    if config.model_type.startswith(tuple(x.lower() for x in NEIGHBOURS)):
         angle = angle.repeat_interleave(2, dim=-1)
     elif config.model_type != "gpt_oss":  # which has half as many
         angle = torch.cat((angle, angle), dim=-1)
@@ -294,7 +308,7 @@ def tables(config, module, position_ids, layer_type):
 
 
 def rotate_neighbours(q, k, cos, sin):
-    """Cohere's, which goes through fp32."""
+    """Cohere's and ERNIE's, which go through fp32."""
     turned = lambda x: torch.stack((-x[..., 1::2], x[..., ::2]), dim=-1).flatten(-2)
     return tuple(x * cos[:, None] + turned(x) * sin[:, None] for x in (q, k))
 

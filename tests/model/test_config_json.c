@@ -307,6 +307,35 @@ static void test_gpt_oss(void **state)
     refuse(LIKE("gpt_oss", ""), "gpt-oss' experts are not supported yet");
 }
 
+static void assert_written(struct model_config c)
+{
+    struct model_config back;
+    assert_int_equal(model_config_write(dir, &c, F32), OK);
+    assert_int_equal(model_config_read(dir, &back), OK);
+    assert_same(c, back);
+}
+
+/* Qwen3.5 without linear attention: what absent keys stand for, keys of what is not there, positions of images. */
+static void test_qwen3_5(void **state)
+{
+    (void)state;
+#define ALL_FULL ", \"layer_types\": [\"full_attention\", \"full_attention\"]"
+    struct model_config c = read_text(LIKE("qwen3_5_text", ALL_FULL ", \"linear_num_value_heads\": 32, \"attn_output_gate\": true, "
+        "\"rope_parameters\": {\"rope_type\": \"default\", \"rope_theta\": 1e7, \"mrope_interleaved\": true, \"mrope_section\": [11, 11, 10]}"));
+    assert_true(c.rope_share == 0.25 && c.rope_theta == 1e7 && c.head_dim == 256 && c.max_positions == 32768 && !c.tied);
+    assert_written(c);
+    c = read_text(LIKE("qwen3_5_text", ", \"full_attention_interval\": 1, \"partial_rotary_factor\": 1.0"));
+    assert_true(c.rope_share == 0);
+    assert_written(c);
+    refuse(LIKE("qwen3_5_text", ""), "full_attention_interval is null; linear attention is not supported yet");
+    refuse(LIKE("qwen3_5_text", ", \"layer_types\": [\"linear_attention\", \"full_attention\"]"), "linear attention is not supported yet");
+    refuse(LIKE("qwen3_5_text", ALL_FULL ", \"attn_output_gate\": false"), "only true is supported");
+    refuse("{\"model_type\": \"qwen3_5\", \"architectures\": [\"Qwen3_5ForConditionalGeneration\"], \"image_token_id\": 248056, "
+           "\"video_token_id\": 248057, \"vision_start_token_id\": 248053, \"text_config\": " LIKE("qwen3_5_text",
+           ", \"layer_types\": [\"linear_attention\", \"full_attention\"]") "}",
+           "text_config.layer_types is [\"linear_attention\",\"full_attention\"]; linear attention is not supported yet");
+}
+
 static void test_unsupported(void **state)
 {
     (void)state;
@@ -595,7 +624,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_round_trip),   cmocka_unit_test(test_defaults),     cmocka_unit_test(test_rope_spellings),
-        cmocka_unit_test(test_gpt_oss),
+        cmocka_unit_test(test_gpt_oss),      cmocka_unit_test(test_qwen3_5),
         cmocka_unit_test(test_windows),      cmocka_unit_test(test_unsupported),  cmocka_unit_test(test_differences),
         cmocka_unit_test(test_ignored_keys), cmocka_unit_test(test_written_like), cmocka_unit_test(test_faults),
         cmocka_unit_test(test_parallel_families), cmocka_unit_test(test_wrapped),

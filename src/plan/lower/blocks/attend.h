@@ -8,6 +8,7 @@
 struct attention_layer {
     struct value *q, *o, *lse; /* [n_q] */
     struct value *k, *v;       /* [n_kv] */
+    struct value *gate;        /* [n_q] where heads are gated */
 };
 
 /* Values that the layers of one shape share. */
@@ -16,6 +17,8 @@ struct attention_work {
     char suffix[16]; /* of their names */
     struct value *d_o, *delta, *dq; /* [n_q] */
     struct value *dk, *dv;          /* [n_kv] */
+    struct value *dgate;            /* [n_q] where heads are gated */
+    struct value gated;             /* a chunk of one tile, gated */
     /* In the heads layout, of the tile at work and of the next: */
     struct value heads_q[2], heads_k[2], heads_v[2], heads_o[2], heads_do[2], heads_delta[2], heads_dq[2], heads_dk[2],
         heads_dv[2];

@@ -9,6 +9,7 @@
 
 #include "plan/lower/activation.h"
 #include "plan/lower/blocks/cache.h"
+#include "plan/lower/blocks/gates.h"
 #include "plan/lower/blocks/projections.h"
 #include "plan/lower/blocks/ring.h"
 #include "plan/lower/emit.h"
@@ -306,6 +307,7 @@ static void layer_values(struct lowering *L, struct block *b)
         activation_of_layer(L, b, t, &(struct activation){&a->k[t], "k", kv_cols(h), T, ROUTED, produce_k});
         activation_of_layer(L, b, t, &(struct activation){&a->v[t], "v", kv_cols(h), T, ROUTED, produce_v});
     }
+    gates_of_layer(L, b);
 }
 
 static void leave(struct lowering *L, struct block *b)
@@ -422,6 +424,7 @@ static void tile_values(struct lowering *L)
     for (int i = 0; i < L->m->n_shapes; i++) {
         struct attention_work *W = (struct attention_work *)L->shared[BLOCK_ATTENTION] + i;
         gradient_values(L, W);
+        gates_of_work(L, W, i);
         heads_values(L, W);
         if (L->ring > 1)
             ring_values_create(L, W);

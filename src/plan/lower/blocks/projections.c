@@ -1,5 +1,6 @@
 #include "plan/lower/blocks/projections.h"
 
+#include "plan/lower/blocks/gates.h"
 #include "plan/lower/emit.h"
 #include "plan/lower/linear.h"
 #include "plan/lower/param.h"
@@ -97,7 +98,8 @@ static struct after after_k(const struct lowering *L, const struct block *b)
     return (struct after){&w->k_norm, w->rope, &W->raw_k, &W->draw_k, w->whole ? &W->all_k : NULL, &w->k, 0};
 }
 
-static struct after after_v(void)
+/* Nothing. */
+static struct after plain(void)
 {
     static const struct model_norm none = {.kind = NORM_NONE, .weight = -1, .bias = -1};
     return (struct after){&none, -1, NULL, NULL, NULL, NULL, 0};
@@ -187,7 +189,29 @@ void produce_k(struct lowering *L, struct value *v, int i)
 
 void produce_v(struct lowering *L, struct value *v, int i)
 {
-    produce_kv(L, v, i, &v->block->weights->attention.v, after_v());
+    produce_kv(L, v, i, &v->block->weights->attention.v, plain());
+}
+
+void produce_gate(struct lowering *L, struct value *v, int i)
+{
+    struct model_linear w = q_slice(heads_at(L, v->block), &v->block->weights->attention.gate, i / L->n_chunks, v->index);
+    project(L, v, i, &w, plain());
+}
+
+/* What is mapped back: tile i of o, which is on the device, or that times its gate. */
+static struct linear_side heads_out(struct lowering *L, const struct block *b, int t, int i)
+{
+    struct attention_layer *a = b->values;
+    if (!has_gates(b))
+        return (struct linear_side){&a->o[t], a->o[t].tiles[i].row0, L->s.dtype};
+    gate_forward(L, b, t, i);
+    return (struct linear_side){&work_of(L, b)->gated, b->in->tiles[i % L->n_chunks].row0, L->s.dtype};
+}
+
+static void drop_gated(struct lowering *L, const struct block *b, int c)
+{
+    if (has_gates(b))
+        value_drop(L, &work_of(L, b)->gated, c);
 }
 
 /* What attention gives for chunk c without the bias, of all heads: L->acc. */
@@ -204,7 +228,8 @@ static void add_heads(struct lowering *L, const struct block *b, int c)
             int i = m * L->n_chunks + c;
             value_get(L, o, i);
             lower_linear(L, &(struct linear_call){w, routed_head(h, m, t) * h->dim, h->q * h->dim, r1 - r0,
-                                                  .y = {&L->acc, r0, F32}, .x = {o, o->tiles[i].row0, L->s.dtype}, .accumulate = t + m > 0});
+                                                  .y = {&L->acc, r0, F32}, .x = heads_out(L, b, t, i), .accumulate = t + m > 0});
+            drop_gated(L, b, c);
             value_drop(L, o, i);
         }
 }
@@ -214,6 +239,7 @@ void produce_attended(struct lowering *L, struct value *v, int c)
     const struct block *b = v->block;
     const struct model_linear *w = &b->weights->attention.o;
     add_heads(L, b, c);
+    gates_leave_input(L, b, c);
     value_get(L, b->in, c);
     block_add(L, b, v, w, c);
     value_drop(L, &L->acc, c);
@@ -224,13 +250,37 @@ void produce_attended(struct lowering *L, struct value *v, int c)
 void attended_gradient(struct lowering *L, const struct block *b, int c)
 {
     value_get(L, &L->dx, c);
-    if (b->weights->after.kind != NORM_NONE)
+    if (b->weights->after.kind != NORM_NONE) {
         add_heads(L, b, c);
+        gates_leave_input(L, b, c);
+    }
     block_make_gradient(L, b, &b->weights->attention.o, c);
     value_put(L, &L->df, c);
     value_drop(L, &L->df, c);
     value_drop(L, &L->acc, c);
     value_drop(L, &L->dx, c);
+}
+
+/* From the gradient of what is mapped back, tile i of it or W->gated, to that of o. */
+static void map_backward(struct lowering *L, const struct block *b, int m, int t, int c)
+{
+    struct attention_layer *kept = b->values;
+    struct attention_work *W = work_of(L, b);
+    struct value *o = &kept->o[t], *d_o = &W->d_o[t], *df = block_gradient(L, b);
+    int i = m * L->n_chunks + c, gates = has_gates(b);
+    const struct head_tiles *h = heads_at(L, b);
+    int64_t r0 = o->tiles[i].row0, x0 = df->tiles[c].row0;
+    struct linear_side back = gates ? (struct linear_side){&W->gated, x0, L->s.dtype} : (struct linear_side){d_o, r0, L->s.dtype};
+    value_new(L, back.value, gates ? c : i);
+    struct linear_call call = {&b->weights->attention.o, routed_head(h, m, t) * h->dim, h->q * h->dim, o->tiles[i].row1 - r0,
+                               .y = {df, x0, L->s.dtype}, .x = back};
+    lower_linear_dx(L, &call);
+    if (gates)
+        gate_backward(L, b, t, i);
+    else
+        call.x.value = o;
+    lower_linear_dw(L, &call);
+    drop_gated(L, b, c);
 }
 
 void output_backward(struct lowering *L, const struct block *b, int t, int c)
@@ -239,20 +289,15 @@ void output_backward(struct lowering *L, const struct block *b, int t, int c)
     const struct head_tiles *h = heads_at(L, b);
     struct attention_layer *kept = b->values;
     struct attention_work *W = work_of(L, b);
-    int64_t width = h->q * h->dim;
     enum dtype T = L->s.dtype;
     struct value *o = &kept->o[t], *d_o = &W->d_o[t], *delta = &W->delta[t], *df = block_gradient(L, b);
     int64_t x0 = df->tiles[c].row0, x1 = df->tiles[c].row1;
     value_get(L, df, c);
     for (int m = 0; m < L->ulysses; m++) {
         int i = m * L->n_chunks + c;
-        int64_t r0 = o->tiles[i].row0, r1 = o->tiles[i].row1, first = routed_head(h, m, t) * h->dim;
+        int64_t r0 = o->tiles[i].row0, r1 = o->tiles[i].row1;
         value_get(L, o, i);
-        value_new(L, d_o, i);
-        struct linear_call call = {w, first, width, r1 - r0, .y = {df, x0, T}, .x = {d_o, r0, T}};
-        lower_linear_dx(L, &call);
-        call.x.value = o;
-        lower_linear_dw(L, &call);
+        map_backward(L, b, m, t, c);
         value_new(L, delta, i);
         struct op_attrs *a = emit(L, OP_ATTN_DELTA, LANE_COMPUTE);
         a->heads.rows = r1 - r0;
@@ -268,6 +313,7 @@ void output_backward(struct lowering *L, const struct block *b, int t, int c)
     if (t == 0)
         lower_bias_grad(L, w, df, T, x0, x1);
     value_drop(L, df, c);
+    gates_leave_input(L, b, c);
 }
 
 /* From the gradient of normalised heads, rows [r0, r1) of dy, to that of the raw ones of chunk c, which are computed again. */
@@ -397,6 +443,16 @@ static void key_backward(struct lowering *L, const struct block *b, int m, int k
         projection_backward(L, b, &w, &W->dk[kt], F32, m * L->n_chunks + c, after, 1);
 }
 
+static void gates_backward(struct lowering *L, const struct block *b, int c)
+{
+    struct attention_work *W = work_of(L, b);
+    for (int t = 0; has_gates(b) && t < heads_at(L, b)->n_q; t++)
+        for (int m = 0; m < L->ulysses; m++) {
+            struct model_linear w = q_slice(heads_at(L, b), &b->weights->attention.gate, m, t);
+            projection_backward(L, b, &w, &W->dgate[t], L->s.dtype, m * L->n_chunks + c, plain(), 1);
+        }
+}
+
 void qkv_backward(struct lowering *L, const struct block *b, int c)
 {
     const struct head_tiles *h = heads_at(L, b);
@@ -411,6 +467,7 @@ void qkv_backward(struct lowering *L, const struct block *b, int c)
             query_backward(L, b, m, t, c);
     if (q.all)
         all_backward(L, b, &q, c, 0);
+    gates_backward(L, b, c);
     for (int kt = 0; kt < h->n_kv; kt++)
         for (int m = 0; m < L->ulysses; m++) {
             if (kv_replica(L, h, m))
@@ -418,7 +475,7 @@ void qkv_backward(struct lowering *L, const struct block *b, int c)
             struct model_linear v = kv_slice(L, h, &b->weights->attention.v, m, kt);
             key_backward(L, b, m, kt, c);
             add_replicas(L, h, &W->dv[kt], m, c);
-            projection_backward(L, b, &v, &W->dv[kt], F32, m * L->n_chunks + c, after_v(), 1);
+            projection_backward(L, b, &v, &W->dv[kt], F32, m * L->n_chunks + c, plain(), 1);
         }
     if (k.all)
         all_backward(L, b, &k, c, 1);
@@ -449,6 +506,8 @@ int projections_grad_cuts(const struct lowering *L, const struct block *b, int64
     n = norm_cuts(L, &b->weights->attention.q_norm, q_parts, cuts, n, max);
     n = norm_cuts(L, &b->weights->attention.k_norm, kv_parts, cuts, n, max);
     n = linear_cuts(L, &b->weights->attention.q, q_parts, OF_OUTPUTS, cuts, n, max);
+    if (has_gates(b))
+        n = linear_cuts(L, &b->weights->attention.gate, q_parts, OF_OUTPUTS, cuts, n, max);
     n = linear_cuts(L, &b->weights->attention.k, kv_parts, OF_OUTPUTS, cuts, n, max);
     n = linear_cuts(L, &b->weights->attention.v, kv_parts, OF_OUTPUTS, cuts, n, max);
     return linear_cuts(L, &b->weights->attention.o, q_parts, OF_INPUTS, cuts, n, max);

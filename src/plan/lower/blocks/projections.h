@@ -8,8 +8,8 @@
 
 int projections_grad_cuts(const struct lowering *L, const struct block *b, int64_t *cuts, int n, int max);
 
-/* Tiles of q, k and v, and of the block's output, which all heads add to. */
-value_produce produce_q, produce_k, produce_v, produce_attended;
+/* Tiles of q, k, v and gates, and of the block's output, which all heads add to. */
+value_produce produce_q, produce_k, produce_v, produce_gate, produce_attended;
 
 /* Where a block's gradient is not the stream's: makes chunk c of it. */
 void attended_gradient(struct lowering *L, const struct block *b, int c);
