@@ -177,8 +177,8 @@ enum status config_load(const char *dir, char path[CONFIG_PATH], json_t **root);
 enum status config_read_rope(struct config_reader *r, struct model_config *c);
 json_t *config_write_rope(const struct model_config *c);
 
-/* layer_types, which says of each layer whether it has the window. Without the key every period-th layer has none; period 0: all
- * have it. */
+/* layer_types, which says of each layer whether it has the window. Without the key every period-th layer has none, of a negative
+ * period the first of its layers; period 0: all have it. */
 enum status config_read_layer_types(struct config_reader *r, struct model_config *c, int64_t period);
 /* An array of strings; null where all layers are alike. */
 json_t *config_write_layer_types(const struct model_config *c);

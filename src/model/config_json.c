@@ -228,7 +228,7 @@ static const struct family *nearest_family(const struct config_reader *r, int *s
 
 static enum status refuse_family(struct config_reader *r)
 {
-    char list[400] = "", instead[600];
+    char list[800] = "", instead[1000];
     int shared, all;
     const struct family *nearest = nearest_family(r, &shared, &all);
     for (int i = 0; i < N_FAMILIES; i++) {
@@ -256,11 +256,11 @@ static enum status read_family(struct config_reader *r, struct model_config *c)
     if (family == N_FAMILIES)
         return refuse_family(r);
     const json_t *names = config_get(r, "architectures"), *first = json_array_get(names, 0);
-    const char *class = families[family]->class;
+    const char *class = families[family]->class, *before = families[family]->class_before;
+    const char *name = json_array_size(names) == 1 && json_is_string(first) ? json_string_value(first) : "";
     char instead[64];
     snprintf(instead, sizeof instead, "supported: [\"%s\"]", class);
-    if (!c->wrapped && names &&
-        !(json_array_size(names) == 1 && json_is_string(first) && strcmp(json_string_value(first), class) == 0))
+    if (!c->wrapped && names && strcmp(name, class) != 0 && !(before && strcmp(name, before) == 0))
         return config_refuse(r, "architectures", instead);
     c->family = (enum model_family)family;
     r->family = families[family];

@@ -21,7 +21,7 @@ enum status config_read_layer_types(struct config_reader *r, struct model_config
     const json_t *types = config_get(r, "layer_types"), *type;
     size_t i;
     for (int64_t l = 0; l < min_i64(c->layers, LAYERS_MOST); l++)
-        set_bit(c->windowed, l, period == 0 || (l + 1) % period != 0);
+        set_bit(c->windowed, l, period == 0 || (period > 0 ? (l + 1) % period : l % -period) != 0);
     if (!types)
         return OK;
     TRY(check_list(r, "layer_types", types, c->layers));

@@ -7,11 +7,13 @@
 
 struct family {
     const char *name, *class; /* config.json's model_type, which messages say, too, and its architectures */
+    const char *class_before;  /* architectures in older files; NULL: the same */
     const char *head_name;    /* its tensor without .weight; NULL: lm_head */
     int learned_positions;    /* else they are rotary */
     double theta;             /* rotary base where config.json says none */
     const char *base_key,
         *share_key; /* config.json's keys of it and of the part of a head that is rotated; NULL: the usual ones */
+    int scaled;     /* positions are, where config.json says nothing of them */
     int partial;    /* a part of each head may be rotated alone */
     double share;   /* that part where config.json says none; 0: all */
     /* Counts that the text_config of a multimodal model may leave out, with their values; field NO_FIELD ends the list. NULL:

@@ -1,5 +1,6 @@
-/* Gemma 2 and 3 (text): norms before and after each block, with weights 1 + w; GeGLU; embeddings times sqrt(hidden size). Gemma 2
- * caps scores and logits, Gemma 3 norms q and k of each head and has a base of its own in windowed layers. */
+/* Gemma 1 to 3 (text) and VaultGemma: norms with weights 1 + w, before each block and in Gemma 2 and 3 after it, too; GeGLU; embeddings
+ * times sqrt(hidden size). Gemma 2 and VaultGemma have windows and may cap scores and logits, Gemma 3 norms q and k of each head and has a
+ * base of its own in windowed layers. */
 #include "model/family_common.h"
 
 #include <math.h>
@@ -17,9 +18,11 @@ static void layer(struct builder *b, int l)
     struct model_block *attention = build_block(b, l, BLOCK_ATTENTION), *mlp = build_block(b, l, BLOCK_MLP);
     build_prefix(b, "model.layers.%d.", l);
     attention->norm = build_norm(b, "input_layernorm", NORM_RMS_ONE);
-    attention->after = build_norm(b, "post_attention_layernorm", NORM_RMS_ONE);
-    mlp->norm = build_norm(b, "pre_feedforward_layernorm", NORM_RMS_ONE);
-    mlp->after = build_norm(b, "post_feedforward_layernorm", NORM_RMS_ONE);
+    mlp->norm = build_norm(b, c->family == FAMILY_GEMMA ? "post_attention_layernorm" : "pre_feedforward_layernorm", NORM_RMS_ONE);
+    if (c->family == FAMILY_GEMMA2 || c->family == FAMILY_GEMMA3) {
+        attention->after = build_norm(b, "post_attention_layernorm", NORM_RMS_ONE);
+        mlp->after = build_norm(b, "post_feedforward_layernorm", NORM_RMS_ONE);
+    }
     common_attention(b, &attention->attention, form, form);
     if (c->family == FAMILY_GEMMA3) {
         const int64_t head_dim = build_shape(b, &attention->attention)->head_dim;
@@ -39,7 +42,7 @@ static void head(struct builder *b)
 
 static enum status read_windows(struct config_reader *r, struct model_config *c)
 {
-    int64_t period = c->family == FAMILY_GEMMA2 ? 2 : 6;
+    int64_t period = c->family == FAMILY_GEMMA3 ? 6 : 2;
     if (c->family == FAMILY_GEMMA3) {
         TRY(config_read_count(r, "sliding_window_pattern", OPTIONAL, 1, &period));
         TRY(config_read_count(r, "_sliding_window_pattern", OPTIONAL, 1, &period));
@@ -72,9 +75,9 @@ static enum status read_cap(struct config_reader *r, const char *key, double abs
 
 static enum status read_caps(struct config_reader *r, struct model_config *c)
 {
-    int gemma2 = c->family == FAMILY_GEMMA2;
-    TRY(read_cap(r, "attn_logit_softcapping", gemma2 ? 50.0 : 0.0, &c->attention_cap));
-    return read_cap(r, "final_logit_softcapping", gemma2 ? 30.0 : 0.0, &c->logit_cap);
+    int capped = c->family != FAMILY_GEMMA3;
+    TRY(read_cap(r, "attn_logit_softcapping", capped ? 50.0 : 0.0, &c->attention_cap));
+    return read_cap(r, "final_logit_softcapping", capped ? 30.0 : 0.0, &c->logit_cap);
 }
 
 static json_t *cap_json(double cap)
@@ -120,14 +123,24 @@ static json_t *write_activation(const struct model_config *c)
     return json_string(c->gate == GATE_GELU_TANH ? "gelu_pytorch_tanh" : c->gate == GATE_GELU_ERF ? "gelu" : "silu");
 }
 
+/* Of Gemma 1, whose gelu is tanh's by whatever name. */
+static const struct config_word gemma_words[] = {
+    {"gelu_pytorch_tanh", GATE_GELU_TANH}, {"gelu", GATE_GELU_TANH}, {"gelu_new", GATE_GELU_TANH}, {"silu", GATE_SILU}, {NULL, 0}};
+
+static enum status read_embedding_scale(struct config_reader *r, struct model_config *c)
+{
+    c->embedding_scale = sqrt((double)c->dim);
+    return config_only_null(r, "sliding_window");
+}
+
 static enum status derive(struct config_reader *r, struct model_config *c)
 {
     if (!c->kv_heads)
-        c->kv_heads = 4;
+        c->kv_heads = c->family == FAMILY_GEMMA ? 16 : 4;
     if (!c->head_dim)
         c->head_dim = 256;
     if (!c->max_positions)
-        c->max_positions = c->family == FAMILY_GEMMA2 ? 8192 : 131072;
+        c->max_positions = c->family == FAMILY_GEMMA3 ? 131072 : 8192;
     return common_derive(r, c);
 }
 
@@ -143,12 +156,25 @@ static enum status derive(struct config_reader *r, struct model_config *c)
 static const struct config_implied gemma3_implied[] = {{AT_vocab, 262208}, {AT_dim, 2304}, {AT_ffn, 9216},
                                                        {AT_layers, 26},    {AT_heads, 8},  {NO_FIELD, 0}};
 
+static const struct config_key gemma_keys[] = {
+    {"hidden_act", KEY_WORD, AT_gate, GATE_GELU_TANH, gemma_words},
+    {"rms_norm_eps", KEY_FIELD, AT_norm_eps, 1e-6},
+    {"tie_word_embeddings", KEY_FIELD, AT_tied, 1},
+    {"attention_bias", KEY_FIELD, AT_attention_bias, 0},
+    {"sliding_window", KEY_SPECIAL, .read = read_embedding_scale},
+    {"hidden_activation", KEY_SPECIAL}, /* a newer name of hidden_act, which transformers does not look at */
+    {NULL},
+};
 static const struct config_key gemma2_keys[] = {ALIKE, {NULL}};
 static const struct config_key gemma3_keys[] = {
     ALIKE, {"rope_local_base_freq", KEY_SPECIAL, .read = read_local_theta, .write = write_local_theta}, {NULL}};
 
 #define FAMILY \
     .buffers = common_buffers, .check = common_check, .embedding = embedding, .derive = derive, .layer = layer, .head = head
+const struct family family_gemma = {
+    .name = "gemma", .class = "GemmaForCausalLM", .keys = {common_keys, gemma_keys}, .theta = 10000, FAMILY};
+const struct family family_vaultgemma = {
+    .name = "vaultgemma", .class = "VaultGemmaForCausalLM", .keys = {common_keys, gemma2_keys}, .theta = 10000, FAMILY};
 const struct family family_gemma2 = {
     .name = "gemma2", .class = "Gemma2ForCausalLM", .keys = {common_keys, gemma2_keys}, .theta = 10000, FAMILY};
 const struct family family_gemma3 = {.name = "gemma3_text",

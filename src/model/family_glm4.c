@@ -1,5 +1,5 @@
-/* GLM-4 (0414): norms before and after each block, half of each head rotated in pairs of neighbours, gate and up in one matrix.
- */
+/* GLM-4: half of each head rotated in pairs of neighbours, gate and up in one matrix. Norms stand before each block, in the models of
+ * April 2025 (glm4) after it, too. */
 #include "model/family_common.h"
 
 static void layer(struct builder *b, int l)
@@ -8,9 +8,11 @@ static void layer(struct builder *b, int l)
     struct model_block *attention = build_block(b, l, BLOCK_ATTENTION), *mlp = build_block(b, l, BLOCK_MLP);
     build_prefix(b, "model.layers.%d.", l);
     attention->norm = build_norm(b, "input_layernorm", NORM_RMS);
-    attention->after = build_norm(b, "post_self_attn_layernorm", NORM_RMS);
     mlp->norm = build_norm(b, "post_attention_layernorm", NORM_RMS);
-    mlp->after = build_norm(b, "post_mlp_layernorm", NORM_RMS);
+    if (c->family == FAMILY_GLM4) {
+        attention->after = build_norm(b, "post_self_attn_layernorm", NORM_RMS);
+        mlp->after = build_norm(b, "post_mlp_layernorm", NORM_RMS);
+    }
     common_attention(b, &attention->attention, c->attention_bias ? LINEAR_BIAS : 0, 0);
     common_fused_mlp(b, &mlp->mlp);
 }
@@ -34,12 +36,7 @@ static const struct config_key keys[] = {
     {NULL},
 };
 
-const struct family family_glm4 = {.name = "glm4",
-                                   .class = "Glm4ForCausalLM",
-                                   .keys = {common_keys, keys},
-                                   .partial = 1,
-                                   .share = 0.5,
-                                   COMMON,
-                                   .derive = derive,
-                                   .layer = layer,
-                                   .head = common_head};
+#define FAMILY \
+    .keys = {common_keys, keys}, .partial = 1, .share = 0.5, COMMON, .derive = derive, .layer = layer, .head = common_head
+const struct family family_glm = {.name = "glm", .class = "GlmForCausalLM", FAMILY};
+const struct family family_glm4 = {.name = "glm4", .class = "Glm4ForCausalLM", FAMILY};

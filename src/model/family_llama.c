@@ -1,23 +1,42 @@
-/* Llama and its nearest: RMS norms, rotary positions, grouped heads, SwiGLU. Mistral may have a sliding window, Ministral 3
- * scales queries by their positions, Qwen2 has biases on q, k and v, Qwen3 norms q and k of each head, SmolLM3 has layers without
- * positions, Granite has factors. */
+/* Llama and its nearest: RMS norms, rotary positions, grouped heads, SwiGLU. Mistral, Ministral and CWM may have a sliding window,
+ * Ministral 3 scales queries by their positions, Qwen2 and Seed-OSS have biases on q, k and v, Qwen3 norms q and k of each head,
+ * SmolLM3 has layers without positions, Granite has factors, ERNIE 4.5 and Helium rotate neighbouring pairs, Arcee's MLP has two maps
+ * and a squared ReLU between. */
 #include "model/family_common.h"
+
+/* ERNIE has one word for all its biases. */
+static unsigned mlp_form(const struct model_config *c)
+{
+    return c->mlp_bias || (c->family == FAMILY_ERNIE4_5 && c->attention_bias) ? LINEAR_BIAS : 0;
+}
+
+static void ungated_mlp(struct builder *b, struct mlp_block *m)
+{
+    const struct model_config *c = &b->m->config;
+    m->gate = build_no_linear();
+    m->up = build_linear(b, "mlp.up_proj", c->dim, c->ffn, mlp_form(c), c->init_std);
+    m->down = build_linear(b, "mlp.down_proj", c->ffn, c->dim, mlp_form(c), c->init_std);
+}
 
 static void layer(struct builder *b, int l)
 {
     const struct model_config *c = &b->m->config;
     int qkv_biased = c->attention_bias || c->family == FAMILY_QWEN2;
+    int o_biased = c->attention_bias && c->family != FAMILY_SEED_OSS && c->family != FAMILY_HELIUM;
     struct model_block *attention = build_block(b, l, BLOCK_ATTENTION), *mlp = build_block(b, l, BLOCK_MLP);
     build_prefix(b, "model.layers.%d.", l);
     attention->norm = build_norm(b, "input_layernorm", NORM_RMS);
     mlp->norm = build_norm(b, "post_attention_layernorm", NORM_RMS);
-    common_attention(b, &attention->attention, qkv_biased ? LINEAR_BIAS : 0, c->attention_bias ? LINEAR_BIAS : 0);
+    common_attention(b, &attention->attention, qkv_biased ? LINEAR_BIAS : 0, o_biased ? LINEAR_BIAS : 0);
     if (c->family == FAMILY_QWEN3) {
         const int64_t head_dim = build_shape(b, &attention->attention)->head_dim;
         attention->attention.q_norm = build_norm_of(b, "self_attn.q_norm", NORM_RMS, head_dim);
         attention->attention.k_norm = build_norm_of(b, "self_attn.k_norm", NORM_RMS, head_dim);
     }
-    common_mlp(b, &mlp->mlp, c->mlp_bias ? LINEAR_BIAS : 0);
+    if (c->family == FAMILY_ARCEE)
+        ungated_mlp(b, &mlp->mlp);
+    else
+        common_mlp(b, &mlp->mlp, mlp_form(c));
 }
 
 /* ---- config.json ---- */
@@ -90,28 +109,55 @@ static json_t *write_logits(const struct model_config *c)
     return json_real(1.0 / c->logit_scale);
 }
 
+/* CWM: the first of every four layers has no window, and without the keys positions are scaled as the published model's. */
+static enum status read_cwm_window(struct config_reader *r, struct model_config *c)
+{
+    if (!config_get(r, "rope_scaling") && !config_get(r, "rope_parameters")) {
+        c->rope = ROPE_LLAMA3;
+        c->rope_factor = 16.0;
+        c->rope_low_freq = 1.0;
+        c->rope_high_freq = 4.0;
+        c->rope_original_positions = 8192.0;
+    }
+    return common_read_pattern(r, c, 8192, -4);
+}
+
 static enum status derive(struct config_reader *r, struct model_config *c)
 {
     static const int64_t positions[N_FAMILIES] = {
-        [FAMILY_LLAMA] = 2048,  [FAMILY_MISTRAL] = 4096 * 32, [FAMILY_MINISTRAL3] = 262144, [FAMILY_QWEN2] = 32768,
-        [FAMILY_QWEN3] = 32768, [FAMILY_SMOLLM3] = 32768,     [FAMILY_GRANITE] = 2048};
+        [FAMILY_LLAMA] = 2048,      [FAMILY_MISTRAL] = 4096 * 32, [FAMILY_MINISTRAL3] = 262144,     [FAMILY_QWEN2] = 32768,
+        [FAMILY_QWEN3] = 32768,     [FAMILY_SMOLLM3] = 32768,     [FAMILY_GRANITE] = 2048,          [FAMILY_SEED_OSS] = 524288,
+        [FAMILY_ERNIE4_5] = 131072, [FAMILY_ARCEE] = 4096,        [FAMILY_MINISTRAL] = 4096 * 32,   [FAMILY_CWM] = 131072,
+        [FAMILY_HELIUM] = 4096};
+    static const int64_t head_dim[N_FAMILIES] = {
+        [FAMILY_SEED_OSS] = 128, [FAMILY_ERNIE4_5] = 128, [FAMILY_CWM] = 128, [FAMILY_HELIUM] = 128}; /* null: hidden_size / heads */
     const json_t *parameters = json_object_get(r->object, "rope_parameters");
     if (c->family == FAMILY_MINISTRAL3 && !parameters && !json_object_get(r->object, "rope_scaling"))
         return config_missing(r, "rope_parameters");
-    int all_heads = c->family == FAMILY_LLAMA || c->family == FAMILY_GRANITE;
+    int all_heads = c->family == FAMILY_LLAMA || c->family == FAMILY_GRANITE || c->family == FAMILY_ARCEE;
     if (!c->kv_heads && !all_heads)
         return config_missing(r, "num_key_value_heads");
     if (!c->head_dim && c->family == FAMILY_QWEN3)
         c->head_dim = 128;
+    if (!json_object_get(r->object, "head_dim"))
+        c->head_dim = max_i64(c->head_dim, head_dim[c->family]);
     if (!c->max_positions)
         c->max_positions = positions[c->family];
+    if (c->family == FAMILY_HELIUM && c->head_dim * c->heads != c->dim)
+        return config_refuse(r, "head_dim", "must be hidden_size / num_attention_heads");
+    c->rope_interleaved = c->family == FAMILY_ERNIE4_5 || c->family == FAMILY_HELIUM;
     return common_derive(r, c);
 }
 
-#define ALIKE(tied)                                                                                            \
-    {"hidden_act", KEY_WORD, AT_gate, GATE_SILU, common_silu}, {"rms_norm_eps", KEY_FIELD, AT_norm_eps, 1e-6}, \
-    {                                                                                                          \
-        "tie_word_embeddings", KEY_FIELD, AT_tied, tied                                                        \
+#define SILU_KEY                                                  \
+    {                                                             \
+        "hidden_act", KEY_WORD, AT_gate, GATE_SILU, common_silu   \
+    }
+#define ALIKE(tied) ALIKE_BUT(tied, 1e-6)
+#define ALIKE_BUT(tied, eps)                                         \
+    SILU_KEY, {"rms_norm_eps", KEY_FIELD, AT_norm_eps, eps},         \
+    {                                                                \
+        "tie_word_embeddings", KEY_FIELD, AT_tied, tied              \
     }
 #define BIASES                                           \
     {"attention_bias", KEY_FIELD, AT_attention_bias, 0}, \
@@ -169,6 +215,48 @@ static const struct config_key granite_keys[] = {
     {NULL},
 };
 
+static const struct config_key seed_oss_keys[] = {
+    ALIKE(0),
+    {"attention_bias", KEY_FIELD, AT_attention_bias, 1},
+    {"mlp_bias", KEY_FIELD, AT_mlp_bias, 0},
+    {"attention_out_bias", KEY_ONLY_FALSE},
+    {"residual_dropout", KEY_DROPOUT},
+    {NULL},
+};
+static const struct config_key ernie4_5_keys[] = {
+    ALIKE_BUT(1, 1e-5),
+    {"use_bias", KEY_FIELD, AT_attention_bias, 0},
+    {NULL},
+};
+static const struct config_word arcee_activations[] = {{"relu2", RELU_SQUARED},          {"gelu_new", GELU_TANH}, {"gelu", GELU_ERF},
+                                                       {"gelu_pytorch_tanh", GELU_TANH}, {NULL, 0}};
+static const struct config_key arcee_keys[] = {
+    {"hidden_act", KEY_WORD, AT_gelu, RELU_SQUARED, arcee_activations},
+    {"rms_norm_eps", KEY_FIELD, AT_norm_eps, 1e-5},
+    {"tie_word_embeddings", KEY_FIELD, AT_tied, 0},
+    BIASES,
+    {NULL},
+};
+static const struct config_key ministral_keys[] = {
+    ALIKE(0),
+    WINDOW_KEY(read_mistral_window),
+    LAYER_TYPES_KEY,
+    {NULL},
+};
+static const struct config_key cwm_keys[] = {
+    ALIKE_BUT(0, 1e-5),
+    {"mlp_bias", KEY_FIELD, AT_mlp_bias, 0},
+    {"attention_bias", KEY_ONLY_FALSE},
+    WINDOW_KEY(read_cwm_window),
+    LAYER_TYPES_KEY,
+    {NULL},
+};
+static const struct config_key helium_keys[] = {
+    ALIKE_BUT(0, 1e-8),
+    BIASES,
+    {NULL},
+};
+
 #define FAMILY(variable, model_type, architecture, ...)                              \
     const struct family family_##variable = {.name = model_type,                     \
                                              .class = architecture,                  \
@@ -185,3 +273,9 @@ FAMILY(qwen2, "qwen2", "Qwen2ForCausalLM", .theta = 10000);
 FAMILY(qwen3, "qwen3", "Qwen3ForCausalLM", .theta = 10000);
 FAMILY(smollm3, "smollm3", "SmolLM3ForCausalLM", .theta = 2000000);
 FAMILY(granite, "granite", "GraniteForCausalLM", .theta = 10000);
+FAMILY(seed_oss, "seed_oss", "SeedOssForCausalLM", .theta = 10000);
+FAMILY(ernie4_5, "ernie4_5", "Ernie4_5ForCausalLM", .class_before = "Ernie4_5_ForCausalLM", .theta = 500000);
+FAMILY(arcee, "arcee", "ArceeForCausalLM", .theta = 10000);
+FAMILY(ministral, "ministral", "MinistralForCausalLM", .theta = 10000);
+FAMILY(cwm, "cwm", "CwmForCausalLM", .theta = 1000000, .scaled = 1);
+FAMILY(helium, "helium", "HeliumForCausalLM", .theta = 100000);

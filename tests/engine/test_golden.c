@@ -124,6 +124,16 @@ CASE(cohere, "cohere")
 CASE(cohere2, "cohere2")
 CASE(cohere_norms, "cohere-norms")
 CASE(qwen3_5, "qwen3_5")
+CASE(seed_oss, "seed-oss")
+CASE(ernie4_5, "ernie4_5")
+CASE(arcee, "arcee")
+CASE(ministral, "ministral")
+CASE(cwm, "cwm")
+CASE(helium, "helium")
+CASE(glm, "glm")
+CASE(gemma, "gemma")
+CASE(vaultgemma, "vaultgemma")
+CASE(exaone4, "exaone4")
 CASE(gemma3_wrapped, "gemma3-wrapped")
 CASE(mistral3_wrapped, "mistral3-wrapped")
 
@@ -195,6 +205,16 @@ int main(void)
                                        cmocka_unit_test(cohere2),
                                        cmocka_unit_test(cohere_norms),
                                        cmocka_unit_test(qwen3_5),
+                                       cmocka_unit_test(seed_oss),
+                                       cmocka_unit_test(ernie4_5),
+                                       cmocka_unit_test(arcee),
+                                       cmocka_unit_test(ministral),
+                                       cmocka_unit_test(cwm),
+                                       cmocka_unit_test(helium),
+                                       cmocka_unit_test(glm),
+                                       cmocka_unit_test(gemma),
+                                       cmocka_unit_test(vaultgemma),
+                                       cmocka_unit_test(exaone4),
                                        cmocka_unit_test(gemma3_wrapped),
                                        cmocka_unit_test(mistral3_wrapped)};
     return cmocka_run_group_tests(tests, NULL, NULL);

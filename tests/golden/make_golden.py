@@ -23,8 +23,9 @@ import sys
 import numpy as np
 import torch
 from safetensors.numpy import save_file
-from transformers import (AutoModelForCausalLM, AutoModelForImageTextToText, Cohere2Config, CohereConfig, Gemma2Config,
-                          Gemma3Config, Gemma3TextConfig, Glm4Config, GPT2Config, GPTNeoXConfig, GptOssConfig, GptOssForCausalLM, GraniteConfig, LlamaConfig,
+from transformers import (ArceeConfig, AutoModelForCausalLM, AutoModelForImageTextToText, Cohere2Config, CohereConfig, CwmConfig,
+                          Ernie4_5Config, Exaone4Config, Gemma2Config, GemmaConfig, GlmConfig, HeliumConfig, MinistralConfig,
+                          SeedOssConfig, VaultGemmaConfig, Gemma3Config, Gemma3TextConfig, Glm4Config, GPT2Config, GPTNeoXConfig, GptOssConfig, GptOssForCausalLM, GraniteConfig, LlamaConfig,
                           Ministral3Config, Mistral3Config, MistralConfig, Olmo2Config, Olmo3Config, Phi3Config,
                           PixtralVisionConfig, Qwen2Config, Qwen3_5TextConfig, Qwen3Config, SiglipVisionConfig, SmolLM3Config, Starcoder2Config)
 from transformers.models.gpt_oss.modeling_gpt_oss import GptOssExperts
@@ -182,6 +183,20 @@ CASES = {
     # gates of what heads give, between the queries' rows in files
     "qwen3_5": (tiny(Qwen3_5TextConfig, num_attention_heads=4, num_key_value_heads=2, head_dim=16, layer_types=[FULL, FULL],
                      rope_parameters=dict(DEFAULT_ROPE, partial_rotary_factor=0.5)), [40, 1, 33], []),
+    "seed-oss": (tiny(SeedOssConfig, num_key_value_heads=1, head_dim=16, num_hidden_layers=1, attention_dropout=0.0, residual_dropout=0.0),
+                 [50, 30], []),
+    "ernie4_5": (tiny(Ernie4_5Config, num_key_value_heads=1, head_dim=16, num_hidden_layers=1, use_bias=True), [50, 30], []),
+    "arcee": (tiny(ArceeConfig, num_key_value_heads=1, num_hidden_layers=1), [50, 30], []),
+    "ministral": (tiny(MinistralConfig, num_key_value_heads=1, head_dim=16, sliding_window=7, layer_types=[SLIDE, FULL]), [50, 30], []),
+    "cwm": (tiny(CwmConfig, bos_token_id=1, num_key_value_heads=1, head_dim=16, sliding_window=7, layer_types=[FULL, SLIDE], rope_parameters=LLAMA3),
+            [50, 30], []),
+    "helium": (tiny(HeliumConfig, num_key_value_heads=1, head_dim=8, num_hidden_layers=1, attention_bias=True, mlp_bias=True), [50, 30], []),
+    "glm": (tiny(GlmConfig, num_key_value_heads=1, head_dim=16, num_hidden_layers=1,
+                 rope_parameters=dict(DEFAULT_ROPE, partial_rotary_factor=0.5)), [50, 30], []),
+    "gemma": (tiny(GemmaConfig, dim=24, num_key_value_heads=1, head_dim=16, num_hidden_layers=1, hidden_act="gelu"), [50, 30], []),
+    "vaultgemma": (tiny(VaultGemmaConfig, dim=24, num_key_value_heads=1, head_dim=16, query_pre_attn_scalar=24, sliding_window=7,
+                        layer_types=[SLIDE, FULL], attn_logit_softcapping=2.0, final_logit_softcapping=3.0), [50, 1, 30], []),
+    "exaone4": (tiny(Exaone4Config, num_key_value_heads=1, head_dim=16, sliding_window=7, layer_types=[SLIDE, FULL]), [50, 1, 30], []),
 }
 
 

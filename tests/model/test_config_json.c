@@ -336,6 +336,64 @@ static void test_qwen3_5(void **state)
            "text_config.layer_types is [\"linear_attention\",\"full_attention\"]; linear attention is not supported yet");
 }
 
+/* What absent keys stand for in Llama's nearest of later years; each is written and read back. */
+static void test_later_families(void **state)
+{
+    (void)state;
+    struct model_config c = read_text(LIKE("seed_oss", ", \"attention_out_bias\": false, \"residual_dropout\": 0.1, "
+                                                       "\"rope_scaling\": {\"rope_type\": \"default\"}"));
+    assert_true(c.attention_bias && !c.mlp_bias && c.head_dim == 128 && c.max_positions == 524288 && c.rope_theta == 10000);
+    assert_written(c);
+    refuse(LIKE("seed_oss", ", \"attention_out_bias\": true"), "attention_out_bias is true; only false is supported");
+    c = read_text(LIKE("seed_oss", ", \"head_dim\": null"));
+    assert_int_equal(c.head_dim, 16);
+    c = read_text(LIKE("ernie4_5", ", \"use_bias\": false, \"architectures\": [\"Ernie4_5_ForCausalLM\"]"));
+    assert_true(c.rope_interleaved && c.tied && c.rope_theta == 500000 && c.head_dim == 128 && c.norm_eps == 1e-5f);
+    assert_written(c);
+    c = read_text(LIKE("arcee", ""));
+    assert_true(c.gelu == RELU_SQUARED && c.head_dim == 16 && c.max_positions == 4096);
+    assert_written(c);
+    refuse(LIKE("arcee", ", \"hidden_act\": \"silu\""), "supported: relu2");
+    c = read_text(LIKE("ministral", ""));
+    assert_true(c.window == 4096 && model_bit(c.windowed, 0) && model_bit(c.windowed, 1));
+    assert_written(c);
+    c = read_text(LIKE("cwm", ""));
+    assert_true(c.window == 8192 && !model_bit(c.windowed, 0) && model_bit(c.windowed, 1) && c.rope == ROPE_LLAMA3 && c.rope_factor == 16);
+    assert_true(c.rope_theta == 1e6 && c.head_dim == 128);
+    assert_written(c);
+    c = read_text(LIKE("cwm", ", \"rope_parameters\": {\"rope_type\": \"default\", \"rope_theta\": 1e6}"));
+    assert_true(c.rope == ROPE_DEFAULT);
+    assert_written(c); /* not the scaling that an absent key means */
+    c = read_text(LIKE("helium", ", \"head_dim\": 16"));
+    assert_true(c.rope_interleaved && c.rope_theta == 100000 && c.norm_eps == 1e-8f);
+    assert_written(c);
+    refuse(LIKE("helium", ""), "head_dim is null; must be hidden_size / num_attention_heads");
+}
+
+/* Gemma 1's gelu is tanh's by any name; a cap is the released models' unless it is null; EXAONE's layers without a window have no positions. */
+static void test_other_families(void **state)
+{
+    (void)state;
+    struct model_config c = read_text(LIKE("gemma", ", \"hidden_act\": \"gelu\", \"hidden_activation\": \"gelu_pytorch_tanh\""));
+    assert_true(c.gate == GATE_GELU_TANH && c.embedding_scale == 8 && c.head_dim == 256 && c.tied && c.max_positions == 8192);
+    assert_written(c);
+    c = read_text(LIKE("vaultgemma", ", \"attn_logit_softcapping\": null"));
+    assert_true(c.attention_cap == 0 && c.logit_cap == 30 && c.window == 4096 && model_bit(c.windowed, 0) && !model_bit(c.windowed, 1));
+    assert_written(c);
+    c = read_text(LIKE("glm", ""));
+    assert_true(c.rope_share == 0.5 && c.rope_interleaved && c.attention_bias && c.head_dim == 128);
+    assert_written(c);
+    c = read_text(LIKE("exaone4", ", \"sliding_window\": null, \"sliding_window_pattern\": null, \"layer_types\": "
+                                  "[\"full_attention\", \"full_attention\"]"));
+    assert_true(c.window == 0 && !model_bit(c.unrotated, 0));
+    assert_written(c);
+    c = read_text(LIKE("exaone4", ", \"sliding_window\": 100, \"sliding_window_pattern\": 2"));
+    assert_true(c.window == 100 && model_bit(c.windowed, 0) && !model_bit(c.windowed, 1) && !model_bit(c.unrotated, 0) && model_bit(c.unrotated, 1));
+    assert_written(c);
+    refuse(LIKE("exaone4", ", \"sliding_window_pattern\": \"LLLG\""), "without layer_types only a number is supported");
+    refuse(LIKE("exaone4", ", \"sliding_window\": 100, \"layer_types\": [\"full_attention\", \"full_attention\"]"), "no layer has the sliding_window");
+}
+
 static void test_unsupported(void **state)
 {
     (void)state;
@@ -371,7 +429,7 @@ static void test_unsupported(void **state)
         {GPT2(", \"architectures\": [\"GPT2ForSequenceClassification\"]"),
          "architectures is [\"GPT2ForSequenceClassification\"]"},
         {GPT2(", \"architectures\": []"), "architectures is []"},
-        {"{\"model_type\": \"gemma\"}", "model_type is \"gemma\"; supported: llama, mistral, qwen2, "},
+        {"{\"model_type\": \"bloom\"}", "model_type is \"bloom\"; supported: llama, mistral, qwen2, "},
         {"{\"vocab_size\": 1}", "model_type is missing"},
         {"{\"model_type\": \"llama\"}", "vocab_size is missing"},
         {"{\"model_type\": \"gpt2\", \"vocab_size\": 300, \"n_embd\": 64, \"n_layer\": 2, \"n_head\": 5}",
@@ -625,6 +683,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_round_trip),   cmocka_unit_test(test_defaults),     cmocka_unit_test(test_rope_spellings),
         cmocka_unit_test(test_gpt_oss),      cmocka_unit_test(test_qwen3_5),
+        cmocka_unit_test(test_later_families), cmocka_unit_test(test_other_families),
         cmocka_unit_test(test_windows),      cmocka_unit_test(test_unsupported),  cmocka_unit_test(test_differences),
         cmocka_unit_test(test_ignored_keys), cmocka_unit_test(test_written_like), cmocka_unit_test(test_faults),
         cmocka_unit_test(test_parallel_families), cmocka_unit_test(test_wrapped),

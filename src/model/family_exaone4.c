@@ -1,0 +1,70 @@
+/* EXAONE 4: norms after each block only, and of q and k of each head; layers without a window have no positions, if others have one. */
+#include "model/family_common.h"
+
+static void layer(struct builder *b, int l)
+{
+    struct model_block *attention = build_block(b, l, BLOCK_ATTENTION), *mlp = build_block(b, l, BLOCK_MLP);
+    struct attention_block *a = &attention->attention;
+    build_prefix(b, "model.layers.%d.", l);
+    attention->after = build_norm(b, "post_attention_layernorm", NORM_RMS);
+    mlp->after = build_norm(b, "post_feedforward_layernorm", NORM_RMS);
+    common_attention(b, a, 0, 0);
+    a->q_norm = build_norm_of(b, "self_attn.q_norm", NORM_RMS, build_shape(b, a)->head_dim);
+    a->k_norm = build_norm_of(b, "self_attn.k_norm", NORM_RMS, build_shape(b, a)->head_dim);
+    common_mlp(b, &mlp->mlp, 0);
+}
+
+/* ---- config.json ---- */
+
+/* A number, every so many layers have no window, or letters that layer_types says, too. */
+static enum status read_pattern(struct config_reader *r, const json_t *types, int64_t *period)
+{
+    const json_t *pattern = config_get(r, "sliding_window_pattern");
+    if (json_is_string(pattern))
+        return types ? OK : config_refuse(r, "sliding_window_pattern", "without layer_types only a number is supported");
+    if (json_is_integer(pattern) && json_integer_value(pattern) == 0)
+        return OK; /* of no window */
+    return config_read_count(r, "sliding_window_pattern", OPTIONAL, 1, period);
+}
+
+static enum status read_windows(struct config_reader *r, struct model_config *c)
+{
+    const json_t *window = json_object_get(r->object, "sliding_window"), *types = config_get(r, "layer_types");
+    int64_t period = 4;
+    TRY(read_pattern(r, types, &period));
+    TRY(common_read_pattern(r, c, 4096, period));
+    if (c->window == 0 && !(window && json_is_null(window)))
+        return config_refuse(r, "layer_types", "no layer has the sliding_window, and none has positions; without a window it is null");
+    for (int64_t l = 0; c->window > 0 && l < min_i64(c->layers, LAYERS_MOST); l++)
+        if (!model_bit(c->windowed, l))
+            c->unrotated[l / 8] |= (uint8_t)(1 << l % 8);
+    return OK;
+}
+
+static enum status derive(struct config_reader *r, struct model_config *c)
+{
+    if (!c->kv_heads)
+        c->kv_heads = 32;
+    if (!c->max_positions)
+        c->max_positions = 2048;
+    return common_derive(r, c);
+}
+
+static const struct config_key keys[] = {
+    {"hidden_act", KEY_WORD, AT_gate, GATE_SILU, common_silu},
+    {"rms_norm_eps", KEY_FIELD, AT_norm_eps, 1e-5},
+    {"tie_word_embeddings", KEY_FIELD, AT_tied, 0},
+    WINDOW_KEY(read_windows),
+    {"layer_types", KEY_SPECIAL, .write = config_list_layer_types},
+    {"sliding_window_pattern", KEY_SPECIAL}, /* layer_types says it, too */
+    {NULL},
+};
+
+const struct family family_exaone4 = {.name = "exaone4",
+                                      .class = "Exaone4ForCausalLM",
+                                      .theta = 10000,
+                                      .keys = {common_keys, keys},
+                                      COMMON,
+                                      .derive = derive,
+                                      .layer = layer,
+                                      .head = common_head};
