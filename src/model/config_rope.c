@@ -210,8 +210,8 @@ static void set_real(json_t *o, const char *key, double value)
 json_t *config_write_rope(const struct model_config *c)
 {
     const struct config_word *word = rope_types;
-    if (c->rope == ROPE_DEFAULT)
-        return family_of(c)->scaled ? json_pack("{s:s, s:s}", "rope_type", "default", "type", "default") : json_null();
+    if (c->rope == ROPE_DEFAULT) /* these without the key are not without scaling */
+        return c->family == FAMILY_GPT_OSS || c->family == FAMILY_CWM ? json_pack("{s:s, s:s}", "rope_type", "default", "type", "default") : json_null();
     while (word->value != (int)c->rope)
         word++;
     if (c->rope == ROPE_LONGROPE && c->family == FAMILY_PHI3 && c->rope_attention == 0.0 &&

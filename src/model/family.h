@@ -13,7 +13,6 @@ struct family {
     double theta;             /* rotary base where config.json says none */
     const char *base_key,
         *share_key; /* config.json's keys of it and of the part of a head that is rotated; NULL: the usual ones */
-    int scaled;     /* positions are, where config.json says nothing of them */
     int partial;    /* a part of each head may be rotated alone */
     double share;   /* that part where config.json says none; 0: all */
     /* Counts that the text_config of a multimodal model may leave out, with their values; field NO_FIELD ends the list. NULL:

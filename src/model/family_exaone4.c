@@ -16,7 +16,7 @@ static void layer(struct builder *b, int l)
 
 /* ---- config.json ---- */
 
-/* A number, every so many layers have no window, or letters that layer_types says, too. */
+/* A period, the last layer of which has no window, or letters that say what layer_types says, too. */
 static enum status read_pattern(struct config_reader *r, const json_t *types, int64_t *period)
 {
     const json_t *pattern = config_get(r, "sliding_window_pattern");

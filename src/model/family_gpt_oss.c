@@ -82,7 +82,6 @@ static const struct config_key gpt_oss_keys[] = {
 const struct family family_gpt_oss = {.name = "gpt_oss",
                                       .class = "GptOssForCausalLM",
                                       .theta = 150000,
-                                      .scaled = 1,
                                       .keys = {common_keys, gpt_oss_keys},
                                       COMMON,
                                       .derive = derive,

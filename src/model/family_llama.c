@@ -277,5 +277,5 @@ FAMILY(seed_oss, "seed_oss", "SeedOssForCausalLM", .theta = 10000);
 FAMILY(ernie4_5, "ernie4_5", "Ernie4_5ForCausalLM", .class_before = "Ernie4_5_ForCausalLM", .theta = 500000);
 FAMILY(arcee, "arcee", "ArceeForCausalLM", .theta = 10000);
 FAMILY(ministral, "ministral", "MinistralForCausalLM", .theta = 10000);
-FAMILY(cwm, "cwm", "CwmForCausalLM", .theta = 1000000, .scaled = 1);
+FAMILY(cwm, "cwm", "CwmForCausalLM", .theta = 1000000);
 FAMILY(helium, "helium", "HeliumForCausalLM", .theta = 100000);

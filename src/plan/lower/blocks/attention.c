@@ -307,7 +307,7 @@ static void layer_values(struct lowering *L, struct block *b)
         activation_of_layer(L, b, t, &(struct activation){&a->k[t], "k", kv_cols(h), T, ROUTED, produce_k});
         activation_of_layer(L, b, t, &(struct activation){&a->v[t], "v", kv_cols(h), T, ROUTED, produce_v});
     }
-    gates_of_layer(L, b);
+    gates_of_layer(L, b, produce_gate);
 }
 
 static void leave(struct lowering *L, struct block *b)

@@ -1,7 +1,6 @@
 #include "plan/lower/blocks/gates.h"
 
 #include "plan/lower/activation.h"
-#include "plan/lower/blocks/projections.h"
 #include "plan/lower/emit.h"
 #include "plan/lower/memory.h"
 #include "plan/lower/pieces.h"
@@ -21,7 +20,7 @@ static int64_t columns(const struct head_tiles *h)
     return h->q * h->dim;
 }
 
-void gates_of_layer(struct lowering *L, struct block *b)
+void gates_of_layer(struct lowering *L, struct block *b, value_produce *produce)
 {
     const struct head_tiles *h = heads_of(L, &b->weights->attention);
     struct attention_layer *a = b->values;
@@ -29,7 +28,7 @@ void gates_of_layer(struct lowering *L, struct block *b)
         return;
     a->gate = memory_new(L, h->n_q, sizeof *a->gate);
     for (int t = 0; t < h->n_q && L->st == OK; t++)
-        activation_of_layer(L, b, t, &(struct activation){&a->gate[t], "o_gate", columns(h), L->s.dtype, ROUTED, produce_gate});
+        activation_of_layer(L, b, t, &(struct activation){&a->gate[t], "o_gate", columns(h), L->s.dtype, ROUTED, produce});
 }
 
 static int some_layer_has_gates(const struct model *m, int shape)

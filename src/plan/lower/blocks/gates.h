@@ -6,8 +6,8 @@
 #include "plan/lower/blocks/attend.h"
 #include "plan/lower/blocks/block.h"
 
-/* The layer's gates; what the layers of a shape share, nothing where none of them has gates. */
-void gates_of_layer(struct lowering *L, struct block *b);
+/* The layer's gates, computed by `produce`; what the layers of a shape share, nothing where none of them has gates. */
+void gates_of_layer(struct lowering *L, struct block *b, value_produce *produce);
 void gates_of_work(struct lowering *L, struct attention_work *W, int shape);
 /* Whether the block has gates. */
 int has_gates(const struct block *b);
