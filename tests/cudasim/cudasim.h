@@ -15,6 +15,10 @@ void sim_reset(unsigned seed);
 /* The checker of plain accesses (races, bounds, uninitialised shared memory): on by default; off is several times faster. */
 void sim_checks(int on);
 
+/* Whether fp32 additions of several blocks (or threads) to one address must have an order, of flags or barriers: what promises the
+ * same bits every time. Off by default. */
+void sim_ordered_sums(int on);
+
 /* Compute capability * 10 and multiprocessors that cudaDeviceGetAttribute reports (default 90, 132). */
 void sim_device(int capability, int multiprocessors);
 

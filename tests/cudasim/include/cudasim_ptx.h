@@ -18,7 +18,9 @@ void sim_red_add(float *p, const float *v, int n);
 void sim_mbar_init(uint32_t bar, uint32_t count);
 void sim_mbar_arrive(uint32_t bar, uint32_t bytes);
 int sim_mbar_try_wait(uint32_t bar, uint32_t parity);
-enum sim_fence { SIM_FENCE_PROXY_ASYNC, SIM_FENCE_MBARRIER_INIT };
+enum sim_fence { SIM_FENCE_PROXY_ASYNC, SIM_FENCE_PROXY_GLOBAL, SIM_FENCE_MBARRIER_INIT };
+int sim_flag_reached(const uint32_t *flag, uint32_t value);
+void sim_flag_raise(uint32_t *flag, uint32_t value);
 void sim_fence(enum sim_fence kind);
 void sim_tma_load(uint32_t dst, const CUtensorMap *map, uint32_t bar, int rank, const int *at);
 void sim_tma_store(const CUtensorMap *map, uint32_t src, int rank, const int *at, int add);
@@ -114,6 +116,15 @@ SIM_INLINE void st_global_stream(void *p, uint4 v)
 {
     *static_cast<uint4 *>(p) = v;
 }
+/* Waits for it: blocks that spin would not let the simulator see that nothing can happen any more. */
+SIM_INLINE bool flag_reached(const uint32_t *flag, uint32_t value)
+{
+    return sim_flag_reached(flag, value) != 0;
+}
+SIM_INLINE void flag_raise(uint32_t *flag, uint32_t value)
+{
+    sim_flag_raise(flag, value);
+}
 SIM_INLINE void red_add(float *p, float v)
 {
     sim_red_add(p, &v, 1);
@@ -132,6 +143,10 @@ SIM_INLINE void fence_mbarrier_init()
 SIM_INLINE void fence_proxy_async()
 {
     sim_fence(SIM_FENCE_PROXY_ASYNC);
+}
+SIM_INLINE void fence_proxy_async_global()
+{
+    sim_fence(SIM_FENCE_PROXY_GLOBAL);
 }
 SIM_INLINE void mbar_arrive(uint32_t bar)
 {

@@ -188,14 +188,15 @@ static void write_global(char *to, const unsigned char *from, size_t bytes, bool
 
 static void store_land(const bulk_op &o)
 {
+    const unsigned char *from = o.read.empty() ? sim_shared + o.shared : o.read.data();
     if (!o.tensor) {
-        write_global(static_cast<char *>(o.global), sim_shared + o.shared, o.bytes, o.add);
+        write_global(static_cast<char *>(o.global), from, o.bytes, o.add);
         return;
     }
     tensor_box box = tensor_map_box(&o.map, o.rank, 0);
     tensor_walk(box, o.at, [&](char *p, uint32_t offset, uint32_t bytes) {
         for (uint32_t b = 0; p && b < bytes; b += (uint32_t)box.element)
-            write_global(p + b, sim_shared + sim_swizzle(o.shared + offset + b, box.swizzle), (size_t)box.element, o.add);
+            write_global(p + b, from + (sim_swizzle(o.shared + offset + b, box.swizzle) - o.shared), (size_t)box.element, o.add);
     });
 }
 
@@ -205,7 +206,7 @@ static void start_store(const bulk_op &o, sim_pc pc, const char *what)
     t->last_copy = pc;
     accessor writer = agent_access(agent_of(t->bulk_write_agent), o.group, true, pc, what);
     shared_access(o.shared, o.bytes, READ, agent_access(agent_of(t->bulk_agent), o.group, true, pc, what));
-    enum access kind = o.add ? ATOMIC : WRITE;
+    enum access kind = o.add ? SUM : WRITE;
     if (o.tensor)
         tensor_walk(tensor_map_box(&o.map, o.rank, pc), o.at, [&](char *p, uint32_t, uint32_t bytes) {
             if (p)
@@ -255,15 +256,23 @@ void sim_bulk_commit(void)
     sim_self->bulk_groups++;
 }
 
+/* That shared memory was read says nothing about global memory: what was read is kept, and lands at another wait or the thread's
+ * end. */
 void sim_bulk_wait(int n, int read_only)
 {
     sim_thread *t = sim_self;
     if (t->bulk_groups < (uint32_t)n || t->bulk_agent < 0)
         return;
     uint32_t done = t->bulk_groups - (uint32_t)n;
-    while (!t->bulk.empty() && t->bulk.front().group <= done) {
-        store_land(t->bulk.front());
-        t->bulk.erase(t->bulk.begin());
+    if (read_only && (sim_lazy || sim_random() % 2)) {
+        for (bulk_op &o : t->bulk)
+            if (o.group <= done && o.read.empty())
+                o.read.assign(sim_shared + o.shared, sim_shared + o.shared + o.bytes);
+    } else {
+        while (!t->bulk.empty() && t->bulk.front().group <= done) {
+            store_land(t->bulk.front());
+            t->bulk.erase(t->bulk.begin());
+        }
     }
     t->know.see(t->bulk_agent, done);
     if (!read_only)
@@ -278,8 +287,12 @@ void async_exit(sim_thread *t)
     for (const copy_group &g : t->copies)
         if (!g.items.empty())
             sim_fail(t->last_copy, "a thread returns while its cp.async copies are in flight: cp_async_wait<0> is missing");
-    if (!t->bulk.empty())
-        sim_fail(t->last_copy, "a thread returns while its bulk store still reads shared memory: bulk_wait_read<0> is missing");
+    for (const bulk_op &o : t->bulk) {
+        if (o.read.empty())
+            sim_fail(t->last_copy, "a thread returns while its bulk store still reads shared memory: bulk_wait_read<0> is missing");
+        store_land(o);
+    }
+    t->bulk.clear();
 }
 
 void async_block_end(void)

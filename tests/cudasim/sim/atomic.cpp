@@ -1,7 +1,9 @@
-/* Atomic operations and memory fences. */
+/* Atomic operations, memory fences, and flags between blocks. */
 #include "sim.h"
 
 #include <string.h>
+
+bool sim_sums_in_order;
 
 template <class T> static T combine(enum sim_atomic_op op, T old, T v, T compare)
 {
@@ -67,7 +69,7 @@ void sim_red_add(float *p, const float *v, int n)
     sim_pc pc = sim_pc_of(SIM_CALLER);
     if ((uintptr_t)p % (4 * (size_t)n) != 0)
         sim_fail(pc, "red.add of %d floats at %p: must be a multiple of %d bytes", n, static_cast<void *>(p), 4 * n);
-    memory_access(p, 4 * (size_t)n, ATOMIC, sim_as_thread(SIM_CALLER, "red.add"));
+    memory_access(p, 4 * (size_t)n, SUM, sim_as_thread(SIM_CALLER, "red.add"));
     for (int i = 0; i < n; i++)
         p[i] += v[i];
 }
@@ -79,4 +81,73 @@ void sim_threadfence(void)
 void sim_nanosleep(void)
 {
     sim_yield();
+}
+
+/* --- flags --------------------------------------------------------------------------------------------------------------------
+ */
+
+/* What those who raised a flag knew then, of their own blocks and of others. A higher value is raised by one who saw the lower one
+ * or does not care. */
+static std::map<const uint32_t *, foreign_knowledge> told;
+
+void flags_launch(void)
+{
+    told.clear();
+}
+
+static void join_foreign(foreign_knowledge &to, const foreign_knowledge &from)
+{
+    for (const auto &k : from)
+        to[k.first].join(k.second);
+}
+
+static uint32_t flag_value(const uint32_t *flag)
+{
+    uint32_t v;
+    memcpy(&v, flag, sizeof v);
+    return v;
+}
+
+int sim_flag_reached(const uint32_t *flag, uint32_t value)
+{
+    sim_thread *t = sim_self;
+    sim_pc pc = sim_pc_of(SIM_CALLER);
+    if ((uintptr_t)flag % sizeof *flag != 0)
+        sim_fail(pc, "flag at %p: must be a multiple of 4 bytes", static_cast<const void *>(flag));
+    global_access(flag, sizeof *flag, ATOMIC, sim_as_thread(SIM_CALLER, "flag"));
+    if (sim_random() % 4 == 0)
+        sim_yield_block();
+    if (flag_value(flag) < value) {
+        t->flag = flag;
+        t->flag_value = value;
+        sim_wait(WAIT_FLAG, "a flag", SIM_CALLER);
+    }
+    join_foreign(t->foreign, told[flag]);
+    const auto own = t->foreign.find(sim_now->linear + 1);
+    if (own != t->foreign.end())
+        t->know.join(own->second);
+    return 1;
+}
+
+void sim_flag_raise(uint32_t *flag, uint32_t value)
+{
+    sim_thread *t = sim_self;
+    if ((uintptr_t)flag % sizeof *flag != 0)
+        sim_fail(sim_pc_of(SIM_CALLER), "flag at %p: must be a multiple of 4 bytes", static_cast<void *>(flag));
+    global_access(flag, sizeof *flag, ATOMIC, sim_as_thread(SIM_CALLER, "flag"));
+    memcpy(flag, &value, sizeof value);
+    foreign_knowledge &tells = told[flag];
+    join_foreign(tells, t->foreign);
+    tells[sim_now->linear + 1].join(t->know);
+    tells[sim_now->linear + 1].see(t->id, t->clock);
+    t->clock++;
+    for (sim_block *b : sim_begun())
+        for (sim_thread &other : b->thread)
+            if (other.wait == WAIT_FLAG && other.flag == flag && other.flag_value <= value) {
+                other.wait = RUNNING;
+                b->ready.push_back(other.id);
+                b->waits = false;
+            }
+    if (sim_random() % 2)
+        sim_yield_block();
 }

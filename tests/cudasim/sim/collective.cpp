@@ -304,18 +304,12 @@ void barrier_block_end(void)
                      sim_now->barrier[i].expected, i);
 }
 
-/* Votes of the current and the previous use of barrier 0: nobody can be two barriers behind. */
-struct block_vote {
-    unsigned block, generation, yes, all;
-};
-
 int sim_syncthreads_reduce(int predicate, int how)
 {
-    static block_vote votes[2];
     unsigned generation = sim_now->barrier[0].generation;
-    block_vote *v = &votes[generation % 2];
-    if (v->block != sim_now->serial || v->generation != generation)
-        *v = {sim_now->serial, generation, 0, 0};
+    block_vote *v = &sim_now->votes[generation % 2];
+    if (v->generation != generation)
+        *v = {generation, 0, 0};
     v->yes += predicate != 0;
     v->all++;
     arrive(0, (unsigned)sim_now->alive, true, "__syncthreads", SIM_CALLER);

@@ -1,6 +1,7 @@
 /* Threads as fibers: the context switch, the random scheduler, and how a block starts, ends or hangs. */
 #include "sim.h"
 
+#include <algorithm>
 #include <map>
 #include <stdio.h>
 #include <stdlib.h>
@@ -15,9 +16,12 @@ struct sim_counts sim_count;
 bool sim_checking = true, sim_lazy;
 unsigned char *sim_shared;
 
-static char *stacks;
+#define MOST_BEGUN 8u /* blocks at once, where they wait for each other */
+
+static std::vector<sim_place *> places; /* free ones */
+static std::vector<sim_block *> begun;
 static void *scheduler_stack_pointer;
-static bool aborted;
+static bool aborted, block_gives_way;
 static uint64_t random_state;
 static unsigned block_serial, launch_serial; /* never reused: they tell stale shadow cells */
 static thread_local int capability = 90, multiprocessors = 132;
@@ -63,6 +67,7 @@ bool fiber_failed(void)
 
 bool sim_on_stack(const void *p)
 {
+    const char *stacks = sim_now->place->stacks;
     return (const char *)p >= stacks && (const char *)p < stacks + (size_t)SIM_MAX_THREADS * STACK_BYTES;
 }
 
@@ -103,7 +108,7 @@ static sim_thread *pick(void)
 /* Leaves the running fiber: to the next ready one, or to the scheduler when none is or a copy is to land. */
 static void leave(void)
 {
-    if (sim_now->ready.empty() || (!sim_lazy && async_pending() && sim_random() % 8 == 0)) {
+    if (block_gives_way || sim_now->ready.empty() || (!sim_lazy && async_pending() && sim_random() % 8 == 0)) {
         to_scheduler();
         return;
     }
@@ -135,6 +140,17 @@ void sim_yield(void)
     leave();
 }
 
+void sim_yield_block(void)
+{
+    block_gives_way = true;
+    sim_yield();
+}
+
+const std::vector<sim_block *> &sim_begun(void)
+{
+    return begun;
+}
+
 void sim_abort_launch(void)
 {
     aborted = true;
@@ -159,7 +175,7 @@ static void run_fiber(void)
 static void start_fiber(sim_thread *t)
 {
     /* as if sim_switch had saved six registers and a return address; run_fiber must see rsp = 8 modulo 16 */
-    void **top = reinterpret_cast<void **>(stacks + (size_t)(t->id + 1) * STACK_BYTES - 64);
+    void **top = reinterpret_cast<void **>(sim_now->place->stacks + (size_t)(t->id + 1) * STACK_BYTES - 64);
     *--top = nullptr;
     *--top = reinterpret_cast<void *>(run_fiber);
     for (int i = 0; i < 6; i++)
@@ -221,22 +237,47 @@ static void report_deadlock(void)
     sim_fail(0, "%s", text.c_str());
 }
 
-static void run_block(unsigned linear)
+static sim_place *take_place(void)
 {
-    sim_block block = {};
+    if (!places.empty()) {
+        sim_place *p = places.back();
+        places.pop_back();
+        return p;
+    }
+    sim_place *p = new sim_place();
+    p->stacks = static_cast<char *>(mmap(nullptr, (size_t)SIM_MAX_THREADS * STACK_BYTES, PROT_READ | PROT_WRITE,
+                                         MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0));
+    p->shared = static_cast<unsigned char *>(aligned_alloc(4096, SIM_SHARED_MAX));
+    p->cells = memory_shared_cells();
+    if (p->stacks == MAP_FAILED || !p->shared || !p->cells)
+        abort();
+    return p;
+}
+
+static void enter_block(sim_block *b)
+{
+    sim_now = b;
+    sim_shared = b->place->shared;
+}
+
+static void begin_block(unsigned linear)
+{
+    sim_block *block = new sim_block();
     const dim3 &g = sim_launched.config.gridDim, &b = sim_launched.config.blockDim;
-    block.serial = ++block_serial;
-    block.linear = linear;
-    block.index = {linear % g.x, linear / g.x % g.y, linear / g.x / g.y};
-    block.threads = block.ids = block.alive = (int)(b.x * b.y * b.z);
-    block.warps = (block.threads + 31) / 32;
-    block.shared_bytes = (uint32_t)sim_launched.config.dynamicSmemBytes;
-    block.thread.resize((size_t)block.threads);
-    sim_now = &block;
+    block->place = take_place();
+    block->serial = ++block_serial;
+    block->linear = linear;
+    block->index = {linear % g.x, linear / g.x % g.y, linear / g.x / g.y};
+    block->threads = block->ids = block->alive = (int)(b.x * b.y * b.z);
+    block->warps = (block->threads + 31) / 32;
+    block->shared_bytes = (uint32_t)sim_launched.config.dynamicSmemBytes;
+    block->thread.resize((size_t)block->threads);
+    begun.push_back(block);
+    enter_block(block);
     sim_count.blocks++;
     memory_block_begin();
-    for (int i = 0; i < block.threads; i++) {
-        sim_thread &t = block.thread[(size_t)i];
+    for (int i = 0; i < block->threads; i++) {
+        sim_thread &t = block->thread[(size_t)i];
         t.id = i;
         t.warp = i / 32;
         t.lane = i % 32;
@@ -245,10 +286,28 @@ static void run_block(unsigned linear)
         t.copy_agent = t.bulk_agent = t.bulk_write_agent = -1;
         start_fiber(&t);
     }
-    while (block.alive > 0 && !aborted) {
-        if (async_pending() && (block.ready.empty() || (!sim_lazy && sim_random() % 2 == 0))) {
+}
+
+static bool awaits_flag(const sim_block *block)
+{
+    for (const sim_thread &t : block->thread)
+        if (t.wait == WAIT_FLAG)
+            return true;
+    return false;
+}
+
+/* Until it ends, gives way, or waits for a flag. */
+static void run_block(sim_block *block)
+{
+    enter_block(block);
+    block_gives_way = false;
+    while (block->alive > 0 && !aborted && !block_gives_way) {
+        if (async_pending() && (block->ready.empty() || (!sim_lazy && sim_random() % 2 == 0))) {
             async_deliver_one();
-        } else if (block.ready.empty()) {
+        } else if (block->ready.empty() && awaits_flag(block)) {
+            block->waits = true;
+            return;
+        } else if (block->ready.empty()) {
             report_deadlock();
         } else {
             sim_thread *next = pick();
@@ -257,16 +316,27 @@ static void run_block(unsigned linear)
             sim_self = nullptr;
         }
     }
-    if (!aborted) {
+    if (block->alive == 0 && !aborted) {
         async_block_end();
         wgmma_block_end();
         barrier_block_end();
     }
-    for (sim_mbarrier *m : block.mbarrier)
+}
+
+static void end_block(sim_block *block)
+{
+    enter_block(block);
+    for (sim_mbarrier *m : block->mbarrier)
         delete m;
-    for (tma_load *l : block.loads)
+    for (tma_load *l : block->loads)
         delete l;
-    block.thread.clear();
+    places.push_back(block->place);
+    block->thread.clear();
+    for (size_t i = 0; i < begun.size(); i++)
+        if (begun[i] == block)
+            begun.erase(begun.begin() + (long)i);
+    sim_now = nullptr;
+    delete block;
 }
 
 static std::map<const void *, int> opted_in;
@@ -313,6 +383,46 @@ cudaError_t cudaDeviceGetAttribute(int *value, enum cudaDeviceAttr attr, int)
     return cudaSuccess;
 }
 
+static void report_flags(void)
+{
+    std::string text = "deadlock: every block that has begun waits for another one's flag, and no processor is left for more.";
+    for (const sim_block *b : begun)
+        for (const sim_thread &t : b->thread)
+            if (t.wait == WAIT_FLAG)
+                text += "\n    block " + std::to_string(b->linear) + ", thread " + std::to_string(t.id) + ": for " +
+                        std::to_string(t.flag_value) + ", it is " + std::to_string(*t.flag) + ", at " + sim_line(t.waits_at);
+    sim_fail(0, "%s", text.c_str());
+}
+
+/* Any block that can go on, or the next one in `order`, of which `at` are begun; NULL: nobody can. */
+static sim_block *pick_block(const std::vector<unsigned> &order, size_t &at)
+{
+    std::vector<sim_block *> able;
+    for (sim_block *b : begun)
+        if (!b->waits)
+            able.push_back(b);
+    const bool more = at < order.size() && begun.size() < std::min(MOST_BEGUN, (unsigned)multiprocessors);
+    const size_t n = able.size() + more, i = n > 1 ? sim_random() % n : 0;
+    if (i < able.size())
+        return able[i];
+    if (!more)
+        return nullptr;
+    begin_block(order[at++]);
+    return begun.back();
+}
+
+static void run_blocks(const std::vector<unsigned> &order)
+{
+    for (size_t at = 0; (at < order.size() || !begun.empty()) && !aborted;) {
+        sim_block *block = pick_block(order, at);
+        if (!block)
+            report_flags();
+        run_block(block);
+        if (block->alive == 0)
+            end_block(block);
+    }
+}
+
 static cudaError_t run_grid(void)
 {
     const dim3 g = sim_launched.config.gridDim;
@@ -322,11 +432,13 @@ static cudaError_t run_grid(void)
         order[i] = order[j];
         order[j] = (unsigned)i;
     }
+    flags_launch();
     try {
-        for (size_t i = 0; i < order.size() && !aborted; i++)
-            run_block(order[i]);
+        run_blocks(order);
     } catch (launch_aborted &) {
     }
+    while (!begun.empty())
+        end_block(begun.back());
     sim_now = nullptr;
     sim_self = nullptr;
     return aborted ? cudaErrorLaunchFailure : cudaSuccess;
@@ -371,14 +483,6 @@ cudaError_t sim_run(const cudaLaunchConfig_t *config, const void *kernel, void (
     const cudaError_t error = sim_launch_error(config, kernel, allowed == opted_in.end() ? 0 : (size_t)allowed->second);
     if (error != cudaSuccess)
         return error;
-    if (!stacks) {
-        stacks = static_cast<char *>(mmap(nullptr, (size_t)SIM_MAX_THREADS * STACK_BYTES, PROT_READ | PROT_WRITE,
-                                          MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0));
-        if (stacks == MAP_FAILED)
-            return cudaErrorMemoryAllocation;
-    }
-    if (!sim_shared)
-        sim_shared = static_cast<unsigned char *>(aligned_alloc(4096, SIM_SHARED_MAX));
     sim_launched = {*config, kernel, ++launch_serial, call, parameters};
     sim_count.launches++;
     stream_enqueue(config->stream);

@@ -46,6 +46,8 @@ void sim_fence(enum sim_fence kind)
         t->know.fence();
         t->fenced = t->clock++;
     }
+    if (kind == SIM_FENCE_PROXY_GLOBAL)
+        t->foreign_proxy = t->foreign;
 }
 
 static void end_phase_if_complete(sim_mbarrier *m)

@@ -34,10 +34,9 @@ struct global_cell {
     uint32_t wclock, rclock;
     sim_pc wpc, rpc;
     uint16_t wid, rid;
-    bool watomic, many, ratomic;
+    bool watomic, wsum, many;
 };
 
-static shared_cell *shared_cells;
 static char *arena;
 static global_cell *global_cells;
 static uint16_t *valid; /* per page: bytes of it that are allocated */
@@ -45,7 +44,7 @@ static size_t arena_used;
 
 static const char *verb(enum access kind)
 {
-    return kind == READ ? "read" : kind == WRITE ? "write" : "atomic";
+    return kind == READ ? "read" : kind == WRITE ? "write" : kind == ATOMIC ? "atomic" : "addition";
 }
 
 /* --- allocation ---------------------------------------------------------------------------------------------------------------
@@ -63,8 +62,7 @@ void memory_reset(void)
         arena = static_cast<char *>(reserve(ARENA_BYTES));
         global_cells = static_cast<global_cell *>(reserve(ARENA_BYTES / 2 * sizeof(global_cell)));
         valid = static_cast<uint16_t *>(reserve(ARENA_BYTES / PAGE * sizeof(uint16_t)));
-        shared_cells = static_cast<shared_cell *>(calloc(SIM_SHARED_MAX / 2, sizeof(shared_cell)));
-        if (!arena || !global_cells || !valid || !shared_cells)
+        if (!arena || !global_cells || !valid)
             abort();
     }
     memset(valid, 0, arena_used / PAGE * sizeof(uint16_t));
@@ -124,6 +122,11 @@ bool memory_holds(const void *p, size_t bytes, bool device)
 
 /* --- shared memory ------------------------------------------------------------------------------------------------------------
  */
+
+shared_cell *memory_shared_cells(void)
+{
+    return static_cast<shared_cell *>(reserve(SIM_SHARED_MAX / 2 * sizeof(shared_cell)));
+}
 
 void memory_block_begin(void)
 {
@@ -185,7 +188,7 @@ void shared_access(uint32_t offset, size_t bytes, enum access kind, const access
     epoch last = {};
     bool last_async = false, have_last = false;
     for (uint32_t i = offset / 2; i <= (offset + bytes - 1) / 2; i++) {
-        shared_cell &c = shared_cells[i];
+        shared_cell &c = sim_now->place->cells[i];
         if (c.block != sim_now->serial) {
             if (kind != WRITE)
                 sim_fail(who.pc, "%s %s of uninitialised %s", who.what, verb(kind), shared_name(2 * i).c_str());
@@ -222,7 +225,7 @@ void shared_access(uint32_t offset, size_t bytes, enum access kind, const access
 void shared_mark_barrier(uint32_t offset, bool on)
 {
     for (uint32_t i = offset / 2; i < offset / 2 + 4; i++)
-        shared_cells[i].barrier = on;
+        sim_now->place->cells[i].barrier = on;
 }
 
 uint32_t shared_offset(uint32_t address, size_t bytes, size_t align, sim_pc pc, const char *what)
@@ -263,6 +266,25 @@ static void check_bounds(const void *p, size_t bytes, enum access kind, const ac
              p, block - 1, sim_line(pc).c_str());
 }
 
+/* Whether a flag told the accessor's thread of it; the async proxy must have been told, too. */
+static bool knows_of_block(const accessor &who, unsigned block, int id, uint32_t clock)
+{
+    const foreign_knowledge &of = who.async ? who.thread->foreign_proxy : who.thread->foreign;
+    const auto found = of.find(block);
+    return found != of.end() && found->second.seen(id) >= clock;
+}
+
+/* That an earlier access, of thread or agent `id` of `other`, comes before this one. */
+static void check_order(const char *p, unsigned other, int id, uint32_t clock, sim_pc pc, enum access kind, const accessor &who)
+{
+    if (other != sim_now->linear + 1) {
+        if (!knows_of_block(who, other, id, clock))
+            global_race(p, "blocks of one launch", other, pc, kind, who);
+    } else if (id != who.thread->id && who.thread->know.seen(id) < clock) {
+        global_race(p, "threads of one block", other, pc, kind, who);
+    }
+}
+
 static void check_global_cell(global_cell &c, const char *p, enum access kind, const accessor &who)
 {
     unsigned block = sim_now->linear + 1;
@@ -271,13 +293,9 @@ static void check_global_cell(global_cell &c, const char *p, enum access kind, c
         c = {};
         c.launch = sim_launched.serial;
     }
-    bool atomic = kind == ATOMIC;
-    if (c.wblock && !(atomic && c.watomic)) {
-        if (c.wblock != block)
-            global_race(p, "blocks of one launch", c.wblock, c.wpc, kind, who);
-        if (c.wid != who.thread->id && who.thread->know.seen(c.wid) < c.wclock)
-            global_race(p, "threads of one block", c.wblock, c.wpc, kind, who);
-    }
+    const bool sum = kind == SUM, atomic = kind == ATOMIC || sum, any_order = atomic && c.watomic;
+    if (c.wblock && (!any_order || (sum && c.wsum && sim_sums_in_order)))
+        check_order(p, c.wblock, c.wid, c.wclock, c.wpc, kind, who);
     if (kind == READ) {
         c.many |= c.rblock && c.rblock != block;
         c.rblock = block;
@@ -286,15 +304,16 @@ static void check_global_cell(global_cell &c, const char *p, enum access kind, c
         c.rpc = who.pc;
         return;
     }
-    if (c.rblock && (c.rblock != block || c.many))
+    if (c.rblock && c.many)
         global_race(p, "blocks of one launch", c.rblock, c.rpc, kind, who);
-    if (c.rblock && c.rid != who.thread->id && who.thread->know.seen(c.rid) < c.rclock)
-        global_race(p, "threads of one block", c.rblock, c.rpc, kind, who);
+    if (c.rblock)
+        check_order(p, c.rblock, c.rid, c.rclock, c.rpc, kind, who);
     c.wblock = block;
     c.wid = (uint16_t)id;
     c.wclock = who.clock;
     c.wpc = who.pc;
     c.watomic = atomic;
+    c.wsum = sum;
 }
 
 void global_access(const void *p, size_t bytes, enum access kind, const accessor &who)

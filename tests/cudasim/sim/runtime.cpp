@@ -28,6 +28,12 @@ void sim_reset(unsigned seed)
     sim_count = {};
     enqueued.clear();
     sim_checking = true;
+    sim_sums_in_order = false;
+}
+
+void sim_ordered_sums(int on)
+{
+    sim_sums_in_order = on != 0;
 }
 
 void sim_checks(int on)

@@ -1,7 +1,7 @@
 /* The simulator's own state. Private to sim.
  *
  * One block runs at a time; its threads are fibers that give way only where a GPU's thread can wait. `sim_self` is the running
- * one. Happens-before: every thread and every asynchronous agent has an id; an access is the pair (id, the id's clock at that
+ * one. Blocks run one after another, but where they wait for each other's flags several are begun and take turns. Happens-before: every thread and every asynchronous agent has an id; an access is the pair (id, the id's clock at that
  * time). A thread may touch what another wrote if its vector clock has reached that pair. A second vector, `proxy`, holds what
  * the async proxy (TMA stores, wgmma) may read: a proxy fence copies the first vector into it. */
 #ifndef CUDASIM_SIM_H
@@ -12,6 +12,7 @@
 #include <cuda.h>
 #include <cuda_bf16.h>
 #include "cudasim_ptx.h"
+#include <map>
 #include <string>
 #include <vector>
 
@@ -80,6 +81,7 @@ enum wait_kind {
     WAIT_GROUP,   /* a warpgroup collective */
     WAIT_BARRIER, /* __syncthreads (0) or a named barrier */
     WAIT_MBARRIER,
+    WAIT_FLAG, /* of another block, in global memory */
     EXITED,
 };
 
@@ -95,11 +97,15 @@ struct copy_group { /* cp.async of one commit, of one thread */
 
 struct bulk_op { /* a bulk or TMA store of one thread */
     uint32_t group, shared, bytes;
+    std::vector<unsigned char> read; /* what shared memory held, once it was waited for that far */
     void *global; /* contiguous, where not tensor */
     bool tensor, add;
     CUtensorMap map;
     int rank, at[5];
 };
+
+/* What a thread knows of other blocks, by their number plus 1: from flags that it has seen, and only that thread. */
+typedef std::map<unsigned, knowledge> foreign_knowledge;
 
 struct sim_thread {
     void *stack_pointer;
@@ -114,6 +120,9 @@ struct sim_thread {
 
     knowledge know;
     uint32_t clock, fenced; /* own clock, and its value at the last proxy fence */
+    foreign_knowledge foreign, foreign_proxy;
+    const uint32_t *flag; /* that it waits for, to reach a value */
+    uint32_t flag_value;
 
     std::vector<copy_group> copies; /* unfinished, oldest first; the last one is open */
     uint32_t copy_groups;
@@ -158,7 +167,22 @@ struct gathering {
     void *slot[128];
 };
 
+/* Votes of the current and the previous use of barrier 0: nobody can be two barriers behind. */
+struct block_vote {
+    unsigned generation, yes, all;
+};
+
+/* Where a block lives while it runs; the next one that begins there finds what it left. */
+struct sim_place {
+    char *stacks;
+    unsigned char *shared; /* SIM_SHARED_MAX bytes */
+    struct shared_cell *cells;
+};
+
 struct sim_block {
+    sim_place *place;
+    bool waits; /* nothing can run here before another block raises a flag */
+    block_vote votes[2];
     unsigned serial; /* over all launches: shadow cells of other blocks are stale */
     unsigned linear;
     uint3 index;
@@ -192,7 +216,8 @@ extern sim_block *sim_now;   /* NULL between blocks */
 extern sim_launch_info sim_launched;
 extern struct sim_counts sim_count;
 extern bool sim_checking, sim_lazy;
-extern unsigned char *sim_shared; /* SIM_SHARED_MAX bytes */
+extern unsigned char *sim_shared; /* the running block's */
+extern bool sim_sums_in_order;
 
 void stream_enqueue(cudaStream_t stream); /* runtime.cpp: counts a launch, fill or copy */
 
@@ -205,6 +230,9 @@ void sim_wait(enum wait_kind kind, const char *waits_in, const void *pc);
 void sim_wake(sim_thread *t);
 /* Lets others run; only where a GPU could switch. */
 void sim_yield(void);
+/* Lets another block run, if there is one. */
+void sim_yield_block(void);
+const std::vector<sim_block *> &sim_begun(void); /* blocks that have not ended, the running one too */
 int sim_new_id(void);
 bool sim_on_stack(const void *p);
 bool sim_is_parameter(const void *p);
@@ -223,7 +251,7 @@ void sim_record(const std::string &text);
 /* --- memory.cpp: shadow of shared and global memory ---------------------------------------------------------------------------
  */
 
-enum access { READ, WRITE, ATOMIC };
+enum access { READ, WRITE, ATOMIC, SUM /* an atomic addition of fp32 */ };
 
 /* Who accesses: a thread (agent < 0) or an agent acting with what thread `t` knew; async: through the async proxy. */
 struct accessor {
@@ -240,6 +268,7 @@ void *memory_allocate(size_t bytes);
 bool memory_free(void *p);
 /* device: all of it is allocated device memory; else: none of it is. */
 bool memory_holds(const void *p, size_t bytes, bool device);
+struct shared_cell *memory_shared_cells(void); /* of a new place */
 void memory_block_begin(void);
 void memory_access(const void *p, size_t bytes, enum access kind, const accessor &who);
 /* offsets within shared memory */
@@ -258,6 +287,7 @@ sim_mbarrier *mbarrier_at(uint32_t bar, sim_pc pc, const char *what);
 bool async_pending(void);
 void async_deliver_one(void); /* a random TMA load lands */
 void async_exit(sim_thread *t);
+void flags_launch(void); /* forgets what flags told */
 void async_block_end(void);
 void wgmma_block_end(void);
 void barrier_thread_exits(sim_thread *t);
