@@ -1,6 +1,7 @@
-"""Flash attention beside PyTorch's cuDNN and flash backends: same process, same tensors, taking turns. bf16, causal, one sequence.
+"""Flash attention beside PyTorch's cuDNN and flash backends: same process, same tensors, taking turns. bf16, one sequence, causal; one
+length in full, too. The deterministic backward in its two ways: dQ by a kernel of its own (apart) and added in an order (in_order).
 
-`--seconds N` for all of it, `--quick` for a few shapes. TFLOP/s count the mask: 4 (forward) or 10 (backward) operations per attended
+`--seconds N` for all of it, `--quick` for a few shapes, `--ways` for the ways of the backward pass alone at 16k to 128k. TFLOP/s count the mask: 4 (forward) or 10 (backward) operations per attended
 pair, head and head dimension, the same for everybody. Writes attention.json."""
 import argparse
 import sys
@@ -39,11 +40,26 @@ def rotate(calls):
     return run
 
 
-def ours(lib, sets, length, hq, hk, d, capability, cap=0.0):
-    """{forward, backward_deterministic, backward_fast} of ltrain's kernels for one family."""
-    attrs = kernels.attention_attrs(length, length, hq, hk, d, cap=cap)
+def mask_of(length, causal):
+    """Each query's first and last key."""
     lo = torch.zeros(length, dtype=torch.int32, device="cuda")
-    hi = torch.arange(length, dtype=torch.int32, device="cuda")
+    return lo, torch.arange(length, dtype=torch.int32, device="cuda") if causal else lo + (length - 1)
+
+
+def ways_of(capability, cap):
+    """Names and modes of the backward pass."""
+    ways = [("backward_apart", kernels.APART)]
+    if not cap:
+        ways.append(("backward_fast", kernels.FAST))
+        if capability == 90:
+            ways.append(("backward_in_order", kernels.IN_ORDER))
+    return ways
+
+
+def ours(lib, sets, length, hq, hk, d, capability, cap=0.0, causal=True):
+    """{forward, backward_apart, backward_fast, backward_in_order} of ltrain's kernels for one family."""
+    attrs = kernels.attention_attrs(length, length, hq, hk, d, cap=cap)
+    lo, hi = mask_of(length, causal)
     o, lse = torch.empty_like(sets[0]["q"]), torch.empty(hq, length, device="cuda")
     dq = torch.empty(length, hq, d, device="cuda")
     dk, dv = torch.empty(length, hk, d, device="cuda"), torch.empty(length, hk, d, device="cuda")
@@ -62,13 +78,13 @@ def ours(lib, sets, length, hq, hk, d, capability, cap=0.0):
         compute_delta, delta = kernels.delta_of(lib, out[0], x["do"])
         call = lib.attention("attn_bwd", attrs, [dq, dk, dv, x["q"], x["k"], x["v"], delta, out[1], x["do"], lo, hi], device)
         return lambda: (compute_delta(), call())
-    for name, mode in (("backward_deterministic", kernels.DETERMINISTIC), ("backward_fast", kernels.FAST)):
+    for name, mode in ways_of(capability, cap):
         device = lib.for_capability(capability, mode)
         calls[name] = rotate([backward(x, out, device) for x, out in zip(sets, results)])
     return calls
 
 
-def theirs(sets, backend, hq, hk):
+def theirs(sets, backend, hq, hk, causal=True):
     """{forward, backward} of a PyTorch backend, and whether K and V had to be expanded for GQA."""
     def attempt(expand):
         forward, backward = [], []
@@ -80,7 +96,7 @@ def theirs(sets, backend, hq, hk):
 
             def attend(q=q, k=k, v=v):
                 with sdpa_kernel([backend]):
-                    return scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=hq != hk and not expand)
+                    return scaled_dot_product_attention(q, k, v, is_causal=causal, enable_gqa=hq != hk and not expand)
 
             def infer(attend=attend):
                 with torch.no_grad():
@@ -100,6 +116,26 @@ def theirs(sets, backend, hq, hk):
         return attempt(True), True
 
 
+def check_ways(sets, length, hq, hk, d, lib, causal):
+    """Guards against timing wrong kernels: dq of each way of Hopper's backward pass beside that of two kernels; relative L2 errors. And whether
+    the order repeats its bits."""
+    x = sets[0]
+    attrs = kernels.attention_attrs(length, length, hq, hk, d)
+    lo, hi = mask_of(length, causal)
+    o, lse = torch.empty_like(x["q"]), torch.empty(hq, length, device="cuda")
+    lib.attention("attn_fwd", attrs, [o, lse, x["q"], x["k"], x["v"], lo, hi], lib.device)()
+    compute_delta, delta = kernels.delta_of(lib, o, x["do"])
+    compute_delta()
+
+    def gradients(mode):
+        out = [torch.full(s, float("nan"), device="cuda") for s in ((length, hq, d), (length, hk, d), (length, hk, d))]
+        lib.attention("attn_bwd", attrs, out + [x["q"], x["k"], x["v"], delta, lse, x["do"], lo, hi], lib.for_capability(90, mode))()
+        return out
+    apart, fast, order = gradients(kernels.APART), gradients(kernels.FAST), gradients(kernels.IN_ORDER)
+    error = lambda got: max(float((g - w).norm() / w.norm()) for g, w in zip(got, apart))
+    return {"fast": error(fast), "in_order": error(order), "repeats": all(torch.equal(a, b) for a, b in zip(order, gradients(kernels.IN_ORDER)))}
+
+
 def check_agreement(sets, length, hq, hk, d, lib):
     """Guards the benchmark against timing a wrong kernel: our forward against PyTorch's, first set; relative L2 error."""
     x = sets[0]
@@ -116,53 +152,64 @@ def check_agreement(sets, length, hq, hk, d, lib):
     return float((o[rows].float() - want).norm() / want.norm())
 
 
-def measure(lib, length, d, ratio, seconds):
-    """One shape: times and TFLOP/s of everybody."""
+def fractions(record, families):
+    """What one contender reaches of another, by the name of the figure."""
+    rate = lambda name: record["contenders"].get(name, {}).get("tflops")
+
+    def put(key, a, b):
+        if rate(a) and rate(b):
+            record[key] = rate(a) / rate(b)
+    for capability in families:
+        mine = f"ltrain_sm{capability}"
+        put(f"sm{capability}_forward_of_cudnn", f"{mine} forward", "cudnn forward")
+        put(f"sm{capability}_forward_of_flash", f"{mine} forward", "torch_flash forward")
+        for way in ("apart", "fast", "in_order"):
+            put(f"sm{capability}_{way}_backward_of_cudnn", f"{mine} backward_{way}", "cudnn backward")
+        put(f"sm{capability}_fast_backward_of_flash", f"{mine} backward_fast", "torch_flash backward")
+        put(f"sm{capability}_in_order_of_apart", f"{mine} backward_in_order", f"{mine} backward_apart")
+        for name in ("forward", "backward_apart"):
+            put(f"sm{capability}_capped_{name}_of_plain", f"{mine} capped {name}", f"{mine} {name}")
+
+
+def measure(lib, length, d, ratio, seconds, causal=True, ways=False):
+    """One shape: times and TFLOP/s of everybody; ways: of Hopper's backward pass and cuDNN's alone."""
     hq, hk = heads_of(length, ratio)
     sets = sets_of(length, hq, hk, d)
-    pairs = length * (length + 1) / 2
-    record = {"length": length, "head_dim": d, "query_heads": hq, "kv_heads": hk, "input_sets": len(sets), "contenders": {}}
+    pairs = length * (length + 1) / 2 if causal else length * length
+    record = {"length": length, "head_dim": d, "query_heads": hq, "kv_heads": hk, "causal": causal, "input_sets": len(sets), "contenders": {}}
     calls = {}
-    families = [90, 80] if lib.device.capability == 90 else [80]
+    families = ([90, 80] if lib.device.capability == 90 else [80])[:1 if ways else None]
+    wanted = lambda name: not ways or "backward" in name
     for capability in families:
-        for name, call in ours(lib, sets, length, hq, hk, d, capability).items():
-            calls[f"ltrain_sm{capability} {name}"] = call
-        for name, call in ours(lib, sets, length, hq, hk, d, capability, cap=50.0).items() if d == 128 else ():
-            if name != "backward_fast":  # there is none with a cap
-                calls[f"ltrain_sm{capability} capped {name}"] = call
-    for name, backend in BACKENDS.items():
+        for name, call in ours(lib, sets, length, hq, hk, d, capability, causal=causal).items():
+            if wanted(name):
+                calls[f"ltrain_sm{capability} {name}"] = call
+        for name, call in ours(lib, sets, length, hq, hk, d, capability, cap=50.0).items() if d == 128 and causal and not ways else ():
+            calls[f"ltrain_sm{capability} capped {name}"] = call
+    for name, backend in list(BACKENDS.items())[:1 if ways else None]:
         try:
-            mine, expanded = theirs(sets, backend, hq, hk)
+            mine, expanded = theirs(sets, backend, hq, hk, causal)
         except (RuntimeError, torch.OutOfMemoryError) as e:
             record["contenders"][name] = {"unavailable": str(e).splitlines()[0]}
             continue
         if expanded:
             record.setdefault("expanded_kv", []).append(name)
         for direction, call in mine.items():
-            calls[f"{name} {direction}"] = call
+            if wanted(direction):
+                calls[f"{name} {direction}"] = call
     for name, t in timing.take_turns(calls, seconds).items():
         operations = (4 if name.endswith("forward") else 10) * pairs * hq * d
         record["contenders"][name] = dict(t, tflops=operations / t["median_ms"] / 1e9)
-    if length <= 32768:
+    if length <= 32768 and causal:
         record["forward_error"] = check_agreement(sets, length, hq, hk, d, lib)
-    best = lambda word: max((c["tflops"] for n, c in record["contenders"].items() if "tflops" in c and n == word), default=None)
-    for capability in families:
-        for mine, peer, key in (("forward", "cudnn forward", "forward_of_cudnn"), ("forward", "torch_flash forward", "forward_of_flash"),
-                                ("backward_deterministic", "cudnn backward", "deterministic_backward_of_cudnn"),
-                                ("backward_fast", "cudnn backward", "fast_backward_of_cudnn"),
-                                ("backward_fast", "torch_flash backward", "fast_backward_of_flash")):
-            a, b = best(f"ltrain_sm{capability} {mine}"), best(peer)
-            if a and b:
-                record[f"sm{capability}_{key}"] = a / b
-        for name in ("forward", "backward_deterministic"):
-            a, b = best(f"ltrain_sm{capability} capped {name}"), best(f"ltrain_sm{capability} {name}")
-            if a and b:
-                record[f"sm{capability}_capped_{name}_of_plain"] = a / b
+    if length <= 32768 and 90 in families:
+        record["ways"] = check_ways(sets, length, hq, hk, d, lib, causal)
+    fractions(record, families)
     return record
 
 
 def show(record):
-    print(f"S {record['length']:6d} d {record['head_dim']:3d} heads {record['query_heads']}/{record['kv_heads']}: " + ", ".join(
+    print(f"S {record['length']:6d} {'causal' if record['causal'] else 'full  '} d {record['head_dim']:3d} heads {record['query_heads']}/{record['kv_heads']}: " + ", ".join(
         f"{n} {c['tflops']:.0f}" for n, c in record["contenders"].items() if "tflops" in c), flush=True)
 
 
@@ -170,23 +217,30 @@ def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--seconds", type=float, default=240)
     parser.add_argument("--quick", action="store_true")
+    parser.add_argument("--ways", action="store_true")
     options = parser.parse_args()
     lib = kernels.Kernels()
-    shapes = [(n, d, ratio) for n in LENGTHS for d in (128, 64) for ratio in (8, 1)]
+    shapes = [(n, d, ratio, True) for n in LENGTHS for d in (128, 64) for ratio in (8, 1)]
+    shapes += [(16384, d, ratio, False) for d in (128, 64) for ratio in (8, 1)]
     if options.quick:
-        shapes = [(n, 128, 8) for n in (4096, 16384)]
+        shapes = [(n, 128, 8, True) for n in (4096, 16384)]
+    if options.ways:
+        shapes = [(n, d, ratio, causal) for n in (16384, 32768, 65536, 131072) for d in (128, 64) for causal, ratio in ((True, 8), (True, 1), (False, 8))]
     result = {"machine_before": timing.machine(), "shapes": []}
     each = options.seconds / len(shapes)
-    for length, d, ratio in shapes:
-        record = measure(lib, length, d, ratio, max(1.0, each - 2.5))  # so many seconds of setting up and of rounds that go over
+    for length, d, ratio, causal in shapes:
+        record = measure(lib, length, d, ratio, max(1.0, each - 2.5), causal, options.ways)  # so many seconds of setting up and of rounds that go over
         result["shapes"].append(record)
         show(record)
         torch.cuda.empty_cache()
-        timing.write("attention.json", dict(result, machine_after=timing.machine()))
+        timing.write("attention_ways.json" if options.ways else "attention.json", dict(result, machine_after=timing.machine()))
     wrong = [r for r in result["shapes"] if not r.get("forward_error", 0.0) < 8e-3]
     for r in wrong:
         print(f"WRONG: S {r['length']} d {r['head_dim']}: relative error {r['forward_error']:.1e}")
-    return 1 if wrong else 0
+    apart = [r for r in result["shapes"] if "ways" in r and not (r["ways"]["fast"] < 8e-3 and r["ways"]["in_order"] < 8e-3 and r["ways"]["repeats"])]
+    for r in apart:
+        print(f"WRONG: S {r['length']} d {r['head_dim']}: ways of the backward pass differ: {r['ways']}")
+    return 1 if wrong or apart else 0
 
 
 if __name__ == "__main__":

@@ -17,8 +17,10 @@ extern "C" {
 struct CUstream_st; /* cudaStream_t points to it */
 
 enum attn_cuda_mode {
-    ATTN_DETERMINISTIC, /* dQ by a kernel of its own: the same bits every time; 7 products instead of 5 */
+    ATTN_DETERMINISTIC, /* the same bits every time, by the faster one of the two ways below (target_adds_in_order) */
     ATTN_FAST,          /* dQ by fp32 additions in the order in which blocks happen to arrive; else as the former (target_can_be_fast) */
+    ATTN_APART,         /* deterministic, dQ by a kernel of its own: 7 products instead of 5 */
+    ATTN_IN_ORDER,      /* deterministic, dQ by fp32 additions in a fixed order, for which blocks wait: sm_90a alone, else as the former */
 };
 
 /* What the kernels must know about the device, read once at start. */

@@ -1,5 +1,6 @@
 /* What the CUDA kernels take and need, as far as attributes say: plans ask where no CUDA is. */
 #include "attention/cuda_kernels.h"
+#include "program/target.h"
 
 #include <stddef.h>
 
@@ -19,10 +20,16 @@ int attn_sm90_supports(enum op_kind kind, const struct op_attrs *attrs, const st
            op_wider_dim(attrs) <= (kind == OP_ATTN_FWD ? 256 : 128);
 }
 
+enum attn_cuda_mode attn_sm90_way(const struct op_attrs *attrs, const struct attn_cuda *cuda)
+{
+    const int ordered = target_adds_in_order(cuda->capability, op_wider_dim(attrs), attrs->attn.sq);
+    const enum attn_cuda_mode way = cuda->mode != ATTN_DETERMINISTIC ? cuda->mode : ordered ? ATTN_IN_ORDER : ATTN_APART;
+    return target_can_be_fast(cuda->shared_bytes, attrs) ? way : ATTN_APART;
+}
+
 int64_t attn_sm90_workspace_bytes(enum op_kind kind, const struct op_attrs *attrs, const struct attn_cuda *cuda)
 {
-    (void)cuda;
-    return kind == OP_ATTN_FWD ? ATTN_SM90_WORK_ALIGN : attn_sm90_work_of(attrs).bytes;
+    return kind == OP_ATTN_FWD ? ATTN_SM90_WORK_ALIGN : attn_sm90_work_of(attrs, cuda).bytes;
 }
 
 int attention_cuda_on_sm90(enum op_kind kind, const struct op_attrs *attrs, const struct attn_cuda *cuda)

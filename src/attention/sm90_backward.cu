@@ -11,15 +11,19 @@ struct backward_work {
     struct attn_rows rows;
     attn_row_span *keys; /* [sk] */
     int *counters;       /* one of each kernel */
+    uint32_t *turns;          /* [hq, tiles of ATTN_TURN_ROWS queries] */
+    int64_t turns_bytes;
 };
 
-backward_work work_of(const struct op_attrs *a, void *base)
+backward_work work_of(const struct op_attrs *a, const struct attn_cuda *cuda, void *base)
 {
-    const struct attn_sm90_work at = attn_sm90_work_of(a);
+    const struct attn_sm90_work at = attn_sm90_work_of(a, cuda);
     backward_work w;
     w.rows = attn_rows_of(a, base);
     w.counters = (int *)((char *)base + at.counters);
     w.keys = (attn_row_span *)((char *)base + at.keys);
+    w.turns = (uint32_t *)((char *)base + at.turns);
+    w.turns_bytes = at.turns_bytes;
     return w;
 }
 
@@ -55,6 +59,7 @@ backward_params params_of(const struct op_attrs *a, void *const *arg, const back
     p.mask = sm90_mask(a, arg[9], arg[10]);
     p.stat = w.rows.stat;
     p.keys = w.keys;
+    p.turns = w.turns;
     p.dq = (float *)arg[0];
     p.dk = (float *)arg[1];
     p.dv = (float *)arg[2];
@@ -122,29 +127,44 @@ enum status prepare(const struct op_attrs *a, void *const *arg, const backward_w
                   sm90_mask(a, arg[9], arg[10]), w.keys);
 }
 
-/* The deterministic kernels of one head dimension: dK and dV, dQ. */
+/* dK and dV by one kernel, dQ by another. */
 template <class K, class Q>
-enum status run_deterministic(const struct op_attrs *a, void *const *arg, const struct attn_cuda *cuda, cudaStream_t stream)
+enum status run_apart(const struct op_attrs *a, void *const *arg, const struct attn_cuda *cuda, cudaStream_t stream)
 {
     static_assert(ATTN_SM90_SHARED == LT_SHARED_SM90, "plans ask whether the kernels fit");
     LT_SHARED_FITS(typename K::shared, LT_SHARED_SM90);
     LT_SHARED_FITS(typename Q::shared, LT_SHARED_SM90);
-    const backward_work w = work_of(a, arg[11]);
+    const backward_work w = work_of(a, cuda, arg[11]);
     TRY(prepare(a, arg, w, 0, stream));
     TRY(run_keys<K>(a, arg, w, cuda, stream));
     return run_queries<Q>(a, arg, w, cuda, stream);
 }
 
-/* The kernels of one head dimension: dK and dV alone, dQ alone, all three. */
-template <class K, class Q, class ALL>
+/* All three by one kernel, dQ in whichever order or, if T::ORDERED, a fixed one. */
+template <class T>
+enum status run_together(const struct op_attrs *a, void *const *arg, const struct attn_cuda *cuda, cudaStream_t stream)
+{
+    static_assert(T::NQ == ATTN_TURN_ROWS, "a turn is of one tile of queries");
+    LT_SHARED_FITS(typename T::shared, LT_SHARED_SM90);
+    const backward_work w = work_of(a, cuda, arg[11]);
+    TRY(prepare(a, arg, w, 1, stream));
+    if (T::ORDERED)
+        TRY(CUDA_STATUS(cudaMemsetAsync(w.turns, 0, (size_t)w.turns_bytes, stream)));
+    return run_keys<T>(a, arg, w, cuda, stream);
+}
+
+/* The kernels of one head dimension: dK and dV alone, dQ alone, all three in whichever order, all three in a fixed one. */
+template <class K, class Q, class ANY, class ORDERED>
 enum status run(const struct op_attrs *a, void *const *arg, const struct attn_cuda *cuda, cudaStream_t stream)
 {
-    LT_SHARED_FITS(typename ALL::shared, LT_SHARED_SM90);
-    if (cuda->mode != ATTN_FAST)
-        return run_deterministic<K, Q>(a, arg, cuda, stream);
-    const backward_work w = work_of(a, arg[11]);
-    TRY(prepare(a, arg, w, 1, stream));
-    return run_keys<ALL>(a, arg, w, cuda, stream);
+    switch (attn_sm90_way(a, cuda)) {
+    case ATTN_FAST:
+        return run_together<ANY>(a, arg, cuda, stream);
+    case ATTN_IN_ORDER:
+        return run_together<ORDERED>(a, arg, cuda, stream);
+    default:
+        return run_apart<K, Q>(a, arg, cuda, stream);
+    }
 }
 
 } // namespace
@@ -154,14 +174,13 @@ extern "C" enum status attn_sm90_backward(const struct op_attrs *attrs, void *co
 {
     const int64_t d = op_wider_dim(attrs);
     if (attrs->attn.cap > 0.0f)
-        return run_deterministic<keys_shape<128, 64, 2, 3, false, true>, queries_shape<128, 64, 2, 3, true>>(attrs, arg, cuda,
-                                                                                                             stream);
+        return run_apart<keys_shape<128, 64, 2, 3, DQ_APART, true>, queries_shape<128, 64, 2, 3, true>>(attrs, arg, cuda, stream);
     if (d <= 64)
-        return run<keys_shape<64, 64, 2, 3, false>, queries_shape<64, 128, 2, 3>, keys_shape<64, 64, 2, 3, true>>(attrs, arg,
-                                                                                                                  cuda, stream);
+        return run<keys_shape<64, 64, 2, 3, DQ_APART>, queries_shape<64, 128, 2, 3>, keys_shape<64, 64, 2, 3, DQ_ANY_ORDER>,
+                   keys_shape<64, 64, 2, 3, DQ_IN_ORDER>>(attrs, arg, cuda, stream);
     if (d <= 96)
-        return run<keys_shape<96, 64, 2, 3, false>, queries_shape<96, 64, 2, 3>, keys_shape<96, 64, 2, 3, true>>(attrs, arg, cuda,
-                                                                                                                 stream);
-    return run<keys_shape<128, 64, 2, 3, false>, queries_shape<128, 64, 2, 3>, keys_shape<128, 64, 2, 2, true>>(attrs, arg, cuda,
-                                                                                                                stream);
+        return run<keys_shape<96, 64, 2, 3, DQ_APART>, queries_shape<96, 64, 2, 3>, keys_shape<96, 64, 2, 3, DQ_ANY_ORDER>,
+                   keys_shape<96, 64, 2, 2, DQ_IN_ORDER>>(attrs, arg, cuda, stream);
+    return run<keys_shape<128, 64, 2, 3, DQ_APART>, queries_shape<128, 64, 2, 3>, keys_shape<128, 64, 2, 2, DQ_ANY_ORDER>,
+               keys_shape<128, 64, 2, 2, DQ_IN_ORDER>>(attrs, arg, cuda, stream);
 }

@@ -10,7 +10,8 @@ struct backward_params {
     const attn_row_stat *stat; /* [hq, rows_padded] */
     const attn_row_span *keys; /* [sk]: here the *queries* [from, to) that attend a key */
     float *dq, *dk, *dv;       /* [sq, hq, head_dim], [sk, hk, head_dim], [sk, hk, value_dim] */
-    int *counter;              /* tiles taken beyond each block's first, by this kernel */
+    int *counter;              /* tiles taken by this kernel, beyond each block's first unless dQ has an order */
+    uint32_t *turns;                /* [hq, query tiles]: the next key tile to add to this dQ (order_dq) */
     int64_t rows_padded;
     int first, end; /* of the queries that dK and dV are summed over, or of the keys of dQ: this launch's segment */
     int hq, hk, head_dim, value_dim, tiles;

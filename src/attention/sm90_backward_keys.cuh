@@ -1,4 +1,4 @@
-/* dK and dV (and, in the fast mode, dQ) for Hopper: a block keeps 64 keys per consumer warpgroup and walks the queries that
+/* dK and dV (and, where one kernel does all, dQ) for Hopper: a block keeps 64 keys per consumer warpgroup and walks the queries that
  * attend them.
  *
  * Scores are computed transposed, S^T = K Q^T and dP^T = V dO^T, so that P^T and dS^T are in registers as the next products want
@@ -7,13 +7,15 @@
 #ifndef LTRAIN_ATTENTION_SM90_BACKWARD_KEYS_CUH
 #define LTRAIN_ATTENTION_SM90_BACKWARD_KEYS_CUH
 
-#include "attention/sm90_backward.cuh"
+#include "attention/sm90_backward_dq.cuh"
 
 /* With DQ, dS^T also goes to shared memory: with all keys of the block, it is the A of dQ += dS K, of which every warpgroup
- * computes its share of the columns and hands them to TMA, which adds them to the output. */
-template <int D_, int NQ_, int CONSUMERS_, int STAGES_, bool DQ_, bool CAP_ = false> struct keys_shape {
+ * computes its share of the columns and hands them to TMA, which adds them to the output: at once, or as ORDERED by warps that wait
+ * for the blocks before this one (order_dq). */
+template <int D_, int NQ_, int CONSUMERS_, int STAGES_, keys_dq DQ_, bool CAP_ = false> struct keys_shape {
     static constexpr int D = D_, NQ = NQ_, CONSUMERS = CONSUMERS_, STAGES = STAGES_, M = 64 * CONSUMERS_;
-    static constexpr bool DQ = DQ_, CAP = CAP_;
+    static constexpr bool DQ = DQ_ != DQ_APART, ORDERED = DQ_ == DQ_IN_ORDER, CAP = CAP_;
+    static constexpr int BUFFERS = ORDERED ? 2 : 1, WRITERS = ORDERED ? BUFFERS : 0; /* of dQ: a warp for each buffer */
     static constexpr int threads = WARPGROUP * (CONSUMERS + 1);
     static constexpr bool AHEAD = DQ && D <= 96; /* there are registers for the next scores beside dK and dQ */
     static constexpr int COLUMNS = smem_tile<M, D>::chunks * CHUNK / CONSUMERS; /* of dQ, for each warpgroup */
@@ -24,9 +26,9 @@ template <int D_, int NQ_, int CONSUMERS_, int STAGES_, bool DQ_, bool CAP_ = fa
         smem_tile<NQ, D> q[STAGES], go[STAGES];
         /* Unused without DQ: keys x queries, two, so that one barrier a step is enough; a warpgroup's columns as TMA boxes. */
         smem_tile<DQ ? M : 8, NQ> ds[2];
-        alignas(1024) float dq[DQ ? CONSUMERS : 1][COLUMNS / 32][DQ ? 64 : 8][32];
+        alignas(1024) float dq[BUFFERS][DQ ? CONSUMERS : 1][COLUMNS / 32][DQ ? 64 : 8][32];
         attn_row_stat stat[STAGES][NQ];
-        pipe kv_bar, q_bar[STAGES]; /* q_bar.empty: of q and go */
+        pipe kv_bar, q_bar[STAGES], dq_bar[BUFFERS]; /* q_bar.empty: of q and go */
         uint64_t go_full[STAGES];
         backward_tile tile;
     };
@@ -51,10 +53,12 @@ template <class T>
 INLINE void keys_produce(typename T::shared &s, const backward_params &p, const CUtensorMap *q_map, const CUtensorMap *k_map,
                          const CUtensorMap *v_map, const CUtensorMap *go_map)
 {
-    const int group = p.hq / p.hk;
     ring<1> kv;
     ring<T::STAGES> q;
-    for (int number = blockIdx.x;; number = gridDim.x + atomicAdd(p.counter, 1)) {
+    int number = blockIdx.x;
+    if (T::ORDERED)
+        number = atomicAdd(p.counter, 1); /* whoever has a later number has begun later */
+    for (;; number = (T::ORDERED ? 0 : gridDim.x) + atomicAdd(p.counter, 1)) {
         backward_tile t = {-1, 0, {0, 0, 0, 0}};
         if (number < p.tiles)
             t = keys_tile_at<T>(p, number);
@@ -70,17 +74,16 @@ INLINE void keys_produce(typename T::shared &s, const backward_params &p, const 
             tile_load(s.v, v_map, &s.kv_bar.full, t.head, t.row);
         }
         kv.next();
-        for (int head = t.head * group; head < (t.head + 1) * group; head++)
-            for (int at = t.range.begin; at < t.range.end; at += T::NQ) {
-                uint64_t *q_full = &s.q_bar[q.slot].full, *go_full = &s.go_full[q.slot];
-                pipe_wait_empty(s.q_bar[q.slot], q.parity);
-                mbar_arrive_expect_tx(smem_addr(q_full), s.q[0].bytes + sizeof s.stat[0]);
-                tile_load(s.q[q.slot], q_map, q_full, head, at);
-                bulk_load(smem_addr(s.stat[q.slot]), p.stat + head * p.rows_padded + at, sizeof s.stat[0], smem_addr(q_full));
-                mbar_arrive_expect_tx(smem_addr(go_full), s.go[0].bytes);
-                tile_load(s.go[q.slot], go_map, go_full, head, at);
-                q.next();
-            }
+        for (keys_walk<T> x(p, t); x.left > 0; x.next()) {
+            uint64_t *q_full = &s.q_bar[q.slot].full, *go_full = &s.go_full[q.slot];
+            pipe_wait_empty(s.q_bar[q.slot], q.parity);
+            mbar_arrive_expect_tx(smem_addr(q_full), s.q[0].bytes + sizeof s.stat[0]);
+            tile_load(s.q[q.slot], q_map, q_full, x.head(), x.at);
+            bulk_load(smem_addr(s.stat[q.slot]), p.stat + x.head() * p.rows_padded + x.at, sizeof s.stat[0], smem_addr(q_full));
+            mbar_arrive_expect_tx(smem_addr(go_full), s.go[0].bytes);
+            tile_load(s.go[q.slot], go_map, go_full, x.head(), x.at);
+            q.next();
+        }
     }
 }
 
@@ -143,63 +146,6 @@ INLINE fragment_mask mask_of_keys(const backward_params &p, int row)
     return f;
 }
 
-/* A fragment packed by fragment_pack to the rows from `first` on, swizzled as TMA would. */
-template <int ROWS, int N> INLINE void tile_store(smem_tile<ROWS, N> &tile, int first, const uint32_t (&a)[N / 16][4])
-{
-    const int lane = threadIdx.x % 32, row = first + threadIdx.x % WARPGROUP / 32 * 16 + lane % 16;
-#pragma unroll
-    for (int k = 0; k < N / 16; k++)
-        stmatrix_x4(smem_addr(&tile.chunk[k / 4][row][((2 * k + lane / 16) % 8 ^ (row & 7)) * 8]), a[k]);
-}
-
-/* dq [64 x N] = dS (from its transpose) times the N columns of K from `column` on, summed over the block's keys. */
-template <int N, int M, int NQ, int D>
-INLINE void product_dq(float (&dq)[N / 2], const smem_tile<M, NQ> &ds, const smem_tile<M, D> &k, int column)
-{
-#pragma unroll
-    for (int i = 0; i < M / 16; i++)
-        wgmma_ss<N, MN_MAJOR, MN_MAJOR>(dq, operand_by_rows(ds, 0, i),
-                                        wgmma_advance(operand_by_rows(k, column / CHUNK, i), column % CHUNK * 2),
-                                        i ? WGMMA_ADD : WGMMA_REPLACE);
-}
-
-/* A fragment [64 x N] times scale as boxes of 32 columns, swizzled as TMA reads them. */
-template <int N> INLINE void boxes_store(float (&box)[N / 32][64][32], const float (&x)[N / 2], float scale)
-{
-    const int row = fragment_row(), lane = threadIdx.x % 4;
-#pragma unroll
-    for (int j = 0; j < N / 8; j++)
-#pragma unroll
-        for (int r = 0; r < 2; r++) {
-            const int unit = (j % 4 * 2 + lane / 2) ^ ((row + 8 * r) & 7); /* of 16 bytes */
-            *reinterpret_cast<float2 *>(&box[j / 4][row + 8 * r][unit * 4 + lane % 2 * 2]) =
-                make_float2(x[4 * j + 2 * r] * scale, x[4 * j + 2 * r + 1] * scale);
-        }
-}
-
-/* Whether this thread speaks to TMA for its warpgroup. */
-INLINE bool leads()
-{
-    return threadIdx.x % WARPGROUP == 0;
-}
-
-/* Adds a warpgroup's columns of dQ to the output, from query `row` on, in whichever order blocks arrive. */
-template <class T>
-INLINE void add_dq(typename T::shared &s, const backward_params &p, const CUtensorMap *dq_map, const float (&dq)[T::COLUMNS / 2],
-                   int w, int head, int row)
-{
-    boxes_store<T::COLUMNS>(s.dq[w], dq, p.scale);
-    fence_proxy_async();
-    bar_sync(2 + w, WARPGROUP);
-    if (leads()) {
-#pragma unroll
-        for (int i = 0; i < T::COLUMNS / 32; i++)
-            if (w * T::COLUMNS + 32 * i < p.head_dim)
-                tma_reduce_add_3d(dq_map, smem_addr(s.dq[w][i]), w * T::COLUMNS + 32 * i, head, row);
-        bulk_commit();
-    }
-}
-
 /* Starts the transposed scores of the queries that `q` points to. */
 template <class T> INLINE void keys_scores(typename T::shared &s, int w, const ring<T::STAGES> &q, float (&acc)[T::NQ / 2])
 {
@@ -213,20 +159,19 @@ template <class T> INLINE void keys_scores(typename T::shared &s, int w, const r
  * step then computes its own once more, because the compiler serialises products that begin in a branch. */
 template <class T>
 INLINE void keys_attend(typename T::shared &s, const backward_params &p, const CUtensorMap *dq_map, const backward_tile &t, int w,
-                        ring<T::STAGES> &q, float (&dk)[T::D / 2], float (&dv)[T::D / 2])
+                        ring<T::STAGES> &q, ring<T::BUFFERS> &buffer, float (&dk)[T::D / 2], float (&dv)[T::D / 2])
 {
     constexpr int NQ = T::NQ;
-    const int group = p.hq / p.hk, steps = (t.range.end - t.range.begin + NQ - 1) / NQ * group;
     const fragment_mask rows = mask_of_keys(p, t.row + 64 * w);
     float acc[NQ / 2], dp[NQ / 2], dq[T::COLUMNS / 2];
     uint32_t pa[NQ / 16][4], da[NQ / 16][4];
-    int at = t.range.begin, head = t.head * group;
+    keys_walk<T> x(p, t);
     if constexpr (T::AHEAD) {
         keys_scores<T>(s, w, q, acc);
         wgmma_wait<0>();
         fragment_ready(acc);
     }
-    for (int i = 0; i < steps; i++) {
+    for (int i = 0; x.left > 0; i++) {
         const int slot = q.slot;
         if constexpr (!T::AHEAD)
             keys_scores<T>(s, w, q, acc);
@@ -240,7 +185,7 @@ INLINE void keys_attend(typename T::shared &s, const backward_params &p, const C
         }
         if (T::CAP)
             fragment_cap(acc, p.scores);
-        fragment_apply_mask<NQ>(acc, rows, t.range, at);
+        fragment_apply_mask<NQ>(acc, rows, t.range, x.at);
         if (T::CAP) {
             keys_capped_probabilities<NQ>(acc, pa, s.stat[slot], p.scores.log2);
         } else {
@@ -257,14 +202,14 @@ INLINE void keys_attend(typename T::shared &s, const backward_params &p, const C
         if constexpr (T::DQ) {
             tile_store(s.ds[i % 2], 64 * w, da);
             fence_proxy_async();
-            if (leads())
+            if (!T::ORDERED && leads())
                 bulk_wait_read<0>(); /* s.dq is free */
             bar_sync(1, WARPGROUP * T::CONSUMERS);
             wgmma_fence();
             product_dq<T::COLUMNS>(dq, s.ds[i % 2], s.k, w * T::COLUMNS);
             wgmma_commit();
         }
-        if (i + 1 < steps)
+        if (x.left > 1)
             q.next();
         if constexpr (T::AHEAD)
             keys_scores<T>(s, w, q, acc);
@@ -274,18 +219,17 @@ INLINE void keys_attend(typename T::shared &s, const backward_params &p, const C
         if constexpr (T::DQ) {
             wgmma_wait<T::AHEAD ? 2 : 1>();
             fragment_ready(dq);
-            add_dq<T>(s, p, dq_map, dq, w, head, at);
+            if constexpr (T::ORDERED)
+                hand_dq<T>(s, p, dq, w, buffer);
+            else
+                add_dq<T>(s, p, dq_map, dq, w, x.head(), x.at);
         }
         wgmma_wait<0>(); /* leaving dk in flight would take more registers than there are */
         fragment_ready(acc);
         fragment_ready(dv);
         fragment_ready(dk);
         pipe_release(s.q_bar[slot]);
-        at += NQ;
-        if (at >= t.range.end) {
-            at = t.range.begin;
-            head++;
-        }
+        x.next();
     }
     q.next();
     pipe_release(s.kv_bar);
@@ -295,6 +239,7 @@ template <class T> INLINE void keys_consume(typename T::shared &s, const backwar
 {
     ring<1> kv;
     ring<T::STAGES> q;
+    ring<T::BUFFERS> buffer;
     for (;;) {
         pipe_wait_full(s.kv_bar, kv.parity);
         const backward_tile t = s.tile;
@@ -303,7 +248,7 @@ template <class T> INLINE void keys_consume(typename T::shared &s, const backwar
             break;
         float dk[T::D / 2] = {}, dv[T::D / 2] = {};
         if (t.range.begin < t.range.end)
-            keys_attend<T>(s, p, dq_map, t, w, q, dk, dv);
+            keys_attend<T>(s, p, dq_map, t, w, q, buffer, dk, dv);
         else
             pipe_release(s.kv_bar);
         if (t.range.begin >= t.range.end && p.accumulate)
@@ -311,7 +256,7 @@ template <class T> INLINE void keys_consume(typename T::shared &s, const backwar
         store_gradient<T::D>(p.dk, dk, p.scale, t.row + 64 * w, p.mask.sk, t.head, p.hk, p.head_dim, p.accumulate);
         store_gradient<T::D>(p.dv, dv, 1, t.row + 64 * w, p.mask.sk, t.head, p.hk, p.value_dim, p.accumulate);
     }
-    if (T::DQ && leads())
+    if (T::DQ && !T::ORDERED && leads())
         bulk_wait_read<0>(); /* TMA reads this block's memory */
 }
 
@@ -324,7 +269,12 @@ __global__ void __launch_bounds__(T::threads, 1)
 #if LT_SM90A
     LT_SHARED(typename T::shared, s);
     if (threadIdx.x == 0) {
-        pipe_init(s.kv_bar, T::CONSUMERS);
+        mbar_init(smem_addr(&s.kv_bar.full), 1);
+        mbar_init(smem_addr(&s.kv_bar.empty), 4 * T::CONSUMERS + T::WRITERS);
+        for (int i = 0; i < T::WRITERS; i++) {
+            mbar_init(smem_addr(&s.dq_bar[i].full), 4 * T::CONSUMERS);
+            mbar_init(smem_addr(&s.dq_bar[i].empty), 1);
+        }
         for (int i = 0; i < T::STAGES; i++) {
             pipe_init(s.q_bar[i], T::CONSUMERS);
             mbar_init(smem_addr(&s.go_full[i]), 1);
@@ -337,6 +287,8 @@ __global__ void __launch_bounds__(T::threads, 1)
         setmaxnreg_dec<24>();
         if (threadIdx.x == 0)
             keys_produce<T>(s, p, &q_map, &k_map, &v_map, &go_map);
+        else if (threadIdx.x % 32 == 0 && (int)threadIdx.x / 32 <= T::WRITERS)
+            order_dq<T>(s, p, &dq_map, threadIdx.x / 32 - 1);
     } else {
         setmaxnreg_inc<240>();
         keys_consume<T>(s, p, &dq_map, w);

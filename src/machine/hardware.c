@@ -4,6 +4,7 @@
 #include "base/names.h"
 #include "base/prose.h"
 #include "base/units.h"
+#include "program/target.h"
 
 #include <ctype.h>
 #include <stdlib.h>
@@ -16,6 +17,10 @@
 /* Of the backward pass at head dim 128 without an order of sums beside the one with, on an H200: 465 to 513 TFLOP/s beside 433 to
  * 447 (bench/results/2026-11-22-gpu-h200.txt); at 64 the two are as fast. */
 #define FAST128 1.11
+/* Of the deterministic backward pass with an order of sums beside the one with two kernels, where target_adds_in_order: by estimate, 5
+ * products where there were 7, at the fast one's rate less a few waits (bench/results/pending.md). */
+#define IN_ORDER128 1.08
+#define IN_ORDER64 1.0
 
 /* Figures of the vendor's data sheets, dense (no sparsity): A100 SXM (1555 and 2039 GB/s, 312 TFLOP/s bf16, NVLink 300 GB/s a
  * direction), H100 SXM (3.35 TB/s, 989, 450), H200 (4.8 TB/s), GH200 (96 GB at 4 TB/s, NVLink-C2C 450 GB/s a direction, LPDDR5X
@@ -90,6 +95,15 @@ static void set_attention(struct curve *c, double flops)
     *c = (struct curve){.n = 4, .x = {1024, 4096, 16384, 65536}, .y = {0.55 * flops, 0.85 * flops, 0.97 * flops, flops}};
 }
 
+/* backward: of two kernels. */
+static void set_deterministic(struct curve *c, int capability, int head_dim, double backward, double in_order)
+{
+    set_attention(c, backward);
+    for (int k = 0; k < c->n; k++)
+        if (target_adds_in_order(capability, head_dim, (int64_t)c->x[k]))
+            c->y[k] *= in_order;
+}
+
 /* A device of the preset in one type: `part` of its bf16 rates. */
 static void set_device(struct rates *r, enum dtype type, const struct preset *p, double part)
 {
@@ -97,10 +111,10 @@ static void set_device(struct rates *r, enum dtype type, const struct preset *p,
     struct attention_rates *a = r->attention[type];
     a[0].head_dim = 64;
     set_attention(&a[0].forward, p->forward64 * part * TERA);
-    set_attention(&a[0].backward, p->backward64 * part * TERA);
+    set_deterministic(&a[0].backward, p->capability, 64, p->backward64 * part * TERA, IN_ORDER64);
     a[1].head_dim = 128;
     set_attention(&a[1].forward, p->forward128 * part * TERA);
-    set_attention(&a[1].backward, p->backward128 * part * TERA);
+    set_deterministic(&a[1].backward, p->capability, 128, p->backward128 * part * TERA, IN_ORDER128);
     if (p->capability == 90)
         set_attention(&a[1].fast, FAST128 * p->backward128 * part * TERA);
 }

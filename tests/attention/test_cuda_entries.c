@@ -1,5 +1,6 @@
 /* The CUDA attention entries without CUDA: what they refuse, and which family of kernels they call (stand-ins here). */
 #include "attention/cuda_kernels.h"
+#include "program/target.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -76,6 +77,29 @@ static void chooses(void **state)
     expect("sm80", &a, &h100);
 }
 
+/* What Hopper's backward pass does of each mode, and that only an order takes scratch for turns. */
+static void ways(void **state)
+{
+    (void)state;
+    static const struct {
+        enum attn_cuda_mode mode;
+        float cap;
+        enum attn_cuda_mode way;
+    } cases[] = {{ATTN_FAST, 0, ATTN_FAST},     {ATTN_FAST, 50, ATTN_APART},         {ATTN_APART, 0, ATTN_APART},
+                 {ATTN_IN_ORDER, 50, ATTN_APART}, {ATTN_IN_ORDER, 0, ATTN_IN_ORDER}};
+    struct op_attrs a = good();
+    struct attn_cuda here = h100;
+    here.mode = ATTN_APART;
+    const int64_t least = attention_cuda_workspace_bytes(OP_ATTN_BWD, &a, &here);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        here.mode = cases[i].mode, a.attn.cap = cases[i].cap;
+        assert_int_equal(attn_sm90_way(&a, &here), cases[i].way);
+        assert_int_equal(attention_cuda_workspace_bytes(OP_ATTN_BWD, &a, &here) - least, cases[i].way == ATTN_IN_ORDER ? 16 * 8 * 4 : 0);
+    }
+    a.attn.cap = 0, here.mode = ATTN_DETERMINISTIC;
+    assert_int_equal(attn_sm90_way(&a, &here), target_adds_in_order(90, 64, a.attn.sq) ? ATTN_IN_ORDER : ATTN_APART);
+}
+
 static void refuse(const struct op_attrs *a, const struct attn_cuda *cuda, void *const *arg)
 {
     called = NULL;
@@ -142,6 +166,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(chooses),
+        cmocka_unit_test(ways),
         cmocka_unit_test(refuses),
         cmocka_unit_test(refuses_addresses),
     };

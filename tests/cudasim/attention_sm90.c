@@ -11,10 +11,15 @@
 static struct device_kernels sm90 = {
     "sm90", {90, 3, 227 * 1024, ATTN_DETERMINISTIC}, attn_sm90_forward, attn_sm90_backward, attn_sm90_workspace_bytes};
 
+static const struct {
+    enum attn_cuda_mode mode;
+    const char *name;
+} ways[] = {{ATTN_APART, "sm90 apart"}, {ATTN_FAST, "sm90 fast"}, {ATTN_IN_ORDER, "sm90 in order"}};
+
 static unsigned seed_of_next = 1; /* odd and even in turn */
 static int checks = 1;            /* 0: shapes whose code paths a checked shape runs too */
 
-/* Both backward modes. Accumulates in every third problem. terms: by how much more than the oracle measures dq and dk cancel. */
+/* Every way of the backward pass. Accumulates in every third problem. terms: by how much more than the oracle measures dq and dk cancel. */
 static void check_problem(const struct shape *s, struct problem *p, double terms)
 {
     sim_reset(seed_of_next);
@@ -31,11 +36,13 @@ static void check_problem(const struct shape *s, struct problem *p, double terms
     oracle_backward(&p->attrs, &p->x); /* for what cancels */
     p->x.dq_terms *= terms;
     p->x.dk_terms *= terms;
-    for (int mode = ATTN_DETERMINISTIC; mode <= ATTN_FAST; mode++) {
-        sm90.cuda.mode = (enum attn_cuda_mode)mode;
-        sm90.name = mode == ATTN_FAST ? "sm90 fast" : "sm90 deterministic";
+    for (size_t i = 0; i < sizeof ways / sizeof *ways; i++) {
+        sm90.cuda.mode = ways[i].mode;
+        sm90.name = ways[i].name;
+        sim_ordered_sums(ways[i].mode != ATTN_FAST);
         device_check_backward(&sm90, s, p);
     }
+    sim_ordered_sums(0);
 }
 
 static void check_shape(struct shape s)
@@ -182,38 +189,53 @@ static void negative_scores(void **state)
     }
 }
 
-/* Schedules and late copies of several seeds; the forward and the deterministic backward give the same bits in all of them, and
- * on any number of processors. */
+/* The bits of one call under schedules and late copies of several seeds, and on any number of processors; sums without an order are
+ * found by the checker where it is on, else by their bits. */
+static void check_same_bits(const struct problem *p, enum op_kind kind, enum attn_cuda_mode mode, int outputs)
+{
+    const struct kernels cpu = {"twin", attn_portable_forward, attn_portable_backward, attn_portable_workspace};
+    struct call c[2];
+    sm90.cuda.mode = mode;
+    for (unsigned i = 0; i < 6; i++) {
+        sim_reset(1000 + i);
+        sim_checks(i < 3);
+        sim_ordered_sums(1);
+        sm90.cuda.processors = 1 + (int)i;
+        c[i > 0] = kind == OP_ATTN_FWD ? forward_call(p, &cpu, 0) : backward_call(p, &cpu, 0);
+        device_must(&sm90, kind, p, &c[i > 0]);
+        if (i == 0)
+            continue;
+        for (int k = 0; k < outputs; k++)
+            assert_memory_equal(c[0].b[k].data, c[1].b[k].data, c[0].b[k].bytes);
+        call_free(&c[1]);
+    }
+    call_free(&c[0]);
+    sm90.cuda.processors = 3;
+}
+
 static void same_bits_every_seed(void **state)
 {
     (void)state;
-    const struct kernels cpu = {"twin", attn_portable_forward, attn_portable_backward, attn_portable_workspace};
     for (int32_t d = 64; d <= 128; d += 64) {
         const struct shape s = {.sq = 210, .sk = 210, .hq = 2, .hk = 1, .d = d, .mask = DOCUMENTS, .dtype = BF16, .gain = 1};
         struct problem p = problem_make(&s);
-        struct call f[2], b[2];
-        sm90.cuda.mode = ATTN_DETERMINISTIC;
-        for (unsigned i = 0; i < 6; i++) {
-            sim_reset(1000 + i);
-            sm90.cuda.processors = 1 + (int)i;
-            f[i > 0] = forward_call(&p, &cpu, 0);
-            b[i > 0] = backward_call(&p, &cpu, 0);
-            device_must(&sm90, OP_ATTN_FWD, &p, &f[i > 0]);
-            device_must(&sm90, OP_ATTN_BWD, &p, &b[i > 0]);
-            if (i == 0)
-                continue;
-            for (int k = 0; k < 2; k++)
-                assert_memory_equal(f[0].b[k].data, f[1].b[k].data, f[0].b[k].bytes);
-            for (int k = 0; k < 3; k++)
-                assert_memory_equal(b[0].b[k].data, b[1].b[k].data, b[0].b[k].bytes);
-            call_free(&f[1]);
-            call_free(&b[1]);
-        }
-        call_free(&f[0]);
-        call_free(&b[0]);
+        check_same_bits(&p, OP_ATTN_FWD, ATTN_DETERMINISTIC, 2);
+        check_same_bits(&p, OP_ATTN_BWD, ATTN_APART, 3);
         problem_free(&p);
     }
-    sm90.cuda.processors = 3;
+}
+
+/* Blocks that wait for each other: every mask, grouped heads, several key tiles, two segments of queries. */
+static void same_bits_in_order(void **state)
+{
+    (void)state;
+    for (int m = FULL; m <= EMPTY_ROWS; m++) {
+        const struct shape s = {
+            .sq = 330, .sk = 600, .q0 = 270, .hq = 2, .hk = 1, .d = 64, .mask = (enum mask_kind)m, .dtype = BF16, .gain = 1};
+        struct problem p = problem_make(&s);
+        check_same_bits(&p, OP_ATTN_BWD, ATTN_IN_ORDER, 3);
+        problem_free(&p);
+    }
 }
 
 static int with_checks(void **state)
@@ -235,6 +257,7 @@ int main(int argc, char **argv)
         cmocka_unit_test_setup(masks, with_checks),        cmocka_unit_test_setup(ring_blocks, with_checks),
         cmocka_unit_test_setup(large_scores, with_checks), cmocka_unit_test_setup(negative_scores, with_checks),
         cmocka_unit_test_setup(caps, with_checks),         cmocka_unit_test_setup(same_bits_every_seed, with_checks),
+        cmocka_unit_test_setup(same_bits_in_order, with_checks),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

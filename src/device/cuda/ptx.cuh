@@ -152,7 +152,28 @@ __device__ static inline void red_add(float *p, float v)
     asm volatile("red.global.add.f32 [%0], %1;" ::"l"(p), "f"(v) : "memory");
 }
 
+/* A flag in global memory, which other blocks wait for. Whoever sees it sees what the raising thread did and saw before. */
+__device__ static inline void flag_raise(uint32_t *flag, uint32_t value)
+{
+    asm volatile("st.release.gpu.global.u32 [%0], %1;" ::"l"(flag), "r"(value) : "memory");
+}
+
+/* Use flag_wait. */
+__device__ static inline bool flag_reached(const uint32_t *flag, uint32_t value)
+{
+    uint32_t now;
+    asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(now) : "l"(flag) : "memory");
+    return now >= value;
+}
+
 #endif
+
+/* Until the flag is at least `value`. Of blocks that begin earlier only: they run, or have. */
+__device__ static inline void flag_wait(const uint32_t *flag, uint32_t value)
+{
+    while (!flag_reached(flag, value))
+        ;
+}
 
 #include "device/cuda/ptx_sm90.cuh"
 #include "device/cuda/ptx_wgmma.cuh"

@@ -49,6 +49,13 @@ __device__ static inline void fence_proxy_async()
     asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
 }
 
+/* The same of global memory, either way: between what this thread saw of other threads (a flag) or of its finished bulk groups, and
+ * what it hands to TMA or tells others. */
+__device__ static inline void fence_proxy_async_global()
+{
+    asm volatile("fence.proxy.async.global;" ::: "memory");
+}
+
 /* TMA: box at coordinates (innermost first) into shared memory; its bytes arrive at `bar`. One thread issues. */
 __device__ static inline void tma_load_2d(uint32_t dst, const CUtensorMap *map, uint32_t bar, int c0, int c1)
 {

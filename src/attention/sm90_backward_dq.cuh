@@ -1,0 +1,168 @@
+/* dQ for Hopper where the keys' kernel computes it, too (sm90_backward_keys.cuh, whose shapes T are): the order of its walks, dQ of a
+ * step, and how it is added to the output: in whichever order, or in one that repeats its bits. */
+#ifndef LTRAIN_ATTENTION_SM90_BACKWARD_DQ_CUH
+#define LTRAIN_ATTENTION_SM90_BACKWARD_DQ_CUH
+
+#include "attention/sm90_backward.cuh"
+
+enum keys_dq { DQ_APART, DQ_ANY_ORDER, DQ_IN_ORDER };
+
+/* The queries of a key tile, a tile after the other, of every query head. In order, neighbouring blocks must come to a tile one
+ * after the other: under every mask whose ends grow, they do if all begin with their last queries and turn to the next head before
+ * the next tile. */
+template <class T> struct keys_walk {
+    int at, left, group, first_head, of_group, begin, end;
+    __device__ __forceinline__ keys_walk(const backward_params &p, const backward_tile &t)
+    {
+        const int tiles = (t.range.end - t.range.begin + T::NQ - 1) / T::NQ;
+        group = p.hq / p.hk;
+        first_head = t.head * group;
+        of_group = 0;
+        begin = t.range.begin;
+        end = t.range.end;
+        at = T::ORDERED ? begin + (tiles - 1) * T::NQ : begin;
+        left = tiles * group;
+    }
+    __device__ __forceinline__ int head() const
+    {
+        return first_head + of_group;
+    }
+    __device__ __forceinline__ void next()
+    {
+        left--;
+        if (T::ORDERED) {
+            if (++of_group == group) {
+                of_group = 0;
+                at -= T::NQ;
+            }
+        } else {
+            at += T::NQ;
+            if (at >= end) {
+                at = begin;
+                of_group++;
+            }
+        }
+    }
+};
+
+/* A fragment packed by fragment_pack to the rows from `first` on, swizzled as TMA would. */
+template <int ROWS, int N> INLINE void tile_store(smem_tile<ROWS, N> &tile, int first, const uint32_t (&a)[N / 16][4])
+{
+    const int lane = threadIdx.x % 32, row = first + threadIdx.x % WARPGROUP / 32 * 16 + lane % 16;
+#pragma unroll
+    for (int k = 0; k < N / 16; k++)
+        stmatrix_x4(smem_addr(&tile.chunk[k / 4][row][((2 * k + lane / 16) % 8 ^ (row & 7)) * 8]), a[k]);
+}
+
+/* dq [64 x N] = dS (from its transpose) times the N columns of K from `column` on, summed over the block's keys. */
+template <int N, int M, int NQ, int D>
+INLINE void product_dq(float (&dq)[N / 2], const smem_tile<M, NQ> &ds, const smem_tile<M, D> &k, int column)
+{
+#pragma unroll
+    for (int i = 0; i < M / 16; i++)
+        wgmma_ss<N, MN_MAJOR, MN_MAJOR>(dq, operand_by_rows(ds, 0, i),
+                                        wgmma_advance(operand_by_rows(k, column / CHUNK, i), column % CHUNK * 2),
+                                        i ? WGMMA_ADD : WGMMA_REPLACE);
+}
+
+/* A fragment [64 x N] times scale as boxes of 32 columns, swizzled as TMA reads them. */
+template <int N> INLINE void boxes_store(float (&box)[N / 32][64][32], const float (&x)[N / 2], float scale)
+{
+    const int row = fragment_row(), lane = threadIdx.x % 4;
+#pragma unroll
+    for (int j = 0; j < N / 8; j++)
+#pragma unroll
+        for (int r = 0; r < 2; r++) {
+            const int unit = (j % 4 * 2 + lane / 2) ^ ((row + 8 * r) & 7); /* of 16 bytes */
+            *reinterpret_cast<float2 *>(&box[j / 4][row + 8 * r][unit * 4 + lane % 2 * 2]) =
+                make_float2(x[4 * j + 2 * r] * scale, x[4 * j + 2 * r + 1] * scale);
+        }
+}
+
+/* Whether this thread speaks to TMA for its warpgroup. */
+INLINE bool leads()
+{
+    return threadIdx.x % WARPGROUP == 0;
+}
+
+/* Adds a warpgroup's columns of a buffer of dQ to the output, from query `row` on. */
+template <class T>
+INLINE void reduce_dq(typename T::shared &s, const backward_params &p, const CUtensorMap *dq_map, int buffer, int w, int head, int row)
+{
+#pragma unroll
+    for (int i = 0; i < T::COLUMNS / 32; i++)
+        if (w * T::COLUMNS + 32 * i < p.head_dim)
+            tma_reduce_add_3d(dq_map, smem_addr(s.dq[buffer][w][i]), w * T::COLUMNS + 32 * i, head, row);
+}
+
+/* Adds a warpgroup's columns of dQ to the output, in whichever order blocks arrive. */
+template <class T>
+INLINE void add_dq(typename T::shared &s, const backward_params &p, const CUtensorMap *dq_map, const float (&dq)[T::COLUMNS / 2],
+                   int w, int head, int row)
+{
+    boxes_store<T::COLUMNS>(s.dq[0][w], dq, p.scale);
+    fence_proxy_async();
+    bar_sync(2 + w, WARPGROUP);
+    if (leads()) {
+        reduce_dq<T>(s, p, dq_map, 0, w, head, row);
+        bulk_commit();
+    }
+}
+
+/* dQ in an order, so that its bits repeat. To a tile of queries of one head the key tiles that attend it are added by rising number.
+ * They are neighbours (both ends of a key tile's queries grow with its number), so that each waits for the tile before it alone, if
+ * that one has these queries, too: p.turns says whose turn it is. A block takes tiles by rising number, so that whom it waits for
+ * has begun: nobody waits in a circle, however few blocks run at a time.
+ *
+ * Warps of their own wait, and wait until TMA has added; consumers stop only if both buffers are full. */
+
+/* A warpgroup's columns of dQ into the next buffer, for the warp that adds them. */
+template <class T>
+INLINE void hand_dq(typename T::shared &s, const backward_params &p, const float (&dq)[T::COLUMNS / 2], int w, ring<T::BUFFERS> &to)
+{
+    pipe_wait_empty(s.dq_bar[to.slot], to.parity);
+    boxes_store<T::COLUMNS>(s.dq[to.slot][w], dq, p.scale);
+    fence_proxy_async();
+    __syncwarp();
+    if (threadIdx.x % 32 == 0)
+        mbar_arrive(smem_addr(&s.dq_bar[to.slot].full));
+    to.next();
+}
+
+/* One thread, for every BUFFERS-th step of the consumers: those whose dQ they put into this buffer. */
+template <class T> INLINE void order_dq(typename T::shared &s, const backward_params &p, const CUtensorMap *dq_map, int buffer)
+{
+    const int tiles = (p.mask.sq + T::NQ - 1) / T::NQ;
+    ring<1> kv;
+    ring<T::BUFFERS> turn;
+    for (;;) {
+        pipe_wait_full(s.kv_bar, kv.parity);
+        const backward_tile t = s.tile;
+        mbar_arrive(smem_addr(&s.kv_bar.empty));
+        kv.next();
+        if (t.row < 0)
+            return;
+        const int number = t.row / T::M, shared_until = number > 0 ? p.keys[t.row - 1].to : 0; /* queries of the tile before */
+        if (t.range.begin >= t.range.end)
+            continue;
+        for (keys_walk<T> x(p, t); x.left > 0; x.next(), turn.next()) {
+            if (turn.slot != buffer)
+                continue;
+            uint32_t *flag = p.turns + x.head() * tiles + x.at / T::NQ;
+            if (x.at < shared_until)
+                flag_wait(flag, number);
+            mbar_wait(smem_addr(&s.dq_bar[buffer].full), turn.parity);
+            fence_proxy_async_global();
+            for (int w = 0; w < T::CONSUMERS; w++)
+                reduce_dq<T>(s, p, dq_map, buffer, w, x.head(), x.at);
+            bulk_commit();
+            bulk_wait_read<0>();
+            mbar_arrive(smem_addr(&s.dq_bar[buffer].empty));
+            bulk_wait<0>(); /* added, not only read */
+            fence_proxy_async_global();
+            flag_raise(flag, number + 1);
+        }
+    }
+}
+
+#endif
