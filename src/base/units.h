@@ -9,6 +9,8 @@
 /* "420k", "1m", "4096", "430,080": token counts, suffixes k m g are powers of 1024. Fails with ERR_INVALID naming `key`. What is
  * beyond 9e18 is INT64_MAX, which is beyond the limit of whoever asks. */
 enum status units_parse_count(const char *key, const char *text, int64_t *out);
+/* "1000", "20,000": numbers of steps, which have no suffixes: 1k is 1024 of tokens, and who types it of steps means 1000. */
+enum status units_parse_steps(const char *key, const char *text, int64_t *out);
 /* "256M", "1.5GiB", "4096", "2T": bytes, powers of 1024. */
 enum status units_parse_bytes(const char *key, const char *text, int64_t *out);
 /* "7GB/s", "500 MB/s", "1.2TB/s": bytes a second, powers of 1000, in multiples of `unit`. 0: not like these (Gb/s are

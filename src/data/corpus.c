@@ -200,6 +200,17 @@ static enum status open_source(struct corpus *c, const struct corpus_config *con
     return out->name ? OK : status_fail(ERR_NOMEM, "out of memory: a list of files");
 }
 
+/* Who gives a file twice may want it to count twice, and files count once. */
+static enum status check_repeated(const struct corpus_config *config)
+{
+    for (int i = 0; i < config->n_paths; i++)
+        for (int k = 0; k < i; k++)
+            if (strcmp(config->paths[k], config->paths[i]) == 0)
+                return status_fail(ERR_INVALID, "--data: %s is given twice: give it once, with %s", config->paths[i],
+                                   config->weights ? "both weights together" : "a weight if it is to count for more (books=2,chats=1)");
+    return OK;
+}
+
 /* With weights each path is a source of its own. */
 static enum status open_sources(struct corpus *c, const struct corpus_config *config)
 {
@@ -208,13 +219,11 @@ static enum status open_sources(struct corpus *c, const struct corpus_config *co
     if (!c->sources)
         return status_fail(ERR_NOMEM, "out of memory: the corpus's description");
     c->n_sources = n;
+    TRY(check_repeated(config));
     for (int i = 0; i < n; i++) {
         c->sources[i].weight = config->weights ? config->weights[i] : 1.0;
         if (!(c->sources[i].weight > 0.0 && isfinite(c->sources[i].weight)))
             return status_fail(ERR_INVALID, "--data: the weight %g of %s is not above 0", c->sources[i].weight, config->paths[i]);
-        for (int k = 0; k < i; k++)
-            if (strcmp(config->paths[k], config->paths[i]) == 0)
-                return status_fail(ERR_INVALID, "--data: %s is given twice: give it once, with both weights together", config->paths[i]);
         TRY(open_source(c, config, "--data", config->paths + i, each, &c->sources[i]));
     }
     return config->n_eval_paths > 0 ? open_source(c, config, "--eval-data", config->eval_paths, config->n_eval_paths, &c->eval) : OK;

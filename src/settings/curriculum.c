@@ -19,7 +19,7 @@ static enum status parse_stretch(const char *where, char *text, int is_last, int
         return status_fail(ERR_INVALID, "%s: '%s' is not like " LIKE "; numbers of several digits have no commas here", where, text);
     if (at) {
         *at = 0;
-        TRY(units_parse_count(where, at + 1, &out->steps));
+        TRY(units_parse_steps(where, at + 1, &out->steps));
         if (out->steps < 1 || out->steps > SETTINGS_MOST_STEPS)
             return status_fail(ERR_INVALID, "%s: %s@%s: a length has at least 1 step and at most %d", where, text, at + 1,
                                SETTINGS_MOST_STEPS);

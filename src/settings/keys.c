@@ -9,7 +9,7 @@
 #define AT(field) offsetof(struct settings, field)
 #define LIMITS(lo, hi) .min = lo, .max = hi
 #define FP32 LIMITS(0, 1e38)
-#define STEPS(lo) LIMITS(lo, SETTINGS_MOST_STEPS)
+#define STEPS(lo) LIMITS(lo, SETTINGS_MOST_STEPS), .counts_steps = 1
 #define SEQUENCES LIMITS(1, SETTINGS_MOST_SEQUENCES)
 #define BYTES(lo) LIMITS(lo, SETTINGS_MOST_BYTES)
 

@@ -9,7 +9,7 @@
 enum key_type {
     KEY_STRING,
     KEY_LIST,    /* struct string_list: commas, repetition, YAML lists */
-    KEY_COUNT,   /* int64_t, k m g */
+    KEY_COUNT,   /* int64_t, k m g but of steps */
     KEY_LENGTHS, /* int64_t, k m g, and the curriculum: a count, or length@steps,...,length */
     KEY_BYTES,   /* int64_t, K M G T */
     KEY_NUMBER,  /* double */
@@ -55,6 +55,7 @@ struct settings_key {
     const char *unset; /* the word that stands for AUTO: "auto", "none"; NULL: there is none */
     double least;      /* of numbers that are not 0 */
     double min, max;   /* of every number that has a type or is a part of a value: --tiles rows=N, --betas X,X; finite */
+    int counts_steps;  /* a number of steps or checkpoints: no k m g */
     unsigned flags;
     const char *const *choices; /* NULL-terminated, in the order of the enum */
     const char *group;          /* heading above it in the help, or NULL */

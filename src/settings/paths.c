@@ -59,9 +59,27 @@ static enum status open_checkpoints(const char *run, char **path, FILE **f)
     return OK;
 }
 
+/* A checkpoint has a config.yaml, too, and no checkpoints of its own. */
+static enum status refuse_checkpoint(const char *dir)
+{
+    static const char inner[] = "/checkpoints/";
+    char file[PATH_MAX];
+    if (snprintf(file, sizeof file, "%s/manifest.json", dir) >= (int)sizeof file || sys_access(file, F_OK) != 0)
+        return OK;
+    const char *end = NULL;
+    for (const char *next = strstr(dir, inner); next; next = strstr(next + 1, inner))
+        end = next;
+    return status_fail(ERR_INVALID,
+                       "--resume: %s is a checkpoint: a run goes on by its own directory, --resume %.*s, from the checkpoint whose name "
+                       "is in checkpoints/latest, which may be written there by hand",
+                       dir, end ? (int)(end - dir) : 3, end ? dir : "RUN");
+}
+
 enum status settings_open_run(const char *run, char **path, FILE **f)
 {
     *f = NULL;
+    *path = NULL;
+    TRY(refuse_checkpoint(run));
     if (asprintf(path, "%s/config.yaml", run) < 0) {
         *path = NULL;
         return status_fail(ERR_NOMEM, "out of memory");

@@ -448,7 +448,9 @@ enum status settings_key_set(const struct settings_key *k, const char *where, co
     case KEY_BYTES:
     case KEY_INT:
         if (!unset) {
-            TRY(k->type == KEY_BYTES ? units_parse_bytes(where, text, &n) : units_parse_count(where, text, &n));
+            TRY(k->type == KEY_BYTES ? units_parse_bytes(where, text, &n)
+                : k->counts_steps    ? units_parse_steps(where, text, &n)
+                                     : units_parse_count(where, text, &n));
             TRY(check_range(k, where, "", text, (double)n));
             if (k->type == KEY_BYTES)
                 TRY(check_unit(where, text, n));

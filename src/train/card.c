@@ -127,7 +127,7 @@ static void print_data(const json_t *facts, FILE *f)
     fprintf(f, "| tokens | %s, ", count_of(d, "tokens", text));
     fprintf(f, "of which sequences hold %s |\n", count_of(d, "kept", text));
     fprintf(f, "| supervised tokens | %s |\n", count_of(d, "supervised", text));
-    fprintf(f, "| sequences | %s trained, ", count_of(d, "training_sequences", text));
+    fprintf(f, "| sequences | %s for training, ", count_of(d, "training_sequences", text));
     fprintf(f, "%s held out |\n", count_of(d, "held_out_sequences", text));
     print_names("held out", json_object_get(d, "held_out"), f);
     if (number_of(d, "held_out_fraction") > 0)

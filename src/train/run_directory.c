@@ -71,6 +71,9 @@ enum status run_check_can_be_made(const char *option, const char *path)
     int there;
     snprintf(at, sizeof at, "%s", path);
     while (!(there = sys_stat(at, &sb) == 0) && sys_is_absent(errno) && strcmp(at, ".") != 0) {
+        if (sys_lstat(at, &sb) == 0)
+            return status_fail(ERR_INVALID, "%s %s: %s is a link to something that is not there: make that directory, or give another", option,
+                               path, at);
         char *slash = strrchr(at, '/');
         if (!slash)
             strcpy(at, ".");

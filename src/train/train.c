@@ -343,8 +343,8 @@ enum status run_open(struct run *r)
             c, status_fail(ERR_INVALID,
                            "mode chaos executes a program out of order, which one rank alone can do: leave out --ranks"));
     if (r->s->plan.machine)
-        return status_fail(ERR_INVALID, "--machine: %s is planned for, not trained on: `ltrain plan` takes --machine",
-                           r->s->plan.machine);
+        return comm_agree(c, status_fail(ERR_INVALID, "--machine: %s is planned for, not trained on: `ltrain plan` takes --machine",
+                                         r->s->plan.machine));
     int asked = train_planned_ranks(r->s);
     if (asked > 1 && comm_size(c) == 1)
         return status_fail(

@@ -52,6 +52,11 @@ static void nonsense_is_refused_naming_the_key(void **state)
         assert_int_equal(v, 7);
     }
     int64_t v;
+    assert_int_equal(units_parse_steps("steps", "20,000", &v), OK);
+    assert_true(v == 20000);
+    assert_int_equal(units_parse_steps("steps", "1k", &v), ERR_INVALID);
+    assert_int_equal(units_parse_steps("steps", "1.5M", &v), ERR_INVALID);
+    assert_int_equal(units_parse_steps("steps", "k", &v), ERR_INVALID);
     assert_int_equal(units_parse_bytes("host-mem", "99999999T", &v), OK);
     assert_true(v == INT64_MAX);
     assert_int_equal(units_parse_count("seq-len", "1e30", &v), OK);

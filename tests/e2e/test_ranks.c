@@ -420,6 +420,7 @@ static void edge_cases(void **state)
                   "1 sequence a step for 2 data-parallel groups: 1 of them compute");
     e2e_refuses(2, "legal: ulysses=1", &patient, "--ranks 3 --mesh ulysses=3 --out bad --seq-len 256 " SHORT);
     e2e_refuses(2, "ring=3 does not divide the 4 ranks", &patient, "--ranks 4 --mesh ring=3 --out bad --seq-len 256 " SHORT);
+    e2e_refuses(2, "--machine: h100 is planned for, not trained on", &patient, "--ranks 2 --machine h100 --out bad --seq-len 256 " SHORT);
     e2e_refuses(2, "absent.txt", &patient, "--ranks 3 --out bad --model tiny --seq-len 256 --data absent.txt");
     if (access(mqa7, R_OK) == 0) {
         snprintf(odd, sizeof odd, "--steps 3 --seq-len 128 --data corpus.txt --model %s" TILES, mqa7);

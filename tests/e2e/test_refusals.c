@@ -56,6 +56,7 @@ static void data(void **state)
     (void)state;
 #define WITHOUT_DATA "--model tiny --seq-len 256" TILES
     refuses_before_the_run(2, "--data: |absent.txt|no such file", WITHOUT_DATA "--data absent.txt");
+    refuses_before_the_run(2, "--data: |corpus.txt is given twice: give it once", "--model tiny --data corpus.txt,corpus.txt --seq-len 256" TILES);
     refuses_before_the_run(2, "--data: |*.md|nothing matches", WITHOUT_DATA "--data *.md");
     e2e_write("empty.txt", "%s", "");
     refuses_before_the_run(2, "--data: |empty", WITHOUT_DATA "--data empty.txt");
@@ -83,6 +84,9 @@ static void directories_of_runs(void **state)
 #define INTO(path) TINY "--steps 1 --device-mem 1K --out " path
     e2e_refuses(2, "--out corpus.txt/run: corpus.txt: Not a directory: give another", NULL, INTO("corpus.txt/run"));
     e2e_refuses(2, "--out corpus.txt: corpus.txt: Not a directory: give another", NULL, INTO("corpus.txt"));
+    assert_int_equal(symlink("unmounted", "link"), 0);
+    e2e_refuses(2, "--out link: link is a link to something that is not there: make that directory", NULL, INTO("link"));
+    e2e_refuses(2, "--out link/a/run: link is a link to something", NULL, INTO("link/a/run"));
     e2e_refuses(2, "--out corpus.txt/a/b/run: corpus.txt: Not a directory: give another", NULL, INTO("corpus.txt/a/b/run"));
     assert_int_equal(mkdir("locked", 0555), 0);
     e2e_refuses(2, "--out locked/run: locked: Permission denied", &(struct launch){.prepare = directory_without_writing},

@@ -210,6 +210,8 @@ static void wrong_checkpoints(void **state)
     e2e_refuses(2, "run/checkpoints/step-000004|another model|family", NULL, "--resume run --model gpt2-tiny --steps 6");
     e2e_refuses(2, "run/checkpoints/step-000004|freeze", NULL, "--resume run --freeze *mlp* --steps 6");
     e2e_refuses(2, "--resume|absent/config.yaml", NULL, "--resume absent");
+    e2e_refuses(2, "--resume: run/checkpoints/step-000002 is a checkpoint: |--resume run, |checkpoints/latest", NULL,
+                "--resume run/checkpoints/step-000002 --steps 6");
     e2e_refuses(2, "--resume|--out", NULL, "--resume run --out other");
     struct curve before = e2e_curve("run");
     assert_int_equal(before.n, 4); /* refusals leave the run as it is */

@@ -253,6 +253,10 @@ static void test_flag_errors(void **state)
     FAILS("--threads: 0 is out of range", REQUIRED, "--threads", "0");
     FAILS("--threads: 5g is out of range", REQUIRED, "--threads", "5g");
     FAILS("--seed: '-1' is not a whole number", REQUIRED, "--seed", "-1");
+    FAILS("--steps: '1k' could be thousands, or 1024s", REQUIRED, "--steps", "1k");
+    FAILS("--save-every: '2K' could be thousands", REQUIRED, "--save-every", "2K");
+    FAILS("--warmup: '0.1' is not a whole number like 1000 or 20,000", REQUIRED, "--warmup", "0.1");
+    FAILS("--seq-len: '1k' could be thousands", "--seq-len", "8k@1k,16k");
     FAILS("--verbose: 'maybe' is not true or false", REQUIRED, "--verbose=maybe");
     FAILS("--device: 'gpu' is not there: give cuda or cuda:N for an NVIDIA GPU, else cpu or cpu:discrete", REQUIRED, "--device", "gpu");
     FAILS("--device: 'cuda:x' is no GPU: they are numbered from cuda:0 on", REQUIRED, "--device", "cuda:x");
@@ -398,7 +402,7 @@ static void test_yaml_errors(void **state)
 {
     (void)state;
     yaml_fails("model: tiny\nseqlen: 3\n", "bad.yaml:2: unknown key seqlen; did you mean seq-len?");
-    yaml_fails("lr: 1\n# x\nsteps: many\n", "bad.yaml:3: steps: 'many' is not a number like 4096");
+    yaml_fails("lr: 1\n# x\nsteps: many\n", "bad.yaml:3: steps: 'many' is not a number like 1000");
     yaml_fails("lr: 1\nalpha: 7\n", "bad.yaml:2: alpha: 7 is out of range");
     yaml_fails("seq-len: 5\nlr: 1\nseq_len: 6\n", "bad.yaml:3: seq-len is given twice, first in line 1");
     yaml_fails("- lr\n", "bad.yaml:1: lines like `seq-len: 4096` are expected");
@@ -547,7 +551,7 @@ static void test_round_trip(void **state)
                           "--threads",
                           "3",
                           "--steps",
-                          "2k",
+                          "2048",
                           "--schedule",
                           "linear",
                           "--warmup",
@@ -759,7 +763,7 @@ static void test_products(void **state)
     FAILS("--mesh: these degrees make 4294967296 ranks, and at most 65536 are possible", REQUIRED, "--mesh", "dp=65536,ulysses=65536");
     FAILS("--mesh: these degrees make 281474976710656 ranks", REQUIRED, "--mesh", "dp=65536,ulysses=65536,ring=65536");
     FAILS("--grad-accum: 1G is out of range, it must be at least 1 and at most 1048576", REQUIRED, "--grad-accum", "1G");
-    FAILS("--keep: 2g is out of range, it must be at least 1 and at most 1073741824", REQUIRED, "--keep", "2g");
+    FAILS("--keep: 2000000000 is out of range, it must be at least 1 and at most 1073741824", REQUIRED, "--keep", "2000000000");
     assert_int_equal(READ(&s, REQUIRED, "--mesh", "dp=256,ring=256"), OK);
     settings_free(&s);
     int rank, size, local_rank;
