@@ -28,8 +28,8 @@ def peer(model_dir, text, length, stride):
             logits = model(torch.tensor([window])).logits[0]
         targets = ids[first + 1 : first + 1 + len(window)]
         begin = length - stride if w > 0 else 0
-        for i in range(begin, len(targets)):
-            loss = torch.nn.functional.cross_entropy(logits[i].double(), torch.tensor(targets[i])).item()
+        losses = torch.nn.functional.cross_entropy(logits[begin : len(targets)].double(), torch.tensor(targets[begin:]), reduction="none")
+        for i, loss in enumerate(losses.tolist(), begin):
             total += loss
             count += 1
             bucket = seen.setdefault(1 << ((i + 1).bit_length() - 1), [0.0, 0])

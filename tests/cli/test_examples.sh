@@ -67,4 +67,39 @@ says it.out "step 3: sequences of 256 tokens from here on"
 [ "$(grep -c '"loss":[0-9]' runs/curriculum/metrics.jsonl)" = 3 ] || fail "not three losses"
 run it --config documents.yaml $small --effort quick --steps 2
 says it.out "48 documents"
+
+# The commands of docs/finetune.md, block by block, as they are written but for lengths and steps.
+mkdir ../guide
+cd ../guide
+cp -r ../examples examples
+rm -r examples/runs
+cp examples/chats.jsonl .
+mkdir books && cp examples/book.txt books
+for at in . examples; do
+    ln -s "$scratch/model" $at/Qwen3-8B
+    ln -s "$scratch/model" $at/SmolLM2-135M-Instruct
+done
+awk '/^    / { if (!inside) n++; inside = 1; sub(/^ +/, ""); printf "%s%s", $0, /\\$/ ? "" : "\n" >"block-" n; next } { inside = 0 }' "$source/docs/finetune.md"
+ltrain() { # ARGUMENT...
+    case $1 in
+    plan) set -- "$@" --effort quick ;;
+    data) set -- "$@" --samples 1 ;;
+    eval) set -- "$@" --effort quick --device cpu --threads 1 --samples 1 --depths 50% ;;
+    sample) set -- "$@" --device cpu --threads 1 --max-new-tokens 4 ;;
+    --*) set -- "$@" --effort quick --device cpu --threads 1 --steps 2 --warmup 0 ;;
+    esac
+    echo "A prompt." | "$ltrain" "$@" >>"$scratch/guide/out" 2>&1 || { echo "ltrain $*" && tail -n 3 "$scratch/guide/out"; return 1; }
+}
+ran=0
+for n in $(seq 40); do
+    [ -f block-$n ] && grep -q '^ltrain' block-$n && ! grep -q '^[A-Z]' block-$n || continue
+    sed 's/\\ */ /g; s/64k/256/; s/8k\.\.128k/1k..2k/; s/128k/512/; s/-every [0-9]*/-every 1/g' block-$n >commands
+    (set -e && . ./commands) || fail "docs/finetune.md: $(head -n 1 block-$n)"
+    ran=$((ran + $(grep -c '^ltrain' commands)))
+done
+[ $ran -ge 12 ] || fail "docs/finetune.md has $ran commands that were run"
+for file in runs/mine/hf/adapter_model.safetensors merged/model.safetensors runs/long/hf/adapter_config.json examples/runs/style/hf/README.md; do
+    [ -f $file ] || fail "docs/finetune.md: no $file"
+done
+says out "text: what runs/mine has held out of its training: the last 10% of "
 exit $failures
