@@ -60,6 +60,7 @@ enum { NOT_COMPARED, COMPARED };
     X(rope_original_positions, DOUBLE, "RoPE scaling's original_max_position_embeddings", 0, COMPARED, NULL) \
     X(rope_fast, DOUBLE, "RoPE scaling's beta_fast", 0, COMPARED, NULL)                                     \
     X(rope_slow, DOUBLE, "RoPE scaling's beta_slow", 0, COMPARED, NULL)                                     \
+    X(rope_alpha, DOUBLE, "RoPE scaling's alpha", 0, COMPARED, WORDS("none"))                               \
     X(rope_exact, SWITCH, "RoPE scaling's exact ramp", 0, COMPARED, WORDS("no", "yes"))                     \
     X(rope_attention, DOUBLE, "RoPE scaling's attention_factor", 0, COMPARED, WORDS("derived"))             \
     X(rope_mscale, DOUBLE, "RoPE scaling's mscale", 0, COMPARED, NULL)                                      \

@@ -28,7 +28,7 @@ static void clear_scaling(struct model_config *c)
     c->rope = ROPE_DEFAULT;
     c->rope_factor = c->rope_low_freq = c->rope_high_freq = c->rope_original_positions = 0.0;
     c->rope_slope = 0.0; /* it belongs to the model's own scaling */
-    c->rope_fast = c->rope_slow = c->rope_attention = c->rope_mscale = c->rope_mscale_all = 0.0;
+    c->rope_alpha = c->rope_fast = c->rope_slow = c->rope_attention = c->rope_mscale = c->rope_mscale_all = 0.0;
     c->rope_exact = 0;
     memset(c->rope_short, 0, sizeof c->rope_short);
     memset(c->rope_long, 0, sizeof c->rope_long);
@@ -98,6 +98,8 @@ static void describe_scaling(const struct model_config *c, int64_t tokens, char 
     else if (c->rope == ROPE_LONGROPE)
         snprintf(text, bytes, "longrope with its %s factors, factor %g from %s positions",
                  (double)tokens > c->rope_original_positions ? "long" : "short", c->rope_factor, original);
+    else if (c->rope_alpha > 0.0)
+        snprintf(text, bytes, "raised by alpha %g, %s positions", c->rope_alpha, original);
     else if (c->rope == ROPE_LINEAR)
         snprintf(text, bytes, "linear with factor %g", c->rope_factor);
     else

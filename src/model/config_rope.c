@@ -76,6 +76,15 @@ static enum status read_longrope(struct config_reader *r, struct model_config *c
     return config_read_real(r, "attention_factor", OPTIONAL, &c->rope_attention);
 }
 
+/* HunYuan's fixed alpha. What beside it is yarn's is there, too, and counts for nothing. */
+static enum status read_dynamic(struct config_reader *r, struct model_config *c)
+{
+    static const char *const idle[] = {"beta_fast", "beta_slow", "mscale", "mscale_all_dim"};
+    for (size_t i = 0; c->family == FAMILY_HUNYUAN && i < sizeof idle / sizeof *idle; i++)
+        config_get(r, idle[i]);
+    return c->family == FAMILY_HUNYUAN ? config_read_real(r, "alpha", OPTIONAL, &c->rope_alpha) : OK;
+}
+
 static enum status read_kind(struct config_reader *r, struct model_config *c)
 {
     switch (c->rope) {
@@ -85,9 +94,10 @@ static enum status read_kind(struct config_reader *r, struct model_config *c)
         return read_yarn(r, c);
     case ROPE_LONGROPE:
         return read_longrope(r, c);
+    case ROPE_DYNAMIC:
+        return read_dynamic(r, c);
     case ROPE_DEFAULT:
     case ROPE_LINEAR:
-    case ROPE_DYNAMIC:
         break;
     }
     return OK;
@@ -160,7 +170,7 @@ static int same_rope(const struct model_config *a, const struct model_config *b,
            a->rope_high_freq == b->rope_high_freq && a->rope_original_positions == b->rope_original_positions &&
            a->rope_fast == b->rope_fast && a->rope_slow == b->rope_slow && a->rope_exact == b->rope_exact &&
            a->rope_attention == b->rope_attention && a->rope_mscale == b->rope_mscale &&
-           a->rope_mscale_all == b->rope_mscale_all && a->rope_slope == b->rope_slope && a->rope_share == b->rope_share &&
+           a->rope_mscale_all == b->rope_mscale_all && a->rope_slope == b->rope_slope && a->rope_alpha == b->rope_alpha && a->rope_share == b->rope_share &&
            memcmp(a->rope_short, b->rope_short, sizeof a->rope_short) == 0 &&
            memcmp(a->rope_long, b->rope_long, sizeof a->rope_long) == 0 && (!theta || a->rope_theta == b->rope_theta);
 }
@@ -221,6 +231,7 @@ json_t *config_write_rope(const struct model_config *c)
     json_t *o = json_pack("{s:s, s:s, s:f}", "rope_type", word->word, "type", word->word, "factor", c->rope_factor);
     if (c->rope != ROPE_LINEAR)
         json_object_set_new(o, "original_max_position_embeddings", json_integer((json_int_t)c->rope_original_positions));
+    set_real(o, "alpha", c->rope_alpha);
     set_real(o, "low_freq_factor", c->rope_low_freq);
     set_real(o, "high_freq_factor", c->rope_high_freq);
     set_real(o, "beta_fast", c->rope_fast);

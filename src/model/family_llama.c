@@ -1,7 +1,7 @@
 /* Llama and its nearest: RMS norms, rotary positions, grouped heads, SwiGLU. Mistral, Ministral and CWM may have a sliding window,
  * Ministral 3 scales queries by their positions, Qwen2 and Seed-OSS have biases on q, k and v, Qwen3 norms q and k of each head,
  * SmolLM3 has layers without positions, Granite has factors, ERNIE 4.5 and Helium rotate neighbouring pairs, Arcee's MLP has two maps
- * and a squared ReLU between. */
+ * and a squared ReLU between, HunYuan norms q and k of each head once they are rotated. */
 #include "model/family_common.h"
 
 /* ERNIE has one word for all its biases. */
@@ -18,6 +18,13 @@ static void ungated_mlp(struct builder *b, struct mlp_block *m)
     m->down = build_linear(b, "mlp.down_proj", c->ffn, c->dim, mlp_form(c), c->init_std);
 }
 
+static void norm_heads(struct builder *b, struct attention_block *a, const char *q, const char *k)
+{
+    const int64_t head_dim = build_shape(b, a)->head_dim;
+    a->q_norm = build_norm_of(b, q, NORM_RMS, head_dim);
+    a->k_norm = build_norm_of(b, k, NORM_RMS, head_dim);
+}
+
 static void layer(struct builder *b, int l)
 {
     const struct model_config *c = &b->m->config;
@@ -28,11 +35,11 @@ static void layer(struct builder *b, int l)
     attention->norm = build_norm(b, "input_layernorm", NORM_RMS);
     mlp->norm = build_norm(b, "post_attention_layernorm", NORM_RMS);
     common_attention(b, &attention->attention, qkv_biased ? LINEAR_BIAS : 0, o_biased ? LINEAR_BIAS : 0);
-    if (c->family == FAMILY_QWEN3) {
-        const int64_t head_dim = build_shape(b, &attention->attention)->head_dim;
-        attention->attention.q_norm = build_norm_of(b, "self_attn.q_norm", NORM_RMS, head_dim);
-        attention->attention.k_norm = build_norm_of(b, "self_attn.k_norm", NORM_RMS, head_dim);
-    }
+    if (c->family == FAMILY_QWEN3)
+        norm_heads(b, &attention->attention, "self_attn.q_norm", "self_attn.k_norm");
+    if (c->family == FAMILY_HUNYUAN)
+        norm_heads(b, &attention->attention, "self_attn.query_layernorm", "self_attn.key_layernorm");
+    attention->attention.norm_last = c->family == FAMILY_HUNYUAN;
     if (c->family == FAMILY_ARCEE)
         ungated_mlp(b, &mlp->mlp);
     else
@@ -128,13 +135,13 @@ static enum status derive(struct config_reader *r, struct model_config *c)
         [FAMILY_LLAMA] = 2048,      [FAMILY_MISTRAL] = 4096 * 32, [FAMILY_MINISTRAL3] = 262144,     [FAMILY_QWEN2] = 32768,
         [FAMILY_QWEN3] = 32768,     [FAMILY_SMOLLM3] = 32768,     [FAMILY_GRANITE] = 2048,          [FAMILY_SEED_OSS] = 524288,
         [FAMILY_ERNIE4_5] = 131072, [FAMILY_ARCEE] = 4096,        [FAMILY_MINISTRAL] = 4096 * 32,   [FAMILY_CWM] = 131072,
-        [FAMILY_HELIUM] = 4096};
+        [FAMILY_HELIUM] = 4096,     [FAMILY_HUNYUAN] = 2048};
     static const int64_t head_dim[N_FAMILIES] = {
         [FAMILY_SEED_OSS] = 128, [FAMILY_ERNIE4_5] = 128, [FAMILY_CWM] = 128, [FAMILY_HELIUM] = 128}; /* null: hidden_size / heads */
     const json_t *parameters = json_object_get(r->object, "rope_parameters");
     if (c->family == FAMILY_MINISTRAL3 && !parameters && !json_object_get(r->object, "rope_scaling"))
         return config_missing(r, "rope_parameters");
-    int all_heads = c->family == FAMILY_LLAMA || c->family == FAMILY_GRANITE || c->family == FAMILY_ARCEE;
+    int all_heads = c->family == FAMILY_LLAMA || c->family == FAMILY_GRANITE || c->family == FAMILY_ARCEE || c->family == FAMILY_HUNYUAN;
     if (!c->kv_heads && !all_heads)
         return config_missing(r, "num_key_value_heads");
     if (!c->head_dim && c->family == FAMILY_QWEN3)
@@ -257,6 +264,41 @@ static const struct config_key helium_keys[] = {
     {NULL},
 };
 
+static const struct config_word hunyuan_norms[] = {{"rms", 0}, {"hf_rms", 0}, {NULL, 0}};
+static const struct config_key hunyuan_keys[] = {
+    ALIKE_BUT(0, 1e-5),
+    {"attention_bias", KEY_FIELD, AT_attention_bias, 0},
+    {"mlp_bias", KEY_ONLY_FALSE},
+    {"use_qk_norm", KEY_ONLY_TRUE},
+    {"use_rotary_pos_emb", KEY_ONLY_TRUE},
+    {"position_embedding_xdrope", KEY_ONLY_FALSE},
+    {"use_cla", KEY_ONLY_FALSE},
+    {"use_mixed_mlp_moe", KEY_ONLY_FALSE},
+    {"num_experts", KEY_ONLY_ONE},
+    {"norm_type", KEY_WORD, NO_FIELD, .words = hunyuan_norms},
+    {"attention_head_dim", KEY_SPECIAL}, /* head_dim says it, too; of what is off, or of images, as the next ones */
+    {"cla_share_factor", KEY_SPECIAL},
+    {"add_classification_head", KEY_ONLY_FALSE},
+    {"class_num", KEY_SPECIAL},
+    {"dense_list", KEY_SPECIAL},
+    {"pool_type", KEY_SPECIAL},
+    {"group_limited_greedy", KEY_SPECIAL},
+    {"routed_scaling_factor", KEY_SPECIAL},
+    {"num_media_embeds", KEY_SPECIAL},
+    {"org_vocab_size", KEY_SPECIAL},
+    {"eod_token_id", KEY_SPECIAL},
+    {"pad_id", KEY_SPECIAL},
+    {"mask_init_id", KEY_SPECIAL},
+    {"im_start_id", KEY_SPECIAL},
+    {"im_end_id", KEY_SPECIAL},
+    {"im_newline_id", KEY_SPECIAL},
+    {"text_start_id", KEY_SPECIAL},
+    {"text_end_id", KEY_SPECIAL},
+    {"video_start_id", KEY_SPECIAL},
+    {"video_end_id", KEY_SPECIAL},
+    {NULL},
+};
+
 #define FAMILY(variable, model_type, architecture, ...)                              \
     const struct family family_##variable = {.name = model_type,                     \
                                              .class = architecture,                  \
@@ -279,3 +321,4 @@ FAMILY(arcee, "arcee", "ArceeForCausalLM", .theta = 10000);
 FAMILY(ministral, "ministral", "MinistralForCausalLM", .theta = 10000);
 FAMILY(cwm, "cwm", "CwmForCausalLM", .theta = 1000000);
 FAMILY(helium, "helium", "HeliumForCausalLM", .theta = 100000);
+FAMILY(hunyuan, "hunyuan_v1_dense", "HunYuanDenseV1ForCausalLM", .theta = 10000);

@@ -66,6 +66,8 @@ static double scale_yarn(const struct model_config *c, int64_t n, int64_t i, dou
 static double base_of(const struct model_config *c, double n, int64_t tokens)
 {
     double most = (double)c->max_positions;
+    if (c->rope == ROPE_DYNAMIC && c->rope_alpha > 0.0)
+        return c->rope_theta * pow(c->rope_alpha, n / (n - 2.0));
     if (c->rope != ROPE_DYNAMIC || (double)tokens <= most)
         return c->rope_theta;
     return c->rope_theta * pow(c->rope_factor * (double)tokens / most - (c->rope_factor - 1.0), n / (n - 2.0));

@@ -21,7 +21,7 @@
     X(GEMMA2, gemma2) X(GEMMA3, gemma3) X(OLMO2, olmo2) X(OLMO3, olmo3) X(GLM4, glm4) X(STARCODER2, starcoder2) X(GPT2, gpt2) \
     X(GPT_NEOX, gpt_neox) X(COHERE, cohere) X(COHERE2, cohere2) X(GPT_OSS, gpt_oss) X(MINISTRAL3, ministral3) \
     X(QWEN3_5, qwen3_5) X(SEED_OSS, seed_oss) X(ERNIE4_5, ernie4_5) X(ARCEE, arcee) X(MINISTRAL, ministral) X(CWM, cwm) X(HELIUM, helium) \
-    X(GLM, glm) X(GEMMA, gemma) X(VAULTGEMMA, vaultgemma) X(EXAONE4, exaone4)
+    X(GLM, glm) X(GEMMA, gemma) X(VAULTGEMMA, vaultgemma) X(EXAONE4, exaone4) X(HUNYUAN, hunyuan)
 #define X(upper, lower) FAMILY_##upper,
 enum model_family { MODEL_FAMILIES(X) N_FAMILIES };
 #undef X
@@ -68,6 +68,7 @@ struct model_config {
     enum rope_kind rope;
     double rope_factor, rope_low_freq, rope_high_freq, rope_original_positions; /* of all kinds but default; of llama3; of all but linear */
     double rope_fast, rope_slow; /* yarn's beta_fast and beta_slow */
+    double rope_alpha;           /* of dynamic: the base grows by it, whatever the sequence's length; 0: by the length */
     int rope_exact;              /* yarn: the ends of its ramp are not rounded to whole frequencies ("truncate": false) */
     double rope_attention;       /* factor of rotated queries and keys; 0: what yarn and longrope derive */
     double rope_mscale, rope_mscale_all; /* yarn: what it is derived from; 0: from the factor alone */
@@ -140,8 +141,8 @@ enum block_kind { BLOCK_ATTENTION, BLOCK_MLP, BLOCK_KINDS };
 struct attention_block {
     struct model_linear q, k, v, o;
     struct model_linear gate;         /* o maps what heads give times sigmoid(gate of the block's input); gate.weight = -1: there is none */
-    struct model_norm q_norm, k_norm; /* before heads are rotated: of each head, or (whole) of all; NORM_NONE: none */
-    int whole;
+    struct model_norm q_norm, k_norm; /* of each head, or (whole) of all; NORM_NONE: none */
+    int whole, norm_last;             /* norm_last: after heads are rotated, else before */
     int shape;                        /* of the model's shapes of heads */
     int mask;                         /* of the model's masks */
     int rope;                         /* of the model's sets of frequencies; -1: not rotated */

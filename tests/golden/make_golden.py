@@ -24,7 +24,7 @@ import numpy as np
 import torch
 from safetensors.numpy import save_file
 from transformers import (ArceeConfig, AutoModelForCausalLM, AutoModelForImageTextToText, Cohere2Config, CohereConfig, CwmConfig,
-                          Ernie4_5Config, Exaone4Config, Gemma2Config, GemmaConfig, GlmConfig, HeliumConfig, MinistralConfig,
+                          Ernie4_5Config, Exaone4Config, Gemma2Config, GemmaConfig, GlmConfig, HeliumConfig, HunYuanDenseV1Config, MinistralConfig,
                           SeedOssConfig, VaultGemmaConfig, Gemma3Config, Gemma3TextConfig, Glm4Config, GPT2Config, GPTNeoXConfig, GptOssConfig, GptOssForCausalLM, GraniteConfig, LlamaConfig,
                           Ministral3Config, Mistral3Config, MistralConfig, Olmo2Config, Olmo3Config, Phi3Config,
                           PixtralVisionConfig, Qwen2Config, Qwen3_5TextConfig, Qwen3Config, SiglipVisionConfig, SmolLM3Config, Starcoder2Config)
@@ -197,6 +197,8 @@ CASES = {
     "vaultgemma": (tiny(VaultGemmaConfig, dim=24, num_key_value_heads=1, head_dim=16, query_pre_attn_scalar=24, sliding_window=7,
                         layer_types=[SLIDE, FULL], attn_logit_softcapping=2.0, final_logit_softcapping=3.0), [50, 1, 30], []),
     "exaone4": (tiny(Exaone4Config, num_key_value_heads=1, head_dim=16, sliding_window=7, layer_types=[SLIDE, FULL]), [50, 1, 30], []),
+    "hunyuan": (tiny(HunYuanDenseV1Config, num_attention_heads=4, num_key_value_heads=2, head_dim=16, num_hidden_layers=1,
+                     rope_parameters=dict(rope_type="dynamic", rope_theta=10000.0, alpha=50.0, factor=1.0)), [50, 30], []),
 }
 
 
@@ -303,7 +305,8 @@ def tables(config, module, position_ids, layer_type):
     tokens = int(position_ids.max()) + 1
     inv_freq, scaling = exact_inv_freq(config, layer_type, tokens)
     rope = rope_of(config, layer_type)
-    if not (rope["rope_type"] == "longrope" and tokens > rope["original_max_position_embeddings"]) and rope["rope_type"] != "dynamic":
+    grows = rope["rope_type"] == "dynamic" and not rope.get("alpha")
+    if not (rope["rope_type"] == "longrope" and tokens > rope["original_max_position_embeddings"]) and not grows:
         fp32 = getattr(module, f"{layer_type}_inv_freq" if layer_type else "inv_freq")
         assert torch.allclose(inv_freq.float(), fp32.float(), rtol=1e-6, atol=0), (inv_freq, fp32)
         assert abs(scaling - getattr(module, f"{layer_type}_attention_scaling" if layer_type else "attention_scaling")) < 1e-9
@@ -342,7 +345,9 @@ def exact_inv_freq(config, layer_type, tokens):
     d = int((getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads) * r.get("partial_rotary_factor", 1.0))
     i = torch.arange(0, d, 2, dtype=torch.float64)
     theta, kind, scaling = float(r["rope_theta"]), r["rope_type"], 1.0
-    if kind == "dynamic" and tokens > config.max_position_embeddings:
+    if kind == "dynamic" and r.get("alpha"):
+        theta *= r["alpha"] ** (d / (d - 2))
+    elif kind == "dynamic" and tokens > config.max_position_embeddings:
         theta *= (r["factor"] * tokens / config.max_position_embeddings - (r["factor"] - 1)) ** (d / (d - 2))
     freq = theta ** -(i / d)
     if kind == "linear":

@@ -367,6 +367,12 @@ static void test_later_families(void **state)
     c = read_text(LIKE("helium", ", \"head_dim\": 16"));
     assert_true(c.rope_interleaved && c.rope_theta == 100000 && c.norm_eps == 1e-8f);
     assert_written(c);
+    c = read_text(LIKE("hunyuan_v1_dense", ", \"use_qk_norm\": true, \"max_position_embeddings\": 32768, \"rope_scaling\": {\"type\": \"dynamic\", \"alpha\": 1000.0, "
+                                           "\"factor\": 1.0, \"beta_fast\": 32, \"mscale\": 1.0}"));
+    assert_true(c.rope == ROPE_DYNAMIC && c.rope_alpha == 1000 && model_rope_base(&c, 100) > 1.5e7 && model_rope_base(&c, 100) == model_rope_base(&c, 100000));
+    assert_written(c);
+    refuse(LIKE("hunyuan_v1_dense", ", \"use_qk_norm\": false"), "use_qk_norm is false; only true is supported");
+    refuse(LIKE("llama", ", \"max_position_embeddings\": 32768, \"rope_scaling\": {\"type\": \"dynamic\", \"alpha\": 1000.0, \"factor\": 1.0}"), "alpha is 1000.0; ltrain does not know this key");
     refuse(LIKE("helium", ""), "head_dim is null; must be hidden_size / num_attention_heads");
 }
 

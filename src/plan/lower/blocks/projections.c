@@ -82,27 +82,28 @@ struct after {
     struct value *all;             /* of a norm of all heads together: after it */
     const struct model_linear *whole; /* the map of all heads */
     int queries;
+    int norm_last; /* after they are rotated, which raw then is */
 };
 
 static struct after after_q(const struct lowering *L, const struct block *b)
 {
     const struct attention_block *w = &b->weights->attention;
     struct attention_work *W = attention_work(L, w);
-    return (struct after){&w->q_norm, w->rope, &W->raw_q, &W->draw_q, w->whole ? &W->all_q : NULL, &w->q, 1};
+    return (struct after){&w->q_norm, w->rope, &W->raw_q, &W->draw_q, w->whole ? &W->all_q : NULL, &w->q, 1, w->norm_last};
 }
 
 static struct after after_k(const struct lowering *L, const struct block *b)
 {
     const struct attention_block *w = &b->weights->attention;
     struct attention_work *W = attention_work(L, w);
-    return (struct after){&w->k_norm, w->rope, &W->raw_k, &W->draw_k, w->whole ? &W->all_k : NULL, &w->k, 0};
+    return (struct after){&w->k_norm, w->rope, &W->raw_k, &W->draw_k, w->whole ? &W->all_k : NULL, &w->k, 0, w->norm_last};
 }
 
 /* Nothing. */
 static struct after plain(void)
 {
     static const struct model_norm none = {.kind = NORM_NONE, .weight = -1, .bias = -1};
-    return (struct after){&none, -1, NULL, NULL, NULL, NULL, 0};
+    return (struct after){&none, -1, NULL, NULL, NULL, NULL, 0, 0};
 }
 
 /* Those of a map of some of the heads. */
@@ -140,7 +141,17 @@ void drop_all_heads(struct lowering *L, const struct block *b, int c)
     value_drop(L, &W->all_k, c);
 }
 
-/* One chunk of q, k or v for one member: norm, projection, norm of heads, rope. The normalised chunk is shared by what a visit
+/* What heads are normed from, of chunk c: the map's outputs, rotated where the norm comes last. */
+static void make_raw(struct lowering *L, const struct block *b, const struct model_linear *w, const struct after *after, int64_t rows, int c)
+{
+    int64_t x0 = b->in->tiles[c].row0;
+    value_new(L, after->raw, c);
+    apply(L, b, w, after->raw, x0, x0 + rows, c);
+    if (after->norm_last)
+        rotate(L, b, after, w, L->s.dtype, 0, after->raw, x0, x0 + rows, x0);
+}
+
+/* One chunk of q, k or v for one member: norm, projection, norm of heads, rope (or these two in turn). The normalised chunk is shared by what a visit
  * computes. */
 static void project(struct lowering *L, struct value *v, int i, const struct model_linear *w, struct after after)
 {
@@ -153,15 +164,15 @@ static void project(struct lowering *L, struct value *v, int i, const struct mod
         lower_columns(L, &(struct columns){v, r0, 0, L->s.dtype},
                       &(struct columns){after.all, x0, w->first_out - after.whole->first_out, L->s.dtype}, r1 - r0, w->out, 0);
     } else if (after.norm->kind != NORM_NONE) {
-        value_new(L, after.raw, c);
-        apply(L, v->block, w, after.raw, x0, x0 + r1 - r0, c);
+        make_raw(L, v->block, w, &after, r1 - r0, c);
         lower_head_norm_forward(L, after.norm, v, r0, after.raw, x0, r1 - r0,
                                 heads_in(heads_at(L, v->block), &after, w));
         value_drop(L, after.raw, c);
     } else {
         apply(L, v->block, w, v, r0, r1, c);
     }
-    rotate(L, v->block, &after, w, L->s.dtype, 0, v, r0, r1, x0);
+    if (!after.norm_last)
+        rotate(L, v->block, &after, w, L->s.dtype, 0, v, r0, r1, x0);
 }
 
 void produce_q(struct lowering *L, struct value *v, int i)
@@ -323,8 +334,7 @@ static void head_norm_backward(struct lowering *L, const struct block *b, const 
     const struct heads heads = heads_in(heads_at(L, b), after, w);
     struct attention_work *W = work_of(L, b);
     int64_t x0 = b->in->tiles[c].row0, rows = r1 - r0;
-    value_new(L, after->raw, c);
-    apply(L, b, w, after->raw, x0, x0 + rows, c);
+    make_raw(L, b, w, after, rows, c);
     value_new(L, after->draw, c);
     if (dy_type == F32) {
         lower_head_norm_backward(L, after->norm, after->draw, after->raw, x0, dy, r0, rows, heads);
@@ -335,6 +345,8 @@ static void head_norm_backward(struct lowering *L, const struct block *b, const 
         value_drop(L, &W->dnormed_q, c);
     }
     value_drop(L, after->raw, c);
+    if (after->norm_last)
+        rotate(L, b, after, w, L->s.dtype, 1, after->draw, x0, x0 + rows, x0);
 }
 
 /* What one member's heads of a tile contribute to chunk c. */
@@ -346,7 +358,8 @@ static void projection_backward(struct lowering *L, const struct block *b, const
     struct tile *chunk = &b->normed->tiles[c];
     struct linear_side side = {dy, r0, dy_type};
     value_get(L, dy, i);
-    rotate(L, b, &after, w, dy_type, 1, dy, r0, r1, chunk->row0);
+    if (!after.norm_last)
+        rotate(L, b, &after, w, dy_type, 1, dy, r0, r1, chunk->row0);
     if (normed) {
         head_norm_backward(L, b, w, &after, dy, dy_type, r0, r1, c);
         side = (struct linear_side){after.draw, chunk->row0, L->s.dtype};
