@@ -77,7 +77,7 @@ struct export_texts {
 };
 enum status checkpoint_export(struct session *s, const char *dir, const struct export_texts *texts, int64_t most);
 /* Copies config.json and the files of the tokenizer from a model's directory to another one, by one rank: what exports need of it.
- * tokenizer: the directory or file of another tokenizer, whose files are copied instead; or NULL. Files of these names that were
+ * tokenizer: the directory or file of another tokenizer, whose files are copied instead; "": none are; or NULL. Files of these names that were
  * there are removed. Of a multimodal model also the file of its other tensors, if `from` has it. */
 enum status checkpoint_keep_texts(const char *from, const char *tokenizer, const char *to);
 /* Replaces only the tokenizer's files in such a copy, which need not be there yet. */

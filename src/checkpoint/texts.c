@@ -56,7 +56,7 @@ int texts_has(const char *name)
 enum status texts_gather(const char *model, const char *tokenizer, const char *to)
 {
     TRY(copy_named(model, to, 0, tokenizer ? OF_TOKENIZER : N_NAMES));
-    return tokenizer ? copy_tokenizer(tokenizer, to) : OK;
+    return tokenizer && tokenizer[0] ? copy_tokenizer(tokenizer, to) : OK;
 }
 
 enum status texts_move(const char *from, const char *to)

@@ -77,6 +77,18 @@ static enum status open_corpus(const struct corpus_config *c, struct windows *w)
 
 /* ---- either ---- */
 
+/* Of the part of each document that is in the range. */
+static int64_t longest_document(const struct range *g)
+{
+    int64_t longest = 0;
+    for (int64_t at = g->first; at < g->end;) {
+        const int64_t end = min_i64(g->end, stream_end(g->s, stream_find(g->s, at)));
+        longest = max_i64(longest, end - at);
+        at = end;
+    }
+    return longest;
+}
+
 static void summarise(const struct corpus_config *c, struct windows *w)
 {
     struct windows_report *r = &w->report;
@@ -85,6 +97,7 @@ static void summarise(const struct corpus_config *c, struct windows *w)
     for (const struct range *g = w->range; g < w->range + w->n_ranges; g++) {
         r->tokens += g->end - g->first;
         r->documents += g->end > g->first ? stream_documents(g->s) - stream_find(g->s, g->first) : 0;
+        r->longest = max_i64(r->longest, longest_document(g));
         r->has_text &= !stream_has_ids(g->s);
     }
     r->windows = 1 + ceil_div(max_i64(0, r->tokens - w->length), w->stride);

@@ -42,7 +42,7 @@ double model_trained_positions(const struct model_config *c)
 
 static void set_scaling(struct model_config *c, int k, double factor)
 {
-    double original = model_trained_positions(c);
+    const double original = model_trained_positions(c);
     if (c->rope == kinds[k].kind && c->rope_factor == factor)
         return; /* as a checkpoint of such a run says already */
     clear_scaling(c);
@@ -58,7 +58,7 @@ static void set_scaling(struct model_config *c, int k, double factor)
         c->rope_high_freq = 4.0;
     }
     if (kinds[k].stretches && factor * original < (double)INT32_MAX)
-        c->max_positions = max_i64(c->max_positions, (int64_t)(factor * original));
+        c->max_positions = (int64_t)(factor * original);
 }
 
 enum status model_config_set_rope(struct model_config *c, const char *rope, double base)
@@ -68,6 +68,7 @@ enum status model_config_set_rope(struct model_config *c, const char *rope, doub
         return status_fail(ERR_INVALID, "--%s: model %s has learned positions, not rotary ones", rope ? "rope" : "rope-base",
                            c->name);
     if (rope && strcmp(rope, "none") == 0) {
+        c->max_positions = (int64_t)model_trained_positions(c); /* what the scaling has stretched them to goes with it */
         clear_scaling(c);
     } else if (rope) {
         const char *colon = strchr(rope, ':');

@@ -38,6 +38,7 @@ struct eval {
     struct task_results tasks; /* n_tasks is 0: none of them */
     struct held_out held_out;  /* the text, where none is given */
     int text_is_said;
+    int64_t positions; /* that the model was made for; 0: as many as it gets */
     int64_t length[MOST_LENGTHS];
     int n;
     struct result result[MOST_LENGTHS];
@@ -224,11 +225,15 @@ static enum status evaluate_length(struct run *r, struct opening *x, struct resu
     return comm_agree(r->comm, session_check_memory(r->session));
 }
 
-/* Which text that is, before what may take long. */
-static void say_text(struct eval *x)
+/* Which text that is, before what may take long, and what is not known of the model. */
+static void say_text(struct eval *x, const struct model *m)
 {
-    if (x->held_out.taken && !x->text_is_said && comm_rank(x->comm) == 0)
-        held_out_print(&x->held_out, x->s->json ? stderr : stdout);
+    FILE *f = x->s->json ? stderr : stdout;
+    if (!x->text_is_said && comm_rank(x->comm) == 0) {
+        if (x->held_out.taken)
+            held_out_print(&x->held_out, f);
+        train_print_unknown(m, f);
+    }
     fflush(stdout);
     x->text_is_said = 1;
 }
@@ -239,7 +244,8 @@ static enum status check_length(struct eval *x, struct run *r, struct opening *o
     TRY(comm_agree(r->comm, train_open_model(r->s, &r->model)));
     TRY(comm_agree(r->comm, run_check_weights(r->s, r->model)));
     TRY(read_texts(r, o));
-    say_text(x);
+    say_text(x, r->model);
+    x->positions = train_made_for(r->s, r->model);
     return OK;
 }
 
@@ -308,6 +314,21 @@ static void print_windows(const struct result *r)
     printf(" %9s", is_partial(r) ? both : all);
 }
 
+/* Windows that are longer than all documents show what shorter ones have shown. */
+static void print_reach(const struct eval *x)
+{
+    char a[32];
+    int64_t longest = 0;
+    const int64_t document = x->result[0].texts.longest;
+    for (int i = 0; i < x->done; i++)
+        longest = max_i64(longest, x->result[i].length);
+    if (longest > document)
+        printf("remark: no document has more than %s tokens: in longer windows no prediction sees more\n", units_format_count(document, a));
+    if (x->positions > 0 && min_i64(longest, document) > x->positions)
+        printf("warning: lengths above %s are beyond the positions that the model was made for (--rope stretches them)\n",
+               units_format_count(x->positions, a));
+}
+
 static void print_losses(const struct eval *x)
 {
     char a[32], b[32], c[32];
@@ -318,6 +339,7 @@ static void print_losses(const struct eval *x)
         printf(", %s bytes", units_format_count(first->texts.text_bytes, c));
     putchar('\n');
     data_print_chats(&first->texts.chats, stdout);
+    print_reach(x);
     if (x->signal)
         print_end(x);
     if (x->perplexity)

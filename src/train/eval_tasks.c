@@ -11,6 +11,7 @@
 #include "train/signals.h"
 #include "train/task_gather.h"
 #include "train/task_rows.h"
+#include "train/train.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -383,9 +384,8 @@ static enum status answer_round(struct job *j, int64_t first)
 static enum status open_model(struct job *j)
 {
     TRY(sampling_open(j->s, j->comm, task_longest(j->r), &j->x));
-    const struct model_config *c = &j->x->model->config;
-    j->r->positions = model_is_preset(j->s->model) ? 0 : c->max_positions;
-    return prompts_ends(&j->prompts, &j->generation.eos, c->vocab, &j->ends);
+    j->r->positions = train_made_for(j->s, j->x->model);
+    return prompts_ends(&j->prompts, &j->generation.eos, j->x->model->config.vocab, &j->ends);
 }
 
 /* A rank waits for the others as long as an answer takes, which may be hours: ranks that have died are noticed all the same. */

@@ -5,6 +5,20 @@
 
 #include <math.h>
 
+void train_print_unknown(const struct model *m, FILE *f)
+{
+    if (m->config.unknown[0])
+        fprintf(f,
+                "warning: config.json has %s, which ltrain does not know: it computes as if that were not there (--strict-config "
+                "refuses it)\n",
+                m->config.unknown);
+}
+
+int64_t train_made_for(const struct settings *s, const struct model *m)
+{
+    return model_is_preset(s->model) || model_learns_positions(&m->config) ? 0 : m->config.max_positions; /* of learned ones it is refused */
+}
+
 void train_print_notes(const struct settings *s, const struct model *m, FILE *f)
 {
     const struct model_config *c = &m->config;
@@ -22,15 +36,11 @@ void train_print_notes(const struct settings *s, const struct model *m, FILE *f)
     if (m->adapter_params > 0 && (s->rope || s->rope_base > 0))
         fputs("note: these positions go with the adapter in ltrain_run.json, which ltrain reads and PEFT and vLLM do not: for them they must "
               "be in the base's config.json, or take the merged model of ltrain export\n", f);
-    if (c->unknown[0])
-        fprintf(f,
-                "warning: config.json has %s, which ltrain does not know: it computes as if that were not there (--strict-config "
-                "refuses it)\n",
-                c->unknown);
+    train_print_unknown(m, f);
     units_format_count(s->plan.seq_len, length);
     if (c->dropout > 0)
         fprintf(f, "note: config.json asks for dropout (%g); ltrain trains without, and hf/config.json keeps it\n", c->dropout);
-    if (s->plan.seq_len > c->max_positions && !model_learns_positions(c)) /* of learned ones it is refused */
+    if (train_made_for(s, m) > 0 && s->plan.seq_len > c->max_positions)
         fprintf(f,
                 "warning: --seq-len %s is beyond the %s positions (max_position_embeddings of config.json) that the model was "
                 "made for: "

@@ -4,6 +4,7 @@
 
 #include "base/directory.h"
 #include "base/sys.h"
+#include "data/stream.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -208,6 +209,12 @@ static enum status replace_tokenizer(const char *tokenizer, const char *path)
     return is_in(tokenizer, path) ? OK : checkpoint_keep_tokenizer(tokenizer, path);
 }
 
+/* A tokenizer that has read nothing of the data would make other tokens of texts than the model was trained on. */
+static int reads_bytes(const struct run *r)
+{
+    return r->s->tokenizer && !r->tokenizer[0] && !model_is_preset(r->s->model) && !stream_has_ids(corpus_get_source(r->corpus, 0).documents);
+}
+
 static enum status keep_original(const struct run *r, const char *tokenizer, const char *path)
 {
     const struct settings *s = r->s;
@@ -225,7 +232,7 @@ static enum status keep_original(const struct run *r, const char *tokenizer, con
     if (both && from.st_dev == to.st_dev && from.st_ino == to.st_ino)
         return tokenizer ? replace_tokenizer(tokenizer, path) : OK;
     TRY(checkpoint_keep_others(s->model, r->model, path)); /* first: with config.json all is there */
-    return checkpoint_keep_texts(s->model, tokenizer, path);
+    return checkpoint_keep_texts(s->model, reads_bytes(r) ? "" : tokenizer, path);
 }
 
 /* ---- the chat template ---- */
@@ -267,5 +274,7 @@ enum status run_keep_original(const struct run *r)
     TRY(keep_original(r, tokenizer, path));
     if (tokenizer)
         printf("tokenizer: the result gets that of %s%s\n", tokenizer, model_is_preset(r->s->model) ? "" : ", not the model's own");
+    else if (reads_bytes(r))
+        printf("tokenizer: the result gets none, as its text was read as bytes (--tokenizer bytes)\n");
     return keep_template(r);
 }

@@ -3,9 +3,11 @@
 
 #include "base/clock.h"
 #include "base/sys.h"
+#include "base/units.h"
 #include "train/prompts.h"
 #include "train/sampling.h"
 #include "train/stream_text.h"
+#include "train/train.h"
 
 #include <errno.h>
 #include <jansson.h>
@@ -90,10 +92,22 @@ static enum status open_chat(struct job *j)
     return j->messages ? OK : status_fail(ERR_NOMEM, "out of memory for a chat");
 }
 
+/* Answers stand alone on standard output. */
+static void print_notes(const struct job *j, int64_t tokens)
+{
+    char a[32], b[32];
+    const int64_t positions = train_made_for(j->s, j->x->model);
+    train_print_unknown(j->x->model, stderr);
+    if (positions > 0 && tokens > positions)
+        fprintf(stderr, "warning: prompt and answer have room for %s tokens, beyond the %s positions that the model was made for (--rope stretches them)\n",
+                units_format_count(tokens, a), units_format_count(positions, b));
+}
+
 /* tokens: room that is wanted; learned positions end. */
 static enum status open_model(struct job *j, int64_t tokens)
 {
     TRY(sampling_open(j->s, j->comm, tokens, &j->x));
+    print_notes(j, tokens);
     TRY(sampler_create(&j->how, j->x->model->config.vocab, &j->sampler));
     return prompts_ends(&j->prompts, &j->generation.eos, j->x->model->config.vocab, &j->ends);
 }
@@ -103,6 +117,7 @@ static enum status positions(const struct settings *s, int64_t *out, int *soft)
 {
     struct model_config c;
     TRY(model_is_preset(s->model) ? model_preset(s->model, &c) : model_config_read(s->model, &c));
+    TRY(model_config_set_rope(&c, s->rope, s->rope_base));
     *out = c.max_positions;
     *soft = !model_learns_positions(&c);
     return OK;

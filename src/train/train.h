@@ -35,6 +35,10 @@ enum status train_open_model(const struct settings *s, struct model **out);
 enum status train_resolve_model(struct settings *s, const char *instead, FILE *notes);
 /* A line for each thing that the model's config.json asks for and that is done otherwise, or that the run goes beyond. */
 void train_print_notes(const struct settings *s, const struct model *m, FILE *f);
+/* Of a model that only reads: what of its config.json nobody knows. */
+void train_print_unknown(const struct model *m, FILE *f);
+/* Rotary positions that it was made for, beyond which nothing of its training says what it computes; 0: of a preset, as many as it gets. */
+int64_t train_made_for(const struct settings *s, const struct model *m);
 /* Of the machine that the settings name, if they do, or of this one: resolves `auto` where the machine decides (device, budgets,
  * threads, mesh) and plans for `ranks` ranks: those of comm, or a single process that plans for more. The mesh is written back
  * into *s. Ranks that share a host share its memory, cores and drives; all plan with the least that any of them has. Plans of shorter

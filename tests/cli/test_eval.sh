@@ -45,6 +45,7 @@ evaluate overlap --model tiny --lengths 128 --stride 50 --tasks ppl --json
 evaluate table --model tiny --lengths 32..128,200
 says table "loss by tokens seen"
 [ "$(grep -c '^ *[0-9]* *[0-9]* *[0-9]* *1,063 ' table)" = 4 ] || { fail "four lengths"; cat table; }
+grep -q "no document has more" table && fail "documents are longer than windows"
 
 # A run, before its first step, on the way and at its end.
 "$ltrain" --model tiny --data text --eval-data text --seq-len 128 --steps 2 --eval-every 1 --eval-before --seed 3 --out run \
@@ -66,6 +67,16 @@ own out --model run --lengths 128 --json
 [ "$(value out loss)" = "$(value run.json loss)" ] || fail "what the run held out: $(value out loss), not $(value run.json loss)"
 says err "text: what run has held out of its training: $scratch/text (its --eval-data), as it was then"
 says out '"checked": true'
+sed 's/"max_position_embeddings": [0-9]*/"max_position_embeddings": 500, "unheard_of": 3/' run/hf/config.json >short
+cp -r run/hf made-for-500
+mv short made-for-500/config.json
+own out --model made-for-500 --eval-data text --lengths 400,2k --tasks ppl
+says out "remark: no document has more than 1,040 tokens: in longer windows no prediction sees more"
+says out "warning: lengths above 500 are beyond the positions that the model was made for"
+says out "warning: config.json has unheard_of, which ltrain does not know"
+"$ltrain" sample --model made-for-500 --prompt a --max-new-tokens 500 >out 2>err || fail "sampling beyond the positions"
+says err "have room for 501 tokens, beyond the 500 positions that the model was made for"
+says err "unheard_of"
 own out --model run/hf --tasks ppl,position,needle --lengths 512..1k --depths 50% --samples 1 --stride 512
 says out "text: what run has held out of its training: "
 says out "loss by tokens seen"

@@ -73,6 +73,9 @@ echo '{}' >model/tokenizer_config.json
 says out "model/tokenizer.json"
 check "copied" cmp small/tokenizer.json f/hf/tokenizer.json
 check "copied, too" cmp model/tokenizer_config.json f/hf/tokenizer_config.json
+"$ltrain" --model model --tokenizer bytes --data text --seq-len 128 --steps 1 --out of-bytes --device cpu --effort quick >out 2>err || cat err
+says out "tokenizer: the result gets none, as its text was read as bytes"
+check "none beside a model of bytes" test ! -e of-bytes/hf/tokenizer.json -a ! -e of-bytes/original/tokenizer_config.json -a -e of-bytes/original/config.json
 rm model/tokenizer.json
 "$ltrain" --model model --data text --seq-len 128 --steps 1 --out g --device cpu --effort quick >out 2>err || cat err
 says out "text as bytes: the model has no tokenizer"

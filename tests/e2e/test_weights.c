@@ -141,7 +141,8 @@ static void finish(const char *dir)
     write_tensors(path, 0);
 }
 
-#define RUN "--data corpus.txt --seq-len 128 --steps 2 --offload none" TILES
+#define RUN_ON(data) "--data " data " --seq-len 128 --steps 2 --offload none" TILES
+#define RUN RUN_ON("corpus.txt")
 
 static struct curve train(const char *dir, const char *options)
 {
@@ -343,6 +344,16 @@ static void rows_that_are_not_used(void **state)
     free(file);
 }
 
+/* Ids of the model's tokenizer, which is not opened for them. */
+static void write_ids(void)
+{
+    FILE *f = fopen("ids.bin", "wb");
+    assert_non_null(f);
+    for (int i = 0; i < 2000; i++)
+        assert_int_equal(fwrite(&(uint16_t){(uint16_t)(i * 37 % 101)}, 2, 1, f), 1);
+    assert_int_equal(fclose(f), 0);
+}
+
 /* Token ids, other keys and the tokenizer's files come through, byte for byte, also if they are gone when the export is made. */
 static void exports_keep_what_the_model_came_with(void **state)
 {
@@ -361,7 +372,8 @@ static void exports_keep_what_the_model_came_with(void **state)
         e2e_write(path, "%s \xff %d", files[i], i);
     }
     e2e_write("model/notes.txt", "not a part of the model");
-    struct result r = e2e_succeeds(NULL, RUN "--model model --tokenizer bytes --save-every 1 --dtype bf16 --out run");
+    write_ids();
+    struct result r = e2e_succeeds(NULL, RUN_ON("ids.bin --token-type u16") "--model model --tokenizer bytes --save-every 1 --dtype bf16 --out run");
     e2e_contains(r.out, "note: config.json asks for dropout (0.1); ltrain trains without");
     assert_null(strstr(r.out, "max_position_embeddings"));
     e2e_copy("model", "before");
@@ -387,7 +399,7 @@ static void exports_keep_what_the_model_came_with(void **state)
         e2e_remove("run/hf");
         e2e_succeeds(NULL, "--resume run --steps 3");
     }
-    e2e_succeeds(NULL, RUN "--model run/hf --tokenizer bytes --out more"); /* which is a model as any other */
+    e2e_succeeds(NULL, RUN_ON("ids.bin --token-type u16") "--model run/hf --tokenizer bytes --out more"); /* which is a model as any other */
     e2e_same_file("before/tokenizer.json", "more/hf/tokenizer.json");
     clear();
 }

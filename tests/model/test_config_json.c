@@ -621,6 +621,22 @@ static void test_parallel_families(void **state)
     assert_same(c, back);
 }
 
+/* Positions go with the scaling that has stretched them. */
+static void test_positions_of_other_scalings(void **state)
+{
+    (void)state;
+#define STRETCHED ", \"max_position_embeddings\": 512, \"rope_scaling\": {\"rope_type\": \"yarn\", \"factor\": 4.0, \"original_max_position_embeddings\": 128}"
+    static const struct {
+        const char *rope;
+        int64_t positions;
+    } cases[] = {{NULL, 512}, {"none", 128}, {"yarn:2", 256}, {"yarn:4", 512}, {"linear:8", 1024}, {"dynamic:4", 512}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct model_config c = read_text(LLAMA(STRETCHED));
+        assert_int_equal(model_config_set_rope(&c, cases[i].rope, 0), OK);
+        assert_int_equal(c.max_positions, cases[i].positions);
+    }
+}
+
 /* A multimodal model's text_config is read as the text model's config.json. */
 static void test_wrapped(void **state)
 {
@@ -692,7 +708,8 @@ int main(void)
         cmocka_unit_test(test_later_families), cmocka_unit_test(test_other_families),
         cmocka_unit_test(test_windows),      cmocka_unit_test(test_unsupported),  cmocka_unit_test(test_differences),
         cmocka_unit_test(test_ignored_keys), cmocka_unit_test(test_written_like), cmocka_unit_test(test_faults),
-        cmocka_unit_test(test_parallel_families), cmocka_unit_test(test_wrapped),
+        cmocka_unit_test(test_parallel_families), cmocka_unit_test(test_positions_of_other_scalings),
+        cmocka_unit_test(test_wrapped),
     };
     return cmocka_run_group_tests(tests, create_dir, remove_dir);
 }
