@@ -24,6 +24,7 @@ struct forward {
     struct mask mask;
     struct amx_rows q, k, v; /* head is set per use */
     void *o;
+    enum dtype o_type;
     float *lse;
     char *packed_k, *packed_v;
     int64_t dp, wp, sk;                /* widths of keys and of values, and keys, as packed */
@@ -238,9 +239,14 @@ static AMX void store_rows(const struct forward *f, const float *o, const float 
         for (int64_t i = 0; i < SIDE; i++)
             r[i] = vf_load(o + i * SIDE);
         vf_transpose(r);
-        for (int64_t i = 0; i < n; i++)
-            _mm256_mask_storeu_epi16((bf16 *)f->o + ((row + i) * f->q.heads + head) * w + c, mask,
-                                     (__m256i)_mm512_cvtneps_pbh(r[i] * vf_set(factor[i])));
+        for (int64_t i = 0; i < n; i++) {
+            const int64_t at = ((row + i) * f->q.heads + head) * w + c;
+            const vf y = r[i] * vf_set(factor[i]);
+            if (f->o_type == F32)
+                _mm512_mask_storeu_ps((float *)f->o + at, mask, y);
+            else
+                _mm256_mask_storeu_epi16((bf16 *)f->o + at, mask, (__m256i)_mm512_cvtneps_pbh(y));
+        }
     }
 }
 
@@ -314,6 +320,7 @@ void amx_forward(const struct op_attrs *attrs, void *const *arg, const struct cp
                         .k = {arg[3], hk, 0, d},
                         .v = {arg[4], hk, 0, w},
                         .o = arg[0],
+                        .o_type = attn_o_type(attrs),
                         .lse = arg[1],
                         .dp = round_up(d, SPAN),
                         .wp = round_up(w, SPAN),

@@ -3,7 +3,7 @@
  * Layouts (row-major, T = attrs->attn.dtype: F32 or BF16; head_dim and value_dim at most 512, on GPUs in steps of 8):
  *   q      T  [sq, hq, head_dim]      dq  F32 [sq, hq, head_dim]
  *   k      T  [sk, hk, head_dim]      dk  F32 [sk, hk, head_dim]
- *   o, do  T  [sq, hq, value_dim]
+ *   o, do  T  [sq, hq, value_dim]        (o F32 with attrs->attn.o_fp32)
  *   v      T  [sk, hk, value_dim]     dv  F32 [sk, hk, value_dim]
  *   lse       F32 [hq, sq]               lo, hi I32 [sq]
  *   delta     F32 [sq, hq]

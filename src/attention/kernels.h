@@ -38,6 +38,11 @@ struct attention_kernels {
 /* Those for `isa`, of either type; the portable ones where none are written for it. */
 struct attention_kernels attention_kernels_for(enum isa isa);
 
+static inline enum dtype attn_o_type(const struct op_attrs *attrs)
+{
+    return attrs->attn.o_fp32 ? F32 : (enum dtype)attrs->attn.dtype;
+}
+
 static inline void *attn_align(void *work)
 {
     return (void *)(((uintptr_t)work + ATTN_ALIGN - 1) / ATTN_ALIGN * ATTN_ALIGN);

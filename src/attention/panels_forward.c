@@ -308,7 +308,7 @@ void KERNEL(forward)(const struct op_attrs *attrs, void *const *arg, const struc
                         .q = {arg[2], single ? 1 : hq, 0, d, t},
                         .k = {arg[3], hk, 0, d, t},
                         .v = {arg[4], hk, 0, w, t},
-                        .o = {arg[0], single ? 1 : hq, 0, w, t},
+                        .o = {arg[0], single ? 1 : hq, 0, w, attn_o_type(attrs)},
                         .lse = arg[1],
                         .sk = round_up(attrs->attn.sk, BLOCK),
                         .stream = stream};

@@ -154,7 +154,7 @@ static void forward_tile(const struct op_attrs *attrs, void *const *arg, const s
         double inv = sum[i] > 0 ? 1 / sum[i] : sum[i]; /* a NaN stays one */
         ((float *)arg[1])[head * m->sq + q + i] = sum[i] == 0 ? -INFINITY : (float)((double)max[i] + log(sum[i]));
         for (int64_t c = 0; c < w; c++)
-            if (attrs->attn.dtype == F32)
+            if (attn_o_type(attrs) == F32)
                 ((float *)arg[0])[at + c] = (float)(x->a[i * w + c] * inv);
             else
                 ((bf16 *)arg[0])[at + c] = bf16_from_float((float)(x->a[i * w + c] * inv));

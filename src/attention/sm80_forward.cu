@@ -11,6 +11,7 @@ static enum status forward_run(const struct op_attrs *attrs, void *const *arg, s
     LT_SHARED_FITS(shared, LIMIT);
     sm80_forward_args a = {};
     a.o = (bf16_bits *)arg[0];
+    a.o_fp32 = attrs->attn.o_fp32 ? (float *)arg[0] : NULL;
     a.lse = (float *)arg[1];
     a.q = (const bf16_bits *)arg[2];
     a.k = (const bf16_bits *)arg[3];

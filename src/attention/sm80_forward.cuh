@@ -7,7 +7,7 @@
 
 struct sm80_forward_args {
     bf16_bits *o;
-    float *lse;
+    float *lse, *o_fp32; // o_fp32: instead of o; NULL: o
     const bf16_bits *q, *k, *v;
     attn_mask mask;
     int hq, hk, head_dim, value_dim, tiles; // tiles of queries; D is at least either width
@@ -102,7 +102,7 @@ static __device__ __forceinline__ void sm80_softmax(float (&c)[MT][NT][4], float
         }
 }
 
-// o / sum in bf16 through this warp's own rows of the tile at `tile`, and lse = log(sum of exp(score)). row, q: the warp's first;
+// o / sum, in bf16 through this warp's own rows of the tile at `tile`, and lse = log(sum of exp(score)). row, q: the warp's first;
 // column: o's.
 template <int D, int MT, int OT>
 static __device__ __forceinline__ void sm80_forward_store(const sm80_forward_args &a, float (&o)[MT][OT][4], float (&top)[MT][2],
@@ -118,11 +118,21 @@ static __device__ __forceinline__ void sm80_forward_store(const sm80_forward_arg
             int at = row + m * 16 + h * 8 + g, query = q + m * 16 + h * 8 + g;
             if (t == 0 && column == 0 && query < a.mask.sq)
                 a.lse[(int64_t)head * a.mask.sq + query] = total == 0 ? -INFINITY : top[m][h] * 0.69314718f + logf(total);
+            if (a.o_fp32) { // a quad's 8 columns are 32 bytes
+#pragma unroll
+                for (int n = 0; n < OT; n++)
+                    if (query < a.mask.sq && column + n * 8 < a.value_dim)
+                        *(float2 *)(a.o_fp32 + ((int64_t)query * a.hq + head) * a.value_dim + column + n * 8 + t * 2) =
+                            make_float2(o[m][n][h * 2] * inverse, o[m][n][h * 2 + 1] * inverse);
+                continue;
+            }
 #pragma unroll
             for (int n = 0; n < OT; n++)
                 *(uint32_t *)(tile + tile_at<D>(at, n) + t * 4) =
                     pack_bf16(o[m][n][h * 2] * inverse, o[m][n][h * 2 + 1] * inverse);
         }
+    if (a.o_fp32)
+        return;
     __syncwarp();
 #pragma unroll
     for (int j = 0; j < MT * 16 * OT / 32; j++) {

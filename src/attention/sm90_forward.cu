@@ -13,7 +13,7 @@ namespace
 
 struct forward_params {
     attn_mask mask;
-    uint16_t *o;  /* [sq, hq, value_dim] */
+    void *o;      /* [sq, hq, value_dim], bf16 or fp32 */
     float *lse;   /* [hq, sq] */
     int *counter; /* tiles taken beyond each block's first */
     int hq, hk, value_dim, tiles;
@@ -169,8 +169,8 @@ template <int N> INLINE void softmax_step(float (&s)[N / 2], softmax_state &x, f
     }
 }
 
-/* o and lse of a warpgroup's rows. Lanes of a quad exchange so that each stores 16 bytes. */
-template <int D>
+/* o and lse of a warpgroup's rows. In bf16 lanes of a quad exchange so that each stores 16 bytes. */
+template <int D, bool FP32>
 INLINE void store_rows(const forward_params &p, const forward_tile &t, int first, float (&o)[D / 2], softmax_state &x)
 {
     const int quad = threadIdx.x % 4;
@@ -183,17 +183,25 @@ INLINE void store_rows(const forward_params &p, const forward_tile &t, int first
         const int row = t.row + first + fragment_row() + 8 * r;
         if (row < p.mask.sq && quad == 0)
             p.lse[(int64_t)t.head * p.mask.sq + row] = sum == 0 ? -INFINITY : x.max[r] * 0.69314718f + logf(sum);
+        const int64_t at = ((int64_t)row * p.hq + t.head) * p.value_dim;
+        if constexpr (FP32) {
 #pragma unroll
-        for (int b = 0; b < D / 32; b++) {
-            uint32_t w[4];
+            for (int b = 0; b < D / 8; b++)
+                if (row < p.mask.sq && 8 * b < p.value_dim)
+                    *reinterpret_cast<float2 *>((float *)p.o + at + 8 * b + 2 * quad) =
+                        make_float2(o[4 * b + 2 * r] * inverse, o[4 * b + 2 * r + 1] * inverse);
+        } else {
 #pragma unroll
-            for (int i = 0; i < 4; i++)
-                w[i] = pack_bf16(o[16 * b + 4 * i + 2 * r] * inverse, o[16 * b + 4 * i + 2 * r + 1] * inverse);
-            quad_transpose(w);
-            const int col = 32 * b + 8 * quad;
-            if (row < p.mask.sq && col < p.value_dim)
-                *reinterpret_cast<uint4 *>(p.o + ((int64_t)row * p.hq + t.head) * p.value_dim + col) =
-                    make_uint4(w[0], w[1], w[2], w[3]);
+            for (int b = 0; b < D / 32; b++) {
+                uint32_t w[4];
+#pragma unroll
+                for (int i = 0; i < 4; i++)
+                    w[i] = pack_bf16(o[16 * b + 4 * i + 2 * r] * inverse, o[16 * b + 4 * i + 2 * r + 1] * inverse);
+                quad_transpose(w);
+                const int col = 32 * b + 8 * quad;
+                if (row < p.mask.sq && col < p.value_dim)
+                    *reinterpret_cast<uint4 *>((uint16_t *)p.o + at + col) = make_uint4(w[0], w[1], w[2], w[3]);
+            }
         }
     }
 }
@@ -274,7 +282,7 @@ INLINE void attend(typename T::shared &s, const forward_params &p, const forward
         groups_add(g, o, x);
 }
 
-template <class T> INLINE void consume(typename T::shared &s, const forward_params &p, int w)
+template <class T, bool FP32> INLINE void consume(typename T::shared &s, const forward_params &p, int w)
 {
     ring<1> q;
     ring<T::STAGES> kv;
@@ -292,13 +300,14 @@ template <class T> INLINE void consume(typename T::shared &s, const forward_para
             attend<T>(s, p, t, w, kv, o, x);
         else
             pipe_release(s.q_bar);
-        store_rows<T::D>(p, t, 64 * w, o, x);
+        store_rows<T::D, FP32>(p, t, 64 * w, o, x);
     }
     if (w == 0)
         turn_wait<T>(0); /* takes back the turn nobody used */
 }
 
-template <class T>
+/* FP32: o's type; a choice at run time would cost registers that there are not. */
+template <class T, bool FP32>
 __global__ void __launch_bounds__(T::threads, 1)
     forward_kernel(const __grid_constant__ CUtensorMap q_map, const __grid_constant__ CUtensorMap k_map,
                    const __grid_constant__ CUtensorMap v_map, const forward_params p)
@@ -321,7 +330,7 @@ __global__ void __launch_bounds__(T::threads, 1)
             produce<T>(s, p, &q_map, &k_map, &v_map);
     } else {
         setmaxnreg_inc<T::CONSUMERS == 2 ? 240 : 160>();
-        consume<T>(s, p, w);
+        consume<T, FP32>(s, p, w);
     }
 #endif
 }
@@ -335,7 +344,7 @@ template <class T> enum status run(const struct op_attrs *a, void *const *arg, c
     TRY(sm90_map(&v, arg[4], a->attn.sk, a->attn.hk, (int)op_value_dim(a), T::N));
     forward_params p = {};
     p.mask = sm90_mask(a, arg[5], arg[6]);
-    p.o = (uint16_t *)arg[0];
+    p.o = arg[0];
     p.lse = (float *)arg[1];
     p.counter = (int *)arg[7];
     p.hq = a->attn.hq;
@@ -345,7 +354,7 @@ template <class T> enum status run(const struct op_attrs *a, void *const *arg, c
     p.scores = attn_scores_of(a);
     TRY(CUDA_STATUS(cudaMemsetAsync(p.counter, 0, sizeof *p.counter, stream)));
     return launch(dim3((unsigned)min_i64(p.tiles, cuda->processors)), dim3(T::threads), sizeof(typename T::shared), stream,
-                  forward_kernel<T>, q, k, v, p);
+                  a->attn.o_fp32 ? forward_kernel<T, true> : forward_kernel<T, false>, q, k, v, p);
 }
 
 } // namespace

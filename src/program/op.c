@@ -14,6 +14,7 @@
 #define TYPE_RECORD .element_bytes = sizeof(struct step_record)
 #define TYPE_NORM .element_bytes = sizeof(struct norm_result)
 #define TYPE_T(attrs) .type_at = offsetof(struct op_attrs, attrs.dtype)
+#define TYPE_T_OR_F32(attrs, flag) TYPE_T(attrs), .fp32_at = offsetof(struct op_attrs, flag)
 #define TYPE_AS(attribute) .type_at = offsetof(struct op_attrs, attribute)
 #define FLAG(attribute) .flag_at = offsetof(struct op_attrs, attribute)
 
@@ -79,6 +80,8 @@ enum op_use op_arg_use(enum op_kind kind, int arg, const struct op_attrs *a)
 int64_t op_arg_element_bytes(enum op_kind kind, int arg, const struct op_attrs *a)
 {
     const struct op_arg *x = op_arg(kind, arg);
+    if (x->fp32_at && attribute(a, x->fp32_at))
+        return dtype_size(F32);
     return x->element_bytes ? x->element_bytes : dtype_size((enum dtype)attribute(a, x->type_at));
 }
 

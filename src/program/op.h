@@ -90,8 +90,9 @@ struct op_attrs {
             int64_t sq, sk, q0, k0;
             int32_t hq, hk, head_dim, dtype, accumulate;
             float scale, cap;
-            int32_t value_dim;
-        } attn; /* cap: scores are cap * tanh(score / cap); 0: as they are; value_dim: width of v and o, 0: head_dim */
+            int32_t value_dim, o_fp32;
+        } attn; /* cap: scores are cap * tanh(score / cap); 0: as they are; value_dim: width of v and o, 0: head_dim; o_fp32: o is F32,
+                 * whatever dtype: a part that is merged with others */
         struct {
             int64_t rows, vocab;
             int32_t gradient, accumulate;
@@ -178,7 +179,7 @@ struct op_arg {
     uint8_t optional;
     uint8_t addend;            /* without it the op adds nothing to what it updates */
     uint8_t element_bytes;     /* 0: those of the type that the attribute at type_at says */
-    uint16_t flag_at, type_at; /* bytes into op_attrs */
+    uint16_t flag_at, type_at, fp32_at; /* bytes into op_attrs; fp32_at: of what makes F32 of the type; 0: nothing */
 };
 
 const char *op_name(enum op_kind kind);

@@ -21,8 +21,8 @@
  *   OPT_IN, OPT_OUT, OPT_SUM  may be absent: NULL
  *   WORK                      scratch of as many bytes as the kernel asks for, absent where that is 0
  *
- * Their types: F32, BF16, F64, I32; T(x): the type attrs.x.dtype, F32 or BF16; AS(x.y): the type attrs.x.y; BYTES; RECORD and
- * NORM: struct step_record and struct norm_result of program/op.h. Shapes stand in the comments: row-major, rows are tokens.
+ * Their types: F32, BF16, F64, I32; T(x): the type attrs.x.dtype, F32 or BF16; T_OR_F32(x, x.y): that, or F32 if attribute x.y is
+ * set; AS(x.y): the type attrs.x.y; BYTES; RECORD and NORM: struct step_record and struct norm_result of program/op.h. Shapes stand in the comments: row-major, rows are tokens.
  *
  * Derived from the rows: enum op_kind, the functions of program/op.h, both kernel tables of src/ops and the CUDA kernels'
  * declarations, the verifier's check of arguments and predicates, what the cost model, the profile and the report tell apart.
@@ -115,7 +115,7 @@ OP(GELU_GRAD, gelu_grad, ELEMENTWISE, NEVER, a->act.dtype, 19.0 * a->act.rows * 
 
 /* o = softmax(scale q k^T, capped) v and lse: q k^T and p v */
 OP(ATTN_FWD, attn_fwd, ATTENTION, FREELY, a->attn.dtype, 4.0 * pairs * a->attn.hq * a->attn.head_dim + 2.0 * pairs * a->attn.hq * (double)(op_value_dim(a) - a->attn.head_dim),
-   OUT(o, T(attn)), OUT(lse, F32), IN(q, T(attn)), IN(k, T(attn)), IN(v, T(attn)), IN(lo, I32), IN(hi, I32), WORK(work))
+   OUT(o, T_OR_F32(attn, attn.o_fp32)), OUT(lse, F32), IN(q, T(attn)), IN(k, T(attn)), IN(v, T(attn)), IN(lo, I32), IN(hi, I32), WORK(work))
 
 /* dq = and dk, dv (+)= their gradients: q k^T again, do v^T, and dq, dk, dv. Keys and values that are not there give dk and dv
  * nothing. */

@@ -49,7 +49,7 @@ static int leads(const struct check *c)
 
 #define NOISE_FLOOR 1e-7 /* relative: an fp32 gradient's own rounding */
 
-/* In the first step gradients differ by 3e-7 to 1e-6 in fp32, by 2e-3 in bf16 (tiny, gpt2-tiny and 25m, 512 to 4k tokens, 2 and 4
+/* docs/checking.md derives it. In the first step gradients differ by 3e-7 to 1e-6 in fp32, by 2e-3 in bf16 (tiny, gpt2-tiny and 25m, 512 to 4k tokens, 2 and 4
  * ranks); five to ten times that is allowed; the loss, a mean, to 5e-8 and 7e-5. Every update adds its own to the parameters and
  * so to all that follows, in fp32 up to 3e-6 in six steps; in bf16, with a learning rate of 1e-2, 3e-2 in one. What moments in few bits
  * make of it has a model of its own (add_turns), and reaches gradients only through the parameters, which is measured. */

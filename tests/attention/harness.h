@@ -239,7 +239,7 @@ static struct call forward_call(const struct problem *p, const struct kernels *k
 {
     enum dtype t = p->attrs.attn.dtype;
     struct call c = {.n = 8, .outputs = 2};
-    c.b[0] = buffer_make(p->no * dtype_size(t), offset, 0xff);
+    c.b[0] = buffer_make(p->no * op_arg_element_bytes(OP_ATTN_FWD, 0, &p->attrs), offset, 0xff);
     c.b[1] = buffer_make(p->nl * 4, offset, 0xff);
     c.b[2] = input(p->x.q, p->nq, t, offset);
     c.b[3] = input(p->x.k, p->nk, t, offset);
@@ -250,6 +250,14 @@ static struct call forward_call(const struct problem *p, const struct kernels *k
     memcpy(c.b[6].data, p->hi, (size_t)p->attrs.attn.sq * 4);
     c.b[7] = buffer_make(kernels->workspace(OP_ATTN_FWD, &p->attrs, p->threads), offset, 0xff);
     return c;
+}
+
+/* o of the call in fp32, rounded, is that of the call in bf16; lse is the same. */
+static void check_unrounded(const struct call *fp32, const struct call *rounded, const struct problem *p)
+{
+    for (int64_t i = 0; i < p->no; i++)
+        assert_int_equal(bf16_from_float(((const float *)(const void *)fp32->b[0].data)[i]), ((const bf16 *)(const void *)rounded->b[0].data)[i]);
+    assert_memory_equal(fp32->b[1].data, rounded->b[1].data, p->nl * 4);
 }
 
 /* rowsum(do * o), as the kernel takes it. */

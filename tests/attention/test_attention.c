@@ -45,6 +45,17 @@ static double gradient_tolerance(const struct kernels *k, double grow)
     return k->bf16_only ? TOLERANCE_GRAD_ROUNDED : TOLERANCE_GRAD * grow;
 }
 
+/* Beside the same in bf16. */
+static void check_o_in_fp32(const struct kernels *k, const struct call *rounded, const struct problem *p)
+{
+    struct problem other = *p;
+    other.attrs.attn.o_fp32 = 1;
+    struct call c = forward_call(&other, k, 4);
+    call_run(&c, k->forward, &other);
+    check_unrounded(&c, rounded, p);
+    call_free(&c);
+}
+
 static void check_shape(const struct shape *s)
 {
     struct problem p = problem_make(s);
@@ -58,6 +69,8 @@ static void check_shape(const struct shape *s)
         call_run(&c, k->forward, &p);
         check_error("o", k->name, s, error_of(c.b[0].data, s->dtype, p.x.o, p.no), o_tolerance(k, s->dtype, grow));
         check_error("lse", k->name, s, error_of(c.b[1].data, F32, p.x.lse, p.nl), TOLERANCE_LSE);
+        if (s->dtype == BF16)
+            check_o_in_fp32(k, &c, &p);
         call_free(&c);
     }
     round_oracle(&p);

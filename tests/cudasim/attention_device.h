@@ -29,7 +29,7 @@ static int64_t device_bytes(enum op_kind kind, const struct op_attrs *a, int i)
     const int64_t queries = a->attn.sq * a->attn.hq, keys = a->attn.sk * a->attn.hk, lse = queries * 4, row = a->attn.sq * 4;
     const int64_t q = queries * a->attn.head_dim, o = queries * op_value_dim(a);
     const int64_t k = keys * a->attn.head_dim, v = keys * op_value_dim(a);
-    const int64_t forward[] = {o * 2, lse, q * 2, k * 2, v * 2, row, row};
+    const int64_t forward[] = {o * op_arg_element_bytes(OP_ATTN_FWD, 0, a), lse, q * 2, k * 2, v * 2, row, row};
     const int64_t backward[] = {q * 4, k * 4, v * 4, q * 2, k * 2, v * 2, lse, lse, o * 2, row, row};
     return kind == OP_ATTN_FWD ? forward[i] : backward[i];
 }
@@ -91,6 +91,21 @@ static void device_check_empty(const struct problem *p, const struct call *c)
     }
 }
 
+/* o in fp32, of one call of four. */
+static void device_check_unrounded(const struct device_kernels *kernels, const struct call *rounded, const struct problem *p)
+{
+    const struct kernels cpu = {"twin", attn_portable_forward, attn_portable_backward, attn_portable_workspace};
+    static int calls;
+    struct problem other = *p;
+    if (calls++ % 4 != 0)
+        return;
+    other.attrs.attn.o_fp32 = 1;
+    struct call c = forward_call(&other, &cpu, 0);
+    device_must(kernels, OP_ATTN_FWD, &other, &c);
+    check_unrounded(&c, rounded, p);
+    call_free(&c);
+}
+
 /* Beside the oracle and beside the portable CPU twin. */
 static void device_check_forward(const struct device_kernels *kernels, const struct shape *s, const struct problem *p)
 {
@@ -100,6 +115,7 @@ static void device_check_forward(const struct device_kernels *kernels, const str
     check_error("o", kernels->name, s, error_of(c.b[0].data, BF16, p->x.o, p->no), TOLERANCE_O);
     check_error("lse", kernels->name, s, error_above(sqrt((double)p->nl), c.b[1].data, F32, p->x.lse, p->nl), TOLERANCE_LSE);
     device_check_empty(p, &c);
+    device_check_unrounded(kernels, &c, p);
     call_run(&twin, attn_portable_forward, p);
     double *o = doubles_of(&twin.b[0], BF16, p->no), *lse = doubles_of(&twin.b[1], F32, p->nl);
     check_error("o beside the CPU twin", kernels->name, s, error_of(c.b[0].data, BF16, o, p->no), TOLERANCE_O);

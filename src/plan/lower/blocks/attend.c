@@ -2,6 +2,7 @@
 
 #include "plan/lower/emit.h"
 #include "plan/lower/param.h"
+#include "plan/lower/pieces.h"
 #include "plan/lower/visit.h"
 
 #define DEV TIER_DEVICE
@@ -77,6 +78,7 @@ void emit_attention_forward(struct lowering *L, int s, const struct forward_tile
     struct op_attrs *a = emit(L, OP_ATTN_FWD, LANE_COMPUTE);
     attention_attrs(L, w, a);
     a->attn.sk = keys;
+    a->attn.o_fp32 = f->o_fp32 && L->s.dtype != F32;
     if (L->ring > 1)
         under_predicate(L, ring_attends(L, w, s));
     arg_write(L, 0, f->o, 0, n, DEV);
@@ -118,24 +120,50 @@ static void sink_attrs(const struct lowering *L, const struct attention_block *w
     a->sink.rows = L->attn_rows;
     a->sink.heads = heads->q;
     a->sink.head_dim = (int32_t)heads->dim;
-    a->sink.dtype = a->sink.o_type = (int32_t)L->s.dtype;
+    a->sink.dtype = (int32_t)L->s.dtype;
+    a->sink.o_type = F32;
     a->sink.first = tile * heads->q;
     a->sink.share = heads->heads;
     a->sink.members = L->ulysses;
 }
 
-void emit_sink(struct lowering *L, const struct forward_tile *f, struct value *o, enum dtype o_type)
+/* Merges the tile's sinks into its o and lse. */
+static void emit_sink(struct lowering *L, const struct forward_tile *f)
 {
     if (f->weights->sinks < 0)
         return;
     struct op_attrs *a = emit(L, OP_ATTN_SINK, LANE_COMPUTE);
     sink_attrs(L, f->weights, a, f->tile);
-    a->sink.o_type = (int32_t)o_type;
-    arg_update(L, 0, o, 0, o->rows, DEV);
+    arg_update(L, 0, f->o, 0, f->o->rows, DEV);
     arg_update(L, 1, f->lse, 0, f->lse->rows, DEV);
     arg_param(L, 2, f->weights->sinks);
     arg_read(L, 3, &L->record, 0, 1, DEV);
     emit_done(L, 0);
+}
+
+struct forward_tile sum_begin(struct lowering *L, const struct forward_tile *f)
+{
+    struct forward_tile sum = *f;
+    sum.o_fp32 = 1;
+    if (L->s.dtype != F32) {
+        sum.o = &attention_work(L, f->weights)->o_sum;
+        value_new(L, sum.o, 0);
+    }
+    return sum;
+}
+
+void sum_end(struct lowering *L, const struct forward_tile *f, const struct forward_tile *sum)
+{
+    emit_sink(L, sum);
+    if (sum->o == f->o)
+        return;
+    lower_cast(L, f->o, L->s.dtype, sum->o, F32);
+    value_drop(L, sum->o, 0);
+}
+
+void sum_create(struct lowering *L, struct attention_work *W)
+{
+    heads_value(L, W, &W->o_sum, "o_sum", W->heads->q * W->heads->dim * 4);
 }
 
 void emit_sink_gradient(struct lowering *L, const struct backward_tile *b)
@@ -154,17 +182,18 @@ void emit_sink_gradient(struct lowering *L, const struct backward_tile *b)
     emit_done(L, 0);
 }
 
-void emit_attention_merge(struct lowering *L, const struct attention_block *w, struct value *o, struct value *lse, int merge)
+void emit_attention_merge(struct lowering *L, const struct forward_tile *sum)
 {
+    const struct attention_block *w = sum->weights;
     struct attention_work *W = attention_work(L, w);
     struct op_attrs *a = emit(L, OP_ATTN_MERGE, LANE_COMPUTE);
     a->heads.rows = L->attn_rows;
     a->heads.heads = heads_of(L, w)->q;
     a->heads.head_dim = (int32_t)heads_of(L, w)->dim;
-    a->heads.dtype = (int32_t)L->s.dtype;
-    a->heads.accumulate = merge;
-    (merge ? arg_update : arg_write)(L, 0, o, 0, o->rows, DEV);
-    (merge ? arg_update : arg_write)(L, 1, lse, 0, lse->rows, DEV);
+    a->heads.dtype = F32;
+    a->heads.accumulate = 1;
+    arg_update(L, 0, sum->o, 0, sum->o->rows, DEV);
+    arg_update(L, 1, sum->lse, 0, sum->lse->rows, DEV);
     arg_read(L, 2, &W->o_part, 0, W->o_part.rows, DEV);
     arg_read(L, 3, &W->lse_part, 0, W->lse_part.rows, DEV);
     emit_done(L, 0);

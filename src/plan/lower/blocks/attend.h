@@ -46,6 +46,7 @@ struct forward_tile {
     const struct attention_block *weights;
     int tile;
     struct value *q, *k, *v, *o, *lse;
+    int o_fp32;              /* o is a sum's, in fp32 whatever the run's type */
     int64_t first_key, keys; /* the rows of k and v that are attended; keys 0: those of the rank's tokens */
 };
 
@@ -60,12 +61,18 @@ struct backward_tile {
 void emit_attention_forward(struct lowering *L, int s, const struct forward_tile *f);
 void emit_attention_backward(struct lowering *L, int s, const struct backward_tile *b, int accumulate);
 
-/* Once all keys have been attended: the tile's sinks are merged into `o` of that type and the tile's lse. Their gradient, of the
- * member's own heads: the sum over ranks has all. Nothing where there are no (trained) sinks. */
-void emit_sink(struct lowering *L, const struct forward_tile *f, struct value *o, enum dtype o_type);
+/* Where attention's result is made of several parts (blocks of keys, a sink) it is their sum in fp32 until it is whole, and rounded to
+ * the run's type once: delta of the backward pass takes the result's rounding for a gradient, which of keys and queries is small
+ * (docs/checking.md). sum_begin: what the first part is written to and others are merged with; sum_end: the tile's sinks, if there are
+ * any, and the rounding. */
+struct forward_tile sum_begin(struct lowering *L, const struct forward_tile *f);
+void sum_end(struct lowering *L, const struct forward_tile *f, const struct forward_tile *sum);
+/* The value that bf16 runs have for it. */
+void sum_create(struct lowering *L, struct attention_work *W);
+/* The sinks' gradient, of the member's own heads: the sum over ranks has all. Nothing where there are no trained sinks. */
 void emit_sink_gradient(struct lowering *L, const struct backward_tile *b);
-/* Sets o and lse to the part in W->o_part and W->lse_part, or (merge) to attention over both's keys; the part is gone then. */
-void emit_attention_merge(struct lowering *L, const struct attention_block *w, struct value *o, struct value *lse, int merge);
+/* The sum's o and lse become attention over their keys and those of the part in W->o_part and W->lse_part, which is gone then. */
+void emit_attention_merge(struct lowering *L, const struct forward_tile *sum);
 
 /* Predicates of a micro-batch under the block's mask: does this rank attend the keys of the member s before it; does the member s
  * after it attend ours? */

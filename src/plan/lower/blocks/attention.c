@@ -132,9 +132,12 @@ static void attend_forward(struct lowering *L, const struct block *b, int t)
         cache_forward(L, b, &(struct cached_tile){.tile = kt, .is_first = t % q_per_kv == 0}, &f);
     } else if (L->ring > 1) {
         ring_forward(L, &f);
+    } else if (f.weights->sinks >= 0) {
+        const struct forward_tile sum = sum_begin(L, &f);
+        emit_attention_forward(L, 0, &sum);
+        sum_end(L, &f, &sum);
     } else {
         emit_attention_forward(L, 0, &f);
-        emit_sink(L, &f, f.o, L->s.dtype);
     }
     to_tokens(L, f.o, o);
     put_all(L, o);
@@ -419,6 +422,16 @@ static void chunk_values(struct lowering *L)
     }
 }
 
+static int has_sinks(const struct lowering *L, int shape)
+{
+    for (int l = 0; l < (int)L->m->config.layers; l++) {
+        const struct model_block *b = model_find_block(&L->m->layers[l], BLOCK_ATTENTION);
+        if (b && b->attention.shape == shape && b->attention.sinks >= 0)
+            return 1;
+    }
+    return 0;
+}
+
 static void tile_values(struct lowering *L)
 {
     for (int i = 0; i < L->m->n_shapes; i++) {
@@ -426,6 +439,8 @@ static void tile_values(struct lowering *L)
         gradient_values(L, W);
         gates_of_work(L, W, i);
         heads_values(L, W);
+        if (L->ring > 1 || L->caches || has_sinks(L, i))
+            sum_create(L, W);
         if (L->ring > 1)
             ring_values_create(L, W);
         if (L->caches)

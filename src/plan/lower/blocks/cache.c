@@ -74,8 +74,7 @@ void cache_bind(struct lowering *L, int end)
 void cache_work_create(struct lowering *L, struct attention_work *W)
 {
     int64_t q = W->heads->q * W->heads->dim;
-    heads_value(L, W, &W->o_part, "o_part", q * dtype_size(L->s.dtype));
-    heads_value(L, W, &W->o_sum, "o_sum", q * 4);
+    heads_value(L, W, &W->o_part, "o_part", q * 4);
     lse_part_value(L, W, "lse_part");
 }
 
@@ -97,44 +96,34 @@ static void append(struct lowering *L, struct value *tail, struct value *x)
     value_put_home(L, tail, 0, tail->rows, DEV);
 }
 
-static void attend_part(struct lowering *L, int block, const struct forward_tile *f, struct value *sum)
+static void attend_tail(struct lowering *L, const struct layer_cache *c, int t, const struct forward_tile *sum)
 {
-    struct attention_work *W = attention_work(L, f->weights);
-    struct forward_tile part = *f;
-    part.o = &W->o_part;
-    part.lse = &W->lse_part;
-    value_new(L, part.o, 0);
-    value_new(L, part.lse, 0);
-    emit_attention_forward(L, block, &part);
-    emit_attention_merge(L, f->weights, sum, f->lse, block > 0);
-}
-
-static void attend_tail(struct lowering *L, const struct layer_cache *c, int t, const struct forward_tile *f, struct value *sum)
-{
-    struct forward_tile tail = *f;
+    struct forward_tile tail = *sum;
     tail.k = &c->tail_k[t];
     tail.v = &c->tail_v[t];
     tail.keys = L->s.cache_block;
     value_get(L, tail.k, 0);
     value_get(L, tail.v, 0);
-    if (sum == f->o)
-        emit_attention_forward(L, 0, &tail);
-    else
-        attend_part(L, 0, &tail, sum);
+    emit_attention_forward(L, 0, &tail);
 }
 
-static void attend_slot(struct lowering *L, const struct layer_cache *c, int t, int slot, const struct forward_tile *f,
-                        struct value *sum)
+static void attend_slot(struct lowering *L, const struct layer_cache *c, int t, int slot, const struct forward_tile *sum)
 {
-    struct forward_tile whole = *f;
+    struct attention_work *W = attention_work(L, sum->weights);
+    struct forward_tile whole = *sum;
+    whole.o = &W->o_part;
+    whole.lse = &W->lse_part;
     whole.k = &c->k[t];
     whole.v = &c->v[t];
     whole.first_key = slot * L->s.cache_block;
     whole.keys = L->s.cache_block;
-    L->predicate = cached_predicate(L->m, &L->s, f->weights->mask, slot);
+    L->predicate = cached_predicate(L->m, &L->s, sum->weights->mask, slot);
     value_get(L, whole.k, slot);
     value_get(L, whole.v, slot);
-    attend_part(L, slot + 1, &whole, sum);
+    value_new(L, whole.o, 0);
+    value_new(L, whole.lse, 0);
+    emit_attention_forward(L, slot + 1, &whole);
+    emit_attention_merge(L, sum);
     value_drop(L, whole.k, slot);
     value_drop(L, whole.v, slot);
     L->predicate = 0;
@@ -143,22 +132,15 @@ static void attend_slot(struct lowering *L, const struct layer_cache *c, int t, 
 void cache_forward(struct lowering *L, const struct block *b, const struct cached_tile *t, const struct forward_tile *f)
 {
     const struct layer_cache *c = &L->caches[b->layer];
-    struct attention_work *W = attention_work(L, f->weights);
-    struct value *sum = L->s.dtype == F32 ? f->o : &W->o_sum; /* the sum has the result's type, or fp32 */
     if (t->is_first) {
         append(L, &c->tail_k[t->tile], f->k);
         append(L, &c->tail_v[t->tile], f->v);
     }
-    if (sum != f->o)
-        value_new(L, sum, 0);
-    attend_tail(L, c, t->tile, f, sum);
+    const struct forward_tile sum = sum_begin(L, f);
+    attend_tail(L, c, t->tile, &sum);
     for (int slot = 0; slot < (int)cached_slots(L->m, &L->s, f->weights->mask); slot++)
-        attend_slot(L, c, t->tile, slot, f, sum);
+        attend_slot(L, c, t->tile, slot, &sum);
     value_drop(L, &c->tail_k[t->tile], 0);
     value_drop(L, &c->tail_v[t->tile], 0);
-    emit_sink(L, f, sum, F32);
-    if (sum != f->o) {
-        lower_cast(L, f->o, L->s.dtype, sum, F32);
-        value_drop(L, sum, 0);
-    }
+    sum_end(L, f, &sum);
 }

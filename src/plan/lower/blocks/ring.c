@@ -31,44 +31,27 @@ static void receive_keys(struct lowering *L, const struct attention_block *w, in
     exchange(L, v, &W->ring_v, s, ring_is_attended(L, w, s), ring_attends(L, w, s), 1);
 }
 
-static void merge(struct lowering *L, const struct attention_block *w, int s, struct value *o, struct value *lse)
-{
-    emit_attention_merge(L, w, o, lse, s > 0);
-    under_predicate(L, ring_attends(L, w, s));
-}
-
 void ring_forward(struct lowering *L, const struct forward_tile *f)
 {
     struct attention_work *W = attention_work(L, f->weights);
-    int plain = L->s.dtype == F32; /* the sum has the result's type */
-    struct value *sum = plain ? f->o : &W->o_sum;
-    if (!plain)
-        value_new(L, sum, 0);
-    for (int s = 0; s < L->ring; s++) {
-        struct forward_tile part = *f;
-        if (s > 0) {
-            receive_keys(L, f->weights, s, f->k, f->v);
-            part.k = &W->ring_k;
-            part.v = &W->ring_v;
-        }
-        if (s == 0 && plain) {
-            emit_attention_forward(L, s, f);
-            continue;
-        }
+    const struct forward_tile sum = sum_begin(L, f);
+    emit_attention_forward(L, 0, &sum);
+    for (int s = 1; s < L->ring; s++) {
+        struct forward_tile part = sum;
+        receive_keys(L, f->weights, s, f->k, f->v);
+        part.k = &W->ring_k;
+        part.v = &W->ring_v;
         part.o = &W->o_part;
         part.lse = &W->lse_part;
         value_new(L, part.o, 0);
         value_new(L, part.lse, 0);
         emit_attention_forward(L, s, &part);
-        merge(L, f->weights, s, sum, f->lse);
+        emit_attention_merge(L, &sum);
+        under_predicate(L, ring_attends(L, f->weights, s));
     }
     value_drop(L, &W->ring_k, 0);
     value_drop(L, &W->ring_v, 0);
-    emit_sink(L, f, sum, F32);
-    if (!plain) {
-        lower_cast(L, f->o, L->s.dtype, sum, F32);
-        value_drop(L, sum, 0);
-    }
+    sum_end(L, f, &sum);
 }
 
 static void fill(struct lowering *L, struct value *v)
@@ -140,8 +123,7 @@ void ring_values_create(struct lowering *L, struct attention_work *W)
     int64_t size = dtype_size(L->s.dtype), q = W->heads->q * W->heads->dim, kv = W->heads->kv * W->heads->dim;
     heads_value(L, W, &W->ring_k, "ring.k", kv * size);
     heads_value(L, W, &W->ring_v, "ring.v", kv * size);
-    heads_value(L, W, &W->o_part, "ring.o_part", q * size);
-    heads_value(L, W, &W->o_sum, "ring.o_sum", q * 4);
+    heads_value(L, W, &W->o_part, "ring.o_part", q * 4);
     lse_part_value(L, W, "ring.lse_part");
     heads_value(L, W, &W->dq_part, "ring.dq_part", q * 4);
     heads_value(L, W, &W->dk_part, "ring.dk_part", kv * 4);
