@@ -1,9 +1,9 @@
 #!/bin/sh
 # Each planted bug of ranks whose messages NCCL carries (tests/cudasim/fake/mutants_nccl.txt) is noticed: bits differ, bytes are
-# miscounted, the fake complains, or a failure does not end as it should. `test_cuda_nccl_mutants.sh RANKS FAILURES LIST`: two programs
+# miscounted, the fake complains, or a failure does not end as it should. `test_cuda_nccl_mutants.sh RANKS FAILURES GUARD LIST`: programs
 # that have the bugs. One of nine by default, all with LTRAIN_LONG.
 set -eu
-ranks=$1 failing=$2 list=$3 long=${LTRAIN_LONG:-}
+ranks=$1 failing=$2 guard=$3 list=$4 long=${LTRAIN_LONG:-}
 unset LTRAIN_LONG # of the list; not of what is run
 here=$(dirname "$0")
 found=$(mktemp -d)
@@ -15,7 +15,7 @@ run() { # MUTANT RANKS CELLS
 }
 
 try() { # MUTANT
-    { run "$1" 2 2 && run "$1" 4 6 && LT_MUTANT=$1 LTRAIN_TEST_SECONDS=$limit sh "$here/test_cuda_failures.sh" "$failing" mutants; } >"$found/said$1" 2>&1 || touch "$found/$1"
+    { LT_MUTANT=$1 "$guard" && run "$1" 2 2 && run "$1" 4 6 && LT_MUTANT=$1 LTRAIN_TEST_SECONDS=$limit sh "$here/test_cuda_failures.sh" "$failing" mutants; } >"$found/said$1" 2>&1 || touch "$found/$1"
 }
 
 n=$(grep -c '^\[' "$list") step=9 failures=0 tried=0 k=1
