@@ -22,11 +22,12 @@ enum { COMM_CURSOR = LANE_D2H + 1, CURSORS, NO_CURSOR = -1 };
 
 enum mark { ANNOUNCED = 1, WATCHED = 2 };
 
-/* What is asked of each instruction of a program, in two variants: at least, and with every end measured. */
+/* What is asked of each instruction of a program, in two variants: as lanes need it, and with every end measured. */
 struct marks {
     const struct program *p;
     struct lane_index index;
     int *position; /* of each instruction on its cursor, from 1 on */
+    int *next;     /* the one after it on its cursor; n_instrs: none */
     uint8_t *plain, *timed;
     int32_t *after; /* by instruction: the ticket of its lane that has to retire before it is submitted; 0: none */
 };
@@ -85,14 +86,19 @@ static enum lane stream_lane(int cursor)
 
 /* --- What is announced and watched --- */
 
+/* Before an instruction that waits for other lanes its own may stand still: when the one before it ended is measured. What follows
+ * at once needs no end of its own to tell how long the lane was busy. */
 static void mark_waited_for(const struct device_lanes *d, struct marks *m)
 {
     const struct program *p = m->p;
+    int last[CURSORS] = {NO_CURSOR, NO_CURSOR, NO_CURSOR, NO_CURSOR};
     for (int i = 0; i < p->n_instrs; i++) {
         const struct instr *in = &p->instrs[i];
         const int cursor = cursor_of(d, in->lane);
         for (const struct wait *w = program_waits(p, in), *end = w + in->n_waits; w < end; w++) {
             const int of = cursor_of(d, w->lane);
+            if (cursor != NO_CURSOR && of != cursor && last[cursor] >= 0)
+                m->plain[last[cursor]] |= ANNOUNCED;
             if (of == NO_CURSOR || of == cursor)
                 continue;
             const int watched = cursor == NO_CURSOR || cursor == COMM_CURSOR;
@@ -100,6 +106,8 @@ static void mark_waited_for(const struct device_lanes *d, struct marks *m)
         }
         if (cursor == COMM_CURSOR)
             m->plain[i] |= ANNOUNCED | WATCHED;
+        if (cursor != NO_CURSOR)
+            last[cursor] = i;
     }
 }
 
@@ -152,18 +160,24 @@ static void limit_ahead(const struct program *p, const struct lane_index *index,
 
 static enum status marks_make(const struct device_lanes *d, const struct program *p, struct marks *m)
 {
-    int positions[CURSORS] = {0};
+    int positions[CURSORS] = {0}, next[CURSORS] = {p->n_instrs, p->n_instrs, p->n_instrs, p->n_instrs};
     m->p = p;
     m->position = sys_calloc((size_t)p->n_instrs + 1, sizeof *m->position);
+    m->next = sys_calloc((size_t)p->n_instrs + 1, sizeof *m->next);
     m->plain = sys_calloc((size_t)p->n_instrs + 1, 1);
     m->timed = sys_calloc((size_t)p->n_instrs + 1, 1);
     m->after = sys_calloc((size_t)p->n_instrs + 1, sizeof *m->after);
-    if (!m->position || !m->plain || !m->timed || !m->after)
+    if (!m->position || !m->next || !m->plain || !m->timed || !m->after)
         return status_fail(ERR_NOMEM, "out of memory for the device's lanes");
     TRY(lane_index_make(p, &m->index));
     for (int i = 0; i < p->n_instrs; i++)
         if (cursor_of(d, p->instrs[i].lane) != NO_CURSOR)
             m->position[i] = ++positions[cursor_of(d, p->instrs[i].lane)];
+    for (int i = p->n_instrs - 1; i >= 0; i--)
+        if (cursor_of(d, p->instrs[i].lane) != NO_CURSOR) {
+            m->next[i] = next[cursor_of(d, p->instrs[i].lane)];
+            next[cursor_of(d, p->instrs[i].lane)] = i;
+        }
     mark_waited_for(d, m);
     mark_regularly(d, p, 0, m->plain);
     memcpy(m->timed, m->plain, (size_t)p->n_instrs); /* what `after` names is watched in both */
@@ -207,6 +221,7 @@ void device_lanes_destroy(struct device_lanes *d)
     for (int k = 0; k < d->n_marks; k++) {
         lane_index_free(&d->marks[k].index);
         free(d->marks[k].position);
+        free(d->marks[k].next);
         free(d->marks[k].plain);
         free(d->marks[k].timed);
         free(d->marks[k].after);
@@ -221,11 +236,12 @@ void device_lanes_destroy(struct device_lanes *d)
 
 /* --- The submitter --- */
 
-static int next_of(const struct device_lanes *d, int cursor, int from)
+static int first_of(const struct device_lanes *d, int cursor)
 {
-    while (from < d->p->n_instrs && cursor_of(d, d->p->instrs[from].lane) != cursor)
-        from++;
-    return from;
+    int i = 0;
+    while (i < d->p->n_instrs && cursor_of(d, d->p->instrs[i].lane) != cursor)
+        i++;
+    return i;
 }
 
 void device_lanes_begin(struct device_lanes *d, const struct program *p, struct tickets *t, struct trace_event *events, int timed,
@@ -246,7 +262,7 @@ void device_lanes_begin(struct device_lanes *d, const struct program *p, struct 
     memset(d->submitted, 0, sizeof d->submitted);
     for (int c = 0; c < d->cursors; c++) {
         struct stream *s = &d->stream[c];
-        s->next = next_of(d, c, 0);
+        s->next = first_of(d, c);
         s->recorded = s->published = 0;
         atomic_store(&s->retired, 0);
         s->over = 0;
@@ -396,7 +412,7 @@ static enum status submit_next(struct device_lanes *d, int cursor)
         TRY(join_after(d, i));
     d->submission.instrs++;
     d->submitted[in->lane] = in->ticket;
-    s->next = next_of(d, cursor, i + 1);
+    s->next = d->marked->next[i];
     return OK;
 }
 

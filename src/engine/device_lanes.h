@@ -6,7 +6,8 @@
  *    the events of the others, the instruction is submitted, and its event is recorded where somebody will ask for it.
  * 2. A stream never waits for the host: whatever was submitted ends by itself. After a failure nothing more is submitted, and
  *    joining the streams is all that there is to undo.
- * 3. Announced instructions have an event: those that another device lane waits for. Watched ones are announced, and retire on
+ * 3. Announced instructions have an event: those that another device lane waits for, and those after which their own lane may
+ *    stand still, so that what it waited for is measured. Watched ones are announced, and retire on
  *    the board: those that a host lane waits for, a lane's last, and one of every WATCH_INSTRS and of every WATCH_EVENTS events.
  * 4. A lane is submitted BACKEND_EVENTS instructions ahead of what has retired at most, so that the events in use never outnumber
  *    the ring's slots; and half a second of planned time ahead, so that a signal waits for little. An await of a ticket that has
@@ -39,7 +40,7 @@ struct device_cut {
 };
 
 /* Before submitter and reapers of a run start. events: of the program, whose host lanes fill their own ones. timed: each
- * instruction's end is measured; else that of announced ones. began: by clock_ns(). */
+ * instruction's end is measured, for a trace; else that of announced ones, and lanes' sums are the same. began: by clock_ns(). */
 void device_lanes_begin(struct device_lanes *d, const struct program *p, struct tickets *t, struct trace_event *events, int timed,
                         int64_t began, const struct device_cut *cut);
 /* Submits the program; the caller has entered the backend. When it returns, nothing more will be submitted, and after a failure

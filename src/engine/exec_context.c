@@ -40,9 +40,13 @@ static enum status join(struct backend *b, enum lane lane)
 static void find_arguments(const struct exec_context *x, const struct program *p, const struct instr *in,
                            int64_t offset[OP_MAX_ARGS], void *arg[OP_MAX_ARGS])
 {
-    int64_t bytes;
-    for (int a = 0; a < OP_MAX_ARGS; a++)
-        arg[a] = exec_argument(x, p, in, a, &offset[a], &bytes);
+    memset(arg, 0, OP_MAX_ARGS * sizeof *arg);
+    for (int k = in->n_operands - 1; k >= 0; k--) { /* the first operand of an argument is where it begins */
+        const struct operand *o = &p->operands[in->first_operand + k];
+        const struct buffer *b = &p->buffers[o->buffer];
+        offset[o->arg] = b->address + o->offset;
+        arg[o->arg] = b->tier == TIER_NVME ? NULL : (b->tier == TIER_DEVICE ? x->backend->base : x->host) + offset[o->arg];
+    }
 }
 
 struct exec_halves exec_halves(const struct exec_context *x, const struct program *p, const struct instr *in)

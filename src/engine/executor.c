@@ -16,8 +16,6 @@
 #include <string.h>
 
 #define IN_FLIGHT 64
-/* Instructions of a device that take this long on average have their ends measured one by one, which costs each an event. */
-#define TIMED_SECONDS 100e-6
 
 struct flight {
     uint64_t request;
@@ -445,7 +443,7 @@ enum status executor_run(struct executor *e, const struct program *p, struct tra
     e->reached = PHASE_NONE;
     e->began = clock_ns();
     if (e->device)
-        device_lanes_begin(e->device, p, &e->tickets, e->events, trace || p->seconds > TIMED_SECONDS * p->n_instrs, e->began,
+        device_lanes_begin(e->device, p, &e->tickets, e->events, trace != NULL, e->began,
                            &(struct device_cut){e->must, retired_on_device, e});
     e->running = e->n_threads;
     e->generation++;
