@@ -101,7 +101,7 @@ class Terminal:
         self.pid, self.fd = pty.fork()
         if self.pid == 0:
             os.execv(sys.argv[1], [sys.argv[1], "sample", "--threads", "1", "--model", "chatty", *options])
-        self.text, self.end = "", time.monotonic() + 240
+        self.text, self.end = "", time.monotonic() + 120
 
     def read(self): # "" at the end
         if not select.select([self.fd], [], [], max(0, self.end - time.monotonic()))[0]:
