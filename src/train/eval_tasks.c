@@ -5,6 +5,7 @@
 #include "base/sys.h"
 #include "base/units.h"
 #include "train/data.h"
+#include "train/generation.h"
 #include "train/prompts.h"
 #include "train/result_file.h"
 #include "train/sampling.h"

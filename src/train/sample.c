@@ -4,6 +4,7 @@
 #include "base/clock.h"
 #include "base/sys.h"
 #include "base/units.h"
+#include "train/generation.h"
 #include "train/prompts.h"
 #include "train/sampling.h"
 #include "train/stream_text.h"
@@ -98,6 +99,9 @@ static void print_notes(const struct job *j, int64_t tokens)
     char a[32], b[32];
     const int64_t positions = train_made_for(j->s, j->x->model);
     train_print_unknown(j->x->model, stderr);
+    if (j->generation.undone[0])
+        fprintf(stderr, "warning: generation_config.json asks for %s, which ltrain does not do: transformers writes other texts\n",
+                j->generation.undone);
     if (positions > 0 && tokens > positions)
         fprintf(stderr, "warning: prompt and answer have room for %s tokens, beyond the %s positions that the model was made for (--rope stretches them)\n",
                 units_format_count(tokens, a), units_format_count(positions, b));

@@ -7,17 +7,8 @@
 #include "engine/weights.h"
 #include "train/train.h"
 
-#include <jansson.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
-
-static int has(const char *dir, const char *name)
-{
-    char path[8192];
-    snprintf(path, sizeof path, "%s/%s", dir, name);
-    return sys_access(path, F_OK) == 0;
-}
 
 /* What is said of a file of weights that has other tensors than the model. */
 static enum status check_weights(const struct settings *s, const struct model *m)
@@ -112,59 +103,6 @@ void sampling_close(struct sampling *x)
     model_destroy(x->model);
     free(x->logits);
     free(x);
-}
-
-/* --- generation_config.json --- */
-
-static enum status open_json(const char *dir, const char *name, json_t **out)
-{
-    char path[8192];
-    json_error_t error;
-    *out = NULL;
-    if (!has(dir, name))
-        return OK;
-    snprintf(path, sizeof path, "%s/%s", dir, name);
-    *out = json_load_file(path, 0, &error);
-    return *out ? OK : status_fail(ERR_INVALID, "%s, line %d: %s", path, error.line, error.text);
-}
-
-static enum status add_eos(struct ids *eos, const json_t *said)
-{
-    if (json_is_integer(said))
-        return ids_add(eos, (int32_t)json_integer_value(said));
-    for (size_t i = 0; json_is_array(said) && i < json_array_size(said); i++)
-        TRY(ids_add(eos, (int32_t)json_integer_value(json_array_get(said, i))));
-    return OK;
-}
-
-static double number(const json_t *o, const char *name)
-{
-    const json_t *x = json_object_get(o, name);
-    return json_is_number(x) ? json_number_value(x) : -1;
-}
-
-enum status generation_read(const struct settings *s, struct generation *out)
-{
-    json_t *config = NULL, *generation = NULL;
-    *out = (struct generation){.temperature = -1, .top_p = -1, .min_p = -1, .repetition_penalty = -1, .top_k = -1};
-    if (model_is_preset(s->model))
-        return OK;
-    enum status st = open_json(s->model, "config.json", &config);
-    if (st == OK)
-        st = open_json(s->model, "generation_config.json", &generation);
-    if (st == OK)
-        st = add_eos(&out->eos, json_object_get(config, "eos_token_id"));
-    if (st == OK)
-        st = add_eos(&out->eos, json_object_get(generation, "eos_token_id"));
-    out->samples = json_is_true(json_object_get(generation, "do_sample"));
-    out->temperature = number(generation, "temperature");
-    out->top_p = number(generation, "top_p");
-    out->min_p = number(generation, "min_p");
-    out->repetition_penalty = number(generation, "repetition_penalty");
-    out->top_k = (int64_t)number(generation, "top_k");
-    json_decref(config);
-    json_decref(generation);
-    return st;
 }
 
 /* --- Greedy texts --- */

@@ -28,16 +28,6 @@ struct sampling {
 enum status sampling_open(struct settings *s, struct comm *c, int64_t tokens, struct sampling **out);
 void sampling_close(struct sampling *x); /* NULL is fine */
 
-/* What the model's directory says about generating. */
-struct generation {
-    struct ids eos;                                       /* tokens that end a text */
-    int samples;                                          /* "do_sample" */
-    double temperature, top_p, min_p, repetition_penalty; /* below 0: not said */
-    int64_t top_k;
-};
-/* Of a preset nothing. ERR_INVALID: a file that is there and is not JSON. */
-enum status generation_read(const struct settings *s, struct generation *out);
-
 /* What a greedy text obeys. */
 struct greedy {
     const uint8_t *ends;      /* [vocab] of tokens that end it, or NULL */

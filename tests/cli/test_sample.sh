@@ -165,6 +165,20 @@ rm -r run/hf
 sample --model run --prompt "ab" --json --max-new-tokens 4 && ids >other
 same "a run's model and its checkpoint" hf other
 
+# generation_config.json: what is no value, and what is not done.
+cp -r "$model" odd
+says_odd() { # TEXT OF_FILE
+    echo "$2" >odd/generation_config.json
+    refused 2 "$1" --model odd --prompt-file prompt
+}
+says_odd 'odd/generation_config.json: temperature is "hot"; it is a number from 0 to 1000' '{"temperature": "hot"}'
+says_odd 'odd/generation_config.json: top_p is 1.5; it is a number from 0 to 1' '{"top_p": 1.5}'
+says_odd 'odd/generation_config.json: eos_token_id has "2", which is no token' '{"eos_token_id": [2, "2"]}'
+echo '{"eos_token_id": -1, "temperature": null, "num_beams": 1, "typical_p": 0.5, "suppress_tokens": [], "no_repeat_ngram_size": 3, "bad_words_ids": [[7]]}' \
+    >odd/generation_config.json
+"$ltrain" sample --model odd --prompt-file prompt --max-new-tokens 2 >out 2>err || fail "generation_config.json with more than is done"
+says err "warning: generation_config.json asks for no_repeat_ngram_size 3, bad_words_ids [[7]], which ltrain does not do: transformers writes other texts"
+
 refused 2 "--stop-at: an empty text" --model tiny --prompt a --stop-at ""
 refused 2 "the prompt is empty" --model "$model" --prompt ""
 refused 2 "cannot read nothing" --model "$model" --prompt-file nothing
