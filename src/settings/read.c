@@ -101,6 +101,36 @@ static enum status read_file(const struct flag *flags, int n, struct settings *s
     return st;
 }
 
+static enum status forget(struct settings *s, const char *name)
+{
+    const struct settings_key *k = settings_key_find(name);
+    if (k->type == KEY_LIST) {
+        settings_list_clear(k, s);
+    } else if (k->type == KEY_STRING) {
+        free(*(char **)((char *)s + k->offset));
+        *(char **)((char *)s + k->offset) = NULL;
+    } else {
+        return settings_key_set(k, name, k->value, s);
+    }
+    return OK;
+}
+
+/* A file is a training run's: of its keys those that make new adapters or hold text out are nothing to commands that train nothing, and
+ * those of its model nothing to another one that is given in its place. */
+static enum status forget_training(const struct flag *flags, int n, enum settings_use use, struct settings *s)
+{
+    static const char *const of_training[] = {"lora", "eval-fraction", "eval-every", "eval-before"},
+                             *const of_model[] = {"adapter", "rope", "rope-base", "base", "ignore-tensors", "tokenizer", "chat-template"};
+    const char *model = flag_value(flags, n, "model");
+    if (use != SETTINGS_EVAL && use != SETTINGS_SAMPLE)
+        return OK;
+    for (size_t i = 0; i < sizeof of_training / sizeof *of_training; i++)
+        TRY(forget(s, of_training[i]));
+    for (size_t i = 0; i < sizeof of_model / sizeof *of_model && model && !(s->model && strcmp(model, s->model) == 0); i++)
+        TRY(forget(s, of_model[i]));
+    return OK;
+}
+
 static enum status apply_flags(const struct flag *flags, int n, struct settings *s)
 {
     for (int i = 0; i < n; i++) {
@@ -458,6 +488,7 @@ enum status settings_read(int argc, char **argv, enum settings_use use, struct s
     TRY_GOTO(read_file(flags, n, &s), fail);
     if (flag_value(flags, n, "resume") && !flag_value(flags, n, "tiles"))
         s.tiles_mesh = s.plan.mesh;
+    TRY_GOTO(forget_training(flags, n, use, &s), fail);
     TRY_GOTO(apply_flags(flags, n, &s), fail);
     note_flags(flags, n, &s);
     const char *config = flag_value(flags, n, "config");

@@ -77,6 +77,13 @@ says out "warning: config.json has unheard_of, which ltrain does not know"
 "$ltrain" sample --model made-for-500 --prompt a --max-new-tokens 500 >out 2>err || fail "sampling beyond the positions"
 says err "have room for 501 tokens, beyond the 500 positions that the model was made for"
 says err "unheard_of"
+# ltrain.yaml is the next training run's: of another model nothing of its adapters and positions counts, nor what it would hold out.
+printf 'model: tiny\nlora: r=4\nbase: nf4\nrope-base: 77\nrope: linear:2\neval-fraction: 0.3\neval-every: 1\n' >ltrain.yaml
+own out --model run/hf --eval-data text --lengths 128 --json
+[ "$(value out loss)" = "$(value run.json loss)" ] || fail "beside ltrain.yaml: $(value out loss), not $(value run.json loss)"
+own out --eval-data text --lengths 128 --rope none --base none --json # its own model's does
+[ "$(value out loss)" != "$(value one loss)" ] || fail "rope-base of ltrain.yaml is not that of its model"
+rm ltrain.yaml
 own out --model run/hf --tasks ppl,position,needle --lengths 512..1k --depths 50% --samples 1 --stride 512
 says out "text: what run has held out of its training: "
 says out "loss by tokens seen"
