@@ -21,6 +21,7 @@ struct prepared_call {
     struct op_attrs attrs;
     struct gemm_shape shape;
     struct cuda_slabs slabs;
+    int64_t c_at; /* bytes from the argument to the first column of C */
     struct prepared_product product[2]; /* of slabs but for the last one; of the last one */
 };
 
@@ -170,6 +171,7 @@ enum status cuda_gemm_prepare(const struct op_attrs *attrs)
         return status_fail(ERR_NOMEM, "out of memory for %lld products", (long long)gemm.used + 1);
     c->attrs = *attrs;
     c->shape = s;
+    c->c_at = attrs->gemm.c_first * dtype_size((enum dtype)attrs->gemm.c_type);
     c->slabs = cuda_product_slabs(&s);
     enum status st = OK;
     for (int last = c->slabs.count > 1 ? 0 : 1; last < 2 && st == OK; last++) {
@@ -273,7 +275,7 @@ static enum status submit_slab(const struct prepared_call *c, int64_t index, voi
     const float scale = c->shape.scale != 0.0f ? c->shape.scale : one;
     const struct prepared_product *p = &c->product[index == c->slabs.count - 1];
     const struct cuda_slab slab = cuda_product_slab(&c->shape, &c->slabs, index);
-    char *const d = (char *)arg[0] + slab.at[0], *const scratch = (char *)arg[3] + c->slabs.bytes;
+    char *const d = (char *)arg[0] + c->c_at + slab.at[0], *const scratch = (char *)arg[3] + c->slabs.bytes;
     const char *operand[3] = {d, (const char *)arg[1] + slab.at[1], (const char *)arg[2] + slab.at[2]},
                *const from = operand[c->slabs.cast];
     if (c->slabs.cast)

@@ -207,7 +207,7 @@ struct gemm_shape gemm_shape_of(const struct op_attrs *a)
                                .a_type = a->gemm.a_type,
                                .b_type = a->gemm.b_type,
                                .c_type = a->gemm.c_type,
-                               .accumulate = a->gemm.accumulate,
+                               .accumulate = a->gemm.accumulate == GEMM_ADDS,
                                .scale = a->gemm.scale};
 }
 
@@ -215,6 +215,6 @@ enum status ops_cpu_gemm(const struct op_attrs *a, void *const *arg, void *strea
 {
     struct gemm_shape s = gemm_shape_of(a);
     s.stream = stream;
-    ops_gemm(&s, arg[0], arg[1], arg[2], arg[3]);
+    ops_gemm(&s, (char *)arg[0] + a->gemm.c_first * dtype_size((enum dtype)a->gemm.c_type), arg[1], arg[2], arg[3]);
     return OK;
 }

@@ -44,6 +44,10 @@ enum norm_kind { NORM_RMS, NORM_LAYER, NORM_RMS_ONE /* weights are 1 + w */, NOR
 enum gate_kind { GATE_SILU, GATE_GELU_TANH, GATE_GELU_ERF, GATE_CLAMPED, GATE_SIGMOID };
 enum gelu_kind { GELU_TANH, GELU_ERF, RELU_SQUARED /* in place of a GELU */ };
 
+/* What a product does to c: it writes all that the argument is, of which columns beside it are undefined then; adds; writes while columns
+ * beside it stay. */
+enum gemm_result { GEMM_WRITES, GEMM_ADDS, GEMM_KEEPS };
+
 /* One of these per instruction, zero where unused (hashed as bytes by value numbers). */
 struct op_attrs {
     union {
@@ -62,9 +66,10 @@ struct op_attrs {
         } norm; /* accumulate: dweight, dbias; segments of a row, each normalised by itself; 0: 1 */
         struct {
             int64_t m, n, k, lda, ldb, ldc;
-            int32_t ta, tb, a_type, b_type, c_type, accumulate;
+            int32_t ta, tb, a_type, b_type, c_type, accumulate; /* accumulate: enum gemm_result */
             float scale;
-        } gemm; /* ld in elements; scale: of the product, 0: 1 */
+            int32_t c_first;
+        } gemm; /* ld in elements; scale: of the product, 0: 1; c_first: the column of c at which the product begins */
         struct {
             int64_t rows, dim;
             int32_t dtype, y_type, accumulate;

@@ -68,7 +68,8 @@ OP(NORM_GRAD, norm_grad, ELEMENTWISE, NEVER, a->norm.dtype, 16.0 * a->norm.rows 
 
 /* --- Linear layers: attrs.gemm, attrs.bias --- */
 
-/* c[m,n] (+)= scale op(a)[m,k] op(b)[k,n], fp32 accumulation; one bf16 operand makes it a product in bf16 */
+/* c[m,n] (+)= scale op(a)[m,k] op(b)[k,n], fp32 accumulation; one bf16 operand makes it a product in bf16; c begins at column c_first of
+ * the argument's rows, which are ldc apart */
 OP(GEMM, gemm, MATRIX, NEVER, a->gemm.a_type == BF16 || a->gemm.b_type == BF16 ? BF16 : F32,
    2.0 * a->gemm.m * a->gemm.n * a->gemm.k,
    SUM(c, AS(gemm.c_type), gemm.accumulate), IN(a, AS(gemm.a_type)), IN(b, AS(gemm.b_type)), WORK(work))

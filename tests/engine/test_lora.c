@@ -282,8 +282,90 @@ static void int8_anywhere(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(gqa), cmocka_unit_test(tied), cmocka_unit_test(gpt2), cmocka_unit_test(phi3),
+/* ---- tiles of quantised matrices ---- */
+
+static enum status take_bytes(void *user, int unit, int64_t first, int64_t n, uint8_t *data)
+{
+    (void)unit;
+    memcpy((uint8_t *)user + first, data, (size_t)n);
+    return OK;
+}
+
+static enum status give_values(void *user, int unit, int64_t first, int64_t n, float *data)
+{
+    (void)unit;
+    memcpy(data, (float *)user + first, (size_t)n * sizeof *data);
+    return OK;
+}
+
+/* The numbers of a unit's quantised matrices, where the other model has these. */
+static void copy_unit(struct rig *from, struct rig *to, int u)
+{
+    const struct model *m = from->model;
+    uint8_t *bytes = aligned_alloc(64, (size_t)round_up(m->units[u].packed_bytes + 1, 64));
+    float *values = malloc((size_t)to->model->units[u].elements * sizeof *values);
+    assert_int_equal(session_visit_packed(from->session, u, STATE_READ, take_bytes, bytes), OK);
+    assert_int_equal(rig_state(to, u, STATE_PARAM, values), OK);
+    for (int i = m->units[u].first_param; i < m->units[u].first_param + m->units[u].n_params; i++) {
+        const struct model_param *p = &m->params[i], *q = &to->model->params[to->model->units[u].first_param];
+        const struct quantised as = model_quantised(&m->config, p);
+        while (strcmp(q->name, p->name) != 0)
+            q++;
+        if (p->packed_bytes > 0)
+            quantised_numbers(bytes + p->packed_offset, &as, 0, q->elements, values + q->offset);
+    }
+    assert_int_equal(session_visit(to->session, u, STATE_PARAM, STATE_WRITE, give_values, values), OK);
+    free(values);
+    free(bytes);
+}
+
+static void start_wide(struct rig *r, enum model_base base)
+{
+    struct model_config c;
+    struct model *m;
+    rig_defaults(r, 24);
+    r->settings.plan.group = 1 << 20;
+    assert_int_equal(model_preset("tiny", &c), OK);
+    c.dim = 2112;
+    c.heads = c.kv_heads = 1;
+    c.head_dim = 24;
+    c.ffn = 2200; /* rows that end within blocks of 64 */
+    c.layers = 1;
+    c.base = base;
+    c.lora = (struct lora){.rank = 3, .alpha = 6, .targets = "all-linear"};
+    assert_int_equal(model_create(&c, NULL, 0, &m), OK);
+    if (rig_start(r, m) != OK || session_initialise(r->session, 5) != OK)
+        fail_msg("%s", status_message());
+}
+
+/* Products of more columns than a tile has: the bits of products with whole matrices of the same numbers. */
+static void tiles(void **state)
+{
+    struct rig tiled, whole;
+    struct sequence q;
+    double loss[2], norm[2];
+    int tiles = 0;
+    (void)state;
+    start_wide(&tiled, BASE_NF4);
+    start_wide(&whole, BASE_STORED);
+    for (int u = 0; u < tiled.model->n_units; u++)
+        copy_unit(&tiled, &whole, u);
+    sequence_alloc(&q, 24);
+    sequence_random(&q, 24, tiled.model->config.vocab, 3, (const int64_t[]){9, 0});
+    assert_int_equal(rig_step(&tiled, &q, 1, &loss[0], &norm[0]), OK);
+    assert_int_equal(rig_step(&whole, &q, 1, &loss[1], &norm[1]), OK);
+    assert_true(loss[0] == loss[1] && norm[0] == norm[1] && norm[0] > 0);
+    const struct program *p = tiled.session->plan->programs[0];
+    for (int i = 0; i < p->n_instrs; i++)
+        tiles += p->instrs[i].op == OP_GEMM && program_call(p, &p->instrs[i])->attrs.gemm.accumulate == GEMM_KEEPS;
+    assert_true(tiles > 0);
+    sequence_free(&q);
+    rig_stop(&tiled);
+    rig_stop(&whole);
+}
+
                                        cmocka_unit_test(neox), cmocka_unit_test(qwen3), cmocka_unit_test(nf4), cmocka_unit_test(int8),
                                        cmocka_unit_test(bitsandbytes), cmocka_unit_test(dropout), cmocka_unit_test(dropout_fused), cmocka_unit_test(differences),
-                                       cmocka_unit_test(nf4_anywhere), cmocka_unit_test(int8_anywhere)};
+                                       cmocka_unit_test(tiles), cmocka_unit_test(nf4_anywhere), cmocka_unit_test(int8_anywhere)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

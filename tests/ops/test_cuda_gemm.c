@@ -284,6 +284,29 @@ static void every_kind(void **state)
     close_gpu(b);
 }
 
+/* A tile of C's columns: the others stay. */
+static void columns(void **state)
+{
+    (void)state;
+    struct backend *b = open_gpu("seed=5");
+    for (int k = 0; k < 3; k++) {
+        struct op_attrs s = attrs_of(33, 24, 40, 0, 1, kinds[k], 0);
+        s.gemm.ldc = 96;
+        s.gemm.c_first = 64;
+        s.gemm.accumulate = k == 1 ? GEMM_ADDS : GEMM_KEEPS;
+        const struct operands o = draw(&s);
+        const struct matrix *got = by_gpu(b, &s, &o, 1), *want = by_processor(&s, &o, o.a, o.b);
+        for (int64_t e = 0; e < o.c->n; e++) {
+            const int inside = e % 96 >= 64 && e % 96 < 88;
+            const double limit = inside ? 1e-6 * (o.magnitude[e - 64] + 1) + (k == 2 ? 0x1p-7 * fabs(want->val[e]) : 0) : 0;
+            if (!(fabs(got->val[e] - want->val[e]) <= limit) || (inside ? got->val[e] == o.c->val[e] : got->val[e] != o.c->val[e]))
+                fail_msg("kind %d: element %lld of C is %.9g, not %.9g", k, (long long)e, got->val[e], want->val[e]);
+        }
+        matrices_free();
+    }
+    close_gpu(b);
+}
+
 /* The fp32 operand is cast in three slabs, the last of which is short. */
 static void slabs(void **state)
 {
@@ -445,7 +468,7 @@ int main(int argc, char **argv)
     memcpy(&fake_alive, &symbol, sizeof symbol);
     fake_refuses = dlsym(library, "fake_cublaslt_refuses");
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_kind), cmocka_unit_test(slabs),    cmocka_unit_test(same_bits_elsewhere),
+        cmocka_unit_test(every_kind), cmocka_unit_test(columns), cmocka_unit_test(slabs),    cmocka_unit_test(same_bits_elsewhere),
         cmocka_unit_test(many_calls), cmocka_unit_test(refusals), cmocka_unit_test(every_call_fails)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

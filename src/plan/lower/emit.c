@@ -116,9 +116,13 @@ static int64_t comm_bytes(enum op_kind op, const struct op_attrs *a, int members
     }
 }
 
-static int64_t touched_bytes(const struct program *p, const struct instr *in)
+/* Operands are ranges; of a matrix's columns a kernel touches less. */
+static int64_t touched_bytes(const struct program *p, const struct instr *in, const struct op_attrs *a)
 {
     int64_t bytes = 0;
+    if (in->op == OP_DEQUANTISE)
+        return a->dequantise.rows * a->dequantise.cols * dtype_size((enum dtype)a->dequantise.y_type) +
+               a->dequantise.rows * a->dequantise.cols / quantised_per_byte((enum quantised_form)a->dequantise.form);
     for (int k = 0; k < in->n_operands; k++) {
         const struct operand *o = &p->operands[in->first_operand + k];
         if (o->tensor >= 0)
@@ -136,6 +140,6 @@ void emit_done(struct lowering *L, double pairs)
     c->flops = op_flops(in->op, &c->attrs, pairs);
     c->bytes = lane_is_comm(in->lane) ? comm_bytes(in->op, &c->attrs, members)
                : in->op == OP_COPY    ? c->attrs.copy.bytes
-                                      : touched_bytes(L->p, in);
+                                      : touched_bytes(L->p, in, &c->attrs);
     program_share_call(L->p);
 }

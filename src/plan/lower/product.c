@@ -55,7 +55,22 @@ static int64_t inputs(const struct linear_call *c)
 
 /* --- Quantised weights --- */
 
-/* The part of the matrix that the product reads, made for it alone: dense rows, [rows, cols] of the stored matrix. */
+/* A matrix becomes numbers beside each product, for it alone, and tile by tile: as much as a product reads for some columns of its result,
+ * so that no sum has another order. Tiles are as large as the unit's value for them, and begin at multiples of ROUND columns, where addresses
+ * are aligned and blocks of NF4 begin. */
+enum { ROUND = 64 };
+
+/* Columns of a tile of a result of n columns, each a sum of k. */
+static int64_t tile_columns(const struct lowering *L, const struct model_linear *w, int64_t n, int64_t k)
+{
+    const struct model_param *p = param_of(L, w->weight);
+    const int64_t most = p->packed_bytes > 0 ? L->units[p->unit].dequantised.rows / k : n;
+    if (n <= most)
+        return n;
+    return round_up(ceil_div(n, ceil_div(n, most / ROUND * ROUND)), ROUND);
+}
+
+/* The part of the matrix that the product reads: dense rows, [rows, cols] of the stored matrix. */
 static void dequantise(struct lowering *L, const struct linear_call *c)
 {
     const struct model_param *p = param_of(L, c->w->weight);
@@ -88,27 +103,28 @@ static void arg_dequantised(struct lowering *L, int arg, const struct linear_cal
 
 /* --- Products --- */
 
-/* result[rows, n] (+)= source[rows, k] times the weight or its transpose. */
-static void multiply(struct lowering *L, const struct linear_call *c, const struct linear_side *result,
-                     const struct linear_side *source, int64_t n, int64_t k, int transposed)
+/* Columns [first, first + n) of result[rows, ...] (+)= source[rows, k] times the weight or its transpose, of which the call is that part. */
+static void multiply(struct lowering *L, const struct linear_call *c, const struct linear_side *result, const struct linear_side *source,
+                     int64_t first, int64_t n, int64_t k, int transposed)
 {
-    const int packed = param_of(L, c->w->weight)->packed_bytes > 0;
+    const int packed = param_of(L, c->w->weight)->packed_bytes > 0, keeps = !c->accumulate && first > 0;
     if (packed)
         dequantise(L, c);
     struct op_attrs *a = emit(L, OP_GEMM, LANE_COMPUTE);
     a->gemm.m = c->rows;
     a->gemm.n = n;
     a->gemm.k = k;
-    a->gemm.lda = source->ld ? source->ld : k;
+    a->gemm.lda = source->ld;
     a->gemm.ldb = packed ? slice_of(c->w, c->first_in, inputs(c)).cols : c->w->ld;
-    a->gemm.ldc = result->ld ? result->ld : n;
+    a->gemm.ldc = result->ld;
     a->gemm.tb = transposed;
     a->gemm.a_type = source->type;
     a->gemm.b_type = (int32_t)L->s.dtype;
     a->gemm.c_type = result->type;
-    a->gemm.accumulate = c->accumulate;
+    a->gemm.c_first = (int32_t)first;
+    a->gemm.accumulate = c->accumulate ? GEMM_ADDS : keeps ? GEMM_KEEPS : GEMM_WRITES;
     a->gemm.scale = c->scale;
-    (c->accumulate ? arg_update : arg_write)(L, 0, result->value, result->row, result->row + c->rows, DEV);
+    (c->accumulate || keeps ? arg_update : arg_write)(L, 0, result->value, result->row, result->row + c->rows, DEV);
     arg_read(L, 1, source->value, source->row, source->row + c->rows, DEV);
     if (packed)
         arg_dequantised(L, 2, c);
@@ -117,14 +133,36 @@ static void multiply(struct lowering *L, const struct linear_call *c, const stru
     emit_done(L, 0);
 }
 
+/* The call with both sides' distances between rows in it. */
+static struct linear_call spaced(const struct linear_call *c)
+{
+    struct linear_call s = *c;
+    s.in = inputs(c);
+    s.x.ld = c->x.ld ? c->x.ld : s.in;
+    s.y.ld = c->y.ld ? c->y.ld : c->w->out;
+    return s;
+}
+
 void linear_product(struct lowering *L, const struct linear_call *c)
 {
-    multiply(L, c, &c->y, &c->x, c->w->out, inputs(c), c->w->transposed);
+    struct linear_call part = spaced(c);
+    const int64_t tile = tile_columns(L, c->w, c->w->out, part.in);
+    for (int64_t first = 0; first < c->w->out; first += tile) {
+        const struct model_linear w = linear_outputs(c->w, first, min_i64(tile, c->w->out - first));
+        part.w = &w;
+        multiply(L, &part, &part.y, &part.x, first, w.out, part.in, w.transposed);
+    }
 }
 
 void linear_product_dx(struct lowering *L, const struct linear_call *c)
 {
-    multiply(L, c, &c->x, &c->y, inputs(c), c->w->out, !c->w->transposed);
+    struct linear_call part = spaced(c);
+    const int64_t in = part.in, tile = tile_columns(L, c->w, in, c->w->out);
+    for (int64_t first = 0; first < in; first += tile) {
+        part.first_in = c->first_in + first;
+        part.in = min_i64(tile, in - first);
+        multiply(L, &part, &part.x, &part.y, first, part.in, c->w->out, !c->w->transposed);
+    }
 }
 
 /* Whether the slice is contiguous rows of the stored matrix, so that a first write leaves no hole. */

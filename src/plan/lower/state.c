@@ -275,14 +275,21 @@ static void create_parameters(struct lowering *L, int unit)
         optim_value(L, &v->master, unit, "master", F32);
 }
 
-/* Elements of the unit's largest quantised matrix. */
-static int64_t most_packed(const struct lowering *L, int unit)
+/* Elements of the unit's quantised matrices that are numbers at a time: the largest matrix, or what makes TILE columns of a product with the
+ * longest sums. So many columns processors pack at a time (ops/gemm.c), and they fill a GPU beside a few thousand rows. */
+static int64_t most_dequantised(const struct lowering *L, int unit)
 {
+    enum { TILE = 2048 };
     const struct model_unit *u = &L->m->units[unit];
-    int64_t most = 0;
-    for (int i = u->first_param; i < u->first_param + u->n_params; i++)
-        most = max_i64(most, L->m->params[i].packed_bytes > 0 ? model_param_stored(&L->m->params[i]) : 0);
-    return most;
+    int64_t most = 0, longest = 0;
+    for (int i = u->first_param; i < u->first_param + u->n_params; i++) {
+        const struct model_param *p = &L->m->params[i];
+        if (p->packed_bytes == 0)
+            continue;
+        most = max_i64(most, model_param_stored(p));
+        longest = max_i64(longest, max_i64(p->shape[0], p->shape[1]));
+    }
+    return min_i64(most, TILE * longest);
 }
 
 /* Bytes, a tile for each group. */
@@ -320,7 +327,8 @@ static void create_packed(struct lowering *L, int unit)
     }
     home_create(L, sharded ? &v->packed_shard : &v->packed, unit, unit_residency(L, unit, CLASS_PARAM));
     snprintf(name, sizeof name, "unit%d.dequantised", unit);
-    value_create(L, &v->dequantised, name, CLASS_WORK, most_packed(L, unit), dtype_size(L->s.dtype), most_packed(L, unit), RES_NONE);
+    const int64_t most = most_dequantised(L, unit);
+    value_create(L, &v->dequantised, name, CLASS_WORK, most, dtype_size(L->s.dtype), most, RES_NONE);
 }
 
 static void create_gradients(struct lowering *L, int unit, unit_cuts *pieces)
