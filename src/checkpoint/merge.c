@@ -17,14 +17,20 @@
 
 enum { PART = 1 << 22 }; /* elements of a matrix at a time, whole rows */
 
+/* A tensor of the merged model. */
+struct part {
+    int param;
+    const struct model_linear *map; /* the map with an adapter whose weight it is, or NULL */
+};
+
 struct merge {
     const struct model *m;
     struct source from;
-    const struct model_linear **map; /* by parameter: the map with an adapter whose weight it is, or NULL */
+    const struct model_linear **map; /* by parameter, as in struct part */
     struct st_decl *decls;
-    const char **names;
-    int *tensor; /* by parameter: number of its declaration, or -1 */
-    int n;
+    struct part *parts;
+    char head[32]; /* the name of a head that is tied no more */
+    int n;         /* of both */
     struct shards *files;
     struct shard_writer *out;
     float *data, *delta; /* [room] */
@@ -47,8 +53,17 @@ static void note_map(struct merge *x, const struct model_linear *w)
         x->map[w->weight] = w;
 }
 
+/* A head and an embedding that are one matrix become two, as the adapter of either changes its side only. */
+static int unties(const struct model *m)
+{
+    return m->config.tied && (m->head.rank > 0 || m->embedding.rank > 0);
+}
+
 static void find_maps(struct merge *x)
 {
+    note_map(x, &x->m->embedding);
+    if (!x->m->config.tied)
+        note_map(x, &x->m->head);
     for (int64_t l = 0; l < x->m->config.layers; l++)
         for (int i = 0; i < x->m->layers[l].n_blocks; i++) {
             const struct model_block *b = &x->m->layers[l].blocks[i];
@@ -60,22 +75,23 @@ static void find_maps(struct merge *x)
 }
 
 /* The type of the base's tensor. */
-static enum status declare(struct merge *x, int param)
+static enum status declare(struct merge *x, int param, const struct model_linear *map)
 {
     const struct model_param *p = &x->m->params[param];
+    const char *name;
     struct st_info info;
     if (x->m->config.quantised && p->packed_bytes > 0) {
-        x->names[x->n] = weights_name(x->from.file, p->name);
+        name = weights_name(x->from.file, p->name);
         TRY(bitsandbytes_type(&x->from, param, &info.dtype));
     } else {
-        TRY(weights_find(x->from.file, p, &x->names[x->n]));
-        TRY(st_find(x->from.file, x->names[x->n], &info));
+        TRY(weights_find(x->from.file, p, &name));
+        TRY(st_find(x->from.file, name, &info));
     }
     const int stored = info.dtype == F32 || info.dtype == BF16;
     x->report->fp16 += !stored;
     x->report->dequantised += p->packed_bytes > 0;
-    x->tensor[param] = x->n;
-    x->decls[x->n] = (struct st_decl){.name = x->names[x->n],
+    x->parts[x->n] = (struct part){param, map};
+    x->decls[x->n] = (struct st_decl){.name = name,
                                       .dtype = stored ? info.dtype : F32,
                                       .n_dims = p->shape[1] ? 2 : 1,
                                       .shape = {p->shape[0], p->shape[1]}};
@@ -87,18 +103,22 @@ static enum status declare_all(struct merge *x)
 {
     const size_t n = (size_t)x->m->n_params;
     x->map = sys_calloc(n, sizeof *x->map);
-    x->decls = sys_calloc(n, sizeof *x->decls);
-    x->names = sys_calloc(n, sizeof *x->names);
-    x->tensor = sys_calloc(n, sizeof *x->tensor);
-    if (!x->map || !x->decls || !x->names || !x->tensor)
+    x->decls = sys_calloc(n, sizeof *x->decls); /* fewer are used: A and B have none */
+    x->parts = sys_calloc(n, sizeof *x->parts);
+    if (!x->map || !x->decls || !x->parts)
         return no_memory();
     find_maps(x);
     x->room = PART;
     for (int i = 0; i < x->m->n_params; i++) {
-        x->tensor[i] = -1;
         x->room = max_i64(x->room, max_i64(x->m->params[i].shape[1], 1));
         if (!x->m->params[i].adapter)
-            TRY(declare(x, i));
+            TRY(declare(x, i, x->map[i]));
+    }
+    x->report->untied = unties(x->m);
+    if (x->report->untied) {
+        TRY(declare(x, x->m->embed, x->m->head.rank > 0 ? &x->m->head : NULL));
+        model_head_name(&x->m->config, x->head);
+        x->decls[x->n - 1].name = x->head;
     }
     x->data = sys_malloc((size_t)x->room * sizeof *x->data);
     x->delta = sys_malloc((size_t)x->room * sizeof *x->delta);
@@ -140,21 +160,21 @@ static void add(struct merge *x, int64_t n, enum dtype type)
 
 /* ---- tensor by tensor ---- */
 
-static enum status write(struct merge *x, int param, int64_t first, int64_t n)
+static enum status write(struct merge *x, int tensor, int64_t first, int64_t n)
 {
     int64_t there, done = 0;
     for (int64_t part; done < n; done += part) {
-        part = model_param_piece(&x->m->params[param], first + done, n - done, &there);
-        TRY(shards_write_f32(x->out, x->tensor[param], there, part, x->data + done));
+        part = model_param_piece(&x->m->params[x->parts[tensor].param], first + done, n - done, &there);
+        TRY(shards_write_f32(x->out, tensor, there, part, x->data + done));
     }
     return OK;
 }
 
 /* In the file's type, where W and s B A may be finite and their sum is not. */
-static enum status check_stored(const struct merge *x, int param, int64_t row, int64_t n)
+static enum status check_stored(const struct merge *x, int tensor, int64_t row, int64_t n)
 {
-    const struct model_param *p = &x->m->params[param];
-    const enum dtype type = x->decls[x->tensor[param]].dtype;
+    const struct model_param *p = &x->m->params[x->parts[tensor].param];
+    const enum dtype type = x->decls[tensor].dtype;
     for (int64_t i = 0; i < n; i++)
         if (!isfinite(type == BF16 ? bf16_to_float(bf16_from_float(x->data[i])) : x->data[i]))
             return status_fail(ERR_DIVERGED, "W + s B A of %s is not finite in row %lld: nothing was merged", p->name,
@@ -162,10 +182,11 @@ static enum status check_stored(const struct merge *x, int param, int64_t row, i
     return OK;
 }
 
-static enum status merge_rows(struct merge *x, int param, const float *a, const float *b)
+static enum status merge_rows(struct merge *x, int tensor, const float *a, const float *b)
 {
+    const int param = x->parts[tensor].param;
     const struct model_param *p = &x->m->params[param];
-    const struct model_linear *w = x->map[param];
+    const struct model_linear *w = x->parts[tensor].map;
     const int64_t columns = max_i64(p->shape[1], 1), at_once = max_i64(1, x->room / columns);
     for (int64_t row = 0; row < p->shape[0]; row += at_once) {
         const int64_t rows = min_i64(at_once, p->shape[0] - row), n = rows * columns;
@@ -173,28 +194,28 @@ static enum status merge_rows(struct merge *x, int param, const float *a, const 
                                 : source_read(&x->from, param, row * columns, n, F32, x->data));
         if (w) {
             multiply(w, columns, a, b, row, rows, x->delta);
-            add(x, n, x->decls[x->tensor[param]].dtype);
+            add(x, n, x->decls[tensor].dtype);
             if (!isfinite(x->squares))
                 return status_fail(ERR_DIVERGED, "the adapter's s B A beside %s is not finite: nothing was merged", p->name);
         }
-        TRY(check_stored(x, param, row, n));
-        TRY(write(x, param, row * columns, n));
+        TRY(check_stored(x, tensor, row, n));
+        TRY(write(x, tensor, row * columns, n));
     }
     return OK;
 }
 
-static enum status merge_param(struct merge *x, int param)
+static enum status merge_part(struct merge *x, int tensor)
 {
-    const struct model_linear *w = x->map[param];
+    const struct model_linear *w = x->parts[tensor].map;
     if (!w)
-        return merge_rows(x, param, NULL, NULL);
+        return merge_rows(x, tensor, NULL, NULL);
     const struct model_param *a = &x->m->params[w->down], *b = &x->m->params[w->up];
     float *values = sys_malloc((size_t)(a->elements + b->elements) * sizeof *values);
     enum status st = values ? source_read(&x->from, w->down, 0, a->elements, F32, values) : no_memory();
     if (st == OK)
         st = source_read(&x->from, w->up, 0, b->elements, F32, values + a->elements);
     if (st == OK)
-        st = merge_rows(x, param, values, values + a->elements);
+        st = merge_rows(x, tensor, values, values + a->elements);
     free(values);
     x->report->merged++;
     return st;
@@ -204,9 +225,8 @@ static enum status merge_all(struct merge *x, const char *partial)
 {
     TRY(shards_create(x->files, partial, "model.safetensors"));
     TRY(shards_open(x->files, partial, "model.safetensors", &x->out));
-    for (int i = 0; i < x->m->n_params; i++)
-        if (x->tensor[i] >= 0)
-            TRY(merge_param(x, i));
+    for (int i = 0; i < x->n; i++)
+        TRY(merge_part(x, i));
     struct shard_writer *out = x->out;
     x->out = NULL;
     return shards_finish(out);
@@ -219,8 +239,7 @@ static void close_merge(struct merge *x)
     source_close(&x->from);
     free(x->map);
     free(x->decls);
-    free(x->names);
-    free(x->tensor);
+    free(x->parts);
     free(x->data);
     free(x->delta);
 }
@@ -231,6 +250,7 @@ static enum status write_config(const struct merge *x, const char *base, const c
     struct model_config plain = x->m->config;
     enum dtype type = BF16;
     plain.base = BASE_STORED;
+    plain.tied = plain.tied && !unties(x->m);
     for (int i = 0; i < x->n; i++)
         type = x->decls[i].dtype == F32 && x->decls[i].n_dims == 2 ? F32 : type;
     return model_config_write_like(dir, base, &plain, type);
@@ -246,8 +266,10 @@ static enum status write_beside(const struct merge *x, const char *base, const c
     TRY(model_config_read(base, &was));
     if (x->m->config.quantised)
         return write_config(x, base, partial);
-    if (model_config_differs(&was, &x->m->config, difference, sizeof difference))
-        return model_config_write_stretched(partial, base, &x->m->config);
+    struct model_config now = x->m->config;
+    now.tied = now.tied && !unties(x->m);
+    if (model_config_differs(&was, &now, difference, sizeof difference))
+        return model_config_write_stretched(partial, base, &now);
     TRY(ckpt_path(from, base, ckpt_file_names[CKPT_CONFIG], ""));
     TRY(ckpt_path(to, partial, ckpt_file_names[CKPT_CONFIG], ""));
     return ckpt_copy(from, to);

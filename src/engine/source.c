@@ -132,6 +132,48 @@ static enum status refuse_tensor(const struct source *s, const char *name)
     return status_fail(ERR_INVALID, "the adapter is of another model: %s", cause);
 }
 
+/* "model.embed_tokens.base_layer.weight": the base's own parameter, which PEFT saves beside an adapter of head or embedding. -1: none. */
+static int base_of(const struct model *m, const char *name)
+{
+    static const char *const ending = ".base_layer.weight";
+    const char *end = strstr(name, ending);
+    char param[sizeof m->params->name], head[32];
+    if (!end || end[strlen(ending)] || snprintf(param, sizeof param, "%.*s.weight", (int)(end - name), name) >= (int)sizeof param)
+        return -1;
+    model_head_name(&m->config, head);
+    if (strcmp(param, head) == 0)
+        return m->head.weight;
+    return strcmp(param, m->params[m->embed].name) == 0 ? m->embed : -1;
+}
+
+/* ERR_INVALID: it is not the base's. */
+static enum status compare_base(const struct source *s, int param, const char *name)
+{
+    enum { PIECE = 1 << 14 };
+    const struct model_param *p = &s->model->params[param];
+    struct model_param named = *p;
+    const char *found;
+    snprintf(named.name, sizeof named.name, "%s", name);
+    TRY(weights_find(s->adapter, &named, &found));
+    float *values = s->file ? sys_malloc(2 * PIECE * sizeof *values) : NULL;
+    enum status st = s->file && !values ? status_fail(ERR_NOMEM, "out of memory for an adapter's tensors") : OK;
+    int equal = 1;
+    for (int64_t at = 0; s->file && st == OK && equal && at < p->elements; at += PIECE) {
+        const int64_t n = min_i64(PIECE, p->elements - at);
+        st = weights_read(s->file, p, at, n, F32, values);
+        if (st == OK)
+            st = weights_read(s->adapter, &named, at, n, F32, values + PIECE);
+        equal = memcmp(values, values + PIECE, (size_t)n * sizeof *values) == 0;
+    }
+    free(values);
+    if (st != OK || equal)
+        return st;
+    return status_fail(ERR_INVALID,
+                       "%s: %s is not the base's %s: this adapter goes with other weights, such as a vocabulary that has grown; make a model of "
+                       "these and the base, and train beside that",
+                       st_path(s->adapter, name), name, p->name);
+}
+
 enum status source_check_adapter(const struct source *s)
 {
     const size_t prefix = strlen(s->prefix);
@@ -143,6 +185,11 @@ enum status source_check_adapter(const struct source *s)
     }
     for (int i = 0; i < st_count(s->adapter); i++) {
         const char *name = st_name(s->adapter, i);
+        const int base = strncmp(name, s->prefix, prefix) == 0 ? base_of(s->model, name + prefix) : -1;
+        if (base >= 0) {
+            TRY(compare_base(s, base, name));
+            continue;
+        }
         if (strncmp(name, s->prefix, prefix) != 0 || !is_from_adapter(s->model, name + prefix))
             return status_fail(ERR_INVALID, "%s: the model has no place for the tensor %s: is the adapter of another model?",
                                st_path(s->adapter, name), name);

@@ -28,7 +28,8 @@ void source_close(struct source *s);
 enum status source_read(struct source *s, int param, int64_t first, int64_t n, enum dtype type, void *data);
 /* The file that has an adapter's tensors. ERR_INVALID: the path is too long. */
 enum status source_adapter_path(const char *adapter, char path[4096]);
-/* Whether the adapter's file has what the model trains, in its shapes, and nothing else. ERR_INVALID names the first that is wrong. */
+/* Whether the adapter's file has what the model trains, in its shapes, and nothing else but the base's head and embedding, as the base has
+ * them where that is open. ERR_INVALID names the first that is wrong. */
 enum status source_check_adapter(const struct source *s);
 
 #endif

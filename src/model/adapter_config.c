@@ -50,7 +50,7 @@ static int says_nothing(const json_t *x)
 static const char *const known[] = {"peft_type", "r", "lora_alpha", "target_modules", "use_rslora", "modules_to_save", "rank_pattern",
                                     "alpha_pattern", "bias", "base_model_name_or_path", "lora_dropout", "fan_in_fan_out", "task_type",
                                     "inference_mode", "auto_mapping", "revision", "peft_version", "init_lora_weights", "megatron_core",
-                                    "loftq_config", "corda_config", "eva_config", "ensure_weight_tying", "qalora_group_size", NULL};
+                                    "loftq_config", "corda_config", "eva_config", "qalora_group_size", NULL};
 
 static enum status check_keys(const struct reader *r)
 {
@@ -64,6 +64,8 @@ static enum status check_keys(const struct reader *r)
         return refuse(r, "bias", "biases are not trained with adapters here");
     if (json_is_string(init) && strcmp(json_string_value(init), "gaussian") != 0)
         return refuse(r, "init_lora_weights", "such an adapter goes with a base that was changed for it; let PEFT convert it to a plain one");
+    if (json_is_true(json_object_get(r->root, "ensure_weight_tying")))
+        return refuse(r, "ensure_weight_tying", "adapters of head and embedding are not tied here; where it has neither, set it to false");
     json_object_foreach((json_t *)r->root, key, value)
     {
         int i = 0;

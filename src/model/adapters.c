@@ -132,6 +132,11 @@ static int is_target(const struct adapter_rules *r, const char *module)
     return 0;
 }
 
+int adapter_takes_ends(const struct adapter_rules *r)
+{
+    return strcmp(r->lora->targets, "all-linear") != 0;
+}
+
 int adapter_rank(const struct adapter_rules *r, const char *module)
 {
     if (!is_target(r, module) || adapter_saves(r, module))

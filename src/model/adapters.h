@@ -15,6 +15,8 @@ void adapter_rules_destroy(struct adapter_rules *r); /* NULL is fine */
  * for it. */
 int adapter_rank(const struct adapter_rules *r, const char *module);
 float adapter_scale(const struct adapter_rules *r, const char *module);
+/* Whether targets may name head and embedding: all linear maps are those of layers. */
+int adapter_takes_ends(const struct adapter_rules *r);
 /* Notes a module that has an adapter. Once all are: the first pattern that gives none of them its number, as "rank-pattern=q_proj:32"; 0:
  * there is no such pattern. */
 void adapter_note_module(struct adapter_rules *r, const char *module);

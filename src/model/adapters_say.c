@@ -7,10 +7,12 @@
 #include <stdio.h>
 #include <string.h>
 
-/* The module of an adapter's A: its name without the last two parts; 0: the parameter is none. */
+/* The module of an adapter's A; 0: the parameter is none. */
 static int adapted_module(const struct model_param *p, char module[96])
 {
     const char *end = p->adapter ? strstr(p->name, ".lora_A.weight") : NULL;
+    if (!end && p->adapter)
+        end = strstr(p->name, ".lora_embedding_A");
     if (end)
         snprintf(module, 96, "%.*s", (int)(end - p->name), p->name);
     return end != NULL;
@@ -66,11 +68,7 @@ static enum status refuse_target(const struct model *m, const char *name)
 {
     char maps[512];
     list_maps(m, maps, sizeof maps);
-    if (is_at_an_end(m, name))
-        return status_fail(ERR_INVALID,
-                           "--lora: targets=%s: head and embedding have no adapters here: modules-to-save=%s trains all of it", name,
-                           name);
-    if (some_parameter_of(m, name) && strstr(maps, name))
+    if (some_parameter_of(m, name) && (strstr(maps, name) || is_at_an_end(m, name)))
         return status_fail(ERR_INVALID, "--lora: %s is a target and among modules-to-save: leave out one of them", name);
     return status_fail(ERR_INVALID, "--lora: targets=%s matches no linear map of the model: its layers have %s", name, maps);
 }
@@ -159,9 +157,10 @@ void model_describe_adapters(const struct model *m, char *text, size_t bytes)
         maps += adapted_module(&m->params[i], module);
     if (l->dropout > 0)
         snprintf(dropout, sizeof dropout, ", dropout %g", l->dropout);
-    size_t n = (size_t)snprintf(text, bytes, "lora: r %d, alpha %g%s%s%s: %d linear maps (%s); %s of %s parameters are trained\n", l->rank, l->alpha,
-                                l->rank_stabilised ? " over the root of r" : "", l->ranks[0] || l->alphas[0] ? ", others by pattern" : "", dropout, maps,
-                                l->targets, units_format_count(m->trained_params, trained), units_format_count(m->total_params, all));
+    const int looked_up = m->embedding.rank > 0;
+    size_t n = (size_t)snprintf(text, bytes, "lora: r %d, alpha %g%s%s%s: %d linear maps%s (%s); %s of %s parameters are trained\n", l->rank, l->alpha,
+                                l->rank_stabilised ? " over the root of r" : "", l->ranks[0] || l->alphas[0] ? ", others by pattern" : "", dropout, maps - looked_up,
+                                looked_up ? " and the embedding" : "", l->targets, units_format_count(m->trained_params, trained), units_format_count(m->total_params, all));
     list_saved(m, saved, sizeof saved);
     if (l->saved[0] && n < bytes)
         snprintf(text + n, bytes - n, "lora: modules-to-save=%s also trains, whole, %s\n", l->saved, saved);

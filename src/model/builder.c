@@ -92,29 +92,50 @@ struct model_norm build_no_norm(void)
 }
 
 static int build_adapter_matrix(struct builder *b, const char *name, const char *what, int64_t rows, int64_t columns,
-                                enum param_init init)
+                                enum param_init init, double std)
 {
-    int i = build_param(b, name, what, rows, columns, init, 1.0 / sqrt((double)columns));
+    int i = build_param(b, name, what, rows, columns, init, std);
     if (b->pass == DECLARE)
         b->m->params[i].adapter = 1;
     return i;
 }
 
-/* Its A begins as PyTorch draws a map's weights, its B as zeros. The head has none. */
-static void build_adapter(struct builder *b, const char *name, struct model_linear *w)
+/* Its rank, 0: it has no adapter. Head and embedding have one where they are named. */
+static int64_t begin_adapter(struct builder *b, const char *name, struct model_linear *w)
 {
     char module[96];
+    const int at_an_end = b->unit == 0 || b->unit == b->m->n_units - 1;
     snprintf(module, sizeof module, "%s%s", b->prefix, name);
-    if (!b->rules || b->unit == b->m->n_units - 1)
-        return;
+    if (!b->rules || (at_an_end && !adapter_takes_ends(b->rules)))
+        return 0;
     w->rank = adapter_rank(b->rules, module);
     if (w->rank == 0)
-        return;
+        return 0;
     w->adapter_scale = adapter_scale(b->rules, module);
     w->dropout_module = (uint32_t)rng_stream(module);
-    w->down = build_adapter_matrix(b, name, ".lora_A.weight", w->rank, w->in, INIT_UNIFORM);
-    w->up = build_adapter_matrix(b, name, ".lora_B.weight", w->out, w->rank, INIT_ZEROS);
     b->m->most_rank = max_i64(b->m->most_rank, w->rank);
+    return w->rank;
+}
+
+/* Its A begins as PyTorch draws a map's weights, its B as zeros. */
+static void build_adapter(struct builder *b, const char *name, struct model_linear *w)
+{
+    if (begin_adapter(b, name, w) == 0)
+        return;
+    w->down = build_adapter_matrix(b, name, ".lora_A.weight", w->rank, w->in, INIT_UNIFORM, 1.0 / sqrt((double)w->in));
+    w->up = build_adapter_matrix(b, name, ".lora_B.weight", w->out, w->rank, INIT_ZEROS, 0);
+}
+
+/* Of an adapter A begins as zeros, B as normal numbers, as in PEFT. */
+int build_embedding(struct builder *b, const char *name, int64_t rows, int64_t columns, double std)
+{
+    struct model_linear w = {.weight = build_matrix(b, name, rows, columns, std), .bias = -1, .in = rows, .out = columns, .ld = columns};
+    if (begin_adapter(b, name, &w) > 0) {
+        w.down = build_adapter_matrix(b, name, ".lora_embedding_A", w.rank, rows, INIT_ZEROS, 0);
+        w.up = build_adapter_matrix(b, name, ".lora_embedding_B", columns, w.rank, INIT_NORMAL, 1);
+    }
+    b->m->embedding = w;
+    return w.weight;
 }
 
 struct model_linear build_linear(struct builder *b, const char *name, int64_t in, int64_t out, unsigned form, double std)
@@ -186,9 +207,10 @@ void build_head(struct builder *b)
 {
     struct model *m = b->m;
     const struct model_config *c = &m->config;
-    if (!c->tied)
+    if (!c->tied) {
         m->head = build_linear(b, b->head_name, c->dim, c->vocab, LINEAR_OUT_IN, c->init_std);
-    else
-        m->head =
-            (struct model_linear){.weight = m->embed, .bias = -1, .transposed = 1, .in = c->dim, .out = c->vocab, .ld = c->dim};
+        return;
+    }
+    m->head = (struct model_linear){.weight = m->embed, .bias = -1, .transposed = 1, .in = c->dim, .out = c->vocab, .ld = c->dim};
+    build_adapter(b, b->head_name, &m->head);
 }

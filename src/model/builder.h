@@ -30,6 +30,8 @@ enum linear_form {
 void build_prefix(struct builder *b, const char *format, ...) __attribute__((format(printf, 2, 3)));
 /* NAME.weight, drawn with standard deviation std; returns its place. */
 int build_matrix(struct builder *b, const char *name, int64_t rows, int64_t columns, double std);
+/* The same of the table that tokens are looked up in, with its adapter. */
+int build_embedding(struct builder *b, const char *name, int64_t rows, int64_t columns, double std);
 /* NAME itself, a vector, drawn likewise. */
 int build_vector(struct builder *b, const char *name, int64_t n, double std);
 /* Of the matrix declared last only the first rows are in use, if it has more; 0: all. */
@@ -52,7 +54,7 @@ struct model_linear build_no_linear(void);
 const struct attention_shape *build_shape(const struct builder *b, const struct attention_block *a);
 /* The next block of layer l, without norms. Its attention is of the kind that the configuration says. */
 struct model_block *build_block(struct builder *b, int l, enum block_kind kind);
-/* The head: the embedding's matrix if it is tied, else one by the family's name for it. */
+/* The head: the embedding's matrix if it is tied, else one by the family's name for it; an adapter of its own either way. */
 void build_head(struct builder *b);
 
 #endif

@@ -209,6 +209,13 @@ static int spell_dtype(json_t *object, enum dtype dtype)
            json_object_set_new(object, "dtype", json_string(dtype_text(dtype))) == 0;
 }
 
+/* Multimodal models have it outside the text model's keys, too. */
+static int spell_tie(json_t *root, json_t *text, int tied)
+{
+    return json_object_set_new(root, "tie_word_embeddings", json_boolean(tied)) == 0 &&
+           json_object_set_new(text, "tie_word_embeddings", json_boolean(tied)) == 0;
+}
+
 /* dtype NULL: as it is there. */
 static enum status write_anew(const char *dir, const char *like, const struct model_config *config, const enum dtype *dtype)
 {
@@ -217,12 +224,14 @@ static enum status write_anew(const char *dir, const char *like, const struct mo
     struct model_config there;
     TRY(model_config_read(like, &there));
     TRY(config_load(like, path, &root));
+    const int tie = there.tied != config->tied;
+    there.tied = config->tied;
     int anew = model_config_differs(&there, config, difference, sizeof difference);
     json_t *text = config_text_of(root);
     if (config->base == BASE_STORED)
         json_object_del(root, "quantization_config");
     int ok = !dtype || (spell_dtype(root, *dtype) && (text == root || spell_dtype(text, *dtype)));
-    ok = ok && spell_rope(text, config, anew);
+    ok = ok && spell_rope(text, config, anew) && (!tie || spell_tie(root, text, config->tied));
     if (ok && text == root && !json_object_get(root, "architectures"))
         ok = json_object_set_new(root, "architectures", json_pack("[s]", family_of(config)->class)) == 0;
     if (!ok) {

@@ -9,7 +9,7 @@ void common_embedding(struct builder *b)
 {
     const struct model_config *c = &b->m->config;
     build_prefix(b, "model.");
-    b->m->embed = build_matrix(b, "embed_tokens", c->vocab, c->dim, c->init_std);
+    b->m->embed = build_embedding(b, "embed_tokens", c->vocab, c->dim, c->init_std);
 }
 
 void common_attention(struct builder *b, struct attention_block *a, unsigned qkv_form, unsigned o_form)

@@ -17,7 +17,7 @@ static void embedding(struct builder *b)
 {
     const struct model_config *c = &b->m->config;
     build_prefix(b, "transformer.");
-    b->m->embed = build_matrix(b, "wte", c->vocab, c->dim, c->init_std);
+    b->m->embed = build_embedding(b, "wte", c->vocab, c->dim, c->init_std);
     b->m->pos_embed = build_matrix(b, "wpe", c->max_positions, c->dim, c->init_std);
     build_use_rows(b, c->positions);
 }

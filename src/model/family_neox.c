@@ -6,7 +6,7 @@ static void embedding(struct builder *b)
 {
     const struct model_config *c = &b->m->config;
     build_prefix(b, "gpt_neox.");
-    b->m->embed = build_matrix(b, "embed_in", c->vocab, c->dim, c->init_std);
+    b->m->embed = build_embedding(b, "embed_in", c->vocab, c->dim, c->init_std);
 }
 
 static void layer(struct builder *b, int l)

@@ -194,18 +194,26 @@ static enum status check_config(const struct model_config *c)
     return family_of(c)->check(c);
 }
 
+/* The head, which may be tied, is counted by itself; an embedding's adapter is looked up and then multiplied. */
+static int multiplies_tokens(const struct model *m, int param)
+{
+    const struct model_param *p = &m->params[param];
+    const int of_layer = p->unit > 0 && p->unit < m->n_units - 1, of_embedding = m->embedding.rank > 0 && param == m->embedding.down;
+    return of_layer || (p->adapter && !of_embedding);
+}
+
 static void sum_params(struct model *m)
 {
     for (int i = 0; i < m->n_params; i++) {
         const struct model_param *p = &m->params[i];
-        int64_t n = model_param_stored(p), multiplies = is_matrix(p) && p->unit > 0 && p->unit < m->n_units - 1;
+        int64_t n = model_param_stored(p), multiplies = is_matrix(p) && multiplies_tokens(m, i);
         m->total_params += n;
         m->adapter_params += p->adapter ? n : 0;
         m->trained_params += p->trained ? n : 0;
         m->trained_matrix_params += p->trained && (multiplies || i == m->head.weight) ? n : 0;
     }
     for (int i = 0; i < m->n_params; i++)
-        if (is_matrix(&m->params[i]) && m->params[i].unit > 0 && m->params[i].unit < m->n_units - 1)
+        if (is_matrix(&m->params[i]) && multiplies_tokens(m, i))
             m->matrix_params += model_param_stored(&m->params[i]);
     m->matrix_params += m->config.vocab * m->config.dim;
 }

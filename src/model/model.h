@@ -199,6 +199,7 @@ struct model {
     int embed, pos_embed;        /* param index; pos_embed -1 for rope */
     int rounds_embedding_scale;  /* to the storage type before it is applied, as Gemma does */
     struct model_norm final_norm;
+    struct model_linear embedding; /* the table as a map of tokens, for its adapter: `down` [rank, vocab], `up` [dim, rank] */
     struct model_linear head;    /* tied: the embedding's matrix */
     int n_masks, n_shapes, n_kinds;
     int64_t mask_window[MODEL_MASKS]; /* the widest first; 0: none */

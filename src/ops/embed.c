@@ -36,10 +36,24 @@ CLONES static void scatter(float *row, const void *dx, int64_t at, int64_t n, fl
     FOR_DTYPE(dtype, scatter_typed, row, dx, at, n, scale);
 }
 
+static void look_up_columns(const struct embed_shape *s, void *x, const void *table, const int32_t *tokens)
+{
+#pragma omp parallel for schedule(static) if (s->rows * s->dim > ROWS_SERIAL)
+    for (int64_t i = 0; i < s->rows; i++)
+        for (int64_t j = 0; j < s->dim; j++) {
+            const int inside = tokens[i] >= 0 && tokens[i] < s->vocab;
+            row_set(x, i * s->dim + j, s->dtype, inside ? s->scale * row_get(table, j * s->vocab + tokens[i], s->dtype) : NAN);
+        }
+}
+
 void ops_embed(const struct embed_shape *s, void *x, const void *table, const int32_t *tokens, const void *pos_table,
                const int32_t *positions)
 {
     size_t row_bytes = (size_t)(s->dim * dtype_size((enum dtype)s->dtype));
+    if (s->by_columns) {
+        look_up_columns(s, x, table, tokens);
+        return;
+    }
 #pragma omp parallel for schedule(static) if (s->rows * s->dim > ROWS_SERIAL)
     for (int64_t i = 0; i < s->rows; i++) {
         int64_t token = tokens[i], pos = pos_table ? positions[i] : 0;
@@ -57,12 +71,25 @@ void ops_embed(const struct embed_shape *s, void *x, const void *table, const in
     }
 }
 
+static void scatter_columns(const struct embed_shape *s, float *dtable, const void *dx, const int32_t *index)
+{
+#pragma omp parallel for schedule(static) if (s->rows * s->dim > ROWS_SERIAL)
+    for (int64_t j = 0; j < s->dim; j++)
+        for (int64_t i = 0; i < s->rows; i++)
+            if (index[i] >= 0 && index[i] < s->vocab)
+                dtable[j * s->vocab + index[i]] += s->scale * row_get(dx, i * s->dim + j, s->dtype);
+}
+
 void ops_embed_grad(const struct embed_shape *s, float *dtable, const void *dx, const int32_t *index)
 {
     if (!s->accumulate) {
 #pragma omp parallel for schedule(static) if (s->vocab * s->dim > ROWS_SERIAL)
         for (int64_t v = 0; v < s->vocab; v++)
             memset(dtable + v * s->dim, 0, (size_t)s->dim * sizeof *dtable);
+    }
+    if (s->by_columns) {
+        scatter_columns(s, dtable, dx, index);
+        return;
     }
 #pragma omp parallel for schedule(static) if (s->rows * s->dim > ROWS_SERIAL)
     for (int64_t j = 0; j < s->dim; j += PANEL) {
@@ -88,6 +115,7 @@ static struct embed_shape embed_shape_of(const struct op_attrs *a)
                                 .max_pos = a->embed.max_pos,
                                 .dtype = a->embed.dtype,
                                 .accumulate = a->embed.accumulate,
+                                .by_columns = a->embed.by_columns,
                                 .scale = a->embed.scale != 0.0f ? a->embed.scale : 1.0f};
 }
 

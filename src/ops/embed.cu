@@ -10,6 +10,7 @@ template <typename T> struct lookup {
     const int32_t *tokens, *positions;
     int64_t dim, vocab, max_pos;
     float scale; /* without positions */
+    bool by_columns; /* one at a time */
     template <int N> __device__ __forceinline__ void run(int64_t row, int64_t j) const
     {
         const int64_t token = tokens[row], pos = pos_table ? positions[row] : 0;
@@ -19,7 +20,7 @@ template <typename T> struct lookup {
             for (int k = 0; k < N; k++)
                 a[k] = NAN;
         } else {
-            load<N>(a, table + token * dim + j);
+            load<N>(a, table + (by_columns ? j * vocab + token : token * dim + j));
             if (pos_table)
                 load<N>(b, pos_table + pos * dim + j);
 #pragma unroll
@@ -182,10 +183,10 @@ __global__ void __launch_bounds__(BIN_THREADS, 2) group_rows(index_args args)
     }
 }
 
-/* dtable[token of the row] += scale * the rows of dx with this token, in order, if the row is the first of them. */
+/* dtable[token of the row] += scale * the rows of dx with this token, in order, if the row is the first of them. By columns N is 1. */
 template <typename T, int N>
 __global__ void __launch_bounds__(THREADS)
-    add_grouped(float *dtable, const T *dx, const int32_t *index, int64_t dim, int64_t vocab, float scale)
+    add_grouped(float *dtable, const T *dx, const int32_t *index, int64_t dim, int64_t vocab, float scale, int by_columns)
 {
     const int64_t row = blockIdx.y;
     const int64_t j = ((int64_t)blockIdx.x * blockDim.x + threadIdx.x) * N, token = index[row];
@@ -193,7 +194,8 @@ __global__ void __launch_bounds__(THREADS)
     if (token < 0 || token >= vocab || all.count == 0 || j >= dim)
         return;
     float sum[N], first[N], v[AHEAD][N];
-    load<N>(sum, dtable + token * dim + j);
+    float *const sums = dtable + (by_columns ? j * vocab + token : token * dim + j);
+    load<N>(sum, sums);
     load<N>(first, dx + row * dim + j);
 #pragma unroll
     for (int k = 0; k < N; k++)
@@ -213,7 +215,7 @@ __global__ void __launch_bounds__(THREADS)
                 sum[k] = e + a < all.count ? __fadd_rn(sum[k], __fmul_rn(scale, v[a][k])) : sum[k];
         }
     }
-    store<N>(dtable + token * dim + j, sum);
+    store<N>(sums, sum);
 }
 
 float scale_of(const struct op_attrs *attrs)
@@ -224,9 +226,9 @@ float scale_of(const struct op_attrs *attrs)
 template <typename T> enum status run_embed(const struct op_attrs *attrs, void *const *arg, void *stream)
 {
     lookup<T> op = {(T *)arg[0],      (const T *)arg[1],  (const T *)arg[3],    (const int32_t *)arg[2], (const int32_t *)arg[4],
-                    attrs->embed.dim, attrs->embed.vocab, attrs->embed.max_pos, scale_of(attrs)};
-    return launch_rows<WIDTH<T>>(op, attrs->embed.rows, attrs->embed.dim, aligned_to_vectors({op.x, op.table, op.pos_table}),
-                                 stream);
+                    attrs->embed.dim, attrs->embed.vocab, attrs->embed.max_pos, scale_of(attrs), attrs->embed.by_columns != 0};
+    return launch_rows<WIDTH<T>>(op, attrs->embed.rows, attrs->embed.dim,
+                                 !op.by_columns && aligned_to_vectors({op.x, op.table, op.pos_table}), stream);
 }
 
 template <typename T> enum status run_scatter(const struct op_attrs *attrs, void *const *arg, void *stream)
@@ -245,12 +247,12 @@ template <typename T, int N> enum status add_batch(const struct op_attrs *attrs,
     TRY(launch(dim3(1u << args.bits), dim3(BIN_THREADS), sizeof(bin_space), stream, group_rows, args));
     const unsigned threads = row_threads(blocks_of(dim, N));
     return launch(dim3((unsigned)blocks_of(dim, threads * N), (unsigned)rows), dim3(threads), 0, stream, add_grouped<T, N>,
-                  (float *)arg[0], (const T *)arg[1] + first * dim, args.index, dim, vocab, scale_of(attrs));
+                  (float *)arg[0], (const T *)arg[1] + first * dim, args.index, dim, vocab, scale_of(attrs), attrs->embed.by_columns);
 }
 
 template <typename T> enum status run_embed_grad(const struct op_attrs *attrs, void *const *arg, void *stream)
 {
-    const bool vectors = attrs->embed.dim % WIDTH<T> == 0 && aligned_to_vectors({arg[0], arg[1]});
+    const bool vectors = !attrs->embed.by_columns && attrs->embed.dim % WIDTH<T> == 0 && aligned_to_vectors({arg[0], arg[1]});
     if (!attrs->embed.accumulate)
         TRY(CUDA_STATUS(
             cudaMemsetAsync(arg[0], 0, (size_t)(attrs->embed.vocab * attrs->embed.dim) * sizeof(float), (cudaStream_t)stream)));

@@ -9,6 +9,7 @@ struct embed_shape {
     int64_t rows, dim, vocab, max_pos;
     int32_t dtype;
     int32_t accumulate; /* backward: dtable is added to, not written */
+    int32_t by_columns; /* the table is stored [dim,vocab]; then there is no pos_table, and ops_scatter has none such */
     float scale;        /* of what is looked up in table, without positions */
 };
 

@@ -58,7 +58,9 @@ struct op_attrs {
             int64_t rows, dim, vocab, max_pos;
             int32_t dtype, accumulate;
             float scale;
-        } embed; /* accumulate: EMBED_GRAD adds; else writes; scale: of what is looked up in `table`, 0: 1 */
+            int32_t by_columns;
+        } embed; /* accumulate: EMBED_GRAD adds; else writes; scale: of what is looked up in `table`, 0: 1; by_columns: the table is stored
+                  * [dim,vocab], as adapters of embeddings are in files, and there are no positions */
         struct {
             int64_t rows, dim;
             float eps;

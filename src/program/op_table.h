@@ -41,12 +41,12 @@ OP(FILL, fill, ELEMENTWISE, NEVER, F32, 0, OUT(dst, BYTES))
 
 /* --- Embedding: attrs.embed --- */
 
-/* x = scale table[tokens] (+ pos_table[positions]): x [rows,dim], table [vocab,dim], tokens [rows], pos_table [max_pos,dim],
- * positions [rows] */
+/* x = scale table[tokens] (+ pos_table[positions]): x [rows,dim], table [vocab,dim] or (by_columns) [dim,vocab], tokens [rows],
+ * pos_table [max_pos,dim], positions [rows] */
 OP(EMBED, embed, ELEMENTWISE, NEVER, a->embed.dtype, 0,
    OUT(x, T(embed)), IN(table, T(embed)), IN(tokens, I32), OPT_IN(pos_table, T(embed)), OPT_IN(positions, I32))
 
-/* dtable (+)= scatter-add of scale dx, in row order: dtable [vocab,dim], dx [rows,dim], index [rows] */
+/* dtable (+)= scatter-add of scale dx, in row order: dtable [vocab,dim] or [dim,vocab], dx [rows,dim], index [rows] */
 OP(EMBED_GRAD, embed_grad, ELEMENTWISE, NEVER, F32, 1.0 * a->embed.rows * a->embed.dim,
    SUM(dtable, F32, embed.accumulate), IN(dx, T(embed)), IN(index, I32))
 

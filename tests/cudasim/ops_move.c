@@ -252,13 +252,14 @@ static void set_embed(struct twin_case *c, int64_t rows, int64_t dim, int64_t vo
     c->attrs.embed.accumulate = accumulate;
 }
 
-static void check_lookup(int64_t rows, int64_t dim, enum dtype t, int positions, float scale)
+static void check_lookup(int64_t rows, int64_t dim, enum dtype t, int positions, float scale, int by_columns)
 {
     const int64_t vocab = 19;
     struct twin_case c;
-    case_start(&c, OP_EMBED, "embed %lld x %lld %s%s", (long long)rows, (long long)dim, dtype_name(t),
-               positions ? " with positions" : "");
+    case_start(&c, OP_EMBED, "embed %lld x %lld %s%s%s", (long long)rows, (long long)dim, dtype_name(t),
+               positions ? " with positions" : "", by_columns ? " by columns" : "");
     set_embed(&c, rows, dim, vocab, t, 0);
+    c.attrs.embed.by_columns = by_columns;
     c.attrs.embed.scale = scale;
     case_arg(&c, array_new(rows * dim * dtype_size(t)), rows * dim, t, OUT);
     case_arg(&c, array_random(vocab * dim, t, 1.0), vocab * dim, t, IN);
@@ -290,12 +291,13 @@ static void check_placed(int64_t rows, int64_t dim, int64_t vocab, enum dtype t)
 }
 
 /* `hot`: this share of the rows, in 1/8, has one token, so that runs are long. */
-static void check_scatter(int64_t rows, int64_t dim, int64_t vocab, enum dtype t, int accumulate, int hot, float scale)
+static void check_scatter(int64_t rows, int64_t dim, int64_t vocab, enum dtype t, int accumulate, int hot, float scale, int by_columns)
 {
     struct twin_case c;
-    case_start(&c, OP_EMBED_GRAD, "embed_grad %lld x %lld into %lld, %s, accumulate %d, hot %d", (long long)rows, (long long)dim,
-               (long long)vocab, dtype_name(t), accumulate, hot);
+    case_start(&c, OP_EMBED_GRAD, "embed_grad %lld x %lld into %lld, %s, accumulate %d, hot %d%s", (long long)rows, (long long)dim,
+               (long long)vocab, dtype_name(t), accumulate, hot, by_columns ? ", by columns" : "");
     set_embed(&c, rows, dim, vocab, t, accumulate);
+    c.attrs.embed.by_columns = by_columns;
     c.attrs.embed.scale = scale;
     int32_t *index = array_indices(rows, -1, (int32_t)vocab + 2);
     for (int64_t i = 0; i < rows; i++)
@@ -313,22 +315,28 @@ void test_embedding(void)
     static const int64_t shapes[][2] = {{1, 1}, {3, 7}, {9, 8}, {5, 64}, {70, 24}, {17, 2049}, {2, 2056}};
     for (size_t s = 0; s < sizeof shapes / sizeof *shapes; s++)
         for (int t = F32; t <= BF16; t++)
-            check_lookup(shapes[s][0], shapes[s][1], (enum dtype)t, s % 2 == 0, s % 4 == 1 ? 12.0f : 0.0f);
+            check_lookup(shapes[s][0], shapes[s][1], (enum dtype)t, s % 2 == 0, s % 4 == 1 ? 12.0f : 0.0f, 0);
     for (int t = F32; t <= BF16; t++) { /* (3 i + 1) mod (vocab + 1) is another number for each row */
         check_placed(1, 8, 4, (enum dtype)t);
         check_placed(31, 24, 39, (enum dtype)t);
         check_placed(8, 7, 9, (enum dtype)t);
     }
     /* the simulator groups 1024 rows at a time, into two bins of up to 512 tokens or more bins; 256 threads of 8 or 4 columns */
-    check_scatter(1, 1, 1, F32, 0, 0, 0.0f);
-    check_scatter(1, 8, 63, BF16, 1, 0, 0.0f);
-    check_scatter(31, 16, 64, BF16, 0, 2, 1.3f);
-    check_scatter(1023, 8, 65, BF16, 1, 0, 0.0f);
-    check_scatter(1024, 8, 129, BF16, 0, 3, 0.0f);
-    check_scatter(1025, 12, 64, F32, 1, 8, 1.3f);
-    check_scatter(2600, 8, 40, BF16, 0, 4, 0.0f);
-    check_scatter(2049, 5, 200, F32, 1, 1, 0.0f);
-    check_scatter(40, 2056, 70, BF16, 1, 2, 0.0f);
-    check_scatter(700, 8, 1100, BF16, 1, 1, 1.3f);
-    check_scatter(40, 515, 70, F32, 0, 2, 0.0f);
+    check_scatter(1, 1, 1, F32, 0, 0, 0.0f, 0);
+    check_scatter(1, 8, 63, BF16, 1, 0, 0.0f, 0);
+    check_scatter(31, 16, 64, BF16, 0, 2, 1.3f, 0);
+    check_scatter(1023, 8, 65, BF16, 1, 0, 0.0f, 0);
+    check_scatter(1024, 8, 129, BF16, 0, 3, 0.0f, 0);
+    check_scatter(1025, 12, 64, F32, 1, 8, 1.3f, 0);
+    check_scatter(2600, 8, 40, BF16, 0, 4, 0.0f, 0);
+    check_scatter(2049, 5, 200, F32, 1, 1, 0.0f, 0);
+    check_scatter(40, 2056, 70, BF16, 1, 2, 0.0f, 0);
+    check_scatter(700, 8, 1100, BF16, 1, 1, 1.3f, 0);
+    check_scatter(40, 515, 70, F32, 0, 2, 0.0f, 0);
+    for (int t = F32; t <= BF16; t++) {
+        check_lookup(5, 64, (enum dtype)t, 0, 0.0f, 1);
+        check_lookup(9, 3, (enum dtype)t, 0, 1.3f, 1);
+        check_scatter(300, 16, 40, (enum dtype)t, t == BF16, 3, 0.0f, 1);
+        check_scatter(70, 3, 9, (enum dtype)t, 0, 0, 1.3f, 1);
+    }
 }

@@ -630,6 +630,34 @@ static void nf4_refused(void **state)
     e2e_refuses(2, "shape|config.json", NULL, "--model base/plain --lora r=4" RUN);
 }
 
+/* Adapters of head and embedding, which are one matrix until they are merged. */
+static void ends(void **state)
+{
+    const float other = 1.25f;
+    size_t bytes;
+    (void)state;
+    put_base("lora-ends-tied", "base");
+    struct result r = e2e_succeeds(NULL, "--model base --lora r=4,targets=embed_tokens,lm_head,q_proj --steps 3 --out run" RUN);
+    e2e_contains(r.out, "3 linear maps and the embedding");
+    e2e_succeeds(NULL, "--model base --lora r=4,targets=embed_tokens,lm_head,q_proj --steps 3 --out away --offload nvme --nvme-path . --nvme-max 50M" RUN);
+    same_adapter("run", "away");
+    e2e_succeeds(NULL, "--model run --steps 1 --out on" RUN);
+    r = e2e_succeeds(NULL, "export --model run --to merged");
+    e2e_contains(r.out, "W + s B A of 4 matrices, of 25 tensors");
+    e2e_contains(r.out, "head and embedding are one matrix of the base, and two now");
+    char *config = e2e_read("merged/config.json", &bytes);
+    e2e_contains(config, "\"tie_word_embeddings\": false");
+    free(config);
+    e2e_succeeds(NULL, "--model merged --steps 1 --out after" RUN);
+    struct curve on = e2e_curve("on"), after = e2e_curve("after");
+    assert_true(fabs(on.loss[0] - after.loss[0]) < 1e-6 * on.loss[0]);
+    /* PEFT has saved the base's embedding beside its adapter */
+    put_base("lora-ends", "theirs");
+    e2e_succeeds(NULL, "--model theirs/adapter --steps 1 --out more" RUN);
+    put_tensor("theirs/model.safetensors", "model.embed_tokens.weight", 8, &other, sizeof other);
+    e2e_refuses(2, "embed_tokens.base_layer.weight is not the base's model.embed_tokens.weight|vocabulary", NULL, "--model theirs/adapter --steps 1" RUN);
+}
+
 static void int8_refused(void **state)
 {
     const float large = 70000.0f;
@@ -796,9 +824,8 @@ static void refused(void **state)
     e2e_refuses(2, "targets=c_attn|matches no linear map|q_proj", NULL, "--model base --lora targets=c_attn" RUN);
     e2e_refuses(2, "targets=.*query|matches no linear map", NULL, "--model base --lora targets=.*query" RUN);
     e2e_refuses(2, "targets=(|regular expression", NULL, "--model base --lora targets=(" RUN);
-    e2e_refuses(2, "targets=lm_head|modules-to-save=lm_head", NULL, "--model base --lora targets=q_proj,lm_head" RUN);
-    e2e_refuses(2, "targets=lm_head|head and embedding have no adapters", NULL, "--model base --lora targets=lm_head" RUN);
-    e2e_refuses(2, "targets=wte|head and embedding have no adapters", NULL, "--model gpt2 --lora targets=wte" RUN " --seq-len 64");
+    e2e_refuses(2, "lm_head is a target and among modules-to-save", NULL, "--model base --lora targets=q_proj,lm_head,modules-to-save=lm_head" RUN);
+    e2e_refuses(2, "targets=wpe|matches no linear map", NULL, "--model gpt2 --lora targets=wpe" RUN " --seq-len 64");
     e2e_refuses(2, "rank-pattern=query:8|no map with an adapter", NULL, "--model base --lora rank-pattern=q_proj:32;query:8" RUN);
     e2e_refuses(2, "alpha-pattern=up_proj:3|an earlier part", NULL, "--model base --lora alpha-pattern=up_proj:2;up_proj:3" RUN);
     e2e_refuses(2, "modules-to-save=norms|ends so", NULL, "--model base --lora modules-to-save=norms" RUN);
@@ -814,7 +841,8 @@ static void refused(void **state)
     edited("\"lora_alpha\": 8", "\"lora_alpha\": NaN", "adapter_config.json: line|NaN");
     e2e_refuses(2, "--lora|r=8|leave out --lora", NULL, "--model base/adapter --lora r=8" RUN);
     replace("base/adapter/adapter_config.json", "\"model.layers.0.mlp.down_proj\"", "\"lm_head\"");
-    e2e_refuses(2, "base/adapter/adapter_config.json: targets=lm_head: head and embedding have no adapters", NULL, "--model base/adapter" RUN);
+    e2e_refuses(2, "of another model|has no base_model.model.lm_head.lora_A.weight", NULL, "--model base/adapter" RUN);
+    edited("\"ensure_weight_tying\": false", "\"ensure_weight_tying\": true", "ensure_weight_tying|not tied here");
     e2e_refuses(2, "--freeze|--lora", NULL, "--model base --lora r=4 --freeze *lora_A*" RUN);
     e2e_refuses(2, "export|--to DIR is needed", NULL, "export --model base");
     e2e_refuses(2, "holds no adapter", NULL, "export --model base --to merged");
@@ -828,6 +856,6 @@ static void refused(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {TEST(left_behind), TEST(resumed), TEST(unfinished), TEST(newest), TEST(stretched), TEST(of_a_preset), TEST(card), TEST(resharded), TEST(on_top), TEST(checked), TEST(dropped), TEST(masks), TEST(in_nf4), TEST(quantised_damaged), TEST(nf4_refused), TEST(in_int8), TEST(int8_refused), TEST(quantised_files), TEST(overflowing), TEST(exported_beside), TEST(quantised_checkpoint), TEST(idle_pattern), TEST(refused)};
+    const struct CMUnitTest tests[] = {TEST(left_behind), TEST(resumed), TEST(unfinished), TEST(newest), TEST(stretched), TEST(of_a_preset), TEST(card), TEST(resharded), TEST(on_top), TEST(ends), TEST(checked), TEST(dropped), TEST(masks), TEST(in_nf4), TEST(quantised_damaged), TEST(nf4_refused), TEST(in_int8), TEST(int8_refused), TEST(quantised_files), TEST(overflowing), TEST(exported_beside), TEST(quantised_checkpoint), TEST(idle_pattern), TEST(refused)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

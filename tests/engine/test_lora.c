@@ -157,6 +157,9 @@ CASE(nf4, "qlora-gqa")
 CASE(int8, "int8-gqa")
 CASE(dropout, "lora-dropout")
 CASE(dropout_fused, "lora-dropout-gpt2")
+CASE(ends, "lora-ends")
+CASE(ends_tied, "lora-ends-tied")
+CASE(ends_fused, "lora-ends-gpt2")
 
 /* PEFT and bitsandbytes in fp32, which the golden losses, in fp64 beside the numbers of the same bytes, stand for. */
 static void check_stands_for(const char *name, const char *key)
@@ -279,9 +282,6 @@ static void int8_anywhere(void **state)
     check_anywhere("int8-gqa");
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {cmocka_unit_test(gqa), cmocka_unit_test(tied), cmocka_unit_test(gpt2), cmocka_unit_test(phi3),
 /* ---- tiles of quantised matrices ---- */
 
 static enum status take_bytes(void *user, int unit, int64_t first, int64_t n, uint8_t *data)
@@ -364,8 +364,11 @@ static void tiles(void **state)
     rig_stop(&whole);
 }
 
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(gqa), cmocka_unit_test(tied), cmocka_unit_test(gpt2), cmocka_unit_test(phi3),
                                        cmocka_unit_test(neox), cmocka_unit_test(qwen3), cmocka_unit_test(nf4), cmocka_unit_test(int8),
                                        cmocka_unit_test(bitsandbytes), cmocka_unit_test(dropout), cmocka_unit_test(dropout_fused), cmocka_unit_test(differences),
-                                       cmocka_unit_test(tiles), cmocka_unit_test(nf4_anywhere), cmocka_unit_test(int8_anywhere)};
+                                       cmocka_unit_test(tiles), cmocka_unit_test(ends), cmocka_unit_test(ends_tied), cmocka_unit_test(ends_fused), cmocka_unit_test(nf4_anywhere), cmocka_unit_test(int8_anywhere)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

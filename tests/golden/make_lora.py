@@ -19,7 +19,7 @@ import numpy as np
 import torch
 from peft import LoraConfig, get_peft_model
 from safetensors.numpy import load_file, save_file
-from transformers import AutoModelForCausalLM, GPTNeoXConfig, Qwen3Config
+from transformers import AutoModelForCausalLM, Gemma2Config, GPTNeoXConfig, Qwen3Config
 
 import make_golden as golden
 
@@ -41,6 +41,11 @@ CASES = {
     "lora-dropout": (golden.llama(4, 2, 16, dim=32, ffn=48), [40, 25], dict(r=4, lora_alpha=8, target_modules="all-linear", lora_dropout=0.1), False),
     "lora-dropout-gpt2": (golden.gpt2(dim=32), [37, 14],
                           dict(r=3, lora_alpha=4, target_modules="all-linear", fan_in_fan_out=True, lora_dropout=0.3), False),
+    "lora-ends": (golden.llama(2, 1, 16, dim=32, ffn=48), [40, 25],
+                  dict(r=4, lora_alpha=8, target_modules=["embed_tokens", "lm_head", "v_proj"], rank_pattern={"embed_tokens": 3}, lora_dropout=0.1), False),
+    "lora-ends-tied": (golden.small(Gemma2Config, heads=2, kv_heads=1, head_dim=16), [33],
+                       dict(r=5, lora_alpha=6, use_rslora=True, target_modules=["embed_tokens", "lm_head"]), False),
+    "lora-ends-gpt2": (golden.gpt2(dim=32), [37, 14], dict(r=4, lora_alpha=4, target_modules=["wte", "c_proj"], fan_in_fan_out=True), True),
 }
 
 
@@ -94,7 +99,7 @@ def name_of(key):
 
 def make_case(name, config, lengths, words, zero, seed):
     torch.manual_seed(seed)
-    config._attn_implementation = "sdpa"
+    config._attn_implementation = "eager" if type(config).__name__.startswith("Gemma") else "sdpa"
     folder = os.path.join(golden.HERE, name)
     shutil.rmtree(folder, ignore_errors=True)
     base = AutoModelForCausalLM.from_config(config)
@@ -107,7 +112,7 @@ def make_case(name, config, lengths, words, zero, seed):
     g = torch.Generator().manual_seed(seed)
     with torch.no_grad():
         for key, p in model.named_parameters():
-            if "lora_B" in key and not zero:
+            if ("lora_B" in key or "lora_embedding_A" in key) and not zero:
                 p.copy_(0.1 * torch.randn(p.shape, generator=g))
     model.save_pretrained(os.path.join(folder, "adapter"))
     os.remove(os.path.join(folder, "adapter", "README.md"))
@@ -123,7 +128,7 @@ def make_case(name, config, lengths, words, zero, seed):
     model = model.double().train()
     mask_dropout(model)
     trained = {name_of(k): p for k, p in model.named_parameters() if p.requires_grad}
-    saved = {k.removeprefix(BASE) for k in load_file(os.path.join(folder, "adapter", "adapter_model.safetensors"))}
+    saved = {k.removeprefix(BASE) for k in load_file(os.path.join(folder, "adapter", "adapter_model.safetensors")) if ".base_layer." not in k}
     assert saved == set(trained), saved ^ set(trained)
     batch = golden.make_batch(lengths, seed, sum(lengths), config.vocab_size)
     out = {k: a.astype(np.float32) for k, a in zip(("tokens", "targets", "positions", "lo"), batch)}

@@ -79,6 +79,47 @@ static void test_embed(void **state)
     tensors_free(NULL);
 }
 
+/* A table by columns, as one by rows; row -1 and row 11 do not exist. */
+static void check_columns(int64_t rows, int64_t dim, enum dtype t)
+{
+    struct tensor *table = tensor_random(11 * dim, t, 1.0), *turned = tensor_new(11 * dim, t), *index = indices(rows, 11);
+    struct tensor *x[2] = {tensor_new(rows * dim, t), tensor_new(rows * dim, t)}, *dtable[2] = {tensor_random(11 * dim, F32, 1.0), tensor_new(11 * dim, F32)};
+    tensor_set(index, rows - 1, rows % 2 ? -1 : 11);
+    for (int64_t i = 0; i < 11 * dim; i++) {
+        tensor_set(turned, i % dim * 11 + i / dim, table->val[i]);
+        tensor_set(dtable[1], i % dim * 11 + i / dim, dtable[0]->val[i]);
+    }
+    for (int k = 0; k < 4; k++) {
+        struct op_case c;
+        case_start(&c, k < 2 ? OP_EMBED : OP_EMBED_GRAD);
+        set_embed(&c, rows, dim, t, 1);
+        c.attrs.embed.scale = 1.5f;
+        c.attrs.embed.by_columns = k % 2;
+        case_tensor(&c, k < 2 ? x[k] : dtable[k % 2], k < 2 ? OUT : INOUT);
+        case_tensor(&c, k > 1 ? table : k ? turned : table, IN);
+        case_tensor(&c, index, IN);
+        if (k < 2) {
+            case_tensor(&c, NULL, IN);
+            case_tensor(&c, NULL, IN);
+        }
+        case_run(&c);
+    }
+    assert_memory_equal(x[1]->store, x[0]->store, (size_t)(rows * dim * dtype_size(t)));
+    for (int64_t i = 0; i < 11 * dim; i++)
+        assert_true(dtable[1]->val[i % dim * 11 + i / dim] == dtable[0]->val[i]);
+    tensors_free(NULL);
+}
+
+static void test_columns(void **state)
+{
+    (void)state;
+    for (int t = F32; t <= BF16; t++) { /* gradients are of 11 rows */
+        check_columns(11, 1, (enum dtype)t);
+        check_columns(10, 7, (enum dtype)t);
+        check_columns(9, 130, (enum dtype)t);
+    }
+}
+
 static void test_embed_outside(void **state)
 {
     (void)state;
@@ -232,6 +273,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_teardown(test_embed, tensors_free),
+        cmocka_unit_test_teardown(test_columns, tensors_free),
         cmocka_unit_test_teardown(test_embed_outside, tensors_free),
         cmocka_unit_test(test_placed),
         cmocka_unit_test_teardown(test_sums, tensors_free),

@@ -40,6 +40,7 @@ struct adapter_work {
     struct product down[AT_WORK]; /* A x, in storage type */
     struct product up[AT_WORK];   /* s B^T dy, in fp32 */
     struct value sum;             /* A x of slices of inputs added up, in fp32 */
+    struct value found, dfound;   /* of an embedding: what tokens find in A, in storage type; its gradient, in fp32 */
     int next_down, next_up;
     struct masked masked[MOST_WIDTHS];
 };
@@ -59,6 +60,11 @@ void adapter_values(struct lowering *L)
     }
     if (W)
         work_value(L, &W->sum, "adapter.sum", -1, F32);
+    const int64_t rank = L->m->embedding.rank;
+    if (rank > 0) {
+        activation_of_work(L, RES_NONE, -1, &(struct activation){&W->found, "adapter.found", rank, L->s.dtype, CHUNKS});
+        activation_of_work(L, RES_NONE, -1, &(struct activation){&W->dfound, "adapter.dfound", rank, F32, CHUNKS});
+    }
 }
 
 /* --- Its two maps --- */
@@ -301,4 +307,72 @@ void adapter_dw(struct lowering *L, const struct linear_call *c)
     struct linear_side gradient = up_product(L, c);
     if (is_last_output(L, c))
         linear_product_dw(L, &(struct linear_call){&down, c->first_in, c->in, c->rows, gradient, seen(L, c)});
+}
+
+/* --- Of the embedding --- */
+
+/* Rows of A, which is stored by columns, of the tokens of chunk c, or what they add to its gradient. */
+static struct op_attrs *emit_lookup(struct lowering *L, enum op_kind op, int64_t rows, enum dtype type)
+{
+    const struct model_linear *w = &L->m->embedding;
+    struct op_attrs *a = emit(L, op, LANE_COMPUTE);
+    a->embed.rows = rows;
+    a->embed.dim = w->rank;
+    a->embed.vocab = w->in;
+    a->embed.dtype = (int32_t)type;
+    a->embed.by_columns = 1;
+    return a;
+}
+
+static struct linear_side find_tokens(struct lowering *L, int64_t r0, int64_t r1)
+{
+    struct value *found = &L->adapters->found;
+    value_new(L, found, value_tile_at(found, r0));
+    emit_lookup(L, OP_EMBED, r1 - r0, L->s.dtype);
+    arg_write(L, 0, found, r0, r1, DEV);
+    arg_param(L, 1, L->m->embedding.down);
+    arg_read(L, 2, &L->tokens, r0, r1, DEV);
+    emit_done(L, 0);
+    return (struct linear_side){found, r0, L->s.dtype, 0};
+}
+
+/* B applied to the chunk's rows. scale: of embeddings, 0: 1. */
+static struct linear_call embedded(const struct lowering *L, const struct model_linear *up, const struct tile *t, struct value *y, float scale)
+{
+    return (struct linear_call){up, .rows = t->row1 - t->row0, .y = {y, t->row0, L->s.dtype}, .scale = (scale != 0.0f ? scale : 1.0f) * L->m->embedding.adapter_scale};
+}
+
+void adapter_embed(struct lowering *L, struct value *x, int c, float scale)
+{
+    if (L->m->embedding.rank == 0)
+        return;
+    const struct model_linear up = up_map(&L->m->embedding);
+    struct linear_call call = embedded(L, &up, &x->tiles[c], x, scale);
+    call.x = find_tokens(L, x->tiles[c].row0, x->tiles[c].row1);
+    call.accumulate = 1;
+    linear_product(L, &call);
+    value_drop(L, call.x.value, c);
+}
+
+void adapter_embed_backward(struct lowering *L, int c, float scale)
+{
+    struct adapter_work *W = L->adapters;
+    const struct model_linear *w = &L->m->embedding;
+    if (w->rank == 0 || !trained(L, w->up))
+        return;
+    const struct model_linear up = up_map(w);
+    const int64_t r0 = L->dx.tiles[c].row0, r1 = L->dx.tiles[c].row1;
+    struct linear_call call = embedded(L, &up, &L->dx.tiles[c], &L->dx, scale);
+    call.x = find_tokens(L, r0, r1);
+    linear_product_dw(L, &call);
+    value_drop(L, call.x.value, c);
+    value_new(L, &W->dfound, c);
+    call.x = (struct linear_side){&W->dfound, r0, F32, 0};
+    linear_product_dx(L, &call);
+    struct op_attrs *a = emit_lookup(L, OP_EMBED_GRAD, r1 - r0, F32);
+    a->embed.accumulate = arg_grad(L, 0, w->down, 0, param_of(L, w->down)->elements);
+    arg_read(L, 1, &W->dfound, r0, r1, DEV);
+    arg_read(L, 2, &L->tokens, r0, r1, DEV);
+    emit_done(L, 0);
+    value_drop(L, &W->dfound, c);
 }

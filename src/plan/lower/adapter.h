@@ -21,5 +21,8 @@ void adapter_forward(struct lowering *L, const struct linear_call *c);
 void adapter_dx(struct lowering *L, const struct linear_call *c);
 /* Gradients of A and B. */
 void adapter_dw(struct lowering *L, const struct linear_call *c);
+/* x += scale s B A[tokens] of chunk c, and what A and B learn from L->dx, if the embedding has an adapter. */
+void adapter_embed(struct lowering *L, struct value *x, int c, float scale);
+void adapter_embed_backward(struct lowering *L, int c, float scale);
 
 #endif

@@ -1,6 +1,7 @@
 /* Both ends of a model, chunk by chunk. */
 #include "plan/lower/ends.h"
 
+#include "plan/lower/adapter.h"
 #include "plan/lower/emit.h"
 #include "plan/lower/linear.h"
 #include "plan/lower/param.h"
@@ -42,6 +43,7 @@ void lower_embed(struct lowering *L, int c)
         arg_read(L, 4, &L->positions, r0, r1, DEV);
     }
     emit_done(L, 0);
+    adapter_embed(L, x, c, embedding_scale(L));
     value_put(L, x, c);
     value_pause(L, x, c);
 }
@@ -69,6 +71,7 @@ void lower_embed_backward(struct lowering *L, int c)
     embed_grad(L, L->m->embed, &L->tokens, c);
     if (L->m->pos_embed >= 0)
         embed_grad(L, L->m->pos_embed, &L->positions, c);
+    adapter_embed_backward(L, c, embedding_scale(L));
     value_drop(L, &L->dx, c);
 }
 

@@ -319,8 +319,12 @@ void lower_backward(struct lowering *L)
         L->layer = 0;
         if (head_unit(L) != 0)
             grads_begin(L, 0);
+        if (L->m->embedding.rank > 0)
+            unit_fetch(L, 0);
         for (int c = 0; c < L->n_chunks; c++)
             lower_embed_backward(L, c);
+        if (L->m->embedding.rank > 0)
+            unit_drop(L, 0);
         grads_finish(L, 0);
     }
 }
