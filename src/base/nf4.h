@@ -17,6 +17,10 @@
 enum { NF4_BLOCK = 64, NF4_VALUES = 16, NF4_NESTED_BLOCK = 256, NF4_NESTED_VALUES = 256, NF4_ALIGN = 64 };
 enum nf4_scales { NF4_PLAIN, NF4_NESTED };
 
+/* Of scales in fp32, and of what nested ones are made of: half of bf16's largest number. A scale is a code of at most 1 times the one, plus
+ * the mean, and so is finite, and every number of the matrix in bf16, too. */
+#define NF4_LARGEST 0x1.fep126
+
 extern const float nf4_map[NF4_VALUES]; /* ascending */
 
 static inline int64_t nf4_blocks(int64_t n)

@@ -80,6 +80,18 @@ static enum status make_all(struct making *m)
     return st;
 }
 
+/* NaN where the scales' sum overflows, too. */
+static enum status check_nested(const struct model_param *p, void *packed, int64_t elements)
+{
+    const struct nf4_parts x = nf4_parts(packed, elements, NF4_NESTED);
+    int fits = *x.mean <= NF4_LARGEST;
+    for (int64_t i = 0; i < ceil_div(nf4_blocks(elements), NF4_NESTED_BLOCK); i++)
+        fits = fits && x.most[i] <= NF4_LARGEST;
+    if (fits)
+        return OK;
+    return status_fail(ERR_INVALID, "%s has numbers so large that their scales in NF4 are beyond %g: --base none keeps it", p->name, NF4_LARGEST);
+}
+
 static enum status quantise_source(struct source *s, int param, void *packed)
 {
     const struct model_param *p = &s->model->params[param];
@@ -93,6 +105,8 @@ static enum status quantise_source(struct source *s, int param, void *packed)
     enum status st = m.scale ? make_all(&m) : no_memory(p);
     if (st == OK && !int8)
         nf4_pack_scales(m.scale, elements, quantised_scales(m.q.form), packed);
+    if (st == OK && m.q.form == QUANTISED_NF4)
+        st = check_nested(p, packed, elements);
     if (!int8)
         free(m.scale);
     return st;

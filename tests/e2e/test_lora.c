@@ -660,7 +660,7 @@ static void ends(void **state)
 
 static void int8_refused(void **state)
 {
-    const float large = 70000.0f;
+    const float large = 70000.0f, beyond = 3e38f;
     (void)state;
     put_base("int8-gqa", "base");
     put_base("qlora-gqa", "plain");
@@ -673,6 +673,8 @@ static void int8_refused(void **state)
     e2e_refuses(2, "has no quant_state.bitsandbytes__nf4|NF4, which quantization_config", NULL, "--model plain --lora r=4" RUN);
     replace("plain/config.json", "\"quantization_config\": {\"load_in_4bit\": true, \"bnb_4bit_quant_type\": \"nf4\"},\n", "");
     e2e_refuses(2, "v_proj.weight has a number beyond 65504 in row 31|--base nf4", NULL, "--model plain --lora r=4 --base int8" RUN);
+    put_bytes("plain/model.safetensors", &beyond, 4, 256);
+    e2e_refuses(2, "v_proj.weight has numbers so large|--base none", NULL, "--model plain --lora r=4 --base nf4" RUN);
 }
 
 /* A tensor's bytes, or of words what they say. */
