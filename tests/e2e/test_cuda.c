@@ -45,6 +45,29 @@ static void runs_move_between_devices(void **state)
     e2e_same_file("want/hf/model.safetensors", "back/hf/model.safetensors");
 }
 
+/* Two ranks, messages by NCCL on a GPU each, staged on one for both. */
+static void ranks_move_between_devices(void **state)
+{
+    (void)state;
+    static const char *const words[] = {"seed=3,devices=2", "seed=4"};
+    static const char *const mesh[] = {"--ranks 2 --mesh ring=2 --zero 2", "--ranks 2 --mesh ulysses=2 --zero 3"};
+    for (int i = 0; i < 2; i++) {
+        use(twin, words[i]);
+        e2e_succeeds(NULL, FOUR ON("cpu:discrete") "%s --out ranks-want-%d", mesh[i], i);
+        struct result r = e2e_succeeds(NULL, TINY ON("cuda") "%s --steps 2 --save-every 2 --out ranks-there-%d", mesh[i], i);
+        e2e_contains(r.out, i == 0 ? "carried by NCCL" : "staged through host memory");
+        e2e_succeeds(NULL, "--resume ranks-there-%d --ranks 2 --steps 4 --device cpu:discrete", i);
+        e2e_succeeds(NULL, TINY ON("cpu:discrete") "%s --steps 2 --save-every 2 --out ranks-back-%d", mesh[i], i);
+        e2e_succeeds(NULL, "--resume ranks-back-%d --ranks 2 --steps 4 --device cuda", i);
+        char want[64], have[64];
+        snprintf(want, sizeof want, "ranks-want-%d/hf/model.safetensors", i);
+        snprintf(have, sizeof have, "ranks-there-%d/hf/model.safetensors", i);
+        e2e_same_file(want, have);
+        snprintf(have, sizeof have, "ranks-back-%d/hf/model.safetensors", i);
+        e2e_same_file(want, have);
+    }
+}
+
 /* The evaluations of a run as metrics.jsonl has them, one behind the other; returns how many. */
 static int evaluations(const char *run, char *out, size_t size)
 {
@@ -322,7 +345,8 @@ static void a_failing_gpu(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(runs_move_between_devices), cmocka_unit_test(evaluation_is_the_same_there),
+    const struct CMUnitTest tests[] = {cmocka_unit_test(runs_move_between_devices), cmocka_unit_test(ranks_move_between_devices),
+                                       cmocka_unit_test(evaluation_is_the_same_there),
                                        cmocka_unit_test(what_is_read_on_is_the_same_there), cmocka_unit_test(check_compares),
                                        cmocka_unit_test(auto_takes_what_is_there), cmocka_unit_test(figures_are_those_of_the_gpu), cmocka_unit_test(refusals), cmocka_unit_test(sizes_are_multiples_of_8), cmocka_unit_test(refusals_of_gpus),
                                        cmocka_unit_test(memory_is_what_was_planned), cmocka_unit_test(memory_is_near_the_gpu),
