@@ -14,14 +14,15 @@
 #     golden     models of tests/golden against PyTorch in fp64, three placements
 #     products   every distinct product of 25m, 1b and 8b against fp64; twice and at other addresses the same bits; rates
 #     check      25m with none, cpu, nvme and mixed: equal bits; chaos; memory as planned; moments, adapters
-#     steps      25m at 64k, 1b at 32k, by the data sheet's plan: hidden, cost of submission
+#     steps      25m at 64k, 1b at 32k and 4k, by the data sheet's plan: hidden, cost of submission, a step's time by op
 #     faults     what is refused; a signal, a resume
 #     memcheck   two steps below compute-sanitizer
-#     long       1b at 128k, offloaded and resident: MFU, hidden, cost of submission
+#     long       1b at 128k, offloaded and resident: the same, and MFU
 #     large      1b with none, cpu, nvme and mixed: equal bits
 #   second     what a second call adds:
 #     predict    --profile, then predicted against measured steps: 25m 64k, 1b 32k and 128k offloaded and resident, 8b 32k
 #     ranks      2 and 4 ranks on the card, staged, against one
+#     sample     greedy tokens beside those of the processor; tokens a second of a 1b, read and written
 #     nccl       a card a rank, messages by NCCL, against one rank and against staged ones; skipped where there is one card
 #     limits     products by shape, copies each way and both, beside products (PyTorch)
 #   peers      PyTorch + transformers beside ltrain, by length (PEERS_SHAPE: 1b unless set; PEERS_SECONDS, else all that is left)
@@ -47,7 +48,7 @@ log=$results/gpu-check.log
 : >"$log"
 kernels='build ops attention sanitizer bench-attention bench-elements'
 training='machine golden products check steps faults memcheck long large'
-second='predict ranks nccl limits'
+second='predict ranks sample nccl limits'
 pack=${GPU_PACK:-.gpu-pack}
 if [ -f "$pack.tar.gz" ] && [ ! -e "$pack" ]; then # the archive of gpu-pack.sh as it came
     mkdir -p "$build/pack" && tar xzf "$pack.tar.gz" -C "$build/pack" --strip-components=1 && pack=$build/pack
@@ -203,6 +204,7 @@ section_steps() { train steps --seconds "$1"; }
 section_long() { train long --seconds "$1"; }
 section_large() { train large --seconds "$1"; }
 section_predict() { train predict --seconds "$1"; }
+section_sample() { train sample --seconds "$1"; }
 section_memcheck() { train memcheck --seconds "$1"; }
 section_peers() { "$python" bench/gpu/peers.py --seconds "$1" --shape "${PEERS_SHAPE:-1b}" --text "$LTRAIN_TEXT" --ltrain "$LTRAIN"; }
 share_of() { # SECTION: its seconds of a call
@@ -210,6 +212,7 @@ share_of() { # SECTION: its seconds of a call
     limits | faults) echo 30 ;;
     golden | memcheck) echo 50 ;;
     machine | products | ranks | nccl) echo 60 ;;
+    sample) echo 80 ;;
     check | steps) echo 90 ;;
     long) echo 200 ;;
     predict | large) echo 250 ;;

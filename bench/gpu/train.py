@@ -6,7 +6,7 @@ status 1 if a case failed, 77 if none could be tried.
   large    a 1b: equal bits in any placement                       long     1b at 128k, offloaded and resident
   steps    measured steps by the data sheet's plan                 predict  --profile, then predicted against measured steps
   ranks    2 and 4 ranks that share the card, against one          nccl     a card a rank, messages by NCCL: against one rank and staged ones
-  memcheck two steps below compute-sanitizer
+  memcheck two steps below compute-sanitizer                           sample   greedy tokens beside the processor's; rates of reading and writing
 took: seconds of a case; first: until its first step was done. --size small: for a fake GPU; --seconds: cases that would begin later are left
 out; --cases: only those whose name has that regular expression in it."""
 import argparse
@@ -32,6 +32,7 @@ FIRST_GOLDEN = ["llama-gqa", "gpt2", "gemma3", "gpt-oss", "qwen3", "llama-tied-d
 GOLDEN_AT_ONCE = 4       # processes: most of each one's time is its start
 PATIENCE, LONG_PATIENCE = 15, 40 # seconds that ltrain waits for the GPU
 CASE, LARGE_CASE = 25, 90 # and that a case of a small and of a large model may take: others come after it
+SAMPLED = 32             # greedy tokens that are compared
 STEP_MARKS = {"hidden": 0.95, "submit_us": 10} # at least, at most
 LONG_MARKS = {"mfu": 0.44, **STEP_MARKS}       # of 1b at 128k, everything offloaded
 KEPT = 6000              # characters of what a failing case printed, of stdout and of stderr
@@ -89,6 +90,10 @@ class Bench:
         with open(os.path.join(os.environ.get("OUT", "."), "failures.log"), "a", encoding="utf-8") as f:
             f.write(f"=== {self.o.section}: {name}: status {call.status}\n{' '.join(call.command)}\n--- stdout\n{call.out[-KEPT:]}\n"
                     f"--- stderr\n{call.err[-KEPT:]}\n")
+
+    def table(self, rows):
+        with self.lock:
+            print("\n".join("        " + row for row in rows), flush=True)
 
     def write(self):
         replace(os.path.join(os.environ.get("OUT", "."), self.o.section + ".json"), json.dumps({"section": self.o.section, "cases": self.cases}, indent=1))
@@ -284,11 +289,46 @@ def nccl(b):
         b.note(f"{n} cards, by NCCL and staged", len(curves[0]) == 3 and curves[0] == curves[1], **figures)
 
 
+def by_op(path):
+    """Of a trace, what compute did, by op and phase: the longest first, and at the end what it stood still."""
+    try:
+        with open(path, encoding="utf-8") as f:
+            events = [e for e in json.load(f)["traceEvents"] if e["ph"] == "X" and e["tid"] == 0]
+    except (OSError, ValueError):
+        return []
+    if not events:
+        return []
+    sums = {}
+    for e in events:
+        row = sums.setdefault((e["name"].split()[0], e["cat"]), [0, 0.0, 0.0])
+        row[0] += 1
+        row[1] += e["dur"] * 1e-6
+        row[2] += e["args"]["planned_us"] * 1e-6
+    span = (max(e["ts"] + e["dur"] for e in events) - min(e["ts"] for e in events)) * 1e-6
+    rows = [{"op": op, "phase": phase, "calls": n, "seconds": seconds, "planned": planned, "share": seconds / span}
+            for (op, phase), (n, seconds, planned) in sums.items()]
+    rows.sort(key=lambda r: -r["seconds"])
+    busy = sum(r["seconds"] for r in rows)
+    return rows + [{"op": "(still)", "phase": "-", "calls": 0, "seconds": span - busy, "planned": 0.0, "share": 1 - busy / span}]
+
+
+def say_by_op(b, rows):
+    """As many as make 99% of the step."""
+    said, covered = ["op               phase  calls    seconds    planned  share"], 0.0
+    for r in rows:
+        if covered < 0.99 or r["op"] == "(still)":
+            said.append(f"{r['op']:17s}{r['phase']:5s}{r['calls']:7d}{r['seconds']:11.4g}{r['planned']:11.4g}{r['share']:7.1%}")
+        covered += r["share"]
+    b.table(said)
+
+
 def measure(b, name, arguments, within, marks):
-    """The third step against its plan; within: how far from it passes, None: recorded. marks: what else it is held to."""
+    """The third step against its plan; within: how far from it passes, None: recorded. marks: what else it is held to. The second one's
+    trace says what its time went to."""
     run = re.sub(r"\W+", "-", name)
-    status, _, err = b.run(arguments + ["--steps", "4", "--save-every", "0", "--out", run], step=3)
+    status, _, err = b.run(arguments + ["--steps", "4", "--save-every", "0", "--trace", "2", "--out", run], step=3)
     steps = last_steps(b.folder, run)
+    ops = by_op(os.path.join(b.folder, run, "trace-000002.json"))
     shutil.rmtree(os.path.join(b.folder, run), ignore_errors=True)
     if status == 3 or len(steps) < 2:
         b.note(name, None if status in (3, 124) else False, status=status, said=err[-300:])
@@ -302,6 +342,10 @@ def measure(b, name, arguments, within, marks):
     missed = [f"{k} {figures[k]:.3g}, not {m}" for k, m in marks.items() if (figures[k] > m if k == "submit_us" else figures[k] < m)]
     missed += [f"off {off:.3g}, not within {within}"] if within is not None and abs(off) > within else []
     b.note(name, not missed, **figures, **({"missed": "; ".join(missed)} if missed else {}))
+    if ops:
+        b.cases[-1]["by_op"] = ops
+        b.write()
+        say_by_op(b, ops)
     return s["seconds"]
 
 
@@ -321,10 +365,11 @@ AWAY, NEAR = "1b 128k, everything offloaded", "1b 128k, resident"
 TINY = [("tiny 256", "tiny", 256, ["--offload", "nvme"])]
 LONG = [(AWAY, "1b", 131072, ["--offload", "cpu"]), (NEAR, "1b", 131072, ["--offload", "none"])]
 SHORT = [("25m 64k", "25m", 65536, []), ("1b 32k", "1b", 32768, [])]
+FEW = [("1b 4k", "1b", 4096, ["--offload", "none"])] # tokens: where the rest of a step shows
 
 
 def steps(b):
-    measure_all(b, TINY if b.small else SHORT, None)
+    measure_all(b, TINY if b.small else SHORT + FEW, None)
 
 
 def long(b):
@@ -337,6 +382,41 @@ def predict(b):
         said = [line for line in out.splitlines() if line.startswith("profile:")]
         b.note("profile", status == 0, said=(said or [err])[-1][:200])
     measure_all(b, TINY if b.small else SHORT + LONG + [("8b 32k", "8b", 32768, [])], None if b.small else PREDICTED_WITHIN)
+
+
+def sampled(b, name, model, device, prompt, tokens, timeout):
+    """What `ltrain sample` says as JSON of the best tokens after the first `prompt` bytes of the text; None: it failed."""
+    path = os.path.join(b.folder, "prompt.txt")
+    with open(b.o.text, "rb") as f:
+        replace(path, f.read(prompt).decode(errors="ignore"))
+    status, out, err = b.run(["sample", "--model", model, "--prompt-file", path, "--temperature", "0", "--max-new-tokens", str(tokens), "--json",
+                              "--device", device, "--effort", "quick", *([] if b.small else ["--dtype", "bf16"])], timeout)
+    try:
+        return json.loads(out)
+    except ValueError:
+        b.note(name, None if status == 3 else False, status=status, said=err[-200:])
+        return None
+
+
+def sample(b):
+    """A model that has seen enough text to be sure of its tokens; then rates."""
+    name = f"the best {SAMPLED} tokens"
+    if not b.late(name):
+        b.run(b.options("tiny", 256, ["--steps", "4" if b.small else "60", "--lr", "3e-3", "--save-every", "0", "--out", "taught"]), LARGE_CASE)
+        taught = os.path.join(b.folder, "taught")
+        there, here = (sampled(b, name, taught, device, 200, SAMPLED, LARGE_CASE) for device in ("cuda", "cpu:discrete"))
+        if there and here:
+            same = next((i for i, (x, y) in enumerate(zip(there["tokens"], here["tokens"])) if x != y), min(len(there["tokens"]), len(here["tokens"])))
+            b.note(name, same == len(here["tokens"]) == len(there["tokens"]), same=same, text=here["text"][:60])
+    model = "tiny" if b.small else "1b"
+    for prompt in (300,) if b.small else (2048, 32768):
+        name = f"{model}, {prompt} bytes read"
+        if b.late(name, 5 if b.small else 40):
+            continue
+        said = sampled(b, name, model, "cuda", prompt, 8 if b.small else 128, LARGE_CASE)
+        if said:
+            b.note(name, True, read_per_second=said["prefill_tokens"] / max(1e-9, said["prefill_seconds"]),
+                   written_per_second=len(said["tokens"]) / max(1e-9, said["seconds"]), read=said["prefill_tokens"], written=len(said["tokens"]))
 
 
 def memcheck(b):
@@ -358,7 +438,7 @@ def memcheck(b):
 
 def main():
     parser = argparse.ArgumentParser()
-    sections = {f.__name__: f for f in (machine, golden, check, large, steps, long, faults, ranks, nccl, predict, memcheck)}
+    sections = {f.__name__: f for f in (machine, golden, check, large, steps, long, faults, ranks, nccl, predict, memcheck, sample)}
     parser.add_argument("section", choices=sections)
     parser.add_argument("--seconds", type=float, default=60)
     parser.add_argument("--size", choices=("full", "small"), default="full")
