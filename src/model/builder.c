@@ -71,8 +71,8 @@ struct model_norm build_norm(struct builder *b, const char *name, enum norm_kind
 struct model_norm build_norm_of(struct builder *b, const char *name, enum norm_kind kind, int64_t dim)
 {
     struct model_norm n = {.kind = kind, .bias = -1};
-    n.weight = build_param(b, name, ".weight", dim, 0, kind == NORM_RMS_ONE ? INIT_ZEROS : INIT_ONES, 0);
-    if (kind == NORM_LAYER)
+    n.weight = build_param(b, name, ".weight", dim, 0, kind == NORM_RMS_ONE || kind == NORM_LAYER_ONE ? INIT_ZEROS : INIT_ONES, 0);
+    if (kind == NORM_LAYER || kind == NORM_LAYER_ONE)
         n.bias = build_param(b, name, ".bias", dim, 0, INIT_ZEROS, 0);
     return n;
 }

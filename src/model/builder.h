@@ -36,7 +36,7 @@ int build_embedding(struct builder *b, const char *name, int64_t rows, int64_t c
 int build_vector(struct builder *b, const char *name, int64_t n, double std);
 /* Of the matrix declared last only the first rows are in use, if it has more; 0: all. */
 void build_use_rows(struct builder *b, int64_t rows);
-/* NAME.weight of ones (of zeros for NORM_RMS_ONE) and, for NORM_LAYER, NAME.bias of zeros, as wide as the model or `dim`. */
+/* NAME.weight of ones (of zeros where it is 1 + w) and, for layer norms, NAME.bias of zeros, as wide as the model or `dim`. */
 struct model_norm build_norm(struct builder *b, const char *name, enum norm_kind kind);
 struct model_norm build_norm_of(struct builder *b, const char *name, enum norm_kind kind, int64_t dim);
 /* A layer norm of each head, without bias, with weights of its own: [heads, head size]. */

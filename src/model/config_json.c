@@ -226,6 +226,33 @@ static const struct family *nearest_family(const struct config_reader *r, int *s
     return nearest;
 }
 
+/* What keeps well-known models out, and their types, each between spaces. */
+static const struct {
+    const char *what, *types;
+} lacking[] = {
+    {"linear attention and experts are", " qwen3_next qwen3_5_moe qwen3_5_moe_text kimi_linear minimax "},
+    {"experts are", " mixtral qwen2_moe qwen3_moe qwen3_vl_moe granitemoe granitemoeshared olmoe flex_olmo phimoe dbrx llama4 llama4_text "
+                    "ernie4_5_moe glm4_moe hunyuan_v1_moe minimax_m2 afmoe exaone_moe "},
+    {"experts and multi-head latent attention are", " deepseek_v2 deepseek_v3 deepseek_v32 kimi_k2 longcat_flash glm4_moe_lite glm_moe_dsa mistral4 "},
+    {"multi-head latent attention is", " minicpm3 "},
+    {"layers without attention are", " mamba mamba2 falcon_mamba rwkv jamba bamba zamba zamba2 falcon_h1 nemotron_h granitemoehybrid lfm2 lfm2_moe "
+                                     "olmo_hybrid recurrent_gemma "},
+    {"the learned activation of its MLPs (xIELU) is", " apertus "},
+    {"the bias of its head is", " phi gptj codegen "},
+    {"its norms without weights are", " olmo nanochat "},
+    {"positions by ALiBi are", " bloom mpt "},
+};
+
+static const char *what_lacks(const json_t *type)
+{
+    char word[80];
+    snprintf(word, sizeof word, " %.70s ", json_is_string(type) ? json_string_value(type) : "");
+    for (size_t i = 0; i < sizeof lacking / sizeof *lacking; i++)
+        if (strlen(word) > 2 && strstr(lacking[i].types, word))
+            return lacking[i].what;
+    return NULL;
+}
+
 static enum status refuse_family(struct config_reader *r)
 {
     char list[800] = "", instead[1000];
@@ -235,7 +262,10 @@ static enum status refuse_family(struct config_reader *r)
         size_t used = strlen(list);
         snprintf(list + used, sizeof list - used, "%s%s", i ? ", " : "", families[i]->name);
     }
-    if (shared > 4)
+    const char *lack = what_lacks(json_object_get(r->object, "model_type"));
+    if (lack)
+        snprintf(instead, sizeof instead, "%s not supported yet; supported: %s", lack, list);
+    else if (shared > 4)
         snprintf(instead, sizeof instead, "nearest is %s, which has %d of its %d keys; supported: %s", nearest->name, shared, all,
                  list);
     else

@@ -32,6 +32,14 @@ void common_mlp(struct builder *b, struct mlp_block *m, unsigned form)
     m->kind = c->gate;
 }
 
+void common_ungated_mlp(struct builder *b, struct mlp_block *m, unsigned form)
+{
+    const struct model_config *c = &b->m->config;
+    m->gate = build_no_linear();
+    m->up = build_linear(b, "mlp.up_proj", c->dim, c->ffn, form, c->init_std);
+    m->down = build_linear(b, "mlp.down_proj", c->ffn, c->dim, form, c->init_std);
+}
+
 void common_fused_mlp(struct builder *b, struct mlp_block *m)
 {
     const struct model_config *c = &b->m->config;
@@ -72,6 +80,9 @@ enum status common_check(const struct model_config *c)
 const struct config_word common_silu[] = {{"silu", GATE_SILU}, {"swish", GATE_SILU}, {NULL, 0}};
 const struct config_word common_gelu[] = {
     {"gelu_pytorch_tanh", GATE_GELU_TANH}, {"gelu_new", GATE_GELU_TANH}, {"gelu", GATE_GELU_ERF}, {"silu", GATE_SILU}, {NULL, 0}};
+
+const struct config_word common_ungated[] = {
+    {"relu2", RELU_SQUARED}, {"gelu_new", GELU_TANH}, {"gelu", GELU_ERF}, {"gelu_pytorch_tanh", GELU_TANH}, {NULL, 0}};
 
 /* Without a window no layer has one. */
 static void settle_windows(struct model_config *c)

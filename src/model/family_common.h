@@ -4,11 +4,12 @@
 
 #include "model/family.h"
 
-/* model.embed_tokens; self_attn.{q,k,v,o}_proj; mlp.{gate,up,down}_proj, or gate and up in mlp.gate_up_proj; the head, and
+/* model.embed_tokens; self_attn.{q,k,v,o}_proj; mlp.{gate,up,down}_proj, up and down alone, or gate and up in mlp.gate_up_proj; the head, and
  * model.norm as an RMS norm. form: LINEAR_BIAS or 0. */
 void common_embedding(struct builder *b);
 void common_attention(struct builder *b, struct attention_block *a, unsigned qkv_form, unsigned o_form);
 void common_mlp(struct builder *b, struct mlp_block *m, unsigned form);
+void common_ungated_mlp(struct builder *b, struct mlp_block *m, unsigned form);
 void common_fused_mlp(struct builder *b, struct mlp_block *m);
 void common_head(struct builder *b);
 
@@ -17,7 +18,7 @@ extern const char *const common_buffers[];
 
 /* vocab_size to attention_dropout, rotary positions included; of no activation, norm, tie or window. */
 extern const struct config_key common_keys[];
-extern const struct config_word common_silu[], common_gelu[];
+extern const struct config_word common_silu[], common_gelu[], common_ungated[];
 /* As many KV heads as heads, and a head size of hidden_size / heads, where config.json says none. */
 enum status common_derive(struct config_reader *r, struct model_config *c);
 enum status common_check(const struct model_config *c);

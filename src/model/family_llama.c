@@ -10,14 +10,6 @@ static unsigned mlp_form(const struct model_config *c)
     return c->mlp_bias || (c->family == FAMILY_ERNIE4_5 && c->attention_bias) ? LINEAR_BIAS : 0;
 }
 
-static void ungated_mlp(struct builder *b, struct mlp_block *m)
-{
-    const struct model_config *c = &b->m->config;
-    m->gate = build_no_linear();
-    m->up = build_linear(b, "mlp.up_proj", c->dim, c->ffn, mlp_form(c), c->init_std);
-    m->down = build_linear(b, "mlp.down_proj", c->ffn, c->dim, mlp_form(c), c->init_std);
-}
-
 static void norm_heads(struct builder *b, struct attention_block *a, const char *q, const char *k)
 {
     const int64_t head_dim = build_shape(b, a)->head_dim;
@@ -41,7 +33,7 @@ static void layer(struct builder *b, int l)
         norm_heads(b, &attention->attention, "self_attn.query_layernorm", "self_attn.key_layernorm");
     attention->attention.norm_last = c->family == FAMILY_HUNYUAN;
     if (c->family == FAMILY_ARCEE)
-        ungated_mlp(b, &mlp->mlp);
+        common_ungated_mlp(b, &mlp->mlp, mlp_form(c));
     else
         common_mlp(b, &mlp->mlp, mlp_form(c));
 }
@@ -235,10 +227,8 @@ static const struct config_key ernie4_5_keys[] = {
     {"use_bias", KEY_FIELD, AT_attention_bias, 0},
     {NULL},
 };
-static const struct config_word arcee_activations[] = {{"relu2", RELU_SQUARED},          {"gelu_new", GELU_TANH}, {"gelu", GELU_ERF},
-                                                       {"gelu_pytorch_tanh", GELU_TANH}, {NULL, 0}};
 static const struct config_key arcee_keys[] = {
-    {"hidden_act", KEY_WORD, AT_gelu, RELU_SQUARED, arcee_activations},
+    {"hidden_act", KEY_WORD, AT_gelu, RELU_SQUARED, common_ungated},
     {"rms_norm_eps", KEY_FIELD, AT_norm_eps, 1e-5},
     {"tie_word_embeddings", KEY_FIELD, AT_tied, 0},
     BIASES,

@@ -34,10 +34,16 @@ INLINE float sum_powers(const struct row *row, const void *x, int power, int32_t
     return lanes_sum(sum);
 }
 
+/* Whether a row's mean is taken from it. */
+INLINE int centres(enum norm_kind kind)
+{
+    return kind == NORM_LAYER || kind == NORM_LAYER_ONE;
+}
+
 INLINE void stats_typed(struct row *row, const void *x, enum norm_kind kind, float eps, int32_t dtype)
 {
     row->mean = 0.0f;
-    if (kind == NORM_LAYER)
+    if (centres(kind))
         row->mean = sum_powers(row, x, 1, dtype) / (float)row->dim;
     float var = sum_powers(row, x, 2, dtype) / (float)row->dim;
     row->r = 1.0f / sqrtf(var + eps);
@@ -51,7 +57,7 @@ INLINE void normalise_typed(const struct row *row, void *y, const void *x, const
 #pragma omp simd
         for (int64_t j = 0; j < c.dim; j++)
             row_set(y, c.at + j, dtype,
-                    fmaf((row_get(x, c.at + j, dtype) - c.mean) * c.r, row_get(weight, j, dtype), row_get(bias, j, dtype)));
+                    fmaf((row_get(x, c.at + j, dtype) - c.mean) * c.r, one + row_get(weight, j, dtype), row_get(bias, j, dtype)));
     } else {
 #pragma omp simd
         for (int64_t j = 0; j < c.dim; j++)
@@ -62,7 +68,7 @@ INLINE void normalise_typed(const struct row *row, void *y, const void *x, const
 /* What is added to weights. Sums with 0 are exact: but for -0, which no product tells from 0. */
 INLINE float one_of(const struct norm_shape *s)
 {
-    return s->kind == NORM_RMS_ONE ? 1.0f : 0.0f;
+    return s->kind == NORM_RMS_ONE || s->kind == NORM_LAYER_ONE ? 1.0f : 0.0f;
 }
 
 CLONES static void normalise_row(const struct norm_shape *s, int64_t i, void *y, const void *x, const void *weight,
@@ -114,7 +120,7 @@ INLINE void grad_typed(const struct row *row, void *dx, const void *x, const voi
     const struct row c = *row;
     float sum_g, sum_gx;
     sum_products(row, &sum_g, &sum_gx, x, weight, dy, one, dtype);
-    const float mean_g = kind == NORM_LAYER ? sum_g / (float)c.dim : 0.0f, mean_gx = sum_gx / (float)c.dim;
+    const float mean_g = centres(kind) ? sum_g / (float)c.dim : 0.0f, mean_gx = sum_gx / (float)c.dim;
 #pragma omp simd
     for (int64_t j = 0; j < c.dim; j++) {
         float g = dy[c.at + j] * (one + row_get(weight, j, dtype)), xhat = (row_get(x, c.at + j, dtype) - c.mean) * c.r;

@@ -15,7 +15,7 @@ constexpr int PANEL_RUNS = 2;         /* runs of columns whose sums a thread kee
 template <typename T> struct norm_args {
     int64_t rows, dim, segments; /* of a row in memory, which is as many rows here */
     float eps, one; /* one: what is added to weights */
-    int kind;
+    int centred; /* a row's mean is taken from it */
     T *out; /* y, or dx */
     const T *x, *weight, *bias;
     const float *dy;
@@ -75,7 +75,7 @@ template <typename T, int N> __global__ void __launch_bounds__(NORM_THREADS) nor
     row_runs<T, N> x(p.x + row * p.dim, p.dim);
     T *y = p.out + row * p.dim;
     float mean = 0.0f, sum[1] = {};
-    if (p.kind == NORM_LAYER) {
+    if (p.centred) {
         x.each([&](const float(&v)[N], int) {
 #pragma unroll
             for (int k = 0; k < N; k++)
@@ -228,7 +228,7 @@ __device__ __forceinline__ row_stats gradient_stats(const panel_row<N> &h, const
                                                     const panel_columns &at, gradient_space &s)
 {
     row_stats st = {};
-    if (p.kind == NORM_LAYER) {
+    if (p.centred) {
         float total[1] = {};
         each_run<T, N>(h, p, row, at, [&](const float(&x)[N], const float(&)[N], int64_t) {
 #pragma unroll
@@ -252,7 +252,7 @@ __device__ __forceinline__ row_stats gradient_stats(const panel_row<N> &h, const
     });
     row_sum(sum, s.row[row % 2].products);
     st.r = 1.0f / sqrtf(sum[0] / (float)p.dim + p.eps);
-    st.mean_g = p.kind == NORM_LAYER ? sum[1] / (float)p.dim : 0.0f;
+    st.mean_g = p.centred ? sum[1] / (float)p.dim : 0.0f;
     st.mean_gx = sum[2] * st.r / (float)p.dim;
     return st;
 }
@@ -381,8 +381,8 @@ template <typename T> norm_args<T> args_of(const struct op_attrs *attrs, void *c
     p.rows = attrs->norm.rows;
     p.dim = attrs->norm.dim / p.segments;
     p.eps = attrs->norm.eps;
-    p.one = attrs->norm.kind == NORM_RMS_ONE ? 1.0f : 0.0f;
-    p.kind = attrs->norm.kind;
+    p.one = attrs->norm.kind == NORM_RMS_ONE || attrs->norm.kind == NORM_LAYER_ONE ? 1.0f : 0.0f;
+    p.centred = attrs->norm.kind == NORM_LAYER || attrs->norm.kind == NORM_LAYER_ONE;
     p.out = (T *)arg[0];
     p.x = (const T *)arg[1];
     p.weight = (const T *)arg[2];

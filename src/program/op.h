@@ -39,7 +39,7 @@ struct norm_result {
     int32_t skip; /* the norm is not finite: the update leaves everything as it is */
 };
 
-enum norm_kind { NORM_RMS, NORM_LAYER, NORM_RMS_ONE /* weights are 1 + w */, NORM_NONE /* y = x */ };
+enum norm_kind { NORM_RMS, NORM_LAYER, NORM_RMS_ONE /* weights are 1 + w */, NORM_NONE /* y = x */, NORM_LAYER_ONE /* as of RMS_ONE */ };
 /* The function of a gate: attrs.act.kind of OP_SWIGLU. Of attention's output it is the sigmoid. */
 enum gate_kind { GATE_SILU, GATE_GELU_TANH, GATE_GELU_ERF, GATE_CLAMPED, GATE_SIGMOID };
 enum gelu_kind { GELU_TANH, GELU_ERF, RELU_SQUARED /* in place of a GELU */ };

@@ -87,6 +87,8 @@ void test_norms(void)
         check_norm(70, 33, 0, NORM_RMS_ONE, (enum dtype)t, 0, 0);
         check_norm(9, 1024, 0, NORM_RMS_ONE, (enum dtype)t, 0, 1);
         check_norm(5, 40, 0, NORM_LAYER, (enum dtype)t, 0, 0);
+        check_norm(5, 40, 0, NORM_LAYER_ONE, (enum dtype)t, 1, 0);
+        check_norm_grad(33, 24, 0, NORM_LAYER_ONE, (enum dtype)t, 1, 3);
         check_norm(17, 24, 0, NORM_NONE, (enum dtype)t, 0, 0);
         check_norm_grad(33, 24, 0, NORM_RMS_ONE, (enum dtype)t, 1, 1);
         check_norm_grad(3, 255, 0, NORM_RMS_ONE, (enum dtype)t, 0, 1);

@@ -135,6 +135,7 @@ CASE(gemma, "gemma")
 CASE(vaultgemma, "vaultgemma")
 CASE(exaone4, "exaone4")
 CASE(hunyuan, "hunyuan")
+CASE(nemotron, "nemotron")
 CASE(gemma3_wrapped, "gemma3-wrapped")
 CASE(mistral3_wrapped, "mistral3-wrapped")
 
@@ -217,6 +218,7 @@ int main(void)
                                        cmocka_unit_test(vaultgemma),
                                        cmocka_unit_test(exaone4),
                                        cmocka_unit_test(hunyuan),
+                                       cmocka_unit_test(nemotron),
                                        cmocka_unit_test(gemma3_wrapped),
                                        cmocka_unit_test(mistral3_wrapped)};
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -24,7 +24,7 @@ import numpy as np
 import torch
 from safetensors.numpy import save_file
 from transformers import (ArceeConfig, AutoModelForCausalLM, AutoModelForImageTextToText, Cohere2Config, CohereConfig, CwmConfig,
-                          Ernie4_5Config, Exaone4Config, Gemma2Config, GemmaConfig, GlmConfig, HeliumConfig, HunYuanDenseV1Config, MinistralConfig,
+                          Ernie4_5Config, Exaone4Config, Gemma2Config, GemmaConfig, GlmConfig, HeliumConfig, HunYuanDenseV1Config, MinistralConfig, NemotronConfig,
                           SeedOssConfig, VaultGemmaConfig, Gemma3Config, Gemma3TextConfig, Glm4Config, GPT2Config, GPTNeoXConfig, GptOssConfig, GptOssForCausalLM, GraniteConfig, LlamaConfig,
                           Ministral3Config, Mistral3Config, MistralConfig, Olmo2Config, Olmo3Config, Phi3Config,
                           PixtralVisionConfig, Qwen2Config, Qwen3_5TextConfig, Qwen3Config, SiglipVisionConfig, SmolLM3Config, Starcoder2Config)
@@ -199,6 +199,8 @@ CASES = {
     "exaone4": (tiny(Exaone4Config, num_key_value_heads=1, head_dim=16, sliding_window=7, layer_types=[SLIDE, FULL]), [50, 1, 30], []),
     "hunyuan": (tiny(HunYuanDenseV1Config, num_attention_heads=4, num_key_value_heads=2, head_dim=16, num_hidden_layers=1,
                      rope_parameters=dict(rope_type="dynamic", rope_theta=10000.0, alpha=50.0, factor=1.0)), [50, 30], []),
+    "nemotron": (tiny(NemotronConfig, num_key_value_heads=1, head_dim=16, num_hidden_layers=1,
+                      rope_parameters=dict(DEFAULT_ROPE, partial_rotary_factor=0.5)), [50, 30], []),
 }
 
 
@@ -218,7 +220,7 @@ def make_batch(lengths, seed, window, vocab):
     return tokens, targets, positions, lo
 
 
-ONE_MORE = ("Gemma", "VaultGemma", "Qwen3_5")  # whose norms multiply by 1 + w
+ONE_MORE = ("Gemma", "VaultGemma", "Qwen3_5", "Nemotron")  # whose norms multiply by 1 + w
 
 
 def randomize(model, seed):

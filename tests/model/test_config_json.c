@@ -373,6 +373,9 @@ static void test_later_families(void **state)
     assert_written(c);
     refuse(LIKE("hunyuan_v1_dense", ", \"use_qk_norm\": false"), "use_qk_norm is false; only true is supported");
     refuse(LIKE("llama", ", \"max_position_embeddings\": 32768, \"rope_scaling\": {\"type\": \"dynamic\", \"alpha\": 1000.0, \"factor\": 1.0}"), "alpha is 1000.0; ltrain does not know this key");
+    c = read_text(LIKE("nemotron", ", \"norm_eps\": 1e-6"));
+    assert_true(c.gelu == RELU_SQUARED && c.rope_share == 0.5 && c.norm_eps == 1e-6f && c.max_positions == 4096);
+    assert_written(c);
     refuse(LIKE("helium", ""), "head_dim is null; must be hidden_size / num_attention_heads");
 }
 
@@ -435,7 +438,10 @@ static void test_unsupported(void **state)
         {GPT2(", \"architectures\": [\"GPT2ForSequenceClassification\"]"),
          "architectures is [\"GPT2ForSequenceClassification\"]"},
         {GPT2(", \"architectures\": []"), "architectures is []"},
-        {"{\"model_type\": \"bloom\"}", "model_type is \"bloom\"; supported: llama, mistral, qwen2, "},
+        {"{\"model_type\": \"blossom\"}", "model_type is \"blossom\"; supported: llama, mistral, qwen2, "},
+        {"{\"model_type\": \"qwen3_next\"}", "model_type is \"qwen3_next\"; linear attention and experts are not supported yet; supported: llama"},
+        {"{\"model_type\": \"mamba\"}", "layers without attention are not supported yet"},
+        {"{\"model_type\": \" \"}", "model_type is \" \"; supported: llama"},
         {"{\"vocab_size\": 1}", "model_type is missing"},
         {"{\"model_type\": \"llama\"}", "vocab_size is missing"},
         {"{\"model_type\": \"gpt2\", \"vocab_size\": 300, \"n_embd\": 64, \"n_layer\": 2, \"n_head\": 5}",

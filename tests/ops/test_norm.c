@@ -10,11 +10,11 @@ struct problem {
 static void forward(const struct problem *p, const double *x, const double *w, const double *b, double *y)
 {
     const int64_t segments = p->segments ? p->segments : 1, n = p->dim / segments;
-    const double one = p->kind == NORM_RMS_ONE;
+    const double one = p->kind == NORM_RMS_ONE || p->kind == NORM_LAYER_ONE;
     for (int64_t i = 0; i < p->rows * segments; i++) {
         const int64_t from = i % segments * n;
         double mean = 0.0, var = 0.0;
-        for (int64_t j = 0; j < n && p->kind == NORM_LAYER; j++)
+        for (int64_t j = 0; j < n && (p->kind == NORM_LAYER || p->kind == NORM_LAYER_ONE); j++)
             mean += x[i * n + j] / (double)n;
         for (int64_t j = 0; j < n; j++)
             var += (x[i * n + j] - mean) * (x[i * n + j] - mean) / (double)n;
@@ -63,16 +63,19 @@ static void check_forward(int64_t rows, int64_t dim, int64_t segments, int kind,
     check_error("norm", y->val, want->store, y->n, tol(t));
 }
 
+static const int kinds[] = {NORM_RMS, NORM_LAYER, NORM_RMS_ONE, NORM_LAYER_ONE};
+enum { KINDS = sizeof kinds / sizeof *kinds };
+
 static const int64_t DIMS[] = {1, 2, 15, 16, 17, 33, 129, 1023, 1024, 1025, 2600};
 
 static void test_forward(void **state)
 {
     (void)state;
     for (size_t d = 0; d < sizeof DIMS / sizeof *DIMS; d++)
-        for (int kind = NORM_RMS; kind <= NORM_RMS_ONE; kind++)
+        for (int k = 0; k < KINDS; k++)
             for (int t = F32; t <= BF16; t++)
-                check_forward(d % 2 ? 1 : 37, DIMS[d], 0, kind, (enum dtype)t,
-                              kind == NORM_LAYER || (kind == NORM_RMS && d % 3 == 0));
+                check_forward(d % 2 ? 1 : 37, DIMS[d], 0, kinds[k], (enum dtype)t,
+                              kinds[k] == NORM_LAYER || kinds[k] == NORM_LAYER_ONE || (kinds[k] == NORM_RMS && d % 3 == 0));
     tensors_free(NULL);
 }
 
@@ -124,9 +127,9 @@ static void test_grad(void **state)
     (void)state;
     static const int64_t shapes[][2] = {{1, 2}, {1, 17}, {3, 5}, {5, 33}, {70, 7}, {2, 131}};
     for (size_t s = 0; s < sizeof shapes / sizeof *shapes; s++)
-        for (int kind = NORM_RMS; kind <= NORM_RMS_ONE; kind++)
+        for (int k = 0; k < KINDS; k++)
             for (int t = F32; t <= BF16; t++)
-                check_grad(shapes[s][0], shapes[s][1], 0, kind, (enum dtype)t, (int)s % 2);
+                check_grad(shapes[s][0], shapes[s][1], 0, kinds[k], (enum dtype)t, (int)s % 2);
     tensors_free(NULL);
 }
 
