@@ -198,10 +198,24 @@ static enum status take_lora(struct settings *s, const struct lora *was, FILE *n
     return st;
 }
 
-/* What is given of rotary positions and of the base wins. */
+/* Of a base that is kept otherwise, and of other positions, the adapter was not trained. */
+static void note_others(const struct settings *s, const struct described *d, FILE *f)
+{
+    static const char *const word[] = {"auto", "none", "nf4", "int8"};
+    if (d->kept > FROZEN_STORED && s->plan.base != FROZEN_AUTO && s->plan.base != d->kept)
+        fprintf(f, "note: --base %s, where the adapter in %s was trained beside its base in %s\n", word[s->plan.base], s->adapter, word[d->kept]);
+    if (s->rope && d->rope && strcmp(s->rope, d->rope) != 0)
+        fprintf(f, "note: --rope %s, where the adapter in %s was trained with %s\n", s->rope, s->adapter, d->rope);
+    if (s->rope_base > 0 && d->rope_base > 0 && s->rope_base != d->rope_base)
+        fprintf(f, "note: --rope-base %g, where the adapter in %s was trained with %g\n", s->rope_base, s->adapter, d->rope_base);
+}
+
+/* What is given of rotary positions and of the base wins. notes: where that is said; NULL: nowhere. */
 static enum status take_described(struct settings *s, struct described *d, FILE *notes)
 {
     TRY(take_lora(s, &d->lora, notes));
+    if (notes)
+        note_others(s, d, notes);
     if (s->plan.base == FROZEN_AUTO)
         s->plan.base = d->kept;
     if (!s->rope && d->rope) {

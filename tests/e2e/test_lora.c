@@ -190,7 +190,10 @@ static void stretched(void **state)
     const double loss = loss_of(r.out);
     r = e2e_succeeds(NULL, "eval --model base --adapter run/hf --rope linear:2 --rope-base 5e4" EVAL);
     assert_true(loss_of(r.out) == loss);
-    r = e2e_succeeds(NULL, "eval --model run --rope none --rope-base 10000" EVAL);
+    r = e2e_run(NULL, "eval --model run --rope none --rope-base 10000" EVAL);
+    assert_int_equal(r.status, 0);
+    e2e_contains(r.err, "note: --rope none, where the adapter in run/hf was trained with linear:2\n");
+    e2e_contains(r.err, "note: --rope-base 10000, where the adapter in run/hf was trained with 50000\n");
     assert_true(loss_of(r.out) != loss);
     e2e_succeeds(NULL, "export --model run --to copy --adapter");
     r = e2e_succeeds(NULL, "eval --model copy" EVAL);
@@ -455,6 +458,8 @@ static void in_nf4(void **state)
     card = e2e_read("theirs/hf/README.md", &bytes); /* whose base's files say it */
     assert_null(strstr(card, "BitsAndBytesConfig"));
     free(card);
+    r = e2e_succeeds(NULL, "--model away --base int8 --steps 1 --out elsewhere" RUN);
+    e2e_contains(r.out, "note: --base int8, where the adapter in away/hf was trained beside its base in nf4\n");
     /* the adapter knows what it was trained beside; merged into that it is the same model */
     e2e_succeeds(NULL, "--model away --steps 1 --out on" RUN);
     r = e2e_succeeds(NULL, "export --model away --to merged");
