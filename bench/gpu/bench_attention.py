@@ -1,5 +1,5 @@
 """Flash attention beside PyTorch's cuDNN and flash backends: same process, same tensors, taking turns. bf16, one sequence, causal; one
-length in full, too. The deterministic backward in its two ways: dQ by a kernel of its own (apart) and added in an order (in_order).
+length in full, too. The deterministic backward in its ways: dQ by a kernel of its own (apart), added in an order (in_order), the same a step later (late).
 
 `--seconds N` for all of it, `--quick` for a few shapes, `--ways` for the ways of the backward pass alone at 16k to 128k. TFLOP/s count the mask: 4 (forward) or 10 (backward) operations per attended
 pair, head and head dimension, the same for everybody. Writes attention.json."""
@@ -52,12 +52,12 @@ def ways_of(capability, cap):
     if not cap:
         ways.append(("backward_fast", kernels.FAST))
         if capability == 90:
-            ways.append(("backward_in_order", kernels.IN_ORDER))
+            ways += [("backward_in_order", kernels.IN_ORDER), ("backward_late", kernels.IN_ORDER_LATE)]
     return ways
 
 
 def ours(lib, sets, length, hq, hk, d, capability, cap=0.0, causal=True):
-    """{forward, backward_apart, backward_fast, backward_in_order} of ltrain's kernels for one family."""
+    """{forward, backward_apart, backward_fast, backward_in_order, backward_late} of ltrain's kernels for one family."""
     attrs = kernels.attention_attrs(length, length, hq, hk, d, cap=cap)
     lo, hi = mask_of(length, causal)
     o, lse = torch.empty_like(sets[0]["q"]), torch.empty(hq, length, device="cuda")
@@ -117,8 +117,8 @@ def theirs(sets, backend, hq, hk, causal=True):
 
 
 def check_ways(sets, length, hq, hk, d, lib, causal):
-    """Guards against timing wrong kernels: dq of each way of Hopper's backward pass beside that of two kernels; relative L2 errors. And whether
-    the order repeats its bits."""
+    """Guards against timing wrong kernels: gradients of each way of Hopper's backward pass beside those of two kernels; relative L2 errors. And
+    whether the orders repeat their bits."""
     x = sets[0]
     attrs = kernels.attention_attrs(length, length, hq, hk, d)
     lo, hi = mask_of(length, causal)
@@ -131,9 +131,13 @@ def check_ways(sets, length, hq, hk, d, lib, causal):
         out = [torch.full(s, float("nan"), device="cuda") for s in ((length, hq, d), (length, hk, d), (length, hk, d))]
         lib.attention("attn_bwd", attrs, out + [x["q"], x["k"], x["v"], delta, lse, x["do"], lo, hi], lib.for_capability(90, mode))()
         return out
-    apart, fast, order = gradients(kernels.APART), gradients(kernels.FAST), gradients(kernels.IN_ORDER)
-    error = lambda got: max(float((g - w).norm() / w.norm()) for g, w in zip(got, apart))
-    return {"fast": error(fast), "in_order": error(order), "repeats": all(torch.equal(a, b) for a, b in zip(order, gradients(kernels.IN_ORDER)))}
+    apart = gradients(kernels.APART)
+    result = {"repeats": True}
+    for way, mode in (("fast", kernels.FAST), ("in_order", kernels.IN_ORDER), ("late", kernels.IN_ORDER_LATE)):
+        got = gradients(mode)
+        result[way] = max(float((g - w).norm() / w.norm()) for g, w in zip(got, apart))
+        result["repeats"] &= way == "fast" or all(torch.equal(a, b) for a, b in zip(got, gradients(mode)))
+    return result
 
 
 def check_agreement(sets, length, hq, hk, d, lib):
@@ -163,10 +167,11 @@ def fractions(record, families):
         mine = f"ltrain_sm{capability}"
         put(f"sm{capability}_forward_of_cudnn", f"{mine} forward", "cudnn forward")
         put(f"sm{capability}_forward_of_flash", f"{mine} forward", "torch_flash forward")
-        for way in ("apart", "fast", "in_order"):
+        for way in ("apart", "fast", "in_order", "late"):
             put(f"sm{capability}_{way}_backward_of_cudnn", f"{mine} backward_{way}", "cudnn backward")
         put(f"sm{capability}_fast_backward_of_flash", f"{mine} backward_fast", "torch_flash backward")
-        put(f"sm{capability}_in_order_of_apart", f"{mine} backward_in_order", f"{mine} backward_apart")
+        for way in ("in_order", "late"):
+            put(f"sm{capability}_{way}_of_apart", f"{mine} backward_{way}", f"{mine} backward_apart")
         for name in ("forward", "backward_apart"):
             put(f"sm{capability}_capped_{name}_of_plain", f"{mine} capped {name}", f"{mine} {name}")
 
@@ -237,7 +242,7 @@ def main():
     wrong = [r for r in result["shapes"] if not r.get("forward_error", 0.0) < 8e-3]
     for r in wrong:
         print(f"WRONG: S {r['length']} d {r['head_dim']}: relative error {r['forward_error']:.1e}")
-    apart = [r for r in result["shapes"] if "ways" in r and not (r["ways"]["fast"] < 8e-3 and r["ways"]["in_order"] < 8e-3 and r["ways"]["repeats"])]
+    apart = [r for r in result["shapes"] if "ways" in r and not (max(r["ways"][w] for w in ("fast", "in_order", "late")) < 8e-3 and r["ways"]["repeats"])]
     for r in apart:
         print(f"WRONG: S {r['length']} d {r['head_dim']}: ways of the backward pass differ: {r['ways']}")
     return 1 if wrong or apart else 0

@@ -7,7 +7,7 @@ import kernels
 import timing
 
 RECORDS = []
-MODES = {kernels.APART: "apart", kernels.FAST: "fast ", kernels.IN_ORDER: "order"}
+MODES = {kernels.APART: "apart", kernels.FAST: "fast ", kernels.IN_ORDER: "order", kernels.IN_ORDER_LATE: "late "}
 
 # Relative L2 errors. P, dS and o are rounded to bf16 (2^-8 / sqrt(3) = 2.3e-3 each, with random signs), inputs are exact.
 TOLERANCE = {"o": 4e-3, "lse": 2e-6, "dq": 6e-3, "dk": 6e-3, "dv": 4e-3}
@@ -99,7 +99,8 @@ def check(lib, shape, mask, accumulate=False, cap=0.0, value_dim=0):
     ok = True
     families = sorted({80, lib.device.capability if lib.device.capability == 90 else 80})
     for capability in families:
-        for mode in (kernels.APART, kernels.FAST) if capability == 80 or cap or max(d, w) > 128 else (kernels.APART, kernels.FAST, kernels.IN_ORDER):
+        ordered = [] if capability == 80 or cap or max(d, w) > 128 else [kernels.IN_ORDER, kernels.IN_ORDER_LATE]
+        for mode in [kernels.APART, kernels.FAST] + ordered:
             device = lib.for_capability(capability, mode)
             got = run_ours(lib, shape, x, lo, hi, (q0, k0), device, want["o"].bfloat16().contiguous(), start, cap)
             again = run_ours(lib, shape, x, lo, hi, (q0, k0), device, want["o"].bfloat16().contiguous(), start, cap)

@@ -21,6 +21,7 @@ enum attn_cuda_mode {
     ATTN_FAST,          /* dQ by fp32 additions in the order in which blocks happen to arrive; else as the former (target_can_be_fast) */
     ATTN_APART,         /* deterministic, dQ by a kernel of its own: 7 products instead of 5 */
     ATTN_IN_ORDER,      /* deterministic, dQ by fp32 additions in a fixed order, for which blocks wait: sm_90a alone, else as the former */
+    ATTN_IN_ORDER_LATE, /* the same, each step's dQ beside the next step's products, so that warpgroups need not meet */
 };
 
 /* What the kernels must know about the device, read once at start. */

@@ -78,13 +78,13 @@ static inline struct attn_rows attn_rows_of(const struct op_attrs *attrs, void *
 struct attn_sm90_work {
     int64_t counters; /* one int of each kernel */
     int64_t keys;     /* struct attn_row_span [sk]: the mask the other way round */
-    int64_t turns;    /* uint32_t [hq, tiles of ATTN_TURN_ROWS queries], in ATTN_IN_ORDER */
+    int64_t turns;    /* uint32_t [hq, tiles of ATTN_TURN_ROWS queries], in ATTN_IN_ORDER and later modes */
     int64_t turns_bytes;
     int64_t bytes; /* of all */
 };
 #define ATTN_TURN_ROWS 64
 
-/* ATTN_FAST, ATTN_APART or ATTN_IN_ORDER: what sm90 does of this call. */
+/* What sm90 does of this call: not ATTN_DETERMINISTIC, which chooses. */
 enum attn_cuda_mode attn_sm90_way(const struct op_attrs *attrs, const struct attn_cuda *cuda);
 
 static inline struct attn_sm90_work attn_sm90_work_of(const struct op_attrs *attrs, const struct attn_cuda *cuda)
@@ -93,7 +93,9 @@ static inline struct attn_sm90_work attn_sm90_work_of(const struct op_attrs *att
     w.counters = round_up(attn_rows_bytes(attrs), ATTN_SM90_WORK_ALIGN);
     w.keys = w.counters + ATTN_SM90_WORK_ALIGN;
     w.turns = w.keys + attrs->attn.sk * (int64_t)sizeof(struct attn_row_span);
-    w.turns_bytes = attn_sm90_way(attrs, cuda) == ATTN_IN_ORDER ? ceil_div(attrs->attn.sq, ATTN_TURN_ROWS) * attrs->attn.hq * (int64_t)sizeof(uint32_t) : 0;
+    w.turns_bytes = attn_sm90_way(attrs, cuda) >= ATTN_IN_ORDER
+                        ? ceil_div(attrs->attn.sq, ATTN_TURN_ROWS) * attrs->attn.hq * (int64_t)sizeof(uint32_t)
+                        : 0;
     w.bytes = w.turns + w.turns_bytes;
     return w;
 }

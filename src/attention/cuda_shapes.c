@@ -20,10 +20,15 @@ int attn_sm90_supports(enum op_kind kind, const struct op_attrs *attrs, const st
            op_wider_dim(attrs) <= (kind == OP_ATTN_FWD ? 256 : 128);
 }
 
+/* The faster one of the two orders, up to head dim 64 and up to 128: to be settled with target_adds_in_order. */
+static const enum attn_cuda_mode attn_sm90_order[2] = {ATTN_IN_ORDER, ATTN_IN_ORDER};
+
 enum attn_cuda_mode attn_sm90_way(const struct op_attrs *attrs, const struct attn_cuda *cuda)
 {
     const int ordered = target_adds_in_order(cuda->capability, op_wider_dim(attrs), attrs->attn.sq);
-    const enum attn_cuda_mode way = cuda->mode != ATTN_DETERMINISTIC ? cuda->mode : ordered ? ATTN_IN_ORDER : ATTN_APART;
+    enum attn_cuda_mode way = cuda->mode;
+    if (way == ATTN_DETERMINISTIC)
+        way = ordered ? attn_sm90_order[op_wider_dim(attrs) > 64] : ATTN_APART;
     return target_can_be_fast(cuda->shared_bytes, attrs) ? way : ATTN_APART;
 }
 

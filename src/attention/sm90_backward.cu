@@ -11,7 +11,7 @@ struct backward_work {
     struct attn_rows rows;
     attn_row_span *keys; /* [sk] */
     int *counters;       /* one of each kernel */
-    uint32_t *turns;          /* [hq, tiles of ATTN_TURN_ROWS queries] */
+    uint32_t *turns;     /* [hq, tiles of ATTN_TURN_ROWS queries] */
     int64_t turns_bytes;
 };
 
@@ -153,8 +153,9 @@ enum status run_together(const struct op_attrs *a, void *const *arg, const struc
     return run_keys<T>(a, arg, w, cuda, stream);
 }
 
-/* The kernels of one head dimension: dK and dV alone, dQ alone, all three in whichever order, all three in a fixed one. */
-template <class K, class Q, class ANY, class ORDERED>
+/* The kernels of one head dimension: dK and dV alone, dQ alone, all three in whichever order, in a fixed one, the same with dQ
+ * late. */
+template <class K, class Q, class ANY, class ORDERED, class LATE>
 enum status run(const struct op_attrs *a, void *const *arg, const struct attn_cuda *cuda, cudaStream_t stream)
 {
     switch (attn_sm90_way(a, cuda)) {
@@ -162,6 +163,8 @@ enum status run(const struct op_attrs *a, void *const *arg, const struct attn_cu
         return run_together<ANY>(a, arg, cuda, stream);
     case ATTN_IN_ORDER:
         return run_together<ORDERED>(a, arg, cuda, stream);
+    case ATTN_IN_ORDER_LATE:
+        return run_together<LATE>(a, arg, cuda, stream);
     default:
         return run_apart<K, Q>(a, arg, cuda, stream);
     }
@@ -177,10 +180,10 @@ extern "C" enum status attn_sm90_backward(const struct op_attrs *attrs, void *co
         return run_apart<keys_shape<128, 64, 2, 3, DQ_APART, true>, queries_shape<128, 64, 2, 3, true>>(attrs, arg, cuda, stream);
     if (d <= 64)
         return run<keys_shape<64, 64, 2, 3, DQ_APART>, queries_shape<64, 128, 2, 3>, keys_shape<64, 64, 2, 3, DQ_ANY_ORDER>,
-                   keys_shape<64, 64, 2, 3, DQ_IN_ORDER>>(attrs, arg, cuda, stream);
+                   keys_shape<64, 64, 2, 3, DQ_IN_ORDER>, keys_shape<64, 64, 2, 3, DQ_IN_ORDER_LATE>>(attrs, arg, cuda, stream);
     if (d <= 96)
         return run<keys_shape<96, 64, 2, 3, DQ_APART>, queries_shape<96, 64, 2, 3>, keys_shape<96, 64, 2, 3, DQ_ANY_ORDER>,
-                   keys_shape<96, 64, 2, 2, DQ_IN_ORDER>>(attrs, arg, cuda, stream);
+                   keys_shape<96, 64, 2, 2, DQ_IN_ORDER>, keys_shape<96, 64, 2, 2, DQ_IN_ORDER_LATE>>(attrs, arg, cuda, stream);
     return run<keys_shape<128, 64, 2, 3, DQ_APART>, queries_shape<128, 64, 2, 3>, keys_shape<128, 64, 2, 2, DQ_ANY_ORDER>,
-               keys_shape<128, 64, 2, 2, DQ_IN_ORDER>>(attrs, arg, cuda, stream);
+               keys_shape<128, 64, 2, 2, DQ_IN_ORDER>, keys_shape<128, 64, 2, 2, DQ_IN_ORDER_LATE>>(attrs, arg, cuda, stream);
 }

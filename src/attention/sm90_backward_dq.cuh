@@ -1,15 +1,15 @@
-/* dQ for Hopper where the keys' kernel computes it, too (sm90_backward_keys.cuh, whose shapes T are): the order of its walks, dQ of a
- * step, and how it is added to the output: in whichever order, or in one that repeats its bits. */
+/* dQ for Hopper where the keys' kernel computes it, too (sm90_backward_keys.cuh, whose shapes T are): the order of its walks, dQ
+ * of a step, and how it is added to the output: in whichever order, or in one that repeats its bits. */
 #ifndef LTRAIN_ATTENTION_SM90_BACKWARD_DQ_CUH
 #define LTRAIN_ATTENTION_SM90_BACKWARD_DQ_CUH
 
 #include "attention/sm90_backward.cuh"
 
-enum keys_dq { DQ_APART, DQ_ANY_ORDER, DQ_IN_ORDER };
+enum keys_dq { DQ_APART, DQ_ANY_ORDER, DQ_IN_ORDER, DQ_IN_ORDER_LATE };
 
 /* The queries of a key tile, a tile after the other, of every query head. In order, neighbouring blocks must come to a tile one
- * after the other: under every mask whose ends grow, they do if all begin with their last queries and turn to the next head before
- * the next tile. */
+ * after the other: under every mask whose ends grow, they do if all begin with their last queries and turn to the next head
+ * before the next tile. */
 template <class T> struct keys_walk {
     int at, left, group, first_head, of_group, begin, end;
     __device__ __forceinline__ keys_walk(const backward_params &p, const backward_tile &t)
@@ -87,7 +87,8 @@ INLINE bool leads()
 
 /* Adds a warpgroup's columns of a buffer of dQ to the output, from query `row` on. */
 template <class T>
-INLINE void reduce_dq(typename T::shared &s, const backward_params &p, const CUtensorMap *dq_map, int buffer, int w, int head, int row)
+INLINE void reduce_dq(typename T::shared &s, const backward_params &p, const CUtensorMap *dq_map, int buffer, int w, int head,
+                      int row)
 {
 #pragma unroll
     for (int i = 0; i < T::COLUMNS / 32; i++)
@@ -109,16 +110,17 @@ INLINE void add_dq(typename T::shared &s, const backward_params &p, const CUtens
     }
 }
 
-/* dQ in an order, so that its bits repeat. To a tile of queries of one head the key tiles that attend it are added by rising number.
- * They are neighbours (both ends of a key tile's queries grow with its number), so that each waits for the tile before it alone, if
- * that one has these queries, too: p.turns says whose turn it is. A block takes tiles by rising number, so that whom it waits for
- * has begun: nobody waits in a circle, however few blocks run at a time.
+/* dQ in an order, so that its bits repeat. To a tile of queries of one head the key tiles that attend it are added by rising
+ * number. They are neighbours (both ends of a key tile's queries grow with its number), so that each waits for the tile before it
+ * alone, if that one has these queries, too: p.turns says whose turn it is. A block takes tiles by rising number, so that whom it
+ * waits for has begun: nobody waits in a circle, however few blocks run at a time.
  *
  * Warps of their own wait, and wait until TMA has added; consumers stop only if both buffers are full. */
 
 /* A warpgroup's columns of dQ into the next buffer, for the warp that adds them. */
 template <class T>
-INLINE void hand_dq(typename T::shared &s, const backward_params &p, const float (&dq)[T::COLUMNS / 2], int w, ring<T::BUFFERS> &to)
+INLINE void hand_dq(typename T::shared &s, const backward_params &p, const float (&dq)[T::COLUMNS / 2], int w,
+                    ring<T::BUFFERS> &to)
 {
     pipe_wait_empty(s.dq_bar[to.slot], to.parity);
     boxes_store<T::COLUMNS>(s.dq[to.slot][w], dq, p.scale);

@@ -1,5 +1,5 @@
-/* dK and dV (and, where one kernel does all, dQ) for Hopper: a block keeps 64 keys per consumer warpgroup and walks the queries that
- * attend them.
+/* dK and dV (and, where one kernel does all, dQ) for Hopper: a block keeps 64 keys per consumer warpgroup and walks the queries
+ * that attend them.
  *
  * Scores are computed transposed, S^T = K Q^T and dP^T = V dO^T, so that P^T and dS^T are in registers as the next products want
  * their A: dV += P^T dO, dK += dS^T Q. The query heads of a KV head follow one another inside the block, so that dK and dV have
@@ -10,11 +10,11 @@
 #include "attention/sm90_backward_dq.cuh"
 
 /* With DQ, dS^T also goes to shared memory: with all keys of the block, it is the A of dQ += dS K, of which every warpgroup
- * computes its share of the columns and hands them to TMA, which adds them to the output: at once, or as ORDERED by warps that wait
- * for the blocks before this one (order_dq). */
+ * computes its share of the columns and hands them to TMA, which adds them to the output: at once, or as ORDERED by warps that
+ * wait for the blocks before this one (order_dq). LATE: dQ of a step is computed in the next one. */
 template <int D_, int NQ_, int CONSUMERS_, int STAGES_, keys_dq DQ_, bool CAP_ = false> struct keys_shape {
     static constexpr int D = D_, NQ = NQ_, CONSUMERS = CONSUMERS_, STAGES = STAGES_, M = 64 * CONSUMERS_;
-    static constexpr bool DQ = DQ_ != DQ_APART, ORDERED = DQ_ == DQ_IN_ORDER, CAP = CAP_;
+    static constexpr bool DQ = DQ_ != DQ_APART, ORDERED = DQ_ >= DQ_IN_ORDER, LATE = DQ_ == DQ_IN_ORDER_LATE, CAP = CAP_;
     static constexpr int BUFFERS = ORDERED ? 2 : 1, WRITERS = ORDERED ? BUFFERS : 0; /* of dQ: a warp for each buffer */
     static constexpr int threads = WARPGROUP * (CONSUMERS + 1);
     static constexpr bool AHEAD = DQ && D <= 96; /* there are registers for the next scores beside dK and dQ */
@@ -29,7 +29,7 @@ template <int D_, int NQ_, int CONSUMERS_, int STAGES_, keys_dq DQ_, bool CAP_ =
         alignas(1024) float dq[BUFFERS][DQ ? CONSUMERS : 1][COLUMNS / 32][DQ ? 64 : 8][32];
         attn_row_stat stat[STAGES][NQ];
         pipe kv_bar, q_bar[STAGES], dq_bar[BUFFERS]; /* q_bar.empty: of q and go */
-        uint64_t go_full[STAGES];
+        uint64_t go_full[STAGES], ds_full[2];        /* ds_full: if LATE */
         backward_tile tile;
     };
 };
@@ -235,11 +235,120 @@ INLINE void keys_attend(typename T::shared &s, const backward_params &p, const C
     pipe_release(s.kv_bar);
 }
 
+/* A warpgroup's part of dS for all, where nobody waits at once for it. */
+template <class T> INLINE void late_store(typename T::shared &s, int w, ring<2> &ds, const uint32_t (&da)[T::NQ / 16][4])
+{
+    tile_store(s.ds[ds.slot], 64 * w, da);
+    fence_proxy_async();
+    __syncwarp();
+    if (threadIdx.x % 32 == 0)
+        mbar_arrive(smem_addr(&s.ds_full[ds.slot]));
+    ds.next();
+}
+
+/* Starts dQ of the step before: `ds` is where this one will be stored. */
+template <class T> INLINE void late_dq(typename T::shared &s, int w, const ring<2> &ds, bool begun, float (&dq)[T::COLUMNS / 2])
+{
+    if (begun)
+        mbar_wait(smem_addr(&s.ds_full[ds.slot ^ 1]), ds.parity ^ (ds.slot == 0));
+    wgmma_fence();
+    product_dq<T::COLUMNS>(dq, s.ds[ds.slot ^ 1], s.k, w * T::COLUMNS);
+    wgmma_commit();
+}
+
+/* As keys_attend, but dQ of a step is computed beside the next one's products, so that warpgroups need not meet: one computes
+ * probabilities while another one's products run. A warpgroup stores its part of dS after its dQ of the step before; who has all
+ * of a step's dS knows that nobody reads the buffer before it any more. (Nothing may be in flight at the loop's end: ptxas then
+ * serialises all products.) In a tile's first step dQ is computed from what is there, and dropped (products that begin in a
+ * branch are serialised). */
+template <class T>
+INLINE void keys_attend_late(typename T::shared &s, const backward_params &p, const backward_tile &t, int w, ring<T::STAGES> &q,
+                             ring<2> &ds, ring<T::BUFFERS> &buffer, float (&dk)[T::D / 2], float (&dv)[T::D / 2])
+{
+    constexpr int NQ = T::NQ;
+    constexpr bool EARLY = T::D <= 64; /* there are registers for dP beside dQ */
+    const fragment_mask rows = mask_of_keys(p, t.row + 64 * w);
+    float acc[NQ / 2], dp[NQ / 2], dq[T::COLUMNS / 2];
+    uint32_t pa[NQ / 16][4], da[NQ / 16][4];
+    bool begun = false;
+    keys_scores<T>(s, w, q, acc);
+    wgmma_wait<0>();
+    fragment_ready(acc);
+    for (keys_walk<T> x(p, t); x.left > 0; x.next()) {
+        const int slot = q.slot;
+        mbar_wait(smem_addr(&s.go_full[slot]), q.parity);
+        if constexpr (EARLY) {
+            wgmma_fence();
+            product_nt(dp, s.v, 64 * w, s.go[slot]);
+            wgmma_commit();
+        }
+        fragment_apply_mask<NQ>(acc, rows, t.range, x.at);
+        keys_probabilities<NQ>(acc, s.stat[slot], p.scores.log2);
+        fragment_pack<NQ>(pa, acc);
+        late_dq<T>(s, w, ds, begun, dq);
+        wgmma_fence();
+        product_rn<NQ>(dv, pa, s.go[slot]);
+        wgmma_commit();
+        if constexpr (EARLY) {
+            wgmma_wait<2>(); /* dP */
+        } else {
+            wgmma_wait<1>(); /* dQ */
+            fragment_ready(dq);
+            if (begun)
+                hand_dq<T>(s, p, dq, w, buffer);
+            wgmma_fence();
+            product_nt(dp, s.v, 64 * w, s.go[slot]);
+            wgmma_commit();
+            wgmma_wait<0>();
+        }
+        fragment_ready(dp);
+        keys_score_gradient<NQ>(dp, acc, s.stat[slot]);
+        fragment_pack<NQ>(da, dp);
+        if constexpr (EARLY) {
+            wgmma_wait<1>(); /* dQ */
+            fragment_ready(dq);
+        }
+        late_store<T>(s, w, ds, da);
+        if (x.left > 1)
+            q.next();
+        keys_scores<T>(s, w, q, acc);
+        wgmma_fence();
+        product_rn<NQ>(dk, da, s.q[slot]);
+        wgmma_commit();
+        if (EARLY && begun)
+            hand_dq<T>(s, p, dq, w, buffer);
+        begun = true;
+        wgmma_wait<0>();
+        fragment_ready(acc);
+        fragment_ready(dv);
+        fragment_ready(dk);
+        pipe_release(s.q_bar[slot]);
+    }
+    late_dq<T>(s, w, ds, true, dq);
+    wgmma_wait<0>();
+    fragment_ready(dq);
+    hand_dq<T>(s, p, dq, w, buffer);
+    q.next();
+    pipe_release(s.kv_bar);
+}
+
+/* So that a first step's dQ is computed from something. */
+template <class T> INLINE void late_clear(typename T::shared &s, int w)
+{
+    const uint32_t zero[T::NQ / 16][4] = {};
+    tile_store(s.ds[1], 64 * w, zero);
+    fence_proxy_async();
+    bar_sync(1, WARPGROUP * T::CONSUMERS);
+}
+
 template <class T> INLINE void keys_consume(typename T::shared &s, const backward_params &p, const CUtensorMap *dq_map, int w)
 {
     ring<1> kv;
     ring<T::STAGES> q;
     ring<T::BUFFERS> buffer;
+    ring<2> ds;
+    if constexpr (T::LATE)
+        late_clear<T>(s, w);
     for (;;) {
         pipe_wait_full(s.kv_bar, kv.parity);
         const backward_tile t = s.tile;
@@ -247,10 +356,12 @@ template <class T> INLINE void keys_consume(typename T::shared &s, const backwar
         if (t.row < 0)
             break;
         float dk[T::D / 2] = {}, dv[T::D / 2] = {};
-        if (t.range.begin < t.range.end)
-            keys_attend<T>(s, p, dq_map, t, w, q, buffer, dk, dv);
-        else
+        if (t.range.begin >= t.range.end)
             pipe_release(s.kv_bar);
+        else if constexpr (T::LATE)
+            keys_attend_late<T>(s, p, t, w, q, ds, buffer, dk, dv);
+        else
+            keys_attend<T>(s, p, dq_map, t, w, q, buffer, dk, dv);
         if (t.range.begin >= t.range.end && p.accumulate)
             continue;
         store_gradient<T::D>(p.dk, dk, p.scale, t.row + 64 * w, p.mask.sk, t.head, p.hk, p.head_dim, p.accumulate);
@@ -275,6 +386,8 @@ __global__ void __launch_bounds__(T::threads, 1)
             mbar_init(smem_addr(&s.dq_bar[i].full), 4 * T::CONSUMERS);
             mbar_init(smem_addr(&s.dq_bar[i].empty), 1);
         }
+        for (int i = 0; i < 2; i++)
+            mbar_init(smem_addr(&s.ds_full[i]), 4 * T::CONSUMERS);
         for (int i = 0; i < T::STAGES; i++) {
             pipe_init(s.q_bar[i], T::CONSUMERS);
             mbar_init(smem_addr(&s.go_full[i]), 1);

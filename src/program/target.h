@@ -27,7 +27,7 @@ static inline int target_can_be_fast(int64_t shared_bytes, const struct op_attrs
 
 /* Whether a deterministic backward attention of that head dimension (the wider one) and length adds to dq in a fixed order, for which
  * blocks wait, instead of computing it in a kernel of its own. To be settled on a GPU: `tools/gpu-check.sh build bench-attention`
- * times both (backward_apart, backward_in_order); the shortest length from which the order won goes here, by head dimension. */
+ * times them (backward_apart, backward_in_order, backward_late); the shortest length from which the order won goes here, by head dimension. */
 static inline int target_adds_in_order(int capability, int64_t head_dim, int64_t queries)
 {
     enum { NEVER = 1 << 30 };

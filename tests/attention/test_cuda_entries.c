@@ -86,7 +86,8 @@ static void ways(void **state)
         float cap;
         enum attn_cuda_mode way;
     } cases[] = {{ATTN_FAST, 0, ATTN_FAST},     {ATTN_FAST, 50, ATTN_APART},         {ATTN_APART, 0, ATTN_APART},
-                 {ATTN_IN_ORDER, 50, ATTN_APART}, {ATTN_IN_ORDER, 0, ATTN_IN_ORDER}};
+                 {ATTN_IN_ORDER, 50, ATTN_APART}, {ATTN_IN_ORDER, 0, ATTN_IN_ORDER},
+                 {ATTN_IN_ORDER_LATE, 50, ATTN_APART}, {ATTN_IN_ORDER_LATE, 0, ATTN_IN_ORDER_LATE}};
     struct op_attrs a = good();
     struct attn_cuda here = h100;
     here.mode = ATTN_APART;
@@ -94,10 +95,10 @@ static void ways(void **state)
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         here.mode = cases[i].mode, a.attn.cap = cases[i].cap;
         assert_int_equal(attn_sm90_way(&a, &here), cases[i].way);
-        assert_int_equal(attention_cuda_workspace_bytes(OP_ATTN_BWD, &a, &here) - least, cases[i].way == ATTN_IN_ORDER ? 16 * 8 * 4 : 0);
+        assert_int_equal(attention_cuda_workspace_bytes(OP_ATTN_BWD, &a, &here) - least, cases[i].way >= ATTN_IN_ORDER ? 16 * 8 * 4 : 0);
     }
     a.attn.cap = 0, here.mode = ATTN_DETERMINISTIC;
-    assert_int_equal(attn_sm90_way(&a, &here), target_adds_in_order(90, 64, a.attn.sq) ? ATTN_IN_ORDER : ATTN_APART);
+    assert_true((attn_sm90_way(&a, &here) != ATTN_APART) == target_adds_in_order(90, 64, a.attn.sq));
 }
 
 static void refuse(const struct op_attrs *a, const struct attn_cuda *cuda, void *const *arg)

@@ -49,8 +49,8 @@ __device__ static inline void fence_proxy_async()
     asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
 }
 
-/* The same of global memory, either way: between what this thread saw of other threads (a flag) or of its finished bulk groups, and
- * what it hands to TMA or tells others. */
+/* The same of global memory, either way: between what this thread saw of other threads (a flag) or of its finished bulk groups,
+ * and what it hands to TMA or tells others. */
 __device__ static inline void fence_proxy_async_global()
 {
     asm volatile("fence.proxy.async.global;" ::: "memory");

@@ -289,7 +289,8 @@ void async_exit(sim_thread *t)
             sim_fail(t->last_copy, "a thread returns while its cp.async copies are in flight: cp_async_wait<0> is missing");
     for (const bulk_op &o : t->bulk) {
         if (o.read.empty())
-            sim_fail(t->last_copy, "a thread returns while its bulk store still reads shared memory: bulk_wait_read<0> is missing");
+            sim_fail(t->last_copy,
+                     "a thread returns while its bulk store still reads shared memory: bulk_wait_read<0> is missing");
         store_land(o);
     }
     t->bulk.clear();

@@ -86,8 +86,8 @@ void sim_nanosleep(void)
 /* --- flags --------------------------------------------------------------------------------------------------------------------
  */
 
-/* What those who raised a flag knew then, of their own blocks and of others. A higher value is raised by one who saw the lower one
- * or does not care. */
+/* What those who raised a flag knew then, of their own blocks and of others. A higher value is raised by one who saw the lower
+ * one or does not care. */
 static std::map<const uint32_t *, foreign_knowledge> told;
 
 void flags_launch(void)
