@@ -55,6 +55,14 @@ int build_vector(struct builder *b, const char *name, int64_t n, double std)
     return build_param(b, name, "", n, 0, INIT_NORMAL, std);
 }
 
+int build_constant(struct builder *b, const char *name)
+{
+    int i = build_param(b, name, "", 1, 0, INIT_ONES, 0);
+    if (b->pass == DECLARE)
+        b->m->params[i].constant = 1;
+    return i;
+}
+
 void build_use_rows(struct builder *b, int64_t rows)
 {
     if (b->pass != DECLARE || rows == 0)
@@ -89,6 +97,11 @@ struct model_norm build_norm_of_heads(struct builder *b, const char *name, int64
 struct model_norm build_no_norm(void)
 {
     return (struct model_norm){.kind = NORM_NONE, .weight = -1, .bias = -1};
+}
+
+struct model_norm build_bare_norm(void)
+{
+    return (struct model_norm){.kind = NORM_RMS, .weight = -1, .bias = -1};
 }
 
 static int build_adapter_matrix(struct builder *b, const char *name, const char *what, int64_t rows, int64_t columns,
@@ -195,7 +208,7 @@ struct model_block *build_block(struct builder *b, int l, enum block_kind kind)
     block->kind = kind;
     block->norm = block->after = build_no_norm();
     if (kind == BLOCK_ATTENTION) {
-        block->attention.q_norm = block->attention.k_norm = build_no_norm();
+        block->attention.q_norm = block->attention.k_norm = block->attention.v_norm = build_no_norm();
         block->attention.gate = build_no_linear();
         block->attention.sinks = -1;
         kinds_set(b->m, l, &block->attention);

@@ -34,6 +34,8 @@ int build_matrix(struct builder *b, const char *name, int64_t rows, int64_t colu
 int build_embedding(struct builder *b, const char *name, int64_t rows, int64_t columns, double std);
 /* NAME itself, a vector, drawn likewise. */
 int build_vector(struct builder *b, const char *name, int64_t n, double std);
+/* NAME itself, a number that is 1 at first and never trained. To be declared after all others of the unit. */
+int build_constant(struct builder *b, const char *name);
 /* Of the matrix declared last only the first rows are in use, if it has more; 0: all. */
 void build_use_rows(struct builder *b, int64_t rows);
 /* NAME.weight of ones (of zeros where it is 1 + w) and, for layer norms, NAME.bias of zeros, as wide as the model or `dim`. */
@@ -42,6 +44,8 @@ struct model_norm build_norm_of(struct builder *b, const char *name, enum norm_k
 /* A layer norm of each head, without bias, with weights of its own: [heads, head size]. */
 struct model_norm build_norm_of_heads(struct builder *b, const char *name, int64_t heads, int64_t head_dim);
 struct model_norm build_no_norm(void);
+/* An RMS norm of each head, without weights. */
+struct model_norm build_bare_norm(void);
 /* NAME.weight and, with LINEAR_BIAS, NAME.bias of zeros. form: flags. */
 struct model_linear build_linear(struct builder *b, const char *name, int64_t in, int64_t out, unsigned form, double std);
 /* The same of `parts` maps with heads of head_rows outputs, which files interleave head by head. */

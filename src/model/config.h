@@ -41,6 +41,7 @@ enum { NOT_COMPARED, COMPARED };
     X(gelu, CHOICE, "GELU kind", 0, COMPARED, WORDS("tanh", "erf", "squared relu"))                         \
     X(init_std, FLOAT, "standard deviation of initial values", 0, NOT_COMPARED, NULL)                       \
     X(qk_norm, SWITCH, "norm of queries and keys", 0, COMPARED, WORDS("no", "yes"))                         \
+    X(k_is_v, SWITCH, "values from the map of keys", 0, COMPARED, WORDS("no", "yes"))                       \
     X(attention_bias, SWITCH, "bias of attention", 0, COMPARED, WORDS("no", "yes"))                         \
     X(mlp_bias, SWITCH, "bias of the MLP", 0, COMPARED, WORDS("no", "yes"))                                 \
     X(gate, CHOICE, "gate function", 0, COMPARED, WORDS("silu", "tanh gelu", "gelu", "clamped silu"))       \
@@ -53,7 +54,7 @@ enum { NOT_COMPARED, COMPARED };
     X(residual_scale, DOUBLE, "factor of residuals", 0, COMPARED, WORDS("none"))                            \
     X(logit_scale, DOUBLE, "factor of logits", 0, COMPARED, WORDS("none"))                                  \
     X(rope_theta, DOUBLE, "rope_theta", 0, COMPARED, NULL)                                                  \
-    X(rope, CHOICE, "RoPE scaling", 0, COMPARED, WORDS("none", "linear", "llama3", "dynamic", "yarn", "longrope")) \
+    X(rope, CHOICE, "RoPE scaling", 0, COMPARED, WORDS("none", "linear", "llama3", "dynamic", "yarn", "longrope", "proportional")) \
     X(rope_factor, DOUBLE, "RoPE scaling's factor", 0, COMPARED, NULL)                                      \
     X(rope_low_freq, DOUBLE, "RoPE scaling's low_freq_factor", 0, COMPARED, NULL)                           \
     X(rope_high_freq, DOUBLE, "RoPE scaling's high_freq_factor", 0, COMPARED, NULL)                         \
@@ -177,6 +178,14 @@ enum status config_load(const char *dir, char path[CONFIG_PATH], json_t **root);
  * read. */
 enum status config_read_rope(struct config_reader *r, struct model_config *c);
 json_t *config_write_rope(const struct model_config *c);
+/* What transformers 5 reads: the same as rope_scaling, with the base and the part that is rotated. */
+json_t *config_write_rope_parameters(const struct model_config *c);
+
+/* per_layer_config: what some layers have of their own, which a family may add to. Layers that have nothing are not written. */
+enum status config_read_own(struct config_reader *r, struct model_config *c);
+enum status config_add_own(struct config_reader *r, struct model_config *c, int64_t l, const struct layer_config *own);
+json_t *config_write_own(const struct model_config *c);
+int config_has_own(const struct model_config *c);
 
 /* layer_types, which says of each layer whether it has the window. Without the key every period-th layer has none, of a negative
  * period the first of its layers; period 0: all have it. */

@@ -301,8 +301,10 @@ static enum status read_family(struct config_reader *r, struct model_config *c)
 
 static const struct wrapper {
     const char *type, *class;
-} wrappers[] = {{"gemma3", "Gemma3ForConditionalGeneration"}, {"mistral3", "Mistral3ForConditionalGeneration"},
-             {"qwen3_5", "Qwen3_5ForConditionalGeneration"}};
+} wrappers[] = {{"gemma3", "Gemma3ForConditionalGeneration"},
+                {"gemma4", "Gemma4ForConditionalGeneration"},
+                {"mistral3", "Mistral3ForConditionalGeneration"},
+                {"qwen3_5", "Qwen3_5ForConditionalGeneration"}};
 
 static const struct wrapper *find_wrapper(const json_t *root)
 {
@@ -330,6 +332,9 @@ static const char *const about_images[] = {"model_type",           "architecture
                                            "projector_hidden_act", "spatial_merge_size",
                                            "vision_feature_layer", "video_token_id",
                                            "vision_start_token_id", "vision_end_token_id",
+                                           "audio_config",         "audio_token_id",
+                                           "boa_token_id",         "eoa_token_id",
+                                           "eoa_token_index",      "vision_soft_tokens_per_image",
                                            NULL};
 
 static enum status check_outer_keys(const struct config_reader *r, struct model_config *c)

@@ -1,6 +1,8 @@
-/* What config.json says layer by layer: windows, and positions. */
+/* What config.json says layer by layer: windows, positions, and what some layers have of their own. */
 #include "model/config.h"
 
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 static void set_bit(uint8_t *bits, int64_t l, int value)
@@ -76,4 +78,97 @@ json_t *config_write_unrotated(const struct model_config *c)
     for (int64_t l = 0; l < c->layers; l++)
         json_array_append_new(list, json_integer(!model_bit(c->unrotated, l)));
     return list;
+}
+
+/* A layer's number, which may have zeros before it; -1: it is none. */
+static int64_t layer_number(const char *key, int64_t layers)
+{
+    char *end;
+    const int64_t l = key[0] >= '0' && key[0] <= '9' ? (int64_t)strtoll(key, &end, 10) : -1;
+    return l >= 0 && *end == 0 && l < layers ? l : -1;
+}
+
+static enum status read_layer(struct config_reader *parent, const char *key, const json_t *object, struct layer_config *own)
+{
+    char section[64];
+    struct config_reader r = {.path = parent->path, .family = parent->family, .section = section, .object = object};
+    snprintf(section, sizeof section, "per_layer_config.%.40s.", key);
+    if (!json_is_object(object))
+        return status_fail(ERR_INVALID, "%s: per_layer_config.%s must be an object", r.path, key);
+    const json_t *window = json_object_get(object, "sliding_window");
+    own->window = json_is_null(window) ? -1 : 0;
+    TRY(config_read_count(&r, "num_attention_heads", OPTIONAL, 1, &own->heads));
+    TRY(config_read_count(&r, "num_key_value_heads", OPTIONAL, 1, &own->kv_heads));
+    TRY(config_read_count(&r, "head_dim", OPTIONAL, 1, &own->head_dim));
+    TRY(config_read_count(&r, "sliding_window", OPTIONAL, 1, &own->window));
+    return config_check_understood(&r);
+}
+
+enum status config_add_own(struct config_reader *r, struct model_config *c, int64_t l, const struct layer_config *own)
+{
+    char instead[96];
+    static const struct layer_config nothing;
+    int i = 0;
+    while (i <= MODEL_KINDS && memcmp(&c->own[i], own, sizeof *own) != 0 && (i == 0 || memcmp(&c->own[i], &nothing, sizeof nothing) != 0))
+        i++;
+    snprintf(instead, sizeof instead, "at most %d kinds of layers that differ from the others are supported", MODEL_KINDS);
+    if (i > MODEL_KINDS)
+        return config_refuse(r, "per_layer_config", instead);
+    c->own[i] = *own;
+    c->own_of[l] = (uint8_t)i;
+    return OK;
+}
+
+enum status config_read_own(struct config_reader *r, struct model_config *c)
+{
+    const json_t *all = config_get(r, "per_layer_config");
+    const char *key;
+    json_t *object;
+    if (all && !json_is_object(all))
+        return config_refuse(r, "per_layer_config", "must be an object with an entry for some of the layers");
+    json_object_foreach((json_t *)all, key, object)
+    {
+        struct layer_config own = {0};
+        const int64_t l = layer_number(key, min_i64(c->layers, LAYERS_MOST));
+        if (l < 0)
+            return config_refuse(r, "per_layer_config", "its keys must be numbers of layers, from 0 on");
+        TRY(read_layer(r, key, object, &own));
+        TRY(config_add_own(r, c, l, &own));
+    }
+    return OK;
+}
+
+static void set_count(json_t *o, const char *key, int64_t value)
+{
+    if (value > 0)
+        json_object_set_new(o, key, json_integer(value));
+}
+
+json_t *config_write_own(const struct model_config *c)
+{
+    json_t *all = json_object();
+    for (int64_t l = 0; l < c->layers; l++) {
+        const struct layer_config *own = &c->own[c->own_of[l]];
+        char key[24];
+        if (c->own_of[l] == 0)
+            continue;
+        json_t *o = json_object();
+        set_count(o, "num_attention_heads", own->heads);
+        set_count(o, "num_key_value_heads", own->kv_heads);
+        set_count(o, "head_dim", own->head_dim);
+        set_count(o, "sliding_window", own->window);
+        if (own->window < 0)
+            json_object_set_new(o, "sliding_window", json_null());
+        snprintf(key, sizeof key, "%lld", (long long)l);
+        json_object_set_new(all, key, o);
+    }
+    return all;
+}
+
+int config_has_own(const struct model_config *c)
+{
+    for (int64_t l = 0; l < c->layers; l++)
+        if (c->own_of[l] > 0)
+            return 1;
+    return 0;
 }

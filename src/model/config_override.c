@@ -67,6 +67,11 @@ enum status model_config_set_rope(struct model_config *c, const char *rope, doub
     if ((rope || base > 0.0) && model_learns_positions(c))
         return status_fail(ERR_INVALID, "--%s: model %s has learned positions, not rotary ones", rope ? "rope" : "rope-base",
                            c->name);
+    if (rope && c->rope == ROPE_PROPORTIONAL)
+        return status_fail(ERR_INVALID,
+                           "--rope %.40s: model %s rotates a part of its heads' pairs (proportional), which goes with no other scaling; "
+                           "--rope-base changes its base",
+                           rope, c->name);
     if (rope && strcmp(rope, "none") == 0) {
         c->max_positions = (int64_t)model_trained_positions(c); /* what the scaling has stretched them to goes with it */
         clear_scaling(c);
@@ -101,6 +106,8 @@ static void describe_scaling(const struct model_config *c, int64_t tokens, char 
                  (double)tokens > c->rope_original_positions ? "long" : "short", c->rope_factor, original);
     else if (c->rope_alpha > 0.0)
         snprintf(text, bytes, "raised by alpha %g, %s positions", c->rope_alpha, original);
+    else if (c->rope == ROPE_PROPORTIONAL)
+        snprintf(text, bytes, "proportional, %g of each head's pairs", c->rope_share > 0.0 ? c->rope_share : 1.0);
     else if (c->rope == ROPE_LINEAR)
         snprintf(text, bytes, "linear with factor %g", c->rope_factor);
     else

@@ -5,7 +5,8 @@
 
 static const struct config_word rope_types[] = {
     {"default", ROPE_DEFAULT}, {"linear", ROPE_LINEAR},     {"llama3", ROPE_LLAMA3}, {"dynamic", ROPE_DYNAMIC},
-    {"yarn", ROPE_YARN},       {"longrope", ROPE_LONGROPE}, {"su", ROPE_LONGROPE},   {NULL, 0}};
+    {"yarn", ROPE_YARN},       {"longrope", ROPE_LONGROPE}, {"su", ROPE_LONGROPE},
+    {"proportional", ROPE_PROPORTIONAL}, {NULL, 0}};
 
 /* The length that frequencies were trained for: of the section, of config.json, or all positions. */
 static enum status read_original(struct config_reader *parent, struct config_reader *r, struct model_config *c)
@@ -21,6 +22,10 @@ static enum status read_original(struct config_reader *parent, struct config_rea
 
 static enum status read_factor(struct config_reader *r, struct model_config *c)
 {
+    if (c->rope == ROPE_PROPORTIONAL) {
+        c->rope_factor = 1.0;
+        return config_read_real(r, "factor", OPTIONAL, &c->rope_factor);
+    }
     int derived = c->rope == ROPE_YARN || c->rope == ROPE_LONGROPE;
     c->rope_factor = derived && c->max_positions > 0 ? (double)c->max_positions / c->rope_original_positions : 0.0;
     return config_read_real(r, "factor", c->rope_factor > 0.0 ? OPTIONAL : REQUIRED, &c->rope_factor);
@@ -98,6 +103,7 @@ static enum status read_kind(struct config_reader *r, struct model_config *c)
         return read_dynamic(r, c);
     case ROPE_DEFAULT:
     case ROPE_LINEAR:
+    case ROPE_PROPORTIONAL:
         break;
     }
     return OK;
@@ -140,7 +146,7 @@ static enum status read_section(struct config_reader *parent, const char *sectio
         config_get(&r, "mrope_interleaved");
     }
     TRY(read_share(&r, c, 0));
-    if (c->rope != ROPE_DEFAULT && c->rope != ROPE_LINEAR)
+    if (c->rope != ROPE_DEFAULT && c->rope != ROPE_LINEAR && c->rope != ROPE_PROPORTIONAL)
         TRY(read_original(parent, &r, c));
     if (c->rope != ROPE_DEFAULT)
         TRY(read_factor(&r, c));
@@ -153,12 +159,15 @@ static enum status read_by_kind(struct config_reader *parent, const json_t *obje
 {
     const json_t *full = json_object_get(object, "full_attention"), *sliding = json_object_get(object, "sliding_attention");
     struct model_config local = *c;
+    local.rope_share = 0.0;
     if (json_object_size(object) != 2 || !full || !sliding)
         return config_refuse(parent, "rope_parameters", "supported: full_attention and sliding_attention");
     TRY(read_section(parent, "rope_parameters.full_attention.", full, c));
     TRY(read_section(parent, "rope_parameters.sliding_attention.", sliding, &local));
     if (local.rope != ROPE_DEFAULT)
         return config_refuse(parent, "rope_parameters", "sliding_attention with a scaling is not supported");
+    if (local.rope_share > 0.0)
+        return config_refuse(parent, "rope_parameters", "sliding_attention of which a part is rotated is not supported");
     c->rope_local_theta = local.rope_theta;
     return OK;
 }
@@ -229,7 +238,9 @@ json_t *config_write_rope(const struct model_config *c)
         return json_pack("{s:s, s:o, s:o}", "type", word->word, "short_factor", divisors(c->rope_short, model_rotated(c, c->head_dim) / 2),
                          "long_factor", divisors(c->rope_long, model_rotated(c, c->head_dim) / 2));
     json_t *o = json_pack("{s:s, s:s, s:f}", "rope_type", word->word, "type", word->word, "factor", c->rope_factor);
-    if (c->rope != ROPE_LINEAR)
+    if (c->rope == ROPE_PROPORTIONAL)
+        json_object_set_new(o, "partial_rotary_factor", json_real(c->rope_share > 0.0 ? c->rope_share : 1.0));
+    else if (c->rope != ROPE_LINEAR)
         json_object_set_new(o, "original_max_position_embeddings", json_integer((json_int_t)c->rope_original_positions));
     set_real(o, "alpha", c->rope_alpha);
     set_real(o, "low_freq_factor", c->rope_low_freq);
@@ -247,4 +258,20 @@ json_t *config_write_rope(const struct model_config *c)
         json_object_set_new(o, "long_factor", divisors(c->rope_long, model_rotated(c, c->head_dim) / 2));
     }
     return o;
+}
+
+json_t *config_write_rope_parameters(const struct model_config *c)
+{
+    json_t *o = c->rope == ROPE_DEFAULT ? json_pack("{s:s}", "type", "default") : config_write_rope(c);
+    json_object_set_new(o, "rope_type", json_incref(json_object_get(o, "type")));
+    json_object_del(o, "type");
+    if (c->rope == ROPE_LONGROPE)
+        json_object_set_new(o, "original_max_position_embeddings", json_integer((json_int_t)c->rope_original_positions));
+    json_object_set_new(o, "rope_theta", json_real(c->rope_theta));
+    if (c->rope_share > 0.0)
+        json_object_set_new(o, "partial_rotary_factor", json_real(c->rope_share));
+    if (c->rope_local_theta == 0.0)
+        return o;
+    return json_pack("{s:o, s:{s:s, s:f}}", "full_attention", o, "sliding_attention", "rope_type", "default", "rope_theta",
+                     c->rope_local_theta);
 }

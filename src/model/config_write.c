@@ -83,6 +83,8 @@ static json_t *config_json(const struct model_config *c, const char *dtype)
          json_object_set_new(root, "torch_dtype", json_string(dtype)) == 0;
     for (const struct config_key *k = f->keys[1]; ok && k && k->name; k++)
         ok = write_key(root, c, k);
+    if (ok && config_has_own(c))
+        ok = json_object_set_new(root, "per_layer_config", config_write_own(c)) == 0;
     if (!ok) {
         json_decref(root);
         return NULL;
@@ -157,23 +159,6 @@ enum status model_config_write(const char *dir, const struct model_config *confi
     return write_object(dir, config_json(config, dtype_text(dtype)));
 }
 
-/* What transformers 5 reads: the same as rope_scaling, with the base and the part that is rotated. */
-static json_t *rope_parameters(const struct model_config *c)
-{
-    json_t *o = c->rope == ROPE_DEFAULT ? json_pack("{s:s}", "type", "default") : config_write_rope(c);
-    json_object_set_new(o, "rope_type", json_incref(json_object_get(o, "type")));
-    json_object_del(o, "type");
-    if (c->rope == ROPE_LONGROPE)
-        json_object_set_new(o, "original_max_position_embeddings", json_integer((json_int_t)c->rope_original_positions));
-    json_object_set_new(o, "rope_theta", json_real(c->rope_theta));
-    if (c->rope_share > 0.0)
-        json_object_set_new(o, "partial_rotary_factor", json_real(c->rope_share));
-    if (c->rope_local_theta == 0.0)
-        return o;
-    return json_pack("{s:o, s:{s:s, s:f}}", "full_attention", o, "sliding_attention", "rope_type", "default", "rope_theta",
-                     c->rope_local_theta);
-}
-
 static int same_number(const json_t *value, double number)
 {
     return json_is_number(value) && json_number_value(value) == number;
@@ -188,6 +173,9 @@ static int spell_rope(json_t *root, const struct model_config *c, int anew)
     int ok = 1;
     if (model_learns_positions(c))
         return 1;
+    if (c->family == FAMILY_GEMMA4) /* no release reads it otherwise */
+        return (!anew && json_object_get(root, "rope_parameters")) ||
+               json_object_set_new(root, "rope_parameters", config_write_rope_parameters(c)) == 0;
     if (!same_number(json_object_get(root, base), c->rope_theta))
         ok = json_object_set_new(root, base, json_real(c->rope_theta)) == 0;
     if (c->rope_share > 0.0 && !same_number(json_object_get(root, share), c->rope_share))
@@ -195,7 +183,7 @@ static int spell_rope(json_t *root, const struct model_config *c, int anew)
     if (anew || !json_object_get(root, "rope_scaling"))
         ok = ok && json_object_set_new(root, "rope_scaling", config_write_rope(c)) == 0;
     if (anew || !json_is_object(json_object_get(root, "rope_parameters")))
-        ok = ok && json_object_set_new(root, "rope_parameters", rope_parameters(c)) == 0;
+        ok = ok && json_object_set_new(root, "rope_parameters", config_write_rope_parameters(c)) == 0;
     if (c->rope_local_theta > 0.0 && c->family == FAMILY_GEMMA3 && !json_object_get(root, "rope_local_base_freq"))
         ok = ok && json_object_set_new(root, "rope_local_base_freq", json_real(c->rope_local_theta)) == 0;
     if (anew)

@@ -23,6 +23,16 @@ void common_attention(struct builder *b, struct attention_block *a, unsigned qkv
     a->o = build_linear(b, "self_attn.o_proj", q, dim, o_form, c->init_std);
 }
 
+void common_attention_of_keys(struct builder *b, struct attention_block *a, unsigned form)
+{
+    const struct model_config *c = &b->m->config;
+    const struct attention_shape *s = build_shape(b, a);
+    int64_t dim = c->dim, q = s->heads * s->head_dim;
+    a->q = build_linear(b, "self_attn.q_proj", dim, q, form, c->init_std);
+    a->k = a->v = build_linear(b, "self_attn.k_proj", dim, s->kv_heads * s->head_dim, form, c->init_std);
+    a->o = build_linear(b, "self_attn.o_proj", q, dim, form, c->init_std);
+}
+
 void common_mlp(struct builder *b, struct mlp_block *m, unsigned form)
 {
     const struct model_config *c = &b->m->config;
@@ -174,6 +184,16 @@ json_t *common_write_share(const struct model_config *c)
     return json_real(c->rope_share > 0.0 ? c->rope_share : 1.0);
 }
 
+/* Gemma 4's "vision" is about the tokens of an image, which are none here. */
+static enum status read_bidirectional(struct config_reader *r, struct model_config *c)
+{
+    const json_t *value = config_get(r, "use_bidirectional_attention");
+    (void)c;
+    return value && json_is_string(value) && strcmp(json_string_value(value), "vision") == 0
+               ? OK
+               : config_only_bool(r, "use_bidirectional_attention", 0);
+}
+
 const struct config_key common_keys[] = {
     {"vocab_size", KEY_REQUIRED, AT_vocab},
     {"hidden_size", KEY_REQUIRED, AT_dim},
@@ -189,7 +209,8 @@ const struct config_key common_keys[] = {
     {"rope_interleaved", KEY_ONLY_FALSE},
     {"is_encoder_decoder", KEY_ONLY_FALSE},
     {"add_cross_attention", KEY_ONLY_FALSE},
-    {"use_bidirectional_attention", KEY_ONLY_FALSE},
+    {"use_bidirectional_attention", KEY_SPECIAL, .read = read_bidirectional},
+    {"per_layer_config", KEY_SPECIAL, .read = config_read_own},
     {"attention_dropout", KEY_DROPOUT},
     {NULL},
 };

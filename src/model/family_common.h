@@ -8,6 +8,8 @@
  * model.norm as an RMS norm. form: LINEAR_BIAS or 0. */
 void common_embedding(struct builder *b);
 void common_attention(struct builder *b, struct attention_block *a, unsigned qkv_form, unsigned o_form);
+/* The same with the map of keys for values, too. */
+void common_attention_of_keys(struct builder *b, struct attention_block *a, unsigned form);
 void common_mlp(struct builder *b, struct mlp_block *m, unsigned form);
 void common_ungated_mlp(struct builder *b, struct mlp_block *m, unsigned form);
 void common_fused_mlp(struct builder *b, struct mlp_block *m);

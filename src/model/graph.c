@@ -39,6 +39,7 @@ static int describe(struct model *m, const struct adapter_rules *rules, enum bui
     end_unit(&b);
     for (int l = 0; l < (int)m->config.layers; l++) {
         m->layers[l].n_blocks = 0;
+        m->layers[l].scalar = -1;
         begin_unit(&b, 1 + l);
         f->layer(&b, l);
         end_unit(&b);
@@ -64,11 +65,14 @@ static const struct model_param *first_matrix(const struct model *m, int unit)
     return p;
 }
 
-/* Adapters are trained in place of the model, but for what is to be saved with them. */
+/* Adapters are trained in place of the model, but for what is to be saved with them; constants never are. */
 static void freeze_base(struct model *m, const struct adapter_rules *rules)
 {
     for (int i = 0; i < m->n_params && rules; i++)
         m->params[i].trained = m->params[i].from_adapter = m->params[i].adapter || adapter_saves(rules, m->params[i].name);
+    for (int i = 0; i < m->n_params; i++)
+        if (m->params[i].constant)
+            m->params[i].trained = m->params[i].from_adapter = 0;
 }
 
 static enum status apply_freeze(struct model *m, const char *const *freeze, int n_freeze)

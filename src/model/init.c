@@ -25,7 +25,7 @@ void model_init_param(const struct model *m, int param, uint64_t seed, int64_t f
 
 int64_t model_rotated(const struct model_config *c, int64_t head_dim)
 {
-    return c->rope_share > 0.0 ? (int64_t)((double)head_dim * c->rope_share) : head_dim;
+    return c->rope_share > 0.0 && c->rope != ROPE_PROPORTIONAL ? (int64_t)((double)head_dim * c->rope_share) : head_dim;
 }
 
 /* Llama 3.1: wavelengths short against the original context stay, long ones are stretched by `factor`, those between are blended.
@@ -91,6 +91,8 @@ static double frequency(const struct model_config *c, int64_t n, int64_t tokens,
         return scale_yarn(c, n, i, freq);
     case ROPE_LONGROPE:
         return freq / ((double)tokens > c->rope_original_positions ? c->rope_long : c->rope_short)[i];
+    case ROPE_PROPORTIONAL: /* the other pairs of the whole head are not rotated */
+        return i < (int64_t)(0.5 * (c->rope_share > 0.0 ? c->rope_share : 1.0) * (double)n) ? freq / c->rope_factor : 0.0;
     case ROPE_DEFAULT:
     case ROPE_DYNAMIC:
         break;

@@ -21,13 +21,14 @@
     X(GEMMA2, gemma2) X(GEMMA3, gemma3) X(OLMO2, olmo2) X(OLMO3, olmo3) X(GLM4, glm4) X(STARCODER2, starcoder2) X(GPT2, gpt2) \
     X(GPT_NEOX, gpt_neox) X(COHERE, cohere) X(COHERE2, cohere2) X(GPT_OSS, gpt_oss) X(MINISTRAL3, ministral3) \
     X(QWEN3_5, qwen3_5) X(SEED_OSS, seed_oss) X(ERNIE4_5, ernie4_5) X(ARCEE, arcee) X(MINISTRAL, ministral) X(CWM, cwm) X(HELIUM, helium) \
-    X(GLM, glm) X(GEMMA, gemma) X(VAULTGEMMA, vaultgemma) X(EXAONE4, exaone4) X(HUNYUAN, hunyuan) X(NEMOTRON, nemotron)
+    X(GLM, glm) X(GEMMA, gemma) X(VAULTGEMMA, vaultgemma) X(EXAONE4, exaone4) X(HUNYUAN, hunyuan) X(NEMOTRON, nemotron) \
+    X(GEMMA4, gemma4)
 #define X(upper, lower) FAMILY_##upper,
 enum model_family { MODEL_FAMILIES(X) N_FAMILIES };
 #undef X
 /* What frozen matrices of layers are kept as: in the storage type, in NF4 with nested or with plain scales, or in int8 (base/quantised.h). */
 enum model_base { BASE_STORED, BASE_NF4, BASE_NF4_PLAIN, BASE_INT8 };
-enum rope_kind { ROPE_DEFAULT, ROPE_LINEAR, ROPE_LLAMA3, ROPE_DYNAMIC, ROPE_YARN, ROPE_LONGROPE };
+enum rope_kind { ROPE_DEFAULT, ROPE_LINEAR, ROPE_LLAMA3, ROPE_DYNAMIC, ROPE_YARN, ROPE_LONGROPE, ROPE_PROPORTIONAL };
 
 enum {
     LAYERS_MOST = 1 << 12,
@@ -55,6 +56,7 @@ struct model_config {
     int tied;              /* head = embedding */
     int parallel;          /* attention and MLP of a layer read the same input, where the family has both kinds of layers */
     int qk_norm;           /* norms of queries and keys, where the family has models with and without */
+    int k_is_v;            /* the layers that are not in `windowed` take values from the map of keys */
     int attention_bias, mlp_bias; /* biases of the maps around attention, of the MLP's; which ones, the family says */
     float norm_eps;
     enum gelu_kind gelu;
@@ -73,7 +75,7 @@ struct model_config {
     double rope_attention;       /* factor of rotated queries and keys; 0: what yarn and longrope derive */
     double rope_mscale, rope_mscale_all; /* yarn: what it is derived from; 0: from the factor alone */
     double rope_slope;           /* queries are scaled by 1 + slope log(1 + position / rope_original_positions), rounded down; 0: no */
-    double rope_share;           /* of a head's elements that are rotated, the first ones; 0: all */
+    double rope_share;           /* of a head's elements that are rotated, the first ones; 0: all; of ROPE_PROPORTIONAL: of its pairs */
     int rope_interleaved;        /* pairs are neighbours, not half the rotated elements apart */
     double rope_local_theta;     /* base of the layers in `windowed`, which then have no scaling; 0: that of all layers */
     double rope_short[LONGROPE_MOST], rope_long[LONGROPE_MOST]; /* longrope: divisors of frequencies */
@@ -102,6 +104,7 @@ struct model_param {
                           * interleaved: the first head's rows of every part, then the second head's */
     int parts;
     int of_norm;         /* of shape [heads, head size], but as a vector: not decayed, multiplies no token */
+    int constant;        /* never trained, of whatever model */
     int trained;
     int adapter;         /* it is an adapter's: not in the files of the model's weights */
     int from_adapter;    /* in an adapter's files: an adapter's, or saved beside one. Of models that train, what is trained */
@@ -133,7 +136,7 @@ struct model_linear {
 
 struct model_norm {
     enum norm_kind kind;
-    int weight, bias; /* -1: none. Of norms of heads: weights that all heads share, or [heads, head size] */
+    int weight, bias; /* -1: none, of an RMS norm of heads too. Of norms of heads: weights that all heads share, or [heads, head size] */
 };
 
 enum block_kind { BLOCK_ATTENTION, BLOCK_MLP, BLOCK_KINDS };
@@ -142,6 +145,7 @@ struct attention_block {
     struct model_linear q, k, v, o;
     struct model_linear gate;         /* o maps what heads give times sigmoid(gate of the block's input); gate.weight = -1: there is none */
     struct model_norm q_norm, k_norm; /* of each head, or (whole) of all; NORM_NONE: none */
+    struct model_norm v_norm;         /* of each head */
     int whole, norm_last;             /* norm_last: after heads are rotated, else before */
     int shape;                        /* of the model's shapes of heads */
     int mask;                         /* of the model's masks */
@@ -170,6 +174,7 @@ struct model_block {
 enum { LAYER_BLOCKS = 2 }; /* at most, of any family */
 
 struct model_layer {
+    int scalar; /* param index of what the layer's output is multiplied by, last of all, which is never trained; -1: nothing */
     int n_blocks;
     struct model_block blocks[LAYER_BLOCKS]; /* in the order in which they add to the stream */
 };

@@ -41,6 +41,13 @@ void ops_scale(void *y, const void *x, float scale, int64_t n, int32_t dtype)
         scale_block(y, x, scale, b * ROWS_BLOCK, rows_block_size(b, n), dtype);
 }
 
+enum status ops_cpu_multiply(const struct op_attrs *a, void *const *arg, void *stream)
+{
+    (void)stream;
+    ops_scale(arg[0], arg[0], row_get(arg[1], 0, a->cast.x_type), a->cast.n, a->cast.x_type);
+    return OK;
+}
+
 enum status ops_cpu_cast(const struct op_attrs *a, void *const *arg, void *stream)
 {
     (void)stream;

@@ -30,6 +30,27 @@ template <typename T> struct scale_elements {
     }
 };
 
+template <typename T> struct multiply_elements {
+    T *x;
+    const T *factor;
+    template <int N> __device__ __forceinline__ void run(int64_t i) const
+    {
+        float v[N], f[1];
+        load<1>(f, factor);
+        load<N>(v, x + i);
+#pragma unroll
+        for (int k = 0; k < N; k++)
+            v[k] *= f[0];
+        store<N>(x + i, v);
+    }
+};
+
+template <typename T> enum status run_multiply(const struct op_attrs *attrs, void *const *arg, void *stream)
+{
+    const multiply_elements<T> op = {(T *)arg[0], (const T *)arg[1]};
+    return launch_elements<WIDTH<T>>(op, attrs->cast.n, aligned_to_vectors({arg[0]}), stream);
+}
+
 template <typename T> enum status run_scale(const struct op_attrs *attrs, void *const *arg, bool vectors, void *stream)
 {
     const scale_elements<T> op = {(T *)arg[0], (const T *)arg[1], attrs->cast.scale};
@@ -62,4 +83,10 @@ enum status ops_cuda_cast(const struct op_attrs *attrs, void *const *arg, void *
     if (attrs->cast.y_type == BF16)
         return launch_elements<8>(cast<bf16, float>{(bf16 *)arg[0], (const float *)arg[1]}, n, vectors, stream);
     return launch_elements<8>(cast<float, bf16>{(float *)arg[0], (const bf16 *)arg[1]}, n, vectors, stream);
+}
+
+enum status ops_cuda_multiply(const struct op_attrs *attrs, void *const *arg, void *stream)
+{
+    TRY(check_storage("multiply", attrs->cast.x_type));
+    return attrs->cast.x_type == BF16 ? run_multiply<bf16>(attrs, arg, stream) : run_multiply<float>(attrs, arg, stream);
 }

@@ -8,6 +8,6 @@
 void ops_cast(void *y /* T_y[n] */, const void *x /* T_x[n] */, int64_t n, int32_t y_type, int32_t x_type);
 
 /* y = scale * x */
-void ops_scale(void *y /* T[n] */, const void *x /* T[n] */, float scale, int64_t n, int32_t dtype);
+void ops_scale(void *y /* T[n], may be x */, const void *x /* T[n] */, float scale, int64_t n, int32_t dtype);
 
 #endif

@@ -49,6 +49,12 @@ INLINE void stats_typed(struct row *row, const void *x, enum norm_kind kind, flo
     row->r = 1.0f / sqrtf(var + eps);
 }
 
+/* Without weights `one` is added to 0. */
+INLINE float weight_at(const void *weight, int64_t j, int32_t dtype)
+{
+    return weight ? row_get(weight, j, dtype) : 0.0f;
+}
+
 INLINE void normalise_typed(const struct row *row, void *y, const void *x, const void *weight, const void *bias, float one,
                             int32_t dtype)
 {
@@ -61,7 +67,7 @@ INLINE void normalise_typed(const struct row *row, void *y, const void *x, const
     } else {
 #pragma omp simd
         for (int64_t j = 0; j < c.dim; j++)
-            row_set(y, c.at + j, dtype, (row_get(x, c.at + j, dtype) - c.mean) * c.r * (one + row_get(weight, j, dtype)));
+            row_set(y, c.at + j, dtype, (row_get(x, c.at + j, dtype) - c.mean) * c.r * (one + weight_at(weight, j, dtype)));
     }
 }
 
@@ -78,8 +84,11 @@ CLONES static void normalise_row(const struct norm_shape *s, int64_t i, void *y,
     for (int64_t k = 0; k < s->segments; k++) {
         struct row row = {.at = i * s->dim + k * n, .dim = n};
         FOR_DTYPE(s->dtype, stats_typed, &row, x, s->kind, s->eps);
-        FOR_DTYPE(s->dtype, normalise_typed, &row, y, x, (const char *)weight + k * step, bias ? (const char *)bias + k * step : NULL,
-                  one_of(s));
+        if (weight)
+            FOR_DTYPE(s->dtype, normalise_typed, &row, y, x, (const char *)weight + k * step,
+                      bias ? (const char *)bias + k * step : NULL, one_of(s));
+        else
+            FOR_DTYPE(s->dtype, normalise_typed, &row, y, x, NULL, NULL, 1.0f);
     }
 }
 
@@ -98,10 +107,11 @@ void ops_norm(const struct norm_shape *s, void *y, const void *x, const void *we
 INLINE void sum_products(const struct row *row, float *sum_g, float *sum_gx, const void *x, const void *weight, const float *dy,
                          float one, int32_t dtype)
 {
-    f32x8 a[2] = {{0}}, b[2] = {{0}}, vx[2], vw[2], vd[2];
+    f32x8 a[2] = {{0}}, b[2] = {{0}}, vx[2], vw[2] = {{0}}, vd[2];
     for (int64_t j = 0; j < row->dim; j += LANES) {
         lanes_get(vx, x, row->at + j, row->dim - j, row->mean, dtype);
-        lanes_get(vw, weight, j, row->dim - j, 0.0f, dtype);
+        if (weight)
+            lanes_get(vw, weight, j, row->dim - j, 0.0f, dtype);
         lanes_get(vd, dy, row->at + j, row->dim - j, 0.0f, F32);
         for (int half = 0; half < 2; half++) {
             f32x8 g = vd[half] * (vw[half] + one);
@@ -123,7 +133,7 @@ INLINE void grad_typed(const struct row *row, void *dx, const void *x, const voi
     const float mean_g = centres(kind) ? sum_g / (float)c.dim : 0.0f, mean_gx = sum_gx / (float)c.dim;
 #pragma omp simd
     for (int64_t j = 0; j < c.dim; j++) {
-        float g = dy[c.at + j] * (one + row_get(weight, j, dtype)), xhat = (row_get(x, c.at + j, dtype) - c.mean) * c.r;
+        float g = dy[c.at + j] * (one + weight_at(weight, j, dtype)), xhat = (row_get(x, c.at + j, dtype) - c.mean) * c.r;
         row_set(dx, c.at + j, dtype, row_get(dx, c.at + j, dtype) + c.r * (fmaf(-xhat, mean_gx, g) - mean_g));
     }
 }
@@ -151,7 +161,10 @@ CLONES static void grad_group(const struct norm_shape *s, void *dx, const void *
         for (int64_t k = 0; k < s->segments; k++) {
             struct row row = {.at = i * s->dim + k * n, .dim = n};
             FOR_DTYPE(s->dtype, stats_typed, &row, x, s->kind, s->eps);
-            FOR_DTYPE(s->dtype, grad_typed, &row, dx, x, (const char *)weight + k * step, dy, s->kind, one_of(s));
+            if (weight)
+                FOR_DTYPE(s->dtype, grad_typed, &row, dx, x, (const char *)weight + k * step, dy, s->kind, one_of(s));
+            else
+                FOR_DTYPE(s->dtype, grad_typed, &row, dx, x, NULL, dy, s->kind, 1.0f);
             if (dw)
                 FOR_DTYPE(s->dtype, columns_typed, &row, dw + k * n, db + k * n, x, dy);
         }

@@ -14,7 +14,7 @@ constexpr int PANEL_RUNS = 2;         /* runs of columns whose sums a thread kee
 /* Every operand of either direction. */
 template <typename T> struct norm_args {
     int64_t rows, dim, segments; /* of a row in memory, which is as many rows here */
-    float eps, one; /* one: what is added to weights */
+    float eps, one; /* one: what is added to weights, or what stands for them */
     int centred; /* a row's mean is taken from it */
     T *out; /* y, or dx */
     const T *x, *weight, *bias;
@@ -93,8 +93,9 @@ template <typename T, int N> __global__ void __launch_bounds__(NORM_THREADS) nor
     row_sum(sum, s.square);
     const float r = 1.0f / sqrtf(sum[0] / (float)p.dim + p.eps);
     x.each([&](const float(&v)[N], int j) {
-        float w[N], b[N] = {};
-        load<N>(w, p.weight + segment + j);
+        float w[N] = {}, b[N] = {};
+        if (p.weight)
+            load<N>(w, p.weight + segment + j);
         if (p.bias)
             load<N>(b, p.bias + segment + j);
 #pragma unroll
@@ -240,8 +241,9 @@ __device__ __forceinline__ row_stats gradient_stats(const panel_row<N> &h, const
     }
     float sum[3] = {};
     each_run<T, N>(h, p, row, at, [&](const float(&x)[N], const float(&dy)[N], int64_t j) {
-        float w[N];
-        load<N>(w, p.weight + j);
+        float w[N] = {};
+        if (p.weight)
+            load<N>(w, p.weight + j);
 #pragma unroll
         for (int k = 0; k < N; k++) {
             const float centred = x[k] - st.mean, g = dy[k] * (p.one + w[k]);
@@ -263,8 +265,9 @@ __device__ __forceinline__ void gradient_run(const norm_args<T> &p, const row_st
                                              const float (&x)[N], const float (&dy)[N], float (&dx)[N], float (&dw)[N],
                                              float (&db)[N])
 {
-    float w[N];
-    load<N>(w, p.weight + j);
+    float w[N] = {};
+    if (p.weight)
+        load<N>(w, p.weight + j);
 #pragma unroll
     for (int k = 0; k < N; k++) {
         const float xhat = (x[k] - st.mean) * st.r;
@@ -286,7 +289,8 @@ template <typename T, int N> __global__ void __launch_bounds__(NORM_THREADS) nor
     panel_columns at = {(int64_t)threadIdx.x * N, stride};
     const int64_t segment = blockIdx.y * p.dim;
     p.x += segment;
-    p.weight += segment;
+    if (p.weight)
+        p.weight += segment;
     p.dy += segment;
     p.out += segment;
     for (int64_t start = 0; start < p.dim; start += panel, at.first += panel) {
@@ -381,7 +385,7 @@ template <typename T> norm_args<T> args_of(const struct op_attrs *attrs, void *c
     p.rows = attrs->norm.rows;
     p.dim = attrs->norm.dim / p.segments;
     p.eps = attrs->norm.eps;
-    p.one = attrs->norm.kind == NORM_RMS_ONE || attrs->norm.kind == NORM_LAYER_ONE ? 1.0f : 0.0f;
+    p.one = attrs->norm.kind == NORM_RMS_ONE || attrs->norm.kind == NORM_LAYER_ONE || !arg[2] ? 1.0f : 0.0f;
     p.centred = attrs->norm.kind == NORM_LAYER || attrs->norm.kind == NORM_LAYER_ONE;
     p.out = (T *)arg[0];
     p.x = (const T *)arg[1];

@@ -1,7 +1,7 @@
 /* RMSNorm (Zhang and Sennrich 2019) and LayerNorm (Ba et al. 2016) of rows. fp32 inside; T is F32 or BF16, rounded to once.
  *
  *   xhat = (x - mean) * r,   r = 1 / sqrt(var + eps),   y = xhat * weight (+ bias)
- * RMS: mean = 0 and var is the mean square; RMS_ONE: the same with 1 + weight. NONE: y = x, dx += dy. Backward, with g = dy *
+ * RMS: mean = 0 and var is the mean square, and without weights they are 1; RMS_ONE: the same with 1 + weight. NONE: y = x, dx += dy. Backward, with g = dy *
  * weight: dx += r * (g - [LAYER: mean(g)] - xhat * mean(g * xhat)),  dweight (+)= sum over rows dy * xhat,  dbias (+)= sum over
  * rows dy Column sums take rows in order, in groups of 32 whose sums (in work) are added in order. */
 #ifndef LTRAIN_OPS_NORM_H
@@ -20,12 +20,12 @@ struct norm_shape {
 struct norm_shape norm_shape_of(const struct op_attrs *a);
 
 void ops_norm(const struct norm_shape *s, void *y /* T[rows,dim], may be x */, const void *x /* T[rows,dim] */,
-              const void *weight /* T[dim] */, const void *bias /* T[dim] or NULL */);
+              const void *weight /* T[dim]; of RMS or NULL */, const void *bias /* T[dim] or NULL */);
 
 /* Bytes: a pair of column sums per 32 rows. work is not touched if dweight and dbias are NULL. */
 int64_t ops_norm_grad_workspace(const struct norm_shape *s);
 void ops_norm_grad(const struct norm_shape *s, void *dx /* T[rows,dim] inout */, const void *x /* T[rows,dim] */,
-                   const void *weight /* T[dim] */, const float *dy /* [rows,dim] */, float *dweight /* [dim] or NULL */,
+                   const void *weight /* T[dim]; of RMS or NULL */, const float *dy /* [rows,dim] */, float *dweight /* [dim] or NULL */,
                    float *dbias /* [dim] or NULL */, float *work);
 
 #endif

@@ -57,7 +57,8 @@ OP(SCATTER, scatter, ELEMENTWISE, NEVER, a->embed.dtype, 0,
 
 /* --- Norms: attrs.norm --- */
 
-/* RMSNorm or LayerNorm of each row: y, x [rows,dim], weight, bias [dim]; NORM_NONE has neither weight nor bias */
+/* RMSNorm or LayerNorm of each row: y, x [rows,dim], weight, bias [dim]; RMSNorm without weights multiplies by 1; NORM_NONE has
+ * neither weight nor bias */
 OP(NORM, norm, ELEMENTWISE, NEVER, a->norm.dtype, 5.0 * a->norm.rows * a->norm.dim,
    OUT(y, T(norm)), IN(x, T(norm)), OPT_IN(weight, T(norm)), OPT_IN(bias, T(norm)))
 
@@ -148,6 +149,10 @@ OP(ATTN_SINK_GRAD, attn_sink_grad, ELEMENTWISE, NEVER, F32, 4.0 * a->sink.rows *
 /* y = scale x, rounded to nearest even: [n] */
 OP(CAST, cast, ELEMENTWISE, NEVER, a->cast.y_type, 0,
    OUT(y, AS(cast.y_type)), IN(x, AS(cast.x_type)))
+
+/* x *= factor[0]: x [n], both of x's type; y_type and scale say nothing */
+OP(MULTIPLY, multiply, ELEMENTWISE, NEVER, a->cast.x_type, 1.0 * a->cast.n,
+   INOUT(x, AS(cast.x_type)), IN(factor, AS(cast.x_type)))
 
 /* --- Quantised matrices: attrs.dequantise --- */
 

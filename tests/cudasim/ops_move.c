@@ -52,6 +52,18 @@ static void check_scale(enum dtype t, int64_t n)
     arrays_free();
 }
 
+static void check_multiply(enum dtype t, int64_t n)
+{
+    struct twin_case c;
+    case_start(&c, OP_MULTIPLY, "%lld elements of %s times a number", (long long)n, dtype_name(t));
+    c.attrs.cast.n = n;
+    c.attrs.cast.y_type = c.attrs.cast.x_type = (int32_t)t;
+    case_arg(&c, array_random(n, t, 3.0), n, t, INOUT);
+    case_arg(&c, array_random(1, t, 1.0), 1, t, IN);
+    case_run(&c);
+    arrays_free();
+}
+
 struct rows_move {
     int64_t rows, row_bytes;
     int gather;
@@ -232,6 +244,7 @@ void test_moves(void)
         check_cast(F32, BF16, sizes[s]);
         check_cast(BF16, BF16, sizes[s]);
         check_scale(s % 2 ? F32 : BF16, sizes[s]);
+        check_multiply(s % 2 ? F32 : BF16, sizes[s]);
     }
     static const int64_t rows[][2] = {{1, 2}, {5, 16}, {33, 30}, {13, 8192}, {300, 18}, {65, 4112}};
     for (size_t s = 0; s < sizeof rows / sizeof *rows; s++)

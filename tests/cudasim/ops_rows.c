@@ -18,18 +18,20 @@ static void set_norm(struct twin_case *c, int64_t rows, int64_t dim, int kind, e
     c->attrs.norm.accumulate = accumulate;
 }
 
+enum { BARE = NORM_NONE + 8 }; /* an RMS norm without weights */
+
 static void check_norm(int64_t rows, int64_t dim, int segments, int kind, enum dtype t, int bias, int in_place)
 {
     struct twin_case c;
     case_start(&c, OP_NORM, "norm %lld x %lld in %d kind %d %s bias %d", (long long)rows, (long long)dim, segments, kind,
                dtype_name(t), bias);
-    set_norm(&c, rows, dim, kind, t, 0);
+    set_norm(&c, rows, dim, kind == BARE ? NORM_RMS : kind, t, 0);
     c.attrs.norm.segments = segments;
     void *x = array_random(rows * dim, t, 2.0);
     /* mean and root mean square differ by a few units; the centred element may cancel, then the bias may */
     close_to(case_arg(&c, in_place ? x : array_new(rows * dim * dtype_size(t)), rows * dim, t, in_place ? INOUT : OUT), 16, 4e-6);
     case_arg(&c, x, rows * dim, t, IN);
-    if (kind != NORM_NONE)
+    if (kind != NORM_NONE && kind != BARE)
         case_arg(&c, array_random(dim, t, 1.0), dim, t, IN);
     else
         case_absent(&c);
@@ -47,12 +49,12 @@ static void check_norm_grad(int64_t rows, int64_t dim, int segments, int kind, e
     struct twin_case c;
     case_start(&c, OP_NORM_GRAD, "norm_grad %lld x %lld in %d kind %d %s accumulate %d outputs %d", (long long)rows,
                (long long)dim, segments, kind, dtype_name(t), accumulate, which);
-    set_norm(&c, rows, dim, kind, t, accumulate);
+    set_norm(&c, rows, dim, kind == BARE ? NORM_RMS : kind, t, accumulate);
     c.attrs.norm.segments = segments;
     c.attrs.norm.eps = 1e-2f; /* of a row of one element the exact gradient is of the order of eps */
     close_to(case_arg(&c, array_random(rows * dim, t, 1.0), rows * dim, t, INOUT), 32, 2e-5);
     case_arg(&c, array_random(rows * dim, t, 1.5), rows * dim, t, IN);
-    if (kind != NORM_NONE)
+    if (kind != NORM_NONE && kind != BARE)
         case_arg(&c, array_random(dim, t, 1.0), dim, t, IN);
     else
         case_absent(&c);
@@ -90,6 +92,10 @@ void test_norms(void)
         check_norm(5, 40, 0, NORM_LAYER_ONE, (enum dtype)t, 1, 0);
         check_norm_grad(33, 24, 0, NORM_LAYER_ONE, (enum dtype)t, 1, 3);
         check_norm(17, 24, 0, NORM_NONE, (enum dtype)t, 0, 0);
+        check_norm(17, 24, 0, BARE, (enum dtype)t, 0, 0);
+        check_norm(5, 255, 0, BARE, (enum dtype)t, 0, 1);
+        check_norm_grad(33, 24, 0, BARE, (enum dtype)t, 0, 0);
+        check_norm_grad(3, 255, 0, BARE, (enum dtype)t, 0, 0);
         check_norm_grad(33, 24, 0, NORM_RMS_ONE, (enum dtype)t, 1, 1);
         check_norm_grad(3, 255, 0, NORM_RMS_ONE, (enum dtype)t, 0, 1);
         check_norm_grad(33, 24, 0, NORM_LAYER, (enum dtype)t, 0, 1);

@@ -138,6 +138,8 @@ CASE(hunyuan, "hunyuan")
 CASE(nemotron, "nemotron")
 CASE(gemma3_wrapped, "gemma3-wrapped")
 CASE(mistral3_wrapped, "mistral3-wrapped")
+CASE(gemma4, "gemma4")
+CASE(gemma4_wrapped, "gemma4-wrapped")
 
 /* With sinks alone trained the gradient's norm is theirs. */
 static void sinks_in_the_norm(void **state)
@@ -220,6 +222,8 @@ int main(void)
                                        cmocka_unit_test(hunyuan),
                                        cmocka_unit_test(nemotron),
                                        cmocka_unit_test(gemma3_wrapped),
-                                       cmocka_unit_test(mistral3_wrapped)};
+                                       cmocka_unit_test(mistral3_wrapped),
+                                       cmocka_unit_test(gemma4),
+                                       cmocka_unit_test(gemma4_wrapped)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

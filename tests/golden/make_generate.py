@@ -50,7 +50,10 @@ def open_base(name):
         return model
     capped = getattr(config, "attn_logit_softcapping", None)
     kind = AutoModelForImageTextToText if hasattr(config, "text_config") else AutoModelForCausalLM
-    return kind.from_pretrained(folder, dtype=torch.float32, attn_implementation="eager" if capped else "sdpa")
+    model = kind.from_pretrained(folder, dtype=torch.float32, attn_implementation="eager" if capped else "sdpa")
+    if model.config.model_type == "gemma4":
+        model.config.text_config.pad_token_id = 0  # for tokens of images, which are none
+    return model
 
 
 def open_model(name):

@@ -25,7 +25,8 @@ import torch
 from safetensors.numpy import save_file
 from transformers import (ArceeConfig, AutoModelForCausalLM, AutoModelForImageTextToText, Cohere2Config, CohereConfig, CwmConfig,
                           Ernie4_5Config, Exaone4Config, Gemma2Config, GemmaConfig, GlmConfig, HeliumConfig, HunYuanDenseV1Config, MinistralConfig, NemotronConfig,
-                          SeedOssConfig, VaultGemmaConfig, Gemma3Config, Gemma3TextConfig, Glm4Config, GPT2Config, GPTNeoXConfig, GptOssConfig, GptOssForCausalLM, GraniteConfig, LlamaConfig,
+                          SeedOssConfig, VaultGemmaConfig, Gemma3Config, Gemma3TextConfig, Gemma4Config, Gemma4TextConfig, Gemma4VisionConfig,
+                          Glm4Config, GPT2Config, GPTNeoXConfig, GptOssConfig, GptOssForCausalLM, GraniteConfig, LlamaConfig,
                           Ministral3Config, Mistral3Config, MistralConfig, Olmo2Config, Olmo3Config, Phi3Config,
                           PixtralVisionConfig, Qwen2Config, Qwen3_5TextConfig, Qwen3Config, SiglipVisionConfig, SmolLM3Config, Starcoder2Config)
 from transformers.models.gpt_oss.modeling_gpt_oss import GptOssExperts
@@ -121,6 +122,26 @@ def gemma3():
                         mm_tokens_per_image=4)
 
 
+PROPORTIONAL = dict(rope_type="proportional", rope_theta=1e6, partial_rotary_factor=0.25)
+
+
+def gemma4(**more):
+    """The dense published model in small: fewer and larger KV heads, whose keys are values, in layers that attend everything."""
+    return Gemma4TextConfig(**{**dict(vocab_size=256, hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=4,
+                                      num_key_value_heads=2, head_dim=8, global_head_dim=16, num_global_key_value_heads=1,
+                                      attention_k_eq_v=True, layer_types=[SLIDE, FULL], sliding_window=7,
+                                      max_position_embeddings=256, hidden_size_per_layer_input=0, final_logit_softcapping=3.0,
+                                      rope_parameters={FULL: PROPORTIONAL, SLIDE: DEFAULT_ROPE}, rms_norm_eps=1e-5, bos_token_id=None,
+                                      eos_token_id=None, pad_token_id=None), **more})
+
+
+def gemma4_wrapped():
+    vision = Gemma4VisionConfig(hidden_size=8, intermediate_size=8, num_hidden_layers=1, num_attention_heads=1, num_key_value_heads=1,
+                                head_dim=8, position_embedding_size=16, patch_size=14)
+    text = gemma4(global_head_dim=32, num_global_key_value_heads=2, num_key_value_heads=4)
+    return Gemma4Config(text_config=text, vision_config=vision, audio_config=None)
+
+
 # name: config, document lengths, globs of frozen parameters
 CASES = {
     "llama-gqa": (llama(4, 2, 32), [96], []),
@@ -201,6 +222,8 @@ CASES = {
                      rope_parameters=dict(rope_type="dynamic", rope_theta=10000.0, alpha=50.0, factor=1.0)), [50, 30], []),
     "nemotron": (tiny(NemotronConfig, num_key_value_heads=1, head_dim=16, num_hidden_layers=1,
                       rope_parameters=dict(DEFAULT_ROPE, partial_rotary_factor=0.5)), [50, 30], []),
+    "gemma4": (gemma4(), [50, 1, 30], []),
+    "gemma4-wrapped": (gemma4_wrapped(), [50, 30], []),
 }
 
 
@@ -236,7 +259,17 @@ def randomize(model, seed):
             elif name.endswith("bias"):
                 p.copy_(0.05 * noise)
             else:
-                p.copy_((not type(model).__name__.startswith(ONE_MORE)) + 0.1 * noise)
+                p.copy_((not adds_one(model)) + 0.1 * noise)
+            if type(model).__name__.startswith("Gemma4") and name.endswith(("q_norm.weight", "k_norm.weight")):
+                p.mul_(0.5)  # they alone scale scores
+        for name, x in model.named_buffers():
+            if name.endswith("layer_scalar"):
+                x.copy_(0.8 + 0.1 * torch.randn(x.shape, generator=g, dtype=torch.float32))
+
+
+def adds_one(module):
+    """Whether its norms multiply by 1 + w."""
+    return type(module).__name__.startswith(ONE_MORE) and not type(module).__name__.startswith("Gemma4")
 
 
 def mixes_windows(config):
@@ -286,9 +319,8 @@ def to_fp64(model):
     model = model.double().train()
     for module in model.modules():
         if type(module).__name__.endswith("RMSNorm"):
-            one = type(module).__name__.startswith(ONE_MORE)
-            eps = module.eps if one else module.variance_epsilon
-            module.forward = lambda x, m=module, one=one, eps=eps: (one + m.weight) * x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + eps)
+            one, eps = adds_one(module), module.eps if hasattr(module, "eps") else module.variance_epsilon
+            module.forward = lambda x, m=module, one=one, eps=eps: (one + getattr(m, "weight", 1.0)) * x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + eps)
         if type(module).__name__.startswith("Cohere") and type(module).__name__.endswith("LayerNorm"):
             module.forward = lambda x, m=module: m.weight * torch.nn.functional.layer_norm(x, x.shape[-1:], None, None, m.variance_epsilon)
         if type(module).__name__.startswith(NEIGHBOURS) and type(module).__name__.endswith("Attention"):
@@ -344,7 +376,9 @@ def rope_of(config, layer_type):
 def exact_inv_freq(config, layer_type, tokens):
     """The same formulas as transformers' in fp64, and the factor of cosines and sines."""
     r = rope_of(config, layer_type)
-    d = int((getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads) * r.get("partial_rotary_factor", 1.0))
+    of_layer = config.per_layer_config[layer_type] if config.is_heterogeneous else config
+    head_dim, share = getattr(of_layer, "head_dim", None) or config.hidden_size // config.num_attention_heads, r.get("partial_rotary_factor", 1.0)
+    d = head_dim if r["rope_type"] == "proportional" else int(head_dim * share)
     i = torch.arange(0, d, 2, dtype=torch.float64)
     theta, kind, scaling = float(r["rope_theta"]), r["rope_type"], 1.0
     if kind == "dynamic" and r.get("alpha"):
@@ -352,6 +386,8 @@ def exact_inv_freq(config, layer_type, tokens):
     elif kind == "dynamic" and tokens > config.max_position_embeddings:
         theta *= (r["factor"] * tokens / config.max_position_embeddings - (r["factor"] - 1)) ** (d / (d - 2))
     freq = theta ** -(i / d)
+    if kind == "proportional":
+        freq = freq * (i < 2 * (int(share * head_dim) // 2))
     if kind == "linear":
         freq = freq / r["factor"]
     if kind == "llama3":
@@ -383,11 +419,11 @@ def check_gradient(model, batch, trained):
     slope = sum((p.grad * direction[k]).sum().item() for k, p in trained.items())
     ends = []
     with torch.no_grad():
-        for move in (1e-6, -2e-6):
+        for move in (2e-7, -4e-7):
             for k, p in trained.items():
                 p.add_(move * direction[k])
             ends.append(forward(model, batch)[0].item())
-    difference = (ends[0] - ends[1]) / 2e-6
+    difference = (ends[0] - ends[1]) / 4e-7
     assert abs(difference - slope) <= 1e-7 * max(1, abs(slope)), (difference, slope)
 
 

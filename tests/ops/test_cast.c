@@ -50,11 +50,35 @@ static void test_rounding(void **state)
         assert_int_equal(((bf16 *)y->store)[i], cases[i].y);
 }
 
+/* By a number in memory, in place. */
+static void test_multiply(void **state)
+{
+    (void)state;
+    static const int64_t sizes[] = {1, 17, 1025, 50021};
+    for (size_t s = 0; s < sizeof sizes / sizeof *sizes; s++)
+        for (int t = F32; t <= BF16; t++) {
+            struct tensor *x = tensor_random(sizes[s], (enum dtype)t, 3.0), *factor = tensor_random(1, (enum dtype)t, 1.0);
+            struct tensor *want = tensor_new(x->n, (enum dtype)t);
+            for (int64_t i = 0; i < x->n; i++)
+                tensor_set(want, i, (float)factor->val[0] * (float)x->val[i]);
+            struct op_case c;
+            case_start(&c, OP_MULTIPLY);
+            c.attrs.cast.n = x->n;
+            c.attrs.cast.x_type = c.attrs.cast.y_type = t;
+            case_tensor(&c, x, INOUT);
+            case_tensor(&c, factor, IN);
+            case_run(&c);
+            assert_memory_equal(x->val, want->val, (size_t)x->n * sizeof *x->val);
+            tensors_free(NULL);
+        }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_teardown(test_sizes, tensors_free),
         cmocka_unit_test_teardown(test_rounding, tensors_free),
+        cmocka_unit_test_teardown(test_multiply, tensors_free),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -19,7 +19,7 @@ static void forward(const struct problem *p, const double *x, const double *w, c
         for (int64_t j = 0; j < n; j++)
             var += (x[i * n + j] - mean) * (x[i * n + j] - mean) / (double)n;
         for (int64_t j = 0; j < n; j++)
-            y[i * n + j] = (x[i * n + j] - mean) / sqrt(var + p->eps) * (one + w[from + j]) + (b ? b[from + j] : 0.0);
+            y[i * n + j] = (x[i * n + j] - mean) / sqrt(var + p->eps) * (w ? one + w[from + j] : 1.0) + (b ? b[from + j] : 0.0);
     }
 }
 
@@ -147,6 +147,51 @@ static void test_segments(void **state)
     tensors_free(NULL);
 }
 
+/* RMS norms without weights. */
+static void check_bare(int64_t rows, int64_t dim, enum dtype t)
+{
+    struct problem p = {.rows = rows, .dim = dim, .kind = NORM_RMS, .eps = 1e-2f};
+    struct tensor *x = tensor_random(rows * dim, t, 1.0), *dy = tensor_random(rows * dim, F32, 1.0), *dx = tensor_random(rows * dim, t, 1.0),
+                  *y = tensor_new(rows * dim, t), *want = tensor_new(rows * dim, F64);
+    p.x = x->val;
+    p.dy = dy->val;
+    struct op_case c;
+    forward(&p, x->val, NULL, NULL, want->store);
+    case_start(&c, OP_NORM);
+    set_attrs(&c, &p, t, 0);
+    case_tensor(&c, y, OUT);
+    case_tensor(&c, x, IN);
+    case_tensor(&c, NULL, IN);
+    case_tensor(&c, NULL, IN);
+    case_run(&c);
+    check_error("norm without weights", y->val, want->store, y->n, tol(t));
+    finite_difference(scalar, &p, x->val, x->n, want->val);
+    for (int64_t i = 0; i < dx->n; i++)
+        tensor_set(want, i, want->val[i] + dx->val[i]);
+    case_start(&c, OP_NORM_GRAD);
+    set_attrs(&c, &p, t, 0);
+    case_tensor(&c, dx, INOUT);
+    case_tensor(&c, x, IN);
+    case_tensor(&c, NULL, IN);
+    case_tensor(&c, dy, IN);
+    case_tensor(&c, NULL, OUT);
+    case_tensor(&c, NULL, OUT);
+    case_work(&c);
+    case_run(&c);
+    check_error("norm without weights, dx", dx->val, want->val, dx->n, tol(t));
+}
+
+static void test_bare(void **state)
+{
+    (void)state;
+    for (int t = F32; t <= BF16; t++) {
+        check_bare(3, 5, (enum dtype)t);
+        check_bare(35, 16, (enum dtype)t);
+        check_bare(2, 131, (enum dtype)t);
+    }
+    tensors_free(NULL);
+}
+
 /* Wider than a block and with many threads' worth of rows: invariance, and frozen weights (no dweight). */
 static void test_grad_large(void **state)
 {
@@ -181,6 +226,7 @@ int main(void)
         cmocka_unit_test_teardown(test_forward, tensors_free),
         cmocka_unit_test_teardown(test_grad, tensors_free),
         cmocka_unit_test_teardown(test_segments, tensors_free),
+        cmocka_unit_test_teardown(test_bare, tensors_free),
         cmocka_unit_test_teardown(test_grad_large, tensors_free),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

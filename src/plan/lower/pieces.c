@@ -78,8 +78,13 @@ struct part {
 
 static struct part head_norm_attrs(const struct lowering *L, const struct model_norm *n, struct op_attrs *a, int64_t rows, struct heads heads)
 {
-    const struct model_param *w = param_of(L, n->weight);
     norm_attrs(L, n, a, rows);
+    if (n->weight < 0) {
+        a->norm.rows = rows * heads.n;
+        a->norm.dim = heads.dim;
+        return (struct part){0, 0};
+    }
+    const struct model_param *w = param_of(L, n->weight);
     if (w->shape[1] == 0) {
         a->norm.rows = heads.n ? rows * heads.n : rows;
         a->norm.dim = w->shape[0];
@@ -97,7 +102,8 @@ void lower_head_norm_forward(struct lowering *L, const struct model_norm *n, str
     const struct part w = head_norm_attrs(L, n, a, rows, heads);
     arg_write(L, 0, y, y0, y0 + rows, DEV);
     arg_read(L, 1, x, x0, x0 + rows, DEV);
-    arg_param_part(L, 2, n->weight, w.first, w.n);
+    if (n->weight >= 0)
+        arg_param_part(L, 2, n->weight, w.first, w.n);
     emit_done(L, 0);
 }
 
@@ -109,7 +115,8 @@ void lower_head_norm_backward(struct lowering *L, const struct model_norm *n, st
     const struct part w = head_norm_attrs(L, n, a, rows, heads);
     arg_update(L, 0, dx, x0, x0 + rows, DEV);
     arg_read(L, 1, x, x0, x0 + rows, DEV);
-    arg_param_part(L, 2, n->weight, w.first, w.n);
+    if (n->weight >= 0)
+        arg_param_part(L, 2, n->weight, w.first, w.n);
     arg_read(L, 3, dy, dy0, dy0 + rows, DEV);
     if (trained(L, n->weight))
         a->norm.accumulate = arg_grad(L, 4, n->weight, w.first, w.n);
@@ -131,6 +138,17 @@ void lower_add(struct lowering *L, struct value *y, struct value *x, struct valu
     arg_read(L, 2, delta, r0, r1, DEV);
     if (w && w->bias >= 0)
         arg_bias(L, 3, w);
+    emit_done(L, 0);
+}
+
+void lower_multiply(struct lowering *L, struct value *x, int constant, int c)
+{
+    int64_t r0 = x->tiles[c].row0, r1 = x->tiles[c].row1;
+    struct op_attrs *a = emit(L, OP_MULTIPLY, LANE_COMPUTE);
+    a->cast.n = (r1 - r0) * x->row_bytes / dtype_size(L->s.dtype);
+    a->cast.y_type = a->cast.x_type = (int32_t)L->s.dtype;
+    arg_update(L, 0, x, r0, r1, DEV);
+    arg_param(L, 1, constant);
     emit_done(L, 0);
 }
 

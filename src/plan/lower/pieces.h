@@ -13,9 +13,9 @@ void lower_norm_backward(struct lowering *L, const struct model_norm *n, struct 
 /* The same gradient, which dx becomes. */
 void lower_norm_gradient(struct lowering *L, const struct model_norm *n, struct value *dx, struct value *x, struct value *dy,
                          int c);
-/* Heads [first, first + n) of a layer's; n 0: all of them together, as one row. */
+/* Heads [first, first + n) of a layer's, of dim elements each; n 0: all of them together, as one row. */
 struct heads {
-    int64_t first, n;
+    int64_t first, n, dim;
 };
 /* Of each of a row's heads, or of a whole row: y = norm(x), rows [y0, y0 + rows) from x0 on; dx, in storage type,
  * becomes the gradient of rows x0 on of x, given dy in fp32 from dy0 on, and the norm's weight gradients are added to. */
@@ -33,6 +33,8 @@ struct rotation {
     enum dtype type;
     int queries, inverse;
 };
+/* x *= the constant, in place: row chunk c, in storage type. */
+void lower_multiply(struct lowering *L, struct value *x, int constant, int c);
 /* Rotates rows [r0, r1), those of tokens p0 on, in place. */
 void lower_rope(struct lowering *L, const struct rotation *how, struct value *x, int64_t r0, int64_t r1, int64_t p0);
 

@@ -382,7 +382,7 @@ static int norms_heads(const struct model *m, int shape)
 {
     for (int64_t l = 0; l < m->config.layers; l++) {
         const struct attention_block *a = model_attention(m, l);
-        if (a && a->shape == shape && a->q_norm.kind != NORM_NONE)
+        if (a && a->shape == shape && (a->q_norm.kind != NORM_NONE || a->v_norm.kind != NORM_NONE))
             return 1 + a->whole;
     }
     return 0;

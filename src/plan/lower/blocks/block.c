@@ -26,7 +26,22 @@ static struct value *branch(struct lowering *L, const struct block *b, const str
     return &L->f;
 }
 
-void block_add(struct lowering *L, const struct block *b, struct value *out, const struct model_linear *w, int c)
+/* Of the layer whose last block it is, the number that its output is multiplied by; -1: none. */
+static int scalar_of(const struct lowering *L, const struct block *b)
+{
+    const struct model_layer *layer = &L->m->layers[b->layer];
+    return b - b->first == layer->n_blocks - 1 ? layer->scalar : -1;
+}
+
+void block_get_gradient(struct lowering *L, const struct block *b, int c)
+{
+    value_get(L, &L->dx, c);
+    if (scalar_of(L, b) >= 0)
+        lower_multiply(L, &L->dx, scalar_of(L, b), c);
+}
+
+/* out = in + what the block gives */
+static void add(struct lowering *L, const struct block *b, struct value *out, const struct model_linear *w, int c)
 {
     const struct model_norm *after = &b->weights->after;
     int64_t r0 = b->in->tiles[c].row0, r1 = b->in->tiles[c].row1;
@@ -43,6 +58,13 @@ void block_add(struct lowering *L, const struct block *b, struct value *out, con
     }
     lower_add(L, out, b->in, delta, NULL, c);
     value_drop(L, &L->f_normed, c);
+}
+
+void block_add(struct lowering *L, const struct block *b, struct value *out, const struct model_linear *w, int c)
+{
+    add(L, b, out, w, c);
+    if (scalar_of(L, b) >= 0)
+        lower_multiply(L, out, scalar_of(L, b), c);
 }
 
 int block_has_gradient(const struct lowering *L, const struct block *b)

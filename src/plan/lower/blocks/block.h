@@ -47,8 +47,11 @@ struct block_lowering {
 /* Makes sure that chunk c of b->normed is on the device. */
 void block_norm(struct lowering *L, const struct block *b, int c);
 /* Of chunk c: out = in + what the block gives, that is L->acc (+ the bias of w), normalised and scaled as the block and the model
- * say. */
+ * say; of a layer's last block multiplied by the layer's number, where it has one. */
 void block_add(struct lowering *L, const struct block *b, struct value *out, const struct model_linear *w, int c);
+/* Gets chunk c of L->dx, the gradient of `out`, for the block's backward pass: behind a layer's last block that of the layer's output
+ * becomes that of what is multiplied by the layer's number. The last block visits it once. */
+void block_get_gradient(struct lowering *L, const struct block *b, int c);
 /* The gradient of what the block gives: the stream's, L->dx, unless the block has one of its own, L->df, which is made of L->dx
  * and, where what it gives is normalised, of that in L->acc. All of them are on the device. A norm and a scale exclude each
  * other. */

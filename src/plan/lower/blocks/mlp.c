@@ -168,7 +168,7 @@ static void backward_chunk(struct lowering *L, const struct block *b, int c)
     struct value *dact = &mlp_work(L)->dact, *df = block_gradient(L, b);
     enum dtype T = L->s.dtype;
     int64_t r0 = b->in->tiles[c].row0, r1 = b->in->tiles[c].row1;
-    value_get(L, &L->dx, c);
+    block_get_gradient(L, b, c);
     value_get(L, b->source, c);
     if (is_gated(b))
         value_get(L, &v->gate, c);

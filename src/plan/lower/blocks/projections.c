@@ -106,10 +106,18 @@ static struct after plain(void)
     return (struct after){&none, -1, NULL, NULL, NULL, NULL, 0, 0};
 }
 
+/* Where values are normalised they have the room of keys, which have been through it then. */
+static struct after after_v(const struct lowering *L, const struct block *b)
+{
+    const struct attention_block *w = &b->weights->attention;
+    struct attention_work *W = attention_work(L, w);
+    return (struct after){&w->v_norm, -1, &W->raw_k, &W->draw_k, NULL, &w->v, 0, 0};
+}
+
 /* Those of a map of some of the heads. */
 static struct heads heads_in(const struct head_tiles *h, const struct after *after, const struct model_linear *w)
 {
-    return (struct heads){(w->first_out - after->whole->first_out) / h->dim, w->out / h->dim};
+    return (struct heads){(w->first_out - after->whole->first_out) / h->dim, w->out / h->dim, h->dim};
 }
 
 /* Rotates rows [r0, r1) of what the map gives, those of tokens p0 on; inverse: their gradient, back. */
@@ -128,7 +136,7 @@ static void norm_all(struct lowering *L, const struct block *b, const struct aft
     value_new(L, after->raw, c);
     apply(L, b, after->whole, after->raw, x0, x1, c);
     value_new(L, after->all, c);
-    lower_head_norm_forward(L, after->norm, after->all, x0, after->raw, x0, x1 - x0, (struct heads){0, 0});
+    lower_head_norm_forward(L, after->norm, after->all, x0, after->raw, x0, x1 - x0, (struct heads){0, 0, 0});
     value_drop(L, after->raw, c);
 }
 
@@ -200,7 +208,7 @@ void produce_k(struct lowering *L, struct value *v, int i)
 
 void produce_v(struct lowering *L, struct value *v, int i)
 {
-    produce_kv(L, v, i, &v->block->weights->attention.v, plain());
+    produce_kv(L, v, i, &v->block->weights->attention.v, after_v(L, v->block));
 }
 
 void produce_gate(struct lowering *L, struct value *v, int i)
@@ -403,7 +411,7 @@ static void all_backward(struct lowering *L, const struct block *b, const struct
     value_new(L, after->raw, c);
     apply(L, b, after->whole, after->raw, x0, x1, c);
     value_new(L, after->draw, c);
-    lower_head_norm_backward(L, after->norm, after->draw, after->raw, x0, dall, x0, x1 - x0, (struct heads){0, 0});
+    lower_head_norm_backward(L, after->norm, after->draw, after->raw, x0, dall, x0, x1 - x0, (struct heads){0, 0, 0});
     value_drop(L, after->raw, c);
     value_drop(L, dall, c);
     struct linear_call call = {
@@ -488,7 +496,7 @@ void qkv_backward(struct lowering *L, const struct block *b, int c)
             struct model_linear v = kv_slice(L, h, &b->weights->attention.v, m, kt);
             key_backward(L, b, m, kt, c);
             add_replicas(L, h, &W->dv[kt], m, c);
-            projection_backward(L, b, &v, &W->dv[kt], F32, m * L->n_chunks + c, plain(), 1);
+            projection_backward(L, b, &v, &W->dv[kt], F32, m * L->n_chunks + c, after_v(L, b), 1);
         }
     if (k.all)
         all_backward(L, b, &k, c, 1);
