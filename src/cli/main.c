@@ -307,6 +307,8 @@ static enum status command(struct comm *c, int first, int argc, char **argv, int
     const char *instead = "give the model's directory by --model, and the adapter by --adapter";
     const int passes_on = comm_size(c) == 1 && s.plan.ranks > 1 && (use == SETTINGS_TRAIN || use == SETTINGS_EVAL); /* to ranks, which say it */
     enum status st = train_resolve_model(&s, instead, comm_rank(c) == 0 && !passes_on ? notes : NULL);
+    if (st == OK && (use == SETTINGS_SAMPLE || use == SETTINGS_EVAL))
+        st = train_take_texts(&s);
     if (st != OK)
         st = comm_agree(c, st);
     else if (use == SETTINGS_PLAN)

@@ -229,12 +229,21 @@ static enum status take_described(struct settings *s, struct described *d, FILE 
 
 /* ---- settings ---- */
 
-/* Beside a checkpoint of a whole model lies what its run copied of the model that it began with: tokenizer, template. */
-static enum status take_tokenizer(struct settings *s)
+/* Beside a run's checkpoint lies what the run copied of the model that it began with: tokenizer, template. */
+static enum status take_tokenizer(struct settings *s, const char *checkpoint)
 {
     char path[PLACE];
-    snprintf(path, sizeof path, "%.4000s/../../original", s->model);
+    snprintf(path, sizeof path, "%.4000s/../../original", checkpoint);
     return !s->tokenizer && tokenizer_is_in(path) ? replace(&s->tokenizer, path) : OK;
+}
+
+enum status train_take_texts(struct settings *s)
+{
+    if (!s->adapter || s->tokenizer)
+        return OK;
+    if (has(s->adapter, FACTS_FILE) && tokenizer_is_in(s->adapter))
+        return replace(&s->tokenizer, s->adapter);
+    return checkpoint_is_there(s->adapter) ? take_tokenizer(s, s->adapter) : OK;
 }
 
 /* s->model is an adapter's directory, or a checkpoint. */
@@ -244,7 +253,7 @@ static enum status split_model(struct settings *s, const char *instead, FILE *no
     TRY(describe(s->model, &d));
     enum status st = OK;
     if (d.lora.rank == 0) {
-        st = take_tokenizer(s);
+        st = take_tokenizer(s, s->model);
     } else {
         s->adapter = s->model;
         s->model = NULL;

@@ -101,8 +101,9 @@ static enum status check_paths(const struct held_out *h)
 
 static enum status take_tokenizer(struct settings *s, const struct settings *run)
 {
-    if (s->tokenizer || !run->tokenizer)
+    if (settings_is_typed(s, "tokenizer") || !run->tokenizer)
         return OK;
+    free(s->tokenizer);
     s->tokenizer = strdup(run->tokenizer);
     return s->tokenizer ? OK : status_fail(ERR_NOMEM, "out of memory");
 }

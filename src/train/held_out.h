@@ -15,7 +15,7 @@ struct held_out {
     char *files;              /* RUN/data.txt, or NULL: nothing says what the files were */
 };
 
-/* s->model or s->adapter is a run's state (train_resolve_model). Where the settings name no tokenizer they get the run's. ERR_INVALID: it is
+/* s->model or s->adapter is a run's state (train_resolve_model). Unless the command line names a tokenizer they get the run's. ERR_INVALID: it is
  * none, or its run has held nothing out, or files of that are gone. */
 enum status held_out_find(struct settings *s, struct held_out *out);
 void held_out_free(struct held_out *h);

@@ -33,6 +33,9 @@ enum status train_open_model(const struct settings *s, struct model **out);
  * says, and so do rotary positions that are not given. notes: says which state of a run is taken where that is not hf/ at the run's end;
  * NULL: nothing is said. ERR_INVALID: the base is not there (instead: what to do then), or --lora says otherwise. */
 enum status train_resolve_model(struct settings *s, const char *instead, FILE *notes);
+/* After it, of who trains nothing: tokenizer and chat template are those that an adapter of ltrain was trained with, which lie beside it, unless
+ * the settings name a tokenizer. */
+enum status train_take_texts(struct settings *s);
 /* A line for each thing that the model's config.json asks for and that is done otherwise, or that the run goes beyond. */
 void train_print_notes(const struct settings *s, const struct model *m, FILE *f);
 /* Of a model that only reads: what of its config.json nobody knows. */

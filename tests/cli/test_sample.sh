@@ -179,6 +179,25 @@ echo '{"eos_token_id": -1, "temperature": null, "num_beams": 1, "typical_p": 0.5
 "$ltrain" sample --model odd --prompt-file prompt --max-new-tokens 2 >out 2>err || fail "generation_config.json with more than is done"
 says err "warning: generation_config.json asks for no_repeat_ngram_size 3, bad_words_ids [[7]], which ltrain does not do: transformers writes other texts"
 
+# Adapters answer by the template that they were trained with, at the run's end and before it.
+echo '{"messages": [{"role": "user", "content": "hi"}, {"role": "assistant", "content": "a cat"}]}' >chats.jsonl
+printf '{%% for m in messages %%}<s>{{ m.content }}<end>{%% endfor %%}' >bare.jinja
+"$ltrain" --model chatty --data chats.jsonl --chat-template ./bare.jinja --seq-len 64 --lora r=2 --steps 1 --save-every 1 --threads 1 --device cpu \
+    --effort quick --out tuned >log 2>&1 || { fail "adapters"; cat log; }
+answer() { # NAME OPTION...
+    name=$1
+    shift
+    sample "$@" --chat --prompt "a hat" --json --max-new-tokens 4 && sed 's/,"prefill_seconds.*//' out >"$name"
+}
+answer by-other --model chatty --adapter tuned/hf --chat-template ./bare.jinja
+answer by-own --model chatty
+answer by-tuned --model tuned
+rm -r tuned/hf
+answer by-saved --model tuned
+same "the template that adapters were trained with" by-tuned by-other
+same "the same of a checkpoint" by-saved by-other
+! cmp -s by-own by-other || fail "templates make no difference"
+
 refused 2 "--stop-at: an empty text" --model tiny --prompt a --stop-at ""
 refused 2 "the prompt is empty" --model "$model" --prompt ""
 refused 2 "cannot read nothing" --model "$model" --prompt-file nothing
