@@ -28,7 +28,7 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 PREDICTED_WITHIN = 0.10  # of the measured step
 MEMORY_WITHIN = 3.0      # percent of what was planned
 OFFLOADS = ["none", "cpu", "nvme", "params=nvme,grads=cpu,optim=nvme,acts=cpu"]
-FIRST_GOLDEN = ["llama-gqa", "gpt2", "gemma3", "gpt-oss", "qwen3", "llama-tied-docs", "neox", "lora-qwen3", "qlora-gqa", "phi3-long", "cohere2"]
+FIRST_GOLDEN = ["llama-gqa", "gpt2", "gemma3", "gpt-oss", "qwen3", "llama-tied-docs", "neox", "lora-qwen3", "qlora-gqa", "phi3-long", "cohere2", "qwen3_5"]
 GOLDEN_AT_ONCE = 4       # processes: most of each one's time is its start
 PATIENCE, LONG_PATIENCE = 15, 40 # seconds that ltrain waits for the GPU
 CASE, LARGE_CASE = 25, 90 # and that a case of a small and of a large model may take: others come after it

@@ -239,7 +239,6 @@ static const struct {
                                      "olmo_hybrid recurrent_gemma "},
     {"the learned activation of its MLPs (xIELU) is", " apertus "},
     {"the bias of its head is", " phi gptj codegen "},
-    {"its norms without weights are", " olmo nanochat "},
     {"positions by ALiBi are", " bloom mpt "},
 };
 

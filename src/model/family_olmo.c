@@ -1,5 +1,5 @@
-/* OLMo 2 and 3: norms after each block only, and of q and k over all heads together. OLMo 3's windowed layers take no part in a
- * scaling of rotary positions. */
+/* OLMo 1: layer norms without weights, before each block. OLMo 2 and 3: norms after each block only, and of q and k over all heads
+ * together. OLMo 3's windowed layers take no part in a scaling of rotary positions. */
 #include "model/family_common.h"
 
 static void layer(struct builder *b, int l)
@@ -16,6 +16,34 @@ static void layer(struct builder *b, int l)
     a->k_norm = build_norm_of(b, "self_attn.k_norm", NORM_RMS, a->k.out);
     a->whole = 1;
     common_mlp(b, &mlp->mlp, 0);
+}
+
+static struct model_norm weightless(void)
+{
+    return (struct model_norm){.kind = NORM_LAYER, .weight = -1, .bias = -1};
+}
+
+static void olmo1_layer(struct builder *b, int l)
+{
+    unsigned form = b->m->config.attention_bias ? LINEAR_BIAS : 0;
+    struct model_block *attention = build_block(b, l, BLOCK_ATTENTION), *mlp = build_block(b, l, BLOCK_MLP);
+    build_prefix(b, "model.layers.%d.", l);
+    attention->norm = mlp->norm = weightless();
+    common_attention(b, &attention->attention, form, form);
+    common_mlp(b, &mlp->mlp, 0);
+}
+
+static void olmo1_head(struct builder *b)
+{
+    build_head(b);
+    b->m->final_norm = weightless();
+}
+
+/* Its epsilon is no key's. OLMo 7B of July 2024 holds q, k and v between limits. */
+static enum status read_clip(struct config_reader *r, struct model_config *c)
+{
+    c->norm_eps = 1e-5f;
+    return config_only_null(r, "clip_qkv");
 }
 
 static enum status read_windows(struct config_reader *r, struct model_config *c)
@@ -40,9 +68,24 @@ static enum status derive(struct config_reader *r, struct model_config *c)
         "attention_bias", KEY_FIELD, AT_attention_bias, 0                                                      \
     }
 
+static const struct config_key olmo_keys[] = {
+    {"hidden_act", KEY_WORD, AT_gate, GATE_SILU, common_silu},
+    {"clip_qkv", KEY_SPECIAL, .read = read_clip},
+    {"tie_word_embeddings", KEY_FIELD, AT_tied, 0},
+    {"attention_bias", KEY_FIELD, AT_attention_bias, 0},
+    {NULL},
+};
 static const struct config_key olmo2_keys[] = {ALIKE, {NULL}};
 static const struct config_key olmo3_keys[] = {ALIKE, WINDOW_KEY(read_windows), LAYER_TYPES_KEY, {NULL}};
 
+const struct family family_olmo = {.name = "olmo",
+                                   .class = "OlmoForCausalLM",
+                                   .theta = 10000,
+                                   .keys = {common_keys, olmo_keys},
+                                   COMMON,
+                                   .derive = derive,
+                                   .layer = olmo1_layer,
+                                   .head = olmo1_head};
 const struct family family_olmo2 = {.name = "olmo2",
                                     .class = "Olmo2ForCausalLM",
                                     .keys = {common_keys, olmo2_keys},

@@ -21,7 +21,7 @@
     X(GEMMA2, gemma2) X(GEMMA3, gemma3) X(OLMO2, olmo2) X(OLMO3, olmo3) X(GLM4, glm4) X(STARCODER2, starcoder2) X(GPT2, gpt2) \
     X(GPT_NEOX, gpt_neox) X(COHERE, cohere) X(COHERE2, cohere2) X(GPT_OSS, gpt_oss) X(MINISTRAL3, ministral3) \
     X(QWEN3_5, qwen3_5) X(SEED_OSS, seed_oss) X(ERNIE4_5, ernie4_5) X(ARCEE, arcee) X(MINISTRAL, ministral) X(CWM, cwm) X(HELIUM, helium) \
-    X(GLM, glm) X(GEMMA, gemma) X(VAULTGEMMA, vaultgemma) X(EXAONE4, exaone4) X(HUNYUAN, hunyuan) X(NEMOTRON, nemotron) \
+    X(GLM, glm) X(GEMMA, gemma) X(VAULTGEMMA, vaultgemma) X(EXAONE4, exaone4) X(HUNYUAN, hunyuan) X(NEMOTRON, nemotron) X(OLMO, olmo) \
     X(GEMMA4, gemma4)
 #define X(upper, lower) FAMILY_##upper,
 enum model_family { MODEL_FAMILIES(X) N_FAMILIES };

@@ -136,6 +136,7 @@ CASE(vaultgemma, "vaultgemma")
 CASE(exaone4, "exaone4")
 CASE(hunyuan, "hunyuan")
 CASE(nemotron, "nemotron")
+CASE(olmo, "olmo")
 CASE(gemma3_wrapped, "gemma3-wrapped")
 CASE(mistral3_wrapped, "mistral3-wrapped")
 CASE(gemma4, "gemma4")
@@ -221,6 +222,7 @@ int main(void)
                                        cmocka_unit_test(exaone4),
                                        cmocka_unit_test(hunyuan),
                                        cmocka_unit_test(nemotron),
+                                       cmocka_unit_test(olmo),
                                        cmocka_unit_test(gemma3_wrapped),
                                        cmocka_unit_test(mistral3_wrapped),
                                        cmocka_unit_test(gemma4),

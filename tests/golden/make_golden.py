@@ -24,7 +24,7 @@ import numpy as np
 import torch
 from safetensors.numpy import save_file
 from transformers import (ArceeConfig, AutoModelForCausalLM, AutoModelForImageTextToText, Cohere2Config, CohereConfig, CwmConfig,
-                          Ernie4_5Config, Exaone4Config, Gemma2Config, GemmaConfig, GlmConfig, HeliumConfig, HunYuanDenseV1Config, MinistralConfig, NemotronConfig,
+                          Ernie4_5Config, Exaone4Config, Gemma2Config, GemmaConfig, GlmConfig, HeliumConfig, HunYuanDenseV1Config, MinistralConfig, NemotronConfig, OlmoConfig,
                           SeedOssConfig, VaultGemmaConfig, Gemma3Config, Gemma3TextConfig, Gemma4Config, Gemma4TextConfig, Gemma4VisionConfig,
                           Glm4Config, GPT2Config, GPTNeoXConfig, GptOssConfig, GptOssForCausalLM, GraniteConfig, LlamaConfig,
                           Ministral3Config, Mistral3Config, MistralConfig, Olmo2Config, Olmo3Config, Phi3Config,
@@ -224,6 +224,7 @@ CASES = {
                       rope_parameters=dict(DEFAULT_ROPE, partial_rotary_factor=0.5)), [50, 30], []),
     "gemma4": (gemma4(), [50, 1, 30], []),
     "gemma4-wrapped": (gemma4_wrapped(), [50, 30], []),
+    "olmo": (tiny(OlmoConfig, num_key_value_heads=1, num_hidden_layers=1), [50, 30], []),
 }
 
 
@@ -325,6 +326,8 @@ def to_fp64(model):
             module.forward = lambda x, m=module: m.weight * torch.nn.functional.layer_norm(x, x.shape[-1:], None, None, m.variance_epsilon)
         if type(module).__name__.startswith(NEIGHBOURS) and type(module).__name__.endswith("Attention"):
             sys.modules[type(module).__module__].apply_rotary_pos_emb = rotate_neighbours
+        if type(module).__name__ == "OlmoLayerNorm":
+            module.forward = lambda x: torch.nn.functional.layer_norm(x, x.shape[-1:], None, None, 1e-5)
         if type(module).__name__.endswith("RotaryEmbedding"):
             module.forward = lambda x, position_ids, layer_type=None, m=module: tables(model.config, m, position_ids, layer_type)
         if type(module).__name__ == "Ministral3Attention":

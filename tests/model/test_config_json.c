@@ -376,6 +376,10 @@ static void test_later_families(void **state)
     c = read_text(LIKE("nemotron", ", \"norm_eps\": 1e-6"));
     assert_true(c.gelu == RELU_SQUARED && c.rope_share == 0.5 && c.norm_eps == 1e-6f && c.max_positions == 4096);
     assert_written(c);
+    c = read_text(LIKE("olmo", ", \"clip_qkv\": null"));
+    assert_true(c.norm_eps == 1e-5f && c.max_positions == 2048);
+    assert_written(c);
+    refuse(LIKE("olmo", ", \"clip_qkv\": 8.0"), "clip_qkv is 8.0; only null is supported");
     refuse(LIKE("helium", ""), "head_dim is null; must be hidden_size / num_attention_heads");
 }
 
