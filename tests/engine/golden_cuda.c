@@ -24,7 +24,7 @@ static const struct kind {
              {"mistral-window", 4}, {"olmo2", 2},     {"llama-yarn", 2},      {"granite", 2},    {"lora-dropout", 4}, {"glm4", 4},
              {"qwen3-windows", 2},  {"lora-gpt2", 2}, {"cohere", 4},          {"smollm3", 2},    {"gpt-oss-one", 8}, {"lora-qwen3", 4},
              {"olmo3", 2},          {"lora-tied", 2}, {"neox-sequential", 2}, {"starcoder2", 2}, {"lora-neox", 2},   {"mistral3-wrapped", 2},
-             {"cohere-norms", 4},   {"lora-phi3", 2}, {"llama3-rope", 2},     {"llama-dynamic", 2}, {"lora-dropout-gpt2", 2}};
+             {"cohere-norms", 4},   {"lora-phi3", 2}, {"llama3-rope", 2},     {"llama-dynamic", 2}, {"lora-dropout-gpt2", 2}, {"qwen3_5", 4}};
 enum { KINDS = sizeof kinds / sizeof *kinds };
 
 struct cell {
