@@ -113,7 +113,8 @@ static void check_gelu(int64_t n, enum dtype t, int kind)
     case_run(&c);
     case_start(&c, OP_GELU_GRAD, "gelu_grad %lld %s kind %d", (long long)n, dtype_name(t), kind);
     set_act(&c, n, t, kind);
-    close_to(case_arg(&c, x, n, t, INOUT), ACT_ULPS, 3e-6);
+    /* 1 - tanh^2 cancels where its factor, of x^3, is large: 1e-5 at most */
+    close_to(case_arg(&c, x, n, t, INOUT), ACT_ULPS, 1e-5);
     close_to(case_arg(&c, dy, n, t, INOUT), ACT_ULPS, 2e-7);
     case_run(&c);
     arrays_free();

@@ -155,7 +155,7 @@ static const struct kind {
              {"mistral-window", 4}, {"qwen3", 4},      {"qwen3-windows", 2}, {"smollm3", 2},         {"granite", 2},
              {"phi3-long", 2},      {"gemma2", 2},     {"gemma3", 2},        {"olmo2", 2},           {"olmo3", 2},
              {"glm4", 4},           {"starcoder2", 2}, {"neox", 2},          {"neox-sequential", 2}, {"cohere", 4}, {"cohere-norms", 4}, {"qwen3_5", 4, 1}, {"exaone4", 2}, {"hunyuan", 4},
-             {"cohere2", 2},        {"gpt-oss", 4, 1}, {"gpt-oss-one", 8},   {"mistral3-wrapped", 2}, {"gemma4", 4, 1}, {"gemma4-wrapped", 4}, {"lora-gqa", 4},
+             {"cohere2", 2},        {"gpt-oss", 4, 1}, {"gpt-oss-one", 8},   {"mistral3-wrapped", 2}, {"gemma4", 4, 1}, {"gemma4-wrapped", 4}, {"qwen3-layers", 2, 1}, {"lora-gqa", 4},
              {"lora-gpt2", 2},      {"lora-neox", 2},  {"lora-qwen3", 4}, {"lora-qwen3_5", 4}, {"qlora-gqa", 4, 1}, {"int8-gqa", 4},
              {"lora-dropout", 4, 1}, {"lora-dropout-gpt2", 2},
              {"lora-tied", 2},      {"lora-phi3", 2},  {"lora-ends", 2},     {"lora-ends-tied", 2}};

@@ -104,7 +104,7 @@ static void same_bits(const char *what)
 
 static void test_placements(void **state)
 {
-    static const char *const models[] = {"llama-gqa", "gemma3"};
+    static const char *const models[] = {"llama-gqa", "gemma3", "gemma4"};
     static const struct {
         enum device_kind device;
         enum offload params, cache;

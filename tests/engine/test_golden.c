@@ -140,6 +140,7 @@ CASE(olmo, "olmo")
 CASE(gemma3_wrapped, "gemma3-wrapped")
 CASE(mistral3_wrapped, "mistral3-wrapped")
 CASE(gemma4, "gemma4")
+CASE(qwen3_layers, "qwen3-layers")
 CASE(gemma4_wrapped, "gemma4-wrapped")
 
 /* With sinks alone trained the gradient's norm is theirs. */
@@ -226,6 +227,7 @@ int main(void)
                                        cmocka_unit_test(gemma3_wrapped),
                                        cmocka_unit_test(mistral3_wrapped),
                                        cmocka_unit_test(gemma4),
+                                       cmocka_unit_test(qwen3_layers),
                                        cmocka_unit_test(gemma4_wrapped)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

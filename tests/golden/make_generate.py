@@ -29,6 +29,11 @@ NEW, LEAD = 32, 1e-3
 
 def open_base(name):
     folder = os.path.join(HERE, name)
+    if name == "qwen3-layers":  # transformers cannot load it by itself
+        model = make_golden.qwen3_layers(make_golden.CASES[name][0])
+        model.load_state_dict(load_file(os.path.join(folder, "model.safetensors")), strict=False)
+        model.tie_weights()
+        return model
     config = AutoConfig.from_pretrained(folder)
     if name == "qlora-gqa":
         import make_qlora

@@ -15,6 +15,7 @@ Each case is a folder: config.json and model.safetensors as save_pretrained writ
 golden.json repeats the scalars, the hyperparameters, the document lengths and the frozen globs.
 """
 import fnmatch
+import functools
 import json
 import math
 import os
@@ -30,6 +31,7 @@ from transformers import (ArceeConfig, AutoModelForCausalLM, AutoModelForImageTe
                           Ministral3Config, Mistral3Config, MistralConfig, Olmo2Config, Olmo3Config, Phi3Config,
                           PixtralVisionConfig, Qwen2Config, Qwen3_5TextConfig, Qwen3Config, SiglipVisionConfig, SmolLM3Config, Starcoder2Config)
 from transformers.models.gpt_oss.modeling_gpt_oss import GptOssExperts
+from transformers.models.qwen3.modeling_qwen3 import Qwen3Attention
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 ADAMW = dict(lr=1e-3, beta1=0.9, beta2=0.95, eps=1e-3, weight_decay=0.1, clip=1.0, steps=5)
@@ -89,6 +91,44 @@ def dense_gpt_oss(config):
     model.config.num_local_experts = 0
     model.set_attn_implementation("eager")
     return model
+
+
+# what layers of "qwen3-layers" have of their own: three windows, four shapes of heads
+OWN = {1: dict(num_key_value_heads=1, sliding_window=5), 2: dict(num_attention_heads=2, head_dim=32, sliding_window=11), 3: dict(head_dim=8)}
+
+
+def attend(attention, own, original, hidden_states, position_embeddings, attention_mask, **more):
+    """With the layer's own rotation and window."""
+    positions, d = more["position_ids"], attention.head_dim
+    angle = positions[..., None].double() * 10000.0 ** -(torch.arange(0, d, 2, dtype=torch.float64) / d)
+    angle = torch.cat((angle, angle), dim=-1)
+    keys = attention_mask.shape[-1] if attention_mask is not None else int(positions.max()) + 1
+    i, j = torch.arange(keys - hidden_states.shape[1], keys)[:, None], torch.arange(keys)[None, :]
+    mask = (j <= i) & (j > i - own.get("sliding_window", keys))
+    mask = mask[None, None] if attention_mask is None else mask & attention_mask
+    cos, sin = (x.to(hidden_states.dtype) for x in (angle.cos(), angle.sin()))
+    return original(hidden_states=hidden_states, position_embeddings=(cos, sin), attention_mask=mask, **more)
+
+
+def qwen3_layers(config):
+    """transformers' model, but for the attention of some layers: its own Qwen3 takes no per_layer_config, which says so."""
+    model = AutoModelForCausalLM.from_config(config)
+    for l, layer in enumerate(model.model.layers):
+        own = OWN.get(l, {})
+        alike = Qwen3Config.from_dict(dict(config.to_dict(), **{k: v for k, v in own.items() if k != "sliding_window"}))
+        alike._attn_implementation = "sdpa"
+        layer.self_attn = Qwen3Attention(alike, l)
+        layer.self_attn.forward = functools.partial(attend, layer.self_attn, own, layer.self_attn.forward)
+    return model
+
+
+def save_own(folder):
+    path = os.path.join(folder, "config.json")
+    with open(path) as f:
+        config = dict(json.load(f), per_layer_config=OWN)
+    with open(path, "w") as f:
+        json.dump(config, f, indent=2)
+        f.write("\n")
 
 
 def gpt2(positions=96, dim=64, layers=2):
@@ -225,6 +265,7 @@ CASES = {
     "gemma4": (gemma4(), [50, 1, 30], []),
     "gemma4-wrapped": (gemma4_wrapped(), [50, 30], []),
     "olmo": (tiny(OlmoConfig, num_key_value_heads=1, num_hidden_layers=1), [50, 30], []),
+    "qwen3-layers": (small(Qwen3Config, heads=4, kv_heads=2, head_dim=16, layers=4), [50, 1, 30], []),
 }
 
 
@@ -444,11 +485,15 @@ def make_case(name, config, lengths, frozen, seed):
     wrapped = hasattr(config, "text_config")
     if config.model_type == "gpt_oss":
         model = dense_gpt_oss(config)
+    elif name == "qwen3-layers":
+        model = qwen3_layers(config)
     else:
         model = (AutoModelForImageTextToText if wrapped else AutoModelForCausalLM).from_config(config)
     randomize(model, seed)
     folder = os.path.join(HERE, name)
     model.save_pretrained(folder)
+    if name == "qwen3-layers":
+        save_own(folder)
     if wrapped:
         config = config.text_config
         config._attn_implementation = "sdpa"

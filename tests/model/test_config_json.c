@@ -688,6 +688,46 @@ static void test_wrapped(void **state)
     refuse(MINISTRAL(""), "text_config.rope_parameters is missing");
 }
 
+#define GEMMA4(more)                                                                                                          \
+    "{\"model_type\": \"gemma4_text\", \"vocab_size\": 300, \"hidden_size\": 64, \"intermediate_size\": 96, "                  \
+    "\"num_hidden_layers\": 7, \"num_attention_heads\": 4, \"num_key_value_heads\": 2, \"hidden_size_per_layer_input\": 0" more \
+    "}"
+
+/* Of layers: all of a kind, or each by its number. */
+static void test_own(void **state)
+{
+    (void)state;
+    struct model_config c = read_text(GEMMA4(", \"num_global_key_value_heads\": 1, \"attention_k_eq_v\": true, \"head_dim\": 8")), back;
+    assert_true(c.window == 512 && c.k_is_v && c.rope == ROPE_PROPORTIONAL && c.rope_local_theta == 10000 && c.rope_theta == 1e6);
+    for (int l = 0; l < 7; l++) { /* every sixth, and the last */
+        const struct layer_config *own = &c.own[c.own_of[l]];
+        const int full = l == 5 || l == 6;
+        assert_true(model_bit(c.windowed, l) == !full && own->head_dim == (full ? 512 : 0) && own->kv_heads == (full ? 1 : 0));
+    }
+    assert_int_equal(model_config_write(dir, &c, F32), OK);
+    assert_int_equal(model_config_read(dir, &back), OK);
+    assert_same(c, back);
+    c = read_text(GEMMA4(", \"num_global_key_value_heads\": 1")); /* which counts where keys are values */
+    assert_true(c.own[c.own_of[6]].kv_heads == 0 && c.own[c.own_of[6]].head_dim == 512);
+    c = read_text(GEMMA4(", \"per_layer_config\": {\"05\": {\"head_dim\": 128}}, \"global_head_dim\": 64"));
+    assert_true(c.own[c.own_of[5]].head_dim == 128 && c.own_of[6] == 0);
+    refuse(LIKE("gemma4_text", ""), "hidden_size_per_layer_input is null; embeddings for each layer");
+    refuse(GEMMA4(", \"num_kv_shared_layers\": 2"), "num_kv_shared_layers is 2; layers that attend other layers' keys");
+    refuse(GEMMA4(", \"enable_moe_block\": true"), "enable_moe_block is true; experts are not supported");
+    c = read_text(LIKE("qwen3", ", \"per_layer_config\": {\"1\": {\"num_attention_heads\": 2, \"num_key_value_heads\": 1, \"head_dim\": 64, "
+                                "\"sliding_window\": 9}, \"0\": {\"sliding_window\": null}}"));
+    assert_true(c.own_of[0] == 2 && c.own_of[1] == 1 && c.own[2].window == -1);
+    assert_memory_equal(&c.own[1], (&(struct layer_config){2, 1, 64, 9}), sizeof c.own[1]);
+    assert_int_equal(model_config_write(dir, &c, F32), OK);
+    assert_int_equal(model_config_read(dir, &back), OK);
+    back.own_of[0] = 2, back.own_of[1] = 1; /* the numbers follow the order in the file, which is that of layers now */
+    back.own[1] = c.own[1], back.own[2] = c.own[2];
+    assert_same(c, back);
+    refuse(LLAMA(", \"per_layer_config\": {\"2\": {}}"), "its keys must be numbers of layers");
+    refuse(LLAMA(", \"per_layer_config\": {\"1\": {\"intermediate_size\": 8}}"), "per_layer_config.1.intermediate_size is 8");
+    refuse(LLAMA(", \"per_layer_config\": [1]"), "per_layer_config is [1]");
+}
+
 static void test_faults(void **state)
 {
     (void)state;
@@ -719,7 +759,7 @@ int main(void)
         cmocka_unit_test(test_windows),      cmocka_unit_test(test_unsupported),  cmocka_unit_test(test_differences),
         cmocka_unit_test(test_ignored_keys), cmocka_unit_test(test_written_like), cmocka_unit_test(test_faults),
         cmocka_unit_test(test_parallel_families), cmocka_unit_test(test_positions_of_other_scalings),
-        cmocka_unit_test(test_wrapped),
+        cmocka_unit_test(test_wrapped), cmocka_unit_test(test_own),
     };
     return cmocka_run_group_tests(tests, create_dir, remove_dir);
 }

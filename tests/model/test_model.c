@@ -368,6 +368,43 @@ static void test_refused_shapes(void **state)
     model_destroy(NULL);
 }
 
+/* What some layers have of their own: masks with the widest window first, shapes and frequencies in the order of layers. */
+static void test_kinds(void **state)
+{
+    (void)state;
+    struct model_config c;
+    struct model *m = NULL;
+    char name[KIND_NAME];
+    model_preset("25m", &c); /* 8 layers of 8 heads on 2, of 64 */
+    c.own[1] = (struct layer_config){.window = 100};
+    c.own[2] = (struct layer_config){.heads = 4, .head_dim = 32, .window = 700};
+    c.own_of[1] = c.own_of[4] = 1;
+    c.own_of[3] = 2;
+    assert_int_equal(model_create(&c, NULL, 0, &m), OK);
+    assert_true(m->n_masks == 3 && m->mask_window[0] == 0 && m->mask_window[1] == 700 && m->mask_window[2] == 100);
+    assert_true(m->n_shapes == 2 && m->shapes[0].heads == 8 && m->shapes[1].heads == 4 && m->shapes[1].kv_heads == 2);
+    assert_true(m->n_kinds == 3 && m->kinds[0].layers == 5 && m->kinds[1].layers == 1 && m->kinds[1].shape == 1 && m->kinds[2].layers == 2);
+    assert_true(m->n_ropes == 2 && m->ropes[1].head_dim == 32 && m->ropes[1].first == 32 && m->n_frequencies == 48);
+    assert_string_equal(model_kind_name(m, &m->kinds[1], name), "window 700, 4/2 heads of 32");
+    assert_true(model_windowed_layers(m) == 3 && model_most_heads(m) == 8 && !model_is_windowed(m, 0) && model_is_windowed(m, 4));
+    const struct attention_block *a = model_attention(m, 3);
+    assert_true(a->q.out == 128 && a->k.out == 64 && a->o.in == 128 && a->mask == 1 && a->shape == 1 && a->rope == 1);
+    assert_true(a->scale == 1.0f / sqrtf(32.0f));
+    const double pairs[MODEL_MASKS] = {1000, 100, 10}, params = 4.0 * (double)m->matrix_params + 2.0 * (double)m->trained_matrix_params;
+    assert_true(model_flops(m, 100, pairs) == params * 100 + 12.0 * (5 * 512 * 1000 + 128 * 100 + 2 * 512 * 10));
+    model_destroy(m);
+    c.own[2].kv_heads = 3;
+    assert_int_equal(model_create(&c, NULL, 0, &m), ERR_INVALID);
+    assert_non_null(strstr(status_message(), "4 heads cannot be shared by 3 key-value heads"));
+    c.layers = 9;
+    for (int i = 1; i <= MODEL_KINDS; i++) {
+        c.own[i] = (struct layer_config){.window = 10 * i};
+        c.own_of[i] = (uint8_t)i;
+    }
+    assert_int_equal(model_create(&c, NULL, 0, &m), ERR_INVALID);
+    assert_non_null(strstr(status_message(), "more than 8 different windows"));
+}
+
 static double deviation(const struct model *m, int p, float *values)
 {
     int64_t n = m->params[p].elements;
@@ -443,7 +480,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_presets),     cmocka_unit_test(test_llama_names),    cmocka_unit_test(test_qwen2_biases),
         cmocka_unit_test(test_interleaved), cmocka_unit_test(test_gpt2_names),     cmocka_unit_test(test_positions_in_use),
-        cmocka_unit_test(test_freeze), cmocka_unit_test(test_quantised),      cmocka_unit_test(test_refused_shapes), cmocka_unit_test(test_init),
+        cmocka_unit_test(test_freeze), cmocka_unit_test(test_quantised),      cmocka_unit_test(test_kinds),
+        cmocka_unit_test(test_refused_shapes), cmocka_unit_test(test_init),
         cmocka_unit_test(test_inv_freq),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -6,8 +6,44 @@
 
 #include "plan/fit.h"
 #include "plan/lower/grid.h"
+#include "plan/lower/heads.h"
+#include "plan/lower/mesh.h"
 
 #include <stdlib.h>
+
+/* Layers of two shapes: each has the most heads that are legal for it and not more than the tile's. */
+static void own_heads(void **state)
+{
+    (void)state;
+    struct strategy st = {.rows = 256, .mesh.degree[MESH_DP] = 1, .mesh.degree[MESH_ULYSSES] = 1, .mesh.degree[MESH_RING] = 1, .ranks = 1};
+    struct plan_request s;
+    struct model *wide = wide_model(FAMILY_LLAMA, 2), *m; /* 4 heads on 2 */
+    struct model_config c = wide->config;
+    c.own[1] = (struct layer_config){.heads = 6, .kv_heads = 1};
+    c.own_of[1] = 1;
+    assert_int_equal(model_create(&c, NULL, 0, &m), OK);
+    wide_settings(&s);
+    s.head_tile = 3; /* of six on one, but not of four on two */
+    assert_int_equal(plan_tiles(m, &s, &st), OK);
+    assert_true(heads_cut(&m->shapes[0], &st.mesh, 3).q == 2 && heads_cut(&m->shapes[1], &st.mesh, 3).q == 3);
+    assert_int_equal(plan_pieces(m, &st), ceil_div(st.rows, st.row_chunk) * (2 + 2));
+    st.mesh.degree[MESH_RING] = 2; /* no parts of a group */
+    assert_true(heads_cut(&m->shapes[0], &st.mesh, 3).q == 2 && heads_cut(&m->shapes[1], &st.mesh, 3).q == 6);
+    st.mesh.degree[MESH_RING] = 1;
+    s.head_tile = 5;
+    assert_int_equal(plan_tiles(m, &s, &st), ERR_INVALID);
+    assert_non_null(strstr(status_message(), "--tiles: heads=5 does not fit the heads of any layer: take 1, 2, 3, 4 or 6"));
+    s.head_tile = AUTO;
+    assert_int_equal(plan_tiles(m, &s, &st), OK);
+    assert_int_equal(st.head_tile, 6);
+    s.mesh.degree[MESH_DP] = s.mesh.degree[MESH_RING] = 1;
+    s.mesh.degree[MESH_ULYSSES] = 4;
+    assert_int_equal(plan_mesh(m, &s, 4, 4), ERR_INVALID);
+    assert_non_null(strstr(status_message(), "cannot share 6 query heads and 1 KV head of the 1 layers with full, 6/1 heads of 32"));
+    assert_non_null(strstr(status_message(), "legal: ulysses=1 with ring=4, ulysses=2 with ring=2"));
+    model_destroy(m);
+    model_destroy(wide);
+}
 
 static void tiles(void **state)
 {
@@ -103,6 +139,6 @@ static void finer_tiles(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(tiles), cmocka_unit_test(finer_tiles)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(own_heads), cmocka_unit_test(tiles), cmocka_unit_test(finer_tiles)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
