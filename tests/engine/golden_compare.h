@@ -68,6 +68,7 @@ static inline struct golden_marks golden_bf16_marks(const char *name)
         const char *begins; /* the first that fits */
         struct golden_marks marks;
     } wider[] = {{"gemma3-wrapped", {0.15, 2e-3, 5e-2, 6e-3}}, {"gemma", {5e-2, 2e-3, 2.5e-2, 3e-3}}, {"olmo", {5e-2, 2e-3, 2.5e-2, 3e-3}},
+                 {"exaone4", {5e-2, 2e-3, 2.5e-2, 3e-3}},         {"hunyuan", {3.5e-2, 2e-3, 5e-3, 3e-3}},
                  {"gpt-oss-one", {2.5e-2, 2e-3, 5e-3, 3e-3}},     {"gpt-oss", {0.2, 2e-3, 2.5e-2, 1.5e-2}},
                  {"qwen3", {3.5e-2, 2e-3, 5e-3, 3e-3}},           {"lora-qwen3", {4.5e-2, 2e-3, 8e-3, 6e-3}},
                  {"lora-gqa", {2.5e-2, 2e-3, 5e-3, 6e-2}},        {"lora-tied", {2.5e-2, 2e-3, 1e-2, 3e-3}},
