@@ -45,7 +45,7 @@ enum status seq_degrees_check(int ranks, int ulysses, int ring, const struct seq
     list_legal(ranks, h, n, legal, sizeof legal);
     const struct seq_heads *misfit = ulysses >= 1 ? find_misfit(ulysses, h, n) : NULL, *x = misfit ? misfit : h;
     if (n > 1 && misfit)
-        snprintf(kind, sizeof kind, " of the %lld layers with %s", (long long)x->layers, x->kind);
+        snprintf(kind, sizeof kind, " of the %lld layer%s with %s", (long long)x->layers, x->layers > 1 ? "s" : "", x->kind);
     return status_fail(
         ERR_INVALID, "--mesh: ulysses=%d with ring=%d cannot share %lld query head%s and %lld KV head%s%s over %d ranks; legal: %s",
         ulysses, ring, (long long)x->heads, x->heads > 1 ? "s" : "", (long long)x->kv_heads, x->kv_heads > 1 ? "s" : "", kind, ranks,

@@ -107,8 +107,8 @@ static void print_heads(const struct layer_kind *kinds, int n, FILE *f)
     for (int k = 0; k < n && differ; k++) {
         const struct attention_shape *s = &kinds[k].shape;
         char name[32];
-        fprintf(f, "(Heads of %s: %lld on %lld KV heads, of %lld.)\n", name_of(&kinds[k], name), (long long)s->heads,
-                (long long)s->kv_heads, (long long)s->head_dim);
+        fprintf(f, "(Heads of %s: %lld on %lld KV head%s, of %lld.)\n", name_of(&kinds[k], name), (long long)s->heads,
+                (long long)s->kv_heads, s->kv_heads > 1 ? "s" : "", (long long)s->head_dim);
     }
 }
 

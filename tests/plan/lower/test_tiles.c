@@ -39,7 +39,7 @@ static void own_heads(void **state)
     s.mesh.degree[MESH_DP] = s.mesh.degree[MESH_RING] = 1;
     s.mesh.degree[MESH_ULYSSES] = 4;
     assert_int_equal(plan_mesh(m, &s, 4, 4), ERR_INVALID);
-    assert_non_null(strstr(status_message(), "cannot share 6 query heads and 1 KV head of the 1 layers with full, 6/1 heads of 32"));
+    assert_non_null(strstr(status_message(), "cannot share 6 query heads and 1 KV head of the 1 layer with full, 6/1 heads of 32"));
     assert_non_null(strstr(status_message(), "legal: ulysses=1 with ring=4, ulysses=2 with ring=2"));
     model_destroy(m);
     model_destroy(wide);
