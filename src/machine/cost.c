@@ -120,3 +120,14 @@ double cost_seconds(const struct cost_model *m, const struct instr *in, const st
         return m->overhead + compute_seconds(m, in, c);
     return m->lane_seconds[in->lane] + (double)c->bytes / m->lane_bytes[in->lane];
 }
+
+double cost_memo_seconds(struct cost_memo *memo, const struct instr *in)
+{
+    const uint64_t of = (uint64_t)1 << 63 | (uint64_t)in->call << 16 | (uint64_t)in->op << 8 | in->lane;
+    const int i = (int)((in->call + in->op) % COST_MEMO);
+    if (memo->kept[i].of != of) {
+        memo->kept[i].of = of;
+        memo->kept[i].seconds = cost_seconds(memo->m, in, program_call(memo->p, in));
+    }
+    return memo->kept[i].seconds;
+}

@@ -73,6 +73,18 @@ struct cost_model {
 
 /* Seconds of an instruction with that call, running alone. */
 double cost_seconds(const struct cost_model *m, const struct instr *in, const struct op_call *c);
+/* The same of a program's instructions, whose calls are few: the seconds of the last ones are kept. To begin with m and p are set, the
+ * rest is 0. */
+enum { COST_MEMO = 512 };
+struct cost_memo {
+    const struct cost_model *m;
+    const struct program *p;
+    struct {
+        uint64_t of; /* call, op and lane; 0: nothing */
+        double seconds;
+    } kept[COST_MEMO];
+};
+double cost_memo_seconds(struct cost_memo *memo, const struct instr *in);
 /* The same machine with all links `speed` times as fast: copies, drives, messages. */
 void cost_with_links(const struct cost_model *m, double speed, struct cost_model *out);
 

@@ -21,6 +21,7 @@ struct runner {
 struct simulation {
     struct program *p;
     const struct cost_model *m;
+    struct cost_memo memo;
     const int *dep_first, *dep;
     const double *release;
     struct runner lane[LANES];
@@ -102,6 +103,17 @@ static int may_be_issued(const struct simulation *s, int i)
     return !s->release || s->release[i] <= s->now;
 }
 
+/* Of numbers: fmin and fmax are calls. */
+static double smaller(double a, double b)
+{
+    return a < b ? a : b;
+}
+
+static double larger(double a, double b)
+{
+    return a > b ? a : b;
+}
+
 /* Bytes that an I/O lane has in flight: the blocks of the running instruction that have not come, whole, and of those after it
  * that have nothing left to wait for, as many as the window holds. */
 static double in_flight(struct simulation *s, int l)
@@ -113,10 +125,10 @@ static double in_flight(struct simulation *s, int l)
         int i = k == 0 ? r->at : ahead(s, l, k - 1);
         if (i == n || (k > 0 && !may_be_issued(s, i)))
             break;
-        double bytes = fmax(1, (double)program_call(s->p, &s->p->instrs[i])->bytes);
-        double blocks = fmin(ceil((i == r->at ? fmin(left, bytes) : bytes) / DRIVE_BLOCK), room);
-        sum += fmin(bytes, fmax(blocks, 1) * DRIVE_BLOCK);
-        room -= (int)fmax(blocks, 1);
+        double bytes = larger(1, (double)program_call(s->p, &s->p->instrs[i])->bytes);
+        double blocks = larger(1, smaller(ceil((i == r->at ? smaller(left, bytes) : bytes) / DRIVE_BLOCK), room));
+        sum += smaller(bytes, blocks * DRIVE_BLOCK);
+        room -= (int)blocks;
     }
     return sum;
 }
@@ -128,11 +140,11 @@ static void share_drives(struct simulation *s, double speed[LANES])
     double most = 0, asked = 0;
     for (int l = LANE_READ; l <= LANE_WRITE; l++) {
         speed[l] = s->lane[l].running ? in_flight(s, l) : 0;
-        most = fmax(most, speed[l]);
+        most = larger(most, speed[l]);
         asked += speed[l] * s->lane[l].demand[LINK_DRIVES];
     }
     for (int l = LANE_READ; l <= LANE_WRITE; l++)
-        speed[l] /= fmax(most, asked);
+        speed[l] /= larger(most, asked);
 }
 
 /* The part of a link that each of those gets who ask for more than that (max-min fairness; Bertsekas and Gallager, Data Networks,
@@ -192,6 +204,8 @@ static void set_running(struct simulation *s, int l, int running)
 {
     s->lane[l].running = running;
     for (int k = 0; k < LINKS; k++) {
+        if (s->lane[l].demand[k] == 0)
+            continue;
         s->load[k] = 0; /* summed anew: what is left over is exactly nothing */
         for (int o = 0; o < LANES; o++)
             if (s->lane[o].running)
@@ -208,7 +222,7 @@ static int start_ready(struct simulation *s, double *later)
             continue;
         struct instr *in = &s->p->instrs[s->lane[l].at];
         in->start = s->now;
-        in->end = s->now + cost_seconds(s->m, in, program_call(s->p, in));
+        in->end = s->now + cost_memo_seconds(&s->memo, in);
         if (s->m->lane_idle[l] > 0 && s->lane[l].idle < s->now)
             in->end += s->m->lane_idle[l];
         s->lane[l].speed = 1;
@@ -233,7 +247,7 @@ static void retire_ended(struct simulation *s)
 double program_simulate(struct program *p, const struct cost_model *m, const int *dep_first, const int *dep,
                         const double *release)
 {
-    struct simulation s = {.p = p, .m = m, .dep_first = dep_first, .dep = dep, .release = release};
+    struct simulation s = {.p = p, .m = m, .memo = {.m = m, .p = p}, .dep_first = dep_first, .dep = dep, .release = release};
     double total = 0;
     for (int l = 0; l < LANES; l++) {
         s.lane[l].at = s.lane[l].last = -1;

@@ -257,19 +257,19 @@ void program_number(struct program *p)
         p->instrs[i].ticket = ++next[p->instrs[i].lane];
 }
 
-void program_permute(struct program *p, int *order)
+int program_permute(struct program *p, const int *order)
 {
-    for (int first = 0; first < p->n_instrs; first++) { /* cycle by cycle; -1: in its place */
-        struct instr moved = p->instrs[first];
-        int i = first;
-        while (order[i] >= 0) {
-            int from = order[i];
-            order[i] = -1;
-            p->instrs[i] = from == first ? moved : p->instrs[from];
-            i = from;
-        }
+    int32_t next[LANES] = {0};
+    struct instr *to = sys_malloc(sizeof *to * (size_t)p->cap_instrs);
+    if (!to)
+        return 0;
+    for (int i = 0; i < p->n_instrs; i++) {
+        to[i] = p->instrs[order[i]];
+        to[i].ticket = ++next[to[i].lane];
     }
-    program_number(p);
+    free(p->instrs);
+    p->instrs = to;
+    return 1;
 }
 
 static void print_operand(const struct program *p, const struct operand *o, FILE *f)

@@ -198,8 +198,8 @@ static inline struct wait *program_waits(const struct program *p, const struct i
 
 /* Tickets from the order of instrs. */
 void program_number(struct program *p);
-/* Puts instrs into the order `order` (a permutation of 0..n_instrs-1, which is used up). */
-void program_permute(struct program *p, int *order);
+/* Puts instrs into the order `order` (a permutation of 0..n_instrs-1), and numbers them; 0: out of memory. */
+int program_permute(struct program *p, const int *order);
 
 /* The program as text, one instruction a line. */
 void program_print(const struct program *p, FILE *f);

@@ -36,6 +36,7 @@ static int cut_arenas(struct scan *s)
             ;
         n += (int)(bytes >> s->shift[t]) + 1;
     }
+    s->first_stretch[TIERS] = n;
     return n;
 }
 
@@ -332,6 +333,23 @@ static int cover_buffer(struct scan *s, int b)
     return s->at[b] >= 0;
 }
 
+/* The segment of a byte, in a list that has begun. In an arena it may be nearer to the end of the byte's stretch: sums of squares are
+ * thousands of segments, behind which large buffers begin. */
+static int find_segment(const struct scan *s, int list, int tier, int64_t at)
+{
+    int k = s->cursor[list], back = -1;
+    if (k < 0 || s->segment[k].lo > at)
+        k = s->at[list];
+    if (s->space == HAZARD_ADDRESSES && list + 1 < s->first_stretch[tier + 1])
+        back = s->at[list + 1];
+    for (; s->segment[k].hi <= at; k = s->segment[k].next) {
+        if (back >= 0 && s->segment[back].lo <= at)
+            return back;
+        back = back >= 0 ? s->segment[back].previous : -1;
+    }
+    return k;
+}
+
 static int scan_operand(struct scan *s, int i, const struct operand *o)
 {
     const struct buffer *b = &s->p->buffers[o->buffer];
@@ -339,11 +357,7 @@ static int scan_operand(struct scan *s, int i, const struct operand *o)
     int list = s->space == HAZARD_BUFFERS ? o->buffer : stretch_of(s, b->tier, lo);
     if (s->space == HAZARD_BUFFERS && !cover_buffer(s, list))
         return 0;
-    int k = s->cursor[list];
-    if (k < 0 || s->segment[k].lo > lo)
-        k = s->at[list];
-    while (s->segment[k].hi <= lo)
-        k = s->segment[k].next;
+    int k = find_segment(s, list, b->tier, lo);
     int write = (o->access & ACCESS_WRITE) != 0;
     if (s->space == HAZARD_BUFFERS && !write && is_wide(s, k, lo + o->bytes)) {
         s->cursor[list] = k;

@@ -34,7 +34,7 @@ struct scan {
     int *at; /* HAZARD_BUFFERS: of each buffer the first segment, -1 none; HAZARD_ADDRESSES: of each stretch of 2^shift bytes the
               * segment that its first byte is in */
     int *cursor; /* of each of these the first segment of the last access that began there, -1 none: accesses mostly ascend */
-    int first_stretch[TIERS], shift[TIERS]; /* HAZARD_ADDRESSES */
+    int first_stretch[TIERS + 1], shift[TIERS]; /* HAZARD_ADDRESSES; after the last tier's the number of all */
     struct segment *segment;
     int n_segment, cap_segment, spare; /* spare: list of unused ones */
     struct reader *reader;

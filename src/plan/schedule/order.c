@@ -34,12 +34,14 @@ struct schedule {
     struct deps deps;           /* on buffers, of the lowered order */
     int *origin;                /* origin[i]: place of instruction i in the lowered order */
     int *order;                 /* for sorting */
+    int lowered;                /* the program is in the lowered order */
     double *key;                /* what order_overlapped sorts by, in lowered order */
 };
 
-/* Puts the program into the order s->order, which is used up. */
+/* Puts the program into the order s->order. */
 static enum status permute(struct schedule *s)
 {
+    s->lowered = 0;
     int n = s->p->n_instrs, *origin = sys_malloc(sizeof *origin * (size_t)(n + 1));
     if (!origin)
         return no_memory();
@@ -47,8 +49,7 @@ static enum status permute(struct schedule *s)
         origin[i] = s->origin[s->order[i]];
     free(s->origin);
     s->origin = origin;
-    program_permute(s->p, s->order);
-    return OK;
+    return program_permute(s->p, s->order) ? OK : no_memory();
 }
 
 static enum status permute_by_key(struct schedule *s)
@@ -60,9 +61,13 @@ static enum status permute_by_key(struct schedule *s)
 
 static enum status order_lowered(struct schedule *s)
 {
+    if (s->lowered)
+        return OK;
     for (int i = 0; i < s->p->n_instrs; i++)
         s->order[s->origin[i]] = i;
-    return permute(s);
+    TRY(permute(s));
+    s->lowered = 1;
+    return OK;
 }
 
 /* Sets s->key, the moments of planned compute time at which instructions are released. Compute runs back to back; a write-back
@@ -72,6 +77,7 @@ static enum status set_release_keys(struct schedule *s, double distance)
 {
     const struct program *p = s->p;
     const struct deps *d = &s->deps;
+    struct cost_memo memo = {.m = s->m, .p = p};
     double now = 0, next_start[LANES], *key = s->key, *need = sys_malloc(sizeof *need * 2 * ((size_t)p->n_instrs + 1));
     if (!need)
         return no_memory();
@@ -81,7 +87,7 @@ static enum status set_release_keys(struct schedule *s, double distance)
         need[i] = use[i] = NEVER;
         key[i] = now;
         if (in->lane == LANE_COMPUTE)
-            now += cost_seconds(s->m, in, program_call(p, in));
+            now += cost_memo_seconds(&memo, in);
     }
     for (int l = 0; l < LANES; l++)
         next_start[l] = NEVER;
@@ -89,7 +95,7 @@ static enum status set_release_keys(struct schedule *s, double distance)
         const struct instr *in = &p->instrs[i];
         if (in->depth > 0) {
             double end = need[i] < next_start[in->lane] ? need[i] : next_start[in->lane];
-            double start = end < NEVER ? end - cost_seconds(s->m, in, program_call(p, in)) : key[i];
+            double start = end < NEVER ? end - cost_memo_seconds(&memo, in) : key[i];
             double first = use[i] < NEVER ? use[i] - distance : key[i];
             key[i] = start > first ? start : first;
             next_start[in->lane] = fmin(next_start[in->lane], key[i]); /* not where `distance` puts it off */
@@ -124,10 +130,9 @@ static int is_write_back(const struct instr *in)
 }
 
 /* When instruction i is planned to have ended. */
-static double key_at_end(const struct schedule *s, int i)
+static double key_at_end(const struct schedule *s, struct cost_memo *memo, int i)
 {
-    const struct instr *in = &s->p->instrs[i];
-    return s->key[s->origin[i]] + cost_seconds(s->m, in, program_call(s->p, in));
+    return s->key[s->origin[i]] + cost_memo_seconds(memo, &s->p->instrs[i]);
 }
 
 /* Adds dependencies that bound memory by the distances where compute waits: a prefetch starts only when compute has reached its
@@ -137,6 +142,7 @@ static enum status add_throttles(struct schedule *s, double lag, struct deps *d)
     struct program *p = s->p;
     int n = p->n_instrs, k = 0, *first = sys_malloc(sizeof *first * (size_t)(n + 1)),
         *dep = sys_malloc(sizeof *dep * (size_t)(d->first[n] + 2 * n + 1));
+    struct cost_memo memo = {.m = s->m, .p = p};
     struct follower computed = {0, -1}, written[2] = {{0, -1}, {0, -1}};
     static const enum lane lanes[2] = {LANE_D2H, LANE_WRITE};
     if (!first || !dep) {
@@ -152,7 +158,7 @@ static enum status add_throttles(struct schedule *s, double lag, struct deps *d)
             dep[k++] = d->dep[e];
         if (in->depth > 0) {
             for (; computed.at < i && s->key[s->origin[computed.at]] < key; computed.at++)
-                if (p->instrs[computed.at].lane == LANE_COMPUTE && key_at_end(s, computed.at) <= key)
+                if (p->instrs[computed.at].lane == LANE_COMPUTE && key_at_end(s, &memo, computed.at) <= key)
                     computed.last = computed.at;
             if (computed.last >= 0)
                 dep[k++] = computed.last;
@@ -274,6 +280,7 @@ enum status schedule_create(struct program *p, struct schedule **out)
     }
     for (int i = 0; i < p->n_instrs; i++)
         s->origin[i] = i;
+    s->lowered = 1;
     *out = s;
     return OK;
 }
