@@ -4,6 +4,7 @@
 #include "base/units.h"
 
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 /* ---- parts of facts ---- */
@@ -168,6 +169,35 @@ static void print_settings(const json_t *s, FILE *f)
     fprintf(f, "| seed | %lld |\n", (long long)json_integer_value(json_object_get(s, "seed")));
 }
 
+/* KEY VALUE, where that is not what it has become. */
+static void print_former(const char *key, const json_t *was, const json_t *is, const char **comma, FILE *f)
+{
+    if (!was || json_equal(was, is))
+        return;
+    char *text = json_is_string(was) ? strdup(json_string_value(was)) : json_dumps(was, JSON_ENCODE_ANY | JSON_REAL_PRECISION(6));
+    fprintf(f, "%s%s %s", *comma, key, json_is_null(was) ? "none" : text ? text : "?");
+    free(text);
+    *comma = ", ";
+}
+
+/* What was not as the rows above say from the first step on. */
+static void print_earlier(const json_t *facts, FILE *f)
+{
+    const json_t *all = json_object_get(facts, "earlier"), *now = json_object_get(facts, "settings");
+    for (size_t i = 0; i < json_array_size(all); i++) {
+        const json_t *e = json_array_get(all, i);
+        const char *key, *comma = "";
+        char text[32];
+        json_t *was;
+        fprintf(f, "| until step %s | ", count_of(e, "until", text));
+        json_object_foreach(json_object_get(e, "settings"), key, was)
+            print_former(key, was, json_object_get(now, key), &comma, f);
+        print_former("sequence_lengths", json_object_get(e, "sequence_lengths"), json_object_get(facts, "sequence_lengths"), &comma, f);
+        print_former("lora", json_object_get(e, "lora"), json_object_get(facts, "lora"), &comma, f);
+        fputs(" |\n", f);
+    }
+}
+
 static void print_losses(const json_t *facts, FILE *f)
 {
     if (isfinite(number_of(facts, "first_loss")) && isfinite(number_of(facts, "last_loss")))
@@ -198,6 +228,7 @@ static void print_training(const json_t *facts, FILE *f)
         fprintf(f, ", %s of them trained |\n", count_of(facts, "trained_parameters", text));
     }
     print_settings(json_object_get(facts, "settings"), f);
+    print_earlier(facts, f);
     print_losses(facts, f);
 }
 

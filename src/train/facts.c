@@ -115,6 +115,45 @@ static json_t *load_card(const char *run)
     return card;
 }
 
+/* ---- what was set otherwise for the first steps ---- */
+
+/* Of a card, or of what is kept of one, the settings that decide how steps train. */
+static json_t *decisive(const json_t *card)
+{
+    static const char *const no_matter[] = {"mesh", "zero", "base_is_quantised"};
+    json_t *all = json_copy(json_object_get(card, "settings"));
+    const char *schedule = json_string_value(json_object_get(all, "schedule"));
+    for (size_t i = 0; i < sizeof no_matter / sizeof *no_matter; i++)
+        json_object_del(all, no_matter[i]);
+    if (schedule && strcmp(schedule, "constant") == 0)
+        json_object_del(all, "steps");
+    return json_pack("{s:o, s:O?, s:O?}", "settings", all, "sequence_lengths", json_object_get(card, "sequence_lengths"), "lora",
+                     json_object_get(card, "lora"));
+}
+
+/* Of a run that goes on from `step`: for each former change of settings what was set until then. What was set for steps that were lost
+ * does not count. */
+static json_t *describe_earlier(const json_t *former, const json_t *card, int64_t step)
+{
+    json_t *all = json_array();
+    const json_t *last = former, *were = json_object_get(former, "earlier");
+    for (size_t i = 0; i < json_array_size(were) && last == former; i++) {
+        json_t *e = json_array_get(were, i);
+        if (json_integer_value(json_object_get(e, "until")) < step)
+            json_array_append(all, e);
+        else
+            last = e;
+    }
+    json_t *was = step > 0 ? decisive(last) : NULL, *is = decisive(card);
+    if (was && !json_equal(was, is)) {
+        json_object_set_new(was, "until", json_integer(step));
+        json_array_append(all, was);
+    }
+    json_decref(was);
+    json_decref(is);
+    return all;
+}
+
 static json_t *describe(const struct run *r, const json_t *former)
 {
     const struct settings *s = r->s;
@@ -137,6 +176,7 @@ static json_t *describe(const struct run *r, const json_t *former)
     json_object_set_new(card, "sequence_lengths", describe_lengths(s));
     json_object_set_new(card, "data", describe_data(r));
     json_object_set_new(card, "settings", describe_settings(r));
+    json_object_set_new(card, "earlier", describe_earlier(former, card, r->at.step));
     free(lora);
     return card;
 }

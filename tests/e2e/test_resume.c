@@ -201,6 +201,25 @@ static void flip_byte(const char *path, long at)
     assert_int_equal(fclose(f), 0);
 }
 
+/* The model card says of a run that went on with other settings what they were before; what was trained with those that were lost does
+ * not count. */
+static void card_of_other_settings(void **state)
+{
+    (void)state;
+    e2e_succeeds(NULL, TINY "--steps 2 --save-every 1 --keep 9 --lr 1e-3 --out run");
+    e2e_succeeds(NULL, "--resume run --steps 4 --lr 2e-3 --clip 2");
+    char *card = e2e_read("run/hf/README.md", NULL);
+    e2e_contains(card, "| learning rate | 0.002, ");
+    e2e_contains(card, "| until step 2 | learning_rate 0.001, clip 1.0 |\n");
+    free(card);
+    e2e_remove("run/checkpoints/step-000003");
+    e2e_remove("run/checkpoints/step-000004");
+    e2e_succeeds(NULL, "--resume run --steps 4 --lr 1e-3");
+    card = e2e_read("run/hf/README.md", NULL);
+    e2e_contains(card, "| until step 2 | clip 1.0 |\n");
+    free(card);
+}
+
 static void wrong_checkpoints(void **state)
 {
     (void)state;
@@ -250,7 +269,9 @@ int main(void)
 #define TEST(f) cmocka_unit_test_setup_teardown(f, e2e_setup, e2e_teardown)
     const struct CMUnitTest tests[] = {
         TEST(killed_at_random_moments),      TEST(stopped_by_signals), TEST(resumed_in_another_place),
-        TEST(positions_follow_the_sequence), TEST(wrong_checkpoints),
+        TEST(positions_follow_the_sequence),
+        TEST(card_of_other_settings),
+        TEST(wrong_checkpoints),
     };
     return cmocka_run_group_tests_name("resume", tests, NULL, NULL);
 }
