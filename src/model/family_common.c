@@ -209,6 +209,7 @@ const struct config_key common_keys[] = {
     {"rope_interleaved", KEY_ONLY_FALSE},
     {"is_encoder_decoder", KEY_ONLY_FALSE},
     {"add_cross_attention", KEY_ONLY_FALSE},
+    {"is_causal", KEY_ONLY_TRUE},
     {"use_bidirectional_attention", KEY_SPECIAL, .read = read_bidirectional},
     {"per_layer_config", KEY_SPECIAL, .read = config_read_own},
     {"attention_dropout", KEY_DROPOUT},

@@ -80,6 +80,7 @@ static const struct config_key keys[] = {
     {"reorder_and_upcast_attn", KEY_ONLY_FALSE},
     {"is_encoder_decoder", KEY_ONLY_FALSE},
     {"add_cross_attention", KEY_ONLY_FALSE},
+    {"is_causal", KEY_ONLY_TRUE},
     {"attn_pdrop", KEY_DROPOUT},
     {"embd_pdrop", KEY_DROPOUT},
     {"resid_pdrop", KEY_DROPOUT},

@@ -63,6 +63,7 @@ static const struct config_key keys[] = {
     {"rotary_emb_base", KEY_SPECIAL, .read = common_read_theta, .write = common_write_theta},
     {"rotary_pct", KEY_SPECIAL, .write = common_write_share},
     {"rope_scaling", KEY_SPECIAL, .read = config_read_rope, .write = config_write_rope},
+    {"is_causal", KEY_ONLY_TRUE},
     {"attention_dropout", KEY_DROPOUT},
     {"hidden_dropout", KEY_DROPOUT},
     {"attention_probs_dropout_prob", KEY_SPECIAL}, /* older names of these, which transformers ignores */

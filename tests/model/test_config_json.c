@@ -438,6 +438,8 @@ static void test_unsupported(void **state)
         {GPT2(", \"scale_attn_weights\": false"), "scale_attn_weights is false; only true is supported"},
         {GPT2(", \"reorder_and_upcast_attn\": true"), "reorder_and_upcast_attn is true"},
         {GPT2(", \"add_cross_attention\": true"), "add_cross_attention is true"},
+        {GPT2(", \"is_causal\": false"), "is_causal is false; only true is supported"},
+        {LLAMA(", \"is_causal\": false"), "is_causal is false; only true is supported"},
         {GPT2(", \"rope_theta\": 10000.0"), "rope_theta is 10000.0; ltrain does not know this key"},
         {GPT2(", \"architectures\": [\"GPT2ForSequenceClassification\"]"),
          "architectures is [\"GPT2ForSequenceClassification\"]"},
