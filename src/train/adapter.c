@@ -174,11 +174,49 @@ static enum status find_base(const char *adapter, const char *name, const char *
     return replace(out, base);
 }
 
+/* Whether both put adapters of the same shapes beside the same maps of the model, however their targets name these. */
+static enum status put_alike(const char *model, const struct lora *a, const struct lora *b, int *alike)
+{
+    struct model_config config;
+    struct model *x = NULL, *y = NULL;
+    *alike = 0;
+    TRY(model_is_preset(model) ? model_preset(model, &config) : model_config_read(model, &config));
+    config.lora = *a;
+    enum status st = model_create(&config, NULL, 0, &x);
+    config.lora = *b;
+    if (st == OK)
+        st = model_create(&config, NULL, 0, &y);
+    *alike = st == OK && x->n_params == y->n_params;
+    for (int i = 0; *alike && i < x->n_params; i++)
+        *alike = strcmp(x->params[i].name, y->params[i].name) == 0 && x->params[i].shape[0] == y->params[i].shape[0] &&
+                 x->params[i].shape[1] == y->params[i].shape[1];
+    model_destroy(x);
+    model_destroy(y);
+    return st;
+}
+
+/* given names what the adapter is beside by its targets, as all-linear does: then it gets the adapter's. */
+static enum status take_targets(const char *model, const struct lora *is, struct lora *given)
+{
+    struct lora same = *given;
+    int alike;
+    memcpy(same.targets, is->targets, sizeof same.targets);
+    if (given->rank == 0 || strcmp(given->targets, is->targets) == 0 || given->rank != is->rank)
+        return OK;
+    TRY(put_alike(model, &same, given, &alike));
+    if (alike)
+        *given = same;
+    return OK;
+}
+
 /* What --lora says must be what the adapter is, but for dropout, which it may go on with another share of. notes: where that is said; NULL:
  * nowhere. */
 static enum status take_lora(struct settings *s, const struct lora *was, FILE *notes)
 {
     struct lora is = *was, given = s->plan.lora;
+    if (given.rank == 0 && settings_is_typed(s, "lora"))
+        return status_fail(ERR_INVALID, "--lora none: %s holds an adapter: leave out --lora; without its adapter the model is %s", s->adapter, s->model);
+    TRY(take_targets(s->model, was, &given));
     if (given.rank > 0 && (given.dropout > 0 || given.no_dropout)) {
         is.dropout = given.dropout;
         is.no_dropout = given.no_dropout;

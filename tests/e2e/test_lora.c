@@ -313,7 +313,8 @@ static void on_top(void **state)
     (void)state;
     put_base("lora-gqa", "base");
     e2e_succeeds(NULL, "--model base --lora r=4 --steps 3 --out run" RUN);
-    e2e_succeeds(NULL, "--model run --steps 1 --out on" RUN);
+    e2e_succeeds(NULL, "--model run --lora r=4 --steps 1 --out on" RUN); /* hf/ names the maps of all-linear */
+    e2e_refuses(2, "--lora: r=4,|targets=q_proj|leave out --lora", NULL, "--model run --lora r=4,targets=q_proj --out narrow" RUN);
     struct result r = e2e_succeeds(NULL, "export --model run --to merged");
     e2e_contains(r.out, "W + s B A of 14 matrices, of 21 tensors; the base is ");
     e2e_contains(r.out, "rounded once");
@@ -847,6 +848,8 @@ static void refused(void **state)
     edited("\"lora_alpha\": 8", "\"lora_alpha\": 1e30", "lora_alpha|alpha is a number above 0 and at most 1e6");
     edited("\"lora_alpha\": 8", "\"lora_alpha\": NaN", "adapter_config.json: line|NaN");
     e2e_refuses(2, "--lora|r=8|leave out --lora", NULL, "--model base/adapter --lora r=8" RUN);
+    e2e_refuses(2, "--lora none: base/adapter holds an adapter", NULL, "--model base/adapter --lora none" RUN);
+    e2e_refuses(2, "--lora none: base/adapter holds an adapter", NULL, "--model base --adapter base/adapter --lora none" RUN);
     replace("base/adapter/adapter_config.json", "\"model.layers.0.mlp.down_proj\"", "\"lm_head\"");
     e2e_refuses(2, "of another model|has no base_model.model.lm_head.lora_A.weight", NULL, "--model base/adapter" RUN);
     edited("\"ensure_weight_tying\": false", "\"ensure_weight_tying\": true", "ensure_weight_tying|not tied here");
