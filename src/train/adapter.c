@@ -275,13 +275,34 @@ static enum status take_tokenizer(struct settings *s, const char *checkpoint)
     return !s->tokenizer && tokenizer_is_in(path) ? replace(&s->tokenizer, path) : OK;
 }
 
+/* Beside what read its text as bytes lies no tokenizer, and the base's is not to be taken for it. */
+static enum status take_bytes(struct settings *s)
+{
+    struct settings was;
+    json_t *facts = NULL;
+    int bytes = 0;
+    if (has(s->adapter, FACTS_FILE)) {
+        TRY(facts_of_export(s->adapter, &facts));
+        const char *tokenizer = json_string_value(json_object_get(json_object_get(facts, "data"), "tokenizer"));
+        bytes = tokenizer && strcmp(tokenizer, "bytes") == 0;
+        json_decref(facts);
+    } else if (checkpoint_is_there(s->adapter)) {
+        TRY(read_settings(s->adapter, &was));
+        bytes = was.tokenizer && strcmp(was.tokenizer, "bytes") == 0;
+        settings_free(&was);
+    }
+    return bytes ? replace(&s->tokenizer, "bytes") : OK;
+}
+
 enum status train_take_texts(struct settings *s)
 {
     if (!s->adapter || s->tokenizer)
         return OK;
     if (has(s->adapter, FACTS_FILE) && tokenizer_is_in(s->adapter))
         return replace(&s->tokenizer, s->adapter);
-    return checkpoint_is_there(s->adapter) ? take_tokenizer(s, s->adapter) : OK;
+    if (checkpoint_is_there(s->adapter))
+        TRY(take_tokenizer(s, s->adapter));
+    return s->tokenizer ? OK : take_bytes(s);
 }
 
 /* s->model is an adapter's directory, or a checkpoint. */

@@ -198,6 +198,17 @@ same "the template that adapters were trained with" by-tuned by-other
 same "the same of a checkpoint" by-saved by-other
 ! cmp -s by-own by-other || fail "templates make no difference"
 
+# As bytes, too, whatever the base has.
+"$ltrain" --model chatty --data text --tokenizer bytes --seq-len 64 --lora r=2 --steps 1 --save-every 1 --threads 1 --device cpu --effort quick \
+    --out bytes >log 2>&1 || { fail "adapters of bytes"; cat log; }
+counted() { # NAME
+    "$ltrain" sample --model bytes --prompt "a hat, a hat" --json --max-new-tokens 4 >out 2>err || { fail "$1"; cat err; }
+    grep -q '"prompt_tokens": *12[,}]' out || fail "$1: the prompt is not read as bytes: $(cat out)"
+}
+counted "adapters of bytes"
+rm -r bytes/hf
+counted "a checkpoint of adapters of bytes"
+
 refused 2 "--stop-at: an empty text" --model tiny --prompt a --stop-at ""
 refused 2 "the prompt is empty" --model "$model" --prompt ""
 refused 2 "cannot read nothing" --model "$model" --prompt-file nothing
