@@ -86,23 +86,23 @@ static enum status write_tensors(struct source *from, const char *dir)
 enum status checkpoint_write_adapter(const struct model *m, const char *base, uint64_t base_xxh3, const char *checkpoint, const char *to,
                                      const struct export_texts *texts)
 {
-    char partial[CKPT_PATH];
+    struct place place;
     struct source from;
     TRY(source_open(m, NULL, checkpoint, 0, &from));
     enum status st = source_check_adapter(&from);
     if (st == OK)
-        st = place_begin(to, partial);
+        st = place_begin(to, &place);
     if (st != OK) {
         source_close(&from);
         return st;
     }
-    st = write_tensors(&from, partial);
+    st = write_tensors(&from, place.partial);
     if (st == OK)
-        st = base_write(m, base, base_xxh3, partial);
+        st = base_write(m, base, base_xxh3, place.partial);
     if (st == OK)
-        st = base_write_texts(texts, partial);
+        st = base_write_texts(texts, place.partial);
     if (st == OK)
-        st = texts_copy(texts && texts->like ? texts->like : base, partial);
+        st = texts_copy(texts && texts->like ? texts->like : base, place.partial);
     source_close(&from);
-    return place_end(to, partial, st);
+    return place_end(&place, st);
 }

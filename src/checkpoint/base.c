@@ -151,14 +151,14 @@ static enum status copy_files(const char *from, const char *to)
 
 enum status checkpoint_copy_adapter(const char *from, const char *to, const char *base)
 {
-    char partial[CKPT_PATH];
-    TRY(place_begin(to, partial));
-    enum status st = copy_files(from, partial);
+    struct place place;
+    TRY(place_begin(to, &place));
+    enum status st = copy_files(from, place.partial);
     if (st == OK && base)
-        st = name_in(partial, BASE_FILE, "base", base);
+        st = name_in(place.partial, BASE_FILE, "base", base);
     if (st == OK && base)
-        st = name_in(partial, ADAPTER_CONFIG, "base_model_name_or_path", base);
-    return place_end(to, partial, st);
+        st = name_in(place.partial, ADAPTER_CONFIG, "base_model_name_or_path", base);
+    return place_end(&place, st);
 }
 
 /* The file of an adapter's directory, or of a checkpoint, that has the hash of the base; *key: where. *there 0: neither is there. */

@@ -277,14 +277,14 @@ static enum status write_beside(const struct merge *x, const char *base, const c
 
 static enum status merge_to(struct merge *x, const char *base, const char *dir, const struct export_texts *texts)
 {
-    char partial[CKPT_PATH];
+    struct place place;
     TRY(source_check_adapter(&x->from));
     TRY(declare_all(x));
-    TRY(place_begin(dir, partial));
-    enum status st = merge_all(x, partial);
+    TRY(place_begin(dir, &place));
+    enum status st = merge_all(x, place.partial);
     if (st == OK)
-        st = write_beside(x, base, partial, texts);
-    return place_end(dir, partial, st);
+        st = write_beside(x, base, place.partial, texts);
+    return place_end(&place, st);
 }
 
 enum status checkpoint_merge(const struct model *m, const char *base, const char *adapter, const char *dir, const struct export_texts *texts,

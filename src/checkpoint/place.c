@@ -9,8 +9,12 @@
 
 #include <dirent.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 enum { NAME = 256 };
 
@@ -36,10 +40,25 @@ static int is_taken(const char *name)
     return says_what(name) || texts_has(name) || ends(name, ".safetensors") || ends(name, ".safetensors.index.json");
 }
 
+/* Where a directory cannot be made. */
+static enum status refuse_name(const char *dir)
+{
+    struct stat sb;
+    char target[16];
+    if (!dir[0])
+        return status_fail(ERR_INVALID, "--to is empty: give the directory that is to be written");
+    if (sys_stat(dir, &sb) == 0)
+        return S_ISDIR(sb.st_mode) ? OK : status_fail(ERR_INVALID, "--to: %s is a file: give a directory", dir);
+    if (readlink(dir, target, sizeof target) >= 0)
+        return status_fail(ERR_INVALID, "--to: %s is a symbolic link to what is not there: make the directory that it names, or give another one", dir);
+    return OK;
+}
+
 enum status checkpoint_check_vacant(const char *dir)
 {
     enum status st = OK;
     struct dirent *e;
+    TRY(refuse_name(dir));
     DIR *d = sys_opendir(dir);
     if (!d)
         return sys_is_absent(errno) ? OK : status_fail(ERR_IO, "--to: cannot read %s: %s", dir, sys_strerror(errno));
@@ -51,14 +70,41 @@ enum status checkpoint_check_vacant(const char *dir)
     return st;
 }
 
-enum status place_begin(const char *dir, char partial[CKPT_PATH])
+/* Where the file system has no locks, *fd is -1. */
+static enum status lock(const char *dir, int *fd)
 {
-    TRY(ckpt_path(partial, dir, "export.partial", ""));
+    *fd = sys_open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC, 0);
+    if (*fd < 0)
+        return status_fail(ERR_IO, "--to: cannot open the directory %s: %s", dir, sys_strerror(errno));
+    if (sys_flock(*fd, LOCK_EX | LOCK_NB) == 0)
+        return OK;
+    const int busy = errno == EWOULDBLOCK;
+    sys_close(*fd);
+    *fd = -1;
+    return busy ? status_fail(ERR_INVALID, "--to: another export is writing to %s: give another directory", dir) : OK;
+}
+
+static void release(struct place *p)
+{
+    if (p->lock >= 0)
+        sys_close(p->lock);
+    p->lock = -1;
+}
+
+enum status place_begin(const char *dir, struct place *out)
+{
+    *out = (struct place){.dir = dir, .lock = -1};
+    TRY(ckpt_path(out->partial, dir, "export.partial", ""));
     TRY(ckpt_make_dir(dir));
-    ckpt_remove_dir(partial);
-    enum status st = ckpt_make_dir(partial);
-    if (st != OK)
+    TRY(lock(dir, &out->lock));
+    ckpt_remove_dir(out->partial);
+    enum status st = checkpoint_check_vacant(dir); /* whoever had it may just have ended */
+    if (st == OK)
+        st = ckpt_make_dir(out->partial);
+    if (st != OK) {
         sys_rmdir(dir); /* if nothing was there before */
+        release(out);
+    }
     return st;
 }
 
@@ -117,12 +163,13 @@ static enum status move_all(const char *from, const char *to)
     return st;
 }
 
-enum status place_end(const char *dir, const char *partial, enum status st)
+enum status place_end(struct place *p, enum status st)
 {
     if (st == OK)
-        st = move_all(partial, dir);
-    ckpt_remove_dir(partial);
+        st = move_all(p->partial, p->dir);
+    ckpt_remove_dir(p->partial);
     if (st != OK)
-        sys_rmdir(dir); /* if nothing was there before */
+        sys_rmdir(p->dir); /* if nothing was there before */
+    release(p);
     return st;
 }

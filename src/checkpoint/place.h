@@ -4,10 +4,16 @@
 
 #include "base/status.h"
 
-/* DIR, where it is not there yet, and an empty directory in it to write to. */
-enum status place_begin(const char *dir, char partial[4096]);
+struct place {
+    const char *dir;
+    char partial[4096]; /* what is written to: an empty directory in it */
+    int lock;           /* of the directory, which one export at a time has; -1: its file system has no locks */
+};
+
+/* Makes the directory where it is not there yet. ERR_INVALID: another export is writing to it. */
+enum status place_begin(const char *dir, struct place *out);
 /* Everything in `partial` moves to DIR if st is OK and its names are free, config.json or adapter_config.json last. Otherwise, and where a
  * move fails, nothing of it is left, nor DIR if it is empty then. By one rank; gives st or what failed. */
-enum status place_end(const char *dir, const char *partial, enum status st);
+enum status place_end(struct place *p, enum status st);
 
 #endif

@@ -217,16 +217,16 @@ static void close_quantising(struct quantising *x)
 
 static enum status quantise_to(struct quantising *x, const char *model, const char *like, const char *dir)
 {
-    char partial[CKPT_PATH];
+    struct place place;
     TRY(weights_check(x->from.file, x->m, NULL, 0));
     TRY(list_items(x));
-    TRY(place_begin(dir, partial));
-    enum status st = write_all(x, partial);
+    TRY(place_begin(dir, &place));
+    enum status st = write_all(x, place.partial);
     if (st == OK)
-        st = texts_copy(like ? like : model, partial);
+        st = texts_copy(like ? like : model, place.partial);
     if (st == OK)
-        st = write_config(x, model, like, partial);
-    return place_end(dir, partial, st);
+        st = write_config(x, model, like, place.partial);
+    return place_end(&place, st);
 }
 
 enum status checkpoint_quantise(const struct model *m, const char *model, const char *like, const char *dir, struct quantise_report *out)

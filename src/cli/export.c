@@ -34,6 +34,15 @@ static int value_of(int argc, char **argv, int *i, const char *name, const char 
     return 1;
 }
 
+static int takes_value(const char *option)
+{
+    static const char *const names[] = {"--model", "--to", "--base", "--quantize"};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        if (strcmp(option, names[i]) == 0)
+            return 1;
+    return 0;
+}
+
 struct options {
     const char *model, *to, *base, *quantize;
     enum export_form form;
@@ -47,9 +56,11 @@ static enum status read_options(int argc, char **argv, struct options *o)
             o->form = EXPORT_ADAPTER;
         else if (strcmp(argv[i], "--original") == 0)
             o->original = 1;
+        else if (i + 1 == argc && takes_value(argv[i]))
+            return status_fail(ERR_INVALID, "export: %s has no value", argv[i]);
         else if (!value_of(argc, argv, &i, "--model", &o->model) && !value_of(argc, argv, &i, "--to", &o->to) &&
                  !value_of(argc, argv, &i, "--base", &o->base) && !value_of(argc, argv, &i, "--quantize", &o->quantize))
-            return status_fail(ERR_INVALID, "export: '%s' is not known, or has no value; the options are --model DIR, --to DIR, --adapter, "
+            return status_fail(ERR_INVALID, "export: '%s' is not known; the options are --model DIR, --to DIR, --adapter, "
                                             "--original, --base DIR and --quantize nf4|int8",
                                argv[i]);
     }

@@ -3,12 +3,16 @@
 
 #include "data/safetensors.h"
 
+#include <fcntl.h>
 #include <jansson.h>
 #include <math.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #define RUN " --data corpus.txt --tokenizer bytes --seq-len 256 --lr 1e-2" TILES
 
@@ -307,6 +311,20 @@ static void resharded(void **state)
     e2e_succeeds(NULL, "--resume run --model cut --steps 3");
 }
 
+/* The second export into a directory is refused, and leaves the first one's files alone. */
+static void two_exports(void)
+{
+    assert_true(mkdir("busy", 0777) == 0 && mkdir("busy/export.partial", 0777) == 0);
+    const int first = open("busy", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    assert_true(first >= 0 && flock(first, LOCK_EX | LOCK_NB) == 0);
+    e2e_refuses(2, "--to: another export is writing to busy", NULL, "export --model run --to busy");
+    e2e_refuses(2, "--to: another export is writing to busy", NULL, "export --model run --to busy --adapter");
+    assert_true(e2e_exists("busy/export.partial"));
+    close(first);
+    e2e_succeeds(NULL, "export --model run --to busy --adapter"); /* what a killed one has left is removed */
+    assert_true(e2e_exists("busy/adapter_model.safetensors") && !e2e_exists("busy/export.partial"));
+}
+
 /* On top of its base it goes on; merged it is the same model. */
 static void on_top(void **state)
 {
@@ -330,6 +348,12 @@ static void on_top(void **state)
     e2e_same_curve(&on, &again, 1);
     e2e_refuses(2, "--to|another one", NULL, "export --model run --to base");
     e2e_refuses(2, "--to|merged holds a model or a run already", NULL, "export --model run --to merged");
+    e2e_refuses(2, "export: --to has no value", NULL, "export --model run --to");
+    e2e_refuses(2, "--to is empty", NULL, "export --model run --to=");
+    e2e_refuses(2, "--to: corpus.txt is a file", NULL, "export --model run --to corpus.txt");
+    assert_int_equal(symlink("absent", "link"), 0);
+    e2e_refuses(2, "--to: link is a symbolic link to what is not there", NULL, "export --model run --to link");
+    two_exports();
     r = e2e_succeeds(NULL, "eval --model run --eval-data corpus.txt --lengths 128 --tokenizer bytes --tasks ppl");
     e2e_contains(r.out, "run/hf: 1 document"); /* with the adapter, not its base alone */
     put_base("lora-tied", "other");
