@@ -72,7 +72,7 @@ enum status config_read_quantised(struct config_reader *r, struct model_config *
     const json_t *q = config_get(r, "quantization_config");
     const char *method = json_string_value(json_object_get(q, "quant_method"));
     const int four = is_true(q, "load_in_4bit"), eight = is_true(q, "load_in_8bit");
-    if (!q)
+    if (!q || (json_is_object(q) && json_object_size(q) == 0)) /* {} stands for none */
         return OK;
     if (!json_is_object(q))
         return config_refuse(r, "quantization_config", "an object is expected");
