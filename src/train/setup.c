@@ -3,6 +3,7 @@
 
 #include "base/clock.h"
 #include "base/progress.h"
+#include "base/steps.h"
 #include "base/sys.h"
 #include "base/units.h"
 #include "engine/backend_cpu.h"
@@ -686,14 +687,28 @@ enum status run_write_config(struct run *r, const char *dir)
     return OK;
 }
 
+/* The run has a checkpoint of that step, whole or not. */
+static int was_saved(const char *run, int64_t step)
+{
+    char path[4096];
+    struct steps l;
+    int saved = 0;
+    if (snprintf(path, sizeof path, "%s/checkpoints", run) >= (int)sizeof path || steps_list(path, &l) != OK)
+        return 0;
+    for (int i = 0; i < l.n; i++)
+        saved |= l.dirs[i].step == step && l.dirs[i].form != STEP_PARTIAL;
+    steps_free(&l);
+    return saved;
+}
+
 /* Of a run that is resumed, which may have gone further than what was saved of it. */
 static enum status cut_log(const struct run *r, const char *path)
 {
     int64_t last;
     TRY(metrics_cut(path, r->at.step, &last));
     if (last > r->at.step)
-        printf("resume: the run had come to step %lld, which was not saved: what follows step %lld is trained again\n",
-               (long long)last, (long long)r->at.step);
+        printf("resume: the run had come to step %lld, %s: what follows step %lld is trained again\n", (long long)last,
+               was_saved(r->s->resume, last) ? "whose checkpoint is passed over" : "which was not saved", (long long)r->at.step);
     return OK;
 }
 

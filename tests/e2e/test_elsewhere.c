@@ -335,6 +335,10 @@ static void what_was_not_saved_is_trained_again(void **state)
     struct result r = e2e_succeeds(NULL, "--resume run --steps 4");
     e2e_contains(r.out, "resume: the run had come to step 3, which was not saved: what follows step 2 is trained again\n");
     assert_int_equal(e2e_curve("run").n, 4);
+    assert_true(e2e_exists("run/checkpoints/step-000002") && e2e_exists("run/checkpoints/step-000004"));
+    e2e_write("run/checkpoints/step-000004/optimizer.safetensors", "damaged");
+    r = e2e_succeeds(NULL, "--resume run --steps 4");
+    e2e_contains(r.out, "resume: the run had come to step 4, whose checkpoint is passed over: what follows step 2 is trained again\n");
 }
 
 int main(void)
