@@ -325,6 +325,7 @@ static enum status command(struct comm *c, int first, int argc, char **argv, int
         st = check_run(&s, c, settings_given(argc - first, argv + first, "steps") ? s.plan.steps : CHECK_STEPS);
     else
         st = train(&s, c, argc, argv, &signal_number);
+    st = train_blame_pruned(&s, st);
     if (signal_number)
         *code = 128 + signal_number;
     settings_free(&s);

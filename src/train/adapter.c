@@ -7,6 +7,7 @@
 #include "settings/read.h"
 #include "train/facts.h"
 
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -271,7 +272,11 @@ static enum status take_described(struct settings *s, struct described *d, FILE 
 static enum status take_tokenizer(struct settings *s, const char *checkpoint)
 {
     char path[PLACE];
-    snprintf(path, sizeof path, "%.4000s/../../original", checkpoint);
+    const char *step = strrchr(checkpoint, '/'), *all = step ? memrchr(checkpoint, '/', (size_t)(step - checkpoint)) : NULL;
+    if (all && step[1]) /* not through the checkpoint's directory, which the run may remove meanwhile */
+        snprintf(path, sizeof path, "%.*s/original", (int)(all - checkpoint), checkpoint);
+    else
+        snprintf(path, sizeof path, "%.4000s/../../original", checkpoint);
     return !s->tokenizer && tokenizer_is_in(path) ? replace(&s->tokenizer, path) : OK;
 }
 
@@ -340,7 +345,8 @@ static enum status take_adapter(struct settings *s, FILE *notes)
     return st;
 }
 
-enum status train_resolve_model(struct settings *s, const char *instead, FILE *notes)
+/* What settings name now. */
+static enum status resolve(struct settings *s, const char *instead, FILE *notes)
 {
     char found[PLACE];
     if (!s->model)
@@ -355,4 +361,54 @@ enum status train_resolve_model(struct settings *s, const char *instead, FILE *n
     if (adapted)
         return status_fail(ERR_INVALID, "--adapter: %s holds an adapter, too: one at a time; --model is to be its base", s->model);
     return take_adapter(s, notes);
+}
+
+/* ---- checkpoints that go ---- */
+
+/* RUN/checkpoints/step-000100, which is not there. */
+static int is_gone(const char *path)
+{
+    long long step;
+    const char *slash = path ? strrchr(path, '/') : NULL;
+    return slash && sscanf(slash, "/step-%lld", &step) == 1 && sys_access(path, F_OK) != 0 && sys_is_absent(errno);
+}
+
+enum status train_blame_pruned(const struct settings *s, enum status st)
+{
+    const char *const read[] = {s->adapter, s->model};
+    char why[1024];
+    snprintf(why, sizeof why, "%s", status_message());
+    for (int i = 0; i < 2; i++)
+        if (st != OK && is_gone(read[i]) && strstr(why, read[i]))
+            return status_fail(st, "%s: it is not, or not any more, among the checkpoints that its run keeps (--keep); the run's directory stands for the "
+                                   "newest: give the command again",
+                               why);
+    return st;
+}
+
+static enum status name_again(char **text, const char *given)
+{
+    if (given)
+        return replace(text, given);
+    free(*text);
+    *text = NULL;
+    return OK;
+}
+
+/* Of a run that has removed meanwhile what was found there is a newer one. */
+enum status train_resolve_model(struct settings *s, const char *instead, FILE *notes)
+{
+    enum { TRIES = 5 };
+    char *model = s->model ? strdup(s->model) : NULL, *adapter = s->adapter ? strdup(s->adapter) : NULL;
+    enum status st = (s->model && !model) || (s->adapter && !adapter) ? status_fail(ERR_NOMEM, "out of memory") : resolve(s, instead, notes);
+    for (int i = 1; i < TRIES && st != ERR_NOMEM && (is_gone(s->model) || is_gone(s->adapter)); i++) {
+        st = name_again(&s->model, model);
+        if (st == OK)
+            st = name_again(&s->adapter, adapter);
+        if (st == OK)
+            st = resolve(s, instead, notes);
+    }
+    free(model);
+    free(adapter);
+    return st;
 }

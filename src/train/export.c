@@ -248,6 +248,7 @@ enum status export_model(const char *model, const char *base, const char *to, en
         st = form != EXPORT_ADAPTER ? export_check_place(j.s.model, to) : checkpoint_check_vacant(to);
     if (st == OK)
         st = form != EXPORT_ADAPTER ? merge(&j) : export_adapter(&j);
+    st = train_blame_pruned(&j.s, st);
     json_decref(j.facts);
     free(j.s.model);
     free(j.s.adapter);

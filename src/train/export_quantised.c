@@ -68,6 +68,7 @@ enum status export_quantised(const char *model, const char *to, enum model_base 
         st = checkpoint_quantise(m, s.model, export_original(s.model, original), to, &report);
     if (st == OK)
         say(to, base, &report);
+    st = train_blame_pruned(&s, st);
     model_destroy(m);
     free(s.model);
     free(s.adapter);

@@ -33,6 +33,8 @@ enum status train_open_model(const struct settings *s, struct model **out);
  * says, and so do rotary positions that are not given. notes: says which state of a run is taken where that is not hf/ at the run's end;
  * NULL: nothing is said. ERR_INVALID: the base is not there (instead: what to do then), or --lora says otherwise. */
 enum status train_resolve_model(struct settings *s, const char *instead, FILE *notes);
+/* What failed because a run that goes on has removed the checkpoint that was read: the sentence of st says so. */
+enum status train_blame_pruned(const struct settings *s, enum status st);
 /* After it, of who trains nothing: tokenizer and chat template are those that an adapter of ltrain was trained with, which lie beside it, unless
  * the settings name a tokenizer. */
 enum status train_take_texts(struct settings *s);

@@ -165,6 +165,26 @@ rm -r run/hf
 sample --model run --prompt "ab" --json --max-new-tokens 4 && ids >other
 same "a run's model and its checkpoint" hf other
 
+# Checkpoints that a run removes while they are read: the newest one is read, or it is said what happened.
+refused 2 "run/checkpoints/step-000009/config.json: No such file or directory: it is not, or not any more, among the checkpoints that its run keeps" --model run/checkpoints/step-000009 --prompt ab
+cp -r run moving
+mv moving/checkpoints/step-000001 moving/checkpoints/step-100000
+(
+    cd moving/checkpoints
+    for n in $(seq 100000 200000); do # as a run saves and prunes
+        cp -r step-$n step-$((n + 1)).partial && mv step-$((n + 1)).partial step-$((n + 1)) && echo step-$((n + 1)) >latest.partial && mv latest.partial latest &&
+            mv step-$n step-$n.partial && rm -r step-$n.partial || exit
+    done
+) &
+mover=$!
+for i in 1 2 3 4 5 6 7 8; do
+    if ! "$ltrain" sample --model moving --prompt "ab" --json --max-new-tokens 1 >out 2>err; then
+        grep -q "moving/checkpoints/step-.* its run keeps" err || fail "a checkpoint that is removed: $(cat err)"
+    fi
+done
+kill $mover
+wait $mover 2>/dev/null || true
+
 # generation_config.json: what is no value, and what is not done.
 cp -r "$model" odd
 says_odd() { # TEXT OF_FILE
