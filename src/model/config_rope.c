@@ -8,12 +8,13 @@ static const struct config_word rope_types[] = {
     {"yarn", ROPE_YARN},       {"longrope", ROPE_LONGROPE}, {"su", ROPE_LONGROPE},
     {"proportional", ROPE_PROPORTIONAL}, {NULL, 0}};
 
-/* The length that frequencies were trained for: of the section, of config.json, or all positions. */
+/* The length that frequencies were trained for: of config.json, else of the section, or all positions. */
 static enum status read_original(struct config_reader *parent, struct config_reader *r, struct model_config *c)
 {
     double original = (double)c->max_positions;
-    TRY(config_read_real(parent, "original_max_position_embeddings", OPTIONAL, &original));
     TRY(config_read_real(r, "original_max_position_embeddings", OPTIONAL, &original));
+    if (c->rope == ROPE_LLAMA3 || c->rope == ROPE_YARN || c->rope == ROPE_LONGROPE || !(original > 0.0))
+        TRY(config_read_real(parent, "original_max_position_embeddings", OPTIONAL, &original));
     if (!(original > 0.0))
         return config_missing(r, "original_max_position_embeddings");
     c->rope_original_positions = original;
@@ -154,12 +155,22 @@ static enum status read_section(struct config_reader *parent, const char *sectio
     return config_check_understood(&r);
 }
 
+static int has_kinds(const struct family *f)
+{
+    const struct config_key *k = f->keys[1];
+    while (k && k->name && strcmp(k->name, "layer_types") != 0)
+        k++;
+    return k && k->name;
+}
+
 /* A section that speaks of kinds of layers apart: windowed ones have a base of their own, and no scaling. */
 static enum status read_by_kind(struct config_reader *parent, const json_t *object, struct model_config *c)
 {
     const json_t *full = json_object_get(object, "full_attention"), *sliding = json_object_get(object, "sliding_attention");
     struct model_config local = *c;
     local.rope_share = 0.0;
+    if (!has_kinds(parent->family))
+        return config_refuse(parent, "rope_parameters", "layers of this family are of one kind");
     if (json_object_size(object) != 2 || !full || !sliding)
         return config_refuse(parent, "rope_parameters", "supported: full_attention and sliding_attention");
     TRY(read_section(parent, "rope_parameters.full_attention.", full, c));

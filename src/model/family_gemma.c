@@ -133,9 +133,13 @@ static json_t *write_logit_cap(const struct model_config *c)
 /* A base that has been read with rope_parameters stays. */
 static enum status read_local_theta(struct config_reader *r, struct model_config *c)
 {
+    const double before = c->rope_local_theta;
     if (c->rope_local_theta == 0.0)
         c->rope_local_theta = 10000.0;
-    return config_read_real(r, "rope_local_base_freq", OPTIONAL, &c->rope_local_theta);
+    TRY(config_read_real(r, "rope_local_base_freq", OPTIONAL, &c->rope_local_theta));
+    return before > 0.0 && c->rope_local_theta != before
+               ? config_refuse(r, "rope_local_base_freq", "rope_parameters.sliding_attention.rope_theta says something else")
+               : OK;
 }
 
 static json_t *write_local_theta(const struct model_config *c)

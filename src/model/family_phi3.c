@@ -28,7 +28,7 @@ static enum status derive(struct config_reader *r, struct model_config *c)
 
 static json_t *write_original(const struct model_config *c)
 {
-    return json_integer(c->rope == ROPE_LONGROPE ? (json_int_t)c->rope_original_positions : c->max_positions);
+    return json_integer(c->rope_original_positions > 0.0 ? (json_int_t)c->rope_original_positions : c->max_positions);
 }
 
 static const struct config_key keys[] = {

@@ -184,6 +184,9 @@ static void test_rope_spellings(void **state)
     refuse(LLAMA(", \"rope_scaling\": {\"type\": \"mrope\", \"factor\": 2}"),
            "rope_scaling.type is \"mrope\"; supported: default, linear, llama3, dynamic, yarn, longrope");
     refuse(LLAMA(", \"rope_scaling\": {\"type\": \"yarn\", \"factor\": 2}"), "original_max_position_embeddings is missing");
+    assert_true(read_text(LLAMA(", \"original_max_position_embeddings\": 64, \"rope_scaling\": {\"rope_type\": \"yarn\", \"factor\": 2, "
+                                "\"original_max_position_embeddings\": 128}")) /* as transformers: the one beside the section */
+                    .rope_original_positions == 64);
     refuse(LLAMA(", \"max_position_embeddings\": 64, \"rope_scaling\": {\"rope_type\": \"longrope\", \"factor\": 2}"),
            "short_factor is missing");
     refuse(LLAMA(", \"max_position_embeddings\": 64, \"rope_scaling\": {\"rope_type\": \"longrope\", \"factor\": 2, "
@@ -440,6 +443,11 @@ static void test_unsupported(void **state)
         {GPT2(", \"add_cross_attention\": true"), "add_cross_attention is true"},
         {GPT2(", \"is_causal\": false"), "is_causal is false; only true is supported"},
         {LLAMA(", \"is_causal\": false"), "is_causal is false; only true is supported"},
+        {LLAMA(", \"rope_parameters\": {\"full_attention\": {\"rope_type\": \"default\"}, \"sliding_attention\": {\"rope_type\": \"default\"}}"),
+         "layers of this family are of one kind"},
+        {LIKE("gemma3_text", ", \"rope_local_base_freq\": 77.0, \"rope_parameters\": {\"full_attention\": {\"rope_type\": \"default\", "
+                             "\"rope_theta\": 5e5}, \"sliding_attention\": {\"rope_type\": \"default\", \"rope_theta\": 1e4}}"),
+         "rope_parameters.sliding_attention.rope_theta says something else"},
         {GPT2(", \"rope_theta\": 10000.0"), "rope_theta is 10000.0; ltrain does not know this key"},
         {GPT2(", \"architectures\": [\"GPT2ForSequenceClassification\"]"),
          "architectures is [\"GPT2ForSequenceClassification\"]"},
