@@ -188,6 +188,8 @@ static int spell_rope(json_t *root, const struct model_config *c, int anew)
         ok = ok && json_object_set_new(root, "rope_local_base_freq", json_real(c->rope_local_theta)) == 0;
     if (anew)
         ok = ok && json_object_set_new(root, "max_position_embeddings", json_integer((json_int_t)c->max_positions)) == 0;
+    if (anew && c->rope_original_positions > 0.0 && json_object_get(root, "original_max_position_embeddings")) /* it wins over the sections' */
+        ok = ok && json_object_set_new(root, "original_max_position_embeddings", json_integer((json_int_t)c->rope_original_positions)) == 0;
     return ok;
 }
 

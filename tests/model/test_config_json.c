@@ -655,6 +655,12 @@ static void test_positions_of_other_scalings(void **state)
         assert_int_equal(model_config_set_rope(&c, cases[i].rope, 0), OK);
         assert_int_equal(c.max_positions, cases[i].positions);
     }
+    /* in an export the length beside the sections, which readers prefer, follows */
+    struct model_config back, c = read_text(LLAMA(", \"max_position_embeddings\": 512, \"original_max_position_embeddings\": 64"));
+    assert_int_equal(model_config_set_rope(&c, "yarn:2", 0), OK);
+    assert_int_equal(model_config_write_like(dir, dir, &c, F32), OK);
+    assert_int_equal(model_config_read(dir, &back), OK);
+    assert_true(c.rope_original_positions == 512 && back.rope_original_positions == 512 && back.max_positions == 1024);
 }
 
 /* A multimodal model's text_config is read as the text model's config.json. */
