@@ -118,6 +118,8 @@ struct chat_text {
     int64_t calls_dropped;     /* messages whose calls of tools it leaves out */
     int64_t tools_dropped;     /* 1: the conversation's tools, of which it writes nothing */
     int64_t unended;           /* supervised turns after which no token that ends a turn was found */
+    int64_t empty;             /* trained messages that say nothing */
+    int64_t other_roles;       /* messages of no usual role */
 };
 
 /* ERR_INVALID also: nothing is supervised, or a message of an assistant is not in the text (the template is another model's); calls of

@@ -33,6 +33,28 @@ int64_t chat_last_trained(const struct chat_conversation *c)
     return last;
 }
 
+static const char *const usual_roles[] = {"system", "developer", "user", "assistant", "tool"};
+
+int chat_is_usual(const char *role)
+{
+    for (size_t i = 0; i < sizeof usual_roles / sizeof *usual_roles; i++)
+        if (strcmp(role, usual_roles[i]) == 0)
+            return 1;
+    return 0;
+}
+
+/* Of a usual role, written otherwise, templates and what is trained would make another one. */
+static enum status check_role(const struct chat_conversation *c, size_t i, const char *role)
+{
+    const char *word = role + strspn(role, " \t\r\n");
+    const size_t n = strcspn(word, " \t\r\n");
+    for (size_t k = 0; k < sizeof usual_roles / sizeof *usual_roles; k++)
+        if (strlen(usual_roles[k]) == n && strncasecmp(word, usual_roles[k], n) == 0 && !word[n + strspn(word + n, " \t\r\n")] &&
+            strcmp(role, usual_roles[k]) != 0)
+            return chat_refuse(c, "the role of message %zu is '%.40s': write %s", i + 1, role, usual_roles[k]);
+    return OK;
+}
+
 int chat_is_assistant(const struct chat_conversation *c, size_t message)
 {
     return strcmp(chat_role(c, (int64_t)message), "assistant") == 0;
@@ -143,6 +165,7 @@ static enum status check_message(const struct chat_conversation *c, size_t i, co
         return chat_refuse(c, "message %zu has no role", i + 1);
     if (!json_is_string(role))
         return chat_refuse(c, "the role of message %zu is not a string", i + 1);
+    TRY(check_role(c, i, json_string_value(role)));
     if (json_object_get(m, "reasoning_content") && !json_is_string(json_object_get(m, "reasoning_content")))
         return chat_refuse(c, "the reasoning of message %zu is not a string", i + 1);
     if (calls && !json_is_array(calls))

@@ -14,6 +14,8 @@ struct chat_conversation {
 };
 
 int chat_is_assistant(const struct chat_conversation *c, size_t message);
+/* system, developer, user, assistant or tool. */
+int chat_is_usual(const char *role);
 /* Whether a message says anything: content or tool calls, or reasoning. */
 int chat_says_something(const struct chat_conversation *c, size_t message);
 /* Whether all that it says are calls of tools. */

@@ -264,6 +264,8 @@ static enum status supervise_generated(struct search *s, const struct jinja_text
 static enum status count_message(struct search *s, size_t i, int32_t marks, char *wanted)
 {
     struct chat_text *text = s->text;
+    text->empty += *wanted && !chat_says_something(s->c, i);
+    text->other_roles += !chat_is_usual(chat_role(s->c, (int64_t)i));
     if (marks & MARK_WORDS) {
         text->reasoning_dropped += *wanted && chat_reasons(s->c, i) && !(marks & MARK_REASONING);
         text->calls_dropped += chat_calls(s->c, i) > 0 && !(marks & MARK_CALLS);

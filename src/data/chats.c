@@ -174,6 +174,8 @@ void chat_counts_add(struct chat_counts *to, const struct chat_counts *more)
     to->messages_dropped += more->messages_dropped;
     to->calls_dropped += more->calls_dropped;
     to->tools_dropped += more->tools_dropped;
+    to->empty += more->empty;
+    to->other_roles += more->other_roles;
 }
 
 static enum status visit_and_destroy(struct chat_sample *s, chat_visitor *visit, void *user, struct chat_counts *counts)
@@ -182,6 +184,7 @@ static enum status visit_and_destroy(struct chat_sample *s, chat_visitor *visit,
     counts->samples++;
     counts->reasoning_dropped += s->text.reasoning_dropped;
     counts->unended += s->text.unended;
+    counts->empty += s->text.empty;
     chat_sample_destroy(s);
     return st;
 }
@@ -200,6 +203,7 @@ static enum status add_ranges(const struct chat_text *beginning, struct chat_tex
     text->n_supervised = n;
     text->reasoning_dropped += beginning->reasoning_dropped;
     text->unended += beginning->unended;
+    text->empty += beginning->empty;
     return OK;
 }
 
@@ -267,6 +271,7 @@ enum status chat_encode_turns(struct chat_encoder *x, struct chat_conversation *
     counts->messages_dropped += whole.text.messages_dropped;
     counts->calls_dropped += whole.text.calls_dropped;
     counts->tools_dropped += whole.text.tools_dropped;
+    counts->other_roles += whole.text.other_roles;
     if (turns == CHAT_TURNS_WHOLE || x->options.train == CHAT_TRAIN_ALL || whole.text.reasoning_dropped == 0)
         return visit_and_destroy(&whole, visit, user, counts);
     const size_t bytes = whole.text.n;

@@ -57,6 +57,8 @@ struct chat_counts {
     int64_t messages_dropped;  /* messages that the template leaves out */
     int64_t calls_dropped;     /* messages without the calls of tools that were given */
     int64_t tools_dropped;     /* conversations without the tools that were given */
+    int64_t empty;             /* trained turns that say nothing */
+    int64_t other_roles;       /* messages of no usual role */
 };
 
 void chat_counts_add(struct chat_counts *to, const struct chat_counts *more);

@@ -35,6 +35,11 @@ void data_print_chats(const struct chat_counts *n, FILE *f)
     print_left_out(n->messages_dropped, "message", "messages", &any, f);
     print_left_out(n->calls_dropped, "message's calls of tools", "messages' calls of tools", &any, f);
     print_left_out(n->tools_dropped, "conversation's tools", "conversations' tools", &any, f);
+    if (n->empty)
+        fprintf(f, "; %s trained turn%s nothing (empty)", units_format_count(n->empty, a), n->empty == 1 ? " says" : "s say");
+    if (n->other_roles)
+        fprintf(f, "; %s message%s of another role than system, developer, user, assistant and tool", units_format_count(n->other_roles, a),
+                n->other_roles == 1 ? " is" : "s are");
     fputc('\n', f);
 }
 

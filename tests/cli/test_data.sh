@@ -88,6 +88,18 @@ says out 'user:In parts?<|im_end|>【assistant:Yes.<|im_end|>】'
 echo '{"messages": [{"role": "user", "content": "Q"}, {"role": "assistant", "reasoning": {"a": 1}, "content": "A"}]}' >parts.jsonl
 refuse 'parts.jsonl:1: the reasoning of message 2 is not a string' data --model model --data parts.jsonl
 
+# Turns that say nothing are trained, and counted; a usual role is spelled as usual, others are named.
+cat >odd.jsonl <<'EOF'
+{"messages": [{"role": "user", "content": "Q"}, {"role": "assistant", "content": " "}, {"role": "critic", "content": "Go on"}, {"role": "assistant", "content": "A"}]}
+{"messages": [{"role": "user", "content": "Q"}, {"role": "assistant", "content": ""}]}
+EOF
+show --data odd.jsonl --chat-template ./bare.jinja
+says out '(unended); 2 trained turns say nothing (empty); 1 message is of another role than system, developer, user, assistant and tool'
+for role in User ASSISTANT ' user'; do
+    echo '{"messages": [{"role": "'"$role"'", "content": "Q"}, {"role": "assistant", "content": "A"}]}' >odd.jsonl
+    refuse "odd.jsonl:1: the role of message 1 is '$role': write " data --model model --data odd.jsonl --chat-template ./bare.jinja
+done
+
 # Rows of text, of which one is long; with a sequence length every token is counted.
 {
     printf '{"body": "the beginning of it'
