@@ -43,6 +43,11 @@ SHAPES = {
     "gpt-neox-20b": None,
     "c4ai-command-r-plus": shape("c4ai-command-r-v01", 64, 12288, 33792, 96, 8, use_qk_norm=True),
     "c4ai-command-a-03-2025": None,
+    "gemma-4-31B-it": None,
+    "Seed-OSS-36B-Instruct": None,
+    "EXAONE-4.0-32B": None,
+    "cwm": None,
+    "Hunyuan-7B-Instruct": None,
 }
 
 
