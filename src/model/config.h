@@ -183,6 +183,7 @@ json_t *config_write_rope_parameters(const struct model_config *c);
 
 /* per_layer_config: what some layers have of their own, which a family may add to. Layers that have nothing are not written. */
 enum status config_read_own(struct config_reader *r, struct model_config *c);
+enum status config_check_own(const struct config_reader *r, const struct model_config *c);
 enum status config_add_own(struct config_reader *r, struct model_config *c, int64_t l, const struct layer_config *own);
 json_t *config_write_own(const struct model_config *c);
 int config_has_own(const struct model_config *c);

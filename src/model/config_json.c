@@ -105,17 +105,37 @@ static enum status read_key(struct config_reader *r, const struct config_key *k,
 
 /* ---- keys that nobody has asked for ---- */
 
-/* Keys of models that ltrain does not compute, beside those that one of its families has. */
+/* Keys of models with experts, which 0 says to have none. */
+static const char *const of_experts[] = {"num_experts",
+                                         "num_local_experts",
+                                         "n_routed_experts",
+                                         "n_shared_experts",
+                                         "num_shared_experts",
+                                         "num_experts_per_tok",
+                                         "num_experts_per_token",
+                                         "experts_per_token",
+                                         "moe_intermediate_size",
+                                         "moe_num_experts",
+                                         "moe_num_shared_experts",
+                                         "moe_k",
+                                         "moe_topk",
+                                         "moe_layers",
+                                         "moe_layer_freq",
+                                         "moe_layer_interval",
+                                         "moe_layer_start_index",
+                                         "moe_layer_end_index",
+                                         "mlp_only_layers",
+                                         "decoder_sparse_step",
+                                         "expert_layer_period",
+                                         "shared_expert_intermediate_size",
+                                         "moe_shared_expert_intermediate_size",
+                                         "shared_intermediate_size",
+                                         "first_k_dense_replace",
+                                         NULL};
+
+/* Keys of other models that ltrain does not compute, beside those that one of its families has. */
 static const char *const changing[] = {"quantization_config",
                                        "compression_config",
-                                       "num_experts",
-                                       "num_local_experts",
-                                       "n_routed_experts",
-                                       "n_shared_experts",
-                                       "num_experts_per_tok",
-                                       "moe_intermediate_size",
-                                       "moe_layer_freq",
-                                       "first_k_dense_replace",
                                        "kv_lora_rank",
                                        "q_lora_rank",
                                        "qk_rope_head_dim",
@@ -161,15 +181,26 @@ static int family_has(const struct family *f, const char *key)
     return 0;
 }
 
+static int is_among(const char *const *keys, const char *key)
+{
+    while (*keys && strcmp(*keys, key) != 0)
+        keys++;
+    return *keys != NULL;
+}
+
 static int changes_computation(const char *key)
 {
-    for (const char *const *k = changing; *k; k++)
-        if (strcmp(*k, key) == 0)
-            return 1;
+    if (is_among(changing, key) || is_among(of_experts, key))
+        return 1;
     for (int i = 0; i < N_FAMILIES; i++)
         if (family_has(families[i], key))
             return 1;
     return 0;
+}
+
+static int is_off(const char *key, const json_t *value)
+{
+    return json_is_false(value) || (is_among(of_experts, key) && json_is_number(value) && json_number_value(value) == 0.0);
 }
 
 static void add_unknown(struct model_config *c, const char *key)
@@ -192,7 +223,7 @@ static enum status check_keys(const struct config_reader *r, struct model_config
             continue;
         if (!changes_computation(key))
             add_unknown(c, key);
-        else if (!json_is_false(value))
+        else if (!is_off(key, value))
             return config_refuse(r, key, instead);
     }
     return OK;
@@ -342,12 +373,9 @@ static enum status check_outer_keys(const struct config_reader *r, struct model_
     json_t *value;
     json_object_foreach((json_t *)r->object, key, value)
     {
-        const char *const *known = about_images;
-        while (*known && strcmp(*known, key) != 0)
-            known++;
-        if (*known || config_is_idle(key, value))
+        if (is_among(about_images, key) || config_is_idle(key, value))
             continue;
-        if (changes_computation(key) && !json_is_false(value))
+        if (changes_computation(key) && !is_off(key, value))
             return config_refuse(r, key, "ltrain does not know this key in a multimodal model");
         add_unknown(c, key);
     }
@@ -381,6 +409,7 @@ static enum status read_object(struct config_reader *r, struct model_config *c)
         for (const struct config_key *k = f->keys[i]; k && k->name; k++)
             TRY(read_key(r, k, c));
     TRY(f->derive(r, c));
+    TRY(config_check_own(r, c));
     if (!c->wrapped)
         TRY(config_read_quantised(r, c));
     const json_t *tied = json_object_get(outer, "tie_word_embeddings");

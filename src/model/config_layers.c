@@ -40,7 +40,6 @@ enum status config_read_layer_types(struct config_reader *r, struct model_config
 
 json_t *config_write_layer_types(const struct model_config *c)
 {
-    /* a window of all layers is listed, too: without a list Gemma 3, OLMo 3 and Cohere 2 have a pattern of their own */
     return c->window == 0 ? json_null() : config_list_layer_types(c);
 }
 
@@ -134,6 +133,24 @@ enum status config_read_own(struct config_reader *r, struct model_config *c)
             return config_refuse(r, "per_layer_config", "its keys must be numbers of layers, from 0 on");
         TRY(read_layer(r, key, object, &own));
         TRY(config_add_own(r, c, l, &own));
+    }
+    return OK;
+}
+
+/* A layer's own window takes the place of sliding_window where the layer slides; transformers looks at it nowhere else. */
+enum status config_check_own(const struct config_reader *r, const struct model_config *c)
+{
+    char instead[160];
+    for (int64_t l = 0; l < c->layers; l++) {
+        const int64_t window = c->own[c->own_of[l]].window;
+        const int slides = c->window > 0 && model_bit(c->windowed, l);
+        if (window == 0 || slides == (window > 0))
+            continue;
+        snprintf(instead, sizeof instead,
+                 slides ? "layer %lld is one of sliding_attention and needs a sliding_window"
+                        : "layer %lld is not one of layer_types' sliding_attention and has no sliding_window",
+                 (long long)l);
+        return config_refuse(r, "per_layer_config", instead);
     }
     return OK;
 }

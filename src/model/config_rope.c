@@ -155,12 +155,10 @@ static enum status read_section(struct config_reader *parent, const char *sectio
     return config_check_understood(&r);
 }
 
-static int has_kinds(const struct family *f)
+/* Families whose rope_parameters transformers takes by kind of layer, and only so. */
+static int has_kinds(const struct model_config *c)
 {
-    const struct config_key *k = f->keys[1];
-    while (k && k->name && strcmp(k->name, "layer_types") != 0)
-        k++;
-    return k && k->name;
+    return c->family == FAMILY_GEMMA3 || c->family == FAMILY_GEMMA4 || c->family == FAMILY_OLMO3;
 }
 
 /* A section that speaks of kinds of layers apart: windowed ones have a base of their own, and no scaling. */
@@ -169,10 +167,12 @@ static enum status read_by_kind(struct config_reader *parent, const json_t *obje
     const json_t *full = json_object_get(object, "full_attention"), *sliding = json_object_get(object, "sliding_attention");
     struct model_config local = *c;
     local.rope_share = 0.0;
-    if (!has_kinds(parent->family))
+    if (!has_kinds(c))
         return config_refuse(parent, "rope_parameters", "layers of this family are of one kind");
     if (json_object_size(object) != 2 || !full || !sliding)
         return config_refuse(parent, "rope_parameters", "supported: full_attention and sliding_attention");
+    if (!json_object_get(sliding, "rope_theta"))
+        return config_missing(parent, "rope_parameters.sliding_attention.rope_theta");
     TRY(read_section(parent, "rope_parameters.full_attention.", full, c));
     TRY(read_section(parent, "rope_parameters.sliding_attention.", sliding, &local));
     if (local.rope != ROPE_DEFAULT)
@@ -209,6 +209,8 @@ enum status config_read_rope(struct config_reader *r, struct model_config *c)
         TRY(read_section(r, "rope_scaling.", scaling, &older));
     if (json_is_object(json_object_get(parameters, "full_attention")))
         TRY(read_by_kind(r, parameters, c));
+    else if (json_object_size(parameters) > 0 && has_kinds(c))
+        return config_refuse(r, "rope_parameters", "in this family they are said of full_attention and sliding_attention apart");
     else if (parameters)
         TRY(read_section(r, "rope_parameters.", parameters, c));
     if (scaling && parameters && !same_rope(&older, c, json_object_get(scaling, "rope_theta") != NULL))
@@ -281,8 +283,8 @@ json_t *config_write_rope_parameters(const struct model_config *c)
     json_object_set_new(o, "rope_theta", json_real(c->rope_theta));
     if (c->rope_share > 0.0)
         json_object_set_new(o, "partial_rotary_factor", json_real(c->rope_share));
-    if (c->rope_local_theta == 0.0)
+    if (!has_kinds(c))
         return o;
     return json_pack("{s:o, s:{s:s, s:f}}", "full_attention", o, "sliding_attention", "rope_type", "default", "rope_theta",
-                     c->rope_local_theta);
+                     c->rope_local_theta > 0.0 ? c->rope_local_theta : c->rope_theta);
 }

@@ -77,7 +77,7 @@ static const struct config_key cohere2_keys[] = {
     ALIKE,
     {"use_qk_norm", KEY_ONLY_FALSE},
     WINDOW_KEY(read_windows),
-    LAYER_TYPES_KEY,
+    LISTED_TYPES_KEY,
     {"rotary_pct", KEY_ONLY_ONE},
     {"position_embedding_type", KEY_WORD, NO_FIELD, .words = (const struct config_word[]){{"rope_gptj", 0}, {NULL, 0}}},
     {"use_embedding_sharing", KEY_ONLY_TRUE},

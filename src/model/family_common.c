@@ -106,18 +106,38 @@ static void settle_windows(struct model_config *c)
         memset(c->windowed, 0, sizeof c->windowed);
 }
 
+/* transformers raises an error there. listed: layers have windows without layer_types, too. */
+static enum status check_missing_window(struct config_reader *r, const struct model_config *c, int listed)
+{
+    const json_t *types = json_object_get(r->object, "layer_types");
+    if (types && !json_is_null(types))
+        listed = 1;
+    for (int64_t l = 0; listed && c->window == 0 && l < min_i64(c->layers, LAYERS_MOST); l++)
+        if (model_bit(c->windowed, l))
+            return config_refuse(r, "sliding_window", "layers of layer_types' sliding_attention need one; full_attention has none");
+    return OK;
+}
+
 enum status common_read_pattern(struct config_reader *r, struct model_config *c, int64_t absent, int64_t period)
 {
     c->window = json_object_get(r->object, "sliding_window") ? 0 : absent;
     TRY(config_read_count(r, "sliding_window", OPTIONAL, 1, &c->window));
     TRY(config_read_layer_types(r, c, period));
+    TRY(check_missing_window(r, c, period != 0));
     settle_windows(c);
     return OK;
 }
 
+/* transformers does not look at layer_types here. */
 enum status common_read_window(struct config_reader *r, struct model_config *c)
 {
-    return common_read_pattern(r, c, 0, 0);
+    TRY(config_read_count(r, "sliding_window", OPTIONAL, 1, &c->window));
+    TRY(config_read_layer_types(r, c, 0));
+    for (int64_t l = 0; c->window > 0 && l < min_i64(c->layers, LAYERS_MOST); l++)
+        if (!model_bit(c->windowed, l))
+            return config_refuse(r, "layer_types", "in this family all layers have the sliding_window, or none with null");
+    settle_windows(c);
+    return OK;
 }
 
 /* Of families that say with use_sliding_window whether there is a window: of the layers from max_window_layers on, unless
@@ -145,6 +165,7 @@ enum status common_read_used_window(struct config_reader *r, struct model_config
     c->window = json_object_get(r->object, "sliding_window") ? 0 : 4096;
     TRY(config_read_count(r, "sliding_window", OPTIONAL, 1, &c->window));
     TRY(config_read_layer_types(r, c, 0));
+    TRY(check_missing_window(r, c, 0));
     TRY(read_use(r, c));
     settle_windows(c);
     return OK;

@@ -50,6 +50,16 @@ json_t *common_write_share(const struct model_config *c);
     {                                                                     \
         "partial_rotary_factor", KEY_SPECIAL, .write = common_write_share \
     }
+/* Read beside rope_scaling. */
+#define ROPE_BY_KIND_KEY                                                     \
+    {                                                                        \
+        "rope_parameters", KEY_SPECIAL, .write = config_write_rope_parameters \
+    }
+/* Of families whose layers have windows without it, too. */
+#define LISTED_TYPES_KEY                                             \
+    {                                                                \
+        "layer_types", KEY_SPECIAL, .write = config_list_layer_types \
+    }
 #define LAYER_TYPES_KEY                                               \
     {                                                                 \
         "layer_types", KEY_SPECIAL, .write = config_write_layer_types \

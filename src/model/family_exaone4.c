@@ -32,6 +32,8 @@ static enum status read_windows(struct config_reader *r, struct model_config *c)
     const json_t *window = json_object_get(r->object, "sliding_window"), *types = config_get(r, "layer_types");
     int64_t period = 4;
     TRY(read_pattern(r, types, &period));
+    if (window && json_is_null(window))
+        period = 0; /* as transformers: of no window */
     TRY(common_read_pattern(r, c, 4096, period));
     if (c->window == 0 && !(window && json_is_null(window)))
         return config_refuse(r, "layer_types", "no layer has the sliding_window, and none has positions; without a window it is null");

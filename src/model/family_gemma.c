@@ -97,11 +97,19 @@ static enum status read_cap(struct config_reader *r, const char *key, double abs
     return config_read_real(r, key, OPTIONAL, cap);
 }
 
+/* transformers' Gemma 3 caps no scores, and no logits of the multimodal model, whatever the keys say. */
+static enum status read_gemma3_caps(struct config_reader *r, struct model_config *c)
+{
+    TRY(config_only_null(r, "attn_logit_softcapping"));
+    return c->wrapped ? config_only_null(r, "final_logit_softcapping") : read_cap(r, "final_logit_softcapping", 0.0, &c->logit_cap);
+}
+
 static enum status read_caps(struct config_reader *r, struct model_config *c)
 {
-    int capped = c->family != FAMILY_GEMMA3;
-    TRY(read_cap(r, "attn_logit_softcapping", capped ? 50.0 : 0.0, &c->attention_cap));
-    return read_cap(r, "final_logit_softcapping", capped ? 30.0 : 0.0, &c->logit_cap);
+    if (c->family == FAMILY_GEMMA3)
+        return read_gemma3_caps(r, c);
+    TRY(read_cap(r, "attn_logit_softcapping", 50.0, &c->attention_cap));
+    return read_cap(r, "final_logit_softcapping", 30.0, &c->logit_cap);
 }
 
 static enum status read_gemma4_cap(struct config_reader *r, struct model_config *c)
@@ -256,7 +264,7 @@ static enum status derive_gemma4(struct config_reader *r, struct model_config *c
         {"attention_bias", KEY_FIELD, AT_attention_bias, 0},                                            \
         {"query_pre_attn_scalar", KEY_SPECIAL, .read = read_scale, .write = write_scale},               \
         {"attn_logit_softcapping", KEY_SPECIAL, .read = read_caps, .write = write_attention_cap},       \
-        {"final_logit_softcapping", KEY_SPECIAL, .write = write_logit_cap}, WINDOW_KEY(read_windows), LAYER_TYPES_KEY
+        {"final_logit_softcapping", KEY_SPECIAL, .write = write_logit_cap}, WINDOW_KEY(read_windows), LISTED_TYPES_KEY
 
 /* As transformers' Gemma3TextConfig has them. */
 static const struct config_implied gemma3_implied[] = {{AT_vocab, 262208}, {AT_dim, 2304}, {AT_ffn, 9216},
@@ -286,11 +294,11 @@ static const struct config_key gemma4_keys[] = {
     {"attention_bias", KEY_FIELD, AT_attention_bias, 0},
     {"final_logit_softcapping", KEY_SPECIAL, .read = read_gemma4_cap, .write = write_logit_cap},
     {"sliding_window", KEY_SPECIAL, .read = read_gemma4_windows, .write = common_write_window},
-    LAYER_TYPES_KEY,
+    LISTED_TYPES_KEY,
     {"attention_k_eq_v", KEY_FIELD, AT_k_is_v, 0},
     {"global_head_dim", KEY_SPECIAL}, /* read once all layers' heads are known */
     {"num_global_key_value_heads", KEY_SPECIAL},
-    {"rope_parameters", KEY_SPECIAL, .write = config_write_rope_parameters},
+    ROPE_BY_KIND_KEY,
     {"hidden_size_per_layer_input", KEY_SPECIAL, .read = read_per_layer_input, .write = write_nothing},
     {"num_kv_shared_layers", KEY_SPECIAL, .read = read_shared_layers},
     {"enable_moe_block", KEY_SPECIAL, .read = read_experts},

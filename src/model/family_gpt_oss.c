@@ -70,7 +70,7 @@ static const struct config_key gpt_oss_keys[] = {
     {"swiglu_limit", KEY_FIELD, AT_gate_limit, 7.0},
     {"swiglu_alpha", KEY_FIELD, AT_gate_alpha, 1.702},
     WINDOW_KEY(read_windows),
-    LAYER_TYPES_KEY,
+    LISTED_TYPES_KEY,
     {"initial_context_length", KEY_SPECIAL}, /* rope_scaling says it, too */
     {"num_experts_per_tok", KEY_SPECIAL},    /* of no experts */
     {"experts_per_token", KEY_SPECIAL},

@@ -245,7 +245,7 @@ static const struct config_key cwm_keys[] = {
     {"mlp_bias", KEY_FIELD, AT_mlp_bias, 0},
     {"attention_bias", KEY_ONLY_FALSE},
     WINDOW_KEY(read_cwm_window),
-    LAYER_TYPES_KEY,
+    LISTED_TYPES_KEY,
     {NULL},
 };
 static const struct config_key helium_keys[] = {

@@ -49,8 +49,10 @@ static enum status read_clip(struct config_reader *r, struct model_config *c)
 static enum status read_windows(struct config_reader *r, struct model_config *c)
 {
     TRY(common_read_pattern(r, c, 4096, 4));
-    if (c->window > 0 && c->rope != ROPE_DEFAULT && c->rope_local_theta == 0.0)
-        c->rope_local_theta = c->rope_theta;
+    if (c->window == 0)
+        c->rope_local_theta = 0.0;
+    else if (c->rope_local_theta == 0.0) /* as transformers: rope_theta is that of the others */
+        c->rope_local_theta = r->family->theta;
     return OK;
 }
 
@@ -76,7 +78,7 @@ static const struct config_key olmo_keys[] = {
     {NULL},
 };
 static const struct config_key olmo2_keys[] = {ALIKE, {NULL}};
-static const struct config_key olmo3_keys[] = {ALIKE, WINDOW_KEY(read_windows), LAYER_TYPES_KEY, {NULL}};
+static const struct config_key olmo3_keys[] = {ALIKE, WINDOW_KEY(read_windows), LISTED_TYPES_KEY, ROPE_BY_KIND_KEY, {NULL}};
 
 const struct family family_olmo = {.name = "olmo",
                                    .class = "OlmoForCausalLM",

@@ -265,7 +265,8 @@ CASES = {
     "gemma4": (gemma4(), [50, 1, 30], []),
     "gemma4-wrapped": (gemma4_wrapped(), [50, 30], []),
     "olmo": (tiny(OlmoConfig, num_key_value_heads=1, num_hidden_layers=1), [50, 30], []),
-    "qwen3-layers": (small(Qwen3Config, heads=4, kv_heads=2, head_dim=16, layers=4), [50, 1, 30], []),
+    "qwen3-layers": (small(Qwen3Config, heads=4, kv_heads=2, head_dim=16, layers=4, use_sliding_window=True, sliding_window=11,
+                           layer_types=[FULL, SLIDE, SLIDE, FULL]), [50, 1, 30], []),
 }
 
 

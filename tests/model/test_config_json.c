@@ -710,6 +710,75 @@ static void test_wrapped(void **state)
     "}"
 
 /* Of layers: all of a kind, or each by its number. */
+/* What the first layer has, and the second. */
+#define FULL_SLIDES ", \"use_sliding_window\": true, \"sliding_window\": 5, \"layer_types\": [\"full_attention\", \"sliding_attention\"]"
+
+/* Where transformers does something else than the keys seem to say, or raises an error. */
+static void test_as_transformers(void **state)
+{
+    (void)state;
+    static const char *const windowless[] = {
+        LIKE("cohere2", ", \"sliding_window\": null"), LIKE("olmo3", ", \"sliding_window\": null"),
+        LIKE("gemma3_text", ", \"sliding_window\": null"), LIKE("gemma2", ", \"sliding_window\": null"),
+        LIKE("exaone4", ", \"sliding_window\": null, \"layer_types\": [\"sliding_attention\", \"full_attention\"]"),
+        LIKE("mistral", ", \"sliding_window\": null, \"layer_types\": [\"sliding_attention\", \"full_attention\"]"),
+        LIKE("qwen3", ", \"use_sliding_window\": true, \"sliding_window\": null, \"layer_types\": [\"sliding_attention\", \"full_attention\"]")};
+    for (size_t i = 0; i < sizeof windowless / sizeof *windowless; i++)
+        refuse(windowless[i], "sliding_window is null; layers of layer_types' sliding_attention need one");
+    static const char *const full[] = {
+        LIKE("cohere2", ", \"sliding_window\": null" ALL_FULL), LIKE("olmo3", ", \"sliding_window\": null" ALL_FULL),
+        LIKE("gemma3_text", ", \"sliding_window\": null" ALL_FULL), LIKE("exaone4", ", \"sliding_window\": null")};
+    for (size_t i = 0; i < sizeof full / sizeof *full; i++) {
+        struct model_config back, c = read_text(full[i]);
+        assert_int_equal(c.window, 0);
+        assert_int_equal(model_config_write(dir, &c, F32), OK);
+        assert_int_equal(model_config_read(dir, &back), OK);
+        assert_same(c, back);
+    }
+    refuse(LIKE("phi3", ", \"sliding_window\": 9, \"layer_types\": [\"full_attention\", \"sliding_attention\"]"),
+           "in this family all layers have the sliding_window");
+
+    refuse(LIKE("gemma3_text", ", \"attn_logit_softcapping\": 50.0"), "attn_logit_softcapping is 50.0; only null is supported");
+    assert_true(read_text(LIKE("gemma3_text", ", \"final_logit_softcapping\": 30.0")).logit_cap == 30.0);
+
+#define FLAT ", \"rope_parameters\": {\"rope_type\": \"default\", \"rope_theta\": 77.0}"
+    refuse(LIKE("gemma3_text", FLAT), "they are said of full_attention and sliding_attention apart");
+    refuse(LIKE("olmo3", FLAT), "they are said of full_attention and sliding_attention apart");
+    refuse(LIKE("olmo3", ", \"rope_parameters\": {\"full_attention\": {\"rope_type\": \"default\", \"rope_theta\": 77.0}, "
+                         "\"sliding_attention\": {\"rope_type\": \"default\"}}"),
+           "rope_parameters.sliding_attention.rope_theta is missing");
+    refuse(LIKE("gemma2", ", \"rope_parameters\": {\"full_attention\": {\"rope_type\": \"default\"}, \"sliding_attention\": "
+                          "{\"rope_type\": \"default\", \"rope_theta\": 77.0}}"),
+           "layers of this family are of one kind");
+    struct model_config back, c = read_text(LIKE("olmo3", ", \"rope_theta\": 77.0")); /* which windowed layers do not have */
+    assert_true(c.rope_theta == 77.0 && c.rope_local_theta == 500000.0);
+    assert_int_equal(model_config_write(dir, &c, F32), OK);
+    assert_int_equal(model_config_read(dir, &back), OK);
+    assert_same(c, back);
+}
+
+/* Experts that a dense family does not have. */
+static void test_experts(void **state)
+{
+    (void)state;
+    static const char *const cases[][2] = {
+        {LIKE("qwen3", ", \"num_experts\": 8, \"decoder_sparse_step\": 1"), "num_experts is 8"},
+        {LIKE("qwen3", ", \"decoder_sparse_step\": 1"), "decoder_sparse_step is 1"},
+        {LIKE("qwen3", ", \"moe_layers\": [0]"), "moe_layers is [0]; ltrain does not know this key in a model of type qwen3"},
+        {LIKE("qwen3", ", \"shared_expert_intermediate_size\": 64"), "shared_expert_intermediate_size is 64"},
+        {LIKE("qwen3", ", \"n_routed_experts\": 8"), "n_routed_experts is 8"},
+        {LIKE("qwen3", ", \"mlp_only_layers\": [1]"), "mlp_only_layers is [1]"},
+        {LLAMA(", \"num_local_experts\": 8"), "num_local_experts is 8"},
+        {LLAMA(", \"moe_num_experts\": 8"), "moe_num_experts is 8"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+        refuse(cases[i][0], cases[i][1]);
+    assert_same(read_text(LIKE("qwen3", "")),
+                read_text(LIKE("qwen3", ", \"num_experts\": 0, \"decoder_sparse_step\": null, \"moe_layers\": [], "
+                                        "\"mlp_only_layers\": [], \"shared_expert_intermediate_size\": 0, \"num_local_experts\": 0, "
+                                        "\"n_routed_experts\": null")));
+}
+
 static void test_own(void **state)
 {
     (void)state;
@@ -730,8 +799,8 @@ static void test_own(void **state)
     refuse(LIKE("gemma4_text", ""), "hidden_size_per_layer_input is null; embeddings for each layer");
     refuse(GEMMA4(", \"num_kv_shared_layers\": 2"), "num_kv_shared_layers is 2; layers that attend other layers' keys");
     refuse(GEMMA4(", \"enable_moe_block\": true"), "enable_moe_block is true; experts are not supported");
-    c = read_text(LIKE("qwen3", ", \"per_layer_config\": {\"1\": {\"num_attention_heads\": 2, \"num_key_value_heads\": 1, \"head_dim\": 64, "
-                                "\"sliding_window\": 9}, \"0\": {\"sliding_window\": null}}"));
+    c = read_text(LIKE("qwen3", FULL_SLIDES ", \"per_layer_config\": {\"1\": {\"num_attention_heads\": 2, \"num_key_value_heads\": 1, "
+                                "\"head_dim\": 64, \"sliding_window\": 9}, \"0\": {\"sliding_window\": null}}"));
     assert_true(c.own_of[0] == 2 && c.own_of[1] == 1 && c.own[2].window == -1);
     assert_memory_equal(&c.own[1], (&(struct layer_config){2, 1, 64, 9}), sizeof c.own[1]);
     assert_int_equal(model_config_write(dir, &c, F32), OK);
@@ -739,6 +808,11 @@ static void test_own(void **state)
     back.own_of[0] = 2, back.own_of[1] = 1; /* the numbers follow the order in the file, which is that of layers now */
     back.own[1] = c.own[1], back.own[2] = c.own[2];
     assert_same(c, back);
+    refuse(LIKE("qwen3", FULL_SLIDES ", \"per_layer_config\": {\"0\": {\"sliding_window\": 9}}"),
+           "layer 0 is not one of layer_types' sliding_attention and has no sliding_window");
+    refuse(LIKE("qwen3", FULL_SLIDES ", \"per_layer_config\": {\"1\": {\"sliding_window\": null}}"),
+           "layer 1 is one of sliding_attention and needs a sliding_window");
+    refuse(LLAMA(", \"per_layer_config\": {\"1\": {\"sliding_window\": 9}}"), "layer 1 is not one of layer_types' sliding_attention");
     refuse(LLAMA(", \"per_layer_config\": {\"2\": {}}"), "its keys must be numbers of layers");
     refuse(LLAMA(", \"per_layer_config\": {\"1\": {\"intermediate_size\": 8}}"), "per_layer_config.1.intermediate_size is 8");
     refuse(LLAMA(", \"per_layer_config\": [1]"), "per_layer_config is [1]");
@@ -775,7 +849,8 @@ int main(void)
         cmocka_unit_test(test_windows),      cmocka_unit_test(test_unsupported),  cmocka_unit_test(test_differences),
         cmocka_unit_test(test_ignored_keys), cmocka_unit_test(test_written_like), cmocka_unit_test(test_faults),
         cmocka_unit_test(test_parallel_families), cmocka_unit_test(test_positions_of_other_scalings),
-        cmocka_unit_test(test_wrapped), cmocka_unit_test(test_own),
+        cmocka_unit_test(test_wrapped), cmocka_unit_test(test_own), cmocka_unit_test(test_as_transformers),
+        cmocka_unit_test(test_experts),
     };
     return cmocka_run_group_tests(tests, create_dir, remove_dir);
 }
