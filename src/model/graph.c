@@ -318,6 +318,15 @@ const struct model_block *model_find_block(const struct model_layer *layer, enum
     return NULL;
 }
 
+int model_layer_kind(const struct model *m, int64_t layer)
+{
+    const struct attention_block *a = model_attention(m, layer);
+    int i = 0;
+    while (a && (m->kinds[i].mask != a->mask || m->kinds[i].shape != a->shape))
+        i++;
+    return i;
+}
+
 const char *model_param_alias(const char *name)
 {
     static const char *const prefixes[] = {"transformer.", "model.", "gpt_neox."};

@@ -333,6 +333,8 @@ static inline int model_is_windowed(const struct model *m, int64_t layer)
 }
 /* How many do. */
 int model_windowed_layers(const struct model *m);
+/* The number in m->kinds of the layer's kind; 0 where it has no attention. */
+int model_layer_kind(const struct model *m, int64_t layer);
 /* The most query heads that a layer has. */
 int64_t model_most_heads(const struct model *m);
 /* "full", "window 1024"; where layers have different heads also which: "full, 32/4 heads of 512". */

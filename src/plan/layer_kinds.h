@@ -6,8 +6,8 @@
 #include "plan/search/problem.h"
 
 /* Of a model whose layers attend under two masks: a plan whose kinds of layers save different numbers of row chunks takes the
- * place of *out, if that is faster. The search's trials know one kind of layer (problem_shortened), so all programs here are of the
- * model as it is. */
+ * place of *out, if that is faster. The search gives both kinds the same number, and its trials of a few layers know one kind
+ * (problem_shortened); here all programs are of the model as it is. */
 enum status plan_for_layer_kinds(const struct problem *p, struct plan **out);
 
 #endif

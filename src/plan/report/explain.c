@@ -19,11 +19,12 @@ enum status explain_make(const struct plan *p, const struct model *m, const stru
     chosen.head_tile = p->strategy.head_tile;
     chosen.loss_tile = p->strategy.loss_tile;
     chosen.group = p->strategy.group;
+    chosen.alpha_by_kind = 0; /* trials count with the mean of both kinds */
     memset(out, 0, sizeof *out);
     out->n_kinds = m->n_kinds;
     layer_kinds_make(p, m, out->kind);
     TRY(report_make(p, m, &x.report));
-    const struct problem problem = explainer_problem(p, m, s);
+    const struct problem problem = explainer_problem(p, m, &chosen);
     TRY(search_price(&problem, &p->strategy, &own));
     out->seconds = own.seconds;
     TRY(explain_placement(&x));

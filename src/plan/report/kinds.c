@@ -10,11 +10,8 @@
 /* The kind of an instruction's layer; NULL: it is of no layer. */
 static struct layer_kind *kind_of(const struct model *m, const struct instr *in, struct layer_kind *kinds)
 {
-    const struct attention_block *a = in->unit >= 1 && in->unit <= m->config.layers ? model_attention(m, in->unit - 1) : NULL;
-    int i = 0;
-    while (a && (m->kinds[i].mask != a->mask || m->kinds[i].shape != a->shape))
-        i++;
-    return a ? &kinds[i] : NULL;
+    const int of_layer = in->unit >= 1 && in->unit <= m->config.layers;
+    return of_layer && model_attention(m, in->unit - 1) ? &kinds[model_layer_kind(m, in->unit - 1)] : NULL;
 }
 
 static void add_program(const struct program *p, const struct model *m, double count, struct layer_kind *kinds)

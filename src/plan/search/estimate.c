@@ -3,6 +3,7 @@
 
 #include "base/parallel.h"
 #include "base/sys.h"
+#include "plan/lower/fixed.h"
 #include "plan/lower/program.h"
 #include "plan/schedule/pack.h"
 #include "plan/schedule/prefetch.h"
@@ -44,16 +45,21 @@ static void need_add(struct need *a, double factor, const struct need *b)
         add_terms((double *)a, factor, (const double *)b, (int)(sizeof *a / sizeof(double)));
 }
 
+/* Models that are measured: a short one, and one for each kind of layer that has a turn of these more. */
+enum { SHORT, MEASURED_MOST = 1 + MODEL_KINDS };
+
 struct estimator {
     const struct problem *problem;
     struct options options;
     double micro_batches, layers;
-    struct differences *all, *longer; /* of all layers, and of one more */
+    struct differences *all, *longer; /* of all layers, and of one more, the mean of all kinds */
+    struct differences *measured;     /* of each model */
+    int short_kinds[MODEL_KINDS];     /* layers of the short one */
     double instrs, layer_instrs;
     struct strategy fixed;
-    int64_t measured; /* layers of the shorter model */
-    int split;        /* what acts add beside their chunks is known */
-    int nowhere;      /* every placement's program is beyond a program's tables */
+    int64_t short_layers;
+    int split;   /* what acts add beside their chunks is known */
+    int nowhere; /* every placement's program is beyond a program's tables */
 };
 
 static enum status no_memory(void)
@@ -104,12 +110,15 @@ static enum status measure_short_lived(const struct model *m, const struct progr
     return st;
 }
 
-static enum status measure(const struct model *m, const struct strategy *s, const struct cost_model *cost, int role,
+static enum status measure(const struct model *m, const struct strategy *s, const struct problem *problem, int role,
                            struct need *out)
 {
+    const struct cost_model *cost = &problem->cost;
+    struct strategy given = *s;
     struct program *p;
     struct io_buffers io;
-    TRY(lower_program(m, s, role, &io, &p));
+    plan_save_as_given(m, &problem->request, &given);
+    TRY(lower_program(m, &given, role, &io, &p));
     if (p->excess > EXCESS_BYTES) {
         enum status beyond = program_built(p);
         program_destroy(p);
@@ -154,7 +163,7 @@ struct differences {
 struct subject {
     const struct model *m;
     const struct options *options;
-    const struct cost_model *cost;
+    const struct problem *problem;
     int role;
 };
 
@@ -165,7 +174,7 @@ static enum status find_elsewhere(const struct subject *x, const struct strategy
     struct strategy elsewhere = *s;
     for (int i = 1; i < x->options->n[class]; i++) {
         decision_set(&elsewhere, class, x->options->value[class][i]);
-        TRY(measure(x->m, &elsewhere, x->cost, x->role, &out[i]));
+        TRY(measure(x->m, &elsewhere, x->problem, x->role, &out[i]));
         need_add(&out[i], -1, first);
     }
     return OK;
@@ -194,13 +203,13 @@ static struct strategy first_options(const struct options *o, const struct strat
 }
 
 static enum status find_differences(const struct model *m, const struct options *o, const struct strategy *fixed,
-                                    const struct cost_model *cost, int role, struct differences *d)
+                                    const struct problem *p, int role, struct differences *d)
 {
     struct strategy base = first_options(o, fixed);
-    const struct subject x = {m, o, cost, role}, alone = {m, o, cost, ROLE_UPDATE};
+    const struct subject x = {m, o, p, role}, alone = {m, o, p, ROLE_UPDATE};
     const int n_acts = o->n[DECISION_ACTS];
     memset(d, 0, sizeof *d);
-    TRY(measure(m, &base, cost, role, &d->base));
+    TRY(measure(m, &base, p, role, &d->base));
     for (int i = 0; i < n_acts; i++)
         for (int fewest = 0; fewest < 2; fewest++) {
             struct strategy s = base;
@@ -212,7 +221,7 @@ static enum status find_differences(const struct model *m, const struct options 
                 d->acts[i][1] = d->acts[i][0];
                 continue;
             }
-            TRY(measure(m, &s, cost, role, &d->acts[i][fewest]));
+            TRY(measure(m, &s, p, role, &d->acts[i][fewest]));
             need_add(&d->acts[i][fewest], -1, &d->base);
         }
     /* where memory is scarce activations lie elsewhere: most is needed at another moment then */
@@ -225,7 +234,7 @@ static enum status find_differences(const struct model *m, const struct options 
     TRY(find_elsewhere(&x, &away, DECISION_GRADS, &first, d->grads));
     for (int u = 0; u < o->n[DECISION_UPDATE]; u++) {
         base.update_on_host = o->value[DECISION_UPDATE][u];
-        TRY(measure(m, &base, cost, ROLE_UPDATE, &d->update[u].base));
+        TRY(measure(m, &base, p, ROLE_UPDATE, &d->update[u].base));
         TRY(find_elsewhere(&alone, &base, DECISION_PARAMS, &d->update[u].base, d->update[u].params));
         TRY(find_elsewhere(&alone, &base, DECISION_GRADS, &d->update[u].base, d->update[u].grads));
         TRY(find_elsewhere(&alone, &base, DECISION_OPTIM, &d->update[u].base, d->update[u].optim));
@@ -236,7 +245,7 @@ static enum status find_differences(const struct model *m, const struct options 
 /* What acts add beside what each chunk adds where it is: from half of the chunks on the device, where what they add there and the
  * others elsewhere is known. */
 static enum status find_beside(const struct model *m, const struct options *o, const struct strategy *fixed,
-                               const struct cost_model *cost, int role, struct differences *d)
+                               const struct problem *p, int role, struct differences *d)
 {
     struct strategy s = first_options(o, fixed);
     double chunks = chunks_of(fixed);
@@ -245,7 +254,7 @@ static enum status find_beside(const struct model *m, const struct options *o, c
     for (int i = 1; i < o->n[DECISION_ACTS]; i++) {
         struct need half;
         set_activations(o, i, &s);
-        TRY(measure(m, &s, cost, role, &half));
+        TRY(measure(m, &s, p, role, &half));
         need_add(&half, -1, &d->base);
         need_add(&half, s.device_chunks / chunks - 1, &d->acts[i][1]);
         need_add(&half, -s.device_chunks / chunks, &d->acts[0][1]);
@@ -446,27 +455,28 @@ void estimator_judge(const struct estimator *e, struct candidate *c)
                    (e->options.n[DECISION_UPDATE] > 1 && s->update_on_host && s->optim == RES_DEVICE);
 }
 
-typedef enum status find(const struct model *m, const struct options *o, const struct strategy *fixed,
-                         const struct cost_model *cost, int role, struct differences *d);
+typedef enum status find(const struct model *m, const struct options *o, const struct strategy *fixed, const struct problem *p,
+                         int role, struct differences *d);
 
-/* What is to be measured, for a model of `layers` layers. */
+/* The model that is measured next. */
 struct measuring {
-    const struct estimator *e;
-    int64_t layers;
+    struct estimator *e;
+    int which; /* SHORT, or 1 + the kind of layer of which it has more */
     find *what;
-    struct differences *out;
 };
 
 static enum status measure_layers(void *job)
 {
     const struct measuring *x = job;
-    const struct estimator *e = x->e;
+    struct estimator *e = x->e;
     struct model *few = NULL;
+    const int64_t more = x->which == SHORT ? 0 : e->fixed.keep_every;
     int role = ROLE_FORWARD | ROLE_BACKWARD | ROLE_LAST | (e->problem->request.grad_accum == 1 ? ROLE_FIRST : 0);
     if (e->problem->request.evaluation)
         role = ROLE_FORWARD;
-    TRY(problem_shortened(e->problem, x->layers, &few));
-    enum status st = x->what(few, &e->options, &e->fixed, &e->problem->cost, role, x->out);
+    int of_kind[MODEL_KINDS];
+    TRY(problem_few(e->problem, e->short_layers, more, x->which - 1, x->which == SHORT ? e->short_kinds : of_kind, &few));
+    enum status st = x->what(few, &e->options, &e->fixed, e->problem, role, &e->measured[x->which]);
     model_destroy(few);
     return st;
 }
@@ -477,43 +487,45 @@ static void give_up(struct estimator *e)
     e->instrs = e->layer_instrs = INFINITY; /* nothing is tried whole */
 }
 
-/* Finds what differs in models of two sizes, and from them in one of all layers, and of one more. */
-static enum status measure_two(struct estimator *e, find *what)
+/* From what differs in the models measured, what differs in one of all layers and of one more. */
+static void combine(struct estimator *e)
 {
-    int64_t period = e->fixed.keep_every;
-    struct measuring models[2] = {{e, e->measured, what, e->all}, {e, e->measured + period, what, e->longer}};
-    TRY(parallel_run(measure_layers, models, sizeof *models, 2));
-    differences_add(e->longer, -1, e->all);
-    differences_add(e->longer, 1 / (double)period - 1, e->longer);
-    differences_add(e->all, e->layers - (double)e->measured, e->longer);
+    const struct model *m = e->problem->model;
+    const double turn = (double)e->fixed.keep_every;
+    memcpy(e->all, &e->measured[SHORT], sizeof *e->all);
+    memset(e->longer, 0, sizeof *e->longer);
+    for (int kind = 0; kind < m->n_kinds; kind++) {
+        struct differences layer = e->measured[1 + kind];
+        differences_add(&layer, -1, &e->measured[SHORT]);
+        differences_add(&layer, 1 / turn - 1, &layer);
+        differences_add(e->all, (double)(m->kinds[kind].layers - e->short_kinds[kind]), &layer);
+        differences_add(e->longer, m->kinds[kind].layers / e->layers, &layer);
+    }
     e->instrs = e->all->base.instrs;
     e->layer_instrs = e->longer->base.instrs;
     if (e->all->base.buffers >= PROGRAM_MOST_NAMES || e->all->base.versions >= PROGRAM_MOST_VERSIONS)
         give_up(e);
     differences_add(e->longer, 1, e->all);
-    return OK;
 }
 
 /* Programs of a few layers may be beyond the tables, too. */
 static enum status measure_if_possible(struct estimator *e, find *what)
 {
-    enum status st = measure_two(e, what);
+    struct measuring models[MEASURED_MOST];
+    const int n = 1 + e->problem->model->n_kinds;
+    for (int i = 0; i < n; i++)
+        models[i] = (struct measuring){e, i, what};
+    enum status st = parallel_run(measure_layers, models, sizeof *models, n);
     if (st == ERR_NOFIT)
         give_up(e);
+    else if (st == OK)
+        combine(e);
     return st == ERR_NOFIT ? OK : st;
 }
 
 enum status estimator_split(struct estimator *e)
 {
-    double period = e->fixed.keep_every, more = e->layers - (double)e->measured;
-    if (e->split)
-        return OK;
-    /* back to the two models */
-    differences_add(e->longer, -1, e->all);
-    differences_add(e->all, -more, e->longer);
-    differences_add(e->longer, period - 1, e->longer);
-    differences_add(e->longer, 1, e->all);
-    if (!e->nowhere)
+    if (!e->split && !e->nowhere)
         TRY(measure_if_possible(e, find_beside));
     e->split = 1;
     return OK;
@@ -523,9 +535,9 @@ enum status estimator_create(const struct problem *p, const struct options *o, c
                              struct estimator **out)
 {
     struct estimator *e = sys_calloc(1, sizeof *e);
-    struct differences *d = sys_calloc(2, sizeof *d);
-    int64_t layers = p->model->config.layers, period = fixed->keep_every, few = problem_least_layers(p, ESTIMATE_LAYERS) + (period > 1 ? period : 0),
-            measured = layers < few + period ? layers : few;
+    struct differences *d = sys_calloc(2 + MEASURED_MOST, sizeof *d);
+    const int64_t layers = p->model->config.layers, period = fixed->keep_every,
+                  few = ESTIMATE_LAYERS + p->model->n_kinds - 1 + (period > 1 ? period : 0);
     enum status st = e && d ? OK : no_memory();
     if (st == OK) {
         *e = (struct estimator){.problem = p,
@@ -534,8 +546,9 @@ enum status estimator_create(const struct problem *p, const struct options *o, c
                                 .layers = (double)layers,
                                 .all = d,
                                 .longer = d + 1,
+                                .measured = d + 2,
                                 .fixed = *fixed,
-                                .measured = measured};
+                                .short_layers = layers < few + period ? layers : few};
         st = measure_if_possible(e, find_differences);
     }
     if (st == OK) {

@@ -7,7 +7,7 @@
 
 typedef enum status try_candidates(const struct problem *p, struct search *x);
 
-/* All layers save the mean of both kinds: trials are of layers of one kind (problem_shortened). */
+/* All layers save the mean of what the plan's kinds do, unless the request gives numbers to both. */
 static enum status try_one(const struct problem *p, const struct strategy *strategy, try_candidates *try, struct candidate *out)
 {
     struct options o;

@@ -23,7 +23,12 @@ static inline int64_t problem_least_layers(const struct problem *p, int64_t laye
     return max_i64(layers, p->model->n_shapes);
 }
 
-/* The model with `layers` layers. The caller destroys it. */
+/* The model with `layers` layers; where these are fewer than all, each attends as many pairs as the model's layers do on average.
+ * The caller destroys it. */
 enum status problem_shortened(const struct problem *p, int64_t layers, struct model **out);
+/* The last `layers` layers of p's model, and before them `more` of a kind (model_layer_kind). Kinds that these lack take the places
+ * of the first ones whose kinds there are more of. of_kind: how many there are of each of p's model's kinds. The caller destroys it. */
+enum status problem_few(const struct problem *p, int64_t layers, int64_t more, int kind, int of_kind[MODEL_KINDS],
+                        struct model **out);
 
 #endif

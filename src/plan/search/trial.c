@@ -51,6 +51,8 @@ static enum status schedule_layers(void *job)
     struct strategy s = *out->strategy;
     int role = plan_first_role(&x->problem->request) & ~(out->without_update ? ROLE_UPDATE : 0);
     s.promoted_layers = (int)(s.promoted_layers * out->layers / x->problem->model->config.layers); /* the same share */
+    if (out->layers == x->problem->model->config.layers) /* fewer keep the mean of what the kinds of layers are given */
+        plan_save_as_given(x->problem->model, &x->problem->request, &s);
     TRY(problem_shortened(x->problem, out->layers, &m));
     enum status st;
     if (out->level == FIT_SERIAL) { /* seconds mean nothing */

@@ -113,6 +113,72 @@ static void estimates_hold_for_kept_inputs(void **state)
     model_destroy(m);
 }
 
+/* Seconds of compute of a program of the whole model. */
+static double computes(const struct model *m, const struct strategy *s, const struct cost_model *cost, int role)
+{
+    struct program *p;
+    struct io_buffers io;
+    double seconds = 0;
+    assert_int_equal(lower_program(m, s, role, &io, &p), OK);
+    for (int i = 0; i < p->n_instrs; i++)
+        if (p->instrs[i].lane == LANE_COMPUTE)
+            seconds += cost_seconds(cost, &p->instrs[i], program_call(p, &p->instrs[i]));
+    program_destroy(p);
+    return seconds;
+}
+
+/* Layers with a window attend less, and keep a number of their own where shares are given: each kind is measured and counted. */
+static void estimates_hold_for_both_kinds(void **state)
+{
+    (void)state;
+    enum { LAYERS = 7 };
+    static const uint8_t patterns[] = {0x7e, 0x3f, 0x02, 0x77}; /* the first, the last, all but the second, the fourth attend all */
+    const int64_t ample[TIERS] = {(int64_t)HUGE << 6, (int64_t)HUGE << 6, HUGE};
+    struct model *alike = wide(LAYERS);
+    for (int i = 0; i < (int)sizeof patterns; i++)
+        for (int window = 0; window < 2; window++) {
+            struct model_config config = alike->config;
+            struct model *m;
+            struct plan_request s;
+            struct strategy fixed, given;
+            struct problem problem;
+            struct options o;
+            struct estimator *e;
+            struct candidate c = {.place = 0};
+            int64_t bytes[TIERS];
+            config.window = TOKENS / 16;
+            config.windowed[0] = patterns[i];
+            if (i % 2) { /* the second and the last have half the heads, too: kinds of which the last layers have none, or one */
+                config.own[1] = (struct layer_config){.heads = config.heads / 2, .kv_heads = config.kv_heads / 2};
+                config.own_of[1] = config.own_of[LAYERS - 1] = 1;
+            }
+            assert_int_equal(model_create(&config, NULL, 0, &m), OK);
+            few_choices(&s, OFFLOAD_CPU, 0);
+            s.alpha_by_kind = 1;
+            s.window_alpha = window;
+            s.alpha = !window;
+            assert_int_equal(plan_fixed(m, &s, &fixed), OK);
+            problem_set(&problem, m, &s, ample);
+            options_of(m, &s, &fixed, &o);
+            assert_int_equal(estimator_create(&problem, &o, &fixed, &e), OK);
+            c.strategy = fixed;
+            options_place(&o, 0, &c.strategy);
+            estimator_judge(e, &c);
+            given = c.strategy;
+            plan_save_as_given(m, &s, &given);
+            needed(m, &given, STEP, bytes);
+            const double seconds = computes(m, &given, &problem.cost, ROLE_UPDATE | STEP);
+            print_message("pattern %x, the %s keep all: %.4f of compute, %.4f of the host's bytes\n", patterns[i],
+                          window ? "windowed" : "others", c.compute / seconds, (double)c.bytes[TIER_HOST] / (double)bytes[TIER_HOST]);
+            assert_true(fabs(c.compute / seconds - 1) < 1e-3);
+            for (int t = 0; t < TIERS; t++)
+                assert_true(llabs(c.bytes[t] - bytes[t]) <= bytes[t] / 100);
+            estimator_destroy(e);
+            model_destroy(m);
+        }
+    model_destroy(alike);
+}
+
 /* A search goes on from what steps found on its grid: the best is at least as fast, whatever ought to be faster than the rest. */
 static void goes_on_from_what_was_found(void **state)
 {
@@ -182,6 +248,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(estimates_hold_for_every_placement), cmocka_unit_test(estimates_hold_for_kept_inputs),
-        cmocka_unit_test(estimates_hold_with_activations_elsewhere), cmocka_unit_test(goes_on_from_what_was_found)};
+        cmocka_unit_test(estimates_hold_with_activations_elsewhere),
+        cmocka_unit_test(estimates_hold_for_both_kinds), cmocka_unit_test(goes_on_from_what_was_found)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
