@@ -158,7 +158,9 @@ static const struct kind {
              {"cohere2", 2},        {"gpt-oss", 4, 1}, {"gpt-oss-one", 8},   {"mistral3-wrapped", 2}, {"gemma4", 4, 1}, {"gemma4-wrapped", 4}, {"qwen3-layers", 2, 1}, {"lora-gqa", 4},
              {"lora-gpt2", 2},      {"lora-neox", 2},  {"lora-qwen3", 4}, {"lora-qwen3_5", 4}, {"qlora-gqa", 4, 1}, {"int8-gqa", 4},
              {"lora-dropout", 4, 1}, {"lora-dropout-gpt2", 2},
-             {"lora-tied", 2},      {"lora-phi3", 2},  {"lora-ends", 2},     {"lora-ends-tied", 2}};
+             {"lora-tied", 2},      {"lora-phi3", 2},  {"lora-ends", 2},     {"lora-ends-tied", 2},
+             {"nemotron", 2},       {"olmo", 2},       {"arcee", 2},          {"vaultgemma", 2},      {"seed-oss", 2},
+             {"helium", 2},         {"gemma", 2}};
 
 enum { OTHER_STEPS = 2 };
 
