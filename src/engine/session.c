@@ -392,7 +392,10 @@ enum status session_initialise(struct session *s, uint64_t seed)
 {
     s->origin = (struct origin){.kind = ORIGIN_SEED, .seed = seed};
     session_set_base(s, NULL, seed);
-    return fill_parameters(s, &(struct source){.model = s->model, .seed = seed});
+    struct source src = {.model = s->model, .seed = seed};
+    enum status st = fill_parameters(s, &src);
+    source_close(&src);
+    return st;
 }
 
 /* What no sequence reaches is not loaded, but it is copied into every checkpoint. */

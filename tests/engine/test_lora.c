@@ -352,7 +352,6 @@ static void tiles(void **state)
     start_wide(&whole, BASE_STORED);
     for (int u = 0; u < tiled.model->n_units; u++)
         copy_unit(&tiled, &whole, u);
-    sequence_alloc(&q, 24);
     sequence_random(&q, 24, tiled.model->config.vocab, 3, (const int64_t[]){9, 0});
     assert_int_equal(rig_step(&tiled, &q, 1, &loss[0], &norm[0]), OK);
     assert_int_equal(rig_step(&whole, &q, 1, &loss[1], &norm[1]), OK);
