@@ -17,19 +17,21 @@ static int uses_drives(const struct strategy *s)
     return s->params == RES_NVME || s->grads == RES_NVME || s->optim == RES_NVME || s->acts == RES_NVME;
 }
 
-/* What layers save of all chunks: each kind, if they differ. */
-static void describe_saved(const struct strategy *s, long long chunks, char buf[64])
+/* --alpha, and the row chunks that layers keep of all: each kind, if they differ. */
+static void describe_saved(const struct strategy *s, long long chunks, char buf[128])
 {
+    const int window = strategy_saved(s, 1), full = strategy_saved(s, 0);
+    const double all = (double)chunks;
     if (s->full_more == 0 && s->window_fewer == 0)
-        snprintf(buf, 64, "%d/%lld", s->saved_chunks, chunks);
+        snprintf(buf, 128, "%.4g (%d of %lld row chunks kept)", s->saved_chunks / all, s->saved_chunks, chunks);
     else
-        snprintf(buf, 64, "window=%d/%lld,full=%d/%lld", strategy_saved(s, 1), chunks, strategy_saved(s, 0), chunks);
+        snprintf(buf, 128, "window=%.4g,full=%.4g (%d and %d of %lld row chunks kept)", window / all, full / all, window, full, chunks);
 }
 
 void strategy_describe(const struct strategy *s, char *buf, int size)
 {
-    char saved[64];
-    char inputs[32] = "", split[48] = "", carry[64] = "", writes[32] = "", promoted[64] = "";
+    char saved[128];
+    char inputs[32] = "", split[48] = "", carry[32] = "", writes[32] = "", promoted[64] = "";
     long long chunks = ceil_div(s->rows, s->row_chunk);
     describe_saved(s, chunks, saved);
     if (s->device_chunks > 0)
@@ -37,19 +39,19 @@ void strategy_describe(const struct strategy *s, char *buf, int size)
     if (s->promoted_layers > 0)
         snprintf(promoted, sizeof promoted, " (%s of %d layer%s on the %s)", class_name(s->promoted_class), s->promoted_layers,
                  s->promoted_layers > 1 ? "s" : "", tier_name((enum tier)s->promote_tier));
-    if (s->carry != s->acts)
-        snprintf(carry, sizeof carry, " (what layers pass on stays on the %s)", tier_name((enum tier)s->carry));
+    if (s->acts != RES_DEVICE)
+        snprintf(carry, sizeof carry, ",passing=%s", residency_name(s->carry));
     if (s->keep_every > 1)
-        snprintf(inputs, sizeof inputs, "  inputs 1/%d", s->keep_every);
+        snprintf(inputs, sizeof inputs, "  --keep-inputs %d", s->keep_every);
     if (s->write_depth > 0 && uses_drives(s))
         snprintf(writes, sizeof writes, "  writes %d/%d", s->write_depth, DRIVE_DEPTH);
     snprintf(buf, (size_t)size,
-             "params=%s,grads=%s,optim=%s,acts=%s%s%s%s  alpha %s%s  update on %s%s  tiles rows=%lld,heads=%d,loss=%lld",
-             residency_name(s->params), residency_name(s->grads), residency_name(s->optim), residency_name(s->acts), split,
-             promoted, carry, saved, inputs,
-             strategy_updates_on_both(s) ? "both"
-             : s->update_on_host         ? "host"
-                                         : "device",
+             "--offload params=%s,grads=%s,optim=%s,acts=%s%s%s%s  --alpha %s%s  %s%s  --tiles rows=%lld,heads=%d,loss=%lld",
+             residency_name(s->params), residency_name(s->grads), residency_name(s->optim), residency_name(s->acts), carry,
+             split, promoted, saved, inputs,
+             strategy_updates_on_both(s) ? "AdamW on both"
+             : s->update_on_host         ? "--update host"
+                                         : "--update device",
              writes, (long long)s->row_chunk, s->head_tile, (long long)s->loss_tile);
 }
 
@@ -61,10 +63,10 @@ void plan_describe(const struct plan *p, char *buf, int size)
     if (p->finer)
         snprintf(why, sizeof why, " (to fit: nothing does with the default tiles)");
     else if (u->head_tile > 0 && isinf(u->slower))
-        snprintf(why, sizeof why, " (for speed: it does not fit with rows=%lld,heads=%d,loss=%lld)", (long long)u->row_chunk,
+        snprintf(why, sizeof why, " (for speed; with the default tiles rows=%lld,heads=%d,loss=%lld it does not fit)", (long long)u->row_chunk,
                  u->head_tile, (long long)u->loss_tile);
     else if (u->head_tile > 0)
-        snprintf(why, sizeof why, " (for speed: rows=%lld,heads=%d,loss=%lld take %.*f%% longer)", (long long)u->row_chunk,
+        snprintf(why, sizeof why, " (for speed; the default tiles rows=%lld,heads=%d,loss=%lld take %.*f%% longer)", (long long)u->row_chunk,
                  u->head_tile, (long long)u->loss_tile, u->slower < 0.01, 100 * u->slower);
     snprintf(buf, (size_t)size, "%s%s", text, why);
 }

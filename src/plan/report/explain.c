@@ -47,16 +47,19 @@ static void describe_alternative(const struct plan *p, const struct explanation 
 void explain_print(const struct plan *p, const struct explanation *e, FILE *f)
 {
     layer_kinds_print(e->kind, e->n_kinds, f);
-    fprintf(f, "\nWhat was decided, and what it would be otherwise with all else as it is:\n");
+    fprintf(f, "\nWhat was decided, [the option that sets it], and what each other choice would\n"
+               "change alone (--offload says none for the device, cpu for the host):\n");
     for (int i = 0; i < e->n; i++) {
         const struct decision *d = &e->decision[i];
-        char others[1024] = "";
+        char others[1024] = "", flag[32] = "";
         for (int k = 0; k < d->n; k++) {
             size_t n = strlen(others);
             n += (size_t)snprintf(others + n, sizeof others - n, "%s", k ? "; " : " Otherwise ");
             describe_alternative(p, e, &d->by_cost[k], others + n, sizeof others - n);
         }
-        prose_print(f, 4, "  %c%s: %s%s%s%s.%s%s", toupper(d->what[0]), d->what + 1, d->chosen, d->given ? " (given)" : "",
+        if (d->flag[0])
+            snprintf(flag, sizeof flag, " [%s]", d->flag);
+        prose_print(f, 4, "  %c%s%s: %s%s%s%s.%s%s", toupper(d->what[0]), d->what + 1, flag, d->chosen, d->given ? " (given)" : "",
                     d->note[0] ? "; " : "", d->note, others, d->n ? "." : "");
     }
 }

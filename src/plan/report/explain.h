@@ -16,6 +16,7 @@ struct alternative {
 
 struct decision {
     const char *what;
+    const char *flag; /* the option that sets it; "": none does by itself */
     char chosen[128];
     char note[96]; /* what it costs as it is; may be empty */
     int given;     /* by the settings */

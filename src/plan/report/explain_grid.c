@@ -26,9 +26,9 @@ static enum status explain_tiles(struct explainer *x)
     char say[64];
     snprintf(say, sizeof say, "%lld rows, %d heads, %lld rows of the loss", (long long)p->row_chunk, p->head_tile,
              (long long)p->loss_tile);
-    struct decision *d = explainer_decide(x, "tiles", say, 0);
+    struct decision *d = explainer_decide(x, "tiles", "--tiles", say, 0);
     snprintf(d->note, sizeof d->note,
-             "they change rounding: those of model and length, unless others gain enough or nothing fits");
+             "they change rounding, so the default is left only to fit, or for enough speed");
     for (int twice = 0; twice < 2; twice++) {
         struct plan_request s = *x->s;
         s.row_chunk = twice ? 2 * p->row_chunk : p->row_chunk / 2;
@@ -55,7 +55,7 @@ static enum status explain_ranks(struct explainer *x)
     struct plan_request s = *x->s;
     char say[64];
     snprintf(say, sizeof say, "%d", p->zero);
-    struct decision *d = explainer_decide(x, "ZeRO stage", say, 0);
+    struct decision *d = explainer_decide(x, "ZeRO stage", "--zero", say, 0);
     for (int stage = 1; stage <= 3; stage++) {
         if (stage == p->zero)
             continue;
@@ -66,7 +66,7 @@ static enum status explain_ranks(struct explainer *x)
     if (p->mesh.degree[MESH_ULYSSES] * p->mesh.degree[MESH_RING] == 1)
         return OK;
     snprintf(say, sizeof say, "ulysses=%d,ring=%d", p->mesh.degree[MESH_ULYSSES], p->mesh.degree[MESH_RING]);
-    d = explainer_decide(x, "ranks that share a sequence", say, 0);
+    d = explainer_decide(x, "ranks that share a sequence", "--mesh", say, 0);
     for (int up = 0; up < 2; up++) {
         s = *x->s;
         s.mesh.degree[MESH_DP] = p->mesh.degree[MESH_DP];

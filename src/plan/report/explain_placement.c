@@ -16,7 +16,7 @@ static void note_waits(const struct explainer *x, enum tensor_class class, struc
     if (x->report.moved[class] == 0)
         return;
     if (waits < 0.005)
-        snprintf(d->note, sizeof d->note, "transfers hide");
+        snprintf(d->note, sizeof d->note, "transfers are hidden behind compute");
     else
         snprintf(d->note, sizeof d->note, "compute waits %.0f%% of the step for transfers", 100 * waits);
 }
@@ -38,15 +38,15 @@ static enum residency carry_beside(const struct explainer *x, enum residency act
     return carry < acts ? carry : acts;
 }
 
-static enum status explain_class(struct explainer *x, const char *what, enum tensor_class class, enum offload given,
-                                 size_t offset)
+static enum status explain_class(struct explainer *x, const char *what, const char *flag, enum tensor_class class,
+                                 enum offload given, size_t offset)
 {
     struct strategy s = x->p->strategy;
     enum residency *at = (enum residency *)((char *)&s + offset), chosen = *at;
     char say[96], but[48];
     int two = s.promoted_layers > 0 && s.promoted_class == class;
     snprintf(say, sizeof say, "%s%s", tier_name((enum tier)chosen), two ? say_promoted(&s, but) : "");
-    struct decision *d = explainer_decide(x, what, say, given != OFFLOAD_AUTO);
+    struct decision *d = explainer_decide(x, what, flag, say, given != OFFLOAD_AUTO);
     note_waits(x, class, d);
     if (two)
         s.promoted_layers = 0;
@@ -74,7 +74,7 @@ static enum status explain_chunks(struct explainer *x)
     if (s->device_chunks == 0)
         return OK;
     snprintf(say, sizeof say, "%d of %d", s->device_chunks, chunks);
-    struct decision *d = explainer_decide(x, "row chunks of the other layers whose activations stay on the device", say, 0);
+    struct decision *d = explainer_decide(x, "row chunks of the other layers whose activations stay on the device", "", say, 0);
     for (int i = 0; i < 3; i++) {
         struct strategy t = *s;
         t.device_chunks = other[i];
@@ -89,7 +89,8 @@ static enum status explain_chunks(struct explainer *x)
 static enum status explain_carry(struct explainer *x)
 {
     const struct strategy *s = &x->p->strategy;
-    struct decision *d = explainer_decide(x, "what layers pass on", tier_name((enum tier)s->carry), x->s->carry != OFFLOAD_AUTO);
+    struct decision *d = explainer_decide(x, "hidden states between layers", "--offload passing", tier_name((enum tier)s->carry),
+                                          x->s->carry != OFFLOAD_AUTO);
     for (int r = RES_DEVICE; r <= (int)s->acts; r++) {
         struct strategy other = *s;
         other.carry = (enum residency)r;
@@ -102,7 +103,7 @@ static enum status explain_carry(struct explainer *x)
 static enum status explain_acts(struct explainer *x)
 {
     const struct strategy *s = &x->p->strategy;
-    TRY(explain_class(x, "activations", CLASS_ACT, x->s->acts, offsetof(struct strategy, acts)));
+    TRY(explain_class(x, "activations", "--offload acts", CLASS_ACT, x->s->acts, offsetof(struct strategy, acts)));
     if (s->acts == RES_DEVICE)
         return OK;
     struct decision *d = &x->out->decision[x->out->n - 1];
@@ -114,7 +115,7 @@ static enum status explain_acts(struct explainer *x)
     static const int more[] = {0, 1, 2, 4};
     char say[64];
     snprintf(say, sizeof say, "%d", s->device_layers);
-    d = explainer_decide(x, "last layers whose activations stay on the device", say, x->s->acts != OFFLOAD_AUTO);
+    d = explainer_decide(x, "last layers whose activations stay on the device", "", say, x->s->acts != OFFLOAD_AUTO);
     for (int i = 0; i < 4 && more[i] < x->m->config.layers; i++) {
         struct strategy other = *s;
         other.device_layers = more[i];
@@ -137,7 +138,7 @@ static enum status explain_inputs(struct explainer *x)
     static const int turns[] = {1, 2, 4};
     char say[64];
     struct decision *d =
-        explainer_decide(x, "layers whose inputs are kept", say_inputs(s->keep_every, say), x->s->keep_inputs > 0);
+        explainer_decide(x, "layers whose inputs are kept", "--keep-inputs", say_inputs(s->keep_every, say), x->s->keep_inputs > 0);
     for (int i = 0; i < 3 && turns[i] < x->m->config.layers; i++) {
         struct strategy other = *s;
         other.keep_every = turns[i];
@@ -191,7 +192,7 @@ static enum status explain_alpha(struct explainer *x)
     else
         snprintf(say, sizeof say, "%d of %d in layers with a window, %d in others", strategy_saved(s, 1), chunks,
                  strategy_saved(s, 0));
-    struct decision *d = explainer_decide(x, "row chunks kept that might be computed again", say, x->s->alpha >= 0);
+    struct decision *d = explainer_decide(x, "row chunks kept that might be computed again", "--alpha", say, x->s->alpha >= 0);
     if (x->report.recomputed > 0)
         snprintf(d->note, sizeof d->note, "%.1f%% of the step is computed a second time",
                  100 * x->report.recomputed / x->p->seconds);
@@ -215,7 +216,7 @@ static enum status explain_update(struct explainer *x)
 {
     struct strategy t = x->p->strategy;
     const char *where = strategy_updates_on_both(&t) ? "on both" : t.update_on_host ? "on the host" : "on the device";
-    struct decision *d = explainer_decide(x, "AdamW", where, x->s->update != UPDATE_AUTO);
+    struct decision *d = explainer_decide(x, "AdamW", "--update", where, x->s->update != UPDATE_AUTO);
     t.update_on_host = !t.update_on_host;
     return explainer_try(x, d, x->s, &t, t.update_on_host ? "on the host" : "on the device");
 }
@@ -237,7 +238,7 @@ static enum status explain_writes(struct explainer *x)
     if (x->report.lane[LANE_WRITE].bytes == 0)
         return OK;
     struct decision *d =
-        explainer_decide(x, "blocks of drive writes in flight beside reads", say_depth(p->strategy.write_depth, say), 0);
+        explainer_decide(x, "blocks of drive writes in flight beside reads", "", say_depth(p->strategy.write_depth, say), 0);
     const struct problem problem = explainer_problem(p, x->m, x->s);
     TRY(search_price_as_is(&problem, &p->strategy, &own));
     for (int i = 0; i < 3; i++) {
@@ -254,9 +255,9 @@ static enum status explain_writes(struct explainer *x)
 enum status explain_placement(struct explainer *x)
 {
     const struct plan_request *s = x->s;
-    TRY(explain_class(x, "parameters", CLASS_PARAM, s->params, offsetof(struct strategy, params)));
-    TRY(explain_class(x, "gradients", CLASS_GRAD, s->grads, offsetof(struct strategy, grads)));
-    TRY(explain_class(x, "optimizer state", CLASS_OPTIM, s->optim, offsetof(struct strategy, optim)));
+    TRY(explain_class(x, "parameters", "--offload params", CLASS_PARAM, s->params, offsetof(struct strategy, params)));
+    TRY(explain_class(x, "gradients", "--offload grads", CLASS_GRAD, s->grads, offsetof(struct strategy, grads)));
+    TRY(explain_class(x, "optimizer state", "--offload optim", CLASS_OPTIM, s->optim, offsetof(struct strategy, optim)));
     TRY(explain_update(x));
     TRY(explain_acts(x));
     TRY(explain_inputs(x));

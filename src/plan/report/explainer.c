@@ -11,10 +11,10 @@ struct problem explainer_problem(const struct plan *p, const struct model *m, co
     return out;
 }
 
-struct decision *explainer_decide(struct explainer *x, const char *what, const char *chosen, int given)
+struct decision *explainer_decide(struct explainer *x, const char *what, const char *flag, const char *chosen, int given)
 {
     struct decision *d = &x->out->decision[x->out->n++];
-    *d = (struct decision){.what = what, .given = given};
+    *d = (struct decision){.what = what, .flag = flag, .given = given};
     snprintf(d->chosen, sizeof d->chosen, "%s", chosen);
     return d;
 }

@@ -17,7 +17,7 @@ struct explainer {
 /* The problem that the plan solves, with a request of its own. */
 struct problem explainer_problem(const struct plan *p, const struct model *m, const struct plan_request *s);
 /* A new decision at the end of x->out, without alternatives. given: the settings made it. */
-struct decision *explainer_decide(struct explainer *x, const char *what, const char *chosen, int given);
+struct decision *explainer_decide(struct explainer *x, const char *what, const char *flag, const char *chosen, int given);
 /* Adds an alternative that has been tried: c, and the seconds of its step. */
 void explainer_add(struct decision *d, const struct candidate *c, double seconds, const char *say);
 /* Tries an alternative (search_price) and adds it. */

@@ -87,8 +87,9 @@ static void print_kind(const struct layer_kind *k, FILE *f)
 {
     char name[32], alpha[32], compute[32], waits[32], moved[32], busiest[32] = "-";
     const enum lane lane = layer_kind_busiest(k);
+    const double busy = 100 * k->busy[lane] / k->compute;
     if (k->busy[lane] > 0)
-        snprintf(busiest, sizeof busiest, "%s %.2g%%", lane_name(lane), 100 * k->busy[lane] / k->compute);
+        snprintf(busiest, sizeof busiest, "%s %.*f%%", lane_name(lane), busy < 9.95, busy);
     snprintf(alpha, sizeof alpha, "%d/%d", k->saved, k->chunks);
     fprintf(f, "%-13s %6d %6.3g%% %7s %9s %4.0f%% %8s %8s %10s\n", name_of(k, name), k->layers, 100 * k->pairs / k->causal, alpha,
             report_duration(k->compute, compute), 100 * k->attention / k->compute, report_duration(k->waits, waits),
@@ -117,8 +118,8 @@ void layer_kinds_print(const struct layer_kind *kinds, int n, FILE *f)
             "moved", "lanes");
     for (int k = 0; k < n; k++)
         print_kind(&kinds[k], f);
-    fprintf(f, "(Of one layer, in a step: its share of all pairs with earlier tokens; of its\n"
-               "  row chunks the ones kept; of its compute, attention and the busiest other\n"
-               "  lane.)\n");
+    fprintf(f, "(Of one layer, in a step. pairs: share of all pairs of a token and an earlier\n"
+               "  one; alpha: row chunks kept of all; attn: share of compute; waits: compute,\n"
+               "  for data; lanes: the busiest besides compute, in percent of compute's time.)\n");
     print_heads(kinds, n, f);
 }

@@ -130,7 +130,7 @@ static void print_header(const struct plan *p, const struct model *m, const stru
                 whereon(p, s, on), verdict);
     if (t->ranks > 1)
         snprintf(mesh, sizeof mesh, "; %d ranks: %s, zero %d", t->ranks, mesh_format(&t->mesh, degrees), t->zero);
-    prose_print(f, 2, p->fits ? "%.3g%s parameters%s; times: %s; MFU of %sFLOP/s" : "%.3g%s parameters%s",
+    prose_print(f, 2, p->fits ? "%.3g%s parameters%s; times: %s; MFU: share of %sFLOP/s" : "%.3g%s parameters%s",
                 params < 1e9 ? params * 1e-6 : params * 1e-9, params < 1e9 ? "M" : "B", mesh, p->cost.source,
                 scaled(p->cost.peak_flops, a));
     if (s->machine)
@@ -145,11 +145,16 @@ static void print_header(const struct plan *p, const struct model *m, const stru
     plan_print_sharing(p, f);
 }
 
-static void print_ratios(const char *name, const char *note, const int64_t above[TIERS], const int64_t below[TIERS], FILE *f)
+/* What `above` has more than `below`, in percent of that. */
+static void print_more(const char *name, const char *note, const int64_t above[TIERS], const int64_t below[TIERS], FILE *f)
 {
     fprintf(f, "%-14s", name);
-    for (int t = 0; t < TIERS; t++)
-        below[t] > 0 ? fprintf(f, " %11.3f", (double)above[t] / (double)below[t]) : fprintf(f, " %11s", "-");
+    for (int t = 0; t < TIERS; t++) {
+        char more[16] = "-";
+        if (below[t] > 0)
+            snprintf(more, sizeof more, "+%.1f%%", 100 * ((double)above[t] / (double)below[t] - 1));
+        fprintf(f, " %11s", more);
+    }
     fprintf(f, "   (%s)\n", note);
 }
 
@@ -174,10 +179,10 @@ static void print_limits(const struct plan *p, const struct plan_request *s, FIL
             strcpy(limit[t], p->limit[t] <= 0 ? "-" : "none");
     }
     if (sharing > 1)
-        snprintf(note, sizeof note, "   (host, nvme: node's / %d)", sharing);
-    fprintf(f, "%-14s %11s %11s %11s   (not all at one moment)\n", "peak", peak[0], peak[1], peak[2]);
+        snprintf(note, sizeof note, "   (host, nvme: 1/%d of node)", sharing);
+    fprintf(f, "%-14s %11s %11s %11s   (rows peak at other times)\n", "peak", peak[0], peak[1], peak[2]);
     fprintf(f, "%-14s %11s %11s %11s%s\n", "limit", limit[0], limit[1], limit[2], note);
-    fprintf(f, "%-14s %11s %11s %11s\n", "set by", budget_flag[0], budget_flag[1],
+    fprintf(f, "%-14s %11s %11s %11s\n", "set with", budget_flag[0], budget_flag[1],
             budget_is_free_space(p, s) ? "free space" : budget_flag_given(s, TIER_NVME));
     const char *memory = budget_memory_limit(s, s->device_mem < 0 ? TIER_DEVICE : TIER_HOST);
     if (memory[0])
@@ -189,7 +194,7 @@ static void print_memory(const struct plan *p, const struct plan_request *s, con
 {
     char line[PLAN_TEXT];
     plan_describe(p, line, sizeof line);
-    prose_print(f, 2, "%s%s", p->strategy.ranks > 1 ? "Of each rank: " : "", line);
+    prose_print(f, 2, "%s%s", p->strategy.ranks > 1 ? "Each rank: " : "", line);
     fprintf(f, "\n%-14s %11s %11s %11s", "", "device", "host", "nvme");
     fprintf(f, p->fits ? " %11s %11s\n" : "\n", "moved/step", "exposed");
     for (int c = 0; c < CLASSES; c++) {
@@ -211,9 +216,9 @@ enum status plan_print_bounds(const struct plan *p, const struct model *m, FILE 
     TRY(report_make(p, m, &r));
     fprintf(f, "\n%-14s %11s %11s %11s\n", "memory", "device", "host", "nvme");
     print_tiers("peak", p->arena, "", f);
-    print_tiers("lower bound", r.lower_bound, "   (bytes live at once)", f);
-    print_ratios("peak / bound", "what addresses cost", p->arena, r.lower_bound, f);
-    print_ratios("bound / serial", "what fetching ahead takes", r.lower_bound, r.serial_bound, f);
+    print_tiers("live data", r.lower_bound, "   (most in use at once)", f);
+    print_more("fragmentation", "peak above live data", p->arena, r.lower_bound, f);
+    print_more("prefetching", "less with --prefetch 0", r.lower_bound, r.serial_bound, f);
     return OK;
 }
 
@@ -268,7 +273,7 @@ static void print_limit(const struct plan *p, const struct report *r, FILE *f)
         if (r->waited[slowest][c] > r->waited[slowest][most])
             most = (enum tensor_class)c;
     if (waits < 0.02 * p->seconds)
-        fprintf(f, "Compute limits the step; it stands still for %s of it.\n", percent(waits / p->seconds, share));
+        fprintf(f, "Compute limits the step; for %s of it compute waits for data.\n", percent(waits / p->seconds, share));
     else
         prose_print(f, 2, "Compute stands still for %s, %.0f%% of the step: %s of them because of %s, mostly for %s.",
                     report_duration(waits, a), 100 * waits / p->seconds, report_duration(r->lane[slowest].exposed, b),

@@ -109,7 +109,7 @@ static void alternatives_are_plans(void **state)
     for (int i = 1; i < d->n; i++)
         assert_true(d->by_cost[i - 1].fits >= d->by_cost[i].fits &&
                     (!d->by_cost[i].fits || d->by_cost[i - 1].seconds <= d->by_cost[i].seconds));
-    d = find(&e, "what layers pass on");
+    d = find(&e, "hidden states between layers");
     assert_true(d->given && d->n == 1 && strcmp(d->chosen, "host") == 0);
     struct plan_request promoted = s;
     promoted.carry = OFFLOAD_NONE;
@@ -273,17 +273,18 @@ static void in_words(void **state)
     const struct plan p = {.limit = {23ll << 30, AMPLE, AMPLE}};
     char *text = NULL;
     size_t n;
-    e.decision[0] = (struct decision){.what = "row chunks kept", .chosen = "14 of 32", .note = "2% is computed again", .n = 2};
+    e.decision[0] = (struct decision){.what = "row chunks kept", .flag = "--alpha", .chosen = "14 of 32", .note = "2% is computed again", .n = 2};
     e.decision[0].by_cost[0] = (struct alternative){.say = "6", .fits = 1, .seconds = 1.25};
     e.decision[0].by_cost[1] = (struct alternative){.say = "22", .bytes = {(23ll << 30) + (200 << 20), 0, 0}};
-    e.decision[1] = (struct decision){.what = "AdamW", .chosen = "on the host", .given = 1};
+    e.decision[1] = (struct decision){.what = "AdamW", .flag = "", .chosen = "on the host", .given = 1};
     FILE *f = open_memstream(&text, &n);
     assert_non_null(f);
     explain_print(&p, &e, f);
     fclose(f);
-    assert_string_equal(text, "\nWhat was decided, and what it would be otherwise with all else as it is:\n"
-                              "  Row chunks kept: 14 of 32; 2% is computed again. Otherwise 6: 25.0% slower;\n"
-                              "    22: needs 23.20 GiB of 23.00 GiB on the device.\n"
+    assert_string_equal(text, "\nWhat was decided, [the option that sets it], and what each other choice would\n"
+                              "change alone (--offload says none for the device, cpu for the host):\n"
+                              "  Row chunks kept [--alpha]: 14 of 32; 2% is computed again. Otherwise 6: 25.0%\n"
+                              "    slower; 22: needs 23.20 GiB of 23.00 GiB on the device.\n"
                               "  AdamW: on the host (given).\n");
     free(text);
 }

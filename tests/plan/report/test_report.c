@@ -242,7 +242,7 @@ static void columns(void **state)
     free(text);
     plan->default_grid = (struct default_grid){.row_chunk = 64, .head_tile = 2, .loss_tile = 32, .slower = 0.004};
     plan_describe(plan, line, sizeof line);
-    assert_non_null(strstr(line, " (for speed: rows=64,heads=2,loss=32 take 0.4% longer)"));
+    assert_non_null(strstr(line, " (for speed; the default tiles rows=64,heads=2,loss=32 take 0.4% longer)"));
     assert_string_equal(report_duration(0, buf), "0 s");
     assert_string_equal(report_duration(0.0096, buf), "9.6 ms");
     assert_string_equal(report_duration(96e-6, buf), "0.096 ms");
