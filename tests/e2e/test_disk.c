@@ -71,7 +71,7 @@ static void small_disks(void **state)
         skip();
     const struct launch small = {.prepare = mount_small};
     assert_int_equal(mkdir("small", 0777), 0);
-#define UNTIL_STOPPED "--steps 500,000,000 --out small/run"
+#define UNTIL_STOPPED "--steps 524288000 --out small/run"
 #define INTO_SMALL "--steps 12 --save-every 4 --out small/run"
     mount_options = "size=512m";
     e2e_refuses(3, "small/run needs 1.0 GiB |the model at the end |, log and settings (1.0 GiB for --steps 524288000)", &small,
