@@ -66,7 +66,7 @@ struct plan_request {
     enum dtype dtype, optim_dtype;       /* optim_dtype: of AdamW's moments */
     enum dtype grad_dtype;               /* of gradients on their way between ranks */
     enum offload params, grads, optim, acts; /* key: offload=none|cpu|nvme|auto or params=nvme,grads=cpu,... */
-    enum offload carry;                /* of the same key: what layers pass on, at most as far away as activations */
+    enum offload carry;                /* of the same key: hidden states between layers, at most as far away as activations */
     double alpha;                        /* 0..1, AUTO */
     int alpha_by_kind;                   /* alpha is that of layers without a window, window_alpha that of the others */
     double window_alpha;                 /* 0..1 */

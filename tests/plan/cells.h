@@ -20,7 +20,7 @@ enum { ON_DEVICE, ON_HOST, ON_DRIVES };                /* params, grads, optim, 
 enum { KEEP_ALL, KEEP_HALF, KEEP_NONE };               /* alpha: 1, 1/2, 0 */
 enum { AHEAD_AUTO, AHEAD_0, AHEAD_1 };                 /* prefetch distance */
 enum { INPUTS_ALL, INPUTS_HALF, INPUTS_THIRD };        /* layers that keep their inputs */
-enum { PASS_WITH_ACTS, PASS_ON_HOST, PASS_ON_DEVICE }; /* what layers pass on; no farther away than activations */
+enum { PASS_WITH_ACTS, PASS_ON_HOST, PASS_ON_DEVICE }; /* hidden states between layers; no farther away than activations */
 #define EVERYTHING(tier) .params = tier, .grads = tier, .optim = tier, .acts = tier
 
 /* Beside the factors, where a model has both kinds of layers: what those with the window and the others keep. */
@@ -37,7 +37,7 @@ struct cell {
 };
 _Static_assert(offsetof(struct cell, carry) == F_CARRY * sizeof(int), "a field for every factor");
 
-/* Where what layers pass on lies: level 0 is with the activations. */
+/* Where hidden states between layers lie: level 0 is with the activations. */
 static inline int cell_carry(const struct cell *c)
 {
     int away = 2 - c->level[F_CARRY];

@@ -185,7 +185,7 @@ static int chunks_of(const struct strategy *s)
     return (int)ceil_div(s->rows, s->row_chunk);
 }
 
-/* The i-th place of activations and of what layers pass on. */
+/* The i-th place of activations and of hidden states between layers. */
 static void set_activations(const struct options *o, int i, struct strategy *s)
 {
     s->acts = (enum residency)o->value[DECISION_ACTS][i];
