@@ -93,7 +93,7 @@ def dense_gpt_oss(config):
     return model
 
 
-# what layers of "qwen3-layers" have of their own: three windows, four shapes of heads
+# what layers of "qwen3-layers" have of their own: two windows (others have none), four shapes of heads with the usual one
 OWN = {1: dict(num_key_value_heads=1, sliding_window=5), 2: dict(num_attention_heads=2, head_dim=32, sliding_window=11), 3: dict(head_dim=8)}
 
 
