@@ -256,10 +256,12 @@ static void save_fails(struct rig *r, const char *run, const char *path, const c
           "status %d: %s", st, st == OK ? "" : status_message());
 }
 
+/* All ranks have done what comes before: one may still be reading what rank 0 is to change. */
 static void on_rank_0(const char *format, const char *path)
 {
     char command[1024];
     snprintf(command, sizeof command, format, path);
+    must(comm_barrier(comm), "barrier");
     CHECK(rank != 0 || system(command) == 0, "%s", command);
     must(comm_barrier(comm), "barrier");
 }
