@@ -103,15 +103,21 @@ enum status checkpoint_find(struct comm *c, const char *run, char *path, int pat
     return OK;
 }
 
-enum status checkpoint_newest(const char *run, char *path, int path_size)
+static int same_steps(const struct steps *a, const struct steps *b)
 {
-    char dir[CKPT_PATH], found[CKPT_PATH], config[CKPT_PATH], why[512] = "";
-    struct steps steps;
+    int same = a->n == b->n && strcmp(a->latest, b->latest) == 0;
+    for (int i = 0; i < a->n && same; i++)
+        same = strcmp(a->dirs[i].name, b->dirs[i].name) == 0;
+    return same;
+}
+
+/* The first of them that has a config.json. ERR_INVALID: none has. ERR_IO: one may have it. */
+static enum status first_of(const char *dir, struct steps *steps, char found[CKPT_PATH])
+{
+    char config[CKPT_PATH], why[512] = "";
     int64_t bytes;
-    TRY(make_dir_path(dir, run, path_size));
-    TRY(steps_list(dir, &steps));
     enum status st = ERR_INVALID;
-    for (const char *name; st != OK && (name = steps_next(&steps));) {
+    for (const char *name; st != OK && (name = steps_next(steps));) {
         st = ckpt_path(found, dir, name, "");
         if (st == OK)
             st = ckpt_path(config, found, ckpt_file_names[CKPT_CONFIG], "");
@@ -120,9 +126,26 @@ enum status checkpoint_newest(const char *run, char *path, int path_size)
         if (st == ERR_IO) /* it may be there */
             snprintf(why, sizeof why, "%s", status_message());
     }
+    return st == OK ? OK : why[0] ? status_fail(ERR_IO, "%s", why) : status_fail(ERR_INVALID, "%s has no checkpoint", dir);
+}
+
+/* A run that goes on may have replaced all that was listed before it is looked at: none is there only if the next list is the same. */
+enum status checkpoint_newest(const char *run, char *path, int path_size)
+{
+    char dir[CKPT_PATH], found[CKPT_PATH];
+    struct steps before = {.n = 0}, steps = {.n = 0};
+    enum status st;
+    TRY(make_dir_path(dir, run, path_size));
+    do {
+        steps_free(&before);
+        before = steps;
+        st = steps_list(dir, &steps);
+        if (st == OK)
+            st = first_of(dir, &steps, found);
+    } while (st == ERR_INVALID && !same_steps(&before, &steps));
+    steps_free(&before);
     steps_free(&steps);
-    if (st != OK)
-        return why[0] ? status_fail(ERR_IO, "%s", why) : status_fail(ERR_INVALID, "%s has no checkpoint", dir);
+    TRY(st);
     snprintf(path, (size_t)path_size, "%s", found);
     return OK;
 }

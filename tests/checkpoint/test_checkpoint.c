@@ -872,6 +872,30 @@ static void finding_may_fail(void **state)
     turns_stop(&t);
 }
 
+/* A run that goes on removes what was listed before it is looked at. */
+static void newest_looks_again(void **state)
+{
+    (void)state;
+    struct rig r;
+    char path[256];
+    start(&r, resident, F32, NULL, NULL);
+    assert_int_equal(checkpoint_newest(run, path, sizeof path), ERR_INVALID);
+    must_say("has no checkpoint");
+    save(&r, 1, 1);
+    for (int n = 1, fired = 1; fired; n++) {
+        sys_inject_clear();
+        sys_inject(SYS_OPEN, n, ENOENT);
+        must(checkpoint_newest(run, path, sizeof path));
+        fired = sys_count(SYS_OPEN) >= n;
+        sys_inject_clear();
+        assert_non_null(strstr(path, "step-000001"));
+    }
+    shell("rm %s/checkpoints/step-000001/config.json", run);
+    assert_int_equal(checkpoint_newest(run, path, sizeof path), ERR_INVALID);
+    must_say("has no checkpoint");
+    rig_stop(&r);
+}
+
 static double seconds(void)
 {
     struct timespec now;
@@ -938,6 +962,7 @@ int main(void)
         TEST(other_models_are_refused),
         TEST(any_call_may_fail),
         TEST(finding_may_fail),
+        TEST(newest_looks_again),
         TEST(texts_may_fail),
         cmocka_unit_test_setup_teardown(kills, new_run_on_disk, drop_run),
     };
