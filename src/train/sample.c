@@ -5,6 +5,7 @@
 #include "base/sys.h"
 #include "base/units.h"
 #include "train/generation.h"
+#include "train/interrupts.h"
 #include "train/prompts.h"
 #include "train/sampling.h"
 #include "train/stream_text.h"
@@ -13,7 +14,6 @@
 #include <errno.h>
 #include <jansson.h>
 #include <math.h>
-#include <pthread.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
@@ -35,28 +35,6 @@ struct job {
     int64_t drawn;    /* tokens, for the random numbers */
     int terminal;     /* a person is at both ends */
 };
-
-/* --- Ctrl-C stops an answer, not the program --- */
-
-static volatile sig_atomic_t interrupted;
-static atomic_int stop;
-static pthread_t reader; /* of lines, which are to end, too: the signal may come to any thread */
-
-static void on_interrupt(int number)
-{
-    interrupted = number;
-    atomic_store(&stop, 1);
-    if (!pthread_equal(pthread_self(), reader))
-        pthread_kill(reader, number);
-}
-
-static void catch_interrupts(void)
-{
-    struct sigaction a = {.sa_handler = on_interrupt}; /* no SA_RESTART: reading a line ends, too */
-    sigemptyset(&a.sa_mask);
-    reader = pthread_self();
-    sigaction(SIGINT, &a, NULL);
-}
 
 /* --- Opening --- */
 
@@ -174,7 +152,7 @@ static enum status draw(struct job *j, struct answer *a)
             a->ended = a->text.stopped ? "stop-at" : "context";
             break;
         }
-        enum status st = i + 1 < j->s->max_new_tokens ? decoder_feed(d, &id, 1, &stop, j->x->logits) : OK;
+        enum status st = i + 1 < j->s->max_new_tokens ? decoder_feed(d, &id, 1, interrupts_flag(), j->x->logits) : OK;
         if (st == ERR_CANCELLED) {
             a->ended = "interrupted";
             break;
@@ -195,8 +173,7 @@ static enum status answer(struct job *j, const struct ids *prompt, struct answer
     while (same < before && same < (int64_t)prompt->n - 1 && decoder_tokens(d)[same] == prompt->id[same])
         same++;
     a->read = (int64_t)prompt->n - same;
-    atomic_store(&stop, 0);
-    enum status st = decoder_read(d, prompt->id, (int64_t)prompt->n, &stop, j->x->logits);
+    enum status st = decoder_read(d, prompt->id, (int64_t)prompt->n, interrupts_flag(), j->x->logits);
     a->prefill = clock_seconds() - began;
     if (st == OK)
         st = draw(j, a);
@@ -329,12 +306,12 @@ static enum status run_prompt(struct job *j, int *signal_number)
     if (st == OK)
         st = open_model(j, room);
     if (st == OK) {
-        catch_interrupts();
+        interrupts_catch();
         st = answer(j, &prompt, &a);
     }
     if (st == OK)
         st = print_end(j, &a);
-    *signal_number = st == OK && interrupted ? SIGINT : 0;
+    *signal_number = st == OK && atomic_load(interrupts_flag()) ? SIGINT : 0;
     stream_text_free(&a.text);
     free(prompt.id);
     return st;
@@ -342,18 +319,19 @@ static enum status run_prompt(struct job *j, int *signal_number)
 
 /* --- A conversation --- */
 
-/* A line without its end; 0: there is none any more. An interrupt gives an empty one. */
-static int read_line(const struct job *j, char **line, size_t *room)
+/* A line without its end; 0: there is none any more. An interrupt gives an empty one, and is forgotten at the next. */
+static int read_line(const struct job *j, FILE *in, char **line, size_t *room)
 {
+    interrupts_forget();
     if (j->terminal) {
         fputs("> ", stdout);
         fflush(stdout);
     }
-    interrupted = 0;
-    ssize_t n = getline(line, room, stdin);
-    if (n < 0 && interrupted) {
-        clearerr(stdin);
-        fputc('\n', stdout);
+    ssize_t n = getline(line, room, in);
+    if (atomic_load(interrupts_flag())) {
+        clearerr(in);
+        if (j->terminal)
+            fputc('\n', stdout);
         if (*line)
             **line = 0;
         return *line != NULL;
@@ -404,8 +382,9 @@ static enum status converse(struct job *j)
 {
     char *line = NULL;
     size_t room = 0;
-    enum status st = OK;
-    while (st == OK && read_line(j, &line, &room)) {
+    FILE *in = interrupts_open_input();
+    enum status st = in ? OK : status_fail(ERR_NOMEM, "out of memory for a chat");
+    while (st == OK && read_line(j, in, &line, &room)) {
         if (strcmp(line, "/exit") == 0)
             break;
         if (strcmp(line, "/reset") == 0)
@@ -414,6 +393,8 @@ static enum status converse(struct job *j)
             st = turn(j, line);
     }
     free(line);
+    if (in)
+        fclose(in);
     return st;
 }
 
@@ -425,7 +406,7 @@ static enum status run_chat(struct job *j)
     if (room == 0)
         room = min_i64(most, CHAT_TOKENS);
     TRY(open_model(j, soft ? room : min_i64(room, most)));
-    catch_interrupts();
+    interrupts_catch();
     if (j->terminal)
         printf("%s, room for %lld tokens. /reset begins anew, /exit ends, Ctrl-C stops an answer.\n", j->x->model->config.name,
                (long long)decoder_capacity(j->x->decoder));

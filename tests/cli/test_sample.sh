@@ -83,11 +83,11 @@ sed -n '3p' out | sed 's/.*"tokens"/"tokens"/; s/"prefill.*//' >three
 same "a chat that begins anew" one three
 sample --model chatty --chat --prompt "hi" --system "be kind" --json --max-new-tokens 2 || { fail "a chat's prompt"; cat err; }
 
-# At a terminal, where there is a Python to play the person: two turns; Ctrl-C at the prompt and in the middle of an answer, of which there
-# would be no end (the model never takes an end token); Ctrl-D.
+# At a terminal, where there is a Python to play the person: two turns; Ctrl-C at the prompt, as soon as it is there, and in the
+# middle of an answer, of which there would be no end (the model never takes an end token); Ctrl-D.
 if command -v python3 >/dev/null; then
     python3 - "$ltrain" <<'END' || fail "a chat at a terminal"
-import json, os, pty, re, select, signal, struct, sys, time
+import json, os, pty, re, select, signal, struct, sys
 
 with open("chatty/model.safetensors", "r+b") as f: # logits of 0 are never the best ones
     size = struct.unpack("<Q", f.read(8))[0]
@@ -101,10 +101,10 @@ class Terminal:
         self.pid, self.fd = pty.fork()
         if self.pid == 0:
             os.execv(sys.argv[1], [sys.argv[1], "sample", "--threads", "1", "--model", "chatty", *options])
-        self.text, self.end = "", time.monotonic() + 120
+        self.text = ""
 
     def read(self): # "" at the end
-        if not select.select([self.fd], [], [], max(0, self.end - time.monotonic()))[0]:
+        if not select.select([self.fd], [], [], 250)[0]:
             os.kill(self.pid, signal.SIGKILL)
             os.waitpid(self.pid, 0)
             sys.exit(f"it hangs behind {self.text[-200:]!r}")
@@ -133,8 +133,10 @@ class Terminal:
         if status or not self.text.endswith("\n"):
             sys.exit(f"Ctrl-D: it ends with {status} and {self.text!r}")
 
-t = Terminal("--max-new-tokens", "6", "--verbose", "--seq-len", "256")
-t.until(r"room for 256 tokens.*Ctrl-C stops an answer")
+cores = os.sched_getaffinity(0)
+os.sched_setaffinity(0, {min(cores)}) # where the person's answer to a prompt comes before the program goes on
+t = Terminal("--max-new-tokens", "6", "--verbose", "--seq-len", "1k")
+t.until(r"room for 1024 tokens.*Ctrl-C stops an answer")
 t.until("> $")
 read = []
 for line in "hello", "again":
@@ -142,9 +144,13 @@ for line in "hello", "again":
     read.append(re.search(r"\[(\d+) of (\d+) tokens read .* 6 written .*: length\]", t.until(r"\]\r\n> ")).groups())
 if read[0][0] != read[0][1] or not int(read[1][0]) < int(read[1][1]) - int(read[0][1]) + 1:
     sys.exit(f"of a conversation more is read than what is new: {read}")
-t.say("half a line\x03")
-t.until(r"\n> ")
+for _ in range(8):
+    t.say("half a line\x03")
+    t.until(r"\n> ")
+    t.say("go on\n")
+    t.until(r"\]\r\n> ")
 t.leave()
+os.sched_setaffinity(0, cores)
 
 t = Terminal("--verbose", "--seq-len", "400k")
 t.until("> $")
