@@ -8,7 +8,6 @@
 #                keys, odd lengths, both backward modes, determinism
 #     sanitizer  compute-sanitizer (memcheck, racecheck) on small shapes, if it is there
 #     bench-attention, bench-elements   beside PyTorch's cuDNN and flash backends; beside a device copy
-#     bench-ways   (by name only) the ways of Hopper's backward attention and cuDNN's, 16k to 128k tokens, causal and full
 #   training   needs the folder of gpu-pack.sh, or LTRAIN, a program; Python. What tells most comes first:
 #     machine    what is here: driver, libraries, limits; then three steps of a tiny model, in full, and what the driver says if they fail
 #     golden     models of tests/golden against PyTorch in fp64, three placements
@@ -57,7 +56,7 @@ fi
 sections=''
 [ $# -gt 0 ] || { if [ -x "$pack/ltrain" ]; then set -- training; else set -- kernels; fi; }
 for s in "$@"; do
-    case " $kernels bench-ways $training $second peers kernels training second " in
+    case " $kernels $training $second peers kernels training second " in
     *" $s "*) ;;
     *) sed -n '2,/^set -u/s/^# \{0,1\}//p' "$0" >&2; exit 2 ;;
     esac
@@ -136,7 +135,7 @@ section_sanitizer() {
 # Training: by the folder that gpu-pack.sh made, else by a program that is installed ----------------------------------------------------
 if [ -x "$pack/ltrain" ]; then
     export LTRAIN=${LTRAIN:-$pack/ltrain} LTRAIN_TEXT=${LTRAIN_TEXT:-$pack/books.txt}
-    golden=$pack/golden golden_program="$pack/env $pack/bin/engine_golden_gpu"
+    golden=tests/golden golden_program="$pack/env $pack/bin/engine_golden_gpu"
 else
     export LTRAIN=${LTRAIN:-$(command -v ltrain)} LTRAIN_TEXT=${LTRAIN_TEXT:-$build/books.txt}
     golden=tests/golden golden_program=${GOLDEN_PROGRAM:-}
@@ -220,7 +219,6 @@ share_of() { # SECTION: its seconds of a call
 }
 
 section_bench-attention() { "$python" bench/gpu/bench_attention.py --seconds "$1"; }
-section_bench-ways() { "$python" bench/gpu/bench_attention.py --ways --seconds "$1"; }
 section_bench-elements() { "$python" bench/gpu/bench_elements.py --seconds "$1"; }
 
 # What there is so far, so that it is there whenever this script is ended.

@@ -1,10 +1,10 @@
 #!/bin/bash
 # Collects what a GPU machine without Debian's packages needs to run ltrain: `tools/gpu-pack.sh [--build DIR] [--plugin FILE] OUT`, on a
-# machine that has them. OUT becomes a folder of 73 MB (OUT.tar.gz: a file of 31), for x86-64 machines whose glibc is not older than this one's:
+# machine that has them. OUT becomes a folder of 60 MB (OUT.tar.gz: a file of 18), for x86-64 machines whose glibc is not older than this one's:
 #   ltrain             sets what is needed and starts bin/ltrain; `exec env` runs any program so
 #   bin/               ltrain, the CUDA plugin beside it, the programs of tools/gpu-check.sh
 #   lib/ openmpi/      their libraries but glibc and NVIDIA's; Open MPI with its components (OPAL_PREFIX)
-#   golden/ books.txt  what they are tested with
+#   books.txt          real text; golden data come with the tree
 # --build: a release build (build-pack, made if it is not there, with the CUDA plugin); --plugin: in place of the build's own (tests).
 set -eu
 cd "$(dirname "$0")/.."
@@ -88,8 +88,6 @@ if ldd "$ltrain" | grep -q 'libmpi\.so'; then
         cp -r "$(dirname "$pmix")"/../share "$folder/pmix/" 2>/dev/null || true
     fi
 fi
-cp -r tests/golden "$folder/golden"
-rm -f "$folder"/golden/*.py
 find src docs -name '*.[ch]' -o -name '*.md' | LC_ALL=C sort | xargs cat >"$folder/books.txt" # real text, the same for everybody
 
 cat >"$folder/env" <<'EOF'
