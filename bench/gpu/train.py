@@ -339,7 +339,8 @@ def measure(b, name, arguments, within, marks):
                    tokens_per_second=s["tokens_per_second"], device_gib=s.get("device_peak_bytes", 0) / 2 ** 30,
                    host_gib=s.get("host_peak_bytes", 0) / 2 ** 30, submitted=s.get("submitted", 0),
                    submit_us=1e6 * s.get("submit_cpu_seconds", 0) / max(1, s.get("submitted", 0)))
-    missed = [f"{k} {figures[k]:.3g}, not {m}" for k, m in marks.items() if (figures[k] > m if k == "submit_us" else figures[k] < m)]
+    missed = [f"{k} {figures[k]:.3g}, not {m}" for k, m in marks.items()
+              if figures[k] is not None and (figures[k] > m if k == "submit_us" else figures[k] < m)]  # None: nothing to hide
     missed += [f"off {off:.3g}, not within {within}"] if within is not None and abs(off) > within else []
     b.note(name, not missed, **figures, **({"missed": "; ".join(missed)} if missed else {}))
     if ops:

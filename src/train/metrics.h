@@ -19,15 +19,15 @@ struct step_metrics {
     int64_t device_bytes, device_limit, host_bytes, nvme_bytes;
     int64_t read_bytes, written_bytes;     /* by all ranks */
     struct comm_traffic sent;              /* by all ranks */
-    double hidden;                         /* share of transfer time behind compute; NaN: nothing moved */
+    double hidden;                         /* share of transfer time behind compute; NaN: next to nothing moved */
     double stall_seconds, planned_seconds; /* compute stood still; of the whole step, as planned */
     double stalled[LANES][CLASSES];        /* seconds that compute stood still for a class on a lane, of this rank */
     struct lane_submission submission;     /* of this rank's GPU; zero: no GPU */
     double eta_seconds;
 };
 
-/* Transfer time behind compute, from the lanes' statistics of a step. */
-double metrics_hidden(const struct lane_stats lanes[LANES]);
+/* Share of the transfers' time behind compute, from the lanes' statistics of a step of so many seconds; NaN: next to nothing moved. */
+double metrics_hidden(const struct lane_stats lanes[LANES], double seconds);
 /* Rewritten in place on a terminal. */
 void metrics_print(const struct step_metrics *m, FILE *f, int terminal);
 /* The line of what was evaluated; what is not finite is shown, too. */

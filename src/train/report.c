@@ -310,7 +310,7 @@ static enum status print_steps(const struct run *r)
     print_seconds("compute stands still", p->seconds - planned.lane[LANE_COMPUTE].busy,
                   (double)total[LANE_COMPUTE].waited_ns * 1e-9 / steps, "");
     print_stalls(&planned, total, steps, p->seconds);
-    double hidden = metrics_hidden(total);
+    double hidden = metrics_hidden(total, r->alike.seconds);
     if (isfinite(hidden) && isfinite(planned.hidden) && moves(&planned, p->seconds)) {
         snprintf(a, sizeof a, "%.0f%%", 100 * planned.hidden);
         snprintf(b, sizeof b, "%.0f%%", 100 * hidden);

@@ -143,7 +143,7 @@ static enum status finish_metrics(struct run *r, struct step_metrics *m)
     m->device_limit = r->limit[TIER_DEVICE];
     m->host_bytes = p->arena[TIER_HOST];
     m->nvme_bytes = p->arena[TIER_NVME];
-    m->hidden = metrics_hidden(lanes);
+    m->hidden = metrics_hidden(lanes, m->seconds);
     m->stall_seconds = (double)lanes[LANE_COMPUTE].waited_ns * 1e-9;
     for (int l = 0; l < LANES; l++)
         memcpy(m->stalled[l], lanes[l].stalled, sizeof m->stalled[l]);
