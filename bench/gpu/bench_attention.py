@@ -1,7 +1,7 @@
 """Flash attention beside PyTorch's cuDNN and flash backends: same process, same tensors, taking turns. bf16, one sequence, causal; one
-length in full, too. The deterministic backward in its ways: dQ by a kernel of its own (apart), added in an order (in_order), the same a step later (late).
+length in full, too. sm_80's backward in both modes; Hopper's has one.
 
-`--seconds N` for all of it, `--quick` for a few shapes, `--ways` for the ways of the backward pass alone at 16k to 128k. TFLOP/s count the mask: 4 (forward) or 10 (backward) operations per attended
+`--seconds N` for all of it, `--quick` for a few shapes. TFLOP/s count the mask: 4 (forward) or 10 (backward) operations per attended
 pair, head and head dimension, the same for everybody. Writes attention.json."""
 import argparse
 import sys
@@ -48,16 +48,11 @@ def mask_of(length, causal):
 
 def ways_of(capability, cap):
     """Names and modes of the backward pass."""
-    ways = [("backward_apart", kernels.APART)]
-    if not cap:
-        ways.append(("backward_fast", kernels.FAST))
-        if capability == 90:
-            ways += [("backward_in_order", kernels.IN_ORDER), ("backward_late", kernels.IN_ORDER_LATE)]
-    return ways
+    return [("backward", kernels.DETERMINISTIC)] + ([("backward_fast", kernels.FAST)] if capability == 80 and not cap else [])
 
 
 def ours(lib, sets, length, hq, hk, d, capability, cap=0.0, causal=True):
-    """{forward, backward_apart, backward_fast, backward_in_order, backward_late} of ltrain's kernels for one family."""
+    """{forward, backward, backward_fast} of ltrain's kernels for one family."""
     attrs = kernels.attention_attrs(length, length, hq, hk, d, cap=cap)
     lo, hi = mask_of(length, causal)
     o, lse = torch.empty_like(sets[0]["q"]), torch.empty(hq, length, device="cuda")
@@ -116,30 +111,6 @@ def theirs(sets, backend, hq, hk, causal=True):
         return attempt(True), True
 
 
-def check_ways(sets, length, hq, hk, d, lib, causal):
-    """Guards against timing wrong kernels: gradients of each way of Hopper's backward pass beside those of two kernels; relative L2 errors. And
-    whether the orders repeat their bits."""
-    x = sets[0]
-    attrs = kernels.attention_attrs(length, length, hq, hk, d)
-    lo, hi = mask_of(length, causal)
-    o, lse = torch.empty_like(x["q"]), torch.empty(hq, length, device="cuda")
-    lib.attention("attn_fwd", attrs, [o, lse, x["q"], x["k"], x["v"], lo, hi], lib.device)()
-    compute_delta, delta = kernels.delta_of(lib, o, x["do"])
-    compute_delta()
-
-    def gradients(mode):
-        out = [torch.full(s, float("nan"), device="cuda") for s in ((length, hq, d), (length, hk, d), (length, hk, d))]
-        lib.attention("attn_bwd", attrs, out + [x["q"], x["k"], x["v"], delta, lse, x["do"], lo, hi], lib.for_capability(90, mode))()
-        return out
-    apart = gradients(kernels.APART)
-    result = {"repeats": True}
-    for way, mode in (("fast", kernels.FAST), ("in_order", kernels.IN_ORDER), ("late", kernels.IN_ORDER_LATE)):
-        got = gradients(mode)
-        result[way] = max(float((g - w).norm() / w.norm()) for g, w in zip(got, apart))
-        result["repeats"] &= way == "fast" or all(torch.equal(a, b) for a, b in zip(got, gradients(mode)))
-    return result
-
-
 def check_agreement(sets, length, hq, hk, d, lib):
     """Guards the benchmark against timing a wrong kernel: our forward against PyTorch's, first set; relative L2 error."""
     x = sets[0]
@@ -167,31 +138,27 @@ def fractions(record, families):
         mine = f"ltrain_sm{capability}"
         put(f"sm{capability}_forward_of_cudnn", f"{mine} forward", "cudnn forward")
         put(f"sm{capability}_forward_of_flash", f"{mine} forward", "torch_flash forward")
-        for way in ("apart", "fast", "in_order", "late"):
-            put(f"sm{capability}_{way}_backward_of_cudnn", f"{mine} backward_{way}", "cudnn backward")
-        put(f"sm{capability}_fast_backward_of_flash", f"{mine} backward_fast", "torch_flash backward")
-        for way in ("in_order", "late"):
-            put(f"sm{capability}_{way}_of_apart", f"{mine} backward_{way}", f"{mine} backward_apart")
-        for name in ("forward", "backward_apart"):
+        put(f"sm{capability}_backward_of_cudnn", f"{mine} backward", "cudnn backward")
+        put(f"sm{capability}_backward_of_flash", f"{mine} backward", "torch_flash backward")
+        put(f"sm{capability}_fast_backward_of_plain", f"{mine} backward_fast", f"{mine} backward")
+        for name in ("forward", "backward"):
             put(f"sm{capability}_capped_{name}_of_plain", f"{mine} capped {name}", f"{mine} {name}")
 
 
-def measure(lib, length, d, ratio, seconds, causal=True, ways=False):
-    """One shape: times and TFLOP/s of everybody; ways: of Hopper's backward pass and cuDNN's alone."""
+def measure(lib, length, d, ratio, seconds, causal=True):
+    """One shape: times and TFLOP/s of everybody."""
     hq, hk = heads_of(length, ratio)
     sets = sets_of(length, hq, hk, d)
     pairs = length * (length + 1) / 2 if causal else length * length
     record = {"length": length, "head_dim": d, "query_heads": hq, "kv_heads": hk, "causal": causal, "input_sets": len(sets), "contenders": {}}
     calls = {}
-    families = ([90, 80] if lib.device.capability == 90 else [80])[:1 if ways else None]
-    wanted = lambda name: not ways or "backward" in name
+    families = ([90, 80] if lib.device.capability == 90 else [80])
     for capability in families:
         for name, call in ours(lib, sets, length, hq, hk, d, capability, causal=causal).items():
-            if wanted(name):
-                calls[f"ltrain_sm{capability} {name}"] = call
-        for name, call in ours(lib, sets, length, hq, hk, d, capability, cap=50.0).items() if d == 128 and causal and not ways else ():
+            calls[f"ltrain_sm{capability} {name}"] = call
+        for name, call in ours(lib, sets, length, hq, hk, d, capability, cap=50.0).items() if d == 128 and causal else ():
             calls[f"ltrain_sm{capability} capped {name}"] = call
-    for name, backend in list(BACKENDS.items())[:1 if ways else None]:
+    for name, backend in BACKENDS.items():
         try:
             mine, expanded = theirs(sets, backend, hq, hk, causal)
         except (RuntimeError, torch.OutOfMemoryError) as e:
@@ -200,15 +167,12 @@ def measure(lib, length, d, ratio, seconds, causal=True, ways=False):
         if expanded:
             record.setdefault("expanded_kv", []).append(name)
         for direction, call in mine.items():
-            if wanted(direction):
-                calls[f"{name} {direction}"] = call
+            calls[f"{name} {direction}"] = call
     for name, t in timing.take_turns(calls, seconds).items():
         operations = (4 if name.endswith("forward") else 10) * pairs * hq * d
         record["contenders"][name] = dict(t, tflops=operations / t["median_ms"] / 1e9)
     if length <= 32768 and causal:
         record["forward_error"] = check_agreement(sets, length, hq, hk, d, lib)
-    if length <= 32768 and 90 in families:
-        record["ways"] = check_ways(sets, length, hq, hk, d, lib, causal)
     fractions(record, families)
     return record
 
@@ -222,30 +186,24 @@ def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--seconds", type=float, default=240)
     parser.add_argument("--quick", action="store_true")
-    parser.add_argument("--ways", action="store_true")
     options = parser.parse_args()
     lib = kernels.Kernels()
     shapes = [(n, d, ratio, True) for n in LENGTHS for d in (128, 64) for ratio in (8, 1)]
     shapes += [(16384, d, ratio, False) for d in (128, 64) for ratio in (8, 1)]
     if options.quick:
         shapes = [(n, 128, 8, True) for n in (4096, 16384)]
-    if options.ways:
-        shapes = [(n, d, ratio, causal) for n in (16384, 32768, 65536, 131072) for d in (128, 64) for causal, ratio in ((True, 8), (True, 1), (False, 8))]
     result = {"machine_before": timing.machine(), "shapes": []}
     each = options.seconds / len(shapes)
     for length, d, ratio, causal in shapes:
-        record = measure(lib, length, d, ratio, max(1.0, each - 2.5), causal, options.ways)  # so many seconds of setting up and of rounds that go over
+        record = measure(lib, length, d, ratio, max(1.0, each - 2.5), causal)  # so many seconds of setting up and of rounds that go over
         result["shapes"].append(record)
         show(record)
         torch.cuda.empty_cache()
-        timing.write("attention_ways.json" if options.ways else "attention.json", dict(result, machine_after=timing.machine()))
+        timing.write("attention.json", dict(result, machine_after=timing.machine()))
     wrong = [r for r in result["shapes"] if not r.get("forward_error", 0.0) < 8e-3]
     for r in wrong:
         print(f"WRONG: S {r['length']} d {r['head_dim']}: relative error {r['forward_error']:.1e}")
-    apart = [r for r in result["shapes"] if "ways" in r and not (max(r["ways"][w] for w in ("fast", "in_order", "late")) < 8e-3 and r["ways"]["repeats"])]
-    for r in apart:
-        print(f"WRONG: S {r['length']} d {r['head_dim']}: ways of the backward pass differ: {r['ways']}")
-    return 1 if wrong or apart else 0
+    return 1 if wrong else 0
 
 
 if __name__ == "__main__":

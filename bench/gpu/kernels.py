@@ -11,7 +11,7 @@ OPS = ["copy", "fill", "embed", "embed_grad", "scatter", "norm", "norm_grad", "g
        "swiglu_grad", "gelu", "gelu_grad", "attn_fwd", "attn_bwd", "attn_delta", "attn_merge", "attn_sink",
        "attn_sink_grad", "cast", "multiply", "dequantise", "columns", "dropout", "loss", "accum", "sumsq", "clip", "adamw", "all_gather", "reduce_scatter", "all_reduce", "all_to_all", "exchange"]
 RMS, LAYER = 0, 1
-DETERMINISTIC, FAST, APART, IN_ORDER, IN_ORDER_LATE = 0, 1, 2, 3, 4
+DETERMINISTIC, FAST = 0, 1
 i64, i32, f32 = ctypes.c_int64, ctypes.c_int32, ctypes.c_float
 
 

@@ -17,11 +17,8 @@ extern "C" {
 struct CUstream_st; /* cudaStream_t points to it */
 
 enum attn_cuda_mode {
-    ATTN_DETERMINISTIC, /* the same bits every time, by the faster one of the two ways below (target_adds_in_order) */
-    ATTN_FAST,          /* dQ by fp32 additions in the order in which blocks happen to arrive; else as the former (target_can_be_fast) */
-    ATTN_APART,         /* deterministic, dQ by a kernel of its own: 7 products instead of 5 */
-    ATTN_IN_ORDER,      /* deterministic, dQ by fp32 additions in a fixed order, for which blocks wait: sm_90a alone, else as the former */
-    ATTN_IN_ORDER_LATE, /* the same, each step's dQ beside the next step's products, so that warpgroups need not meet */
+    ATTN_DETERMINISTIC, /* the same bits every time: sm_90a's dQ by additions in a fixed order, sm_80's by a kernel of its own */
+    ATTN_FAST,          /* sm_80's dQ by fp32 additions in the order in which blocks happen to arrive, where target_can_be_fast */
 };
 
 /* What the kernels must know about the device, read once at start. */

@@ -40,6 +40,7 @@ int attention_cuda_on_sm90(enum op_kind kind, const struct op_attrs *attrs, cons
 #ifndef ATTN_GROUP
 #define ATTN_GROUP 64
 #define ATTN_SEGMENT 65536
+#define ATTN_TOGETHER (64 << 20) /* bytes of q and do of the heads that sm90's backward pass has in hand: about an L2 cache */
 #endif
 
 /* First launch of every backward pass (cuda_prepare.cu, plain CUDA for any architecture): fills `rows` (and zeroes dq if asked),
@@ -76,26 +77,21 @@ static inline struct attn_rows attn_rows_of(const struct op_attrs *attrs, void *
 
 /* Where the parts of sm90's `work` for a backward pass begin, after the rows. */
 struct attn_sm90_work {
-    int64_t counters; /* one int of each kernel */
+    int64_t counter;  /* an int */
     int64_t keys;     /* struct attn_row_span [sk]: the mask the other way round */
-    int64_t turns;    /* uint32_t [hq, tiles of ATTN_TURN_ROWS queries], in ATTN_IN_ORDER and later modes */
+    int64_t turns;    /* uint32_t [hq, tiles of ATTN_TURN_ROWS queries] */
     int64_t turns_bytes;
     int64_t bytes; /* of all */
 };
 #define ATTN_TURN_ROWS 64
 
-/* What sm90 does of this call: not ATTN_DETERMINISTIC, which chooses. */
-enum attn_cuda_mode attn_sm90_way(const struct op_attrs *attrs, const struct attn_cuda *cuda);
-
-static inline struct attn_sm90_work attn_sm90_work_of(const struct op_attrs *attrs, const struct attn_cuda *cuda)
+static inline struct attn_sm90_work attn_sm90_work_of(const struct op_attrs *attrs)
 {
     struct attn_sm90_work w;
-    w.counters = round_up(attn_rows_bytes(attrs), ATTN_SM90_WORK_ALIGN);
-    w.keys = w.counters + ATTN_SM90_WORK_ALIGN;
+    w.counter = round_up(attn_rows_bytes(attrs), ATTN_SM90_WORK_ALIGN);
+    w.keys = w.counter + ATTN_SM90_WORK_ALIGN;
     w.turns = w.keys + attrs->attn.sk * (int64_t)sizeof(struct attn_row_span);
-    w.turns_bytes = attn_sm90_way(attrs, cuda) >= ATTN_IN_ORDER
-                        ? ceil_div(attrs->attn.sq, ATTN_TURN_ROWS) * attrs->attn.hq * (int64_t)sizeof(uint32_t)
-                        : 0;
+    w.turns_bytes = ceil_div(attrs->attn.sq, ATTN_TURN_ROWS) * attrs->attn.hq * (int64_t)sizeof(uint32_t);
     w.bytes = w.turns + w.turns_bytes;
     return w;
 }

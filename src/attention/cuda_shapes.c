@@ -20,21 +20,10 @@ int attn_sm90_supports(enum op_kind kind, const struct op_attrs *attrs, const st
            op_wider_dim(attrs) <= (kind == OP_ATTN_FWD ? 256 : 128);
 }
 
-/* The faster one of the two orders, up to head dim 64 and up to 128: to be settled with target_adds_in_order. */
-static const enum attn_cuda_mode attn_sm90_order[2] = {ATTN_IN_ORDER, ATTN_IN_ORDER};
-
-enum attn_cuda_mode attn_sm90_way(const struct op_attrs *attrs, const struct attn_cuda *cuda)
-{
-    const int ordered = target_adds_in_order(cuda->capability, op_wider_dim(attrs), attrs->attn.sq);
-    enum attn_cuda_mode way = cuda->mode;
-    if (way == ATTN_DETERMINISTIC)
-        way = ordered ? attn_sm90_order[op_wider_dim(attrs) > 64] : ATTN_APART;
-    return target_can_be_fast(cuda->shared_bytes, attrs) ? way : ATTN_APART;
-}
-
 int64_t attn_sm90_workspace_bytes(enum op_kind kind, const struct op_attrs *attrs, const struct attn_cuda *cuda)
 {
-    return kind == OP_ATTN_FWD ? ATTN_SM90_WORK_ALIGN : attn_sm90_work_of(attrs, cuda).bytes;
+    (void)cuda;
+    return kind == OP_ATTN_FWD ? ATTN_SM90_WORK_ALIGN : attn_sm90_work_of(attrs).bytes;
 }
 
 int attention_cuda_on_sm90(enum op_kind kind, const struct op_attrs *attrs, const struct attn_cuda *cuda)

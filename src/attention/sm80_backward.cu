@@ -127,7 +127,7 @@ extern "C" enum status attn_sm80_backward(const struct op_attrs *attrs, void *co
                                           struct CUstream_st *stream)
 {
     const int large = cuda->shared_bytes >= LT_SHARED_SM80, capped = attrs->attn.cap > 0.0f;
-    const int fast = cuda->mode == ATTN_FAST && target_can_be_fast(cuda->shared_bytes, attrs);
+    const int fast = cuda->mode == ATTN_FAST && target_can_be_fast(cuda->capability, cuda->shared_bytes, attrs);
     sm80_backward_args a = {};
     a.dq = (float *)arg[0], a.dk = (float *)arg[1], a.dv = (float *)arg[2];
     a.q = (const bf16_bits *)arg[3], a.k = (const bf16_bits *)arg[4], a.v = (const bf16_bits *)arg[5];

@@ -10,12 +10,13 @@ struct backward_params {
     const attn_row_stat *stat; /* [hq, rows_padded] */
     const attn_row_span *keys; /* [sk]: here the *queries* [from, to) that attend a key */
     float *dq, *dk, *dv;       /* [sq, hq, head_dim], [sk, hk, head_dim], [sk, hk, value_dim] */
-    int *counter;              /* tiles taken by this kernel, beyond each block's first unless dQ has an order */
-    uint32_t *turns;                /* [hq, query tiles]: the next key tile to add to this dQ (order_dq) */
+    int *counter;              /* tiles taken */
+    uint32_t *turns;           /* [hq, query tiles]: the next key tile to add to this dQ (order_dq) */
     int64_t rows_padded;
-    int first, end; /* of the queries that dK and dV are summed over, or of the keys of dQ: this launch's segment */
+    int first, end; /* of the queries: this launch's segment */
     int hq, hk, head_dim, value_dim, tiles;
-    int accumulate; /* to dk and dv, or to dq */
+    int heads_at_once; /* of the KV heads, whose tiles are taken in turn */
+    int accumulate;    /* to dk and dv */
     float scale;
     attn_scores scores;
 };

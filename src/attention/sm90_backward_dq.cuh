@@ -1,26 +1,22 @@
-/* dQ for Hopper where the keys' kernel computes it, too (sm90_backward_keys.cuh, whose shapes T are): the order of its walks, dQ
- * of a step, and how it is added to the output: in whichever order, or in one that repeats its bits. */
+/* dQ for Hopper (of sm90_backward_keys.cuh, whose shapes T are): the order of its walks, dQ of a step, and how it is added to the
+ * output in an order that repeats its bits. */
 #ifndef LTRAIN_ATTENTION_SM90_BACKWARD_DQ_CUH
 #define LTRAIN_ATTENTION_SM90_BACKWARD_DQ_CUH
 
 #include "attention/sm90_backward.cuh"
 
-enum keys_dq { DQ_APART, DQ_ANY_ORDER, DQ_IN_ORDER, DQ_IN_ORDER_LATE };
-
-/* The queries of a key tile, a tile after the other, of every query head. In order, neighbouring blocks must come to a tile one
- * after the other: under every mask whose ends grow, they do if all begin with their last queries and turn to the next head
- * before the next tile. */
+/* The queries of a key tile, a tile after the other, of every query head. Neighbouring blocks must come to a tile one after the
+ * other: under every mask whose ends grow, they do if all begin with their last queries and turn to the next head before the next
+ * tile. */
 template <class T> struct keys_walk {
-    int at, left, group, first_head, of_group, begin, end;
+    int at, left, group, first_head, of_group;
     __device__ __forceinline__ keys_walk(const backward_params &p, const backward_tile &t)
     {
         const int tiles = (t.range.end - t.range.begin + T::NQ - 1) / T::NQ;
         group = p.hq / p.hk;
         first_head = t.head * group;
         of_group = 0;
-        begin = t.range.begin;
-        end = t.range.end;
-        at = T::ORDERED ? begin + (tiles - 1) * T::NQ : begin;
+        at = t.range.begin + (tiles - 1) * T::NQ;
         left = tiles * group;
     }
     __device__ __forceinline__ int head() const
@@ -30,17 +26,9 @@ template <class T> struct keys_walk {
     __device__ __forceinline__ void next()
     {
         left--;
-        if (T::ORDERED) {
-            if (++of_group == group) {
-                of_group = 0;
-                at -= T::NQ;
-            }
-        } else {
-            at += T::NQ;
-            if (at >= end) {
-                at = begin;
-                of_group++;
-            }
+        if (++of_group == group) {
+            of_group = 0;
+            at -= T::NQ;
         }
     }
 };
@@ -79,12 +67,6 @@ template <int N> INLINE void boxes_store(float (&box)[N / 32][64][32], const flo
         }
 }
 
-/* Whether this thread speaks to TMA for its warpgroup. */
-INLINE bool leads()
-{
-    return threadIdx.x % WARPGROUP == 0;
-}
-
 /* Adds a warpgroup's columns of a buffer of dQ to the output, from query `row` on. */
 template <class T>
 INLINE void reduce_dq(typename T::shared &s, const backward_params &p, const CUtensorMap *dq_map, int buffer, int w, int head,
@@ -94,20 +76,6 @@ INLINE void reduce_dq(typename T::shared &s, const backward_params &p, const CUt
     for (int i = 0; i < T::COLUMNS / 32; i++)
         if (w * T::COLUMNS + 32 * i < p.head_dim)
             tma_reduce_add_3d(dq_map, smem_addr(s.dq[buffer][w][i]), w * T::COLUMNS + 32 * i, head, row);
-}
-
-/* Adds a warpgroup's columns of dQ to the output, in whichever order blocks arrive. */
-template <class T>
-INLINE void add_dq(typename T::shared &s, const backward_params &p, const CUtensorMap *dq_map, const float (&dq)[T::COLUMNS / 2],
-                   int w, int head, int row)
-{
-    boxes_store<T::COLUMNS>(s.dq[0][w], dq, p.scale);
-    fence_proxy_async();
-    bar_sync(2 + w, WARPGROUP);
-    if (leads()) {
-        reduce_dq<T>(s, p, dq_map, 0, w, head, row);
-        bulk_commit();
-    }
 }
 
 /* dQ in an order, so that its bits repeat. To a tile of queries of one head the key tiles that attend it are added by rising
@@ -120,7 +88,7 @@ INLINE void add_dq(typename T::shared &s, const backward_params &p, const CUtens
 /* A warpgroup's columns of dQ into the next buffer, for the warp that adds them. */
 template <class T>
 INLINE void hand_dq(typename T::shared &s, const backward_params &p, const float (&dq)[T::COLUMNS / 2], int w,
-                    ring<T::BUFFERS> &to)
+                    ring<T::WRITERS> &to)
 {
     pipe_wait_empty(s.dq_bar[to.slot], to.parity);
     boxes_store<T::COLUMNS>(s.dq[to.slot][w], dq, p.scale);
@@ -131,12 +99,12 @@ INLINE void hand_dq(typename T::shared &s, const backward_params &p, const float
     to.next();
 }
 
-/* One thread, for every BUFFERS-th step of the consumers: those whose dQ they put into this buffer. */
+/* One thread, for every WRITERS-th step of the consumers: those whose dQ they put into this buffer. */
 template <class T> INLINE void order_dq(typename T::shared &s, const backward_params &p, const CUtensorMap *dq_map, int buffer)
 {
     const int tiles = (p.mask.sq + T::NQ - 1) / T::NQ;
     ring<1> kv;
-    ring<T::BUFFERS> turn;
+    ring<T::WRITERS> turn;
     for (;;) {
         pipe_wait_full(s.kv_bar, kv.parity);
         const backward_tile t = s.tile;

@@ -1,5 +1,4 @@
-/* dK and dV (and, where one kernel does all, dQ) for Hopper: a block keeps 64 keys per consumer warpgroup and walks the queries
- * that attend them.
+/* dK, dV and dQ for Hopper: a block keeps 64 keys per consumer warpgroup and walks the queries that attend them.
  *
  * Scores are computed transposed, S^T = K Q^T and dP^T = V dO^T, so that P^T and dS^T are in registers as the next products want
  * their A: dV += P^T dO, dK += dS^T Q. The query heads of a KV head follow one another inside the block, so that dK and dV have
@@ -9,38 +8,38 @@
 
 #include "attention/sm90_backward_dq.cuh"
 
-/* With DQ, dS^T also goes to shared memory: with all keys of the block, it is the A of dQ += dS K, of which every warpgroup
- * computes its share of the columns and hands them to TMA, which adds them to the output: at once, or as ORDERED by warps that
- * wait for the blocks before this one (order_dq). LATE: dQ of a step is computed in the next one. */
-template <int D_, int NQ_, int CONSUMERS_, int STAGES_, keys_dq DQ_, bool CAP_ = false> struct keys_shape {
-    static constexpr int D = D_, NQ = NQ_, CONSUMERS = CONSUMERS_, STAGES = STAGES_, M = 64 * CONSUMERS_;
-    static constexpr bool DQ = DQ_ != DQ_APART, ORDERED = DQ_ >= DQ_IN_ORDER, LATE = DQ_ == DQ_IN_ORDER_LATE, CAP = CAP_;
-    static constexpr int BUFFERS = ORDERED ? 2 : 1, WRITERS = ORDERED ? BUFFERS : 0; /* of dQ: a warp for each buffer */
+/* dS^T also goes to shared memory: with all keys of the block, it is the A of dQ += dS K, of which every warpgroup computes its
+ * share of the columns. Warps of their own hand them to TMA, which adds them to the output in an order that repeats its bits
+ * (order_dq). */
+template <int D_, int STAGES_, bool CAP_ = false> struct keys_shape {
+    static constexpr int D = D_, NQ = 64, CONSUMERS = 2, STAGES = STAGES_, M = 64 * CONSUMERS;
+    static constexpr bool CAP = CAP_;
+    static constexpr int WRITERS = 2; /* of dQ: a warp for each buffer */
     static constexpr int threads = WARPGROUP * (CONSUMERS + 1);
-    static constexpr bool AHEAD = DQ && D <= 96; /* there are registers for the next scores beside dK and dQ */
     static constexpr int COLUMNS = smem_tile<M, D>::chunks * CHUNK / CONSUMERS; /* of dQ, for each warpgroup */
-    static_assert(!DQ || (NQ == 64 && (COLUMNS == 32 || COLUMNS == 64)), "dQ is shared out in TMA boxes");
+    static_assert(COLUMNS == 32 || COLUMNS == 64, "dQ is shared out in TMA boxes");
 
     struct shared {
         smem_tile<M, D> k, v;
         smem_tile<NQ, D> q[STAGES], go[STAGES];
-        /* Unused without DQ: keys x queries, two, so that one barrier a step is enough; a warpgroup's columns as TMA boxes. */
-        smem_tile<DQ ? M : 8, NQ> ds[2];
-        alignas(1024) float dq[BUFFERS][DQ ? CONSUMERS : 1][COLUMNS / 32][DQ ? 64 : 8][32];
+        smem_tile<M, NQ> ds[2]; /* keys x queries: a step's, and those of the step before, whose dQ is computed */
+        alignas(1024) float dq[WRITERS][CONSUMERS][COLUMNS / 32][NQ][32]; /* a warpgroup's columns as TMA boxes */
         attn_row_stat stat[STAGES][NQ];
-        pipe kv_bar, q_bar[STAGES], dq_bar[BUFFERS]; /* q_bar.empty: of q and go */
-        uint64_t go_full[STAGES], ds_full[2];        /* ds_full: if LATE */
+        pipe kv_bar, q_bar[STAGES], dq_bar[WRITERS]; /* q_bar.empty: of q and go */
+        uint64_t go_full[STAGES], ds_full[2];
         backward_tile tile;
     };
 };
 
-/* Keys from the first tile on: under a causal mask the longest first. */
+/* Keys from the first tile on, under a causal mask the longest first, of `heads_at_once` KV heads in turn: blocks that wait for each
+ * other (order_dq) have one head, and the fewer run at a time, the less they wait. */
 template <class T> INLINE backward_tile keys_tile_at(const backward_params &p, int number)
 {
-    const int rows = (p.mask.sk + T::M - 1) / T::M;
+    const int rows = (p.mask.sk + T::M - 1) / T::M, first = number / (rows * p.heads_at_once) * p.heads_at_once,
+              heads = min(p.heads_at_once, p.hk - first), rest = number - first * rows;
     backward_tile t;
-    t.head = number / rows;
-    t.row = number % rows * T::M;
+    t.head = first + rest % heads;
+    t.row = rest / heads * T::M;
     const int last = min(t.row + T::M, p.mask.sk) - 1;
     t.range = attn_range{max(p.keys[t.row].from / T::NQ * T::NQ, p.first), min(p.keys[last].to, p.end), p.keys[last].from,
                          p.keys[t.row].to};
@@ -55,10 +54,8 @@ INLINE void keys_produce(typename T::shared &s, const backward_params &p, const 
 {
     ring<1> kv;
     ring<T::STAGES> q;
-    int number = blockIdx.x;
-    if (T::ORDERED)
-        number = atomicAdd(p.counter, 1); /* whoever has a later number has begun later */
-    for (;; number = (T::ORDERED ? 0 : gridDim.x) + atomicAdd(p.counter, 1)) {
+    for (;;) {
+        const int number = atomicAdd(p.counter, 1); /* whoever has a later number has begun later */
         backward_tile t = {-1, 0, {0, 0, 0, 0}};
         if (number < p.tiles)
             t = keys_tile_at<T>(p, number);
@@ -155,88 +152,8 @@ template <class T> INLINE void keys_scores(typename T::shared &s, int w, const r
     wgmma_commit();
 }
 
-/* All queries of one key tile. Where the registers allow it, the next scores are computed beside dK of these queries; the last
- * step then computes its own once more, because the compiler serialises products that begin in a branch. */
-template <class T>
-INLINE void keys_attend(typename T::shared &s, const backward_params &p, const CUtensorMap *dq_map, const backward_tile &t, int w,
-                        ring<T::STAGES> &q, ring<T::BUFFERS> &buffer, float (&dk)[T::D / 2], float (&dv)[T::D / 2])
-{
-    constexpr int NQ = T::NQ;
-    const fragment_mask rows = mask_of_keys(p, t.row + 64 * w);
-    float acc[NQ / 2], dp[NQ / 2], dq[T::COLUMNS / 2];
-    uint32_t pa[NQ / 16][4], da[NQ / 16][4];
-    keys_walk<T> x(p, t);
-    if constexpr (T::AHEAD) {
-        keys_scores<T>(s, w, q, acc);
-        wgmma_wait<0>();
-        fragment_ready(acc);
-    }
-    for (int i = 0; x.left > 0; i++) {
-        const int slot = q.slot;
-        if constexpr (!T::AHEAD)
-            keys_scores<T>(s, w, q, acc);
-        mbar_wait(smem_addr(&s.go_full[slot]), q.parity);
-        wgmma_fence();
-        product_nt(dp, s.v, 64 * w, s.go[slot]);
-        wgmma_commit();
-        if constexpr (!T::AHEAD) {
-            wgmma_wait<1>();
-            fragment_ready(acc);
-        }
-        if (T::CAP)
-            fragment_cap(acc, p.scores);
-        fragment_apply_mask<NQ>(acc, rows, t.range, x.at);
-        if (T::CAP) {
-            keys_capped_probabilities<NQ>(acc, pa, s.stat[slot], p.scores.log2);
-        } else {
-            keys_probabilities<NQ>(acc, s.stat[slot], p.scores.log2);
-            fragment_pack<NQ>(pa, acc);
-        }
-        wgmma_fence();
-        product_rn<NQ>(dv, pa, s.go[slot]);
-        wgmma_commit();
-        wgmma_wait<1>();
-        fragment_ready(dp);
-        keys_score_gradient<NQ>(dp, acc, s.stat[slot]);
-        fragment_pack<NQ>(da, dp);
-        if constexpr (T::DQ) {
-            tile_store(s.ds[i % 2], 64 * w, da);
-            fence_proxy_async();
-            if (!T::ORDERED && leads())
-                bulk_wait_read<0>(); /* s.dq is free */
-            bar_sync(1, WARPGROUP * T::CONSUMERS);
-            wgmma_fence();
-            product_dq<T::COLUMNS>(dq, s.ds[i % 2], s.k, w * T::COLUMNS);
-            wgmma_commit();
-        }
-        if (x.left > 1)
-            q.next();
-        if constexpr (T::AHEAD)
-            keys_scores<T>(s, w, q, acc);
-        wgmma_fence();
-        product_rn<NQ>(dk, da, s.q[slot]);
-        wgmma_commit();
-        if constexpr (T::DQ) {
-            wgmma_wait<T::AHEAD ? 2 : 1>();
-            fragment_ready(dq);
-            if constexpr (T::ORDERED)
-                hand_dq<T>(s, p, dq, w, buffer);
-            else
-                add_dq<T>(s, p, dq_map, dq, w, x.head(), x.at);
-        }
-        wgmma_wait<0>(); /* leaving dk in flight would take more registers than there are */
-        fragment_ready(acc);
-        fragment_ready(dv);
-        fragment_ready(dk);
-        pipe_release(s.q_bar[slot]);
-        x.next();
-    }
-    q.next();
-    pipe_release(s.kv_bar);
-}
-
-/* A warpgroup's part of dS for all, where nobody waits at once for it. */
-template <class T> INLINE void late_store(typename T::shared &s, int w, ring<2> &ds, const uint32_t (&da)[T::NQ / 16][4])
+/* A warpgroup's part of dS for all. */
+template <class T> INLINE void keys_store(typename T::shared &s, int w, ring<2> &ds, const uint32_t (&da)[T::NQ / 16][4])
 {
     tile_store(s.ds[ds.slot], 64 * w, da);
     fence_proxy_async();
@@ -247,7 +164,7 @@ template <class T> INLINE void late_store(typename T::shared &s, int w, ring<2> 
 }
 
 /* Starts dQ of the step before: `ds` is where this one will be stored. */
-template <class T> INLINE void late_dq(typename T::shared &s, int w, const ring<2> &ds, bool begun, float (&dq)[T::COLUMNS / 2])
+template <class T> INLINE void keys_dq(typename T::shared &s, int w, const ring<2> &ds, bool begun, float (&dq)[T::COLUMNS / 2])
 {
     if (begun)
         mbar_wait(smem_addr(&s.ds_full[ds.slot ^ 1]), ds.parity ^ (ds.slot == 0));
@@ -256,14 +173,15 @@ template <class T> INLINE void late_dq(typename T::shared &s, int w, const ring<
     wgmma_commit();
 }
 
-/* As keys_attend, but dQ of a step is computed beside the next one's products, so that warpgroups need not meet: one computes
- * probabilities while another one's products run. A warpgroup stores its part of dS after its dQ of the step before; who has all
- * of a step's dS knows that nobody reads the buffer before it any more. (Nothing may be in flight at the loop's end: ptxas then
- * serialises all products.) In a tile's first step dQ is computed from what is there, and dropped (products that begin in a
- * branch are serialised). */
+/* All queries of one key tile. The next scores are computed beside dK of these queries; the last step then computes its own once
+ * more, because the compiler serialises products that begin in a branch. dQ of a step is computed beside the next one's products,
+ * so that warpgroups need not meet: one computes probabilities while another one's products run. A warpgroup stores its part of dS
+ * after its dQ of the step before; who has all of a step's dS knows that nobody reads the buffer before it any more. (Nothing may
+ * be in flight at the loop's end: ptxas then serialises all products.) In a tile's first step dQ is computed from what is there,
+ * and dropped (products that begin in a branch are serialised). */
 template <class T>
-INLINE void keys_attend_late(typename T::shared &s, const backward_params &p, const backward_tile &t, int w, ring<T::STAGES> &q,
-                             ring<2> &ds, ring<T::BUFFERS> &buffer, float (&dk)[T::D / 2], float (&dv)[T::D / 2])
+INLINE void keys_attend(typename T::shared &s, const backward_params &p, const backward_tile &t, int w, ring<T::STAGES> &q,
+                        ring<2> &ds, ring<T::WRITERS> &buffer, float (&dk)[T::D / 2], float (&dv)[T::D / 2])
 {
     constexpr int NQ = T::NQ;
     constexpr bool EARLY = T::D <= 64; /* there are registers for dP beside dQ */
@@ -282,10 +200,16 @@ INLINE void keys_attend_late(typename T::shared &s, const backward_params &p, co
             product_nt(dp, s.v, 64 * w, s.go[slot]);
             wgmma_commit();
         }
+        if (T::CAP)
+            fragment_cap(acc, p.scores);
         fragment_apply_mask<NQ>(acc, rows, t.range, x.at);
-        keys_probabilities<NQ>(acc, s.stat[slot], p.scores.log2);
-        fragment_pack<NQ>(pa, acc);
-        late_dq<T>(s, w, ds, begun, dq);
+        if (T::CAP) {
+            keys_capped_probabilities<NQ>(acc, pa, s.stat[slot], p.scores.log2);
+        } else {
+            keys_probabilities<NQ>(acc, s.stat[slot], p.scores.log2);
+            fragment_pack<NQ>(pa, acc);
+        }
+        keys_dq<T>(s, w, ds, begun, dq);
         wgmma_fence();
         product_rn<NQ>(dv, pa, s.go[slot]);
         wgmma_commit();
@@ -308,7 +232,7 @@ INLINE void keys_attend_late(typename T::shared &s, const backward_params &p, co
             wgmma_wait<1>(); /* dQ */
             fragment_ready(dq);
         }
-        late_store<T>(s, w, ds, da);
+        keys_store<T>(s, w, ds, da);
         if (x.left > 1)
             q.next();
         keys_scores<T>(s, w, q, acc);
@@ -324,7 +248,7 @@ INLINE void keys_attend_late(typename T::shared &s, const backward_params &p, co
         fragment_ready(dk);
         pipe_release(s.q_bar[slot]);
     }
-    late_dq<T>(s, w, ds, true, dq);
+    keys_dq<T>(s, w, ds, true, dq);
     wgmma_wait<0>();
     fragment_ready(dq);
     hand_dq<T>(s, p, dq, w, buffer);
@@ -333,7 +257,7 @@ INLINE void keys_attend_late(typename T::shared &s, const backward_params &p, co
 }
 
 /* So that a first step's dQ is computed from something. */
-template <class T> INLINE void late_clear(typename T::shared &s, int w)
+template <class T> INLINE void keys_clear(typename T::shared &s, int w)
 {
     const uint32_t zero[T::NQ / 16][4] = {};
     tile_store(s.ds[1], 64 * w, zero);
@@ -341,14 +265,13 @@ template <class T> INLINE void late_clear(typename T::shared &s, int w)
     bar_sync(1, WARPGROUP * T::CONSUMERS);
 }
 
-template <class T> INLINE void keys_consume(typename T::shared &s, const backward_params &p, const CUtensorMap *dq_map, int w)
+template <class T> INLINE void keys_consume(typename T::shared &s, const backward_params &p, int w)
 {
     ring<1> kv;
     ring<T::STAGES> q;
-    ring<T::BUFFERS> buffer;
+    ring<T::WRITERS> buffer;
     ring<2> ds;
-    if constexpr (T::LATE)
-        late_clear<T>(s, w);
+    keys_clear<T>(s, w);
     for (;;) {
         pipe_wait_full(s.kv_bar, kv.parity);
         const backward_tile t = s.tile;
@@ -358,17 +281,13 @@ template <class T> INLINE void keys_consume(typename T::shared &s, const backwar
         float dk[T::D / 2] = {}, dv[T::D / 2] = {};
         if (t.range.begin >= t.range.end)
             pipe_release(s.kv_bar);
-        else if constexpr (T::LATE)
-            keys_attend_late<T>(s, p, t, w, q, ds, buffer, dk, dv);
         else
-            keys_attend<T>(s, p, dq_map, t, w, q, buffer, dk, dv);
+            keys_attend<T>(s, p, t, w, q, ds, buffer, dk, dv);
         if (t.range.begin >= t.range.end && p.accumulate)
             continue;
         store_gradient<T::D>(p.dk, dk, p.scale, t.row + 64 * w, p.mask.sk, t.head, p.hk, p.head_dim, p.accumulate);
         store_gradient<T::D>(p.dv, dv, 1, t.row + 64 * w, p.mask.sk, t.head, p.hk, p.value_dim, p.accumulate);
     }
-    if (T::DQ && !T::ORDERED && leads())
-        bulk_wait_read<0>(); /* TMA reads this block's memory */
 }
 
 template <class T>
@@ -404,7 +323,7 @@ __global__ void __launch_bounds__(T::threads, 1)
             order_dq<T>(s, p, &dq_map, threadIdx.x / 32 - 1);
     } else {
         setmaxnreg_inc<240>();
-        keys_consume<T>(s, p, &dq_map, w);
+        keys_consume<T>(s, p, w);
     }
 #endif
 }

@@ -2,7 +2,6 @@
 #include "machine/cost.h"
 
 #include "program/program.h"
-#include "program/target.h"
 
 #include <math.h>
 
@@ -80,12 +79,10 @@ static double attention_seconds(const struct cost_model *m, enum op_kind op, con
 {
     const struct op_attrs *a = &c->attrs;
     const enum dtype type = op_storage_type(op, a);
-    const int fast = op == OP_ATTN_BWD && m->fast_shared > 0 && target_can_be_fast(m->fast_shared, a);
-    const struct attention_rates *rates = fast ? m->fast[type] : m->device.attention[type];
     struct op_attrs padded = *a;
     padded.attn.head_dim = padded.attn.value_dim = (int32_t)op_wider_dim(a);
     const double more = m->pads ? op_flops(op, &padded, 1) / op_flops(op, a, 1) : 1;
-    return c->flops * more / attention_rate(rates, op, padded.attn.head_dim, (double)a->attn.sq);
+    return c->flops * more / attention_rate(m->device.attention[type], op, padded.attn.head_dim, (double)a->attn.sq);
 }
 
 static double compute_seconds(const struct cost_model *m, const struct instr *in, const struct op_call *c)

@@ -29,7 +29,6 @@ double gemm_rate(const struct gemm_rates *r, enum gemm_layout layout, double m, 
 struct attention_rates {
     int head_dim; /* ascending; 0: this entry and those after it are unused */
     struct curve forward, backward;
-    struct curve fast; /* backward, in whatever order; n = 0: as backward */
 };
 double attention_rate(const struct attention_rates r[ATTENTION_DIMS], enum op_kind op, double head_dim, double queries);
 
@@ -65,8 +64,6 @@ struct cost_model {
     int chained;                 /* comm lanes share a stream: collectives take place one after the other, in the program's order */
     int pads;                    /* attention computes with values as wide as keys (op_wider_dim) */
     int widens;                  /* a product of an fp32 and a bf16 matrix has fp32's rate, not bf16's */
-    struct attention_rates fast[COST_TYPES][ATTENTION_DIMS]; /* of backward attention that target_can_be_fast */
-    int64_t fast_shared;         /* its shared_bytes; 0: none is fast */
     double peak_flops;           /* dense peak of the storage type: what MFU refers to */
     char source[192];            /* for people */
 };

@@ -4,7 +4,6 @@
 #include "base/names.h"
 #include "base/prose.h"
 #include "base/units.h"
-#include "program/target.h"
 
 #include <ctype.h>
 #include <stdlib.h>
@@ -14,13 +13,9 @@
 #define GIB (1ll << 30)
 #define TERA 1e12
 #define GIGA 1e9
-/* Of the backward pass at head dim 128 without an order of sums beside the one with, on an H200: 465 to 513 TFLOP/s beside 433 to
- * 447 (bench/results/2026-11-22-gpu-h200.txt); at 64 the two are as fast. */
-#define FAST128 1.11
-/* Of the deterministic backward pass with an order of sums beside the one with two kernels, where target_adds_in_order: by estimate, 5
- * products where there were 7, at the fast one's rate less a few waits (bench/results/pending.md). */
-#define IN_ORDER128 1.08
-#define IN_ORDER64 1.0
+/* Backward attention of heads wider than 128, for which an H200 takes sm_80's kernels: as these at 128
+ * (bench/results/2026-11-22-gpu-h200.txt). TFLOP/s. */
+#define WIDE_ON_HOPPER 235.0
 
 /* Figures of the vendor's data sheets, dense (no sparsity): A100 SXM (1555 and 2039 GB/s, 312 TFLOP/s bf16, NVLink 300 GB/s a
  * direction), H100 SXM (3.35 TB/s, 989, 450), H200 (4.8 TB/s), GH200 (96 GB at 4 TB/s, NVLink-C2C 450 GB/s a direction, LPDDR5X
@@ -28,9 +23,10 @@
  * the page of laptop GPUs: RTX 4090 (16 GB at 576 GB/s; 9728 cores, so 76 multiprocessors at 1.75 GHz, the middle of its boost
  * clocks of 1.455 to 2.04 GHz that depend on the laptop's power: 68; 8 lanes of PCIe 4); H100 PCIe (2 TB/s, 756), L40S (864 GB/s,
  * 362), L4 (300, 121), A40 (696, 150), A10 (600, 125), RTX A6000 (768, 155), RTX 6000 Ada (960, 364). Times these efficiencies:
- * - h200: measured on one, bench/results/2026-11-22-gpu-h200.txt: this project's attention, with bits that repeat, 690/440
- * TFLOP/s forward/backward at head dim 128 and 535/385 at 64; products through cuBLAS 670 to 750, 600 with 1024 rows, 470 with
- * 256, 180 with 64; element-wise 87% of a device copy's 4.27 TB/s; over PCIe 5 50 GB/s each way at once. 148 GB of memory usable.
+ * - h200: measured on one, bench/results/2026-11-22-gpu-h200.txt and 2026-11-26-gpu-h200-third.txt: this project's attention, with
+ *   bits that repeat, 690/550 TFLOP/s forward/backward at head dim 128 and 500/445 at 64; products through cuBLAS 670 to 750, 600
+ *   with 1024 rows, 470 with 256, 180 with 64; element-wise 87% of a device copy's 4.27 TB/s; over PCIe 5 50 GB/s each way at once.
+ *   148 GB of memory usable.
  * h100, h100-pcie and gh200: the same chip, memory at the same 77% of their data sheets.
  * - a100: products 80% of 312 TFLOP/s; attention as FlashAttention-2 reports it (Dao 2023, figures 5 and 6: 70% forward, 60%
  *   backward at head dim 128, 60% and 53% at 64); memory 80%.
@@ -52,10 +48,10 @@ static const struct preset {
 } presets[] = {
     {"a100-40", 8, 80, 108, 41, 128, 312, 19.5, 250, 218, 187, 187, 165, 1240, 24, 280, 240, 21},
     {"a100-80", 8, 80, 108, 83, 128, 312, 19.5, 250, 218, 187, 187, 165, 1630, 24, 280, 240, 21},
-    {"h100", 8, 90, 132, 83, 128, 989, 67, 700, 690, 440, 535, 385, 2580, 50, 430, 360, 42},
-    {"h200", 8, 90, 132, 148, 128, 989, 67, 700, 690, 440, 535, 385, 3700, 50, 430, 360, 42},
-    {"gh200", 4, 90, 132, 99, 447, 989, 67, 700, 690, 440, 535, 385, 3080, 315, 1400, 360, 21},
-    {"h100-pcie", 8, 90, 114, 83, 128, 756, 51, 535, 527, 336, 409, 294, 1540, 50, 430, 40, 42},
+    {"h100", 8, 90, 132, 83, 128, 989, 67, 700, 690, 550, 500, 445, 2580, 50, 430, 360, 42},
+    {"h200", 8, 90, 132, 148, 128, 989, 67, 700, 690, 550, 500, 445, 3700, 50, 430, 360, 42},
+    {"gh200", 4, 90, 132, 99, 447, 989, 67, 700, 690, 550, 500, 445, 3080, 315, 1400, 360, 21},
+    {"h100-pcie", 8, 90, 114, 83, 128, 756, 51, 535, 527, 420, 382, 340, 1540, 50, 430, 40, 42},
     {"l40s", 8, 89, 142, 47, 128, 362, 91.6, 290, 253, 199, 232, 181, 734, 24, 280, 18, 21},
     {"l4", 8, 89, 58, 23.5, 64, 121, 30.3, 97, 85, 67, 77, 60, 255, 24, 280, 18, 21},
     {"a40", 8, 86, 84, 47, 128, 149.7, 37.4, 120, 105, 82, 96, 75, 592, 24, 280, 18, 21},
@@ -95,15 +91,6 @@ static void set_attention(struct curve *c, double flops)
     *c = (struct curve){.n = 4, .x = {1024, 4096, 16384, 65536}, .y = {0.55 * flops, 0.85 * flops, 0.97 * flops, flops}};
 }
 
-/* backward: of two kernels. */
-static void set_deterministic(struct curve *c, int capability, int head_dim, double backward, double in_order)
-{
-    set_attention(c, backward);
-    for (int k = 0; k < c->n; k++)
-        if (target_adds_in_order(capability, head_dim, (int64_t)c->x[k]))
-            c->y[k] *= in_order;
-}
-
 /* A device of the preset in one type: `part` of its bf16 rates. */
 static void set_device(struct rates *r, enum dtype type, const struct preset *p, double part)
 {
@@ -111,12 +98,15 @@ static void set_device(struct rates *r, enum dtype type, const struct preset *p,
     struct attention_rates *a = r->attention[type];
     a[0].head_dim = 64;
     set_attention(&a[0].forward, p->forward64 * part * TERA);
-    set_deterministic(&a[0].backward, p->capability, 64, p->backward64 * part * TERA, IN_ORDER64);
+    set_attention(&a[0].backward, p->backward64 * part * TERA);
     a[1].head_dim = 128;
     set_attention(&a[1].forward, p->forward128 * part * TERA);
-    set_deterministic(&a[1].backward, p->capability, 128, p->backward128 * part * TERA, IN_ORDER128);
-    if (p->capability == 90)
-        set_attention(&a[1].fast, FAST128 * p->backward128 * part * TERA);
+    set_attention(&a[1].backward, p->backward128 * part * TERA);
+    if (p->capability == 90) {
+        a[2].head_dim = 256;
+        a[2].forward = a[1].forward;
+        set_attention(&a[2].backward, WIDE_ON_HOPPER * p->bf16 / 989 * part * TERA);
+    }
 }
 
 static void from_preset(const struct preset *p, int count, struct hardware *h)

@@ -222,11 +222,11 @@ static enum status gemm_value(const struct spot *s, void *user)
 
 static enum status attention_direction(const struct spot *s, void *user)
 {
-    static const char *const directions[] = {"forward", "backward", "fast"};
+    static const char *const directions[] = {"forward", "backward"};
     struct attention_rates *a = user;
     int i = 0;
-    TRY(choose(s, directions, 3, &i));
-    return read_curve(s, i == 0 ? &a->forward : i == 1 ? &a->backward : &a->fast);
+    TRY(choose(s, directions, 2, &i));
+    return read_curve(s, i == 0 ? &a->forward : &a->backward);
 }
 
 static enum status attention_head_dim(const struct spot *s, void *user)
@@ -494,10 +494,6 @@ static void write_products(const struct rates *r, FILE *f)
             write_curve(&r->attention[t][d].forward, f);
             fputs("      backward: ", f);
             write_curve(&r->attention[t][d].backward, f);
-            if (r->attention[t][d].fast.n == 0)
-                continue;
-            fputs("      fast: ", f);
-            write_curve(&r->attention[t][d].fast, f);
         }
     }
 }

@@ -103,22 +103,8 @@ static void scale_device(struct rates *r, double part)
         for (int d = 0; d < ATTENTION_DIMS; d++) {
             scale_curve(&r->attention[t][d].forward, part);
             scale_curve(&r->attention[t][d].backward, part);
-            scale_curve(&r->attention[t][d].fast, part);
         }
     }
-}
-
-/* --deterministic no: backward attention in whatever order, where there are kernels of that. */
-static void set_fast(struct cost_model *c, const struct plan_request *s)
-{
-    if (s->deterministic || !s->target)
-        return;
-    c->fast_shared = s->target->shared_bytes;
-    memcpy(c->fast, c->device.attention, sizeof c->fast);
-    for (int t = 0; t < COST_TYPES; t++)
-        for (int d = 0; d < ATTENTION_DIMS; d++)
-            if (c->fast[t][d].fast.n > 0)
-                c->fast[t][d].backward = c->fast[t][d].fast;
 }
 
 void plan_cost_model(const struct plan_request *s, struct cost_model *out)
@@ -149,7 +135,6 @@ void plan_cost_model(const struct plan_request *s, struct cost_model *out)
     }
     scale_ops(&out->host, 1.0 / per_node);
     scale_device(&out->device, (double)h->devices / per_node);
-    set_fast(out, s);
     out->widens = h->cpu;
     out->pads = !h->cpu;
     out->chained = !h->cpu;

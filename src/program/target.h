@@ -15,24 +15,22 @@ struct target {
     int capability;       /* 10 * major + minor */
     int processors;       /* streaming multiprocessors */
     int64_t shared_bytes; /* that a block of threads may have */
-    int fast;             /* backward attention adds to dq in whatever order, where it can: other bits every time */
+    int fast;             /* backward attention adds to dq in whatever order, where target_can_be_fast: other bits every time */
 };
 
-/* Whether a backward attention can, on a GPU whose blocks have that much shared memory: there are no such kernels of capped scores,
- * none whose tiles of 256 columns fit into 99 KiB, and none of wider ones. */
-static inline int target_can_be_fast(int64_t shared_bytes, const struct op_attrs *a)
+/* Whether sm_90a's backward attention takes heads of that dimension (the wider one of keys and values). It adds to dq in a fixed order,
+ * which costs nothing. */
+static inline int target_adds_in_order(int capability, int64_t head_dim)
 {
-    return a->attn.cap == 0.0f && (op_wider_dim(a) <= 128 || (op_wider_dim(a) <= 256 && shared_bytes >= 163 * 1024));
+    return capability == 90 && head_dim <= 128;
 }
 
-/* Whether a deterministic backward attention of that head dimension (the wider one) and length adds to dq in a fixed order, for which
- * blocks wait, instead of computing it in a kernel of its own. To be settled on a GPU: `tools/gpu-check.sh build bench-attention`
- * times them (backward_apart, backward_in_order, backward_late); the shortest length from which the order won goes here, by head dimension. */
-static inline int target_adds_in_order(int capability, int64_t head_dim, int64_t queries)
+/* Whether a backward attention by sm_80's kernels is faster if it adds to dq in whatever order, on a GPU whose blocks have that much
+ * shared memory: there are no such kernels of capped scores, none whose tiles of 256 columns fit into 99 KiB, and none of wider ones. */
+static inline int target_can_be_fast(int capability, int64_t shared_bytes, const struct op_attrs *a)
 {
-    enum { NEVER = 1 << 30 };
-    static const int from[2] = {NEVER, NEVER}; /* up to 64, up to 128 */
-    return capability == 90 && head_dim <= 128 && queries >= from[head_dim > 64];
+    const int64_t dim = op_wider_dim(a);
+    return !target_adds_in_order(capability, dim) && a->attn.cap == 0.0f && (dim <= 128 || (dim <= 256 && shared_bytes >= 163 * 1024));
 }
 
 #endif

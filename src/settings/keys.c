@@ -163,7 +163,7 @@ const struct settings_key settings_keys[] = {
     {"threads", KEY_INT, AT(plan.threads), "auto", "auto", LIMITS(1, 4096), .arg = "N", .flags = KEY_SAMPLING_TOO | KEY_OF_DATA,
      .help = "compute threads"},
     {"deterministic", KEY_CHOICE, AT(plan.deterministic), "yes", .choices = no_yes, .arg = "WORD",
-     .help = "no: on GPUs, backward attention is faster and has other bits every time"},
+     .help = "no: on GPUs other than Hopper, backward attention may be faster, with other bits every time"},
     {"seed", KEY_SEED, AT(seed), "1", .flags = KEY_SAMPLING_TOO | KEY_OF_RUNS, .arg = "N", .help = "of initial values and data order"},
 
     {"steps", KEY_COUNT, AT(plan.steps), "100", STEPS(1), .flags = KEY_OF_TRAINING | KEY_OF_RUNS, .group = "Training", .arg = "N",

@@ -83,7 +83,7 @@ struct plan_request {
     double nvme_gbps;                    /* that one of them reads */
     double link_gbps;                    /* cpu:discrete: throttle of h2d and d2h, 0: none */
     int threads;                         /* AUTO */
-    int deterministic;                   /* 0: a GPU's backward attention may add in any order */
+    int deterministic;                   /* 0: a GPU's backward attention may add in any order (target_can_be_fast) */
     struct string_list freeze;           /* globs of parameters that are not trained */
     struct lora lora;                    /* adapters, which are trained in place of the model */
     enum frozen_base base;               /* AUTO: as the model's files or the adapter's say, else as they are stored */

@@ -77,28 +77,21 @@ static void chooses(void **state)
     expect("sm80", &a, &h100);
 }
 
-/* What Hopper's backward pass does of each mode, and that only an order takes scratch for turns. */
-static void ways(void **state)
+/* Where another order of sums is looked for: not on Hopper's own kernels, nor of caps and what is too wide. */
+static void other_orders(void **state)
 {
     (void)state;
     static const struct {
-        enum attn_cuda_mode mode;
+        int capability, shared_kib, head_dim;
         float cap;
-        enum attn_cuda_mode way;
-    } cases[] = {{ATTN_FAST, 0, ATTN_FAST},     {ATTN_FAST, 50, ATTN_APART},         {ATTN_APART, 0, ATTN_APART},
-                 {ATTN_IN_ORDER, 50, ATTN_APART}, {ATTN_IN_ORDER, 0, ATTN_IN_ORDER},
-                 {ATTN_IN_ORDER_LATE, 50, ATTN_APART}, {ATTN_IN_ORDER_LATE, 0, ATTN_IN_ORDER_LATE}};
+        int fast;
+    } cases[] = {{90, 227, 64, 0, 0}, {90, 227, 128, 0, 0}, {90, 227, 136, 0, 1}, {90, 227, 256, 0, 1}, {90, 227, 264, 0, 0},
+                 {80, 163, 64, 0, 1}, {80, 163, 128, 50, 0}, {80, 163, 256, 0, 1}, {89, 99, 128, 0, 1}, {89, 99, 136, 0, 0}};
     struct op_attrs a = good();
-    struct attn_cuda here = h100;
-    here.mode = ATTN_APART;
-    const int64_t least = attention_cuda_workspace_bytes(OP_ATTN_BWD, &a, &here);
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        here.mode = cases[i].mode, a.attn.cap = cases[i].cap;
-        assert_int_equal(attn_sm90_way(&a, &here), cases[i].way);
-        assert_int_equal(attention_cuda_workspace_bytes(OP_ATTN_BWD, &a, &here) - least, cases[i].way >= ATTN_IN_ORDER ? 16 * 8 * 4 : 0);
+        a.attn.head_dim = cases[i].head_dim, a.attn.value_dim = 0, a.attn.cap = cases[i].cap;
+        assert_int_equal(target_can_be_fast(cases[i].capability, cases[i].shared_kib * 1024, &a), cases[i].fast);
     }
-    a.attn.cap = 0, here.mode = ATTN_DETERMINISTIC;
-    assert_true((attn_sm90_way(&a, &here) != ATTN_APART) == target_adds_in_order(90, 64, a.attn.sq));
 }
 
 static void refuse(const struct op_attrs *a, const struct attn_cuda *cuda, void *const *arg)
@@ -167,7 +160,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(chooses),
-        cmocka_unit_test(ways),
+        cmocka_unit_test(other_orders),
         cmocka_unit_test(refuses),
         cmocka_unit_test(refuses_addresses),
     };

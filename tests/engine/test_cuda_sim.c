@@ -162,7 +162,7 @@ static void moments_in_int8(void **state)
     moments = F32;
 }
 
-/* Without the kernels that the order takes: there are fewer. */
+/* Without the kernels that sm_80's order takes: there are fewer. Hopper's are the same. */
 static void backward_in_any_order(void **state)
 {
     (void)state;
@@ -174,7 +174,7 @@ static void backward_in_any_order(void **state)
         run("llama-gqa", capabilities[i], 1, NULL);
         fast = 0;
         print_message("sm_%d: %ld kernels, %ld in order\n", capabilities[i], fake_cuda_loaded(), ordered);
-        assert_true(fake_cuda_loaded() < ordered);
+        assert_true(capabilities[i] == 80 ? fake_cuda_loaded() < ordered : fake_cuda_loaded() == ordered);
     }
 }
 
