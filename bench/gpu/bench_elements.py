@@ -1,5 +1,6 @@
 """Element-wise and reducing kernels beside a device-to-device copy: bytes that must move (each input read once, each output written
-once) per second, over what the copy reaches. `--seconds N` for all of it. Writes elements.json."""
+once) per second, over what the copy reaches; and what a small model's step calls often, SMALL_CALLS at a time, where a call's fixed part
+counts. `--seconds N` for all of it, `--only PREFIX ...` for some. Writes elements.json."""
 import argparse
 import sys
 import torch
@@ -10,6 +11,9 @@ from kernels import BF16, Attrs
 
 DIM, FFN, VOCAB, HEADS, HEAD_DIM = 4096, 14336, 128256, 32, 128
 LOSS_ROWS, EMBED_ROWS = 4096, 16384  # rows of one call: a chunk of logits; what the embedding's gradient groups at a time
+SMALL_ROWS, SMALL_DIM = 4096, 2048  # a 1B at 4k tokens
+SMALL_GROUPS = [21, 24]  # elements of an update's group, powers of two
+SMALL_CALLS = 20
 
 
 def bf16(*shape):
@@ -29,6 +33,17 @@ def attrs(member, **values):
 
 def struct_on_device(value):
     return torch.frombuffer(bytearray(bytes(value)), dtype=torch.uint8).cuda()
+
+
+def several(call):
+    """SMALL_CALLS calls as one graph, so that what starts them takes no time."""
+    call()
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph, capture_error_mode="relaxed"):
+        for _ in range(SMALL_CALLS):
+            call()
+    return lambda keep=call: graph.replay()  # the addresses alone would not keep the tensors
 
 
 def cases(lib, rows):
@@ -87,6 +102,18 @@ def cases(lib, rows):
     add("adamw_int8", "adamw", attrs("vec", n=n, n_decay=n, moments=kernels.I8), [master, packed(), packed(), grad, norm, record, param],
         n * 18 + n // 256 * 16)
     add("fill", "fill", attrs("copy", bytes=n * 4), [delta.clone()], n * 4)
+
+    def add_small(name, op, a, tensors, moved):
+        out[name] = (several(lib.op(op, a, tensors)), SMALL_CALLS * moved)
+    for power in SMALL_GROUPS:
+        size, many = 1 << power, f"{1 << power >> 20}m"
+        add_small(f"sumsq_{many}", "sumsq", attrs("vec", n=size), [loss, fp32(size)], size * 4)
+        add_small(f"adamw_{many}", "adamw", attrs("vec", n=size, n_decay=size),
+                  [fp32(size), fp32(size), fp32(size).abs_(), fp32(size), norm, record, bf16(size)], size * 30)
+    small = SMALL_ROWS * SMALL_DIM
+    add_small("norm_grad_small", "norm_grad", attrs("norm", rows=SMALL_ROWS, dim=SMALL_DIM, eps=1e-5, kind=kernels.RMS, dtype=BF16),
+              [bf16(SMALL_ROWS, SMALL_DIM), bf16(SMALL_ROWS, SMALL_DIM), bf16(SMALL_DIM), fp32(SMALL_ROWS, SMALL_DIM), fp32(SMALL_DIM), None,
+               fp32(SMALL_ROWS // 32 * 2 * SMALL_DIM)], small * 10)
     return out
 
 
@@ -94,12 +121,14 @@ def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--seconds", type=float, default=60)
     parser.add_argument("--rows", type=int, default=65536)
+    parser.add_argument("--only", nargs="*", default=[])
     options = parser.parse_args()
     lib = kernels.Kernels()
     result = {"machine_before": timing.machine(), "rows": options.rows, "kernels": {}}
     src, dst = torch.randn(1 << 29, device="cuda"), torch.empty(1 << 29, device="cuda")  # 2 GiB each
     calls = {"copy": (lambda: dst.copy_(src), 2 * src.numel() * 4)}
-    calls.update(cases(lib, options.rows))
+    calls.update({name: call for name, call in cases(lib, options.rows).items()
+                  if not options.only or any(name.startswith(prefix) for prefix in options.only)})
     times = timing.take_turns({name: call for name, (call, _) in calls.items()}, options.seconds)
     rate = lambda name: calls[name][1] / times[name]["median_ms"] / 1e6
     for name in calls:

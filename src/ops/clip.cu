@@ -1,60 +1,77 @@
 /* Sum of squares, and the clip factor, bit for bit what clip.h says. */
+#include "device/cuda/ptx.cuh"
 #include "ops/cuda_reduce.cuh"
 
 namespace
 {
 
-constexpr int LANES = 16;                      /* sums of one block of SUMSQ_BLOCK elements */
-constexpr int RUN = 4;                         /* neighbouring lanes that a thread adds up: 16 bytes of x at a time */
-constexpr int TEAM = LANES / RUN;              /* threads of one block of SUMSQ_BLOCK elements */
-constexpr int BLOCKS = THREADS / TEAM;         /* of SUMSQ_BLOCK elements per block of threads */
+constexpr int LANES = 16;                      /* threads of one block of SUMSQ_BLOCK elements */
+constexpr int FEW_THREADS = 64;                /* of a thread block where there is little to add: more multiprocessors share it */
+constexpr int64_t FEW = LT_LIMIT(1024, 32);    /* blocks of SUMSQ_BLOCK elements up to which there is */
 constexpr int64_t BATCH = LT_LIMIT(65536, 70); /* sums kept per launch: 268 million elements */
-constexpr int AHEAD = 16;                      /* loads in flight per thread: 1 KiB of every block */
 
 __device__ double block_sums[BATCH];
+__device__ uint32_t arrived;
 
-template <bool VECTORS> __global__ void __launch_bounds__(THREADS, 2) square_blocks(const float *x, int64_t n)
+/* A block of SUMSQ_BLOCK elements comes in pieces, of which shared memory holds RING<N>: all of them where few threads are to keep
+ * a multiprocessor's share of the memory busy. */
+template <int N> constexpr int PIECE = N > FEW_THREADS ? 256 : 1024;
+template <int N> constexpr int RING = 4;
+
+template <int N> struct pieces {
+    float at[RING<N>][PIECE<N>];
+    float apart[LANES]; /* from the banks of the block that the warp's other half reads */
+};
+
+/* Starts the copy of a piece, zeros beyond the `count` elements of the block; W elements at a time. */
+template <int N, int W>
+__device__ __forceinline__ void start_piece(pieces<N> &s, const float *x, int64_t count, int piece, int lane)
 {
-    const int first = threadIdx.x % TEAM * RUN;
-    const int64_t block = (int64_t)blockIdx.x * BLOCKS + threadIdx.x / TEAM, at = block * SUMSQ_BLOCK;
-    double sum[RUN] = {};
-    if (VECTORS && at + SUMSQ_BLOCK <= n) {
-        for (int j = first; j < SUMSQ_BLOCK; j += AHEAD * LANES) {
-            float v[AHEAD][RUN];
 #pragma unroll
-            for (int a = 0; a < AHEAD; a++)
-                load<RUN>(v[a], x + at + j + a * LANES);
+    for (int c = lane * W; c < PIECE<N>; c += LANES * W) {
+        const int i = piece * PIECE<N> + c;
+        const int bytes = count - i >= W ? W * 4 : count > i ? (int)(count - i) * 4 : 0;
+        if constexpr (W == 4)
+            cp_async_16_zfill(smem_addr(&s.at[piece % RING<N>][c]), x + i, bytes);
+        else
+            cp_async_4_zfill(smem_addr(&s.at[piece % RING<N>][c]), x + i, bytes);
+    }
+}
+
+/* Sum of squares of the lane's elements of a block with `count`. */
+template <int N, int W>
+__device__ __forceinline__ double lane_squares(pieces<N> &s, const float *x, int64_t count, int lane)
+{
+    constexpr int PIECES = SUMSQ_BLOCK / PIECE<N>;
+    double sum = 0.0;
 #pragma unroll
-            for (int a = 0; a < AHEAD; a++)
-#pragma unroll
-                for (int k = 0; k < RUN; k++)
-                    sum[k] += (double)v[a][k] * (double)v[a][k]; /* the product is exact, so that fusing it changes nothing */
-        }
-    } else {
-        const int64_t end = at + SUMSQ_BLOCK < n ? at + SUMSQ_BLOCK : n;
-        for (int64_t j = at + first; j < end; j += LANES) {
-#pragma unroll
-            for (int k = 0; k < RUN; k++) {
-                const double d = j + k < end ? x[j + k] : 0.0;
-                sum[k] += d * d;
-            }
-        }
+    for (int piece = 0; piece < RING<N>; piece++) {
+        start_piece<N, W>(s, x, count, piece, lane);
+        cp_async_commit();
     }
 #pragma unroll
-    for (int half = TEAM / 2; half > 0; half /= 2) {
+    for (int piece = 0; piece < PIECES; piece++) {
+        cp_async_wait<RING<N> - 1>();
+        __syncwarp();
 #pragma unroll
-        for (int k = 0; k < RUN; k++)
-            sum[k] += __shfl_xor_sync(LT_FULL_MASK, sum[k], half);
+        for (int k = lane; k < PIECE<N>; k += LANES) {
+            const double d = s.at[piece % RING<N>][k];
+            sum += d * d; /* the product is exact, so that fusing it changes nothing */
+        }
+        if (piece + RING<N> < PIECES) {
+            __syncwarp();
+            start_piece<N, W>(s, x, count, piece + RING<N>, lane);
+        }
+        cp_async_commit();
     }
-    if (first == 0 && at < n)
-        block_sums[block] = (sum[0] + sum[2]) + (sum[1] + sum[3]);
+    return sum;
 }
 
 /* Numbers x[i] >= 0 are added to a total in order by many threads, with the bits of one thread's additions. As long as the total
  * stays within a binade [base, 2 base), its last bit is worth the same, and x moves it by x rounded to that bit; only where x
  * lies half-way between two does the total's own last bit decide, because ties go to even. So a run of numbers is known by what
- * it adds to an even and to an odd total of the binade, and runs are joined like functions. Where the total leaves the binade,
- * the run is added one by one, and the rest starts again with the next. */
+ * it adds to an even and to an odd total of the binade, and runs are joined like functions. In which binade the total is before
+ * and after a thread's numbers is known from sums in any order, but near powers of two: there numbers are added one by one. */
 struct steps {
     double even, odd;
 };
@@ -80,101 +97,134 @@ __device__ __forceinline__ steps joined(const steps &a, const steps &b, const bi
     return {a.even + (is_odd(in.base + a.even) ? b.odd : b.even), a.odd + (is_odd(in.odd + a.odd) ? b.odd : b.even)};
 }
 
-constexpr int SUMS = 16; /* neighbouring numbers that a thread adds */
+constexpr int SUMS = 8; /* neighbouring numbers that each of N threads adds */
 
-struct order_space {
-    steps warp[THREADS / LT_WARP];
-    double total;
-    int from; /* the first thread whose numbers are not in the total yet */
+/* More than what sums of N * SUMS + 1 numbers differ by in two orders. */
+constexpr double ORDERS_DIFFER = 1.0 / (1LL << 36);
+
+struct run {
+    steps add;
+    int alone; /* the thread whose numbers are added one by one; below 0: none */
 };
 
-/* What this lane's numbers and those of the lanes before it add; the first `lanes` lanes, a power of two, have some. */
-__device__ __forceinline__ steps steps_up_to(steps mine, int lanes, const binade &in)
+template <int N> struct order_space {
+    double number[N][SUMS]; /* of threads whose numbers are added one by one */
+    run runs[N / LT_WARP][LT_WARP];
+    int n_runs[N / LT_WARP];
+    double part[N / LT_WARP]; /* a warp's numbers, about */
+};
+
+/* About the sum of the numbers of the threads before this one. */
+template <int N> __device__ __forceinline__ double about_before(double mine, order_space<N> &s)
 {
+    const int lane = threadIdx.x % LT_WARP, warp = threadIdx.x / LT_WARP;
 #pragma unroll
-    for (int far = 1; far < lanes; far *= 2) {
-        const steps other = {__shfl_up_sync(LT_FULL_MASK, mine.even, far), __shfl_up_sync(LT_FULL_MASK, mine.odd, far)};
-        if ((int)threadIdx.x % LT_WARP >= far)
-            mine = joined(other, mine, in);
+    for (int far = 1; far < LT_WARP; far *= 2) {
+        const double other = __shfl_up_sync(LT_FULL_MASK, mine, far);
+        if (lane >= far)
+            mine += other;
     }
-    return mine;
-}
-
-/* `upto` of `lane`; nothing before the first. */
-__device__ __forceinline__ steps steps_of_lane(const steps &upto, int lane)
-{
-    const steps its = {__shfl_sync(LT_FULL_MASK, upto.even, lane & (LT_WARP - 1)),
-                       __shfl_sync(LT_FULL_MASK, upto.odd, lane & (LT_WARP - 1))};
-    return lane < 0 ? steps{0.0, 0.0} : its;
-}
-
-/* What the numbers of the threads before this one add; mine: this thread's. */
-__device__ __forceinline__ steps steps_before(const steps &mine, const binade &in, order_space &s)
-{
-    const int lane = threadIdx.x % LT_WARP, warp = threadIdx.x / LT_WARP, warps = THREADS / LT_WARP;
-    const steps upto = steps_up_to(mine, LT_WARP, in);
     if (lane == LT_WARP - 1)
-        s.warp[warp] = upto;
+        s.part[warp] = mine;
+    const double before = __shfl_up_sync(LT_FULL_MASK, mine, 1);
     __syncthreads();
-    const steps warps_upto = steps_up_to(lane < warps ? s.warp[lane] : steps{0.0, 0.0}, warps, in);
-    return joined(steps_of_lane(warps_upto, warp - 1), steps_of_lane(upto, lane - 1), in);
+    double sum = lane > 0 ? before : 0.0;
+    for (int w = 0; w < warp; w++)
+        sum += s.part[w];
+    return sum;
 }
 
-/* Adds the threads' numbers from thread `from` on to the total, up to where it has left its binade; returns the thread to go on
- * with.
- */
-__device__ __forceinline__ int add_in_binade(double *total, const double (&x)[SUMS], int from, order_space &s)
+/* The warp's runs: neighbouring threads during whose numbers the total stays in its binade (`inside`, farther from its ends than
+ * orders differ, so that neighbours are in the same), or one alone where it may leave. */
+template <int N>
+__device__ __forceinline__ void find_runs(const double (&x)[SUMS], const binade &in, bool inside, order_space<N> &s)
 {
-    const binade in = binade_of(*total);
-    const int thread = threadIdx.x;
+    const int lane = threadIdx.x % LT_WARP, warp = threadIdx.x / LT_WARP;
+    const unsigned alone = __ballot_sync(LT_FULL_MASK, !inside), firsts = alone | alone << 1 | 1;
+    const int first = LT_WARP - 1 - __clz((int)(firsts & LT_FULL_MASK >> (LT_WARP - 1 - lane)));
     double even = in.base, odd = in.odd;
-    for (int k = 0; k < SUMS && thread >= from; k++) {
+#pragma unroll
+    for (int k = 0; k < SUMS; k++) {
         even += x[k];
         odd += x[k];
+        if (!inside)
+            s.number[threadIdx.x][k] = x[k];
     }
-    const steps mine = {even - in.base, odd - in.odd}, before = steps_before(thread < from ? steps{0.0, 0.0} : mine, in, s);
-    const double start = *total + (is_odd(*total) ? before.odd : before.even);
-    double end = start + (is_odd(start) ? mine.odd : mine.even);
-    const bool inside = thread < from || end < in.end, leaves = !inside && start < in.end;
-    if (leaves) {
-        end = start;
-        for (int k = 0; k < SUMS; k++)
-            end += x[k];
+    steps upto = {even - in.base, odd - in.odd};
+#pragma unroll
+    for (int far = 1; far < LT_WARP; far *= 2) {
+        const steps other = {__shfl_up_sync(LT_FULL_MASK, upto.even, far), __shfl_up_sync(LT_FULL_MASK, upto.odd, far)};
+        if (lane - far >= first)
+            upto = joined(other, upto, in);
     }
-    if (leaves || (inside && thread == THREADS - 1)) { /* one thread: sums only grow */
-        s.total = end;
-        s.from = thread + 1;
-    }
-    __syncthreads();
-    *total = s.total;
-    return s.from;
+    const unsigned lasts = firsts >> 1 | 1u << (LT_WARP - 1);
+    if (lasts >> lane & 1)
+        s.runs[warp][__popc(lasts & ((1u << lane) - 1))] = {upto, inside ? -1 : (int)threadIdx.x};
+    if (lane == 0)
+        s.n_runs[warp] = __popc(lasts);
 }
 
-/* total + x[0] + x[1] + ... in order, of numbers >= 0 or not finite; every thread gets it. */
-__device__ double add_in_order(double total, const double *x, int64_t n, order_space &s)
+/* The total with all runs added; every thread computes it. */
+template <int N> __device__ __forceinline__ double add_runs(double total, const order_space<N> &s)
 {
-    for (int64_t at = 0; at < n; at += THREADS * SUMS) {
-        double mine[SUMS]; /* adding zeros changes nothing */
+    for (int w = 0; w < N / LT_WARP; w++)
+        for (int r = 0; r < s.n_runs[w]; r++) {
+            const run &next = s.runs[w][r];
+            if (next.alone < 0) {
+                total += is_odd(total) ? next.add.odd : next.add.even;
+                continue;
+            }
+#pragma unroll
+            for (int k = 0; k < SUMS; k++)
+                total += s.number[next.alone][k];
+        }
+    return total;
+}
+
+/* total + x[0] + x[1] + ... in order, of numbers >= 0 or not finite; each of N threads gets it. */
+template <int N> __device__ double add_in_order(double total, const double *x, int64_t n, order_space<N> &s)
+{
+    for (int64_t at = 0; at < n; at += N * SUMS) {
+        double mine[SUMS], sum = 0.0; /* adding zeros changes nothing */
 #pragma unroll
         for (int k = 0; k < SUMS; k++) {
             const int64_t i = at + threadIdx.x * SUMS + k;
             mine[k] = i < n ? x[i] : 0.0;
+            sum += mine[k];
         }
-        for (int from = 0; from < THREADS && isfinite(total);)
-            from = add_in_binade(&total, mine, from, s);
-        if (!isfinite(total)) { /* and stays so, in any order */
-            for (int64_t i = at + threadIdx.x; i < n; i += THREADS)
-                total += x[i];
-            return __syncthreads_or(isnan(total)) ? (double)NAN : (double)INFINITY;
-        }
+        const double before = total + about_before(sum, s);
+        const binade in = binade_of(before);
+        const bool inside = before * (1.0 - ORDERS_DIFFER) >= in.base && (before + sum) * (1.0 + ORDERS_DIFFER) < in.end;
+        find_runs(mine, in, inside, s);
+        __syncthreads();
+        total = add_runs(total, s); /* the next ones come after the barrier in about_before */
     }
     return total;
 }
 
-__global__ void __launch_bounds__(THREADS) add_blocks(double *out, int64_t n, int first)
+template <int N> union squares_space {
+    pieces<N> block[N / LANES];
+    order_space<N> order; /* in the last thread block, after those */
+};
+LT_SHARED_FITS(squares_space<FEW_THREADS>, LT_SHARED_SM86);
+LT_SHARED_FITS(squares_space<THREADS>, LT_SHARED_SM86);
+
+/* Sums of squares of blocks of x; the last thread block to have some adds all of them to *out. */
+template <int N, int W> __global__ void __launch_bounds__(N) add_squares(double *out, const float *x, int64_t n, int first)
 {
-    LT_SHARED(order_space, s);
-    double total = add_in_order(first ? 0.0 : *out, block_sums, n, s);
+    LT_SHARED(squares_space<N>, s);
+    const int team = threadIdx.x / LANES, lane = threadIdx.x % LANES;
+    const int64_t block = (int64_t)blockIdx.x * (N / LANES) + team, at = block * SUMSQ_BLOCK;
+    double sum = lane_squares<N, W>(s.block[team], x + at, n - at, lane);
+#pragma unroll
+    for (int half = LANES / 2; half > 0; half /= 2)
+        sum += __shfl_xor_sync(LT_FULL_MASK, sum, half);
+    if (lane == 0 && at < n)
+        block_sums[block] = sum;
+    __syncthreads();
+    if (!__syncthreads_or(threadIdx.x == 0 && arrive_last(&arrived, gridDim.x)))
+        return;
+    const double total = add_in_order<N>(first ? 0.0 : *out, block_sums, (n + SUMSQ_BLOCK - 1) / SUMSQ_BLOCK, s.order);
     if (threadIdx.x == 0)
         *out = total;
 }
@@ -182,8 +232,8 @@ __global__ void __launch_bounds__(THREADS) add_blocks(double *out, int64_t n, in
 __global__ void __launch_bounds__(THREADS)
     clip_factor(struct norm_result *result, const double *sums, int64_t n, const struct step_record *record)
 {
-    LT_SHARED(order_space, s);
-    double norm = sqrt(add_in_order(0.0, sums, n, s)), factor = 1.0;
+    LT_SHARED(order_space<THREADS>, s);
+    double norm = sqrt(add_in_order<THREADS>(0.0, sums, n, s)), factor = 1.0;
     if (threadIdx.x != 0)
         return;
     if (record->clip > 0.0f)
@@ -194,24 +244,29 @@ __global__ void __launch_bounds__(THREADS)
     result->skip = skip;
 }
 
+template <int N> enum status launch_squares(double *out, const float *x, int64_t n, int first, void *stream)
+{
+    const int64_t blocks = n > 0 ? blocks_of(n, SUMSQ_BLOCK * (N / LANES)) : 1; /* of nothing the sum is 0 */
+    return launch(dim3((unsigned)blocks), dim3(N), sizeof(squares_space<N>), stream,
+                  aligned_to_vectors({x}) ? add_squares<N, 4> : add_squares<N, 1>, out, x, n, first);
+}
+
 } // namespace
 
 enum status ops_cuda_sumsq(const struct op_attrs *attrs, void *const *arg, void *stream)
 {
     const float *x = (const float *)arg[1];
     const int64_t n = attrs->vec.n, all = blocks_of(n, SUMSQ_BLOCK);
-    const auto squares = aligned_to_vectors({x}) ? square_blocks<true> : square_blocks<false>;
     for (int64_t b = 0; b == 0 || b < all; b += BATCH) {
-        int64_t at = b * SUMSQ_BLOCK, blocks = all - b < BATCH ? all - b : BATCH;
-        TRY(launch(dim3((unsigned)blocks_of(blocks, BLOCKS)), dim3(THREADS), 0, stream, squares, x + at,
-                   blocks < all - b ? blocks * SUMSQ_BLOCK : n - at));
-        TRY(launch(dim3(1), dim3(THREADS), sizeof(order_space), stream, add_blocks, (double *)arg[0], blocks, b == 0));
+        const int64_t at = b * SUMSQ_BLOCK, rest = n - at, count = rest < BATCH * SUMSQ_BLOCK ? rest : BATCH * SUMSQ_BLOCK;
+        const auto squares = count > FEW * SUMSQ_BLOCK ? launch_squares<THREADS> : launch_squares<FEW_THREADS>;
+        TRY(squares((double *)arg[0], x + at, count, b == 0, stream));
     }
     return OK;
 }
 
 enum status ops_cuda_clip(const struct op_attrs *attrs, void *const *arg, void *stream)
 {
-    return launch(dim3(1), dim3(THREADS), sizeof(order_space), stream, clip_factor, (struct norm_result *)arg[0],
+    return launch(dim3(1), dim3(THREADS), sizeof(order_space<THREADS>), stream, clip_factor, (struct norm_result *)arg[0],
                   (const double *)arg[1], attrs->vec.n, (const struct step_record *)arg[2]);
 }

@@ -171,11 +171,13 @@ static void check_reduces(void)
 void test_update(void)
 {
     check_reduces();
-    /* the simulator keeps 70 sums of 4096 elements at a time, of 64 blocks of threads' worth */
-    static const int64_t sums[] = {1, 15, 16, 17, 4095, 4096, 4097, 65535, 65536, 70001, 64 * 4096 + 5, 70 * 4096, 70 * 4096 + 7};
+    /* the simulator keeps 70 sums of 4096 elements at a time; up to 32 are few: 4 of a thread block, else 16 */
+    static const int64_t sums[] = {0,     1,         15,            16,           17,        4095,         4096, 4097,
+                                   65535, 65536,     70001,         32 * 4096,    32 * 4096 + 1, 64 * 4096 + 5, 70 * 4096,
+                                   70 * 4096 + 7};
     for (size_t s = 0; s < sizeof sums / sizeof *sums; s++)
         check_sumsq(sums[s]);
-    /* 256 threads add 16 sums each */
+    /* 256 threads add 8 sums each */
     static const int64_t groups[] = {1, 17, 900, 4097};
     for (size_t s = 0; s < sizeof groups / sizeof *groups; s++) {
         check_clip(groups[s], 1.0f, 0.0);

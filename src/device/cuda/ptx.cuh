@@ -166,6 +166,18 @@ __device__ static inline bool flag_reached(const uint32_t *flag, uint32_t value)
     return now >= value;
 }
 
+/* Whether `count` threads have arrived at the counter with this one, which is 0 again then. The last one sees what the others did
+ * and saw before. */
+__device__ static inline bool arrive_last(uint32_t *counter, uint32_t count)
+{
+    uint32_t before;
+    asm volatile("atom.inc.acq_rel.gpu.global.u32 %0, [%1], %2;"
+                 : "=r"(before)
+                 : "l"(counter), "r"(count - 1)
+                 : "memory");
+    return before == count - 1;
+}
+
 #endif
 
 /* Until the flag is at least `value`. Of blocks that begin earlier only: they run, or have. */

@@ -21,6 +21,7 @@ int sim_mbar_try_wait(uint32_t bar, uint32_t parity);
 enum sim_fence { SIM_FENCE_PROXY_ASYNC, SIM_FENCE_PROXY_GLOBAL, SIM_FENCE_MBARRIER_INIT };
 int sim_flag_reached(const uint32_t *flag, uint32_t value);
 void sim_flag_raise(uint32_t *flag, uint32_t value);
+int sim_arrive_last(uint32_t *counter, uint32_t count);
 void sim_fence(enum sim_fence kind);
 void sim_tma_load(uint32_t dst, const CUtensorMap *map, uint32_t bar, int rank, const int *at);
 void sim_tma_store(const CUtensorMap *map, uint32_t src, int rank, const int *at, int add);
@@ -124,6 +125,10 @@ SIM_INLINE bool flag_reached(const uint32_t *flag, uint32_t value)
 SIM_INLINE void flag_raise(uint32_t *flag, uint32_t value)
 {
     sim_flag_raise(flag, value);
+}
+SIM_INLINE bool arrive_last(uint32_t *counter, uint32_t count)
+{
+    return sim_arrive_last(counter, count) != 0;
 }
 SIM_INLINE void red_add(float *p, float v)
 {

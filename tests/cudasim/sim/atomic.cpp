@@ -95,7 +95,7 @@ void flags_launch(void)
     told.clear();
 }
 
-static void join_foreign(foreign_knowledge &to, const foreign_knowledge &from)
+void foreign_join(foreign_knowledge &to, const foreign_knowledge &from)
 {
     for (const auto &k : from)
         to[k.first].join(k.second);
@@ -108,12 +108,35 @@ static uint32_t flag_value(const uint32_t *flag)
     return v;
 }
 
+/* What the thread learns from a flag. */
+static void hear(sim_thread *t, const uint32_t *flag)
+{
+    foreign_join(t->foreign, told[flag]);
+    const auto own = t->foreign.find(sim_now->linear + 1);
+    if (own != t->foreign.end())
+        t->know.join(own->second);
+}
+
+/* What the thread tells by it. */
+static void tell(sim_thread *t, const uint32_t *flag)
+{
+    foreign_knowledge &tells = told[flag];
+    foreign_join(tells, t->foreign);
+    tells[sim_now->linear + 1].join(t->know);
+    tells[sim_now->linear + 1].see(t->id, t->clock);
+    t->clock++;
+}
+
+static void check_flag(const void *flag, const char *what, const void *pc)
+{
+    if ((uintptr_t)flag % sizeof(uint32_t) != 0)
+        sim_fail(sim_pc_of(pc), "%s at %p: must be a multiple of 4 bytes", what, flag);
+}
+
 int sim_flag_reached(const uint32_t *flag, uint32_t value)
 {
     sim_thread *t = sim_self;
-    sim_pc pc = sim_pc_of(SIM_CALLER);
-    if ((uintptr_t)flag % sizeof *flag != 0)
-        sim_fail(pc, "flag at %p: must be a multiple of 4 bytes", static_cast<const void *>(flag));
+    check_flag(flag, "flag", SIM_CALLER);
     global_access(flag, sizeof *flag, ATOMIC, sim_as_thread(SIM_CALLER, "flag"));
     if (sim_random() % 4 == 0)
         sim_yield_block();
@@ -122,25 +145,17 @@ int sim_flag_reached(const uint32_t *flag, uint32_t value)
         t->flag_value = value;
         sim_wait(WAIT_FLAG, "a flag", SIM_CALLER);
     }
-    join_foreign(t->foreign, told[flag]);
-    const auto own = t->foreign.find(sim_now->linear + 1);
-    if (own != t->foreign.end())
-        t->know.join(own->second);
+    hear(t, flag);
     return 1;
 }
 
 void sim_flag_raise(uint32_t *flag, uint32_t value)
 {
     sim_thread *t = sim_self;
-    if ((uintptr_t)flag % sizeof *flag != 0)
-        sim_fail(sim_pc_of(SIM_CALLER), "flag at %p: must be a multiple of 4 bytes", static_cast<void *>(flag));
+    check_flag(flag, "flag", SIM_CALLER);
     global_access(flag, sizeof *flag, ATOMIC, sim_as_thread(SIM_CALLER, "flag"));
     memcpy(flag, &value, sizeof value);
-    foreign_knowledge &tells = told[flag];
-    join_foreign(tells, t->foreign);
-    tells[sim_now->linear + 1].join(t->know);
-    tells[sim_now->linear + 1].see(t->id, t->clock);
-    t->clock++;
+    tell(t, flag);
     for (sim_block *b : sim_begun())
         for (sim_thread &other : b->thread)
             if (other.wait == WAIT_FLAG && other.flag == flag && other.flag_value <= value) {
@@ -150,4 +165,15 @@ void sim_flag_raise(uint32_t *flag, uint32_t value)
             }
     if (sim_random() % 2)
         sim_yield_block();
+}
+
+int sim_arrive_last(uint32_t *counter, uint32_t count)
+{
+    check_flag(counter, "counter", SIM_CALLER);
+    memory_access(counter, sizeof *counter, ATOMIC, sim_as_thread(SIM_CALLER, "counter"));
+    const uint32_t before = *counter;
+    hear(sim_self, counter);
+    tell(sim_self, counter);
+    *counter = before + 1 < count ? before + 1 : 0;
+    return before + 1 == count;
 }

@@ -231,10 +231,12 @@ static void complete(sim_named_barrier &b)
 {
     for (sim_thread *t : b.waiting) {
         t->know = b.arriving;
+        foreign_join(t->foreign, b.foreign);
         sim_wake(t);
     }
     b.waiting.clear();
     b.arriving = knowledge();
+    b.foreign.clear();
     b.arrived = b.expected = 0;
     b.generation++;
 }
@@ -250,6 +252,7 @@ static void arrive(int id, unsigned expected, bool wait, const char *name, const
     b.arriving.join(me->know);
     b.arriving.see(me->id, me->clock);
     b.arriving.see_proxy(me->id, me->fenced);
+    foreign_join(b.foreign, me->foreign);
     me->clock++;
     b.arrived++;
     me->object = (uint32_t)id;

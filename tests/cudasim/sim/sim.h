@@ -104,8 +104,10 @@ struct bulk_op { /* a bulk or TMA store of one thread */
     int rank, at[5];
 };
 
-/* What a thread knows of other blocks, by their number plus 1: from flags that it has seen, and only that thread. */
+/* What a thread knows of other blocks, by their number plus 1: from flags and counters that it has seen, or that threads have which
+ * it met at a barrier of its block. */
 typedef std::map<unsigned, knowledge> foreign_knowledge;
+void foreign_join(foreign_knowledge &to, const foreign_knowledge &from);
 
 struct sim_thread {
     void *stack_pointer;
@@ -147,6 +149,7 @@ struct sim_mbarrier {
 struct sim_named_barrier {
     unsigned expected, arrived, generation;
     knowledge arriving;
+    foreign_knowledge foreign;
     std::vector<sim_thread *> waiting;
 };
 
