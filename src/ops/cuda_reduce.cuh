@@ -28,8 +28,9 @@ template <typename V, int K> struct warp_parts {
     V part[K][LT_WARP];
 };
 
-/* v[k] = the sum of v[k] over the threads of a row: blockDim.x threads, a warp or (then the row's block has no other row)
- * several. Every thread of the row gets the same bits. Between two uses of the same parts there is another barrier. */
+/* v[k] = the sum of v[k] over the threads of a row: blockDim.x threads, a warp or (then all rows of the block are summed at once,
+ * each with parts of its own) several. Every thread of the row gets the same bits. Between two uses of the same parts there is
+ * another barrier. */
 template <typename V, int K> __device__ __forceinline__ void row_sum(V (&v)[K], warp_parts<V, K> &s)
 {
     const int lane = threadIdx.x % LT_WARP, warp = threadIdx.x / LT_WARP, warps = blockDim.x / LT_WARP;

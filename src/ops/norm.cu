@@ -10,6 +10,7 @@ constexpr int ROW_RUNS = 4;           /* runs of a row that a thread keeps in re
 constexpr int MOST_COLUMNS = 1 << 30; /* forward: columns are counted in 32 bits, which saves registers */
 constexpr int ROW_GROUP = 32;         /* rows whose column sums one block takes; what norm.h says of `work` */
 constexpr int PANEL_RUNS = 2;         /* runs of columns whose sums a thread keeps in registers */
+constexpr int MOST_TEAMS = 8;         /* that share a block's ROW_GROUP rows */
 
 /* Every operand of either direction. */
 template <typename T> struct norm_args {
@@ -107,7 +108,7 @@ template <typename T, int N> __global__ void __launch_bounds__(NORM_THREADS) nor
 
 /* A thread's columns of one row in a panel. */
 template <int N> struct panel_row {
-    float x[PANEL_RUNS][N], dy[PANEL_RUNS][N], dx[PANEL_RUNS][N];
+    float x[PANEL_RUNS][N], dy[PANEL_RUNS][N];
 };
 
 /* Where a thread's columns of the panel begin: at first, first + stride, ... */
@@ -128,8 +129,8 @@ template <int N, typename V> __device__ __forceinline__ void fetch(const V *to, 
         cp_async_16(smem_addr(reinterpret_cast<const char *>(to) + 16 * q), reinterpret_cast<const char *>(from) + 16 * q);
 }
 
-/* Rows in shared memory, where they are copied 16 bytes at a time; elements that are not aligned are read when they are wanted.
- */
+/* A team's rows in shared memory, where they are copied 16 bytes at a time; elements that are not aligned are read when they are
+ * wanted. */
 template <typename T, int N> struct row_stages {
     const norm_args<T> &p;
     unsigned char *space;
@@ -169,8 +170,8 @@ template <typename T, int N> struct row_stages {
         }
     }
 
-    /* The row, as soon as it is there; stages - 1 rows have been started after it. */
-    __device__ __forceinline__ void take(panel_row<N> &h, int64_t row, const panel_columns &at) const
+    /* The row, as soon as it is there, zeros from `end` on; stages - 1 rows have been started after it. */
+    __device__ __forceinline__ void take(panel_row<N> &h, int64_t row, int64_t end, const panel_columns &at) const
     {
         if (stages == 3)
             cp_async_wait<2>();
@@ -181,12 +182,17 @@ template <typename T, int N> struct row_stages {
 #pragma unroll
         for (int c = 0; c < PANEL_RUNS; c++) {
             const int64_t j = at.first + c * at.stride;
-            if (j >= p.dim)
+            if (row >= end || j >= p.dim)
                 continue;
             load<N>(h.x[c], N == 1 ? p.x + row * p.pitch() + j : x(row, c));
             load<N>(h.dy[c], N == 1 ? p.dy + row * p.pitch() + j : dy(row, c));
-            load<N>(h.dx[c], N == 1 ? p.out + row * p.pitch() + j : dx(row, c));
         }
+    }
+
+    /* dx of a row that was taken. */
+    __device__ __forceinline__ void take_dx(float (&v)[N], int64_t row, int64_t j, int c) const
+    {
+        load<N>(v, N == 1 ? p.out + row * p.pitch() + j : dx(row, c));
     }
 };
 
@@ -216,17 +222,19 @@ struct row_stats {
     float mean, r, mean_g, mean_gx;
 };
 
+struct gradient_parts {
+    warp_parts<float, 1> mean;
+    warp_parts<float, 3> products;
+};
+
 struct gradient_space {
-    struct {
-        warp_parts<float, 1> mean;
-        warp_parts<float, 3> products;
-    } row[2]; /* in turn, so that a row's barriers also part the one before from the one after */
+    gradient_parts row[MOST_TEAMS][2]; /* in turn, so that a row's barriers also part the one before from the one after */
 };
 
 /* Statistics of a row, and the means of g = dy * weight and g * xhat. */
 template <typename T, int N>
 __device__ __forceinline__ row_stats gradient_stats(const panel_row<N> &h, const norm_args<T> &p, int64_t row,
-                                                    const panel_columns &at, gradient_space &s)
+                                                    const panel_columns &at, gradient_parts &s)
 {
     row_stats st = {};
     if (p.centred) {
@@ -236,7 +244,7 @@ __device__ __forceinline__ row_stats gradient_stats(const panel_row<N> &h, const
             for (int k = 0; k < N; k++)
                 total[0] += x[k];
         });
-        row_sum(total, s.row[row % 2].mean);
+        row_sum(total, s.mean);
         st.mean = total[0] / (float)p.dim;
     }
     float sum[3] = {};
@@ -252,7 +260,7 @@ __device__ __forceinline__ row_stats gradient_stats(const panel_row<N> &h, const
             sum[2] += g * centred;
         }
     });
-    row_sum(sum, s.row[row % 2].products);
+    row_sum(sum, s.products);
     st.r = 1.0f / sqrtf(sum[0] / (float)p.dim + p.eps);
     st.mean_g = p.centred ? sum[1] / (float)p.dim : 0.0f;
     st.mean_gx = sum[2] * st.r / (float)p.dim;
@@ -278,13 +286,46 @@ __device__ __forceinline__ void gradient_run(const norm_args<T> &p, const row_st
     store<N>(p.out + row * p.pitch() + j, dx);
 }
 
-/* One block: ROW_GROUP rows, one after the other. A thread owns columns, so their sums stay in its registers; where the row is
- * wider than a panel (all threads' registers), the rows are walked once per panel. */
-template <typename T, int N> __global__ void __launch_bounds__(NORM_THREADS) norm_grad_rows(norm_args<T> p, int stages)
+/* Column sums of a team's rows, in the place of its rows: sums[0] those of the weights, sums[1] of the bias. */
+template <int N> struct team_sums {
+    float *sums;
+
+    __device__ __forceinline__ float *at(int team, int which, int c) const
+    {
+        return sums + (((team * 2 + which) * PANEL_RUNS + c) * (int)blockDim.x + (int)threadIdx.x) * N;
+    }
+
+    /* The first team's become those of all, added in order. */
+    __device__ __forceinline__ void add(float (&sum)[2][PANEL_RUNS][N]) const
+    {
+        const int team = threadIdx.y;
+#pragma unroll
+        for (int i = 0; i < 2 * PANEL_RUNS && team > 0; i++)
+#pragma unroll
+            for (int k = 0; k < N; k++)
+                at(team, i / PANEL_RUNS, i % PANEL_RUNS)[k] = sum[i / PANEL_RUNS][i % PANEL_RUNS][k];
+        __syncthreads();
+        for (int other = 1; other < (int)blockDim.y && team == 0; other++)
+#pragma unroll
+            for (int i = 0; i < 2 * PANEL_RUNS; i++)
+#pragma unroll
+                for (int k = 0; k < N; k++)
+                    sum[i / PANEL_RUNS][i % PANEL_RUNS][k] += at(other, i / PANEL_RUNS, i % PANEL_RUNS)[k];
+    }
+};
+
+/* One block: ROW_GROUP rows, shared among teams of blockDim.x threads, each of which takes its own one after the other. A thread
+ * owns columns, so their sums stay in its registers; where the row is wider than a panel (all threads' registers), there is one
+ * team, and the rows are walked once per panel. */
+template <typename T, int N> __global__ void __launch_bounds__(NORM_THREADS, 1) norm_grad_rows(norm_args<T> p, int stages)
 {
     LT_SHARED(gradient_space, s);
-    const row_stages<T, N> rows = {p, reinterpret_cast<unsigned char *>(&s + 1), stages};
-    const int64_t group = blockIdx.x, first = group * ROW_GROUP, end = first + ROW_GROUP < p.rows ? first + ROW_GROUP : p.rows;
+    unsigned char *const space = reinterpret_cast<unsigned char *>(&s + 1);
+    const int team = threadIdx.y;
+    const row_stages<T, N> rows = {p, space + team * stages * (int)blockDim.x * STAGE_BYTES<T, N>, stages};
+    const int64_t group = blockIdx.x, left = p.rows - group * ROW_GROUP;
+    const int each = ROW_GROUP / (int)blockDim.y, most = left < each ? (int)left : each; /* rows: the first team has most */
+    const int64_t first = group * ROW_GROUP + team * each, end = first + each < p.rows ? first + each : p.rows;
     const int64_t stride = (int64_t)blockDim.x * N, panel = stride * PANEL_RUNS;
     panel_columns at = {(int64_t)threadIdx.x * N, stride};
     const int64_t segment = blockIdx.y * p.dim;
@@ -294,31 +335,48 @@ template <typename T, int N> __global__ void __launch_bounds__(NORM_THREADS) nor
     p.dy += segment;
     p.out += segment;
     for (int64_t start = 0; start < p.dim; start += panel, at.first += panel) {
-        float dw[PANEL_RUNS][N] = {}, db[PANEL_RUNS][N] = {};
+        float sum[2][PANEL_RUNS][N] = {};
         for (int64_t row = first; row < first + stages - 1; row++)
             rows.start(row, end, at);
-        for (int64_t row = first; row < end; row++) {
-            panel_row<N> h;
+        for (int64_t row = first; row < first + most; row++) { /* all teams meet at barriers, also beyond `end` */
+            panel_row<N> h = {};
             rows.start(row + stages - 1, end, at);
-            rows.take(h, row, at);
-            const row_stats st = gradient_stats<T, N>(h, p, row, at, s);
+            rows.take(h, row, end, at);
+            const row_stats st = gradient_stats<T, N>(h, p, row, at, s.row[team][row % 2]);
 #pragma unroll
-            for (int c = 0; c < PANEL_RUNS; c++)
-                if (at.first + c * stride < p.dim)
-                    gradient_run<T, N>(p, st, row, at.first + c * stride, h.x[c], h.dy[c], h.dx[c], dw[c], db[c]);
+            for (int c = 0; c < PANEL_RUNS; c++) {
+                const int64_t j = at.first + c * stride;
+                float dx[N];
+                if (row >= end || j >= p.dim)
+                    continue;
+                rows.take_dx(dx, row, j, c);
+                gradient_run<T, N>(p, st, row, j, h.x[c], h.dy[c], dx, sum[0][c], sum[1][c]);
+            }
         }
-        __syncthreads(); /* the next panel's first row may use the last one's parts */
+        __syncthreads(); /* the next panel's first row may use the last one's parts, and sums the place of rows */
         if (!p.work)
             continue;
+        if (blockDim.y > 1)
+            team_sums<N>{reinterpret_cast<float *>(space)}.add(sum);
 #pragma unroll
         for (int c = 0; c < PANEL_RUNS; c++) {
             const int64_t j = at.first + c * stride;
-            if (j < p.dim)
-                store<N>(p.work + 2 * group * p.pitch() + segment + j, dw[c]);
-            if (j < p.dim && p.bias_sums)
-                store<N>(p.work + (2 * group + 1) * p.pitch() + segment + j, db[c]);
+            if (team == 0 && j < p.dim)
+                store<N>(p.work + 2 * group * p.pitch() + segment + j, sum[0][c]);
+            if (team == 0 && j < p.dim && p.bias_sums)
+                store<N>(p.work + (2 * group + 1) * p.pitch() + segment + j, sum[1][c]);
         }
     }
+}
+
+/* Teams of so many threads: as many as fit into a block, a power of two. What a row's column sums are added to depends on it, so
+ * it depends on nothing but the columns. */
+inline unsigned teams_of(unsigned threads)
+{
+    unsigned teams = 1;
+    while (teams < MOST_TEAMS && 2 * teams * threads <= NORM_THREADS)
+        teams *= 2;
+    return teams;
 }
 
 constexpr int STRIPS = 32; /* of groups, each added up by one warp */
@@ -367,15 +425,16 @@ template <typename T, int N> enum status launch_norm(const norm_args<T> &p, void
 
 template <typename T, int N> enum status launch_norm_grad(const norm_args<T> &p, void *stream)
 {
-    const unsigned threads = reducing_threads(blocks_of(p.dim, N * PANEL_RUNS), NORM_THREADS);
-    const int64_t each = (int64_t)threads * STAGE_BYTES<T, N>;
-    int64_t stages = MOST_STAGES, bytes = 0;
+    const unsigned threads = reducing_threads(blocks_of(p.dim, N * PANEL_RUNS), NORM_THREADS), teams = teams_of(threads);
+    static_assert(STAGE_BYTES<T, N> >= 2 * PANEL_RUNS * N * (int)sizeof(float), "a team's sums do not fit into a row's place");
+    const int64_t each = (int64_t)teams * threads * STAGE_BYTES<T, N>;
+    int64_t stages = 1; /* nothing is copied where elements are not aligned */
     if (N > 1) {
+        stages = MOST_STAGES;
         TRY(shared_pieces(&stages, sizeof(gradient_space), each));
-        bytes = stages * each;
     }
-    return launch(dim3((unsigned)blocks_of(p.rows, ROW_GROUP), (unsigned)p.segments), dim3(threads), sizeof(gradient_space) + (size_t)bytes, stream,
-                  norm_grad_rows<T, N>, p, (int)stages);
+    return launch(dim3((unsigned)blocks_of(p.rows, ROW_GROUP), (unsigned)p.segments), dim3(threads, teams),
+                  sizeof(gradient_space) + (size_t)(stages * each), stream, norm_grad_rows<T, N>, p, (int)stages);
 }
 
 template <typename T> norm_args<T> args_of(const struct op_attrs *attrs, void *const *arg)

@@ -3,7 +3,8 @@
  *   xhat = (x - mean) * r,   r = 1 / sqrt(var + eps),   y = xhat * weight (+ bias)
  * RMS: mean = 0 and var is the mean square, and without weights they are 1; RMS_ONE: the same with 1 + weight. NONE: y = x, dx += dy. Backward, with g = dy *
  * weight: dx += r * (g - [LAYER: mean(g)] - xhat * mean(g * xhat)),  dweight (+)= sum over rows dy * xhat,  dbias (+)= sum over
- * rows dy Column sums take rows in order, in groups of 32 whose sums (in work) are added in order. */
+ * rows dy. Column sums take rows in order, in groups of 32 (on CUDA in 1 to 8 parts, by the number of columns) whose sums (in
+ * work) are added in order. */
 #ifndef LTRAIN_OPS_NORM_H
 #define LTRAIN_OPS_NORM_H
 
