@@ -334,6 +334,29 @@ int e2e_count_unsaved(void)
     return n;
 }
 
+struct result e2e_stop(const struct launch *how, const char *arguments, const struct stop *at)
+{
+    enum { TRIES = 20 };
+    char word[32];
+    long ms = at->ms;
+    snprintf(word, sizeof word, "\nstep %d/", at->step);
+    for (int i = 0; i < TRIES; i++) {
+        e2e_remove("run");
+        pid_t pid = e2e_start(how, arguments);
+        e2e_wait_for_output(pid, word);
+        clock_sleep_ns(ms * 1000000);
+        for (int k = 0; k < at->times; k++)
+            kill(pid, at->number);
+        struct result r = e2e_wait(pid);
+        int where = at->where(&r, at->step);
+        if (where == 0)
+            return r;
+        ms = where < 0 ? ms * 2 : ms / 3 + 1;
+    }
+    fail_msg("ltrain %s\nno signal in %d came where it was to, the last one %ld ms after step %d", arguments, TRIES, ms, at->step);
+    return (struct result){0};
+}
+
 /* ---- what a run left ---- */
 
 struct curve e2e_curve(const char *run_folder)

@@ -78,6 +78,17 @@ int e2e_ended(pid_t pid);
 void e2e_wait_for_output(pid_t pid, const char *word); /* on stdout, or until it has ended */
 int e2e_count_unsaved(void);                           /* saves that have failed so far */
 
+/* How a run is stopped. Where the signal finds it depends on the machine: `where` says whether it was before what is wanted (< 0),
+ * there, or behind it (> 0), and the stop is tried again, later or sooner. */
+struct stop {
+    int step; /* the one after it is to be stopped, ms after it was printed */
+    long ms;
+    int number, times; /* of the signal; how often it is sent */
+    int (*where)(const struct result *r, int step);
+};
+/* Starts `arguments`, which have --out run, anew each time. */
+struct result e2e_stop(const struct launch *how, const char *arguments, const struct stop *at);
+
 /* ---- what a run left ---- */
 
 #define E2E_MAX_STEPS 64
