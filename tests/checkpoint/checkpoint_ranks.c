@@ -239,7 +239,7 @@ static void resume_all(void)
 int main(int argc, char **argv)
 {
     struct launch launch;
-    if (argc < 3 || launch_detect(NULL, &launch) != OK || comm_create(&launch, 60, &comm) != OK) {
+    if (argc < 3 || launch_detect(NULL, &launch) != OK || comm_create(&launch, 250, &comm) != OK) {
         fprintf(stderr, "%s\n", status_message());
         return 1;
     }

@@ -8,7 +8,7 @@ base=/dev/shm
 [ -w "$base" ] && [ "$what" != kills ] || base=${TMPDIR:-/tmp}
 dir=$(mktemp -d "$base/ltrain-ckpt-XXXXXX")
 trap 'rm -rf "$dir"' EXIT
-seconds=250
+seconds=1000
 [ "$long" ] && seconds=3000
 
 ranks() { # N ARGUMENT...

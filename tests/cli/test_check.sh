@@ -22,7 +22,7 @@ not_ok() {
 expect() { # STATUS LINE WORDS COMMAND...
     wanted=$1 line=$2 words=$3 status=0
     shift 3
-    timeout -k 5 100 "$@" >out 2>err || status=$?
+    timeout -k 5 1000 "$@" >out 2>err || status=$?
     [ "$status" = "$wanted" ] || not_ok "exit status $status, wanted $wanted: $*"
     grep -q -e "$line" out || not_ok "no line '$line': $*"
     if [ "$words" ]; then

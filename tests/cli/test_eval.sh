@@ -123,15 +123,9 @@ for i in 1 2 3 4 5 6 7 8; do cat six six six six six six six six; done >long
 ticks() { sed 's/.*) //' "/proc/$1/stat" | awk '{ print $12 + $13 }'; }
 "$ltrain" eval --model tiny --eval-data long --lengths 8,16 --device cpu:discrete --offload nvme --nvme-path . --threads 1 --effort quick >out 2>err &
 child=$!
-for i in $(seq 600); do
-    ls ltrain-*.store >file 2>/dev/null && break
-    sleep 0.05
-done
+until ls ltrain-*.store >file 2>/dev/null || ! kill -0 $child 2>/dev/null; do sleep 0.05; done
 began=$(ticks $child)
-for i in $(seq 600); do
-    [ $(($(ticks $child) - began)) -lt 50 ] || break
-    sleep 0.05
-done
+while [ $(($(ticks $child) - began)) -lt 50 ] && kill -0 $child 2>/dev/null; do sleep 0.05; done
 kill -TERM $child || fail "it has ended: the signal came too late"
 status=0
 wait $child || status=$?

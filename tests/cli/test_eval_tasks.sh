@@ -121,10 +121,7 @@ awk -v x="$(mean adapted)" -v y=$found 'BEGIN { exit !(x >= 0.8 * y) }' || { fai
 end_when() {
     what=$1
     shift
-    for i in $(seq 600); do
-        "$@" && break
-        sleep 0.1
-    done
+    until "$@" || ! kill -0 $! 2>/dev/null; do sleep 0.1; done
     kill -TERM $! || fail "$what: it has ended"
     status=0
     wait $! || status=$?

@@ -21,7 +21,7 @@ expect() { # WHAT STATUS PATTERN PROGRAM-OF-B ARGUMENTS: rank 0 in A, rank 1 in 
     shift 4
     rm -rf run
     # shellcheck disable=SC2086 # lists of words
-    timeout -k 5 60 $mpi -wdir "$home/A" -n 1 "$ltrain" $args "$@" --out "$home/run" : -wdir "$home/B" -n 1 "$other" $args "$@" \
+    timeout -k 5 1000 $mpi -wdir "$home/A" -n 1 "$ltrain" $args "$@" --out "$home/run" : -wdir "$home/B" -n 1 "$other" $args "$@" \
         --out "$home/run" >out 2>err || status=$?
     if [ "$status" != "$wanted" ] || ! grep -Eq -e "$pattern" out err || { [ "$status" != 0 ] && [ -e run ]; }; then
         echo "not ok: $what: exit status $status, wanted $wanted and '$pattern' on stderr:"
@@ -45,7 +45,7 @@ expect "another build" 2 "^ltrain: rank 1: this rank runs ltrain .* all hosts ne
 # a directory of the run that only rank 0 sees: nothing is trained that could not be saved
 status=0
 # shellcheck disable=SC2086 # lists of words
-timeout -k 5 60 $mpi -wdir "$home/A" -n 1 "$ltrain" $common --data same.txt --out own : -wdir "$home/B" -n 1 "$ltrain" $common \
+timeout -k 5 1000 $mpi -wdir "$home/A" -n 1 "$ltrain" $common --data same.txt --out own : -wdir "$home/B" -n 1 "$ltrain" $common \
     --data same.txt --out own >out 2>err || status=$?
 if [ $status != 2 ] || grep -q '^step ' out || ! grep -q '^ltrain: rank 1: own as rank 0 has made it cannot be seen from here' err; then
     echo "not ok: a directory that one rank does not see: exit status $status"
@@ -58,7 +58,7 @@ cp "$plugin" plugin.so
 echo . >>plugin.so
 status=0
 # shellcheck disable=SC2086 # lists of words
-timeout -k 5 60 $mpi -n 1 -x LTRAIN_CUDA_PLUGIN="$plugin" "$ltrain" $common --data A/t.txt --device cuda --dtype bf16 --out gpu : \
+timeout -k 5 1000 $mpi -n 1 -x LTRAIN_CUDA_PLUGIN="$plugin" "$ltrain" $common --data A/t.txt --device cuda --dtype bf16 --out gpu : \
     -n 1 -x LTRAIN_CUDA_PLUGIN="$home/plugin.so" "$ltrain" $common --data A/t.txt --device cuda --dtype bf16 --out gpu >out 2>err || status=$?
 if [ $status != 2 ] || ! grep -q "^ltrain: rank 1: --device cuda: $home/plugin.so .* is another build" err; then
     echo "not ok: another build of the plugin: exit status $status"
@@ -69,7 +69,7 @@ fi
 # data that change under both ranks: said once, and saved
 cp A/t.txt changing.txt
 # shellcheck disable=SC2086 # lists of words
-timeout -k 5 60 $mpi -n 2 "$ltrain" $common --steps 1000000 --data changing.txt --mesh ring=2 --grad-accum 2 --out changing >out 2>err &
+timeout -k 5 1000 $mpi -n 2 "$ltrain" $common --steps 1000000 --data changing.txt --mesh ring=2 --grad-accum 2 --out changing >out 2>err &
 until grep -q '^step 2/' out 2>/dev/null || ! kill -0 $! 2>/dev/null; do sleep 0.05; done
 echo more >>changing.txt
 status=0

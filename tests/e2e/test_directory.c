@@ -22,7 +22,7 @@ static void in_use(void **state)
 {
     (void)state;
     char words[64];
-    pid_t pid = e2e_start(NULL, TINY "--offload none --steps 2000 --save-every 2 --out run");
+    pid_t pid = e2e_start(NULL, TINY "--offload none --steps 20000 --save-every 2 --out run");
     wait_for_file(pid, "run/checkpoints/latest");
     snprintf(words, sizeof words, "run is in use: process %d on host |(rank 0 of 1)|wait", (int)pid);
     e2e_refuses(2, words, NULL, TINY "--offload none --steps 2 --out run");

@@ -20,7 +20,7 @@ run() { # "HOST..." ARGUMENT...
     export HOSTS
     shift
     # shellcheck disable=SC2086 # a list of words
-    timeout -k 5 60 $mpi -n 4 "$onhost" "$ltrain" "$@" >out 2>&1 || { bad "hosts $HOSTS: $*: exit status $?"; cat out; }
+    timeout -k 5 500 $mpi -n 4 "$onhost" "$ltrain" "$@" >out 2>&1 || { bad "hosts $HOSTS: $*: exit status $?"; cat out; }
 }
 # Moments in bf16 are rounded by the number of their element in the model, which follows from the rank's place.
 tiny="--model tiny --data corpus.txt --seq-len 256 --steps 4 --save-every 2 --keep 9 --threads 1 --optim-dtype bf16 --tiles rows=64,loss=64,group=4096 --effort quick"

@@ -16,7 +16,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { RANKS = 4, PATIENCE = 120 };
+enum { RANKS = 4, PATIENCE = 500 };
 #define SAVED "--ranks 4 --comm-timeout 20 --steps 8 --save-every 1" TINY
 #define SAVED_ON_CPU SAVED DISCRETE
 #define SAVED_ON_CUDA SAVED " --offload nvme --device cuda --comm nccl "
@@ -244,7 +244,7 @@ static void ends_when_told(const char *run)
 {
     pid_t pid = e2e_start(&patient, run);
     wait_for_file(pid, "run/metrics.jsonl");
-    wait_ms(200);
+    wait_ms(50);
     kill(pid, SIGTERM);
     struct result r = e2e_wait(pid);
     assert_int_equal(r.status, 128 + SIGTERM);

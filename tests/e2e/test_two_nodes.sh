@@ -48,7 +48,7 @@ bad() {
 run() { # NAME STEPS COMMAND...: runs it, which is $mpi or wraps it, with the settings of a run of so many steps
     name=$1 steps=$2
     shift 2
-    timeout -k 5 90 "$@" "$ltrain $settings --steps $steps --out $name" >"$name.out" 2>&1 || { bad "$name: exit status $?"; cat "$name.out"; exit 1; }
+    timeout -k 5 500 "$@" "$ltrain $settings --steps $steps --out $name" >"$name.out" 2>&1 || { bad "$name: exit status $?"; cat "$name.out"; exit 1; }
 }
 one_node() { run "$1" "$2" sh -c "$mpi --mca btl vader,self \$0"; }
 across="hostname node-a; exec $mpi --mca plm_rsh_agent $home/agent --mca oob_tcp_if_include eth0 --mca btl_tcp_if_include eth0 --mca btl tcp,vader,self \
@@ -87,7 +87,7 @@ echo "in $((many - few)) steps the program sends $payload bytes to other hosts, 
 [ "$link" -le "$allowed" ] || bad "the cable carries more than the program says"
 
 # A rank of node b is killed: those of node a name it, too.
-ip netns exec $a unshare --uts timeout -k 5 120 sh -c "$across $ltrain $settings --steps 100000 --save-every 1 --out killed" >killed.out 2>&1 &
+ip netns exec $a unshare --uts timeout -k 5 500 sh -c "$across $ltrain $settings --steps 100000 --save-every 1 --out killed" >killed.out 2>&1 &
 mpirun=$!
 for i in $(seq 100); do
     [ ! -e killed/checkpoints/latest ] || break

@@ -152,7 +152,7 @@ int main(void)
     struct launch launch;
     if (!twin_open(getenv("LTRAIN_CUDA_TWIN"), &twin))
         return 77;
-    if (launch_detect(NULL, &launch) != OK || comm_create(&launch, 60, &comm) != OK) {
+    if (launch_detect(NULL, &launch) != OK || comm_create(&launch, 250, &comm) != OK) {
         fprintf(stderr, "%s\n", status_message());
         return 1;
     }

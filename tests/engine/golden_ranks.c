@@ -250,7 +250,7 @@ int main(void)
     static const struct layout four[] = {{{{4, 1, 1}}, 0, 0}, {{{2, 2, 1}}, 1, 1}, {{{1, 2, 2}}, 2, 0},
                                          {{{1, 2, 2}}, 3, 1}, {{{1, 1, 4}}, 3, 0}, {{{4, 1, 1}}, 3, 1}};
     struct launch launch;
-    if (launch_detect(NULL, &launch) != OK || comm_create(&launch, 60, &comm) != OK) {
+    if (launch_detect(NULL, &launch) != OK || comm_create(&launch, 250, &comm) != OK) {
         fprintf(stderr, "%s\n", status_message());
         return 1;
     }

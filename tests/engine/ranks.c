@@ -313,7 +313,7 @@ int main(int argc, char **argv)
     struct mesh_cell single[2 * DATA_KINDS] = {0};
     struct trajectory alone[2 * DATA_KINDS]; /* fp32, then bf16 */
     struct mesh mesh[MAX_LEVELS];
-    if (launch_detect(NULL, &launch) != OK || comm_create(&launch, 60, &comm) != OK) {
+    if (launch_detect(NULL, &launch) != OK || comm_create(&launch, 250, &comm) != OK) {
         fprintf(stderr, "%s\n", status_message());
         return 1;
     }

@@ -280,7 +280,7 @@ static void balanced_cells(void)
 int main(void)
 {
     struct launch launch;
-    if (launch_detect(NULL, &launch) != OK || comm_create(&launch, 60, &comm) != OK) {
+    if (launch_detect(NULL, &launch) != OK || comm_create(&launch, 250, &comm) != OK) {
         fprintf(stderr, "%s\n", status_message());
         return 1;
     }

@@ -140,7 +140,7 @@ static void check_wrong(struct rig *given, struct rig *alone, int zero, struct d
 int main(void)
 {
     struct launch launch;
-    if (launch_detect(NULL, &launch) != OK || comm_create(&launch, 60, &comm) != OK) {
+    if (launch_detect(NULL, &launch) != OK || comm_create(&launch, 250, &comm) != OK) {
         fprintf(stderr, "%s\n", status_message());
         return 1;
     }

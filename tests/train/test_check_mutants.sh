@@ -14,7 +14,7 @@ check() {
     mutant=$1
     shift
     status=0
-    LT_MUTANT=$mutant timeout -k 5 120 "$program" check --model "$model" --data data.txt --seq-len 128 --effort quick --threads 1 \
+    LT_MUTANT=$mutant timeout -k 5 1000 "$program" check --model "$model" --data data.txt --seq-len 128 --effort quick --threads 1 \
         --out run "$@" >said 2>&1 || status=$?
 }
 
@@ -50,7 +50,7 @@ later() {
     (
         cd "$id"
         status=0
-        LT_MUTANT=$fault timeout -k 5 120 "$program" check --model "$llama" --data ../data.txt --seq-len 128 --effort quick --threads 1 --out run \
+        LT_MUTANT=$fault timeout -k 5 1000 "$program" check --model "$llama" --data ../data.txt --seq-len 128 --effort quick --threads 1 --out run \
             --steps 3 --ranks 2 --offload none --zero 2 --mesh ring=2 "$@" >said 2>&1 || status=$?
         if [ "$status" = $((fault > 0)) ] && grep -q "$pattern" said; then
             grep "$pattern" said | sed "s/^/$fault $*: /"

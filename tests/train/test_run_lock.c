@@ -253,7 +253,7 @@ static void say_nothing(const char *sentence)
 
 static void end_process(const char *sentence)
 {
-    _exit(strstr(sentence, "cannot write 768 B at offset 0 of /tmp/ltrain-test-lock-") && strstr(sentence, "/run.lock: no answer for 2 s") ? 7 : 8);
+    _exit(strstr(sentence, "cannot write 768 B at offset 0 of /tmp/ltrain-test-lock-") && strstr(sentence, "/run.lock: no answer for 5 s") ? 7 : 8);
 }
 
 /* A file system that hangs while the thread beats: saves do not wait for it, the file that was removed is made again, and the watch
@@ -268,8 +268,8 @@ static void file_system_hangs(void **state)
     pid_t child = fork();
     if (child == 0) {
         struct run_lock *l;
-        alarm(60);
-        if (watch_start(&(struct watch_rules){.patience = 1, .timeout = 2, .device_timeout = 2, .say = say_nothing, .end = end_process}) != OK ||
+        alarm(280);
+        if (watch_start(&(struct watch_rules){.patience = 1, .timeout = 5, .device_timeout = 5, .say = say_nothing, .end = end_process}) != OK ||
             run_lock_take_by(self, dir, &elsewhere, &l) != OK)
             _exit(1);
         atomic_store(&hanging, 1);
