@@ -13,6 +13,7 @@
 #include "plan/search/probe.h"
 #include "plan/search/tuning.h"
 #include "plan/slow_links.h"
+#include "plan/update_groups.h"
 
 #include <assert.h>
 #include <math.h>
@@ -205,6 +206,7 @@ static enum status pass_programs(struct planning *x)
 static enum status pass_memory(struct planning *x);
 static enum status pass_slow_links(struct planning *x);
 static enum status pass_layer_kinds(struct planning *x);
+static enum status pass_groups(struct planning *x);
 
 /* There are placements, of the mesh that was chosen. */
 static int has_placements(const struct planning *x)
@@ -233,6 +235,7 @@ static const struct pass passes[] = {
     {"memory", "instructions", EFFORT_QUICK, pass_memory, has_plan},
     {"slow links", "instructions", EFFORT_NORMAL, pass_slow_links, has_plan},
     {"layer kinds", "instructions", EFFORT_NORMAL, pass_layer_kinds, has_plan},
+    {"groups", "instructions", EFFORT_NORMAL, pass_groups, has_plan},
 };
 enum { PASS_MEMORY = 6, PASSES = sizeof passes / sizeof *passes };
 static_assert((int)PASSES == (int)PLAN_PASSES, "struct plan has room for all of them");
@@ -323,6 +326,11 @@ static enum status pass_slow_links(struct planning *x)
 static enum status pass_layer_kinds(struct planning *x)
 {
     return x->choice.plan->fits ? plan_for_layer_kinds(&x->choice.problem, &x->choice.plan) : OK;
+}
+
+static enum status pass_groups(struct planning *x)
+{
+    return x->choice.plan->fits ? plan_for_resident_groups(&x->choice.problem, &x->choice.plan) : OK;
 }
 
 static struct plan_request request_at(const struct plan_request *s, enum effort effort)

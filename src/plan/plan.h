@@ -38,7 +38,7 @@ struct default_grid {
 };
 
 /* What a pass of plan_create took, and what it left: trials so far, or instructions of the plan's programs. */
-enum { PLAN_PASSES = 9 };
+enum { PLAN_PASSES = 10 };
 struct pass_time {
     const char *name, *unit;
     double seconds;

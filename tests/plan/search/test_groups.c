@@ -1,0 +1,51 @@
+/* Elements updated at once: many where nothing of them moves, as given or by the rule else. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <cmocka.h>
+
+#include "plan/search/requests.h"
+
+struct groups_case {
+    const char *name, *machine;
+    enum offload optim;
+    int64_t group, want; /* want 0: fewer than 2^24 */
+    enum effort effort;
+};
+
+static double check_case(const struct groups_case *k)
+{
+    const int64_t limit[TIERS] = {100 * GIB, 100 * GIB, 100 * GIB};
+    struct plan_request s;
+    struct hardware h;
+    struct model *m = preset_of("125m", 12, 4096, k->machine, &h, &s);
+    s.effort = k->effort;
+    s.group = k->group;
+    s.params = s.grads = s.acts = s.carry = OFFLOAD_NONE;
+    s.optim = k->optim;
+    s.row_chunk = s.loss_tile = 4096;
+    struct plan *plan = planned(m, &s, limit);
+    const int64_t group = plan->strategy.group;
+    const double seconds = plan->seconds;
+    if (!plan->fits || (k->want ? group != k->want : group >= 1 << 24))
+        fail_msg("%s: groups of %lld elements", k->name, (long long)group);
+    plan_destroy(plan);
+    model_destroy(m);
+    return seconds;
+}
+
+static void test_groups(void **state)
+{
+    (void)state;
+    const double seconds = check_case(&(struct groups_case){"resident", "h200", OFFLOAD_NONE, AUTO, 1 << 24, EFFORT_NORMAL});
+    const double given = check_case(&(struct groups_case){"given", "h200", OFFLOAD_NONE, 1 << 20, 1 << 20, EFFORT_NORMAL});
+    assert_true(seconds < 0.99 * given);
+    check_case(&(struct groups_case){"quick", "h200", OFFLOAD_NONE, AUTO, 0, EFFORT_QUICK});
+    check_case(&(struct groups_case){"optimizer on the host", "h200", OFFLOAD_CPU, AUTO, 0, EFFORT_NORMAL});
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_groups)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
