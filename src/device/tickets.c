@@ -89,29 +89,32 @@ int tickets_failed(const struct tickets *t)
     return atomic_load(&t->failed) != 0;
 }
 
-/* Those who can go on. */
-static void wake(struct tickets *t)
+/* Changes are made under the lock; those who sleep and can go on are woken once it is free: woken under it they would sleep again
+ * at once, on it, and whoever frees it would wake them a second time. */
+static void unlock_and_wake(struct tickets *t)
 {
-    int failed = atomic_load(&t->failed);
+    const int failed = atomic_load(&t->failed);
+    int wakes[LANES];
     for (int l = 0; l < LANES; l++)
-        if (t->sleeper[l].any || (t->sleeper[l].in && (failed || tickets_ready(t, t->sleeper[l].p, t->sleeper[l].in))) ||
-            (t->sleeper[l].can_go_on && (failed || t->sleeper[l].can_go_on(t->sleeper[l].user))))
+        wakes[l] = t->sleeper[l].any || (t->sleeper[l].in && (failed || tickets_ready(t, t->sleeper[l].p, t->sleeper[l].in))) ||
+                   (t->sleeper[l].can_go_on && (failed || t->sleeper[l].can_go_on(t->sleeper[l].user)));
+    pthread_mutex_unlock(&t->lock);
+    for (int l = 0; l < LANES; l++)
+        if (wakes[l])
             pthread_cond_signal(&t->sleeper[l].moved);
 }
 
 void tickets_nudge(struct tickets *t)
 {
     pthread_mutex_lock(&t->lock);
-    wake(t);
-    pthread_mutex_unlock(&t->lock);
+    unlock_and_wake(t);
 }
 
 void tickets_retire(struct tickets *t, enum lane lane, int64_t ticket)
 {
     pthread_mutex_lock(&t->lock);
     atomic_store(&t->done[lane], ticket);
-    wake(t);
-    pthread_mutex_unlock(&t->lock);
+    unlock_and_wake(t);
 }
 
 void tickets_fail(struct tickets *t, enum status code)
@@ -121,8 +124,7 @@ void tickets_fail(struct tickets *t, enum status code)
         snprintf(t->message, sizeof t->message, "%s", status_message());
         atomic_store(&t->failed, code);
     }
-    wake(t);
-    pthread_mutex_unlock(&t->lock);
+    unlock_and_wake(t);
 }
 
 enum status tickets_status(const struct tickets *t)

@@ -354,11 +354,11 @@ static enum status announce(struct device_lanes *d, int cursor, int i)
     pthread_mutex_lock(&s->lock);
     s->ring[slot] = (struct announced){d->marked->position[i], i};
     s->recorded++;
-    if (d->mark[i] & WATCHED) {
+    if (d->mark[i] & WATCHED)
         s->published = s->recorded;
-        pthread_cond_signal(&s->moved);
-    }
     pthread_mutex_unlock(&s->lock);
+    if (d->mark[i] & WATCHED) /* not under the lock, on which the reaper would sleep again */
+        pthread_cond_signal(&s->moved);
     return OK;
 }
 
