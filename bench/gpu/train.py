@@ -15,6 +15,7 @@ import os
 import re
 import shutil
 import signal
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -27,6 +28,7 @@ from running import Call, Ended, raise_on_sigterm, replace
 HERE = os.path.dirname(os.path.abspath(__file__))
 PREDICTED_WITHIN = 0.10  # of the measured step
 MEMORY_WITHIN = 3.0      # percent of what was planned
+STREAMS = {0: "compute", 1: "h2d", 2: "d2h"} # by their lanes in traces
 OFFLOADS = ["none", "cpu", "nvme", "params=nvme,grads=cpu,optim=nvme,acts=cpu"]
 FIRST_GOLDEN = ["llama-gqa", "gpt2", "gemma3", "gpt-oss", "qwen3", "llama-tied-docs", "neox", "lora-qwen3", "qlora-gqa", "phi3-long", "cohere2", "qwen3_5"]
 GOLDEN_AT_ONCE = 4       # processes: most of each one's time is its start
@@ -289,13 +291,29 @@ def nccl(b):
         b.note(f"{n} cards, by NCCL and staged", len(curves[0]) == 3 and curves[0] == curves[1], **figures)
 
 
-def by_op(path):
-    """Of a trace, what compute did, by op and phase: the longest first, and at the end what it stood still."""
+def instructions_of(path):
+    """Of a trace; none where it cannot be read."""
     try:
         with open(path, encoding="utf-8") as f:
-            events = [e for e in json.load(f)["traceEvents"] if e["ph"] == "X" and e["tid"] == 0]
+            return [e for e in json.load(f)["traceEvents"] if e["ph"] == "X"]
     except (OSError, ValueError):
         return []
+
+
+def submitting(instructions):
+    """What the submitting thread's time went to, by op and lane, with an event for each instruction: the most first."""
+    sums = {}
+    for e in instructions:
+        if "submit_us" in e["args"]:
+            sums.setdefault((e["name"].split()[0], e["tid"]), []).append(e["args"]["submit_us"])
+    rows = [{"op": op, "lane": STREAMS.get(lane, "comm"), "instructions": len(us), "seconds": sum(us) * 1e-6, "us": sum(us) / len(us), "median_us": statistics.median(us)}
+            for (op, lane), us in sums.items()]
+    return sorted(rows, key=lambda r: -r["seconds"])
+
+
+def by_op(instructions):
+    """What compute did, by op and phase: the longest first, and at the end what it stood still."""
+    events = [e for e in instructions if e["tid"] == 0]
     if not events:
         return []
     sums = {}
@@ -322,13 +340,19 @@ def say_by_op(b, rows):
     b.table(said)
 
 
+def say_submitting(b, rows):
+    said = ["submitting       lane      number  us each   median    seconds"]
+    b.table(said + [f"{r['op']:17s}{r['lane']:8s}{r['instructions']:8d}{r['us']:9.2f}{r['median_us']:9.2f}{r['seconds']:11.4g}" for r in rows])
+
+
 def measure(b, name, arguments, within, marks):
     """The third step against its plan; within: how far from it passes, None: recorded. marks: what else it is held to. The second one's
     trace says what its time went to."""
     run = re.sub(r"\W+", "-", name)
     status, _, err = b.run(arguments + ["--steps", "4", "--save-every", "0", "--trace", "2", "--out", run], step=3)
     steps = last_steps(b.folder, run)
-    ops = by_op(os.path.join(b.folder, run, "trace-000002.json"))
+    instructions = instructions_of(os.path.join(b.folder, run, "trace-000002.json"))
+    ops, submitted = by_op(instructions), submitting(instructions)
     shutil.rmtree(os.path.join(b.folder, run), ignore_errors=True)
     if status == 3 or len(steps) < 2:
         b.note(name, None if status in (3, 124) else False, status=status, said=err[-300:])
@@ -344,9 +368,10 @@ def measure(b, name, arguments, within, marks):
     missed += [f"off {off:.3g}, not within {within}"] if within is not None and abs(off) > within else []
     b.note(name, not missed, **figures, **({"missed": "; ".join(missed)} if missed else {}))
     if ops:
-        b.cases[-1]["by_op"] = ops
+        b.cases[-1].update(by_op=ops, submitting=submitted)
         b.write()
         say_by_op(b, ops)
+        say_submitting(b, submitted)
     return s["seconds"]
 
 

@@ -63,6 +63,7 @@ struct device_lanes {
     const struct program *p;
     const struct marks *marked;
     const uint8_t *mark;
+    int timed;
     const int32_t *after;
     int64_t submitted[LANES]; /* tickets */
     struct tickets *tickets;
@@ -254,6 +255,7 @@ void device_lanes_begin(struct device_lanes *d, const struct program *p, struct 
     d->p = p;
     d->marked = m;
     d->mark = timed ? m->timed : m->plain;
+    d->timed = timed;
     d->after = m->after;
     d->tickets = t;
     d->events = events;
@@ -402,12 +404,15 @@ static enum status submit_next(struct device_lanes *d, int cursor)
     if (turn == COMM_TURN_NOT_YET)
         return OK;
     atomic_store(&d->in_hand, i);
+    const int64_t began = d->timed ? clock_ns() : 0;
     TRY(await_others(d, cursor, in));
     d->events[i].start_ns = turn == COMM_TURN ? clock_ns() - d->began : DEVICE_LEFT_OUT;
     if (exec_holds(d->x, in->predicate) && turn == COMM_TURN)
         TRY(exec_submit(d->x, d->p, in));
     if (d->mark[i] & ANNOUNCED)
         TRY(announce(d, cursor, i));
+    if (d->timed)
+        d->events[i].submit_ns = clock_ns() - began;
     if (d->joins)
         TRY(join_after(d, i));
     d->submission.instrs++;
@@ -585,7 +590,8 @@ void device_lanes_measure(const struct device_lanes *d, const struct lane_index 
         for (const struct wait *w = program_waits(p, in), *end = w + in->n_waits; w < end; w++)
             start = max_i64(start, d->events[index->at[index->first[w->lane] + w->ticket - 1]].end_ns);
         const int executed = exec_holds(d->x, in->predicate);
-        *e = (struct trace_event){start, executed ? max_i64(start, e->end_ns) : start};
+        e->start_ns = start;
+        e->end_ns = executed ? max_i64(start, e->end_ns) : start;
         stats[in->lane].waited_ns += start - last[c];
         last[c] = e->end_ns;
         if (!executed)

@@ -20,6 +20,7 @@ struct lane_submission {
 /* Of an instruction; of one that was not executed, because its predicate did not hold, both are when it was its turn. */
 struct trace_event {
     int64_t start_ns, end_ns; /* since the program's start */
+    int64_t submit_ns;        /* of a trace: what giving it to a stream took the submitting thread, with awaits and event */
 };
 
 /* The events of a run as a timeline. */

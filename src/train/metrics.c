@@ -217,7 +217,10 @@ static void write_event(FILE *f, const struct timeline *t, int i, const struct t
     else
         fprintf(f, "{\"lane\":\"%s\",\"ticket\":%d,\"instruction\":%d}", lane_name((enum lane)p->instrs[by].lane),
                 (int)p->instrs[by].ticket, by);
-    fprintf(f, ",\"planned_start_us\":%.1f,\"planned_us\":%.1f}}", in->start * 1e6, (in->end - in->start) * 1e6);
+    fprintf(f, ",\"planned_start_us\":%.1f,\"planned_us\":%.1f", in->start * 1e6, (in->end - in->start) * 1e6);
+    if (event->submit_ns > 0)
+        fprintf(f, ",\"submit_us\":%.3f", (double)event->submit_ns * 1e-3);
+    fprintf(f, "}}");
 }
 
 enum status metrics_write_trace(const char *path, const struct program *p, const struct trace_event *events)

@@ -235,7 +235,7 @@ static void figures_are_those_of_the_gpu(void **state)
 {
     (void)state;
     use(twin, "name=NVIDIA H100 80GB HBM3");
-    struct result r = e2e_succeeds(NULL, TINY ON("cuda") "--steps 2 --dtype bf16 --out figures");
+    struct result r = e2e_succeeds(NULL, TINY ON("cuda") "--steps 2 --trace 2 --dtype bf16 --out figures");
     e2e_contains(r.out, "device: GPU 0, NVIDIA H100 80GB HBM3, 0000:01:00.0; MFU refers to 989 TFLOP/s, dense bf16 peak of h100");
     e2e_contains(r.out, "(data sheet of h100 x stated efficiencies, not profiled)");
     char *metrics = e2e_read("figures/metrics.jsonl", NULL);
@@ -243,6 +243,9 @@ static void figures_are_those_of_the_gpu(void **state)
     e2e_contains(metrics, "\"submitted\":");
     e2e_contains(metrics, "\"submit_cpu_seconds\":0.0");
     free(metrics);
+    char *trace = e2e_read("figures/trace-000002.json", NULL);
+    e2e_contains(trace, ",\"submit_us\":");
+    free(trace);
 }
 
 /* What people can do something about says what, with numbers. */
