@@ -73,7 +73,7 @@ def cases(lib, rows):
     h = dict(rows=rows, heads=HEADS, head_dim=HEAD_DIM, dtype=BF16)
     per_head, lse, lse_part = fp32(rows, HEADS), fp32(HEADS, rows), fp32(HEADS, rows)
     add("attn_delta", "attn_delta", attrs("heads", **h), [per_head, x, y], n * 4)
-    add("attn_merge", "attn_merge", attrs("heads", accumulate=1, **h), [delta, lse, x, lse_part], n * 10)
+    add("attn_merge", "attn_merge", attrs("heads", **h), [delta, lse, fp32(rows, DIM), lse_part], n * 12)
     add("cast_bf16", "cast", attrs("cast", n=n, y_type=BF16, x_type=kernels.F32), [y, delta], n * 6)
     gate, up, dy = bf16(rows, FFN), bf16(rows, FFN), bf16(rows, FFN)
     a = attrs("act", rows=rows, dim=FFN, dtype=BF16)

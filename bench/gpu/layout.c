@@ -38,7 +38,6 @@ int main(void)
     AT("loss.vocab", struct op_attrs, loss.vocab);
     AT("loss.gradient", struct op_attrs, loss.gradient);
     AT("heads.heads", struct op_attrs, heads.heads);
-    AT("heads.accumulate", struct op_attrs, heads.accumulate);
     AT("cast.x_type", struct op_attrs, cast.x_type);
     AT("vec.n_decay", struct op_attrs, vec.n_decay);
     AT("vec.share", struct op_attrs, vec.share);

@@ -6,6 +6,7 @@
 #include "ops/simd.h"
 
 #include <math.h>
+#include <string.h>
 
 /* delta of a row's heads, which begin at element `at`. */
 INLINE void delta_typed(float *delta, const void *o, const void *d_o, int64_t at, int64_t heads, int64_t head_dim, int32_t dtype)
@@ -35,27 +36,12 @@ void ops_attn_delta(const struct heads_shape *s, float *delta, const void *o, co
         delta_row(delta + i * s->heads, o, d_o, i * s->heads * s->head_dim, s->heads, s->head_dim, s->dtype);
 }
 
-/* o = keep * o + add * part, elements [at, at + n) */
-INLINE void blend_typed(float *o, const void *part, float keep, float add, int64_t at, int64_t n, int32_t dtype)
+/* o = keep * o + add * part */
+CLONES static void blend(float *o, const float *part, float keep, float add, int64_t n)
 {
 #pragma omp simd
-    for (int64_t j = at; j < at + n; j++)
-        o[j] = fmaf(keep, o[j], add * row_get(part, j, dtype));
-}
-
-INLINE void take_typed(float *o, const void *part, int64_t at, int64_t n, int32_t dtype)
-{
-#pragma omp simd
-    for (int64_t j = at; j < at + n; j++)
-        o[j] = row_get(part, j, dtype);
-}
-
-CLONES static void blend(float *o, const void *part, float keep, float add, int64_t at, int64_t n, int32_t dtype)
-{
-    if (keep == 0) /* whatever o holds */
-        FOR_DTYPE(dtype, take_typed, o, part, at, n);
-    else
-        FOR_DTYPE(dtype, blend_typed, o, part, keep, add, at, n);
+    for (int64_t j = 0; j < n; j++)
+        o[j] = fmaf(keep, o[j], add * part[j]);
 }
 
 /* The weights of o and of its part in their union, and its lse. */
@@ -73,17 +59,17 @@ static float merge_weights(float lse, float part, float *keep, float *add)
     return fmaxf(lse, part) + log1pf(smaller);
 }
 
-void ops_attn_merge(const struct heads_shape *s, float *o, float *lse, const void *o_part, const float *lse_part)
+void ops_attn_merge(const struct heads_shape *s, float *o, float *lse, const float *o_part, const float *lse_part)
 {
 #pragma omp parallel for schedule(static) if (s->rows * s->heads * s->head_dim > ROWS_SERIAL)
     for (int64_t i = 0; i < s->rows * s->heads; i++) {
-        const int64_t at = i % s->heads * s->rows + i / s->heads;
-        float keep = 0, add = 1, merged = lse_part[at];
-        if (s->accumulate)
-            merged = merge_weights(lse[at], lse_part[at], &keep, &add);
-        lse[at] = merged;
-        if (add != 0)
-            blend(o, o_part, keep, add, i * s->head_dim, s->head_dim, s->dtype);
+        const int64_t at = i % s->heads * s->rows + i / s->heads, first = i * s->head_dim;
+        float keep, add;
+        lse[at] = merge_weights(lse[at], lse_part[at], &keep, &add);
+        if (keep == 0) /* whatever o holds */
+            memcpy(o + first, o_part + first, (size_t)s->head_dim * sizeof *o);
+        else if (add != 0)
+            blend(o + first, o_part + first, keep, add, s->head_dim);
     }
 }
 
@@ -92,8 +78,7 @@ static struct heads_shape heads_shape_of(const struct op_attrs *a)
     return (struct heads_shape){.rows = a->heads.rows,
                                 .heads = a->heads.heads,
                                 .head_dim = a->heads.head_dim,
-                                .dtype = a->heads.dtype,
-                                .accumulate = a->heads.accumulate};
+                                .dtype = a->heads.dtype};
 }
 
 enum status ops_cpu_attn_delta(const struct op_attrs *a, void *const *arg, void *stream)

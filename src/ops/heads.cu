@@ -53,21 +53,19 @@ __device__ __forceinline__ float merge_weights(float lse, float part, float *kee
     return fmaxf(lse, part) + log1pf(smaller);
 }
 
-template <typename T> struct merge_args {
+struct merge_args {
     float *o, *lse;
-    const T *o_part;
-    const float *lse_part;
-    int accumulate;
+    const float *o_part, *lse_part;
 };
 
-template <typename T, int N> __global__ void __launch_bounds__(THREADS) merge_heads(heads_grid g, merge_args<T> a)
+template <int N> __global__ void __launch_bounds__(THREADS) merge_heads(heads_grid g, merge_args a)
 {
     int64_t first;
     const int64_t i = head_of<N>(g, &first), at = i % g.heads * g.rows + i / g.heads;
     const bool live = i < g.rows * g.heads;
-    float keep = 0, add = 1, merged = live ? a.lse_part[at] : 0.0f;
-    if (a.accumulate && live)
-        merged = merge_weights(a.lse[at], merged, &keep, &add);
+    float keep = 1, add = 0, merged = 0;
+    if (live)
+        merged = merge_weights(a.lse[at], a.lse_part[at], &keep, &add);
     __syncwarp(); /* all lanes have read lse */
     if (!live)
         return;
@@ -117,14 +115,6 @@ template <typename T> enum status run_delta(const struct op_attrs *attrs, void *
                   d_o);
 }
 
-template <typename T> enum status run_merge(const struct op_attrs *attrs, void *const *arg, void *stream)
-{
-    const merge_args<T> a = {(float *)arg[0], (float *)arg[1], (const T *)arg[2], (const float *)arg[3], attrs->heads.accumulate};
-    const bool vectors = vectors_of<T>(attrs, {a.o, a.o_part});
-    const heads_grid g = grid_of(attrs, vectors ? WIDTH<T> : 1);
-    return launch(blocks_for(g), dim3(THREADS), 0, stream, vectors ? merge_heads<T, WIDTH<T>> : merge_heads<T, 1>, g, a);
-}
-
 template <typename Y, typename X> enum status run_columns(const struct op_attrs *attrs, void *const *arg, void *stream)
 {
     const copy_columns<Y, X> op = {(Y *)arg[0] + attrs->columns.y_first, (const X *)arg[1] + attrs->columns.x_first,
@@ -149,10 +139,12 @@ enum status ops_cuda_attn_delta(const struct op_attrs *attrs, void *const *arg, 
 
 enum status ops_cuda_attn_merge(const struct op_attrs *attrs, void *const *arg, void *stream)
 {
-    TRY(check_storage("attn_merge", attrs->heads.dtype));
     if (nothing_to_do(attrs))
         return OK;
-    return attrs->heads.dtype == BF16 ? run_merge<bf16>(attrs, arg, stream) : run_merge<float>(attrs, arg, stream);
+    const merge_args a = {(float *)arg[0], (float *)arg[1], (const float *)arg[2], (const float *)arg[3]};
+    const bool vectors = vectors_of<float>(attrs, {a.o, a.o_part});
+    const heads_grid g = grid_of(attrs, vectors ? WIDTH<float> : 1);
+    return launch(blocks_for(g), dim3(THREADS), 0, stream, vectors ? merge_heads<WIDTH<float>> : merge_heads<1>, g, a);
 }
 
 enum status ops_cuda_columns(const struct op_attrs *attrs, void *const *arg, void *stream)

@@ -9,16 +9,15 @@
 
 struct heads_shape {
     int64_t rows, heads, head_dim;
-    int32_t dtype;
-    int32_t accumulate;
+    int32_t dtype; /* T: of delta's o and do */
 };
 
 /* delta = sum over head_dim of do * o, in fp32 with 16 partial sums. */
 void ops_attn_delta(const struct heads_shape *s, float *delta, const void *o /* T */, const void *d_o /* T */);
 
-/* Without `accumulate`: o = o_part, lse = lse_part. With it, per row and head (the rescaling of FlashAttention, Dao 2022):
+/* Per row and head (the rescaling of FlashAttention, Dao 2022):
  *   lse' = log(exp(lse) + exp(lse_part)),   o' = exp(lse - lse') o + exp(lse_part - lse') o_part
  * A part of no keys leaves o and lse exactly as they are; an o of no keys becomes the part exactly. A NaN in either lse shows. */
-void ops_attn_merge(const struct heads_shape *s, float *o, float *lse, const void *o_part /* T */, const float *lse_part);
+void ops_attn_merge(const struct heads_shape *s, float *o, float *lse, const float *o_part, const float *lse_part);
 
 #endif

@@ -85,14 +85,9 @@ int64_t op_arg_element_bytes(enum op_kind kind, int arg, const struct op_attrs *
     return x->element_bytes ? x->element_bytes : dtype_size((enum dtype)attribute(a, x->type_at));
 }
 
-int op_may_be_omitted(enum op_kind kind, const struct op_attrs *a)
+int op_may_be_omitted(enum op_kind kind)
 {
-    if (ops[kind].omission != OMITTED_ADDING)
-        return ops[kind].omission == OMITTED_FREELY;
-    for (int arg = 0; arg < ops[kind].args; arg++)
-        if (op_arg(kind, arg)->use == ARG_SUM && op_arg_use(kind, arg, a) == ARG_OUT)
-            return 0;
-    return 1;
+    return ops[kind].omission == OMITTED_FREELY;
 }
 
 enum dtype op_storage_type(enum op_kind kind, const struct op_attrs *a)

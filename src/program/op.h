@@ -108,8 +108,8 @@ struct op_attrs {
         } loss; /* logits are cap * tanh(scale * logit / cap); scale 0: 1; cap 0: none */
         struct {
             int64_t rows;
-            int32_t heads, head_dim, dtype, accumulate;
-        } heads; /* ATTN_DELTA, ATTN_MERGE */
+            int32_t heads, head_dim, dtype;
+        } heads; /* ATTN_DELTA; ATTN_MERGE, whose o is F32 */
         struct {
             int64_t rows;
             int32_t heads, head_dim, dtype, o_type, first, share, members;
@@ -164,11 +164,7 @@ static inline int64_t op_wider_dim(const struct op_attrs *a)
 enum op_class { OPS_MATRIX, OPS_ATTENTION, OPS_ELEMENTWISE, OPS_COMPUTED, OPS_COLLECTIVE = OPS_COMPUTED };
 
 /* May a predicate leave the op out? What it would have written is then undefined, what it would have updated stays as it was. */
-enum op_omission {
-    OMITTED_NEVER,
-    OMITTED_FREELY,
-    OMITTED_ADDING /* only if all that it does is to add: none of its sums is written */
-};
+enum op_omission { OMITTED_NEVER, OMITTED_FREELY };
 
 /* What an op does with an argument. */
 enum op_use {
@@ -201,8 +197,8 @@ const struct op_arg *op_arg(enum op_kind kind, int arg);
 enum op_use op_arg_use(enum op_kind kind, int arg, const struct op_attrs *a);
 /* Bytes of an element of it. */
 int64_t op_arg_element_bytes(enum op_kind kind, int arg, const struct op_attrs *a);
-/* May an instruction with these attributes have a predicate? */
-int op_may_be_omitted(enum op_kind kind, const struct op_attrs *a);
+/* May an instruction have a predicate? */
+int op_may_be_omitted(enum op_kind kind);
 /* The storage type whose rates the op has: F32 or BF16. */
 enum dtype op_storage_type(enum op_kind kind, const struct op_attrs *a);
 /* Floating point operations (a multiply-add counts two). Attention: `pairs` attended (query, key) pairs, per query head. */

@@ -5,7 +5,7 @@
  * KIND       OP_KIND of enum op_kind
  * name       printed; the kernels are ops_cpu_NAME and ops_cuda_NAME
  * class      ELEMENTWISE, MATRIX, ATTENTION or COLLECTIVE (enum op_class)
- * omission   what a predicate may do to it (enum op_omission): NEVER, FREELY or ADDING
+ * omission   what a predicate may do to it (enum op_omission): NEVER or FREELY
  * storage    the storage type whose rates it has: F32 or BF16, from the attributes `a`
  * flops      floating point operations, from the attributes `a` and, for attention, `pairs`: attended pairs of a query and a key,
  *            per query head. A multiply-add counts two. Exact for matrix multiplication and attention; else the additions and
@@ -129,10 +129,10 @@ OP(ATTN_BWD, attn_bwd, ATTENTION, FREELY, a->attn.dtype, 10.0 * pairs * a->attn.
 OP(ATTN_DELTA, attn_delta, ELEMENTWISE, NEVER, a->heads.dtype, 2.0 * a->heads.rows * a->heads.heads * a->heads.head_dim,
    OUT(delta, F32), IN(o, T(heads)), IN(do, T(heads)))
 
-/* Of attention over two disjoint sets of keys, that over their union; o and lse are set to the part, or merged with it if
- * `accumulate`: o, o_part [rows,heads,head_dim], lse, lse_part [heads,rows] */
-OP(ATTN_MERGE, attn_merge, ELEMENTWISE, ADDING, a->heads.dtype, 3.0 * a->heads.rows * a->heads.heads * a->heads.head_dim,
-   SUM(o, F32, heads.accumulate), SUM(lse, F32, heads.accumulate), ADDEND(o_part, T(heads)), ADDEND(lse_part, F32))
+/* Of attention over two disjoint sets of keys, that over their union; the part is merged into o and lse: o, o_part
+ * [rows,heads,head_dim], lse, lse_part [heads,rows] */
+OP(ATTN_MERGE, attn_merge, ELEMENTWISE, FREELY, F32, 3.0 * a->heads.rows * a->heads.heads * a->heads.head_dim,
+   INOUT(o, F32), INOUT(lse, F32), ADDEND(o_part, F32), ADDEND(lse_part, F32))
 
 /* Learned sinks: of the model's heads, those that this rank attends have in the softmax's denominator e^sink more. o and lse become
  * what they are with it: o [rows,heads,head_dim], lse [heads,rows], sinks [members*share] */

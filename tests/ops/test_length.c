@@ -75,9 +75,11 @@ static void ring_merges(void **state)
     enum { PARTS = 1024, QUERIES = 64, HEAD = 32 };
     static float o[QUERIES * HEAD], lse[QUERIES], o_part[QUERIES * HEAD], lse_part[QUERIES];
     static double want[QUERIES * HEAD], sum[QUERIES];
+    const struct heads_shape s = {.rows = QUERIES, .heads = 1, .head_dim = HEAD};
     double off = 0, norm = 0;
+    for (int i = 0; i < QUERIES; i++)
+        lse[i] = -INFINITY;
     for (int part = 0; part < PARTS; part++) {
-        const struct heads_shape s = {.rows = QUERIES, .heads = 1, .head_dim = HEAD, .dtype = F32, .accumulate = part > 0};
         for (int i = 0; i < QUERIES; i++) {
             lse_part[i] = 13 + uniform();
             sum[i] += exp((double)lse_part[i]);

@@ -158,7 +158,6 @@ static struct program *ring_step(void)
     attend(p, 0, O, LSE, K);
     attend(p, 1, O_PART, LSE_PART, FAR_K);
     compute(p, OP_ATTN_MERGE, 1);
-    program_call(p, last(p))->attrs.heads.accumulate = 1;
     upd(p, 0, O, 0);
     upd(p, 1, LSE, 0);
     in(p, 2, O_PART, 0);
@@ -327,10 +326,9 @@ static void may_not(struct program *p)
 {
     p->instrs[NEAR].op = OP_GELU, p->instrs[NEAR].predicate = 1, p->instrs[NEAR].n_operands = 0;
 }
-static void merge_writes(struct program *p)
+static void multiplies(struct program *p)
 {
-    attrs(p, MERGE)->heads.accumulate = 0;
-    arg(p, MERGE, 0)->access = arg(p, MERGE, 1)->access = ACCESS_WRITE;
+    p->instrs[ADD_DQ].op = OP_MULTIPLY;
 }
 static void reads_always(struct program *p)
 {
@@ -445,7 +443,7 @@ static const struct {
     {"no such predicate", no_such, "predicate 5 does not exist: the ring has 3 members, and so 4 predicates"},
     {"negative", negative, "predicate -1 does not exist"},
     {"may not", may_not, "argument 0 is missing"},
-    {"merge writes", merge_writes, "it has a predicate, but is not an op that may be left out"},
+    {"multiplies under a predicate", multiplies, "it has a predicate, but is not an op that may be left out"},
     {"reads always", reads_always,
      "instruction 4 (attn_fwd on compute, ticket 2), operand 3: reads far_k, which is only there if predicate 1 holds, in any "
      "case"},

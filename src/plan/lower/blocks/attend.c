@@ -190,8 +190,6 @@ void emit_attention_merge(struct lowering *L, const struct forward_tile *sum)
     a->heads.rows = L->attn_rows;
     a->heads.heads = heads_of(L, w)->q;
     a->heads.head_dim = (int32_t)heads_of(L, w)->dim;
-    a->heads.dtype = F32;
-    a->heads.accumulate = 1;
     arg_update(L, 0, sum->o, 0, sum->o->rows, DEV);
     arg_update(L, 1, sum->lse, 0, sum->lse->rows, DEV);
     arg_read(L, 2, &W->o_part, 0, W->o_part.rows, DEV);
