@@ -79,7 +79,7 @@ static void make(struct problem *p, int64_t s, int32_t d, const char *mask, int3
     *p = (struct problem){.q = filled(nq, dtype),
                           .k = filled(nk, dtype),
                           .v = filled(nk, dtype),
-                          .o = filled(nq, dtype),
+                          .o = filled(nq, F32),
                           .go = filled(nq, dtype),
                           .lse = filled(s * hq, F32),
                           .delta = filled(s * hq, F32),
@@ -110,8 +110,7 @@ static void add_sinks(struct problem *p, int backward)
 {
     static const float sinks[64];
     static float gradients[64];
-    const struct sink_shape s = {
-        .rows = p->attrs.attn.sq, .heads = hq, .head_dim = p->attrs.attn.head_dim, .o_type = p->attrs.attn.dtype};
+    const struct sink_shape s = {.rows = p->attrs.attn.sq, .heads = hq, .head_dim = p->attrs.attn.head_dim};
     if (backward)
         ops_attn_sink_grad(&s, gradients, sinks, p->lse, p->delta);
     else
@@ -150,6 +149,7 @@ static double run(struct problem *p, op_kernel *const *kernel, float *const matr
     const int sinks = strncmp(what, "sinks ", 6) == 0, capped = strncmp(what, "capped ", 7) == 0;
     what += sinks ? 6 : capped ? 7 : 0;
     p->attrs.attn.cap = capped ? 30.0f : 0.0f;
+    p->attrs.attn.o_fp32 = sinks;
     if (strcmp(what, "sgemm") == 0) {
         ops_gemm(&cube, matrix[2], matrix[0], matrix[1], matrix[3]);
         return 2.0 * N * N * N;

@@ -6,16 +6,11 @@
 #include "ops/simd.h"
 #include "ops/vexp.h"
 
-INLINE void scale_typed(void *o, float factor, int64_t at, int64_t n, int32_t dtype)
+CLONES static void scale(float *o, float factor, int64_t n)
 {
 #pragma omp simd
-    for (int64_t j = at; j < at + n; j++)
-        row_set(o, j, dtype, factor * row_get(o, j, dtype));
-}
-
-CLONES static void scale(void *o, float factor, int64_t at, int64_t n, int32_t dtype)
-{
-    FOR_DTYPE(dtype, scale_typed, o, factor, at, n);
+    for (int64_t j = 0; j < n; j++)
+        o[j] *= factor;
 }
 
 /* The weight of what has been attended, and lse with the sink. */
@@ -27,16 +22,16 @@ static float weight_beside(float sink, float *lse)
     return weight;
 }
 
-void ops_attn_sink(const struct sink_shape *s, void *o, float *lse, const void *sinks)
+void ops_attn_sink(const struct sink_shape *s, float *o, float *lse, const void *sinks)
 {
 #pragma omp parallel for schedule(static) if (s->rows * s->heads * s->head_dim > ROWS_SERIAL)
     for (int64_t i = 0; i < s->rows * s->heads; i++) {
         const int64_t h = i % s->heads, at = h * s->rows + i / s->heads;
         if (isnan(lse[at])) { /* shows */
-            scale(o, lse[at], i * s->head_dim, s->head_dim, s->o_type);
+            scale(o + i * s->head_dim, lse[at], s->head_dim);
             continue;
         }
-        scale(o, weight_beside(row_get(sinks, h, s->dtype), &lse[at]), i * s->head_dim, s->head_dim, s->o_type);
+        scale(o + i * s->head_dim, weight_beside(row_get(sinks, h, s->dtype), &lse[at]), s->head_dim);
     }
 }
 
@@ -69,8 +64,7 @@ static struct sink_shape sink_shape_of(const struct op_attrs *a)
     return (struct sink_shape){.rows = a->sink.rows,
                                .heads = a->sink.heads,
                                .head_dim = a->sink.head_dim,
-                               .dtype = a->sink.dtype,
-                               .o_type = a->sink.o_type};
+                               .dtype = a->sink.dtype};
 }
 
 /* The first of this rank's heads at work, among the model's. */

@@ -14,9 +14,8 @@ struct own_heads {
     }
 };
 
-template <typename T, typename S> struct merge_args {
-    T *o;
-    float *lse;
+template <typename S> struct merge_args {
+    float *o, *lse;
     const S *sinks;
     own_heads own;
     int64_t rows, heads, head_dim;
@@ -34,7 +33,7 @@ __device__ __forceinline__ float weight_beside(float sink, float *lse)
     return weight;
 }
 
-template <typename T, typename S, int N> __global__ void __launch_bounds__(THREADS) merge_sinks(merge_args<T, S> a)
+template <typename S, int N> __global__ void __launch_bounds__(THREADS) merge_sinks(merge_args<S> a)
 {
     const int64_t i = (int64_t)blockIdx.x * (THREADS / a.lanes) + threadIdx.x / a.lanes;
     const int64_t h = i % a.heads, at = h * a.rows + i / a.heads, first = (int64_t)(threadIdx.x % a.lanes) * N;
@@ -89,15 +88,15 @@ own_heads own_of(const struct op_attrs *attrs, const void *record)
     return {(const step_record *)record, attrs->sink.members, attrs->sink.share, attrs->sink.first};
 }
 
-template <typename T, typename S> enum status run_merge(const struct op_attrs *attrs, void *const *arg, void *stream)
+template <typename S> enum status run_merge(const struct op_attrs *attrs, void *const *arg, void *stream)
 {
-    merge_args<T, S> a = {(T *)arg[0],      (float *)arg[1],   (const S *)arg[2],    own_of(attrs, arg[3]),
-                          attrs->sink.rows, attrs->sink.heads, attrs->sink.head_dim, 1};
-    const bool vectors = a.head_dim % WIDTH<T> == 0 && aligned_to_vectors({a.o});
-    while (a.lanes < LT_WARP && a.lanes * (vectors ? WIDTH<T> : 1) < a.head_dim)
+    merge_args<S> a = {(float *)arg[0],  (float *)arg[1],   (const S *)arg[2],    own_of(attrs, arg[3]),
+                       attrs->sink.rows, attrs->sink.heads, attrs->sink.head_dim, 1};
+    const bool vectors = a.head_dim % WIDTH<float> == 0 && aligned_to_vectors({a.o});
+    while (a.lanes < LT_WARP && a.lanes * (vectors ? WIDTH<float> : 1) < a.head_dim)
         a.lanes *= 2;
     const dim3 grid((unsigned)blocks_of(a.rows * a.heads, THREADS / a.lanes));
-    return launch(grid, dim3(THREADS), 0, stream, vectors ? merge_sinks<T, S, WIDTH<T>> : merge_sinks<T, S, 1>, a);
+    return launch(grid, dim3(THREADS), 0, stream, vectors ? merge_sinks<S, WIDTH<float>> : merge_sinks<S, 1>, a);
 }
 
 template <typename S> enum status run_gradient(const struct op_attrs *attrs, void *const *arg, void *stream)
@@ -112,13 +111,9 @@ template <typename S> enum status run_gradient(const struct op_attrs *attrs, voi
 enum status ops_cuda_attn_sink(const struct op_attrs *attrs, void *const *arg, void *stream)
 {
     TRY(check_storage("attn_sink", attrs->sink.dtype));
-    TRY(check_storage("attn_sink", attrs->sink.o_type));
     if (attrs->sink.rows <= 0 || attrs->sink.heads <= 0)
         return OK;
-    if (attrs->sink.dtype == F32)
-        return attrs->sink.o_type == F32 ? run_merge<float, float>(attrs, arg, stream)
-                                         : run_merge<bf16, float>(attrs, arg, stream);
-    return attrs->sink.o_type == F32 ? run_merge<float, bf16>(attrs, arg, stream) : run_merge<bf16, bf16>(attrs, arg, stream);
+    return attrs->sink.dtype == BF16 ? run_merge<bf16>(attrs, arg, stream) : run_merge<float>(attrs, arg, stream);
 }
 
 enum status ops_cuda_attn_sink_grad(const struct op_attrs *attrs, void *const *arg, void *stream)

@@ -10,11 +10,11 @@
 
 struct sink_shape {
     int64_t rows, heads, head_dim;
-    int32_t dtype, o_type; /* of sinks, of o */
+    int32_t dtype; /* of sinks */
 };
 
 /* Per row and head: lse' = log(exp(lse) + exp(sink)), o' = exp(lse - lse') o. */
-void ops_attn_sink(const struct sink_shape *s, void *o /* o_type */, float *lse, const void *sinks /* T */);
+void ops_attn_sink(const struct sink_shape *s, float *o, float *lse, const void *sinks /* T */);
 
 /* dsink -= sum over rows of exp(sink - lse) delta, with the lse and delta = rowsum(do * o) of attention with the sink: the sink's
  * value is 0, so that the gradient of its logit is its weight times -delta. Rows in order, in fp64. */

@@ -112,8 +112,8 @@ struct op_attrs {
         } heads; /* ATTN_DELTA; ATTN_MERGE, whose o is F32 */
         struct {
             int64_t rows;
-            int32_t heads, head_dim, dtype, o_type, first, share, members;
-        } sink; /* ATTN_SINK, ATTN_SINK_GRAD: heads [place % members * share + first, + heads) of the model's members * share */
+            int32_t heads, head_dim, dtype, first, share, members;
+        } sink; /* ATTN_SINK, ATTN_SINK_GRAD: dtype of the sinks; heads [place % members * share + first, + heads) of the model's members * share */
         struct {
             int64_t n;
             int32_t y_type, x_type;

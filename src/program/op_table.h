@@ -137,7 +137,7 @@ OP(ATTN_MERGE, attn_merge, ELEMENTWISE, FREELY, F32, 3.0 * a->heads.rows * a->he
 /* Learned sinks: of the model's heads, those that this rank attends have in the softmax's denominator e^sink more. o and lse become
  * what they are with it: o [rows,heads,head_dim], lse [heads,rows], sinks [members*share] */
 OP(ATTN_SINK, attn_sink, ELEMENTWISE, NEVER, a->sink.dtype, 1.0 * a->sink.rows * a->sink.heads * a->sink.head_dim,
-   INOUT(o, AS(sink.o_type)), INOUT(lse, F32), IN(sinks, T(sink)), IN(record, RECORD))
+   INOUT(o, F32), INOUT(lse, F32), IN(sinks, T(sink)), IN(record, RECORD))
 
 /* dsinks -= sum over rows of e^(sink - lse) delta, of those heads; lse has the sink in it: dsinks, sinks [members*share],
  * lse [heads,rows], delta [rows,heads] */

@@ -121,7 +121,6 @@ static void sink_attrs(const struct lowering *L, const struct attention_block *w
     a->sink.heads = heads->q;
     a->sink.head_dim = (int32_t)heads->dim;
     a->sink.dtype = (int32_t)L->s.dtype;
-    a->sink.o_type = F32;
     a->sink.first = tile * heads->q;
     a->sink.share = heads->heads;
     a->sink.members = L->ulysses;
