@@ -130,7 +130,7 @@ void ops_loss(const struct loss_shape *s, float *logits, double *loss, const int
         for (int64_t i = 0; each && i < n; i++)
             each[i0 + i] = (float)part[i];
     }
-    *loss = s->accumulate ? *loss + total : total;
+    *loss = total;
 }
 
 enum status ops_cpu_loss(const struct op_attrs *a, void *const *arg, void *stream)
@@ -140,7 +140,6 @@ enum status ops_cpu_loss(const struct op_attrs *a, void *const *arg, void *strea
                            .vocab = a->loss.vocab,
                            .ld = a->loss.ld ? a->loss.ld : a->loss.vocab,
                            .gradient = a->loss.gradient,
-                           .accumulate = a->loss.accumulate,
                            .scale = a->loss.scale != 0.0f ? a->loss.scale : 1.0f,
                            .cap = a->loss.cap};
     const struct step_record *record = arg[3];

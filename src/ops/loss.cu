@@ -268,8 +268,8 @@ __global__ void __launch_bounds__(ROW_THREADS)
     second_pass(row, gradient_of_row<LOGITS>{logits, target, shift, (float)((double)inv_targets / sum[0]), inv_targets}, held);
 }
 
-/* *loss (+)= the rows' losses: every thread its rows in order, then the threads as a tree. each: NULL, or a copy of them. */
-__global__ void __launch_bounds__(ROW_THREADS) add_rows(double *loss, int64_t rows, int accumulate, float *each)
+/* *loss = the rows' losses, or more of them: every thread its rows in order, then the threads as a tree. each: NULL, or a copy of them. */
+__global__ void __launch_bounds__(ROW_THREADS) add_rows(double *loss, int64_t rows, bool more, float *each)
 {
     typedef warp_parts<double, 1> space;
     LT_SHARED(space, s);
@@ -280,7 +280,7 @@ __global__ void __launch_bounds__(ROW_THREADS) add_rows(double *loss, int64_t ro
         each[i] = (float)row_losses[i];
     row_sum(sum, s);
     if (threadIdx.x == 0)
-        *loss = accumulate ? *loss + sum[0] : sum[0];
+        *loss = more ? *loss + sum[0] : sum[0];
 }
 
 template <typename LOGITS>
@@ -302,7 +302,7 @@ enum status run_loss(const struct op_attrs *attrs, void *const *arg, const LOGIT
         TRY(launch(dim3((unsigned)batch), dim3(threads), shared, stream, loss_rows<LOGITS>, logits + i * ld, as_they_count,
                    targets + i, record, vocab, ld, attrs->loss.gradient, kept));
         TRY(launch(dim3(1), dim3(ROW_THREADS), sizeof(warp_parts<double, 1>), stream, add_rows, loss, batch,
-                   attrs->loss.accumulate || i > 0, of_rows ? of_rows + i : of_rows));
+                   i > 0, of_rows ? of_rows + i : of_rows));
     }
     return OK;
 }

@@ -7,11 +7,10 @@
 struct loss_shape {
     int64_t rows, vocab, ld; /* ld: elements from row to row, at least vocab */
     int32_t gradient;   /* logits become (softmax - onehot) * inv_targets; else they are left alone */
-    int32_t accumulate; /* *loss is added to, not written */
     float scale, cap;   /* of logits: cap * tanh(scale * logit / cap); cap 0: scale * logit */
 };
 
-/* *loss (+)= sum over rows of log sum exp(logits) - logits[target], in fp64, rows in order. A row is read for its
+/* *loss = sum over rows of log sum exp(logits) - logits[target], in fp64, rows in order. A row is read for its
  * maximum, then for its exponentials and their sum, in blocks of 1024; the gradient scales the exponentials. A row whose target
  * is negative counts nothing and gets a zero gradient; a target >= vocab makes the loss NaN (and a zero gradient), so that it is
  * seen. */

@@ -102,7 +102,7 @@ struct op_attrs {
                  * whatever dtype: a part that is merged with others */
         struct {
             int64_t rows, vocab;
-            int32_t gradient, accumulate;
+            int32_t gradient;
             int64_t ld; /* elements from row to row of the logits; 0: vocab */
             float scale, cap;
         } loss; /* logits are cap * tanh(scale * logit / cap); scale 0: 1; cap 0: none */

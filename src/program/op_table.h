@@ -176,11 +176,11 @@ OP(DROPOUT, dropout, ELEMENTWISE, NEVER, a->dropout.x_type, (a->dropout.accumula
 
 /* --- Loss: attrs.loss --- */
 
-/* loss[1] (+)= sum of -log p(target), of scaled and capped logits; with `gradient`, logits become (softmax - onehot) *
+/* loss[1] = sum of -log p(target), of scaled and capped logits; with `gradient`, logits become (softmax - onehot) *
  * record->inv_targets, times the slope of scale and cap. Rows whose target is negative give 0: logits [rows,vocab], loss.ld apart,
  * targets [rows]; each [rows]: what every row gives */
 OP(LOSS, loss, ELEMENTWISE, NEVER, F32, (a->loss.gradient ? 6.0 : 4.0) * a->loss.rows * a->loss.vocab,
-   IN_OR_INOUT(logits, F32, loss.gradient), SUM(loss, F64, loss.accumulate), IN(targets, I32), IN(record, RECORD),
+   IN_OR_INOUT(logits, F32, loss.gradient), OUT(loss, F64), IN(targets, I32), IN(record, RECORD),
    OPT_OUT(each, F32))
 
 /* --- Gradients and update: attrs.vec --- */
