@@ -66,7 +66,7 @@ INLINE void write(void *y, int64_t at, const float *v, int64_t n, int accumulate
 
 /* The row's numbers begin at y[y_at] and x[x_at]. */
 CLONES static void drop_row(const struct dropout_shape *s, const struct row *r, void *y, int64_t y_at, const void *x, int64_t x_at,
-                            int32_t y_type, int32_t x_type, int accumulate)
+                            int32_t dtype, int accumulate)
 {
     uint32_t mask[PART];
     float v[PART];
@@ -74,18 +74,18 @@ CLONES static void drop_row(const struct dropout_shape *s, const struct row *r, 
     for (int64_t c = 0; c < s->cols; c += n, skipped = 0) {
         n = min_i64(PART - skipped, s->cols - c);
         make_mask(r, (s->first + (uint32_t)c) / 4, mask);
-        FOR_DTYPE(x_type, apply_mask, v, mask + skipped, x, x_at + c, n, s->scale);
-        FOR_DTYPE(y_type, write, y, y_at + c, v, n, accumulate);
+        FOR_DTYPE(accumulate ? F32 : dtype, apply_mask, v, mask + skipped, x, x_at + c, n, s->scale);
+        FOR_DTYPE(dtype, write, y, y_at + c, v, n, accumulate);
     }
 }
 
 void ops_dropout(void *y, const void *x, const int32_t *numbers, const struct step_record *record, const struct dropout_shape *s,
-                 int32_t y_type, int32_t x_type, int accumulate)
+                 int32_t dtype, int accumulate)
 {
 #pragma omp parallel for schedule(static) if (s->rows * s->cols > ROWS_SERIAL)
     for (int64_t i = 0; i < s->rows; i++) {
         const struct row r = {{record->dropout[0], record->dropout[1]}, (uint32_t)numbers[i], s->module, record->sequence, s->threshold};
-        drop_row(s, &r, y, i * s->y_ld, x, i * s->x_ld, y_type, x_type, accumulate);
+        drop_row(s, &r, y, i * s->y_ld, x, i * s->x_ld, dtype, accumulate);
     }
 }
 
@@ -100,6 +100,6 @@ enum status ops_cpu_dropout(const struct op_attrs *a, void *const *arg, void *st
                                     .threshold = a->dropout.threshold,
                                     .scale = a->dropout.scale};
     (void)stream;
-    ops_dropout(arg[0], arg[1], arg[2], arg[3], &s, a->dropout.y_type, a->dropout.x_type, a->dropout.accumulate);
+    ops_dropout(arg[0], arg[1], arg[2], arg[3], &s, a->dropout.dtype, a->dropout.accumulate);
     return OK;
 }

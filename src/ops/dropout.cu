@@ -78,18 +78,15 @@ template <typename Y, typename X, bool ADD> enum status run_dropout(const struct
     return launch_rows<N>(op, a->dropout.rows, a->dropout.cols, vectors, stream);
 }
 
-template <typename Y, typename X> enum status run_either(const struct op_attrs *a, void *const *arg, void *stream)
+template <typename T> enum status run_either(const struct op_attrs *a, void *const *arg, void *stream)
 {
-    return a->dropout.accumulate ? run_dropout<Y, X, true>(a, arg, stream) : run_dropout<Y, X, false>(a, arg, stream);
+    return a->dropout.accumulate ? run_dropout<T, float, true>(a, arg, stream) : run_dropout<T, T, false>(a, arg, stream);
 }
 
 } // namespace
 
 enum status ops_cuda_dropout(const struct op_attrs *attrs, void *const *arg, void *stream)
 {
-    TRY(check_storage("dropout", attrs->dropout.y_type));
-    TRY(check_storage("dropout", attrs->dropout.x_type));
-    if (attrs->dropout.y_type == BF16)
-        return attrs->dropout.x_type == BF16 ? run_either<bf16, bf16>(attrs, arg, stream) : run_either<bf16, float>(attrs, arg, stream);
-    return attrs->dropout.x_type == BF16 ? run_either<float, bf16>(attrs, arg, stream) : run_either<float, float>(attrs, arg, stream);
+    TRY(check_storage("dropout", attrs->dropout.dtype));
+    return attrs->dropout.dtype == BF16 ? run_either<bf16>(attrs, arg, stream) : run_either<float>(attrs, arg, stream);
 }

@@ -17,8 +17,9 @@ struct dropout_shape {
     float scale;
 };
 
-/* y (+)= scale * x where it stays, else zero, in fp32, each operation rounded, and rounded to y's type. accumulate: y is added to. */
+/* y = scale * x where it stays, else zero, in fp32, each operation rounded, and rounded to their type, dtype. accumulate: y is added
+ * to, and x is fp32. */
 void ops_dropout(void *y /* [rows, cols] */, const void *x /* [rows, cols] */, const int32_t *numbers /* [rows] */,
-                 const struct step_record *record, const struct dropout_shape *s, int32_t y_type, int32_t x_type, int accumulate);
+                 const struct step_record *record, const struct dropout_shape *s, int32_t dtype, int accumulate);
 
 #endif

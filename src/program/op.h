@@ -132,7 +132,7 @@ struct op_attrs {
             int64_t rows, cols, y_ld, x_ld;
             uint32_t first, module, threshold;
             float scale;
-            int32_t y_type, x_type, accumulate;
+            int32_t dtype, accumulate;
         } dropout; /* ops/dropout.h */
         struct {
             int64_t n, n_decay, first, share;

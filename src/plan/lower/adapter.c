@@ -5,6 +5,8 @@
 #include "plan/lower/memory.h"
 #include "plan/lower/param.h"
 
+#include <assert.h>
+
 #define DEV TIER_DEVICE
 
 /* Maps whose slices take turns: those of q, k and v. */
@@ -164,11 +166,12 @@ static struct masked *masked_of(struct lowering *L, int64_t cols)
     return &all[i];
 }
 
-/* y (+)= what the mask of the call's inputs leaves of x. */
+/* y = what the mask of the call's inputs leaves of x, which is of y's type, or y += that, x being in fp32. */
 static void drop(struct lowering *L, const struct linear_call *c, const struct linear_side *y, const struct linear_side *x, int accumulate)
 {
     const double rate = L->m->config.lora.dropout;
     const int64_t row = chunk_row(c);
+    assert(x->type == (accumulate ? F32 : y->type));
     struct op_attrs *a = emit(L, OP_DROPOUT, LANE_COMPUTE);
     a->dropout.rows = c->rows;
     a->dropout.cols = inputs(c);
@@ -178,8 +181,7 @@ static void drop(struct lowering *L, const struct linear_call *c, const struct l
     a->dropout.module = c->w->dropout_module;
     a->dropout.threshold = (uint32_t)(rate * 0x1p32);
     a->dropout.scale = (float)(1.0 / (1.0 - rate));
-    a->dropout.y_type = (int32_t)y->type;
-    a->dropout.x_type = (int32_t)x->type;
+    a->dropout.dtype = (int32_t)y->type;
     a->dropout.accumulate = accumulate;
     (accumulate ? arg_update : arg_write)(L, 0, y->value, y->row, y->row + c->rows, DEV);
     arg_read(L, 1, x->value, x->row, x->row + c->rows, DEV);
