@@ -427,29 +427,45 @@ static int at_tuple_end(const struct jinja_parser *p, const char *until)
            (until && jinja_at_name(p, until));
 }
 
+/* Items between commas: a tuple if there is a comma. */
+struct items {
+    struct jinja_node *first, *tuple;
+};
+
+/* Whether a comma follows the item. */
+static int take_item(struct jinja_parser *p, struct items *items, struct jinja_node *item)
+{
+    if (items->tuple)
+        jinja_node_add(p, items->tuple, item);
+    items->first = items->first ? items->first : item;
+    if (!jinja_skip_operator(p, ","))
+        return 0;
+    if (!items->tuple) {
+        items->tuple = jinja_node(p, NODE_TUPLE);
+        jinja_node_add(p, items->tuple, items->first);
+    }
+    return 1;
+}
+
+static struct jinja_node *end_items(struct jinja_parser *p, const struct items *items, const char *wanted)
+{
+    if (!items->first)
+        jinja_unexpected(p, wanted);
+    return items->tuple ? items->tuple : items->first;
+}
+
 struct jinja_node *jinja_parse_tuple(struct jinja_parser *p, int with_condition, const char *until)
 {
-    struct jinja_node *first = NULL, *tuple = NULL;
-    while (!at_tuple_end(p, until)) {
-        struct jinja_node *item = with_condition ? parse_condition(p) : jinja_parse_or(p);
-        if (tuple)
-            jinja_node_add(p, tuple, item);
-        first = first ? first : item;
-        if (!jinja_skip_operator(p, ","))
+    struct items items = {NULL, NULL};
+    while (!at_tuple_end(p, until))
+        if (!take_item(p, &items, with_condition ? parse_condition(p) : jinja_parse_or(p)))
             break;
-        if (!tuple) {
-            tuple = jinja_node(p, NODE_TUPLE);
-            jinja_node_add(p, tuple, first);
-        }
-    }
-    if (!first)
-        jinja_unexpected(p, "an expression");
-    return tuple ? tuple : first;
+    return end_items(p, &items, "an expression");
 }
 
 struct jinja_node *jinja_parse_target(struct jinja_parser *p, const char *until, int with_members)
 {
-    struct jinja_node *first = NULL, *tuple = NULL;
+    struct items items = {NULL, NULL};
     while (!at_tuple_end(p, until) && !jinja_at_operator(p, "=")) {
         struct jinja_node *item;
         sink(p);
@@ -462,17 +478,8 @@ struct jinja_node *jinja_parse_target(struct jinja_parser *p, const char *until,
         p->depth--;
         if (item->kind != NODE_NAME && item->kind != NODE_MEMBER && item->kind != NODE_TUPLE)
             jinja_fail(p->task, "only names can be set");
-        if (tuple)
-            jinja_node_add(p, tuple, item);
-        first = first ? first : item;
-        if (!jinja_skip_operator(p, ","))
+        if (!take_item(p, &items, item))
             break;
-        if (!tuple) {
-            tuple = jinja_node(p, NODE_TUPLE);
-            jinja_node_add(p, tuple, first);
-        }
     }
-    if (!first)
-        jinja_unexpected(p, "a name");
-    return tuple ? tuple : first;
+    return end_items(p, &items, "a name");
 }
