@@ -169,9 +169,10 @@ OP(COLUMNS, columns, ELEMENTWISE, NEVER, a->columns.x_type, 0,
 
 /* --- Dropout: attrs.dropout --- */
 
-/* y = scale x, both of one type, or y += scale x, x in fp32, where ops/dropout.h says that a number stays, else 0: y [rows,cols], y_ld apart, x [rows,cols], x_ld apart, numbers
- * [rows]: each row's token, in its whole sequence */
-OP(DROPOUT, dropout, ELEMENTWISE, NEVER, a->dropout.accumulate ? F32 : a->dropout.dtype, (a->dropout.accumulate ? 2.0 : 1.0) * a->dropout.rows * a->dropout.cols,
+/* y = scale x, both of one type, or y += scale x, x in fp32, where ops/dropout.h says that a number stays, else 0: y [rows,cols], y_ld
+ * apart, x [rows,cols], x_ld apart, numbers [rows]: each row's token, in its whole sequence */
+OP(DROPOUT, dropout, ELEMENTWISE, NEVER, a->dropout.accumulate ? F32 : a->dropout.dtype,
+   (a->dropout.accumulate ? 2.0 : 1.0) * a->dropout.rows * a->dropout.cols,
    SUM(y, T(dropout), dropout.accumulate), IN(x, T_OR_F32(dropout, dropout.accumulate)), IN(numbers, I32), IN(record, RECORD))
 
 /* --- Loss: attrs.loss --- */
