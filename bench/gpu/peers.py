@@ -158,7 +158,7 @@ def run_ltrain(o, length, seconds, step):
             with open(os.path.join(folder, "run", "metrics.jsonl"), encoding="utf-8") as f:
                 steps = [json.loads(line) for line in f if line.endswith("\n")]
             if steps: # also where there was no time for the last one
-                last = steps[-1]
+                last = ([s for s in steps if s["tokens"] > 0.9 * length] or steps)[-1] # not one of a text's last few tokens
                 return {"steps": len(steps), **times, **{k: last[k] for k in (
                     "seconds", "tokens_per_second", "loss", "mfu", "mfu_reference", "hidden", "planned_seconds", "device_peak_bytes",
                     "host_peak_bytes", "nvme_bytes")}}
