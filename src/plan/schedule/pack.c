@@ -18,8 +18,9 @@
 #define SWEEP_EXCESS 0.02      /* of more than FEW buffers, by the sweeps before greedy packing */
 #define SWEEP_EXCESS_MANY 0.01 /* of more than MANY buffers, by one of the sweeps */
 
-/* How many of more than MANY buffers are placed before the sweep, one number after the other. */
-static const int n_placed_first[] = {2000, 750};
+/* How many of more than MANY buffers are placed before the sweep, one number after the other until that is enough: the more layers
+ * and chunks, the more large ones there are. Of 229 thousand of six layers of 8b at 256k tokens (test_pack_many) 8,000 leave 7%. */
+static const int n_placed_first[] = {2000, 750, 8000, 32000};
 
 /* Sets lower_bound and peak of the tier: the most bytes that live at once, and the most of each class, persistent ones included.
  */
@@ -115,7 +116,7 @@ static int64_t pack_best(struct packer *k, const int *moment, int64_t base, int6
     if (end >= 0 && k->n <= MANY)
         return place_greedily(k, base, enough, end);
     for (size_t i = 0; i < sizeof n_placed_first / sizeof *n_placed_first && end > enough; i++)
-        end = place_large_first(k, moment, n_placed_first[i], base, bound, end);
+        end = place_large_first(k, moment, (int)min_i64(n_placed_first[i], k->n), base, bound, end);
     return end;
 }
 
