@@ -428,7 +428,7 @@ def sample(b):
     """A model that has seen enough text to be sure of its tokens; then rates."""
     name = f"the best {SAMPLED} tokens"
     if not b.late(name):
-        b.run(b.options("tiny", 256, ["--steps", "4" if b.small else "60", "--lr", "3e-3", "--save-every", "0", "--out", "taught"]), LARGE_CASE)
+        b.run(b.options("tiny", 256, ["--steps", "4" if b.small else "300", "--lr", "3e-3", "--save-every", "0", "--out", "taught"]), LARGE_CASE)
         taught = os.path.join(b.folder, "taught")
         there, here = (sampled(b, name, taught, device, 200, SAMPLED, LARGE_CASE) for device in ("cuda", "cpu:discrete"))
         if there and here:
