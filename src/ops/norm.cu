@@ -369,7 +369,7 @@ template <typename T, int N> __global__ void __launch_bounds__(NORM_THREADS, 1) 
     }
 }
 
-/* Teams of so many threads: as many as fit into a block, a power of two. What a row's column sums are added to depends on it, so
+/* Teams of `threads` each: as many as fit into a block, a power of two. What a row's column sums are added to depends on it, so
  * it depends on nothing but the columns. */
 inline unsigned teams_of(unsigned threads)
 {

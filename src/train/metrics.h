@@ -26,7 +26,7 @@ struct step_metrics {
     double eta_seconds;
 };
 
-/* Share of the transfers' time behind compute, from the lanes' statistics of a step of so many seconds; NaN: next to nothing moved. */
+/* Share of the transfers' time behind compute, from the lanes' statistics of a step that took `seconds`; NaN: next to nothing moved. */
 double metrics_hidden(const struct lane_stats lanes[LANES], double seconds);
 /* Rewritten in place on a terminal. */
 void metrics_print(const struct step_metrics *m, FILE *f, int terminal);
