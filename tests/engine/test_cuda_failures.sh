@@ -78,8 +78,8 @@ calls)
         fails "0 1" "$f: as the test wants it" "call 1 of $f" auto 20 1 in=$f,fail=1:2 none
     done
     fails "0 1" "cudaMemcpyAsync: as the test wants it" "call 30 of cudaMemcpyAsync" auto 20 0 in=cudaMemcpyAsync,fail=30:1 none
-    fails "0 1" "rank [01] has waited 2 s" "call 1 of ncclCommAbort" auto 2 1 nccl-hangs=20,nccl=ncclCommAbort:1:2 none
-    fails "0 1" "rank [01] has waited 2 s" "call 1 of cudaGetDevice, for the abort" auto 2 1 nccl-hangs=20,in=cudaGetDevice,fail=1:1 none
+    fails "0 1" "rank [01] (has waited|on [^ ]+ has not answered rank [01] for) 2 s" "call 1 of ncclCommAbort" auto 2 1 nccl-hangs=20,nccl=ncclCommAbort:1:2 none
+    fails "0 1" "rank [01] (has waited|on [^ ]+ has not answered rank [01] for) 2 s" "call 1 of cudaGetDevice, for the abort" auto 2 1 nccl-hangs=20,in=cudaGetDevice,fail=1:1 none
     ;;
 faults)
     passes "carried by NCCL" "nothing" nccl 20 0 "" none
