@@ -93,13 +93,17 @@ static enum status verify_ranks(const struct session *x)
     return st;
 }
 
-/* Room for two groups: what session_visit and session_fill have in hand. */
-static enum status make_staging(struct session *x)
+int64_t session_staging_bytes(const struct model *m, const struct plan *plan)
 {
     int64_t most = 0;
-    for (int u = 0; u < x->model->n_units; u++)
-        most = max_i64(most, max_i64(x->model->units[u].elements * 4, x->model->units[u].packed_bytes));
-    x->staging_bytes = round_up(min_i64(x->plan->strategy.group * 4, most), BUFFER_ALIGN);
+    for (int u = 0; u < m->n_units; u++)
+        most = max_i64(most, max_i64(m->units[u].elements * 4, m->units[u].packed_bytes));
+    return 2 * round_up(min_i64(plan->strategy.group * 4, most), BUFFER_ALIGN);
+}
+
+static enum status make_staging(struct session *x)
+{
+    x->staging_bytes = session_staging_bytes(x->model, x->plan) / 2;
     x->staging = sys_malloc((size_t)(2 * x->staging_bytes));
     if (!x->staging)
         return status_fail(ERR_NOMEM, "out of memory for the session");

@@ -69,6 +69,8 @@ struct session {
 
 /* Host memory, beside the plan's, through which messages of ranks with GPUs pass where no library carries them. */
 int64_t session_message_bytes(const struct plan *plan);
+/* Host memory, beside the plan's, for two groups: what session_visit and session_fill have in hand. */
+int64_t session_staging_bytes(const struct model *m, const struct plan *plan);
 /* Verifies every program of the plans, then allocates what the largest needs; the first plan is in use. Takes the plans over (also on
  * failure). They are of one mesh, stage and grain of updates. comm: with that mesh set, must outlive the session; NULL: a rank alone.
  * nvme_paths: existing directories. */

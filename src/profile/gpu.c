@@ -171,10 +171,10 @@ static enum status attention_flops(struct gpu_bench *g, enum op_kind op, const s
 
 static enum status attentions(struct gpu_bench *g, enum dtype type, struct hardware *h)
 {
-    static const int dims[] = {64, 128};
+    static const int dims[] = {64, 128, 256}; /* wider than 128, Hopper has other kernels backward */
     static const int64_t lengths[] = {1024, 4096, 16384, 65536};
     memset(h->device.attention[type], 0, sizeof h->device.attention[type]);
-    for (int d = 0; d < 2; d++) {
+    for (int d = 0; d < 3; d++) {
         struct attention_rates *a = &h->device.attention[type][d];
         a->head_dim = dims[d];
         a->forward.n = a->backward.n = g->small ? 1 : 4;

@@ -12,7 +12,7 @@
 
 /* What a rank takes beside its arenas from planning on, about 15 MiB in runs of two threads, and page cache while checkpoints are
  * written. */
-#define OUTSIDE_BYTES (32LL << 20)
+#define OUTSIDE_BYTES ((16LL << 20) + MEMORY_ASIDE_STAGING)
 #define OUTSIDE_THREAD_BYTES (1LL << 20)
 #define STACK_BYTES (8LL << 20) /* of a thread where none is set */
 #define OTHER_THREADS 9         /* the first one; those of lanes (executor.c: five, and one for messages), drives, run lock */
@@ -132,29 +132,26 @@ void memory_describe(const struct memory_part *m, char *text, size_t size)
 }
 
 /* "device 1.0 GiB, host 2.0 GiB": what of the plan lies in this machine's memory. */
-static void describe_need(const struct plan *p, int64_t messages, int on_gpu, char *text, size_t size)
+static void describe_need(const struct plan *p, int64_t beside, int on_gpu, char *text, size_t size)
 {
-    char device[32], host[32], sent[32];
+    char device[32], host[32], other[32];
     units_format_bytes(p->arena[TIER_DEVICE], device);
     units_format_bytes(p->arena[TIER_HOST], host);
-    if (!on_gpu)
-        snprintf(text, size, "device %s, host %s", device, host);
-    else if (messages > 0)
-        snprintf(text, size, "host %s, what ranks send %s", host, units_format_bytes(messages, sent));
-    else
-        snprintf(text, size, "host %s", host);
+    int n = on_gpu ? snprintf(text, size, "host %s", host) : snprintf(text, size, "device %s, host %s", device, host);
+    if (beside > 0)
+        snprintf(text + n, size - (size_t)n, ", what ranks send and two groups of state %s", units_format_bytes(beside, other));
 }
 
-enum status memory_check(const struct memory_part *m, const struct plan *p, int64_t messages, const struct plan_request *s)
+enum status memory_check(const struct memory_part *m, const struct plan *p, int64_t beside, const struct plan_request *s)
 {
     const int on_gpu = s->device == DEVICE_CUDA;
-    int64_t need = (on_gpu ? 0 : p->arena[TIER_DEVICE]) + p->arena[TIER_HOST] + messages;
+    int64_t need = (on_gpu ? 0 : p->arena[TIER_DEVICE]) + p->arena[TIER_HOST] + beside;
     char needs[32], has[32], parts[128], limit[512];
     if (need <= m->left)
         return OK;
     units_format_apart(need, m->left, needs, has);
     memory_describe(m, limit, sizeof limit);
-    describe_need(p, messages, on_gpu, parts, sizeof parts);
+    describe_need(p, beside, on_gpu, parts, sizeof parts);
     return status_fail(
         ERR_NOFIT, "the plan takes %s of memory (%s) and a rank can have %s%s%s%s: %s", needs,
         parts, has,

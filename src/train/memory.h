@@ -21,7 +21,8 @@ enum status memory_part_find(struct comm *c, int alone, int threads, struct memo
 int64_t memory_left_beside(const struct memory_part *m, int ranks, int64_t each);
 /* "1.2 GiB are left of 2.0 GiB, memory.max of /sys/fs/cgroup/job_7, and 34 MiB are set aside for stacks and the program"; "" where the machine's free memory is the limit. */
 void memory_describe(const struct memory_part *m, char *text, size_t size);
-/* ERR_NOFIT if the plan's arenas in this machine's memory, and `messages` bytes beside them, are more than a rank's part. */
-enum status memory_check(const struct memory_part *m, const struct plan *p, int64_t messages, const struct plan_request *s);
+#define MEMORY_ASIDE_STAGING (16LL << 20) /* for two groups of state, of what a rank takes beside its arenas (session_staging_bytes) */
+/* ERR_NOFIT if the plan's arenas in this machine's memory, and `beside` bytes beside them, are more than a rank's part. */
+enum status memory_check(const struct memory_part *m, const struct plan *p, int64_t beside, const struct plan_request *s);
 
 #endif

@@ -362,10 +362,10 @@ enum status run_open(struct run *r)
     return st;
 }
 
-/* Beside the host's arena. */
-static int64_t message_bytes(const struct run *r, const struct plan *plan)
+/* Beside the plan's memory, and beyond what is set aside for the program. */
+static int64_t bytes_beside(const struct run *r, const struct plan *plan)
 {
-    return r->s->staged ? session_message_bytes(plan) : 0;
+    return (r->s->staged ? session_message_bytes(plan) : 0) + max_i64(0, session_staging_bytes(r->model, plan) - MEMORY_ASIDE_STAGING);
 }
 
 /* Of a length's plan: all ranks have the same, it fits, and the memory for it is there. */
@@ -377,20 +377,20 @@ static enum status check_plan(struct run *r, const struct plan *plan)
     TRY(run_compare_plans(c, plan));
     if (!plan->fits)
         return comm_agree(c, train_say_length(r->s, request.seq_len, refuse_plan(plan, r->model, &request)));
-    return comm_agree(c, train_say_length(r->s, request.seq_len, memory_check(&r->memory, plan, message_bytes(r, plan), &request)));
+    return comm_agree(c, train_say_length(r->s, request.seq_len, memory_check(&r->memory, plan, bytes_beside(r, plan), &request)));
 }
 
 /* Arenas are as large as the largest plan's: what several need together is one more thing to have room for. */
 static enum status check_together(const struct run *r)
 {
     struct plan all = *r->plans.plan[0];
-    int64_t messages = 0;
+    int64_t beside = 0;
     for (int i = 0; i < r->plans.n; i++) {
-        messages = max_i64(messages, message_bytes(r, r->plans.plan[i]));
+        beside = max_i64(beside, bytes_beside(r, r->plans.plan[i]));
         for (int t = 0; t < TIERS; t++)
             all.arena[t] = max_i64(all.arena[t], r->plans.plan[i]->arena[t]);
     }
-    return memory_check(&r->memory, &all, messages, &r->s->plan);
+    return memory_check(&r->memory, &all, beside, &r->s->plan);
 }
 
 enum status run_plan(struct run *r)
