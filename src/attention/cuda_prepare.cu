@@ -1,5 +1,5 @@
-// First launch of every backward pass: delta and lse (in units of log2) side by side by head, each query's keys, and (fast mode)
-// a zero dq.
+// First launch of every backward pass: delta and lse (in units of log2) side by side by head, each query's keys, and, where
+// kernels add to dq, zeros in it.
 #include "attention/cuda_mask.cuh"
 
 #include "attention/cuda_kernels.h"

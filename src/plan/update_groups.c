@@ -25,8 +25,8 @@ enum status plan_for_resident_groups(const struct problem *p, struct plan **out)
     struct plan *now = *out, *next;
     struct candidate c;
     double excess;
-    if (p->request.group > 0 || p->request.evaluation || !p->request.hardware || p->request.hardware->cpu || now->strategy.ranks > 1 || now->strategy.group >= GROUP_RESIDENT ||
-        !is_resident(&now->strategy))
+    if (p->request.group > 0 || p->request.evaluation || !p->request.hardware || p->request.hardware->cpu ||
+        now->strategy.ranks > 1 || now->strategy.group >= GROUP_RESIDENT || !is_resident(&now->strategy))
         return OK;
     TRY(plan_as_candidate(now, &c));
     c.strategy.group = GROUP_RESIDENT;

@@ -25,8 +25,8 @@ static inline int target_adds_in_order(int capability, int64_t head_dim)
     return capability == 90 && head_dim <= 128;
 }
 
-/* Whether a backward attention by sm_80's kernels is faster if it adds to dq in whatever order, on a GPU whose blocks have that much
- * shared memory: there are no such kernels of capped scores, none whose tiles of 256 columns fit into 99 KiB, and none of wider ones. */
+/* Whether a backward attention takes sm_80's kernels, and there are some that add to dq in whatever order, for a GPU whose blocks have
+ * that much shared memory: there are none of capped scores, none whose tiles of 256 columns fit into 99 KiB, and none of wider ones. */
 static inline int target_can_be_fast(int capability, int64_t shared_bytes, const struct op_attrs *a)
 {
     const int64_t dim = op_wider_dim(a);

@@ -139,7 +139,7 @@ static void describe_need(const struct plan *p, int64_t beside, int on_gpu, char
     units_format_bytes(p->arena[TIER_HOST], host);
     int n = on_gpu ? snprintf(text, size, "host %s", host) : snprintf(text, size, "device %s, host %s", device, host);
     if (beside > 0)
-        snprintf(text + n, size - (size_t)n, ", what ranks send and two groups of state %s", units_format_bytes(beside, other));
+        snprintf(text + n, size - (size_t)n, ", beside them %s for two groups of state and what ranks send", units_format_bytes(beside, other));
 }
 
 enum status memory_check(const struct memory_part *m, const struct plan *p, int64_t beside, const struct plan_request *s)
