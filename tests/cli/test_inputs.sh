@@ -66,6 +66,17 @@ if [ $status != 2 ] || ! grep -q "^ltrain: rank 1: --device cuda: $home/plugin.s
     failures=$((failures + 1))
 fi
 
+# programs are for one kind of GPU
+status=0
+# shellcheck disable=SC2086 # lists of words
+timeout -k 5 1000 $mpi -n 1 -x LTRAIN_CUDA_PLUGIN="$plugin" -x LTRAIN_FAKE_CUDA=devices=2 "$ltrain" $common --data A/t.txt --device cuda --out kinds : \
+    -n 1 -x LTRAIN_CUDA_PLUGIN="$plugin" -x LTRAIN_FAKE_CUDA=devices=2,name=other,processors=3 "$ltrain" $common --data A/t.txt --device cuda --out kinds >out 2>err || status=$?
+if [ $status != 2 ] || ! grep -q "^ltrain: rank 1: --device cuda: the GPU here is other (compute capability 0.0, 3 multiprocessors), rank 0 has twin (0.0, 1): all" err; then
+    echo "not ok: GPUs of two kinds: exit status $status"
+    cat err
+    failures=$((failures + 1))
+fi
+
 # data that change under both ranks: said once, and saved
 cp A/t.txt changing.txt
 # shellcheck disable=SC2086 # lists of words

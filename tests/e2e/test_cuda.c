@@ -45,6 +45,21 @@ static void runs_move_between_devices(void **state)
     e2e_same_file("want/hf/model.safetensors", "back/hf/model.safetensors");
 }
 
+/* What cuBLASLt has chosen may change bits: a resume says so where it is another choice. */
+static void other_algorithms_are_said(void **state)
+{
+    (void)state;
+    use(twin, "algorithms=5");
+    e2e_succeeds(NULL, TINY ON("cuda") "--steps 1 --save-every 1 --out chosen");
+    struct result r = e2e_succeeds(NULL, "--resume chosen --steps 2");
+    assert_null(strstr(r.out, "numerics key"));
+    use(twin, "algorithms=6");
+    r = e2e_succeeds(NULL, "--resume chosen --steps 3");
+    e2e_contains(r.out, "resume: the numerics key differs (");
+    e2e_contains(r.out, " cuda=0.0,1,0000000000000005");
+    e2e_contains(r.out, " cuda=0.0,1,0000000000000006");
+}
+
 /* Two ranks, messages by NCCL on a GPU each, staged on one for both. */
 static void ranks_move_between_devices(void **state)
 {
@@ -288,6 +303,17 @@ static void memory_is_what_was_planned(void **state)
     use(twin, "memory=8G,context=1G"); /* without --device-mem: 7 GiB less 2% and 256 MiB */
     r = e2e_succeeds(NULL, TINY ON("cuda") "--steps 1 --out budget");
     e2e_contains(r.out, "budgets: device 6.6 GiB");
+    use(twin, "memory=12G,devices=2"); /* 384 MiB a rank less for NCCL, at most a sixteenth; none where messages are staged */
+    r = e2e_succeeds(NULL, TINY ON("cuda") "--ranks 2 --steps 1 --out carried-budget");
+    e2e_contains(r.out, "budgets: device 11 GiB");
+    r = e2e_succeeds(NULL, TINY ON("cuda") "--ranks 2 --steps 1 --comm staged --out staged-budget");
+    e2e_contains(r.out, "budgets: device 12 GiB");
+    use(twin, "memory=8G,devices=2");
+    r = e2e_succeeds(NULL, TINY ON("cuda") "--ranks 2 --steps 1 --out capped-budget");
+    e2e_contains(r.out, "budgets: device 7.1 GiB");
+    use(twin, "memory=8G"); /* shared */
+    r = e2e_succeeds(NULL, TINY ON("cuda") "--ranks 2 --steps 1 --out shared-budget");
+    e2e_contains(r.out, "budgets: device 3.8 GiB");
     use(twin, "grows=800:3M");
     r = e2e_succeeds(NULL, TINY ON("cuda") "--steps 3 --out late");
     e2e_contains(r.out, "remark: GPU 0, twin, 0000:01:00.0: 3.0 MiB more are taken than when the first step began");
@@ -348,7 +374,7 @@ static void a_failing_gpu(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(runs_move_between_devices), cmocka_unit_test(ranks_move_between_devices),
+    const struct CMUnitTest tests[] = {cmocka_unit_test(runs_move_between_devices), cmocka_unit_test(other_algorithms_are_said), cmocka_unit_test(ranks_move_between_devices),
                                        cmocka_unit_test(evaluation_is_the_same_there),
                                        cmocka_unit_test(what_is_read_on_is_the_same_there), cmocka_unit_test(check_compares),
                                        cmocka_unit_test(auto_takes_what_is_there), cmocka_unit_test(figures_are_those_of_the_gpu), cmocka_unit_test(refusals), cmocka_unit_test(sizes_are_multiples_of_8), cmocka_unit_test(refusals_of_gpus),

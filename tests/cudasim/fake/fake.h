@@ -13,6 +13,7 @@
  *               bus=N: the first one's PCI bus, 1
  *   driver=N    1000 * major + 10 * minor of the CUDA that the driver is for, 13000
  *   exclusive=1 another process has the devices alone
+ *   algorithms=N  another choice of products' algorithms, 0: it changes no bit, and is in the numerics key (twin)
  *   pin=N       the N-th registration of host memory finds no memory
  *   dry=1       launches of kernels and fills are neither executed nor held to memory that is there
  *   devices=N   how many there are, 1
@@ -48,7 +49,7 @@ enum { FAKE_DEVICES = 8, FAKE_QUEUE = 1024 /* launches that a stream takes befor
 struct fake_config {
     uint64_t seed;
     size_t memory, taken, context, kernel, stream, grows;
-    int devices, lag, capability, processors, dry, numa, bus, driver, exclusive;
+    int devices, lag, capability, processors, dry, numa, bus, driver, exclusive, algorithms;
     char name[128], fail_in[64];
     long fail_call, fail_executed, fail_pin, grows_after, hang_executed;
     int fail_error, executed_error;

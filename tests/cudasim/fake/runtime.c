@@ -71,7 +71,7 @@ static int set(const char *word, struct fake_config *c)
     else
         return set_number(word, "lag", &c->lag) || set_number(word, "devices", &c->devices) ||
                set_number(word, "capability", &c->capability) || set_number(word, "processors", &c->processors) || set_number(word, "dry", &c->dry) || set_number(word, "numa", &c->numa) || set_number(word, "bus", &c->bus) ||
-               set_number(word, "driver", &c->driver) || set_number(word, "exclusive", &c->exclusive) ||
+               set_number(word, "driver", &c->driver) || set_number(word, "exclusive", &c->exclusive) || set_number(word, "algorithms", &c->algorithms) ||
                set_bytes(word, "memory", &c->memory) || set_bytes(word, "taken", &c->taken) ||
                set_bytes(word, "context", &c->context) || set_bytes(word, "kernel", &c->kernel) || set_bytes(word, "stream", &c->stream) ||
                set_pair(word, "fail", &c->fail_call, &c->fail_error) || set_pair(word, "pin", &c->fail_pin, &unused) ||
