@@ -178,26 +178,42 @@ static void backward_in_any_order(void **state)
     }
 }
 
-/* What launches ask of the runtime beside the launch: the sentence names it. First of all tests, as the driver's entry is asked for once. */
-static void calls_before_launches_fail(void **state)
+/* One of the runtime's functions fails from the `first` such call on, one call a run: the run ends and says which. What kernels'
+ * files call stands among calls of the same name that the device's file makes. */
+static int fails_by_name(const char *function, const char *said, int first, int last)
 {
-    (void)state;
-    static const char *const functions[] = {"cudaGetDriverEntryPointByVersion", "cudaFuncSetAttribute"};
-    for (int i = 0; i < 2; i++) {
+    int failed = 0;
+    for (int n = first; n <= last; n++) {
         struct golden g;
         struct rig r;
         char words[80];
         double loss, norm;
-        snprintf(words, sizeof words, ",in=%s,fail=1:1", functions[i]);
+        snprintf(words, sizeof words, ",in=%s,fail=%d:1", function, n);
         enum status st = begin(&r, &g, "llama-gqa", 90, NULL, words);
         if (st == OK)
             st = rig_step(&r, &g.sequence, 1, &loss, &norm);
-        if (st == OK || !strstr(status_message(), functions[i]))
-            fail_msg("%s fails: status %d, \"%s\"", functions[i], st, st == OK ? "" : status_message());
+        if (st != OK && (!strstr(status_message(), said) || strchr(status_message(), '\n')))
+            fail_msg("call %d of %s fails: status %d, \"%s\"", n, function, st, status_message());
+        failed += st != OK;
         rig_stop(&r);
         golden_close(&g);
         assert_string_equal(fake_cuda_left(), "");
     }
+    return failed;
+}
+
+/* What launches ask of the runtime, launches themselves, and what kernels' entries ask beside. First of all tests, as the driver's entry is
+ * asked for once. */
+static void calls_of_kernels_fail(void **state)
+{
+    (void)state;
+    assert_int_equal(fails_by_name("cudaGetDriverEntryPointByVersion", "cudaGetDriverEntryPointByVersion", 1, 1), 1);
+    assert_int_equal(fails_by_name("cudaFuncSetAttribute", "cudaFuncSetAttribute", 1, 1), 1);
+    assert_int_equal(fails_by_name("cudaGetDevice", "cudaGetDevice", 1, 2), 2);
+    assert_int_equal(fails_by_name("cudaDeviceGetAttribute", "cudaDeviceGetAttribute", 2, 3), 2);
+    assert_int_equal(fails_by_name("enqueue", "kernel launch", 1, 8), 8);
+    const int last = extent_is_long() ? 200 : 4;
+    assert_int_equal(fails_by_name("cudaMemsetAsync", "cudaMemsetAsync", 1, last), last);
 }
 
 /* Layer kinds beside Llama's: soft caps, windows on some layers, four norms of 1 + w, GeGLU, scaled embeddings; norms of each head,
@@ -240,7 +256,7 @@ static void all_models(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(calls_before_launches_fail), cmocka_unit_test(llama_on_ampere), cmocka_unit_test(llama_on_hopper),
+    const struct CMUnitTest tests[] = {cmocka_unit_test(calls_of_kernels_fail), cmocka_unit_test(llama_on_ampere), cmocka_unit_test(llama_on_hopper),
                                        cmocka_unit_test(gpt2_on_ampere), cmocka_unit_test(gpt2_on_hopper), cmocka_unit_test(adapters_on_ampere), cmocka_unit_test(moments_in_int8),
                                        cmocka_unit_test(backward_in_any_order), cmocka_unit_test(other_layers), cmocka_unit_test(all_models), cmocka_unit_test(walk_presets)};
     return cmocka_run_group_tests(tests, NULL, NULL);
