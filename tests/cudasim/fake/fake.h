@@ -44,6 +44,7 @@ const char *fake_cuda_left(void);
 
 /* --- Within the fake --- */
 
+enum { FAKE_LEAST = 0, FAKE_GREATEST = -5 }; /* priorities of streams */
 enum { FAKE_DEVICES = 8, FAKE_QUEUE = 1024 /* launches that a stream takes before a real one would spin */ };
 
 struct fake_config {
@@ -104,6 +105,7 @@ void fake_memory_reset(void);
 
 /* Streams. */
 cudaError_t fake_enqueue(cudaStream_t stream, const struct fake_work *work); /* under the lock */
+int fake_priority(cudaStream_t stream);                                      /* of the default stream: the least */
 int fake_is_busy(void);                                                      /* some stream has work; under the lock */
 int fake_is_busy_beside(cudaStream_t stream);                                /* some other one has */
 int fake_streams_left(char *text, size_t size);

@@ -1,6 +1,6 @@
 /* NCCL between the processes that stand for GPUs. What it lets pass is an error here: ends that do not match, circles, a blocking
  * start, calls before all have joined or before the last one is done, connections that are made while streams run, results that
- * overlap. What a call begins is on its stream once somebody has polled for it. */
+ * overlap, streams that kernels hold up, NVLS. What a call begins is on its stream once somebody has polled for it. */
 #include "fake.h"
 #include "nccl_wire.h"
 
@@ -212,6 +212,8 @@ static ncclResult_t init(ncclComm_t *out, int ranks, const ncclUniqueId *id, int
         return misuse("a thread joins that has no device");
     if (config->size != sizeof *config || config->magic != 0xcafebeef || config->blocking != 0)
         return misuse("whoever joins would wait for ever for one that does not: blocking is not 0");
+    if (!getenv("NCCL_NVLS_ENABLE"))
+        return misuse("NVLS would take memory in a step: nobody has set NCCL_NVLS_ENABLE");
     if (ranks < 2 || ranks > NCCL_RANKS || rank < 0 || rank >= ranks)
         return ncclInvalidArgument;
     struct ncclComm *c = calloc(1, sizeof *c);
@@ -387,6 +389,8 @@ static cudaError_t end_group(void *closure)
 
 static ncclResult_t enqueue(struct group *g, cudaStream_t stream)
 {
+    if (fake_priority(stream) > FAKE_GREATEST)
+        return misuse("messages on a stream that is not the most urgent one");
     struct group *closure = malloc(sizeof *closure);
     if (!closure)
         abort();

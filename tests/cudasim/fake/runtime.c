@@ -362,8 +362,8 @@ cudaError_t cudaDeviceGetPCIBusId(char *to, int size, int device)
 
 static cudaError_t priorities(int *least, int *greatest)
 {
-    *least = 0;
-    *greatest = -5;
+    *least = FAKE_LEAST;
+    *greatest = FAKE_GREATEST;
     return fake_current() < 0 ? cudaErrorInvalidDevice : cudaSuccess;
 }
 

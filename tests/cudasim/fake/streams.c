@@ -20,7 +20,7 @@ struct node {
 };
 
 struct CUstream_st {
-    int alive, device, used;
+    int alive, device, priority, used;
     struct node *head, *tail;
     int queued;
     uint32_t speed;
@@ -58,6 +58,11 @@ static int total_queued(void)
     for (struct CUstream_st *s = streams; s; s = s->next)
         n += s->queued;
     return n;
+}
+
+int fake_priority(cudaStream_t stream)
+{
+    return stream ? stream->priority : FAKE_LEAST;
 }
 
 int fake_is_busy(void)
@@ -299,7 +304,7 @@ cudaError_t fake_enqueue(cudaStream_t stream, const struct fake_work *work)
         return error == cudaSuccess ? done : error;    \
     } while (0)
 
-static cudaError_t create_stream(cudaStream_t *stream, unsigned flags)
+static cudaError_t create_stream(cudaStream_t *stream, unsigned flags, int priority)
 {
     if (fake_current() < 0)
         return cudaErrorInvalidDevice;
@@ -308,15 +313,14 @@ static cudaError_t create_stream(cudaStream_t *stream, unsigned flags)
     struct CUstream_st *s = calloc(1, sizeof *s);
     if (!s)
         abort();
-    *s = (struct CUstream_st){.alive = 1, .device = fake_current(), .speed = 1, .next = streams};
+    *s = (struct CUstream_st){.alive = 1, .device = fake_current(), .priority = priority, .speed = 1, .next = streams};
     *stream = streams = s;
     return cudaSuccess;
 }
 
 cudaError_t cudaStreamCreateWithPriority(cudaStream_t *stream, unsigned flags, int priority)
 {
-    (void)priority;
-    CALL(create_stream(stream, flags));
+    CALL(create_stream(stream, flags, priority));
 }
 
 static cudaError_t destroy_stream(cudaStream_t stream)
@@ -521,6 +525,8 @@ static cudaError_t copy(void *dst, const void *src, size_t bytes, enum cudaMemcp
     cudaError_t error = fake_check_pinned(host, bytes);
     if (error != cudaSuccess)
         return error;
+    if (fake_priority(stream) >= FAKE_LEAST)
+        return fake_misuse(cudaErrorInvalidValue, "a copy whose stream is no more urgent than that of kernels");
     struct copy c = {.to = dst, .from = src, .bytes = bytes};
     if (kind == cudaMemcpyHostToDevice)
         c.to = fake_alias(dst);
