@@ -5,7 +5,9 @@
 #include <cmocka.h>
 
 #include "engine/rig.h"
+#include "engine/twin.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 static void gaps_are_guarded(void **state)
@@ -37,6 +39,55 @@ static void gaps_are_guarded(void **state)
     rig_stop(&r);
 }
 
+/* The first of sixteen bytes of the device's arena that no buffer of the plan has: as canaries fill them. */
+static char *a_gap(struct backend *b)
+{
+    static const unsigned char filled[16] = {0xa5, 0xa5, 0xa5, 0xa5, 0xa5, 0xa5, 0xa5, 0xa5, 0xa5, 0xa5, 0xa5, 0xa5, 0xa5, 0xa5, 0xa5, 0xa5};
+    unsigned char *all = malloc((size_t)b->bytes);
+    assert_non_null(all);
+    assert_int_equal(b->read(b, all, b->base, b->bytes), OK);
+    unsigned char *at = memmem(all, (size_t)b->bytes, filled, sizeof filled);
+    assert_non_null(at);
+    char *there = b->base + (at - all);
+    free(all);
+    return there;
+}
+
+/* On every device: what is written beside the plan's buffers and what is written beside the arena. */
+static void the_devices_are_guarded(void **state)
+{
+    (void)state;
+    static const enum device_kind devices[] = {DEVICE_CPU, DEVICE_CPU_DISCRETE, DEVICE_CUDA};
+    struct twin twin = {.configure = NULL};
+    const int has_twin = twin_open(getenv("LTRAIN_CUDA_TWIN"), &twin);
+    for (int k = 0; k < 2 + has_twin; k++) {
+        struct rig r;
+        struct model_config config;
+        struct model *model;
+        char byte = 1;
+        if (devices[k] == DEVICE_CUDA)
+            twin.configure("seed=1");
+        rig_defaults(&r, 100);
+        r.settings.plan.device = devices[k];
+        r.settings.gpu = AUTO;
+        assert_int_equal(model_preset("tiny", &config), OK);
+        assert_int_equal(model_create(&config, NULL, 0, &model), OK);
+        assert_int_equal(rig_start(&r, model), OK);
+        struct backend *b = r.session->backend;
+        assert_int_equal(session_check_memory(r.session), OK);
+        char *at = a_gap(b);
+        assert_int_equal(b->write(b, at, &byte, 1), OK);
+        assert_int_equal(session_check_memory(r.session), ERR_CORRUPT);
+        assert_non_null(strstr(status_message(), "a byte outside the plan was written: device arena"));
+        assert_int_equal(b->write(b, at, "\xa5", 1), OK);
+        assert_int_equal(session_check_memory(r.session), OK);
+        assert_int_equal(b->fill(b, b->base + b->bytes, 0, 1), OK);
+        assert_int_equal(session_check_memory(r.session), ERR_CORRUPT);
+        assert_non_null(strstr(status_message(), "device arena: something wrote "));
+        rig_stop(&r);
+    }
+}
+
 /* A session does not start with a program that the verifier rejects. */
 static void a_missing_wait_is_refused(void **state)
 {
@@ -65,6 +116,6 @@ static void a_missing_wait_is_refused(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(gaps_are_guarded), cmocka_unit_test(a_missing_wait_is_refused)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(gaps_are_guarded), cmocka_unit_test(the_devices_are_guarded), cmocka_unit_test(a_missing_wait_is_refused)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
