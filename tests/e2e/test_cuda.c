@@ -2,12 +2,15 @@
  * and after moving between devices; and what is said where there is no GPU or it fails. */
 #include "harness.h"
 
+#include "build_config.h"
+
 #include <dlfcn.h>
 #include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #define ON(device) " --offload nvme --device " device " "
 #define FOUR TINY "--steps 4 --save-every 2 "
@@ -219,6 +222,37 @@ static void refusals(void **state)
     assert_int_not_equal(system(gives), 0); /* nothing of CUDA is linked */
 }
 
+/* Where there is a driver the plugin beside the program is opened; without one it is said what is missing. */
+static void the_plugin_lies_beside(void **state)
+{
+    (void)state;
+    char path[8500], directory[4100], *program = strdup(getenv("LTRAIN"));
+    assert_int_equal(mkdir("beside", 0777), 0);
+    e2e_copy(program, "beside/ltrain");
+    e2e_copy(twin, "beside/libcuda.so.1"); /* any library stands for the driver's */
+    assert_non_null(realpath("beside", directory));
+    snprintf(path, sizeof path, "%s/ltrain", directory);
+    setenv("LTRAIN", path, 1);
+    setenv("LD_LIBRARY_PATH", directory, 1);
+    use(NULL, "seed=1");
+    snprintf(path, sizeof path, "%s/libltrain-cuda.so", LTRAIN_LIBDIR);
+    if (access(path, F_OK) != 0) {
+        snprintf(path, sizeof path, "--device cuda: there is a driver, but no CUDA plugin: neither %s/libltrain-cuda.so nor %s/", directory, LTRAIN_LIBDIR);
+        e2e_refuses(2, path, NULL, TINY "--steps 1 --device cuda");
+        struct result r = e2e_succeeds(NULL, TINY "--steps 1 --out alone");
+        e2e_contains(r.out, "remark: no GPU is used: --device cuda: there is a driver, but no CUDA plugin");
+        e2e_contains(r.out, "device: cpu");
+    }
+    e2e_write("beside/libltrain-cuda.so", "%s", "no library");
+    e2e_refuses(2, "--device cuda: the CUDA plugin cannot be opened: |beside/libltrain-cuda.so", NULL, TINY "--steps 1 --device cuda");
+    e2e_copy(twin, "beside/libltrain-cuda.so");
+    struct result r = e2e_succeeds(NULL, TINY "--steps 1 --out found-beside");
+    e2e_contains(r.out, "device: GPU 0, twin");
+    unsetenv("LD_LIBRARY_PATH");
+    setenv("LTRAIN", program, 1);
+    free(program);
+}
+
 /* Kernels move 16 bytes at a time; the processor takes any size. */
 static void sizes_are_multiples_of_8(void **state)
 {
@@ -377,7 +411,7 @@ int main(void)
     const struct CMUnitTest tests[] = {cmocka_unit_test(runs_move_between_devices), cmocka_unit_test(other_algorithms_are_said), cmocka_unit_test(ranks_move_between_devices),
                                        cmocka_unit_test(evaluation_is_the_same_there),
                                        cmocka_unit_test(what_is_read_on_is_the_same_there), cmocka_unit_test(check_compares),
-                                       cmocka_unit_test(auto_takes_what_is_there), cmocka_unit_test(figures_are_those_of_the_gpu), cmocka_unit_test(refusals), cmocka_unit_test(sizes_are_multiples_of_8), cmocka_unit_test(refusals_of_gpus),
+                                       cmocka_unit_test(auto_takes_what_is_there), cmocka_unit_test(figures_are_those_of_the_gpu), cmocka_unit_test(refusals), cmocka_unit_test(the_plugin_lies_beside), cmocka_unit_test(sizes_are_multiples_of_8), cmocka_unit_test(refusals_of_gpus),
                                        cmocka_unit_test(memory_is_what_was_planned), cmocka_unit_test(memory_is_near_the_gpu),
                                        cmocka_unit_test(a_failing_gpu)};
     twin = getenv("LTRAIN_CUDA_TWIN");
