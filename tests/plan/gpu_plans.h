@@ -8,6 +8,7 @@
 #include "plan/lower/mesh.h"
 #include "plan/plan.h"
 
+#include <stdio.h>
 #include <string.h>
 
 struct gpu_question {
@@ -59,6 +60,23 @@ static inline void gpu_plan(const struct gpu_question *q, gpu_plan_check *check)
     model_destroy(m);
 }
 
+/* Whether a sentence that lists all of them between two words, with commas, lists no others than these. */
+static inline void gpu_plans_have_all(const char *from, const char *to, const char *const *have, int n)
+{
+    char list[512], *word, *rest = list;
+    const char *begin = strstr(status_message(), from), *end = begin ? strstr(begin, to) : NULL;
+    assert_non_null(end);
+    snprintf(list, sizeof list, "%.*s", (int)(end - begin) - (int)strlen(from), begin + strlen(from));
+    while ((word = strsep(&rest, ","))) {
+        int found = 0;
+        word += strspn(word, " ");
+        for (int i = 0; i < n; i++)
+            found |= strcmp(word, have[i]) == 0;
+        if (!found)
+            fail_msg("there are no plans of %s", word);
+    }
+}
+
 /* Every preset three times, each time on another machine, so that all data sheets have their turn; everything on the device, in
  * host memory, on nvme. With LTRAIN_LONG all presets on all data sheets. */
 static inline void gpu_plans_of_presets(gpu_plan_check *check)
@@ -67,6 +85,12 @@ static inline void gpu_plans_of_presets(gpu_plan_check *check)
     static const char *const machines[] = {"a100-40", "h100", "h200",    "gh200",   "rtx3090",  "rtx4090",    "l4",            "a100-80",
                                            "h100-pcie", "l40s", "a40", "a10", "rtxa6000", "rtx6000ada", "rtx4090-laptop"};
     enum { PRESETS = sizeof presets / sizeof *presets, MACHINES = sizeof machines / sizeof *machines };
+    struct model_config unknown_model;
+    struct hardware unknown_machine;
+    assert_int_not_equal(model_preset("?", &unknown_model), OK);
+    gpu_plans_have_all("presets are ", ", or give", presets, PRESETS);
+    assert_int_not_equal(hardware_preset("?", &unknown_machine), OK);
+    gpu_plans_have_all("a file nor one of ", " (several", machines, MACHINES);
     static const enum offload at[] = {OFFLOAD_NONE, OFFLOAD_CPU, OFFLOAD_NVME};
     static const int rows[] = {512, 999, 0};
     for (int i = 0; i < PRESETS; i++) {
