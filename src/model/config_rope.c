@@ -207,6 +207,8 @@ enum status config_read_rope(struct config_reader *r, struct model_config *c)
     struct model_config older = *c;
     if (scaling)
         TRY(read_section(r, "rope_scaling.", scaling, &older));
+    if (has_kinds(c) && older.rope != ROPE_DEFAULT && !json_object_get(scaling, "rope_type"))
+        return config_refuse(r, "rope_scaling", "in this family transformers looks for rope_type and not for type, and would scale nothing");
     if (json_is_object(json_object_get(parameters, "full_attention")))
         TRY(read_by_kind(r, parameters, c));
     else if (json_object_size(parameters) > 0 && has_kinds(c))

@@ -750,6 +750,12 @@ static void test_as_transformers(void **state)
     refuse(LIKE("gemma2", ", \"rope_parameters\": {\"full_attention\": {\"rope_type\": \"default\"}, \"sliding_attention\": "
                           "{\"rope_type\": \"default\", \"rope_theta\": 77.0}}"),
            "layers of this family are of one kind");
+
+#define SCALED(word) ", \"rope_scaling\": {\"" word "\": \"linear\", \"factor\": 2.0}"
+    refuse(LIKE("gemma3_text", SCALED("type")), "looks for rope_type and not for type");
+    refuse(LIKE("olmo3", SCALED("type")), "looks for rope_type and not for type");
+    assert_true(read_text(LIKE("gemma3_text", SCALED("rope_type"))).rope_factor == 2.0);
+    assert_true(read_text(LIKE("olmo3", ", \"rope_scaling\": {\"type\": \"default\"}")).rope == ROPE_DEFAULT);
     struct model_config back, c = read_text(LIKE("olmo3", ", \"rope_theta\": 77.0")); /* which windowed layers do not have */
     assert_true(c.rope_theta == 77.0 && c.rope_local_theta == 500000.0);
     assert_int_equal(model_config_write(dir, &c, F32), OK);
