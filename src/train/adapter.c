@@ -334,6 +334,10 @@ static enum status take_adapter(struct settings *s, FILE *notes)
 {
     char found[PLACE];
     struct described d;
+    if (s->resume && settings_is_typed(s, "adapter"))
+        return status_fail(ERR_INVALID, "--adapter: a run that is resumed goes on with what its checkpoint has: leave it out; without --resume, "
+                                        "--model %s --adapter %s begins a run with that adapter",
+                           s->model, s->adapter);
     TRY(find_newest(s->adapter, found, notes));
     if (s->resume && !adapter_config_is_there(found)) /* what was trained is in the checkpoint */
         return OK;

@@ -107,6 +107,27 @@ static void say_layout(const struct run *r, const char *before)
 
 /* ---- settings ---- */
 
+/* How much adapters count is no number of theirs, which a checkpoint has: with another one they are another model. */
+static enum status compare_adapters(const struct run *r, const struct settings *before)
+{
+    const struct lora *now = &r->s->plan.lora, *was = &before->plan.lora;
+    const int alike = (now->rank > 0) == (was->rank > 0) && now->alpha == was->alpha && now->rank_stabilised == was->rank_stabilised &&
+                      strcmp(now->alphas, was->alphas) == 0;
+    if (alike)
+        return OK;
+    if (was->rank == 0)
+        return status_fail(ERR_INVALID, "--lora: the checkpoint is of a run that trains the model whole: leave out --lora; --model %s --lora ... begins "
+                                        "a run with adapters beside what it has trained",
+                           r->s->resume);
+    char *said = lora_text(now), *found = lora_text(was);
+    enum status st = said && found ? status_fail(ERR_INVALID, "--lora %s: the checkpoint's adapters are %s: leave out --lora, or change its dropout only",
+                                                 said, found)
+                                   : status_fail(ERR_NOMEM, "out of memory");
+    free(said);
+    free(found);
+    return st;
+}
+
 static enum status say_settings(const struct run *r, const struct settings *before)
 {
     char *text = NULL;
@@ -156,8 +177,11 @@ static enum status compare(const struct run *r, const char *path)
     if (st == OK && was.settings[0]) {
         st = settings_read_text(path, was.settings, &before);
         if (st == OK) {
-            say_schedule(r, &before);
-            st = say_settings(r, &before);
+            st = compare_adapters(r, &before);
+            if (st == OK)
+                say_schedule(r, &before);
+            if (st == OK)
+                st = say_settings(r, &before);
             settings_free(&before);
         }
     }

@@ -77,6 +77,14 @@ static void resumed(void **state)
     }
     e2e_succeeds(NULL, "--model base --lora r=4 --steps 2 --save-every 2 --out run" RUN);
     e2e_refuses(2, "has no model.layers.0.input_layernorm.weight|--lora", NULL, "--resume run --steps 4 --lora r=4,modules-to-save=norm");
+    e2e_refuses(2, "--lora r=4,alpha=9,|the checkpoint's adapters are r=4,alpha=8,", NULL, "--resume run --steps 4 --lora r=4,alpha=9");
+    e2e_refuses(2, "rslora=yes|the checkpoint's adapters are", NULL, "--resume run --steps 4 --lora r=4,rslora=yes");
+    e2e_refuses(2, "alpha-pattern=q_proj:3|the checkpoint's adapters are", NULL, "--resume run --steps 4 --lora r=4,alpha-pattern=q_proj:3");
+    e2e_refuses(2, "--lora none: the checkpoint's adapters are", NULL, "--resume run --steps 4 --lora none");
+    e2e_refuses(2, "--adapter|leave it out", NULL, "--resume run --steps 4 --adapter whole/hf");
+    e2e_refuses(2, "--adapter|leave it out", NULL, "--resume run --steps 4 --adapter absent");
+    e2e_succeeds(NULL, "--model base --steps 2 --save-every 2 --out full" RUN);
+    e2e_refuses(2, "--lora|trains the model whole|--model full --lora", NULL, "--resume full --steps 4 --lora r=4");
     size_t bytes;
     char *weights = e2e_read("base/model.safetensors", &bytes);
     weights[bytes - 3] ^= 1;
