@@ -1,5 +1,5 @@
-/* A case of tests/golden on the GPU that is here, in three placements: `engine_golden_gpu CASE | --illegal-address`, for tools/gpu-check.sh. LTRAIN_GOLDEN: the
- * folder of cases. Exit status 77: no GPU. bf16, against PyTorch in fp64; the same bits in all placements. */
+/* A case of tests/golden on the GPU that is here, in three placements: `engine_golden_gpu CASE | --all | --illegal-address`, for tools/gpu-check.sh; --all: every
+ * case, resident. LTRAIN_GOLDEN: the folder of cases. Exit status 77: no GPU. bf16, against PyTorch in fp64; the same bits in all placements. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -11,9 +11,11 @@
 #include "engine/golden_compare.h"
 #include "engine/rig.h"
 
+#include <dirent.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 static const char *name;
 static struct target target;
@@ -84,6 +86,29 @@ static void three_placements(void **state)
     assert_true(run(on_drives) == resident);
 }
 
+/* With LTRAIN_GOLDEN, or else the source's. */
+static void every_case(void **state)
+{
+    (void)state;
+    const char *given = getenv("LTRAIN_GOLDEN"), *root = getenv("LTRAIN_SOURCE_ROOT");
+    char folder[500], path[800];
+    struct dirent **entries;
+    int tried = 0;
+    snprintf(folder, sizeof folder, "%s%s", given ? given : root ? root : ".", given ? "" : "/tests/golden");
+    const int n = scandir(folder, &entries, NULL, alphasort);
+    for (int i = 0; i < n; i++) {
+        snprintf(path, sizeof path, "%s/%s/golden.json", folder, entries[i]->d_name);
+        if (access(path, R_OK) == 0) {
+            name = entries[i]->d_name;
+            run(NULL);
+            tried++;
+        }
+        free(entries[i]);
+    }
+    free(entries);
+    assert_true(tried >= 60);
+}
+
 static op_kernel *embed;
 
 /* The table begins at an address where neither the device nor the host ever has anything: drivers that serve the host's pages to kernels
@@ -127,7 +152,8 @@ static void an_illegal_address(void **state)
 
 int main(int argc, char **argv)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(three_placements)}, faults[] = {cmocka_unit_test(an_illegal_address)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(three_placements)}, all[] = {cmocka_unit_test(every_case)},
+                            faults[] = {cmocka_unit_test(an_illegal_address)};
     const struct device_plugin *plugin;
     struct device_facts facts;
     int n;
@@ -143,5 +169,7 @@ int main(int argc, char **argv)
     target = facts.capability > 0 ? cuda_target(facts.capability, facts.processors, 1) : backend_cpu_target(1);
     if (strcmp(name, "--illegal-address") == 0)
         return cmocka_run_group_tests(faults, NULL, NULL);
+    if (strcmp(name, "--all") == 0)
+        return cmocka_run_group_tests(all, NULL, NULL);
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
