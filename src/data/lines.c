@@ -65,7 +65,7 @@ static size_t find_row(const char *text, size_t n, int is_all, const char **row)
 
 static enum lines_kind kind_of(const char *row, size_t n, const char *column)
 {
-    json_t *object = json_loadb(row, n, JSON_ALLOW_NUL, NULL);
+    json_t *object = json_loadb(row, n, JSON_ALLOW_NUL | JSON_DECODE_INT_AS_REAL, NULL); /* with hashes of 64 bits, too */
     enum lines_kind kind = !object || (column && json_object_get(object, column)) ? LINES_TEXT
                            : chat_is_conversation(object)                         ? LINES_CHATS
                            : chat_has(object, "input_ids")                        ? LINES_IDS

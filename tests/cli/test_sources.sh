@@ -111,6 +111,10 @@ grep -q '^a【 b】$' odd.out || { fail "the text behind a byte order mark"; cat
 printf '{"id": 18446744073709551615, "text": "a b"}\n' >odd.jsonl
 run odd data --model model --data odd.jsonl --samples 0
 says odd.out "data: 1 document, "
+printf '{"id": 18446744073709551615, "text": "a b", "messages": [{"role": "user", "content": "c"}]}\n' >odd.jsonl
+refuse "odd.jsonl:1: not JSON: too big integer" data --model model --data odd.jsonl
+printf '{"id": 18446744073709551615, "text": "a b", "input_ids": [1, 2]}\n' >odd.jsonl
+refuse "odd.jsonl:1: broken JSON: too big integer" data --model model --data odd.jsonl
 printf '{"messages": null, "prompt": "a", "completion": "b", "system": null, "tools": null}\n' >odd.jsonl
 run odd data --model model --data odd.jsonl --samples 0
 says odd.out "chats: 1 conversation in 1 sample"
