@@ -148,6 +148,8 @@ int added_next(const struct added *a, enum added_stage stage, int special, const
             start = strip_left(text, start, scan->covered);
         if (t->rstrip)
             end = strip_right(text, n, end);
+        if (end <= start) /* white space that the token before it has taken */
+            continue;
         size_t before = scan->covered;
         scan->covered = end;
         *out = (struct added_part){start, end, t};

@@ -105,9 +105,12 @@ static enum status add_pair(struct bpe *b, uint32_t x, uint32_t y)
     return OK;
 }
 
-/* Where tokens for unknown characters merge with others, text may not be cut. */
-static int merges_fallbacks(const struct bpe *b)
+/* Where tokens for unknown characters merge with others, or move behind those for bytes, text may not be cut. */
+static int needs_neighbours(const struct bpe *b)
 {
+    for (int k = 0; k < 256 && b->byte_fallback && b->unk != UNK_NONE; k++)
+        if (b->fallback[k] < 0)
+            return 1;
     for (uint64_t i = 0; i <= b->merge_mask; i++) {
         int32_t left = (int32_t)((b->merges[i].key - 1) >> 32), right = (int32_t)(b->merges[i].key - 1);
         if (!b->merges[i].key)
@@ -123,7 +126,7 @@ static int merges_fallbacks(const struct bpe *b)
 
 enum status bpe_find_cuts(struct bpe *b)
 {
-    if (b->raw || b->ignore_merges || b->unused || merges_fallbacks(b))
+    if (b->raw || b->ignore_merges || b->unused || needs_neighbours(b))
         return OK;
     TRY(add_pair(b, UNICODE_END, UNICODE_END)); /* never asked for: the table is there */
     for (int64_t i = 0; i < vocab_count(b->keys); i++) {

@@ -343,6 +343,8 @@ static enum status encode_text(struct encoder *e, const uint8_t *text, size_t n,
     struct added_part part;
     enum text_begin begin = where & CONTINUES ? TEXT_CONTINUES : where & AT_ZERO ? TEXT_BEGINS : TEXT_FOLLOWS;
     TRY(normal_apply(&e->t->normal, &e->normal, e->matching, begin, &text, &n));
+    if (e->normal.moved)
+        where &= ~(unsigned)AT_ZERO;
     while (added_next(&e->t->added, ADDED_NORMAL, e->special, text, n, &scan, &part))
         TRY(part.token ? ids_add(e->out, part.token->id)
                        : run_stage(e, 0, text + part.start, part.end - part.start, part.start ? 0 : where));

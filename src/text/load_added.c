@@ -34,13 +34,21 @@ static enum status normalize_added(struct tokenizer *t, struct added_token *a)
     return st;
 }
 
-/* The library's rule: the id that the text has already, else the next free one. */
-static int32_t id_of_added(const struct tokenizer *t, const char *text, size_t n, int32_t *next)
+/* The library's rule: the id that the text has already, else the next one behind as many as the vocabulary has tokens. Where that
+ * has holes, it may be another token's: the library then finds one of the two. */
+static enum status id_of_added(const struct tokenizer *t, const char *text, size_t n, int32_t *next, int32_t *id)
 {
-    int32_t id = vocab_find(t->extra, text, n);
-    if (id < 0)
-        id = vocab_find(t->tokens, text, n);
-    return id >= 0 ? id : (*next)++;
+    struct token_text other;
+    *id = vocab_find(t->extra, text, n);
+    if (*id < 0)
+        *id = vocab_find(t->tokens, text, n);
+    if (*id >= 0)
+        return OK;
+    *id = (*next)++;
+    return vocab_text(t->tokens, *id, &other)
+               ? status_fail(ERR_INVALID, "the added token %.40s would get the id %d, which is that of %.*s: the vocab has holes", text,
+                             *id, (int)(other.n > 40 ? 40 : other.n), (const char *)other.data)
+               : OK;
 }
 
 enum status add_token(struct tokenizer *t, const char *text, size_t n, const struct added_token *like, int normalized,
@@ -49,7 +57,7 @@ enum status add_token(struct tokenizer *t, const char *text, size_t n, const str
     struct added_token a = *like;
     a.text = a.normal = NULL;
     if (a.id < 0)
-        a.id = id_of_added(t, text, n, next);
+        TRY(id_of_added(t, text, n, next, &a.id));
     a.n = n;
     enum status st = copy(text, n, &a.text);
     if (st == OK && normalized)

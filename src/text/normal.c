@@ -106,9 +106,10 @@ static enum status apply_form(enum normal_kind kind, const uint8_t *text, size_t
 
 /* ---- others ---- */
 
-static enum status replace_single(const struct normal_step *s, const uint8_t *text, size_t n, struct text_buffer *out)
+static enum status replace_single(const struct normal_step *s, const uint8_t *text, size_t n, int *moved, struct text_buffer *out)
 {
     const uint8_t *end = text + n;
+    *moved |= s->n == 0 && text[0] == s->single;
     for (;;) {
         const uint8_t *found = memchr(text, s->single, (size_t)(end - text));
         TRY(text_buffer_add(out, text, (size_t)((found ? found : end) - text)));
@@ -119,7 +120,8 @@ static enum status replace_single(const struct normal_step *s, const uint8_t *te
     }
 }
 
-static enum status replace(const struct normal_step *s, struct regex_room *matching, const uint8_t *text, size_t n,
+/* What stands for a match is where the match's last character was. */
+static enum status replace(const struct normal_step *s, struct regex_room *matching, const uint8_t *text, size_t n, int *moved,
                            struct text_buffer *out)
 {
     struct regex_scan scan = {0};
@@ -129,18 +131,21 @@ static enum status replace(const struct normal_step *s, struct regex_room *match
         TRY(regex_next(s->pattern, matching, text, n, &scan, &m));
         if (m.start > n)
             return text_buffer_add(out, text + at, n - at);
+        if (m.start == 0)
+            *moved = m.end > 0 && (*moved || s->n == 0 || m.end > utf8_length(text[0]));
         TRY(text_buffer_add(out, text + at, m.start - at));
         TRY(text_buffer_add(out, s->text, s->n));
         at = m.end;
     }
 }
 
-static void strip(const struct normal_step *s, const uint8_t **text, size_t *n)
+static void strip(const struct normal_step *s, const uint8_t **text, size_t *n, int *moved)
 {
     size_t bytes;
     while (s->left && *n > 0 && unicode_is_space(utf8_read(*text, &bytes))) {
         *text += bytes;
         *n -= bytes;
+        *moved = 1;
     }
     while (s->right && *n > 0) {
         size_t last = utf8_before(*text, *n);
@@ -151,7 +156,7 @@ static void strip(const struct normal_step *s, const uint8_t **text, size_t *n)
 }
 
 static enum status apply(const struct normal_step *s, struct regex_room *matching, enum text_begin begin, const uint8_t *text,
-                         size_t n, struct text_buffer *out)
+                         size_t n, int *moved, struct text_buffer *out)
 {
     switch (s->kind) {
     case NORMAL_SENTENCEPIECE:
@@ -160,7 +165,7 @@ static enum status apply(const struct normal_step *s, struct regex_room *matchin
         TRY(text_buffer_add(out, s->text, s->n));
         return text_buffer_add(out, text, n);
     case NORMAL_REPLACE:
-        return s->single >= 0 ? replace_single(s, text, n, out) : replace(s, matching, text, n, out);
+        return s->single >= 0 ? replace_single(s, text, n, moved, out) : replace(s, matching, text, n, moved, out);
     case NORMAL_PRECOMPILED:
         return char_map_apply(&s->map, text, n, out);
     default:
@@ -172,17 +177,18 @@ enum status normal_apply(const struct normal *normal, struct normal_room *room, 
                          const uint8_t **text, size_t *n)
 {
     int turn = 0;
+    room->moved = 0;
     for (int i = 0; i < normal->n && *n > 0; i++) {
         const struct normal_step *s = &normal->step[i];
         struct text_buffer *out = &room->text[turn];
         if (s->kind == NORMAL_STRIP) {
-            strip(s, text, n);
+            strip(s, text, n, &room->moved);
             continue;
         }
         if (s->kind == NORMAL_PREPEND && begin == TEXT_CONTINUES)
             continue;
         out->n = 0;
-        TRY(apply(s, matching, begin, *text, *n, out));
+        TRY(apply(s, matching, begin, *text, *n, &room->moved, out));
         *text = out->data;
         *n = out->n;
         turn = !turn;

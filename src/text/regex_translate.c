@@ -256,6 +256,8 @@ static enum status read_class_escape(struct parser *p, struct class *c)
         return read_range(p, c, first);
     if (p->any_case)
         return unknown(p, "(?i:) over a property");
+    if (property == property_find("\\w", 2)) /* Oniguruma's class lacks the numbers of Latin-1 that \w alone has */
+        property = property_find("[\\w]", 4);
     return add_property(c, property, negated);
 }
 

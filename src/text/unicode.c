@@ -233,6 +233,7 @@ static const struct named {
     {"\\s", "\\s", {NULL, 0, TABLE(space_ranges)}},
     {"\\d", "\\d", {"\\p{Nd}", BIT(ND)}},
     {"\\w", "\\w", {"\\p{L}\\p{M}\\p{Nd}\\p{Pc}", 0, TABLE(word_ranges)}},
+    {"[\\w]", "[\\w]", {"\\p{L}\\p{M}\\p{Nd}\\p{Pc}", 0, TABLE(word_ranges), .beyond_latin_1 = 1}},
 };
 
 const struct property *property_find(const char *name, size_t n)
@@ -264,15 +265,16 @@ static enum status add_recent(struct code_set *out, uint32_t first, uint32_t las
     return OK;
 }
 
-/* \w has characters beside those that the four properties name: letters by their use, and numbers of Latin-1. */
-static enum status add_words(struct code_set *out)
+/* \w has characters beside those that the four properties name: letters by their use, and numbers of Latin-1 (not in classes). */
+static enum status add_words(const struct property *p, struct code_set *out)
 {
+    uint32_t least = p->beyond_latin_1 ? 0x100 : 0;
     for (size_t i = 0; i < COUNT(category_runs); i++) {
         uint32_t end = i + 1 < COUNT(category_runs) ? category_runs[i + 1].first : UNICODE_END;
         if ((LETTERS | MARKS | BIT(ND) | BIT(PC)) & BIT(category_runs[i].category))
             continue;
         for (uint32_t c = category_runs[i].first; c < end; c++)
-            if (IN(word_ranges, c))
+            if (c >= least && IN(word_ranges, c))
                 TRY(code_set_add(out, c, c));
     }
     return OK;
@@ -285,7 +287,7 @@ enum status property_add(const struct property *p, int lacking_only, struct code
         TRY(lacking_only ? add_recent(out, p->table[i].first, p->table[i].last)
                          : code_set_add(out, p->table[i].first, p->table[i].last));
     if (lacking_only && p->table == word_ranges)
-        TRY(add_words(out));
+        TRY(add_words(p, out));
     for (size_t i = 0; !p->table && i < COUNT(category_runs); i++) {
         uint32_t end = i + 1 < COUNT(category_runs) ? category_runs[i + 1].first : UNICODE_END;
         if (p->categories & BIT(category_runs[i].category))

@@ -66,12 +66,13 @@ enum status code_set_add(struct code_set *s, uint32_t first, uint32_t last); /* 
 void code_set_sort(struct code_set *s);                                      /* after adding */
 void code_set_free(struct code_set *s);
 
-/* What a property's name stands for: a category (L, Lu, ...), a script, or a class of escapes ("\\w"). */
+/* What a property's name stands for: a category (L, Lu, ...), a script, or a class of escapes ("\\w", and "[\\w]" for it in brackets). */
 struct property {
     const char *pcre;               /* what PCRE2 calls it, whose Unicode may be older; NULL: nothing of it can be used */
     uint32_t categories;            /* bits */
     const struct code_range *table; /* else, all of it */
     size_t n;
+    int beyond_latin_1; /* of what is in the table and not in `pcre` nothing below U+0100 belongs to it */
 };
 
 /* NULL: unknown. Names are compared as Unicode does: without case, spaces, hyphens and underscores. */

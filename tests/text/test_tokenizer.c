@@ -190,9 +190,65 @@ static void test_refusals(void **state)
     refuse(SPLIT("a)"), "closes nothing");
     refuse(SPLIT("(?x:a)"), "a group at byte");
     refuse(SPLIT("(?<=a+)b"), "cannot be compiled");
+    refuse("{\"added_tokens\": [{\"id\": 3, \"content\": \"<x>\"}], \"model\": {\"type\": \"BPE\", \"vocab\": {\"a\": 0, \"b\": 2}, \"merges\": []}}",
+           "the added token <x> would get the id 2, which is that of b: the vocab has holes");
     refuse("{\"added_tokens\": [{\"id\": 5, \"content\": \"x\"}, {\"id\": 6, \"content\": \"x\"}], " BPE "}", "the added token x is there twice");
     assert_int_equal(tokenizer_open(scratch_path("nowhere"), &t), ERR_INVALID);
     assert_non_null(strstr(status_message(), "cannot open"));
+}
+
+/* ---- what small tokenizers give, as measured by tokenizers 0.23.3 ---- */
+
+#define MODEL(vocab, merges, rest) "\"model\": {\"type\": \"BPE\", \"vocab\": {" vocab "}, \"merges\": [" merges "]" rest "}}"
+#define FIRST(normalizer)                                                                                                                   \
+    "{\"normalizer\": {" normalizer "}, \"pre_tokenizer\": {\"type\": \"Metaspace\", \"prepend_scheme\": \"first\"}, " MODEL(           \
+        "\"a\": 0, \"\u2581\": 1, \"\u2581a\": 2, \"b\": 3, \"x\": 4", "\"\u2581 a\"", "")
+#define WORDS(x)                                                                                                                            \
+    "{\"pre_tokenizer\": {\"type\": \"Split\", \"pattern\": {\"Regex\": \"" x "\"}, \"behavior\": \"Removed\"}, " MODEL(              \
+        "\"a\": 0, \"\u00bd\": 1, \".\": 2", "", "")
+#define STRIPPING                                                                                                                           \
+    "{\"added_tokens\": [{\"id\": 3, \"content\": \"<x>\", \"rstrip\": true, \"normalized\": false}, {\"id\": 4, \"content\": \"\\n\", "      \
+    "\"lstrip\": true, \"normalized\": false}], " MODEL("\"a\": 0, \"b\": 1, \" \": 2", "", "")
+
+static void check_small(const char *json, const char *text, const char *want)
+{
+    struct tokenizer *t;
+    struct encoder *e;
+    struct ids ids = {0};
+    char got[400] = "";
+    if (tokenizer_open(scratch_text("tokenizer.json", json), &t) != OK || encoder_create(t, &e) != OK)
+        fail_msg("%s", status_message());
+    assert_int_equal(tokenizer_encode(e, (const uint8_t *)text, strlen(text), 0, &ids), OK);
+    for (size_t i = 0; i < ids.n; i++)
+        snprintf(got + strlen(got), sizeof got - strlen(got), i ? " %d" : "%d", ids.id[i]);
+    if (strcmp(got, want) != 0)
+        fail_msg("%s: '%s' gives %s and should give %s", json, text, got, want);
+    free(ids.id);
+    encoder_free(e);
+    tokenizer_close(t);
+}
+
+static void test_small(void **state)
+{
+    (void)state;
+    /* white space that <x> has taken is no token of its own any more */
+    check_small(STRIPPING, "a \n\nb", "0 4 4 1");
+    check_small(STRIPPING, "<x>\n", "3");
+    check_small(STRIPPING, "<x>\nb\n", "3 1 4");
+    /* Oniguruma has the numbers of Latin-1 in \w, and not in a class with it */
+    check_small(WORDS("\\\\w+"), "a\xc2\xbd.\xc2\xbd" "a", "2");
+    check_small(WORDS("[\\\\w.]+"), "a\xc2\xbd.\xc2\xbd" "a", "1 1");
+    check_small(WORDS("[^\\\\W]+"), "a\xc2\xbd.\xc2\xbd" "a", "1 2 1");
+    /* with some bytes only, what is unknown comes behind all bytes that follow it */
+    check_small("{" MODEL("\"a\": 0, \"<unk>\": 1, \"<0x62>\": 2, \"<0x63>\": 3", "", ", \"unk_token\": \"<unk>\", \"byte_fallback\": true"),
+                "a!bcbcbcbcbcbcbcbcbcbcbcbca", "0 2 3 2 3 2 3 2 3 2 3 2 3 2 3 2 3 2 3 2 3 2 3 2 3 1 0");
+    /* "first" is where the text as it is begins */
+    check_small(FIRST("\"type\": \"Strip\", \"strip_left\": true"), "a", "2");
+    check_small(FIRST("\"type\": \"Strip\", \"strip_left\": true"), "  a", "0");
+    check_small(FIRST("\"type\": \"Replace\", \"pattern\": {\"String\": \"x\"}, \"content\": \"\""), "xa", "0");
+    check_small(FIRST("\"type\": \"Replace\", \"pattern\": {\"Regex\": \"x+\"}, \"content\": \"a\""), "x", "2");
+    check_small(FIRST("\"type\": \"Replace\", \"pattern\": {\"Regex\": \"x+\"}, \"content\": \"a\""), "xx", "0");
+    check_small(FIRST("\"type\": \"Replace\", \"pattern\": {\"String\": \"xb\"}, \"content\": \"a\""), "xb", "0");
 }
 
 /* A pattern that backtracks without end gives up with a sentence. */
@@ -260,7 +316,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_families),     cmocka_unit_test(test_cuts),    cmocka_unit_test(test_long_piece), cmocka_unit_test(test_repair),
-        cmocka_unit_test(test_refusals),     cmocka_unit_test(test_damaged), cmocka_unit_test(test_backtracking),
+        cmocka_unit_test(test_refusals),     cmocka_unit_test(test_small),   cmocka_unit_test(test_damaged),    cmocka_unit_test(test_backtracking),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }
