@@ -8,11 +8,26 @@ static const struct config_word rope_types[] = {
     {"yarn", ROPE_YARN},       {"longrope", ROPE_LONGROPE}, {"su", ROPE_LONGROPE},
     {"proportional", ROPE_PROPORTIONAL}, {NULL, 0}};
 
+/* transformers' Phi-3 takes this length, whatever the section says, unless config.json says another beside it. */
+static enum status read_phi3_original(const struct config_reader *parent, const struct config_reader *r, double *original)
+{
+    const json_t *outer = json_object_get(parent->object, "original_max_position_embeddings");
+    const double usual = 4096.0;
+    if (outer && !json_is_null(outer))
+        return OK;
+    if (json_object_get(r->object, "original_max_position_embeddings") && *original != usual)
+        return config_refuse(r, "original_max_position_embeddings", "in this family it must stand beside the section, too: transformers takes 4096 else");
+    *original = usual;
+    return OK;
+}
+
 /* The length that frequencies were trained for: of config.json, else of the section, or all positions. */
 static enum status read_original(struct config_reader *parent, struct config_reader *r, struct model_config *c)
 {
     double original = (double)c->max_positions;
     TRY(config_read_real(r, "original_max_position_embeddings", OPTIONAL, &original));
+    if (c->family == FAMILY_PHI3 && c->rope != ROPE_DYNAMIC)
+        TRY(read_phi3_original(parent, r, &original));
     if (c->rope == ROPE_LLAMA3 || c->rope == ROPE_YARN || c->rope == ROPE_LONGROPE || !(original > 0.0))
         TRY(config_read_real(parent, "original_max_position_embeddings", OPTIONAL, &original));
     if (!(original > 0.0))

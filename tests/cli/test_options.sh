@@ -66,6 +66,12 @@ for kind in yarn llama3 dynamic; do
     run $kind $plan --rope $kind:4
     says $kind.out "$kind with factor 4 from 2,048 positions"
 done
+mkdir phi3
+cp "$LTRAIN_SOURCE_ROOT/tests/golden/phi3-short/config.json" phi3
+run longrope plan --model phi3 --seq-len 64 --machine l4 --effort quick
+run phi3 plan --model phi3 --seq-len 64 --machine l4 --effort quick --rope yarn:4
+says phi3.out "warning: of models of type phi3 transformers loads none with this scaling"
+grep -q "transformers loads none" longrope.out yarn.out && fail "scalings that transformers knows are warned about"
 grep -q "is beyond" yarn.out llama3.out && fail "positions that are stretched far enough are warned about"
 run short $plan --rope yarn:2
 says short.out "is beyond the 4,096 positions (max_position_embeddings of config.json) that the model was made for: --rope yarn:4 stretches them"

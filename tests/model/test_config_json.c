@@ -756,6 +756,12 @@ static void test_as_transformers(void **state)
     refuse(LIKE("olmo3", SCALED("type")), "looks for rope_type and not for type");
     assert_true(read_text(LIKE("gemma3_text", SCALED("rope_type"))).rope_factor == 2.0);
     assert_true(read_text(LIKE("olmo3", ", \"rope_scaling\": {\"type\": \"default\"}")).rope == ROPE_DEFAULT);
+
+#define PHI3_YARN(original) ", \"rope_parameters\": {\"rope_type\": \"yarn\", \"factor\": 2.0" original "}"
+#define LENGTH ", \"original_max_position_embeddings\": 64"
+    refuse(LIKE("phi3", PHI3_YARN(LENGTH)), "must stand beside the section, too: transformers takes 4096 else");
+    assert_true(read_text(LIKE("phi3", PHI3_YARN(LENGTH) LENGTH)).rope_original_positions == 64.0);
+    assert_true(read_text(LIKE("phi3", ", \"max_position_embeddings\": 16384" PHI3_YARN(""))).rope_original_positions == 4096.0);
     struct model_config back, c = read_text(LIKE("olmo3", ", \"rope_theta\": 77.0")); /* which windowed layers do not have */
     assert_true(c.rope_theta == 77.0 && c.rope_local_theta == 500000.0);
     assert_int_equal(model_config_write(dir, &c, F32), OK);
