@@ -1,4 +1,4 @@
-/* The CUDA plugin as it was built: it exports its entry and nothing else, loads where there is no driver, and says so. One that was
+/* The CUDA plugin as it was built: it exports its entry and nothing else, has kernels for all targets, loads where there is no driver, and says so. One that was
  * built for other programs is refused. */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -42,6 +42,53 @@ static void needs_no_library_of_cuda(void **state)
     assert_int_not_equal(system(command), 0);
 }
 
+/* nvcc's containers of a file's kernels: a header, then for each target one of its own. Flag A marks sm_90a. */
+struct fatbin {
+    uint32_t magic;
+    uint16_t version, header;
+    uint64_t bytes;
+};
+struct fatbin_entry {
+    uint16_t kind, unused;
+    uint32_t header;
+    uint64_t bytes;
+    uint32_t more[3], capability;
+    uint64_t others, flags;
+};
+enum { FATBIN = (int)0xba55ed50u, PTX = 1, MACHINE_CODE = 2, FLAG_A = 0x100000 };
+
+/* Kernels for A100, H100 and H200, those of Hopper's own attention, and PTX for what comes later. */
+static void has_code_for_all_targets(void **state)
+{
+    (void)state;
+    const uint32_t magic = (uint32_t)FATBIN;
+    int sm80 = 0, sm90 = 0, sm90a = 0, later = 0;
+    FILE *f = fopen(path, "re");
+    assert_non_null(f);
+    assert_int_equal(fseek(f, 0, SEEK_END), 0);
+    const size_t n = (size_t)ftell(f);
+    char *all = malloc(n);
+    rewind(f);
+    assert_true(all && fread(all, 1, n, f) == n);
+    fclose(f);
+    for (char *at = all; (at = memmem(at, (size_t)(all + n - at), &magic, sizeof magic)) != NULL; at++) {
+        struct fatbin file;
+        memcpy(&file, at, sizeof file);
+        for (char *p = at + file.header, *end = p + file.bytes; p + sizeof(struct fatbin_entry) <= end && end <= all + n;) {
+            struct fatbin_entry e;
+            memcpy(&e, p, sizeof e);
+            sm80 += e.kind == MACHINE_CODE && e.capability == 80;
+            sm90 += e.kind == MACHINE_CODE && e.capability == 90 && !(e.flags & FLAG_A);
+            sm90a += e.kind == MACHINE_CODE && e.capability == 90 && (e.flags & FLAG_A);
+            later += e.kind == PTX && e.capability == 90;
+            p += e.header + e.bytes;
+        }
+    }
+    free(all);
+    print_message("files of kernels: %d for sm_80, %d for sm_90, %d for sm_90a, %d as PTX\n", sm80, sm90, sm90a, later);
+    assert_true(sm80 >= 20 && sm90 == sm80 && later == sm80 && sm90a >= 2);
+}
+
 static void answers(void **state)
 {
     (void)state;
@@ -80,7 +127,7 @@ int main(void)
         puts("[  SKIPPED ] the plugin that is built: none is (no nvcc, or -Dcuda=disabled)");
         return failed;
     }
-    const struct CMUnitTest tests[] = {cmocka_unit_test(exports_its_entry_alone), cmocka_unit_test(needs_no_library_of_cuda),
+    const struct CMUnitTest tests[] = {cmocka_unit_test(exports_its_entry_alone), cmocka_unit_test(needs_no_library_of_cuda), cmocka_unit_test(has_code_for_all_targets),
                                        cmocka_unit_test(answers)};
     return failed + cmocka_run_group_tests(tests, NULL, NULL);
 }
