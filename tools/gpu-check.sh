@@ -23,7 +23,8 @@
 #     ranks      2 and 4 ranks on the card, staged, against one
 #     sample     greedy tokens beside those of the processor; tokens a second of a 1b, read and written
 #     nccl       a card a rank, messages by NCCL, against one rank and against staged ones; skipped where there is one card
-#     limits     products by shape, copies each way and both, beside products (PyTorch)
+#     limits     memory that opening and NCCL take, pinning, calls, NCCL by a rank alone; products by shape, copies each way and both,
+#                beside products (PyTorch)
 #   peers      PyTorch + transformers beside ltrain, by length (PEERS_SHAPE: 1b unless set; PEERS_SECONDS, else all that is left)
 # CASES: a regular expression; of the training's sections only cases whose name it fits (`CASES='int8|illegal' tools/gpu-check.sh check faults`).
 # Results in $OUT (build-gpu/out unless set), brought up to date after each section: gpu-check.log, as it is printed; gpu-check.json, all
@@ -176,7 +177,11 @@ facts() {
     "$python" -c 'import glob, site, sys; print(sys.version, *[f for d in site.getsitepackages() for f in glob.glob(d + "/nvidia/*/lib/lib*so*") if "cublasLt" in f or "nccl" in f], sep="\n")'
     dmesg 2>/dev/null | grep -iE 'nvrm|xid' | tail -n 5
 }
-section_limits() { "$python" bench/gpu/bench_limits.py --seconds "$(($1 - 12))"; }
+section_limits() {
+    local failed=0
+    [ ! -x "$pack/bin/engine_limits_gpu" ] || timeout -k 5 $(($1 / 2)) "$pack/env" "$pack/bin/engine_limits_gpu" || failed=1
+    "$python" bench/gpu/bench_limits.py --seconds "$(($1 > 44 ? $1 - 32 : 12))" && return $failed
+}
 section_products() {
     [ -x "$pack/bin/engine_products_gpu" ] || { echo "the program of products comes with tools/gpu-pack.sh"; return 77; }
     local failed=0 tried=0 model left until=$((SECONDS + $1))
@@ -208,8 +213,8 @@ section_memcheck() { train memcheck --seconds "$1"; }
 section_peers() { "$python" bench/gpu/peers.py --seconds "$1" --shape "${PEERS_SHAPE:-1b}" --text "$LTRAIN_TEXT" --ltrain "$LTRAIN"; }
 share_of() { # SECTION: its seconds of a call
     case $1 in
-    limits | faults) echo 30 ;;
-    golden | memcheck) echo 50 ;;
+    faults) echo 30 ;;
+    golden | memcheck | limits) echo 50 ;;
     machine | products | ranks | nccl) echo 60 ;;
     sample) echo 80 ;;
     check | steps) echo 90 ;;

@@ -25,11 +25,11 @@ case $1 in -*) usage ;; esac
 out=$1 folder=${1%.tar.gz}
 [ ! -e "$out" ] && [ ! -e "$folder" ] || fail "$out is there already"
 
-programs='engine_golden_gpu engine_products_gpu'
+programs='engine_golden_gpu engine_limits_gpu engine_products_gpu'
 if [ -z "$build" ]; then
     build="build-pack"
     [ -f "$build/build.ninja" ] || meson setup -Dbuildtype=release -Dcuda=enabled -Dtests=enabled "$build" >/dev/null || fail "$build cannot be set up"
-    ninja -C "$build" src/cli/ltrain src/device/cuda/libltrain-cuda.so tests/engine/engine_golden_gpu tests/engine/engine_products_gpu >/dev/null || fail "$build cannot be built"
+    ninja -C "$build" src/cli/ltrain src/device/cuda/libltrain-cuda.so tests/engine/engine_golden_gpu tests/engine/engine_limits_gpu tests/engine/engine_products_gpu >/dev/null || fail "$build cannot be built"
 fi
 ltrain=$build/src/cli/ltrain
 [ -x "$ltrain" ] || fail "$ltrain is not there: build it first"

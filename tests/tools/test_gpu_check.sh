@@ -80,13 +80,17 @@ exit 0
 EOF
 mkdir -p "$folder/pack/bin"
 printf '#!/bin/sh\nexit 0\n' >"$folder/pack/ltrain"
-chmod +x "$folder/pack/ltrain"
+printf '#!/bin/sh\nexec "$@"\n' >"$folder/pack/env"
+printf '#!/bin/sh\necho limits alone >>%s/asked\nexit ${LIMITS_STATUS:-0}\n' "$folder" >"$folder/pack/bin/engine_limits_gpu"
+chmod +x "$folder/pack/ltrain" "$folder/pack/env" "$folder/pack/bin/engine_limits_gpu"
 GPU_PACK=$folder/pack run
 check "training without arguments where there is a pack" 0 "8 passed, 0 failed, 1 skipped"
 python3 -c 'import json, sys; sys.exit("check" not in json.load(open(sys.argv[1])))' "$OUT/gpu-check.json" || { echo "not ok: the figures of check are lost"; failures=$((failures + 1)); }
 GPU_PACK=$folder/pack run second
 check "the second call" 0 "5 passed, 0 failed, 0 skipped"
-for words in "bench_limits.py --seconds 18" "train.py golden --seconds 50 --golden tests/golden" "train.py check --seconds 90" "train.py machine --seconds " \
+LIMITS_STATUS=1 GPU_PACK=$folder/pack run limits
+check "limits that fail" 1 "0 passed, 1 failed, 0 skipped"
+for words in "limits alone" "bench_limits.py --seconds 18" "train.py golden --seconds 50 --golden tests/golden" "train.py check --seconds 90" "train.py machine --seconds " \
     "train.py steps --seconds 90" "train.py long --seconds 200" "train.py large --seconds 250" "train.py faults --seconds 30" "train.py ranks --seconds 60" "train.py predict --seconds 250" "train.py sample --seconds 80" "train.py memcheck --seconds 50"; do
     grep -qF -- "$words" "$folder/asked" || { echo "not ok: nobody asked for $words"; failures=$((failures + 1)); }
 done

@@ -214,7 +214,7 @@ static ncclResult_t init(ncclComm_t *out, int ranks, const ncclUniqueId *id, int
         return misuse("whoever joins would wait for ever for one that does not: blocking is not 0");
     if (!getenv("NCCL_NVLS_ENABLE"))
         return misuse("NVLS would take memory in a step: nobody has set NCCL_NVLS_ENABLE");
-    if (ranks < 2 || ranks > NCCL_RANKS || rank < 0 || rank >= ranks)
+    if (ranks < 1 || ranks > NCCL_RANKS || rank < 0 || rank >= ranks)
         return ncclInvalidArgument;
     struct ncclComm *c = calloc(1, sizeof *c);
     if (!c)
