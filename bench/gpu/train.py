@@ -289,6 +289,48 @@ def nccl(b):
             figures[way + "_seconds"] = steps[-1]["seconds"] if steps else None
             figures[way + "_memory"] = next((line for line in out.splitlines() if line.startswith("GPU memory: ")), err)[:160]
         b.note(f"{n} cards, by NCCL and staged", len(curves[0]) == 3 and curves[0] == curves[1], **figures)
+        a_dead_rank(b, n, model, length)
+
+
+def ranks_of(mark):
+    """pids by rank of the processes whose environment has the mark."""
+    found = {}
+    for pid in (int(name) for name in os.listdir("/proc") if name.isdigit()):
+        try:
+            with open(f"/proc/{pid}/environ", "rb") as f:
+                words = dict(w.partition(b"=")[::2] for w in f.read().split(b"\0"))
+        except OSError:
+            continue
+        if words.get(b"GPU_CHECK_RUN") == mark.encode() and b"OMPI_COMM_WORLD_RANK" in words:
+            found[int(words[b"OMPI_COMM_WORLD_RANK"])] = pid
+    return found
+
+
+def a_dead_rank(b, n, model, length):
+    """Killed in a step: what the others have begun to receive never comes. They say so, and end."""
+    name = f"{n} cards, a rank that dies"
+    if b.late(name):
+        return
+    mark = f"dies-{os.getpid()}"
+    run = ["--ranks", str(n), "--mesh", f"dp={n}", "--comm", "nccl", *b.options(model, length, ["--offload", "cpu", "--steps", "1000000", "--save-every", "0", "--out", "dies"])]
+    child = subprocess.Popen(b.o.ltrain.split() + run, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, cwd=b.folder, env=dict(os.environ, GPU_CHECK_RUN=mark))
+    late = threading.Timer(max(5, b.left()), child.kill)
+    late.start()
+    said, killed = [], None
+    try:
+        for line in child.stdout:
+            said.append(line)
+            if line.startswith("step 2/") and killed is None:
+                os.kill(ranks_of(mark)[n - 1], signal.SIGKILL)
+                killed = time.monotonic()
+        status = child.wait()
+    finally:
+        late.cancel()
+        if child.poll() is None:
+            child.kill()
+    took = time.monotonic() - killed if killed else None
+    why = next((line for line in said if "has died" in line), "".join(said[-1:]))
+    b.note(name, killed is not None and status not in (0, -signal.SIGKILL) and "has died" in why, Call(run, status, "".join(said)), ended_after=took, said=why.strip()[:200])
 
 
 def instructions_of(path):

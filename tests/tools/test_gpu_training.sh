@@ -62,7 +62,7 @@ if [ $ranks = 1 ]; then
     run seed=8 "$whole" ranks
     figure "ranks that share a card" "len(cases) == 4 and all(c['passed'] for c in cases.values())"
     run seed=9,devices=2 "$whole" nccl
-    figure "NCCL" "len(cases) >= 4 and all(c['passed'] for c in cases.values()) and cases['2 cards, by NCCL and staged']['nccl_seconds'] > 0"
+    figure "NCCL" "len(cases) >= 5 and all(c['passed'] for c in cases.values()) and cases['2 cards, by NCCL and staged']['nccl_seconds'] > 0 and 'has died' in cases['2 cards, a rank that dies']['said']"
 fi
 
 # GPUs that fail, in each way that a section looks for.
