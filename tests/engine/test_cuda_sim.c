@@ -67,6 +67,7 @@ static void steps_are_golden(struct rig *r, struct golden *g, const char *name, 
         assert_true(golden_compare(r, g->file, STATE_MASTER, "step5", marks.parameters) <= marks.parameters);
 }
 
+static uint64_t chosen;    /* cuBLASLt's algorithms of the last run, as the numerics key has them */
 static int fast;           /* --deterministic no */
 static enum dtype moments; /* --optim-dtype */
 
@@ -106,6 +107,7 @@ static uint64_t run(const char *name, int capability, int steps, void (*change)(
         fail_msg("%s: %s", name, status_message());
     steps_are_golden(&r, &g, name, steps);
     assert_int_equal(rig_digest(&r, &digest), OK);
+    assert_int_equal(r.session->backend->digest(r.session->backend, &chosen), OK);
     rig_stop(&r);
     golden_close(&g);
     assert_true(fake_cuda_executed() > 0);
@@ -114,12 +116,13 @@ static uint64_t run(const char *name, int capability, int steps, void (*change)(
     return digest;
 }
 
-/* Resident and all on drives, where placement changes no bit. */
+/* Resident and all on drives, where placement changes no bit, and not the numerics key. */
 static void case_on(const char *name, int capability)
 {
     const int steps = extent(STEPS, STEPS, GOLDEN_STEPS);
-    const uint64_t resident = run(name, capability, steps, NULL);
+    const uint64_t resident = run(name, capability, steps, NULL), algorithms = chosen;
     assert_true(run(name, capability, steps, everything_nvme) == resident);
+    assert_true(chosen == algorithms && chosen != 0);
 }
 
 static void llama_on_ampere(void **state)
