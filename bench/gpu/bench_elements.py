@@ -90,8 +90,8 @@ def cases(lib, rows):
     add("embed_grad", "embed_grad", attrs("embed", accumulate=1, **dict(e, rows=some)), [dtable, x, tokens], some * DIM * 2 + touched)
     logits, loss = fp32(LOSS_ROWS, VOCAB), torch.zeros(1, dtype=torch.float64, device="cuda")
     targets = torch.randint(0, VOCAB, (LOSS_ROWS,), dtype=torch.int32, device="cuda")
-    add("loss_gradient", "loss", attrs("loss", rows=LOSS_ROWS, vocab=VOCAB, gradient=1), [logits, loss, targets, record],
-        LOSS_ROWS * VOCAB * 8)
+    add("loss_gradient", "loss", attrs("loss", rows=LOSS_ROWS, vocab=VOCAB, gradient_bf16=1),
+        [logits, loss, targets, record, None, bf16(LOSS_ROWS, VOCAB)], LOSS_ROWS * VOCAB * 6)
     m, v, master, grad, param = fp32(n), fp32(n).abs_(), fp32(n), fp32(n), bf16(n)
     add("accum", "accum", attrs("vec", n=n), [m, grad], n * 12)
     add("sumsq", "sumsq", attrs("vec", n=n), [loss, grad], n * 4)

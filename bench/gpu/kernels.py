@@ -33,7 +33,7 @@ class Attrs(ctypes.Union):
         ("rope", fields([(i64, "rows"), (i32, "heads head_dim x_type inverse")])),
         ("act", fields([(i64, "rows dim"), (i32, "dtype kind")])),
         ("attn", fields([(i64, "sq sk q0 k0"), (i32, "hq hk head_dim dtype accumulate"), (f32, "scale cap"), (i32, "value_dim")])),
-        ("loss", fields([(i64, "rows vocab"), (i32, "gradient")])),
+        ("loss", fields([(i64, "rows vocab"), (i32, "gradient gradient_bf16")])),
         ("heads", fields([(i64, "rows"), (i32, "heads head_dim dtype")])),
         ("cast", fields([(i64, "n"), (i32, "y_type x_type")])),
         ("vec", fields([(i64, "n n_decay first share"), (i32, "low_precision moments")])),

@@ -36,7 +36,7 @@ int main(void)
     AT("attn.cap", struct op_attrs, attn.cap);
     AT("attn.value_dim", struct op_attrs, attn.value_dim);
     AT("loss.vocab", struct op_attrs, loss.vocab);
-    AT("loss.gradient", struct op_attrs, loss.gradient);
+    AT("loss.gradient_bf16", struct op_attrs, loss.gradient_bf16);
     AT("heads.heads", struct op_attrs, heads.heads);
     AT("cast.x_type", struct op_attrs, cast.x_type);
     AT("vec.n_decay", struct op_attrs, vec.n_decay);

@@ -54,20 +54,39 @@ CLONES static void cap_block(const struct loss_shape *s, float *y, const float *
         y[j] = capped(&c, x[j]);
 }
 
-/* x becomes its gradient, from e = exp(y - m) and y. */
-CLONES static void capped_gradient(const struct loss_shape *s, float *x, const float *e, const float *y, int64_t n, float factor)
+/* e = exp(y - m) becomes the gradient of the logits that give y. */
+CLONES static void capped_gradient(const struct loss_shape *s, float *e, const float *y, int64_t n, float factor)
 {
     const float scale = s->scale, inverse = s->cap > 0.0f ? 1.0f / s->cap : 0.0f;
 #pragma omp simd
     for (int64_t j = 0; j < n; j++) {
         float t = y[j] * inverse;
-        x[j] = factor * e[j] * scale * fmaf(-t, t, 1.0f);
+        e[j] = factor * e[j] * scale * fmaf(-t, t, 1.0f);
     }
 }
 
-/* A row whose logits are scaled or capped: these are computed block by block, three times. */
-static double capped_loss(const struct loss_shape *s, float *x, int64_t target, float inv_targets)
+/* A row: its logits, and what its gradient becomes. */
+struct row {
+    float *x;
+    bf16 *rounded;
+    int64_t target;
+};
+
+/* Elements [j, j + n) of a row's gradient g, of which `from_target` is still to be taken from the target's, where they belong. */
+static void put_gradient(const struct loss_shape *s, const struct row *r, int64_t j, float *g, int64_t n, float from_target)
 {
+    if (r->target >= j && r->target < j + n)
+        g[r->target - j] -= from_target;
+    if (s->gradient_bf16)
+        rows_to_bf16(r->rounded + j, g, n);
+    else
+        memcpy(r->x + j, g, (size_t)n * sizeof *g);
+}
+
+/* A row whose logits are scaled or capped: these are computed block by block, three times. */
+static double capped_loss(const struct loss_shape *s, const struct row *r, float inv_targets)
+{
+    const float *x = r->x;
     float y[ROWS_BLOCK], e[ROWS_BLOCK], m = -FLT_MAX;
     double sum = 0.0;
     for (int64_t j = 0; j < s->vocab; j += ROWS_BLOCK) {
@@ -75,48 +94,56 @@ static double capped_loss(const struct loss_shape *s, float *x, int64_t target, 
         cap_block(s, y, x + j, n);
         m = block_max(y, n, m);
     }
-    const float of_target = capped(s, x[target]), t = s->cap > 0.0f ? of_target / s->cap : 0.0f;
+    const float of_target = capped(s, x[r->target]), t = s->cap > 0.0f ? of_target / s->cap : 0.0f;
     for (int64_t j = 0; j < s->vocab; j += ROWS_BLOCK) {
         int64_t n = min_i64(ROWS_BLOCK, s->vocab - j);
         cap_block(s, y, x + j, n);
         sum += (double)block_exp(e, y, n, m);
     }
-    for (int64_t j = 0; j < s->vocab && s->gradient; j += ROWS_BLOCK) {
+    for (int64_t j = 0; j < s->vocab && (s->gradient || s->gradient_bf16); j += ROWS_BLOCK) {
         int64_t n = min_i64(ROWS_BLOCK, s->vocab - j);
         cap_block(s, y, x + j, n);
         block_exp(e, y, n, m);
-        capped_gradient(s, x + j, e, y, n, (float)((double)inv_targets / sum));
+        capped_gradient(s, e, y, n, (float)((double)inv_targets / sum));
+        put_gradient(s, r, j, e, n, inv_targets * s->scale * fmaf(-t, t, 1.0f));
     }
-    if (s->gradient)
-        x[target] -= inv_targets * s->scale * fmaf(-t, t, 1.0f);
     return log(sum) + (double)m - (double)of_target;
 }
 
-static double row_loss(const struct loss_shape *s, float *x, int64_t target, float inv_targets)
+static double row_loss(const struct loss_shape *s, const struct row *r, float inv_targets)
 {
-    if (target < 0 || target >= s->vocab) {
-        if (s->gradient)
+    float *x = r->x;
+    if (r->target < 0 || r->target >= s->vocab) {
+        if (s->gradient_bf16)
+            memset(r->rounded, 0, (size_t)s->vocab * sizeof *r->rounded);
+        else if (s->gradient)
             memset(x, 0, (size_t)s->vocab * sizeof *x);
-        return target < 0 ? 0.0 : (double)NAN;
+        return r->target < 0 ? 0.0 : (double)NAN;
     }
     if (s->scale != 1.0f || s->cap > 0.0f)
-        return capped_loss(s, x, target, inv_targets);
+        return capped_loss(s, r, inv_targets);
     const float m = block_max(x, s->vocab, -FLT_MAX); /* not -inf: a row of -inf has m - m = 0 terms, not NaN */
-    const float of_target = x[target];
+    const float of_target = x[r->target];
     double sum = 0.0;
-    for (int64_t j = 0; j < s->vocab; j += ROWS_BLOCK) {
-        float buf[ROWS_BLOCK];
+    float buf[ROWS_BLOCK];
+    for (int64_t j = 0; j < s->vocab; j += ROWS_BLOCK)
         sum += (double)block_exp(s->gradient ? x + j : buf, x + j, min_i64(ROWS_BLOCK, s->vocab - j), m);
-    }
+    const float factor = (float)((double)inv_targets / sum);
     if (s->gradient) {
-        multiply(x, s->vocab, (float)((double)inv_targets / sum));
-        x[target] -= inv_targets;
+        multiply(x, s->vocab, factor);
+        x[r->target] -= inv_targets;
+    }
+    for (int64_t j = 0; j < s->vocab && s->gradient_bf16; j += ROWS_BLOCK) {
+        int64_t n = min_i64(ROWS_BLOCK, s->vocab - j);
+        block_exp(buf, x + j, n, m);
+        multiply(buf, n, factor);
+        put_gradient(s, r, j, buf, n, inv_targets);
     }
     return log(sum) + (double)m - (double)of_target;
 }
 
 void ops_loss(const struct loss_shape *s, float *logits, double *loss, const int32_t *targets, float inv_targets,
-              float *each)
+              float *each, bf16 *rounded)
 {
     double total = 0.0;
     for (int64_t i0 = 0; i0 < s->rows; i0 += ROW_LOSSES) {
@@ -124,7 +151,8 @@ void ops_loss(const struct loss_shape *s, float *logits, double *loss, const int
         int64_t n = min_i64(ROW_LOSSES, s->rows - i0);
 #pragma omp parallel for schedule(static) if (n * s->vocab > ROWS_SERIAL)
         for (int64_t i = 0; i < n; i++)
-            part[i] = row_loss(s, logits + (i0 + i) * s->ld, targets[i0 + i], inv_targets);
+            part[i] = row_loss(s, &(struct row){logits + (i0 + i) * s->ld, rounded ? rounded + (i0 + i) * s->ld : NULL, targets[i0 + i]},
+                               inv_targets);
         for (int64_t i = 0; i < n; i++)
             total += part[i];
         for (int64_t i = 0; each && i < n; i++)
@@ -140,9 +168,10 @@ enum status ops_cpu_loss(const struct op_attrs *a, void *const *arg, void *strea
                            .vocab = a->loss.vocab,
                            .ld = a->loss.ld ? a->loss.ld : a->loss.vocab,
                            .gradient = a->loss.gradient,
+                           .gradient_bf16 = a->loss.gradient_bf16,
                            .scale = a->loss.scale != 0.0f ? a->loss.scale : 1.0f,
                            .cap = a->loss.cap};
     const struct step_record *record = arg[3];
-    ops_loss(&s, arg[0], arg[1], arg[2], record ? record->inv_targets : 0.0f, arg[4]);
+    ops_loss(&s, arg[0], arg[1], arg[2], record ? record->inv_targets : 0.0f, arg[4], arg[5]);
     return OK;
 }

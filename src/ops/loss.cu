@@ -57,11 +57,12 @@ struct loss_space {
  * stay in shared memory, HELD more in registers, and the others are read again, the last first: those are still in the L2 cache.
  */
 struct row_runs {
-    float *x, *shared;
+    const float *x;
+    float *shared;
     int64_t n, head, body; /* [0, head) and [body, n) are edges */
     int64_t stride, runs, kept;
 
-    __device__ __forceinline__ row_runs(float *row, int64_t vocab, int64_t kept_runs, float *space) : x(row), n(vocab)
+    __device__ __forceinline__ row_runs(const float *row, int64_t vocab, int64_t kept_runs, float *space) : x(row), n(vocab)
     {
         head = (int64_t)((16 - (uintptr_t)x % 16) % 16 / 4);
         head = head < n ? head : n;
@@ -189,17 +190,29 @@ template <typename LOGITS> struct gradient_of_row {
     }
 };
 
+/* A run of a row's gradient; rows of an odd vocabulary that follow each other closely begin between vectors. */
+__device__ __forceinline__ void stream_run(bf16 *to, const float (&v)[RUN])
+{
+    if ((uintptr_t)to % 8 == 0) {
+        __stcs(reinterpret_cast<uint2 *>(to), make_uint2(bf16_pair(v[0], v[1]), bf16_pair(v[2], v[3])));
+    } else {
+#pragma unroll
+        for (int k = 0; k < RUN; k++)
+            to[k] = (bf16)bf16_pair(v[k], 0.0f);
+    }
+}
+
 template <typename GRADIENT>
-__device__ __forceinline__ void store_gradient(float (&v)[RUN], const row_runs &row, int64_t run, const GRADIENT &gradient)
+__device__ __forceinline__ void store_gradient(bf16 *to, float (&v)[RUN], const row_runs &row, int64_t run, const GRADIENT &gradient)
 {
     if (!row.has(run))
         return;
     gradient.take(v, row.at(run));
-    __stcs(reinterpret_cast<float4 *>(row.x + row.at(run)), make_float4(v[0], v[1], v[2], v[3]));
+    stream_run(to + row.at(run), v);
 }
 
 template <typename GRADIENT>
-__device__ __forceinline__ void second_pass(const row_runs &row, const GRADIENT &gradient, float (&held)[HELD][RUN])
+__device__ __forceinline__ void second_pass(bf16 *to, const row_runs &row, const GRADIENT &gradient, float (&held)[HELD][RUN])
 {
     for (int64_t last = row.runs - 1; last >= row.kept + HELD; last -= AHEAD) {
         float v[AHEAD][RUN];
@@ -208,50 +221,51 @@ __device__ __forceinline__ void second_pass(const row_runs &row, const GRADIENT 
             load_run(v[a], row, last - a >= row.kept + HELD ? last - a : row.runs, gradient.logits);
 #pragma unroll
         for (int a = 0; a < AHEAD; a++)
-            store_gradient(v[a], row, last - a >= row.kept + HELD ? last - a : row.runs, gradient);
+            store_gradient(to, v[a], row, last - a >= row.kept + HELD ? last - a : row.runs, gradient);
     }
 #pragma unroll
     for (int a = 0; a < HELD; a++)
-        store_gradient(held[a], row, row.kept + a, gradient);
+        store_gradient(to, held[a], row, row.kept + a, gradient);
     for (int64_t r = 0; r < row.kept; r++) {
         float v[RUN];
         load<RUN>(v, row.shared + r * row.stride);
-        store_gradient(v, row, r, gradient);
+        store_gradient(to, v, row, r, gradient);
     }
     if (row.edge() < row.n) {
         float v[1] = {row.x[row.edge()]};
         gradient.logits.apply(v);
         gradient.take(v, row.edge());
-        row.x[row.edge()] = v[0];
+        store<1>(to + row.edge(), v);
     }
 }
 
-__device__ __forceinline__ void zero_row(const row_runs &row)
+__device__ __forceinline__ void zero_row(bf16 *to, const row_runs &row)
 {
-    const float zero[RUN] = {};
+    const float zero[RUN] = {}, one[1] = {};
     for (int64_t r = 0; row.has(r); r++)
-        store<RUN>(row.x + row.at(r), zero);
+        stream_run(to + row.at(r), zero);
     if (row.edge() < row.n)
-        row.x[row.edge()] = 0.0f;
+        store<1>(to + row.edge(), one);
 }
 
+/* gradient: NULL, or [rows, ld]. */
 template <typename LOGITS>
 __global__ void __launch_bounds__(ROW_THREADS)
-    loss_rows(float *x, LOGITS logits, const int32_t *targets, const struct step_record *record, int64_t vocab, int64_t ld,
-              int gradient, int64_t kept)
+    loss_rows(const float *x, LOGITS logits, bf16 *gradient, const int32_t *targets, const struct step_record *record, int64_t vocab,
+              int64_t ld, int64_t kept)
 {
     LT_SHARED(loss_space, s);
     const row_runs row(x + (int64_t)blockIdx.x * ld, vocab, kept, reinterpret_cast<float *>(&s + 1));
+    bf16 *const to = gradient ? gradient + (int64_t)blockIdx.x * ld : gradient;
     const int64_t target = targets[blockIdx.x];
     if (target < 0 || target >= vocab) {
         if (gradient)
-            zero_row(row);
+            zero_row(to, row);
         if (threadIdx.x == 0)
             row_losses[blockIdx.x] = target < 0 ? 0.0 : (double)NAN;
         return;
     }
-    float at_target[1] = {row.x[target]}; /* before anybody overwrites it: the sums below are barriers between warps */
-    __syncwarp();
+    float at_target[1] = {row.x[target]};
     logits.apply(at_target);
     float held[HELD][RUN];
     const online part = first_pass(row, held, logits);
@@ -265,7 +279,7 @@ __global__ void __launch_bounds__(ROW_THREADS)
     if (!gradient)
         return;
     const float inv_targets = record->inv_targets;
-    second_pass(row, gradient_of_row<LOGITS>{logits, target, shift, (float)((double)inv_targets / sum[0]), inv_targets}, held);
+    second_pass(to, row, gradient_of_row<LOGITS>{logits, target, shift, (float)((double)inv_targets / sum[0]), inv_targets}, held);
 }
 
 /* *loss = the rows' losses, or more of them: every thread its rows in order, then the threads as a tree. each: NULL, or a copy of them. */
@@ -286,21 +300,22 @@ __global__ void __launch_bounds__(ROW_THREADS) add_rows(double *loss, int64_t ro
 template <typename LOGITS>
 enum status run_loss(const struct op_attrs *attrs, void *const *arg, const LOGITS &as_they_count, void *stream)
 {
-    float *logits = (float *)arg[0];
+    const float *logits = (const float *)arg[0];
     double *loss = (double *)arg[1];
     const int32_t *targets = (const int32_t *)arg[2];
     const struct step_record *record = (const struct step_record *)arg[3];
     float *of_rows = (float *)arg[4];
+    bf16 *gradient = attrs->loss.gradient_bf16 ? (bf16 *)arg[5] : (bf16 *)NULL;
     const int64_t rows = attrs->loss.rows, vocab = attrs->loss.vocab, ld = attrs->loss.ld ? attrs->loss.ld : vocab;
     const unsigned threads = reducing_threads(blocks_of(vocab, RUN), ROW_THREADS);
-    int64_t kept = attrs->loss.gradient ? LT_LIMIT(blocks_of(vocab, RUN * threads), 3) : 0;
+    int64_t kept = gradient ? LT_LIMIT(blocks_of(vocab, RUN * threads), 3) : 0;
     const int64_t each = (int64_t)threads * RUN * (int64_t)sizeof(float);
     TRY(shared_pieces(&kept, sizeof(loss_space), each));
     const size_t shared = sizeof(loss_space) + (size_t)(kept * each);
     for (int64_t i = 0; i == 0 || i < rows; i += BATCH) {
         int64_t batch = rows - i < BATCH ? rows - i : BATCH;
         TRY(launch(dim3((unsigned)batch), dim3(threads), shared, stream, loss_rows<LOGITS>, logits + i * ld, as_they_count,
-                   targets + i, record, vocab, ld, attrs->loss.gradient, kept));
+                   gradient ? gradient + i * ld : gradient, targets + i, record, vocab, ld, kept));
         TRY(launch(dim3(1), dim3(ROW_THREADS), sizeof(warp_parts<double, 1>), stream, add_rows, loss, batch,
                    i > 0, of_rows ? of_rows + i : of_rows));
     }
@@ -312,7 +327,9 @@ enum status run_loss(const struct op_attrs *attrs, void *const *arg, const LOGIT
 enum status ops_cuda_loss(const struct op_attrs *attrs, void *const *arg, void *stream)
 {
     const float scale = attrs->loss.scale != 0.0f ? attrs->loss.scale : 1.0f, cap = attrs->loss.cap;
-    if (attrs->loss.gradient && !arg[3])
+    if (attrs->loss.gradient)
+        return status_fail(ERR_INVALID, "loss on cuda: its gradient is in bf16, not in the logits' place");
+    if (attrs->loss.gradient_bf16 && !arg[3])
         return status_fail(ERR_INVALID, "loss on cuda: a gradient needs the step record, which holds 1 / target tokens");
     if (scale == 1.0f && cap == 0.0f)
         return run_loss(attrs, arg, plain_logits(), stream);

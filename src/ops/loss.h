@@ -1,13 +1,14 @@
-/* Cross entropy over the vocabulary, with its gradient in place. */
+/* Cross entropy over the vocabulary, with its gradient in place or in bf16. */
 #ifndef LTRAIN_OPS_LOSS_H
 #define LTRAIN_OPS_LOSS_H
 
-#include <stdint.h>
+#include "base/num.h"
 
 struct loss_shape {
     int64_t rows, vocab, ld; /* ld: elements from row to row, at least vocab */
-    int32_t gradient;   /* logits become (softmax - onehot) * inv_targets; else they are left alone */
-    float scale, cap;   /* of logits: cap * tanh(scale * logit / cap); cap 0: scale * logit */
+    int32_t gradient;      /* logits become (softmax - onehot) * inv_targets; else they are left alone */
+    int32_t gradient_bf16; /* instead: that goes to `rounded`, rounded from fp32 */
+    float scale, cap;      /* of logits: cap * tanh(scale * logit / cap); cap 0: scale * logit */
 };
 
 /* *loss = sum over rows of log sum exp(logits) - logits[target], in fp64, rows in order. A row is read for its
@@ -15,6 +16,7 @@ struct loss_shape {
  * is negative counts nothing and gets a zero gradient; a target >= vocab makes the loss NaN (and a zero gradient), so that it is
  * seen. */
 void ops_loss(const struct loss_shape *s, float *logits /* [rows,ld], vocab used, inout */, double *loss,
-              const int32_t *targets /* [rows] */, float inv_targets, float *each /* [rows], what every row gives, or NULL */);
+              const int32_t *targets /* [rows] */, float inv_targets, float *each /* [rows], what every row gives, or NULL */,
+              bf16 *rounded /* [rows,ld], or NULL */);
 
 #endif

@@ -102,8 +102,8 @@ struct op_attrs {
                  * whatever dtype: a part that is merged with others */
         struct {
             int64_t rows, vocab;
-            int32_t gradient;
-            int64_t ld; /* elements from row to row of the logits; 0: vocab */
+            int32_t gradient, gradient_bf16; /* in place of the logits; in bf16 beside them; or none */
+            int64_t ld; /* elements from row to row of the logits and of their gradient; 0: vocab */
             float scale, cap;
         } loss; /* logits are cap * tanh(scale * logit / cap); scale 0: 1; cap 0: none */
         struct {

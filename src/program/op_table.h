@@ -178,11 +178,11 @@ OP(DROPOUT, dropout, ELEMENTWISE, NEVER, a->dropout.accumulate ? F32 : a->dropou
 /* --- Loss: attrs.loss --- */
 
 /* loss[1] = sum of -log p(target), of scaled and capped logits; with `gradient`, logits become (softmax - onehot) *
- * record->inv_targets, times the slope of scale and cap. Rows whose target is negative give 0: logits [rows,vocab], loss.ld apart,
- * targets [rows]; each [rows]: what every row gives */
-OP(LOSS, loss, ELEMENTWISE, NEVER, F32, (a->loss.gradient ? 6.0 : 4.0) * a->loss.rows * a->loss.vocab,
+ * record->inv_targets, times the slope of scale and cap; with `gradient_bf16`, dlogits become it. Rows whose target is negative give
+ * 0: logits and dlogits [rows,vocab], loss.ld apart, targets [rows]; each [rows]: what every row gives */
+OP(LOSS, loss, ELEMENTWISE, NEVER, F32, (a->loss.gradient || a->loss.gradient_bf16 ? 6.0 : 4.0) * a->loss.rows * a->loss.vocab,
    IN_OR_INOUT(logits, F32, loss.gradient), OUT(loss, F64), IN(targets, I32), IN(record, RECORD),
-   OPT_OUT(each, F32))
+   OPT_OUT(each, F32), OPT_OUT(dlogits, BF16))
 
 /* --- Gradients and update: attrs.vec --- */
 

@@ -55,7 +55,35 @@ static void run(struct tensor *logits, struct tensor *loss, struct tensor *targe
     case_tensor(&c, targets, IN);
     case_bytes(&c, &record, sizeof record, 4, IN);
     case_tensor(&c, each, OUT);
+    case_tensor(&c, NULL, OUT);
     case_run(&c);
+}
+
+/* The gradient in bf16 is that in place, rounded, and the logits stay. */
+static void check_rounded(struct tensor *logits, struct tensor *targets, int64_t rows, int64_t vocab)
+{
+    struct tensor *in_place = tensor_new(logits->n, F32), *rounded = tensor_new(logits->n, BF16), *loss = tensor_new(1, F64),
+                  *same = tensor_new(1, F64);
+    for (int64_t i = 0; i < logits->n; i++)
+        tensor_set(in_place, i, logits->val[i]);
+    run(in_place, loss, targets, rows, vocab, 1);
+    struct op_case c;
+    case_start(&c, OP_LOSS);
+    c.attrs.loss.rows = rows;
+    c.attrs.loss.vocab = vocab;
+    c.attrs.loss.scale = logit_scale;
+    c.attrs.loss.cap = logit_cap;
+    c.attrs.loss.gradient_bf16 = 1;
+    case_tensor(&c, logits, IN);
+    case_tensor(&c, same, OUT);
+    case_tensor(&c, targets, IN);
+    case_bytes(&c, &record, sizeof record, 4, IN);
+    case_tensor(&c, NULL, OUT);
+    case_tensor(&c, rounded, OUT);
+    case_run(&c);
+    assert_true(same->val[0] == loss->val[0]);
+    for (int64_t i = 0; i < logits->n; i++)
+        assert_true(rounded->val[i] == (double)bf16_to_float(bf16_from_float((float)in_place->val[i])));
 }
 
 static struct tensor *some_targets(int64_t rows, int64_t vocab)
@@ -97,6 +125,8 @@ static void check(int64_t rows, int64_t vocab, double scale)
     }
     each = NULL;
     assert_true(fabs(sum - loss2->val[0]) <= 1e-7 * (double)rows * (1.0 + scale) * 10.0);
+    if (!apart)
+        check_rounded(logits, targets, rows, vocab);
     run(logits, loss, targets, rows, vocab, 1);
     assert_true(loss->val[0] == loss2->val[0]);
     if (!(fabs(loss->val[0] - value) <= 2e-7 * (double)rows * (1.0 + scale)))

@@ -97,36 +97,19 @@ static void stream_gradient(struct lowering *L, int c)
         value_drop(L, &L->dn, i);
 }
 
-int lower_casts_logits(const struct lowering *L)
+int lower_rounds_dlogits(const struct lowering *L)
 {
     return L->s.target->capability > 0 && L->s.dtype == BF16;
 }
 
 int64_t lower_logits_ld(const struct lowering *L)
 {
-    return lower_casts_logits(L) ? round_up(L->m->config.vocab, 8) : L->m->config.vocab;
+    return lower_rounds_dlogits(L) ? round_up(L->m->config.vocab, 8) : L->m->config.vocab;
 }
 
 int lower_says_each(const struct lowering *L)
 {
     return L->s.evaluates && (L->role & ROLE_FORWARD) && !(L->role & ROLE_BACKWARD);
-}
-
-/* The gradient of the logits of tile i, as products take it. */
-static struct linear_side logits_gradient(struct lowering *L, int i)
-{
-    const int64_t r0 = L->logits.tiles[i].row0, r1 = L->logits.tiles[i].row1;
-    if (!lower_casts_logits(L))
-        return (struct linear_side){&L->logits, r0, F32, 0};
-    value_new(L, &L->dlogits, i);
-    struct op_attrs *a = emit(L, OP_CAST, LANE_COMPUTE);
-    a->cast.n = (r1 - r0) * lower_logits_ld(L);
-    a->cast.y_type = BF16;
-    a->cast.x_type = F32;
-    arg_write(L, 0, &L->dlogits, r0, r1, DEV);
-    arg_read(L, 1, &L->logits, r0, r1, DEV);
-    emit_done(L, 0);
-    return (struct linear_side){&L->dlogits, r0, BF16, lower_logits_ld(L)};
 }
 
 void lower_loss_chunk(struct lowering *L, int c, int gradient)
@@ -140,17 +123,19 @@ void lower_loss_chunk(struct lowering *L, int c, int gradient)
     for (int i = value_tile_at(&L->logits, r0); i < L->logits.n_tiles && L->logits.tiles[i].row0 < r1; i++) {
         int64_t a0 = L->logits.tiles[i].row0, a1 = L->logits.tiles[i].row1;
         value_new(L, &L->logits, i);
+        const int rounds = gradient && lower_rounds_dlogits(L);
         struct linear_call call = {head, .rows = a1 - a0, .y = {&L->logits, a0, F32, lower_logits_ld(L)}, .x = {&L->final_n, a0, L->s.dtype}};
         lower_linear(L, &call);
         value_new(L, &L->loss, i);
         struct op_attrs *a = emit(L, OP_LOSS, LANE_COMPUTE);
         a->loss.rows = a1 - a0;
         a->loss.vocab = vocab;
-        a->loss.ld = lower_casts_logits(L) ? lower_logits_ld(L) : 0;
-        a->loss.gradient = gradient;
+        a->loss.ld = lower_rounds_dlogits(L) ? lower_logits_ld(L) : 0;
+        a->loss.gradient = gradient && !rounds;
+        a->loss.gradient_bf16 = rounds;
         a->loss.scale = (float)L->m->config.logit_scale;
         a->loss.cap = (float)L->m->config.logit_cap;
-        (gradient ? arg_update : arg_read)(L, 0, &L->logits, a0, a1, DEV);
+        (a->loss.gradient ? arg_update : arg_read)(L, 0, &L->logits, a0, a1, DEV);
         arg_write(L, 1, &L->loss, i, i + 1, DEV);
         arg_read(L, 2, &L->targets, a0, a1, DEV);
         arg_read(L, 3, &L->record, 0, 1, DEV);
@@ -158,18 +143,23 @@ void lower_loss_chunk(struct lowering *L, int c, int gradient)
             value_new(L, &L->each, i);
             arg_write(L, 4, &L->each, a0, a1, DEV);
         }
+        if (rounds) {
+            value_new(L, &L->dlogits, i);
+            arg_write(L, 5, &L->dlogits, a0, a1, DEV);
+        }
         emit_done(L, 0);
         if (lower_says_each(L))
             value_put_home(L, &L->each, a0, a1, DEV);
         if (gradient) {
             L->dn.tiles[i].place[DEV] = (struct place){dn_buffer, (a0 - r0) * L->dn.row_bytes};
-            call.y = logits_gradient(L, i);
+            if (rounds) {
+                value_drop(L, &L->logits, i);
+                call.y = (struct linear_side){&L->dlogits, a0, BF16, lower_logits_ld(L)};
+            }
             lower_linear_dx(L, &(struct linear_call){head, .rows = a1 - a0, .y = call.y, .x = {&L->dn, a0, F32}});
             lower_linear_dw(L, &call);
-            if (call.y.value == &L->dlogits)
-                value_drop(L, &L->dlogits, i);
         }
-        value_drop(L, &L->logits, i);
+        value_drop(L, rounds ? &L->dlogits : &L->logits, i);
     }
     if (gradient)
         stream_gradient(L, c);

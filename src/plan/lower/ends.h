@@ -12,8 +12,8 @@ void lower_embed_backward(struct lowering *L, int c);
 int head_unit(const struct lowering *L);
 /* Elements from row to row of the logits: on GPUs a multiple of 8, as the fastest products want it. */
 int64_t lower_logits_ld(const struct lowering *L);
-/* Whether the logits' gradient becomes bf16 before products take it: those of GPUs would cast it each. */
-int lower_casts_logits(const struct lowering *L);
+/* Whether the loss gives the logits' gradient in bf16: products of GPUs would round it each. */
+int lower_rounds_dlogits(const struct lowering *L);
 /* Whether the program leaves every token's loss: one that only evaluates. */
 int lower_says_each(const struct lowering *L);
 /* Loss tiles of chunk c: logits, loss and, with `gradient`, theirs in the same pass, then L->dx. */

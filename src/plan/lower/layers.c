@@ -139,7 +139,7 @@ static void loss_values(struct lowering *L)
 {
     value_create(L, &L->dn, "dn", CLASS_WORK, L->s.rows, L->m->config.dim * 4, L->s.loss_tile, RES_NONE);
     value_create(L, &L->logits, "logits", CLASS_WORK, L->s.rows, lower_logits_ld(L) * 4, L->s.loss_tile, RES_NONE);
-    if (lower_casts_logits(L))
+    if (lower_rounds_dlogits(L))
         value_create(L, &L->dlogits, "dlogits", CLASS_WORK, L->s.rows, lower_logits_ld(L) * 2, L->s.loss_tile, RES_NONE);
 }
 

@@ -44,7 +44,7 @@ struct lowering {
     struct value acc;     /* fp32: what a block adds to the stream, or the gradient of what it has normalised */
     struct value dx;      /* the gradient of the stream */
     struct value f, f_normed, df; /* what a block gives, normalised, and its gradient: only where that is not the stream's */
-    struct value final_n, logits, dlogits, dn; /* dlogits: the logits' gradient in bf16, where products take no fp32 (ends.c) */
+    struct value final_n, logits, dlogits, dn; /* dlogits: the logits' gradient in bf16, where products take no fp32 */
     struct adapter_work *adapters; /* NULL: the model has none (adapter.c) */
     void *shared[BLOCK_KINDS]; /* values that the blocks of a kind share, each kind's own */
     struct layer_cache *caches;             /* of each layer, if keys and values are cached (blocks/cache.h) */

@@ -49,7 +49,7 @@ static struct extent extent_of(enum op_kind op, int arg, const struct op_attrs *
     case OP_CAST:
         return flat(a->cast.n);
     case OP_LOSS:
-        return flat(arg == 4 ? a->loss.rows : 1);
+        return arg == 5 ? (struct extent){a->loss.rows, a->loss.vocab, a->loss.ld} : flat(arg == 4 ? a->loss.rows : 1);
     case OP_SUMSQ:
     case OP_CLIP:
         return flat(1);
