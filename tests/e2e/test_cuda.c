@@ -279,6 +279,13 @@ static void sizes_are_multiples_of_8(void **state)
     }
 }
 
+static double number_behind(const char *text, const char *key)
+{
+    const char *at = strstr(text, key);
+    assert_non_null(at);
+    return strtod(at + strlen(key), NULL);
+}
+
 /* Of a GPU that was not profiled its data sheet is taken, for plans and for MFU; what submitting costs is measured. */
 static void figures_are_those_of_the_gpu(void **state)
 {
@@ -289,11 +296,10 @@ static void figures_are_those_of_the_gpu(void **state)
     e2e_contains(r.out, "(data sheet of h100 x stated efficiencies, not profiled)");
     char *metrics = e2e_read("figures/metrics.jsonl", NULL);
     e2e_contains(metrics, "\"mfu_reference\":\"dense bf16 peak of h100 (data sheet)\"");
-    e2e_contains(metrics, "\"submitted\":");
-    e2e_contains(metrics, "\"submit_cpu_seconds\":0.0");
+    assert_true(number_behind(metrics, "\"submitted\":") > 100 && number_behind(metrics, "\"submit_cpu_seconds\":") > 0);
     free(metrics);
     char *trace = e2e_read("figures/trace-000002.json", NULL);
-    e2e_contains(trace, ",\"submit_us\":");
+    assert_true(number_behind(trace, ",\"submit_us\":") > 0);
     free(trace);
 }
 
