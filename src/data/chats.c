@@ -137,7 +137,8 @@ static enum status mark_trained(const struct chat_encoder *x, struct chat_sample
         const struct token_place *p = &x->places.at[i];
         while (k < text->n_supervised && text->supervised[k].end <= p->first)
             k++;
-        s->trained[i] = k < text->n_supervised && p->end > p->first && text->supervised[k].first < p->end;
+        const size_t last = p->end > p->first ? p->end - 1 : p->first; /* a space that is put in front is written with what follows */
+        s->trained[i] = k < text->n_supervised && text->supervised[k].first <= last;
         s->n_trained += s->trained[i];
     }
     return OK;
@@ -293,7 +294,7 @@ void chat_sample_destroy(struct chat_sample *sample)
 
 uint64_t chat_setup_hash(const struct chat_setup *setup)
 {
-    enum { FORMAT = 4 }; /* counts up where the same template and rows give other text or another mask */
+    enum { FORMAT = 5 }; /* counts up where the same template and rows give other text or another mask */
     size_t n;
     const char *source = chat_template_source(setup->chat_template, &n),
                *bos = chat_template_token(setup->chat_template, "bos_token"),

@@ -17,6 +17,7 @@
 struct zone_encoder {
     struct encoder *e;
     const struct tokenizer *t;
+    int maps_bytes;              /* characters of tokens stand for bytes */
     uint8_t *guarded;            /* [added tokens] */
     struct text_buffer surfaces; /* texts of the tokens of the text under way */
     /* of the text under way */
@@ -33,6 +34,14 @@ static int is_space_only(const uint8_t *text, size_t n)
     return 1;
 }
 
+static int maps_bytes(const struct tokenizer *t)
+{
+    for (int i = 0; i < t->n_stages; i++)
+        if (t->stage[i].kind == STAGE_BYTE_LEVEL)
+            return 1;
+    return 0;
+}
+
 enum status zone_encoder_create(struct encoder *e, const uint8_t *guard, size_t n, struct zone_encoder **out)
 {
     struct zone_encoder *z = sys_calloc(1, sizeof *z);
@@ -46,7 +55,7 @@ enum status zone_encoder_create(struct encoder *e, const uint8_t *guard, size_t 
     for (int64_t i = 0; i < a->n; i++)
         guarded[i] = n > 0 && a->token[i].n > 0 && memmem(guard, n, a->token[i].text, a->token[i].n) &&
                      !is_space_only(a->token[i].text, a->token[i].n);
-    *z = (struct zone_encoder){.e = e, .t = encoder_tokenizer(e), .guarded = guarded};
+    *z = (struct zone_encoder){.e = e, .t = encoder_tokenizer(e), .maps_bytes = maps_bytes(encoder_tokenizer(e)), .guarded = guarded};
     *out = z;
     return OK;
 }
@@ -136,10 +145,9 @@ static enum status add_surface(struct zone_encoder *z, int32_t id)
         return OK;
     if (s.n == 6 && memcmp(s.data, "<0x", 3) == 0 && hex(s.data[3]) >= 0 && hex(s.data[4]) >= 0)
         return text_buffer_add(b, &(uint8_t){(uint8_t)(hex(s.data[3]) * 16 + hex(s.data[4]))}, 1);
-    int maps = z->t->n_stages > 0 && z->t->stage[z->t->n_stages - 1].kind == STAGE_BYTE_LEVEL;
     for (size_t at = 0; at < s.n; at += bytes) {
         uint32_t c = utf8_read(s.data + at, &bytes);
-        int byte = maps ? byte_of_char(c) : c == 0x2581 ? ' ' : -1;
+        int byte = z->maps_bytes ? byte_of_char(c) : c == 0x2581 ? ' ' : -1;
         TRY(byte >= 0 ? text_buffer_add(b, &(uint8_t){(uint8_t)byte}, 1) : text_buffer_add(b, s.data + at, bytes));
     }
     return OK;

@@ -148,6 +148,38 @@ static void test_typed_tokens(void **state)
     close_pair(&p);
 }
 
+/* Of an answer each token is trained, which is all behind `before`, the tokens of the question and of what announces the answer. */
+static void check_answer(const char *family, const char *source, const char *answer, size_t before)
+{
+    struct pair p = {NULL, NULL, NULL};
+    struct chat_sample s;
+    char path[1024], row[300];
+    struct chat_options options = {.train = CHAT_TRAIN_ASSISTANT, .now = NOW};
+    snprintf(path, sizeof path, "%s/tests/text/families/%s.json", getenv("LTRAIN_SOURCE_ROOT"), family);
+    snprintf(row, sizeof row, "{\"messages\": [{\"role\": \"user\", \"content\": \"a\"}, {\"role\": \"assistant\", \"content\": \"%s\"}]}", answer);
+    assert_int_equal(tokenizer_open(path, &p.tokenizer), OK);
+    assert_int_equal(chat_template_parse(source, strlen(source), "t", &p.chat_template), OK);
+    assert_int_equal(chat_encoder_create(p.tokenizer, p.chat_template, &options, &p.encoder), OK);
+    struct chat_conversation *c = read_chat(row);
+    assert_int_equal(chat_encode(p.encoder, c, &s), OK);
+    assert_true(s.tokens.n > before);
+    for (size_t i = 0; i < s.tokens.n; i++)
+        if (s.trained[i] != (i >= before))
+            fail_msg("%s: token %zu of %zu, %d", family, i, s.tokens.n, s.tokens.id[i]);
+    chat_sample_destroy(&s);
+    chat_destroy(c);
+    close_pair(&p);
+}
+
+static void test_places(void **state)
+{
+    (void)state;
+    static const char turns[] = "{% for m in messages %}{{ m.content }}<|end|>{% endfor %}",
+                      ended[] = "{% for m in messages %}{{ m.content }}<|endoftext|>{% endfor %}";
+    check_answer("phi3", turns, "\xc3\x9f", 2);              /* the space in front is a token of its own, which the model writes */
+    check_answer("falcon", ended, "\xc2\xbd, \xc3\xa9t\xc3\xa9", 2); /* whose bytes are characters before the last pre-tokenizer */
+}
+
 static void test_refusals(void **state)
 {
     (void)state;
@@ -396,7 +428,7 @@ static void test_corpus_refusals(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_tokens), cmocka_unit_test(test_typed_tokens),    cmocka_unit_test(test_refusals),
+        cmocka_unit_test(test_tokens), cmocka_unit_test(test_typed_tokens), cmocka_unit_test(test_places),    cmocka_unit_test(test_refusals),
         cmocka_unit_test(test_turns),
         cmocka_unit_test(test_corpus), cmocka_unit_test(test_corpus_refusals), cmocka_unit_test(test_text_column),
     };
