@@ -29,12 +29,6 @@ static void drop(clock_vector *v)
     }
 }
 
-/* Ids come into being while a block runs; vectors are as long as the ids that can exist in this block at most. */
-static size_t width(void)
-{
-    return sim_now ? std::min<size_t>(SIM_MAX_IDS, (size_t)sim_now->threads * 3 + SIM_LOAD_AGENTS + 64) : SIM_MAX_IDS;
-}
-
 knowledge::knowledge(const knowledge &o) : v(o.v)
 {
     if (v)
@@ -55,21 +49,30 @@ knowledge::~knowledge()
     drop(v);
 }
 
-void knowledge::own()
+/* Nobody else's, and long enough for `ids`. */
+void knowledge::own(size_t ids)
 {
-    if (v && v->references == 1)
-        return;
-    clock_vector *n = take();
-    size_t bytes = width() * sizeof(uint32_t);
-    if (v) {
-        memcpy(n->seen, v->seen, bytes);
-        memcpy(n->proxy, v->proxy, bytes);
-    } else {
-        memset(n->seen, 0, SIM_MAX_IDS * sizeof(uint32_t));
-        memset(n->proxy, 0, SIM_MAX_IDS * sizeof(uint32_t));
+    if (!v || v->references > 1) {
+        clock_vector *n = take();
+        n->ids = v ? v->ids : 0;
+        if (v) {
+            memcpy(n->seen, v->seen, n->ids * sizeof(uint32_t));
+            memcpy(n->proxy, v->proxy, n->ids * sizeof(uint32_t));
+        }
+        drop(v);
+        v = n;
     }
-    drop(v);
-    v = n;
+    if (v->ids < ids) {
+        memset(v->seen + v->ids, 0, (ids - v->ids) * sizeof(uint32_t));
+        memset(v->proxy + v->ids, 0, (ids - v->ids) * sizeof(uint32_t));
+        v->ids = ids;
+    }
+}
+
+__attribute__((target_clones("avx2", "default"))) static void reach(uint32_t *to, const uint32_t *from, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        to[i] = std::max(to[i], from[i]);
 }
 
 void knowledge::join(const knowledge &o)
@@ -80,19 +83,16 @@ void knowledge::join(const knowledge &o)
         *this = o;
         return;
     }
-    own();
-    size_t n = width();
-    for (size_t i = 0; i < n; i++)
-        v->seen[i] = std::max(v->seen[i], o.v->seen[i]);
-    for (size_t i = 0; i < n; i++)
-        v->proxy[i] = std::max(v->proxy[i], o.v->proxy[i]);
+    own(o.v->ids);
+    reach(v->seen, o.v->seen, o.v->ids);
+    reach(v->proxy, o.v->proxy, o.v->ids);
 }
 
 void knowledge::see(int id, uint32_t clock)
 {
     if (seen(id) >= clock)
         return;
-    own();
+    own((size_t)id + 1);
     v->seen[id] = clock;
 }
 
@@ -100,7 +100,7 @@ void knowledge::see_proxy(int id, uint32_t clock)
 {
     if (proxy(id) >= clock)
         return;
-    own();
+    own((size_t)id + 1);
     v->proxy[id] = clock;
 }
 
@@ -108,6 +108,6 @@ void knowledge::fence()
 {
     if (!v)
         return;
-    own();
-    memcpy(v->proxy, v->seen, width() * sizeof(uint32_t));
+    own(0);
+    memcpy(v->proxy, v->seen, v->ids * sizeof(uint32_t));
 }

@@ -174,8 +174,10 @@ static void run_fiber(void)
 
 static void start_fiber(sim_thread *t)
 {
-    /* as if sim_switch had saved six registers and a return address; run_fiber must see rsp = 8 modulo 16 */
-    void **top = reinterpret_cast<void **>(sim_now->place->stacks + (size_t)(t->id + 1) * STACK_BYTES - 64);
+    /* as if sim_switch had saved six registers and a return address; run_fiber must see rsp = 8 modulo 16. Stacks begin at
+     * different distances from multiples of STACK_BYTES, or all would share the same few lines of caches. */
+    const size_t unlike = (size_t)t->id * 17 * 64 % (STACK_BYTES / 4);
+    void **top = reinterpret_cast<void **>(sim_now->place->stacks + (size_t)(t->id + 1) * STACK_BYTES - 64 - unlike);
     *--top = nullptr;
     *--top = reinterpret_cast<void *>(run_fiber);
     for (int i = 0; i < 6; i++)
@@ -248,8 +250,8 @@ static sim_place *take_place(void)
     p->stacks = static_cast<char *>(mmap(nullptr, (size_t)SIM_MAX_THREADS * STACK_BYTES, PROT_READ | PROT_WRITE,
                                          MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0));
     p->shared = static_cast<unsigned char *>(aligned_alloc(4096, SIM_SHARED_MAX));
-    p->cells = memory_shared_cells();
-    if (p->stacks == MAP_FAILED || !p->shared || !p->cells)
+    p->chunks = memory_shared_chunks();
+    if (p->stacks == MAP_FAILED || !p->shared || !p->chunks)
         abort();
     return p;
 }

@@ -1,16 +1,18 @@
 /* Every access is checked: bounds, uninitialised shared memory, races within a block (happens-before) and between blocks.
  *
- * Shared memory has one cell per two bytes (bf16): its last writer and up to READERS readers since. Global memory has a smaller
- * cell per two bytes: last writer, one reader, and whether several blocks read. Cells of earlier blocks and launches are stale by
- * serial. */
+ * Shared memory has one cell per two bytes (bf16): its last writer and up to READERS readers since; the eight of a chunk of 16
+ * bytes are one as long as all of it is accessed at once, as copies and tensor cores do. Global memory has a smaller cell per two
+ * bytes: last writer, one reader, and whether several blocks read. Cells of earlier blocks and launches are stale by serial. */
 #include "sim.h"
 
+#include <algorithm>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <unordered_map>
 
 #define READERS 12
+#define CHUNK 16u
 #define ARENA_BYTES ((size_t)1 << 30)
 #define PAGE 256u /* allocation granularity */
 
@@ -21,11 +23,16 @@ struct epoch {
 };
 
 struct shared_cell {
-    unsigned block; /* serial; else stale: uninitialised */
     epoch write;
-    bool written, async, barrier, atomic;
+    bool written, async, barrier, atomic; /* not written: uninitialised */
     uint8_t readers;
     epoch read[READERS];
+};
+
+struct shared_chunk {
+    unsigned block; /* serial; else stale: uninitialised */
+    bool split;     /* its cells are `part`, else all are `whole` */
+    shared_cell whole, part[CHUNK / 2];
 };
 
 struct global_cell {
@@ -123,9 +130,9 @@ bool memory_holds(const void *p, size_t bytes, bool device)
 /* --- shared memory ------------------------------------------------------------------------------------------------------------
  */
 
-shared_cell *memory_shared_cells(void)
+shared_chunk *memory_shared_chunks(void)
 {
-    return static_cast<shared_cell *>(reserve(SIM_SHARED_MAX / 2 * sizeof(shared_cell)));
+    return static_cast<shared_chunk *>(reserve(SIM_SHARED_MAX / CHUNK * sizeof(shared_chunk)));
 }
 
 void memory_block_begin(void)
@@ -179,53 +186,86 @@ static void add_reader(shared_cell &c, const epoch &e, const accessor &who)
     c.read[victim] = e;
 }
 
+static shared_chunk &chunk_of(uint32_t offset)
+{
+    shared_chunk &k = sim_now->place->chunks[offset / CHUNK];
+    if (k.block != sim_now->serial) {
+        k.block = sim_now->serial;
+        k.split = false;
+        k.whole = {};
+    }
+    return k;
+}
+
+static shared_cell *parts(shared_chunk &k)
+{
+    for (uint32_t i = 0; i < CHUNK / 2 && !k.split; i++)
+        k.part[i] = k.whole;
+    k.split = true;
+    return k.part;
+}
+
+/* known: an earlier write that `who` knows of. */
+static void check_shared_cell(shared_cell &c, uint32_t offset, enum access kind, const accessor &who, const epoch &e,
+                              shared_cell &known)
+{
+    if (!c.written && kind != WRITE)
+        sim_fail(who.pc, "%s %s of uninitialised %s", who.what, verb(kind), shared_name(offset).c_str());
+    if (c.barrier)
+        sim_fail(who.pc, "%s %s of an mbarrier: %s", who.what, verb(kind), shared_name(offset).c_str());
+    if (c.written && !(kind == ATOMIC && c.atomic)) {
+        bool same = known.written && known.write.id == c.write.id && known.write.clock == c.write.clock && known.async == c.async;
+        if (!same && !knows(who, c.write, c.async))
+            shared_race(offset, c, c.write, true, kind, who);
+        known.write = c.write;
+        known.async = c.async;
+        known.written = true;
+    }
+    if (kind == READ) {
+        if (!(c.readers > 0 && c.read[c.readers - 1].id == e.id && c.read[c.readers - 1].clock == e.clock))
+            add_reader(c, e, who);
+        return;
+    }
+    for (int r = 0; r < c.readers; r++) /* a read needs no proxy fence before the write that follows */
+        if (c.read[r].id != who.thread->id && who.thread->know.seen(c.read[r].id) < c.read[r].clock)
+            shared_race(offset, c, c.read[r], false, kind, who);
+    c.readers = 0;
+    c.write = e;
+    c.written = true;
+    c.async = who.async;
+    c.atomic = kind == ATOMIC;
+}
+
 void shared_access(uint32_t offset, size_t bytes, enum access kind, const accessor &who)
 {
     sim_count.accesses++;
     if (!sim_checking)
         return;
     epoch e = {who.clock, who.pc, (uint16_t)(who.agent >= 0 ? who.agent : who.thread->id)};
-    epoch last = {};
-    bool last_async = false, have_last = false;
-    for (uint32_t i = offset / 2; i <= (offset + bytes - 1) / 2; i++) {
-        shared_cell &c = sim_now->place->cells[i];
-        if (c.block != sim_now->serial) {
-            if (kind != WRITE)
-                sim_fail(who.pc, "%s %s of uninitialised %s", who.what, verb(kind), shared_name(2 * i).c_str());
-            c.block = sim_now->serial;
-            c.written = c.barrier = c.atomic = false;
-            c.readers = 0;
-        }
-        if (c.barrier)
-            sim_fail(who.pc, "%s %s of an mbarrier: %s", who.what, verb(kind), shared_name(2 * i).c_str());
-        if (c.written && !(kind == ATOMIC && c.atomic)) {
-            bool same = have_last && last.id == c.write.id && last.clock == c.write.clock && last_async == c.async;
-            if (!same && !knows(who, c.write, c.async))
-                shared_race(2 * i, c, c.write, true, kind, who);
-            last = c.write;
-            last_async = c.async;
-            have_last = true;
-        }
-        if (kind == READ) {
-            if (!(c.readers > 0 && c.read[c.readers - 1].id == e.id && c.read[c.readers - 1].clock == e.clock))
-                add_reader(c, e, who);
+    shared_cell known;
+    known.written = false;
+    const uint32_t end = offset + (uint32_t)bytes;
+    for (uint32_t at = offset / 2 * 2, next; at < end; at = next) {
+        shared_chunk &k = chunk_of(at);
+        next = std::min(end, (at / CHUNK + 1) * CHUNK);
+        const bool all = next - at == CHUNK;
+        if (all && !k.split) {
+            check_shared_cell(k.whole, at, kind, who, e, known);
             continue;
         }
-        for (int r = 0; r < c.readers; r++) /* a read needs no proxy fence before the write that follows */
-            if (c.read[r].id != who.thread->id && who.thread->know.seen(c.read[r].id) < c.read[r].clock)
-                shared_race(2 * i, c, c.read[r], false, kind, who);
-        c.readers = 0;
-        c.write = e;
-        c.written = true;
-        c.async = who.async;
-        c.atomic = kind == ATOMIC;
+        for (uint32_t i = at; i < next; i += 2)
+            check_shared_cell(parts(k)[i % CHUNK / 2], i, kind, who, e, known);
+        if (all && kind != READ) { /* they are equal now */
+            k.whole = k.part[0];
+            k.split = false;
+        }
     }
 }
 
 void shared_mark_barrier(uint32_t offset, bool on)
 {
-    for (uint32_t i = offset / 2; i < offset / 2 + 4; i++)
-        sim_now->place->cells[i].barrier = on;
+    for (uint32_t i = offset; i < offset + 8; i += 2)
+        parts(chunk_of(i))[i % CHUNK / 2].barrier = on;
 }
 
 uint32_t shared_offset(uint32_t address, size_t bytes, size_t align, sim_pc pc, const char *what)

@@ -41,7 +41,8 @@ static inline sim_pc sim_pc_of(const void *p)
 struct clock_vector {
     int references;
     clock_vector *next_free;
-    uint32_t *seen, *proxy; /* [ids] */
+    size_t ids; /* nothing is known of later ones */
+    uint32_t *seen, *proxy; /* [ids], with room for SIM_MAX_IDS */
 };
 
 class knowledge
@@ -61,15 +62,15 @@ class knowledge
     void fence(); /* proxy = seen */
     uint32_t seen(int id) const
     {
-        return v ? v->seen[id] : 0;
+        return v && (size_t)id < v->ids ? v->seen[id] : 0;
     }
     uint32_t proxy(int id) const
     {
-        return v ? v->proxy[id] : 0;
+        return v && (size_t)id < v->ids ? v->proxy[id] : 0;
     }
 
   private:
-    void own();
+    void own(size_t ids);
 };
 
 /* --- threads ------------------------------------------------------------------------------------------------------------------
@@ -179,7 +180,7 @@ struct block_vote {
 struct sim_place {
     char *stacks;
     unsigned char *shared; /* SIM_SHARED_MAX bytes */
-    struct shared_cell *cells;
+    struct shared_chunk *chunks;
 };
 
 struct sim_block {
@@ -271,7 +272,7 @@ void *memory_allocate(size_t bytes);
 bool memory_free(void *p);
 /* device: all of it is allocated device memory; else: none of it is. */
 bool memory_holds(const void *p, size_t bytes, bool device);
-struct shared_cell *memory_shared_cells(void); /* of a new place */
+struct shared_chunk *memory_shared_chunks(void); /* of a new place */
 void memory_block_begin(void);
 void memory_access(const void *p, size_t bytes, enum access kind, const accessor &who);
 /* offsets within shared memory */

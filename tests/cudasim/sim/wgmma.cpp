@@ -84,9 +84,9 @@ static operand operand_of(uint64_t descriptor, int mn_major, sim_pc pc)
     return o;
 }
 
-/* Reads an operand of `rows` x 16 (rows: m or n) through every chunk. to: [rows][16]; NULL: only check as `who` for [from, end).
- */
-static uint64_t read_operand(const operand &o, uint32_t from, uint32_t end, float *to, const accessor *who, sim_pc pc)
+/* Reads rows [from, end) (m or n) of 16 of an operand through every chunk. to: [end][16], or NULL; each of `who` is checked. */
+static uint64_t read_operand(const operand &o, uint32_t from, uint32_t end, float *to, const std::vector<accessor> &who,
+                             sim_pc pc)
 {
     uint64_t hash = 1469598103934665603ull;
     uint32_t outer = o.mn_major ? 16 : end, outer_from = o.mn_major ? 0 : from;
@@ -94,8 +94,8 @@ static uint64_t read_operand(const operand &o, uint32_t from, uint32_t end, floa
     for (uint32_t x = outer_from; x < outer; x++)
         for (uint32_t c = c_from; c < c_end; c++) {
             uint32_t offset = shared_offset(o.chunk(x, c), 16, 16, pc, "wgmma operand");
-            if (who)
-                shared_access(offset, 16, READ, *who);
+            for (const accessor &w : who)
+                shared_access(offset, 16, READ, w);
             uint16_t e[8];
             memcpy(e, sim_shared + offset, 16);
             for (uint32_t i = 0; i < 8; i++) {
@@ -165,15 +165,15 @@ static void apply_issue(void **slot, sim_thread *first)
         op->ra[t] = static_cast<issue *>(slot[t])->ra;
         memcpy(op->ra_value[t], op->ra[t], 16);
     }
+    std::vector<accessor> who;
     for (uint32_t w = 0; w < 4; w++) {
-        accessor who = {&first[32 * w], g->agent[w], op->group, true, pc, "wgmma"};
-        read_operand(operand_of(op->b, op->tb, pc), 0, (uint32_t)op->n, nullptr, &who, pc);
+        who.push_back({&first[32 * w], g->agent[w], op->group, true, pc, "wgmma"});
         if (!op->registers)
-            read_operand(operand_of(op->a, op->ta, pc), 16 * w, 16 * w + 16, nullptr, &who, pc);
+            read_operand(operand_of(op->a, op->ta, pc), 16 * w, 16 * w + 16, nullptr, {who[w]}, pc);
     }
-    op->hash = read_operand(operand_of(op->b, op->tb, pc), 0, (uint32_t)op->n, nullptr, nullptr, pc);
+    op->hash = read_operand(operand_of(op->b, op->tb, pc), 0, (uint32_t)op->n, nullptr, who, pc);
     if (!op->registers)
-        op->hash += read_operand(operand_of(op->a, op->ta, pc), 0, 64, nullptr, nullptr, pc);
+        op->hash += read_operand(operand_of(op->a, op->ta, pc), 0, 64, nullptr, {}, pc);
     op->acc = hold(g, slot, op->n, pc);
     op->acc->products++;
     g->ops.push_back(op);
@@ -213,7 +213,7 @@ static void multiply(wgmma_op *op)
 {
     static float a[64 * 16], b[256 * 16], bt[16 * 256];
     const uint32_t n = (uint32_t)op->n;
-    uint64_t hash = read_operand(operand_of(op->b, op->tb, op->pc), 0, n, b, nullptr, op->pc);
+    uint64_t hash = read_operand(operand_of(op->b, op->tb, op->pc), 0, n, b, {}, op->pc);
     if (op->registers) {
         for (int t = 0; t < 128; t++) {
             int w = t / 32, g = t % 32 / 4, q = t % 4;
@@ -225,7 +225,7 @@ static void multiply(wgmma_op *op)
             }
         }
     } else {
-        hash += read_operand(operand_of(op->a, op->ta, op->pc), 0, 64, a, nullptr, op->pc);
+        hash += read_operand(operand_of(op->a, op->ta, op->pc), 0, 64, a, {}, op->pc);
     }
     if (hash != op->hash)
         sim_fail(op->pc, "wgmma: a shared-memory operand changed while the product was in flight");
