@@ -15,10 +15,11 @@
 #define OPEN __attribute__((visibility("default")))
 #define UNKNOWN "unknown attribute %d, or not of %zu bytes"
 
-enum { ALGORITHM = 7, WORKSPACE_ALIGN = 256, SPLIT_FROM = 32 /* k */ };
+enum { ALGORITHM = 7, WORKSPACE_ALIGN = 256, SPLIT_FROM = 32 /* k */, ALL_SPOILT = 32, PARTS = 16 };
 
 struct cublasLtContext {
     int device;
+    size_t products;
 };
 
 struct layout {
@@ -95,7 +96,7 @@ static cublasStatus_t create(cublasLtHandle_t *handle)
     const int device = fake_current();
     if (device < 0)
         return CUBLAS_STATUS_NOT_INITIALIZED;
-    *handle = make(&(struct cublasLtContext){device}, sizeof(struct cublasLtContext));
+    *handle = make(&(struct cublasLtContext){.device = device}, sizeof(struct cublasLtContext));
     return CUBLAS_STATUS_SUCCESS;
 }
 
@@ -340,6 +341,8 @@ struct launch {
     const char *a, *b;
     char *d, *workspace;
     size_t workspace_bytes;
+    struct cublasLtContext *handle;
+    size_t number; /* of products of the handle before */
     float alpha, beta;
 };
 
@@ -356,12 +359,20 @@ static double value_at(const struct layout *l, const char *base, int transposed,
     return (double)bf16_to_float(x);
 }
 
+/* The first products of a handle spoil all of their workspace, which may be 32 MiB; later ones a part of it, in turn. */
+static void spoil_workspace(const struct launch *l)
+{
+    const size_t parts = l->number < ALL_SPOILT ? 1 : PARTS, part = l->number % parts;
+    const size_t from = l->workspace_bytes * part / parts, to = l->workspace_bytes * (part + 1) / parts;
+    memset(l->workspace + from, 0xff, to - from);
+}
+
 static void start_product(void *closure)
 {
     const struct launch *l = closure;
     const size_t e = element(&l->p.d);
     if (l->workspace_bytes)
-        memset(l->workspace, 0xff, l->workspace_bytes);
+        spoil_workspace(l);
     for (uint64_t j = 0; l->beta == 0 && j < l->p.d.cols; j++)
         memset(l->d + j * (uint64_t)l->p.d.ld * e, 0xff, l->p.d.rows * e);
 }
@@ -429,6 +440,7 @@ static cublasStatus_t multiply(const struct launch *l, const struct algorithm *a
     if (!closure)
         abort();
     *closure = *l;
+    closure->number = l->handle->products++;
     closure->a = fake_alias(at[0]);
     closure->b = fake_alias(at[1]);
     closure->d = fake_alias(at[3]);
@@ -444,8 +456,7 @@ OPEN cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t
                                    const void *C, cublasLtMatrixLayout_t c, void *D, cublasLtMatrixLayout_t d,
                                    const cublasLtMatmulAlgo_t *algo, void *workspace, size_t workspace_bytes, cudaStream_t stream)
 {
-    (void)handle;
-    struct launch l = {.p = product_of(desc, a, b, c, d)};
+    struct launch l = {.p = product_of(desc, a, b, c, d), .handle = handle};
     const void *const at[4] = {A, B, C, D};
     memcpy(&l.alpha, alpha, sizeof l.alpha);
     memcpy(&l.beta, beta, sizeof l.beta);
