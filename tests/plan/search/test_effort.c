@@ -53,11 +53,16 @@ static void few_layers_of_a_large_one(void **state)
     on_budgets("125m", 3, 16384, 160 << 20, 900 << 20);
 }
 
-int main(void)
+/* Only those whose names match the argument, or with --skip those that do not. */
+int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_small_model),
         cmocka_unit_test(few_layers_of_a_large_one),
     };
+    if (argc == 2)
+        cmocka_set_test_filter(argv[1]);
+    if (argc == 3)
+        cmocka_set_skip_filter(argv[2]);
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
