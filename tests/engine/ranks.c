@@ -1,5 +1,6 @@
 /* Rank invariance, to be started under mpiexec: every mesh, ZeRO stage, placement and kind of data trains as one rank does.
  *
+ * `ranks [product|edges | PART PARTS]`: product leaves out the edge cases and the balanced layout, edges what is not these.
  * LTRAIN_LONG: the full product on at most two ranks, all triples of levels on four, all pairs on more; with the arguments PART and
  * PARTS every PARTS-th cell of the full product from the PART-th on, on any number. What one rank alone, all resident, makes of each
  * kind of data is shared out among the ranks first; the curves of all cells are compared with that. */
@@ -321,15 +322,19 @@ int main(int argc, char **argv)
     size = comm_size(comm);
     for (int i = 0; i < 2 * DATA_KINDS; i++)
         single[i] = (struct mesh_cell){.mesh = {{1, 1, 1}}, .data = i % DATA_KINDS, .dtype = i < DATA_KINDS ? F32 : BF16};
-    train_alone(single, 2 * DATA_KINDS, alone);
-    int n_meshes = meshes(mesh), n = choose(argc == 3 || (extent_is_long() && size <= 2), n_meshes, chosen);
+    const char *only = argc == 2 ? argv[1] : "";
+    int n_meshes = meshes(mesh), n = 0;
+    if (strcmp(only, "edges") != 0) {
+        train_alone(single, 2 * DATA_KINDS, alone);
+        n = choose(argc == 3 || (extent_is_long() && size <= 2), n_meshes, chosen);
+    }
     for (int i = part; i < n; i += parts) {
         const int *level = chosen[i];
         struct mesh_cell c = {mesh[level[F_MESH]], level[F_ZERO], level[F_NVME], level[F_DATA], level[F_LOW] ? BF16 : F32};
         run_cell(&c, &alone[level[F_LOW] * DATA_KINDS + level[F_DATA]], i % extent(8, 4, 1) == 0);
         cells++;
     }
-    if (part == 0)
+    if (part == 0 && strcmp(only, "product") != 0)
         cells += edges(mesh, n_meshes) + balanced(mesh, n_meshes);
     if (rank == 0)
         printf("%d ranks: %d cells, %d differ; at most, losses and first gradient norm: fp32 %.1e %.1e, bf16 %.1e %.1e\n", size,
