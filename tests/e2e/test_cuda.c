@@ -196,6 +196,11 @@ static void auto_takes_what_is_there(void **state)
     use(twin, "devices=0");
     r = e2e_succeeds(NULL, TINY "--steps 1 --out none");
     e2e_contains(r.out, "device: cpu");
+    use(twin, "capability=80"); /* fp32 is for processors: asked for, it decides */
+    r = e2e_succeeds(NULL, TINY "--steps 1 --dtype fp32 --out wide");
+    e2e_contains(r.out, "remark: no GPU is used: twin computes in bf16: give --dtype bf16");
+    e2e_contains(r.out, "device: cpu");
+    e2e_refuses(2, "--dtype fp32: attention on GPUs computes in bf16: leave --dtype out", NULL, TINY "--steps 1 --dtype fp32 --device cuda");
 }
 
 static void refusals(void **state)
@@ -253,16 +258,18 @@ static void the_plugin_lies_beside(void **state)
     free(program);
 }
 
-/* Kernels move 16 bytes at a time; the processor takes any size. */
-static void sizes_are_multiples_of_8(void **state)
+/* Kernels move 16 bytes at a time, and heads lie in shared memory; the processor takes any size. */
+static void sizes_that_kernels_take(void **state)
 {
     (void)state;
+#define MULTIPLES ": kernels of GPUs take multiples of 8; --device cpu takes any"
     static const struct {
-        const char *sizes, *words;
+        const char *gpu, *sizes, *words;
     } cases[] = {
-        {"\"hidden_size\": 36, \"intermediate_size\": 48, \"head_dim\": 8", "has a hidden size of 36"},
-        {"\"hidden_size\": 32, \"intermediate_size\": 100, \"head_dim\": 8", "has an intermediate size of 100"},
-        {"\"hidden_size\": 32, \"intermediate_size\": 48, \"head_dim\": 20", "has a head dimension of 20"},
+        {"capability=80", "\"hidden_size\": 36, \"intermediate_size\": 48, \"head_dim\": 8", "has a hidden size of 36" MULTIPLES},
+        {"capability=80", "\"hidden_size\": 32, \"intermediate_size\": 100, \"head_dim\": 8", "has an intermediate size of 100" MULTIPLES},
+        {"capability=80", "\"hidden_size\": 32, \"intermediate_size\": 48, \"head_dim\": 20", "has a head dimension of 20" MULTIPLES},
+        {"capability=89", "\"hidden_size\": 32, \"intermediate_size\": 48, \"head_dim\": 264", "has a head dimension of 264: attention on this GPU takes up to 256"},
     };
     assert_int_equal(mkdir("odd", 0777), 0);
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
@@ -272,10 +279,11 @@ static void sizes_are_multiples_of_8(void **state)
                  "\"vocab_size\": 64, \"hidden_act\": \"silu\", \"rms_norm_eps\": 1e-5, \"max_position_embeddings\": 512, %s}\n",
                  cases[i].sizes);
         e2e_write("odd/config.json", "%s", config);
-        snprintf(words, sizeof words, "--model |odd %s: kernels of GPUs take multiples of 8; --device cpu takes any", cases[i].words);
-        use(twin, "capability=80");
+        snprintf(words, sizeof words, "--model |odd %s", cases[i].words);
+        use(twin, cases[i].gpu);
         e2e_refuses(2, words, NULL, "plan --model odd --seq-len 256 --device cuda");
-        e2e_succeeds(NULL, "plan --model odd --seq-len 256 --device cpu");
+        if (strstr(cases[i].words, MULTIPLES))
+            e2e_succeeds(NULL, "plan --model odd --seq-len 256 --device cpu");
     }
 }
 
@@ -417,7 +425,7 @@ int main(void)
     const struct CMUnitTest tests[] = {cmocka_unit_test(runs_move_between_devices), cmocka_unit_test(other_algorithms_are_said), cmocka_unit_test(ranks_move_between_devices),
                                        cmocka_unit_test(evaluation_is_the_same_there),
                                        cmocka_unit_test(what_is_read_on_is_the_same_there), cmocka_unit_test(check_compares),
-                                       cmocka_unit_test(auto_takes_what_is_there), cmocka_unit_test(figures_are_those_of_the_gpu), cmocka_unit_test(refusals), cmocka_unit_test(the_plugin_lies_beside), cmocka_unit_test(sizes_are_multiples_of_8), cmocka_unit_test(refusals_of_gpus),
+                                       cmocka_unit_test(auto_takes_what_is_there), cmocka_unit_test(figures_are_those_of_the_gpu), cmocka_unit_test(refusals), cmocka_unit_test(the_plugin_lies_beside), cmocka_unit_test(sizes_that_kernels_take), cmocka_unit_test(refusals_of_gpus),
                                        cmocka_unit_test(memory_is_what_was_planned), cmocka_unit_test(memory_is_near_the_gpu),
                                        cmocka_unit_test(a_failing_gpu)};
     twin = getenv("LTRAIN_CUDA_TWIN");

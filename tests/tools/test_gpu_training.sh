@@ -65,6 +65,11 @@ if [ $ranks = 1 ]; then
     figure "NCCL" "len(cases) >= 5 and all(c['passed'] for c in cases.values()) and cases['2 cards, by NCCL and staged']['nccl_seconds'] > 0 and 'has died' in cases['2 cards, a rank that dies']['said']"
 fi
 
+# ltrain's part of peers, which has PyTorch for the other.
+LTRAIN_FAKE_CUDA=seed=1 python3 bench/gpu/peers.py --no-peers --shape tiny --lengths 256,512 --seconds 200 --text "$folder/pack/books.txt" \
+    --ltrain "$folder/pack/ltrain" --options '--device cuda --threads 1 --effort quick' >"$folder/log" 2>&1 || fail "peers.py: $(cat "$folder/log")"
+[ "$(grep -Ec '^ +(256|512) tokens +ltrain +[0-9]+ tok/s' "$folder/log")" = 2 ] || fail "peers.py has no rates: $(cat "$folder/log")"
+
 # GPUs that fail, in each way that a section looks for.
 run seed=1,dies=800:719 "$broken" check '^tiny 256 nvme'
 tar xzOf "$OUT/gpu-check.tar.gz" sections/failures.log | grep -q cudaErrorLaunchFailure || fail "what a failing case printed is lost"
