@@ -225,11 +225,17 @@ static enum status evaluate_length(struct run *r, struct opening *x, struct resu
     return comm_agree(r->comm, session_check_memory(r->session));
 }
 
+/* Where notes are written, once: beside what is printed, never in it. NULL: nowhere. */
+static FILE *notes_of(const struct eval *x)
+{
+    return x->text_is_said || comm_rank(x->comm) != 0 ? NULL : x->s->json ? stderr : stdout;
+}
+
 /* Which text that is, before what may take long, and what is not known of the model. */
 static void say_text(struct eval *x, const struct model *m)
 {
-    FILE *f = x->s->json ? stderr : stdout;
-    if (!x->text_is_said && comm_rank(x->comm) == 0) {
+    FILE *f = notes_of(x);
+    if (f) {
         if (x->held_out.taken)
             held_out_print(&x->held_out, f);
         train_print_unknown(m, f);
@@ -242,7 +248,7 @@ static void say_text(struct eval *x, const struct model *m)
 static enum status check_length(struct eval *x, struct run *r, struct opening *o)
 {
     TRY(comm_agree(r->comm, train_open_model(r->s, &r->model)));
-    TRY(comm_agree(r->comm, run_check_weights(r->s, r->model)));
+    TRY(comm_agree(r->comm, run_check_weights(r->s, r->model, notes_of(x))));
     TRY(read_texts(r, o));
     say_text(x, r->model);
     x->positions = train_made_for(r->s, r->model);

@@ -65,8 +65,8 @@ struct run {
 /* train.c */
 /* Model and corpus, and whether weights and drives are there: all that can be said before planning, which takes a while. */
 enum status run_open(struct run *r);
-/* That the files of a new run's weights have what the model needs; says what is left out of them. */
-enum status run_check_weights(const struct settings *s, const struct model *m);
+/* That the files of a new run's weights have what the model needs. notes: where it is said what is left out of them; NULL: nowhere. */
+enum status run_check_weights(const struct settings *s, const struct model *m, FILE *notes);
 /* Plans, on every rank the same; refuses what does not fit; sets the mesh. Tiles and mesh are written into the settings: they are
  * part of the numerics key that a resumed run keeps. *plan: the caller's. */
 enum status run_plan(struct run *r);

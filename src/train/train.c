@@ -252,33 +252,33 @@ static enum status loop(struct run *r)
 }
 
 /* Other programs take the copy of the last file. */
-static void say_left_out(const struct st_file *f)
+static void say_left_out(const struct st_file *f, FILE *notes)
 {
     const char *first;
     int n = st_left_out(f, &first);
     const char *more = n > 1 ? ", and more tensors," : "";
     if (n > 0 && st_has(f, first))
-        printf("note: %s%s in more than one file: the copy in %s counts, as the index says\n", first, more, st_path(f, first));
+        fprintf(notes, "note: %s%s in more than one file: the copy in %s counts, as the index says\n", first, more, st_path(f, first));
     else if (n > 0)
-        printf("note: %s%s in another file than the index says: left out\n", first, more);
+        fprintf(notes, "note: %s%s in another file than the index says: left out\n", first, more);
 }
 
-static enum status say_others(const struct st_file *f, const struct model *m)
+static enum status say_others(const struct st_file *f, const struct model *m, FILE *notes)
 {
     struct weights_others x;
     char bytes[32], first[WRAPPED_NAME];
     TRY(weights_others(f, m, &x));
     if (x.n > 0) {
         snprintf(first, sizeof first, "%s", x.names[0]);
-        printf("note: only the text model is trained: %d other tensors (%s and so on, %s) are exported as they are\n", x.n, first,
-               units_format_bytes(x.bytes, bytes));
+        fprintf(notes, "note: only the text model is trained: %d other tensors (%s and so on, %s) are exported as they are\n", x.n, first,
+                units_format_bytes(x.bytes, bytes));
     }
     weights_others_free(&x);
     return OK;
 }
 
 /* A new run's weights are read when there is room for them. */
-enum status run_check_weights(const struct settings *s, const struct model *m)
+enum status run_check_weights(const struct settings *s, const struct model *m, FILE *notes)
 {
     struct st_file *f;
     if (s->resume)
@@ -291,10 +291,10 @@ enum status run_check_weights(const struct settings *s, const struct model *m)
                                                       s->model);
     TRY(st_open(s->model, &f));
     enum status st = weights_check(f, m, (const char *const *)s->ignore_tensors.item, s->ignore_tensors.n);
-    if (st == OK)
-        say_left_out(f);
-    if (st == OK)
-        st = say_others(f, m);
+    if (st == OK && notes)
+        say_left_out(f, notes);
+    if (st == OK && notes && !s->plan.evaluation)
+        st = say_others(f, m, notes);
     st_close(f);
     return st;
 }
@@ -313,7 +313,7 @@ static enum status check_adapter(const struct settings *s, const struct model *m
 static enum status open_inputs(struct run *r)
 {
     TRY(train_open_model(r->s, &r->model));
-    TRY(run_check_weights(r->s, r->model));
+    TRY(run_check_weights(r->s, r->model, stdout));
     TRY(check_adapter(r->s, r->model));
     return drives_check((const char *const *)r->s->nvme_path.item, r->s->nvme_path.n, r->s->out);
 }

@@ -428,6 +428,8 @@ static void other_parts_are_exported_as_they_are(void **state)
     e2e_copy(from, "whole");
     struct result r = e2e_succeeds(NULL, RUN "--model whole --tokenizer bytes --save-every 1 --out many");
     e2e_contains(r.out, "note: only the text model is trained: 23 other tensors (");
+    r = e2e_succeeds(NULL, "eval --model whole --tokenizer bytes --eval-data corpus.txt --lengths 64,128 --effort quick --json");
+    assert_int_equal(r.out[0], '{'); /* nothing beside the JSON */
     e2e_remove("many/hf");
     e2e_remove("whole/model.safetensors");
     e2e_succeeds(NULL, "--resume many --steps 3");
