@@ -243,6 +243,12 @@ static void kinds_of_gpus(void **state)
         assert_int_equal(facts.numa, 3);
         assert_true(facts.memory == (int64_t)3 << 30 && facts.free == facts.memory - ((int64_t)1324 << 20));
     }
+    const struct target other = {.threads = 1, .capability = 80, .processors = 1, .shared_bytes = 163 << 10};
+    struct backend *b;
+    twin.configure("name=a card,capability=90");
+    assert_int_equal(plugin->open(0, &other, &b), ERR_INVALID);
+    assert_non_null(strstr(plugin->sentence(), "GPU 0 has compute capability 9.0, 1 multiprocessors and "));
+    assert_non_null(strstr(plugin->sentence(), "and the plan is for 8.0, 1 and 166912: take GPUs of one kind"));
     twin.configure("name=a card,capability=75");
     assert_int_equal(plugin->describe(0, &facts), ERR_INVALID);
     assert_non_null(strstr(plugin->sentence(), "GPU 0, a card, has compute capability 7.5; kernels need 8.0 or later"));

@@ -21,6 +21,7 @@
  *   in=NAME     calls of that function alone count for it
  *   nccl=F:N:E  the N-th call of NCCL's function F returns its result E; nccl=none: there is no NCCL;
  *               nccl=alone: the process joins nobody; nccl=sticks: its aborts do not return
+ *   nccl-version=N  10000 * major + 100 * minor + patch
  *   nccl-stalls=N  what the N-th call begins never gets to its stream
  *   nccl-hangs=N, nccl-breaks=N:E  the N-th group of messages never ends; and the communicator has result E from then on
  *   hangs=N     the N-th thing that streams execute never ends

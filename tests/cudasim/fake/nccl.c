@@ -55,7 +55,7 @@ static struct {
     int error;
 } fails;
 static long hang_at, break_at, stall_at;
-static int break_error, absent, joins_nobody, abort_sticks;
+static int break_error, absent, joins_nobody, abort_sticks, own_version = VERSION;
 
 #define EXPORT __attribute__((visibility("default")))
 
@@ -71,7 +71,7 @@ int nccl_configure(const char *word)
         return joins_nobody = 1;
     if (strcmp(word, "nccl=sticks") == 0)
         return abort_sticks = 1;
-    return sscanf(word, "nccl-hangs=%ld", &hang_at) == 1 || sscanf(word, "nccl-stalls=%ld", &stall_at) == 1 || sscanf(word, "nccl-breaks=%ld:%d", &break_at, &break_error) == 2;
+    return sscanf(word, "nccl-version=%d", &own_version) == 1 || sscanf(word, "nccl-hangs=%ld", &hang_at) == 1 || sscanf(word, "nccl-stalls=%ld", &stall_at) == 1 || sscanf(word, "nccl-breaks=%ld:%d", &break_at, &break_error) == 2;
 }
 
 void nccl_reset(void)
@@ -85,6 +85,7 @@ void nccl_reset(void)
     last_error[0] = 0;
     hang_at = break_at = stall_at = finished = sent = begun = 0;
     break_error = absent = joins_nobody = abort_sticks = 0;
+    own_version = VERSION;
 }
 
 int nccl_is_absent(void)
@@ -173,7 +174,7 @@ const char *ncclGetLastError(ncclComm_t comm)
 
 static ncclResult_t version(int *out)
 {
-    *out = VERSION;
+    *out = own_version;
     return ncclSuccess;
 }
 
