@@ -10,6 +10,7 @@
 
 struct device_facts {
     char name[128], pci[32];
+    char uuid[40];        /* of the GPU, or of the instance (MIG) of it that this process has: 32 hexadecimal digits */
     int capability;       /* 10 * major + minor; 0: no GPU at all, kernels are the processor's (tests) */
     int processors;       /* streaming multiprocessors */
     int64_t shared_bytes; /* of shared memory, that a block of threads may have */

@@ -122,7 +122,7 @@ static enum status open_gpu(struct session *x, const struct settings *s)
         st = plugin->open(device >= 0 ? device : comm_local_rank(x->comm) % n, x->plan->strategy.target, &x->backend);
     if (st != OK)
         return status_fail(st, "%s", plugin->sentence());
-    x->shares_device = comm_local_size(x->comm) > (device >= 0 ? 1 : n);
+    x->shares_device = s->gpu_sharing > 1;
     return OK;
 }
 

@@ -109,6 +109,7 @@ struct settings {
     int gpu;                             /* key: device=cuda:N; AUTO: the local rank's */
     int dtype_is_open;                   /* key: dtype=auto; plan.dtype is fp32 until the device is known */
     int staged;                          /* not a key: what ranks with GPUs send passes through host memory, as is known before NCCL is opened */
+    int gpu_sharing;                     /* not a key: ranks that compute on the GPU of this one, itself included; 0: not known */
     char gpu_name[128];                  /* not a key: what its driver calls the GPU of this rank; "" if none is used */
     char unused_gpu[400];                /* not a key: why device=auto takes no GPU though there is a driver; "" if there is nothing to say */
     struct string_list data, eval_data;

@@ -10,6 +10,7 @@
 
 #include <dlfcn.h>
 #include <stdlib.h>
+#include <string.h>
 
 #define RESERVE ((int64_t)256 << 20) /* beside 2% of what is free */
 /* NCCL 2.28 has up to 32 channels of 12 MiB (10 to receive and 2 to send) between two GPUs behind NVSwitch, and as much again for
@@ -97,19 +98,12 @@ enum status gpu_find(struct settings *s, struct comm *comm)
     return st;
 }
 
-/* Ranks of this host on a GPU. */
-static int64_t sharing_of(const struct settings *s, const struct comm *comm, int visible)
-{
-    return s->gpu >= 0 ? comm_local_size(comm) : ceil_div(comm_local_size(comm), visible);
-}
-
 /* What a rank can have of what is free. */
-static int64_t part_of_free(const struct settings *s, const struct comm *comm, int visible, const struct device_facts *facts)
+static int64_t part_of_free(const struct settings *s, const struct comm *comm, const struct device_facts *facts)
 {
-    const int64_t sharing = sharing_of(s, comm, visible);
-    const int carried = comm_size(comm) > 1 && sharing == 1 && s->carrier != CARRIER_STAGED;
+    const int carried = comm_size(comm) > 1 && !s->staged;
     const int64_t messages = carried ? min_i64(comm_local_size(comm) * CONNECTION, facts->free / 16) : 0;
-    return (facts->free - facts->free / 50 - min_i64(RESERVE, facts->free / 16) - messages) / sharing;
+    return (facts->free - facts->free / 50 - min_i64(RESERVE, facts->free / 16) - messages) / s->gpu_sharing;
 }
 
 enum status gpu_room(const struct settings *s, const struct comm *comm, int64_t *bytes)
@@ -117,36 +111,58 @@ enum status gpu_room(const struct settings *s, const struct comm *comm, int64_t 
     struct device_facts facts;
     int visible;
     TRY(describe_own(s, comm, &visible, &facts));
-    *bytes = part_of_free(s, comm, visible, &facts);
+    *bytes = part_of_free(s, comm, &facts);
     return OK;
 }
 
-static enum status limit_own(struct settings *s, const struct comm *comm, struct device_facts *facts, int64_t *bytes)
+/* Which GPU a rank has, whatever number it has there: launchers may show each rank its own one only, as number 0. */
+struct card {
+    char pci[sizeof((struct device_facts *)NULL)->pci], uuid[sizeof((struct device_facts *)NULL)->uuid];
+};
+
+static int is_same_card(const struct comm *c, const struct card *all, int rank, int other)
+{
+    return strcmp(comm_host(c, rank), comm_host(c, other)) == 0 && strcmp(all[rank].pci, all[other].pci) == 0;
+}
+
+/* Instances of one GPU (MIG) have memory of their own, but NCCL does not go between them: it carries messages of all ranks or of
+ * none. */
+static void count_sharing(struct settings *s, const struct comm *c, const struct card *all)
+{
+    const int me = comm_rank(c), n = comm_size(c);
+    s->gpu_sharing = 0;
+    s->staged = n > 1 && s->carrier == CARRIER_STAGED;
+    for (int k = 0; k < n; k++) {
+        s->gpu_sharing += is_same_card(c, all, k, me) && strcmp(all[k].uuid, all[me].uuid) == 0;
+        for (int q = 0; q < k; q++)
+            s->staged |= is_same_card(c, all, k, q);
+    }
+}
+
+static enum status find_sharing(struct settings *s, struct comm *comm, const struct device_facts *facts)
+{
+    struct card own, *all = sys_calloc((size_t)comm_size(comm), sizeof *all);
+    if (!all)
+        return status_fail(ERR_NOMEM, "out of memory while planning");
+    memcpy(own.pci, facts->pci, sizeof own.pci);
+    memcpy(own.uuid, facts->uuid, sizeof own.uuid);
+    enum status st = comm_gather(comm, &own, sizeof own, all);
+    if (st == OK)
+        count_sharing(s, comm, all);
+    free(all);
+    return st;
+}
+
+static enum status limit_own(const struct settings *s, const struct comm *comm, const struct device_facts *facts, int64_t *bytes)
 {
     char asked[32], there[32];
-    int visible;
-    TRY(describe_own(s, comm, &visible, facts));
-    s->staged = comm_size(comm) > 1 && (s->carrier == CARRIER_STAGED || sharing_of(s, comm, visible) > 1);
-    *bytes = s->plan.device_mem >= 0 ? s->plan.device_mem : part_of_free(s, comm, visible, facts);
+    *bytes = s->plan.device_mem >= 0 ? s->plan.device_mem : part_of_free(s, comm, facts);
     if (*bytes <= facts->free)
         return OK;
     units_format_apart(*bytes, facts->free, asked, there);
     return status_fail(ERR_NOFIT,
                        "--device-mem: %s are more than the %s that are free on the GPU (%s): leave it out, or give less", asked,
                        there, facts->name);
-}
-
-/* NCCL carries messages of all ranks or of none. */
-static enum status agree_on_staging(struct settings *s, struct comm *comm)
-{
-    int *all = sys_calloc((size_t)comm_size(comm), sizeof *all);
-    if (!all)
-        return status_fail(ERR_NOMEM, "out of memory while planning");
-    enum status st = comm_gather(comm, &s->staged, sizeof s->staged, all);
-    for (int k = 0; k < comm_size(comm); k++)
-        s->staged |= all[k];
-    free(all);
-    return st;
 }
 
 /* The kernels are in a file of their own, beside the executable that ranks have compared already. */
@@ -192,12 +208,14 @@ static enum status compare_kinds(struct comm *comm, const struct device_facts *o
 
 enum status gpu_limit(struct settings *s, struct comm *comm, struct device_facts *facts, int64_t *bytes)
 {
+    int visible;
+    TRY(comm_agree(comm, describe_own(s, comm, &visible, facts)));
+    TRY(find_sharing(s, comm, facts));
     TRY(comm_agree(comm, limit_own(s, comm, facts, bytes)));
     snprintf(s->gpu_name, sizeof s->gpu_name, "%.127s", facts->name);
     places_choose_node(facts->numa); /* before the host arena is made, and threads that copy to and from it are started */
     if (comm_size(comm) == 1)
         return OK;
-    TRY(agree_on_staging(s, comm));
     TRY(compare_plugins(comm));
     return compare_kinds(comm, facts);
 }

@@ -86,6 +86,27 @@ static void ranks_move_between_devices(void **state)
     }
 }
 
+/* As under Slurm's --gpus-per-task: each rank has the whole of its own GPU, and NCCL. Of a GPU's instances each has its own memory,
+ * and NCCL does not know them apart. */
+static void each_rank_sees_its_own_gpu(void **state)
+{
+    (void)state;
+    use(twin, "devices=2,own=1,memory=8G,context=1G");
+    struct result r = e2e_succeeds(NULL, TINY ON("cuda") "--ranks 2 --steps 1 --out own");
+    e2e_contains(r.out, "device: GPU 0, twin, 0000:01:00.0, NCCL");
+    e2e_contains(r.out, "carried by NCCL");
+    e2e_contains(r.out, "budgets: device 6.2 GiB");
+    e2e_contains(r.out, "(100.0% of that)");
+    use(twin, "devices=2,own=1,instances=1,memory=8G,context=1G");
+    r = e2e_succeeds(NULL, TINY ON("cuda") "--ranks 2 --steps 1 --out instances");
+    e2e_contains(r.out, "staged through host memory: ranks 0 and 1 share GPU 0");
+    e2e_contains(r.out, "budgets: device 6.6 GiB");
+    use(twin, "devices=1,memory=8G,context=1G");
+    r = e2e_succeeds(NULL, TINY ON("cuda") "--ranks 2 --steps 1 --out shared");
+    e2e_contains(r.out, "budgets: device 3.3 GiB");
+    assert_null(strstr(r.out, "GPU memory: planned"));
+}
+
 /* The evaluations of a run as metrics.jsonl has them, one behind the other; returns how many. */
 static int evaluations(const char *run, char *out, size_t size)
 {
@@ -423,6 +444,7 @@ static void a_failing_gpu(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(runs_move_between_devices), cmocka_unit_test(other_algorithms_are_said), cmocka_unit_test(ranks_move_between_devices),
+                                       cmocka_unit_test(each_rank_sees_its_own_gpu),
                                        cmocka_unit_test(evaluation_is_the_same_there),
                                        cmocka_unit_test(what_is_read_on_is_the_same_there), cmocka_unit_test(check_compares),
                                        cmocka_unit_test(auto_takes_what_is_there), cmocka_unit_test(figures_are_those_of_the_gpu), cmocka_unit_test(refusals), cmocka_unit_test(the_plugin_lies_beside), cmocka_unit_test(sizes_that_kernels_take), cmocka_unit_test(refusals_of_gpus),

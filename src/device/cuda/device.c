@@ -104,6 +104,8 @@ enum status cuda_device_describe(int device, struct device_facts *out)
     memset(out, 0, sizeof *out);
     TRY(first_status(cudaGetDeviceProperties(&prop, device), "cudaGetDeviceProperties"));
     snprintf(out->name, sizeof out->name, "%.120s", prop.name);
+    for (int i = 0; i < 16; i++)
+        snprintf(out->uuid + 2 * i, sizeof out->uuid - 2 * (size_t)i, "%02x", (unsigned char)prop.uuid.bytes[i]);
     out->capability = 10 * prop.major + prop.minor;
     out->processors = prop.multiProcessorCount;
     out->shared_bytes = (int64_t)prop.sharedMemPerBlockOptin;

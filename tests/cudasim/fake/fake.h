@@ -17,6 +17,8 @@
  *   pin=N       the N-th registration of host memory finds no memory
  *   dry=1       launches of kernels and fills are neither executed nor held to memory that is there
  *   devices=N   how many there are, 1
+ *   own=1       a process sees of them the one of Open MPI's local rank, as number 0
+ *   instances=1 a device is an instance (MIG): with an identity of its own at the first device's PCI address
  *   fail=N:E    the N-th call of the runtime from now on returns error E; 214, 700 and 719 stay
  *   in=NAME     calls of that function alone count for it
  *   nccl=F:N:E  the N-th call of NCCL's function F returns its result E; nccl=none: there is no NCCL;
@@ -51,7 +53,7 @@ enum { FAKE_DEVICES = 8, FAKE_QUEUE = 1024 /* launches that a stream takes befor
 struct fake_config {
     uint64_t seed;
     size_t memory, taken, context, kernel, stream, grows;
-    int devices, lag, capability, processors, dry, numa, bus, driver, exclusive, algorithms;
+    int devices, lag, capability, processors, dry, numa, bus, driver, exclusive, algorithms, own, instances;
     char name[128], fail_in[64];
     long fail_call, fail_executed, fail_pin, grows_after, hang_executed;
     int fail_error, executed_error;
@@ -82,6 +84,8 @@ cudaError_t fake_enter_from(const char *function);
 #define fake_enter() fake_enter_from(__func__)
 /* What went wrong, for cudaGetErrorString; returns `error`. */
 cudaError_t fake_misuse(cudaError_t error, const char *format, ...) __attribute__((format(printf, 2, 3)));
+/* The device's number on its host. */
+int fake_number_on_host(int device);
 /* The device that the thread has chosen; -1 and an error's text: none. Under the lock. */
 int fake_current(void);
 

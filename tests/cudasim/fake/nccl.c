@@ -204,7 +204,7 @@ static int device_number(void)
     gethostname(host, sizeof host - 1);
     for (const char *c = host; *c; c++)
         number = (number * 31 + *c) % 100003;
-    return number * FAKE_DEVICES + fake_current();
+    return number * FAKE_DEVICES + (fake_config.instances ? 0 : fake_number_on_host(fake_current()));
 }
 
 static ncclResult_t init(ncclComm_t *out, int ranks, const ncclUniqueId *id, int rank, const ncclConfig_t *config)

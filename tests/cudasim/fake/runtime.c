@@ -71,6 +71,7 @@ static int set(const char *word, struct fake_config *c)
     else
         return set_number(word, "lag", &c->lag) || set_number(word, "devices", &c->devices) ||
                set_number(word, "capability", &c->capability) || set_number(word, "processors", &c->processors) || set_number(word, "dry", &c->dry) || set_number(word, "numa", &c->numa) || set_number(word, "bus", &c->bus) ||
+               set_number(word, "own", &c->own) || set_number(word, "instances", &c->instances) ||
                set_number(word, "driver", &c->driver) || set_number(word, "exclusive", &c->exclusive) || set_number(word, "algorithms", &c->algorithms) ||
                set_bytes(word, "memory", &c->memory) || set_bytes(word, "taken", &c->taken) ||
                set_bytes(word, "context", &c->context) || set_bytes(word, "kernel", &c->kernel) || set_bytes(word, "stream", &c->stream) ||
@@ -89,6 +90,8 @@ static void configure(const char *words)
             fprintf(stderr, "LTRAIN_FAKE_CUDA: unknown word %s\n", word);
             abort();
         }
+    if (fake_config.own)
+        fake_config.devices = 1;
     configured = 1;
     misused[0] = 0;
     calls = counted = 0;
@@ -332,10 +335,17 @@ cudaError_t cudaGetDevice(int *device)
     CALL(get_device(device));
 }
 
+int fake_number_on_host(int device)
+{
+    const char *rank = fake_config.own ? getenv("OMPI_COMM_WORLD_LOCAL_RANK") : NULL;
+    return rank ? atoi(rank) : device;
+}
+
 static cudaError_t properties(struct cudaDeviceProp *prop, int device)
 {
     memset(prop, 0, sizeof *prop);
     snprintf(prop->name, sizeof prop->name, "%s", fake_config.name);
+    snprintf(prop->uuid.bytes, sizeof prop->uuid.bytes, "device %d", fake_number_on_host(device) + fake_config.bus);
     prop->totalGlobalMem = fake_config.memory;
     prop->major = fake_config.capability / 10;
     prop->minor = fake_config.capability % 10;
@@ -351,7 +361,7 @@ cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp *prop, int device)
 
 static cudaError_t pci(char *to, int size, int device)
 {
-    snprintf(to, (size_t)size, "0000:%02x:00.0", device + fake_config.bus);
+    snprintf(to, (size_t)size, "0000:%02x:00.0", (fake_config.instances ? 0 : fake_number_on_host(device)) + fake_config.bus);
     return check_device(device);
 }
 

@@ -87,8 +87,13 @@ enum {
     cudaDeviceScheduleBlockingSync = 4
 };
 
+typedef struct {
+    char bytes[16];
+} cudaUUID_t;
+
 struct cudaDeviceProp { /* of its members those that we read */
     char name[256];
+    cudaUUID_t uuid;
     size_t totalGlobalMem, sharedMemPerBlockOptin;
     int major, minor, multiProcessorCount;
 };
