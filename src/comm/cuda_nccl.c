@@ -8,7 +8,7 @@
  * 3. The communicator does not block: calls begin something, and whoever made one polls until it is done (settle, and health
  * while ranks join), so that others' failures are seen meanwhile. Within a group nothing is under way yet.
  * 4. Before the arena is there ranks greet each other by each kind of call that steps make: connections are made then, memory is
- *    taken for them, and kernels are loaded. NVLS is left out, as it takes some GiB at the first gather that it suits.
+ *    taken for them, and kernels are loaded. What takes more at the first gather that it suits is left out (open_library).
  * 5. One thread at a time calls NCCL, under the lock. `aborted` is set before the lock is asked for, and ends what is polled. */
 #include "comm/cuda_nccl.h"
 
@@ -86,12 +86,16 @@ static enum status begun(const struct ranks *r, ncclResult_t result, const char 
 }
 #define NCCL_BEGUN(call) begun(r, r->api->call, #call)
 
+/* Ways of gathers that are connected at the first size which they suit: NVLS takes some GiB then; PAT, which NCCL has from 2.23 on
+ * between hosts with one rank each, leaves the ring to sizes that may come in steps only. A user's own choice stays. */
 static enum status open_library(struct ranks *r)
 {
+    static const char *const left_out[] = {"NCCL_NVLS_ENABLE", "NCCL_PAT_ENABLE"};
     if (r->api)
         return OK;
-    if (setenv("NCCL_NVLS_ENABLE", "0", 0) != 0) /* a user's own choice stays */
-        return status_fail(ERR_NOMEM, "out of memory for the environment");
+    for (size_t i = 0; i < sizeof left_out / sizeof *left_out; i++)
+        if (setenv(left_out[i], "0", 0) != 0)
+            return status_fail(ERR_NOMEM, "out of memory for the environment");
     return cuda_libraries_nccl(&r->api);
 }
 
@@ -158,7 +162,8 @@ static enum status carrier(struct backend *b, char name[BACKEND_CARRIER])
     TRY(open_library(r));
     TRY(NCCL_STATUS(ncclGetVersion(&version)));
     snprintf(name, BACKEND_CARRIER, "NCCL %d.%d.%d", version / 10000, version / 100 % 100, version % 100);
-    return version >= 21800 ? OK : status_fail(ERR_INVALID, "%s is too old: 2.18 or later is wanted", name);
+    /* before 2.19 an abort does not end what another thread waits for (NVIDIA/nccl issue 992) */
+    return version >= 21900 ? OK : status_fail(ERR_INVALID, "%s is too old: 2.19 or later is wanted", name);
 }
 
 static enum status identity(struct backend *b, char id[BACKEND_IDENTITY])
@@ -195,8 +200,8 @@ static void write_greeting(char text[GREETING], int from)
     snprintf(text, GREETING, "rank %d", from);
 }
 
-/* Sums and roundings of messages: a kernel that is launched for the first time may wait for all that runs. Their numbers are
- * whatever the memory holds. */
+/* Sums, roundings and copies of messages: a kernel that is launched for the first time may wait for all that runs. Their numbers
+ * are whatever the memory holds. */
 static enum status load_kernels(struct ranks *r)
 {
     enum { N = 64 };
@@ -208,6 +213,7 @@ static enum status load_kernels(struct ranks *r)
             TRY(ops_cuda_reduce(&any, stream_of(r)));
         TRY(ops_cuda_cast_rows((bf16 *)(void *)(x + 2 * N) + shift, N, x, N, 1, N - 8, stream_of(r)));
     }
+    TRY(CUDA_STATUS(cudaMemcpyAsync(x + 2 * N, x, N * sizeof *x, cudaMemcpyDeviceToDevice, stream_of(r))));
     return r->b->join(r->b);
 }
 

@@ -264,7 +264,7 @@ static void nccl(void **state)
     if (cuda_libraries_nccl(&n) != OK)
         fail_msg("%s", status_message());
     assert_int_equal(n->ncclGetVersion(&version), ncclSuccess);
-    assert_true(version >= 21800);
+    assert_true(version >= 21900);
     assert_true(strlen(n->ncclGetErrorString(ncclRemoteError)) > 0);
 }
 

@@ -1,6 +1,7 @@
 /* NCCL between the processes that stand for GPUs. What it lets pass is an error here: ends that do not match, circles, a blocking
  * start, calls before all have joined or before the last one is done, connections that are made while streams run, results that
- * overlap, streams that kernels hold up, NVLS. What a call begins is on its stream once somebody has polled for it. */
+ * overlap, streams that kernels hold up, ways of gathers that take memory later. What a call begins is on its stream once somebody
+ * has polled for it. */
 #include "fake.h"
 #include "nccl_wire.h"
 
@@ -207,14 +208,24 @@ static int device_number(void)
     return number * FAKE_DEVICES + (fake_config.instances ? 0 : fake_number_on_host(fake_current()));
 }
 
+/* Ways that a gather may take later, which memory is taken for then. */
+static const char *late_way(void)
+{
+    static const char *const ways[] = {"NCCL_NVLS_ENABLE", "NCCL_PAT_ENABLE"};
+    for (size_t i = 0; i < sizeof ways / sizeof *ways; i++)
+        if (!getenv(ways[i]))
+            return ways[i];
+    return NULL;
+}
+
 static ncclResult_t init(ncclComm_t *out, int ranks, const ncclUniqueId *id, int rank, const ncclConfig_t *config)
 {
     if (fake_current() < 0)
         return misuse("a thread joins that has no device");
     if (config->size != sizeof *config || config->magic != 0xcafebeef || config->blocking != 0)
         return misuse("whoever joins would wait for ever for one that does not: blocking is not 0");
-    if (!getenv("NCCL_NVLS_ENABLE"))
-        return misuse("NVLS would take memory in a step: nobody has set NCCL_NVLS_ENABLE");
+    if (late_way())
+        return misuse("memory may be taken at some later gather: nobody has set %s", late_way());
     if (ranks < 1 || ranks > NCCL_RANKS || rank < 0 || rank >= ranks)
         return ncclInvalidArgument;
     struct ncclComm *c = calloc(1, sizeof *c);

@@ -516,7 +516,10 @@ static cudaError_t copy(void *dst, const void *src, size_t bytes, enum cudaMemcp
     if (kind == cudaMemcpyDeviceToDevice) {
         if (!fake_on_device(src, bytes) || !fake_on_device(dst, bytes))
             return fake_misuse(cudaErrorInvalidValue, "a copy of %zu bytes leaves its device allocation", bytes);
-        return enqueue_copy(&(struct copy){.to = fake_alias(dst), .from = fake_alias(src), .bytes = bytes}, stream);
+        const cudaError_t loading = fake_load("a copy within the device", fake_is_busy_beside(stream));
+        return loading != cudaSuccess
+                   ? loading
+                   : enqueue_copy(&(struct copy){.to = fake_alias(dst), .from = fake_alias(src), .bytes = bytes}, stream);
     }
     if (kind != cudaMemcpyHostToDevice && kind != cudaMemcpyDeviceToHost)
         return fake_misuse(cudaErrorInvalidValue, "a copy that is neither up nor down");
