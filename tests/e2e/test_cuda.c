@@ -350,6 +350,7 @@ static void refusals_of_gpus(void **state)
         {"taken=1010M,kernel=1M", 1, "no room for the kernel of|beside the device arena of|are free on GPU 0|--device-mem"},
         {"fail=1:802", 2, "the driver is not ready|fabric manager"},
         {"fail=1:803", 2, "of different versions|restarted"},
+        {"fail=1:804", 2, "compatibility package|LD_LIBRARY_PATH|driver 580 or later"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         use(twin, cases[i].gpu);

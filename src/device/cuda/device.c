@@ -47,6 +47,9 @@ static enum status first_status(cudaError_t error, const char *call)
     case cudaErrorSystemDriverMismatch:
         return status_fail(ERR_INVALID, "--device cuda: libcuda.so.1 and the driver in the kernel are of different versions: "
                                         "the machine must be restarted after an update");
+    case cudaErrorCompatNotSupportedOnDevice:
+        return status_fail(ERR_INVALID, "--device cuda: the libcuda.so.1 that was found is CUDA's compatibility package, which this kind of "
+                                        "GPU is not supported by: take it out of LD_LIBRARY_PATH, and install driver 580 or later");
     default:
         return cuda_status(error, call);
     }

@@ -50,6 +50,7 @@ typedef enum cudaError {
     cudaErrorLaunchFailure = 719,
     cudaErrorSystemNotReady = 802,
     cudaErrorSystemDriverMismatch = 803,
+    cudaErrorCompatNotSupportedOnDevice = 804,
 } cudaError_t;
 
 typedef struct CUstream_st *cudaStream_t;
