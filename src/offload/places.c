@@ -12,9 +12,21 @@
 static struct {
     hwloc_topology_t topology; /* NULL: hwloc does not work here */
     hwloc_cpuset_t cores[2];   /* by place_kind */
-    int nodes;
-    char remark[192];
+    int nodes, bound, allowed; /* cpus on which this process was started, and on which it may have been */
+    char remark[256];
 } places;
+
+static void count_cpus(hwloc_topology_t t)
+{
+    hwloc_const_bitmap_t allowed = hwloc_topology_get_allowed_cpuset(t);
+    hwloc_bitmap_t own = hwloc_bitmap_alloc();
+    places.bound = places.allowed = hwloc_bitmap_weight(allowed);
+    if (own && hwloc_get_cpubind(t, own, HWLOC_CPUBIND_PROCESS) == 0) {
+        hwloc_bitmap_and(own, own, allowed);
+        places.bound = hwloc_bitmap_weight(own);
+    }
+    hwloc_bitmap_free(own);
+}
 
 static void load(void)
 {
@@ -31,6 +43,7 @@ static void load(void)
     hwloc_obj_t node = hwloc_get_obj_by_type(t, HWLOC_OBJ_NUMANODE, 0);
     if (places.nodes > 1 && node && places.cores[PLACE_TRANSFER])
         hwloc_bitmap_and(places.cores[PLACE_TRANSFER], places.cores[PLACE_TRANSFER], node->cpuset);
+    count_cpus(t);
     places.topology = t;
 }
 
@@ -77,8 +90,13 @@ void places_choose_node(int node)
     hwloc_bitmap_free(own);
 }
 
-const char *places_remark(void)
+const char *places_remark(int ranks)
 {
+    if (ready() && !places.remark[0] && ranks > 1 && 2 * ranks * places.bound < places.allowed)
+        snprintf(places.remark, sizeof places.remark,
+                 "%d ranks of this host may run on %d of its %d cpus each (the launcher's binding): start them with --bind-to none, or "
+                 "with Slurm --cpu-bind=none",
+                 ranks, places.bound, places.allowed);
     return places.remark;
 }
 
@@ -110,8 +128,9 @@ void places_choose_node(int node)
     (void)node;
 }
 
-const char *places_remark(void)
+const char *places_remark(int ranks)
 {
+    (void)ranks;
     return "";
 }
 

@@ -13,8 +13,9 @@ void places_bind(enum place_kind kind);
  * and the calling thread is bound to them, so that threads that it starts and arenas that it makes are there. Does nothing with
  * one node, or a number that is none's; nor where the process may not run on the node's cores, which places_remark then says. */
 void places_choose_node(int node);
-/* A sentence for people, "" if there is nothing to say. */
-const char *places_remark(void);
+/* A sentence for people, "" if there is nothing to say: what places_choose_node could not do, or that the launcher has bound the
+ * ranks of this host to less than half of what they could have, as Open MPI does with two of them: to a core each. */
+const char *places_remark(int ranks);
 /* One line for people: packages, NUMA nodes, cores, and the cores of each kind. */
 void places_describe(char *text, int size);
 

@@ -129,8 +129,8 @@ void run_print_before(struct run *r)
     print_crowded(s->plan.threads);
     if (s->unused_gpu[0])
         printf("remark: no GPU is used: %s\n", s->unused_gpu);
-    if (places_remark()[0])
-        printf("remark: %s\n", places_remark());
+    if (places_remark(comm_local_size(r->comm))[0])
+        printf("remark: %s\n", places_remark(comm_local_size(r->comm)));
     if (s->verbose) {
         places_describe(line, sizeof line);
         printf("places: %s\n", line);

@@ -417,6 +417,23 @@ static void memory_is_near_the_gpu(void **state)
     unsetenv("HWLOC_THISSYSTEM");
 }
 
+/* As mpiexec does with one rank or two unless it is told otherwise, on a machine of 16 cores. */
+static void ranks_on_a_core_each_are_told(void **state)
+{
+    (void)state;
+    const struct launch bound = {.prepare = only_first_core};
+    use(twin, "devices=2");
+    setenv("HWLOC_SYNTHETIC", "Core:16 PU:1", 1);
+    setenv("HWLOC_THISSYSTEM", "1", 1);
+    struct result r = e2e_succeeds(&bound, TINY ON("cuda") "--ranks 2 --steps 1 --out bound");
+    e2e_contains(r.out, "remark: 2 ranks of this host may run on 1 of its 16 cpus each (the launcher's binding): start them with");
+    setenv("HWLOC_SYNTHETIC", "Core:2 PU:1", 1);
+    r = e2e_succeeds(&bound, TINY ON("cuda") "--ranks 2 --steps 1 --out unbound");
+    assert_null(strstr(r.out, "the launcher's binding"));
+    unsetenv("HWLOC_SYNTHETIC");
+    unsetenv("HWLOC_THISSYSTEM");
+}
+
 static void a_failing_gpu(void **state)
 {
     (void)state;
@@ -450,6 +467,7 @@ int main(void)
                                        cmocka_unit_test(what_is_read_on_is_the_same_there), cmocka_unit_test(check_compares),
                                        cmocka_unit_test(auto_takes_what_is_there), cmocka_unit_test(figures_are_those_of_the_gpu), cmocka_unit_test(refusals), cmocka_unit_test(the_plugin_lies_beside), cmocka_unit_test(sizes_that_kernels_take), cmocka_unit_test(refusals_of_gpus),
                                        cmocka_unit_test(memory_is_what_was_planned), cmocka_unit_test(memory_is_near_the_gpu),
+                                       cmocka_unit_test(ranks_on_a_core_each_are_told),
                                        cmocka_unit_test(a_failing_gpu)};
     twin = getenv("LTRAIN_CUDA_TWIN");
     e2e_let_root_start_ranks();
