@@ -48,9 +48,10 @@ struct model_norm build_no_norm(void);
 struct model_norm build_bare_norm(void);
 /* NAME.weight and, with LINEAR_BIAS, NAME.bias of zeros. form: flags. */
 struct model_linear build_linear(struct builder *b, const char *name, int64_t in, int64_t out, unsigned form, double std);
-/* The same of `parts` maps with heads of head_rows outputs, which files interleave head by head. */
-struct model_linear build_interleaved(struct builder *b, const char *name, int64_t in, int64_t out, int parts, int64_t head_rows,
-                                      unsigned form, double std);
+/* The same of `parts` maps with heads of head_rows outputs, which files interleave head by head; the first `joined` of them are one
+ * map. */
+struct model_linear build_interleaved(struct builder *b, const char *name, int64_t in, int64_t out, int parts, int joined,
+                                      int64_t head_rows, unsigned form, double std);
 /* Outputs [first, first + out) of a fused map. */
 struct model_linear build_slice(const struct model_linear *fused, int64_t first, int64_t out);
 struct model_linear build_no_linear(void);

@@ -41,6 +41,8 @@ enum { NOT_COMPARED, COMPARED };
     X(gelu, CHOICE, "GELU kind", 0, COMPARED, WORDS("tanh", "erf", "squared relu"))                         \
     X(init_std, FLOAT, "standard deviation of initial values", 0, NOT_COMPARED, NULL)                       \
     X(qk_norm, SWITCH, "norm of queries and keys", 0, COMPARED, WORDS("no", "yes"))                         \
+    X(post_norm, SWITCH, "norms of what blocks give", 0, COMPARED, WORDS("no", "yes"))                      \
+    X(norms, CHOICE, "norms of parallel blocks", 0, COMPARED, WORDS("none", "shared", "two"))               \
     X(k_is_v, SWITCH, "values from the map of keys", 0, COMPARED, WORDS("no", "yes"))                       \
     X(attention_bias, SWITCH, "bias of attention", 0, COMPARED, WORDS("no", "yes"))                         \
     X(mlp_bias, SWITCH, "bias of the MLP", 0, COMPARED, WORDS("no", "yes"))                                 \
@@ -195,6 +197,8 @@ enum status config_read_layer_types(struct config_reader *r, struct model_config
 json_t *config_write_layer_types(const struct model_config *c);
 /* The same, always an array: of families that take none for something else. */
 json_t *config_list_layer_types(const struct model_config *c);
+/* layer_rope_theta: the rotary base of each layer; 0 for one without positions. */
+json_t *config_list_thetas(const struct model_config *c);
 /* no_rope_layers: 0 for a layer without positions. Without the key, every no_rope_layer_interval-th. */
 enum status config_read_unrotated(struct config_reader *r, struct model_config *c);
 json_t *config_write_unrotated(const struct model_config *c);

@@ -285,7 +285,7 @@ static const char *what_lacks(const json_t *type)
 
 static enum status refuse_family(struct config_reader *r)
 {
-    char list[800] = "", instead[1000];
+    char list[1200] = "", instead[1400];
     int shared, all;
     const struct family *nearest = nearest_family(r, &shared, &all);
     for (int i = 0; i < N_FAMILIES; i++) {

@@ -51,6 +51,16 @@ json_t *config_list_layer_types(const struct model_config *c)
     return list;
 }
 
+json_t *config_list_thetas(const struct model_config *c)
+{
+    json_t *list = json_array();
+    for (int64_t l = 0; l < c->layers; l++) {
+        const int local = c->rope_local_theta > 0.0 && c->window > 0 && model_bit(c->windowed, l);
+        json_array_append_new(list, json_real(model_bit(c->unrotated, l) ? 0.0 : local ? c->rope_local_theta : c->rope_theta));
+    }
+    return list;
+}
+
 enum status config_read_unrotated(struct config_reader *r, struct model_config *c)
 {
     int64_t interval = 4;

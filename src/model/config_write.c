@@ -173,9 +173,13 @@ static int spell_rope(json_t *root, const struct model_config *c, int anew)
     int ok = 1;
     if (model_learns_positions(c))
         return 1;
-    if (c->family == FAMILY_GEMMA4) /* no release reads it otherwise */
-        return (!anew && json_object_get(root, "rope_parameters")) ||
-               json_object_set_new(root, "rope_parameters", config_write_rope_parameters(c)) == 0;
+    if (c->family == FAMILY_GEMMA4 || c->family == FAMILY_GRANITE_SWA) { /* no release reads it otherwise */
+        if (anew || !json_object_get(root, "rope_parameters"))
+            ok = json_object_set_new(root, "rope_parameters", config_write_rope_parameters(c)) == 0;
+        if (anew && json_object_get(root, "layer_rope_theta"))
+            ok = ok && json_object_set_new(root, "layer_rope_theta", config_list_thetas(c)) == 0;
+        return ok;
+    }
     if (!same_number(json_object_get(root, base), c->rope_theta))
         ok = json_object_set_new(root, base, json_real(c->rope_theta)) == 0;
     if (c->rope_share > 0.0 && !same_number(json_object_get(root, share), c->rope_share))

@@ -1,6 +1,6 @@
 /* Llama and its nearest: RMS norms, rotary positions, grouped heads, SwiGLU. Mistral, Ministral and CWM may have a sliding window,
  * Ministral 3 scales queries by their positions, Qwen2 and Seed-OSS have biases on q, k and v, Qwen3 norms q and k of each head,
- * SmolLM3 has layers without positions, Granite has factors, ERNIE 4.5 and Helium rotate neighbouring pairs, Arcee's MLP has two maps
+ * SmolLM3 has layers without positions, ERNIE 4.5 and Helium rotate neighbouring pairs, Arcee's MLP has two maps
  * and a squared ReLU between, HunYuan norms q and k of each head once they are rotated. */
 #include "model/family_common.h"
 
@@ -76,38 +76,6 @@ static enum status read_smollm3_layers(struct config_reader *r, struct model_con
     return OK;
 }
 
-static enum status read_factors(struct config_reader *r, struct model_config *c)
-{
-    double scaling = 1.0;
-    c->attention_scale = c->residual_scale = c->embedding_scale = 1.0;
-    TRY(config_read_real(r, "embedding_multiplier", OPTIONAL, &c->embedding_scale));
-    TRY(config_read_real(r, "residual_multiplier", OPTIONAL, &c->residual_scale));
-    TRY(config_read_real(r, "attention_multiplier", OPTIONAL, &c->attention_scale));
-    TRY(config_read_real(r, "logits_scaling", OPTIONAL, &scaling));
-    c->logit_scale = 1.0 / scaling;
-    return OK;
-}
-
-static json_t *write_embedding(const struct model_config *c)
-{
-    return json_real(c->embedding_scale);
-}
-
-static json_t *write_residual(const struct model_config *c)
-{
-    return json_real(c->residual_scale);
-}
-
-static json_t *write_attention(const struct model_config *c)
-{
-    return json_real(c->attention_scale);
-}
-
-static json_t *write_logits(const struct model_config *c)
-{
-    return json_real(1.0 / c->logit_scale);
-}
-
 /* CWM: the first of every four layers has no window, and without the keys positions are scaled as the published model's. */
 static enum status read_cwm_window(struct config_reader *r, struct model_config *c)
 {
@@ -125,7 +93,7 @@ static enum status derive(struct config_reader *r, struct model_config *c)
 {
     static const int64_t positions[N_FAMILIES] = {
         [FAMILY_LLAMA] = 2048,      [FAMILY_MISTRAL] = 4096 * 32, [FAMILY_MINISTRAL3] = 262144,     [FAMILY_QWEN2] = 32768,
-        [FAMILY_QWEN3] = 32768,     [FAMILY_SMOLLM3] = 32768,     [FAMILY_GRANITE] = 2048,          [FAMILY_SEED_OSS] = 524288,
+        [FAMILY_QWEN3] = 32768,     [FAMILY_SMOLLM3] = 32768,     [FAMILY_SEED_OSS] = 524288,
         [FAMILY_ERNIE4_5] = 131072, [FAMILY_ARCEE] = 4096,        [FAMILY_MINISTRAL] = 4096 * 32,   [FAMILY_CWM] = 131072,
         [FAMILY_HELIUM] = 4096,     [FAMILY_HUNYUAN] = 2048};
     static const int64_t head_dim[N_FAMILIES] = {
@@ -133,7 +101,7 @@ static enum status derive(struct config_reader *r, struct model_config *c)
     const json_t *parameters = json_object_get(r->object, "rope_parameters");
     if (c->family == FAMILY_MINISTRAL3 && !parameters && !json_object_get(r->object, "rope_scaling"))
         return config_missing(r, "rope_parameters");
-    int all_heads = c->family == FAMILY_LLAMA || c->family == FAMILY_GRANITE || c->family == FAMILY_ARCEE || c->family == FAMILY_HUNYUAN;
+    int all_heads = c->family == FAMILY_LLAMA || c->family == FAMILY_ARCEE || c->family == FAMILY_HUNYUAN;
     if (!c->kv_heads && !all_heads)
         return config_missing(r, "num_key_value_heads");
     if (!c->head_dim && c->family == FAMILY_QWEN3)
@@ -204,16 +172,6 @@ static const struct config_key smollm3_keys[] = {
     LAYER_TYPES_KEY,
     {NULL},
 };
-static const struct config_key granite_keys[] = {
-    ALIKE(0),
-    BIASES,
-    {"embedding_multiplier", KEY_SPECIAL, .read = read_factors, .write = write_embedding},
-    {"residual_multiplier", KEY_SPECIAL, .write = write_residual},
-    {"attention_multiplier", KEY_SPECIAL, .write = write_attention},
-    {"logits_scaling", KEY_SPECIAL, .write = write_logits},
-    {NULL},
-};
-
 static const struct config_key seed_oss_keys[] = {
     ALIKE(0),
     {"attention_bias", KEY_FIELD, AT_attention_bias, 1},
@@ -304,7 +262,6 @@ FAMILY(ministral3, "ministral3", "Ministral3ForCausalLM", .theta = 10000);
 FAMILY(qwen2, "qwen2", "Qwen2ForCausalLM", .theta = 10000);
 FAMILY(qwen3, "qwen3", "Qwen3ForCausalLM", .theta = 10000);
 FAMILY(smollm3, "smollm3", "SmolLM3ForCausalLM", .theta = 2000000);
-FAMILY(granite, "granite", "GraniteForCausalLM", .theta = 10000);
 FAMILY(seed_oss, "seed_oss", "SeedOssForCausalLM", .theta = 10000);
 FAMILY(ernie4_5, "ernie4_5", "Ernie4_5ForCausalLM", .class_before = "Ernie4_5_ForCausalLM", .theta = 500000);
 FAMILY(arcee, "arcee", "ArceeForCausalLM", .theta = 10000);

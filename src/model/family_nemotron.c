@@ -1,5 +1,11 @@
-/* Nemotron and Minitron: layer norms with weights 1 + w, half of each head rotated, an MLP of two maps and a squared ReLU between. */
+/* Nemotron and Minitron: layer norms with weights 1 + w, half of each head rotated, an MLP of two maps and a squared ReLU between. Jais 2:
+ * layer norms and biases, the same MLP. */
 #include "model/family_common.h"
+
+static enum norm_kind norm_of(const struct builder *b)
+{
+    return b->m->config.family == FAMILY_JAIS2 ? NORM_LAYER : NORM_LAYER_ONE;
+}
 
 static void layer(struct builder *b, int l)
 {
@@ -7,8 +13,8 @@ static void layer(struct builder *b, int l)
     unsigned attention_form = c->attention_bias ? LINEAR_BIAS : 0, mlp_form = c->mlp_bias ? LINEAR_BIAS : 0;
     struct model_block *attention = build_block(b, l, BLOCK_ATTENTION), *mlp = build_block(b, l, BLOCK_MLP);
     build_prefix(b, "model.layers.%d.", l);
-    attention->norm = build_norm(b, "input_layernorm", NORM_LAYER_ONE);
-    mlp->norm = build_norm(b, "post_attention_layernorm", NORM_LAYER_ONE);
+    attention->norm = build_norm(b, "input_layernorm", norm_of(b));
+    mlp->norm = build_norm(b, "post_attention_layernorm", norm_of(b));
     common_attention(b, &attention->attention, attention_form, attention_form);
     common_ungated_mlp(b, &mlp->mlp, mlp_form);
 }
@@ -16,15 +22,15 @@ static void layer(struct builder *b, int l)
 static void head(struct builder *b)
 {
     build_head(b);
-    b->m->final_norm = build_norm(b, "model.norm", NORM_LAYER_ONE);
+    b->m->final_norm = build_norm(b, "model.norm", norm_of(b));
 }
 
 static enum status derive(struct config_reader *r, struct model_config *c)
 {
-    if (!c->kv_heads)
+    if (!c->kv_heads && c->family == FAMILY_NEMOTRON)
         return config_missing(r, "num_key_value_heads");
     if (!c->max_positions)
-        c->max_positions = 4096;
+        c->max_positions = c->family == FAMILY_JAIS2 ? 8192 : 4096;
     return common_derive(r, c);
 }
 
@@ -38,6 +44,15 @@ static const struct config_key keys[] = {
     {NULL},
 };
 
+static const struct config_key jais2_keys[] = {
+    {"hidden_act", KEY_WORD, AT_gelu, RELU_SQUARED, common_ungated},
+    {"layer_norm_eps", KEY_FIELD, AT_norm_eps, 1e-5},
+    {"tie_word_embeddings", KEY_FIELD, AT_tied, 0},
+    {"attention_bias", KEY_FIELD, AT_attention_bias, 1},
+    {"mlp_bias", KEY_FIELD, AT_mlp_bias, 1},
+    {NULL},
+};
+
 const struct family family_nemotron = {.name = "nemotron",
                                        .class = "NemotronForCausalLM",
                                        .theta = 10000,
@@ -48,3 +63,11 @@ const struct family family_nemotron = {.name = "nemotron",
                                        .derive = derive,
                                        .layer = layer,
                                        .head = head};
+const struct family family_jais2 = {.name = "jais2",
+                                    .class = "Jais2ForCausalLM",
+                                    .theta = 10000,
+                                    .keys = {common_keys, jais2_keys},
+                                    COMMON,
+                                    .derive = derive,
+                                    .layer = layer,
+                                    .head = head};

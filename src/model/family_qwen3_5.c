@@ -15,7 +15,7 @@ static void layer(struct builder *b, int l)
     build_prefix(b, "model.layers.%d.", l);
     block->norm = build_norm(b, "input_layernorm", NORM_RMS_ONE);
     mlp->norm = build_norm(b, "post_attention_layernorm", NORM_RMS_ONE);
-    struct model_linear gated = build_interleaved(b, "self_attn.q_proj", dim, 2 * q, 2, s->head_dim, form, c->init_std);
+    struct model_linear gated = build_interleaved(b, "self_attn.q_proj", dim, 2 * q, 2, 1, s->head_dim, form, c->init_std);
     a->q = build_slice(&gated, 0, q);
     a->gate = build_slice(&gated, q, q);
     a->k = build_linear(b, "self_attn.k_proj", dim, kv, form, c->init_std);

@@ -306,7 +306,12 @@ int64_t model_param_piece(const struct model_param *p, int64_t first, int64_t n,
     if (head == 0)
         return n;
     int64_t heads = p->shape[0] / (p->head_rows * p->parts), index = first / head, within = first % head;
-    *there = (index % heads * p->parts + index / heads) * head + within;
+    int64_t of = index / p->joined, part = index % p->joined; /* head and part */
+    if (of >= heads) {
+        of = (index - heads * p->joined) % heads;
+        part = p->joined + (index - heads * p->joined) / heads;
+    }
+    *there = (of * p->parts + part) * head + within;
     return min_i64(n, head - within);
 }
 

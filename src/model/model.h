@@ -22,7 +22,8 @@
     X(GPT_NEOX, gpt_neox) X(COHERE, cohere) X(COHERE2, cohere2) X(GPT_OSS, gpt_oss) X(MINISTRAL3, ministral3) \
     X(QWEN3_5, qwen3_5) X(SEED_OSS, seed_oss) X(ERNIE4_5, ernie4_5) X(ARCEE, arcee) X(MINISTRAL, ministral) X(CWM, cwm) X(HELIUM, helium) \
     X(GLM, glm) X(GEMMA, gemma) X(VAULTGEMMA, vaultgemma) X(EXAONE4, exaone4) X(HUNYUAN, hunyuan) X(NEMOTRON, nemotron) X(OLMO, olmo) \
-    X(GEMMA4, gemma4)
+    X(GEMMA4, gemma4) X(STABLELM, stablelm) X(FALCON, falcon) X(GPT_BIGCODE, gpt_bigcode) X(GPT_NEO, gpt_neo) X(JAIS2, jais2) \
+    X(HYPERCLOVAX, hyperclovax) X(GRANITE_SWA, granite_swa)
 #define X(upper, lower) FAMILY_##upper,
 enum model_family { MODEL_FAMILIES(X) N_FAMILIES };
 #undef X
@@ -56,6 +57,8 @@ struct model_config {
     int tied;              /* head = embedding */
     int parallel;          /* attention and MLP of a layer read the same input, where the family has both kinds of layers */
     int qk_norm;           /* norms of queries and keys, where the family has models with and without */
+    int post_norm;         /* norms of what blocks give, likewise */
+    int norms;             /* of a layer's parallel blocks, where the family has both: 1, which they share, or 2 */
     int k_is_v;            /* the layers that are not in `windowed` take values from the map of keys */
     int attention_bias, mlp_bias; /* biases of the maps around attention, of the MLP's; which ones, the family says */
     float norm_eps;
@@ -101,8 +104,9 @@ struct model_param {
     int linear;          /* a linear map of a layer */
     int64_t packed_bytes, packed_offset; /* of a frozen map that is quantised, which has no elements in use: bytes of the unit's packed range; else 0 */
     int64_t head_rows;   /* 0: files have it as it is. Else it is `parts` maps of heads of that many rows each, which in files are
-                          * interleaved: the first head's rows of every part, then the second head's */
-    int parts;
+                          * interleaved: the first head's rows of every part, then the second head's; the first `joined` parts are
+                          * one map here, which has a first head's rows of all of them, then a second head's */
+    int parts, joined;
     int of_norm;         /* of shape [heads, head size], but as a vector: not decayed, multiplies no token */
     int constant;        /* never trained, of whatever model */
     int trained;

@@ -142,6 +142,17 @@ CASE(mistral3_wrapped, "mistral3-wrapped")
 CASE(gemma4, "gemma4")
 CASE(qwen3_layers, "qwen3-layers")
 CASE(gemma4_wrapped, "gemma4-wrapped")
+CASE(stablelm, "stablelm")
+CASE(stablelm_parallel, "stablelm-parallel")
+CASE(falcon, "falcon")
+CASE(falcon_groups, "falcon-groups")
+CASE(falcon_sequential, "falcon-sequential")
+CASE(gpt_bigcode, "gpt-bigcode")
+CASE(gpt_bigcode_heads, "gpt-bigcode-heads")
+CASE(gpt_neo, "gpt-neo")
+CASE(jais2, "jais2")
+CASE(hyperclovax, "hyperclovax")
+CASE(granite_swa, "granite-swa")
 
 /* With sinks alone trained the gradient's norm is theirs. */
 static void sinks_in_the_norm(void **state)
@@ -228,6 +239,17 @@ int main(void)
                                        cmocka_unit_test(mistral3_wrapped),
                                        cmocka_unit_test(gemma4),
                                        cmocka_unit_test(qwen3_layers),
-                                       cmocka_unit_test(gemma4_wrapped)};
+                                       cmocka_unit_test(gemma4_wrapped),
+                                       cmocka_unit_test(stablelm),
+                                       cmocka_unit_test(stablelm_parallel),
+                                       cmocka_unit_test(falcon),
+                                       cmocka_unit_test(falcon_groups),
+                                       cmocka_unit_test(falcon_sequential),
+                                       cmocka_unit_test(gpt_bigcode),
+                                       cmocka_unit_test(gpt_bigcode_heads),
+                                       cmocka_unit_test(gpt_neo),
+                                       cmocka_unit_test(jais2),
+                                       cmocka_unit_test(hyperclovax),
+                                       cmocka_unit_test(granite_swa)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

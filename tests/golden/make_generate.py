@@ -53,9 +53,8 @@ def open_base(name):
         assert not unexpected and set(missing) <= {"lm_head.weight"}  # of a tied head
         model.tie_weights()
         return model
-    capped = getattr(config, "attn_logit_softcapping", None)
     kind = AutoModelForImageTextToText if hasattr(config, "text_config") else AutoModelForCausalLM
-    model = kind.from_pretrained(folder, dtype=torch.float32, attn_implementation="eager" if capped else "sdpa")
+    model = kind.from_pretrained(folder, dtype=torch.float32, attn_implementation=make_golden.attention_of(config))
     if model.config.model_type == "gemma4":
         model.config.text_config.pad_token_id = 0  # for tokens of images, which are none
     return model

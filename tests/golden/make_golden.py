@@ -25,8 +25,9 @@ import numpy as np
 import torch
 from safetensors.numpy import save_file
 from transformers import (ArceeConfig, AutoModelForCausalLM, AutoModelForImageTextToText, Cohere2Config, CohereConfig, CwmConfig,
-                          Ernie4_5Config, Exaone4Config, Gemma2Config, GemmaConfig, GlmConfig, HeliumConfig, HunYuanDenseV1Config, MinistralConfig, NemotronConfig, OlmoConfig,
-                          SeedOssConfig, VaultGemmaConfig, Gemma3Config, Gemma3TextConfig, Gemma4Config, Gemma4TextConfig, Gemma4VisionConfig,
+                          Ernie4_5Config, Exaone4Config, FalconConfig, Gemma2Config, GemmaConfig, GlmConfig, GPTBigCodeConfig, GPTNeoConfig, GraniteSWAConfig,
+                          HeliumConfig, HunYuanDenseV1Config, HyperCLOVAXConfig, Jais2Config, MinistralConfig, NemotronConfig, OlmoConfig,
+                          SeedOssConfig, StableLmConfig, VaultGemmaConfig, Gemma3Config, Gemma3TextConfig, Gemma4Config, Gemma4TextConfig, Gemma4VisionConfig,
                           Glm4Config, GPT2Config, GPTNeoXConfig, GptOssConfig, GptOssForCausalLM, GraniteConfig, LlamaConfig,
                           Ministral3Config, Mistral3Config, MistralConfig, Olmo2Config, Olmo3Config, Phi3Config,
                           PixtralVisionConfig, Qwen2Config, Qwen3_5TextConfig, Qwen3Config, SiglipVisionConfig, SmolLM3Config, Starcoder2Config)
@@ -141,6 +142,16 @@ def tiny(kind, dim=16, **more):
     return kind(**{**dict(vocab_size=64, hidden_size=dim, intermediate_size=32, num_hidden_layers=2, num_attention_heads=2,
                           max_position_embeddings=256, rope_parameters=DEFAULT_ROPE, bos_token_id=None, eos_token_id=None,
                           pad_token_id=None), **more})
+
+
+def falcon(**more):
+    return FalconConfig(**{**dict(vocab_size=64, hidden_size=16, num_hidden_layers=1, num_attention_heads=2, ffn_hidden_size=32,
+                                  rope_parameters=DEFAULT_ROPE, bos_token_id=None, eos_token_id=None), **more})
+
+
+def gpt_bigcode(**more):
+    return GPTBigCodeConfig(vocab_size=64, n_positions=64, n_embd=16, n_layer=1, n_head=2, n_inner=32, bos_token_id=None, eos_token_id=None,
+                            resid_pdrop=0.0, embd_pdrop=0.0, attn_pdrop=0.0, **more)
 
 
 VISION = dict(hidden_size=8, intermediate_size=8, num_hidden_layers=1, num_attention_heads=1, image_size=28, patch_size=14, head_dim=8)
@@ -267,6 +278,25 @@ CASES = {
     "olmo": (tiny(OlmoConfig, num_key_value_heads=1, num_hidden_layers=1), [50, 30], []),
     "qwen3-layers": (small(Qwen3Config, heads=4, kv_heads=2, head_dim=16, layers=4, use_sliding_window=True, sliding_window=11,
                            layer_types=[FULL, SLIDE, SLIDE, FULL]), [50, 1, 30], []),
+    "stablelm": (tiny(StableLmConfig, num_key_value_heads=1, num_hidden_layers=1, use_qkv_bias=True,
+                      rope_parameters=dict(DEFAULT_ROPE, partial_rotary_factor=0.25)), [50, 30], []),
+    "stablelm-parallel": (tiny(StableLmConfig, num_key_value_heads=2, num_hidden_layers=1, use_parallel_residual=True, tie_word_embeddings=True,
+                               rope_parameters=dict(DEFAULT_ROPE, partial_rotary_factor=0.5)), [50, 1, 30], []),
+    # one KV head and one norm; KV heads whose queries, key and value lie together, and two norms; one block after the other
+    "falcon": (falcon(), [50, 30], []),
+    "falcon-groups": (falcon(hidden_size=32, num_attention_heads=4, num_kv_heads=2, new_decoder_architecture=True), [50, 1, 30], []),
+    "falcon-sequential": (falcon(multi_query=False, parallel_attn=False, bias=True, tie_word_embeddings=False), [50, 30], []),
+    "gpt-bigcode": (gpt_bigcode(), [50, 30], []),
+    "gpt-bigcode-heads": (gpt_bigcode(multi_query=False), [50, 30], []),
+    "gpt-neo": (GPTNeoConfig(vocab_size=64, max_position_embeddings=96, hidden_size=16, num_layers=2, num_heads=2, intermediate_size=32,
+                             attention_types=[[["global", "local"], 1]], window_size=7, bos_token_id=None, eos_token_id=None), [50, 1, 30], []),
+    "jais2": (tiny(Jais2Config, num_key_value_heads=1, num_hidden_layers=1), [50, 30], []),
+    "hyperclovax": (tiny(HyperCLOVAXConfig, num_key_value_heads=1, head_dim=16, num_hidden_layers=1, embedding_multiplier=6.0, residual_multiplier=0.3,
+                         attention_multiplier=0.1, logits_scaling=0.5), [50, 30], []),
+    # the base of layers that slide, that of the others, and one without positions
+    "granite-swa": (tiny(GraniteSWAConfig, num_key_value_heads=1, num_hidden_layers=3, layer_types=[FULL, SLIDE, FULL],
+                         sliding_window=7, layer_rope_theta=[500000.0, 10000.0, 0], embedding_multiplier=6.0, residual_multiplier=0.3,
+                         attention_multiplier=0.1, logits_scaling=4.0), [50, 1, 30], []),
 }
 
 
@@ -317,6 +347,10 @@ def adds_one(module):
 
 def mixes_windows(config):
     return len(set(getattr(config, "layer_types", None) or [])) > 1
+
+
+def attention_of(config):
+    return "eager" if getattr(config, "attn_logit_softcapping", None) or config.model_type in ("gpt_neo", "granite_swa") else "sdpa"
 
 
 def mask_of(model, seen):
@@ -371,12 +405,32 @@ def to_fp64(model):
         if type(module).__name__ == "OlmoLayerNorm":
             module.forward = lambda x: torch.nn.functional.layer_norm(x, x.shape[-1:], None, None, 1e-5)
         if type(module).__name__.endswith("RotaryEmbedding"):
-            module.forward = lambda x, position_ids, layer_type=None, m=module: tables(model.config, m, position_ids, layer_type)
+            config = module.config if model.config.model_type == "granite_swa" else model.config  # which has one for each base
+            module.forward = lambda x, position_ids, layer_type=None, m=module, c=config: tables(c, m, position_ids, layer_type)
+        if type(module).__name__ == "GPTNeoSelfAttention":
+            module._attn = functools.partial(neo_attention, module)
+        if type(module).__name__ == "GraniteSWAAttention":
+            sys.modules[type(module).__module__].eager_attention_forward = sink_attention
         if type(module).__name__ == "Ministral3Attention":
             sys.modules[type(module).__module__].get_llama_4_attn_scale = scale_of_queries
         if type(module).__name__.endswith("TextScaledWordEmbedding"):
             module.embed_scale.fill_(module.scalar_embed_scale)
     return model
+
+
+def neo_attention(module, q, k, v, attention_mask=None):
+    """GPT-Neo's, which goes through fp32."""
+    scores = (q @ k.transpose(-1, -2)).masked_fill(~module.bias[:, :, :q.shape[-2], :k.shape[-2]], -1e30)
+    weights = torch.nn.functional.softmax(scores if attention_mask is None else scores + attention_mask, dim=-1)
+    return weights @ v, weights
+
+
+def sink_attention(module, q, k, v, attention_mask, scaling, **_):
+    """Granite SWA's, likewise."""
+    k, v = (x.repeat_interleave(module.num_key_value_groups, dim=1) for x in (k, v))
+    scores = q @ k.transpose(2, 3) * scaling + (0.0 if attention_mask is None else attention_mask)
+    weights = torch.nn.functional.softmax(scores, dim=-1) * (torch.logsumexp(scores, dim=-1) - module.sinks[:, None]).sigmoid()[..., None]
+    return (weights @ v).transpose(1, 2).contiguous(), weights
 
 
 def tables(config, module, position_ids, layer_type):
@@ -482,7 +536,7 @@ def decays(name, p):
 
 def make_case(name, config, lengths, frozen, seed):
     torch.manual_seed(seed)
-    config._attn_implementation = "eager" if getattr(config, "attn_logit_softcapping", None) else "sdpa"
+    config._attn_implementation = attention_of(config)
     wrapped = hasattr(config, "text_config")
     if config.model_type == "gpt_oss":
         model = dense_gpt_oss(config)

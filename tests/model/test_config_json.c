@@ -61,6 +61,14 @@ static struct model_config read_text(const char *text)
     return c;
 }
 
+static struct model_config read_text_again(void)
+{
+    struct model_config c;
+    if (model_config_read(dir, &c) != OK)
+        fail_msg("%s", status_message());
+    return c;
+}
+
 static void refuse(const char *text, const char *part)
 {
     struct model_config c;
@@ -408,6 +416,111 @@ static void test_other_families(void **state)
     assert_written(c);
     refuse(LIKE("exaone4", ", \"sliding_window_pattern\": \"LLLG\""), "without layer_types only a number is supported");
     refuse(LIKE("exaone4", ", \"sliding_window\": 100, \"layer_types\": [\"full_attention\", \"full_attention\"]"), "no layer has the sliding_window");
+}
+
+#define FALCON(more)                                                                                               \
+    "{\"model_type\": \"falcon\", \"vocab_size\": 300, \"hidden_size\": 64, \"num_hidden_layers\": 2, "             \
+    "\"num_attention_heads\": 4" more "}"
+
+/* Falcon's architectures: how many KV heads, norms and blocks side by side. What is written says the same. */
+static void test_falcon(void **state)
+{
+    (void)state;
+    struct model_config c = read_text(FALCON(", \"alibi\": false, \"bias\": false, \"multi_query\": true, \"parallel_attn\": true, "
+                                             "\"new_decoder_architecture\": false, \"apply_residual_connection_post_layernorm\": false"));
+    assert_true(c.kv_heads == 1 && c.norms == 1 && c.parallel && c.ffn == 256 && c.tied && c.gelu == GELU_ERF && c.max_positions == 2048);
+    assert_written(c);
+    c = read_text(FALCON(", \"new_decoder_architecture\": true, \"num_kv_heads\": 2, \"rope_theta\": 500042.0"));
+    assert_true(c.kv_heads == 2 && c.norms == 2 && c.parallel && c.rope_theta == 500042.0);
+    assert_written(c);
+    c = read_text(FALCON(", \"new_decoder_architecture\": true, \"num_kv_heads\": 2, \"num_ln_in_parallel_attn\": 1, \"ff_factor\": 4"));
+    assert_true(c.kv_heads == 2 && c.norms == 1 && c.parallel);
+    assert_written(c);
+    c = read_text(FALCON(", \"new_decoder_architecture\": true, \"num_kv_heads\": 1"));
+    assert_true(c.kv_heads == 1 && c.norms == 2);
+    assert_written(c);
+    c = read_text(FALCON(", \"multi_query\": false, \"parallel_attn\": false, \"bias\": true"));
+    assert_true(c.kv_heads == 4 && c.norms == 1 && !c.parallel && c.attention_bias);
+    assert_written(c);
+    refuse(FALCON(", \"alibi\": true"), "alibi is true; only false is supported");
+    refuse(FALCON(", \"num_ln_in_parallel_attn\": 2"), "num_ln_in_parallel_attn is 2; supported: 1, or 2 with new_decoder_architecture");
+    refuse(FALCON(", \"new_decoder_architecture\": true, \"parallel_attn\": false"), "parallel_attn is false");
+    refuse(FALCON(", \"multi_query\": false, \"num_kv_heads\": 2"), "num_kv_heads is 2; without multi_query");
+}
+
+#define NEO(more)                                                                                                                \
+    "{\"model_type\": \"gpt_neo\", \"vocab_size\": 300, \"hidden_size\": 64, \"num_layers\": 5, \"num_heads\": 4" more "}"
+
+/* GPTBigCode's heads and GPT-Neo's windows. */
+static void test_near_gpt2(void **state)
+{
+    (void)state;
+#define BIGCODE(more) "{\"model_type\": \"gpt_bigcode\", \"vocab_size\": 300, \"n_embd\": 64, \"n_layer\": 2, \"n_head\": 4" more "}"
+    struct model_config c = read_text(BIGCODE(", \"inference_runner\": 0, \"attention_softmax_in_fp32\": true, \"num_key_value_heads\": 1"));
+    assert_true(c.kv_heads == 1 && c.ffn == 256 && c.max_positions == 1024 && c.tied);
+    assert_written(c);
+    c = read_text(BIGCODE(", \"multi_query\": false"));
+    assert_int_equal(c.kv_heads, 4);
+    assert_written(c);
+    refuse(BIGCODE(", \"num_key_value_heads\": 2"), "num_key_value_heads is 2; only 1 is supported");
+    refuse(BIGCODE(", \"scale_attn_weights\": false"), "only true is supported");
+    c = read_text(NEO(", \"attention_types\": [[[\"global\", \"local\"], 2], [[\"global\"], 1]], \"attention_layers\": "
+                      "[\"global\", \"local\", \"global\", \"local\", \"global\"]"));
+    assert_true(c.window == 256 && c.attention_scale == 1.0 && c.windowed[0] == 10 && c.ffn == 256 && c.tied);
+    assert_written(c);
+    c = read_text(NEO(", \"attention_types\": [[[\"global\"], 5]], \"window_size\": 16"));
+    assert_true(c.window == 0 && c.windowed[0] == 0);
+    assert_written(c);
+    refuse(NEO(""), "attention_types is null; must be entries like [[\"global\", \"local\"], 12] for num_layers in all");
+    refuse(NEO(", \"attention_types\": [[[\"global\", \"local\"], 2]]"), "for num_layers in all");
+    refuse(NEO(", \"attention_types\": [[[\"global\", \"local\"], 3]]"), "for num_layers in all");
+    refuse(NEO(", \"attention_types\": [[[\"global\", \"near\"], 2], [[\"global\"], 1]]"), "for num_layers in all");
+    refuse(NEO(", \"attention_types\": [[[\"global\"], 5]], \"attention_layers\": [\"global\", \"local\", \"global\", \"local\", \"global\"]"),
+           "attention_types says something else");
+}
+
+/* StableLM, Jais 2, HyperCLOVA X and Granite with windows. */
+static void test_factors_and_norms(void **state)
+{
+    (void)state;
+    struct model_config c = read_text(LIKE("stablelm", ", \"use_qkv_bias\": true, \"use_parallel_residual\": true, \"hidden_dropout\": 0.1"));
+    assert_true(c.rope_share == 0.25 && c.parallel && c.attention_bias && c.max_positions == 4096 && c.norm_eps == 1e-5f && !c.tied);
+    assert_written(c);
+    refuse(LIKE("stablelm", ", \"qk_layernorm\": true"), "qk_layernorm is true; only false is supported");
+    refuse(LIKE("stablelm", ", \"head_dim\": 32"), "head_dim is 32; must be hidden_size / num_attention_heads");
+    c = read_text(LIKE("jais2", ""));
+    assert_true(c.gelu == RELU_SQUARED && c.attention_bias && c.mlp_bias && c.rope_share == 0 && c.max_positions == 8192);
+    assert_written(c);
+    refuse(LIKE("jais2", ", \"partial_rotary_factor\": 0.5"), "partial_rotary_factor is 0.5");
+    c = read_text(LIKE("hyperclovax", ", \"logits_scaling\": 0.125, \"residual_multiplier\": 0.25"));
+    assert_true(c.post_norm && c.logit_scale == 0.125 && c.residual_scale == 0.25 && c.attention_scale == 0);
+    assert_written(c);
+    c = read_text(LIKE("hyperclovax", ", \"use_post_norm\": false, \"attention_multiplier\": 0.5"));
+    assert_true(!c.post_norm && c.attention_scale == 0.5);
+    assert_written(c);
+    c = read_text(LIKE("granite_swa", ", \"logits_scaling\": 4.0"));
+    assert_true(c.window == 128 && !model_bit(c.windowed, 0) && model_bit(c.windowed, 1) && c.logit_scale == 0.25 && c.attention_scale == 1);
+    assert_true(c.rope_local_theta == 0 && !model_bit(c.unrotated, 0) && c.tied);
+    assert_written(c);
+    c = read_text(LIKE("granite_swa", ", \"layer_rope_theta\": [0, 10000.0]"));
+    assert_true(model_bit(c.unrotated, 0) && !model_bit(c.unrotated, 1) && c.rope_local_theta == 0 && c.rope_theta == 10000);
+    assert_written(c);
+    c = read_text(LIKE("granite_swa", ", \"rope_parameters\": {\"rope_type\": \"default\", \"rope_theta\": 7.0}, \"layer_rope_theta\": [5e5, 1e4]"));
+    assert_true(c.rope_theta == 5e5 && c.rope_local_theta == 1e4);
+    assert_written(c);
+    put(LIKE("granite_swa", ", \"rope_parameters\": {\"rope_type\": \"default\", \"rope_theta\": 7.0}, \"layer_rope_theta\": [5e5, 1e4]"));
+    assert_int_equal(model_config_write_like(dir, dir, &c, F32), OK);
+    assert_same(read_text_again(), c);
+    struct model_config stretched = c;
+    assert_int_equal(model_config_set_rope(&stretched, NULL, 9e5), OK);
+    assert_int_equal(model_config_write_like(dir, dir, &stretched, F32), OK);
+    assert_same(read_text_again(), stretched);
+    assert_int_equal(model_config_set_rope(&stretched, "linear:2", 0), ERR_INVALID);
+    refuse(LIKE("granite_swa", ", \"layer_rope_theta\": [5e5]"), "must be a list with a base, or 0");
+    refuse(LIKE("granite_swa", ", \"layer_rope_theta\": [5e5, -1]"), "must be a list with a base, or 0");
+    refuse(LIKE("granite_swa", ", \"layer_types\": [\"full_attention\", \"full_attention\"], \"layer_rope_theta\": [5e5, 1e4]"), "supported: one base");
+    refuse(LIKE("granite_swa", ", \"layer_rope_theta\": [5e5, 1e4], \"rope_scaling\": {\"rope_type\": \"linear\", \"factor\": 2.0}"),
+           "several bases are not supported with a scaling");
 }
 
 static void test_unsupported(void **state)
@@ -857,7 +970,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_round_trip),   cmocka_unit_test(test_defaults),     cmocka_unit_test(test_rope_spellings),
         cmocka_unit_test(test_gpt_oss),      cmocka_unit_test(test_qwen3_5),
-        cmocka_unit_test(test_later_families), cmocka_unit_test(test_other_families),
+        cmocka_unit_test(test_later_families), cmocka_unit_test(test_other_families), cmocka_unit_test(test_falcon),
+        cmocka_unit_test(test_near_gpt2), cmocka_unit_test(test_factors_and_norms),
         cmocka_unit_test(test_windows),      cmocka_unit_test(test_unsupported),  cmocka_unit_test(test_differences),
         cmocka_unit_test(test_ignored_keys), cmocka_unit_test(test_written_like), cmocka_unit_test(test_faults),
         cmocka_unit_test(test_parallel_families), cmocka_unit_test(test_positions_of_other_scalings),

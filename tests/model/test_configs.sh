@@ -6,7 +6,7 @@ ltrain=$1 dir=$(dirname "$0")/configs out=$(mktemp -d)
 trap 'rm -rf "$out"' EXIT
 quick='Llama-3.3-70B-Instruct Mistral-Small-24B-Base-2501 Qwen2.5-72B-Instruct Qwen3-32B SmolLM3-3B Phi-4-mini-instruct gemma-2-27b
 gemma-3-1b-it Olmo-3-1025-7B granite-3.1-8b-base GLM-4-9B-0414 starcoder2-7b pythia-1.4b c4ai-command-r7b-12-2024 gemma-3-4b-it Ministral-3-3B-Base-2512
-Seed-OSS-36B-Instruct EXAONE-4.0-32B ERNIE-4.5-0.3B-PT gemma-7b'
+Seed-OSS-36B-Instruct EXAONE-4.0-32B ERNIE-4.5-0.3B-PT gemma-7b falcon-40b'
 failed=0 planned=0
 for config in "$dir"/*/config.json; do
     model=$(dirname "$config") name=$(basename "$(dirname "$config")")

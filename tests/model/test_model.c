@@ -219,8 +219,8 @@ static void test_gpt2_names(void **state)
 static void test_interleaved(void **state)
 {
     (void)state;
-    const struct model_param p = {.shape = {12, 5}, .elements = 60, .head_rows = 2, .parts = 3},
-                             bias = {.shape = {12}, .elements = 12, .head_rows = 2, .parts = 3}, plain = {.shape = {12, 5}};
+    const struct model_param p = {.shape = {12, 5}, .elements = 60, .head_rows = 2, .parts = 3, .joined = 1},
+                             bias = {.shape = {12}, .elements = 12, .head_rows = 2, .parts = 3, .joined = 1}, plain = {.shape = {12, 5}};
     int64_t there;
     for (int64_t row = 0; row < 12; row++) {
         int64_t part = row / 4, head = row % 4 / 2, in_file = (head * 3 + part) * 2 + row % 2;
@@ -232,6 +232,24 @@ static void test_interleaved(void **state)
     }
     assert_int_equal(model_param_piece(&plain, 7, 50, &there), 50);
     assert_int_equal(there, 7);
+}
+
+/* Falcon's: of each of 3 KV heads its 2 queries, its key and its value, which are 6 queries, 3 keys and 3 values here. */
+static void test_interleaved_groups(void **state)
+{
+    (void)state;
+    const struct model_param p = {.shape = {24}, .elements = 24, .head_rows = 2, .parts = 4, .joined = 2};
+    int seen[24] = {0};
+    int64_t there;
+    for (int64_t row = 0; row < 24; row++) {
+        const int64_t head = row / 2, group = head < 6 ? head / 2 : head < 9 ? head - 6 : head - 9,
+                      part = head < 6 ? head % 2 : head < 9 ? 2 : 3;
+        assert_int_equal(model_param_piece(&p, row, 5, &there), row % 2 ? 1 : 2);
+        assert_int_equal(there, (group * 4 + part) * 2 + row % 2);
+        seen[there]++;
+    }
+    for (int i = 0; i < 24; i++)
+        assert_int_equal(seen[i], 1);
 }
 
 /* A run uses the first rows of a table of learned positions, as its length says; what files have, and what is said of the model,
@@ -479,7 +497,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_presets),     cmocka_unit_test(test_llama_names),    cmocka_unit_test(test_qwen2_biases),
-        cmocka_unit_test(test_interleaved), cmocka_unit_test(test_gpt2_names),     cmocka_unit_test(test_positions_in_use),
+        cmocka_unit_test(test_interleaved), cmocka_unit_test(test_interleaved_groups), cmocka_unit_test(test_gpt2_names),     cmocka_unit_test(test_positions_in_use),
         cmocka_unit_test(test_freeze), cmocka_unit_test(test_quantised),      cmocka_unit_test(test_kinds),
         cmocka_unit_test(test_refused_shapes), cmocka_unit_test(test_init),
         cmocka_unit_test(test_inv_freq),

@@ -86,11 +86,16 @@ void block_make_gradient(struct lowering *L, const struct block *b, const struct
         return;
     }
     struct value *f = branch(L, b, w, c), *dy = &L->dx;
+    if (L->m->config.residual_scale > 0.0) {
+        lower_scale(L, &L->f_normed, &L->dx, L->m->config.residual_scale, c);
+        dy = &L->f_normed;
+    }
     if (L->s.dtype != F32) {
-        lower_cast_rows(L, &L->acc, r0, F32, &L->dx, r0, L->s.dtype, r1 - r0);
+        lower_cast_rows(L, &L->acc, r0, F32, dy, r0, L->s.dtype, r1 - r0);
         dy = &L->acc;
     }
     lower_norm_gradient(L, after, &L->df, f, dy, c);
+    value_drop(L, &L->f_normed, c);
     value_drop(L, &L->f, c);
 }
 

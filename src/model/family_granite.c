@@ -1,0 +1,145 @@
+/* Granite: Llama with four factors. Granite SWA: three of four layers slide, a sink for each head, a rotary base for each layer, or none.
+ * HyperCLOVA X: the factors, and norms of what blocks give. */
+#include "model/family_common.h"
+
+#include <stdio.h>
+
+static void layer(struct builder *b, int l)
+{
+    const struct model_config *c = &b->m->config;
+    const unsigned attention_form = c->attention_bias ? LINEAR_BIAS : 0, mlp_form = c->mlp_bias ? LINEAR_BIAS : 0;
+    struct model_block *attention = build_block(b, l, BLOCK_ATTENTION), *mlp = build_block(b, l, BLOCK_MLP);
+    build_prefix(b, "model.layers.%d.", l);
+    attention->norm = build_norm(b, "input_layernorm", NORM_RMS);
+    mlp->norm = build_norm(b, "post_attention_layernorm", NORM_RMS);
+    if (c->post_norm) {
+        attention->after = build_norm(b, "post_norm1", NORM_RMS);
+        mlp->after = build_norm(b, "post_norm2", NORM_RMS);
+    }
+    common_attention(b, &attention->attention, attention_form, attention_form);
+    common_mlp(b, &mlp->mlp, mlp_form);
+    if (c->family == FAMILY_GRANITE_SWA) /* last, for the alignment of others, as in gpt-oss */
+        attention->attention.sinks = build_vector(b, "self_attn.sinks", build_shape(b, &attention->attention)->heads, c->init_std);
+}
+
+/* ---- config.json ---- */
+
+/* HyperCLOVA X multiplies logits where Granite divides, and without the key has the usual scale of scores. */
+static enum status read_factors(struct config_reader *r, struct model_config *c)
+{
+    const int divides = c->family != FAMILY_HYPERCLOVAX;
+    double scaling = 1.0;
+    c->attention_scale = divides ? 1.0 : 0.0;
+    c->residual_scale = c->embedding_scale = 1.0;
+    TRY(config_read_real(r, "embedding_multiplier", OPTIONAL, &c->embedding_scale));
+    TRY(config_read_real(r, "residual_multiplier", OPTIONAL, &c->residual_scale));
+    TRY(config_read_real(r, "attention_multiplier", OPTIONAL, &c->attention_scale));
+    TRY(config_read_real(r, "logits_scaling", OPTIONAL, &scaling));
+    c->logit_scale = divides ? 1.0 / scaling : scaling;
+    return OK;
+}
+
+static json_t *write_embedding(const struct model_config *c)
+{
+    return json_real(c->embedding_scale);
+}
+
+static json_t *write_residual(const struct model_config *c)
+{
+    return json_real(c->residual_scale);
+}
+
+static json_t *write_attention(const struct model_config *c)
+{
+    return c->attention_scale > 0.0 ? json_real(c->attention_scale) : json_null();
+}
+
+static json_t *write_logits(const struct model_config *c)
+{
+    return json_real(c->family == FAMILY_HYPERCLOVAX ? c->logit_scale : 1.0 / c->logit_scale);
+}
+
+/* The first of every four layers has no window. */
+static enum status read_windows(struct config_reader *r, struct model_config *c)
+{
+    return common_read_pattern(r, c, 128, -4);
+}
+
+/* Of layer l; -1: no number that may stand there. */
+static double listed_theta(const json_t *list, int64_t l)
+{
+    const json_t *entry = json_array_get(list, (size_t)l);
+    return json_is_number(entry) && json_number_value(entry) >= 0.0 ? json_number_value(entry) : -1.0;
+}
+
+/* A base for each layer, 0 for none, in place of rope_parameters': one for all layers that slide and one for the others. */
+static enum status read_thetas(struct config_reader *r, struct model_config *c)
+{
+    const json_t *list = config_get(r, "layer_rope_theta");
+    double theta[2] = {0.0, 0.0}; /* of those without a window, of those with one */
+    char instead[96];
+    snprintf(instead, sizeof instead, "must be a list with a base, or 0, for each of num_hidden_layers");
+    if (list && (json_array_size(list) != (size_t)c->layers || c->layers > LAYERS_MOST))
+        return config_refuse(r, "layer_rope_theta", instead);
+    for (int64_t l = 0; list && l < c->layers; l++) {
+        const double listed = listed_theta(list, l);
+        double *of_kind = &theta[c->window > 0 && model_bit(c->windowed, l)];
+        if (listed < 0.0)
+            return config_refuse(r, "layer_rope_theta", instead);
+        if (listed == 0.0)
+            c->unrotated[l / 8] |= (uint8_t)(1 << l % 8);
+        else if (*of_kind > 0.0 && *of_kind != listed)
+            return config_refuse(r, "layer_rope_theta", "supported: one base of layers that slide, and one of the others");
+        else
+            *of_kind = listed;
+    }
+    if (theta[0] > 0.0)
+        c->rope_theta = theta[0];
+    c->rope_local_theta = theta[1] != c->rope_theta ? theta[1] : 0.0;
+    if (c->rope_local_theta > 0.0 && c->rope != ROPE_DEFAULT)
+        return config_refuse(r, "layer_rope_theta", "several bases are not supported with a scaling of rotary positions");
+    return OK;
+}
+
+static enum status derive(struct config_reader *r, struct model_config *c)
+{
+    if (!c->kv_heads && c->family == FAMILY_GRANITE_SWA)
+        return config_missing(r, "num_key_value_heads");
+    if (!c->max_positions)
+        c->max_positions = c->family == FAMILY_GRANITE_SWA ? 8192 : 2048;
+    return common_derive(r, c);
+}
+
+#define ALIKE(tied, eps)                                                                               \
+    {"hidden_act", KEY_WORD, AT_gate, GATE_SILU, common_silu},                                         \
+        {"rms_norm_eps", KEY_FIELD, AT_norm_eps, eps}, {"tie_word_embeddings", KEY_FIELD, AT_tied, tied}, \
+        {"attention_bias", KEY_FIELD, AT_attention_bias, 0}, {"mlp_bias", KEY_FIELD, AT_mlp_bias, 0},  \
+        {"embedding_multiplier", KEY_SPECIAL, .read = read_factors, .write = write_embedding},         \
+        {"residual_multiplier", KEY_SPECIAL, .write = write_residual},                                 \
+        {"attention_multiplier", KEY_SPECIAL, .write = write_attention},                               \
+    {                                                                                                  \
+        "logits_scaling", KEY_SPECIAL, .write = write_logits                                           \
+    }
+
+static const struct config_key granite_keys[] = {ALIKE(0, 1e-6), {NULL}};
+static const struct config_key granite_swa_keys[] = {
+    ALIKE(1, 1e-5),
+    WINDOW_KEY(read_windows),
+    LISTED_TYPES_KEY,
+    {"layer_rope_theta", KEY_SPECIAL, .read = read_thetas, .write = config_list_thetas},
+    {NULL},
+};
+static const struct config_key hyperclovax_keys[] = {ALIKE(0, 1e-6), {"use_post_norm", KEY_FIELD, AT_post_norm, 1}, {NULL}};
+
+#define FAMILY(variable, architecture)                                               \
+    const struct family family_##variable = {.name = #variable,                      \
+                                             .class = architecture,                  \
+                                             .theta = 10000,                         \
+                                             .keys = {common_keys, variable##_keys}, \
+                                             COMMON,                                 \
+                                             .derive = derive,                       \
+                                             .layer = layer,                         \
+                                             .head = common_head}
+FAMILY(granite, "GraniteForCausalLM");
+FAMILY(granite_swa, "GraniteSWAForCausalLM");
+FAMILY(hyperclovax, "HyperCLOVAXForCausalLM");
