@@ -221,10 +221,13 @@ void build_head(struct builder *b)
 {
     struct model *m = b->m;
     const struct model_config *c = &m->config;
+    const unsigned form = b->head_bias ? LINEAR_BIAS : 0;
     if (!c->tied) {
-        m->head = build_linear(b, b->head_name, c->dim, c->vocab, LINEAR_OUT_IN, c->init_std);
+        m->head = build_linear(b, b->head_name, c->dim, c->vocab, form, c->init_std);
         return;
     }
     m->head = (struct model_linear){.weight = m->embed, .bias = -1, .transposed = 1, .in = c->dim, .out = c->vocab, .ld = c->dim};
+    if (form)
+        m->head.bias = build_param(b, b->head_name, ".bias", c->vocab, 0, INIT_ZEROS, 0);
     build_adapter(b, b->head_name, &m->head);
 }

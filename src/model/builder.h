@@ -17,6 +17,7 @@ struct builder {
     int unit, n_params;
     char prefix[64];                   /* of names */
     const char *head_name;             /* of an untied head */
+    int head_bias;
     const struct adapter_rules *rules; /* NULL: no adapters */
 };
 

@@ -269,7 +269,6 @@ static const struct {
     {"layers without attention are", " mamba mamba2 falcon_mamba rwkv jamba bamba zamba zamba2 falcon_h1 nemotron_h granitemoehybrid lfm2 lfm2_moe "
                                      "olmo_hybrid recurrent_gemma "},
     {"the learned activation of its MLPs (xIELU) is", " apertus "},
-    {"the bias of its head is", " phi gptj codegen "},
     {"positions by ALiBi are", " bloom mpt "},
 };
 

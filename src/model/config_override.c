@@ -67,6 +67,10 @@ enum status model_config_set_rope(struct model_config *c, const char *rope, doub
     if ((rope || base > 0.0) && model_learns_positions(c))
         return status_fail(ERR_INVALID, "--%s: model %s has learned positions, not rotary ones", rope ? "rope" : "rope-base",
                            c->name);
+    if ((rope || base > 0.0) && model_fixes_rope(c))
+        return status_fail(ERR_INVALID, "--%s: nothing in config.json says rotary positions of model %s, whose base is always 10000, and no reader "
+                                        "would know of others",
+                           rope ? "rope" : "rope-base", c->name);
     if (rope && c->rope == ROPE_PROPORTIONAL)
         return status_fail(ERR_INVALID,
                            "--rope %.40s: model %s rotates a part of its heads' pairs (proportional), which goes with no other scaling; "

@@ -171,7 +171,7 @@ static int spell_rope(json_t *root, const struct model_config *c, int anew)
     const struct family *f = family_of(c);
     const char *base = f->base_key ? f->base_key : "rope_theta", *share = f->share_key ? f->share_key : "partial_rotary_factor";
     int ok = 1;
-    if (model_learns_positions(c))
+    if (model_learns_positions(c) || f->fixed_rope)
         return 1;
     if (c->family == FAMILY_GEMMA4 || c->family == FAMILY_GRANITE_SWA) { /* no release reads it otherwise */
         if (anew || !json_object_get(root, "rope_parameters"))

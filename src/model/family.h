@@ -9,7 +9,9 @@ struct family {
     const char *name, *class; /* config.json's model_type, which messages say, too, and its architectures */
     const char *class_before;  /* architectures in older files; NULL: the same */
     const char *head_name;    /* its tensor without .weight; NULL: lm_head */
+    int head_bias;            /* it has one, tied or not */
     int learned_positions;    /* else they are rotary */
+    int fixed_rope;           /* no key says anything of rotary positions but how many elements are rotated */
     double theta;             /* rotary base where config.json says none */
     const char *base_key,
         *share_key; /* config.json's keys of it and of the part of a head that is rotated; NULL: the usual ones */

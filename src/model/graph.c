@@ -32,7 +32,7 @@ static void end_unit(struct builder *b)
 static int describe(struct model *m, const struct adapter_rules *rules, enum build_pass pass)
 {
     const struct family *f = family_of(&m->config);
-    struct builder b = {.m = m, .pass = pass, .head_name = family_head_name(&m->config), .rules = rules};
+    struct builder b = {.m = m, .pass = pass, .head_name = family_head_name(&m->config), .head_bias = f->head_bias, .rules = rules};
     m->pos_embed = -1;
     begin_unit(&b, 0);
     f->embedding(&b);

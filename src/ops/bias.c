@@ -10,30 +10,35 @@ enum {
     ROW_GROUP = 64, /* rows summed before their sum is added to the total, which is fp64: a sequence has many */
 };
 
-INLINE void add_bias(void *y, const void *bias, int64_t at, int64_t n, int32_t dtype)
+INLINE void add_bias(void *y, const void *bias, int64_t at, int64_t n, int32_t y_type, int32_t dtype)
 {
 #pragma omp simd
     for (int64_t j = 0; j < n; j++)
-        row_set(y, at + j, dtype, row_get(y, at + j, dtype) + row_get(bias, j, dtype));
+        row_set(y, at + j, y_type, row_get(y, at + j, y_type) + row_get(bias, j, dtype));
 }
 
-CLONES static void bias_row(void *y, const void *bias, int64_t at, int64_t n, int32_t dtype)
+CLONES static void bias_row(void *y, const void *bias, int64_t at, int64_t n, int32_t y_type, int32_t dtype)
 {
-    FOR_DTYPE(dtype, add_bias, y, bias, at, n);
+    if (y_type == BF16)
+        add_bias(y, bias, at, n, BF16, BF16);
+    else if (dtype == BF16)
+        add_bias(y, bias, at, n, F32, BF16);
+    else
+        add_bias(y, bias, at, n, F32, F32);
 }
 
-void ops_bias(void *y, const void *bias, int64_t rows, int64_t dim, int32_t dtype)
+void ops_bias(void *y, const void *bias, int64_t rows, int64_t dim, int64_t ld, int32_t y_type, int32_t dtype)
 {
 #pragma omp parallel for schedule(static) if (rows * dim > ROWS_SERIAL)
     for (int64_t i = 0; i < rows; i++)
-        bias_row(y, bias, i * dim, dim, dtype);
+        bias_row(y, bias, i * ld, dim, y_type, dtype);
 }
 
 /* sum[n] += the sum of `rows` rows of dy, the first of which begins at element `at`. */
-INLINE void add_rows(double *sum, const void *dy, int64_t at, int64_t rows, int64_t dim, int64_t n, int32_t dtype)
+INLINE void add_rows(double *sum, const void *dy, int64_t at, int64_t rows, int64_t ld, int64_t n, int32_t dtype)
 {
     float group[PANEL] = {0};
-    for (int64_t i = 0; i < rows; i++, at += dim) {
+    for (int64_t i = 0; i < rows; i++, at += ld) {
 #pragma omp simd
         for (int64_t j = 0; j < n; j++)
             group[j] += row_get(dy, at + j, dtype);
@@ -43,33 +48,38 @@ INLINE void add_rows(double *sum, const void *dy, int64_t at, int64_t rows, int6
         sum[j] += (double)group[j];
 }
 
-CLONES static void panel_grad(float *dbias, const void *dy, int64_t at, int64_t rows, int64_t dim, int64_t n, int32_t dtype,
+CLONES static void panel_grad(float *dbias, const void *dy, int64_t at, int64_t rows, int64_t ld, int64_t n, int32_t dtype,
                               int32_t accumulate)
 {
     double sum[PANEL] = {0};
     for (int64_t i = 0; i < rows; i += ROW_GROUP)
-        FOR_DTYPE(dtype, add_rows, sum, dy, at + i * dim, min_i64(ROW_GROUP, rows - i), dim, n);
+        FOR_DTYPE(dtype, add_rows, sum, dy, at + i * ld, min_i64(ROW_GROUP, rows - i), ld, n);
     for (int64_t j = 0; j < n; j++)
         dbias[j] = accumulate ? dbias[j] + (float)sum[j] : (float)sum[j];
 }
 
-void ops_bias_grad(float *dbias, const void *dy, int64_t rows, int64_t dim, int32_t y_type, int32_t accumulate)
+void ops_bias_grad(float *dbias, const void *dy, int64_t rows, int64_t dim, int64_t ld, int32_t y_type, int32_t accumulate)
 {
 #pragma omp parallel for schedule(static) if (rows * dim > ROWS_SERIAL)
     for (int64_t j = 0; j < dim; j += PANEL)
-        panel_grad(dbias + j, dy, j, rows, dim, min_i64(PANEL, dim - j), y_type, accumulate);
+        panel_grad(dbias + j, dy, j, rows, ld, min_i64(PANEL, dim - j), y_type, accumulate);
+}
+
+static int64_t ld_of(const struct op_attrs *a)
+{
+    return a->bias.ld > 0 ? a->bias.ld : a->bias.dim;
 }
 
 enum status ops_cpu_bias(const struct op_attrs *a, void *const *arg, void *stream)
 {
     (void)stream;
-    ops_bias(arg[0], arg[1], a->bias.rows, a->bias.dim, a->bias.dtype);
+    ops_bias(arg[0], arg[1], a->bias.rows, a->bias.dim, ld_of(a), a->bias.y_type, a->bias.dtype);
     return OK;
 }
 
 enum status ops_cpu_bias_grad(const struct op_attrs *a, void *const *arg, void *stream)
 {
     (void)stream;
-    ops_bias_grad(arg[0], arg[1], a->bias.rows, a->bias.dim, a->bias.y_type, a->bias.accumulate);
+    ops_bias_grad(arg[0], arg[1], a->bias.rows, a->bias.dim, ld_of(a), a->bias.y_type, a->bias.accumulate);
     return OK;
 }

@@ -4,19 +4,19 @@
 namespace
 {
 
-template <typename T> struct bias_add {
-    T *y;
+template <typename Y, typename T> struct bias_add {
+    Y *y;
     const T *bias;
-    int64_t dim;
+    int64_t ld;
     template <int N> __device__ __forceinline__ void run(int64_t row, int64_t j) const
     {
         float a[N], b[N];
-        load<N>(a, y + row * dim + j);
+        load<N>(a, y + row * ld + j);
         load<N>(b, bias + j);
 #pragma unroll
         for (int k = 0; k < N; k++)
             a[k] += b[k];
-        store<N>(y + row * dim + j, a);
+        store<N>(y + row * ld + j, a);
     }
 };
 
@@ -32,7 +32,7 @@ template <int N> struct column_sums {
 /* dbias (+)= column sums of dy: a strip has every STRIPS-th row, in order; strips are added in groups of 32, then the groups. */
 template <typename T, int N>
 __global__ void __launch_bounds__(COLUMN_THREADS)
-    sum_columns(float *dbias, const T *dy, int64_t rows, int64_t dim, int accumulate)
+    sum_columns(float *dbias, const T *dy, int64_t rows, int64_t dim, int64_t ld, int accumulate)
 {
     typedef column_sums<N> space;
     LT_SHARED(space, s);
@@ -43,7 +43,7 @@ __global__ void __launch_bounds__(COLUMN_THREADS)
 #pragma unroll 4
         for (int64_t row = strip; row < rows; row += space::STRIPS) {
             float v[N];
-            load<N>(v, dy + row * dim + j);
+            load<N>(v, dy + row * ld + j);
 #pragma unroll
             for (int k = 0; k < N; k++)
                 sum[k] += v[k];
@@ -71,23 +71,29 @@ __global__ void __launch_bounds__(COLUMN_THREADS)
     }
 }
 
-template <typename T> enum status run_bias(const struct op_attrs *attrs, void *const *arg, void *stream)
+int64_t ld_of(const struct op_attrs *attrs)
 {
-    bias_add<T> op = {(T *)arg[0], (const T *)arg[1], attrs->bias.dim};
-    return launch_rows<WIDTH<T>>(op, attrs->bias.rows, attrs->bias.dim, aligned_to_vectors({op.y, op.bias}), stream);
+    return attrs->bias.ld > 0 ? attrs->bias.ld : attrs->bias.dim;
+}
+
+template <typename Y, typename T> enum status run_bias(const struct op_attrs *attrs, void *const *arg, void *stream)
+{
+    bias_add<Y, T> op = {(Y *)arg[0], (const T *)arg[1], ld_of(attrs)};
+    const bool vectors = aligned_to_vectors({op.y, op.bias}) && op.ld % WIDTH<Y> == 0;
+    return launch_rows<WIDTH<Y>>(op, attrs->bias.rows, attrs->bias.dim, vectors, stream);
 }
 
 template <typename T, int N> enum status launch_bias_grad(const struct op_attrs *attrs, void *const *arg, void *stream)
 {
     return launch(dim3((unsigned)blocks_of(attrs->bias.dim, COLUMNS)), dim3(COLUMN_THREADS), sizeof(column_sums<N>), stream,
-                  sum_columns<T, N>, (float *)arg[0], (const T *)arg[1], attrs->bias.rows, attrs->bias.dim,
+                  sum_columns<T, N>, (float *)arg[0], (const T *)arg[1], attrs->bias.rows, attrs->bias.dim, ld_of(attrs),
                   attrs->bias.accumulate);
 }
 
 template <typename T> enum status run_bias_grad(const struct op_attrs *attrs, void *const *arg, void *stream)
 {
     /* 16 bytes of fp32, 8 of bf16: with 8 columns per thread the strips would take 32 KiB and gain nothing. */
-    if (attrs->bias.dim % 4 == 0 && aligned_to_vectors({arg[1]}))
+    if (attrs->bias.dim % 4 == 0 && ld_of(attrs) % 4 == 0 && aligned_to_vectors({arg[1]}))
         return launch_bias_grad<T, 4>(attrs, arg, stream);
     return launch_bias_grad<T, 1>(attrs, arg, stream);
 }
@@ -97,7 +103,12 @@ template <typename T> enum status run_bias_grad(const struct op_attrs *attrs, vo
 enum status ops_cuda_bias(const struct op_attrs *attrs, void *const *arg, void *stream)
 {
     TRY(check_storage("bias", attrs->bias.dtype));
-    return attrs->bias.dtype == BF16 ? run_bias<bf16>(attrs, arg, stream) : run_bias<float>(attrs, arg, stream);
+    TRY(check_storage("bias", attrs->bias.y_type));
+    if (attrs->bias.y_type == BF16 && attrs->bias.dtype == F32)
+        return status_fail(ERR_INVALID, "bias on cuda: of F32, added to BF16");
+    if (attrs->bias.dtype == F32)
+        return run_bias<float, float>(attrs, arg, stream);
+    return attrs->bias.y_type == BF16 ? run_bias<bf16, bf16>(attrs, arg, stream) : run_bias<float, bf16>(attrs, arg, stream);
 }
 
 enum status ops_cuda_bias_grad(const struct op_attrs *attrs, void *const *arg, void *stream)

@@ -75,7 +75,8 @@ struct op_attrs {
         struct {
             int64_t rows, dim;
             int32_t dtype, y_type, accumulate;
-        } bias;
+            int64_t ld;
+        } bias; /* dtype: of the bias, y_type: of what it is added to or the sum of; ld: elements from row to row, 0: dim */
         struct {
             int64_t rows, dim;
             int32_t dtype;

@@ -75,11 +75,11 @@ OP(GEMM, gemm, MATRIX, NEVER, a->gemm.a_type == BF16 || a->gemm.b_type == BF16 ?
    2.0 * a->gemm.m * a->gemm.n * a->gemm.k,
    SUM(c, AS(gemm.c_type), gemm.accumulate), IN(a, AS(gemm.a_type)), IN(b, AS(gemm.b_type)), WORK(work))
 
-/* y += bias: y [rows,dim], bias [dim] */
+/* y += bias: y [rows,dim], which may lie ld apart, bias [dim] */
 OP(BIAS, bias, ELEMENTWISE, NEVER, a->bias.y_type, 1.0 * a->bias.rows * a->bias.dim,
-   INOUT(y, T(bias)), IN(bias, T(bias)))
+   INOUT(y, AS(bias.y_type)), IN(bias, T(bias)))
 
-/* dbias (+)= column sums of dy, in row order: dbias [dim], dy [rows,dim] */
+/* dbias (+)= column sums of dy, in row order: dbias [dim], dy [rows,dim], which may lie ld apart */
 OP(BIAS_GRAD, bias_grad, ELEMENTWISE, NEVER, a->bias.y_type, 1.0 * a->bias.rows * a->bias.dim,
    SUM(dbias, F32, bias.accumulate), IN(dy, AS(bias.y_type)))
 

@@ -26,15 +26,19 @@ static void check_add(int64_t rows, int64_t dim, enum dtype t, int bias, int in_
     arrays_free();
 }
 
-static void check_bias(int64_t rows, int64_t dim, enum dtype t)
+/* rows of y lie `gap` elements more than dim apart */
+static void check_bias(int64_t rows, int64_t dim, int64_t gap, enum dtype t, enum dtype of_bias)
 {
     struct twin_case c;
-    case_start(&c, OP_BIAS, "bias %lld x %lld %s", (long long)rows, (long long)dim, dtype_name(t));
+    const int64_t all = rows * (dim + gap);
+    case_start(&c, OP_BIAS, "bias %lld x %lld and %lld %s of %s", (long long)rows, (long long)dim, (long long)gap, dtype_name(t), dtype_name(of_bias));
     c.attrs.bias.rows = rows;
     c.attrs.bias.dim = dim;
-    c.attrs.bias.dtype = t;
-    case_arg(&c, array_random(rows * dim, t, 1.0), rows * dim, t, INOUT);
-    case_arg(&c, array_random(dim, t, 1.0), dim, t, IN);
+    c.attrs.bias.dtype = of_bias;
+    c.attrs.bias.y_type = t;
+    c.attrs.bias.ld = gap > 0 ? dim + gap : 0;
+    case_arg(&c, array_random(all, t, 1.0), all, t, INOUT);
+    case_arg(&c, array_random(dim, of_bias, 1.0), dim, of_bias, IN);
     case_run(&c);
     arrays_free();
 }
@@ -126,7 +130,8 @@ void test_elements(void)
     for (int t = F32; t <= BF16; t++) {
         for (size_t s = 0; s < sizeof shapes / sizeof *shapes; s++) {
             check_add(shapes[s][0], shapes[s][1], (enum dtype)t, 1, s % 2 != 0, s % 3 == 2 ? 0.3f : 0.0f);
-            check_bias(shapes[s][0], shapes[s][1], (enum dtype)t);
+            check_bias(shapes[s][0], shapes[s][1], 0, (enum dtype)t, (enum dtype)t);
+            check_bias(shapes[s][0], shapes[s][1], 1 + (int64_t)(s % 2) * 7, F32, (enum dtype)t); /* of logits */
         }
         for (int s = 0; s < SIZE_COUNT; s++) {
             check_add(1, SIZES[s], (enum dtype)t, 0, s % 2 != 0, s % 3 == 2 ? 0.3f : 0.0f);

@@ -153,6 +153,9 @@ CASE(gpt_neo, "gpt-neo")
 CASE(jais2, "jais2")
 CASE(hyperclovax, "hyperclovax")
 CASE(granite_swa, "granite-swa")
+CASE(phi, "phi")
+CASE(gptj, "gptj")
+CASE(codegen, "codegen")
 
 /* With sinks alone trained the gradient's norm is theirs. */
 static void sinks_in_the_norm(void **state)
@@ -250,6 +253,9 @@ int main(void)
                                        cmocka_unit_test(gpt_neo),
                                        cmocka_unit_test(jais2),
                                        cmocka_unit_test(hyperclovax),
-                                       cmocka_unit_test(granite_swa)};
+                                       cmocka_unit_test(granite_swa),
+                                       cmocka_unit_test(phi),
+                                       cmocka_unit_test(gptj),
+                                       cmocka_unit_test(codegen)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

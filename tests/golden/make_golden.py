@@ -25,9 +25,9 @@ import numpy as np
 import torch
 from safetensors.numpy import save_file
 from transformers import (ArceeConfig, AutoModelForCausalLM, AutoModelForImageTextToText, Cohere2Config, CohereConfig, CwmConfig,
-                          Ernie4_5Config, Exaone4Config, FalconConfig, Gemma2Config, GemmaConfig, GlmConfig, GPTBigCodeConfig, GPTNeoConfig, GraniteSWAConfig,
+                          CodeGenConfig, Ernie4_5Config, Exaone4Config, FalconConfig, Gemma2Config, GemmaConfig, GlmConfig, GPTBigCodeConfig, GPTJConfig, GPTNeoConfig, GraniteSWAConfig,
                           HeliumConfig, HunYuanDenseV1Config, HyperCLOVAXConfig, Jais2Config, MinistralConfig, NemotronConfig, OlmoConfig,
-                          SeedOssConfig, StableLmConfig, VaultGemmaConfig, Gemma3Config, Gemma3TextConfig, Gemma4Config, Gemma4TextConfig, Gemma4VisionConfig,
+                          PhiConfig, SeedOssConfig, StableLmConfig, VaultGemmaConfig, Gemma3Config, Gemma3TextConfig, Gemma4Config, Gemma4TextConfig, Gemma4VisionConfig,
                           Glm4Config, GPT2Config, GPTNeoXConfig, GptOssConfig, GptOssForCausalLM, GraniteConfig, LlamaConfig,
                           Ministral3Config, Mistral3Config, MistralConfig, Olmo2Config, Olmo3Config, Phi3Config,
                           PixtralVisionConfig, Qwen2Config, Qwen3_5TextConfig, Qwen3Config, SiglipVisionConfig, SmolLM3Config, Starcoder2Config)
@@ -149,8 +149,12 @@ def falcon(**more):
                                   rope_parameters=DEFAULT_ROPE, bos_token_id=None, eos_token_id=None), **more})
 
 
+def gptj(kind, **more):
+    return kind(vocab_size=64, n_positions=96, n_embd=16, n_layer=1, n_head=2, n_inner=32, rotary_dim=4, bos_token_id=None, eos_token_id=None, **more)
+
+
 def gpt_bigcode(**more):
-    return GPTBigCodeConfig(vocab_size=64, n_positions=64, n_embd=16, n_layer=1, n_head=2, n_inner=32, bos_token_id=None, eos_token_id=None,
+    return GPTBigCodeConfig(vocab_size=64, n_positions=96, n_embd=16, n_layer=1, n_head=2, n_inner=32, bos_token_id=None, eos_token_id=None,
                             resid_pdrop=0.0, embd_pdrop=0.0, attn_pdrop=0.0, **more)
 
 
@@ -297,6 +301,10 @@ CASES = {
     "granite-swa": (tiny(GraniteSWAConfig, num_key_value_heads=1, num_hidden_layers=3, layer_types=[FULL, SLIDE, FULL],
                          sliding_window=7, layer_rope_theta=[500000.0, 10000.0, 0], embedding_multiplier=6.0, residual_multiplier=0.3,
                          attention_multiplier=0.1, logits_scaling=4.0), [50, 1, 30], []),
+    # biases of the head, tied or not
+    "phi": (tiny(PhiConfig, num_hidden_layers=1, rope_parameters=dict(DEFAULT_ROPE, partial_rotary_factor=0.5)), [50, 1, 30], []),
+    "gptj": (gptj(GPTJConfig), [50, 30], []),
+    "codegen": (gptj(CodeGenConfig, tie_word_embeddings=True), [50, 1, 30], []),
 }
 
 
@@ -404,7 +412,9 @@ def to_fp64(model):
             sys.modules[type(module).__module__].apply_rotary_pos_emb = rotate_neighbours
         if type(module).__name__ == "OlmoLayerNorm":
             module.forward = lambda x: torch.nn.functional.layer_norm(x, x.shape[-1:], None, None, 1e-5)
-        if type(module).__name__.endswith("RotaryEmbedding"):
+        if type(module).__name__ in ("GPTJRotaryEmbedding", "CodeGenRotaryEmbedding"):
+            module.forward = lambda x, position_ids, m=module: sines(m.pos_embd_dim, position_ids)
+        elif type(module).__name__.endswith("RotaryEmbedding"):
             config = module.config if model.config.model_type == "granite_swa" else model.config  # which has one for each base
             module.forward = lambda x, position_ids, layer_type=None, m=module, c=config: tables(c, m, position_ids, layer_type)
         if type(module).__name__ == "GPTNeoSelfAttention":
@@ -431,6 +441,12 @@ def sink_attention(module, q, k, v, attention_mask, scaling, **_):
     scores = q @ k.transpose(2, 3) * scaling + (0.0 if attention_mask is None else attention_mask)
     weights = torch.nn.functional.softmax(scores, dim=-1) * (torch.logsumexp(scores, dim=-1) - module.sinks[:, None]).sigmoid()[..., None]
     return (weights @ v).transpose(1, 2).contiguous(), weights
+
+
+def sines(rotated, position_ids):
+    """GPT-J's and CodeGen's."""
+    angle = position_ids[..., None].double() * 10000.0 ** -(torch.arange(0, rotated, 2, dtype=torch.float64) / rotated)
+    return angle.sin(), angle.cos()
 
 
 def tables(config, module, position_ids, layer_type):

@@ -711,6 +711,41 @@ static void test_written_like(void **state)
     assert_int_equal(model_config_write_like(dir, dir, &c, F32), ERR_INVALID);
 }
 
+#define GPTJ(type, more) \
+    "{\"model_type\": \"" type "\", \"vocab_size\": 300, \"n_embd\": 160, \"n_layer\": 2, \"n_head\": 2" more "}"
+
+/* Phi's parts of a head; GPT-J's, which are a number of elements and whose base no key says. */
+static void test_phi(void **state)
+{
+    (void)state;
+    struct model_config c = read_text(LIKE("phi", ", \"qk_layernorm\": false, \"partial_rotary_factor\": 0.4, \"embd_pdrop\": 0.1"));
+    assert_true(c.rope_share == 0.4 && !c.rope_interleaved && c.gelu == GELU_TANH && c.max_positions == 2048 && !c.tied);
+    assert_written(c);
+    refuse(LIKE("phi", ", \"qk_layernorm\": true"), "qk_layernorm is true; only false is supported");
+    c = read_text(GPTJ("gptj", ", \"rotary\": true, \"rotary_dim\": 24, \"scale_attn_weights\": true"));
+    assert_true(model_rotated(&c, c.head_dim) == 24 && c.rope_interleaved && c.rope_theta == 10000 && c.ffn == 640 && c.kv_heads == 2);
+    assert_written(c);
+    for (int64_t n = 2; n <= 80; n += 2) { /* whatever the share rounds to */
+        char text[256];
+        snprintf(text, sizeof text, GPTJ("codegen", ", \"rotary_dim\": %lld"), (long long)n);
+        c = read_text(text);
+        assert_int_equal(model_rotated(&c, c.head_dim), n);
+        assert_written(c);
+    }
+    c = read_text(GPTJ("codegen", ", \"n_ctx\": 2048"));
+    assert_int_equal(model_rotated(&c, c.head_dim), 64);
+    put(GPTJ("codegen", ""));
+    assert_int_equal(model_config_write_like(dir, dir, &c, F32), OK);
+    assert_null(strstr(config_text(), "rope"));
+    assert_same(read_text_again(), c);
+    assert_int_equal(model_config_set_rope(&c, "linear:2", 0), ERR_INVALID);
+    assert_int_equal(model_config_set_rope(&c, NULL, 5e5), ERR_INVALID);
+    refuse(GPTJ("gptj", ", \"rotary_dim\": null"), "rotary_dim is null; must be a number");
+    refuse(GPTJ("gptj", ", \"rotary_dim\": 82"), "rotary_dim is 82; is more than a head has");
+    refuse(GPTJ("gptj", ", \"rope_theta\": 10000.0"), "rope_theta is 10000.0; ltrain does not know this key");
+    refuse("{\"model_type\": \"codegen\", \"vocab_size\": 300, \"n_embd\": 66, \"n_layer\": 2, \"n_head\": 1}", "n_embd is 66; must be a multiple of 4");
+}
+
 /* Old and new spellings of a part of a head and of the base; written and read back. */
 static void test_parallel_families(void **state)
 {
@@ -971,7 +1006,7 @@ int main(void)
         cmocka_unit_test(test_round_trip),   cmocka_unit_test(test_defaults),     cmocka_unit_test(test_rope_spellings),
         cmocka_unit_test(test_gpt_oss),      cmocka_unit_test(test_qwen3_5),
         cmocka_unit_test(test_later_families), cmocka_unit_test(test_other_families), cmocka_unit_test(test_falcon),
-        cmocka_unit_test(test_near_gpt2), cmocka_unit_test(test_factors_and_norms),
+        cmocka_unit_test(test_near_gpt2), cmocka_unit_test(test_phi), cmocka_unit_test(test_factors_and_norms),
         cmocka_unit_test(test_windows),      cmocka_unit_test(test_unsupported),  cmocka_unit_test(test_differences),
         cmocka_unit_test(test_ignored_keys), cmocka_unit_test(test_written_like), cmocka_unit_test(test_faults),
         cmocka_unit_test(test_parallel_families), cmocka_unit_test(test_positions_of_other_scalings),

@@ -142,16 +142,20 @@ static void test_embed_outside(void **state)
     }
 }
 
-static void check_bias(int64_t rows, int64_t dim, enum dtype t, int accumulate)
+/* y of type t, whose rows lie `gap` elements more than dim apart; what is between them stays as it is, and takes no part in sums. */
+static void check_bias(int64_t rows, int64_t dim, int64_t gap, enum dtype t, enum dtype of_bias, int accumulate)
 {
-    struct tensor *y = tensor_random(rows * dim, t, 1.0), *bias = tensor_random(dim, t, 1.0), *want = tensor_new(rows * dim, t);
+    const int64_t ld = dim + gap;
+    struct tensor *y = tensor_random(rows * ld, t, 1.0), *bias = tensor_random(dim, of_bias, 1.0), *want = tensor_new(rows * ld, t);
     for (int64_t i = 0; i < y->n; i++)
-        tensor_set(want, i, y->val[i] + bias->val[i % dim]);
+        tensor_set(want, i, i % ld < dim ? y->val[i] + bias->val[i % ld] : y->val[i]);
     struct op_case c;
     case_start(&c, OP_BIAS);
     c.attrs.bias.rows = rows;
     c.attrs.bias.dim = dim;
-    c.attrs.bias.dtype = t;
+    c.attrs.bias.dtype = of_bias;
+    c.attrs.bias.y_type = t;
+    c.attrs.bias.ld = gap > 0 ? ld : 0;
     case_tensor(&c, y, INOUT);
     case_tensor(&c, bias, IN);
     case_run(&c);
@@ -161,13 +165,14 @@ static void check_bias(int64_t rows, int64_t dim, enum dtype t, int accumulate)
     for (int64_t j = 0; j < dim; j++) {
         double sum = accumulate ? dbias->val[j] : 0.0;
         for (int64_t i = 0; i < rows; i++)
-            sum += y->val[i * dim + j];
+            sum += y->val[i * ld + j];
         tensor_set(sums, j, sum);
     }
     case_start(&c, OP_BIAS_GRAD);
     c.attrs.bias.rows = rows;
     c.attrs.bias.dim = dim;
     c.attrs.bias.y_type = t;
+    c.attrs.bias.ld = gap > 0 ? ld : 0;
     c.attrs.bias.accumulate = accumulate;
     case_tensor(&c, dbias, accumulate ? INOUT : OUT);
     case_tensor(&c, y, IN);
@@ -204,7 +209,7 @@ static void test_sums(void **state)
     for (size_t d = 0; d < sizeof DIMS / sizeof *DIMS; d++)
         for (int t = F32; t <= BF16; t++)
             for (int x = 0; x < 2; x++) {
-                check_bias(d % 2 ? 1 : 70, DIMS[d], (enum dtype)t, x);
+                check_bias(d % 2 ? 1 : 70, DIMS[d], d % 3, (enum dtype)t, t == BF16 || x == 0 ? (enum dtype)t : BF16, x);
                 check_add(d % 2 ? 33 : 1, DIMS[d], (enum dtype)t, x, (int)d % 3 == 0);
             }
     tensors_free(NULL);

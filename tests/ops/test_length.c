@@ -36,7 +36,7 @@ static void bias_gradient(void **state)
 {
     (void)state;
     float *dy = filled((int64_t)ROWS * DIM, 0.7f), dbias[DIM];
-    ops_bias_grad(dbias, dy, ROWS, DIM, F32, 0);
+    ops_bias_grad(dbias, dy, ROWS, DIM, DIM, F32, 0);
     expect("dbias", dbias, (double)0.7f * ROWS);
     free(dy);
 }

@@ -126,6 +126,7 @@ void lower_loss_chunk(struct lowering *L, int c, int gradient)
         const int rounds = gradient && lower_rounds_dlogits(L);
         struct linear_call call = {head, .rows = a1 - a0, .y = {&L->logits, a0, F32, lower_logits_ld(L)}, .x = {&L->final_n, a0, L->s.dtype}};
         lower_linear(L, &call);
+        lower_bias_of(L, head, &call.y, a1 - a0);
         value_new(L, &L->loss, i);
         struct op_attrs *a = emit(L, OP_LOSS, LANE_COMPUTE);
         a->loss.rows = a1 - a0;
@@ -158,6 +159,7 @@ void lower_loss_chunk(struct lowering *L, int c, int gradient)
             }
             lower_linear_dx(L, &(struct linear_call){head, .rows = a1 - a0, .y = call.y, .x = {&L->dn, a0, F32}});
             lower_linear_dw(L, &call);
+            lower_bias_grad_of(L, head, &call.y, a1 - a0);
         }
         value_drop(L, rounds ? &L->dlogits : &L->logits, i);
     }
@@ -185,7 +187,9 @@ void lower_last_logits(struct lowering *L)
     lower_norm_forward(L, &L->m->final_norm, &L->last_n, &L->last, 0);
     value_drop(L, &L->last, 0);
     value_new(L, &L->logits, 0);
-    lower_linear(L, &(struct linear_call){&L->m->head, .rows = 1, .y = {&L->logits, 0, F32, lower_logits_ld(L)}, .x = {&L->last_n, 0, L->s.dtype}});
+    const struct linear_side logits = {&L->logits, 0, F32, lower_logits_ld(L)};
+    lower_linear(L, &(struct linear_call){&L->m->head, .rows = 1, .y = logits, .x = {&L->last_n, 0, L->s.dtype}});
+    lower_bias_of(L, &L->m->head, &logits, 1);
     value_drop(L, &L->last_n, 0);
     value_put_home(L, &L->logits, 0, 1, DEV);
 }

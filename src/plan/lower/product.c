@@ -207,30 +207,43 @@ void linear_product_dw(struct lowering *L, const struct linear_call *c)
     emit_done(L, 0);
 }
 
-void lower_bias(struct lowering *L, const struct model_linear *w, struct value *y, int64_t r0, int64_t r1)
+static void bias_attrs(struct op_attrs *a, const struct lowering *L, const struct model_linear *w, const struct linear_side *y, int64_t rows)
+{
+    a->bias.rows = rows;
+    a->bias.dim = w->out;
+    a->bias.dtype = (int32_t)L->s.dtype;
+    a->bias.y_type = (int32_t)y->type;
+    a->bias.ld = y->ld == w->out ? 0 : y->ld;
+}
+
+void lower_bias_of(struct lowering *L, const struct model_linear *w, const struct linear_side *y, int64_t rows)
 {
     if (w->bias < 0)
         return;
-    struct op_attrs *a = emit(L, OP_BIAS, LANE_COMPUTE);
-    a->bias.rows = r1 - r0;
-    a->bias.dim = w->out;
-    a->bias.dtype = a->bias.y_type = (int32_t)L->s.dtype;
-    arg_update(L, 0, y, r0, r1, DEV);
+    bias_attrs(emit(L, OP_BIAS, LANE_COMPUTE), L, w, y, rows);
+    arg_update(L, 0, y->value, y->row, y->row + rows, DEV);
     arg_bias(L, 1, w);
     emit_done(L, 0);
+}
+
+void lower_bias_grad_of(struct lowering *L, const struct model_linear *w, const struct linear_side *dy, int64_t rows)
+{
+    if (w->bias < 0 || !trained(L, w->bias))
+        return;
+    struct op_attrs *a = emit(L, OP_BIAS_GRAD, LANE_COMPUTE);
+    bias_attrs(a, L, w, dy, rows);
+    a->bias.accumulate = arg_grad(L, 0, w->bias, w->first_out, w->out);
+    arg_read(L, 1, dy->value, dy->row, dy->row + rows, DEV);
+    emit_done(L, 0);
+}
+
+void lower_bias(struct lowering *L, const struct model_linear *w, struct value *y, int64_t r0, int64_t r1)
+{
+    lower_bias_of(L, w, &(struct linear_side){y, r0, L->s.dtype, 0}, r1 - r0);
 }
 
 void lower_bias_grad(struct lowering *L, const struct model_linear *w, struct value *dy, enum dtype dy_type, int64_t r0,
                      int64_t r1)
 {
-    if (w->bias < 0 || !trained(L, w->bias))
-        return;
-    struct op_attrs *a = emit(L, OP_BIAS_GRAD, LANE_COMPUTE);
-    a->bias.rows = r1 - r0;
-    a->bias.dim = w->out;
-    a->bias.dtype = (int32_t)L->s.dtype;
-    a->bias.y_type = dy_type;
-    a->bias.accumulate = arg_grad(L, 0, w->bias, w->first_out, w->out);
-    arg_read(L, 1, dy, r0, r1, DEV);
-    emit_done(L, 0);
+    lower_bias_grad_of(L, w, &(struct linear_side){dy, r0, dy_type, 0}, r1 - r0);
 }

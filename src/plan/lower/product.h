@@ -34,6 +34,9 @@ void linear_product_dw(struct lowering *L, const struct linear_call *c);
 void lower_bias(struct lowering *L, const struct model_linear *w, struct value *y, int64_t r0, int64_t r1);
 void lower_bias_grad(struct lowering *L, const struct model_linear *w, struct value *dy, enum dtype dy_type, int64_t r0,
                      int64_t r1);
+/* The same of rows that lie y->ld elements apart, of another type perhaps. */
+void lower_bias_of(struct lowering *L, const struct model_linear *w, const struct linear_side *y, int64_t rows);
+void lower_bias_grad_of(struct lowering *L, const struct model_linear *w, const struct linear_side *dy, int64_t rows);
 /* The outputs of a map's bias that the map (a slice, perhaps) makes. */
 void arg_bias(struct lowering *L, int arg, const struct model_linear *w);
 
