@@ -28,7 +28,7 @@ class Attrs(ctypes.Union):
         ("copy", fields([(i64, "bytes")])),
         ("embed", fields([(i64, "rows dim vocab max_pos"), (i32, "dtype accumulate")])),
         ("norm", fields([(i64, "rows dim"), (f32, "eps"), (i32, "kind dtype accumulate")])),
-        ("bias", fields([(i64, "rows dim"), (i32, "dtype y_type accumulate")])),
+        ("bias", fields([(i64, "rows dim"), (i32, "dtype y_type accumulate"), (i64, "ld")])),
         ("add", fields([(i64, "rows dim"), (i32, "dtype")])),
         ("rope", fields([(i64, "rows"), (i32, "heads head_dim x_type inverse")])),
         ("act", fields([(i64, "rows dim"), (i32, "dtype kind")])),

@@ -21,6 +21,7 @@ int main(void)
     AT("norm.dtype", struct op_attrs, norm.dtype);
     AT("norm.accumulate", struct op_attrs, norm.accumulate);
     AT("bias.y_type", struct op_attrs, bias.y_type);
+    AT("bias.ld", struct op_attrs, bias.ld);
     AT("add.dtype", struct op_attrs, add.dtype);
     AT("rope.heads", struct op_attrs, rope.heads);
     AT("rope.x_type", struct op_attrs, rope.x_type);

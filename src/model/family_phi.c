@@ -86,7 +86,7 @@ static enum status derive(struct config_reader *r, struct model_config *c)
     return common_derive(r, c);
 }
 
-/* The share of a head that gives just so many elements. */
+/* rotary_dim as a share of the head, from which the same number of elements follows again. */
 static enum status read_rotary_dim(struct config_reader *r, struct model_config *c)
 {
     int64_t n = USUAL_ROTARY_DIM;
