@@ -105,6 +105,15 @@ static void publish_mask(struct batch *b, int mask, const int32_t *lo)
     bits[0] = mask > 0 ? last : 1;
 }
 
+/* From a document's positions to rows of a table of learned ones, which may begin further down. */
+static void shift_positions(const struct batch *b, int32_t *positions)
+{
+    const int32_t first = model_first_position(&b->s->model->config);
+    const int64_t rows = b->shape.padded / (b->shape.ring * b->shape.ulysses);
+    for (int64_t i = 0; first > 0 && i < rows; i++)
+        positions[i] += first;
+}
+
 enum status batch_publish(struct batch *b, int64_t used)
 {
     const struct seq_tokens t = {b->whole.tokens, b->whole.targets, b->whole.positions, b->whole.lo};
@@ -121,11 +130,13 @@ enum status batch_publish(struct batch *b, int64_t used)
             memcpy(session_io(b->s, io->hi[k]), in.hi, (size_t)b->shape.padded * sizeof *in.hi);
         }
         publish_numbers(b, NULL);
+        shift_positions(b, in.positions);
         return OK;
     }
     seq_gather(b->layout, b->ring, b->ulysses, t.tokens, in.tokens);
     seq_gather(b->layout, b->ring, b->ulysses, t.targets, in.targets);
     seq_gather(b->layout, b->ring, b->ulysses, t.positions, in.positions);
+    shift_positions(b, in.positions);
     publish_mask(b, 0, t.lo);
     for (int k = 1; k < m->n_masks; k++) {
         narrow(b, t.lo, m->mask_window[k], t.lo); /* nobody reads the wider one any more */

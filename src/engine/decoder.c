@@ -237,7 +237,7 @@ static void set_inputs(struct decoder *d, int64_t rows, int64_t used)
     for (int64_t i = 0; i < rows; i++) {
         int64_t at = d->cached + min_i64(i, used - 1);
         token[i] = d->token[at];
-        position[i] = (int32_t)at;
+        position[i] = (int32_t)at + model_first_position(&d->s->model->config);
         index[i] = i < used ? (int32_t)(at % d->strategy->cache_block) : -1;
     }
     *(int32_t *)session_io(d->s, io->last_row) = (int32_t)(used - 1);

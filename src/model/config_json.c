@@ -265,11 +265,17 @@ static const struct {
     {"experts are", " mixtral qwen2_moe qwen3_moe qwen3_vl_moe granitemoe granitemoeshared olmoe flex_olmo phimoe dbrx llama4 llama4_text "
                     "ernie4_5_moe glm4_moe hunyuan_v1_moe minimax_m2 afmoe exaone_moe "},
     {"experts and multi-head latent attention are", " deepseek_v2 deepseek_v3 deepseek_v32 kimi_k2 longcat_flash glm4_moe_lite glm_moe_dsa mistral4 "},
-    {"multi-head latent attention is", " minicpm3 "},
+    {"multi-head latent attention is", " minicpm3 youtu "},
     {"layers without attention are", " mamba mamba2 falcon_mamba rwkv jamba bamba zamba zamba2 falcon_h1 nemotron_h granitemoehybrid lfm2 lfm2_moe "
                                      "olmo_hybrid recurrent_gemma "},
     {"the learned activation of its MLPs (xIELU) is", " apertus "},
     {"positions by ALiBi are", " bloom mpt "},
+    {"positions by sines are", " xglm "},
+    {"a norm of embeddings is", " nanochat modernbert-decoder "},
+    {"a factor of embeddings beside learned positions is", " biogpt "},
+    {"norms of heads with biases are", " persimmon "},
+    {"attention by differences is", " diffllama "},
+    {"norms within blocks are", " bitnet "},
 };
 
 static const char *what_lacks(const json_t *type)

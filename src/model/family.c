@@ -15,6 +15,11 @@ const char *family_head_name(const struct model_config *c)
     return family_of(c)->head_name ? family_of(c)->head_name : "lm_head";
 }
 
+int model_first_position(const struct model_config *config)
+{
+    return family_of(config)->first_position;
+}
+
 int model_fixes_rope(const struct model_config *config)
 {
     return family_of(config)->fixed_rope;

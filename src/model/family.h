@@ -11,6 +11,7 @@ struct family {
     const char *head_name;    /* its tensor without .weight; NULL: lm_head */
     int head_bias;            /* it has one, tied or not */
     int learned_positions;    /* else they are rotary */
+    int first_position;       /* the row of the table of learned ones that a document's first token has */
     int fixed_rope;           /* no key says anything of rotary positions but how many elements are rotated */
     double theta;             /* rotary base where config.json says none */
     const char *base_key,

@@ -23,7 +23,7 @@
     X(QWEN3_5, qwen3_5) X(SEED_OSS, seed_oss) X(ERNIE4_5, ernie4_5) X(ARCEE, arcee) X(MINISTRAL, ministral) X(CWM, cwm) X(HELIUM, helium) \
     X(GLM, glm) X(GEMMA, gemma) X(VAULTGEMMA, vaultgemma) X(EXAONE4, exaone4) X(HUNYUAN, hunyuan) X(NEMOTRON, nemotron) X(OLMO, olmo) \
     X(GEMMA4, gemma4) X(STABLELM, stablelm) X(FALCON, falcon) X(GPT_BIGCODE, gpt_bigcode) X(GPT_NEO, gpt_neo) X(JAIS2, jais2) \
-    X(HYPERCLOVAX, hyperclovax) X(GRANITE_SWA, granite_swa) X(PHI, phi) X(GPTJ, gptj) X(CODEGEN, codegen)
+    X(HYPERCLOVAX, hyperclovax) X(GRANITE_SWA, granite_swa) X(PHI, phi) X(GPTJ, gptj) X(CODEGEN, codegen) X(OPT, opt)
 #define X(upper, lower) FAMILY_##upper,
 enum model_family { MODEL_FAMILIES(X) N_FAMILIES };
 #undef X
@@ -287,6 +287,8 @@ int64_t model_param_piece(const struct model_param *p, int64_t first, int64_t n,
 const struct model_block *model_find_block(const struct model_layer *layer, enum block_kind kind);
 /* Whether positions are learned: then max_positions limits a sequence. Rotary ones do not end. */
 int model_learns_positions(const struct model_config *config);
+/* The row of their table that a document's first token has. */
+int model_first_position(const struct model_config *config);
 /* Whether they are rotary, and config.json says nothing of them but how many elements are rotated. */
 int model_fixes_rope(const struct model_config *config);
 /* Checkpoints of the bare model leave the first component out ("h.0.ln_1.weight", "layers.0..."): the name without its leading

@@ -1,4 +1,4 @@
-/* GELU and squared ReLU, forward and backward. */
+/* GELU, ReLU and its square, forward and backward. */
 #include "ops/gelu.h"
 
 #include "ops/gelu_phi.h"
@@ -18,6 +18,10 @@ INLINE void forward_f32(float *y, const float *x, int64_t n, enum gelu_kind kind
 #pragma omp simd
         for (int64_t j = 0; j < n; j++)
             y[j] = positive(x[j]) * positive(x[j]);
+    } else if (kind == RELU) {
+#pragma omp simd
+        for (int64_t j = 0; j < n; j++)
+            y[j] = positive(x[j]);
     } else if (kind == GELU_ERF) {
 #pragma omp simd
         for (int64_t j = 0; j < n; j++)
@@ -53,6 +57,13 @@ INLINE void backward_f32(float *x, float *dy, int64_t n, enum gelu_kind kind)
             float v = positive(x[j]);
             x[j] = dy[j] * (2.0f * v);
             dy[j] = v * v;
+        }
+    } else if (kind == RELU) {
+#pragma omp simd
+        for (int64_t j = 0; j < n; j++) {
+            float v = positive(x[j]);
+            x[j] = x[j] <= 0.0f ? 0.0f : dy[j]; /* of a NaN's, too, it is dy */
+            dy[j] = v;
         }
     } else if (kind == GELU_ERF) {
 #pragma omp simd

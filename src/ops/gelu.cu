@@ -1,4 +1,4 @@
-/* GELU and squared ReLU, forward and backward. */
+/* GELU, ReLU and its square, forward and backward. */
 #include "ops/cuda_gelu.cuh"
 
 namespace
@@ -11,6 +11,9 @@ template <int KIND> __device__ __forceinline__ float activated(float x, float *s
         const float r = x < 0.0f ? 0.0f : x; /* a NaN stays one */
         *slope = 2.0f * r;
         return r * r;
+    } else if constexpr (KIND == RELU) {
+        *slope = x <= 0.0f ? 0.0f : 1.0f;
+        return x < 0.0f ? 0.0f : x;
     } else {
         const float p = phi<KIND>(x, slope);
         *slope += p;
@@ -92,6 +95,8 @@ enum status ops_cuda_gelu(const struct op_attrs *attrs, void *const *arg, void *
         return forward_typed<GELU_ERF>(attrs, arg, stream);
     case RELU_SQUARED:
         return forward_typed<RELU_SQUARED>(attrs, arg, stream);
+    case RELU:
+        return forward_typed<RELU>(attrs, arg, stream);
     }
     return no_activation("gelu", attrs);
 }
@@ -106,6 +111,8 @@ enum status ops_cuda_gelu_grad(const struct op_attrs *attrs, void *const *arg, v
         return backward_typed<GELU_ERF>(attrs, arg, stream);
     case RELU_SQUARED:
         return backward_typed<RELU_SQUARED>(attrs, arg, stream);
+    case RELU:
+        return backward_typed<RELU>(attrs, arg, stream);
     }
     return no_activation("gelu_grad", attrs);
 }

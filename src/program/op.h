@@ -42,7 +42,7 @@ struct norm_result {
 enum norm_kind { NORM_RMS, NORM_LAYER, NORM_RMS_ONE /* weights are 1 + w */, NORM_NONE /* y = x */, NORM_LAYER_ONE /* as of RMS_ONE */ };
 /* The function of a gate: attrs.act.kind of OP_SWIGLU. Of attention's output it is the sigmoid. */
 enum gate_kind { GATE_SILU, GATE_GELU_TANH, GATE_GELU_ERF, GATE_CLAMPED, GATE_SIGMOID };
-enum gelu_kind { GELU_TANH, GELU_ERF, RELU_SQUARED /* in place of a GELU */ };
+enum gelu_kind { GELU_TANH, GELU_ERF, RELU_SQUARED, RELU /* in place of a GELU */ };
 
 /* What a product does to c: it writes all that the argument is, of which columns beside it are undefined then; adds; writes while columns
  * beside it stay. */

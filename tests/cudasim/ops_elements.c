@@ -144,6 +144,8 @@ void test_elements(void)
             check_gelu(SIZES[s], (enum dtype)t, s % 3 == 0 ? GELU_ERF : GELU_TANH);
             if (s % 3 == 1)
                 check_gelu(SIZES[s], (enum dtype)t, RELU_SQUARED);
+            if (s % 3 == 2)
+                check_gelu(SIZES[s], (enum dtype)t, RELU);
         }
         check_gelu(4097, (enum dtype)t, GELU_ERF);
     }

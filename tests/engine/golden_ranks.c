@@ -161,7 +161,7 @@ static const struct kind {
              {"lora-tied", 2},      {"lora-phi3", 2},  {"lora-ends", 2},     {"lora-ends-tied", 2},
              {"nemotron", 2},       {"olmo", 2},       {"arcee", 2},          {"vaultgemma", 2},      {"seed-oss", 2},
              {"helium", 2},         {"gemma", 2},      {"falcon-groups", 4},  {"gpt-bigcode", 2},     {"gpt-neo", 2},
-             {"hyperclovax", 2},    {"granite-swa", 2},    {"phi", 2},              {"codegen", 2}};
+             {"hyperclovax", 2},    {"granite-swa", 2},    {"phi", 2},              {"codegen", 2},        {"opt", 2}};
 
 enum { OTHER_STEPS = 2 };
 

@@ -156,6 +156,7 @@ CASE(granite_swa, "granite-swa")
 CASE(phi, "phi")
 CASE(gptj, "gptj")
 CASE(codegen, "codegen")
+CASE(opt, "opt")
 
 /* With sinks alone trained the gradient's norm is theirs. */
 static void sinks_in_the_norm(void **state)
@@ -256,6 +257,7 @@ int main(void)
                                        cmocka_unit_test(granite_swa),
                                        cmocka_unit_test(phi),
                                        cmocka_unit_test(gptj),
-                                       cmocka_unit_test(codegen)};
+                                       cmocka_unit_test(codegen),
+                                       cmocka_unit_test(opt)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -27,7 +27,7 @@ from safetensors.numpy import save_file
 from transformers import (ArceeConfig, AutoModelForCausalLM, AutoModelForImageTextToText, Cohere2Config, CohereConfig, CwmConfig,
                           CodeGenConfig, Ernie4_5Config, Exaone4Config, FalconConfig, Gemma2Config, GemmaConfig, GlmConfig, GPTBigCodeConfig, GPTJConfig, GPTNeoConfig, GraniteSWAConfig,
                           HeliumConfig, HunYuanDenseV1Config, HyperCLOVAXConfig, Jais2Config, MinistralConfig, NemotronConfig, OlmoConfig,
-                          PhiConfig, SeedOssConfig, StableLmConfig, VaultGemmaConfig, Gemma3Config, Gemma3TextConfig, Gemma4Config, Gemma4TextConfig, Gemma4VisionConfig,
+                          OPTConfig, PhiConfig, SeedOssConfig, StableLmConfig, VaultGemmaConfig, Gemma3Config, Gemma3TextConfig, Gemma4Config, Gemma4TextConfig, Gemma4VisionConfig,
                           Glm4Config, GPT2Config, GPTNeoXConfig, GptOssConfig, GptOssForCausalLM, GraniteConfig, LlamaConfig,
                           Ministral3Config, Mistral3Config, MistralConfig, Olmo2Config, Olmo3Config, Phi3Config,
                           PixtralVisionConfig, Qwen2Config, Qwen3_5TextConfig, Qwen3Config, SiglipVisionConfig, SmolLM3Config, Starcoder2Config)
@@ -305,6 +305,8 @@ CASES = {
     "phi": (tiny(PhiConfig, num_hidden_layers=1, rope_parameters=dict(DEFAULT_ROPE, partial_rotary_factor=0.5)), [50, 1, 30], []),
     "gptj": (gptj(GPTJConfig), [50, 30], []),
     "codegen": (gptj(CodeGenConfig, tie_word_embeddings=True), [50, 1, 30], []),
+    "opt": (OPTConfig(vocab_size=64, hidden_size=16, num_hidden_layers=1, num_attention_heads=2, ffn_dim=32, max_position_embeddings=128, dropout=0.0,
+                      pad_token_id=None, bos_token_id=None, eos_token_id=None), [50, 1, 30], []),
 }
 
 

@@ -568,6 +568,7 @@ static void test_unsupported(void **state)
         {"{\"model_type\": \"blossom\"}", "model_type is \"blossom\"; supported: llama, mistral, qwen2, "},
         {"{\"model_type\": \"qwen3_next\"}", "model_type is \"qwen3_next\"; linear attention and experts are not supported yet; supported: llama"},
         {"{\"model_type\": \"mamba\"}", "layers without attention are not supported yet"},
+        {"{\"model_type\": \"modernbert-decoder\"}", "a norm of embeddings is not supported yet"},
         {"{\"model_type\": \" \"}", "model_type is \" \"; supported: llama"},
         {"{\"vocab_size\": 1}", "model_type is missing"},
         {"{\"model_type\": \"llama\"}", "vocab_size is missing"},
@@ -744,6 +745,30 @@ static void test_phi(void **state)
     refuse(GPTJ("gptj", ", \"rotary_dim\": 82"), "rotary_dim is 82; is more than a head has");
     refuse(GPTJ("gptj", ", \"rope_theta\": 10000.0"), "rope_theta is 10000.0; ltrain does not know this key");
     refuse("{\"model_type\": \"codegen\", \"vocab_size\": 300, \"n_embd\": 66, \"n_layer\": 2, \"n_head\": 1}", "n_embd is 66; must be a multiple of 4");
+}
+
+#define OPT(more)                                                                                                               \
+    "{\"model_type\": \"opt\", \"vocab_size\": 300, \"hidden_size\": 64, \"ffn_dim\": 96, \"num_hidden_layers\": 2, "        \
+    "\"num_attention_heads\": 4" more "}"
+
+/* OPT's table of positions, of which the first two rows are nobody's. */
+static void test_opt(void **state)
+{
+    (void)state;
+    struct model *m;
+    struct model_config c = read_text(OPT(", \"word_embed_proj_dim\": 64, \"do_layer_norm_before\": true, \"_remove_final_layer_norm\": false, "
+                                          "\"activation_dropout\": 0.0, \"dropout\": 0.1, \"layerdrop\": 0.0, \"prefix\": \"</s>\""));
+    assert_true(c.gelu == RELU && c.attention_bias && c.tied && c.max_positions == 2048 && c.norm_eps == 1e-5f && c.dropout == 0.1);
+    assert_written(c);
+    c.positions = 30;
+    assert_int_equal(model_create(&c, NULL, 0, &m), OK);
+    assert_int_equal(m->params[m->pos_embed].shape[0], 2050);
+    assert_int_equal(m->params[m->pos_embed].elements, 32 * 64);
+    model_destroy(m);
+    refuse(OPT(", \"word_embed_proj_dim\": 32"), "word_embed_proj_dim is 32; must be hidden_size");
+    refuse(OPT(", \"do_layer_norm_before\": false"), "do_layer_norm_before is false; only true is supported");
+    refuse(OPT(", \"_remove_final_layer_norm\": true"), "_remove_final_layer_norm is true");
+    refuse(OPT(", \"layer_norm_elementwise_affine\": false"), "layer_norm_elementwise_affine is false");
 }
 
 /* Old and new spellings of a part of a head and of the base; written and read back. */
@@ -1006,7 +1031,7 @@ int main(void)
         cmocka_unit_test(test_round_trip),   cmocka_unit_test(test_defaults),     cmocka_unit_test(test_rope_spellings),
         cmocka_unit_test(test_gpt_oss),      cmocka_unit_test(test_qwen3_5),
         cmocka_unit_test(test_later_families), cmocka_unit_test(test_other_families), cmocka_unit_test(test_falcon),
-        cmocka_unit_test(test_near_gpt2), cmocka_unit_test(test_phi), cmocka_unit_test(test_factors_and_norms),
+        cmocka_unit_test(test_near_gpt2), cmocka_unit_test(test_opt), cmocka_unit_test(test_phi), cmocka_unit_test(test_factors_and_norms),
         cmocka_unit_test(test_windows),      cmocka_unit_test(test_unsupported),  cmocka_unit_test(test_differences),
         cmocka_unit_test(test_ignored_keys), cmocka_unit_test(test_written_like), cmocka_unit_test(test_faults),
         cmocka_unit_test(test_parallel_families), cmocka_unit_test(test_positions_of_other_scalings),
