@@ -124,6 +124,7 @@ mutants) # what a planted bug must not get through
     fails "0 1" "rank [01] (has waited|on [^ ]+ has not answered rank [01] for) 2 s" "messages that never come" auto 2 1 nccl-hangs=20 none
     fails "0 1" "NCCL: (an operation that was under way|nccl[A-Za-z]+): remote" "a network that breaks" auto 20 1 nccl-breaks=20:6 none
     fails "0 1" "NCCL: ncclGroupEnd: unhandled system error" "a call that fails" auto 20 1 nccl=ncclGroupEnd:9:2 none
+    fails "0 1" "NCCL: ncclAllGather: unhandled system error" "a gather that fails" auto 20 1 nccl=ncclAllGather:7:2 none
     ;;
 esac
 judge
