@@ -97,7 +97,7 @@ faults)
     fi
     passes "staged through host memory .--comm staged" "staged" staged 20 0 "" none
     passes "staged through host memory: rank 1 on .* there is no libnccl.so.2" "no library" auto 20 1 nccl=none none
-    passes "staged through host memory: rank 1 on .*: NCCL 2.17.5 is too old: 2.18 or later is wanted" "an old library" auto 20 1 nccl-version=21705 none
+    passes "staged through host memory: rank 1 on .*: NCCL 2.18.6 is too old: 2.19 or later is wanted" "an old library" auto 20 1 nccl-version=21806 none
     passes "staged through host memory: rank 1 on .* has NCCL 2.27.3, rank 0 has NCCL 2.28.9" "another library" auto 20 1 nccl-version=22703 none
     fails "0 1" "--comm nccl: rank 1 on .* there is no libnccl.so.2.*leave out --comm" "no library, and it is wanted" nccl 20 1 nccl=none none
     fails "0 1" "--comm nccl: ranks 0 and 1 share GPU 0" "one GPU" nccl 20 2 devices=1 none
