@@ -1,19 +1,50 @@
 /* The processes of other ranks, as far as this host shows them. */
 #include "comm/state.h"
 
+#include "base/mix.h"
 #include "base/process.h"
 
+#include <stdio.h>
 #include <string.h>
-#include <unistd.h>
 
 void peer_self(struct peer *p)
 {
-    p->pid = (int32_t)getpid();
-    process_state(getpid(), &p->born);
+    struct process own;
+    process_self(&own);
+    p->boot = mix_text(1, own.boot);
+    p->pid = (int32_t)own.pid;
+    p->born = own.born;
+}
+
+/* Hosts that have one name, as machines that were copied may, get numbers behind it, so that names tell hosts apart everywhere. */
+static void number_hosts(struct comm *c)
+{
+    for (int r = 0; r < c->launch.size; r++) {
+        struct peer *p = &c->peer[r];
+        p->number = 1;
+        for (int q = 0; q < r; q++) {
+            const struct peer *other = &c->peer[q];
+            const int same_name = strcmp(other->host, p->host) == 0;
+            if (same_name && other->boot == p->boot) {
+                p->number = other->number;
+                break;
+            }
+            if (same_name && other->number >= p->number)
+                p->number = other->number + 1;
+        }
+    }
+    for (int r = 0; r < c->launch.size; r++) {
+        char name[HOST_NAME];
+        memcpy(name, c->peer[r].host, sizeof name);
+        if (c->peer[r].number > 1)
+            snprintf(c->peer[r].host, sizeof c->peer[r].host, "%.48s (%d)", name, c->peer[r].number);
+    }
+    memcpy(c->launch.host, c->peer[c->launch.rank].host, sizeof c->launch.host);
 }
 
 void peer_locate(struct comm *c)
 {
+    number_hosts(c);
     c->hosts = 0;
     c->launch.local_size = c->launch.local_rank = 0;
     for (int r = 0; r < c->launch.size; r++) {

@@ -22,6 +22,8 @@ struct peer {
     char host[HOST_NAME];
     int32_t rank;
     int32_t pid;
+    uint64_t boot;   /* its kernel's: hosts may have one name */
+    int32_t number;  /* of its host among those of that name, from 1 on */
     uint64_t born;   /* /proc/PID/stat's start time: a number that is used again, or seen in another pid namespace, differs */
     int32_t here;    /* on this host, and its process can be seen */
     int32_t stopped; /* how many looks in a row */

@@ -340,7 +340,7 @@ static enum status choose_threads(struct comm *c, enum device_kind device, int *
     int64_t sharing = 0, threads;
     if (!all)
         return status_fail(ERR_NOMEM, "out of memory while planning");
-    gethostname(own.host, sizeof own.host - 1);
+    snprintf(own.host, sizeof own.host, "%s", comm_host(c, comm_rank(c)));
     sched_getaffinity(0, sizeof own.set, &own.set);
     enum status st = comm_gather(c, &own, sizeof own, all);
     for (int k = 0; k < comm_size(c) && st == OK; k++)

@@ -49,6 +49,10 @@ all)
         # shellcheck disable=SC2086 # a list of words
         out=$(timeout -k 5 120 $mpi -n 4 "$(dirname "$0")/../onhost.sh" "$program" all 1 2 2 2>&1) || { echo "not ok: hosts $hosts: $out"; failures=$((failures + 1)); }
     done
+    unshare --mount true 2>/dev/null || exit "$failures"
+    export HOSTS="a a a b" BOOTS="1 2 1 3" LTRAIN_TEST_HOSTS=3
+    # shellcheck disable=SC2086 # a list of words
+    out=$(timeout -k 5 120 $mpi -n 4 "$(dirname "$0")/../onhost.sh" "$program" all 1 2 2 2>&1) || { echo "not ok: hosts of one name: $out"; failures=$((failures + 1)); }
     ;;
 large)
     for ranks in 2 3; do passes $ranks large; done

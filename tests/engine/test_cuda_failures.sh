@@ -93,7 +93,12 @@ faults)
     if unshare --uts true 2>/dev/null; then
         export HOSTS="a b" onhost="$(dirname "$0")/../onhost.sh"
         passes "carried by NCCL, which finds the network's interfaces itself .NCCL_SOCKET_IFNAME" "a GPU on each of two hosts" nccl 20 2 devices=1 none
+        if unshare --mount true 2>/dev/null; then
+            export HOSTS="a a" BOOTS="1 2"
+            passes "carried by NCCL, which finds the network's interfaces itself .NCCL_SOCKET_IFNAME" "a GPU on each of two hosts of one name" nccl 20 2 devices=1 none
+        fi
         onhost=
+        unset BOOTS
     fi
     passes "staged through host memory .--comm staged" "staged" staged 20 0 "" none
     passes "staged through host memory: rank 1 on .* there is no libnccl.so.2" "no library" auto 20 1 nccl=none none

@@ -197,12 +197,18 @@ ncclResult_t ncclGetUniqueId(ncclUniqueId *id)
     CALL(unique_id(id));
 }
 
-/* Of all hosts: ranks of a test may have a name each. */
+/* Of all hosts: ranks of a test may have a name and a boot each. */
 static int device_number(void)
 {
-    char host[64] = "";
+    char host[128] = "";
     int number = 0;
-    gethostname(host, sizeof host - 1);
+    gethostname(host, 63);
+    FILE *boot = fopen("/proc/sys/kernel/random/boot_id", "re");
+    if (boot) {
+        if (!fgets(host + strlen(host), 64, boot))
+            host[0] = 0;
+        fclose(boot);
+    }
     for (const char *c = host; *c; c++)
         number = (number * 31 + *c) % 100003;
     return number * FAKE_DEVICES + (fake_config.instances ? 0 : fake_number_on_host(fake_current()));
