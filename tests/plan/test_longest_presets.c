@@ -92,9 +92,14 @@ static void lengths_given_fit_no_farther(void **state)
     model_destroy(l.m);
 }
 
-int main(void)
+/* Only those whose names match the argument, or with --skip those that do not. */
+int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(finer_tiles_where_the_host_is_too_small),
                                        cmocka_unit_test(short_lengths_grow), cmocka_unit_test(lengths_given_fit_no_farther)};
+    if (argc == 2)
+        cmocka_set_test_filter(argv[1]);
+    if (argc == 3)
+        cmocka_set_skip_filter(argv[2]);
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
