@@ -225,6 +225,8 @@ static enum status attention_direction(const struct spot *s, void *user)
     static const char *const directions[] = {"forward", "backward"};
     struct attention_rates *a = user;
     int i = 0;
+    if (strcmp(s->key, "fast") == 0) /* in profiles of builds with a second backward pass */
+        return fail(s, "a backward pass of this name is no more: delete the line, or measure the machine again with --profile");
     TRY(choose(s, directions, 2, &i));
     return read_curve(s, i == 0 ? &a->forward : &a->backward);
 }

@@ -119,6 +119,8 @@ static void file_errors(void **state)
         {"like: h200\nmemory: {2048: 1, 1024: 2}\n", "positive and ascend"},
         {"like: h200\nmemory: {1: 1, 2: 1, 3: 1, 4: 1, 5: 1, 6: 1, 7: 1, 8: 1, 9: 1}\n", "at most 8"},
         {"like: h200\nattention: {bf16: {64: {forward: 1}}}\n", "forward and backward"},
+        {"like: h200\nattention:\n  bf16:\n    64:\n      forward: 1\n      backward: 1\n      fast: 1\n",
+         "box.yaml:7: fast: a backward pass of this name is no more: delete the line, or measure the machine again"},
         {"like: h200\nattention: {bf16: {128: {forward: 1, backward: 1}, 64: {forward: 1, backward: 1}}}\n", "ascending"},
         {"like: h200\ncores: 1\n", "`key: value`"},
         {"like: [h200\n", "box.yaml:"},
