@@ -123,6 +123,17 @@ static void cgroups(void **state)
     in_cgroups(make_v1, "memory.limit_in_bytes");
 }
 
+/* Of groups of 2^24 elements, a run has two in hand beside its arenas: what a limit leaves may be enough for these only. */
+static void groups_beside_the_arenas(void **state)
+{
+    (void)state;
+    make_v2(1670); /* 1617 MiB for a rank: half-way between the arenas, 1561 MiB with AVX-512's scratch, and what is needed */
+    e2e_refuses(3, "the plan takes |(device 1.5 GiB, host |, beside them 112 MiB for two groups of state|can have 1.579 GiB", &limited,
+                "--model 125m --data corpus.txt --seq-len 64 --offload none --device-mem 8G --tiles group=16777216 --threads 1 "
+                "--effort quick --steps 1 --save-every 0 --out run");
+    assert_false(e2e_exists("run/metrics.jsonl"));
+}
+
 /* A check's resident run has what the cgroup leaves beside the given one. */
 static void a_check_in_a_cgroup(void **state)
 {
@@ -245,6 +256,7 @@ int main(void)
         TEST(address_space),
         TEST(any_resource_limit),
         TEST(cgroups),
+        TEST(groups_beside_the_arenas),
         TEST(a_check_in_a_cgroup),
         TEST(ranks_of_a_cgroup),
         TEST(fifos_of_inputs),
