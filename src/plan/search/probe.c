@@ -55,7 +55,6 @@ static int smallest_inputs(const struct problem *p, const struct strategy *fixed
 
 /* What lies off the device in c, a smallest placement, lies somewhere in any other, too, but for the layer inputs that others
  * keep fewer of (of every `inputs` layers one): whether that is more than all that there is. */
-
 static int is_too_much(const struct problem *p, const struct candidate *c, int inputs)
 {
     double layers = (double)p->model->config.layers,
@@ -96,13 +95,11 @@ enum status probe_smallest(const struct problem *p, const struct strategy *fixed
     int least = smallest_inputs(p, fixed);
     empty_device(&emptied);
     TRY(find_smallest(&emptied, fixed, out));
-    int drives = budget_scarce_tier(out->bytes, p->limit) == TIER_NVME; /* too small for all that may lie there */
     if (out->excess <= 1)
         return OK;
-    if (!probe_is_small(out, m) && ((!drives && out->excess > PLAN_FINER_HELPS) ||
-                                    out->bytes[TIER_DEVICE] > p->limit[TIER_DEVICE] || /* hardly anything needs less of it */
+    if (!probe_is_small(out, m) && (out->bytes[TIER_DEVICE] > p->limit[TIER_DEVICE] || /* hardly anything needs less of it */
                                     (out->strategy.rows > out->strategy.row_chunk && is_too_much(p, out, least))))
-        return OK;
+        return OK; /* else the device may have room for what is too much for host or drives */
     TRY(find_smallest(p, fixed, out));
     if (!probe_is_small(out, m) || out->excess <= 1 || out->excess > 1 + BYTES_UNCERTAIN)
         return OK;
