@@ -8,6 +8,12 @@ static const struct config_word rope_types[] = {
     {"yarn", ROPE_YARN},       {"longrope", ROPE_LONGROPE}, {"su", ROPE_LONGROPE},
     {"proportional", ROPE_PROPORTIONAL}, {NULL, 0}};
 
+/* Families whose rope_parameters transformers takes by kind of layer, and only so. */
+static int has_kinds(const struct model_config *c)
+{
+    return c->family == FAMILY_GEMMA3 || c->family == FAMILY_GEMMA4 || c->family == FAMILY_OLMO3;
+}
+
 /* transformers' Phi-3 takes this length, whatever the section says, unless config.json says another beside it. */
 static enum status read_phi3_original(const struct config_reader *parent, const struct config_reader *r, double *original)
 {
@@ -68,7 +74,7 @@ static enum status read_yarn(struct config_reader *r, struct model_config *c)
     TRY(config_read_bool(r, "truncate", &truncate));
     TRY(config_read_bool(r, "finetuned", &finetuned)); /* a note */
     c->rope_exact = !truncate;
-    return OK;
+    return c->rope_exact && has_kinds(c) ? config_refuse(r, "truncate", "transformers truncates in this family, whatever that says") : OK;
 }
 
 /* A divisor for each frequency. */
@@ -162,18 +168,14 @@ static enum status read_section(struct config_reader *parent, const char *sectio
         config_get(&r, "mrope_interleaved");
     }
     TRY(read_share(&r, c, 0));
+    if (c->family == FAMILY_GEMMA4 && c->rope != ROPE_PROPORTIONAL && c->rope_share > 0.0)
+        return config_refuse(&r, "partial_rotary_factor", "in this family transformers looks at it where rope_type is proportional");
     if (c->rope != ROPE_DEFAULT && c->rope != ROPE_LINEAR && c->rope != ROPE_PROPORTIONAL)
         TRY(read_original(parent, &r, c));
     if (c->rope != ROPE_DEFAULT)
         TRY(read_factor(&r, c));
     TRY(read_kind(&r, c));
     return config_check_understood(&r);
-}
-
-/* Families whose rope_parameters transformers takes by kind of layer, and only so. */
-static int has_kinds(const struct model_config *c)
-{
-    return c->family == FAMILY_GEMMA3 || c->family == FAMILY_GEMMA4 || c->family == FAMILY_OLMO3;
 }
 
 /* A section that speaks of kinds of layers apart: windowed ones have a base of their own, and no scaling. */

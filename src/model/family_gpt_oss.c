@@ -44,7 +44,7 @@ static enum status read_windows(struct config_reader *r, struct model_config *c)
 /* Where config.json says nothing of rotary positions, transformers takes the published models'. */
 static enum status derive(struct config_reader *r, struct model_config *c)
 {
-    if (!config_get(r, "rope_scaling") && !config_get(r, "rope_parameters")) {
+    if (json_object_size(config_get(r, "rope_scaling")) == 0 && !config_get(r, "rope_parameters")) {
         c->rope = ROPE_YARN;
         c->rope_factor = 32.0;
         c->rope_fast = 32.0;

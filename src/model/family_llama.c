@@ -79,7 +79,7 @@ static enum status read_smollm3_layers(struct config_reader *r, struct model_con
 /* CWM: the first of every four layers has no window, and without the keys positions are scaled as the published model's. */
 static enum status read_cwm_window(struct config_reader *r, struct model_config *c)
 {
-    if (!config_get(r, "rope_scaling") && !config_get(r, "rope_parameters")) {
+    if (json_object_size(config_get(r, "rope_scaling")) == 0 && !config_get(r, "rope_parameters")) {
         c->rope = ROPE_LLAMA3;
         c->rope_factor = 16.0;
         c->rope_low_freq = 1.0;

@@ -292,6 +292,7 @@ static void test_gpt_oss(void **state)
     "\"original_max_position_embeddings\": 4096}"
     static const char *const cases[] = {
         LIKE("gpt_oss", DENSE),
+        LIKE("gpt_oss", DENSE ", \"rope_scaling\": {}"),
         LIKE("gpt_oss", DENSE ", \"rope_scaling\": " YARN ", \"rope_theta\": 150000, \"initial_context_length\": 4096, "
                               "\"swiglu_limit\": 7.0, \"sliding_window\": 128, \"head_dim\": 64, \"hidden_act\": \"silu\", "
                               "\"layer_types\": [\"sliding_attention\", \"full_attention\"], \"attention_bias\": true"),
@@ -372,6 +373,7 @@ static void test_later_families(void **state)
     assert_true(c.window == 8192 && !model_bit(c.windowed, 0) && model_bit(c.windowed, 1) && c.rope == ROPE_LLAMA3 && c.rope_factor == 16);
     assert_true(c.rope_theta == 1e6 && c.head_dim == 128);
     assert_written(c);
+    assert_true(read_text(LIKE("cwm", ", \"rope_scaling\": {}")).rope == ROPE_LLAMA3); /* none is said */
     c = read_text(LIKE("cwm", ", \"rope_parameters\": {\"rope_type\": \"default\", \"rope_theta\": 1e6}"));
     assert_true(c.rope == ROPE_DEFAULT);
     assert_written(c); /* not the scaling that an absent key means */
@@ -935,6 +937,14 @@ static void test_as_transformers(void **state)
     refuse(LIKE("phi3", PHI3_YARN(LENGTH)), "must stand beside the section, too: transformers takes 4096 else");
     assert_true(read_text(LIKE("phi3", PHI3_YARN(LENGTH) LENGTH)).rope_original_positions == 64.0);
     assert_true(read_text(LIKE("phi3", ", \"max_position_embeddings\": 16384" PHI3_YARN(""))).rope_original_positions == 4096.0);
+
+#define BY_KIND(full) ", \"rope_parameters\": {\"full_attention\": {\"rope_theta\": 77.0, " full "}, " \
+                      "\"sliding_attention\": {\"rope_type\": \"default\", \"rope_theta\": 88.0}}"
+#define UNTRUNCATED "\"rope_type\": \"yarn\", \"factor\": 2.0, \"original_max_position_embeddings\": 64, \"truncate\": false"
+    refuse(LIKE("olmo3", BY_KIND(UNTRUNCATED)), "transformers truncates in this family, whatever that says");
+    refuse(LIKE("gemma3_text", ", \"rope_scaling\": {" UNTRUNCATED "}"), "transformers truncates in this family, whatever that says");
+    refuse(GEMMA4(BY_KIND("\"rope_type\": \"default\", \"partial_rotary_factor\": 0.5")), "looks at it where rope_type is proportional");
+    assert_true(read_text(GEMMA4(BY_KIND("\"rope_type\": \"proportional\", \"partial_rotary_factor\": 0.5"))).rope_share == 0.5);
     struct model_config back, c = read_text(LIKE("olmo3", ", \"rope_theta\": 77.0")); /* which windowed layers do not have */
     assert_true(c.rope_theta == 77.0 && c.rope_local_theta == 500000.0);
     assert_int_equal(model_config_write(dir, &c, F32), OK);
