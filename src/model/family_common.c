@@ -140,19 +140,22 @@ enum status common_read_window(struct config_reader *r, struct model_config *c)
     return OK;
 }
 
-/* Of families that say with use_sliding_window whether there is a window: of the layers from max_window_layers on, unless
- * layer_types says it layer by layer. */
+/* Of families that say with use_sliding_window whether there is a window: of the layers from max_window_layers on, of SmolLM3's without
+ * positions, unless layer_types says it layer by layer. */
 static enum status read_use(struct config_reader *r, struct model_config *c)
 {
     const json_t *types = json_object_get(r->object, "layer_types");
+    const int listed = types && !json_is_null(types);
     int64_t first = 28;
     int use = 0;
     TRY(config_only_bool(r, "use_mrope", 0));
     TRY(config_read_bool(r, "use_sliding_window", &use));
     TRY(config_read_count(r, "max_window_layers", OPTIONAL, 0, &first));
-    for (int64_t l = 0; l < min_i64(first, c->layers) && (!types || json_is_null(types)); l++)
+    for (int64_t l = 0; l < min_i64(first, c->layers) && !listed; l++)
         c->windowed[l / 8] &= (uint8_t) ~(1 << l % 8);
-    for (int64_t l = 0; l < c->layers && types && !json_is_null(types) && !use; l++)
+    if (c->family == FAMILY_SMOLLM3 && !listed)
+        memcpy(c->windowed, c->unrotated, sizeof c->windowed);
+    for (int64_t l = 0; l < c->layers && listed && !use; l++)
         if (model_bit(c->windowed, l))
             return config_refuse(r, "layer_types", "use_sliding_window says otherwise");
     if (!use)
@@ -162,7 +165,7 @@ static enum status read_use(struct config_reader *r, struct model_config *c)
 
 enum status common_read_used_window(struct config_reader *r, struct model_config *c)
 {
-    c->window = json_object_get(r->object, "sliding_window") ? 0 : 4096;
+    c->window = json_object_get(r->object, "sliding_window") || c->family == FAMILY_SMOLLM3 ? 0 : 4096;
     TRY(config_read_count(r, "sliding_window", OPTIONAL, 1, &c->window));
     TRY(config_read_layer_types(r, c, 0));
     TRY(check_missing_window(r, c, 0));

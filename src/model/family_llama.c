@@ -66,14 +66,11 @@ static enum status read_dual_chunks(struct config_reader *r, struct model_config
     return OK;
 }
 
-/* SmolLM3's window, where it is used, is that of the layers without positions. */
+/* SmolLM3's window, where it is used, is that of the layers without positions, unless layer_types says otherwise. */
 static enum status read_smollm3_layers(struct config_reader *r, struct model_config *c)
 {
     TRY(config_read_unrotated(r, c));
-    TRY(common_read_used_window(r, c));
-    for (size_t i = 0; c->window > 0 && i < sizeof c->windowed && !json_is_array(json_object_get(r->object, "layer_types")); i++)
-        c->windowed[i] = c->unrotated[i];
-    return OK;
+    return common_read_used_window(r, c);
 }
 
 /* CWM: the first of every four layers has no window, and without the keys positions are scaled as the published model's. */

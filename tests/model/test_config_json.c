@@ -945,6 +945,11 @@ static void test_as_transformers(void **state)
     refuse(LIKE("gemma3_text", ", \"rope_scaling\": {" UNTRUNCATED "}"), "transformers truncates in this family, whatever that says");
     refuse(GEMMA4(BY_KIND("\"rope_type\": \"default\", \"partial_rotary_factor\": 0.5")), "looks at it where rope_type is proportional");
     assert_true(read_text(GEMMA4(BY_KIND("\"rope_type\": \"proportional\", \"partial_rotary_factor\": 0.5"))).rope_share == 0.5);
+
+#define NOPE ", \"no_rope_layers\": [1, 0], \"use_sliding_window\": true, \"max_window_layers\": 28"
+    struct model_config smollm3 = read_text(LIKE("smollm3", NOPE ", \"sliding_window\": 7"));
+    assert_true(smollm3.window == 7 && !model_bit(smollm3.windowed, 0) && model_bit(smollm3.windowed, 1));
+    assert_true(read_text(LIKE("smollm3", NOPE)).window == 0);
     struct model_config back, c = read_text(LIKE("olmo3", ", \"rope_theta\": 77.0")); /* which windowed layers do not have */
     assert_true(c.rope_theta == 77.0 && c.rope_local_theta == 500000.0);
     assert_int_equal(model_config_write(dir, &c, F32), OK);
