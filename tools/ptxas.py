@@ -15,7 +15,7 @@ import subprocess
 import sys
 
 # setmaxnreg ignored; wgmma serialised or repaired
-FORBIDDEN = re.compile(r"\((C7508|C7510|C7512|C7514|C7517|C7519)\)")
+FORBIDDEN = re.compile(r"\(C75[01]\d\)")
 ENTRY = re.compile(r"Compiling entry function '([^']+)' for '([^']+)'")
 PROPERTIES = re.compile(r"Function properties for (\S+)")
 SPILLS = re.compile(r"(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads")

@@ -64,7 +64,7 @@ check "spills at head dim 256 backward are recorded" 0 src/attention/sm80_backwa
 check "spills at head dim 256 forward" 1 src/attention/sm80_forward.cu
 kernel=_Z6kernelI5shapeILi64ELi256EEEvv says 8
 check "spills at head dim 64 of a shape" 1 src/attention/sm90_backward.cu
-for code in C7508 C7510 C7514 C7517 C7519; do
+for code in C7508 C7510 C7511 C7512 C7514 C7517 C7519; do
     says 0 "ptxas info    : ($code) something about wgmma"
     check "$code" 1 src/attention/sm90_forward.cu
 done
