@@ -8,6 +8,7 @@
 #                keys, odd lengths, both backward modes, determinism
 #     sanitizer  compute-sanitizer (memcheck, racecheck) on small shapes, if it is there
 #     bench-attention, bench-elements   beside PyTorch's cuDNN and flash backends; beside a device copy
+#     bench-ways   (by name only, after build) candidates for Hopper's backward attention (bench/gpu/ways) beside the kernel and cuDNN
 #   training   needs the folder of gpu-pack.sh, or LTRAIN, a program; Python. What tells most comes first:
 #     machine    what is here: driver, libraries, limits; then three steps of a tiny model, in full, and what the driver says if they fail
 #     golden     models of tests/golden against PyTorch in fp64, three placements
@@ -57,7 +58,7 @@ fi
 sections=''
 [ $# -gt 0 ] || { if [ -x "$pack/ltrain" ]; then set -- training; else set -- kernels; fi; }
 for s in "$@"; do
-    case " $kernels $training $second peers kernels training second " in
+    case " $kernels bench-ways $training $second peers kernels training second " in
     *" $s "*) ;;
     *) sed -n '2,/^set -u/s/^# \{0,1\}//p' "$0" >&2; exit 2 ;;
     esac
@@ -224,6 +225,23 @@ share_of() { # SECTION: its seconds of a call
 }
 
 section_bench-attention() { "$python" bench/gpu/bench_attention.py --seconds "$1"; }
+# Libraries as libltrain-cuda.so, each with another sm90_backward.cu.
+section_bench-ways() {
+    local until=$((SECONDS + $1)) source name object rest
+    [ "$arch" = 90 ] || { echo "not a Hopper"; return 77; }
+    export -f compile_kernel
+    export arch nvcc python
+    mkdir -p "$build/ways"
+    printf '%s\n' bench/gpu/ways/*.cu | build=$build/ways xargs -P "$(nproc)" -I{} bash -c 'compile_kernel {}' || return 1
+    "$python" tools/ptxas.py collect "$build/ways" "$OUT/ptxas_ways.json" || return 1
+    rest=$(find "$build" -maxdepth 1 -name '*.cu.o' ! -name attention_sm90_backward.cu.o)
+    for source in bench/gpu/ways/*.cu; do
+        name=$(basename "$source" .cu) object=$build/ways/$(echo "$source" | tr / _).o
+        # shellcheck disable=SC2086 # objects
+        "$nvcc" -shared $rest "$object" "$build"/c/*.o -o "$build/ways/libltrain-cuda-${name#sm90_backward_}.so" || return 1
+    done
+    "$python" bench/gpu/bench_ways.py --seconds "$((until - SECONDS))"
+}
 section_bench-elements() { "$python" bench/gpu/bench_elements.py --seconds "$1"; }
 
 # What there is so far, so that it is there whenever this script is ended.

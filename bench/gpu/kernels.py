@@ -66,10 +66,10 @@ def check_layout(path):
 class Kernels:
     """The library, its tables, and the current device."""
 
-    def __init__(self):
+    def __init__(self, library=os.path.join(BUILD, "libltrain-cuda.so")):
         import torch
         self.torch = torch
-        self.lib = ctypes.CDLL(os.path.join(BUILD, "libltrain-cuda.so"))
+        self.lib = ctypes.CDLL(library)
         self.lib.status_message.restype = ctypes.c_char_p
         self.table = (ctypes.c_void_p * len(OPS))()
         self.lib.ops_cuda_kernels(self.table)

@@ -85,7 +85,7 @@ backward_params params_of(const struct op_attrs *a, void *const *arg, const back
 template <class T>
 enum status run(const struct op_attrs *a, void *const *arg, const struct attn_cuda *cuda, cudaStream_t stream)
 {
-    static_assert(T::NQ == ATTN_TURN_ROWS, "a turn is of one tile of queries");
+    static_assert(T::NQ % ATTN_TURN_ROWS == 0, "there is a turn for each tile of queries");
     static_assert(ATTN_SM90_SHARED == LT_SHARED_SM90, "plans ask whether the kernels fit");
     LT_SHARED_FITS(typename T::shared, LT_SHARED_SM90);
     const backward_work w = work_of(a, arg[11]);

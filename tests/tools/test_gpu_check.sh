@@ -123,6 +123,12 @@ NVCC
     chmod +x "$folder/bin/nvcc"
     CUDA_HOME=$root/tests/cudasim run build
     check "the build's C parts" 0 "1 passed, 0 failed, 0 skipped"
+    CUDA_HOME=$root/tests/cudasim run bench-ways
+    check "candidates" 0 "1 passed, 0 failed, 0 skipped"
+    for source in "$root"/bench/gpu/ways/sm90_backward_*.cu; do
+        name=$(basename "$source" .cu)
+        [ -s "$folder/build/ways/libltrain-cuda-${name#sm90_backward_}.so" ] || { echo "not ok: no library of $source"; failures=$((failures + 1)); }
+    done
 fi
 
 [ "$failures" = 0 ] && echo "ok"
