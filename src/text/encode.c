@@ -210,6 +210,12 @@ static enum status split_chars(struct encoder *e, int k, const struct stage *sta
     return end_parts(&s);
 }
 
+/* Of a continued text the first piece of a stage that surely cuts before it is a piece like all others. */
+static unsigned behind(const struct stage *stage, unsigned where)
+{
+    return known_cuts(stage) ? where & ~(unsigned)CONTINUES : where;
+}
+
 /* Bytes as characters, where further stages look at them. */
 static enum status map_bytes(struct encoder *e, int k, const uint8_t *text, size_t n, unsigned where)
 {
@@ -233,6 +239,7 @@ static enum status byte_level(struct encoder *e, int k, const struct stage *stag
         text = prefixed.data;
         n++;
     }
+    where = behind(stage, where);
     if (!stage->maps) {
         st = stage->pattern ? split_known(e, k, stage, text, n, where) : run_stage(e, k + 1, text, n, where);
         goto done;
@@ -306,12 +313,6 @@ static enum status split_defined(struct encoder *e, int k, const struct stage *s
         from = at = end;
     }
     return n > from ? run_stage(e, k + 1, text + from, n - from, from ? 0 : where) : OK;
-}
-
-/* Of a continued text the first piece of a stage that surely cuts before it is a piece like all others. */
-static unsigned behind(const struct stage *stage, unsigned where)
-{
-    return known_cuts(stage) ? where & ~(unsigned)CONTINUES : where;
 }
 
 static enum status run_stage(struct encoder *e, int k, const uint8_t *text, size_t n, unsigned where)

@@ -71,6 +71,7 @@ struct tokenizer {
     struct decoder decoder[MOST_DECODERS];
     int n_decoders;
     int can_cut;
+    uint8_t no_cut_behind[256]; /* bytes: a newline that follows one may belong to an added token */
 };
 
 /* ---- text between added tokens (encode.c) ---- */

@@ -41,12 +41,15 @@ static int tokens_cross(const struct tokenizer *t)
     return 0;
 }
 
-/* Whether a newline is a token of its own, or a byte that always is one. */
+/* Whether a newline is a token of its own, or a byte that always is one, and what follows it does not vanish. */
 static int newline_stands_alone(const struct bpe *b)
 {
-    int all = b->byte_fallback;
+    int all = b->byte_fallback, stays = b->unk != UNK_NONE;
     for (int i = 0; i < 256 && all; i++)
         all = b->fallback[i] >= 0;
+    for (int c = '0'; c <= 'z' && !stays; c++)
+        if (is_alnum((uint8_t)c) && b->single[c] < 0)
+            return all;
     return all || (b->single['\n'] >= 0 && b->single['\n'] < b->n_ids);
 }
 
@@ -77,19 +80,56 @@ static int normalizer_is_blind(const struct tokenizer *t, const struct normal_st
     return s->kind != NORMAL_STRIP && (s->kind != NORMAL_REPLACE || s->spaces);
 }
 
+/* Before each piece, but a continued one. */
+static int stage_puts_in_front(const struct stage *s)
+{
+    return s->prefix_space || (s->kind == STAGE_METASPACE && s->prepend == PREPEND_ALWAYS);
+}
+
+/* Whether something is put before each text that follows an added token, as a continued one does not have it. */
+static int puts_in_front(const struct tokenizer *t)
+{
+    for (int i = 0; i < t->normal.n; i++) {
+        const struct normal_step *s = &t->normal.step[i];
+        if (s->kind == NORMAL_PREPEND || (s->kind == NORMAL_SENTENCEPIECE && s->sp.dummy_prefix && !s->sp.only_first))
+            return 1;
+    }
+    for (int i = 0; i < t->n_stages; i++)
+        if (stage_puts_in_front(&t->stage[i]))
+            return 1;
+    return 0;
+}
+
+/* Whether an added token has nothing to do with a newline and what follows it, if text is cut there only behind other bytes than those
+ * that are put down here. */
+static int added_is_blind(struct tokenizer *t, const struct added_token *a, const uint8_t *text, size_t n, int in_front)
+{
+    int ends_line = text[n - 1] == '\n' && (a->single_word || in_front);
+    if (crosses(text, n) || (a->lstrip && is_alnum(text[0])) || (ends_line && n == 1))
+        return 0;
+    if (ends_line)
+        t->no_cut_behind[text[n - 2]] = 1;
+    if (a->rstrip && in_front)
+        t->no_cut_behind[text[n - 1]] = 1;
+    return 1;
+}
+
 static void find_cuts(struct tokenizer *t)
 {
-    int cut = 0;
+    int cut = 0, in_front = puts_in_front(t), splits = 0; /* splits: a continued text may begin with a piece of its own */
     for (int i = 0; i < t->normal.n; i++)
         if (!normalizer_is_blind(t, &t->normal.step[i]))
             return;
     for (int64_t i = 0; i < t->added.n; i++) {
         const struct added_token *a = &t->added.token[i];
-        if (crosses(a->text, a->n) || (a->normal && crosses(a->normal, a->normal_n)) || (a->lstrip && is_alnum(a->text[0])))
+        if (!added_is_blind(t, a, a->text, a->n, in_front) || (a->normal && !added_is_blind(t, a, a->normal, a->normal_n, in_front)))
             return;
     }
     for (int i = 0; i < t->n_stages && !cut; i++) {
         const struct stage *s = &t->stage[i];
+        if (splits && stage_puts_in_front(s))
+            return;
+        splits |= s->kind == STAGE_CHARS || s->kind == STAGE_SPLIT;
         cut = known_cuts(s);
         if (!cut && !known_is_blind(s))
             return;
@@ -269,7 +309,7 @@ int tokenizer_can_cut(const struct tokenizer *t)
 size_t tokenizer_cut(const struct tokenizer *t, const uint8_t *text, size_t n)
 {
     for (size_t at = n; t->can_cut && at > 2; at--)
-        if (text[at - 2] == '\n' && is_alnum(text[at - 1]) && text[at - 3] > ' ' && text[at - 3] < 0x7f)
+        if (text[at - 2] == '\n' && is_alnum(text[at - 1]) && text[at - 3] > ' ' && text[at - 3] < 0x7f && !t->no_cut_behind[text[at - 3]])
             return at - 1;
     return 0;
 }

@@ -251,6 +251,39 @@ static void test_small(void **state)
     check_small(FIRST("\"type\": \"Replace\", \"pattern\": {\"String\": \"xb\"}, \"content\": \"a\""), "xb", "0");
 }
 
+/* Text that rendered chats are: the newlines behind tokens belong to them, and a space is put before what follows. */
+static void test_cuts_behind_tokens(void **state)
+{
+    (void)state;
+    struct text_buffer text = {0};
+    for (int i = 0; i < 200; i++)
+        assert_int_equal(text_buffer_print(&text, "<|user|>\nabc %d.\nxy<|end|>\nword,\n", i), OK);
+    check_cuts("phi3", text.data, text.n);
+    text_buffer_free(&text);
+}
+
+static void check_uncut(const char *json)
+{
+    struct tokenizer *t;
+    if (tokenizer_open(scratch_text("tokenizer.json", json), &t) != OK)
+        fail_msg("%s", status_message());
+    assert_false(tokenizer_can_cut(t));
+    tokenizer_close(t);
+}
+
+/* Where ids behind a newline depend on what is before it. */
+static void test_uncut(void **state)
+{
+    (void)state;
+    check_uncut("{\"added_tokens\": [{\"id\": 4, \"content\": \"\\n\", \"single_word\": true}], \"pre_tokenizer\": {\"type\": \"WhitespaceSplit\"}, " MODEL(
+        "\"a\": 0, \"b\": 1", "", ""));
+    check_uncut("{\"added_tokens\": [{\"id\": 4, \"content\": \"\\n\"}], \"pre_tokenizer\": {\"type\": \"Sequence\", \"pretokenizers\": [{\"type\": "
+                "\"WhitespaceSplit\"}, {\"type\": \"Metaspace\"}]}, " MODEL("\"a\": 0, \"b\": 1", "", ""));
+    check_uncut("{\"pre_tokenizer\": {\"type\": \"Sequence\", \"pretokenizers\": [{\"type\": \"Digits\"}, {\"type\": \"ByteLevel\"}]}, " MODEL(
+        "\"a\": 0, \"b\": 1", "", ""));
+    check_uncut("{" MODEL("\"a\": 0, \"\\n\": 1, \"|\": 2, \"\\n|\": 3", "[\"\\n\", \"|\"]", "")); /* where b vanishes, a merge goes across it */
+}
+
 /* A pattern that backtracks without end gives up with a sentence. */
 static void test_backtracking(void **state)
 {
@@ -316,7 +349,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_families),     cmocka_unit_test(test_cuts),    cmocka_unit_test(test_long_piece), cmocka_unit_test(test_repair),
-        cmocka_unit_test(test_refusals),     cmocka_unit_test(test_small),   cmocka_unit_test(test_damaged),    cmocka_unit_test(test_backtracking),
+        cmocka_unit_test(test_refusals),     cmocka_unit_test(test_small),   cmocka_unit_test(test_uncut),      cmocka_unit_test(test_cuts_behind_tokens),
+         cmocka_unit_test(test_damaged),    cmocka_unit_test(test_backtracking),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }
