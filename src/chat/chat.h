@@ -116,6 +116,7 @@ struct chat_text {
                                 * content, the template leaves out */
     int64_t messages_dropped;  /* messages of which the template writes nothing, though they say something */
     int64_t calls_dropped;     /* messages whose calls of tools it leaves out */
+    int64_t contents_dropped;  /* messages of assistants whose calls or reasoning it writes, and not what they say beside */
     int64_t tools_dropped;     /* 1: the conversation's tools, of which it writes nothing */
     int64_t unended;           /* supervised turns after which no token that ends a turn was found */
     int64_t empty;             /* trained messages that say nothing */

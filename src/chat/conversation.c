@@ -103,6 +103,16 @@ int chat_find_reasoning(const json_t *content, size_t *first, size_t *end)
     return *first + strspn(text + *first, " \t\r\n") < *end;
 }
 
+int chat_answers(const struct chat_conversation *c, size_t message)
+{
+    const json_t *content = json_object_get(json_array_get(c->messages, message), "content");
+    size_t first, end;
+    if (!chat_find_reasoning(content, &first, &end))
+        return says(content);
+    const char *behind = json_string_value(content) + end + strlen("</think>");
+    return behind[strspn(behind, " \t\r\n")] != 0;
+}
+
 int chat_reasons(const struct chat_conversation *c, size_t message)
 {
     size_t first, end;

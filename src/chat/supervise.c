@@ -259,6 +259,8 @@ static enum status supervise_generated(struct search *s, const struct jinja_text
 
 /* ---- what is left out ---- */
 
+enum { ANSWERED = 1 }; /* beside the bits of marks: words that are neither calls nor reasoning */
+
 /* Of message i, of which the text has what `marks` say, all of them together. *wanted is cleared where all that it says are calls of
  * tools that the text has not: an empty turn would teach to say nothing. */
 static enum status count_message(struct search *s, size_t i, int32_t marks, char *wanted)
@@ -269,6 +271,7 @@ static enum status count_message(struct search *s, size_t i, int32_t marks, char
     if (marks & MARK_WORDS) {
         text->reasoning_dropped += *wanted && chat_reasons(s->c, i) && !(marks & MARK_REASONING);
         text->calls_dropped += chat_calls(s->c, i) > 0 && !(marks & MARK_CALLS);
+        text->contents_dropped += chat_is_assistant(s->c, i) && chat_answers(s->c, i) && !(marks & ANSWERED);
         return OK;
     }
     if (!chat_says_something(s->c, i))
@@ -295,8 +298,10 @@ static enum status count_left_out(struct search *s, const struct jinja_text *who
     for (size_t k = 0; k < s->text->n_spans && st == OK; k++) {
         const struct chat_span *span = &s->text->spans[k];
         data |= span->origin == CHAT_FROM_DATA;
-        if (span->origin >= 0)
-            marks[span->origin] |= jinja_mark(whole, span->first);
+        if (span->origin < 0)
+            continue;
+        const int32_t mark = jinja_mark(whole, span->first) & ~MARK_ORIGIN;
+        marks[span->origin] |= mark | ((mark & (MARK_WORDS | MARK_CALLS | MARK_REASONING)) == MARK_WORDS ? ANSWERED : 0);
     }
     for (size_t i = 0; i < s->messages && st == OK; i++)
         st = count_message(s, i, marks[i], &wanted[i]);

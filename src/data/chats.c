@@ -174,6 +174,7 @@ void chat_counts_add(struct chat_counts *to, const struct chat_counts *more)
     to->unended += more->unended;
     to->messages_dropped += more->messages_dropped;
     to->calls_dropped += more->calls_dropped;
+    to->contents_dropped += more->contents_dropped;
     to->tools_dropped += more->tools_dropped;
     to->empty += more->empty;
     to->other_roles += more->other_roles;
@@ -271,6 +272,7 @@ enum status chat_encode_turns(struct chat_encoder *x, struct chat_conversation *
     counts->conversations++;
     counts->messages_dropped += whole.text.messages_dropped;
     counts->calls_dropped += whole.text.calls_dropped;
+    counts->contents_dropped += whole.text.contents_dropped;
     counts->tools_dropped += whole.text.tools_dropped;
     counts->other_roles += whole.text.other_roles;
     if (turns == CHAT_TURNS_WHOLE || x->options.train == CHAT_TRAIN_ALL || whole.text.reasoning_dropped == 0)

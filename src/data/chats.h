@@ -56,6 +56,7 @@ struct chat_counts {
     int64_t unended;           /* trained turns after which no token that ends a turn was found */
     int64_t messages_dropped;  /* messages that the template leaves out */
     int64_t calls_dropped;     /* messages without the calls of tools that were given */
+    int64_t contents_dropped;  /* messages of assistants without what they say beside calls or reasoning */
     int64_t tools_dropped;     /* conversations without the tools that were given */
     int64_t empty;             /* trained turns that say nothing */
     int64_t other_roles;       /* messages of no usual role */

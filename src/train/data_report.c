@@ -34,6 +34,7 @@ void data_print_chats(const struct chat_counts *n, FILE *f)
     fprintf(f, ", %s without a token that ends them (unended)", units_format_count(n->unended, b));
     print_left_out(n->messages_dropped, "message", "messages", &any, f);
     print_left_out(n->calls_dropped, "message's calls of tools", "messages' calls of tools", &any, f);
+    print_left_out(n->contents_dropped, "assistant's text beside calls or reasoning", "assistants' texts beside calls or reasoning", &any, f);
     print_left_out(n->tools_dropped, "conversation's tools", "conversations' tools", &any, f);
     if (n->empty)
         fprintf(f, "; %s trained turn%s nothing (empty)", units_format_count(n->empty, a), n->empty == 1 ? " says" : "s say");

@@ -156,6 +156,7 @@ static void test_left_out(void **state)
     (void)state;
     static const char tagged[] = "{% for m in messages %}{% if m.role == 'assistant' %}{% generation %}{{ m.content.split('</think>')[-1] }}<|im_end|>"
                                  "{% endgeneration %}{% elif m.role == 'user' %}{{ m.content }}{% endif %}{% endfor %}",
+                      either[] = "{% for m in messages %}{{ m.role }}: {{ m.tool_calls | tojson if m.tool_calls else m.content }}<|im_end|>{% endfor %}",
                       plain[] = "{% for m in messages %}{{ m.role }}: {{ m.content }}<|im_end|>{% endfor %}",
                       inside[] = "{\"messages\": [{\"role\": \"system\", \"content\": \"S\"}, {\"role\": \"user\", \"content\": \"Q\"}, "
                                  "{\"role\": \"assistant\", \"content\": \"<think>R</think>A\"}, {\"role\": \"user\", \"content\": \"Q\"}, "
@@ -164,16 +165,17 @@ static void test_left_out(void **state)
     static const struct {
         const char *source, *row;
         enum chat_train train;
-        int64_t reasoning, messages, calls, tools;
-    } cases[] = {{tagged, THINKING, CHAT_TRAIN_ASSISTANT, 2, 0, 0, 0}, {tagged, THINKING, CHAT_TRAIN_LAST, 1, 0, 0, 0},
-                 {tagged, THINKING, CHAT_TRAIN_ALL, 2, 0, 0, 0},       {plain, THINKING, CHAT_TRAIN_ALL, 2, 0, 0, 0},
-                 {tagged, inside, CHAT_TRAIN_ASSISTANT, 1, 1, 1, 1},   {plain, inside, CHAT_TRAIN_ASSISTANT, 0, 0, 1, 1}};
+        int64_t reasoning, messages, calls, contents, tools;
+    } cases[] = {{tagged, THINKING, CHAT_TRAIN_ASSISTANT, 2, 0, 0, 0, 0}, {tagged, THINKING, CHAT_TRAIN_LAST, 1, 0, 0, 0, 0},
+                 {tagged, THINKING, CHAT_TRAIN_ALL, 2, 0, 0, 0, 0},       {plain, THINKING, CHAT_TRAIN_ALL, 2, 0, 0, 0, 0},
+                 {tagged, inside, CHAT_TRAIN_ASSISTANT, 1, 1, 1, 0, 1},   {plain, inside, CHAT_TRAIN_ASSISTANT, 0, 0, 1, 0, 1},
+                 {either, inside, CHAT_TRAIN_ASSISTANT, 0, 0, 0, 1, 1}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         struct chat_text text = render_by(cases[i].source, cases[i].row, cases[i].train);
         if (text.reasoning_dropped != cases[i].reasoning || text.messages_dropped != cases[i].messages || text.calls_dropped != cases[i].calls ||
-            text.tools_dropped != cases[i].tools)
-            fail_msg("case %zu: %lld, %lld, %lld, %lld", i, (long long)text.reasoning_dropped, (long long)text.messages_dropped,
-                     (long long)text.calls_dropped, (long long)text.tools_dropped);
+            text.contents_dropped != cases[i].contents || text.tools_dropped != cases[i].tools)
+            fail_msg("case %zu: %lld, %lld, %lld, %lld, %lld", i, (long long)text.reasoning_dropped, (long long)text.messages_dropped,
+                     (long long)text.calls_dropped, (long long)text.contents_dropped, (long long)text.tools_dropped);
         chat_text_destroy(&text);
     }
 }
