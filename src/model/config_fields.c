@@ -82,7 +82,7 @@ static void print_value(const struct model_config *c, enum config_field_id field
         words++;
     if (f->type == FIELD_FAMILY)
         snprintf(text, bytes, "%s", family_of(c)->name);
-    else if (value < words)
+    else if (value < words && value == (int)value)
         snprintf(text, bytes, "%s", f->words[(int)value]);
     else
         snprintf(text, bytes, "%.9g", value);

@@ -182,8 +182,9 @@ static int spell_rope(json_t *root, const struct model_config *c, int anew)
     }
     if (!same_number(json_object_get(root, base), c->rope_theta))
         ok = json_object_set_new(root, base, json_real(c->rope_theta)) == 0;
-    if (c->rope_share > 0.0 && !same_number(json_object_get(root, share), c->rope_share))
-        ok = ok && json_object_set_new(root, share, json_real(c->rope_share)) == 0;
+    const double rotated = c->rope_share > 0.0 ? c->rope_share : 1.0;
+    if ((rotated < 1.0 || f->share > 0.0) && !same_number(json_object_get(root, share), rotated))
+        ok = ok && json_object_set_new(root, share, json_real(rotated)) == 0;
     if (anew || !json_object_get(root, "rope_scaling"))
         ok = ok && json_object_set_new(root, "rope_scaling", config_write_rope(c)) == 0;
     if (anew || !json_is_object(json_object_get(root, "rope_parameters")))

@@ -50,6 +50,9 @@ static void put(const char *text)
 #define LIKE(type, more)                                                                                   \
     "{\"model_type\": \"" type "\", \"vocab_size\": 300, \"hidden_size\": 64, \"intermediate_size\": 96, " \
     "\"num_hidden_layers\": 2, \"num_attention_heads\": 4, \"num_key_value_heads\": 2" more "}"
+#define NEOX(more)                                                                                         \
+    "{\"model_type\": \"gpt_neox\", \"vocab_size\": 100, \"hidden_size\": 64, \"intermediate_size\": 96, " \
+    "\"num_hidden_layers\": 2, \"num_attention_heads\": 4" more "}"
 #define GPT2(more) "{\"model_type\": \"gpt2\", \"vocab_size\": 300, \"n_embd\": 64, \"n_layer\": 2, \"n_head\": 4" more "}"
 
 static struct model_config read_text(const char *text)
@@ -777,9 +780,6 @@ static void test_opt(void **state)
 static void test_parallel_families(void **state)
 {
     (void)state;
-#define NEOX(more)                                                                                                         \
-    "{\"model_type\": \"gpt_neox\", \"vocab_size\": 100, \"hidden_size\": 64, \"intermediate_size\": 96, "                      \
-    "\"num_hidden_layers\": 2, \"num_attention_heads\": 4" more "}"
     static const struct {
         const char *text;
         double share, theta;
@@ -887,6 +887,28 @@ static void test_wrapped(void **state)
 /* Of layers: all of a kind, or each by its number. */
 /* What the first layer has, and the second. */
 #define FULL_SLIDES ", \"use_sliding_window\": true, \"sliding_window\": 5, \"layer_types\": [\"full_attention\", \"sliding_attention\"]"
+
+/* All of each head is rotated, and that is said in the export of a stretched model, too: without the key a part is, in these families. */
+static void test_rotated_whole(void **state)
+{
+    (void)state;
+    static const char *const cases[] = {
+        NEOX(", \"rope_parameters\": {\"rope_type\": \"default\", \"rope_theta\": 1e4, \"partial_rotary_factor\": 1.0}"),
+        NEOX(", \"rotary_pct\": 1.0"), LIKE("nemotron", ", \"partial_rotary_factor\": 1.0"),
+        LIKE("glm4", ", \"rope_parameters\": {\"rope_type\": \"default\", \"rope_theta\": 1e4, \"partial_rotary_factor\": 1.0}")};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct model_config c = read_text(cases[i]);
+        assert_true(c.rope_share == 0);
+        assert_int_equal(model_config_set_rope(&c, "yarn:4", 5e3), OK);
+        put(cases[i]);
+        assert_int_equal(model_config_write_like(dir, dir, &c, F32), OK);
+        assert_same(read_text_again(), c);
+    }
+    char text[128];
+    struct model_config whole = read_text(NEOX(", \"rotary_pct\": 1.0")), quarter = read_text(NEOX(""));
+    assert_true(model_config_differs(&whole, &quarter, text, sizeof text));
+    assert_string_equal(text, "share of a head that is rotated is all there and 0.25 in this run");
+}
 
 /* Where transformers does something else than the keys seem to say, or raises an error. */
 static void test_as_transformers(void **state)
@@ -1044,7 +1066,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_round_trip),   cmocka_unit_test(test_defaults),     cmocka_unit_test(test_rope_spellings),
-        cmocka_unit_test(test_gpt_oss),      cmocka_unit_test(test_qwen3_5),
+        cmocka_unit_test(test_gpt_oss), cmocka_unit_test(test_rotated_whole),      cmocka_unit_test(test_qwen3_5),
         cmocka_unit_test(test_later_families), cmocka_unit_test(test_other_families), cmocka_unit_test(test_falcon),
         cmocka_unit_test(test_near_gpt2), cmocka_unit_test(test_opt), cmocka_unit_test(test_phi), cmocka_unit_test(test_factors_and_norms),
         cmocka_unit_test(test_windows),      cmocka_unit_test(test_unsupported),  cmocka_unit_test(test_differences),
