@@ -71,6 +71,12 @@ cp "$LTRAIN_SOURCE_ROOT/tests/golden/phi3-short/config.json" phi3
 run longrope plan --model phi3 --seq-len 64 --machine l4 --effort quick
 run phi3 plan --model phi3 --seq-len 64 --machine l4 --effort quick --rope yarn:4
 says phi3.out "warning: of models of type phi3 transformers loads none with this scaling"
+mkdir ministral3
+cp "$LTRAIN_SOURCE_ROOT/tests/golden/mistral3-wrapped/config.json" ministral3
+run own plan --model ministral3 --seq-len 64 --machine l4 --effort quick
+run other plan --model ministral3 --seq-len 64 --machine l4 --effort quick --rope linear:2
+says other.out "warning: of models of type ministral3 transformers computes none without llama_4_scaling_beta"
+grep -q "llama_4_scaling_beta" own.out && fail "a model's own scaling is warned about"
 grep -q "transformers loads none" longrope.out yarn.out && fail "scalings that transformers knows are warned about"
 grep -q "is beyond" yarn.out llama3.out && fail "positions that are stretched far enough are warned about"
 run short $plan --rope yarn:2
