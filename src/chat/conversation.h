@@ -18,8 +18,9 @@ int chat_is_assistant(const struct chat_conversation *c, size_t message);
 int chat_is_usual(const char *role);
 /* Whether a message says anything: content or tool calls, or reasoning. */
 int chat_says_something(const struct chat_conversation *c, size_t message);
+/* Whether its content has more than reasoning. */
+int chat_answers(const struct chat_conversation *c, size_t message);
 /* Whether all that it says are calls of tools. */
-int chat_answers(const struct chat_conversation *c, size_t message); /* its content has more than reasoning */
 int chat_only_calls(const struct chat_conversation *c, size_t message);
 /* Whether reasoning comes with a message: as a member of its own, or in its content. */
 int chat_reasons(const struct chat_conversation *c, size_t message);

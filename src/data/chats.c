@@ -194,12 +194,14 @@ static enum status visit_and_destroy(struct chat_sample *s, chat_visitor *visit,
 /* Adds the ranges of a text that is the beginning of another one. */
 static enum status add_ranges(const struct chat_text *beginning, struct chat_text *text)
 {
-    size_t n = beginning->n_supervised + text->n_supervised;
-    struct chat_range *all = sys_malloc((n + 1) * sizeof *all);
+    size_t n = 0;
+    struct chat_range *all = sys_malloc((beginning->n_supervised + text->n_supervised + 1) * sizeof *all);
     if (!all)
-        return status_fail(ERR_NOMEM, "out of memory: %zu supervised ranges", n);
-    memcpy(all, beginning->supervised, beginning->n_supervised * sizeof *all);
-    memcpy(all + beginning->n_supervised, text->supervised, text->n_supervised * sizeof *all);
+        return status_fail(ERR_NOMEM, "out of memory: %zu supervised ranges", beginning->n_supervised + text->n_supervised);
+    for (size_t i = 0; i < beginning->n_supervised; i++)
+        all[n++] = beginning->supervised[i];
+    for (size_t i = 0; i < text->n_supervised; i++)
+        all[n++] = text->supervised[i];
     free(text->supervised);
     text->supervised = all;
     text->n_supervised = n;

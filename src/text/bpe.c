@@ -425,6 +425,8 @@ enum status bpe_encode(const struct bpe *b, struct bpe_room *r, const uint8_t *p
         TRY(merge_long(b, r));
     if (b->unused || vocab_end(b->keys) > b->n_ids)
         return settle_all(b, r, out);
+    if (r->symbols.n == 0)
+        return OK;
     TRY(ids_reserve(out, r->symbols.n));
     memcpy(out->id + out->n, r->symbols.id, r->symbols.n * sizeof *out->id);
     out->n += r->symbols.n;

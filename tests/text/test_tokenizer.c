@@ -242,6 +242,7 @@ static void test_small(void **state)
     /* with some bytes only, what is unknown comes behind all bytes that follow it */
     check_small("{" MODEL("\"a\": 0, \"<unk>\": 1, \"<0x62>\": 2, \"<0x63>\": 3", "", ", \"unk_token\": \"<unk>\", \"byte_fallback\": true"),
                 "a!bcbcbcbcbcbcbcbcbcbcbcbca", "0 2 3 2 3 2 3 2 3 2 3 2 3 2 3 2 3 2 3 2 3 2 3 2 3 1 0");
+    check_small("{" MODEL("\"a\": 0", "", ""), "b", ""); /* it vanishes */
     /* "first" is where the text as it is begins */
     check_small(FIRST("\"type\": \"Strip\", \"strip_left\": true"), "a", "2");
     check_small(FIRST("\"type\": \"Strip\", \"strip_left\": true"), "  a", "0");
