@@ -220,29 +220,19 @@ enum status load_stages(struct tokenizer *t, const json_t *pre_tokenizer)
 
 /* ---- templates ---- */
 
+static enum status add_id(const json_t *id, struct ids *out)
+{
+    if (!json_is_integer(id) || json_integer_value(id) < 0 || json_integer_value(id) >= MOST_TOKENS)
+        return status_fail(ERR_INVALID, "a special token of the template has no number as its id");
+    return ids_add(out, (int32_t)json_integer_value(id));
+}
+
 static enum status add_ids(const json_t *list, struct ids *out)
 {
     if (!json_is_array(list))
         return status_fail(ERR_INVALID, "a special token of the template has no ids");
-    for (size_t i = 0; i < json_array_size(list); i++) {
-        const json_t *id = json_array_get(list, i);
-        if (!json_is_integer(id) || json_integer_value(id) < 0 || json_integer_value(id) >= MOST_TOKENS)
-            return status_fail(ERR_INVALID, "a special token of the template has no number as its id");
-        TRY(ids_add(out, (int32_t)json_integer_value(id)));
-    }
-    return OK;
-}
-
-/* The text goes between `before` and what stands there already, and that and `behind`. */
-static enum status wrap(struct tokenizer *t, struct ids *before, const struct ids *behind)
-{
-    for (size_t i = 0; i < t->before.n; i++)
-        TRY(ids_add(before, t->before.id[i]));
-    struct ids former = t->before;
-    t->before = *before;
-    *before = former;
-    for (size_t i = 0; i < behind->n; i++)
-        TRY(ids_add(&t->behind, behind->id[i]));
+    for (size_t i = 0; i < json_array_size(list); i++)
+        TRY(add_id(json_array_get(list, i), out));
     return OK;
 }
 
@@ -266,27 +256,17 @@ static enum status read_template(const json_t *object, struct ids *before, struc
 
 static enum status load_processor(struct tokenizer *t, const json_t *object, const char *type)
 {
-    struct ids before = {0}, behind = {0};
-    enum status st;
     if (strcmp(type, "ByteLevel") == 0) /* offsets only */
         return OK;
-    if (strcmp(type, "TemplateProcessing") == 0) {
-        st = read_template(object, &before, &behind);
-    } else if (strcmp(type, "RobertaProcessing") == 0 || strcmp(type, "BertProcessing") == 0) {
-        const json_t *cls = json_array_get(json_member(object, "cls"), 1), *sep = json_array_get(json_member(object, "sep"), 1);
-        st = json_is_integer(cls) && json_is_integer(sep) ? ids_add(&before, (int32_t)json_integer_value(cls))
-                                                          : status_fail(ERR_INVALID, "%s has no cls or no sep", type);
-        if (st == OK)
-            st = ids_add(&behind, (int32_t)json_integer_value(sep));
-    } else {
-        st = status_fail(ERR_INVALID, "the post-processor %.40s is not known here (TemplateProcessing, ByteLevel, RobertaProcessing, "
-                                      "BertProcessing and Sequence are)", type);
-    }
-    if (st == OK)
-        st = wrap(t, &before, &behind);
-    free(before.id);
-    free(behind.id);
-    return st;
+    if (t->before.n > 0 || t->behind.n > 0) /* to the library the second one's text is a pair of texts */
+        return status_fail(ERR_INVALID, "%.40s follows a post-processor that adds tokens, which is not known here", type);
+    if (strcmp(type, "TemplateProcessing") == 0)
+        return read_template(object, &t->before, &t->behind);
+    if (strcmp(type, "RobertaProcessing") != 0 && strcmp(type, "BertProcessing") != 0)
+        return status_fail(ERR_INVALID, "the post-processor %.40s is not known here (TemplateProcessing, ByteLevel, RobertaProcessing, "
+                                        "BertProcessing and Sequence are)", type);
+    TRY(add_id(json_array_get(json_member(object, "cls"), 1), &t->before));
+    return add_id(json_array_get(json_member(object, "sep"), 1), &t->behind);
 }
 
 enum status load_template(struct tokenizer *t, const json_t *post_processor)

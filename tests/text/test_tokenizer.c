@@ -179,6 +179,10 @@ static void test_refusals(void **state)
     refuse("{\"normalizer\": {\"type\": \"Precompiled\", \"precompiled_charsmap\": \"BAAAAAAAAAD//wA=\"}, " BPE "}", "no valid UTF-8");
     refuse("{\"decoder\": {\"type\": \"WordPiece\"}, " BPE "}", "the decoder WordPiece is not known here");
     refuse("{\"post_processor\": {\"type\": \"Xyz\"}, " BPE "}", "the post-processor Xyz is not known here");
+    refuse("{\"post_processor\": {\"type\": \"Sequence\", \"processors\": [{\"type\": \"BertProcessing\", \"cls\": [\"a\", 0], \"sep\": [\"b\", 1]}, "
+           "{\"type\": \"BertProcessing\", \"cls\": [\"a\", 0], \"sep\": [\"b\", 1]}]}, " BPE "}", "BertProcessing follows a post-processor that adds tokens");
+    refuse("{\"post_processor\": {\"type\": \"BertProcessing\", \"cls\": [\"a\", 1099511627776], \"sep\": [\"b\", 1]}, " BPE "}",
+           "a special token of the template has no number as its id");
     refuse(PRE("{\"type\": \"BertPreTokenizer\"}"), "the pre-tokenizer BertPreTokenizer is not known here");
     refuse(SPLIT("[[:alpha:]]"), "a POSIX class at byte 1");
     refuse(SPLIT("\\\\p{Runic}"), "the property \\p{Runic}");
