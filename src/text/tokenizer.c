@@ -109,7 +109,7 @@ static int added_is_blind(struct tokenizer *t, const struct added_token *a, cons
         return 0;
     if (ends_line)
         t->no_cut_behind[text[n - 2]] = 1;
-    if (a->rstrip && in_front)
+    if (in_front) /* a newline behind it goes with it, or with what is put in front of it */
         t->no_cut_behind[text[n - 1]] = 1;
     return 1;
 }

@@ -260,7 +260,12 @@ static void test_small(void **state)
 static void test_cuts_behind_tokens(void **state)
 {
     (void)state;
+    struct tokenizer *t;
     struct text_buffer text = {0};
+    assert_int_equal(tokenizer_open(scratch_text("tokenizer.json", "{\"added_tokens\": [{\"id\": 9, \"content\": \"A\"}], \"pre_tokenizer\": {\"type\": \"ByteLevel\"}, "
+                                                 MODEL("\"a\": 0", "", "")), &t), OK);
+    assert_int_equal(tokenizer_cut(t, (const uint8_t *)"b\nbA\nb", 6), 2); /* a space is put before the second newline: a piece with it, at an end */
+    tokenizer_close(t);
     for (int i = 0; i < 200; i++)
         assert_int_equal(text_buffer_print(&text, "<|user|>\nabc %d.\nxy<|end|>\nword,\n", i), OK);
     check_cuts("phi3", text.data, text.n);
