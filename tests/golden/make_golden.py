@@ -292,13 +292,13 @@ CASES = {
     "falcon-sequential": (falcon(multi_query=False, parallel_attn=False, bias=True, tie_word_embeddings=False), [50, 30], []),
     "gpt-bigcode": (gpt_bigcode(), [50, 30], []),
     "gpt-bigcode-heads": (gpt_bigcode(multi_query=False), [50, 30], []),
-    "gpt-neo": (GPTNeoConfig(vocab_size=64, max_position_embeddings=96, hidden_size=16, num_layers=2, num_heads=2, intermediate_size=32,
+    "gpt-neo": (GPTNeoConfig(vocab_size=64, max_position_embeddings=96, hidden_size=16, num_layers=2, num_heads=2, intermediate_size=16,
                              attention_types=[[["global", "local"], 1]], window_size=7, bos_token_id=None, eos_token_id=None), [50, 1, 30], []),
     "jais2": (tiny(Jais2Config, num_key_value_heads=1, num_hidden_layers=1), [50, 30], []),
     "hyperclovax": (tiny(HyperCLOVAXConfig, num_key_value_heads=1, head_dim=16, num_hidden_layers=1, embedding_multiplier=6.0, residual_multiplier=0.3,
                          attention_multiplier=0.1, logits_scaling=0.5), [50, 30], []),
     # the base of layers that slide, that of the others, and one without positions
-    "granite-swa": (tiny(GraniteSWAConfig, num_key_value_heads=1, num_hidden_layers=3, layer_types=[FULL, SLIDE, FULL],
+    "granite-swa": (tiny(GraniteSWAConfig, num_key_value_heads=1, intermediate_size=16, num_hidden_layers=3, layer_types=[FULL, SLIDE, FULL],
                          sliding_window=7, layer_rope_theta=[500000.0, 10000.0, 0], embedding_multiplier=6.0, residual_multiplier=0.3,
                          attention_multiplier=0.1, logits_scaling=4.0), [50, 1, 30], []),
     # biases of the head, tied or not
