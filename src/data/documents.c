@@ -7,6 +7,7 @@
 #include "data/fingerprint.h"
 
 #include <errno.h>
+#include <fnmatch.h>
 #include <inttypes.h>
 #include <limits.h>
 #include <fts.h>
@@ -14,6 +15,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 struct document {
     char *path;           /* canonical, owned */
@@ -66,7 +68,19 @@ static enum status add_with_index(struct documents *d, const char *path, int fou
     return sys_stat(other, &s) == 0 ? add_file(d, other, found) : OK;
 }
 
-static enum status walk(struct documents *d, const char *root, FTS *tree)
+/* A link to nowhere is told from a file that cannot be read: code bases have such links. */
+static enum status cannot_read(const FTSENT *e)
+{
+    char target[PATH_MAX];
+    const ssize_t n = e->fts_info == FTS_SLNONE ? readlink(e->fts_path, target, sizeof target) : -1;
+    if (n >= 0)
+        return status_fail(ERR_INVALID, "cannot read %s: it is a link to '%.*s', which is not there: remove it, or give the files",
+                           e->fts_path, (int)n, target);
+    return status_fail(ERR_INVALID, "cannot read %s: %s", e->fts_path, strerror(e->fts_errno ? e->fts_errno : ENOENT));
+}
+
+/* name: the pattern of the files' names; NULL: all. */
+static enum status walk(struct documents *d, const char *root, const char *name, FTS *tree)
 {
     FTSENT *e;
     while ((e = sys_fts_read(tree, root)) != NULL) {
@@ -75,20 +89,23 @@ static enum status walk(struct documents *d, const char *root, FTS *tree)
                 fts_set(tree, e, FTS_SKIP);
             continue;
         }
+        const int is_directory = e->fts_info == FTS_D || e->fts_info == FTS_DP || e->fts_info == FTS_DC;
+        if (is_directory || (name && e->fts_info != FTS_DNR && fnmatch(name, e->fts_name, 0) != 0))
+            continue;
         if (e->fts_info == FTS_F || e->fts_info == FTS_DEFAULT) /* what is no file is refused when it is opened */
-            TRY(add_with_index(d, e->fts_path, 1));
+            TRY(add_with_index(d, e->fts_path, !name));
         if (e->fts_info == FTS_DNR || e->fts_info == FTS_ERR || e->fts_info == FTS_NS || e->fts_info == FTS_SLNONE)
-            return status_fail(ERR_INVALID, "cannot read %s: %s", e->fts_path, strerror(e->fts_errno ? e->fts_errno : ENOENT));
+            return cannot_read(e);
     }
     return errno ? status_fail(ERR_IO, "cannot list %s: %s", root, strerror(errno)) : OK;
 }
 
-static enum status add_tree(struct documents *d, const char *path)
+static enum status add_tree(struct documents *d, const char *path, const char *name)
 {
     FTS *tree = sys_fts_open(path, FTS_LOGICAL | FTS_NOCHDIR);
     if (!tree)
         return status_fail(ERR_IO, "cannot list %s: %s", path, strerror(errno));
-    enum status st = walk(d, path, tree);
+    enum status st = walk(d, path, name, tree);
     fts_close(tree);
     return st;
 }
@@ -98,7 +115,7 @@ static enum status add_existing(struct documents *d, const char *key, const char
     int64_t before = d->n;
     if (!S_ISDIR(s->st_mode))
         return add_with_index(d, path, 0);
-    TRY(add_tree(d, path));
+    TRY(add_tree(d, path, NULL));
     return d->n > before ? OK : status_fail(ERR_INVALID, "%s: directory %s has no files", key, path);
 }
 
@@ -118,6 +135,32 @@ static enum status add_glob(struct documents *d, const char *key, const char *pa
                                           : sys_cannot_open(g.gl_pathv[i]);
     globfree(&g);
     return st;
+}
+
+/* The pattern of a name behind two stars, which stand for any number of directories; else NULL. glob takes two stars for one. */
+static const char *find_stars(const char *path)
+{
+    const char *stars = strncmp(path, "**/", 3) == 0 ? path : strstr(path, "/**/");
+    return stars ? stars + (*stars == '/') : NULL;
+}
+
+/* The files of that name in the directory before `stars` and below. */
+static enum status add_deep(struct documents *d, const char *key, const char *pattern, const char *stars)
+{
+    char dir[PATH_MAX] = ".";
+    struct stat s;
+    const char *name = stars + strlen("**/"), *from = pattern;
+    size_t n = 0;
+    while (from < stars && n < sizeof dir - 1) {
+        from += *from == '\\'; /* a working directory's own stars have one before them */
+        dir[n++] = *from++;
+        dir[n] = 0;
+    }
+    if (from < stars || !*name || strchr(name, '/') || sys_stat(dir, &s) != 0 || !S_ISDIR(s.st_mode))
+        return status_fail(ERR_INVALID, "%s: %s: `**` stands between a directory and the pattern of a name, as in 'DIR/**/*.c'", key, pattern);
+    const int64_t before = d->n;
+    TRY(add_tree(d, dir, name));
+    return d->n > before ? OK : status_fail(ERR_INVALID, "%s: %s: nothing matches it", key, pattern);
 }
 
 /* ---- ordering ---- */
@@ -161,6 +204,9 @@ static enum status add_path(struct documents *d, const char *key, const char *pa
     struct stat s;
     if (sys_stat(path, &s) == 0)
         return add_existing(d, key, path, &s);
+    const char *stars = find_stars(path);
+    if (stars)
+        return add_deep(d, key, path, stars);
     return sys_is_absent(errno) ? add_glob(d, key, path)
                                 : status_fail(ERR_INVALID, "%s: cannot open %s: %s", key, path, strerror(errno));
 }

@@ -327,7 +327,30 @@ static void test_directories_with_others(void **state)
     assert_int_equal(mkfifo(fifo, 0600), 0);
     refuse_corpus(&config, "/mixed/fifo: it is a FIFO, not a regular file");
     assert_int_equal(unlink(fifo) + symlink("nowhere", fifo), 0);
-    refuse_corpus(&config, "/mixed/fifo: No such file");
+    refuse_corpus(&config, "/mixed/fifo: it is a link to 'nowhere', which is not there: remove it");
+}
+
+/* Two stars are any number of directories, none included, and no hidden one. */
+static void test_deep_patterns(void **state)
+{
+    (void)state;
+    static const char *const files[] = {"deep/a.c", "deep/b.txt", "deep/x/c.c", "deep/x/y/d.c", "deep/.git/e.c"};
+    scratch_mkdir("deep");
+    scratch_mkdir("deep/x");
+    scratch_mkdir("deep/x/y");
+    scratch_mkdir("deep/.git");
+    for (size_t i = 0; i < sizeof files / sizeof *files; i++)
+        scratch_text(files[i], "int x;\n");
+    assert_int_equal(symlink("nowhere", scratch_path("deep/link.txt")), 0); /* its name is none that is looked for */
+    const char *all[] = {scratch_path("deep/**/*.c")}, *none[] = {scratch_path("deep/**/*.h")}, *odd[] = {scratch_path("deep/**/y/*.c")};
+    struct corpus_config config = config_of(all, 1, 4);
+    struct corpus *c = open_corpus(&config);
+    assert_int_equal(corpus_get_report(c)->documents, 3);
+    corpus_close(c);
+    config = config_of(none, 1, 4);
+    refuse_corpus(&config, "deep/**/*.h: nothing matches it");
+    config = config_of(odd, 1, 4);
+    refuse_corpus(&config, "`**` stands between a directory and the pattern of a name");
 }
 
 static void test_refusals(void **state)
@@ -693,6 +716,7 @@ int main(void)
         cmocka_unit_test(settled_times), cmocka_unit_test(files_are_remembered),
         cmocka_unit_test(writes_to_mapped_pages_are_seen), cmocka_unit_test(files_in_memory_are_read_again),
         cmocka_unit_test(test_kept),    cmocka_unit_test(test_directories_with_others),
+        cmocka_unit_test(test_deep_patterns),
     };
     return cmocka_run_group_tests(tests, scratch_create, scratch_destroy);
 }
