@@ -19,7 +19,10 @@ static void count_source(struct corpus_report *r, const struct source *s)
     const struct packing_report *p = packing_get_report(s->packing);
     r->documents += stream_documents(d);
     r->bytes += stream_text_bytes(d);
-    r->repaired += stream_repaired(d);
+    const char *repaired_path;
+    const int64_t repaired = stream_repaired(d, &repaired_path);
+    r->repaired_path = !r->repaired_path && repaired > 0 ? repaired_path : r->repaired_path;
+    r->repaired += repaired;
     r->cached &= stream_is_cached(d);
     r->tokens += stream_tokens(d);
     r->empty += stream_empty(d);

@@ -17,6 +17,7 @@ struct corpus;
 struct corpus_report {
     int64_t documents, bytes; /* training and evaluation data together; empty files do not count */
     int64_t repaired;         /* broken characters of the text that became U+FFFD; of bytes: 0 */
+    const char *repaired_path; /* a file with many of them; NULL: there are none */
     int cached;               /* all tokens are a former run's */
     int64_t tokens;           /* of all documents */
     int64_t empty;            /* files and rows without a token, which are no documents */

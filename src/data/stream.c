@@ -124,8 +124,9 @@ int64_t stream_text_bytes(const struct stream *s)
     return s->tokens ? token_file_totals(s->tokens)->text_bytes : documents_bytes(s->d);
 }
 
-int64_t stream_repaired(const struct stream *s)
+int64_t stream_repaired(const struct stream *s, const char **most)
 {
+    *most = documents_path(s->d, s->tokens ? token_file_totals(s->tokens)->repaired_file : 0);
     return s->tokens ? token_file_totals(s->tokens)->repaired : 0;
 }
 

@@ -42,7 +42,7 @@ void stream_close(struct stream *s);
 int64_t stream_documents(const struct stream *s);
 int64_t stream_tokens(const struct stream *s);
 int64_t stream_text_bytes(const struct stream *s);
-int64_t stream_repaired(const struct stream *s); /* broken characters of the text */
+int64_t stream_repaired(const struct stream *s, const char **most); /* broken characters of the text, and the file with the most of them */
 int64_t stream_empty(const struct stream *s);    /* files and rows that have no token and are no documents */
 int64_t stream_json_rows(const struct stream *s, const char **first); /* files read as texts that hold rows; *first: NULL, or one */
 struct chat_counts stream_chats(const struct stream *s); /* of conversations in it */

@@ -16,7 +16,7 @@
 #include <unistd.h>
 #include <xxhash.h>
 
-#define MAGIC "LTTOKEN2"
+#define MAGIC "LTTOKEN3"
 #define FIRST_TOKEN 4096           /* byte of the file */
 #define BLOCK_BYTES ((int64_t)1 << 16)
 
@@ -213,6 +213,7 @@ enum status token_writer_finish(struct token_writer *w, const struct token_total
     TRY(write_block(w));
     h->totals.text_bytes = totals->text_bytes;
     h->totals.repaired = totals->repaired;
+    h->totals.repaired_file = totals->repaired_file;
     h->totals.chats = totals->chats;
     memcpy(h->magic, MAGIC, 8);
     lay_out(h, &t);

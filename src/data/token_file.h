@@ -22,7 +22,8 @@ struct token_source {
 struct token_totals {
     int64_t tokens, documents;
     int64_t text_bytes;
-    int64_t repaired; /* broken characters */
+    int64_t repaired;      /* broken characters */
+    int64_t repaired_file; /* which has the most of them */
     int64_t empty;    /* documents without tokens, which are none */
     struct chat_counts chats;
 };

@@ -21,6 +21,7 @@ struct segment {
     size_t at, n;
     int begins, ends;    /* the file */
     int64_t file, place; /* the first line's number; of others, the first byte's */
+    int64_t repaired;    /* broken characters */
 };
 
 /* Where ids of a chunk end that belong together, and whether a document of the file does. */
@@ -38,7 +39,7 @@ struct chunk {
     struct ids ids;
     struct piece *piece;
     int64_t n_pieces, pieces_room;
-    int64_t repaired, bytes;
+    int64_t repaired, bytes; /* repaired: of the segments so far */
     struct chat_counts chats;
 };
 
@@ -60,6 +61,7 @@ struct job {
     int64_t next_written;
     int failed;
     struct token_totals totals;
+    int64_t repaired_now, repaired_most, repairing; /* broken characters of the file `repairing`, and of the one that has the most */
 };
 
 /* ---- reading ---- */
@@ -320,15 +322,35 @@ static enum status encode_segment(struct encoding *x, const struct segment *s)
         return encode_ids(x, &k->ids, text, s);
     if (k->lines != LINES_NONE)
         return lines_visit(text, s->n, s->place, visit[k->lines], x);
-    return x->job->config->tokenizer ? encode_text(x, text, s->n, s->begins, s->ends) : encode_bytes(x, text, s->n, s->ends);
+    if (!x->job->config->tokenizer)
+        return encode_bytes(x, text, s->n, s->ends);
+    const size_t mark = s->begins && s->n >= 3 && memcmp(text, "\357\273\277", 3) == 0 ? 3 : 0; /* says that it is UTF-8, and is none of its text */
+    return encode_text(x, text + mark, s->n - mark, s->begins, s->ends);
 }
 
 static enum status encode_chunk(struct encoding *x)
 {
     x->c->n_pieces = 0;
-    for (int64_t i = 0; i < x->c->n; i++)
+    for (int64_t i = 0; i < x->c->n; i++) {
+        const int64_t before = x->c->repaired;
         TRY(encode_segment(x, &x->c->segment[i]));
+        x->c->segment[i].repaired = x->c->repaired - before;
+    }
     return OK;
+}
+
+/* Segments come in the files' order. */
+static void count_repaired(struct job *j, const struct segment *s)
+{
+    if (s->file != j->repairing)
+        j->repaired_now = 0;
+    j->repairing = s->file;
+    j->repaired_now += s->repaired;
+    j->totals.repaired += s->repaired;
+    if (j->repaired_now > j->repaired_most) {
+        j->repaired_most = j->repaired_now;
+        j->totals.repaired_file = s->file;
+    }
 }
 
 static enum status write_chunk(struct job *j, const struct chunk *c)
@@ -340,7 +362,8 @@ static enum status write_chunk(struct job *j, const struct chunk *c)
             TRY(token_writer_end_document(j->writer, c->piece[i].file));
         first = c->piece[i].end;
     }
-    j->totals.repaired += c->repaired;
+    for (int64_t i = 0; i < c->n; i++)
+        count_repaired(j, &c->segment[i]);
     j->totals.text_bytes += c->bytes;
     chat_counts_add(&j->totals.chats, &c->chats);
     return OK;

@@ -44,6 +44,13 @@ void data_print_chats(const struct chat_counts *n, FILE *f)
     fputc('\n', f);
 }
 
+void data_print_repaired(int64_t n, const char *path, FILE *f)
+{
+    if (n > 0)
+        fprintf(f, "remark: %lld broken characters in the text (it is no valid UTF-8) are read as U+FFFD, many of them in %s: a text in Latin-1 "
+                "becomes UTF-8 by iconv -f WINDOWS-1252 -t UTF-8\n", (long long)n, path);
+}
+
 void data_print_packing(int64_t seq_len, const struct packing_report *r, FILE *f)
 {
     char a[32], b[32], c[32], d[32];
@@ -101,8 +108,7 @@ static void print_tokenizer(const struct run *r, const struct corpus_report *d)
         return;
     }
     printf("tokens of %s, %.2f bytes each%s\n", r->tokenizer, (double)d->bytes / (double)d->tokens, d->cached ? ", kept from an earlier run" : "");
-    if (d->repaired)
-        printf("remark: %lld broken characters in the text (it is no valid UTF-8) are read as U+FFFD\n", (long long)d->repaired);
+    data_print_repaired(d->repaired, d->repaired_path, stdout);
 }
 
 void run_print_data(const struct run *r)

@@ -8,6 +8,7 @@
 
 /* A line of what became of conversations, if there are any. */
 void data_print_chats(const struct chat_counts *n, FILE *f);
+void data_print_repaired(int64_t n, const char *path, FILE *f); /* broken characters, and a file that has many of them */
 /* How documents fill sequences of that length, in a line. */
 void data_print_packing(int64_t seq_len, const struct packing_report *r, FILE *f);
 /* The same of all documents of a corpus. */

@@ -192,8 +192,9 @@ static enum status print_counts(const struct show *x, const struct packing_repor
         printf("ids below %lld, as they are\n", (long long)stream_ids(x->d));
     else
         printf("text as bytes\n");
-    if (stream_repaired(x->d))
-        printf("remark: %lld broken characters in the text (it is no valid UTF-8) are read as U+FFFD\n", (long long)stream_repaired(x->d));
+    const char *path;
+    const int64_t repaired = stream_repaired(x->d, &path);
+    data_print_repaired(repaired, path, stdout);
     const struct chat_counts chats = stream_chats(x->d);
     data_print_chats(&chats, stdout);
     print_lengths(x);

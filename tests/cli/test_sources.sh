@@ -130,7 +130,10 @@ says common.out "remark: $scratch/books/a.txt is in --data and in --eval-data: w
 rm -r books
 printf 'a\377b and more\n' >broken.txt
 run broken data --model model --data broken.txt --samples 0
-grep -q '^remark: 1 broken characters in the text (it is no valid UTF-8) are read as U+FFFD' broken.out || { fail "invalid UTF-8 is not said"; cat broken.out; }
+grep -q "^remark: 1 broken characters in the text (it is no valid UTF-8) are read as U+FFFD, many of them in $scratch/broken.txt: " broken.out || { fail "invalid UTF-8 is not said"; cat broken.out; }
+printf '\357\273\277a b and more\n' >mark.txt
+run mark data --model model --data mark.txt --samples 1
+grep -q '^a【 b and more$' mark.out || { fail "a byte order mark is read as text"; cat mark.out; }
 
 # Rows in a .json file are refused where it is named, and a text where a directory has it among others.
 mkdir code && printf '[{"text": "Yes"}]\n' >code/i18n.json && cp a.txt code

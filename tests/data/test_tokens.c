@@ -142,11 +142,15 @@ static void test_repaired(void **state)
     char text[5000];
     memset(text, 'x', sizeof text);
     text[100] = text[101] = (char)0xff;
-    const char *path = keep(scratch_write("broken", text, sizeof text));
-    struct corpus_config config = config_of(&path, 1);
+    const char *paths[3] = {NULL, keep(scratch_write("broken", text, sizeof text)), NULL};
+    text[100] = 'x';
+    paths[0] = keep(scratch_write("a", text, sizeof text)); /* one each, before and behind it */
+    paths[2] = keep(scratch_write("c", text, sizeof text));
+    struct corpus_config config = config_of(paths, 3);
     config.seq_len = 16;
     struct corpus *c = open_corpus(&config);
-    assert_int_equal(corpus_get_report(c)->repaired, 2);
+    assert_int_equal(corpus_get_report(c)->repaired, 4);
+    assert_non_null(strstr(corpus_get_report(c)->repaired_path, "/broken"));
     corpus_close(c);
 }
 
