@@ -192,23 +192,25 @@ static void take(const struct run *r, struct taking *t, int64_t seq_len)
                units_format_count(d->train_sequences, sequences), mean);
 }
 
-/* Sources by weight, and how often each is read by the steps to come. */
+/* Sources by weight, and how often each is read by the steps to come; of one source, and sequences of one length, only that. */
 static void print_sources(const struct run *r, const double *epochs)
 {
     const struct settings *s = r->s;
     double all = 0;
     int n = corpus_sources(r->corpus);
+    char steps[64];
+    format_steps(r->at.step, s->plan.steps, steps);
+    if (r->at.step == 0)
+        snprintf(steps, sizeof steps, "%lld step%s", (long long)s->plan.steps, s->plan.steps == 1 ? "" : "s");
+    if (n == 1 && curriculum_stretches(s) == 1)
+        printf("data: %.3g epochs in %s\n", epochs[0], steps);
     for (int i = 0; i < n; i++)
         all += corpus_get_source(r->corpus, i).weight;
     for (int i = 0; i < n && n > 1; i++) {
         struct corpus_source x = corpus_get_source(r->corpus, i);
-        char tokens[32], steps[64];
-        printf("data: %s: %.4g%% of the tokens; %s tokens in %lld sequences, %.3g epochs in ", x.name, 100 * x.weight / all,
-               units_format_count(x.packed->train_tokens, tokens), (long long)x.packed->train_sequences, epochs[i]);
-        if (r->at.step == 0)
-            printf("%lld step%s\n", (long long)s->plan.steps, s->plan.steps == 1 ? "" : "s");
-        else
-            printf("%s\n", format_steps(r->at.step, s->plan.steps, steps));
+        char tokens[32];
+        printf("data: %s: %.4g%% of the tokens; %s tokens in %lld sequences, %.3g epochs in %s\n", x.name, 100 * x.weight / all,
+               units_format_count(x.packed->train_tokens, tokens), (long long)x.packed->train_sequences, epochs[i], steps);
     }
 }
 

@@ -35,6 +35,8 @@ alike() { # NAME RUN
 }
 run whole $opts --steps 4 --out whole
 grep -q '^data: .*b.txt: 66.67% of the tokens; .* epochs in 4 steps$' whole.out || { fail "epochs of a source"; cat whole.out; }
+run single --model tiny --data a.txt --seq-len 64 --steps 2 --effort quick --out single
+grep -q '^data: 0\.[0-9]* epochs in 2 steps$' single.out || { fail "epochs of the only source"; cat single.out; }
 run first $opts --steps 1 --out parts
 run second --resume parts --steps 2
 run third --resume parts --steps 3 --ranks 2
