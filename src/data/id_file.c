@@ -189,7 +189,7 @@ static enum status look_bin(const struct reading *r, int token_bytes, struct id_
         return status_fail(ERR_INVALID, "%s: a file of llm.c of version %d; known are version 1 of %d and 7 of %d", r->path, head[1], GPT2, LLAMA3);
     if (token_bytes == 0)
         return status_fail(ERR_INVALID, "%s has neither llm.c's header nor Megatron's index (%.*s.idx) beside it: --token-type u16 or u32 says what "
-                           "its tokens are", r->path, (int)strlen(r->path) - 4, r->path);
+                           "its tokens are; where it has none, name the other files ('DIR/**/*.c')", r->path, (int)strlen(r->path) - 4, r->path);
     if (r->bytes % token_bytes)
         return status_fail(ERR_INVALID, "%s has %lld bytes, no multiple of %d (--token-type)", r->path, (long long)r->bytes, token_bytes);
     f->format = IDS_PLAIN;

@@ -105,6 +105,22 @@ static enum status refuse_utf_16(const char *path)
                        stem, path, end ? end : "");
 }
 
+/* What a directory of texts has beside them: programs, pictures, databases. Who names such a file has it read. */
+static enum status refuse_binary(const char *path, int *is_foreign)
+{
+    char head[4096];
+    int fd;
+    int64_t bytes;
+    TRY(file_open(path, &fd, &bytes));
+    const size_t n = (size_t)min_i64(sizeof head, bytes);
+    enum status st = file_read(fd, path, head, n, 0);
+    sys_close(fd);
+    if (st != OK || !memchr(head, 0, n))
+        return st;
+    *is_foreign = 1;
+    return status_fail(ERR_INVALID, "%s is no text: it has zero bytes", path);
+}
+
 /* A .json file may be any text; one that begins as a list of rows, or as a row, with a key that they have, is meant as rows where it
  * is named; *rows: one that was found in a directory is a text as others there. */
 static enum status look_at_json(const char *path, int found, int *rows)
@@ -144,6 +160,8 @@ static enum status find_kind(const char *path, int found, const struct kinds_con
     TRY(refuse_foreign(path, &k->ids, is_foreign));
     if (config->has_tokenizer && k->ids.format == IDS_NONE)
         TRY(refuse_utf_16(path));
+    if (config->has_tokenizer && k->ids.format == IDS_NONE && found && !input_is_compressed(path))
+        TRY(refuse_binary(path, is_foreign));
     if (config->has_tokenizer)
         TRY(look_at_json(path, found, &k->json_rows));
     TRY(lines_look(path, config->column, &k->lines));
@@ -191,7 +209,7 @@ static enum status refuse_unread(const struct unread *u)
         snprintf(more, sizeof more, "; nor are %s and %lld more read", u->others, (long long)(u->n - 1 - u->named));
     else if (u->n > 1)
         snprintf(more, sizeof more, "; nor %s %s read", u->n > 2 ? "are" : "is", u->others);
-    return status_fail(ERR_INVALID, "%s%s: a directory with what is no text is no --data, its files are: give them, or move the others",
+    return status_fail(ERR_INVALID, "%s%s: a directory with what is no text is no --data, its files are: give them ('DIR/**/*.txt'), or move the others",
                        u->first, more);
 }
 

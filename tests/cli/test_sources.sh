@@ -147,4 +147,12 @@ run code data --model model --data code --samples 0
 says code.out "remark: 2 files, as $scratch/code/i18n.json, hold rows and are read as texts"
 refuse "i18n.json is a JSON list" data --model model --data code/i18n.json,code
 refuse "i18n.json is a JSON list" data --model model --data 'code/*.json'
+
+# Programs and pictures of a directory are no texts of it; named, they are what their owner says.
+printf '\177ELF\002\001\001\000\000' >code/prog && printf 'x\000' >code/zero.txt
+refuse "code/prog is no text: it has zero bytes; nor is zero.txt read" data --model model --data code
+run named data --model model --data 'code/*.txt' --samples 0
+says named.out "data: 2 documents, "
+printf 'abc' >code/tool.bin
+refuse "code/tool.bin has neither llm.c's header" data --model model --data code
 exit $failures
