@@ -168,6 +168,8 @@ static void say_merged(const struct settings *s, const char *to, const struct mo
     printf("rounding: sums are fp32, rounded once to the type of the base's tensor; s B A is %.3g (root mean square), and rounding takes %.3g "
            "(%.2g%%)\n",
            r->change, r->lost, r->change > 0 ? 100 * r->lost / r->change : 0.0);
+    if (r->lost > 0.1 * r->change)
+        printf("note: much of what was learnt is rounded away: the adapter keeps it, on the base as it is\n");
     if (r->fp16)
         printf("note: %d tensors were fp16 and are fp32 now\n", r->fp16);
     printf("adapter: it stays in %s; export --adapter writes it alone\n", s->adapter);
