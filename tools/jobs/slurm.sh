@@ -9,7 +9,7 @@
 #SBATCH --mem=0
 #SBATCH --time=08:00:00
 #SBATCH --signal=TERM@300
-# (five minutes before the end ltrain finishes its step, saves and leaves)
+# (five minutes before the end ltrain throws away the step under way, saves and leaves; with --stop step it finishes it first)
 set -eu
 : "${RUN:?name the directory of the run: RUN=runs/NAME sbatch tools/jobs/slurm.sh ...}"
 export OMP_NUM_THREADS="${SLURM_CPUS_PER_TASK:-1}"
