@@ -303,6 +303,8 @@ static const char *name_elsewhere(const char *name)
                  {"context-length", "seq-len"},
                  {"max-steps", "steps"},
                  {"num-steps", "steps"},
+                 {"epochs", "steps"},
+                 {"num-train-epochs", "steps"},
                  {"save-steps", "save-every"},
                  {"output-dir", "out"},
                  {"dataset", "data"},

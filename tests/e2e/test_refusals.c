@@ -29,6 +29,7 @@ static void options_and_keys(void **state)
     refuses_before_the_run(2, "unknown option --frobnicate; ltrain --help lists", "--frobnicate 5");
     refuses_before_the_run(2, "unknown option --learning-rate; did you mean --lr?", TINY "--learning-rate 1e-4");
     refuses_before_the_run(2, "unknown option --max_steps; did you mean --steps?", TINY "--max_steps 5");
+    refuses_before_the_run(2, "unknown option --epochs; did you mean --steps?", TINY "--epochs 5");
     refuses_before_the_run(2, "--offload|nvem|did you mean nvme?", TINY "--offload nvem");
     refuses_before_the_run(2, "--dtype|fp8|fp32, bf16", TINY "--dtype fp8");
     refuses_before_the_run(2, "--lr|much|number", TINY "--lr much");
