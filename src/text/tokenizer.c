@@ -117,12 +117,17 @@ static int added_is_blind(struct tokenizer *t, const struct added_token *a, cons
 static void find_cuts(struct tokenizer *t)
 {
     int cut = 0, in_front = puts_in_front(t), splits = 0; /* splits: a continued text may begin with a piece of its own */
-    for (int i = 0; i < t->normal.n; i++)
+    int spaces = 0; /* a map makes them of newlines */
+    for (int i = 0; i < t->normal.n; i++) {
         if (!normalizer_is_blind(t, &t->normal.step[i]))
             return;
+        spaces |= t->normal.step[i].kind == NORMAL_PRECOMPILED && !map_keeps_newlines(&t->normal.step[i].map);
+    }
     for (int64_t i = 0; i < t->added.n; i++) {
         const struct added_token *a = &t->added.token[i];
         if (!added_is_blind(t, a, a->text, a->n, in_front) || (a->normal && !added_is_blind(t, a, a->normal, a->normal_n, in_front)))
+            return;
+        if (a->normal && spaces && memchr(a->normal, ' ', a->normal_n))
             return;
     }
     for (int i = 0; i < t->n_stages && !cut; i++) {

@@ -292,6 +292,13 @@ static void test_uncut(void **state)
     check_uncut("{\"pre_tokenizer\": {\"type\": \"Sequence\", \"pretokenizers\": [{\"type\": \"Digits\"}, {\"type\": \"ByteLevel\"}]}, " MODEL(
         "\"a\": 0, \"b\": 1", "", ""));
     check_uncut("{" MODEL("\"a\": 0, \"\\n\": 1, \"|\": 2, \"\\n|\": 3", "[\"\\n\", \"|\"]", "")); /* where b vanishes, a merge goes across it */
+    /* a map that makes spaces of newlines, and an added token with one */
+    json_t *t5 = json_load_file(source("families/t5.json"), 0, NULL);
+    assert_int_equal(json_object_set_new(t5, "added_tokens", json_pack("[{s:s, s:b}]", "content", "a b", "normalized", 1)), 0);
+    char *text = json_dumps(t5, 0);
+    check_uncut(text);
+    free(text);
+    json_decref(t5);
 }
 
 /* A pattern that backtracks without end gives up with a sentence. */
