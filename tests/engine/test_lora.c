@@ -153,6 +153,7 @@ CASE(tied, "lora-tied")
 CASE(gpt2, "lora-gpt2")
 CASE(phi3, "lora-phi3")
 CASE(neox, "lora-neox")
+CASE(codegen, "lora-codegen")
 CASE(qwen3, "lora-qwen3")
 CASE(qwen3_5, "lora-qwen3_5")
 CASE(nf4, "qlora-gqa")
@@ -368,7 +369,7 @@ static void tiles(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(gqa), cmocka_unit_test(tied), cmocka_unit_test(gpt2), cmocka_unit_test(phi3),
-                                       cmocka_unit_test(neox), cmocka_unit_test(qwen3), cmocka_unit_test(qwen3_5), cmocka_unit_test(nf4), cmocka_unit_test(int8),
+                                       cmocka_unit_test(neox), cmocka_unit_test(codegen), cmocka_unit_test(qwen3), cmocka_unit_test(qwen3_5), cmocka_unit_test(nf4), cmocka_unit_test(int8),
                                        cmocka_unit_test(bitsandbytes), cmocka_unit_test(dropout), cmocka_unit_test(dropout_fused), cmocka_unit_test(differences),
                                        cmocka_unit_test(tiles), cmocka_unit_test(ends), cmocka_unit_test(ends_tied), cmocka_unit_test(ends_fused), cmocka_unit_test(nf4_anywhere), cmocka_unit_test(int8_anywhere)};
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -19,7 +19,7 @@ import numpy as np
 import torch
 from peft import LoraConfig, get_peft_model
 from safetensors.numpy import load_file, save_file
-from transformers import AutoModelForCausalLM, Gemma2Config, GPTNeoXConfig, Qwen3_5TextConfig, Qwen3Config
+from transformers import AutoModelForCausalLM, CodeGenConfig, Gemma2Config, GPTNeoXConfig, Qwen3_5TextConfig, Qwen3Config
 
 import make_golden as golden
 
@@ -36,6 +36,8 @@ CASES = {
     "lora-phi3": (golden.phi3(), [40], dict(r=5, lora_alpha=10, target_modules=r".*layers\.\d+\.(self_attn\.(qkv|o)|mlp\.gate_up)_proj"), False),
     "lora-neox": (golden.tiny(GPTNeoXConfig, rope_parameters=dict(golden.DEFAULT_ROPE, partial_rotary_factor=0.25), dim=32,
                               intermediate_size=24, num_hidden_layers=1), [30, 11], dict(r=4, lora_alpha=8, target_modules="all-linear"), False),
+    # queries, values and keys in one matrix, in this order
+    "lora-codegen": (golden.gptj(CodeGenConfig), [33, 14], dict(r=4, lora_alpha=8, target_modules=["qkv_proj", "fc_in"]), False),
     "lora-qwen3": (golden.small(Qwen3Config, heads=4, kv_heads=2, head_dim=16), [33],
                    dict(r=4, lora_alpha=8, target_modules="all-linear", rank_pattern={"q_proj": 2, r"layers.1.mlp.up_proj": 6}, alpha_pattern={"o_proj": 3}), False),
     "lora-dropout": (golden.llama(4, 2, 16, dim=32, ffn=48), [40, 25], dict(r=4, lora_alpha=8, target_modules="all-linear", lora_dropout=0.1), False),

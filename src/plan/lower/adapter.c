@@ -24,6 +24,7 @@ struct product {
     int adapter; /* parameter A; -1: nothing */
     int64_t chunk_row;
     struct source last; /* that is in it */
+    int64_t outputs;    /* of s B^T dy: how many of the map's are in it; slices come in any order, each once */
 };
 
 /* What masks leave of a chunk's inputs, and the gradient before it passes one: of as many columns. */
@@ -225,27 +226,27 @@ static struct linear_side down_product(struct lowering *L, const struct linear_c
     return side_of(L, &p->value, p->chunk_row, L->s.dtype);
 }
 
-/* s B^T dy of the outputs up to the call's. */
-static struct linear_side up_product(struct lowering *L, const struct linear_call *c)
+/* s B^T dy of the call's outputs and of those before it. *whole: that is all of them. */
+static struct linear_side up_product(struct lowering *L, const struct linear_call *c, int *whole)
 {
     struct adapter_work *W = L->adapters;
+    const int64_t all = all_outputs(L, c->w);
     const struct source from = source_of(&c->y, c->w->first_out, c->w->out);
     struct product *p = find(W->up, c->w);
     if (!p || p->chunk_row != chunk_row(c) || !same_source(&p->last, &from)) {
         struct model_linear up = up_map(c->w);
-        const int first = c->w->first_out == 0;
-        if (first || !p || p->chunk_row != chunk_row(c))
+        const int first = !p || p->chunk_row != chunk_row(c) || p->outputs == all;
+        if (first) {
             p = begin(L, W->up, &W->next_up, c->w, chunk_row(c));
+            p->outputs = 0;
+        }
         p->last = from;
+        p->outputs += c->w->out;
         linear_product_dx(L, &(struct linear_call){&up, .rows = c->rows, .y = c->y, .x = side_of(L, &p->value, p->chunk_row, F32),
                                                    .accumulate = !first, .scale = c->w->adapter_scale});
     }
+    *whole = p->outputs == all;
     return side_of(L, &p->value, p->chunk_row, F32);
-}
-
-static int is_last_output(const struct lowering *L, const struct linear_call *c)
-{
-    return c->w->first_out + c->w->out == all_outputs(L, c->w);
 }
 
 /* --- Passes --- */
@@ -285,8 +286,9 @@ void adapter_dx(struct lowering *L, const struct linear_call *c)
     if (c->w->rank == 0)
         return;
     struct model_linear down = down_map(c->w);
-    struct linear_side up = up_product(L, c);
-    if (!is_last_output(L, c))
+    int whole;
+    struct linear_side up = up_product(L, c, &whole);
+    if (!whole)
         return;
     if (!adapter_drops(L)) {
         linear_product_dx(L, &(struct linear_call){&down, c->first_in, c->in, c->rows, up, c->x, .accumulate = 1});
@@ -306,8 +308,9 @@ void adapter_dw(struct lowering *L, const struct linear_call *c)
     struct model_linear down = down_map(c->w), up = up_map(c->w);
     if (trained(L, c->w->up))
         linear_product_dw(L, &(struct linear_call){&up, .rows = c->rows, .y = c->y, .x = down_product(L, c), .scale = c->w->adapter_scale});
-    struct linear_side gradient = up_product(L, c);
-    if (is_last_output(L, c))
+    int whole;
+    struct linear_side gradient = up_product(L, c, &whole);
+    if (whole)
         linear_product_dw(L, &(struct linear_call){&down, c->first_in, c->in, c->rows, gradient, seen(L, c)});
 }
 
