@@ -56,6 +56,7 @@ static const char *const call_names[SYS_CALLS] = {
     [SYS_THREAD] = "thread",
     [SYS_URING_SETUP] = "uring_setup",
     [SYS_URING_ENTER] = "uring_enter",
+    [SYS_URING_FIRST] = "uring_first",
     [SYS_URING_BUFFERS] = "uring_buffers",
     [SYS_URING_SUBMIT] = "uring_submit",
     [SYS_URING_CQE] = "uring_cqe",

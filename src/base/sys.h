@@ -48,6 +48,7 @@ enum sys_call {
     SYS_THREAD,      /* pthread_create */
     SYS_URING_SETUP, /* io_uring_queue_init_params */
     SYS_URING_ENTER, /* of the first operation, which tells whether the kernel lets any in */
+    SYS_URING_FIRST, /* its result */
     SYS_URING_BUFFERS,
     SYS_URING_SUBMIT,
     SYS_URING_CQE, /* a completion's result */

@@ -156,15 +156,16 @@ static void close_ring(struct io *io)
     free(u);
 }
 
-/* A sandbox may let rings be made and deny io_uring_enter: an operation that does nothing tells. 0 or an errno. */
-static int try_ring(struct io_uring *ring)
+/* A sandbox may let rings be made and deny io_uring_enter, and kernels before 5.6 know rings but not these reads and writes
+ * (EINVAL): a read of no bytes tells. 0 or an errno. */
+static int try_ring(struct io_uring *ring, int fd)
 {
     struct io_uring_cqe *cqe;
     struct io_uring_sqe *sqe = io_uring_get_sqe(ring);
     int error = sys_fault(SYS_URING_ENTER), n;
     if (error || !sqe)
         return error ? error : EBUSY;
-    io_uring_prep_nop(sqe);
+    io_uring_prep_read(sqe, fd, NULL, 0, 0);
     do
         n = io_uring_submit(ring);
     while (n == -EINTR);
@@ -173,9 +174,13 @@ static int try_ring(struct io_uring *ring)
     do
         n = io_uring_wait_cqe(ring, &cqe);
     while (n == -EINTR);
-    if (n == 0)
-        io_uring_cqe_seen(ring, cqe);
-    return -n;
+    if (n != 0)
+        return -n;
+    error = sys_fault(SYS_URING_FIRST);
+    if (error == 0 && cqe->res < 0)
+        error = -cqe->res;
+    io_uring_cqe_seen(ring, cqe);
+    return error == EINVAL ? EOPNOTSUPP : error;
 }
 
 int io_open_uring(const struct io_config *config, struct io **out)
@@ -190,7 +195,7 @@ int io_open_uring(const struct io_config *config, struct io **out)
     int error = sys_fault(SYS_URING_SETUP);
     if (error == 0)
         error = -io_uring_queue_init_params((unsigned)config->depth, &u->ring, &params);
-    if (error == 0 && (error = try_ring(&u->ring)) != 0)
+    if (error == 0 && (error = try_ring(&u->ring, config->fds[0])) != 0)
         io_uring_queue_exit(&u->ring);
     if (error) {
         free(u);

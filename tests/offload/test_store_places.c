@@ -182,6 +182,9 @@ static void denied_io_uring_falls_back(void **state)
         sys_inject(SYS_URING_ENTER, nth, EACCES);
         assert_int_equal(works(&c, "threads (no io_uring: Permission denied)"), 0);
         sys_inject_clear();
+        sys_inject(SYS_URING_FIRST, nth, EINVAL); /* Linux 5.1 to 5.5 */
+        assert_int_equal(works(&c, "threads (no io_uring: Operation not supported)"), 0);
+        sys_inject_clear();
     }
     c.way = STORE_URING;
     sys_inject(SYS_URING_SETUP, 1, EPERM);
