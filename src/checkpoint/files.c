@@ -33,12 +33,20 @@ enum status ckpt_make_dir(const char *path)
     return OK;
 }
 
+/* SMB, FUSE and shared folders of virtual machines may have no fsync of directories: names are safe there when their server says. */
+static int cannot_sync_dirs(int error)
+{
+    return error == EINVAL || error == EBADF || error == ENOSYS || error == EOPNOTSUPP;
+}
+
 enum status ckpt_sync_dir(const char *path)
 {
     int fd = sys_open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC, 0);
     if (fd < 0)
         return status_fail(ERR_IO, "cannot open the directory %s: %s", path, strerror(errno));
-    enum status st = sys_fsync(fd) == 0 ? OK : status_fail(ERR_IO, "cannot sync the directory %s: %s", path, strerror(errno));
+    enum status st = OK;
+    if (sys_fsync(fd) != 0 && !cannot_sync_dirs(errno))
+        st = status_fail(ERR_IO, "cannot sync the directory %s: %s", path, strerror(errno));
     sys_close(fd);
     return st;
 }

@@ -8,6 +8,7 @@
 #include "base/rng.h"
 #include "base/sys.h"
 #include "checkpoint/checkpoint.h"
+#include "checkpoint/files.h"
 #include "engine/rig.h"
 
 #include <dirent.h>
@@ -807,6 +808,25 @@ static int same_files(const char *a, const char *b, const char *name)
     return system(command) == 0;
 }
 
+/* Where directories cannot be synced a save goes on; a file's fsync that fails with the same error ends it. */
+static void directories_may_have_no_fsync(void **state)
+{
+    (void)state;
+    static const int none[] = {EINVAL, EBADF, ENOSYS, EOPNOTSUPP};
+    for (size_t i = 0; i < sizeof none / sizeof *none; i++) {
+        sys_inject(SYS_FSYNC, 1, none[i]);
+        must(ckpt_sync_dir(run));
+    }
+    sys_inject(SYS_FSYNC, 1, EIO);
+    assert_int_equal(ckpt_sync_dir(run), ERR_IO);
+    must_say("cannot sync the directory");
+    char path[CKPT_PATH];
+    must(ckpt_path(path, run, "text", ""));
+    sys_inject(SYS_FSYNC, 1, EINVAL);
+    assert_int_equal(ckpt_write_text(path, "words"), ERR_IO);
+    sys_inject_clear();
+}
+
 /* The files of a tokenizer, kept and exported: whatever fails, config.json is never there without them. */
 static void texts_may_fail(void **state)
 {
@@ -964,6 +984,7 @@ int main(void)
         TEST(finding_may_fail),
         TEST(newest_looks_again),
         TEST(texts_may_fail),
+        TEST(directories_may_have_no_fsync),
         cmocka_unit_test_setup_teardown(kills, new_run_on_disk, drop_run),
     };
     if (comm_create_self(&self) != OK)
