@@ -229,7 +229,22 @@ static void add_hierarchy(struct hierarchy *h, uint64_t host, struct memory_limi
     }
 }
 
-/* ---- jobs and processes ---- */
+/* ---- machines, jobs and processes ---- */
+
+/* Where the kernel refuses to reserve more than it could back: half of the memory, if nobody has said otherwise. The last of it is
+ * for the superuser (admin_reserve_kbytes) and for ending what took the rest (user_reserve_kbytes). */
+static void add_commit(const char *root, const char *meminfo, uint64_t host, struct memory_limits *out)
+{
+    char dir[PATH_BYTES];
+    snprintf(dir, sizeof dir, "%s/proc/sys/vm", root);
+    int64_t limit = memory_proc_bytes(meminfo, "CommitLimit"), taken = memory_proc_bytes(meminfo, "Committed_AS");
+    int64_t admin = number_of(dir, "admin_reserve_kbytes"), user = number_of(dir, "user_reserve_kbytes");
+    if (number_of(dir, "overcommit_memory") != 2 || limit == 0)
+        return;
+    struct memory_limit *l = add(out, mix(host, 5), limit, taken + ((admin > 0 ? admin : 0) + (user > 0 ? user : 0)) * 1024);
+    l->addresses = 1;
+    snprintf(l->name, sizeof l->name, "CommitLimit (vm.overcommit_memory is 2)");
+}
 
 /* What Slurm gives a job on a node, of which it sets one: 0 there means all that the node has. */
 static void add_job(uint64_t host, struct memory_limits *out)
@@ -271,6 +286,7 @@ void memory_limits_read(const char *root, struct memory_limits *out)
     int64_t total = memory_proc_bytes(meminfo, "MemTotal"), available = memory_proc_bytes(meminfo, "MemAvailable");
     if (available > 0)
         add(out, mix(host, 1), total, total - available);
+    add_commit(root, meminfo, host, out);
     for (int version = 1; version <= 2; version++) {
         struct hierarchy h = {.root = root, .version = version};
         add_hierarchy(&h, host, out);

@@ -230,6 +230,29 @@ static void of_a_slurm_job(void **state)
     unsetenv("SLURM_JOB_ID");
 }
 
+/* What may be reserved, of which all processes of the machine take, and the kernel keeps a part; nothing where it does not count. */
+static void of_what_is_reserved(void **state)
+{
+    (void)state;
+    static struct memory_limits l;
+    put("/proc/meminfo", "MemTotal: 16000 kB\nMemAvailable:   15000 kB\nCommitLimit:     8000 kB\nCommitted_AS:    3000 kB\n");
+    put("/proc/sys/vm/admin_reserve_kbytes", "100\n");
+    put("/proc/sys/vm/user_reserve_kbytes", "900\n");
+    for (int mode = 0; mode < 3; mode++) {
+        int found = 0;
+        put("/proc/sys/vm/overcommit_memory", "%d\n", mode);
+        memory_limits_read(root, &l);
+        for (int i = 0; i < l.n; i++)
+            if (strstr(l.at[i].name, "CommitLimit")) {
+                found++;
+                assert_int_equal(l.at[i].bytes, 8000 * 1024);
+                assert_int_equal(l.at[i].left, 4000 * 1024);
+                assert_true(l.at[i].addresses && l.at[i].sharers != 0 && l.at[i].sharers != l.at[0].sharers);
+            }
+        assert_int_equal(found, mode == 2);
+    }
+}
+
 static int own_limits(int which)
 {
     const rlim_t bytes = (rlim_t)1 << 45; /* sanitizers reserve terabytes */
@@ -263,6 +286,7 @@ int main(void)
 {
 #define TEST(f) cmocka_unit_test_setup_teardown(f, fresh, gone)
     const struct CMUnitTest tests[] = {TEST(of_an_ancestor), TEST(of_a_container), TEST(of_version_1),
-                                       TEST(who_shares_it),  TEST(of_a_slurm_job), TEST(of_the_process)};
+                                       TEST(who_shares_it),  TEST(of_a_slurm_job), TEST(of_what_is_reserved),
+                                       TEST(of_the_process)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
