@@ -285,6 +285,11 @@ int sys_openat_file(int dir_fd, const char *path, int flags, mode_t mode)
 {
     struct stat s;
     int fd = sys_openat(dir_fd, path, flags | O_CLOEXEC | O_NONBLOCK | O_NOCTTY, mode), failed = errno, error;
+    /* A server of NFS or SMB on this host has lent the file to a client, and is asking it to give it back: lease-break-time at most. */
+    if (fd < 0 && failed == EWOULDBLOCK && sys_fstatat(dir_fd, path, &s, 0) == 0 && S_ISREG(s.st_mode)) {
+        fd = sys_openat(dir_fd, path, flags | O_CLOEXEC | O_NOCTTY, mode);
+        failed = errno;
+    }
     if (fd < 0) { /* ENXIO: a FIFO without a reader, a socket, a device that is not there */
         errno = failed == ENXIO && sys_fstatat(dir_fd, path, &s, 0) == 0 && kind_error(s.st_mode) ? kind_error(s.st_mode) : failed;
         return -1;

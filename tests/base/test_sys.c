@@ -5,6 +5,7 @@
 #include <fcntl.h>
 #include <pthread.h>
 #include <setjmp.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -132,6 +133,59 @@ static void looks_fail(int fd)
     }
     closedir(d);
     fts_close(tree);
+}
+
+static volatile sig_atomic_t asked;
+
+static void give_back(int number)
+{
+    asked = number;
+}
+
+/* Lends itself the file as a server of NFS does for a client, and gives it back when it is asked to. 77: there are no leases here. */
+static int lend(int tell)
+{
+    int fd = open(file, O_RDWR);
+    signal(SIGIO, give_back);
+    sigset_t io, before;
+    sigemptyset(&io);
+    sigaddset(&io, SIGIO);
+    sigprocmask(SIG_BLOCK, &io, &before);
+    if (fcntl(fd, F_SETLEASE, F_WRLCK) != 0)
+        return 77;
+    if (write(tell, "", 1) != 1)
+        return 1;
+    while (!asked)
+        sigsuspend(&before);
+    return fcntl(fd, F_SETLEASE, F_UNLCK) != 0;
+}
+
+static void what_is_lent_is_waited_for(void **state)
+{
+    (void)state;
+    int pipes[2], status;
+    char byte;
+    close(sys_open(file, O_RDWR | O_CREAT, 0600));
+    assert_int_equal(pipe(pipes), 0);
+    pid_t pid = fork();
+    if (pid == 0) {
+        close(pipes[0]);
+        _exit(lend(pipes[1]));
+    }
+    close(pipes[1]);
+    if (read(pipes[0], &byte, 1) == 1) {
+        int fd = sys_open_file(file, O_RDWR, 0), error = errno;
+        if (fd < 0) {
+            kill(pid, SIGKILL);
+            fail_msg("%s", strerror(error));
+        }
+        close(fd);
+    }
+    close(pipes[0]);
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    if (WIFEXITED(status) && WEXITSTATUS(status) == 77)
+        skip();
+    assert_int_equal(status, 0);
 }
 
 /* Calls that come by the clock are not counted, and draw no fault. */
@@ -421,6 +475,7 @@ int main(int argc, char **argv)
         cmocka_unit_test_setup_teardown(one_fault_fires_once_among_threads, clear, clear),
         cmocka_unit_test(the_environment_injects),
         cmocka_unit_test_setup_teardown(only_regular_files_are_opened, clear, clear),
+        cmocka_unit_test_setup_teardown(what_is_lent_is_waited_for, clear, clear),
     };
     return cmocka_run_group_tests(tests, make_folder, remove_folder);
 }
