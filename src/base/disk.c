@@ -62,6 +62,12 @@ int disk_is_shared(int fd)
     return is_among(fd, shared_types, sizeof shared_types / sizeof *shared_types);
 }
 
+int disk_copies_on_write(int fd)
+{
+    static const unsigned btrfs[] = {0x9123683e};
+    return is_among(fd, btrfs, 1);
+}
+
 int disk_shows_changes(int fd)
 {
     return !is_among(fd, unseen_types, sizeof unseen_types / sizeof *unseen_types);

@@ -20,6 +20,8 @@ int64_t disk_room(const struct disk *d);
 const char *disk_say_room(const struct disk *d, char text[64]);
 /* Of what is open: whether other hosts may write to it; 1 where that is not known. */
 int disk_is_shared(int fd);
+/* Of what is open: whether what is written over goes to new blocks, even in a file that has all of its own (btrfs). */
+int disk_copies_on_write(int fd);
 /* Of what is open: whether its time of change (st_ctim) is the kernel's own word for every change; 0 where that is not known. */
 int disk_shows_changes(int fd);
 

@@ -9,12 +9,14 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <linux/fs.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
+#include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/statfs.h>
@@ -38,6 +40,7 @@ static const char *const call_names[SYS_CALLS] = {
     [SYS_UNLINK] = "unlink",
     [SYS_MKDIR] = "mkdir",
     [SYS_FALLOCATE] = "fallocate",
+    [SYS_NO_COW] = "no_cow",
     [SYS_STATVFS] = "statvfs",
     [SYS_STAT] = "stat",
     [SYS_ACCESS] = "access",
@@ -389,6 +392,13 @@ int sys_fallocate(int fd, int mode, off_t offset, off_t len)
 {
     int w = begin("allocate", fd, NULL, (size_t)len, offset);
     return (int)end(w, fails(SYS_FALLOCATE) ? -1 : fallocate(fd, mode, offset, len));
+}
+
+int sys_no_cow(int fd)
+{
+    int flags = 0, w = begin("prepare", fd, NULL, 0, 0), failed = fails(SYS_NO_COW) || ioctl(fd, FS_IOC_GETFLAGS, &flags) != 0;
+    flags |= FS_NOCOW_FL;
+    return (int)end(w, failed || ioctl(fd, FS_IOC_SETFLAGS, &flags) != 0 ? -1 : 0);
 }
 
 /* ---- what there is ---- */

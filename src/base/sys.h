@@ -30,6 +30,7 @@ enum sys_call {
     SYS_UNLINK,
     SYS_MKDIR,
     SYS_FALLOCATE,
+    SYS_NO_COW,
     SYS_STATVFS, /* fstatfs, too */
     SYS_STAT,    /* of a path, a link, a descriptor */
     SYS_ACCESS,
@@ -96,6 +97,8 @@ int sys_unlinkat(int dir_fd, const char *name, int flags); /* counted as an unli
 int sys_rmdir(const char *path);
 int sys_mkdir(const char *path, mode_t mode);
 int sys_fallocate(int fd, int mode, off_t offset, off_t len);
+/* btrfs: what is written over later, in the file, which is empty yet, stays in its place. */
+int sys_no_cow(int fd);
 /* ---- what there is ---- */
 int sys_stat(const char *path, struct stat *out);
 int sys_lstat(const char *path, struct stat *out);

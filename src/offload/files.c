@@ -145,6 +145,8 @@ static enum status create(const char *path, int rank, char *name, struct files *
         return status_fail(ERR_IO, "nvme path %s: cannot create %s: %s: make it writable or name another (--nvme-path)", path,
                            name, strerror(errno));
     f->fds[f->n++] = fd;
+    if (disk_copies_on_write(fd)) /* blocks that are allocated would do for the first time only */
+        sys_no_cow(fd);           /* where it fails, a drive without room shows */
     /* Waits only for a run that is just looking whether the file is dead. Where there are no locks (ENOLCK, ENOSYS), nobody can
      * take one to remove the file either. */
     int locked;

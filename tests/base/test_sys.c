@@ -118,6 +118,8 @@ static void looks_fail(int fd)
     assert_int_equal(sys_glob(folder, 0, &g), GLOB_ABORTED);
     assert_null(sys_realpath(folder));
     assert_int_equal(sys_quota(fd, 0, 0, &s), -1);
+    assert_int_equal(sys_no_cow(fd), -1);
+    assert_int_equal(errno, ENFILE);
     static const enum sys_call each[] = {SYS_STAT, SYS_STAT, SYS_STAT, SYS_STATVFS, SYS_UNLINK, SYS_TRUNCATE};
     for (int i = 0; i < 6; i++) { /* those that share a number */
         sys_inject_clear();
