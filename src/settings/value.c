@@ -121,7 +121,8 @@ static enum status parse_number(const struct settings_key *k, const char *where,
 {
     char *end;
     double x = strtod(text, &end);
-    if (end == text || *end || isnan(x) || (isinf(x) && !isdigit((unsigned char)end[-1])) || isspace((unsigned char)text[0]))
+    if (end == text || *end || isnan(x) || (isinf(x) && !isdigit((unsigned char)end[-1])) || isspace((unsigned char)text[0]) ||
+        strpbrk(text, "xX"))
         return status_fail(ERR_INVALID, "%s: '%s' is not a number like 0.1 or 3e-4%s%s", where, text, k->unset ? ", or " : "",
                            k->unset ? k->unset : "");
     TRY(check_range(k, where, "", text, x));

@@ -237,6 +237,7 @@ static void test_flag_errors(void **state)
     FAILS("--lr: 'nan' is not a number like 0.1 or 3e-4", REQUIRED, "--lr", "nan");
     FAILS("--lr: 1e999 is out of range, it must be at least 0 and at most 1e+38", REQUIRED, "--lr", "1e999");
     FAILS("--lr: '1x' is not", REQUIRED, "--lr", "1x");
+    FAILS("--lr: '0x10' is not", REQUIRED, "--lr", "0x10");
     FAILS("--lr: -1 is out of range, it must be at least 0", REQUIRED, "--lr", "-1");
     FAILS("--alpha: 1.5 is out of range, it must be at least 0 and at most 1", REQUIRED, "--alpha", "1.5");
     FAILS("--alpha: 'much' is not a number like 0.1 or 3e-4, or auto", REQUIRED, "--alpha", "much");
