@@ -156,7 +156,9 @@ static enum status add_deep(struct documents *d, const char *key, const char *pa
         dir[n++] = *from++;
         dir[n] = 0;
     }
-    if (from < stars || !*name || strchr(name, '/') || sys_stat(dir, &s) != 0 || !S_ISDIR(s.st_mode))
+    if (from == stars && sys_stat(dir, &s) != 0)
+        return status_fail(ERR_INVALID, "%s: %s: no such directory", key, dir);
+    if (from < stars || !*name || strchr(name, '/') || !S_ISDIR(s.st_mode))
         return status_fail(ERR_INVALID, "%s: %s: `**` stands between a directory and the pattern of a name, as in 'DIR/**/*.c'", key, pattern);
     const int64_t before = d->n;
     TRY(add_tree(d, dir, name));

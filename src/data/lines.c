@@ -133,7 +133,7 @@ static enum status refuse_row(const char *path, int64_t line, const char *column
     const char *first = json_object_iter_key(json_object_iter((json_t *)row));
     return status_fail(ERR_INVALID, "%s:%lld: it has no \"%.60s\"%s%.40s%s", path, (long long)line, column,
                        first ? " (its first member is \"" : "", first ? first : "",
-                       first ? "\"; --text-column NAME names the one that is the text)" : "");
+                       first ? "\"; --text-column NAME names the one that is the text; rows of chats have messages, or prompt and completion)" : "");
 }
 
 enum status lines_read_text(const char *path, int64_t line, const char *column, const char *row, size_t n, json_t **out)

@@ -343,6 +343,7 @@ static void test_deep_patterns(void **state)
         scratch_text(files[i], "int x;\n");
     assert_int_equal(symlink("nowhere", scratch_path("deep/link.txt")), 0); /* its name is none that is looked for */
     const char *all[] = {scratch_path("deep/**/*.c")}, *none[] = {scratch_path("deep/**/*.h")}, *odd[] = {scratch_path("deep/**/y/*.c")};
+    const char *absent[] = {scratch_path("nowhere/**/*.c")};
     struct corpus_config config = config_of(all, 1, 4);
     struct corpus *c = open_corpus(&config);
     assert_int_equal(corpus_get_report(c)->documents, 3);
@@ -351,6 +352,8 @@ static void test_deep_patterns(void **state)
     refuse_corpus(&config, "deep/**/*.h: nothing matches it");
     config = config_of(odd, 1, 4);
     refuse_corpus(&config, "`**` stands between a directory and the pattern of a name");
+    config = config_of(absent, 1, 4);
+    refuse_corpus(&config, "/nowhere/: no such directory");
 }
 
 static void test_refusals(void **state)

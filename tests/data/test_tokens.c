@@ -301,7 +301,7 @@ static void test_bad_rows(void **state)
     refuse_rows("{\"text\": \"a\"}\n[1]\n", NULL, "bad.jsonl:2: it is no JSON object");
     refuse_rows("{\"text\": 7}\n", NULL, ":1: its \"text\" is no string");
     refuse_rows("{\"text\": \"a\"}\n{\"messages\": []}\n", NULL, ":2: it is a conversation, and the file's first row is a text");
-    refuse_rows("{\"body\": \"a\"}\n", NULL, ":1: it has no \"text\" (its first member is \"body\"; --text-column NAME names");
+    refuse_rows("{\"body\": \"a\"}\n", NULL, ":1: it has no \"text\" (its first member is \"body\"; --text-column NAME names the one that is the text; rows of chats have messages, or prompt and completion)");
     refuse_rows("{\"text\": \"a\"}\n{\"body\": \"a\"}\n", "body", ":1: it has no \"body\"");
     refuse_rows("{}\n", NULL, ":1: it has no \"text\"");
     refuse_rows("text\n", NULL, ":1: broken JSON");
