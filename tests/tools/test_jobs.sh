@@ -39,7 +39,8 @@ expect "pbs, again before the first checkpoint" "[--lr][5][--out][r1]" env PBS_N
 mkdir r1/checkpoints/step-000001
 expect "slurm, again before latest" "[ltrain][--resume][r1]" env RUN=r1 "$root/tools/jobs/slurm.sh" --data "a b.txt"
 : >r1/checkpoints/latest
-expect "slurm, again" "[ltrain][--resume][r1]" env RUN=r1 "$root/tools/jobs/slurm.sh" --data "a b.txt"
-expect "pbs, again" "[ltrain][--resume][r1]" env PBS_NODEFILE="$home/nodes" RUN=r1 ARGS="--lr 5" "$root/tools/jobs/pbs.sh"
+expect "slurm, again" "[ltrain][--resume][r1][--data][a b.txt]" env RUN=r1 "$root/tools/jobs/slurm.sh" --data "a b.txt"
+expect "pbs, again, without options" "[ltrain][--resume][r1]" env PBS_NODEFILE="$home/nodes" RUN=r1 "$root/tools/jobs/pbs.sh"
+expect "pbs, again" "[ltrain][--resume][r1][--lr][5]" env PBS_NODEFILE="$home/nodes" RUN=r1 ARGS="--lr 5" "$root/tools/jobs/pbs.sh"
 
 [ "$failures" = 0 ]

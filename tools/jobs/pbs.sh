@@ -1,6 +1,6 @@
 #!/bin/bash
 # One rank per GPU on two nodes of four GPUs each under PBS: qsub -v RUN=runs/books,ARGS="--model DIR --data BOOKS --seq-len 1m" tools/jobs/pbs.sh
-# Submitted again with the same RUN it goes on where it stopped.
+# Submitted again with the same RUN it goes on where it stopped, with the options given then; those left out are as they were.
 #PBS -N ltrain
 #PBS -l select=2:ncpus=64:ngpus=4
 #PBS -l place=scatter
@@ -14,7 +14,8 @@ export OMP_NUM_THREADS="${OMP_NUM_THREADS:-16}"
 
 # Without a checkpoint there is nothing to go on from: the run starts anew.
 if [ -e "$RUN/checkpoints/latest" ] || compgen -G "$RUN/checkpoints/step-*[0-9]" >/dev/null; then
-    set -- --resume "$RUN"
+    # shellcheck disable=SC2086 # a list of words
+    set -- --resume "$RUN" ${ARGS:-}
 else
     # shellcheck disable=SC2086 # a list of words
     set -- ${ARGS:?the options: qsub -v RUN=...,ARGS="--model DIR --data BOOKS ..." tools/jobs/pbs.sh} --out "$RUN"

@@ -1,6 +1,6 @@
 #!/bin/bash
 # One rank per GPU on two nodes under Slurm: RUN=runs/books sbatch tools/jobs/slurm.sh --model DIR --data BOOKS --seq-len 1m --zero 3
-# Submitted again with the same RUN it goes on where it stopped.
+# Submitted again with the same RUN it goes on where it stopped, with the options given then; those left out are as they were.
 #SBATCH --job-name=ltrain
 #SBATCH --nodes=2
 #SBATCH --ntasks-per-node=4
@@ -16,7 +16,7 @@ export OMP_NUM_THREADS="${SLURM_CPUS_PER_TASK:-1}"
 
 # Without a checkpoint there is nothing to go on from: the run starts anew.
 if [ -e "$RUN/checkpoints/latest" ] || compgen -G "$RUN/checkpoints/step-*[0-9]" >/dev/null; then
-    set -- --resume "$RUN"
+    set -- --resume "$RUN" "$@"
 else
     set -- "$@" --out "$RUN"
 fi
