@@ -1,6 +1,7 @@
 /* Limits of memory: /proc, cgroup trees, a job's variables, resource limits. */
 #include "base/memory.h"
 
+#include "base/cgroup.h"
 #include "base/mix.h"
 
 #include <fcntl.h>
@@ -79,88 +80,6 @@ static struct memory_limit *add(struct memory_limits *out, uint64_t sharers, int
 
 /* ---- cgroups ---- */
 
-struct hierarchy {
-    const char *root;
-    int version;
-    char mount[PATH_BYTES], inside[PATH_BYTES], path[PATH_BYTES]; /* where it is mounted; what of it; the process's cgroup */
-};
-
-/* Whether the comma-separated options have that one. */
-static int has_option(const char *options, const char *wanted)
-{
-    size_t n = strlen(wanted);
-    for (const char *at = options; (at = strstr(at, wanted)); at += n)
-        if ((at == options || at[-1] == ',') && (at[n] == 0 || at[n] == ',' || at[n] == '\n'))
-            return 1;
-    return 0;
-}
-
-/* The process's cgroup in the hierarchy that has the memory controller (v1) or in the only one (v2). */
-static int find_cgroup(struct hierarchy *h)
-{
-    char file[PATH_BYTES], line[PATH_BYTES];
-    int found = 0;
-    snprintf(file, sizeof file, "%s/proc/self/cgroup", h->root);
-    FILE *f = fopen(file, "re");
-    while (!found && f && fgets(line, sizeof line, f)) {
-        line[strcspn(line, "\n")] = 0;
-        char *controllers = strchr(line, ':'), *path = controllers ? strchr(controllers + 1, ':') : NULL;
-        if (!path)
-            continue;
-        *path++ = 0;
-        controllers++;
-        found = h->version == 1 ? has_option(controllers, "memory") : controllers[0] == 0;
-        if (found)
-            snprintf(h->path, sizeof h->path, "%s", path);
-    }
-    if (f)
-        fclose(f);
-    return found;
-}
-
-/* Blanks and backslashes of a path in mountinfo are written in octal: \040. */
-static void decode(char *path)
-{
-    char *to = path;
-    for (const char *at = path; *at;) {
-        int octal = at[0] == '\\' && at[1] >= '0' && at[1] <= '3';
-        for (int i = 2; octal && i <= 3; i++)
-            octal = at[i] >= '0' && at[i] <= '7';
-        *to++ = octal ? (char)((at[1] - '0') << 6 | (at[2] - '0') << 3 | (at[3] - '0')) : *at;
-        at += octal ? 4 : 1;
-    }
-    *to = 0;
-}
-
-/* Where that hierarchy is mounted: the mount that shows the process's cgroup, else the first one. */
-static int find_mount(struct hierarchy *h)
-{
-    char file[PATH_BYTES], line[2 * PATH_BYTES], inside[PATH_BYTES], mount[PATH_BYTES], type[64], options[PATH_BYTES];
-    int found = 0, shows = 0;
-    snprintf(file, sizeof file, "%s/proc/self/mountinfo", h->root);
-    FILE *f = fopen(file, "re");
-    while (!shows && f && fgets(line, sizeof line, f)) {
-        const char *dash = strstr(line, " - ");
-        if (!dash || sscanf(line, "%*d %*d %*s %4095s %4095s", inside, mount) != 2 ||
-            sscanf(dash + 3, "%63s %*s %4095s", type, options) != 2)
-            continue;
-        if (strcmp(type, h->version == 2 ? "cgroup2" : "cgroup") != 0 || (h->version == 1 && !has_option(options, "memory")))
-            continue;
-        decode(inside);
-        decode(mount);
-        size_t n = strcmp(inside, "/") == 0 ? 0 : strlen(inside);
-        shows = strncmp(h->path, inside, n) == 0 && (h->path[n] == '/' || h->path[n] == 0);
-        if (shows || !found) {
-            strcpy(h->mount, mount);
-            strcpy(h->inside, inside);
-        }
-        found = 1;
-    }
-    if (f)
-        fclose(f);
-    return found;
-}
-
 /* Page cache that the kernel gives back when the cgroup needs memory. */
 static int64_t reclaimable(const char *dir, int version)
 {
@@ -171,62 +90,48 @@ static int64_t reclaimable(const char *dir, int version)
     return (inactive > 0 ? inactive : 0) + (active > 0 ? active : 0);
 }
 
-static void add_cgroup(const struct hierarchy *h, const char *dir, const char *limit, const char *usage, int64_t bytes,
-                       uint64_t host, struct memory_limits *out)
+static void add_cgroup(const struct cgroup *c, const char *limit, const char *usage, int64_t bytes, uint64_t host,
+                       struct memory_limits *out)
 {
     struct stat s;
-    int64_t used = number_of(dir, usage);
-    if (bytes < 0 || bytes >= NO_LIMIT || stat(dir, &s) != 0)
+    int64_t used = number_of(c->dir, usage);
+    if (bytes < 0 || bytes >= NO_LIMIT || stat(c->dir, &s) != 0)
         return;
     int64_t own = used < 0 ? memory_proc_bytes("/proc/self/status", "VmRSS") : 0;
-    used -= reclaimable(dir, h->version);
+    used -= reclaimable(c->dir, c->version);
     struct memory_limit *l =
         add(out, mix(mix(host, (uint64_t)s.st_dev), (uint64_t)s.st_ino), bytes, own > 0 ? own : used > 0 ? used : 0);
     l->own = own;
-    snprintf(l->name, sizeof l->name, "%s of %.200s", limit, dir + strlen(h->root));
+    snprintf(l->name, sizeof l->name, "%s of %.200s", limit, c->dir + c->root);
 }
 
-static void add_limits_of(const struct hierarchy *h, const char *dir, uint64_t host, struct memory_limits *out)
+static void add_limits_of(const struct cgroup *c, uint64_t host, struct memory_limits *out)
 {
     static const char *const names[2][3] = {{"memory.limit_in_bytes", "memory.memsw.limit_in_bytes", NULL},
                                             {"memory.max", "memory.high", NULL}};
     static const char *const usages[2][2] = {{"memory.usage_in_bytes", "memory.memsw.usage_in_bytes"},
                                              {"memory.current", "memory.current"}};
-    for (int i = 0; names[h->version - 1][i]; i++) {
-        const char *name = names[h->version - 1][i];
-        add_cgroup(h, dir, name, usages[h->version - 1][i], number_of(dir, name), host, out);
+    for (int i = 0; names[c->version - 1][i]; i++) {
+        const char *name = names[c->version - 1][i];
+        add_cgroup(c, name, usages[c->version - 1][i], number_of(c->dir, name), host, out);
     }
 }
 
 /* The process's cgroup and all around it that the mount shows; v1 says what those beyond limit, too. */
-static void add_hierarchy(struct hierarchy *h, uint64_t host, struct memory_limits *out)
+static void add_cgroups(const char *root, int version, uint64_t host, struct memory_limits *out)
 {
-    char dir[2 * PATH_BYTES + 8], stat_file[2 * PATH_BYTES + 32];
-    struct stat s;
-    if (!find_cgroup(h) || !find_mount(h))
+    struct cgroup c;
+    char stat_file[sizeof c.dir + 16];
+    if (!cgroup_find(root, version, "memory", &c))
         return;
-    size_t prefix = strcmp(h->inside, "/") == 0 ? 0 : strlen(h->inside);
-    int within = strncmp(h->path, h->inside, prefix) == 0 && (h->path[prefix] == '/' || h->path[prefix] == 0) &&
-                 !strstr(h->path, "/..");
-    int n = snprintf(dir, PATH_BYTES, "%s%s", h->root, h->mount), top = n < PATH_BYTES ? n : PATH_BYTES - 1;
-    if (within)
-        snprintf(dir + top, (size_t)(PATH_BYTES - top), "%s", h->path + prefix);
-    if (stat(dir, &s) != 0)
-        dir[top] = 0; /* a container that shows another part of the tree than the kernel names */
-    while (strlen(dir) > (size_t)top && dir[strlen(dir) - 1] == '/')
-        dir[strlen(dir) - 1] = 0;
-    if (h->version == 1) {
-        snprintf(stat_file, sizeof stat_file, "%s/memory.stat", dir);
-        add_cgroup(h, dir, "hierarchical_memory_limit", "memory.usage_in_bytes", field_of(stat_file, "hierarchical_memory_limit"),
-                   host, out);
+    if (version == 1) {
+        snprintf(stat_file, sizeof stat_file, "%s/memory.stat", c.dir);
+        add_cgroup(&c, "hierarchical_memory_limit", "memory.usage_in_bytes", field_of(stat_file, "hierarchical_memory_limit"), host,
+                   out);
     }
-    for (;;) {
-        add_limits_of(h, dir, host, out);
-        char *slash = strrchr(dir, '/');
-        if (strlen(dir) <= (size_t)top || !slash)
-            break;
-        *slash = 0;
-    }
+    do
+        add_limits_of(&c, host, out);
+    while (cgroup_leave(&c));
 }
 
 /* ---- machines, jobs and processes ---- */
@@ -287,10 +192,8 @@ void memory_limits_read(const char *root, struct memory_limits *out)
     if (available > 0)
         add(out, mix(host, 1), total, total - available);
     add_commit(root, meminfo, host, out);
-    for (int version = 1; version <= 2; version++) {
-        struct hierarchy h = {.root = root, .version = version};
-        add_hierarchy(&h, host, out);
-    }
+    for (int version = 1; version <= 2; version++)
+        add_cgroups(root, version, host, out);
     add_job(host, out);
     add_resource(RLIMIT_AS, "RLIMIT_AS (ulimit -v)", "VmSize", out);
     add_resource(RLIMIT_DATA, "RLIMIT_DATA (ulimit -d)", "VmData", out);

@@ -3,6 +3,7 @@
 #include "train/run.h"
 #include "train/template.h"
 
+#include "base/cgroup.h"
 #include "base/num.h"
 #include "base/sys.h"
 #include "data/stream.h"
@@ -166,7 +167,7 @@ static enum status read_sources(const struct reading *x, const struct sources *s
                                  .cache = cache,
                                  .token_bytes = token_bytes[s->token_type],
                                  .column = s->text_column,
-                                 .threads = s->plan.threads > 0 ? s->plan.threads : (int)sysconf(_SC_NPROCESSORS_ONLN),
+                                 .threads = s->plan.threads > 0 ? s->plan.threads : cgroup_cores(),
                                  .seed = s->seed,
                                  .window = x->model->mask_window[0],
                                  .known = s->resume ? run_known_data(s->resume, known) : NULL};

@@ -1,6 +1,7 @@
 /* What a run prints before its first step and after its last. */
 #include "train/run.h"
 
+#include "base/cgroup.h"
 #include "base/isa.h"
 #include "base/memory.h"
 #include "base/sys.h"
@@ -18,7 +19,6 @@
 #include "train/signals.h"
 
 #include <math.h>
-#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -106,10 +106,10 @@ void run_print_taking(const struct run *r)
 /* As where OMP_NUM_THREADS is another machine's, or a run is resumed on fewer cores than it began on, with its threads. */
 static void print_crowded(int threads)
 {
-    cpu_set_t cpus;
-    if (sched_getaffinity(0, sizeof cpus, &cpus) == 0 && threads > CPU_COUNT(&cpus))
-        printf("remark: %d threads take turns on %d core%s, which is slower than one for each: --threads %d\n", threads,
-               CPU_COUNT(&cpus), CPU_COUNT(&cpus) == 1 ? "" : "s", CPU_COUNT(&cpus));
+    const int cores = cgroup_cores();
+    if (threads > cores)
+        printf("remark: %d threads take turns on %d core%s, which is slower than one for each: --threads %d\n", threads, cores,
+               cores == 1 ? "" : "s", cores);
 }
 
 void run_print_before(struct run *r)

@@ -1,6 +1,7 @@
 /* Before the first step: plan, files of the run's directory, state. */
 #include "train/run.h"
 
+#include "base/cgroup.h"
 #include "base/clock.h"
 #include "base/progress.h"
 #include "base/steps.h"
@@ -33,6 +34,7 @@
 #include "train/space.h"
 
 #include <errno.h>
+#include <math.h>
 #include <omp.h>
 #include <sched.h>
 #include <stdlib.h>
@@ -328,27 +330,36 @@ static enum status use_profile(struct settings *s, struct comm *comm)
 struct cores {
     char host[64];
     cpu_set_t set;
+    double time; /* processors' worth, of the cgroup of that number; 0: as much as there is */
+    uint64_t cgroup;
 };
 
-/* Whoever starts ranks may give each its threads (OMP_NUM_THREADS) or its cores (by affinity): only cores that several ranks have
- * are divided. The least of all ranks, as they run one program. Beside a GPU one core is for who submits to it, one for who copies;
+/* Whoever starts ranks may give each its threads (OMP_NUM_THREADS) or its cores (by affinity): only cores, and a cgroup's time,
+ * that several ranks have are divided. The least of all ranks, as they run one program. Beside a GPU one core is for who submits to it, one for who copies;
  * few cores are for all. */
 static enum status choose_threads(struct comm *c, enum device_kind device, int *out)
 {
     const char *given = getenv("OMP_NUM_THREADS");
     struct cores own = {.host = ""}, *all = sys_calloc((size_t)comm_size(c), sizeof *all);
-    int64_t sharing = 0, threads;
+    int64_t sharing = 0, in_cgroup = 0, threads;
     if (!all)
         return status_fail(ERR_NOMEM, "out of memory while planning");
     snprintf(own.host, sizeof own.host, "%s", comm_host(c, comm_rank(c)));
     sched_getaffinity(0, sizeof own.set, &own.set);
+    own.time = cgroup_processors(memory_system_root(), &own.cgroup);
     enum status st = comm_gather(c, &own, sizeof own, all);
-    for (int k = 0; k < comm_size(c) && st == OK; k++)
-        sharing += memcmp(&all[k], &own, sizeof own) == 0;
+    for (int k = 0; k < comm_size(c) && st == OK; k++) {
+        const int same_host = strcmp(all[k].host, own.host) == 0;
+        sharing += same_host && CPU_EQUAL(&all[k].set, &own.set);
+        in_cgroup += same_host && all[k].cgroup == own.cgroup;
+    }
     free(all);
     TRY(st);
-    threads = min_i64(omp_get_max_threads(), CPU_COUNT(&own.set));
-    threads = given && atoi(given) > 0 ? omp_get_max_threads() : max_i64(1, threads / sharing);
+    threads = max_i64(1, min_i64(omp_get_max_threads(), CPU_COUNT(&own.set)) / sharing);
+    if (own.time > 0) /* more threads would all be stopped for the rest of each period */
+        threads = max_i64(1, min_i64(threads, (int64_t)ceil(own.time / (double)in_cgroup)));
+    if (given && atoi(given) > 0)
+        threads = omp_get_max_threads();
     if (device == DEVICE_CUDA && !given)
         threads -= min_i64(2, threads / 4);
     st = least_of_ranks(c, &threads, 1);

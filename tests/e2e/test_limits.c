@@ -123,6 +123,25 @@ static void cgroups(void **state)
     in_cgroups(make_v1, "memory.limit_in_bytes");
 }
 
+static int in_tree_without_openmp(void)
+{
+    return unsetenv("OMP_NUM_THREADS") | in_tree();
+}
+
+/* A container with the time of one processor (docker --cpus 1) computes with one thread, whatever cores it may run on. */
+static void processors_of_a_cgroup(void **state)
+{
+    (void)state;
+    const struct launch here = {.prepare = in_tree_without_openmp};
+    make_v2(900);
+    e2e_write("tree/sys/fs/cgroup/job_7/cpu.max", "100000 100000\n");
+    struct result r = e2e_succeeds(&here, TINY "--steps 1 --out run");
+    e2e_contains(r.out, ", 1 threads");
+    assert_null(strstr(r.out, "take turns"));
+    r = e2e_succeeds(&here, TINY "--steps 1 --threads 3 --out run2");
+    e2e_contains(r.out, "remark: 3 threads take turns on 1 core, ");
+}
+
 /* Of groups of 2^24 elements, a run has two in hand beside its arenas: what a limit leaves may be enough for these only. */
 static void groups_beside_the_arenas(void **state)
 {
@@ -256,6 +275,7 @@ int main(void)
         TEST(address_space),
         TEST(any_resource_limit),
         TEST(cgroups),
+        TEST(processors_of_a_cgroup),
         TEST(groups_beside_the_arenas),
         TEST(a_check_in_a_cgroup),
         TEST(ranks_of_a_cgroup),
