@@ -112,6 +112,13 @@ static void print_crowded(int threads)
                cores == 1 ? "" : "s", cores);
 }
 
+/* The default is a rate for random parameters. */
+static void print_rate(const struct settings *s)
+{
+    if (s->plan.lora.rank == 0 && !s->resume && !model_is_preset(s->model) && s->lr >= 2e-4)
+        printf("remark: --lr %.1e suits training from scratch; whole models that have been trained take 1e-5 to 5e-5, and forget at more\n", s->lr);
+}
+
 void run_print_before(struct run *r)
 {
     char a[32], b[32], c[32], line[PLAN_TEXT], text[512];
@@ -127,6 +134,7 @@ void run_print_before(struct run *r)
         printf("device: %s, %d threads, sgemm %.0f GFLOP/s measured (%s kernels)\n", r->session->backend->name, s->plan.threads,
                r->peak_flops * 1e-9, isa_name(isa_of_processor()));
     print_crowded(s->plan.threads);
+    print_rate(s);
     if (s->unused_gpu[0])
         printf("remark: no GPU is used: %s\n", s->unused_gpu);
     if (places_remark(comm_local_size(r->comm))[0])

@@ -148,7 +148,8 @@ static struct curve train(const char *dir, const char *options)
 {
     char out[128];
     snprintf(out, sizeof out, "%s-run", dir);
-    e2e_succeeds(NULL, RUN "--model %s --out %s %s", dir, out, options);
+    struct result r = e2e_succeeds(NULL, RUN "--model %s --out %s %s", dir, out, options);
+    e2e_contains(r.out, "remark: --lr 3.0e-04 suits training from scratch");
     struct curve c = e2e_curve(out);
     assert_int_equal(c.n, 2);
     e2e_remove(out);
