@@ -1,9 +1,9 @@
 /* Cgroups: which one the process is in, where it is mounted, and the processors' time that it has. */
 #include "base/cgroup.h"
 
-#include "base/memory.h"
 #include "base/mix.h"
 #include "base/num.h"
+#include "base/process.h"
 
 #include <math.h>
 #include <sched.h>
@@ -172,7 +172,7 @@ int cgroup_cores(void)
 {
     cpu_set_t cpus;
     uint64_t id;
-    double time = cgroup_processors(memory_system_root(), &id);
+    double time = cgroup_processors(process_system_root(), &id);
     int64_t n = sched_getaffinity(0, sizeof cpus, &cpus) == 0 ? CPU_COUNT(&cpus) : sysconf(_SC_NPROCESSORS_ONLN);
     return (int)(time > 0 && time < (double)n ? max_i64(1, (int64_t)ceil(time)) : n);
 }

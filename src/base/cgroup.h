@@ -14,7 +14,7 @@ struct cgroup {
 };
 
 /* The process's cgroup in the hierarchy that has the controller ("memory", "cpu"; version 1), or in the only one (2). root:
- * memory_system_root's, or a test's. 0: there is none. */
+ * process_system_root's, or a test's. 0: there is none. */
 int cgroup_find(const char *root, int version, const char *controller, struct cgroup *out);
 /* To the cgroup around it; 0: none is shown. */
 int cgroup_leave(struct cgroup *c);

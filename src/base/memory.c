@@ -14,12 +14,6 @@
 #define NO_LIMIT (1LL << 60) /* v1 writes the largest multiple of a page */
 enum { PATH_BYTES = 4096 };
 
-const char *memory_system_root(void)
-{
-    const char *root = getenv("LTRAIN_SYSTEM_ROOT");
-    return root ? root : "";
-}
-
 /* The number behind a line's first word, which may end in a colon; -1: there is none. */
 static int64_t field_of(const char *file, const char *field)
 {

@@ -25,10 +25,7 @@ struct memory_limits {
     int n;
 };
 
-/* What stands before /proc and /sys in whole-program tests, which act out cgroups by files of their own: the environment
- * variable LTRAIN_SYSTEM_ROOT, or "". */
-const char *memory_system_root(void);
-/* All limits that there are, the machine's first; what cannot be read is left out. root: memory_system_root's, or a test's. */
+/* All limits that there are, the machine's first; what cannot be read is left out. root: process_system_root's, or a test's. */
 void memory_limits_read(const char *root, struct memory_limits *out);
 
 /* A field of /proc/self/status or /proc/meminfo in bytes; 0 if absent. */

@@ -60,6 +60,12 @@ uint64_t process_hash(const struct process *p)
     return mix(mix(mix(h, p->pid_namespace), (uint64_t)p->pid), p->born);
 }
 
+const char *process_system_root(void)
+{
+    const char *root = getenv("LTRAIN_SYSTEM_ROOT");
+    return root ? root : "";
+}
+
 static int passed_on_fd = -1;
 static char passed_on_path[64];
 

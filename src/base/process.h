@@ -19,6 +19,10 @@ char process_state(int64_t pid, uint64_t *born);
 /* One process of one boot of one host. */
 uint64_t process_hash(const struct process *p);
 
+/* What stands before /proc and /sys in whole-program tests, which act out cgroups by files of their own: the environment
+ * variable LTRAIN_SYSTEM_ROOT, or "". */
+const char *process_system_root(void);
+
 /* ---- a signal that its children get as another one: which one it was ---- */
 
 /* Children that are started from here on can ask. Without it they get no answer. */

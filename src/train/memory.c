@@ -2,6 +2,7 @@
 #include "train/memory.h"
 
 #include "base/num.h"
+#include "base/process.h"
 #include "base/sys.h"
 #include "base/units.h"
 
@@ -78,7 +79,7 @@ enum status memory_part_find(struct comm *c, int alone, int threads, struct memo
     struct memory_part shared = {0};
     enum status st = all && left ? OK : status_fail(ERR_NOMEM, "out of memory while planning");
     malloc_trim(0); /* what planning has given back to the heap is free again */
-    memory_limits_read(memory_system_root(), &out->of);
+    memory_limits_read(process_system_root(), &out->of);
     own.n = out->of.n;
     for (int i = 0; i < out->of.n; i++) {
         own.left[i] = out->of.at[i].left;

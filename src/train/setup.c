@@ -3,6 +3,7 @@
 
 #include "base/cgroup.h"
 #include "base/clock.h"
+#include "base/process.h"
 #include "base/progress.h"
 #include "base/steps.h"
 #include "base/sys.h"
@@ -346,7 +347,7 @@ static enum status choose_threads(struct comm *c, enum device_kind device, int *
         return status_fail(ERR_NOMEM, "out of memory while planning");
     snprintf(own.host, sizeof own.host, "%s", comm_host(c, comm_rank(c)));
     sched_getaffinity(0, sizeof own.set, &own.set);
-    own.time = cgroup_processors(memory_system_root(), &own.cgroup);
+    own.time = cgroup_processors(process_system_root(), &own.cgroup);
     enum status st = comm_gather(c, &own, sizeof own, all);
     for (int k = 0; k < comm_size(c) && st == OK; k++) {
         const int same_host = strcmp(all[k].host, own.host) == 0;
