@@ -46,31 +46,46 @@ static const unsigned unseen_types[] = {
     0x01021997, /* 9p */
 };
 
-static int is_among(int fd, const unsigned *types, size_t n)
+static const unsigned memory_types[] = {
+    0x01021994, /* tmpfs */
+    0x858458f6, /* ramfs */
+    0x958458f6, /* hugetlbfs */
+};
+
+static const unsigned btrfs[] = {0x9123683e};
+
+#define AMONG(type, types) is_among(type, types, sizeof types / sizeof *types)
+
+static int is_among(unsigned type, const unsigned *types, size_t n)
 {
-    struct statfs s;
-    if (sys_fstatfs(fd, &s) != 0)
-        return 1;
     for (size_t i = 0; i < n; i++)
-        if ((unsigned)s.f_type == types[i])
+        if (type == types[i])
             return 1;
     return 0;
 }
 
+/* 0: not known. */
+static unsigned type_of(int fd)
+{
+    struct statfs s;
+    return sys_fstatfs(fd, &s) == 0 ? (unsigned)s.f_type : 0;
+}
+
 int disk_is_shared(int fd)
 {
-    return is_among(fd, shared_types, sizeof shared_types / sizeof *shared_types);
+    unsigned type = type_of(fd);
+    return type == 0 || AMONG(type, shared_types);
 }
 
 int disk_copies_on_write(int fd)
 {
-    static const unsigned btrfs[] = {0x9123683e};
-    return is_among(fd, btrfs, 1);
+    return AMONG(type_of(fd), btrfs);
 }
 
 int disk_shows_changes(int fd)
 {
-    return !is_among(fd, unseen_types, sizeof unseen_types / sizeof *unseen_types);
+    unsigned type = type_of(fd);
+    return type != 0 && !AMONG(type, unseen_types);
 }
 
 /* Bytes that the quota of that kind still allows; -1: there is none, or this kernel or file system does not say. */
@@ -120,7 +135,9 @@ int disk_look(const char *path, struct disk *out)
     out->shared = fd < 0; /* until the contrary is known */
     if (fd >= 0) {
         out->quota_bytes = quota_of_caller(fd, &s);
-        out->shared = disk_is_shared(fd);
+        unsigned type = type_of(fd);
+        out->shared = type == 0 || AMONG(type, shared_types);
+        out->in_memory = AMONG(type, memory_types);
         sys_close(fd);
     }
     return 0;

@@ -9,6 +9,7 @@ struct disk {
     int64_t free_bytes;
     int64_t quota_bytes; /* what the calling user's or group's quota leaves; -1: none is known */
     int shared;          /* other hosts may write to it, and their locks may not be seen here */
+    int in_memory;       /* what is written there takes the machine's memory */
 };
 
 /* Of the file system that `path` lies on, or will: the nearest of its ancestors that exists counts. -1 with errno if it does not

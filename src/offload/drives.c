@@ -112,6 +112,15 @@ int64_t drives_room(const char *const *path, int n_paths, int local_size, const 
     return least == INT64_MAX ? INT64_MAX : least * max_i64(1, own ? ceil_div(n_paths, local_size) : n_paths);
 }
 
+const char *drives_in_memory(const char *const *path, int n_paths, const char *run)
+{
+    struct disk disk;
+    for (int i = 0; i < n_paths; i++)
+        if (disk_look(path[i], &disk) == 0 && disk.in_memory)
+            return path[i];
+    return n_paths == 0 && disk_look(run, &disk) == 0 && disk.in_memory ? run : NULL;
+}
+
 int drives_of_rank(int n_paths, int local_rank, int local_size, int *index)
 {
     int n = 0, own = n_paths >= local_size;

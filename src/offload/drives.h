@@ -21,6 +21,9 @@ int drives_of_rank(int n_paths, int local_rank, int local_size, int *index);
  * if no path is on its file system. INT64_MAX: no path says what it has. */
 int64_t drives_room(const char *const *path, int n_paths, int local_size, const char *run, int64_t *reserved);
 
+/* The first of the paths (without paths: `run`) that lies in the machine's memory (tmpfs), or NULL. */
+const char *drives_in_memory(const char *const *path, int n_paths, const char *run);
+
 /* The map as one line for people, "" if there is nothing to share: one rank, or no path given. */
 const char *drives_describe(int n_paths, int local_size, char *text, int bytes);
 

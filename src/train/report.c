@@ -119,6 +119,16 @@ static void print_rate(const struct settings *s)
         printf("remark: --lr %.1e suits training from scratch; whole models that have been trained take 1e-5 to 5e-5, and forget at more\n", s->lr);
 }
 
+/* Where /tmp is a tmpfs, for one. */
+static void print_in_memory(const struct run *r)
+{
+    const char *path = drives_in_memory((const char *const *)r->s->nvme_path.item, r->s->nvme_path.n, r->s->out);
+    if (r->session->store && path)
+        printf("remark: what is stored in %s takes the machine's memory (tmpfs), as the host tier does: --nvme-path names a "
+               "directory on a drive\n",
+               path);
+}
+
 void run_print_before(struct run *r)
 {
     char a[32], b[32], c[32], line[PLAN_TEXT], text[512];
@@ -147,6 +157,8 @@ void run_print_before(struct run *r)
            units_format_bytes(r->limit[TIER_HOST], b), units_format_bytes(r->limit[TIER_NVME], c));
     if (budget_is_free_space(p, &s->plan))
         printf(" (all that is free, --nvme-max gives %s)", units_format_bytes(s->plan.nvme_max, a));
+    else if (s->plan.nvme_max < 0 && drives_in_memory((const char *const *)s->nvme_path.item, s->nvme_path.n, s->out))
+        printf(" (in memory)");
     else if (s->plan.nvme_max < 0)
         printf(" (%d%% left free)", HARDWARE_LEFT_FREE);
     printf(s->plan.memory_limit[0] ? "; memory: %s\n" : "\n", s->plan.memory_limit);
@@ -155,6 +167,7 @@ void run_print_before(struct run *r)
         printf("; %s beside it for what ranks send", units_format_bytes(session_message_bytes(p), a));
     printf("\n");
     printf("%s\n", r->session->store ? store_describe(r->session->store) : "nvme: not used");
+    print_in_memory(r);
     comm_describe(r->comm, text, sizeof text);
     printf("mesh: %s; zero %d%s%s\n", text, s->plan.zero, r->session->carrier.text[0] ? "; " : "", r->session->carrier.text);
     comm_describe_span(r->comm, text, sizeof text);

@@ -170,6 +170,8 @@ static void own_limits(struct settings *s, int64_t memory, int sharing, int64_t 
         limit[TIER_NVME] = min_i64(limit[TIER_NVME], s->plan.nvme_max);
     else if (room < INT64_MAX)
         limit[TIER_NVME] = hardware_drives_share(limit[TIER_NVME]);
+    if (s->plan.nvme_max < 0 && drives_in_memory((const char *const *)s->nvme_path.item, s->nvme_path.n, s->out))
+        limit[TIER_NVME] = min_i64(limit[TIER_NVME], memory / 20); /* half of what the other two leave */
 }
 
 /* Of each of the n numbers the least of all ranks: they run one program. */

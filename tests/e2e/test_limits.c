@@ -142,6 +142,26 @@ static void processors_of_a_cgroup(void **state)
     e2e_contains(r.out, "remark: 3 threads take turns on 1 core, ");
 }
 
+/* What lies on a tmpfs is taken from the memory that the other two tiers divide. */
+static void drives_in_memory(void **state)
+{
+    (void)state;
+    char path[] = "/dev/shm/ltrain-e2e-XXXXXX";
+    if (!mkdtemp(path))
+        skip();
+    make_v2(900); /* 847 MiB for a rank */
+    struct result r = e2e_run(&limited, TINY "--offload nvme --nvme-path %s --steps 1 --out run", path);
+    rmdir(path);
+    assert_int_equal(r.status, 0);
+    e2e_contains(r.out, "remark: what is stored in /dev/shm/ltrain-e2e-");
+    const char *budget = strstr(r.out, ", nvme ");
+    double mib = 0;
+    assert_true(budget && sscanf(budget, ", nvme %lf MiB (in memory)", &mib) == 1);
+    assert_true(mib > 30 && mib < 46);
+    r = e2e_succeeds(&limited, TINY "--offload nvme --nvme-path %s --nvme-max 64M --steps 1 --out run2", ".");
+    e2e_contains(r.out, "nvme 64 MiB");
+}
+
 /* Of groups of 2^24 elements, a run has two in hand beside its arenas: what a limit leaves may be enough for these only. */
 static void groups_beside_the_arenas(void **state)
 {
@@ -276,6 +296,7 @@ int main(void)
         TEST(any_resource_limit),
         TEST(cgroups),
         TEST(processors_of_a_cgroup),
+        TEST(drives_in_memory),
         TEST(groups_beside_the_arenas),
         TEST(a_check_in_a_cgroup),
         TEST(ranks_of_a_cgroup),
