@@ -11,6 +11,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 enum { PLACE = 4096 };
@@ -329,16 +330,43 @@ static enum status split_model(struct settings *s, const char *instead, FILE *no
     return st;
 }
 
+static int is_same_place(const char *a, const char *b)
+{
+    struct stat x, y;
+    return strcmp(a, b) == 0 || (sys_stat(a, &x) == 0 && sys_stat(b, &y) == 0 && x.st_dev == y.st_dev && x.st_ino == y.st_ino);
+}
+
+/* A job that is started again names what its run began with, as at first: then model and adapter are the checkpoint's own. adapter: the one
+ * that is named now; key: by which option. */
+static enum status take_as_begun(struct settings *s, const char *adapter, const char *key)
+{
+    char saved[PLACE];
+    struct settings was;
+    if (checkpoint_is_there(s->resume)) /* which is refused where runs are opened */
+        return OK;
+    TRY(checkpoint_newest(s->resume, saved, sizeof saved));
+    TRY(read_settings(saved, &was));
+    enum status st = !was.adapter || !was.model || !is_same_place(adapter, was.adapter)
+                         ? status_fail(ERR_INVALID, "--%s: %s is not the adapter that the run began with, and a run that is resumed goes on with what "
+                                                    "its checkpoint has: leave it out; without --resume it begins a run with that adapter",
+                                       key, adapter)
+                         : replace(&s->adapter, was.adapter);
+    if (st == OK && strcmp(key, "model") == 0)
+        st = replace(&s->model, was.model);
+    settings_free(&was);
+    return st;
+}
+
 /* Of an adapter that was named. */
 static enum status take_adapter(struct settings *s, FILE *notes)
 {
     char found[PLACE];
     struct described d;
-    if (s->resume && settings_is_typed(s, "adapter"))
-        return status_fail(ERR_INVALID, "--adapter: a run that is resumed goes on with what its checkpoint has: leave it out; without --resume, "
-                                        "--model %s --adapter %s begins a run with that adapter",
-                           s->model, s->adapter);
+    if (s->resume)
+        TRY(settings_absolute_path(&s->adapter)); /* as the checkpoint has it, for it may be gone */
     TRY(find_newest(s->adapter, found, notes));
+    if (s->resume && settings_is_typed(s, "adapter"))
+        TRY(take_as_begun(s, found, "adapter"));
     if (s->resume && !adapter_config_is_there(found)) /* what was trained is in the checkpoint */
         return OK;
     TRY(replace(&s->adapter, found));
@@ -362,7 +390,9 @@ static enum status resolve(struct settings *s, const char *instead, FILE *notes)
     const int adapted = adapter_config_is_there(s->model), saved = !adapted && checkpoint_is_there(s->model);
     if (!s->adapter)
         return adapted || saved ? split_model(s, instead, notes) : OK;
-    if (adapted)
+    if (adapted && s->resume && !settings_is_typed(s, "adapter"))
+        TRY(take_as_begun(s, s->model, "model"));
+    else if (adapted)
         return status_fail(ERR_INVALID, "--adapter: %s holds an adapter, too: one at a time; --model is to be its base", s->model);
     return take_adapter(s, notes);
 }

@@ -81,8 +81,8 @@ static void resumed(void **state)
     e2e_refuses(2, "rslora=yes|the checkpoint's adapters are", NULL, "--resume run --steps 4 --lora r=4,rslora=yes");
     e2e_refuses(2, "alpha-pattern=q_proj:3|the checkpoint's adapters are", NULL, "--resume run --steps 4 --lora r=4,alpha-pattern=q_proj:3");
     e2e_refuses(2, "--lora none: the checkpoint's adapters are", NULL, "--resume run --steps 4 --lora none");
-    e2e_refuses(2, "--adapter|leave it out", NULL, "--resume run --steps 4 --adapter whole/hf");
-    e2e_refuses(2, "--adapter|leave it out", NULL, "--resume run --steps 4 --adapter absent");
+    e2e_refuses(2, "--adapter|whole/hf is not the adapter that the run began with|leave it out", NULL, "--resume run --steps 4 --adapter whole/hf");
+    e2e_refuses(2, "--adapter|absent is not the adapter that the run began with", NULL, "--resume run --steps 4 --adapter absent");
     e2e_succeeds(NULL, "--model base --steps 2 --save-every 2 --out full" RUN);
     e2e_refuses(2, "--lora|trains the model whole|--model full --lora", NULL, "--resume full --steps 4 --lora r=4");
     size_t bytes;
@@ -93,6 +93,26 @@ static void resumed(void **state)
     free(weights);
     e2e_refuses(2, "adapters of other weights than|base|--model", NULL, "--resume run --steps 4");
     e2e_refuses(2, "--adapter|run/hf|was trained beside the weights in", NULL, "--model run --steps 4 --out more" RUN);
+}
+
+/* A job that is started again has the options it had; then what they name may be gone. */
+static void resumed_with_the_same_options(void **state)
+{
+    (void)state;
+    static const char *const named[] = {"--model base --adapter run/hf", "--model base --adapter run", "--model run/hf", "--model run"};
+    put_base("lora-gqa", "base");
+    e2e_succeeds(NULL, "--model base --lora r=4 --steps 2 --out run" RUN);
+    e2e_succeeds(NULL, "--model base --lora r=4 --steps 2 --out other" RUN);
+    for (size_t i = 0; i < sizeof named / sizeof *named; i++) {
+        e2e_succeeds(NULL, "%s --steps 1 --save-every 1 --out again" RUN, named[i]);
+        e2e_refuses(2, "--model|other/hf is not the adapter that the run began with", NULL, "--resume again --model other --steps 2");
+        e2e_succeeds(NULL, "--resume again %s --steps 2" RUN, named[i]);
+        e2e_refuses(2, "again/checkpoints/step-000002 is a checkpoint", NULL, "--resume again/checkpoints/step-000002 --model run --steps 3");
+        e2e_remove("again");
+    }
+    e2e_succeeds(NULL, "--model base --adapter run/hf --steps 1 --save-every 1 --out again" RUN);
+    e2e_remove("run");
+    e2e_succeeds(NULL, "--resume again --model base --adapter run/hf --steps 2");
 }
 
 #define EVAL " --effort quick --eval-data corpus.txt --lengths 128 --tokenizer bytes --tasks ppl --json"
@@ -898,6 +918,6 @@ static void refused(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {TEST(left_behind), TEST(resumed), TEST(unfinished), TEST(newest), TEST(stretched), TEST(of_a_preset), TEST(card), TEST(resharded), TEST(on_top), TEST(ends), TEST(checked), TEST(dropped), TEST(masks), TEST(in_nf4), TEST(quantised_damaged), TEST(nf4_refused), TEST(in_int8), TEST(int8_refused), TEST(quantised_files), TEST(overflowing), TEST(exported_beside), TEST(quantised_checkpoint), TEST(idle_pattern), TEST(refused)};
+    const struct CMUnitTest tests[] = {TEST(left_behind), TEST(resumed), TEST(resumed_with_the_same_options), TEST(unfinished), TEST(newest), TEST(stretched), TEST(of_a_preset), TEST(card), TEST(resharded), TEST(on_top), TEST(ends), TEST(checked), TEST(dropped), TEST(masks), TEST(in_nf4), TEST(quantised_damaged), TEST(nf4_refused), TEST(in_int8), TEST(int8_refused), TEST(quantised_files), TEST(overflowing), TEST(exported_beside), TEST(quantised_checkpoint), TEST(idle_pattern), TEST(refused)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
