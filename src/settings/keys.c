@@ -311,8 +311,9 @@ static const char *name_elsewhere(const char *name)
                  {"precision", "dtype"},
                  {"bf16", "dtype"},
                  {"zero-stage", "zero"},
-                 {"gpus", "machine"},
-                 {"num-gpus", "machine"},
+                 {"gpus", "ranks"},
+                 {"num-gpus", "ranks"},
+                 {"nproc-per-node", "ranks"},
                  {"drives", "nvme"}};
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
         if (names_equal(name, names[i].theirs))

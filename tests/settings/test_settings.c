@@ -228,7 +228,7 @@ static void test_flag_errors(void **state)
     FAILS("--lr needs a value", REQUIRED, "--lr");
     FAILS("--lr needs a value, but --steps follows", REQUIRED, "--lr", "--steps", "3");
     FAILS("--seq-len: 99999999999999999999 is out of range, it must be at least 2 and at most 1073741824", "--seq-len", "99999999999999999999");
-    FAILS("unknown option --gpus", REQUIRED, "--gpus", "2");
+    FAILS("unknown option --gpus; did you mean --ranks?", REQUIRED, "--gpus", "2");
     FAILS("--seq-len: 'abc' is not a number like 4096, 420k or 1m", "--seq-len", "abc");
     FAILS("--seq-len: 1 is out of range, it must be at least 2", REQUIRED, "--seq-len", "1");
     FAILS("--seq-len: '' is not a number", REQUIRED, "--seq-len=");
