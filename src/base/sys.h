@@ -48,8 +48,8 @@ enum sys_call {
     SYS_MALLOC,
     SYS_THREAD,      /* pthread_create */
     SYS_URING_SETUP, /* io_uring_queue_init_params */
-    SYS_URING_ENTER, /* of the first operation, which tells whether the kernel lets any in */
-    SYS_URING_FIRST, /* its result */
+    SYS_URING_ENTER, /* of the first operations, which tell whether the kernel lets any in */
+    SYS_URING_FIRST, /* their results */
     SYS_URING_BUFFERS,
     SYS_URING_SUBMIT,
     SYS_URING_CQE, /* a completion's result */

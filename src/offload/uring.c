@@ -12,9 +12,11 @@
 
 #include "base/sys.h"
 #include "base/watch.h"
+#include "offload/files.h"
 
 #include <liburing.h>
 #include <stdlib.h>
+#include <sys/mman.h>
 #include <time.h>
 
 #define MAX_FIXED (1LL << 30) /* the kernel's limit for one buffer */
@@ -156,16 +158,18 @@ static void close_ring(struct io *io)
     free(u);
 }
 
-/* A sandbox may let rings be made and deny io_uring_enter, and kernels before 5.6 know rings but not these reads and writes
- * (EINVAL): a read of no bytes tells. 0 or an errno. */
-static int try_ring(struct io_uring *ring, int fd)
+/* One operation on the first bytes of a file. 0 or an errno. */
+static int try_one(struct io_uring *ring, enum store_direction direction, int fd, void *memory)
 {
     struct io_uring_cqe *cqe;
     struct io_uring_sqe *sqe = io_uring_get_sqe(ring);
     int error = sys_fault(SYS_URING_ENTER), n;
     if (error || !sqe)
         return error ? error : EBUSY;
-    io_uring_prep_read(sqe, fd, NULL, 0, 0);
+    if (direction == STORE_READ)
+        io_uring_prep_read(sqe, fd, memory, FILES_HEADER, 0);
+    else
+        io_uring_prep_write(sqe, fd, memory, FILES_HEADER, 0);
     do
         n = io_uring_submit(ring);
     while (n == -EINTR);
@@ -177,10 +181,27 @@ static int try_ring(struct io_uring *ring, int fd)
     if (n != 0)
         return -n;
     error = sys_fault(SYS_URING_FIRST);
-    if (error == 0 && cqe->res < 0)
-        error = -cqe->res;
+    if (error == 0)
+        error = cqe->res < 0 ? -cqe->res : cqe->res < FILES_HEADER ? EIO : 0;
     io_uring_cqe_seen(ring, cqe);
     return error == EINVAL ? EOPNOTSUPP : error;
+}
+
+/* A sandbox may let rings be made and deny io_uring_enter; kernels before 5.6 know rings but not these reads and writes (EINVAL);
+ * and a file system may know reads and writes but not from rings (EOPNOTSUPP). So each file's header is read and written again.
+ * 0 or an errno. */
+static int try_ring(struct io_uring *ring, const struct io_config *config)
+{
+    char *header = sys_mmap(FILES_HEADER, 0);
+    int error = header ? 0 : ENOMEM;
+    for (int i = 0; i < config->n_fds && error == 0; i++) {
+        error = try_one(ring, STORE_READ, config->fds[i], header);
+        if (error == 0)
+            error = try_one(ring, STORE_WRITE, config->fds[i], header);
+    }
+    if (header)
+        munmap(header, FILES_HEADER);
+    return error;
 }
 
 int io_open_uring(const struct io_config *config, struct io **out)
@@ -195,7 +216,7 @@ int io_open_uring(const struct io_config *config, struct io **out)
     int error = sys_fault(SYS_URING_SETUP);
     if (error == 0)
         error = -io_uring_queue_init_params((unsigned)config->depth, &u->ring, &params);
-    if (error == 0 && (error = try_ring(&u->ring, config->fds[0])) != 0)
+    if (error == 0 && (error = try_ring(&u->ring, config)) != 0)
         io_uring_queue_exit(&u->ring);
     if (error) {
         free(u);
