@@ -14,8 +14,9 @@ enum status gpu_find(struct settings *s, struct comm *comm);
  * 0: of a processor, or of what computes as one. ERR_INVALID. */
 enum status gpu_settle_type(struct settings *s, const struct model *m, int capability);
 /* The rank's GPU, and bytes of it that an arena can have: what is given, or what is free, less what kernels and libraries may
- * still take of it. Sets s->gpu_name, s->gpu_sharing and s->staged. The process moves to the cores nearest to it. ERR_INVALID, on all ranks: no driver, no
- * plugin, no such GPU, one of another kind than rank 0's, or none for the type; ERR_NOFIT: more is given than is free. */
+ * still take of it. Sets s->gpu_name, s->gpu_sharing and s->staged. The process moves to the cores nearest to it. ERR_INVALID, on
+ * all ranks: no driver, no plugin, no such GPU, one of another kind than rank 0's, or none for the type; ERR_NOFIT: more is given
+ * than is free. */
 enum status gpu_limit(struct settings *s, struct comm *comm, struct device_facts *facts, int64_t *bytes);
 /* What an arena can have without --device-mem; after gpu_limit. */
 enum status gpu_room(const struct settings *s, const struct comm *comm, int64_t *bytes);
