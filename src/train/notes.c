@@ -19,6 +19,24 @@ int64_t train_made_for(const struct settings *s, const struct model *m)
     return model_is_preset(s->model) || model_learns_positions(&m->config) ? 0 : m->config.max_positions; /* of learned ones it is refused */
 }
 
+static void warn_of_positions(const struct settings *s, const struct model_config *c, FILE *f)
+{
+    char length[32], limit[32];
+    units_format_count(s->plan.seq_len, length);
+    units_format_count(c->max_positions, limit);
+    if (model_fixes_rope(c))
+        fprintf(f,
+                "warning: --seq-len %s is beyond the %s positions (n_positions of config.json) that the model was made for, and "
+                "transformers computes no others, of an export either: a higher n_positions in its config.json gives it more\n",
+                length, limit);
+    else
+        fprintf(f,
+                "warning: --seq-len %s is beyond the %s positions (max_position_embeddings of config.json) that the model was "
+                "made for: "
+                "--rope yarn:%.0f stretches them, a higher --rope-base does so without a scaling\n",
+                length, limit, ceil((double)s->plan.seq_len / model_trained_positions(c)));
+}
+
 void train_print_notes(const struct settings *s, const struct model *m, FILE *f)
 {
     const struct model_config *c = &m->config;
@@ -46,11 +64,7 @@ void train_print_notes(const struct settings *s, const struct model *m, FILE *f)
     if (c->dropout > 0)
         fprintf(f, "note: config.json asks for dropout (%g); ltrain trains without, and hf/config.json keeps it\n", c->dropout);
     if (train_made_for(s, m) > 0 && s->plan.seq_len > c->max_positions)
-        fprintf(f,
-                "warning: --seq-len %s is beyond the %s positions (max_position_embeddings of config.json) that the model was "
-                "made for: "
-                "--rope yarn:%.0f stretches them, a higher --rope-base does so without a scaling\n",
-                length, units_format_count(c->max_positions, limit), ceil((double)s->plan.seq_len / model_trained_positions(c)));
+        warn_of_positions(s, c, f);
     if (c->unchunked > 0 && s->plan.seq_len > c->unchunked)
         fprintf(f,
                 "note: --seq-len %s is beyond the %s tokens from which on dual_chunk_attention_config makes this model attend in "

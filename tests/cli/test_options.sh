@@ -81,6 +81,13 @@ grep -q "transformers loads none" longrope.out yarn.out && fail "scalings that t
 grep -q "is beyond" yarn.out llama3.out && fail "positions that are stretched far enough are warned about"
 run short $plan --rope yarn:2
 says short.out "is beyond the 4,096 positions (max_position_embeddings of config.json) that the model was made for: --rope yarn:4 stretches them"
+mkdir gptj
+cp "$LTRAIN_SOURCE_ROOT/tests/golden/gptj/config.json" gptj
+run within plan --model gptj --seq-len 96 --machine l4 --effort quick
+run beyond plan --model gptj --seq-len 128 --machine l4 --effort quick
+says beyond.out "is beyond the 96 positions (n_positions of config.json) that the model was made for, and transformers computes no others"
+grep -q "is beyond" within.out && fail "positions that a model has are warned about"
+grep -q -e "--rope" beyond.out && fail "a scaling is advised where none can be had"
 refuse "--rope yarn: give KIND:FACTOR, as yarn:4, with one of linear, llama3, dynamic and yarn and a factor above 1, or none" $plan --rope yarn
 
 # ---- lengths ----
