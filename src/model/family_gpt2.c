@@ -121,9 +121,10 @@ static int is_local(const json_t *word)
 static int64_t read_entry(const json_t *entry, int64_t l, struct model_config *c)
 {
     const json_t *words = json_array_get(entry, 0), *times = json_array_get(entry, 1), *word;
-    const int64_t n = (int64_t)json_array_size(words), all = n * (json_is_integer(times) ? json_integer_value(times) : 0);
+    const int64_t n = (int64_t)json_array_size(words), left = c->layers - l, count = json_integer_value(times);
+    const int64_t all = count > 0 && count <= left ? n * count : 0;
     size_t i;
-    if (json_array_size(entry) != 2 || n == 0 || all <= 0 || json_integer_value(times) > LAYERS_MOST || all > c->layers - l)
+    if (json_array_size(entry) != 2 || all <= 0 || all > left)
         return -1;
     json_array_foreach((json_t *)words, i, word)
     {

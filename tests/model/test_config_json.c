@@ -480,6 +480,7 @@ static void test_near_gpt2(void **state)
     refuse(NEO(", \"attention_types\": [[[\"global\", \"local\"], 2]]"), "for num_layers in all");
     refuse(NEO(", \"attention_types\": [[[\"global\", \"local\"], 3]]"), "for num_layers in all");
     refuse(NEO(", \"attention_types\": [[[\"global\", \"near\"], 2], [[\"global\"], 1]]"), "for num_layers in all");
+    refuse(NEO(", \"attention_types\": [[[\"global\", \"local\"], 4611686018427387905]]"), "for num_layers in all");
     refuse(NEO(", \"attention_types\": [[[\"global\"], 5]], \"attention_layers\": [\"global\", \"local\", \"global\", \"local\", \"global\"]"),
            "attention_types says something else");
 }
