@@ -164,6 +164,12 @@ static int same_number(const json_t *value, double number)
     return json_is_number(value) && json_number_value(value) == number;
 }
 
+/* What a scaling stretches them to. */
+static int spell_positions(json_t *root, const struct model_config *c)
+{
+    return json_object_set_new(root, "max_position_embeddings", json_integer((json_int_t)c->max_positions)) == 0;
+}
+
 /* Releases of transformers before 5 look at rope_theta and rope_scaling and take a theta of 10000 and no scaling, without a word,
  * where rope_parameters stands alone; later ones write rope_parameters. anew: rotary positions are others than the file's. */
 static int spell_rope(json_t *root, const struct model_config *c, int anew)
@@ -178,7 +184,7 @@ static int spell_rope(json_t *root, const struct model_config *c, int anew)
             ok = json_object_set_new(root, "rope_parameters", config_write_rope_parameters(c)) == 0;
         if (anew && json_object_get(root, "layer_rope_theta"))
             ok = ok && json_object_set_new(root, "layer_rope_theta", config_list_thetas(c)) == 0;
-        return ok;
+        return ok && (!anew || spell_positions(root, c));
     }
     if (!same_number(json_object_get(root, base), c->rope_theta))
         ok = json_object_set_new(root, base, json_real(c->rope_theta)) == 0;
@@ -191,8 +197,7 @@ static int spell_rope(json_t *root, const struct model_config *c, int anew)
         ok = ok && json_object_set_new(root, "rope_parameters", config_write_rope_parameters(c)) == 0;
     if (c->rope_local_theta > 0.0 && c->family == FAMILY_GEMMA3 && !json_object_get(root, "rope_local_base_freq"))
         ok = ok && json_object_set_new(root, "rope_local_base_freq", json_real(c->rope_local_theta)) == 0;
-    if (anew)
-        ok = ok && json_object_set_new(root, "max_position_embeddings", json_integer((json_int_t)c->max_positions)) == 0;
+    ok = ok && (!anew || spell_positions(root, c));
     if (anew && c->rope_original_positions > 0.0 && json_object_get(root, "original_max_position_embeddings")) /* it wins over the sections' */
         ok = ok && json_object_set_new(root, "original_max_position_embeddings", json_integer((json_int_t)c->rope_original_positions)) == 0;
     return ok;

@@ -522,6 +522,11 @@ static void test_factors_and_norms(void **state)
     assert_int_equal(model_config_write_like(dir, dir, &stretched, F32), OK);
     assert_same(read_text_again(), stretched);
     assert_int_equal(model_config_set_rope(&stretched, "linear:2", 0), ERR_INVALID);
+    c = read_text(LIKE("granite_swa", ""));
+    put(LIKE("granite_swa", ""));
+    assert_int_equal(model_config_set_rope(&c, "yarn:4", 0), OK);
+    assert_int_equal(model_config_write_like(dir, dir, &c, F32), OK);
+    assert_int_equal(read_text_again().max_positions, 32768);
     refuse(LIKE("granite_swa", ", \"layer_rope_theta\": [5e5]"), "must be a list with a base, or 0");
     refuse(LIKE("granite_swa", ", \"layer_rope_theta\": [5e5, -1]"), "must be a list with a base, or 0");
     refuse(LIKE("granite_swa", ", \"layer_types\": [\"full_attention\", \"full_attention\"], \"layer_rope_theta\": [5e5, 1e4]"), "supported: one base");
