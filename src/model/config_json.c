@@ -172,13 +172,18 @@ static const char *const changing[] = {"quantization_config",
                                        "dim_model_base",
                                        NULL};
 
-static int family_has(const struct family *f, const char *key)
+static const struct config_key *key_of(const struct family *f, const char *key)
 {
     for (int i = 0; i < 2; i++)
         for (const struct config_key *k = f->keys[i]; k && k->name; k++)
             if (strcmp(k->name, key) == 0)
-                return 1;
-    return 0;
+                return k;
+    return NULL;
+}
+
+static int family_has(const struct family *f, const char *key)
+{
+    return key_of(f, key) != NULL;
 }
 
 static int is_among(const char *const *keys, const char *key)
@@ -188,13 +193,16 @@ static int is_among(const char *const *keys, const char *key)
     return *keys != NULL;
 }
 
+/* Dropout does not: no model is trained with it. */
 static int changes_computation(const char *key)
 {
     if (is_among(changing, key) || is_among(of_experts, key))
         return 1;
-    for (int i = 0; i < N_FAMILIES; i++)
-        if (family_has(families[i], key))
+    for (int i = 0; i < N_FAMILIES; i++) {
+        const struct config_key *k = key_of(families[i], key);
+        if (k && k->kind != KEY_DROPOUT)
             return 1;
+    }
     return 0;
 }
 

@@ -645,6 +645,7 @@ static void test_ignored_keys(void **state)
     assert_true(c.dropout == 0 && c.unchunked == 0);
     refuse(LLAMA(", \"rope_interleaved\": true"), "rope_interleaved is true");
     assert_string_equal(read_text(LLAMA(", \"rope_teta\": 1e6, \"my_note\": \"x\"")).unknown, "rope_teta, my_note");
+    assert_string_equal(read_text(LLAMA(", \"dropout\": 0.0, \"layerdrop\": 0.1")).unknown, "dropout, layerdrop"); /* another family's */
     assert_string_equal(read_text(LLAMA(", \"_anything\": 1, \"unsloth_x\": 1, \"a\": null, \"b\": {}, \"quantization_config\": {}, \"c\": [], "
                                         "\"d_factor\": 1.0, \"attn_logit_softcapping\": null, \"use_mrope\": false"))
                             .unknown,
