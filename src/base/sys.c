@@ -534,13 +534,15 @@ FILE *sys_append_text(const char *path)
     return stream_of(sys_open_file(path, O_WRONLY | O_CREAT | O_APPEND, 0666), "a");
 }
 
+#define UNSAID_FREE ((int64_t)1 << 50) /* bytes; where a file system has no size: ramfs, tmpfs without a limit, some FUSE */
+
 int sys_statvfs_free(const char *path, int64_t *free_bytes)
 {
     struct statvfs v;
     int w = begin("look at", -1, path, 0, 0);
     if (end(w, fails(SYS_STATVFS) ? -1 : statvfs(path, &v)) != 0)
         return -1;
-    *free_bytes = (int64_t)v.f_bavail * (int64_t)v.f_frsize;
+    *free_bytes = v.f_blocks > 0 ? (int64_t)v.f_bavail * (int64_t)v.f_frsize : UNSAID_FREE;
     return 0;
 }
 

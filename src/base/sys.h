@@ -115,6 +115,7 @@ struct dirent *sys_readdir(DIR *d);
 FTS *sys_fts_open(const char *root, int options);
 FTSENT *sys_fts_read(FTS *tree, const char *root);
 int sys_glob(const char *pattern, int flags, glob_t *out); /* GLOB_ABORTED leaves errno */
+/* Bytes that any user may write; a PiB where the file system has no size. */
 int sys_statvfs_free(const char *path, int64_t *free_bytes);
 struct statfs;
 int sys_fstatfs(int fd, struct statfs *out);

@@ -161,6 +161,25 @@ static void direct_transfers_are_tried_out(void **state)
     assert_int_equal(count_files(folder[0]), 0);
 }
 
+/* Takes root; the mount ends with the process. */
+static int ramfs_child(void)
+{
+    if (unshare(CLONE_NEWNS) != 0 || mount("none", "/", NULL, MS_REC | MS_PRIVATE, NULL) != 0 ||
+        mount("none", folder[0], "ramfs", 0, NULL) != 0)
+        return 77;
+    struct store_config c = config_of(1, 1 << 20, STORE_AUTO);
+    return works(&c, "1.0 MiB preallocated");
+}
+
+static void a_file_system_without_a_size_has_room(void **state)
+{
+    (void)state;
+    int r = in_child(ramfs_child, 0);
+    if (r == 77)
+        skip();
+    assert_int_equal(r, 0);
+}
+
 /* On btrfs blocks that are allocated are used once only, if nothing is done about it. Takes root, mkfs.btrfs and loop devices; the
  * mount ends with the process. */
 static int btrfs_child(void)
@@ -425,6 +444,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(the_file_systems_in_memory, clear_faults, clear_faults),
         cmocka_unit_test_setup_teardown(direct_transfers_are_tried_out, clear_faults, clear_faults),
         cmocka_unit_test_setup_teardown(denied_io_uring_falls_back, clear_faults, clear_faults),
+        cmocka_unit_test(a_file_system_without_a_size_has_room),
         cmocka_unit_test(on_btrfs_blocks_are_written_again),
         cmocka_unit_test(seccomp_falls_back),
         cmocka_unit_test(low_memlock_goes_without_fixed_buffers),
