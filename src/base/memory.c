@@ -12,7 +12,7 @@
 #include <unistd.h>
 
 #define NO_LIMIT (1LL << 60) /* v1 writes the largest multiple of a page */
-enum { PATH_BYTES = 4096 };
+enum { PATH_BYTES = 4096, NODES = 1024 };
 
 /* The number behind a line's first word, which may end in a colon; -1: there is none. */
 static int64_t field_of(const char *file, const char *field)
@@ -130,6 +130,68 @@ static void add_cgroups(const char *root, int version, uint64_t host, struct mem
 
 /* ---- machines, jobs and processes ---- */
 
+/* Whether the list, as "0-3,8", has that number. */
+static int has_number(const char *list, int number)
+{
+    int first, last, n;
+    for (const char *at = list; sscanf(at, "%d%n", &first, &n) == 1; at += *at == ',') {
+        at += n;
+        last = first;
+        if (sscanf(at, "-%d%n", &last, &n) == 1)
+            at += n;
+        if (number >= first && number <= last)
+            return 1;
+    }
+    return 0;
+}
+
+/* The first line of a file that begins so, behind that; "": there is none. */
+static void text_of(const char *root, const char *name, const char *begins, char text[256])
+{
+    char path[PATH_BYTES], line[512];
+    snprintf(path, sizeof path, "%s%s", root, name);
+    FILE *f = fopen(path, "re");
+    text[0] = 0;
+    while (!text[0] && f && fgets(line, sizeof line, f))
+        if (strncmp(line, begins, strlen(begins)) == 0)
+            snprintf(text, 256, "%.255s", line + strlen(begins));
+    if (f)
+        fclose(f);
+    text[strcspn(text, "\n")] = 0;
+}
+
+/* Of a NUMA node; 0 if absent. */
+static int64_t node_bytes(const char *root, int node, const char *field)
+{
+    char file[PATH_BYTES], name[64];
+    snprintf(file, sizeof file, "%s/sys/devices/system/node/node%d/meminfo", root, node);
+    snprintf(name, sizeof name, "Node %d %s", node, field);
+    return memory_proc_bytes(file, name);
+}
+
+/* Where a cpuset allows some NUMA nodes only (docker --cpuset-mems): their free memory and page cache. */
+static void add_nodes(const char *root, uint64_t host, struct memory_limits *out)
+{
+    char allowed[256], all[256];
+    int64_t bytes = 0, left = 0;
+    int others = 0;
+    text_of(root, "/proc/self/status", "Mems_allowed_list:\t", allowed);
+    text_of(root, "/sys/devices/system/node/has_memory", "", all);
+    for (int i = 0; i < NODES && allowed[0]; i++) {
+        if (!has_number(all, i))
+            continue;
+        others += !has_number(allowed, i);
+        if (has_number(allowed, i)) {
+            bytes += node_bytes(root, i, "MemTotal");
+            left += node_bytes(root, i, "MemFree") + node_bytes(root, i, "Active(file)") + node_bytes(root, i, "Inactive(file)");
+        }
+    }
+    if (others == 0 || bytes == 0)
+        return;
+    struct memory_limit *l = add(out, mix_text(mix(host, 6), allowed), bytes, bytes - left);
+    snprintf(l->name, sizeof l->name, "cpuset.mems (NUMA nodes %.200s)", allowed);
+}
+
 /* Where the kernel refuses to reserve more than it could back: half of the memory, if nobody has said otherwise. The last of it is
  * for the superuser (admin_reserve_kbytes) and for ending what took the rest (user_reserve_kbytes). */
 static void add_commit(const char *root, const char *meminfo, uint64_t host, struct memory_limits *out)
@@ -186,6 +248,7 @@ void memory_limits_read(const char *root, struct memory_limits *out)
     if (available > 0)
         add(out, mix(host, 1), total, total - available);
     add_commit(root, meminfo, host, out);
+    add_nodes(root, host, out);
     for (int version = 1; version <= 2; version++)
         add_cgroups(root, version, host, out);
     add_job(host, out);

@@ -3,7 +3,7 @@
  * Limits are the machine's free memory; of each cgroup that the process is in, and of the cgroups around it, memory.max and
  * memory.high (v2), memory.limit_in_bytes and memory.memsw.limit_in_bytes (v1); what a Slurm job was given
  * (SLURM_MEM_PER_NODE, _PER_CPU or _PER_GPU), which Slurm may enforce by killing alone; where vm.overcommit_memory is 2, what the machine
- * lets processes reserve (CommitLimit); RLIMIT_AS and RLIMIT_DATA. What is in use counts
+ * lets processes reserve (CommitLimit); the NUMA nodes of a cpuset; RLIMIT_AS and RLIMIT_DATA. What is in use counts
  * against a limit, but for page cache that can be given back. Swap is never counted on: arenas are pinned. */
 #ifndef LTRAIN_BASE_MEMORY_H
 #define LTRAIN_BASE_MEMORY_H

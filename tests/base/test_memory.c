@@ -253,6 +253,29 @@ static void of_what_is_reserved(void **state)
     }
 }
 
+/* Two of three nodes: what is free there, and their page cache; nothing where all nodes that have memory are allowed. */
+static void of_a_cpuset(void **state)
+{
+    (void)state;
+    struct memory_limits l;
+    char path[64];
+    for (int i = 0; i < 4; i++) {
+        snprintf(path, sizeof path, "/sys/devices/system/node/node%d/meminfo", i);
+        put(path, "Node %d MemTotal:       4000 kB\nNode %d MemFree:        %d kB\nNode %d MemUsed: 7 kB\n"
+                  "Node %d Active(file):   20 kB\nNode %d Inactive(file): 3 kB\n",
+            i, i, 1000 * (i + 1), i, i, i);
+    }
+    put("/sys/devices/system/node/has_memory", "0-1,3\n");
+    put("/proc/self/status", "Name:\tx\nMems_allowed:\t0000000f\nMems_allowed_list:\t0-3\n");
+    assert_string_equal(tightest(&l).name, "");
+    put("/proc/self/status", "Name:\tx\nMems_allowed:\t0000000d\nMems_allowed_list:\t0,2-3\n");
+    struct memory_limit t = tightest(&l);
+    assert_string_equal(t.name, "cpuset.mems (NUMA nodes 0,2-3)");
+    assert_int_equal(t.bytes, 8000 * 1024);
+    assert_int_equal(t.left, (1000 + 4000 + 2 * 23) * 1024);
+    assert_true(t.sharers != 0 && !t.addresses);
+}
+
 static int own_limits(int which)
 {
     const rlim_t bytes = (rlim_t)1 << 45; /* sanitizers reserve terabytes */
@@ -286,7 +309,7 @@ int main(void)
 {
 #define TEST(f) cmocka_unit_test_setup_teardown(f, fresh, gone)
     const struct CMUnitTest tests[] = {TEST(of_an_ancestor), TEST(of_a_container), TEST(of_version_1),
-                                       TEST(who_shares_it),  TEST(of_a_slurm_job), TEST(of_what_is_reserved),
+                                       TEST(who_shares_it),  TEST(of_a_slurm_job), TEST(of_what_is_reserved), TEST(of_a_cpuset),
                                        TEST(of_the_process)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
