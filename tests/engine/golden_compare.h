@@ -59,8 +59,9 @@ struct golden_marks {
 
 /* On a CPU, bf16 reaches 2.3%, 8e-4, 2.8e-3 and 2.1e-3, PyTorch's on two of the models 2.0% and 1.5e-3. In these small models more is
  * left behind norms that follow blocks and divide by what is small (3.5% and a norm of 1.8e-2; 8.2% in one of them), of norms of each
- * head (3.0%, of their own weights), of activations that are clamped at a half (9.5%, 9e-3, parameters 5.4e-3), of a ReLU, where
- * signs flip (4.6% of the norm before it, PyTorch's 2.1%; parameters 5.4e-3), of adapters whose B begins
+ * head (3.0%, of their own weights), of activations that are clamped at a half (9.5%, 9e-3, parameters 5.4e-3), of a ReLU, whose
+ * slope jumps where bf16 flips a sign (4 of 2592 in PyTorch, which with fp64's signs is 1.8% apart; 4.6% of the norm before it, parameters
+ * 5.4e-3; as many flips at random leave up to 13%, and cards may flip others), of adapters whose B begins
  * at zero, or A of embeddings (parameters 2.9e-2), of biases of keys, whose gradients cancel (a norm of 6e-4; 2.6%), and of adapters of
  * queries beside quantised matrices, whose gradients have small norms (0.03; 2.3%, on an H200 2.6%). */
 static inline struct golden_marks golden_bf16_marks(const char *name)
@@ -69,7 +70,7 @@ static inline struct golden_marks golden_bf16_marks(const char *name)
         const char *begins; /* the first that fits */
         struct golden_marks marks;
     } wider[] = {{"gemma3-wrapped", {0.15, 2e-3, 5e-2, 6e-3}}, {"gemma", {5e-2, 2e-3, 2.5e-2, 3e-3}}, {"olmo", {5e-2, 2e-3, 2.5e-2, 3e-3}},
-                 {"exaone4", {5e-2, 2e-3, 2.5e-2, 3e-3}},         {"opt", {7e-2, 2e-3, 5e-3, 1e-2}}, {"ernie4_5", {3.5e-2, 2e-3, 5e-3, 3e-3}},        {"hunyuan", {3.5e-2, 2e-3, 5e-3, 3e-3}},
+                 {"exaone4", {5e-2, 2e-3, 2.5e-2, 3e-3}},         {"opt", {0.2, 2e-3, 1e-2, 1.5e-2}}, {"ernie4_5", {3.5e-2, 2e-3, 5e-3, 3e-3}},        {"hunyuan", {3.5e-2, 2e-3, 5e-3, 3e-3}},
                  {"gpt-oss-one", {2.5e-2, 2e-3, 5e-3, 3e-3}},     {"gpt-oss", {0.2, 2e-3, 2.5e-2, 1.5e-2}},
                  {"qwen3", {3.5e-2, 2e-3, 5e-3, 3e-3}},           {"lora-qwen3", {4.5e-2, 2e-3, 8e-3, 6e-3}},
                  {"lora-gqa", {2.5e-2, 2e-3, 5e-3, 6e-2}},        {"lora-ends-gpt2", {2.5e-2, 2e-3, 8e-3, 6e-2}},        {"lora-tied", {2.5e-2, 2e-3, 1e-2, 3e-3}},
