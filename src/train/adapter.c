@@ -390,7 +390,7 @@ static enum status resolve(struct settings *s, const char *instead, FILE *notes)
     const int adapted = adapter_config_is_there(s->model), saved = !adapted && checkpoint_is_there(s->model);
     if (!s->adapter)
         return adapted || saved ? split_model(s, instead, notes) : OK;
-    if (adapted && s->resume && !settings_is_typed(s, "adapter"))
+    if (s->resume && !settings_is_typed(s, "adapter") && (adapted || (saved && is_same_place(s->model, s->adapter))))
         TRY(take_as_begun(s, s->model, "model"));
     else if (adapted)
         return status_fail(ERR_INVALID, "--adapter: %s holds an adapter, too: one at a time; --model is to be its base", s->model);

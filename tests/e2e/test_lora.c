@@ -113,6 +113,11 @@ static void resumed_with_the_same_options(void **state)
     e2e_succeeds(NULL, "--model base --adapter run/hf --steps 1 --save-every 1 --out again" RUN);
     e2e_remove("run");
     e2e_succeeds(NULL, "--resume again --model base --adapter run/hf --steps 2");
+    e2e_succeeds(NULL, "--model base --lora r=4 --steps 1 --save-every 1 --out ended" RUN);
+    e2e_remove("ended/hf"); /* its checkpoint is its adapter then */
+    e2e_remove("again");
+    e2e_succeeds(NULL, "--model ended --steps 1 --save-every 1 --out again" RUN);
+    e2e_succeeds(NULL, "--resume again --model ended --steps 2");
 }
 
 #define EVAL " --effort quick --eval-data corpus.txt --lengths 128 --tokenizer bytes --tasks ppl --json"
