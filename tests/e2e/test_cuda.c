@@ -252,14 +252,17 @@ static void refusals(void **state)
 static void the_plugin_lies_beside(void **state)
 {
     (void)state;
-    char path[8500], directory[4100], *program = strdup(getenv("LTRAIN"));
+    char path[8500], directory[4100], libraries[8500], *program = strdup(getenv("LTRAIN"));
+    const char *given = getenv("LD_LIBRARY_PATH"); /* MPI's, perhaps */
+    char *former = strdup(given ? given : "");
     assert_int_equal(mkdir("beside", 0777), 0);
     e2e_copy(program, "beside/ltrain");
     e2e_copy(twin, "beside/libcuda.so.1"); /* any library stands for the driver's */
     assert_non_null(realpath("beside", directory));
     snprintf(path, sizeof path, "%s/ltrain", directory);
     setenv("LTRAIN", path, 1);
-    setenv("LD_LIBRARY_PATH", directory, 1);
+    snprintf(libraries, sizeof libraries, "%s%s%s", directory, former[0] ? ":" : "", former);
+    setenv("LD_LIBRARY_PATH", libraries, 1);
     use(NULL, "seed=1");
     snprintf(path, sizeof path, "%s/libltrain-cuda.so", LTRAIN_LIBDIR);
     if (access(path, F_OK) != 0) {
@@ -274,8 +277,12 @@ static void the_plugin_lies_beside(void **state)
     e2e_copy(twin, "beside/libltrain-cuda.so");
     struct result r = e2e_succeeds(NULL, TINY "--steps 1 --out found-beside");
     e2e_contains(r.out, "device: GPU 0, twin");
-    unsetenv("LD_LIBRARY_PATH");
+    if (former[0])
+        setenv("LD_LIBRARY_PATH", former, 1);
+    else
+        unsetenv("LD_LIBRARY_PATH");
     setenv("LTRAIN", program, 1);
+    free(former);
     free(program);
 }
 
