@@ -300,8 +300,8 @@ json_t *config_write_rope_parameters(const struct model_config *c)
     if (c->rope == ROPE_LONGROPE)
         json_object_set_new(o, "original_max_position_embeddings", json_integer((json_int_t)c->rope_original_positions));
     json_object_set_new(o, "rope_theta", json_real(c->rope_theta));
-    if (c->rope_share > 0.0 || family_of(c)->share > 0.0) /* where nothing is said, such a family rotates a part */
-        json_object_set_new(o, "partial_rotary_factor", json_real(c->rope_share > 0.0 ? c->rope_share : 1.0));
+    if (c->rope_share > 0.0)
+        json_object_set_new(o, "partial_rotary_factor", json_real(c->rope_share));
     if (!has_kinds(c))
         return o;
     return json_pack("{s:o, s:{s:s, s:f}}", "full_attention", o, "sliding_attention", "rope_type", "default", "rope_theta",

@@ -72,6 +72,16 @@ static int write_key(json_t *root, const struct model_config *c, const struct co
     return 1;
 }
 
+/* Where rope_parameters says nothing, a family whose own share is a part of each head rotates that. */
+static int spell_whole_heads(json_t *root, const struct model_config *c)
+{
+    json_t *rope = json_object_get(root, "rope_parameters"), *full = json_object_get(rope, "full_attention");
+    rope = full ? full : rope;
+    if (c->rope_share > 0.0 || family_of(c)->share == 0.0 || !json_is_object(rope) || json_object_get(rope, "partial_rotary_factor"))
+        return 1;
+    return json_object_set_new(rope, "partial_rotary_factor", json_real(1.0)) == 0;
+}
+
 static json_t *config_json(const struct model_config *c, const char *dtype)
 {
     const struct family *f = family_of(c);
@@ -83,6 +93,7 @@ static json_t *config_json(const struct model_config *c, const char *dtype)
          json_object_set_new(root, "torch_dtype", json_string(dtype)) == 0;
     for (const struct config_key *k = f->keys[1]; ok && k && k->name; k++)
         ok = write_key(root, c, k);
+    ok = ok && spell_whole_heads(root, c);
     if (ok && config_has_own(c))
         ok = json_object_set_new(root, "per_layer_config", config_write_own(c)) == 0;
     if (!ok) {
@@ -194,7 +205,7 @@ static int spell_rope(json_t *root, const struct model_config *c, int anew)
     if (anew || !json_object_get(root, "rope_scaling"))
         ok = ok && json_object_set_new(root, "rope_scaling", config_write_rope(c)) == 0;
     if (anew || !json_is_object(json_object_get(root, "rope_parameters")))
-        ok = ok && json_object_set_new(root, "rope_parameters", config_write_rope_parameters(c)) == 0;
+        ok = ok && json_object_set_new(root, "rope_parameters", config_write_rope_parameters(c)) == 0 && spell_whole_heads(root, c);
     if (c->rope_local_theta > 0.0 && c->family == FAMILY_GEMMA3 && !json_object_get(root, "rope_local_base_freq"))
         ok = ok && json_object_set_new(root, "rope_local_base_freq", json_real(c->rope_local_theta)) == 0;
     ok = ok && (!anew || spell_positions(root, c));
