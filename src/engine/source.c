@@ -132,17 +132,20 @@ static enum status refuse_tensor(const struct source *s, const char *name)
     return status_fail(ERR_INVALID, "the adapter is of another model: %s", cause);
 }
 
-/* "model.embed_tokens.base_layer.weight": the base's own parameter, which PEFT saves beside an adapter of head or embedding. -1: none. */
+/* "model.embed_tokens.base_layer.weight": the base's own parameter, which PEFT saves beside an adapter of head or embedding, and the head's
+ * bias. -1: none. */
 static int base_of(const struct model *m, const char *name)
 {
-    static const char *const ending = ".base_layer.weight";
-    const char *end = strstr(name, ending);
+    static const char *const middle = ".base_layer";
+    const char *end = strstr(name, middle);
     char param[sizeof m->params->name], head[32];
-    if (!end || end[strlen(ending)] || snprintf(param, sizeof param, "%.*s.weight", (int)(end - name), name) >= (int)sizeof param)
+    if (!end || snprintf(param, sizeof param, "%.*s%s", (int)(end - name), name, end + strlen(middle)) >= (int)sizeof param)
         return -1;
     model_head_name(&m->config, head);
     if (strcmp(param, head) == 0)
         return m->head.weight;
+    if (m->head.bias >= 0 && strcmp(param, m->params[m->head.bias].name) == 0)
+        return m->head.bias;
     return strcmp(param, m->params[m->embed].name) == 0 ? m->embed : -1;
 }
 

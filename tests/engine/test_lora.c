@@ -163,6 +163,7 @@ CASE(dropout_fused, "lora-dropout-gpt2")
 CASE(ends, "lora-ends")
 CASE(ends_tied, "lora-ends-tied")
 CASE(ends_fused, "lora-ends-gpt2")
+CASE(ends_biased, "lora-ends-phi")
 
 /* PEFT and bitsandbytes in fp32, which the golden losses, in fp64 beside the numbers of the same bytes, stand for. */
 static void check_stands_for(const char *name, const char *key)
@@ -371,6 +372,6 @@ int main(void)
     const struct CMUnitTest tests[] = {cmocka_unit_test(gqa), cmocka_unit_test(tied), cmocka_unit_test(gpt2), cmocka_unit_test(phi3),
                                        cmocka_unit_test(neox), cmocka_unit_test(codegen), cmocka_unit_test(qwen3), cmocka_unit_test(qwen3_5), cmocka_unit_test(nf4), cmocka_unit_test(int8),
                                        cmocka_unit_test(bitsandbytes), cmocka_unit_test(dropout), cmocka_unit_test(dropout_fused), cmocka_unit_test(differences),
-                                       cmocka_unit_test(tiles), cmocka_unit_test(ends), cmocka_unit_test(ends_tied), cmocka_unit_test(ends_fused), cmocka_unit_test(nf4_anywhere), cmocka_unit_test(int8_anywhere)};
+                                       cmocka_unit_test(tiles), cmocka_unit_test(ends), cmocka_unit_test(ends_tied), cmocka_unit_test(ends_fused), cmocka_unit_test(ends_biased), cmocka_unit_test(nf4_anywhere), cmocka_unit_test(int8_anywhere)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -19,7 +19,7 @@ import numpy as np
 import torch
 from peft import LoraConfig, get_peft_model
 from safetensors.numpy import load_file, save_file
-from transformers import AutoModelForCausalLM, CodeGenConfig, Gemma2Config, GPTNeoXConfig, Qwen3_5TextConfig, Qwen3Config
+from transformers import AutoModelForCausalLM, CodeGenConfig, Gemma2Config, GPTNeoXConfig, PhiConfig, Qwen3_5TextConfig, Qwen3Config
 
 import make_golden as golden
 
@@ -50,6 +50,9 @@ CASES = {
     "lora-ends-gpt2": (golden.gpt2(dim=32), [37, 14], dict(r=4, lora_alpha=4, target_modules=["wte", "c_proj"], fan_in_fan_out=True), True),
     "lora-qwen3_5": (golden.tiny(Qwen3_5TextConfig, num_attention_heads=4, num_key_value_heads=2, head_dim=16, num_hidden_layers=1,
                                  layer_types=[golden.FULL]), [33, 14], dict(r=4, lora_alpha=8, target_modules="all-linear", lora_dropout=0.1), False),
+    # a head with a bias, which is in the adapter's file, too
+    "lora-ends-phi": (golden.tiny(PhiConfig, num_hidden_layers=1, rope_parameters=dict(golden.DEFAULT_ROPE, partial_rotary_factor=0.5)), [33, 14],
+                      dict(r=4, lora_alpha=8, target_modules=["q_proj", "fc1", "lm_head"]), False),
 }
 
 
