@@ -38,7 +38,8 @@ static int64_t apart; /* attrs.loss.ld */
 
 static struct step_record record = {.inv_targets = 0.125f};
 
-static struct tensor *each; /* what every row gives; NULL: nobody asks */
+static struct tensor *each;    /* what every row gives; NULL: nobody asks */
+static struct tensor *rounded; /* the gradient in bf16; NULL: in place, if at all */
 
 static void run(struct tensor *logits, struct tensor *loss, struct tensor *targets, int64_t rows, int64_t vocab, int gradient)
 {
@@ -49,41 +50,30 @@ static void run(struct tensor *logits, struct tensor *loss, struct tensor *targe
     c.attrs.loss.ld = apart;
     c.attrs.loss.scale = logit_scale;
     c.attrs.loss.cap = logit_cap;
-    c.attrs.loss.gradient = gradient;
-    case_tensor(&c, logits, gradient ? INOUT : IN);
+    c.attrs.loss.gradient = gradient && !rounded;
+    c.attrs.loss.gradient_bf16 = gradient && rounded;
+    case_tensor(&c, logits, gradient && !rounded ? INOUT : IN);
     case_tensor(&c, loss, OUT);
     case_tensor(&c, targets, IN);
     case_bytes(&c, &record, sizeof record, 4, IN);
     case_tensor(&c, each, OUT);
-    case_tensor(&c, NULL, OUT);
+    case_tensor(&c, rounded, OUT);
     case_run(&c);
 }
 
 /* The gradient in bf16 is that in place, rounded, and the logits stay. */
 static void check_rounded(struct tensor *logits, struct tensor *targets, int64_t rows, int64_t vocab)
 {
-    struct tensor *in_place = tensor_new(logits->n, F32), *rounded = tensor_new(logits->n, BF16), *loss = tensor_new(1, F64),
-                  *same = tensor_new(1, F64);
+    struct tensor *in_place = tensor_new(logits->n, F32), *loss = tensor_new(1, F64), *same = tensor_new(1, F64);
     for (int64_t i = 0; i < logits->n; i++)
         tensor_set(in_place, i, logits->val[i]);
     run(in_place, loss, targets, rows, vocab, 1);
-    struct op_case c;
-    case_start(&c, OP_LOSS);
-    c.attrs.loss.rows = rows;
-    c.attrs.loss.vocab = vocab;
-    c.attrs.loss.scale = logit_scale;
-    c.attrs.loss.cap = logit_cap;
-    c.attrs.loss.gradient_bf16 = 1;
-    case_tensor(&c, logits, IN);
-    case_tensor(&c, same, OUT);
-    case_tensor(&c, targets, IN);
-    case_bytes(&c, &record, sizeof record, 4, IN);
-    case_tensor(&c, NULL, OUT);
-    case_tensor(&c, rounded, OUT);
-    case_run(&c);
+    rounded = tensor_new(logits->n, BF16);
+    run(logits, same, targets, rows, vocab, 1);
     assert_true(same->val[0] == loss->val[0]);
     for (int64_t i = 0; i < logits->n; i++)
         assert_true(rounded->val[i] == (double)bf16_to_float(bf16_from_float((float)in_place->val[i])));
+    rounded = NULL;
 }
 
 static struct tensor *some_targets(int64_t rows, int64_t vocab)
