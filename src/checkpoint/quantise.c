@@ -97,7 +97,7 @@ static enum status add_tensor(struct quantising *x, const char *name)
 static int compare(const void *a, const void *b)
 {
     const struct item *x = a, *y = b;
-    const int64_t apart = st_type_bytes(y->decl.type) - st_type_bytes(x->decl.type);
+    const int64_t apart = st_type_bits(y->decl.type) - st_type_bits(x->decl.type);
     return apart ? (apart > 0) - (apart < 0) : strcmp(x->name, y->name);
 }
 

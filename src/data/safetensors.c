@@ -20,24 +20,25 @@ _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "tensor data is little
 
 enum { MAX_HEADER_BYTES = 100000000, PATH_BYTES = 4096, MAX_DIMS = 4 };
 
-/* What may stand in a file; only floating types are read. */
+/* Types of safetensors 0.8.0; only floating ones of at least 16 bits are read. */
 static const struct kind {
     const char *name;
-    int64_t bytes;
+    int64_t bits;
     int readable;
     enum dtype dtype;
 } kinds[] = {
-    {"F32", 4, 1, F32}, {"BF16", 2, 1, BF16}, {"F16", 2, 1, F16}, {"F64", 8, 1, F64}, {"I64", 8}, {"U64", 8},
-    {"I32", 4},         {"U32", 4},           {"I16", 2},         {"U16", 2},         {"I8", 1},  {"U8", 1},
-    {"BOOL", 1},        {"F8_E4M3", 1},       {"F8_E5M2", 1},     {"F8_E8M0", 1},     {"C64", 8},
+    {"F32", 32, 1, F32}, {"BF16", 16, 1, BF16}, {"F16", 16, 1, F16}, {"F64", 64, 1, F64}, {"I64", 64},        {"U64", 64},
+    {"I32", 32},         {"U32", 32},           {"I16", 16},         {"U16", 16},         {"I8", 8},          {"U8", 8},
+    {"BOOL", 8},         {"F8_E4M3", 8},        {"F8_E5M2", 8},      {"F8_E8M0", 8},      {"F8_E4M3FNUZ", 8}, {"F8_E5M2FNUZ", 8},
+    {"F6_E2M3", 6},      {"F6_E3M2", 6},        {"F4", 4},           {"C64", 64},
 };
 enum { N_KINDS = sizeof kinds / sizeof kinds[0] };
 
-int64_t st_type_bytes(const char *type)
+int64_t st_type_bits(const char *type)
 {
     for (int i = 0; i < N_KINDS; i++)
         if (strcmp(kinds[i].name, type) == 0)
-            return kinds[i].bytes;
+            return kinds[i].bits;
     return 0;
 }
 
@@ -114,7 +115,7 @@ static enum status parse_tensor(const struct shard *s, const json_t *entry, stru
     const json_t *dtype = json_object_get(entry, "dtype"), *shape = json_object_get(entry, "shape");
     const json_t *offsets = json_object_get(entry, "data_offsets"), *begin = json_array_get(offsets, 0),
                  *end = json_array_get(offsets, 1);
-    int64_t bytes;
+    int64_t bits;
     if (!json_is_string(dtype) || !json_is_array(shape) || json_array_size(offsets) != 2 || !json_is_integer(begin) ||
         !json_is_integer(end) || json_object_size(entry) != 3)
         return bad(s, t->name, "must have dtype, shape and data_offsets [begin, end], and nothing else");
@@ -129,7 +130,7 @@ static enum status parse_tensor(const struct shard *s, const json_t *entry, stru
     t->end = (int64_t)json_integer_value(end);
     if (t->begin < 0 || t->end < t->begin || t->end > s->bytes - s->data)
         return bad(s, t->name, "its data_offsets lie outside the file; is the file cut short?");
-    if (__builtin_mul_overflow(t->elements, t->kind->bytes, &bytes) || bytes != t->end - t->begin)
+    if (__builtin_mul_overflow(t->elements, t->kind->bits, &bits) || bits % 8 || bits / 8 != t->end - t->begin)
         return bad(s, t->name, "its data_offsets do not fit its shape and dtype");
     return OK;
 }
@@ -525,7 +526,7 @@ enum status st_read(struct st_file *f, const char *name, int64_t first, int64_t 
     if (first < 0 || n < 0 || n > t->elements - first)
         return status_fail(ERR_INVALID, "%s: %lld elements from number %lld on of tensor %s, which has %lld", s->path,
                            (long long)n, (long long)first, name, (long long)t->elements);
-    const int64_t here = t->kind->bytes, there = dtype_size(to), most = (t->kind->dtype == to ? READ_BYTES : SCRATCH) / here;
+    const int64_t here = t->kind->bits / 8, there = dtype_size(to), most = (t->kind->dtype == to ? READ_BYTES : SCRATCH) / here;
     *finite = n;
     for (int64_t done = 0; done < n; done += most) {
         int64_t count = min_i64(most, n - done), good;

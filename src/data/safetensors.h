@@ -48,8 +48,8 @@ enum status st_copy(const struct st_file *f, const char *const *names, int n, co
 
 /* type: as files call it, of a tensor that is written by st_write_bytes, whatever dtype says; NULL: dtype's. */
 struct st_decl { const char *name; enum dtype dtype; int n_dims; int64_t shape[4]; const char *type; };
-/* Bytes of an element of a type that files have; 0: it is not known. */
-int64_t st_type_bytes(const char *type);
+/* Returns the bits of an element of a type that files have; 0: it is not known. */
+int64_t st_type_bits(const char *type);
 /* Of all its elements; -1: more than there may be, or more dimensions. */
 int64_t st_decl_bytes(const struct st_decl *d);
 /* A file is made once and then written by any number of processes, on any hosts that see it, each its own elements.

@@ -16,7 +16,7 @@ enum { CHUNK = 1 << 16 }; /* elements converted at a time */
 /* Where a tensor's elements lie in the data. */
 struct place {
     enum dtype dtype;
-    int64_t each, elements, begin; /* bytes of one, how many */
+    int64_t each, elements, begin; /* bytes of one, how many; of types below 8 bits bytes are counted as elements */
 };
 
 struct st_writer {
@@ -30,26 +30,26 @@ struct st_writer {
 
 /* ---- header ---- */
 
-static int64_t bytes_each(const struct st_decl *d)
+static int64_t bits_each(const struct st_decl *d)
 {
-    return d->type ? st_type_bytes(d->type) : d->dtype == F32 || d->dtype == BF16 ? dtype_size(d->dtype) : 0;
+    return d->type ? st_type_bits(d->type) : d->dtype == F32 || d->dtype == BF16 ? 8 * dtype_size(d->dtype) : 0;
 }
 
 int64_t st_decl_bytes(const struct st_decl *d)
 {
-    int64_t bytes = bytes_each(d);
-    if (d->n_dims < 0 || d->n_dims > 4 || bytes == 0)
+    int64_t bits = bits_each(d);
+    if (d->n_dims < 0 || d->n_dims > 4 || bits == 0)
         return -1;
     for (int i = 0; i < d->n_dims; i++)
-        if (d->shape[i] < 0 || __builtin_mul_overflow(bytes, d->shape[i], &bytes))
+        if (d->shape[i] < 0 || __builtin_mul_overflow(bits, d->shape[i], &bits))
             return -1;
-    return bytes;
+    return bits % 8 ? -1 : bits / 8;
 }
 
 /* {"dtype": ..., "shape": [...], "data_offsets": [*at, end]}; advances *at to the end. */
 static enum status describe(const struct st_decl *d, struct place *p, int64_t *at, json_t **out)
 {
-    const int64_t bytes = st_decl_bytes(d), begin = *at, each = bytes_each(d);
+    const int64_t bytes = st_decl_bytes(d), begin = *at, each = max_i64(bits_each(d) / 8, 1);
     if (bytes < 0 || __builtin_add_overflow(begin, bytes, at))
         return status_fail(ERR_INVALID, "tensor %s: only fp32 and bf16, and bytes of the types that files have, with up to four dimensions of a "
                                         "sensible size can be written",
