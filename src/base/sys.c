@@ -253,11 +253,16 @@ int sys_openat(int dir_fd, const char *path, int flags, mode_t mode)
 }
 
 /* Kinds of what is no regular file and no directory, beyond the kernel's numbers. */
-enum { IS_FIFO = 4096, IS_DEVICE, IS_SOCKET };
+enum { IS_FIFO = 4096, IS_DEVICE, IS_SOCKET, IS_LINK };
 
 static int kind_error(mode_t mode)
 {
-    return S_ISREG(mode) ? 0 : S_ISDIR(mode) ? EISDIR : S_ISFIFO(mode) ? IS_FIFO : S_ISSOCK(mode) ? IS_SOCKET : IS_DEVICE;
+    return S_ISREG(mode)    ? 0
+           : S_ISDIR(mode)  ? EISDIR
+           : S_ISFIFO(mode) ? IS_FIFO
+           : S_ISSOCK(mode) ? IS_SOCKET
+           : S_ISLNK(mode)  ? IS_LINK
+                            : IS_DEVICE;
 }
 
 const char *sys_strerror(int error)
@@ -265,6 +270,7 @@ const char *sys_strerror(int error)
     return error == IS_FIFO     ? "it is a FIFO, not a regular file"
            : error == IS_DEVICE ? "it is a device, not a regular file"
            : error == IS_SOCKET ? "it is a socket, not a regular file"
+           : error == IS_LINK   ? "it is a link, and nothing is written through links here: remove it"
                                 : strerror(error);
 }
 
@@ -279,6 +285,8 @@ enum status sys_cannot_open(const char *path)
     return status_fail(st, "cannot open %s: %s", path, sys_strerror(error));
 }
 
+#define CREATE_TURNS 16 /* of writers that replace one file at a time */
+
 int sys_open_file(const char *path, int flags, mode_t mode)
 {
     return sys_openat_file(AT_FDCWD, path, flags, mode);
@@ -287,14 +295,16 @@ int sys_open_file(const char *path, int flags, mode_t mode)
 int sys_openat_file(int dir_fd, const char *path, int flags, mode_t mode)
 {
     struct stat s;
-    int fd = sys_openat(dir_fd, path, flags | O_CLOEXEC | O_NONBLOCK | O_NOCTTY, mode), failed = errno, error;
+    flags |= O_CLOEXEC | O_NOCTTY | (flags & O_CREAT ? O_NOFOLLOW : 0);
+    int fd = sys_openat(dir_fd, path, flags | O_NONBLOCK, mode), failed = errno, error;
     /* A server of NFS or SMB on this host has lent the file to a client, and is asking it to give it back: lease-break-time at most. */
     if (fd < 0 && failed == EWOULDBLOCK && sys_fstatat(dir_fd, path, &s, 0) == 0 && S_ISREG(s.st_mode)) {
-        fd = sys_openat(dir_fd, path, flags | O_CLOEXEC | O_NOCTTY, mode);
+        fd = sys_openat(dir_fd, path, flags, mode);
         failed = errno;
     }
-    if (fd < 0) { /* ENXIO: a FIFO without a reader, a socket, a device that is not there */
-        errno = failed == ENXIO && sys_fstatat(dir_fd, path, &s, 0) == 0 && kind_error(s.st_mode) ? kind_error(s.st_mode) : failed;
+    if (fd < 0) { /* ENXIO: a FIFO without a reader, a socket, a device that is not there; ELOOP: a link */
+        int look = failed == ENXIO || (failed == ELOOP && flags & O_NOFOLLOW);
+        errno = look && sys_fstatat(dir_fd, path, &s, AT_SYMLINK_NOFOLLOW) == 0 && kind_error(s.st_mode) ? kind_error(s.st_mode) : failed;
         return -1;
     }
     error = sys_fstat(fd, &s) == 0 ? kind_error(s.st_mode) : errno;
@@ -302,6 +312,30 @@ int sys_openat_file(int dir_fd, const char *path, int flags, mode_t mode)
         close(fd);
         errno = error;
         return -1;
+    }
+    return fd;
+}
+
+int sys_create_file(const char *path)
+{
+    struct stat s;
+    int fd = -1;
+    for (int turn = 0; fd < 0 && turn < CREATE_TURNS; turn++) {
+        fd = sys_open(path, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0666);
+        if (fd >= 0 || errno != EEXIST)
+            break;
+        if (sys_lstat(path, &s) != 0) {
+            if (errno == ENOENT) /* its writer has just removed or renamed it */
+                continue;
+            break;
+        }
+        if (!S_ISREG(s.st_mode)) {
+            errno = kind_error(s.st_mode);
+            break;
+        }
+        if (sys_unlink(path) != 0 && errno != ENOENT)
+            break;
+        errno = EEXIST;
     }
     return fd;
 }
@@ -526,12 +560,7 @@ FILE *sys_read_text(const char *path)
 
 FILE *sys_write_text(const char *path)
 {
-    return stream_of(sys_open_file(path, O_WRONLY | O_CREAT | O_TRUNC, 0666), "w");
-}
-
-FILE *sys_append_text(const char *path)
-{
-    return stream_of(sys_open_file(path, O_WRONLY | O_CREAT | O_APPEND, 0666), "a");
+    return stream_of(sys_create_file(path), "w");
 }
 
 #define UNSAID_FREE ((int64_t)1 << 50) /* bytes; where a file system has no size: ramfs, tmpfs without a limit, some FUSE */

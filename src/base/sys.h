@@ -69,10 +69,13 @@ int sys_fault(enum sys_call call);
 void sys_thread_by_clock(void);
 
 int sys_open(const char *path, int flags, mode_t mode);
-/* Opens (or makes) a regular file and never waits for anybody, as a FIFO's other end; what is there and is something else is
- * refused. -1 with an errno that sys_strerror explains. */
+/* Opens a regular file, and refuses anything else without waiting for a FIFO's other end. With O_CREAT a link is refused, too: somebody
+ * else may have planted it. Returns -1 with an errno that sys_strerror explains. */
 int sys_open_file(const char *path, int flags, mode_t mode);
 int sys_openat_file(int dir_fd, const char *path, int flags, mode_t mode);
+/* Makes a new regular file to write, in place of a regular file of that name; refuses links and all else. Never writes into a file that
+ * was there: another user may own it. Returns -1 with an errno that sys_strerror explains. */
+int sys_create_file(const char *path);
 const char *sys_strerror(int error);
 /* Says that `path` cannot be opened, and why (errno). ERR_IO where the machine failed (EIO, no memory, no descriptor left), ERR_INVALID where
  * the path is not what its giver thinks. */
@@ -81,10 +84,9 @@ int sys_openat(int dir_fd, const char *path, int flags, mode_t mode); /* counted
 int sys_close(int fd);
 ssize_t sys_pread(int fd, void *buf, size_t n, off_t at);
 ssize_t sys_pwrite(int fd, const void *buf, size_t n, off_t at);
-/* Regular files as streams, to read from, and to write from the start or at the end; NULL as sys_open_file. */
+/* Open regular files as streams, to read from (sys_open_file) and to write anew (sys_create_file). */
 FILE *sys_read_text(const char *path);
 FILE *sys_write_text(const char *path);
-FILE *sys_append_text(const char *path);
 int sys_fsync(int fd);
 /* sync_file_range: pages that are written to from here on, by write or through a mapping, show in the file's times. */
 int sys_write_back(int fd, off_t at, off_t bytes);

@@ -81,7 +81,7 @@ void ckpt_remove_dir(const char *path)
 enum status ckpt_write_text(const char *path, const char *text)
 {
     size_t n = strlen(text), done = 0;
-    int fd = sys_open_file(path, O_WRONLY | O_CREAT | O_TRUNC, 0666);
+    int fd = sys_create_file(path);
     if (fd < 0)
         return status_fail(ERR_IO, "cannot create %s: %s", path, sys_strerror(errno));
     while (done < n) {
@@ -189,7 +189,7 @@ enum status ckpt_copy(const char *from, const char *to)
     int in = sys_open_file(from, O_RDONLY, 0);
     if (in < 0)
         return sys_cannot_open(from);
-    int out = sys_open_file(to, O_WRONLY | O_CREAT | O_TRUNC, 0666);
+    int out = sys_create_file(to);
     enum status st =
         out < 0 ? status_fail(ERR_IO, "cannot create %s: %s", to, sys_strerror(errno)) : copy_bytes(in, from, out, to);
     if (out >= 0 && sys_close(out) != 0 && st == OK)

@@ -17,6 +17,7 @@
 #include "settings/read.h"
 #include "train/check.h"
 #include "train/eval.h"
+#include "train/result_file.h"
 #include "train/sample.h"
 #include "train/show.h"
 #include "train/train.h"
@@ -87,26 +88,9 @@ static const char eval_usage[] = "usage: ltrain eval --model DIR|RUN [--eval-dat
 
 static enum status write_picture(const struct plan *plan, const struct model *model, const char *path)
 {
-    FILE *f = sys_write_text(path);
-    if (!f)
-        return status_fail(ERR_IO, "cannot write %s: %s", path, sys_strerror(errno));
-    enum status st = plan_write_svg(plan, model, f);
-    if (fclose(f) != 0 && st == OK)
-        st = status_fail(ERR_IO, "cannot write %s: %s", path, strerror(errno));
-    return st;
-}
-
-/* Before planning, which may take long; what is there is left as it is. */
-static enum status check_picture(const char *path)
-{
-    int there = sys_access(path, F_OK) == 0 || !sys_is_absent(errno);
-    FILE *f = sys_append_text(path);
-    if (!f)
-        return status_fail(ERR_INVALID, "--svg: cannot write %s: %s", path, sys_strerror(errno));
-    fclose(f);
-    if (!there)
-        sys_unlink(path);
-    return OK;
+    struct result_file x;
+    TRY(result_file_begin(&x, "svg", path));
+    return result_file_end(&x, plan_write_svg(plan, model, x.f));
 }
 
 /* What takes long, with a sign of life; after the table only where it does not disturb what shows that (less). */
@@ -178,7 +162,7 @@ static enum status plan_command(struct settings *s, struct comm *c)
     struct model *model = NULL;
     struct train_plans plans = {.n = 0};
     int64_t limit[TIERS];
-    TRY(s->svg ? check_picture(s->svg) : OK);
+    TRY(s->svg ? result_file_check("svg", s->svg, s) : OK); /* before planning, which may take long */
     TRY(train_open_model(s, &model));
     enum status st = train_plan(s, c, comm_size(c) > 1 ? comm_size(c) : train_planned_ranks(s), model, &plans, limit);
     if (st == OK && s->max_seq) { /* of the length that was found */

@@ -91,7 +91,7 @@ static enum status write_all(const struct st_file *f, const char *const *names, 
 
 enum status st_copy(const struct st_file *f, const char *const *names, int n, const char *path)
 {
-    int fd = sys_open_file(path, O_WRONLY | O_CREAT | O_TRUNC, 0666);
+    int fd = sys_create_file(path);
     if (fd < 0)
         return status_fail(ERR_IO, "cannot create %s: %s", path, sys_strerror(errno));
     enum status st = write_all(f, names, n, fd, path);

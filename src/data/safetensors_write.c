@@ -115,7 +115,7 @@ static enum status reserve(int fd, const char *path, int64_t bytes)
 
 static enum status write_header(const char *path, const char *header, int64_t length, int64_t data_bytes)
 {
-    int fd = sys_open_file(path, O_WRONLY | O_CREAT | O_TRUNC, 0666);
+    int fd = sys_create_file(path);
     if (fd < 0)
         return status_fail(ERR_IO, "cannot create %s: %s", path, sys_strerror(errno));
     enum status st = reserve(fd, path, length + data_bytes);

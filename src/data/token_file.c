@@ -83,14 +83,16 @@ static enum status with_advice(enum status st)
     return status_fail(st, "%s (--token-cache DIR names another directory for tokens)", cause);
 }
 
-/* Whether the open file is still the one of that name: its former writer may have put it in its place meanwhile. */
-static int is_named(int fd, const char *path)
+/* Tells whether the open file is this user's, has one name, and still that one: its former writer may have renamed it meanwhile. */
+static int is_own(int fd, const char *path)
 {
     struct stat open, named;
-    return sys_fstat(fd, &open) == 0 && sys_stat(path, &named) == 0 && open.st_ino == named.st_ino;
+    return sys_fstat(fd, &open) == 0 && sys_lstat(path, &named) == 0 && open.st_ino == named.st_ino && open.st_dev == named.st_dev &&
+           open.st_uid == geteuid() && open.st_nlink == 1;
 }
 
-/* What a killed run has left is written over; what another run is writing is left to it. */
+/* Opens KEY.part, which a killed run may have left, or a file with this process's number in its name where KEY.part is another run's or
+ * another user's. */
 static enum status open_for_writing(struct token_writer *w, const char *dir)
 {
     char suffix[32];
@@ -98,12 +100,14 @@ static enum status open_for_writing(struct token_writer *w, const char *dir)
     for (int turn = 0; turn < 2; turn++) {
         snprintf(suffix, sizeof suffix, turn ? ".%d.part" : ".part", (int)getpid());
         name_of(dir, &w->header.source, w->path, suffix);
-        w->fd = sys_open_file(w->path, O_RDWR | O_CREAT, 0666);
-        if (w->fd < 0)
+        if (turn == 1)
+            sys_unlink(w->path); /* of a dead process of the same number, or planted */
+        w->fd = sys_open_file(w->path, O_RDWR | O_CREAT | (turn ? O_EXCL : 0), 0666);
+        if (w->fd < 0 && turn == 1)
             return with_advice(status_fail(ERR_IO, "cannot write %s: %s", w->path, sys_strerror(errno)));
-        if (sys_flock(w->fd, LOCK_EX | LOCK_NB) == 0 && is_named(w->fd, w->path))
+        if (w->fd >= 0 && sys_flock(w->fd, LOCK_EX | LOCK_NB) == 0 && is_own(w->fd, w->path))
             break;
-        if (turn == 0) {
+        if (turn == 0 && w->fd >= 0) {
             sys_close(w->fd);
             w->fd = -1;
         }

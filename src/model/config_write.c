@@ -106,7 +106,7 @@ static json_t *config_json(const struct model_config *c, const char *dtype)
 static enum status write_text(const char *path, const char *text, size_t n)
 {
     size_t done = 0;
-    int fd = sys_open_file(path, O_WRONLY | O_CREAT | O_TRUNC, 0666);
+    int fd = sys_create_file(path);
     if (fd < 0)
         return status_fail(ERR_IO, "cannot create %s: %s", path, sys_strerror(errno));
     while (done < n) {

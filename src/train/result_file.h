@@ -1,5 +1,5 @@
 /* A file that a command writes beside what it prints: as FILE.partial, which takes FILE's name once it is whole, so what was there before
- * stays until then. Private to src/train. */
+ * stays until then. */
 #ifndef LTRAIN_TRAIN_RESULT_FILE_H
 #define LTRAIN_TRAIN_RESULT_FILE_H
 

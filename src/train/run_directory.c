@@ -87,12 +87,26 @@ enum status run_check_can_be_made(const char *option, const char *path)
                        strerror(there && !S_ISDIR(sb.st_mode) ? ENOTDIR : errno));
 }
 
+/* Refuses a new run in a directory, or by a link, of another user, who could put files of a run there beforehand or replace them. */
+static enum status refuse_another_owner(const char *path, const struct stat *dir)
+{
+    struct stat link;
+    int linked = sys_lstat(path, &link) == 0 && S_ISLNK(link.st_mode);
+    const uid_t me = geteuid(), owner = linked && link.st_uid != me && link.st_uid != 0 ? link.st_uid : dir->st_uid;
+    if (owner == me)
+        return OK;
+    return status_fail(ERR_INVALID,
+                       "--out %s belongs to user %lld and this process to user %lld: a new run needs a directory of its own: give one "
+                       "that is not there yet, such as %s/run",
+                       path, (long long)owner, (long long)me, path);
+}
+
 static enum status check_directory(const struct settings *s, int *exists)
 {
     struct stat sb;
     TRY(run_check_can_be_made(s->resume ? "--resume" : "--out", s->out));
     *exists = !s->out_is_default && sys_stat(s->out, &sb) == 0;
-    return OK;
+    return *exists && !s->resume ? refuse_another_owner(s->out, &sb) : OK;
 }
 
 /* Under the lock, so that nothing is said of a run that is just beginning. */

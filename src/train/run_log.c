@@ -26,7 +26,7 @@ enum status run_log_open(const char *path, int append, struct run_log **out)
     if (!l)
         return status_fail(ERR_NOMEM, "out of memory for metrics.jsonl");
     l->path = strdup(path);
-    l->fd = sys_open_file(path, O_WRONLY | O_CREAT | (append ? 0 : O_TRUNC), 0666);
+    l->fd = append ? sys_open_file(path, O_WRONLY | O_CREAT, 0666) : sys_create_file(path);
     int sized = l->fd >= 0 && sys_fstat(l->fd, &s) == 0, error = errno;
     l->end = sized ? s.st_size : 0;
     if (sized && l->path) {

@@ -443,7 +443,7 @@ static void only_regular_files_are_opened(void **state)
             assert_string_equal(sys_strerror(errno), kinds[i].why);
             assert_null(sys_read_text(kinds[i].path));
             assert_string_equal(sys_strerror(errno), kinds[i].why);
-            assert_true(!sys_write_text(kinds[i].path) && !sys_append_text(kinds[i].path));
+            assert_null(sys_write_text(kinds[i].path));
             assert_string_equal(sys_strerror(errno), kinds[i].why);
         }
         close(fd);
@@ -453,15 +453,43 @@ static void only_regular_files_are_opened(void **state)
     unlink(name.sun_path);
     FILE *f = sys_write_text(file);
     assert_true(f && fputs("one\n", f) >= 0 && fclose(f) == 0);
-    f = sys_append_text(file);
-    assert_true(f && fputs("two\n", f) >= 0 && fclose(f) == 0);
     char text[16] = "";
     f = sys_read_text(file);
-    assert_true(f && fread(text, 1, sizeof text - 1, f) == 8 && fclose(f) == 0);
-    assert_string_equal(text, "one\ntwo\n");
+    assert_true(f && fread(text, 1, sizeof text - 1, f) == 4 && fclose(f) == 0);
+    assert_string_equal(text, "one\n");
     unlink(file);
     assert_int_equal(sys_open_file(file, O_RDONLY, 0), -1);
     assert_int_equal(errno, ENOENT);
+}
+
+/* Links that somebody else planted, to a file, to nowhere and to a second name of a file, are never written through. */
+static void nothing_is_written_through_links(void **state)
+{
+    (void)state;
+    char place[] = "/tmp/ltrain-links-XXXXXX", victim[64], link_to[64], text[16];
+    struct stat s;
+    assert_non_null(mkdtemp(place));
+    snprintf(victim, sizeof victim, "%s/victim", place);
+    snprintf(link_to, sizeof link_to, "%s/link", place);
+    FILE *f = fopen(victim, "w");
+    assert_true(f && fputs("kept", f) >= 0 && fclose(f) == 0);
+    for (int there = 1; there >= 0; there--) {
+        assert_int_equal(symlink(there ? "victim" : "nowhere", link_to), 0);
+        assert_int_equal(sys_create_file(link_to), -1);
+        assert_non_null(strstr(sys_strerror(errno), "it is a link"));
+        assert_null(sys_write_text(link_to));
+        assert_int_equal(sys_open_file(link_to, O_RDWR | O_CREAT, 0600), -1);
+        assert_non_null(strstr(sys_strerror(errno), "it is a link"));
+        assert_int_equal(lstat(link_to, &s) | !S_ISLNK(s.st_mode), 0); /* left as it was found */
+        unlink(link_to);
+    }
+    assert_int_equal(link(victim, link_to), 0);
+    int fd = sys_create_file(link_to);
+    assert_true(fd >= 0 && write(fd, "new", 3) == 3 && close(fd) == 0);
+    f = fopen(victim, "r");
+    assert_true(f && fgets(text, sizeof text, f) && fclose(f) == 0);
+    assert_string_equal(text, "kept");
+    assert_int_equal(unlink(link_to) | unlink(victim) | rmdir(place), 0);
 }
 
 int main(int argc, char **argv)
@@ -471,6 +499,7 @@ int main(int argc, char **argv)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(calls_without_faults_work, clear, clear),
         cmocka_unit_test_setup_teardown(the_nth_call_fails_once, clear, clear),
+        cmocka_unit_test_setup_teardown(nothing_is_written_through_links, clear, clear),
         cmocka_unit_test_setup_teardown(every_call_can_fail, clear, clear),
         cmocka_unit_test_setup_teardown(calls_by_the_clock, clear, clear),
         cmocka_unit_test_setup_teardown(short_transfers, clear, clear),

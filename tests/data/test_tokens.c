@@ -6,6 +6,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <glob.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 
 enum { SEQ = 1024 };
@@ -335,11 +336,40 @@ static void test_faults(void **state)
         }
 }
 
+/* In a cache that users share another one may have planted KEY.part: a link, a second name of a file, a file of his own. */
+static void test_planted(void **state)
+{
+    (void)state;
+    const char *path = write_text("h", 30000, 0), *victim = keep(scratch_write("victim", "kept", 4));
+    glob_t g;
+    for (int kind = 0; kind < 4; kind++) {
+        char part[512], text[8] = "";
+        forget();
+        check_tokens(&path, 1, 1, 0);
+        assert_int_equal(glob(scratch_path("cache/*.tokens"), 0, NULL, &g), 0);
+        assert_true(g.gl_pathc == 1 && strlen(g.gl_pathv[0]) < sizeof part);
+        strcpy(part, g.gl_pathv[0]);
+        globfree(&g);
+        assert_int_equal(unlink(part), 0);
+        strcpy(strrchr(part, '.'), ".part");
+        if (kind < 2)
+            assert_int_equal(kind ? link(victim, part) : symlink(victim, part), 0);
+        else
+            assert_int_equal(kind == 2 ? mkfifo(part, 0600) : symlink("nowhere", part), 0);
+        check_tokens(&path, 1, 1, 0);
+        check_tokens(&path, 1, 1, 1);
+        FILE *f = fopen(victim, "r");
+        assert_true(f && fread(text, 1, sizeof text - 1, f) == 4 && fclose(f) == 0);
+        assert_string_equal(text, "kept");
+        assert_int_equal(access(scratch_path("cache/nowhere"), F_OK), -1);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_documents), cmocka_unit_test(test_repaired), cmocka_unit_test(test_cache),
-        cmocka_unit_test(test_together),  cmocka_unit_test(test_refusals), cmocka_unit_test(test_faults),
+        cmocka_unit_test(test_together),  cmocka_unit_test(test_refusals), cmocka_unit_test(test_faults), cmocka_unit_test(test_planted),
         cmocka_unit_test(test_rows),      cmocka_unit_test(test_bad_rows),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);

@@ -165,6 +165,62 @@ static void names_of_the_same_second(void **state)
     e2e_succeeds(NULL, "--resume run --steps 2");
 }
 
+/* Links that others planted in a directory made beforehand are not written through: the run names them and ends, or, as of a log, moves them
+ * aside. */
+static void planted_links(void **state)
+{
+    (void)state;
+    static const char *const names[] = {"plan.txt", "plan.json", "metrics.jsonl", "data.txt", "config.yaml.partial", "run.lock"};
+    char path[64], words[96];
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        e2e_remove("run");
+        e2e_write("victim", "kept\n");
+        assert_int_equal(mkdir("run", 0777), 0);
+        snprintf(path, sizeof path, "run/%s", names[i]);
+        assert_int_equal(symlink("../victim", path), 0);
+        struct result r = e2e_run(NULL, TINY "--offload none --steps 1 --out run");
+        snprintf(words, sizeof words, "run/%s: it is a link", names[i]);
+        if (r.status != 0)
+            e2e_contains(r.err, words);
+        assert_int_equal(r.status == 0, strcmp(names[i], "metrics.jsonl") == 0);
+        char *text = e2e_read("victim", NULL);
+        assert_string_equal(text, "kept\n");
+        free(text);
+    }
+}
+
+static void planted_partial_file(void **state)
+{
+    (void)state;
+    e2e_write("victim", "kept\n");
+    assert_int_equal(symlink("victim", "picture.svg.partial"), 0);
+    e2e_refuses(2, "--svg: cannot write picture.svg: it is a link", NULL, "plan " TINY "--svg picture.svg");
+    char *text = e2e_read("victim", NULL);
+    assert_string_equal(text, "kept\n");
+    free(text);
+    assert_int_equal(unlink("picture.svg.partial") | symlink("drawn.svg", "picture.svg"), 0); /* a link that the user names is his */
+    e2e_write("drawn.svg", "old\n");
+    e2e_succeeds(NULL, "plan " TINY "--svg picture.svg");
+    text = e2e_read("drawn.svg", NULL);
+    e2e_contains(text, "</svg>");
+    free(text);
+}
+
+/* Another user could plant files in his directory, or replace them, while the run goes on. */
+static void directory_of_another_user(void **state)
+{
+    (void)state;
+    assert_int_equal(mkdir("theirs", 0777), 0);
+    if (geteuid() != 0 || chown("theirs", 4321, 4321) != 0)
+        skip();
+    e2e_refuses(2, "--out theirs belongs to user 4321 and this process to user 0|such as theirs/run", NULL, TINY "--offload none --steps 1 --out theirs");
+    assert_int_equal(mkdir("own", 0777) | symlink("own", "link") | lchown("link", 4321, 4321), 0);
+    e2e_refuses(2, "--out link belongs to user 4321", NULL, TINY "--offload none --steps 1 --out link");
+    e2e_succeeds(NULL, TINY "--offload none --steps 1 --save-every 1 --out theirs/run");
+    assert_int_equal(chown("theirs/run", 4321, 4321), 0);
+    e2e_succeeds(NULL, "--resume theirs/run --steps 2"); /* what is there is known */
+}
+
 int main(void)
 {
 #define TEST(f) cmocka_unit_test_setup_teardown(f, e2e_setup, e2e_teardown)
@@ -175,6 +231,9 @@ int main(void)
         TEST(taken_over_between_saves),
         TEST(refused),
         TEST(names_of_the_same_second),
+        TEST(planted_links),
+        TEST(planted_partial_file),
+        TEST(directory_of_another_user),
     };
     return cmocka_run_group_tests_name("directory", tests, NULL, NULL);
 }
