@@ -20,6 +20,7 @@
 #include "base/units.h"
 #include "checkpoint/base.h"
 #include "checkpoint/files.h"
+#include "checkpoint/lineage.h"
 #include "checkpoint/manifest.h"
 #include "checkpoint/names.h"
 #include "checkpoint/state.h"
@@ -161,8 +162,10 @@ static enum status write_latest(const char *dir, const char *name)
 /* By rank 0: the manifest last, then the final name, then `latest`. */
 static enum status commit(struct session *s, const struct paths *p, const struct manifest *m, uint64_t mark)
 {
+    struct lineage l;
     ckpt_unmark(p->partial, mark);
-    TRY(manifest_write(p->partial, m, s->model, s->plan->strategy.dtype));
+    TRY(lineage_of_save(p->dir, s->origin.kind == ORIGIN_CHECKPOINT ? s->origin.path : "", m->info.step, &l));
+    TRY(manifest_write(p->partial, m, &l, s->model, s->plan->strategy.dtype));
     TRY(ckpt_sync_dir(p->partial));
     TRY(put_in_place(p->partial, p->final, p->old));
     TRY(ckpt_sync_dir(p->dir));

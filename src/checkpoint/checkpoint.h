@@ -6,7 +6,7 @@
  *   model.safetensors, config.json   parameters under Hugging Face names, in the run's dtype; of a model with adapters what is trained
  *   optimizer.safetensors            "master.NAME" (bf16 runs), "m.NAME", "v.NAME" in fp32, of trained parameters only
  *   config.yaml, data.txt            what the run needs beside them to go on: its settings, and which data it was trained on
- *   manifest.json                    step, cursor, updates, seed, numerics key, model facts, every file's size and hash (of
+ *   manifest.json                    step, cursor, updates, seed, numerics key, model facts, ancestors, every file's size and hash (of
  *                                    segments: files.h), its own xxh3
  * RUN/checkpoints/latest             the newest whole one's name
  *

@@ -4,6 +4,7 @@
 #include "base/steps.h"
 #include "base/sys.h"
 #include "checkpoint/files.h"
+#include "checkpoint/lineage.h"
 #include "checkpoint/manifest.h"
 
 #include <stdio.h>
@@ -15,16 +16,18 @@
 struct choice {
     char name[48];     /* "" if there is none */
     int32_t by_latest; /* there is a sensible `latest` */
+    int32_t strays;    /* the name is neither that of `latest` nor one of its ancestors */
 };
 
 /* Of what rank 0 knows of the directory; the others' list is empty. */
-static enum status choose(struct comm *c, struct steps *steps, struct choice *out)
+static enum status choose(struct comm *c, const char *dir, struct steps *steps, struct choice *out)
 {
     memset(out, 0, sizeof *out);
     if (comm_rank(c) == 0) {
         const char *name = steps_next(steps);
         strcpy(out->name, name ? name : "");
         out->by_latest = steps->latest[0] != 0;
+        out->strays = name && out->by_latest && !lineage_leads_to(dir, steps->latest, name);
     }
     return comm_broadcast(c, 0, out, sizeof *out);
 }
@@ -52,7 +55,7 @@ static enum status search(struct comm *c, const char *dir, struct steps *steps, 
     struct manifest m;
     why[0] = 0;
     for (;;) {
-        TRY(choose(c, steps, choice));
+        TRY(choose(c, dir, steps, choice));
         if (!choice->name[0])
             break;
         enum status st = ckpt_path(path, dir, choice->name, "");
@@ -68,6 +71,15 @@ static enum status search(struct comm *c, const char *dir, struct steps *steps, 
     if (why[0])
         return status_fail(ERR_INVALID, "%s has no whole checkpoint: %s", dir, why);
     return say_none(dir);
+}
+
+static enum status list_in_order(const char *dir, struct steps *out)
+{
+    TRY(steps_list(dir, out));
+    enum status st = lineage_sort(dir, DAMAGED_FIRST, out);
+    if (st != OK)
+        steps_free(out);
+    return st;
 }
 
 /* Room for every name below it, so that no rank fails alone later. */
@@ -87,7 +99,7 @@ enum status checkpoint_find(struct comm *c, const char *run, char *path, int pat
     struct choice choice;
     enum status st = make_dir_path(dir, run, path_size);
     if (st == OK && comm_rank(c) == 0)
-        st = steps_list(dir, &steps);
+        st = list_in_order(dir, &steps);
     st = comm_agree(c, st);
     if (st == OK)
         st = search(c, dir, &steps, &choice, found, info, why);
@@ -96,7 +108,8 @@ enum status checkpoint_find(struct comm *c, const char *run, char *path, int pat
     snprintf(path, (size_t)path_size, "%s", found);
     note[0] = 0;
     if (why[0])
-        snprintf(note, (size_t)note_size, "%s; taking %s instead", why, choice.name);
+        snprintf(note, (size_t)note_size, "%s; taking %s instead%s", why, choice.name,
+                 choice.strays ? ", of another branch of the run: none is left of the steps that led to the damaged one" : "");
     else if (!choice.by_latest)
         snprintf(note, (size_t)note_size, "%s/latest is missing or damaged; taking %s, the newest that is whole", dir,
                  choice.name);
@@ -139,7 +152,7 @@ enum status checkpoint_newest(const char *run, char *path, int path_size)
     do {
         steps_free(&before);
         before = steps;
-        st = steps_list(dir, &steps);
+        st = list_in_order(dir, &steps);
         if (st == OK)
             st = first_of(dir, &steps, found);
     } while (st == ERR_INVALID && !same_steps(&before, &steps));

@@ -38,8 +38,18 @@ static json_t *model_facts(const struct model *model, enum dtype dtype)
                      (json_int_t)model->total_params, "trained", (json_int_t)trained);
 }
 
+static int put_lineage(const struct lineage *l, json_t *manifest)
+{
+    json_t *list = json_array();
+    int ok = json_object_set_new(manifest, "saved_ns", json_integer(l->self.saved_ns)) == 0;
+    for (int i = 0; i < l->n && ok; i++)
+        ok = json_array_append_new(list, json_pack("{s:I, s:I}", "step", (json_int_t)l->ancestor[i].step, "saved_ns",
+                                                   (json_int_t)l->ancestor[i].saved_ns)) == 0;
+    return json_object_set_new(manifest, "ancestors", list) == 0 && ok;
+}
+
 /* Unsigned 64-bit numbers are text: JSON integers end at 2^63 - 1. */
-static json_t *describe(const struct manifest *m, const struct model *model, enum dtype dtype)
+static json_t *describe(const struct manifest *m, const struct lineage *l, const struct model *model, enum dtype dtype)
 {
     char cursor[24], seed[24], hash[17], base[17];
     json_t *files = json_object();
@@ -51,17 +61,20 @@ static json_t *describe(const struct manifest *m, const struct model *model, enu
     snprintf(cursor, sizeof cursor, "%" PRIu64, m->info.cursor);
     snprintf(seed, sizeof seed, "%" PRIu64, m->info.seed);
     snprintf(base, sizeof base, "%016" PRIx64, m->base);
-    return json_pack("{s:i, s:I, s:s, s:I, s:s, s:s, s:s*, s:o, s:o}", "format", FORMAT, "step", (json_int_t)m->info.step, "cursor",
-                     cursor, "updates", (json_int_t)m->info.updates, "seed", seed, "numerics", m->info.numerics, "base",
-                     m->base ? base : NULL, "model",
-                     model_facts(model, dtype), "files", files);
+    json_t *root = json_pack("{s:i, s:I, s:s, s:I, s:s, s:s, s:s*, s:o, s:o}", "format", FORMAT, "step", (json_int_t)m->info.step, "cursor",
+                             cursor, "updates", (json_int_t)m->info.updates, "seed", seed, "numerics", m->info.numerics, "base",
+                             m->base ? base : NULL, "model", model_facts(model, dtype), "files", files);
+    if (root && put_lineage(l, root))
+        return root;
+    json_decref(root);
+    return NULL;
 }
 
-enum status manifest_write(const char *dir, const struct manifest *m, const struct model *model, enum dtype dtype)
+enum status manifest_write(const char *dir, const struct manifest *m, const struct lineage *l, const struct model *model, enum dtype dtype)
 {
     char path[CKPT_PATH], hash[17], *text = NULL;
     TRY(ckpt_path(path, dir, "manifest.json", ""));
-    json_t *root = describe(m, model, dtype);
+    json_t *root = describe(m, l, model, dtype);
     enum status st =
         root ? self_hash(root, hash) : status_fail(ERR_NOMEM, "out of memory, or the numerics key is no text: %s", path);
     if (st == OK) {
@@ -93,6 +106,26 @@ static int get_i64(const json_t *object, const char *key, int64_t *out)
     return json_is_integer(v) && *out >= 0;
 }
 
+static int get_id(const json_t *object, struct checkpoint_id *out)
+{
+    const json_t *step = json_object_get(object, "step"), *saved = json_object_get(object, "saved_ns");
+    *out = (struct checkpoint_id){.step = json_integer_value(step), .saved_ns = json_integer_value(saved)};
+    return json_is_integer(step) && out->step >= 0 && (!saved || json_is_integer(saved)) && out->saved_ns >= 0;
+}
+
+/* Returns 0 where members are malformed; a manifest without them has no ancestors. */
+static int get_lineage(const json_t *manifest, struct lineage *out)
+{
+    const json_t *list = json_object_get(manifest, "ancestors"), *one;
+    size_t i;
+    int ok = get_id(manifest, &out->self) && (!list || json_is_array(list)) && json_array_size(list) <= LINEAGE_MOST;
+    out->n = 0;
+    if (ok)
+        json_array_foreach(list, i, one)
+            ok = get_id(one, &out->ancestor[out->n++]) && ok;
+    return ok;
+}
+
 /* 1 if everything is there. */
 static int parse(const json_t *root, struct manifest *m)
 {
@@ -112,11 +145,11 @@ static int parse(const json_t *root, struct manifest *m)
     return ok;
 }
 
-/* ERR_CORRUPT: missing or damaged; ERR_INVALID: of another format. */
-static enum status manifest_read(const char *dir, struct manifest *out)
+/* Reads a manifest and checks its own hash and format; *out is to be freed. ERR_CORRUPT: missing or damaged; ERR_INVALID: of another
+ * format. */
+static enum status load(const char *dir, char path[CKPT_PATH], json_t **out)
 {
-    char path[CKPT_PATH], want[17], have[17] = "", *text;
-    struct manifest m;
+    char want[17], have[17] = "", *text;
     json_error_t error;
     TRY(ckpt_path(path, dir, "manifest.json", ""));
     TRY(ckpt_read_text(path, CKPT_SMALL_TEXT, &text));
@@ -126,23 +159,48 @@ static enum status manifest_read(const char *dir, struct manifest *out)
         json_decref(root);
         return status_fail(ERR_CORRUPT, "%s is damaged: it is not a JSON object", path);
     }
-    memset(&m, 0, sizeof m);
-    enum status st = OK;
     const char *own = json_string_value(json_object_get(root, "xxh3"));
     snprintf(want, sizeof want, "%s", own ? own : "");
     json_object_del(root, "xxh3");
     int64_t format;
-    if ((st = self_hash(root, have)) == OK) {
-        if (strcmp(want, have) != 0)
-            st = status_fail(ERR_CORRUPT, "%s is damaged: its checksum does not fit its text", path);
-        else if (!get_i64(root, "format", &format) || format != FORMAT)
-            st = status_fail(ERR_INVALID, "%s is of another format than %d; use the ltrain that wrote it", path, FORMAT);
-        else if (!parse(root, &m))
-            st = status_fail(ERR_CORRUPT, "%s is damaged: it lacks what a manifest must hold", path);
-    }
+    enum status st = self_hash(root, have);
+    if (st == OK && strcmp(want, have) != 0)
+        st = status_fail(ERR_CORRUPT, "%s is damaged: its checksum does not fit its text", path);
+    else if (st == OK && (!get_i64(root, "format", &format) || format != FORMAT))
+        st = status_fail(ERR_INVALID, "%s is of another format than %d; use the ltrain that wrote it", path, FORMAT);
+    if (st == OK)
+        *out = root;
+    else
+        json_decref(root);
+    return st;
+}
+
+static enum status lacks_members(const char *path)
+{
+    return status_fail(ERR_CORRUPT, "%s is damaged: it lacks what a manifest must hold", path);
+}
+
+static enum status manifest_read(const char *dir, struct manifest *out)
+{
+    char path[CKPT_PATH];
+    json_t *root = NULL;
+    struct manifest m;
+    memset(&m, 0, sizeof m);
+    TRY(load(dir, path, &root));
+    enum status st = parse(root, &m) ? OK : lacks_members(path);
     json_decref(root);
     if (st == OK)
         *out = m;
+    return st;
+}
+
+enum status manifest_read_lineage(const char *dir, struct lineage *out)
+{
+    char path[CKPT_PATH];
+    json_t *root = NULL;
+    TRY(load(dir, path, &root));
+    enum status st = get_lineage(root, out) ? OK : lacks_members(path);
+    json_decref(root);
     return st;
 }
 

@@ -3,6 +3,7 @@
 #define LTRAIN_CHECKPOINT_MANIFEST_H
 
 #include "checkpoint/checkpoint.h"
+#include "checkpoint/lineage.h"
 
 enum { CKPT_MODEL, CKPT_OPTIMIZER, CKPT_CONFIG, CKPT_SETTINGS, CKPT_DATA, CKPT_FILES };
 extern const char *const ckpt_file_names[CKPT_FILES];
@@ -17,7 +18,9 @@ struct manifest {
 };
 
 /* The manifest carries its own hash, so that a changed digit shows. */
-enum status manifest_write(const char *dir, const struct manifest *m, const struct model *model, enum dtype dtype);
+enum status manifest_write(const char *dir, const struct manifest *m, const struct lineage *l, const struct model *model, enum dtype dtype);
+/* By one rank: reads a checkpoint's ancestors alone. ERR_CORRUPT, ERR_INVALID as manifest_open. */
+enum status manifest_read_lineage(const char *dir, struct lineage *out);
 /* Called by all ranks with the same m->files[].bytes: each hashes a share of the segments of every file; the sums go to xxh3. */
 enum status manifest_hash(struct comm *c, const char *dir, struct manifest *m);
 /* Called by all ranks: rank 0 reads the manifest; then all check that the files are as written: sizes first, then

@@ -4,8 +4,10 @@
 #include "base/steps.h"
 #include "base/sys.h"
 #include "checkpoint/files.h"
+#include "checkpoint/lineage.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 
 void names_remove_dead(const char *dir)
 {
@@ -19,25 +21,45 @@ void names_remove_dead(const char *dir)
     steps_free(&l);
 }
 
-void names_prune(const char *dir, int64_t step, int keep)
+/* Marks the checkpoints that stay: the last save, later steps, and others in the list's order, which has those of the run's branch first,
+ * until there are `keep`. */
+static void choose_kept(const struct steps *l, int64_t step, int keep, char *kept)
 {
-    struct steps l;
-    char path[CKPT_PATH], dead[CKPT_PATH];
-    names_remove_dead(dir);
-    if (steps_list(dir, &l) != OK) {
-        printf("older checkpoints were not removed: %s; the next save tries again\n", status_message());
-        return;
+    keep--;
+    for (int i = 0; i < l->n; i++) {
+        const struct step_dir *e = &l->dirs[i];
+        kept[i] = e->form == STEP_PARTIAL || (e->form == STEP_FINAL && (e->step >= step || keep-- > 0));
     }
-    for (int i = 0; i < l.n; i++) {
-        const struct step_dir *e = &l.dirs[i];
-        if (e->form == STEP_PARTIAL || (e->form == STEP_FINAL && (e->step > step || keep-- > 0)))
-            continue;
-        if (ckpt_path(path, dir, e->name, "") != OK || ckpt_path(dead, dir, e->name, ".partial") != OK)
+}
+
+static void remove_rest(const char *dir, const struct steps *l, const char *kept)
+{
+    char path[CKPT_PATH], dead[CKPT_PATH];
+    for (int i = 0; i < l->n; i++) {
+        const char *name = l->dirs[i].name;
+        if (kept[i] || ckpt_path(path, dir, name, "") != OK || ckpt_path(dead, dir, name, ".partial") != OK)
             continue;
         if (ckpt_rename(path, dead) == OK)
             ckpt_remove_dir(dead);
         else
             printf("an older checkpoint was not removed: %s; the next save tries again\n", status_message());
     }
+}
+
+void names_prune(const char *dir, int64_t step, int keep)
+{
+    struct steps l;
+    names_remove_dead(dir);
+    enum status st = steps_list(dir, &l);
+    if (st == OK)
+        st = lineage_sort(dir, DAMAGED_LAST, &l);
+    char *kept = st == OK ? sys_calloc((size_t)l.n + 1, 1) : NULL;
+    if (kept) {
+        choose_kept(&l, step, keep, kept);
+        remove_rest(dir, &l, kept);
+    } else {
+        printf("older checkpoints were not removed: %s; the next save tries again\n", st == OK ? "out of memory" : status_message());
+    }
+    free(kept);
     steps_free(&l);
 }

@@ -491,6 +491,65 @@ static void keeps_the_last(void **state)
     rig_stop(&r);
 }
 
+/* Sets the run back to a step, as a user does by hand, and loads it. */
+static void set_back(struct rig *r, int step)
+{
+    shell("echo step-%06d >%s/checkpoints/latest", step, run);
+    assert_int_equal(find_and_load(r).step, step);
+}
+
+static void must_find(int64_t step, const char *words)
+{
+    char path[256], note[512];
+    struct checkpoint_info info;
+    must(checkpoint_find(self, run, path, sizeof path, &info, note, sizeof note));
+    assert_int_equal(info.step, step);
+    if (!strstr(note, words))
+        fail_msg("\"%s\" is not said in: %s", words, note);
+}
+
+/* A damaged checkpoint falls back to its ancestors, not to later steps of a branch that was given up. */
+static void falls_back_along_its_branch(void **state)
+{
+    (void)state;
+    struct rig r;
+    start(&r, resident, F32, NULL, NULL);
+    for (int64_t step = 1; step <= 8; step++)
+        save(&r, step, 99);
+    set_back(&r, 2);
+    save(&r, 4, 99);
+    save(&r, 6, 99);
+    set_back(&r, 4); /* once more: 6 is given up, too */
+    save(&r, 7, 99);
+    shell("echo x >>%s/checkpoints/step-000007/model.safetensors", run);
+    must_find(4, "taking step-000004 instead");
+    shell("echo x >>%s/checkpoints/step-000004/optimizer.safetensors", run);
+    must_find(2, "step-000007/model.safetensors");
+    shell("rm %s/checkpoints/step-000007/manifest.json", run);
+    must_find(6, "step-000007/manifest.json is missing"); /* its branch is unknown now: the last save that is left */
+    shell("rm -r %s/checkpoints/step-000007", run);
+    must_find(6, "taking step-000006 instead");
+    shell("rm -r %s/checkpoints/step-000006; rm %s/checkpoints/latest", run, run);
+    must_find(2, "taking step-000002"); /* by the last save, of step 4, which is damaged */
+    rig_stop(&r);
+}
+
+/* --keep keeps the run's own past before what was given up. */
+static void keeps_its_branch(void **state)
+{
+    (void)state;
+    struct rig r;
+    start(&r, resident, F32, NULL, NULL);
+    for (int64_t step = 1; step <= 4; step++)
+        save(&r, step, 99);
+    set_back(&r, 1);
+    save(&r, 6, 2); /* 2, 3 and 4 are of the other branch */
+    assert_names("latest step-000001 step-000006 ");
+    shell("echo x >>%s/checkpoints/step-000006/model.safetensors", run);
+    must_find(1, "taking step-000001 instead");
+    rig_stop(&r);
+}
+
 /* What saves and exports that were killed have left goes before anything is saved: its room may be needed. */
 static void leftovers_go_first(void **state)
 {
@@ -975,6 +1034,8 @@ int main(void)
         TEST(exports_in_parts),
         TEST(only_finite_state_is_saved),
         TEST(keeps_the_last),
+        TEST(falls_back_along_its_branch),
+        TEST(keeps_its_branch),
         TEST(leftovers_go_first),
         TEST(leaves_what_is_behind_links),
         TEST(latest_is_not_trusted),
