@@ -94,6 +94,14 @@ enum status comm_start(struct comm *c, enum lane lane, enum op_kind op, const st
     return OK;
 }
 
+int comm_is_busy(const struct comm *c)
+{
+    int busy = 0;
+    for (int l = 0; l < COMM_LANES; l++)
+        busy |= c->group[l].busy;
+    return busy;
+}
+
 /* A slot of the wire's table: member, direction, parity of the chunk. */
 static int slot_of(int member, int direction, int64_t chunk)
 {

@@ -141,6 +141,10 @@ void comm_remark(struct comm *c, const char *text);
 /* Whether the caller is the first to say why this rank ends; asked once, just before saying so. */
 int comm_speak(struct comm *c);
 
+/* Whether a collective of this rank is under way: the memory of its arguments is still the communicator's, for ever if it is left
+ * so. */
+int comm_is_busy(const struct comm *c);
+
 /* For tests: messages of at most `bytes` bytes, on every rank; before any instruction. */
 void comm_set_chunk(struct comm *c, int64_t bytes);
 

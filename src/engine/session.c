@@ -304,21 +304,35 @@ enum status session_use(struct session *s, const struct plan *plan)
     return canary_fill(s->canary);
 }
 
+/* MPI goes on with messages that were under way when a program failed, out of memory and into it, as long as this process talks to
+ * the others: the memory stays until the process leaves. */
+static int are_messages_left(const struct session *s)
+{
+    return s->comm && s->comm != s->own_comm && comm_size(s->comm) > 1 && (comm_broken(s->comm) || comm_is_busy(s->comm));
+}
+
+static void free_memory(struct session *s)
+{
+    if (s->backend)
+        s->backend->close(s->backend); /* unpins the host arena and the bounce buffers */
+    arena_destroy(s->host);
+    bounce_destroy(s->bounce);
+}
+
 void session_destroy(struct session *s)
 {
     if (!s)
         return;
     executor_destroy(s->executor);
+    const int keep = are_messages_left(s);
     comm_destroy(s->own_comm);
     for (int i = 0; i < s->n_plans; i++)
         canary_destroy(s->plans[i].canary);
     store_close(s->store);
     if (s->context.carried && comm_broken(s->comm))
         s->backend->abort(s->backend);
-    if (s->backend)
-        s->backend->close(s->backend); /* unpins the host arena and the bounce buffers */
-    arena_destroy(s->host);
-    bounce_destroy(s->bounce);
+    if (!keep)
+        free_memory(s);
     for (int i = 0; i < s->n_plans; i++)
         plan_destroy(s->plans[i].plan);
     free(s->programs);
