@@ -24,6 +24,9 @@ struct launch_flags {
  * daemons. */
 enum status launch_detect(const struct launch_flags *flags, struct launch *out);
 
+/* The environment variable that names those which ltrain itself has set for mpiexec, as ":A:B:". */
+#define LAUNCH_DEFAULTS "LTRAIN_MPI_DEFAULTS"
+
 /* One process alone. */
 void launch_alone(struct launch *out);
 

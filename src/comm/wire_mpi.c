@@ -2,6 +2,7 @@
 #include "comm/wire.h"
 
 #include "base/sys.h"
+#include "comm/shm.h"
 
 #include <mpi.h>
 #include <signal.h>
@@ -48,6 +49,15 @@ static enum status mpi_fail(const char *what, int error)
     return status_fail(ERR_IO, "MPI cannot %s: %s", what, text);
 }
 
+/* Whether ltrain itself has set the variable, which nobody can unset then. */
+static int is_ours(const char *assignment)
+{
+    char name[96];
+    const char *ours = getenv(LAUNCH_DEFAULTS);
+    snprintf(name, sizeof name, ":%.*s:", (int)strcspn(assignment, "="), assignment);
+    return ours && strstr(ours, name);
+}
+
 /* What the environment wants MPI to connect by, as "A=x, B=y"; "" if nothing. */
 static void describe_transports(char *text, size_t bytes)
 {
@@ -56,7 +66,7 @@ static void describe_transports(char *text, size_t bytes)
     text[0] = 0;
     for (char **e = environ; *e && n < bytes; e++)
         for (size_t k = 0; k < sizeof prefix / sizeof *prefix && n < bytes; k++)
-            if (strncmp(*e, prefix[k], strlen(prefix[k])) == 0)
+            if (strncmp(*e, prefix[k], strlen(prefix[k])) == 0 && !is_ours(*e))
                 n += (size_t)snprintf(text + n, bytes - n, "%s%s", n ? ", " : "", *e);
 }
 
@@ -64,8 +74,16 @@ static void describe_transports(char *text, size_t bytes)
  * told not to repeat (cli/ranks.c). */
 static void prepare_last_word(const struct launch *l)
 {
-    char transports[512];
+    char transports[512], memory[192];
     describe_transports(transports, sizeof transports);
+    const char *btl = getenv("OMPI_MCA_btl"); /* left alone Open MPI goes over TCP by itself */
+    if (btl && (strstr(btl, "vader") || strstr(btl, "sm")) && shm_is_short(l->local_size > 0 ? l->local_size : 1, memory, sizeof memory)) {
+        snprintf(starting, sizeof starting,
+                 "ltrain: rank %d: MPI cannot start and has ended this process: %s: make it larger (docker run --shm-size), remove "
+                 "what other programs have left there, or set OMPI_MCA_btl=tcp,self\n",
+                 l->rank, memory);
+        return;
+    }
     snprintf(starting, sizeof starting,
              "ltrain: rank %d: MPI cannot start and has ended this process: the ranks cannot reach each other%s%s%s\n", l->rank,
              transports[0] ? " by what the environment asks for (" : "", transports,

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
+#include <sys/mount.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
 #include <time.h>
@@ -233,13 +234,40 @@ static void mpi_that_cannot_start_says_so(void **state)
     e2e_contains(r.err, "OMPI_MCA_btl=openib,self");
 }
 
+static int small_shared_memory(void)
+{
+    e2e_let_root_start_ranks();
+    return e2e_private_mounts() || mount("tmpfs", "/dev/shm", "tmpfs", 0, "size=1m");
+}
+
+static int only_shared_memory(void)
+{
+    return setenv("OMPI_MCA_btl", "vader,self", 1) || small_shared_memory();
+}
+
+/* Containers have little of it: the ranks go over TCP; where the user wants shared memory only, the sentence names what is short, and
+ * nobody is told to unset what ltrain has set. */
+static void shared_memory_may_be_short(void **state)
+{
+    const struct launch small = {.prepare = small_shared_memory}, only = {.prepare = only_shared_memory};
+    (void)state;
+    if (E2E_SANITIZED || !e2e_can_mount() || system("command -v mpiexec >/dev/null") != 0)
+        skip();
+    struct result r = e2e_succeeds(&small, "--ranks 2" TINY "--offload none --steps 1 --out run");
+    e2e_contains(r.out, "remark: /dev/shm has 1.0 MiB free, and 2 ranks need 8.1 MiB there: the ranks send over TCP");
+    r = e2e_run(&only, "--ranks 2" TINY "--offload none --steps 1 --out none");
+    assert_int_equal(r.status, 1);
+    e2e_contains(r.err, "MPI cannot start and has ended this process: /dev/shm has 1.0 MiB free, and ");
+    assert_null(strstr(r.err, "unset"));
+}
+
 int main(void)
 {
 #define TEST(f) cmocka_unit_test_setup_teardown(f, e2e_setup, e2e_teardown)
     const struct CMUnitTest tests[] = {
         TEST(unfinished_step_is_thrown_away), TEST(step_is_finished_if_asked),  TEST(ranks_stop_together),
         TEST(training_is_done),               TEST(slow_output_loses_nothing),
-        TEST(closed_output_ends_nothing),     TEST(limit_of_file_size_is_said), TEST(mpi_that_cannot_start_says_so),
+        TEST(closed_output_ends_nothing),     TEST(limit_of_file_size_is_said), TEST(mpi_that_cannot_start_says_so), TEST(shared_memory_may_be_short),
     };
     return cmocka_run_group_tests_name("signals", tests, NULL, NULL);
 }
