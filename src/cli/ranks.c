@@ -387,6 +387,11 @@ int ranks_leave(struct comm *c, enum status st)
     snprintf(sentence, sizeof sentence, "%s", status_message());
     fflush(stdout);
     int several = c && comm_size(c) > 1, together = st == OK || (several && !comm_broken(c) && comm_agreed(c));
+    if (several && together && comm_barrier(c) != OK && st == OK) { /* a rank that dies now is named, too */
+        snprintf(sentence, sizeof sentence, "%s", status_message());
+        st = ERR_PEER;
+        together = 0;
+    }
     if (several && !together) {
         if (comm_speak(c))
             fprintf(stderr, "ltrain: rank %d: %s\n", comm_rank(c), sentence);
@@ -396,6 +401,9 @@ int ranks_leave(struct comm *c, enum status st)
     }
     if (st != OK && (!several || comm_rank(c) == 0))
         fprintf(stderr, "ltrain: %s\n", sentence);
+    const int broken = several && comm_broken(c);
     comm_destroy(c);
+    if (broken)
+        _exit(exit_status(st));
     return exit_status(st);
 }

@@ -32,12 +32,19 @@ enum status behind_ask(struct comm *c)
     return OK;
 }
 
+enum status behind_ask_rank(struct comm *c, int rank)
+{
+    c->behind.silent[rank] = 1;
+    return say(c, NOTICE_ASKS, rank);
+}
+
 enum status behind_hear(struct comm *c)
 {
     const int from = c->in.origin;
     if (from < 0 || from >= c->launch.size || from == c->launch.rank)
         return OK;
     c->behind.place[from] = c->in.place;
+    c->behind.silent[from] = 0;
     return c->in.status == NOTICE_ASKS ? say(c, NOTICE_ANSWERS, from) : OK;
 }
 

@@ -40,7 +40,8 @@ enum status comm_create(const struct launch *launch, double timeout_seconds, str
     c->votes.heard = sys_calloc((size_t)launch->size, sizeof *c->votes.heard);
     c->behind.place = sys_calloc((size_t)launch->size, sizeof *c->behind.place);
     c->behind.out = sys_calloc((size_t)launch->size, sizeof *c->behind.out);
-    if (!c->peer || !c->rank_at || !c->votes.heard || !c->behind.place || !c->behind.out)
+    c->behind.silent = sys_calloc((size_t)launch->size, sizeof *c->behind.silent);
+    if (!c->peer || !c->rank_at || !c->votes.heard || !c->behind.place || !c->behind.out || !c->behind.silent)
         TRY_GOTO(status_fail(ERR_NOMEM, "out of memory for %d ranks", launch->size), fail);
     for (int r = 0; r < launch->size; r++)
         snprintf(c->peer[r].host, sizeof c->peer[r].host, "an unknown host"); /* until they have met */
@@ -113,7 +114,7 @@ void comm_destroy(struct comm *c)
         wire_destroy(c->wire, 0);
         return; /* MPI may still write to our memory */
     }
-    wire_destroy(c->wire, 1);
+    wire_destroy(c->wire, (double)c->timeout_ns * 1e-9);
     group_free(c);
     free(c->host_room);
     free(c->host_all);
@@ -122,6 +123,7 @@ void comm_destroy(struct comm *c)
     free(c->votes.heard);
     free(c->behind.place);
     free(c->behind.out);
+    free(c->behind.silent);
     pthread_mutex_destroy(&c->votes.lock);
     free(c);
 }

@@ -3,8 +3,8 @@
  *
  * A rank alone talks to itself: the same calls, no MPI at all. Several ranks talk over MPI, which only one thread may use at a
  * time: the comm lanes' thread while a program runs, the main thread between programs. No call of this header waits for ever:
- * every wait has a deadline, ends when a rank on this host has died or is stopped, and ends when another rank says that it
- * failed. All of these fail with ERR_PEER and one sentence that names the rank, its host and what was waited for; from then on
+ * every wait has a deadline, ends when a rank on this host has died, and ends when another rank says that it failed. A rank that
+ * is stopped is waited for up to the deadline, and a line on stderr names it after some seconds. Ends of waiting fail with ERR_PEER and one sentence that names the rank, its host and what was waited for; from then on
  * every call fails with it. */
 #ifndef LTRAIN_COMM_COMM_H
 #define LTRAIN_COMM_COMM_H

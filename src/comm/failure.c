@@ -1,5 +1,5 @@
-/* Nobody waits for ever: deadlines, processes of this host that have died or are stopped, and notices of failure. Votes (cut.c)
- * come as notices, too.
+/* Nobody waits for ever: deadlines, processes of this host that have died, and notices of failure. Votes (cut.c) come as notices,
+ * too. A process that is stopped is waited for like a slow one (still.c).
  *
  * 1. The first failure that a rank learns of (own deadline, a dead neighbour, a notice, its own comm_fail) breaks its
  * communicator; later ones change nothing.
@@ -15,10 +15,10 @@
 static const int64_t MS = 1000000;
 enum {
     LOOK_MS = 100,
-    LOOKS_AT = 16,      /* processes a look; hosts with more ranks take several looks */
-    STOPPED_LOOKS = 20, /* a job that was suspended as a whole wakes up one rank after the other */
-    LONGEST_PAUSE =
-        1000 /* ms: a longer time between two looks means that this process was stopped, and does not count as waiting */
+    LAST_WORDS_MS = 50,
+    LOOKS_AT = 16, /* processes a look; hosts with more ranks take several looks */
+    /* ms: a longer time between two looks means that this process was stopped, and does not count as waiting */
+    LONGEST_PAUSE = 1000
 };
 
 enum status failure_broken(const struct comm *c)
@@ -93,20 +93,56 @@ enum status failure_hear(struct comm *c)
     }
 }
 
+/* A rank that leaves says why, and its words may still be on their way when it is gone. */
+static enum status hear_last_words(struct comm *c)
+{
+    for (int i = 0; i < LAST_WORDS_MS; i++) {
+        TRY(failure_hear(c));
+        clock_sleep_ns(MS);
+    }
+    return OK;
+}
+
 static enum status look_at(struct comm *c, int rank, const char *what)
 {
-    struct peer *p = &c->peer[rank];
+    const struct peer *p = &c->peer[rank];
     enum peer_life life = peer_look(p);
-    p->stopped = life == PEER_STOPPED ? p->stopped + 1 : 0;
-    if (life == PEER_DEAD)
-        status_fail(ERR_PEER, "rank %d on %s has died (process %d); rank %d was in %s", rank, p->host, (int)p->pid,
-                    c->launch.rank, what);
-    else if (p->stopped >= STOPPED_LOOKS)
-        status_fail(ERR_PEER, "rank %d on %s is stopped (process %d, by a signal); rank %d was in %s", rank, p->host, (int)p->pid,
-                    c->launch.rank, what);
-    else
+    if (life != PEER_DEAD) {
+        still_look(c, rank, life);
         return OK;
+    }
+    TRY(hear_last_words(c));
+    status_fail(ERR_PEER, "rank %d on %s has died (process %d); rank %d was in %s", rank, p->host, (int)p->pid, c->launch.rank,
+                what);
     return failure_break_and_tell(c);
+}
+
+/* The deadline has passed: names the rank that stands still, else the one that is waited for. */
+static enum status give_up(struct comm *c, int missing, const char *what)
+{
+    const double seconds = (double)c->timeout_ns * 1e-9;
+    enum peer_life life;
+    const int still = still_rank(c, &life);
+    if (still >= 0 && life == PEER_STOPPED)
+        status_fail(ERR_PEER,
+                    "rank %d on %s is stopped (process %d, by a signal or a debugger) and has not answered rank %d for %g s "
+                    "(--comm-timeout) in %s",
+                    still, c->peer[still].host, (int)c->peer[still].pid, c->launch.rank, seconds, what);
+    else if (still >= 0 || missing >= 0)
+        status_fail(ERR_PEER, "rank %d on %s has not answered rank %d for %g s (--comm-timeout) in %s",
+                    still >= 0 ? still : missing, c->peer[still >= 0 ? still : missing].host, c->launch.rank, seconds, what);
+    else
+        status_fail(ERR_PEER, "rank %d has waited %g s (--comm-timeout) in %s", c->launch.rank, seconds, what);
+    return failure_break_and_tell(c);
+}
+
+/* A rank that knows who stands still gives up first: its sentence is the one that all should hear. */
+static int is_over(const struct comm *c, const struct patience *p)
+{
+    enum peer_life life;
+    const int64_t timeout = c->timeout_ns;
+    return p->waited_ns >= timeout &&
+           (p->waited_ns >= timeout + min_i64(timeout / 4, LONGEST_PAUSE * MS) || still_rank(c, &life) >= 0);
 }
 
 enum status patience_look(struct comm *c, struct patience *p, int missing, const char *what)
@@ -120,15 +156,10 @@ enum status patience_look(struct comm *c, struct patience *p, int missing, const
     int full_look = now / (LOOK_MS * MS) != p->looked_ns / (LOOK_MS * MS);
     p->looked_ns = now;
     TRY(failure_hear(c));
-    if (p->waited_ns >= c->timeout_ns) {
-        double seconds = (double)c->timeout_ns * 1e-9;
-        if (missing >= 0)
-            status_fail(ERR_PEER, "rank %d on %s has not answered rank %d for %g s (--comm-timeout) in %s", missing,
-                        c->peer[missing].host, c->launch.rank, seconds, what);
-        else
-            status_fail(ERR_PEER, "rank %d has waited %g s (--comm-timeout) in %s", c->launch.rank, seconds, what);
-        return failure_break_and_tell(c);
-    }
+    if (is_over(c, p))
+        return give_up(c, missing, what);
+    if (full_look)
+        TRY(failure_of_wire(c, still_ask(c, p)));
     for (int k = 0, seen = 0; full_look && k < c->launch.size && seen < LOOKS_AT; k++) {
         int rank = c->next_look;
         c->next_look = (c->next_look + 1) % c->launch.size;

@@ -48,6 +48,7 @@ static enum status swap(struct comm *c, const struct header *h, int to, const vo
     char what[64];
     snprintf(what, sizeof what, "call %" PRId64 " between programs (%s)", h->number, call_names[h->call]);
     patience_begin(&patience);
+    patience.between = 1;
     if (to >= 0)
         TRY(failure_of_wire(c, wire_send(c->wire, CHANNEL_HOST, 0, to, out, (int)out_bytes)));
     if (from >= 0)

@@ -77,6 +77,15 @@ static void describe_dead(const struct comm *c, int rank, char *text, size_t byt
     snprintf(text, bytes, "rank %d on %s has died (process %d)", rank, c->peer[rank].host, (int)c->peer[rank].pid);
 }
 
+/* Shared memory makes MPI wait inside a call for a rank that was stopped in the middle of a message. */
+static void describe_stuck(const struct comm *c, double seconds, char *text, size_t bytes)
+{
+    const int n = snprintf(text, bytes, "MPI has not come back from a call for %.3g s", seconds), rank = peer_found(c, PEER_STOPPED);
+    if (rank >= 0)
+        snprintf(text + n, bytes - (size_t)n, "; rank %d on %s is stopped (process %d, by a signal or a debugger)", rank,
+                 c->peer[rank].host, (int)c->peer[rank].pid);
+}
+
 /* The way out of a process, Open MPI's included: its libraries call this one instead of the C library's. */
 void _exit(int status)
 {
@@ -85,7 +94,7 @@ void _exit(int status)
     char cause[256] = "MPI has lost the connection to another rank and ended this one";
     if (w && !atomic_load(&w->said) && wire_calls() % 2) {
         int dead = -1;
-        for (int i = 0; i < EXIT_LOOKS && (dead = peer_dead(w->comm)) < 0 && w->comm->launch.local_size > 1; i++)
+        for (int i = 0; i < EXIT_LOOKS && (dead = peer_found(w->comm, PEER_DEAD)) < 0 && w->comm->launch.local_size > 1; i++)
             nanosleep(&(struct timespec){.tv_nsec = 10000000}, NULL);
         if (dead >= 0)
             describe_dead(w->comm, dead, cause, sizeof cause);
@@ -127,7 +136,7 @@ static void *attend(void *arg)
         before = calls;
         if (inside_ms <= (known_ns > 0 ? STUCK_MS : atomic_load(&w->comm->timeout_ns) / MS))
             continue;
-        snprintf(cause, sizeof cause, "MPI has not come back from a call for %.3g s", (double)inside_ms * 1e-3);
+        describe_stuck(w->comm, (double)inside_ms * 1e-3, cause, sizeof cause);
         say(w, cause);
         _exit(1);
     }

@@ -66,13 +66,13 @@ enum peer_life peer_look(const struct peer *p)
     char state = process_state(p->pid, &born);
     if (state == 0 || state == 'Z' || state == 'X' || born != p->born)
         return PEER_DEAD;
-    return state == 'T' ? PEER_STOPPED : PEER_ALIVE;
+    return state == 'T' || state == 't' ? PEER_STOPPED : PEER_ALIVE;
 }
 
-int peer_dead(const struct comm *c)
+int peer_found(const struct comm *c, enum peer_life life)
 {
     for (int r = 0; r < c->launch.size; r++)
-        if (c->peer[r].here && peer_look(&c->peer[r]) == PEER_DEAD)
+        if (c->peer[r].here && peer_look(&c->peer[r]) == life)
             return r;
     return -1;
 }

@@ -15,6 +15,7 @@ enum { COMM_LANES = LANES - LANE_WORLD };
 
 struct patience {
     int64_t last_ns, waited_ns, looked_ns;
+    int between; /* programs: ranks may be busy with files */
 };
 
 /* What every rank knows of every other. */
@@ -27,6 +28,7 @@ struct peer {
     uint64_t born;   /* /proc/PID/stat's start time: a number that is used again, or seen in another pid namespace, differs */
     int32_t here;    /* on this host, and its process can be seen */
     int32_t stopped; /* how many looks in a row */
+    int32_t said;    /* a line has named it as one that stands still */
 };
 
 /* How far a rank is, when it stops starting collectives: sections done, and collectives started on each lane, since the beginning
@@ -51,6 +53,8 @@ struct behind {
     int64_t own, *place; /* how far this rank is, and what the others have said since it asked: [size]; -1: nothing */
     int asked;
     struct notice *out; /* [size] */
+    uint8_t *silent;    /* [size]: asked (still.c), and nothing has come from there since */
+    int64_t round_ns;   /* when they were asked */
 };
 
 /* See cut.c. */
@@ -160,14 +164,23 @@ int votes_missing(const struct comm *c);
 enum status behind_ask(struct comm *c);
 enum status behind_hear(struct comm *c); /* a rank has said how far it is (c->in) */
 int behind_rank(const struct comm *c);   /* -1: it is not known */
+enum status behind_ask_rank(struct comm *c, int rank); /* one rank, which is silent until it answers */
 
 /* peer.c */
 enum peer_life { PEER_ALIVE, PEER_STOPPED, PEER_DEAD };
 void peer_self(struct peer *p);
 void peer_locate(struct comm *c);
 enum peer_life peer_look(const struct peer *p);
-/* Whether the process of a rank on this host has died: the first such rank, or -1; safe from any thread. */
-int peer_dead(const struct comm *c);
+/* The first other rank of this host whose process is in that state; -1: none. Safe from any thread. */
+int peer_found(const struct comm *c, enum peer_life life);
+
+/* still.c */
+/* Counts a look at a process of this host, and says so once it has been stopped for some seconds, and once it goes on. */
+void still_look(struct comm *c, int rank, enum peer_life life);
+/* Asks the ranks that cannot be seen here, and names those that do not answer. What the wire says goes to the caller. */
+enum status still_ask(struct comm *c, const struct patience *p);
+/* A rank that stands still, *life: PEER_STOPPED or, if it is only silent, PEER_ALIVE; -1: none is known. */
+int still_rank(const struct comm *c, enum peer_life *life);
 
 /* lastword.c */
 enum status lastword_create(struct comm *c); /* after peer_locate */

@@ -20,8 +20,8 @@ struct wire_event {
 
 /* Fails if `launch` is not what MPI says. Ends the process if MPI does not start within the timeout. */
 enum status wire_create(const struct launch *launch, double timeout_seconds, struct wire **out);
-/* finalize 0: leaves MPI as it is. */
-void wire_destroy(struct wire *w, int finalize);
+/* Finalizes MPI, which may take so long; 0: leaves MPI as it is. */
+void wire_destroy(struct wire *w, double finalize_seconds);
 /* A table of `slots` for the channel, none in use. */
 enum status wire_reserve(struct wire *w, enum channel channel, int slots);
 enum status wire_send(struct wire *w, enum channel channel, int slot, int to, const void *data, int bytes);

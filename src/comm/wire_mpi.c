@@ -27,18 +27,38 @@ struct wire {
     struct table table[CHANNELS];
 };
 
-enum { START_SECONDS = 60 }; /* programs start slowly from a network's disk: never less patience than this */
+enum {
+    START_SECONDS = 60, /* programs start slowly from a network's disk: never less patience than this */
+    END_SECONDS = 30,
+    TICKS = 20, /* of the limit: one that comes late, as to a process that was stopped, counts as one */
+};
 static char start_message[160];
+static volatile sig_atomic_t ticks_left;
+static unsigned tick_seconds;
 static char starting[1024]; /* "": MPI is not being started */
 static atomic_uint calls; /* entered plus left */
 
 /* _Exit: comm/lastword.c's _exit has nothing to add before the ranks have met and after they have parted. */
-static void start_timed_out(int number)
+static void take_tick(int number)
 {
     (void)number;
+    if (--ticks_left > 0) {
+        alarm(tick_seconds);
+        return;
+    }
     if (write(STDERR_FILENO, start_message, strlen(start_message)) < 0)
         _Exit(1);
     _Exit(1);
+}
+
+/* Ends the process with start_message after so long a time inside MPI; returns the handler that was there. */
+static void (*limit_time(double seconds))(int)
+{
+    tick_seconds = (unsigned)(seconds / TICKS) + 1;
+    ticks_left = (sig_atomic_t)(seconds / tick_seconds) + 1;
+    void (*before)(int) = signal(SIGALRM, take_tick);
+    alarm(tick_seconds);
+    return before;
 }
 
 static enum status mpi_fail(const char *what, int error)
@@ -119,8 +139,7 @@ static enum status start_mpi(const struct launch *l, double timeout, struct wire
              "ltrain: rank %d: MPI has not started within %.0f s: not all of the %d ranks came up\n", l->rank, timeout, l->size);
     setenv("OMPI_MCA_mpi_yield_when_idle", "1", 0); /* without it two ranks on one core pass the processor once in a time slice */
     signal(SIGPIPE, SIG_IGN); /* over TCP a message to a rank that has died must not be the end of this one */
-    void (*before)(int) = signal(SIGALRM, start_timed_out);
-    alarm((unsigned)timeout);
+    void (*before)(int) = limit_time(timeout);
     prepare_last_word(l);
     error = init_unstopped(&provided);
     starting[0] = 0;
@@ -176,11 +195,11 @@ static void free_table(struct table *t)
     memset(t, 0, sizeof *t);
 }
 
-void wire_destroy(struct wire *w, int finalize)
+void wire_destroy(struct wire *w, double finalize_seconds)
 {
     if (!w)
         return;
-    if (finalize) {
+    if (finalize_seconds > 0) {
         for (int slot = 0; slot < w->table[CHANNEL_CONTROL].slots; slot++) { /* the receive that never came */
             MPI_Request *r = &w->table[CHANNEL_CONTROL].request[slot];
             if (*r == MPI_REQUEST_NULL)
@@ -189,8 +208,7 @@ void wire_destroy(struct wire *w, int finalize)
             MPI_Wait(r, MPI_STATUS_IGNORE);
         }
         snprintf(start_message, sizeof start_message, "ltrain: MPI does not end; leaving\n");
-        signal(SIGALRM, start_timed_out);
-        alarm(30);
+        limit_time(finalize_seconds < END_SECONDS ? END_SECONDS : finalize_seconds);
         MPI_Comm_free(&w->data);
         MPI_Comm_free(&w->control);
         MPI_Finalize();

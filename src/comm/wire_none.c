@@ -11,10 +11,10 @@ enum status wire_create(const struct launch *launch, double timeout_seconds, str
         launch->source, launch->rank, launch->size);
 }
 
-void wire_destroy(struct wire *w, int finalize)
+void wire_destroy(struct wire *w, double finalize_seconds)
 {
     (void)w;
-    (void)finalize;
+    (void)finalize_seconds;
 }
 
 unsigned wire_calls(void)

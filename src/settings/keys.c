@@ -146,7 +146,7 @@ const struct settings_key settings_keys[] = {
     {"comm", KEY_CHOICE, AT(carrier), "auto", .choices = carriers, .flags = KEY_OF_RUNS, .arg = "WAY",
      .help = "between GPUs: nccl, or staged through host memory; auto: nccl where each rank has a GPU of its own"},
     {"comm-timeout", KEY_NUMBER, AT(comm_timeout), "600", LIMITS(0, 1e9), .flags = KEY_ABOVE_MIN | KEY_OF_RUNS, .arg = "SECONDS",
-     .help = "longest wait for another rank"},
+     .help = "longest wait for another rank, stopped or slow; a dead one ends the run at once"},
     {"rank", KEY_LAUNCH, LIMITS(0, SETTINGS_MOST_RANKS - 1), .flags = KEY_FLAG_ONLY | KEY_OF_RUNS, .arg = "N",
      .help = "this process's number, where no launcher says it"},
     {"world-size", KEY_LAUNCH, LIMITS(1, SETTINGS_MOST_RANKS), .flags = KEY_FLAG_ONLY | KEY_OF_RUNS, .arg = "N",

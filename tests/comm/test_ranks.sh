@@ -1,11 +1,13 @@
 #!/bin/sh
 # Several ranks on this machine: `test_ranks.sh PROGRAM all|large|failures|tcp`. Every collective on meshes of 2, 3, 4 and 8 ranks; a rank that is
-# killed, stopped, stalled or gone its own way ends all ranks with a sentence.
+# killed, stopped for too long, stalled or gone its own way ends all ranks with a sentence; one that is stopped for a while is waited for.
 set -eu
 . "$(dirname "$0")/../mpi.sh"
 program=$(cd "$(dirname "$1")" && pwd)/$(basename "$1")
 mpi="$mpi --mca orte_tmpdir_base ${TMPDIR:-/tmp}"
 failures=0
+log=$(mktemp)
+trap 'rm -f "$log"' EXIT
 
 # A hang is a failure: never longer than this.
 run() { # SECONDS RANKS ARGUMENT...
@@ -36,6 +38,19 @@ fails() { # WHAT PATTERN "RANK..." ARGUMENT...
     [ -z "$bad" ] || { echo "not ok: $what: $bad"; echo "$out" | head -n 20; failures=$((failures + 1)); }
 }
 
+# A rank that stops itself is named by a line, is told to go on as the line says, and all ends well.
+waits() { # WHAT
+    bad=
+    # shellcheck disable=SC2086 # a list of words
+    timeout -k 5 120 $mpi -n 4 "$program" pause 1 1 4 100 >"$log" 2>&1 &
+    while ! grep -q 'which is stopped' "$log" && kill -0 $! 2>/dev/null; do sleep 0.1; done
+    grep -Eq '^ltrain: waiting for rank 1 on .*, which is stopped \(process [0-9]+, by a signal or a debugger\), up to 100 s' "$log" || bad="no line names it"
+    kill -CONT "$(sed -n 's/.* kill -CONT \([0-9]*\) .*/\1/p' "$log" | head -n 1)" 2>/dev/null || bad="$bad; nobody to be told to go on"
+    wait $! || bad="$bad; exit status $?"
+    [ "$(grep -Evc '^ltrain: (waiting for rank 1 on .*, which is stopped .*|rank 1 on .* goes on)$' "$log")" = 0 ] || bad="$bad; more is said"
+    [ -z "$bad" ] || { echo "not ok: $1: $bad"; head -n 20 "$log"; failures=$((failures + 1)); }
+}
+
 case $2 in
 all)
     for mesh in "2 1 2 1" "3 1 1 3" "4 1 2 2" "8 2 2 2"; do
@@ -59,7 +74,8 @@ large)
     ;;
 failures)
     fails "killed" "rank 1 on .* has died" "0 2 3" kill 1 1 4
-    fails "stopped" "rank 1 on .* is stopped" "0 2 3" stop 1 1 4
+    fails "stopped for too long" "rank 1 on .* is stopped" "0 2 3" stop 1 1 4 3
+    waits "stopped for a while"
     fails "ended" "rank 1 on .* has died" "0 2 3" exit 1 1 4
     fails "stalled" "rank 1 on .* has not answered rank . for 2 s|rank . on .* has not answered" "0 2 3" stall 1 1 4 2
     fails "killed while others compute" "rank 1 on .* has died" "0 2 3" busy 1 1 4
@@ -69,6 +85,7 @@ failures)
     ;;
 tcp) # Open MPI ends ranks by itself when a connection breaks
     mpi=$(echo "$mpi" | sed 's/vader,self/tcp,self --mca btl_tcp_if_include lo/')
+    waits "stopped for a while, over TCP"
     for trial in 1 2 ${LTRAIN_LONG:+3 4 5}; do fails "killed, over TCP, trial $trial" "rank 1 on .* has died" "0 2 3" kill 1 1 4; done
     ;;
 esac

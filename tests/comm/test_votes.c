@@ -23,9 +23,9 @@ enum status wire_create(const struct launch *launch, double timeout_seconds, str
     return OK;
 }
 
-void wire_destroy(struct wire *w, int finalize)
+void wire_destroy(struct wire *w, double finalize_seconds)
 {
-    (void)w, (void)finalize;
+    (void)w, (void)finalize_seconds;
 }
 
 enum status wire_reserve(struct wire *w, enum channel channel, int slots)

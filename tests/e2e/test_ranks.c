@@ -23,6 +23,7 @@ enum { RANKS = 4, PATIENCE = 500 };
 
 static uint64_t random_state;
 static const char *saved = SAVED_ON_CPU "--out run"; /* the run that is hit */
+#define SAVED_BRIEFLY "--ranks 4 --comm-timeout 8 --steps 8 --save-every 1" TINY DISCRETE "--out run"
 static int instructions_named;
 
 static uint32_t dice(uint32_t n)
@@ -214,7 +215,7 @@ static void hit(int number, int started, const char *what, const struct curve *r
 
 static void hit_at_random_moments(int number, const char *what)
 {
-    int trials = extent(2, 3, 50);
+    int trials = number == SIGSTOP ? extent(1, 1, 50) : extent(2, 3, 50);
     const char *seed = getenv("LTRAIN_SEED");
     random_state = seed ? strtoull(seed, NULL, 10) : (uint64_t)time(NULL);
     print_message("LTRAIN_SEED=%llu\n", (unsigned long long)random_state);
@@ -236,7 +237,9 @@ static void killed(void **state)
 static void stopped(void **state)
 {
     (void)state;
+    saved = SAVED_BRIEFLY; /* ranks that are stopped are waited for so long */
     hit_at_random_moments(SIGSTOP, "is stopped");
+    saved = SAVED_ON_CPU "--out run";
 }
 
 /* A signal to the program that started the ranks is a signal to the run. */

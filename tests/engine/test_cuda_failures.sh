@@ -108,7 +108,7 @@ faults)
     fails "0 1" "--comm nccl: ranks 0 and 1 share GPU 0" "one GPU" nccl 20 2 devices=1 none
     passes "staged through host memory: ranks 0 and 1 share GPU 1" "one GPU under two numbers" auto 20 1 bus=0 none
     fails "0" "rank 1 on .* has died .process [0-9]+.; rank 0 was in" "killed" auto 20 1 "" kill
-    fails "0" "rank 1 on .* is stopped" "stopped" auto 20 1 "" stop
+    fails "0" "rank 1 on .* is stopped" "stopped for too long" auto 5 1 "" stop
     fails "0 1" "rank [01] (has waited|on [^ ]+ has not answered rank [01] for) 2 s .--comm-timeout. in [a-z_]+ of [0-9]+ bytes on the [a-z]+ lane .at instruction" "messages that never come" auto 2 1 nccl-hangs=20 none
     fails "0 1" "rank [01] (has waited|on [^ ]+ has not answered rank [01] for) 2 s" "messages that never come, and aborts that never return" auto 2 2 nccl-hangs=20,nccl=sticks none
     fails "0" "rank 1 on [^ ]+ has not answered rank 0 for 2 s .--comm-timeout. in" "a rank that sleeps" auto 2 1 "" sleep
