@@ -2,6 +2,7 @@
 # Writes the answers into docs/planning.md: `tools/planning.sh LTRAIN` runs each line "    $ ltrain ..." of it and puts what that prints below,
 # up to the next line that is not indented.
 set -eu
+[ -x "${1:-}" ] && [ ! -d "$1" ] || { sed -n '2,3s/^# //p' "$0"; [ "${1:-}" = --help ]; exit; }
 ltrain=$(cd "$(dirname "$1")" && pwd)/$(basename "$1")
 cd "$(dirname "$0")/.."
 awk -v ltrain="$ltrain" '

@@ -14,6 +14,10 @@ import shutil
 import subprocess
 import sys
 
+if "--help" in sys.argv:
+    print(__doc__)
+    sys.exit()
+
 # setmaxnreg ignored; wgmma serialised or repaired
 FORBIDDEN = re.compile(r"\(C75[01]\d\)")
 ENTRY = re.compile(r"Compiling entry function '([^']+)' for '([^']+)'")

@@ -186,6 +186,9 @@ def compare(ltrain, folder, lengths):
 
 
 if __name__ == "__main__":
+    if "--help" in sys.argv:
+        print(__doc__)
+        sys.exit()
     if sys.argv[1] == "make":
         make(sys.argv[2])
     else:

@@ -15,6 +15,10 @@ import regex
 import unicodedata2
 from tokenizers import Regex, pre_tokenizers
 
+if "--help" in sys.argv:
+    print(__doc__)
+    sys.exit()
+
 assert unicodedata.unidata_version.startswith("14.") and unicodedata2.unidata_version.startswith("16.")
 POINTS = [c for c in range(0x110000) if not 0xD800 <= c < 0xE000]
 CATEGORIES = "Lu Ll Lt Lm Lo Mn Mc Me Nd Nl No Pc Pd Ps Pe Pi Pf Po Sm Sc Sk So Zs Zl Zp Cc Cf Cs Co Cn".split()

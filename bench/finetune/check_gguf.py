@@ -16,6 +16,10 @@ import numpy as np
 from gguf import GGUFReader
 from safetensors import safe_open
 
+if "--help" in sys.argv:
+    print(__doc__)
+    sys.exit()
+
 NAMES = {"self_attn.q_proj": "attn_q", "self_attn.k_proj": "attn_k", "self_attn.v_proj": "attn_v", "self_attn.o_proj": "attn_output",
          "mlp.gate_proj": "ffn_gate", "mlp.up_proj": "ffn_up", "mlp.down_proj": "ffn_down", "input_layernorm": "attn_norm",
          "post_attention_layernorm": "ffn_norm"}

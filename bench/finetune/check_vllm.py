@@ -22,6 +22,10 @@ import zipfile
 import torch
 from safetensors.torch import load_file
 
+if "--help" in sys.argv:
+    print(__doc__)
+    sys.exit()
+
 MODULES = {"q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"}  # of vLLM's Llama, Qwen and Mistral models
 
 

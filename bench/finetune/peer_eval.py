@@ -13,6 +13,10 @@ import sys
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
+if "--help" in sys.argv:
+    print(__doc__)
+    sys.exit()
+
 
 def peer(model_dir, text, length, stride):
     """Windows as src/data/windows.h has them, of one document."""

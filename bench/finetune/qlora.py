@@ -9,6 +9,10 @@ import subprocess
 import sys
 import tempfile
 
+if "--help" in sys.argv:
+    print(__doc__)
+    sys.exit()
+
 WAYS = {"qlora": ["--lora", "r=16", "--base", "nf4", "--lr", "2e-4"], "full": ["--lr", "1e-5"]}
 KEYS = ["step", "loss", "seconds", "device_peak_bytes", "host_peak_bytes", "nvme_bytes", "hidden", "stall_seconds"]
 

@@ -137,6 +137,9 @@ def delta_of(lib, o, do):
 
 
 if __name__ == "__main__":
+    if "--help" in sys.argv:
+        print(__doc__)
+        sys.exit()
     problem = check_layout(os.path.join(BUILD, "layout.json"))
     if problem:
         sys.exit(f"bench/gpu/kernels.py lays structures out differently: {problem}")

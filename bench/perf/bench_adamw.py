@@ -4,6 +4,10 @@ import os, sys, time
 
 import bench
 
+if "--help" in sys.argv:
+    print(__doc__)
+    sys.exit()
+
 N = 32_000_000  # parameters: 16 bytes each and contender, far beyond the caches
 ROUNDS = 11
 GIGA = 1e9

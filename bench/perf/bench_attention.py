@@ -7,6 +7,10 @@ import os, sys, time
 
 import bench
 
+if "--help" in sys.argv:
+    print(__doc__)
+    sys.exit()
+
 GIGA = 1e9
 HEADS = 8, 2  # query, KV
 PARTS = {  # part: heads, rounds, beside PyTorch, type, cases (tokens, head dim, mask, marks of forward and backward beside sgemm)

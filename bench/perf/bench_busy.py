@@ -5,6 +5,10 @@ import json, os, resource, statistics, subprocess, sys, tempfile
 
 import bench
 
+if "--help" in sys.argv:
+    print(__doc__)
+    sys.exit()
+
 STEPS = 8  # the first two, which touch memory and have no update, are left out
 COMMON = ["--model", "tiny", "--seq-len", "2048", "--tiles", "rows=512", "--threads", "2", "--steps", str(STEPS), "--lr", "1e-4"]
 PLACES = {"none": [], "nvme": [], "cpu": ["--device", "cpu:discrete"]}

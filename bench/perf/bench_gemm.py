@@ -4,6 +4,10 @@ import os, sys, time
 
 import bench
 
+if "--help" in sys.argv:
+    print(__doc__)
+    sys.exit()
+
 SECONDS, GIGA = 1.0, 1e9
 SPINS = {"GOMP_SPINCOUNT": "1000"}  # ltrain's: threads that wait longer would take the next contender's processors
 MODELS = {  # rows of a chunk; weights: outputs, inputs

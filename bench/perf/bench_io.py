@@ -5,6 +5,10 @@ import json, os, shutil, statistics, subprocess, sys, tempfile, time
 
 import bench
 
+if "--help" in sys.argv:
+    print(__doc__)
+    sys.exit()
+
 BYTES, BLOCK, DEPTH, EXTENT = 1 << 30, 1 << 20, 16, 4 << 20  # BLOCK and DEPTH: the store's defaults; EXTENT: an update group
 ROUNDS = 5
 GIGA = 1e9

@@ -104,4 +104,7 @@ def main():
 
 
 if __name__ == "__main__":
+    if "--help" in sys.argv:
+        print(__doc__)
+        sys.exit()
     main()

@@ -5,6 +5,10 @@ import ctypes, os, statistics, subprocess, sys, time
 
 import bench
 
+if "--help" in sys.argv:
+    print(__doc__)
+    sys.exit()
+
 ROUNDS, MARK = 100, 0.010
 PLAN = "plan --model tiny --seq-len 256 --effort quick --device"
 

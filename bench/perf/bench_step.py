@@ -8,6 +8,10 @@ import collections, json, os, statistics, subprocess, sys, tempfile
 
 import bench
 
+if "--help" in sys.argv:
+    print(__doc__)
+    sys.exit()
+
 HERE = os.path.dirname(os.path.abspath(__file__))
 MIB, GIGA = 1 << 20, 1e9
 CUBE = "ours 2048 2048 2048 0 0 0"

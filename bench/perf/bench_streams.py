@@ -5,6 +5,10 @@ import json, math, os, random, re, signal, statistics, subprocess, sys, tempfile
 
 import bench
 
+if "--help" in sys.argv:
+    print(__doc__)
+    sys.exit()
+
 THREADS = 2
 SLICE = 1.0  # seconds that contenders take turns by within a step: the speed of a virtual machine drifts within seconds
 

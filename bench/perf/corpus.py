@@ -14,6 +14,10 @@ import sys
 import tempfile
 import time
 
+if "--help" in sys.argv:
+    print(__doc__)
+    sys.exit()
+
 WORDS = "in the beginning was word and it said that he went from there to a place of which nobody knew 12 345 days later. But,".split()
 
 

@@ -6,6 +6,10 @@ import json, sys, time
 import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
+if "--help" in sys.argv:
+    print(__doc__)
+    sys.exit()
+
 
 def step(model, optimizer, tokens, bf16):
     ids = torch.randint(0, 256, (1, tokens))

@@ -2,6 +2,7 @@
 # What we are measured beside, in a virtual environment outside the repository: bench/perf/peers.sh [DIRECTORY, default ~/.cache/ltrain/peers]
 # PyTorch and transformers; DeepSpeed and fio are optional: a bench leaves out a peer that is not there. 5 GB, a few minutes.
 set -eu
+[ "${1:-}" != --help ] || { sed -n '2,3s/^# //p' "$0"; exit; }
 dir=${1:-${LTRAIN_PEERS:-$HOME/.cache/ltrain/peers}}
 mkdir -p "$dir"
 exec 9> "$dir/.lock"

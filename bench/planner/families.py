@@ -11,6 +11,10 @@ import sys
 import tempfile
 import time
 
+if "--help" in sys.argv:
+    print(__doc__)
+    sys.exit()
+
 CONFIGS = pathlib.Path(__file__).resolve().parents[2] / "tests/model/configs"
 MACHINE = ["--machine", "8xh200", "--host-mem", "2T", "--nvme", "8x6GB/s"]
 

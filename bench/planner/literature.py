@@ -22,6 +22,10 @@ import sys
 import tempfile
 import time
 
+if "--help" in sys.argv:
+    print(__doc__)
+    sys.exit()
+
 PLAN_SECONDS = 300
 K, M = 1 << 10, 1 << 20
 LLAMA_3B = {"architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_act": "silu", "vocab_size": 128256, "hidden_size": 3072,

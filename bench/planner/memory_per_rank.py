@@ -4,6 +4,10 @@
 Runs are short and on this machine; what is measured is each rank's peak resident memory (VmHWM), not time."""
 import json, os, re, subprocess, sys, tempfile
 
+if "--help" in sys.argv:
+    print(__doc__)
+    sys.exit()
+
 MESHES = {1: "", 2: "ulysses=2", 4: "ulysses=2,ring=2", 8: "ulysses=2,ring=4"}
 MEASURED = [  # name, settings
     ("tiny, 8,192 tokens, resident", "--model tiny --seq-len 8k --tiles rows=512,loss=512,group=65536 --offload none --alpha 1"),

@@ -11,6 +11,10 @@ import random
 import sys
 import tempfile
 
+if "--help" in sys.argv:
+    print(__doc__)
+    sys.exit()
+
 LAYERS, KV_BYTES = 2, 2 * 2 * 32 * 4  # of the preset: keys and values of two heads, fp32
 NEW = 32
 

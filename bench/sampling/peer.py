@@ -15,6 +15,10 @@ import time
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
+if "--help" in sys.argv:
+    print(__doc__)
+    sys.exit()
+
 ROUNDS = int(os.environ.get("ROUNDS", 3))
 NEW = int(os.environ.get("NEW", 64))
 QUESTION = "What is the capital of France, and which river does it lie on?"

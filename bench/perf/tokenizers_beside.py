@@ -1,11 +1,15 @@
 #!/usr/bin/env python3
-"""tokenize.py BUILD TEXT TOKENIZER...: MB per second of processor time of `tokenizers` and of ours, on 1 and 2 threads; for a
+"""tokenizers_beside.py BUILD TEXT TOKENIZER...: MB per second of processor time of `tokenizers` and of ours, on 1 and 2 threads; for a
 tokenizer.model of the `sentencepiece` library and of ours.
 
 The text is cut into documents of 4 KB, as the library's batches are, and is also encoded as a whole; both count processor time, so
 that other programs on the same cores disturb little, and take turns. Needs: pip install tokenizers==0.23.3 sentencepiece==0.2.3.
 """
 import os, resource, subprocess, sys, threading
+
+if "--help" in sys.argv:
+    print(__doc__)
+    sys.exit()
 os.environ["TOKENIZERS_PARALLELISM"] = "false"
 
 TURNS = 2
