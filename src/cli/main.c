@@ -213,8 +213,10 @@ static struct comm *watching;
 
 static void say_of_drive(const char *sentence)
 {
-    char rank[32] = "";
-    if (comm_size(watching) > 1)
+    char rank[128] = "";
+    if (comm_hosts(watching) > 1)
+        snprintf(rank, sizeof rank, "rank %d on %s: ", comm_rank(watching), comm_host(watching, comm_rank(watching)));
+    else if (comm_size(watching) > 1)
         snprintf(rank, sizeof rank, "rank %d: ", comm_rank(watching));
     fprintf(stderr, "ltrain: %s%s\n", rank, sentence);
 }

@@ -225,5 +225,9 @@ enum status comm_agree(struct comm *c, enum status own)
     memcpy(said, text, sizeof said);
     said[sizeof said - 1] = 0;
     c->agreed = 1;
-    return same ? status_fail(code, "%s", said) : status_fail(code, "rank %d: %s", first, said);
+    if (same)
+        return status_fail(code, "%s", said);
+    if (c->hosts > 1)
+        return status_fail(code, "rank %d on %s: %s", first, c->peer[first].host, said);
+    return status_fail(code, "rank %d: %s", first, said);
 }

@@ -16,7 +16,10 @@ void comm_fail(struct comm *c, enum status code, const char *sentence)
         return;
     char own[sizeof c->sentence];
     snprintf(own, sizeof own, "%s", sentence);
-    status_fail(code, "rank %d failed: %.900s", c->launch.rank, own);
+    if (c->hosts > 1)
+        status_fail(code, "rank %d on %s failed: %.840s", c->launch.rank, c->launch.host, own);
+    else
+        status_fail(code, "rank %d failed: %.900s", c->launch.rank, own);
     failure_break(c, ERR_PEER);
     failure_tell(c);
     status_fail(code, "%s", own);

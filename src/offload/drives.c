@@ -72,10 +72,11 @@ struct room {
     uint64_t id; /* of the file system */
     int64_t bytes;
     int files; /* of all ranks of the host */
+    int path;  /* the first one there */
 };
 
 /* Adds a path to the file system that it is on. One that is not there, and that no run makes, says nothing. */
-static void add_path(const char *path, const char *run, int files, struct room *rooms, int *n)
+static void add_path(const char *path, int index, const char *run, int files, struct room *rooms, int *n)
 {
     struct disk disk;
     struct stat s;
@@ -85,21 +86,22 @@ static void add_path(const char *path, const char *run, int files, struct room *
     while (k < *n && rooms[k].id != disk.id)
         k++;
     if (k == *n)
-        rooms[(*n)++] = (struct room){disk.id, disk_room(&disk), 0};
+        rooms[(*n)++] = (struct room){disk.id, disk_room(&disk), 0, index};
     rooms[k].files += files;
     rooms[k].bytes += store_dead_bytes(path);
 }
 
-int64_t drives_room(const char *const *path, int n_paths, int local_size, const char *run, int64_t *reserved)
+int64_t drives_room(const char *const *path, int n_paths, int local_size, const char *run, int64_t *reserved, int *tightest)
 {
     struct room rooms[FILE_SYSTEMS];
     struct disk disk;
     int n = 0, own = n_paths >= local_size;
     int64_t least = INT64_MAX;
+    *tightest = -1;
     for (int i = 0; i < n_paths && n < FILE_SYSTEMS; i++)
-        add_path(path[i], run, own ? 1 : local_size, rooms, &n);
+        add_path(path[i], i, run, own ? 1 : local_size, rooms, &n);
     if (n_paths == 0)
-        add_path(run, run, local_size, rooms, &n);
+        add_path(run, -1, run, local_size, rooms, &n);
     int known = disk_look(run, &disk) == 0;
     int64_t left_out = *reserved;
     *reserved = 0;
@@ -107,7 +109,9 @@ int64_t drives_room(const char *const *path, int n_paths, int local_size, const 
         int64_t bytes = rooms[k].bytes;
         if (known && rooms[k].id == disk.id)
             bytes -= *reserved = left_out;
-        least = min_i64(least, max_i64(0, bytes) / rooms[k].files);
+        const int64_t each = max_i64(0, bytes) / rooms[k].files;
+        *tightest = each < least ? rooms[k].path : *tightest;
+        least = min_i64(least, each);
     }
     return least == INT64_MAX ? INT64_MAX : least * max_i64(1, own ? ceil_div(n_paths, local_size) : n_paths);
 }

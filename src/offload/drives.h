@@ -18,8 +18,8 @@ int drives_of_rank(int n_paths, int local_rank, int local_size, int *index);
 /* Bytes that one rank of a host may store on its paths (without paths: in `run`), whose files are of one size: what is free, and
  * what files of dead runs take, is shared by all files that the host's ranks have on one file system, be it one path or several.
  * *reserved: bytes that the run itself writes to `run` are left out; set to 0
- * if no path is on its file system. INT64_MAX: no path says what it has. */
-int64_t drives_room(const char *const *path, int n_paths, int local_size, const char *run, int64_t *reserved);
+ * if no path is on its file system. *tightest: the path that decides, -1: `run`. INT64_MAX: no path says what it has. */
+int64_t drives_room(const char *const *path, int n_paths, int local_size, const char *run, int64_t *reserved, int *tightest);
 
 /* The first of the paths (without paths: `run`) that lies in the machine's memory (tmpfs), or NULL. */
 const char *drives_in_memory(const char *const *path, int n_paths, const char *run);

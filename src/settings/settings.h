@@ -4,6 +4,7 @@
 
 #include "base/num.h"
 #include "program/mesh.h"
+#include "program/program.h"
 #include "base/status.h"
 #include "settings/lora.h"
 
@@ -88,6 +89,7 @@ struct plan_request {
     struct lora lora;                    /* adapters, which are trained in place of the model */
     enum frozen_base base;               /* AUTO: as the model's files or the adapter's say, else as they are stored */
     char memory_limit[400];              /* not a key: what limits memory of this machine beside what it has free, "" if nothing */
+    char scarce[TIERS][320];             /* not a key: whose budget of a tier is the least, where another rank has more; else "" */
     struct hardware *hardware;           /* not a key: what costs are reckoned with (machine/hardware.h), owned; NULL: assumed */
     int64_t kept_free;                   /* not a key: bytes beside the nvme tier that the run itself writes there */
     struct target *target;               /* not a key: what programs are made for (program/target.h), owned; planning needs it */

@@ -5,10 +5,12 @@
 #include "base/process.h"
 #include "base/sys.h"
 #include "base/units.h"
+#include "train/scarce.h"
 
 #include <malloc.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/resource.h>
 
 /* What a rank takes beside its arenas from planning on, about 15 MiB in runs of two threads, and page cache while checkpoints are
@@ -71,6 +73,15 @@ static void own_part(const struct seen *all, int ranks, int alone, int threads, 
     }
 }
 
+/* Ranks of one host share its limits, but for small differences of their own. */
+static void name_least(const struct comm *c, const int64_t *left, int least, struct memory_part *out)
+{
+    out->whose[0] = 0;
+    for (int k = 0; k < comm_size(c); k++)
+        if (scarce_has_more(left[k], left[least]) && strcmp(comm_host(c, k), comm_host(c, least)) != 0)
+            snprintf(out->whose, sizeof out->whose, "rank %d on %s has the least", least, comm_host(c, least));
+}
+
 enum status memory_part_find(struct comm *c, int alone, int threads, struct memory_part *out)
 {
     int n = comm_size(c), least = 0;
@@ -103,6 +114,7 @@ enum status memory_part_find(struct comm *c, int alone, int threads, struct memo
         out->aside = shared.aside;
         out->sharing = shared.sharing;
         out->by = shared.by;
+        name_least(c, left, least, out);
     }
     free(left);
     free(all);
@@ -154,9 +166,9 @@ enum status memory_check(const struct memory_part *m, const struct plan *p, int6
     memory_describe(m, limit, sizeof limit);
     describe_need(p, beside, on_gpu, parts, sizeof parts);
     return status_fail(
-        ERR_NOFIT, "the plan takes %s of memory (%s) and a rank can have %s%s%s%s: %s", needs,
-        parts, has,
-        limit[0] ? " (" : "", limit, limit[0] ? ")" : "",
+        ERR_NOFIT, "the plan takes %s of memory (%s) and a rank can have %s%s%s%s%s%s: %s", needs, parts, has,
+        limit[0] || m->whose[0] ? " (" : "", m->whose, limit[0] && m->whose[0] ? ": " : "", limit,
+        limit[0] || m->whose[0] ? ")" : "",
         s->device_mem >= 0 || s->host_mem >= 0 ? "give less with --device-mem and --host-mem, or leave them out"
         : limit[0]                             ? "raise that limit"
                                                : "free memory");

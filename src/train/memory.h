@@ -12,6 +12,7 @@ struct memory_part {
     int sharing;             /* ranks that share that one */
     struct memory_limit by;  /* the tightest one, as the rank sees it that has the least */
     struct memory_limits of; /* this rank's limits */
+    char whose[120];         /* "rank 1 on node-b has the least", where ranks of another host have more; else "" */
 };
 
 /* Of each rank, every limit's rest divided by the ranks under it, less what a rank takes beside its arenas. All ranks call it and

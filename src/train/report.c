@@ -161,6 +161,9 @@ void run_print_before(struct run *r)
         printf(" (in memory)");
     else if (s->plan.nvme_max < 0)
         printf(" (%d%% left free)", HARDWARE_LEFT_FREE);
+    for (int t = 0; t < TIERS; t++)
+        if (s->plan.scarce[t][0] && (t == 0 || strcmp(s->plan.scarce[t], s->plan.scarce[t - 1]) != 0))
+            printf("; of %s %s", tier_name((enum tier)t), s->plan.scarce[t]);
     printf(s->plan.memory_limit[0] ? "; memory: %s\n" : "\n", s->plan.memory_limit);
     printf("host memory: %s%s", arena_describe(r->session->host), r->session->backend->pin ? ", pinned by the GPU's driver" : "");
     if (r->session->bounce)

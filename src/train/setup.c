@@ -32,6 +32,7 @@
 #include "train/gpu.h"
 #include "train/memory.h"
 #include "train/metrics.h"
+#include "train/scarce.h"
 #include "train/space.h"
 
 #include <errno.h>
@@ -159,10 +160,11 @@ enum status train_open_model(const struct settings *s, struct model **out)
 }
 
 /* Budgets of this rank: what is given, or its part of what is free. memory: bytes for its arenas. */
-static void own_limits(struct settings *s, int64_t memory, int sharing, int64_t limit[TIERS])
+static void own_limits(struct settings *s, const struct comm *c, int64_t memory, int sharing, struct scarce *own)
 {
-    int64_t room = drives_room((const char *const *)s->nvme_path.item, s->nvme_path.n, sharing, s->out,
-                               &s->plan.kept_free);
+    int tightest, n = s->nvme_path.n;
+    int64_t *limit = own->limit, room = drives_room((const char *const *)s->nvme_path.item, n, sharing, s->out,
+                                                    &s->plan.kept_free, &tightest);
     limit[TIER_DEVICE] = s->plan.device_mem >= 0 ? s->plan.device_mem : memory / 2;
     limit[TIER_HOST] = s->plan.host_mem >= 0 ? s->plan.host_mem : memory / 10 * 4;
     limit[TIER_NVME] = room;
@@ -172,6 +174,8 @@ static void own_limits(struct settings *s, int64_t memory, int sharing, int64_t 
         limit[TIER_NVME] = hardware_drives_share(limit[TIER_NVME]);
     if (s->plan.nvme_max < 0 && drives_in_memory((const char *const *)s->nvme_path.item, s->nvme_path.n, s->out))
         limit[TIER_NVME] = min_i64(limit[TIER_NVME], memory / 20); /* half of what the other two leave */
+    snprintf(own->place[TIER_NVME], sizeof own->place[TIER_NVME], "%s", tightest < 0 ? s->out : s->nvme_path.item[tightest]);
+    own->own = n < comm_local_size(c) || tightest % comm_local_size(c) == comm_local_rank(c);
 }
 
 /* Of each of the n numbers the least of all ranks: they run one program. */
@@ -370,6 +374,15 @@ static enum status choose_threads(struct comm *c, enum device_kind device, int *
     return st;
 }
 
+/* Budgets that come of the host's memory are those of the rank that has least of it already. */
+static void name_memory(struct settings *s, const struct memory_part *m)
+{
+    if (s->plan.device_mem < 0 && s->plan.device != DEVICE_CUDA)
+        snprintf(s->plan.scarce[TIER_DEVICE], sizeof s->plan.scarce[TIER_DEVICE], "%s", m->whose);
+    if (s->plan.host_mem < 0)
+        snprintf(s->plan.scarce[TIER_HOST], sizeof s->plan.scarce[TIER_HOST], "%s", m->whose);
+}
+
 static enum status prepare_here(struct settings *s, struct comm *comm, int ranks, const struct model *m, struct prepared *out)
 {
     int64_t gpu_bytes = 0;
@@ -400,12 +413,17 @@ static enum status prepare_here(struct settings *s, struct comm *comm, int ranks
     const int alone = comm_size(comm) == 1 ? ranks : 1;
     TRY(memory_part_find(comm, alone, s->plan.threads, &memory));
     memory_describe(&memory, s->plan.memory_limit, sizeof s->plan.memory_limit);
-    own_limits(s, memory.left, comm_local_size(comm) * alone, out->limit);
-    if (s->plan.device == DEVICE_CUDA)
-        out->limit[TIER_DEVICE] = gpu_bytes;
+    struct scarce own = {.own = 0};
+    own_limits(s, comm, memory.left, comm_local_size(comm) * alone, &own);
+    if (s->plan.device == DEVICE_CUDA) {
+        own.limit[TIER_DEVICE] = gpu_bytes;
+        snprintf(own.place[TIER_DEVICE], sizeof own.place[TIER_DEVICE], "%s", gpu.name);
+    }
     out->ranks = ranks;
     out->per_host = comm_size(comm) > 1 ? comm_per_host(comm) : ranks;
-    return least_of_ranks(comm, out->limit, TIERS);
+    TRY(scarce_share(comm, &own, s, out->limit));
+    name_memory(s, &memory);
+    return OK;
 }
 
 enum status train_check_space(const struct settings *s, const struct model *m)

@@ -88,20 +88,22 @@ static void room_is_counted_by_file_system(void **state)
     const char *path[] = {a, b, c};
     struct disk disk, other;
     int64_t none = 0, kept = (int64_t)3 << 30;
+    int tightest;
     assert_int_equal(disk_look(a, &disk), 0);
-    int64_t one = drives_room(path, 1, 1, a, &none), two = drives_room(path, 2, 1, a, &none), slack = 1 << 30; /* others write, too */
+    int64_t one = drives_room(path, 1, 1, a, &none, &tightest), two = drives_room(path, 2, 1, a, &none, &tightest), slack = 1 << 30; /* others write, too */
     assert_true(llabs(one - disk_room(&disk)) < slack && one > 4 * slack);
     assert_true(llabs(two - one) < slack);
-    assert_true(llabs(drives_room(path, 2, 2, a, &none) - one / 2) < slack); /* a path for each of two ranks */
-    assert_true(llabs(drives_room(path, 2, 4, a, &none) - one / 4) < slack); /* four ranks, each on both */
-    assert_true(llabs(drives_room(path, 0, 2, a, &none) - one / 2) < slack);
-    assert_true(llabs(drives_room(path, 1, 1, a, &kept) - (one - 3 * slack)) < slack);
+    assert_true(llabs(drives_room(path, 2, 2, a, &none, &tightest) - one / 2) < slack); /* a path for each of two ranks */
+    assert_true(llabs(drives_room(path, 2, 4, a, &none, &tightest) - one / 4) < slack); /* four ranks, each on both */
+    assert_true(llabs(drives_room(path, 0, 2, a, &none, &tightest) - one / 2) < slack && tightest == -1);
+    assert_true(llabs(drives_room(path, 1, 1, a, &kept, &tightest) - (one - 3 * slack)) < slack);
     if (elsewhere && disk_look(c, &other) == 0 && other.id != disk.id) {
         int64_t least = disk_room(&other) < one / 2 ? disk_room(&other) : one / 2;
-        assert_true(llabs(drives_room(path, 3, 1, a, &none) - 3 * least) < 3 * slack);
+        assert_true(llabs(drives_room(path, 3, 1, a, &none, &tightest) - 3 * least) < 3 * slack);
+        assert_int_equal(tightest, disk_room(&other) < one / 2 ? 2 : 0);
     }
     const char *absent = "/absent/drive";
-    assert_true(drives_room(&absent, 1, 1, a, &none) == INT64_MAX);
+    assert_true(drives_room(&absent, 1, 1, a, &none, &tightest) == INT64_MAX);
     rmdir(a);
     rmdir(b);
     rmdir(c);

@@ -36,7 +36,7 @@ static void describe_excess(const struct plan *p, const struct plan_request *s, 
     const char *memory = "";
     buf[0] = 0;
     for (int t = 0; t < TIERS; t++) {
-        char need[32], has[32], given[32], part[32] = "", left[96] = "";
+        char need[32], has[32], given[32], part[32] = "", left[480] = "";
         int sharing = t == TIER_DEVICE ? 1 : budget_sharing(p, s);
         if (!is_short(p, t))
             continue;
@@ -50,6 +50,10 @@ static void describe_excess(const struct plan *p, const struct plan_request *s, 
                      units_format_bytes(s->kept_free, given));
         else if (t == TIER_NVME && asked[t] < 0)
             snprintf(left, sizeof left, ", %d%% left free", HARDWARE_LEFT_FREE);
+        if (s->scarce[t][0]) {
+            const size_t said = strlen(left);
+            snprintf(left + said, sizeof left - said, "; %s", s->scarce[t]);
+        }
         size_t n = strlen(buf);
         snprintf(buf + n, size - n, "%s%s on the %s and %s are %s (%s%s%s)", n ? ", " : "", need, tier_name((enum tier)t), has,
                  asked[t] >= 0 && asked[t] / sharing == p->limit[t] ? "given"
@@ -85,7 +89,7 @@ static void describe_need(const struct plan *p, const struct change *c, char *bu
 
 enum status refuse_advised(const struct plan *p, const struct plan_request *s, const struct advice *advice)
 {
-    char excess[896], need[128], text[128], step[32];
+    char excess[1400], need[128], text[128], step[32];
     describe_excess(p, s, excess, sizeof excess);
     const struct change *best = &advice->by_cost[0];
     describe_need(p, best, need, sizeof need);
