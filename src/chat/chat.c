@@ -104,5 +104,6 @@ void chat_text_destroy(struct chat_text *text)
     free(text->bytes);
     free(text->spans);
     free(text->supervised);
+    free(text->ends);
     *text = (struct chat_text){0};
 }

@@ -43,6 +43,9 @@ const char *chat_template_source(const struct chat_template *t, size_t *n);
 /* Whether it writes the text of contents that are lists of parts: others leave it out, or write the list as Python would print it. Found
  * by a conversation of its own. */
 int chat_template_takes_parts(const struct chat_template *t, const struct chat_options *options);
+/* In which forms it writes the arguments of calls as JSON, or by their members: CHAT_ARGUMENTS_*. Found like the former; 0: it writes none. */
+enum { CHAT_ARGUMENTS_OBJECTS = 1, CHAT_ARGUMENTS_TEXTS = 2 };
+unsigned chat_template_takes_arguments(const struct chat_template *t, const struct chat_options *options);
 void chat_template_destroy(struct chat_template *t);
 
 /* One conversation from a line of a .jsonl file:
@@ -50,7 +53,7 @@ void chat_template_destroy(struct chat_template *t);
  *   {"conversations": [{"from": "human"|"gpt"|"system"|"tool"..., "value"}], "system", "tools"}
  *   {"prompt", "completion"}          strings, or lists of messages
  *   {"instruction", "input", "output", "system", "history"}          Alpaca
- * A key that is null counts as not given. Messages of a prompt, and those with "weight": 0 or "train": false, are read but not trained. A message's content is a string,
+ * A key that is null counts as not given. Messages of a prompt, and those with a mark ("weight": 0, "train": false, ...), are read but not trained. A message's content is a string,
  * a list of parts ({"type": "text", "text"}) or null. file and line are for messages. */
 enum status chat_read(const char *json, size_t n, const char *file, int64_t line, struct chat_conversation **out);
 enum status chat_from_json(const json_t *object, const char *file, int64_t line, struct chat_conversation **out);
@@ -58,8 +61,16 @@ enum status chat_from_json(const json_t *object, const char *file, int64_t line,
 int chat_is_conversation(const json_t *object);
 /* Whether an object has that key, and not as null, as rows of several kinds in one table have it. */
 int chat_has(const json_t *object, const char *key);
+/* What a row holds, for marks that mean other things in others. */
+enum chat_row_kind { CHAT_ROW_TEXT, CHAT_ROW_CHAT, CHAT_ROW_IDS };
+/* Refuses a row that says that it is not trained, or trained in a way that is not known (weight, train, kto_tag, loss_mask, ...); lists of
+ * rows of ids are the caller's to look at. ERR_INVALID names file and line. */
+enum status chat_check_row(const json_t *row, enum chat_row_kind kind, const char *file, int64_t line);
 /* Contents that are lists of parts become strings: for templates that take no lists. ERR_NOMEM. */
 enum status chat_join_parts(struct chat_conversation *c);
+/* Arguments of calls that are the text of a JSON object become objects, of a template that `takes` (chat_template_takes_arguments) those;
+ * *changed of them. The conversation must be nobody else's. ERR_INVALID: arguments that the template would write as no JSON. */
+enum status chat_take_arguments(struct chat_conversation *c, unsigned takes, int64_t *changed);
 int64_t chat_messages(const struct chat_conversation *c);
 const char *chat_role(const struct chat_conversation *c, int64_t message);
 /* Whether a message is an assistant's and not marked as only to be read. */
@@ -111,6 +122,8 @@ struct chat_text {
     size_t n_spans;
     struct chat_range *supervised; /* in order, apart; none is empty */
     size_t n_supervised;
+    struct chat_range *ends; /* the token that ends each trained turn, of those that one ends */
+    size_t n_ends;
     int from_generation;       /* the template has {% generation %} blocks, which say what is supervised */
     int64_t reasoning_dropped; /* trained messages of assistants whose reasoning, in a member of its own or as <think> ... </think> in the
                                 * content, the template leaves out */
@@ -119,6 +132,9 @@ struct chat_text {
     int64_t contents_dropped;  /* messages of assistants whose calls or reasoning it writes, and not what they say beside */
     int64_t tools_dropped;     /* 1: the conversation's tools, of which it writes nothing */
     int64_t unended;           /* supervised turns after which no token that ends a turn was found */
+    int64_t untrained;         /* turns that would be supervised, and of which nothing is found, or a part stands outside of {% generation %} */
+    int64_t otherwise;         /* supervised turns that the whole conversation begins in another way than a generation prompt would */
+    int64_t typed;             /* messages with the text of special tokens, or the template's own, which somebody wrote: text here */
     int64_t empty;             /* trained messages that say nothing */
     int64_t other_roles;       /* messages of no usual role */
 };

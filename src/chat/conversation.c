@@ -2,6 +2,7 @@
 #include "chat/conversation.h"
 
 #include "base/sys.h"
+#include "chat/marks.h"
 #include "chat/shapes.h"
 
 #include <stdio.h>
@@ -176,6 +177,9 @@ static enum status check_message(const struct chat_conversation *c, size_t i, co
     if (!json_is_string(role))
         return chat_refuse(c, "the role of message %zu is not a string", i + 1);
     TRY(check_role(c, i, json_string_value(role)));
+    if (json_object_get(m, "function_call"))
+        return chat_refuse(c, "message %zu has a \"function_call\": calls are read of \"tool_calls\", [{\"type\": \"function\", \"function\": {\"name\", "
+                              "\"arguments\"}}]", i + 1);
     if (json_object_get(m, "reasoning_content") && !json_is_string(json_object_get(m, "reasoning_content")))
         return chat_refuse(c, "the reasoning of message %zu is not a string", i + 1);
     if (calls && !json_is_array(calls))
@@ -187,20 +191,6 @@ static enum status check_message(const struct chat_conversation *c, size_t i, co
     return chat_refuse(c, "message %zu (%.40s) has neither content nor tool_calls", i + 1, json_string_value(role));
 }
 
-/* Whether a message says that it is trained, as one does that says nothing of it. */
-static enum status check_trained(const struct chat_conversation *c, size_t i, const json_t *m, int *trained)
-{
-    const json_t *weight = json_object_get(m, "weight"), *train = json_object_get(m, "train");
-    const double x = json_number_value(weight);
-    *trained = 1;
-    if (chat_has(m, "weight") && !(json_is_number(weight) && (x == 0.0 || x == 1.0)))
-        return chat_refuse(c, "the weight of message %zu is neither 0 (it is only read) nor 1", i + 1);
-    if (chat_has(m, "train") && !json_is_boolean(train))
-        return chat_refuse(c, "\"train\" of message %zu is neither true nor false", i + 1);
-    *trained = !(json_is_number(weight) && x == 0.0) && !json_is_false(train);
-    return OK;
-}
-
 /* Takes the messages in as they are trained from; `prompt` of them, the first, are only read. */
 static enum status take_messages(struct chat_conversation *c, const json_t *messages, size_t prompt)
 {
@@ -209,8 +199,9 @@ static enum status take_messages(struct chat_conversation *c, const json_t *mess
     if (n == 0)
         return chat_refuse(c, "the conversation is empty");
     c->untrained = sys_calloc(n, 1);
+    c->marks = sys_calloc(n, 1);
     c->messages = json_array();
-    if (!c->untrained || !c->messages)
+    if (!c->untrained || !c->marks || !c->messages)
         return status_fail(ERR_NOMEM, "no memory for a conversation");
     json_array_foreach(messages, i, m)
     {
@@ -219,9 +210,10 @@ static enum status take_messages(struct chat_conversation *c, const json_t *mess
         if (json_array_append_new(c->messages, clean) != 0 && st == OK)
             st = status_fail(ERR_NOMEM, "no memory for a conversation");
         TRY(st);
-        int trained;
-        TRY(check_trained(c, i, m, &trained));
-        c->untrained[i] = i < prompt || !trained;
+        enum chat_mark mark;
+        TRY(marks_of_message(c, i, m, &mark));
+        c->marks[i] = (char)mark;
+        c->untrained[i] = i < prompt || mark == CHAT_MARK_UNTRAINED;
     }
     return OK;
 }
@@ -252,8 +244,11 @@ static enum status take(struct chat_conversation *c, const json_t *object)
     const json_t *variables = json_object_get(object, "chat_template_kwargs");
     if (!json_is_object(object))
         return chat_refuse(c, "a conversation is an object");
+    TRY(chat_check_row(object, CHAT_ROW_CHAT, c->file, c->line));
     TRY(chat_shape(c, object, &messages, &prompt));
-    enum status st = take_messages(c, messages, prompt);
+    enum status st = chat_take_beside(c, object, messages, &prompt);
+    if (st == OK)
+        st = take_messages(c, messages, prompt);
     json_decref(messages);
     TRY(st);
     TRY(take_tools(c, object));
@@ -344,6 +339,7 @@ void chat_destroy(struct chat_conversation *c)
     json_decref(c->tools);
     json_decref(c->variables);
     free(c->untrained);
+    free(c->marks);
     free(c->file);
     free(c);
 }

@@ -4,6 +4,9 @@
 
 #include "chat/chat.h"
 
+/* How a message says of itself that it is trained. */
+enum chat_mark { CHAT_MARK_NONE, CHAT_MARK_TRAINED, CHAT_MARK_UNTRAINED };
+
 struct chat_conversation {
     char *file; /* where it stands */
     int64_t line;
@@ -11,6 +14,7 @@ struct chat_conversation {
     json_t *tools;     /* an array, or NULL */
     json_t *variables; /* an object, or NULL */
     char *untrained;   /* [messages]: whose turns are only read */
+    char *marks;       /* [messages]: enum chat_mark */
 };
 
 int chat_is_assistant(const struct chat_conversation *c, size_t message);

@@ -4,6 +4,9 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
+#include <strings.h>
+
+#define CALLER "caller" /* an assistant whose text is a call of a tool */
 
 enum status chat_refuse(const struct chat_conversation *c, const char *format, ...)
 {
@@ -20,30 +23,65 @@ static void add(json_t *messages, const char *role, const json_t *content)
     json_array_append_new(messages, json_pack("{s:s, s:O}", "role", role, "content", content));
 }
 
-/* A top-level system prompt comes first. */
-static enum status add_system(const struct chat_conversation *c, const json_t *object, json_t *messages)
-{
-    const json_t *system = json_object_get(object, "system");
-    if (!system || json_is_null(system))
-        return OK;
-    if (!json_is_string(system))
-        return chat_refuse(c, "system is not a string");
-    if (json_string_length(system) > 0)
-        add(messages, "system", system);
-    return OK;
-}
-
-/* ShareGPT's names of those who speak. */
+/* ShareGPT's names of those who speak, in any case. */
 static const char *speaker(const char *from)
 {
     static const char *const names[][2] = {
-        {"human", "user"},        {"user", "user"},        {"gpt", "assistant"},          {"assistant", "assistant"},
-        {"chatgpt", "assistant"}, {"model", "assistant"},  {"bot", "assistant"},          {"system", "system"},
-        {"tool", "tool"},         {"observation", "tool"}, {"function_response", "tool"}, {"developer", "developer"}};
+        {"human", "user"},          {"user", "user"},      {"prompter", "user"},          {"gpt", "assistant"},       {"assistant", "assistant"},
+        {"chatgpt", "assistant"},   {"model", "assistant"}, {"bot", "assistant"},         {"function_call", CALLER},  {"tool_call", CALLER},
+        {"system", "system"},       {"tool", "tool"},      {"observation", "tool"},       {"tool_response", "tool"},  {"function_response", "tool"},
+        {"developer", "developer"}};
     for (size_t i = 0; from && i < sizeof names / sizeof *names; i++)
-        if (strcmp(names[i][0], from) == 0)
+        if (strcasecmp(names[i][0], from) == 0)
             return names[i][1];
     return NULL;
+}
+
+/* Makes tool_calls of a turn's text, one call or a list of them as {"name", "arguments"}: LLaMA-Factory writes calls so. */
+static enum status take_calls(const struct chat_conversation *c, size_t i, const json_t *value, json_t *message)
+{
+    size_t k;
+    json_t *call, *list = json_array(), *said = json_loadb(json_string_value(value), json_string_length(value), JSON_ALLOW_NUL, NULL);
+    if (json_is_object(said))
+        said = json_pack("[o]", said);
+    json_array_foreach(said, k, call)
+    {
+        if (json_is_string(json_object_get(call, "name")))
+            json_array_append_new(list, json_pack("{s:s, s:O}", "type", "function", "function", call));
+    }
+    const int good = json_array_size(said) > 0 && json_array_size(list) == json_array_size(said);
+    json_decref(said);
+    json_object_set_new(message, "tool_calls", list);
+    json_object_del(message, "content");
+    return good ? OK : chat_refuse(c, "turn %zu is a call of a tool and no JSON of a \"name\" and \"arguments\"", i + 1);
+}
+
+/* A turn of ShareGPT's as a message: "from" and "value" under their names of messages, all else as it is. */
+static enum status take_turn(const struct chat_conversation *c, size_t i, const json_t *turn, json_t *messages)
+{
+    const json_t *from = json_object_get(turn, "from"), *value = json_object_get(turn, "value"), *role = json_object_get(turn, "role");
+    if (!json_is_string(from))
+        return chat_refuse(c, "turn %zu has no \"from\"", i + 1);
+    const char *who = speaker(json_string_value(from));
+    if (!who)
+        return chat_refuse(c, "turn %zu is from '%.40s': known are human, gpt, system, tool and function_call", i + 1, json_string_value(from));
+    const int calls = strcmp(who, CALLER) == 0;
+    who = calls ? "assistant" : who;
+    if (json_is_string(role) && strcmp(json_string_value(role), who) != 0)
+        return chat_refuse(c, "turn %zu is from '%.40s', and its role is '%.40s'", i + 1, json_string_value(from), json_string_value(role));
+    if (!json_is_string(value) && (calls || chat_has(turn, "value") || !(chat_has(turn, "tool_calls") || chat_has(turn, "reasoning_content"))))
+        return chat_refuse(c, "turn %zu has no \"value\"", i + 1);
+    if (chat_has(turn, "content") && !(json_is_string(value) && json_equal(value, json_object_get(turn, "content"))))
+        return chat_refuse(c, "turn %zu has a \"value\" and a \"content\": write one of them", i + 1);
+    json_t *message = json_copy((json_t *)turn);
+    json_object_del(message, "from");
+    json_object_del(message, "value");
+    json_object_set_new(message, "role", json_string(who));
+    if (json_is_string(value))
+        json_object_set(message, "content", (json_t *)value);
+    if (json_array_append_new(messages, message) != 0)
+        return status_fail(ERR_NOMEM, "no memory for a conversation");
+    return calls ? take_calls(c, i, value, message) : OK;
 }
 
 static enum status shape_conversations(const struct chat_conversation *c, const json_t *object, json_t *messages)
@@ -52,24 +90,12 @@ static enum status shape_conversations(const struct chat_conversation *c, const 
     size_t i;
     if (!json_is_array(turns))
         return chat_refuse(c, "conversations is not a list");
-    TRY(add_system(c, object, messages));
     json_array_foreach(turns, i, turn)
     {
-        const json_t *from = json_object_get(turn, "from"), *value = json_object_get(turn, "value");
-        if (!from && json_object_get(turn, "role")) { /* messages under another name */
+        if (!json_object_get(turn, "from") && json_object_get(turn, "role")) /* messages under another name */
             json_array_append(messages, (json_t *)turn);
-            continue;
-        }
-        if (!json_is_string(from))
-            return chat_refuse(c, "turn %zu has no \"from\"", i + 1);
-        if (!speaker(json_string_value(from)))
-            return chat_refuse(c, "turn %zu is from '%.40s': known are human, gpt, system and tool", i + 1,
-                               json_string_value(from));
-        if (!json_is_string(value))
-            return chat_refuse(c, "turn %zu has no \"value\"", i + 1);
-        add(messages, speaker(json_string_value(from)), value);
-        if (json_object_get(turn, "weight"))
-            json_object_set(json_array_get(messages, json_array_size(messages) - 1), "weight", json_object_get(turn, "weight"));
+        else
+            TRY(take_turn(c, i, turn, messages));
     }
     return OK;
 }
@@ -97,7 +123,6 @@ static enum status shape_alpaca(const struct chat_conversation *c, const json_t 
         return chat_refuse(c, "instruction, input and output must be strings");
     if (history && !json_is_null(history) && !json_is_array(history))
         return chat_refuse(c, "history is not a list of pairs");
-    TRY(add_system(c, object, messages));
     json_array_foreach(history, i, pair)
     {
         if (!json_is_string(json_array_get(pair, 0)) || !json_is_string(json_array_get(pair, 1)))
@@ -141,7 +166,6 @@ static enum status shape(const struct chat_conversation *c, const json_t *object
     if (chat_has(object, "conversations"))
         return shape_conversations(c, object, messages);
     if (chat_has(object, "prompt")) {
-        TRY(add_system(c, object, messages));
         TRY(add_side(c, object, "prompt", "user", messages));
         *prompt = json_array_size(messages);
         return add_side(c, object, "completion", "assistant", messages);

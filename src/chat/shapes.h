@@ -9,4 +9,8 @@ enum status chat_refuse(const struct chat_conversation *c, const char *format, .
 /* A new array of messages, not yet checked; *prompt of them, the first, are a prompt. */
 enum status chat_shape(const struct chat_conversation *c, const json_t *object, json_t **messages, size_t *prompt);
 
+/* Takes the system prompt that a row has beside its messages as the first of them. Refuses what else belongs to the conversation and
+ * is not in the messages: what other keys say, pictures. */
+enum status chat_take_beside(const struct chat_conversation *c, const json_t *object, json_t *messages, size_t *prompt);
+
 #endif

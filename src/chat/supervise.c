@@ -7,8 +7,10 @@
  *          is compared with the whole one and counts only if it is a byte prefix of it (templates that leave out earlier
  *          reasoning are not). Else the generation prompt's own text is looked for before what was said.
  *   end    behind the first token that ends turns after the last thing said, which is the one that a short conversation shows
- *          (find_usual_end), or else the first token there and those that touch it. What lies beyond it, a newline, is not
- *          trained. The render of the messages up to this one bounds the search, where it is a byte prefix. */
+ *          (learn_form), or else the last token of the turn. A template without such tokens ends a turn by the token that the next
+ *          one begins with, which is trained as well; a turn that nothing ends is counted, and trained up to its last letter. What
+ *          lies beyond, a newline, is not trained. The render of the messages up to this one bounds the search, where it is a byte
+ *          prefix. */
 #include "chat/supervise.h"
 
 #include "base/sys.h"
@@ -23,42 +25,12 @@ struct search {
     const struct chat_conversation *c;
     const struct chat_options *options;
     struct chat_text *text;
+    const struct jinja_text *whole; /* the render, with its marks */
     size_t messages, rendered;
-    char usual_end[80]; /* the token that ends turns, or "" */
-    char *prompt;       /* the generation prompt seen last, [prompt_n] */
+    struct chat_form form;
+    char *prompt; /* the generation prompt seen last, [prompt_n] */
     size_t prompt_n;
 };
-
-size_t chat_special_at(const struct chat_template *t, const struct chat_options *options, const char *bytes, size_t n, size_t at)
-{
-    static const char *const known[] = {"</s>", "<end_of_turn>", "<eos>", "<turn|>", "<|eot|>", "<EOT>"};
-    static const char *const brackets[][2] = {{"<|", "|>"}, {"<\xEF\xBD\x9C", "\xEF\xBD\x9C>"}};
-    size_t best = 0, left = n - at;
-    for (size_t i = 0; options->specials && options->specials[i]; i++) {
-        size_t length = strlen(options->specials[i]);
-        if (length > best && length <= left && memcmp(bytes + at, options->specials[i], length) == 0)
-            best = length;
-    }
-    for (size_t i = 0; i < t->n_tokens; i++) {
-        size_t length = strlen(t->tokens[i].token);
-        if (length > best && length <= left && memcmp(bytes + at, t->tokens[i].token, length) == 0)
-            best = length;
-    }
-    if (best > 0 || options->specials)
-        return best;
-    for (size_t i = 0; i < sizeof known / sizeof *known; i++)
-        if (strlen(known[i]) <= left && memcmp(bytes + at, known[i], strlen(known[i])) == 0)
-            return strlen(known[i]);
-    for (size_t i = 0; i < sizeof brackets / sizeof *brackets; i++) {
-        size_t open = strlen(brackets[i][0]), close = strlen(brackets[i][1]);
-        if (left < open || memcmp(bytes + at, brackets[i][0], open) != 0)
-            continue;
-        for (size_t j = open; j + close <= left && j < 64 && !strchr(" \t\r\n", bytes[at + j]); j++)
-            if (memcmp(bytes + at + j, brackets[i][1], close) == 0)
-                return j + close;
-    }
-    return 0;
-}
 
 /* The first special token in bytes [at, end), or end. */
 static size_t find_special(const struct search *s, const char *bytes, size_t at, size_t end)
@@ -68,13 +40,15 @@ static size_t find_special(const struct search *s, const char *bytes, size_t at,
     return at;
 }
 
-/* Renders messages [0, n); 1: they are a byte prefix of the whole text, whose length is *length. */
-static int is_prefix(struct search *s, size_t n, int generation_prompt, size_t *length)
+enum prefix { PREFIX_UNKNOWN = -1, PREFIX_NO, PREFIX_YES };
+
+/* Renders messages [0, n) and says whether they are a byte prefix of the whole text, whose length is *length. */
+static enum prefix is_prefix(struct search *s, size_t n, int generation_prompt, size_t *length)
 {
     struct chat_rendering r;
     if (n == 0 || s->rendered > PREFIX_BYTES || chat_rendering_make(s->t, s->c, s->options, n, generation_prompt, &r) != OK)
-        return 0;
-    int prefix = r.text->n <= s->text->n && memcmp(r.text->bytes, s->text->bytes, r.text->n) == 0;
+        return PREFIX_UNKNOWN;
+    enum prefix prefix = r.text->n <= s->text->n && memcmp(r.text->bytes, s->text->bytes, r.text->n) == 0 ? PREFIX_YES : PREFIX_NO;
     *length = r.text->n;
     s->rendered += r.text->n;
     chat_rendering_end(&r);
@@ -102,8 +76,30 @@ static void learn_prompt(struct search *s, size_t n)
     chat_rendering_end(&with);
 }
 
-/* The token between an answer and the next question, in a short conversation of the template's own. */
-static void find_usual_end(struct search *s)
+/* Finds in a short conversation, rendered with and without its last question, which token stands behind an answer, and what before. */
+static void learn_ends(struct search *s, const struct jinja_text *two, const struct jinja_text *three)
+{
+    size_t n = two->n < three->n ? two->n : three->n, said = 0, end = 0, asked = 0, answer = 0;
+    while (end < n && two->bytes[end] == three->bytes[end]) {
+        const int32_t mark = jinja_mark(two, end);
+        asked = (mark & MARK_WORDS) && !(mark & MARK_SAID) ? end + 1 : asked;
+        answer = (mark & MARK_SAID) && !answer ? end : answer;
+        said = jinja_mark(two, end++) & MARK_SAID ? end : said;
+    }
+    size_t at = said ? find_special(s, two->bytes, said, end) : end;
+    size_t length = at < end ? chat_special_at(s->t, s->options, two->bytes, end, at) : 0;
+    if (length < sizeof s->form.end)
+        memcpy(s->form.end, two->bytes + at, length);
+    s->form.ends_by_next = length == 0 && said && two->n == end && chat_special_at(s->t, s->options, three->bytes, three->n, end) > 0;
+    while (asked < answer && strchr(" \t\r\n", two->bytes[asked]))
+        asked++;
+    while (answer > asked && strchr(" \t\r\n", two->bytes[answer - 1]))
+        answer--;
+    if (answer - asked < sizeof s->form.between)
+        memcpy(s->form.between, two->bytes + asked, answer - asked);
+}
+
+static void learn_form(struct search *s)
 {
     static const char short_chat[] =
         "{\"messages\": [{\"role\": \"user\", \"content\": \"Q\"}, {\"role\": \"assistant\", \"content\": "
@@ -114,13 +110,7 @@ static void find_usual_end(struct search *s)
         return;
     if (chat_rendering_make(s->t, c, s->options, 2, 0, &two) == OK) {
         if (chat_rendering_make(s->t, c, s->options, 3, 0, &three) == OK) {
-            size_t n = two.text->n < three.text->n ? two.text->n : three.text->n, said = 0, end = 0;
-            while (end < n && two.text->bytes[end] == three.text->bytes[end])
-                said = jinja_mark(two.text, end++) & MARK_SAID ? end : said;
-            size_t at = said ? find_special(s, two.text->bytes, said, end) : end;
-            size_t length = at < end ? chat_special_at(s->t, s->options, two.text->bytes, end, at) : 0;
-            if (length < sizeof s->usual_end)
-                memcpy(s->usual_end, two.text->bytes + at, length);
+            learn_ends(s, two.text, three.text);
             chat_rendering_end(&three);
         }
         chat_rendering_end(&two);
@@ -158,8 +148,10 @@ static size_t find_begin(struct search *s, size_t i, const struct said *said)
 {
     const char *bytes = s->text->bytes;
     size_t length;
-    if (is_prefix(s, i, 1, &length) && length <= said->first && length >= said->floor)
+    const enum prefix prefix = is_prefix(s, i, 1, &length);
+    if (prefix == PREFIX_YES && length <= said->first && length >= said->floor)
         return length;
+    s->text->otherwise += prefix == PREFIX_NO;
     learn_prompt(s, i);
     for (size_t at = said->first; s->prompt_n > 0 && at >= said->floor + s->prompt_n; at--)
         if (memcmp(bytes + at - s->prompt_n, s->prompt, s->prompt_n) == 0)
@@ -167,182 +159,200 @@ static size_t find_begin(struct search *s, size_t i, const struct said *said)
     return said->first;
 }
 
-/* Where the turn ends whose last word ends at `last`; the next turn begins at or after `limit`. */
-static size_t find_end(struct search *s, size_t last, size_t limit, int bounded)
+/* The token with which the next turn begins at `at`, of the template's own; 0: there is none, or it begins every text. */
+static size_t next_token(const struct search *s, size_t at)
 {
-    const char *bytes = s->text->bytes;
-    size_t usual = strlen(s->usual_end);
-    for (size_t at = last; usual > 0 && at + usual <= limit; at++)
-        if (memcmp(bytes + at, s->usual_end, usual) == 0)
-            return at + usual;
-    size_t at = find_special(s, bytes, last, limit), length;
-    if (at == limit) {
-        s->text->unended++;
-        return last;
-    }
-    at += chat_special_at(s->t, s->options, bytes, limit, at);
-    while (bounded && at < limit && (length = chat_special_at(s->t, s->options, bytes, limit, at)) > 0)
-        at += length;
-    return at;
+    const char *bos = chat_template_token(s->t, "bos_token");
+    const size_t n = at < s->text->n && !(jinja_mark(s->whole, at) & MARK_WORDS) ? chat_special_at(s->t, s->options, s->text->bytes, s->text->n, at) : 0;
+    return bos && strlen(bos) == n && memcmp(bos, s->text->bytes + at, n) == 0 ? 0 : n;
 }
 
-static enum status add_range(struct chat_text *text, size_t first, size_t end)
+/* Where a turn ends that lies in bytes [.., limit), behind its last token, which begins at *token; 0: nothing ends it. */
+static size_t find_last_token(const struct search *s, size_t last, size_t limit, size_t *token)
 {
-    struct chat_range *last = text->n_supervised > 0 ? &text->supervised[text->n_supervised - 1] : NULL;
-    if (end <= first)
-        return OK;
-    if (last && first <= last->end) {
-        last->end = end > last->end ? end : last->end;
-        return OK;
+    const char *bytes = s->text->bytes;
+    size_t end = 0, n;
+    for (size_t at = last; at < limit; at += n > 0 ? n : 1)
+        if ((n = chat_special_at(s->t, s->options, bytes, limit, at)) > 0) {
+            *token = at;
+            end = at + n;
+        }
+    if ((end == 0 || s->form.ends_by_next) && (n = next_token(s, limit)) > 0) {
+        *token = limit;
+        end = limit + n;
     }
-    if ((text->n_supervised & (text->n_supervised - 1)) == 0) { /* full at powers of two */
-        size_t room = text->n_supervised ? 2 * text->n_supervised : 1;
-        struct chat_range *more = realloc(text->supervised, room * sizeof *more);
-        if (!more)
-            return status_fail(ERR_NOMEM, "no memory for %zu supervised ranges", room);
-        text->supervised = more;
-    }
-    text->supervised[text->n_supervised++] = (struct chat_range){first, end};
+    return end;
+}
+
+/* Where the turn ends whose last word ends at `last`; the next turn begins at or after `limit`, and there if `bounded`. */
+static enum status find_end(struct search *s, size_t last, size_t limit, int bounded, size_t *end)
+{
+    const char *bytes = s->text->bytes;
+    size_t usual = strlen(s->form.end), token = limit;
+    *end = 0;
+    for (size_t at = last; usual > 0 && at + usual <= limit && !*end; at++)
+        if (memcmp(bytes + at, s->form.end, usual) == 0) {
+            token = at;
+            *end = at + usual;
+        }
+    if (!*end && bounded)
+        *end = find_last_token(s, last, limit, &token);
+    if (!*end && !bounded && (token = find_special(s, bytes, last, limit)) < limit)
+        *end = token + chat_special_at(s->t, s->options, bytes, limit, token);
+    if (*end)
+        return chat_add_end(s->text, token, *end);
+    s->text->unended++;
+    for (*end = bounded ? limit : last; *end > last && strchr(" \t\r\n", bytes[*end - 1]);)
+        --*end;
     return OK;
 }
 
 /* An empty message: its place is known by the renders around it only, [.., limit). */
-static enum status supervise_empty(struct search *s, size_t i, size_t limit)
+static enum status find_empty(struct search *s, size_t i, size_t limit, struct chat_range *out)
 {
     const char *bytes = s->text->bytes;
-    size_t begin, end = limit, last = limit;
-    if (!is_prefix(s, i, 1, &begin) || begin > limit)
+    size_t begin, last = limit;
+    if (is_prefix(s, i, 1, &begin) != PREFIX_YES || begin > limit) {
+        s->text->untrained++;
         return OK;
+    }
     for (size_t at = begin; at < limit;) { /* the last token there, unless it is the usual one */
         size_t length = chat_special_at(s->t, s->options, bytes, limit, at);
         last = length > 0 ? at : last;
         at += length > 0 ? length : 1;
     }
-    end = s->usual_end[0] || last == limit ? find_end(s, begin, limit, 1) : find_end(s, last, limit, 1);
-    return add_range(s->text, begin, end);
+    out->first = begin;
+    return find_end(s, s->form.end[0] || last == limit ? begin : last, limit, 1, &out->end);
 }
 
-static enum status supervise_turn(struct search *s, size_t i)
+/* The bytes of message i's turn; *out stays empty where they are not found. */
+static enum status find_turn(struct search *s, size_t i, struct chat_range *out)
 {
     size_t limit = s->text->n;
-    int bounded = i + 1 == s->messages || is_prefix(s, i + 1, 0, &limit);
+    int bounded = i + 1 == s->messages || is_prefix(s, i + 1, 0, &limit) == PREFIX_YES;
     struct said said = find_said(s, i, bounded ? limit : s->text->n);
+    *out = (struct chat_range){0, 0};
     if (bounded && !said.found) /* it may stand behind */
         said = find_said(s, i, s->text->n);
-    if (!said.found)
-        return bounded ? supervise_empty(s, i, limit) : OK;
+    if (!said.found && bounded)
+        return find_empty(s, i, limit, out);
+    if (!said.found) {
+        s->text->untrained++;
+        return OK;
+    }
     bounded = bounded && limit >= said.last;
-    size_t begin = find_begin(s, i, &said);
-    return add_range(s->text, begin, find_end(s, said.last, bounded ? limit : said.foreign, bounded));
+    out->first = find_begin(s, i, &said);
+    return find_end(s, said.last, bounded ? limit : said.foreign, bounded, &out->end);
 }
 
-/* The parts that {% generation %} blocks gave, of messages that are trained. */
-static enum status supervise_generated(struct search *s, const struct jinja_text *whole, const char *wanted)
+static enum status supervise_turns(struct search *s, const char *wanted)
 {
-    for (size_t k = 0, first = 0, any = 0, keep = 0; k <= s->text->n_spans; k++) {
-        const struct chat_span *span = k < s->text->n_spans ? &s->text->spans[k] : NULL;
-        int generated = span && (jinja_mark(whole, span->first) & MARK_GENERATED);
-        if (!generated) {
-            if (any && keep)
-                TRY(add_range(s->text, first, s->text->spans[k - 1].end));
-            any = 0;
+    struct chat_range turn;
+    for (size_t i = 0; i < s->messages; i++) {
+        if (!wanted[i])
             continue;
-        }
-        first = any ? first : span->first;
-        keep = any ? keep : 1;
-        any = 1;
-        if (span->origin >= 0 && span->said && !wanted[span->origin])
-            keep = 0;
+        TRY(find_turn(s, i, &turn));
+        TRY(chat_add_range(s->text, turn.first, turn.end));
     }
     return OK;
 }
 
-/* ---- what is left out ---- */
+/* ---- all that no mark excludes ---- */
 
-enum { ANSWERED = 1 }; /* beside the bits of marks: words that are neither calls nor reasoning */
-
-/* Of message i, of which the text has what `marks` say, all of them together. *wanted is cleared where all that it says are calls of
- * tools that the text has not: an empty turn would teach to say nothing. */
-static enum status count_message(struct search *s, size_t i, int32_t marks, char *wanted)
+/* Clears `trained` [n] where message i is, which says that it is not. */
+static enum status exclude(struct search *s, size_t i, char *trained)
 {
-    struct chat_text *text = s->text;
-    text->empty += *wanted && !chat_says_something(s->c, i);
-    text->other_roles += !chat_is_usual(chat_role(s->c, (int64_t)i));
-    if (marks & MARK_WORDS) {
-        text->reasoning_dropped += *wanted && chat_reasons(s->c, i) && !(marks & MARK_REASONING);
-        text->calls_dropped += chat_calls(s->c, i) > 0 && !(marks & MARK_CALLS);
-        text->contents_dropped += chat_is_assistant(s->c, i) && chat_answers(s->c, i) && !(marks & ANSWERED);
-        return OK;
-    }
-    if (!chat_says_something(s->c, i))
-        return OK;
-    if (chat_only_calls(s->c, i)) {
-        text->calls_dropped++;
-        *wanted = 0;
-        return OK;
-    }
-    if (*wanted && (s->options->strict || (s->options->train != CHAT_TRAIN_ALL && s->t->generations == 0)))
-        return status_fail(ERR_INVALID,
-                           "%s:%lld: the chat template %s leaves out message %zu, of an assistant: it may be another model's",
-                           s->c->file, (long long)s->c->line, s->t->name, i + 1);
-    text->messages_dropped++;
+    struct chat_range turn = {0, 0};
+    for (size_t k = 0; k < s->text->n_spans; k++)
+        if (s->text->spans[k].origin == (int64_t)i && (jinja_mark(s->whole, s->text->spans[k].first) & MARK_WORDS))
+            memset(trained + s->text->spans[k].first, 0, s->text->spans[k].end - s->text->spans[k].first);
+    if (chat_is_assistant(s->c, i))
+        TRY(find_turn(s, i, &turn));
+    memset(trained + turn.first, 0, turn.end - turn.first);
     return OK;
 }
 
-/* What is given and not in the text. */
-static enum status count_left_out(struct search *s, const struct jinja_text *whole, char *wanted)
+static enum status supervise_all(struct search *s)
 {
-    int32_t *marks = sys_calloc(s->messages + 1, sizeof *marks);
-    int data = 0;
-    enum status st = marks ? OK : status_fail(ERR_NOMEM, "no memory for a conversation of %zu messages", s->messages);
-    for (size_t k = 0; k < s->text->n_spans && st == OK; k++) {
-        const struct chat_span *span = &s->text->spans[k];
-        data |= span->origin == CHAT_FROM_DATA;
-        if (span->origin < 0)
-            continue;
-        const int32_t mark = jinja_mark(whole, span->first) & ~MARK_ORIGIN;
-        marks[span->origin] |= mark | ((mark & (MARK_WORDS | MARK_CALLS | MARK_REASONING)) == MARK_WORDS ? ANSWERED : 0);
-    }
+    const size_t n = s->text->n;
+    int any = 0;
+    for (size_t i = 0; i < s->messages; i++)
+        any |= s->c->marks[i] == CHAT_MARK_UNTRAINED;
+    if (!any)
+        return chat_add_range(s->text, 0, n);
+    const int64_t unended = s->text->unended, untrained = s->text->untrained, otherwise = s->text->otherwise;
+    char *trained = sys_malloc(n + 1);
+    enum status st = trained ? OK : status_fail(ERR_NOMEM, "no memory for %zu bytes of a chat", n);
+    if (st == OK)
+        memset(trained, 1, n);
     for (size_t i = 0; i < s->messages && st == OK; i++)
-        st = count_message(s, i, marks[i], &wanted[i]);
-    s->text->tools_dropped = s->c->tools && !data;
-    free(marks);
+        if (s->c->marks[i] == CHAT_MARK_UNTRAINED)
+            st = exclude(s, i, trained);
+    for (size_t at = 0, end; at < n && st == OK; at = end) {
+        for (end = at + 1; end < n && trained[end] == trained[at];)
+            end++;
+        if (trained[at])
+            st = chat_add_range(s->text, at, end);
+    }
+    free(trained);
+    s->text->unended = unended; /* of turns that are not trained nothing is said */
+    s->text->untrained = untrained;
+    s->text->otherwise = otherwise;
+    s->text->n_ends = 0;
     return st;
 }
 
-/* Which messages' turns are trained, [messages]. */
-static char *wanted_turns(const struct search *s)
+/* ---- the whole ---- */
+
+/* Which messages' turns are trained, [messages]. ERR_INVALID: a mark demands what is not done. */
+static enum status find_wanted(const struct search *s, char *wanted)
 {
-    char *wanted = sys_calloc(s->messages + 1, 1);
+    const enum chat_train train = s->options->train;
     int64_t last = -1;
-    for (size_t i = 0; wanted && i < s->messages; i++) {
-        wanted[i] = (char)(s->options->train == CHAT_TRAIN_ALL ? chat_is_assistant(s->c, i) : chat_is_trained(s->c, (int64_t)i));
-        if (wanted[i] && s->options->train == CHAT_TRAIN_LAST && last >= 0)
+    for (size_t i = 0; i < s->messages; i++) {
+        const int trained = chat_is_trained(s->c, (int64_t)i);
+        if (s->c->marks[i] == CHAT_MARK_TRAINED && !trained && train != CHAT_TRAIN_ALL)
+            return status_fail(ERR_INVALID, "%s:%lld: message %zu (%.40s) says that it is trained, and only what assistants answer is: remove its mark (\"train\", "
+                               "\"weight\", ...), or give --train-on all", s->c->file, (long long)s->c->line, i + 1, chat_role(s->c, (int64_t)i));
+        wanted[i] = (char)(train == CHAT_TRAIN_ALL ? chat_is_assistant(s->c, i) && s->c->marks[i] != CHAT_MARK_UNTRAINED : trained);
+        if (wanted[i] && train == CHAT_TRAIN_LAST && last >= 0)
             wanted[last] = 0;
         last = wanted[i] ? (int64_t)i : last;
     }
-    return wanted;
+    return OK;
+}
+
+/* Counts turns that {% generation %} blocks train and that do not begin where generation would. */
+static void count_otherwise(struct search *s, const char *wanted)
+{
+    size_t length;
+    for (size_t i = 0; i < s->messages; i++)
+        s->text->otherwise += wanted[i] && is_prefix(s, i, 1, &length) == PREFIX_NO;
+}
+
+static enum status supervise(struct search *s, char *wanted)
+{
+    const int generated = s->t->generations > 0;
+    TRY(find_wanted(s, wanted));
+    learn_form(s);
+    TRY(chat_count_left_out(s->t, s->c, s->options, s->whole, &s->form, s->messages, wanted, s->text));
+    if (s->options->train == CHAT_TRAIN_ALL)
+        return supervise_all(s);
+    if (!generated)
+        return supervise_turns(s, wanted);
+    count_otherwise(s, wanted);
+    return chat_supervise_generated(s->t, s->c, s->options, s->whole, s->messages, wanted, s->text);
 }
 
 enum status chat_supervise(const struct chat_template *t, const struct chat_conversation *c, const struct chat_options *options,
                            size_t n, const struct chat_rendering *whole, struct chat_text *out)
 {
-    struct search s = {.t = t, .c = c, .options = options, .text = out, .messages = n};
-    char *wanted = wanted_turns(&s);
+    struct search s = {.t = t, .c = c, .options = options, .text = out, .whole = whole->text, .messages = n};
+    char *wanted = sys_calloc(n + 1, 1);
     if (!wanted)
         return status_fail(ERR_NOMEM, "no memory for a conversation of %zu messages", n);
     out->from_generation = t->generations > 0 && options->train != CHAT_TRAIN_ALL;
-    enum status st = count_left_out(&s, whole->text, wanted);
-    if (st == OK && options->train == CHAT_TRAIN_ALL) {
-        st = add_range(out, 0, out->n);
-    } else if (st == OK && t->generations > 0) {
-        st = supervise_generated(&s, whole->text, wanted);
-    } else if (st == OK) {
-        find_usual_end(&s);
-        for (size_t i = 0; i < n && st == OK; i++)
-            if (wanted[i])
-                st = supervise_turn(&s, i);
-    }
+    enum status st = supervise(&s, wanted);
     free(wanted);
     free(s.prompt);
     return st;

@@ -20,6 +20,7 @@ struct chat_encoder {
     struct zone_encoder *zones;
     struct token_places places;
     int joins; /* contents that are lists become strings */
+    unsigned arguments; /* CHAT_ARGUMENTS_* */
 };
 
 static enum status list_specials(struct chat_encoder *x)
@@ -93,6 +94,7 @@ enum status chat_encoder_create(const struct tokenizer *tokenizer, const struct 
     TRY_GOTO(encoder_create(tokenizer, &x->encoder), fail);
     TRY_GOTO(zone_encoder_create(x->encoder, (const uint8_t *)source, n, &x->zones), fail);
     x->joins = !chat_template_takes_parts(chat_template, &x->options);
+    x->arguments = chat_template_takes_arguments(chat_template, &x->options);
     *out = x;
     return OK;
 fail:
@@ -144,6 +146,40 @@ static enum status mark_trained(const struct chat_encoder *x, struct chat_sample
     return OK;
 }
 
+static void add_end(int32_t *ends, int32_t *n, int32_t id)
+{
+    for (int32_t i = 0; i < *n; i++)
+        if (ends[i] == id)
+            return;
+    if (*n < CHAT_MOST_ENDS)
+        ends[(*n)++] = id;
+}
+
+/* The token that begins at byte `at`, or else the first one behind. */
+static size_t token_at(const struct token_places *places, size_t at)
+{
+    size_t low = 0, high = places->n;
+    while (low < high) {
+        const size_t middle = low + (high - low) / 2;
+        if (places->at[middle].first < at)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low;
+}
+
+/* The special tokens that end turns. */
+static void find_ends(const struct chat_encoder *x, struct chat_sample *s)
+{
+    for (size_t k = 0; k < s->text.n_ends; k++) {
+        const struct chat_range *end = &s->text.ends[k];
+        const size_t i = token_at(&x->places, end->first);
+        if (i < s->tokens.n && x->places.at[i].first == end->first && x->places.at[i].end == end->end && s->trained[i])
+            add_end(s->ends, &s->n_ends, s->tokens.id[i]);
+    }
+}
+
 static enum status encode(struct chat_encoder *x, struct chat_sample *out)
 {
     struct zone *zones = NULL;
@@ -152,7 +188,10 @@ static enum status encode(struct chat_encoder *x, struct chat_sample *out)
     enum status st =
         zone_encode(x->zones, (const uint8_t *)out->text.bytes, out->text.n, zones, out->text.n_spans, &out->tokens, &x->places);
     free(zones);
-    return st == OK ? mark_trained(x, out) : st;
+    TRY(st);
+    TRY(mark_trained(x, out));
+    find_ends(x, out);
+    return OK;
 }
 
 enum status chat_encode(struct chat_encoder *x, const struct chat_conversation *c, struct chat_sample *out)
@@ -178,6 +217,12 @@ void chat_counts_add(struct chat_counts *to, const struct chat_counts *more)
     to->tools_dropped += more->tools_dropped;
     to->empty += more->empty;
     to->other_roles += more->other_roles;
+    to->untrained += more->untrained;
+    to->otherwise += more->otherwise;
+    to->typed += more->typed;
+    to->arguments += more->arguments;
+    for (int32_t i = 0; i < more->n_ends; i++)
+        add_end(to->ends, &to->n_ends, more->ends[i]);
 }
 
 static enum status visit_and_destroy(struct chat_sample *s, chat_visitor *visit, void *user, struct chat_counts *counts)
@@ -187,8 +232,25 @@ static enum status visit_and_destroy(struct chat_sample *s, chat_visitor *visit,
     counts->reasoning_dropped += s->text.reasoning_dropped;
     counts->unended += s->text.unended;
     counts->empty += s->text.empty;
+    counts->untrained += s->text.untrained;
+    counts->otherwise += s->text.otherwise;
+    for (int32_t i = 0; i < s->n_ends; i++)
+        add_end(counts->ends, &counts->n_ends, s->ends[i]);
     chat_sample_destroy(s);
     return st;
+}
+
+static enum status add_ends(const struct chat_text *beginning, struct chat_text *text)
+{
+    if (beginning->n_ends == 0)
+        return OK;
+    struct chat_range *all = sys_realloc(text->ends, (beginning->n_ends + text->n_ends) * sizeof *all);
+    if (!all)
+        return status_fail(ERR_NOMEM, "out of memory: %zu turns of a chat", beginning->n_ends + text->n_ends);
+    memcpy(all + text->n_ends, beginning->ends, beginning->n_ends * sizeof *all);
+    text->ends = all;
+    text->n_ends += beginning->n_ends;
+    return OK;
 }
 
 /* Adds the ranges of a text that is the beginning of another one. */
@@ -208,7 +270,9 @@ static enum status add_ranges(const struct chat_text *beginning, struct chat_tex
     text->reasoning_dropped += beginning->reasoning_dropped;
     text->unended += beginning->unended;
     text->empty += beginning->empty;
-    return OK;
+    text->untrained += beginning->untrained;
+    text->otherwise += beginning->otherwise;
+    return add_ends(beginning, text);
 }
 
 /* The text up to message i, whose turn alone is trained; with what `before` trains, if that is how this one begins: then `before` is
@@ -268,23 +332,27 @@ enum status chat_encode_turns(struct chat_encoder *x, struct chat_conversation *
                               void *user, struct chat_counts *counts)
 {
     struct chat_sample whole;
+    int64_t changed;
     if (x->joins)
         TRY(chat_join_parts(c));
+    TRY(chat_take_arguments(c, x->arguments, &changed));
     TRY(chat_encode(x, c, &whole));
     counts->conversations++;
+    counts->arguments += changed;
+    counts->typed += whole.text.typed;
     counts->messages_dropped += whole.text.messages_dropped;
     counts->calls_dropped += whole.text.calls_dropped;
     counts->contents_dropped += whole.text.contents_dropped;
     counts->tools_dropped += whole.text.tools_dropped;
     counts->other_roles += whole.text.other_roles;
-    if (turns == CHAT_TURNS_WHOLE || x->options.train == CHAT_TRAIN_ALL || whole.text.reasoning_dropped == 0)
+    if (turns == CHAT_TURNS_WHOLE || x->options.train == CHAT_TRAIN_ALL || (whole.text.reasoning_dropped == 0 && whole.text.otherwise == 0))
         return visit_and_destroy(&whole, visit, user, counts);
     const size_t bytes = whole.text.n;
     const int64_t before = counts->samples;
     size_t last;
     chat_sample_destroy(&whole);
     TRY(visit_turns(x, c, visit, user, counts, &last));
-    counts->split += counts->samples - before > 1 || last != bytes; /* else the template leaves reasoning out wherever it stands */
+    counts->split += counts->samples - before > 1 || last != bytes; /* else it is written so wherever it stands */
     return OK;
 }
 
@@ -298,7 +366,7 @@ void chat_sample_destroy(struct chat_sample *sample)
 
 uint64_t chat_setup_hash(const struct chat_setup *setup)
 {
-    enum { FORMAT = 5 }; /* counts up where the same template and rows give other text or another mask */
+    enum { FORMAT = 6 }; /* counts up where the same template and rows give other text or another mask */
     size_t n;
     const char *source = chat_template_source(setup->chat_template, &n),
                *bos = chat_template_token(setup->chat_template, "bos_token"),

@@ -5,10 +5,11 @@
 #include "chat/chat.h"
 #include "text/tokenizer.h"
 
-/* What becomes of conversations whose earlier reasoning the template leaves out, as Qwen3's, DeepSeek R1's and GLM's do. */
+/* What becomes of conversations whose earlier turns the template writes otherwise than they were written, as those of Qwen3, DeepSeek R1
+ * and GLM leave out earlier reasoning. */
 enum chat_turns {
     CHAT_TURNS_SPLIT, /* a sample for each turn that is trained, up to that turn, so that it is what the model would have written; not where all is trained */
-    CHAT_TURNS_WHOLE  /* one sample, in which earlier turns are trained without their reasoning */
+    CHAT_TURNS_WHOLE  /* one sample, in which earlier turns are trained as the template writes them there */
 };
 
 /* How a corpus reads its conversations. */
@@ -26,6 +27,8 @@ uint64_t chat_setup_hash(const struct chat_setup *setup);
  * is none. */
 int chat_foreign_token(const struct chat_setup *setup, const struct tokenizer *tokenizer, char token[64]);
 
+enum { CHAT_MOST_ENDS = 8 };
+
 /* What one thread needs. */
 struct chat_encoder;
 
@@ -42,6 +45,8 @@ struct chat_sample {
     uint8_t *trained; /* [tokens.n] */
     int64_t n_trained;
     struct chat_text text;
+    int32_t ends[CHAT_MOST_ENDS]; /* the tokens that end its turns */
+    int32_t n_ends;
 };
 
 /* ERR_INVALID also: no token is trained, unless what would be are calls of tools that the template leaves out. What comes out is destroyed by the caller; on an error it is empty. */
@@ -60,6 +65,12 @@ struct chat_counts {
     int64_t tools_dropped;     /* conversations without the tools that were given */
     int64_t empty;             /* trained turns that say nothing */
     int64_t other_roles;       /* messages of no usual role */
+    int64_t untrained;         /* turns that would be trained, and that are wholly or partly not */
+    int64_t otherwise;         /* trained turns that begin elsewhere than a generation prompt ends */
+    int64_t typed;             /* messages with special tokens, or the template's own text, that somebody wrote: letters */
+    int64_t arguments;         /* calls whose arguments were text and became objects */
+    int32_t ends[CHAT_MOST_ENDS]; /* the first of the tokens that end trained turns, without an order */
+    int32_t n_ends;
 };
 
 void chat_counts_add(struct chat_counts *to, const struct chat_counts *more);
@@ -67,7 +78,7 @@ void chat_counts_add(struct chat_counts *to, const struct chat_counts *more);
 /* Called with each sample of a conversation. */
 typedef enum status chat_visitor(void *user, const struct chat_sample *sample);
 /* The samples of a conversation, in order, whose contents become strings where the template takes no lists; adds to *counts. Turns that a later sample has as they were written, bytes before them
- * included, are trained there: without dropped reasoning there is one sample. Errors as of chat_encode. */
+ * included, are trained there: there is one sample unless the template writes earlier turns otherwise. Errors as of chat_encode. */
 enum status chat_encode_turns(struct chat_encoder *x, struct chat_conversation *c, enum chat_turns turns, chat_visitor *visit,
                               void *user, struct chat_counts *counts);
 

@@ -8,6 +8,7 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 
 /* Bytes that no text begins with, and what to do with such a file. */
 static const struct foreign {
@@ -121,23 +122,48 @@ static enum status refuse_binary(const char *path, int *is_foreign)
     return status_fail(ERR_INVALID, "%s is no text: it has zero bytes", path);
 }
 
-/* A .json file may be any text; one that begins as a list of rows, or as a row, with a key that they have, is meant as rows where it
+/* A file's first bytes as they come out of it, and a 0 behind them. */
+static enum status read_beginning(const char *path, char *head, size_t n)
+{
+    struct input *in;
+    size_t got = 0;
+    TRY(input_open(path, NULL, &in));
+    enum status st = input_read(in, (uint8_t *)head, n - 1, &got);
+    head[got] = 0;
+    input_close(in);
+    return st;
+}
+
+/* Whether a text begins as a row: an object in a line, as far as that line is there. */
+static int begins_as_row(const char *first)
+{
+    const size_t n = strcspn(first, "\r\n");
+    size_t end = n;
+    while (end > 0 && (first[end - 1] == ' ' || first[end - 1] == '\t'))
+        end--;
+    return first[0] == '{' && n > 1 && (first[n] == 0 || first[end - 1] == '}');
+}
+
+/* Any file may be any text; one that begins as a list of rows, or as a row, with a key that they have, is meant as rows where it
  * is named; *rows: one that was found in a directory is a text as others there. */
 static enum status look_at_json(const char *path, int found, int *rows)
 {
     char head[4097] = "";
-    if (!ends_with(path, ".json"))
+    const size_t n = input_name(path);
+    const int json = n > 5 && strncasecmp(path + n - 5, ".json", 5) == 0;
+    if (lines_are_in(path))
         return OK;
-    TRY(read_head(path, head, sizeof head - 1));
-    const char *first = head + strspn(head, " \t\r\n"), *list = *first == '[' ? first + 1 + strspn(first + 1, " \t\r\n") : NULL;
-    if (!has_key(head) || (list ? *list != '{' : first[0] != '{' || first[1] == '\n' || first[1] == '\r'))
+    TRY(read_beginning(path, head, sizeof head));
+    const char *first = head + strspn(head, "\357\273\277 \t\r\n"), *list = *first == '[' ? first + 1 + strspn(first + 1, " \t\r\n") : NULL;
+    if (!has_key(head) || (list ? *list != '{' : !begins_as_row(first)))
         return OK;
     *rows = found;
     if (found)
         return OK;
+    const int stem = json ? (int)n - 5 : (int)n;
     return list ? status_fail(ERR_INVALID, "%s is a JSON list; rows are read one a line, of files named .jsonl: jq -c '.[]' '%s' >'%.*s.jsonl'", path,
-                              path, (int)strlen(path) - 5, path)
-                : status_fail(ERR_INVALID, "%s holds rows, which are read of files named .jsonl: mv '%s' '%sl'", path, path, path);
+                              path, stem, path)
+                : status_fail(ERR_INVALID, "%s holds rows, which are read of files named .jsonl: mv '%s' '%.*s.jsonl%s'", path, path, stem, path, path + n);
 }
 
 int kinds_are_ids(const struct file_kind *k)
@@ -154,7 +180,7 @@ static enum status find_kind(const char *path, int found, const struct kinds_con
     *is_foreign = n > 4 && memcmp(path + n - 4, ".tar", 4) == 0;
     if (*is_foreign)
         return status_fail(ERR_INVALID, "%s is an archive of files, which is not read as it is: unpack it", path);
-    if (config->has_tokenizer && input_is_compressed(path) && n > 5 && memcmp(path + n - 5, ".json", 5) == 0)
+    if (config->has_tokenizer && input_is_compressed(path) && n > 5 && strncasecmp(path + n - 5, ".json", 5) == 0)
         return status_fail(ERR_INVALID, "%s: rows are read of files named .jsonl%s: rename it if it has a row a line", path, path + n);
     TRY(id_file_look(path, config->token_bytes, &k->ids));
     TRY(refuse_foreign(path, &k->ids, is_foreign));
@@ -162,7 +188,7 @@ static enum status find_kind(const char *path, int found, const struct kinds_con
         TRY(refuse_utf_16(path));
     if (config->has_tokenizer && k->ids.format == IDS_NONE && found && !input_is_compressed(path))
         TRY(refuse_binary(path, is_foreign));
-    if (config->has_tokenizer)
+    if (config->has_tokenizer && k->ids.format == IDS_NONE)
         TRY(look_at_json(path, found, &k->json_rows));
     TRY(lines_look(path, config->column, &k->lines));
     if (!config->has_tokenizer && k->lines != LINES_IDS)

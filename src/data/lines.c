@@ -3,16 +3,12 @@
 
 #include "base/sys.h"
 #include "chat/chat.h"
+#include "data/id_row.h"
 #include "data/input.h"
 
 #include <stdlib.h>
 #include <string.h>
-
-/* Of a row, for messages. */
-struct lines_place {
-    const char *path;
-    int64_t line;
-};
+#include <strings.h>
 
 static const char *name_of(const char *column)
 {
@@ -100,12 +96,23 @@ done:
     return st;
 }
 
+int lines_are_in(const char *path)
+{
+    static const char *const names[] = {".jsonl", ".ndjson", ".jsonlines", ".ldjson"};
+    const size_t n = input_name(path);
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        const size_t m = strlen(names[i]);
+        if (n > m && strncasecmp(path + n - m, names[i], m) == 0)
+            return 1;
+    }
+    return 0;
+}
+
 enum status lines_look(const char *path, const char *column, enum lines_kind *out)
 {
-    size_t length = input_name(path);
     struct input *in;
     *out = LINES_NONE;
-    if (length < 6 || memcmp(path + length - 6, ".jsonl", 6) != 0)
+    if (!lines_are_in(path))
         return OK;
     TRY(input_open(path, NULL, &in));
     enum status st = look(in, path, column, out);
@@ -145,114 +152,11 @@ enum status lines_read_text(const char *path, int64_t line, const char *column, 
     if (!object)
         return status_fail(ERR_INVALID, "%s:%lld: broken JSON: %s", path, (long long)line, error.text);
     json_t *value = json_object_get(object, name_of(column));
-    enum status st = json_is_string(value) ? OK : refuse_row(path, line, name_of(column), object);
+    enum status st = json_is_string(value) ? chat_check_row(object, CHAT_ROW_TEXT, path, line) : refuse_row(path, line, name_of(column), object);
     if (st == OK)
         *out = json_incref(value);
     json_decref(object);
     return st;
-}
-
-/* ---- ids ---- */
-
-/* An array as long as the ids; *out NULL: the row has none. */
-static enum status array_of(const struct lines_place *at, const json_t *row, const char *key, size_t n, const json_t **out)
-{
-    *out = json_object_get(row, key);
-    if (!*out || json_is_null(*out)) {
-        *out = NULL;
-        return OK;
-    }
-    if (!json_is_array(*out) || json_array_size(*out) != n)
-        return status_fail(ERR_INVALID, "%s:%lld: its \"%s\" is no list of %zu numbers, as many as it has input_ids", at->path,
-                           (long long)at->line, key, n);
-    return OK;
-}
-
-static enum status number_at(const struct lines_place *at, const json_t *list, const char *key, size_t i, json_int_t *out)
-{
-    const json_t *x = json_array_get(list, i);
-    if (!json_is_integer(x))
-        return status_fail(ERR_INVALID, "%s:%lld: place %zu of its \"%s\" is no whole number", at->path, (long long)at->line, i + 1, key);
-    *out = json_integer_value(x);
-    return OK;
-}
-
-static enum status bit_at(const struct lines_place *at, const json_t *list, const char *key, size_t i, json_int_t *out)
-{
-    const json_t *x = json_array_get(list, i);
-    *out = json_is_boolean(x) ? json_is_true(x) : json_integer_value(x);
-    return json_is_boolean(x) || (json_is_integer(x) && (*out == 0 || *out == 1))
-               ? OK
-               : status_fail(ERR_INVALID, "%s:%lld: place %zu of its \"%s\" is neither 0 nor 1", at->path, (long long)at->line, i + 1, key);
-}
-
-/* What a row says about its ids: -100 in labels, 0 in a mask: not trained; 0 in attention_mask: padding. */
-enum { LABELS, MASK, LOSS_MASK, ASSISTANT_MASKS, ATTENTION_MASK, LISTS };
-static const char *const lists[LISTS] = {"labels", "mask", "loss_mask", "assistant_masks", "attention_mask"};
-
-static enum status check_id(const struct lines_place *at, size_t i, json_int_t id, int64_t ids)
-{
-    if (id >= 0 && id < ids)
-        return OK;
-    return status_fail(ERR_INVALID, "%s:%lld: place %zu of its input_ids is %lld, and ids of the vocabulary end at %lld", at->path,
-                       (long long)at->line, i + 1, (long long)id, (long long)ids - 1);
-}
-
-static enum status add_id(const struct lines_place *at, const json_t *all, const json_t *const list[LISTS], size_t i, int64_t ids, struct ids *out)
-{
-    enum { IGNORED = -100 };
-    json_int_t id = 0, x = 0;
-    int trained = 1, padding = 0;
-    TRY(number_at(at, all, "input_ids", i, &id));
-    for (int k = 0; k < LISTS; k++) {
-        if (!list[k])
-            continue;
-        TRY(k == LABELS ? number_at(at, list[k], lists[k], i, &x) : bit_at(at, list[k], lists[k], i, &x));
-        if (k == ATTENTION_MASK)
-            padding = x == 0;
-        else if (k == LABELS && x != id && x != IGNORED)
-            return status_fail(ERR_INVALID, "%s:%lld: place %zu of its labels is %lld; it has to be the id there, %lld, or %d (labels are shifted "
-                               "while training)", at->path, (long long)at->line, i + 1, (long long)x, (long long)id, IGNORED);
-        else
-            trained &= k == LABELS ? x != IGNORED : x != 0;
-    }
-    if (padding)
-        return OK;
-    TRY(check_id(at, i, id, ids));
-    return ids_add(out, (int32_t)(id + (trained ? 0 : ids)));
-}
-
-/* Rows that another program has packed: a document here is a row. */
-static enum status refuse_packed(const struct lines_place *at, const json_t *row, size_t n, const json_t *attention)
-{
-    const json_t *positions;
-    json_int_t position = 0, kept = 1, next = 0;
-    int packed = json_array_size(json_object_get(row, "seq_lengths")) > 1;
-    TRY(array_of(at, row, "position_ids", n, &positions));
-    for (size_t i = 0; positions && i < n && !packed; i++) {
-        TRY(number_at(at, positions, "position_ids", i, &position));
-        if (attention)
-            TRY(bit_at(at, attention, lists[ATTENTION_MASK], i, &kept));
-        packed = kept != 0 && position != next;
-        next += kept != 0;
-    }
-    return packed ? status_fail(ERR_INVALID, "%s:%lld: it holds several documents (position_ids that begin anew, or seq_lengths): give each document "
-                                "a row of its own, --packing puts them together", at->path, (long long)at->line)
-                  : OK;
-}
-
-static enum status add_ids(const struct lines_place *at, const json_t *row, int64_t ids, struct ids *out)
-{
-    const json_t *all = json_object_get(row, "input_ids"), *list[LISTS];
-    size_t n = json_array_size(all);
-    if (!json_is_array(all))
-        return status_fail(ERR_INVALID, "%s:%lld: it has no list \"input_ids\", as the file's first row has", at->path, (long long)at->line);
-    for (int k = 0; k < LISTS; k++)
-        TRY(array_of(at, row, lists[k], n, &list[k]));
-    TRY(refuse_packed(at, row, n, list[ATTENTION_MASK]));
-    for (size_t i = 0; i < n; i++)
-        TRY(add_id(at, all, list, i, ids, out));
-    return OK;
 }
 
 enum status lines_read_ids(const char *path, int64_t line, const char *row, size_t n, int64_t ids, struct ids *out)
@@ -261,7 +165,7 @@ enum status lines_read_ids(const char *path, int64_t line, const char *row, size
     json_t *object = json_loadb(row, n, JSON_ALLOW_NUL | JSON_REJECT_DUPLICATES, &error);
     if (!object)
         return status_fail(ERR_INVALID, "%s:%lld: broken JSON: %s", path, (long long)line, error.text);
-    enum status st = add_ids(&(struct lines_place){path, line}, object, ids, out);
+    enum status st = id_row_add(&(struct lines_place){path, line}, object, ids, out);
     json_decref(object);
     return st;
 }

@@ -14,7 +14,10 @@ enum lines_kind { LINES_NONE, LINES_TEXT, LINES_CHATS, LINES_IDS };
 /* Bytes; longer rows that come out of an archive are refused, as a small archive may hold a row that fills the memory. */
 #define LINES_MOST_ROW ((size_t)256 << 20)
 
-/* What a file holds: LINES_NONE unless it is named .jsonl (or .jsonl.gz, .jsonl.zst), else what the keys of its first row say. column: the member that is
+/* Whether a file's name says that it holds rows: .jsonl, .ndjson, .jsonlines or .ldjson, in any case, perhaps with .gz or .zst behind. */
+int lines_are_in(const char *path);
+
+/* What a file holds: LINES_NONE unless it is named so, else what the keys of its first row say. column: the member that is
  * the text, NULL: "text". A row that has a `column` that was named is a text, whatever else it has; one without it, or with none
  * named, is a conversation if it has the keys of one (chat/chat.h), ids if it has input_ids, and a text otherwise. ERR_IO, ERR_CORRUPT. */
 enum status lines_look(const char *path, const char *column, enum lines_kind *out);

@@ -13,7 +13,7 @@
 #include <string.h>
 #include <xxhash.h>
 
-#define FORMAT 12 /* counts up where the same tokenizer and files give other tokens, or the file another form */
+#define FORMAT 13 /* counts up where the same tokenizer and files give other tokens, or the file another form */
 enum { CHUNK_BYTES = 2 << 20 };
 
 /* Whole documents, or a part of one; or rows of a .jsonl file; or ids. */

@@ -80,8 +80,8 @@ const struct settings_key settings_keys[] = {
     {"train-on", KEY_CHOICE, AT(train_on), "assistant", .choices = trained_turns, .flags = KEY_OF_DATA | KEY_OF_RUNS, .arg = "WORD",
      .help = "of conversations: assistant (all its turns), last (the last one), all (every token)"},
     {"chat-turns", KEY_CHOICE, AT(turns), "split", .choices = turns, .flags = KEY_OF_DATA | KEY_OF_RUNS, .arg = "WORD",
-     .help = "conversations whose earlier reasoning the template leaves out: split (a sample for each trained turn), whole (one, in "
-             "which earlier turns are trained without it)"},
+     .help = "conversations whose earlier turns the template writes otherwise (without reasoning): split (a sample for each trained "
+             "turn), whole (one, in which they are trained as they stand)"},
     {"packing", KEY_CHOICE, AT(packing), "best-fit", .choices = packings, .flags = KEY_OF_DATA | KEY_OF_RUNS, .arg = "WAY",
      .help = "of documents into sequences: best-fit cuts none that fits into one and pads; concat cuts wherever one ends, and drops the "
              "tail"},

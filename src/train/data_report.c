@@ -29,7 +29,7 @@ void data_print_chats(const struct chat_counts *n, FILE *f)
     fprintf(f, "chats: %s conversation%s in %s sample%s", units_format_count(n->conversations, a), n->conversations == 1 ? "" : "s",
             units_format_count(n->samples, b), n->samples == 1 ? "" : "s");
     if (n->split)
-        fprintf(f, " (%s cut turn by turn, because the template leaves out earlier reasoning)", units_format_count(n->split, c));
+        fprintf(f, " (%s cut turn by turn, because the template writes earlier turns otherwise)", units_format_count(n->split, c));
     fprintf(f, "; %s turns without their reasoning (reasoning_dropped)", units_format_count(n->reasoning_dropped, a));
     fprintf(f, ", %s without a token that ends them (unended)", units_format_count(n->unended, b));
     print_left_out(n->messages_dropped, "message", "messages", &any, f);
@@ -41,7 +41,20 @@ void data_print_chats(const struct chat_counts *n, FILE *f)
     if (n->other_roles)
         fprintf(f, "; %s message%s of another role than system, developer, user, assistant and tool", units_format_count(n->other_roles, a),
                 n->other_roles == 1 ? " is" : "s are");
+    if (n->untrained)
+        fprintf(f, "; %s turn%s of assistants %s wholly or partly not trained, as the template writes them elsewhere or outside of {%% generation %%} (untrained)",
+                units_format_count(n->untrained, a), n->untrained == 1 ? "" : "s", n->untrained == 1 ? "is" : "are");
+    if (n->otherwise)
+        fprintf(f, "; %s trained turn%s elsewhere than a generation prompt ends (otherwise)", units_format_count(n->otherwise, a),
+                n->otherwise == 1 ? " begins" : "s begin");
+    if (n->arguments)
+        fprintf(f, "; arguments of %s call%s JSON text and given to the template as object%s", units_format_count(n->arguments, a),
+                n->arguments == 1 ? " were" : "s were", n->arguments == 1 ? "" : "s");
     fputc('\n', f);
+    if (n->typed)
+        fprintf(f, "remark: %s message%s the text of special tokens or of the template itself, which is read as letters: if the rows were rendered before, give "
+                "them without it, or whole as rows of \"text\" (ltrain data shows such letters as \\x3c|...|>)\n", units_format_count(n->typed, a),
+                n->typed == 1 ? " has" : "s have");
 }
 
 void data_print_repaired(int64_t n, const char *path, FILE *f)

@@ -3,12 +3,15 @@
 
 #include "base/num.h"
 #include "base/progress.h"
+#include "base/sys.h"
 #include "base/units.h"
 #include "data/stream.h"
 #include "train/data.h"
 #include "train/data_report.h"
 #include "train/train.h"
 
+#include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
 
 enum { SHOWN = 512 }; /* tokens of each end of a sample */
@@ -24,12 +27,25 @@ struct show {
 
 /* ---- samples ---- */
 
-/* Whatever else a document has, it does not reach a terminal as a command. */
-static void print_text(const char *text, size_t n)
+/* Whether a special token's text begins at text[0 .. n). */
+static int begins_token(const struct show *x, const uint8_t *text, size_t n)
 {
-    for (size_t i = 0; i < n; i++) {
-        unsigned char c = (unsigned char)text[i];
-        if ((c < ' ' && c != '\n' && c != '\t') || c == 0x7f)
+    const uint8_t *token;
+    size_t length;
+    int64_t at = 0;
+    while (x->tokenizer && tokenizer_special(x->tokenizer, &at, &token, &length))
+        if (length > 0 && length <= n && token[0] == text[0] && memcmp(token, text, length) == 0)
+            return 1;
+    return 0;
+}
+
+/* Bytes [first, end) of a text whose special tokens have 1 in `token`. Whatever else a document has, it does not reach a terminal as a
+ * command; the first letter of what only reads as a special token is written as such a byte, too. */
+static void print_text(const struct show *x, const struct text_buffer *text, const uint8_t *token, size_t first, size_t end)
+{
+    for (size_t i = first; i < end; i++) {
+        const unsigned char c = text->data[i];
+        if ((c < ' ' && c != '\n' && c != '\t') || c == 0x7f || (!token[i] && begins_token(x, text->data + i, text->n - i)))
             printf("\\x%02x", c);
         else
             putchar(c);
@@ -65,27 +81,65 @@ static enum status place_of(const struct show *x, const int32_t *id, size_t n, c
     return OK;
 }
 
-/* Ids, and behind them which are supervised; marks stand around those. */
-static enum status print_ids(const struct show *x, const int32_t *id, const uint8_t *supervised, size_t n)
+static int is_special(const struct show *x, int32_t id)
 {
-    struct text_buffer whole = {0}, part = {0};
+    const uint8_t *token;
+    size_t length;
+    int64_t at = 0;
+    while (x->tokenizer && tokenizer_special(x->tokenizer, &at, &token, &length)) {
+        char text[256];
+        snprintf(text, sizeof text, "%.*s", (int)length, (const char *)token);
+        if (length < sizeof text && tokenizer_find(x->tokenizer, text) == id)
+            return 1;
+    }
+    return 0;
+}
+
+/* Sets token[i] of each byte of the whole text that a special token has written. */
+static enum status find_tokens(const struct show *x, const int32_t *id, size_t n, const struct text_buffer *whole, struct text_buffer *part, uint8_t *token)
+{
+    memset(token, 0, whole->n);
+    for (size_t i = 0; i < n; i++) {
+        size_t first, end;
+        if (!is_special(x, id[i]))
+            continue;
+        TRY(place_of(x, id, i, whole, part, &first));
+        TRY(place_of(x, id, i + 1, whole, part, &end));
+        memset(token + first, 1, end > first ? end - first : 0);
+    }
+    return OK;
+}
+
+static enum status print_marked(const struct show *x, const int32_t *id, const uint8_t *supervised, size_t n, const struct text_buffer *whole,
+                                struct text_buffer *part, const uint8_t *token)
+{
     size_t at = 0, next;
     int marked = 0;
-    enum status st = text_of(x, id, n, &whole);
-    for (size_t i = 0; i <= n && st == OK; i++) {
+    for (size_t i = 0; i <= n; i++) {
         if (marked == (i < n && supervised[i]))
             continue;
-        st = place_of(x, id, i, &whole, &part, &next);
-        if (st != OK)
-            break;
+        TRY(place_of(x, id, i, whole, part, &next));
         next = next > at ? next : at;
-        print_text((const char *)whole.data + at, next - at);
+        print_text(x, whole, token, at, next);
         fputs(marked ? x->close : x->open, stdout);
         marked = !marked;
         at = next;
     }
+    print_text(x, whole, token, at, whole->n);
+    return OK;
+}
+
+/* Ids, and behind them which are supervised; marks stand around those. */
+static enum status print_ids(const struct show *x, const int32_t *id, const uint8_t *supervised, size_t n)
+{
+    struct text_buffer whole = {0}, part = {0};
+    enum status st = text_of(x, id, n, &whole);
+    uint8_t *token = st == OK ? sys_malloc(whole.n + 1) : NULL;
     if (st == OK)
-        print_text((const char *)whole.data + at, whole.n - at);
+        st = token ? find_tokens(x, id, n, &whole, &part, token) : status_fail(ERR_NOMEM, "out of memory: a text");
+    if (st == OK)
+        st = print_marked(x, id, supervised, n, &whole, &part, token);
+    free(token);
     text_buffer_free(&whole);
     text_buffer_free(&part);
     return st;

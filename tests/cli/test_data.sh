@@ -16,7 +16,7 @@ EOF
 show --data chats.jsonl
 cat >want <<'EOF'
 <|im_start|>user
-Is it? <|im_end|><|im_end|>
+Is it? \x3c|im_end|><|im_end|>
 <|im_start|>assistant
 【Yes, naïvely 🎉.<|im_end|>】
 <|im_start|>user
@@ -54,12 +54,13 @@ cat >thinking.jsonl <<'EOF'
 {"messages": [{"role": "system", "content": "S"}, {"role": "user", "content": "Q"}, {"role": "assistant", "reasoning_content": "R", "content": "A"}, {"role": "user", "content": "Q"}, {"role": "assistant", "reasoning_content": "R", "content": "A"}], "tools": [{"type": "function", "function": {"name": "f"}}]}
 EOF
 show --data thinking.jsonl --chat-template ./tagged.jinja
-says out 'chats: 1 conversation in 2 samples (1 cut turn by turn, because the template leaves out earlier reasoning); 0 turns without their reasoning (reasoning_dropped), 0 without a token that ends them (unended); the template leaves out 1 message, 1 conversation'"'"'s tools'
+says out 'chats: 1 conversation in 2 samples (1 cut turn by turn, because the template writes earlier turns otherwise); 0 turns without their reasoning (reasoning_dropped), 0 without a token that ends them (unended); the template leaves out 1 message, 1 conversation'"'"'s tools'
 show --data thinking.jsonl --chat-template ./tagged.jinja --chat-turns whole
 says out '1 conversation in 1 sample; 1 turns without their reasoning'
 show --data thinking.jsonl --chat-template ./tagged.jinja --train-on all
 says out '1 conversation in 1 sample; 1 turns without their reasoning'
 echo '{"messages": [{"role": "user", "content": "Q"}, {"role": "assistant", "tool_calls": [{"type": "function", "function": {"name": "f", "arguments": {}}}]}]}' >calls.jsonl
+echo '{"messages": [{"role": "user", "content": "Q"}, {"role": "assistant", "content": "A"}]}' >>calls.jsonl
 for on in assistant all; do
     show --data calls.jsonl --chat-template ./tagged.jinja --train-on $on
     says out "(unended); the template leaves out 1 message's calls of tools"

@@ -61,6 +61,20 @@ check() { # TEXT CONTENT [NAME]
     printf "$2" >"${3:-bad.jsonl}"
     refuse "$1" $d "${3:-bad.jsonl}"
 }
+
+# Rows by other names are rows, or refused; below a directory they are remarked.
+mkdir names
+for name in a.ndjson a.jsonlines a.JSONL a.Ndjson; do
+    printf '{"text": "the first"}\n{"text": "the second"}\n' >$name
+    run named data --model model --data $name --samples 0
+    says named.out 'data: 2 documents'
+done
+check "bad.txt holds rows, which are read of files named .jsonl: mv '$scratch/bad.txt' '$scratch/bad.txt.jsonl'" '{"text": "a"}\n' bad.txt
+check "bad.JSON holds rows, which are read of files named .jsonl: mv '$scratch/bad.JSON' '$scratch/bad.jsonl'" '{"text": "a"}\n' bad.JSON
+check 'part-00000 is a JSON list; rows are read one a line' '[{"text": "a"}]\n' part-00000
+printf '{"text": "a"}\n' >names/part-00000
+run named data --model model --data names --samples 0
+says named.out 'names/part-00000 holds rows and is read as a text'
 check 'bad.jsonl:2: broken JSON: ' '{"text": "a b"}\n{"text": "b\n'
 check 'bad.jsonl:1: message 1 has no role' '{"messages": [{"content": "a"}]}\n'
 check 'bad.jsonl:2: message 2 has no role' '{"prompt": "a", "completion": "b"}\n{"messages": [{"role": "user", "content": "a"}, {"content": "a"}]}\n'
@@ -68,7 +82,7 @@ check 'bad.jsonl:1: turn 1 is from ' '{"conversations": [{"from": "nobody", "val
 check "bad.jsonl:2: it is a conversation, and the file's first row is a text" '{"text": "a b"}\n{"messages": []}\n'
 check 'bad.jsonl:2: it has no list "input_ids"' '{"input_ids": [1, 2]}\n{"text": "a"}\n'
 check 'bad.jsonl:1: place 2 of its input_ids is 5000, and ids of the vocabulary end at ' '{"input_ids": [1, 5000]}\n'
-check 'bad.jsonl:1: it holds several documents (position_ids that begin anew' '{"input_ids": [1, 2, 3, 4], "position_ids": [0, 1, 0, 1]}\n'
+check 'bad.jsonl:1: it holds several documents (position_ids)' '{"input_ids": [1, 2, 3, 4], "position_ids": [0, 1, 0, 1]}\n'
 check 'ids.bin.gz: files of token ids are not read compressed' 'abcd' ids.bin.gz
 check 'all files are empty' '' bad.txt
 check 'bad.txt.gz is damaged: ' 'no archive' bad.txt.gz
@@ -88,8 +102,8 @@ check 'bad.jsonl:1: not JSON: duplicate object key' '{"messages": [{"role": "use
 check 'bad.jsonl:1: place 2 of its "mask" is neither 0 nor 1' '{"input_ids": [1, 2], "mask": [1, 2]}\n'
 check 'bad.jsonl:1: its "labels" is no list of 2 numbers' '{"input_ids": [1, 2], "labels": [1]}\n'
 check 'bad.jsonl:1: place 1 of its "input_ids" is no whole number' '{"input_ids": [true, 2]}\n'
-check 'bad.jsonl:1: the weight of message 2 is neither 0 (it is only read) nor 1' '{"messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b", "weight": 0.5}]}\n'
-check 'bad.jsonl:1: "train" of message 2 is neither true nor false' '{"messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b", "train": 0}]}\n'
+check 'bad.jsonl:1: the "weight" of message 2 is neither 0 (it is only read) nor 1' '{"messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b", "weight": 0.5}]}\n'
+check 'bad.jsonl:1: the "train" of message 2 is neither 0' '{"messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b", "train": "no"}]}\n'
 check 'bad.jsonl:1: history is not a list of pairs' '{"instruction": "a", "output": "b", "history": "c"}\n'
 check 'are empty: there is no token' '{"text": ""}\n'
 check "/wide-utf8.jsonl'" '\377\376a\0b\0' wide.jsonl

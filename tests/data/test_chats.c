@@ -73,6 +73,8 @@ static void describe(struct pair *p, const char *row, int masked, char out[40])
         hash((const uint8_t *)s.tokens.id, s.tokens.n * sizeof *s.tokens.id, ids);
         hash(s.trained, s.tokens.n, mask);
         snprintf(out, 40, "%s:%s", ids, masked ? mask : "-");
+        if (masked && s.text.from_generation && s.text.calls_dropped > 0) /* transformers trains the empty turns that are left */
+            strcpy(out, "untrained");
         chat_sample_destroy(&s);
     } else if (strstr(status_message(), "is trained")) {
         strcpy(out, "untrained");

@@ -1,0 +1,109 @@
+/* What {% generation %} blocks give. */
+#include "chat/supervise.h"
+
+#include "base/sys.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* Of one message. */
+struct turn {
+    size_t end;  /* of the last of its parts that stand inside; 0: none does */
+    int outside; /* something that it says stands outside */
+};
+
+/* Bytes [first, end) inside, and whose they are: of the first message that says some of them, or else of the assistant before them, or
+ * of the next one, which says nothing. */
+struct part {
+    size_t first, end;
+    int64_t owner; /* -1: nobody's */
+    int said;      /* by the owner */
+};
+
+static int is_blank(const char *text, size_t n)
+{
+    size_t i = 0;
+    while (i < n && strchr(" \t\r\n", text[i]))
+        i++;
+    return i == n;
+}
+
+static enum status end_part(const struct part *part, const char *wanted, struct turn *turns, struct chat_text *out)
+{
+    if (part->end == part->first)
+        return OK;
+    if (part->owner < 0)
+        return chat_add_range(out, part->first, part->end);
+    turns[part->owner].end = part->end;
+    return wanted[part->owner] ? chat_add_range(out, part->first, part->end) : OK;
+}
+
+/* Whose bytes are that nobody says; `last` was the last one that said some. */
+static int64_t guess_owner(const struct chat_conversation *c, size_t n, int64_t last)
+{
+    int64_t owner = last < 0 ? 0 : last;
+    while (owner < (int64_t)n && !chat_is_assistant(c, (size_t)owner))
+        owner++;
+    return owner < (int64_t)n ? owner : -1;
+}
+
+/* Walks through the spans, which is where the text changes its origin or its marks. */
+static enum status find_parts(const struct chat_conversation *c, const struct jinja_text *whole, size_t n, const char *wanted, struct turn *turns,
+                              struct chat_text *out)
+{
+    struct part part = {.owner = -1};
+    int64_t last = -1;
+    for (size_t k = 0; k < out->n_spans; k++) {
+        const struct chat_span *span = &out->spans[k];
+        const int32_t mark = jinja_mark(whole, span->first);
+        const int said = span->origin >= 0 && span->said;
+        if (mark & MARK_GENERATED) {
+            if (part.end == part.first)
+                part = (struct part){.first = span->first, .owner = guess_owner(c, n, last)};
+            part.owner = said && !part.said ? span->origin : part.owner;
+            part.said |= said;
+            part.end = span->end;
+            if (said && !wanted[span->origin]) /* blocks that touch: what nobody wants is not trained */
+                part.owner = span->origin;
+        } else {
+            TRY(end_part(&part, wanted, turns, out));
+            part = (struct part){.owner = -1};
+            if (said && span->origin >= last && !is_blank(out->bytes + span->first, span->end - span->first))
+                turns[span->origin].outside = 1; /* not where a later message repeats the name of a tool */
+        }
+        if (span->origin > last && (mark & MARK_WORDS))
+            last = span->origin;
+    }
+    return end_part(&part, wanted, turns, out);
+}
+
+/* The special token that ends at `end`, white space behind it aside: where it begins; end: there is none. */
+static size_t token_before(const struct chat_template *t, const struct chat_options *options, const struct chat_text *text, size_t *end)
+{
+    enum { LONGEST = 200 };
+    while (*end > 0 && strchr(" \t\r\n", text->bytes[*end - 1]))
+        --*end;
+    for (size_t at = *end > LONGEST ? *end - LONGEST : 0; at < *end; at++)
+        if (chat_special_at(t, options, text->bytes, *end, at) == *end - at)
+            return at;
+    return *end;
+}
+
+enum status chat_supervise_generated(const struct chat_template *t, const struct chat_conversation *c, const struct chat_options *options,
+                                     const struct jinja_text *whole, size_t n, const char *wanted, struct chat_text *out)
+{
+    struct turn *turns = sys_calloc(n + 1, sizeof *turns);
+    enum status st = turns ? find_parts(c, whole, n, wanted, turns, out) : status_fail(ERR_NOMEM, "no memory for a conversation of %zu messages", n);
+    for (size_t i = 0; i < n && st == OK; i++) {
+        size_t end = turns[i].end;
+        if (!wanted[i])
+            continue;
+        out->untrained += turns[i].outside || (end == 0 && chat_says_something(c, i));
+        const size_t token = token_before(t, options, out, &end);
+        out->unended += turns[i].end > 0 && token == end;
+        if (turns[i].end > 0 && token < end)
+            st = chat_add_end(out, token, end);
+    }
+    free(turns);
+    return st;
+}

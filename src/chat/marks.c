@@ -1,0 +1,166 @@
+/* Marks by which rows and messages say what is trained, as other trainers write them: each is obeyed or refused. */
+#include "chat/marks.h"
+
+#include "chat/shapes.h"
+
+#include <ctype.h>
+#include <string.h>
+
+/* Names of marks with a known meaning. `zero`: how 0 and false mark; 1 and true are the opposite. */
+static const struct {
+    const char *name;
+    enum chat_mark zero;
+} known[] = {{"weight", CHAT_MARK_UNTRAINED},      {"train", CHAT_MARK_UNTRAINED},      {"training", CHAT_MARK_UNTRAINED}, {"trainable", CHAT_MARK_UNTRAINED},
+             {"trained", CHAT_MARK_UNTRAINED},     {"loss", CHAT_MARK_UNTRAINED},       {"loss_weight", CHAT_MARK_UNTRAINED},
+             {"loss_mask", CHAT_MARK_UNTRAINED},   {"loss_scale", CHAT_MARK_UNTRAINED}, {"supervised", CHAT_MARK_UNTRAINED},
+             {"train_mask", CHAT_MARK_UNTRAINED},  {"masked", CHAT_MARK_TRAINED}};
+
+/* Whether a word of the name, between underscores, dashes, dots and capitals, is in the list. */
+static int has_word(const char *name, const char *const *words)
+{
+    while (*name) {
+        char word[24] = "";
+        size_t n = 0;
+        name += !isalnum((unsigned char)*name);
+        while (isalnum((unsigned char)name[n]) && (n == 0 || islower((unsigned char)name[n]) || !islower((unsigned char)name[n - 1])))
+            n++;
+        for (size_t i = 0; i < n && i < sizeof word - 1; i++)
+            word[i] = (char)tolower((unsigned char)name[i]);
+        for (size_t i = 0; words[i] && n > 0; i++)
+            if (n < sizeof word && strcmp(word, words[i]) == 0)
+                return 1;
+        name += n;
+    }
+    return 0;
+}
+
+/* Returns 1 and the mark that 0 or 1, false or true is; 0 for every other value. */
+static int read_mark(const json_t *value, enum chat_mark zero, enum chat_mark *out)
+{
+    const int is_bool = json_is_boolean(value), is_number = json_is_number(value);
+    const double x = is_bool ? json_is_true(value) : json_number_value(value);
+    if (!(is_bool || is_number) || (x != 0.0 && x != 1.0))
+        return 0;
+    *out = x == 0.0 ? zero : zero == CHAT_MARK_TRAINED ? CHAT_MARK_UNTRAINED : CHAT_MARK_TRAINED;
+    return 1;
+}
+
+/* ---- messages ---- */
+
+/* A member that says how its object is trained; *out stays where it says nothing of it. */
+static enum status mark_of_member(const struct chat_conversation *c, size_t i, const char *key, const json_t *value, enum chat_mark *out)
+{
+    static const char *const words[] = {"train", "trained", "training", "trainable", "loss",   "mask",   "masks",   "masked", "weight", "weights", "supervise",
+                                        "supervised", "ignore", "ignored", "learn", "label", "labels", "target", "targets", NULL};
+    if (json_is_null(value))
+        return OK;
+    for (size_t k = 0; k < sizeof known / sizeof *known; k++) {
+        enum chat_mark found;
+        if (strcmp(known[k].name, key) != 0)
+            continue;
+        if (!read_mark(value, known[k].zero, &found))
+            return chat_refuse(c, "the \"%s\" of message %zu is neither %s (it is only read) nor %s", key, i + 1,
+                               known[k].zero == CHAT_MARK_TRAINED ? "1" : "0", known[k].zero == CHAT_MARK_TRAINED ? "0" : "1");
+        if (*out != CHAT_MARK_NONE && *out != found)
+            return chat_refuse(c, "message %zu has marks that say opposite things, one of them \"%s\"", i + 1, key);
+        *out = found;
+        return OK;
+    }
+    if (!json_is_string(value) && has_word(key, words))
+        return chat_refuse(c, "message %zu has a \"%.60s\", which may say what is trained and is not known: \"train\": true or false is, of a whole message",
+                           i + 1, key);
+    return OK;
+}
+
+static enum status mark_of_object(const struct chat_conversation *c, size_t i, const json_t *object, enum chat_mark *out)
+{
+    const char *key;
+    json_t *value;
+    *out = CHAT_MARK_NONE;
+    json_object_foreach((json_t *)object, key, value)
+    {
+        TRY(mark_of_member(c, i, key, value, out));
+    }
+    return OK;
+}
+
+/* Parts of contents and calls of tools are trained as their message is. */
+static enum status check_parts(const struct chat_conversation *c, size_t i, const json_t *parts, const char *what)
+{
+    size_t at;
+    const json_t *part;
+    if (!json_is_array(parts))
+        return OK;
+    json_array_foreach(parts, at, part)
+    {
+        enum chat_mark mark = CHAT_MARK_NONE;
+        TRY(mark_of_object(c, i, part, &mark));
+        if (mark == CHAT_MARK_UNTRAINED)
+            return chat_refuse(c, "%s %zu of message %zu says that it is not trained, which only a whole message can say", what, at + 1, i + 1);
+    }
+    return OK;
+}
+
+enum status marks_of_message(const struct chat_conversation *c, size_t i, const json_t *m, enum chat_mark *out)
+{
+    TRY(mark_of_object(c, i, m, out));
+    TRY(check_parts(c, i, json_object_get(m, "content"), "part"));
+    return check_parts(c, i, json_object_get(m, "tool_calls"), "call");
+}
+
+/* ---- rows ---- */
+
+/* Marks of single rows that say nothing to the contrary of training it. */
+static int is_harmless(const char *key, const json_t *value)
+{
+    static const char *const users[] = {"user", "User", "human", "Human"}, *const noes[] = {"false", "False", "no", "0", "0.0"};
+    enum chat_mark mark;
+    if (strcmp(key, "mask") == 0 || strcmp(key, "masked") == 0) { /* NeMo's names who is not trained */
+        for (size_t i = 0; i < sizeof users / sizeof *users; i++)
+            if (json_is_string(value) && strcmp(json_string_value(value), users[i]) == 0)
+                return 1;
+        return read_mark(value, CHAT_MARK_TRAINED, &mark) && mark == CHAT_MARK_TRAINED;
+    }
+    for (size_t i = 0; json_is_string(value) && i < sizeof noes / sizeof *noes; i++)
+        if (strcmp(json_string_value(value), noes[i]) == 0)
+            return 0;
+    return json_is_string(value) || (read_mark(value, CHAT_MARK_UNTRAINED, &mark) && mark == CHAT_MARK_TRAINED);
+}
+
+static enum status check_row_member(const char *key, const json_t *value, enum chat_row_kind kind, const char *file, int64_t line)
+{
+    static const char *const single[] = {"train",       "training",      "trainable",      "trained", "weight",     "loss_weight", "sample_weight",
+                                         "row_weight", "example_weight", "instance_weight", "mask",   "masked", "supervised", "loss_mask", "loss_scale"};
+    static const char *const words[] = {"train", "trained", "training", "trainable", "loss", "mask", "masks", "masked", "supervise", "supervised",
+                                        "unsupervised", NULL};
+    static const char *const of_lists[] = {"weight", "weights", NULL};
+    static const char *const tags[] = {"kto_tag", "kto_label", "label"};
+    const int is_list = json_is_array(value) || json_is_object(value);
+    if (json_is_null(value) || (is_list && kind == CHAT_ROW_IDS)) /* lists of rows of ids have a value for each */
+        return OK;
+    for (size_t i = 0; i < sizeof tags / sizeof *tags && kind == CHAT_ROW_CHAT; i++)
+        if (strcmp(tags[i], key) == 0 && json_is_false(value))
+            return status_fail(ERR_INVALID, "%s:%lld: \"%s\": false marks an answer that is not wanted, and every answer is trained to be given: leave such rows out",
+                               file, (long long)line, key);
+    for (size_t i = 0; i < sizeof single / sizeof *single; i++)
+        if (strcmp(single[i], key) == 0 && !is_list)
+            return is_harmless(key, value)
+                       ? OK
+                       : status_fail(ERR_INVALID, "%s:%lld: its \"%s\" says that the row is trained otherwise than others, which is not done: leave the row out, or "
+                                     "the member; sources have weights (--data a=0.7,b=0.3)", file, (long long)line, key);
+    if ((json_is_boolean(value) || is_list) && (has_word(key, words) || (is_list && has_word(key, of_lists))))
+        return status_fail(ERR_INVALID, "%s:%lld: its \"%.60s\" may say what is trained, and is not known: --train-on says it, and a message's \"train\"", file,
+                           (long long)line, key);
+    return OK;
+}
+
+enum status chat_check_row(const json_t *row, enum chat_row_kind kind, const char *file, int64_t line)
+{
+    const char *key;
+    json_t *value;
+    json_object_foreach((json_t *)row, key, value)
+    {
+        TRY(check_row_member(key, value, kind, file, line));
+    }
+    return OK;
+}
