@@ -61,7 +61,7 @@ void progress_read(int64_t bytes)
     char read[80];
     atomic_fetch_add_explicit(&been_read, bytes, memory_order_relaxed);
     int fd = atomic_load_explicit(&lines_fd, memory_order_relaxed);
-    if (fd < 0 || atomic_load_explicit(&to_read, memory_order_relaxed) == 0)
+    if (fd < 0 || atomic_load_explicit(&to_read, memory_order_relaxed) < PROGRESS_LEAST_BYTES)
         return;
     int64_t now = clock_ns(), due = atomic_load_explicit(&next_line_ns, memory_order_relaxed);
     if (now >= due && atomic_compare_exchange_strong(&next_line_ns, &due, now + lines_every_ns))
@@ -69,11 +69,11 @@ void progress_read(int64_t bytes)
                 (long long)((now - lines_began_ns) / 1000000000));
 }
 
-void progress_lines(int fd, int64_t every_ns)
+void progress_lines(int fd, int64_t after_ns, int64_t every_ns)
 {
     lines_began_ns = clock_ns();
     lines_every_ns = every_ns;
-    atomic_store(&next_line_ns, lines_began_ns + every_ns);
+    atomic_store(&next_line_ns, lines_began_ns + after_ns);
     atomic_store(&lines_fd, fd);
 }
 

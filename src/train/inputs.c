@@ -167,12 +167,12 @@ void run_begin_reading(const struct run *r)
     fflush(stdout);
     train_show_progress(r->s, r->comm);
     if (comm_rank(r->comm) == 0 && (comm_size(r->comm) > 1 || !isatty(STDERR_FILENO)))
-        progress_lines(STDOUT_FILENO, PROGRESS_LINE_NS);
+        progress_lines(STDOUT_FILENO, PROGRESS_AFTER_NS, PROGRESS_LINE_NS);
 }
 
 void run_end_reading(void)
 {
-    progress_lines(-1, 0);
+    progress_lines(-1, 0, 0);
     progress_end();
 }
 

@@ -299,12 +299,25 @@ static enum status print_other_lengths(const struct settings *s, struct corpus *
     return OK;
 }
 
+static void begin_reading(const struct settings *s, const struct comm *comm)
+{
+    train_show_progress(s, comm);
+    if (!isatty(STDERR_FILENO))
+        progress_lines(STDOUT_FILENO, PROGRESS_AFTER_NS, PROGRESS_LINE_NS);
+}
+
+static void end_reading(void)
+{
+    progress_lines(-1, 0, 0);
+    progress_end();
+}
+
 static enum status show(void *user, const struct corpus_config *config)
 {
     struct show *x = user;
     struct corpus *c = NULL;
     enum status st = corpus_open(config, &c);
-    progress_end();
+    end_reading();
     TRY(st);
     x->tokenizer = config->tokenizer;
     st = print_sources(x, c);
@@ -331,9 +344,9 @@ static enum status show_alone(const struct settings *s, const struct comm *comm)
         sized.too_long = LONGER_SPLIT;
     }
     TRY(train_open_model(&sized, &m));
-    train_show_progress(s, comm);
+    begin_reading(s, comm);
     enum status st = data_read(&sized, m, show, &x);
-    progress_end();
+    end_reading();
     model_destroy(m);
     return st;
 }

@@ -110,22 +110,26 @@ static void reading(void **state)
     close(fd);
     close(seen);
     assert_int_equal(pipe(ends), 0); /* lines that stay */
-    progress_lines(ends[1], NEVER_NS);
-    progress_reading(5 << 20);
+    progress_lines(ends[1], NEVER_NS, 0);
+    progress_reading(500 << 20);
     progress_read(1 << 20);
-    progress_lines(ends[1], 0);
+    progress_lines(ends[1], 0, NEVER_NS); /* one at once, no second one */
+    progress_reading(PROGRESS_LEAST_BYTES - 1);
+    progress_read(1 << 20);
+    progress_reading(500 << 20);
+    progress_read(2 << 20);
     progress_read(1 << 20);
     progress_reading(0);
     progress_read(1 << 20);
-    progress_lines(-1, 0);
-    progress_reading(5 << 20);
+    progress_lines(-1, 0, 0);
+    progress_reading(500 << 20);
     progress_read(1 << 20);
     progress_reading(0);
     close(ends[1]);
     ssize_t got = read(ends[0], text, sizeof text - 1);
     assert_true(got > 0);
     text[got] = 0;
-    assert_string_equal(text, "reading files, for their checksums: 2.0 MiB of 5.0 MiB, 0 s\n");
+    assert_string_equal(text, "reading files, for their checksums: 2.0 MiB of 500 MiB, 0 s\n");
     close(ends[0]);
 }
 
