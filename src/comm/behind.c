@@ -7,11 +7,11 @@
 
 enum { UNKNOWN = -1 };
 
-/* Left out while the last notice to that rank is under way. */
+/* Left out while the last one of that kind to that rank is under way. */
 static enum status say(struct comm *c, int kind, int to)
 {
-    const int slot = 1 + 2 * c->launch.size + to;
-    struct notice *out = &c->behind.out[to];
+    const int n = c->launch.size, mine = (kind == NOTICE_ASKS ? 0 : n) + to, slot = 1 + 2 * n + mine;
+    struct notice *out = &c->behind.out[mine];
     if (wire_in_use(c->wire, CHANNEL_CONTROL, slot))
         return OK;
     memset(out, 0, sizeof *out);

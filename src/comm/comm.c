@@ -39,7 +39,7 @@ enum status comm_create(const struct launch *launch, double timeout_seconds, str
     c->rank_at = sys_calloc((size_t)launch->size, sizeof *c->rank_at);
     c->votes.heard = sys_calloc((size_t)launch->size, sizeof *c->votes.heard);
     c->behind.place = sys_calloc((size_t)launch->size, sizeof *c->behind.place);
-    c->behind.out = sys_calloc((size_t)launch->size, sizeof *c->behind.out);
+    c->behind.out = sys_calloc(2 * (size_t)launch->size, sizeof *c->behind.out);
     c->behind.silent = sys_calloc((size_t)launch->size, sizeof *c->behind.silent);
     if (!c->peer || !c->rank_at || !c->votes.heard || !c->behind.place || !c->behind.out || !c->behind.silent)
         TRY_GOTO(status_fail(ERR_NOMEM, "out of memory for %d ranks", launch->size), fail);
@@ -48,7 +48,7 @@ enum status comm_create(const struct launch *launch, double timeout_seconds, str
     TRY_GOTO(host_create(c), fail);
     if (launch->size > 1) {
         TRY_GOTO(wire_create(launch, timeout_seconds, &c->wire), fail);
-        TRY_GOTO(wire_reserve(c->wire, CHANNEL_CONTROL, 1 + 3 * launch->size), fail);
+        TRY_GOTO(wire_reserve(c->wire, CHANNEL_CONTROL, 1 + 4 * launch->size), fail);
         TRY_GOTO(wire_reserve(c->wire, CHANNEL_HOST, 2), fail);
         TRY_GOTO(failure_listen(c), fail);
         TRY_GOTO(meet(c), fail);

@@ -52,7 +52,7 @@ struct notice {
 struct behind {
     int64_t own, *place; /* how far this rank is, and what the others have said since it asked: [size]; -1: nothing */
     int asked;
-    struct notice *out; /* [size] */
+    struct notice *out; /* [2 * size]: questions, answers */
     uint8_t *silent;    /* [size]: asked (still.c), and nothing has come from there since */
     int64_t round_ns;   /* when they were asked */
 };

@@ -17,7 +17,7 @@ enum {
     STOPPED_LOOKS = 30, /* in a row: a job that was suspended as a whole wakes up one rank after the other */
     ROUND = 5,          /* seconds that a rank has for an answer */
     SILENT_AFTER = 5,   /* seconds of waiting before the first question; ranks answer while a program runs */
-    BUSY_AFTER = 55,    /* the same between programs, where ranks read and write files and answer to nothing */
+    BUSY_AFTER = 25,    /* the same between programs, where ranks read and write files and answer to nothing */
 };
 
 /* One write, so that lines of several ranks do not mix. */
