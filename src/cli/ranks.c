@@ -161,6 +161,13 @@ static int is_crash(int number)
     return number == SIGSEGV || number == SIGBUS || number == SIGFPE || number == SIGILL || number == SIGABRT;
 }
 
+/* The others say which rank has died, if they know each other by then, and nobody else says by what. */
+static void say_signal(int number)
+{
+    fprintf(stderr, "ltrain: a rank was ended by signal %d (%s)%s, and the others with it; what has been saved continues with --resume RUN\n",
+            number, strsignal(number), number == SIGKILL ? ", by hand or by the kernel for want of memory (dmesg)" : "");
+}
+
 /* mpiexec exits with 128 + n where a rank has ended by signal n: a rank's crash stays one, whatever was asked for. Its own end by
  * a signal is the one that was asked for, if one was: Open MPI 4.1's crashes when a rank goes while it connects. */
 static int end_code(int state, const struct stop *s)
@@ -171,6 +178,8 @@ static int end_code(int state, const struct stop *s)
                 "ltrain: mpiexec was ended by signal %d (%s), and the ranks with it; what has been saved continues with --resume "
                 "RUN\n",
                 WTERMSIG(state), strsignal(WTERMSIG(state)));
+    else if (s->times == 0 && (code == 128 + SIGKILL || is_crash(code - 128)))
+        say_signal(code - 128);
     if (s->times > 0 && (killed || code == 128 + SIGUSR1 || (s->times > 1 && code != 0 && !is_crash(code - 128))))
         code = 128 + s->number;
     return code;
@@ -387,6 +396,8 @@ int ranks_leave(struct comm *c, enum status st)
     snprintf(sentence, sizeof sentence, "%s", status_message());
     fflush(stdout);
     int several = c && comm_size(c) > 1, together = st == OK || (several && !comm_broken(c) && comm_agreed(c));
+    if (several)
+        signal(SIGTERM, SIG_IGN); /* by mpiexec, when a rank has died: there is time to say so */
     if (several && together && comm_barrier(c) != OK && st == OK) { /* a rank that dies now is named, too */
         snprintf(sentence, sizeof sentence, "%s", status_message());
         st = ERR_PEER;

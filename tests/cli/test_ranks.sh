@@ -30,6 +30,8 @@ mpiexec_that() { # NAME COMMANDS
     chmod +x "$1/mpiexec"
 }
 mpiexec_that is-killed 'kill -KILL $$'
+mpiexec_that has-a-killed-rank 'exit 137'
+mpiexec_that has-a-broken-rank 'exit 139'
 mpiexec_that crashes-when-told 'trap "kill -SEGV \$\$" USR1
 : >"$BEGAN"
 while :; do sleep 0.05; done'
@@ -82,6 +84,10 @@ expect "half of what is needed" 2 1 "^ltrain: --rank 1 and --world-size" "$ltrai
 expect "a plan that does not fit" 3 1 "^ltrain: the plan needs .* on the device and 100 KiB are given \(--device-mem\)\. No offload setting fits" \
     $mpi -n 2 "$ltrain" $tiny --device-mem 100K
 expect "an mpiexec that is killed" 137 1 "^ltrain: mpiexec was ended by signal 9 \(Killed\), and the ranks with it" env PATH="$home/is-killed:$PATH" "$ltrain" $tiny --ranks 3
+expect "a rank that is killed before it can be named" 137 1 "^ltrain: a rank was ended by signal 9 \(Killed\), by hand or by the kernel" \
+    env PATH="$home/has-a-killed-rank:$PATH" "$ltrain" $tiny --ranks 3
+expect "a rank that breaks" 139 1 "^ltrain: a rank was ended by signal 11 \(Segmentation fault\), and the others with it" \
+    env PATH="$home/has-a-broken-rank:$PATH" "$ltrain" $tiny --ranks 3
 for nth in 1 2; do # of the threads that pass on what ranks print
     expect "a thread that cannot start" 1 1 "^ltrain: --ranks 3: cannot start a thread: Resource temporarily unavailable" \
         env PATH="$home/hangs:$PATH" LTRAIN_FAULT=thread:$nth:EAGAIN "$ltrain" $tiny --ranks 3
