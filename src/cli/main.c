@@ -93,6 +93,14 @@ static enum status write_picture(const struct plan *plan, const struct model *mo
     return result_file_end(&x, plan_write_svg(plan, model, x.f));
 }
 
+/* Checks a few steps: a file's steps and epochs are those of a training run. */
+static enum status check_command(struct settings *s, struct comm *c)
+{
+    if (s->epochs > 0 && settings_is_typed(s, "epochs"))
+        return status_fail(ERR_INVALID, "--epochs is for training, and ltrain check takes a few steps: give --steps, or leave it out");
+    return check_run(s, c, settings_is_typed(s, "steps") ? s->plan.steps : CHECK_STEPS);
+}
+
 /* What takes long, with a sign of life; after the table only where it does not disturb what shows that (less). */
 static enum status find_decisions(const struct plan *plan, const struct model *model, const struct settings *s,
                                   const struct comm *comm, struct explanation *out)
@@ -307,8 +315,8 @@ static enum status command(struct comm *c, int first, int argc, char **argv, int
         st = start_ranks(&s, argv, code);
     else if (use == SETTINGS_EVAL)
         st = eval_run(&s, c, &signal_number);
-    else if (check) /* a file's steps are those of a training run */
-        st = check_run(&s, c, settings_given(argc - first, argv + first, "steps") ? s.plan.steps : CHECK_STEPS);
+    else if (check)
+        st = check_command(&s, c);
     else
         st = train(&s, c, argc, argv, &signal_number);
     st = train_blame_pruned(&s, st);

@@ -331,6 +331,18 @@ static enum status refuse_unread(const struct settings *s, const struct flag *fl
     return OK;
 }
 
+static enum status check_epochs(const struct settings *s, const struct flag *flags, int n)
+{
+    if (s->epochs == 0)
+        return OK;
+    if (flag_value(flags, n, "steps") && flag_value(flags, n, "epochs"))
+        return status_fail(ERR_INVALID, "--epochs and --steps both say when a run ends: leave one out");
+    if (s->curriculum.n > 0)
+        return status_fail(ERR_INVALID, "%sepochs %g: epochs of sequences of several lengths are of different sizes: give --steps",
+                           dashes(flags, n, "epochs"), s->epochs);
+    return OK;
+}
+
 static enum status check_together(const struct settings *s, const struct flag *flags, int n, enum settings_use use)
 {
     if (use != SETTINGS_DATA && use != SETTINGS_EVAL && flag_value(flags, n, "samples"))
@@ -364,7 +376,8 @@ static enum status check_together(const struct settings *s, const struct flag *f
         return status_fail(ERR_INVALID,
                            "%slink-gbps is the speed of cpu:discrete's links: give --device cpu:discrete, or leave it out",
                            dashes(flags, n, "link-gbps"));
-    if (s->trace != AUTO && s->trace > s->plan.steps)
+    TRY(check_epochs(s, flags, n));
+    if (s->trace != AUTO && s->epochs == 0 && s->trace > s->plan.steps)
         return status_fail(ERR_INVALID, "--trace: step %lld is after the last one (--steps %lld)", (long long)s->trace,
                            (long long)s->plan.steps);
     if (s->resume && flag_value(flags, n, "out"))
@@ -491,6 +504,8 @@ enum status settings_read(int argc, char **argv, enum settings_use use, struct s
     TRY_GOTO(forget_training(flags, n, use, &s), fail);
     TRY_GOTO(apply_flags(flags, n, &s), fail);
     note_flags(flags, n, &s);
+    if (flag_value(flags, n, "steps") && !flag_value(flags, n, "epochs"))
+        s.epochs = 0; /* the file's */
     const char *config = flag_value(flags, n, "config");
     TRY_GOTO(check_required(&s, use, config ? config : "./" DEFAULT_FILE), fail);
     TRY_GOTO(resolve_ranks(&s, flags, n), fail);

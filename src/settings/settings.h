@@ -129,6 +129,7 @@ struct settings {
     enum packing_way packing;             /* of documents into sequences */
     enum longer too_long;                /* what becomes of documents that are longer than a sequence */
     double eval_fraction;
+    double epochs; /* passes over the data that decide plan.steps once the batch is known; 0: plan.steps was given */
     enum sp_kind sp;                     /* how ranks share a sequence; all but AUTO are in ulysses and ring already */
     double drive_timeout;                /* seconds that a drive is waited for */
     double device_timeout;               /* seconds that a GPU is waited for */

@@ -173,6 +173,9 @@ static enum status set_document(struct file *f)
         for (; st == OK && pair < end; pair++)
             st = set_pair(f, yaml_document_get_node(&f->doc, pair->key), yaml_document_get_node(&f->doc, pair->value), seen_line);
     }
+    const size_t steps = seen_line[settings_key_find("steps") - settings_keys], epochs = seen_line[settings_key_find("epochs") - settings_keys];
+    if (st == OK && steps && epochs && f->s->epochs > 0)
+        st = status_fail(ERR_INVALID, "%s:%zu: epochs and, in line %zu, steps both say when a run ends: leave one out", f->path, epochs, steps);
     free(seen_line);
     return st;
 }

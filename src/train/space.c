@@ -22,10 +22,16 @@ static int64_t times(int64_t a, int64_t b)
     return __builtin_mul_overflow(a, b, &product) ? INT64_MAX / 4 : min_i64(product, INT64_MAX / 4);
 }
 
+/* Returns the last step, or with --epochs, which planning turns into steps, the most that a run may have. */
+static int64_t last_step(const struct settings *s)
+{
+    return s->epochs > 0 ? SETTINGS_MOST_STEPS : s->plan.steps;
+}
+
 /* Steps that are saved after `step`: every save_every-th, and the last one; at most, those before another length. */
 static int64_t saves_after(const struct settings *s, int64_t step)
 {
-    int64_t last = s->plan.steps, changes = 0;
+    int64_t last = last_step(s), changes = 0;
     for (int i = 1; i < curriculum_stretches(s); i++)
         changes += curriculum_first(s, i) > step && curriculum_first(s, i) < last;
     if (s->save_every <= 0)
@@ -46,7 +52,7 @@ static struct run_space space_of(const struct settings *s, const struct model *m
     int64_t texts = model_is_preset(s->model) ? 0 : checkpoint_texts_bytes(s->model) + checkpoint_others_bytes(s->model, m);
     texts += s->tokenizer ? checkpoint_texts_bytes(s->tokenizer) : 0;
     x.model += texts;
-    x.log = min_i64(LOG, times(LINE, max_i64(0, s->plan.steps - step))) + OTHERS + (s->resume ? 0 : texts); /* kept beside it */
+    x.log = min_i64(LOG, times(LINE, max_i64(0, last_step(s) - step))) + OTHERS + (s->resume ? 0 : texts); /* kept beside it */
     x.bytes = x.log + max_i64(times(x.checkpoints, x.checkpoint), times(at_end, x.checkpoint) + x.model);
     return x;
 }

@@ -13,6 +13,7 @@
 #include "train/evaluate.h"
 #include "train/signals.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -418,6 +419,28 @@ enum status run_plan(struct run *r)
     return comm_agree(c, st);
 }
 
+/* Turns --epochs into steps, once it is known how many sequences a step takes. */
+static enum status count_steps(struct run *r)
+{
+    struct settings *s = r->s;
+    char sequences[32];
+    if (s->epochs == 0)
+        return OK;
+    const int64_t n = corpus_get_report(r->corpus)->train_sequences;
+    const double steps = fmax(1, ceil(s->epochs * (double)n / (double)s->plan.batch * (1 - 1e-12))); /* 0.1 * 30 is 3, not above it */
+    if (steps > (double)SETTINGS_MOST_STEPS)
+        return status_fail(ERR_INVALID, "--epochs %g are %.3g steps, and a run has at most %lld: give fewer", s->epochs, steps,
+                           (long long)SETTINGS_MOST_STEPS);
+    s->plan.steps = (int64_t)steps;
+    r->plans.stretches[0].end = s->plan.steps; /* there is one: settings allow one length */
+    printf("steps: %lld: %g epoch%s of %s sequence%s, %lld a step\n", (long long)s->plan.steps, s->epochs, s->epochs == 1 ? "" : "s",
+           units_format_count(n, sequences), n == 1 ? "" : "s", (long long)s->plan.batch);
+    s->epochs = 0;
+    if (s->trace != AUTO && s->trace > s->plan.steps)
+        return status_fail(ERR_INVALID, "--trace: step %lld is after the last one, %lld", (long long)s->trace, (long long)s->plan.steps);
+    return OK;
+}
+
 /* From the settings to a run that is ready for its first step. Every rank reaches the same points, or all fail. */
 static enum status prepare(struct run *r)
 {
@@ -429,6 +452,7 @@ static enum status prepare(struct run *r)
     TRY(run_claim_directory(r));
     TRY(comm_agree(c, leads ? run_space_check(r->s, r->model) : OK));
     TRY(run_plan(r));
+    TRY(comm_agree(c, count_steps(r)));
     TRY(run_make_directory(r));
     TRY(comm_agree(c, run_find_peak(r)));
     run_print_taking(r);

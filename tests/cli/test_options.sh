@@ -101,6 +101,24 @@ grep -q '^data: sequences of 128: .* 900 dropped, .*; 0 documents split, 4 dropp
 grep -q '^data: sequences of 256: .* 300 dropped, .*; 0 documents split, 1 dropped, 0 truncated$' long.out || { fail "what the middle one drops"; cat long.out; }
 says long.out "data: 6 documents (0 split, 4 dropped, 0 truncated), "
 
+# ---- --epochs: as many steps as the sequences need, whatever a step takes of them; what is kept are the steps ----
+head -c 1280 book.txt >ten.txt # ten sequences of 128
+run passes $tiny --data ten.txt --seq-len 128 --batch 4 --epochs 2 --save-every 1 --out passes
+says passes.out "steps: 5: 2 epochs of 10 sequences, 4 a step"
+says passes.out "data: 2 epochs in 5 steps"
+says passes.out "step 5/5 "
+grep -qx "steps: 5" passes/config.yaml && grep -qx "epochs: 0" passes/config.yaml || fail "a run with --epochs keeps other steps"
+run part $tiny --data ten.txt --seq-len 128 --epochs 0.25 --out part
+says part.out "steps: 3: 0.25 epochs of 10 sequences, 1 a step"
+run further --resume passes --epochs 3
+says further.out "steps: 8: 3 epochs of 10 sequences, 4 a step"
+says further.out "step 8/8 "
+printf 'epochs: 2\n' >two.yaml
+run given --config two.yaml $tiny --data ten.txt --seq-len 128 --steps 1 --out given
+says given.out "step 1/1 "
+refuse "--epochs is for training, and ltrain check takes a few steps" check $tiny --data ten.txt --seq-len 128 --epochs 1
+refuse "--trace: step 6 is after the last one, 5" $tiny --data ten.txt --seq-len 128 --batch 4 --epochs 2 --trace 6 --out traced
+
 # ---- epochs: what is taken from here on, of each length and with the batch that it has ----
 head -c 1280 book.txt >a.txt
 tail -c 768 book.txt >b.txt

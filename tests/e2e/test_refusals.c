@@ -29,11 +29,15 @@ static void options_and_keys(void **state)
     refuses_before_the_run(2, "unknown option --frobnicate; ltrain --help lists", "--frobnicate 5");
     refuses_before_the_run(2, "unknown option --learning-rate; did you mean --lr?", TINY "--learning-rate 1e-4");
     refuses_before_the_run(2, "unknown option --max_steps; did you mean --steps?", TINY "--max_steps 5");
-    refuses_before_the_run(2, "unknown option --epochs; did you mean --steps?", TINY "--epochs 5");
+    refuses_before_the_run(2, "unknown option --num_train_epochs; did you mean --epochs?", TINY "--num_train_epochs 5");
     refuses_before_the_run(2, "--offload|nvem|did you mean nvme?", TINY "--offload nvem");
     refuses_before_the_run(2, "--dtype|fp8|fp32, bf16", TINY "--dtype fp8");
     refuses_before_the_run(2, "--lr|much|number", TINY "--lr much");
     refuses_before_the_run(2, "--steps|0|at least 1", TINY "--steps 0");
+    refuses_before_the_run(2, "--epochs and --steps both say", TINY "--epochs 2 --steps 5");
+    refuses_before_the_run(2, "epochs 2: epochs of sequences of several lengths|--steps", "--model tiny --data corpus.txt --seq-len 128@3,256 --epochs 2");
+    e2e_write("both.yaml", "steps: 4\nepochs: 2\n");
+    refuses_before_the_run(2, "both.yaml:2: epochs and, in line 1, steps both", "--config both.yaml" TINY);
     refuses_before_the_run(2, "--zero|4", TINY "--zero 4");
     refuses_before_the_run(2, "unexpected argument 'more.txt'|comma", "--data corpus.txt more.txt");
     refuses_before_the_run(2, "--eval-every 2 has|--eval-data|--eval-fraction", TINY "--eval-every 2");
