@@ -97,7 +97,7 @@ struct chat_options {
                                   * where {% generation %} blocks say what is trained, or where all is */
     int64_t messages;            /* only these first ones are read, as if the conversation ended there; 0: all */
     size_t max_bytes;            /* memory of one render, 0: 1 GiB; more is an error */
-    int64_t max_steps;           /* of the interpreter, 0: 200 million, a second or two */
+    int64_t max_steps;           /* of the interpreter; 0: 20 million and 20,000 a message, two seconds */
 };
 
 /* Origins of bytes: the template (and its tokens); data that belong to no message (tools, variables); message i. */

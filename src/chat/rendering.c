@@ -6,7 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { DEFAULT_BYTES = 1 << 30, DEFAULT_STEPS = 200000000 };
+/* Bytes and steps (0.1 us each) that a rendering may take: a template that never ends is found after two seconds. */
+enum { DEFAULT_BYTES = 1 << 30, STEPS_EVER = 20000000, STEPS_A_MESSAGE = 20000 };
 
 struct request {
     const struct chat_template *t;
@@ -177,7 +178,7 @@ enum status chat_rendering_make(const struct chat_template *t, const struct chat
 {
     struct request r = {.t = t, .c = c, .options = options, .n = n, .generation_prompt = generation_prompt, .out = out};
     jinja_task_start(&out->task, t->name, options->max_bytes ? options->max_bytes : DEFAULT_BYTES,
-                     options->max_steps ? options->max_steps : DEFAULT_STEPS);
+                     options->max_steps ? options->max_steps : STEPS_EVER + (int64_t)n * STEPS_A_MESSAGE);
     enum status st = jinja_task_run(&out->task, render, &r);
     if (st != OK)
         chat_rendering_end(out);

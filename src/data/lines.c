@@ -2,6 +2,7 @@
 #include "data/lines.h"
 
 #include "base/sys.h"
+#include "base/units.h"
 #include "chat/chat.h"
 #include "data/id_row.h"
 #include "data/input.h"
@@ -59,6 +60,39 @@ static size_t find_row(const char *text, size_t n, int is_all, const char **row)
     return 0;
 }
 
+/* Bytes that jansson 2.14 takes on a 64-bit machine, with malloc's own: for an object, a list, a string or key, any other value. */
+enum { OF_OBJECT = 240, OF_LIST = 128, OF_STRING = 80, OF_VALUE = 48 };
+
+/* Estimates what jansson takes for a row beside the bytes of its strings. */
+static int64_t memory_of(const char *row, size_t n)
+{
+    int64_t bytes = 0;
+    for (size_t i = 0; i < n; i++)
+        switch (row[i]) {
+        case '{': bytes += OF_OBJECT; break;
+        case '[': bytes += OF_LIST; break;
+        case ',': bytes += OF_VALUE; break;
+        case '"':
+            bytes += OF_STRING;
+            for (i++; i < n && row[i] != '"'; i++)
+                i += row[i] == '\\';
+            break;
+        }
+    return bytes;
+}
+
+enum status lines_check_row(const char *path, int64_t line, const char *row, size_t n)
+{
+    char need[32], most[32];
+    if ((int64_t)n * OF_OBJECT <= LINES_MOST_MEMORY) /* each byte begins at most one value */
+        return OK;
+    const int64_t bytes = memory_of(row, n);
+    if (bytes <= LINES_MOST_MEMORY)
+        return OK;
+    return status_fail(ERR_INVALID, "%s:%lld: the row has so many values that reading them would take %s, and a row may take %s: cut it into several", path,
+                       (long long)line, units_format_bytes(bytes, need), units_format_bytes(LINES_MOST_MEMORY, most));
+}
+
 static enum lines_kind kind_of(const char *row, size_t n, const char *column)
 {
     json_t *object = json_loadb(row, n, JSON_ALLOW_NUL | JSON_DECODE_INT_AS_REAL, NULL); /* with hashes of 64 bits, too */
@@ -90,6 +124,8 @@ static enum status look(struct input *in, const char *path, const char *column, 
         all = have < want;
         length = find_row(text, have, all, &row);
     }
+    if (length > 0)
+        TRY_GOTO(lines_check_row(path, 1, row, length), done);
     *out = length > 0 ? kind_of(row, length, column) : LINES_TEXT;
 done:
     free(text);
@@ -146,6 +182,7 @@ static enum status refuse_row(const char *path, int64_t line, const char *column
 enum status lines_read_text(const char *path, int64_t line, const char *column, const char *row, size_t n, json_t **out)
 {
     json_error_t error;
+    TRY(lines_check_row(path, line, row, n));
     json_t *object = json_loadb(row, n, JSON_ALLOW_NUL | JSON_REJECT_DUPLICATES, &error);
     if (!object && json_error_code(&error) == json_error_numeric_overflow) /* beside the text: hashes of 64 bits */
         object = json_loadb(row, n, JSON_ALLOW_NUL | JSON_REJECT_DUPLICATES | JSON_DECODE_INT_AS_REAL, &error);
@@ -162,6 +199,7 @@ enum status lines_read_text(const char *path, int64_t line, const char *column, 
 enum status lines_read_ids(const char *path, int64_t line, const char *row, size_t n, int64_t ids, struct ids *out)
 {
     json_error_t error;
+    TRY(lines_check_row(path, line, row, n));
     json_t *object = json_loadb(row, n, JSON_ALLOW_NUL | JSON_REJECT_DUPLICATES, &error);
     if (!object)
         return status_fail(ERR_INVALID, "%s:%lld: broken JSON: %s", path, (long long)line, error.text);

@@ -29,6 +29,11 @@ typedef enum status lines_visitor(void *user, const char *row, size_t n, int64_t
  * line's number is `line`. */
 enum status lines_visit(const uint8_t *text, size_t n, int64_t line, lines_visitor *visit, void *user);
 
+/* Bytes that jansson may take for a row. A row of text needs little more than its own size; one of millions of values needs many times that. */
+#define LINES_MOST_MEMORY ((int64_t)400 << 20)
+/* Refuses a row whose values would take more than LINES_MOST_MEMORY, before it is parsed; the lengths of its strings do not count. */
+enum status lines_check_row(const char *path, int64_t line, const char *row, size_t n);
+
 /* The text of a row, in an object that is the caller's to give back. ERR_INVALID names path and line. */
 enum status lines_read_text(const char *path, int64_t line, const char *column, const char *row, size_t n, json_t **out);
 

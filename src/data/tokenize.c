@@ -303,6 +303,7 @@ static enum status encode_chat(void *encoding, const char *row, size_t n, int64_
     struct chat_conversation *chat;
     if (!x->chats)
         TRY(chat_encoder_create(config->tokenizer, config->chats->chat_template, &config->chats->options, &x->chats));
+    TRY(lines_check_row(x->path, line, row, n));
     TRY(chat_read(row, n, x->path, line, &chat));
     enum status st = chat_encode_turns(x->chats, chat, config->chats->turns, add_sample, x, &x->c->chats);
     chat_destroy(chat);

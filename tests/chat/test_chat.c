@@ -324,6 +324,21 @@ static void refuse_template(const char *source, const char *json, const char *pa
     chat_template_destroy(t);
 }
 
+/* A template that goes on for hours is found after some 20 million steps, with more of them for more messages. */
+static void test_template_without_end(void **state)
+{
+    (void)state;
+    static const char source[] = "{% set l = range(99999) %}{% for i in l %}{{ 0 if -1 in l }}{% endfor %}";
+    struct chat_template *t = NULL;
+    struct chat_conversation *c = chat_test_chat(TURNS);
+    struct chat_text text;
+    assert_int_equal(chat_template_parse(source, strlen(source), "t.jinja", &t), OK);
+    assert_int_equal(chat_render(t, c, &(struct chat_options){0}, &text), ERR_INVALID);
+    assert_non_null(strstr(status_message(), "t.jinja:1: the template takes more than 200"));
+    chat_destroy(c);
+    chat_template_destroy(t);
+}
+
 /* Sentences have the template's name, the line and the construct. */
 static void test_bad_templates(void **state)
 {
@@ -429,7 +444,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_turns),     cmocka_unit_test(test_reasoning), cmocka_unit_test(test_left_out),     cmocka_unit_test(test_tools),
         cmocka_unit_test(test_odd_turns), cmocka_unit_test(test_shapes),        cmocka_unit_test(test_bad_rows),
-        cmocka_unit_test(test_builtins),  cmocka_unit_test(test_bad_templates), cmocka_unit_test(test_lookup),
+        cmocka_unit_test(test_builtins),  cmocka_unit_test(test_template_without_end), cmocka_unit_test(test_bad_templates), cmocka_unit_test(test_lookup),
     };
     return cmocka_run_group_tests(tests, scratch_create, scratch_destroy);
 }

@@ -309,6 +309,30 @@ static void test_bad_rows(void **state)
     refuse_rows("\n\n", NULL, "are empty: there is no token");
 }
 
+/* A row of some megabytes whose values would take a gigabyte is refused before it is parsed, whatever kind of row it is, and wherever. */
+static void test_rows_of_many_values(void **state)
+{
+    (void)state;
+    enum { N = 1500000 };
+    static const char *const begin[] = {"{\"text\": \"a\", \"x\": [", "{\"messages\": [", "{\"input_ids\": ["};
+    static const char *const before[] = {"{\"text\": \"a\"}\n", "", "{\"input_ids\": [1]}\n"};
+    char *rows = malloc(3 * N + 256);
+    for (int kind = 0; kind < 3; kind++) {
+        size_t n = (size_t)sprintf(rows, "%s%s", before[kind], begin[kind]);
+        for (int i = 0; i < N; i++, n += 3)
+            memcpy(rows + n, "{},", 3);
+        strcpy(rows + n, "{}]}\n");
+        refuse_rows(rows, NULL, kind == 1 ? "bad.jsonl:1: the row has so many values" : "bad.jsonl:2: the row has so many values");
+    }
+    size_t n = (size_t)sprintf(rows, "{\"text\": \""); /* a long text is no such row */
+    memset(rows + n, '{', 3 * N);
+    strcpy(rows + n + 3 * N, "\"}\n");
+    const char *path = keep(scratch_write("long.jsonl", rows, strlen(rows)));
+    struct corpus_config config = config_of(&path, 1);
+    corpus_close(open_corpus(&config));
+    free(rows);
+}
+
 /* The n-th call fails, for each n: an error and no file, or all is well. */
 static void test_faults(void **state)
 {
@@ -370,6 +394,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_documents), cmocka_unit_test(test_repaired), cmocka_unit_test(test_cache),
         cmocka_unit_test(test_together),  cmocka_unit_test(test_refusals), cmocka_unit_test(test_faults), cmocka_unit_test(test_planted),
+        cmocka_unit_test(test_rows_of_many_values),
         cmocka_unit_test(test_rows),      cmocka_unit_test(test_bad_rows),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);
