@@ -5,10 +5,17 @@
 #   headers    each .c under src/plan has a header of its own, or says in its first comment to which file it is private
 #   functions  none is longer than 80 lines
 #   comments   none says "so many": a comment names the constant
+#   speech     comments of the rooms named below are written as docs/conventions.md says (tools/speech.awk); `--speech` counts all rooms
 #   calls      what may wait for a drive is called through src/base/sys.h, so that tests can make it fail, and --drive-timeout sees it
 #   clocks     nothing waits by the wall clock: timed waits are those of src/base/clock.h
 set -eu
 cd "$(dirname "$0")/.."
+if [ "${1:-}" = --speech ]; then # room, headless comments, functions' comments without a verb
+    find src tests bench tools -type f \( -name '*.[ch]' -o -name '*.cu' -o -name '*.cuh' -o -name '*.inc' -o -name '*.py' -o -name '*.sh' -o -name '*.awk' \) -exec \
+        awk -f tools/speech.awk {} + | awk -F'[/: ]' '{ room = $1 "/" $2; rooms[room]; kind = $0 ~ /: headless: / ? 1 : 2; n[room, kind]++; all[kind]++ }
+        END { for (room in rooms) printf "%-20s %5d %5d\n", room, n[room, 1], n[room, 2]; printf "%-20s %5d %5d\n", "~ all", all[1], all[2] }' | LC_ALL=C sort
+    exit
+fi
 build=${1:-build-release}
 [ -d "$build/src" ] || { echo "structure: no objects in $build: build first" >&2; exit 2; }
 sources=$(find src -type f \( -name '*.[ch]' -o -name '*.cu' -o -name '*.cuh' -o -name '*.inc' \) | LC_ALL=C sort)
@@ -104,6 +111,12 @@ FNR == 1 { start = 0 }
 /CLOCK_REALTIME|gettimeofday|_timedwait *\(|_timedlock *\(/ && FILENAME != "src/base/clock.c" { print FILENAME ":" FNR ": waits by src/base/clock.h" }
 /so many/ { print FILENAME ":" FNR ": \"so many\": name the constant" }
 ' $sources >>"$offenders"
+
+# Rooms whose comments follow docs/conventions.md.
+spoken=''
+for room in $spoken; do
+    find "$room" -type f \( -name '*.[ch]' -o -name '*.cu' -o -name '*.cuh' -o -name '*.inc' \) -exec awk -f tools/speech.awk {} +
+done | LC_ALL=C sort >>"$offenders"
 
 # Not those that ask the kernel alone (/proc, /sys, /dev), the watch that sys.c itself calls, and the plugin of src/device. A close is left
 # out, as pipes have it.

@@ -10,7 +10,9 @@ failures=0
 fresh() {
     rm -rf "$tree/src" "$tree/build" "$tree/tools"
     mkdir -p "$tree/tools" "$tree/src/base" "$tree/src/plan/lower" "$tree/build/src/liblt_base.a.p"
-    cp "$root/tools/structure.sh" "$tree/tools/"
+    sed "s,^spoken=.*,spoken='src/a'," "$root/tools/structure.sh" >"$tree/tools/structure.sh"
+    chmod +x "$tree/tools/structure.sh"
+    cp "$root/tools/speech.awk" "$tree/tools/"
     echo 'int low(void); int low(void) { return 1; }' >"$tree/src/base/low.c"
     echo 'int low(void); int high(void); int high(void) { return low(); }' >"$tree/src/base/high.c"
     echo '/* A header. */' >"$tree/src/plan/lower/value.h"
@@ -55,6 +57,14 @@ check "a function of 81 lines" 1 'long.inc:2: a function of 81 lines'
 fresh
 echo '/* Tries so many times. */' >"$tree/src/b/many.h"
 check "so many" 1 'many.h:1: '
+for comment in 'Whether it is so.' 'Of a row.' 'what it is'; do
+    fresh
+    printf '/* A file. */\nint x; /* %s */\n' "$comment" >"$tree/src/a/said.h"
+    check "a headless comment: $comment" 1 'said.h:2: headless: '
+done
+fresh
+printf '/* A file. */\n/* The next row,\n * of two. */\nint next(void);\n/* Returns 1. */\nstatic inline int one(void)\n{\n}\n' >"$tree/src/a/said.h"
+check "a function's comment without a verb" 1 '^src/a/said.h:2: no verb: The$'
 fresh
 echo 'int wait(void); int wait(void) { return pthread_cond_timedwait(a, b, c); }' >"$tree/src/b/wait.h"
 check "a wait by the wall clock" 1 'wait.h:1: '
