@@ -17,6 +17,45 @@ static const char *const list_methods[] = {"append", "clear", "copy", "count", "
 static const char *const tuple_methods[] = {"count", "index", NULL};
 /* clang-format on */
 
+/* Of other types; of numbers and macros some are known. */
+static const char *const number_attributes[] = {"as_integer_ratio", "bit_count", "bit_length", "conjugate", "from_bytes", "fromhex", "hex", "is_integer", "to_bytes", NULL};
+static const char *const macro_attributes[] = {"caller", "catch_kwargs", "catch_varargs", "explicit_caller", NULL};
+static const char *const iterator_attributes[] = {"close", "isdisjoint", "mapping", "send", "throw", NULL};
+static const char *const range_attributes[] = {"start", "step", "stop", NULL};
+
+static void refuse_known(struct jinja_run *run, struct jinja_value v, const char *const *names, const char *name)
+{
+    for (; *names; names++)
+        if (strcmp(*names, name) == 0)
+            jinja_fail(run->task, "'%s' of a %s is not supported", name, jinja_type(v));
+}
+
+/* real, imag, numerator and denominator. */
+static struct jinja_value number_attribute(struct jinja_run *run, struct jinja_value v, const char *name)
+{
+    const int real = v.kind == JINJA_FLOAT;
+    refuse_known(run, v, number_attributes, name);
+    if (strcmp(name, "real") == 0 || (!real && strcmp(name, "numerator") == 0))
+        return real ? v : jinja_int(v.i);
+    if (strcmp(name, "imag") == 0)
+        return real ? jinja_float(0) : jinja_int(0);
+    return !real && strcmp(name, "denominator") == 0 ? jinja_int(1) : jinja_undefined(name);
+}
+
+static struct jinja_value macro_attribute(struct jinja_run *run, struct jinja_value v, const char *name)
+{
+    refuse_known(run, v, macro_attributes, name);
+    const struct jinja_node *node = v.macro->node;
+    if (strcmp(name, "name") == 0)
+        return node->name ? jinja_of_text(jinja_literal(run->task, node->name)) : jinja_none();
+    if (strcmp(name, "arguments") != 0)
+        return jinja_undefined(name);
+    struct jinja_list *list = jinja_list_new(run->task);
+    for (size_t i = 0; i < node->n_params; i++)
+        jinja_list_add(run->task, list, jinja_of_text(jinja_literal(run->task, run->names->at[node->params[i].id])));
+    return jinja_of_list(JINJA_TUPLE, list);
+}
+
 static struct jinja_value method_of(struct jinja_run *run, struct jinja_value v, const char *const *methods, const char *name)
 {
     for (size_t i = 0; methods[i]; i++)
@@ -41,9 +80,23 @@ static struct jinja_value plain_attribute(struct jinja_run *run, struct jinja_va
         return method_of(run, v, text_methods, name);
     case JINJA_LIST:
         return method_of(run, v, list_methods, name);
-    case JINJA_TUPLE:
     case JINJA_RANGE:
+        refuse_known(run, v, range_attributes, name);
         return method_of(run, v, tuple_methods, name);
+    case JINJA_TUPLE:
+        return method_of(run, v, tuple_methods, name);
+    case JINJA_BOOL:
+    case JINJA_INT:
+    case JINJA_FLOAT:
+        return number_attribute(run, v, name);
+    case JINJA_MACRO:
+        return macro_attribute(run, v, name);
+    case JINJA_VIEW:
+    case JINJA_ITERATOR:
+        refuse_known(run, v, iterator_attributes, name);
+        return jinja_undefined(name);
+    case JINJA_GLOBAL:
+        jinja_fail(run->task, "attributes of %s are not supported", v.name);
     case JINJA_NAMESPACE:
         at = jinja_dict_name(run->task, v.dict, name);
         return at ? *at : jinja_undefined(name);

@@ -122,6 +122,11 @@ static int read_number(struct jinja_task *task, const struct jinja_text *text, i
     char *copy = jinja_copy(task, bare->bytes, bare->n), *end;
     if (bare->n == 0 || strchr(" \t\n", copy[0]) || (!whole && strpbrk(copy, "xXpP(")))
         return 0;
+    for (size_t at = 0; at < bare->n;) {
+        const int32_t c = jinja_next_char(bare, &at);
+        if (c > 127 && jinja_is_digit(c))
+            jinja_fail(task, "a number in other digits than 0 to 9 is not supported");
+    }
     errno = 0;
     if (whole)
         *out = jinja_int(strtoll(copy, &end, (int)base));
@@ -229,7 +234,7 @@ struct jinja_value filter_wordcount(struct jinja_run *run, struct jinja_value v,
     (void)call;
     for (size_t at = 0; at < text->n;) {
         int32_t c = jinja_next_char(text, &at);
-        int word = c == '_' || jinja_is_letter(c) || jinja_is_digit(c);
+        int word = jinja_is_word(c);
         words += word && !inside;
         inside = word;
     }

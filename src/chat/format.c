@@ -19,22 +19,30 @@ static struct jinja_value percent_value(struct jinja_task *task, struct jinja_va
     return v.kind == JINJA_TUPLE ? v.list->items[which] : v;
 }
 
+/* The first `most` characters of a text, all where it is negative. */
+static void put_beginning(struct jinja_builder *b, const struct jinja_text *text, int most)
+{
+    jinja_put_part(b, text, 0, most < 0 ? text->n : jinja_char_at(b->task, text, (size_t)most));
+}
+
 static void put_percent(struct jinja_builder *b, char conversion, int digits, struct jinja_value v)
 {
     char number[400];
     int n = 0;
+    struct jinja_builder repr = {.task = b->task};
     switch (conversion) {
     case 's':
-        jinja_put(b, jinja_string(b->task, v));
+        put_beginning(b, jinja_string(b->task, v), digits);
         return;
     case 'r':
-        jinja_put_repr(b, v);
+        jinja_put_repr(&repr, v);
+        put_beginning(b, jinja_built(&repr), digits);
         return;
     case 'd':
     case 'i':
         if (!jinja_is_number(v))
             jinja_fail(b->task, "%%%c takes a number, not a %s", conversion, jinja_type(v));
-        n = snprintf(number, sizeof number, "%lld",
+        n = snprintf(number, sizeof number, "%.*lld", digits < 1 ? 1 : digits,
                      (long long)(v.kind == JINJA_FLOAT ? (int64_t)jinja_need_int(b->task, v, "%d") : v.i));
         break;
     case 'f':
@@ -91,7 +99,7 @@ struct jinja_value jinja_percent(struct jinja_task *task, const struct jinja_tex
 struct jinja_value jinja_braces(struct jinja_task *task, const struct jinja_text *format, struct jinja_call *call)
 {
     struct jinja_builder b = {.task = task};
-    int next = 0;
+    int next = 0, numbered = 0;
     for (size_t i = 0; i < format->n;) {
         char c = format->bytes[i];
         size_t first = i++;
@@ -112,6 +120,9 @@ struct jinja_value jinja_braces(struct jinja_task *task, const struct jinja_text
         int by_number = name[0] >= '0' && name[0] <= '9', place = by_number ? name[0] - '0' : name[0] ? -1 : next++;
         if (strpbrk(name, ":.[!") || (by_number && name[1]))
             jinja_fail(task, "'{%.60s}' in a format is not supported", name);
+        numbered |= by_number;
+        if (numbered && next > 0)
+            jinja_fail(task, "a format numbers some of its places and others not");
         if (!jinja_argument_given(call, place, place < 0 ? name : NULL))
             jinja_fail(task, "a format needs a value for '{%.60s}'", name);
         jinja_put(&b, jinja_string(task, jinja_argument(task, call, place, place < 0 ? name : NULL, jinja_none())));

@@ -155,7 +155,7 @@ static struct jinja_value partition(struct jinja_run *run, struct jinja_value se
 
 static struct jinja_value splitlines(struct jinja_run *run, struct jinja_value self, struct jinja_call *call)
 {
-    int keep = jinja_truth(jinja_argument(run->task, call, 0, "keepends", jinja_bool(0)));
+    int keep = jinja_need_int(run->task, jinja_argument(run->task, call, 0, "keepends", jinja_bool(0)), "keepends") != 0;
     return jinja_of_list(JINJA_LIST, jinja_lines(run->task, self.text, keep));
 }
 
@@ -272,6 +272,12 @@ static struct jinja_value isdecimal(struct jinja_run *run, struct jinja_value se
 {
     (void)run, (void)call;
     return jinja_bool(all_chars(self.text, jinja_is_digit));
+}
+
+static struct jinja_value isdigit_(struct jinja_run *run, struct jinja_value self, struct jinja_call *call)
+{
+    (void)run, (void)call;
+    return jinja_bool(all_chars(self.text, jinja_is_digit_sign));
 }
 
 static struct jinja_value isalpha_(struct jinja_run *run, struct jinja_value self, struct jinja_call *call)
@@ -405,7 +411,7 @@ static const struct {
     {JINJA_TEXT, "title", title, 0, 0},
     {JINJA_TEXT, "isspace", isspace_, 0, 0},
     {JINJA_TEXT, "isdecimal", isdecimal, 0, 0},
-    {JINJA_TEXT, "isdigit", isdecimal, 0, 0},
+    {JINJA_TEXT, "isdigit", isdigit_, 0, 0},
     {JINJA_TEXT, "isalpha", isalpha_, 0, 0},
     {JINJA_TEXT, "isupper", isupper_, 0, 0},
     {JINJA_TEXT, "islower", islower_, 0, 0},

@@ -94,7 +94,7 @@ static struct jinja_value divide(struct jinja_task *task, const char *op, struct
         return jinja_float(jinja_number(a) / jinja_number(b));
     if (a.kind == JINJA_FLOAT || b.kind == JINJA_FLOAT) {
         double x = jinja_number(a), y = jinja_number(b), rest = fmod(x, y);
-        rest = rest != 0.0 && (rest < 0.0) != (y < 0.0) ? rest + y : rest;
+        rest = rest == 0.0 ? copysign(0.0, y) : (rest < 0.0) != (y < 0.0) ? rest + y : rest;
         return jinja_float(op[0] == '%' ? rest : floor((x - rest) / y + 0.5));
     }
     if (a.i == INT64_MIN && b.i == -1)

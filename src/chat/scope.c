@@ -1,6 +1,8 @@
 /* Names to values. */
 #include "chat/run.h"
 
+#include <string.h>
+
 struct jinja_scope *jinja_scope_new(struct jinja_run *run, struct jinja_scope *outer)
 {
     struct jinja_scope *scope = jinja_take(run->task, sizeof *scope);
@@ -32,5 +34,7 @@ struct jinja_value jinja_look_up(struct jinja_run *run, int id)
     const char *name = run->names->at[id];
     if (jinja_is_global(name))
         return (struct jinja_value){.kind = JINJA_GLOBAL, .name = name};
+    if (strcmp(name, "self") == 0)
+        jinja_fail(run->task, "self is not supported");
     return jinja_undefined(name);
 }

@@ -8,12 +8,13 @@
 static int is_odd(struct jinja_run *run, struct jinja_value v, struct jinja_value n)
 {
     (void)n;
-    return jinja_truth(jinja_binary(run, "%", v, jinja_int(2)));
+    return jinja_equal(run->task, jinja_binary(run, "%", v, jinja_int(2)), jinja_int(1));
 }
 
 static int is_even(struct jinja_run *run, struct jinja_value v, struct jinja_value n)
 {
-    return !is_odd(run, v, n);
+    (void)n;
+    return jinja_equal(run->task, jinja_binary(run, "%", v, jinja_int(2)), jinja_int(0));
 }
 
 static int is_divisible(struct jinja_run *run, struct jinja_value v, struct jinja_value n)

@@ -75,7 +75,11 @@ int jinja_is_upper(int32_t c);
 int jinja_is_lower(int32_t c);
 int jinja_is_digit(int32_t c);
 int jinja_is_letter(int32_t c);
-/* Appends the capital or the small letter of c; letters that become several, or depend on their place, end the task. */
-void jinja_put_case(struct jinja_builder *b, int32_t c, int upper, int32_t mark);
+/* str.isdigit of one code point, which takes superscripts, too; a character of a word of regular expressions. */
+int jinja_is_digit_sign(int32_t c);
+int jinja_is_word(int32_t c);
+/* Appends the small letter, the capital, or the capital that begins words, of c; letters that become several, or depend on their place, end the task. */
+enum jinja_letter { LETTER_SMALL, LETTER_CAPITAL, LETTER_TITLE };
+void jinja_put_case(struct jinja_builder *b, int32_t c, enum jinja_letter letter, int32_t mark);
 
 #endif

@@ -18,6 +18,18 @@ VARIABLES = {
 }
 
 SNIPPETS = [
+    "{{ '%.2s' % 'abc' }}",
+    "{{ '%.1r|%.0s|%.3d' % ('abc', 1, -7) }}",
+    "{{ '%.2s' | format('é²½') }}",
+    "{% macro m(a, b=1) %}{% endmacro %}{{ m.name }} {{ m.arguments }} {{ m['name'] }}{{ m.zz }}",
+    "{{ '²'.isdigit() }}{{ '²'.isdecimal() }}{{ '٣'.isdigit() }}{{ 'x²'.isdigit() }}",
+    "{{ n.real }}{{ n.imag }}{{ n.numerator }}{{ n.denominator }}{{ fl.real }}{{ yes.imag }}{{ fl.numerator }}",
+    "{{ 2.5 is odd }}{{ 2.5 is even }}{{ 3.0 is odd }}{{ -1 is odd }}",
+    "{{ 'Ⅷ'.isupper() }}{{ 'Ⅷ ² ½' | wordcount }}",
+    "{{ 'ǆ'.capitalize() }}{{ 'ǆ ǆ'.title() }}{{ 'ǆ' | title }}",
+    "{{ s.splitlines('a') }}",
+    "{{ '{0}{}'.format(1, 2) }}",
+    "{{ -3 % 0.5 }}",
     "a\n{% if yes %}\nb\n{% endif %}\nc\n",
     "a {%- if yes -%} b {%- endif -%} c",
     "  {% if yes %}  x  {% endif %}  \n y",

@@ -61,9 +61,25 @@ static void test_snippets(void **state)
         fail_msg("%d of %d constructs differ", failures, count);
 }
 
+/* What is there in Jinja and not here is an error, wherever it is asked for. */
+static void test_refused(void **state)
+{
+    (void)state;
+    static const char *const sources[] = {"{{ self is defined }}", "{{ self }}", "{% if self %}a{% endif %}", "{{ n.bit_length }}", "{{ range(3).stop }}", "{{ dict.fromkeys }}",
+                                          "{% macro m() %}{% endmacro %}{{ m.catch_kwargs }}", "{{ '\u0663'|int }}", "{{ {}.items().mapping }}"};
+    json_t *variables = json_pack("{s:i}", "n", 7);
+    for (size_t i = 0; i < sizeof sources / sizeof *sources; i++) {
+        size_t length;
+        char *got = render(sources[i], strlen(sources[i]), variables, &length);
+        if (got)
+            fail_msg("%s gives %s", sources[i], got);
+    }
+    json_decref(variables);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_snippets)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_snippets), cmocka_unit_test(test_refused)};
     conversation = chat_test_chat("{\"messages\": [{\"role\": \"user\", \"content\": \"x\"}]}");
     int failed = cmocka_run_group_tests(tests, NULL, NULL);
     chat_destroy(conversation);
