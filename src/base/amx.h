@@ -5,7 +5,7 @@
 
 #include <stdint.h>
 
-/* Every thread, before its first and after its last product. */
+/* Sets up the tiles; called by every thread before its first product and after its last. */
 static inline void amx_begin(void)
 {
     static const struct {

@@ -4,15 +4,15 @@
 
 #include <math.h>
 
-/* Positive numbers below 1 are found by the first bits of their fp32: exponents -24 to -1 with 7 bits of mantissa each make steps
- * between which at most one value of a map lies. What is smaller is below all values but 0. */
+/* Positive numbers below 1 are found by the first bits of their fp32. Exponents -24 to -1 with 7 bits of mantissa make steps that
+ * hold at most one value of a map each; a smaller number is below all values but 0. */
 enum { STEP_BITS = 7, LOWEST = 127 - 24, STEPS = 24 << STEP_BITS };
 
 struct finder {
-    uint8_t code[STEPS]; /* of the largest value that is at most the step's first number */
+    uint8_t code[STEPS]; /* code of the largest value that is at most the step's first number */
 };
 
-/* Index of the largest value that is at most x, by halving; map[0] <= x. */
+/* Returns the index of the largest value that is at most x, by halving; map[0] <= x. */
 static int search(const float *map, float x)
 {
     int low = 0, high = BLOCK8_VALUES - 1;
@@ -49,7 +49,7 @@ const float *blocks8_map(enum blocks8_kind kind)
     return kind == BLOCKS8_SIGNED ? map_signed : map_unsigned;
 }
 
-/* Index of the largest value that is at most x, which is in [-1, 1]; below all values: the first. */
+/* Returns the index of the largest value that is at most x in [-1, 1]; the first one's if all values are above x. */
 static inline int floor_code(enum blocks8_kind kind, const float *map, float x)
 {
     uint32_t bits;
@@ -67,7 +67,7 @@ static uint8_t code_of(enum blocks8_kind kind, const float *map, float x, const 
     if (code == BLOCK8_VALUES - 1 || x <= map[code])
         return (uint8_t)code;
     if (kind == BLOCKS8_SQUARES && code == 0)
-        return 1; /* what is not 0 does not become 0 */
+        return 1; /* a root that is not 0 never becomes 0 */
     const float above = x - map[code], apart = map[code + 1] - map[code];
     if (random)
         return (uint8_t)(code + ((float)*random * apart < above * 65536.0f));

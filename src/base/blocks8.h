@@ -21,7 +21,7 @@ enum { BLOCK8 = 256, BLOCK8_VALUES = 256 };
 
 enum blocks8_kind { BLOCKS8_SIGNED, BLOCKS8_SQUARES };
 
-/* Of the n packed numbers. */
+/* Returns the bytes of n packed numbers. */
 static inline int64_t blocks8_bytes(int64_t n)
 {
     return round_up(ceil_div(n, BLOCK8) * 4 + n, 64);
@@ -32,16 +32,17 @@ static inline uint8_t *blocks8_codes(const void *packed, int64_t n)
     return (uint8_t *)packed + ceil_div(n, BLOCK8) * 4;
 }
 
-/* Ascending. */
+/* Returns the 256 values of a kind, ascending. */
 const float *blocks8_map(enum blocks8_kind kind);
 
-/* One block of n <= BLOCK8 numbers. */
+/* Unpacks one block of n <= BLOCK8 numbers. */
 void blocks8_unpack_block(enum blocks8_kind kind, float scale, const uint8_t *code, int n, float *out);
-/* random: 16 bits for each number, which round x between two values up with probability random / 2^16 of their distance below x;
- * NULL: the nearest one, the lower one of two. x (of squares: the numbers themselves) is used up. Returns the scale. */
+/* Packs one block of n <= BLOCK8 numbers and returns its scale. random: 16 bits for each number, by which a number between two
+ * values is rounded up with a probability in proportion to its distance from the lower one; NULL: to the nearest value, the lower
+ * of two equally near. x (for squares: the squares themselves) is overwritten. */
 float blocks8_pack_block(enum blocks8_kind kind, float *x, int n, const uint16_t *random, uint8_t *code);
 
-/* All n of them, to the nearest. */
+/* Unpacks and packs n numbers, to the nearest value. */
 void blocks8_unpack(enum blocks8_kind kind, const void *packed, int64_t n, float *out);
 void blocks8_pack(enum blocks8_kind kind, const float *x, int64_t n, void *packed);
 

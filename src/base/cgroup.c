@@ -15,10 +15,11 @@
 struct hierarchy {
     const char *root, *controller;
     int version;
-    char mount[CGROUP_PATH], inside[CGROUP_PATH], path[CGROUP_PATH]; /* where it is mounted; what of it; the process's cgroup */
+    /* its mount point; the part of the tree mounted there; the process's cgroup in it */
+    char mount[CGROUP_PATH], inside[CGROUP_PATH], path[CGROUP_PATH];
 };
 
-/* Whether the comma-separated options have that one. */
+/* Tells whether a comma-separated list has that option. */
 static int has_option(const char *options, const char *wanted)
 {
     size_t n = strlen(wanted);
@@ -50,7 +51,7 @@ static int find_cgroup(struct hierarchy *h)
     return found;
 }
 
-/* Blanks and backslashes of a path in mountinfo are written in octal: \040. */
+/* Decodes the octal escapes of blanks and backslashes (\040) in a path of mountinfo, in place. */
 static void decode(char *path)
 {
     char *to = path;
@@ -64,7 +65,7 @@ static void decode(char *path)
     *to = 0;
 }
 
-/* Where that hierarchy is mounted: the mount that shows the process's cgroup, else the first one. */
+/* Finds the mount of a hierarchy: the one that shows the process's cgroup, else the first one. */
 static int find_mount(struct hierarchy *h)
 {
     char file[CGROUP_PATH], line[2 * CGROUP_PATH], inside[CGROUP_PATH], mount[CGROUP_PATH], type[64], options[CGROUP_PATH];
@@ -125,7 +126,7 @@ int cgroup_leave(struct cgroup *c)
     return 1;
 }
 
-/* Up to two numbers of a file; how many there are. */
+/* Reads up to two numbers of a file and returns how many there are. */
 static int numbers_of(const char *dir, const char *name, double x[2])
 {
     char path[CGROUP_PATH + 32];
@@ -137,7 +138,7 @@ static int numbers_of(const char *dir, const char *name, double x[2])
     return n;
 }
 
-/* Of one cgroup; 0: it has no limit. */
+/* Returns the processors that one cgroup grants; 0: no limit. */
 static double processors_of(const struct cgroup *c)
 {
     double quota[2] = {0, 0}, period[2] = {0, 0};

@@ -18,14 +18,14 @@ static inline double clock_seconds(void)
     return (double)clock_ns() * 1e-9;
 }
 
-/* The time of day, as files have it; nobody waits by it. */
+/* Returns the time of day, as files have it; nobody waits by it. */
 int64_t clock_wall_ns(void);
 
-/* Sleeps so long, through signals, and some microseconds longer: what Linux otherwise adds so as to wake threads together does
- * not count. */
+/* Sleeps for ns nanoseconds, through signals, and some microseconds more. The kernel's timer slack, which would add 50 us, is
+ * turned off. */
 void clock_sleep_ns(int64_t ns);
 
-/* A condition for clock_cond_wait. */
+/* Makes a condition for clock_cond_wait. */
 void clock_cond_init(pthread_cond_t *c);
 /* Waits for a signal until `ns` of clock_ns; the lock is held. May return earlier, as conditions do. */
 void clock_cond_wait(pthread_cond_t *c, pthread_mutex_t *lock, int64_t ns);

@@ -33,7 +33,7 @@ CLONES static void widen(enum dtype from, const void *src, float *out, int n)
             out[i] = (float)wide[i];
 }
 
-/* Whether all exponents have a bit that is 0: the magnitudes' largest tells. */
+/* Tells whether all values are finite: then even the largest magnitude has an exponent with a bit that is 0. */
 CLONES static int all_finite(enum dtype type, const void *x, int n)
 {
     const int32_t *word = x;
@@ -50,7 +50,7 @@ CLONES static int all_finite(enum dtype type, const void *x, int n)
     return most_half < 0x7f80;
 }
 
-/* The first of fp32 or bf16 values that is not finite; n: all are. */
+/* Returns the index of the first fp32 or bf16 value that is not finite; n: all are. */
 static int finite_in_chunk(enum dtype type, const void *x, int n)
 {
     const uint32_t *word = x;

@@ -32,8 +32,8 @@ static const unsigned shared_types[] = {
     0x5346414f, /* AFS */
 };
 
-/* Types where it does not change with every change of a file: in memory, where writes to mapped pages leave no trace; on others
- * it is the time of modification, which whoever copies may set. */
+/* File systems whose time of change (st_ctim) does not follow every change. In memory, writes to mapped pages leave no trace; on
+ * the others it is the time of modification, which a copy may set. */
 static const unsigned unseen_types[] = {
     0x01021994, /* tmpfs */
     0x858458f6, /* ramfs */
@@ -64,7 +64,7 @@ static int is_among(unsigned type, const unsigned *types, size_t n)
     return 0;
 }
 
-/* 0: not known. */
+/* Returns the file system's type; 0: unknown. */
 static unsigned type_of(int fd)
 {
     struct statfs s;
@@ -88,7 +88,7 @@ int disk_shows_changes(int fd)
     return type != 0 && !AMONG(type, unseen_types);
 }
 
-/* Bytes that the quota of that kind still allows; -1: there is none, or this kernel or file system does not say. */
+/* Returns the bytes that the quota of that kind still allows; -1: there is none, or the kernel or file system does not say. */
 static int64_t quota_left(int fd, int kind, unsigned id)
 {
     struct dqblk q;
@@ -99,7 +99,7 @@ static int64_t quota_left(int fd, int kind, unsigned id)
     return max_i64(0, (int64_t)q.dqb_bhardlimit * 1024 - (int64_t)q.dqb_curspace);
 }
 
-/* Of the user and of the group that new files there belong to; the superuser has none. */
+/* Returns what the quotas of the user and of the group of new files leave, bytes; -1: none. The superuser has none. */
 static int64_t quota_of_caller(int fd, const struct stat *s)
 {
     if (geteuid() == 0)
@@ -108,7 +108,7 @@ static int64_t quota_of_caller(int fd, const struct stat *s)
     return user < 0 ? group : group < 0 ? user : min_i64(user, group);
 }
 
-/* Cuts the last name off; 0 if there is none left. */
+/* Cuts the last name off a path; returns 0 if none is left. */
 static int to_parent(char *path)
 {
     char *slash = strrchr(path, '/');
@@ -132,7 +132,7 @@ int disk_look(const char *path, struct disk *out)
             return -1;
     out->id = s.st_dev;
     int fd = sys_open(at, O_RDONLY | O_CLOEXEC | O_NONBLOCK, 0);
-    out->shared = fd < 0; /* until the contrary is known */
+    out->shared = fd < 0; /* until the type is known */
     if (fd >= 0) {
         out->quota_bytes = quota_of_caller(fd, &s);
         unsigned type = type_of(fd);

@@ -4,9 +4,9 @@
 
 #include <stdint.h>
 
-/* The index of the first of n values that is NaN or infinite; n if all are finite. */
+/* Returns the index of the first of n values that is NaN or infinite; n if all are finite. */
 int64_t finite_until(const float *x, int64_t n);
-/* "NaN", "Inf" or "-Inf". */
+/* Returns "NaN", "Inf" or "-Inf". */
 const char *finite_word(float x);
 
 #endif

@@ -7,8 +7,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* An array that is full, *room elements of it, with room for twice as many (`least` at first): its new address, as of realloc. NULL: out
- * of memory for that many `what`, of which status_message speaks, and the old one stays. */
+/* Doubles the room of a full array of *room elements (`least` at first) and returns its new address, as realloc does. NULL: out
+ * of memory for that many `what`, as status_message says; the old array stays. */
 void *grow(void *array, int64_t *room, size_t element_bytes, int64_t least, const char *what);
 
 #endif

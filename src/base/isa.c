@@ -1,4 +1,4 @@
-/* What the processor has and the kernel must permit. */
+/* Features of the processor, and the kernel's permission to use them. */
 
 #if defined(__x86_64__) && defined(__linux__)
 #include "base/isa.h"

@@ -31,8 +31,8 @@ static inline enum isa isa_of_processor(void)
 #endif
 }
 
-/* Whether products of bf16 tiles (AMX-BF16, beside ISA_AVX512 and AVX512-BF16) may be used: asks the kernel for the process's
- * permission the first time. */
+/* Tells whether products of bf16 tiles (AMX-BF16, beside ISA_AVX512 and AVX512-BF16) may be used; the first call asks the kernel
+ * for the process's permission. */
 int isa_has_amx(void);
 
 static inline const char *isa_name(enum isa isa)

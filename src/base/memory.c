@@ -14,7 +14,7 @@
 #define NO_LIMIT (1LL << 60) /* v1 writes the largest multiple of a page */
 enum { PATH_BYTES = 4096, NODES = 1024 };
 
-/* The number behind a line's first word, which may end in a colon; -1: there is none. */
+/* Returns the number behind a line's first word, which may end in a colon; -1: the file has no such line. */
 static int64_t field_of(const char *file, const char *field)
 {
     char line[512];
@@ -35,7 +35,7 @@ int64_t memory_proc_bytes(const char *file, const char *field)
     return kib > 0 ? kib * 1024 : 0;
 }
 
-/* A file of one number; -1: there is none, as in "max". */
+/* Returns the number that a file holds; -1: none, as in "max". */
 static int64_t number_of(const char *dir, const char *name)
 {
     char path[PATH_BYTES + 64];
@@ -74,7 +74,7 @@ static struct memory_limit *add(struct memory_limits *out, uint64_t sharers, int
 
 /* ---- cgroups ---- */
 
-/* Page cache that the kernel gives back when the cgroup needs memory. */
+/* Returns the page cache that the kernel gives back when the cgroup needs memory, bytes. */
 static int64_t reclaimable(const char *dir, int version)
 {
     char file[PATH_BYTES + 16];
@@ -111,7 +111,8 @@ static void add_limits_of(const struct cgroup *c, uint64_t host, struct memory_l
     }
 }
 
-/* The process's cgroup and all around it that the mount shows; v1 says what those beyond limit, too. */
+/* Adds the limits of the process's cgroup and of all cgroups around it that the mount shows; version 1 also says what the hidden
+ * ones limit. */
 static void add_cgroups(const char *root, int version, uint64_t host, struct memory_limits *out)
 {
     struct cgroup c;
@@ -130,7 +131,7 @@ static void add_cgroups(const char *root, int version, uint64_t host, struct mem
 
 /* ---- machines, jobs and processes ---- */
 
-/* Whether the list, as "0-3,8", has that number. */
+/* Tells whether a list such as "0-3,8" has the number. */
 static int has_number(const char *list, int number)
 {
     int first, last, n;
@@ -145,7 +146,7 @@ static int has_number(const char *list, int number)
     return 0;
 }
 
-/* The first line of a file that begins so, behind that; "": there is none. */
+/* Finds a file's first line that begins with `begins`, and copies the rest of the line; "": there is none. */
 static void text_of(const char *root, const char *name, const char *begins, char text[256])
 {
     char path[PATH_BYTES], line[512];
@@ -160,7 +161,7 @@ static void text_of(const char *root, const char *name, const char *begins, char
     text[strcspn(text, "\n")] = 0;
 }
 
-/* Of a NUMA node; 0 if absent. */
+/* Returns a field of a NUMA node's meminfo in bytes; 0 if absent. */
 static int64_t node_bytes(const char *root, int node, const char *field)
 {
     char file[PATH_BYTES], name[64];
@@ -169,7 +170,7 @@ static int64_t node_bytes(const char *root, int node, const char *field)
     return memory_proc_bytes(file, name);
 }
 
-/* Where a cpuset allows some NUMA nodes only (docker --cpuset-mems): their free memory and page cache. */
+/* Adds the free memory and page cache of the NUMA nodes that a cpuset allows, where it does not allow all (docker --cpuset-mems). */
 static void add_nodes(const char *root, uint64_t host, struct memory_limits *out)
 {
     char allowed[256], all[256];
@@ -192,8 +193,8 @@ static void add_nodes(const char *root, uint64_t host, struct memory_limits *out
     snprintf(l->name, sizeof l->name, "cpuset.mems (NUMA nodes %.200s)", allowed);
 }
 
-/* Where the kernel refuses to reserve more than it could back: half of the memory, if nobody has said otherwise. The last of it is
- * for the superuser (admin_reserve_kbytes) and for ending what took the rest (user_reserve_kbytes). */
+/* Adds the kernel's limit of reserved memory where it refuses to overcommit (half of the memory by default). The last part of it
+ * is kept for the superuser (admin_reserve_kbytes) and for killing the process that took the rest (user_reserve_kbytes). */
 static void add_commit(const char *root, const char *meminfo, uint64_t host, struct memory_limits *out)
 {
     char dir[PATH_BYTES];
@@ -207,7 +208,7 @@ static void add_commit(const char *root, const char *meminfo, uint64_t host, str
     snprintf(l->name, sizeof l->name, "CommitLimit (vm.overcommit_memory is 2)");
 }
 
-/* What Slurm gives a job on a node, of which it sets one: 0 there means all that the node has. */
+/* Adds the memory that Slurm gives the job on this node. Slurm sets one of three variables; 0 means all that the node has. */
 static void add_job(uint64_t host, struct memory_limits *out)
 {
     static const struct {

@@ -1,10 +1,10 @@
-/* How much memory this process may still take, and which limits say so.
+/* Memory that this process may still take, and the limits that say so.
  *
- * Limits are the machine's free memory; of each cgroup that the process is in, and of the cgroups around it, memory.max and
- * memory.high (v2), memory.limit_in_bytes and memory.memsw.limit_in_bytes (v1); what a Slurm job was given
- * (SLURM_MEM_PER_NODE, _PER_CPU or _PER_GPU), which Slurm may enforce by killing alone; where vm.overcommit_memory is 2, what the machine
- * lets processes reserve (CommitLimit); the NUMA nodes of a cpuset; RLIMIT_AS and RLIMIT_DATA. What is in use counts
- * against a limit, but for page cache that can be given back. Swap is never counted on: arenas are pinned. */
+ * Limits are the machine's free memory; memory.max and memory.high (v2) or memory.limit_in_bytes and memory.memsw.limit_in_bytes
+ * (v1) of each cgroup that the process is in, and of the cgroups around it; a Slurm job's share (SLURM_MEM_PER_NODE, _PER_CPU or
+ * _PER_GPU), which Slurm may enforce by killing alone; CommitLimit where vm.overcommit_memory is 2; the NUMA nodes of a cpuset;
+ * RLIMIT_AS and RLIMIT_DATA. Memory in use counts against a limit, but for page cache that can be given back. Swap is never
+ * counted on: arenas are pinned. */
 #ifndef LTRAIN_BASE_MEMORY_H
 #define LTRAIN_BASE_MEMORY_H
 
@@ -13,8 +13,9 @@
 struct memory_limit {
     uint64_t sharers;    /* processes with the same number take from it together; 0: this process alone */
     int64_t bytes, left; /* the limit; what may still be taken */
-    int64_t own;         /* what this process has taken of it, where that of other sharers is not known and not in `left`; else 0 */
-    int addresses;       /* it counts reserved addresses, those of threads' stacks as well, not memory in use */
+    /* bytes that this process has taken of the limit, where its other users are unknown and `left` does not count it; else 0 */
+    int64_t own;
+    int addresses;       /* 1: the limit counts reserved addresses, thread stacks included, not memory in use */
     char name[256];      /* "memory.max of /sys/fs/cgroup/job_7"; "": the machine's memory */
 };
 
@@ -25,10 +26,10 @@ struct memory_limits {
     int n;
 };
 
-/* All limits that there are, the machine's first; what cannot be read is left out. root: process_system_root's, or a test's. */
+/* Reads all limits, the machine's first; unreadable ones are left out. root: process_system_root's, or a test's. */
 void memory_limits_read(const char *root, struct memory_limits *out);
 
-/* A field of /proc/self/status or /proc/meminfo in bytes; 0 if absent. */
+/* Returns a field of /proc/self/status or /proc/meminfo in bytes; 0 if absent. */
 int64_t memory_proc_bytes(const char *file, const char *field);
 
 #endif

@@ -5,7 +5,7 @@
 #include <stdint.h>
 #include <string.h>
 
-/* One more word of a hash (the finalizer of SplitMix64, Steele et al. 2014). */
+/* Adds one word to a hash (the finalizer of SplitMix64, Steele et al. 2014). */
 static inline uint64_t mix(uint64_t h, uint64_t word)
 {
     h = (h ^ word) + 0x9e3779b97f4a7c15u;

@@ -52,10 +52,10 @@ static float within_one(float x)
     return x > 1.0f ? 1.0f : x < -1.0f ? -1.0f : x;
 }
 
-#define LEAST_SCALE 1e-38f /* that is divided by */
+#define LEAST_SCALE 1e-38f /* smallest divisor used for a block's scale */
 
-/* One block: full ones are multiplied by the scale's inverse, a shorter last one is divided by it. Between two values of the map the
- * nearer one is taken, the lower one of two. */
+/* Quantises one block: a full one is multiplied by the scale's inverse, a shorter last one divided by the scale, as bitsandbytes
+ * does. A number between two values of the map gets the nearer one, the lower of two equally near. */
 static float quantise_block(const float *x, int n, uint8_t code[NF4_BLOCK])
 {
     float scaled[NF4_BLOCK] = {0}, most = largest(x, n);
@@ -119,7 +119,7 @@ static void sum_rows(const float *x, int64_t rows, int columns, float *sum)
     memcpy(sum, level[0], (size_t)columns * sizeof *sum);
 }
 
-/* In the order in which PyTorch adds the numbers of a vector on one thread: four streams of vectors of eight, or of single numbers
+/* Adds numbers in the order in which PyTorch adds a vector on one thread: four streams of vectors of eight, or of single numbers
  * where there are fewer than eight. */
 static float sum_of(const float *x, int64_t n)
 {
@@ -139,7 +139,7 @@ static float sum_of(const float *x, int64_t n)
     return sum;
 }
 
-/* bitsandbytes looks codes up by x in [-1, 1], rounded to one of 65,536 steps. */
+/* Finds the code of x in [-1, 1] as bitsandbytes does, by a table of 65,536 steps. */
 static uint8_t code_of(const float *map, float x)
 {
     enum { STEPS = 65536 };

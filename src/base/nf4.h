@@ -17,8 +17,8 @@
 enum { NF4_BLOCK = 64, NF4_VALUES = 16, NF4_NESTED_BLOCK = 256, NF4_NESTED_VALUES = 256, NF4_ALIGN = 64 };
 enum nf4_scales { NF4_PLAIN, NF4_NESTED };
 
-/* Of scales in fp32, and of what nested ones are made of: half of bf16's largest number. A scale is a code of at most 1 times the one, plus
- * the mean, and so is finite, and every number of the matrix in bf16, too. */
+/* Largest scale, and largest part of a nested scale: half of bf16's largest number. A scale is a code of at most 1 times a part,
+ * plus the mean; with this limit it is finite, and so is every number of the matrix in bf16. */
 #define NF4_LARGEST 0x1.fep126
 
 extern const float nf4_map[NF4_VALUES]; /* ascending */
@@ -28,7 +28,7 @@ static inline int64_t nf4_blocks(int64_t n)
     return ceil_div(n, NF4_BLOCK);
 }
 
-/* Fp32 numbers of the part of scales, before the bytes of nested ones. */
+/* Returns how many fp32 numbers the scales' part begins with; the bytes of nested scales follow. */
 static inline int64_t nf4_scale_floats(int64_t n, enum nf4_scales s)
 {
     return NF4_VALUES + (s == NF4_PLAIN ? nf4_blocks(n) : 1 + NF4_NESTED_VALUES + ceil_div(nf4_blocks(n), NF4_NESTED_BLOCK));
@@ -54,12 +54,12 @@ struct nf4_parts {
 };
 struct nf4_parts nf4_parts(void *packed, int64_t n, enum nf4_scales s);
 
-/* n numbers of a matrix, from a block's border on; a last block of the matrix may be shorter. Numbers are finite. */
+/* Quantises n finite numbers of a matrix that begin at a block's border; the matrix's last block may be shorter. */
 void nf4_quantise(const float *x, int64_t n, float *scale /* [blocks] */, uint8_t *code /* [ceil(n / 2)] */);
-/* The part of scales of a matrix of n numbers. */
+/* Packs the scales of a matrix of n numbers. */
 void nf4_pack_scales(const float *scale /* [blocks] */, int64_t n, enum nf4_scales s, void *packed);
 
-/* A block's scale. scales: the part. */
+/* Returns a block's scale out of the packed scales. */
 static inline float nf4_scale(const void *scales, int64_t n, enum nf4_scales s, int64_t block)
 {
     const float *f = (const float *)scales + NF4_VALUES;
@@ -73,7 +73,7 @@ static inline float nf4_scale(const void *scales, int64_t n, enum nf4_scales s, 
 /* Numbers [first, first + count) of a packed matrix of n. */
 void nf4_dequantise(const void *packed, int64_t n, enum nf4_scales s, int64_t first, int64_t count, float *out);
 
-/* The code of number i. */
+/* Returns the code of number i. */
 static inline int nf4_code(const uint8_t *code, int64_t i)
 {
     return i % 2 ? code[i / 2] & 15 : code[i / 2] >> 4;

@@ -5,7 +5,7 @@
 #include <stdint.h>
 #include <string.h>
 
-enum dtype { F32, BF16, I8 /* of moments: blocks with a scale each (base/blocks8.h) */, F16, F64, I32 };
+enum dtype { F32, BF16, I8 /* AdamW moments: blocks with a scale each (base/blocks8.h) */, F16, F64, I32 };
 
 static inline int64_t dtype_size(enum dtype t)
 {
@@ -42,7 +42,7 @@ static inline int64_t round_up(int64_t x, int64_t unit)
     return (x + unit - 1) / unit * unit;
 }
 
-/* The greatest common divisor; of x and 0: x. */
+/* Returns the greatest common divisor; that of x and 0 is x. */
 static inline int64_t gcd_i64(int64_t x, int64_t y)
 {
     while (y) {

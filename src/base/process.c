@@ -12,7 +12,8 @@
 
 #define PASSED_ON "LTRAIN_PASSED_ON" /* the path of an int: the number, or 0 */
 
-/* Up to size - 1 bytes; "" if there are none. Not sys_open: a look is not the run's I/O, and may fail. */
+/* Reads a file of up to size - 1 bytes; "" if it cannot be read. Not by sys_open: a look at /proc is not the run's I/O, and may
+ * fail. */
 static void read_short(const char *path, char *text, size_t size)
 {
     int fd = open(path, O_RDONLY | O_CLOEXEC);
@@ -69,7 +70,7 @@ const char *process_system_root(void)
 static int passed_on_fd = -1;
 static char passed_on_path[64];
 
-/* A file without a name: what lies between, mpiexec, closes descriptors, but passes the environment. */
+/* Makes a file without a name for the children: mpiexec, which stands between, closes descriptors but passes the environment on. */
 void process_will_pass_on(void)
 {
     char path[sizeof passed_on_path];

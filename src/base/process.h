@@ -12,25 +12,25 @@ struct process {
     uint64_t born; /* /proc/PID/stat's start time: a pid that is used again differs */
 };
 
-/* The calling process; what /proc does not show is empty or 0. */
+/* Describes the calling process; whatever /proc does not show is empty or 0. */
 void process_self(struct process *p);
-/* State letter and start time of a process of this pid namespace; 0 if there is none. */
+/* Returns the state letter, and the start time, of a process in this pid namespace; 0 if there is none. */
 char process_state(int64_t pid, uint64_t *born);
-/* One process of one boot of one host. */
+/* Hashes a process's identity: its host, boot, pid namespace, pid and start time. */
 uint64_t process_hash(const struct process *p);
 
-/* What stands before /proc and /sys in whole-program tests, which act out cgroups by files of their own: the environment
- * variable LTRAIN_SYSTEM_ROOT, or "". */
+/* Returns the path in front of /proc and /sys: the environment variable LTRAIN_SYSTEM_ROOT, by which whole-program tests play
+ * cgroups with files of their own, or "". */
 const char *process_system_root(void);
 
 /* ---- a signal that its children get as another one: which one it was ---- */
 
-/* Children that are started from here on can ask. Without it they get no answer. */
+/* Lets children started from here on read what process_pass_on says; earlier ones get no answer. */
 void process_will_pass_on(void);
 void process_pass_on(int number);
 /* Finds what the next one reads; by a child. */
 void process_find_passed_on(void);
-/* What an ancestor has passed on; 0: nothing, or there is no such one. May be called by a signal's handler. */
+/* Returns the number that an ancestor has passed on; 0: none, or no such ancestor. Safe in a signal handler. */
 int process_passed_on(void);
 
 #endif

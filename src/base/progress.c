@@ -36,7 +36,7 @@ void progress_program(int64_t of_tokens)
     atomic_fetch_add_explicit(&programs, 1, memory_order_relaxed);
 }
 
-/* "3.1 GiB of 20 GiB" */
+/* Formats what has been read, as "3.1 GiB of 20 GiB". */
 static const char *describe_read(char text[80])
 {
     char done[32], all[32];
@@ -77,7 +77,7 @@ void progress_lines(int fd, int64_t after_ns, int64_t every_ns)
     atomic_store(&lines_fd, fd);
 }
 
-/* No wider than the terminal: only then does a carriage return lead back to its beginning. */
+/* Draws the line, no wider than the terminal: only then does a carriage return lead back to its beginning. */
 static void draw(void)
 {
     char text[192], count[32], read[80];
@@ -93,7 +93,7 @@ static void draw(void)
     dprintf(line.fd, "\r%.*s\033[K", width - 1, text);
 }
 
-/* Until the given time or the end; returns whether it is the end. The lock is held. */
+/* Waits until `ns` or the end of the display, and returns whether the end came. The lock is held. */
 static int wait_until(int64_t ns)
 {
     while (!line.ended && clock_ns() < ns)

@@ -5,26 +5,28 @@
 
 #include <stdint.h>
 
-#define PROGRESS_AFTER_NS 2000000000ll  /* what is done sooner needs none */
-#define PROGRESS_LINE_NS 30000000000ll /* between lines that stay; the first comes as early as the line on a terminal */
-#define PROGRESS_LEAST_BYTES ((int64_t)64 << 20) /* less is read without lines that stay, however slow the machine is */
+#define PROGRESS_AFTER_NS 2000000000ll  /* time after which a long task shows signs of life */
+#define PROGRESS_LINE_NS 30000000000ll /* time between lines that stay; the first comes after PROGRESS_AFTER_NS */
+#define PROGRESS_LEAST_BYTES ((int64_t)64 << 20) /* smaller amounts are read without lines that stay, however slow the machine is */
 
-/* From after_ns nanoseconds on until progress_end, a thread of its own writes the line to fd, twice a second. Nothing happens if
- * fd is no terminal or no thread is to be had. Neither may be called while the other runs, nor twice in a row. */
+/* Starts a thread that writes the progress line to fd twice a second, from after_ns nanoseconds on until progress_end. Does
+ * nothing if fd is no terminal or no thread can be had. progress_begin and progress_end never run at the same time, nor twice in
+ * a row. */
 void progress_begin(int fd, int64_t after_ns);
-/* Whoever prints calls it first. Without a progress_begin it does nothing. */
+/* Ends the progress line; called before anything is printed. Does nothing without a progress_begin. */
 void progress_end(void);
 
-/* A program is built for sequences of `tokens` tokens. From any thread; two counters, whether or not they are shown. */
+/* Counts a program that is built for sequences of `tokens` tokens, whether or not a line is shown. From any thread. */
 void progress_program(int64_t tokens);
 
-/* Files of that size in all are about to be read whole; 0: they are. From any thread, like the next one: whether or not it is shown. */
+/* Announces that files of total_bytes are about to be read whole (0: they have been), whether or not a line is shown. From any
+ * thread. */
 void progress_reading(int64_t total_bytes);
-/* What for, from here on: a string that stays. */
-#define PROGRESS_FILES "reading files, for their checksums" /* what it is for until somebody says otherwise */
+/* Says why files are read from here on, until the next call. text must stay valid. */
+#define PROGRESS_FILES "reading files, for their checksums" /* the purpose at the start */
 void progress_purpose(const char *text);
 void progress_read(int64_t bytes);
-/* From here on progress_read itself writes lines to fd: the first after after_ns, further ones every_ns apart. fd < 0: no more of this. */
+/* Makes progress_read write lines to fd: the first after after_ns, further ones every_ns apart. fd < 0: no more lines. */
 void progress_lines(int fd, int64_t after_ns, int64_t every_ns);
 
 #endif

@@ -5,15 +5,15 @@
 #include <stdarg.h>
 #include <string.h>
 
-/* Whether a line may end before the blank at `at`, in a text whose current word begins at `word`: an option and its value stay
- * together, and a number and its unit. */
+/* Tells whether a line may end before the blank at `at`, in a text whose current word begins at `word`. An option and its value
+ * stay together, and a number and its unit. */
 static int may_break(const char *word, const char *at)
 {
     return (strncmp(word, "--", 2) != 0 || at[-1] == ',') && !isdigit((unsigned char)at[-1]);
 }
 
-/* Bytes of the line that `text` begins with: up to the last break within `width` columns, or the first one; where two blanks
- * are in the second half of it, up to those. */
+/* Returns the bytes of the first line of `text`: up to the last break within `width` columns, or the first break. Two blanks in
+ * the line's second half end it there. */
 static size_t line_length(const char *text, size_t width)
 {
     size_t best = 0, wide = 0;

@@ -13,7 +13,7 @@ struct quantised {
     int64_t rows, columns;
 };
 
-/* Of a matrix in NF4. */
+/* Returns how a matrix in NF4 keeps its scales. */
 static inline enum nf4_scales quantised_scales(enum quantised_form form)
 {
     return form == QUANTISED_NF4 ? NF4_NESTED : NF4_PLAIN;
@@ -35,7 +35,7 @@ static inline int64_t quantised_per_byte(enum quantised_form form)
     return form == QUANTISED_INT8 ? 1 : 2;
 }
 
-/* Elements [first, first + count). packed: aligned to 4 bytes. */
+/* Dequantises elements [first, first + count). packed: aligned to 4 bytes. */
 void quantised_numbers(const void *packed, const struct quantised *q, int64_t first, int64_t count, float *out);
 
 #endif

@@ -33,7 +33,7 @@ uint64_t rng_below(uint64_t seed, uint64_t stream, uint64_t index, uint64_t n)
     return w[0] * n1 + (mid >> 32) + (cross >> 32);
 }
 
-/* Elements 2j and 2j+1 of a stream share block j. */
+/* Draws elements 2j and 2j + 1 of a stream, which share block j. */
 static void normal_pair(uint64_t seed, uint64_t stream, uint64_t pair, float out[2])
 {
     uint32_t w[4];

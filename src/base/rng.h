@@ -5,19 +5,19 @@
 
 #include <stdint.h>
 
-/* Four 32-bit words of block `index` of `stream`. */
+/* Draws the four 32-bit words of block `index` of `stream`. */
 void rng_block(uint64_t seed, uint64_t stream, uint64_t index, uint32_t out[4]);
 
-/* Uniform integer below n (n >= 1), element `index` of `stream`. */
+/* Draws a uniform integer below n (n >= 1), element `index` of `stream`. */
 uint64_t rng_below(uint64_t seed, uint64_t stream, uint64_t index, uint64_t n);
 
-/* Standard normals, elements [first, first + n) of `stream` (Box-Muller on pairs of elements). */
+/* Draws standard normals, elements [first, first + n) of `stream` (Box-Muller on pairs of elements). */
 void rng_normals(uint64_t seed, uint64_t stream, uint64_t first, int64_t n, float *out);
 
-/* Uniform numbers of [0, 1), elements [first, first + n) of `stream`: multiples of 2^-24. */
+/* Draws uniform numbers in [0, 1), multiples of 2^-24, elements [first, first + n) of `stream`. */
 void rng_uniforms(uint64_t seed, uint64_t stream, uint64_t first, int64_t n, float *out);
 
-/* Stream number of a name. */
+/* Returns the stream number of a name. */
 uint64_t rng_stream(const char *name);
 
 #endif

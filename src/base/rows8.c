@@ -4,9 +4,10 @@
 
 #include <math.h>
 
-#define SMALLEST_NORMAL 0x1p-14f /* of fp16; what is below it is a multiple of 2^-24, which is what fp32 resolves from 0.5 on */
+/* smallest normal number of fp16; below it fp16 has multiples of 2^-24, which is fp32's resolution from 0.5 on */
+#define SMALLEST_NORMAL 0x1p-14f
 
-/* The nearest fp16's magnitude, to even; without its limit. */
+/* Rounds a magnitude to the nearest fp16, ties to even, without fp16's upper limit. */
 static inline float half_magnitude(float x)
 {
     const float magnitude = fabsf(x), small = (magnitude + 0.5f) - 0.5f;
@@ -29,7 +30,7 @@ CLONES static float largest(const float *x, int64_t n)
     return most;
 }
 
-/* Adding and subtracting 1.5 * 2^23 rounds to whole numbers, to even. */
+/* Quantises n numbers. Adding and subtracting 1.5 * 2^23 rounds to whole numbers, ties to even. */
 CLONES static void quantise(const float *x, int64_t n, float inverse, int8_t *code)
 {
 #pragma omp simd
@@ -47,6 +48,6 @@ float rows8_quantise(const float *x, int64_t columns, int8_t *code)
     if (most == 0.0f)
         memset(code, 0, (size_t)columns);
     else
-        quantise(x, columns, 1.0f / most * 127.0f, code); /* as PyTorch divides a number by a tensor */
+        quantise(x, columns, 1.0f / most * 127.0f, code); /* the order of PyTorch's division of a number by a tensor */
     return most;
 }

@@ -11,7 +11,7 @@
 #include "base/num.h"
 
 enum { ROWS8_ALIGN = 64 };
-#define ROWS8_LARGEST 65504.0f /* of fp16 */
+#define ROWS8_LARGEST 65504.0f /* fp16's largest number */
 
 static inline int64_t rows8_scale_bytes(int64_t rows)
 {
@@ -23,11 +23,11 @@ static inline int64_t rows8_bytes(int64_t rows, int64_t columns)
     return rows8_scale_bytes(rows) + round_up(rows * columns, ROWS8_ALIGN);
 }
 
-/* One row of finite numbers. Returns its scale, which is infinite where a number rounds to one beyond ROWS8_LARGEST: codes are
- * undefined then. */
+/* Quantises one row of finite numbers and returns its scale. The scale is infinite, and the codes undefined, where a number
+ * rounds beyond ROWS8_LARGEST. */
 float rows8_quantise(const float *x, int64_t columns, int8_t *code);
 
-/* A code's number. */
+/* Returns a code's number. */
 static inline float rows8_number(int8_t code, float scale)
 {
     const float product = (float)code * scale;

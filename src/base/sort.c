@@ -11,7 +11,7 @@
 #define BUCKETS (1 << DIGIT_BITS)
 #define DIGITS ((64 + DIGIT_BITS - 1) / DIGIT_BITS)
 #define HALF_DIGITS ((32 + DIGIT_BITS - 1) / DIGIT_BITS)
-#define MOST_MOVES 4 /* of each entry, before mending takes longer than sorting anew */
+#define MOST_MOVES 4 /* moves of an entry, above which mending takes longer than sorting anew */
 
 struct counts {
     int of[DIGITS][BUCKETS];
@@ -42,7 +42,7 @@ static int begin_buckets(struct counts *c, int d, int n)
     return 1;
 }
 
-/* As unsigned numbers in the order of the doubles: negative ones have all bits turned round, others the sign. */
+/* Maps a double to an unsigned number in the same order: negative ones have all bits inverted, others the sign. */
 static uint64_t ordered(double key)
 {
     uint64_t u;
@@ -64,7 +64,7 @@ struct sorter {
     struct counts *counts;
 };
 
-/* By the entries' keys. */
+/* Sorts the entries by their keys. */
 static void sort_entries(struct sorter *s)
 {
     memset(s->counts, 0, sizeof *s->counts);
@@ -81,7 +81,7 @@ static void sort_entries(struct sorter *s)
     }
 }
 
-/* The exact order, for any keys: by their lower halves, then by their upper ones. */
+/* Sorts exactly, for any keys: by their lower halves, then by their upper halves. */
 static void sort_halves(struct sorter *s)
 {
     for (int i = 0; i < s->n; i++)
@@ -109,7 +109,8 @@ static int mend(struct sorter *s)
     return 1;
 }
 
-/* Half the passes where the numbers spread over their range, as times do: by 32 bits of where in it they lie. 0: they do not. */
+/* Sorts in half the passes if the numbers spread over their range, as times do: by 32 bits of their place in it. Returns 0 if
+ * they do not. */
 static int sort_spread(struct sorter *s)
 {
     double least = INFINITY, most = -INFINITY;

@@ -24,7 +24,7 @@ enum status {
  * Recorded once, where the failure is first detected; callers only pass the code on. */
 enum status status_fail(enum status code, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
-/* The calling thread's last sentence ("" if none). Valid until its next status_fail. */
+/* Returns the calling thread's last sentence ("" if none), valid until its next status_fail. */
 const char *status_message(void);
 
 #define TRY(x)                     \

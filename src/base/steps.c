@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* 1 if the name is one of a checkpoint's. */
+/* Parses a checkpoint's name; returns 0 if the name is none. */
 static int parse(const char *name, struct step_dir *d)
 {
     static const struct {
@@ -46,7 +46,7 @@ static enum status add(struct steps *s, const struct step_dir *d)
     return OK;
 }
 
-/* What cannot be read is not sensible: the newest one will do. */
+/* Reads the name in `latest`; "" if the file cannot be read or names no checkpoint, as the newest one will do. */
 static void read_latest(const char *dir, char name[48])
 {
     char path[PATH_MAX], text[64] = "";

@@ -20,11 +20,11 @@ struct steps {
     char latest[48]; /* the name in `latest` if there is a sensible one, else "" */
 };
 
-/* A directory that does not exist is empty. ERR_IO, ERR_NOMEM. */
+/* Lists a directory of checkpoints; a directory that does not exist is empty. ERR_IO, ERR_NOMEM. */
 enum status steps_list(const char *dir, struct steps *out);
 void steps_free(struct steps *s);
-/* The next name to be tried of whole ones, whether or not they are whole: what `latest` says, then the others from the newest on;
- * NULL: there is no further one. */
+/* Returns the next checkpoint to try, whole by its name only: `latest`'s, then the others in the list's order. NULL: none is
+ * left. */
 const char *steps_next(struct steps *s);
 
 #endif

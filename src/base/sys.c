@@ -92,7 +92,7 @@ static void print_counts(void)
             fprintf(stderr, "LTRAIN_FAULT: %s %ld\n", call_names[c], atomic_load(&state[c].calls));
 }
 
-/* COUNT instead of an error. */
+/* Has the number of calls of a kind printed at exit (COUNT in place of an error). */
 static void count(enum sys_call call)
 {
     static atomic_int registered;
@@ -130,7 +130,7 @@ static int parse_fault(const char *item)
     return -1;
 }
 
-/* A fault that cannot be understood must not let a test pass silently, so it is said. */
+/* Reads LTRAIN_FAULT. A fault that cannot be understood is reported: a test must not pass silently because of it. */
 static void parse_environment(void)
 {
     const char *text = getenv("LTRAIN_FAULT");
@@ -185,7 +185,7 @@ static void hang(void)
         pause();
 }
 
-/* 1 if the call is to fail, with errno set. A short transfer means nothing to these calls: it becomes EIO. */
+/* Returns 1 if the call is to fail, with errno set. A short transfer means nothing to these calls and becomes EIO. */
 static int fails(enum sys_call call)
 {
     int f = sys_fault(call);
@@ -196,7 +196,8 @@ static int fails(enum sys_call call)
     return f != 0;
 }
 
-/* Bytes to transfer, or 0 with errno set if the call is to fail. Halves keep the sector alignment that O_DIRECT needs. */
+/* Returns the bytes to transfer, or 0 with errno set if the call is to fail. Half of them keeps the sector alignment that
+ * O_DIRECT needs. */
 static size_t transfer(enum sys_call call, size_t n)
 {
     int f = sys_fault(call);
@@ -217,7 +218,7 @@ static int begin(const char *verb, int fd, const char *path, size_t bytes, off_t
     return watch_enter(&(struct watch_call){.verb = verb, .fd = fd, .path = path, .bytes = (int64_t)bytes, .at = (int64_t)at});
 }
 
-/* Of a name in an open directory. */
+/* Begins to watch a call on a name in an open directory. */
 static int begin_at(const char *verb, int dir_fd, const char *name)
 {
     char link[32], path[PATH_MAX];
@@ -231,7 +232,7 @@ static int begin_at(const char *verb, int dir_fd, const char *name)
     return begin(verb, -1, n > 0 ? path : name, 0, 0);
 }
 
-/* The call's result, and its errno. */
+/* Ends the watch of a call and returns the call's result, with its errno. */
 static ssize_t end(int handle, ssize_t result)
 {
     int error = errno;
@@ -285,7 +286,7 @@ enum status sys_cannot_open(const char *path)
     return status_fail(st, "cannot open %s: %s", path, sys_strerror(error));
 }
 
-#define CREATE_TURNS 16 /* of writers that replace one file at a time */
+#define CREATE_TURNS 16 /* most attempts beside writers that replace the same file */
 
 int sys_open_file(const char *path, int flags, mode_t mode)
 {
@@ -340,7 +341,7 @@ int sys_create_file(const char *path)
     return fd;
 }
 
-/* Like the kernel's, a close that fails has closed. */
+/* Closes a descriptor. As with the kernel's close, it is closed even if this fails. */
 int sys_close(int fd)
 {
     int w = begin("close", fd, NULL, 0, 0), r = close(fd);
@@ -591,7 +592,7 @@ int sys_mlock(const void *p, size_t bytes)
 #define LARGE ((size_t)4 << 20)
 #define PAGE ((uintptr_t)4096)
 
-/* Large tables in large pages, where the kernel has them: what touches them first faults once for 512 small ones. */
+/* Asks for large pages for a large table, where the kernel has them: one fault then serves 512 small pages. */
 static void *in_large_pages(void *p, size_t bytes)
 {
     uintptr_t first = (uintptr_t)p & ~(PAGE - 1), end = ((uintptr_t)p + bytes + PAGE - 1) & ~(PAGE - 1);

@@ -32,7 +32,7 @@ enum sys_call {
     SYS_FALLOCATE,
     SYS_NO_COW,
     SYS_STATVFS, /* fstatfs, too */
-    SYS_STAT,    /* of a path, a link, a descriptor */
+    SYS_STAT,    /* stat, lstat, fstat */
     SYS_ACCESS,
     SYS_OPENDIR,
     SYS_READDIR,
@@ -48,8 +48,8 @@ enum sys_call {
     SYS_MALLOC,
     SYS_THREAD,      /* pthread_create */
     SYS_URING_SETUP, /* io_uring_queue_init_params */
-    SYS_URING_ENTER, /* of the first operations, which tell whether the kernel lets any in */
-    SYS_URING_FIRST, /* their results */
+    SYS_URING_ENTER, /* first submission, which shows whether the kernel lets the process in */
+    SYS_URING_FIRST, /* results of the first submission */
     SYS_URING_BUFFERS,
     SYS_URING_SUBMIT,
     SYS_URING_CQE, /* a completion's result */
@@ -61,11 +61,12 @@ enum sys_call {
 
 void sys_inject(enum sys_call call, int nth, int error);
 void sys_inject_clear(void);
-/* The number of calls made so far (tests sweep n from 1 to this). */
+/* Returns the number of calls of a kind made so far (tests sweep n from 1 to this). */
 long sys_count(enum sys_call call);
-/* For calls made elsewhere (io_uring): returns 0, or the errno that is to be pretended. */
+/* Counts a call that is made elsewhere (io_uring), and returns 0 or the errno to pretend. */
 int sys_fault(enum sys_call call);
-/* This thread's calls are watched but not counted, and none of them fails: they come by the clock, not in the program's order. */
+/* Exempts this thread's calls from counting and faults: they come by the clock, not in the program's order. They are still
+ * watched. */
 void sys_thread_by_clock(void);
 
 int sys_open(const char *path, int flags, mode_t mode);
@@ -84,11 +85,11 @@ int sys_openat(int dir_fd, const char *path, int flags, mode_t mode); /* counted
 int sys_close(int fd);
 ssize_t sys_pread(int fd, void *buf, size_t n, off_t at);
 ssize_t sys_pwrite(int fd, const void *buf, size_t n, off_t at);
-/* Open regular files as streams, to read from (sys_open_file) and to write anew (sys_create_file). */
+/* Opens a regular file as a stream, to read it (sys_open_file) or to write it anew (sys_create_file). */
 FILE *sys_read_text(const char *path);
 FILE *sys_write_text(const char *path);
 int sys_fsync(int fd);
-/* sync_file_range: pages that are written to from here on, by write or through a mapping, show in the file's times. */
+/* Calls sync_file_range: writes from here on, through a mapping too, show in the file's times. */
 int sys_write_back(int fd, off_t at, off_t bytes);
 int sys_truncate(const char *path, off_t bytes);
 int sys_ftruncate(int fd, off_t bytes); /* counted as a truncate */
@@ -99,7 +100,7 @@ int sys_unlinkat(int dir_fd, const char *name, int flags); /* counted as an unli
 int sys_rmdir(const char *path);
 int sys_mkdir(const char *path, mode_t mode);
 int sys_fallocate(int fd, int mode, off_t offset, off_t len);
-/* btrfs: what is written over later, in the file, which is empty yet, stays in its place. */
+/* Turns copy on write off for a file that is still empty (btrfs), so that later writes stay in place. */
 int sys_no_cow(int fd);
 /* ---- what there is ---- */
 int sys_stat(const char *path, struct stat *out);
@@ -107,21 +108,21 @@ int sys_lstat(const char *path, struct stat *out);
 int sys_fstat(int fd, struct stat *out);
 int sys_fstatat(int dir_fd, const char *name, struct stat *out, int flags);
 int sys_access(const char *path, int mode);
-/* Whether errno says that there is no such file, and nothing else. */
+/* Tells whether errno says that there is no such file, and nothing else. */
 int sys_is_absent(int error);
 char *sys_realpath(const char *path); /* to be freed */
 DIR *sys_opendir(const char *path);
-/* NULL with errno 0 at the end. */
+/* Returns the next entry; NULL with errno 0 at the end. */
 struct dirent *sys_readdir(DIR *d);
-/* Of one root, which fts_read's calls are named by; fts_read returns NULL with errno 0 at the end. */
+/* Opens the tree below one root, by which fts_read's calls are named; fts_read returns NULL with errno 0 at the end. */
 FTS *sys_fts_open(const char *root, int options);
 FTSENT *sys_fts_read(FTS *tree, const char *root);
 int sys_glob(const char *pattern, int flags, glob_t *out); /* GLOB_ABORTED leaves errno */
-/* Bytes that any user may write; a PiB where the file system has no size. */
+/* Finds the bytes that any user may write; a PiB where the file system has no size. */
 int sys_statvfs_free(const char *path, int64_t *free_bytes);
 struct statfs;
 int sys_fstatfs(int fd, struct statfs *out);
-/* quotactl_fd; ENOSYS where it is not known. */
+/* Calls quotactl_fd; ENOSYS where the kernel has none. */
 int sys_quota(int fd, unsigned command, unsigned id, void *out);
 
 /* ---- memory and threads ---- */

@@ -8,7 +8,7 @@
 #include <string.h>
 #include <strings.h>
 
-/* "430,080" as it is printed, without its commas; other texts as they are. */
+/* Removes the commas of a number printed as "430,080"; other texts stay as they are. */
 static const char *ungrouped(const char *text, char buf[32])
 {
     size_t n = strspn(text, "0123456789,"), o = 0;
@@ -89,7 +89,7 @@ int units_parse_rate(const char *text, double unit, double *out)
     return 0;
 }
 
-/* `more` digits than usual. */
+/* Formats bytes with `more` digits than usual. */
 static const char *format(int64_t bytes, int more, char *buf, const char *const unit[5])
 {
     double x = (double)bytes;
@@ -115,7 +115,7 @@ void units_format_apart(int64_t a, int64_t b, char text_a[32], char text_b[32])
     do {
         format(a, more, text_a, long_unit);
         format(b, more, text_b, long_unit);
-        more += 1 + (more == 0); /* of 38.0 and 38.1 GiB it is hard to see that they differ */
+        more += 1 + (more == 0); /* 38.0 and 38.1 GiB are hard to tell apart */
     } while (a != b && strcmp(text_a, text_b) == 0 && more < 12);
 }
 

@@ -16,7 +16,7 @@
 enum { PATH_BYTES = 400, SENTENCE = 1200 };
 
 struct slot {
-    int64_t since_ns; /* of watch.now_ns; 0: free */
+    int64_t since_ns; /* time by watch.now_ns; 0: the slot is free */
     struct watch_call call;
     char path[PATH_BYTES];
     int said;
@@ -35,7 +35,7 @@ static struct {
     char remark[512];
 } watch = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
-/* What the descriptor is open on; asks no drive. 0: it is closed. */
+/* Finds the path that a descriptor is open on, without asking a drive; returns 0 if it is closed. */
 static int path_of(int fd, char path[PATH_BYTES])
 {
     char link[32];
@@ -72,7 +72,7 @@ int watch_enter(const struct watch_call *call)
     return handle;
 }
 
-/* "read 1.0 MiB at offset 4096 of /scratch/x" */
+/* Formats a call, as "read 1.0 MiB at offset 4096 of /scratch/x". */
 static void describe(const struct slot *s, char *text, size_t size)
 {
     char path[PATH_BYTES], bytes[32];
@@ -104,8 +104,7 @@ void watch_leave(int handle)
         say(text);
 }
 
-/* The call, of a GPU or of others, that has been under way for the longest of those for longer than `seconds`, or NULL. The lock is
- * held. */
+/* Returns the oldest call, of a GPU's or of others, that has been under way for more than `seconds`, or NULL. The lock is held. */
 static struct slot *longer_than(double seconds, int device, int unsaid)
 {
     struct slot *oldest = NULL;
@@ -147,7 +146,7 @@ static void look(void)
     }
 }
 
-/* Between two looks. The lock is held. */
+/* Returns the time between two looks. The lock is held. */
 static int64_t pause_ns(void)
 {
     double least = watch.rules.patience < watch.rules.timeout ? watch.rules.patience : watch.rules.timeout, tick;

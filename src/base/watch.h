@@ -11,13 +11,13 @@
 
 struct watch_call {
     const char *verb; /* "read", "sync"; static */
-    int fd;           /* what it is about, or -1 */
-    const char *path; /* else this one, copied; or NULL */
-    int64_t bytes, at; /* of a transfer; bytes 0: no transfer */
-    int device;        /* of a GPU: `path` says what has not ended, and how long it takes is not said before the end */
+    int fd;           /* the call's descriptor, or -1 */
+    const char *path; /* the path where there is no descriptor, copied; or NULL */
+    int64_t bytes, at; /* bytes and offset of a transfer; bytes 0: no transfer */
+    int device;        /* 1: a GPU's call; `path` says what has not ended, and its duration is not said before the end */
 };
 
-/* A handle for watch_leave; less than 0, which is as good, where nothing is looked at. */
+/* Registers a call and returns a handle for watch_leave; less than 0, which watch_leave takes too, where nothing is watched. */
 int watch_enter(const struct watch_call *call);
 void watch_leave(int handle);
 
@@ -28,12 +28,12 @@ struct watch_rules {
     void (*end)(const char *sentence); /* does not return */
 };
 
-/* Once at a time; the thread runs until watch_stop. ERR_NOMEM. */
+/* Starts the watching thread, which runs until watch_stop; once at a time. ERR_NOMEM. */
 enum status watch_start(const struct watch_rules *rules);
 void watch_stop(void);
-/* Another one from now on, also for calls that are under way. */
+/* Sets other limits from now on, also for calls that are under way. */
 void watch_set_timeouts(double seconds, double device_seconds);
-/* What is said at the end beside the cause: what there is to go on from. */
+/* Sets a text that is printed at the end beside the cause: what there is to go on from. */
 void watch_remark(const char *text);
 
 #endif
