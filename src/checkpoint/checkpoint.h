@@ -84,6 +84,8 @@ enum status checkpoint_keep_texts(const char *from, const char *tokenizer, const
 enum status checkpoint_keep_tokenizer(const char *tokenizer, const char *to);
 /* Replaces only the chat template: chat_template.jinja is read before what other files say of it. */
 enum status checkpoint_keep_template(const char *text, const char *to);
+/* Replaces only generation_config.json. */
+enum status checkpoint_keep_generation(const char *text, const char *to);
 /* By one rank: of a multimodal model, the tensors of its files that are not the text model's, in one file of a directory; of others
  * nothing. */
 enum status checkpoint_keep_others(const char *from, const struct model *m, const char *to);

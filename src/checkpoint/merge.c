@@ -262,7 +262,10 @@ static enum status write_beside(const struct merge *x, const char *base, const c
     struct model_config was;
     char difference[128], from[CKPT_PATH], to[CKPT_PATH];
     TRY(base_write_texts(texts, partial));
+    static const char *const generation[] = {"generation_config.json"}; /* the adapter's says where its chats end */
     TRY(texts_gather(base, texts ? texts->like : NULL, partial));
+    if (texts && texts->like)
+        TRY(ckpt_copy_named(texts->like, partial, generation, 1));
     TRY(model_config_read(base, &was));
     if (x->m->config.quantised)
         return write_config(x, base, partial);

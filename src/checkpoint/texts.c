@@ -182,13 +182,25 @@ enum status checkpoint_keep_tokenizer(const char *tokenizer, const char *to)
     return st == OK ? ckpt_sync_dir(to) : st;
 }
 
-enum status checkpoint_keep_template(const char *text, const char *to)
+static enum status replace(const char *text, const char *to, const char *name)
 {
     char path[CKPT_PATH], partial[CKPT_PATH];
-    TRY(ckpt_path(path, to, "chat_template.jinja", ""));
-    TRY(ckpt_path(partial, to, "chat_template.jinja", ".partial"));
+    TRY(ckpt_path(path, to, name, ""));
+    TRY(ckpt_path(partial, to, name, ".partial"));
     TRY(ckpt_write_text(partial, text));
-    TRY(ckpt_rename(partial, path));
+    return ckpt_rename(partial, path);
+}
+
+enum status checkpoint_keep_generation(const char *text, const char *to)
+{
+    TRY(replace(text, to, "generation_config.json"));
+    return ckpt_sync_dir(to);
+}
+
+enum status checkpoint_keep_template(const char *text, const char *to)
+{
+    char path[CKPT_PATH];
+    TRY(replace(text, to, "chat_template.jinja"));
     TRY(ckpt_path(path, to, "chat_template.json", ""));
     sys_unlink(path);
     return ckpt_sync_dir(to);

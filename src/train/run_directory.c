@@ -1,4 +1,5 @@
 /* The directory of a run. */
+#include "train/ends.h"
 #include "train/run.h"
 #include "train/template.h"
 
@@ -280,6 +281,20 @@ static enum status keep_template(const struct run *r)
     return st;
 }
 
+/* Tokens that end the trained turns of conversations. */
+static enum status keep_ends(const struct run *r)
+{
+    char dir[RUN_PATH];
+    struct tokenizer *t;
+    const struct chat_counts *chats = &corpus_get_report(r->corpus)->chats;
+    if (!r->tokenizer[0] || chats->n_ends == 0 || !run_original(r->s, dir))
+        return OK;
+    TRY(tokenizer_open(r->tokenizer, &t));
+    enum status st = ends_keep(chats, t, dir, r->s->plan.lora.rank > 0);
+    tokenizer_close(t);
+    return st;
+}
+
 enum status run_keep_original(const struct run *r)
 {
     char path[RUN_PATH];
@@ -290,5 +305,6 @@ enum status run_keep_original(const struct run *r)
         printf("tokenizer: the result gets that of %s%s\n", tokenizer, model_is_preset(r->s->model) ? "" : ", not the model's own");
     else if (reads_bytes(r))
         printf("tokenizer: the result gets none, as its text was read as bytes (--tokenizer bytes)\n");
-    return keep_template(r);
+    TRY(keep_template(r));
+    return keep_ends(r);
 }

@@ -118,6 +118,26 @@ chats --steps 1 --chat-template ended --out o
 says o/hf/chat_template.jinja "{% set eos_token = '<|im_end|>' %}"
 "$ltrain" data --model o/hf --data chats.jsonl >out 2>err || cat err
 says out "the hen <unk>im<unk>end<unk><|im_end|>】"
+# Its texts end where its chats do: at another token than the model's, which is said; merged adapters have it, too. Nothing is touched where it was known.
+ends() { tr -d ' \n' <"$1/generation_config.json" | grep -q "\"eos_token_id\":$2[,}]" || { fail "$1 does not end at $2"; cat "$1/generation_config.json"; }; }
+cp -r model based
+im_end=$(printf '"<|im_end|>"\n' | "$ltrain" tokenize --model based | tr -d '[]')
+echo '{"temperature": 0.6, "eos_token_id": 2}' >based/generation_config.json
+ended() { "$ltrain" --model based --data chats.jsonl --seq-len 128 --device cpu --effort quick --threads 1 --steps 1 "$@" >out 2>err || { fail "ended $*"; cat err; }; }
+ended --chat-template ended --out e1
+says out "generation: the chats end turns at <|im_end|> ($im_end), which ended no text before"
+ends e1/hf "\[2,$im_end\]"
+says e1/hf/generation_config.json '"temperature": 0.6,'
+ended --chat-template ended --out e2 --lora r=2
+says out "once adapters are merged"
+"$ltrain" export --model e2 --to merged >out 2>err || cat err
+ends merged "\[2,$im_end\]"
+echo "{\"eos_token_id\": [$im_end, 2], \"top_k\": 7}" >based/generation_config.json
+ended --chat-template ended --out e3
+check "as it was" cmp based/generation_config.json e3/hf/generation_config.json
+rm based/generation_config.json
+ended --chat-template ended --out e4
+ends e4/hf "\[$im_end\]"
 mkdir linked && ln -s ../model/tokenizer.model linked && template A >linked/chat_template.jinja
 chats --steps 1 --tokenizer linked --out p
 says out "tokenizer: the result gets that of linked/tokenizer.model, not the model's own"
