@@ -71,8 +71,8 @@ static void set_defaults(int n, FILE *notes)
         {"OMPI_MCA_rmaps_base_oversubscribe", "1"},     /* more ranks than cores */
         {"OMPI_MCA_hwloc_base_binding_policy", "none"}, /* else up to two ranks get one core each, whatever their threads */
         {"OMPI_MCA_pml", "ob1"},                        /* one machine: start in 22 ms, not 239 with Open MPI 4.1 */
-        {"OMPI_MCA_orte_execute_quiet", "1"},                        /* the sentence is ours */
-        {"OMPI_MCA_odls_base_sigkill_timeout", "2"},                 /* twice: time to say why */
+        {"OMPI_MCA_orte_execute_quiet", "1"},           /* the sentence is ours */
+        {"OMPI_MCA_odls_base_sigkill_timeout", "2"},    /* twice: time to say why */
         {"PRTE_MCA_rmaps_default_mapping_policy", ":oversubscribe"}, /* Open MPI 5 */
         {"PRTE_MCA_hwloc_default_binding_policy", "none"},
     };
@@ -164,8 +164,10 @@ static int is_crash(int number)
 /* The others say which rank has died, if they know each other by then, and nobody else says by what. */
 static void say_signal(int number)
 {
-    fprintf(stderr, "ltrain: a rank was ended by signal %d (%s)%s, and the others with it; what has been saved continues with --resume RUN\n",
-            number, strsignal(number), number == SIGKILL ? ", by hand or by the kernel for want of memory (dmesg)" : "");
+    fprintf(
+        stderr,
+        "ltrain: a rank was ended by signal %d (%s)%s, and the others with it; what has been saved continues with --resume RUN\n",
+        number, strsignal(number), number == SIGKILL ? ", by hand or by the kernel for want of memory (dmesg)" : "");
 }
 
 /* mpiexec exits with 128 + n where a rank has ended by signal n: a rank's crash stays one, whatever was asked for. Its own end by

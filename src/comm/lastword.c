@@ -80,7 +80,8 @@ static void describe_dead(const struct comm *c, int rank, char *text, size_t byt
 /* Shared memory makes MPI wait inside a call for a rank that was stopped in the middle of a message. */
 static void describe_stuck(const struct comm *c, double seconds, char *text, size_t bytes)
 {
-    const int n = snprintf(text, bytes, "MPI has not come back from a call for %.3g s", seconds), rank = peer_found(c, PEER_STOPPED);
+    const int n = snprintf(text, bytes, "MPI has not come back from a call for %.3g s", seconds),
+              rank = peer_found(c, PEER_STOPPED);
     if (rank >= 0)
         snprintf(text + n, bytes - (size_t)n, "; rank %d on %s is stopped (process %d, by a signal or a debugger)", rank,
                  c->peer[rank].host, (int)c->peer[rank].pid);

@@ -162,8 +162,8 @@ int votes_missing(const struct comm *c);
 
 /* behind.c: what the wire says goes to the caller */
 enum status behind_ask(struct comm *c);
-enum status behind_hear(struct comm *c); /* a rank has said how far it is (c->in) */
-int behind_rank(const struct comm *c);   /* -1: it is not known */
+enum status behind_hear(struct comm *c);               /* a rank has said how far it is (c->in) */
+int behind_rank(const struct comm *c);                 /* -1: it is not known */
 enum status behind_ask_rank(struct comm *c, int rank); /* one rank, which is silent until it answers */
 
 /* peer.c */

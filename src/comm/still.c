@@ -104,11 +104,12 @@ static void say_silent(struct comm *c, const struct patience *p)
         return;
     if (more > 0)
         snprintf(others, sizeof others, " and %d other%s", more, more > 1 ? "s" : "");
-    snprintf(text, sizeof text,
-             "waiting for rank %d on %s%s, which %s not answered for %d s (stopped or busy, or the host or its network stands still), "
-             "up to %g s (--comm-timeout)",
-             first, c->peer[first].host, others, more > 0 ? "have" : "has", (int)(p->waited_ns / SECOND),
-             (double)c->timeout_ns * 1e-9);
+    snprintf(
+        text, sizeof text,
+        "waiting for rank %d on %s%s, which %s not answered for %d s (stopped or busy, or the host or its network stands still), "
+        "up to %g s (--comm-timeout)",
+        first, c->peer[first].host, others, more > 0 ? "have" : "has", (int)(p->waited_ns / SECOND),
+        (double)c->timeout_ns * 1e-9);
     print_line(text);
 }
 

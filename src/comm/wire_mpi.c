@@ -97,7 +97,8 @@ static void prepare_last_word(const struct launch *l)
     char transports[512], memory[192];
     describe_transports(transports, sizeof transports);
     const char *btl = getenv("OMPI_MCA_btl"); /* left alone Open MPI goes over TCP by itself */
-    if (btl && (strstr(btl, "vader") || strstr(btl, "sm")) && shm_is_short(l->local_size > 0 ? l->local_size : 1, memory, sizeof memory)) {
+    const int by_memory = btl && (strstr(btl, "vader") || strstr(btl, "sm"));
+    if (by_memory && shm_is_short(l->local_size > 0 ? l->local_size : 1, memory, sizeof memory)) {
         snprintf(starting, sizeof starting,
                  "ltrain: rank %d: MPI cannot start and has ended this process: %s: make it larger (docker run --shm-size), remove "
                  "what other programs have left there, or set OMPI_MCA_btl=tcp,self\n",

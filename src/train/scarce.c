@@ -32,7 +32,8 @@ int scarce_has_more(int64_t bytes, int64_t least)
 static int has_more_elsewhere(const struct comm *c, const struct seen *all, int rank, int least, int tier)
 {
     return scarce_has_more(all[rank].is.limit[tier], all[least].is.limit[tier]) &&
-           (strcmp(comm_host(c, rank), comm_host(c, least)) != 0 || strcmp(all[rank].is.place[tier], all[least].is.place[tier]) != 0);
+           (strcmp(comm_host(c, rank), comm_host(c, least)) != 0 ||
+            strcmp(all[rank].is.place[tier], all[least].is.place[tier]) != 0);
 }
 
 static void name_least(const struct comm *c, const struct seen *all, int tier, struct settings *s, int64_t *limit)

@@ -14,8 +14,8 @@ struct scarce {
 };
 
 /* Takes the least of all ranks for each tier, as ranks run one program. s->plan.scarce[tier] names the rank that has it, with its
- * host and place, where another rank has more elsewhere; s->plan.kept_free becomes that of the rank with the least nvme. All ranks
- * call it and get the same. */
+ * host and place, where another rank has more elsewhere; s->plan.kept_free becomes that of the rank with the least nvme. All
+ * ranks call it and get the same. */
 enum status scarce_share(struct comm *c, const struct scarce *own, struct settings *s, int64_t limit[TIERS]);
 /* Returns 1 if `bytes` are more than `least` by more than changes between two looks, or between hosts of one kind: 1/64. */
 int scarce_has_more(int64_t bytes, int64_t least);

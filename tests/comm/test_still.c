@@ -251,8 +251,10 @@ static void silent_hosts_are_named(void **state)
     assert_string_equal(heard(), ""); /* ranks 0 and 1 answer, and say it */
     ask(20, 0, 0);
     ask(25, 0, 1u << 4);
-    assert_string_equal(heard(), "ltrain: waiting for rank 0 on a and 2 others, which have not answered for 25 s (stopped or busy, or the host or its "
-                                 "network stands still), up to 600 s (--comm-timeout)\n");
+    assert_string_equal(
+        heard(),
+        "ltrain: waiting for rank 0 on a and 2 others, which have not answered for 25 s (stopped or busy, or the host or its "
+        "network stands still), up to 600 s (--comm-timeout)\n");
     assert_int_equal(still_rank(&c, &life), 0);
     assert_int_equal(life, PEER_ALIVE);
     ask(30, 0, 1u << 4);
