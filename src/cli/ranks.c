@@ -5,8 +5,8 @@
 #include "base/sys.h"
 #include "base/num.h"
 #include "base/process.h"
+#include "cli/mpi_defaults.h"
 #include "cli/relay.h"
-#include "comm/shm.h"
 
 #include <errno.h>
 #include <limits.h>
@@ -24,70 +24,6 @@ void ranks_hush(const struct launch *l)
 {
     if (l->rank > 0 && !freopen("/dev/null", "w", stdout))
         fclose(stdout);
-}
-
-/* Whether PATH has the program. */
-static int is_on_path(const char *name)
-{
-    char path[PATH_MAX], *copy = strdup(getenv("PATH") ? getenv("PATH") : ""), *at = copy, *directory;
-    int found = 0;
-    while (!found && at && (directory = strsep(&at, ":")))
-        if (snprintf(path, sizeof path, "%s/%s", directory, name) < (int)sizeof path)
-            found = sys_access(path, X_OK) == 0;
-    free(copy);
-    return found;
-}
-
-/* Sets the variable unless the user has, and notes that in `ours`. */
-static void set_default(const char *name, const char *value, char *ours, size_t size)
-{
-    size_t n = strlen(ours);
-    if (getenv(name) || setenv(name, value, 0) != 0)
-        return;
-    snprintf(ours + n, size - n, "%s:", name);
-}
-
-/* Ranks of one machine send through shared memory, for which a container may have no room. */
-static void choose_transport(int n, FILE *notes, char *ours, size_t size)
-{
-    char why[192];
-    const int given = getenv("OMPI_MCA_btl") || getenv("OMPI_MCA_pml");
-    if (given || !shm_is_short(n, why, sizeof why)) {
-        set_default("OMPI_MCA_btl", "vader,self", ours, size);
-        return;
-    }
-    set_default("OMPI_MCA_btl", "tcp,self", ours, size);
-    if (!getenv("OMPI_MCA_btl_tcp_if_exclude"))
-        set_default("OMPI_MCA_btl_tcp_if_include", "lo", ours, size);
-    fprintf(notes, "remark: %s: the ranks send over TCP instead, which is slower (docker run --shm-size gives more)\n", why);
-    fflush(notes);
-}
-
-/* Variables instead of options: another MPI's mpiexec does not stumble over them, and what the user has set stays. */
-static void set_defaults(int n, FILE *notes)
-{
-    char ours[512] = ":";
-    static const char *const defaults[][2] = {
-        {"OMPI_MCA_rmaps_base_oversubscribe", "1"},     /* more ranks than cores */
-        {"OMPI_MCA_hwloc_base_binding_policy", "none"}, /* else up to two ranks get one core each, whatever their threads */
-        {"OMPI_MCA_pml", "ob1"},                        /* one machine: start in 22 ms, not 239 with Open MPI 4.1 */
-        {"OMPI_MCA_orte_execute_quiet", "1"},           /* the sentence is ours */
-        {"OMPI_MCA_odls_base_sigkill_timeout", "2"},    /* twice: time to say why */
-        {"PRTE_MCA_rmaps_default_mapping_policy", ":oversubscribe"}, /* Open MPI 5 */
-        {"PRTE_MCA_hwloc_default_binding_policy", "none"},
-    };
-    choose_transport(n, notes, ours, sizeof ours);
-    for (size_t i = 0; i < sizeof defaults / sizeof defaults[0]; i++)
-        set_default(defaults[i][0], defaults[i][1], ours, sizeof ours);
-    setenv(LAUNCH_DEFAULTS, ours, 1);
-    if (!is_on_path("ssh") && !is_on_path("rsh")) /* Open MPI 4 wants one, though all ranks are here; containers have none */
-        setenv("OMPI_MCA_plm", "isolated", 0);
-    if (geteuid() == 0) {
-        setenv("OMPI_ALLOW_RUN_AS_ROOT", "1", 0);
-        setenv("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1", 0);
-        setenv("PRTE_ALLOW_RUN_AS_ROOT", "1", 0);
-        setenv("PRTE_ALLOW_RUN_AS_ROOT_CONFIRM", "1", 0);
-    }
 }
 
 /* In a process group of its own: a terminal's ^C is for this process, which passes it on. */
@@ -271,7 +207,7 @@ enum status ranks_start(int n, char **argv, FILE *notes, int *code)
     args[2] = count;
     args[3] = self;
     memcpy(args + 4, argv + 1, (size_t)(argc - 1) * sizeof *args);
-    set_defaults(n, notes);
+    mpi_defaults_set(n, notes);
     setenv(STARTED, count, 1);
     process_will_pass_on();
     enum status st = run_mpiexec(args, notes, code);

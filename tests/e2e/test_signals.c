@@ -9,6 +9,7 @@
 #include <sys/ioctl.h>
 #include <sys/mount.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -261,13 +262,30 @@ static void shared_memory_may_be_short(void **state)
     assert_null(strstr(r.err, "unset"));
 }
 
+static int small_temporary_directory(void)
+{
+    e2e_let_root_start_ranks();
+    return e2e_private_mounts() || mkdir("small", 0700) || mount("tmpfs", "small", "tmpfs", 0, "size=1m") || setenv("TMPDIR", "small", 1);
+}
+
+/* Open MPI's files lie there: it hangs where they have no room. */
+static void temporary_directory_may_be_full(void **state)
+{
+    const struct launch small = {.prepare = small_temporary_directory};
+    (void)state;
+    if (E2E_SANITIZED || !e2e_can_mount() || system("command -v mpiexec >/dev/null") != 0)
+        skip();
+    struct result r = e2e_succeeds(&small, "--ranks 2" TINY "--offload none --steps 1 --out run");
+    e2e_contains(r.out, "remark: small (1.0 MiB are free) is no place for mpiexec's files: they are in /");
+}
+
 int main(void)
 {
 #define TEST(f) cmocka_unit_test_setup_teardown(f, e2e_setup, e2e_teardown)
     const struct CMUnitTest tests[] = {
         TEST(unfinished_step_is_thrown_away), TEST(step_is_finished_if_asked),  TEST(ranks_stop_together),
         TEST(training_is_done),               TEST(slow_output_loses_nothing),
-        TEST(closed_output_ends_nothing),     TEST(limit_of_file_size_is_said), TEST(mpi_that_cannot_start_says_so), TEST(shared_memory_may_be_short),
+        TEST(closed_output_ends_nothing),     TEST(limit_of_file_size_is_said), TEST(mpi_that_cannot_start_says_so), TEST(shared_memory_may_be_short), TEST(temporary_directory_may_be_full),
     };
     return cmocka_run_group_tests_name("signals", tests, NULL, NULL);
 }
