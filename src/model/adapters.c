@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MOST_PATTERNS = 32, NAME = 256 };
+enum { MOST_PATTERNS = 256, MOST_LAYER_NAMES = 8, NAME = 256 };
 
 struct pattern {
     pcre2_code *code;
@@ -19,22 +19,31 @@ struct pattern {
 
 struct adapter_rules {
     const struct lora *lora;
-    pcre2_code *targets; /* NULL: names, or all maps */
+    pcre2_code *targets;  /* NULL: names, or all maps */
+    pcre2_code *excluded; /* NULL: names */
+    pcre2_code *layer[MOST_LAYER_NAMES]; /* a module's name up to and with its layer's number, the first group */
+    int n_layer;
     struct pattern rank[MOST_PATTERNS], alpha[MOST_PATTERNS];
     int n_ranks, n_alphas;
 };
 
-/* Of whole names. */
-static enum status compile(const char *what, const char *text, pcre2_code **out)
+/* Compiles a regular expression of names' beginnings. */
+static enum status compile_beginning(const char *what, const char *text, uint32_t options, pcre2_code **out)
 {
     int error;
     PCRE2_SIZE at;
     char why[128] = "";
-    *out = pcre2_compile((PCRE2_SPTR)text, PCRE2_ZERO_TERMINATED, PCRE2_ANCHORED | PCRE2_ENDANCHORED | PCRE2_UTF, &error, &at, NULL);
+    *out = pcre2_compile((PCRE2_SPTR)text, PCRE2_ZERO_TERMINATED, PCRE2_ANCHORED | PCRE2_UTF | options, &error, &at, NULL);
     if (*out)
         return OK;
     pcre2_get_error_message(error, (PCRE2_UCHAR *)why, sizeof why);
     return status_fail(ERR_INVALID, "--lora: %s=%s is no regular expression: %s (character %zu)", what, text, why, (size_t)at);
+}
+
+/* Compiles a regular expression of whole names. */
+static enum status compile(const char *what, const char *text, pcre2_code **out)
+{
+    return compile_beginning(what, text, PCRE2_ENDANCHORED, out);
 }
 
 static int matches(const pcre2_code *code, const char *name)
@@ -62,13 +71,35 @@ static enum status compile_patterns(const char *what, const char *text, struct p
     return OK;
 }
 
+/* PEFT's rule: a layer's number is the first one behind two names, or behind one of `layers-pattern` where that is given. */
+static enum status compile_layers(struct adapter_rules *r)
+{
+    char name[NAME], whole[NAME + 32];
+    const char *at = r->lora->layer_names;
+    if (!at[0]) {
+        r->n_layer = 1;
+        return compile_beginning("layers-pattern", ".*?\\.[^.]*\\.(\\d+)\\.", 0, &r->layer[0]);
+    }
+    while (lora_next_name(&at, name, sizeof name)) {
+        if (r->n_layer == MOST_LAYER_NAMES)
+            return status_fail(ERR_INVALID, "--lora: layers-pattern has more than %d names", MOST_LAYER_NAMES);
+        snprintf(whole, sizeof whole, "(?:^|.*?\\.)(?:%s)\\.(?<idx>\\d+)\\.", name);
+        TRY(compile_beginning("layers-pattern", whole, 0, &r->layer[r->n_layer++]));
+    }
+    return OK;
+}
+
 enum status adapter_rules_create(const struct lora *l, struct adapter_rules **out)
 {
     struct adapter_rules *r = sys_calloc(1, sizeof *r);
     if (!r)
         return status_fail(ERR_NOMEM, "out of memory for a model's adapters");
     r->lora = l;
-    enum status st = lora_targets_regex(l) ? compile("targets", l->targets, &r->targets) : OK;
+    enum status st = lora_is_regex(l->targets) ? compile("targets", l->targets, &r->targets) : OK;
+    if (st == OK && lora_is_regex(l->excluded))
+        st = compile("exclude-modules", l->excluded, &r->excluded);
+    if (st == OK && l->layers[0])
+        st = compile_layers(r);
     if (st == OK)
         st = compile_patterns("rank-pattern", l->ranks, r->rank, &r->n_ranks);
     if (st == OK)
@@ -85,6 +116,9 @@ void adapter_rules_destroy(struct adapter_rules *r)
     if (!r)
         return;
     pcre2_code_free(r->targets);
+    pcre2_code_free(r->excluded);
+    for (int i = 0; i < MOST_LAYER_NAMES; i++)
+        pcre2_code_free(r->layer[i]);
     for (int i = 0; i < MOST_PATTERNS; i++) {
         pcre2_code_free(r->rank[i].code);
         pcre2_code_free(r->alpha[i].code);
@@ -119,17 +153,59 @@ int adapter_targeted_by(const char *name, const char *module)
     return ends_with(module, n, name) && (n == m || module[n - m - 1] == '.');
 }
 
-static int is_target(const struct adapter_rules *r, const char *module)
+static int is_listed(const char *list, const char *module)
 {
     char name[NAME];
-    if (r->targets)
-        return matches(r->targets, module);
-    if (strcmp(r->lora->targets, "all-linear") == 0)
-        return 1;
-    for (const char *at = r->lora->targets; lora_next_name(&at, name, sizeof name);)
+    for (const char *at = list; lora_next_name(&at, name, sizeof name);)
         if (adapter_targeted_by(name, module))
             return 1;
     return 0;
+}
+
+/* Returns the number of a module's layer; -1: it is in none that `layers-pattern` names. */
+static long layer_of(const struct adapter_rules *r, const char *module)
+{
+    long number = -1;
+    for (int i = 0; i < r->n_layer && number < 0; i++) {
+        pcre2_match_data *data = pcre2_match_data_create_from_pattern(r->layer[i], NULL);
+        int groups = data ? pcre2_match(r->layer[i], (PCRE2_SPTR)module, strlen(module), 0, 0, data, NULL) : 0;
+        int group = r->lora->layer_names[0] ? pcre2_substring_number_from_name(r->layer[i], (PCRE2_SPTR) "idx") : 1;
+        if (groups > group && group > 0)
+            number = strtol(module + pcre2_get_ovector_pointer(data)[2 * group], NULL, 10);
+        pcre2_match_data_free(data);
+    }
+    return number;
+}
+
+static int is_in_layers(const struct adapter_rules *r, const char *module)
+{
+    char item[NAME];
+    const long layer = r->lora->layers[0] ? layer_of(r, module) : -1;
+    for (const char *at = r->lora->layers; lora_next_name(&at, item, sizeof item);)
+        if (strtol(item, NULL, 10) == layer)
+            return 1;
+    return !r->lora->layers[0];
+}
+
+int adapter_excludes(const struct adapter_rules *r, const char *module)
+{
+    return r->excluded ? matches(r->excluded, module) : is_listed(r->lora->excluded, module);
+}
+
+/* PEFT's rule: layers count for targets that end as a name does, not for those that are named in full, as lm_head is. */
+static int is_target(const struct adapter_rules *r, const char *module)
+{
+    char name[NAME];
+    if (adapter_excludes(r, module))
+        return 0;
+    if (r->targets)
+        return matches(r->targets, module);
+    if (strcmp(r->lora->targets, "all-linear") == 0)
+        return is_in_layers(r, module);
+    for (const char *at = r->lora->targets; lora_next_name(&at, name, sizeof name);)
+        if (strcmp(name, module) == 0)
+            return 1;
+    return is_listed(r->lora->targets, module) && is_in_layers(r, module);
 }
 
 int adapter_takes_ends(const struct adapter_rules *r)

@@ -26,6 +26,8 @@ int adapter_idle_pattern(const struct adapter_rules *r, char *text, size_t bytes
 int adapter_saves(const struct adapter_rules *r, const char *param);
 /* The same of one name. */
 int adapter_saved_by(const char *ending, const char *param);
+/* Returns whether `exclude-modules` names the module. */
+int adapter_excludes(const struct adapter_rules *r, const char *module);
 /* Whether a name of the targets is the module's. */
 int adapter_targeted_by(const char *name, const char *module);
 

@@ -5,6 +5,7 @@
 #include "base/units.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 /* The module of an adapter's A; 0: the parameter is none. */
@@ -88,11 +89,64 @@ static enum status check_saved(const struct model *m, const char *name)
     return OK;
 }
 
-enum status model_check_patterns(const struct model *m, char *text, size_t bytes)
+/* ---- parts that change nothing ---- */
+
+static int names_targets(const struct lora *l)
+{
+    return !lora_is_regex(l->targets) && strcmp(l->targets, "all-linear") != 0;
+}
+
+static enum status check_targets(const struct model *m, char *text, size_t bytes)
+{
+    char name[128];
+    for (const char *at = m->config.lora.targets; names_targets(&m->config.lora) && lora_next_name(&at, name, sizeof name);)
+        if (!some_module_is(m, name)) {
+            snprintf(text, bytes, "targets=%s", name);
+            return refuse_target(m, name);
+        }
+    return OK;
+}
+
+static enum status check_layers(const struct model *m, char *text, size_t bytes)
+{
+    char number[16];
+    for (const char *at = m->config.lora.layers; lora_next_name(&at, number, sizeof number);)
+        if (strtoll(number, NULL, 10) >= m->config.layers) {
+            snprintf(text, bytes, "layers-to-transform=%s", number);
+            return status_fail(ERR_INVALID, "--lora: %s: the model has %lld layers, counted from 0", text, (long long)m->config.layers);
+        }
+    return OK;
+}
+
+/* ERR_INVALID: no module of the model is called as `exclude-modules` says; of names, the first one that is none's. */
+static enum status check_excluded(const struct model *m, char *text, size_t bytes)
+{
+    struct lora one = m->config.lora;
+    const int regex = lora_is_regex(one.excluded);
+    for (const char *at = m->config.lora.excluded; regex ? at == m->config.lora.excluded : lora_next_name(&at, one.excluded, sizeof one.excluded);
+         at += regex) {
+        struct adapter_rules *rules;
+        int found = 0;
+        TRY(adapter_rules_create(&one, &rules));
+        for (int i = 0; i < m->n_params && !found; i++) {
+            const char *name = m->params[i].name, *end = strrchr(name, '.');
+            char module[96];
+            snprintf(module, sizeof module, "%.*s", (int)(end ? end - name : 0), name);
+            found = !m->params[i].adapter && adapter_excludes(rules, module);
+        }
+        adapter_rules_destroy(rules);
+        if (found)
+            continue;
+        snprintf(text, bytes, "exclude-modules=%s", one.excluded);
+        return status_fail(ERR_INVALID, "--lora: %.200s: no module is called so", text);
+    }
+    return OK;
+}
+
+static enum status check_patterns(const struct model *m, char *text, size_t bytes)
 {
     struct adapter_rules *rules;
     char module[96];
-    text[0] = 0;
     if (!m->config.lora.ranks[0] && !m->config.lora.alphas[0])
         return OK;
     TRY(adapter_rules_create(&m->config.lora, &rules));
@@ -106,6 +160,20 @@ enum status model_check_patterns(const struct model *m, char *text, size_t bytes
                                text);
 }
 
+enum status model_check_patterns(const struct model *m, char *text, size_t bytes)
+{
+    text[0] = 0;
+    if (m->config.lora.rank == 0)
+        return OK;
+    TRY(check_layers(m, text, bytes));
+    TRY(check_targets(m, text, bytes));
+    if (m->config.lora.excluded[0])
+        TRY(check_excluded(m, text, bytes));
+    return check_patterns(m, text, bytes);
+}
+
+/* ---- the whole ---- */
+
 enum status model_check_adapters(const struct model *m)
 {
     const struct lora *l = &m->config.lora;
@@ -115,16 +183,15 @@ enum status model_check_adapters(const struct model *m)
     if (m->config.wrapped)
         return status_fail(ERR_INVALID, "--lora: config.json is a multimodal model's, of which ltrain trains the text model whole: adapters of "
                                         "a part of such a model are not written; take out the text model, or leave out --lora");
-    int named = !lora_targets_regex(l) && strcmp(l->targets, "all-linear") != 0;
-    for (const char *at = l->targets; named && lora_next_name(&at, name, sizeof name);)
-        if (!some_module_is(m, name))
-            return refuse_target(m, name);
-    for (const char *at = l->saved; lora_next_name(&at, name, sizeof name);)
+    for (const char *at = l->saved; m->most_rank > 0 && lora_next_name(&at, name, sizeof name);)
         TRY(check_saved(m, name));
     if (m->most_rank > 0)
         return OK;
+    if (names_targets(l) && strcspn(l->targets, ",") == strlen(l->targets) && !l->layers[0] && !l->excluded[0])
+        return refuse_target(m, l->targets);
     list_maps(m, maps, sizeof maps);
-    return status_fail(ERR_INVALID, "--lora: targets=%s matches no linear map of the model: its layers have %s", l->targets, maps);
+    return status_fail(ERR_INVALID, "--lora: targets=%.200s matches no linear map of the model%s: its layers have %s", l->targets,
+                       l->layers[0] || l->excluded[0] ? " that layers-to-transform and exclude-modules leave" : "", maps);
 }
 
 /* Parameters that are trained as they are; of a layer those of the first one, in which names are cut. */
@@ -145,10 +212,22 @@ static void list_saved(const struct model *m, char *text, size_t bytes)
     }
 }
 
+/* Writes targets, layers and excluded modules, shortened where they are long. */
+static void describe_places(const struct lora *l, char *text, size_t bytes)
+{
+    const struct {
+        const char *what, *value;
+    } parts[] = {{"", l->targets}, {"; layers ", l->layers}, {" of ", l->layer_names}, {"; none in ", l->excluded}};
+    size_t used = 0;
+    for (int i = 0; i < 4; i++)
+        if (parts[i].value[0])
+            used += (size_t)snprintf(text + used, bytes - used, "%s%.120s%s", parts[i].what, parts[i].value, strlen(parts[i].value) > 120 ? "..." : "");
+}
+
 void model_describe_adapters(const struct model *m, char *text, size_t bytes)
 {
     const struct lora *l = &m->config.lora;
-    char trained[32], all[32], saved[512], module[96], dropout[40] = "";
+    char trained[32], all[32], saved[512], module[96], dropout[40] = "", places[640];
     int maps = 0;
     text[0] = 0;
     if (l->rank == 0)
@@ -157,11 +236,12 @@ void model_describe_adapters(const struct model *m, char *text, size_t bytes)
         maps += adapted_module(&m->params[i], module);
     if (l->dropout > 0)
         snprintf(dropout, sizeof dropout, ", dropout %g", l->dropout);
+    describe_places(l, places, sizeof places);
     const int looked_up = m->embedding.rank > 0;
     size_t n = (size_t)snprintf(text, bytes, "lora: r %d, alpha %g%s%s%s: %d linear maps%s (%s); %s of %s parameters are trained\n", l->rank, l->alpha,
                                 l->rank_stabilised ? " over the root of r" : "", l->ranks[0] || l->alphas[0] ? ", others by pattern" : "", dropout, maps - looked_up,
-                                looked_up ? " and the embedding" : "", l->targets, units_format_count(m->trained_params, trained), units_format_count(m->total_params, all));
+                                looked_up ? " and the embedding" : "", places, units_format_count(m->trained_params, trained), units_format_count(m->total_params, all));
     list_saved(m, saved, sizeof saved);
     if (l->saved[0] && n < bytes)
-        snprintf(text + n, bytes - n, "lora: modules-to-save=%s also trains, whole, %s\n", l->saved, saved);
+        snprintf(text + n, bytes - n, "lora: modules-to-save=%.200s also trains, whole, %s\n", l->saved, saved);
 }

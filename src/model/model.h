@@ -262,9 +262,10 @@ int model_config_differs(const struct model_config *there, const struct model_co
  * freezing everything in another way than MODEL_FREEZE_ALL. */
 enum status model_create(const struct model_config *config, const char *const *freeze, int n_freeze, struct model **out);
 void model_destroy(struct model *m);
-/* ERR_INVALID: a name of the targets, or of modules to be saved, that is no module's, or one that cannot be either. */
+/* ERR_INVALID: the targets match no module, or a name of modules to be saved is none's, or one that cannot be saved. */
 enum status model_check_adapters(const struct model *m);
-/* ERR_INVALID: a part of rank-pattern or alpha-pattern, which goes to text, decides about no adapter. "": each does. */
+/* ERR_INVALID: a part of the targets, excluded modules, layers or patterns, which goes to text, changes nothing: adapters of PEFT's may have such.
+ * "": each does. */
 enum status model_check_patterns(const struct model *m, char *text, size_t bytes);
 /* What has adapters and what is trained beside them, in a line or two, each ended; "" without adapters. */
 void model_describe_adapters(const struct model *m, char *text, size_t bytes);

@@ -183,7 +183,7 @@ const struct settings_key settings_keys[] = {
     {"freeze", KEY_LIST, AT(plan.freeze), .flags = KEY_OF_TRAINING, .arg = "GLOB,...", .help = "names of parameters that are not trained"},
     {"lora", KEY_LORA, AT(plan.lora), "none", "none", .arg = "r=N,...",
      .help = "train adapters of rank r in place of the model: r=16,alpha=32,dropout=0.05,targets=all-linear (or names, or a regular "
-             "expression),rslora=yes,modules-to-save=NAMES"},
+             "expression), exclude-modules=NAMES, layers-to-transform=NUMBERS, rslora=yes, modules-to-save=NAMES"},
     {"base", KEY_CHOICE, AT(plan.base), "auto", .choices = bases, .flags = KEY_SAMPLING_TOO, .arg = "TYPE",
      .help = "what frozen matrices of layers are kept as, beside adapters or to evaluate: nf4 (4.13 bits an element, QLoRA), int8 (8 "
              "bits), none: the storage type; auto: as the model's or adapter's files say, else none"},

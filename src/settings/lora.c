@@ -8,10 +8,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum part { RANK, ALPHA, DROPOUT, TARGETS, STABILISED, SAVED, RANKS, ALPHAS, PARTS };
-static const char *const names[PARTS] = {"r", "alpha", "dropout", "targets", "rslora", "modules-to-save", "rank-pattern", "alpha-pattern"};
-/* As PEFT calls them. */
-static const char *const theirs[PARTS] = {"rank",         "lora_alpha",   "lora_dropout", "target_modules",
+enum part { RANK, ALPHA, DROPOUT, TARGETS, EXCLUDED, LAYERS, LAYER_NAMES, STABILISED, SAVED, RANKS, ALPHAS, PARTS };
+static const char *const names[PARTS] = {"r",      "alpha",           "dropout",      "targets",      "exclude-modules", "layers-to-transform", "layers-pattern",
+                                         "rslora", "modules-to-save", "rank-pattern", "alpha-pattern"};
+/* PEFT's names of them. */
+static const char *const theirs[PARTS] = {"rank",       "lora_alpha",      "lora_dropout", "target_modules", "exclude_modules", "layers_to_transform", "layers_pattern",
                                           "use_rslora", "modules_to_save", "rank_pattern", "alpha_pattern"};
 
 static int part_of(const char *name, size_t n)
@@ -27,8 +28,8 @@ static enum status unknown_part(const char *where, const char *item, size_t n)
     char name[64];
     snprintf(name, sizeof name, "%.*s", (int)(n < sizeof name ? n : sizeof name - 1), item);
     const char *near = names_nearest(name, names, PARTS);
-    return status_fail(ERR_INVALID, "%s: '%s' is not one of r, alpha, dropout, targets, rslora, modules-to-save, rank-pattern, "
-                                    "alpha-pattern%s%s%s",
+    return status_fail(ERR_INVALID, "%s: '%s' is not one of r, alpha, dropout, targets, exclude-modules, layers-to-transform, layers-pattern, "
+                                    "rslora, modules-to-save, rank-pattern, alpha-pattern%s%s%s",
                        where, name, near ? " (did you mean " : "", near ? near : "", near ? "?)" : "");
 }
 
@@ -128,6 +129,29 @@ static enum status check_pattern(const char *where, enum part which, const char 
     return OK;
 }
 
+/* "0,1, 5" as "0,1,5" */
+static enum status layers(const char *where, const char *text, char out[LORA_TEXT])
+{
+    char item[32];
+    size_t used = 0;
+    for (const char *at = text; lora_next_name(&at, item, sizeof item);) {
+        if (strlen(item) > 6 || item[strspn(item, "0123456789")])
+            return status_fail(ERR_INVALID, "%s: %s: '%s' is no number of a layer, which are counted from 0", where, names[LAYERS], item);
+        used += (size_t)snprintf(out + used, LORA_TEXT - used, "%s%ld", used ? "," : "", strtol(item, NULL, 10));
+    }
+    return OK;
+}
+
+enum status lora_check_layers(const char *where, const struct lora *x)
+{
+    if (x->layer_names[0] && !x->layers[0])
+        return status_fail(ERR_INVALID, "%s: %s says where the layers of %s stand: give both", where, names[LAYER_NAMES], names[LAYERS]);
+    if (x->layers[0] && lora_is_regex(x->targets))
+        return status_fail(ERR_INVALID, "%s: %s goes with names of modules: %s is a regular expression, which can name the layers itself", where, names[LAYERS],
+                           names[TARGETS]);
+    return OK;
+}
+
 enum status lora_parse(const char *where, const char *text, struct lora *out)
 {
     char part[PARTS][LORA_TEXT] = {{0}};
@@ -155,6 +179,10 @@ enum status lora_parse(const char *where, const char *text, struct lora *out)
         TRY(check_pattern(where, ALPHAS, part[ALPHAS]));
     if (part[TARGETS][0])
         memcpy(x.targets, part[TARGETS], LORA_TEXT);
+    memcpy(x.excluded, part[EXCLUDED], LORA_TEXT);
+    memcpy(x.layer_names, part[LAYER_NAMES], LORA_TEXT);
+    TRY(layers(where, part[LAYERS], x.layers));
+    TRY(lora_check_layers(where, &x));
     memcpy(x.saved, part[SAVED], LORA_TEXT);
     memcpy(x.ranks, part[RANKS], LORA_TEXT);
     memcpy(x.alphas, part[ALPHAS], LORA_TEXT);
@@ -192,6 +220,9 @@ static void print(const struct lora *x, FILE *f)
     if (x->dropout > 0 || x->no_dropout)
         print_number(names[DROPOUT], x->dropout, f);
     print_part(names[TARGETS], x->targets, f);
+    print_part(names[EXCLUDED], x->excluded, f);
+    print_part(names[LAYERS], x->layers, f);
+    print_part(names[LAYER_NAMES], x->layer_names, f);
     print_part(names[SAVED], x->saved, f);
     print_part(names[RANKS], x->ranks, f);
     print_part(names[ALPHAS], x->alphas, f);
@@ -207,9 +238,9 @@ char *lora_text(const struct lora *x)
     return f && fclose(f) == 0 ? text : NULL;
 }
 
-int lora_targets_regex(const struct lora *x)
+int lora_is_regex(const char *text)
 {
-    return strpbrk(x->targets, "\\^$*+?()[]{}|") != NULL;
+    return strpbrk(text, "\\^$*+?()[]{}|") != NULL;
 }
 
 int lora_next_name(const char **at, char *name, size_t bytes)

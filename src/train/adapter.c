@@ -244,6 +244,8 @@ static void note_others(const struct settings *s, const struct described *d, FIL
     static const char *const word[] = {"auto", "none", "nf4", "int8"};
     if (d->kept > FROZEN_STORED && s->plan.base != FROZEN_AUTO && s->plan.base != d->kept)
         fprintf(f, "note: --base %s, where the adapter in %s was trained beside its base in %s\n", word[s->plan.base], s->adapter, word[d->kept]);
+    if (adapter_config_froze_b(s->adapter))
+        fprintf(f, "note: the adapter in %s was begun by MiCA, of which PEFT trains A alone: a run that goes on with it trains A and B\n", s->adapter);
     if (s->rope && d->rope && strcmp(s->rope, d->rope) != 0)
         fprintf(f, "note: --rope %s, where the adapter in %s was trained with %s\n", s->rope, s->adapter, d->rope);
     if (s->rope_base > 0 && d->rope_base > 0 && s->rope_base != d->rope_base)

@@ -44,7 +44,7 @@ void train_print_notes(const struct settings *s, const struct model *m, FILE *f)
     model_describe_adapters(m, adapters, sizeof adapters);
     fputs(adapters, f);
     if (model_check_patterns(m, idle, sizeof idle) == ERR_INVALID)
-        fprintf(f, "warning: the adapter's %s is no map's that has an adapter: it changes nothing\n", idle);
+        fprintf(f, "warning: the adapter's %s is of nothing that this model has: it changes nothing\n", idle);
     if (model_is_preset(s->model))
         return;
     if (!model_learns_positions(c)) {

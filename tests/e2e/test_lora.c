@@ -486,6 +486,33 @@ static void idle_pattern(void **state)
     e2e_contains(r.out, "warning: the adapter's rank-pattern=query:2");
 }
 
+/* Adapters of single layers, named in three ways: the result is read, merged, and trained on, and so it is where EVA or MiCA began it. */
+static void some_layers(void **state)
+{
+    (void)state;
+    static const char *const places[] = {"targets=layers.1.mlp.up_proj,model.layers.0.self_attn.q_proj", "targets=q_proj,layers-to-transform=1",
+                                         "targets=q_proj,up_proj,exclude-modules=1.self_attn.q_proj"};
+    put_base("lora-gqa", "base");
+    for (int i = 0; i < 3; i++) {
+        e2e_succeeds(NULL, "--model base --lora r=4,%s --steps 1 --out run" RUN, places[i]);
+        e2e_succeeds(NULL, "export --model run --to merged");
+        e2e_succeeds(NULL, "export --model run --to hf --adapter");
+        same_adapter("run", ".");
+        struct result r = e2e_succeeds(NULL, "--model run/hf --steps 1 --out next" RUN);
+        e2e_contains(r.out, "lora: r 4, alpha 8");
+        e2e_remove("run");
+        e2e_remove("merged");
+        e2e_remove("hf");
+        e2e_remove("next");
+    }
+    edit("\"init_lora_weights\": true", "\"init_lora_weights\": \"mica\"");
+    struct result r = e2e_succeeds(NULL, "--model base/adapter --steps 1 --out run" RUN);
+    e2e_contains(r.out, "begun by MiCA, of which PEFT trains A alone");
+    e2e_refuses(2, "layers-to-transform=2: the model has 2 layers", NULL, "--model base --lora targets=q_proj,layers-to-transform=2" RUN);
+    e2e_refuses(2, "exclude-modules=query: no module is called so", NULL, "--model base --lora exclude-modules=query" RUN);
+    e2e_refuses(2, "that layers-to-transform and exclude-modules leave", NULL, "--model base --lora targets=.*q_proj,exclude-modules=q_proj" RUN);
+}
+
 /* Beside a base in NF4: quantised while it is loaded, or by bitsandbytes; resumed, merged, evaluated, sampled. */
 static void in_nf4(void **state)
 {
@@ -923,6 +950,6 @@ static void refused(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {TEST(left_behind), TEST(resumed), TEST(resumed_with_the_same_options), TEST(unfinished), TEST(newest), TEST(stretched), TEST(of_a_preset), TEST(card), TEST(resharded), TEST(on_top), TEST(ends), TEST(checked), TEST(dropped), TEST(masks), TEST(in_nf4), TEST(quantised_damaged), TEST(nf4_refused), TEST(in_int8), TEST(int8_refused), TEST(quantised_files), TEST(overflowing), TEST(exported_beside), TEST(quantised_checkpoint), TEST(idle_pattern), TEST(refused)};
+    const struct CMUnitTest tests[] = {TEST(left_behind), TEST(resumed), TEST(resumed_with_the_same_options), TEST(unfinished), TEST(newest), TEST(stretched), TEST(of_a_preset), TEST(card), TEST(resharded), TEST(on_top), TEST(ends), TEST(checked), TEST(dropped), TEST(masks), TEST(in_nf4), TEST(quantised_damaged), TEST(nf4_refused), TEST(in_int8), TEST(int8_refused), TEST(quantised_files), TEST(overflowing), TEST(exported_beside), TEST(quantised_checkpoint), TEST(idle_pattern), TEST(some_layers), TEST(refused)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
