@@ -15,7 +15,8 @@
 /* The model's own; then the tokenizer's: what goes with any vocabulary, and those that hold one. */
 static const char *const names[] = {"generation_config.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json",
                                     "chat_template.jinja",    "chat_template.json",    "tokenizer.json",          "tokenizer.model",
-                                    "vocab.json",             "merges.txt",            "tekken.json"};
+                                    "vocab.json",             "merges.txt",            "tekken.json",          "spiece.model",
+                                    "tiktoken.model",         "vocab.txt",             "sentencepiece.bpe.model"};
 enum { N_NAMES = sizeof names / sizeof *names, OF_TOKENIZER = 1, WITH_VOCABULARY = 6 };
 
 static enum status copy_named(const char *from, const char *to, int first, int end)

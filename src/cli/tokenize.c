@@ -131,6 +131,8 @@ int tokenize_command(int argc, char **argv)
     enum status st = read_arguments(argc, argv, &j);
     if (st == OK)
         st = tokenizer_open(j.model, &j.t);
+    if (st == OK && tokenizer_remark(j.t)[0])
+        fprintf(stderr, "remark: %s\n", tokenizer_remark(j.t));
     if (st == OK)
         st = encoder_create(j.t, &j.e);
     if (st == OK)

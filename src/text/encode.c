@@ -337,6 +337,12 @@ static enum status run_stage(struct encoder *e, int k, const uint8_t *text, size
 
 /* ---- the whole ---- */
 
+static enum status add_added(struct encoder *e, const struct added_token *token)
+{
+    TRY(added_check(e->t, token));
+    return ids_add(e->out, token->id);
+}
+
 /* Text between the raw added tokens. */
 static enum status encode_text(struct encoder *e, const uint8_t *text, size_t n, unsigned where)
 {
@@ -347,7 +353,7 @@ static enum status encode_text(struct encoder *e, const uint8_t *text, size_t n,
     if (e->normal.moved)
         where &= ~(unsigned)AT_ZERO;
     while (added_next(&e->t->added, ADDED_NORMAL, e->special, text, n, &scan, &part))
-        TRY(part.token ? ids_add(e->out, part.token->id)
+        TRY(part.token ? add_added(e, part.token)
                        : run_stage(e, 0, text + part.start, part.end - part.start, part.start ? 0 : where));
     return OK;
 }
@@ -358,9 +364,9 @@ enum status tokenizer_encode(struct encoder *e, const uint8_t *text, size_t n, u
     struct added_part part;
     unsigned first = flags & ENCODE_CONTINUES ? CONTINUES : AT_ZERO;
     e->out = out;
-    e->special = !(flags & ENCODE_PLAIN);
+    e->special = !(flags & ENCODE_PLAIN) && !e->t->splits_special;
     while (added_next(&e->t->added, ADDED_RAW, e->special, text, n, &scan, &part))
-        TRY(part.token ? ids_add(out, part.token->id)
+        TRY(part.token ? add_added(e, part.token)
                        : encode_text(e, text + part.start, part.end - part.start, part.start ? 0 : first));
     return OK;
 }

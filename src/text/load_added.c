@@ -17,7 +17,7 @@ static enum status copy(const void *from, size_t n, uint8_t **out)
     return OK;
 }
 
-static enum status normalize_added(struct tokenizer *t, struct added_token *a)
+enum status added_normalize(struct tokenizer *t, struct added_token *a)
 {
     struct normal_room room = {0};
     struct regex_room *matching = NULL;
@@ -61,7 +61,7 @@ enum status add_token(struct tokenizer *t, const char *text, size_t n, const str
     a.n = n;
     enum status st = copy(text, n, &a.text);
     if (st == OK && normalized)
-        st = normalize_added(t, &a);
+        st = added_normalize(t, &a);
     if (st == OK)
         st = vocab_add(t->extra, text, n, a.id);
     if (st == OK)
@@ -97,5 +97,13 @@ enum status load_added(struct tokenizer *t, const json_t *list)
     int32_t next = (int32_t)vocab_count(t->tokens);
     for (size_t i = 0; i < json_array_size(list); i++)
         TRY(load_added_token(t, json_array_get(list, i), &next));
-    return added_index(&t->added);
+    return OK;
+}
+
+enum status added_check(const struct tokenizer *t, const struct added_token *a)
+{
+    if (t->rows == 0 || a->id < t->rows)
+        return OK;
+    return status_fail(ERR_INVALID, "%.60s stands in the text, which a file beside %.300s adds as the id %d, and the model's embedding has %lld rows",
+                       (const char *)a->text, t->path, a->id, (long long)t->rows);
 }

@@ -54,8 +54,7 @@ void beside_free(struct beside *b)
 
 /* ---- tokens ---- */
 
-/* A token as these files write one: its text, or an object with its text as `content`. */
-static enum status read_token(const json_t *value, struct named_token *out, struct added_token *like)
+enum status beside_token(const json_t *value, struct named_token *out, struct added_token *like)
 {
     *like = (struct added_token){.id = -1};
     *out = (struct named_token){"", 0};
@@ -82,7 +81,7 @@ static enum status add(struct adding *x, const json_t *value, int64_t id, int sp
 {
     struct added_token like;
     struct named_token token;
-    TRY(read_token(value, &token, &like));
+    TRY(beside_token(value, &token, &like));
     if (id >= MOST_TOKENS)
         return status_fail(ERR_INVALID, "the token %.40s has the id %lld, and ids are 0 to %d", token.text, (long long)id,
                            MOST_TOKENS - 1);
@@ -183,7 +182,7 @@ static enum status wrap(const struct tokenizer *t, const struct beside *b, const
     int wanted;
     TRY(json_flag(b->config, flag, otherwise, &wanted));
     if (member_of(b, name))
-        TRY(read_token(member_of(b, name), &token, &like));
+        TRY(beside_token(member_of(b, name), &token, &like));
     int32_t id = vocab_find(t->extra, token.text, token.n);
     if (!wanted)
         return OK;

@@ -70,6 +70,10 @@ struct tokenizer {
     struct ids before, behind;
     struct decoder decoder[MOST_DECODERS];
     int n_decoders;
+    int splits_special;     /* special tokens in a text are text */
+    int from_beside;        /* files beside a tokenizer.json add tokens, or change how some are looked for */
+    int64_t file_ids, rows; /* ids that a tokenizer.json has without these files; ids that the model has, 0: any */
+    char remark[512];       /* what people should know; "": nothing */
     int can_cut;
     uint8_t no_cut_behind[256]; /* bytes: a newline that follows one may belong to an added token */
 };
@@ -93,13 +97,20 @@ enum status load_decoder(struct tokenizer *t, const struct json_t *decoder);
 /* Ids of <0xXX>, -1 where there is none. */
 void find_fallbacks(const struct vocab *v, int32_t id[256]);
 
-/* Its `added_tokens`. */
+/* Its `added_tokens`; added_index is to follow. */
 enum status load_added(struct tokenizer *t, const struct json_t *list);
 /* Of a tokenizer.json: a token that was added to the vocabulary, with the id that its text has already, else *next, which is counted
  * up. id: -1, or the id that it has; normalized: it is looked for in normalised text. The text is copied; flags are taken from `like`. */
 enum status add_token(struct tokenizer *t, const char *text, size_t n, const struct added_token *like, int normalized, int32_t *next);
 
-/* What lies beside a tokenizer.model: tokenizer_config.json, special_tokens_map.json, added_tokens.json; each may be missing. */
+/* Looks for the token in normalised text from now on. */
+enum status added_normalize(struct tokenizer *t, struct added_token *a);
+/* Tokens that the files beside a tokenizer.json add to it. */
+enum status load_config_tokens(struct tokenizer *t);
+/* ERR_INVALID: a token of these files that stands in a text is beyond the model's rows. */
+enum status added_check(const struct tokenizer *t, const struct added_token *a);
+
+/* What lies beside a tokenizer's file: tokenizer_config.json, special_tokens_map.json, added_tokens.json; each may be missing. */
 struct beside {
     struct json_t *config, *map, *added;
 };
@@ -113,6 +124,8 @@ struct named_token {
     const char *text;
     size_t n;
 };
+/* A token as these files write one: its text, or an object with its text as `content`. */
+enum status beside_token(const struct json_t *value, struct named_token *out, struct added_token *like);
 enum status beside_wrap(struct tokenizer *t, const struct beside *b, struct named_token bos, struct named_token eos);
 
 /* A tokenizer.model of sentencepiece. */

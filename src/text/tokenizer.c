@@ -154,6 +154,8 @@ static enum status load(struct tokenizer *t, const json_t *root)
     TRY(load_stages(t, json_member(root, "pre_tokenizer")));
     TRY(load_model(t, json_member(root, "model")));
     TRY(load_added(t, json_member(root, "added_tokens")));
+    TRY(load_config_tokens(t));
+    TRY(added_index(&t->added));
     TRY(load_template(t, json_member(root, "post_processor")));
     return load_decoder(t, json_member(root, "decoder"));
 }
@@ -176,14 +178,15 @@ static int is_sentencepiece(const char *path)
     return strstr(slash ? slash : path, ".model") != NULL;
 }
 
-/* What lies beside a tokenizer.model counts as far as ids follow from it. */
+/* What lies beside the file counts as far as ids follow from it. */
 static uint64_t hash_tokens(const struct tokenizer *t, uint64_t hash)
 {
     for (int64_t i = 0; i < t->added.n; i++) {
         const struct added_token *a = &t->added.token[i];
-        const int32_t rest[] = {a->id, a->single_word, a->lstrip, a->rstrip, a->special};
+        const int32_t rest[] = {a->id, a->single_word, a->lstrip, a->rstrip, a->special, a->normal != NULL, t->splits_special};
+        const size_t n_rest = t->from_beside || t->splits_special ? 7 : 5; /* as it was before a tokenizer.json had such */
         hash = XXH3_64bits_withSeed(a->text, a->n, hash);
-        hash = XXH3_64bits_withSeed(rest, sizeof rest, hash);
+        hash = XXH3_64bits_withSeed(rest, n_rest * sizeof *rest, hash);
     }
     const int prefix[] = {t->normal.step[0].sp.dummy_prefix, t->normal.step[0].sp.only_first};
     hash = XXH3_64bits_withSeed(prefix, sizeof prefix, hash);
@@ -202,7 +205,7 @@ static enum status read_file(struct tokenizer *t)
     free(text);
     if (st == OK)
         find_cuts(t);
-    if (st == OK && sentencepiece)
+    if (st == OK && (sentencepiece || t->from_beside || t->splits_special))
         t->hash = hash_tokens(t, t->hash);
     if (st != OK) {
         char cause[600];
@@ -290,8 +293,18 @@ uint64_t tokenizer_hash(const struct tokenizer *t)
 
 int64_t tokenizer_ids(const struct tokenizer *t)
 {
-    int64_t a = vocab_end(t->tokens), b = vocab_end(t->extra);
-    return a > b ? a : b;
+    int64_t a = vocab_end(t->tokens), b = vocab_end(t->extra), all = a > b ? a : b;
+    return t->rows > 0 && t->file_ids <= t->rows && all > t->rows ? t->rows : all;
+}
+
+void tokenizer_fit(struct tokenizer *t, int64_t rows)
+{
+    t->rows = t->from_beside ? rows : 0;
+}
+
+const char *tokenizer_remark(const struct tokenizer *t)
+{
+    return t->remark;
 }
 
 void tokenizer_template(const struct tokenizer *t, const struct ids **before, const struct ids **behind)

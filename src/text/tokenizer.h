@@ -1,4 +1,4 @@
-/* Text to token ids and back, as a tokenizer.json says: the ids of the `tokenizers` library; or as sentencepiece's tokenizer.model
+/* Text to token ids and back, as a tokenizer.json says, with the tokens of the files beside it: the ids of the `tokenizers` library; or as sentencepiece's tokenizer.model
  * says: that library's ids, with the added tokens of the files beside it. */
 #ifndef LTRAIN_TEXT_TOKENIZER_H
 #define LTRAIN_TEXT_TOKENIZER_H
@@ -19,12 +19,19 @@ enum status tokenizer_open(const char *path, struct tokenizer **out);
 const char *tokenizer_file_name(const char *name);
 /* Whether the directory has a file that tokenizer_open takes. */
 int tokenizer_is_in(const char *dir);
+/* ERR_INVALID: the directory, which has no such file, has a tokenizer in others; the sentence names them and what to do. */
+enum status tokenizer_check_others(const char *dir);
 void tokenizer_close(struct tokenizer *t);
 const char *tokenizer_path(const struct tokenizer *t);
-/* Of the file's bytes, and of the tokens that files beside a tokenizer.model add. */
+/* Of the file's bytes, and of the tokens that files beside it add. */
 uint64_t tokenizer_hash(const struct tokenizer *t);
 /* Ids are below it. */
 int64_t tokenizer_ids(const struct tokenizer *t);
+/* Makes tokens that only files beside a tokenizer.json add, and that are beyond a model's rows, an error where they stand in a text, as a padding token
+ * of no row is of no harm. */
+void tokenizer_fit(struct tokenizer *t, int64_t rows);
+/* A sentence on what its files say otherwise than other programs take it; "": nothing. */
+const char *tokenizer_remark(const struct tokenizer *t);
 /* What the template puts before and behind a text. */
 void tokenizer_template(const struct tokenizer *t, const struct ids **before, const struct ids **behind);
 /* The id of a token by its text, special ones included; -1: there is none. */

@@ -257,6 +257,7 @@ enum status zone_encode(struct zone_encoder *z, const uint8_t *text, size_t n, c
             TRY(add_text(z, text, part.start, part.end, out, places));
             continue;
         }
+        TRY(added_check(z->t, part.token));
         TRY(ids_add(out, part.token->id));
         TRY(add_place(places, part.start, part.end));
     }

@@ -144,6 +144,16 @@ static enum status check_options(const struct settings *s, const struct corpus_c
     return OK;
 }
 
+/* Text is not to become bytes where the model has a tokenizer that is not read. */
+static enum status check_bytes(const struct settings *s, const struct corpus_config *config)
+{
+    unsigned holds = 0;
+    if (config->tokenizer || s->tokenizer || model_is_preset(s->model) || tokenizer_check_others(s->model) == OK)
+        return OK;
+    TRY(corpus_look(config, &holds));
+    return holds & HOLDS_TOKENS ? OK : tokenizer_check_others(s->model);
+}
+
 static enum status read_sources(const struct reading *x, const struct sources *sources, const struct tokenizer *t, const struct chat_setup *chats)
 {
     static const enum packing_kind kinds[] = {PACKING_BEST_FIT, PACKING_CONCAT};
@@ -172,6 +182,7 @@ static enum status read_sources(const struct reading *x, const struct sources *s
                                  .window = x->model->mask_window[0],
                                  .known = s->resume ? run_known_data(s->resume, known) : NULL};
     TRY(check_options(s, &data));
+    TRY(check_bytes(s, &data));
     return x->read(x->user, &data);
 }
 
@@ -214,6 +225,9 @@ static enum status read_by(const struct reading *x, const char *tokenizer)
     if (!tokenizer)
         return read_data(x, NULL, NULL);
     TRY(tokenizer_open(tokenizer, &t));
+    tokenizer_fit(t, x->model->config.vocab);
+    if (tokenizer_remark(t)[0] && !x->s->plan.evaluation) /* its output may be JSON */
+        printf("remark: %s\n", tokenizer_remark(t));
     enum status st = read_with(x, t);
     tokenizer_close(t);
     return st;
@@ -231,6 +245,8 @@ enum status data_open_tokenizer(const struct settings *s, struct tokenizer **out
     const char *path;
     *out = NULL;
     TRY(find_tokenizer(s, &path));
+    if (!path && !s->tokenizer && !model_is_preset(s->model))
+        TRY(tokenizer_check_others(s->model));
     return path ? tokenizer_open(path, out) : OK;
 }
 

@@ -79,6 +79,35 @@ check "none beside a model of bytes" test ! -e of-bytes/hf/tokenizer.json -a ! -
 rm model/tokenizer.json
 "$ltrain" --model model --data text --seq-len 128 --steps 1 --out g --device cpu --effort quick >out 2>err || cat err
 says out "text as bytes: the model has no tokenizer"
+# A tokenizer in other files is named, unless bytes are asked for, or the data are ids already.
+refused() { # FILE... NAMED
+    rm -rf named
+    mkdir named
+    cp model/config.json named
+    while [ $# -gt 1 ]; do
+        printf '{"tokenizer_class": "GPT2Tokenizer"}' >"named/$1"
+        shift
+    done
+    "$ltrain" data --model named --data text --samples 0 >out 2>err && fail "$1 is not refused"
+    says err "$1"
+    says err "--tokenizer bytes reads the bytes of text as ids 0 to 255"
+    check "as bytes beside $1" "$ltrain" data --model named --tokenizer bytes --data text --samples 0
+    check "ids beside $1" "$ltrain" data --model named --data ids.jsonl --samples 0
+}
+echo '{"input_ids": [1, 2, 3]}' >ids.jsonl
+refused vocab.json merges.txt "named has its tokenizer in vocab.json and merges.txt, which is not read: python3"
+for f in tekken.json vocab.json merges.txt spiece.model source.spm sentencepiece.bpe.model tokenizer.model.v3 vocab.txt; do
+    refused "$f" "named has its tokenizer in $f, which is not read: python3"
+done
+for f in tiktoken.model qwen.tiktoken; do
+    refused "$f" "named has its tokenizer in $f, which is not read: convert_tiktoken_to_fast"
+done
+refused tokenizer_config.json "named/tokenizer_config.json names a GPT2Tokenizer, and no file of its vocabulary is there"
+"$ltrain" sample --model named --prompt a >out 2>err && fail "samples by bytes"
+says err "names a GPT2Tokenizer"
+echo '{"chat_template": "x"}' >named/tokenizer_config.json
+"$ltrain" data --model named --data text --samples 0 >out 2>err || cat err
+says out "text as bytes"
 echo x >model/tokenizer.model
 "$ltrain" --model model --data text --seq-len 128 --steps 1 --out h --device cpu --effort quick >out 2>err && failures=$((failures + 1))
 says err "model/tokenizer.model: it is no model of sentencepiece, or damaged"
