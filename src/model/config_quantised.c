@@ -25,23 +25,24 @@ static enum status refuse_other(const struct config_reader *r, const char *metho
     return refuse(r, what);
 }
 
-/* Head and embedding are never quantised; that others are not is in no file that ltrain reads. */
-static enum status check_skipped(const struct config_reader *r, const json_t *list)
+/* Reads the modules that were left alone; which of the model's these are shows once that is built. */
+static enum status read_skipped(const struct config_reader *r, const json_t *list, struct model_config *c)
 {
-    static const char *const outside[] = {"lm_head", "embed_out", "model.embed_tokens", "embed_tokens", NULL};
-    char what[160];
-    size_t i;
+    size_t used = 0, i;
     json_t *item;
+    if (!list || json_is_null(list))
+        return OK;
+    if (!json_is_array(list))
+        return refuse(r, "quantised but for something that is no list of modules (llm_int8_skip_modules)");
+    c->lists_skipped = 1;
     json_array_foreach(list, i, item)
     {
         const char *name = json_string_value(item);
-        const char *const *known = outside;
-        while (name && *known && strcmp(*known, name) != 0)
-            known++;
-        if (name && *known)
-            continue;
-        snprintf(what, sizeof what, "quantised but for %.100s (llm_int8_skip_modules)", name ? name : "something without a name");
-        return refuse(r, what);
+        if (!name || strchr(name, '\n'))
+            return refuse(r, "quantised but for something without a name (llm_int8_skip_modules)");
+        used += (size_t)snprintf(c->skipped + used, sizeof c->skipped - used, "%s%s", i ? "\n" : "", name);
+        if (used >= sizeof c->skipped)
+            return refuse(r, "quantised but for more modules than 8,191 characters name (llm_int8_skip_modules)");
     }
     return OK;
 }
@@ -79,7 +80,7 @@ enum status config_read_quantised(struct config_reader *r, struct model_config *
     if (four == eight || (method && strcmp(method, "bitsandbytes") != 0))
         return refuse_other(r, method ? method : "");
     TRY(four ? read_nf4(r, q, c) : read_int8(r, q, c));
-    TRY(check_skipped(r, json_object_get(q, "llm_int8_skip_modules")));
+    TRY(read_skipped(r, json_object_get(q, "llm_int8_skip_modules"), c));
     c->quantised = 1;
     return OK;
 }

@@ -3,6 +3,7 @@
 
 #include "base/sys.h"
 #include "model/kinds.h"
+#include "model/skipped.h"
 
 #include <fnmatch.h>
 #include <stdio.h>
@@ -107,18 +108,36 @@ const char *model_base_word(enum model_base base)
     return base == BASE_STORED ? "" : base == BASE_INT8 ? "int8" : "nf4";
 }
 
-/* Whether bitsandbytes would quantise it, too: what transformers' Linear4bit and Linear8bitLt take the place of. */
-static int is_packed(const struct model *m, const struct model_param *p)
+/* Returns whether bitsandbytes would quantise it, too: what transformers' Linear4bit and Linear8bitLt take the place of. */
+static int is_packed(const struct model *m, const struct skipped *skipped, const struct model_param *p)
 {
-    return m->config.base != BASE_STORED && p->linear && !p->trained && !p->from_adapter;
+    char module[sizeof p->name];
+    if (m->config.base == BASE_STORED || !p->linear || p->trained || p->from_adapter)
+        return 0;
+    snprintf(module, sizeof module, "%.*s", (int)(strlen(p->name) - strlen(".weight")), p->name);
+    return !skipped_has(skipped, module);
+}
+
+/* Where modules are listed, an untied head is left alone only if it is among them. */
+static enum status check_head(const struct model *m, const struct skipped *skipped)
+{
+    char head[sizeof m->params->name];
+    model_head_name(&m->config, head);
+    head[strlen(head) - strlen(".weight")] = 0;
+    if (!m->config.lists_skipped || m->config.tied || skipped_has(skipped, head))
+        return OK;
+    return status_fail(ERR_INVALID, "config.json: llm_int8_skip_modules lists modules that are not quantised and not %s, so transformers quantises the head, too, which is "
+                                    "not done here: give a copy that is not quantised",
+                       head);
 }
 
 /* Frozen matrices of layers become bytes. */
-static enum status pack_base(struct model *m)
+static enum status pack_matrices(struct model *m, const struct skipped *skipped)
 {
+    TRY(check_head(m, skipped));
     for (int i = 0; i < m->n_params; i++) {
         struct model_param *p = &m->params[i];
-        if (!is_packed(m, p))
+        if (!is_packed(m, skipped, p))
             continue;
         if (p->head_rows > 0 || m->config.family == FAMILY_GPT2)
             return status_fail(ERR_INVALID, "--base %s: %s lies in files in another order than in its products, and bitsandbytes' scales follow "
@@ -130,6 +149,15 @@ static enum status pack_base(struct model *m)
         p->elements = 0;
     }
     return OK;
+}
+
+static enum status pack_base(struct model *m)
+{
+    struct skipped *skipped;
+    TRY(skipped_create(m->config.skipped, &skipped));
+    enum status st = pack_matrices(m, skipped);
+    skipped_destroy(skipped);
+    return st;
 }
 
 /* 0 trained matrix, 1 trained vector, 2 and 3 the same frozen, 4 quantised. */

@@ -85,6 +85,8 @@ struct model_config {
     struct lora lora;      /* adapters beside its linear maps: not of config.json */
     enum model_base base;  /* of linear maps that are frozen; of config.json only where files are quantised */
     int quantised;         /* the files have them so */
+    int lists_skipped;     /* and config.json lists modules that they leave alone: */
+    char skipped[8192];    /* lines of patterns (model/skipped.h) */
     double dropout;        /* the largest that config.json asks for; ltrain trains without */
     int64_t unchunked;     /* tokens from which on a Qwen2.5-1M was made to attend in chunks; 0: none */
     int wrapped;           /* config.json is a multimodal model's, and this is the text model in it */

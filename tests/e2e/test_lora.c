@@ -508,7 +508,7 @@ static void some_layers(void **state)
     edit("\"init_lora_weights\": true", "\"init_lora_weights\": \"mica\"");
     struct result r = e2e_succeeds(NULL, "--model base/adapter --steps 1 --out run" RUN);
     e2e_contains(r.out, "begun by MiCA, of which PEFT trains A alone");
-    e2e_refuses(2, "layers-to-transform=2: the model has 2 layers", NULL, "--model base --lora targets=q_proj,layers-to-transform=2" RUN);
+    e2e_refuses(2, "layers-to-transform=2: the model has 2 layers", NULL, "--model base --lora targets=q_proj,layers-to-transform=1,2" RUN);
     e2e_refuses(2, "exclude-modules=query: no module is called so", NULL, "--model base --lora exclude-modules=query" RUN);
     e2e_refuses(2, "that layers-to-transform and exclude-modules leave", NULL, "--model base --lora targets=.*q_proj,exclude-modules=q_proj" RUN);
 }
@@ -691,6 +691,23 @@ static void quantised_damaged(void **state)
         refuse_damaged(&all[i]);
 }
 
+/* A list that names every layer makes NF4 of nothing: files and losses are those of the model that is not quantised. */
+static void skipped(void **state)
+{
+    (void)state;
+    put_base("lora-gqa", "base");
+    e2e_succeeds(NULL, "--model base --lora r=4 --steps 2 --out plain" RUN);
+    char *config = e2e_read("base/config.json", &(size_t){0});
+    e2e_write("base/config.json",
+              "{\"quantization_config\": {\"quant_method\": \"bitsandbytes\", \"load_in_4bit\": true, \"bnb_4bit_quant_type\": \"nf4\", "
+              "\"llm_int8_skip_modules\": [\"lm_head\", \"vision_tower\", \"model.layers\"]}, %s",
+              strchr(config, '{') + 1);
+    free(config);
+    e2e_succeeds(NULL, "--model base --lora r=4 --steps 2 --out listed" RUN);
+    struct curve plain = e2e_curve("plain"), listed = e2e_curve("listed");
+    assert_true(plain.n == 2 && listed.n == 2 && memcmp(plain.loss, listed.loss, 2 * sizeof *plain.loss) == 0);
+}
+
 static void nf4_refused(void **state)
 {
     (void)state;
@@ -712,8 +729,10 @@ static void nf4_refused(void **state)
     replace("base/double/config.json", "bitsandbytes", "gptq");
     e2e_refuses(2, "quantization_config|gptq", NULL, "--model base/double --lora r=4" RUN);
     replace("base/plain/config.json", "\"llm_int8_skip_modules\": null", "\"llm_int8_skip_modules\": [\"lm_head\", \"down_proj\"]");
-    e2e_refuses(2, "quantization_config|down_proj", NULL, "--model base/plain --lora r=4" RUN);
-    replace("base/plain/config.json", "[\"lm_head\", \"down_proj\"]", "[\"lm_head\"]");
+    e2e_refuses(2, "down_proj.weight is stored as U8", NULL, "--model base/plain --lora r=4" RUN);
+    replace("base/plain/config.json", "[\"lm_head\", \"down_proj\"]", "[\"multi_modal_projector\"]");
+    e2e_refuses(2, "llm_int8_skip_modules lists modules that are not quantised and not lm_head", NULL, "--model base/plain --lora r=4" RUN);
+    replace("base/plain/config.json", "[\"multi_modal_projector\"]", "[\"lm_head\", \"multi_modal_projector\"]");
     replace("base/plain/config.json", "double_quant\": false", "double_quant\": true");
     e2e_refuses(2, "blocks of 64", NULL, "--model base/plain --lora r=4" RUN);
     replace("base/plain/config.json", "\"hidden_size\": 64", "\"hidden_size\": 128");
@@ -950,6 +969,6 @@ static void refused(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {TEST(left_behind), TEST(resumed), TEST(resumed_with_the_same_options), TEST(unfinished), TEST(newest), TEST(stretched), TEST(of_a_preset), TEST(card), TEST(resharded), TEST(on_top), TEST(ends), TEST(checked), TEST(dropped), TEST(masks), TEST(in_nf4), TEST(quantised_damaged), TEST(nf4_refused), TEST(in_int8), TEST(int8_refused), TEST(quantised_files), TEST(overflowing), TEST(exported_beside), TEST(quantised_checkpoint), TEST(idle_pattern), TEST(some_layers), TEST(refused)};
+    const struct CMUnitTest tests[] = {TEST(left_behind), TEST(resumed), TEST(resumed_with_the_same_options), TEST(unfinished), TEST(newest), TEST(stretched), TEST(of_a_preset), TEST(card), TEST(resharded), TEST(on_top), TEST(ends), TEST(checked), TEST(dropped), TEST(masks), TEST(in_nf4), TEST(quantised_damaged), TEST(skipped), TEST(nf4_refused), TEST(in_int8), TEST(int8_refused), TEST(quantised_files), TEST(overflowing), TEST(exported_beside), TEST(quantised_checkpoint), TEST(idle_pattern), TEST(some_layers), TEST(refused)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -356,6 +356,67 @@ static void test_quantised(void **state)
     assert_non_null(strstr(status_message(), "h.0.attn.c_attn.weight lies in files in another order"));
 }
 
+/* The layers of a quantised model whose matrix of this name is bytes, as "0 1". */
+static void packed_layers(const struct model *m, const char *name, char *text, size_t bytes)
+{
+    text[0] = 0;
+    for (int i = 0; i < m->n_params; i++)
+        if (m->params[i].packed_bytes > 0 && strstr(m->params[i].name, name))
+            snprintf(text + strlen(text), bytes - strlen(text), "%s%d", text[0] ? " " : "", m->params[i].unit - 1);
+}
+
+/* Lists of modules that are left alone, by the rule of transformers 5.24 (should_convert_module). */
+static void test_skipped(void **state)
+{
+    (void)state;
+#define MOST "0 1 2 3 4 5 6 7 8 9 10 11"
+    static const struct {
+        const char *list, *gate, *down;
+    } cases[] = {
+        {"lm_head", MOST, MOST},
+        {"lm_head\nmulti_modal_projector\nmerger\nmodality_projection\nvisual.blocks.1", MOST, MOST},
+        {"lm_head\nmodel.layers.1", "0 2 3 4 5 6 7 8 9 10 11", "0 2 3 4 5 6 7 8 9 10 11"},
+        {"lm_head\nmodel.layers.1.mlp.down_proj", MOST, "0 2 3 4 5 6 7 8 9 10 11"},
+        {"lm_head\ndown_proj", MOST, ""},
+        {"lm_head\n1.mlp.down_proj", MOST, "0 2 3 4 5 6 7 8 9 10"},
+        {"lm_head\nmodel.layers.*.mlp.gate", MOST, MOST},
+        {"lm_head\nmodel.layers.*.mlp.gate_proj", "", MOST},
+        {"lm_head\nmodel[.]layers[.](1|2)[.].*", "0 3 4 5 6 7 8 9 10 11", "0 3 4 5 6 7 8 9 10 11"},
+        {"lm_head\nlayers.1.mlp", MOST, MOST},
+        {"model", "", ""},
+    };
+    struct model_config c;
+    struct model *m = NULL;
+    char found[64];
+    assert_int_equal(model_preset("tiny", &c), OK);
+    assert_int_equal(lora_parse("--lora", "r=4", &c.lora), OK);
+    c.layers = 12;
+    c.base = BASE_NF4;
+    c.tied = 0;
+    c.quantised = c.lists_skipped = 1;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        snprintf(c.skipped, sizeof c.skipped, "%s%s", cases[i].list, strstr(cases[i].list, "lm_head") ? "" : "\nlm_head");
+        if (model_create(&c, NULL, 0, &m) != OK)
+            fail_msg("%s: %s", cases[i].list, status_message());
+        check_tiling(m);
+        packed_layers(m, "gate_proj", found, sizeof found);
+        assert_string_equal(found, cases[i].gate);
+        packed_layers(m, "down_proj", found, sizeof found);
+        assert_string_equal(found, cases[i].down);
+        model_destroy(m);
+    }
+    strcpy(c.skipped, "down_proj");
+    assert_int_equal(model_create(&c, NULL, 0, &m), ERR_INVALID);
+    assert_non_null(strstr(status_message(), "and not lm_head, so transformers quantises the head"));
+    strcpy(c.skipped, "lm_head\n(");
+    assert_int_equal(model_create(&c, NULL, 0, &m), ERR_INVALID);
+    assert_non_null(strstr(status_message(), "( is no regular expression"));
+    c.lists_skipped = 0;
+    c.skipped[0] = 0;
+    assert_int_equal(model_create(&c, NULL, 0, &m), OK);
+    model_destroy(m);
+}
+
 static void test_refused_shapes(void **state)
 {
     (void)state;
@@ -498,7 +559,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_presets),     cmocka_unit_test(test_llama_names),    cmocka_unit_test(test_qwen2_biases),
         cmocka_unit_test(test_interleaved), cmocka_unit_test(test_interleaved_groups), cmocka_unit_test(test_gpt2_names),     cmocka_unit_test(test_positions_in_use),
-        cmocka_unit_test(test_freeze), cmocka_unit_test(test_quantised),      cmocka_unit_test(test_kinds),
+        cmocka_unit_test(test_freeze), cmocka_unit_test(test_quantised), cmocka_unit_test(test_skipped),      cmocka_unit_test(test_kinds),
         cmocka_unit_test(test_refused_shapes), cmocka_unit_test(test_init),
         cmocka_unit_test(test_inv_freq),
     };
