@@ -86,17 +86,26 @@ static enum status encode_piece(struct encoder *e, const uint8_t *piece, size_t 
 
 /* ---- stages ---- */
 
-/* What a piece is of its text. */
-enum where { AT_ZERO = 1, CONTINUES = 2 };
+/* What a piece is of its document. */
+struct where {
+    int continues; /* what follows a cut */
+    size_t zero;   /* its first bytes that have come of the document's first character */
+};
 
-static enum status run_stage(struct encoder *e, int k, const uint8_t *text, size_t n, unsigned where);
+/* What of a piece begins at `start`. */
+static struct where place_in(struct where whole, size_t start)
+{
+    return (struct where){start == 0 && whole.continues, whole.zero > start ? whole.zero - start : 0};
+}
+
+static enum status run_stage(struct encoder *e, int k, const uint8_t *text, size_t n, struct where where);
 
 /* Parts of a piece, as matches and what is between them; they go to the next stage as the behavior says. */
 struct splitting {
     struct encoder *e;
     int next;
     const uint8_t *text;
-    unsigned where;
+    struct where where;
     enum split_behavior behavior;
     int invert;
     size_t start, end; /* what is held back */
@@ -105,7 +114,7 @@ struct splitting {
 
 static enum status pass(struct splitting *s, size_t start, size_t end)
 {
-    return end > start ? run_stage(s->e, s->next, s->text + start, end - start, start ? 0 : s->where) : OK;
+    return end > start ? run_stage(s->e, s->next, s->text + start, end - start, place_in(s->where, start)) : OK;
 }
 
 static enum status hold(struct splitting *s, size_t start, size_t end)
@@ -150,7 +159,7 @@ static enum status end_parts(struct splitting *s)
 }
 
 /* The commonest kind, where the pieces go straight to the model. */
-static enum status split_known(struct encoder *e, int k, const struct stage *stage, const uint8_t *text, size_t n, unsigned where)
+static enum status split_known(struct encoder *e, int k, const struct stage *stage, const uint8_t *text, size_t n, struct where where)
 {
     struct regex_match m;
     size_t at = 0;
@@ -160,18 +169,18 @@ static enum status split_known(struct encoder *e, int k, const struct stage *sta
             TRY(regex_find(stage->pattern, e->matching, text, n, at, &m));
             size_t start = m.start > n ? n : m.start;
             if (start > at)
-                TRY(run_stage(e, k + 1, text + at, start - at, at ? 0 : where));
+                TRY(run_stage(e, k + 1, text + at, start - at, place_in(where, at)));
             at = start;
             end = m.start > n ? n : m.end;
         }
         if (end > at)
-            TRY(run_stage(e, k + 1, text + at, end - at, at ? 0 : where));
+            TRY(run_stage(e, k + 1, text + at, end - at, place_in(where, at)));
         at = end;
     }
     return OK;
 }
 
-static enum status split(struct encoder *e, int k, const struct stage *stage, const uint8_t *text, size_t n, unsigned where)
+static enum status split(struct encoder *e, int k, const struct stage *stage, const uint8_t *text, size_t n, struct where where)
 {
     struct splitting s = {.e = e, .next = k + 1, .text = text, .where = where, .behavior = stage->behavior, .invert = stage->invert};
     struct regex_scan scan = {0};
@@ -193,7 +202,7 @@ static enum status split(struct encoder *e, int k, const struct stage *stage, co
     return end_parts(&s);
 }
 
-static enum status split_chars(struct encoder *e, int k, const struct stage *stage, const uint8_t *text, size_t n, unsigned where)
+static enum status split_chars(struct encoder *e, int k, const struct stage *stage, const uint8_t *text, size_t n, struct where where)
 {
     struct splitting s = {.e = e, .next = k + 1, .text = text, .where = where, .behavior = stage->behavior};
     size_t from = 0, bytes;
@@ -211,33 +220,39 @@ static enum status split_chars(struct encoder *e, int k, const struct stage *sta
 }
 
 /* Of a continued text the first piece of a stage that surely cuts before it is a piece like all others. */
-static unsigned behind(const struct stage *stage, unsigned where)
+static struct where behind(const struct stage *stage, struct where where)
 {
-    return known_cuts(stage) ? where & ~(unsigned)CONTINUES : where;
+    where.continues = where.continues && !known_cuts(stage);
+    return where;
 }
 
 /* Bytes as characters, where further stages look at them. */
-static enum status map_bytes(struct encoder *e, int k, const uint8_t *text, size_t n, unsigned where)
+static enum status map_bytes(struct encoder *e, int k, const uint8_t *text, size_t n, struct where where)
 {
     struct text_buffer *b = &e->stage[k];
+    size_t zero = 0;
     b->n = 0;
     TRY(text_buffer_reserve(b, 2 * n));
-    for (size_t i = 0; i < n; i++)
+    for (size_t i = 0; i < n; i++) {
         b->n += utf8_write(byte_to_char(text[i]), b->data + b->n);
+        zero = i < where.zero ? b->n : zero;
+    }
+    where.zero = zero;
     return run_stage(e, k + 1, b->data, b->n, where);
 }
 
-static enum status byte_level(struct encoder *e, int k, const struct stage *stage, const uint8_t *text, size_t n, unsigned where)
+static enum status byte_level(struct encoder *e, int k, const struct stage *stage, const uint8_t *text, size_t n, struct where where)
 {
     struct regex_scan scan = {0};
     struct regex_match m = {0, 0};
     struct text_buffer prefixed = {0};
     enum status st = OK;
-    if (stage->prefix_space && text[0] != ' ' && !(where & CONTINUES)) {
+    if (stage->prefix_space && text[0] != ' ' && !where.continues) {
         TRY(text_buffer_add(&prefixed, " ", 1));
         TRY_GOTO(text_buffer_add(&prefixed, text, n), done);
         text = prefixed.data;
         n++;
+        where.zero += where.zero > 0;
     }
     where = behind(stage, where);
     if (!stage->maps) {
@@ -253,45 +268,48 @@ static enum status byte_level(struct encoder *e, int k, const struct stage *stag
         if (m.start > n)
             m.start = m.end = n;
         if (m.start > at)
-            TRY_GOTO(map_bytes(e, k, text + at, m.start - at, at ? 0 : where), done);
+            TRY_GOTO(map_bytes(e, k, text + at, m.start - at, place_in(where, at)), done);
         if (m.end > m.start)
-            TRY_GOTO(map_bytes(e, k, text + m.start, m.end - m.start, m.start ? 0 : where), done);
+            TRY_GOTO(map_bytes(e, k, text + m.start, m.end - m.start, place_in(where, m.start)), done);
     }
 done:
     text_buffer_free(&prefixed);
     return st;
 }
 
-static enum status metaspace(struct encoder *e, int k, const struct stage *stage, const uint8_t *text, size_t n, unsigned where)
+static enum status metaspace(struct encoder *e, int k, const struct stage *stage, const uint8_t *text, size_t n, struct where where)
 {
     struct text_buffer *b = &e->stage[k];
     int marked = text[0] == ' ' || (n >= stage->mark_n && memcmp(text, stage->mark, stage->mark_n) == 0);
-    int wanted = stage->prepend == PREPEND_ALWAYS || (stage->prepend == PREPEND_FIRST && (where & AT_ZERO));
+    int wanted = stage->prepend == PREPEND_ALWAYS || (stage->prepend == PREPEND_FIRST && where.zero > 0);
     b->n = 0;
     TRY(text_buffer_reserve(b, n + stage->mark_n));
-    if (wanted && !marked && !(where & CONTINUES))
+    if (wanted && !marked && !where.continues)
         TRY(text_buffer_add(b, stage->mark, stage->mark_n));
+    size_t zero = where.zero > 0 ? where.zero + b->n : 0;
     for (const uint8_t *p = text, *end = text + n; p < end;) {
         const uint8_t *space = memchr(p, ' ', (size_t)(end - p));
         TRY(text_buffer_add(b, p, (size_t)((space ? space : end) - p)));
         if (!space)
             break;
+        zero += space < text + where.zero ? stage->mark_n - 1 : 0;
         TRY(text_buffer_add(b, stage->mark, stage->mark_n));
         p = space + 1;
     }
+    where.zero = zero;
     if (!stage->split)
         return run_stage(e, k + 1, b->data, b->n, where);
     for (size_t at = 0, end; at < b->n; at = end) { /* a mark begins a piece */
         end = at == 0 || memcmp(b->data + at, stage->mark, stage->mark_n) == 0 ? at + utf8_length(b->data[at]) : at;
         while (end < b->n && (b->n - end < stage->mark_n || memcmp(b->data + end, stage->mark, stage->mark_n) != 0))
             end += utf8_length(b->data[end]);
-        TRY(run_stage(e, k + 1, b->data + at, end - at, at ? 0 : where));
+        TRY(run_stage(e, k + 1, b->data + at, end - at, place_in(where, at)));
     }
     return OK;
 }
 
 /* User-defined pieces are tokens; what is between them goes on. */
-static enum status split_defined(struct encoder *e, int k, const struct stage *stage, const uint8_t *text, size_t n, unsigned where)
+static enum status split_defined(struct encoder *e, int k, const struct stage *stage, const uint8_t *text, size_t n, struct where where)
 {
     size_t from = 0;
     for (size_t at = 0; at < n;) {
@@ -308,14 +326,14 @@ static enum status split_defined(struct encoder *e, int k, const struct stage *s
             continue;
         }
         if (at > from)
-            TRY(run_stage(e, k + 1, text + from, at - from, from ? 0 : where));
+            TRY(run_stage(e, k + 1, text + from, at - from, place_in(where, from)));
         TRY(ids_add(e->out, id));
         from = at = end;
     }
-    return n > from ? run_stage(e, k + 1, text + from, n - from, from ? 0 : where) : OK;
+    return n > from ? run_stage(e, k + 1, text + from, n - from, place_in(where, from)) : OK;
 }
 
-static enum status run_stage(struct encoder *e, int k, const uint8_t *text, size_t n, unsigned where)
+static enum status run_stage(struct encoder *e, int k, const uint8_t *text, size_t n, struct where where)
 {
     if (k == e->t->n_stages)
         return encode_piece(e, text, n);
@@ -344,17 +362,15 @@ static enum status add_added(struct encoder *e, const struct added_token *token)
 }
 
 /* Text between the raw added tokens. */
-static enum status encode_text(struct encoder *e, const uint8_t *text, size_t n, unsigned where)
+static enum status encode_text(struct encoder *e, const uint8_t *text, size_t n, enum text_begin begin)
 {
     struct added_scan scan = {0};
     struct added_part part;
-    enum text_begin begin = where & CONTINUES ? TEXT_CONTINUES : where & AT_ZERO ? TEXT_BEGINS : TEXT_FOLLOWS;
     TRY(normal_apply(&e->t->normal, &e->normal, e->matching, begin, &text, &n));
-    if (e->normal.moved)
-        where &= ~(unsigned)AT_ZERO;
+    const struct where where = {begin == TEXT_CONTINUES, e->normal.zero};
     while (added_next(&e->t->added, ADDED_NORMAL, e->special, text, n, &scan, &part))
         TRY(part.token ? add_added(e, part.token)
-                       : run_stage(e, 0, text + part.start, part.end - part.start, part.start ? 0 : where));
+                       : run_stage(e, 0, text + part.start, part.end - part.start, place_in(where, part.start)));
     return OK;
 }
 
@@ -362,12 +378,12 @@ enum status tokenizer_encode(struct encoder *e, const uint8_t *text, size_t n, u
 {
     struct added_scan scan = {0};
     struct added_part part;
-    unsigned first = flags & ENCODE_CONTINUES ? CONTINUES : AT_ZERO;
+    enum text_begin first = flags & ENCODE_CONTINUES ? TEXT_CONTINUES : TEXT_BEGINS;
     e->out = out;
     e->special = !(flags & ENCODE_PLAIN) && !e->t->splits_special;
     while (added_next(&e->t->added, ADDED_RAW, e->special, text, n, &scan, &part))
         TRY(part.token ? add_added(e, part.token)
-                       : encode_text(e, text + part.start, part.end - part.start, part.start ? 0 : first));
+                       : encode_text(e, text + part.start, part.end - part.start, part.start ? TEXT_FOLLOWS : first));
     return OK;
 }
 
@@ -375,7 +391,7 @@ enum status encoder_add_text(struct encoder *e, const uint8_t *text, size_t n, s
 {
     e->out = out;
     e->special = special;
-    return encode_text(e, text, n, at ? 0 : AT_ZERO);
+    return encode_text(e, text, n, at ? TEXT_FOLLOWS : TEXT_BEGINS);
 }
 
 const struct tokenizer *encoder_tokenizer(const struct encoder *e)

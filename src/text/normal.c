@@ -106,12 +106,13 @@ static enum status apply_form(enum normal_kind kind, const uint8_t *text, size_t
 
 /* ---- others ---- */
 
-static enum status replace_single(const struct normal_step *s, const uint8_t *text, size_t n, int *moved, struct text_buffer *out)
+static enum status replace_single(const struct normal_step *s, const uint8_t *text, size_t n, size_t *zero, struct text_buffer *out)
 {
-    const uint8_t *end = text + n;
-    *moved |= s->n == 0 && text[0] == s->single;
+    const uint8_t *end = text + n, *zero_end = text + *zero;
     for (;;) {
         const uint8_t *found = memchr(text, s->single, (size_t)(end - text));
+        if (found && found < zero_end)
+            *zero += s->n - 1;
         TRY(text_buffer_add(out, text, (size_t)((found ? found : end) - text)));
         if (!found)
             return OK;
@@ -120,32 +121,35 @@ static enum status replace_single(const struct normal_step *s, const uint8_t *te
     }
 }
 
-/* What stands for a match is where the match's last character was. */
-static enum status replace(const struct normal_step *s, struct regex_room *matching, const uint8_t *text, size_t n, int *moved,
+/* What stands for a match is where the match's last character was, or the one before it where nothing was matched. */
+static enum status replace(const struct normal_step *s, struct regex_room *matching, const uint8_t *text, size_t n, size_t *zero,
                            struct text_buffer *out)
 {
     struct regex_scan scan = {0};
     struct regex_match m;
-    size_t at = 0;
+    size_t at = 0, was = *zero, now = 0;
     for (;;) {
         TRY(regex_next(s->pattern, matching, text, n, &scan, &m));
-        if (m.start > n)
-            return text_buffer_add(out, text + at, n - at);
-        if (m.start == 0)
-            *moved = m.end > 0 && (*moved || s->n == 0 || m.end > utf8_length(text[0]));
-        TRY(text_buffer_add(out, text + at, m.start - at));
+        size_t kept_end = m.start > n ? n : m.start;
+        now += at < was ? (kept_end < was ? kept_end : was) - at : 0;
+        TRY(text_buffer_add(out, text + at, kept_end - at));
+        if (m.start > n) {
+            *zero = now;
+            return OK;
+        }
+        now += m.end == 0 || utf8_before(text, m.end) < was ? s->n : 0;
         TRY(text_buffer_add(out, s->text, s->n));
         at = m.end;
     }
 }
 
-static void strip(const struct normal_step *s, const uint8_t **text, size_t *n, int *moved)
+static void strip(const struct normal_step *s, const uint8_t **text, size_t *n, size_t *zero)
 {
     size_t bytes;
     while (s->left && *n > 0 && unicode_is_space(utf8_read(*text, &bytes))) {
         *text += bytes;
         *n -= bytes;
-        *moved = 1;
+        *zero -= bytes < *zero ? bytes : *zero;
     }
     while (s->right && *n > 0) {
         size_t last = utf8_before(*text, *n);
@@ -153,23 +157,46 @@ static void strip(const struct normal_step *s, const uint8_t **text, size_t *n, 
             break;
         *n = last;
     }
+    *zero = *zero < *n ? *zero : *n;
+}
+
+/* A form or map of a whole text, with what its first bytes become by themselves as those that have come of them. */
+static enum status rewrite(const struct normal_step *s, const uint8_t *text, size_t n, struct text_buffer *out)
+{
+    return s->kind == NORMAL_PRECOMPILED ? char_map_apply(&s->map, text, n, out) : apply_form(s->kind, text, n, out);
+}
+
+static enum status rewrite_whole(const struct normal_step *s, const uint8_t *text, size_t n, size_t *zero, struct text_buffer *out)
+{
+    size_t first = 0;
+    if (*zero > 0 && *zero < n) {
+        TRY(rewrite(s, text, *zero, out));
+        first = out->n;
+        out->n = 0;
+    }
+    TRY(rewrite(s, text, n, out));
+    if (*zero >= n)
+        first = out->n;
+    else if (*zero > 0 && first == 0 && out->n > 0) /* the library takes the next character for one that was left out */
+        first = utf8_length(out->data[0]);
+    *zero = first < out->n ? first : out->n;
+    return OK;
 }
 
 static enum status apply(const struct normal_step *s, struct regex_room *matching, enum text_begin begin, const uint8_t *text,
-                         size_t n, int *moved, struct text_buffer *out)
+                         size_t n, size_t *zero, struct text_buffer *out)
 {
     switch (s->kind) {
     case NORMAL_SENTENCEPIECE:
         return sp_normalize(&s->sp, begin, text, n, out);
     case NORMAL_PREPEND:
+        *zero += *zero > 0 ? s->n : 0;
         TRY(text_buffer_add(out, s->text, s->n));
         return text_buffer_add(out, text, n);
     case NORMAL_REPLACE:
-        return s->single >= 0 ? replace_single(s, text, n, moved, out) : replace(s, matching, text, n, moved, out);
-    case NORMAL_PRECOMPILED:
-        return char_map_apply(&s->map, text, n, out);
+        return s->single >= 0 ? replace_single(s, text, n, zero, out) : replace(s, matching, text, n, zero, out);
     default:
-        return apply_form(s->kind, text, n, out);
+        return rewrite_whole(s, text, n, zero, out);
     }
 }
 
@@ -177,18 +204,18 @@ enum status normal_apply(const struct normal *normal, struct normal_room *room, 
                          const uint8_t **text, size_t *n)
 {
     int turn = 0;
-    room->moved = 0;
+    room->zero = begin == TEXT_BEGINS && *n > 0 ? utf8_length((*text)[0]) : 0;
     for (int i = 0; i < normal->n && *n > 0; i++) {
         const struct normal_step *s = &normal->step[i];
         struct text_buffer *out = &room->text[turn];
         if (s->kind == NORMAL_STRIP) {
-            strip(s, text, n, &room->moved);
+            strip(s, text, n, &room->zero);
             continue;
         }
         if (s->kind == NORMAL_PREPEND && begin == TEXT_CONTINUES)
             continue;
         out->n = 0;
-        TRY(apply(s, matching, begin, *text, *n, &room->moved, out));
+        TRY(apply(s, matching, begin, *text, *n, &room->zero, out));
         *text = out->data;
         *n = out->n;
         turn = !turn;

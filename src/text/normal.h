@@ -52,7 +52,7 @@ struct normal {
 
 struct normal_room {
     struct text_buffer text[2];
-    int moved; /* the result begins with what stood behind the text's first character, as Metaspace's "first" has it */
+    size_t zero; /* bytes at the result's beginning that have come of the document's first character, as Metaspace's "first" has it */
 };
 
 /* What a text is of its document: the beginning; what follows a cut, where it goes on; what follows an added token. */

@@ -145,6 +145,58 @@ static void test_repair(void **state)
     }
 }
 
+/* Metaspace's "first" asks where a piece stood before normalizing: every piece that has come of the text's first character is first. Ids are those of
+ * tokenizers 0.23.3. */
+static void test_first(void **state)
+{
+    (void)state;
+    static const char *const texts[] = {"½", "1⁄2", "½ 2", "2½", "ﬁ1", "a1", "ab1 1", " 1a"};
+    enum { TEXTS = sizeof texts / sizeof *texts };
+    static const struct {
+        const char *normalizer, *ids[TEXTS];
+    } cases[] = {
+        {"{\"type\": \"NFKC\"}",
+         {"1 2 1 5 1 3", "1 2 5 3", "1 2 1 5 1 3 1 3", "1 3 2 5 3", "1 9 10 2", "1 4 2", "1 4 8 2 1 2", "1 2 4"}},
+        {"{\"type\": \"Prepend\", \"prepend\": \"1a\"}",
+         {"1 2 1 4 1 0", "1 2 1 4 1 2 5 3", "1 2 1 4 1 0 1 3", "1 2 1 4 1 3 0", "1 2 1 4 0 2", "1 2 1 4 4 2", "1 2 1 4 4 8 2 1 2", "1 2 1 4 1 2 4"}},
+        {"{\"type\": \"Replace\", \"pattern\": {\"String\": \"½\"}, \"content\": \"1a2\"}",
+         {"1 2 1 4 1 3", "1 2 5 3", "1 2 1 4 1 3 1 3", "1 3 2 4 3", "1 0 2", "1 4 2", "1 4 8 2 1 2", "1 2 4"}},
+        {"{\"type\": \"Replace\", \"pattern\": {\"Regex\": \"[ab]+\"}, \"content\": \"12\"}",
+         {"1 0", "1 2 5 3", "1 0 1 3", "1 3 0", "1 0 2", "1 2 1 3 2", "2 3 2 1 2", "1 2 2 3"}},
+        {"{\"type\": \"Sequence\", \"normalizers\": [{\"type\": \"Prepend\", \"prepend\": \" \"}, {\"type\": \"Strip\", \"strip_left\": true, \"strip_right\": true}]}",
+         {"1 0", "1 2 5 3", "1 0 1 3", "1 3 0", "1 0 2", "1 4 2", "1 4 8 2 1 2", "2 4"}},
+        {"{\"type\": \"Sequence\", \"normalizers\": [{\"type\": \"NFKC\"}, {\"type\": \"Replace\", \"pattern\": {\"String\": \"1\"}, \"content\": \"\"}]}",
+         {"1 5 1 3", "5 3", "1 5 1 3 1 3", "1 3 5 3", "1 9 10", "1 4", "1 4 8 1", "1 4"}},
+        {"{\"type\": \"Sequence\", \"normalizers\": [{\"type\": \"Replace\", \"pattern\": {\"String\": \"a\"}, \"content\": \"½\"}, {\"type\": \"NFKD\"}, {\"type\": \"Prepend\", \"prepend\": \"x\"}]}",
+         {"1 7 1 2 1 5 1 3", "1 7 1 2 5 3", "1 7 1 2 1 5 1 3 1 3", "1 7 1 3 2 5 3", "1 7 9 10 2", "1 7 1 2 1 5 1 3 2", "1 7 1 2 1 5 1 3 8 2 1 2", "1 7 1 2 2 5 3"}},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char json[2048];
+        struct tokenizer *t;
+        struct encoder *e;
+        snprintf(json, sizeof json,
+                 "{\"normalizer\": %s, \"pre_tokenizer\": {\"type\": \"Sequence\", \"pretokenizers\": [{\"type\": \"Digits\", \"individual_digits\": true}, "
+                 "{\"type\": \"Metaspace\", \"replacement\": \"▁\", \"prepend_scheme\": \"first\", \"split\": true}]}, \"model\": {\"type\": \"BPE\", "
+                 "\"unk_token\": \"?\", \"vocab\": {\"?\": 0, \"▁\": 1, \"1\": 2, \"2\": 3, \"a\": 4, \"⁄\": 5, \" \": 6, \"x\": 7, \"b\": 8, \"f\": 9, "
+                 "\"i\": 10}, \"merges\": []}}",
+                 cases[i].normalizer);
+        if (tokenizer_open(scratch_text("first.json", json), &t) != OK || encoder_create(t, &e) != OK)
+            fail_msg("%s", status_message());
+        for (int k = 0; k < TEXTS; k++) {
+            struct ids ids = {0};
+            char found[256] = "";
+            assert_int_equal(tokenizer_encode(e, (const uint8_t *)texts[k], strlen(texts[k]), 0, &ids), OK);
+            for (size_t j = 0; j < ids.n; j++)
+                snprintf(found + strlen(found), sizeof found - strlen(found), "%s%d", j ? " " : "", ids.id[j]);
+            if (strcmp(found, cases[i].ids[k]) != 0)
+                fail_msg("%s, %s: %s, not %s", cases[i].normalizer, texts[k], found, cases[i].ids[k]);
+            free(ids.id);
+        }
+        encoder_free(e);
+        tokenizer_close(t);
+    }
+}
+
 /* ---- refusals ---- */
 
 static void refuse(const char *json, const char *part)
@@ -365,7 +417,7 @@ static void test_damaged(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_families),     cmocka_unit_test(test_cuts),    cmocka_unit_test(test_long_piece), cmocka_unit_test(test_repair),
+        cmocka_unit_test(test_families),     cmocka_unit_test(test_cuts),    cmocka_unit_test(test_long_piece), cmocka_unit_test(test_repair), cmocka_unit_test(test_first),
         cmocka_unit_test(test_refusals),     cmocka_unit_test(test_small),   cmocka_unit_test(test_uncut),      cmocka_unit_test(test_cuts_behind_tokens),
          cmocka_unit_test(test_damaged),    cmocka_unit_test(test_backtracking),
     };
