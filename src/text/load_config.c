@@ -273,7 +273,6 @@ static enum status load_from(struct tokenizer *t, const struct beside *b)
     struct items listed = {0}, specials = {0};
     const json_t *decoder = json_member(b->config, "added_tokens_decoder");
     enum status st = json_flag(b->config, "split_special_tokens", 0, &t->splits_special);
-    t->file_ids = tokenizer_ids(t);
     if (st == OK)
         st = list_specials(b, &specials);
     if (st == OK)
