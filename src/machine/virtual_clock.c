@@ -18,17 +18,35 @@ struct runner {
     int first, known;       /* `known` entries of ahead[], from ahead[first] on and round */
 };
 
+/* Lines of instructions: one for each lane, then the second ones. */
+enum { LINE_COMPUTE = LANES, LINE_WORLD, LINES };
+
 struct simulation {
     struct program *p;
     const struct cost_model *m;
     struct cost_memo memo;
     const int *dep_first, *dep;
     const double *release;
-    struct runner lane[LANES];
+    const struct second_lines *second; /* NULL: none */
+    int lines;                         /* LANES, or with second lines LINES */
+    struct runner lane[LINES];         /* of each line */
     double load[LINKS]; /* what the running lanes ask for */
     int sharing;        /* some link was asked for more than all of it */
     double now;
 };
+
+static int lane_of(int line)
+{
+    return line == LINE_COMPUTE ? LANE_COMPUTE : line == LINE_WORLD ? LANE_WORLD : line;
+}
+
+static int line_of(const struct simulation *s, int i)
+{
+    int lane = s->p->instrs[i].lane;
+    if (!s->second || !s->second->in[i])
+        return lane;
+    return lane == LANE_COMPUTE ? LINE_COMPUTE : LINE_WORLD;
+}
 
 /* The instruction after the i-th on its lane, or n_instrs. */
 static int next_on_lane(const struct simulation *s, int l, int i)
@@ -37,7 +55,7 @@ static int next_on_lane(const struct simulation *s, int l, int i)
         return s->p->n_instrs;
     do
         i++;
-    while (s->p->instrs[i].lane != l);
+    while (line_of(s, i) != l);
     return i;
 }
 
@@ -66,12 +84,42 @@ static void advance(struct simulation *s, int l)
  * instructions have a time of their own, the program has no order yet, and whatever can start is next. */
 static int is_chained(const struct simulation *s, int l)
 {
-    if (!s->m->chained || !lane_is_comm((enum lane)l))
+    if (!s->m->chained || !lane_is_comm((enum lane)lane_of(l)))
         return 0;
-    for (int o = LANE_WORLD; o < LANES; o++)
-        if (o != l && (s->lane[o].running || (!s->release && s->lane[o].at < s->lane[l].at)))
+    for (int o = LANE_WORLD; o < s->lines; o++)
+        if (o != l && o != LINE_COMPUTE && (s->lane[o].running || (!s->release && s->lane[o].at < s->lane[l].at)))
             return 1;
     return 0;
+}
+
+/* Returns 1 if an instruction of the lane's other line runs. */
+static int is_taken(const struct simulation *s, int line)
+{
+    static const int other[LINES] = {
+        [LANE_COMPUTE] = LINE_COMPUTE, [LINE_COMPUTE] = LANE_COMPUTE, [LANE_WORLD] = LINE_WORLD, [LINE_WORLD] = LANE_WORLD};
+    return (lane_of(line) == LANE_COMPUTE || lane_of(line) == LANE_WORLD) && s->lane[other[line]].running;
+}
+
+/* Returns 1 if all that the line's next instruction waits for has ended. */
+static int has_operands(struct simulation *s, struct runner *r)
+{
+    if (!s->dep_first)
+        return 1;
+    while (r->dep < s->dep_first[r->at + 1] && s->p->instrs[s->dep[r->dep]].end <= s->now)
+        r->dep++;
+    return r->dep == s->dep_first[r->at + 1];
+}
+
+/* Returns 1 if the world lane's first line yields: the second one's next instruction will have ended before compute comes to where the
+ * first one's is released. */
+static int yields(struct simulation *s, int line)
+{
+    struct runner *r = &s->lane[LINE_WORLD];
+    const struct runner *compute = &s->lane[LANE_COMPUTE];
+    if (!s->second || line != LANE_WORLD || r->at >= s->p->n_instrs || compute->at >= s->p->n_instrs || !has_operands(s, r))
+        return 0;
+    double reached = s->second->planned[compute->at] + (compute->running ? s->now - s->p->instrs[compute->at].start : 0);
+    return reached + cost_memo_seconds(&s->memo, &s->p->instrs[r->at]) <= s->second->planned[s->lane[line].at];
 }
 
 /* Whether the lane's next instruction may start now; *later: the time of its release, if only that holds it back. An instruction
@@ -81,18 +129,14 @@ static int may_start(struct simulation *s, int l, double *later)
     struct runner *r = &s->lane[l];
     if (r->running || r->at >= s->p->n_instrs || is_chained(s, l))
         return 0;
-    if (s->dep_first) {
-        while (r->dep < s->dep_first[r->at + 1] && s->p->instrs[s->dep[r->dep]].end <= s->now)
-            r->dep++;
-        if (r->dep < s->dep_first[r->at + 1])
-            return 0;
-    }
+    if ((s->second && is_taken(s, l)) || !has_operands(s, r))
+        return 0;
     if (s->release && s->release[r->at] > s->now) {
         if (s->release[r->at] < *later)
             *later = s->release[r->at];
         return 0;
     }
-    return 1;
+    return !yields(s, l);
 }
 
 static int may_be_issued(const struct simulation *s, int i)
@@ -152,14 +196,14 @@ static void share_drives(struct simulation *s, double speed[LANES])
 static double fair_part(const struct simulation *s, int k)
 {
     double left = 1, part = 1;
-    int settled[LANES] = {0};
+    int settled[LINES] = {0};
     for (int again = 1; again;) {
         int n = 0;
-        for (int l = 0; l < LANES; l++)
+        for (int l = 0; l < s->lines; l++)
             n += s->lane[l].running && s->lane[l].demand[k] > 0 && !settled[l];
         part = left / n;
         again = 0;
-        for (int l = 0; l < LANES; l++)
+        for (int l = 0; l < s->lines; l++)
             if (s->lane[l].running && s->lane[l].demand[k] > 0 && !settled[l] && s->lane[l].demand[k] <= part) {
                 settled[l] = again = 1;
                 left -= s->lane[l].demand[k];
@@ -171,7 +215,7 @@ static double fair_part(const struct simulation *s, int k)
 /* Ends move when lanes start or stop sharing links. */
 static void share(struct simulation *s)
 {
-    double part[LINKS], drives[LANES];
+    double part[LINKS], drives[LINES];
     int shared = s->sharing;
     s->sharing = 0;
     for (int k = 0; k < LINKS; k++)
@@ -180,11 +224,11 @@ static void share(struct simulation *s)
         return;
     for (int k = 0; k < LINKS; k++)
         part[k] = s->load[k] > 1 && k != LINK_DRIVES ? fair_part(s, k) : 1;
-    for (int l = 0; l < LANES; l++)
+    for (int l = 0; l < s->lines; l++)
         drives[l] = 1;
     if (s->load[LINK_DRIVES] > 1)
         share_drives(s, drives);
-    for (int l = 0; l < LANES; l++) {
+    for (int l = 0; l < s->lines; l++) {
         struct runner *r = &s->lane[l];
         if (!r->running)
             continue;
@@ -207,7 +251,7 @@ static void set_running(struct simulation *s, int l, int running)
         if (s->lane[l].demand[k] == 0)
             continue;
         s->load[k] = 0; /* summed anew: what is left over is exactly nothing */
-        for (int o = 0; o < LANES; o++)
+        for (int o = 0; o < s->lines; o++)
             if (s->lane[o].running)
                 s->load[k] += s->lane[o].demand[k];
     }
@@ -217,17 +261,18 @@ static void set_running(struct simulation *s, int l, int running)
 static int start_ready(struct simulation *s, double *later)
 {
     int started = 0;
-    for (int l = 0; l < LANES; l++) {
+    for (int k = 0; k < s->lines; k++) {
+        int l = !s->second ? k : k == 0 ? LINE_COMPUTE : k <= LANES ? k - 1 : LINE_WORLD;
         if (!may_start(s, l, later))
             continue;
         struct instr *in = &s->p->instrs[s->lane[l].at];
         in->start = s->now;
         in->end = s->now + cost_memo_seconds(&s->memo, in);
-        if (s->m->lane_idle[l] > 0 && s->lane[l].idle < s->now)
-            in->end += s->m->lane_idle[l];
+        if (s->m->lane_idle[lane_of(l)] > 0 && s->lane[l].idle < s->now)
+            in->end += s->m->lane_idle[lane_of(l)];
         s->lane[l].speed = 1;
-        if (s->m->lane_cores[l] > 0)
-            s->lane[l].demand[LINK_CORES] = s->m->demand[l][LINK_CORES] + s->m->lane_cores[l] / (in->end - in->start);
+        if (s->m->lane_cores[lane_of(l)] > 0)
+            s->lane[l].demand[LINK_CORES] = s->m->demand[lane_of(l)][LINK_CORES] + s->m->lane_cores[lane_of(l)] / (in->end - in->start);
         set_running(s, l, 1);
         started = 1;
     }
@@ -236,7 +281,7 @@ static int start_ready(struct simulation *s, double *later)
 
 static void retire_ended(struct simulation *s)
 {
-    for (int l = 0; l < LANES; l++)
+    for (int l = 0; l < s->lines; l++)
         if (s->lane[l].running && s->p->instrs[s->lane[l].at].end <= s->now) {
             set_running(s, l, 0);
             s->lane[l].idle = s->now;
@@ -247,24 +292,37 @@ static void retire_ended(struct simulation *s)
 double program_simulate(struct program *p, const struct cost_model *m, const int *dep_first, const int *dep,
                         const double *release)
 {
-    struct simulation s = {.p = p, .m = m, .memo = {.m = m, .p = p}, .dep_first = dep_first, .dep = dep, .release = release};
+    return program_simulate_lines(p, m, dep_first, dep, release, NULL);
+}
+
+double program_simulate_lines(struct program *p, const struct cost_model *m, const int *dep_first, const int *dep,
+                              const double *release, const struct second_lines *second)
+{
+    struct simulation s = {.p = p,
+                           .m = m,
+                           .memo = {.m = m, .p = p},
+                           .dep_first = dep_first,
+                           .dep = dep,
+                           .release = release,
+                           .second = second,
+                           .lines = second ? LINES : LANES};
     double total = 0;
-    for (int l = 0; l < LANES; l++) {
+    for (int l = 0; l < s.lines; l++) {
         s.lane[l].at = s.lane[l].last = -1;
         s.lane[l].idle = -1;
-        memcpy(s.lane[l].demand, m->demand[l], sizeof m->demand[l]);
+        memcpy(s.lane[l].demand, m->demand[lane_of(l)], sizeof m->demand[0]);
     }
     for (int i = 0; i < p->n_instrs; i++) {
         p->instrs[i].end = INFINITY;
-        s.lane[p->instrs[i].lane].last = i;
+        s.lane[line_of(&s, i)].last = i;
     }
-    for (int l = 0; l < LANES; l++)
+    for (int l = 0; l < s.lines; l++)
         advance(&s, l);
     for (;;) {
         double next = INFINITY;
         if (start_ready(&s, &next))
             share(&s);
-        for (int l = 0; l < LANES; l++)
+        for (int l = 0; l < s.lines; l++)
             if (s.lane[l].running && p->instrs[s.lane[l].at].end < next)
                 next = p->instrs[s.lane[l].at].end;
         if (isinf(next))

@@ -212,5 +212,14 @@ struct cost_model; /* machine/cost.h */
  * total time. */
 double program_simulate(struct program *p, const struct cost_model *m, const int *dep_first, const int *dep,
                         const double *release);
+/* Second lines of the compute and the world lane, for a program whose order is being looked for. The compute lane takes what stands in
+ * its second line as soon as that may start; the world lane, unless compute is close to needing what stands in the first one. */
+struct second_lines {
+    const uint8_t *in;     /* of each instruction: 1: it stands in its lane's second line */
+    const double *planned; /* when it is released if compute runs back to back, in seconds */
+};
+/* The same with second lines. NULL: none. */
+double program_simulate_lines(struct program *p, const struct cost_model *m, const int *dep_first, const int *dep,
+                              const double *release, const struct second_lines *second);
 
 #endif

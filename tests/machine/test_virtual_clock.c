@@ -301,9 +301,37 @@ static void widths(void **state)
     near(cost_seconds(&m, &in, &call), 55.0 * 10 * 192 / 4);
 }
 
+/* Second lines. A message of 3 s is reduced from compute's first 2 s and added to another sum in 1 s: that runs once it may and compute
+ * is free, before what stood ahead of it. The reduction goes before a gather that compute is far from needing, and after one that it
+ * is about to need. */
+static void second_lines(void **state)
+{
+    (void)state;
+    struct cost_model m = unit_costs();
+    for (int soon = 0; soon < 2; soon++) {
+        struct program *p = empty();
+        add(p, LANE_COMPUTE, 2);
+        int gather = add(p, LANE_WORLD, 3), reduction = add(p, LANE_WORLD, 3), sum = add(p, LANE_COMPUTE, 1);
+        for (int i = 0; i < 4; i++)
+            add(p, LANE_COMPUTE, 2);
+        p->instrs[gather].depth = 1;
+        const double planned[] = {0, soon ? 2 : 8, 2, 2, 2, 4, 6, 8}, release[8] = {0};
+        const uint8_t in[8] = {[2] = 1, [3] = 1};
+        const int first[] = {0, 0, 1, 2, 3, 4, 5, 6, 7}, dep[] = {0, 0, 2, 0, 4, 5, 6};
+        const struct second_lines second = {in, planned};
+        near(program_simulate_lines(p, &m, first, dep, release, &second), 11);
+        near(p->instrs[reduction].start, soon ? 5 : 2);
+        near(p->instrs[gather].start, soon ? 2 : 5);
+        near(p->instrs[sum].start, soon ? 8 : 6);
+        near(program_simulate(p, &m, first, dep, release), 17);
+        program_destroy(p);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(alone), cmocka_unit_test(chained),
+                                       cmocka_unit_test(second_lines),
                                        cmocka_unit_test(halves),
                                        cmocka_unit_test(uneven),
                                        cmocka_unit_test(wakes),

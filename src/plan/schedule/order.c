@@ -3,7 +3,8 @@
  *
  *  0. schedule_create: dependencies on buffers (hazards.c) and the least bytes of any order, both of the lowered order.
  *  1. order_overlapped, where lanes overlap: release keys, as late as possible (set_release_keys); stable sort; simulation with
- *     unlimited memory (simulate_released); stable sort by simulated start.
+ *     unlimited memory (simulate_released), in which what settles gradients stands in lines of its own (settle.c); stable sort by
+ *     simulated start.
  *  2. set_lifetimes: of each buffer from its first access to its last, in simulated time. Lifetimes by position in the list would
  *     let buffers share bytes across lanes, and the waits for these would serialise the lanes.
  *  3. set_addresses: the persistent buffers, above them those of each tier (pack.c), until a tier exceeds its limit.
@@ -15,6 +16,7 @@
 #include "base/sys.h"
 #include "plan/schedule/hazards.h"
 #include "plan/schedule/pack.h"
+#include "plan/schedule/settle.h"
 #include "plan/schedule/waits.h"
 
 #include <math.h>
@@ -36,6 +38,7 @@ struct schedule {
     int *order;                 /* for sorting */
     int lowered;                /* the program is in the lowered order */
     double *key;                /* what order_overlapped sorts by, in lowered order */
+    struct settling settling;   /* in lowered order */
 };
 
 /* Puts the program into the order s->order. */
@@ -70,15 +73,26 @@ static enum status order_lowered(struct schedule *s)
     return OK;
 }
 
+/* The last key of the instructions that i depends on. */
+static double operands_key(const struct schedule *s, int i)
+{
+    double key = 0;
+    for (int k = s->deps.first[i]; k < s->deps.first[i + 1]; k++)
+        key = fmax(key, s->key[s->deps.dep[k]]);
+    return key;
+}
+
 /* Sets s->key, the moments of planned compute time at which instructions are released. Compute runs back to back; a write-back
  * follows its producer; a prefetch ends when it is needed or when the next one on its lane starts, and starts no earlier than
- * `distance` before its use. */
-static enum status set_release_keys(struct schedule *s, double distance)
+ * `distance` before its use. A reduction is released with its operands, and an update ahead of the gather of what it writes, by
+ * the longest that compute may be busy. settling: NULL: compute waits for reductions at once. */
+static enum status set_release_keys(struct schedule *s, double distance, const struct settling *settling)
 {
     const struct program *p = s->p;
     const struct deps *d = &s->deps;
     struct cost_memo memo = {.m = s->m, .p = p};
-    double now = 0, next_start[LANES], *key = s->key, *need = sys_malloc(sizeof *need * 2 * ((size_t)p->n_instrs + 1));
+    double now = 0, longest = 0, next_start[LANES], *key = s->key,
+           *need = sys_malloc(sizeof *need * 2 * ((size_t)p->n_instrs + 1));
     if (!need)
         return no_memory();
     double *use = need + p->n_instrs;
@@ -86,8 +100,13 @@ static enum status set_release_keys(struct schedule *s, double distance)
         const struct instr *in = &p->instrs[i];
         need[i] = use[i] = NEVER;
         key[i] = now;
-        if (in->lane == LANE_COMPUTE)
-            now += cost_memo_seconds(&memo, in);
+        if (settling && settling->part[i])
+            key[i] = operands_key(s, i);
+        if (in->lane == LANE_COMPUTE) {
+            double seconds = cost_memo_seconds(&memo, in);
+            now += seconds;
+            longest = fmax(longest, seconds);
+        }
     }
     for (int l = 0; l < LANES; l++)
         next_start[l] = NEVER;
@@ -100,7 +119,11 @@ static enum status set_release_keys(struct schedule *s, double distance)
             key[i] = start > first ? start : first;
             next_start[in->lane] = fmin(next_start[in->lane], key[i]); /* not where `distance` puts it off */
         } else {
+            if (in->op == OP_ADAMW && in->lane == LANE_COMPUTE && need[i] < key[i])
+                key[i] = need[i] - cost_memo_seconds(&memo, in) - fmin(longest, distance);
             use[i] = key[i];
+            if (settling && settling->part[i] == SETTLING_REDUCTION && next_start[in->lane] < NEVER)
+                next_start[in->lane] -= cost_memo_seconds(&memo, in);
         }
         for (int k = d->first[i]; k < d->first[i + 1]; k++) {
             int on = d->dep[k];
@@ -180,34 +203,44 @@ static enum status add_throttles(struct schedule *s, double lag, struct deps *d)
 }
 
 /* Sorts by release keys and simulates with unlimited memory. */
-static enum status simulate_released(struct schedule *s, double lag)
+static enum status simulate_released(struct schedule *s, double lag, const struct settling *settling)
 {
     struct program *p = s->p;
     struct deps d = {0};
     TRY(permute_by_key(s));
     double *release = sys_malloc(sizeof *release * ((size_t)p->n_instrs + 1));
-    enum status st = release ? OK : no_memory();
+    double *planned = sys_malloc(sizeof *planned * ((size_t)p->n_instrs + 1));
+    uint8_t *in = settling ? sys_malloc((size_t)p->n_instrs + 1) : NULL;
+    const struct second_lines second = {in, planned};
+    enum status st = release && planned && (in || !settling) ? OK : no_memory();
     if (st == OK)
-        st = hazards_reorder(&s->deps, s->origin, p->n_instrs, &d);
+        st = hazards_reorder(settling ? &settling->deps : &s->deps, s->origin, p->n_instrs, &d);
     if (st == OK && !isinf(lag))
         st = add_throttles(s, lag, &d);
     if (st == OK) {
-        for (int i = 0; i < p->n_instrs; i++)
-            release[i] = p->instrs[i].depth > 0 ? s->key[s->origin[i]] : 0;
-        program_simulate(p, s->m, d.first, d.dep, release);
+        for (int i = 0; i < p->n_instrs; i++) {
+            planned[i] = s->key[s->origin[i]];
+            release[i] = p->instrs[i].depth > 0 ? planned[i] : 0;
+            if (in)
+                in[i] = settling->part[s->origin[i]] != SETTLING_NONE;
+        }
+        program_simulate_lines(p, s->m, d.first, d.dep, release, in ? &second : NULL);
     }
     hazards_free(&d);
     free(release);
+    free(planned);
+    free(in);
     return st;
 }
 
-static enum status order_overlapped(struct schedule *s, double distance, double lag)
+static enum status order_overlapped(struct schedule *s, enum schedule_mode mode, double distance, double lag)
 {
     struct program *p = s->p;
     s->key = sys_malloc(sizeof *s->key * ((size_t)p->n_instrs + 1));
-    enum status st = s->key ? set_release_keys(s, distance) : no_memory();
+    const struct settling *settling = mode == SCHEDULE_OVERLAPPED && s->settling.part ? &s->settling : NULL;
+    enum status st = s->key ? set_release_keys(s, distance, settling) : no_memory();
     if (st == OK)
-        st = simulate_released(s, lag);
+        st = simulate_released(s, lag, settling);
     if (st == OK) {
         for (int i = 0; i < p->n_instrs; i++)
             s->key[i] = p->instrs[i].start;
@@ -273,6 +306,8 @@ enum status schedule_create(struct program *p, struct schedule **out)
     if (st == OK)
         st = hazards_find(p, &s->deps);
     if (st == OK)
+        st = settling_find(p, &s->deps, &s->settling);
+    if (st == OK)
         st = set_serial_bound(p);
     if (st != OK) {
         schedule_destroy(s);
@@ -291,6 +326,7 @@ static void forget_orders(struct schedule *s)
     hazards_free(&s->deps);
     free(s->origin);
     free(s->order);
+    settling_free(&s->settling);
     s->origin = s->order = NULL;
 }
 
@@ -325,8 +361,8 @@ enum status schedule_order(struct schedule *s, const struct cost_model *m, enum 
 {
     s->m = m;
     TRY(order_lowered(s));
-    if (mode == SCHEDULE_OVERLAPPED)
-        TRY(order_overlapped(s, distance, lag));
+    if (mode != SCHEDULE_SERIAL)
+        TRY(order_overlapped(s, mode, distance, lag));
     set_lifetimes(s->p, mode);
     return set_addresses(s->p, limit, slack);
 }

@@ -6,6 +6,7 @@
 
 enum schedule_mode {
     SCHEDULE_OVERLAPPED, /* prefetch up to `distance` seconds ahead; lifetimes in simulated time */
+    SCHEDULE_SETTLED,    /* the same, but compute waits for a unit's reduced gradients before it goes on: less memory */
     SCHEDULE_SERIAL      /* in lowering order, lifetimes by index: the least memory, the least overlap */
 };
 

@@ -11,18 +11,19 @@ struct prefetch_level {
     double ahead;  /* how far prefetches run ahead */
     double behind; /* how far write-backs may fall behind */
     double links;  /* share of the links' speed at which nothing may wait for memory */
+    enum schedule_mode mode;
 };
 
-static const struct prefetch_level automatic[] = {{64, INFINITY, FIT_SLOW},
-                                                  {64, INFINITY, 1},
-                                                  {64, 64, 1},
-                                                  {16, 32, 1},
-                                                  {8, 16, 1},
-                                                  {4, 8, 1},
-                                                  {2, 4, 1},
-                                                  {1, 2, 1},
-                                                  {0.25, 1, 1},
-                                                  {0, 1, 1}};
+static const struct prefetch_level automatic[] = {{64, INFINITY, FIT_SLOW, SCHEDULE_OVERLAPPED},
+                                                  {64, INFINITY, 1, SCHEDULE_OVERLAPPED},
+                                                  {64, 64, 1, SCHEDULE_OVERLAPPED},
+                                                  {16, 32, 1, SCHEDULE_OVERLAPPED},
+                                                  {8, 16, 1, SCHEDULE_OVERLAPPED},
+                                                  {4, 8, 1, SCHEDULE_OVERLAPPED},
+                                                  {2, 4, 1, SCHEDULE_OVERLAPPED},
+                                                  {1, 2, 1, SCHEDULE_OVERLAPPED},
+                                                  {0.25, 1, 1, SCHEDULE_SETTLED},
+                                                  {0, 1, 1, SCHEDULE_SETTLED}};
 enum { LEVELS = sizeof automatic / sizeof *automatic };
 _Static_assert(FIT_NOT_AHEAD == LEVELS - 1, "the last level");
 
@@ -34,7 +35,8 @@ static struct prefetch_level level_at(const struct strategy *s, int i)
 {
     if (s->prefetch < 0)
         return automatic[i];
-    return (struct prefetch_level){s->prefetch, i < 2 ? INFINITY : 1 + 2 * s->prefetch, i == 0 ? FIT_SLOW : 1};
+    return (struct prefetch_level){s->prefetch, i < 2 ? INFINITY : 1 + 2 * s->prefetch, i == 0 ? FIT_SLOW : 1,
+                                   i < 2 ? SCHEDULE_OVERLAPPED : SCHEDULE_SETTLED};
 }
 
 int fit_within(const int64_t arena[TIERS], const int64_t limit[TIERS], enum tier *which)
@@ -76,7 +78,7 @@ static enum status order_at(const struct fitting *f, const struct program *p, in
         TRY(schedule_order(f->schedule, f->cost, SCHEDULE_SERIAL, 0, 0, NULL, 0));
     } else {
         struct prefetch_level level = level_at(f->s, i);
-        TRY(schedule_order(f->schedule, level.links < 1 ? f->slow : f->cost, SCHEDULE_OVERLAPPED, level.ahead * f->unit,
+        TRY(schedule_order(f->schedule, level.links < 1 ? f->slow : f->cost, level.mode, level.ahead * f->unit,
                            level.behind * f->unit, f->limit, f->slack));
     }
     *fits = fit_within(p->arena, f->limit, &which);

@@ -9,6 +9,7 @@
 #include "plan/cells.h"
 #include "plan/schedule/order.h"
 #include "seqpar/seqpar.h"
+#include "verify/verify.h"
 
 #include <stdio.h>
 
@@ -121,6 +122,112 @@ static void ulysses(void **state)
     model_destroy(m);
 }
 
+/* --- Gradients over all ranks --- */
+
+/* Of 8 ranks with sequences of their own, on links that need `part` of the compute time for a further micro-batch's messages. */
+static struct program *sharded(const struct model *m, int zero, int role, double part, enum schedule_mode mode, struct busy *b)
+{
+    struct plan_request none = {0};
+    struct strategy s;
+    struct cost_model cost;
+    struct io_buffers io;
+    struct program *p;
+    strategy_of(&s, 1, 1, 1 << 16);
+    s.ranks = s.mesh.degree[MESH_DP] = 8;
+    s.zero = zero;
+    s.wire = BF16;
+    s.group = 1 << 19;
+    plan_cost_model(&none, &cost);
+    for (int l = 0; l < LANES; l++)
+        cost.lane_bytes[l] = 1e15;
+    cost.overhead = 0;
+    assert_int_equal(lower_program(m, &s, role, &io, &p), OK);
+    *b = busy_of(p, LANE_WORLD, &cost);
+    cost.lane_bytes[LANE_WORLD] = 1e15 * b->comm / (part * b->compute);
+    *b = busy_of(p, LANE_WORLD, &cost);
+    assert_int_equal(schedule_program(p, &cost, mode, 64 * b->compute / (double)(3 * m->config.layers * s.rows / s.row_chunk)), OK);
+    b->total = p->seconds;
+    assert_int_equal(program_verify(p), OK);
+    return p;
+}
+
+/* Messages hide behind compute but at both ends of the micro-batch, where there is none: an eighth of them all, of 8 layers. Where
+ * compute waits for reductions at once, more than a third of them is exposed. */
+static void gradients(void **state)
+{
+    (void)state;
+    struct model *m = wide(8);
+    for (int zero = 2; zero <= 3; zero++) {
+        struct busy b, at_once;
+        program_destroy(sharded(m, zero, ROLE_FORWARD | ROLE_BACKWARD, 0.5, SCHEDULE_OVERLAPPED, &b));
+        program_destroy(sharded(m, zero, ROLE_FORWARD | ROLE_BACKWARD, 0.5, SCHEDULE_SETTLED, &at_once));
+        printf("zero %d: compute %.3f s, messages %.3f s, step %.3f s, settled at once %.3f s\n", zero, b.compute, b.comm, b.total,
+               at_once.total);
+        assert_true(b.total - b.compute < 0.125 * b.comm);
+        assert_true(at_once.total - b.compute > 0.33 * b.comm);
+    }
+    model_destroy(m);
+}
+
+/* Links that need twice the compute time: they never wait. */
+static void messages_alone_limit(void **state)
+{
+    (void)state;
+    struct model *m = wide(8);
+    struct busy b;
+    program_destroy(sharded(m, 3, ROLE_FORWARD | ROLE_BACKWARD, 2, SCHEDULE_OVERLAPPED, &b));
+    printf("compute %.3f s, messages %.3f s, step %.3f s\n", b.compute, b.comm, b.total);
+    assert_true(b.total < 1.08 * b.comm);
+    model_destroy(m);
+}
+
+/* A layer's first reductions start before its backward pass ends, and what adds them up stands behind compute of the next layer; but
+ * all has been added up before the layer after that one ends. */
+static void gradients_settle_later(void **state)
+{
+    (void)state;
+    enum { LAYERS = 8 };
+    struct model *m = wide(LAYERS);
+    struct busy b;
+    struct program *p = sharded(m, 2, ROLE_FORWARD | ROLE_BACKWARD, 0.5, SCHEDULE_OVERLAPPED, &b);
+    double reduced[LAYERS + 2], ended[LAYERS + 2] = {0}, added[LAYERS + 2] = {0};
+    for (int u = 0; u < LAYERS + 2; u++)
+        reduced[u] = 1e300;
+    for (int i = 0; i < p->n_instrs; i++) {
+        const struct instr *in = &p->instrs[i];
+        if (in->phase != PHASE_BACKWARD || in->unit < 0)
+            continue;
+        if (in->op == OP_REDUCE_SCATTER && in->start < reduced[in->unit])
+            reduced[in->unit] = in->start;
+        if (in->lane == LANE_COMPUTE && in->op == OP_ACCUM && in->end > added[in->unit])
+            added[in->unit] = in->end;
+        if (in->lane == LANE_COMPUTE && in->op == OP_GEMM && in->end > ended[in->unit])
+            ended[in->unit] = in->end;
+    }
+    for (int u = LAYERS; u > 2; u--) {
+        assert_true(reduced[u] < ended[u]);
+        assert_true(added[u] > ended[u]);
+        assert_true(added[u] < ended[u - 2]);
+    }
+    program_destroy(p);
+    model_destroy(m);
+}
+
+/* Updates that run in the step: the gather of what a layer's update writes is not waited for. */
+static void updates_precede_gathers(void **state)
+{
+    (void)state;
+    struct model *m = wide(8);
+    struct busy b, without;
+    const int step = ROLE_FORWARD | ROLE_BACKWARD | ROLE_FIRST | ROLE_LAST;
+    program_destroy(sharded(m, 3, step | ROLE_UPDATE, 0.5, SCHEDULE_OVERLAPPED, &b));
+    program_destroy(sharded(m, 3, step, 0.5, SCHEDULE_OVERLAPPED, &without));
+    printf("with the update: compute %.3f s, step %.3f s; without: %.3f s, %.3f s\n", b.compute, b.total, without.compute,
+           without.total);
+    assert_true(b.total - b.compute < 0.125 * b.comm);
+    model_destroy(m);
+}
+
 /* Links that take most of the step: what the first layer needs comes first on them, tokens too, although targets, which lie
  * beside them, are needed a pass later. The first layer of eight is a sixteenth of what they bring. */
 static void compute_starts_before_everything_is_there(void **state)
@@ -149,6 +256,8 @@ static void compute_starts_before_everything_is_there(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(rings), cmocka_unit_test(ulysses),
+                                       cmocka_unit_test(gradients), cmocka_unit_test(messages_alone_limit),
+                                       cmocka_unit_test(gradients_settle_later), cmocka_unit_test(updates_precede_gathers),
                                        cmocka_unit_test(compute_starts_before_everything_is_there)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
