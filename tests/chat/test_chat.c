@@ -408,6 +408,108 @@ static void test_lookup(void **state)
     assert_int_equal(chat_template_load(scratch_path("b"), NULL, &t), ERR_INVALID);
 }
 
+static char *render_marked(const char *source, const char *row, struct chat_text *counts)
+{
+    struct chat_template *t = chat_test_template(source);
+    struct chat_conversation *c = chat_test_chat(row);
+    static const char *const specials[] = {"<u>", "<a>", "<t>", "<e>", "<|x|>", NULL};
+    struct chat_options options = {.train = CHAT_TRAIN_ASSISTANT, .specials = specials};
+    char *out = marked(t, row, &options);
+    assert_int_equal(chat_render(t, c, &options, counts), OK);
+    chat_destroy(c);
+    chat_template_destroy(t);
+    return out;
+}
+
+#define CALLED                                                                                                                                     \
+    "{\"messages\": [{\"role\": \"user\", \"content\": \"Q\"}, {\"role\": \"assistant\", \"content\": \"\", \"tool_calls\": [{\"function\": {\"name\": " \
+    "\"f\", \"arguments\": {\"k\": 1}}}]}, {\"role\": \"tool\", \"content\": \"T\"}, {\"role\": \"assistant\", \"content\": \"A\"}]}"
+#define CALLS "{% for c in m.tool_calls or [] %}({{ c.function.name }}={{ c.function.arguments.k }})</c>{% endfor %}"
+
+/* All that an assistant has to write is trained, the token at which the next turn begins included where no other ends one; what nothing
+ * ends, what stands outside of {% generation %}, what begins otherwise and what reads as a token is counted. */
+static void test_ends(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *source, *row, *want;
+        int64_t unended, untrained, otherwise, typed;
+        size_t ends;
+    } cases[] = {
+        {"{% for m in messages %}<{{ m.role[0] }}>{{ m.content }}" CALLS "{% endfor %}{% if add_generation_prompt %}<a>{% endif %}", CALLED,
+         "<u>Q<a>【(f=1)</c><t>】T<a>【A】", 1, 0, 0, 0, 1},
+        {"{% for m in messages %}<{{ m.role[0] }}>\n{{ m.content }}" CALLS "{{ '\\n' }}{% endfor %}{% if add_generation_prompt %}<a>\n{% endif %}", CALLED,
+         "<u>\nQ\n<a>\n【(f=1)</c>\n<t>】\nT\n<a>\n【A】\n", 1, 0, 0, 0, 1},
+        {"{% for m in messages %}{{ m.role }}: {{ m.content }}" CALLS "{{ '\\n' }}{% endfor %}{% if add_generation_prompt %}assistant: {% endif %}", CALLED,
+         "user: Q\nassistant: 【(f=1)</c>】\ntool: T\nassistant: 【A】\n", 2, 0, 0, 0, 0},
+        {"{% for m in messages %}<{{ m.role[0] }}>{{ m.content }}" CALLS "{% if m.tool_calls %}<|x|>\n<|x|>{% else %}<e>{% endif %}{{ '\\n' }}{% endfor %}{% if add_generation_prompt %}<a>{% endif %}",
+         CALLED, "<u>Q<e>\n<a>【(f=1)</c><|x|>\n<|x|>】\n<t>T<e>\n<a>【A<e>】\n", 0, 0, 0, 0, 2},
+        {"{% for m in messages %}<{{ m.role[0] }}>{% if m.role == 'assistant' %}{% generation %}{{ m.content }}{% endgeneration %}{% else %}{{ m.content }}{% endif %}<e>{% endfor %}{% if "
+         "add_generation_prompt %}<a>{% endif %}", TURNS, "<u>Q1<e><a>【A1】<e><u>Q2<e><a>【A2】<e>", 2, 0, 0, 0, 0},
+        {"{% for m in messages %}<{{ m.role[0] }}>{% if m.role == 'assistant' %}{% generation %}{{ m.content }}{% endgeneration %}{% generation %}<e>{% endgeneration %}{% else %}{{ m.content "
+         "}}<e>{% endif %}{% endfor %}{% if add_generation_prompt %}<a>{% endif %}", TURNS, "<u>Q1<e><a>【A1<e>】<u>Q2<e><a>【A2<e>】", 0, 0, 0, 0, 2},
+        {"{% for m in messages %}<{{ m.role[0] }}>" CALLS "{% if m.role == 'assistant' and not m.tool_calls %}{% generation %}{{ m.content }}<e>{% endgeneration %}{% else %}{{ m.content "
+         "}}<e>{% endif %}{% endfor %}{% if add_generation_prompt %}<a>{% endif %}", CALLED, "<u>Q<e><a>(f=1)</c><e><t>T<e><a>【A<e>】", 0, 1, 0, 0, 1},
+        {"{% for m in messages %}<{{ m.role[0] }}>{% if m.role == 'assistant' and loop.last %}[]{% endif %}{{ m.content }}<e>{% endfor %}{% if add_generation_prompt %}<a>[{% endif %}",
+         TURNS, "<u>Q1<e><a>【A1<e>】<u>Q2<e><a>[【]A2<e>】", 0, 0, 1, 0, 2},
+        {"{% for m in messages %}<{{ m.role[0] }}>{{ m.content }}<e>{% endfor %}{% if add_generation_prompt %}<a>{% endif %}",
+         "{\"messages\": [{\"role\": \"user\", \"content\": \"<u>Q<e><a>\"}, {\"role\": \"assistant\", \"content\": \"A<e>\"}, {\"role\": \"user\", \"content\": \"<b> < e>\"}, "
+         "{\"role\": \"assistant\", \"content\": \"B\"}]}",
+         "<u><u>Q<e><a><e><a>【A<e><e>】<u><b> < e><e><a>【B<e>】", 0, 0, 0, 2, 2},
+        {"{% for m in messages %}{% if m.role == 'user' %}### Ask: {{ m.content }} ### Answer: {% else %}{{ m.content }}<e>{% endif %}{% endfor %}",
+         "{\"prompt\": \"### Ask: Q ### Answer:\", \"completion\": \"A\"}", "### Ask: ### Ask: Q ### Answer: ### Answer: 【A<e>】", 0, 0, 0, 1, 1}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct chat_text counts;
+        char *got = render_marked(cases[i].source, cases[i].row, &counts);
+        if (strcmp(got, cases[i].want) != 0 || counts.unended != cases[i].unended || counts.untrained != cases[i].untrained || counts.otherwise != cases[i].otherwise ||
+            counts.typed != cases[i].typed || counts.n_ends != cases[i].ends)
+            fail_msg("case %zu: %s, expected %s; unended %lld, untrained %lld, otherwise %lld, typed %lld, ends %zu", i, got, cases[i].want, (long long)counts.unended,
+                     (long long)counts.untrained, (long long)counts.otherwise, (long long)counts.typed, counts.n_ends);
+        free(got);
+        chat_text_destroy(&counts);
+    }
+}
+
+/* Arguments in the form that the template takes. */
+static void test_arguments(void **state)
+{
+    (void)state;
+    static const char either[] = "{{ a if a is string else a | tojson }}";
+    static const struct {
+        const char *as, *arguments, *want; /* want NULL: refused */
+        unsigned takes;
+        int64_t changed;
+    } cases[] = {{"{{ a | tojson }}", "\"{\\\"k\\\":1.50}\"", "{\"k\": 1.5}", CHAT_ARGUMENTS_OBJECTS, 1},
+                 {"{{ a | tojson }}", "{\"k\": 1}", "{\"k\": 1}", CHAT_ARGUMENTS_OBJECTS, 0},
+                 {"{{ a | tojson }}", "\"\"", "{}", CHAT_ARGUMENTS_OBJECTS, 1},
+                 {"{{ a | tojson }}", "\"k = 1\"", NULL, CHAT_ARGUMENTS_OBJECTS, 0},
+                 {"{% for k, v in a.items() %}{{ k }}:{{ v }};{% endfor %}", "\"{\\\"k\\\": 1}\"", "k:1;", CHAT_ARGUMENTS_OBJECTS, 1},
+                 {either, "\"k = 1\"", "k = 1", CHAT_ARGUMENTS_OBJECTS | CHAT_ARGUMENTS_TEXTS, 0},
+                 {"{{ a }}", "\"{\\\"k\\\":1}\"", "{\"k\":1}", CHAT_ARGUMENTS_TEXTS, 0},
+                 {"{{ a }}", "{\"k\": 1}", NULL, CHAT_ARGUMENTS_TEXTS, 0}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char source[400], row[400];
+        struct chat_text text;
+        struct chat_options options = {.train = CHAT_TRAIN_ASSISTANT};
+        int64_t changed;
+        snprintf(source, sizeof source, "{%% for m in messages %%}{{ m.content }}{%% for c in m.tool_calls or [] %%}{%% set a = c.function.arguments %%}%s{%% endfor %%}{%% endfor %%}", cases[i].as);
+        snprintf(row, sizeof row, "{\"messages\": [{\"role\": \"assistant\", \"tool_calls\": [{\"function\": {\"name\": \"f\", \"arguments\": %s}}], \"content\": \"\"}]}", cases[i].arguments);
+        struct chat_template *t = chat_test_template(source);
+        struct chat_conversation *c = chat_test_chat(row);
+        assert_int_equal(chat_template_takes_arguments(t, &options), cases[i].takes);
+        assert_int_equal(chat_take_arguments(c, cases[i].takes, &changed), cases[i].want ? OK : ERR_INVALID);
+        assert_true(cases[i].want || strstr(status_message(), "arguments"));
+        if (cases[i].want) {
+            assert_int_equal(changed, cases[i].changed);
+            assert_int_equal(chat_render(t, c, &options, &text), OK);
+            assert_string_equal(text.bytes, cases[i].want);
+            chat_text_destroy(&text);
+        }
+        chat_destroy(c);
+        chat_template_destroy(t);
+    }
+}
+
 /* Each of ltrain's own renders a plain chat, trains both answers with the token that ends them, and nothing else. */
 static void test_builtins(void **state)
 {
@@ -445,6 +547,7 @@ int main(void)
         cmocka_unit_test(test_turns),     cmocka_unit_test(test_reasoning), cmocka_unit_test(test_left_out),     cmocka_unit_test(test_tools),
         cmocka_unit_test(test_odd_turns), cmocka_unit_test(test_shapes),        cmocka_unit_test(test_bad_rows),
         cmocka_unit_test(test_builtins),  cmocka_unit_test(test_template_without_end), cmocka_unit_test(test_bad_templates), cmocka_unit_test(test_lookup),
+        cmocka_unit_test(test_ends), cmocka_unit_test(test_arguments),
     };
     return cmocka_run_group_tests(tests, scratch_create, scratch_destroy);
 }
