@@ -32,8 +32,9 @@ static enum status read_object(const struct tokenizer *t, const char *name, json
 enum status beside_read(const struct tokenizer *t, struct beside *out)
 {
     enum status st;
-    *out = (struct beside){NULL, NULL, NULL};
+    *out = (struct beside){.config = NULL};
     TRY_GOTO(read_object(t, "tokenizer_config.json", &out->config), fail);
+    TRY_GOTO(read_object(t, "config.json", &out->model), fail);
     if (json_member(out->config, "added_tokens_decoder")) /* it has all that the older files have */
         return OK;
     TRY_GOTO(read_object(t, "special_tokens_map.json", &out->map), fail);
@@ -49,7 +50,8 @@ void beside_free(struct beside *b)
     json_decref(b->config);
     json_decref(b->map);
     json_decref(b->added);
-    *b = (struct beside){NULL, NULL, NULL};
+    json_decref(b->model);
+    *b = (struct beside){.config = NULL};
 }
 
 /* ---- tokens ---- */

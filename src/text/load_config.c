@@ -284,11 +284,13 @@ static enum status load_from(struct tokenizer *t, const struct beside *b)
     return st;
 }
 
-enum status load_config_tokens(struct tokenizer *t)
+enum status load_config_tokens(struct tokenizer *t, const json_t *pre_tokenizer)
 {
     struct beside b;
     TRY(beside_read(t, &b));
     enum status st = load_from(t, &b);
+    if (st == OK)
+        remark_mistral(t, pre_tokenizer, &b);
     beside_free(&b);
     return st;
 }

@@ -105,14 +105,17 @@ enum status add_token(struct tokenizer *t, const char *text, size_t n, const str
 
 /* Looks for the token in normalised text from now on. */
 enum status added_normalize(struct tokenizer *t, struct added_token *a);
-/* Tokens that the files beside a tokenizer.json add to it. */
-enum status load_config_tokens(struct tokenizer *t);
+/* Adds the tokens of the files beside a tokenizer.json, and remarks what transformers takes otherwise. */
+enum status load_config_tokens(struct tokenizer *t, const struct json_t *pre_tokenizer);
+struct beside;
+/* Remarks that transformers warns of a regular expression of Mistral's. */
+void remark_mistral(struct tokenizer *t, const struct json_t *pre_tokenizer, const struct beside *b);
 /* ERR_INVALID: a token of these files that stands in a text is beyond the model's rows. */
 enum status added_check(const struct tokenizer *t, const struct added_token *a);
 
-/* What lies beside a tokenizer's file: tokenizer_config.json, special_tokens_map.json, added_tokens.json; each may be missing. */
+/* What lies beside a tokenizer's file: tokenizer_config.json, special_tokens_map.json, added_tokens.json, the model's config.json; each may be missing. */
 struct beside {
-    struct json_t *config, *map, *added;
+    struct json_t *config, *map, *added, *model;
 };
 
 enum status beside_read(const struct tokenizer *t, struct beside *out);

@@ -155,7 +155,7 @@ static enum status load(struct tokenizer *t, const json_t *root)
     TRY(load_model(t, json_member(root, "model")));
     TRY(load_added(t, json_member(root, "added_tokens")));
     t->file_ids = vocab_end(t->tokens) > vocab_end(t->extra) ? vocab_end(t->tokens) : vocab_end(t->extra);
-    TRY(load_config_tokens(t));
+    TRY(load_config_tokens(t, json_member(root, "pre_tokenizer")));
     TRY(added_index(&t->added));
     TRY(load_template(t, json_member(root, "post_processor")));
     return load_decoder(t, json_member(root, "decoder"));

@@ -259,7 +259,7 @@ static void say_left_out(const struct st_file *f, FILE *notes)
     int n = st_left_out(f, &first);
     const char *more = n > 1 ? ", and more tensors," : "";
     if (n > 0 && st_has(f, first))
-        fprintf(notes, "note: %s%s in more than one file: the copy in %s counts, as the index says\n", first, more, st_path(f, first));
+        fprintf(notes, "note: %s%s in more than one file: the copy in %s counts, as the index says; transformers 5.24 takes that of the last shard\n", first, more, st_path(f, first));
     else if (n > 0)
         fprintf(notes, "note: %s%s in another file than the index says: left out\n", first, more);
 }

@@ -30,7 +30,7 @@ static struct tokenizer *open_with(const char *config, const char *added, const 
     put("added_tokens.json", added);
     put("special_tokens_map.json", map);
     if (tokenizer_open(scratch_path("tokenizer.json"), &t) != OK)
-        fail_msg("%s: %s", config, status_message());
+        fail_msg("%s: %s", config ? config : "", status_message());
     return t;
 }
 
@@ -155,6 +155,43 @@ static void test_rows(void **state)
     tokenizer_close(t);
 }
 
+/* Which regular expression a large tokenizer of Mistral's has, and what the files beside it say, decides whether there is a remark. */
+static void test_mistral(void **state)
+{
+    (void)state;
+    static const char theirs[] = "[^\\\\r\\\\n\\\\p{L}\\\\p{N}]?[\\\\p{Lu}\\\\p{Lt}\\\\p{Lm}\\\\p{Lo}\\\\p{M}]*[\\\\p{Ll}\\\\p{Lm}\\\\p{Lo}\\\\p{M}]+|[^\\\\r\\\\n\\\\p{L}\\\\p{N}]?[\\\\p{Lu}\\\\p{Lt}"
+                                 "\\\\p{Lm}\\\\p{Lo}\\\\p{M}]+[\\\\p{Ll}\\\\p{Lm}\\\\p{Lo}\\\\p{M}]*|\\\\p{N}| ?[^\\\\s\\\\p{L}\\\\p{N}]+[\\\\r\\\\n/]*|\\\\s*[\\\\r\\\\n]+|\\\\s+(?!\\\\S)|\\\\s+";
+    static const struct {
+        const char *pattern, *model, *config, *remark;
+        int tokens;
+    } cases[] = {
+        {"\\\\p{L}+", "{\"model_type\": \"mistral\"}", NULL, "that transformers warns of", 100001},
+        {"\\\\p{L}+", "{\"model_type\": \"mistral3\", \"transformers_version\": \"4.57.1\"}", NULL, "that transformers warns of", 100001},
+        {"\\\\p{L}+", "{\"model_type\": \"mistral\"}", "{\"fix_mistral_regex\": true}", "transformers cuts text by another regular expression", 100001},
+        {theirs, "{\"model_type\": \"mistral\"}", NULL, "", 100001},
+        {"\\\\p{L}+", "{\"model_type\": \"mistral\", \"transformers_version\": \"5.0.0\"}", NULL, "", 100001},
+        {"\\\\p{L}+", "{\"model_type\": \"llama\"}", NULL, "", 100001},
+        {"\\\\p{L}+", NULL, NULL, "", 100001},
+        {"\\\\p{L}+", "{\"model_type\": \"mistral\"}", NULL, "", 100},
+    };
+    static char text[2 << 20];
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        size_t used = (size_t)snprintf(text, sizeof text, "{\"pre_tokenizer\": {\"type\": \"Sequence\", \"pretokenizers\": [{\"type\": \"Split\", \"pattern\": {\"Regex\": \"%s\"}, "
+                                       "\"behavior\": \"Isolated\"}]}, \"model\": {\"type\": \"BPE\", \"merges\": [], \"vocab\": {\"a\": 0", cases[i].pattern);
+        for (int k = 1; k < cases[i].tokens; k++)
+            used += (size_t)snprintf(text + used, sizeof text - used, ",\"t%d\":%d", k, k);
+        snprintf(text + used, sizeof text - used, "}}}");
+        put("tokenizer.json", text);
+        put("config.json", cases[i].model);
+        struct tokenizer *t = open_with(cases[i].config, NULL, NULL);
+        if (cases[i].remark[0] ? !strstr(tokenizer_remark(t), cases[i].remark) : tokenizer_remark(t)[0] != 0)
+            fail_msg("case %zu: '%s'", i, tokenizer_remark(t));
+        tokenizer_close(t);
+    }
+    put("config.json", NULL);
+    put_tokenizer();
+}
+
 static void test_refused(void **state)
 {
     (void)state;
@@ -183,6 +220,6 @@ static int begin(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_table), cmocka_unit_test(test_same), cmocka_unit_test(test_rows), cmocka_unit_test(test_refused)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_table), cmocka_unit_test(test_same), cmocka_unit_test(test_rows), cmocka_unit_test(test_mistral), cmocka_unit_test(test_refused)};
     return cmocka_run_group_tests(tests, begin, scratch_destroy);
 }
