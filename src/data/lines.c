@@ -89,7 +89,7 @@ enum status lines_check_row(const char *path, int64_t line, const char *row, siz
     const int64_t bytes = memory_of(row, n);
     if (bytes <= LINES_MOST_MEMORY)
         return OK;
-    return status_fail(ERR_INVALID, "%s:%lld: the row has so many values that reading them would take %s, and a row may take %s: cut it into several", path,
+    return status_fail(ERR_INVALID, "%s:%lld: reading the values of this row would take %s, and a row may take %s: cut it into several", path,
                        (long long)line, units_format_bytes(bytes, need), units_format_bytes(LINES_MOST_MEMORY, most));
 }
 

@@ -322,7 +322,7 @@ static void test_rows_of_many_values(void **state)
         for (int i = 0; i < N; i++, n += 3)
             memcpy(rows + n, "{},", 3);
         strcpy(rows + n, "{}]}\n");
-        refuse_rows(rows, NULL, kind == 1 ? "bad.jsonl:1: the row has so many values" : "bad.jsonl:2: the row has so many values");
+        refuse_rows(rows, NULL, kind == 1 ? "bad.jsonl:1: reading the values of this row would take" : "bad.jsonl:2: reading the values of this row would take");
     }
     size_t n = (size_t)sprintf(rows, "{\"text\": \""); /* a long text is no such row */
     memset(rows + n, '{', 3 * N);
