@@ -26,8 +26,8 @@ static struct {
     pthread_t thread;
     pthread_mutex_t lock;
     pthread_cond_t end;
-    int running, ended, fd;
-    int64_t began_ns, after_ns;
+    int running, ended, fd, stays; /* stays: each is a line of its own */
+    int64_t began_ns, after_ns, every_ns;
 } line = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
 void progress_program(int64_t of_tokens)
@@ -77,19 +77,30 @@ void progress_lines(int fd, int64_t after_ns, int64_t every_ns)
     atomic_store(&lines_fd, fd);
 }
 
-/* Draws the line, no wider than the terminal: only then does a carriage return lead back to its beginning. */
-static void draw(void)
+/* Writes what is going on, without a newline. */
+static void describe_work(char text[192])
 {
-    char text[192], count[32], read[80];
-    struct winsize size;
-    int width = ioctl(line.fd, TIOCGWINSZ, &size) == 0 && size.ws_col > 0 ? size.ws_col : PROSE_WIDTH;
-    int64_t seconds = (clock_ns() - line.began_ns) / 1000000000;
+    char count[32], read[80];
+    const int64_t seconds = (clock_ns() - line.began_ns) / 1000000000;
     if (atomic_load_explicit(&to_read, memory_order_relaxed) > 0)
-        snprintf(text, sizeof text, "%s: %s, %lld s", atomic_load(&purpose), describe_read(read), (long long)seconds);
+        snprintf(text, 192, "%s: %s, %lld s", atomic_load(&purpose), describe_read(read), (long long)seconds);
     else
-        snprintf(text, sizeof text, "planning %s tokens: %d programs built, %lld s",
+        snprintf(text, 192, "planning %s tokens: %d programs built, %lld s",
                  units_format_count(atomic_load_explicit(&tokens, memory_order_relaxed), count),
                  atomic_load_explicit(&programs, memory_order_relaxed), (long long)seconds);
+}
+
+/* Draws the line; on a terminal no wider than that is: only then does a carriage return lead back to its beginning. */
+static void draw(void)
+{
+    char text[192];
+    struct winsize size;
+    describe_work(text);
+    if (line.stays) {
+        dprintf(line.fd, "%s\n", text);
+        return;
+    }
+    int width = ioctl(line.fd, TIOCGWINSZ, &size) == 0 && size.ws_col > 0 ? size.ws_col : PROSE_WIDTH;
     dprintf(line.fd, "\r%.*s\033[K", width - 1, text);
 }
 
@@ -108,26 +119,42 @@ static void *show(void *arg)
     if (!wait_until(line.began_ns + line.after_ns)) {
         do
             draw();
-        while (!wait_until(clock_ns() + EVERY_NS));
-        dprintf(line.fd, "\r\033[K");
+        while (!wait_until(clock_ns() + line.every_ns));
+        if (!line.stays)
+            dprintf(line.fd, "\r\033[K");
     }
     pthread_mutex_unlock(&line.lock);
     return NULL;
 }
 
-void progress_begin(int fd, int64_t after_ns)
+/* Starts the thread. stays: each line is one of its own. */
+static void begin(int fd, int stays, int64_t after_ns, int64_t every_ns)
 {
-    if (!isatty(fd))
-        return;
     clock_cond_init(&line.end);
     atomic_store(&programs, 0);
     line.fd = fd;
+    line.stays = stays;
     line.ended = 0;
     line.began_ns = clock_ns();
     line.after_ns = after_ns;
+    line.every_ns = every_ns;
     line.running = sys_thread(&line.thread, show, NULL) == 0;
     if (!line.running)
         pthread_cond_destroy(&line.end);
+}
+
+void progress_begin(int fd, int64_t after_ns)
+{
+    if (isatty(fd))
+        begin(fd, 0, after_ns, EVERY_NS);
+}
+
+void progress_begin_kept(int fd, int64_t after_ns, int64_t every_ns)
+{
+    if (isatty(fd))
+        begin(fd, 0, PROGRESS_AFTER_NS, EVERY_NS);
+    else
+        begin(fd, 1, after_ns, every_ns);
 }
 
 void progress_end(void)

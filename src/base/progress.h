@@ -1,18 +1,21 @@
 /* A sign of life while reading files or planning takes long: one line on a terminal, rewritten in place and erased at the end;
- * of reading, now and then a line where output is kept. */
+ * where output is kept, now and then a line. */
 #ifndef LTRAIN_BASE_PROGRESS_H
 #define LTRAIN_BASE_PROGRESS_H
 
 #include <stdint.h>
 
 #define PROGRESS_AFTER_NS 2000000000ll  /* time after which a long task shows signs of life */
-#define PROGRESS_LINE_NS 30000000000ll /* time between lines that stay; the first comes after PROGRESS_AFTER_NS */
+#define PROGRESS_LINE_NS 30000000000ll /* time between lines that stay; of reading, the first comes after PROGRESS_AFTER_NS */
 #define PROGRESS_LEAST_BYTES ((int64_t)64 << 20) /* smaller amounts are read without lines that stay, however slow the machine is */
+#define PROGRESS_KEPT_NS 10000000000ll /* time before the first of the lines that stay while planning */
 
 /* Starts a thread that writes the progress line to fd twice a second, from after_ns nanoseconds on until progress_end. Does
  * nothing if fd is no terminal or no thread can be had. progress_begin and progress_end never run at the same time, nor twice in
  * a row. */
 void progress_begin(int fd, int64_t after_ns);
+/* Does the same where fd is a terminal. Elsewhere it leaves lines that stay: the first after after_ns, then one every every_ns. */
+void progress_begin_kept(int fd, int64_t after_ns, int64_t every_ns);
 /* Ends the progress line; called before anything is printed. Does nothing without a progress_begin. */
 void progress_end(void);
 

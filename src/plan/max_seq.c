@@ -64,10 +64,11 @@ static enum status settings_at(struct range *x, int64_t tokens, const struct var
     out->seq_len = tokens;
     TRY(model_at(x, tokens));
     TRY(plan_mesh(x->m, out, x->ranks, x->per_host));
+    out->open_degrees &= ~(1u << MESH_DP); /* the longest sequence is shared by as many ranks as there are */
     *there = v->degrees == 0 ||
              plan_other_degrees(x->m, out, v->degrees - 1, &out->mesh.degree[MESH_ULYSSES], &out->mesh.degree[MESH_RING]);
     if (v->degrees > 0 || v->finer > 0)
-        out->together = 0; /* they are decided */
+        out->open_degrees = 0; /* they are decided */
     if (!*there || v->finer == 0)
         return OK;
     TRY(plan_fixed(x->m, out, &grid));

@@ -115,11 +115,11 @@ struct choice {
 static int mesh_at(const struct problem *p, const struct plan_request *given, int i, struct problem *out)
 {
     struct plan_request s = p->request;
-    if (i > 0) {
-        s.mesh = given->mesh;
-    }
-    if (i > 1 && !plan_other_degrees(p->model, given, i - 2, &s.mesh.degree[MESH_ULYSSES], &s.mesh.degree[MESH_RING]))
+    struct mesh mesh = given->mesh;
+    if (i > 1 && !plan_other_degrees(p->model, given, i - 2, &mesh.degree[MESH_ULYSSES], &mesh.degree[MESH_RING]))
         return 0;
+    if (i > 0)
+        plan_take_mesh(&s, &mesh);
     problem_set(out, p->model, &s, p->limit);
     return 1;
 }
@@ -176,9 +176,9 @@ static enum status pass_start(struct planning *x)
     return numerics_start(x->model, x->given, x->limit, x->finer, &x->numerics);
 }
 
-static enum status pass_mesh(struct planning *x)
+static enum status pass_grid(struct planning *x)
 {
-    return numerics_mesh(x->numerics);
+    return numerics_grid(x->numerics);
 }
 
 static enum status pass_stage(struct planning *x)
@@ -226,8 +226,8 @@ static int has_plan(const struct planning *x)
 
 /* What plan_create does, in this order. */
 static const struct pass passes[] = {
-    {"default grid", "trials", EFFORT_QUICK, pass_start, has_placements},
-    {"mesh", "trials", EFFORT_NORMAL, pass_mesh, has_placements},
+    {"mesh", "trials", EFFORT_QUICK, pass_start, NULL},
+    {"default grid", "trials", EFFORT_QUICK, pass_grid, has_placements},
     {"ZeRO stage", "trials", EFFORT_NORMAL, pass_stage, has_placements},
     {"tiles", "trials", EFFORT_NORMAL, pass_tiles, has_placements},
     {"local search", "trials", EFFORT_NORMAL, pass_local, has_placements},
@@ -271,7 +271,7 @@ static enum status plan_on_finer(const struct plan_request *given, int finer, st
     struct candidate smallest = {.excess = INFINITY};
     struct problem at;
     for (int i = 0; smallest.excess > 1 && mesh_at(&c->problem, given, i, &at); i++)
-        if (i == 0 || at.request.mesh.degree[MESH_ULYSSES] != c->problem.request.mesh.degree[MESH_ULYSSES])
+        if (i == 0 || !mesh_equal(&at.request.mesh, &c->problem.request.mesh))
             TRY(smallest_on_finer(&at, finer, &smallest));
     if (smallest.excess > 1)
         return OK;
@@ -384,6 +384,7 @@ enum status plan_create(const struct model *m, const struct plan_request *s, con
     }
     if (st == OK) {
         x.choice.plan->effort = x.given->effort;
+        x.choice.plan->meshes = *numerics_meshes(x.numerics);
         *out = x.choice.plan;
         x.choice.plan = NULL;
         memcpy((*out)->passes, took, sizeof took);

@@ -5,6 +5,7 @@
 #include "machine/cost.h"
 #include "model/model.h"
 #include "plan/lower/program.h"
+#include "plan/search/meshes.h"
 #include "settings/settings.h"
 
 enum plan_program {
@@ -61,6 +62,7 @@ struct plan {
     int64_t limit[TIERS];
     double seconds;                   /* simulated step, all micro-batches; if !fits, estimated from the first one */
     enum effort effort;               /* of the search that found it */
+    struct meshes meshes;             /* that were weighed */
     int64_t tokens;                   /* of a step, all micro-batches */
     int64_t sequences, micro_batches; /* of a step: over all ranks; of one */
     struct cost_model cost;

@@ -61,7 +61,8 @@ struct plan_request {
     int zero;                            /* 0..3, AUTO */
     enum effort effort;                  /* zero: everything is searched */
     struct mesh mesh;                    /* degrees; AUTO: derived from the number of ranks (plan_mesh) */
-    int together;                        /* not a key: if plan_mesh has derived both ulysses and ring, the ranks of a sequence on one host; else 0 */
+    unsigned open_degrees;               /* not a key: a bit for each degree that plan_mesh has derived and planning may choose anew; 0: none */
+    int per_host;                        /* not a key: ranks of a host, where some are open */
     int evaluation;                      /* not a key: nothing is trained, the programs evaluate */
     int ranks;                           /* processes to start on this machine; AUTO: none, whoever starts us has */
     enum dtype dtype, optim_dtype;       /* optim_dtype: of AdamW's moments */

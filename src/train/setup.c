@@ -437,12 +437,20 @@ void train_show_progress(const struct settings *s, const struct comm *comm)
         progress_begin(STDERR_FILENO, PROGRESS_AFTER_NS);
 }
 
+/* Planning says that it goes on even where output is kept: for rank 0 alone, on standard error. */
+static void show_planning(const struct settings *s, const struct comm *comm)
+{
+    if (comm_rank(comm) != 0 || (comm_size(comm) == 1 && s->json && isatty(STDOUT_FILENO)))
+        return;
+    progress_begin_kept(STDERR_FILENO, PROGRESS_KEPT_NS, PROGRESS_LINE_NS);
+}
+
 /* Tiles of a resumed run were made for a rank's heads and tokens: with another mesh they are chosen anew. The grain of updates
  * stays. */
 static void adapt_tiles(struct settings *s)
 {
     char mesh[MESH_TEXT];
-    if (!mesh_is_decided(&s->tiles_mesh) || mesh_equal(&s->tiles_mesh, &s->plan.mesh))
+    if (!mesh_is_decided(&s->tiles_mesh) || (s->plan.open_degrees == 0 && mesh_equal(&s->tiles_mesh, &s->plan.mesh)))
         return;
     printf("resume: the tiles were those of %s: they are chosen anew\n", mesh_format(&s->tiles_mesh, mesh));
     s->plan.row_chunk = s->plan.head_tile = s->plan.loss_tile = AUTO;
@@ -480,8 +488,8 @@ static struct plan_request request_of(const struct settings *s, int64_t seq_len,
     int64_t rows, heads, loss;
     r.seq_len = seq_len;
     if (longest) {
-        r.mesh = longest->strategy.mesh;
-        r.together = 0;
+        plan_take_mesh(&r, &longest->strategy.mesh);
+        r.open_degrees = 0;
         r.group = longest->strategy.group;
         r.zero = longest->strategy.ranks > 1 ? longest->strategy.zero : r.zero;
     }
@@ -559,12 +567,12 @@ enum status train_plan(struct settings *s, struct comm *comm, int ranks, const s
     struct prepared p;
     TRY(s->plan.machine ? prepare_elsewhere(s, m, &p) : prepare_here(s, comm, ranks, m, &p));
     memcpy(limit, p.limit, sizeof p.limit);
-    train_show_progress(s, comm);
+    show_planning(s, comm);
     enum status st = plan_prepared(s, &p, m, out);
     progress_end();
     TRY(st);
     const struct strategy *strategy = &out->plan[0]->strategy;
-    s->plan.mesh = strategy->mesh;
+    plan_take_mesh(&s->plan, &strategy->mesh);
     if (s->plan.zero == AUTO) /* a rank alone has no stage: another run may have more */
         s->plan.zero = strategy->ranks > 1 ? strategy->zero : 3;
     return OK;

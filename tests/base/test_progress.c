@@ -1,4 +1,4 @@
-/* The line that says what planning is at: on terminals only, no wider than they are, gone at the end. */
+/* The line that says what planning is at: on terminals no wider than they are, gone at the end; elsewhere it stays. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -94,6 +94,34 @@ static void nothing(void **state)
     close(ends[0]);
 }
 
+/* On a pipe lines stay, and the first one comes later; a terminal has the same line as ever. */
+static void lines_that_stay(void **state)
+{
+    (void)state;
+    char text[4096] = "";
+    int seen, fd = open_terminal(80, &seen), ends[2];
+    assert_int_equal(pipe(ends), 0);
+    progress_program(1024);
+    progress_begin_kept(ends[1], 0, 1000000);
+    read_until(ends[0], "planning 1,024 tokens: 0 programs built, 0 s\nplanning 1,024 tokens: 0 programs built, ", text, sizeof text);
+    progress_end();
+    assert_null(strchr(text, '\r'));
+    close(ends[0]);
+    close(ends[1]);
+    assert_int_equal(pipe(ends), 0);
+    progress_begin_kept(ends[1], NEVER_NS, 0); /* done sooner */
+    progress_end();
+    close(ends[1]);
+    assert_int_equal(read(ends[0], text, sizeof text), 0);
+    close(ends[0]);
+    text[0] = 0;
+    progress_begin_kept(fd, NEVER_NS, NEVER_NS);
+    read_until(seen, "\rplanning 1,024 tokens: 0 programs built, ", text, sizeof text);
+    progress_end();
+    close(fd);
+    close(seen);
+}
+
 static void reading(void **state)
 {
     (void)state;
@@ -136,6 +164,6 @@ static void reading(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(a_line_that_goes), cmocka_unit_test(no_wider_than_the_terminal),
-                                       cmocka_unit_test(nothing), cmocka_unit_test(reading)};
+                                       cmocka_unit_test(nothing), cmocka_unit_test(lines_that_stay), cmocka_unit_test(reading)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -96,9 +96,11 @@ expect "no mpiexec" 2 1 "^ltrain: --ranks 3: cannot start mpiexec: No such file"
 }
 $mpi -n 3 "$ltrain" --help >help 2>&1
 [ "$(grep -c '^usage: ltrain' help)" = 1 ] || { echo "not ok: the help of 3 ranks is not printed once"; failures=$((failures + 1)); }
-"$ltrain" plan --model tiny --data corpus.txt --seq-len 61 --ranks 4 --mesh dp=2,ring=2 --batch 1 --explain >planned
+expect "fewer sequences than data-parallel groups" 2 1 "^ltrain: --batch: 1 sequence a step for the 2 data-parallel groups of dp=2 .* --batch 2 or a multiple, or one of --mesh dp=1$" \
+    "$ltrain" plan --model tiny --data corpus.txt --seq-len 61 --ranks 4 --mesh dp=2,ring=2 --batch 1
+"$ltrain" plan --model tiny --data corpus.txt --seq-len 61 --ranks 4 --mesh dp=2,ring=2 --batch 3 --explain >planned
 tr -s '\n ' ' ' <planned >joined # sentences go over lines
-for sentence in '^padding: each sequence of 61 tokens is followed by 3 masked ones' '^batch: 1 sequence a step .* 1 of them computes nothing' \
+for sentence in '^padding: each sequence of 61 tokens is followed by 3 masked ones' 'batch: 3 sequences a step, 2 micro-batches on each of 2 data-parallel groups; 1 of them has no sequence in the last one: --batch 2 and 4 leave none without' \
     ' ZeRO stage \[--zero\]: 3\. Otherwise (1: [^;]*; 2|2: [^;]*; 1): ' ' Ranks that share a sequence \[--mesh\]: ulysses=1,ring=2\. Otherwise ulysses=2,ring=1: '; do
     grep -Eq "$sentence" planned joined || { echo "not ok: plan does not say '$sentence'"; failures=$((failures + 1)); }
 done

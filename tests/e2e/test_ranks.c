@@ -413,14 +413,17 @@ static void same_as_alone(const char *arguments, const char *several, const char
 static void edge_cases(void **state)
 {
     char mqa7[4096], odd[8192];
+    struct result r;
     (void)state;
     snprintf(mqa7, sizeof mqa7, "%s/tests/golden/llama-mqa7", getenv("LTRAIN_SOURCE_ROOT") ? getenv("LTRAIN_SOURCE_ROOT") : "");
 #define SHORT "--steps 3 --model tiny --data corpus.txt" TILES
     same_as_alone(SHORT "--seq-len 250", "--ranks 4", "padding: each sequence of 250 tokens is followed by ");
     same_as_alone(SHORT "--seq-len 256 --batch 3", "--ranks 2 --mesh dp=2", "batch: 3 sequences a step, 2 micro-batches");
     same_as_alone(SHORT "--seq-len 64 --eval-every 1 --eval-fraction 0.1", "--ranks 3", "eval");
-    same_as_alone(SHORT "--seq-len 64 --batch 1 --sp none", "--ranks 2",
-                  "1 sequence a step for 2 data-parallel groups: 1 of them compute");
+    same_as_alone(SHORT "--seq-len 64 --batch 4", "--ranks 2", "mesh: dp=2,ulysses=1,ring=1"); /* chosen for that batch, and kept */
+    r = e2e_succeeds(&patient, "--resume run --ranks 2 --steps 4");
+    e2e_contains(r.out, "mesh: dp=2,ulysses=1,ring=1");
+    e2e_refuses(2, "--batch: 1 sequence a step for the 2 data-parallel groups", &patient, "--ranks 2 --sp none --batch 1 --out bad --seq-len 64 " SHORT);
     e2e_refuses(2, "legal: ulysses=1", &patient, "--ranks 3 --mesh ulysses=3 --out bad --seq-len 256 " SHORT);
     e2e_refuses(2, "ring=3 does not divide the 4 ranks", &patient, "--ranks 4 --mesh ring=3 --out bad --seq-len 256 " SHORT);
     e2e_refuses(2, "--machine: h100 is planned for, not trained on", &patient, "--ranks 2 --machine h100 --out bad --seq-len 256 " SHORT);

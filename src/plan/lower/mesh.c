@@ -6,6 +6,7 @@
 
 #include <math.h>
 #include <stdio.h>
+#include <string.h>
 
 /* What layers of the model's kinds share among ranks. */
 struct kinds {
@@ -81,13 +82,42 @@ static enum status refuse_ring(const struct model *m, const struct plan_request 
                        ring, longest, (int)m->config.layers, dp);
 }
 
+static unsigned bit_of(enum mesh_dim d)
+{
+    return 1u << d;
+}
+
+static int is_open(const struct plan_request *s, enum mesh_dim d)
+{
+    return (s->open_degrees & bit_of(d)) != 0;
+}
+
+/* Bits of the degrees that are left open: two at least, since the last one follows from the others. Without a batch the sequences of
+ * a step would follow from dp, so that it is not left open. */
+static unsigned find_open(const struct plan_request *s)
+{
+    unsigned open = 0;
+    int n = 0;
+    for (int d = 0; d < MESH_DIMS; d++)
+        if (s->mesh.degree[d] <= 0 && (d != MESH_DP || s->batch > 0)) {
+            open |= bit_of((enum mesh_dim)d);
+            n++;
+        }
+    return n > 1 ? open : 0;
+}
+
+/* Ranks of one host that share a sequence, wherever its ranks begin. */
+static int sharing_on_host(const struct plan_request *s, int sharing, int ranks)
+{
+    return ranks > s->per_host ? (int)gcd_i64(sharing, s->per_host) : s->per_host;
+}
+
 /* Degrees that are given stay; the others are derived. */
-static enum status derive(const struct model *m, struct plan_request *s, int ranks, int per_host)
+static enum status derive(const struct model *m, struct plan_request *s, int ranks)
 {
     int *dp = &s->mesh.degree[MESH_DP], *ulysses = &s->mesh.degree[MESH_ULYSSES], *ring = &s->mesh.degree[MESH_RING];
     struct kinds kinds;
     struct seq_rates rates;
-    s->together = 0;
     if (*dp <= 0)
         *dp = *ulysses > 0 && *ring > 0 && ranks % (*ulysses * *ring) == 0 ? ranks / (*ulysses * *ring) : 1;
     if (ranks % *dp)
@@ -104,10 +134,58 @@ static enum status derive(const struct model *m, struct plan_request *s, int ran
     } else if (*ulysses <= 0) {
         rates_of(m, s, &rates);
         kinds_of(m, s, &kinds);
-        /* the ranks of one sequence that lie on one host, wherever they begin */
-        s->together = ranks > per_host ? (int)gcd_i64(sp, per_host) : per_host;
-        TRY(seq_degrees_choose(sp, s->together, kinds.heads, n_kinds_of(m), s->seq_len, 0, &rates, ulysses, ring));
+        TRY(seq_degrees_choose(sp, sharing_on_host(s, sp, ranks), kinds.heads, n_kinds_of(m), s->seq_len, 0, &rates, ulysses, ring));
     }
+    return OK;
+}
+
+/* The same; of several numbers of sequences side by side the fewest whose ring is not too long. */
+static enum status derive_open(const struct model *m, struct plan_request *s, int ranks)
+{
+    struct plan_request next = *s;
+    TRY(derive(m, s, ranks));
+    for (int dp = 2; is_open(s, MESH_DP) && s->mesh.degree[MESH_RING] > longest_ring(m) && dp <= min_i64(ranks, s->batch); dp++) {
+        struct plan_request more = next;
+        more.mesh.degree[MESH_DP] = dp;
+        if (ranks % dp == 0 && derive(m, &more, ranks) == OK)
+            *s = more;
+    }
+    return OK;
+}
+
+/* The sentence names the numbers of sequences side by side that would do. */
+static enum status refuse_batch(const struct plan_request *s, int ranks)
+{
+    const int dp = s->mesh.degree[MESH_DP];
+    char legal[128] = "";
+    for (int fewer = 1; fewer <= s->batch; fewer++)
+        if (ranks % fewer == 0 && strlen(legal) + 16 < sizeof legal)
+            snprintf(legal + strlen(legal), sizeof legal - strlen(legal), "%s%d", fewer > 1 ? ", " : "", fewer);
+    return status_fail(ERR_INVALID,
+                       "--batch: %lld sequence%s a step for the %d data-parallel groups of dp=%d would leave %lld of them without any: take "
+                       "--batch %d or a multiple, or one of --mesh dp=%s",
+                       (long long)s->batch, s->batch == 1 ? "" : "s", dp, dp, (long long)(dp - s->batch), dp, legal);
+}
+
+void plan_take_mesh(struct plan_request *s, const struct mesh *mesh)
+{
+    s->mesh = *mesh;
+    s->grad_accum = s->batch > 0 ? ceil_div(s->batch, mesh->degree[MESH_DP]) : s->grad_accum;
+}
+
+/* Of batch and grad_accum the one that is given decides. */
+static enum status settle_batch(struct plan_request *s, int ranks)
+{
+    const int dp = s->mesh.degree[MESH_DP];
+    if (s->batch > 0 && s->batch < dp)
+        return refuse_batch(s, ranks);
+    if (s->batch <= 0 && s->grad_accum > SETTINGS_MOST_SEQUENCES / dp)
+        return status_fail(ERR_INVALID,
+                           "--grad-accum: %lld sequences on each of %d data-parallel ranks are more than the %d that a step may have",
+                           (long long)s->grad_accum, dp, SETTINGS_MOST_SEQUENCES);
+    if (s->batch <= 0)
+        s->batch = s->grad_accum * dp;
+    plan_take_mesh(s, &s->mesh);
     return OK;
 }
 
@@ -116,7 +194,9 @@ enum status plan_mesh(const struct model *m, struct plan_request *s, int ranks, 
     struct kinds kinds;
     char mesh[MESH_TEXT];
     kinds_of(m, s, &kinds);
-    TRY(derive(m, s, ranks, per_host));
+    s->open_degrees = find_open(s);
+    s->per_host = per_host;
+    TRY(derive_open(m, s, ranks));
     const int *degree = s->mesh.degree;
     if (mesh_ranks(&s->mesh) != ranks)
         return status_fail(ERR_INVALID, "--mesh: %s makes %lld ranks, but there are %d: start that many, or change the mesh",
@@ -125,15 +205,38 @@ enum status plan_mesh(const struct model *m, struct plan_request *s, int ranks, 
                           n_kinds_of(m)));
     if (degree[MESH_RING] > longest_ring(m))
         return refuse_ring(m, s);
-    if (s->batch > 0)
-        s->grad_accum = ceil_div(s->batch, degree[MESH_DP]);
-    else if (s->grad_accum <= SETTINGS_MOST_SEQUENCES / degree[MESH_DP])
-        s->batch = s->grad_accum * degree[MESH_DP];
-    else
-        return status_fail(ERR_INVALID,
-                           "--grad-accum: %lld sequences on each of %d data-parallel ranks are more than the %d that a step may have",
-                           (long long)s->grad_accum, degree[MESH_DP], SETTINGS_MOST_SEQUENCES);
-    return OK;
+    return settle_batch(s, ranks);
+}
+
+/* Whether that many ranks may share the heads of a sequence that `sharing` of them have: groups of a degree that is left open lie
+ * inside hosts. */
+static int may_share(const struct model *m, const struct plan_request *s, const struct kinds *kinds, int sharing, int ulysses)
+{
+    const int together = sharing_on_host(s, sharing, (int)mesh_ranks(&s->mesh)), ring = sharing / ulysses;
+    if (sharing % ulysses || ring > longest_ring(m) || (!is_open(s, MESH_ULYSSES) && ulysses != s->mesh.degree[MESH_ULYSSES]) ||
+        (!is_open(s, MESH_RING) && ring != s->mesh.degree[MESH_RING]))
+        return 0;
+    return (!is_open(s, MESH_ULYSSES) || sharing <= together || together % ulysses == 0) &&
+           seq_degrees_check(sharing, ulysses, ring, kinds->heads, n_kinds_of(m)) == OK;
+}
+
+int plan_meshes(const struct model *m, const struct plan_request *s, struct mesh *out, int most)
+{
+    const int ranks = (int)mesh_ranks(&s->mesh);
+    struct kinds kinds;
+    int n = 0;
+    kinds_of(m, s, &kinds);
+    for (int dp = 1; dp <= ranks; dp++) {
+        if (ranks % dp || (is_open(s, MESH_DP) ? dp > s->batch : dp != s->mesh.degree[MESH_DP]))
+            continue;
+        for (int ulysses = 1, sharing = ranks / dp; ulysses <= sharing; ulysses++)
+            if (may_share(m, s, &kinds, sharing, ulysses)) {
+                if (n < most)
+                    out[n] = (struct mesh){{[MESH_DP] = dp, [MESH_ULYSSES] = ulysses, [MESH_RING] = sharing / ulysses}};
+                n++;
+            }
+    }
+    return n;
 }
 
 int plan_other_degrees(const struct model *m, const struct plan_request *s, int i, int *ulysses, int *ring)
@@ -141,9 +244,8 @@ int plan_other_degrees(const struct model *m, const struct plan_request *s, int 
     struct kinds kinds;
     const int *degree = s->mesh.degree, ranks = degree[MESH_ULYSSES] * degree[MESH_RING];
     kinds_of(m, s, &kinds);
-    for (int u = 1; u <= ranks && s->together > 0; u++)
-        if (u != degree[MESH_ULYSSES] && ranks % u == 0 && (ranks <= s->together || s->together % u == 0) &&
-            seq_degrees_check(ranks, u, ranks / u, kinds.heads, n_kinds_of(m)) == OK && i-- == 0) {
+    for (int u = 1; u <= ranks && is_open(s, MESH_ULYSSES) && is_open(s, MESH_RING); u++)
+        if (u != degree[MESH_ULYSSES] && may_share(m, s, &kinds, ranks, u) && i-- == 0) {
             *ulysses = u;
             *ring = ranks / u;
             return 1;

@@ -5,6 +5,7 @@
 #include "plan/lower/mesh.h"
 #include "plan/report/advise.h"
 #include "plan/report/budget.h"
+#include "plan/search/meshes.h"
 
 #include <stdarg.h>
 #include <stdio.h>
@@ -235,15 +236,17 @@ static int more_drives(const struct advisor *x, struct proposal_setup *to, int64
 
 static int mesh_is_given(const struct advisor *x)
 {
-    return x->p->strategy.ranks > 1 && x->s->together == 0;
+    return x->p->strategy.ranks > 1 && x->s->open_degrees == 0;
 }
 
 /* The mesh that `ranks` would have if none were given, except that a given dp stays. */
 static int free_mesh(const struct advisor *x, struct proposal_setup *to, int ranks)
 {
-    to->s.mesh.degree[MESH_DP] = x->s->mesh.degree[MESH_DP] > 1 ? x->s->mesh.degree[MESH_DP] : AUTO;
+    const int dp = x->s->mesh.degree[MESH_DP], chosen = (x->s->open_degrees & 1u << MESH_DP) != 0;
+    to->s.mesh.degree[MESH_DP] = dp > 1 && !chosen ? dp : AUTO;
     to->s.mesh.degree[MESH_ULYSSES] = to->s.mesh.degree[MESH_RING] = AUTO;
-    return plan_mesh(x->m, &to->s, ranks, to->hardware.devices) == OK; /* the model's heads may not divide so */
+    return plan_mesh(x->m, &to->s, ranks, to->hardware.devices) == OK && /* the model's heads may not divide so */
+           meshes_take_first(x->m, to->limit, &to->s) == OK;
 }
 
 /* The devices that a given mesh leaves idle. */

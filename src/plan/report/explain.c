@@ -41,6 +41,10 @@ static void describe_alternative(const struct plan *p, const struct explanation 
             snprintf(buf, size, "%s: needs %s of %s on the %s", a->say, need, has, tier_name((enum tier)t));
             return;
         }
+    if (!a->fits) {
+        snprintf(buf, size, "%s: does not fit", a->say);
+        return;
+    }
     snprintf(buf, size, "%s: %s", a->say, report_compared(e->seconds / a->seconds, 0.0005, need));
 }
 

@@ -5,7 +5,7 @@
 #include "plan/plan.h"
 #include "plan/report/kinds.h"
 
-enum { EXPLAIN_DECISIONS = 14, EXPLAIN_ALTERNATIVES = 5 };
+enum { EXPLAIN_DECISIONS = 14, EXPLAIN_ALTERNATIVES = 7 };
 
 struct alternative {
     char say[64];
@@ -18,7 +18,7 @@ struct decision {
     const char *what;
     const char *flag; /* the option that sets it; "": none does by itself */
     char chosen[128];
-    char note[96]; /* what it costs as it is; may be empty */
+    char note[512]; /* what it costs as it is; may be empty */
     int given;     /* by the settings */
     int n;
     struct alternative by_cost[EXPLAIN_ALTERNATIVES]; /* the ones that fit by time, then the others as they were tried */

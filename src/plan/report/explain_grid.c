@@ -63,10 +63,19 @@ static enum status explain_ranks(struct explainer *x)
         snprintf(say, sizeof say, "%d", stage);
         TRY(try_fixed(x, d, &s, say));
     }
+    return OK;
+}
+
+/* The given mesh with other degrees for a sequence. */
+static enum status explain_degrees(struct explainer *x)
+{
+    const struct strategy *p = &x->p->strategy;
+    struct plan_request s = *x->s;
+    char say[64];
     if (p->mesh.degree[MESH_ULYSSES] * p->mesh.degree[MESH_RING] == 1)
         return OK;
     snprintf(say, sizeof say, "ulysses=%d,ring=%d", p->mesh.degree[MESH_ULYSSES], p->mesh.degree[MESH_RING]);
-    d = explainer_decide(x, "ranks that share a sequence", "--mesh", say, 0);
+    struct decision *d = explainer_decide(x, "ranks that share a sequence", "--mesh", say, 0);
     for (int up = 0; up < 2; up++) {
         s = *x->s;
         s.mesh.degree[MESH_DP] = p->mesh.degree[MESH_DP];
@@ -82,8 +91,55 @@ static enum status explain_ranks(struct explainer *x)
     return OK;
 }
 
+/* Where the mesh that was chosen stands among those weighed. */
+static const struct mesh_weighed *chosen_mesh(const struct plan *p)
+{
+    for (int i = 0; i < p->meshes.n; i++)
+        if (mesh_equal(&p->meshes.of[i].mesh, &p->strategy.mesh))
+            return &p->meshes.of[i];
+    return NULL;
+}
+
+/* A mesh that was tried: its seconds on the grid that its search starts from, relative to those of the mesh that was chosen. */
+static void add_mesh(struct explainer *x, struct decision *d, const struct mesh_weighed *w, const struct mesh_weighed *chosen)
+{
+    struct alternative a = {.fits = w->fits, .seconds = x->out->seconds * w->seconds / chosen->seconds};
+    char mesh[MESH_TEXT];
+    snprintf(a.say, sizeof a.say, "%s", mesh_format(&w->mesh, mesh));
+    explainer_keep(d, &a);
+}
+
+/* The most promising meshes: which were tried, and which not, since estimates promised less of them. */
+static void explain_open_mesh(struct explainer *x)
+{
+    const struct meshes *all = &x->p->meshes;
+    const struct mesh_weighed *chosen = chosen_mesh(x->p);
+    char mesh[MESH_TEXT];
+    int untried = 0;
+    struct decision *d = explainer_decide(x, "mesh", "--mesh", mesh_format(&x->p->strategy.mesh, mesh), 0);
+    size_t n = (size_t)snprintf(d->note, sizeof d->note, "of the %d that suit a step of %lld sequence%s", all->legal, (long long)x->p->sequences,
+                                x->p->sequences == 1 ? "" : "s");
+    for (int i = 0; i < all->n; i++) {
+        const struct mesh_weighed *w = &all->of[i];
+        if (w == chosen)
+            continue;
+        if (chosen && chosen->seconds > 0 && w->seconds > 0)
+            add_mesh(x, d, w, chosen);
+        else if (n < sizeof d->note)
+            n += (size_t)snprintf(d->note + n, sizeof d->note - n, "%s%s", untried++ ? "; " : ", by estimate also ", mesh_format(&w->mesh, mesh));
+    }
+    if (untried && n < sizeof d->note)
+        snprintf(d->note + n, sizeof d->note - n, " were weighed, which promise less");
+}
+
 enum status explain_grid(struct explainer *x)
 {
     TRY(explain_tiles(x));
-    return x->p->strategy.ranks > 1 ? explain_ranks(x) : OK;
+    if (x->p->strategy.ranks == 1)
+        return OK;
+    TRY(explain_ranks(x));
+    if (x->p->meshes.n < 2)
+        return explain_degrees(x);
+    explain_open_mesh(x);
+    return OK;
 }

@@ -25,15 +25,20 @@ static int is_cheaper(const struct alternative *a, const struct alternative *b)
     return a->fits && (!b->fits || a->seconds < b->seconds);
 }
 
+void explainer_keep(struct decision *d, const struct alternative *a)
+{
+    int at = d->n++;
+    for (; at > 0 && is_cheaper(a, &d->by_cost[at - 1]); at--)
+        d->by_cost[at] = d->by_cost[at - 1];
+    d->by_cost[at] = *a;
+}
+
 void explainer_add(struct decision *d, const struct candidate *c, double seconds, const char *say)
 {
     struct alternative a = {.seconds = seconds, .fits = c->excess <= 1};
     memcpy(a.bytes, c->bytes, sizeof a.bytes);
     snprintf(a.say, sizeof a.say, "%s", say);
-    int at = d->n++;
-    for (; at > 0 && is_cheaper(&a, &d->by_cost[at - 1]); at--)
-        d->by_cost[at] = d->by_cost[at - 1];
-    d->by_cost[at] = a;
+    explainer_keep(d, &a);
 }
 
 enum status explainer_try(struct explainer *x, struct decision *d, const struct plan_request *s, const struct strategy *strategy,

@@ -18,6 +18,8 @@ struct explainer {
 struct problem explainer_problem(const struct plan *p, const struct model *m, const struct plan_request *s);
 /* A new decision at the end of x->out, without alternatives. given: the settings made it. */
 struct decision *explainer_decide(struct explainer *x, const char *what, const char *flag, const char *chosen, int given);
+/* Keeps an alternative in its place: those that fit by time, then the others. */
+void explainer_keep(struct decision *d, const struct alternative *a);
 /* Adds an alternative that has been tried: c, and the seconds of its step. */
 void explainer_add(struct decision *d, const struct candidate *c, double seconds, const char *say);
 /* Tries an alternative (search_price) and adds it. */

@@ -54,15 +54,16 @@ void plan_print_sharing(const struct plan *p, FILE *f)
     if (masked > 0)
         prose_print(f, 2, "padding: each sequence of %lld tokens is followed by %lld masked ones, so that %d ranks can share it",
                     length, masked, s->mesh.degree[MESH_ULYSSES] * s->mesh.degree[MESH_RING]);
-    if (sequences < s->mesh.degree[MESH_DP])
-        fprintf(f,
-                "batch: %lld sequence%s a step for %d data-parallel groups: %lld of them compute%s nothing\n"
-                "  (raise --batch, or share sequences with --sp)\n",
-                sequences, sequences > 1 ? "s" : "", s->mesh.degree[MESH_DP], s->mesh.degree[MESH_DP] - sequences,
-                s->mesh.degree[MESH_DP] - sequences > 1 ? "" : "s");
-    else if (sequences > p->micro_batches)
-        fprintf(f, "batch: %lld sequences a step, %lld micro-batches on each of %d data-parallel groups\n", sequences,
-                (long long)p->micro_batches, s->mesh.degree[MESH_DP]);
+    const long long groups = s->mesh.degree[MESH_DP], rest = sequences % groups;
+    if (sequences > p->micro_batches && rest == 0)
+        fprintf(f, "batch: %lld sequences a step, %lld micro-batches on each of %lld data-parallel groups\n", sequences,
+                (long long)p->micro_batches, groups);
+    else if (rest > 0)
+        prose_print(f, 2,
+                    "batch: %lld sequences a step, %lld micro-batches on each of %lld data-parallel groups; %lld of them %s no sequence in the "
+                    "last one: --batch %lld and %lld leave none without",
+                    sequences, (long long)p->micro_batches, groups, groups - rest, groups - rest > 1 ? "have" : "has", sequences - rest,
+                    sequences - rest + groups);
 }
 
 static void print_longest(const struct plan *p, FILE *f)

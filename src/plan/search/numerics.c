@@ -9,6 +9,7 @@
 #include "plan/search/local.h"
 #include "plan/search/price.h"
 #include "plan/search/search.h"
+#include "plan/search/start.h"
 #include "plan/search/tuning.h"
 
 #include <math.h>
@@ -18,111 +19,12 @@
 static const int stages[] = {3, 2, 1};
 enum { STAGES = sizeof stages / sizeof *stages };
 
-static double grid_gain(const struct plan_request *s)
-{
-    return s->hardware && !s->hardware->cpu ? GRID_GAIN_SHEET : GRID_GAIN_MEASURED;
-}
-
-/* One size of the grid larger, the others in turn, or all of them. Returns 0 if none can be. */
-static int coarsen(const struct problem *p, int all, int turn, struct strategy *t)
-{
-    int changed = 0;
-    for (int i = 0; i < TILE_SIZES && (all || !changed); i++) {
-        enum tile_size which = (enum tile_size)((turn + i) % TILE_SIZES);
-        if (t->rows > (which == TILE_ROWS   ? (2 * TILES_FEW_CHUNKS - 2) * t->row_chunk
-                       : which == TILE_LOSS ? START_LOSS_TILES * t->loss_tile
-                                            : 0))
-            changed |= plan_other_tiles(p->model, &p->request, which, 0, t);
-    }
-    return changed;
-}
-
-/* Whether a start on a grid whose best estimate is `least` is as good as one on the default grid, whose best estimate is
- * `on_default`: better by SEARCH_GAIN where large tiles cost memory. */
-static int may_start(const struct numerics *v, double least, double on_default)
-{
-    return isfinite(least) &&
-           least <= (tiles_are_bulky(&v->problem, &v->default_grid) ? 1 - SEARCH_GAIN : START_SLOWER) * on_default;
-}
-
-/* The grid to start from. On data sheets' machines it is the default one only if its programs are small enough to be tried with
- * all layers, else the next one with larger tiles whose programs are, as long as its best estimate is as good. */
-static enum status find_start(struct numerics *v)
-{
-    struct strategy at = v->default_grid;
-    double instrs, least, on_default;
-    if (grid_gain(&v->problem.request) >= SEARCH_GAIN)
-        return OK;
-    TRY(search_estimate(&v->problem, &at, &instrs, &on_default));
-    v->large = instrs > TRIAL_WHOLE_INSTRS;
-    for (int turn = 0;
-         instrs > TRIAL_WHOLE_INSTRS && coarsen(&v->problem, instrs > START_COARSEN_ALL * TRIAL_WHOLE_INSTRS, turn, &at);
-         turn++) {
-        TRY(search_estimate(&v->problem, &at, &instrs, &least));
-        if (may_start(v, least, on_default))
-            v->fixed = at;
-    }
-    return OK;
-}
-
-/* Whether a few trials on a grid are enough: always in a hurry, else for another mesh or ZeRO stage unless everything is searched.
- */
-static int tries_few(const struct plan_request *s, const struct search_lead *lead)
-{
-    return s->effort == EFFORT_QUICK || (s->effort == EFFORT_NORMAL && lead->beat && !lead->first);
-}
-
-/* On the grid given. NULL: on the one to start from, or if nothing fits there on the default one, the `finer`-th finer. */
-static enum status numerics_create(const struct model *m, const struct plan_request *s, const int64_t limit[TIERS], int finer,
-                                   const struct strategy *grid, const struct search_lead *lead, struct numerics **out)
-{
-    struct numerics *v = sys_calloc(1, sizeof *v);
-    if (!v)
-        return status_fail(ERR_NOMEM, "out of memory while planning");
-    problem_set(&v->problem, m, s, limit);
-    enum status st = plan_fixed(m, &v->problem.request, &v->default_grid);
-    for (int i = 0; st == OK && i < finer && plan_finer_tiles(m, &v->problem.request, &v->default_grid);)
-        i++;
-    for (int i = 0; st == OK && i > finer && plan_coarser_tiles(m, &v->problem.request, &v->default_grid);)
-        i--;
-    v->fixed = grid ? *grid : v->default_grid;
-    if (st == OK && !grid && s->effort <= EFFORT_NORMAL)
-        st = find_start(v);
-    if (st == OK)
-        st = (tries_few(s, lead) ? search_few : search_to_beat)(&v->problem, &v->fixed, lead, &v->search);
-    if (st == OK && !grid && !strategy_same_grid(&v->fixed, &v->default_grid) && v->search.candidates[0].excess > 1) {
-        search_destroy(&v->search);
-        v->fixed = v->default_grid;
-        st = search_to_beat(&v->problem, &v->fixed, lead, &v->search);
-    }
-    if (st != OK) {
-        free(v);
-        return st;
-    }
-    *out = v;
-    return OK;
-}
-
-static void numerics_destroy(struct numerics *v)
-{
-    if (v)
-        search_destroy(&v->search);
-    free(v);
-}
-
-/* The best placement's trial; of a single one, which the search does not try, here. */
-static enum status best_of(const struct numerics *v, struct candidate *out)
-{
-    *out = v->search.candidates[0];
-    return v->search.n > 1 ? OK : search_price(&v->problem, &out->strategy, out);
-}
-
 /* the best numerics so far, and its trial. */
 struct numerics_search {
-    const struct model *m;
-    const struct plan_request *given;
-    const int64_t *limit;
-    int finer; /* how many times the default grid is; below 0: coarser */
+    struct start from;
+    struct plan_request given; /* with the mesh that was chosen */
+    int zero_is_open;
+    struct meshes meshes; /* that were open */
     struct numerics *best;
     struct candidate candidate;
     int tried;            /* candidate is known */
@@ -135,7 +37,7 @@ struct numerics_search {
 static enum status try_best(struct numerics_search *b)
 {
     if (!b->tried)
-        TRY(best_of(b->best, &b->candidate));
+        TRY(start_best(b->best, &b->candidate));
     b->tried = 1;
     return OK;
 }
@@ -152,7 +54,7 @@ static enum status replace_if_better(struct numerics_search *b, double gain, str
     struct candidate c = {.excess = INFINITY};
     const struct candidate *old = &b->candidate;
     if ((*next)->search.n == 1 || (*next)->search.n_tried > 0)
-        TRY(best_of(*next, &c));
+        TRY(start_best(*next, &c));
     if (old->excess <= 1 ? c.excess > 1 || candidate_price(&c) >= (1 - sure_gain(old, &c, gain)) * candidate_price(old)
                          : c.excess >= old->excess)
         return OK;
@@ -163,8 +65,7 @@ static enum status replace_if_better(struct numerics_search *b, double gain, str
     return OK;
 }
 
-/* What is best for s takes the best one's place if it is better. Nothing is searched where compute alone takes about as long.
- * */
+/* Searches request s, unless compute alone takes about as long as the best so far, and keeps the result if it is better. */
 static enum status compare(struct numerics_search *b, const struct plan_request *s)
 {
     struct numerics *next;
@@ -172,29 +73,17 @@ static enum status compare(struct numerics_search *b, const struct plan_request 
     if (c->excess <= 1 && c->compute >= (1 - SEARCH_GAIN) * candidate_price(c))
         return OK;
     const struct search_lead lead = {.beat = c, .gain = SEARCH_GAIN};
-    TRY(numerics_create(b->m, s, b->limit, b->finer, NULL, &lead, &next));
+    TRY(start_create(&b->from, s, NULL, &lead, &next));
     b->trials += next->search.n_tried;
     enum status st = replace_if_better(b, SEARCH_GAIN, &next);
-    numerics_destroy(next);
+    start_destroy(next);
     return st;
-}
-
-enum status numerics_mesh(struct numerics_search *b)
-{
-    struct plan_request s = *b->given;
-    if (!plan_other_degrees(b->m, b->given, 0, &s.mesh.degree[MESH_ULYSSES], &s.mesh.degree[MESH_RING]))
-        return OK;
-    s.zero = s.zero == AUTO ? stages[0] : s.zero;
-    TRY(try_best(b));
-    for (int i = 0; plan_other_degrees(b->m, b->given, i, &s.mesh.degree[MESH_ULYSSES], &s.mesh.degree[MESH_RING]); i++)
-        TRY(compare(b, &s));
-    return OK;
 }
 
 enum status numerics_stage(struct numerics_search *b)
 {
     struct plan_request s;
-    if (b->given->zero != AUTO || b->best->fixed.ranks == 1)
+    if (!b->zero_is_open || b->best->fixed.ranks == 1)
         return OK;
     TRY(try_best(b));
     s = b->best->problem.request;
@@ -216,14 +105,14 @@ static enum status compare_grid(struct numerics_search *b, const struct point *a
 {
     struct numerics *next, *old = b->best;
     const struct search_lead lead = {&b->candidate, gain, &old->search, &at->candidate};
-    TRY(numerics_create(b->m, &old->problem.request, b->limit, b->finer, &at->grid, &lead, &next));
+    TRY(start_create(&b->from, &old->problem.request, &at->grid, &lead, &next));
     b->trials += next->search.n_tried;
     next->large = old->large;
     enum status st = b->pool ? pool_add_search(b->pool, &at->grid, &next->search) : OK;
     if (st == OK)
         st = replace_if_better(b, gain, &next);
     *taken = b->best != old;
-    numerics_destroy(next);
+    start_destroy(next);
     return st;
 }
 
@@ -239,7 +128,7 @@ static enum status step(struct numerics_search *b, enum tile_size which, int i, 
 {
     const struct numerics *v = b->best;
     struct point other = {.grid = at->grid};
-    double gain = GRID_STEP_GAIN * grid_gain(&v->problem.request);
+    double gain = GRID_STEP_GAIN * start_grid_gain(&v->problem.request);
     *moved = 0;
     if (b->spent > GRID_STEP_INSTRS || !plan_other_tiles(v->problem.model, &v->problem.request, which, i, &other.grid))
         return OK;
@@ -273,7 +162,7 @@ static enum status vary_size(struct numerics_search *b, enum tile_size which, st
  * full, and steps go on from its best placement. */
 static enum status step_from_best(struct numerics_search *b)
 {
-    double gain = grid_gain(&b->best->problem.request), start = candidate_price(&b->candidate);
+    double gain = start_grid_gain(&b->best->problem.request), start = candidate_price(&b->candidate);
     for (int round = 0, taken = 1; taken && round < GRID_ROUNDS; round++) {
         struct point at = {b->best->fixed, b->candidate};
         at.grid.keep_every = b->candidate.strategy.keep_every;
@@ -306,7 +195,7 @@ static enum status compare_tiles(struct numerics_search *b)
         return OK;
     TRY(try_best(b));
     const struct candidate *c = &b->candidate;
-    if (c->excess > 1 || c->least_compute >= (1 - grid_gain(&b->best->problem.request)) * candidate_price(c))
+    if (c->excess > 1 || c->least_compute >= (1 - start_grid_gain(&b->best->problem.request)) * candidate_price(c))
         return OK;
     return step_from_best(b);
 }
@@ -317,7 +206,7 @@ static enum status start_pool(struct numerics_search *b)
     const struct numerics *v = b->best;
     if (v->search.n == 1)
         return OK;
-    enum pool_grids grids = grid_gain(&v->problem.request) >= SEARCH_GAIN ? POOL_GIVEN_GRIDS
+    enum pool_grids grids = start_grid_gain(&v->problem.request) >= SEARCH_GAIN ? POOL_GIVEN_GRIDS
                             : v->large                                    ? POOL_FINE_GRIDS
                                                                           : POOL_ANY_GRIDS;
     TRY(pool_create(&v->problem, &v->default_grid, grids, &b->pool));
@@ -394,18 +283,36 @@ enum status numerics_start(const struct model *m, const struct plan_request *s, 
                            struct numerics_search **out)
 {
     struct numerics_search *b = sys_calloc(1, sizeof *b);
-    struct plan_request given = *s;
     if (!b)
         return status_fail(ERR_NOMEM, "out of memory while planning");
-    *b = (struct numerics_search){.m = m, .given = s, .limit = limit, .finer = finer, .default_price = INFINITY};
-    given.zero = s->zero == AUTO ? stages[0] : s->zero;
-    enum status st = numerics_create(m, &given, limit, finer, NULL, &(struct search_lead){0}, &b->best);
+    *b = (struct numerics_search){.from = {m, limit, finer}, .given = *s, .zero_is_open = s->zero == AUTO, .default_price = INFINITY};
+    b->given.zero = b->zero_is_open ? stages[0] : s->zero;
+    const enum status st = meshes_choose(&b->from, &b->given, &b->meshes, &b->best, &b->trials);
     if (st != OK) {
         free(b);
         return st;
     }
-    b->trials = b->best->search.n_tried;
     *out = b;
+    return OK;
+}
+
+enum status numerics_grid(struct numerics_search *b)
+{
+    struct numerics *brief = b->best;
+    if (brief && b->given.effort == EFFORT_QUICK)
+        return OK;
+    b->best = NULL;
+    start_destroy(brief);
+    TRY(start_create(&b->from, &b->given, NULL, &(struct search_lead){0}, &b->best));
+    b->trials += b->best->search.n_tried;
+    TRY(try_best(b));
+    for (int i = 0; i < b->meshes.n && b->candidate.excess > 1; i++) {
+        struct plan_request s = b->given;
+        if (b->meshes.of[i].seconds > 0 || mesh_equal(&b->meshes.of[i].mesh, &s.mesh))
+            continue;
+        plan_take_mesh(&s, &b->meshes.of[i].mesh);
+        TRY(compare(b, &s));
+    }
     return OK;
 }
 
@@ -444,6 +351,11 @@ const struct numerics *numerics_best(const struct numerics_search *b)
     return b->best;
 }
 
+const struct meshes *numerics_meshes(const struct numerics_search *b)
+{
+    return &b->meshes;
+}
+
 int numerics_trials(const struct numerics_search *b)
 {
     return b->trials;
@@ -454,6 +366,6 @@ void numerics_end(struct numerics_search *b)
     if (!b)
         return;
     pool_destroy(b->pool);
-    numerics_destroy(b->best);
+    start_destroy(b->best);
     free(b);
 }

@@ -3,6 +3,7 @@
 #ifndef LTRAIN_PLAN_SEARCH_NUMERICS_H
 #define LTRAIN_PLAN_SEARCH_NUMERICS_H
 
+#include "plan/search/meshes.h"
 #include "plan/search/space.h"
 
 /* A problem whose mesh and ZeRO stage are decided, and its placements as searched. */
@@ -19,14 +20,15 @@ struct numerics {
  * ranks. */
 struct numerics_search;
 
-/* The rule's mesh (mesh.h) with ZeRO 3, where the request leaves these open, on the default grid or, for large programs, one with
- * larger tiles. The default grid is the `finer`-th one beyond itself (plan_finer_tiles; 0: itself). What the arguments point to
- * must outlive it. Errors as plan_fixed. */
+/* The mesh (meshes.h), where the request leaves it open, at ZeRO 3, where it leaves that open. What the arguments point to must outlive
+ * it. Errors as plan_fixed. */
 enum status numerics_start(const struct model *m, const struct plan_request *s, const int64_t limit[TIERS], int finer,
                            struct numerics_search **out);
-/* Other meshes and ZeRO stages, where compute waits: estimated, and tried if they are estimated to gain SEARCH_GAIN. One takes
- * the best one's place if it gains as much, messages weighed, or fits where that does not. */
-enum status numerics_mesh(struct numerics_search *n);
+/* Placements on the default grid or, for large programs, one with larger tiles. The default grid is the `finer`-th one beyond itself
+ * (plan_finer_tiles; 0: itself). If nothing fits, other meshes that are open are searched, too. */
+enum status numerics_grid(struct numerics_search *n);
+/* Other ZeRO stages, where compute waits: estimated, and tried if they are estimated to gain SEARCH_GAIN. One takes the best one's place
+ * if it gains as much, messages weighed, or fits where that does not. */
 enum status numerics_stage(struct numerics_search *n);
 /* Another grid of tiles, where they are open and it gains GRID_GAIN_MEASURED or, on a data sheet's machine, GRID_GAIN_SHEET:
  * found by steps of one size each, on few trials, then searched in full. */
@@ -36,6 +38,8 @@ enum status numerics_local(struct numerics_search *n);
 
 /* What was found; n owns it. */
 const struct numerics *numerics_best(const struct numerics_search *n);
+/* The meshes that were weighed, the chosen one among them; none if it is given. */
+const struct meshes *numerics_meshes(const struct numerics_search *n);
 /* Trials so far, those of single steps between grids not counted. */
 int numerics_trials(const struct numerics_search *n);
 void numerics_end(struct numerics_search *n); /* NULL is fine */

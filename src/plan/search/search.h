@@ -16,6 +16,7 @@ struct search_lead {
     const struct search *known;    /* the search of another grid whose trials are evidence here, too, if trials here are of all
                                     * layers: `beat`'s placement is tried first; or NULL */
     const struct candidate *first; /* found on this grid already: tried first, as it is; or NULL */
+    int brief;                     /* few are tried at any effort (start.h) */
 };
 /* The same, but nothing is tried (out->n_tried = 0) unless a placement is estimated to gain lead->gain, or lead->beat does not
  * fit. Below a gain of SEARCH_GAIN few are tried, with the layer inputs of `fixed`. */

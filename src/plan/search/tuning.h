@@ -131,6 +131,29 @@ enum {
 #define SPLIT_INSTRS (SEARCH_INSTRS / 2)
 enum { SPLIT_STEPS = 16 /* parts of the chunks */, SPLIT_TRIES = 4 };
 
+/* --- Meshes in closed form (mesh_seconds.c) ----------------------------------------------------------------------------------
+ */
+
+/* Shares of messages that compute waits for although it is there to hide them. */
+#define MESH_WORLD_WAITS 0.08
+#define MESH_ULYSSES_WAITS 0.6
+#define MESH_RING_WAITS 0.03
+/* Work of the ring's members is even within this (as in seqpar/degrees.c). */
+#define MESH_RING_UNEVEN 1.01
+/* Passes over the rows of the stream and of the MLP in a layer's step; instructions of a layer for each row chunk and ring member. */
+#define MESH_STREAM_PASSES 30.0
+#define MESH_MLP_PASSES 12.0
+#define MESH_INSTRS_CHUNK 60.0
+#define MESH_INSTRS_RING 12.0
+/* Share of the device that activations may have beside state. */
+#define MESH_ROOM 0.85
+/* Meshes whose closed form is up to this many times the least one are tried, up to MESH_TRIES of them. Of 55 requests of
+ * bench/planner/mesh_table.py the first one took up to 10% more than the best, which was among the first four. */
+#define MESH_WITHIN 1.12
+enum { MESH_TRIES = 5, MESH_TRIES_QUICK = 4 };
+/* Trials within this share of each other are about as fast. */
+#define MESH_EQUAL 0.005
+
 /* --- Mesh, ZeRO stage and grid (numerics.c) ----------------------------------------------------------------------------------
  */
 

@@ -224,11 +224,23 @@ static void degrees(void **state)
     mesh_settings(&s, &(struct shape){2, 1, AUTO}, 3, F32);
     assert_int_equal(plan_mesh(deep, &s, 1024, 1024), OK);
     assert_int_equal(s.mesh.degree[MESH_RING], 512);
+    mesh_settings(&s, &(struct shape){AUTO, 1, AUTO}, 3, F32); /* what is open, too, where the batch has as many sequences */
+    s.batch = 4;
+    assert_int_equal(plan_mesh(deep, &s, 1024, 1024), OK);
+    assert_int_equal(s.mesh.degree[MESH_DP], 2);
+    assert_int_equal(s.grad_accum, 2);
     model_destroy(deep);
     mesh_settings(&s, &(struct shape){2, 1, 1}, 3, F32);
     s.batch = 5;
     assert_int_equal(plan_mesh(m, &s, 2, 2), OK);
     assert_int_equal(s.grad_accum, 3);
+    mesh_settings(&s, &(struct shape){4, 1, 1}, 3, F32);
+    s.batch = 3;
+    assert_int_equal(plan_mesh(m, &s, 4, 4), ERR_INVALID);
+    assert_non_null(strstr(status_message(), "--batch: 3 sequences a step for the 4 data-parallel groups of dp=4 would leave 1 of them"));
+    assert_non_null(strstr(status_message(), "take --batch 4 or a multiple, or one of --mesh dp=1, 2"));
+    mesh_settings(&s, &(struct shape){2, 1, 1}, 3, F32);
+    s.grad_accum = 3;
     s.batch = AUTO;
     assert_int_equal(plan_mesh(m, &s, 2, 2), OK);
     assert_int_equal(s.batch, 6);
@@ -239,9 +251,50 @@ static void degrees(void **state)
     model_destroy(m);
 }
 
+/* The meshes of 4 ranks, two on a host, that settings leave open. */
+static void open_meshes(void **state)
+{
+    (void)state;
+    struct model *m;
+    struct plan_request s;
+    struct mesh found[16];
+    assert_int_equal(cell_model(FAMILY_LLAMA, 2, &m), OK); /* 4 heads on 2 */
+    static const struct {
+        struct shape given;
+        int64_t batch;
+        int per_host, n; /* 0: nothing is open */
+    } cases[] = {
+        {{AUTO, AUTO, AUTO}, 4, 4, 6},    {{AUTO, AUTO, AUTO}, 4, 2, 5},    /* ulysses=4 would lie on two hosts */
+        {{AUTO, AUTO, AUTO}, 3, 4, 5},    {{AUTO, AUTO, AUTO}, 1, 4, 3},    /* not more groups than sequences */
+        {{AUTO, AUTO, AUTO}, AUTO, 4, 3}, {{2, AUTO, AUTO}, 4, 4, 2},       /* without a batch dp stays 1 */
+        {{AUTO, 2, AUTO}, 4, 4, 2},       {{AUTO, AUTO, 1}, 4, 4, 3},
+        {{AUTO, 2, 1}, 4, 4, 0},          {{1, 2, 2}, 4, 4, 0},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        mesh_settings(&s, &cases[i].given, 3, F32);
+        s.batch = cases[i].batch;
+        assert_int_equal(plan_mesh(m, &s, 4, cases[i].per_host), OK);
+        assert_int_equal(s.open_degrees != 0, cases[i].n > 0);
+        if (cases[i].n == 0)
+            continue;
+        const int n = plan_meshes(m, &s, found, 16);
+        int own = 0;
+        assert_int_equal(n, cases[i].n);
+        for (int k = 0; k < n; k++) {
+            struct plan_request taken = s;
+            plan_take_mesh(&taken, &found[k]);
+            assert_int_equal(mesh_ranks(&taken.mesh), 4);
+            assert_int_equal(taken.grad_accum, ceil_div(s.batch, taken.mesh.degree[MESH_DP]));
+            own += mesh_equal(&found[k], &s.mesh);
+        }
+        assert_int_equal(own, 1);
+    }
+    model_destroy(m);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(verified),         cmocka_unit_test(verified_anywhere),
+    const struct CMUnitTest tests[] = {cmocka_unit_test(open_meshes), cmocka_unit_test(verified),         cmocka_unit_test(verified_anywhere),
                                        cmocka_unit_test(sequence_volumes), cmocka_unit_test(zero_volumes),
                                        cmocka_unit_test(shards_shrink),    cmocka_unit_test(degrees)};
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -179,7 +179,7 @@ static void idle_devices_are_offered(void **state)
     s.machine = "4xa100-40";
     s.mesh.degree[MESH_DP] = s.mesh.degree[MESH_RING] = 1;
     s.mesh.degree[MESH_ULYSSES] = 2;
-    s.together = 0;
+    s.open_degrees = 0;
     struct advisor x = {.p = &p, .m = m, .s = &s};
     hardware_limits(&h, 2, p.limit);
     for (int i = 0; i < proposals_n; i++) {

@@ -28,7 +28,7 @@ static void fastest_mesh_of_finer_grids(void **state)
             continue;
         given.mesh.degree[MESH_ULYSSES] = ulysses;
         given.mesh.degree[MESH_RING] = 8 / ulysses;
-        given.together = 0;
+        given.open_degrees = 0;
         struct plan *other = planned(m, &given, limit);
         print_message("ulysses=%d: %.4g s; chosen: ulysses=%d, %.4g s\n", ulysses, other->fits ? other->seconds : 0,
                       plan->strategy.mesh.degree[MESH_ULYSSES], plan->seconds);
@@ -65,7 +65,7 @@ static void chooses_mesh_and_stage(void **state)
             s.zero = stage;
             s.mesh.degree[MESH_ULYSSES] = degrees[i];
             s.mesh.degree[MESH_RING] = 4 / degrees[i];
-            s.together = 0;
+            s.open_degrees = 0;
             struct plan *given = planned(m, &s, limit);
             print_message("ulysses=%d,ring=%d, stage %d: %.4g s; chosen: ulysses=%d,ring=%d, stage %d, %.4g s\n", s.mesh.degree[MESH_ULYSSES],
                           s.mesh.degree[MESH_RING], stage, weighed(given), chosen->mesh.degree[MESH_ULYSSES], chosen->mesh.degree[MESH_RING], chosen->zero, weighed(plan));

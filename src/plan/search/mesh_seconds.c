@@ -1,0 +1,190 @@
+/* What a mesh takes, in closed form. */
+#include "plan/search/mesh_seconds.h"
+
+#include "machine/rank_cost.h"
+#include "plan/lower/fixed.h"
+#include "plan/search/tuning.h"
+#include "seqpar/seqpar.h"
+
+#include <math.h>
+#include <string.h>
+
+void mesh_products_of(const struct model *m, struct mesh_products *out)
+{
+    double all = 0, kept = 0;
+    memset(out, 0, sizeof *out);
+    for (int i = 0; i < m->n_params; i++) {
+        const struct model_param *p = &m->params[i];
+        int k = 0;
+        if (p->shape[1] == 0 || p->of_norm || i == m->pos_embed || (i == m->embed && m->head.weight != i))
+            continue;
+        all += (double)p->shape[0] * (double)p->shape[1];
+        while (k < out->n && (out->of[k].in != p->shape[1] || out->of[k].out != p->shape[0] || out->of[k].trained != p->trained))
+            k++;
+        if (k == MESH_PRODUCTS)
+            continue;
+        out->of[k].in = p->shape[1];
+        out->of[k].out = p->shape[0];
+        out->of[k].trained = p->trained;
+        out->of[k].times++;
+        out->n = k == out->n ? k + 1 : out->n;
+        kept += (double)p->shape[0] * (double)p->shape[1];
+    }
+    out->scale = kept > 0 ? all / kept : 1;
+}
+
+/* A rank's part of a micro-batch. */
+struct part {
+    const struct model *m;
+    const struct plan_request *s;
+    struct strategy fixed;
+    struct seq_shape shape;
+    struct cost_model cost;
+    double forward, products, attention, rest; /* seconds of compute: of these, of the forward pass's products */
+    double world, ulysses, ring;                /* seconds of messages */
+    double least, all;                          /* bytes of activations: saved in any case, and of all that may be */
+    double state, gathered;                     /* bytes of a rank's shares; of the layers whose parameters are in hand */
+};
+
+/* Forward, of inputs and of weights. */
+static void add_products(struct part *x, const struct mesh_products *p)
+{
+    const struct gemm_rates *r = &x->cost.device.gemm[x->s->dtype];
+    const double n = (double)x->fixed.rows, evaluates = x->s->evaluation;
+    for (int i = 0; i < p->n; i++) {
+        const double in = (double)p->of[i].in, out = (double)p->of[i].out,
+                     flops = 2 * n * in * out * (double)p->of[i].times * p->scale, forward = flops / gemm_rate(r, GEMM_NT, n, out, in);
+        x->forward += forward;
+        x->products += forward;
+        if (!evaluates)
+            x->products += flops / gemm_rate(r, GEMM_NN, n, in, out) +
+                           (p->of[i].trained ? flops / gemm_rate(r, GEMM_TN, out, in, n) : 0);
+    }
+}
+
+static void add_attention(struct part *x)
+{
+    const struct model *m = x->m;
+    const double sharing = (double)x->shape.ulysses * x->shape.ring, queries = (double)seq_member_rows(&x->shape);
+    double pairs[MODEL_MASKS];
+    model_causal_pairs(m, x->s->seq_len, pairs);
+    for (int i = 0; i < m->n_kinds; i++) {
+        const struct attention_shape *h = &m->shapes[m->kinds[i].shape];
+        const double dim = (double)h->head_dim, flops = 4 * pairs[m->kinds[i].mask] * (double)h->heads * dim * m->kinds[i].layers / sharing;
+        const struct attention_rates *r = x->cost.device.attention[x->s->dtype];
+        x->attention += flops / attention_rate(r, OP_ATTN_FWD, dim, queries);
+        if (!x->s->evaluation)
+            x->attention += 2.5 * flops / attention_rate(r, OP_ATTN_BWD, dim, queries);
+    }
+    if (x->shape.ring > 1)
+        x->attention *= MESH_RING_UNEVEN;
+}
+
+/* Passes over rows of the stream and of the MLP, and the fixed part of instructions. */
+static void add_elements(struct part *x)
+{
+    const struct model_config *c = &x->m->config;
+    const double rows = (double)x->fixed.rows, size = (double)dtype_size(x->s->dtype),
+                 bytes = rows * size * (MESH_STREAM_PASSES * (double)c->dim + MESH_MLP_PASSES * (double)c->ffn) * (double)c->layers;
+    const double chunks = (double)ceil_div(x->fixed.rows, x->fixed.row_chunk);
+    x->rest = bytes / curve_at(&x->cost.device.ops.memory, (double)x->fixed.row_chunk * (double)c->dim * size) +
+              (MESH_INSTRS_CHUNK * chunks + MESH_INSTRS_RING * x->shape.ring) * (double)c->layers * x->cost.overhead;
+}
+
+/* Messages of all layers within a sequence. */
+static void add_sharing(struct part *x)
+{
+    const struct model *m = x->m;
+    const int ring = x->shape.ring;
+    for (int i = 0; i < m->n_kinds; i++) {
+        const struct attention_shape *h = &m->shapes[m->kinds[i].shape];
+        const double layers = m->kinds[i].layers;
+        const struct seq_heads heads = {.heads = h->heads, .kv_heads = h->kv_heads, .head_dim = h->head_dim, .storage_bytes = (int64_t)dtype_size(x->s->dtype)};
+        const struct seq_volume v = seq_volume(&x->shape, &heads, SEQ_RESEND_QKV);
+        const int trains = !x->s->evaluation;
+        if (x->shape.ulysses > 1)
+            x->ulysses += layers * (double)(v.all_to_all_forward + trains * v.all_to_all_backward) / x->cost.lane_bytes[LANE_ULYSSES];
+        if (ring > 1)
+            x->ring += layers * ((double)(v.ring_forward + trains * v.ring_backward) / x->cost.lane_bytes[LANE_RING] +
+                                 (ring - 1) * 3 * x->cost.lane_seconds[LANE_RING]);
+    }
+}
+
+/* Bytes of all parameters as they are stored, and elements that are trained. */
+static void weigh(const struct model *m, enum dtype dtype, double *stored, double *trained)
+{
+    *stored = *trained = 0;
+    for (int u = 0; u < m->n_units; u++) {
+        *stored += (double)m->units[u].elements * (double)dtype_size(dtype) + (double)m->units[u].packed_bytes;
+        *trained += (double)m->units[u].trained_elements;
+    }
+}
+
+/* ZeRO's messages of one micro-batch of a step, by stage, and what a rank has of the state. */
+static void add_state(struct part *x)
+{
+    const struct plan_request *s = x->s;
+    const double ranks = x->fixed.ranks, micro_batches = (double)s->grad_accum, others = (ranks - 1) / ranks;
+    const int stage = x->fixed.zero;
+    double stored, trained;
+    weigh(x->m, s->dtype, &stored, &trained);
+    const double gathers = stage == 3 ? (s->evaluation ? 1 : 2) : 1 / micro_batches, sums = s->evaluation ? 0 : stage > 1 ? 1 : 1 / micro_batches;
+    const double elements = stored / (double)dtype_size(s->dtype);
+    if (ranks > 1)
+        x->world = others * (gathers * stored + sums * trained * (double)dtype_size(s->grad_dtype)) / x->cost.lane_bytes[LANE_WORLD] +
+                   (gathers * elements + sums * trained) / (double)x->fixed.group * x->cost.lane_seconds[LANE_WORLD];
+    x->state = stored / (stage == 3 ? ranks : 1) + trained * (double)sizeof(float) / (stage >= 2 ? ranks : 1) +
+               trained * (double)(sizeof(float) + 2 * dtype_size(s->optim_dtype)) / ranks;
+    x->gathered = ranks > 1 && stage == 3 ? 2 * stored / (double)x->m->config.layers : 0;
+}
+
+static void add_activations(struct part *x)
+{
+    const struct model *m = x->m;
+    const double rows = (double)x->fixed.rows, size = (double)dtype_size(x->s->dtype), dim = (double)m->config.dim;
+    for (int i = 0; i < m->n_kinds; i++) {
+        const struct attention_shape *h = &m->shapes[m->kinds[i].shape];
+        const double layers = m->kinds[i].layers, out = (double)(h->heads * h->head_dim);
+        x->least += layers * rows * (size * (dim + out) + (double)sizeof(float) * (double)h->heads);
+        x->all += layers * rows * size * (out + 2 * (double)(h->kv_heads * h->head_dim) + dim + 2 * (double)m->config.ffn);
+    }
+    x->all += x->least;
+}
+
+/* Seconds of one micro-batch: the longer one of compute, with what of messages it waits for, and of messages and transfers. What the
+ * device has no room for is fetched; what may be computed again is, beyond what fetching hides. */
+static double micro_batch_seconds(const struct part *x, const int64_t limit[TIERS])
+{
+    const double compute = x->products + x->attention + x->rest, messages = x->world + x->ulysses + x->ring,
+                 room = fmax(0, MESH_ROOM * (double)limit[TIER_DEVICE] - x->state - x->gathered),
+                 rate = fmin(x->cost.lane_bytes[LANE_H2D], x->cost.lane_bytes[LANE_D2H]);
+    if (x->s->evaluation)
+        return fmax(compute, messages);
+    const double needed = fmax(0, x->least - room) / rate, further = x->all - fmax(x->least, room),
+                 kept = fmin(further, fmin(fmax(0, compute - needed) * rate, (double)limit[TIER_HOST])),
+                 again = further > 0 ? x->forward * (further - kept) / (x->all - x->least) : 0,
+                 beside = x->shape.ring > 1 ? (compute - x->rest) * (x->shape.ring - 1) / x->shape.ring : 0,
+                 waits = MESH_WORLD_WAITS * x->world + MESH_ULYSSES_WAITS * x->ulysses + MESH_RING_WAITS * x->ring + fmax(0, x->ring - beside);
+    return fmax(compute + again + waits, fmax(x->cost.chained ? messages : fmax(x->world, fmax(x->ulysses, x->ring)), needed));
+}
+
+enum status mesh_seconds(const struct model *m, const struct mesh_products *products, const struct plan_request *s,
+                         const int64_t limit[TIERS], double *seconds, double *excess)
+{
+    struct part x = {.m = m, .s = s};
+    double there = 0;
+    TRY(plan_fixed(m, s, &x.fixed));
+    TRY(seq_shape_create(s->seq_len, s->mesh.degree[MESH_ULYSSES], s->mesh.degree[MESH_RING], SEQ_AUTO, &x.shape));
+    plan_cost_model(s, &x.cost);
+    add_products(&x, products);
+    add_attention(&x);
+    add_elements(&x);
+    add_sharing(&x);
+    add_state(&x);
+    add_activations(&x);
+    for (int t = 0; t < TIERS; t++)
+        there += (double)limit[t];
+    *seconds = (double)s->grad_accum * micro_batch_seconds(&x, limit);
+    *excess = (x.state + x.gathered + (s->evaluation ? 0 : x.least)) / fmax(there, 1);
+    return OK;
+}

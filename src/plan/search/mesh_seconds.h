@@ -1,0 +1,24 @@
+/* A step's seconds and bytes on a mesh in closed form: rates times volumes, nothing lowered. Private to the search. */
+#ifndef LTRAIN_PLAN_SEARCH_MESH_SECONDS_H
+#define LTRAIN_PLAN_SEARCH_MESH_SECONDS_H
+
+#include "plan/search/problem.h"
+
+/* Products of one shape, of all layers; the shapes of a model are collected once. */
+enum { MESH_PRODUCTS = 96 };
+struct mesh_products {
+    struct {
+        int64_t in, out, times;
+        int trained; /* their weights have gradients */
+    } of[MESH_PRODUCTS];
+    int n;
+    double scale; /* of the seconds of those kept: all FLOPs over theirs; 1 unless a model has more shapes than there is room for */
+};
+void mesh_products_of(const struct model *m, struct mesh_products *out);
+
+/* Sets the seconds of a step on the mesh of the request, and the share of all memory that it needs at least (above 1: it does not fit).
+ * Errors as plan_fixed. */
+enum status mesh_seconds(const struct model *m, const struct mesh_products *products, const struct plan_request *s,
+                         const int64_t limit[TIERS], double *seconds, double *excess);
+
+#endif

@@ -1,0 +1,136 @@
+/* Meshes in the order in which they are looked at. */
+#include "plan/search/meshes.h"
+
+#include "base/sys.h"
+#include "plan/lower/mesh.h"
+#include "plan/search/mesh_seconds.h"
+#include "plan/search/start.h"
+#include "plan/search/tuning.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+struct guess {
+    struct mesh mesh;
+    double seconds, excess;
+    int place;
+};
+
+static int by_guess(const void *a, const void *b)
+{
+    const struct guess *x = a, *y = b;
+    const int fx = x->excess <= 1, fy = y->excess <= 1;
+    const double kx = fx ? x->seconds : x->excess, ky = fy ? y->seconds : y->excess;
+    if (fx != fy)
+        return fy - fx;
+    return kx != ky ? (kx < ky ? -1 : 1) : x->place - y->place;
+}
+
+static enum status guess_all(const struct model *m, const struct plan_request *s, const int64_t limit[TIERS], struct guess *of, int *n)
+{
+    struct mesh_products products;
+    mesh_products_of(m, &products);
+    const int listed = *n;
+    *n = 0;
+    for (int i = 0; i < listed; i++) {
+        struct plan_request r = *s;
+        struct guess g = {.mesh = of[i].mesh, .place = i};
+        plan_take_mesh(&r, &g.mesh);
+        const enum status st = mesh_seconds(m, &products, &r, limit, &g.seconds, &g.excess);
+        if (st == ERR_NOMEM)
+            return st;
+        if (st == OK) /* tiles that are given need not suit its heads */
+            of[(*n)++] = g;
+    }
+    qsort(of, (size_t)*n, sizeof *of, by_guess);
+    return OK;
+}
+
+enum status meshes_list(const struct model *m, const struct plan_request *s, const int64_t limit[TIERS], struct meshes *out)
+{
+    *out = (struct meshes){0};
+    if (s->open_degrees == 0)
+        return OK;
+    int n = plan_meshes(m, s, NULL, 0);
+    struct mesh *list = sys_calloc((size_t)n + 1, sizeof *list);
+    struct guess *of = sys_calloc((size_t)n + 1, sizeof *of);
+    enum status st = list && of ? OK : status_fail(ERR_NOMEM, "out of memory while planning");
+    if (st == OK) {
+        plan_meshes(m, s, list, n);
+        for (int i = 0; i < n; i++)
+            of[i].mesh = list[i];
+        out->legal = n;
+        st = guess_all(m, s, limit, of, &n);
+    }
+    for (int i = 0; st == OK && i < n && i < MESHES_CLOSE; i++)
+        out->of[out->n++] = (struct mesh_weighed){.mesh = of[i].mesh, .guess = of[i].seconds, .excess = of[i].excess};
+    free(of);
+    free(list);
+    return st;
+}
+
+/* Whether c was faster, or about as fast for fewer messages, or fits where `best` does not. */
+static int is_better(const struct candidate *c, const struct candidate *best)
+{
+    if (c->excess > 1 || best->excess > 1)
+        return best->excess > 1 && c->excess < best->excess;
+    if (c->seconds < (1 - MESH_EQUAL) * best->seconds)
+        return 1;
+    return c->seconds <= (1 + MESH_EQUAL) * best->seconds && candidate_price(c) < (1 - MESH_EQUAL) * candidate_price(best);
+}
+
+/* How many of them promise about as much as the first one. */
+static int close_ones(const struct meshes *all, enum effort effort)
+{
+    const int most = effort == EFFORT_QUICK ? MESH_TRIES_QUICK : MESH_TRIES;
+    int n = all->n > 0;
+    while (n < all->n && n < most && all->of[n].excess <= 1 && all->of[n].guess <= MESH_WITHIN * all->of[0].guess)
+        n++;
+    return n;
+}
+
+enum status meshes_choose(const struct start *from, struct plan_request *s, struct meshes *all, struct numerics **out, int *trials)
+{
+    const struct search_lead brief = {.brief = 1};
+    struct candidate best = {.excess = INFINITY}, c;
+    struct plan_request at = *s;
+    enum status st = OK;
+    *out = NULL;
+    TRY(meshes_list(from->m, s, from->limit, all));
+    const int close = close_ones(all, s->effort);
+    if (all->n > 0)
+        plan_take_mesh(s, &all->of[0].mesh);
+    for (int i = 0; st == OK && close > 1 && i < all->n && (i < close || best.excess > 1); i++) {
+        struct numerics *next, *worse;
+        struct mesh_weighed *w = &all->of[i];
+        plan_take_mesh(&at, &w->mesh);
+        TRY_GOTO(start_create(from, &at, NULL, &brief, &next), out);
+        worse = next;
+        *trials += next->search.n_tried;
+        st = start_best(next, &c);
+        w->seconds = c.seconds;
+        w->fits = c.excess <= 1;
+        if (st == OK && is_better(&c, &best)) {
+            worse = *out;
+            *out = next;
+            best = c;
+            plan_take_mesh(s, &w->mesh);
+        }
+        start_destroy(worse);
+    }
+out:
+    if (st == OK)
+        return OK;
+    start_destroy(*out);
+    *out = NULL;
+    return st;
+}
+
+enum status meshes_take_first(const struct model *m, const int64_t limit[TIERS], struct plan_request *s)
+{
+    struct meshes all;
+    TRY(meshes_list(m, s, limit, &all));
+    if (all.n > 0)
+        plan_take_mesh(s, &all.of[0].mesh);
+    return OK;
+}

@@ -1,0 +1,117 @@
+/* A mesh's problem, the grid that its search starts from, and that search. */
+#include "plan/search/start.h"
+
+#include "base/sys.h"
+#include "machine/hardware.h"
+#include "plan/lower/fixed.h"
+#include "plan/lower/grid.h"
+#include "plan/search/price.h"
+#include "plan/search/search.h"
+#include "plan/search/tuning.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+double start_grid_gain(const struct plan_request *s)
+{
+    return s->hardware && !s->hardware->cpu ? GRID_GAIN_SHEET : GRID_GAIN_MEASURED;
+}
+
+/* One size of the grid larger, the others in turn, or all of them. Returns 0 if none can be. */
+static int coarsen(const struct problem *p, int all, int turn, struct strategy *t)
+{
+    int changed = 0;
+    for (int i = 0; i < TILE_SIZES && (all || !changed); i++) {
+        enum tile_size which = (enum tile_size)((turn + i) % TILE_SIZES);
+        if (t->rows > (which == TILE_ROWS   ? (2 * TILES_FEW_CHUNKS - 2) * t->row_chunk
+                       : which == TILE_LOSS ? START_LOSS_TILES * t->loss_tile
+                                            : 0))
+            changed |= plan_other_tiles(p->model, &p->request, which, 0, t);
+    }
+    return changed;
+}
+
+/* Whether a start on a grid whose best estimate is `least` is as good as one on the default grid, whose best estimate is
+ * `on_default`: better by SEARCH_GAIN where large tiles cost memory. */
+static int may_start(const struct numerics *v, double least, double on_default)
+{
+    return isfinite(least) &&
+           least <= (tiles_are_bulky(&v->problem, &v->default_grid) ? 1 - SEARCH_GAIN : START_SLOWER) * on_default;
+}
+
+/* The grid to start from. On data sheets' machines it is the default one only if its programs are small enough to be tried with
+ * all layers, else the next one with larger tiles whose programs are, as long as its best estimate is as good. */
+static enum status find_start(struct numerics *v)
+{
+    struct strategy at = v->default_grid;
+    double instrs, least, on_default;
+    if (start_grid_gain(&v->problem.request) >= SEARCH_GAIN)
+        return OK;
+    TRY(search_estimate(&v->problem, &at, &instrs, &on_default));
+    v->large = instrs > TRIAL_WHOLE_INSTRS;
+    for (int turn = 0;
+         instrs > TRIAL_WHOLE_INSTRS && coarsen(&v->problem, instrs > START_COARSEN_ALL * TRIAL_WHOLE_INSTRS, turn, &at);
+         turn++) {
+        TRY(search_estimate(&v->problem, &at, &instrs, &least));
+        if (may_start(v, least, on_default))
+            v->fixed = at;
+    }
+    return OK;
+}
+
+/* Whether a few trials on a grid are enough: always in a hurry, else for another ZeRO stage unless everything is searched. */
+static int tries_few(const struct plan_request *s, const struct search_lead *lead)
+{
+    return lead->brief || s->effort == EFFORT_QUICK || (s->effort == EFFORT_NORMAL && lead->beat && !lead->first);
+}
+
+/* Searches the grid given or found; if nothing fits there, the default one in place of a found one. */
+static enum status search_grids(struct numerics *v, const struct strategy *grid, const struct search_lead *lead)
+{
+    enum status (*const search)(const struct problem *, const struct strategy *, const struct search_lead *, struct search *) =
+        tries_few(&v->problem.request, lead) ? search_few : search_to_beat;
+    if (!grid && v->problem.request.effort <= EFFORT_NORMAL)
+        TRY(find_start(v));
+    TRY(search(&v->problem, &v->fixed, lead, &v->search));
+    if (grid || strategy_same_grid(&v->fixed, &v->default_grid) || v->search.candidates[0].excess <= 1)
+        return OK;
+    search_destroy(&v->search);
+    v->fixed = v->default_grid;
+    return (lead->brief ? search_few : search_to_beat)(&v->problem, &v->fixed, lead, &v->search);
+}
+
+enum status start_create(const struct start *from, const struct plan_request *s, const struct strategy *grid,
+                         const struct search_lead *lead, struct numerics **out)
+{
+    struct numerics *v = sys_calloc(1, sizeof *v);
+    if (!v)
+        return status_fail(ERR_NOMEM, "out of memory while planning");
+    problem_set(&v->problem, from->m, s, from->limit);
+    enum status st = plan_fixed(from->m, &v->problem.request, &v->default_grid);
+    for (int i = 0; st == OK && i < from->finer && plan_finer_tiles(from->m, &v->problem.request, &v->default_grid);)
+        i++;
+    for (int i = 0; st == OK && i > from->finer && plan_coarser_tiles(from->m, &v->problem.request, &v->default_grid);)
+        i--;
+    v->fixed = grid ? *grid : v->default_grid;
+    if (st == OK)
+        st = search_grids(v, grid, lead);
+    if (st != OK) {
+        free(v);
+        return st;
+    }
+    *out = v;
+    return OK;
+}
+
+void start_destroy(struct numerics *v)
+{
+    if (v)
+        search_destroy(&v->search);
+    free(v);
+}
+
+enum status start_best(const struct numerics *v, struct candidate *out)
+{
+    *out = v->search.candidates[0];
+    return v->search.n > 1 ? OK : search_price(&v->problem, &out->strategy, out);
+}

@@ -1,0 +1,124 @@
+/* The mesh that is chosen, for the batch that is asked for, beside each that may be given by hand. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <cmocka.h>
+
+#include "plan/lower/mesh.h"
+#include "plan/report/explain.h"
+#include "plan/search/requests.h"
+
+/* Few layers, few trials: what a mesh costs is in each of the layers. */
+static const struct asked {
+    const char *model, *machine;
+    int64_t layers, tokens, batch;
+    const char *lora;
+} ASKED[] = {
+    {"8b", "8xa100-80", 2, 8192, 64, NULL},
+    {"1b", "4xrtx4090", 2, 8192, 6, NULL},
+    {"8b", "8xh200", 2, 8192, 10, NULL},
+    {"8b", "8xh100", 2, 8192, 32, "r=16"},
+};
+
+static struct model *open_request(const struct asked *a, struct hardware *h, struct plan_request *s, int64_t limit[TIERS])
+{
+    struct model *m = preset_of(a->model, a->layers, a->tokens, a->machine, h, s);
+    const int ranks = h->nodes * h->devices;
+    if (a->lora) {
+        struct model_config c = m->config;
+        assert_int_equal(lora_parse("--lora", a->lora, &c.lora), OK);
+        model_destroy(m);
+        assert_int_equal(model_create(&c, NULL, 0, &m), OK);
+    }
+    s->zero = 3;
+    s->effort = EFFORT_QUICK;
+    s->batch = a->batch;
+    s->mesh = (struct mesh){{AUTO, AUTO, AUTO}};
+    hardware_limits(h, ranks, limit);
+    assert_int_equal(plan_mesh(m, s, ranks, h->devices), OK);
+    return m;
+}
+
+/* Whether a mesh may be faster than the plan: in every micro-batch the same bytes go among all ranks, and messages share a stream. */
+static int may_be_faster(const struct plan *chosen, const struct plan_request *given)
+{
+    struct lane_times t;
+    program_lane_times(chosen->programs[PLAN_UPDATE_STEP], &t);
+    return 0.9 * t.busy[LANE_WORLD] * (double)given->grad_accum < chosen->seconds;
+}
+
+static void as_good_as_by_hand(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < sizeof ASKED / sizeof *ASKED; i++) {
+        struct hardware h;
+        struct plan_request s;
+        struct mesh all[64];
+        int64_t limit[TIERS];
+        char text[MESH_TEXT], best_text[MESH_TEXT] = "";
+        struct model *m = open_request(&ASKED[i], &h, &s, limit);
+        const int n = plan_meshes(m, &s, all, 64);
+        double best = 1e300;
+        struct plan *chosen = planned(m, &s, limit);
+        assert_true(chosen->fits);
+        for (int k = 0; k < n; k++) {
+            struct plan_request given = s;
+            plan_take_mesh(&given, &all[k]);
+            given.open_degrees = 0;
+            if (!may_be_faster(chosen, &given))
+                continue;
+            struct plan *p = planned(m, &given, limit);
+            if (p->fits && p->seconds < best) {
+                best = p->seconds;
+                mesh_format(&all[k], best_text);
+            }
+            plan_destroy(p);
+        }
+        print_message("%s %lld x %lld on %s: %s, %.4g s; the best of %d by hand: %s, %.4g s\n", ASKED[i].model, (long long)ASKED[i].tokens,
+                      (long long)ASKED[i].batch, ASKED[i].machine, mesh_format(&chosen->strategy.mesh, text), chosen->seconds, n, best_text, best);
+        assert_true(chosen->seconds < 1.02 * best);
+        plan_destroy(chosen);
+        model_destroy(m);
+    }
+}
+
+/* 512 whole sequences for 64 devices; the explanation says what else was weighed. A single sequence is shared by all of them. */
+static void whole_sequences_first(void **state)
+{
+    (void)state;
+    static const struct asked many = {"8b", "64xh100", 2, 8192, 512, NULL}, one = {"8b", "64xh100", 2, 8192, 1, NULL};
+    struct hardware h;
+    struct plan_request s;
+    int64_t limit[TIERS];
+    struct explanation e;
+    struct model *m = open_request(&many, &h, &s, limit);
+    struct plan *p = planned(m, &s, limit);
+    assert_int_equal(p->strategy.mesh.degree[MESH_DP], 64);
+    assert_int_equal(p->micro_batches, 8);
+    assert_int_equal(p->sequences, 512);
+    assert_int_equal(explain_make(p, m, &s, &e), OK);
+    const struct decision *d = &e.decision[e.n - 1];
+    assert_string_equal(d->what, "mesh");
+    assert_string_equal(d->chosen, "dp=64,ulysses=1,ring=1");
+    int weighed = 0;
+    for (int i = 0; i < d->n; i++)
+        weighed += strncmp(d->by_cost[i].say, "dp=", 3) == 0;
+    for (const char *at = d->note; (at = strstr(at, "dp=")) != NULL; at++)
+        weighed++;
+    assert_int_equal(weighed, p->meshes.n - 1);
+    assert_true(weighed > 2 && p->meshes.legal > p->meshes.n);
+    plan_destroy(p);
+    model_destroy(m);
+    m = open_request(&one, &h, &s, limit);
+    p = planned(m, &s, limit);
+    assert_int_equal(p->strategy.mesh.degree[MESH_DP], 1);
+    assert_int_equal(p->micro_batches, 1);
+    plan_destroy(p);
+    model_destroy(m);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(as_good_as_by_hand), cmocka_unit_test(whole_sequences_first)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
