@@ -85,6 +85,8 @@ static enum status check_keys(const struct reader *r)
     TRY(check_init(r));
     if (json_is_true(json_object_get(r->root, "ensure_weight_tying")))
         return refuse(r, "ensure_weight_tying", "adapters of head and embedding are not tied here; where it has neither, set it to false");
+    if (!says_nothing(json_object_get(r->root, "trainable_token_indices")))
+        return refuse(r, "trainable_token_indices", "single rows of the embedding are not trained beside adapters here; modules_to_save with embed_tokens is all of them");
     json_object_foreach((json_t *)r->root, key, value)
     {
         int i = 0;
