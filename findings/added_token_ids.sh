@@ -2,8 +2,8 @@
 # transformers 5.24.0, tokenizers 0.23.3: the ids in added_tokens_decoder (tokenizer_config.json) and in added_tokens.json are no ids. A token that
 # tokenizer.json has not gets the next id behind the vocabulary, in the order of the ids that the file gives, and nothing is said: of a model whose embedding
 # was padded before the token was added (id 8 of the file, 3 of AutoTokenizer) the wrong row is read. What is seen: "<a> 3, <b> 4" twice. Fails where that changes.
-set -eu
 # What follows for ltrain: it has AutoTokenizer's ids, and remarks where a file says another (src/text/load_config.c).
+set -eu
 w=$(mktemp -d)
 trap 'rm -rf "$w"' EXIT
 python3 -m venv "$w/venv"
