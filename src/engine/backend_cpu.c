@@ -1,4 +1,4 @@
-/* Processors as devices: everything is done when the call returns. */
+/* CPUs as devices: all work is done when a call returns. */
 #include "engine/backend_cpu.h"
 
 #include "attention/attention.h"

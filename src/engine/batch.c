@@ -1,4 +1,4 @@
-/* Sequences laid out over ranks. */
+/* Laying sequences out over ranks. */
 #include "engine/batch.h"
 
 #include "base/sys.h"
@@ -10,9 +10,9 @@ struct batch {
     struct session *s;
     struct seq_shape shape;
     struct seq_layout *layout;
-    int ring, ulysses;     /* own indices */
-    int32_t *memory;       /* the five whole arrays; NULL for a rank that has its sequences to itself */
-    struct sequence whole; /* where the whole sequence goes: memory, or the program's own inputs */
+    int ring, ulysses;     /* this rank's indices in its groups */
+    int32_t *memory;       /* the five arrays of the whole sequence; NULL if this rank has its sequences to itself */
+    struct sequence whole; /* arrays of the whole sequence: in `memory`, or the program's own inputs */
     uint8_t *needs;
 };
 
@@ -73,14 +73,15 @@ struct sequence batch_arrays(struct batch *b)
     return b->whole;
 }
 
-/* The whole sequence's mask of narrower windows, from that of the widest. */
+/* Derives the whole sequence's mask of a narrower window from the widest one (`lo`). */
 static void narrow(const struct batch *b, const int32_t *lo, int64_t window, int32_t *out)
 {
     for (int64_t i = 0; i < b->shape.padded; i++)
         out[i] = (int32_t)max_i64(lo[i], window > 0 ? i - window + 1 : 0);
 }
 
-/* Each token's number in the whole sequence, which masks of dropout go by. whole: where those of all may lie on their way. */
+/* Publishes each token's number in the whole sequence, by which dropout masks are drawn. whole: scratch for the numbers of all
+ * tokens. */
 static void publish_numbers(struct batch *b, int32_t *whole)
 {
     const struct io_buffers *io = &b->s->plan->io;
@@ -91,7 +92,7 @@ static void publish_numbers(struct batch *b, int32_t *whole)
         seq_gather(b->layout, b->ring, b->ulysses, all, own);
 }
 
-/* This rank's part of one mask. */
+/* Publishes this rank's part of one mask. */
 static void publish_mask(struct batch *b, int mask, const int32_t *lo)
 {
     const struct io_buffers *io = &b->s->plan->io;
@@ -99,13 +100,13 @@ static void publish_mask(struct batch *b, int mask, const int32_t *lo)
     seq_member_masks(b->layout, lo, b->ring, session_io(b->s, io->lo[mask]), session_io(b->s, io->hi[mask]));
     if (ring == 1)
         return;
-    uint8_t *bits = b->s->predicates + mask * (2 * ring - 2), last = bits[0]; /* of the mask before */
+    uint8_t *bits = b->s->predicates + mask * (2 * ring - 2), last = bits[0]; /* `last`: bit 0 as the mask before left it */
     seq_needs(b->layout, lo, b->needs);
     seq_predicates(ring, b->needs, b->ring, bits);
     bits[0] = mask > 0 ? last : 1;
 }
 
-/* From a document's positions to rows of a table of learned ones, which may begin further down. */
+/* Shifts a document's positions to rows of the table of learned positions, which may begin further down. */
 static void shift_positions(const struct batch *b, int32_t *positions)
 {
     const int32_t first = model_first_position(&b->s->model->config);
@@ -122,7 +123,7 @@ enum status batch_publish(struct batch *b, int64_t used)
     struct sequence in = inputs(b->s);
     seq_pad(&b->shape, used, &t);
     TRY(seq_layout_assign(b->layout, t.lo));
-    if (!b->memory) { /* it lies where it is read from; only padding's own masks are missing */
+    if (!b->memory) { /* the arrays are the program's inputs already; only the masks of padding are missing */
         for (int64_t i = used; i < b->shape.padded; i++)
             in.hi[i] = (int32_t)i;
         for (int k = 1; k < m->n_masks; k++) {
@@ -139,7 +140,7 @@ enum status batch_publish(struct batch *b, int64_t used)
     shift_positions(b, in.positions);
     publish_mask(b, 0, t.lo);
     for (int k = 1; k < m->n_masks; k++) {
-        narrow(b, t.lo, m->mask_window[k], t.lo); /* nobody reads the wider one any more */
+        narrow(b, t.lo, m->mask_window[k], t.lo); /* overwrites the wider mask, which nobody reads any more */
         publish_mask(b, k, t.lo);
     }
     publish_numbers(b, t.positions);

@@ -12,7 +12,7 @@
 #include <string.h>
 
 #define WEIGHT "weight"
-#define FORMAT "weight_format"                /* int8: how rows lie */
+#define FORMAT "weight_format"                /* int8: order of the rows */
 #define STATE ".quant_state.bitsandbytes__nf4" /* NF4: sizes and the mean of nested scales, as JSON */
 
 static const char *const type_words[] = {[F32] = "float32", [BF16] = "bfloat16", [F16] = "float16"};
@@ -57,10 +57,10 @@ enum status bitsandbytes_name(const char *weight, const struct bitsandbytes_part
 void bitsandbytes_words(const struct quantised *q, const void *packed, enum dtype type, char words[BITSANDBYTES_WORDS])
 {
     int n;
-    memset(words, 0, BITSANDBYTES_WORDS); /* an int8 matrix's rows lie one after another */
+    memset(words, 0, BITSANDBYTES_WORDS); /* int8: the format byte 0, rows one after another */
     if (q->form == QUANTISED_INT8)
         return;
-    memset(words, ' ', BITSANDBYTES_WORDS); /* what JSON has no objection to */
+    memset(words, ' ', BITSANDBYTES_WORDS); /* NF4: JSON allows trailing spaces */
     n = snprintf(words, BITSANDBYTES_WORDS, "{\"quant_type\": \"nf4\", \"blocksize\": %d, \"dtype\": \"%s\", \"shape\": [%lld, %lld]", NF4_BLOCK,
                  type_words[type], (long long)q->rows, (long long)q->columns);
     if (q->form == QUANTISED_NF4)
@@ -69,7 +69,7 @@ void bitsandbytes_words(const struct quantised *q, const void *packed, enum dtyp
     words[n] = '}';
 }
 
-/* The part of NF4's mean is in its words, so that it is not looked at here. */
+/* Reads the parts that are packed. NF4's mean is in its words (at < 0), so it is skipped here. */
 static enum status read_parts(struct source *s, const char *weight, const struct quantised *q, void *packed)
 {
     struct bitsandbytes_part part[BITSANDBYTES_PARTS];
@@ -89,7 +89,8 @@ static enum status read_parts(struct source *s, const char *weight, const struct
     return OK;
 }
 
-/* A scale is a largest magnitude, or a mean of such. each: what it is of, "row" or "block". */
+/* Refuses scales that are not finite, negative or above `most`: a scale is a largest magnitude or a mean of such. each: "row" or
+ * "block", for the message. */
 static enum status check_scales(struct source *s, const char *name, const char *each, const float *x, int64_t n, double most)
 {
     for (int64_t i = 0; i < n; i++)
@@ -116,9 +117,9 @@ static enum status other_form(struct source *s, const char *name, const char *wh
 
 /* ---- NF4 ---- */
 
-/* What a matrix's state says in words: {"quant_type": "nf4", "blocksize": 64, "shape": [32, 48], "dtype": "bfloat16", ...}. */
+/* NF4's quant_state, parsed from JSON: {"quant_type": "nf4", "blocksize": 64, "shape": [32, 48], "dtype": "bfloat16", ...}. */
 struct state {
-    int64_t shape[2]; /* -1: it has not two sizes */
+    int64_t shape[2]; /* -1: the JSON has not two sizes */
     int64_t block, nested;
     float mean;
     enum dtype type;
@@ -134,7 +135,7 @@ static enum status parse_state(const char *where, const char *name, const json_t
         out->shape[i] = json_array_size(shape) == 2 ? (int64_t)json_integer_value(json_array_get(shape, i)) : -1;
     out->block = (int64_t)json_integer_value(json_object_get(json, "blocksize"));
     out->nested = (int64_t)json_integer_value(json_object_get(json, "nested_blocksize"));
-    out->mean = json_is_number(mean) ? (float)json_number_value(mean) : NAN; /* which no scale may be */
+    out->mean = json_is_number(mean) ? (float)json_number_value(mean) : NAN; /* NAN fails the later check of scales */
     out->type = type && strcmp(type, type_words[BF16]) == 0 ? BF16 : type && strcmp(type, type_words[F16]) == 0 ? F16 : F32;
     return OK;
 }
@@ -182,7 +183,7 @@ static enum status read_nf4(struct source *s, const char *name, const struct qua
         return status_fail(ERR_INVALID, "%s: %s.quant_map has not the 16 values of NF4", st_path(s->file, name), name);
     if (!nested)
         return check_scales(s, name, "block", x.scale, blocks, NF4_LARGEST);
-    for (int i = 0; i < NF4_NESTED_VALUES; i++) /* releases of bitsandbytes may have rounded otherwise: by some of 16 units in the last place */
+    for (int i = 0; i < NF4_NESTED_VALUES; i++) /* releases of bitsandbytes may round differently: by up to 16 units in the last place */
         if (!(fabsf(x.nested[i] - blocks8_map(BLOCKS8_SIGNED)[i]) <= 16 * FLT_EPSILON * fabsf(blocks8_map(BLOCKS8_SIGNED)[i])))
             return status_fail(ERR_INVALID, "%s: value %d of %s.nested_quant_map is %g, and bitsandbytes has %g there: get the file again",
                                st_path(s->file, name), i, name, (double)x.nested[i], (double)blocks8_map(BLOCKS8_SIGNED)[i]);
@@ -197,7 +198,8 @@ static enum status read_nf4(struct source *s, const char *name, const struct qua
 
 /* ---- int8 ---- */
 
-/* How rows lie in the file: always one after another since bitsandbytes 0.45; older releases have saved how their GPU wanted it. */
+/* Refuses int8 files whose rows are not one after another. bitsandbytes 0.45 and later write that order only; older releases
+ * saved their GPU's tiled layout. */
 static enum status check_format(struct source *s, const char *name)
 {
     static const char *const formats[] = {"row", "col32", "col_turing", "col_ampere"};
@@ -230,7 +232,7 @@ static enum status read_int8(struct source *s, const char *name, const struct qu
     return check_scales(s, name, "row", packed, q->rows, ROWS8_LARGEST);
 }
 
-/* ---- either ---- */
+/* ---- either form ---- */
 
 enum status bitsandbytes_read(struct source *s, int param, void *packed)
 {

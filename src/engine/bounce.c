@@ -1,4 +1,4 @@
-/* Bounce buffers: a part for each comm lane, of which one instruction at a time is under way. */
+/* Bounce buffers: each comm lane has one part, since it has one instruction under way at a time. */
 #include "engine/bounce.h"
 
 #include "base/sys.h"
@@ -11,17 +11,17 @@
 
 struct bounce {
     struct arena *arena;
-    int64_t first[COMM_LANES]; /* bytes into it */
+    int64_t first[COMM_LANES]; /* offset of each lane's part in the arena */
 };
 
-/* An argument of an instruction that lies on the device. */
+/* An instruction's argument that lies on the device. */
 struct passage {
     int arg;
     char *device;
-    int64_t at, bytes; /* `at` of the lane's part */
+    int64_t at, bytes; /* `at`: offset in the lane's part */
 };
 
-/* *total: bytes of all. Returns how many there are. */
+/* Finds the instruction's arguments that lie on the device and returns their number. *total: their bytes with alignment. */
 static int passages(const struct exec_context *x, const struct program *p, const struct instr *in,
                     struct passage out[OP_MAX_ARGS], int64_t *total)
 {
@@ -38,7 +38,7 @@ static int passages(const struct exec_context *x, const struct program *p, const
     return n;
 }
 
-/* As passages() finds them, of where buffers lie by the program. */
+/* Returns the total that passages() would give, from the program's tiers instead of addresses. */
 static int64_t bytes_of(const struct program *p, const struct instr *in)
 {
     int64_t total = 0;
@@ -53,7 +53,7 @@ static int64_t bytes_of(const struct program *p, const struct instr *in)
     return total;
 }
 
-/* first: where each lane's part begins. Returns the bytes of all. */
+/* Assigns each lane its part, beginning at first[lane]. Returns the bytes of all parts. */
 static int64_t divide(struct program *const *programs, int n, int64_t first[COMM_LANES])
 {
     int64_t most[COMM_LANES] = {0}, bytes = 0;
@@ -86,7 +86,7 @@ enum status bounce_create(const struct exec_context *x, struct program *const *p
     enum status st = arena_create("bounce buffers", bytes, ARENA_PLACED, &b->arena);
     if (st == OK)
         st = backend_status(backend, backend->pin(backend, arena_base(b->arena), bytes));
-    *out = b; /* what is pinned stays until the backend is closed */
+    *out = b; /* the arena is set even on failure: memory stays pinned until the backend is closed */
     return st;
 }
 
@@ -98,7 +98,7 @@ void bounce_destroy(struct bounce *b)
     free(b);
 }
 
-/* Until the copies that were submitted are done. */
+/* Waits until the submitted copies are done. */
 static enum status settle(struct backend *b)
 {
     TRY(backend_status(b, b->record(b, LANE_WORLD, 0)));

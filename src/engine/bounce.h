@@ -1,22 +1,22 @@
-/* Messages of ranks whose device memory the communicator does not reach: they pass through pinned host memory, into which the
- * comm thread copies what is sent, and from which it copies what has come. Private to src/engine. */
+/* Messages of ranks whose device memory the communicator cannot reach. The comm thread copies what is sent into pinned host
+ * memory, and copies from there what was received. Private to src/engine. */
 #ifndef LTRAIN_ENGINE_BOUNCE_H
 #define LTRAIN_ENGINE_BOUNCE_H
 
 #include "engine/exec_context.h"
 
-/* Bytes of the buffers for the programs (NULLs are passed over). */
+/* Returns the bytes of bounce buffers for the programs (NULL entries are skipped). */
 int64_t bounce_bytes(struct program *const *programs, int n);
-/* Room for the largest instruction of each comm lane of the programs (NULLs are passed over), pinned by x's backend, which is to
- * be closed first. */
+/* Creates buffers for the largest instruction of each comm lane of the programs (NULL entries are skipped). x's backend pins them
+ * and must be closed before they are destroyed. */
 enum status bounce_create(const struct exec_context *x, struct program *const *programs, int n, struct bounce **out);
 void bounce_destroy(struct bounce *b); /* NULL is fine */
 
-/* arg: of an instruction of a comm lane that is about to start. Arguments on the device become host memory, which holds what is
- * read of them; sends: whether anything is. */
+/* Points a comm instruction's device arguments in `arg` at host memory before it starts. If `sends`, copies what the instruction
+ * reads there. */
 enum status bounce_in(const struct exec_context *x, const struct program *p, const struct instr *in, int sends,
                       void *arg[OP_MAX_ARGS]);
-/* The instruction is done: what it has written goes to the device. */
+/* Copies what a finished comm instruction wrote from host memory to the device, if `receives`. */
 enum status bounce_out(const struct exec_context *x, const struct program *p, const struct instr *in, int receives);
 
 #endif

@@ -1,4 +1,4 @@
-/* Gaps between the buffers of all programs of a set. */
+/* Finding and checking the gaps between the buffers of all programs of a plan. */
 #include "engine/canary.h"
 
 #include "base/sys.h"
@@ -24,7 +24,7 @@ static int by_start(const void *a, const void *b)
     return x->lo < y->lo ? -1 : x->lo > y->lo;
 }
 
-/* Buffers of the tier, sorted, then turned into the gaps between them. */
+/* Sorts the tier's buffers by address and turns them into the gaps between them, in place. */
 static enum status find_gaps(const struct plan *plan, enum tier t, struct canary *c)
 {
     int cap = 1, n = 0;
@@ -46,7 +46,7 @@ static enum status find_gaps(const struct plan *plan, enum tier t, struct canary
     for (int i = 0; i < n; i++) {
         struct span next = s[i];
         if (next.lo > end)
-            s[gaps++] = (struct span){end, next.lo}; /* gaps <= i: never overwrites what is still to be read */
+            s[gaps++] = (struct span){end, next.lo}; /* gaps <= i: an entry still to be read is never overwritten */
         end = max_i64(end, next.hi);
     }
     if (end < plan->arena[t])
@@ -90,7 +90,7 @@ void canary_destroy(struct canary *c)
     free(c);
 }
 
-/* What a gap holds, a block at a time. */
+/* Checks a gap's bytes, a block at a time. */
 static enum status check_gap(const struct canary *c, enum tier t, struct span gap)
 {
     unsigned char seen[BLOCK];

@@ -1,4 +1,4 @@
-/* Canaries: bytes of an arena that no buffer of any program owns keep a pattern. Private to src/engine. */
+/* Canaries: arena bytes that no buffer of any program owns keep a pattern. Private to src/engine. */
 #ifndef LTRAIN_ENGINE_CANARY_H
 #define LTRAIN_ENGINE_CANARY_H
 
@@ -10,9 +10,9 @@ struct canary; /* the gaps of the device and host arenas under one plan */
 /* Finds the gaps; the context must outlive it. */
 enum status canary_create(const struct plan *plan, const struct exec_context *x, struct canary **out);
 void canary_destroy(struct canary *c); /* NULL is fine */
-/* Writes the pattern into all of them. */
+/* Writes the pattern into all gaps. */
 enum status canary_fill(const struct canary *c);
-/* ERR_CORRUPT naming tier and offset of the first byte that changed. */
+/* Checks all gaps. ERR_CORRUPT: names tier and offset of the first changed byte. */
 enum status canary_check(const struct canary *c);
 int64_t canary_bytes(const struct canary *c);
 

@@ -1,4 +1,4 @@
-/* The choice of what carries messages, and the start of a library that does. */
+/* Choosing the carrier of messages, and starting its library. */
 #include "engine/carrier.h"
 
 #include "base/clock.h"
@@ -9,11 +9,11 @@
 #include <string.h>
 
 static const int64_t POLL_NS = 2000000;
-static const int64_t GRACE_NS = 700000000; /* for the cause of a failure of the library to become known: a rank's, mostly */
+static const int64_t GRACE_NS = 700000000; /* time for the cause of a library's failure to become known: mostly another rank's end */
 
 struct facts {
     char device[192], library[BACKEND_CARRIER];
-    char why[224]; /* the rank has no library; "": it has */
+    char why[224]; /* reason that the rank has no library; "": it has one */
 };
 
 static void find_facts(struct backend *b, struct facts *own)
@@ -24,14 +24,15 @@ static void find_facts(struct backend *b, struct facts *own)
         snprintf(own->why, sizeof own->why, "%.220s", status_message());
 }
 
-/* Its PCI address, which ends the device's name: ranks may see one GPU under different numbers (CUDA_VISIBLE_DEVICES). */
+/* Returns the GPU's PCI address, which ends the device's name. Ranks may see one GPU under different numbers
+ * (CUDA_VISIBLE_DEVICES). */
 static const char *card_of(const struct facts *f)
 {
     const char *space = strrchr(f->device, ' ');
     return space ? space : f->device;
 }
 
-/* Why the library cannot carry messages; "": it can. */
+/* Writes why the library cannot carry messages, or "" if it can. */
 static void find_hindrance(const struct comm *c, const struct facts *all, char *why, size_t size)
 {
     const int n = comm_size(c);
@@ -47,7 +48,7 @@ static void find_hindrance(const struct comm *c, const struct facts *all, char *
     }
 }
 
-/* How far the library is, with what the other ranks say. */
+/* Looks at the library's progress and at what the other ranks say; *joined: the library has started. */
 static enum status look(const struct exec_context *x, int *joined)
 {
     struct backend *b = x->backend;
@@ -81,7 +82,7 @@ static enum status join(const struct exec_context *x, const char id[BACKEND_IDEN
     char said[1000];
     snprintf(said, sizeof said, "%s", status_message());
     b->abort(b);
-    if (!comm_broken(x->comm)) /* the others wait for this rank in the library */
+    if (!comm_broken(x->comm)) /* the other ranks wait for this one in the library */
         comm_fail(x->comm, st, said);
     return status_fail(st, "%s", said);
 }

@@ -1,5 +1,4 @@
-/* What carries messages between ranks on GPUs: the device's library,
- * or the host, through bounce buffers. */
+/* The carrier of messages between ranks on GPUs: the device's library, or the host through bounce buffers. */
 #ifndef LTRAIN_ENGINE_CARRIER_H
 #define LTRAIN_ENGINE_CARRIER_H
 
@@ -7,13 +6,14 @@
 #include "settings/settings.h"
 
 struct carrier {
-    char library[BACKEND_CARRIER]; /* with its version; "": none */
-    char text[320];                /* for people; "": there is nothing to say */
+    char library[BACKEND_CARRIER]; /* name and version; "": none */
+    char text[320];                /* sentence for the user; "": nothing to say */
 };
 
-/* Chooses, the same on all ranks, which all call it, and joins them; x->carried says whether the library carries. Before the
- * device has its arena: the library takes memory of its own. ERR_INVALID: what is wanted cannot be; ERR_PEER: a rank is gone or
- * late. */
+/* Chooses the carrier, the same on all ranks, and joins the ranks; x->carried tells whether the library carries. All ranks call
+ * it, before the device has its arena: the library takes memory of its own.
+ *
+ * ERR_INVALID: the wanted carrier is not possible. ERR_PEER: a rank is gone or late. */
 enum status carrier_open(struct exec_context *x, enum carriers wanted, struct carrier *out);
 
 #endif

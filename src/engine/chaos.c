@@ -1,4 +1,4 @@
-/* Random legal orders with dead bytes poisoned, and kernels confined to their declared operands. */
+/* Running programs in random legal orders with dead bytes poisoned, or with kernels confined to their declared operands. */
 #include "engine/chaos.h"
 
 #include "base/rng.h"
@@ -18,9 +18,9 @@ static enum status no_memory(void)
 /* --- Random orders --- */
 
 struct chaos_lane {
-    int *instr; /* of the lane, in order */
+    int *instr; /* the lane's instructions, in order */
     int n, started, retired;
-    char effect[IN_FLIGHT]; /* by ticket modulo IN_FLIGHT */
+    char effect[IN_FLIGHT]; /* 1: the instruction has taken effect; by ticket modulo IN_FLIGHT */
     uint32_t speed;
 };
 
@@ -49,7 +49,7 @@ static int can_start(const struct chaos *c, int l)
     return 1;
 }
 
-/* Whether the instruction reads any of the operand's bytes. */
+/* Tells whether the instruction reads any of the operand's bytes. */
 static int reads_too(const struct program *p, const struct instr *in, const struct operand *o)
 {
     int64_t a = operand_address(p, o), b = a + o->bytes;
@@ -62,7 +62,7 @@ static int reads_too(const struct program *p, const struct instr *in, const stru
     return 0;
 }
 
-/* From its start an instruction may leave anything in what it writes. */
+/* Poisons what the instruction only writes: from its start it may leave anything there. */
 static enum status poison_written(struct chaos *c, const struct instr *in)
 {
     for (int k = 0; k < in->n_operands; k++) {
@@ -93,7 +93,7 @@ static enum status effect(struct chaos *c, struct chaos_lane *lane, int n)
     return OK;
 }
 
-/* One random step of the lane; *moved is set if there was one. */
+/* Tries one random step of the lane; *moved is set if there was one. */
 static enum status lane_step(struct chaos *c, int l, int *moved)
 {
     struct chaos_lane *lane = &c->lane[l];
@@ -140,7 +140,7 @@ static void draw_speeds(struct chaos *c)
         c->lane[l].speed = 1u << draw(c, 10);
 }
 
-/* A lane, the fast ones more often. */
+/* Draws a lane, fast ones more often. */
 static int draw_lane(struct chaos *c)
 {
     uint64_t total = 0;
@@ -153,7 +153,7 @@ static int draw_lane(struct chaos *c)
     return l;
 }
 
-/* All that instructions touch; the gaps between belong to the canaries. */
+/* Poisons all bytes that instructions touch; the gaps between belong to the canaries. */
 static enum status poison_transient(const struct exec_context *x, const struct program *p, const struct ages *a)
 {
     for (int k = 0; k < p->n_operands; k++) {
@@ -205,7 +205,8 @@ static int by_start(const void *a, const void *b)
     return x < y ? -1 : x > y;
 }
 
-/* The ranges of the tier that no operand with (access & mask) covers, sorted; room for n_operands + 1. */
+/* Finds the ranges of the tier that no operand with (access & mask) covers, sorted. `out` has room for n_operands + 1 gaps, and
+ * as many entries of scratch behind them. */
 static int gaps_find(const struct program *p, const struct instr *in, enum tier t, int mask, struct gap *out)
 {
     int n = 0, gaps = 0;
@@ -228,10 +229,10 @@ static int gaps_find(const struct program *p, const struct instr *in, enum tier 
     return gaps;
 }
 
-/* What kernels are confined with, beside the arenas. */
+/* Copies of the arenas for checking confined kernels. */
 struct confinement {
     char *saved[TIERS]; /* the arenas as they were */
-    char *seen, *left;  /* one of them as the kernel was to see it, and as it left it */
+    char *seen, *left;  /* one arena as the kernel should see it, and as it left it */
     struct gap *gaps;
 };
 
@@ -242,7 +243,7 @@ static enum status poison_gaps(const struct exec_context *x, enum tier t, const 
     return OK;
 }
 
-/* What the kernel left in a tier where it declares no writing; that is put back. */
+/* Checks that the kernel changed nothing in a tier where it declares no write, and restores those bytes. */
 static enum status check_left(const struct exec_context *x, const struct program *p, const struct instr *in, enum tier t,
                               const struct confinement *c)
 {
@@ -263,7 +264,7 @@ static enum status check_left(const struct exec_context *x, const struct program
     return OK;
 }
 
-/* Runs one kernel among poison. */
+/* Runs one kernel with all bytes poisoned that it does not declare as read. */
 static enum status run_confined(const struct exec_context *x, const struct program *p, const struct instr *in,
                                 const struct confinement *c)
 {

@@ -5,14 +5,14 @@
 
 #include <string.h>
 
-static const int64_t LOOK_NS = 100000000;  /* between two looks at processes and library */
-static const int64_t GRACE_NS = 700000000; /* for the cause of a failure of the library to become known: a rank's, mostly */
+static const int64_t LOOK_NS = 100000000;  /* time between two looks at processes and library */
+static const int64_t GRACE_NS = 700000000; /* time for the cause of a library's failure to become known: mostly another rank's end */
 static const int64_t NAP_NS = 2000000;
 
 /* The collective that waits for other ranks; n_instrs: none. */
 struct waiting {
-    int oldest; /* not retired; -1: not looked for yet */
-    int began;  /* it waits: what it needs is there */
+    int oldest; /* first collective that has not retired; -1: not looked for yet */
+    int began;  /* 1: its operands are there, so it waits for other ranks */
     char what[96];
 };
 
@@ -21,7 +21,7 @@ static int is_retired(const struct comm_run *r, const struct instr *in)
     return atomic_load(&r->tickets->done[in->lane]) >= in->ticket;
 }
 
-/* Goes on to the oldest collective that has not retired. */
+/* Advances to the oldest collective that has not retired. */
 static void find_waiting(struct comm_run *r, struct waiting *w)
 {
     const struct program *p = r->program;
@@ -44,7 +44,8 @@ static void find_waiting(struct comm_run *r, struct waiting *w)
     comm_wait_begin(c, in->lane, (int)in->op, 2 * (int64_t)w->oldest + 1);
 }
 
-/* The library has failed: it ends so as well where a rank has died, or says why it leaves, and then that is what happened. */
+/* Finds the cause of a library's failure: a dead rank, or one that says why it leaves, fails the library too. Returns that cause,
+ * or `st` if none shows up in time. */
 static enum status find_cause(struct comm_run *r, enum status st)
 {
     struct comm *c = r->context->comm;
@@ -75,7 +76,7 @@ static int are_settled(const struct comm_run *r)
     return settled;
 }
 
-/* The agreement on where to stop: the submitter holds meanwhile. */
+/* Takes part in the agreement on where to stop, during which the submitter holds. */
 static enum status look_at_cut(struct comm_run *r)
 {
     struct comm *c = r->context->comm;
@@ -119,7 +120,7 @@ enum status comm_guard_run(struct comm_run *r)
     if (st == OK)
         return OK;
     if (st != ERR_CANCELLED)
-        tickets_fail(r->tickets, st); /* before streams drain, so that nobody takes what is in them for a result */
+        tickets_fail(r->tickets, st); /* before streams drain, so that nobody takes their contents for a result */
     b->abort(b);
     return ERR_CANCELLED;
 }

@@ -4,10 +4,12 @@
 
 #include "engine/comm_lanes.h"
 
-/* Until the other lanes are done: listens to the other ranks and agrees with them on where to stop, looks at their processes and
- * at the library's health. A collective whose operands are there and that is not done within the deadline, a rank that has died,
- * a failure of the library or of another lane: the board fails, the library's messages are aborted, so that streams drain, and
- * nothing of either is of use any more. */
+/* Guards the ranks until the other lanes are done. Listens to the other ranks, agrees with them on where to stop, and watches
+ * their processes and the library's health.
+ *
+ * Failures are: a collective that is not done within the deadline though its operands are there, a dead rank, a failure of the
+ * library or of another lane. Then the board fails and the library's messages are aborted, so that streams drain; neither is of
+ * use any more. */
 enum status comm_guard_run(struct comm_run *r);
 
 #endif

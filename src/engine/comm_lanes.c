@@ -1,4 +1,4 @@
-/* The comm lanes of a program: one thread for all of them, because one thread talks to MPI. */
+/* Running a program's comm lanes: one thread for all of them, because only one thread talks to MPI. */
 #include "engine/comm_lanes.h"
 
 #include "base/clock.h"
@@ -7,8 +7,8 @@
 #define COMM_LANES (LANES - LANE_WORLD)
 
 struct comm_lane {
-    int next;   /* its next instruction; n_instrs: none */
-    int flying; /* that instruction has been started */
+    int next;   /* next instruction of the lane; n_instrs: none */
+    int flying; /* 1: the next instruction has been started */
     int64_t start_ns;
 };
 
@@ -19,7 +19,6 @@ static int next_of(const struct program *p, enum lane lane, int from)
     return from;
 }
 
-/* The communicator's failure, and what this rank was doing. */
 enum status comm_lanes_explain(const struct program *p, int i, enum status st)
 {
     const struct instr *in = &p->instrs[i];
@@ -41,7 +40,7 @@ static enum status start(struct comm_run *r, enum lane lane, struct comm_lane *l
     int64_t offset, bytes;
     l->start_ns = clock_ns();
     l->flying = 1;
-    if (!h.send && !h.receive) { /* nothing travels */
+    if (!h.send && !h.receive) { /* no bytes travel */
         comm_pass(r->context->comm, lane);
         return OK;
     }
@@ -99,7 +98,7 @@ static enum status serve(struct comm_run *r, enum lane lane, struct comm_lane *l
     return OK;
 }
 
-/* Whether the lanes have come to where all ranks cut. */
+/* Tells whether the lanes have reached the point where all ranks cut. */
 static int are_settled(const struct comm_run *r, const struct comm_lane *lane)
 {
     int n = r->program->n_instrs, settled = comm_is_cut(r->context->comm);
@@ -135,6 +134,6 @@ enum status comm_lanes_run(struct comm_run *r)
         else if (flying)
             comm_nap(&idle);
         else
-            tickets_sleep(r->tickets, LANE_WORLD); /* until some lane retires something */
+            tickets_sleep(r->tickets, LANE_WORLD); /* until some lane retires an instruction */
     }
 }

@@ -1,11 +1,11 @@
-/* What libltrain-cuda.so computes with: a GPU's kernels, and cuBLASLt. */
+/* The kernels of libltrain-cuda.so: those of GPUs, and cuBLASLt. */
 #include "engine/cuda_plugin.h"
 
 #include "attention/cuda_attention.h"
 #include "ops/cuda_gemm.h"
 #include "ops/cuda_ops.h"
 
-/* One device in a process; sessions that share it are made for one target. */
+/* State of the process's one device; sessions that share it are made for one target. */
 static struct {
     int backends;
     struct attn_cuda attention;
@@ -23,7 +23,7 @@ static enum status attn_bwd(const struct op_attrs *attrs, void *const *arg, void
     return attention_cuda_backward(attrs, arg, &opened.attention, stream);
 }
 
-/* A product's algorithm is chosen before it is run. */
+/* Chooses a product's algorithm before it is run. */
 static enum status prepare(struct backend *b, enum op_kind op, const struct op_attrs *attrs, void *const *arg)
 {
     if (op == OP_GEMM)
@@ -39,7 +39,7 @@ static enum status digest(struct backend *b, uint64_t *out)
 
 static void close_device(struct backend *b)
 {
-    opened.close(b); /* nothing runs any more */
+    opened.close(b); /* afterwards nothing runs any more */
     if (--opened.backends == 0)
         cuda_gemm_close();
 }

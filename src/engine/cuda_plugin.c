@@ -1,17 +1,17 @@
-/* The plugin's one entry: a GPU with kernels. In libltrain-cuda.so only. */
+/* The plugin's one entry: a GPU with its kernels. In libltrain-cuda.so only. */
 #include "engine/cuda_plugin.h"
 
 #include "comm/cuda_nccl.h"
 #include "device/cuda/device.h"
 #include "device/plugin_headers.h"
 
-/* The scratch in programs is that of the kernels that will run. */
+/* Refuses a GPU of another kind than planned for: scratch in programs is sized for the planned GPU's kernels. */
 static enum status check_target(int device, const struct target *t)
 {
     struct device_facts f;
     TRY(cuda_device_describe(device, &f));
     const int same = f.processors == t->processors && f.shared_bytes == t->shared_bytes;
-    if (f.capability == t->capability && (f.capability == 0 || same)) /* 0: the processor's kernels */
+    if (f.capability == t->capability && (f.capability == 0 || same)) /* capability 0: CPU kernels */
         return OK;
     return status_fail(ERR_INVALID,
                        "--device cuda: GPU %d has compute capability %d.%d, %d multiprocessors and %lld bytes of shared memory, "

@@ -1,4 +1,4 @@
-/* Scratch of a GPU's kernels. */
+/* Scratch sizes of a GPU's kernels. */
 #include "engine/cuda_target.h"
 
 #include "attention/cuda_attention.h"
@@ -17,7 +17,7 @@ int64_t cuda_target_shared_bytes(int capability)
     for (size_t i = 0; i < sizeof most / sizeof *most; i++)
         if (most[i].capability == capability)
             return (int64_t)most[i].kib * KIB;
-    return capability > 0 ? 99 * KIB : 0; /* what every one since 8.0 has */
+    return capability > 0 ? 99 * KIB : 0; /* the least of all capabilities since 8.0 */
 }
 
 static int64_t attention(const struct target *t, enum op_kind op, const struct op_attrs *attrs)

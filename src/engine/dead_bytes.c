@@ -60,8 +60,8 @@ void ages_free(struct ages *a)
     free(a->list);
 }
 
-/* Goes through the intervals of an instruction, each once. touched[interval]: the instruction's stamp, doubled, plus 1 if it
- * reads there. */
+/* Lists in `out` (may be NULL) the intervals that instruction i accesses, each once, and returns their number. touched[interval]:
+ * the instruction's stamp 2 * (i + 1), plus 1 if it reads there. */
 static int64_t touch(const struct program *p, struct ages *a, int i, int64_t *touched, int *out)
 {
     int64_t n = 0, stamp = 2 * ((int64_t)i + 1);

@@ -1,9 +1,9 @@
-/* When a byte of an arena is dead, whatever legal order a program's instructions take.
+/* Finding when a byte of an arena is dead, whatever legal order a program's instructions take.
  *
- * The operands' ends cut each arena into intervals. In program order the accesses of an interval form epochs: one begins at each
- * fresh write, what was there before is the first one. An epoch is over when all its accesses are done, in whatever order they
- * happen; its bytes are then dead unless it is the last one of a persistent home. The next epoch's writer has to wait for all of
- * them, so poisoning at once harms nobody. */
+ * The operands' ends cut each arena into intervals. In program order, an interval's accesses form epochs: the first holds the
+ * contents from before the program, and each fresh write begins another. An epoch is over when all its accesses are done, in any
+ * order. Its bytes are then dead unless it is the last epoch of a persistent home. The next epoch's writer has to wait for all
+ * accesses of the epoch before, so poisoning at once harms nobody. */
 #ifndef LTRAIN_ENGINE_DEAD_BYTES_H
 #define LTRAIN_ENGINE_DEAD_BYTES_H
 
@@ -12,8 +12,8 @@
 #define POISON 0xff /* NaN in every type */
 
 struct epoch {
-    int interval, left; /* accesses to come */
-    int lasting;        /* the contents outlive the program */
+    int interval, left; /* left: accesses to come */
+    int lasting;        /* 1: the contents outlive the program */
 };
 
 struct cuts {
@@ -27,7 +27,7 @@ struct ages {
     int first_interval[TIERS];
     struct epoch *epochs;
     int n_epochs;
-    int64_t *first; /* epochs that instruction i accesses: list[first[i] .. first[i + 1] - 1] */
+    int64_t *first; /* first[i] .. first[i + 1] - 1: indices in `list` of the epochs that instruction i accesses */
     int *list;
 };
 
@@ -40,10 +40,10 @@ static inline enum tier operand_tier(const struct program *p, const struct opera
     return p->buffers[o->buffer].tier;
 }
 
-/* The caller frees it with ages_free, after a failure too. ERR_NOMEM. */
+/* Finds the epochs of a program. The caller frees them with ages_free, after a failure too. ERR_NOMEM. */
 enum status ages_make(const struct program *p, struct ages *a);
 void ages_free(struct ages *a);
-/* Instruction i's accesses are done: poisons what nobody accesses any more. */
+/* Notes that instruction i's accesses are done, and poisons the bytes whose epoch is over. */
 enum status ages_done(struct ages *a, const struct exec_context *x, int i);
 
 #endif

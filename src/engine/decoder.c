@@ -1,5 +1,6 @@
-/* Where tokens go: the tail is the block that is being filled, whole blocks are in slots (plan/lower/cached.h). No program reads
- * beyond the end of a block; a tail that is full is moved into its slots before the next token. */
+/* Caches of keys and values: the tail is the block being filled, whole blocks are in slots (plan/lower/cached.h).
+ *
+ * No program reads beyond the end of a block. A full tail is moved into its slots before the next token. */
 #include "engine/decoder.h"
 
 #include "base/sys.h"
@@ -15,16 +16,16 @@ struct decoder {
     struct session *s;
     const struct strategy *strategy;
     int32_t *token;                   /* the text */
-    int64_t length, cached, capacity; /* cached <= length: tokens whose keys and values are there */
-    int64_t tail;                     /* the block that is in the tail */
-    int64_t furthest[MODEL_MASKS];    /* blocks below it have been moved into slots, each over one `slots` before it */
-    void *block;                      /* on its way */
+    int64_t length, cached, capacity; /* cached <= length: number of tokens whose keys and values are there */
+    int64_t tail;                     /* index of the block in the tail */
+    int64_t furthest[MODEL_MASKS];    /* by mask, end of the blocks moved into slots; each overwrites the block `slots` before it */
+    void *block;                      /* scratch for a block that is moved */
     int64_t block_bytes;
 };
 
 /* --- Creation --- */
 
-/* Bytes of the largest tile of a cache. */
+/* Returns the bytes of a cache's largest tile. */
 static int64_t largest_block(const struct program *p)
 {
     int64_t most = 1;
@@ -36,7 +37,7 @@ static int64_t largest_block(const struct program *p)
     return most;
 }
 
-/* Between a home and memory. */
+/* Copies a cache's tile from its home to d->block, or back. */
 static enum status move(const struct decoder *d, const struct binding *b, enum state_access access)
 {
     const struct program *p = plan_any(d->s->plan);
@@ -49,7 +50,7 @@ static enum status move(const struct decoder *d, const struct binding *b, enum s
     return access == STATE_READ ? exec_read(x, buf->tier, at, d->block, bytes) : exec_write(x, buf->tier, at, d->block, bytes);
 }
 
-/* What was never written is read too, where a block has fewer tokens, and is multiplied by zero. */
+/* Zeroes the caches. Kernels also read rows that were never written, where a block has fewer tokens, and multiply them by zero. */
 static enum status clear(struct decoder *d)
 {
     const struct program *p = plan_any(d->s->plan);
@@ -113,7 +114,7 @@ static int mask_of_layer(const struct model *m, int unit)
     return b->attention.mask;
 }
 
-/* The home of the slot, from `row` on, of the layer that a tail is of: attention has one tile of all heads. */
+/* Finds the home of the slot that begins at `row`, of the layer and kind (K or V) of `tail`. Attention has one tile of all heads. */
 static const struct binding *slot_of(const struct program *p, const struct binding *tail, int64_t row)
 {
     int role = tail->role == BINDING_TAIL_K ? BINDING_CACHE_K : BINDING_CACHE_V;
@@ -123,7 +124,7 @@ static const struct binding *slot_of(const struct program *p, const struct bindi
     return b;
 }
 
-/* Between the tails of all layers and the slots of block j, in which the layers of a mask have the newest ones only. */
+/* Copies block j from the tails of all layers to their slots, or back. A layer has slots for its mask's newest blocks only. */
 static enum status move_block(struct decoder *d, int64_t j, enum state_access slots)
 {
     const struct program *p = plan_any(d->s->plan);
@@ -141,7 +142,7 @@ static enum status move_block(struct decoder *d, int64_t j, enum state_access sl
     return OK;
 }
 
-/* The tail is made to be the block of the next token. */
+/* Makes the tail the block of the next token; a full tail moves into its slots. */
 static enum status turn_block(struct decoder *d)
 {
     int64_t j = d->cached / d->strategy->cache_block;
@@ -154,21 +155,21 @@ static enum status turn_block(struct decoder *d)
     return OK;
 }
 
-/* Whether block j is in its slot still. */
+/* Tells whether block j is still in its slot. */
 static int is_kept(const struct decoder *d, int mask, int64_t j)
 {
     int64_t n = cached_slots(d->s->model, d->strategy, mask);
     return n > 0 && j >= d->furthest[mask] - n;
 }
 
-/* The first block that a query at that token attends under a mask. */
+/* Returns the first block that a query at `token` attends under a mask. */
 static int64_t first_block(const struct decoder *d, int mask, int64_t token)
 {
     int64_t w = d->s->model->mask_window[mask];
     return w > 0 ? max_i64(0, token - w + 1) / d->strategy->cache_block : 0;
 }
 
-/* Everything is read again. */
+/* Marks all tokens as not cached, so that the next feed reads them again. */
 static void forget(struct decoder *d)
 {
     d->cached = d->tail = 0;
@@ -198,14 +199,15 @@ enum status decoder_truncate(struct decoder *d, int64_t n)
 
 /* --- Programs --- */
 
-/* A token's interval of keys under a mask, counted from the first key of a block, of which it has `keys`. */
+/* Sets the interval of keys that a token attends under a mask, relative to first_key, the first of a block of `keys` keys. */
 static void set_mask(int32_t *lo, int32_t *hi, int64_t token, int64_t window, int64_t first_key, int64_t keys)
 {
     *lo = (int32_t)min_i64(max_i64((window > 0 ? token - window + 1 : 0) - first_key, 0), keys);
     *hi = (int32_t)min_i64(token - first_key, keys - 1);
 }
 
-/* Rows without a token attend nothing, and both ends must not fall. */
+/* Sets a mask's intervals and predicates for the tail and every slot. Rows without a token attend nothing; neither bound may
+ * decrease from row to row. */
 static void set_masks(struct decoder *d, int mask, int64_t rows, int64_t used)
 {
     const struct session *s = d->s;
@@ -214,7 +216,7 @@ static void set_masks(struct decoder *d, int mask, int64_t rows, int64_t used)
     int32_t *lo = session_io(d->s, s->plan->io.lo[mask]), *hi = session_io(d->s, s->plan->io.hi[mask]);
     int64_t first = first_block(d, mask, d->cached);
     for (int64_t part = 0; part <= slots; part++, lo += t->input_rows, hi += t->input_rows) {
-        int64_t j = d->tail; /* the block of that part: the newest before the tail that its slot may hold */
+        int64_t j = d->tail; /* block of part `part`: for a slot, the newest block before the tail that it may hold */
         if (part > 0)
             j = d->tail - 1 - (((d->tail - 1 - (part - 1)) % slots) + slots) % slots;
         int attended = part == 0 || (j >= 0 && j >= first);
@@ -245,7 +247,7 @@ static void set_inputs(struct decoder *d, int64_t rows, int64_t used)
         set_masks(d, m, rows, used);
 }
 
-/* The program for that many tokens, and its rows. */
+/* Chooses the program for n tokens; *rows: its rows. */
 static enum plan_program program_for(const struct decoder *d, int64_t n, int64_t *rows)
 {
     enum plan_program which = n == 1 ? PLAN_DECODE : PLAN_PREFILL;
@@ -256,8 +258,8 @@ static enum plan_program program_for(const struct decoder *d, int64_t n, int64_t
     return which;
 }
 
-/* Frequencies for a text of `end` tokens, where they depend on its length. As in transformers, keys keep those of their time,
- * but where longrope goes from its short to its long ones all are read again. */
+/* Sets the rotary frequencies for a text of `end` tokens, for models where they depend on the length. As in transformers, keys
+ * keep the frequencies they were made with; only when longrope changes from short to long factors are all tokens read again. */
 static void set_frequencies(struct decoder *d, int64_t end)
 {
     const struct model_config *c = &d->s->model->config;
@@ -267,7 +269,7 @@ static void set_frequencies(struct decoder *d, int64_t end)
     model_inv_freq(d->s->model, end, session_io(d->s, d->s->plan->io.inv_freq));
 }
 
-/* Tokens up to `end`, in parts that lie in one block each. */
+/* Reads tokens up to `end`, in parts that lie in one block each. */
 static enum status read_on(struct decoder *d, int64_t end, const atomic_int *stop)
 {
     int64_t B = d->strategy->cache_block;
@@ -285,7 +287,7 @@ static enum status read_on(struct decoder *d, int64_t end, const atomic_int *sto
     return OK;
 }
 
-/* As OP_LOSS takes them. */
+/* Copies the logits, scaled and capped as OP_LOSS does. */
 static void take_logits(struct decoder *d, float *out)
 {
     const struct model_config *c = &d->s->model->config;

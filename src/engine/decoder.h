@@ -1,4 +1,4 @@
-/* A text that a model reads on: tokens go in, the logits of the next one come out, by the programs of a sampling plan. */
+/* A text that a model continues: tokens go in, logits of the next token come out, by the programs of a sampling plan. */
 #ifndef LTRAIN_ENGINE_DECODER_H
 #define LTRAIN_ENGINE_DECODER_H
 
@@ -8,23 +8,25 @@
 
 struct decoder;
 
-/* s: of a plan of plan_sampling, its parameters loaded; outlives the decoder. The text is empty. tokens: the longest text. */
+/* Creates a decoder with an empty text. s: a session of a plan from plan_sampling, parameters loaded; it outlives the decoder.
+ * tokens: length of the longest text. */
 enum status decoder_create(struct session *s, int64_t tokens, struct decoder **out);
 void decoder_destroy(struct decoder *d); /* NULL is fine */
 
 int64_t decoder_length(const struct decoder *d);        /* tokens of the text */
-int64_t decoder_capacity(const struct decoder *d);      /* that it may have */
-const int32_t *decoder_tokens(const struct decoder *d); /* the text, until the next call */
+int64_t decoder_capacity(const struct decoder *d);      /* most tokens that the text may have */
+const int32_t *decoder_tokens(const struct decoder *d); /* valid until the next call */
 
-/* Reads n >= 1 further tokens. logits: NULL, or the model's vocab fp32 numbers, of the token after them, as the model's loss
- * takes them: scaled and capped. ERR_INVALID: a token that the model does not have, or more than there is room for, of which none
- * is read. *stop: NULL, or what ends it early once it is not 0, between two programs: ERR_CANCELLED, and the text has what was
- * read. */
+/* Reads n >= 1 further tokens. logits: NULL, or the model's vocab fp32 logits of the token after them, scaled and capped as for
+ * the loss.
+ *
+ * ERR_INVALID: a token that the model does not have, or more than fit; then none is read. stop: NULL, or a flag that ends the
+ * call between two programs once it is not 0 (ERR_CANCELLED); the text then has what was read. */
 enum status decoder_feed(struct decoder *d, const int32_t *token, int64_t n, const atomic_int *stop, float *logits);
-/* Forgets the text behind its first n tokens, n at most its length. Where windows have let go of what the tokens before n would
- * need, those are read again by the next feed. */
+/* Forgets the text behind its first n tokens, n at most its length. The next feed reads tokens before n again where sliding
+ * windows have dropped their keys. */
 enum status decoder_truncate(struct decoder *d, int64_t n);
-/* Reads what a text has beyond the longest beginning that it shares with the one that was read, its last token in any case. */
+/* Makes `token` the text: keeps the longest beginning shared with the text so far and reads the rest, at least the last token. */
 enum status decoder_read(struct decoder *d, const int32_t *token, int64_t n, const atomic_int *stop, float *logits);
 
 #endif

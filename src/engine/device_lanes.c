@@ -1,4 +1,4 @@
-/* Submitting and reaping. */
+/* Submitting instructions to a device's streams, and retiring them. */
 #include "engine/device_lanes.h"
 
 #include "base/clock.h"
@@ -10,66 +10,66 @@
 #include <string.h>
 #include <time.h>
 
-/* One of each of COMPUTE, H2D and D2H, by their numbers, and one of all comm lanes. */
+/* Cursors: COMPUTE, H2D and D2H by their lane numbers, and one for all comm lanes. */
 enum { COMM_CURSOR = LANE_D2H + 1, CURSORS, NO_CURSOR = -1 };
-#define WATCH_INSTRS 64 /* of these of a lane one at least is watched */
-#define WATCH_EVENTS 32 /* and of these announced ones */
-/* What a lane is submitted ahead of what has retired is to take no longer than that by the plan, but for a few instructions: they
- * run to their end, whatever a signal wants. */
+#define WATCH_INSTRS 64 /* instructions of a lane of which at least one is watched */
+#define WATCH_EVENTS 32 /* announced instructions of which at least one is watched */
+/* Planned time that a lane may be submitted ahead of what has retired, except for AHEAD_LEAST instructions: submitted work runs
+ * to its end even if a signal comes. */
 #define AHEAD_SECONDS 0.5
 #define AHEAD_LEAST 4
-#define WATCH_SECONDS (AHEAD_SECONDS / 4) /* and one at least in that planned time */
+#define WATCH_SECONDS (AHEAD_SECONDS / 4) /* planned time in which at least one instruction is watched */
 
 enum mark { ANNOUNCED = 1, WATCHED = 2 };
 
-/* What is asked of each instruction of a program, in two variants: as lanes need it, and with every end measured. */
+/* Marks of a program's instructions in two variants: as lanes need them (`plain`), and with every end measured (`timed`). */
 struct marks {
     const struct program *p;
     struct lane_index index;
-    int *position; /* of each instruction on its cursor, from 1 on */
-    int *next;     /* the one after it on its cursor; n_instrs: none */
+    int *position; /* position of each instruction on its cursor, from 1 */
+    int *next;     /* next instruction on the cursor of each; n_instrs: none */
     uint8_t *plain, *timed;
-    int32_t *after; /* by instruction: the ticket of its lane that has to retire before it is submitted; 0: none */
+    int32_t *after; /* by instruction: ticket of its lane that has to retire before it is submitted; 0: none */
 };
 
-/* An event that was recorded. */
+/* An instruction whose event was recorded. */
 struct announced {
     int64_t position;
     int instr;
 };
 
 struct stream {
-    /* the submitter's */
-    int next;                /* its next instruction; n_instrs: none */
-    int64_t recorded;        /* events, in this run; the k-th is in slot k % BACKEND_EVENTS */
-    _Atomic int64_t retired; /* position: the reaper's, before its tickets */
-    /* under the lock */
+    /* the submitter's fields */
+    int next;                /* next instruction; n_instrs: none */
+    int64_t recorded;        /* number of events in this run; the k-th is in slot k % BACKEND_EVENTS */
+    _Atomic int64_t retired; /* position, set by the reaper before it retires tickets */
+    /* fields under the lock */
     pthread_mutex_t lock;
     pthread_cond_t moved;
     struct announced ring[BACKEND_EVENTS];
-    int64_t published; /* events up to a watched one: the reaper's */
-    int over;          /* nothing more will be published */
+    int64_t published; /* number of events up to the last watched one, for the reaper */
+    int over;          /* 1: nothing more will be published */
 };
 
 struct device_lanes {
     const struct exec_context *x;
-    int cursors; /* COMM_CURSOR: the comm lanes are not the device's */
+    int cursors; /* COMM_CURSOR: the comm lanes do not run on the device */
     struct marks *marks;
     int n_marks;
-    int joins;           /* LTRAIN_CUDA_SYNC: after each instruction, so that a failure is its own */
-    _Atomic int in_hand; /* the instruction being submitted: with `joins` whatever fails is of this one */
+    int joins;           /* LTRAIN_CUDA_SYNC: join after each instruction, so that a failure is reported at its own */
+    _Atomic int in_hand; /* instruction being submitted; with `joins` any failure is its own */
     struct stream stream[CURSORS];
-    /* of the run */
+    /* state of the current run */
     const struct program *p;
     const struct marks *marked;
     const uint8_t *mark;
     int timed;
     const int32_t *after;
-    int64_t submitted[LANES]; /* tickets */
+    int64_t submitted[LANES]; /* tickets, by lane */
     struct tickets *tickets;
     struct trace_event *events;
     struct device_cut cut;
-    int64_t began, recording; /* by clock_ns(): the program, and BACKEND_BEGAN */
+    int64_t began, recording; /* times by clock_ns(): start of the program; recording of BACKEND_BEGAN */
     struct lane_submission submission;
 };
 
@@ -85,10 +85,11 @@ static enum lane stream_lane(int cursor)
     return cursor == COMM_CURSOR ? LANE_WORLD : (enum lane)cursor;
 }
 
-/* --- What is announced and watched --- */
+/* --- Announced and watched instructions --- */
 
-/* Before an instruction that waits for other lanes its own may stand still: when the one before it ended is measured. What follows
- * at once needs no end of its own to tell how long the lane was busy. */
+/* Marks the instructions that other lanes wait for, collectives, and those before an instruction that waits for another lane.
+ * There the lane may stand still, so the end before is measured; an instruction that follows at once needs no measured end before
+ * it. */
 static void mark_waited_for(const struct device_lanes *d, struct marks *m)
 {
     const struct program *p = m->p;
@@ -119,7 +120,7 @@ static double planned_seconds(const struct instr *in)
 
 static void mark_regularly(const struct device_lanes *d, const struct program *p, int timed, uint8_t *marks)
 {
-    int instrs[CURSORS] = {0}, announced[CURSORS] = {0}; /* since one was watched */
+    int instrs[CURSORS] = {0}, announced[CURSORS] = {0}; /* counts since the last watched one */
     double planned[CURSORS] = {0};
     int last[CURSORS] = {-1, -1, -1, -1};
     for (int i = 0; i < p->n_instrs; i++)
@@ -140,12 +141,13 @@ static void mark_regularly(const struct device_lanes *d, const struct program *p
     }
 }
 
-/* For each instruction of COMPUTE, H2D and D2H the newest watched one behind which more is planned than may be under way. */
+/* Finds for each instruction of COMPUTE, H2D and D2H the newest watched ticket that must retire before it is submitted, so that
+ * at most AHEAD_SECONDS are under way. */
 static void limit_ahead(const struct program *p, const struct lane_index *index, const uint8_t *marks, int32_t *after)
 {
     for (int l = 0; l < COMM_CURSOR; l++) {
         const int *at = index->at + index->first[l], n = index->first[l + 1] - index->first[l];
-        double planned = 0;                                    /* of the instructions behind ticket `oldest`, up to the k-th */
+        double planned = 0;                                    /* seconds of the instructions behind ticket `oldest`, up to the k-th */
         for (int k = 0, oldest = 0, watched = 0; k < n; k++) { /* the k-th has ticket k + 1 */
             while (oldest < k - AHEAD_LEAST && planned > AHEAD_SECONDS) {
                 planned -= planned_seconds(&p->instrs[at[oldest]]);
@@ -181,7 +183,7 @@ static enum status marks_make(const struct device_lanes *d, const struct program
         }
     mark_waited_for(d, m);
     mark_regularly(d, p, 0, m->plain);
-    memcpy(m->timed, m->plain, (size_t)p->n_instrs); /* what `after` names is watched in both */
+    memcpy(m->timed, m->plain, (size_t)p->n_instrs); /* instructions named in `after` are watched in both variants */
     mark_regularly(d, p, 1, m->timed);
     limit_ahead(p, &m->index, m->plain, m->after);
     return OK;
@@ -280,7 +282,7 @@ static int is_ready(const struct device_lanes *d, int cursor)
 {
     const struct stream *s = &d->stream[cursor];
     const struct instr *in = &d->p->instrs[s->next];
-    if (atomic_load(&s->retired) < d->marked->position[s->next] - BACKEND_EVENTS) /* its event's slot may be one that is in use */
+    if (atomic_load(&s->retired) < d->marked->position[s->next] - BACKEND_EVENTS) /* its event's slot may still be in use */
         return 0;
     if (cursor == COMM_CURSOR && comm_cut_holds(d->x->comm))
         return 0;
@@ -294,7 +296,7 @@ static int is_ready(const struct device_lanes *d, int cursor)
     return 1;
 }
 
-/* Of the cursors whose next instruction is ready the one where it stands earliest in the program. */
+/* Returns the ready cursor whose next instruction is earliest in the program, or NO_CURSOR. */
 static int earliest_ready(const struct device_lanes *d)
 {
     int best = NO_CURSOR;
@@ -319,7 +321,7 @@ static int all_is_submitted(const struct device_lanes *d)
     return 1;
 }
 
-/* The slot of an announced instruction that has not retired. */
+/* Finds the event slot of an announced instruction that has not retired. */
 static int slot_of(const struct stream *s, int64_t position)
 {
     for (int64_t k = s->recorded - 1; k >= 0 && k >= s->recorded - BACKEND_EVENTS; k--)
@@ -338,7 +340,7 @@ static enum status await_others(struct device_lanes *d, int cursor, const struct
         if (of == NO_CURSOR || of == cursor)
             continue;
         const int position = d->marked->position[index->at[index->first[w->lane] + w->ticket - 1]];
-        if (atomic_load(&d->stream[of].retired) >= position) /* not the board, which hears of it after the slot is free */
+        if (atomic_load(&d->stream[of].retired) >= position) /* not the board, which is told only after the slot is free */
             continue;
         const int slot = slot_of(&d->stream[of], position);
         TRY(backend_status(b, b->await(b, stream_lane(cursor), stream_lane(of), slot)));
@@ -364,8 +366,7 @@ static enum status announce(struct device_lanes *d, int cursor, int i)
     return OK;
 }
 
-/* Whether the cursor's next instruction, which is ready, takes place, is left out where the program is cut, or has to wait after
- * all. */
+/* Tells whether the cursor's ready next instruction is run, is left out because the program is cut, or has to wait after all. */
 static enum comm_turn turn_of(const struct device_lanes *d, int cursor, int i)
 {
     if (cursor == COMM_CURSOR)
@@ -373,8 +374,9 @@ static enum comm_turn turn_of(const struct device_lanes *d, int cursor, int i)
     return !d->cut.must[i] && comm_is_cut(d->x->comm) ? COMM_TURN_OVER : COMM_TURN;
 }
 
-/* Enters a wait for the instruction: of the one that hangs `last` tells that it may be an earlier one. Where a library carries
- * messages, streams may wait for other ranks, which have a deadline of their own (comm_guard.h). */
+/* Registers a wait for instruction i with the watchdog. last: words for a message that an earlier instruction may be the one that
+ * hangs. Without effect (-1) if a library carries messages: streams then may wait for other ranks, which have a deadline of their
+ * own (comm_guard.h). */
 static int watch_instruction(const struct device_lanes *d, int i, const char *last)
 {
     char what[320];
@@ -421,8 +423,8 @@ static enum status submit_next(struct device_lanes *d, int cursor)
     return OK;
 }
 
-/* The device's failure, which may be of something submitted earlier, and how far each lane is. A reaper may see it before the submitter does,
- * while it waits for an innocent instruction: with `joins` the one in hand is named. */
+/* Adds the instruction and each lane's progress to a device failure, which may come from something submitted earlier. A reaper
+ * may see it before the submitter, while waiting for an innocent instruction; with `joins` the instruction in hand is named. */
 static enum status explain(const struct device_lanes *d, const char *doing, int i, enum status st)
 {
     char cause[512], lanes[192] = "";
@@ -451,7 +453,7 @@ static int64_t own_cpu_ns(void)
 static enum status submit_all(struct device_lanes *d)
 {
     struct backend *b = d->x->backend;
-    d->recording = clock_ns(); /* before anything is published */
+    d->recording = clock_ns(); /* before any event is published */
     TRY(backend_status(b, b->record(b, LANE_COMPUTE, BACKEND_BEGAN)));
     while (!all_is_submitted(d)) {
         int cursor = earliest_ready(d);
@@ -467,7 +469,8 @@ static enum status submit_all(struct device_lanes *d)
             return explain(d, "submitting", i, st);
     }
     return backend_status(b,
-                          b->wait(b, LANE_COMPUTE, BACKEND_BEGAN)); /* the next program records it, and this may have no more */
+                          /* the next program records it again, and this program may have no other event */
+                          b->wait(b, LANE_COMPUTE, BACKEND_BEGAN));
 }
 
 enum status device_lanes_submit(struct device_lanes *d)
@@ -479,7 +482,7 @@ enum status device_lanes_submit(struct device_lanes *d)
     if (st != OK) {
         if (st != ERR_CANCELLED)
             tickets_fail(d->tickets, st);
-        (void)b->join(b); /* it says what has failed already, or that all is idle */
+        (void)b->join(b); /* its error has been reported already; on success all streams are idle */
     }
     for (int c = 0; c < d->cursors; c++) {
         struct stream *s = &d->stream[c];
@@ -500,12 +503,13 @@ struct lane_submission device_lanes_take_submission(struct device_lanes *d)
 
 /* --- Reapers --- */
 
-/* When the announced instructions from event `from` up to `to` ended; those between have the next one's end. */
+/* Notes the ends of the announced instructions of events `from` to `to`. Instructions between take the next one's end
+ * (fill_ends). */
 static enum status note_ends(struct device_lanes *d, enum lane lane, int64_t from, int64_t to)
 {
     struct backend *b = d->x->backend;
     struct stream *s = &d->stream[cursor_of(d, lane)];
-    if (from == 0) /* that it was recorded first does not mean that it is done first */
+    if (from == 0) /* recorded first does not mean done first */
         TRY(backend_status(b, b->wait(b, LANE_COMPUTE, BACKEND_BEGAN)));
     for (int64_t k = from; k < to; k++) {
         double seconds;
@@ -519,7 +523,7 @@ static enum status note_ends(struct device_lanes *d, enum lane lane, int64_t fro
     return OK;
 }
 
-/* The instruction's ticket, and those of its cursor before it: only collectives are all watched. */
+/* Retires the instruction's ticket, and those before it on its lane: only collectives are all watched. */
 static void retire(struct device_lanes *d, struct stream *s, const struct announced *a)
 {
     const struct instr *in = &d->p->instrs[a->instr];
@@ -538,7 +542,7 @@ enum status device_lanes_reap(struct device_lanes *d, enum lane lane)
         pthread_mutex_lock(&s->lock);
         while (s->published == reaped && !s->over)
             pthread_cond_wait(&s->moved, &s->lock);
-        /* the next watched one; `published` may be several further */
+        /* find the next watched one; `published` may be several further */
         int64_t to = reaped;
         while (to < s->published && !(d->mark[s->ring[to % BACKEND_EVENTS].instr] & WATCHED))
             to++;
@@ -559,9 +563,9 @@ enum status device_lanes_reap(struct device_lanes *d, enum lane lane)
     }
 }
 
-/* --- What was measured --- */
+/* --- Measurements --- */
 
-/* What has no event of its own ended with the next that has one. */
+/* Fills in the ends of instructions without an event: the end of the next one that has one. */
 static void fill_ends(const struct device_lanes *d)
 {
     int64_t later[CURSORS] = {0};

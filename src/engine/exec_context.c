@@ -1,4 +1,4 @@
-/* Instructions, one by one. */
+/* Executing and submitting single instructions. */
 #include "engine/exec_context.h"
 
 #include "base/sys.h"
@@ -30,7 +30,7 @@ void *exec_argument(const struct exec_context *x, const struct program *p, const
     return at;
 }
 
-/* Until the lane's stream has done what it was given. */
+/* Waits until the lane's stream has done all that was submitted. */
 static enum status join(struct backend *b, enum lane lane)
 {
     TRY(backend_status(b, b->record(b, lane, 0)));
@@ -41,7 +41,7 @@ static void find_arguments(const struct exec_context *x, const struct program *p
                            int64_t offset[OP_MAX_ARGS], void *arg[OP_MAX_ARGS])
 {
     memset(arg, 0, OP_MAX_ARGS * sizeof *arg);
-    for (int k = in->n_operands - 1; k >= 0; k--) { /* the first operand of an argument is where it begins */
+    for (int k = in->n_operands - 1; k >= 0; k--) { /* backwards: an argument begins at its first operand */
         const struct operand *o = &p->operands[in->first_operand + k];
         const struct buffer *b = &p->buffers[o->buffer];
         offset[o->arg] = b->address + o->offset;
@@ -103,7 +103,7 @@ enum status exec_instr(const struct exec_context *x, const struct program *p, co
     }
 }
 
-/* Zeros in all device bytes that the instruction touches. */
+/* Zeroes all device bytes that the instruction touches. */
 static enum status zero_operands(const struct exec_context *x, const struct program *p, const struct instr *in)
 {
     for (int k = 0; k < in->n_operands; k++) {
@@ -115,7 +115,7 @@ static enum status zero_operands(const struct exec_context *x, const struct prog
     return OK;
 }
 
-/* A kernel that never ends does so here first. */
+/* Runs a kernel call once before the first step, watched: a kernel that never ends is found here. */
 static enum status prepare_instruction(const struct exec_context *x, const struct program *p, int i)
 {
     const struct instr *in = &p->instrs[i];

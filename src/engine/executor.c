@@ -1,4 +1,4 @@
-/* Lane threads. Lanes scan the program for their instructions; the I/O lanes keep several requests in flight and retire them in
+/* Lane threads. Lanes scan the program for their instructions; I/O lanes keep several requests in flight and retire them in
  * order. */
 #include "engine/executor.h"
 
@@ -28,39 +28,39 @@ struct executor {
     struct tickets tickets;
     struct device_lanes *device; /* NULL: device lanes are executed by threads, like the others */
     const struct program *p;
-    struct trace_event *events; /* of the program that runs, by instruction: own_events, or the caller's */
+    struct trace_event *events; /* events of the current program, by instruction: own_events, or the caller's */
     struct trace_event *own_events;
     struct known {
         const struct program *p;
         struct lane_index index;
-        uint8_t *must; /* by instruction: not left out where the program is cut */
+        uint8_t *must; /* by instruction; 1: run even after a cut */
         int n_must;
     } * known;
     int n_known;
-    /* Of the program that runs. */
+    /* State of the current program. */
     const struct lane_index *index;
     const uint8_t *must;
-    atomic_int must_left; /* not retired yet */
-    atomic_int others;    /* lanes but the comm lanes that are not at its end */
-    atomic_int settled;   /* the comm lanes are where all ranks cut */
+    atomic_int must_left; /* instructions of `must` that have not retired */
+    atomic_int others;    /* other than comm lanes, not at the program's end */
+    atomic_int settled;   /* 1: the comm lanes are at the point where all ranks cut */
     enum phase reached;   /* by compute */
-    atomic_int finished_must, finished_others; /* executed, and retired after the cut: of all runs */
+    atomic_int finished_must, finished_others; /* executed, and retired after a cut; over all runs */
     int64_t began;
-    pthread_t thread[LANES]; /* all but compute, or what reaps it */
+    pthread_t thread[LANES]; /* all lanes but compute's, whose thread is the caller's unless a reaper has it */
     int n_threads;
     pthread_mutex_t lock;
     pthread_cond_t go, idle;
-    int64_t generation; /* of the program to run */
+    int64_t generation; /* counter of programs started */
     int running, quit;
     struct lane_stats stats[LANES];
-    int64_t retired_ns[LANES]; /* when the lane last retired something */
+    int64_t retired_ns[LANES]; /* time of the lane's last retirement */
     struct lane_start {
         struct executor *e;
         enum lane lane;
     } start[LANES];
 };
 
-/* An instruction that was executed has retired. */
+/* Counts an executed instruction that retires after a cut. */
 static void count_finished(struct executor *e, int i)
 {
     if (comm_is_cut(e->x.comm))
@@ -83,14 +83,14 @@ static void note_skipped(struct executor *e, int i)
     e->events[i] = (struct trace_event){now, now};
 }
 
-/* Where the program is cut, what need not be is left out; lanes, tickets and waits go on until the rest is done, so that order
- * and hazards are the program's. Asked after waiting: what produces an instruction's operands was left out earlier then. */
+/* Tells whether instruction i is left out because the program is cut. Lanes, tickets and waits go on until the rest is done, so
+ * order and hazards stay the program's. Asked after waiting, since the producers of its operands may have been left out. */
 static int is_left_out(struct executor *e, int i)
 {
     return !e->must[i] && comm_is_cut(e->x.comm);
 }
 
-/* Ends a program that is cut as soon as nothing is left of it: everybody stops before the next instruction. */
+/* Ends a cut program as soon as nothing is left of it: every lane stops before its next instruction. */
 static void end_early(struct executor *e)
 {
     if (atomic_load(&e->must_left) > 0 || !atomic_load(&e->settled) || !comm_is_cut(e->x.comm))
@@ -127,7 +127,7 @@ static void retire(struct executor *e, enum lane lane, int i)
     end_early(e);
 }
 
-/* Once the program is cut a long kernel may end where it is, unless it is one that is not left out. */
+/* Lets a long kernel stop early once the program is cut, unless its instruction must run. */
 static void let_stop(struct executor *e, enum lane lane, int i)
 {
     struct backend *b = e->x.backend;
@@ -199,7 +199,7 @@ static enum status run_pipelined(struct executor *e, enum lane lane)
         const struct instr *in = &p->instrs[i];
         if (in->lane != lane)
             continue;
-        /* sleep on our own completions while there are any, else on the board */
+        /* sleep on own completions while there are any, else on the board */
         while (f.n > 0 && (f.n == IN_FLIGHT || !tickets_ready(&e->tickets, p, in)))
             TRY_GOTO(wait_oldest(e, lane, d, &f), out);
         TRY_GOTO(tickets_wait(&e->tickets, lane, p, in), out);
@@ -222,7 +222,7 @@ static enum status run_pipelined(struct executor *e, enum lane lane)
     while (f.n > 0)
         TRY_GOTO(wait_oldest(e, lane, d, &f), out);
 out:
-    /* nothing of ours may be in flight when the arenas are reused */
+    /* no request may be in flight when the arenas are reused */
     if (st != OK) {
         char first[1024];
         memcpy(first, status_message(), sizeof first - 1);
@@ -250,8 +250,8 @@ static void settle(void *user)
     end_early(e);
 }
 
-/* Which thread does what; compute's own is the caller's, and reaped where a device has streams. Threads have the number of a lane:
- * that of LANE_WORLD talks to the other ranks, that of LANE_ULYSSES reaps what the device's library carries between them. */
+/* Threads, numbered by lanes. Compute's thread is the caller's; a device with streams has a reaper there. LANE_WORLD's thread
+ * talks to the other ranks; LANE_ULYSSES's reaps what the device's library carries between ranks. */
 static const enum lane LANE_TALKS = LANE_WORLD, LANE_REAPS_COMM = LANE_ULYSSES;
 
 static enum status run_comm(struct executor *e)
@@ -314,13 +314,14 @@ static void *lane_thread(void *arg)
     return NULL;
 }
 
-/* 1 for a rank among others, else 0. */
+/* Returns 1 for a rank among others, else 0. */
 static int has_comm_thread(const struct executor *e)
 {
     return e->x.comm && comm_size(e->x.comm) > 1;
 }
 
-/* What is known of the programs, and memory for what is measured, written once so that it is there before the first step. */
+/* Prepares indices of the programs, and memory for measurements, which is written once so that it is resident before the first
+ * step. */
 static enum status learn(struct executor *e, struct program *const *programs, int n)
 {
     size_t most = 1;
@@ -411,7 +412,7 @@ struct timeline executor_timeline(const struct program *p, const struct lane_ind
     return (struct timeline){.p = p, .index = index, .span = measured, .user = events, .submits = 1};
 }
 
-/* What compute stood still for in the program that has run until now. */
+/* Adds the time that compute stood still in the program that has just run. */
 static void add_stalls(struct executor *e, const struct known *known)
 {
     struct timeline t = executor_timeline(known->p, &known->index, e->events);
@@ -438,7 +439,7 @@ enum status executor_run(struct executor *e, const struct program *p, struct tra
     e->index = &known->index;
     e->must = known->must;
     atomic_store(&e->must_left, known->n_must);
-    atomic_store(&e->others, e->n_threads + !e->device - has_comm_thread(e)); /* with the caller's */
+    atomic_store(&e->others, e->n_threads + !e->device - has_comm_thread(e)); /* with the calling thread */
     atomic_store(&e->settled, !has_comm_thread(e));
     e->reached = PHASE_NONE;
     e->began = clock_ns();
@@ -450,7 +451,7 @@ enum status executor_run(struct executor *e, const struct program *p, struct tra
     pthread_cond_broadcast(&e->go);
     pthread_mutex_unlock(&e->lock);
     if (e->device)
-        (void)device_lanes_submit(e->device); /* what failed is on the board */
+        (void)device_lanes_submit(e->device); /* a failure is on the board */
     else
         run_lane(e, LANE_COMPUTE);
     if (e->x.backend->may_stop)
@@ -460,7 +461,7 @@ enum status executor_run(struct executor *e, const struct program *p, struct tra
         pthread_cond_wait(&e->idle, &e->lock);
     pthread_mutex_unlock(&e->lock);
     for (int l = 0; l < LANES; l++)
-        if (!e->device || l != LANE_COMPUTE) /* there the thread that submits waits for room, while the device computes */
+        if (!e->device || l != LANE_COMPUTE) /* there the submitting thread waits for room while the device computes */
             e->stats[l].waited_ns += atomic_load(&e->tickets.waited_ns[l]);
     if (e->device && !tickets_failed(&e->tickets))
         device_lanes_measure(e->device, &known->index, e->stats);

@@ -1,4 +1,4 @@
-/* Runs programs: one thread per lane, waits as tickets, nothing decided or allocated while a step runs. */
+/* Running programs: one thread per lane, waits as tickets, nothing decided or allocated while a step runs. */
 #ifndef LTRAIN_ENGINE_EXECUTOR_H
 #define LTRAIN_ENGINE_EXECUTOR_H
 
@@ -9,41 +9,43 @@ struct executor;
 
 struct lane_stats {
     int64_t bytes, busy_ns, waited_ns;
-    double stalled[CLASSES]; /* seconds that compute stood still for what this lane did, by class (program/stalls.h) */
+    double stalled[CLASSES]; /* seconds that compute stood still for this lane's work, by class (program/stalls.h) */
 };
 
-/* To a device with streams: instructions, and the submitting thread's processor time for them. */
+/* Submissions to a device with streams: instructions, and the submitting thread's CPU time. */
 struct lane_submission {
     int64_t instrs, cpu_ns;
 };
 
-/* Of an instruction; of one that was not executed, because its predicate did not hold, both are when it was its turn. */
+/* Start and end of an instruction. If its predicate did not hold, both are when its turn came. */
 struct trace_event {
-    int64_t start_ns, end_ns; /* since the program's start */
-    int64_t submit_ns;        /* of a trace: what giving it to a stream took the submitting thread, with awaits and event */
+    int64_t start_ns, end_ns; /* ns since the program's start */
+    int64_t submit_ns;        /* in traces only: time of the submitting thread for the instruction, its awaits and its event */
 };
 
-/* The events of a run as a timeline. */
+/* Makes a timeline of a run's events. */
 struct timeline executor_timeline(const struct program *p, const struct lane_index *index, const struct trace_event *events);
 
-/* programs: all that it will run (NULLs are passed over); what is measured of them is kept in memory made here. */
+/* Creates an executor for `programs`, all that it will ever run (NULL entries are skipped). Memory for measurements is allocated
+ * here. */
 enum status executor_create(const struct exec_context *x, struct program *const *programs, int n, struct executor **out);
 void executor_destroy(struct executor *e); /* NULL is fine */
 
-/* Runs the program to its end, or to where it is cut (comm_is_cut): then only what the state at its end depends on is done
- * (program/updates.h), and nothing else that it leaves holds anything. The calling thread is the compute lane. trace: NULL, or one event per instruction. After a failure
- * the sentence is the first failing lane's, and the executor can run again,
- * unless the store failed: a direction of the store that has failed stays so (offload/store.h). */
+/* Runs the program to its end, or to where it is cut (comm_is_cut). After a cut only instructions that the state at its end
+ * depends on are run (program/updates.h); its other results are undefined. The calling thread is the compute lane. trace: NULL,
+ * or one event per instruction.
+ *
+ * After a failure the message is the first failing lane's. The executor can run again, unless the store failed: a failed
+ * direction of the store stays so (offload/store.h). */
 enum status executor_run(struct executor *e, const struct program *p, struct trace_event *trace);
-/* Instructions that were executed all the same after a program was cut: those that were not left out, and others, which were under
- * way then. */
+/* Counts instructions executed after a program was cut: `must` that were not left out, and others, which were under way then. */
 void executor_finished(const struct executor *e, int *must, int *others);
-/* How far compute came in the program that ran last. */
+/* Returns the phase that compute reached in the last program. */
 enum phase executor_reached(const struct executor *e);
 
-/* Accumulated over all runs since the last call. */
+/* Takes the sums of all runs since the last call. */
 void executor_take_stats(struct executor *e, struct lane_stats out[LANES]);
-/* The same; zero where the device has no streams. */
+/* Takes the submissions since the last call; zero for a device without streams. */
 struct lane_submission executor_take_submission(struct executor *e);
 
 #endif

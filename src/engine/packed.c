@@ -9,10 +9,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { PIECE = 1 << 18 }; /* numbers that a thread reads and quantises at a time, as whole blocks or rows */
+enum { PIECE = 1 << 18 }; /* numbers that a thread reads and quantises at a time, in whole blocks or rows */
 _Static_assert(PIECE % NF4_BLOCK == 0, "pieces begin at borders of blocks");
 
-/* ---- quantised here ---- */
+/* ---- quantising ---- */
 
 static enum status no_memory(const struct model_param *p)
 {
@@ -24,7 +24,7 @@ struct making {
     struct source *s;
     int param;
     struct quantised q;
-    int64_t each, pieces; /* numbers of a piece */
+    int64_t each, pieces; /* each: numbers in a piece */
     float *scale;         /* [blocks] or [rows] */
     uint8_t *code;
     _Atomic int64_t next;
@@ -80,7 +80,7 @@ static enum status make_all(struct making *m)
     return st;
 }
 
-/* NaN where the scales' sum overflows, too. */
+/* Refuses nested scales above NF4's largest; NaN, from an overflowing sum of scales, is refused too. */
 static enum status check_nested(const struct model_param *p, void *packed, int64_t elements)
 {
     const struct nf4_parts x = nf4_parts(packed, elements, NF4_NESTED);
@@ -112,9 +112,9 @@ static enum status quantise_source(struct source *s, int param, void *packed)
     return st;
 }
 
-/* ---- either ---- */
+/* ---- either way ---- */
 
-/* The whole matrix, unless it is the one that was made last. */
+/* Makes the whole matrix, unless it is the one made last. */
 static enum status make_current(struct source *s, int param)
 {
     const struct model_param *p = &s->model->params[param];

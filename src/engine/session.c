@@ -1,4 +1,4 @@
-/* Bringing plans to life, and where their state comes from. */
+/* Bringing plans to life, and loading their state. */
 #include "engine/session.h"
 
 #include "base/memory.h"
@@ -20,8 +20,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* What is resident before the first step does not surprise later: the kernels' threads exist from the first large op on, hwloc's
- * view of the machine from the first question on, which would be a lane's, some time after. */
+/* Makes lazily allocated memory resident before the first step: the kernels' threads start at the first large op, and hwloc reads
+ * the machine's topology at the first question, which would otherwise be a lane's. */
 static void warm_up(struct session *s)
 {
     enum { BYTES = 4 << 20 };
@@ -39,7 +39,7 @@ static size_t predicates_of(const struct plan *p)
     return (size_t)(MODEL_MASKS * 2 * p->strategy.mesh.degree[MESH_RING] + plan_any(p)->predicates + 1);
 }
 
-/* The rank's communicator, and its predicates (all hold until a batch says otherwise). */
+/* Sets the rank's communicator and its predicates, all of which hold until a batch says otherwise. */
 static enum status join_ranks(struct session *x, struct comm *comm)
 {
     const struct strategy *s = &x->plan->strategy;
@@ -63,7 +63,7 @@ static enum status join_ranks(struct session *x, struct comm *comm)
     return OK;
 }
 
-/* The programs of all ranks together: every rank runs these. */
+/* Verifies the programs of all ranks together; every rank runs the same programs. */
 static enum status verify_ranks(const struct session *x)
 {
     const struct strategy *s = &x->plan->strategy;
@@ -111,7 +111,7 @@ static enum status make_staging(struct session *x)
     return OK;
 }
 
-/* The GPU that the settings name, or this rank's of those that are here. */
+/* Opens the GPU that the settings name, or this rank's share of the visible ones. */
 static enum status open_gpu(struct session *x, const struct settings *s)
 {
     const struct device_plugin *plugin;
@@ -133,7 +133,7 @@ static enum status look_at_free(const struct session *x, int64_t *bytes)
     return b->free_bytes && !x->shares_device ? backend_status(b, b->free_bytes(b, bytes)) : OK;
 }
 
-#define SAME_MEMORY ((int64_t)2 << 20) /* what the driver rounds to */
+#define SAME_MEMORY ((int64_t)2 << 20) /* the driver's rounding */
 
 enum status session_check_device_memory(const struct session *s, int64_t before)
 {
@@ -156,7 +156,7 @@ static enum status open_cpu(struct session *x, const struct settings *s)
     return backend_cpu_create(&c, &x->backend);
 }
 
-/* The device that the settings name, what carries its messages, and the plan's arena. */
+/* Opens the device that the settings name, the carrier of its messages, and the plan's arena. */
 static enum status open_device(struct session *x, const struct settings *s)
 {
     enum status st = s->plan.device == DEVICE_CUDA ? open_gpu(x, s) : open_cpu(x, s);
@@ -170,7 +170,7 @@ static enum status open_device(struct session *x, const struct settings *s)
     return backend_status(x->backend, x->backend->allocate(x->backend, x->arena[TIER_DEVICE]));
 }
 
-/* The host arena, pinned by whoever copies from it. */
+/* Opens the host arena, pinned by the backend if it copies from there, else by the arena itself. */
 static enum status open_host(struct session *x)
 {
     struct backend *b = x->backend;
@@ -184,7 +184,7 @@ int64_t session_message_bytes(const struct plan *plan)
     return bounce_bytes(plan->programs, PLAN_PROGRAMS);
 }
 
-/* Between the communicator and a device that only copies reach. */
+/* Opens bounce buffers between the communicator and a device that only copies reach. */
 static enum status open_bounce(struct session *x)
 {
     if (!x->backend->streams || comm_size(x->comm) == 1 || x->context.carried)
@@ -202,7 +202,7 @@ static enum status prepare_kernels(struct session *x)
     return look_at_free(x, &x->free_prepared);
 }
 
-/* The plans are the session's from here on, and what they need together is known. */
+/* Takes the plans over and computes the arenas that they need together. */
 static enum status take_plans(struct session *x, struct plan *const *plans, int n)
 {
     x->n_plans = n;
@@ -221,7 +221,7 @@ static enum status take_plans(struct session *x, struct plan *const *plans, int 
     return OK;
 }
 
-/* Nothing runs that the verifier has not accepted. */
+/* Verifies all plans: nothing runs that the verifier has not accepted. */
 static enum status verify_plans(const struct session *x)
 {
     for (int i = 0; i < x->n_plans; i++)
@@ -284,7 +284,7 @@ enum status session_create(const struct model *m, struct plan *const *plans, int
     *out = x;
     return OK;
 fail:
-    if (x->context.carried) /* the others do not leave with this rank */
+    if (x->context.carried) /* the other ranks do not leave with this one */
         x->backend->abort(x->backend);
     session_destroy(x);
     return st;
@@ -304,8 +304,8 @@ enum status session_use(struct session *s, const struct plan *plan)
     return canary_fill(s->canary);
 }
 
-/* MPI goes on with messages that were under way when a program failed, out of memory and into it, as long as this process talks to
- * the others: the memory stays until the process leaves. */
+/* Tells whether messages are still under way after a program failed. MPI continues to read and write their memory as long as this
+ * process talks to the others, so the memory stays until the process ends. */
 static int are_messages_left(const struct session *s)
 {
     return s->comm && s->comm != s->own_comm && comm_size(s->comm) > 1 && (comm_broken(s->comm) || comm_is_busy(s->comm));
@@ -364,7 +364,7 @@ double session_loss(struct session *s)
     return sum;
 }
 
-/* Every matrix's piece within bytes [first, first + n) of a unit's packed range. */
+/* Fills in every matrix's piece within bytes [first, first + n) of a unit's packed range. */
 static enum status source_fill_packed(void *user, int unit, int64_t first, int64_t n, uint8_t *data)
 {
     struct source *src = user;
@@ -383,7 +383,7 @@ enum status session_load_packed(struct session *s, struct source *src, int unit)
     return session_visit_packed(s, unit, STATE_WRITE, source_fill_packed, src);
 }
 
-/* Every parameter's piece within elements [first, first + n) of a unit. */
+/* Fills in every parameter's piece within a part of a unit. */
 static enum status source_fill(void *user, const struct state_part *part)
 {
     struct source *src = user;
@@ -416,7 +416,7 @@ enum status session_initialise(struct session *s, uint64_t seed)
     return st;
 }
 
-/* What no sequence reaches is not loaded, but it is copied into every checkpoint. */
+/* Checks the values of parameters that no sequence reaches: they are not loaded, but copied into every checkpoint. */
 static enum status check_unused(struct session *s, struct st_file *f)
 {
     int64_t chunk = s->staging_bytes / (int64_t)sizeof(float);

@@ -1,4 +1,4 @@
-/* Access to a session's state in its homes: one visitor at a time, or filled by several threads. */
+/* Accessing a session's state in its homes: visiting piece by piece, or filling by several threads. */
 #include "engine/session_state.h"
 
 #include "base/blocks8.h"
@@ -9,15 +9,15 @@
 #include <stdio.h>
 #include <string.h>
 
-/* A piece of state where it lives, and which elements of the unit it is. */
+/* A piece of state in its home, and its range in the unit. */
 struct piece {
     struct binding at;
     enum dtype type;
     int unit;
     enum state_kind kind;
-    int64_t first, n; /* elements; the binding's rows beyond n are a shard's padding */
-    int64_t room;     /* elements with the padding */
-    enum blocks8_kind packing; /* of I8 */
+    int64_t first, n; /* n: elements; the binding's rows beyond n are a shard's padding */
+    int64_t room;     /* elements including padding */
+    enum blocks8_kind packing; /* packing of I8 */
 };
 
 static void unpack(const struct piece *x, const void *stored, float *data)
@@ -55,14 +55,14 @@ enum dtype session_state_type(const struct session *s, enum state_kind kind)
     return kind == STATE_PARAM ? st->dtype : kind == STATE_M || kind == STATE_V ? st->moments : F32;
 }
 
-/* What such state is as a binding of the flush program: of a gradient, what the update reads. */
+/* Returns the role of such state as a binding of the flush program; for a gradient, that of what the update reads. */
 static enum binding_role role_of(const struct session *s, enum state_kind kind)
 {
     static const enum binding_role roles[] = {BINDING_PARAM, BINDING_MASTER, BINDING_M, BINDING_V, BINDING_GRAD};
     return kind == STATE_GRAD && s->plan->strategy.zero == 1 ? BINDING_GRAD_SUM : roles[kind];
 }
 
-/* The rank's elements of the unit's index-th group, which the piece is. */
+/* Sets the piece to the rank's elements of the unit's index-th group. */
 static void locate(const struct session *s, struct piece *x, int index)
 {
     struct group g = plan_group(s->model, &s->plan->strategy, x->unit, index);
@@ -74,13 +74,13 @@ static void locate(const struct session *s, struct piece *x, int index)
     x->room = share;
 }
 
-/* ---- the pieces of a range ---- */
+/* ---- pieces of a range ---- */
 
 struct walk {
     const struct session *s;
     struct state_range range;
-    int unit, kind; /* of the pieces that come next */
-    int at, index;  /* in the program's live_in; of the next group */
+    int unit, kind; /* unit and kind of the next pieces */
+    int at, index;  /* at: position in the program's live_in; index: next group */
 };
 
 static struct walk walk_begin(const struct session *s, struct state_range range)
@@ -88,7 +88,7 @@ static struct walk walk_begin(const struct session *s, struct state_range range)
     return (struct walk){.s = s, .range = range, .unit = range.unit, .kind = (int)range.first_kind};
 }
 
-/* Gradients are cut finer than groups: joins the pieces of a group, which is an extent of its own wherever it lies. */
+/* Joins the pieces of a group's gradients, which are cut finer than groups. The group is one extent wherever it lies. */
 static void join(struct walk *w, const struct program *p, struct piece *x)
 {
     for (; w->at < p->n_live_in; w->at++) {
@@ -99,7 +99,7 @@ static void join(struct walk *w, const struct program *p, struct piece *x)
     }
 }
 
-/* The unit's next piece of that kind of state; 0: there is none. */
+/* Finds the unit's next piece of the walk's kind of state. Returns 0 if there is none. */
 static int next_of_kind(struct walk *w, struct piece *x)
 {
     const struct program *flush = w->s->plan->programs[PLAN_FLUSH], *p = flush ? flush : plan_any(w->s->plan);
@@ -136,7 +136,7 @@ static int next_piece(struct walk *w, struct piece *x)
 
 /* ---- visiting ---- */
 
-/* Where the piece lies: a place in the store, or memory. */
+/* Returns the address of the piece in its tier; on nvme, its place in the store. */
 static int64_t place_of(const struct session *s, const struct piece *x, enum tier *tier, int64_t *bytes)
 {
     const struct buffer *b = &plan_any(s->plan)->buffers[x->at.buffer];
@@ -145,7 +145,7 @@ static int64_t place_of(const struct session *s, const struct piece *x, enum tie
     return b->address + x->at.offset;
 }
 
-/* Bytes at an address of a tier to where they are worked on, or back; of the host they are worked on where they are. */
+/* Copies bytes at a tier's address to `stored`; host memory is used in place. */
 static enum status read_stored(struct session *s, enum tier tier, int64_t at, void *stored, int64_t bytes)
 {
     if (tier == TIER_NVME)
@@ -160,7 +160,7 @@ static enum status write_stored(struct session *s, enum tier tier, int64_t at, v
     return tier == TIER_DEVICE ? exec_write(&s->context, TIER_DEVICE, at, stored, bytes) : OK;
 }
 
-/* In the staging memory or in place. */
+/* Visits a piece in the staging memory, or in place. */
 static enum status visit_piece(struct session *s, const struct piece *x, enum state_access access, state_visitor *visit,
                                void *user)
 {
@@ -190,7 +190,7 @@ enum status session_visit(struct session *s, int unit, enum state_kind kind, enu
     return OK;
 }
 
-/* The rank's bytes of the unit's index-th packed group, which lie where the binding says. */
+/* Visits the rank's bytes of the unit's index-th packed group, whose home the binding names. */
 static enum status visit_packed_group(struct session *s, const struct binding *b, int index, enum state_access access, bytes_visitor *visit,
                                       void *user)
 {
@@ -221,30 +221,30 @@ enum status session_visit_packed(struct session *s, int unit, enum state_access 
 
 /* ---- filling ---- */
 
-/* Of the staging memory two threads have half each where whole groups are in hand, more threads smaller slots where parts are. */
+/* Division of the staging memory: two halves for whole groups, smaller slots for parts. */
 enum { PART = 1 << 19, HALVES = 2, LEAST_SLOT = 64 << 10 };
 
-/* What the threads share. */
+/* State that the filling threads share. */
 struct filling {
     struct session *s;
     state_filler *fill;
     void *user;
     int64_t slot_bytes;
-    pthread_mutex_t lock, way; /* of what follows; of the way to drives and devices */
+    pthread_mutex_t lock, way; /* lock: of the fields below; way: of transfers to drives and devices */
     struct walk walk;
     struct piece piece;
-    int64_t done; /* elements of the piece that threads have taken */
-    int64_t parts, failed; /* how many have been taken; the first that failed */
+    int64_t done; /* elements of the piece taken by threads */
+    int64_t parts, failed; /* parts: number taken; failed: the first that failed */
     enum status st;
     char message[1024];
 };
 
 struct filler {
     struct filling *f;
-    char *slot; /* slot_bytes, where something is made by way of it */
+    char *slot; /* slot_bytes of scratch, for what is not made in place */
 };
 
-/* The piece's memory, if parts of it can be written there. */
+/* Returns the piece's memory if parts of it can be written there, else NULL. */
 static char *reach(const struct session *s, const struct piece *x)
 {
     enum tier tier;
@@ -254,7 +254,7 @@ static char *reach(const struct session *s, const struct piece *x)
     return (tier == TIER_HOST ? s->context.host : s->backend->base) + at;
 }
 
-/* Drives take whole extents, and the blocks of I8 are packed together. */
+/* Tells whether a piece is written as a whole: drives take whole extents, and the blocks of I8 are packed together. */
 static int is_whole(const struct session *s, const struct piece *x)
 {
     enum tier tier;
@@ -263,7 +263,7 @@ static int is_whole(const struct session *s, const struct piece *x)
     return x->type == I8 || tier == TIER_NVME;
 }
 
-/* The most elements of the piece that one thread takes. */
+/* Returns the most elements of the piece that one thread takes. */
 static int64_t part_of(const struct filling *f, const struct piece *x)
 {
     if (is_whole(f->s, x))
@@ -271,7 +271,7 @@ static int64_t part_of(const struct filling *f, const struct piece *x)
     return reach(f->s, x) ? PART : f->slot_bytes / dtype_size(x->type);
 }
 
-/* Elements [*from, *end) of a piece for one thread; returns the part's number, -1: there is nothing more to do. */
+/* Takes elements [*from, *end) of a piece for one thread. Returns the part's number, or -1 if nothing is left. */
 static int64_t take(struct filling *f, struct piece *x, int64_t *from, int64_t *end)
 {
     int64_t number = -1;
@@ -299,7 +299,7 @@ static void fail(struct filling *f, int64_t part, enum status st)
     pthread_mutex_unlock(&f->lock);
 }
 
-/* Elements [from, end) of the piece, in `type`; a shard's padding is zero. */
+/* Makes elements [from, end) of the piece, in `type`; a shard's padding is zero. */
 static enum status make(const struct filling *f, const struct piece *x, int64_t from, int64_t end, enum dtype type, char *data)
 {
     const int64_t used = max_i64(from, min_i64(end, x->n)), size = dtype_size(type);
@@ -313,7 +313,7 @@ static enum status make(const struct filling *f, const struct piece *x, int64_t 
     return f->fill(f->user, &(struct state_part){x->unit, x->kind, x->first + from, used - from, type, data});
 }
 
-/* I8, of which one thread has both halves. */
+/* Makes an I8 piece; one thread uses both halves of the staging memory. */
 static enum status make_packed(struct filler *own, const struct piece *x)
 {
     struct session *s = own->f->s;
@@ -337,7 +337,7 @@ static enum status zero_device(struct filling *f, int64_t at, int64_t bytes)
     return st;
 }
 
-/* By way of the thread's slot. */
+/* Makes part of a piece in the thread's slot, then transfers it. */
 static enum status make_and_put(struct filler *own, const struct piece *x, int64_t from, int64_t end)
 {
     struct filling *f = own->f;
@@ -375,7 +375,7 @@ static enum status fill_parts(void *job)
     return OK;
 }
 
-/* As many as have something to do, and a slot if they need one, whose bytes these are. */
+/* Returns how many threads have something to do and get a slot if they need one. *slot_bytes: bytes of a slot. */
 static int threads_for(struct session *s, struct state_range range, int64_t *slot_bytes)
 {
     struct walk w = walk_begin(s, range);

@@ -1,5 +1,6 @@
-/* The state of a session where it lives: by unit, parameters as stored, fp32 masters (where the update works on other values than the
- * parameters), moments, gradients (while an update is pending). */
+/* The state of a session in its homes, by unit: parameters, fp32 masters, moments, gradients.
+ *
+ * Masters exist where the update works on other values than the parameters; gradients while an update is pending. */
 #ifndef LTRAIN_ENGINE_SESSION_STATE_H
 #define LTRAIN_ENGINE_SESSION_STATE_H
 
@@ -9,24 +10,24 @@ enum state_kind { STATE_PARAM, STATE_MASTER, STATE_M, STATE_V, STATE_GRAD };
 _Static_assert(ORIGIN_KINDS == STATE_V + 1, "kinds of state that are copied");
 enum state_access { STATE_READ, STATE_WRITE };
 
-/* What it is stored in. */
+/* Returns the type in which a kind of state is stored. */
 enum dtype session_state_type(const struct session *s, enum state_kind kind);
-/* Whether every rank holds all of it, or each its shards. */
+/* Tells whether each rank holds its shards only, instead of all of the state. */
 int session_sharded(const struct session *s, enum state_kind kind);
 
-/* data: n elements of the unit from `first` on, as fp32; to be filled when writing. */
+/* Visits n elements of the unit from `first` on, as fp32; to be filled when writing. */
 typedef enum status state_visitor(void *user, int unit, int64_t first, int64_t n, float *data);
-/* Calls visit for every piece that this rank holds of the unit's state, at most a group at a time, reading from or writing to
- * wherever it lives. Nothing else may run. A unit without such state is no error. */
+/* Calls visit for every piece that this rank holds of the unit's state, at most a group at a time, reading from or writing to its
+ * home. Nothing else may run. A unit without such state is no error. */
 enum status session_visit(struct session *s, int unit, enum state_kind kind, enum state_access access, state_visitor *visit,
                           void *user);
 
-/* data: n bytes of the unit's packed range from `first` on; to be filled when writing. */
+/* Visits n bytes of the unit's packed range from `first` on; to be filled when writing. */
 typedef enum status bytes_visitor(void *user, int unit, int64_t first, int64_t n, uint8_t *data);
-/* session_visit of the unit's quantised matrices. */
+/* Visits the unit's quantised matrices, as session_visit does. */
 enum status session_visit_packed(struct session *s, int unit, enum state_access access, bytes_visitor *visit, void *user);
 
-/* Elements [first, first + n) of a unit that are to be written to `data`, in fp32 or bf16. */
+/* Elements [first, first + n) of a unit, to be written to `data` in fp32 or bf16. */
 struct state_part {
     int unit;
     enum state_kind kind;
@@ -36,15 +37,15 @@ struct state_part {
 };
 /* Fills a part. Called by several threads at once. */
 typedef enum status state_filler(void *user, const struct state_part *part);
-/* Of units [unit, unit + n_units), kinds first_kind to last_kind. */
+/* Units [unit, unit + n_units), kinds first_kind to last_kind. */
 struct state_range {
     int unit, n_units;
     enum state_kind first_kind, last_kind;
 };
-/* Fills all that this rank holds of a range; without `fill` with zeros. Where the host reaches it, each part is written where it
- * lives; else a thread has a part in hand (of drives a group), and while one is on its way to a drive or a device, others are made.
- * Parts begin in the order of units, of kinds, of elements; a failure is that of the first one in this order. Nothing else may
- * run. */
+/* Fills all that this rank holds of a range, with zeros if `fill` is NULL. Host-reachable parts are written in place. Elsewhere
+ * each thread has a part in hand (for drives a whole group), and others are made while one is on its way to a drive or device.
+ *
+ * Parts begin in the order of units, kinds, elements; the failure reported is the first in this order. Nothing else may run. */
 enum status session_fill(struct session *s, struct state_range range, state_filler *fill, void *user);
 
 #endif

@@ -9,7 +9,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#define CHECKPOINT_FILE "model.safetensors" /* of a checkpoint, with the names of the model's parameters */
+#define CHECKPOINT_FILE "model.safetensors" /* a checkpoint's file, with the names of the model's parameters */
 #define MASTERS_FILE "optimizer.safetensors"
 #define MASTERS_PREFIX "master."
 
@@ -35,7 +35,7 @@ enum status source_adapter_path(const char *adapter, char path[4096])
     return OK;
 }
 
-/* The parameter as a file with such names has it. */
+/* Returns the parameter under its name in a file whose names have the prefix. */
 static struct model_param renamed(const struct model_param *p, const char *prefix)
 {
     struct model_param named = *p;
@@ -43,7 +43,7 @@ static struct model_param renamed(const struct model_param *p, const char *prefi
     return named;
 }
 
-/* A checkpoint of an fp32 run has no masters. */
+/* Opens a checkpoint's masters if it has any; checkpoints of fp32 runs have none. */
 static enum status open_masters(const char *dir, struct source *s)
 {
     char path[4096];
@@ -122,7 +122,7 @@ static int is_from_adapter(const struct model *m, const char *name)
     return 0;
 }
 
-/* It has not the tensor, or of another shape. */
+/* Refuses an adapter that lacks the tensor or has it in another shape. */
 static enum status refuse_tensor(const struct source *s, const char *name)
 {
     char cause[512];
@@ -132,8 +132,8 @@ static enum status refuse_tensor(const struct source *s, const char *name)
     return status_fail(ERR_INVALID, "the adapter is of another model: %s", cause);
 }
 
-/* "model.embed_tokens.base_layer.weight": the base's own parameter, which PEFT saves beside an adapter of head or embedding, and the head's
- * bias. -1: none. */
+/* Finds the base's parameter behind a name like "model.embed_tokens.base_layer.weight". PEFT saves it beside an adapter of head
+ * or embedding, with the head's bias. Returns -1 if there is none. */
 static int base_of(const struct model *m, const char *name)
 {
     static const char *const middle = ".base_layer";
@@ -149,7 +149,7 @@ static int base_of(const struct model *m, const char *name)
     return strcmp(param, m->params[m->embed].name) == 0 ? m->embed : -1;
 }
 
-/* ERR_INVALID: it is not the base's. */
+/* Refuses a tensor that differs from the base's parameter (ERR_INVALID). */
 static enum status compare_base(const struct source *s, int param, const char *name)
 {
     enum { PIECE = 1 << 14 };

@@ -1,4 +1,4 @@
-/* A model's parameters in a file of weights: found by name, checked for shape and values, and what else the file holds. */
+/* Finding a model's parameters in a file by name, checking shapes and values, and listing what else the file holds. */
 #include "engine/weights.h"
 
 #include "base/finite.h"
@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* What is there instead tells most: another prefix, an adapter, another family. */
+/* Refuses a file without the parameter, naming a tensor that it has: that tells of another prefix, an adapter or another family. */
 static enum status missing(struct st_file *f, const struct model_param *p)
 {
     const char *first = st_count(f) > 0 ? st_name(f, 0) : "nothing at all";
@@ -19,7 +19,7 @@ static enum status missing(struct st_file *f, const struct model_param *p)
                        adapter ? ", as adapters are saved: --adapter DIR puts it on top of its model" : "");
 }
 
-/* "[256, 64]" */
+/* Formats a shape as "[256, 64]". */
 static const char *shape_text(int n_dims, const int64_t *shape, char text[96])
 {
     int n = snprintf(text, 96, "[");
@@ -74,7 +74,7 @@ enum status weights_read_tensor(struct st_file *f, const char *name, const struc
     return OK;
 }
 
-/* The file's own value of the element is NaN or infinite, or too large for the type. */
+/* Refuses an element that is NaN or infinite in the file, or too large for the type. */
 static enum status refuse_value(struct st_file *f, const char *name, const struct model_param *p, int64_t element, enum dtype type)
 {
     float value;
@@ -101,7 +101,7 @@ enum status weights_read(struct st_file *f, const struct model_param *p, int64_t
 
 /* ---- tensors that nothing uses ---- */
 
-/* Whether two tensors hold the same values. */
+/* Compares two tensors; *equal: they hold the same values. */
 static enum status compare(struct st_file *f, const char *a, const char *b, int *equal)
 {
     enum { PIECE = 1 << 16 };
@@ -124,7 +124,7 @@ static enum status compare(struct st_file *f, const char *a, const char *b, int 
     return st;
 }
 
-/* A head of its own beside config.json's tie would be dropped; saved as a copy of the embedding it is no loss. */
+/* Refuses a head that differs from the embedding although config.json ties them: it would be dropped. An equal copy is no loss. */
 static enum status check_tied_head(struct st_file *f, const struct model *m, const char *head)
 {
     const char *embedding;
@@ -144,7 +144,7 @@ static int compare_names(const void *a, const void *b)
     return strcmp(*(const char *const *)a, *(const char *const *)b);
 }
 
-/* Of a parameter that files have quantised only the name is looked at: packed.c checks the rest. */
+/* Finds a parameter's tensor. Of a parameter quantised in the file only the name is checked here; packed.c checks the rest. */
 static enum status find_used(struct st_file *f, const struct model *m, const struct model_param *p, const char **name)
 {
     if (!m->config.quantised || p->packed_bytes == 0)
@@ -153,7 +153,7 @@ static enum status find_used(struct st_file *f, const struct model *m, const str
     return st_has(f, *name) ? OK : missing(f, p);
 }
 
-/* Where what is added to the name of a quantised matrix's module begins, for its scales, maps and the like; NULL: it is none of them. */
+/* Finds where the suffix for scales, maps and the like begins in the name of a quantised matrix's part; NULL: no such suffix. */
 static const char *find_suffix(const struct model *m, const char *name)
 {
     const char *dot = strrchr(name, '.');
@@ -162,7 +162,7 @@ static const char *find_suffix(const struct model *m, const char *name)
     return dot && (strcmp(dot, ".SCB") == 0 || strcmp(dot, ".weight_format") == 0) ? dot : NULL;
 }
 
-/* Of a quantised matrix. */
+/* Tells whether the tensor is a part of a quantised matrix in use. */
 static int is_part(const struct model *m, const char *name, const char **used, int n_used)
 {
     char matrix[256];
@@ -173,7 +173,7 @@ static int is_part(const struct model *m, const char *name, const char **used, i
     return bsearch(&key, used, (size_t)n_used, sizeof *used, compare_names) != NULL;
 }
 
-/* The names of the file's tensors that are parameters, sorted. */
+/* Lists the names of the file's tensors that are parameters, sorted. */
 static enum status list_used(struct st_file *f, const struct model *m, const char ***out, int *n_used)
 {
     const char **used = sys_malloc((size_t)m->n_params * sizeof *used);
@@ -192,7 +192,7 @@ static enum status list_used(struct st_file *f, const struct model *m, const cha
     return OK;
 }
 
-/* What nothing uses, as a list for a message. */
+/* Unused tensors, listed for a message. */
 struct surplus {
     char names[512];
     int n;
@@ -214,7 +214,7 @@ static int ignored(const char *name, const char *const *ignore, int n_ignore, un
     return any;
 }
 
-/* Of a multimodal model: not the text model's. */
+/* Tells whether a multimodal model's tensor lies outside the text model. */
 static int is_other(const struct model *m, const char *name)
 {
     return m->config.wrapped && !model_is_wrapped_name(name);
@@ -272,7 +272,7 @@ enum status weights_check(struct st_file *f, const struct model *m, const char *
     return st;
 }
 
-/* ---- what multimodal models have beside the text model ---- */
+/* ---- tensors of multimodal models beside the text model ---- */
 
 enum status weights_others(const struct st_file *f, const struct model *m, struct weights_others *out)
 {

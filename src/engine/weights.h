@@ -5,24 +5,25 @@
 #include "data/safetensors.h"
 #include "model/model.h"
 
-/* Whether the file is the model's: every parameter is there, in its shape and a type that is read, and nothing else is but
- * buffers, an equal copy of a tied head, and tensors that one of the globs names (fnmatch). ERR_INVALID names the first that is
- * missing, or those that nothing uses, or a glob that names none of these. Reads no data but a tied head's copy. */
+/* Checks that the file is the model's. Every parameter must be there, in its shape and a readable type. Other tensors must be
+ * buffers, an equal copy of a tied head, or named by one of the globs (fnmatch).
+ *
+ * ERR_INVALID names the first missing tensor, unused tensors, or a glob that matches no unused one. Reads no data but a tied
+ * head's copy. */
 enum status weights_check(struct st_file *f, const struct model *m, const char *const *ignore, int n_ignore);
-/* What the file calls a tensor: as it is called here, without its first word, or as the text model of a multimodal one. */
+/* Returns the file's name for a tensor: the same, without its first word, or as part of a multimodal model's text model. */
 const char *weights_name(const struct st_file *f, const char *name);
-/* The tensor that is the parameter. ERR_INVALID: there is none, or it has another shape. */
+/* Finds the parameter's tensor. ERR_INVALID: it is missing, or has another shape. */
 enum status weights_find(struct st_file *f, const struct model_param *p, const char **name);
-/* Elements [first, first + n) of the parameter, in fp32 or bf16, from a tensor of its shape: itself, or what an optimizer keeps of it.
- * *finite: as st_read has it. */
+/* Reads elements [first, first + n), in fp32 or bf16, from a tensor of the parameter's shape: the parameter itself or its
+ * optimizer state. *finite: number of leading finite values, as of st_read. */
 enum status weights_read_tensor(struct st_file *f, const char *name, const struct model_param *p, int64_t first, int64_t n,
                                 enum dtype type, void *data, int64_t *finite);
-/* Elements [first, first + n) of the parameter, in fp32 or bf16. ERR_INVALID names the tensor and its first value that is NaN or infinite,
- * or would be in bf16. */
+/* Reads elements [first, first + n) of the parameter, in fp32 or bf16. ERR_INVALID names the tensor and its first value that is
+ * NaN or infinite, or would be in bf16. */
 enum status weights_read(struct st_file *f, const struct model_param *p, int64_t first, int64_t n, enum dtype type, void *data);
 
-/* The tensors of a multimodal model's files that are not the text model's: vision tower, projector. Names live as long as the
- * file is open. */
+/* Tensors of a multimodal model's files beside the text model: vision tower, projector. Names live as long as the file is open. */
 struct weights_others {
     const char **names;
     int n;
