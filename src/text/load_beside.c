@@ -23,6 +23,8 @@ static enum status read_object(const struct tokenizer *t, const char *name, json
         return OK;
     TRY(read_whole(path, &text, &n));
     *out = json_loadb(text, n, JSON_ALLOW_NUL, &error);
+    if (!*out && json_error_code(&error) == json_error_numeric_overflow) /* model_max_length is 10^30 in most files */
+        *out = json_loadb(text, n, JSON_ALLOW_NUL | JSON_DECODE_INT_AS_REAL, &error);
     free(text);
     if (!*out)
         return status_fail(ERR_INVALID, "%s: line %d: %s", path, error.line, error.text);
