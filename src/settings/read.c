@@ -120,7 +120,7 @@ static enum status forget(struct settings *s, const char *name)
 static enum status forget_training(const struct flag *flags, int n, enum settings_use use, struct settings *s)
 {
     static const char *const of_training[] = {"lora", "eval-fraction", "eval-every", "eval-before"},
-                             *const of_model[] = {"adapter", "rope", "rope-base", "base", "ignore-tensors", "tokenizer", "chat-template"};
+                             *const of_model[] = {"adapter", "rope", "rope-base", "base", "ignore-tensors", "tokenizer", "chat-template", "template-var"};
     const char *model = flag_value(flags, n, "model");
     if (use != SETTINGS_EVAL && use != SETTINGS_SAMPLE)
         return OK;
@@ -278,6 +278,7 @@ static enum status refuse_unread_by_tasks(const struct settings *s, const struct
         int reads;
         const char *without;
     } options[] = {{"chat-template", s->chat, "--chat"},
+                   {"template-var", s->chat, "--chat"},
                    {"train-on", s->write_samples != NULL, "--write-samples"},
                    {"text-column", s->data.n > 0, "--data"},
                    {"chat-turns", 0, "--eval-data"},

@@ -125,6 +125,7 @@ struct settings {
     enum token_type token_type;          /* of .bin files without a header */
     char *token_cache;                   /* directory; NULL: the user's */
     char *chat_template;                 /* of conversations: a directory, a file or a name; NULL: the tokenizer's directory has it */
+    struct string_list template_var;     /* of chat templates: NAME=VALUE */
     enum train_on train_on;              /* what of conversations is trained */
     enum turns_of_chats turns;           /* of conversations whose earlier reasoning the template leaves out */
     enum packing_way packing;             /* of documents into sequences */

@@ -124,6 +124,7 @@ static enum status check_options(const struct settings *s, const struct corpus_c
         {"token-type", s->token_type != TOKEN_NONE, HOLDS_BARE_IDS, "ids in .bin files without a header"},
         {"token-cache", s->token_cache != NULL, HOLDS_TOKENS, "tokens that are kept for the next run"},
         {"chat-template", s->chat_template != NULL && !s->chat, HOLDS_CHATS, chats}, /* with chat also of tasks */
+        {"template-var", s->template_var.n > 0 && !s->chat, HOLDS_CHATS, chats},
         {"train-on", s->train_on != TRAIN_ON_ASSISTANT, HOLDS_CHATS, chats},
         {"chat-turns", s->turns != TURNS_SPLIT, HOLDS_CHATS, chats},
     };
@@ -205,17 +206,22 @@ static enum status read_with(const struct reading *x, const struct tokenizer *t)
     static const enum chat_train trained[] = {CHAT_TRAIN_ASSISTANT, CHAT_TRAIN_LAST, CHAT_TRAIN_ALL};
     struct chat_template *chat_template = NULL;
     char missing[1024];
+    json_t *variables;
+    TRY(template_variables(x->s, &variables));
     enum status st = template_open(x->s, t, &chat_template);
     if (st != OK) {
         chat_template_destroy(chat_template);
         chat_template = NULL;
-        if (x->s->chat_template)
+        if (x->s->chat_template) {
+            json_decref(variables);
             return st;
+        }
         snprintf(missing, sizeof missing, "%s (--chat-template)", status_message());
     }
-    struct chat_setup setup = {.chat_template = chat_template, .missing = missing, .turns = x->s->turns == TURNS_WHOLE ? CHAT_TURNS_WHOLE : CHAT_TURNS_SPLIT, .options = {.train = trained[x->s->train_on], .now = A_DAY, .strict = 1}};
+    struct chat_setup setup = {.chat_template = chat_template, .missing = missing, .turns = x->s->turns == TURNS_WHOLE ? CHAT_TURNS_WHOLE : CHAT_TURNS_SPLIT, .options = {.train = trained[x->s->train_on], .variables = variables, .now = A_DAY, .strict = 1}};
     st = read_data(x, t, &setup);
     chat_template_destroy(chat_template);
+    json_decref(variables);
     return st;
 }
 

@@ -152,6 +152,8 @@ void held_out_apply(const struct held_out *h, struct settings *s)
         s->token_type = run->token_type;
     if (!settings_is_typed(s, "chat-template"))
         s->chat_template = run->chat_template;
+    if (!settings_is_typed(s, "template-var"))
+        s->template_var = run->template_var;
     if (!settings_is_typed(s, "train-on"))
         s->train_on = run->train_on;
     if (!settings_is_typed(s, "chat-turns"))

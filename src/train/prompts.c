@@ -19,6 +19,8 @@ enum status prompts_open_chat(const struct settings *s, struct prompts *p)
         return status_fail(
             ERR_INVALID, "a chat needs a tokenizer and a chat template, and %s has none: give --tokenizer DIR, or a prompt without --chat",
             s->model);
+    TRY(template_variables(s, &p->variables));
+    options.variables = p->variables;
     TRY(template_open(s, p->tokenizer, &p->chat_template));
     return chat_encoder_create(p->tokenizer, p->chat_template, &options, &p->chats);
 }
@@ -27,6 +29,7 @@ void prompts_close(struct prompts *p)
 {
     chat_encoder_destroy(p->chats);
     chat_template_destroy(p->chat_template);
+    json_decref(p->variables);
     tokenizer_close(p->tokenizer);
     *p = (struct prompts){.tokenizer = NULL};
 }

@@ -3,6 +3,7 @@
 
 #include "base/sys.h"
 
+#include <ctype.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -34,6 +35,49 @@ enum status template_open(const struct settings *s, const struct tokenizer *t, s
         return chat_template_load(s->chat_template, NULL, out);
     TRY(chat_template_open(s->chat_template, out));
     return chat_template_read_tokens(*out, dir);
+}
+
+static int is_name(const char *text, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        if (!(isalpha((unsigned char)text[i]) || text[i] == '_' || (i > 0 && isdigit((unsigned char)text[i]))))
+            return 0;
+    return n > 0;
+}
+
+/* true, false, null, numbers and texts in quotes are JSON's; every other value is a text as it stands. */
+static enum status add_variable(const char *given, json_t *all)
+{
+    static const char *const own[] = {"messages", "tools", "add_generation_prompt"};
+    const size_t n = strcspn(given, "=");
+    char name[128];
+    if (!given[n] || n >= sizeof name || !is_name(given, n))
+        return status_fail(ERR_INVALID, "--template-var: '%.100s' is no NAME=VALUE, as enable_thinking=false", given);
+    snprintf(name, sizeof name, "%.*s", (int)n, given);
+    for (size_t i = 0; i < sizeof own / sizeof *own; i++)
+        if (strcmp(name, own[i]) == 0)
+            return status_fail(ERR_INVALID, "--template-var: %s is each conversation's own, and no variable that can be given", name);
+    if (json_object_get(all, name))
+        return status_fail(ERR_INVALID, "--template-var: %s is given twice", name);
+    json_t *value = json_loads(given + n + 1, JSON_DECODE_ANY, NULL);
+    value = value ? value : json_string(given + n + 1);
+    return json_object_set_new(all, name, value) == 0 ? OK : status_fail(ERR_INVALID, "--template-var: the value of %s is no UTF-8", name);
+}
+
+enum status template_variables(const struct settings *s, json_t **out)
+{
+    enum status st = OK;
+    *out = NULL;
+    if (s->template_var.n == 0)
+        return OK;
+    json_t *all = json_object();
+    for (int i = 0; i < s->template_var.n && st == OK; i++)
+        st = add_variable(s->template_var.item[i], all);
+    if (st == OK)
+        *out = all;
+    else
+        json_decref(all);
+    return st;
 }
 
 /* A line that gives a token's name what the template was rendered with, where the files beside it say something else. */

@@ -101,6 +101,25 @@ for role in User ASSISTANT ' user'; do
     refuse "odd.jsonl:1: the role of message 1 is '$role': write " data --model model --data odd.jsonl --chat-template ./bare.jinja
 done
 
+# Variables of the template: for all rows, kept by runs; a row's own win.
+echo "{% for m in messages %}<|im_start|>{{ m.role }}
+{{ m.content }}{% if mood is defined %} ({{ mood }} {{ calm + 1 }}){% endif %}<|im_end|>
+{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant
+{% endif %}" >mood.jinja
+cat >moods.jsonl <<'EOF'
+{"prompt": "Q", "completion": "A"}
+{"prompt": "Q", "completion": "A", "chat_template_kwargs": {"mood": "own"}}
+EOF
+show --data moods.jsonl --chat-template ./mood.jinja --template-var mood=glad,calm=2
+says out 'A (glad 3)<|im_end|>'
+says out 'A (own 3)<|im_end|>'
+printf 'template-var: [mood=glad, calm=1]\n' >vars.yaml
+show --config vars.yaml --data moods.jsonl --chat-template ./mood.jinja
+says out 'A (glad 2)<|im_end|>'
+refuse "--template-var: 'mood' is no NAME=VALUE" data --model model --data moods.jsonl --template-var mood
+refuse "--template-var: messages is each conversation's own" data --model model --data moods.jsonl --template-var messages=1
+refuse "--template-var is of conversations in .jsonl files, of which the data have none" data --model model --data mood.jinja --template-var mood=1
+
 # Rows of text, of which one is long; with a sequence length every token is counted.
 {
     printf '{"body": "the beginning of it'
