@@ -420,7 +420,7 @@ static void edge_cases(void **state)
     same_as_alone(SHORT "--seq-len 250", "--ranks 4", "padding: each sequence of 250 tokens is followed by ");
     same_as_alone(SHORT "--seq-len 256 --batch 3", "--ranks 2 --mesh dp=2", "batch: 3 sequences a step, 2 micro-batches");
     same_as_alone(SHORT "--seq-len 64 --eval-every 1 --eval-fraction 0.1", "--ranks 3", "eval");
-    same_as_alone(SHORT "--seq-len 64 --batch 4", "--ranks 2", "mesh: dp=2,ulysses=1,ring=1"); /* chosen for that batch, and kept */
+    same_as_alone(SHORT "--seq-len 64 --batch 4 --save-every 3", "--ranks 2", "mesh: dp=2,ulysses=1,ring=1"); /* chosen for that batch, and kept */
     r = e2e_succeeds(&patient, "--resume run --ranks 2 --steps 4");
     e2e_contains(r.out, "mesh: dp=2,ulysses=1,ring=1");
     e2e_refuses(2, "--batch: 1 sequence a step for the 2 data-parallel groups", &patient, "--ranks 2 --sp none --batch 1 --out bad --seq-len 64 " SHORT);

@@ -69,17 +69,24 @@ enum status meshes_list(const struct model *m, const struct plan_request *s, con
     return st;
 }
 
-/* Whether c was faster, or about as fast for fewer messages, or fits where `best` does not. */
-static int is_better(const struct candidate *c, const struct candidate *best)
+/* Returns a trial's seconds, and what further micro-batches add to them: their gradients are added up, and trials are of the first. */
+static double whole_step(const struct candidate *c, const struct plan_request *s)
+{
+    return c->seconds * pow((double)ceil_div(max_i64(s->batch, 1), c->strategy.mesh.degree[MESH_DP]), MESH_FURTHER);
+}
+
+/* Tells whether c was faster, or about as fast for fewer messages, or fits where `best` does not. */
+static int is_better(const struct candidate *c, const struct candidate *best, const struct plan_request *s)
 {
     if (c->excess > 1 || best->excess > 1)
         return best->excess > 1 && c->excess < best->excess;
-    if (c->seconds < (1 - MESH_EQUAL) * best->seconds)
+    const double own = whole_step(c, s), least = whole_step(best, s);
+    if (own < (1 - MESH_EQUAL) * least)
         return 1;
-    return c->seconds <= (1 + MESH_EQUAL) * best->seconds && candidate_price(c) < (1 - MESH_EQUAL) * candidate_price(best);
+    return own <= (1 + MESH_EQUAL) * least && candidate_price(c) < (1 - MESH_EQUAL) * candidate_price(best);
 }
 
-/* How many of them promise about as much as the first one. */
+/* Counts those that promise about as much as the first one. */
 static int close_ones(const struct meshes *all, enum effort effort)
 {
     const int most = effort == EFFORT_QUICK ? MESH_TRIES_QUICK : MESH_TRIES;
@@ -110,7 +117,7 @@ enum status meshes_choose(const struct start *from, struct plan_request *s, stru
         st = start_best(next, &c);
         w->seconds = c.seconds;
         w->fits = c.excess <= 1;
-        if (st == OK && is_better(&c, &best)) {
+        if (st == OK && is_better(&c, &best, s)) {
             worse = *out;
             *out = next;
             best = c;
