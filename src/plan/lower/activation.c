@@ -4,7 +4,7 @@
 
 #include <string.h>
 
-/* Rows cut into chunks; the rows of a routed value, member after member, each into its chunks. */
+/* Cuts the rows into chunks. A routed value has the rows of every ulysses member, one after another, each cut so. */
 static void cut_chunks(struct lowering *L, const char *name, enum residency r, const struct activation *a)
 {
     int members = a->shape == ROUTED ? L->ulysses : 1, n = 0;
@@ -31,7 +31,7 @@ void activation_of_work(struct lowering *L, enum residency r, int index, const s
     cut_chunks(L, name, r, a);
 }
 
-/* What outlives a layer's pass keeps its last device_chunks chunks on the device. */
+/* Lets a value that outlives a layer's pass keep its last device_chunks chunks on the device. */
 static void keep_on_device(const struct lowering *L, struct value *v)
 {
     for (int i = 0; i < v->n_tiles; i++)
@@ -51,7 +51,7 @@ static void layer_value(struct lowering *L, enum residency r, int layer, int ind
         keep_on_device(L, a->value);
 }
 
-/* The first chunks are kept, as many as layers of that kind keep; the others are computed again. */
+/* Keeps the first chunks, as many as layers of that kind save; the others are computed again. */
 static void keep_first(const struct lowering *L, int layer, struct value *v)
 {
     const int saved = strategy_saved(&L->s, model_is_windowed(L->m, layer));
@@ -66,8 +66,8 @@ enum residency activation_residency(const struct lowering *L, int layer)
     return layer >= away ? RES_DEVICE : strategy_residency(&L->s, CLASS_ACT, layer, away);
 }
 
-/* What a layer of the forward pass reads again stays where gradients pass, if that is nearer than its home, which it has for the
- * backward pass only. */
+/* Lets a value that the forward pass of its layer reads again stay where gradients pass, if that is nearer than its home. A
+ * program without a backward pass has no use for the home. */
 static void stay_between_visits(const struct lowering *L, struct value *v, enum residency home)
 {
     int backward = L->role & ROLE_BACKWARD;

@@ -6,7 +6,7 @@
 
 enum shape { CHUNKS, ROUTED /* one row per token and ulysses member; one buffer on the device while it is visited */ };
 
-/* What such a value is made of. */
+/* A value of activations, as the functions below create it. */
 struct activation {
     struct value *value;
     const char *name;
@@ -16,18 +16,18 @@ struct activation {
     value_produce *produce; /* NULL: it is not computed on demand */
 };
 
-/* A value that all layers use one after another. index: its number in the name; -1: none. */
+/* Creates a value that all layers use one after another. index: its number in the name; -1: none. */
 void activation_of_work(struct lowering *L, enum residency r, int index, const struct activation *a);
-/* A value of a block of one layer, which the backward pass reads. With `produce` its first saved_chunks chunks are kept until
- * then; without, all are, and the layer's forward pass may read them again. */
+/* Creates a value of a block of one layer, which the backward pass reads. With `produce` its first saved_chunks chunks are kept
+ * until then. Without it all are kept, and the layer's forward pass may read them again. */
 void activation_of_layer(struct lowering *L, struct block *b, int index, const struct activation *a);
-/* The residual stream at a layer's input or, layer = layers, after the last one; before: what makes it, NULL for the embedding.
- */
+/* Creates the residual stream at a layer's input or, layer = layers, after the last one. before: the block that computes it; NULL
+ * for the embedding. */
 void activation_of_stream(struct lowering *L, struct value *v, int layer, struct block *before);
-/* Whether the backward pass finds a layer's input where the forward pass left it. The last layer's always is: its backward pass
- * follows at once. */
+/* Tells whether the backward pass finds a layer's input where the forward pass left it. The last layer's input is always kept:
+ * its backward pass follows at once. */
 int lower_keeps_input(const struct lowering *L, int layer);
-/* Where activations of a layer stay. */
+/* Returns the tier in which a layer's activations stay. */
 enum residency activation_residency(const struct lowering *L, int layer);
 
 #endif

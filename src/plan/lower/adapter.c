@@ -9,7 +9,7 @@
 
 #define DEV TIER_DEVICE
 
-/* Maps whose slices take turns: those of q, k and v. */
+/* Number of maps whose slices take turns: those of q, k and v. */
 enum { AT_WORK = 3 };
 
 /* Rows of a value at a version: a product of the same rows need not be made again. */
@@ -18,32 +18,32 @@ struct source {
     int64_t row, first, n; /* first, n: outputs or inputs of the map that the product is of */
 };
 
-/* A transient, and what its chunk at work holds. */
+/* A transient product, and the rows that its chunk at work was computed from. */
 struct product {
     struct value value;
     int adapter; /* parameter A; -1: nothing */
     int64_t chunk_row;
-    struct source last; /* that is in it */
-    int64_t outputs;    /* of s B^T dy: how many of the map's are in it; slices come in any order, each once */
+    struct source last; /* the rows that the product was computed from */
+    int64_t outputs;    /* s B^T dy only: number of the map's outputs that it holds so far; slices come in any order, each once */
 };
 
-/* What masks leave of a chunk's inputs, and the gradient before it passes one: of as many columns. */
+/* Transients of dropout for inputs of one width: the masked inputs of a chunk, and their gradient before it is masked. */
 struct masked {
-    int64_t cols; /* 0: nothing has been that wide yet */
-    struct value x, dx; /* in storage type; in fp32 */
-    int adapter;        /* whose x is there: parameter A; -1: nothing is */
+    int64_t cols; /* columns; 0: unused so far */
+    struct value x, dx; /* x in storage type, dx in fp32 */
+    int adapter;        /* parameter A of the map whose inputs x holds; -1: none */
     int64_t chunk_row;
-    struct source last; /* that x was made of */
+    struct source last; /* the rows that x was made from */
 };
 
-/* Different numbers of columns of maps' inputs, slices included. */
+/* Limit of the different widths of maps' inputs, slices included. */
 enum { MOST_WIDTHS = 8 };
 
 struct adapter_work {
     struct product down[AT_WORK]; /* A x, in storage type */
     struct product up[AT_WORK];   /* s B^T dy, in fp32 */
-    struct value sum;             /* A x of slices of inputs added up, in fp32 */
-    struct value found, dfound;   /* of an embedding: what tokens find in A, in storage type; its gradient, in fp32 */
+    struct value sum;             /* A x added up over slices of inputs, in fp32 */
+    struct value found, dfound;   /* embedding: the tokens' rows of A, in storage type, and their gradient, in fp32 */
     int next_down, next_up;
     struct masked masked[MOST_WIDTHS];
 };
@@ -77,7 +77,7 @@ static struct model_linear down_map(const struct model_linear *w)
     return (struct model_linear){.weight = w->down, .bias = -1, .transposed = 1, .in = w->in, .out = w->rank, .ld = w->in};
 }
 
-/* With the outputs that w, a slice perhaps, makes. */
+/* Returns B as a map; it makes the outputs that w, perhaps a slice, makes. */
 static struct model_linear up_map(const struct model_linear *w)
 {
     return (struct model_linear){
@@ -94,14 +94,14 @@ static int64_t inputs(const struct linear_call *c)
     return c->in > 0 ? c->in : c->w->in;
 }
 
-/* Of its two sides one lies in row chunks; the other may be routed, which has the tokens of the first ulysses member where they lie
- * in row chunks, and those of others behind. */
+/* Returns the first row of the call's row chunk. One side of a call lies in row chunks. The other one may be routed: its first
+ * rows are those of ulysses member 0, in row chunks too, and further members' rows follow. */
 static int64_t chunk_row(const struct linear_call *c)
 {
     return min_i64(c->x.row, c->y.row);
 }
 
-/* --- What is at work --- */
+/* --- Products at work --- */
 
 static struct source source_of(const struct linear_side *side, int64_t first, int64_t n)
 {
@@ -114,7 +114,7 @@ static int same_source(const struct source *a, const struct source *b)
     return a->tensor == b->tensor && a->version == b->version && a->row == b->row && a->first == b->first && a->n == b->n;
 }
 
-/* The map's product at work; NULL: there is none. */
+/* Returns the map's product at work; NULL: there is none. */
 static struct product *find(struct product *all, const struct model_linear *w)
 {
     for (int i = 0; i < AT_WORK; i++)
@@ -123,7 +123,7 @@ static struct product *find(struct product *all, const struct model_linear *w)
     return NULL;
 }
 
-/* A new one of a chunk, in the place of the map's former one, or of the one that was begun first. */
+/* Begins a new product of a chunk, in place of the map's former one or else of the product that was begun first. */
 static struct product *begin(struct lowering *L, struct product *all, int *next, const struct model_linear *w, int64_t row)
 {
     struct product *p = find(all, w);
@@ -149,7 +149,7 @@ int adapter_drops(const struct lowering *L)
     return L->m->config.lora.dropout > 0 && L->role & ROLE_BACKWARD;
 }
 
-/* Of that many columns; the first call makes its values. */
+/* Returns the transients of dropout for inputs of `cols` columns; the first call for a width creates them. */
 static struct masked *masked_of(struct lowering *L, int64_t cols)
 {
     struct masked *all = L->adapters->masked;
@@ -167,7 +167,7 @@ static struct masked *masked_of(struct lowering *L, int64_t cols)
     return &all[i];
 }
 
-/* y = what the mask of the call's inputs leaves of x, which is of y's type, or y += that, x being in fp32. */
+/* Writes the masked and scaled x into y, or adds it to y. A sum reads x in fp32; a write reads x in y's type. */
 static void drop(struct lowering *L, const struct linear_call *c, const struct linear_side *y, const struct linear_side *x, int accumulate)
 {
     const double rate = L->m->config.lora.dropout;
@@ -191,7 +191,7 @@ static void drop(struct lowering *L, const struct linear_call *c, const struct l
     emit_done(L, 0);
 }
 
-/* The call's inputs as A sees them. */
+/* Returns the call's inputs as A sees them: masked if the program drops. */
 static struct linear_side seen(struct lowering *L, const struct linear_call *c)
 {
     if (!adapter_drops(L))
@@ -211,7 +211,7 @@ static struct linear_side seen(struct lowering *L, const struct linear_call *c)
 
 /* --- The two products --- */
 
-/* A x of the call's rows, and inputs where it is of a slice. */
+/* Returns A x of the call's rows, and of the call's inputs if it is a slice; computes the product unless it is at work. */
 static struct linear_side down_product(struct lowering *L, const struct linear_call *c)
 {
     struct adapter_work *W = L->adapters;
@@ -226,7 +226,7 @@ static struct linear_side down_product(struct lowering *L, const struct linear_c
     return side_of(L, &p->value, p->chunk_row, L->s.dtype);
 }
 
-/* s B^T dy of the call's outputs and of those before it. *whole: that is all of them. */
+/* Returns s B^T dy of the call's outputs and of the slices before it. *whole: 1 if these are all outputs of the map. */
 static struct linear_side up_product(struct lowering *L, const struct linear_call *c, int *whole)
 {
     struct adapter_work *W = L->adapters;
@@ -251,7 +251,7 @@ static struct linear_side up_product(struct lowering *L, const struct linear_cal
 
 /* --- Passes --- */
 
-/* y += s B (A x), x being a slice: A x is added up, and B follows once it is whole. */
+/* Adds s B (A x) to y where x is a slice: the slices of A x are added up, and B follows once the sum is whole. */
 static void forward_by_slices(struct lowering *L, const struct linear_call *c)
 {
     struct adapter_work *W = L->adapters;
@@ -314,9 +314,9 @@ void adapter_dw(struct lowering *L, const struct linear_call *c)
         linear_product_dw(L, &(struct linear_call){&down, c->first_in, c->in, c->rows, gradient, seen(L, c)});
 }
 
-/* --- Of the embedding --- */
+/* --- The embedding's adapter --- */
 
-/* Rows of A, which is stored by columns, of the tokens of chunk c, or what they add to its gradient. */
+/* Emits a lookup of the tokens' rows of A, which is stored by columns, or the op that adds to A's gradient. */
 static struct op_attrs *emit_lookup(struct lowering *L, enum op_kind op, int64_t rows, enum dtype type)
 {
     const struct model_linear *w = &L->m->embedding;
@@ -341,7 +341,7 @@ static struct linear_side find_tokens(struct lowering *L, int64_t r0, int64_t r1
     return (struct linear_side){found, r0, L->s.dtype, 0};
 }
 
-/* B applied to the chunk's rows. scale: of embeddings, 0: 1. */
+/* Returns the call that applies B to the tile's rows. scale: factor of embeddings; 0: 1. */
 static struct linear_call embedded(const struct lowering *L, const struct model_linear *up, const struct tile *t, struct value *y, float scale)
 {
     return (struct linear_call){up, .rows = t->row1 - t->row0, .y = {y, t->row0, L->s.dtype}, .scale = (scale != 0.0f ? scale : 1.0f) * L->m->embedding.adapter_scale};

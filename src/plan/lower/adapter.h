@@ -12,16 +12,18 @@
 
 #include "plan/lower/product.h"
 
-/* Whether A sees its inputs by a mask (ops/dropout.h): while the program trains. */
+/* Tells whether A sees its inputs through a mask (ops/dropout.h): only in programs with a backward pass. */
 int adapter_drops(const struct lowering *L);
-/* The transients, if the model has adapters. */
+/* Creates the transients, if the model has adapters. */
 void adapter_values(struct lowering *L);
-/* What an adapter adds where the map's own product has been emitted; nothing without one. */
+/* Emits the adapter's share of a map's outputs, or of the gradient of its inputs, after the map's own product; nothing without an
+ * adapter. */
 void adapter_forward(struct lowering *L, const struct linear_call *c);
 void adapter_dx(struct lowering *L, const struct linear_call *c);
-/* Gradients of A and B. */
+/* Emits the gradients of A and B. */
 void adapter_dw(struct lowering *L, const struct linear_call *c);
-/* x += scale s B A[tokens] of chunk c, and what A and B learn from L->dx, if the embedding has an adapter. */
+/* Adds scale s B A[tokens] to chunk c of x, or makes the gradients of A and B from L->dx; nothing unless the embedding has an
+ * adapter. */
 void adapter_embed(struct lowering *L, struct value *x, int c, float scale);
 void adapter_embed_backward(struct lowering *L, int c, float scale);
 

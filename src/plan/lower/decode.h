@@ -1,14 +1,14 @@
-/* Programs that read the next tokens of a text and give the logits after the last one. Private to src/plan/lower.
+/* Programs that read the next tokens of a text and compute the logits after the last one. Private to src/plan/lower.
  *
- * Their rows are one row chunk: tokens that follow one another, in one block of the cache, beside rows that are none (their masks
- * are empty, their index is outside). Keys and values of earlier tokens are cached (cached.h). */
+ * Their rows are one row chunk: consecutive tokens in one block of the cache, and rows without a token (their masks are empty,
+ * their index is outside the block). Keys and values of earlier tokens are cached (cached.h). */
 #ifndef LTRAIN_PLAN_LOWER_DECODE_H
 #define LTRAIN_PLAN_LOWER_DECODE_H
 
 #include "plan/lower/lowering.h"
 
-/* Inputs, outputs and the caches. Masks have L->mask_rows rows for the tail, then for each slot, of keys counted from the block's
- * first one. */
+/* Creates inputs, outputs and caches. A mask has L->mask_rows rows for the tail, then as many for each slot; its keys are counted
+ * from the block's first one. */
 void decode_create(struct lowering *L, struct io_buffers *io);
 void decode_passes(struct lowering *L);
 

@@ -7,14 +7,14 @@ struct op_attrs *emit(struct lowering *L, enum op_kind op, enum lane lane)
 {
     int i = program_add_instr(L->p, op, lane);
     if (L->p->excess > EXCESS_BYTES && L->st == OK)
-        L->st = ERR_NOFIT; /* the rest would take long */
+        L->st = ERR_NOFIT; /* the remaining instructions would take long */
     L->p->instrs[i].phase = (uint8_t)L->phase;
     L->p->instrs[i].unit = (int16_t)L->layer;
     L->p->instrs[i].predicate = (int16_t)L->predicate;
     return &program_call(L->p, &L->p->instrs[i])->attrs;
 }
 
-/* The tile's part [row0, row1) as an operand: that of the tile's copy in `place`. */
+/* Rows [row0, row1) of a tile's copy in one place, as an operand. */
 struct tile_part {
     int buffer, version;
     int64_t offset, row0, row1;
@@ -43,8 +43,8 @@ static void add_part(struct lowering *L, int arg, enum access access, const stru
                                                    .version = (uint32_t)(x->version + (access == ACCESS_WRITE))});
 }
 
-/* Tiles that continue one another in a buffer are one operand: most arguments have many (groups of a matrix, chunks of a full
- * value). */
+/* Appends the operands of rows [row0, row1). Tiles that continue one another in a buffer become one operand: most arguments have
+ * many (groups of a matrix, chunks of a full value). */
 static void arg_rows(struct lowering *L, int arg, enum access access, struct value *v, int64_t row0, int64_t row1, int place)
 {
     int i = value_tile_at(v, row0);
@@ -88,7 +88,7 @@ void arg_update(struct lowering *L, int arg, struct value *v, int64_t row0, int6
     arg_rows(L, arg, ACCESS_UPDATE, v, row0, row1, place);
 }
 
-/* 0 bytes: no argument. */
+/* Appends an operand of device scratch memory; 0 bytes: no operand. */
 static void arg_scratch(struct lowering *L, int arg, int64_t bytes)
 {
     if (bytes <= 0 || L->st != OK)
@@ -98,7 +98,7 @@ static void arg_scratch(struct lowering *L, int arg, int64_t bytes)
         L->p, (struct operand){.arg = (uint32_t)arg, .access = ACCESS_WRITE, .buffer = b, .tensor = -1, .bytes = bytes});
 }
 
-/* Bytes that a rank sends to others. */
+/* Returns the bytes that a rank sends to others. */
 static int64_t comm_bytes(enum op_kind op, const struct op_attrs *a, int members)
 {
     int64_t share = a->comm.share * a->comm.element, wire = dtype_size((enum dtype)a->comm.type);
@@ -116,7 +116,7 @@ static int64_t comm_bytes(enum op_kind op, const struct op_attrs *a, int members
     }
 }
 
-/* Operands are ranges; of a matrix's columns a kernel touches less. */
+/* Returns the bytes that a kernel touches: those of its operands, except that dequantising touches only some columns of a matrix. */
 static int64_t touched_bytes(const struct program *p, const struct instr *in, const struct op_attrs *a)
 {
     int64_t bytes = 0;

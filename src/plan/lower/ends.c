@@ -1,4 +1,4 @@
-/* Both ends of a model, chunk by chunk. */
+/* Both ends of a model, chunk by chunk: the embedding, and the final norm, head and loss. */
 #include "plan/lower/ends.h"
 
 #include "plan/lower/adapter.h"
@@ -10,13 +10,13 @@
 
 #define DEV TIER_DEVICE
 
-/* Rows in use of a table of embeddings. */
+/* Returns the rows in use of a table of embeddings. */
 static int64_t table_rows(const struct lowering *L, int param)
 {
     return param_of(L, param)->elements / L->m->config.dim;
 }
 
-/* Gemma rounds its factor to the storage type. */
+/* Returns the factor of embeddings. Gemma rounds it to the storage type. */
 static float embedding_scale(const struct lowering *L)
 {
     float scale = (float)L->m->config.embedding_scale;
@@ -80,7 +80,7 @@ int head_unit(const struct lowering *L)
     return param_of(L, L->m->head.weight)->unit;
 }
 
-/* The gradient of one chunk's loss with respect to the stream, from that of the final norm's output. */
+/* Computes the gradient of one chunk's loss with respect to the stream, from that of the final norm's output. */
 static void stream_gradient(struct lowering *L, int c)
 {
     struct value *x = &L->x[L->m->config.layers];
@@ -174,7 +174,7 @@ void lower_last_logits(struct lowering *L)
     struct value *x = &L->x[L->m->config.layers];
     value_get(L, x, 0);
     value_new(L, &L->last, 0);
-    struct op_attrs *a = emit(L, OP_EMBED, LANE_COMPUTE); /* a row of the stream as of a table */
+    struct op_attrs *a = emit(L, OP_EMBED, LANE_COMPUTE); /* looks up a row of the stream as if that were a table */
     a->embed.rows = 1;
     a->embed.dim = L->m->config.dim;
     a->embed.vocab = L->s.rows;

@@ -4,21 +4,21 @@
 
 #include "plan/lower/lowering.h"
 
-/* Chunk c of the first layer's input; and what the embedding learns from L->dx. */
+/* Computes chunk c of the first layer's input. lower_embed_backward: makes the embedding's gradient from L->dx. */
 void lower_embed(struct lowering *L, int c);
 void lower_embed_backward(struct lowering *L, int c);
 
-/* The unit that has the head's matrix. */
+/* Returns the unit that has the head's matrix. */
 int head_unit(const struct lowering *L);
-/* Elements from row to row of the logits: on GPUs a multiple of 8, as the fastest products want it. */
+/* Returns the elements from row to row of the logits: on GPUs a multiple of 8, for the fastest products. */
 int64_t lower_logits_ld(const struct lowering *L);
-/* Whether the loss gives the logits' gradient in bf16: products of GPUs would round it each. */
+/* Tells whether the loss op writes the logits' gradient in bf16. Else each product of a GPU would round that gradient again. */
 int lower_rounds_dlogits(const struct lowering *L);
-/* Whether the program leaves every token's loss: one that only evaluates. */
+/* Tells whether the program leaves every token's loss: one that only evaluates. */
 int lower_says_each(const struct lowering *L);
-/* Loss tiles of chunk c: logits, loss and, with `gradient`, theirs in the same pass, then L->dx. */
+/* Computes the loss tiles of chunk c: logits and loss; `gradient`: also the logits' gradient in the same pass, then L->dx. */
 void lower_loss_chunk(struct lowering *L, int c, int gradient);
-/* The logits of row L->last_row of the stream after the last layer, of which there is one chunk: L->logits. */
+/* Computes L->logits from row L->last_row of the stream after the last layer, of which there is one chunk. */
 void lower_last_logits(struct lowering *L);
 
 #endif

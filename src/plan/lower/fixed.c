@@ -1,4 +1,4 @@
-/* What settings fix before a placement is searched. */
+/* The part of a strategy that settings fix before a placement is searched. */
 #include "plan/lower/fixed.h"
 
 #include "plan/lower/grid.h"
@@ -42,7 +42,7 @@ double plan_alpha_error(const struct plan_request *s, const struct strategy *gri
     return s->alpha_by_kind ? fmax(full, fabs(chunks_of(grid, s->window_alpha) / chunks - s->window_alpha)) : full;
 }
 
-/* Shares for two kinds of layers are for models that have both. */
+/* Refuses shares for two kinds of layers for a model that has only one kind. */
 static enum status check_alpha(const struct model *m, const struct plan_request *s)
 {
     if (s->alpha_by_kind && m->n_masks < 2)

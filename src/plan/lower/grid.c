@@ -1,4 +1,4 @@
-/* Tile grids, which are part of the numerics key: the default one, and others to compare it with. */
+/* Tile grids, which are part of the numerics key: the default one, and alternatives. */
 #include "plan/lower/grid.h"
 
 #include "base/blocks8.h"
@@ -9,7 +9,7 @@
 
 #define RULE_SHORTEST 2048 /* row chunk of short sequences; shorter ones are taken only to fit */
 
-/* Whether tiles of that number of query heads are legal in some layers. The others take the next number below that is. */
+/* Tells whether tiles of that number of query heads are legal in some layers. The other layers take the next lower legal number. */
 static int head_tile_legal(const struct model *m, const struct strategy *t, int64_t heads)
 {
     int legal = 0;
@@ -18,7 +18,7 @@ static int head_tile_legal(const struct model *m, const struct strategy *t, int6
     return legal;
 }
 
-/* The sentence names the legal values. */
+/* Makes the error of a head tile that is not legal, with the legal values in its sentence. */
 static enum status refuse_head_tile(const struct model *m, int64_t asked, const struct strategy *t)
 {
     char legal[256] = "", heads[64];
@@ -38,16 +38,16 @@ static enum status refuse_head_tile(const struct model *m, int64_t asked, const 
                        legal[0] ? " or " : "", (long long)last);
 }
 
-/* Limits in pieces, row chunks times head tiles: finer grids take too long to plan. A grid that is given may take a minute. */
+/* Limits in pieces, row chunks times head tiles: finer grids take too long to plan. A grid that the user gives may take a minute. */
 enum { MOST_PIECES = 1024, MOST_OF_MODEL = 1 << 17, SHORTEST_CHUNK = 64, SHORTEST_LOSS = 128 };
 
-/* Of one layer, in tiles of query heads for each row chunk. */
+/* Returns the tiles of query heads of one layer for each row chunk. */
 static int64_t head_pieces(const struct model *m, const struct strategy *t, int shape)
 {
     return heads_cut(&m->shapes[shape], &t->mesh, t->head_tile).n_q;
 }
 
-/* Of all layers, for each row chunk. */
+/* Returns the tiles of query heads of all layers for each row chunk. */
 static int64_t pieces_a_chunk(const struct model *m, const struct strategy *t)
 {
     int64_t n = 0;
@@ -56,7 +56,7 @@ static int64_t pieces_a_chunk(const struct model *m, const struct strategy *t)
     return n;
 }
 
-/* Of the layer that has most. */
+/* Returns the pieces of the layer that has most. */
 static int64_t most_of_layer(const struct model *m, const struct strategy *t)
 {
     int64_t most = 0;
@@ -70,7 +70,7 @@ int64_t plan_pieces(const struct model *m, const struct strategy *t)
     return ceil_div(t->rows, t->row_chunk) * pieces_a_chunk(m, t);
 }
 
-/* Every finer grid that the planner takes by itself may be given, too. */
+/* Returns the limit of pieces for given grids. It admits every finer grid that the planner takes by itself. */
 static int64_t most_pieces(const struct model_config *c)
 {
     return max_i64(MOST_OF_MODEL, c->layers * MOST_PIECES);
@@ -91,7 +91,8 @@ static enum status check_pieces(const struct model *m, const struct strategy *t)
         (long long)round_up(ceil_div(t->rows, chunks), SHORTEST_CHUNK));
 }
 
-/* Elements of a group: 128 groups in the largest unit, and messages worth sending between many ranks. */
+/* Returns the elements of a group: at most 128 groups in the largest unit, and messages that are worth sending between many
+ * ranks. */
 static int64_t default_group(const struct model *m, int ranks)
 {
     int64_t most = 0, group = 1 << 20;
@@ -102,7 +103,7 @@ static int64_t default_group(const struct model *m, int ranks)
     return group;
 }
 
-/* The i-th legal tile of more heads. */
+/* Sets the i-th legal tile of more heads. Returns 0 if there is none. */
 static int wider_heads(const struct model *m, int i, struct strategy *t)
 {
     for (int64_t heads = t->head_tile + 1; heads <= model_most_heads(m); heads++)
@@ -113,7 +114,7 @@ static int wider_heads(const struct model *m, int i, struct strategy *t)
     return 0;
 }
 
-/* Makes the sizes that are open coarser until there are not too many pieces: row chunks first, as long as there are 16 of them. */
+/* Makes the sizes that the settings leave open coarser until there are few enough pieces: row chunks first, as long as 16 remain. */
 static void limit_pieces(const struct model *m, const struct plan_request *s, struct strategy *t)
 {
     while (plan_pieces(m, t) > most_pieces(&m->config)) {
@@ -128,7 +129,7 @@ static void limit_pieces(const struct model *m, const struct plan_request *s, st
     }
 }
 
-/* The sentence names the nearest legal values. */
+/* Makes the error of a loss tile that does not divide the row chunk, with the nearest legal values in its sentence. */
 static enum status refuse_loss_tile(int64_t asked, int rows_given, const struct strategy *t)
 {
     int64_t less = asked, more = asked;
@@ -141,7 +142,7 @@ static enum status refuse_loss_tile(int64_t asked, int rows_given, const struct 
                        (long long)more, rows_given ? "" : ", or give rows=N, too");
 }
 
-/* Wide tiles make better matrix products; from 64k tokens on memory counts more. */
+/* Returns the default number of heads in a tile. Wide tiles make better matrix products; beyond 65536 tokens memory counts more. */
 static int64_t default_heads(const struct attention_shape *shape, const struct plan_request *s, const struct strategy *t)
 {
     const struct head_tiles h = heads_cut(shape, &t->mesh, 1);
@@ -167,7 +168,7 @@ enum status plan_tiles(const struct model *m, const struct plan_request *s, stru
     int64_t loss = s->loss_tile > 0 ? min_i64(s->loss_tile, out->row_chunk) : out->row_chunk;
     if (s->loss_tile > 0 && out->row_chunk < out->rows && out->row_chunk % loss)
         return refuse_loss_tile(loss, s->row_chunk > 0, out);
-    /* logits in fp32: a quarter of the residual stream, which is there in any case */
+    /* limit of the logits in fp32: a quarter of the residual stream, which is there in any case */
     int64_t logits = max_i64(64 << 20, out->rows * c->dim * dtype_size(s->dtype) / 4);
     while (s->loss_tile <= 0 && loss * c->vocab * 4 > logits && loss % 2 == 0)
         loss /= 2;
@@ -179,7 +180,8 @@ enum status plan_tiles(const struct model *m, const struct plan_request *s, stru
     return OK;
 }
 
-/* Row chunks twice as long, then half as long, of which the loss tile is a divisor: half of all rows need not be one. */
+/* Sets row chunks twice as long (i = 0) or half as long (1), if the loss tile divides them: it need not divide half of all rows.
+ * Returns 0 if that is not legal. */
 static int other_rows(const struct model *m, const struct plan_request *s, int i, struct strategy *t)
 {
     int64_t other = i == 0 ? min_i64(2 * t->row_chunk, t->rows) : t->row_chunk / 2;
@@ -191,7 +193,7 @@ static int other_rows(const struct model *m, const struct plan_request *s, int i
     return (other == t->rows || other % t->loss_tile == 0) && most_of_layer(m, t) <= MOST_PIECES;
 }
 
-/* Loss tiles 2, 4 and 8 times as long. */
+/* Sets loss tiles 2, 4 or 8 times as long. Returns 0 if that is not legal. */
 static int longer_loss(int i, struct strategy *t)
 {
     int64_t other = t->loss_tile << (i + 1);
@@ -213,7 +215,7 @@ int plan_other_tiles(const struct model *m, const struct plan_request *s, enum t
     }
 }
 
-/* The next fewer heads. */
+/* Sets the next lower legal number of heads. Returns 0 if there is none. */
 static int narrower_heads(const struct model *m, struct strategy *t)
 {
     int64_t heads = t->head_tile - 1;
@@ -224,7 +226,7 @@ static int narrower_heads(const struct model *m, struct strategy *t)
     return heads > 0 && most_of_layer(m, t) <= MOST_PIECES;
 }
 
-/* Loss tiles half and a quarter as long. */
+/* Sets loss tiles half or a quarter as long. Returns 0 if that is not legal. */
 static int shorter_loss(int i, struct strategy *t)
 {
     int64_t other = t->loss_tile >> (i + 1);

@@ -2,15 +2,15 @@
 
 #include "base/blocks8.h"
 
-/* How many of n elements each rank has, the last ones perhaps fewer. Blocks of moments stay whole. */
+/* Returns the rows of n elements that each rank has; the last ranks may have fewer elements. Blocks of moments stay whole. */
 static int64_t share_of(const struct strategy *s, int64_t n)
 {
     const int64_t share = ceil_div(n, s->ranks);
     return s->moments == I8 ? min_i64(n, round_up(share, BLOCK8)) : share;
 }
 
-/* Groups do not straddle the borders between what decays, what is trained and what is frozen. If the optimizer state is
- * not sharded, decay does not matter: an update can tell the two apart within a group, unless moments come in blocks. */
+/* Lists the borders that groups do not straddle: between elements with decay, trained ones and frozen ones. An update can tell
+ * elements with and without decay apart within a group, unless the optimizer state is sharded or moments come in blocks. */
 static int unit_borders(const struct model *m, const struct strategy *s, int unit, int64_t border[4])
 {
     const struct model_unit *u = &m->units[unit];

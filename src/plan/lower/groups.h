@@ -1,4 +1,4 @@
-/* Groups of a unit's elements: what is updated, summed over ranks and fetched together. */
+/* Groups of a unit's elements: the elements that are updated, summed over ranks and fetched together. */
 #ifndef LTRAIN_PLAN_LOWER_GROUPS_H
 #define LTRAIN_PLAN_LOWER_GROUPS_H
 
@@ -10,18 +10,19 @@ struct group {
     int64_t first, end, shard_first, shard_end;
 };
 
-/* The index-th group of a unit's elements. Rank r holds its elements from first + r * share on, share = shard_end - shard_first
- * of them, unless `end` comes earlier. */
+/* Returns the index-th group of a unit's elements. With share = shard_end - shard_first, rank r holds `share` of its elements
+ * from first + r * share on, up to `end`. */
 struct group plan_group(const struct model *m, const struct strategy *s, int unit, int index);
-/* Groups that hold the first `elements` elements of a unit, which end at a group's border. */
+/* Returns the number of groups that hold the first `elements` elements of a unit, which end at a group's border. */
 int plan_groups(const struct model *m, const struct strategy *s, int unit, int64_t elements);
 
-/* Quantised matrices: the index-th group of the unit's packed bytes, as many as a group of elements has; rows of a value that has one
- * byte a row. */
+/* Returns the index-th group of the unit's packed bytes (quantised matrices): rows of a value that has one byte a row. It has as
+ * many bytes as a group of elements has in storage type. */
 struct group plan_packed_group(const struct model *m, const struct strategy *s, int unit, int index);
 int plan_packed_groups(const struct model *m, const struct strategy *s, int unit);
 
-/* Moments in I8: the group's bytes of a value that has one byte a row (base/blocks8.h): those of its elements, or of one rank's share. */
+/* Returns the first byte of a group's moments in I8, in a value that has one byte a row (base/blocks8.h). sharded: bytes of one
+ * rank's share. */
 int64_t plan_moments_row(const struct model *m, const struct strategy *s, int unit, int index, int sharded);
 
 #endif

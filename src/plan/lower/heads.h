@@ -1,4 +1,4 @@
-/* How attention's heads are shared among ranks and cut into tiles. Layers of one shape are cut alike. */
+/* Attention's heads shared among ranks and cut into tiles. Layers of one shape are cut alike. */
 #ifndef LTRAIN_PLAN_LOWER_HEADS_H
 #define LTRAIN_PLAN_LOWER_HEADS_H
 
@@ -9,15 +9,15 @@
 struct head_tiles {
     int64_t dim;             /* elements of a head */
     int64_t all, all_kv;     /* heads and KV heads of the model */
-    int heads, kv_heads;     /* of a rank; with fewer KV heads than members of its ulysses group, neighbours share one */
-    int q, kv;               /* of a tile */
-    int n_q, n_kv, q_per_kv; /* tiles of query heads, of KV heads, and how many of the former belong to one of the latter */
+    int heads, kv_heads;     /* heads of a rank; with fewer KV heads than members of its ulysses group, neighbours share one */
+    int q, kv;               /* heads and KV heads of a tile */
+    int n_q, n_kv, q_per_kv; /* tiles of query heads, tiles of KV heads, and tiles of query heads for each tile of KV heads */
 };
 
-/* Whether tiles of that number of query heads are legal: whole KV groups, or equal parts of one (which would send keys and values around
- * a ring again and again). */
+/* Tells whether tiles of that number of query heads are legal: whole KV groups, or equal parts of one. Parts are not legal in a
+ * ring, around which they would send the same keys and values again and again. */
 int heads_tile_legal(const struct attention_shape *shape, const struct mesh *mesh, int64_t tile);
-/* Tiles of the most heads that are legal and not more than `tile`, or of the fewest that are legal. */
+/* Cuts the heads into tiles of the most heads that are legal and not more than `tile`, or else of the fewest that are legal. */
 struct head_tiles heads_cut(const struct attention_shape *shape, const struct mesh *mesh, int64_t tile);
 
 #endif

@@ -54,7 +54,7 @@ static struct block *last_block(const struct layer *layer)
     return &layer->blocks[layer->n_blocks - 1];
 }
 
-/* The stream at the layers' inputs and after the last layer. */
+/* Creates the stream at the layers' inputs and after the last layer. */
 static void create_stream(struct lowering *L)
 {
     int layers = (int)L->m->config.layers;
@@ -69,14 +69,14 @@ static void create_stream(struct lowering *L)
     }
 }
 
-/* The backward pass does not read it. */
+/* Lets nothing of a value be kept: the backward pass does not read it. */
 static void keep_nothing(struct value *v)
 {
     for (int i = 0; i < v->n_tiles; i++)
         v->tiles[i].residency = RES_NONE;
 }
 
-/* What a layer's blocks have for themselves, and the stream between them. */
+/* Creates the values of a layer's blocks, and the stream between the blocks. */
 static void create_layer_values(struct lowering *L, const struct layer *layer)
 {
     int n = layer->n_blocks;
@@ -96,7 +96,7 @@ static void create_layer_values(struct lowering *L, const struct layer *layer)
     }
 }
 
-/* Whether the model has blocks of a kind. */
+/* Tells whether the model has blocks of a kind. */
 static int has_kind(const struct lowering *L, const struct block_lowering *lowering)
 {
     for (int l = 0; l < (int)L->m->config.layers; l++)
@@ -119,7 +119,7 @@ static void work_value(struct lowering *L, struct value *v, const char *name, in
     activation_of_work(L, RES_NONE, index, &(struct activation){v, name, L->m->config.dim, type, CHUNKS});
 }
 
-/* Whether some block normalises what it gives. */
+/* Tells whether some block normalises its branch. */
 static int branches_norm(const struct lowering *L)
 {
     for (int l = 0; l < (int)L->m->config.layers; l++)
@@ -162,7 +162,7 @@ void layers_values(struct lowering *L)
         branch_values(L);
     if (branches_norm(L) || L->m->config.residual_scale > 0.0)
         activation_of_work(L, L->s.carry, -1, &(struct activation){&L->df, "df", L->m->config.dim, L->s.dtype, CHUNKS});
-    if (L->s.cached_tokens == 0) /* else of one row's logits, which decode.c creates */
+    if (L->s.cached_tokens == 0) /* decode.c creates the logits of one row instead */
         loss_values(L);
     for (int k = 0; L->st == OK && k < BLOCK_KINDS; k++)
         if (lowerings[k]->tile_values && has_kind(L, lowerings[k]))
@@ -172,7 +172,7 @@ void layers_values(struct lowering *L)
 
 /* --- Forward --- */
 
-/* What its blocks need before the layer's output can be computed chunk by chunk. */
+/* Runs the steps of a layer's blocks that must be complete before its output can be computed chunk by chunk. */
 static void layer_forward(struct lowering *L, int l)
 {
     const struct layer *layer = &L->layers[l];
@@ -199,7 +199,7 @@ static void layer_leave(struct lowering *L, int l)
             layer->blocks[i].lowering->leave(L, &layer->blocks[i]);
 }
 
-/* The last layer's chunks go straight into the loss. */
+/* Computes the last layer's output; its chunks go straight into the loss. */
 static void output_and_loss(struct lowering *L, int l, int gradient)
 {
     int last = L->m->n_units - 1;
@@ -220,7 +220,7 @@ static void output_and_loss(struct lowering *L, int l, int gradient)
     }
 }
 
-/* The last layer's output, and the logits of one row of it. */
+/* Computes the last layer's output, and the logits of one row of it. */
 static void output_and_logits(struct lowering *L, int l)
 {
     unit_fetch(L, L->m->n_units - 1);
@@ -264,9 +264,9 @@ void lower_forward(struct lowering *L)
 
 /* --- Backward --- */
 
-/* Layer inputs that were not kept, from the last one that was up to layer l's, layer by layer: each layer's parameters are
- * fetched once, and what is computed lives where kept inputs do until its layer has used it, or on the host if they are staged
- * there. */
+/* Computes the layer inputs that were not kept, from the last kept one up to layer l's, layer by layer, so that each layer's
+ * parameters are fetched once. A computed input lives at the home of kept inputs until its layer has used it, or on the host if
+ * inputs are staged there. */
 static void restore_inputs(struct lowering *L, int l)
 {
     int first = l;
@@ -283,7 +283,7 @@ static void restore_inputs(struct lowering *L, int l)
     }
 }
 
-/* Block by block from the last one; parallel blocks together with the one before them. */
+/* Runs the backward pass of a layer's blocks from the last one on; parallel blocks run together with the one before them. */
 static void layer_backward(struct lowering *L, const struct layer *layer)
 {
     for (int last = layer->n_blocks - 1, first; last >= 0; last = first - 1) {

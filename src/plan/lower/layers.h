@@ -4,11 +4,11 @@
 
 #include "plan/lower/lowering.h"
 
-/* The layers' blocks, without values. */
+/* Creates the layers' blocks, without values. */
 void layers_create(struct lowering *L);
-/* A unit_cuts (state.h), for which layers_create is enough. */
+/* Cuts gradients as a unit_cuts does (state.h); it needs only layers_create. */
 int layers_grad_cuts(const struct lowering *L, int unit, int64_t *cuts, int n, int max);
-/* The values of layers and of the loss. Digests of programs hold the order in which values are created. */
+/* Creates the values of layers and of the loss. Their order must not change: digests of programs depend on it. */
 void layers_values(struct lowering *L);
 
 void lower_forward(struct lowering *L);

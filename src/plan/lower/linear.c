@@ -1,4 +1,4 @@
-/* Linear maps with their adapters, and where their gradients are cut. */
+/* Linear maps with their adapters, and the cuts of their gradients. */
 #include "plan/lower/linear.h"
 
 #include "plan/lower/adapter.h"
@@ -22,7 +22,7 @@ void lower_linear_dw(struct lowering *L, const struct linear_call *c)
     adapter_dw(L, c);
 }
 
-/* Of slices of outputs only B's gradient is written in parts, of slices of inputs only A's. */
+/* Cuts an adapter's gradients: slices of outputs write only B's in parts, slices of inputs only A's. */
 static int adapter_cuts(const struct lowering *L, const struct model_linear *w, int parts, enum linear_slices slices, int64_t *cuts,
                         int n, int max)
 {

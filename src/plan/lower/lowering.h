@@ -1,5 +1,4 @@
-/* What one program's lowering works on: the model, the strategy, the program so far, and the values. Private to src/plan/lower.
- */
+/* State of one program's lowering: the model, the strategy, the program so far, and the values. Private to src/plan/lower. */
 #ifndef LTRAIN_PLAN_LOWER_LOWERING_H
 #define LTRAIN_PLAN_LOWER_LOWERING_H
 
@@ -17,7 +16,7 @@ struct block;
 struct layer_cache;
 struct memory;
 
-/* Its blocks (blocks/block.h), in the order in which they add to the residual stream. */
+/* A layer's blocks (blocks/block.h), in the order in which they add to the residual stream. */
 struct layer {
     int n_blocks;
     struct block *blocks;
@@ -28,36 +27,37 @@ struct lowering {
     struct strategy s;
     int role;
     struct program *p;
-    struct memory *memory;                         /* of all values */
+    struct memory *memory;                         /* memory of all values */
     int n_chunks;
-    struct head_tiles heads[MODEL_SHAPES]; /* of the layers of each shape */
+    struct head_tiles heads[MODEL_SHAPES]; /* tiles of the layers of each shape */
     int ulysses, ring; /* degrees of the mesh */
     int64_t attn_rows; /* tokens whose attention one rank computes, for its share of the heads */
     int64_t n_sums, n_loss;
     struct unit_values *units;
     struct value tokens, targets, positions, numbers, lo[MODEL_MASKS], hi[MODEL_MASKS], inv_freq, record, norm, loss, sums;
-    struct value each; /* token's loss */
-    struct value all_loss, all_sums; /* of all ranks; not with a single one */
+    struct value each; /* every token's loss */
+    struct value all_loss, all_sums; /* gathered from all ranks; unused with a single rank */
     struct layer *layers;
     struct value *x;      /* [layers + 1]: the residual stream at the layers' inputs, and after the last one */
-    struct value *normed; /* its norm, for the first, second, ... block of a layer */
-    struct value acc;     /* fp32: what a block adds to the stream, or the gradient of what it has normalised */
-    struct value dx;      /* the gradient of the stream */
-    struct value f, f_normed, df; /* what a block gives, normalised, and its gradient: only where that is not the stream's */
-    struct value final_n, logits, dlogits, dn; /* dlogits: the logits' gradient in bf16, where products take no fp32 */
+    struct value *normed; /* norm of the stream, for the first, second, ... block of a layer */
+    struct value acc;     /* fp32: a block's branch, or the gradient of the norm's output */
+    struct value dx;      /* gradient of the stream */
+    /* f, f_normed: a block's branch, before and after its own norm; df: its gradient, if that is not the stream's */
+    struct value f, f_normed, df;
+    struct value final_n, logits, dlogits, dn; /* dlogits: the logits' gradient in bf16, if products take no fp32 */
     struct adapter_work *adapters; /* NULL: the model has none (adapter.c) */
     void *shared[BLOCK_KINDS]; /* values that the blocks of a kind share, each kind's own */
-    struct layer_cache *caches;             /* of each layer, if keys and values are cached (blocks/cache.h) */
-    struct value index, last_row;           /* inputs: where new rows go in their block; the row whose logits are wanted */
-    struct value last, last_n;              /* that row of the stream, and its norm */
-    int64_t mask_rows;                      /* from the mask of one block of keys to that of the next */
-    int predicate;                          /* of the instructions that are emitted; 0: they are executed always */
+    struct layer_cache *caches;             /* caches of each layer, if keys and values are cached (blocks/cache.h) */
+    struct value index, last_row;           /* inputs: the places of new rows in their block; the row whose logits are wanted */
+    struct value last, last_n;              /* row last_row of the stream, and its norm */
+    int64_t mask_rows;                      /* rows from the mask of one block of keys to that of the next */
+    int predicate;                          /* predicate of the instructions that are emitted; 0: they are executed always */
     enum phase phase;
     int layer;
-    enum status st; /* sticky */
+    enum status st; /* sticky: the first error stays */
 };
 
-/* "lo", "lo'", "lo''": an end of the intervals of keys under a mask. */
+/* Writes the name of one end of the intervals of keys under a mask: "lo", "lo'", "lo''". */
 enum { MASK_NAME = 16 };
 static inline const char *mask_name(char name[MASK_NAME], const char *what, int mask)
 {

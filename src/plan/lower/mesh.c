@@ -1,4 +1,4 @@
-/* How many ranks share what: data parallel, heads (ulysses), tokens (ring). */
+/* Degrees of the mesh: data parallel (dp), shared heads (ulysses), shared tokens (ring). */
 #include "plan/lower/mesh.h"
 
 #include "machine/hardware.h"
@@ -8,7 +8,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* What layers of the model's kinds share among ranks. */
+/* Heads that the ranks of a sequence share, for each of the model's kinds of layers. */
 struct kinds {
     struct seq_heads heads[MODEL_KINDS];
     char name[MODEL_KINDS][KIND_NAME];
@@ -27,7 +27,7 @@ static void kinds_of(const struct model *m, const struct plan_request *s, struct
     }
 }
 
-/* Where all layers have the same heads, one kind stands for them. */
+/* Returns the number of kinds to check: if all layers have the same heads, one kind stands for them. */
 static int n_kinds_of(const struct model *m)
 {
     return m->n_shapes > 1 ? m->n_kinds : 1;
@@ -66,7 +66,8 @@ static int longest_ring(const struct model *m)
     return (int)max_i64(1, min_i64(LONGEST_RING, PROGRAM_MOST_VERSIONS / VERSIONS_EACH / m->config.layers));
 }
 
-/* The sentence names the fewest sequences side by side that would do, if the ring can be divided so. */
+/* Makes the error of a ring that is too long. Its sentence names the fewest sequences side by side that would do, if the ring can
+ * be divided so. */
 static enum status refuse_ring(const struct model *m, const struct plan_request *s)
 {
     int longest = longest_ring(m), parts = 2;
@@ -92,8 +93,8 @@ static int is_open(const struct plan_request *s, enum mesh_dim d)
     return (s->open_degrees & bit_of(d)) != 0;
 }
 
-/* Bits of the degrees that are left open: two at least, since the last one follows from the others. Without a batch the sequences of
- * a step would follow from dp, so that it is not left open. */
+/* Returns bits of the degrees that are left open. There are at least two: the last one follows from the others. Without a batch
+ * dp is not left open, since the sequences of a step would follow from it. */
 static unsigned find_open(const struct plan_request *s)
 {
     unsigned open = 0;
@@ -106,13 +107,13 @@ static unsigned find_open(const struct plan_request *s)
     return n > 1 ? open : 0;
 }
 
-/* Ranks of one host that share a sequence, wherever its ranks begin. */
+/* Returns how many ranks of one host share a sequence for certain, at whichever of its ranks the sequence begins. */
 static int sharing_on_host(const struct plan_request *s, int sharing, int ranks)
 {
     return ranks > s->per_host ? (int)gcd_i64(sharing, s->per_host) : s->per_host;
 }
 
-/* Degrees that are given stay; the others are derived. */
+/* Derives the degrees that are not given. */
 static enum status derive(const struct model *m, struct plan_request *s, int ranks)
 {
     int *dp = &s->mesh.degree[MESH_DP], *ulysses = &s->mesh.degree[MESH_ULYSSES], *ring = &s->mesh.degree[MESH_RING];
@@ -139,7 +140,7 @@ static enum status derive(const struct model *m, struct plan_request *s, int ran
     return OK;
 }
 
-/* The same; of several numbers of sequences side by side the fewest whose ring is not too long. */
+/* Derives the degrees that are not given. If dp is open and the ring too long, it takes the smallest dp whose ring is not. */
 static enum status derive_open(const struct model *m, struct plan_request *s, int ranks)
 {
     struct plan_request next = *s;
@@ -153,7 +154,7 @@ static enum status derive_open(const struct model *m, struct plan_request *s, in
     return OK;
 }
 
-/* The sentence names the numbers of sequences side by side that would do. */
+/* Makes the error of a batch that is smaller than dp. Its sentence names the legal values of dp. */
 static enum status refuse_batch(const struct plan_request *s, int ranks)
 {
     const int dp = s->mesh.degree[MESH_DP];
@@ -173,7 +174,7 @@ void plan_take_mesh(struct plan_request *s, const struct mesh *mesh)
     s->grad_accum = s->batch > 0 ? ceil_div(s->batch, mesh->degree[MESH_DP]) : s->grad_accum;
 }
 
-/* Of batch and grad_accum the one that is given decides. */
+/* Derives batch or grad_accum from the one that is given. */
 static enum status settle_batch(struct plan_request *s, int ranks)
 {
     const int dp = s->mesh.degree[MESH_DP];
@@ -208,8 +209,8 @@ enum status plan_mesh(const struct model *m, struct plan_request *s, int ranks, 
     return settle_batch(s, ranks);
 }
 
-/* Whether that many ranks may share the heads of a sequence that `sharing` of them have: groups of a degree that is left open lie
- * inside hosts. */
+/* Tells whether groups of `ulysses` ranks may share the heads of a sequence that `sharing` ranks have. If that degree is open, a
+ * group must lie inside a host. */
 static int may_share(const struct model *m, const struct plan_request *s, const struct kinds *kinds, int sharing, int ulysses)
 {
     const int together = sharing_on_host(s, sharing, (int)mesh_ranks(&s->mesh)), ring = sharing / ulysses;

@@ -1,4 +1,4 @@
-/* Degrees of the mesh by rule, and others. */
+/* Degrees of the mesh: those chosen by rule, and alternatives. */
 #ifndef LTRAIN_PLAN_LOWER_MESH_H
 #define LTRAIN_PLAN_LOWER_MESH_H
 
@@ -7,16 +7,17 @@
 #include "settings/settings.h"
 
 /* Resolves dp, ulysses and ring for `ranks` ranks, and with them batch and grad_accum. Every host has a multiple of per_host
- * ranks. Degrees that are given stay. Others are derived by rule, and s->open_degrees says which of them planning may choose anew:
- * dp only if there is a batch, since without one the sequences of a step follow from it. ERR_INVALID names what does not divide,
- * the legal degrees, or the numbers of data-parallel groups that a batch is large enough for. */
+ * ranks. Degrees that are given stay; others are derived by rule. s->open_degrees says which of the derived ones planning may
+ * choose anew: dp only if there is a batch, since without one the sequences of a step follow from dp. ERR_INVALID names a degree
+ * that does not divide, the legal degrees, or the values of dp that a batch is large enough for. */
 enum status plan_mesh(const struct model *m, struct plan_request *s, int ranks, int per_host);
-/* Takes another mesh, and with it grad_accum. */
+/* Takes another mesh, and with it another grad_accum if there is a batch. */
 void plan_take_mesh(struct plan_request *s, const struct mesh *mesh);
-/* Lists the meshes of as many ranks that s->open_degrees leaves open, s->mesh among them; ulysses groups lie inside hosts, unless
- * their degree is given. Returns how many there are; `out` has the first `most`. */
+/* Lists the meshes of as many ranks that s->open_degrees leaves open, s->mesh among them. Ulysses groups lie inside hosts, unless
+ * their degree is given. Returns the number of meshes; `out` has the first `most` of them. */
 int plan_meshes(const struct model *m, const struct plan_request *s, struct mesh *out, int most);
-/* The i-th other pair of degrees that shares a sequence among the same ranks, if both degrees are open. Returns 0 if there is none. */
+/* Sets the i-th other pair of degrees that shares a sequence among the same ranks, if both degrees are open. Returns 0 if there
+ * is none. */
 int plan_other_degrees(const struct model *m, const struct plan_request *s, int i, int *ulysses, int *ring);
 
 #endif

@@ -5,15 +5,15 @@
 #include "plan/lower/lowering.h"
 
 const struct model_param *param_of(const struct lowering *L, int param);
-int trained(const struct lowering *L, int param); /* param -1: no */
+int trained(const struct lowering *L, int param); /* 0 for param -1 (none) */
 
-/* All of a parameter. */
+/* Appends a whole parameter as an argument. */
 void arg_param(struct lowering *L, int arg, int param);
-void arg_param_part(struct lowering *L, int arg, int param, int64_t first, int64_t n); /* elements [first, first + n) of it */
-/* Elements [first, first + n) of a parameter's gradient: written the first time in a program, then added to. Returns the op's
- * accumulate flag. */
+void arg_param_part(struct lowering *L, int arg, int param, int64_t first, int64_t n); /* elements [first, first + n) only */
+/* Appends elements [first, first + n) of a parameter's gradient: written the first time in a program, then added to. Returns the
+ * op's accumulate flag. */
 int arg_grad(struct lowering *L, int arg, int param, int64_t first, int64_t n);
-/* Zeros, unless the program has written the gradient before: for ops that add to parts of it. */
+/* Zeroes the gradient unless the program has written it before: for ops that add to parts of it. */
 void zero_gradient(struct lowering *L, int param);
 
 #endif

@@ -1,4 +1,4 @@
-/* Norms, residual adds, rope and casts, forward and backward. */
+/* Norms, residual adds, rope and casts as instructions, forward and backward. */
 #include "plan/lower/pieces.h"
 
 #include "plan/lower/emit.h"
@@ -31,7 +31,7 @@ void lower_norm_forward(struct lowering *L, const struct model_norm *n, struct v
     emit_done(L, 0);
 }
 
-/* dx += gradient of the norm's input, given dy in fp32. */
+/* Adds the gradient of the norm's input to dx, given dy in fp32. */
 static void norm_backward(struct lowering *L, const struct model_norm *n, struct value *dx, struct value *x, struct value *dy,
                           int c)
 {
@@ -71,7 +71,7 @@ void lower_norm_gradient(struct lowering *L, const struct model_norm *n, struct 
     norm_backward(L, n, dx, x, dy, c);
 }
 
-/* The weights of a norm of heads: one for all of them, or those that each has of its own. */
+/* Part of a norm's weight that some heads use: all of it if heads share one, else the heads' own elements. */
 struct part {
     int64_t first, n;
 };
@@ -123,7 +123,7 @@ void lower_head_norm_backward(struct lowering *L, const struct model_norm *n, st
     emit_done(L, 0);
 }
 
-/* y = x + delta (+ bias) */
+/* Computes y = x + scale (delta (+ bias)). */
 void lower_add(struct lowering *L, struct value *y, struct value *x, struct value *delta, const struct model_linear *w, int c)
 {
     int64_t r0 = x->tiles[c].row0, r1 = x->tiles[c].row1;

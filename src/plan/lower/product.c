@@ -23,12 +23,12 @@ struct model_linear linear_outputs(const struct model_linear *w, int64_t first, 
 }
 
 struct weight_slice {
-    int64_t rows, cols;      /* of the stored matrix */
-    int64_t first, elements; /* declared range within the parameter */
+    int64_t rows, cols;      /* shape of the slice in the stored matrix */
+    int64_t first, elements; /* range of the parameter's elements that contains the slice */
 };
 
-/* Where outputs [first_out, +out) x inputs [first_in, +in) lie in the stored matrix. The kernel's pointer is the operand's start,
- * so the range begins at the first element used and ends after the last. */
+/* Returns the place of outputs [first_out, +out) x inputs [first_in, +in) in the stored matrix. The kernel's pointer is the
+ * operand's start, so the range begins at the first element used and ends after the last. */
 static struct weight_slice slice_of(const struct model_linear *w, int64_t first_in, int64_t in)
 {
     int64_t r0 = w->transposed ? w->first_out : first_in, nr = w->transposed ? w->out : in;
@@ -55,12 +55,12 @@ static int64_t inputs(const struct linear_call *c)
 
 /* --- Quantised weights --- */
 
-/* A matrix becomes numbers beside each product, for it alone, and tile by tile: as much as a product reads for some columns of its result,
- * so that no sum has another order. Tiles are as large as the unit's value for them, and begin at multiples of ROUND columns, where addresses
- * are aligned and blocks of NF4 begin. */
+/* Quantised matrices become numbers right before each product, for that product alone. This happens tile by tile; a tile has the
+ * elements that some columns of the result need, so that the order of no sum changes. A tile is at most as large as the unit's
+ * value for tiles (dequantised). It begins at a multiple of ROUND columns: there addresses are aligned and blocks of NF4 begin. */
 enum { ROUND = 64 };
 
-/* Columns of a tile of a result of n columns, each a sum of k. */
+/* Returns the columns of a tile of a result of n columns, each a sum of k products. */
 static int64_t tile_columns(const struct lowering *L, const struct model_linear *w, int64_t n, int64_t k)
 {
     const struct model_param *p = param_of(L, w->weight);
@@ -70,7 +70,7 @@ static int64_t tile_columns(const struct lowering *L, const struct model_linear 
     return round_up(ceil_div(n, ceil_div(n, most / ROUND * ROUND)), ROUND);
 }
 
-/* The part of the matrix that the product reads: dense rows, [rows, cols] of the stored matrix. */
+/* Dequantises the part of the matrix that the product reads, as dense rows: [rows, cols] of the stored matrix. */
 static void dequantise(struct lowering *L, const struct linear_call *c)
 {
     const struct model_param *p = param_of(L, c->w->weight);
@@ -103,7 +103,8 @@ static void arg_dequantised(struct lowering *L, int arg, const struct linear_cal
 
 /* --- Products --- */
 
-/* Columns [first, first + n) of result[rows, ...] (+)= source[rows, k] times the weight or its transpose, of which the call is that part. */
+/* Computes columns [first, first + n) of result[rows, ...] (+)= source[rows, k] times the weight or its transpose. The call is
+ * about these columns only. */
 static void multiply(struct lowering *L, const struct linear_call *c, const struct linear_side *result, const struct linear_side *source,
                      int64_t first, int64_t n, int64_t k, int transposed)
 {
@@ -133,7 +134,7 @@ static void multiply(struct lowering *L, const struct linear_call *c, const stru
     emit_done(L, 0);
 }
 
-/* The call with both sides' distances between rows in it. */
+/* Returns the call with its defaults filled in: the number of inputs, and the elements from row to row of both sides. */
 static struct linear_call spaced(const struct linear_call *c)
 {
     struct linear_call s = *c;
@@ -165,13 +166,13 @@ void linear_product_dx(struct lowering *L, const struct linear_call *c)
     }
 }
 
-/* Whether the slice is contiguous rows of the stored matrix, so that a first write leaves no hole. */
+/* Tells whether the slice is contiguous rows of the stored matrix, so that a first write leaves no hole. */
 static int slice_is_whole(const struct model_linear *w, int64_t in)
 {
     return w->transposed ? in == w->ld : w->out == w->ld;
 }
 
-/* Stored [out, in] it is dy^T x, stored [in, out] x^T dy. */
+/* Computes dW = dy^T x of a matrix stored [out, in], or x^T dy of one stored [in, out]. */
 void linear_product_dw(struct lowering *L, const struct linear_call *c)
 {
     const struct model_linear *w = c->w;

@@ -1,4 +1,4 @@
-/* Products of linear maps as instructions: the one gate through which every matrix of the model passes. Private to src/plan/lower. */
+/* Products of linear maps as instructions; every matrix product of the model is emitted here. Private to src/plan/lower. */
 #ifndef LTRAIN_PLAN_LOWER_PRODUCT_H
 #define LTRAIN_PLAN_LOWER_PRODUCT_H
 
@@ -19,31 +19,31 @@ struct linear_call {
     int64_t rows;
     struct linear_side y; /* the outputs, or their gradient */
     struct linear_side x; /* the inputs, or their gradient */
-    int accumulate;       /* the result is added to what is there */
-    float scale;          /* of the product; 0: 1 */
+    int accumulate;       /* 1: the result is added to the destination */
+    float scale;          /* factor of the product; 0: 1 */
 };
 
-/* y[rows, out] (+)= x[rows, in] W^T. */
+/* Computes y[rows, out] (+)= x[rows, in] W^T. */
 void linear_product(struct lowering *L, const struct linear_call *c);
-/* x[rows, in] (+)= y[rows, out] W, x and y being gradients. */
+/* Computes x[rows, in] (+)= y[rows, out] W, x and y being gradients. */
 void linear_product_dx(struct lowering *L, const struct linear_call *c);
-/* dW (+)= y^T x, y being a gradient; nothing if the weight is frozen. The first use in a program writes. */
+/* Computes dW (+)= y^T x, y being a gradient; nothing if the weight is frozen. The first use in a program writes. */
 void linear_product_dw(struct lowering *L, const struct linear_call *c);
 
-/* y += bias; dbias (+)= column sums of dy. Nothing without a (trained) bias. */
+/* Adds the bias to y, or the column sums of dy to the bias's gradient. Nothing without a (trained) bias. */
 void lower_bias(struct lowering *L, const struct model_linear *w, struct value *y, int64_t r0, int64_t r1);
 void lower_bias_grad(struct lowering *L, const struct model_linear *w, struct value *dy, enum dtype dy_type, int64_t r0,
                      int64_t r1);
-/* The same of rows that lie y->ld elements apart, of another type perhaps. */
+/* Does the same for rows that lie y->ld elements apart and may be of another type. */
 void lower_bias_of(struct lowering *L, const struct model_linear *w, const struct linear_side *y, int64_t rows);
 void lower_bias_grad_of(struct lowering *L, const struct model_linear *w, const struct linear_side *dy, int64_t rows);
-/* The outputs of a map's bias that the map (a slice, perhaps) makes. */
+/* Appends the part of a map's bias that belongs to its outputs (w may be a slice). */
 void arg_bias(struct lowering *L, int arg, const struct model_linear *w);
 
-/* The part of a linear map that makes outputs [first, first + out) of its own. */
+/* Returns the part of a linear map that makes its outputs [first, first + out). */
 struct model_linear linear_outputs(const struct model_linear *w, int64_t first, int64_t out);
 
-/* The first element, of the stored matrix, that the map reads of its inputs from first_in on. */
+/* Returns the first element of the stored matrix that the map reads, with inputs from first_in on. */
 int64_t linear_begins(const struct model_linear *w, int64_t first_in);
 
 #endif

@@ -1,4 +1,4 @@
-/* One program of a set: persistent buffers, values, the passes of its role, and what is live at both ends. */
+/* One program of a set: persistent buffers, values, the passes of its role, and the bindings that are live at its start and end. */
 #include "plan/lower/program.h"
 
 #include "base/progress.h"
@@ -12,7 +12,7 @@
 #include "plan/lower/update.h"
 #include "plan/lower/visit.h"
 
-/* A persistent host buffer that the engine fills or reads. */
+/* Creates a persistent host buffer that the engine fills or reads. */
 static int io_value(struct lowering *L, struct value *v, const char *name, int64_t rows, int64_t row_bytes)
 {
     value_create(L, v, name, CLASS_IO, rows, row_bytes, rows, RES_HOST);
@@ -20,7 +20,7 @@ static int io_value(struct lowering *L, struct value *v, const char *name, int64
     return v->tiles ? v->tiles[0].home.buffer : 0;
 }
 
-/* One end of every query's interval of keys: a block of rows for each step of the ring. */
+/* Creates one end of every query's interval of keys: a block of rows for each step of the ring. */
 static int mask_value(struct lowering *L, struct value *v, const char *what, int mask)
 {
     char name[MASK_NAME];
@@ -30,7 +30,7 @@ static int mask_value(struct lowering *L, struct value *v, const char *what, int
     return v->tiles ? v->tiles[0].home.buffer : 0;
 }
 
-/* Partial losses: of this rank where it is alone, else of all of them. */
+/* Creates the partial losses: this rank's if it is alone, else those of all ranks. */
 static int loss_value(struct lowering *L)
 {
     int alone = L->s.ranks == 1;
@@ -116,7 +116,7 @@ static void load_inputs(struct lowering *L)
         value_get(L, &L->numbers, 0);
 }
 
-/* The sizes that follow from model and strategy. */
+/* Derives the sizes that follow from model and strategy. */
 static void derive_sizes(struct lowering *L)
 {
     const struct strategy *s = &L->s;
@@ -130,7 +130,7 @@ static void derive_sizes(struct lowering *L)
     L->mask_rows = s->cached_tokens > 0 ? s->input_rows : L->attn_rows;
 }
 
-/* Sums of squares of the gradients of this rank's groups and, where these are shards, of all ranks'. */
+/* Creates the sums of squares of the gradients of this rank's groups and, if these are shards, of all ranks' groups. */
 static void create_sums(struct lowering *L)
 {
     value_create(L, &L->sums, "sums", CLASS_WORK, L->n_sums > 0 ? L->n_sums : 1, 8, 1, RES_DEVICE);
@@ -166,7 +166,7 @@ static void update_units(struct lowering *L)
     }
 }
 
-/* The passes of the role. */
+/* Lowers the passes of the program's role. */
 static void lower_passes(struct lowering *L)
 {
     bind_persistent(L, 0);

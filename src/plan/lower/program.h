@@ -1,7 +1,7 @@
-/* Lowering: from a model's layer graph to a flat list of instructions, in compute order, fetches just before their use and
+/* Lowering: from a model's layer graph to a flat list of instructions, in compute order. Fetches stand just before their use,
  * write-backs just after their producer.
  *
- * With several ranks every rank has the same program; what differs is which tokens and which shards it holds. */
+ * With several ranks every rank has the same program; the ranks differ in the tokens and shards that they hold. */
 #ifndef LTRAIN_PLAN_LOWER_PROGRAM_H
 #define LTRAIN_PLAN_LOWER_PROGRAM_H
 
@@ -10,22 +10,22 @@
 #include "program/program.h"
 
 enum program_role {
-    ROLE_UPDATE = 1, /* a pending update, woven into the forward (or alone) */
+    ROLE_UPDATE = 1, /* a pending update, interleaved with the forward pass (or alone) */
     ROLE_FORWARD = 2,
     ROLE_BACKWARD = 4,
     ROLE_FIRST = 8, /* the first micro-batch of a step: gradients start anew */
-    ROLE_LAST = 16, /* the last one: the gradient norm follows */
+    ROLE_LAST = 16, /* the last micro-batch of a step: the gradient norm follows */
 };
 
-/* The host side of a program: persistent host buffers that the engine fills before and reads after. */
+/* Persistent host buffers of a program, which the engine fills before it and reads after it. */
 struct io_buffers {
     int tokens, targets, positions, lo[MODEL_MASKS], hi[MODEL_MASKS], inv_freq, record, norm, loss;
-    int index, last_row, logits; /* of programs with a cache, which have no targets, norm and loss (decode.h) */
-    int numbers; /* of the tokens in their whole sequence, for masks of dropout; -1: there are none */
-    int each; /* every token's loss, after programs without a backward pass; -1: there are none */
+    int index, last_row, logits; /* programs with a cache only (decode.h); they have no targets, norm and loss */
+    int numbers; /* numbers of the tokens in their whole sequence, for masks of dropout; -1: no buffer */
+    int each; /* every token's loss, after programs without a backward pass; -1: no buffer */
 };
 
-/* One program of the set. Persistent buffers come first and are the same for every role. */
+/* Lowers one program of the set. Persistent buffers come first and are the same for every role. */
 enum status lower_program(const struct model *m, const struct strategy *s, int role, struct io_buffers *io, struct program **out);
 
 #endif

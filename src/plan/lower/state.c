@@ -1,4 +1,4 @@
-/* The values of units: shards, homes at fixed addresses, and what these hold at both ends of a program. */
+/* Values of units: shards, homes at fixed addresses, and the contents of homes at both ends of a program. */
 #include "plan/lower/state.h"
 
 #include "plan/lower/lowering.h"
@@ -40,7 +40,7 @@ static int persistent_buffer(struct lowering *L, enum tier tier, int64_t bytes, 
     return program_add_buffer(L->p, tier, bytes, class, 1);
 }
 
-/* The group that a row of a unit's value begins, as rows [*row, *end) of the value. */
+/* Finds the rows [*row, *end) of a unit's value that its index-th group has. */
 static void group_rows(const struct lowering *L, const struct value *v, int unit, int index, int64_t *row, int64_t *end)
 {
     struct group g = unit_group(L, unit, index);
@@ -57,7 +57,7 @@ void home_create(struct lowering *L, struct value *v, int unit, enum residency r
 {
     if (v->n_tiles == 0)
         return;
-    int64_t bytes = 0; /* so far; the next group starts at a multiple of BUFFER_ALIGN */
+    int64_t bytes = 0; /* end of the groups so far; the next group starts at a multiple of BUFFER_ALIGN */
     int tile = 0, index = 0;
     for (int64_t a = 0, b; a < v->rows; a = b) {
         b = v->rows;
@@ -96,7 +96,7 @@ void home_create_apart(struct lowering *L, struct value *v, enum residency r)
     }
 }
 
-/* What a binding is for. */
+/* Purpose of a binding. */
 struct purpose {
     enum binding_role role;
     int unit;
@@ -158,8 +158,8 @@ static int parameter_cuts(const struct lowering *L, int unit, int64_t *cuts, int
     return n;
 }
 
-/* A value over the first `elements` elements of a unit, cut at group borders and at the borders of parameters and what pieces
- * names besides; NULL: at group borders only. */
+/* Creates a value over the first `elements` elements of a unit, cut at group borders. With pieces it is also cut at the borders
+ * of parameters and at the offsets that `pieces` appends. */
 static void unit_value(struct lowering *L, struct value *v, int unit, const char *what, enum tensor_class class, int64_t elements,
                        int64_t row_bytes, unit_cuts *pieces)
 {
@@ -188,7 +188,7 @@ static void unit_value(struct lowering *L, struct value *v, int unit, const char
     value_create_cuts(L, v, name, class, row_bytes, cuts, unique - 1, RES_DEVICE);
 }
 
-/* The shards of the first `elements` elements of a unit: one tile per group. */
+/* Creates the shards of the first `elements` elements of a unit: one tile per group. */
 static void shard_value(struct lowering *L, struct value *v, int unit, const char *what, enum tensor_class class,
                         int64_t elements, int64_t row_bytes)
 {
@@ -197,7 +197,7 @@ static void shard_value(struct lowering *L, struct value *v, int unit, const cha
     int groups = plan_groups(L->m, &L->s, unit, elements);
     memset(v, 0, sizeof *v);
     v->full_buffer = -1;
-    if (elements == 0 || groups >= MAX_CUTS) /* the whole value was refused already */
+    if (elements == 0 || groups >= MAX_CUTS) /* unit_value has refused that many groups */
         return;
     snprintf(name, sizeof name, "unit%d.%s.shard", unit, what);
     for (int k = 0; k <= groups; k++)
@@ -218,7 +218,7 @@ enum residency unit_residency(const struct lowering *L, int unit, enum tensor_cl
     return strategy_residency(&L->s, class, unit < L->m->n_units - 1 ? unit - 1 : -1, (int)L->m->config.layers);
 }
 
-/* m, v and the like: of all trained elements, or of their shards. */
+/* Creates a value of optimizer state (m, v, master) for all trained elements, or for their shards. */
 static void optim_value(struct lowering *L, struct value *v, int unit, const char *what, enum dtype dtype)
 {
     int64_t n = L->m->units[unit].trained_elements;
@@ -229,7 +229,7 @@ static void optim_value(struct lowering *L, struct value *v, int unit, const cha
     home_create(L, v, unit, unit_residency(L, unit, CLASS_OPTIM));
 }
 
-/* Moments in blocks of 8-bit numbers: one tile per group. */
+/* Creates moments in blocks of 8-bit numbers: one tile per group. */
 static void packed_moments(struct lowering *L, struct value *v, int unit, const char *what)
 {
     static _Thread_local int64_t cuts[MAX_CUTS];
@@ -237,7 +237,7 @@ static void packed_moments(struct lowering *L, struct value *v, int unit, const 
     char name[48];
     memset(v, 0, sizeof *v);
     v->full_buffer = -1;
-    if (groups == 0 || groups >= MAX_CUTS) /* the parameters were refused already */
+    if (groups == 0 || groups >= MAX_CUTS) /* the parameters' unit_value has refused that many groups */
         return;
     snprintf(name, sizeof name, "unit%d.%s%s", unit, what, sharded ? ".shard" : "");
     for (int k = 0; k <= groups; k++)
@@ -275,8 +275,9 @@ static void create_parameters(struct lowering *L, int unit)
         optim_value(L, &v->master, unit, "master", F32);
 }
 
-/* Elements of the unit's quantised matrices that are numbers at a time: the largest matrix, or what makes TILE columns of a product with the
- * longest sums. So many columns processors pack at a time (ops/gemm.c), and they fill a GPU beside a few thousand rows. */
+/* Returns the most elements of the unit's quantised matrices that are dequantised at a time: the largest matrix, or enough for
+ * TILE columns of a product with the longest sums. CPUs pack that many columns at a time (ops/gemm.c), and they fill a GPU beside
+ * a few thousand rows. */
 static int64_t most_dequantised(const struct lowering *L, int unit)
 {
     enum { TILE = 2048 };
@@ -292,7 +293,7 @@ static int64_t most_dequantised(const struct lowering *L, int unit)
     return min_i64(most, TILE * longest);
 }
 
-/* Bytes, a tile for each group. */
+/* Creates a value of packed bytes: a row for each byte, a tile for each group. */
 static void packed_value(struct lowering *L, struct value *v, int unit, const char *what, int sharded)
 {
     static _Thread_local int64_t cuts[MAX_CUTS];
@@ -379,7 +380,7 @@ void units_bind(struct lowering *L, int end)
         bind_state(L, &v->master, (struct purpose){BINDING_MASTER, u}, end);
         bind_state(L, &v->m, (struct purpose){BINDING_M, u}, end);
         bind_state(L, &v->v, (struct purpose){BINDING_V, u}, end);
-        if (L->s.zero == 1) { /* the sum waits for the update, the rank's own part for the next micro-batch */
+        if (L->s.zero == 1) { /* the sum is kept for the update, the rank's own part for the next micro-batch */
             if (end ? backward && !last : further)
                 bind_state(L, &v->grad, (struct purpose){BINDING_GRAD, u}, end);
             if (end ? last : update)

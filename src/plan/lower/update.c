@@ -1,4 +1,4 @@
-/* Units: fetching parameters, the optimizer update, and what happens to a finished gradient. */
+/* Units: fetching parameters, the optimizer update, and the steps after a finished gradient. */
 #include "plan/lower/update.h"
 
 #include "plan/lower/emit.h"
@@ -8,7 +8,8 @@
 
 /* --- Collectives over all ranks --- */
 
-/* All elements [g.first, g.end) of `whole` from every rank's tile of `shard`, on the device. depth: 1 if it may run ahead. */
+/* Gathers all elements [g.first, g.end) of `whole` from every rank's tile of `shard`, on the device. depth: 1 if it may run
+ * ahead. */
 static void gather_group(struct lowering *L, struct value *whole, struct value *shard, struct group g, int depth)
 {
     struct op_attrs *a = emit(L, OP_ALL_GATHER, LANE_WORLD);
@@ -31,7 +32,7 @@ static void reduce_attrs(const struct lowering *L, struct op_attrs *a, struct gr
     a->comm.element = 4;
 }
 
-/* shard = the sum over all ranks of this rank's part of `whole`. */
+/* Sums this rank's part of `whole` over all ranks into `shard`. */
 static void reduce_group(struct lowering *L, struct value *shard, struct value *whole, struct group g)
 {
     value_new(L, shard, value_tile_at(shard, g.shard_first));
@@ -52,7 +53,7 @@ static void all_reduce_group(struct lowering *L, struct value *v, struct group g
 
 /* --- Parameters --- */
 
-/* The group's parameters of all ranks, from shards that are current somewhere. */
+/* Gathers the group's parameters of all ranks from shards, which are current in some tier. */
 static void gather_parameters(struct lowering *L, struct value *whole, struct value *shard, struct group g)
 {
     value_bring(L, shard, g.shard_first, g.shard_end, DEV, 2);
@@ -102,7 +103,7 @@ void unit_drop(struct lowering *L, int unit)
 
 /* --- Update --- */
 
-/* Rows of a value that AdamW works on. */
+/* Returns the first row that AdamW works on in a value; end_row: the row after the last. */
 static int64_t first_row(const struct lowering *L, struct group g)
 {
     return optim_sharded(L) ? g.shard_first : g.first;
@@ -113,13 +114,14 @@ static int64_t end_row(const struct lowering *L, struct group g)
     return optim_sharded(L) ? g.shard_end : g.end;
 }
 
-/* Where the host updates, layers whose state alone is on the device are updated there. */
+/* Tells whether the host updates a unit. If the host updates, layers with only their own optimizer state on the device are still
+ * updated there. */
 static int is_updated_on_host(const struct lowering *L, int unit)
 {
     return L->s.update_on_host && (L->s.optim == RES_DEVICE || unit_residency(L, unit, CLASS_OPTIM) != RES_DEVICE);
 }
 
-/* Elements of the model before a unit's. */
+/* Returns the number of elements of the model before a unit's. */
 static int64_t elements_before(const struct model *m, int unit)
 {
     int64_t n = 0;
@@ -128,7 +130,7 @@ static int64_t elements_before(const struct model *m, int unit)
     return n;
 }
 
-/* Where the parameters in storage dtype are written anew. */
+/* Decides where AdamW writes the new parameters in storage type. */
 static void place_low(struct lowering *L, struct value *low, int64_t a, int64_t b, int at)
 {
     struct tile *t = &low->tiles[value_tile_at(low, a)];
@@ -143,7 +145,7 @@ static void place_low(struct lowering *L, struct value *low, int64_t a, int64_t 
         t->place[TIER_HOST] = (struct place){buffer_new(L, TIER_HOST, bytes, CLASS_PARAM), 0};
 }
 
-/* What a sharded update wrote reaches every rank's whole parameters. */
+/* Gathers the results of a sharded update into every rank's whole parameters. */
 static void publish_group(struct lowering *L, int unit, struct value *shard, struct group g)
 {
     struct unit_values *u = &L->units[unit];
@@ -151,13 +153,13 @@ static void publish_group(struct lowering *L, int unit, struct value *shard, str
     value_put_home(L, &u->param, g.first, g.end, DEV);
 }
 
-/* What AdamW works on: rows of a value. */
+/* Rows of a value that AdamW works on. */
 struct worked {
     struct value *value;
     int64_t row0, row1;
 };
 
-/* Elements [a, b) of a value; of packed moments, the group's bytes. */
+/* Returns elements [a, b) of a value or, for packed moments, the group's bytes. */
 static struct worked worked_of(struct value *v, int index, int64_t a, int64_t b)
 {
     if (v->packed)
@@ -165,7 +167,7 @@ static struct worked worked_of(struct value *v, int index, int64_t a, int64_t b)
     return (struct worked){v, a, b};
 }
 
-/* AdamW of one group where its operands are; the new parameters go home too. */
+/* Runs AdamW on one group, in the tier where it is updated, and writes the new values home. */
 static void update_group(struct lowering *L, int unit, int index)
 {
     struct unit_values *u = &L->units[unit];
@@ -223,7 +225,7 @@ void unit_update(struct lowering *L, int unit)
         value_open_full(L, &u->param);
     for (int k = 0; k < groups; k++) {
         update_group(L, unit, k);
-        if ((L->role & ROLE_FORWARD) && on_host) /* at once: the host need not hold the parameters of several */
+        if ((L->role & ROLE_FORWARD) && on_host) /* at once, so that the host need not hold the parameters of several groups */
             group_fetch(L, &u->param, &u->param_shard, unit_group(L, unit, k));
     }
     if (!(L->role & ROLE_FORWARD))
@@ -263,8 +265,8 @@ static void accumulate(struct lowering *L, struct value *sum, struct value *part
     emit_done(L, 0);
 }
 
-/* The group's gradient of this micro-batch joins the batch's; summed over ranks as early as the sharding asks for it. Returns the
- * value that holds what the norm and the update are about. */
+/* Adds the group's gradient of this micro-batch to the batch's, and sums it over ranks as early as the sharding asks for it.
+ * Returns the value whose norm is taken and which the update reads. */
 static struct value *finish_group(struct lowering *L, struct unit_values *u, struct group g)
 {
     if (L->s.zero >= 2) {

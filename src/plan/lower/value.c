@@ -1,4 +1,4 @@
-/* Values: tiles, and where their copies are. */
+/* Values: tiles, and the places of their copies. */
 #include "plan/lower/value.h"
 
 #include "plan/lower/lowering.h"
@@ -48,7 +48,7 @@ int value_tile_at(const struct value *v, int64_t row)
     int lo = 0, hi = v->n_tiles - 1;
     if (hi <= 0)
         return 0;
-    int64_t guess = row / v->tiles[0].row1; /* most are of one size */
+    int64_t guess = row / v->tiles[0].row1; /* most tiles are of one size */
     if (guess <= hi && v->tiles[guess].row0 <= row && row < v->tiles[guess].row1)
         return (int)guess;
     while (lo < hi) {

@@ -15,7 +15,7 @@ static enum lane copy_lane(int from, int to)
     return to == TIER_HOST ? LANE_D2H : LANE_COMPUTE;
 }
 
-/* One copy instruction for whole tiles [row0, row1) whose copies in `from` are contiguous. */
+/* Emits one copy instruction for whole tiles [row0, row1) whose copies in `from` are contiguous. */
 static void copy_once(struct lowering *L, struct value *v, int64_t row0, int64_t row1, int from, int to, int depth)
 {
     struct op_attrs *a = emit(L, OP_COPY, copy_lane(from, to));
@@ -43,8 +43,8 @@ static void set_place(struct value *v, int64_t row0, int64_t row1, int place, in
             buffer < 0 ? NOWHERE : (struct place){buffer, offset + (v->tiles[i].row0 - row0) * v->row_bytes};
 }
 
-/* Copies rows [row0, row1) (whole tiles) between tiers, by way of a host slot where the device is out of reach of the drive; sets
- * the place of the target. */
+/* Copies rows [row0, row1) (whole tiles) between tiers and sets their place in the target. The copy goes by way of a host slot if
+ * the device cannot reach the drive. */
 static void value_copy(struct lowering *L, struct value *v, int64_t row0, int64_t row1, int from, int to, int buffer, int64_t offset,
                 int depth)
 {

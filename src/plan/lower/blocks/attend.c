@@ -7,7 +7,8 @@
 
 #define DEV TIER_DEVICE
 
-/* Those of each mask follow one another; 0, which always holds, is all masks'. */
+/* Returns the number of a mask's i-th predicate. Predicates of one mask follow one another; 0, which always holds, belongs to all
+ * masks. */
 static int predicate(const struct lowering *L, const struct attention_block *w, int i)
 {
     return w->mask * (2 * L->ring - 2) + i;
@@ -39,7 +40,7 @@ static void attention_attrs(const struct lowering *L, const struct attention_blo
     a->attn.cap = w->cap;
 }
 
-/* The planner's estimate of the pairs of one ring step: balanced, of one long document. Several documents have fewer pairs. */
+/* Estimates the query-key pairs of one ring step: an equal share of one long document. Several documents have fewer pairs. */
 static double planned_pairs(const struct lowering *L, const struct attention_block *b)
 {
     int64_t window = L->m->mask_window[b->mask];
@@ -54,7 +55,7 @@ static void arg_mask(struct lowering *L, const struct attention_block *w, int ar
     arg_read(L, arg + 1, &L->hi[w->mask], first, first + L->attn_rows, DEV);
 }
 
-/* The masks of a ring step are fetched for each use; a single one stays. */
+/* Fetches the mask of ring step s. It is dropped after each use (drop_mask), unless the ring has a single member. */
 static void get_mask(struct lowering *L, const struct attention_block *w, int s)
 {
     int tile = value_tile_at(&L->lo[w->mask], s * L->mask_rows);
@@ -126,7 +127,7 @@ static void sink_attrs(const struct lowering *L, const struct attention_block *w
     a->sink.members = L->ulysses;
 }
 
-/* Merges the tile's sinks into its o and lse. */
+/* Merges the attention sinks of the tile's heads into its o and lse. */
 static void emit_sink(struct lowering *L, const struct forward_tile *f)
 {
     if (f->weights->sinks < 0)

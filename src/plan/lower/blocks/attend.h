@@ -4,30 +4,31 @@
 
 #include "plan/lower/lowering.h"
 
-/* Values of one layer: tiles of heads, routed (attention.c). */
+/* Values of one layer, cut into tiles of heads and routed (attention.c). */
 struct attention_layer {
     struct value *q, *o, *lse; /* [n_q] */
     struct value *k, *v;       /* [n_kv] */
-    struct value *gate;        /* [n_q] where heads are gated */
+    struct value *gate;        /* [n_q], if heads are gated */
 };
 
 /* Values that the layers of one shape share. */
 struct attention_work {
     const struct head_tiles *heads;
-    char suffix[16]; /* of their names */
+    char suffix[16]; /* end of the names of this shape's values */
     struct value *d_o, *delta, *dq; /* [n_q] */
     struct value *dk, *dv;          /* [n_kv] */
-    struct value *dgate;            /* [n_q] where heads are gated */
-    struct value gated;             /* a chunk of one tile, gated */
-    /* In the heads layout, of the tile at work and of the next: */
+    struct value *dgate;            /* [n_q], if heads are gated */
+    struct value gated;             /* one chunk of a tile of o, times its gate */
+    /* In the heads layout; of each pair one belongs to the tile at work, one to the next tile: */
     struct value heads_q[2], heads_k[2], heads_v[2], heads_o[2], heads_do[2], heads_delta[2], heads_dq[2], heads_dk[2],
         heads_dv[2];
-    struct value dq_low; /* in storage dtype, to be sent */
-    /* Of a chunk at work where heads are normalised: before the norm, its gradient; the gradient after it in fp32. */
+    struct value dq_low; /* dq in storage type, to be sent */
+    /* If heads are normalised, for the chunk at work: q and k before the norm, and their gradients; dnormed_q: q's gradient after
+     * the norm, in fp32. */
     struct value raw_q, raw_k, draw_q, draw_k, dnormed_q;
-    /* Where all heads are normalised together: after the norm, and its gradient in fp32. */
+    /* If all heads are normalised together: q and k after the norm, and their gradients in fp32. */
     struct value all_q, all_k, dall_q, dall_k;
-    /* Of the ring's steps: */
+    /* Parts at one step of the ring (or, o_part and lse_part, of one cached block), and the sums of the forward pass: */
     struct value ring_k, ring_v, o_part, o_sum, lse_part, dq_part, dk_part, dv_part, returned_k[2], returned_v[2];
 };
 
@@ -41,53 +42,57 @@ static inline const struct head_tiles *heads_of(const struct lowering *L, const 
     return &L->heads[w->shape];
 }
 
-/* What the forward pass of one tile reads and writes, in the heads layout. */
+/* Operands of the forward pass of one tile, in the heads layout. */
 struct forward_tile {
     const struct attention_block *weights;
     int tile;
     struct value *q, *k, *v, *o, *lse;
-    int o_fp32;              /* o is a sum's, in fp32 whatever the run's type */
-    int64_t first_key, keys; /* the rows of k and v that are attended; keys 0: those of the rank's tokens */
+    int o_fp32;              /* o is a sum of parts: fp32 whatever the run's type */
+    int64_t first_key, keys; /* rows of k and v that are attended; keys 0: all rows of the rank's tokens */
 };
 
-/* What the backward pass of one tile reads and writes, in the heads layout. */
+/* Operands of the backward pass of one tile, in the heads layout. */
 struct backward_tile {
     const struct attention_block *weights;
     int tile;
     struct value *q, *k, *v, *d_o, *delta, *lse, *dq, *dk, *dv;
 };
 
-/* The kernel calls of ring step s; 0 is the rank's own block of keys. accumulate: dk and dv are added to. */
+/* Emits the kernel calls of ring step s; step 0 is the rank's own block of keys. accumulate: dk and dv are added to. */
 void emit_attention_forward(struct lowering *L, int s, const struct forward_tile *f);
 void emit_attention_backward(struct lowering *L, int s, const struct backward_tile *b, int accumulate);
 
-/* Where attention's result is made of several parts (blocks of keys, a sink) it is their sum in fp32 until it is whole, and rounded to
- * the run's type once: delta of the backward pass takes the result's rounding for a gradient, which of keys and queries is small
- * (docs/checking.md). sum_begin: what the first part is written to and others are merged with; sum_end: the tile's sinks, if there are
- * any, and the rounding. */
+/* Begins and ends a sum. A result of attention that is made of several parts (blocks of keys, a sink) is summed in fp32 and
+ * rounded to the run's type once. Rounded parts would hurt: delta of the backward pass takes the result's rounding for a
+ * gradient, and the gradients of keys and queries are small (docs/checking.md).
+ *
+ * sum_begin: returns the tile that the first part is written to and others are merged with. sum_end: merges the tile's sinks, if
+ * there are any, and rounds. */
 struct forward_tile sum_begin(struct lowering *L, const struct forward_tile *f);
 void sum_end(struct lowering *L, const struct forward_tile *f, const struct forward_tile *sum);
-/* The value that bf16 runs have for it. */
+/* Creates the fp32 value of sums, which bf16 runs need. */
 void sum_create(struct lowering *L, struct attention_work *W);
-/* The sinks' gradient, of the member's own heads: the sum over ranks has all. Nothing where there are no trained sinks. */
+/* Emits the gradient of the sinks of the member's own heads, if sinks are trained. The sum over ranks has the gradient of all
+ * heads. */
 void emit_sink_gradient(struct lowering *L, const struct backward_tile *b);
-/* The sum's o and lse become attention over their keys and those of the part in W->o_part and W->lse_part, which is gone then. */
+/* Merges the part in W->o_part and W->lse_part into the sum's o and lse, which then cover both sets of keys; drops the part. */
 void emit_attention_merge(struct lowering *L, const struct forward_tile *sum);
 
-/* Predicates of a micro-batch under the block's mask: does this rank attend the keys of the member s before it; does the member s
- * after it attend ours? */
+/* Returns a predicate of a micro-batch under the block's mask. ring_attends: this rank attends the keys of the member s before
+ * it. ring_is_attended: the member s after it attends this rank's keys. */
 int ring_attends(const struct lowering *L, const struct attention_block *w, int s);
 int ring_is_attended(const struct lowering *L, const struct attention_block *w, int s);
 /* Puts the last instruction under a predicate (0: none). */
 void under_predicate(struct lowering *L, int predicate);
 
-/* Names of what layers of a shape share. */
+/* Writes the name of a value that the layers of a shape share; returns `text`. */
 enum { WORK_NAME = 48 };
 const char *work_name(const struct attention_work *W, const char *name, char text[WORK_NAME]);
-/* A value of a rank's share of the heads, one row for each token whose attention it computes; the log-sum-exp of a part of its keys. */
+/* Creates a value of a rank's share of the heads, one row for each token whose attention the rank computes. lse_part_value: the
+ * log-sum-exp of one part of the keys. */
 void heads_value(struct lowering *L, const struct attention_work *W, struct value *v, const char *name, int64_t row_bytes);
 void lse_part_value(struct lowering *L, struct attention_work *W, const char *name);
-/* dq on its way to the tokens and at home. */
+/* Returns the type of dq on its way to the tokens and at home. */
 enum dtype dq_type(const struct lowering *L);
 
 #endif

@@ -1,8 +1,9 @@
 /* Attention: tile by tile of query heads, between the layouts of tokens and of heads.
  *
- * q, k, v, o and their gradients lie as a rank's tokens need them: routed by member of the ulysses group, member after member,
- * the heads that this member attends (rows m * rows + token). With ulysses > 1 an all-to-all turns that into the member's heads
- * of all the group's tokens ("heads" values); with a single member it is that already. What ring members then do is in ring.c.
+ * q, k, v, o and their gradients are stored in the order of a rank's tokens. They are routed: for each member of the ulysses
+ * group in turn they have the heads that this member attends (row m * rows + token). With ulysses > 1 an all-to-all turns that
+ * into the member's heads of all the group's tokens ("heads" values). With a single member both layouts are the same. The steps
+ * of the ring are in ring.c.
  *
  * Source of the layouts, orders and volumes: DeepSpeed-Ulysses (Jacobs et al. 2023). */
 #include "plan/lower/blocks/attention.h"
@@ -37,8 +38,8 @@ static void all_to_all(struct lowering *L, struct value *from, struct value *to)
     emit_done(L, 0);
 }
 
-/* Makes the heads layout of a routed value whose tiles are all on the device, and closes that; nothing where they are the same.
- */
+/* Makes the heads layout of a routed value whose tiles are all on the device, and closes the routed value; nothing if both
+ * layouts are the same. */
 static void to_heads(struct lowering *L, struct value *routed, struct value *heads)
 {
     if (L->ulysses == 1)
@@ -61,7 +62,7 @@ static void new_tiles(struct lowering *L, struct value *v)
         value_new(L, v, i);
 }
 
-/* Back to the tokens' owners. */
+/* Sends a heads value back to the tokens' owners; nothing if both layouts are the same. */
 static void to_tokens(struct lowering *L, struct value *heads, struct value *routed)
 {
     if (L->ulysses == 1)
@@ -79,8 +80,8 @@ static void put_all(struct lowering *L, struct value *v)
 
 /* --- Forward --- */
 
-/* q of tile t, and k and v with their first query tile: present chunk by chunk (fetched or computed), then in the heads layout.
- */
+/* Gets q of tile t, and k and v with the first query tile that attends them. Chunk by chunk they are fetched or computed, then
+ * brought into the heads layout. */
 static void gather_qkv(struct lowering *L, const struct block *b, int t)
 {
     struct attention_layer *a = b->values;
@@ -151,7 +152,7 @@ static void attend_forward(struct lowering *L, const struct block *b, int t)
     }
 }
 
-/* Between ranks the next tile is made ready first: its messages travel while this one computes. */
+/* Tells whether the next tile is made ready first. Between ranks its messages travel while this tile computes. */
 static int prepares_ahead(const struct lowering *L)
 {
     return L->ulysses * L->ring > 1;
@@ -182,7 +183,8 @@ static void prepare_backward(struct lowering *L, const struct block *b, int t)
     gather_qkv(L, b, t);
 }
 
-/* Back to the tokens, and home. What was rotated stays so until it is used: nothing here waits for the messages. */
+/* Sends a gradient back to the tokens and writes it home. It stays rotated until it is used, so that nothing here waits for
+ * messages. */
 static void finish_gradient(struct lowering *L, struct value *heads, struct value *routed)
 {
     to_tokens(L, heads, routed);
@@ -190,7 +192,7 @@ static void finish_gradient(struct lowering *L, struct value *heads, struct valu
     value_close_full(L, routed);
 }
 
-/* A gradient to be written as a whole, in a buffer of its own. */
+/* Opens a gradient that will be written as a whole, in a buffer of its own. */
 static void new_gradient(struct lowering *L, struct value *v)
 {
     value_reset_full(v);
@@ -228,7 +230,7 @@ static void attend_backward(struct lowering *L, const struct block *b, int t)
     value_close_full(L, g.d_o);
     value_close_full(L, g.delta);
     value_drop(L, g.lse, 0);
-    if (dq_type(L) != F32) { /* fewer bytes to send */
+    if (dq_type(L) != F32) { /* halves the bytes to send */
         value_new(L, &W->dq_low, 0);
         lower_cast(L, &W->dq_low, dq_type(L), g.dq, F32);
         value_drop(L, g.dq, 0);
@@ -264,7 +266,7 @@ static void backward(struct lowering *L, struct block *b)
 
 /* --- Creation --- */
 
-/* Rows of a tile of query heads, and of its KV heads. */
+/* Returns the elements in a row of a tile of query heads. kv_cols: of a tile of KV heads. */
 static int64_t q_cols(const struct head_tiles *h)
 {
     return h->q * h->dim;
@@ -280,7 +282,7 @@ static struct value *new_values(struct lowering *L, int n)
     return memory_new(L, n, sizeof(struct value));
 }
 
-/* A row for each head: the softmax's normaliser of every token that the rank attends. */
+/* Creates lse, a row for each head: the softmax's normaliser of every token that the rank attends. */
 static void lse_value(struct lowering *L, struct value *v, int layer, int tile, int heads)
 {
     char name[48];
@@ -320,7 +322,7 @@ static void leave(struct lowering *L, struct block *b)
         value_leave(L, &a->o[t]);
 }
 
-/* A value of the layers of a shape. */
+/* Creates a value that the layers of a shape share. */
 static void work_value(struct lowering *L, const struct attention_work *W, enum residency r, int index, struct activation a)
 {
     char text[WORK_NAME];
@@ -348,7 +350,7 @@ static void gradient_values(struct lowering *L, struct attention_work *W)
     }
 }
 
-/* In the heads layout, of the tile at work and of the next. */
+/* Creates the values in the heads layout: two of each, for the tile at work and for the next tile. */
 static void heads_values(struct lowering *L, struct attention_work *W)
 {
     int64_t size = dtype_size(L->s.dtype), q = q_cols(W->heads), kv = kv_cols(W->heads);
@@ -377,7 +379,7 @@ static void heads_values(struct lowering *L, struct attention_work *W)
         heads_value(L, W, &W->dq_low, "heads.dq.low", q * size);
 }
 
-/* Norms of heads in some layer of the shape: 0 none, 1 of each head, 2 of all together. */
+/* Returns how some layer of the shape normalises heads: 0 not at all, 1 each head by itself, 2 all together. */
 static int norms_heads(const struct model *m, int shape)
 {
     for (int64_t l = 0; l < m->config.layers; l++) {
@@ -388,7 +390,7 @@ static int norms_heads(const struct model *m, int shape)
     return 0;
 }
 
-/* Where heads are normalised. */
+/* Creates the transients of norms of heads. whole: all heads are normalised together. */
 static void norm_values(struct lowering *L, struct attention_work *W, int whole)
 {
     enum dtype T = L->s.dtype;

@@ -14,7 +14,7 @@ void block_norm(struct lowering *L, const struct block *b, int c)
     lower_norm_forward(L, b->norm, b->normed, b->source, c);
 }
 
-/* What the block gives, in storage type: L->acc and the bias of w. */
+/* Returns the block's branch in storage type, without norm and scale: L->acc plus the bias of w. */
 static struct value *branch(struct lowering *L, const struct block *b, const struct model_linear *w, int c)
 {
     int64_t r0 = b->in->tiles[c].row0, r1 = b->in->tiles[c].row1;
@@ -26,7 +26,7 @@ static struct value *branch(struct lowering *L, const struct block *b, const str
     return &L->f;
 }
 
-/* Of the layer whose last block it is, the number that its output is multiplied by; -1: none. */
+/* Returns the parameter that multiplies the layer's output, for the layer's last block; -1: none. */
 static int scalar_of(const struct lowering *L, const struct block *b)
 {
     const struct model_layer *layer = &L->m->layers[b->layer];
@@ -40,7 +40,7 @@ void block_get_gradient(struct lowering *L, const struct block *b, int c)
         lower_multiply(L, &L->dx, scalar_of(L, b), c);
 }
 
-/* out = in + what the block gives */
+/* Computes out = in + the block's branch. */
 static void add(struct lowering *L, const struct block *b, struct value *out, const struct model_linear *w, int c)
 {
     const struct model_norm *after = &b->weights->after;

@@ -1,8 +1,8 @@
-/* A block: what a layer adds to the residual stream, out = in + f(norm(source)), where source is `in` or, in parallel blocks,
- * what the first of them reads. Private to src/plan/lower.
+/* A block: a part of a layer that adds to the residual stream, out = in + f(norm(source)); f is its branch. `source` is `in` or,
+ * in parallel blocks, the source of the first of them. Private to src/plan/lower.
  *
- * A kind of block is a file of this folder and a row of layers.c's table: it creates its values once, tells what computes each
- * of them (value.h), and emits its backward pass. */
+ * A kind of block is a file of this folder and a row of layers.c's table. It creates its values once, names the function that
+ * computes each of them (value.h), and emits its backward pass. */
 #ifndef LTRAIN_PLAN_LOWER_BLOCKS_BLOCK_H
 #define LTRAIN_PLAN_LOWER_BLOCKS_BLOCK_H
 
@@ -14,53 +14,54 @@ struct block {
     int layer;
     const struct model_block *weights;
     const struct model_norm *norm;
-    struct value *in, *out;    /* the residual stream before and after it, in row chunks */
-    struct value *source;      /* what it normalises: `in`, or of a parallel block what the one before it does */
-    struct value *normed;      /* norm(source) of the chunks at work; blocks at the same place of other layers use it, too */
-    const struct block *first; /* of its layer; the blocks from there to this one follow one another */
-    void *values;              /* of this layer, by kind */
+    struct value *in, *out;    /* the residual stream before and after the block, in row chunks */
+    struct value *source;      /* the stream that the block normalises: `in`, or the source of the block before it if it is parallel */
+    struct value *normed;      /* norm(source) of the chunks at work; blocks at the same place of other layers share it */
+    const struct block *first; /* the layer's first block; the blocks from there to this one are an array */
+    void *values;              /* values of this layer, a struct of the kind's own */
 };
 
 struct block_lowering {
     /* Appends the element offsets, in the unit of the layer, at which gradients are written piecewise. cuts has room for max.
      * Returns their number. Called before there are values. NULL: every parameter's gradient is written whole. */
     int (*grad_cuts)(const struct lowering *L, const struct block *b, int64_t *cuts, int n, int max);
-    /* Creates what a layer has for itself (b->values). */
+    /* Creates the layer's own values (b->values). */
     void (*layer_values)(struct lowering *L, struct block *b);
-    /* Create what the layers share (L->shared), once: values in row chunks, and after the gradient of the stream what is tiled
-     * otherwise. NULL: nothing. */
+    /* Create the values that the layers share (L->shared), once: first those in row chunks, then, after the gradient of the
+     * stream, those that are tiled otherwise. NULL: nothing. */
     void (*chunk_values)(struct lowering *L);
     void (*tile_values)(struct lowering *L);
     /* Computes a chunk of `out`. */
     value_produce *produce;
-    /* What comes before `out` can be computed chunk by chunk. NULL: nothing. */
+    /* Computes all that must be complete before `out` can be computed chunk by chunk. NULL: nothing. */
     void (*forward)(struct lowering *L, struct block *b);
-    /* After the last visit of the forward pass. NULL: nothing. */
+    /* Forgets values after their last visit of the forward pass. NULL: nothing. */
     void (*leave)(struct lowering *L, struct block *b);
-    /* What can be made of L->dx, the gradient of `out`, without changing it. NULL: nothing. */
+    /* Computes gradients that follow from L->dx, the gradient of `out`, without changing it. NULL: nothing. */
     void (*gradient)(struct lowering *L, struct block *b);
-    /* Adds the gradient of `source` to L->dx, and makes those of the block's parameters. Of parallel blocks all `gradient`s come
-     * first, and only the last block reads the gradient of `out` here. */
+    /* Adds the gradient of `source` to L->dx, and makes the gradients of the block's parameters. All `gradient` functions of
+     * parallel blocks run first, and only the last block reads the gradient of `out` here. */
     void (*backward)(struct lowering *L, struct block *b);
 };
 
 /* Makes sure that chunk c of b->normed is on the device. */
 void block_norm(struct lowering *L, const struct block *b, int c);
-/* Of chunk c: out = in + what the block gives, that is L->acc (+ the bias of w), normalised and scaled as the block and the model
- * say; of a layer's last block multiplied by the layer's number, where it has one. */
+/* Computes chunk c of out = in + the branch. The branch is L->acc plus the bias of w, normalised and scaled as the block and the
+ * model say. The last block of a layer multiplies `out` by the layer's number, if it has one. */
 void block_add(struct lowering *L, const struct block *b, struct value *out, const struct model_linear *w, int c);
-/* Gets chunk c of L->dx, the gradient of `out`, for the block's backward pass: behind a layer's last block that of the layer's output
- * becomes that of what is multiplied by the layer's number. The last block visits it once. */
+/* Gets chunk c of L->dx, the gradient of `out`, for the block's backward pass. If the layer's output is multiplied by a number,
+ * the last block multiplies the gradient by it; it calls this once a chunk. */
 void block_get_gradient(struct lowering *L, const struct block *b, int c);
-/* The gradient of what the block gives: the stream's, L->dx, unless the block has one of its own, L->df, which is made of L->dx
- * and, where what it gives is normalised, of that in L->acc. All of them are on the device. A norm and a scale exclude each
- * other. */
+/* Finds or makes the gradient of the block's branch. It is the stream's, L->dx, unless the block normalises or scales its branch:
+ * then block_make_gradient makes L->df from L->dx and, for a norm, from the branch in L->acc. All of them are on the device. A
+ * norm and a scale exclude each other. */
 int block_has_gradient(const struct lowering *L, const struct block *b);
 struct value *block_gradient(struct lowering *L, const struct block *b);
 void block_make_gradient(struct lowering *L, const struct block *b, const struct model_linear *w, int c);
-/* Whether anything is trained that comes before the block, its norm included: else the gradient of its input is not needed. */
+/* Tells whether anything that comes before the block, its norm included, is trained. If not, the gradient of its input is not
+ * needed. */
 int block_passes_gradient(const struct lowering *L, const struct block *b);
-/* End of a visit: drops chunk c of the stream from the layer's input to the block's, for each may have been fetched to compute
+/* Ends a visit: drops chunk c of the stream from the layer's input to the block's, since each may have been fetched to compute
  * the next. */
 void block_drop_stream(struct lowering *L, const struct block *b, int c);
 

@@ -1,5 +1,5 @@
-/* Attention over cached keys and values: that over the tail, merged with that over each whole block under the block's predicate,
- * in the order of slots. Only what is attended is read and computed with. */
+/* Attention over cached keys and values: over the tail first, then over each whole block under the block's predicate, in the
+ * order of slots; the parts are merged. Only blocks that are attended are read and computed with. */
 #include "plan/lower/blocks/cache.h"
 
 #include "plan/lower/cached.h"
@@ -12,7 +12,7 @@
 
 /* --- Creation --- */
 
-/* A tile's part of a layer's keys or values: blocks, each a tile of the value. */
+/* Creates one tile of a layer's keys or values; each cached block is a tile of the value. */
 static void create(struct lowering *L, const struct head_tiles *heads, struct value *v, const char *name, int64_t blocks, enum residency r)
 {
     int64_t row_bytes = heads->kv * heads->dim * dtype_size(L->s.dtype);
@@ -80,7 +80,7 @@ void cache_work_create(struct lowering *L, struct attention_work *W)
 
 /* --- Forward --- */
 
-/* tail[index] = x */
+/* Appends the new rows to a tail: tail[index] = x. */
 static void append(struct lowering *L, struct value *tail, struct value *x)
 {
     value_get(L, tail, 0);

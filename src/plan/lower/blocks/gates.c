@@ -41,7 +41,7 @@ static int some_layer_has_gates(const struct model *m, int shape)
     return 0;
 }
 
-/* The gates' gradients wait for the chunk's other ones, as dq does. */
+/* Creates the transients of gates. The gates' gradients wait for the chunk's other ones, as dq does. */
 void gates_of_work(struct lowering *L, struct attention_work *W, int shape)
 {
     const struct head_tiles *h = W->heads;
@@ -87,7 +87,7 @@ void gate_forward(struct lowering *L, const struct block *b, int t, int i)
     value_drop(L, gate, i);
 }
 
-/* A copy of the tile, to become a gradient in place. */
+/* Copies a tile that will become a gradient in place. */
 static void copy(struct lowering *L, struct value *to, struct value *from, int i)
 {
     int64_t r0 = from->tiles[i].row0, rows = from->tiles[i].row1 - r0;

@@ -1,4 +1,4 @@
-/* The MLP: SwiGLU of two maps, or GELU of one, and a map back. */
+/* The MLP: a gated unit of two maps, or GELU of one, and a map back. */
 #include "plan/lower/blocks/mlp.h"
 
 #include "plan/lower/activation.h"
@@ -12,7 +12,7 @@
 
 /* Values of one layer. */
 struct mlp_layer {
-    struct value up, gate; /* gate: only if it is gated */
+    struct value up, gate; /* gate: only in gated MLPs */
 };
 
 /* Values that the layers share. */
@@ -30,7 +30,7 @@ static int is_gated(const struct block *b)
     return b->weights->mlp.gate.weight >= 0;
 }
 
-/* Drops what a chunk's visit has used. */
+/* Drops the values that a chunk's visit used. */
 static void drop_chunk(struct lowering *L, const struct block *b, int c)
 {
     struct mlp_layer *v = b->values;
@@ -55,7 +55,7 @@ static void activation_attrs(const struct lowering *L, const struct block *b, st
     }
 }
 
-/* act = SwiGLU(gate, up) or GELU(up). */
+/* Computes act from gate and up if the MLP is gated, or from up alone. */
 static void activate(struct lowering *L, const struct block *b, int c)
 {
     struct mlp_layer *v = b->values;
@@ -72,7 +72,7 @@ static void activate(struct lowering *L, const struct block *b, int c)
     emit_done(L, 0);
 }
 
-/* In place: gate and up become their gradients, and dact, the activation's, becomes the activation. */
+/* Turns gate and up into their gradients in place, and dact, the activation's gradient, into the activation. */
 static void activate_backward(struct lowering *L, const struct block *b, int c)
 {
     struct mlp_layer *v = b->values;
@@ -131,7 +131,7 @@ static void produce_output(struct lowering *L, struct value *v, int c)
 
 /* --- Backward --- */
 
-/* What one of the MLP's first maps learns from dy, and adds to the gradient of its input. */
+/* Makes the gradients of one of the MLP's first maps from dy, and adds to the gradient of its input, L->acc. */
 static void input_backward(struct lowering *L, const struct block *b, const struct model_linear *w, struct value *dy, int c,
                            int accumulate)
 {
@@ -145,7 +145,7 @@ static void input_backward(struct lowering *L, const struct block *b, const stru
     lower_linear_dx(L, &call);
 }
 
-/* What the MLP gives, computed again, and the gradient of it. */
+/* Makes the gradient of the MLP's branch; a normalised branch is computed again first. */
 static void make_gradient(struct lowering *L, const struct block *b, int c)
 {
     const struct model_linear *down = &b->weights->mlp.down;
@@ -223,7 +223,7 @@ static void chunk_values(struct lowering *L)
     activation_of_work(L, RES_NONE, -1, &(struct activation){&W->dact, "dact", L->m->config.ffn, L->s.dtype, CHUNKS});
 }
 
-/* Where the gate and the other map lie in one matrix, each writes its part. */
+/* Cuts the gradient of a matrix that holds both the gate and the other map: each writes its part. */
 static int grad_cuts(const struct lowering *L, const struct block *b, int64_t *cuts, int n, int max)
 {
     const struct mlp_block *w = &b->weights->mlp;

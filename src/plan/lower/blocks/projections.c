@@ -21,7 +21,7 @@ static struct attention_work *work_of(const struct lowering *L, const struct blo
 
 /* --- Which heads --- */
 
-/* Heads and KV heads (of the model) that ulysses member m attends in its tile t, kt. */
+/* Returns the first head (routed_kv_head: KV head) of the model that ulysses member m attends in its tile t (kt). */
 static int64_t routed_head(const struct head_tiles *h, int m, int t)
 {
     return m * h->heads + t * h->q;
@@ -29,17 +29,17 @@ static int64_t routed_head(const struct head_tiles *h, int m, int t)
 
 static int64_t routed_kv_head(const struct lowering *L, const struct head_tiles *h, int m, int kt)
 {
-    int64_t kv = h->all_kv; /* with fewer of them than members, neighbours share one */
+    int64_t kv = h->all_kv; /* with fewer KV heads than members, neighbours share one */
     return kv >= L->ulysses ? m * h->kv_heads + kt * h->kv : m * kv / L->ulysses;
 }
 
-/* Whether member m's KV tiles are the same heads as those of the member before it. */
+/* Tells whether member m's KV tiles are the same heads as those of the member before it. */
 static int kv_replica(const struct lowering *L, const struct head_tiles *h, int m)
 {
     return m > 0 && routed_kv_head(L, h, m, 0) == routed_kv_head(L, h, m - 1, 0);
 }
 
-/* The query projection of ulysses member m's tile t; the key or value projection w of its KV tile kt. */
+/* Returns the query projection of ulysses member m's tile t. kv_slice: the key or value projection w of its KV tile kt. */
 static struct model_linear q_slice(const struct head_tiles *h, const struct model_linear *w, int m, int t)
 {
     return linear_outputs(w, routed_head(h, m, t) * h->dim, h->q * h->dim);
@@ -52,7 +52,7 @@ static struct model_linear kv_slice(const struct lowering *L, const struct head_
 
 /* --- Forward --- */
 
-/* The same KV head for one member more of the ulysses group. */
+/* Copies a KV head from the ulysses member before, which shares it. */
 static void produce_replica(struct lowering *L, struct value *v, int i)
 {
     const struct tile *t = &v->tiles[i], *from = &v->tiles[i - L->n_chunks];
@@ -65,7 +65,7 @@ static void produce_replica(struct lowering *L, struct value *v, int i)
     emit_done(L, 0);
 }
 
-/* y, rows [r0, r1), of the normalised chunk c. */
+/* Computes rows [r0, r1) of y from the normalised chunk c, bias included. */
 static void apply(struct lowering *L, const struct block *b, const struct model_linear *w, struct value *y, int64_t r0, int64_t r1,
                   int c)
 {
@@ -74,15 +74,15 @@ static void apply(struct lowering *L, const struct block *b, const struct model_
     lower_bias(L, w, y, r0, r1);
 }
 
-/* What is done to the heads of q, k or v once they are projected. */
+/* Steps that follow the projection of q, k or v. */
 struct after {
     const struct model_norm *norm; /* NORM_NONE: none */
     int rope;                      /* -1: none */
-    struct value *raw, *draw;      /* where chunks are before the norm, and their gradient */
-    struct value *all;             /* of a norm of all heads together: after it */
+    struct value *raw, *draw;      /* chunks before the norm, and their gradient */
+    struct value *all;             /* norms of all heads together: chunks after the norm; NULL: another norm */
     const struct model_linear *whole; /* the map of all heads */
     int queries;
-    int norm_last; /* after they are rotated, which raw then is */
+    int norm_last; /* 1: the norm follows the rotation, so that raw is rotated */
 };
 
 static struct after after_q(const struct lowering *L, const struct block *b)
@@ -99,14 +99,14 @@ static struct after after_k(const struct lowering *L, const struct block *b)
     return (struct after){&w->k_norm, w->rope, &W->raw_k, &W->draw_k, w->whole ? &W->all_k : NULL, &w->k, 0, w->norm_last};
 }
 
-/* Nothing. */
+/* Returns the steps of a map that nothing follows. */
 static struct after plain(void)
 {
     static const struct model_norm none = {.kind = NORM_NONE, .weight = -1, .bias = -1};
     return (struct after){&none, -1, NULL, NULL, NULL, NULL, 0, 0};
 }
 
-/* Where values are normalised they have the room of keys, which have been through it then. */
+/* Returns the steps of v. Values that are normalised use the room of keys, which is free again by then. */
 static struct after after_v(const struct lowering *L, const struct block *b)
 {
     const struct attention_block *w = &b->weights->attention;
@@ -114,20 +114,20 @@ static struct after after_v(const struct lowering *L, const struct block *b)
     return (struct after){&w->v_norm, -1, &W->raw_k, &W->draw_k, NULL, &w->v, 0, 0};
 }
 
-/* Those of a map of some of the heads. */
+/* Returns the range of heads that w, a map of some of them, makes. */
 static struct heads heads_in(const struct head_tiles *h, const struct after *after, const struct model_linear *w)
 {
     return (struct heads){(w->first_out - after->whole->first_out) / h->dim, w->out / h->dim, h->dim};
 }
 
-/* Rotates rows [r0, r1) of what the map gives, those of tokens p0 on; inverse: their gradient, back. */
+/* Rotates rows [r0, r1) of the map's outputs, which belong to tokens p0 on. inverse: rotates their gradient back. */
 static void rotate(struct lowering *L, const struct block *b, const struct after *after, const struct model_linear *w, enum dtype type,
                    int inverse, struct value *x, int64_t r0, int64_t r1, int64_t p0)
 {
     lower_rope(L, &(struct rotation){after->rope, w->out / heads_at(L, b)->dim, type, after->queries, inverse}, x, r0, r1, p0);
 }
 
-/* All heads of chunk c together, normalised, unless they are there. */
+/* Normalises all heads of chunk c together, unless that is done already. */
 static void norm_all(struct lowering *L, const struct block *b, const struct after *after, int c)
 {
     int64_t x0 = b->in->tiles[c].row0, x1 = b->in->tiles[c].row1;
@@ -149,7 +149,7 @@ void drop_all_heads(struct lowering *L, const struct block *b, int c)
     value_drop(L, &W->all_k, c);
 }
 
-/* What heads are normed from, of chunk c: the map's outputs, rotated where the norm comes last. */
+/* Computes the inputs of the norm of heads for chunk c: the map's outputs, rotated if the norm comes last. */
 static void make_raw(struct lowering *L, const struct block *b, const struct model_linear *w, const struct after *after, int64_t rows, int c)
 {
     int64_t x0 = b->in->tiles[c].row0;
@@ -159,8 +159,8 @@ static void make_raw(struct lowering *L, const struct block *b, const struct mod
         rotate(L, b, after, w, L->s.dtype, 0, after->raw, x0, x0 + rows, x0);
 }
 
-/* One chunk of q, k or v for one member: norm, projection, norm of heads, rope (or these two in turn). The normalised chunk is shared by what a visit
- * computes. */
+/* Computes one chunk of q, k or v for one member: norm, projection, norm of heads and rope (or rope first). All that a visit
+ * computes shares the normalised chunk. */
 static void project(struct lowering *L, struct value *v, int i, const struct model_linear *w, struct after after)
 {
     int c = i % L->n_chunks;
@@ -217,7 +217,7 @@ void produce_gate(struct lowering *L, struct value *v, int i)
     project(L, v, i, &w, plain());
 }
 
-/* What is mapped back: tile i of o, which is on the device, or that times its gate. */
+/* Returns the inputs of the map back: tile i of o, which is on the device, or o times its gate. */
 static struct linear_side heads_out(struct lowering *L, const struct block *b, int t, int i)
 {
     struct attention_layer *a = b->values;
@@ -233,7 +233,7 @@ static void drop_gated(struct lowering *L, const struct block *b, int c)
         value_drop(L, &work_of(L, b)->gated, c);
 }
 
-/* What attention gives for chunk c without the bias, of all heads: L->acc. */
+/* Computes attention's branch of chunk c for all heads, without the bias: L->acc. */
 static void add_heads(struct lowering *L, const struct block *b, int c)
 {
     const struct model_linear *w = &b->weights->attention.o;
@@ -280,7 +280,7 @@ void attended_gradient(struct lowering *L, const struct block *b, int c)
     value_drop(L, &L->dx, c);
 }
 
-/* From the gradient of what is mapped back, tile i of it or W->gated, to that of o. */
+/* Computes the gradient of tile i of o from that of the block's branch; with gates it passes W->gated. */
 static void map_backward(struct lowering *L, const struct block *b, int m, int t, int c)
 {
     struct attention_layer *kept = b->values;
@@ -335,7 +335,8 @@ void output_backward(struct lowering *L, const struct block *b, int t, int c)
     gates_leave_input(L, b, c);
 }
 
-/* From the gradient of normalised heads, rows [r0, r1) of dy, to that of the raw ones of chunk c, which are computed again. */
+/* Computes the gradient of the raw heads of chunk c from rows [r0, r1) of dy, that of the normalised ones. The raw heads are
+ * computed again. */
 static void head_norm_backward(struct lowering *L, const struct block *b, const struct model_linear *w, const struct after *after,
                                struct value *dy, enum dtype dy_type, int64_t r0, int64_t r1, int c)
 {
@@ -357,7 +358,7 @@ static void head_norm_backward(struct lowering *L, const struct block *b, const 
         rotate(L, b, after, w, L->s.dtype, 1, after->draw, x0, x0 + rows, x0);
 }
 
-/* What one member's heads of a tile contribute to chunk c. */
+/* Adds one member's heads of a tile to the gradients of the map and of the block's input, chunk c. */
 static void projection_backward(struct lowering *L, const struct block *b, const struct model_linear *w, struct value *dy,
                                 enum dtype dy_type, int i, struct after after, int accumulate)
 {
@@ -384,7 +385,7 @@ static void projection_backward(struct lowering *L, const struct block *b, const
     value_drop(L, dy, i);
 }
 
-/* The members that share member m's KV head (they follow it) have their gradients added to its own. */
+/* Adds the gradients of the members that share member m's KV head, and follow it, to member m's own. */
 static void add_replicas(struct lowering *L, const struct head_tiles *h, struct value *dy, int m, int c)
 {
     int first = m * L->n_chunks + c;
@@ -402,7 +403,8 @@ static void add_replicas(struct lowering *L, const struct head_tiles *h, struct 
     }
 }
 
-/* Of norms of all heads together: the tiles' gradients, turned back, become one, and the map of all heads learns from that. */
+/* Makes the gradients of a map whose heads are normalised all together, from the tiles' gradients as gather_gradient collects
+ * them. */
 static void all_backward(struct lowering *L, const struct block *b, const struct after *after, int c, int accumulate)
 {
     struct attention_work *W = work_of(L, b);
@@ -425,7 +427,7 @@ static void all_backward(struct lowering *L, const struct block *b, const struct
     value_drop(L, after->draw, c);
 }
 
-/* One tile's gradient as columns of that of all heads. */
+/* Rotates one tile's gradient back and writes it as columns of the gradient of all heads. keep: other columns are there already. */
 static void gather_gradient(struct lowering *L, const struct block *b, const struct model_linear *w, struct value *dy,
                             enum dtype dy_type, int i, const struct after *after, struct value *dall, int keep)
 {
@@ -511,7 +513,7 @@ void qkv_backward(struct lowering *L, const struct block *b, int c)
     value_drop(L, b->source, c);
 }
 
-/* Norms of heads with weights of their own learn a tile's at a time. */
+/* Cuts the gradient of a norm whose heads have weights of their own: it is written tile by tile. */
 static int norm_cuts(const struct lowering *L, const struct model_norm *norm, int parts, int64_t *cuts, int n, int max)
 {
     const struct model_param *p = norm->weight >= 0 ? param_of(L, norm->weight) : NULL;

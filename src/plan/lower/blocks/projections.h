@@ -8,16 +8,16 @@
 
 int projections_grad_cuts(const struct lowering *L, const struct block *b, int64_t *cuts, int n, int max);
 
-/* Tiles of q, k, v and gates, and of the block's output, which all heads add to. */
+/* Compute tiles of q, k, v and gates, and of the block's output, which all heads add to. */
 value_produce produce_q, produce_k, produce_v, produce_gate, produce_attended;
 
-/* Where a block's gradient is not the stream's: makes chunk c of it. */
+/* Makes chunk c of the gradient of the block's branch, if that is not the stream's. */
 void attended_gradient(struct lowering *L, const struct block *b, int c);
-/* End of a visit of chunk c of q, k and v: drops what norms of all heads together left. */
+/* Drops all heads of chunk c that were normalised together, at the end of a visit of q, k and v. */
 void drop_all_heads(struct lowering *L, const struct block *b, int c);
-/* do and delta of chunk c for tile t, and what the output projection's weights learn from it. */
+/* Makes do and delta of chunk c for tile t, and the gradient of the output projection's weights. */
 void output_backward(struct lowering *L, const struct block *b, int t, int c);
-/* From dq, dk and dv of all tiles to the gradient of the block's input, chunk c. */
+/* Makes the gradient of the block's input, chunk c, from dq, dk and dv of all tiles. */
 void qkv_backward(struct lowering *L, const struct block *b, int c);
 
 #endif

@@ -1,5 +1,5 @@
-/* The ring: members pass keys and values on, each pair directly. At step s a rank attends the keys of member (me - s), and what
- * it owes them in gradients goes straight back. Source: ring attention (Liu et al. 2023). */
+/* The ring: each pair of members exchanges keys and values directly. At step s a rank attends the keys of member (me - s), and
+ * sends that member the gradients of its keys and values straight back. Source: ring attention (Liu et al. 2023). */
 #include "plan/lower/blocks/ring.h"
 
 #include "plan/lower/emit.h"
@@ -8,7 +8,8 @@
 
 #define DEV TIER_DEVICE
 
-/* `from` to the member `distance` on, `to` from the member `distance` back. depth 1: may run ahead of its use. */
+/* Sends `from` to the member `distance` ahead and receives `to` from the member `distance` behind. depth 1: the exchange may run
+ * ahead of its use. */
 static void exchange(struct lowering *L, struct value *from, struct value *to, int distance, int send_if, int recv_if, int depth)
 {
     value_new(L, to, 0);
@@ -62,7 +63,7 @@ static void fill(struct lowering *L, struct value *v)
     emit_done(L, 0);
 }
 
-/* sum += part, which is gone then. */
+/* Adds part to sum and drops part. */
 static void add_part(struct lowering *L, struct value *sum, struct value *part, int predicate)
 {
     struct op_attrs *a = emit(L, OP_ACCUM, LANE_COMPUTE);
@@ -82,8 +83,8 @@ static void add_returned(struct lowering *L, const struct backward_tile *b, int 
     add_part(L, b->dv, &W->returned_v[s % 2], ring_is_attended(L, w, s));
 }
 
-/* The local block comes last: it hides the last gradients on their way back. What comes back is added one step late, so that
- * compute does not wait for it. */
+/* Runs the rank's own block of keys last: it hides the last gradients on their way back. Gradients that come back are added one
+ * step late, so that compute does not wait for them. */
 void ring_backward(struct lowering *L, const struct backward_tile *b)
 {
     const struct attention_block *w = b->weights;

@@ -6,7 +6,7 @@
 
 void ring_forward(struct lowering *L, const struct forward_tile *f);
 void ring_backward(struct lowering *L, const struct backward_tile *b);
-/* Of the layers of a shape. */
+/* Creates the values that the layers of a shape share. */
 void ring_values_create(struct lowering *L, struct attention_work *W);
 
 #endif
