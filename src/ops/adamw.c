@@ -12,11 +12,11 @@ struct scalars {
     float factor, decay, keep1, beta2, keep2, scale, eps, step; /* keep = 1 - beta */
 };
 
-/* The state of that many elements is a few cache lines of each array. */
+/* elements at a time: their state is a few cache lines of each array */
 enum { STEP = 32 };
 
-/* Bytes. The hardware's prefetchers lag behind four arrays that are read and three that are written: asking for the lines of the
- * iterations to come reaches the rate of a plain stream (bench/perf/bench_adamw.py; without: 8 to 15% below it). */
+/* Bytes fetched ahead. Hardware prefetchers lag behind four arrays that are read and three that are written. Asking for the lines
+ * of coming iterations reaches the rate of a plain stream (bench/perf/bench_adamw.py; without: 8 to 15% below). */
 enum { AHEAD = 2048, CACHE_LINE = 64 };
 
 static inline void prefetch(const void *x, int64_t bytes)
@@ -25,7 +25,7 @@ static inline void prefetch(const void *x, int64_t bytes)
         __builtin_prefetch((const char *)x + AHEAD + at);
 }
 
-/* The new parameter; *m and *v become the new moments. */
+/* Returns the new parameter; *m and *v become the new moments. */
 static inline float updated(float p, float grad, float *m, float *v, const struct scalars *c)
 {
     float g = grad * c->factor;
@@ -37,7 +37,7 @@ static inline float updated(float p, float grad, float *m, float *v, const struc
 
 #define WEYL 0x9e3779b9u
 
-/* 32 random bits of an element from w, its term of the Weyl sequence (adamw.h). */
+/* Returns 32 random bits for an element. w: its term of the Weyl sequence (adamw.h). */
 static inline uint32_t mixed(uint32_t w)
 {
     w ^= w >> 14;
@@ -65,16 +65,15 @@ static inline float float_of(uint32_t u)
     return f;
 }
 
-/* Two moments of one kind, the first in the low half, after random bits have been added to the halves that go. A NaN cannot
- * become a number: gradients are finite (else skip), so it is the processor's own or was one in bf16, and the low half of either
- * is zero. */
+/* Packs two moments of one kind, the first in the low half, after adding random bits to the halves that are dropped. A NaN stays
+ * NaN: gradients are finite (else skip), so a NaN is the CPU's own or came from bf16; both have a zero low half. */
 static inline uint32_t rounded(float f0, float f1, uint32_t random0, uint32_t random1)
 {
     return (bits_of(f0) + random0) >> 16 | ((bits_of(f1) + random1) & 0xffff0000u);
 }
 
-/* Pairs of elements: their moments are halves of one word, and everything else has 32 bits, so that vectors are as wide as the
- * processor's. weyl: of the first element (adamw.h). */
+/* Updates pairs of elements. Two moments are halves of one word and all else has 32 bits, so vectors have the CPU's full width.
+ * weyl: of the first element (adamw.h). */
 static inline void pairs_bf16(float *p, bf16 *m, bf16 *v, const float *grad, int n, uint32_t weyl, const struct scalars *c)
 {
 #pragma omp simd
@@ -106,7 +105,7 @@ CLONES static void update_f32(float *p, float *m, float *v, const float *grad, i
     elements_f32(p + i, m + i, v + i, grad + i, n - i, &c);
 }
 
-/* weyl: of the first element. */
+/* Updates n elements with bf16 moments. weyl: of the first element. */
 CLONES static void update_bf16(float *p, bf16 *m, bf16 *v, const float *grad, int n, uint32_t weyl, const struct scalars *s)
 {
     const struct scalars c = *s;
@@ -133,14 +132,14 @@ CLONES static void update_bf16(float *p, bf16 *m, bf16 *v, const float *grad, in
     }
 }
 
-/* One block's element: as elements_f32, of unpacked moments. */
+/* Updates one block's elements with unpacked moments. */
 CLONES static void update_block(float *p, float *m, float *v, const float *grad, int n, const struct scalars *s)
 {
     const struct scalars c = *s;
     elements_f32(p, m, v, grad, n, &c);
 }
 
-/* weyl: of the first element. */
+/* Draws 16 random bits for each moment of n elements. weyl: of the first element. */
 CLONES static void random_halves(uint32_t weyl, int n, uint16_t *low, uint16_t *high)
 {
 #pragma omp simd
@@ -151,7 +150,8 @@ CLONES static void random_halves(uint32_t weyl, int n, uint16_t *low, uint16_t *
     }
 }
 
-/* n elements from `at` on, a multiple of BLOCK8, of `all` whose moments are packed. */
+/* Updates n elements with packed moments, from `at` on (a multiple of BLOCK8). all: number of elements that the moments are
+ * packed for. */
 static void update_i8(float *p, void *m, void *v, const float *grad, int64_t at, int64_t n, int64_t all, uint32_t weyl,
                       const struct scalars *s)
 {
@@ -169,13 +169,13 @@ static void update_i8(float *p, void *m, void *v, const float *grad, int64_t at,
     }
 }
 
-/* What a group of elements has in common. */
+/* The arrays of a group of elements. */
 struct arrays {
     float *p;
     void *m, *v;
     const float *grad;
     enum dtype moments;
-    uint32_t weyl; /* of the first element */
+    uint32_t weyl; /* Weyl term of the first element */
     int64_t n;
 };
 

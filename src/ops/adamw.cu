@@ -12,7 +12,7 @@ __device__ __forceinline__ uint32_t mixed(uint32_t w)
     return w * (2 * w + 0x7feb352du);
 }
 
-/* 16 random bits for either moment of an element from w, its term of the Weyl sequence. */
+/* Draws 16 random bits for each moment of an element. w: its term of the Weyl sequence. */
 __device__ __forceinline__ void random_halves(uint32_t w, uint32_t *of_m, uint32_t *of_v)
 {
     const uint32_t x = mixed(w);
@@ -20,7 +20,7 @@ __device__ __forceinline__ void random_halves(uint32_t w, uint32_t *of_m, uint32
     *of_v = x >> 16;
 }
 
-/* random: 16 bits. The processor's own NaN has all bits set: it must not become a zero. */
+/* Rounds to bf16 after adding 16 random bits. The GPU's own NaN has all bits set and would become zero, so NaN is handled apart. */
 __device__ __forceinline__ bf16 rounded(float f, uint32_t random)
 {
     uint32_t u;
@@ -43,7 +43,8 @@ struct scalars {
     float factor, decay, keep1, beta2, keep2, scale, eps, step; /* keep = 1 - beta */
 };
 
-/* Written with __f..._rn, as all that follows: single roundings that no compiler option contracts or approximates. */
+/* Computes the step's scalars. All arithmetic here and below uses __f..._rn: single roundings that no compiler option contracts
+ * or approximates. */
 __device__ __forceinline__ scalars scalars_of(const struct norm_result *norm, const struct step_record *record)
 {
     return {norm->factor,
@@ -56,7 +57,7 @@ __device__ __forceinline__ scalars scalars_of(const struct norm_result *norm, co
             __fdiv_rn(record->lr, record->bias1)};
 }
 
-/* p, m and v of N elements become the new ones; the first n_decay of them decay. */
+/* Updates p, m and v of N elements; the first n_decay of them decay. */
 template <int N>
 __device__ __forceinline__ void update(const scalars &c, int64_t n_decay, float (&p)[N], float (&m)[N], float (&v)[N],
                                        const float (&grad)[N])
@@ -73,14 +74,14 @@ __device__ __forceinline__ void update(const scalars &c, int64_t n_decay, float 
 
 template <typename MOMENT, bool PARAM> struct adamw {
     float *master;
-    MOMENT *m, *v; /* as uint8_t: packed */
+    MOMENT *m, *v; /* uint8_t: packed */
     const float *grad;
     const struct norm_result *norm;
     const struct step_record *record;
     bf16 *param;
     int64_t n, n_decay, first, share;
 
-    /* Of element i (adamw.h). */
+    /* Returns element i's term of the Weyl sequence (adamw.h). */
     __device__ __forceinline__ uint32_t weyl(int64_t i) const
     {
         return (uint32_t)(first + record->place * share + i) * WEYL + record->rounding;
@@ -123,11 +124,11 @@ template <typename MOMENT, bool PARAM> struct adamw {
     }
 };
 
-/* One block of packed moments, by a warp. */
+/* Updates a block of packed moments, by one warp. */
 template <bool PARAM> struct adamw_block {
     const adamw<uint8_t, PARAM> &of;
     const blocks8_maps &maps;
-    int64_t at; /* its first element */
+    int64_t at; /* first element of the block */
     int count;
 
     __device__ __forceinline__ float &scale(uint8_t *packed) const
@@ -140,14 +141,15 @@ template <bool PARAM> struct adamw_block {
         return packed + (of.n + BLOCK8 - 1) / BLOCK8 * 4 + at;
     }
 
-    /* The thread's run r of N elements begins at this one of the block; single elements of a thread are pairs of neighbours. */
+    /* Returns the block's element at which the thread's run r of N elements begins; single elements of a thread are pairs of
+     * neighbours. */
     template <int N> __device__ __forceinline__ static int column(int r)
     {
         constexpr int NEAR = N == 1 ? 2 : 1;
         return ((r / NEAR * LT_WARP + (int)threadIdx.x % LT_WARP) * NEAR + r % NEAR) * N;
     }
 
-    /* N is 4 only where the block is whole. */
+    /* Updates the block; N is 4 only for a whole block. */
     template <int N> __device__ __forceinline__ void run() const
     {
         constexpr int RUNS = BLOCK8 / LT_WARP / N;
@@ -183,7 +185,7 @@ template <bool PARAM> struct adamw_block {
     template <int RUNS, int N> __device__ __forceinline__ void pack(float (&m)[RUNS][N], float (&v)[RUNS][N]) const
     {
         const float scale_m = scale_of<BLOCKS8_SIGNED>(m), scale_v = scale_of<BLOCKS8_SQUARES>(v);
-        __syncwarp(); /* all have read the old scales */
+        __syncwarp(); /* all threads have read the old scales */
         if (threadIdx.x % LT_WARP == 0) {
             scale(of.m) = scale_m;
             scale(of.v) = scale_v;
@@ -205,7 +207,7 @@ template <bool PARAM> struct adamw_block {
 
 constexpr int WARPS = THREADS / LT_WARP;
 
-/* Blocks of threads, which make their maps once: a multiprocessor holds four. */
+/* Most thread blocks: each makes its maps once, and a multiprocessor holds four. */
 constexpr int64_t MOST_BLOCKS = LT_LIMIT(1024, 2);
 
 template <bool PARAM, int N>

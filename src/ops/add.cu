@@ -4,7 +4,7 @@
 namespace
 {
 
-/* x + scale * delta; with scale 1 the product is exact. */
+/* Adds without bias: x + scale * delta; with scale 1 the product is exact. */
 template <typename T> struct add {
     T *y;
     const T *x;
@@ -22,7 +22,7 @@ template <typename T> struct add {
     }
 };
 
-/* (x + delta) + bias, or x + scale * (delta + bias). */
+/* Adds with bias: (x + delta) + bias, or x + scale * (delta + bias). */
 template <typename T, bool SCALED> struct add_with_bias {
     T *y;
     const T *x;

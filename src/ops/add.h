@@ -4,11 +4,11 @@
 
 #include <stdint.h>
 
-/* y = x + scale (delta (+ bias)), rounded to T once; with scale 1, (x + delta) + bias. y may be x. */
+/* Adds with one rounding to T: y = x + scale (delta (+ bias)); with scale 1, (x + delta) + bias. y may be x. */
 void ops_add(void *y /* T[rows,dim] */, const void *x /* T[rows,dim] */, const float *delta /* [rows,dim] */,
              const void *bias /* T[dim] or NULL */, float scale, int64_t rows, int64_t dim, int32_t dtype);
 
-/* y += x */
+/* Adds: y += x. */
 void ops_accum(float *y /* [n] */, const float *x /* [n] */, int64_t n);
 
 #endif

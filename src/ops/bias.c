@@ -7,7 +7,7 @@
 
 enum {
     PANEL = 128,    /* columns that one task owns */
-    ROW_GROUP = 64, /* rows summed before their sum is added to the total, which is fp64: a sequence has many */
+    ROW_GROUP = 64, /* rows summed in fp32 before their sum is added to the fp64 total, since a sequence has many rows */
 };
 
 INLINE void add_bias(void *y, const void *bias, int64_t at, int64_t n, int32_t y_type, int32_t dtype)
@@ -34,7 +34,7 @@ void ops_bias(void *y, const void *bias, int64_t rows, int64_t dim, int64_t ld, 
         bias_row(y, bias, i * ld, dim, y_type, dtype);
 }
 
-/* sum[n] += the sum of `rows` rows of dy, the first of which begins at element `at`. */
+/* Adds the sum of `rows` rows of dy to sum[n]; the first row begins at element `at`. */
 INLINE void add_rows(double *sum, const void *dy, int64_t at, int64_t rows, int64_t ld, int64_t n, int32_t dtype)
 {
     float group[PANEL] = {0};

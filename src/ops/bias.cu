@@ -20,16 +20,17 @@ template <typename Y, typename T> struct bias_add {
     }
 };
 
-constexpr int COLUMNS = 32; /* that one block owns */
+constexpr int COLUMNS = 32; /* columns that one block owns */
 constexpr int COLUMN_THREADS = 1024;
 
 template <int N> struct column_sums {
     static constexpr int STRIPS =
-        COLUMN_THREADS / (COLUMNS / N); /* of rows, each added up by the threads of one run of columns */
+        COLUMN_THREADS / (COLUMNS / N); /* strips of rows, each summed by the threads of one run of columns */
     float part[STRIPS][COLUMNS];
 };
 
-/* dbias (+)= column sums of dy: a strip has every STRIPS-th row, in order; strips are added in groups of 32, then the groups. */
+/* Computes dbias (+)= column sums of dy. A strip has every STRIPS-th row, in order; strips are added in groups of 32, then the
+ * groups. */
 template <typename T, int N>
 __global__ void __launch_bounds__(COLUMN_THREADS)
     sum_columns(float *dbias, const T *dy, int64_t rows, int64_t dim, int64_t ld, int accumulate)
@@ -59,7 +60,7 @@ __global__ void __launch_bounds__(COLUMN_THREADS)
         float total = 0.0f;
         for (int k = group * 32; k < group * 32 + 32 && k < space::STRIPS; k++)
             total += s.part[k][column];
-        s.part[group * 32][column] = total; /* this group's strips are this thread's alone */
+        s.part[group * 32][column] = total; /* only this thread reads this group's strips */
     }
     __syncthreads();
     const int64_t out = (int64_t)blockIdx.x * COLUMNS + column;

@@ -1,4 +1,4 @@
-/* Change of storage dtype. */
+/* Changing the storage type of numbers, and scaling them. */
 #include "ops/cuda_vec.cuh"
 
 namespace

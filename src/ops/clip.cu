@@ -1,29 +1,29 @@
-/* Sum of squares, and the clip factor, bit for bit what clip.h says. */
+/* Sum of squares, and the clip factor, with the bits of clip.h. */
 #include "device/cuda/ptx.cuh"
 #include "ops/cuda_reduce.cuh"
 
 namespace
 {
 
-constexpr int LANES = 16;                      /* threads of one block of SUMSQ_BLOCK elements */
-constexpr int FEW_THREADS = 64;                /* of a thread block where there is little to add: more multiprocessors share it */
-constexpr int64_t FEW = LT_LIMIT(1024, 32);    /* blocks of SUMSQ_BLOCK elements up to which there is */
+constexpr int LANES = 16;                      /* threads that share one block of SUMSQ_BLOCK elements */
+constexpr int FEW_THREADS = 64;                /* threads of a small thread block, for short inputs: more multiprocessors share them */
+constexpr int64_t FEW = LT_LIMIT(1024, 32);    /* longest short input, in blocks of SUMSQ_BLOCK elements */
 constexpr int64_t BATCH = LT_LIMIT(65536, 70); /* sums kept per launch: 268 million elements */
 
 __device__ double block_sums[BATCH];
 __device__ uint32_t arrived;
 
-/* A block of SUMSQ_BLOCK elements comes in pieces, of which shared memory holds RING<N>: all of them where few threads are to keep
- * a multiprocessor's share of the memory busy. */
+/* Pieces in which a block of SUMSQ_BLOCK elements is read; shared memory holds RING<N> of them. Small thread blocks have large
+ * pieces, so that few threads keep a multiprocessor's memory busy. */
 template <int N> constexpr int PIECE = N > FEW_THREADS ? 256 : 1024;
 template <int N> constexpr int RING = 4;
 
 template <int N> struct pieces {
     float at[RING<N>][PIECE<N>];
-    float apart[LANES]; /* from the banks of the block that the warp's other half reads */
+    float apart[LANES]; /* spreads blocks over other banks than the warp's other half reads */
 };
 
-/* Starts the copy of a piece, zeros beyond the `count` elements of the block; W elements at a time. */
+/* Starts the copy of a piece, W elements at a time, with zeros beyond the `count` elements of the block. */
 template <int N, int W>
 __device__ __forceinline__ void start_piece(pieces<N> &s, const float *x, int64_t count, int piece, int lane)
 {
@@ -38,7 +38,7 @@ __device__ __forceinline__ void start_piece(pieces<N> &s, const float *x, int64_
     }
 }
 
-/* Sum of squares of the lane's elements of a block with `count`. */
+/* Returns the sum of squares of the lane's elements of a block that has `count`. */
 template <int N, int W>
 __device__ __forceinline__ double lane_squares(pieces<N> &s, const float *x, int64_t count, int lane)
 {
@@ -56,7 +56,7 @@ __device__ __forceinline__ double lane_squares(pieces<N> &s, const float *x, int
 #pragma unroll
         for (int k = lane; k < PIECE<N>; k += LANES) {
             const double d = s.at[piece % RING<N>][k];
-            sum += d * d; /* the product is exact, so that fusing it changes nothing */
+            sum += d * d; /* the product is exact, so fusing it changes nothing */
         }
         if (piece + RING<N> < PIECES) {
             __syncwarp();
@@ -67,17 +67,20 @@ __device__ __forceinline__ double lane_squares(pieces<N> &s, const float *x, int
     return sum;
 }
 
-/* Numbers x[i] >= 0 are added to a total in order by many threads, with the bits of one thread's additions. As long as the total
- * stays within a binade [base, 2 base), its last bit is worth the same, and x moves it by x rounded to that bit; only where x
- * lies half-way between two does the total's own last bit decide, because ties go to even. So a run of numbers is known by what
- * it adds to an even and to an odd total of the binade, and runs are joined like functions. In which binade the total is before
- * and after a thread's numbers is known from sums in any order, but near powers of two: there numbers are added one by one. */
+/* Many threads add numbers x[i] >= 0 to a total, with the bits of one thread adding them in order.
+ *
+ * While the total stays in a binade [base, 2 base), its last bit has the same worth, and x moves the total by x rounded to that
+ * bit. Only if x lies half-way between two steps does the total's last bit decide, because ties go to even. So a run of numbers
+ * is described by what it adds to an even and to an odd total of the binade, and runs are joined like functions.
+ *
+ * A thread knows the total's binade before and after its numbers from sums in any order. Only near powers of two it does not:
+ * there numbers are added one by one. */
 struct steps {
     double even, odd;
 };
 
 struct binade {
-    double base, odd, end; /* its first (even) and second number, and the next binade's first; base is 0 for subnormal totals */
+    double base, odd, end; /* first (even) number, second (odd) number, and the next binade's first; base is 0 for subnormal totals */
 };
 
 __device__ __forceinline__ bool is_odd(double total)
@@ -91,7 +94,7 @@ __device__ __forceinline__ binade binade_of(double total)
     return {__longlong_as_double(first), __longlong_as_double(first | 1), __longlong_as_double(first + 0x0010000000000000)};
 }
 
-/* What b adds after a. */
+/* Composes two runs: b after a. */
 __device__ __forceinline__ steps joined(const steps &a, const steps &b, const binade &in)
 {
     return {a.even + (is_odd(in.base + a.even) ? b.odd : b.even), a.odd + (is_odd(in.odd + a.odd) ? b.odd : b.even)};
@@ -99,22 +102,22 @@ __device__ __forceinline__ steps joined(const steps &a, const steps &b, const bi
 
 constexpr int SUMS = 8; /* neighbouring numbers that each of N threads adds */
 
-/* More than what sums of N * SUMS + 1 numbers differ by in two orders. */
+/* bound on the relative difference of two orders of summing N * SUMS + 1 numbers */
 constexpr double ORDERS_DIFFER = 1.0 / (1LL << 36);
 
 struct run {
     steps add;
-    int alone; /* the thread whose numbers are added one by one; below 0: none */
+    int alone; /* thread whose numbers are added one by one; below 0: none */
 };
 
 template <int N> struct order_space {
-    double number[N][SUMS]; /* of threads whose numbers are added one by one */
+    double number[N][SUMS]; /* numbers of the threads that are added one by one */
     run runs[N / LT_WARP][LT_WARP];
     int n_runs[N / LT_WARP];
-    double part[N / LT_WARP]; /* a warp's numbers, about */
+    double part[N / LT_WARP]; /* approximate sum of a warp's numbers */
 };
 
-/* About the sum of the numbers of the threads before this one. */
+/* Returns the approximate sum of the numbers of the threads before this one. */
 template <int N> __device__ __forceinline__ double about_before(double mine, order_space<N> &s)
 {
     const int lane = threadIdx.x % LT_WARP, warp = threadIdx.x / LT_WARP;
@@ -134,8 +137,8 @@ template <int N> __device__ __forceinline__ double about_before(double mine, ord
     return sum;
 }
 
-/* The warp's runs: neighbouring threads during whose numbers the total stays in its binade (`inside`, farther from its ends than
- * orders differ, so that neighbours are in the same), or one alone where it may leave. */
+/* Finds the warp's runs: neighbouring threads during whose numbers the total stays in its binade (`inside`), or one thread alone
+ * where it may leave. `inside` keeps farther from the ends than orders differ, so neighbours are in the same binade. */
 template <int N>
 __device__ __forceinline__ void find_runs(const double (&x)[SUMS], const binade &in, bool inside, order_space<N> &s)
 {
@@ -164,7 +167,7 @@ __device__ __forceinline__ void find_runs(const double (&x)[SUMS], const binade 
         s.n_runs[warp] = __popc(lasts);
 }
 
-/* The total with all runs added; every thread computes it. */
+/* Returns the total with all runs added; every thread computes it. */
 template <int N> __device__ __forceinline__ double add_runs(double total, const order_space<N> &s)
 {
     for (int w = 0; w < N / LT_WARP; w++)
@@ -181,7 +184,7 @@ template <int N> __device__ __forceinline__ double add_runs(double total, const 
     return total;
 }
 
-/* total + x[0] + x[1] + ... in order, of numbers >= 0 or not finite; each of N threads gets it. */
+/* Returns total + x[0] + x[1] + ... in order, for numbers >= 0 or not finite; each of N threads gets it. */
 template <int N> __device__ double add_in_order(double total, const double *x, int64_t n, order_space<N> &s)
 {
     for (int64_t at = 0; at < n; at += N * SUMS) {
@@ -197,19 +200,19 @@ template <int N> __device__ double add_in_order(double total, const double *x, i
         const bool inside = before * (1.0 - ORDERS_DIFFER) >= in.base && (before + sum) * (1.0 + ORDERS_DIFFER) < in.end;
         find_runs(mine, in, inside, s);
         __syncthreads();
-        total = add_runs(total, s); /* the next ones come after the barrier in about_before */
+        total = add_runs(total, s); /* the barrier in about_before separates this read from the next runs */
     }
     return total;
 }
 
 template <int N> union squares_space {
     pieces<N> block[N / LANES];
-    order_space<N> order; /* in the last thread block, after those */
+    order_space<N> order; /* used by the last thread block, after the pieces */
 };
 LT_SHARED_FITS(squares_space<FEW_THREADS>, LT_SHARED_SM86);
 LT_SHARED_FITS(squares_space<THREADS>, LT_SHARED_SM86);
 
-/* Sums of squares of blocks of x; the last thread block to have some adds all of them to *out. */
+/* Sums the squares of blocks of x; the last thread block to finish adds all sums to *out. */
 template <int N, int W> __global__ void __launch_bounds__(N) add_squares(double *out, const float *x, int64_t n, int first)
 {
     LT_SHARED(squares_space<N>, s);
@@ -246,7 +249,7 @@ __global__ void __launch_bounds__(THREADS)
 
 template <int N> enum status launch_squares(double *out, const float *x, int64_t n, int first, void *stream)
 {
-    const int64_t blocks = n > 0 ? blocks_of(n, SUMSQ_BLOCK * (N / LANES)) : 1; /* of nothing the sum is 0 */
+    const int64_t blocks = n > 0 ? blocks_of(n, SUMSQ_BLOCK * (N / LANES)) : 1; /* an empty input has the sum 0 */
     return launch(dim3((unsigned)blocks), dim3(N), sizeof(squares_space<N>), stream,
                   aligned_to_vectors({x}) ? add_squares<N, 4> : add_squares<N, 1>, out, x, n, first);
 }

@@ -1,16 +1,16 @@
-/* Global gradient norm and what follows from it. */
+/* The global gradient norm and the clip factor. */
 #ifndef LTRAIN_OPS_CLIP_H
 #define LTRAIN_OPS_CLIP_H
 
 #include "program/op.h"
 
-/* *sum = sum of squares of x. Squares are exact in fp64. One order, which every backend repeats bit for bit: within a block of
- * SUMSQ_BLOCK elements, lane l of 16 adds elements l, l + 16, ... in order; the lanes are added as a tree (l + (l+8), then 4, 2,
- * 1); blocks in order. */
+/* Computes *sum = sum of squares of x; squares are exact in fp64. Every backend repeats one order bit for bit. In a block of
+ * SUMSQ_BLOCK elements, lane l of 16 adds elements l, l + 16, ... in order. Lanes are added as a tree (l + (l+8), then 4, 2, 1),
+ * then blocks in order. */
 void ops_sumsq(double *sum, const float *x /* [n] */, int64_t n);
 
-/* norm = sqrt(sums added in order), factor = min(1, clip / (norm + 1e-6)) as torch.nn.utils.clip_grad_norm_, or 1 if clip is 0;
- * skip = 1 and factor = 0 if the norm is not finite. */
+/* Computes norm = sqrt(sums added in order) and factor = min(1, clip / (norm + 1e-6)), as torch.nn.utils.clip_grad_norm_; factor
+ * is 1 if clip is 0. A norm that is not finite gives skip = 1 and factor = 0. */
 void ops_clip(struct norm_result *result, const double *sums /* [n] */, int64_t n, float clip);
 
 #endif

@@ -1,5 +1,5 @@
-/* Numbers of 8 bits in blocks of 256 (base/blocks8.h), bit for bit: a warp packs and unpacks a block, its threads some elements
- * each. Private to src/ops. */
+/* Numbers of 8 bits in blocks of 256 (base/blocks8.h), bit for bit: a warp packs and unpacks a block, each thread some elements.
+ * Private to src/ops. */
 #ifndef LTRAIN_OPS_CUDA_BLOCKS8_CUH
 #define LTRAIN_OPS_CUDA_BLOCKS8_CUH
 
@@ -9,18 +9,18 @@
 namespace
 {
 
-/* As blocks8.c's: what a positive number's exponent and first bits of its mantissa say of its code. */
+/* Steps by a positive number's exponent and first mantissa bits, which narrow down its code; as in blocks8.c. */
 constexpr int STEP_BITS = 7, LOWEST = (127 - 24) << STEP_BITS, STEPS = 24 << STEP_BITS;
 
-/* Both kinds' values, ascending, as an argument of kernels. */
+/* Both kinds' values, ascending, as a kernel argument. */
 struct blocks8_values {
     float of[2][BLOCK8_VALUES];
 };
 
-/* Every block of threads has its own. */
+/* Lookup tables; every thread block has its own. */
 struct blocks8_maps {
     float value[2][BLOCK8_VALUES];
-    alignas(4) uint8_t code[2][STEPS]; /* of the largest value that is at most the step's first number */
+    alignas(4) uint8_t code[2][STEPS]; /* code of the largest value that is at most the step's first number */
 };
 
 inline blocks8_values blocks8_all_values()
@@ -31,7 +31,7 @@ inline blocks8_values blocks8_all_values()
     return v;
 }
 
-/* Index of the largest value that is at most x, by halving; map[0] <= x. */
+/* Returns the index of the largest value that is at most x, by halving; map[0] <= x. */
 __device__ __forceinline__ int search(const float *map, float x)
 {
     int low = 0;
@@ -41,7 +41,7 @@ __device__ __forceinline__ int search(const float *map, float x)
     return low;
 }
 
-/* By all threads of a block; a barrier is behind it. */
+/* Makes the tables. Called by all threads of a block; ends in a barrier. */
 __device__ __forceinline__ void make_maps(blocks8_maps &s, const blocks8_values &v)
 {
     for (int i = threadIdx.x; i < 2 * BLOCK8_VALUES; i += blockDim.x)
@@ -64,7 +64,7 @@ template <int KIND> __device__ __forceinline__ float unpacked(const blocks8_maps
     return KIND == BLOCKS8_SIGNED ? x : __fmul_rn(x, x);
 }
 
-/* random: 16 bits; x is the number over the block's scale. */
+/* Returns the code of x, the number divided by the block's scale. random: 16 bits. */
 template <int KIND> __device__ __forceinline__ uint32_t code_of(const blocks8_maps &s, float x, uint32_t random)
 {
     const float *map = s.value[KIND];
@@ -79,13 +79,12 @@ template <int KIND> __device__ __forceinline__ uint32_t code_of(const blocks8_ma
     if (code == BLOCK8_VALUES - 1 || x <= map[code])
         return (uint32_t)code;
     if (KIND == BLOCKS8_SQUARES && code == 0)
-        return 1; /* what is not 0 does not become 0 */
+        return 1; /* a number that is not 0 does not become 0 */
     const float above = __fsub_rn(x, map[code]), apart = __fsub_rn(map[code + 1], map[code]);
     return (uint32_t)code + (__fmul_rn((float)random, apart) < __fmul_rn(above, 65536.0f));
 }
 
-/* Replaces a thread's numbers by what is packed of them, and returns the block's scale. Elements that the block does not have are
- * NaN. */
+/* Replaces a thread's numbers by the values that are coded, and returns the block's scale. Elements beyond the block are NaN. */
 template <int KIND, int RUNS, int N> __device__ __forceinline__ float scale_of(float (&x)[RUNS][N])
 {
     float most = 0.0f;
@@ -104,7 +103,7 @@ template <int KIND, int RUNS, int N> __device__ __forceinline__ float scale_of(f
     return __any_sync(LT_FULL_MASK, positive) ? most : -most;
 }
 
-/* The codes of a run of N numbers; random: 16 bits of each. */
+/* Stores the codes of a run of N numbers; random: 16 bits for each. */
 template <int KIND, int N>
 __device__ __forceinline__ void store_codes(uint8_t *code, const blocks8_maps &s, float scale, const float (&x)[N],
                                             const uint32_t (&random)[N])

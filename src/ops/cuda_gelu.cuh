@@ -8,15 +8,15 @@
 namespace
 {
 
-/* Beyond |x| = 30 both slopes are 0 in fp32; clamping keeps the cube and the square finite. */
+/* Clamps to |x| <= 30, beyond which both slopes are 0 in fp32; this keeps the cube and the square finite. */
 __device__ __forceinline__ float clamped(float x)
 {
     x = x < -30.0f ? -30.0f : x; /* not fminf and fmaxf: NaN stays NaN */
     return x > 30.0f ? 30.0f : x;
 }
 
-/* log2 of the normal distribution's upper tail 1 - Phi(t), t >= 0: least maximum error of t * tail (1.4e-8) on [0, 6.5], and
- * falling to -inf beyond. */
+/* Returns log2 of the normal distribution's upper tail 1 - Phi(t), t >= 0. Fitted for the least maximum error of t * tail
+ * (1.4e-8) on [0, 6.5]; falls to -inf beyond. */
 __device__ __forceinline__ float log2_tail(float t)
 {
     float p = fmaf(-2.27595842e-6f, t, 3.29691538e-5f);
@@ -29,7 +29,7 @@ __device__ __forceinline__ float log2_tail(float t)
     return fmaf(p, t, -0.99999994f);
 }
 
-/* Phi(x), and in *slope x * Phi'(x). */
+/* Returns Phi(x); *slope = x * Phi'(x). */
 template <int KIND> __device__ __forceinline__ float phi(float x, float *slope)
 {
     float c = clamped(x);

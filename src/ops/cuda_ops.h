@@ -2,12 +2,12 @@
  * stream.
  *
  * Every entry checks its shape, enqueues on `stream` and returns: it never synchronises and never allocates. Any alignment of
- * whole elements is accepted; 16-byte vectors are used where every operand allows them. Results are deterministic: no atomic
- * sums. AdamW, the sum of squares, clipping, the embedding's gradient and everything that only moves or adds elements give the
- * CPU twin's bits; the others differ by rounding (exponentials, order of sums).
+ * whole elements is accepted; 16-byte vectors are used if every operand allows them. Results are deterministic: there are no
+ * atomic sums. AdamW, the sum of squares, clipping, the embedding's gradient and everything that only moves or adds elements give
+ * the CPU twin's bits. The others differ by rounding (exponentials, order of sums).
  *
- * OP_LOSS, OP_SUMSQ and OP_EMBED_GRAD have no `work` argument: they keep partial sums and sorted rows in static device memory, so
- * at most one stream per device may run each at a time. */
+ * OP_LOSS, OP_SUMSQ and OP_EMBED_GRAD have no `work` argument: they keep partial sums and sorted rows in static device memory. So
+ * at most one stream per device may run each of them at a time. */
 #ifndef LTRAIN_OPS_CUDA_OPS_H
 #define LTRAIN_OPS_CUDA_OPS_H
 
@@ -17,20 +17,20 @@ extern "C" {
 
 #include "device/kernel.h"
 
-/* Fills the entries of every op in this folder but OP_GEMM. Left alone, because no kernel here computes them: OP_GEMM
- * (cuBLASLt's), OP_ATTN_FWD and OP_ATTN_BWD (attention/cuda_attention.h), and the collectives (NCCL's, comm/cuda_nccl.h): whoever
- * executes a program refuses what has no entry. OP_COPY is a copy within the device's memory. */
+/* Fills in the entries of all ops of this folder except OP_GEMM. Left alone are OP_GEMM (cuBLASLt), OP_ATTN_FWD and OP_ATTN_BWD
+ * (attention/cuda_attention.h), and collectives (NCCL, comm/cuda_nccl.h). The executor refuses an op without an entry. OP_COPY is
+ * a copy within the device's memory. */
 void ops_cuda_kernels(op_kernel *table[OP_COUNT]);
 
-/* Rows between token layouts; row_bytes is even. A negative index is padding: gather writes a row of zero bytes, scatter leaves
- * that source row out. gather:  dst[i] = src[index[i]]      scatter: dst[index[i]] = src[i], indices distinct */
+/* Moves rows between token layouts: gather dst[i] = src[index[i]], scatter dst[index[i]] = src[i] with distinct indices.
+ * row_bytes is even. A negative index is padding: gather writes a row of zero bytes, scatter skips that source row. */
 enum status ops_cuda_gather_rows(void *dst /* [rows, row_bytes] */, const void *src, const int32_t *index /* [rows] */,
                                  int64_t rows, int64_t row_bytes, void *stream);
 enum status ops_cuda_scatter_rows(void *dst, const void *src /* [rows, row_bytes] */, const int32_t *index /* [rows] */,
                                   int64_t rows, int64_t row_bytes, void *stream);
 
-/* dst[i, j] = src[i, j] rounded to bf16, for a product's operand (ops/cuda_product.h): dst [rows, dst_ld], src [rows, src_ld], of
- * which cols columns are read and written. They do not overlap. */
+/* Casts dst[i, j] = src[i, j] to bf16, for a product's operand (ops/cuda_product.h). dst is [rows, dst_ld], src [rows, src_ld];
+ * cols columns are read and written. They must not overlap. */
 enum status ops_cuda_cast_rows(bf16 *dst, int64_t dst_ld, const float *src, int64_t src_ld, int64_t rows, int64_t cols,
                                void *stream);
 

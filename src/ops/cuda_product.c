@@ -4,7 +4,7 @@
 enum {
     UNIT = 128, /* rows or columns of C: slabs begin at multiples, so that they are aligned as the call is */
     PAD = 8,    /* elements: 16 bytes of bf16 */
-    ALIGN = 256 /* of what cuBLASLt gets as its workspace */
+    ALIGN = 256 /* alignment of cuBLASLt's workspace */
 };
 #define MOST ((int64_t)1 << 31)
 
@@ -33,7 +33,7 @@ enum status cuda_product_check(const struct gemm_shape *s)
     return OK;
 }
 
-/* Whether k runs along the rows as stored, of the operand that is argument 1 or 2. */
+/* Tells whether k runs along the stored rows of operand 1 or 2. */
 static int k_in_rows(const struct gemm_shape *s, int operand)
 {
     return operand == 1 ? !s->ta : s->tb;
@@ -54,7 +54,7 @@ struct cuda_slabs cuda_product_slabs(const struct gemm_shape *s)
     return all;
 }
 
-/* What is stored by rows as [rows, cols]. */
+/* Describes a matrix stored by rows as [rows, cols] by columns. */
 static struct cuda_matrix by_columns(int64_t rows, int64_t cols, int64_t ld, int32_t type, int transposed)
 {
     return (struct cuda_matrix){.rows = cols,

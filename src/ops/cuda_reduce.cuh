@@ -23,14 +23,14 @@ __device__ __forceinline__ float warp_max(float v)
     return v;
 }
 
-/* Where warps leave their parts of K sums. */
+/* Holds the warps' parts of K sums, in shared memory. */
 template <typename V, int K> struct warp_parts {
     V part[K][LT_WARP];
 };
 
-/* v[k] = the sum of v[k] over the threads of a row: blockDim.x threads, a warp or (then all rows of the block are summed at once,
- * each with parts of its own) several. Every thread of the row gets the same bits. Between two uses of the same parts there is
- * another barrier. */
+/* Sums v[k] over the threads of a row; every thread of the row gets the same bits. A row has blockDim.x threads: one warp, or
+ * several with parts of their own (then all rows of the block are summed at once). Two uses of the same parts need another
+ * barrier between them. */
 template <typename V, int K> __device__ __forceinline__ void row_sum(V (&v)[K], warp_parts<V, K> &s)
 {
     const int lane = threadIdx.x % LT_WARP, warp = threadIdx.x / LT_WARP, warps = blockDim.x / LT_WARP;
@@ -62,14 +62,14 @@ __device__ __forceinline__ float row_max(float v, warp_parts<float, 1> &s)
     return warp_max(lane < warps ? s.part[0][lane] : v);
 }
 
-/* Threads for a row that is reduced: whole warps, at most `most`. */
+/* Returns the number of threads for a row that is reduced: whole warps, at most `most`. */
 inline unsigned reducing_threads(int64_t runs, unsigned most)
 {
     int64_t threads = blocks_of(runs, LT_WARP) * LT_WARP;
     return (unsigned)(threads < most ? threads : most);
 }
 
-/* *pieces becomes as many as the device's shared memory holds of them, `each` bytes large, behind `front` bytes. */
+/* Limits *pieces to the number that fits into the device's shared memory, `each` bytes large, behind `front` bytes. */
 inline enum status shared_pieces(int64_t *pieces, size_t front, int64_t each)
 {
     int device = 0, limit = 0;

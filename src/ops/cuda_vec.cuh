@@ -1,8 +1,9 @@
-/* Runs of N elements in their storage type as fp32 registers, and the element-wise kernels built on them. Private to src/ops.
+/* Loading runs of N elements from their storage type into fp32 registers, and the element-wise kernels built on that. Private to
+ * src/ops.
  *
- * A thread takes 16 bytes of the narrowest operand at a time where every operand is aligned to 16 bytes, else one element. An
- * element-wise op is a struct of pointers with a method that computes N elements; __restrict__ is absent on purpose: outputs may
- * be inputs' own memory, element for element. */
+ * A thread takes 16 bytes of the narrowest operand at a time if every operand is aligned to 16 bytes, else one element. An
+ * element-wise op is a struct of pointers with a method that computes N elements. __restrict__ is absent on purpose: an output
+ * may be an input's own memory, element for element. */
 #ifndef LTRAIN_OPS_CUDA_VEC_CUH
 #define LTRAIN_OPS_CUDA_VEC_CUH
 
@@ -19,7 +20,7 @@ namespace
 
 constexpr int THREADS = 256;
 
-/* Elements per thread: 16 bytes of T. */
+/* Gives the elements per thread: 16 bytes of T. */
 template <typename T> constexpr int WIDTH = 16 / (int)sizeof(T);
 
 __device__ __forceinline__ float float_of_bits(uint32_t u)
@@ -55,7 +56,7 @@ template <int N> __device__ __forceinline__ void load(float (&out)[N], const flo
     }
 }
 
-/* Four bf16 in two words. */
+/* Unpacks four bf16 from two words. */
 __device__ __forceinline__ void unpack(float *out, uint32_t low, uint32_t high)
 {
     out[0] = float_of_bits(low << 16);
@@ -83,7 +84,7 @@ template <int N> __device__ __forceinline__ void load(float (&out)[N], const bf1
     }
 }
 
-/* To global memory. __stwb is a plain store, but one instruction: nvcc splits vectors that are stored on a condition. */
+/* Stores to global memory. __stwb is a plain store, but one instruction: nvcc splits vectors that are stored on a condition. */
 template <int N> __device__ __forceinline__ void store(float *p, const float (&in)[N])
 {
     if constexpr (N % 4 == 0) {
@@ -117,7 +118,7 @@ template <int N> __device__ __forceinline__ void store(bf16 *p, const float (&in
 
 __device__ __forceinline__ float sigmoid(float x)
 {
-    return __fdividef(1.0f, 1.0f + expf(-x)); /* 2 ulp; 0 where exp overflows */
+    return __fdividef(1.0f, 1.0f + expf(-x)); /* error: 2 ulp; 0 where exp overflows */
 }
 
 template <typename OP, int N> __global__ void __launch_bounds__(THREADS) each_element(OP op, int64_t n)
@@ -131,7 +132,7 @@ template <typename OP, int N> __global__ void __launch_bounds__(THREADS) each_el
     }
 }
 
-/* op.run<N>(row, j) for every run of N columns of every row: blockDim.x threads share a row, blockDim.y rows share a block. */
+/* Calls op.run<N>(row, j) for every run of N columns of every row. blockDim.x threads share a row, blockDim.y rows share a block. */
 template <typename OP, int N> __global__ void __launch_bounds__(THREADS) each_of_rows(OP op, int64_t rows, int64_t dim)
 {
     int64_t row = (int64_t)blockIdx.x * blockDim.y + threadIdx.y;
@@ -140,7 +141,7 @@ template <typename OP, int N> __global__ void __launch_bounds__(THREADS) each_of
     int64_t j = (int64_t)threadIdx.x * N;
     for (; j + N <= dim; j += (int64_t)blockDim.x * N)
         op.template run<N>(row, j);
-    for (; j < dim; j++) /* only the thread whose run crosses the end has something left */
+    for (; j < dim; j++) /* only the thread whose run crosses the end has elements left */
         op.template run<1>(row, j);
 }
 
@@ -157,7 +158,7 @@ inline int64_t blocks_of(int64_t work, int64_t per_block)
     return (work + per_block - 1) / per_block;
 }
 
-/* Threads for one row of `runs` runs of elements: a power of two from 1 to THREADS. */
+/* Returns the number of threads for one row of `runs` runs of elements: a power of two from 1 to THREADS. */
 inline unsigned row_threads(int64_t runs)
 {
     unsigned threads = 1;
@@ -187,7 +188,7 @@ template <int N, typename OP> enum status launch_rows(OP op, int64_t rows, int64
     return launch(grid, block, 0, stream, each_of_rows<OP, 1>, op, rows, dim);
 }
 
-/* y[row, j] = x[row, j], in whatever types; rows lie y_ld and x_ld elements apart. */
+/* Copies y[row, j] = x[row, j], in any types; rows lie y_ld and x_ld elements apart. */
 template <typename Y, typename X> struct copy_columns {
     Y *y;
     const X *x;
@@ -209,7 +210,7 @@ enum status launch_columns(const copy_columns<Y, X> &op, int64_t rows, int64_t c
 
 } // namespace
 
-/* ERR_INVALID unless `dtype` is a storage type of kernels. */
+/* Refuses a dtype that is no storage type of kernels (ERR_INVALID). */
 static inline enum status check_storage(const char *op, int32_t dtype)
 {
     if (dtype == F32 || dtype == BF16)

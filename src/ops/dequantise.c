@@ -1,4 +1,4 @@
-/* Quantised matrices, as numbers. */
+/* Turning quantised matrices into numbers. */
 #include "ops/dequantise.h"
 
 #include "ops/ops.h"
@@ -7,7 +7,7 @@
 
 enum { PART = 64 * NF4_BLOCK }; /* elements of a row at a time */
 
-/* The two numbers of each byte. */
+/* NF4: the two numbers of each byte */
 static float pairs[256][2];
 
 __attribute__((constructor)) static void make_pairs(void)
@@ -25,7 +25,7 @@ INLINE void scaled(const float *x, float scale, int n, void *y, int64_t at, int3
         row_set(y, at + i, dtype, x[i] * scale);
 }
 
-/* n elements of one block, the first one in the upper half of code[0], or (odd) in the lower. */
+/* Dequantises n elements of one NF4 block. The first is in the upper half of code[0], or in the lower half if `odd`. */
 CLONES static void block(const uint8_t *code, int odd, int n, float scale, void *y, int64_t at, int32_t dtype)
 {
     float x[NF4_BLOCK + 2];
@@ -34,7 +34,7 @@ CLONES static void block(const uint8_t *code, int odd, int n, float scale, void 
     FOR_DTYPE(dtype, scaled, x + odd, scale, n, y, at);
 }
 
-/* Elements [first, first + n), written from y[at] on. */
+/* Dequantises elements [first, first + n), written from y[at] on. */
 static void run_nf4(const struct dequantise_shape *s, const uint8_t *codes, const void *scales, int64_t first, int64_t n, void *y, int64_t at,
                 int32_t dtype)
 {
@@ -53,7 +53,7 @@ INLINE void scaled_bytes(const int8_t *code, float scale, int64_t n, void *y, in
         row_set(y, at + i, dtype, rows8_number(code[i], scale));
 }
 
-/* n elements of one row. */
+/* Dequantises n elements of one row. */
 CLONES static void row_int8(const int8_t *code, float scale, int64_t n, void *y, int64_t at, int32_t dtype)
 {
     FOR_DTYPE(dtype, scaled_bytes, code, scale, n, y, at);

@@ -1,4 +1,4 @@
-/* Quantised matrices, as numbers. NF4's map is read from the part of scales, where it lies for this. */
+/* Turning quantised matrices into numbers. NF4's map is read from the packed scales, which hold it for this purpose. */
 #include "base/quantised.h"
 #include "ops/cuda_vec.cuh"
 
@@ -7,9 +7,9 @@ namespace
 
 template <typename T> struct dequantise_nf4 {
     T *y;
-    const uint8_t *codes; /* of element `first`, in the middle of whose byte it may begin */
+    const uint8_t *codes; /* from the byte of element `first`, which may be in its lower half */
     const float *scales;
-    const uint8_t *scale_codes; /* nested; NULL */
+    const uint8_t *scale_codes; /* nested scales; NULL: not nested */
     int64_t cols, first, ld;
 
     __device__ __forceinline__ float scale_of(int64_t block) const
@@ -38,14 +38,15 @@ template <typename T> struct dequantise_nf4 {
 
 template <typename T> struct dequantise_int8 {
     T *y;
-    const int8_t *codes; /* of element `first` */
+    const int8_t *codes; /* from element `first` on */
     const float *scales;
     int64_t cols, first, ld, columns;
 
     template <int N> __device__ __forceinline__ void run(int64_t row, int64_t j) const
     {
         const int64_t at = row * ld + j;
-        int64_t of = (first + at) / columns, left = columns - (first + at) % columns; /* the matrix's row, and what is left of it */
+        /* the matrix's row, and how many of its elements are left */
+        int64_t of = (first + at) / columns, left = columns - (first + at) % columns;
         float v[N];
 #pragma unroll
         for (int k = 0; k < N; k++) {

@@ -1,4 +1,4 @@
-/* Quantised matrices (base/quantised.h), as numbers. */
+/* Turning quantised matrices (base/quantised.h) into numbers. */
 #ifndef LTRAIN_OPS_DEQUANTISE_H
 #define LTRAIN_OPS_DEQUANTISE_H
 
@@ -7,12 +7,12 @@
 /* Elements first + r * ld + c of a matrix of n elements, for r < rows and c < cols. */
 struct dequantise_shape {
     int64_t rows, cols, first, ld, n;
-    int64_t columns; /* of the matrix; NF4, whose blocks know no rows, does not look at it */
+    int64_t columns; /* columns of the matrix; unused for NF4, whose blocks know no rows */
     enum quantised_form form;
 };
 
-/* y = map[code] * scale of NF4, code * scale * (1 / 127) of int8, in fp32, rounded to nearest even where y is bf16. codes: the byte that
- * holds element `first`, and what follows; scales: the matrix's part of scales. */
+/* Computes y = map[code] * scale for NF4, y = code * scale * (1 / 127) for int8, in fp32, rounded to nearest even if y is bf16.
+ * codes: begins with the byte that holds element `first`. scales: the matrix's scales. */
 void ops_dequantise(void *y /* T[rows, cols] */, const uint8_t *codes, const void *scales, const struct dequantise_shape *s, int32_t dtype);
 
 #endif

@@ -5,9 +5,9 @@
 #include "ops/rows.h"
 #include "ops/simd.h"
 
-enum { GROUPS = 32, PART = 4 * GROUPS }; /* groups of four features, and their features, at a time */
+enum { GROUPS = 32, PART = 4 * GROUPS }; /* GROUPS: groups of four features at a time; PART: their features */
 
-/* What all numbers of a row share. */
+/* Counter and key that all numbers of a row share. */
 struct row {
     uint32_t key[2], number, module, sequence, threshold;
 };
@@ -37,7 +37,7 @@ INLINE struct block philox(struct block b, const uint32_t key[2])
     return philox_round(b, key, 9);
 }
 
-/* Of PART features from 4 * group on: all ones where one stays, else 0. */
+/* Makes the mask of PART features from 4 * group on: all ones where a number stays, else 0. */
 INLINE void make_mask(const struct row *r, uint32_t group, uint32_t mask[PART])
 {
 #pragma omp simd
@@ -64,7 +64,7 @@ INLINE void write(void *y, int64_t at, const float *v, int64_t n, int accumulate
         row_set(y, at + j, dtype, accumulate ? row_get(y, at + j, dtype) + v[j] : v[j]);
 }
 
-/* The row's numbers begin at y[y_at] and x[x_at]. */
+/* Drops numbers of one row, which begin at y[y_at] and x[x_at]. */
 CLONES static void drop_row(const struct dropout_shape *s, const struct row *r, void *y, int64_t y_at, const void *x, int64_t x_at,
                             int32_t dtype, int accumulate)
 {

@@ -1,24 +1,26 @@
-/* Dropout by a counter: whether a number is dropped follows from where it stands, so that nothing is kept of the mask. Philox4x32-10
- * (base/rng.h; Salmon et al. 2011) makes four features' words w of
+/* Dropout by a counter: a number's place decides whether it is dropped, so no mask is kept. Philox4x32-10 (base/rng.h; Salmon et
+ * al. 2011) makes the words w of four features from
  *
- *     key      dropout[0], dropout[1] of the step record
- *     counter  feature / 4, the token's number in its sequence, the module, the record's sequence
+ * key: dropout[0], dropout[1] of the step record
  *
- * in that order of words, and the number stays where w[feature % 4] >= threshold. Threads, tiles, ranks and devices give the same. */
+ * counter: feature / 4, the token's number in its sequence, the module, the record's sequence
+ *
+ * in this order of words. The number stays if w[feature % 4] >= threshold. All threads, tiles, ranks and devices give the same
+ * mask. */
 #ifndef LTRAIN_OPS_DROPOUT_H
 #define LTRAIN_OPS_DROPOUT_H
 
 #include "program/op.h"
 
-/* Dropped are threshold / 2^32 of the numbers; column c is feature first + c of the module. */
+/* A share of threshold / 2^32 of the numbers is dropped; column c is feature first + c of the module. */
 struct dropout_shape {
     int64_t rows, cols, y_ld, x_ld;
     uint32_t first, module, threshold;
     float scale;
 };
 
-/* y = scale * x where it stays, else zero, in fp32, each operation rounded, and rounded to their type, dtype. accumulate: y is added
- * to, and x is fp32. */
+/* Computes y = scale * x for numbers that stay, else zero, in fp32 with each operation rounded, then rounded to dtype.
+ * accumulate: adds to y, and x is fp32. */
 void ops_dropout(void *y /* [rows, cols] */, const void *x /* [rows, cols] */, const int32_t *numbers /* [rows] */,
                  const struct step_record *record, const struct dropout_shape *s, int32_t dtype, int accumulate);
 

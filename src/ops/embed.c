@@ -10,7 +10,7 @@
 
 enum { PANEL = 128 }; /* columns that one task of the scatter-add owns */
 
-/* y[at + j] = a[a_at + j] + b[b_at + j] */
+/* Adds y[at + j] = a[a_at + j] + b[b_at + j]. */
 INLINE void add_typed(void *y, int64_t at, const void *a, int64_t a_at, const void *b, int64_t b_at, int64_t n, int32_t dtype)
 {
 #pragma omp simd

@@ -9,8 +9,8 @@ template <typename T> struct lookup {
     const T *table, *pos_table;
     const int32_t *tokens, *positions;
     int64_t dim, vocab, max_pos;
-    float scale; /* without positions */
-    bool by_columns; /* one at a time */
+    float scale; /* used if there are no positions */
+    bool by_columns; /* 1: elements are loaded one at a time */
     template <int N> __device__ __forceinline__ void run(int64_t row, int64_t j) const
     {
         const int64_t token = tokens[row], pos = pos_table ? positions[row] : 0;
@@ -31,7 +31,7 @@ template <typename T> struct lookup {
     }
 };
 
-/* Two rows with one index would race: whoever plans gives each its own. */
+/* Scatters rows to distinct indices: two rows with one index would race, so the planner gives each its own. */
 template <typename T> struct placed {
     T *table;
     const T *x;
@@ -48,18 +48,18 @@ template <typename T> struct placed {
     }
 };
 
-/* The scatter-add gives every table row one writer, so there is no atomic addition, and sums of a token run in row order, as on
- * the CPU. First the index is grouped by token: every block looks through all of it (it stays in the L2 cache) for the tokens of
- * its bin, those with the same low bits, which parts frequent neighbours. Then the blocks of a token's first row add all its
- * rows. */
+/* The scatter-add gives every table row one writer: no atomic additions, and a token's sum runs in row order, as on the CPU.
+ *
+ * First the index is grouped by token. Every block searches all of it (it stays in the L2 cache) for the tokens of its bin, those
+ * with the same low bits; this spreads frequent neighbours over bins. Then the blocks of a token's first row add all its rows. */
 constexpr int WARPS = 16, BIN_THREADS = WARPS * LT_WARP;
-constexpr int BIN_TOKENS = BIN_THREADS; /* at most, one per thread */
+constexpr int BIN_TOKENS = BIN_THREADS; /* most tokens of a bin: one per thread */
 constexpr int BIN_BITS = LT_LIMIT(8, 1);
 constexpr int BATCH = LT_LIMIT(16384, 1024); /* rows grouped at a time */
 constexpr int TURNS = 2, PER_TURN = BATCH / BIN_THREADS / TURNS;
 constexpr int AHEAD = 4; /* rows of dx in flight */
 
-/* Of the first row with its token: where in `sorted_rows` the token's rows begin, and how many they are. Of others: count 0. */
+/* For the first row of a token: start of the token's rows in `sorted_rows`, and their number. For other rows: count 0. */
 struct token_rows {
     int start, count;
 };
@@ -74,15 +74,15 @@ struct index_args {
 };
 
 struct bin_space {
-    int found[WARPS], below[WARPS]; /* entries of this bin, and of those before it, per warp */
-    int used;                       /* of the bin's part of sorted_rows */
-    uint16_t row[BATCH];            /* of the bin's entries, in row order */
-    uint16_t token[BATCH];          /* theirs, without the bits that all have in common */
+    int found[WARPS], below[WARPS]; /* by warp: entries of this bin, and of the bins before it */
+    int used;                       /* entries used of the bin's part of sorted_rows */
+    uint16_t row[BATCH];            /* rows of the bin's entries, in order */
+    uint16_t token[BATCH];          /* tokens of the entries, without the bits that the bin has in common */
 };
 
-/* A lane's tokens of one turn: a warp has LT_WARP neighbouring rows PER_TURN times, turn after turn; -1: none. */
+/* A lane's tokens of one turn. A warp has LT_WARP neighbouring rows PER_TURN times, turn after turn; -1: no token. */
 struct lane_tokens {
-    int first, bits; /* row of the first one; which bits of a token are its bin */
+    int first, bits; /* row of the first token; number of a token's bits that give its bin */
     int32_t of[PER_TURN];
 
     __device__ __forceinline__ lane_tokens(const index_args &args, int turn) : bits(args.bits)
@@ -102,14 +102,14 @@ struct lane_tokens {
         return first + k * LT_WARP;
     }
 
-    __device__ __forceinline__ int bin(int k) const /* behind all others if there is no token */
+    __device__ __forceinline__ int bin(int k) const /* beyond all bins if there is no token */
     {
         return of[k] < 0 ? 1 << bits : of[k] & ((1 << bits) - 1);
     }
 };
 
-/* How many entries of this block's bin each warp has, and in *below how many all bins before have; returns the bin's. *slot:
- * where in the bin this warp's begin. */
+/* Counts the entries of this block's bin, by warp, and returns the total. *slot: position of this warp's first entry in the bin.
+ * *below: entries of all bins before. */
 __device__ __forceinline__ int count_entries(const index_args &args, int *slot, int *below, bin_space &s)
 {
     const int warp = threadIdx.x / LT_WARP, bin = (int)blockIdx.x;
@@ -139,7 +139,7 @@ __device__ __forceinline__ int count_entries(const index_args &args, int *slot, 
     return total;
 }
 
-/* Fills row and token with this block's entries, this warp's from `slot` on. */
+/* Lists this block's entries in s.row and s.token, this warp's from `slot` on. */
 __device__ __forceinline__ void list_entries(const index_args &args, int slot, bin_space &s)
 {
     const int lane = threadIdx.x % LT_WARP, bin = (int)blockIdx.x;
@@ -159,7 +159,7 @@ __device__ __forceinline__ void list_entries(const index_args &args, int slot, b
     __syncthreads();
 }
 
-/* One block per bin, one thread per token of it. */
+/* Groups rows by token: one block per bin, one thread per token of the bin. */
 __global__ void __launch_bounds__(BIN_THREADS, 2) group_rows(index_args args)
 {
     LT_SHARED(bin_space, s);
@@ -172,7 +172,7 @@ __global__ void __launch_bounds__(BIN_THREADS, 2) group_rows(index_args args)
         mine += s.token[e] == threadIdx.x;
     if (mine == 0)
         return;
-    /* Which token comes first is luck and of no meaning; the rows of one are in order. */
+    /* The order of tokens depends on timing and has no meaning; the rows of one token are in order. */
     const int start = below + atomicAdd(&s.used, mine);
     for (int e = 0, k = 0; k < mine; e++) {
         if (s.token[e] != threadIdx.x)
@@ -183,7 +183,8 @@ __global__ void __launch_bounds__(BIN_THREADS, 2) group_rows(index_args args)
     }
 }
 
-/* dtable[token of the row] += scale * the rows of dx with this token, in order, if the row is the first of them. By columns N is 1. */
+/* Adds scale * the rows of dx with the row's token to dtable, in order, if this row is the token's first. N is 1 if the table is
+ * stored by columns. */
 template <typename T, int N>
 __global__ void __launch_bounds__(THREADS)
     add_grouped(float *dtable, const T *dx, const int32_t *index, int64_t dim, int64_t vocab, float scale, int by_columns)

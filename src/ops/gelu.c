@@ -6,7 +6,7 @@
 #include "ops/rows.h"
 #include "ops/simd.h"
 
-/* A NaN stays one. */
+/* Returns max(x, 0); NaN stays NaN. */
 INLINE float positive(float x)
 {
     return x < 0.0f ? 0.0f : x;
@@ -35,8 +35,8 @@ INLINE void forward_f32(float *y, const float *x, int64_t n, enum gelu_kind kind
     }
 }
 
-/* n <= ROWS_BLOCK elements. BF16 by way of a block in fp32: in one loop with the conversions GCC runs out of registers, and takes
- * half of each. */
+/* Computes n <= ROWS_BLOCK elements. BF16 goes through a block in fp32: in one loop with the conversions GCC runs out of
+ * registers, and uses half vectors. */
 CLONES static void forward(void *y, const void *x, int64_t at, int64_t n, enum gelu_kind kind, int32_t dtype)
 {
     float block[ROWS_BLOCK];
@@ -62,7 +62,7 @@ INLINE void backward_f32(float *x, float *dy, int64_t n, enum gelu_kind kind)
 #pragma omp simd
         for (int64_t j = 0; j < n; j++) {
             float v = positive(x[j]);
-            x[j] = x[j] <= 0.0f ? 0.0f : dy[j]; /* of a NaN's, too, it is dy */
+            x[j] = x[j] <= 0.0f ? 0.0f : dy[j]; /* a NaN's gradient is dy, too */
             dy[j] = v;
         }
     } else if (kind == GELU_ERF) {

@@ -4,11 +4,11 @@
 namespace
 {
 
-/* y(x), and its slope. */
+/* Returns y(x); *slope: its derivative. */
 template <int KIND> __device__ __forceinline__ float activated(float x, float *slope)
 {
     if constexpr (KIND == RELU_SQUARED) {
-        const float r = x < 0.0f ? 0.0f : x; /* a NaN stays one */
+        const float r = x < 0.0f ? 0.0f : x; /* NaN stays NaN */
         *slope = 2.0f * r;
         return r * r;
     } else if constexpr (KIND == RELU) {
@@ -38,7 +38,7 @@ template <typename T, int KIND> struct forward {
 };
 
 template <typename T, int KIND> struct backward {
-    T *x, *dy; /* both in place */
+    T *x, *dy; /* both are computed in place */
     template <int N> __device__ __forceinline__ void run(int64_t i) const
     {
         float a[N], d[N];

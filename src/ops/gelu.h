@@ -9,7 +9,8 @@
 #include "program/op.h"
 
 void ops_gelu(void *y /* T[n] */, const void *x /* T[n] */, int64_t n, enum gelu_kind kind, int32_t dtype);
-/* In place: x becomes dx = dy * y'(x), of a GELU dy * (Phi(x) + x * Phi'(x)), and dy becomes y, the bits of ops_gelu. */
+/* Computes in place: x becomes dx = dy * y'(x) (for a GELU dy * (Phi(x) + x * Phi'(x))), and dy becomes y, with the bits of
+ * ops_gelu. */
 void ops_gelu_grad(void *x /* T[n] */, void *dy /* T[n] */, int64_t n, enum gelu_kind kind, int32_t dtype);
 
 #endif

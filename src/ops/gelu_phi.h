@@ -1,4 +1,4 @@
-/* GELU's factor: gelu(x) = x phi(x), with erf or its tanh approximation, and the slope of gelu. */
+/* GELU's factor phi, where gelu(x) = x phi(x), by erf or its tanh approximation, and the slope of gelu. */
 #ifndef LTRAIN_OPS_GELU_PHI_H
 #define LTRAIN_OPS_GELU_PHI_H
 
@@ -6,14 +6,14 @@
 
 static const float SQRT_2_PI = 0.797884561f, CUBIC = 0.044715f, SQRT_HALF = 0.707106781f, INV_SQRT_2PI = 0.398942280f;
 
-/* Beyond |x| = 30 both gelus are x or 0 in fp32; clamping keeps the cube and the square finite. */
+/* Clamps to |x| <= 30, beyond which both gelus are x or 0 in fp32; this keeps the cube and the square finite. */
 INLINE float clamp(float x)
 {
     x = x < -30.0f ? -30.0f : x;
     return x > 30.0f ? 30.0f : x;
 }
 
-/* sigmoid(2 u(x)); *slope = 2 u'(x) */
+/* Returns sigmoid(2 u(x)); *slope = 2 u'(x). */
 INLINE float tanh_phi(float x, float *slope)
 {
     float c = clamp(x), square = c * c;
@@ -21,7 +21,7 @@ INLINE float tanh_phi(float x, float *slope)
     return vsigmoid(2.0f * SQRT_2_PI * c * fmaf(CUBIC, square, 1.0f));
 }
 
-/* Phi from erf: a polynomial near 0, and beyond it erfc(|z|) = exp(q(|z|)) with a polynomial q (fitted by N. Juffa). */
+/* Returns Phi by erf: a polynomial near 0, beyond it erfc(|z|) = exp(q(|z|)) with a polynomial q (fitted by N. Juffa). */
 INLINE float erf_phi(float x)
 {
     float z = clamp(x) * SQRT_HALF, t = fabsf(z), s = z * z;
@@ -44,14 +44,14 @@ INLINE float erf_phi(float x)
     return t > 0.927734375f ? far : fmaf(0.5f, near, 0.5f);
 }
 
-/* gelu'(x) of phi = erf_phi(x). */
+/* Returns gelu'(x), given phi = erf_phi(x). */
 INLINE float erf_slope(float x, float phi)
 {
     float c = clamp(x);
     return fmaf(c, INV_SQRT_2PI * vexp(-0.5f * c * c), phi);
 }
 
-/* The same of phi = tanh_phi(x, &slope). */
+/* Returns gelu'(x), given phi = tanh_phi(x, &slope). */
 INLINE float tanh_slope(float x, float slope, float phi)
 {
     return fmaf(clamp(x) * slope, phi * (1.0f - phi), phi);

@@ -11,7 +11,7 @@
 
 enum {
     BLOCK_MN = 2048,   /* rows and columns of C whose operands are packed at a time: a row chunk's */
-    BLOCK_BF16 = 1024, /* those of a BF16 C, which is held in fp32 until it is whole */
+    BLOCK_BF16 = 1024, /* the same for a BF16 C, which is held in fp32 until it is complete */
     PACK = 96,         /* rows or columns that one task packs: a multiple of every tile's sides */
     TASK_M = 192,      /* rows and columns of C that one task computes */
     TASK_N = 128,
@@ -21,14 +21,14 @@ enum {
 struct blocks {
     const struct gemm_tile *tile;
     const struct cpu_stream *stream;
-    int64_t m, n, k; /* of a block; blocks at the ends are smaller */
+    int64_t m, n, k; /* size of a block; blocks at the ends are smaller */
     float *a, *b;    /* panels */
-    float *c;        /* [m][n] of a BF16 C, else NULL */
-    float scale;     /* 0: 1 */
+    float *c;        /* [m][n], for a BF16 C; else NULL */
+    float scale;     /* 0: no scale */
     int64_t bytes;
 };
 
-/* Blocks of equal size, at most `most` and a multiple of unit. */
+/* Returns the size of equal blocks of n: at most `most`, a multiple of `unit`. */
 static int64_t block_of(int64_t n, int64_t most, int64_t unit)
 {
     return round_up(ceil_div(n, max_i64(1, ceil_div(n, most))), unit);
@@ -55,7 +55,7 @@ static struct blocks plan_blocks(const struct gemm_tile *tile, const struct gemm
     return p;
 }
 
-/* Lanes [y, y + n) of A as panels, scaled. */
+/* Packs lanes [y, y + n) of A as panels, scaled. */
 static void pack_a(const struct blocks *p, const struct gemm_operand *a, int64_t i, int64_t y, int64_t n, int64_t l, int64_t k)
 {
     const int64_t depth = round_up(k, 4), packed = round_up(n, p->tile->rows) * depth;
@@ -65,7 +65,7 @@ static void pack_a(const struct blocks *p, const struct gemm_operand *a, int64_t
         panels[x] *= p->scale;
 }
 
-/* Called by all threads of a team; ends in a barrier. */
+/* Packs the panels of a block. Called by all threads of a team; ends in a barrier. */
 static void pack(const struct blocks *p, const struct gemm_operand *a, const struct gemm_operand *b, int64_t i, int64_t m,
                  int64_t j, int64_t n, int64_t l, int64_t k)
 {
@@ -82,7 +82,7 @@ static void pack(const struct blocks *p, const struct gemm_operand *a, const str
     }
 }
 
-/* A tile of which C has only m x n. */
+/* Computes a tile of which C has only m x n. */
 static void edge_tile(const struct gemm_tile *t, int64_t k, const float *a, const float *b, float *c, int64_t ldc, int64_t m,
                       int64_t n, int add)
 {
@@ -93,7 +93,7 @@ static void edge_tile(const struct gemm_tile *t, int64_t k, const float *a, cons
             c[i * ldc + j] = add ? c[i * ldc + j] + sums[i * t->cols + j] : sums[i * t->cols + j];
 }
 
-/* Rows [i0, i1), columns [j0, j1) of a block of m x n. A panel of B stays in the L1 cache while those of A pass. */
+/* Multiplies rows [i0, i1) by columns [j0, j1) of a block. A panel of B stays in the L1 cache while those of A pass. */
 static void multiply_task(const struct blocks *p, float *c, int64_t ldc, int64_t i0, int64_t i1, int64_t j0, int64_t j1,
                           int64_t depth, int add)
 {
@@ -110,7 +110,7 @@ static void multiply_task(const struct blocks *p, float *c, int64_t ldc, int64_t
         }
 }
 
-/* Called by all threads of a team; ends in a barrier. */
+/* Multiplies the packed panels of a block. Called by all threads of a team; ends in a barrier. */
 static void multiply(const struct blocks *p, float *c, int64_t ldc, int64_t m, int64_t n, int64_t k, int add)
 {
 #pragma omp for collapse(2) schedule(dynamic)
@@ -119,7 +119,7 @@ static void multiply(const struct blocks *p, float *c, int64_t ldc, int64_t m, i
             multiply_task(p, c, ldc, i, min_i64(m, i + TASK_M), j, min_i64(n, j + TASK_N), round_up(k, 4), add);
 }
 
-/* C rows [i, i + p->m), columns [j, j + p->n), over all of k. Called by all threads of a team. */
+/* Computes rows [i, i + p->m), columns [j, j + p->n) of C, over all of k. Called by all threads of a team. */
 static void compute_block(const struct gemm_shape *s, const struct blocks *p, void *c, const struct gemm_operand *a,
                           const struct gemm_operand *b, int64_t i, int64_t j)
 {
@@ -168,7 +168,7 @@ const struct gemm_tile *gemm_tile_for(enum isa isa)
     return &gemm_tile_portable;
 }
 
-/* k = 0 has nothing to pack: the general product clears C. */
+/* Tells whether AMX computes the product. k = 0 has nothing to pack: the general product clears C. */
 static int takes_amx(const struct gemm_shape *s)
 {
 #if defined(__x86_64__) && defined(__GNUC__)

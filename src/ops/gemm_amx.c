@@ -1,5 +1,4 @@
-/* Products of BF16 matrices in blocks. A right block is packed once and meets all rows; rows that are stored lane by lane are
- * not packed. */
+/* Multiplying BF16 matrices in blocks. A right block is packed once and meets all rows; rows stored lane by lane are not packed. */
 
 #if defined(__x86_64__) && defined(__GNUC__)
 #include "ops/gemm_amx.h"
@@ -9,11 +8,11 @@
 #include "ops/rows.h"
 
 enum {
-    DEPTH = 8192,         /* the most of k between two visits to C */
-    DEPTH_ACROSS = 2048,  /* that where A is stored across, and always packed */
-    LEFT = 1 << 20,       /* elements of a packed left block: with sums and a task's right panels in the L2 caches */
-    RIGHT = 1 << 22,      /* of a right block */
-    SIDE_BF16 = 1024,     /* of a BF16 C that is held in fp32 until it is whole: k is above depth */
+    DEPTH = 8192,         /* most of k between two visits to C */
+    DEPTH_ACROSS = 2048,  /* the same if A is stored across, and so always packed */
+    LEFT = 1 << 20,       /* elements of a packed left block: fits the L2 cache with sums and a task's right panels */
+    RIGHT = 1 << 22,      /* elements of a right block */
+    SIDE_BF16 = 1024,     /* rows and columns of a BF16 C held in fp32 until complete (k above depth) */
     SERIAL = 1 << 23,     /* multiplications that are not worth waking threads for */
     PACK = 4 * AMX_LANES, /* lanes that one task packs */
     ALIGN = 64,
@@ -21,8 +20,8 @@ enum {
 
 struct blocks {
     const struct cpu_stream *stream;
-    int64_t m, n, k; /* of a block; those at the ends are smaller */
-    char *a, *b;     /* panels; a NULL: A as it is stored */
+    int64_t m, n, k; /* size of a block; those at the ends are smaller */
+    char *a, *b;     /* panels; a NULL: A is used as stored */
     float *c;        /* [m][n], or NULL */
     int64_t bytes;
 };
@@ -53,7 +52,7 @@ static struct blocks plan_blocks(const struct gemm_shape *s, void *work)
     return p;
 }
 
-/* Called by all threads of a team; ends in a barrier. */
+/* Packs lanes of an operand. Called by all threads of a team; ends in a barrier. */
 static void pack(const struct blocks *p, char *out, enum gemm_amx_side side, const struct gemm_operand *x, int64_t lane, int64_t n,
                  int64_t l, int64_t k)
 {
@@ -63,7 +62,7 @@ static void pack(const struct blocks *p, char *out, enum gemm_amx_side side, con
             gemm_amx_pack(out + 2 * i * round_up(k, AMX_UNIT), side, x, lane + i, min_i64(PACK, n - i), l, k);
 }
 
-/* Rows [i, i + m) and columns [j, j + n) of C, which begins at out. Called by all threads of a team; ends in a barrier. */
+/* Multiplies m rows by n columns of C, which begins at out. Called by all threads of a team; ends in a barrier. */
 static void multiply(const struct blocks *p, const struct gemm_amx_left *a, int64_t depth, const struct gemm_amx_out *out,
                      int64_t m, int64_t n)
 {
@@ -80,7 +79,7 @@ static void multiply(const struct blocks *p, const struct gemm_amx_left *a, int6
         }
 }
 
-/* The left operand's rows from i on, elements from l on, packed or not. Called by all threads of a team. */
+/* Returns the left operand's rows from i and elements from l on, packed if needed. Called by all threads of a team. */
 static struct gemm_amx_left left_of(const struct blocks *p, const struct gemm_operand *a, int64_t i, int64_t m, int64_t l,
                                     int64_t k)
 {
@@ -92,7 +91,7 @@ static struct gemm_amx_left left_of(const struct blocks *p, const struct gemm_op
                                   AMX_LANES * a->ld, 2 * a->ld};
 }
 
-/* Rows [i0, i1), columns [j, j + n) of C. Called by all threads of a team. */
+/* Computes rows [i0, i1), columns [j, j + n) of C. Called by all threads of a team. */
 static void compute(const struct gemm_shape *s, const struct blocks *p, void *c, const struct gemm_operand *a,
                     const struct gemm_operand *b, int64_t i0, int64_t i1, int64_t j, int64_t n)
 {
@@ -123,7 +122,7 @@ void gemm_amx_run(const struct gemm_shape *s, void *c, const void *a, const void
 {
     const struct blocks p = plan_blocks(s, work);
     const struct gemm_operand left = {a, BF16, s->ta, s->lda}, right = {b, BF16, !s->tb, s->ldb};
-    const int64_t rows = p.c ? p.m : s->m; /* that a right block meets before the next one */
+    const int64_t rows = p.c ? p.m : s->m; /* rows that a right block meets before the next one */
 #pragma omp parallel if (s->m * s->n * s->k > SERIAL)
     {
         amx_begin();

@@ -1,6 +1,8 @@
-/* Products of BF16 matrices by AMX, in tiles of 16 lanes x 32 elements of k. Private to src/ops; x86-64 only, and only where
- * isa_has_amx(). Operands are lanes as in gemm_tile.h; the tiles of 32 lanes and 32 elements, two, are a step, the steps of 32
- * lanes over k a panel. */
+/* Products of BF16 matrices by AMX, in tiles of 16 lanes x 32 elements of k. Private to src/ops; x86-64 only, and only if
+ * isa_has_amx().
+ *
+ * Operands are lanes as in gemm_tile.h. Two tiles, 32 lanes and 32 elements, are a step; the steps of 32 lanes over k are a
+ * panel. */
 #ifndef LTRAIN_OPS_GEMM_AMX_H
 #define LTRAIN_OPS_GEMM_AMX_H
 
@@ -11,35 +13,35 @@ enum {
     AMX_UNIT = 32,   /* elements of k in a tile */
     AMX_STEP = 2048, /* bytes of a step */
     AMX_TASK_M = 192,
-    AMX_TASK_N = 128, /* rows and columns of C at most that one task computes */
+    AMX_TASK_N = 128, /* AMX_TASK_M, AMX_TASK_N: most rows and columns of C that one task computes */
 };
 
-/* Of the left operand a tile's row is a lane; of the right one it is two elements of k of 16 lanes, lane after lane. */
+/* Layout of a tile's row: for the left operand one lane; for the right one two elements of k of 16 lanes, lane after lane. */
 enum gemm_amx_side { AMX_LEFT, AMX_RIGHT };
 
-/* Lanes [lane, lane + n), elements [l, l + k), as panels one after the other; zeros behind n and k. */
+/* Packs lanes [lane, lane + n), elements [l, l + k), as panels one after the other, with zeros behind n and k. */
 void gemm_amx_pack(char *out, enum gemm_amx_side side, const struct gemm_operand *x, int64_t lane, int64_t n, int64_t l,
                    int64_t k);
 
-/* A left operand, packed or as it is stored: the bytes from one panel, step, half of a step (16 lanes), or lane to the next. */
+/* A left operand, packed or as stored: strides in bytes from one panel, step, half of a step (16 lanes), or lane to the next. */
 struct gemm_amx_left {
     const char *x;
     int64_t panel, step, half, lane;
 };
 
-/* Rows of C that take sums, or to which they are added (F32 only). */
+/* Rows of C that take sums, or to which sums are added (F32 only). */
 struct gemm_amx_out {
     void *c;
     int64_t ld;
     int32_t type, add;
 };
 
-/* C[m][n] of `depth` elements of k, a multiple of AMX_UNIT; between amx_begin and amx_end (base/amx.h) on the same thread. An
- * element is a sum over steps, in order, of the sum over a step's even elements plus that over its odd ones. */
+/* Computes C[m][n] over `depth` elements of k, a multiple of AMX_UNIT. Called between amx_begin and amx_end (base/amx.h) on the
+ * same thread. An element is a sum over steps, in order; a step gives the sum over its even elements plus that over its odd ones. */
 void gemm_amx_task(const struct gemm_amx_left *a, const char *b, int64_t depth, const struct gemm_amx_out *out, int64_t m,
                    int64_t n);
 
-/* ops_gemm and its workspace of two BF16 operands. */
+/* Computes ops_gemm, or its workspace, for two BF16 operands. */
 int64_t gemm_amx_workspace(const struct gemm_shape *s);
 void gemm_amx_run(const struct gemm_shape *s, void *c, const void *a, const void *b, void *work);
 

@@ -12,7 +12,7 @@
 
 enum { SIDE = 16 };
 
-/* 16 x 16 elements of 32 bits. */
+/* Transposes 16 x 16 elements of 32 bits. */
 INLINE void transpose16(__m512i r[SIDE])
 {
     __m512i t[SIDE];
@@ -38,7 +38,7 @@ INLINE void transpose16(__m512i r[SIDE])
         r[i] = t[i];
 }
 
-/* n <= 32 rows of x, of which `width` <= 32 elements, zeros elsewhere. */
+/* Loads n <= 32 rows of x, `width` <= 32 elements of each, with zeros elsewhere. */
 INLINE void load(__m512i r[2 * SIDE], const bf16 *x, int64_t ld, int64_t n, int64_t width)
 {
     const __mmask32 mask = (__mmask32)(0xffffffffu >> (2 * SIDE - width));
@@ -46,7 +46,7 @@ INLINE void load(__m512i r[2 * SIDE], const bf16 *x, int64_t ld, int64_t n, int6
         r[i] = i < n ? _mm512_maskz_loadu_epi16(mask, x + i * ld) : _mm512_setzero_si512();
 }
 
-/* Rows 2 p and 2 p + 1 become pairs: row p of the first 16 elements, row 16 + p of the others. */
+/* Interleaves rows 2 p and 2 p + 1 as pairs: row p has the first 16 elements, row 16 + p the others. */
 INLINE void interleave(__m512i out[2 * SIDE], const __m512i r[2 * SIDE])
 {
     const __m512i count = _mm512_set_epi32(15, 14, 13, 12, 11, 10, 9, 8, 7, 6, 5, 4, 3, 2, 1, 0);
@@ -58,7 +58,7 @@ INLINE void interleave(__m512i out[2 * SIDE], const __m512i r[2 * SIDE])
     }
 }
 
-/* A step: n lanes from lane on, k elements from l on, both <= 32. */
+/* Packs a step: n lanes from `lane`, k elements from l, both <= 32. */
 INLINE void pack_step(char *out, enum gemm_amx_side side, const struct gemm_operand *x, int64_t lane, int64_t n, int64_t l,
                       int64_t k)
 {
@@ -81,7 +81,7 @@ SIMD void gemm_amx_pack(char *out, enum gemm_amx_side side, const struct gemm_op
                         int64_t k)
 {
     const int64_t panel = ceil_div(k, AMX_UNIT) * AMX_STEP;
-    /* elements outside, panels inside: where lanes are neighbours in memory, rows are read in one go */
+    /* elements outside, panels inside: if lanes are neighbours in memory, rows are read in one go */
     for (int64_t e = 0; e < k; e += AMX_UNIT)
         for (int64_t p = 0; p < n; p += AMX_LANES)
             pack_step(out + p / AMX_LANES * panel + e / AMX_UNIT * AMX_STEP, side, x, lane + p, min_i64(AMX_LANES, n - p), l + e,

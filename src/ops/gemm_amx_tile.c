@@ -1,4 +1,4 @@
-/* C of one task by AMX: tiles 0-3 hold sums, 4-5 the left operand, 6-7 the right one. */
+/* Computing C of one task by AMX: tiles 0-3 hold sums, 4-5 the left operand, 6-7 the right one. */
 #include "ops/gemm_amx.h"
 
 #if defined(__x86_64__) && defined(__GNUC__)
@@ -11,11 +11,11 @@
 
 enum {
     SIDE = 16,
-    SUMS = AMX_LANES * AMX_LANES, /* of a 2 x 2 block */
+    SUMS = AMX_LANES * AMX_LANES, /* sums of a 2 x 2 block */
     DEEP = 640, /* elements of k between two visits to sums: a right panel, 40 KiB, stays in the L1 cache while left ones pass */
 };
 
-/* sums[4][16][16] = or += the products of `steps` steps. The left operand's loads spare the L1 cache. */
+/* Computes sums[4][16][16] = (or +=) the products of `steps` steps. The left operand's loads spare the L1 cache. */
 static AMX void multiply(int64_t steps, const struct gemm_amx_left *left, const char *a, const char *b, float *sums, int add)
 {
     const int64_t lane = left->lane, half = left->half, step = left->step;
@@ -46,7 +46,7 @@ static AMX void multiply(int64_t steps, const struct gemm_amx_left *left, const 
     _tile_stored(3, sums + 3 * SIDE * SIDE, 64);
 }
 
-/* sums as rows [i, i + m), columns [j, j + n) of C; m, n <= 32. */
+/* Writes sums to rows [i, i + m), columns [j, j + n) of C; m, n <= 32. */
 static AMX void put(const float *sums, const struct gemm_amx_out *out, int64_t i, int64_t j, int64_t m, int64_t n)
 {
     const __mmask32 mask = (__mmask32)(0xffffffffu >> (AMX_LANES - n));

@@ -1,4 +1,4 @@
-/* Tiles of 6 x 16 for AVX2 and FMA, in assembly: gcc 12 would fold the loads of B into every multiply-add. */
+/* Tiles of 6 x 16 for AVX2 and FMA, in assembly, because gcc 12 would fold the loads of B into every multiply-add. */
 #include "ops/gemm_tile.h"
 
 #if defined(__x86_64__) && defined(__GNUC__)

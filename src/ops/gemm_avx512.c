@@ -1,4 +1,4 @@
-/* Tiles of 12 x 32 for AVX-512, in assembly: gcc 12 would fold the loads of B into every multiply-add. */
+/* Tiles of 12 x 32 for AVX-512, in assembly, because gcc 12 would fold the loads of B into every multiply-add. */
 #include "ops/gemm_tile.h"
 
 #if defined(__x86_64__) && defined(__GNUC__)

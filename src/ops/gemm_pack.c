@@ -1,4 +1,4 @@
-/* Packing of matrix operands into panels for AVX2 and later, in vectors of 8; BF16 is converted on the way. */
+/* Packing matrix operands into panels for AVX2 and later, in vectors of 8; BF16 is converted on the way. */
 #include "ops/gemm_tile.h"
 
 #if defined(__x86_64__) && defined(__GNUC__)
@@ -11,7 +11,7 @@
 #define SIMD __attribute__((target("avx2,fma")))
 #define INLINE static inline __attribute__((always_inline)) SIMD
 
-enum { ROWS_AT_ONCE = 16 }; /* of x, for all panels of a call; and as many are fetched ahead */
+enum { ROWS_AT_ONCE = 16 }; /* rows of x read for all panels of a call; as many are fetched ahead */
 
 INLINE __m256 load8(const void *x, int32_t type, int64_t at)
 {
@@ -21,7 +21,7 @@ INLINE __m256 load8(const void *x, int32_t type, int64_t at)
     return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(half), 16));
 }
 
-/* n < 8 elements, zeros behind them. */
+/* Loads n < 8 elements, with zeros behind them. */
 INLINE __m256 load_some(const void *x, int32_t type, int64_t at, int64_t n)
 {
     float some[8] = {0};
@@ -30,7 +30,7 @@ INLINE __m256 load_some(const void *x, int32_t type, int64_t at, int64_t n)
     return _mm256_loadu_ps(some);
 }
 
-/* The first n of 8 lanes: 4, 6, or all. */
+/* Stores the first n of 8 lanes: 4, 6, or all. */
 INLINE void store8(float *out, __m256 v, int64_t n)
 {
     if (n >= 8) {
@@ -42,7 +42,7 @@ INLINE void store8(float *out, __m256 v, int64_t n)
         _mm_storel_pi((__m64 *)(void *)(out + 4), _mm256_extractf128_ps(v, 1));
 }
 
-/* n <= 8 lanes of a panel, of which `stored` are written. */
+/* Packs n <= 8 lanes of a panel, of which `stored` are written. */
 INLINE void pack_lanes(float *out, int64_t width, int64_t stored, const void *x, int32_t type, int64_t at, int64_t ld, int64_t n,
                        int64_t k)
 {
@@ -66,7 +66,7 @@ INLINE void pack_rows(float *out, int64_t width, const void *x, int32_t type, in
         for (int64_t g = 0; g < width; g += 8) {
             const int64_t first = at + (p + g) * ld, stored = min_i64(8, width - g),
                           lanes = max_i64(0, min_i64(stored, n - p - g));
-            if (lanes == 8) /* whole groups of all tiles: the compiler's own copies */
+            if (lanes == 8) /* whole groups of all tiles get copies of their own from the compiler */
                 pack_lanes(out + g, width, 8, x, type, first, ld, 8, k);
             else if (lanes == 6 && stored == 6)
                 pack_lanes(out + g, width, 6, x, type, first, ld, 6, k);
@@ -77,8 +77,8 @@ INLINE void pack_rows(float *out, int64_t width, const void *x, int32_t type, in
         }
 }
 
-/* Element l of all lanes is a row of x: rows are shared out to all panels, since one panel takes but a cache line or two of each.
- */
+/* Packs an operand whose rows hold element l of all lanes. Rows are dealt out to all panels, since one panel takes only a cache
+ * line or two of each. */
 INLINE void pack_columns(float *out, int64_t width, const void *x, int32_t type, int64_t at, int64_t ld, int64_t n, int64_t k)
 {
     const int64_t depth = round_up(k, 4);

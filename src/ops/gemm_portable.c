@@ -1,4 +1,4 @@
-/* The tile product in plain C: the reference, and what runs where no other is written. */
+/* The tile product in plain C: the reference, and the fallback for CPUs without another. */
 #include "ops/gemm_tile.h"
 
 #include "base/num.h"

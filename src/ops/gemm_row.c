@@ -1,4 +1,4 @@
-/* One row times a matrix: B is read once, as it is stored. */
+/* Multiplying one row by a matrix: B is read once, as stored. */
 #include "ops/gemm_tile.h"
 #include "ops/rows.h"
 #include "ops/simd.h"
@@ -6,11 +6,11 @@
 #include <math.h>
 
 enum {
-    COLUMNS = 256, /* of C that one task computes */
+    COLUMNS = 256, /* columns of C that one task computes */
     AHEAD = 512,   /* elements of B that are fetched ahead: one stream alone does not keep memory busy */
 };
 
-/* Lane l % 16 of acc += x[l] * y[l] */
+/* Adds x[l] * y[l] to lane l % 16 of acc. */
 CLONES static void add_products(f32x8 acc[2], const float *x, const float *y, int64_t n)
 {
     f32x8 a[2] = {acc[0], acc[1]}, v[2], w[2];
@@ -32,7 +32,7 @@ CLONES static void add_multiple(float *sum, float factor, const float *x, int64_
         sum[j] = fmaf(factor, x[j], sum[j]);
 }
 
-/* Elements [l, l + n) of A, n <= ROWS_BLOCK. */
+/* Reads elements [l, l + n) of A, n <= ROWS_BLOCK. */
 static const float *read_a(const struct gemm_shape *s, const void *a, int64_t l, int64_t n, float *buf)
 {
     if (!s->ta || s->lda == 1)
@@ -42,7 +42,7 @@ static const float *read_a(const struct gemm_shape *s, const void *a, int64_t l,
     return buf;
 }
 
-/* sum[n] = A times columns [j, j + n) of B. */
+/* Computes sum[n] = A times columns [j, j + n) of B. */
 static void columns(const struct gemm_shape *s, float *sum, const void *a, const void *b, int64_t j, int64_t n)
 {
     float buf_a[ROWS_BLOCK], buf_b[ROWS_BLOCK];

@@ -1,4 +1,4 @@
-/* The tile products behind ops_gemm, and the packed forms of their operands. Private to src/ops. */
+/* Tile products behind ops_gemm, and the packed forms of their operands. Private to src/ops. */
 #ifndef LTRAIN_OPS_GEMM_TILE_H
 #define LTRAIN_OPS_GEMM_TILE_H
 
@@ -12,31 +12,32 @@ struct gemm_operand {
     int64_t ld;
 };
 
-/* rows x cols elements of C at a time. Panels of A are [k][rows], of B [k][cols], on 64-byte boundaries, tails zero. */
+/* A product of rows x cols elements of C at a time. Panels of A are [k][rows], of B [k][cols], on 64-byte boundaries, tails zero. */
 struct gemm_tile {
     int64_t rows, cols;
-    int64_t depth; /* the most of k between two visits to C: 16 panels of A stay in the L2 cache */
-    /* C[rows][cols] = A B, or C += A B; k a positive multiple of 4. An element is one sum over k in order, then one addition. */
+    int64_t depth; /* most of k between two visits to C: 16 panels of A stay in the L2 cache */
+    /* Computes C[rows][cols] = A B, or C += A B; k is a positive multiple of 4. An element is one sum over k in order, then one
+     * addition. */
     void (*run)(int64_t k, const float *a, const float *b, float *c, int64_t ldc, int add);
-    /* Lanes [lane, lane + n), elements [l, l + k), as panels [k rounded up to 4][width], one after the other. */
+    /* Packs lanes [lane, lane + n), elements [l, l + k), as panels [k rounded up to 4][width], one after the other. */
     void (*pack)(float *out, int64_t width, const struct gemm_operand *x, int64_t lane, int64_t n, int64_t l, int64_t k);
 };
 
-enum { GEMM_TILE_MOST = 12 * 32 }; /* elements of any tile */
+enum { GEMM_TILE_MOST = 12 * 32 }; /* elements of the largest tile */
 
-/* The last two on x86-64 only, and only where isa_of_processor() is at least theirs. */
+/* The last two exist on x86-64 only, and run only if isa_of_processor() is at least theirs. */
 extern const struct gemm_tile gemm_tile_portable, gemm_tile_avx2, gemm_tile_avx512;
 
 const struct gemm_tile *gemm_tile_for(enum isa isa);
 
-/* ops_gemm and its workspace with a given tile. */
+/* Computes ops_gemm, or its workspace, with a given tile. */
 int64_t gemm_workspace(const struct gemm_tile *tile, const struct gemm_shape *s);
 void gemm_run(const struct gemm_tile *tile, const struct gemm_shape *s, void *c, const void *a, const void *b, void *work);
 
-/* A product with one row, which would take less time than packing B. */
+/* Computes a product with one row, which takes less time than packing B would. */
 void gemm_row(const struct gemm_shape *s, void *c, const void *a, const void *b);
 
-/* `pack` for AVX2 and later. */
+/* Implements `pack` for AVX2 and later. */
 void gemm_pack_avx2(float *out, int64_t width, const struct gemm_operand *x, int64_t lane, int64_t n, int64_t l, int64_t k);
 
 #endif

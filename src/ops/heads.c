@@ -8,7 +8,7 @@
 #include <math.h>
 #include <string.h>
 
-/* delta of a row's heads, which begin at element `at`. */
+/* Computes delta of a row's heads, which begin at element `at`. */
 INLINE void delta_typed(float *delta, const void *o, const void *d_o, int64_t at, int64_t heads, int64_t head_dim, int32_t dtype)
 {
     for (int64_t h = 0; h < heads; h++, at += head_dim) {
@@ -36,7 +36,7 @@ void ops_attn_delta(const struct heads_shape *s, float *delta, const void *o, co
         delta_row(delta + i * s->heads, o, d_o, i * s->heads * s->head_dim, s->heads, s->head_dim, s->dtype);
 }
 
-/* o = keep * o + add * part */
+/* Computes o = keep * o + add * part. */
 CLONES static void blend(float *o, const float *part, float keep, float add, int64_t n)
 {
 #pragma omp simd
@@ -44,7 +44,7 @@ CLONES static void blend(float *o, const float *part, float keep, float add, int
         o[j] = fmaf(keep, o[j], add * part[j]);
 }
 
-/* The weights of o and of its part in their union, and its lse. */
+/* Computes the weights of o and of the part in their union, and returns the union's lse. */
 static float merge_weights(float lse, float part, float *keep, float *add)
 {
     if (part == -INFINITY || lse == -INFINITY) {
@@ -53,7 +53,7 @@ static float merge_weights(float lse, float part, float *keep, float *add)
         return part == -INFINITY ? lse : part;
     }
     float smaller = expf(-fabsf(lse - part)),
-          larger = 1.0f / (1.0f + smaller); /* larger >= 1/2: of the one with the larger lse */
+          larger = 1.0f / (1.0f + smaller); /* larger >= 1/2: weight of the one with the larger lse */
     *keep = lse >= part ? larger : smaller * larger;
     *add = lse >= part ? smaller * larger : larger;
     return fmaxf(lse, part) + log1pf(smaller);
@@ -66,7 +66,7 @@ void ops_attn_merge(const struct heads_shape *s, float *o, float *lse, const flo
         const int64_t at = i % s->heads * s->rows + i / s->heads, first = i * s->head_dim;
         float keep, add;
         lse[at] = merge_weights(lse[at], lse_part[at], &keep, &add);
-        if (keep == 0) /* whatever o holds */
+        if (keep == 0) /* the contents of o do not count */
             memcpy(o + first, o_part + first, (size_t)s->head_dim * sizeof *o);
         else if (add != 0)
             blend(o + first, o_part + first, keep, add, s->head_dim);

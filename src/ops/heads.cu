@@ -1,18 +1,18 @@
-/* Attention's work per row and head: delta of the backward pass, the merge of attention over two disjoint sets of keys, and the
- * columns of some heads. */
+/* Attention's work per row and head: delta of the backward pass, the merge of attention over two disjoint sets of keys, and
+ * copies of some heads' columns. */
 #include "ops/cuda_vec.cuh"
 
 namespace
 {
 
-/* A (row, head) is shared by `lanes` lanes of one warp, a power of two, each with runs of N elements, of
- * which head_dim is a multiple; a block takes THREADS / lanes of them. */
+/* A (row, head) is shared by `lanes` lanes of one warp, a power of two. Each lane has runs of N elements, of which head_dim is a
+ * multiple. A block takes THREADS / lanes (row, head) pairs. */
 struct heads_grid {
     int64_t rows, heads, head_dim;
     int lanes;
 };
 
-/* The (row, head) of this thread, possibly beyond the last, and the first element of its run. */
+/* Returns the (row, head) of this thread, possibly beyond the last; *first: first element of its run. */
 template <int N> __device__ __forceinline__ int64_t head_of(const heads_grid &g, int64_t *first)
 {
     *first = (int64_t)(threadIdx.x % g.lanes) * N;
@@ -39,7 +39,7 @@ __global__ void __launch_bounds__(THREADS) delta_heads(heads_grid g, float *delt
         delta[i] = sum;
 }
 
-/* As in heads.c: the weights of o and of its part in their union, and its lse. */
+/* Computes the weights of o and of the part in their union, and returns the union's lse, as in heads.c. */
 __device__ __forceinline__ float merge_weights(float lse, float part, float *keep, float *add)
 {
     if (part == -INFINITY || lse == -INFINITY) {
@@ -71,12 +71,12 @@ template <int N> __global__ void __launch_bounds__(THREADS) merge_heads(heads_gr
         return;
     if (first == 0)
         a.lse[at] = merged;
-    if (add == 0) /* o stays as it is, even where the part is not finite */
+    if (add == 0) /* o stays as it is, even if the part is not finite */
         return;
     for (int64_t j = first; j < g.head_dim; j += (int64_t)g.lanes * N) {
         float x[N], y[N];
         load<N>(y, a.o_part + i * g.head_dim + j);
-        if (keep != 0) { /* else whatever o holds does not count */
+        if (keep != 0) { /* else the contents of o do not count */
             load<N>(x, a.o + i * g.head_dim + j);
 #pragma unroll
             for (int k = 0; k < N; k++)
@@ -99,7 +99,7 @@ dim3 blocks_for(const heads_grid &g)
     return dim3((unsigned)blocks_of(g.rows * g.heads, THREADS / g.lanes));
 }
 
-/* 16 bytes at a time: whole runs, and every row aligned. */
+/* Tells whether heads can be read 16 bytes at a time: whole runs, and every row aligned. */
 template <typename T> bool vectors_of(const struct op_attrs *attrs, std::initializer_list<const void *> operands)
 {
     return attrs->heads.head_dim % WIDTH<T> == 0 && aligned_to_vectors(operands);

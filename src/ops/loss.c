@@ -18,7 +18,7 @@ CLONES static float block_max(const float *x, int64_t n, float m)
     return m;
 }
 
-/* Sum of exp(x - m), n <= ROWS_BLOCK; they go to e, which may be x. */
+/* Computes e = exp(x - m) and returns the sum, n <= ROWS_BLOCK; e may be x. */
 CLONES static float block_exp(float *e, const float *x, int64_t n, float m)
 {
 #pragma omp simd
@@ -40,7 +40,7 @@ CLONES static void multiply(float *x, int64_t n, float factor)
         x[j] *= factor;
 }
 
-/* y = cap * tanh(scale * x / cap), or scale * x without a cap. */
+/* Returns cap * tanh(scale * x / cap), or scale * x without a cap. */
 INLINE float capped(const struct loss_shape *s, float x)
 {
     return s->cap > 0.0f ? s->cap * vtanh(s->scale * x / s->cap) : s->scale * x;
@@ -54,7 +54,7 @@ CLONES static void cap_block(const struct loss_shape *s, float *y, const float *
         y[j] = capped(&c, x[j]);
 }
 
-/* e = exp(y - m) becomes the gradient of the logits that give y. */
+/* Turns e = exp(y - m) into the gradient of the logits that give y. */
 CLONES static void capped_gradient(const struct loss_shape *s, float *e, const float *y, int64_t n, float factor)
 {
     const float scale = s->scale, inverse = s->cap > 0.0f ? 1.0f / s->cap : 0.0f;
@@ -65,14 +65,15 @@ CLONES static void capped_gradient(const struct loss_shape *s, float *e, const f
     }
 }
 
-/* A row: its logits, and what its gradient becomes. */
+/* A row of logits, and room for its gradient in bf16. */
 struct row {
     float *x;
     bf16 *rounded;
     int64_t target;
 };
 
-/* Elements [j, j + n) of a row's gradient g, of which `from_target` is still to be taken from the target's, where they belong. */
+/* Writes elements [j, j + n) of a row's gradient, given as g. Subtracts `from_target` from the target's element first, if it is
+ * among them. */
 static void put_gradient(const struct loss_shape *s, const struct row *r, int64_t j, float *g, int64_t n, float from_target)
 {
     if (r->target >= j && r->target < j + n)
@@ -83,7 +84,7 @@ static void put_gradient(const struct loss_shape *s, const struct row *r, int64_
         memcpy(r->x + j, g, (size_t)n * sizeof *g);
 }
 
-/* A row whose logits are scaled or capped: these are computed block by block, three times. */
+/* Computes the loss of a row whose logits are scaled or capped; these are recomputed block by block, three times. */
 static double capped_loss(const struct loss_shape *s, const struct row *r, float inv_targets)
 {
     const float *x = r->x;
@@ -122,7 +123,7 @@ static double row_loss(const struct loss_shape *s, const struct row *r, float in
     }
     if (s->scale != 1.0f || s->cap > 0.0f)
         return capped_loss(s, r, inv_targets);
-    const float m = block_max(x, s->vocab, -FLT_MAX); /* not -inf: a row of -inf has m - m = 0 terms, not NaN */
+    const float m = block_max(x, s->vocab, -FLT_MAX); /* not -inf: in a row of -inf, m - m would be NaN instead of 0 */
     const float of_target = x[r->target];
     double sum = 0.0;
     float buf[ROWS_BLOCK];

@@ -15,20 +15,20 @@ constexpr double LN_2 = 0.69314718055994531;
 
 __device__ double row_losses[BATCH];
 
-/* Logits as they are. */
+/* Logits taken as they are. */
 struct plain_logits {
     template <int N> __device__ __forceinline__ void apply(float (&)[N]) const
     {
     }
 
-    /* Of the logit's softmax: what its gradient is multiplied with. */
+    /* Returns the derivative of the changed logit: the factor of its gradient. */
     __device__ __forceinline__ float slope(float) const
     {
         return 1.0f;
     }
 };
 
-/* y = cap * tanh(scale * logit / cap), or scale * logit without a cap. */
+/* Logits changed to y = cap * tanh(scale * logit / cap), or scale * logit without a cap. */
 struct capped_logits {
     float scale, cap;
 
@@ -46,16 +46,17 @@ struct capped_logits {
     }
 };
 
-/* In front of the runs that shared memory keeps. */
+/* Shared memory in front of the runs that are kept there. */
 struct loss_space {
     warp_parts<float, 1> max;
     warp_parts<double, 1> sum;
 };
 
-/* A row as a thread sees it. Rows of any vocabulary start anywhere: a few edge elements before the first 16-byte boundary and
- * after the last, and between them runs, of which every thread has one in turn. Between the passes the first `kept` of its runs
- * stay in shared memory, HELD more in registers, and the others are read again, the last first: those are still in the L2 cache.
- */
+/* A row as one thread sees it. Rows of any vocabulary start anywhere: a few edge elements lie before the first 16-byte boundary
+ * and after the last. Between them are runs, which the threads take in turn.
+ *
+ * Between the passes, a thread's first `kept` runs stay in shared memory and HELD more in registers. The others are read again,
+ * the last first: those are still in the L2 cache. */
 struct row_runs {
     const float *x;
     float *shared;
@@ -83,7 +84,7 @@ struct row_runs {
         return at(run) < body;
     }
 
-    /* This thread's edge element, or n. */
+    /* Returns this thread's edge element, or n. */
     __device__ __forceinline__ int64_t edge() const
     {
         const int64_t e = threadIdx.x < head ? threadIdx.x : body + (threadIdx.x - head);
@@ -91,7 +92,7 @@ struct row_runs {
     }
 };
 
-/* The largest logit so far, `shift` = it * log2 e, and the sum of exp2(x * log2 e - shift). */
+/* The largest logit so far, `shift` = max * log2 e, and the sum of exp2(x * log2 e - shift). */
 struct online {
     float max, shift, sum;
     template <int A, int N> __device__ __forceinline__ void take(const float (&v)[A][N])
@@ -119,7 +120,7 @@ struct online {
     }
 };
 
-/* RUN logits as they count, or what does not count. */
+/* Loads RUN logits, scaled and capped; -inf, which does not count, beyond the row. */
 template <typename LOGITS>
 __device__ __forceinline__ void load_run(float (&v)[RUN], const row_runs &row, int64_t run, const LOGITS &logits)
 {
@@ -135,7 +136,7 @@ __device__ __forceinline__ void load_run(float (&v)[RUN], const row_runs &row, i
 template <typename LOGITS>
 __device__ __forceinline__ online first_pass(const row_runs &row, float (&held)[HELD][RUN], const LOGITS &logits)
 {
-    online part = {LOWEST, LOWEST * LOG2_E, 0.0f}; /* not -inf: a row of -inf has m - m = 0 terms, not NaN */
+    online part = {LOWEST, LOWEST * LOG2_E, 0.0f}; /* not -inf: in a row of -inf, m - m would be NaN instead of 0 */
     for (int64_t r = 0; r < row.kept; r += HELD) {
 #pragma unroll
         for (int a = 0; a < HELD; a++)
@@ -170,7 +171,7 @@ template <typename LOGITS> struct gradient_of_row {
     LOGITS logits;
     int64_t target;
     float shift, scale, inv_targets;
-    /* Of logits as they count. */
+    /* Turns N logits from column j on, scaled and capped already, into their gradient. */
     template <int N> __device__ __forceinline__ void take(float (&v)[N], int64_t j) const
     {
         float slope[N];
@@ -190,7 +191,7 @@ template <typename LOGITS> struct gradient_of_row {
     }
 };
 
-/* A run of a row's gradient; rows of an odd vocabulary that follow each other closely begin between vectors. */
+/* Stores a run of a row's gradient. With an odd ld, rows begin between vectors. */
 __device__ __forceinline__ void stream_run(bf16 *to, const float (&v)[RUN])
 {
     if ((uintptr_t)to % 8 == 0) {
@@ -248,7 +249,7 @@ __device__ __forceinline__ void zero_row(bf16 *to, const row_runs &row)
         store<1>(to + row.edge(), one);
 }
 
-/* gradient: NULL, or [rows, ld]. */
+/* Computes one row's loss, and its gradient if `gradient` ([rows, ld]) is not NULL. */
 template <typename LOGITS>
 __global__ void __launch_bounds__(ROW_THREADS)
     loss_rows(const float *x, LOGITS logits, bf16 *gradient, const int32_t *targets, const struct step_record *record, int64_t vocab,
@@ -273,7 +274,7 @@ __global__ void __launch_bounds__(ROW_THREADS)
     double sum[1] = {(double)part.sum * (double)ex2(part.shift - shift)};
     row_sum(sum, s.sum);
     if (threadIdx.x == 0) {
-        const double rounding = (double)shift - (double)max * (double)LOG2_E; /* of the shift */
+        const double rounding = (double)shift - (double)max * (double)LOG2_E; /* rounding error of the shift */
         row_losses[blockIdx.x] = log(sum[0]) + (double)max + rounding * LN_2 - (double)at_target[0];
     }
     if (!gradient)
@@ -282,7 +283,8 @@ __global__ void __launch_bounds__(ROW_THREADS)
     second_pass(to, row, gradient_of_row<LOGITS>{logits, target, shift, (float)((double)inv_targets / sum[0]), inv_targets}, held);
 }
 
-/* *loss = the rows' losses, or more of them: every thread its rows in order, then the threads as a tree. each: NULL, or a copy of them. */
+/* Adds the rows' losses: *loss = their sum, or *loss += it if `more`. Every thread adds its rows in order, then threads are added
+ * as a tree. each: NULL, or room for a copy of the losses. */
 __global__ void __launch_bounds__(ROW_THREADS) add_rows(double *loss, int64_t rows, bool more, float *each)
 {
     typedef warp_parts<double, 1> space;

@@ -5,16 +5,17 @@
 #include "base/num.h"
 
 struct loss_shape {
-    int64_t rows, vocab, ld; /* ld: elements from row to row, at least vocab */
-    int32_t gradient;      /* logits become (softmax - onehot) * inv_targets; else they are left alone */
-    int32_t gradient_bf16; /* instead: that goes to `rounded`, rounded from fp32 */
-    float scale, cap;      /* of logits: cap * tanh(scale * logit / cap); cap 0: scale * logit */
+    int64_t rows, vocab, ld; /* elements from row to row, at least vocab */
+    int32_t gradient;      /* 1: logits become (softmax - onehot) * inv_targets; 0: they are left alone */
+    int32_t gradient_bf16; /* 1: that gradient goes to `rounded` instead, rounded from fp32 */
+    float scale, cap;      /* logits become cap * tanh(scale * logit / cap); cap 0: scale * logit */
 };
 
-/* *loss = sum over rows of log sum exp(logits) - logits[target], in fp64, rows in order. A row is read for its
- * maximum, then for its exponentials and their sum, in blocks of 1024; the gradient scales the exponentials. A row whose target
- * is negative counts nothing and gets a zero gradient; a target >= vocab makes the loss NaN (and a zero gradient), so that it is
- * seen. */
+/* Computes *loss = sum over rows of log sum exp(logits) - logits[target], in fp64, rows in order. A row is read for its maximum,
+ * then for its exponentials and their sum, in blocks of 1024; the gradient scales the exponentials.
+ *
+ * A row whose target is negative counts nothing and gets a zero gradient. A target >= vocab makes the loss NaN, so that it is
+ * noticed, and gives a zero gradient. */
 void ops_loss(const struct loss_shape *s, float *logits /* [rows,ld], vocab used, inout */, double *loss,
               const int32_t *targets /* [rows] */, float inv_targets, float *each /* [rows], what every row gives, or NULL */,
               bf16 *rounded /* [rows,ld], or NULL */);

@@ -1,4 +1,4 @@
-/* Copies and fills, in pieces that threads share. */
+/* Copying and clearing in pieces that threads share. */
 #include "ops/memory.h"
 
 #include "base/num.h"

@@ -21,7 +21,7 @@ template <typename W> struct copy_words {
     }
 };
 
-/* Row `row` of the layout goes to or comes from row index[row]. */
+/* Moves row `row` of the layout to or (GATHER) from row index[row]. */
 template <typename W, bool GATHER> struct move_rows {
     W *dst;
     const W *src;
@@ -37,7 +37,7 @@ template <typename W, bool GATHER> struct move_rows {
     }
 };
 
-/* Elements are at least 2 bytes wide; so no two threads ever write into one such pair of bytes. */
+/* Refuses odd addresses. Elements are at least 2 bytes wide, so no two threads ever write into one pair of bytes. */
 enum status check_even(const char *op, std::initializer_list<const void *> operands)
 {
     for (const void *p : operands)
@@ -46,7 +46,7 @@ enum status check_even(const char *op, std::initializer_list<const void *> opera
     return OK;
 }
 
-/* How `bytes` are covered: 16 at a time where the operands are aligned so, then pairs, then the odd one. */
+/* Division of bytes: 16 at a time if the operands are aligned, then pairs, then an odd one. */
 struct pieces {
     int64_t vectors, pairs, odd, pairs_at, odd_at;
 };

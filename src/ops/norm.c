@@ -1,4 +1,4 @@
-/* Normalisation of rows, forward and backward. */
+/* Normalising rows, forward and backward. */
 #include "ops/norm.h"
 
 #include "ops/add.h"
@@ -10,17 +10,17 @@
 #include <math.h>
 
 enum {
-    ROW_GROUP = 32, /* rows whose column sums one task takes, while it computes their dx */
+    ROW_GROUP = 32, /* rows whose column sums one task takes while it computes their dx */
     PANEL = 128,    /* columns that one task adds up over the groups */
 };
 
-/* Where a row begins in x, and how it is normalised. */
+/* A row or segment: its first element in x, its length, and its statistics. */
 struct row {
     int64_t at, dim;
     float mean, r;
 };
 
-/* Sum of (x - mean) ^ power over a row. */
+/* Returns the sum of (x - mean) ^ power over a row. */
 INLINE float sum_powers(const struct row *row, const void *x, int power, int32_t dtype)
 {
     f32x8 sum[2] = {{0}}, v[2];
@@ -34,7 +34,7 @@ INLINE float sum_powers(const struct row *row, const void *x, int power, int32_t
     return lanes_sum(sum);
 }
 
-/* Whether a row's mean is taken from it. */
+/* Tells whether a row's mean is subtracted. */
 INLINE int centres(enum norm_kind kind)
 {
     return kind == NORM_LAYER || kind == NORM_LAYER_ONE;
@@ -49,7 +49,7 @@ INLINE void stats_typed(struct row *row, const void *x, enum norm_kind kind, flo
     row->r = 1.0f / sqrtf(var + eps);
 }
 
-/* Without weights `one` is added to 0. */
+/* Returns a weight; 0 without weights, to which `one` is added. */
 INLINE float weight_at(const void *weight, int64_t j, int32_t dtype)
 {
     return weight ? row_get(weight, j, dtype) : 0.0f;
@@ -71,7 +71,7 @@ INLINE void normalise_typed(const struct row *row, void *y, const void *x, const
     }
 }
 
-/* What is added to weights. Sums with 0 are exact: but for -0, which no product tells from 0. */
+/* Returns what is added to weights: 1 or 0. Adding 0 is exact except for -0, which no product tells from 0. */
 INLINE float one_of(const struct norm_shape *s)
 {
     return s->kind == NORM_RMS_ONE || s->kind == NORM_LAYER_ONE ? 1.0f : 0.0f;
@@ -103,7 +103,7 @@ void ops_norm(const struct norm_shape *s, void *y, const void *x, const void *we
         normalise_row(s, i, y, x, weight, bias);
 }
 
-/* *sum_g = sum of g, *sum_gx = sum of g * xhat over a row, with g = dy * weight */
+/* Computes over a row *sum_g = sum of g and *sum_gx = sum of g * xhat, with g = dy * weight. */
 INLINE void sum_products(const struct row *row, float *sum_g, float *sum_gx, const void *x, const void *weight, const float *dy,
                          float one, int32_t dtype)
 {
@@ -123,7 +123,7 @@ INLINE void sum_products(const struct row *row, float *sum_g, float *sum_gx, con
     *sum_gx = lanes_sum(b);
 }
 
-/* dx of a row, added to it. */
+/* Adds the gradient of a row to dx. */
 INLINE void grad_typed(const struct row *row, void *dx, const void *x, const void *weight, const float *dy, enum norm_kind kind,
                        float one, int32_t dtype)
 {
@@ -148,7 +148,7 @@ INLINE void columns_typed(const struct row *row, float *dw, float *db, const voi
     }
 }
 
-/* dx of a group's rows, and its column sums dw[dim], db[dim] unless NULL. */
+/* Adds the gradients of a group's rows to dx, and computes its column sums dw[dim], db[dim] unless they are NULL. */
 CLONES static void grad_group(const struct norm_shape *s, void *dx, const void *x, const void *weight, const float *dy, float *dw,
                               float *db, int64_t i0)
 {
@@ -170,7 +170,7 @@ CLONES static void grad_group(const struct norm_shape *s, void *dx, const void *
         }
 }
 
-/* out[j0 .. j0 + n) (+)= the groups' sums, in order; in fp64, since a sequence has many. */
+/* Computes out[j0 .. j0 + n) (+)= the groups' sums, in order; in fp64, since a sequence has many. */
 static void add_groups(float *out, const float *sums, int64_t stride, int64_t groups, int64_t j0, int64_t n, int accumulate)
 {
     double total[PANEL] = {0};

@@ -1,22 +1,22 @@
-/* Normalisation of rows, forward and backward: the formulas of norm.h. */
+/* Normalising rows, forward and backward, by the formulas of norm.h. */
 #include "device/cuda/ptx.cuh"
 #include "ops/cuda_reduce.cuh"
 
 namespace
 {
 
-constexpr int NORM_THREADS = 512;     /* most that share a row */
+constexpr int NORM_THREADS = 512;     /* most threads that share a row */
 constexpr int ROW_RUNS = 4;           /* runs of a row that a thread keeps in registers from pass to pass */
 constexpr int MOST_COLUMNS = 1 << 30; /* forward: columns are counted in 32 bits, which saves registers */
-constexpr int ROW_GROUP = 32;         /* rows whose column sums one block takes; what norm.h says of `work` */
+constexpr int ROW_GROUP = 32;         /* rows whose column sums one block takes; norm.h's layout of `work` */
 constexpr int PANEL_RUNS = 2;         /* runs of columns whose sums a thread keeps in registers */
-constexpr int MOST_TEAMS = 8;         /* that share a block's ROW_GROUP rows */
+constexpr int MOST_TEAMS = 8;         /* most teams that share a block's ROW_GROUP rows */
 
-/* Every operand of either direction. */
+/* Holds the operands of both directions. */
 template <typename T> struct norm_args {
-    int64_t rows, dim, segments; /* of a row in memory, which is as many rows here */
-    float eps, one; /* one: what is added to weights, or what stands for them */
-    int centred; /* a row's mean is taken from it */
+    int64_t rows, dim, segments; /* segments: of a row in memory; each counts as a row here, of length dim */
+    float eps, one; /* one: added to weights, or used in their place */
+    int centred; /* 1: a row's mean is subtracted */
     T *out; /* y, or dx */
     const T *x, *weight, *bias;
     const float *dy;
@@ -29,7 +29,7 @@ template <typename T> struct norm_args {
     }
 };
 
-/* A thread's runs of a row: each() calls add(run, column) for all of them, the first ROW_RUNS from registers. */
+/* Holds a thread's runs of a row. each() calls add(run, column) for all of them, the first ROW_RUNS from registers. */
 template <typename T, int N> struct row_runs {
     const T *x;
     int dim;
@@ -71,7 +71,7 @@ template <typename T, int N> __global__ void __launch_bounds__(NORM_THREADS) nor
     LT_SHARED(norm_space, s);
     int64_t row = (int64_t)blockIdx.x * blockDim.y + threadIdx.y;
     if (row >= p.rows * p.segments)
-        return; /* rows share a block only if each is one warp's, and then nobody waits for it */
+        return; /* rows share a block only if each is one warp's, and then nobody waits for this one */
     const int64_t segment = p.segments > 1 ? row % p.segments * p.dim : 0;
     row_runs<T, N> x(p.x + row * p.dim, p.dim);
     T *y = p.out + row * p.dim;
@@ -106,22 +106,22 @@ template <typename T, int N> __global__ void __launch_bounds__(NORM_THREADS) nor
     });
 }
 
-/* A thread's columns of one row in a panel. */
+/* Holds a thread's columns of one row in a panel. */
 template <int N> struct panel_row {
     float x[PANEL_RUNS][N], dy[PANEL_RUNS][N];
 };
 
-/* Where a thread's columns of the panel begin: at first, first + stride, ... */
+/* A thread's columns of the panel: they begin at first, first + stride, ... */
 struct panel_columns {
     int64_t first, stride;
 };
 
 constexpr int MOST_STAGES = 3; /* rows of a panel that shared memory holds: all but one are still on their way */
 
-/* Bytes of a thread's columns of one row: what it copies itself and nobody else reads. */
+/* Gives the bytes of a thread's columns of one row, which this thread alone copies and reads. */
 template <typename T, int N> constexpr int STAGE_BYTES = PANEL_RUNS *N *(2 * (int)sizeof(T) + (int)sizeof(float));
 
-/* 16 bytes at a time, N elements. */
+/* Starts copies of N elements to shared memory, 16 bytes at a time. */
 template <int N, typename V> __device__ __forceinline__ void fetch(const V *to, const V *from)
 {
 #pragma unroll
@@ -129,8 +129,7 @@ template <int N, typename V> __device__ __forceinline__ void fetch(const V *to, 
         cp_async_16(smem_addr(reinterpret_cast<const char *>(to) + 16 * q), reinterpret_cast<const char *>(from) + 16 * q);
 }
 
-/* A team's rows in shared memory, where they are copied 16 bytes at a time; elements that are not aligned are read when they are
- * wanted. */
+/* Holds a team's rows in shared memory, copied 16 bytes at a time. Unaligned elements are read from global memory when needed. */
 template <typename T, int N> struct row_stages {
     const norm_args<T> &p;
     unsigned char *space;
@@ -153,7 +152,7 @@ template <typename T, int N> struct row_stages {
         return reinterpret_cast<const float *>(behind) + (c * blockDim.x + threadIdx.x) * N;
     }
 
-    /* Starts the copies of a row, if there is one before `end`. */
+    /* Starts the copies of a row, if it is before `end`. */
     __device__ __forceinline__ void start(int64_t row, int64_t end, const panel_columns &at) const
     {
         if constexpr (N > 1) {
@@ -170,7 +169,7 @@ template <typename T, int N> struct row_stages {
         }
     }
 
-    /* The row, as soon as it is there, zeros from `end` on; stages - 1 rows have been started after it. */
+    /* Waits for a row and loads it, with zeros from `end` on; stages - 1 rows have been started after it. */
     __device__ __forceinline__ void take(panel_row<N> &h, int64_t row, int64_t end, const panel_columns &at) const
     {
         if (stages == 3)
@@ -189,14 +188,14 @@ template <typename T, int N> struct row_stages {
         }
     }
 
-    /* dx of a row that was taken. */
+    /* Loads dx of a row that was taken. */
     __device__ __forceinline__ void take_dx(float (&v)[N], int64_t row, int64_t j, int c) const
     {
         load<N>(v, N == 1 ? p.out + row * p.pitch() + j : dx(row, c));
     }
 };
 
-/* Calls add(x, dy, column) for every run of the row that is this thread's: those of the panel are held, others are read. */
+/* Calls add(x, dy, column) for every run of the row that is this thread's. Runs of the panel are held, others are read. */
 template <typename T, int N, typename ADD>
 __device__ __forceinline__ void each_run(const panel_row<N> &h, const norm_args<T> &p, int64_t row, const panel_columns &at,
                                          const ADD &add)
@@ -228,10 +227,10 @@ struct gradient_parts {
 };
 
 struct gradient_space {
-    gradient_parts row[MOST_TEAMS][2]; /* in turn, so that a row's barriers also part the one before from the one after */
+    gradient_parts row[MOST_TEAMS][2]; /* used in turn, so that a row's barriers also separate the rows before and after it */
 };
 
-/* Statistics of a row, and the means of g = dy * weight and g * xhat. */
+/* Computes the statistics of a row, and the means of g = dy * weight and g * xhat. */
 template <typename T, int N>
 __device__ __forceinline__ row_stats gradient_stats(const panel_row<N> &h, const norm_args<T> &p, int64_t row,
                                                     const panel_columns &at, gradient_parts &s)
@@ -267,7 +266,7 @@ __device__ __forceinline__ row_stats gradient_stats(const panel_row<N> &h, const
     return st;
 }
 
-/* dx of N columns of a row, whose terms are added to the column sums dw and db. */
+/* Computes dx of N columns of a row, and adds its terms to the column sums dw and db. */
 template <typename T, int N>
 __device__ __forceinline__ void gradient_run(const norm_args<T> &p, const row_stats &st, int64_t row, int64_t j,
                                              const float (&x)[N], const float (&dy)[N], float (&dx)[N], float (&dw)[N],
@@ -286,7 +285,7 @@ __device__ __forceinline__ void gradient_run(const norm_args<T> &p, const row_st
     store<N>(p.out + row * p.pitch() + j, dx);
 }
 
-/* Column sums of a team's rows, in the place of its rows: sums[0] those of the weights, sums[1] of the bias. */
+/* Holds column sums of the teams' rows, in shared memory in place of the rows: sums[0] of the weights, sums[1] of the bias. */
 template <int N> struct team_sums {
     float *sums;
 
@@ -295,7 +294,7 @@ template <int N> struct team_sums {
         return sums + (((team * 2 + which) * PANEL_RUNS + c) * (int)blockDim.x + (int)threadIdx.x) * N;
     }
 
-    /* The first team's become those of all, added in order. */
+    /* Adds all teams' sums to the first team's, in order. */
     __device__ __forceinline__ void add(float (&sum)[2][PANEL_RUNS][N]) const
     {
         const int team = threadIdx.y;
@@ -314,9 +313,9 @@ template <int N> struct team_sums {
     }
 };
 
-/* One block: ROW_GROUP rows, shared among teams of blockDim.x threads, each of which takes its own one after the other. A thread
- * owns columns, so their sums stay in its registers; where the row is wider than a panel (all threads' registers), there is one
- * team, and the rows are walked once per panel. */
+/* Computes dx and column sums of ROW_GROUP rows in one block. Teams of blockDim.x threads share the rows; each takes its own one
+ * after the other. A thread owns columns, so their sums stay in its registers. If a row is wider than a panel (all threads'
+ * registers), there is one team, and the rows are walked once per panel. */
 template <typename T, int N> __global__ void __launch_bounds__(NORM_THREADS, 1) norm_grad_rows(norm_args<T> p, int stages)
 {
     LT_SHARED(gradient_space, s);
@@ -353,7 +352,7 @@ template <typename T, int N> __global__ void __launch_bounds__(NORM_THREADS, 1) 
                 gradient_run<T, N>(p, st, row, j, h.x[c], h.dy[c], dx, sum[0][c], sum[1][c]);
             }
         }
-        __syncthreads(); /* the next panel's first row may use the last one's parts, and sums the place of rows */
+        __syncthreads(); /* the next panel's first row may reuse the last one's parts, and sums overwrite rows */
         if (!p.work)
             continue;
         if (blockDim.y > 1)
@@ -369,8 +368,8 @@ template <typename T, int N> __global__ void __launch_bounds__(NORM_THREADS, 1) 
     }
 }
 
-/* Teams of `threads` each: as many as fit into a block, a power of two. What a row's column sums are added to depends on it, so
- * it depends on nothing but the columns. */
+/* Returns the number of teams of `threads` threads: as many as fit into a block, a power of two. The order of column sums depends
+ * on it, so it depends only on the number of columns. */
 inline unsigned teams_of(unsigned threads)
 {
     unsigned teams = 1;
@@ -379,13 +378,13 @@ inline unsigned teams_of(unsigned threads)
     return teams;
 }
 
-constexpr int STRIPS = 32; /* of groups, each added up by one warp */
+constexpr int STRIPS = 32; /* strips of groups, each added up by one warp */
 
 struct strip_sums {
     float part[STRIPS][LT_WARP];
 };
 
-/* out[j] (+)= sum over groups of sums[g * stride + j]: strips of groups in order, then the strips in order. */
+/* Computes out[j] (+)= sum over groups of sums[g * stride + j]: within strips in order, then over strips in order. */
 __global__ void __launch_bounds__(STRIPS *LT_WARP)
     add_groups(float *out, const float *sums, int64_t stride, int64_t groups, int64_t dim, int accumulate)
 {
@@ -428,7 +427,7 @@ template <typename T, int N> enum status launch_norm_grad(const norm_args<T> &p,
     const unsigned threads = reducing_threads(blocks_of(p.dim, N * PANEL_RUNS), NORM_THREADS), teams = teams_of(threads);
     static_assert(STAGE_BYTES<T, N> >= 2 * PANEL_RUNS * N * (int)sizeof(float), "a team's sums do not fit into a row's place");
     const int64_t each = (int64_t)teams * threads * STAGE_BYTES<T, N>;
-    int64_t stages = 1; /* nothing is copied where elements are not aligned */
+    int64_t stages = 1; /* nothing is copied if elements are not aligned */
     if (N > 1) {
         stages = MOST_STAGES;
         TRY(shared_pieces(&stages, sizeof(gradient_space), each));
@@ -476,7 +475,7 @@ template <typename T> enum status run_norm_grad(const struct op_attrs *attrs, vo
     return reduce_groups(dbias, p.work + attrs->norm.dim, attrs, stream);
 }
 
-/* y = x. */
+/* Computes y = x. */
 enum status run_none(const struct op_attrs *attrs, void *const *arg, void *stream)
 {
     struct op_attrs copy = {};
@@ -485,7 +484,7 @@ enum status run_none(const struct op_attrs *attrs, void *const *arg, void *strea
     return ops_cuda_copy(&copy, source_first, stream);
 }
 
-/* dx += dy. */
+/* Computes dx += dy. */
 enum status run_none_grad(const struct op_attrs *attrs, void *const *arg, void *stream)
 {
     struct op_attrs add = {};

@@ -1,7 +1,7 @@
-/* Sums over ranks. */
+/* Summing over ranks on the CPU. */
 #include "ops/reduce.h"
 
-enum { BLOCK = 2048 }; /* elements added at a time: 8 KiB of sums stay in the first cache */
+enum { BLOCK = 2048 }; /* elements added at a time: 8 KiB of sums stay in the L1 cache */
 
 static void add_rounded(float *sum, const float *x, int64_t n)
 {
@@ -34,7 +34,7 @@ static void add_member(const struct reduce_pieces *r, int member, int64_t at, fl
         add_floats(sum, (const float *)piece + at, n);
 }
 
-/* In place a block of the own piece is read before its sum is written. */
+/* Works in place, too: a block of the own piece is read before its sum is written. */
 void ops_reduce(const struct reduce_pieces *r)
 {
     float sum[BLOCK];

@@ -1,4 +1,4 @@
-/* Sums over ranks. */
+/* Summing over ranks on a GPU. */
 #include "ops/cuda_vec.cuh"
 #include "ops/reduce.h"
 

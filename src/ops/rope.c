@@ -7,8 +7,8 @@
 
 #include <math.h>
 
-/* sin(r) and cos(r) for |r| <= pi/4 + tiny: Taylor-like minimax polynomials of the Cephes library (Moshier 1992), sinf and cosf.
- */
+/* Returns sin(r) for |r| <= pi/4 + tiny (cos_poly: cos(r)), by minimax polynomials of the Cephes library (Moshier 1992), sinf and
+ * cosf. */
 INLINE float sin_poly(float r)
 {
     float s = r * r, p = -1.9515295891e-4f;
@@ -25,11 +25,12 @@ INLINE float cos_poly(float r)
     return fmaf(p * s, s, fmaf(-0.5f, s, 1.0f));
 }
 
-/* cosine[j], sine[j] of position * inv_freq[j]. pi/2 is split so that quadrant * PIO2_HIGH is exact for quadrants below 2^31. */
+/* Computes cosine[j] and sine[j] of position * inv_freq[j]. pi/2 is split so that quadrant * pio2_high is exact for quadrants
+ * below 2^31. */
 CLONES static void angles(float *cosine, float *sine, const float *inv_freq, int64_t n, double position, float sign)
 {
     const double two_over_pi = 0x1.45f306dc9c883p-1, pio2_high = 0x1.921f8p0, pio2_low = 0x1.aa22168c234c5p-19;
-    const double shift = 6755399441055744.0; /* 1.5 * 2^52: rounds to an integer, left in the low mantissa bits */
+    const double shift = 6755399441055744.0; /* 1.5 * 2^52: adding it rounds to an integer, left in the low mantissa bits */
 #pragma omp simd
     for (int64_t j = 0; j < n; j++) {
         double angle = position * (double)inv_freq[j];
@@ -48,7 +49,7 @@ CLONES static void angles(float *cosine, float *sine, const float *inv_freq, int
     }
 }
 
-/* cosine[j] and sine[j] times factor. */
+/* Multiplies cosine[j] and sine[j] by factor. */
 CLONES static void scale(float *cosine, float *sine, int64_t n, float factor)
 {
 #pragma omp simd
@@ -58,7 +59,7 @@ CLONES static void scale(float *cosine, float *sine, int64_t n, float factor)
     }
 }
 
-/* For each head, elements [at, at + n) with those `half` further on; the next head begins `stride` later. */
+/* Rotates, for each head, elements [at, at + n) with those `half` further on. Heads lie `stride` apart. */
 INLINE void rotate_typed(void *x, int64_t at, int64_t heads, int64_t stride, int64_t half, int64_t n, const float *cosine,
                          const float *sine, int32_t dtype)
 {
@@ -78,7 +79,7 @@ CLONES static void rotate(void *x, int64_t at, int64_t heads, int64_t stride, in
     FOR_DTYPE(dtype, rotate_typed, x, at, heads, stride, half, n, cosine, sine);
 }
 
-/* For each head, n pairs of neighbours from element `at` on. */
+/* Rotates, for each head, n pairs of neighbours from element `at` on. */
 INLINE void rotate_neighbours_typed(void *x, int64_t at, int64_t heads, int64_t stride, int64_t n, const float *cosine,
                                     const float *sine, int32_t dtype)
 {

@@ -10,7 +10,7 @@ struct rotations {
     float cosine[ANGLES], sine[ANGLES];
 };
 
-/* Polynomials of the Cephes library (Moshier 1992) for |r| <= pi/4 + tiny, as in rope.c. */
+/* Evaluates a polynomial of the Cephes library (Moshier 1992) for |r| <= pi/4 + tiny, as in rope.c. */
 __device__ __forceinline__ float sin_poly(float r)
 {
     float s = r * r, p = fmaf(fmaf(-1.9515295891e-4f, s, 8.3321608736e-3f), s, -1.6666654611e-1f);
@@ -23,7 +23,7 @@ __device__ __forceinline__ float cos_poly(float r)
     return fmaf(p * s, s, fmaf(-0.5f, s, 1.0f));
 }
 
-/* pi/2 is split so that quadrant * pio2_high is exact for quadrants below 2^31. */
+/* Computes sine and cosine of an angle. pi/2 is split so that quadrant * pio2_high is exact for quadrants below 2^31. */
 __device__ __forceinline__ void rotation(double angle, float *cosine, float *sine)
 {
     const double two_over_pi = 0x1.45f306dc9c883p-1, pio2_high = 0x1.921f8p0, pio2_low = 0x1.aa22168c234c5p-19;
@@ -42,7 +42,7 @@ template <typename T> struct rope_args {
     const float *inv_freq;
     int64_t rows;
     int heads, head_dim, half, rows_per_block; /* half: pairs of a head */
-    float factor, sign, slope; /* slope, period: of factors that grow with the position; slope 0: they do not */
+    float factor, sign, slope; /* slope, period: for factors that grow with the position; slope 0: constant factor */
     int period;
 };
 
@@ -51,7 +51,7 @@ template <typename T> __device__ __forceinline__ float factor_at(const rope_args
     return p.slope == 0.0f ? p.factor : p.factor * (float)(1.0 + (double)p.slope * log1p((double)(position / p.period)));
 }
 
-/* The first and second elements of N pairs of a head, from pair j on. */
+/* Holds first and second elements of N pairs of a head, from pair j on. */
 template <typename T, int N, bool INTERLEAVED> struct pairs {
     T *head;
     int j, half;
@@ -126,7 +126,7 @@ template <typename T, int N, bool INTERLEAVED> enum status launch_rope(const rop
     return launch(grid, block, sizeof(rotations), stream, rope_rows<T, N, INTERLEAVED>, p);
 }
 
-/* Elements of a head that are rotated. */
+/* Returns the number of a head's elements that are rotated. */
 int rotated_of(const struct op_attrs *attrs)
 {
     return attrs->rope.rotated ? attrs->rope.rotated : attrs->rope.head_dim;

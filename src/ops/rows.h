@@ -4,19 +4,19 @@
 
 #include "base/num.h"
 
-/* Into functions that are compiled for several instruction sets (simd.h): what is not inlined there has the baseline's. */
+/* For functions compiled for several instruction sets (simd.h): what is not inlined there gets the baseline's. */
 #define INLINE static inline __attribute__((always_inline))
 
-/* Elements that kernels take at a time. */
+/* elements that kernels take at a time */
 enum { ROWS_BLOCK = 1024 };
 
-/* Fewer elements than this are not worth waking threads for. */
+/* fewer elements than this are not worth waking threads for */
 enum { ROWS_SERIAL = 16384 };
 
 void rows_from_bf16(float *out /* [n] */, const bf16 *in /* [n] */, int64_t n);
 void rows_to_bf16(bf16 *out /* [n] */, const float *in /* [n] */, int64_t n);
 
-/* Elements [at, at + n) of x as fp32: x's own memory if it is F32, else converted into buf. */
+/* Returns elements [at, at + n) of x as fp32: x's own memory if it is F32, else converted into buf. */
 static inline const float *rows_read(const void *x, int64_t at, int64_t n, int32_t dtype, float *buf)
 {
     if (dtype == F32)
@@ -25,7 +25,7 @@ static inline const float *rows_read(const void *x, int64_t at, int64_t n, int32
     return buf;
 }
 
-/* bf16_from_float() without its branch, so that it vectorises. */
+/* Rounds as bf16_from_float(), but without its branch, so that loops vectorise. */
 INLINE bf16 row_round(float x)
 {
     uint32_t u;
@@ -34,7 +34,7 @@ INLINE bf16 row_round(float x)
     return (bf16)((x == x ? rounded : nan) >> 16);
 }
 
-/* Element i of x. Loops take dtype as a constant: they are written once, as inline functions, and called for either type. */
+/* Returns element i of x. Loops take dtype as a constant: they are written once, as inline functions, and called for either type. */
 INLINE float row_get(const void *x, int64_t i, int32_t dtype)
 {
     return dtype == F32 ? ((const float *)x)[i] : bf16_to_float(((const bf16 *)x)[i]);
@@ -48,7 +48,7 @@ INLINE void row_set(void *y, int64_t i, int32_t dtype, float value)
         ((bf16 *)y)[i] = row_round(value);
 }
 
-/* The i-th block of ROWS_BLOCK elements of n. */
+/* Returns the size of the i-th block of ROWS_BLOCK elements of n. */
 static inline int64_t rows_block_size(int64_t i, int64_t n)
 {
     return min_i64(ROWS_BLOCK, n - i * ROWS_BLOCK);

@@ -1,18 +1,19 @@
-/* What the kernels need from the compiler to be vectorised without a global -march.
+/* Vectorising kernels without a global -march.
  *
- * CLONES compiles a function for baseline x86-64, for AVX2 + FMA and for AVX-512, and the loader picks one. All give the same
- * bits: contraction is off (meson.build), fused multiply-adds are explicit calls of fmaf, and every reduction has 16 fixed lanes
- * whatever the vector width is. Functions marked CLONES hold no OpenMP regions (outlined regions would lose the target); callers
- * loop over blocks instead. Their `omp simd` says that iterations are independent: arguments may be the very same array, but must
- * not overlap otherwise. */
+ * CLONES compiles a function for baseline x86-64, for AVX2 + FMA and for AVX-512; the loader picks one. All give the same bits:
+ * contraction is off (meson.build), fused multiply-adds are explicit calls of fmaf, and every reduction has 16 fixed lanes
+ * whatever the vector width.
+ *
+ * Functions marked CLONES hold no OpenMP regions (outlined regions would lose the target); callers loop over blocks instead.
+ * Their `omp simd` says that iterations are independent: arguments may be the very same array, but must not overlap otherwise. */
 #ifndef LTRAIN_OPS_SIMD_H
 #define LTRAIN_OPS_SIMD_H
 
 #include "base/isa.h"
 #include "ops/rows.h"
 
-/* Sums have sixteen partial sums: element j of a row belongs to lane j % 16. They are held in vectors of 32 bytes: GCC keeps
- * wider ones in memory. */
+/* Partial sums of every sum: element j of a row belongs to lane j % 16. Vectors have 32 bytes, because GCC keeps wider ones in
+ * memory. */
 enum { LANES = 16 };
 typedef float f32x8 __attribute__((vector_size(32)));
 typedef double f64x4 __attribute__((vector_size(32)));
@@ -20,7 +21,7 @@ typedef double f64x4 __attribute__((vector_size(32)));
 /* Calls an inline loop with the dtype as a constant. */
 #define FOR_DTYPE(dtype, loop, ...) ((dtype) == F32 ? loop(__VA_ARGS__, F32) : loop(__VA_ARGS__, BF16))
 
-/* Eight elements of x from i on. */
+/* Loads eight elements of x from i on. */
 INLINE void half_get(f32x8 *v, const void *x, int64_t i, int32_t dtype)
 {
     typedef uint16_t u16x8 __attribute__((vector_size(16)));
@@ -35,7 +36,7 @@ INLINE void half_get(f32x8 *v, const void *x, int64_t i, int32_t dtype)
     }
 }
 
-/* Sixteen elements of x from i on; those from `left` on are `fill`. */
+/* Loads sixteen elements of x from i on; those from `left` on are `fill`. */
 INLINE void lanes_get(f32x8 v[2], const void *x, int64_t i, int64_t left, float fill, int32_t dtype)
 {
     float pad[LANES];

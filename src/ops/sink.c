@@ -13,7 +13,7 @@ CLONES static void scale(float *o, float factor, int64_t n)
         o[j] *= factor;
 }
 
-/* The weight of what has been attended, and lse with the sink. */
+/* Returns the weight of the attended keys beside the sink; *lse becomes that with the sink. */
 static float weight_beside(float sink, float *lse)
 {
     float smaller = expf(-fabsf(*lse - sink)), larger = 1.0f / (1.0f + smaller);
@@ -27,7 +27,7 @@ void ops_attn_sink(const struct sink_shape *s, float *o, float *lse, const void 
 #pragma omp parallel for schedule(static) if (s->rows * s->heads * s->head_dim > ROWS_SERIAL)
     for (int64_t i = 0; i < s->rows * s->heads; i++) {
         const int64_t h = i % s->heads, at = h * s->rows + i / s->heads;
-        if (isnan(lse[at])) { /* shows */
+        if (isnan(lse[at])) { /* NaN stays visible */
             scale(o + i * s->head_dim, lse[at], s->head_dim);
             continue;
         }
@@ -35,7 +35,7 @@ void ops_attn_sink(const struct sink_shape *s, float *o, float *lse, const void 
     }
 }
 
-/* Of a block of rows of one head: what each takes from the sink's gradient. */
+/* Computes each row's term of the sink's gradient, for a block of rows of one head. */
 CLONES static void terms(float *out, float sink, const float *lse, const float *delta, int64_t heads, int64_t n)
 {
 #pragma omp simd
@@ -67,7 +67,7 @@ static struct sink_shape sink_shape_of(const struct op_attrs *a)
                                .dtype = a->sink.dtype};
 }
 
-/* The first of this rank's heads at work, among the model's. */
+/* Returns the index, among the model's heads, of this rank's first head at work. */
 static int64_t first_head(const struct op_attrs *a, const struct step_record *record)
 {
     return (int64_t)(record->place % a->sink.members) * a->sink.share + a->sink.first;

@@ -4,7 +4,7 @@
 namespace
 {
 
-/* The first of this rank's heads at work, among the model's. */
+/* The heads at work: head() gives the index among the model's heads. */
 struct own_heads {
     const step_record *record;
     int members, share, first;
@@ -19,10 +19,10 @@ template <typename S> struct merge_args {
     const S *sinks;
     own_heads own;
     int64_t rows, heads, head_dim;
-    int lanes; /* of one warp, a power of two, that share a (row, head) */
+    int lanes; /* lanes of one warp, a power of two, that share a (row, head) */
 };
 
-/* As in sink.c: the weight of what has been attended, and lse with the sink. */
+/* Returns the weight of the attended keys beside the sink; *lse becomes that with the sink, as in sink.c. */
 __device__ __forceinline__ float weight_beside(float sink, float *lse)
 {
     if (isnan(*lse))
@@ -65,9 +65,10 @@ template <typename S> struct gradient_args {
     int64_t rows, heads;
 };
 
-constexpr int ROW_THREADS = 1024; /* of a head: few heads, many rows */
+constexpr int ROW_THREADS = 1024; /* threads for a head: few heads, many rows */
 
-/* A block for each head; a thread takes every ROW_THREADS-th row, in fp64, and the threads' sums are added in one order. */
+/* Computes one head's sink gradient in a block. A thread takes every ROW_THREADS-th row, in fp64, and the threads' sums are added
+ * in one order. */
 template <typename S> __global__ void __launch_bounds__(ROW_THREADS) sink_gradients(gradient_args<S> a)
 {
     typedef warp_parts<double, 1> space;

@@ -6,7 +6,7 @@
 #include "ops/rows.h"
 #include "ops/simd.h"
 
-/* f(g), and its slope. */
+/* Returns f(g); *slope: its derivative. */
 INLINE float gated(float g, float *slope, struct gate f, int32_t kind)
 {
     if (kind == GATE_SILU) {
@@ -34,7 +34,7 @@ INLINE float gated(float g, float *slope, struct gate f, int32_t kind)
     return g * phi;
 }
 
-/* What f(gate) is multiplied by, and its slope. */
+/* Returns the factor of f(gate); *slope: its derivative. */
 INLINE float multiplier(float u, float *slope, struct gate f, int32_t kind)
 {
     *slope = 1.0f;
@@ -56,7 +56,7 @@ INLINE void forward_typed(void *y, const void *x, const void *up, int64_t at, in
     }
 }
 
-/* The kind is a constant in every loop. */
+/* Calls a loop with the kind as a constant. */
 #define FOR_KIND(loop, ...)                                                           \
     (f.kind == GATE_SILU        ? FOR_DTYPE(dtype, loop, __VA_ARGS__, GATE_SILU)      \
      : f.kind == GATE_GELU_TANH ? FOR_DTYPE(dtype, loop, __VA_ARGS__, GATE_GELU_TANH) \

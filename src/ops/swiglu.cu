@@ -1,15 +1,15 @@
-/* SwiGLU, GeGLU, gpt-oss' clamped gates and those of attention's output, forward and backward. */
+/* SwiGLU, GeGLU, gpt-oss's clamped gates and those of attention's output, forward and backward. */
 #include "ops/cuda_gelu.cuh"
 
 namespace
 {
 
-/* Of GATE_CLAMPED. */
+/* Parameters of GATE_CLAMPED. */
 struct clamps {
     float limit, alpha;
 };
 
-/* f(x), and its slope. */
+/* Returns f(x); *slope: its derivative. */
 template <int KIND> __device__ __forceinline__ float gated(float x, float *slope, const clamps &of)
 {
     if constexpr (KIND == GATE_CLAMPED) {
@@ -31,12 +31,12 @@ template <int KIND> __device__ __forceinline__ float gated(float x, float *slope
     }
 }
 
-/* What f(x) is multiplied by, and its slope. */
+/* Returns the factor of f(x); *slope: its derivative. */
 template <int KIND> __device__ __forceinline__ float multiplier(float up, float *slope, const clamps &of)
 {
     *slope = 1.0f;
     if constexpr (KIND == GATE_CLAMPED) {
-        const bool inside = !(up > of.limit || up < -of.limit); /* a NaN stays one */
+        const bool inside = !(up > of.limit || up < -of.limit); /* NaN stays NaN */
         *slope = inside ? 1.0f : 0.0f;
         return (inside ? up : up > 0.0f ? of.limit : -of.limit) + 1.0f;
     }
@@ -62,7 +62,7 @@ template <typename T, int KIND> struct forward {
 };
 
 template <typename T, int KIND> struct backward {
-    T *x, *up, *dy; /* all in place */
+    T *x, *up, *dy; /* all computed in place */
     clamps of;
     template <int N> __device__ __forceinline__ void run(int64_t i) const
     {

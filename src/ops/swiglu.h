@@ -1,6 +1,8 @@
-/* Gated units (Shazeer 2020): y = f(gate) * up. SwiGLU: f(g) = silu(g) = g * sigmoid(g); GeGLU: a gelu. GATE_CLAMPED is gpt-oss':
- * y = g sigmoid(alpha g) (u + 1) with g = min(gate, limit) and u = up between -limit and limit; what a limit holds has no
- * gradient. GATE_SIGMOID: f(g) = sigmoid(g), what attention gives being `up`. Element-wise over n = rows * dim elements. */
+/* Gated units (Shazeer 2020): y = f(gate) * up, element-wise over n = rows * dim elements.
+ *
+ * SwiGLU: f(g) = silu(g) = g * sigmoid(g); GeGLU: a gelu. GATE_SIGMOID: f(g) = sigmoid(g), with attention's output as `up`.
+ * GATE_CLAMPED (gpt-oss): y = g sigmoid(alpha g) (u + 1) with g = min(gate, limit) and u = up clamped to +-limit; clamped values
+ * have no gradient. */
 #ifndef LTRAIN_OPS_SWIGLU_H
 #define LTRAIN_OPS_SWIGLU_H
 
@@ -14,8 +16,8 @@ struct gate {
 void ops_swiglu(void *y /* T[n] */, const void *gate /* T[n] */, const void *up /* T[n] */, int64_t n, struct gate f,
                 int32_t dtype);
 
-/* In place: up becomes dup = dy * gate * s, gate becomes dgate = dy * up * s * (1 + gate * (1 - s)), with s = sigmoid(gate), and
- * dy becomes y, the bits of ops_swiglu: the weights behind it need it for their gradient, and gate and up are at hand. */
+/* Computes in place: up becomes dup = dy * gate * s, gate becomes dgate = dy * up * s * (1 + gate * (1 - s)), with s =
+ * sigmoid(gate). dy becomes y, with the bits of ops_swiglu: the next weights' gradient needs it, and gate and up are at hand. */
 void ops_swiglu_grad(void *gate /* T[n] */, void *up /* T[n] */, void *dy /* T[n] */, int64_t n, struct gate f, int32_t dtype);
 
 #endif

@@ -1,4 +1,4 @@
-/* The kernel table: the CPU's entries of all ops of this folder, each beside its kernel. */
+/* The kernel table: CPU entries of all ops of this folder, each defined beside its kernel. */
 #include "ops/ops.h"
 
 #include "ops/gemm.h"

@@ -2,7 +2,7 @@
  *
  * Reduction x = n ln 2 + r with ln 2 in two parts (Cody and Waite 1980), a polynomial of degree 7 on |r| <= ln 2 / 2, and a
  * scaling by 2^n in two steps, so that results down to the smallest subnormal are right. Relative error below 1.2e-7 (1 ulp) for
- * normal results (tests/ops/test_act.c); exp(-inf) = 0, exp(inf) = inf, NaN stays NaN. */
+ * normal results (tests/ops/test_act.c). exp(-inf) = 0, exp(inf) = inf, NaN stays NaN. */
 #ifndef LTRAIN_OPS_VEXP_H
 #define LTRAIN_OPS_VEXP_H
 
@@ -10,7 +10,7 @@
 
 #include <math.h>
 
-INLINE float vexp_pow2(int32_t n) /* -126 <= n <= 128 (infinity); else of no meaning */
+INLINE float vexp_pow2(int32_t n) /* n from -126 to 128 (infinity); else undefined */
 {
     uint32_t u = (uint32_t)(n + 127) << 23;
     float f;
@@ -18,7 +18,7 @@ INLINE float vexp_pow2(int32_t n) /* -126 <= n <= 128 (infinity); else of no mea
     return f;
 }
 
-/* p and n with exp(x) = p * 2^n, 0.7 < p < 1.5; n of NaN: whatever, p is NaN. */
+/* Finds p and n with exp(x) = p * 2^n, 0.7 < p < 1.5. For NaN, p is NaN and n is any number. */
 INLINE float vexp_reduce(float x, int32_t *n)
 {
     const float shift = 12582912.0f; /* 1.5 * 2^23: adding it rounds to an integer, left in the low mantissa bits */
@@ -48,8 +48,8 @@ INLINE float vexp(float x)
     return p * vexp_pow2(half) * vexp_pow2(n - half);
 }
 
-/* 1 / (1 + exp(-x)). Scaling in one step: below -87 the exponential does not change the sum, and from 88.4 on (n is 128, 2^n
- * infinite) the quotient is 0, for 4e-39. */
+/* Returns 1 / (1 + exp(-x)). One scaling step suffices: below -87 the exponential does not change the sum, and from 88.4 on (n is
+ * 128, 2^n infinite) the quotient is 0 instead of 4e-39. */
 INLINE float vsigmoid(float x)
 {
     x = x > 87.0f ? 87.0f : x;
@@ -59,7 +59,7 @@ INLINE float vsigmoid(float x)
     return 1.0f / (1.0f + p * vexp_pow2(n));
 }
 
-/* tanh(x): near 0 a polynomial (Moshier's Cephes, tanhf), else from the exponential; error below 2e-7 of it. */
+/* Returns tanh(x): near 0 a polynomial (Moshier's Cephes, tanhf), else from the exponential; relative error below 2e-7. */
 INLINE float vtanh(float x)
 {
     float a = x < 0.0f ? -x : x, z = x * x;
