@@ -1,4 +1,4 @@
-/* Dependencies on buffers, in any order of the instructions. */
+/* Dependencies on buffers, found in lowered order and kept in any other order of the instructions. */
 #include "plan/schedule/hazards.h"
 
 #include "base/sys.h"

@@ -1,4 +1,4 @@
-/* Hazards on bytes become dependencies between instructions. */
+/* Hazards on bytes, as dependencies between instructions. */
 #ifndef LTRAIN_PLAN_SCHEDULE_HAZARDS_H
 #define LTRAIN_PLAN_SCHEDULE_HAZARDS_H
 
@@ -9,12 +9,12 @@ struct deps {
     int *first, *dep;
 };
 
-/* Read-after-write, write-after-read and write-after-write in program order, before packing: every buffer has bytes of its own.
- * The caller frees *out with hazards_free. */
+/* Finds read-after-write, write-after-read and write-after-write in program order, before packing: every buffer has bytes of its
+ * own. The caller frees *out with hazards_free. */
 enum status hazards_find(const struct program *p, struct deps *out);
 void hazards_free(struct deps *d);
 
-/* The dependencies of the same n instructions in another order that respects them: the i-th was the order[i]-th. */
+/* Converts the dependencies to another order of the same n instructions that respects them: the i-th was the order[i]-th. */
 enum status hazards_reorder(const struct deps *d, const int *order, int n, struct deps *out);
 
 #endif

@@ -66,7 +66,7 @@ static int lane_of(int access)
     return access & ((1 << LANE_BITS) - 1);
 }
 
-/* Instruction i, or an access by it, depends on an earlier one (-1: none). 0: out of memory. */
+/* Notes that instruction i, or an access by it, depends on an earlier one (-1: none). Returns 0 if memory is short. */
 static int depend(struct scan *s, int i, int on)
 {
     if (on < 0 || on == i)
@@ -85,7 +85,7 @@ static int depend(struct scan *s, int i, int on)
     return 1;
 }
 
-/* The index of a new segment g; -1: out of memory. */
+/* Returns the index of a new segment g; -1: out of memory. */
 static int segment_new(struct scan *s, struct segment g)
 {
     int k = s->spare;
@@ -128,20 +128,20 @@ static void forget_readers(struct scan *s, int *readers)
     *readers = -1;
 }
 
-/* The number of the stretch of a tier's arena that a byte is in. */
+/* Returns the number of the stretch of a tier's arena that contains a byte. */
 static int stretch_of(const struct scan *s, int tier, int64_t at)
 {
     return s->first_stretch[tier] + (int)(at >> s->shift[tier]);
 }
 
-/* Segment k will no longer begin where it does: a cursor at it moves to segment `to` (-1: none). */
+/* Moves a cursor at segment k to segment `to` (-1: none), since segment k will no longer begin at its present address. */
 static void move_cursor(struct scan *s, int tier, int k, int to)
 {
     int *cursor = &s->cursor[stretch_of(s, tier, s->segment[k].lo)];
     *cursor = *cursor == k ? to : *cursor;
 }
 
-/* Bytes [lo, hi) of a tier's arena belong to segment k. */
+/* Gives the stretches that begin within bytes [lo, hi) of a tier's arena to segment k. */
 static void own_stretches(struct scan *s, int tier, int64_t lo, int64_t hi, int k)
 {
     int shift = s->shift[tier], end = (int)((hi - 1) >> shift);
@@ -149,8 +149,9 @@ static void own_stretches(struct scan *s, int tier, int64_t lo, int64_t hi, int 
         s->at[s->first_stretch[tier] + i] = k;
 }
 
-/* Cuts segment k at `at`, which lies within it. Returns the part before `at`, which the other part follows; -1: out of memory. In
- * an arena the shorter part becomes the new segment, since its stretches change hands; in a buffer the second part does. */
+/* Cuts segment k at `at`, which lies within it. Returns the part before `at`; the other part follows it in the list; -1: out of
+ * memory. In an arena the shorter part becomes the new segment, since its stretches change hands; in a buffer the second part
+ * does. */
 static int segment_split(struct scan *s, int tier, int k, int64_t at)
 {
     struct segment part = s->segment[k];
@@ -180,7 +181,7 @@ static int segment_split(struct scan *s, int tier, int k, int64_t at)
     return left;
 }
 
-/* Segment k absorbs the next one, which was accessed alike. */
+/* Merges the segment after k into k; both were accessed alike. */
 static void segment_absorb(struct scan *s, int tier, int k)
 {
     int gone = s->segment[k].next;
@@ -198,7 +199,8 @@ static void segment_absorb(struct scan *s, int tier, int k)
     s->spare = gone;
 }
 
-/* Access i reads segment k. By addresses one reader per lane is kept, the latest, since a wait for it implies the others. */
+/* Lets access i read segment k. By addresses one reader per lane is kept, the latest, since a wait for it implies the others.
+ * Returns 0 if memory is short. */
 static int read_segment(struct scan *s, int i, int k)
 {
     struct segment *g = &s->segment[k];
@@ -227,8 +229,8 @@ static int write_segment(struct scan *s, int i, int k)
     return depend(s, i, last);
 }
 
-/* Whether two segments of an arena have the same writer and readers. Segments of buffers are not compared: their lists may be
- * long, and seldom are equal. */
+/* Tells whether two segments of an arena have the same writer and readers. Segments of buffers are not compared: their lists may
+ * be long, and seldom are equal. */
 static int were_read_alike(const struct scan *s, const struct segment *a, const struct segment *b)
 {
     int r = a->readers, q = b->readers;
@@ -241,7 +243,8 @@ static int were_read_alike(const struct scan *s, const struct segment *a, const 
     return r < 0 && q < 0;
 }
 
-/* Access i of bytes [lo, hi), the first of which is in segment k. Returns the segment that begins at lo; -1: out of memory. */
+/* Lets access i read or write bytes [lo, hi), the first of which is in segment k. Returns the segment that begins at lo; -1: out
+ * of memory. */
 static int scan_bytes(struct scan *s, int i, int tier, int k, int64_t lo, int64_t hi, int write)
 {
     int first = -1, before = -1;
@@ -268,9 +271,9 @@ static int scan_bytes(struct scan *s, int i, int tier, int k, int64_t lo, int64_
     }
 }
 
-/* A read of more than WIDE segments cuts none of them and is noted once. Column slices of a weight overlap almost entirely, each
- * beginning a little after the other: thousands of them would cut the weight at all their ends, and each be noted in every piece.
- */
+/* Segments beyond which a read is wide: it cuts no segment and is noted once. Column slices of a weight overlap almost entirely,
+ * each beginning a little after the other. Thousands of them would cut the weight at all their ends, and each would be noted in
+ * every piece. */
 enum { WIDE = 16 };
 
 static int is_wide(const struct scan *s, int k, int64_t hi)
@@ -281,7 +284,7 @@ static int is_wide(const struct scan *s, int k, int64_t hi)
     return 1;
 }
 
-/* A wide read of bytes [lo, hi) of buffer b, the first of which is in segment k. 0: out of memory. */
+/* Notes a wide read of bytes [lo, hi) of buffer b, the first of which is in segment k. Returns 0 if memory is short. */
 static int read_wide(struct scan *s, int i, int b, int k, int64_t lo, int64_t hi)
 {
     int w = s->spare_wide;
@@ -300,8 +303,9 @@ static int read_wide(struct scan *s, int i, int b, int k, int64_t lo, int64_t hi
     return 1;
 }
 
-/* A write of bytes [lo, hi) depends on the wide reads that overlap it. Of such a read the rest is kept, as one range: if the
- * write is in its middle all of it, so that later writers depend on both. 0: out of memory. */
+/* Lets a write of bytes [lo, hi) depend on the wide reads that overlap it. The rest of such a read is kept as one range. If the
+ * write is in the middle of the read, all of the read is kept, so that later writers depend on both. Returns 0 if memory is
+ * short. */
 static int write_wide(struct scan *s, int i, int b, int64_t lo, int64_t hi)
 {
     for (int *link = &s->wide[b], w; (w = *link) >= 0;) {
@@ -325,7 +329,7 @@ static int write_wide(struct scan *s, int i, int b, int64_t lo, int64_t hi)
     return 1;
 }
 
-/* Begins the list of a buffer's segments, if that has not happened; 0: out of memory. */
+/* Begins the list of a buffer's segments unless it has begun; 0: out of memory. */
 static int cover_buffer(struct scan *s, int b)
 {
     if (s->at[b] < 0)
@@ -333,8 +337,8 @@ static int cover_buffer(struct scan *s, int b)
     return s->at[b] >= 0;
 }
 
-/* The segment of a byte, in a list that has begun. In an arena it may be nearer to the end of the byte's stretch: sums of squares are
- * thousands of segments, behind which large buffers begin. */
+/* Finds the segment of a byte, in a list that has begun. In an arena the search goes from both ends of the byte's stretch: sums
+ * of squares are thousands of segments, with large buffers behind them. */
 static int find_segment(const struct scan *s, int list, int tier, int64_t at)
 {
     int k = s->cursor[list], back = -1;
@@ -428,7 +432,7 @@ enum status scan_prepare(struct scan *s, const struct program *p, enum hazard_sp
     return OK;
 }
 
-/* Whether operand `next` begins where `o` ends and is read or written like it, so that both are one access. */
+/* Tells whether operand `next` begins where `o` ends and is read or written like it, so that both are one access. */
 static int goes_on(const struct operand *o, const struct operand *next)
 {
     return next->buffer == o->buffer && next->offset == o->offset + o->bytes &&

@@ -1,12 +1,12 @@
-/* The passes from a lowered program to a complete one. Passes 1 to 3 may be repeated with other distances; 4 and 5
- * complete the program.
+/* Passes from a lowered program to a complete one. Passes 1 to 3 may be repeated with other distances; 4 and 5 complete the
+ * program.
  *
  *  0. schedule_create: dependencies on buffers (hazards.c) and the least bytes of any order, both of the lowered order.
- *  1. order_overlapped, where lanes overlap: release keys, as late as possible (set_release_keys); stable sort; simulation with
- *     unlimited memory (simulate_released), in which what settles gradients stands in lines of its own (settle.c); stable sort by
- *     simulated start.
- *  2. set_lifetimes: of each buffer from its first access to its last, in simulated time. Lifetimes by position in the list would
- *     let buffers share bytes across lanes, and the waits for these would serialise the lanes.
+ *  1. order_overlapped, if lanes overlap: release keys, as late as possible (set_release_keys); stable sort; simulation with
+ *     unlimited memory (simulate_released), in which instructions that settle gradients stand in lines of their own (settle.c);
+ *     stable sort by simulated start.
+ *  2. set_lifetimes: each buffer lives from its first access to its last, in simulated time. Lifetimes by position in the list
+ *     would let buffers share bytes across lanes, and the waits for these would serialise the lanes.
  *  3. set_addresses: the persistent buffers, above them those of each tier (pack.c), until a tier exceeds its limit.
  *  4. schedule_finish: hazards on addresses become the fewest waits (waits.c).
  *  5. schedule_simulate: the times of the complete program. */
@@ -29,15 +29,15 @@ static enum status no_memory(void)
     return status_fail(ERR_NOMEM, "out of memory while planning");
 }
 
-/* The program in its present order, and how it came from the lowered one. */
+/* The program in its present order, with its relation to the lowered one. */
 struct schedule {
     struct program *p;
-    const struct cost_model *m; /* of the present order */
-    struct deps deps;           /* on buffers, of the lowered order */
+    const struct cost_model *m; /* costs that the present order is made for; borrowed */
+    struct deps deps;           /* dependencies on buffers, in lowered order */
     int *origin;                /* origin[i]: place of instruction i in the lowered order */
-    int *order;                 /* for sorting */
-    int lowered;                /* the program is in the lowered order */
-    double *key;                /* what order_overlapped sorts by, in lowered order */
+    int *order;                 /* scratch for sorting */
+    int lowered;                /* 1: the program is in the lowered order */
+    double *key;                /* sort keys of order_overlapped, in lowered order */
     struct settling settling;   /* in lowered order */
 };
 
@@ -73,7 +73,7 @@ static enum status order_lowered(struct schedule *s)
     return OK;
 }
 
-/* The last key of the instructions that i depends on. */
+/* Returns the last key of the instructions that i depends on. */
 static double operands_key(const struct schedule *s, int i)
 {
     double key = 0;
@@ -83,9 +83,11 @@ static double operands_key(const struct schedule *s, int i)
 }
 
 /* Sets s->key, the moments of planned compute time at which instructions are released. Compute runs back to back; a write-back
- * follows its producer; a prefetch ends when it is needed or when the next one on its lane starts, and starts no earlier than
- * `distance` before its use. A reduction is released with its operands, and an update ahead of the gather of what it writes, by
- * the longest that compute may be busy. settling: NULL: compute waits for reductions at once. */
+ * follows its producer. A prefetch ends when it is needed or when the next one on its lane starts, and starts no earlier than
+ * `distance` before its use.
+ *
+ * A reduction is released with its operands. An update is released ahead of the gather of its results, by the longest time that
+ * compute may be busy. settling: NULL: compute waits for reductions at once. */
 static enum status set_release_keys(struct schedule *s, double distance, const struct settling *settling)
 {
     const struct program *p = s->p;
@@ -117,7 +119,7 @@ static enum status set_release_keys(struct schedule *s, double distance, const s
             double start = end < NEVER ? end - cost_memo_seconds(&memo, in) : key[i];
             double first = use[i] < NEVER ? use[i] - distance : key[i];
             key[i] = start > first ? start : first;
-            next_start[in->lane] = fmin(next_start[in->lane], key[i]); /* not where `distance` puts it off */
+            next_start[in->lane] = fmin(next_start[in->lane], key[i]); /* not if `distance` puts it off */
         } else {
             if (in->op == OP_ADAMW && in->lane == LANE_COMPUTE && need[i] < key[i])
                 key[i] = need[i] - cost_memo_seconds(&memo, in) - fmin(longest, distance);
@@ -152,14 +154,14 @@ static int is_write_back(const struct instr *in)
     return in->depth == 0 && (in->lane == LANE_D2H || in->lane == LANE_WRITE);
 }
 
-/* When instruction i is planned to have ended. */
+/* Returns the planned moment of the end of instruction i. */
 static double key_at_end(const struct schedule *s, struct cost_memo *memo, int i)
 {
     return s->key[s->origin[i]] + cost_memo_seconds(memo, &s->p->instrs[i]);
 }
 
-/* Adds dependencies that bound memory by the distances where compute waits: a prefetch starts only when compute has reached its
- * release, and compute goes on only when the write-backs released `lag` seconds before have ended. */
+/* Adds dependencies so that the distances bound memory even while compute waits. A prefetch starts only when compute has reached
+ * its release. Compute goes on only when the write-backs that were released `lag` seconds before have ended. */
 static enum status add_throttles(struct schedule *s, double lag, struct deps *d)
 {
     struct program *p = s->p;
@@ -320,7 +322,7 @@ enum status schedule_create(struct program *p, struct schedule **out)
     return OK;
 }
 
-/* Frees what only further orders need. */
+/* Frees all that only further orders need. */
 static void forget_orders(struct schedule *s)
 {
     hazards_free(&s->deps);
@@ -338,7 +340,7 @@ void schedule_destroy(struct schedule *s)
     free(s);
 }
 
-/* limit, slack: schedule_order. */
+/* Sets the addresses of all buffers. limit, slack: as schedule_order. */
 static enum status set_addresses(struct program *p, const int64_t *limit, double slack)
 {
     int fits = 1;

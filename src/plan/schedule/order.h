@@ -1,4 +1,4 @@
-/* From a lowered program to a complete one: order, lifetimes, addresses, waits (order.c lists the passes). */
+/* Scheduling: from a lowered program to a complete one by order, lifetimes, addresses and waits (order.c lists the passes). */
 #ifndef LTRAIN_PLAN_SCHEDULE_ORDER_H
 #define LTRAIN_PLAN_SCHEDULE_ORDER_H
 
@@ -15,22 +15,24 @@ struct schedule;
 enum status schedule_create(struct program *p, struct schedule **out);
 void schedule_destroy(struct schedule *s); /* NULL is fine; the program stays as it is */
 
-/* Order, lifetimes and addresses, without waits yet: the memory that the program takes so that on the machine m nothing waits for
- * memory. distance: seconds of compute by which prefetches may run ahead. lag: seconds of compute by which write-backs may fall
- * behind before compute is held up for them; INFINITY: any, and prefetches are released however late compute is. limit: bytes of
- * each tier (NULL: any); where one is exceeded, packing ends and addresses mean nothing. slack: pack_tier's. */
+/* Sets order, lifetimes and addresses, without waits yet. The result shows the memory with which nothing waits for memory on the
+ * machine m. distance: seconds of compute by which prefetches may run ahead. lag: seconds of compute by which write-backs may
+ * fall behind before compute is held up for them; INFINITY: any, and prefetches are released however late compute is. limit:
+ * bytes of each tier (NULL: any); if one is exceeded, packing ends and addresses mean nothing. slack: as pack_tier. */
 enum status schedule_order(struct schedule *s, const struct cost_model *m, enum schedule_mode mode, double distance, double lag,
                            const int64_t *limit, double slack);
-/* Waits and simulated times of the present order on the machine m. The program is complete then and may not be ordered again. */
+/* Sets waits and simulated times of the present order on the machine m. The program is then complete and may not be ordered
+ * again. */
 enum status schedule_finish(struct schedule *s, const struct cost_model *m);
 
 /* Simulates a complete program on the machine m: sets its instructions' times, and *seconds to the end of the last. */
 enum status schedule_simulate(struct program *p, const struct cost_model *m, double *seconds);
 
-/* Lifetimes and addresses of the lowered program in the serial order, without a schedule or waits: the least memory it takes. */
+/* Sets lifetimes and addresses of the lowered program in the serial order, without a schedule or waits: the least memory it
+ * takes. */
 enum status schedule_pack_serially(struct program *p);
 
-/* All passes with one distance and any lag. */
+/* Runs all passes with one distance and any lag. */
 enum status schedule_program(struct program *p, const struct cost_model *m, enum schedule_mode mode, double distance);
 
 #endif

@@ -1,4 +1,4 @@
-/* Which way of packing is tried when, and which is kept. */
+/* The choice between the ways of packing, and of the packing that is kept. */
 #include "plan/schedule/pack.h"
 
 #include "base/sort.h"
@@ -10,20 +10,20 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The time of greedy packing grows with the number of buffers times the number that live at once. */
-#define FEW PACKER_FEW /* buffers up to which it is tried in all ways; beyond them only in the one that mostly is best */
-#define MANY 20000     /* buffers beyond which it is tried on the largest only */
+/* Numbers of buffers that limit greedy packing. Its time grows with the number of buffers times the number that live at once. */
+#define FEW PACKER_FEW /* up to so many, all ways are tried; beyond, only the one that is best in most programs */
+#define MANY 20000     /* beyond so many, only the largest buffers are packed greedily */
 
 /* Excess over the bytes that live at once up to which a packing is kept without trying others. */
-#define SWEEP_EXCESS 0.02      /* of more than FEW buffers, by the sweeps before greedy packing */
-#define SWEEP_EXCESS_MANY 0.01 /* of more than MANY buffers, by one of the sweeps */
+#define SWEEP_EXCESS 0.02      /* sweeps before greedy packing, more than FEW buffers */
+#define SWEEP_EXCESS_MANY 0.01 /* one of the sweeps, more than MANY buffers */
 
-/* How many of more than MANY buffers are placed before the sweep, one number after the other until that is enough: the more layers
- * and chunks, the more large ones there are. Of 229 thousand of six layers of 8b at 256k tokens (test_pack_many) 8,000 leave 7%. */
+/* Numbers of large buffers that are placed before the sweep, if there are more than MANY; tried in this order until a packing is
+ * good enough. The more layers and chunks, the more large buffers there are: of the 229 thousand of six layers of 8b at 256k
+ * tokens (test_pack_many) 8,000 leave 7%. */
 static const int n_placed_first[] = {2000, 750, 8000, 32000};
 
-/* Sets lower_bound and peak of the tier: the most bytes that live at once, and the most of each class, persistent ones included.
- */
+/* Sets lower_bound and peak of the tier: the most bytes that live at once, and the most of each class, persistent ones included. */
 static void find_peaks(const struct packer *k, const int *moment, enum tier tier, int64_t base)
 {
     int64_t live[CLASSES] = {0}, all = base, *peak = k->p->peak[tier];
@@ -42,9 +42,9 @@ static void find_peaks(const struct packer *k, const int *moment, enum tier tier
     }
 }
 
-/* Places the n_large buffers of the largest area first, by size, then the others around them in order of time, and keeps that if
- * it ends below `most`. Returns the end of what is kept; -1: out of memory. Sweeps alone leave gaps that large buffers do not fit
- * into (of 14B's 635,102 on the device at 1m tokens 5%, with 750 placed first 1%). */
+/* Places the n_large buffers of the largest area first, by size, then the others around them in order of time; keeps the result
+ * if it ends below `most`. Returns the end of the packing that is kept; -1: out of memory. Sweeps alone leave gaps that large
+ * buffers do not fit into: with 14B's 635,102 buffers on the device at 1m tokens 5%, with 750 placed first 1%. */
 static int64_t place_large_first(const struct packer *all, const int *moment, int n_large, int64_t base, int64_t bound,
                                  int64_t most)
 {
@@ -83,14 +83,14 @@ out:
     return end;
 }
 
-/* The end at which a packing is kept without trying others. */
+/* Returns the end at which a packing is kept without trying others. */
 static int64_t good_enough(int64_t bound, int64_t room, double slack)
 {
     return bound > room ? INT64_MAX : min_i64(bound + (int64_t)(slack * (double)bound), room);
 }
 
-/* Greedy packing, in one or all ways until one is `enough`; keeps what ends below `most`. Returns the end of what is kept; -1:
- * out of memory. */
+/* Packs greedily, in one or all ways until one is `enough`, and keeps the best that ends below `most`. Returns the end of the
+ * packing that is kept; -1: out of memory. */
 static int64_t place_greedily(struct packer *k, int64_t base, int64_t enough, int64_t most)
 {
     static const enum packing_order orders[] = {BY_SIZE, BY_AREA, BY_TIME};
@@ -106,8 +106,8 @@ static int64_t place_greedily(struct packer *k, int64_t base, int64_t enough, in
     return most;
 }
 
-/* The sweeps first, then of many buffers the large ones first, else greedily. Returns the end of what is kept; -1: out of memory.
- */
+/* Packs by sweeps, and if these are not good enough, greedily; many buffers are swept again with the large ones placed first
+ * instead. Returns the end of the packing that is kept; -1: out of memory. */
 static int64_t pack_best(struct packer *k, const int *moment, int64_t base, int64_t bound, int64_t room, double slack)
 {
     int64_t enough = good_enough(bound, room, k->n > FEW ? fmax(slack, SWEEP_EXCESS) : slack);

@@ -1,4 +1,4 @@
-/* First-fit and best-fit over an index by time of what is placed. */
+/* First fit and best fit over an index by time of the placed buffers. */
 #include "plan/schedule/pack_greedy.h"
 
 #include "base/sys.h"
@@ -7,26 +7,26 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define LEAVES 4096 /* of the time index */
+#define LEAVES 4096 /* leaves of the time index */
 
-/* The bytes that a placed buffer takes, where its lifetime does not count. */
+/* Bytes of a placed buffer, without its lifetime. */
 struct span {
     int64_t lo, hi;
 };
 
-/* Of few buffers: the moments at which each begins and ends, and what is placed, by address. */
+/* The index of few buffers: the moments at which each begins and ends, and the placed ones, by address. */
 struct few {
-    int16_t *begins, *ends; /* of the program's buffers */
+    int16_t *begins, *ends; /* by number in the program */
     int16_t first[PACKER_FEW], last[PACKER_FEW];
     struct span span[PACKER_FEW];
     uint8_t meets[PACKER_FEW + sizeof(uint64_t)];
 };
 
-/* What is placed, found by time: a segment tree over LEAVES slices of time. A buffer hangs on the few nodes that make up its
+/* Placed buffers, found by time: a segment tree over LEAVES slices of time. A buffer hangs on the few nodes that make up its
  * lifetime, so that a short-lived one meets its contemporaries without looking at the rest. */
 struct time_index {
     double t_min, scale;
-    int head[2 * LEAVES]; /* lists of entries, -1 ends */
+    int head[2 * LEAVES]; /* lists of entries; -1 ends them */
     int *next, *item;
     int n, cap;
 };
@@ -111,7 +111,8 @@ static void gather_node(struct packer *k, int node, const struct buffer *b, int 
     }
 }
 
-/* Fills k->near with the places of all contemporaries of b: from the nodes within its lifetime, and their ancestors. */
+/* Fills k->near with the places of all contemporaries of b, from the nodes within its lifetime and their ancestors. Returns their
+ * number. */
 static int gather(struct packer *k, const struct buffer *b, int self)
 {
     int n = 0, l = leaf_of(k->index, b->t0) + LEAVES, r = leaf_of(k->index, b->t1) + LEAVES;
@@ -154,8 +155,8 @@ static void sort_spans(struct span *x, int n)
     }
 }
 
-/* Sorts the n places in near by address. Where nearly everything is near (saved activations on nvme), walking through all that is
- * placed is faster than sorting. */
+/* Sorts the n places in near by address. If nearly everything is near (saved activations on nvme), a walk through all placed
+ * buffers is faster than sorting. */
 static void sort_near(struct packer *k, int n, int n_placed, int self)
 {
     if ((int64_t)n * 12 < n_placed) {
@@ -183,12 +184,12 @@ static void insert_sorted(struct packer *k, int i)
     k->sorted[lo] = i;
 }
 
-/* The tightest or the lowest gap seen so far, going upwards. */
+/* A search for a gap, upwards: the tightest or the lowest one so far. */
 struct gap {
     int64_t need, at, found, size;
 };
 
-/* Beside one more contemporary. */
+/* Moves the search past one more contemporary; the gap below it may be the one. */
 static void gap_beside(struct gap *g, const struct span *o)
 {
     if (o->lo - g->at >= g->need && (g->found < 0 || o->lo - g->at < g->size)) {
@@ -198,7 +199,8 @@ static void gap_beside(struct gap *g, const struct span *o)
     g->at = max_i64(g->at, o->hi);
 }
 
-/* The address of the lowest, or with best_fit the tightest, gap of `need` bytes among the n places in near, else above them. */
+/* Returns the address of the lowest, or with best_fit the tightest, gap of `need` bytes among the n places in near, or else the
+ * address above them. */
 static int64_t find_place(const struct packer *k, int n, int64_t need, int64_t base, int best_fit)
 {
     struct gap g = {need, base, -1, 0};
@@ -207,13 +209,13 @@ static int64_t find_place(const struct packer *k, int n, int64_t need, int64_t b
     return g.found >= 0 ? g.found : g.at;
 }
 
-/* Where the buffer of these moments goes among the n that are placed, by address, in k->few. */
+/* Returns the address for a buffer that lives from moment first to last, among the n placed ones in k->few. */
 static int64_t find_among_few(const struct packer *k, int n, int16_t first, int16_t last, int64_t need, int64_t base, int best_fit)
 {
     const struct few *f = k->few;
     struct gap g = {need, base, -1, 0};
     uint64_t hits;
-    for (int i = 0; i < n; i++) /* compiled to vectors */
+    for (int i = 0; i < n; i++) /* compiles to vector instructions */
         k->few->meets[i] = (uint8_t)((f->first[i] < last) & (first < f->last[i]));
     memset(&k->few->meets[n], 0, sizeof hits);
     for (int i = 0; i < n && (best_fit || g.found < 0); i += (int)sizeof hits) {
@@ -224,7 +226,7 @@ static int64_t find_among_few(const struct packer *k, int n, int16_t first, int1
     return g.found >= 0 ? g.found : g.at;
 }
 
-/* All that is placed is looked at, in the order of addresses: faster than an index of so few. */
+/* Places few buffers: it looks at all placed ones in the order of addresses, which is faster than an index of so few. */
 static int64_t place_few(struct packer *k, int64_t base, int best_fit, int64_t most)
 {
     struct few *f = k->few;
@@ -304,7 +306,7 @@ enum status packer_create(struct program *p, enum tier tier, struct packer *out)
         struct buffer *buf = &p->buffers[b];
         if (buf->tier != tier)
             continue;
-        buf->address = 0; /* if it is never used */
+        buf->address = 0; /* stays 0 if the buffer is never used */
         if (buf->t1 <= buf->t0)
             continue;
         k.order[out->n++] = b;

@@ -10,7 +10,7 @@ struct placed {
     double t0, t1;
 };
 
-/* The transient buffers of one tier that are used, and what placing them needs. */
+/* The transient buffers of one tier that are used, and scratch for placing them. */
 struct packer {
     struct program *p;
     int *order; /* indices of the buffers */
@@ -19,11 +19,11 @@ struct packer {
     struct span *near;        /* places of the contemporaries of the buffer being placed */
     int *seen;                /* seen[i] == j: placed[i] is in near for j */
     int *sorted;              /* indices in placed, by address */
-    struct time_index *index; /* of placed */
-    struct few *few;          /* takes the index's place; or NULL */
+    struct time_index *index; /* placed buffers by time */
+    struct few *few;          /* used instead of the index for few buffers; else NULL */
 };
 
-#define PACKER_FEW 1500 /* whose moments are 16-bit numbers */
+#define PACKER_FEW 1500 /* limit of few buffers; their moments are 16-bit numbers */
 
 enum packing_order { BY_SIZE, BY_AREA, BY_TIME };
 
@@ -31,14 +31,14 @@ enum packing_order { BY_SIZE, BY_AREA, BY_TIME };
  * The caller frees *out with packer_free, also after an error. */
 enum status packer_create(struct program *p, enum tier tier, struct packer *out);
 void packer_free(struct packer *k);
-/* Of at most PACKER_FEW buffers, in the order in which packer_create left them: they are placed faster then. moment: pack_moments().
- * ERR_NOMEM. */
+/* Prepares faster placing if there are at most PACKER_FEW buffers; they must be in the order in which packer_create left them.
+ * moment: as from pack_moments. ERR_NOMEM. */
 enum status packer_prepare_few(struct packer *k, const int *moment);
 
-/* Sorts k->order: the largest size, or size times lifetime, or the first to begin comes first. */
+/* Sorts k->order: first come the largest, those of the largest size times lifetime, or those that begin first. */
 void packer_sort(struct packer *k, enum packing_order by);
-/* Fills k->placed in the order k->order, from base upwards, until one ends at `most` or above. Returns the end of the highest; -1:
- * out of memory. */
+/* Fills k->placed in the order k->order, from base upwards, until a buffer ends at `most` or above. Returns the end of the
+ * highest; -1: out of memory. */
 int64_t packer_place(struct packer *k, int64_t base, int best_fit, int64_t most);
 
 #endif

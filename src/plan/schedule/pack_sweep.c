@@ -18,7 +18,7 @@ struct gaps {
     int64_t top;
 };
 
-/* 0..n-1 in order of the buffers' beginnings or ends; key: room for n numbers. */
+/* Fills `out` with 0..n-1 in order of the buffers' beginnings or ends; key: room for n numbers. Returns 0 if memory is short. */
 static int sort_times(const struct buffer *buffers, const int *order, int n, int ends, double *key, int *out)
 {
     for (int i = 0; i < n; i++) {
@@ -29,7 +29,7 @@ static int sort_times(const struct buffer *buffers, const int *order, int n, int
     return sort_by_key(key, out, n);
 }
 
-/* Two sorted halves, merged: half the scratch of one sort. */
+/* Merges two sorted halves: half the scratch of one sort. */
 int *pack_moments(const struct buffer *buffers, const int *order, int n)
 {
     size_t size = (size_t)n + 1;
@@ -68,8 +68,8 @@ static void remove_gap(struct gaps *g, int i)
     g->n--;
 }
 
-/* The index of the gap to take `bytes` from; -1: none. tightest: the smallest gap that holds them, else the first from the end of
- * the arena that is being filled (from_top). Of equal gaps, the one nearest to that end. */
+/* Returns the index of the gap to take `bytes` from; -1: none. tightest: the smallest gap that holds them. If not, the first gap
+ * from the end of the arena that is being filled (from_top). Of equal gaps the one nearest to that end is taken. */
 static int find_gap(const struct gaps *g, int64_t bytes, int from_top, int tightest)
 {
     int best = -1;
@@ -166,27 +166,26 @@ static int carve(struct gaps *g, int64_t lo, int64_t hi)
     return end == hi || give_back(g, hi, end);
 }
 
-/* How a sweep fills the arena: buffers that live longer than the share `longer` of all the time from the bottom, others from the
- * top. */
+/* A way to fill the arena: buffers that live longer than the share `longer` of all the time from the bottom, others from the top. */
 struct filling {
     double longer; /* 0: all from the bottom */
     int tightest;
 };
 
-/* A sweep over the buffers order[i] in order of time, around the buffers that have their places before it. */
+/* A sweep over the buffers order[i] in order of time, around buffers that already have their places. */
 struct sweep {
     const struct buffer *buffers;
     const int *order, *moment;
     int n;
     int64_t base, bound;
-    const int *placed;        /* buffers that have their places, by beginning */
+    const int *placed;        /* buffers that have their places, sorted by beginning */
     int n_placed, next;       /* next: the first of them that has not begun */
-    unsigned char *is_placed; /* NULL: none */
+    unsigned char *is_placed; /* NULL: no buffer is placed */
     int64_t *address;
     struct gaps g;
     struct gaps ahead;  /* ranges that placed buffers take while the present one lives, by address; they may overlap */
-    struct gaps within; /* what these leave of the gaps */
-    int64_t work;       /* ranges ahead, of all buffers so far */
+    struct gaps within; /* gaps without the ranges ahead */
+    int64_t work;       /* number of ranges ahead, added up over all buffers so far */
 };
 
 #define MOST_WORK \
@@ -240,7 +239,7 @@ static int cut_gaps(struct sweep *s, int64_t bytes)
     return 1;
 }
 
-/* Takes `bytes` from a gap that the ranges ahead leave, or above them; returns their address, -1: out of memory. */
+/* Takes `bytes` from a gap that the ranges ahead leave, or above them; returns their address; -1: out of memory. */
 static int64_t take_around(struct sweep *s, int64_t bytes, int from_top, int tightest)
 {
     if (!cut_gaps(s, bytes))
@@ -255,7 +254,7 @@ static int64_t take_around(struct sweep *s, int64_t bytes, int from_top, int tig
     return carve(&s->g, at, at + bytes) ? at : -1;
 }
 
-/* Buffer order[i] begins: returns its address; -1: out of memory. */
+/* Lets buffer order[i] begin. Returns its address; -1: out of memory. */
 static int64_t begin(struct sweep *s, int i, struct filling f, double span)
 {
     const struct buffer *b = nth(s, i);
@@ -268,7 +267,7 @@ static int64_t begin(struct sweep *s, int i, struct filling f, double span)
                           : take(&s->g, pack_padded(b), from_top, f.tightest);
 }
 
-/* Sets s->address; returns the end of the highest buffer, -1: out of memory. Ends early where that exceeds `most`. */
+/* Sets s->address. Returns the end of the highest buffer; -1: out of memory. Ends early if that end exceeds `most`. */
 static int64_t sweep(struct sweep *s, int64_t most, struct filling f)
 {
     double span = nth(s, s->moment[2 * s->n - 1] / 2)->t1 - nth(s, s->moment[0] / 2)->t0;

@@ -1,4 +1,4 @@
-/* Prefetch levels, from the longest distance to none, and the first of them that fits. */
+/* Prefetch levels, from the longest distance to none, and the search for the first that fits. */
 #include "plan/schedule/prefetch.h"
 
 #include "plan/schedule/order.h"
@@ -8,8 +8,8 @@
 
 /* A prefetch level. Distances are in row chunks of compute. */
 struct prefetch_level {
-    double ahead;  /* how far prefetches run ahead */
-    double behind; /* how far write-backs may fall behind */
+    double ahead;  /* distance by which prefetches run ahead */
+    double behind; /* distance by which write-backs may fall behind */
     double links;  /* share of the links' speed at which nothing may wait for memory */
     enum schedule_mode mode;
 };
@@ -30,7 +30,7 @@ _Static_assert(FIT_NOT_AHEAD == LEVELS - 1, "the last level");
 /* Levels of a given distance: on slow links, with any lag of write-backs, and with a bounded one. */
 enum { GIVEN_LEVELS = 3 };
 
-/* Level i of a strategy, below its number of levels. */
+/* Returns level i of a strategy; i is below its number of levels. */
 static struct prefetch_level level_at(const struct strategy *s, int i)
 {
     if (s->prefetch < 0)
@@ -49,7 +49,7 @@ int fit_within(const int64_t arena[TIERS], const int64_t limit[TIERS], enum tier
     return 1;
 }
 
-/* Compute seconds of one row chunk of one layer pass. */
+/* Returns the compute seconds of one row chunk of one layer pass. */
 static double chunk_seconds(const struct program *p, const struct cost_model *cost, const struct strategy *s, int64_t layers)
 {
     double total = 0;
@@ -66,11 +66,11 @@ struct fitting {
     const int64_t *limit;
     double slack;
     double unit; /* seconds of a row chunk */
-    int serial;  /* the level after the last of the strategy: the serial order */
+    int serial;  /* level of the serial order: the number of the strategy's levels */
     int last;    /* the last level to try */
 };
 
-/* Orders and packs the program at level i; *fits: whether it fits. */
+/* Orders and packs the program at level i. *fits: 1 if it fits. */
 static enum status order_at(const struct fitting *f, const struct program *p, int i, int *fits)
 {
     enum tier which;
@@ -85,15 +85,15 @@ static enum status order_at(const struct fitting *f, const struct program *p, in
     return OK;
 }
 
-/* Whether not even the serial order fits, which takes the least memory. */
+/* Tells whether not even the serial order, which takes the least memory, fits. */
 static int is_hopeless(const struct program *p, const int64_t limit[TIERS])
 {
     enum tier which;
     return !fit_within(p->serial_bound, limit, &which);
 }
 
-/* Orders the program at the first level from *level on that fits, and sets *level to it. It mostly is close: levels are tried in
- * steps that double, then the last step is bisected. */
+/* Orders the program at the first level from *level on that fits, and sets *level to it. That level mostly is close: levels are
+ * tried in steps that double, then the last step is bisected. */
 static enum status order_within(const struct fitting *f, struct program *p, int *level)
 {
     const int hopeless = is_hopeless(p, f->limit);
@@ -123,7 +123,7 @@ static enum status order_within(const struct fitting *f, struct program *p, int 
     return ordered == *level ? OK : order_at(f, p, *level, &fits);
 }
 
-/* No memory holds what is beyond a program's tables. */
+/* Marks a program that exceeds its tables: no memory holds it. */
 static void fit_nowhere(struct program *p)
 {
     for (int t = 0; t < TIERS; t++)

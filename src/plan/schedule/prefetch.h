@@ -1,4 +1,4 @@
-/* One program within the limits: the prefetch level at which it fits. */
+/* One program within the limits, at the first prefetch level at which it fits. */
 #ifndef LTRAIN_PLAN_SCHEDULE_PREFETCH_H
 #define LTRAIN_PLAN_SCHEDULE_PREFETCH_H
 
@@ -7,32 +7,33 @@
 
 #include <limits.h>
 
-/* Whether all arenas are within the limits; *which: the first tier that is not. */
+/* Tells whether all arenas are within the limits. *which: the first tier that is not. */
 int fit_within(const int64_t arena[TIERS], const int64_t limit[TIERS], enum tier *which);
 
 /* Prefetch levels, from 0, the longest distance, to FIT_SERIAL. */
-#define FIT_LATE 8         /* fetches a quarter of a row chunk ahead */
-#define FIT_NOT_AHEAD 9    /* fetches only what is needed next, while the lanes overlap */
+#define FIT_LATE 8         /* level that fetches a quarter of a row chunk ahead */
+#define FIT_NOT_AHEAD 9    /* level that fetches only what is needed next, while the lanes overlap */
 #define FIT_SERIAL INT_MAX /* the serial order */
-/* Level 0 takes the memory with which links at FIT_SLOW of their planned speed delay nothing: spare memory goes there first. */
+/* Share of the planned speed of links. Level 0 takes the memory with which links so slow delay nothing: spare memory goes there
+ * first. */
 #define FIT_SLOW 0.8
 
-/* Bytes of the device that a program is said to need that is beyond its tables (PROGRAM_MOST_*): it is not scheduled, its seconds
- * are INFINITY, and fewer pieces may be what helps. */
+/* Device bytes that stand for the need of a program that exceeds its tables (PROGRAM_MOST_*). It is not scheduled, its seconds
+ * are INFINITY, and fewer pieces may help. */
 #define FIT_NOWHERE INT64_MAX
 
 /* Lowers the program of a role and schedules it at the first level from *level on that fits, that is with the longest distance;
- * sets *level to what was found. Memory grows with the distance. If no distance fits, the order is serial, which takes the least
- * memory, whether it fits or not. last: the last level to try, mostly FIT_SERIAL; a program that does not fit there is not
- * finished and its seconds are INFINITY. slack: pack_tier's. The caller destroys *out. */
+ * sets *level to it. Memory grows with the distance. If no distance fits, the order is serial, which takes the least memory,
+ * whether that fits or not. last: the last level to try, mostly FIT_SERIAL; a program that does not fit there is not finished and
+ * its seconds are INFINITY. slack: as pack_tier. The caller destroys *out. */
 enum status fit_program(const struct model *m, const struct strategy *s, const struct cost_model *cost, int role,
                         const int64_t limit[TIERS], double slack, int last, int *level, struct io_buffers *io,
                         struct program **out);
 
-/* In place of a program that is known to have too many parts: an empty one that needs FIT_NOWHERE. */
+/* Creates an empty program that needs FIT_NOWHERE, in place of one that is known to have too many parts. */
 enum status fit_nothing(struct program **out);
 
-/* The memory that the program of a role takes in the serial order, or FIT_NOWHERE. */
+/* Finds the memory that the program of a role takes in the serial order, or FIT_NOWHERE. */
 enum status fit_serially(const struct model *m, const struct strategy *s, int role, int64_t arena[TIERS]);
 
 #endif

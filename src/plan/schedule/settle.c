@@ -32,12 +32,13 @@ static enum settling_part part_of(const struct program *p, const struct deps *d,
     return adds && follows(d, part, i) ? SETTLING_SUM : SETTLING_NONE;
 }
 
-/* Instructions of two units, one after the other in the lowered order: the earlier one's begin at `earlier` and end at `later`. */
+/* Instructions of two units, one after the other in the lowered order: those of the earlier unit begin at `earlier` and end at
+ * `later`. */
 struct units {
     int earlier, later;
 };
 
-/* Another instruction waits until the earlier unit has settled. Returns the number of dependencies. */
+/* Appends the dependencies of an instruction that waits until the earlier unit has settled. Returns the number of dependencies. */
 static int wait_for_earlier(const uint8_t *part, const struct units *u, int *dep, int n)
 {
     for (int i = u->earlier; i < u->later; i++)

@@ -1,10 +1,10 @@
-/* Gradients on their way: reductions over ranks, and their sums on the compute lane, for which compute need not wait at once. */
+/* Settling of gradients: reductions over ranks, and their sums on the compute lane, for which compute need not wait at once. */
 #ifndef LTRAIN_PLAN_SCHEDULE_SETTLE_H
 #define LTRAIN_PLAN_SCHEDULE_SETTLE_H
 
 #include "plan/schedule/hazards.h"
 
-/* An instruction's part in it. */
+/* Part of an instruction in settling. */
 enum settling_part {
     SETTLING_NONE,
     SETTLING_REDUCTION, /* sums a group's gradient over all ranks */
@@ -14,10 +14,11 @@ enum settling_part {
 /* The reductions of a lowered program. */
 struct settling {
     uint8_t *part;    /* enum settling_part of each instruction; NULL: the program has no reduction */
-    struct deps deps; /* the program's, and bounds on memory: a unit has settled when the next one's reductions are all released */
+    /* the program's dependencies, and bounds on memory: a unit has settled when the next one's reductions are all released */
+    struct deps deps;
 };
 
-/* Finds them. d: the program's dependencies. The caller frees *out with settling_free. */
+/* Finds the reductions of a program. d: the program's dependencies. The caller frees *out with settling_free. */
 enum status settling_find(const struct program *p, const struct deps *d, struct settling *out);
 void settling_free(struct settling *s);
 

@@ -12,7 +12,7 @@ static enum status no_memory(void)
     return status_fail(ERR_NOMEM, "out of memory while planning");
 }
 
-/* Where the tickets of each lane begin in a table of all tickets. */
+/* Finds the place of each lane's first ticket in a table of all tickets. */
 static void lane_bases(const struct program *p, int base[LANES])
 {
     int count[LANES] = {0}, at = 0;
@@ -36,18 +36,18 @@ static void clock_join(struct clock *into, const struct clock *from)
             into->ticket[l] = from->ticket[l];
 }
 
-/* What is known to have retired when an instruction starts and when it has retired. Of the latter a clock is kept only for
+/* Tickets known to have retired when an instruction starts and when it has retired. For the second a clock is kept only for
  * instructions with waits: between them, only the ticket of the lane itself grows. */
 struct clocks {
     int base[LANES];
-    int *kept; /* by ticket: the index of its clock; -1: nothing is known of other lanes */
+    int *kept; /* by ticket: the index of its clock; -1: nothing is known about other lanes */
     struct clock *clock;
     int n_clock, cap_clock;
-    struct clock started[LANES], retired[LANES]; /* of each lane's last instruction */
-    int last[LANES];                             /* the index of its clock */
+    struct clock started[LANES], retired[LANES]; /* clocks of each lane's last instruction */
+    int last[LANES];                             /* index of that instruction's kept clock */
 };
 
-/* The ticket of lane l that has retired when `ticket` of `lane` has. */
+/* Returns the ticket of lane l that has retired when `ticket` of `lane` has. */
 static int32_t known(const struct clocks *c, int lane, int32_t ticket, int l)
 {
     int at = c->kept[c->base[lane] + ticket - 1];
@@ -63,7 +63,7 @@ static void join_retired(const struct clocks *c, struct clock *into, struct wait
     }
 }
 
-/* Whether the wait for ticket want[l] of lane l is implied by what the waiting lane knows, or by another wait. */
+/* Tells whether the wait for ticket want[l] of lane l follows from tickets that the waiting lane knows, or from another wait. */
 static int is_implied(const struct clocks *c, const struct clock *now, const int32_t want[LANES], int l)
 {
     if (want[l] <= now->ticket[l])
@@ -90,7 +90,7 @@ static int keep_clock(struct clocks *c, int lane)
     return 1;
 }
 
-/* Sets the waits of instruction i, and what its lane knows after it; 0: out of memory. */
+/* Sets the waits of instruction i, and the tickets that its lane knows after it; 0: out of memory. */
 static int set_waits(struct program *p, struct clocks *c, int i, const int32_t want[LANES])
 {
     struct instr *in = &p->instrs[i];
@@ -132,7 +132,7 @@ enum status waits_set(struct program *p)
     return st == OK && p->out_of_memory ? no_memory() : st;
 }
 
-/* The instruction of each ticket, lane by lane; NULL: out of memory. */
+/* Returns the instruction of each ticket, lane by lane; NULL: out of memory. */
 static int *ticket_index(const struct program *p, int base[LANES])
 {
     lane_bases(p, base);

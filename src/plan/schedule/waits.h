@@ -1,4 +1,4 @@
-/* Hazards on addresses become the fewest waits. */
+/* The fewest waits, from hazards on addresses. */
 #ifndef LTRAIN_PLAN_SCHEDULE_WAITS_H
 #define LTRAIN_PLAN_SCHEDULE_WAITS_H
 
@@ -8,7 +8,7 @@
  * lane or another of its waits implies that one (vector clocks; no wait is redundant). Needs tickets (program_number). */
 enum status waits_set(struct program *p);
 
-/* The waits as dependencies, for the simulator. */
+/* Converts the waits to dependencies, for the simulator. */
 enum status waits_as_deps(const struct program *p, struct deps *out);
 
 #endif
