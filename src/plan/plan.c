@@ -330,7 +330,10 @@ static enum status pass_layer_kinds(struct planning *x)
 
 static enum status pass_groups(struct planning *x)
 {
-    return x->choice.plan->fits ? plan_for_resident_groups(&x->choice.problem, &x->choice.plan) : OK;
+    struct choice *c = &x->choice;
+    if (c->plan->fits)
+        TRY(plan_for_resident_groups(&c->problem, &c->plan));
+    return c->plan->fits ? plan_for_messages(&c->problem, &c->plan) : OK;
 }
 
 static struct plan_request request_at(const struct plan_request *s, enum effort effort)

@@ -1,10 +1,12 @@
-/* How many elements are updated at once where nothing of them moves. */
+/* Sizes of the groups that state is updated and sent in, where the default ones cost time. */
 #include "plan/update_groups.h"
 
 #include "machine/hardware.h"
 #include "plan/lower/groups.h"
 #include "plan/program_set.h"
 #include "plan/search/tuning.h"
+
+#include <math.h>
 
 static int is_resident(const struct strategy *s)
 {
@@ -20,24 +22,58 @@ static int64_t updated_groups(const struct model *m, const struct strategy *s)
     return n;
 }
 
-enum status plan_for_resident_groups(const struct problem *p, struct plan **out)
+/* Replaces *out by the plan of the same placement with groups of `group` elements if that fits and takes less than `most` of the time. */
+static enum status try_groups(const struct problem *p, int64_t group, double most, struct plan **out, int *taken)
 {
     struct plan *now = *out, *next;
     struct candidate c;
     double excess;
-    if (p->request.group > 0 || p->request.evaluation || !p->request.hardware || p->request.hardware->cpu ||
-        now->strategy.ranks > 1 || now->strategy.group >= GROUP_RESIDENT || !is_resident(&now->strategy))
-        return OK;
     TRY(plan_as_candidate(now, &c));
-    c.strategy.group = GROUP_RESIDENT;
-    const int64_t fewer = updated_groups(p->model, &now->strategy) - updated_groups(p->model, &c.strategy);
-    if (2 * (double)fewer * p->cost.overhead < GROUP_GAIN * now->seconds)
-        return OK;
+    c.strategy.group = group;
     TRY(plan_candidate(p, &c, 0, &excess, &next));
     next->default_grid = now->default_grid;
     next->finer = now->finer;
-    const int better = next->fits && next->seconds < now->seconds;
-    *out = better ? next : now;
-    plan_destroy(better ? now : next);
+    *taken = next->fits && next->seconds < most * now->seconds;
+    *out = *taken ? next : now;
+    plan_destroy(*taken ? now : next);
+    return OK;
+}
+
+static int is_open(const struct problem *p)
+{
+    return p->request.group <= 0 && !p->request.evaluation && p->request.hardware && !p->request.hardware->cpu;
+}
+
+enum status plan_for_resident_groups(const struct problem *p, struct plan **out)
+{
+    struct plan *now = *out;
+    int taken;
+    if (!is_open(p) || now->strategy.ranks > 1 || now->strategy.group >= GROUP_RESIDENT || !is_resident(&now->strategy))
+        return OK;
+    struct strategy larger = now->strategy;
+    larger.group = GROUP_RESIDENT;
+    const int64_t fewer = updated_groups(p->model, &now->strategy) - updated_groups(p->model, &larger);
+    return 2 * (double)fewer * p->cost.overhead < GROUP_GAIN * now->seconds ? OK : try_groups(p, GROUP_RESIDENT, 1, out, &taken);
+}
+
+/* Returns the share of a micro-batch's time that messages between all ranks take. */
+static double messages_busy(const struct plan *plan)
+{
+    const struct program *p = plan->programs[PLAN_LAST] ? plan->programs[PLAN_LAST] : plan_any(plan);
+    double busy = 0, end = 0;
+    for (int i = 0; i < p->n_instrs; i++) {
+        const struct instr *in = &p->instrs[i];
+        busy += in->lane == LANE_WORLD ? in->end - in->start : 0;
+        end = fmax(end, in->end);
+    }
+    return end > 0 ? busy / end : 0;
+}
+
+enum status plan_for_messages(const struct problem *p, struct plan **out)
+{
+    int taken = is_open(p) && (*out)->strategy.ranks > 1 && messages_busy(*out) > GROUP_MESSAGES_BUSY;
+    /* Four times as many elements first: what they do not bring, more do not. */
+    for (int64_t group = 4 * (*out)->strategy.group; taken && group <= GROUP_MESSAGES_MOST; group *= 2)
+        TRY(try_groups(p, group, 1 - GROUP_GAIN, out, &taken));
     return OK;
 }

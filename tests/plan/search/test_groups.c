@@ -44,8 +44,37 @@ static void test_groups(void **state)
     check_case(&(struct groups_case){"optimizer on the host", "h200", OFFLOAD_CPU, AUTO, 0, EFFORT_NORMAL});
 }
 
+/* Groups of 125m's layers on eight GPUs that hold shares of all state: larger where messages are short of time, as given or by the rule else. */
+static int64_t group_of_ranks(int64_t tokens, int64_t group)
+{
+    const int64_t limit[TIERS] = {70 * GIB, 100 * GIB, 100 * GIB};
+    struct plan_request s;
+    struct hardware h;
+    struct model *m = preset_of("125m", 4, tokens, "8xh100", &h, &s);
+    s.effort = EFFORT_NORMAL;
+    s.mesh = (struct mesh){{8, 1, 1}};
+    s.batch = 8;
+    s.group = group;
+    s.params = s.grads = s.acts = s.carry = s.optim = OFFLOAD_NONE;
+    s.row_chunk = s.loss_tile = tokens;
+    struct plan *plan = planned(m, &s, limit);
+    const int64_t used = plan->strategy.group;
+    assert_true(plan->fits);
+    plan_destroy(plan);
+    model_destroy(m);
+    return used;
+}
+
+static void test_groups_of_ranks(void **state)
+{
+    (void)state;
+    const int64_t usual = group_of_ranks(16384, AUTO);
+    assert_true(group_of_ranks(256, AUTO) >= 4 * usual);
+    assert_int_equal(group_of_ranks(256, usual), usual);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_groups)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_groups), cmocka_unit_test(test_groups_of_ranks)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
