@@ -13,7 +13,7 @@
 #include <strings.h>
 #include <unistd.h>
 
-enum { LISTED_BYTES = 512 /* of names that stay a list */, MOST_LAYER = 999999 };
+enum { LISTED_BYTES = 512 /* capacity for names that stay a comma-separated list; longer ones are joined */, MOST_LAYER = 999999 };
 
 enum status adapter_config_path(const char *dir, char path[4096])
 {
@@ -28,7 +28,7 @@ int adapter_config_is_there(const char *dir)
     return adapter_config_path(dir, path) == OK && sys_access(path, F_OK) == 0;
 }
 
-/* A file being read. */
+/* An adapter_config.json that is being read. */
 struct reader {
     const char *path;
     const json_t *root;
@@ -49,7 +49,8 @@ static int says_nothing(const json_t *x)
            (json_is_string(x) && json_string_value(x)[0] == 0);
 }
 
-/* Refuses initial values that PEFT 0.21.2 takes out of the base, which then is another one than the adapter names. Others leave it as it is. */
+/* Refuses initial values that PEFT 0.21.2 takes out of the base, which changes the base that the adapter names. The accepted ones
+ * leave the base as it is. */
 static enum status check_init(const struct reader *r)
 {
     static const char *const beside[] = {"gaussian", "eva", "orthogonal", "mica", NULL}, *const taken[] = {"pissa", "olora", "corda", "loftq", "lora_ga", NULL};
@@ -66,7 +67,7 @@ static enum status check_init(const struct reader *r)
     return refuse(r, "init_lora_weights", "true, false, gaussian, eva, orthogonal and mica are read, which leave the base as it is");
 }
 
-/* Keys that are read, or that change nothing here. What others say is refused unless it is nothing. */
+/* Keys that are read, or that change nothing here. Any other key is refused unless its value is empty, false or zero. */
 static const char *const known[] = {"peft_type", "r", "lora_alpha", "target_modules", "use_rslora", "modules_to_save", "rank_pattern",
                                     "alpha_pattern", "bias", "base_model_name_or_path", "lora_dropout", "fan_in_fan_out", "task_type",
                                     "inference_mode", "auto_mapping", "revision", "peft_version", "init_lora_weights", "megatron_core",
@@ -98,7 +99,8 @@ static enum status check_keys(const struct reader *r)
     return OK;
 }
 
-/* Reads names of modules, joined by commas; many of several layers become a regular expression of whole names where `may_join` allows it. */
+/* Reads names of modules, joined by commas. If `may_join`, many names of several layers become one regular expression of whole
+ * names. */
 static enum status read_names(const struct reader *r, const char *key, int may_join, char out[LORA_TEXT])
 {
     const json_t *list = json_object_get(r->root, key);
@@ -121,7 +123,7 @@ static enum status read_names(const struct reader *r, const char *key, int may_j
     return OK;
 }
 
-/* Reads names, or a text, which is a regular expression of whole names. */
+/* Reads a list of names, or a text that is a regular expression of whole names. */
 static enum status read_modules(const struct reader *r, const char *key, char out[LORA_TEXT])
 {
     const char *text = json_string_value(json_object_get(r->root, key));
@@ -141,7 +143,7 @@ static enum status read_targets(const struct reader *r, struct lora *out)
     return read_modules(r, "target_modules", out->targets);
 }
 
-/* Reads `layers_to_transform`, a number or a list of numbers. */
+/* Reads `layers_to_transform`: a layer's number or a list of numbers. */
 static enum status read_layers(const struct reader *r, char out[LORA_TEXT])
 {
     const json_t *list = json_object_get(r->root, "layers_to_transform");
@@ -161,7 +163,7 @@ static enum status read_layers(const struct reader *r, char out[LORA_TEXT])
     return OK;
 }
 
-/* Reads `layers_pattern`, a regular expression of a name in front of a layer's number, or a list of such. */
+/* Reads `layers_pattern`: a regular expression of a name in front of a layer's number, or a list of them. */
 static enum status read_layer_names(const struct reader *r, char out[LORA_TEXT])
 {
     const json_t *list = json_object_get(r->root, "layers_pattern");
@@ -207,15 +209,15 @@ static int is_alpha(const json_t *x)
 static const char rank_expected[] = "a rank is a whole number from 1 to 4096", alpha_expected[] = "alpha is a number above 0 and at most 1e6";
 _Static_assert(LORA_MOST_RANK == 4096 && LORA_MOST_ALPHA == 1000000, "as the sentences say");
 
-/* Adds NAME:VALUE to a text of such. */
+/* Appends NAME:VALUE to the list in `out`; returns 0 if it does not fit. */
 static int add_pattern(char out[LORA_TEXT], const char *name, double value)
 {
     size_t used = strlen(out);
     return used + (size_t)snprintf(out + used, LORA_TEXT - used, "%s%s:%.17g", used ? ";" : "", name, value) < LORA_TEXT;
 }
 
-/* Reads a pattern of many modules, each with its layer, as a regular expression for each number; 0: it is none of these, or too long. EVA makes
- * such patterns. */
+/* Joins a pattern of many modules, each with its layer, into one regular expression per number. Returns 0 if a name has no layer
+ * or the text is too long. EVA makes such patterns. */
 static int join_pattern(const json_t *pattern, char out[LORA_TEXT])
 {
     const char *name;
@@ -226,7 +228,7 @@ static int join_pattern(const json_t *pattern, char out[LORA_TEXT])
     out[0] = 0;
     json_object_foreach((json_t *)pattern, name, value)
         fits = fits && adapter_names_layer(name) != NULL;
-    for (;;) { /* numbers from the least on */
+    for (;;) { /* from the smallest number on */
         double next = INFINITY;
         json_object_foreach((json_t *)pattern, name, value)
             next = json_number_value(value) > done && json_number_value(value) < next ? json_number_value(value) : next;
@@ -242,7 +244,7 @@ static int join_pattern(const json_t *pattern, char out[LORA_TEXT])
     }
 }
 
-/* {"q_proj": 8} as q_proj:8 */
+/* Reads an object such as {"q_proj": 8} and writes it as q_proj:8. */
 static enum status read_pattern(const struct reader *r, const char *key, int (*in_range)(const json_t *), const char *expected,
                                 char out[LORA_TEXT])
 {

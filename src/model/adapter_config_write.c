@@ -17,7 +17,7 @@ static json_t *names_of(const char *list)
     return all;
 }
 
-/* The last parts of the names of all maps with adapters, as PEFT expands all-linear. */
+/* Returns the last parts of the names of all maps with adapters, as PEFT expands all-linear. */
 static json_t *expanded(const struct model *m)
 {
     json_t *all = json_array();
@@ -53,7 +53,7 @@ static json_t *pattern_of(const char *text)
     return all;
 }
 
-/* Whether its maps are stored [in, out], as PEFT wants to know. */
+/* Tells whether the model's maps are stored [in, out], for PEFT's fan_in_fan_out. */
 static int is_conv1d(const struct model *m)
 {
     const struct model_block *b = model_find_block(&m->layers[0], BLOCK_ATTENTION);

@@ -17,7 +17,7 @@ const char *adapter_names_layer(const char *name)
 
 /* ---- groups ---- */
 
-/* Adds a text to those of a key, separated by bars. Returns whether memory was there. */
+/* Appends a text to those of a key, separated by bars. Returns 0 if memory is short. */
 static int add(json_t *groups, const char *key, const char *text)
 {
     json_t *was = json_object_get(groups, key);
@@ -27,7 +27,7 @@ static int add(json_t *groups, const char *key, const char *text)
 
 enum { SEPARATOR = '\n' };
 
-/* Two parts of a key. */
+/* Adds a text under the key that joins `first` (n characters) and `second`. */
 static int add_pair(json_t *groups, const char *first, size_t n, const char *second, const char *text)
 {
     json_t *key = json_sprintf("%.*s%c%s", (int)n, first, SEPARATOR, second);
@@ -36,7 +36,7 @@ static int add_pair(json_t *groups, const char *first, size_t n, const char *sec
     return added;
 }
 
-/* Numbers of layers by what stands before and behind them; names without a layer go to *alone. */
+/* Groups layer numbers by the texts before and behind them; names without a layer go to *alone. */
 static int group_numbers(const json_t *list, json_t *layers, json_t *alone)
 {
     for (size_t i = 0; i < json_array_size(list); i++) {
@@ -52,7 +52,7 @@ static int group_numbers(const json_t *list, json_t *layers, json_t *alone)
     return 1;
 }
 
-/* What stands behind by what stands before and the numbers. */
+/* Groups the texts behind the numbers by the text before them and the numbers. */
 static int group_names(const json_t *layers, json_t *names)
 {
     const char *key;
@@ -74,7 +74,7 @@ struct text {
     int fits;
 };
 
-/* A dot of a name is no other character. */
+/* Appends text; a dot of a name is written [.] so that it matches only a dot. */
 static void put(struct text *t, const char *from, size_t n, int is_name)
 {
     for (size_t i = 0; i < n && t->fits; i++) {

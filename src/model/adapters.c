@@ -14,20 +14,20 @@ enum { MOST_PATTERNS = 256, MOST_LAYER_NAMES = 8, NAME = 256 };
 struct pattern {
     pcre2_code *code;
     double number;
-    int decides; /* it is the first that matches some module that was noted */
+    int decides; /* 1: the first pattern that matches, for at least one noted module */
 };
 
 struct adapter_rules {
     const struct lora *lora;
-    pcre2_code *targets;  /* NULL: names, or all maps */
-    pcre2_code *excluded; /* NULL: names */
-    pcre2_code *layer[MOST_LAYER_NAMES]; /* a module's name up to and with its layer's number, the first group */
+    pcre2_code *targets;  /* NULL: targets are names, or all maps */
+    pcre2_code *excluded; /* NULL: excluded modules are names */
+    pcre2_code *layer[MOST_LAYER_NAMES]; /* expression of a module's name up to and including its layer's number, which is a group */
     int n_layer;
     struct pattern rank[MOST_PATTERNS], alpha[MOST_PATTERNS];
     int n_ranks, n_alphas;
 };
 
-/* Compiles a regular expression of names' beginnings. */
+/* Compiles a regular expression that is matched at the beginning of names. */
 static enum status compile_beginning(const char *what, const char *text, uint32_t options, pcre2_code **out)
 {
     int error;
@@ -40,7 +40,7 @@ static enum status compile_beginning(const char *what, const char *text, uint32_
     return status_fail(ERR_INVALID, "--lora: %s=%s is no regular expression: %s (character %zu)", what, text, why, (size_t)at);
 }
 
-/* Compiles a regular expression of whole names. */
+/* Compiles a regular expression that must match whole names. */
 static enum status compile(const char *what, const char *text, pcre2_code **out)
 {
     return compile_beginning(what, text, PCRE2_ENDANCHORED, out);
@@ -54,7 +54,7 @@ static int matches(const pcre2_code *code, const char *name)
     return found;
 }
 
-/* "NAME:NUMBER;...", NAME as PEFT reads it: a regular expression of the end of a module's name, from a dot on. */
+/* Compiles "NAME:NUMBER;...". NAME is read as PEFT does: a regular expression of the end of a module's name, from a dot on. */
 static enum status compile_patterns(const char *what, const char *text, struct pattern *out, int *n)
 {
     char copy[LORA_TEXT], whole[LORA_TEXT + 16], *rest = copy;
@@ -71,7 +71,7 @@ static enum status compile_patterns(const char *what, const char *text, struct p
     return OK;
 }
 
-/* PEFT's rule: a layer's number is the first one behind two names, or behind one of `layers-pattern` where that is given. */
+/* Compiles PEFT's rule: a layer's number is the first one behind two names, or behind one of `layers-pattern` if given. */
 static enum status compile_layers(struct adapter_rules *r)
 {
     char name[NAME], whole[NAME + 32];
@@ -126,7 +126,7 @@ void adapter_rules_destroy(struct adapter_rules *r)
     free(r);
 }
 
-/* The first pattern that matches; n: none does. */
+/* Returns the first pattern that matches; n if none does. */
 static int first_match(const struct pattern *p, int n, const char *module)
 {
     int i = 0;
@@ -162,7 +162,7 @@ static int is_listed(const char *list, const char *module)
     return 0;
 }
 
-/* Returns the number of a module's layer; -1: it is in none that `layers-pattern` names. */
+/* Returns the number of a module's layer; -1 if the module is in no layer that `layers-pattern` names. */
 static long layer_of(const struct adapter_rules *r, const char *module)
 {
     long number = -1;
@@ -192,7 +192,8 @@ int adapter_excludes(const struct adapter_rules *r, const char *module)
     return r->excluded ? matches(r->excluded, module) : is_listed(r->lora->excluded, module);
 }
 
-/* PEFT's rule: layers count for targets that end as a name does, not for those that are named in full, as lm_head is. */
+/* Applies PEFT's rule: the choice of layers holds for targets that match the end of a name, not for those named in full (such as
+ * lm_head). */
 static int is_target(const struct adapter_rules *r, const char *module)
 {
     char name[NAME];

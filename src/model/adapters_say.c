@@ -1,4 +1,4 @@
-/* What --lora means for a model: whether its names are modules of it, and what has adapters. */
+/* Checks and descriptions of --lora for a model: whether its names are modules, and which maps have adapters. */
 #include "model/adapters.h"
 #include "model/model.h"
 
@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The module of an adapter's A; 0: the parameter is none. */
+/* Writes the name of the module whose adapter's A this is; returns 0 if the parameter is no such A. */
 static int adapted_module(const struct model_param *p, char module[96])
 {
     const char *end = p->adapter ? strstr(p->name, ".lora_A.weight") : NULL;
@@ -36,7 +36,7 @@ static int some_parameter_of(const struct model *m, const char *ending)
     return 0;
 }
 
-/* The last parts of the names of a layer's adapted maps, or of all its maps: "q_proj, k_proj". */
+/* Lists the last parts of the names of the first layer's maps without adapters: "q_proj, k_proj". */
 static void list_maps(const struct model *m, char *text, size_t bytes)
 {
     const struct model_unit *u = &m->units[1];
@@ -52,7 +52,7 @@ static void list_maps(const struct model *m, char *text, size_t bytes)
     }
 }
 
-/* The head or the embedding. */
+/* Tells whether a target's name is that of the head or the embedding. */
 static int is_at_an_end(const struct model *m, const char *name)
 {
     char module[96];
@@ -64,7 +64,7 @@ static int is_at_an_end(const struct model *m, const char *name)
     return adapter_targeted_by(name, module);
 }
 
-/* Why a name of the targets is no map's that may have an adapter. */
+/* Refuses a target that is the name of no map that may have an adapter, and says why. */
 static enum status refuse_target(const struct model *m, const char *name)
 {
     char maps[512];
@@ -118,7 +118,7 @@ static enum status check_layers(const struct model *m, char *text, size_t bytes)
     return OK;
 }
 
-/* ERR_INVALID: no module of the model is called as `exclude-modules` says; of names, the first one that is none's. */
+/* Refuses `exclude-modules` that match no module (ERR_INVALID). In a list of names, the first one without a module is reported. */
 static enum status check_excluded(const struct model *m, char *text, size_t bytes)
 {
     struct lora one = m->config.lora;
@@ -194,7 +194,7 @@ enum status model_check_adapters(const struct model *m)
                        l->layers[0] || l->excluded[0] ? " that layers-to-transform and exclude-modules leave" : "", maps);
 }
 
-/* Parameters that are trained as they are; of a layer those of the first one, in which names are cut. */
+/* Lists parameters that are trained whole. A layer's are listed for the first layer, without the layer's prefix. */
 static void list_saved(const struct model *m, char *text, size_t bytes)
 {
     const int units[] = {0, m->n_units - 1, 1};
@@ -212,7 +212,7 @@ static void list_saved(const struct model *m, char *text, size_t bytes)
     }
 }
 
-/* Writes targets, layers and excluded modules, shortened where they are long. */
+/* Writes targets, layers and excluded modules; each is cut at 120 characters. */
 static void describe_places(const struct lora *l, char *text, size_t bytes)
 {
     const struct {

@@ -1,4 +1,4 @@
-/* Declaring a model's parameters and connecting what uses them, pass by pass. */
+/* Declaring a model's parameters and connecting the blocks that use them, pass by pass. */
 #include "model/builder.h"
 
 #include "base/rng.h"
@@ -18,7 +18,7 @@ void build_prefix(struct builder *b, const char *format, ...)
     va_end(args);
 }
 
-/* The place of the unit's parameter of that name. */
+/* Returns the index of the unit's parameter called `name`. */
 static int find(const struct builder *b, const char *name)
 {
     const struct model_unit *u = &b->m->units[b->unit];
@@ -29,7 +29,7 @@ static int find(const struct builder *b, const char *name)
     return i;
 }
 
-/* columns 0: a vector */
+/* Declares a parameter, or finds it in pass CONNECT. columns 0: a vector. */
 static int build_param(struct builder *b, const char *name, const char *what, int64_t rows, int64_t columns, enum param_init init,
                        double std)
 {
@@ -113,7 +113,7 @@ static int build_adapter_matrix(struct builder *b, const char *name, const char 
     return i;
 }
 
-/* Its rank, 0: it has no adapter. Head and embedding have one where they are named. */
+/* Sets up a map's adapter and returns its rank (0: no adapter). Head and embedding have one only if targets name them. */
 static int64_t begin_adapter(struct builder *b, const char *name, struct model_linear *w)
 {
     char module[96];
@@ -130,7 +130,7 @@ static int64_t begin_adapter(struct builder *b, const char *name, struct model_l
     return w->rank;
 }
 
-/* Its A begins as PyTorch draws a map's weights, its B as zeros. */
+/* Declares a map's adapter. A begins as PyTorch draws a linear map's weights, B as zeros. */
 static void build_adapter(struct builder *b, const char *name, struct model_linear *w)
 {
     if (begin_adapter(b, name, w) == 0)
@@ -139,7 +139,7 @@ static void build_adapter(struct builder *b, const char *name, struct model_line
     w->up = build_adapter_matrix(b, name, ".lora_B.weight", w->out, w->rank, INIT_ZEROS, 0);
 }
 
-/* Of an adapter A begins as zeros, B as normal numbers, as in PEFT. */
+/* Declares the embedding. Its adapter's A begins as zeros and B as normal numbers, as in PEFT. */
 int build_embedding(struct builder *b, const char *name, int64_t rows, int64_t columns, double std)
 {
     struct model_linear w = {.weight = build_matrix(b, name, rows, columns, std), .bias = -1, .in = rows, .out = columns, .ld = columns};

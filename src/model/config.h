@@ -1,4 +1,4 @@
-/* The configuration as a table of fields, and how families spell them in config.json. Private to model. */
+/* The configuration as a table of fields, and the families' spelling of them in config.json. Private to model. */
 #ifndef LTRAIN_MODEL_CONFIG_H
 #define LTRAIN_MODEL_CONFIG_H
 
@@ -10,7 +10,7 @@
 /* ---- fields ---- */
 
 enum field_type {
-    FIELD_FAMILY, /* enum model_family; its words are the families' names */
+    FIELD_FAMILY, /* enum model_family; the words are the families' names */
     FIELD_COUNT,  /* int64_t */
     FIELD_SWITCH, /* int, 0 or 1 */
     FIELD_CHOICE, /* an enum */
@@ -20,9 +20,10 @@ enum field_type {
 
 enum { NOT_COMPARED, COMPARED };
 
-/* A row per field of struct model_config: member, type, what messages call it, the largest count (0: no limit of its own), whether a
- * checkpoint's must equal the run's, and words that are printed for values from 0 on (NULL: numbers are). A COUNT with a word may
- * be 0. Fields are compared, and their limits checked, in this order. */
+/* A row per field of struct model_config: member, type, name in messages, largest count (0: no limit of its own), whether a
+ * checkpoint's value must equal the run's, words printed for values from 0 on (NULL: numbers).
+ *
+ * A COUNT with a word may be 0. Fields are compared, and their limits checked, in this order. */
 /* clang-format off */
 #define CONFIG_FIELDS(X)                                                                                    \
     X(family, FAMILY, "model family", 0, COMPARED, NULL)                                                    \
@@ -31,7 +32,7 @@ enum { NOT_COMPARED, COMPARED };
     X(layers, COUNT, "number of layers", 1 << 12, COMPARED, NULL)                                           \
     X(vocab, COUNT, "vocabulary size", 1 << 24, COMPARED, NULL)                                             \
     X(heads, COUNT, "number of heads", 1 << 14, COMPARED, NULL)                                             \
-    X(kv_heads, COUNT, "number of key-value heads", 1 << 14 /* and heads */, COMPARED, NULL)                \
+    X(kv_heads, COUNT, "number of key-value heads", 1 << 14 /* at most heads */, COMPARED, NULL)            \
     X(head_dim, COUNT, "head size", 1 << 12, COMPARED, NULL)                                                \
     X(ffn, COUNT, "feed-forward size", 1 << 24, COMPARED, NULL)                                             \
     X(max_positions, COUNT, "number of positions", INT32_MAX, NOT_COMPARED, NULL)                           \
@@ -84,22 +85,23 @@ struct config_field {
     const char *what;
     int64_t limit;
     int compared;
-    const char *const *words; /* NULL-terminated */
+    const char *const *words; /* NULL-terminated; NULL: numbers are printed */
 };
 
-extern const struct config_field config_fields[CONFIG_FIELDS_END]; /* without [NO_FIELD] */
+extern const struct config_field config_fields[CONFIG_FIELDS_END]; /* [NO_FIELD] is unused */
 
-/* The value as a number; counts within their limits are below 2^53. Of a float it is the double with its shortest decimal form. */
+/* Returns the value as a number; counts within their limits are below 2^53. A float becomes the double with its shortest decimal
+ * form. */
 double config_get_number(const struct model_config *c, enum config_field_id field);
 void *config_field_at(struct model_config *c, enum config_field_id field);
-/* Counts from 1 to their limits. */
+/* Refuses counts that are not between 1 and their limits. */
 enum status config_check_limits(const struct model_config *c);
 
 /* ---- keys of config.json ---- */
 
 struct config_reader;
 
-/* A word of config.json and the value that it stands for. */
+/* A word of config.json and the value it stands for. */
 struct config_word {
     const char *word; /* NULL ends a list */
     int value;
@@ -107,14 +109,14 @@ struct config_word {
 
 enum key_kind {
     KEY_FIELD,      /* the field's value; `fallback` if the key is absent */
-    KEY_REQUIRED,   /* the same, and an error if it is absent */
-    KEY_WORD,       /* the field's value as a word; `fallback` if the key is absent; NO_FIELD: any of the words */
+    KEY_REQUIRED,   /* the field's value; an absent key is an error */
+    KEY_WORD,       /* the field's value as a word; `fallback` if the key is absent; with NO_FIELD any of the words is accepted */
     KEY_ONLY_FALSE, /* read, not written: only this value is supported */
     KEY_ONLY_TRUE,
     KEY_ONLY_ONE,
-    KEY_DROPOUT, /* read for a word about it; written as 0 */
+    KEY_DROPOUT, /* read only to warn about it; written as 0 */
     KEY_FALSE,
-    KEY_SPECIAL, /* by the functions below; NULL: it is not read, or not written */
+    KEY_SPECIAL, /* handled by the functions below; NULL: not read, or not written */
 };
 
 struct config_implied {
@@ -127,7 +129,7 @@ struct config_key {
     enum key_kind kind;
     enum config_field_id field;
     double fallback;
-    const struct config_word *words; /* the first one of a value is written */
+    const struct config_word *words; /* words and their values; of several words for a value the first is written */
     enum status (*read)(struct config_reader *r, struct model_config *c);
     json_t *(*write)(const struct model_config *c);
 };
@@ -138,10 +140,10 @@ enum { MAX_KEYS = 128, CONFIG_PATH = 4096 };
 
 struct family;
 
-/* One JSON object and the keys asked for so far. */
+/* A JSON object and the keys asked for so far. */
 struct config_reader {
     const char *path;    /* for messages */
-    const struct family *family; /* once model_type has been read */
+    const struct family *family; /* known once model_type has been read */
     const char *section; /* "", "text_config." or "rope_scaling." */
     const json_t *object;
     const char *asked[MAX_KEYS];
@@ -150,56 +152,57 @@ struct config_reader {
 
 enum need { REQUIRED, OPTIONAL };
 
-/* The value of a key; NULL if it is absent or null. */
+/* Returns the value of a key; NULL if the key is absent or null. */
 const json_t *config_get(struct config_reader *r, const char *key);
 enum status config_refuse(const struct config_reader *r, const char *key, const char *instead);
 enum status config_missing(const struct config_reader *r, const char *key);
-/* These leave *out as it is when an optional key is absent. */
+/* Reads one value; *out stays as it is when an optional key is absent. */
 enum status config_read_count(struct config_reader *r, const char *key, enum need need, int64_t least, int64_t *out);
 enum status config_read_real(struct config_reader *r, const char *key, enum need need, double *out);
 enum status config_read_bool(struct config_reader *r, const char *key, int *out);
 enum status config_read_word(struct config_reader *r, const char *key, const struct config_word *words, int *out);
-/* A key that may be there with this one value only. */
+/* Refuses a key whose value is not the one allowed; an absent key is fine. */
 enum status config_only_bool(struct config_reader *r, const char *key, int allowed);
 enum status config_only_number(struct config_reader *r, const char *key, double allowed);
 enum status config_only_null(struct config_reader *r, const char *key);
-/* Whether a key says nothing about training: bookkeeping, what trainers, hubs and generation leave behind, and values that stand for
- * none. */
+/* Tells whether a key says nothing about training: bookkeeping, traces of trainers, hubs and generation, and values that stand
+ * for none. */
 int config_is_idle(const char *key, const json_t *value);
 int config_was_asked(const struct config_reader *r, const char *key);
-/* An error for a key of a section that nothing has asked for, unless it is idle. */
+/* Refuses a key of a section that nothing has asked for, unless it is idle. */
 enum status config_check_understood(const struct config_reader *r);
-/* quantization_config: sets base and quantised, or refuses what is neither bitsandbytes' NF4 nor its int8 (config_quantised.c). */
+/* Reads quantization_config into base and quantised; refuses everything but bitsandbytes' NF4 and int8 (config_quantised.c). */
 enum status config_read_quantised(struct config_reader *r, struct model_config *c);
-/* The text model's part of config.json: text_config of a multimodal model, else all of it. */
+/* Returns the text model's part of config.json: text_config of a multimodal model, else all of it. */
 json_t *config_text_of(json_t *root);
-/* The object in DIR/config.json, whose path is set. */
+/* Loads the object in DIR/config.json and sets `path`. */
 enum status config_load(const char *dir, char path[CONFIG_PATH], json_t **root);
 
-/* Rotary positions: rope_scaling or rope_parameters. rope_theta, max_position_embeddings and what head_dim follows from have been
- * read. */
+/* Reads rotary positions: rope_scaling or rope_parameters. rope_theta, max_position_embeddings and the keys that head_dim follows
+ * from must have been read. */
 enum status config_read_rope(struct config_reader *r, struct model_config *c);
 json_t *config_write_rope(const struct model_config *c);
-/* What transformers 5 reads: the same as rope_scaling, with the base and the part that is rotated. */
+/* Writes what transformers 5 reads: the keys of rope_scaling, the base and the rotated part. */
 json_t *config_write_rope_parameters(const struct model_config *c);
 
-/* per_layer_config: what some layers have of their own, which a family may add to. Layers that have nothing are not written. */
+/* Reads, checks and writes per_layer_config: values that some layers have of their own, to which a family may add. Layers without
+ * any are not written. */
 enum status config_read_own(struct config_reader *r, struct model_config *c);
 enum status config_check_own(const struct config_reader *r, const struct model_config *c);
 enum status config_add_own(struct config_reader *r, struct model_config *c, int64_t l, const struct layer_config *own);
 json_t *config_write_own(const struct model_config *c);
 int config_has_own(const struct model_config *c);
 
-/* layer_types, which says of each layer whether it has the window. Without the key every period-th layer has none, of a negative
- * period the first of its layers; period 0: all have it. */
+/* Reads layer_types, which says of each layer whether it has the window. Without the key, every period-th layer has none; a
+ * negative period means the first of each -period layers. period 0: all layers have the window. */
 enum status config_read_layer_types(struct config_reader *r, struct model_config *c, int64_t period);
-/* An array of strings; null where all layers are alike. */
+/* Writes layer_types as an array of strings; null where all layers are alike. */
 json_t *config_write_layer_types(const struct model_config *c);
-/* The same, always an array: of families that take none for something else. */
+/* Writes layer_types always as an array, for families that read a missing one differently. */
 json_t *config_list_layer_types(const struct model_config *c);
-/* layer_rope_theta: the rotary base of each layer; 0 for one without positions. */
+/* Writes layer_rope_theta: the rotary base of each layer; 0 for one without positions. */
 json_t *config_list_thetas(const struct model_config *c);
-/* no_rope_layers: 0 for a layer without positions. Without the key, every no_rope_layer_interval-th. */
+/* Reads no_rope_layers: 0 for a layer without positions. Without the key, every no_rope_layer_interval-th layer has none. */
 enum status config_read_unrotated(struct config_reader *r, struct model_config *c);
 json_t *config_write_unrotated(const struct model_config *c);
 

@@ -1,9 +1,10 @@
-/* config.json of Hugging Face, read strictly.
+/* Reading Hugging Face's config.json strictly.
  *
- * Strict means: a key that changes the computation is understood or an error, and so is a value that asks for something ltrain
- * does not do. A key that nobody knows is kept for a warning (--strict-config makes it an error). Dropout (attention_dropout,
- * attn_pdrop, embd_pdrop, resid_pdrop) is the exception: GPT-2's published configurations ask for 0.1, ltrain always trains
- * without, and says so. */
+ * A key or value that changes the computation is understood or refused. An unknown key is kept for a warning (--strict-config
+ * makes it an error).
+ *
+ * Dropout (attention_dropout, attn_pdrop, embd_pdrop, resid_pdrop) is the exception: GPT-2's published configurations ask for
+ * 0.1; ltrain always trains without dropout and says so. */
 #include "model/config.h"
 #include "model/family.h"
 
@@ -105,7 +106,7 @@ static enum status read_key(struct config_reader *r, const struct config_key *k,
 
 /* ---- keys that nobody has asked for ---- */
 
-/* Keys of models with experts, which 0 says to have none. */
+/* Keys of models with experts; the value 0 means that the model has none. */
 static const char *const of_experts[] = {"num_experts",
                                          "num_local_experts",
                                          "n_routed_experts",
@@ -133,7 +134,7 @@ static const char *const of_experts[] = {"num_experts",
                                          "first_k_dense_replace",
                                          NULL};
 
-/* Keys of other models that ltrain does not compute, beside those that one of its families has. */
+/* Keys of other models that change the computation and that ltrain does not know, beside the keys of its families. */
 static const char *const changing[] = {"quantization_config",
                                        "compression_config",
                                        "kv_lora_rank",
@@ -193,7 +194,7 @@ static int is_among(const char *const *keys, const char *key)
     return *keys != NULL;
 }
 
-/* Dropout does not: no model is trained with it. */
+/* Tells whether a key changes the computation. Keys of dropout do not: no model is trained with it. */
 static int changes_computation(const char *key)
 {
     if (is_among(changing, key) || is_among(of_experts, key))
@@ -217,8 +218,8 @@ static void add_unknown(struct model_config *c, const char *key)
     snprintf(c->unknown + used, sizeof c->unknown - used, "%s%.60s", used ? ", " : "", key);
 }
 
-/* A row of the family's that reads nothing is a key to be ignored. One that changes the computation elsewhere is an error, unless
- * it is off; one that nobody knows is kept for a warning. */
+/* Checks keys that nobody asked for. A row of the family without a reader is ignored, one that changes the computation elsewhere
+ * is refused unless it is off, and an unknown one is kept for a warning. */
 static enum status check_keys(const struct config_reader *r, struct model_config *c)
 {
     const char *key;
@@ -242,7 +243,7 @@ static enum status check_keys(const struct config_reader *r, struct model_config
 static const struct wrapper *find_wrapper(const json_t *root);
 static enum status enter_wrapper(struct config_reader *r, struct model_config *c);
 
-/* Which family has most of the keys that are there. */
+/* Returns the family that knows most of the keys that are there. */
 static const struct family *nearest_family(const struct config_reader *r, int *shared, int *all)
 {
     const struct family *nearest = families[0];
@@ -265,7 +266,7 @@ static const struct family *nearest_family(const struct config_reader *r, int *s
     return nearest;
 }
 
-/* What keeps well-known models out, and their types, each between spaces. */
+/* Well-known types of models that are not supported, each between spaces, and the reason. */
 static const struct {
     const char *what, *types;
 } lacking[] = {
@@ -364,7 +365,7 @@ json_t *config_text_of(json_t *root)
     return find_wrapper(root) && json_is_object(text) ? text : root;
 }
 
-/* What a multimodal model's config.json says beside its parts: how images become tokens. */
+/* Keys of a multimodal model's config.json beside its parts: they say how images become tokens. */
 static const char *const about_images[] = {"model_type",           "architectures",
                                            "text_config",          "vision_config",
                                            "tie_word_embeddings",  "initializer_range",
@@ -395,7 +396,7 @@ static enum status check_outer_keys(const struct config_reader *r, struct model_
     return OK;
 }
 
-/* From the whole object to the text model's. */
+/* Enters the text model's object of a multimodal model. */
 static enum status enter_wrapper(struct config_reader *r, struct model_config *c)
 {
     const struct wrapper *w = find_wrapper(r->object);
@@ -486,7 +487,7 @@ enum status config_load(const char *dir, char path[CONFIG_PATH], json_t **root)
     return status_fail(ERR_INVALID, "%s must hold an object", path);
 }
 
-/* The directory's last component, whatever way it is spelled. */
+/* Sets the name to the directory's last component, after resolving links and dots. */
 static void set_name(const char *dir, char name[64])
 {
     char *canonical = sys_realpath(dir);

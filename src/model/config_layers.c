@@ -1,4 +1,4 @@
-/* What config.json says layer by layer: windows, positions, and what some layers have of their own. */
+/* Values that config.json gives layer by layer: windows, positions, and settings of single layers. */
 #include "model/config.h"
 
 #include <stdio.h>
@@ -10,7 +10,8 @@ static void set_bit(uint8_t *bits, int64_t l, int value)
     bits[l / 8] = (uint8_t)((bits[l / 8] & ~(1 << l % 8)) | value << l % 8);
 }
 
-/* An entry for each layer, from 0 to the layers' limit, which is checked later. */
+/* Checks that a list has an entry per layer and that there are at most LAYERS_MOST layers (the layers' own limit is checked
+ * later). */
 static enum status check_list(const struct config_reader *r, const char *key, const json_t *list, int64_t layers)
 {
     if (!json_is_array(list) || json_array_size(list) != (size_t)layers || layers > LAYERS_MOST)
@@ -89,7 +90,7 @@ json_t *config_write_unrotated(const struct model_config *c)
     return list;
 }
 
-/* A layer's number, which may have zeros before it; -1: it is none. */
+/* Returns a layer's number, which may have leading zeros; -1 if the key is none. */
 static int64_t layer_number(const char *key, int64_t layers)
 {
     char *end;
@@ -147,7 +148,8 @@ enum status config_read_own(struct config_reader *r, struct model_config *c)
     return OK;
 }
 
-/* A layer's own window takes the place of sliding_window where the layer slides; transformers looks at it nowhere else. */
+/* Refuses a layer's own window without sliding attention, and the reverse: transformers reads the window only where a layer
+ * slides. */
 enum status config_check_own(const struct config_reader *r, const struct model_config *c)
 {
     char instead[160];

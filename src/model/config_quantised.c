@@ -1,4 +1,4 @@
-/* quantization_config of config.json: how files that bitsandbytes has quantised are read; everything else is refused by its name. */
+/* quantization_config of config.json: files quantised by bitsandbytes are read, everything else is refused by name. */
 #include "model/config.h"
 
 #include <stdio.h>
@@ -25,7 +25,7 @@ static enum status refuse_other(const struct config_reader *r, const char *metho
     return refuse(r, what);
 }
 
-/* Reads the modules that were left alone; which of the model's these are shows once that is built. */
+/* Reads the modules left unquantised. Which of the model's modules they are is known once the model is built. */
 static enum status read_skipped(const struct config_reader *r, const json_t *list, struct model_config *c)
 {
     size_t used = 0, i;
@@ -59,7 +59,7 @@ static enum status read_nf4(struct config_reader *r, const json_t *q, struct mod
     return OK;
 }
 
-/* Its threshold for outliers is of activations, which says nothing of weights. */
+/* Reads int8 settings. The threshold for outliers concerns activations, not weights, so it is ignored. */
 static enum status read_int8(struct config_reader *r, const json_t *q, struct model_config *c)
 {
     if (is_true(q, "llm_int8_has_fp16_weight"))
@@ -73,7 +73,7 @@ enum status config_read_quantised(struct config_reader *r, struct model_config *
     const json_t *q = config_get(r, "quantization_config");
     const char *method = json_string_value(json_object_get(q, "quant_method"));
     const int four = is_true(q, "load_in_4bit"), eight = is_true(q, "load_in_8bit");
-    if (!q || (json_is_object(q) && json_object_size(q) == 0)) /* {} stands for none */
+    if (!q || (json_is_object(q) && json_object_size(q) == 0)) /* {} means not quantised */
         return OK;
     if (!json_is_object(q))
         return config_refuse(r, "quantization_config", "an object is expected");

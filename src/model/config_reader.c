@@ -1,4 +1,4 @@
-/* Reading single keys of config.json: what is missing, of another type or not understood is an error that names the key. */
+/* Reading single keys of config.json: a missing key, another type or an unknown value is an error that names the key. */
 #include "model/config.h"
 
 #include <assert.h>
@@ -136,7 +136,7 @@ static int ends_with(const char *text, const char *end)
     return n >= m && strcmp(text + n - m, end) == 0;
 }
 
-/* null, {}, [], and factors of 1. */
+/* Tells whether a value stands for none: null, {}, [], or a factor of 1. */
 static int stands_for_none(const char *key, const json_t *value)
 {
     int factor = ends_with(key, "factor") || ends_with(key, "multiplier") || ends_with(key, "scaling") || ends_with(key, "scale");
@@ -147,7 +147,7 @@ static int stands_for_none(const char *key, const json_t *value)
 
 int config_is_idle(const char *key, const json_t *value)
 {
-    static const char unsloth[] = "unsloth_"; /* begins the marks that Unsloth leaves: unsloth_fixed, unsloth_version */
+    static const char unsloth[] = "unsloth_"; /* prefix of marks that Unsloth leaves: unsloth_fixed, unsloth_version */
     return key[0] == '_' || listed(key, ignorable, -1) || strncmp(key, unsloth, strlen(unsloth)) == 0 ||
            stands_for_none(key, value);
 }

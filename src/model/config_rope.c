@@ -8,13 +8,14 @@ static const struct config_word rope_types[] = {
     {"yarn", ROPE_YARN},       {"longrope", ROPE_LONGROPE}, {"su", ROPE_LONGROPE},
     {"proportional", ROPE_PROPORTIONAL}, {NULL, 0}};
 
-/* Families whose rope_parameters transformers takes by kind of layer, and only so. */
+/* Tells whether transformers takes the family's rope_parameters by kind of layer, and only so. */
 static int has_kinds(const struct model_config *c)
 {
     return c->family == FAMILY_GEMMA3 || c->family == FAMILY_GEMMA4 || c->family == FAMILY_OLMO3;
 }
 
-/* transformers' Phi-3 takes this length, whatever the section says, unless config.json says another beside it. */
+/* Reads the original length of Phi-3: 4096 in transformers, whatever the section says, unless config.json has another value
+ * beside the section. */
 static enum status read_phi3_original(const struct config_reader *parent, const struct config_reader *r, double *original)
 {
     const json_t *outer = json_object_get(parent->object, "original_max_position_embeddings");
@@ -27,7 +28,7 @@ static enum status read_phi3_original(const struct config_reader *parent, const 
     return OK;
 }
 
-/* The length that frequencies were trained for: of config.json, else of the section, or all positions. */
+/* Reads the length that frequencies were trained for: config.json's, else the section's, else the number of positions. */
 static enum status read_original(struct config_reader *parent, struct config_reader *r, struct model_config *c)
 {
     double original = (double)c->max_positions;
@@ -72,12 +73,12 @@ static enum status read_yarn(struct config_reader *r, struct model_config *c)
     TRY(config_read_real(r, "mscale_all_dim", OPTIONAL, &c->rope_mscale_all));
     TRY(config_read_real(r, "llama_4_scaling_beta", OPTIONAL, &c->rope_slope));
     TRY(config_read_bool(r, "truncate", &truncate));
-    TRY(config_read_bool(r, "finetuned", &finetuned)); /* a note */
+    TRY(config_read_bool(r, "finetuned", &finetuned)); /* informative only */
     c->rope_exact = !truncate;
     return c->rope_exact && has_kinds(c) ? config_refuse(r, "truncate", "transformers truncates in this family, whatever that says") : OK;
 }
 
-/* A divisor for each frequency. */
+/* Reads a list with a divisor for each of n frequencies. */
 static enum status read_divisors(struct config_reader *r, const char *key, int64_t n, double *out)
 {
     const json_t *list = config_get(r, key), *entry;
@@ -103,7 +104,7 @@ static enum status read_longrope(struct config_reader *r, struct model_config *c
     return config_read_real(r, "attention_factor", OPTIONAL, &c->rope_attention);
 }
 
-/* HunYuan's fixed alpha. What beside it is yarn's is there, too, and counts for nothing. */
+/* Reads HunYuan's fixed alpha. Its files also hold yarn's keys, which have no effect. */
 static enum status read_dynamic(struct config_reader *r, struct model_config *c)
 {
     static const char *const idle[] = {"beta_fast", "beta_slow", "mscale", "mscale_all_dim"};
@@ -131,7 +132,7 @@ static enum status read_kind(struct config_reader *r, struct model_config *c)
     return OK;
 }
 
-/* outer: beside the sections. */
+/* Reads the share of each head that is rotated. outer: beside the sections, under the family's own key. */
 static enum status read_share(struct config_reader *r, struct model_config *c, int outer)
 {
     double share = c->rope_share > 0.0 ? c->rope_share : 1.0;
@@ -162,8 +163,8 @@ static enum status read_section(struct config_reader *parent, const char *sectio
         return config_refuse(&r, "type", "rope_type says something else");
     c->rope = (enum rope_kind)type;
     TRY(config_read_real(&r, "rope_theta", OPTIONAL, &c->rope_theta));
-    config_get(&r, "max_position_embeddings"); /* a copy of the one beside the section, which counts */
-    if (c->family == FAMILY_QWEN3_5) {         /* of images: a text's positions are the same in time, height and width */
+    config_get(&r, "max_position_embeddings"); /* repeats the outer key, which counts */
+    if (c->family == FAMILY_QWEN3_5) {         /* for images: a text's positions are equal in time, height and width */
         config_get(&r, "mrope_section");
         config_get(&r, "mrope_interleaved");
     }
@@ -178,7 +179,7 @@ static enum status read_section(struct config_reader *parent, const char *sectio
     return config_check_understood(&r);
 }
 
-/* A section that speaks of kinds of layers apart: windowed ones have a base of their own, and no scaling. */
+/* Reads a section that describes kinds of layers apart: windowed layers have a base of their own and no scaling. */
 static enum status read_by_kind(struct config_reader *parent, const json_t *object, struct model_config *c)
 {
     const json_t *full = json_object_get(object, "full_attention"), *sliding = json_object_get(object, "sliding_attention");
@@ -200,7 +201,8 @@ static enum status read_by_kind(struct config_reader *parent, const json_t *obje
     return OK;
 }
 
-/* One may leave out what the other, or rope_theta beside them, says. */
+/* Tells whether two spellings agree; theta: whether both bases count. Either spelling may leave out what the other one, or
+ * rope_theta, says. */
 static int same_rope(const struct model_config *a, const struct model_config *b, int theta)
 {
     return a->rope == b->rope && a->rope_factor == b->rope_factor && a->rope_low_freq == b->rope_low_freq &&
@@ -218,7 +220,7 @@ enum status config_read_rope(struct config_reader *r, struct model_config *c)
     const json_t *theta = json_object_get(r->object, base);
     const json_t *scaling = config_get(r, "rope_scaling"), *parameters = config_get(r, "rope_parameters");
     double outer = c->rope_theta;
-    config_get(r, "original_max_position_embeddings"); /* looked at where a scaling needs it */
+    config_get(r, "original_max_position_embeddings"); /* marks the key as read; a scaling reads it if needed */
     c->rope_share = r->family->share;
     TRY(read_share(r, c, 1));
     struct model_config older = *c;
@@ -257,16 +259,16 @@ static void set_real(json_t *o, const char *key, double value)
         json_object_set_new(o, key, json_real(value));
 }
 
-/* Beside rope_theta: the spelling that every transformers release reads. */
+/* Writes rope_scaling, which every release of transformers reads, beside rope_theta. */
 json_t *config_write_rope(const struct model_config *c)
 {
     const struct config_word *word = rope_types;
-    if (c->rope == ROPE_DEFAULT) /* these without the key are not without scaling */
+    if (c->rope == ROPE_DEFAULT) /* gpt-oss and CWM without the key have a scaling, so "default" is written */
         return c->family == FAMILY_GPT_OSS || c->family == FAMILY_CWM ? json_pack("{s:s, s:s}", "rope_type", "default", "type", "default") : json_null();
     while (word->value != (int)c->rope)
         word++;
     if (c->rope == ROPE_LONGROPE && c->family == FAMILY_PHI3 && c->rope_attention == 0.0 &&
-        c->rope_factor == (double)c->max_positions / c->rope_original_positions) /* its readers count the keys */
+        c->rope_factor == (double)c->max_positions / c->rope_original_positions) /* Phi-3's readers accept just these keys */
         return json_pack("{s:s, s:o, s:o}", "type", word->word, "short_factor", divisors(c->rope_short, model_rotated(c, c->head_dim) / 2),
                          "long_factor", divisors(c->rope_long, model_rotated(c, c->head_dim) / 2));
     json_t *o = json_pack("{s:s, s:s, s:f}", "rope_type", word->word, "type", word->word, "factor", c->rope_factor);

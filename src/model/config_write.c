@@ -1,4 +1,4 @@
-/* config.json of Hugging Face, written so that transformers loads it and config_json.c reads it back. */
+/* Writing config.json so that transformers loads it and config_json.c reads it back. */
 #include "model/config.h"
 #include "model/family.h"
 
@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Decimal digits needed to read x back exactly, 15 at least. */
+/* Returns the decimal digits needed to read x back exactly, at least 15. */
 static int digits_needed(double x)
 {
     char text[40];
@@ -49,7 +49,7 @@ static json_t *field_json(const struct model_config *c, enum config_field_id fie
     return NULL;
 }
 
-/* 1 if the key is written or need not be. */
+/* Writes a key; returns 1 if the key is written or need not be. */
 static int write_key(json_t *root, const struct model_config *c, const struct config_key *k)
 {
     switch (k->kind) {
@@ -72,7 +72,7 @@ static int write_key(json_t *root, const struct model_config *c, const struct co
     return 1;
 }
 
-/* Where rope_parameters says nothing, a family whose own share is a part of each head rotates that. */
+/* Adds partial_rotary_factor 1 to rope_parameters where all of each head is rotated and the family's default is a part. */
 static int spell_whole_heads(json_t *root, const struct model_config *c)
 {
     json_t *rope = json_object_get(root, "rope_parameters"), *full = json_object_get(rope, "full_attention");
@@ -123,7 +123,7 @@ static enum status write_text(const char *path, const char *text, size_t n)
     return failed ? status_fail(ERR_IO, "cannot write %s: %s", path, strerror(failed)) : OK;
 }
 
-/* Digits that every number in the value needs. */
+/* Returns the digits that every number in the value needs. */
 static int most_digits(json_t *value)
 {
     const char *key;
@@ -141,7 +141,7 @@ static int most_digits(json_t *value)
     return digits;
 }
 
-/* Frees root, which is NULL where memory was short. */
+/* Writes `root`, which may be NULL for lack of memory, to DIR/config.json and frees it. */
 static enum status write_object(const char *dir, json_t *root)
 {
     char path[CONFIG_PATH];
@@ -154,7 +154,7 @@ static enum status write_object(const char *dir, json_t *root)
     if (!text)
         return status_fail(ERR_NOMEM, "out of memory: the text of %s", path);
     size_t n = strlen(text);
-    text[n] = '\n'; /* in place of the terminator */
+    text[n] = '\n'; /* replaces the terminator */
     enum status st = write_text(path, text, n + 1);
     free(text);
     return st;
@@ -175,14 +175,14 @@ static int same_number(const json_t *value, double number)
     return json_is_number(value) && json_number_value(value) == number;
 }
 
-/* What a scaling stretches them to. */
+/* Writes the number of positions, which a scaling stretches. */
 static int spell_positions(json_t *root, const struct model_config *c)
 {
     return json_object_set_new(root, "max_position_embeddings", json_integer((json_int_t)c->max_positions)) == 0;
 }
 
-/* Releases of transformers before 5 look at rope_theta and rope_scaling and take a theta of 10000 and no scaling, without a word,
- * where rope_parameters stands alone; later ones write rope_parameters. anew: rotary positions are others than the file's. */
+/* Writes rotary positions in both spellings. Releases of transformers before 5 read rope_theta and rope_scaling only; with
+ * rope_parameters alone they silently take a theta of 10000 and no scaling. anew: the positions differ from the file's. */
 static int spell_rope(json_t *root, const struct model_config *c, int anew)
 {
     const struct family *f = family_of(c);
@@ -190,7 +190,7 @@ static int spell_rope(json_t *root, const struct model_config *c, int anew)
     int ok = 1;
     if (model_learns_positions(c) || f->fixed_rope)
         return 1;
-    if (c->family == FAMILY_GEMMA4 || c->family == FAMILY_GRANITE_SWA) { /* no release reads it otherwise */
+    if (c->family == FAMILY_GEMMA4 || c->family == FAMILY_GRANITE_SWA) { /* all releases read rope_parameters only */
         if (anew || !json_object_get(root, "rope_parameters"))
             ok = json_object_set_new(root, "rope_parameters", config_write_rope_parameters(c)) == 0;
         if (anew && json_object_get(root, "layer_rope_theta"))
@@ -209,7 +209,8 @@ static int spell_rope(json_t *root, const struct model_config *c, int anew)
     if (c->rope_local_theta > 0.0 && c->family == FAMILY_GEMMA3 && !json_object_get(root, "rope_local_base_freq"))
         ok = ok && json_object_set_new(root, "rope_local_base_freq", json_real(c->rope_local_theta)) == 0;
     ok = ok && (!anew || spell_positions(root, c));
-    if (anew && c->rope_original_positions > 0.0 && json_object_get(root, "original_max_position_embeddings")) /* it wins over the sections' */
+    /* this key wins over the sections' */
+    if (anew && c->rope_original_positions > 0.0 && json_object_get(root, "original_max_position_embeddings"))
         ok = ok && json_object_set_new(root, "original_max_position_embeddings", json_integer((json_int_t)c->rope_original_positions)) == 0;
     return ok;
 }
@@ -220,14 +221,14 @@ static int spell_dtype(json_t *object, enum dtype dtype)
            json_object_set_new(object, "dtype", json_string(dtype_text(dtype))) == 0;
 }
 
-/* Multimodal models have it outside the text model's keys, too. */
+/* Writes tie_word_embeddings, which multimodal models also have outside the text model's keys. */
 static int spell_tie(json_t *root, json_t *text, int tied)
 {
     return json_object_set_new(root, "tie_word_embeddings", json_boolean(tied)) == 0 &&
            json_object_set_new(text, "tie_word_embeddings", json_boolean(tied)) == 0;
 }
 
-/* dtype NULL: as it is there. */
+/* Writes the config.json of `like` with the changes that `config` asks for. dtype NULL: the file's dtype stays. */
 static enum status write_anew(const char *dir, const char *like, const struct model_config *config, const enum dtype *dtype)
 {
     char path[CONFIG_PATH], difference[128];

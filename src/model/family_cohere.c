@@ -1,10 +1,12 @@
-/* Cohere (Command R) and Cohere 2 (Command R7B, A): attention and MLP read the same layer norm without bias; rotary positions in
- * pairs of neighbours; a factor of logits; in Command R+ layer norms of each head of q and k, with weights of their own. Cohere 2's windowed layers alone have positions. */
+/* Cohere (Command R) and Cohere 2 (Command R7B, A). Attention and MLP read the same layer norm without bias. Rotary positions go
+ * by pairs of neighbours, and logits have a factor.
+ *
+ * Command R+ has layer norms of each head of q and k, with weights of their own. In Cohere 2 only windowed layers have positions. */
 #include "model/family_common.h"
 
 static struct model_norm build_unbiased_norm(struct builder *b, const char *name)
 {
-    struct model_norm n = build_norm(b, name, NORM_RMS); /* the same weight */
+    struct model_norm n = build_norm(b, name, NORM_RMS); /* declares the same weight */
     n.kind = NORM_LAYER;
     return n;
 }
@@ -51,7 +53,7 @@ static enum status read_windows(struct config_reader *r, struct model_config *c)
     TRY(config_read_count(r, "sliding_window_pattern", OPTIONAL, 1, &period));
     TRY(config_read_count(r, "_sliding_window_pattern", OPTIONAL, 1, &period));
     TRY(common_read_pattern(r, c, 4096, period));
-    for (int64_t l = 0; l < min_i64(c->layers, LAYERS_MOST); l++) /* those that are not windowed have no positions */
+    for (int64_t l = 0; l < min_i64(c->layers, LAYERS_MOST); l++) /* layers without a window have no positions */
         if (!model_bit(c->windowed, l))
             c->unrotated[l / 8] |= (uint8_t)(1 << l % 8);
     return OK;
@@ -83,8 +85,8 @@ static const struct config_key cohere2_keys[] = {
     {"use_embedding_sharing", KEY_ONLY_TRUE},
     {"use_gated_activation", KEY_ONLY_TRUE},
     {"use_parallel_block", KEY_ONLY_TRUE},
-    {"use_parallel_embedding", KEY_SPECIAL},      /* how its makers share the embedding among devices */
-    {"order_of_interleaved_layers", KEY_SPECIAL}, /* older names of layer_types */
+    {"use_parallel_embedding", KEY_SPECIAL},      /* says how the makers share the embedding among devices */
+    {"order_of_interleaved_layers", KEY_SPECIAL}, /* older spelling of layer_types, as the next key */
     {"layer_switch", KEY_SPECIAL},
     {NULL},
 };

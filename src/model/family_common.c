@@ -1,4 +1,4 @@
-/* What families with rotary positions have in common: parameters by their usual names, and keys of config.json. */
+/* Parameters and config.json keys that families with rotary positions have in common. */
 #include "model/family_common.h"
 
 #include <string.h>
@@ -94,7 +94,7 @@ const struct config_word common_gelu[] = {
 const struct config_word common_ungated[] = {
     {"relu2", RELU_SQUARED}, {"gelu_new", GELU_TANH}, {"gelu", GELU_ERF}, {"gelu_pytorch_tanh", GELU_TANH}, {NULL, 0}};
 
-/* Without a window no layer has one. */
+/* Clears the window if no layer has one, and the layers' bits if there is no window. */
 static void settle_windows(struct model_config *c)
 {
     int64_t windowed = 0;
@@ -106,7 +106,7 @@ static void settle_windows(struct model_config *c)
         memset(c->windowed, 0, sizeof c->windowed);
 }
 
-/* transformers raises an error there. listed: layers have windows without layer_types, too. */
+/* Refuses windowed layers without a window, as transformers does. listed: layers have windows even without layer_types. */
 static enum status check_missing_window(struct config_reader *r, const struct model_config *c, int listed)
 {
     const json_t *types = json_object_get(r->object, "layer_types");
@@ -128,7 +128,7 @@ enum status common_read_pattern(struct config_reader *r, struct model_config *c,
     return OK;
 }
 
-/* transformers does not look at layer_types here. */
+/* Reads a window that all layers have, or none. transformers ignores layer_types in these families, so other lists are refused. */
 enum status common_read_window(struct config_reader *r, struct model_config *c)
 {
     TRY(config_read_count(r, "sliding_window", OPTIONAL, 1, &c->window));
@@ -140,8 +140,8 @@ enum status common_read_window(struct config_reader *r, struct model_config *c)
     return OK;
 }
 
-/* Of families that say with use_sliding_window whether there is a window: of the layers from max_window_layers on, of SmolLM3's without
- * positions, unless layer_types says it layer by layer. */
+/* Reads use_sliding_window and max_window_layers. The window is that of layers from max_window_layers on, in SmolLM3 of layers
+ * without positions, unless layer_types lists them. */
 static enum status read_use(struct config_reader *r, struct model_config *c)
 {
     const json_t *types = json_object_get(r->object, "layer_types");
@@ -208,7 +208,7 @@ json_t *common_write_share(const struct model_config *c)
     return json_real(c->rope_share > 0.0 ? c->rope_share : 1.0);
 }
 
-/* Gemma 4's "vision" is about the tokens of an image, which are none here. */
+/* Accepts false, and Gemma 4's "vision", which concerns tokens of images only. */
 static enum status read_bidirectional(struct config_reader *r, struct model_config *c)
 {
     const json_t *value = config_get(r, "use_bidirectional_attention");

@@ -1,44 +1,44 @@
-/* What families with rotary positions have in common. Private to model. */
+/* Parameters and keys that families with rotary positions have in common. Private to model. */
 #ifndef LTRAIN_MODEL_FAMILY_COMMON_H
 #define LTRAIN_MODEL_FAMILY_COMMON_H
 
 #include "model/family.h"
 
-/* model.embed_tokens; self_attn.{q,k,v,o}_proj; mlp.{gate,up,down}_proj, up and down alone, or gate and up in mlp.gate_up_proj; the head, and
- * model.norm as an RMS norm. form: LINEAR_BIAS or 0. */
+/* Declares parameters by their usual names: model.embed_tokens; self_attn.{q,k,v,o}_proj; mlp.{gate,up,down}_proj, up and down
+ * alone, or gate and up in mlp.gate_up_proj; the head with model.norm as an RMS norm. form: LINEAR_BIAS or 0. */
 void common_embedding(struct builder *b);
 void common_attention(struct builder *b, struct attention_block *a, unsigned qkv_form, unsigned o_form);
-/* The same with the map of keys for values, too. */
+/* Declares attention whose values come from the map of keys. */
 void common_attention_of_keys(struct builder *b, struct attention_block *a, unsigned form);
 void common_mlp(struct builder *b, struct mlp_block *m, unsigned form);
 void common_ungated_mlp(struct builder *b, struct mlp_block *m, unsigned form);
 void common_fused_mlp(struct builder *b, struct mlp_block *m);
 void common_head(struct builder *b);
 
-/* Tables of sines that old releases of transformers saved. */
+/* Globs of the tables of sines that old releases of transformers saved. */
 extern const char *const common_buffers[];
 
-/* vocab_size to attention_dropout, rotary positions included; of no activation, norm, tie or window. */
+/* Keys from vocab_size to attention_dropout, with rotary positions; without activation, norm, tie and window. */
 extern const struct config_key common_keys[];
 extern const struct config_word common_silu[], common_gelu[], common_ungated[];
-/* As many KV heads as heads, and a head size of hidden_size / heads, where config.json says none. */
+/* Derives what config.json leaves out: as many KV heads as heads, and a head size of hidden_size / heads. */
 enum status common_derive(struct config_reader *r, struct model_config *c);
 enum status common_check(const struct model_config *c);
 
-/* sliding_window and layer_types. absent: the window without the key (null is none); period: as of config_read_layer_types. */
+/* Reads sliding_window and layer_types. absent: the window without the key (null is none); period: see config_read_layer_types. */
 enum status common_read_pattern(struct config_reader *r, struct model_config *c, int64_t absent, int64_t period);
-/* The same where every layer has the window, if there is one. */
+/* Reads a window that every layer has, or none. */
 enum status common_read_window(struct config_reader *r, struct model_config *c);
-/* The same with use_sliding_window and max_window_layers. */
+/* Reads a window that use_sliding_window and max_window_layers control. */
 enum status common_read_used_window(struct config_reader *r, struct model_config *c);
 json_t *common_write_window(const struct model_config *c);
 json_t *common_write_use(const struct model_config *c);
 json_t *common_write_first(const struct model_config *c);
 
-/* rope_theta, or what the family calls it. */
+/* Reads rope_theta, or the family's name for it. */
 enum status common_read_theta(struct config_reader *r, struct model_config *c);
 json_t *common_write_theta(const struct model_config *c);
-/* partial_rotary_factor, of families that have it. */
+/* Writes partial_rotary_factor, for families that have it. */
 json_t *common_write_share(const struct model_config *c);
 
 #define COMMON .buffers = common_buffers, .check = common_check, .embedding = common_embedding
@@ -50,12 +50,12 @@ json_t *common_write_share(const struct model_config *c);
     {                                                                     \
         "partial_rotary_factor", KEY_SPECIAL, .write = common_write_share \
     }
-/* Read beside rope_scaling. */
+/* Key that is written only; it is read together with rope_scaling. */
 #define ROPE_BY_KIND_KEY                                                     \
     {                                                                        \
         "rope_parameters", KEY_SPECIAL, .write = config_write_rope_parameters \
     }
-/* Of families whose layers have windows without it, too. */
+/* Key for families whose layers have windows even without it: always written as a list. */
 #define LISTED_TYPES_KEY                                             \
     {                                                                \
         "layer_types", KEY_SPECIAL, .write = config_list_layer_types \
@@ -64,7 +64,7 @@ json_t *common_write_share(const struct model_config *c);
     {                                                                 \
         "layer_types", KEY_SPECIAL, .write = config_write_layer_types \
     }
-/* Keys of families that say whether they use their window. */
+/* Keys of families that say whether their window is used. */
 #define USED_WINDOW_KEYS                                                                                 \
     WINDOW_KEY(common_read_used_window), {"use_sliding_window", KEY_SPECIAL, .write = common_write_use}, \
         {"max_window_layers", KEY_SPECIAL, .write = common_write_first}, LAYER_TYPES_KEY

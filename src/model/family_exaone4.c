@@ -1,4 +1,5 @@
-/* EXAONE 4: norms after each block only, and of q and k of each head; layers without a window have no positions, if others have one. */
+/* EXAONE 4: norms after each block only, and of q and k of each head. If some layers have a window, those without one have no
+ * positions. */
 #include "model/family_common.h"
 
 static void layer(struct builder *b, int l)
@@ -16,14 +17,14 @@ static void layer(struct builder *b, int l)
 
 /* ---- config.json ---- */
 
-/* A period, the last layer of which has no window, or letters that say what layer_types says, too. */
+/* Reads a period, whose last layer has no window, or letters, which repeat layer_types. */
 static enum status read_pattern(struct config_reader *r, const json_t *types, int64_t *period)
 {
     const json_t *pattern = config_get(r, "sliding_window_pattern");
     if (json_is_string(pattern))
         return types ? OK : config_refuse(r, "sliding_window_pattern", "without layer_types only a number is supported");
     if (json_is_integer(pattern) && json_integer_value(pattern) == 0)
-        return OK; /* of no window */
+        return OK; /* 0: no window */
     return config_read_count(r, "sliding_window_pattern", OPTIONAL, 1, period);
 }
 
@@ -33,7 +34,7 @@ static enum status read_windows(struct config_reader *r, struct model_config *c)
     int64_t period = 4;
     TRY(read_pattern(r, types, &period));
     if (window && json_is_null(window))
-        period = 0; /* as transformers: of no window */
+        period = 0; /* no window, as in transformers */
     TRY(common_read_pattern(r, c, 4096, period));
     if (c->window == 0 && !(window && json_is_null(window)))
         return config_refuse(r, "layer_types", "no layer has the sliding_window, and none has positions; without a window it is null");
@@ -58,7 +59,7 @@ static const struct config_key keys[] = {
     {"tie_word_embeddings", KEY_FIELD, AT_tied, 0},
     WINDOW_KEY(read_windows),
     {"layer_types", KEY_SPECIAL, .write = config_list_layer_types},
-    {"sliding_window_pattern", KEY_SPECIAL}, /* layer_types says it, too */
+    {"sliding_window_pattern", KEY_SPECIAL}, /* repeats layer_types */
     {NULL},
 };
 

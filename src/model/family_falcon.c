@@ -1,5 +1,7 @@
-/* Falcon: attention and MLP side by side, after one layer norm (7B, 11B) or one each (40B, 180B), or one after the other; an MLP of two
- * maps; q, k and v in one matrix, in files KV head by KV head: its queries, its key, its value. */
+/* Falcon. Attention and MLP stand side by side, after one layer norm (7B, 11B) or one each (40B, 180B), or one after the other.
+ * The MLP has two maps.
+ *
+ * q, k and v are one matrix, stored KV head by KV head: its queries, its key, its value. */
 #include "model/family_common.h"
 
 static void embedding(struct builder *b)
@@ -52,7 +54,7 @@ static void head(struct builder *b)
 
 /* ---- config.json ---- */
 
-/* The newer architecture has as many KV heads as it says, the older one or, without multi_query, as many as heads. */
+/* Reads the number of KV heads: the newer architecture gives it; the older one has one, or as many as heads without multi_query. */
 static enum status read_architecture(struct config_reader *r, struct model_config *c)
 {
     int newer = 0, multi_query = 1;
@@ -128,7 +130,7 @@ static const struct config_key keys[] = {
     {"num_ln_in_parallel_attn", KEY_SPECIAL, .write = write_norms},
     {"alibi", KEY_ONLY_FALSE},
     {"apply_residual_connection_post_layernorm", KEY_ONLY_FALSE},
-    {"ff_factor", KEY_SPECIAL}, /* of hidden_size, as ffn_hidden_size says it */
+    {"ff_factor", KEY_SPECIAL}, /* ratio to hidden_size, which ffn_hidden_size gives already */
     {"rope_theta", KEY_SPECIAL, .read = common_read_theta, .write = common_write_theta},
     {"rope_scaling", KEY_SPECIAL, .read = config_read_rope, .write = config_write_rope},
     {"is_causal", KEY_ONLY_TRUE},

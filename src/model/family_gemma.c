@@ -1,7 +1,11 @@
-/* Gemma 1 to 4 (text) and VaultGemma: norms before each block and in Gemma 2 to 4 after it, too; GeGLU; embeddings times sqrt(hidden
- * size). Gemma 2 and VaultGemma have windows and may cap scores and logits, Gemma 3 norms q and k of each head and has a base of its own
- * in windowed layers. Norms have weights 1 + w. Gemma 4, whose have not, norms v as well, has larger and fewer KV heads in the layers
- * that attend everything, where keys may be values, and multiplies each layer's output by a number. */
+/* Gemma 1 to 4 (text) and VaultGemma: norms before each block, in Gemma 2 to 4 after it, too; GeGLU; embeddings times sqrt(hidden
+ * size). Norms multiply by 1 + w, except in Gemma 4.
+ *
+ * Gemma 2 and VaultGemma have windows and may cap scores and logits. Gemma 3 has norms of q and k of each head, and another
+ * rotary base in windowed layers.
+ *
+ * Gemma 4 also has a norm of v. Its layers without a window have larger and fewer KV heads, whose keys may serve as values. Each
+ * layer's output is multiplied by a number. */
 #include "model/family_common.h"
 
 #include <math.h>
@@ -12,13 +16,13 @@ static void embedding(struct builder *b)
     b->m->rounds_embedding_scale = 1;
 }
 
-/* In place of the norms with weights 1 + w of Gemma 2 and 3. */
+/* Returns the family's kind of norm; Gemma 4's multiply by w, all others by 1 + w. */
 static enum norm_kind norm_of(const struct model_config *c)
 {
     return c->family == FAMILY_GEMMA4 ? NORM_RMS : NORM_RMS_ONE;
 }
 
-/* Gemma 4's attention: no map of values where they come from that of keys. */
+/* Declares Gemma 4's attention, without a map of values where these come from the map of keys. */
 static void build_gemma4(struct builder *b, int l, struct attention_block *a, unsigned form)
 {
     const struct model_config *c = &b->m->config;
@@ -74,7 +78,7 @@ static enum status read_windows(struct config_reader *r, struct model_config *c)
     return common_read_pattern(r, c, 4096, period);
 }
 
-/* query_pre_attn_scalar takes the head size's place in the scale of scores. */
+/* Reads query_pre_attn_scalar, which replaces the head size in the scale of scores. */
 static enum status read_scale(struct config_reader *r, struct model_config *c)
 {
     double scalar = 256.0;
@@ -90,14 +94,14 @@ static json_t *write_scale(const struct model_config *c)
     return fabs(scalar - whole) < 1e-9 * whole ? json_integer((json_int_t)whole) : json_real(scalar);
 }
 
-/* A cap; without the key that of the family's released models. */
+/* Reads a cap; without the key the cap is that of the family's released models. */
 static enum status read_cap(struct config_reader *r, const char *key, double absent, double *cap)
 {
     *cap = json_object_get(r->object, key) ? 0.0 : absent;
     return config_read_real(r, key, OPTIONAL, cap);
 }
 
-/* transformers' Gemma 3 caps no scores, and no logits of the multimodal model, whatever the keys say. */
+/* Reads Gemma 3's caps. transformers caps no scores of Gemma 3, and no logits of the multimodal model, whatever the keys say. */
 static enum status read_gemma3_caps(struct config_reader *r, struct model_config *c)
 {
     TRY(config_only_null(r, "attn_logit_softcapping"));
@@ -138,7 +142,7 @@ static json_t *write_logit_cap(const struct model_config *c)
     return cap_json(c->logit_cap);
 }
 
-/* A base that has been read with rope_parameters stays. */
+/* Reads the base of windowed layers; a base already read from rope_parameters must agree. */
 static enum status read_local_theta(struct config_reader *r, struct model_config *c)
 {
     const double before = c->rope_local_theta;
@@ -155,7 +159,7 @@ static json_t *write_local_theta(const struct model_config *c)
     return json_real(c->rope_local_theta);
 }
 
-/* hidden_activation, and its older name, which transformers does not look at. */
+/* Reads hidden_activation. Its older name hidden_act is checked and ignored, as in transformers. */
 static enum status read_activation(struct config_reader *r, struct model_config *c)
 {
     int gate = GATE_GELU_TANH, ignored;
@@ -170,7 +174,7 @@ static json_t *write_activation(const struct model_config *c)
     return json_string(c->gate == GATE_GELU_TANH ? "gelu_pytorch_tanh" : c->gate == GATE_GELU_ERF ? "gelu" : "silu");
 }
 
-/* Of Gemma 1, whose gelu is tanh's by whatever name. */
+/* Activations of Gemma 1: transformers computes every gelu as tanh's. */
 static const struct config_word gemma_words[] = {
     {"gelu_pytorch_tanh", GATE_GELU_TANH}, {"gelu", GATE_GELU_TANH}, {"gelu_new", GATE_GELU_TANH}, {"silu", GATE_SILU}, {NULL, 0}};
 
@@ -193,7 +197,7 @@ static enum status derive(struct config_reader *r, struct model_config *c)
 
 /* ---- Gemma 4 ---- */
 
-/* Layers that attend everything come every sixth time, and the last one does. */
+/* Reads Gemma 4's windows: every sixth layer and the last one have none. */
 static enum status read_gemma4_windows(struct config_reader *r, struct model_config *c)
 {
     TRY(common_read_pattern(r, c, 512, 6));
@@ -202,7 +206,7 @@ static enum status read_gemma4_windows(struct config_reader *r, struct model_con
     return OK;
 }
 
-/* What E2B and E4B have beside a dense model. */
+/* Refuses the embeddings per layer that E2B and E4B have beside a dense model. */
 static enum status read_per_layer_input(struct config_reader *r, struct model_config *c)
 {
     int64_t size = 256;
@@ -229,7 +233,7 @@ static enum status read_experts(struct config_reader *r, struct model_config *c)
     return experts ? config_refuse(r, "enable_moe_block", "experts are not supported") : OK;
 }
 
-/* Heads of the layers without a window, unless per_layer_config says it layer by layer. */
+/* Reads the heads of layers without a window, unless per_layer_config gives heads layer by layer. */
 static enum status read_global_heads(struct config_reader *r, struct model_config *c)
 {
     struct layer_config own = {.head_dim = 512};
@@ -266,7 +270,7 @@ static enum status derive_gemma4(struct config_reader *r, struct model_config *c
         {"attn_logit_softcapping", KEY_SPECIAL, .read = read_caps, .write = write_attention_cap},       \
         {"final_logit_softcapping", KEY_SPECIAL, .write = write_logit_cap}, WINDOW_KEY(read_windows), LISTED_TYPES_KEY
 
-/* As transformers' Gemma3TextConfig has them. */
+/* Defaults of transformers' Gemma3TextConfig. */
 static const struct config_implied gemma3_implied[] = {{AT_vocab, 262208}, {AT_dim, 2304}, {AT_ffn, 9216},
                                                        {AT_layers, 26},    {AT_heads, 8},  {NO_FIELD, 0}};
 
@@ -276,10 +280,10 @@ static const struct config_key gemma_keys[] = {
     {"tie_word_embeddings", KEY_FIELD, AT_tied, 1},
     {"attention_bias", KEY_FIELD, AT_attention_bias, 0},
     {"sliding_window", KEY_SPECIAL, .read = read_embedding_scale},
-    {"hidden_activation", KEY_SPECIAL}, /* a newer name of hidden_act, which transformers does not look at */
+    {"hidden_activation", KEY_SPECIAL}, /* newer name of hidden_act, which transformers ignores here */
     {NULL},
 };
-/* As Gemma4TextConfig has them. */
+/* Defaults of transformers' Gemma4TextConfig. */
 static const struct config_implied gemma4_implied[] = {{AT_vocab, 262144}, {AT_dim, 2304}, {AT_ffn, 9216},
                                                        {AT_layers, 30},    {AT_heads, 8},  {NO_FIELD, 0}};
 
@@ -296,13 +300,13 @@ static const struct config_key gemma4_keys[] = {
     {"sliding_window", KEY_SPECIAL, .read = read_gemma4_windows, .write = common_write_window},
     LISTED_TYPES_KEY,
     {"attention_k_eq_v", KEY_FIELD, AT_k_is_v, 0},
-    {"global_head_dim", KEY_SPECIAL}, /* read once all layers' heads are known */
+    {"global_head_dim", KEY_SPECIAL}, /* read once the heads of all layers are known */
     {"num_global_key_value_heads", KEY_SPECIAL},
     ROPE_BY_KIND_KEY,
     {"hidden_size_per_layer_input", KEY_SPECIAL, .read = read_per_layer_input, .write = write_nothing},
     {"num_kv_shared_layers", KEY_SPECIAL, .read = read_shared_layers},
     {"enable_moe_block", KEY_SPECIAL, .read = read_experts},
-    {"vocab_size_per_layer_input", KEY_SPECIAL}, /* about what is not there */
+    {"vocab_size_per_layer_input", KEY_SPECIAL}, /* concern parts that the model does not have */
     {"use_double_wide_mlp", KEY_SPECIAL},
     {"num_experts", KEY_SPECIAL},
     {"top_k_experts", KEY_SPECIAL},

@@ -1,5 +1,5 @@
-/* GLM-4: half of each head rotated in pairs of neighbours, gate and up in one matrix. Norms stand before each block, in the models of
- * April 2025 (glm4) after it, too. */
+/* GLM-4: half of each head is rotated in pairs of neighbours; gate and up are one matrix. Norms stand before each block, in glm4
+ * (April 2025) after it, too. */
 #include "model/family_common.h"
 
 static void layer(struct builder *b, int l)

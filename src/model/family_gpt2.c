@@ -1,6 +1,8 @@
-/* GPT-2: layer norms, learned positions, biases everywhere, GELU; matrices stored [in, out], q, k and v as columns of one.
- * GPTBigCode (SantaCoder, StarCoder 1): one KV head, or q, k and v head by head; matrices stored [out, in]. GPT-Neo: scores that are not
- * scaled, no biases of q, k and v, a window in every second layer. */
+/* GPT-2: layer norms, learned positions, biases everywhere, GELU; matrices are stored [in, out], with q, k and v as columns of
+ * one.
+ *
+ * GPTBigCode (SantaCoder, StarCoder 1): one KV head, or q, k and v head by head; matrices are stored [out, in]. GPT-Neo: scores
+ * are not scaled, q, k and v have no biases, and every second layer has a window. */
 #include "model/family.h"
 
 #include <math.h>
@@ -40,7 +42,8 @@ static void layer(struct builder *b, int l)
     const struct model_config *c = &b->m->config;
     const unsigned form = (c->family == FAMILY_GPT2 ? LINEAR_IN_OUT : LINEAR_OUT_IN) | LINEAR_BIAS;
     int64_t dim = c->dim, kv = c->kv_heads * c->head_dim;
-    double std = c->init_std, residual_std = std / sqrt(2.0 * (double)c->layers); /* GPT-2's scaling of what adds to the stream */
+    /* GPT-2 scales the maps that add to the residual stream */
+    double std = c->init_std, residual_std = std / sqrt(2.0 * (double)c->layers);
     struct model_block *attention = build_block(b, l, BLOCK_ATTENTION), *mlp = build_block(b, l, BLOCK_MLP);
     build_prefix(b, "transformer.h.%d.", l);
     attention->norm = build_norm(b, "ln_1", NORM_LAYER);
@@ -101,7 +104,7 @@ static enum status read_multi_query(struct config_reader *r, struct model_config
     int one = 1;
     TRY(config_read_bool(r, "multi_query", &one));
     c->kv_heads = one ? 1 : c->heads;
-    return config_only_number(r, "num_key_value_heads", (double)c->kv_heads); /* which transformers writes beside it */
+    return config_only_number(r, "num_key_value_heads", (double)c->kv_heads); /* transformers writes this key, too */
 }
 
 static json_t *write_multi_query(const struct model_config *c)
@@ -109,7 +112,7 @@ static json_t *write_multi_query(const struct model_config *c)
     return json_boolean(c->kv_heads == 1);
 }
 
-/* ---- GPT-Neo's kinds of layers: [[["global", "local"], 12]] is 12 times the two in turn ---- */
+/* ---- GPT-Neo's kinds of layers: [[["global", "local"], 12]] is the two in turn, 12 times ---- */
 
 static int is_local(const json_t *word)
 {
@@ -117,7 +120,7 @@ static int is_local(const json_t *word)
     return strcmp(text, "local") == 0 ? 1 : strcmp(text, "global") == 0 ? 0 : -1;
 }
 
-/* The kinds of layer l on of one entry; how many layers it has spoken of, -1 if it cannot be read. */
+/* Reads one entry, which describes layers from l on. Returns the number of layers described; -1 if the entry is invalid. */
 static int64_t read_entry(const json_t *entry, int64_t l, struct model_config *c)
 {
     const json_t *words = json_array_get(entry, 0), *times = json_array_get(entry, 1), *word;
@@ -230,7 +233,7 @@ static const struct config_key bigcode_keys[] = {
     GPT2_SHAPE,
     {"multi_query", KEY_SPECIAL, .read = read_multi_query, .write = write_multi_query},
     {"num_key_value_heads", KEY_SPECIAL},
-    {"inference_runner", KEY_SPECIAL}, /* how its makers' server ran it, as the next ones */
+    {"inference_runner", KEY_SPECIAL}, /* says how the makers' server ran the model, as the next keys */
     {"pad_key_length", KEY_SPECIAL},
     {"pre_allocate_kv_cache", KEY_SPECIAL},
     {"validate_runner_input", KEY_SPECIAL},
@@ -253,7 +256,7 @@ static const struct config_key neo_keys[] = {
     {NULL},
 };
 
-/* Causal masks. */
+/* Globs of causal masks. */
 static const char *const buffers[] = {"*h.*.attn.bias", "*h.*.attn.masked_bias", "*h.*.attn.attention.bias", "*h.*.attn.attention.masked_bias",
                                       NULL};
 

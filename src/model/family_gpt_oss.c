@@ -1,4 +1,4 @@
-/* gpt-oss, as far as it goes without experts: attention sinks, every second layer slides, biases, a clamped gate. */
+/* gpt-oss, without experts: attention sinks, windows in every second layer, biases, a clamped gate. */
 #include "model/family_common.h"
 
 static void layer(struct builder *b, int l)
@@ -11,7 +11,7 @@ static void layer(struct builder *b, int l)
     mlp->norm = build_norm(b, "post_attention_layernorm", NORM_RMS);
     common_attention(b, &attention->attention, form, form);
     common_mlp(b, &mlp->mlp, LINEAR_BIAS);
-    /* last, for biases behind a few sinks would begin at addresses that vectors of loads do not */
+    /* declared last: behind a few sinks, biases would begin at addresses that are not aligned for vector loads */
     attention->attention.sinks = build_vector(b, "self_attn.sinks", build_shape(b, &attention->attention)->heads, c->init_std);
 }
 
@@ -35,13 +35,13 @@ static json_t *write_experts(const struct model_config *c)
     return json_integer(0);
 }
 
-/* Without the key 128; null is none. Layers slide in turn, the first one does. */
+/* Reads windows: 128 without the key, none if null. Every second layer has the window, beginning with the first. */
 static enum status read_windows(struct config_reader *r, struct model_config *c)
 {
     return common_read_pattern(r, c, 128, 2);
 }
 
-/* Where config.json says nothing of rotary positions, transformers takes the published models'. */
+/* Derives rotary positions: without keys for them, transformers takes those of the published models. */
 static enum status derive(struct config_reader *r, struct model_config *c)
 {
     if (json_object_size(config_get(r, "rope_scaling")) == 0 && !config_get(r, "rope_parameters")) {
@@ -71,8 +71,8 @@ static const struct config_key gpt_oss_keys[] = {
     {"swiglu_alpha", KEY_FIELD, AT_gate_alpha, 1.702},
     WINDOW_KEY(read_windows),
     LISTED_TYPES_KEY,
-    {"initial_context_length", KEY_SPECIAL}, /* rope_scaling says it, too */
-    {"num_experts_per_tok", KEY_SPECIAL},    /* of no experts */
+    {"initial_context_length", KEY_SPECIAL}, /* repeats rope_scaling */
+    {"num_experts_per_tok", KEY_SPECIAL},    /* about experts, of which there are none; as the next keys */
     {"experts_per_token", KEY_SPECIAL},
     {"router_aux_loss_coef", KEY_SPECIAL},
     {"output_router_logits", KEY_SPECIAL},

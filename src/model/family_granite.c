@@ -1,5 +1,5 @@
-/* Granite: Llama with four factors. Granite SWA: three of four layers slide, a sink for each head, a rotary base for each layer, or none.
- * HyperCLOVA X: the factors, and norms of what blocks give. */
+/* Granite: Llama with four factors. Granite SWA: three of four layers have a window, each head has a sink, and each layer has a
+ * rotary base or none. HyperCLOVA X: the factors, and norms after blocks. */
 #include "model/family_common.h"
 
 #include <stdio.h>
@@ -18,13 +18,13 @@ static void layer(struct builder *b, int l)
     }
     common_attention(b, &attention->attention, attention_form, attention_form);
     common_mlp(b, &mlp->mlp, mlp_form);
-    if (c->family == FAMILY_GRANITE_SWA) /* last, for the alignment of others, as in gpt-oss */
+    if (c->family == FAMILY_GRANITE_SWA) /* declared last to keep others aligned, as in gpt-oss */
         attention->attention.sinks = build_vector(b, "self_attn.sinks", build_shape(b, &attention->attention)->heads, c->init_std);
 }
 
 /* ---- config.json ---- */
 
-/* HyperCLOVA X multiplies logits where Granite divides, and without the key has the usual scale of scores. */
+/* Reads the factors. HyperCLOVA X multiplies logits where Granite divides them; without the key its scores have the usual scale. */
 static enum status read_factors(struct config_reader *r, struct model_config *c)
 {
     const int divides = c->family != FAMILY_HYPERCLOVAX;
@@ -59,24 +59,25 @@ static json_t *write_logits(const struct model_config *c)
     return json_real(c->family == FAMILY_HYPERCLOVAX ? c->logit_scale : 1.0 / c->logit_scale);
 }
 
-/* The first of every four layers has no window. */
+/* Reads windows; the first of every four layers has none. */
 static enum status read_windows(struct config_reader *r, struct model_config *c)
 {
     return common_read_pattern(r, c, 128, -4);
 }
 
-/* Of layer l; -1: no number that may stand there. */
+/* Returns the base listed for layer l; -1 if the entry is no valid number. */
 static double listed_theta(const json_t *list, int64_t l)
 {
     const json_t *entry = json_array_get(list, (size_t)l);
     return json_is_number(entry) && json_number_value(entry) >= 0.0 ? json_number_value(entry) : -1.0;
 }
 
-/* A base for each layer, 0 for none, in place of rope_parameters': one for all layers that slide and one for the others. */
+/* Reads layer_rope_theta, which replaces rope_parameters' base: 0 for no positions, one base for all layers with a window, one
+ * for the others. */
 static enum status read_thetas(struct config_reader *r, struct model_config *c)
 {
     const json_t *list = config_get(r, "layer_rope_theta");
-    double theta[2] = {0.0, 0.0}; /* of those without a window, of those with one */
+    double theta[2] = {0.0, 0.0}; /* [0]: layers without a window; [1]: layers with one */
     char instead[96];
     snprintf(instead, sizeof instead, "must be a list with a base, or 0, for each of num_hidden_layers");
     if (list && (json_array_size(list) != (size_t)c->layers || c->layers > LAYERS_MOST))

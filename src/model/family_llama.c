@@ -1,10 +1,11 @@
-/* Llama and its nearest: RMS norms, rotary positions, grouped heads, SwiGLU. Mistral, Ministral and CWM may have a sliding window,
- * Ministral 3 scales queries by their positions, Qwen2 and Seed-OSS have biases on q, k and v, Qwen3 norms q and k of each head,
- * SmolLM3 has layers without positions, ERNIE 4.5 and Helium rotate neighbouring pairs, Arcee's MLP has two maps
- * and a squared ReLU between, HunYuan norms q and k of each head once they are rotated. */
+/* Llama and its nearest relatives: RMS norms, rotary positions, grouped heads, SwiGLU.
+ *
+ * Mistral, Ministral and CWM may have a sliding window. Ministral 3 scales queries by position. Qwen2 and Seed-OSS have biases on
+ * q, k and v. Qwen3 has norms of q and k of each head; HunYuan has them after rotation. SmolLM3 has layers without positions.
+ * ERNIE 4.5 and Helium rotate neighbouring pairs. Arcee's MLP has two maps with a squared ReLU between. */
 #include "model/family_common.h"
 
-/* ERNIE has one word for all its biases. */
+/* Returns the form of the MLP's maps; ERNIE 4.5 has one key for all its biases. */
 static unsigned mlp_form(const struct model_config *c)
 {
     return c->mlp_bias || (c->family == FAMILY_ERNIE4_5 && c->attention_bias) ? LINEAR_BIAS : 0;
@@ -46,13 +47,14 @@ static enum status read_no_window(struct config_reader *r, struct model_config *
     return config_only_null(r, "sliding_window");
 }
 
-/* Without the key transformers takes a window of 4096; null is none. */
+/* Reads Mistral's window: 4096 without the key, as in transformers; none if null. */
 static enum status read_mistral_window(struct config_reader *r, struct model_config *c)
 {
     return common_read_pattern(r, c, 4096, 0);
 }
 
-/* Qwen2.5-1M: vLLM attends in chunks beyond the original length; transformers attends everything, and so does ltrain. */
+/* Reads the length up to which Qwen2.5-1M attends without chunks. vLLM attends in chunks beyond it; transformers and ltrain
+ * attend all keys. */
 static enum status read_dual_chunks(struct config_reader *r, struct model_config *c)
 {
     const json_t *chunks = config_get(r, "dual_chunk_attention_config"),
@@ -66,14 +68,14 @@ static enum status read_dual_chunks(struct config_reader *r, struct model_config
     return OK;
 }
 
-/* SmolLM3's window, where it is used, is that of the layers without positions, unless layer_types says otherwise. */
+/* Reads SmolLM3's layers. A window that is used belongs to the layers without positions, unless layer_types says otherwise. */
 static enum status read_smollm3_layers(struct config_reader *r, struct model_config *c)
 {
     TRY(config_read_unrotated(r, c));
     return common_read_used_window(r, c);
 }
 
-/* CWM: the first of every four layers has no window, and without the keys positions are scaled as the published model's. */
+/* Reads CWM's window: the first of every four layers has none. Without keys, positions are scaled as in the published model. */
 static enum status read_cwm_window(struct config_reader *r, struct model_config *c)
 {
     if (json_object_size(config_get(r, "rope_scaling")) == 0 && !config_get(r, "rope_parameters")) {
@@ -221,7 +223,7 @@ static const struct config_key hunyuan_keys[] = {
     {"use_mixed_mlp_moe", KEY_ONLY_FALSE},
     {"num_experts", KEY_ONLY_ONE},
     {"norm_type", KEY_WORD, NO_FIELD, .words = hunyuan_norms},
-    {"attention_head_dim", KEY_SPECIAL}, /* head_dim says it, too; of what is off, or of images, as the next ones */
+    {"attention_head_dim", KEY_SPECIAL}, /* repeats head_dim; the next keys concern features that are off, or images */
     {"cla_share_factor", KEY_SPECIAL},
     {"add_classification_head", KEY_ONLY_FALSE},
     {"class_num", KEY_SPECIAL},

@@ -1,5 +1,5 @@
-/* GPT-NeoX (Pythia): layer norms, biases, rotary positions of a part of each head, GELU; attention and MLP read the same input,
- * or follow one another; q, k and v in one matrix, head by head in files. */
+/* GPT-NeoX (Pythia): layer norms, biases, GELU, a part of each head rotated. Attention and MLP read the same input or follow one
+ * another. q, k and v are one matrix, stored head by head. */
 #include "model/family_common.h"
 
 static void embedding(struct builder *b)
@@ -66,12 +66,12 @@ static const struct config_key keys[] = {
     {"is_causal", KEY_ONLY_TRUE},
     {"attention_dropout", KEY_DROPOUT},
     {"hidden_dropout", KEY_DROPOUT},
-    {"attention_probs_dropout_prob", KEY_SPECIAL}, /* older names of these, which transformers ignores */
+    {"attention_probs_dropout_prob", KEY_SPECIAL}, /* older names of the dropouts, which transformers ignores */
     {"hidden_dropout_prob", KEY_SPECIAL},
     {NULL},
 };
 
-/* Causal masks and tables of sines. */
+/* Globs of causal masks and tables of sines. */
 static const char *const buffers[] = {"*attention.bias", "*attention.masked_bias", "*rotary_emb.inv_freq", NULL};
 
 const struct family family_gpt_neox = {.name = "gpt_neox",

@@ -1,4 +1,5 @@
-/* OPT: layer norms before blocks, learned positions from the table's third row on, biases, an MLP of two maps and a ReLU between. */
+/* OPT: layer norms before blocks, learned positions from the table's third row on, biases, an MLP of two maps with a ReLU
+ * between. */
 #include "model/family.h"
 
 enum { FIRST_POSITION = 2 }; /* rows before it were once for padding */
@@ -55,7 +56,7 @@ static enum status check(const struct model_config *c)
     return OK;
 }
 
-/* Its epsilon is no key's; of opt-350m's narrower embeddings and norms after blocks nothing is built. */
+/* Sets the norms' epsilon, which no key gives, and refuses opt-350m's narrower embeddings. */
 static enum status read_width(struct config_reader *r, struct model_config *c)
 {
     int64_t width = c->dim;
@@ -90,7 +91,7 @@ static const struct config_key keys[] = {
     {"is_encoder_decoder", KEY_ONLY_FALSE},
     {"add_cross_attention", KEY_ONLY_FALSE},
     {"is_causal", KEY_ONLY_TRUE},
-    {"activation_dropout", KEY_SPECIAL}, /* which transformers ignores */
+    {"activation_dropout", KEY_SPECIAL}, /* ignored by transformers */
     {"attention_dropout", KEY_DROPOUT},
     {"dropout", KEY_DROPOUT},
     {"layerdrop", KEY_DROPOUT},

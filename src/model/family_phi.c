@@ -1,6 +1,8 @@
-/* Phi 1 to 2, GPT-J and CodeGen: attention and MLP read the same layer norm; a part of each head is rotated; GELU of two maps; a bias of
- * the head. Phi has biases everywhere; GPT-J and CodeGen of the MLP alone, and they rotate neighbouring pairs. CodeGen has queries,
- * values and keys in one matrix, in files in four parts. */
+/* Phi 1 to 2, GPT-J and CodeGen: attention and MLP read the same layer norm; a part of each head is rotated; the MLP has two maps
+ * and GELU; the head has a bias.
+ *
+ * Phi has biases everywhere; GPT-J and CodeGen only in the MLP, and they rotate neighbouring pairs. CodeGen has queries, values
+ * and keys in one matrix, stored in four parts. */
 #include "model/family_common.h"
 
 #include <math.h>
@@ -86,7 +88,7 @@ static enum status derive(struct config_reader *r, struct model_config *c)
     return common_derive(r, c);
 }
 
-/* rotary_dim as a share of the head, from which the same number of elements follows again. */
+/* Reads rotary_dim as a share of the head, chosen so that the same number of elements follows from the share. */
 static enum status read_rotary_dim(struct config_reader *r, struct model_config *c)
 {
     int64_t n = USUAL_ROTARY_DIM;
@@ -158,7 +160,7 @@ static const struct config_key keys_j[] = {
     {NULL},
 };
 
-/* Causal masks and tables of sines. */
+/* Globs of causal masks and tables of sines. */
 static const char *const buffers_j[] = {"*attn.bias", "*attn.masked_bias", "*attn.causal_mask", "*embed_positions", NULL};
 
 const struct family family_phi = {.name = "phi",

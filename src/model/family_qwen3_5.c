@@ -1,5 +1,5 @@
-/* Qwen3.5 (text), as far as it goes without linear attention: norms with weights 1 + w, of queries and keys of each head, too; a part of
- * each head is rotated; what a head gives is multiplied by the sigmoid of its gate, whose map lies beside the queries' in q_proj. */
+/* Qwen3.5 (text), without linear attention: norms multiply by 1 + w, those of queries and keys of each head, too; a part of each
+ * head is rotated. A head's output is multiplied by the sigmoid of its gate, whose map lies beside the queries' in q_proj. */
 #include "model/family_common.h"
 
 #include <string.h>
@@ -36,7 +36,8 @@ static void head(struct builder *b)
 
 #define NOT_LINEAR "linear attention is not supported yet: only models all of whose layers have full_attention are"
 
-/* Without layer_types every full_attention_interval-th layer has full attention, the others linear. */
+/* Refuses layers with linear attention. Without layer_types every full_attention_interval-th layer has full attention, the others
+ * linear. */
 static enum status read_layers(struct config_reader *r, struct model_config *c)
 {
     const json_t *types = config_get(r, "layer_types"), *type;
@@ -74,13 +75,13 @@ static const struct config_key keys[] = {
     {"layer_types", KEY_SPECIAL, .read = read_layers, .write = config_list_layer_types},
     {"attn_output_gate", KEY_ONLY_TRUE},
     SHARE_KEY,
-    {"linear_conv_kernel_dim", KEY_SPECIAL}, /* of no linear attention */
+    {"linear_conv_kernel_dim", KEY_SPECIAL}, /* about linear attention, of which there is none; as the next keys */
     {"linear_key_head_dim", KEY_SPECIAL},
     {"linear_value_head_dim", KEY_SPECIAL},
     {"linear_num_key_heads", KEY_SPECIAL},
     {"linear_num_value_heads", KEY_SPECIAL},
     {"mamba_ssm_dtype", KEY_SPECIAL},
-    {"mlp_only_layers", KEY_SPECIAL}, /* of no experts */
+    {"mlp_only_layers", KEY_SPECIAL}, /* about experts, of which there are none */
     {NULL},
 };
 

@@ -1,4 +1,4 @@
-/* StableLM: Llama with layer norms, of which a part of each head is rotated; in some attention and MLP read the same norm. */
+/* StableLM: Llama with layer norms, and a part of each head rotated. In some models attention and MLP read the same norm. */
 #include "model/family_common.h"
 
 static void layer(struct builder *b, int l)
@@ -36,7 +36,7 @@ static const struct config_key keys[] = {
     {"tie_word_embeddings", KEY_FIELD, AT_tied, 0},
     {"use_qkv_bias", KEY_FIELD, AT_attention_bias, 0},
     {"use_parallel_residual", KEY_FIELD, AT_parallel, 0},
-    {"qk_layernorm", KEY_ONLY_FALSE}, /* of each head, a tensor each in files */
+    {"qk_layernorm", KEY_ONLY_FALSE}, /* norms of each head, stored as a tensor each */
     SHARE_KEY,
     {"hidden_dropout", KEY_DROPOUT},
     {NULL},

@@ -1,4 +1,4 @@
-/* From a configuration to the graph: parameters by unit, their order and offsets, and what each layer uses. */
+/* Building the graph from a configuration: parameters by unit, their order and offsets, and the use of each in its layer. */
 #include "model/family.h"
 
 #include "base/sys.h"
@@ -29,7 +29,7 @@ static void end_unit(struct builder *b)
 
 /* ---- the family's description, unit by unit ---- */
 
-/* Returns the number of parameters (not of CONNECT). */
+/* Runs one pass over the family's description; returns the number of parameters (0 in CONNECT). */
 static int describe(struct model *m, const struct adapter_rules *rules, enum build_pass pass)
 {
     const struct family *f = family_of(&m->config);
@@ -66,7 +66,7 @@ static const struct model_param *first_matrix(const struct model *m, int unit)
     return p;
 }
 
-/* Adapters are trained in place of the model, but for what is to be saved with them; constants never are. */
+/* Freezes the base if there are adapters, except parameters saved with them. Constants are always frozen. */
 static void freeze_base(struct model *m, const struct adapter_rules *rules)
 {
     for (int i = 0; i < m->n_params && rules; i++)
@@ -93,7 +93,7 @@ static enum status apply_freeze(struct model *m, const char *const *freeze, int 
     for (int i = 0; i < m->n_params; i++)
         if (m->params[i].trained)
             return OK;
-    if (everything || (m->config.lora.rank > 0 && n_freeze == 0)) /* of adapters that match nothing model_check_adapters says why */
+    if (everything || (m->config.lora.rank > 0 && n_freeze == 0)) /* model_check_adapters reports adapters that match nothing */
         return OK;
     return status_fail(ERR_INVALID, "--freeze: every parameter is frozen; leave some to train");
 }
@@ -108,7 +108,7 @@ const char *model_base_word(enum model_base base)
     return base == BASE_STORED ? "" : base == BASE_INT8 ? "int8" : "nf4";
 }
 
-/* Returns whether bitsandbytes would quantise it, too: what transformers' Linear4bit and Linear8bitLt take the place of. */
+/* Tells whether bitsandbytes would quantise the parameter: the maps that transformers' Linear4bit and Linear8bitLt replace. */
 static int is_packed(const struct model *m, const struct skipped *skipped, const struct model_param *p)
 {
     char module[sizeof p->name];
@@ -118,7 +118,7 @@ static int is_packed(const struct model *m, const struct skipped *skipped, const
     return !skipped_has(skipped, module);
 }
 
-/* Where modules are listed, an untied head is left alone only if it is among them. */
+/* Refuses an untied head that is quantised, too: where modules are listed, it is left alone only if it is among them. */
 static enum status check_head(const struct model *m, const struct skipped *skipped)
 {
     char head[sizeof m->params->name];
@@ -131,7 +131,7 @@ static enum status check_head(const struct model *m, const struct skipped *skipp
                        head);
 }
 
-/* Frozen matrices of layers become bytes. */
+/* Turns the layers' frozen matrices into quantised bytes. */
 static enum status pack_matrices(struct model *m, const struct skipped *skipped)
 {
     TRY(check_head(m, skipped));
@@ -160,7 +160,8 @@ static enum status pack_base(struct model *m)
     return st;
 }
 
-/* 0 trained matrix, 1 trained vector, 2 and 3 the same frozen, 4 quantised. */
+/* Returns the order of a parameter in its unit: 0 trained matrix, 1 trained vector, 2 frozen matrix, 3 frozen vector, 4
+ * quantised. */
 static int group(const struct model_param *p)
 {
     if (p->packed_bytes > 0)
@@ -168,7 +169,8 @@ static int group(const struct model_param *p)
     return (p->trained ? 0 : 2) + !is_matrix(p);
 }
 
-/* A stable sort: within a group parameters stay in the order in which they were declared. */
+/* Sorts the parameters of a unit by group and sets their offsets. The sort is stable: within a group they stay in the order of
+ * declaration. */
 static void order_unit(struct model *m, struct model_unit *u)
 {
     struct model_param *p = m->params + u->first_param;
@@ -193,7 +195,7 @@ static void order_unit(struct model *m, struct model_unit *u)
 
 /* ---- entry ---- */
 
-enum { MOST_HEAD_DIM = 512 }; /* of the attention kernels */
+enum { MOST_HEAD_DIM = 512 }; /* limit of the attention kernels */
 
 static enum status check_heads(const struct model_config *c, const struct attention_shape *s)
 {
@@ -215,7 +217,7 @@ static enum status check_heads(const struct model_config *c, const struct attent
     return OK;
 }
 
-/* The limits keep every product below 2^62. */
+/* Checks the configuration; the limits keep every product below 2^62. */
 static enum status check_config(const struct model_config *c)
 {
     TRY(config_check_limits(c));
@@ -226,7 +228,8 @@ static enum status check_config(const struct model_config *c)
     return family_of(c)->check(c);
 }
 
-/* The head, which may be tied, is counted by itself; an embedding's adapter is looked up and then multiplied. */
+/* Tells whether a matrix multiplies tokens. The head, which may be tied, is counted separately; an embedding's adapter is looked
+ * up (A), then multiplied (B). */
 static int multiplies_tokens(const struct model *m, int param)
 {
     const struct model_param *p = &m->params[param];
@@ -255,7 +258,7 @@ static enum status no_memory(size_t bytes)
     return status_fail(ERR_NOMEM, "out of memory: %zu bytes for the model's description", bytes);
 }
 
-/* One block: the struct, then units and layers. Parameters follow when they are counted. */
+/* Allocates one block for the struct, the units and the layers. Parameters are allocated once they have been counted. */
 static enum status allocate(const struct model_config *config, struct model **out)
 {
     size_t layers = (size_t)config->layers, units = layers + 2;
@@ -334,7 +337,7 @@ int64_t model_param_piece(const struct model_param *p, int64_t first, int64_t n,
     if (head == 0)
         return n;
     int64_t heads = p->shape[0] / (p->head_rows * p->parts), index = first / head, within = first % head;
-    int64_t of = index / p->joined, part = index % p->joined; /* head and part */
+    int64_t of = index / p->joined, part = index % p->joined; /* indices of the head and of its part */
     if (of >= heads) {
         of = (index - heads * p->joined) % heads;
         part = p->joined + (index - heads * p->joined) / heads;

@@ -28,8 +28,8 @@ int64_t model_rotated(const struct model_config *c, int64_t head_dim)
     return c->rope_share > 0.0 && c->rope != ROPE_PROPORTIONAL ? (int64_t)((double)head_dim * c->rope_share) : head_dim;
 }
 
-/* Llama 3.1: wavelengths short against the original context stay, long ones are stretched by `factor`, those between are blended.
- */
+/* Scales a frequency as Llama 3.1 does: wavelengths short against the original context stay, long ones are stretched by `factor`,
+ * those between are blended. */
 static double scale_llama3(const struct model_config *c, double freq)
 {
     double turns = c->rope_original_positions * freq / TWO_PI; /* original context / wavelength */
@@ -41,13 +41,14 @@ static double scale_llama3(const struct model_config *c, double freq)
     return (1.0 - smooth) * freq / c->rope_factor + smooth * freq;
 }
 
-/* The (real-valued) frequency, of heads of which n elements are rotated, that turns so often within the original context. */
+/* Returns the index (a real number) of the frequency that makes `turns` turns within the original context; n: rotated elements of
+ * a head. */
 static double yarn_turns(const struct model_config *c, int64_t n, double turns)
 {
     return (double)n * log(c->rope_original_positions / (turns * TWO_PI)) / (2.0 * log(c->rope_theta));
 }
 
-/* YaRN (Peng et al. 2023): frequencies that turn often stay, slow ones are stretched, with a ramp between. */
+/* Scales a frequency by YaRN (Peng et al. 2023): frequencies that turn often stay, slow ones are stretched, with a ramp between. */
 static double scale_yarn(const struct model_config *c, int64_t n, int64_t i, double freq)
 {
     double low = yarn_turns(c, n, c->rope_fast), high = yarn_turns(c, n, c->rope_slow);
@@ -78,7 +79,7 @@ double model_rope_base(const struct model_config *c, int64_t tokens)
     return base_of(c, (double)model_rotated(c, c->head_dim), tokens);
 }
 
-/* The i-th one of heads of which n elements are rotated. */
+/* Returns the i-th frequency of heads with n rotated elements, for sequences of `tokens`. */
 static double frequency(const struct model_config *c, int64_t n, int64_t tokens, int64_t i)
 {
     double freq = pow(base_of(c, (double)n, tokens), -2.0 * (double)i / (double)n);
@@ -91,7 +92,7 @@ static double frequency(const struct model_config *c, int64_t n, int64_t tokens,
         return scale_yarn(c, n, i, freq);
     case ROPE_LONGROPE:
         return freq / ((double)tokens > c->rope_original_positions ? c->rope_long : c->rope_short)[i];
-    case ROPE_PROPORTIONAL: /* the other pairs of the whole head are not rotated */
+    case ROPE_PROPORTIONAL: /* the other pairs of the head are not rotated */
         return i < (int64_t)(0.5 * (c->rope_share > 0.0 ? c->rope_share : 1.0) * (double)n) ? freq / c->rope_factor : 0.0;
     case ROPE_DEFAULT:
     case ROPE_DYNAMIC:

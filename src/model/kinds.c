@@ -1,4 +1,4 @@
-/* The kinds of attention that a configuration's layers have: windows, heads, rotary frequencies. */
+/* Kinds of attention among a configuration's layers: windows, heads, rotary frequencies. */
 #include "model/kinds.h"
 
 #include "base/num.h"
@@ -47,7 +47,7 @@ static int shape_of(const struct model *m, int64_t l)
     return i;
 }
 
-/* Without a window is the widest. */
+/* Tells whether one window is wider than another; no window (0) is the widest. */
 static int is_wider(int64_t window, int64_t other)
 {
     return other != 0 && (window == 0 || window > other);
@@ -110,7 +110,7 @@ static int has_local_rope(const struct model_config *c, int64_t l)
     return c->rope_local_theta > 0.0 && is_windowed(c, l);
 }
 
-/* The others' first. */
+/* Lists the sets of rotary frequencies: those of layers with the common base first, then those with a local one. */
 static void list_ropes(struct model *m)
 {
     const struct model_config *c = &m->config;

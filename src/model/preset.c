@@ -9,7 +9,7 @@
 
 #define MILLION_POSITIONS (1 << 20)
 
-/* One block a model. */
+/* One paragraph a model. */
 /* clang-format off */
 static const struct model_config presets[] = {
     {.name = "tiny", .family = FAMILY_LLAMA, .vocab = 256, .dim = 64, .ffn = 256,
@@ -71,7 +71,7 @@ enum status model_preset(const char *name, struct model_config *out)
         names[i] = presets[i].name;
         used += snprintf(list + used, sizeof list - (size_t)used, "%s%s", i ? ", " : "", presets[i].name);
     }
-    /* one letter of "7b" is half of it */
+    /* too short: a single letter of "7b" would be half of it */
     const char *nearest = strlen(name) > 2 ? names_nearest(name, names, N_PRESETS) : NULL;
     if (nearest)
         return status_fail(ERR_INVALID,

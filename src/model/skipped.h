@@ -6,10 +6,11 @@
 
 struct skipped;
 
-/* patterns: lines of llm_int8_skip_modules; "": none. ERR_INVALID: one is no regular expression. */
+/* Compiles the lines of llm_int8_skip_modules ("": none). ERR_INVALID: one is no regular expression. */
 enum status skipped_create(const char *patterns, struct skipped **out);
 void skipped_destroy(struct skipped *s); /* NULL is fine */
-/* Returns whether transformers 5.24 leaves the module alone: a pattern matches the beginning of its name up to a dot, or is the name's end. */
+/* Tells whether transformers 5.24 leaves the module alone: a pattern matches the beginning of its name up to a dot, or ends the
+ * name. */
 int skipped_has(const struct skipped *s, const char *module);
 
 #endif
