@@ -1,13 +1,14 @@
-/* Which rank is behind, where a library carries the messages and does not say for whom it waits. A rank that has waited for half
- * of the deadline asks all others how far they are, and they answer. At the deadline one that has not answered is named, else the
- * one that is furthest behind. */
+/* Finding the rank that is behind, where a library carries the messages and does not say for whom it waits.
+ *
+ * A rank that has waited for half of the deadline asks all others how far they are, and they answer. At the deadline it names a
+ * rank that has not answered, else the one that is furthest behind. */
 #include "comm/state.h"
 
 #include <string.h>
 
 enum { UNKNOWN = -1 };
 
-/* Left out while the last one of that kind to that rank is under way. */
+/* Sends this rank's place to another; skipped while the last message of that kind to that rank is under way. */
 static enum status say(struct comm *c, int kind, int to)
 {
     const int n = c->launch.size, mine = (kind == NOTICE_ASKS ? 0 : n) + to, slot = 1 + 2 * n + mine;

@@ -1,9 +1,11 @@
 /* The collectives of a program: every member sends exactly its part to each other one, (P-1)/P of the volume, in chunks.
  *
- * A transfer is a set of flows, one to and one from each other member. Of each flow two chunks may be in flight; the chunks of
+ * A transfer is a set of flows, one to and one from each other member. Each flow has at most two chunks in flight. Chunks of
  * neighbours come first, so that not everybody sends to the same member. Gathers and exchanges are flows between the arguments
- * themselves. A reduction cuts the share into segments: the members' pieces of a segment arrive in `work`, in one of two places,
- * and once all are there they are added up in the members' order, whatever order they came in. */
+ * themselves.
+ *
+ * A reduction cuts the share into segments. The members' pieces of a segment arrive in `work`, in one of two places. Once all are
+ * there they are added in the members' order, whatever order they came in. */
 #include "comm/flows.h"
 #include "comm/state.h"
 #include "ops/reduce.h"
@@ -27,7 +29,7 @@ static void no_flows(struct group *g)
     memset(g->send, 0, 2 * (size_t)g->members * sizeof *g->send);
 }
 
-/* The flows of what is no reduction. */
+/* Begins the flows of a collective that is no reduction. */
 static void begin_flows(struct group *g, const struct collective *x, int64_t chunk)
 {
     struct transfer *t = &g->t;
@@ -102,7 +104,7 @@ int comm_is_busy(const struct comm *c)
     return busy;
 }
 
-/* A slot of the wire's table: member, direction, parity of the chunk. */
+/* Returns a slot of the wire's table, by member, direction and parity of the chunk. */
 static int slot_of(int member, int direction, int64_t chunk)
 {
     return member * 4 + direction * 2 + (int)(chunk & 1);
@@ -206,7 +208,7 @@ static enum status collect(struct comm *c, enum lane lane, struct group *g, int 
         *moved = 1;
         if (direction != RECV)
             continue;
-        /* of the one or two chunks in flight, the one of this parity */
+        /* takes the one of this parity among the one or two chunks in flight */
         int64_t k = f->posted - 1 - ((f->posted - 1 - event[i].slot) & 1);
         if (event[i].bytes != flow_bytes(f, k)) {
             char what[96];
@@ -241,7 +243,7 @@ static void reduce_segment(struct group *g)
     t->reduced++;
 }
 
-/* Work of our own: copying, adding, going from the first half of an all-reduce to the second. */
+/* Does this rank's own work: copying, adding, going from the first half of an all-reduce to the second. */
 static void advance(struct comm *c, struct group *g, int *moved)
 {
     struct transfer *t = &g->t;
@@ -269,7 +271,7 @@ static void advance(struct comm *c, struct group *g, int *moved)
         void *arg[2];
         flows_gather_sums(&x, &attrs, arg, &gather);
         begin_flows(g, &gather, c->chunk);
-    } else { /* the rest of the share is nobody's */
+    } else { /* zero the end of the last share, which lies behind the data */
         int64_t there = flows_share(&t->attrs, g->me);
         memset((float *)t->arg[1] + there, 0, (size_t)(t->attrs.comm.share - there) * 4);
     }

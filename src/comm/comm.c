@@ -1,4 +1,4 @@
-/* Joining and leaving. */
+/* Joining the other ranks, and leaving them. */
 #include "comm/state.h"
 
 #include "base/clock.h"
@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const double LINGER_SECONDS = 1.0; /* mpiexec ends all ranks as soon as one has failed: the others print first */
+static const double LINGER_SECONDS = 1.0; /* mpiexec ends all ranks soon after one has failed, so the others get time to print */
 
 static enum status meet(struct comm *c)
 {
@@ -58,7 +58,7 @@ enum status comm_create(const struct launch *launch, double timeout_seconds, str
     *out = c;
     return OK;
 fail:
-    failure_break(c, st); /* do not finalize */
+    failure_break(c, st); /* keeps comm_destroy from finalizing MPI */
     comm_destroy(c);
     return st;
 }
@@ -88,8 +88,7 @@ void comm_set_chunk(struct comm *c, int64_t bytes)
     c->chunk = bytes;
 }
 
-/* Notices reach the others while we linger: sending needs us, too. Those who have heard linger as well: others are still
- * computing. */
+/* Keeps sending for a while, so that notices reach the others. Ranks that were told linger as well: others are still computing. */
 static void linger(struct comm *c)
 {
     double until = clock_seconds() + LINGER_SECONDS;
@@ -106,13 +105,13 @@ void comm_destroy(struct comm *c)
 {
     if (!c)
         return;
-    lastword_destroy(c); /* the others may leave now, and that is no death */
+    lastword_destroy(c); /* from here on the others may leave; that is no death */
     if (c->wire && c->broken == OK)
-        (void)comm_barrier(c); /* with a deadline, which MPI_Finalize has not */
+        (void)comm_barrier(c); /* has a deadline, unlike MPI_Finalize */
     if (c->wire && c->broken != OK) {
         linger(c);
         wire_destroy(c->wire, 0);
-        return; /* MPI may still write to our memory */
+        return; /* MPI may still write to this memory */
     }
     wire_destroy(c->wire, (double)c->timeout_ns * 1e-9);
     group_free(c);

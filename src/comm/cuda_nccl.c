@@ -1,15 +1,20 @@
-/* Messages between GPUs.
+/* Messages between GPUs, carried by NCCL.
  *
- * 1. One communicator of all ranks, whose numbers there are their places in the mesh, and one stream, LANE_WORLD's: all ranks
- * give it all collectives in one order, so that no two ranks wait for each other in a circle. Groups are subsets in sends and
- *    receives.
- * 2. Bytes travel, and sums are added here, by ops/reduce.h: the bits are those of comm/collective.c, which the planner has asked
- *    for `work` as well. Here a piece takes both of its places.
- * 3. The communicator does not block: calls begin something, and whoever made one polls until it is done (settle, and health
- * while ranks join), so that others' failures are seen meanwhile. Within a group nothing is under way yet.
- * 4. Before the arena is there ranks greet each other by each kind of call that steps make: connections are made then, memory is
- *    taken for them, and kernels are loaded. What takes more at the first gather that it suits is left out (open_library).
- * 5. One thread at a time calls NCCL, under the lock. `aborted` is set before the lock is asked for, and ends what is polled. */
+ * 1. There is one communicator of all ranks, numbered by their places in the mesh, and one stream, LANE_WORLD's. All ranks give
+ * it all collectives in one order, so that no two ranks wait for each other in a circle. Groups are subsets in sends and
+ * receives.
+ *
+ * 2. NCCL moves bytes; sums are added here, by ops/reduce.h, with the bits of comm/collective.c. The planner asked collective.c
+ * for the size of `work`, too; here a piece takes both of its places.
+ *
+ * 3. The communicator does not block: a call begins something, and its caller polls until that is done (settle, and health while
+ * ranks join), so that failures of others are seen meanwhile. Within a group nothing is under way yet.
+ *
+ * 4. Before the arena exists, ranks greet each other by each kind of call that steps make. So connections are made, their memory
+ * is taken and kernels are loaded then. Ways of gathering that would take more memory at the first gather of some size are
+ * switched off (open_library).
+ *
+ * 5. One thread at a time calls NCCL, under the lock. `aborted` is set before the lock is asked for, and ends polling. */
 #include "comm/cuda_nccl.h"
 
 #include "base/clock.h"
@@ -27,22 +32,22 @@
 #include <string.h>
 #include <time.h>
 
-enum { POLL_NS = 50000, GREETING = 16 /* bytes of each rank's */, LEAST_BLOCK = 4096 };
-#ifndef CUDA_NCCL_MUCH                     /* tests have less */
-#define CUDA_NCCL_MUCH ((int64_t)16 << 20) /* bytes of a gather that goes another way than a small one */
+enum { POLL_NS = 50000, GREETING = 16 /* bytes of each rank's greeting */, LEAST_BLOCK = 4096 };
+#ifndef CUDA_NCCL_MUCH                     /* less in tests */
+#define CUDA_NCCL_MUCH ((int64_t)16 << 20) /* bytes of a large gather, which takes another path than a small one */
 #endif
-static const double LEAVE_SECONDS = 5; /* that the last messages may take */
-static const double LOCK_SECONDS = 2;  /* that an abort waits for whoever calls NCCL */
-static const double ABORT_SECONDS = 5; /* that it may take: on a GPU that has failed it may never return */
+static const double LEAVE_SECONDS = 5; /* time for the last messages */
+static const double LOCK_SECONDS = 2;  /* time that an abort waits for a thread inside NCCL */
+static const double ABORT_SECONDS = 5; /* time for an abort: on a GPU that has failed it may never return */
 
 _Static_assert(sizeof(ncclUniqueId) <= BACKEND_IDENTITY, "an identity is NCCL's");
 
-/* What has been begun last. */
+/* Steps of joining: the one begun last. */
 enum joining { ALONE, JOINING, GATHERING, GATHERING_MUCH, SWAPPING, ARRIVING, JOINED };
 
 struct ranks {
     struct backend *b;
-    void (*close)(struct backend *b); /* the device's own */
+    void (*close)(struct backend *b); /* the device's own close */
     const struct nccl *api;           /* NULL: not opened yet */
     pthread_mutex_t lock;
     atomic_int aborted;
@@ -50,7 +55,7 @@ struct ranks {
     ncclComm_t comm; /* NULL: none, or no more */
     int rank, size;
     struct mesh_group group[LANES];
-    char *greeting; /* in device memory: a block of each rank, and the own one */
+    char *greeting; /* device memory: a block for each rank, and the own one */
     int64_t block;
 };
 
@@ -79,15 +84,16 @@ static enum status gone(void)
     return status_fail(ERR_PEER, "NCCL: the communicator has been aborted");
 }
 
-/* What a call has begun goes on by itself. */
+/* Checks the start of a call that may go on by itself. */
 static enum status begun(const struct ranks *r, ncclResult_t result, const char *call)
 {
     return result == ncclInProgress ? OK : nccl_status(r, result, call);
 }
 #define NCCL_BEGUN(call) begun(r, r->api->call, #call)
 
-/* Ways of gathers that are connected at the first size which they suit: NVLS takes some GiB then; PAT, which NCCL has from 2.23 on
- * between hosts with one rank each, leaves the ring to sizes that may come in steps only. A user's own choice stays. */
+/* Opens NCCL without the gather algorithms that connect only at the first size which suits them. NVLS then takes some GiB; PAT,
+ * in NCCL since 2.23 for hosts with one rank each, leaves the ring to sizes that may come only in steps. A user's own choice
+ * stays. */
 static enum status open_library(struct ranks *r)
 {
     static const char *const left_out[] = {"NCCL_NVLS_ENABLE", "NCCL_PAT_ENABLE"};
@@ -99,7 +105,7 @@ static enum status open_library(struct ranks *r)
     return cuda_libraries_nccl(&r->api);
 }
 
-/* What a call that may go on by itself has come to. Under the lock. */
+/* Waits until a call that may go on by itself has ended, and returns its result. Under the lock. */
 static enum status settle(struct ranks *r, ncclResult_t result, const char *call)
 {
     while (result == ncclInProgress && !atomic_load(&r->aborted)) {
@@ -126,8 +132,8 @@ static int place_of(const struct mesh_group *g, int member)
     return g->first + member * g->stride;
 }
 
-/* Neighbours first, so that not everybody sends to the same member. out, in: of each member. A group that has failed is closed,
- * and starts nothing. */
+/* Begins sends and receives with all members of a group, neighbours first, so that not everybody sends to the same member. out,
+ * in: the part for each member. A failed group is closed and starts nothing. */
 static enum status begin_swap(struct ranks *r, const struct mesh_group *g, struct flow_part (*out)(const void *user, int m),
                               struct flow_part (*in)(const void *user, int m), const void *user)
 {
@@ -145,7 +151,7 @@ static enum status begin_swap(struct ranks *r, const struct mesh_group *g, struc
     return st;
 }
 
-/* And waits until it is on the stream. */
+/* Swaps parts with all members, and waits until that is on the stream. */
 static enum status swap_parts(struct ranks *r, enum lane lane, struct flow_part (*out)(const void *user, int m),
                               struct flow_part (*in)(const void *user, int m), const void *user)
 {
@@ -162,7 +168,7 @@ static enum status carrier(struct backend *b, char name[BACKEND_CARRIER])
     TRY(open_library(r));
     TRY(NCCL_STATUS(ncclGetVersion(&version)));
     snprintf(name, BACKEND_CARRIER, "NCCL %d.%d.%d", version / 10000, version / 100 % 100, version % 100);
-    /* before 2.19 an abort does not end what another thread waits for (NVIDIA/nccl issue 992) */
+    /* before 2.19 an abort does not end another thread's wait (NVIDIA/nccl issue 992) */
     return version >= 21900 ? OK : status_fail(ERR_INVALID, "%s is too old: 2.19 or later is wanted", name);
 }
 
@@ -200,13 +206,13 @@ static void write_greeting(char text[GREETING], int from)
     snprintf(text, GREETING, "rank %d", from);
 }
 
-/* Sums, roundings and copies of messages: a kernel that is launched for the first time may wait for all that runs. Their numbers
- * are whatever the memory holds. */
+/* Runs the kernels of messages once: sums, roundings and copies, on any contents. A kernel that is launched for the first time
+ * may wait for all that runs. */
 static enum status load_kernels(struct ranks *r)
 {
     enum { N = 64 };
     float *const x = (float *)(void *)r->greeting;
-    for (int shift = 0; shift < 2; shift++) { /* in vectors, and one by one */
+    for (int shift = 0; shift < 2; shift++) { /* aligned to vectors, and not */
         struct reduce_pieces any = {
             .dst = x + shift, .own = x + shift, .pieces = (const char *)(x + 2 * N), .n = N, .stride = 4 * N, .members = 2};
         for (any.type = F32; any.type <= BF16; any.type++)
@@ -267,7 +273,7 @@ static enum status end_greeting(struct ranks *r)
     return OK;
 }
 
-/* What was begun last is done. */
+/* Begins the next step of joining, once the last one is done. */
 static enum status go_on(struct ranks *r)
 {
     const struct mesh_group all = {.members = r->size, .member = r->rank, .stride = 1};
@@ -292,7 +298,7 @@ static enum status go_on(struct ranks *r)
     }
 }
 
-/* Under the lock. */
+/* Looks at the communicator's state and goes on with joining. Under the lock. */
 static enum status look(struct ranks *r, int *joined)
 {
     ncclResult_t result = ncclSuccess;
@@ -311,7 +317,7 @@ static enum status health(struct backend *b, int *joined)
 {
     struct ranks *r = ranks_of(b);
     *joined = 0;
-    if (pthread_mutex_trylock(&r->lock) != 0) /* a call is under way, which sees for itself */
+    if (pthread_mutex_trylock(&r->lock) != 0) /* a call is under way, which sees failures itself */
         return OK;
     enum status st = look(r, joined);
     pthread_mutex_unlock(&r->lock);
@@ -339,7 +345,7 @@ static struct flow_part into(const void *user, int m)
     return flows_in(user, m);
 }
 
-/* Whether every rank has as much, so that the library may choose how it goes. */
+/* Tells whether every rank has the same amount, so that the library may choose the algorithm. */
 static int is_even_gather(const struct ranks *r, enum lane lane, const struct collective *x)
 {
     const struct op_attrs *a = x->attrs;
@@ -360,8 +366,9 @@ static enum status move(struct ranks *r, enum lane lane, const struct collective
 /* A piece of each share. */
 struct pieces {
     const struct collective *x;
-    int64_t first, most, element; /* elements of each share before it, and at most in it; bytes of one on its way */
-    char *arrives, *leaves;       /* of member m at m * most elements; leaves NULL: from where the addends are */
+    /* first: elements of each share before the piece; most: elements in it at most; element: bytes of one on its way */
+    int64_t first, most, element;
+    char *arrives, *leaves;       /* buffers, member m's at m * most elements; leaves NULL: sent from where the addends are */
 };
 
 static int64_t piece_elements(const struct pieces *p, int m)
@@ -383,7 +390,7 @@ static struct flow_part piece_in(const void *user, int m)
     return (struct flow_part){p->arrives + m * p->most * p->element, piece_elements(p, p->x->me) * p->element};
 }
 
-/* Rounds all members' pieces: those of whole ones are rows of a matrix, and one may be shorter. */
+/* Rounds all members' pieces to bf16. Whole pieces are rows of a matrix; one may be shorter. */
 static enum status round_pieces(struct ranks *r, const struct pieces *p)
 {
     const int64_t share = p->x->attrs->comm.share, columns = min_i64(p->most, share - p->first);
@@ -412,7 +419,7 @@ static enum status add_pieces(struct ranks *r, const struct pieces *p, float *ds
     return sum.n == 0 ? OK : ops_cuda_reduce(&sum, stream_of(r));
 }
 
-/* The rest of a share that ends early is nobody's, and zero. */
+/* Zeroes the end of the last share, which lies behind the data. */
 static enum status clear_rest(struct ranks *r, const struct collective *x)
 {
     const int64_t there = flows_share(x->attrs, x->me), share = x->attrs->comm.share;
@@ -477,7 +484,7 @@ static int take_lock(struct ranks *r)
     return taken;
 }
 
-/* Of a thread that is left behind where it does not come back. */
+/* Arguments of a thread that aborts; if the abort does not return, the thread is left behind. */
 struct aborting {
     const struct nccl *api;
     ncclComm_t comm;
@@ -488,7 +495,7 @@ struct aborting {
 static void *abort_comm(void *user)
 {
     struct aborting *a = user;
-    (void)cudaSetDevice(a->device); /* else NCCL makes a context on the first one */
+    (void)cudaSetDevice(a->device); /* else NCCL makes a context on the first device */
     (void)a->api->ncclCommAbort(a->comm);
     atomic_store(&a->done, 1);
     return NULL;
@@ -520,7 +527,7 @@ static void abort_ranks(struct backend *b)
 {
     struct ranks *r = ranks_of(b);
     atomic_store(&r->aborted, 1);
-    const int locked = take_lock(r); /* else a call is stuck, which this one ends */
+    const int locked = take_lock(r); /* if not, a call is stuck, which the abort ends */
     if (r->comm)
         abort_in_time(r);
     r->comm = NULL;
@@ -541,7 +548,7 @@ static int finalize(struct ranks *r)
     return result == ncclSuccess;
 }
 
-/* What is under way then ends by itself. */
+/* Tells whether leaving has worked: work under way then ends by itself. */
 static int has_left(ncclResult_t result)
 {
     return result == ncclSuccess || result == ncclInProgress;

@@ -1,25 +1,25 @@
-/* Where all ranks cut a section short.
+/* The agreement on where all ranks cut a section short.
  *
- * A rank that wants to (comm_cut_for), or hears that another one does, casts its vote, once: how many sections it has done, and
- * how many collectives it has started on each lane. Until it has the votes of all ranks it starts no collective and ends no
- * section (it holds).
+ * A rank that wants a cut (comm_cut_for), or hears that another one does, casts its vote, once. The vote says how many sections
+ * it has done, and how many collectives it has started on each lane. Until it has the votes of all ranks it holds: it starts no
+ * collective and ends no section. States: running, then (comm_cut_look, votes_hear) holding, then (the last votes_hear) decided.
  *
- *        comm_cut_look, votes_hear          votes_hear, the last
- *   running ---------------------> holding ---------------------> decided
+ * 1. All ranks decide by the same votes: the section after the most sections that any rank has done is cut. A rank still in the
+ * section before runs that to its end, as the others have.
  *
- * 1. All ranks decide by the same votes: the section after the most sections that any rank has done is cut. A rank that is still
- *    in the one before does that to its end, as the others have.
- * 2. Of a section that is cut, a collective that any rank has started is one in which all take part (comm_owes): its members
- *    wait for each other. What they send was perhaps never computed; nobody looks at it.
- * 3. Collectives that may not be left out (program/updates.h) are not, on any rank.
- * 4. After that the ranks' counts differ: nothing but what may not be left out runs any more.
+ * 2. In a section that is cut, all take part in a collective that any rank has started (comm_owes): its members wait for each
+ * other. The data sent was perhaps never computed; nobody uses it.
  *
- * 5. Where another thread than the one that talks starts the collectives (comm_turn_take), it counts them, and this one votes,
- * under one lock.
+ * 3. Collectives that must run (program/updates.h) are not left out on any rank.
  *
- * A rank between programs votes while it waits for another one (patience_look), so that nobody holds for longer than a message
- * takes. One rank alone decides when somebody asks, at the section's end at last: a kernel that has seen what is wanted
- * (comm_cut_flag) has perhaps ended early. */
+ * 4. After that the ranks' counts differ: nothing runs any more but what must.
+ *
+ * 5. If another thread than the one that talks starts the collectives (comm_turn_take), it counts them under one lock with the
+ * vote.
+ *
+ * A rank between programs votes while it waits for another one (patience_look), so nobody holds for longer than a message takes.
+ * A single rank decides when somebody asks, at the latest at the section's end: a kernel that has seen comm_cut_flag may have
+ * ended early. */
 #include "comm/state.h"
 
 #include "base/clock.h"

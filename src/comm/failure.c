@@ -1,9 +1,11 @@
-/* Nobody waits for ever: deadlines, processes of this host that have died, and notices of failure. Votes (cut.c) come as notices,
- * too. A process that is stopped is waited for like a slow one (still.c).
+/* Ends of waiting: deadlines, dead processes of this host, and notices of failure. Votes (cut.c) come as notices, too. A stopped
+ * process is waited for like a slow one (still.c).
  *
  * 1. The first failure that a rank learns of (own deadline, a dead neighbour, a notice, its own comm_fail) breaks its
  * communicator; later ones change nothing.
+ *
  * 2. A rank that breaks its communicator by its own knowledge tells all others (failure_tell), once; a notice is not passed on.
+ *
  * 3. A broken communicator starts nothing any more; every call returns the first failure. */
 #include "comm/state.h"
 
@@ -16,8 +18,8 @@ static const int64_t MS = 1000000;
 enum {
     LOOK_MS = 100,
     LAST_WORDS_MS = 50,
-    LOOKS_AT = 16, /* processes a look; hosts with more ranks take several looks */
-    /* ms: a longer time between two looks means that this process was stopped, and does not count as waiting */
+    LOOKS_AT = 16, /* processes per look; hosts with more ranks take several looks */
+    /* ms: a longer time between two looks means that this process was stopped; the excess does not count as waiting */
     LONGEST_PAUSE = 1000
 };
 
@@ -93,7 +95,7 @@ enum status failure_hear(struct comm *c)
     }
 }
 
-/* A rank that leaves says why, and its words may still be on their way when it is gone. */
+/* Waits a little for a dead rank's last notice: it says why it leaves, and that may still be on its way. */
 static enum status hear_last_words(struct comm *c)
 {
     for (int i = 0; i < LAST_WORDS_MS; i++) {
@@ -117,7 +119,7 @@ static enum status look_at(struct comm *c, int rank, const char *what)
     return failure_break_and_tell(c);
 }
 
-/* The deadline has passed: names the rank that stands still, else the one that is waited for. */
+/* Fails after the deadline, naming a rank that stands still, else the one that is waited for. */
 static enum status give_up(struct comm *c, int missing, const char *what)
 {
     const double seconds = (double)c->timeout_ns * 1e-9;
@@ -136,7 +138,7 @@ static enum status give_up(struct comm *c, int missing, const char *what)
     return failure_break_and_tell(c);
 }
 
-/* A rank that knows who stands still gives up first: its sentence is the one that all should hear. */
+/* Tells whether the deadline has passed. A rank that knows who stands still gives up first, so that all hear its sentence. */
 static int is_over(const struct comm *c, const struct patience *p)
 {
     enum peer_life life;

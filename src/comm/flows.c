@@ -1,10 +1,10 @@
-/* The bytes of collectives. */
+/* The parts of collectives, in bytes. */
 #include "comm/flows.h"
 
 #include "comm/comm.h"
 
 #define WORK_ELEMENTS                                                                                        \
-    ((int64_t)4 << 20) /* of one place, over all members: 16 MiB; large enough for messages that fill a link \
+    ((int64_t)4 << 20) /* elements in one place, for all members: 16 MiB; enough for messages that fill a link \
                         */
 #define PIECE_MIN ((int64_t)16 << 10)
 
@@ -23,7 +23,7 @@ int64_t flows_wire_element(const struct op_attrs *a)
     return a->comm.type == BF16 ? 2 : 4;
 }
 
-/* Half of a share that is large enough for two messages, within the limits. */
+/* Returns half of a share that is large enough for two messages, within the limits. */
 int64_t flows_piece(const struct op_attrs *a, int members, int64_t chunk)
 {
     int64_t limit = min_i64(max_i64(WORK_ELEMENTS / members, PIECE_MIN), max_i64(chunk / 4, 1)), share = a->comm.share;
@@ -34,7 +34,7 @@ int64_t comm_workspace_bytes(enum op_kind op, const struct op_attrs *a, int memb
 {
     if (!flows_is_reduction(op) || members < 2)
         return 0;
-    return 2 * members * flows_piece(a, members, CHUNK_BYTES) * 4; /* bf16: half for what arrives, half for what leaves */
+    return 2 * members * flows_piece(a, members, CHUNK_BYTES) * 4; /* bf16: half for arriving pieces, half for leaving ones */
 }
 
 static int modulo(int x, int p)

@@ -1,4 +1,4 @@
-/* Which bytes of a collective go where, whoever carries them. Private to src/comm. */
+/* The bytes of a collective by destination, whoever carries them. Private to src/comm. */
 #ifndef LTRAIN_COMM_FLOWS_H
 #define LTRAIN_COMM_FLOWS_H
 
@@ -16,7 +16,7 @@ struct collective {
     const struct op_attrs *attrs;
     void *const *arg;
     int members, me;
-    int send, receive; /* the halves of OP_EXCHANGE that take place; ignored by the others */
+    int send, receive; /* halves of OP_EXCHANGE that take place; ignored by the others */
 };
 
 struct flow_part {
@@ -24,21 +24,21 @@ struct flow_part {
     int64_t bytes;
 };
 
-/* Elements of member m's share that there are. */
+/* Returns the number of elements in member m's share; the last shares may be short or empty. */
 int64_t flows_share(const struct op_attrs *a, int m);
 int flows_is_reduction(enum op_kind op);
-/* Of a collective that is no reduction: what goes to and what comes from member m (not the own one), and what stays here: *to
- * becomes a copy of the part. */
+/* Returns the part for (flows_in: from) member m, for a collective that is no reduction; m is not this rank. */
 struct flow_part flows_out(const struct collective *c, int m);
 struct flow_part flows_in(const struct collective *c, int m);
 struct flow_part flows_own(const struct collective *c, char **to);
-/* The second half of an all-reduce: the sums of each share go to all. */
+/* Makes the second half of an all-reduce: a gather of each share's sums. */
 void flows_gather_sums(const struct collective *c, struct op_attrs *attrs, void *arg[2], struct collective *out);
 
-/* Of a reduction: bytes of an element that travels; elements of a piece, several of which a share may have. */
+/* Returns the bytes of a reduction's element that travels; flows_piece: the elements of a piece, of which a share may have
+ * several. */
 int64_t flows_wire_element(const struct op_attrs *a);
 int64_t flows_piece(const struct op_attrs *a, int members, int64_t chunk);
-/* Bytes that the own rank sends to member m in all. */
+/* Returns all bytes that this rank sends to member m. */
 int64_t flows_sent(const struct collective *c, int m);
 
 #endif

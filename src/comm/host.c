@@ -1,4 +1,4 @@
-/* Between programs: small blobs to and from all ranks, agreement. */
+/* Calls between programs: small blobs to and from all ranks, agreement. */
 #include "comm/state.h"
 
 #include "base/num.h"
@@ -13,7 +13,7 @@
 enum call { CALL_BARRIER, CALL_BROADCAST, CALL_GATHER, CALL_SUM, CALL_AGREE };
 static const char *const call_names[] = {"barrier", "broadcast", "gather", "sum", "agreement"};
 
-/* Stands before every message, so that ranks which are not at the same place say so instead of mixing up their data. */
+/* Header of every message: ranks that are not at the same call report it instead of mixing up data. */
 struct header {
     int64_t number, call, bytes;
 };
@@ -38,7 +38,7 @@ static enum status check(struct comm *c, int from, const struct header *mine, co
     return failure_break_and_tell(c);
 }
 
-/* Sends to one rank and receives from another (either may be -1: not at all), both to the end. */
+/* Sends to one rank and receives from another (either may be -1: none), both to the end. */
 static enum status swap(struct comm *c, const struct header *h, int to, const void *out, int64_t out_bytes, int from, void *in,
                         int64_t in_bytes)
 {
@@ -67,8 +67,8 @@ static enum status swap(struct comm *c, const struct header *h, int to, const vo
     return from >= 0 ? check(c, from, h, in, got, in_bytes) : OK;
 }
 
-/* Memory for messages: the communicator's own as far as it reaches, so that small calls, agreement above all, never fail for want
- * of memory. A rank that has none cannot take part, and the others must not wait for it. */
+/* Returns memory for messages: the communicator's own if that is enough, so that small calls, agreement above all, never fail for
+ * lack of memory. A rank without memory cannot take part, and the others must not wait for it: the communicator breaks. */
 static enum status get_room(struct comm *c, enum call call, int64_t bytes, char **room)
 {
     *room = bytes <= c->host_room_bytes ? c->host_room : sys_malloc((size_t)bytes);
@@ -94,7 +94,7 @@ enum status host_create(struct comm *c)
     return c->host_room && c->host_all ? OK : status_fail(ERR_NOMEM, "out of memory for %d ranks", c->launch.size);
 }
 
-/* Bruck's all-gather: after step k a rank holds the blocks of 2^k ranks, beginning with its own. */
+/* Gathers by Bruck's algorithm: after step k a rank holds the blocks of 2^k ranks, beginning with its own. */
 static enum status all_gather(struct comm *c, enum call call, const void *own, int64_t bytes, char *all)
 {
     int size = c->launch.size, rank = c->launch.rank;
@@ -104,7 +104,7 @@ static enum status all_gather(struct comm *c, enum call call, const void *own, i
     }
     TRY(failure_broken(c));
     struct header h = {c->host_calls++, call, bytes};
-    int64_t room = round_up((int64_t)sizeof h + size * bytes, 8); /* so that the second header is aligned, too */
+    int64_t room = round_up((int64_t)sizeof h + size * bytes, 8); /* aligns the second header */
     char *blocks, *in;
     if (room > INT32_MAX)
         return status_fail(ERR_INVALID, "%" PRId64 " bytes are too many for a %s of %d ranks", bytes, call_names[call], size);
@@ -137,7 +137,7 @@ enum status comm_barrier(struct comm *c)
     return all_gather(c, CALL_BARRIER, &mine, 1, c->host_all);
 }
 
-/* One piece down a binomial tree. */
+/* Broadcasts one piece down a binomial tree. */
 static enum status broadcast_piece(struct comm *c, int root, char *message, int64_t bytes)
 {
     int size = c->launch.size, me = (c->launch.rank - root + size) % size, bit = 1;
@@ -192,7 +192,7 @@ enum status comm_sum(struct comm *c, double *x, int n)
 
 struct vote {
     int64_t status;
-    uint64_t sentence; /* its hash */
+    uint64_t sentence; /* hash of the sentence */
 };
 
 int comm_agreed(const struct comm *c)
@@ -200,7 +200,7 @@ int comm_agreed(const struct comm *c)
     return c->agreed;
 }
 
-/* The first failure's sentence goes out only after a round of votes has shown that there is one. */
+/* Agrees in two rounds: the first failure's sentence is sent only after votes have shown that there is one. */
 enum status comm_agree(struct comm *c, enum status own)
 {
     int size = c->launch.size, first = 0, same = 1;

@@ -1,9 +1,9 @@
-/* The last word: why this rank ends, on stderr, when the thread that talks to MPI cannot say it any more.
+/* The last word: why this rank ends, on stderr, if the thread that talks to MPI cannot say it any more.
  *
- * MPI ends a process by itself (_exit, inside a call) when a connection breaks, as over TCP when another rank is killed; and
- * mpiexec kills the ranks that are left a second or two after one has died. So a thread of its own waits for the processes of
- * this host and for nothing else, and whoever comes first says the sentence: the caller (comm_speak), this thread a little later,
- * or the process on its way out. */
+ * MPI ends a process by itself (_exit, inside a call) when a connection breaks, for example over TCP when another rank is killed.
+ * mpiexec kills the remaining ranks a second or two after one has died. So a thread waits for the processes of this host and for
+ * nothing else. The first of these says the sentence: the caller (comm_speak), this thread a little later, or the process on its
+ * way out. */
 #include "comm/state.h"
 
 #include "base/clock.h"
@@ -23,10 +23,10 @@
 #include <unistd.h>
 
 enum {
-    GRACE_MS = 700,  /* for the caller, whose sentence says more; mpiexec leaves two seconds */
-    TICK_MS = 500,   /* between looks at a thread inside MPI */
-    STUCK_MS = 5000, /* inside one call of MPI although a rank has died */
-    EXIT_LOOKS = 30, /* of 10 ms: a process loses its connections before it is seen to be dead */
+    GRACE_MS = 700,  /* time for the caller, whose sentence says more; mpiexec leaves two seconds */
+    TICK_MS = 500,   /* time between looks at a thread inside MPI */
+    STUCK_MS = 5000, /* time inside one call of MPI although a rank has died */
+    EXIT_LOOKS = 30, /* looks, 10 ms each, for a dead process: its connections close before it is seen to be dead */
 };
 
 static const int64_t MS = 1000000;
@@ -34,19 +34,20 @@ static const int64_t MS = 1000000;
 struct lastword {
     const struct comm *comm;
     pthread_t thread;
-    pthread_mutex_t mutex; /* remark, sentence */
+    pthread_mutex_t mutex; /* guards remark and sentence */
     char remark[512], sentence[1024];
-    struct pollfd *fd; /* [0]: leave; then one of each process */
-    int *rank;         /* of fd[i] */
+    struct pollfd *fd; /* [0]: leave; then one for each process */
+    int *rank;         /* rank of fd[i] */
     int fds;
     atomic_int said;
-    atomic_int doing[COMM_LANES]; /* 1 + the instruction in flight; 0: none */
-    _Atomic int64_t broken_ns;    /* when; 0: not */
+    atomic_int doing[COMM_LANES]; /* 1 + the op in flight; 0: none */
+    _Atomic int64_t broken_ns;    /* time of the failure; 0: none */
 };
 
-static struct lastword *_Atomic armed; /* for the way out of the process */
+static struct lastword *_Atomic armed; /* used on the way out of the process */
 
-/* Written by hand: the process may be in any state. One write, so that sentences of several ranks do not mix. */
+/* Writes the last word without stdio, since the process may be in any state. It is one write, so that sentences of several ranks
+ * do not mix. */
 static void say(struct lastword *w, const char *cause)
 {
     char text[2048], now[96] = "";
@@ -77,7 +78,8 @@ static void describe_dead(const struct comm *c, int rank, char *text, size_t byt
     snprintf(text, bytes, "rank %d on %s has died (process %d)", rank, c->peer[rank].host, (int)c->peer[rank].pid);
 }
 
-/* Shared memory makes MPI wait inside a call for a rank that was stopped in the middle of a message. */
+/* Describes a call that does not return: over shared memory MPI waits inside a call for a rank that was stopped in the middle of
+ * a message. */
 static void describe_stuck(const struct comm *c, double seconds, char *text, size_t bytes)
 {
     const int n = snprintf(text, bytes, "MPI has not come back from a call for %.3g s", seconds),
@@ -87,7 +89,7 @@ static void describe_stuck(const struct comm *c, double seconds, char *text, siz
                  c->peer[rank].host, (int)c->peer[rank].pid);
 }
 
-/* The way out of a process, Open MPI's included: its libraries call this one instead of the C library's. */
+/* Replaces the C library's _exit, for Open MPI's libraries, too: says the last word on the way out. */
 void _exit(int status)
 {
     struct lastword *w = atomic_load(&armed);
@@ -105,7 +107,7 @@ void _exit(int status)
     if (starting[0] && write(STDERR_FILENO, starting, strlen(starting)) < 0) {
         /* nobody reads */
     }
-    *(void **)&leave = dlsym(RTLD_NEXT, "_exit"); /* a sanitizer's, perhaps */
+    *(void **)&leave = dlsym(RTLD_NEXT, "_exit"); /* perhaps a sanitizer's */
     if (leave)
         leave(status);
     for (;;)
@@ -120,7 +122,7 @@ static void *attend(void *arg)
     int64_t known_ns = 0, inside_ms = 0, last_ns = clock_ns();
     unsigned before = 0;
     for (;;) {
-        int ready = poll(w->fd, dead < 0 ? (nfds_t)w->fds : 1, dead < 0 ? TICK_MS : TICK_MS / 5); /* one dead is enough */
+        int ready = poll(w->fd, dead < 0 ? (nfds_t)w->fds : 1, dead < 0 ? TICK_MS : TICK_MS / 5); /* one dead process is enough */
         int64_t now = clock_ns(), passed_ms = min_i64((now - last_ns) / MS, 2 * TICK_MS); /* more: this process was stopped */
         last_ns = now;
         if (ready > 0 && w->fd[0].revents)
@@ -143,7 +145,7 @@ static void *attend(void *arg)
     }
 }
 
-/* A process that is gone already has no descriptor, and is found by the ordinary looks. */
+/* Opens a descriptor for each process on this host. A process that is gone already has none; the ordinary looks find it. */
 static void add_peers(struct lastword *w)
 {
     const struct comm *c = w->comm;

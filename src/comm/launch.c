@@ -8,7 +8,7 @@
 #include <string.h>
 #include <unistd.h>
 
-/* Variables of one launcher; the first that is set of up to two names counts. */
+/* Variables of one launcher; of up to two names, the first that is set counts. */
 struct launcher {
     const char *name;
     const char *rank[2], *size[2], *local_rank[2], *local_size[2];
@@ -34,7 +34,7 @@ static const struct launcher launchers[] = {
     {"MPICH", {"PMI_RANK"}, {"PMI_SIZE"}, {"MPI_LOCALRANKID", "PMI_LOCAL_RANK"}, {"MPI_LOCALNRANKS", "PMI_LOCAL_SIZE"}, NULL},
 };
 
-/* SLURM_PROCID and SLURM_NTASKS are set in batch scripts too; the number of tasks of a step only by srun. */
+/* SLURM_PROCID and SLURM_NTASKS are set in batch scripts too; only srun sets the number of tasks of a step. */
 static const struct launcher slurm = {"Slurm",           {"SLURM_PROCID"}, {"SLURM_STEP_NUM_TASKS"},
                                       {"SLURM_LOCALID"}, {NULL},           "SLURM_STEP_ID"};
 
@@ -58,7 +58,7 @@ static enum status read_number(const char *const names[2], const char **name, in
     return OK;
 }
 
-/* What one launcher says; rank or size -1 where it does not. */
+/* Reads one launcher's variables; rank or size is -1 if they do not tell. */
 static enum status ask(const struct launcher *l, struct launch *out)
 {
     const char *rank = l->rank[0], *size = l->size[0], *local;
@@ -81,7 +81,7 @@ static int complete(const struct launch *l)
     return l->rank >= 0 && l->size > 0;
 }
 
-/* Takes what `b` says into `a`, who spoke first. */
+/* Merges what `b` says into `a`, who spoke first. */
 static enum status reconcile(struct launch *a, const struct launch *b)
 {
     if (b->rank < 0)
@@ -99,7 +99,7 @@ static enum status reconcile(struct launch *a, const struct launch *b)
         return status_fail(ERR_INVALID, "%s says that this is rank %d%s, %s says rank %d%s; unset the variables of the wrong one",
                            a->source, a->rank, of_a, b->source, b->rank, of_b);
     }
-    if (a->size <= 0 && b->size > 0) { /* PMIx has the rank, another the size */
+    if (a->size <= 0 && b->size > 0) { /* PMIx has the rank, another launcher the size */
         char both[sizeof a->source];
         snprintf(both, sizeof both, "%.30s, %.30s", a->source, b->source);
         memcpy(a->source, both, sizeof both);

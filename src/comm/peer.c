@@ -1,4 +1,4 @@
-/* The processes of other ranks, as far as this host shows them. */
+/* The processes of other ranks on this host. */
 #include "comm/state.h"
 
 #include "base/mix.h"
@@ -16,7 +16,7 @@ void peer_self(struct peer *p)
     p->born = own.born;
 }
 
-/* Hosts that have one name, as machines that were copied may, get numbers behind it, so that names tell hosts apart everywhere. */
+/* Adds numbers to equal names of different hosts, which copied machines may have, so that names tell hosts apart everywhere. */
 static void number_hosts(struct comm *c)
 {
     for (int r = 0; r < c->launch.size; r++) {

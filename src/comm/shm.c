@@ -1,4 +1,4 @@
-/* Room in /dev/shm. Containers have 64 MB there, or less, and other programs fill it. */
+/* Room in /dev/shm: containers have 64 MB there, or less, and other programs fill it. */
 #include "comm/shm.h"
 
 #include "base/disk.h"
@@ -10,7 +10,7 @@
 #include <unistd.h>
 
 static const char directory[] = "/dev/shm";
-static const int64_t SEGMENT = 4 << 20; /* of each rank: btl_vader_segment_size of Open MPI 4.1 */
+static const int64_t SEGMENT = 4 << 20; /* bytes for each rank: btl_vader_segment_size of Open MPI 4.1 */
 static const int64_t BESIDE = 64 << 10; /* names, pages of headers */
 
 int shm_is_short(int ranks, char *text, size_t bytes)

@@ -1,4 +1,4 @@
-/* Whether the communication has ended, ending it, and waiting between two looks at it. */
+/* The end of the communication, and naps between two looks at it. */
 #include "comm/state.h"
 
 #include "base/clock.h"

@@ -1,4 +1,4 @@
-/* Private to comm: the communicator's insides, shared by its files. */
+/* The communicator's state, shared by its files. Private to src/comm. */
 #ifndef LTRAIN_COMM_STATE_H
 #define LTRAIN_COMM_STATE_H
 
@@ -15,29 +15,29 @@ enum { COMM_LANES = LANES - LANE_WORLD };
 
 struct patience {
     int64_t last_ns, waited_ns, looked_ns;
-    int between; /* programs: ranks may be busy with files */
+    int between; /* 1: between programs, where ranks may be busy with files */
 };
 
-/* What every rank knows of every other. */
+/* Facts about another rank. */
 struct peer {
     char host[HOST_NAME];
     int32_t rank;
     int32_t pid;
-    uint64_t boot;   /* its kernel's: hosts may have one name */
-    int32_t number;  /* of its host among those of that name, from 1 on */
-    uint64_t born;   /* /proc/PID/stat's start time: a number that is used again, or seen in another pid namespace, differs */
-    int32_t here;    /* on this host, and its process can be seen */
-    int32_t stopped; /* how many looks in a row */
-    int32_t said;    /* a line has named it as one that stands still */
+    uint64_t boot;   /* hash of its kernel's boot: hosts may have one name */
+    int32_t number;  /* number of its host among those of that name, from 1 */
+    uint64_t born;   /* /proc/PID/stat's start time: differs if a pid is used again, or seen in another pid namespace */
+    int32_t here;    /* 1: on this host, and its process can be seen */
+    int32_t stopped; /* successive looks at which it was stopped */
+    int32_t said;    /* 1: a line has named it as standing still */
 };
 
-/* How far a rank is, when it stops starting collectives: sections done, and collectives started on each lane, since the beginning
- * (every rank starts the same ones). */
+/* Progress of a rank that stops starting collectives: sections done, and collectives started on each lane since the beginning.
+ * Every rank starts the same ones. */
 struct cut_vote {
     int64_t sections, started[COMM_LANES];
 };
 
-/* What ranks say on the control channel: a failure, or (status OK) a vote, or how far they are. */
+/* Notices on the control channel: a failure (status below OK), a vote (OK), or a rank's progress. */
 enum { NOTICE_ASKS = 1, NOTICE_ANSWERS };
 struct notice {
     int32_t status, origin;
@@ -48,32 +48,32 @@ struct notice {
     };
 };
 
-/* See behind.c. */
+/* State of behind.c. */
 struct behind {
-    int64_t own, *place; /* how far this rank is, and what the others have said since it asked: [size]; -1: nothing */
+    int64_t own, *place; /* own: this rank's place; place: [size], those told by others since it asked; -1: none */
     int asked;
     struct notice *out; /* [2 * size]: questions, answers */
-    uint8_t *silent;    /* [size]: asked (still.c), and nothing has come from there since */
-    int64_t round_ns;   /* when they were asked */
+    uint8_t *silent;    /* [size]; 1: asked (still.c), without an answer since */
+    int64_t round_ns;   /* time of asking */
 };
 
-/* See cut.c. */
+/* State of cut.c. */
 struct votes {
     const atomic_int *wanted; /* NULL: nothing is cut */
-    pthread_mutex_t lock;     /* what follows, where another thread starts collectives (comm_turn_take) */
-    struct cut_vote own;      /* how far this rank is */
-    struct cut_vote most;     /* of the votes so far, each the largest */
-    uint8_t *heard;           /* [size]: that rank's vote is there; own: it has been cast */
+    pthread_mutex_t lock;     /* guards the fields below, if another thread starts collectives (comm_turn_take) */
+    struct cut_vote own;      /* this rank's progress */
+    struct cut_vote most;     /* largest of each number in the votes so far */
+    uint8_t *heard;           /* [size]; 1: that rank's vote is there; own entry: it has been cast */
     atomic_int n_heard;
-    atomic_int decided; /* they are all there */
-    atomic_int cut;     /* the section that is under way is, and all from then on */
+    atomic_int decided; /* 1: all votes are there */
+    atomic_int cut;     /* 1: the current section is cut, and all later ones */
     int64_t looked_ns;
     struct patience patience;
     struct notice out;
 };
 
-/* Bytes for or from one member, cut into chunks; two may be in flight. With `stride` chunk k lies in the (k % 2)-th of two
- * places. */
+/* Bytes for or from one member, cut into chunks, of which two may be in flight. With `stride`, chunk k lies in the (k % 2)-th of
+ * two places. */
 struct flow {
     char *base;
     int64_t bytes, chunk, stride;
@@ -88,8 +88,8 @@ struct transfer {
     const char *own_from;
     int64_t own_bytes;
     int64_t in_flight, unposted;
-    int reducing;              /* halves of the reductions */
-    int64_t reduced, segments; /* of the own share */
+    int reducing;              /* 1: the reduction's first half is under way */
+    int64_t reduced, segments; /* segments of the own share: reduced so far, and all */
     int64_t piece;             /* elements of a segment */
     int arrived[2];
 };
@@ -116,18 +116,18 @@ struct comm {
     _Atomic int64_t timeout_ns;
     struct lastword *word; /* NULL: alone, or on the way out */
     int hosts, per_host, next_look;
-    int64_t host_calls;         /* so far */
-    char *host_room, *host_all; /* messages of calls between programs; what they gathered: HOST_SMALL bytes of each rank */
+    int64_t host_calls;         /* number so far */
+    char *host_room, *host_all; /* host_room: messages of calls between programs; host_all: gathered data, HOST_SMALL bytes of each rank */
     int64_t host_room_bytes;
     enum status broken;
-    int told;   /* the others know */
-    int agreed; /* on a failure, last time */
+    int told;   /* 1: the others know */
+    int agreed; /* 1: the last agreement was on a failure */
     char sentence[1024];
     struct notice in, out;
     struct votes votes;
-    struct patience outside; /* for what another library carries */
+    struct patience outside; /* wait for messages that another library carries */
     struct behind behind;
-    int64_t programs; /* so far, in which it does */
+    int64_t programs; /* number so far of programs whose messages another library carries */
 };
 
 static inline struct group *comm_group(struct comm *c, enum lane lane)
@@ -135,66 +135,66 @@ static inline struct group *comm_group(struct comm *c, enum lane lane)
     return &c->group[lane - LANE_WORLD];
 }
 
-/* failure.c */
+/* Resets a wait's clocks. (failure.c, as all below.) */
 void patience_begin(struct patience *p);
-/* One look after nothing has happened: own deadline, other ranks' notices, processes on this host. `missing`: the rank that is
- * waited for (-1: not known), `what` is for people. */
+/* Looks once after nothing has happened: own deadline, other ranks' notices, processes on this host. missing: the rank that is
+ * waited for (-1: not known); what: for messages. */
 enum status patience_look(struct comm *c, struct patience *p, int missing, const char *what);
 enum status failure_listen(struct comm *c); /* posts the receive of the next notice */
 enum status failure_hear(struct comm *c);   /* takes all notices that have come: a thousand ranks' votes come at once */
-/* Breaks the communicator with status_message as the sentence, unless it is broken already; returns what it is broken with. */
+/* Breaks the communicator with status_message as the sentence, unless it is broken already; returns its failure. */
 enum status failure_break(struct comm *c, enum status code);
 enum status failure_break_and_tell(struct comm *c);
-/* What the wire said: its failures, too, are the end of the communication. */
+/* Breaks the communicator if the wire has failed (`st`). */
 enum status failure_of_wire(struct comm *c, enum status st);
 enum status failure_broken(const struct comm *c);
 void failure_tell(struct comm *c);
 
-/* votes.c: what the wire says goes to the caller */
-/* Tells all others how far this rank is, once. */
+/* votes.c: failures of the wire go to the caller */
+/* Tells all others this rank's progress, once. */
 enum status votes_cast(struct comm *c);
-/* A vote has come (c->in); casts the own one. */
+/* Takes a vote that has come (c->in), and casts the own one. */
 enum status votes_hear(struct comm *c);
-/* Sets `cut` where the votes say so. */
+/* Sets `cut` if the votes say so. */
 void votes_apply(struct votes *x);
-/* A rank whose vote is missing; -1: none. */
+/* Returns a rank whose vote is missing; -1: none. */
 int votes_missing(const struct comm *c);
 
-/* behind.c: what the wire says goes to the caller */
+/* Asks all ranks how far they are. (behind.c, as all below; failures of the wire go to the caller.) */
 enum status behind_ask(struct comm *c);
-enum status behind_hear(struct comm *c);               /* a rank has said how far it is (c->in) */
-int behind_rank(const struct comm *c);                 /* -1: it is not known */
-enum status behind_ask_rank(struct comm *c, int rank); /* one rank, which is silent until it answers */
+enum status behind_hear(struct comm *c);               /* takes a rank's place (c->in) */
+int behind_rank(const struct comm *c);                 /* -1: not known */
+enum status behind_ask_rank(struct comm *c, int rank); /* asks one rank, which counts as silent until it answers */
 
 /* peer.c */
 enum peer_life { PEER_ALIVE, PEER_STOPPED, PEER_DEAD };
 void peer_self(struct peer *p);
 void peer_locate(struct comm *c);
 enum peer_life peer_look(const struct peer *p);
-/* The first other rank of this host whose process is in that state; -1: none. Safe from any thread. */
+/* Finds the first other rank of this host whose process is in that state; -1: none. From any thread. */
 int peer_found(const struct comm *c, enum peer_life life);
 
 /* still.c */
-/* Counts a look at a process of this host, and says so once it has been stopped for some seconds, and once it goes on. */
+/* Counts a look at a process of this host; prints a line once it has been stopped for some seconds, and once it goes on. */
 void still_look(struct comm *c, int rank, enum peer_life life);
-/* Asks the ranks that cannot be seen here, and names those that do not answer. What the wire says goes to the caller. */
+/* Asks the ranks that cannot be seen here, and names those that do not answer. Failures of the wire go to the caller. */
 enum status still_ask(struct comm *c, const struct patience *p);
-/* A rank that stands still, *life: PEER_STOPPED or, if it is only silent, PEER_ALIVE; -1: none is known. */
+/* Returns a rank that stands still, or -1. *life: PEER_STOPPED or, if it is only silent, PEER_ALIVE. */
 int still_rank(const struct comm *c, enum peer_life *life);
 
-/* lastword.c */
+/* Starts the thread of the last word. (lastword.c, as all below.) */
 enum status lastword_create(struct comm *c); /* after peer_locate */
 void lastword_destroy(struct comm *c);
 void lastword_broken(struct comm *c);                        /* c->sentence is known */
-void lastword_doing(struct comm *c, enum lane lane, int op); /* -1: done */
+void lastword_doing(struct comm *c, enum lane lane, int op); /* op -1: done */
 
 /* host.c */
 enum { HOST_SMALL = 64 };
-enum status host_create(struct comm *c); /* comm_destroy frees */
+enum status host_create(struct comm *c); /* freed by comm_destroy */
 
-/* groups.c */
+/* Sets the ranks' places, host by host. (groups.c) */
 void group_set_places(struct comm *c); /* after peer_locate */
-/* The rank of a group's member. */
+/* Returns the rank of a group's member. */
 static inline int group_rank(const struct comm *c, const struct group *g, int member)
 {
     return c->rank_at[g->first + member * g->stride];

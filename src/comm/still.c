@@ -1,9 +1,11 @@
-/* Ranks that stand still: processes of this host that are stopped, and ranks that cannot be seen from here and say nothing (a
- * frozen virtual machine, a stopped container, a host without a network). They are waited for like slow ones, up to the
- * deadline; after some seconds one line names them, and at the deadline they are named first.
+/* Ranks that stand still: stopped processes of this host, and ranks that cannot be seen from here and say nothing (a frozen
+ * virtual machine, a stopped container, a host without a network).
  *
- * The lowest rank of a host that goes on speaks for its host: it sees the stopped processes there. It asks the ranks that it
- * cannot see how far they are (behind.c), and says who does not answer, unless a rank below it does answer and can say so. */
+ * They are waited for like slow ones, up to the deadline. After some seconds one line names them, and at the deadline they are
+ * named first.
+ *
+ * The lowest running rank of a host speaks for its host: it sees the stopped processes there. It asks the ranks that it cannot
+ * see how far they are (behind.c), and names those that do not answer, unless a lower rank answers and can do so. */
 #include "comm/state.h"
 
 #include "base/clock.h"
@@ -14,13 +16,13 @@
 
 static const int64_t SECOND = 1000000000;
 enum {
-    STOPPED_LOOKS = 30, /* in a row: a job that was suspended as a whole wakes up one rank after the other */
+    STOPPED_LOOKS = 30, /* in a row: a job that was suspended as a whole wakes up rank after rank */
     ROUND = 5,          /* seconds that a rank has for an answer */
     SILENT_AFTER = 5,   /* seconds of waiting before the first question; ranks answer while a program runs */
-    BUSY_AFTER = 25,    /* the same between programs, where ranks read and write files and answer to nothing */
+    BUSY_AFTER = 25,    /* the same between programs, where ranks read and write files and answer nothing */
 };
 
-/* One write, so that lines of several ranks do not mix. */
+/* Prints a line by one write, so that lines of several ranks do not mix. */
 static void print_line(const char *what)
 {
     char line[640];
@@ -30,7 +32,7 @@ static void print_line(const char *what)
     }
 }
 
-/* Whether a rank can be seen on this host, is not this one and goes on. */
+/* Tells whether another rank is seen running on this host. */
 static int goes_on_here(const struct comm *c, int rank)
 {
     return c->peer[rank].here && c->peer[rank].stopped == 0;
@@ -75,7 +77,7 @@ void still_look(struct comm *c, int rank, enum peer_life life)
     }
 }
 
-/* Somebody below this rank whom it cannot see has answered, and asks, too. */
+/* Tells whether a lower rank that cannot be seen has answered: it asks, too. */
 static int another_speaks(const struct comm *c)
 {
     for (int r = 0; r < c->launch.rank; r++)
@@ -134,7 +136,7 @@ int still_rank(const struct comm *c, enum peer_life *life)
     int silent = -1;
     for (int r = 0; r < c->launch.size; r++) {
         *life = PEER_STOPPED;
-        if (c->peer[r].here && c->peer[r].stopped >= 2) /* one look may have found what goes on at once */
+        if (c->peer[r].here && c->peer[r].stopped >= 2) /* a single look may find a process that goes on at once */
             return r;
         if (silent < 0 && !c->peer[r].here && c->peer[r].said)
             silent = r;

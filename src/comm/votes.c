@@ -1,4 +1,4 @@
-/* Votes of ranks that are about to cut a section short (cut.c): casting the own one, and counting. */
+/* Casting and counting the votes of ranks that are about to cut a section short (cut.c). */
 #include "comm/state.h"
 
 #include <string.h>

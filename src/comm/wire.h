@@ -1,4 +1,4 @@
-/* Private to comm: messages between ranks, the only place that knows MPI. Requests live in tables of slots, one table per
+/* Messages between ranks, the only place that knows MPI; private to src/comm. Requests live in tables of slots, one table per
  * channel. */
 #ifndef LTRAIN_COMM_WIRE_H
 #define LTRAIN_COMM_WIRE_H
@@ -7,7 +7,7 @@
 
 #include <stdint.h>
 
-/* Messages of one channel match only those of the same channel, and between two ranks they stay in order. */
+/* Channels: messages match only within one, and between two ranks they stay in order. */
 enum channel { CHANNEL_CONTROL, CHANNEL_HOST, CHANNEL_WORLD, CHANNEL_ULYSSES, CHANNEL_RING, CHANNELS };
 
 struct wire;
@@ -15,25 +15,25 @@ struct wire;
 #define WIRE_TOO_LONG (-1)
 
 struct wire_event {
-    int slot, bytes; /* bytes: of a received message; WIRE_TOO_LONG: there was no room for all of it */
+    int slot, bytes; /* bytes: of a received message; WIRE_TOO_LONG: it did not fit */
 };
 
-/* Fails if `launch` is not what MPI says. Ends the process if MPI does not start within the timeout. */
+/* Starts MPI. Fails if `launch` differs from MPI's view. Ends the process if MPI does not start within the timeout. */
 enum status wire_create(const struct launch *launch, double timeout_seconds, struct wire **out);
-/* Finalizes MPI, which may take so long; 0: leaves MPI as it is. */
+/* Finalizes MPI, which may take that long; 0: leaves MPI as it is. */
 void wire_destroy(struct wire *w, double finalize_seconds);
-/* A table of `slots` for the channel, none in use. */
+/* Makes a table of `slots` for the channel, none in use. */
 enum status wire_reserve(struct wire *w, enum channel channel, int slots);
 enum status wire_send(struct wire *w, enum channel channel, int slot, int to, const void *data, int bytes);
-enum status wire_recv(struct wire *w, enum channel channel, int slot, int from /* -1: whoever */, void *data, int bytes);
+enum status wire_recv(struct wire *w, enum channel channel, int slot, int from /* -1: any rank */, void *data, int bytes);
 int wire_in_use(const struct wire *w, enum channel channel, int slot);
-/* What has completed since the last call; the table's size at most. Valid until the next call for this channel. */
+/* Lists the slots that have completed since the last call, at most the table's size. Valid until the next call for this channel. */
 enum status wire_test(struct wire *w, enum channel channel, const struct wire_event **events, int *n);
 
-/* What is to be said if the process is ended now, because MPI does so while it starts; "" else. */
+/* Returns the sentence to print if MPI ends the process while it starts; "" after the start. */
 const char *wire_starting(void);
 
-/* Odd while the thread that talks is inside a call of MPI; safe from any thread. */
+/* Returns a number that is odd while the thread that talks is inside a call of MPI; from any thread. */
 unsigned wire_calls(void);
 
 #endif

@@ -20,17 +20,17 @@ struct table {
     int slots;
 };
 
-/* One communicator for all data: the channel is the tag, so that no group ever has to be made by a collective call, which would
- * block when a rank has died. Control messages are received from anybody and have a communicator of their own. */
+/* The wire's communicators: one for all data, with the channel as tag. So no group has to be made by a collective call, which
+ * would block once a rank has died. Control messages are received from any rank and have a communicator of their own. */
 struct wire {
     MPI_Comm data, control;
     struct table table[CHANNELS];
 };
 
 enum {
-    START_SECONDS = 60, /* programs start slowly from a network's disk: never less patience than this */
+    START_SECONDS = 60, /* least patience: programs start slowly from a network's disk */
     END_SECONDS = 30,
-    TICKS = 20, /* of the limit: one that comes late, as to a process that was stopped, counts as one */
+    TICKS = 20, /* parts of the limit: a late tick, as in a stopped process, counts as one part */
 };
 static char start_message[160];
 static volatile sig_atomic_t ticks_left;
@@ -38,7 +38,8 @@ static unsigned tick_seconds;
 static char starting[1024]; /* "": MPI is not being started */
 static atomic_uint calls; /* entered plus left */
 
-/* _Exit: comm/lastword.c's _exit has nothing to add before the ranks have met and after they have parted. */
+/* Counts a tick, and ends the process after the last. _Exit, because lastword.c's _exit has nothing to add before the ranks have
+ * met and after they have parted. */
 static void take_tick(int number)
 {
     (void)number;
@@ -51,7 +52,7 @@ static void take_tick(int number)
     _Exit(1);
 }
 
-/* Ends the process with start_message after so long a time inside MPI; returns the handler that was there. */
+/* Limits the time inside MPI: the process then ends with start_message. Returns the previous handler. */
 static void (*limit_time(double seconds))(int)
 {
     tick_seconds = (unsigned)(seconds / TICKS) + 1;
@@ -69,7 +70,7 @@ static enum status mpi_fail(const char *what, int error)
     return status_fail(ERR_IO, "MPI cannot %s: %s", what, text);
 }
 
-/* Whether ltrain itself has set the variable, which nobody can unset then. */
+/* Tells whether ltrain itself has set the variable, which the user then cannot unset. */
 static int is_ours(const char *assignment)
 {
     char name[96];
@@ -78,7 +79,7 @@ static int is_ours(const char *assignment)
     return ours && strstr(ours, name);
 }
 
-/* What the environment wants MPI to connect by, as "A=x, B=y"; "" if nothing. */
+/* Lists the environment's choices of MPI transports, as "A=x, B=y"; "" if none. */
 static void describe_transports(char *text, size_t bytes)
 {
     static const char *const prefix[] = {"OMPI_MCA_btl", "OMPI_MCA_pml", "OMPI_MCA_mtl", "OMPI_MCA_oob"};
@@ -90,13 +91,13 @@ static void describe_transports(char *text, size_t bytes)
                 n += (size_t)snprintf(text + n, bytes - n, "%s%s", n ? ", " : "", *e);
 }
 
-/* Open MPI ends the process itself where its ranks cannot reach each other, and what it says of that is among what mpiexec is
- * told not to repeat (cli/ranks.c). */
+/* Prepares the sentence for a failed start. Open MPI ends the process itself if its ranks cannot reach each other, and mpiexec is
+ * told not to repeat its messages (cli/ranks.c). */
 static void prepare_last_word(const struct launch *l)
 {
     char transports[512], memory[192];
     describe_transports(transports, sizeof transports);
-    const char *btl = getenv("OMPI_MCA_btl"); /* left alone Open MPI goes over TCP by itself */
+    const char *btl = getenv("OMPI_MCA_btl"); /* by default Open MPI goes over TCP by itself */
     const int by_memory = btl && (strstr(btl, "vader") || strstr(btl, "sm"));
     if (by_memory && shm_is_short(l->local_size > 0 ? l->local_size : 1, memory, sizeof memory)) {
         snprintf(starting, sizeof starting,
@@ -116,8 +117,8 @@ const char *wire_starting(void)
     return starting;
 }
 
-/* A rank that is told to stop meanwhile stops afterwards: when it goes while it connects, Open MPI's mpiexec complains, crashes or
- * hangs. */
+/* Starts MPI with stop signals blocked, so that they take effect afterwards: if a rank leaves while it connects, Open MPI's
+ * mpiexec complains, crashes or hangs. */
 static int init_unstopped(int *provided)
 {
     static const int stops[] = {SIGUSR1, SIGUSR2, SIGTERM, SIGINT, SIGHUP, SIGXCPU};
@@ -131,15 +132,15 @@ static int init_unstopped(int *provided)
     return error;
 }
 
-/* MPI_Init has no deadline of its own: it waits for all ranks. */
+/* Starts MPI within a deadline; MPI_Init itself has none and waits for all ranks. */
 static enum status start_mpi(const struct launch *l, double timeout, struct wire *w)
 {
     int provided, rank, size, error;
     timeout = timeout < START_SECONDS ? START_SECONDS : timeout;
     snprintf(start_message, sizeof start_message,
              "ltrain: rank %d: MPI has not started within %.0f s: not all of the %d ranks came up\n", l->rank, timeout, l->size);
-    setenv("OMPI_MCA_mpi_yield_when_idle", "1", 0); /* without it two ranks on one core pass the processor once in a time slice */
-    signal(SIGPIPE, SIG_IGN); /* over TCP a message to a rank that has died must not be the end of this one */
+    setenv("OMPI_MCA_mpi_yield_when_idle", "1", 0); /* without it two ranks on one core pass the CPU once in a time slice */
+    signal(SIGPIPE, SIG_IGN); /* over TCP a message to a dead rank must not end this one */
     void (*before)(int) = limit_time(timeout);
     prepare_last_word(l);
     error = init_unstopped(&provided);
@@ -218,7 +219,7 @@ void wire_destroy(struct wire *w, double finalize_seconds)
             free_table(&w->table[i]);
         free(w);
     }
-    /* else MPI may still write where requests point to */
+    /* else MPI may still write where requests point */
 }
 
 enum status wire_reserve(struct wire *w, enum channel channel, int slots)
@@ -280,7 +281,7 @@ enum status wire_test(struct wire *w, enum channel channel, const struct wire_ev
     for (int i = 0; i < count; i++) {
         int failed = error == MPI_ERR_IN_STATUS ? t->status[i].MPI_ERROR : MPI_SUCCESS;
         t->event[i].slot = t->index[i];
-        MPI_Get_count(&t->status[i], MPI_BYTE, &t->event[i].bytes); /* of a send: unused */
+        MPI_Get_count(&t->status[i], MPI_BYTE, &t->event[i].bytes); /* for a send: unused */
         if (failed == MPI_ERR_TRUNCATE)
             t->event[i].bytes = WIRE_TOO_LONG;
         else if (failed != MPI_SUCCESS)

@@ -1,4 +1,4 @@
-/* The wire of a build without MPI: there is none. */
+/* The wire of a build without MPI: every call fails. */
 #include "comm/wire.h"
 
 enum status wire_create(const struct launch *launch, double timeout_seconds, struct wire **out)
