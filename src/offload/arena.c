@@ -23,10 +23,10 @@
 #define HUGE_PAGE (2 << 20)
 #define CANARY 0xA5
 #define MAX_TOUCHERS 16
-#define TOUCH_SHARE (64LL << 20) /* a toucher for each of these */
+#define TOUCH_SHARE (64LL << 20) /* bytes that get a touching thread of their own */
 
-/* map: | slack | guard page | canary page | base: bytes | canary to the end of the page and one page more | guard page |
- * Stray accesses within a page of the ends change a canary, further ones fault. */
+/* Layout of the map: slack | guard page | canary page | base: bytes | canary to the end of the page and one page more | guard
+ * page. Stray accesses within a page of the ends change a canary, further ones fault. */
 struct arena {
     char *map, *base;
     size_t map_bytes;
@@ -45,7 +45,7 @@ struct share {
 static void *touch(void *arg)
 {
     struct share *s = arg;
-    /* One system call faults the whole range in and reports a lack of memory instead of dying of it. */
+    /* One system call faults the whole range in, and reports a lack of memory instead of dying of it. */
 #ifdef MADV_POPULATE_WRITE
     if (madvise(s->from, s->bytes, MADV_POPULATE_WRITE) == 0)
         return NULL;
@@ -58,8 +58,8 @@ static void *touch(void *arg)
     return NULL;
 }
 
-/* First touch costs 2.7 to 3.7 s per GiB on a fresh virtual machine and 0.13 s per GiB after, so every core of this rank helps.
- */
+/* Touches all pages, with every core of this rank: first touch costs 2.7 to 3.7 s per GiB on a fresh virtual machine, 0.13 s per
+ * GiB later. */
 static int touch_all(char *from, size_t bytes)
 {
     struct share share[MAX_TOUCHERS];
@@ -85,8 +85,7 @@ static int touch_all(char *from, size_t bytes)
     return error;
 }
 
-/* Keeps the pages on the NUMA nodes of the calling thread's cores; says where. Does nothing where there is one node or no
- * binding. */
+/* Binds the pages to the NUMA nodes of the calling thread's cores, and says where. Does nothing with one node or no binding. */
 static void place(char *from, size_t bytes, char *said, size_t said_size)
 {
     said[0] = 0;
@@ -151,7 +150,7 @@ enum status arena_create(const char *name, int64_t bytes, enum arena_kind kind, 
     }
     a->base = (char *)(uintptr_t)round_up((int64_t)(uintptr_t)a->map + 2 * PAGE, alignment);
     a->tail = (size_t)(body - bytes) + PAGE;
-    mprotect(a->base - 2 * PAGE, PAGE, PROT_NONE); /* a guard that cannot be set up leaves the canaries */
+    mprotect(a->base - 2 * PAGE, PAGE, PROT_NONE); /* if the guard cannot be set up, the canaries remain */
     mprotect(a->base + body + PAGE, PAGE, PROT_NONE);
     if (bytes > 0) {
         madvise(a->base, (size_t)body, MADV_HUGEPAGE);

@@ -1,4 +1,4 @@
-/* Which nvme paths a rank uses. */
+/* Choosing and checking the nvme paths of a rank. */
 #include "offload/drives.h"
 
 #include "base/disk.h"
@@ -13,7 +13,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* From the root on, as one of two paths may be given and the other not. */
+/* Returns the path from the root on, since of two paths one may be relative and the other not. */
 static const char *from_root(const char *path, char whole[PATH_MAX])
 {
     char here[PATH_MAX];
@@ -33,7 +33,7 @@ static int is_made_with(const char *path, const char *run)
     return strncmp(path, run, n) == 0 && (run[n] == 0 || run[n] == '/');
 }
 
-/* Two names of one directory would be striped over as if they were two drives. */
+/* Refuses two names of one directory, which would be striped over as if they were two drives. */
 static enum status check_distinct(const char *const *path, int i)
 {
     struct stat a, b;
@@ -66,16 +66,16 @@ enum status drives_check(const char *const *path, int n_paths, const char *run)
     return OK;
 }
 
-#define FILE_SYSTEMS 64 /* that are told apart */
+#define FILE_SYSTEMS 64 /* most file systems that are told apart */
 
 struct room {
-    uint64_t id; /* of the file system */
+    uint64_t id; /* identity of the file system */
     int64_t bytes;
-    int files; /* of all ranks of the host */
-    int path;  /* the first one there */
+    int files; /* number of files of all ranks of the host */
+    int path;  /* first path on it */
 };
 
-/* Adds a path to the file system that it is on. One that is not there, and that no run makes, says nothing. */
+/* Adds a path to its file system. Skips a path that is not there and that no run makes. */
 static void add_path(const char *path, int index, const char *run, int files, struct room *rooms, int *n)
 {
     struct disk disk;

@@ -1,5 +1,7 @@
-/* The extent table: a sorted array, so that overlaps are neighbours. A training step rewrites the extents of the step before,
- * which is a binary search; only the first write of each moves others. */
+/* The extent table: a sorted array, so that overlaps are neighbours.
+ *
+ * A training step rewrites the extents of the step before, which is a binary search; only the first write of each extent moves
+ * others. */
 #include "offload/extents.h"
 
 #include "base/sys.h"
@@ -37,7 +39,7 @@ void extents_destroy(struct extents *e)
     free(e);
 }
 
-/* Index of the first extent that ends behind `offset`. */
+/* Returns the index of the first extent that ends behind `offset`. */
 static size_t first_ending_behind(const struct extents *e, int64_t offset)
 {
     size_t low = 0, high = e->n;

@@ -1,8 +1,8 @@
 /* The files of the extent store.
  *
- * A file is alive as long as somebody holds its flock, which the kernel drops when a process dies. The magic is written after the
- * lock is taken, so a file with magic and without a lock belongs to a dead run. Its name has a hash of the process (base/process.h)
- * beside its pid: processes in two containers, or on two hosts, may have the same pid and the same path. */
+ * A file is alive while somebody holds its flock, which the kernel drops when a process dies. The magic is written after the lock
+ * is taken, so a file with magic and without a lock belongs to a dead run. Its name has a hash of the process (base/process.h)
+ * beside the pid: processes in two containers, or on two hosts, may have the same pid and path. */
 #include "offload/files.h"
 
 #include "base/disk.h"
@@ -25,7 +25,7 @@
 #define MAGIC "ltrain extent store 1\n"
 #define ZEROS (1 << 20)
 #define ATTEMPTS 8
-#define NAMES 100 /* tried before a path is given up */
+#define NAMES 100 /* names tried before a path is given up */
 
 static int is_store_name(const char *name)
 {
@@ -36,8 +36,8 @@ static int is_store_name(const char *name)
 
 enum dead_files { DEAD_COUNT, DEAD_REMOVE };
 
-/* Whether a lock that another host's process holds would keep us from taking it: not where hosts share a path and each keeps its
- * locks to itself. */
+/* Tells whether a lock held by another host's process would be seen here. Hosts may share a path while each keeps its locks to
+ * itself; then only files of this host are judged. */
 static int locks_reach(const char *header, int shared)
 {
     struct process self;
@@ -48,7 +48,7 @@ static int locks_reach(const char *header, int shared)
     return !shared || strstr(header, host) || strstr(header, boot);
 }
 
-/* Counts the file if it is ours and its run is dead, and removes it if asked. What cannot be examined is left alone. */
+/* Counts the file if it is a store's and its run is dead, and removes it if asked. A file that cannot be examined is left alone. */
 static void visit_if_dead(const char *name, enum dead_files what, int shared, struct files *f)
 {
     char header[512] = "";
@@ -98,7 +98,7 @@ static enum status no_space(const char *path, int64_t needed, const struct disk 
                        (long long)disk_room(disk));
 }
 
-/* There is room, but not for us. */
+/* Refuses a path that has room, but not for this process (a quota or a reserve). */
 static enum status not_allowed(const char *path, int64_t needed)
 {
     char a[32];
@@ -116,7 +116,7 @@ static enum status check_space(const char *path, int64_t needed)
     return needed <= disk_room(&disk) ? OK : no_space(path, needed, &disk);
 }
 
-/* A name that nobody has, of this process: file i of a rank. */
+/* Makes a name for file i of a rank that no other process uses. */
 static enum status make_name(const char *path, int rank, int i, uint64_t attempt, char *name)
 {
     struct process self;
@@ -134,7 +134,7 @@ static enum status create(const char *path, int rank, char *name, struct files *
         TRY(make_name(path, rank, f->n, attempt, name));
         fd = sys_open(name, flags | O_DIRECT, 0600);
         if (fd < 0 && errno == EINVAL) {
-            sys_unlink(name); /* some file systems refuse O_DIRECT only after having created the file */
+            sys_unlink(name); /* some file systems refuse O_DIRECT only after creating the file */
             f->buffered = path;
             fd = sys_open(name, flags, 0600);
         }
@@ -145,10 +145,10 @@ static enum status create(const char *path, int rank, char *name, struct files *
         return status_fail(ERR_IO, "nvme path %s: cannot create %s: %s: make it writable or name another (--nvme-path)", path,
                            name, strerror(errno));
     f->fds[f->n++] = fd;
-    if (disk_copies_on_write(fd)) /* blocks that are allocated would do for the first time only */
-        sys_no_cow(fd);           /* where it fails, a drive without room shows */
-    /* Waits only for a run that is just looking whether the file is dead. Where there are no locks (ENOLCK, ENOSYS), nobody can
-     * take one to remove the file either. */
+    if (disk_copies_on_write(fd)) /* blocks that are allocated would do for the first write only */
+        sys_no_cow(fd);           /* if this fails, a full drive is reported later */
+    /* Waits only for a run that is just checking whether the file is dead. Without locks (ENOLCK, ENOSYS) nobody can take one to
+     * remove the file either. */
     int locked;
     while ((locked = sys_flock(fd, LOCK_EX)) != 0 && errno == EINTR)
         ;
@@ -158,7 +158,7 @@ static enum status create(const char *path, int rank, char *name, struct files *
     return OK;
 }
 
-/* All of it or an errno. A short write is repeated whole, so that O_DIRECT stays aligned. */
+/* Writes all bytes; returns 0 or an errno. A short write is repeated whole, so that O_DIRECT stays aligned. */
 static int write_whole(int fd, const char *memory, size_t bytes, off_t at)
 {
     for (int attempt = 0; attempt < ATTEMPTS; attempt++) {
@@ -171,7 +171,8 @@ static int write_whole(int fd, const char *memory, size_t bytes, off_t at)
     return EIO;
 }
 
-/* The first transfer also shows what O_DIRECT asks of memory here: sectors, pages, or the impossible. */
+/* Writes the header; this first transfer also shows what alignment O_DIRECT asks of memory here: sectors, pages, or the
+ * impossible. */
 static enum status write_header(const char *path, const char *name, int fd, int rank, struct files *f)
 {
     struct process self;
@@ -203,7 +204,7 @@ static enum status write_header(const char *path, const char *name, int fd, int 
     return OK;
 }
 
-/* Zeros where the file system cannot reserve blocks, so that no write of a later step meets a full disk. */
+/* Writes zeros if the file system cannot reserve blocks, so that no write of a later step meets a full disk. */
 static int write_zeros(int fd, int64_t bytes)
 {
     char *zeros = sys_mmap(ZEROS, 0);
@@ -233,7 +234,7 @@ static enum status preallocate(const char *path, const char *name, int fd, int64
     return OK;
 }
 
-/* Bytes of file i: its blocks, the last of all cut to what is used. */
+/* Returns the bytes of file i: its blocks, the last block of all cut to what is used. */
 static int64_t file_bytes(const struct store_config *config, int64_t block, int i)
 {
     int64_t used = round_up(config->bytes, STORE_ALIGN), blocks = ceil_div(used, block), n = config->n_paths;
@@ -267,7 +268,7 @@ remove:
     return st;
 }
 
-/* A file that cannot be removed is recognised as dead by the next run. */
+/* Removes the files. A file that cannot be removed is recognised as dead by the next run. */
 void files_remove(struct files *f)
 {
     for (int i = 0; i < f->n; i++) {

@@ -1,5 +1,4 @@
-/* The two ways of moving blocks, io_uring and threads, behind one table. One `struct io` serves one direction and one calling
- * thread. */
+/* Two ways of moving blocks, io_uring and threads, behind one table. A `struct io` serves one direction and one calling thread. */
 #ifndef LTRAIN_OFFLOAD_IO_H
 #define LTRAIN_OFFLOAD_IO_H
 
@@ -8,7 +7,7 @@
 #include <stddef.h>
 #include <sys/types.h>
 
-/* One block on its way. The caller fills the first part and leaves it alone between start and wait. */
+/* One block on its way. The caller fills in the fields before `result`, and leaves them alone between start and wait. */
 struct io_op {
     enum store_direction direction;
     int file; /* index into io_config.fds */
@@ -18,7 +17,7 @@ struct io_op {
 
     ssize_t result; /* bytes moved or a negative errno, once done */
     int done;
-    int64_t due_ns; /* slow.c's */
+    int64_t due_ns; /* used by slow.c */
 };
 
 struct io;
@@ -26,36 +25,35 @@ struct io;
 struct io_config {
     const int *fds; /* valid as long as the io */
     int n_fds;
-    int depth; /* ops in flight at most */
+    int depth; /* most ops in flight */
     void *pinned;
     int64_t pinned_bytes;
 };
 
 struct io_way {
     const char *name;
-    /* All return 0 or an errno. start: the op is on its way. wait: the op, which was started, is done; others may be too. */
+    /* Start and wait return 0 or an errno. start: the op is on its way. wait: the started op is done; others may be, too. */
     int (*start)(struct io *io, struct io_op *op);
     int (*wait)(struct io *io, struct io_op *op);
-    /* 1 if the op is done; does not block. */
+    /* Returns 1 if the op is done; does not block. */
     int (*peek)(struct io *io, struct io_op *op);
     void (*close)(struct io *io);
 };
 
-/* First member of what either way allocates. */
+/* The first member of what either way allocates. */
 struct io {
     const struct io_way *way;
     int fixed;         /* 1: the pinned memory is registered with the kernel */
-    int unfixed_error; /* else why not, 0 if there was nothing to register */
+    int unfixed_error; /* errno of the failed registration; 0 if there was nothing to register */
 };
 
-/* 0 or an errno; ENOSYS if built without liburing. */
+/* Opens a way of I/O. Returns 0 or an errno; ENOSYS: built without liburing. */
 int io_open_uring(const struct io_config *config, struct io **out);
 int io_open_threads(const struct io_config *config, struct io **out);
 
-/* For tests, which act out slow drives: the environment variable LTRAIN_SLOW_DRIVE, bytes per second of each direction of each
- * store; 0: it is not set. */
+/* Returns the rate of tests' slow drives: LTRAIN_SLOW_DRIVE, in bytes per second for each direction of each store; 0: not set. */
 double io_slow_rate(void);
-/* *io becomes one of that rate, which owns it; 0 or an errno. */
+/* Wraps *io in one of that rate, which owns it. Returns 0 or an errno. */
 int io_slow(struct io **io, double bytes_per_second);
 
 #endif

@@ -12,7 +12,7 @@
 static struct {
     hwloc_topology_t topology; /* NULL: hwloc does not work here */
     hwloc_cpuset_t cores[2];   /* by place_kind */
-    int nodes, bound, allowed; /* cpus on which this process was started, and on which it may have been */
+    int nodes, bound, allowed; /* bound: CPUs on which this process was started; allowed: those on which it may run */
     char remark[256];
 } places;
 
@@ -60,7 +60,7 @@ void places_bind(enum place_kind kind)
         (void)hwloc_set_cpubind(places.topology, places.cores[kind], HWLOC_CPUBIND_THREAD);
 }
 
-/* Of the node's cores those on which this process may run; NULL: there is no such node, or no memory. The caller's. */
+/* Returns the node's cores on which this process may run, owned by the caller; NULL: no such node, or no memory. */
 static hwloc_bitmap_t own_cores_of(int node)
 {
     hwloc_obj_t there = hwloc_get_numanode_obj_by_os_index(places.topology, (unsigned)node);

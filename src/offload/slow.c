@@ -1,5 +1,5 @@
-/* For tests: a drive that is slower than this machine's. Every block is done when its way has done it and a drive of the given rate
- * could have. */
+/* A drive slower than this machine's, for tests: a block is done when it has moved and a drive of the given rate could have moved
+ * it. */
 #include "offload/io.h"
 
 #include "base/clock.h"
@@ -13,7 +13,7 @@ struct slow {
     struct io io;
     struct io *inner;
     double bytes_per_second;
-    int64_t free_ns; /* when the drive has done what it was given so far */
+    int64_t free_ns; /* time at which the drive has finished all blocks so far */
 };
 
 static int start(struct io *io, struct io_op *op)

@@ -1,4 +1,4 @@
-/* The extent store: requests are cut into blocks, a window of blocks is in flight per direction (store_lanes.h). */
+/* The extent store: requests are cut into blocks, and each direction has a window of blocks in flight (store_lanes.h). */
 #include "base/clock.h"
 #include "base/num.h"
 #include "base/sys.h"
@@ -8,7 +8,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#define MAX_ATTEMPTS 8 /* without progress */
+#define MAX_ATTEMPTS 8 /* attempts without progress */
 
 static const char *verb(const struct lane *l)
 {
@@ -19,11 +19,11 @@ void lane_drain(struct store *s, struct lane *l)
 {
     for (; l->head < l->tail; l->head++) {
         struct io_op *op = &l->window[l->head % (uint64_t)s->depth].op;
-        l->io->way->wait(l->io, op); /* at once if it is done; `done` itself is the way's to read */
+        l->io->way->wait(l->io, op); /* returns at once if the op is done; only the way itself may read `done` */
     }
 }
 
-/* The failure has been recorded with status_fail; it becomes the lane's for good. */
+/* Makes the failure recorded with status_fail the lane's for good. */
 static enum status lane_fail(struct store *s, struct lane *l, enum status code)
 {
     l->failed = code;
@@ -54,7 +54,7 @@ static enum status start(const struct store *s, const struct lane *l, struct slo
     return io_failed(s, l, b, error);
 }
 
-/* Looks at what came of a block that is done. *whole: all of it has moved; else it is in flight again. */
+/* Examines a block that is done. *whole: all of it has moved; else it is in flight again. */
 static enum status examine(const struct store *s, const struct lane *l, struct slot *b, int *whole)
 {
     ssize_t r = b->op.result;
@@ -68,7 +68,7 @@ static enum status examine(const struct store *s, const struct lane *l, struct s
         return status_fail(ERR_CORRUPT,
                            "%s (rank %d) ends before offset %lld: something cut it: check the drive",
                            s->files.names[b->op.file], s->rank, (long long)b->op.at);
-    /* O_DIRECT goes on only from where it could have started. */
+    /* O_DIRECT continues only from an aligned position. */
     size_t progress = r < 0 ? 0 : s->files.memory_align > 1 ? (size_t)r & ~(size_t)(STORE_ALIGN - 1) : (size_t)r;
     if (progress == 0 && b->attempts++ >= MAX_ATTEMPTS)
         return io_failed(s, l, b, EIO);
@@ -89,7 +89,7 @@ static void hash_block(struct lane *l, const char *data, int64_t bytes, int firs
     XXH3_64bits_update(l->hash, data, (size_t)bytes);
 }
 
-/* A block has moved: hashes what was read, ends its request if it is the last. */
+/* Ends a block that has moved: hashes it if it was read, and ends its request if it is the last. */
 static enum status finish(struct store *s, struct lane *l, struct slot *b)
 {
     struct request *q = &b->request;
@@ -130,7 +130,7 @@ static enum status retire(struct store *s, struct lane *l)
     return st == OK ? OK : lane_fail(s, l, st);
 }
 
-/* Two writes of one place in flight at once would land in any order. */
+/* Retires blocks that a write would overlap: two writes of one place in flight would land in any order. */
 static enum status retire_overlapping(struct store *s, struct lane *l, int64_t offset, int64_t bytes)
 {
     int64_t end = round_up(offset + bytes, STORE_ALIGN);
@@ -145,8 +145,8 @@ static enum status retire_overlapping(struct store *s, struct lane *l, int64_t o
     return OK;
 }
 
-/* Bytes of a request's next block: what goes straight between the file and the caller's memory is aligned at both ends; the rest
- * bounces. *bounces: this one does. */
+/* Returns the bytes of a request's next block. Direct transfers between file and caller's memory are aligned at both ends; the
+ * rest bounces (*bounces). */
 static int64_t block_bytes(const struct store *s, int64_t offset, const char *user, int64_t bytes, int *bounces)
 {
     int64_t n = min_i64(s->block - offset % s->block, bytes);
@@ -159,7 +159,7 @@ static int64_t block_bytes(const struct store *s, int64_t offset, const char *us
     return min_i64(n, BOUNCE_BYTES);
 }
 
-/* Blocks in flight at most. */
+/* Returns the most blocks that may be in flight. */
 static uint64_t window(struct store *s, const struct lane *l)
 {
     int limit = l->direction == STORE_WRITE ? atomic_load(&s->write_limit) : 0;
@@ -171,13 +171,13 @@ void store_limit_writes(struct store *s, int blocks)
     atomic_store(&s->write_limit, blocks);
 }
 
-/* Sends the request's next block, at `done`, on its way. *pushed: its bytes. */
+/* Sends the request's next block, which begins at `done`, on its way. *pushed: its bytes. */
 static enum status push_block(struct store *s, struct lane *l, const struct request *q, char *user, int64_t done, int64_t *pushed)
 {
     int bounces;
     int64_t offset = q->offset + done, block = offset / s->block;
     int64_t bytes = block_bytes(s, offset, user, q->bytes - done, &bounces);
-    if (l->direction == STORE_WRITE) /* before there is room in the window: the drive is at work meanwhile */
+    if (l->direction == STORE_WRITE) /* before there is room in the window: the drive works meanwhile */
         hash_block(l, user, bytes, done == 0);
     while (l->tail - l->head >= window(s, l))
         TRY(retire(s, l));

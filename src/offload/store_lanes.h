@@ -1,4 +1,4 @@
-/* What the store's files share: a window of blocks per direction.
+/* State that the store's files share: a window of blocks per direction. Private to src/offload.
  *
  * Invariants of a lane (one direction, one thread):
  *  1. Blocks head..tail-1 are the window; block number b lives in slot b % depth; blocks retire in order of submission, so at
@@ -24,7 +24,7 @@
 
 #include <stdatomic.h>
 #ifdef HAVE_XXH_DISPATCH
-#include <xxh_x86dispatch.h> /* the same hashes with the processor's vectors: 36 instead of 9 GB/s in the cache */
+#include <xxh_x86dispatch.h> /* the same hashes with the CPU's vectors: 36 instead of 9 GB/s in the cache */
 #else
 #include <xxhash.h>
 #endif
@@ -33,11 +33,11 @@
 
 struct request {
     int64_t offset, bytes;
-    uint64_t ticket, hash; /* READ: what it must be */
+    uint64_t ticket, hash; /* hash for READ: the expected one */
 };
 
 struct slot {
-    struct io_op op; /* what remains of the block */
+    struct io_op op; /* remainder of the block */
     char *user;
     int64_t offset, bytes;     /* logical, without padding */
     char *bounce;              /* NULL: straight to the user's memory */
@@ -69,7 +69,7 @@ struct store {
     char describe[1024];
 };
 
-/* Waits for everything in flight, whatever comes of it. */
+/* Waits for everything in flight, whether it succeeds or not. */
 void lane_drain(struct store *s, struct lane *l);
 
 #endif

@@ -18,7 +18,7 @@ const char *store_describe(const struct store *s)
     return s->describe;
 }
 
-/* Both directions go one way. *denied: why it is not io_uring, or 0. */
+/* Opens both directions in one way. *denied: errno of io_uring if threads replace it, or 0. */
 static enum status open_io(struct store *s, const struct store_config *config, int *denied)
 {
     struct io_config c = {s->files.fds, s->files.n, s->depth, config->pinned, config->pinned_bytes};
@@ -43,7 +43,7 @@ static enum status open_io(struct store *s, const struct store_config *config, i
     return OK;
 }
 
-/* Where a test wants it. */
+/* Slows the store down if a test asks for it. */
 static enum status slow_down(struct store *s)
 {
     double rate = io_slow_rate();
@@ -93,7 +93,7 @@ static enum status open_lane(struct store *s, enum store_direction d)
     struct lane *l = &s->lanes[d];
     l->direction = d;
     l->window = sys_calloc((size_t)s->depth, sizeof *l->window);
-    l->bounce = sys_mmap((size_t)s->depth * BOUNCE_BYTES, MAP_POPULATE); /* what a run takes is there before its first step */
+    l->bounce = sys_mmap((size_t)s->depth * BOUNCE_BYTES, MAP_POPULATE); /* resident before the first step */
     l->hash = XXH3_createState();
     return l->window && l->bounce && l->hash ? OK : status_fail(ERR_NOMEM, "no memory for the window of the nvme tier");
 }

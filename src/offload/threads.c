@@ -1,4 +1,4 @@
-/* pread and pwrite in a few threads: where io_uring is missing or forbidden (containers often deny it). */
+/* Moving blocks by pread and pwrite in a few threads, if io_uring is missing or forbidden (containers often deny it). */
 #include "offload/io.h"
 
 #include "base/sys.h"
@@ -14,10 +14,10 @@ struct pool {
     const int *fds;
     pthread_mutex_t lock;
     pthread_cond_t queued, finished;
-    /* Under the lock: */
+    /* under the lock */
     struct io_op **queue; /* ring of `depth` */
     int depth, head, n_queued, stopping;
-    /* Not: */
+    /* without the lock */
     int n_workers;
     pthread_t workers[MAX_WORKERS];
 };
@@ -43,7 +43,7 @@ static void *work(void *arg)
         pthread_mutex_lock(&p->lock);
         op->result = r;
         op->done = 1;
-        pthread_cond_signal(&p->finished); /* one thread waits at most */
+        pthread_cond_signal(&p->finished); /* at most one thread waits */
     }
     pthread_mutex_unlock(&p->lock);
     return NULL;

@@ -1,7 +1,8 @@
-/* io_uring: one ring per direction, files registered, the pinned arena as fixed buffers where the memlock limit allows it.
+/* Moving blocks by io_uring: one ring per direction, files registered, the pinned arena as fixed buffers if the memlock limit
+ * allows it.
  *
- * SINGLE_ISSUER and DEFER_TASKRUN are left out: they tie a ring to one task, while the store's contract lets another thread
- * read and write between steps. */
+ * SINGLE_ISSUER and DEFER_TASKRUN are left out: they tie a ring to one task, while the store's contract lets another thread read
+ * and write between steps. */
 #include "build_config.h"
 
 #include "offload/io.h"
@@ -20,7 +21,7 @@
 #include <time.h>
 
 #define MAX_FIXED (1LL << 30) /* the kernel's limit for one buffer */
-#define MAX_BUFFERS 1024      /* older kernels: UIO_MAXIOV */
+#define MAX_BUFFERS 1024      /* limit of older kernels: UIO_MAXIOV */
 #define SUBMIT_ATTEMPTS 8
 
 struct uring {
@@ -55,7 +56,7 @@ static void use_fixed_buffers(struct uring *u, const struct io_config *config)
     u->pinned_bytes = config->pinned_bytes;
 }
 
-/* The fixed buffer that holds all of the op's memory, or -1. */
+/* Returns the fixed buffer that holds all of the op's memory, or -1. */
 static int fixed_buffer(const struct uring *u, const struct io_op *op)
 {
     int64_t at = op->memory - u->pinned;
@@ -67,8 +68,8 @@ static int fixed_buffer(const struct uring *u, const struct io_op *op)
 static void take_completion(struct uring *u, struct io_uring_cqe *cqe)
 {
     struct io_op *op = io_uring_cqe_get_data(cqe);
-    int fault = sys_fault(SYS_URING_CQE); /* a short one is odd: O_DIRECT cannot go on from there */
-    if (fault == SYS_HANG) { /* as if it had never come */
+    int fault = sys_fault(SYS_URING_CQE); /* a short transfer has an odd length: O_DIRECT cannot continue from there */
+    if (fault == SYS_HANG) { /* acts as if the completion had never come */
         io_uring_cqe_seen(&u->ring, cqe);
         return;
     }
@@ -82,7 +83,7 @@ static int start(struct io *io, struct io_op *op)
     struct uring *u = (struct uring *)io;
     struct io_uring_sqe *sqe = io_uring_get_sqe(&u->ring);
     if (!sqe)
-        return EBUSY; /* cannot happen: as many entries as ops, and each is submitted at once */
+        return EBUSY; /* cannot happen: there are as many entries as ops, and each is submitted at once */
     int fd = u->files_registered ? op->file : u->fds[op->file], buffer = fixed_buffer(u, op);
     unsigned bytes = (unsigned)op->bytes;
     uint64_t at = (uint64_t)op->at;
@@ -110,7 +111,7 @@ static int start(struct io *io, struct io_op *op)
         }
         if (error != EINTR && error != EAGAIN && error != EBUSY && error >= 0)
             return error;
-        /* The kernel is short of something that completions give back: 1, 2, 4, ... 128 ms, then give up. */
+        /* The kernel lacks something that completions give back: wait 1, 2, 4, ... 128 ms, then give up. */
         struct timespec pause = {.tv_nsec = 1000000L << attempt};
         if (error != EINTR)
             nanosleep(&pause, NULL);
@@ -148,8 +149,7 @@ static int peek(struct io *io, struct io_op *op)
 static void close_ring(struct io *io)
 {
     struct uring *u = (struct uring *)io;
-    /* The kernel takes a ring apart after this call has returned; what it holds, disk space and locked memory, is wanted back
-     * now. */
+    /* The kernel takes a ring apart only after this call has returned; its disk space and locked memory are wanted back now. */
     if (u->files_registered)
         io_uring_unregister_files(&u->ring);
     if (u->io.fixed)
@@ -158,7 +158,7 @@ static void close_ring(struct io *io)
     free(u);
 }
 
-/* One operation on the first bytes of a file. 0 or an errno. */
+/* Tries one operation on the first bytes of a file. Returns 0 or an errno. */
 static int try_one(struct io_uring *ring, enum store_direction direction, int fd, void *memory)
 {
     struct io_uring_cqe *cqe;
@@ -187,9 +187,8 @@ static int try_one(struct io_uring *ring, enum store_direction direction, int fd
     return error == EINVAL ? EOPNOTSUPP : error;
 }
 
-/* A sandbox may let rings be made and deny io_uring_enter; kernels before 5.6 know rings but not these reads and writes (EINVAL);
- * and a file system may know reads and writes but not from rings (EOPNOTSUPP). So each file's header is read and written again.
- * 0 or an errno. */
+/* Tries a ring by reading and writing each file's header. A sandbox may allow rings but deny io_uring_enter. Kernels before 5.6
+ * lack these reads and writes (EINVAL); a file system may lack them for rings (EOPNOTSUPP). Returns 0 or an errno. */
 static int try_ring(struct io_uring *ring, const struct io_config *config)
 {
     char *header = sys_mmap(FILES_HEADER, 0);
