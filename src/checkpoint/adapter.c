@@ -1,4 +1,4 @@
-/* An adapter's directory, as PEFT reads it, from a checkpoint of a model with adapters. */
+/* Writing an adapter's directory, as PEFT reads it, from a checkpoint of a model with adapters. */
 #include "checkpoint/base.h"
 #include "checkpoint/files.h"
 #include "checkpoint/place.h"
@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { PART = 1 << 20, NAME = 160 }; /* elements at a time */
+enum { PART = 1 << 20, NAME = 160 }; /* elements copied at a time */
 
 struct tensors {
     struct st_decl *decls;

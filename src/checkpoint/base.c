@@ -1,4 +1,4 @@
-/* The weights that adapters were trained beside: their hash, and whether an adapter's directory names it. */
+/* Hashing the weights that adapters were trained beside, and checking the hash that an adapter's directory names. */
 #include "checkpoint/base.h"
 
 #include "base/mix.h"
@@ -18,7 +18,8 @@
 
 enum { ROUND = 8192 }; /* segments that a rank hashes between two agreements: 1 GiB */
 
-/* The tensor's bytes; their hash says whose they are, and not in which file they lie. 0: no model has such tensors. */
+/* Finds the tensor's bytes in its file. The seed depends on the tensor's name, type and shape, not on the file. Returns 0 for
+ * tensors of kinds that no model has. */
 static int find_part(const struct st_file *f, int i, struct ckpt_part *out)
 {
     struct st_raw t;
@@ -31,7 +32,7 @@ static int find_part(const struct st_file *f, int i, struct ckpt_part *out)
     return 1;
 }
 
-/* The rank's share of a tensor's segments. The ranks agree after every round. */
+/* Hashes the rank's share of a tensor's segments. The ranks agree after every round. */
 static enum status hash_part(struct comm *c, const struct ckpt_part *part, uint64_t *sum)
 {
     int64_t rank = comm_rank(c), size = comm_size(c);
@@ -43,7 +44,7 @@ static enum status hash_part(struct comm *c, const struct ckpt_part *part, uint6
     return OK;
 }
 
-/* The sum over all tensors, which does not depend on how files share them out. */
+/* Sums the hashes of all tensors; the sum does not depend on how files share the tensors out. */
 static enum status hash_tensors(struct comm *c, const struct st_file *f, uint64_t *out)
 {
     uint64_t sum = 0;
@@ -51,7 +52,7 @@ static enum status hash_tensors(struct comm *c, const struct st_file *f, uint64_
     for (int i = 0; i < st_count(f); i++)
         if (find_part(f, i, &part))
             TRY(hash_part(c, &part, &sum));
-    double half[2] = {(double)(uint32_t)sum, (double)(uint32_t)(sum >> 32)}; /* sums of doubles are exact */
+    double half[2] = {(double)(uint32_t)sum, (double)(uint32_t)(sum >> 32)}; /* halves of 32 bits: sums of doubles are exact */
     TRY(comm_sum(c, half, 2));
     *out = (uint64_t)half[0] + ((uint64_t)half[1] << 32);
     return OK;
@@ -161,7 +162,8 @@ enum status checkpoint_copy_adapter(const char *from, const char *to, const char
     return place_end(&place, st);
 }
 
-/* The file of an adapter's directory, or of a checkpoint, that has the hash of the base; *key: where. *there 0: neither is there. */
+/* Finds the file of an adapter's directory, or of a checkpoint, that has the hash of the base, and its key. *there 0: neither
+ * file exists. */
 static enum status find_hash(const char *adapter, char path[CKPT_PATH], const char **key, int *there)
 {
     *key = "xxh3";
@@ -180,7 +182,7 @@ enum status checkpoint_check_base(const char *adapter, const char *base, uint64_
     const char *key;
     int there;
     TRY(find_hash(adapter, path, &key, &there));
-    if (!there) /* of PEFT: names and shapes must do */
+    if (!there) /* adapters made by PEFT have no hash: names and shapes must do */
         return OK;
     TRY(ckpt_read_text(path, CKPT_SMALL_TEXT, &text));
     snprintf(own, sizeof own, "%016" PRIx64, xxh3);
@@ -202,7 +204,7 @@ enum status checkpoint_adapter_beside(const char *adapter, enum model_base *out)
     *out = BASE_STORED;
     TRY(ckpt_path(path, adapter, BASE_FILE, ""));
     TRY(ckpt_look(path, &there));
-    if (!there) /* of PEFT, which does not say it */
+    if (!there) /* adapters made by PEFT do not say */
         return OK;
     TRY(ckpt_read_text(path, CKPT_SMALL_TEXT, &text));
     json_t *root = json_loads(text, 0, NULL);

@@ -1,17 +1,17 @@
-/* What an exported adapter says of the model that it belongs to. Private to this folder. */
+/* Files of an exported adapter that describe the model it belongs to. Private to this folder. */
 #ifndef LTRAIN_CHECKPOINT_BASE_H
 #define LTRAIN_CHECKPOINT_BASE_H
 
 #include "checkpoint/checkpoint.h"
 
 #define ADAPTER_CONFIG "adapter_config.json"
-#define BASE_FILE "ltrain_base.json" /* beside it: the hash of the base's weights, which PEFT does not keep */
+#define BASE_FILE "ltrain_base.json" /* hash of the base's weights, which PEFT does not keep */
 
-/* Both files, by one rank. base: its directory, or its name where it has none; xxh3: 0 of initial values. */
+/* Writes both files (one rank only). base: the base's directory, or its name if it has none; xxh3: 0 for initial values. */
 enum status base_write(const struct model *m, const char *base, uint64_t xxh3, const char *dir);
-/* Facts and card of an export, as far as they are given; NULL: neither is. By one rank. */
+/* Writes facts and card of an export, as far as given; NULL: neither (one rank only). */
 enum status base_write_texts(const struct export_texts *texts, const char *dir);
-/* The same from one directory into another one, as far as they are there. */
+/* Moves facts and card from one directory to another, as far as they exist. */
 enum status base_move_texts(const char *from, const char *to);
 
 #endif

@@ -1,17 +1,24 @@
 /* Saving, loading and exporting whole checkpoints, by all ranks of a session together.
  *
- * Names in RUN/checkpoints, N = step, and who makes them:
+ * Names in RUN/checkpoints (N = step):
  *   step-N.partial   being written by checkpoint_save, or being removed by names_prune (step-N.old.partial too): never read
- *   step-N           whole: save's rename of step-N.partial, after everything in it was synced
- *   step-N.old       whole: the former step-N while save puts its successor in place; read if step-N is missing, removed by prune
+ *   step-N           whole: renamed from step-N.partial after everything in it was synced
+ *   step-N.old       whole: the former step-N while a save puts its successor in place; read if step-N is missing, removed by prune
  *   latest           written as latest.partial, synced, renamed
- * Invariants: 1. what has a final name was synced before it got it, by every rank that wrote into it; 2. what `latest` names is
- * removed only after `latest` names another, or moved aside as .old, which checkpoint_find reads too; 3. removal renames to
- * .partial first, so that a half-removed directory is never read; 4. only rank 0 makes, renames and removes names; the others
- * write into files that rank 0 has made, and hold none open when it renames.
- * Phases of a save, the ranks agreeing after each: rank 0 makes the directory and the files (prepare); every rank writes its
- * elements and syncs (state_write); every rank hashes its share of what lies there (manifest_hash); rank 0 writes the manifest
- * and puts the directory in place (commit). A rank that fails or dies in one ends the save before the next on all ranks. */
+ *
+ * Invariants:
+ *   1. A file was synced, by every rank that wrote into it, before its directory got a final name.
+ *   2. The checkpoint that `latest` names is removed only after `latest` names another one, or is moved aside as .old, which
+ *      checkpoint_find reads too.
+ *   3. Removal renames to .partial first, so that a half-removed directory is never read.
+ *   4. Only rank 0 makes, renames and removes names. The others write into files that rank 0 has made, and hold none open when it
+ *      renames.
+ *
+ * Phases of a save; the ranks agree after each, and a rank that fails or dies in one ends the save on all ranks:
+ *   prepare         rank 0 makes the directory and the files
+ *   state_write     every rank writes its elements and syncs
+ *   manifest_hash   every rank hashes its share of the files
+ *   commit          rank 0 writes the manifest and puts the directory in place */
 #include "checkpoint/checkpoint.h"
 
 #include "base/clock.h"
@@ -53,12 +60,12 @@ static enum status check_space(struct session *s, const char *dir)
     int64_t need = state_bytes(s);
     char room[64], want[32];
     if (disk_look(dir, &disk) != 0 || disk_room(&disk) >= need)
-        return OK; /* if it cannot be asked, writing will tell */
+        return OK; /* if the disk does not answer, writing will fail by itself */
     return status_fail(ERR_IO, "a checkpoint needs %s in %s, and %s: free some, or keep fewer checkpoints",
                        units_format_bytes(need, want), dir, disk_say_room(&disk, room));
 }
 
-/* An empty directory with this save's mark, and in it the first n_files files, without data, and config.json. */
+/* Makes an empty directory with this save's mark, the first n_files files without data, and config.json. */
 static const struct shard_form one_file;
 
 static enum status make_partial(struct session *s, const char *partial, uint64_t mark, int n_files, const struct shard_form *form)
@@ -67,7 +74,7 @@ static enum status make_partial(struct session *s, const char *partial, uint64_t
     TRY(ckpt_make_dir(partial));
     TRY(state_create(s, partial, n_files, form));
     TRY(model_config_write(partial, &s->model->config, s->plan->strategy.dtype));
-    return ckpt_mark(partial, mark); /* last: who sees it sees the files, too */
+    return ckpt_mark(partial, mark); /* last: a rank that sees the mark sees the files, too */
 }
 
 static enum status write_texts(const char *dir, const struct checkpoint_texts *texts)
@@ -93,14 +100,14 @@ static enum status prepare(struct session *s, const char *run, const struct path
     return write_texts(p->partial, texts);
 }
 
-/* A number that no other save has; from rank 0 to all. */
+/* Draws a number that no other save has, and sends it from rank 0 to all. */
 static enum status draw_mark(struct comm *c, uint64_t *mark)
 {
     *mark = (uint64_t)clock_ns() * 0x9e3779b97f4a7c15u ^ (uint64_t)getpid();
     return comm_broadcast(c, 0, mark, sizeof *mark);
 }
 
-/* Seconds for which NFS may take a directory for what it was (acdirmin). */
+/* Seconds for which NFS may show an outdated directory (acdirmin). */
 #define SHARED_PATIENCE 30
 
 enum status checkpoint_compare_place(struct comm *c, const char *run)
@@ -117,7 +124,7 @@ enum status checkpoint_compare_place(struct comm *c, const char *run)
     return st;
 }
 
-/* Sizes and hashes of what all ranks have written. */
+/* Records sizes and hashes of the files that all ranks have written. */
 static enum status describe_files(struct comm *c, const char *dir, struct manifest *m)
 {
     char path[CKPT_PATH];
@@ -132,19 +139,19 @@ static enum status describe_files(struct comm *c, const char *dir, struct manife
     return manifest_hash(c, dir, m);
 }
 
-/* Gives a whole partial directory its final name. One of the same step (a save cut off before `latest`, then trained again) steps
- * aside first. */
+/* Gives a whole partial directory its final name. An existing checkpoint of the same step (a save cut off before `latest`, then
+ * trained again) is moved aside first. */
 static enum status put_in_place(const char *partial, const char *final, const char *old)
 {
     struct stat x;
     int replaces = sys_stat(final, &x) == 0;
     if (replaces) {
-        ckpt_remove_dir(old); /* final has that name because it is whole: an older .old is not needed */
+        ckpt_remove_dir(old); /* `final` is whole, so that an older .old is not needed */
         TRY(ckpt_rename(final, old));
     }
     enum status st = ckpt_rename(partial, final);
     if (st != OK && replaces)
-        sys_rename(old, final); /* else it is found as .old */
+        sys_rename(old, final); /* if this fails, too, the checkpoint is found as .old */
     return st;
 }
 
@@ -159,7 +166,7 @@ static enum status write_latest(const char *dir, const char *name)
     return ckpt_sync_dir(dir);
 }
 
-/* By rank 0: the manifest last, then the final name, then `latest`. */
+/* Writes the manifest, gives the directory its final name, then replaces `latest` (rank 0 only). */
 static enum status commit(struct session *s, const struct paths *p, const struct manifest *m, uint64_t mark)
 {
     struct lineage l;
@@ -172,7 +179,7 @@ static enum status commit(struct session *s, const struct paths *p, const struct
     return write_latest(p->dir, p->name);
 }
 
-/* The next save copies from there what is not in use; it is removed, if at all, after that. */
+/* Records the checkpoint from which the next save copies unused rows; it is removed only after that save. */
 static void came_from(struct session *s, const char *path)
 {
     s->origin.kind = ORIGIN_CHECKPOINT;
@@ -219,7 +226,7 @@ void checkpoint_remove_dead(const char *run)
 
 /* ---- loading ---- */
 
-/* Adapters mean something beside the weights only that they were trained beside. */
+/* Refuses adapters that were trained beside other weights: adapters mean nothing beside those. */
 static enum status check_base(const struct session *s, const char *path, uint64_t base)
 {
     if (base == s->base_xxh3 || s->model->adapter_params == 0)
@@ -267,7 +274,7 @@ static enum status move_file(const char *partial, const char *dir, const char *n
     return ckpt_rename(from, to);
 }
 
-/* By rank 0: from the partial directory to the final names. */
+/* Moves an export from the partial directory to its final names (rank 0 only). */
 static enum status move_export(struct session *s, const char *partial, const char *dir, const struct shard_form *form)
 {
     int adapter = s->model->adapter_params > 0;
@@ -280,7 +287,7 @@ static enum status move_export(struct session *s, const char *partial, const cha
     return ckpt_sync_dir(dir);
 }
 
-/* By rank 0: config.json and the files beside it as they are there. */
+/* Writes config.json, and the files beside it, as directory `like` has them (rank 0 only). */
 static enum status write_like(struct session *s, const char *partial, const char *like)
 {
     char config[CKPT_PATH];
@@ -292,7 +299,7 @@ static enum status write_like(struct session *s, const char *partial, const char
     return texts_copy(like, partial);
 }
 
-/* By rank 0: what lies beside the weights. */
+/* Writes the files beside the weights (rank 0 only). */
 static enum status write_beside(struct session *s, const char *partial, const struct export_texts *texts)
 {
     if (texts && texts->like)
@@ -332,6 +339,6 @@ enum status checkpoint_export(struct session *s, const char *dir, const struct e
     if (may_clean)
         ckpt_remove_dir(partial);
     if (may_clean && st != OK)
-        sys_rmdir(dir); /* if nothing was there before */
+        sys_rmdir(dir); /* succeeds only if the directory was new */
     return st;
 }

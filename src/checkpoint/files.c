@@ -33,7 +33,8 @@ enum status ckpt_make_dir(const char *path)
     return OK;
 }
 
-/* SMB, FUSE and shared folders of virtual machines may have no fsync of directories: names are safe there when their server says. */
+/* Tells whether the error means that the file system has no fsync of directories (SMB, FUSE, shared folders of virtual machines).
+ * Names are safe there when their server says so. */
 static int cannot_sync_dirs(int error)
 {
     return error == EINVAL || error == EBADF || error == ENOSYS || error == EOPNOTSUPP;
@@ -62,7 +63,7 @@ void ckpt_remove_dir(const char *path)
 {
     char file[CKPT_PATH];
     struct stat s;
-    if (sys_lstat(path, &s) == 0 && S_ISLNK(s.st_mode)) { /* what it leads to is not ours to remove */
+    if (sys_lstat(path, &s) == 0 && S_ISLNK(s.st_mode)) { /* a link's target is not ours to remove */
         sys_unlink(path);
         return;
     }
@@ -109,7 +110,7 @@ static enum status open_file(const char *path, int *fd)
                            : status_fail(ERR_IO, "cannot open %s: %s", path, sys_strerror(errno));
 }
 
-/* Up to n bytes; less only at the end of the file. */
+/* Reads up to n bytes; fewer only at the end of the file. */
 static enum status read_some(int fd, const char *path, char *buf, size_t n, int64_t at, size_t *got)
 {
     *got = 0;
@@ -227,7 +228,7 @@ enum status ckpt_size(const char *path, int64_t *bytes)
 {
     struct stat s;
     int fd;
-    TRY(open_file(path, &fd)); /* on a network file system opening asks the server, stat alone may not */
+    TRY(open_file(path, &fd)); /* on a network file system opening asks the server; stat alone may not */
     int failed = sys_fstat(fd, &s) == 0 ? 0 : errno;
     sys_close(fd);
     if (failed)

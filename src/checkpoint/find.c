@@ -1,4 +1,4 @@
-/* Finding a run's newest whole checkpoint, by all ranks together: rank 0 looks at names, all of them hash. */
+/* Finding a run's newest whole checkpoint, by all ranks together: rank 0 looks at names, all ranks hash. */
 #include "checkpoint/checkpoint.h"
 
 #include "base/steps.h"
@@ -12,14 +12,14 @@
 #include <string.h>
 #include <unistd.h>
 
-/* From rank 0 to all. */
+/* Rank 0's choice, sent to all ranks. */
 struct choice {
     char name[48];     /* "" if there is none */
-    int32_t by_latest; /* there is a sensible `latest` */
-    int32_t strays;    /* the name is neither that of `latest` nor one of its ancestors */
+    int32_t by_latest; /* 1: a valid `latest` exists */
+    int32_t strays;    /* 1: the name is neither that of `latest` nor one of its ancestors */
 };
 
-/* Of what rank 0 knows of the directory; the others' list is empty. */
+/* Chooses the next checkpoint by rank 0's list of the directory; the others' lists are empty. */
 static enum status choose(struct comm *c, const char *dir, struct steps *steps, struct choice *out)
 {
     memset(out, 0, sizeof *out);
@@ -32,7 +32,7 @@ static enum status choose(struct comm *c, const char *dir, struct steps *steps, 
     return comm_broadcast(c, 0, out, sizeof *out);
 }
 
-/* Never OK. dir: checkpoints/ of a run, which may have come to its end without one. */
+/* Fails with the reason why a run has no checkpoint; never OK. dir: checkpoints/ of a run, which may have ended without one. */
 static enum status say_none(const char *dir)
 {
     const int run = (int)(strlen(dir) - strlen("/checkpoints"));
@@ -48,7 +48,7 @@ static enum status say_none(const char *dir)
                        dir);
 }
 
-/* The first whole one. why: what was wrong with the first damaged one. */
+/* Searches for the first whole checkpoint. why: the fault of the first damaged one, or "". */
 static enum status search(struct comm *c, const char *dir, struct steps *steps, struct choice *choice, char path[CKPT_PATH],
                           struct checkpoint_info *info, char why[512])
 {
@@ -82,7 +82,7 @@ static enum status list_in_order(const char *dir, struct steps *out)
     return st;
 }
 
-/* Room for every name below it, so that no rank fails alone later. */
+/* Writes RUN/checkpoints, and makes sure that every name below it fits, so that no rank fails alone later. */
 static enum status make_dir_path(char dir[CKPT_PATH], const char *run, int path_size)
 {
     TRY(ckpt_path(dir, run, "checkpoints", ""));
@@ -124,7 +124,7 @@ static int same_steps(const struct steps *a, const struct steps *b)
     return same;
 }
 
-/* The first of them that has a config.json. ERR_INVALID: none has. ERR_IO: one may have it. */
+/* Finds the first listed checkpoint that has a config.json. ERR_INVALID: none has. ERR_IO: one may have it. */
 static enum status first_of(const char *dir, struct steps *steps, char found[CKPT_PATH])
 {
     char config[CKPT_PATH], why[512] = "";
@@ -136,13 +136,14 @@ static enum status first_of(const char *dir, struct steps *steps, char found[CKP
             st = ckpt_path(config, found, ckpt_file_names[CKPT_CONFIG], "");
         if (st == OK)
             st = ckpt_size(config, &bytes);
-        if (st == ERR_IO) /* it may be there */
+        if (st == ERR_IO) /* the file may be there */
             snprintf(why, sizeof why, "%s", status_message());
     }
     return st == OK ? OK : why[0] ? status_fail(ERR_IO, "%s", why) : status_fail(ERR_INVALID, "%s has no checkpoint", dir);
 }
 
-/* A run that goes on may have replaced all that was listed before it is looked at: none is there only if the next list is the same. */
+/* Looks again until two lists agree that there is no checkpoint: a running run may have replaced all listed ones before they are
+ * looked at. */
 enum status checkpoint_newest(const char *run, char *path, int path_size)
 {
     char dir[CKPT_PATH], found[CKPT_PATH];

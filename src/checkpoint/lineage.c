@@ -15,7 +15,7 @@
 struct member {
     struct step_dir dir;
     struct lineage lineage;
-    int known; /* its manifest is readable */
+    int known; /* 1: its manifest is readable */
 };
 
 static int is_same(const struct checkpoint_id *a, const struct checkpoint_id *b)
@@ -54,7 +54,7 @@ static enum status read_members(const char *dir, const struct steps *l, struct m
     return OK;
 }
 
-/* Returns the newest save of those not yet taken, or -1; of saves without a number the one of the last step. */
+/* Returns the newest save not yet taken, or -1; of saves without a time the one of the last step. */
 static int newest(const struct member *m, int n, const char *taken)
 {
     int best = -1;
@@ -132,7 +132,7 @@ static int read_origin(const char *dir, const char *path, struct lineage *out)
            manifest_read_lineage(path, out) == OK;
 }
 
-/* Tells whether a listed checkpoint led to `from`, by its name alone; one written over since has another time of its save. */
+/* Tells whether a listed checkpoint led to `from`, by its name alone; one written over since then has another time of save. */
 static int find_ancestor(const struct step_dir *d, const struct lineage *from, struct checkpoint_id *out)
 {
     *out = (struct checkpoint_id){.step = d->step};

@@ -1,4 +1,4 @@
-/* Writing, reading and checking manifest.json, and hashing what it describes. */
+/* Writing, reading and checking manifest.json, and hashing the files that it lists. */
 #include "checkpoint/manifest.h"
 
 #include "base/num.h"
@@ -10,12 +10,12 @@
 #include <string.h>
 #include <xxhash.h>
 
-enum { FORMAT = 3 }; /* 1: hashes of whole files; 2: without settings and data */
+enum { FORMAT = 3 }; /* version; 1 had hashes of whole files, 2 no settings and data */
 
 const char *const ckpt_file_names[CKPT_FILES] = {"model.safetensors", "optimizer.safetensors", "config.json", "config.yaml",
                                                   "data.txt"};
 
-/* Of the canonical text (sorted, compact) without the member "xxh3". */
+/* Hashes the canonical text (sorted, compact) without the member "xxh3". */
 static enum status self_hash(const json_t *root, char out[17])
 {
     char *text = json_dumps(root, JSON_SORT_KEYS | JSON_COMPACT);
@@ -28,7 +28,7 @@ static enum status self_hash(const json_t *root, char out[17])
 
 /* ---- writing ---- */
 
-/* For people: loading compares config.json and the tensors themselves. */
+/* Describes the model for people; loading compares config.json and the tensors themselves. */
 static json_t *model_facts(const struct model *model, enum dtype dtype)
 {
     int64_t trained = 0;
@@ -48,7 +48,7 @@ static int put_lineage(const struct lineage *l, json_t *manifest)
     return json_object_set_new(manifest, "ancestors", list) == 0 && ok;
 }
 
-/* Unsigned 64-bit numbers are text: JSON integers end at 2^63 - 1. */
+/* Returns the manifest as JSON. Unsigned 64-bit numbers are text: JSON integers end at 2^63 - 1. */
 static json_t *describe(const struct manifest *m, const struct lineage *l, const struct model *model, enum dtype dtype)
 {
     char cursor[24], seed[24], hash[17], base[17];
@@ -113,7 +113,7 @@ static int get_id(const json_t *object, struct checkpoint_id *out)
     return json_is_integer(step) && out->step >= 0 && (!saved || json_is_integer(saved)) && out->saved_ns >= 0;
 }
 
-/* Returns 0 where members are malformed; a manifest without them has no ancestors. */
+/* Reads the lineage; a manifest without one has no ancestors. Returns 0 if members are malformed. */
 static int get_lineage(const json_t *manifest, struct lineage *out)
 {
     const json_t *list = json_object_get(manifest, "ancestors"), *one;
@@ -126,7 +126,7 @@ static int get_lineage(const json_t *manifest, struct lineage *out)
     return ok;
 }
 
-/* 1 if everything is there. */
+/* Reads a manifest's members; returns 1 if all are there. */
 static int parse(const json_t *root, struct manifest *m)
 {
     const char *numerics = json_string_value(json_object_get(root, "numerics"));
@@ -145,7 +145,7 @@ static int parse(const json_t *root, struct manifest *m)
     return ok;
 }
 
-/* Reads a manifest and checks its own hash and format; *out is to be freed. ERR_CORRUPT: missing or damaged; ERR_INVALID: of another
+/* Reads a manifest and checks its own hash and format; *out is to be freed. ERR_CORRUPT: missing or damaged; ERR_INVALID: another
  * format. */
 static enum status load(const char *dir, char path[CKPT_PATH], json_t **out)
 {
@@ -206,14 +206,14 @@ enum status manifest_read_lineage(const char *dir, struct lineage *out)
 
 /* ---- hashes by all ranks ---- */
 
-/* Segments that a rank hashes between two agreements (1 GiB), so that the others wait for a short time only. */
+/* Segments that a rank hashes between two agreements (1 GiB); small, so that the other ranks wait for a short time only. */
 enum { ROUND = 8192 };
 
 enum status manifest_hash(struct comm *c, const char *dir, struct manifest *m)
 {
     char path[CKPT_PATH];
     int64_t rank = comm_rank(c), size = comm_size(c);
-    double half[CKPT_FILES][2]; /* of 32 bits: sums of doubles are exact, and need no memory */
+    double half[CKPT_FILES][2]; /* halves of 32 bits: sums of doubles are exact, and need no memory */
     for (int i = 0; i < CKPT_FILES; i++) {
         int64_t n = ckpt_segments(m->files[i].bytes), share = ceil_div(n, size);
         int64_t first = min_i64(n, rank * share), end = min_i64(n, first + share);
@@ -234,7 +234,7 @@ enum status manifest_hash(struct comm *c, const char *dir, struct manifest *m)
     return OK;
 }
 
-/* Every rank sees what rank 0 sees. */
+/* Checks the files' sizes, and that this rank sees the manifest that rank 0 has read. */
 static enum status check_sizes(struct comm *c, const char *dir, const struct manifest *m)
 {
     char path[CKPT_PATH];

@@ -1,4 +1,4 @@
-/* manifest.json: what a checkpoint is of, and its files' sizes and hashes. Private to this folder. */
+/* manifest.json: facts about a checkpoint, and its files' sizes and hashes. Private to this folder. */
 #ifndef LTRAIN_CHECKPOINT_MANIFEST_H
 #define LTRAIN_CHECKPOINT_MANIFEST_H
 
@@ -10,24 +10,25 @@ extern const char *const ckpt_file_names[CKPT_FILES];
 
 struct manifest {
     struct checkpoint_info info;
-    uint64_t base; /* of a model with adapters: the hash of what they were trained on (checkpoint_hash_base); 0: none */
+    uint64_t base; /* with adapters: hash of the weights they were trained beside (checkpoint_hash_base); 0: none */
     struct {
         int64_t bytes;
         uint64_t xxh3;
     } files[CKPT_FILES];
 };
 
-/* The manifest carries its own hash, so that a changed digit shows. */
+/* Writes the manifest with its own hash, so that a changed digit shows. */
 enum status manifest_write(const char *dir, const struct manifest *m, const struct lineage *l, const struct model *model, enum dtype dtype);
-/* By one rank: reads a checkpoint's ancestors alone. ERR_CORRUPT, ERR_INVALID as manifest_open. */
+/* Reads only a checkpoint's ancestors (one rank only). ERR_CORRUPT, ERR_INVALID as manifest_open. */
 enum status manifest_read_lineage(const char *dir, struct lineage *out);
-/* Called by all ranks with the same m->files[].bytes: each hashes a share of the segments of every file; the sums go to xxh3. */
+/* Hashes all files: each rank a share of the segments of every file; the sums go to xxh3. All ranks call it with the same
+ * m->files[].bytes. */
 enum status manifest_hash(struct comm *c, const char *dir, struct manifest *m);
-/* Called by all ranks: rank 0 reads the manifest; then all check that the files are as written: sizes first, then
- * hashes. All return the same. ERR_CORRUPT names what is missing or damaged; ERR_INVALID: of another format, or a rank does not
- * see the directory. */
+/* Opens a checkpoint: rank 0 reads the manifest; then all ranks check that the files are as written, sizes first, then hashes.
+ * All ranks call it and get the same status. ERR_CORRUPT names the missing or damaged file; ERR_INVALID: another format, or a
+ * rank does not see the directory. */
 enum status manifest_open(struct comm *c, const char *dir, struct manifest *out);
-/* The same without hashing. */
+/* Opens a checkpoint as manifest_open does, without hashing. */
 enum status manifest_look(struct comm *c, const char *dir, struct manifest *out);
 
 #endif

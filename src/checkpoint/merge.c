@@ -15,12 +15,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { PART = 1 << 22 }; /* elements of a matrix at a time, whole rows */
+enum { PART = 1 << 22 }; /* elements of a matrix merged at a time, whole rows */
 
 /* A tensor of the merged model. */
 struct part {
     int param;
-    const struct model_linear *map; /* the map with an adapter whose weight it is, or NULL */
+    const struct model_linear *map; /* the map with an adapter whose weight this is, or NULL */
 };
 
 struct merge {
@@ -29,13 +29,13 @@ struct merge {
     const struct model_linear **map; /* by parameter, as in struct part */
     struct st_decl *decls;
     struct part *parts;
-    char head[32]; /* the name of a head that is tied no more */
-    int n;         /* of both */
+    char head[32]; /* name of a head that is no longer tied */
+    int n;         /* length of decls and of parts */
     struct shards *files;
     struct shard_writer *out;
     float *data, *delta; /* [room] */
     int64_t room;
-    double squares, lost; /* of s B A, of what rounding takes from it */
+    double squares, lost; /* sums of squares of s B A, and of the rounding errors */
     int64_t elements;
     struct merge_report *report;
 };
@@ -53,7 +53,7 @@ static void note_map(struct merge *x, const struct model_linear *w)
         x->map[w->weight] = w;
 }
 
-/* A head and an embedding that are one matrix become two, as the adapter of either changes its side only. */
+/* Tells whether head and embedding, which are one matrix, become two: the adapter of either changes only its own side. */
 static int unties(const struct model *m)
 {
     return m->config.tied && (m->head.rank > 0 || m->embedding.rank > 0);
@@ -74,7 +74,7 @@ static void find_maps(struct merge *x)
         }
 }
 
-/* The type of the base's tensor. */
+/* Declares a tensor in the type that the base's file has. */
 static enum status declare(struct merge *x, int param, const struct model_linear *map)
 {
     const struct model_param *p = &x->m->params[param];
@@ -129,7 +129,7 @@ static enum status declare_all(struct merge *x)
 
 /* ---- s B A ---- */
 
-/* Rows [first, first + rows) of the stored matrix: of B A, or of its transpose. */
+/* Computes rows [first, first + rows) of the stored matrix's change: of s B A, or of its transpose. */
 static void multiply(const struct model_linear *w, int64_t columns, const float *a, const float *b, int64_t first, int64_t rows, float *out)
 {
 #pragma omp parallel for schedule(static)
@@ -170,7 +170,7 @@ static enum status write(struct merge *x, int tensor, int64_t first, int64_t n)
     return OK;
 }
 
-/* In the file's type, where W and s B A may be finite and their sum is not. */
+/* Refuses sums that are not finite in the file's type: W and s B A may be finite while their sum is not. */
 static enum status check_stored(const struct merge *x, int tensor, int64_t row, int64_t n)
 {
     const struct model_param *p = &x->m->params[x->parts[tensor].param];
@@ -244,7 +244,7 @@ static void close_merge(struct merge *x)
     free(x->delta);
 }
 
-/* The base's, but for what it says of quantised weights. */
+/* Writes the base's config.json without its quantisation settings. */
 static enum status write_config(const struct merge *x, const char *base, const char *dir)
 {
     struct model_config plain = x->m->config;
@@ -256,13 +256,13 @@ static enum status write_config(const struct merge *x, const char *base, const c
     return model_config_write_like(dir, base, &plain, type);
 }
 
-/* What lies beside what was merged. */
+/* Writes the files beside the merged weights. */
 static enum status write_beside(const struct merge *x, const char *base, const char *partial, const struct export_texts *texts)
 {
     struct model_config was;
     char difference[128], from[CKPT_PATH], to[CKPT_PATH];
     TRY(base_write_texts(texts, partial));
-    static const char *const generation[] = {"generation_config.json"}; /* the adapter's says where its chats end */
+    static const char *const generation[] = {"generation_config.json"}; /* the adapter's file says where its chats end */
     TRY(texts_gather(base, texts ? texts->like : NULL, partial));
     if (texts && texts->like)
         TRY(ckpt_copy_named(texts->like, partial, generation, 1));

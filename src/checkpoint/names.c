@@ -1,4 +1,4 @@
-/* Removing what is not needed of RUN/checkpoints. */
+/* Removing unneeded directories of RUN/checkpoints. */
 #include "checkpoint/names.h"
 
 #include "base/steps.h"
@@ -21,8 +21,8 @@ void names_remove_dead(const char *dir)
     steps_free(&l);
 }
 
-/* Marks the checkpoints that stay: the last save, later steps, and others in the list's order, which has those of the run's branch first,
- * until there are `keep`. */
+/* Marks the checkpoints that stay: the last save, later steps, and then others in the list's order, which has the run's branch
+ * first, until there are `keep`. */
 static void choose_kept(const struct steps *l, int64_t step, int keep, char *kept)
 {
     keep--;

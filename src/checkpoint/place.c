@@ -1,4 +1,4 @@
-/* Whole exports into directories that others may have files in. */
+/* Writing whole exports into directories that may hold others' files. */
 #include "checkpoint/place.h"
 
 #include "base/sys.h"
@@ -18,7 +18,7 @@
 
 enum { NAME = 256 };
 
-/* Where one of these is, the other files are. */
+/* Tells whether the file says what an export is: readers take the other files to be where it is. */
 static int says_what(const char *name)
 {
     return strcmp(name, "config.json") == 0 || strcmp(name, ADAPTER_CONFIG) == 0;
@@ -30,7 +30,7 @@ static int ends(const char *name, const char *with)
     return n >= m && strcmp(name + n - m, with) == 0;
 }
 
-/* What exports write, and what marks a run or a checkpoint. */
+/* Tells whether an export may write a file of this name, or the name marks a run or a checkpoint. */
 static int is_taken(const char *name)
 {
     static const char *const others[] = {"config.yaml", "manifest.json", BASE_FILE, FACTS_FILE, CARD_FILE};
@@ -40,7 +40,7 @@ static int is_taken(const char *name)
     return says_what(name) || texts_has(name) || ends(name, ".safetensors") || ends(name, ".safetensors.index.json");
 }
 
-/* Where a directory cannot be made. */
+/* Refuses a name at which no directory can be made. */
 static enum status refuse_name(const char *dir)
 {
     struct stat sb;
@@ -70,7 +70,7 @@ enum status checkpoint_check_vacant(const char *dir)
     return st;
 }
 
-/* Where the file system has no locks, *fd is -1. */
+/* Locks the directory; *fd is -1 if the file system has no locks. */
 static enum status lock(const char *dir, int *fd)
 {
     *fd = sys_open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC, 0);
@@ -98,18 +98,18 @@ enum status place_begin(const char *dir, struct place *out)
     TRY(ckpt_make_dir(dir));
     TRY(lock(dir, &out->lock));
     ckpt_remove_dir(out->partial);
-    enum status st = checkpoint_check_vacant(dir); /* whoever had it may just have ended */
+    enum status st = checkpoint_check_vacant(dir); /* another export that held the lock may just have ended */
     if (st == OK)
         st = ckpt_make_dir(out->partial);
     if (st != OK) {
-        sys_rmdir(dir); /* if nothing was there before */
+        sys_rmdir(dir); /* succeeds only if the directory was new */
         release(out);
     }
     return st;
 }
 
 struct list {
-    char (*names)[NAME]; /* [n], what says what it is last */
+    char (*names)[NAME]; /* [n], the file that says_what last */
     int n;
 };
 
@@ -169,7 +169,7 @@ enum status place_end(struct place *p, enum status st)
         st = move_all(p->partial, p->dir);
     ckpt_remove_dir(p->partial);
     if (st != OK)
-        sys_rmdir(p->dir); /* if nothing was there before */
+        sys_rmdir(p->dir); /* succeeds only if the directory was new */
     release(p);
     return st;
 }

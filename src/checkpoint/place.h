@@ -1,4 +1,5 @@
-/* Exports into directories of people: a whole export appears there, or nothing, and nothing of theirs is written over. Private to this folder. */
+/* Exports into users' directories: a whole export appears there, or nothing, and no file of theirs is overwritten. Private to
+ * this folder. */
 #ifndef LTRAIN_CHECKPOINT_PLACE_H
 #define LTRAIN_CHECKPOINT_PLACE_H
 
@@ -6,14 +7,14 @@
 
 struct place {
     const char *dir;
-    char partial[4096]; /* what is written to: an empty directory in it */
-    int lock;           /* of the directory, which one export at a time has; -1: its file system has no locks */
+    char partial[4096]; /* empty directory in `dir` that the export is written to */
+    int lock;           /* lock of the directory, for one export at a time; -1: the file system has no locks */
 };
 
-/* Makes the directory where it is not there yet. ERR_INVALID: another export is writing to it. */
+/* Makes and locks the directory. ERR_INVALID: another export is writing to it. */
 enum status place_begin(const char *dir, struct place *out);
-/* Everything in `partial` moves to DIR if st is OK and its names are free, config.json or adapter_config.json last. Otherwise, and where a
- * move fails, nothing of it is left, nor DIR if it is empty then. By one rank; gives st or what failed. */
+/* Moves everything in `partial` to DIR if st is OK and its names are free, config.json or adapter_config.json last. If st is an
+ * error or a move fails, removes everything, and DIR if empty. Returns st or the error of the move (one rank only). */
 enum status place_end(struct place *p, enum status st);
 
 #endif

@@ -13,14 +13,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { PIECE = 1 << 22 }; /* bytes that are copied at a time */
+enum { PIECE = 1 << 22 }; /* bytes copied at a time */
 
 /* A tensor that is written. */
 struct item {
     char name[BITSANDBYTES_NAME];
     struct st_decl decl;
-    int param;                     /* that it is a part of; -1: it is copied */
-    struct bitsandbytes_part part; /* of that */
+    int param;                     /* parameter of which this is a part; -1: copied */
+    struct bitsandbytes_part part; /* the part itself, if any */
 };
 
 struct quantising {
@@ -42,7 +42,7 @@ static enum status no_memory(void)
 
 /* ---- what is written ---- */
 
-/* The parameter that the file's tensor is, if it is quantised; -1: it stays as it is. */
+/* Returns the quantised parameter that the file's tensor holds; -1: the tensor stays as it is. */
 static int find_quantised(const struct quantising *x, const char *name)
 {
     for (int i = 0; i < x->m->n_params; i++)
@@ -93,7 +93,7 @@ static enum status add_tensor(struct quantising *x, const char *name)
     return OK;
 }
 
-/* Larger types first, so that none is misaligned; then by name. */
+/* Orders items: larger types first, so that none is misaligned; then by name. */
 static int compare(const void *a, const void *b)
 {
     const struct item *x = a, *y = b;
@@ -124,7 +124,7 @@ static enum status list_items(struct quantising *x)
 
 /* ---- tensor by tensor ---- */
 
-/* What is not quantised is not looked at by packed_read. */
+/* Makes sure that a matrix that is not quantised is finite, as packed_read does for quantised ones. */
 static enum status check_finite(struct quantising *x, int param)
 {
     const struct model_param *p = &x->m->params[param];
@@ -146,7 +146,7 @@ static enum status copy(struct quantising *x, int item)
     return OK;
 }
 
-/* Of an F64 matrix the words say F32, which it is read as. */
+/* Returns the type named in NF4's words; an F64 matrix is read as F32, and so named. */
 static enum status type_of(struct quantising *x, int param, enum dtype *out)
 {
     const char *name;
@@ -186,7 +186,7 @@ static enum status write_all(struct quantising *x, const char *partial)
     return shards_finish(out);
 }
 
-/* The keys of the original config.json, of which a checkpoint's has those alone that ltrain reads. */
+/* Writes config.json with the keys of the original; a checkpoint's own has only the keys that ltrain reads. */
 static enum status write_config(struct quantising *x, const char *model, const char *like, const char *partial)
 {
     struct model_config plain = x->m->config;

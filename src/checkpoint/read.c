@@ -1,4 +1,4 @@
-/* A checkpoint's tensors into a session's state: is it of this model, and every rank its own pieces. */
+/* Reading a checkpoint's tensors into a session's state: checking that they fit the model, then every rank its own pieces. */
 #include "checkpoint/state.h"
 
 #include "checkpoint/files.h"
@@ -40,8 +40,8 @@ struct reader {
     const char *dir;
     const struct model *model;
     struct st_file *params, *optimizer;
-    struct source base;   /* of a model with adapters: what is frozen */
-    int masters;          /* the optimizer file has them */
+    struct source base;   /* with adapters: source of the frozen parameters */
+    int masters;          /* 1: the optimizer file has masters */
 };
 
 static int has(struct st_file *f, enum state_kind kind, const struct model_param *p, struct st_info *info)
@@ -78,7 +78,7 @@ static enum status check_parameter(struct reader *r, const struct model_param *p
     return OK;
 }
 
-/* Tensors that the model has not: it is a part of the checkpoint's. */
+/* Refuses tensors that the model does not have: the model would be only a part of the checkpoint's. */
 static enum status check_surplus(struct reader *r)
 {
     for (int k = 0; k < st_count(r->params); k++) {
@@ -96,7 +96,7 @@ static enum status check_surplus(struct reader *r)
 
 /* ---- loading ---- */
 
-/* The element of the tensor is not finite, which no save of ours leaves, or too large for the type. */
+/* Refuses an element that is not finite, which no save leaves, or too large for the type. */
 static enum status refuse_value(struct st_file *f, const struct reader *r, enum state_kind kind, const char *name,
                                 const struct model_param *p, int64_t element, enum dtype type)
 {
@@ -111,7 +111,7 @@ static enum status refuse_value(struct st_file *f, const struct reader *r, enum 
     return status_fail(ERR_INVALID, "checkpoint %s cannot be continued: %s; move it away to take an earlier one", r->dir, cause);
 }
 
-/* Elements [first, first + n) of a parameter's state. The fp32 truth of a trained parameter is its master, where there is one. */
+/* Reads elements [first, first + n) of a parameter's state. A trained parameter is read from its fp32 master, if there is one. */
 static enum status read_param(struct reader *r, int index, enum state_kind kind, int64_t first, int64_t n, enum dtype type, void *data)
 {
     const struct model_param *p = &r->model->params[index];
@@ -151,8 +151,7 @@ static enum status check_tensors(struct reader *r)
     return check_surplus(r);
 }
 
-/* Every rank its own pieces. The ranks agree after every unit, so that none waits long for a slow one, or at all for one that has
- * failed. */
+/* Loads every rank's own pieces. The ranks agree after every unit, so that none waits long for a slow or failed one. */
 static enum status load(struct session *s, struct reader *r)
 {
     for (int u = 0; u < s->model->n_units; u++)

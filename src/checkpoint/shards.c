@@ -1,4 +1,4 @@
-/* Tensors in one file or several. */
+/* Writing tensors to one file or several. */
 #include "checkpoint/shards.h"
 
 #include "base/sys.h"
@@ -16,11 +16,11 @@
 
 struct shards {
     const struct st_decl *decls;
-    int n, count, total;    /* files of these tensors, and with the one of others */
-    int64_t bytes;          /* of all tensors */
+    int n, count, total;    /* files of these tensors, and files with the one of others */
+    int64_t bytes;          /* bytes of all tensors */
     char others[CKPT_PATH]; /* "": none */
     struct st_file *other;
-    int *first; /* [count + 1]: tensors [first[i], first[i + 1]) are file i's */
+    int *first; /* [count + 1]: tensors [first[i], first[i + 1]) are in file i */
 };
 
 struct shard_writer {
@@ -139,7 +139,7 @@ enum status shards_create(const struct shards *x, const char *dir, const char *s
 
 /* ---- moving ---- */
 
-/* Whether a file of that name is a part of a model, but none of these. */
+/* Tells whether a file of that name is part of a model, but none of these files. */
 static int is_stale(const struct shards *x, const char *name, const char *single)
 {
     char mine[64];
@@ -183,7 +183,7 @@ static enum status move(const char *from, const char *to, const char *name)
 enum status shards_move(const struct shards *x, const char *from, const char *to, const char *single)
 {
     char name[64];
-    TRY(remove_stale(x, to, single)); /* first: beside new files, old ones would be read in their place */
+    TRY(remove_stale(x, to, single)); /* first: readers would prefer old files that lie beside new ones */
     for (int i = 0; i < x->total; i++) {
         shards_name(x, i, single, name);
         TRY(move(from, to, name));

@@ -1,4 +1,4 @@
-/* What a session's state is called in a checkpoint, and how large it is there. */
+/* Names and sizes of a session's state in a checkpoint. */
 #include "checkpoint/state.h"
 
 #include "checkpoint/checkpoint.h"
@@ -24,9 +24,10 @@ enum status state_check_finite(enum state_kind kind, const struct model_param *p
     return status_fail(ERR_DIVERGED, "%s%s has %s (element %lld)", what[kind], p->name, finite_word(data[i]), (long long)(first + i));
 }
 
-enum { ENTRY = 128, SMALL_FILES = 32 << 10 }; /* of a header, beside the name; config.json, manifest.json, ends of blocks */
+/* bytes of a header's entry beside the name; of config.json, manifest.json and ends of blocks */
+enum { ENTRY = 128, SMALL_FILES = 32 << 10 };
 
-/* Of a file with `kinds` kinds of state, of trained parameters or of all. */
+/* Returns the bytes of a header of a file with `kinds` kinds of state, of trained parameters or (all) of every one. */
 static int64_t header_bytes(const struct model *m, int kinds, int all)
 {
     int64_t bytes = 0;
@@ -38,7 +39,7 @@ static int64_t header_bytes(const struct model *m, int kinds, int all)
 
 int64_t checkpoint_export_bytes(const struct model *m, enum dtype dtype)
 {
-    if (m->adapter_params > 0) /* fp32; a checkpoint's are no larger */
+    if (m->adapter_params > 0) /* fp32; a checkpoint's adapters are no larger */
         return m->trained_params * dtype_size(F32) + header_bytes(m, 1, 0) + SMALL_FILES;
     return m->total_params * dtype_size(dtype) + header_bytes(m, 1, 1) + SMALL_FILES;
 }

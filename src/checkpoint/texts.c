@@ -1,5 +1,6 @@
-/* The files beside config.json that say how a model is used: tokenizer, chat template, generation. They are copied byte for byte,
- * so that a run's export has them even where the model's own directory is gone by then. */
+/* Copying the files beside config.json that say how a model is used: tokenizer, chat template, generation.
+ *
+ * They are copied byte for byte, so that a run's export has them even if the model's own directory is gone by then. */
 #include "checkpoint/texts.h"
 
 #include "base/sys.h"
@@ -12,7 +13,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
-/* The model's own; then the tokenizer's: what goes with any vocabulary, and those that hold one. */
+/* Names of these files: first the model's own, then the tokenizer's without a vocabulary, then those with one. */
 static const char *const names[] = {"generation_config.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json",
                                     "chat_template.jinja",    "chat_template.json",    "tokenizer.json",          "tokenizer.model",
                                     "vocab.json",             "merges.txt",            "tekken.json",          "spiece.model",
@@ -29,8 +30,8 @@ enum status texts_copy(const char *from, const char *to)
     return copy_named(from, to, 0, N_NAMES);
 }
 
-/* tokenizer: a tokenizer's directory, or its file, which may have any name there. What lies beside it is its own, but another
- * vocabulary than that of the file. */
+/* Copies a tokenizer. tokenizer: its directory, or its file, which may have any name. Files beside that file are copied, too,
+ * except those with another vocabulary. */
 static enum status copy_tokenizer(const char *tokenizer, const char *to)
 {
     char dir[CKPT_PATH], target[CKPT_PATH];
@@ -114,7 +115,7 @@ enum status checkpoint_keep_others(const char *from, const struct model *m, cons
     return st == OK ? ckpt_rename(partial, target) : st;
 }
 
-/* Without these an export would load with random ones. */
+/* Refuses a directory without these tensors: an export would load with random ones. */
 enum status checkpoint_check_others(const char *dir, const struct model *m)
 {
     char path[CKPT_PATH];
@@ -148,7 +149,7 @@ int64_t checkpoint_others_bytes(const char *from, const struct model *m)
     return bytes;
 }
 
-/* config.json goes first and comes last: where it is, the others are. */
+/* Removes config.json first and writes it last: readers take the other files to be where it is. */
 enum status checkpoint_keep_texts(const char *from, const char *tokenizer, const char *to)
 {
     char source[CKPT_PATH], partial[CKPT_PATH], target[CKPT_PATH];
@@ -168,7 +169,7 @@ enum status checkpoint_keep_texts(const char *from, const char *tokenizer, const
     return ckpt_sync_dir(to);
 }
 
-/* They are copied before the former ones go: a link among them may lead to one of those. */
+/* Copies the new files before the former ones are removed: a link among the new may lead to a former one. */
 enum status checkpoint_keep_tokenizer(const char *tokenizer, const char *to)
 {
     char partial[CKPT_PATH];

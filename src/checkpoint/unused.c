@@ -1,4 +1,4 @@
-/* Copying what a run does not use of its parameters from where the state came from. */
+/* Copying the parameters' rows that a run does not use from the state's origin. */
 #include "checkpoint/unused.h"
 
 #include "base/sys.h"
@@ -13,10 +13,11 @@
 
 struct unused {
     struct session *s;
-    struct st_file *params, *optimizer; /* of weights the first one, of a checkpoint both */
+    struct st_file *params, *optimizer; /* origin weights: only params; origin checkpoint: both */
 };
 
-/* The next parameter from the i-th on that is not in use as a whole; n_params: none. With adapters, what is frozen is in no file. */
+/* Returns the next parameter from the i-th on with rows that are not in use; n_params: none. With adapters, frozen parameters are
+ * in no file and are skipped. */
 static int next_cut(const struct model *m, int i)
 {
     while (i < m->n_params && (m->params[i].elements == model_param_stored(&m->params[i]) ||
@@ -25,13 +26,13 @@ static int next_cut(const struct model *m, int i)
     return i;
 }
 
-/* The sentence of the last failure, with what it means. */
+/* Extends the last failure's message by its consequence. */
 static enum status explain(const struct session *s, enum status st)
 {
     const struct model_param *p = &s->model->params[next_cut(s->model, 0)];
     char cause[768];
     snprintf(cause, sizeof cause, "%s", status_message());
-    if (st == ERR_INVALID && s->origin.kind != ORIGIN_NONE) /* it was there when the run began, and may come back */
+    if (st == ERR_INVALID && s->origin.kind != ORIGIN_NONE) /* the origin was there when the run began, and may come back */
         st = ERR_CORRUPT;
     return status_fail(st, "rows %lld to %lld of %s, which no sequence of this run reaches, cannot be copied from %s: %s",
                        (long long)(p->elements / p->shape[1]), (long long)p->shape[0] - 1, p->name, s->origin.path, cause);
@@ -55,7 +56,7 @@ static enum status open_checkpoint(struct unused *x)
     return st_open(path, &x->optimizer);
 }
 
-/* Whether some rank has not copied all of it before. */
+/* Tells in *must whether some rank has not copied (and so hashed) all of it before. */
 static enum status must_be_hashed(const struct unused *x, const int kinds[STATE_V + 1], int *must)
 {
     double unknown = 0;
@@ -114,7 +115,7 @@ void unused_close(struct unused *x)
     free(x);
 }
 
-/* As state_read takes them: masters are the truth where there are any. */
+/* Reads elements as state_read does: from masters if there are any. */
 static enum status read_checkpoint(struct unused *x, enum state_kind kind, const struct model_param *p, int64_t first, int64_t n,
                                    float *data)
 {
@@ -147,7 +148,7 @@ static enum status read_origin(struct unused *x, enum state_kind kind, int param
     return OK;
 }
 
-/* Of what this rank has copied: the same as from the checkpoint before. */
+/* Makes sure that the bytes this rank has copied are those of the copy before. */
 static enum status check_copied(struct unused *x, enum state_kind kind, uint64_t xxh3)
 {
     struct origin *from = &x->s->origin;

@@ -1,4 +1,5 @@
-/* A session's state into a checkpoint's tensors: one group of a unit at a time, cut at parameter borders, every rank its own. */
+/* Writing a session's state into a checkpoint's tensors: one group of a unit at a time, cut at parameter borders, every rank its
+ * own. */
 #include "checkpoint/state.h"
 
 #include "base/sys.h"
@@ -13,9 +14,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* ---- what a file holds ---- */
+/* ---- contents of a file ---- */
 
-/* Kind by kind; within one, parameters in the order of the model, which is that of the units' ranges. */
+/* Tensors of a file, kind by kind; within a kind, parameters in the order of the model, which is that of the units' ranges. */
 struct contents {
     enum state_kind kind[3];
     int n_kinds, n;
@@ -23,7 +24,7 @@ struct contents {
     char (*names)[WRAPPED_NAME];
     int *tensor[3]; /* by kind's index and parameter: number of its declaration, or -1 */
     int64_t elements;
-    struct shards *files; /* that they make */
+    struct shards *files; /* files that the tensors make */
 };
 
 static void free_contents(struct contents *f)
@@ -34,7 +35,7 @@ static void free_contents(struct contents *f)
     free(f->tensor[0]);
 }
 
-/* As the tensors beside them are called. */
+/* Finds the spelling of tensor names in the file of others. */
 static enum status find_wrapping(const char *others, enum wrapping *out)
 {
     struct st_file *f;
@@ -47,13 +48,14 @@ static enum status find_wrapping(const char *others, enum wrapping *out)
     return OK;
 }
 
-/* Blocks of 8-bit numbers are those of a unit, not of its parameters: files have them as fp32, which gives the same bytes again. */
+/* Returns the type in files. Blocks of 8-bit numbers span a unit's parameters, so files have fp32, which gives the same bytes
+ * again. */
 static enum dtype file_type(enum dtype stored)
 {
     return stored == I8 ? F32 : stored;
 }
 
-/* The one file of an export of a model with adapters: these, as PEFT saves them. */
+/* Tells whether this is the one file of an adapter's export, as PEFT saves it. */
 static int is_adapter_file(const struct session *s, int n_files)
 {
     return n_files == 1 && s->model->adapter_params > 0;
@@ -72,7 +74,7 @@ static void name_tensor(const struct session *s, int n_files, enum state_kind ki
         state_tensor_name(name, kind, p);
 }
 
-/* Of a model with adapters only what is trained. To be freed in any case. */
+/* Lists a file's tensors; with adapters only trained ones. To be freed in any case. */
 static enum status list_contents(const struct session *s, int file, int n_files, const struct shard_form *form, struct contents *f)
 {
     const struct model *m = s->model;
@@ -131,9 +133,9 @@ enum status state_create(struct session *s, const char *dir, int n_files, const 
 struct output {
     const struct model *model;
     struct shard_writer *file;
-    enum state_kind kind; /* that is being written */
-    const int *tensor;    /* of that kind */
-    int64_t written;      /* elements */
+    enum state_kind kind; /* kind that is being written */
+    const int *tensor;    /* numbers of that kind's tensors */
+    int64_t written;      /* elements written so far */
 };
 
 static enum status write_param(struct output *w, int param, int64_t first, int64_t n, const float *data)
@@ -162,8 +164,8 @@ static enum status write_pieces(void *user, int unit, int64_t first, int64_t n, 
     return OK;
 }
 
-/* Shards: every rank its own; what all ranks hold whole: one unit each, in turn. The ranks agree after every such turn, so that
- * none waits long for a slow one, or at all for one that has failed. */
+/* Writes a kind of state. Shards: every rank writes its own; state that all ranks hold whole: one unit each, in turn. The ranks
+ * agree after every turn, so that none waits long for a slow or failed one. */
 static enum status write_kind(struct session *s, enum state_kind kind, struct output *w)
 {
     int rank = comm_rank(s->comm), turn = session_sharded(s, kind) ? 1 : comm_size(s->comm);
@@ -175,7 +177,7 @@ static enum status write_kind(struct session *s, enum state_kind kind, struct ou
     return OK;
 }
 
-/* No element is missing: else a defect of ours, which must not become a checkpoint. */
+/* Makes sure that no element is missing: a fault of ours must not become a checkpoint. */
 static enum status check_complete(struct session *s, const char *name, const struct contents *f, int64_t written)
 {
     double sum = (double)written;
@@ -185,7 +187,7 @@ static enum status check_complete(struct session *s, const char *name, const str
     return status_fail(ERR_CORRUPT, "%s: %.0f elements were written of %lld", name, sum, (long long)f->elements);
 }
 
-/* The mark is looked for again once the file is open: only then is it known to be in the directory that rank 0 has made. */
+/* Opens the output and looks for the mark again: only an open file is known to be in the directory that rank 0 has made. */
 static enum status open_output(struct session *s, const char *dir, uint64_t mark, const char *name, const struct contents *f,
                                struct output *w)
 {
