@@ -1,4 +1,4 @@
-/* Plans of what the search has found. */
+/* Plans of the search's candidates. */
 #include "plan/found.h"
 
 #include "plan/program_set.h"
@@ -7,8 +7,8 @@
 
 #include <math.h>
 
-/* Plans c as tightly as may be; if that takes longer than its trial of all layers, also as loosely as the trial was packed:
- * tightly packed, addresses are used again sooner. */
+/* Plans c as tightly as possible. If that plan takes longer than the trial of all layers did, also plans c as loosely as the
+ * trial was packed: tightly packed addresses are used again sooner. */
 static enum status plan_as_tried(const struct problem *p, const struct candidate *c, double *excess, struct plan **out)
 {
     struct plan *loose;
@@ -28,8 +28,8 @@ static enum status plan_as_tried(const struct problem *p, const struct candidate
     return OK;
 }
 
-/* Whether the plan of the i-th candidate takes what its trial said; where the next one was tried on all layers, it is known to be
- * worth planning as soon as this one takes longer. */
+/* Tells whether the plan of the i-th candidate takes no longer than its trial promised. If the next candidate was tried on all
+ * layers, it is known to be worth planning as soon as this one takes longer. */
 static int trial_holds(const struct search *search, int i, const struct plan *plan)
 {
     const struct candidate *c = &search->candidates[i];
@@ -37,9 +37,9 @@ static int trial_holds(const struct search *search, int i, const struct plan *pl
     return !c->tried || plan->seconds <= (all_layers ? PLAN_HOLDS_WHOLE : PLAN_HOLDS_FEW_LAYERS) * c->seconds;
 }
 
-/* Plans candidates in order: takes the first that fits and takes what its trial said, or of large programs the faster of two
- * that fit; else the one that exceeds by the least. *on_default: seconds of what was planned on the default grid and fits,
- * INFINITY: nothing was. */
+/* Plans candidates in order. Takes the first that fits and keeps its trial's promise; of large programs the faster of two that
+ * fit; else the one that exceeds by the least. *on_default: seconds of the fastest plan on the default grid that fits; INFINITY:
+ * there is none. */
 static enum status plan_first(const struct problem *p, const struct search *search, const struct strategy *fixed,
                               struct plan **out, double *on_default)
 {
@@ -83,7 +83,7 @@ static enum status plan_on_grid(const struct problem *p, const struct strategy *
 enum status plan_numerics(const struct numerics *v, struct plan **out)
 {
     struct plan *on_default;
-    double seconds; /* on the default grid */
+    double seconds; /* seconds on the default grid */
     TRY(plan_first(&v->problem, &v->search, &v->default_grid, out, &seconds));
     if (strategy_same_grid(&(*out)->strategy, &v->default_grid))
         return OK;

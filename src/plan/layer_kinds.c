@@ -1,4 +1,4 @@
-/* How many row chunks layers of each kind save: a climb from the plan's own number. */
+/* Number of row chunks that layers of each kind save: a climb from the plan's own number. */
 #include "plan/layer_kinds.h"
 
 #include "plan/lower/fixed.h"
@@ -8,7 +8,7 @@
 
 #include <math.h>
 
-/* Saved chunks of the layers that attend farther, and of those with the window. */
+/* Saved chunks of the layers without a window, and of those with one. */
 struct saved {
     int full, window;
 };
@@ -18,8 +18,8 @@ struct climb {
     int chunks, first_level, last_level;
     struct saved at, tried[KINDS_TRIES];
     int n;
-    double spent;          /* instructions */
-    struct candidate best; /* of the first program; what `at` takes */
+    double spent;          /* instructions scheduled so far */
+    struct candidate best; /* costs of the first program with the chunks of `at` */
 };
 
 static int was_tried(const struct climb *c, struct saved s)
@@ -30,7 +30,7 @@ static int was_tried(const struct climb *c, struct saved s)
     return 0;
 }
 
-/* The first program of the set as a candidate; its seconds are INFINITY if it does not fit. */
+/* Schedules the first program of the set and returns it as a candidate; its seconds are INFINITY if it does not fit. */
 static enum status schedule_first(struct climb *c, const struct strategy *s, struct candidate *out)
 {
     const struct problem *p = c->p;
@@ -57,7 +57,7 @@ static int is_better(const struct candidate *c, const struct candidate *best)
     return c->seconds < best->seconds && candidate_cost(c) < KINDS_BELOW * candidate_cost(best);
 }
 
-/* Tries what lies `steps` times `way` from the best. *better: whether it has become the best. */
+/* Tries the numbers that lie `steps` times `way` from the best. *better: 1 if they have become the best. */
 static enum status try_step(struct climb *c, struct saved way, int steps, int *better)
 {
     struct saved s = {c->at.full + steps * way.full, c->at.window + steps * way.window};
@@ -79,7 +79,7 @@ static enum status try_step(struct climb *c, struct saved way, int steps, int *b
     return OK;
 }
 
-/* Steps that double while they gain, then halve. */
+/* Goes one way: steps that double while they gain, then halve. */
 static enum status go(struct climb *c, struct saved way)
 {
     int better = 1, steps = 1;
@@ -90,7 +90,7 @@ static enum status go(struct climb *c, struct saved way)
     return OK;
 }
 
-/* More for the layers that have compute to hide it behind, more for the others, and each at the other's expense. */
+/* Goes all ways: more chunks for one kind of layer, more for the other, and each at the other's expense. */
 static enum status go_all_ways(struct climb *c)
 {
     const struct model *m = c->p->model;
@@ -102,7 +102,7 @@ static enum status go_all_ways(struct climb *c)
     return OK;
 }
 
-/* Whether nothing is computed again and compute hardly waits: then no other numbers gain anything. */
+/* Tells whether nothing is computed again and compute hardly waits: then no other numbers gain anything. */
 static int has_all(const struct plan *plan, int chunks)
 {
     const struct program *p = plan->programs[PLAN_UPDATE_STEP];
@@ -128,7 +128,7 @@ enum status plan_for_layer_kinds(const struct problem *p, struct plan **out)
         has_all(now, c.chunks))
         return OK;
     TRY(plan_as_candidate(now, &c.best));
-    c.best.slow += now->programs[PLAN_UPDATE_STEP]->seconds - now->seconds; /* of the first program, too */
+    c.best.slow += now->programs[PLAN_UPDATE_STEP]->seconds - now->seconds; /* slow is now also the first program's */
     c.best.seconds = now->programs[PLAN_UPDATE_STEP]->seconds;
     TRY(go_all_ways(&c));
     if (c.best.strategy.full_more == 0 && c.best.strategy.window_fewer == 0 && c.best.strategy.saved_chunks == s->saved_chunks)

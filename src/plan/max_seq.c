@@ -1,5 +1,5 @@
-/* Interpolation between lengths: only the smallest placements are asked whether anything fits, on the default mesh and grid or,
- * where the device is too small for those, on the ones that are estimated to need the least of it. */
+/* Interpolation between lengths. Only the smallest placements are tested for fit. They are on the default mesh and grid or, if
+ * the device is too small for those, on the mesh and grid that are estimated to need least of it. */
 #include "plan/max_seq.h"
 
 #include "plan/lower/fixed.h"
@@ -14,24 +14,24 @@
 
 #define MOST_TOKENS ((int64_t)1 << 30) /* token numbers are 32 bits */
 
-/* What a length may be planned on: a mesh (0: the rule's, i: the i-th other one), and how many times the grid is finer than the
- * default one. */
+/* Mesh and grid of a length. degrees: 0 is the rule's mesh, i the i-th other one; finer: how many times the grid is finer than
+ * the default one. */
 struct variant {
     int degrees, finer;
 };
 
 struct range {
     const struct model *any_length;
-    struct model *m; /* owned: any_length for the length that was asked about last (settings_at) */
+    struct model *m; /* owned: any_length for the length of the last call of settings_at */
     const struct plan_request *s;
     int ranks, per_host;
-    int64_t limit[TIERS];  /* for trials */
-    struct longest *found; /* of the last length that did not fit */
-    struct candidate fits; /* of the last one that did, if any */
+    int64_t limit[TIERS];  /* limits for trials */
+    struct longest *found; /* the last length that did not fit */
+    struct candidate fits; /* candidate of the last length that fitted, if any */
     int any;
-    struct variant variant; /* in which it did */
-    struct candidate fails; /* the smallest of the last one that did not, unless in another variant */
-    int alike;              /* no other placement than that which fitted last is looked at */
+    struct variant variant; /* variant in which that length fitted */
+    struct candidate fails; /* smallest candidate of the last length that did not fit, other variants excluded */
+    int alike;              /* 1: only the placement that fitted last is looked at */
 };
 
 static int64_t step_at(int64_t tokens)
@@ -48,7 +48,7 @@ static int64_t most_tokens(const struct model *m)
     return most / LENGTH_SHORTEST * LENGTH_SHORTEST;
 }
 
-/* x->m for a length: learned positions are sized by it. */
+/* Sets x->m for a length: learned positions are sized by it. */
 static enum status model_at(struct range *x, int64_t tokens)
 {
     model_destroy(x->m);
@@ -56,7 +56,7 @@ static enum status model_at(struct range *x, int64_t tokens)
     return model_create_for(x->any_length, tokens, (const char *const *)x->s->freeze.item, x->s->freeze.n, &x->m);
 }
 
-/* The model and the settings for a length, their mesh included. *there: whether there is such a variant. */
+/* Sets the model and the settings for a length, their mesh included. *there: 0 if there is no such variant. */
 static enum status settings_at(struct range *x, int64_t tokens, const struct variant *v, struct plan_request *out, int *there)
 {
     struct strategy grid;
@@ -68,7 +68,7 @@ static enum status settings_at(struct range *x, int64_t tokens, const struct var
     *there = v->degrees == 0 ||
              plan_other_degrees(x->m, out, v->degrees - 1, &out->mesh.degree[MESH_ULYSSES], &out->mesh.degree[MESH_RING]);
     if (v->degrees > 0 || v->finer > 0)
-        out->open_degrees = 0; /* they are decided */
+        out->open_degrees = 0; /* the variant decides the degrees */
     if (!*there || v->finer == 0)
         return OK;
     TRY(plan_fixed(x->m, out, &grid));
@@ -80,7 +80,7 @@ static enum status settings_at(struct range *x, int64_t tokens, const struct var
     return OK;
 }
 
-/* Bytes that `smallest` needs too much: of the device, and of all else, which the device may hold. */
+/* Returns the bytes by which `smallest` exceeds the limits: of the device, and of all else, which the device may hold. */
 static double missing(const struct range *x, const struct candidate *smallest)
 {
     double elsewhere = 0;
@@ -89,8 +89,8 @@ static double missing(const struct range *x, const struct candidate *smallest)
     return (double)(smallest->bytes[TIER_DEVICE] - x->limit[TIER_DEVICE]) + fmax(0, elsewhere);
 }
 
-/* Of the ways other than `from` the one that ought to need the least of the device. *helps: whether that saves as much as what
- * `smallest` needs too much. */
+/* Finds the variant, other than `from`, that is estimated to need least of the device. *helps: 1 if it saves as many bytes as
+ * `smallest` needs too many. */
 static enum status find_variant(struct range *x, int64_t tokens, const struct variant *from, const struct candidate *smallest,
                                 struct variant *out, int *helps)
 {
@@ -119,7 +119,7 @@ static enum status find_variant(struct range *x, int64_t tokens, const struct va
     return OK;
 }
 
-/* In another variant: where that of `smallest` is of a large model only the placement that fitted last, if any did. */
+/* Probes another variant. For a large model it looks only at the placement that fitted last, if any did. */
 static enum status probe_variant(const struct range *x, const struct plan_request *s, const struct candidate *smallest,
                                  struct candidate *out)
 {
@@ -128,7 +128,7 @@ static enum status probe_variant(const struct range *x, const struct plan_reques
     return (probe_is_small(smallest, x->m) ? probe_fits_like : probe_like)(x->m, s, x->limit, &x->fits.strategy, out);
 }
 
-/* That length does not fit, and takes so much. */
+/* Describes a length that does not fit, with its need of the tier. */
 static struct longest too_long(int64_t tokens, const int64_t bytes[TIERS], enum tier tier)
 {
     if (bytes[TIER_DEVICE] == FIT_NOWHERE)
@@ -147,8 +147,8 @@ static void note(struct range *x, int64_t tokens, const struct variant *v, const
     *x->found = too_long(tokens, c->bytes, budget_scarce_tier(c->bytes, x->limit));
 }
 
-/* Tries the variant that may help, of most_pieces pieces of attention at most: it becomes *v if it fits, and *smallest its
- * smallest placement if that is smaller. */
+/* Tries the variant that may help, if it has most_pieces pieces of attention at most. It becomes *v if it fits, and its smallest
+ * placement becomes *smallest if that is smaller. */
 static enum status try_variant(struct range *x, int64_t tokens, int64_t most_pieces, struct variant *v,
                                struct candidate *smallest)
 {
@@ -172,7 +172,7 @@ static enum status try_variant(struct range *x, int64_t tokens, int64_t most_pie
     return OK;
 }
 
-/* out: the smallest placement. */
+/* Probes a length. out: its smallest placement. */
 static enum status probe(struct range *x, int64_t tokens, struct candidate *out)
 {
     struct plan_request s;
@@ -203,20 +203,20 @@ static int64_t round_to_step(double tokens)
     return (int64_t)tokens / step * step;
 }
 
-/* So many times as long, or a step longer. */
+/* Returns a length `times` as long, or a step longer if that is more. */
 static int64_t farther(int64_t tokens, double times)
 {
     return max_i64(tokens + step_at(tokens), round_to_step(times * (double)tokens));
 }
 
-/* One fits, the other one does not: what they need of what there is grows about as the length does. */
+/* A length that fits and one that does not. Their needs, as shares of the available memory, grow about as the length does. */
 struct bracket {
     int64_t low, high;
     double low_excess, high_excess;
 };
 
-/* From `at` on, below b->high: then low fits, or is the shortest; high does not, or is beyond the longest there can be
- * (high_excess 0). */
+/* Brackets the longest length, from `at` on and below b->high. Afterwards low fits, or is the shortest length; high does not fit,
+ * or is beyond the longest possible one (high_excess 0). */
 static enum status bracket(struct range *x, int64_t at, struct bracket *b)
 {
     int64_t most = most_tokens(x->any_length);
@@ -247,7 +247,7 @@ static enum status narrow(struct range *x, struct bracket *b)
     for (int i = 0; b->high - b->low > step_at(b->low); i++) {
         int64_t step = step_at(b->low);
         double share = b->high_excess > 0 ? (1 - b->low_excess) / (b->high_excess - b->low_excess) : 0.5;
-        if (i % 4 == 3) /* not as expected */
+        if (i % 4 == 3) /* the interpolation missed: bisect */
             share = 0.5;
         int64_t next = b->low + (int64_t)(share * (double)(b->high - b->low)) / step * step;
         next = min_i64(max_i64(next, b->low + step), b->high - step);
@@ -263,14 +263,14 @@ static enum status narrow(struct range *x, struct bracket *b)
     return OK;
 }
 
-/* The longest that fits in the first variant, where longer ones are to fit in another one. */
+/* The longest length that fits in the first variant, if longer ones seem to fit in another one. */
 struct sure {
-    int64_t tokens; /* 0: they are not */
+    int64_t tokens; /* 0: none do */
     struct variant variant;
 };
 
-/* Where the shortest length that does not fit lacks host memory or drives: another variant leaves more room on the device for
- * what is too much there. If that fits, what is longer is looked at in that variant. */
+/* Looks for longer lengths in another variant, if the shortest length that does not fit lacks host memory or drives. Another
+ * variant leaves more room on the device for the excess. If that length fits then, longer ones are looked for in that variant. */
 static enum status lengthen(struct range *x, struct bracket *b, struct sure *sure)
 {
     struct candidate c = x->fails;
@@ -291,8 +291,8 @@ static enum status lengthen(struct range *x, struct bracket *b, struct sure *sur
     return OK;
 }
 
-/* Trials of fewer layers are a percent off where lengths are found by them: what fitted is tried on all layers, in the serial
- * order. If it needs more than its trial did, the limits of further trials are reduced by as much. */
+/* Confirms a length that trials of fewer layers found, since these are a percent off: it is tried on all layers, in the serial
+ * order. If it needs more than its trial did, the limits of further trials are reduced in proportion. */
 static enum status confirm(struct range *x, const int64_t limit[TIERS], struct bracket *b)
 {
     while (x->any && !x->fits.all_layers && b->low > LENGTH_SHORTEST) {
@@ -313,14 +313,14 @@ static enum status confirm(struct range *x, const int64_t limit[TIERS], struct b
     return OK;
 }
 
-/* A length whose plan did not fit, and the largest share of a tier that it needed. */
+/* A length whose plan did not fit, and the largest share of a tier's limit that it needed. */
 struct misfit {
     int64_t tokens;
     double excess;
 };
 
-/* Where what is needed is what there is: on the line through the last two, but it grows at most as the length does, and lines
- * through what is packed may lead anywhere. */
+/* Returns the next shorter length, at which the need meets the limit by the line through the last two lengths. The need grows at
+ * most in proportion to the length, and lines through packed programs may lead anywhere; so the step is at most a tenth. */
 static int64_t shorter(int64_t tokens, double excess, struct misfit *last)
 {
     double t = (double)tokens, next = t / excess;
@@ -331,7 +331,7 @@ static int64_t shorter(int64_t tokens, double excess, struct misfit *last)
     return max_i64(LENGTH_SHORTEST, min_i64(tokens - step_at(tokens), round_to_step(next)));
 }
 
-/* *out is NULL where all programs are beyond their tables. */
+/* Plans x's length. *out is NULL if all programs exceed their tables. */
 static enum status plan_at(const struct range *x, const struct plan_request *s, const int64_t limit[TIERS], struct plan **out)
 {
     enum status st = plan_create(x->m, s, limit, out);
@@ -341,9 +341,9 @@ static enum status plan_at(const struct range *x, const struct plan_request *s, 
     return OK;
 }
 
-/* Smallest placements are not all that there are: longer ones than *at are planned in the first variant, twice as many steps
- * beyond it each time, then between what fits and the shortest that does not: `high`, or 0 if none is known. What fits takes the
- * place of *plan, *at and x->variant. */
+/* Plans longer lengths than *at in the first variant, since the smallest placements are not all placements. It goes twice as many
+ * steps beyond *at each time, then halves the gap below the shortest length that does not fit: `high`, or 0 if none is known. A
+ * length that fits replaces *plan, *at and x->variant. */
 static enum status reach(struct range *x, const int64_t limit[TIERS], int64_t high, int64_t *at, struct plan **plan)
 {
     struct plan_request s;
@@ -371,7 +371,7 @@ static enum status reach(struct range *x, const int64_t limit[TIERS], int64_t hi
             x->variant = first;
         } else {
             high = longer;
-            if (x->found->longer != longer) /* what a trial needs is less */
+            if (x->found->longer != longer) /* a trial would need less */
                 *x->found = too_long(longer, next->arena, next->misfit);
         }
         plan_destroy(worse);
@@ -379,7 +379,7 @@ static enum status reach(struct range *x, const int64_t limit[TIERS], int64_t hi
     return OK;
 }
 
-/* Plans the longest; *chosen: the settings of the plan. */
+/* Plans the longest length. *chosen: the settings of the plan. */
 static enum status find_longest(struct range *x, const int64_t limit[TIERS], struct plan_request *chosen, struct plan **out)
 {
     struct longest *found = x->found;
@@ -414,7 +414,7 @@ static enum status find_longest(struct range *x, const int64_t limit[TIERS], str
             tokens = sure.tokens;
             x->variant = sure.variant;
             sure.tokens = 0;
-            last.tokens = 0; /* another grid needs something else */
+            last.tokens = 0; /* another grid has another need */
         }
         plan_destroy(plan);
     }
@@ -448,7 +448,7 @@ enum status plan_longest(const struct model *m, struct plan_request *s, int rank
     enum status st = find_longest(&x, limit, &chosen, out);
     model_destroy(x.m);
     TRY(st);
-    chosen.row_chunk = s->row_chunk; /* the plan has the grid; changes to it start from what is open */
+    chosen.row_chunk = s->row_chunk; /* the plan has the grid; changes to it start from the open sizes */
     chosen.head_tile = s->head_tile;
     chosen.loss_tile = s->loss_tile;
     *s = chosen;

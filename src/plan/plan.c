@@ -19,8 +19,8 @@
 #include <math.h>
 #include <string.h>
 
-/* Whether all placements of a grid are estimated to need so much of the host or of the drives, whatever the device has, that
- * fewer inputs do not help (INPUTS_HELP): finer grids, which save device memory, do not help either then. */
+/* Tells whether all placements of a grid are estimated to need too much of the host or of the drives, whatever the device has,
+ * for fewer inputs to help (INPUTS_HELP). Finer grids, which save device memory, do not help then either. */
 static int is_beyond_device(const struct search *search, const int64_t limit[TIERS])
 {
     for (int i = 0; i < search->n; i++) {
@@ -31,7 +31,7 @@ static int is_beyond_device(const struct search *search, const int64_t limit[TIE
     return 1;
 }
 
-/* Bytes of the device that the emptiest placement on a grid is estimated to need. */
+/* Estimates the device bytes of the emptiest placement on a grid. */
 static enum status device_on_grid(const struct problem *p, const struct strategy *grid, double *bytes)
 {
     struct plan_request s = p->request;
@@ -44,8 +44,8 @@ static enum status device_on_grid(const struct problem *p, const struct strategy
     return OK;
 }
 
-/* The number of finer grids that may help a plan that does not fit: they save device memory. Where something else is missing,
- * the device may hold what is too much there, if quick grids are estimated to save as much. */
+/* Finds the number of finer grids that may help a plan that does not fit: they save device memory. If another tier is short, the
+ * device may hold the excess, provided that quick grids are estimated to save as much. */
 static enum status finer_help(const struct numerics *v, const struct plan *plan, int *grids)
 {
     const struct problem *p = &v->problem;
@@ -68,15 +68,15 @@ static enum status finer_help(const struct numerics *v, const struct plan *plan,
     return OK;
 }
 
-/* The smallest placement of a grid, whole if its trial fits. */
+/* Probes the smallest placement of a grid; if its trial fits, with all layers. */
 static enum status smallest_all_layers(const struct problem *p, const struct strategy *fixed, struct candidate *out)
 {
     TRY(probe_smallest(p, fixed, out));
     return out->excess <= 1 ? probe_all_layers(p->model, &p->request, p->limit, out) : OK;
 }
 
-/* Plans the smallest placement, which mostly fits where trials of fast ones do not: its plan takes the place of *out if it
- * fits. c: fits in the serial order. */
+/* Plans the smallest placement, which often fits if trials of fast ones do not. Its plan replaces *out if it fits. c: fits in the
+ * serial order. */
 static enum status plan_smallest(const struct problem *p, const struct candidate *c, struct plan **out)
 {
     struct candidate overlapped = *c;
@@ -90,7 +90,7 @@ static enum status plan_smallest(const struct problem *p, const struct candidate
     return OK;
 }
 
-/* The smallest placement on the default grid takes the place of *out if it fits. */
+/* Replaces *out by the smallest placement on the default grid if that fits. */
 static enum status try_smallest(const struct problem *p, struct plan **out)
 {
     struct strategy fixed;
@@ -98,20 +98,20 @@ static enum status try_smallest(const struct problem *p, struct plan **out)
     TRY(plan_fixed(p->model, &p->request, &fixed));
     TRY(probe_fits_long(p->model, &p->request, p->limit, &smallest));
     if (smallest.strategy.row_chunk != fixed.row_chunk || smallest.strategy.head_tile != fixed.head_tile)
-        return OK; /* finer ones have their turn */
+        return OK; /* finer ones have their turn later */
     if (smallest.excess <= 1)
         TRY(probe_all_layers(p->model, &p->request, p->limit, &smallest));
     return smallest.excess <= 1 ? plan_smallest(p, &smallest, out) : OK;
 }
 
-/* A plan, and the problem that it solves: request and costs are those of its mesh. Owns both. */
+/* A plan, owned, and the problem that it solves: request and costs are those of its mesh. */
 struct choice {
     struct problem problem;
     struct plan *plan;
 };
 
-/* The problem on the i-th mesh that may be planned for: p's own, that of the request given, and the others that this leaves open.
- * Returns 0 if there is none. */
+/* Sets the problem on the i-th mesh that may be planned for: p's own, that of the given request, and the others that this request
+ * leaves open. Returns 0 if there is none. */
 static int mesh_at(const struct problem *p, const struct plan_request *given, int i, struct problem *out)
 {
     struct plan_request s = p->request;
@@ -124,8 +124,8 @@ static int mesh_at(const struct problem *p, const struct plan_request *given, in
     return 1;
 }
 
-/* The smallest placement on a mesh's `finer`-th grid, whole if its trial fits; out->excess is INFINITY where there is no such
- * grid or far more than the device has is estimated to be needed. */
+/* Probes the smallest placement on a mesh's `finer`-th grid; if its trial fits, with all layers. out->excess is INFINITY if there
+ * is no such grid, or if it is estimated to need far more than the device has. */
 static enum status smallest_on_finer(const struct problem *p, int finer, struct candidate *out)
 {
     struct strategy grid;
@@ -147,20 +147,20 @@ static int is_on_default_tiles(const struct problem *p, const struct strategy *s
 
 struct planning;
 
-/* A pass: what it is called and counts, what it does, and what holds after it. */
+/* A pass: its name and the unit of its count, its function, and the condition that holds after it. */
 struct pass {
     const char *name, *unit;
-    enum effort most; /* left out at efforts that search less */
+    enum effort most; /* least effort that still runs it */
     enum status (*run)(struct planning *x);
     int (*holds)(const struct planning *x);
 };
 
-/* What planning has come to. */
+/* State of planning. */
 struct planning {
     const struct model *model;
     const struct plan_request *given;
     const int64_t *limit;
-    int finer;                        /* which finer grid stands for the default one; 0: none; below 0: which coarser one */
+    int finer;                        /* number of the finer grid that stands for the default one; 0: none; below 0: of the coarser one */
     struct numerics_search *numerics; /* NULL: before the first pass */
     struct choice choice;
 };
@@ -208,7 +208,7 @@ static enum status pass_slow_links(struct planning *x);
 static enum status pass_layer_kinds(struct planning *x);
 static enum status pass_groups(struct planning *x);
 
-/* There are placements, of the mesh that was chosen. */
+/* Tells whether there are placements, for the chosen mesh. */
 static int has_placements(const struct planning *x)
 {
     const struct numerics *v = numerics_best(x->numerics);
@@ -216,7 +216,7 @@ static int has_placements(const struct planning *x)
            v->search.candidates[0].strategy.ranks == v->fixed.ranks;
 }
 
-/* The plan says of itself whether its arenas are within the limits. */
+/* Tells whether there is a plan that says rightly whether its arenas are within the limits. */
 static int has_plan(const struct planning *x)
 {
     enum tier which;
@@ -224,7 +224,7 @@ static int has_plan(const struct planning *x)
     return p->programs[PLAN_UPDATE_STEP] && p->fits == fit_within(p->arena, x->limit, &which);
 }
 
-/* What plan_create does, in this order. */
+/* Passes of plan_create, in this order. */
 static const struct pass passes[] = {
     {"mesh", "trials", EFFORT_QUICK, pass_start, NULL},
     {"default grid", "trials", EFFORT_QUICK, pass_grid, has_placements},
@@ -240,7 +240,7 @@ static const struct pass passes[] = {
 enum { PASS_MEMORY = 6, PASSES = sizeof passes / sizeof *passes };
 static_assert((int)PASSES == (int)PLAN_PASSES, "struct plan has room for all of them");
 
-/* Trials until now, or instructions of the plan's programs. */
+/* Counts the trials until now or, once there is a plan, the instructions of its programs. */
 static int64_t count(const struct planning *x)
 {
     int64_t instrs = 0;
@@ -249,7 +249,7 @@ static int64_t count(const struct planning *x)
     return x->choice.plan ? instrs : numerics_trials(x->numerics);
 }
 
-/* The first n passes. took: NULL, or what they took. */
+/* Runs the first n passes. took: NULL, or their times and counts. */
 static enum status run_passes(struct planning *x, int n, struct pass_time *took)
 {
     for (int i = 0, done = 0; i < n; i++) {
@@ -264,8 +264,9 @@ static enum status run_passes(struct planning *x, int n, struct pass_time *took)
     return OK;
 }
 
-/* Where the smallest placement of some mesh fits on the `finer`-th grid, everything that is left open is chosen again with that
- * one in place of the default one; or if that does not fit, the smallest it is. What fits takes the place of *c. */
+/* Plans anew with the `finer`-th grid in place of the default one, if the smallest placement of some mesh fits on it. Everything
+ * that is left open is chosen again; if the result does not fit, that smallest placement is planned. A plan that fits replaces
+ * *c. */
 static enum status plan_on_finer(const struct plan_request *given, int finer, struct choice *c)
 {
     struct candidate smallest = {.excess = INFINITY};
@@ -293,7 +294,7 @@ static enum status plan_on_finer(const struct plan_request *given, int finer, st
     return st;
 }
 
-/* Where the fastest plan does not fit: the smallest on its mesh, on that of the request, or on finer grids. */
+/* Looks for a smaller plan if the fastest one does not fit: the smallest on its mesh, on that of the request, or on finer grids. */
 static enum status pass_memory(struct planning *x)
 {
     struct choice *c = &x->choice;
@@ -343,13 +344,13 @@ static struct plan_request request_at(const struct plan_request *s, enum effort 
     return r;
 }
 
-/* The sentence of a plan whose first program is beyond its tables, else OK. */
+/* Returns the error of a plan whose first program exceeds its tables, else OK. */
 static enum status check_tables(const struct planning *x)
 {
     return program_built(x->choice.plan->programs[PLAN_UPDATE_STEP]);
 }
 
-/* Coarser tiles make programs smaller, not buffers. */
+/* Tells whether a coarser grid may help. Coarser tiles make programs smaller, but not buffers. */
 static int has_coarser(const struct planning *x)
 {
     const struct problem *p = &numerics_best(x->numerics)->problem;
@@ -358,7 +359,7 @@ static int has_coarser(const struct planning *x)
            plan_coarser_tiles(p->model, &p->request, &grid);
 }
 
-/* All passes; where all programs tried are beyond their tables, again with the next coarser grid in place of the default one. */
+/* Runs all passes; while all programs exceed their tables, again with the next coarser grid in place of the default one. */
 static enum status run_all(struct planning *x, struct pass_time took[PASSES])
 {
     for (;;) {
@@ -380,7 +381,7 @@ enum status plan_create(const struct model *m, const struct plan_request *s, con
     double began = clock_seconds();
     enum status st = run_all(&x, took);
     const struct plan_request more = request_at(s, EFFORT_NORMAL);
-    if (st == OK && s->effort == EFFORT_QUICK && !x.choice.plan->fits) { /* what normal finds room for is not refused */
+    if (st == OK && s->effort == EFFORT_QUICK && !x.choice.plan->fits) { /* never refuses a plan that effort `normal` finds room for */
         planning_end(&x);
         x = (struct planning){.model = m, .given = &more, .limit = limit};
         st = run_all(&x, took);

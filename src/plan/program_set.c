@@ -12,13 +12,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Roles of the programs a run needs; 0: not needed. */
+/* Sets the roles of the programs that a run needs; 0: not needed. */
 static void program_roles(const struct plan_request *s, int role[PLAN_PROGRAMS])
 {
     int first = ROLE_FORWARD | ROLE_BACKWARD | ROLE_FIRST | (s->grad_accum == 1 ? ROLE_LAST : 0);
     memset(role, 0, sizeof(int) * PLAN_PROGRAMS);
     role[PLAN_FLUSH] = ROLE_UPDATE;
-    if (s->evaluation) { /* in the place of the program that plans are measured by */
+    if (s->evaluation) { /* in place of the program by whose time plans are compared */
         role[PLAN_UPDATE_STEP] = plan_first_role(s);
         return;
     }
@@ -53,16 +53,16 @@ enum { TRAINING_PROGRAMS = PLAN_EVAL + 1 };
 static const enum plan_program order_of_planning[TRAINING_PROGRAMS] = {PLAN_UPDATE_STEP, PLAN_STEP,  PLAN_MORE,
                                                                    PLAN_LAST,        PLAN_FLUSH, PLAN_EVAL};
 
-/* One program of the set. */
+/* One program of the set, to be planned. */
 struct program_job {
     const struct plan *plan;
     const struct model *m;
     enum plan_program which;
     int role, level;
-    int nowhere; /* it is known to be beyond its tables */
+    int nowhere; /* 1: known to exceed its tables */
     double slack;
     struct io_buffers io;
-    struct program *program; /* NULL: not planned */
+    struct program *program; /* NULL: not planned yet */
 };
 
 static enum status plan_one(void *job)
@@ -72,7 +72,8 @@ static enum status plan_one(void *job)
                        &x->program);
 }
 
-/* What did not fit as a trial mostly does not whole: then the first program is enough to say so. */
+/* Returns the number of programs to plan at once. A placement whose trial did not fit mostly does not fit whole either: then the
+ * first program is enough to show it. */
 static int programs_at_once(const struct candidate *c)
 {
     return c->tried && c->excess > 1 ? 1 : PROGRAMS_AT_ONCE;
@@ -91,7 +92,7 @@ static void take_program(struct plan *plan, const struct plan_request *s, const 
                                                                            : 0;
 }
 
-/* So many at once, until some do not fit. */
+/* Plans the programs, some at once, until some do not fit. */
 static enum status plan_programs(struct plan *plan, const struct model *m, const struct plan_request *s, double slack,
                                  const struct candidate *candidate)
 {

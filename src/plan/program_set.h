@@ -5,14 +5,14 @@
 #include "plan/plan.h"
 #include "plan/search/candidate.h"
 
-/* All programs of the set, packed with some slack (pack.h), until some do not fit (*out's fits). *excess: the largest share of a
- * tier's limit that they need. The caller destroys *out. */
+/* Plans all programs of the set, packed with some slack (pack.h), until some do not fit (*out's fits). *excess: the largest share
+ * of a tier's limit that they need. The caller destroys *out. */
 enum status plan_candidate(const struct problem *p, const struct candidate *c, double slack, double *excess, struct plan **out);
 
-/* The whole plan as a candidate, with its step on slow links, since what was tried were fewer layers, whose backlog is smaller,
- * and the seconds of its step program's writes to drives. */
+/* Describes the whole plan as a candidate. Its step on slow links is simulated, since trials had fewer layers, whose backlog is
+ * smaller. `written`: seconds of its step program's writes to drives. */
 enum status plan_as_candidate(const struct plan *plan, struct candidate *out);
-/* Sets the plan's arenas and peaks: what its programs take of each tier. */
+/* Sets the plan's arenas and peaks: the bytes of its programs in each tier. */
 void plan_account(struct plan *plan);
 
 #endif

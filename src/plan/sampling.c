@@ -13,12 +13,12 @@
 
 /* Rows of a prefill: products of 512 rows run at nine tenths of their best rate, and parameters are fetched once for them. */
 #define PREFILL_ROWS 512
-/* Tokens of a block: reading starts and ends at its borders. Texts have 64 blocks or more where they are long enough. */
+/* Tokens of a block: reading starts and ends at its borders. Texts have 64 blocks or more if they are long enough. */
 enum { BLOCK_LEAST = 256, BLOCK_MOST = 4096, BLOCKS = 64 };
-/* Seconds a byte that lies there takes on its way to the device, roughly: a link at 25 GB/s, a drive at 3 GB/s. */
+/* Seconds that a byte in that tier takes on its way to the device, roughly: a link at 25 GB/s, a drive at 3 GB/s. */
 static const double seconds_a_byte[] = {[RES_DEVICE] = 0, [RES_HOST] = 1 / 25e9, [RES_NVME] = 1 / 3e9};
 
-/* The grid: rows, blocks, one tile of all heads. */
+/* Fixes the grid: rows, blocks, one tile of all heads. */
 static enum status fix(const struct model *m, const struct plan_request *s, struct strategy *out)
 {
     struct plan_request r = *s;
@@ -52,7 +52,7 @@ static struct strategy with_rows(const struct strategy *s, int64_t rows)
 
 struct option {
     enum residency params, cached;
-    double seconds; /* that a token's bytes are on their way */
+    double seconds; /* seconds that one token's bytes are on their way */
 };
 
 static int is_allowed(enum offload given, enum residency r)
@@ -79,7 +79,7 @@ static double cache_bytes(const struct model *m, const struct strategy *s)
 }
 
 enum { OPTIONS = 9 };
-/* Those that the settings leave open, the fastest first. */
+/* Lists the placements that the settings leave open, the fastest first. Returns their number. */
 static int list_options(const struct model *m, const struct plan_request *s, const struct strategy *fixed,
                         struct option out[OPTIONS])
 {
@@ -110,7 +110,7 @@ static int list_sizes(const struct strategy *s, struct sizes out[3])
     return n;
 }
 
-/* Whether all programs fit where nothing is fetched ahead, which takes least; what they take. */
+/* Finds the memory of all programs if nothing is fetched ahead, which takes least. *fits: 1 if it is within the limits. */
 static enum status fits_serially(const struct model *m, const struct strategy *s, const int64_t limit[TIERS], int64_t need[TIERS],
                                  int *fits)
 {
@@ -129,7 +129,7 @@ static enum status fits_serially(const struct model *m, const struct strategy *s
     return OK;
 }
 
-/* The programs of a placement. */
+/* Makes the programs of a placement. */
 static enum status make_programs(const struct model *m, const struct strategy *s, struct plan *plan)
 {
     struct sizes size[3];
@@ -149,7 +149,7 @@ static enum status make_programs(const struct model *m, const struct strategy *s
     return OK;
 }
 
-/* The fastest placement that fits where nothing is fetched ahead, else the smallest; *fits says which. */
+/* Chooses the fastest placement that fits if nothing is fetched ahead, or else the smallest one. *fits: 1 if it fits. */
 static enum status choose(const struct model *m, const struct plan_request *s, const int64_t limit[TIERS], struct strategy *out,
                           int64_t need[TIERS], int *fits)
 {
@@ -177,7 +177,7 @@ static enum status choose(const struct model *m, const struct plan_request *s, c
     return OK;
 }
 
-/* As many layers' parameters on the device as fit beside what must be there. */
+/* Promotes the parameters of as many layers to the device as fit there. */
 static enum status promote(const struct model *m, const int64_t limit[TIERS], struct strategy *s)
 {
     int low = 0, high = (int)m->config.layers;

@@ -1,4 +1,4 @@
-/* Less is sent where slow links would hold the step up. */
+/* Plans that send less, if slow links would hold the step up. */
 #include "plan/slow_links.h"
 
 #include "plan/lower/grid.h"
@@ -6,7 +6,7 @@
 #include "plan/search/price.h"
 #include "plan/search/tuning.h"
 
-/* `more` takes the place of *out and of `now`, if its plan takes `most` seconds at most and slow links delay it less. */
+/* Replaces *out and *now by the plan of `more`, if it takes at most `most` seconds and slow links delay it less. */
 static enum status plan_instead(const struct problem *p, const struct strategy *more, double most, struct candidate *now,
                                 struct plan **out)
 {
@@ -40,7 +40,7 @@ enum status plan_for_slow_links(const struct problem *p, struct plan **out)
         int chunks = (int)ceil_div(now.strategy.rows, now.strategy.row_chunk), part = (int)ceil_div(chunks, SLOW_LINKS_CHUNKS);
         double before = now.slow;
         if (fewer.saved_chunks < chunks && promoted.device_chunks < chunks - fewer.saved_chunks)
-            promoted.device_chunks = chunks - fewer.saved_chunks; /* the others have less to send */
+            promoted.device_chunks = chunks - fewer.saved_chunks; /* the other chunks have less to send */
         promoted.device_chunks += part;
         fewer.saved_chunks -= part;
         if (p->request.acts == OFFLOAD_AUTO && promoted.device_chunks < chunks)

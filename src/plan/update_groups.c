@@ -1,4 +1,4 @@
-/* Sizes of the groups that state is updated and sent in, where the default ones cost time. */
+/* Sizes of update groups, if the default ones cost time. */
 #include "plan/update_groups.h"
 
 #include "machine/hardware.h"
@@ -13,7 +13,8 @@ static int is_resident(const struct strategy *s)
     return s->params == RES_DEVICE && s->grads == RES_DEVICE && s->optim == RES_DEVICE;
 }
 
-/* Groups of all units that are updated: each is an instruction that sums its gradient's squares, and one that updates it. */
+/* Counts the groups of all units that are updated. Each has an instruction that sums its gradient's squares, and one that updates
+ * it. */
 static int64_t updated_groups(const struct model *m, const struct strategy *s)
 {
     int64_t n = 0;
@@ -22,7 +23,8 @@ static int64_t updated_groups(const struct model *m, const struct strategy *s)
     return n;
 }
 
-/* Replaces *out by the plan of the same placement with groups of `group` elements if that fits and takes less than `most` of the time. */
+/* Replaces *out by the plan of the same placement with groups of `group` elements if that fits and takes less than `most` times
+ * the seconds. *taken: 1 if so. */
 static enum status try_groups(const struct problem *p, int64_t group, double most, struct plan **out, int *taken)
 {
     struct plan *now = *out, *next;
@@ -72,7 +74,7 @@ static double messages_busy(const struct plan *plan)
 enum status plan_for_messages(const struct problem *p, struct plan **out)
 {
     int taken = is_open(p) && (*out)->strategy.ranks > 1 && messages_busy(*out) > GROUP_MESSAGES_BUSY;
-    /* Four times as many elements first: what they do not bring, more do not. */
+    /* Four times as many elements come first: if these gain nothing, even more do not either. */
     for (int64_t group = 4 * (*out)->strategy.group; taken && group <= GROUP_MESSAGES_MOST; group *= 2)
         TRY(try_groups(p, group, 1 - GROUP_GAIN, out, &taken));
     return OK;

@@ -42,8 +42,8 @@ static void measure(const struct proposal_setup *t, double seconds, const int64_
     strategy_describe(strategy, c->strategy, sizeof c->strategy);
 }
 
-/* The proposed settings. A probe takes the default grid, so they name the plan's where another one was chosen for speed, the
- * proposal leaves the grid open, and length and mesh are the plan's. */
+/* Returns the proposed settings, perhaps with the plan's grid. A probe takes the default grid. If the plan's grid was chosen for
+ * speed, the proposal leaves the grid open, and length and mesh are the plan's, the settings name the plan's grid. */
 static struct plan_request on_chosen_grid(const struct advisor *x, const struct proposal_setup *t)
 {
     struct plan_request s = t->s;
@@ -58,7 +58,7 @@ static struct plan_request on_chosen_grid(const struct advisor *x, const struct 
     return s;
 }
 
-/* Probes a proposal and keeps it if it helps; *helped: whether it does, NULL where nobody asks. */
+/* Probes a proposal and keeps it if it helps. *helped: 1 if it does; may be NULL. */
 static enum status try(struct advisor *x, struct proposal_setup *t, int *helped)
 {
     struct candidate c;
@@ -74,8 +74,7 @@ static enum status try(struct advisor *x, struct proposal_setup *t, int *helped)
     return OK;
 }
 
-/* Where leaving one setting to the planner is as good as leaving all of them, drops the proposal that leaves all: the other one
- * takes fewer flags. */
+/* Drops the proposal that leaves all settings to the planner if leaving one of them is as good: that takes fewer flags. */
 static void drop_wordy(struct advice *advice)
 {
     int all = -1, n = 0;
@@ -109,9 +108,9 @@ static enum status try_all(struct advisor *x)
     int free_ones = 0; /* proposals that need nothing more and help */
     for (int i = 0, helped = 0; i < proposals_n - 1; i++) {
         const struct proposal *p = &proposals[i];
-        if (p->kind == PROPOSAL_TIMES && (helped || x->p->fits)) /* four times is tried where twice does not fit */
+        if (p->kind == PROPOSAL_TIMES && (helped || x->p->fits)) /* four times is tried if twice does not fit */
             continue;
-        if (p->kind == PROPOSAL_FREES && !is_small(x)) /* of large models all at once is enough */
+        if (p->kind == PROPOSAL_FREES && !is_small(x)) /* large models: all at once is enough */
             continue;
         helped = 0;
         if ((p->stage == PROPOSAL_NUMERICS && !x->p->fits && free_ones > 0) || !proposal_start(x, i, x->s->seq_len, &t))
@@ -123,7 +122,7 @@ static enum status try_all(struct advisor *x)
     return OK;
 }
 
-#define JUST_TOO_MUCH 1.05 /* the least excess assumed of a length that does not fit */
+#define JUST_TOO_MUCH 1.05 /* least excess assumed of a length that does not fit */
 
 static enum status try_shorter(struct advisor *x)
 {
@@ -144,7 +143,7 @@ static enum status try_shorter(struct advisor *x)
     return OK;
 }
 
-/* Plans the cheapest change whole; drops it if it does not help after all, and goes on with the next one. */
+/* Plans the cheapest change whole; if it does not help after all, drops it and goes on with the next one. */
 static enum status make_exact(struct advisor *x)
 {
     struct advice *advice = x->out;
@@ -172,7 +171,7 @@ static enum status make_exact(struct advisor *x)
     return OK;
 }
 
-/* Seconds that compute waits for a second of traffic, at the least: what the search assumes where nothing is known. */
+/* Least seconds that compute waits for a second of traffic: the search assumes this where nothing is known. */
 #define FEWEST_STALLS 0.1
 
 static double stalls_per_traffic(const struct advisor *x)
@@ -206,11 +205,11 @@ enum status advise_find(const struct plan *p, const struct model *m, const struc
     return st;
 }
 
-/* Nothing is planned that needs more than BEYOND times what there is: four times the devices, with the inputs of one layer in
- * eight, hold eight times as much. */
+/* Times the available memory beyond which nothing is planned. Four times the devices, with the inputs of one layer in eight, hold
+ * eight times as much. */
 #define BEYOND 8.0
 
-/* Whether no placement can help: too much lies on the device, or in all tiers together. */
+/* Tells whether no placement can help: too much lies on the device, or in all tiers together. */
 static int is_beyond(const struct candidate *c, const int64_t limit[TIERS])
 {
     double need = 0, there = 0;
@@ -233,7 +232,7 @@ enum status advise_early(const struct model *m, const struct plan_request *s, co
     memcpy(estimated->limit, limit, sizeof estimated->limit);
     proposal_shorten(&x, s->seq_len, &t);
     TRY(advise_estimate(m, &t.s, limit, &c));
-    *beyond = !isinf(c.excess) && is_beyond(&c, limit); /* beyond a program's tables: other tiles may not be */
+    *beyond = !isinf(c.excess) && is_beyond(&c, limit); /* infinite excess: beyond a program's tables, which other tiles may not be */
     if (!*beyond)
         return OK;
     memcpy(estimated->arena, c.bytes, sizeof estimated->arena);

@@ -1,45 +1,46 @@
-/* Advice: changes to the settings that make a plan fit, or faster. Each is probed (probe.h); the cheapest is planned whole where
+/* Advice: changes to the settings that make a plan fit, or faster. Each is probed (probe.h); the cheapest is planned whole if
  * that is quick. */
 #ifndef LTRAIN_PLAN_REPORT_ADVISE_H
 #define LTRAIN_PLAN_REPORT_ADVISE_H
 
 #include "plan/report/describe.h"
 
-#define ADVICE_HELPS 0.02 /* a change is worth printing if it makes a step faster by this share */
+#define ADVICE_HELPS 0.02 /* share of a step that a change must save to be worth printing */
 enum { ADVICE_MAX = 24, ADVICE_PRINTED = 3 };
 
 enum gives { GIVES_NOTHING, GIVES_MEMORY, GIVES_DEVICES }; /* the cheaper first; memory of any tier, or drives */
 
 struct change {
-    char say[128];     /* the flags, as one types them */
-    int gives_more;    /* than there is now: enum gives */
-    int shortens;      /* a shorter sequence */
-    int exact;         /* planned whole; else a trial's figures */
-    double seconds;    /* a step's */
-    double per_second; /* tokens */
+    char say[128];     /* the flags, as typed */
+    int gives_more;    /* enum gives: resources that it needs beyond the present ones */
+    int shortens;      /* 1: a shorter sequence */
+    int exact;         /* 1: planned whole; 0: a trial's figures */
+    double seconds;    /* seconds of a step */
+    double per_second; /* tokens a second */
     int64_t arena[TIERS];
     char strategy[PLAN_TEXT]; /* strategy_describe */
-    int proposal;             /* private to advise.c: its index in the table */
+    int proposal;             /* private to advise.c: index in the table of proposals */
     int64_t tokens;
 };
 
 struct advice {
     int n;
-    struct change by_cost[ADVICE_MAX]; /* changes that help, cheapest first: with what there is, with more memory or
-                                          drives, then more devices, then a shorter sequence; of each the fastest first */
+    /* changes that help, cheapest first: with the present resources, with more memory or drives, with more devices, with a
+     * shorter sequence; of equally cheap ones the fastest first */
+    struct change by_cost[ADVICE_MAX];
     int tried;
-    int64_t shortest;     /* the shortest sequence tried; 0: none was */
-    int64_t least[TIERS]; /* the least bytes that it needs */
+    int64_t shortest;     /* shortest sequence tried; 0: none was */
+    int64_t least[TIERS]; /* least bytes that this sequence needs */
 };
 
-/* For a plan that does not fit: changes with which it fits; if there are none, out->shortest says how far off they are. For a
- * plan that fits: changes that make it faster, looked for if compute waits, computes twice, or would be much faster in bf16.
- * Takes a few seconds at most, and is deterministic. */
+/* Finds changes. For a plan that does not fit: changes with which it fits; if there are none, out->shortest and out->least say
+ * how far off they are. For a plan that fits: changes that make it faster, looked for if compute waits, computes twice, or would
+ * be much faster in bf16. Takes a few seconds at most, and is deterministic. */
 enum status advise_find(const struct plan *p, const struct model *m, const struct plan_request *s, struct advice *out);
 
-/* Before anything is planned: *beyond says whether by estimate every placement needs several times what there is. If so,
- * *estimated is a plan without programs that has the least bytes (fits = 0, arena, limit, misfit), and *out the longest sequence
- * that fits, if one does. */
+/* Estimates before anything is planned. *beyond: 1 if every placement needs several times the available memory. Then *estimated
+ * is a plan without programs that has the least bytes (fits = 0, arena, limit, misfit), and *out has the longest sequence that
+ * fits, if one does. */
 enum status advise_early(const struct model *m, const struct plan_request *s, const int64_t limit[TIERS], struct plan *estimated,
                          struct advice *out, int *beyond);
 

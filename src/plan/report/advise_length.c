@@ -1,4 +1,4 @@
-/* The longest sequence that fits, as an advice: first by estimate, then by trials. */
+/* Search for the longest sequence that fits, as an advice: first by estimate, then by trials. */
 #include "plan/report/advise_length.h"
 
 #include "plan/search/probe.h"
@@ -6,7 +6,7 @@
 #include <math.h>
 #include <string.h>
 
-/* Whole multiples of 1024 tokens, or of 64 for short ones. */
+/* Rounds a length down to a multiple of 1024 tokens, or of 64 if it is short. */
 static int64_t round_length(double tokens)
 {
     int64_t unit = tokens >= 16384 ? 1024 : 64;
@@ -14,16 +14,15 @@ static int64_t round_length(double tokens)
 }
 
 enum {
-    MOST_PROBES = 12, /* of one search */
+    MOST_PROBES = 12, /* probes of one search */
     SHORTEST = 64,    /* tokens */
     FEW_BEYOND = 2    /* probes of large models after the first length that fits */
 };
 #define CLOSE_PART                                                                                              \
-    24 /* the search ends where the shortest length that does not fit is within 1 / CLOSE_PART of one that does \
-        */
+    24 /* the search ends when the shortest length that does not fit is within 1 / CLOSE_PART of one that does */
 #define SURELY_FITS 0.99 /* share of the budgets that trials may need: a whole plan may need a percent more */
 
-/* A way to find out what settings need: by estimate, or by trial. */
+/* A way to find the needs of settings: by estimate, or by trial. */
 typedef enum status probe_by(const struct model *m, const struct plan_request *s, const int64_t limit[TIERS],
                              struct candidate *out);
 
@@ -41,10 +40,10 @@ static enum status probe_by_trial(const struct model *m, const struct plan_reque
     return probe_fits_long(m, s, less, out);
 }
 
-/* Trials begin at ESTIMATED_HIGH times the length found by estimate, which keeps as little as possible on the device and so needs
- * more of the other tiers than others do. */
+/* Times the estimated length at which trials begin. The estimate keeps as little as possible on the device, and so needs more of
+ * the other tiers than other placements do. */
 #define ESTIMATED_HIGH (4.0 / 3)
-#define MOST_PARTS 1024 /* of a length: a billion tokens in parts of a million */
+#define MOST_PARTS 1024 /* most parts of a length: a billion tokens in parts of a million */
 
 enum status advise_estimate(const struct model *m, const struct plan_request *s, const int64_t limit[TIERS],
                             struct candidate *out)
@@ -65,20 +64,20 @@ enum status advise_estimate(const struct model *m, const struct plan_request *s,
     return st;
 }
 
-/* The interval searched. An excess is what a length needs as a share of what there is. */
+/* The interval searched. An excess is the need of a length as a share of the available memory. */
 struct lengths {
-    int64_t low;    /* the longest known to fit; 0: none */
-    int64_t high;   /* the shortest known not to fit */
-    int64_t before; /* the one known not to fit before that; 0: none */
+    int64_t low;    /* longest length known to fit; 0: none */
+    int64_t high;   /* shortest length known not to fit */
+    int64_t before; /* length known not to fit before `high` was; 0: none */
     double low_excess, high_excess, before_excess;
-    struct candidate fits; /* the placement at low */
+    struct candidate fits; /* placement at low */
 };
 
-/* The next length to probe: where the line through the excesses of two lengths reaches 1, but well inside the interval. */
+/* Returns the next length to probe: where the line through the excesses of two lengths reaches 1, but well inside the interval. */
 static int64_t next_length(const struct lengths *l)
 {
     double low = (double)l->low, high = (double)l->high, margin = (high - low) / (l->low > 0 ? 8 : 16), next;
-    if (l->low == SHORTEST) /* says that the model's state fits, not what tokens need */
+    if (l->low == SHORTEST) /* this shows that the model's state fits, not the need of tokens */
         return round_length(fmin(0.99 * high / l->high_excess, high / 2));
     if (l->low > 0 && high > 1.5 * low)
         return round_length(fmin(low * fmax(l->fits.all_layers ? 1.125 : 1.25, 0.98 / l->low_excess), high - margin));
@@ -115,8 +114,8 @@ static int is_between(int64_t at, const struct lengths *l)
     return at > l->low && at < l->high;
 }
 
-/* Probes lengths from `at` on until the interval is close. Probes of large models take some seconds each, so of these there are
- * only `beyond` after the first length that fits. */
+/* Probes lengths from `at` on until the interval is close. Probes of large models take some seconds each, so large models have
+ * only `beyond` probes after the first length that fits. */
 static enum status narrow(struct advisor *x, probe_by *probe, int64_t at, int beyond, struct lengths *l)
 {
     struct proposal_setup t;
@@ -137,8 +136,8 @@ static enum status narrow(struct advisor *x, probe_by *probe, int64_t at, int be
     return OK;
 }
 
-/* The next length to probe with one placement: on the line through two lengths if one is known not to fit (known), else in
- * proportion to the one that does. */
+/* Returns the next length to probe with one placement: on the line through two lengths if one is known not to fit (known), else
+ * in proportion to the excess at low. */
 static int64_t next_alike(const struct lengths *l, int known)
 {
     double low = (double)l->low, high = (double)l->high, margin = (high - low) / 8,

@@ -1,4 +1,4 @@
-/* The table of proposals: what the settings could be changed to. */
+/* The table of proposals: changes to the settings. */
 #include "plan/report/advise_proposals.h"
 
 #include "base/units.h"
@@ -23,7 +23,7 @@ __attribute__((format(printf, 2, 3))) static void say(struct proposal_setup *to,
     va_end(args);
 }
 
-/* --- What is there, used in another way --- */
+/* --- Present resources, used in another way --- */
 
 static int free_offload(struct proposal_setup *to)
 {
@@ -76,7 +76,7 @@ static int free_inputs(struct proposal_setup *to)
 static int (*const freed[])(struct proposal_setup *) = {free_offload, free_alpha, free_prefetch, free_update, free_inputs};
 enum { FREED = sizeof freed / sizeof *freed };
 
-/* Leaves the i-th thing that the settings fix to the planner; i = FREED: all of them. Returns how many that are. */
+/* Leaves the i-th fixed setting to the planner; i = FREED: all of them. Returns the number of settings left to it. */
 static int free_placement(const struct advisor *x, struct proposal_setup *to, int64_t i)
 {
     int n = 0;
@@ -88,7 +88,7 @@ static int free_placement(const struct advisor *x, struct proposal_setup *to, in
     return n;
 }
 
-/* Only where the settings say how many are kept: else the planner has tried it. */
+/* Proposes to keep fewer inputs, if the settings say how many are kept: else the planner has tried it. */
 static int keep_fewer_inputs(const struct advisor *x, struct proposal_setup *to, int64_t every)
 {
     if (to->s.keep_inputs < 0 || to->s.keep_inputs >= every || every >= x->m->config.layers || (x->p->fits && !advisor_waits(x)))
@@ -109,7 +109,7 @@ static int free_tiles(const struct advisor *x, struct proposal_setup *to, int64_
     return 1;
 }
 
-/* freely: with all that the settings fix left to the planner; else the placement stays. */
+/* Proposes bf16. freely: leaves all that the settings fix to the planner; else the placement stays. */
 static int store_bf16(const struct advisor *x, struct proposal_setup *to, int64_t freely)
 {
     if (to->s.dtype == BF16 || (freely && free_placement(x, to, FREED) == 0))
@@ -119,9 +119,9 @@ static int store_bf16(const struct advisor *x, struct proposal_setup *to, int64_
     return 1;
 }
 
-/* --- More of something --- */
+/* --- More resources --- */
 
-/* A tier's budget `times` over; for a machine that is not here, for each of its ranks. */
+/* Multiplies a tier's budget by `times`; for a named machine, the budget of each of its ranks. */
 static int more_memory(struct proposal_setup *to, enum tier tier, int64_t times)
 {
     char text[32];
@@ -130,7 +130,7 @@ static int more_memory(struct proposal_setup *to, enum tier tier, int64_t times)
         whole = tier == TIER_DEVICE ? to->hardware.device_mem : tier == TIER_HOST ? to->hardware.host_mem : to->hardware.nvme_mem;
     if (whole <= 0 || whole > INT64_MAX / times || to->limit[tier] > INT64_MAX / times)
         return 0;
-    if (units_parse_bytes("", units_format_short(times * whole, text), &more) != OK) /* what is typed is what is tried */
+    if (units_parse_bytes("", units_format_short(times * whole, text), &more) != OK) /* tries exactly the printed amount */
         return 0;
     *given[tier] = more;
     to->limit[tier] = (int64_t)((double)more / (double)whole * (double)to->limit[tier]);
@@ -166,7 +166,7 @@ static int more_host(const struct advisor *x, struct proposal_setup *to, int64_t
     return helps && more_memory(to, TIER_HOST, times);
 }
 
-/* A data-sheet device has fixed memory unless --device-mem is given. */
+/* Proposes more device memory. A data-sheet device has fixed memory unless --device-mem is given. */
 static int more_device(const struct advisor *x, struct proposal_setup *to, int64_t times)
 {
     struct hardware *h = &to->hardware;
@@ -185,7 +185,7 @@ static int more_device(const struct advisor *x, struct proposal_setup *to, int64
     return 1;
 }
 
-/* `drives` of the kind there is. The rate is rounded as it is printed, so that what is typed is what is tried. */
+/* Sets `drives` drives of the present kind. The rate is rounded as it is printed, so that the printed flags are those tried. */
 static void set_drives(struct proposal_setup *to, int drives)
 {
     char rate[32];
@@ -196,7 +196,7 @@ static void set_drives(struct proposal_setup *to, int drives)
     say(to, "--nvme %dx%sGB/s", drives, rate);
 }
 
-/* All that the drives hold, where --nvme-max gives less, or --nvme none gives nothing. */
+/* Proposes all that the drives hold, if --nvme-max gives less, or --nvme none gives nothing. */
 static int whole_drives(const struct advisor *x, struct proposal_setup *to, int64_t arg)
 {
     struct hardware *h = &to->hardware;
@@ -210,7 +210,7 @@ static int whole_drives(const struct advisor *x, struct proposal_setup *to, int6
     hardware_limits(h, x->p->strategy.ranks, limit);
     to->limit[TIER_NVME] = limit[TIER_NVME];
     to->change.gives_more = GIVES_MEMORY;
-    if (x->s->nvme_drives == 0) /* a budget of theirs follows from that */
+    if (x->s->nvme_drives == 0) /* the drives' budget follows from that */
         set_drives(to, h->drives);
     else
         say(to, "%s auto", budget_flag[TIER_NVME]);
@@ -239,7 +239,7 @@ static int mesh_is_given(const struct advisor *x)
     return x->p->strategy.ranks > 1 && x->s->open_degrees == 0;
 }
 
-/* The mesh that `ranks` would have if none were given, except that a given dp stays. */
+/* Takes the mesh that `ranks` would have if none were given, except that a given dp stays. Returns 0 if there is none. */
 static int free_mesh(const struct advisor *x, struct proposal_setup *to, int ranks)
 {
     const int dp = x->s->mesh.degree[MESH_DP], chosen = (x->s->open_degrees & 1u << MESH_DP) != 0;
@@ -249,7 +249,7 @@ static int free_mesh(const struct advisor *x, struct proposal_setup *to, int ran
            meshes_take_first(x->m, to->limit, &to->s) == OK;
 }
 
-/* The devices that a given mesh leaves idle. */
+/* Proposes the devices that a given mesh leaves idle. */
 static int all_devices(const struct advisor *x, struct proposal_setup *to, int64_t arg)
 {
     const struct hardware *h = &to->hardware;
@@ -263,7 +263,7 @@ static int all_devices(const struct advisor *x, struct proposal_setup *to, int64
     return 1;
 }
 
-/* More devices, as more nodes of the kind there is; not with a given mesh, which would not use them. */
+/* Proposes more devices, as more nodes of the present kind; not with a given mesh, which would not use them. */
 static int more_devices(const struct advisor *x, struct proposal_setup *to, int64_t times)
 {
     struct hardware *h = &to->hardware;
@@ -273,7 +273,7 @@ static int more_devices(const struct advisor *x, struct proposal_setup *to, int6
     snprintf(name, sizeof name, "%dx%s", (int)times * h->nodes * h->devices, h->name);
     if (!hardware_is_preset(to->s.machine) || !hardware_is_preset(name) || hardware_preset(name, h) != OK)
         return 0;                 /* a machine that is not a preset has no such name */
-    hardware_override(h, &to->s); /* what is typed is what is tried: a data sheet's host has memory for each device */
+    hardware_override(h, &to->s); /* tries exactly the printed flags: a data sheet's host has memory for each device */
     int ranks = (int)times * x->p->strategy.ranks;
     if (!free_mesh(x, to, ranks))
         return 0;

@@ -1,4 +1,4 @@
-/* What settings could be changed to: a table of proposals. Private to advise*.c. */
+/* Changes to the settings, as a table of proposals. Private to advise*.c. */
 #ifndef LTRAIN_PLAN_REPORT_ADVISE_PROPOSALS_H
 #define LTRAIN_PLAN_REPORT_ADVISE_PROPOSALS_H
 
@@ -6,18 +6,18 @@
 #include "plan/report/advise.h"
 #include "plan/report/figures.h"
 
-/* The plan to be improved, and what is known of it. */
+/* The plan to be improved, with its figures and the advice so far. */
 struct advisor {
     const struct plan *p;
     const struct model *m;
     const struct plan_request *s;
     struct report report;
     double stalls;       /* seconds that compute waits for a second of traffic */
-    struct model *sized; /* owned: m for another length, whose learned positions are fewer; or NULL (advisor_model) */
+    struct model *sized; /* owned: m for another length, with another number of learned positions; or NULL (advisor_model) */
     struct advice *out;
 };
 
-/* What the settings are changed to: with the machine that they point to, its limits, and what is said of the change. */
+/* Settings after a proposal: with the machine that they point to, its limits, and the change as it is printed. */
 struct proposal_setup {
     struct plan_request s;
     struct hardware hardware;
@@ -25,7 +25,7 @@ struct proposal_setup {
     struct change change;
 };
 
-/* Changes *to; arg is the proposal's. Returns whether there is something to change. */
+/* Changes *to; arg: as in the proposal. Returns 0 if there is nothing to change. */
 typedef int proposal_apply(const struct advisor *x, struct proposal_setup *to, int64_t arg);
 
 struct proposal {
@@ -36,25 +36,25 @@ struct proposal {
         PROPOSAL_OTHER,
         PROPOSAL_FREES,     /* leaves one fixed setting to the planner */
         PROPOSAL_FREES_ALL, /* leaves all of them to the planner */
-        PROPOSAL_TIMES      /* more of what the one before gives */
+        PROPOSAL_TIMES      /* gives more of the same as the proposal before */
     } kind;
 };
 
-/* The proposals in the order in which they are tried; the last one is a shorter sequence. */
+/* Proposals in the order in which they are tried; the last one is a shorter sequence. */
 extern const struct proposal proposals[];
 extern const int proposals_n;
 
-/* Fills *to with the settings after a proposal; `tokens` is the length that the proposal of a shorter sequence takes. Returns
- * whether there is something to try. */
+/* Fills *to with the settings after a proposal; `tokens` is the length for the proposal of a shorter sequence. Returns 0 if there
+ * is nothing to try. */
 int proposal_start(const struct advisor *x, int proposal, int64_t tokens, struct proposal_setup *to);
 
-/* The same for the proposal of a shorter sequence, which always is something to try. */
+/* Does the same for the proposal of a shorter sequence, which always changes something. */
 void proposal_shorten(const struct advisor *x, int64_t tokens, struct proposal_setup *to);
 
-/* The model for a proposal's length: learned positions are sized by it. Valid until it is asked for another length. */
+/* Returns the model for a proposal's length: learned positions are sized by it. It is valid until a call for another length. */
 enum status advisor_model(struct advisor *x, const struct proposal_setup *t, const struct model **out);
 
-/* Whether compute waits, or computes twice, for more than the share ADVICE_HELPS of the step; whether bf16 would pay. */
+/* Tells whether compute waits, or computes twice, for more than the share ADVICE_HELPS of the step; whether bf16 would pay. */
 int advisor_waits(const struct advisor *x);
 int advisor_computes_twice(const struct advisor *x);
 int advisor_gains_in_bf16(const struct advisor *x);

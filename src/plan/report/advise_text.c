@@ -1,4 +1,4 @@
-/* Advice in words: what would help. */
+/* Printing of advice. */
 #include "plan/report/advise_text.h"
 
 #include "base/units.h"
@@ -6,7 +6,7 @@
 
 #include <stdio.h>
 
-#define AS_FAST 0.005 /* share by which steps may differ and still count as fast as each other */
+#define AS_FAST 0.005 /* share by which steps may differ and still count as equally fast */
 
 void advise_print(const struct plan *p, const struct advice *advice, FILE *f)
 {
@@ -18,7 +18,7 @@ void advise_print(const struct plan *p, const struct advice *advice, FILE *f)
         char a[32], b[32], d[32], e[32], g[32], beside[64] = "";
         if (p->fits && x->shortens)
             snprintf(beside, sizeof beside, ", %.2g times the tokens/s", x->per_second / now);
-        else if (p->fits) /* what does not fit takes no time to compare with */
+        else if (p->fits) /* a plan that does not fit has no time to compare with */
             snprintf(beside, sizeof beside, ", %s", report_compared(x->per_second / now, AS_FAST, g));
         fprintf(f, "  %s\n", x->say);
         fprintf(f, "    %s%s a step%s; device %s, host %s, nvme %s\n", x->exact ? "" : "about ", report_duration(x->seconds, e),

@@ -1,4 +1,4 @@
-/* The flags behind the budgets. */
+/* Flags and sources of the budgets. */
 #include "plan/report/budget.h"
 
 #include "machine/hardware.h"

@@ -1,4 +1,4 @@
-/* Placements and grids in a line. */
+/* Placements and grids in one line of text. */
 #include "plan/report/describe.h"
 
 #include "program/drives.h"
@@ -17,7 +17,7 @@ static int uses_drives(const struct strategy *s)
     return s->params == RES_NVME || s->grads == RES_NVME || s->optim == RES_NVME || s->acts == RES_NVME;
 }
 
-/* --alpha, and the row chunks that layers keep of all: each kind, if they differ. */
+/* Writes --alpha, and the number of kept row chunks: for each kind of layer, if they differ. */
 static void describe_saved(const struct strategy *s, long long chunks, char buf[128])
 {
     const int window = strategy_saved(s, 1), full = strategy_saved(s, 0);

@@ -6,11 +6,11 @@
 
 enum { PLAN_TEXT = 512 }; /* bytes that hold either description */
 
-/* Residencies, alpha, where the update runs, tiles. */
+/* Describes residencies, alpha, the place of the update, tiles. */
 void strategy_describe(const struct strategy *s, char *buf, int size);
-/* The same of a plan, and why its grid is not the default one. */
+/* Describes a plan's strategy, and why its grid is not the default one. */
 void plan_describe(const struct plan *p, char *buf, int size);
-/* The mesh and tiles to give with the longest length, where they are not the default ones, as flags; else "". */
+/* Writes the flags of mesh and tiles to give with the longest length, if these are not the default ones; else "". */
 void plan_longest_flags(const struct plan *p, char buf[96]);
 
 #endif

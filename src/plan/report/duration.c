@@ -1,4 +1,4 @@
-/* Times in the units that people read, and what one is beside another. */
+/* Times in the units that people read, and comparisons of rates. */
 #include "plan/report/duration.h"
 
 #include <math.h>

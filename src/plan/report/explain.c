@@ -1,4 +1,4 @@
-/* Decisions and their alternatives, and what is said of them. */
+/* Decisions and their alternatives, and their texts. */
 #include "plan/report/explain.h"
 
 #include "base/prose.h"

@@ -1,4 +1,4 @@
-/* What a plan's decisions are worth: each is changed alone, all others stay. */
+/* Alternatives to a plan's decisions: each decision is changed alone, all others stay. */
 #ifndef LTRAIN_PLAN_REPORT_EXPLAIN_H
 #define LTRAIN_PLAN_REPORT_EXPLAIN_H
 
@@ -9,33 +9,33 @@ enum { EXPLAIN_DECISIONS = 14, EXPLAIN_ALTERNATIVES = 7 };
 
 struct alternative {
     char say[64];
-    double seconds;       /* of a step */
-    int64_t bytes[TIERS]; /* needed */
+    double seconds;       /* seconds of a step */
+    int64_t bytes[TIERS]; /* bytes needed */
     int fits;
 };
 
 struct decision {
     const char *what;
-    const char *flag; /* the option that sets it; "": none does by itself */
+    const char *flag; /* option that sets it; "": no single option does */
     char chosen[128];
-    char note[512]; /* what it costs as it is; may be empty */
-    int given;     /* by the settings */
+    char note[512]; /* cost of the chosen way; may be empty */
+    int given;     /* 1: the settings gave it */
     int n;
-    struct alternative by_cost[EXPLAIN_ALTERNATIVES]; /* the ones that fit by time, then the others as they were tried */
+    struct alternative by_cost[EXPLAIN_ALTERNATIVES]; /* fitting ones by time, then the others in the order of trials */
 };
 
 struct explanation {
-    double seconds; /* of the plan's step, found like an alternative's (search_price) */
+    double seconds; /* seconds of the plan's step, found like an alternative's (search_price) */
     int n;
     struct decision decision[EXPLAIN_DECISIONS];
-    int n_kinds; /* of layers */
+    int n_kinds; /* number of kinds of layers */
     struct layer_kind kind[MODEL_KINDS];
 };
 
 /* Tries every alternative as the search does (search_price). ERR_NOMEM. */
 enum status explain_make(const struct plan *p, const struct model *m, const struct plan_request *s, struct explanation *out);
 
-/* A paragraph each, and before them a table of the kinds of layers, if there are several. */
+/* Prints a paragraph for each decision, and before them a table of the kinds of layers, if there are several. */
 void explain_print(const struct plan *p, const struct explanation *e, FILE *f);
 
 #endif

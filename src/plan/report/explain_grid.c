@@ -1,4 +1,4 @@
-/* The decisions that change rounding or the mesh: the chosen placement on another grid. */
+/* Decisions that change rounding or the mesh: the chosen placement on another grid. */
 #include "plan/report/explain_grid.h"
 
 #include "machine/hardware.h"
@@ -66,7 +66,7 @@ static enum status explain_ranks(struct explainer *x)
     return OK;
 }
 
-/* The given mesh with other degrees for a sequence. */
+/* Tries the mesh with twice or half as many ranks that share heads, and the other degree of a sequence adapted. */
 static enum status explain_degrees(struct explainer *x)
 {
     const struct strategy *p = &x->p->strategy;
@@ -91,7 +91,7 @@ static enum status explain_degrees(struct explainer *x)
     return OK;
 }
 
-/* Where the mesh that was chosen stands among those weighed. */
+/* Returns the entry of the chosen mesh among those weighed; NULL: there is none. */
 static const struct mesh_weighed *chosen_mesh(const struct plan *p)
 {
     for (int i = 0; i < p->meshes.n; i++)
@@ -100,7 +100,7 @@ static const struct mesh_weighed *chosen_mesh(const struct plan *p)
     return NULL;
 }
 
-/* A mesh that was tried: its seconds on the grid that its search starts from, relative to those of the mesh that was chosen. */
+/* Adds a mesh that was tried. Its seconds are on the grid that its search starts from, relative to those of the chosen mesh. */
 static void add_mesh(struct explainer *x, struct decision *d, const struct mesh_weighed *w, const struct mesh_weighed *chosen)
 {
     struct alternative a = {.fits = w->fits, .seconds = x->out->seconds * w->seconds / chosen->seconds};
@@ -109,7 +109,7 @@ static void add_mesh(struct explainer *x, struct decision *d, const struct mesh_
     explainer_keep(d, &a);
 }
 
-/* The most promising meshes: which were tried, and which not, since estimates promised less of them. */
+/* Lists the most promising meshes: those that were tried, and those that were not, since estimates promised less of them. */
 static void explain_open_mesh(struct explainer *x)
 {
     const struct meshes *all = &x->p->meshes;

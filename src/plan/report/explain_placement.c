@@ -1,4 +1,4 @@
-/* The decisions within one grid: each tier, what is kept of it, where the update runs. */
+/* Decisions within one grid: each tier, the values that are kept in it, and the place of the update. */
 #include "plan/report/explain_placement.h"
 
 #include "plan/lower/fixed.h"
@@ -21,7 +21,7 @@ static void note_waits(const struct explainer *x, enum tensor_class class, struc
         snprintf(d->note, sizeof d->note, "compute waits %.0f%% of the step for transfers", 100 * waits);
 }
 
-/* Of a class in two tiers: the text after the name of the farther one. */
+/* Writes the text that follows the name of the farther tier, for a class in two tiers. */
 static const char *say_promoted(const struct strategy *s, char buf[48])
 {
     snprintf(buf, 48, ", of %d layer%s on the %s", s->promoted_layers, s->promoted_layers > 1 ? "s" : "",
@@ -29,8 +29,8 @@ static const char *say_promoted(const struct strategy *s, char buf[48])
     return buf;
 }
 
-/* Where layers pass things on if activations lie in a tier: where the settings say, else where the plan does, but no farther away
- * than `acts`. */
+/* Returns the tier through which layers pass gradients and states on, if activations lie in tier `acts`: the settings' tier, or
+ * else the plan's, but no farther away than `acts`. */
 static enum residency carry_beside(const struct explainer *x, enum residency acts)
 {
     static const enum residency given[] = {[OFFLOAD_NONE] = RES_DEVICE, [OFFLOAD_CPU] = RES_HOST, [OFFLOAD_NVME] = RES_NVME};
@@ -64,7 +64,7 @@ static enum status explain_class(struct explainer *x, const char *what, const ch
     return OK;
 }
 
-/* Where some row chunks stay on the device: none, or a quarter more or less. */
+/* Tries other numbers of row chunks on the device, if there are some: none, and a quarter of all more or less. */
 static enum status explain_chunks(struct explainer *x)
 {
     const struct strategy *s = &x->p->strategy;
@@ -85,7 +85,7 @@ static enum status explain_chunks(struct explainer *x)
     return OK;
 }
 
-/* What layers pass on lies no farther away than what they save. */
+/* Tries other tiers for the values that layers pass on. They lie no farther away than saved activations. */
 static enum status explain_carry(struct explainer *x)
 {
     const struct strategy *s = &x->p->strategy;
@@ -153,8 +153,8 @@ static int kinds_differ(const struct strategy *s)
     return s->full_more != 0 || s->window_fewer != 0;
 }
 
-/* Times the plan's first program that it takes where all layers keep the mean of what the kinds keep: trials know the mean only, so
- * this is of programs of all layers. 1 where all keep as many, and where the mean does not fit. */
+/* Finds the seconds of the plan's first program if all layers keep the mean of the kinds' chunks, divided by its present seconds.
+ * Trials know the mean only, so this one has all layers. 1 if all layers keep as many, or if the mean does not fit. */
 static enum status mean_takes(const struct explainer *x, double *times)
 {
     const struct plan *p = x->p;
@@ -174,7 +174,7 @@ static enum status mean_takes(const struct explainer *x, double *times)
     return OK;
 }
 
-/* A quarter of the chunks more or less than on average, and all or none; where kinds of layers differ, also the mean in all. */
+/* Tries a quarter of the chunks more or less than the mean, and all or none; if kinds of layers differ, also the mean in all. */
 static enum status explain_alpha(struct explainer *x)
 {
     const struct strategy *s = &x->p->strategy;
@@ -227,8 +227,8 @@ static const char *say_depth(int blocks, char say[64])
     return say;
 }
 
-/* Only where drives are written. search_price tries other depths by itself, so these are priced as they are and compared with the
- * plan's own depth. */
+/* Tries other depths of writes, if drives are written. search_price tries other depths by itself, so these are priced as they are
+ * and compared with the plan's own depth. */
 static enum status explain_writes(struct explainer *x)
 {
     static const int depths[] = {0, DRIVE_DEPTH / 2, DRIVE_DEPTH / 4};

@@ -1,4 +1,4 @@
-/* Decisions on where things lie, and on what is kept, recomputed and written when. Private to explain.c. */
+/* Decisions on tiers, and on values that are kept, recomputed and written. Private to explain.c. */
 #ifndef LTRAIN_PLAN_REPORT_EXPLAIN_PLACEMENT_H
 #define LTRAIN_PLAN_REPORT_EXPLAIN_PLACEMENT_H
 

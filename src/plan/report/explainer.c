@@ -1,4 +1,4 @@
-/* One alternative: tried, and kept in order. */
+/* Trials of one alternative, and their order. */
 #include "plan/report/explainer.h"
 
 #include <stdio.h>
@@ -19,7 +19,8 @@ struct decision *explainer_decide(struct explainer *x, const char *what, const c
     return d;
 }
 
-/* An alternative that fits comes before one that does not, which has no seconds; of two that fit, the faster one comes first. */
+/* Tells whether a comes before b. An alternative that fits comes before one that does not, which has no seconds; of two that fit,
+ * the faster one comes first. */
 static int is_cheaper(const struct alternative *a, const struct alternative *b)
 {
     return a->fits && (!b->fits || a->seconds < b->seconds);

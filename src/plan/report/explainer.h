@@ -1,4 +1,4 @@
-/* What the explanations of all decisions share. Private to explain*.c. */
+/* State and functions that the explanations of all decisions share. Private to explain*.c. */
 #ifndef LTRAIN_PLAN_REPORT_EXPLAINER_H
 #define LTRAIN_PLAN_REPORT_EXPLAINER_H
 
@@ -9,18 +9,18 @@
 struct explainer {
     const struct plan *p;
     const struct model *m;
-    const struct plan_request *s; /* the plan's grid is fixed in it */
+    const struct plan_request *s; /* with the plan's grid fixed */
     struct report report;
     struct explanation *out;
 };
 
-/* The problem that the plan solves, with a request of its own. */
+/* Returns the problem that the plan solves, with a request of its own. */
 struct problem explainer_problem(const struct plan *p, const struct model *m, const struct plan_request *s);
-/* A new decision at the end of x->out, without alternatives. given: the settings made it. */
+/* Appends a decision to x->out, without alternatives. given: the settings made it. */
 struct decision *explainer_decide(struct explainer *x, const char *what, const char *flag, const char *chosen, int given);
 /* Keeps an alternative in its place: those that fit by time, then the others. */
 void explainer_keep(struct decision *d, const struct alternative *a);
-/* Adds an alternative that has been tried: c, and the seconds of its step. */
+/* Adds an alternative that has been tried: its candidate c, and the seconds of its step. */
 void explainer_add(struct decision *d, const struct candidate *c, double seconds, const char *say);
 /* Tries an alternative (search_price) and adds it. */
 enum status explainer_try(struct explainer *x, struct decision *d, const struct plan_request *s, const struct strategy *strategy,

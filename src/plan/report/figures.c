@@ -1,4 +1,4 @@
-/* The figures of a plan, from its programs on the virtual clock. */
+/* Figures of a plan, from its programs on the virtual clock. */
 #include "plan/report/figures.h"
 
 #include "base/sys.h"
@@ -36,9 +36,9 @@ static void add_busy(const struct program *p, enum lane saving, double count, st
     }
 }
 
-/* --- What is computed twice --- */
+/* --- Recomputation --- */
 
-/* Hashes, open addressing; 0: free. */
+/* A set of hashes with open addressing; 0: free. */
 struct seen {
     uint64_t *key;
     size_t mask;
@@ -60,7 +60,8 @@ static uint64_t mix(uint64_t h, int64_t x)
     return h ^ h >> 29;
 }
 
-/* A hash of what an instruction does, with which parameters, to which rows; 0: it reads no parameters. */
+/* Returns a hash of an instruction's op, its attributes, the parameters it reads and the rows it writes; 0: it reads no
+ * parameters. */
 static uint64_t work_key(const struct program *p, const struct instr *in)
 {
     uint64_t key = mix(1, (int64_t)in->op);
@@ -80,8 +81,8 @@ static uint64_t work_key(const struct program *p, const struct instr *in)
     return parameters ? key | 1 : 0;
 }
 
-/* Recomputation repeats an instruction: the same op on the same rows with the same parameters. Rope and activation functions,
- * which have none, are not counted: they take next to no time. */
+/* Adds up the seconds of recomputation. It repeats an instruction: the same op on the same rows with the same parameters. Rope
+ * and activation functions, which have none, are not counted: they take next to no time. */
 static enum status add_recomputed(const struct program *p, double count, struct report *r)
 {
     struct seen s = {.mask = 1};

@@ -1,4 +1,4 @@
-/* The plan as JSON. Names are stable: programs read them. docs/plan-json.md says what they are. */
+/* The plan as JSON. Names are stable: programs read them. docs/plan-json.md explains them. */
 #include "plan/report/json.h"
 
 #include "machine/hardware.h"
@@ -31,7 +31,7 @@ static void put_text(json_t *o, const char *key, const char *text)
     json_object_set_new(o, key, json_string(text));
 }
 
-/* A limit that does not exist is null. */
+/* Returns an object with a number for each tier; no limit (INT64_MAX) is null. */
 static json_t *by_tier(const int64_t bytes[TIERS])
 {
     json_t *o = json_object();
@@ -40,8 +40,8 @@ static json_t *by_tier(const int64_t bytes[TIERS])
     return o;
 }
 
-/* The machine whose rates the costs are computed with: the one that the settings name, else this one, whose memory is in the
- * limits. */
+/* Describes the machine whose rates the costs are computed with: the one that the settings name, or else this one. The memory of
+ * this machine is in the limits. */
 static json_t *machine_json(const struct plan_request *s)
 {
     struct hardware assumed;
@@ -330,7 +330,7 @@ enum status plan_write_json(const struct plan *p, const struct model *m, const s
     put_text(o, "figures_from", p->cost.source);
     json_object_set_new(o, "machine", machine_json(s));
     json_object_set_new(o, "strategy", strategy_json(&p->strategy));
-    json_object_set_new(o, "finer_tiles", json_boolean(p->finer)); /* than those of model and length */
+    json_object_set_new(o, "finer_tiles", json_boolean(p->finer)); /* finer than the tiles that follow from model and length */
     json_object_set_new(o, "step", step_json(p, &r));
     json_object_set_new(o, "peak", by_tier(p->arena));
     json_object_set_new(o, "limit", by_tier(p->limit));

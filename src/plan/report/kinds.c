@@ -1,4 +1,4 @@
-/* What layers of each kind compute and move, from the plan's programs. */
+/* Work and traffic of each kind of layer, from the plan's programs. */
 #include "plan/report/kinds.h"
 
 #include "base/units.h"
@@ -7,7 +7,7 @@
 
 #include <string.h>
 
-/* The kind of an instruction's layer; NULL: it is of no layer. */
+/* Returns the kind of an instruction's layer; NULL: it belongs to no layer with attention. */
 static struct layer_kind *kind_of(const struct model *m, const struct instr *in, struct layer_kind *kinds)
 {
     const int of_layer = in->unit >= 1 && in->unit <= m->config.layers;
@@ -96,7 +96,7 @@ static void print_kind(const struct layer_kind *k, FILE *f)
             k->moved > 0 ? units_format_bytes(k->moved, moved) : "-", busiest);
 }
 
-/* Row by row, where they differ. */
+/* Prints the heads of each kind, if they differ. */
 static void print_heads(const struct layer_kind *kinds, int n, FILE *f)
 {
     int differ = 0;

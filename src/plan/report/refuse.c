@@ -1,4 +1,4 @@
-/* Refusals: what a plan that does not fit needs, and what would fit. */
+/* Refusals: the needs of a plan that does not fit, and changes that would fit. */
 #include "plan/report/refuse.h"
 
 #include "base/units.h"
@@ -9,7 +9,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* What was not enough even for the shortest length tried, and the flag that gives more of it. */
+/* Writes which tier was too small even for the shortest length tried, and the flag that gives more of it. */
 static void describe_nearest(const struct plan *p, const struct plan_request *s, const struct advice *advice, char *buf, int size)
 {
     char tokens[32], need[32];
@@ -29,7 +29,7 @@ static int is_short(const struct plan *p, int t)
     return p->arena[t] > p->limit[t] || t == (int)p->misfit;
 }
 
-/* "48 MiB on the device and 32 MiB are given (--device-mem)", of every tier that is too small. */
+/* Writes need and budget of every tier that is too small: "48 MiB on the device and 32 MiB are given (--device-mem)". */
 static void describe_excess(const struct plan *p, const struct plan_request *s, char *buf, size_t size)
 {
     const int64_t asked[TIERS] = {s->device_mem, s->host_mem, s->nvme_max};
@@ -66,7 +66,7 @@ static void describe_excess(const struct plan *p, const struct plan_request *s, 
     snprintf(buf + n, size - n, memory[0] ? "; of memory %s" : "", memory);
 }
 
-/* What a change needs of the tiers that are too small: "31 MiB", "31 MiB on the device and 2.0 GiB on the host". */
+/* Writes a change's need of the tiers that are too small: "31 MiB", "31 MiB on the device and 2.0 GiB on the host". */
 static void describe_need(const struct plan *p, const struct change *c, char *buf, size_t size)
 {
     int n = 0, said = 0;

@@ -1,6 +1,6 @@
-/* One step as a picture: what the lanes do, and what each tier holds.
+/* One step as a picture: the work of the lanes, and the contents of each tier.
  *
- * Time is cut into columns of equal width; a lane's column is a stack of the seconds spent on each thing, so that the file's size
+ * Time is cut into columns of equal width; a lane's column is a stack of the seconds spent on each thing. So the file's size
  * depends on the picture, not on the program. */
 #include "plan/report/svg.h"
 
@@ -18,7 +18,7 @@
 
 enum { COLUMNS = 600, COLUMN_WIDTH = 2, LEFT = 110, RIGHT = 24, TOP = 76, LANE_HEIGHT = 24, GAP = 12, TIER_HEIGHT = 120 };
 enum { WIDTH = LEFT + COLUMNS * COLUMN_WIDTH + RIGHT };
-/* Compute's lanes show kinds of work, all others the class of what they move. */
+/* Number of things shown: the compute lane shows kinds of work, all other lanes the class of the moved data. */
 enum { THINGS = OPS_COMPUTED + CLASSES };
 
 static const struct {
@@ -51,10 +51,10 @@ static int x_of(double column)
 /* --- Stacks of columns --- */
 
 struct band {
-    float share[COLUMNS][THINGS]; /* of a column's height */
+    float share[COLUMNS][THINGS]; /* shares of a column's height */
 };
 
-/* Draws each thing's part of the stack, equal neighbours as one rectangle. */
+/* Draws each thing's part of the stack; equal neighbours become one rectangle. */
 static void draw_band(struct picture *s, const struct band *b, int top, int height)
 {
     for (int k = 0; k < THINGS; k++) {
@@ -119,7 +119,7 @@ static void draw_lanes(struct picture *s, struct band *b)
 
 /* --- Phases --- */
 
-/* A thin line over the lanes: forward, backward; its name where there is room. */
+/* Draws a thin line over the lanes for the phases, with their names if there is room. */
 static void draw_phases(struct picture *s)
 {
     static const enum phase phase[] = {PHASE_FORWARD, PHASE_BACKWARD, PHASE_LOSS, PHASE_UPDATE};
@@ -171,7 +171,8 @@ static int by_time(const void *a, const void *b)
     return x->bytes < y->bytes ? -1 : x->bytes > y->bytes;
 }
 
-/* A tier's transient buffers come with their first access and go with their last. Returns how many events there are. */
+/* Lists the events of a tier's transient buffers, which come with their first access and go with their last. Returns the number
+ * of events. */
 static int tier_events(const struct program *p, enum tier t, const double (*life)[2], struct event *out)
 {
     int n = 0;
@@ -187,7 +188,7 @@ static int tier_events(const struct program *p, enum tier t, const double (*life
     return n;
 }
 
-/* Of each column the moment at which most is live. */
+/* Fills each column with the moment of it at which most is live. */
 static void memory_band(const struct picture *s, enum tier t, const struct event *event, int n, double scale, struct band *b)
 {
     double live[CLASSES] = {0}, total = 0;
@@ -267,7 +268,7 @@ static enum status draw_memory(struct picture *s, const struct plan *plan, struc
 
 /* --- The page --- */
 
-/* Round times on an axis over everything below `top`. */
+/* Draws round times on an axis over everything below `top`. */
 static void draw_axis(struct picture *s, int top)
 {
     double unit;

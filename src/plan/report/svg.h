@@ -4,7 +4,7 @@
 
 #include "plan/plan.h"
 
-/* Lanes and memory of the first micro-batch's step as an SVG picture of at most some 200 KB. ERR_IO, ERR_NOMEM. */
+/* Draws lanes and memory of the first micro-batch's step as an SVG picture of at most some 200 KB. ERR_IO, ERR_NOMEM. */
 enum status plan_write_svg(const struct plan *p, const struct model *m, FILE *f);
 
 #endif

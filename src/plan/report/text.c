@@ -13,7 +13,7 @@
 #include <math.h>
 #include <string.h>
 
-/* Three digits and a prefix that a unit can follow: "0.0123 ", "4.7 k", "126 G". */
+/* Formats three digits and a prefix that a unit can follow: "0.0123 ", "4.7 k", "126 G". */
 static const char *scaled(double x, char buf[32])
 {
     static const char *const prefix[] = {"", "k", "M", "G", "T", "P", "E"};
@@ -30,14 +30,14 @@ static void bytes_cell(FILE *f, int64_t bytes)
     fprintf(f, " %11s", bytes > 0 ? units_format_bytes(bytes, text) : "-");
 }
 
-/* Exposed seconds are differences of times on the virtual clock: their rounding is printed as 0. */
+/* Prints seconds; rounding is printed as 0, since exposed seconds are differences of times on the virtual clock. */
 static void seconds_cell(FILE *f, double seconds, double step)
 {
     char text[32];
     fprintf(f, " %11s", seconds < 1e-12 * step ? "0 s" : report_duration(seconds, text));
 }
 
-/* "0%", "<0.01%", "0.05%", "3.4%", "88%" */
+/* Formats a share: "0%", "<0.01%", "0.05%", "3.4%", "88%". */
 static const char *percent(double share, char buf[16])
 {
     double x = 100 * share;
@@ -97,7 +97,7 @@ static void print_longest(const struct plan *p, FILE *f)
                 longer);
 }
 
-/* "2 x a100-80", "8 ranks", "1 x cpu" */
+/* Formats the machine: " on 2 x a100-80", " on 8 ranks", " on 1 x cpu"; "" for one unnamed rank. */
 static const char *whereon(const struct plan *p, const struct plan_request *s, char buf[96])
 {
     const struct hardware *h = s->machine ? s->hardware : NULL;
@@ -108,7 +108,7 @@ static const char *whereon(const struct plan *p, const struct plan_request *s, c
     return buf;
 }
 
-/* The digits behind the point with which a share in percent is not 0: none for 12, one for 1.2, three for 0.0012. */
+/* Returns the digits behind the point with which a share in percent is not 0: none for 12, one for 1.2, three for 0.0012. */
 static int digits_of(double percent)
 {
     int digits = percent < 9.95;
@@ -117,7 +117,7 @@ static int digits_of(double percent)
     return digits;
 }
 
-/* Whether the plan fits comes first: if it does not, nothing runs. */
+/* Prints the verdict first: if the plan does not fit, nothing runs. Model, machine and batch follow. */
 static void print_header(const struct plan *p, const struct model *m, const struct plan_request *s, const struct report *r,
                          FILE *f)
 {
@@ -146,7 +146,7 @@ static void print_header(const struct plan *p, const struct model *m, const stru
     plan_print_sharing(p, f);
 }
 
-/* What `above` has more than `below`, in percent of that. */
+/* Prints by how many percent `above` exceeds `below`. */
 static void print_more(const char *name, const char *note, const int64_t above[TIERS], const int64_t below[TIERS], FILE *f)
 {
     fprintf(f, "%-14s", name);
@@ -167,7 +167,7 @@ static void print_tiers(const char *name, const int64_t bytes[TIERS], const char
     fprintf(f, "%s\n", note);
 }
 
-/* Peaks and limits, with enough digits to tell them apart. */
+/* Prints peaks and limits, with enough digits to tell them apart. */
 static void print_limits(const struct plan *p, const struct plan_request *s, FILE *f)
 {
     char peak[TIERS][32], limit[TIERS][32], note[48] = "";
@@ -190,7 +190,7 @@ static void print_limits(const struct plan *p, const struct plan_request *s, FIL
         prose_print(f, 2, "memory: %s", memory);
 }
 
-/* Bytes against limits; for a plan that fits, also what moves. */
+/* Prints bytes against limits and, for a plan that fits, the traffic. */
 static void print_memory(const struct plan *p, const struct plan_request *s, const struct report *r, FILE *f)
 {
     char line[PLAN_TEXT];
@@ -259,7 +259,7 @@ static const char *lane_purpose(enum lane l)
     return purpose[l];
 }
 
-/* Where the step's time goes. */
+/* Prints the parts of the step's time. */
 static void print_limit(const struct plan *p, const struct report *r, FILE *f)
 {
     char a[32], b[32], share[16];
@@ -281,7 +281,7 @@ static void print_limit(const struct plan *p, const struct report *r, FILE *f)
                     lane_purpose(slowest), class_name(most));
 }
 
-/* "71 days"; nobody plans for longer than drives are kept. */
+/* Formats a drive's life: "71 days". Nobody plans for longer than drives are kept. */
 static const char *drive_lasts(double days, char buf[32])
 {
     if (days > 20 * 365)
@@ -292,7 +292,7 @@ static const char *drive_lasts(double days, char buf[32])
     return buf;
 }
 
-/* Drives share what is written; their number is known for a machine that is not here. */
+/* Prints the wear of drives, which share the writes. Their number is known only for a named machine. */
 static void print_wear(const struct plan *p, const struct plan_request *s, const struct report *r, FILE *f)
 {
     char a[32], b[32], c[32], d[32], which[48] = "A drive";
