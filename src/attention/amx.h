@@ -1,4 +1,4 @@
-/* What the AMX kernels are made of: bf16 tiles of 16 rows x 64 bytes, products on them, and packing.
+/* Building blocks of the AMX kernels: bf16 tiles of 16 rows x 64 bytes, products on them, and packing.
  *
  * A product is C[32][32] (+)= sum over steps of A[32][32] B[32][32], 2 x 2 tiles of C at a time: tiles 0-3 hold C, 4-5 rows of A,
  * 6-7 columns of B. Four forms of rows x [n, d], tiles of 1 KiB, tails zero; d is rounded up to 32:
@@ -26,7 +26,7 @@ struct amx_rows {
     int64_t heads, head, d;
 };
 
-/* 16 rows [row, row + n), 32 elements from c on. */
+/* Loads 16 rows [row, row + n), 32 elements from c on; zeros elsewhere. */
 static inline AMX void amx_load(vi r[SIDE], const struct amx_rows *x, int64_t row, int64_t n, int64_t c)
 {
     const __mmask32 mask = (__mmask32)(0xffffffffu >> (SPAN - min_i64(SPAN, x->d - c)));
@@ -35,7 +35,7 @@ static inline AMX void amx_load(vi r[SIDE], const struct amx_rows *x, int64_t ro
             i < n ? _mm512_maskz_loadu_epi16(mask, x->x + ((row + i) * x->heads + x->head) * x->d + c) : _mm512_setzero_si512();
 }
 
-/* Low and high halves of two rows of 32 as pairs. */
+/* Makes pairs of the low (amx_pairs_high: high) halves of two rows of 32. */
 static inline AMX vi amx_pairs_low(vi a, vi b)
 {
     const vi at = _mm512_set_epi16(47, 15, 46, 14, 45, 13, 44, 12, 43, 11, 42, 10, 41, 9, 40, 8, 39, 7, 38, 6, 37, 5, 36, 4, 35,
@@ -50,7 +50,7 @@ static inline AMX vi amx_pairs_high(vi a, vi b)
     return _mm512_permutex2var_epi16(a, at, b);
 }
 
-/* Two vectors, lane by lane, in bf16. */
+/* Interleaves two vectors, lane by lane, in bf16. */
 static inline AMX vi amx_zip(vf a, vf b)
 {
     const vi at = _mm512_set_epi16(31, 15, 30, 14, 29, 13, 28, 12, 27, 11, 26, 10, 25, 9, 24, 8, 23, 7, 22, 6, 21, 5, 20, 4, 19,
@@ -69,7 +69,8 @@ static inline AMX void amx_store(char *tile, const vi r[SIDE], int transposed)
         _mm512_store_ps(tile + i * 64, t[i]);
 }
 
-/* Rows [row, row + n) as left rows, or as right columns; tiles up to the next multiple of `unit` rows are written. */
+/* Packs rows [row, row + n) as left rows, or as right columns if `right`. Tiles are written up to the next multiple of `unit`
+ * rows. */
 static inline AMX void amx_pack_rows(char *out, const struct amx_rows *x, int64_t row, int64_t n, int64_t unit, int right)
 {
     for (int64_t i = 0; i < round_up(n, unit); i += SIDE)
@@ -80,7 +81,8 @@ static inline AMX void amx_pack_rows(char *out, const struct amx_rows *x, int64_
         }
 }
 
-/* Rows [row, row + n) as right rows, or as left columns, `block` rows from one tile of columns to the next; as above. */
+/* Packs rows [row, row + n) as right rows, or as left columns if `left`; up to a multiple of `unit` rows, too. Tiles of columns
+ * lie `block` rows apart. */
 static inline AMX void amx_pack_pairs(char *out, const struct amx_rows *x, int64_t row, int64_t n, int64_t unit, int64_t block,
                                       int left)
 {

@@ -28,21 +28,21 @@ struct backward {
     const float *lse_in, *delta_in; /* [hq][lse_stride], [sq][hq] */
     int64_t lse_stride;             /* rows of the whole call */
     int accumulate;
-    int64_t dp, wp;               /* widths of q and k, of v and go, as packed */
+    int64_t dp, wp;               /* packed widths of q and k, and of v and go */
     char *q_columns, *go_columns; /* [batch][q_blocks] right columns */
     char *q_rows, *go_rows;       /* [batch][q_blocks] right rows of BLOCK */
     float *dqt;                   /* [batch][q_blocks][dp/16][BLOCK/16] tiles of 16 columns x 16 queries */
-    float *lse, *delta;           /* [batch][q_blocks * BLOCK]: lse * log2(e); 0 where there is no key or row */
+    float *lse, *delta;           /* [batch][q_blocks * BLOCK]; lse in units of log2; 0 if there is no key or row */
     float scale;
 };
 
-/* One thread's scratch: a key block. */
+/* One thread's scratch for a key block. */
 struct keys {
     char *k, *v, *k_columns; /* left rows, left rows, left columns */
     float *dk, *dv;          /* [BLOCK][dp], [BLOCK][wp] */
-    float *sum;              /* the same of the groups before */
+    float *sum;              /* sums of the groups before, in the layout of dk and dv */
     char *ds;                /* right rows: [BLOCK/16 of queries][SPANS of keys] */
-    char *pt, *dst;          /* left rows: [2 of keys][SPANS of queries], of 32 keys */
+    char *pt, *dst;          /* left rows of 32 keys: [2 of keys][SPANS of queries] */
     float *s, *dp;           /* [SPAN keys][SPAN queries] */
 };
 
@@ -67,7 +67,7 @@ static struct keys keys_of(char *base, int64_t dp, int64_t wp)
     return x;
 }
 
-/* Lays the shared areas out from `work` on; *end is where the threads' scratch starts. */
+/* Lays the shared areas out from `work` on; *end: start of the threads' scratch. */
 static struct backward layout(const struct op_attrs *attrs, void *work, char **end)
 {
     struct backward b = {.attrs = attrs,
@@ -93,13 +93,13 @@ int64_t amx_backward_workspace(const struct op_attrs *attrs, int threads)
     return (int64_t)(uintptr_t)end + threads * scratch_bytes(b.dp, b.wp);
 }
 
-/* Where the row of the head in a slot of the batch lies, in rows. */
+/* Returns the packed row of a row of the head in a slot of the batch. */
 static int64_t packed_row(const struct backward *b, int64_t slot, int64_t row)
 {
     return slot * b->t.q_blocks * BLOCK + row;
 }
 
-/* Packs query block i of a head, its lse and delta, both of which come in other layouts; zeroes its dq. */
+/* Packs query block i of a head, with its lse and delta, which come in other layouts; zeroes its dq. */
 static void prepare_queries(const struct backward *b, int64_t slot, int64_t head, int64_t i)
 {
     const int64_t row = i * BLOCK, n = min_i64(BLOCK, b->t.mask.sq - row), at = packed_row(b, slot, row), d = b->q.d;
@@ -122,7 +122,8 @@ static void prepare_queries(const struct backward *b, int64_t slot, int64_t head
         memset(b->dq + ((row + r) * b->q.heads + head) * d, 0, (size_t)d * 4);
 }
 
-/* P and dS of 32 keys x 32 queries, from S^T and dP^T: P^T and dS^T as tiles of keys, dS as tiles of pairs of keys. */
+/* Computes P and dS of 32 keys x 32 queries from S^T and dP^T. Stores P^T and dS^T as tiles of keys, dS as tiles of pairs of
+ * keys. */
 static inline AMX void span_gradient(const float *s, const float *dp, float factor, const float *lse, const float *delta,
                                      const int32_t *from, const int32_t *to, int64_t key, int masked, float cap, char *pt,
                                      char *dst, char *ds)
@@ -175,7 +176,7 @@ static AMX void span_gradient_capped(const float *s, const float *dp, float fact
     span_gradient(s, dp, factor, lse, delta, from, to, key, 1, cap, pt, dst, ds);
 }
 
-/* S^T and dP^T of 32 keys and 32 queries, the packed ones from `at` on. */
+/* Computes S^T and dP^T of 32 keys and 32 queries, the packed ones from `at` on. */
 static inline AMX void span_scores(const struct backward *b, const struct keys *x, int64_t kp, int64_t at)
 {
     const int64_t k_tiles = b->dp / SPAN * TILE, v_tiles = b->wp / SPAN * TILE, row = SPAN * 4;
@@ -185,7 +186,7 @@ static inline AMX void span_scores(const struct backward *b, const struct keys *
                 SIDE * row, SIDE * 4, 0);
 }
 
-/* dv and dk of 32 keys, span kp of key block j, from query block i; leaves dS in x->ds. */
+/* Adds query block i's part to dv and dk of 32 keys (span kp of key block j); leaves dS in x->ds. */
 static AMX void key_span(const struct backward *b, const struct keys *x, int64_t slot, int64_t i, int64_t j, int64_t kp)
 {
     const int64_t dp = b->dp, wp = b->wp, key = j * BLOCK + kp * SPAN, row = i * BLOCK, block = packed_row(b, slot, row);
@@ -217,7 +218,7 @@ static AMX void key_span(const struct backward *b, const struct keys *x, int64_t
                     (char *)(x->dk + kp * SPAN * dp + c), dp * 4, SIDE * dp * 4, SIDE * 4, 1);
 }
 
-/* dq of 32 queries, span qp of query block i, from key block j. */
+/* Adds key block j's part to dq of 32 queries (span qp of query block i). */
 static AMX void query_span(const struct backward *b, const struct keys *x, int64_t slot, int64_t i, int64_t j, int64_t qp)
 {
     const int64_t row = i * BLOCK + qp * SPAN;
@@ -231,7 +232,7 @@ static AMX void query_span(const struct backward *b, const struct keys *x, int64
                     SPANS * TILE, dqt + c * (BLOCK / SIDE) * TILE, 64, BLOCK / SIDE * TILE, TILE, 1);
 }
 
-/* The end of a group of key blocks, of which j is the last: adds query block i's part to dq. */
+/* Adds query block i's part to dq at the end of a group of key blocks, of which j is the last. */
 static AMX void store_queries(const struct backward *b, int64_t slot, int64_t head, int64_t i, int64_t j)
 {
     const int64_t row = i * BLOCK, n = min_i64(BLOCK, b->t.mask.sq - row), d = b->q.d;
@@ -256,7 +257,8 @@ static AMX void store_queries(const struct backward *b, int64_t slot, int64_t he
     memset(dqt, 0, (size_t)(BLOCK * b->dp) * 4);
 }
 
-/* Rows [row, row + n) of dk or dv, as those of `of`, from x with rows of its width as packed, times factor. */
+/* Stores rows [row, row + n) of dk or dv, of the shape of `of`, times factor; adds to them if `add`. x has rows of the packed
+ * width. */
 static AMX void store_keys(const struct amx_rows *of, float *out, const float *x, float factor, int64_t kv, int64_t row, int64_t n,
                            int add)
 {
@@ -272,7 +274,7 @@ static AMX void store_keys(const struct amx_rows *of, float *out, const float *x
         }
 }
 
-/* The end of a group of query blocks. dk and dv lie one after the other, as their sums. */
+/* Adds a group of query blocks to the sums. dk and dv lie one after the other, as their sums do. */
 static AMX void group_keys(const struct backward *b, const struct keys *x)
 {
     for (int64_t i = 0; i < BLOCK * (b->dp + b->wp); i += SIDE) {
@@ -304,7 +306,7 @@ static void load_keys(const struct backward *b, const struct keys *x, int64_t kv
     amx_pack_pairs(x->k_columns, &k, key, n, SPAN, BLOCK, 1);
 }
 
-/* Key block j of the head in `slot` of the batch that starts at first_head. */
+/* Runs key block j of the head in `slot` of the batch that starts at first_head. */
 static void backward_task(const struct backward *b, const struct keys *x, int64_t first_head, int64_t slot, int64_t j)
 {
     const int64_t head = first_head + slot, kv = head / b->t.group, key = j * BLOCK, n = min_i64(BLOCK, b->t.mask.sk - key);
@@ -337,7 +339,7 @@ static void backward_task(const struct backward *b, const struct keys *x, int64_
     pass_turn(turn, (int32_t)(head + 1));
 }
 
-/* Query rows [row, row + SEGMENT). dk and dv of later segments add to those of earlier ones, in order. */
+/* Runs query rows [row, row + SEGMENT). dk and dv of later segments add to those of earlier ones, in order. */
 static void backward_segment(const struct op_attrs *attrs, void *const *arg, int64_t row, const struct cpu_stream *stream)
 {
     const int64_t hq = attrs->attn.hq, hk = attrs->attn.hk, d = attrs->attn.head_dim, w = op_value_dim(attrs);

@@ -1,24 +1,24 @@
-/* Attention forward of BF16 for AMX: as panels_forward.c, S^T = K Q^T and O^T = V^T P^T in panels of 32 queries, with P rounded
- * to bf16 for the second product. Scores are scaled, and sums are of what is not yet rounded, in fp32.
+/* Attention forward of BF16 for AMX: as panels_forward.c, S^T = K Q^T and O^T = V^T P^T in panels of 32 queries. P is rounded to
+ * bf16 for the second product. Scores are scaled later, and sums take unrounded values, in fp32.
  *
- * K (left rows) and V (left columns) of a batch of KV heads are packed once into `work`; a task is a block of queries of one
+ * K (left rows) and V (left columns) of a batch of KV heads are packed once into `work`. A task is a block of queries of one
  * head, against all its key blocks.
  *
- * Sums over millions of keys: blocks' sums of p are added in fp64. O is summed key by key in fp32, since only memory could keep a
- * block's apart, for GROUP blocks, and what these came to in fp64: off by some 1e-4, where a bf16 output is by 2e-3. */
+ * Sums over millions of keys: blocks' sums of p are added in fp64. O is summed key by key in fp32 for GROUP blocks, since only
+ * memory could keep a block's sum apart; groups are added in fp64. The error is some 1e-4, where a bf16 output is off by 2e-3. */
 #include "attention/amx.h"
 #include "attention/mask.h"
 
 #include <math.h>
 #include <omp.h>
 
-#define SLACK 24.0f        /* as in panels_forward.c */
-#define FAR_BEHIND 0x1p40f /* likewise */
-#define BATCH_ROWS 8192    /* likewise */
+#define SLACK 24.0f        /* same as in panels_forward.c */
+#define FAR_BEHIND 0x1p40f /* same as in panels_forward.c */
+#define BATCH_ROWS 8192    /* same as in panels_forward.c */
 #define NOTHING (-1e30f)   /* m before the first key */
 
-enum { KEYS = 256, PANELS = 6 }; /* keys of a block, panels of queries of a task */
-enum { GROUP = 64 };             /* key blocks: 16k keys; adding their sum up takes about 1% of the time, of fewer more */
+enum { KEYS = 256, PANELS = 6 }; /* KEYS: keys of a block; PANELS: panels of queries of a task */
+enum { GROUP = 64 };             /* key blocks: 16k keys; adding their sums takes about 1% of the time, more in smaller groups */
 
 struct forward {
     struct mask mask;
@@ -27,18 +27,18 @@ struct forward {
     enum dtype o_type;
     float *lse;
     char *packed_k, *packed_v;
-    int64_t dp, wp, sk;                /* widths of keys and of values, and keys, as packed */
-    int64_t k_bytes, v_bytes, batch;   /* bytes of a head of K and of V; KV heads at a time */
-    float scale;                       /* times log2(e) */
+    int64_t dp, wp, sk;                /* packed widths of keys and of values, and number of keys */
+    int64_t k_bytes, v_bytes, batch;   /* bytes of a packed head of K and of V; KV heads at a time */
+    float scale;                       /* includes log2(e) */
     const struct cpu_stream *stream;
-    float cap;                         /* over the scale; 0: none */
+    float cap;                         /* cap divided by the scale; 0: none */
 };
 
 /* One thread's scratch: a block of queries and their state. */
 struct panels {
     char *q;     /* [PANELS] right columns */
     float *o;    /* [PANELS][wp/16][2] tiles of 16 columns x 16 queries */
-    double *sum; /* the same of the groups before; only if `grouped` */
+    double *sum; /* sums of the groups before, in o's layout; only if `grouped` */
     char *p;     /* right rows: [2][KEYS/32] tiles */
     float *s;    /* [KEYS][SPAN] */
     double l[PANELS][SPAN];
@@ -67,7 +67,7 @@ int64_t amx_workspace(enum op_kind kind, const struct op_attrs *attrs, int threa
     return ATTN_ALIGN + batch_of(attrs) * head + threads * scratch_bytes(dp, wp);
 }
 
-/* Maximum of each lane over n rows of scaled s; masked scores become -inf first. */
+/* Finds each lane's maximum over n rows of scaled s; masked scores become -inf first. */
 static AMX void panel_maximum(const struct forward *f, float *s, int64_t n, int64_t key, const struct panels *x, int64_t p,
                               int masked, vf max[2])
 {
@@ -85,7 +85,7 @@ static AMX void panel_maximum(const struct forward *f, float *s, int64_t n, int6
     }
 }
 
-/* Moves m of the lanes whose maximum outgrew it, and shrinks what they have summed. */
+/* Moves m of lanes whose maximum outgrew it, and shrinks their sums accordingly. */
 static AMX void panel_reference(const struct forward *f, struct panels *x, int64_t p, const vf max[2])
 {
     int any = 0;
@@ -103,7 +103,7 @@ static AMX void panel_reference(const struct forward *f, struct panels *x, int64
     double *sum = x->sum + p * f->wp * SPAN;
     for (int64_t i = 0; i < SPAN; i++)
         x->l[p][i] *= (double)x->factor[i];
-    for (int64_t c = 0; c < f->wp * SPAN; c += SIDE) { /* a row of a tile: c / 256 % 2 tells which half of the lanes */
+    for (int64_t c = 0; c < f->wp * SPAN; c += SIDE) { /* a row of a tile: c / 256 % 2 gives the half of the lanes */
         const float *factor = &x->factor[c / (SIDE * SIDE) % 2 * SIDE];
         vf_store(o + c, vf_load(o + c) * vf_load(factor));
         for (int64_t i = 0; i < SIDE && x->grouped; i++)
@@ -111,7 +111,7 @@ static AMX void panel_reference(const struct forward *f, struct panels *x, int64
     }
 }
 
-/* P = 2^(scale s - m) in bf16 of 32 keys, the step-th of a block; sums grows by those of the lanes. */
+/* Computes P = 2^(scale s - m) in bf16 of 32 keys, the step-th of a block, and adds it to the lanes' sums. */
 static inline AMX void span_exp(const struct forward *f, const struct panels *x, int64_t p, const float *s, int64_t step,
                                 int masked, vf sums[2])
 {
@@ -144,14 +144,14 @@ static AMX void panel_sums(struct panels *x, int64_t p, const vf sums[2])
         x->l[p][i] += (double)f[i];
 }
 
-/* Every lane has an m. */
+/* Tells whether every lane has an m. */
 static AMX int panel_started(const struct panels *x, int64_t p)
 {
     return !vm_any(vf_greater(vf_set(0.5f * NOTHING), vf_load(&x->m[p][0]))) &&
            !vm_any(vf_greater(vf_set(0.5f * NOTHING), vf_load(&x->m[p][WIDTH])));
 }
 
-/* S^T of panel p and 32 keys. */
+/* Computes S^T of panel p and 32 keys. */
 static inline AMX void span_scores(const struct forward *f, int64_t kv, const struct panels *x, int64_t p, int64_t key, float *s)
 {
     const int64_t tiles = f->dp / SPAN * TILE;
@@ -164,8 +164,8 @@ static inline AMX void span_scores(const struct forward *f, int64_t kv, const st
         vf_store(s + i, c * vf_tanh(vf_load(s + i) * inverse));
 }
 
-/* P of panel p and the keys [key, key_end) of one block, both multiples of 32, against an m that has not seen them: 1 where a sum
- * shows that it is too far behind. A span's scores stay in the L1 cache. */
+/* Computes P of panel p and the keys [key, key_end) of one block, both multiples of 32, without moving m first. Returns 1 if a
+ * sum shows that m is too far behind. A span's scores stay in the L1 cache. */
 static AMX int panel_unseen(const struct forward *f, int64_t kv, struct panels *x, int64_t p, int64_t key, int64_t key_end)
 {
     vf sums[2] = {vf_set(0), vf_set(0)};
@@ -179,7 +179,7 @@ static AMX int panel_unseen(const struct forward *f, int64_t kv, struct panels *
     return 0;
 }
 
-/* The same after m has been moved to where it must be. */
+/* Computes P as panel_unseen does, after moving m to where it must be. */
 static AMX void panel_scores(const struct forward *f, int64_t kv, struct panels *x, int64_t p, int64_t key, int64_t key_end,
                              int masked)
 {
@@ -205,7 +205,7 @@ static AMX void panel_block(const struct forward *f, int64_t kv, struct panels *
                     SIDE * 4, 2 * TILE, TILE, 1);
 }
 
-/* Ends a group of key blocks, of all panels. */
+/* Ends a group of key blocks, for all panels. */
 static AMX void panels_group(struct panels *x, int64_t wp)
 {
     for (int64_t i = 0; i < PANELS * SPAN * wp; i++) {
@@ -229,7 +229,7 @@ static void panels_load(const struct forward *f, struct panels *x, const struct 
     amx_pack_rows(x->q, q, row, n, SPAN, 1);
 }
 
-/* o of 16 queries, of which n are there, times factor[query]. */
+/* Stores o of 16 queries, of which n exist, times factor[query]. */
 static AMX void store_rows(const struct forward *f, const float *o, const float *factor, int64_t head, int64_t row, int64_t n)
 {
     const int64_t w = f->v.d;
@@ -256,7 +256,7 @@ static void panels_store(const struct forward *f, struct panels *x, int64_t head
         const float m = (&x->m[0][0])[i];
         const double l = (&x->l[0][0])[i];
         f->lse[head * f->mask.sq + row + i] = l == 0 ? -INFINITY : (float)((double)m * 0.6931471805599453 + log(l));
-        x->factor[i] = l == 0 ? 0 : (float)(1 / l); /* a NaN stays one */
+        x->factor[i] = l == 0 ? 0 : (float)(1 / l); /* NaN stays NaN */
     }
     for (int64_t i = 0; i < PANELS * SPAN * f->wp && x->grouped; i++)
         x->o[i] = (float)(x->sum[i] + (double)x->o[i]);
@@ -265,7 +265,7 @@ static void panels_store(const struct forward *f, struct panels *x, int64_t head
                    min_i64(SIDE, n - i));
 }
 
-/* Query rows [row, row + n) of one head, against KV head kv of the batch. */
+/* Runs query rows [row, row + n) of one head, against KV head kv of the batch. */
 static void forward_task(const struct forward *f, int64_t head, int64_t kv, int64_t row, int64_t n, struct panels *x)
 {
     const struct mask *m = &f->mask;

@@ -1,11 +1,11 @@
-/* The product of AMX tiles: the instructions of the attention kernels that only a processor with AMX has, beside base/amx.h. */
+/* The product of AMX tiles: the instructions of the attention kernels that only a CPU with AMX has, beside base/amx.h. */
 #ifndef LTRAIN_ATTENTION_AMX_PRODUCT_H
 #define LTRAIN_ATTENTION_AMX_PRODUCT_H
 
 #include <stdint.h>
 
-/* A: `steps` tiles one after the other, and as many at a + a_next; B likewise. C: rows `row` bytes apart, the lower two tiles at
- * c + c_below, the right ones at c + c_beside. */
+/* Multiplies 2 x 2 tiles of C. A: `steps` tiles one after the other, and as many at a + a_next; B likewise. C: rows `row` bytes
+ * apart, the lower two tiles at c + c_below, the right ones at c + c_beside. */
 static inline void amx_product(int64_t steps, const char *a, int64_t a_next, const char *b, int64_t b_next, char *c, int64_t row,
                                int64_t c_below, int64_t c_beside, int add)
 {

@@ -1,4 +1,4 @@
-/* Chooses the attention kernels of this machine. */
+/* Choosing the attention kernels of this machine. */
 #include "attention/attention.h"
 
 #include "attention/kernels.h"
@@ -15,7 +15,7 @@ struct attention_kernels attention_kernels_for(enum isa isa)
     return (struct attention_kernels){attn_portable_forward, attn_portable_backward, attn_portable_workspace};
 }
 
-/* Those of this processor for these attributes. Vectors hold 8 numbers of a head: other sizes are the portable kernels'. */
+/* Returns this CPU's kernels for these attributes. Vectors hold 8 numbers of a head; other sizes go to the portable kernels. */
 static struct attention_kernels kernels_of(const struct op_attrs *attrs)
 {
     if (attrs->attn.head_dim % 8 || op_value_dim(attrs) % 8)

@@ -14,9 +14,8 @@
  * Backward uses p from lse and the given delta = rowsum(do * o) (OP_ATTN_DELTA): FlashAttention-2 (Dao 2023), algorithm 2. dq is
  * written; dk and dv are written, or added to if attrs->attn.accumulate. With the lse and delta of attention over several calls'
  * keys, each call gives its keys' part of the gradients. Deterministic, independent of the number of threads,
- * of which the CPU kernels start their stream's (struct cpu_stream; at least 1). Where T is BF16 and the processor has AMX
- * (isa_has_amx()), p and the scores' gradients are rounded to BF16 for the products that take them, and denormals are zero in
- * products. scale > 0.
+ * which is that of the CPU kernels' stream (struct cpu_stream; at least 1). If T is BF16 and the CPU has AMX (isa_has_amx()), p
+ * and the scores' gradients are rounded to BF16 for the products that take them, and denormals are zero in products. scale > 0.
  * Sums over keys and queries are made of blocks' sums: at 2^24 keys the CPU's F32 kernels agree with fp64 within 1e-6
  * (tests/attention/test_length.c; cuda_kernels.h says what tensor cores do). */
 #ifndef LTRAIN_ATTENTION_ATTENTION_H
@@ -24,9 +23,9 @@
 
 #include "device/kernel.h"
 
-/* Scratch bytes of OP_ATTN_FWD or OP_ATTN_BWD for these attributes, with that many threads.
- * Grows with S x head_dim (forward: packed K and V of one KV head; backward: packed q, do and dq of one query head, twice q and
- * do with AMX), not with S x threads. */
+/* Returns the scratch bytes of OP_ATTN_FWD or OP_ATTN_BWD for these attributes and threads. They grow with S x head_dim, not with
+ * S x threads: forward has packed K and V of one KV head; backward has packed q, do and dq of one query head (q and do twice with
+ * AMX). */
 int64_t attention_workspace_bytes(enum op_kind kind, const struct op_attrs *attrs, int threads);
 
 /* Sets table[OP_ATTN_FWD] and table[OP_ATTN_BWD]. Argument order in program/op.h. */

@@ -39,7 +39,7 @@ static inline SIMD void vf_store(float *p, vf x)
     _mm256_storeu_ps(p, x);
 }
 
-/* b where one of them is NaN. */
+/* Returns the lanes' maxima; b where one of them is NaN. */
 static inline SIMD vf vf_max(vf a, vf b)
 {
     return _mm256_max_ps(a, b);
@@ -55,7 +55,7 @@ static inline SIMD vm vf_greater(vf a, vf b)
     return _mm256_cmp_ps(a, b, _CMP_GT_OQ);
 }
 
-/* Or one of them is NaN. */
+/* Tells a >= b, or one of them is NaN. */
 static inline SIMD vm vf_not_less(vf a, vf b)
 {
     return _mm256_cmp_ps(a, b, _CMP_NLT_UQ);
@@ -66,7 +66,7 @@ static inline SIMD vm vf_unequal(vf a, vf b)
     return _mm256_cmp_ps(a, b, _CMP_NEQ_UQ);
 }
 
-/* The lanes whose interval [from, to) contains key. */
+/* Tells the lanes whose interval [from, to) contains key. */
 static inline SIMD vm vi_contains(vi from, vi to, int64_t key)
 {
     vi j = _mm256_set1_epi32((int)key);
@@ -83,17 +83,17 @@ static inline SIMD vf vf_select(vm m, vf yes, vf no)
     return _mm256_blendv_ps(no, yes, m);
 }
 
-/* x, or 0. */
+/* Returns x where m holds, else 0. */
 static inline SIMD vf vf_keep(vm m, vf x)
 {
     return _mm256_and_ps(x, m);
 }
 
-/* 2^x for x <= 127; relative error below 2.5e-7 on [-126, 0], 2^-126 below; NaN stays NaN. */
+/* Returns 2^x for x <= 127; relative error below 2.5e-7 on [-126, 0], 2^-126 below; NaN stays NaN. */
 static inline SIMD vf vf_exp2(vf x)
 {
     const __m256 round =
-        _mm256_set1_ps(12582912.0f + 127.0f);      /* 1.5 * 2^23: rounds to integer, which lands in the low bits, biased */
+        _mm256_set1_ps(12582912.0f + 127.0f);      /* 1.5 * 2^23: rounds to an integer, which lands in the low bits, biased */
     x = _mm256_max_ps(_mm256_set1_ps(-126.0f), x); /* in this order NaN passes */
     __m256 t = _mm256_add_ps(x, round), f = _mm256_sub_ps(x, _mm256_sub_ps(t, round));
     __m256 y = _mm256_set1_ps(1.327647217e-03f); /* minimax of degree 5 on [-1/2, 1/2], constant term rounded to 1 */
@@ -105,7 +105,7 @@ static inline SIMD vf vf_exp2(vf x)
     return _mm256_mul_ps(y, _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_castps_si256(t), 23)));
 }
 
-/* 2^x of an integer x <= 127, exactly; 2^-126 below. */
+/* Returns 2^x of an integer x <= 127, exactly; 2^-126 below. */
 static inline SIMD vf vf_exp2_whole(vf x)
 {
     return vf_exp2(x); /* x - round(x) is 0, and the polynomial's constant term 1 */

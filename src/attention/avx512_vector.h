@@ -1,7 +1,7 @@
 /* AVX-512 (F, BW, DQ, VL): vectors of 16, tiles of 8 x 48.
  *
  * Tiles are in assembly, as AVX2's: zmm0-23 accumulate (row i in zmm 3i to 3i+2), zmm24-26 hold a row of B, zmm27 one element of
- * A. C is added at the end, and not what the sum starts from: a sum over millions of rows rounds once per block. */
+ * A. C is added at the end instead of starting the sum, so that a sum over millions of rows rounds once per block. */
 #ifndef LTRAIN_ATTENTION_AVX512_VECTOR_H
 #define LTRAIN_ATTENTION_AVX512_VECTOR_H
 
@@ -39,7 +39,7 @@ static inline SIMD void vf_store(float *p, vf x)
     _mm512_storeu_ps(p, x);
 }
 
-/* b where one of them is NaN. */
+/* Returns the lanes' maxima; b where one of them is NaN. */
 static inline SIMD vf vf_max(vf a, vf b)
 {
     return _mm512_max_ps(a, b);
@@ -55,7 +55,7 @@ static inline SIMD vm vf_greater(vf a, vf b)
     return _mm512_cmp_ps_mask(a, b, _CMP_GT_OQ);
 }
 
-/* Or one of them is NaN. */
+/* Tells a >= b, or one of them is NaN. */
 static inline SIMD vm vf_not_less(vf a, vf b)
 {
     return _mm512_cmp_ps_mask(a, b, _CMP_NLT_UQ);
@@ -66,7 +66,7 @@ static inline SIMD vm vf_unequal(vf a, vf b)
     return _mm512_cmp_ps_mask(a, b, _CMP_NEQ_UQ);
 }
 
-/* The lanes whose interval [from, to) contains key. */
+/* Tells the lanes whose interval [from, to) contains key. */
 static inline SIMD vm vi_contains(vi from, vi to, int64_t key)
 {
     vi j = _mm512_set1_epi32((int)key);
@@ -83,13 +83,13 @@ static inline SIMD vf vf_select(vm m, vf yes, vf no)
     return _mm512_mask_blend_ps(m, no, yes);
 }
 
-/* x, or 0. */
+/* Returns x where m holds, else 0. */
 static inline SIMD vf vf_keep(vm m, vf x)
 {
     return _mm512_maskz_mov_ps(m, x);
 }
 
-/* 2^x; relative error below 1.5e-7 of normal results, of integer x, too; 0 and inf where floats end; NaN stays NaN. */
+/* Returns 2^x; relative error below 1.5e-7 of normal results, also for integer x; 0 and inf where floats end; NaN stays NaN. */
 static inline SIMD vf vf_exp2(vf x)
 {
     const vf f = _mm512_reduce_ps(x, _MM_FROUND_TO_NEG_INF | _MM_FROUND_NO_EXC); /* x - floor(x) */
@@ -102,7 +102,7 @@ static inline SIMD vf vf_exp2(vf x)
     return _mm512_scalef_ps(y, x); /* y 2^floor(x) */
 }
 
-/* 2^x of an integer x, exactly; 0 where floats end. */
+/* Returns 2^x of an integer x, exactly; 0 where floats end. */
 static inline SIMD vf vf_exp2_whole(vf x)
 {
     return _mm512_scalef_ps(_mm512_set1_ps(1), x);

@@ -1,9 +1,9 @@
-/* Soft caps of scores, cap * tanh(score / cap), in vectors of whichever instruction set has been included. */
+/* Soft caps of scores, cap * tanh(score / cap), in vectors of whichever instruction set is included. */
 #ifndef LTRAIN_ATTENTION_CAP_H
 #define LTRAIN_ATTENTION_CAP_H
 
-/* Near 0 a polynomial (Moshier's Cephes, tanhf), else from the exponential; a NaN stays one. Of a published cap (50) scores up to 31
- * are near: the others are computed only where there are some. */
+/* Returns tanh(x): near 0 a polynomial (Moshier's Cephes, tanhf), else from the exponential; NaN stays NaN. With a published cap
+ * (50), scores up to 31 are near; the exponential is computed only if a lane is far. */
 static inline SIMD vf vf_tanh(vf x)
 {
     const vf a = vf_max(x, -x), z = x * x;
@@ -15,7 +15,7 @@ static inline SIMD vf vf_tanh(vf x)
     const vm is_far = vf_not_less(a, vf_set(0.625f));
     if (!vm_any(is_far))
         return near;
-    const vf e = vf_exp2(-vf_max(vf_set(-43.0f), vf_set(-2.885390082f) * a)); /* beyond 15 the quotient is nothing */
+    const vf e = vf_exp2(-vf_max(vf_set(-43.0f), vf_set(-2.885390082f) * a)); /* beyond 15 the quotient vanishes */
     const vf far = vf_set(1.0f) - vf_set(2.0f) / (e + vf_set(1.0f));
     return vf_select(is_far, vf_select(vf_greater(vf_set(0.0f), x), -far, far), near);
 }

@@ -1,4 +1,4 @@
-/* The entries of cuda_attention.h: checks, and the choice between the sm_90a and the sm_80 kernels. */
+/* The entries of cuda_attention.h: checks, and the choice between sm_90a and sm_80 kernels. */
 #include "attention/cuda_kernels.h"
 
 enum status attention_cuda_forward(const struct op_attrs *attrs, void *const *arg, const struct attn_cuda *cuda,

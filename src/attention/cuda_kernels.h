@@ -1,4 +1,4 @@
-/* The two families of CUDA kernels behind cuda_attention.h, chosen by the device's compute capability. Private to attention.
+/* The two families of CUDA kernels behind cuda_attention.h, chosen by the device's compute capability. Private to src/attention.
  *
  * Callers (cuda_attention.c) have checked attributes and addresses; sq, sk > 0 and below 2^31. */
 #ifndef LTRAIN_ATTENTION_CUDA_KERNELS_H
@@ -10,15 +10,15 @@
 extern "C" {
 #endif
 
-/* sm80_*.cu: cp.async, ldmatrix, mma.sync; runs on every device from sm_80 on. */
+/* Computes by sm80_*.cu (cp.async, ldmatrix, mma.sync), on every device from sm_80 on. */
 int64_t attn_sm80_workspace_bytes(enum op_kind kind, const struct op_attrs *attrs, const struct attn_cuda *cuda);
 enum status attn_sm80_forward(const struct op_attrs *attrs, void *const *arg, const struct attn_cuda *cuda,
                               struct CUstream_st *stream);
 enum status attn_sm80_backward(const struct op_attrs *attrs, void *const *arg, const struct attn_cuda *cuda,
                                struct CUstream_st *stream);
 
-/* sm90_*.cu: TMA, mbarrier, wgmma; capability 90 only. `supports` says whether it has a kernel for this call (else sm80's are
- * used). */
+/* Computes by sm90_*.cu (TMA, mbarrier, wgmma), on capability 90 only. `supports` tells whether there is a kernel for this call
+ * (else sm80's are used). */
 int attn_sm90_supports(enum op_kind kind, const struct op_attrs *attrs, const struct attn_cuda *cuda);
 int64_t attn_sm90_workspace_bytes(enum op_kind kind, const struct op_attrs *attrs, const struct attn_cuda *cuda);
 enum status attn_sm90_forward(const struct op_attrs *attrs, void *const *arg, const struct attn_cuda *cuda,
@@ -26,30 +26,30 @@ enum status attn_sm90_forward(const struct op_attrs *attrs, void *const *arg, co
 enum status attn_sm90_backward(const struct op_attrs *attrs, void *const *arg, const struct attn_cuda *cuda,
                                struct CUstream_st *stream);
 
-/* Whether the call goes to sm90's. */
+/* Tells whether the call goes to the sm90 kernels. */
 int attention_cuda_on_sm90(enum op_kind kind, const struct op_attrs *attrs, const struct attn_cuda *cuda);
 
-#define ATTN_SM90_SHARED (227 * 1024) /* bytes of shared memory that its kernels are made for */
-#define ATTN_WIDE_SHARED (163 * 1024) /* and sm80's of head dimensions above 256 */
+#define ATTN_SM90_SHARED (227 * 1024) /* bytes of shared memory that the sm90 kernels are made for */
+#define ATTN_WIDE_SHARED (163 * 1024) /* bytes for sm80 kernels with head dimensions above 256 */
 #define ATTN_SM90_WORK_ALIGN 128
 
-/* Sums over millions of rows. Tensor cores round every addition towards zero: a sum of 2^20 rows comes out too small by some
- * 0.4%. So sm_90a's forward, where it has the registers (up to head dim 192), keeps what ATTN_GROUP key tiles came to in memory
- * and begins anew; a backward launch takes at most ATTN_SEGMENT rows of what it sums over, a multiple of all tiles, and later
- * ones add to what earlier ones have stored. */
+/* Limits of sums over millions of rows. Tensor cores round every addition towards zero, so a sum of 2^20 rows comes out too small
+ * by some 0.4%.
+ *
+ * sm_90a's forward, where it has the registers (up to head dim 192), stores the sum of ATTN_GROUP key tiles in memory and begins
+ * anew. A backward launch sums over at most ATTN_SEGMENT rows, a multiple of all tiles; later launches add to the stored results. */
 #ifndef ATTN_GROUP
 #define ATTN_GROUP 64
 #define ATTN_SEGMENT 65536
 #define ATTN_TOGETHER (64 << 20) /* bytes of q and do of the heads that sm90's backward pass has in hand: about an L2 cache */
 #endif
 
-/* First launch of every backward pass (cuda_prepare.cu, plain CUDA for any architecture): fills `rows` (and zeroes dq if asked),
- * so that the kernels after it need neither delta, lse nor lo, hi. Rows are padded to a multiple of ATTN_ROW_PAD, so tiles load
- * them unguarded. */
+/* Results of every backward pass's first launch (cuda_prepare.cu, plain CUDA for any architecture), so that later kernels need
+ * neither delta, lse nor lo, hi. Rows are padded to a multiple of ATTN_ROW_PAD, so tiles load them unguarded. */
 #define ATTN_ROW_PAD 128
 struct attn_row_stat {
     float
-        lse2; /* lse * log2(e); +inf for a query without keys and for padding: p = exp2(s * scale * log2(e) - lse2) is 0 there */
+        lse2; /* lse * log2(e); +inf for a query without keys and for padding, so that p = exp2(s * scale * log2(e) - lse2) is 0 */
     float delta; /* rowsum(do * o); 0 for a query without keys and for padding */
 };
 struct attn_row_span {
@@ -75,13 +75,13 @@ static inline struct attn_rows attn_rows_of(const struct op_attrs *attrs, void *
     return rows;
 }
 
-/* Where the parts of sm90's `work` for a backward pass begin, after the rows. */
+/* Offsets of the parts of sm90's `work` for a backward pass, after the rows. */
 struct attn_sm90_work {
     int64_t counter;  /* an int */
-    int64_t keys;     /* struct attn_row_span [sk]: the mask the other way round */
+    int64_t keys;     /* struct attn_row_span [sk]: the queries that attend each key */
     int64_t turns;    /* uint32_t [hq, tiles of ATTN_TURN_ROWS queries] */
     int64_t turns_bytes;
-    int64_t bytes; /* of all */
+    int64_t bytes; /* bytes of all parts */
 };
 #define ATTN_TURN_ROWS 64
 
@@ -96,7 +96,15 @@ static inline struct attn_sm90_work attn_sm90_work_of(const struct op_attrs *att
     return w;
 }
 
-/* arg is OP_ATTN_BWD's. */
+/* Fills `rows` (and zeroes dq if asked), as the first launch of a backward pass. arg: OP_ATTN_BWD's. @
+ * src/attention/cuda_mask.cuh:None The mask seen by a tile of a CUDA kernel: the keys (or queries) that nobody attends, and those
+ * that everybody does. Private to src/attention.
+ *
+ * lo and hi are non-decreasing. So for the query rows [q, q_last] of a tile, keys outside [from(q), to(q_last)) are attended by
+ * none, keys inside [from(q_last), to(q)) by all of them.
+ *
+ * For the keys [k, k_last] of a tile, queries outside [first to > k, first from > k_last) attend none, queries inside [first to >
+ * k_last, first from > k) all of them. */
 enum status attn_cuda_prepare(const struct op_attrs *attrs, void *const *arg, const struct attn_rows *rows, int zero_dq,
                               struct CUstream_st *stream);
 

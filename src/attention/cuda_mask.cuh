@@ -19,7 +19,7 @@ struct attn_mask {
     int64_t k0;
 };
 
-// Keys [attn_from(q), attn_to(q)) of this call; to may be less than from: no keys.
+// Returns the first of the keys [attn_from(q), attn_to(q)) of this call; attn_to may be less than attn_from: no keys.
 static __device__ __forceinline__ int attn_from(const attn_mask &m, int q)
 {
     int64_t x = (int64_t)m.lo[q] - m.k0;
@@ -46,15 +46,16 @@ static __device__ __forceinline__ attn_tile attn_classify(const attn_range &r, i
     return at >= r.full_begin && at + n <= r.full_end ? ATTN_FULL : ATTN_PARTIAL;
 }
 
-// The keys of the query rows [q, q + n), clipped to sq (q < sq). Rows at or beyond sq attend nothing but do not make a tile
-// partial: kernels never store them, or give them lse2 = +inf.
+// Returns the keys of the query rows [q, q + n), clipped to sq (q < sq). Rows at or beyond sq attend nothing but do not make a
+// tile partial: kernels never store them, or give them lse2 = +inf.
 static __device__ __forceinline__ attn_range attn_keys_of(const attn_mask &m, int q, int n)
 {
     int last = (q + n < m.sq ? q + n : m.sq) - 1;
     return attn_range{attn_from(m, q), attn_to(m, last), attn_from(m, last), attn_to(m, q)};
 }
 
-// The first query row whose attn_to (TO) or attn_from (!TO) exceeds k, or sq. All 32 lanes of a warp together, 33-ary.
+// Finds the first query row whose attn_to (TO) or attn_from (!TO) exceeds k, or sq. All 32 lanes of a warp search together,
+// 33-ary.
 template <bool TO> static __device__ int attn_search(const attn_mask &m, int k)
 {
     int lane = threadIdx.x % 32, low = 0, n = m.sq; // the answer is in [low, low + n]

@@ -1,5 +1,5 @@
-// First launch of every backward pass: delta and lse (in units of log2) side by side by head, each query's keys, and, where
-// kernels add to dq, zeros in it.
+// First launch of every backward pass: delta and lse (in units of log2) side by side by head, each query's keys, and zeros in dq
+// for kernels that add to it.
 #include "attention/cuda_mask.cuh"
 
 #include "attention/cuda_kernels.h"
@@ -12,8 +12,8 @@ struct prepare_args {
     int hq;
 };
 
-// A block takes ATTN_ROW_PAD rows of one head, a row per thread. Heads innermost: delta is row-major by token, so neighbouring
-// blocks read the same sectors of it.
+// Prepares ATTN_ROW_PAD rows of one head per block, a row per thread. Heads are innermost: delta is row-major by token, so
+// neighbouring blocks read the same sectors of it.
 static LT_KERNEL(ATTN_ROW_PAD) prepare_kernel(const prepare_args a)
 {
     const int head = blockIdx.x % a.hq, row = blockIdx.x / a.hq * ATTN_ROW_PAD + threadIdx.x;

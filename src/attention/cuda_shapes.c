@@ -1,11 +1,11 @@
-/* What the CUDA kernels take and need, as far as attributes say: plans ask where no CUDA is. */
+/* Shapes and scratch of the CUDA attention kernels, from attributes alone: plans ask where no CUDA is. */
 #include "attention/cuda_kernels.h"
 #include "program/target.h"
 
 #include <stddef.h>
 
 #define MAX_TOKENS ((int64_t)1 << 30) /* tiles count rows in 32 bits */
-#define ALIGN 16                      /* of every bf16 row and fp32 pair: kernels copy 16 bytes at a time */
+#define ALIGN 16                      /* alignment of every bf16 row and fp32 pair: kernels copy 16 bytes at a time */
 
 int64_t attn_sm80_workspace_bytes(enum op_kind kind, const struct op_attrs *attrs, const struct attn_cuda *cuda)
 {
@@ -13,7 +13,8 @@ int64_t attn_sm80_workspace_bytes(enum op_kind kind, const struct op_attrs *attr
     return kind == OP_ATTN_BWD ? attn_rows_bytes(attrs) : 0;
 }
 
-/* Head dimensions above 128 have no backward there: dK, dV, scores and their gradient do not fit into the registers. */
+/* Tells whether sm90 has a kernel. Head dimensions above 128 have no backward: dK, dV, scores and their gradient do not fit into
+ * the registers. */
 int attn_sm90_supports(enum op_kind kind, const struct op_attrs *attrs, const struct attn_cuda *cuda)
 {
     return cuda->capability == 90 && cuda->shared_bytes >= ATTN_SM90_SHARED &&
@@ -73,7 +74,7 @@ enum status attention_cuda_check(const struct op_attrs *attrs, const struct attn
     return OK;
 }
 
-/* Arguments, by kind, whose rows are read one number at a time: lse, lo, hi; delta, lse, lo, hi. */
+/* Returns the set of arguments whose rows are read one number at a time: lse, lo, hi (forward); delta, lse, lo, hi (backward). */
 static unsigned of_numbers(enum op_kind kind)
 {
     return kind == OP_ATTN_FWD ? 1u << 1 | 1u << 5 | 1u << 6 : 1u << 6 | 1u << 7 | 1u << 9 | 1u << 10;

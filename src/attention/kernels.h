@@ -1,5 +1,5 @@
-/* The implementations behind attention.h: a portable one, which is also the reference in tests, those for AVX2 + FMA and for
- * AVX-512, and BF16's for AMX. */
+/* The implementations behind attention.h: a portable one (the tests' reference), those for AVX2 + FMA and AVX-512, and BF16's for
+ * AMX. */
 #ifndef LTRAIN_ATTENTION_KERNELS_H
 #define LTRAIN_ATTENTION_KERNELS_H
 
@@ -7,13 +7,13 @@
 #include "base/isa.h"
 #include "device/cpu_stream.h"
 
-#define ATTN_ALIGN 64 /* of every scratch area; the kernels align `work` themselves */
+#define ATTN_ALIGN 64 /* alignment of every scratch area; the kernels align `work` themselves */
 
 int64_t attn_portable_workspace(enum op_kind kind, const struct op_attrs *attrs, int threads);
 void attn_portable_forward(const struct op_attrs *attrs, void *const *arg, const struct cpu_stream *stream);
 void attn_portable_backward(const struct op_attrs *attrs, void *const *arg, const struct cpu_stream *stream);
 
-/* x86-64 only, and only where isa_of_processor() is at least theirs: the same sources, compiled for each. */
+/* Runs the same sources, compiled for AVX2 and AVX-512: x86-64 only, and only if isa_of_processor() is at least theirs. */
 int64_t avx2_workspace(enum op_kind kind, const struct op_attrs *attrs, int threads);
 void avx2_forward(const struct op_attrs *attrs, void *const *arg, const struct cpu_stream *stream);
 void avx2_backward(const struct op_attrs *attrs, void *const *arg, const struct cpu_stream *stream);
@@ -21,13 +21,13 @@ int64_t avx512_workspace(enum op_kind kind, const struct op_attrs *attrs, int th
 void avx512_forward(const struct op_attrs *attrs, void *const *arg, const struct cpu_stream *stream);
 void avx512_backward(const struct op_attrs *attrs, void *const *arg, const struct cpu_stream *stream);
 
-/* x86-64 only, BF16 only, and only where isa_has_amx(). */
+/* Runs the AMX kernels: x86-64 only, BF16 only, and only if isa_has_amx(). */
 int64_t amx_backward_workspace(const struct op_attrs *attrs, int threads);
 int64_t amx_workspace(enum op_kind kind, const struct op_attrs *attrs, int threads);
 void amx_forward(const struct op_attrs *attrs, void *const *arg, const struct cpu_stream *stream);
 void amx_backward(const struct op_attrs *attrs, void *const *arg, const struct cpu_stream *stream);
 
-/* Deterministic, and ends early where the stream says so (cpu_stops): some of the results are as they were then. */
+/* A deterministic kernel. It ends early if the stream says so (cpu_stops); some results are then unchanged. */
 typedef void attention_kernel(const struct op_attrs *attrs, void *const *arg, const struct cpu_stream *stream);
 
 struct attention_kernels {
@@ -35,7 +35,7 @@ struct attention_kernels {
     int64_t (*workspace)(enum op_kind kind, const struct op_attrs *attrs, int threads);
 };
 
-/* Those for `isa`, of either type; the portable ones where none are written for it. */
+/* Returns the kernels for `isa`, of either type; the portable ones if there are none for it. */
 struct attention_kernels attention_kernels_for(enum isa isa);
 
 static inline enum dtype attn_o_type(const struct op_attrs *attrs)

@@ -19,19 +19,19 @@ static inline int64_t mask_from(const struct mask *m, int64_t q)
     return min_i64(max_i64(m->lo[q] - m->k0, 0), m->sk);
 }
 
-/* May be less than mask_from(q): then the query has no keys. */
+/* Returns the end of the query's keys; less than mask_from(q) if there are none. */
 static inline int64_t mask_to(const struct mask *m, int64_t q)
 {
     return min_i64(max_i64(m->hi[q] - m->k0 + 1, 0), m->sk);
 }
 
-/* Every pair of the query rows [q, q_end) and the keys [k, k_end) is attended. */
+/* Tells whether every pair of the query rows [q, q_end) and the keys [k, k_end) is attended. */
 static inline int mask_covers(const struct mask *m, int64_t q, int64_t q_end, int64_t k, int64_t k_end)
 {
     return mask_from(m, q_end - 1) <= k && mask_to(m, q) >= k_end;
 }
 
-/* The first query row whose mask_to is beyond k, or sq: no earlier query attends k or a later key. */
+/* Returns the first query row whose mask_to is beyond k, or sq: no earlier query attends k or a later key. */
 static inline int64_t mask_first_query(const struct mask *m, int64_t k)
 {
     int64_t low = 0, high = m->sq;
@@ -45,7 +45,7 @@ static inline int64_t mask_first_query(const struct mask *m, int64_t k)
     return low;
 }
 
-/* One past the last query row whose mask_from is at or before k: no later query attends k or an earlier key. */
+/* Returns one past the last query row whose mask_from is at or before k: no later query attends k or an earlier key. */
 static inline int64_t mask_end_query(const struct mask *m, int64_t k)
 {
     int64_t low = 0, high = m->sq;

@@ -1,4 +1,4 @@
-/* What the AVX2 and AVX-512 kernels are made of: panels, the tile product on them, packing, and vector helpers. panels_forward.c
+/* Building blocks of the AVX2 and AVX-512 kernels: panels, the tile product on them, packing, and vector helpers. panels_forward.c
  * and panels_backward.c are compiled once per instruction set (meson.build).
  *
  * Vector lanes are queries (or keys, for dk and dv). Three packed forms of rows x [n, d], all fp32, tails zero:
@@ -26,7 +26,7 @@
 
 #define LOG2_E 1.4426950408889634
 
-/* panels_backward.c's part of KERNEL(workspace). */
+/* Returns the scratch of panels_backward.c, for KERNEL(workspace). */
 int64_t KERNEL(backward_workspace)(const struct op_attrs *attrs, int threads);
 
 enum { VECTORS = LANES / WIDTH };

@@ -17,10 +17,10 @@
 #include <math.h>
 #include <omp.h>
 
-#define PAD 4 /* rows between panels: those of one tile of A would otherwise share L1 sets at head dim 64 and 128 */
+#define PAD 4 /* rows between panels: the panels of a tile of A would otherwise share L1 sets at head dim 64 and 128 */
 
 enum { BLOCK = BACKWARD_BLOCK, PANELS = BLOCK / LANES };
-enum { GROUP = 256 }; /* key blocks: as many groups of as many blocks at 2^24 keys */
+enum { GROUP = 256 }; /* key blocks: at 2^24 keys there are as many groups as blocks in a group */
 
 struct backward {
     const struct op_attrs *attrs;
@@ -29,14 +29,14 @@ struct backward {
     const float *lse_in, *delta_in;      /* [hq][lse_stride], [sq][hq] */
     int64_t lse_stride;                  /* rows of the whole call */
     int accumulate;
-    int64_t d, w;                      /* of q and k, of v and do */
+    int64_t d, w;                      /* widths of q and k, and of v and do */
     int64_t panel_stride, head_stride; /* floats */
-    int64_t go_panel, go_head;         /* the same of do */
+    int64_t go_panel, go_head;         /* the same for do */
     float *qt, *got, *dqt;             /* [batch][q_blocks * PANELS][d + PAD][LANES]: q * scale * log2(e), do, dq / scale */
-    float *lse, *delta;                /* [batch][q_blocks * BLOCK]: lse * log2(e); 0 where there is no key or row */
+    float *lse, *delta;                /* [batch][q_blocks * BLOCK]; lse in units of log2; 0 if there is no key or row */
 };
 
-/* One thread's scratch: a key block. */
+/* One thread's scratch for a key block. */
 struct keys {
     float *k, *v, *k_columns; /* quads, quads, columns of BLOCK keys */
     float *dkt, *dvt;         /* [PANELS][d][LANES] */
@@ -65,7 +65,7 @@ static struct keys keys_of(float *base, int64_t d, int64_t w)
     return x;
 }
 
-/* Lays the shared areas out from `work` on; *end is where the threads' scratch starts. */
+/* Lays the shared areas out from `work` on; *end: start of the threads' scratch. */
 static struct backward layout(const struct op_attrs *attrs, void *work, float **end)
 {
     const int64_t d = attrs->attn.head_dim;
@@ -98,7 +98,7 @@ int64_t KERNEL(backward_workspace)(const struct op_attrs *attrs, int threads)
     return (int64_t)(uintptr_t)end + threads * scratch_floats(b.d, b.w) * 4;
 }
 
-/* Packs query block i of a head, its lse and delta, both of which come in other layouts; zeroes its dq. */
+/* Packs query block i of a head, with its lse and delta, which come in other layouts; zeroes its dq. */
 static void prepare_queries(const struct backward *b, int64_t slot, int64_t head, int64_t i)
 {
     const int64_t row = i * BLOCK, n = min_i64(BLOCK, b->t.mask.sq - row), at = slot * b->t.q_blocks * BLOCK + row;
@@ -122,7 +122,7 @@ static void prepare_queries(const struct backward *b, int64_t slot, int64_t head
         memset((float *)(uintptr_t)b->dq.x + ((row + r) * b->dq.heads + head) * b->d, 0, (size_t)b->d * 4);
 }
 
-/* Transposes [WIDTH][WIDTH] between rows of LANES. */
+/* Transposes a [WIDTH][WIDTH] square between rows of LANES. */
 static inline SIMD void transpose_square(const float *from, float *to)
 {
     vf r[WIDTH];
@@ -133,8 +133,8 @@ static inline SIMD void transpose_square(const float *from, float *to)
         vf_store(to + i * LANES, r[i]);
 }
 
-/* P and dS of a panel of queries x a panel of keys from S^T, which becomes P^T, and dP^T: key-major dst, and query-major p and
- * ds. */
+/* Computes P and dS of a panel of queries x a panel of keys from S^T and dP^T. s becomes P^T and dst dS^T (key-major), p and ds
+ * are query-major. */
 static inline SIMD void panel_gradient(float *s, const float *dp, const float *lse, const float *delta, const int32_t *from,
                                        const int32_t *to, int64_t key, int masked, float cap, float *dst, float *p, float *ds)
 {
@@ -185,7 +185,7 @@ static SIMD void panel_gradient_capped(float *s, const float *dp, const float *l
     panel_gradient(s, dp, lse, delta, from, to, key, 1, cap, dst, p, ds);
 }
 
-/* dv and dk of panel kp of key block j, from query block i; leaves dS^T in x->dst. */
+/* Adds query block i's part to dv and dk of panel kp of key block j; leaves dS^T in x->dst. */
 static void key_panel(const struct backward *b, const struct keys *x, int64_t slot, int64_t i, int64_t j, int64_t kp)
 {
     const int64_t d = b->d, w = b->w, key = j * BLOCK + kp * LANES, row = i * BLOCK;
@@ -219,7 +219,7 @@ static void key_panel(const struct backward *b, const struct keys *x, int64_t sl
         tile_lanes(end - first, b->qt + panel + c * LANES, b->panel_stride, x->ds + at, x->dkt + (kp * d + c) * LANES, 1);
 }
 
-/* dq of panel qp of query block i, from key block j. */
+/* Adds key block j's part to dq of panel qp of query block i. */
 static void query_panel(const struct backward *b, const struct keys *x, int64_t slot, int64_t i, int64_t j, int64_t qp)
 {
     const int64_t d = b->d, row = i * BLOCK + qp * LANES;
@@ -243,7 +243,7 @@ static void store_panels(const struct rows *out, const float *panels, int64_t st
         unpack_lanes(out, panels + p * stride, f, row + p * LANES, min_i64(LANES, n - p * LANES), add);
 }
 
-/* The end of a group of key blocks, of which j is the last: adds query block i's part to dq. */
+/* Adds query block i's part to dq at the end of a group of key blocks, of which j is the last. */
 static void store_queries(const struct backward *b, int64_t slot, int64_t head, int64_t i, int64_t j)
 {
     float *dqt = b->dqt + slot * b->head_stride + i * PANELS * b->panel_stride;
@@ -277,7 +277,7 @@ static void load_keys(const struct backward *b, const struct keys *x, int64_t kv
     pack_columns(x->k_columns, BLOCK, &k, key, n);
 }
 
-/* Key block j of the head in `slot` of the batch that starts at first_head. */
+/* Runs key block j of the head in `slot` of the batch that starts at first_head. */
 static void backward_task(const struct backward *b, const struct keys *x, int64_t first_head, int64_t slot, int64_t j)
 {
     const int64_t head = first_head + slot, kv = head / b->t.group, key = j * BLOCK, n = min_i64(BLOCK, b->t.mask.sk - key);
@@ -309,13 +309,13 @@ static void backward_task(const struct backward *b, const struct keys *x, int64_
     pass_turn(turn, (int32_t)(head + 1));
 }
 
-/* The rows from `row` on, in the storage type of x. */
+/* Returns the rows from `row` on, in the storage type of x. */
 static struct rows rows_from(const void *x, int64_t row, int64_t heads, int64_t d, int32_t type)
 {
     return (struct rows){(const char *)x + row * heads * d * dtype_size((enum dtype)type), heads, 0, d, type};
 }
 
-/* Query rows [row, row + SEGMENT). dk and dv of later segments add to those of earlier ones, in order. */
+/* Runs query rows [row, row + SEGMENT). dk and dv of later segments add to those of earlier ones, in order. */
 static void backward_segment(const struct op_attrs *attrs, void *const *arg, int64_t row, const struct cpu_stream *stream)
 {
     const int64_t hq = attrs->attn.hq, hk = attrs->attn.hk, d = attrs->attn.head_dim, w = op_value_dim(attrs);

@@ -1,12 +1,12 @@
-/* Attention forward for AVX2 and AVX-512: S^T = K Q^T and O^T = V^T P^T, so that maximum, sum and lse run down the lanes, and the
- * tile of scores is already the B operand of the second product.
+/* Attention forward for AVX2 and AVX-512: S^T = K Q^T and O^T = V^T P^T. So maximum, sum and lse run down the lanes, and the tile
+ * of scores is already the B operand of the second product.
  *
  * K (quads) and V (columns) of a batch of KV heads are packed once into `work`; a task is a block of queries of one head, against
  * all its key blocks. Scores are in units of log2 (scale * log2(e) is folded into q). The running reference m of a query is an
- * integer at least its maximum - SLACK; it moves only when scores outgrow it, and then sums shrink by an exact power of two.
+ * integer, at least its maximum - SLACK. It moves only when scores outgrow it; then sums shrink by an exact power of two.
  *
- * Sums over millions of keys: a block's is fp32. Blocks' sums of p are added in fp64; those of p v in fp32, and every GROUP
- * blocks what they came to in fp64. In fp32 alone, 2^24 equal terms of v come out up to 9% off, and blocks of them 0.1%. */
+ * Sums over millions of keys: a block's sum is fp32. Blocks' sums of p are added in fp64; those of p v in fp32, and groups of
+ * GROUP blocks in fp64. In fp32 alone, 2^24 equal terms of v come out up to 9% off, and with blocks alone 0.1%. */
 #include "attention/mask.h"
 #include "attention/panels_pack.h"
 
@@ -15,12 +15,12 @@
 
 #define SLACK 24.0f /* p up to 2^24: far from overflow; a typical call never moves m after the first block */
 #define FAR_BEHIND \
-    0x1p40f             /* a block's sum of p: its maximum is not looked for while m is not that far behind (2% at head dim 64) */
-#define BATCH_ROWS 8192 /* pack several KV heads at a time until they have this many rows: fewer barriers */
+    0x1p40f             /* largest sum of p in a block for which its maximum is not searched (saves 2% at head dim 64) */
+#define BATCH_ROWS 8192 /* rows up to which several KV heads are packed at a time: fewer barriers */
 #define NOTHING (-1e30f) /* m before the first key */
 
 enum { BLOCK = FORWARD_BLOCK, PANELS = BLOCK / LANES };
-enum { GROUP = 64 }; /* key blocks: 12k keys; adding their sum up takes 0.1% of the time */
+enum { GROUP = 64 }; /* key blocks: 12k keys; adding their sums takes 0.1% of the time */
 
 struct forward {
     const struct op_attrs *attrs;
@@ -28,18 +28,18 @@ struct forward {
     struct rows q, k, v, o; /* head is set per use */
     float *lse;
     float *packed_k, *packed_v;
-    int64_t sk, k_stride, v_stride; /* rows of K padded to BLOCK, floats per packed head */
+    int64_t sk, k_stride, v_stride; /* sk: rows of K padded to BLOCK; strides: floats per packed head */
     int64_t batch;           /* KV heads packed at a time */
     const struct cpu_stream *stream;
 };
 
-/* How a block's scores become probabilities: against an m that has seen them, or not (whole blocks, checked by their sums). */
+/* Kinds of a block's scores: masked; whole; or whole with an m that has not seen them (checked by their sums). */
 enum scores { MASKED, WHOLE, UNSEEN };
 
 /* One thread's scratch: a block of queries and their state. */
 struct panels {
-    float *q, *o; /* [PANELS][d][LANES]; of o, d is v's */
-    double *sum;  /* the same of the groups before; only if `grouped` */
+    float *q, *o; /* [PANELS][d][LANES]; for o, d is v's */
+    double *sum;  /* sums of the groups before, in o's layout; only if `grouped` */
     float *s;     /* [BLOCK][LANES] */
     double l[PANELS][LANES];
     float m[PANELS][LANES];
@@ -67,7 +67,7 @@ int64_t KERNEL(workspace)(enum op_kind kind, const struct op_attrs *attrs, int t
     return ATTN_ALIGN + batch_of(attrs) * head + threads * scratch_bytes(attrs);
 }
 
-/* Maximum of each lane over n rows of s; masked scores become -inf first. */
+/* Finds each lane's maximum over n rows of s; masked scores become -inf first. */
 static SIMD void panel_maximum(float *s, int64_t n, int64_t key, const struct panels *x, int64_t p, int masked, vf max[VECTORS])
 {
     for (int i = 0; i < VECTORS; i++)
@@ -85,7 +85,7 @@ static SIMD void panel_maximum(float *s, int64_t n, int64_t key, const struct pa
         }
 }
 
-/* Moves m of the lanes whose maximum outgrew it, and shrinks what they have summed. */
+/* Moves m of lanes whose maximum outgrew it, and shrinks their sums accordingly. */
 static SIMD void panel_reference(struct panels *x, int64_t p, const vf max[VECTORS], int64_t d)
 {
     int any = 0;
@@ -111,8 +111,8 @@ static SIMD void panel_reference(struct panels *x, int64_t p, const vf max[VECTO
             sum[c + i] *= (double)x->factor[i];
 }
 
-/* s becomes p = 2^(s - m), and l grows by the sums of the lanes; unless a sum shows that m is too far behind, where that is asked
- * for: then 1, and s is spoilt. */
+/* Turns s into p = 2^(s - m), and adds it to l. With UNSEEN scores, returns 1 if a sum shows that m is too far behind; then s is
+ * spoilt. */
 static inline SIMD int panel_exp(float *s, int64_t n, struct panels *x, int64_t p, enum scores scores)
 {
     vf m[VECTORS], sum[VECTORS];
@@ -137,7 +137,7 @@ static inline SIMD int panel_exp(float *s, int64_t n, struct panels *x, int64_t 
     return 0;
 }
 
-/* Every lane has an m. */
+/* Tells whether every lane has an m. */
 static SIMD int panel_started(const struct panels *x, int64_t p)
 {
     int all = 1;
@@ -154,7 +154,7 @@ static SIMD void panel_cap(float *s, int64_t n, float cap)
         vf_store(s + i, c * vf_tanh(vf_load(s + i) * inverse));
 }
 
-/* P of panel p and the keys [key, key_end) of one block, of which its mask needs at least one. */
+/* Computes P of panel p and the keys [key, key_end) of one block, of which its mask needs at least one. */
 static SIMD void panel_scores(const struct forward *f, int64_t kv, struct panels *x, int64_t p, int64_t key, int64_t key_end,
                               enum scores scores)
 {
@@ -191,7 +191,7 @@ static SIMD void panel_block(const struct forward *f, int64_t kv, struct panels 
         tile(key_end - key, v + c * BLOCK, x->s, x->o + (p * d + c) * LANES, 1);
 }
 
-/* Ends a group of key blocks, of all panels. */
+/* Ends a group of key blocks, for all panels. */
 static SIMD void panels_group(struct panels *x, int64_t d)
 {
     for (int64_t i = 0; i < PANELS * d * LANES; i++) {
@@ -224,7 +224,7 @@ static void panels_store(const struct forward *f, struct panels *x, const struct
         const float m = (&x->m[0][0])[i];
         const double l = (&x->l[0][0])[i];
         f->lse[o->head * f->mask.sq + row + i] = l == 0 ? -INFINITY : (float)((double)m * 0.6931471805599453 + log(l));
-        x->factor[i] = l == 0 ? 0 : (float)(1 / l); /* a NaN stays one */
+        x->factor[i] = l == 0 ? 0 : (float)(1 / l); /* NaN stays NaN */
     }
     for (int64_t i = 0; i < PANELS * o->d * LANES && x->grouped; i++)
         x->o[i] = (float)(x->sum[i] + (double)x->o[i]);
@@ -232,7 +232,7 @@ static void panels_store(const struct forward *f, struct panels *x, const struct
         unpack_lanes(o, x->o + p * o->d * LANES, x->factor + p * LANES, row + p * LANES, min_i64(LANES, n - p * LANES), 0);
 }
 
-/* Query rows [row, row + n) of one head, against KV head kv of the batch. */
+/* Runs query rows [row, row + n) of one head, against KV head kv of the batch. */
 static void forward_task(const struct forward *f, int64_t head, int64_t kv, int64_t row, int64_t n, struct panels *x)
 {
     const struct mask *m = &f->mask;
@@ -278,8 +278,8 @@ static struct panels *scratch_of(char *base, const struct op_attrs *attrs)
     return x;
 }
 
-/* Of a single query the heads that share a KV head are a block's rows, as if they were tokens: a row alone would leave the other
- * lanes idle. Its mask, for each of them. */
+/* most heads of a call with a single query: the heads that share a KV head become a block's rows, as if they were tokens, since a
+ * row alone would leave the other lanes idle; each gets a copy of the mask */
 enum { HEADS_MOST = 1024 };
 
 static int is_single(const struct op_attrs *attrs)

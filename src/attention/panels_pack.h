@@ -1,4 +1,4 @@
-/* Rows to panels and back, in vectors of 8. */
+/* Packing rows into panels, and unpacking them, in vectors of 8. */
 #ifndef LTRAIN_ATTENTION_PANELS_PACK_H
 #define LTRAIN_ATTENTION_PANELS_PACK_H
 
@@ -23,7 +23,7 @@ static inline SIMD __m128i to_bf16(__m256 x)
     return _mm_packus_epi32(_mm256_castsi256_si128(r), _mm256_extracti128_si256(r, 1));
 }
 
-/* Rows [row, row + n), n <= LANES, as one lanes panel, each element times `factor`. */
+/* Packs rows [row, row + n), n <= LANES, as one lanes panel, each element times `factor`. */
 static inline SIMD void pack_lanes(float *out, const struct rows *x, int64_t row, int64_t n, float factor)
 {
     const __m256 f = _mm256_set1_ps(factor);
@@ -38,7 +38,7 @@ static inline SIMD void pack_lanes(float *out, const struct rows *x, int64_t row
         }
 }
 
-/* Rows [row, row + n) as quads; rows up to the next multiple of LANES are zero. */
+/* Packs rows [row, row + n) as quads; rows up to the next multiple of LANES are zero. */
 static inline SIMD void pack_quads(float *out, const struct rows *x, int64_t row, int64_t n)
 {
     for (int64_t quad = 0; quad < round_up(n, LANES); quad += ROWS, out += ROWS * x->d)
@@ -55,7 +55,7 @@ static inline SIMD void pack_quads(float *out, const struct rows *x, int64_t row
         }
 }
 
-/* Rows [row, row + n), n <= block, as columns; rows up to the next multiple of LANES are zero. */
+/* Packs rows [row, row + n), n <= block, as columns; rows up to the next multiple of LANES are zero. */
 static inline SIMD void pack_columns(float *out, int64_t block, const struct rows *x, int64_t row, int64_t n)
 {
     for (int64_t i = 0; i < round_up(n, LANES); i++)
@@ -70,8 +70,8 @@ static inline SIMD void pack_columns(float *out, int64_t block, const struct row
         }
 }
 
-/* The first n rows of a lanes panel, times factor[lane], into rows [row, row + n) of one head; added to them (F32 only) if `add`.
- */
+/* Unpacks the first n rows of a lanes panel, times factor[lane], into rows [row, row + n) of one head; adds to them (F32 only) if
+ * `add`. */
 static inline SIMD void unpack_lanes(const struct rows *out, const float *panel, const float *factor, int64_t row, int64_t n,
                                      int add)
 {

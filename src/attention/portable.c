@@ -1,8 +1,9 @@
-/* Attention in plain C: tiles of QT queries by KT keys, row by row. Clear rather than fast; every other kernel is tested against it.
+/* Attention in plain C: tiles of QT queries by KT keys, row by row. Clear rather than fast: every other kernel is tested against
+ * it.
  *
- * Sums run in an order that the sizes alone determine: dot products in 8 interleaved parts, everything else key by key or query by
- * query, in fp32 within a tile; tiles' sums are added in fp64, so that millions of them lose nothing. Backward recomputes each tile
- * twice, once for dq and once for dk and dv, so that every output has one writer. */
+ * Sums run in an order that the sizes alone determine: dot products in 8 interleaved parts, all else key by key or query by
+ * query, in fp32 within a tile. Tiles' sums are added in fp64, so that millions of them lose nothing. Backward recomputes each
+ * tile twice, once for dq and once for dk and dv, so that every output has one writer. */
 #include "attention/kernels.h"
 #include "attention/mask.h"
 
@@ -13,7 +14,8 @@
 #define KT 64
 #define D_MOST 512
 
-/* Per thread, with rows for keys and for values: four operand tiles, two accumulators of QT rows in fp64, two tiles of scores. */
+/* Returns the floats of a thread's scratch, for rows of keys and values: four operand tiles, two fp64 accumulators of QT rows,
+ * two tiles of scores. */
 static int64_t scratch_floats(int64_t d)
 {
     return round_up((2 * QT + 2 * KT) * d + 2 * QT * d * 2 + 2 * QT * KT, ATTN_ALIGN / 4);
@@ -45,7 +47,7 @@ static struct scratch scratch_of(float *base, int64_t d, const struct cpu_stream
     return x;
 }
 
-/* Rows [row, row + n) of one head of x [rows, heads, d], as fp32 [n][d]. */
+/* Loads rows [row, row + n) of one head of x [rows, heads, d], as fp32 [n][d]. */
 static void load_rows(float *out, const void *x, int32_t dtype, int64_t row, int64_t n, int64_t heads, int64_t head, int64_t d)
 {
     for (int64_t i = 0; i < n; i++) {
@@ -91,14 +93,14 @@ static void zero(double *x, int64_t n)
     memset(x, 0, (size_t)n * sizeof *x);
 }
 
-/* The part of keys [k, k + n) that query row q attends, relative to k. */
+/* Finds the part of keys [k, k + n) that query row q attends, relative to k. */
 static void row_span(const struct mask *m, int64_t q, int64_t k, int64_t n, int64_t *from, int64_t *to)
 {
     *from = max_i64(mask_from(m, q) - k, 0);
     *to = min_i64(mask_to(m, q) - k, n);
 }
 
-/* The score of a query and a key; *slope is that of the cap, 1 without. */
+/* Returns the score of a query and a key; *slope: derivative of the cap, 1 without one. */
 static float score(const struct op_attrs *attrs, const float *q, const float *k, float *slope)
 {
     const float s = attrs->attn.scale * dot(q, k, attrs->attn.head_dim), cap = attrs->attn.cap;
@@ -151,7 +153,7 @@ static void forward_tile(const struct op_attrs *attrs, void *const *arg, const s
     }
     for (int64_t i = 0; i < nq; i++) {
         int64_t at = ((q + i) * hq + head) * w;
-        double inv = sum[i] > 0 ? 1 / sum[i] : sum[i]; /* a NaN stays one */
+        double inv = sum[i] > 0 ? 1 / sum[i] : sum[i]; /* NaN stays NaN */
         ((float *)arg[1])[head * m->sq + q + i] = sum[i] == 0 ? -INFINITY : (float)((double)max[i] + log(sum[i]));
         for (int64_t c = 0; c < w; c++)
             if (attn_o_type(attrs) == F32)
@@ -173,7 +175,7 @@ void attn_portable_forward(const struct op_attrs *attrs, void *const *arg, const
     }
 }
 
-/* p = exp(score - lse) and s = slope p (do.v - delta) of one tile; zero where masked. */
+/* Computes p = exp(score - lse) and s = slope p (do.v - delta) of one tile; zero where masked. */
 static void backward_tile(const struct op_attrs *attrs, void *const *arg, const struct mask *m, int64_t head, int64_t q, int64_t nq,
     int64_t k, int64_t nk, struct scratch *x)
 {
@@ -217,7 +219,7 @@ static void backward_queries(const struct op_attrs *attrs, void *const *arg, con
             ((float *)arg[0])[((q + i) * hq + head) * d + c] = (float)((double)attrs->attn.scale * x->a[i * d + c]);
 }
 
-/* QT keys: as many as accumulators have rows. */
+/* Computes dk and dv of QT keys, as many as accumulators have rows. */
 static void backward_keys(const struct op_attrs *attrs, void *const *arg, const struct mask *m, int64_t kv, int64_t k,
     struct scratch *x)
 {

@@ -5,7 +5,7 @@
 #include "device/cuda/launch.cuh"
 #include "program/target.h"
 
-// What a tile must be as wide as.
+// Returns the width that a tile must have.
 static int wider(const sm80_backward_args &a)
 {
     return a.head_dim > a.value_dim ? a.head_dim : a.value_dim;
@@ -32,10 +32,13 @@ static enum status q_run(sm80_backward_args a, struct CUstream_st *stream)
                   sm80_backward_q_kernel<D, M, N, WARPS, STAGES, CAP, OUT>, a);
 }
 
-// Eight warps a processor everywhere: 255 registers leave room for no more, and fewer do not hide latency. So two blocks of 4
-// warps, or one of 8; with 100 KiB of shared memory (sm_86, sm_89) one of 8, with one stage where two do not fit. At head
-// dimension 64 a warp takes 32 keys, which halves its reads of shared memory, in parts of 32 queries, which keeps it in 255
-// registers. dS makes two such blocks too large for an A100: then one of 256 keys, and half as many additions to dq.
+// Chooses tiles for at most 128 columns. Eight warps per processor: 255 registers leave room for no more, and fewer do not hide
+// latency. So there are two blocks of 4 warps, or one of 8. With 100 KiB of shared memory (sm_86, sm_89) there is one of 8, with
+// one stage if two do not fit.
+//
+// At head dimension 64 a warp takes 32 keys, which halves its reads of shared memory, in parts of 32 queries, which keeps it in
+// 255 registers. With dS, two such blocks do not fit on an A100: then there is one of 256 keys, with half as many additions to
+// dq.
 template <int WHAT> static enum status keys_run_large(const sm80_backward_args &a, struct CUstream_st *stream)
 {
     constexpr int KEYS = WHAT & SM80_DQ ? 256 : 128;
@@ -91,7 +94,7 @@ static enum status queries_run(const sm80_backward_args &a, int large, struct CU
     return large ? q_run<256, 128, 32, 8, 1, LT_SHARED_SM80>(a, stream) : q_run<256, 64, 32, 4, 1, LT_SHARED_SM86>(a, stream);
 }
 
-// With a cap, deterministic: head dimensions of published models; others are padded to them.
+// Runs dK and dV with a cap, deterministically, at head dimensions of published models; others are padded to them.
 static enum status keys_run_capped(const sm80_backward_args &a, int large, struct CUstream_st *stream)
 {
     constexpr int DV = SM80_DV | SM80_CAP, DK = SM80_DK | SM80_CAP, BOTH = DV | DK;

@@ -1,4 +1,4 @@
-// What both backward kernels for sm_80 share: arguments, and p and dS of a tile. Private to attention.
+// Arguments and stores that both backward kernels for sm_80 share. Private to src/attention.
 #ifndef LTRAIN_ATTENTION_SM80_BACKWARD_CUH
 #define LTRAIN_ATTENTION_SM80_BACKWARD_CUH
 
@@ -11,13 +11,13 @@ struct sm80_backward_args {
     attn_mask mask;
     attn_rows rows;
     int hq, hk, head_dim, value_dim, tiles; // tiles: of queries or keys, whichever blocks own
-    int first, end;                         // of the queries or keys that the launch sums over: its segment
-    int accumulate;                         // to dk and dv, or to dq
+    int first, end;                         // segment of queries or keys that the launch sums over
+    int accumulate;                         // 1: add to dk and dv, or to dq
     float scale;
     attn_scores scores;
 };
 
-// Two neighbouring fp32 results of an accumulator.
+// Stores two neighbouring fp32 results of an accumulator.
 static __device__ __forceinline__ void sm80_put(float *out, float x, float y, int accumulate)
 {
     float2 old = accumulate ? *(const float2 *)out : float2{0, 0};

@@ -1,15 +1,15 @@
-// Flash attention backward for sm_80, dK and dV (and dQ by additions in the fast mode): a block takes M keys of one KV head, its
-// warps 16 or 32 each, and walks over the query heads of the group and over tiles of N queries. Private to attention.
+// Flash attention backward for sm_80, dK and dV (and dQ by additions in the fast mode). A block takes M keys of one KV head, its
+// warps 16 or 32 each, and walks over the query heads of the group and over tiles of N queries. Private to src/attention.
 //
-// Scores are computed transposed, keys as rows: then P^T and dS^T leave the first products in just the registers in which they
+// Scores are computed transposed, with keys as rows. So P^T and dS^T leave the first products in just the registers in which they
 // enter dV += P^T dO and dK += dS^T Q. Only dQ += dS K sums over the keys of all warps and passes dS through shared memory.
 #ifndef LTRAIN_ATTENTION_SM80_BACKWARD_KV_CUH
 #define LTRAIN_ATTENTION_SM80_BACKWARD_KV_CUH
 
 #include "attention/sm80_backward.cuh"
 
-// What one launch computes, and whether scores have a cap. Head dimension 256 has no registers for dK and dV together: it
-// launches twice.
+// Results of a launch, and whether scores have a cap. Head dimension 256 has no registers for dK and dV together: it launches
+// twice.
 enum { SM80_DV = 1, SM80_DK = 2, SM80_DQ = 4, SM80_CAP = 8 };
 
 template <int D, int M, int N, int STAGES, int WHAT> struct alignas(128) sm80_kv_shared {
@@ -20,10 +20,10 @@ template <int D, int M, int N, int STAGES, int WHAT> struct alignas(128) sm80_kv
     alignas(128) bf16_bits ds[WHAT & SM80_DQ ? M * N : 1]; // [keys][queries]
     alignas(16) attn_row_stat stat[STAGES][N];
     attn_row_span span[STAGES][N];
-    attn_range range; // stays here: registers are dearer
+    attn_range range; // stays here: registers are scarcer
 };
 
-// Starts copying the queries [q, q + N) of one head. Beyond sq: zero rows, whose p is 0 by their padded stat.
+// Starts copying the queries [q, q + N) of one head. Rows beyond sq are zero, and their p is 0 by their padded stat.
 template <int D, int N, int THREADS, class SHARED>
 static __device__ __forceinline__ void sm80_kv_load(const sm80_backward_args &a, SHARED &s, int stage, int head, int q)
 {
@@ -38,7 +38,7 @@ static __device__ __forceinline__ void sm80_kv_load(const sm80_backward_args &a,
     cp_async_commit();
 }
 
-// Scores [keys][queries] become p; stat: of the first query of this lane.
+// Turns scores [keys][queries] into p. stat: of this lane's first query.
 template <int MT, int NT>
 static __device__ __forceinline__ void sm80_kv_probabilities(float (&c)[MT][NT][4], const attn_row_stat *stat, float scale_log2)
 {
@@ -53,7 +53,7 @@ static __device__ __forceinline__ void sm80_kv_probabilities(float (&c)[MT][NT][
     }
 }
 
-// c = `other` where a query does not attend a key. span: of the first query of this lane; key: of c[0][0][0].
+// Sets c = `other` where a query does not attend a key. span: of this lane's first query; key: of c[0][0][0].
 template <int MT, int NT>
 static __device__ __forceinline__ void sm80_kv_mask(float (&c)[MT][NT][4], const attn_row_span *span, int key, float other)
 {
@@ -71,7 +71,7 @@ static __device__ __forceinline__ void sm80_kv_mask(float (&c)[MT][NT][4], const
     }
 }
 
-// The same of t: p goes to f, as the next product's operand, and c becomes p (1 - t^2).
+// Turns capped scores t into p: p goes to f, as the next product's operand, and c becomes p (1 - t^2).
 template <int MT, int NT>
 static __device__ __forceinline__ void sm80_kv_capped_probabilities(float (&c)[MT][NT][4], uint32_t (&f)[MT][NT / 2][4],
                                                                     const attn_row_stat *stat, float scale_log2)
@@ -92,7 +92,7 @@ static __device__ __forceinline__ void sm80_kv_capped_probabilities(float (&c)[M
     }
 }
 
-// dp starts at -delta, so that ds = p dp; the scale is applied to the sums.
+// Starts dp at -delta, so that ds = p dp; the scale is applied to the sums.
 template <int MT, int NT>
 static __device__ __forceinline__ void sm80_kv_start_dp(float (&dp)[MT][NT][4], const attn_row_stat *stat)
 {
@@ -107,7 +107,7 @@ static __device__ __forceinline__ void sm80_kv_start_dp(float (&dp)[MT][NT][4], 
     }
 }
 
-// dQ of the queries [q, q + N) += scale dS K: the warps divide [N][D] among themselves, each sums over all M keys.
+// Adds scale dS K to dQ of the queries [q, q + N). The warps divide [N][D] among themselves; each sums over all M keys.
 template <int D, int M, int N, int WARPS>
 static __device__ __forceinline__ void sm80_kv_add_dq(const sm80_backward_args &a, uint32_t ds, uint32_t k, int head, int q)
 {
@@ -148,7 +148,7 @@ static __device__ __forceinline__ void sm80_kv_add_dq(const sm80_backward_args &
         }
 }
 
-// dk or dv of this warp's keys, which is `width` wide, its columns from `column` on.
+// Stores dk or dv of this warp's keys, `width` wide, its columns from `column` on.
 template <int MT, int NT>
 static __device__ __forceinline__ void sm80_kv_store(const sm80_backward_args &a, float *out, const float (&c)[MT][NT][4],
                                                      int width, float factor, int key, int kv, int column)
@@ -167,7 +167,7 @@ static __device__ __forceinline__ void sm80_kv_store(const sm80_backward_args &a
         }
 }
 
-// The segment's queries of the keys [k, k + n), found by one warp per bound.
+// Finds the segment's queries that attend the keys [k, k + n), with one warp per bound.
 static __device__ __forceinline__ void sm80_queries_of(const sm80_backward_args &a, int k, int n, attn_range &range)
 {
     const attn_mask &m = a.mask;
@@ -175,7 +175,7 @@ static __device__ __forceinline__ void sm80_queries_of(const sm80_backward_args 
     if (warp < 4) {
         int x = warp == 0   ? max(attn_search<true>(m, k), a.first)
                 : warp == 1 ? min(attn_search<false>(m, last < m.sk ? last : m.sk - 1), a.end)
-                : warp == 2 ? attn_search<true>(m, last) // sq where the tile reaches beyond sk: such a tile is partial
+                : warp == 2 ? attn_search<true>(m, last) // sq if the tile reaches beyond sk: such a tile is partial
                             : attn_search<false>(m, k);
         if (threadIdx.x % 32 == 0)
             (warp == 0 ? range.begin : warp == 1 ? range.end : warp == 2 ? range.full_begin : range.full_end) = x;
@@ -183,7 +183,7 @@ static __device__ __forceinline__ void sm80_queries_of(const sm80_backward_args 
     __syncthreads();
 }
 
-// One tile of queries, PART at a time: p, dp, ds, and the products with them.
+// Processes one tile of queries, PART at a time: p, dp, ds, and the products with them.
 template <int D, int M, int N, int WARPS, int PART, int WHAT, class SHARED, int MT, int OT>
 static __device__ __forceinline__ void sm80_kv_tile(const sm80_backward_args &a, SHARED &s, int stage, bool partial, int k0,
                                                     int column, float (&dk)[MT][OT][4], float (&dv)[MT][OT][4])
@@ -239,8 +239,8 @@ static __device__ __forceinline__ void sm80_kv_tile(const sm80_backward_args &a,
     }
 }
 
-// Blocks run KV head outermost, first keys (in causal masks the longest) first. With two stages, the next queries are copied
-// while these are multiplied. A block computes OUT columns of its results (sm80_forward_kernel).
+// Computes a block's results. Blocks run KV head outermost, first keys (the longest in causal masks) first. With two stages, the
+// next queries are copied while these are multiplied. A block computes OUT columns of its results (sm80_forward_kernel).
 template <int D, int M, int N, int WARPS, int STAGES, int PART, int WHAT, int OUT>
 LT_KERNEL(WARPS * 32)
 sm80_backward_kv_kernel(const sm80_backward_args a)
@@ -265,9 +265,9 @@ sm80_backward_kv_kernel(const sm80_backward_args a)
     if (q < s.range.end)
         sm80_kv_load<D, N, THREADS>(a, s, 0, head, q);
     else
-        head = (kv + 1) * group; // nothing to do but to store zeros
+        head = (kv + 1) * group; // only zeros are left to store
     while (head < (kv + 1) * group) {
-        const bool last = q + N >= s.range.end; // of this head
+        const bool last = q + N >= s.range.end; // last tile of this head
         const int next_head = head + last, next = last ? s.range.begin / N * N : q + N;
         cp_async_wait<0>();
         __syncthreads(); // this stage has landed; the other one and ds are free

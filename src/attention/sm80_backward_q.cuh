@@ -1,5 +1,5 @@
-// Flash attention backward for sm_80, dQ of the deterministic mode: a block takes M queries of one head, its warps 16 or 32 each,
-// and walks over tiles of N keys. Private to attention.
+// Flash attention backward for sm_80, dQ of the deterministic mode. A block takes M queries of one head, its warps 16 or 32 each,
+// and walks over tiles of N keys. Private to src/attention.
 #ifndef LTRAIN_ATTENTION_SM80_BACKWARD_Q_CUH
 #define LTRAIN_ATTENTION_SM80_BACKWARD_Q_CUH
 
@@ -19,8 +19,8 @@ static __device__ __forceinline__ void sm80_q_load(const sm80_backward_args &a, 
     cp_async_commit();
 }
 
-// ds = p dp, over the scores, times the slope of a cap; dp started at -delta. stat: of this lane's rows; span: of the first of
-// them; key: of c[0][0][0].
+// Computes ds = p dp in place of the scores, times the slope of a cap; dp started at -delta. stat: of this lane's rows; span: of
+// the first of them; key: of c[0][0][0].
 template <bool CAP, int MT, int NT>
 static __device__ __forceinline__ void sm80_q_score_gradients(float (&c)[MT][NT][4], const float (&dp)[MT][NT][4],
                                                               const attn_row_stat (&stat)[MT][2], const attn_row_span *span,
@@ -50,7 +50,7 @@ static __device__ __forceinline__ void sm80_q_score_gradients(float (&c)[MT][NT]
         }
 }
 
-// A block computes OUT columns of dQ (sm80_forward_kernel).
+// Computes dQ of a block's queries, OUT columns of it (sm80_forward_kernel).
 template <int D, int M, int N, int WARPS, int STAGES, bool CAP, int OUT>
 LT_KERNEL(WARPS * 32)
 sm80_backward_q_kernel(const sm80_backward_args a)

@@ -25,7 +25,7 @@ static enum status forward_run(const struct op_attrs *attrs, void *const *arg, s
                   sm80_forward_kernel<D, M, N, WARPS, CAP, OUT>, a);
 }
 
-// With a cap: head dimensions of published models; others are padded to them.
+// Runs with a cap, at head dimensions of published models; others are padded to them.
 static enum status forward_capped(const struct op_attrs *attrs, void *const *arg, int large, struct CUstream_st *stream)
 {
     if (op_wider_dim(attrs) <= 128)
@@ -42,7 +42,7 @@ extern "C" enum status attn_sm80_forward(const struct op_attrs *attrs, void *con
     const int large = cuda->shared_bytes >= LT_SHARED_SM80;
     if (attrs->attn.cap > 0.0f)
         return forward_capped(attrs, arg, large, stream);
-    // Two blocks a processor where head dimension and registers allow: 164 KiB on an A100, 100 KiB on sm_86 and sm_89, 1 KiB of a
+    // Two blocks per processor, if head dimension and registers allow: 164 KiB on an A100, 100 KiB on sm_86 and sm_89, 1 KiB of a
     // block reserved.
     if (d <= 64)
         return large ? forward_run<64, 128, 128, 4, LT_SHARED_SM80>(attrs, arg, stream) // 49 KiB

@@ -1,5 +1,5 @@
-// Flash attention forward for sm_80: a block takes M queries of one head, its warps 16 or 32 each, and walks over tiles of N
-// keys. Private to attention.
+// Flash attention forward for sm_80. A block takes M queries of one head, its warps 16 or 32 each, and walks over tiles of N
+// keys. Private to src/attention.
 #ifndef LTRAIN_ATTENTION_SM80_FORWARD_CUH
 #define LTRAIN_ATTENTION_SM80_FORWARD_CUH
 
@@ -7,21 +7,21 @@
 
 struct sm80_forward_args {
     bf16_bits *o;
-    float *lse, *o_fp32; // o_fp32: instead of o; NULL: o
+    float *lse, *o_fp32; // o_fp32: used instead of o; NULL: o
     const bf16_bits *q, *k, *v;
     attn_mask mask;
-    int hq, hk, head_dim, value_dim, tiles; // tiles of queries; D is at least either width
+    int hq, hk, head_dim, value_dim, tiles; // tiles: of queries; D is at least either width
     attn_scores scores;
 };
 
 template <int D, int M, int N> struct alignas(128) sm80_forward_shared {
-    bf16_bits q[M * D]; // then o
+    bf16_bits q[M * D]; // later o
     bf16_bits k[N * D], v[N * D];
     int from[M], to[M], kv;
-    attn_range range; // stays here, as kv: registers are dearer
+    attn_range range; // stays here, as kv does: registers are scarcer
 };
 
-// Scores of keys that a row does not attend become -inf. row, key: of c[0][0][0] in the tile and in the call.
+// Sets scores of keys that a row does not attend to -inf. row, key: of c[0][0][0] in the tile and in the call.
 template <int MT, int NT, class SHARED>
 static __device__ __forceinline__ void sm80_mask_scores(float (&c)[MT][NT][4], const SHARED &s, int row, int key)
 {
@@ -51,8 +51,8 @@ static __device__ __forceinline__ float quad_sum(float x)
     return x + __shfl_xor_sync(LT_FULL_MASK, x, 2);
 }
 
-// Scores become p = 2^(score * scale_log2 - top); o and sum are brought to the new top. top is in units of log2; -inf: no key so
-// far. sum is this lane's part.
+// Turns scores into p = 2^(score * scale_log2 - top), and scales o and sum to the new top. top is in units of log2; -inf: no key
+// so far. sum is this lane's part.
 template <int MT, int NT, int OT>
 static __device__ __forceinline__ void sm80_softmax(float (&c)[MT][NT][4], float (&o)[MT][OT][4], float (&top)[MT][2],
                                                     float (&sum)[MT][2], float scale_log2)
@@ -89,7 +89,8 @@ static __device__ __forceinline__ void sm80_softmax(float (&c)[MT][NT][4], float
     for (int m = 0; m < MT; m++)
 #pragma unroll
         for (int h = 0; h < 2; h++) {
-            float base = top[m][h] == -INFINITY ? 0.0f : top[m][h], part = 0; // of one tile: millions of p would lose bits
+            // part: of one tile, since a sum of millions of p would lose bits
+            float base = top[m][h] == -INFINITY ? 0.0f : top[m][h], part = 0;
 #pragma unroll
             for (int n = 0; n < NT; n++)
 #pragma unroll
@@ -102,8 +103,8 @@ static __device__ __forceinline__ void sm80_softmax(float (&c)[MT][NT][4], float
         }
 }
 
-// o / sum, in bf16 through this warp's own rows of the tile at `tile`, and lse = log(sum of exp(score)). row, q: the warp's first;
-// column: o's.
+// Stores o / sum, in bf16 through this warp's own rows of the tile at `tile`, and lse = log(sum of exp(score)). row, q: the
+// warp's first; column: o's.
 template <int D, int MT, int OT>
 static __device__ __forceinline__ void sm80_forward_store(const sm80_forward_args &a, float (&o)[MT][OT][4], float (&top)[MT][2],
                                                           float (&sum)[MT][2], char *tile, int row, int q, int head, int column)
@@ -114,7 +115,7 @@ static __device__ __forceinline__ void sm80_forward_store(const sm80_forward_arg
 #pragma unroll
         for (int h = 0; h < 2; h++) {
             float total = quad_sum(sum[m][h]);
-            float inverse = total > 0 ? 1 / total : total; // 0 for no keys; a NaN stays one
+            float inverse = total > 0 ? 1 / total : total; // 0 for no keys; NaN stays NaN
             int at = row + m * 16 + h * 8 + g, query = q + m * 16 + h * 8 + g;
             if (t == 0 && column == 0 && query < a.mask.sq)
                 a.lse[(int64_t)head * a.mask.sq + query] = total == 0 ? -INFINITY : top[m][h] * 0.69314718f + logf(total);
@@ -143,9 +144,9 @@ static __device__ __forceinline__ void sm80_forward_store(const sm80_forward_arg
     }
 }
 
-// Blocks run in the order KV head, longest query tile first, query head: those that run together share one window of K and V in
-// L2. K and V of a tile are copied while the other is being multiplied. Where the registers do not hold D columns of o, a block
-// computes OUT of them, of scores that the blocks of the others compute, too.
+// Computes attention of a block's queries. Blocks run in the order KV head, longest query tile first, query head: concurrent
+// blocks share one window of K and V in L2. K or V of a tile is copied while the other is multiplied. If the registers do not
+// hold D columns of o, a block computes OUT of them, and the blocks of other columns compute the same scores again.
 template <int D, int M, int N, int WARPS, bool CAP, int OUT> LT_KERNEL(WARPS * 32) sm80_forward_kernel(const sm80_forward_args a)
 {
     constexpr int SLICES = D / OUT;

@@ -1,8 +1,8 @@
-// Tiles in shared memory and products of them by mma.sync, for the sm_80 attention kernels. Private to attention.
+// Tiles in shared memory and their products by mma.sync, for the sm_80 attention kernels. Private to src/attention.
 //
-// A tile is [rows][COLS] bf16, row-major, its 16-byte chunks swizzled within 128 bytes (64 where a row is no multiple of 128), so
-// that the 8 rows of one ldmatrix matrix, and a warp's stores of an accumulator, fall into 32 different banks. g = lane / 4, t =
-// lane % 4. An accumulator c[mt][nt][i] is row 16 mt + g + 8 (i / 2), column 8 nt + 2 t + i % 2.
+// A tile is [rows][COLS] bf16, row-major, its 16-byte chunks swizzled within 128 bytes (64 if a row is no multiple of 128). So
+// the 8 rows of one ldmatrix matrix, and a warp's stores of an accumulator, fall into 32 different banks. g = lane / 4, t = lane
+// % 4. An accumulator c[mt][nt][i] is row 16 mt + g + 8 (i / 2), column 8 nt + 2 t + i % 2.
 #ifndef LTRAIN_ATTENTION_SM80_TILE_CUH
 #define LTRAIN_ATTENTION_SM80_TILE_CUH
 
@@ -20,30 +20,29 @@ template <int COLS> static __device__ __forceinline__ uint32_t tile_at(int row, 
     return (uint32_t)(row * COLS * 2 + ((chunk ^ turn) << 4));
 }
 
-// The address of column 16 * step, given the address of column 0 (or 8) of the same row. The swizzle is an exclusive or within an
-// atom, and tiles are aligned to 128 bytes, so it may be applied to the address itself.
+// Returns the address of column 16 * step, given the address of column 0 (or 8) of the same row. The swizzle is an exclusive or
+// within an atom, and tiles are aligned to 128 bytes, so it may be applied to the address itself.
 template <int COLS> static __device__ __forceinline__ uint32_t tile_step(uint32_t at, int step)
 {
     constexpr int ATOM = COLS % 64 == 0 ? 4 : 2; // steps of 32 bytes
     return (at ^ (uint32_t)(step % ATOM * 32)) + (uint32_t)(step / ATOM * ATOM * 32);
 }
 
-// The row that this lane gives to ldmatrix.x4, for the four 8 x 8 matrices in the order
-//   rows 0-7, rows 8-15, rows 0-7 of the next chunk, rows 8-15 of it: A operands; B operands stored [k][n] (transposed while
-//   loading)
+// Returns the row that this lane gives to ldmatrix.x4, for the four 8 x 8 matrices in the order: rows 0-7, rows 8-15, rows 0-7 of
+// the next chunk, rows 8-15 of it. For A operands, and B operands stored [k][n] (transposed while loading).
 template <int COLS> static __device__ __forceinline__ uint32_t tile_rows_first(int lane)
 {
     return tile_at<COLS>(lane & 15, lane >> 4);
 }
 
-//   rows 0-7, rows 0-7 of the next chunk, rows 8-15, rows 8-15 of it: B operands stored [n][k]; A operands stored [k][m]
-//   (transposed)
+// Returns this lane's row for the order: rows 0-7, rows 0-7 of the next chunk, rows 8-15, rows 8-15 of it. For B operands stored
+// [n][k], and A operands stored [k][m] (transposed).
 template <int COLS> static __device__ __forceinline__ uint32_t tile_chunks_first(int lane)
 {
     return tile_at<COLS>((lane & 7) + (lane >> 4) * 8, (lane >> 3) & 1);
 }
 
-// x, but the compiler does not see that: what is computed from it inside a loop is not kept in registers around the loop.
+// Returns x, hidden from the compiler: values computed from it inside a loop are not kept in registers around the loop.
 static __device__ __forceinline__ int recomputed(int x)
 {
     asm volatile("" : "+r"(x));
@@ -51,7 +50,7 @@ static __device__ __forceinline__ int recomputed(int x)
 }
 
 // Starts copying `rows` rows of `chunks` 16-byte chunks to a tile [ROWS][COLS]; the rest of the tile becomes zero, and nothing is
-// read for it. Stride in elements. All threads of the block; the caller commits.
+// read for it. Stride in elements. Called by all threads of the block; the caller commits.
 template <int ROWS, int COLS, int THREADS>
 static __device__ __forceinline__ void tile_load(uint32_t to, const bf16_bits *from, int64_t stride, int rows, int chunks)
 {
@@ -68,7 +67,7 @@ static __device__ __forceinline__ void tile_load(uint32_t to, const bf16_bits *f
         cp_async_16_zfill(to + tile_at<COLS>(row + j, chunk), from, j < rows ? 16 : 0);
 }
 
-// The rows from `row` on of one head of x [rows, heads, width].
+// Starts copying the rows from `row` on of one head of x [rows, heads, width].
 template <int ROWS, int COLS, int THREADS>
 static __device__ __forceinline__ void tile_load_head(uint32_t to, const bf16_bits *x, int rows, int heads, int width, int head,
                                                       int row)
@@ -88,7 +87,7 @@ template <int MT, int NT> static __device__ __forceinline__ void tile_zero(float
                 c[m][n][i] = 0;
 }
 
-// Products become t (cuda_cap.cuh).
+// Turns products into t (cuda_cap.cuh).
 template <int MT, int NT> static __device__ __forceinline__ void tile_cap(float (&c)[MT][NT][4], const attn_scores &s)
 {
 #pragma unroll
@@ -100,7 +99,7 @@ template <int MT, int NT> static __device__ __forceinline__ void tile_cap(float 
                 c[m][n][i] = attn_cap_tanh(c[m][n][i], s);
 }
 
-// c += A B^T over COLS columns: A is [16 MT][COLS] at a (tile_rows_first), B [8 NT][COLS] at b (tile_chunks_first).
+// Computes c += A B^T over COLS columns: A is [16 MT][COLS] at a (tile_rows_first), B [8 NT][COLS] at b (tile_chunks_first).
 template <int COLS, int MT, int NT>
 static __device__ __forceinline__ void product_of_tiles(float (&c)[MT][NT][4], uint32_t a, uint32_t b)
 {
@@ -123,7 +122,7 @@ static __device__ __forceinline__ void product_of_tiles(float (&c)[MT][NT][4], u
     }
 }
 
-// c += A B over 16 KT: A in registers, B is [16 KT][COLS] at b (tile_rows_first), its columns 0 to 8 NT.
+// Computes c += A B over 16 KT: A in registers, B is [16 KT][COLS] at b (tile_rows_first), its columns 0 to 8 NT.
 template <int COLS, int MT, int KT, int NT>
 static __device__ __forceinline__ void product_of_fragments(float (&c)[MT][NT][4], const uint32_t (&a)[MT][KT][4], uint32_t b)
 {
@@ -141,7 +140,7 @@ static __device__ __forceinline__ void product_of_fragments(float (&c)[MT][NT][4
         }
 }
 
-// An accumulator, rounded to bf16, as the A operand of the next product: its columns become the summed index.
+// Rounds an accumulator to bf16, as the A operand of the next product: its columns become the summed index.
 template <int MT, int NT>
 static __device__ __forceinline__ void fragments_of(uint32_t (&a)[MT][NT / 2][4], const float (&c)[MT][NT][4])
 {

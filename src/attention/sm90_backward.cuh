@@ -1,4 +1,4 @@
-/* What the kernels of the Hopper backward share. */
+/* Parameters and helpers that the kernels of the Hopper backward share. */
 #ifndef LTRAIN_ATTENTION_SM90_BACKWARD_CUH
 #define LTRAIN_ATTENTION_SM90_BACKWARD_CUH
 
@@ -8,20 +8,20 @@
 struct backward_params {
     attn_mask mask;
     const attn_row_stat *stat; /* [hq, rows_padded] */
-    const attn_row_span *keys; /* [sk]: here the *queries* [from, to) that attend a key */
+    const attn_row_span *keys; /* [sk]: the *queries* [from, to) that attend a key */
     float *dq, *dk, *dv;       /* [sq, hq, head_dim], [sk, hk, head_dim], [sk, hk, value_dim] */
     int *counter;              /* tiles taken */
     uint32_t *turns;           /* [hq, query tiles]: the next key tile to add to this dQ (order_dq) */
     int64_t rows_padded;
-    int first, end; /* of the queries: this launch's segment */
+    int first, end; /* this launch's segment of the queries */
     int hq, hk, head_dim, value_dim, tiles;
-    int heads_at_once; /* of the KV heads, whose tiles are taken in turn */
-    int accumulate;    /* to dk and dv */
+    int heads_at_once; /* KV heads whose tiles are taken in turn */
+    int accumulate;    /* 1: add to dk and dv */
     float scale;
     attn_scores scores;
 };
 
-/* What the producer tells the consumers about a tile. */
+/* A tile, as the producer describes it to the consumers. */
 struct backward_tile {
     int row, head; /* row < 0: no more tiles */
     attn_range range;
@@ -32,7 +32,7 @@ INLINE float probability(float s, float scale_log2, float lse2)
     return ex2(fmaf(s, scale_log2, -lse2));
 }
 
-/* scale * x, a fragment [64 x D] from row `row` on, into out [rows, heads, width] or added to it. */
+/* Stores scale * x, a fragment [64 x D] from row `row` on, into out [rows, heads, width], or adds it. */
 template <int D>
 INLINE void store_gradient(float *out, const float (&x)[D / 2], float scale, int row, int rows, int head, int heads, int width,
                            int accumulate)

@@ -1,13 +1,13 @@
-/* dQ for Hopper (of sm90_backward_keys.cuh, whose shapes T are): the order of its walks, dQ of a step, and how it is added to the
- * output in an order that repeats its bits. */
+/* dQ for Hopper: the order of the walks, dQ of a step, and adding it to the output in an order that repeats its bits. The shapes
+ * T are those of sm90_backward_keys.cuh. */
 #ifndef LTRAIN_ATTENTION_SM90_BACKWARD_DQ_CUH
 #define LTRAIN_ATTENTION_SM90_BACKWARD_DQ_CUH
 
 #include "attention/sm90_backward.cuh"
 
-/* The queries of a key tile, a tile after the other, of every query head. Neighbouring blocks must come to a tile one after the
- * other: under every mask whose ends grow, they do if all begin with their last queries and turn to the next head before the next
- * tile. */
+/* Walks over the queries of a key tile, tile after tile, of every query head. Neighbouring blocks must come to a tile one after
+ * the other. Under every mask whose ends grow they do, if all begin with their last queries and turn to the next head before the
+ * next tile. */
 template <class T> struct keys_walk {
     int at, left, group, first_head, of_group;
     __device__ __forceinline__ keys_walk(const backward_params &p, const backward_tile &t)
@@ -33,7 +33,7 @@ template <class T> struct keys_walk {
     }
 };
 
-/* A fragment packed by fragment_pack to the rows from `first` on, swizzled as TMA would. */
+/* Stores a fragment packed by fragment_pack to the rows from `first` on, swizzled as TMA would. */
 template <int ROWS, int N> INLINE void tile_store(smem_tile<ROWS, N> &tile, int first, const uint32_t (&a)[N / 16][4])
 {
     const int lane = threadIdx.x % 32, row = first + threadIdx.x % WARPGROUP / 32 * 16 + lane % 16;
@@ -42,7 +42,7 @@ template <int ROWS, int N> INLINE void tile_store(smem_tile<ROWS, N> &tile, int 
         stmatrix_x4(smem_addr(&tile.chunk[k / 4][row][((2 * k + lane / 16) % 8 ^ (row & 7)) * 8]), a[k]);
 }
 
-/* dq [64 x N] = dS (from its transpose) times the N columns of K from `column` on, summed over the block's keys. */
+/* Computes dq [64 x N] = dS (from its transpose) times the N columns of K from `column` on, summed over the block's keys. */
 template <int N, int M, int NQ, int D>
 INLINE void product_dq(float (&dq)[N / 2], const smem_tile<M, NQ> &ds, const smem_tile<M, D> &k, int column)
 {
@@ -53,7 +53,7 @@ INLINE void product_dq(float (&dq)[N / 2], const smem_tile<M, NQ> &ds, const sme
                                         i ? WGMMA_ADD : WGMMA_REPLACE);
 }
 
-/* A fragment [64 x N] times scale as boxes of 32 columns, swizzled as TMA reads them. */
+/* Stores a fragment [64 x N], times scale, as boxes of 32 columns, swizzled as TMA reads them. */
 template <int N> INLINE void boxes_store(float (&box)[N / 32][64][32], const float (&x)[N / 2], float scale)
 {
     const int row = fragment_row(), lane = threadIdx.x % 4;
@@ -61,7 +61,7 @@ template <int N> INLINE void boxes_store(float (&box)[N / 32][64][32], const flo
     for (int j = 0; j < N / 8; j++)
 #pragma unroll
         for (int r = 0; r < 2; r++) {
-            const int unit = (j % 4 * 2 + lane / 2) ^ ((row + 8 * r) & 7); /* of 16 bytes */
+            const int unit = (j % 4 * 2 + lane / 2) ^ ((row + 8 * r) & 7); /* unit of 16 bytes */
             *reinterpret_cast<float2 *>(&box[j / 4][row + 8 * r][unit * 4 + lane % 2 * 2]) =
                 make_float2(x[4 * j + 2 * r] * scale, x[4 * j + 2 * r + 1] * scale);
         }
@@ -78,14 +78,14 @@ INLINE void reduce_dq(typename T::shared &s, const backward_params &p, const CUt
             tma_reduce_add_3d(dq_map, smem_addr(s.dq[buffer][w][i]), w * T::COLUMNS + 32 * i, head, row);
 }
 
-/* dQ in an order, so that its bits repeat. To a tile of queries of one head the key tiles that attend it are added by rising
- * number. They are neighbours (both ends of a key tile's queries grow with its number), so that each waits for the tile before it
- * alone, if that one has these queries, too: p.turns says whose turn it is. A block takes tiles by rising number, so that whom it
- * waits for has begun: nobody waits in a circle, however few blocks run at a time.
+/* Order of dQ's sums, so that its bits repeat. To a tile of queries of one head, the key tiles that attend it are added by rising
+ * number. They are neighbours, since both ends of a key tile's queries grow with its number. So each waits only for the tile
+ * before it, if that one has these queries, too; p.turns tells whose turn it is. A block takes tiles by rising number, so the
+ * block that it waits for has begun: there is no circle of waits, however few blocks run at a time.
  *
- * Warps of their own wait, and wait until TMA has added; consumers stop only if both buffers are full. */
+ * Warps of their own wait for the turn, and then until TMA has added; consumers stop only if both buffers are full. */
 
-/* A warpgroup's columns of dQ into the next buffer, for the warp that adds them. */
+/* Puts a warpgroup's columns of dQ into the next buffer, for the warp that adds them. */
 template <class T>
 INLINE void hand_dq(typename T::shared &s, const backward_params &p, const float (&dq)[T::COLUMNS / 2], int w,
                     ring<T::WRITERS> &to)
@@ -99,7 +99,7 @@ INLINE void hand_dq(typename T::shared &s, const backward_params &p, const float
     to.next();
 }
 
-/* One thread, for every WRITERS-th step of the consumers: those whose dQ they put into this buffer. */
+/* Adds dQ of every WRITERS-th step of the consumers: the steps that use this buffer. Run by one thread. */
 template <class T> INLINE void order_dq(typename T::shared &s, const backward_params &p, const CUtensorMap *dq_map, int buffer)
 {
     const int tiles = (p.mask.sq + T::NQ - 1) / T::NQ;
@@ -112,7 +112,8 @@ template <class T> INLINE void order_dq(typename T::shared &s, const backward_pa
         kv.next();
         if (t.row < 0)
             return;
-        const int number = t.row / T::M, shared_until = number > 0 ? p.keys[t.row - 1].to : 0; /* queries of the tile before */
+        /* shared_until: end of the queries of the tile before */
+        const int number = t.row / T::M, shared_until = number > 0 ? p.keys[t.row - 1].to : 0;
         if (t.range.begin >= t.range.end)
             continue;
         for (keys_walk<T> x(p, t); x.left > 0; x.next(), turn.next()) {

@@ -1,22 +1,22 @@
 /* dK, dV and dQ for Hopper: a block keeps 64 keys per consumer warpgroup and walks the queries that attend them.
  *
- * Scores are computed transposed, S^T = K Q^T and dP^T = V dO^T, so that P^T and dS^T are in registers as the next products want
- * their A: dV += P^T dO, dK += dS^T Q. The query heads of a KV head follow one another inside the block, so that dK and dV have
- * one writer. */
+ * Scores are computed transposed, S^T = K Q^T and dP^T = V dO^T. So P^T and dS^T are in registers as the next products want their
+ * A: dV += P^T dO, dK += dS^T Q. The query heads of a KV head follow one another inside the block, so that dK and dV have one
+ * writer. */
 #ifndef LTRAIN_ATTENTION_SM90_BACKWARD_KEYS_CUH
 #define LTRAIN_ATTENTION_SM90_BACKWARD_KEYS_CUH
 
 #include "attention/sm90_backward_dq.cuh"
 
-/* dS^T also goes to shared memory: with all keys of the block, it is the A of dQ += dS K, of which every warpgroup computes its
- * share of the columns. Warps of their own hand them to TMA, which adds them to the output in an order that repeats its bits
- * (order_dq). */
+/* Describes a shape and its shared memory. dS^T also goes there: with all keys of the block, it is the A of dQ += dS K, of which
+ * every warpgroup computes its share of the columns. Warps of their own hand them to TMA, which adds them to the output in an
+ * order that repeats its bits (order_dq). */
 template <int D_, int STAGES_, bool CAP_ = false> struct keys_shape {
     static constexpr int D = D_, NQ = 64, CONSUMERS = 2, STAGES = STAGES_, M = 64 * CONSUMERS;
     static constexpr bool CAP = CAP_;
-    static constexpr int WRITERS = 2; /* of dQ: a warp for each buffer */
+    static constexpr int WRITERS = 2; /* warps that add dQ: one for each buffer */
     static constexpr int threads = WARPGROUP * (CONSUMERS + 1);
-    static constexpr int COLUMNS = smem_tile<M, D>::chunks * CHUNK / CONSUMERS; /* of dQ, for each warpgroup */
+    static constexpr int COLUMNS = smem_tile<M, D>::chunks * CHUNK / CONSUMERS; /* columns of dQ of each warpgroup */
     static_assert(COLUMNS == 32 || COLUMNS == 64, "dQ is shared out in TMA boxes");
 
     struct shared {
@@ -31,8 +31,8 @@ template <int D_, int STAGES_, bool CAP_ = false> struct keys_shape {
     };
 };
 
-/* Keys from the first tile on, under a causal mask the longest first, of `heads_at_once` KV heads in turn: blocks that wait for each
- * other (order_dq) have one head, and the fewer run at a time, the less they wait. */
+/* Returns the tile of a number: keys from the first tile on (the longest first under a causal mask), of `heads_at_once` KV heads
+ * in turn. Blocks that wait for each other (order_dq) have one head; the fewer of them run at a time, the less they wait. */
 template <class T> INLINE backward_tile keys_tile_at(const backward_params &p, int number)
 {
     const int rows = (p.mask.sk + T::M - 1) / T::M, first = number / (rows * p.heads_at_once) * p.heads_at_once,
@@ -44,7 +44,7 @@ template <class T> INLINE backward_tile keys_tile_at(const backward_params &p, i
     t.range = attn_range{max(p.keys[t.row].from / T::NQ * T::NQ, p.first), min(p.keys[last].to, p.end), p.keys[last].from,
                          p.keys[t.row].to};
     if (t.row + T::M > p.mask.sk)
-        t.range.full_end = t.range.full_begin; /* the keys beyond sk are attended by nobody, and dQ sums over them */
+        t.range.full_end = t.range.full_begin; /* nobody attends the keys beyond sk, and dQ sums over them */
     return t;
 }
 
@@ -55,7 +55,7 @@ INLINE void keys_produce(typename T::shared &s, const backward_params &p, const 
     ring<1> kv;
     ring<T::STAGES> q;
     for (;;) {
-        const int number = atomicAdd(p.counter, 1); /* whoever has a later number has begun later */
+        const int number = atomicAdd(p.counter, 1); /* a block with a later number has begun later */
         backward_tile t = {-1, 0, {0, 0, 0, 0}};
         if (number < p.tiles)
             t = keys_tile_at<T>(p, number);
@@ -84,7 +84,7 @@ INLINE void keys_produce(typename T::shared &s, const backward_params &p, const 
     }
 }
 
-/* s: transposed scores in, probabilities out; columns are queries. */
+/* Turns transposed scores s into probabilities; columns are queries. */
 template <int NQ> INLINE void keys_probabilities(float (&s)[NQ / 2], const attn_row_stat *stat, float scale_log2)
 {
 #pragma unroll
@@ -98,7 +98,7 @@ template <int NQ> INLINE void keys_probabilities(float (&s)[NQ / 2], const attn_
     }
 }
 
-/* The same of t: p goes to `a`, as the next product's operand, and s becomes p (1 - t^2). */
+/* Turns capped scores t into p: p goes to `a`, as the next product's operand, and s becomes p (1 - t^2). */
 template <int NQ>
 INLINE void keys_capped_probabilities(float (&s)[NQ / 2], uint32_t (&a)[NQ / 16][4], const attn_row_stat *stat, float scale_log2)
 {
@@ -116,7 +116,7 @@ INLINE void keys_capped_probabilities(float (&s)[NQ / 2], uint32_t (&a)[NQ / 16]
     }
 }
 
-/* dp: V dO^T in, dS^T = p (dp - delta) out. */
+/* Turns dp = V dO^T into dS^T = p (dp - delta). */
 template <int NQ> INLINE void keys_score_gradient(float (&dp)[NQ / 2], const float (&p)[NQ / 2], const attn_row_stat *stat)
 {
 #pragma unroll
@@ -130,7 +130,7 @@ template <int NQ> INLINE void keys_score_gradient(float (&dp)[NQ / 2], const flo
     }
 }
 
-/* Rows are keys, the fragment's first is `row`; columns are queries. */
+/* Returns the mask of a fragment whose rows are keys, the first `row`, and whose columns are queries. */
 INLINE fragment_mask mask_of_keys(const backward_params &p, int row)
 {
     fragment_mask f;
@@ -152,7 +152,7 @@ template <class T> INLINE void keys_scores(typename T::shared &s, int w, const r
     wgmma_commit();
 }
 
-/* A warpgroup's part of dS for all. */
+/* Stores a warpgroup's part of dS for all warpgroups. */
 template <class T> INLINE void keys_store(typename T::shared &s, int w, ring<2> &ds, const uint32_t (&da)[T::NQ / 16][4])
 {
     tile_store(s.ds[ds.slot], 64 * w, da);
@@ -163,7 +163,7 @@ template <class T> INLINE void keys_store(typename T::shared &s, int w, ring<2> 
     ds.next();
 }
 
-/* Starts dQ of the step before: `ds` is where this one will be stored. */
+/* Starts dQ of the step before; `ds` is the slot in which this step's dS will be stored. */
 template <class T> INLINE void keys_dq(typename T::shared &s, int w, const ring<2> &ds, bool begun, float (&dq)[T::COLUMNS / 2])
 {
     if (begun)
@@ -173,12 +173,15 @@ template <class T> INLINE void keys_dq(typename T::shared &s, int w, const ring<
     wgmma_commit();
 }
 
-/* All queries of one key tile. The next scores are computed beside dK of these queries; the last step then computes its own once
- * more, because the compiler serialises products that begin in a branch. dQ of a step is computed beside the next one's products,
- * so that warpgroups need not meet: one computes probabilities while another one's products run. A warpgroup stores its part of dS
- * after its dQ of the step before; who has all of a step's dS knows that nobody reads the buffer before it any more. (Nothing may
- * be in flight at the loop's end: ptxas then serialises all products.) In a tile's first step dQ is computed from what is there,
- * and dropped (products that begin in a branch are serialised). */
+/* Processes all queries of one key tile. The next scores are computed beside dK of these queries; the last step recomputes its
+ * own instead, because the compiler serialises products that begin in a branch.
+ *
+ * dQ of a step is computed beside the next one's products, so that warpgroups need not meet: one computes probabilities while
+ * another one's products run. A warpgroup stores its part of dS after its dQ of the step before. So once all of a step's dS is
+ * there, nobody reads the buffer before it any more. Nothing may be in flight at the loop's end: ptxas then serialises all
+ * products.
+ *
+ * In a tile's first step, dQ is computed from whatever is there, and dropped (again to avoid a branch). */
 template <class T>
 INLINE void keys_attend(typename T::shared &s, const backward_params &p, const backward_tile &t, int w, ring<T::STAGES> &q,
                         ring<2> &ds, ring<T::WRITERS> &buffer, float (&dk)[T::D / 2], float (&dv)[T::D / 2])
@@ -256,7 +259,7 @@ INLINE void keys_attend(typename T::shared &s, const backward_params &p, const b
     pipe_release(s.kv_bar);
 }
 
-/* So that a first step's dQ is computed from something. */
+/* Clears dS, from which a first step's dQ is computed. */
 template <class T> INLINE void keys_clear(typename T::shared &s, int w)
 {
     const uint32_t zero[T::NQ / 16][4] = {};

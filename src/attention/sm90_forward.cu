@@ -1,9 +1,11 @@
 /* Flash attention forward for Hopper (sm_90a): FlashAttention-3's schedule (Shah et al. 2024) over an interval mask.
  *
- * A block runs one producer warp (TMA) and CONSUMERS warpgroups of 64 query rows each, and takes tiles (64 * CONSUMERS query rows
- * of one head), the first by its number, more from an atomic counter until none is left. Consumers overlap twice: the score
- * product of key tile j + 1 and the value product of tile j run while the softmax of j + 1 waits for the first only; and an order
- * of named barriers lets one warpgroup issue its products while the others do their softmax. */
+ * A block runs one producer warp (TMA) and CONSUMERS warpgroups of 64 query rows each. It takes tiles (64 * CONSUMERS query rows
+ * of one head), the first by its number, more from an atomic counter until none is left.
+ *
+ * Consumers overlap twice. The score product of key tile j + 1 and the value product of tile j run while the softmax of j + 1
+ * waits only for the score product. And an order of named barriers lets one warpgroup issue its products while the others do
+ * their softmax. */
 #include "attention/cuda_kernels.h"
 #include "attention/sm90_host.cuh"
 #include "attention/sm90_tile.cuh"
@@ -20,7 +22,7 @@ struct forward_params {
     attn_scores scores;
 };
 
-/* What the producer tells the consumers about a tile. */
+/* A tile, as the producer describes it to the consumers. */
 struct forward_tile {
     int row, head; /* row < 0: no more tiles */
     attn_range keys;
@@ -40,8 +42,8 @@ template <int D_, int N_, int CONSUMERS_, int STAGES_, bool CAP_ = false> struct
     };
 };
 
-/* Tile number to place: KV heads outermost, so that all running blocks share one head's keys in the L2; then query rows, the last
- * and under a causal mask longest first; the query heads of one KV head innermost. */
+/* Returns the tile of a number. KV heads are outermost, so that all running blocks share one head's keys in the L2; then query
+ * rows, the last (longest under a causal mask) first; the query heads of one KV head innermost. */
 template <class T> INLINE forward_tile tile_at(const forward_params &p, int number)
 {
     const int group = p.hq / p.hk, rows = (p.mask.sq + T::M - 1) / T::M;
@@ -54,7 +56,7 @@ template <class T> INLINE forward_tile tile_at(const forward_params &p, int numb
     return t;
 }
 
-/* The next key or value tile, as soon as its slot is empty. */
+/* Loads the next key or value tile as soon as its slot is empty. */
 template <class TILE, int STAGES>
 INLINE void slot_load(TILE (&tile)[STAGES], pipe (&bar)[STAGES], ring<STAGES> &at, const CUtensorMap *map, int head, int row)
 {
@@ -102,13 +104,13 @@ struct softmax_state {
     float max[2], sum[2];
 };
 
-/* What o, the sums and the maxima were after the groups of key tiles so far: volatile, so that it lies in local memory and takes
- * no registers. */
+/* Holds o, the sums and the maxima of the groups of key tiles so far: volatile, so that it lies in local memory and takes no
+ * registers. */
 template <int D> struct groups {
     volatile float o[D / 2], sum[2], max[2];
 };
 
-/* Brings the groups so far to this one's maxima and adds this one to them; o and x become their sum. */
+/* Rescales the groups so far to this one's maxima and adds this one; o and x become the sum. */
 template <int D> INLINE void groups_add(const groups<D> &g, float (&o)[D / 2], softmax_state &x)
 {
     float shrink[2];
@@ -122,7 +124,7 @@ template <int D> INLINE void groups_add(const groups<D> &g, float (&o)[D / 2], s
         o[i] = fmaf(g.o[i], shrink[i / 2 % 2], o[i]);
 }
 
-/* Ends a group, not the first one if `more`. */
+/* Ends a group; more: it is not the first. */
 template <int D> INLINE void groups_end(groups<D> &g, float (&o)[D / 2], softmax_state &x, bool more)
 {
     if (more)
@@ -140,8 +142,7 @@ template <int D> INLINE void groups_end(groups<D> &g, float (&o)[D / 2], softmax
     }
 }
 
-/* s: scores in, probabilities (relative to the new maximum) out. Returns in `shrink` what earlier sums must be multiplied with.
- */
+/* Turns scores s into probabilities relative to the new maximum. shrink: factor for earlier sums. */
 template <int N> INLINE void softmax_step(float (&s)[N / 2], softmax_state &x, float (&shrink)[2], float scale_log2)
 {
 #pragma unroll
@@ -154,7 +155,7 @@ template <int N> INLINE void softmax_step(float (&s)[N / 2], softmax_state &x, f
         top = fmaxf(top, __shfl_xor_sync(LT_FULL_MASK, top, 2));
         top = fmaxf(x.max[r], top * scale_log2);
         const float base = top == -INFINITY ? 0 : top; /* no key yet: every p is exp2(-inf) = 0 */
-        shrink[r] = ex2(x.max[r] - base);              /* exactly 1 where the maximum stands still */
+        shrink[r] = ex2(x.max[r] - base);              /* exactly 1 if the maximum stays */
         x.max[r] = top;
         float sum = 0;
 #pragma unroll
@@ -169,7 +170,7 @@ template <int N> INLINE void softmax_step(float (&s)[N / 2], softmax_state &x, f
     }
 }
 
-/* o and lse of a warpgroup's rows. In bf16 lanes of a quad exchange so that each stores 16 bytes. */
+/* Stores o and lse of a warpgroup's rows. In bf16, lanes of a quad exchange so that each stores 16 bytes. */
 template <int D, bool FP32>
 INLINE void store_rows(const forward_params &p, const forward_tile &t, int first, float (&o)[D / 2], softmax_state &x)
 {
@@ -179,7 +180,7 @@ INLINE void store_rows(const forward_params &p, const forward_tile &t, int first
         float sum = x.sum[r];
         sum += __shfl_xor_sync(LT_FULL_MASK, sum, 1);
         sum += __shfl_xor_sync(LT_FULL_MASK, sum, 2);
-        const float inverse = sum == 0 ? 0 : 1 / sum; /* a NaN stays one */
+        const float inverse = sum == 0 ? 0 : 1 / sum; /* NaN stays NaN */
         const int row = t.row + first + fragment_row() + 8 * r;
         if (row < p.mask.sq && quad == 0)
             p.lse[(int64_t)t.head * p.mask.sq + row] = sum == 0 ? -INFINITY : x.max[r] * 0.69314718f + logf(sum);
@@ -206,7 +207,7 @@ INLINE void store_rows(const forward_params &p, const forward_tile &t, int first
     }
 }
 
-/* The barrier at which warpgroup w waits for its turn to issue products. */
+/* Waits for warpgroup w's turn to issue products. */
 template <class T> INLINE void turn_wait(int w)
 {
     bar_sync(1 + w, 2 * WARPGROUP);
@@ -217,7 +218,7 @@ template <class T> INLINE void turn_pass(int w)
     bar_arrive(1 + (w + 1) % T::CONSUMERS, 2 * WARPGROUP);
 }
 
-/* One tile: what its key tiles add up to. */
+/* Computes one query tile: the sums over its key tiles. */
 template <class T>
 INLINE void attend(typename T::shared &s, const forward_params &p, const forward_tile &t, int w, ring<T::STAGES> &kv,
                    float (&o)[T::D / 2], softmax_state &x)
@@ -306,7 +307,7 @@ template <class T, bool FP32> INLINE void consume(typename T::shared &s, const f
         turn_wait<T>(0); /* takes back the turn nobody used */
 }
 
-/* FP32: o's type; a choice at run time would cost registers that there are not. */
+/* Runs a block of the forward pass. FP32: o's type; a choice at run time would cost registers that are not free. */
 template <class T, bool FP32>
 __global__ void __launch_bounds__(T::threads, 1)
     forward_kernel(const __grid_constant__ CUtensorMap q_map, const __grid_constant__ CUtensorMap k_map,
@@ -359,15 +360,15 @@ template <class T> enum status run(const struct op_attrs *a, void *const *arg, c
 
 } // namespace
 
-/* Head dimension 64: exponentials cost as much as the products, so more rows share a key tile. 192 and 256: shared memory and the
- * accumulators of o leave room for 64 keys. Other head dimensions, and the narrower of two, use the next larger shape, padded
- * with zeros. */
+/* Shapes. Head dimension 64: exponentials cost as much as the products, so more rows share a key tile. 192 and 256: shared memory
+ * and the accumulators of o leave room for 64 keys. Other head dimensions, and the narrower of two, use the next larger shape,
+ * padded with zeros. */
 typedef forward_shape<64, 128, 3, 2> forward_64;
 typedef forward_shape<96, 128, 2, 2> forward_96;
 typedef forward_shape<128, 128, 2, 2> forward_128;
 typedef forward_shape<192, 64, 2, 2> forward_192;
 typedef forward_shape<256, 64, 2, 2> forward_256;
-/* With a cap: head dimensions of published models. */
+/* Shapes with a cap, for head dimensions of published models. */
 typedef forward_shape<128, 128, 2, 2, true> forward_128_capped;
 typedef forward_shape<256, 64, 2, 2, true> forward_256_capped;
 

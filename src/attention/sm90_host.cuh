@@ -1,4 +1,4 @@
-/* What the launchers of the Hopper attention kernels share. */
+/* Maps and masks for the launchers of the Hopper attention kernels. */
 #ifndef LTRAIN_ATTENTION_SM90_HOST_CUH
 #define LTRAIN_ATTENTION_SM90_HOST_CUH
 
@@ -7,8 +7,8 @@
 #include "device/cuda/launch.cuh"
 #include "device/cuda/tma.h"
 
-/* Tiles [box_rows, 128 bytes] of one head of x [rows, heads, width]. Widths that do not fill their tiles are padded with zeros
- * by loading beyond dimension 0; what is stored there is dropped. */
+/* Makes a map of tiles [box_rows, 128 bytes] of one head of x [rows, heads, width]. Widths that do not fill their tiles are
+ * padded with zeros by loading beyond dimension 0; stores there are dropped. */
 static inline enum status sm90_map_of(CUtensorMap *map, enum tma_type type, void *x, int64_t rows, int heads, int width,
                                       int box_rows)
 {

@@ -1,12 +1,11 @@
-/* What the Hopper attention kernels share: tiles in shared memory, pipelines, the products of a warpgroup, its fragments.
+/* Building blocks of the Hopper attention kernels: tiles in shared memory, pipelines, the products of a warpgroup, its fragments.
  *
  * A tile [ROWS][D] lies in shared memory as chunks [ROWS][64] with the 128-byte swizzle, as TMA writes it (D = 96: two chunks,
- * the second half used). It serves as either operand: K-major where the product sums over its columns (q k^T), MN-major where it
- * sums over its rows (p v).
+ * the second half used). It serves as either operand: K-major if the product sums over its columns (q k^T), MN-major if it sums
+ * over its rows (p v).
  *
  * A fragment is the accumulator of a warpgroup's 64-row product: acc[4 * j + 2 * r + c] of thread 32 * w + lane is the element of
- * row 16 * w + lane / 4 + 8 * r, column 8 * j + 2 * (lane % 4) + c. Each thread holds two rows (r), a quad of lanes holds a row.
- */
+ * row 16 * w + lane / 4 + 8 * r, column 8 * j + 2 * (lane % 4) + c. Each thread holds two rows (r); a quad of lanes holds a row. */
 #ifndef LTRAIN_ATTENTION_SM90_TILE_CUH
 #define LTRAIN_ATTENTION_SM90_TILE_CUH
 
@@ -27,8 +26,8 @@ template <int ROWS, int D> struct alignas(1024) smem_tile {
     uint16_t chunk[chunks][ROWS][CHUNK];
 };
 
-/* Position in a ring of STAGES slots. The n-th use of a slot waits for parity n % 2 of its "full" barrier; to fill it, for the
- * opposite parity of its "empty" one. */
+/* Counts a position in a ring of STAGES slots. The n-th use of a slot waits for parity n % 2 of its "full" barrier; filling waits
+ * for the opposite parity of its "empty" barrier. */
 template <int STAGES> struct ring {
     int slot = 0;
     uint32_t parity = 0;
@@ -45,7 +44,7 @@ struct pipe {
     uint64_t full, empty;
 };
 
-/* Filled by one arrival (and its bytes), emptied by one arrival of every consumer warp. */
+/* Initialises a pipe: one arrival (and its bytes) fills it, one arrival of every consumer warp empties it. */
 INLINE void pipe_init(pipe &b, int consumer_warpgroups)
 {
     mbar_init(smem_addr(&b.full), 1);
@@ -69,7 +68,7 @@ INLINE void pipe_release(pipe &b)
         mbar_arrive(smem_addr(&b.empty));
 }
 
-/* The rows [row, row + ROWS) of one head, by one thread; zeros beyond the tensor's rows and columns. */
+/* Loads the rows [row, row + ROWS) of one head, by one thread; zeros beyond the tensor's rows and columns. */
 template <int ROWS, int D>
 INLINE void tile_load(smem_tile<ROWS, D> &tile, const CUtensorMap *map, uint64_t *full, int head, int row)
 {
@@ -78,19 +77,19 @@ INLINE void tile_load(smem_tile<ROWS, D> &tile, const CUtensorMap *map, uint64_t
         tma_load_3d(smem_addr(tile.chunk[c]), map, smem_addr(full), c * CHUNK, head, row);
 }
 
-/* As an operand that is summed over its columns (k16 step k), from row `first` on. */
+/* Describes a tile as an operand that is summed over its columns (k16 step k), from row `first` on. */
 template <int ROWS, int D> INLINE uint64_t operand_by_columns(const smem_tile<ROWS, D> &t, int first, int k)
 {
     return wgmma_descriptor(smem_addr(&t.chunk[k / 4][first][k % 4 * 16]), 16, 1024, SWIZZLE_128);
 }
 
-/* As an operand that is summed over its rows, from chunk `chunk` on. */
+/* Describes a tile as an operand that is summed over its rows, from chunk `chunk` on. */
 template <int ROWS, int D> INLINE uint64_t operand_by_rows(const smem_tile<ROWS, D> &t, int chunk, int k)
 {
     return wgmma_descriptor(smem_addr(&t.chunk[chunk][16 * k][0]), sizeof t.chunk[0], 1024, SWIZZLE_128);
 }
 
-/* s [64 x N] = a (from row `first`) b^T, summed over D columns. Asynchronous: the caller fences, commits and waits. */
+/* Computes s [64 x N] = a (from row `first`) b^T, summed over D columns. Asynchronous: the caller fences, commits and waits. */
 template <int ROWS, int N, int D>
 INLINE void product_nt(float (&s)[N / 2], const smem_tile<ROWS, D> &a, int first, const smem_tile<N, D> &b)
 {
@@ -100,8 +99,8 @@ INLINE void product_nt(float (&s)[N / 2], const smem_tile<ROWS, D> &a, int first
                                       k ? WGMMA_ADD : WGMMA_REPLACE);
 }
 
-/* acc [64 x D] += a [64 x N] b [N x D], a from registers. `a` must be written anew for every use: of one that a loop carries
- * unchanged, ptxas 13.0 gives the registers away (wrong dQ on an H200; the SASS shows it). */
+/* Computes acc [64 x D] += a [64 x N] b [N x D], a from registers. `a` must be written anew for every use: if a loop carries it
+ * unchanged, ptxas 13.0 gives its registers away (wrong dQ on an H200; the SASS shows it). */
 template <int N, int D> INLINE void product_rn(float (&acc)[D / 2], const uint32_t (&a)[N / 16][4], const smem_tile<N, D> &b)
 {
 #pragma unroll
@@ -109,7 +108,7 @@ template <int N, int D> INLINE void product_rn(float (&acc)[D / 2], const uint32
         wgmma_rs<D, MN_MAJOR>(acc, a[k], operand_by_rows(b, 0, k), WGMMA_ADD);
 }
 
-/* A fragment [64 x N] as the A operand of the next product, rounded to bf16. */
+/* Packs a fragment [64 x N] as the A operand of the next product, rounded to bf16. */
 template <int N> INLINE void fragment_pack(uint32_t (&a)[N / 16][4], const float (&s)[N / 2])
 {
 #pragma unroll
@@ -117,7 +116,7 @@ template <int N> INLINE void fragment_pack(uint32_t (&a)[N / 16][4], const float
         a[i / 4][i % 4] = pack_bf16(s[2 * i], s[2 * i + 1]);
 }
 
-/* After a wait: from here on the fragment may be used. */
+/* Marks a fragment as usable, after a wait. */
 template <int COUNT> INLINE void fragment_ready(float (&s)[COUNT])
 {
 #pragma unroll
@@ -132,14 +131,14 @@ template <int COUNT> INLINE void fragment_scale(float (&s)[COUNT], const float (
         s[i] *= by[i / 2 % 2];
 }
 
-/* Through a shuffle, so that the compiler knows it to be the same in all lanes: wgmma takes its descriptors from uniform
- * registers. */
+/* Returns the warpgroup's index, through a shuffle, so that the compiler knows it to be equal in all lanes: wgmma takes its
+ * descriptors from uniform registers. */
 INLINE int warpgroup_index()
 {
     return __shfl_sync(LT_FULL_MASK, (int)threadIdx.x / WARPGROUP, 0);
 }
 
-/* The first of this thread's two rows of a fragment. */
+/* Returns the first of this thread's two rows of a fragment. */
 INLINE int fragment_row()
 {
     return threadIdx.x % WARPGROUP / 32 * 16 + threadIdx.x % 32 / 4;
@@ -150,7 +149,7 @@ struct fragment_mask {
     int begin[2], end[2];
 };
 
-/* Rows are queries, the fragment's first is `row`. */
+/* Returns the mask of a fragment whose rows are queries, the first `row`. */
 INLINE fragment_mask mask_of_queries(const attn_mask &m, int row)
 {
     fragment_mask f;
@@ -163,7 +162,7 @@ INLINE fragment_mask mask_of_queries(const attn_mask &m, int row)
     return f;
 }
 
-/* s = -inf where not attended; column 0 is `at`. Nothing to do for a full tile. */
+/* Sets s = -inf where not attended; column 0 is `at`. A full tile is left alone. */
 template <int N> INLINE void fragment_apply_mask(float (&s)[N / 2], const fragment_mask &m, const attn_range &range, int at)
 {
     if (attn_classify(range, at, N) == ATTN_FULL)
@@ -177,7 +176,7 @@ template <int N> INLINE void fragment_apply_mask(float (&s)[N / 2], const fragme
     }
 }
 
-/* Products become t (cuda_cap.cuh). */
+/* Turns products into t (cuda_cap.cuh). */
 template <int COUNT> INLINE void fragment_cap(float (&s)[COUNT], const attn_scores &scores)
 {
 #pragma unroll
@@ -185,7 +184,7 @@ template <int COUNT> INLINE void fragment_cap(float (&s)[COUNT], const attn_scor
         s[i] = attn_cap_tanh(s[i], scores);
 }
 
-/* Lane t of a quad gives w[i] = its word of column block i and gets the four words of block t. */
+/* Transposes words within a quad: lane t gives w[i] = its word of column block i and gets the four words of block t. */
 INLINE void quad_transpose(uint32_t (&w)[4])
 {
     const bool odd = threadIdx.x & 1, high = threadIdx.x & 2;

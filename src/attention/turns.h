@@ -1,14 +1,18 @@
-/* Who computes what in the backward passes, and in which order sums are added up: masks by blocks, tasks and turns.
+/* Tasks and turns of the backward passes: masks by blocks, who computes what, and the order in which sums are added.
  *
- * A task is one key block of one query head, against all query blocks it touches, from the last to the first. Invariants that
- * make it deterministic and free of deadlock:
- *  1. Tasks are taken in increasing order of (head, key block), and wait only for smaller ones: the smallest unfinished never
+ * A task is one key block of one query head, against all query blocks it touches, from the last to the first. Invariants make it
+ * deterministic and free of deadlock:
+ *
+ * 1. Tasks are taken in increasing order of (head, key block), and wait only for smaller ones: the smallest unfinished never
  * waits.
- *  2. q_ticket[head][i] is the key block whose turn it is to add to dq of query block i; it runs through the blocks that i
+ *
+ * 2. q_ticket[head][i] is the key block whose turn it is to add to dq of query block i; it runs through the blocks that i
  * touches.
- *  3. k_ticket[kv][j] is the query head whose turn it is to add to dk and dv of key block j; it runs through the heads of kv.
- *  4. Where the call is to end early (cpu_stops), every thread leaves its task at the next block or while it waits for its turn,
- *     adds nothing out of turn, and takes no block any more; all meet at the batch's barrier. */
+ *
+ * 3. k_ticket[kv][j] is the query head whose turn it is to add to dk and dv of key block j; it runs through the heads of kv.
+ *
+ * 4. If the call is to end early (cpu_stops), every thread leaves its task at the next block or while it waits for its turn. It
+ * adds nothing out of turn and takes no block any more; all meet at the batch's barrier. */
 #ifndef LTRAIN_ATTENTION_TURNS_H
 #define LTRAIN_ATTENTION_TURNS_H
 
@@ -21,18 +25,18 @@
 
 #define SEGMENT \
     65536 /* query rows at a time: bounds the packed copies of q, do and dq (420k tokens, head dim 32: 184 to 30 MiB) */
-#define BATCH_ROWS 4096 /* several heads at a time until they have this many rows: fewer barriers */
+#define BATCH_ROWS 4096 /* rows up to which several heads are taken at a time: fewer barriers */
 
-typedef _Atomic int32_t ticket; /* whose turn it is */
+typedef _Atomic int32_t ticket; /* number whose turn it is */
 
 struct turns {
     struct mask mask;
     const struct cpu_stream *stream;
-    int64_t block, span;                /* rows of a block, and of what of it meets or is left out */
-    int64_t group;                      /* query heads to a KV head */
-    int64_t q_blocks, k_blocks, batch;  /* of a segment, of all keys; query heads at a time */
-    int32_t *from, *to;                 /* [q_blocks * block]: the mask; empty where there is no row */
-    int32_t *first_block, *end_block;   /* [q_blocks]: the key blocks that a query block touches */
+    int64_t block, span;                /* rows of a block, and of a span, which is taken or left out as a whole */
+    int64_t group;                      /* query heads per KV head */
+    int64_t q_blocks, k_blocks, batch;  /* q_blocks: of a segment; k_blocks: of all keys; batch: query heads at a time */
+    int32_t *from, *to;                 /* [q_blocks * block]: the mask; empty if there is no row */
+    int32_t *first_block, *end_block;   /* [q_blocks]: key blocks that a query block touches */
     ticket *q_ticket, *k_ticket, *next; /* [batch][q_blocks], [batch][k_blocks], [1] */
 };
 
@@ -47,7 +51,7 @@ static inline struct turns turns_of(const struct op_attrs *attrs, int64_t block,
                           .batch = max_i64(1, min_i64(hq, BATCH_ROWS / max_i64(sq, 1)))};
 }
 
-/* Lays the arrays out from `work` on; returns where they end. */
+/* Lays the arrays out from `work` on; returns their end. */
 static inline void *turns_layout(struct turns *t, void *work)
 {
     t->from = work;
@@ -72,7 +76,7 @@ static inline void turns_prepare_mask(const struct turns *t, int64_t i)
     t->end_block[i] = from < to ? (int32_t)ceil_div(to, t->block) : 0;
 }
 
-/* By one thread, once all have left the batch before. */
+/* Starts a batch; called by one thread, once all have left the batch before. */
 static inline void turns_start_batch(const struct turns *t, int64_t first_head)
 {
     for (int64_t slot = 0; slot < t->batch; slot++) {
@@ -83,15 +87,15 @@ static inline void turns_start_batch(const struct turns *t, int64_t first_head)
     atomic_store(t->next, 0);
 }
 
-/* The span of queries at `row` and that of keys at `key` have a pair in common, as far as the queries' ends tell. Along a row or
- * a column of spans, the ones that do are contiguous. */
+/* Tells whether the span of queries at `row` and the span of keys at `key` share a pair, judged by the spans' end queries. Along
+ * a row or a column of spans, those that do are contiguous. */
 static inline int turns_meet(const struct turns *t, int64_t row, int64_t key)
 {
     const int64_t last = min_i64(row + t->span, t->mask.sq) - 1;
     return row <= last && t->from[row] < key + t->span && t->to[last] > key;
 }
 
-/* The spans [*first, *end) of query block i that meet the keys at `key`. */
+/* Finds the spans [*first, *end) of query block i that meet the keys at `key`. */
 static inline void turns_queries(const struct turns *t, int64_t i, int64_t key, int64_t *first, int64_t *end)
 {
     const int64_t row = i * t->block, spans = t->block / t->span;
@@ -101,7 +105,7 @@ static inline void turns_queries(const struct turns *t, int64_t i, int64_t key, 
         ++*end;
 }
 
-/* The spans [*first, *end) of key block j that meet the queries at `row`. */
+/* Finds the spans [*first, *end) of key block j that meet the queries at `row`. */
 static inline void turns_keys(const struct turns *t, int64_t row, int64_t j, int64_t *first, int64_t *end)
 {
     const int64_t key = j * t->block, spans = t->block / t->span;
@@ -111,7 +115,7 @@ static inline void turns_keys(const struct turns *t, int64_t row, int64_t j, int
         ++*end;
 }
 
-/* Waits for it; what those before wrote is seen. 0: the call is to end, and the turn may never come. */
+/* Waits for a turn; writes of earlier turns are then visible. Returns 0 if the call is to end: the turn may never come. */
 static inline int take_turn(const struct turns *t, ticket *k, int32_t turn)
 {
     for (int spins = 0; atomic_load_explicit(k, memory_order_acquire) != turn; spins++) {
