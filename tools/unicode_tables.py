@@ -94,13 +94,13 @@ for c in range(0x110000):
 write(runs)
 print("};")
 table("since_14", "Assigned by Unicode 15 to 16.", [c for c in POINTS if before[c] == "Cn" and category[c] != "Cn" or c in moved])
-table("word_ranges", "What \\w takes in Oniguruma.", word)
-table("rust_word_ranges", "What \\w takes in Rust's regular expressions: neighbours that spoil a `single_word` token.",
+table("word_ranges", "Characters that \\w takes in Oniguruma.", word)
+table("rust_word_ranges", "Characters that \\w takes in Rust's regular expressions: neighbours that spoil a `single_word` token.",
       [c for c in POINTS if len(pre_tokenizers.Whitespace().pre_tokenize_str("a" + chr(c))) == 1 and pre_tokenizers.Whitespace().pre_tokenize_str(chr(c))])
-table("numeric_ranges", "What the pre-tokenizer Digits takes.", isolated_by(pre_tokenizers.Digits(True)))
-table("punctuation_ranges", "What the pre-tokenizer Punctuation takes.", isolated_by(pre_tokenizers.Punctuation()))
+table("numeric_ranges", "Characters that the pre-tokenizer Digits takes.", isolated_by(pre_tokenizers.Digits(True)))
+table("punctuation_ranges", "Characters that the pre-tokenizer Punctuation takes.", isolated_by(pre_tokenizers.Punctuation()))
 table("space_ranges", "White space.", removed_by(pre_tokenizers.WhitespaceSplit()))
-table("inert_ranges", "Normal forms of Unicode 9 leave these as they are.", after_unicode_9())
+table("inert_ranges", "Characters that normal forms of Unicode 9 leave as they are.", after_unicode_9())
 for name in SCRIPTS:
     points = [c for c in POINTS if category[c] != "Cn" and regex.match(r"\p{Script=%s}" % name, chr(c))]
     assert matched(r"\p{%s}" % name) == set(points), name

@@ -1,4 +1,4 @@
-/* Finding added tokens: the leftmost, of several the longest. */
+/* Finding added tokens in text: the leftmost first, of several at one place the longest. */
 #include "text/added.h"
 
 #include "base/grow.h"
@@ -62,7 +62,7 @@ void added_free(struct added *a)
     *a = (struct added){.n = 0};
 }
 
-/* The longest token at `at`, or NULL. */
+/* Returns the longest token at `at`, or NULL. */
 static const struct added_token *longest(const struct added *a, enum added_stage stage, const uint8_t *text, size_t n, size_t at,
                                          size_t *end)
 {
@@ -148,7 +148,7 @@ int added_next(const struct added *a, enum added_stage stage, int special, const
             start = strip_left(text, start, scan->covered);
         if (t->rstrip)
             end = strip_right(text, n, end);
-        if (end <= start) /* white space that the token before it has taken */
+        if (end <= start) /* the token before has taken this white space */
             continue;
         size_t before = scan->covered;
         scan->covered = end;

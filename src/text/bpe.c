@@ -1,4 +1,4 @@
-/* Byte pair encoding: the pair of lowest rank is merged first, of equal ones the leftmost. */
+/* Byte pair encoding: the pair of lowest rank is merged first, among equal ranks the leftmost. */
 #include "text/bpe.h"
 
 #include "text/byte_level.h"
@@ -7,9 +7,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define SHORT 40          /* symbols up to which ranks are looked through one by one */
-#define NEVER UINT32_MAX  /* the rank of a pair that does not merge */
-#define WORTH_CUTTING 24  /* bytes */
+#define SHORT 40          /* symbols up to which ranks are searched linearly */
+#define NEVER UINT32_MAX  /* rank of a pair that does not merge */
+#define WORTH_CUTTING 24  /* bytes; shorter pieces are not cut */
 
 /* ---- merges ---- */
 
@@ -105,7 +105,7 @@ static enum status add_pair(struct bpe *b, uint32_t x, uint32_t y)
     return OK;
 }
 
-/* Where tokens for unknown characters merge with others, or move behind those for bytes, text may not be cut. */
+/* Tells whether text may not be cut: tokens for unknown characters merge with others, or move behind those for bytes. */
 static int needs_neighbours(const struct bpe *b)
 {
     for (int k = 0; k < 256 && b->byte_fallback && b->unk != UNK_NONE; k++)
@@ -128,7 +128,7 @@ enum status bpe_find_cuts(struct bpe *b)
 {
     if (b->raw || b->ignore_merges || b->unused || needs_neighbours(b))
         return OK;
-    TRY(add_pair(b, UNICODE_END, UNICODE_END)); /* never asked for: the table is there */
+    TRY(add_pair(b, UNICODE_END, UNICODE_END)); /* never looked up; makes sure that the table exists */
     for (int64_t i = 0; i < vocab_count(b->keys); i++) {
         int32_t id;
         struct token_text t = vocab_at(b->keys, i, &id);
@@ -151,7 +151,7 @@ int bpe_pair_exists(const struct bpe *b, uint32_t x, uint32_t y)
     return b->pairs[pair_slot(b, ((uint64_t)x << 32 | y) + 1)] != 0;
 }
 
-/* Its own token, or bytes that always are. */
+/* Tells whether a character has its own token, or bytes that all have tokens. */
 static int stands_alone(const struct bpe *b, const uint8_t *c, size_t n)
 {
     int32_t id = n == 1 ? b->single[*c] : vocab_find(b->keys, c, n);
@@ -180,7 +180,7 @@ size_t bpe_cut(const struct bpe *b, const uint8_t *piece, size_t n)
 
 /* ---- symbols ---- */
 
-/* A character without a token of its own: bytes, or the unknown token, fused with one before it if that is asked for. */
+/* Adds a character without a token of its own: as bytes, or as the unknown token, fused with one before it if fuse_unk is set. */
 static enum status add_unknown(const struct bpe *b, const uint8_t *c, size_t n, int32_t *pending, struct ids *out)
 {
     int all = b->byte_fallback;
@@ -199,7 +199,7 @@ static enum status add_unknown(const struct bpe *b, const uint8_t *c, size_t n, 
     return OK;
 }
 
-/* Bytes of the longest token at the piece's beginning that never merges; 0: there is none. */
+/* Returns the bytes of the longest token at the piece's beginning that never merges; 0 if there is none. */
 static size_t defined_at(const struct bpe *b, const uint8_t *piece, size_t n, int32_t *id)
 {
     size_t longest = 0;
@@ -243,7 +243,7 @@ static enum status split(const struct bpe *b, const uint8_t *piece, size_t n, st
 
 /* ---- merging ---- */
 
-/* The rank of a pair that stands in the text. */
+/* Looks up the rank of a pair in the text, and notes the halves of an unused token. */
 static uint32_t consider(const struct bpe *b, struct bpe_room *r, int32_t left, int32_t right, int32_t *to)
 {
     uint32_t rank = rank_of(b, left, right, to);
@@ -300,7 +300,7 @@ static enum status reserve(struct bpe_room *r, size_t n)
     return OK;
 }
 
-/* The heap has rank << 32 | place, the smallest first. */
+/* Adds an entry to the heap: rank << 32 | place, the smallest first. */
 static void push(struct bpe_room *r, uint64_t value)
 {
     size_t i = r->heap_n++;
@@ -332,7 +332,8 @@ static void rank_pair(const struct bpe *b, struct bpe_room *r, int32_t i)
         push(r, (uint64_t)r->rank[i] << 32 | (uint32_t)i);
 }
 
-/* An entry of the heap is stale if its place has another rank now. Each merge adds two entries at most and takes a symbol. */
+/* Merges a long piece with a heap. An entry is stale if its place has another rank now. Each merge adds at most two entries and
+ * removes a symbol. */
 static enum status merge_long(const struct bpe *b, struct bpe_room *r)
 {
     int32_t *id = r->symbols.id, n = (int32_t)r->symbols.n;
@@ -366,9 +367,9 @@ static enum status merge_long(const struct bpe *b, struct bpe_room *r)
     return OK;
 }
 
-/* ---- what is left of sentencepiece's symbols ---- */
+/* ---- remaining symbols of sentencepiece ---- */
 
-/* A symbol as tokens: an unused one is its halves again; a character that is no token is its bytes, or unknown. */
+/* Adds a symbol as tokens: an unused token becomes its halves again; a character that is no token becomes its bytes, or unknown. */
 static enum status settle(const struct bpe *b, const struct bpe_room *r, int32_t id, struct ids *out)
 {
     struct token_text c;

@@ -4,7 +4,7 @@
 
 #include <stdint.h>
 
-/* Bytes ! to ~, 0xa1 to 0xac and 0xae to 0xff stand for themselves, the other 68 in order for U+0100 on. */
+/* Tells whether a byte stands for itself: ! to ~, 0xa1 to 0xac and 0xae to 0xff do. The other 68 map in order to U+0100 on. */
 static inline int byte_is_printable(uint32_t b)
 {
     return (b >= '!' && b <= '~') || (b >= 0xa1 && b <= 0xac) || (b >= 0xae && b <= 0xff);
@@ -17,7 +17,7 @@ static inline uint32_t byte_to_char(uint8_t b)
     return b <= 0x20 ? 0x100u + b : b == 0xad ? 0x143u : 0x121u + (b - 0x7fu);
 }
 
-/* -1: no byte. */
+/* Returns the byte of a character; -1: none. */
 static inline int byte_of_char(uint32_t c)
 {
     if (c < 0x100)

@@ -8,7 +8,7 @@
 #include <string.h>
 #include <utf8proc.h>
 
-#define WHOLE_BELOW 6 /* bytes of a grapheme cluster that is looked up as one */
+#define WHOLE_BELOW 6 /* shorter grapheme clusters, in bytes, are looked up whole */
 
 void char_map_free(struct char_map *map)
 {
@@ -82,8 +82,8 @@ static uint32_t offset_of(uint32_t unit)
     return unit >> 10 << ((unit & 1u << 9) >> 6);
 }
 
-/* Goes on from a node of the trie by a byte; 0: nothing known begins like that. *string: what stands for all until there, if that
- * is known, else NULL. */
+/* Follows a byte from a node of the trie; returns 0 if no known string begins like that. *string: replacement of all bytes up to
+ * here, NULL if they are no known string. */
 static int step(const struct char_map *map, uint32_t *node, uint8_t byte, const uint8_t **string)
 {
     *string = NULL;
@@ -102,7 +102,7 @@ static int step(const struct char_map *map, uint32_t *node, uint8_t byte, const 
     return 1;
 }
 
-/* The string that stands for the shortest known beginning of the text, or NULL. */
+/* Returns the replacement of the shortest known beginning of the text, or NULL. */
 static const uint8_t *find(const struct char_map *map, const uint8_t *text, size_t n)
 {
     uint32_t node = offset_of(map->units[0]);

@@ -1,4 +1,4 @@
-/* Ids to text: the tokens' texts, through the file's decoders. */
+/* Decoding ids: the tokens' texts pass through the file's decoders. */
 #include "text/parts.h"
 
 #include "base/sys.h"
@@ -21,7 +21,7 @@ static void strings_free(struct strings *s)
     free(s->end);
 }
 
-/* What was added to the text since the last call is a string. */
+/* Ends a string: the text added since the last call. */
 static enum status strings_close(struct strings *s)
 {
     if (s->n == s->room) {
@@ -64,7 +64,7 @@ static enum status byte_level(const struct strings *in, struct strings *out)
         size_t first = bytes.n, n;
         for (size_t at = 0; at < s.n && st == OK; at += n) {
             int byte = byte_of_char(utf8_read(s.data + at, &n));
-            if (byte < 0) { /* the string is not of the alphabet: itself */
+            if (byte < 0) { /* outside the alphabet: the string stays as it is */
                 bytes.n = first;
                 st = text_buffer_add(&bytes, s.data, s.n);
                 break;
@@ -83,7 +83,7 @@ static int hex(uint8_t c)
     return c >= '0' && c <= '9' ? c - '0' : (c | 32) >= 'a' && (c | 32) <= 'f' ? (c | 32) - 'a' + 10 : -1;
 }
 
-/* The byte of <0xXX>, or -1. */
+/* Returns the byte of a token <0xXX>, or -1. */
 static int byte_of_token(struct token_text s)
 {
     if (s.n != 6 || memcmp(s.data, "<0x", 3) != 0 || s.data[5] != '>' || hex(s.data[4]) < 0)

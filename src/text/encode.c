@@ -1,4 +1,4 @@
-/* Text to ids: added tokens are cut out, the rest is normalised, cut into pieces, and each piece encoded. */
+/* Encoding text: added tokens are cut out, the rest is normalised and cut into pieces, and each piece is encoded. */
 #include "text/parts.h"
 
 #include "base/sys.h"
@@ -86,13 +86,13 @@ static enum status encode_piece(struct encoder *e, const uint8_t *piece, size_t 
 
 /* ---- stages ---- */
 
-/* What a piece is of its document. */
+/* A piece's place in its document. */
 struct where {
-    int continues; /* what follows a cut */
-    size_t zero;   /* its first bytes that have come of the document's first character */
+    int continues; /* 1: the piece begins at a cut */
+    size_t zero;   /* bytes at its beginning that come from the document's first character */
 };
 
-/* What of a piece begins at `start`. */
+/* Returns the place of the part of a piece that begins at `start`. */
 static struct where place_in(struct where whole, size_t start)
 {
     return (struct where){start == 0 && whole.continues, whole.zero > start ? whole.zero - start : 0};
@@ -100,7 +100,7 @@ static struct where place_in(struct where whole, size_t start)
 
 static enum status run_stage(struct encoder *e, int k, const uint8_t *text, size_t n, struct where where);
 
-/* Parts of a piece, as matches and what is between them; they go to the next stage as the behavior says. */
+/* Parts of a piece: matches and the text between them. They go to the next stage as `behavior` says. */
 struct splitting {
     struct encoder *e;
     int next;
@@ -108,7 +108,7 @@ struct splitting {
     struct where where;
     enum split_behavior behavior;
     int invert;
-    size_t start, end; /* what is held back */
+    size_t start, end; /* part that is held back */
     int have, was_match;
 };
 
@@ -158,7 +158,7 @@ static enum status end_parts(struct splitting *s)
     return s->have ? pass(s, s->start, s->end) : OK;
 }
 
-/* The commonest kind, where the pieces go straight to the model. */
+/* Splits by a known pattern; this commonest kind passes its pieces straight to the model. */
 static enum status split_known(struct encoder *e, int k, const struct stage *stage, const uint8_t *text, size_t n, struct where where)
 {
     struct regex_match m;
@@ -219,14 +219,15 @@ static enum status split_chars(struct encoder *e, int k, const struct stage *sta
     return end_parts(&s);
 }
 
-/* Of a continued text the first piece of a stage that surely cuts before it is a piece like all others. */
+/* Returns the place for the next stage. In a continued text, a stage that surely cuts before the first piece makes it an ordinary
+ * one. */
 static struct where behind(const struct stage *stage, struct where where)
 {
     where.continues = where.continues && !known_cuts(stage);
     return where;
 }
 
-/* Bytes as characters, where further stages look at them. */
+/* Maps bytes to characters, for further stages that read them. */
 static enum status map_bytes(struct encoder *e, int k, const uint8_t *text, size_t n, struct where where)
 {
     struct text_buffer *b = &e->stage[k];
@@ -308,7 +309,7 @@ static enum status metaspace(struct encoder *e, int k, const struct stage *stage
     return OK;
 }
 
-/* User-defined pieces are tokens; what is between them goes on. */
+/* Adds user-defined pieces as tokens; the text between them goes to the next stage. */
 static enum status split_defined(struct encoder *e, int k, const struct stage *stage, const uint8_t *text, size_t n, struct where where)
 {
     size_t from = 0;
@@ -361,7 +362,7 @@ static enum status add_added(struct encoder *e, const struct added_token *token)
     return ids_add(e->out, token->id);
 }
 
-/* Text between the raw added tokens. */
+/* Encodes text between raw added tokens. */
 static enum status encode_text(struct encoder *e, const uint8_t *text, size_t n, enum text_begin begin)
 {
     struct added_scan scan = {0};

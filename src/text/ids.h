@@ -1,4 +1,4 @@
-/* Token ids that grow. */
+/* Growing arrays of token ids. */
 #ifndef LTRAIN_TEXT_IDS_H
 #define LTRAIN_TEXT_IDS_H
 

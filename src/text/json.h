@@ -1,4 +1,4 @@
-/* Members of JSON objects, with defaults and errors. Private to this folder. */
+/* Reading members of JSON objects, with defaults and errors. Private to this folder. */
 #ifndef LTRAIN_TEXT_JSON_H
 #define LTRAIN_TEXT_JSON_H
 
@@ -6,7 +6,7 @@
 
 #include <jansson.h>
 
-/* NULL: it is not there, or null. */
+/* Returns a member; NULL if it is missing or null. */
 static inline const json_t *json_member(const json_t *object, const char *key)
 {
     const json_t *value = json_object_get(object, key);

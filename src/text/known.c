@@ -1,4 +1,4 @@
-/* Patterns of published tokenizers. */
+/* Recognising patterns of published tokenizers. */
 #include "text/known.h"
 
 #include "text/unicode.h"

@@ -1,4 +1,4 @@
-/* Patterns that published tokenizers have: what is known of them. Private to this folder. */
+/* Knowledge about the patterns of published tokenizers. Private to this folder. */
 #ifndef LTRAIN_TEXT_KNOWN_H
 #define LTRAIN_TEXT_KNOWN_H
 
@@ -8,13 +8,13 @@
 
 enum known_pattern known_find(const char *pattern, size_t n);
 
-/* Whether a piece surely ends between a newline, which ASCII that is no space stands before, and a letter or digit of ASCII. */
+/* Tells whether a piece surely ends between a newline behind ASCII that is no space and an ASCII letter or digit. */
 int known_cuts(const struct stage *stage);
-/* Whether the stage cuts nothing there, and does not look across. */
+/* Tells whether the stage cuts nothing there, and does not look across. */
 int known_is_blind(const struct stage *stage);
 
-/* The end of the piece that begins at `at`, where that is a word of ASCII letters with an optional space before it and ASCII that is
- * no apostrophe behind it; 0: the pattern itself must say. */
+/* Returns the end of the piece at `at` if that is a word of ASCII letters, with an optional space before it and ASCII other than
+ * an apostrophe behind it; 0: the pattern itself must be matched. */
 size_t known_piece(enum known_pattern known, const uint8_t *text, size_t n, size_t at);
 
 #endif

@@ -1,4 +1,4 @@
-/* Added tokens of a tokenizer.json, and of what lies beside a tokenizer.model. Private to parts.h. */
+/* Added tokens of a tokenizer.json, and of the files beside a tokenizer.model. Private to parts.h. */
 #include "text/parts.h"
 
 #include "base/sys.h"
@@ -34,8 +34,9 @@ enum status added_normalize(struct tokenizer *t, struct added_token *a)
     return st;
 }
 
-/* The library's rule: the id that the text has already, else the next one behind as many as the vocabulary has tokens. Where that
- * has holes, it may be another token's: the library then finds one of the two. */
+/* Finds a token's id by the library's rule: the id that its text already has, else the next one after as many as the vocabulary
+ * has tokens. If the vocabulary has holes, that may be another token's id, which is refused: the library finds only one of the
+ * two. */
 static enum status id_of_added(const struct tokenizer *t, const char *text, size_t n, int32_t *next, int32_t *id)
 {
     struct token_text other;

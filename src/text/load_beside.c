@@ -1,4 +1,4 @@
-/* What lies beside a tokenizer.model: further tokens, and which of them a document begins and ends with. Private to parts.h. */
+/* Files beside a tokenizer.model: further tokens, and those that begin and end a document. Private to parts.h. */
 #include "text/parts.h"
 
 #include "base/sys.h"
@@ -11,7 +11,7 @@
 
 /* ---- the files ---- */
 
-/* A JSON object beside the tokenizer's file; *out stays NULL where there is none. */
+/* Reads a JSON object beside the tokenizer's file; *out stays NULL if there is none. */
 static enum status read_object(const struct tokenizer *t, const char *name, json_t **out)
 {
     char path[4096], *text;
@@ -37,7 +37,7 @@ enum status beside_read(const struct tokenizer *t, struct beside *out)
     *out = (struct beside){.config = NULL};
     TRY_GOTO(read_object(t, "tokenizer_config.json", &out->config), fail);
     TRY_GOTO(read_object(t, "config.json", &out->model), fail);
-    if (json_member(out->config, "added_tokens_decoder")) /* it has all that the older files have */
+    if (json_member(out->config, "added_tokens_decoder")) /* has everything that the older files have */
         return OK;
     TRY_GOTO(read_object(t, "special_tokens_map.json", &out->map), fail);
     TRY_GOTO(read_object(t, "added_tokens.json", &out->added), fail);
@@ -80,7 +80,7 @@ struct adding {
     int32_t next;
 };
 
-/* A token that is there already becomes a special one, if it is named as such. Tokens are looked for in the text as it is. */
+/* Adds a token, sought in raw text. A known token that the files name as special becomes special. */
 static enum status add(struct adding *x, const json_t *value, int64_t id, int special)
 {
     struct added_token like;
@@ -101,7 +101,7 @@ static enum status add(struct adding *x, const json_t *value, int64_t id, int sp
     return add_token(x->t, token.text, token.n, &like, 0, &x->next);
 }
 
-/* {"32000": {"content": ...}}. Ids are sorted by the file that is written; here their order is no matter. */
+/* Adds {"32000": {"content": ...}, ...}. Their order does not matter here; the writer sorts ids. */
 static enum status add_decoder(struct adding *x, const json_t *object)
 {
     const char *key;
@@ -117,7 +117,7 @@ static enum status add_decoder(struct adding *x, const json_t *object)
     return OK;
 }
 
-/* {"<|user|>": 32010} */
+/* Adds {"<|user|>": 32010, ...}. */
 static enum status add_ids(struct adding *x, const json_t *object)
 {
     const char *key;
@@ -177,7 +177,7 @@ enum status beside_add(struct tokenizer *t, const struct beside *b)
     return OK;
 }
 
-/* ---- what comes before and behind a text ---- */
+/* ---- tokens before and behind a text ---- */
 
 static enum status wrap(const struct tokenizer *t, const struct beside *b, const char *flag, int otherwise, const char *name,
                         struct named_token token, struct ids *out)

@@ -1,8 +1,10 @@
 /* Tokens that files beside a tokenizer.json add to it, as transformers 5.24 reads them. Private to parts.h.
  *
- * In this order, each unless it is there: those of added_tokens_decoder by their ids, or without that member those of added_tokens.json;
- * then bos, eos, unk, sep, pad, cls and mask token, and other members that end so; then lists of further special tokens. An id is that of
- * the text in the vocabulary, else the next free one, whatever the files say. */
+ * Tokens are added in this order, each unless it exists. First those of added_tokens_decoder by their ids, or without that member
+ * those of added_tokens.json. Then bos, eos, unk, sep, pad, cls and mask token, and other members ending in _token. Then lists of
+ * further special tokens.
+ *
+ * A token's id is that of its text in the vocabulary, else the next free one, whatever the files say. */
 #include "text/parts.h"
 
 #include "base/grow.h"
@@ -19,8 +21,8 @@ enum { STANDARD = sizeof standard / sizeof *standard };
 struct item {
     struct named_token token;
     struct added_token like;
-    int normalized, named; /* named: as pad_token and the like, not in a list */
-    int64_t said;          /* the id that the file says; -1: none */
+    int normalized, named; /* named: by a member such as pad_token, not in a list */
+    int64_t said;          /* id given in the file; -1: none */
 };
 
 struct items {
@@ -29,7 +31,7 @@ struct items {
     int64_t room;
 };
 
-/* ---- what the files say ---- */
+/* ---- reading the files ---- */
 
 static enum status put(struct items *x, const struct item *one)
 {
@@ -43,7 +45,7 @@ static enum status put(struct items *x, const struct item *one)
     return OK;
 }
 
-/* Reads a token, text or object. special: of texts. */
+/* Reads a token, a text or an object. special: the flag for texts. */
 static enum status read_item(const json_t *value, int special, struct item *out)
 {
     *out = (struct item){.said = -1};
@@ -78,15 +80,16 @@ static enum status list_decoder(const json_t *decoder, struct items *out)
     return OK;
 }
 
-/* A member of special_tokens_map.json where that is read, else of tokenizer_config.json. */
+/* Returns a member of special_tokens_map.json if that was read and has it, else of tokenizer_config.json. */
 static const json_t *member_of(const struct beside *b, const char *key)
 {
     const json_t *value = json_member(b->map, key);
     return value ? value : json_member(b->config, key);
 }
 
-/* Finds the lists of further special tokens, or objects of named ones: the configuration's extra_special_tokens, or without any its
- * additional_special_tokens; then the map's, of which the latter count only where the configuration has neither. NULL: none. */
+/* Finds the lists, or objects, of further special tokens: the configuration's extra_special_tokens or else its
+ * additional_special_tokens; then the map's, whose additional_special_tokens count only if the configuration has neither. NULL:
+ * none. */
 static void find_extras(const struct beside *b, const json_t *out[2])
 {
     static const char *const names[] = {"extra_special_tokens", "additional_special_tokens"};
@@ -127,7 +130,8 @@ static enum status put_named(const json_t *value, struct items *out)
     return put(out, &one);
 }
 
-/* Lists members such as image_token, of which the configuration's count, and named tokens in an object in place of a list. */
+/* Lists members such as image_token, the configuration's before the map's, and named tokens of objects that stand in place of a
+ * list. */
 static enum status list_named_otherwise(const struct beside *b, const json_t *const extras[2], struct items *out)
 {
     const char *key;
@@ -182,7 +186,7 @@ static int is_special(const struct items *specials, int named_only, const char *
     return 0;
 }
 
-/* {"<|user|>": 32010}. A number that a token of tokenizer.json has is that token's. */
+/* Lists {"<|user|>": 32010, ...}. A number that a token of tokenizer.json has is skipped. */
 static enum status list_added(const struct tokenizer *t, const json_t *object, const struct items *specials, struct items *out)
 {
     const char *key;
@@ -217,7 +221,7 @@ static int looked_for_alike(const struct added_token *a, const struct item *one)
            (a->normal != NULL) == one->normalized;
 }
 
-/* A token of tokenizer.json that is listed by its id is looked for as the list says. */
+/* Changes the flags of a token of tokenizer.json that is also listed by its id: the list's flags count. */
 static enum status change(struct tokenizer *t, struct added_token *there, const struct item *one, int named)
 {
     if (looked_for_alike(there, one))

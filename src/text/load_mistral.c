@@ -1,4 +1,4 @@
-/* A remark on tokenizers of Mistral's whose regular expression transformers warns about (fix_mistral_regex). Private to parts.h. */
+/* Remarking on Mistral's tokenizers about whose regular expression transformers warns (fix_mistral_regex). Private to parts.h. */
 #include "text/parts.h"
 
 #include "text/json.h"
@@ -7,11 +7,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The expression that transformers 5.24 puts in place of another one with fix_mistral_regex=True. */
+/* The expression that transformers 5.24 puts in with fix_mistral_regex=True. */
 #define FIXED                                                                                                                          \
     "[^\\r\\n\\p{L}\\p{N}]?[\\p{Lu}\\p{Lt}\\p{Lm}\\p{Lo}\\p{M}]*[\\p{Ll}\\p{Lm}\\p{Lo}\\p{M}]+|[^\\r\\n\\p{L}\\p{N}]?[\\p{Lu}\\p{Lt}" \
     "\\p{Lm}\\p{Lo}\\p{M}]+[\\p{Ll}\\p{Lm}\\p{Lo}\\p{M}]*|\\p{N}| ?[^\\s\\p{L}\\p{N}]+[\\r\\n/]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+"
-enum { LEAST_TOKENS = 100000 }; /* transformers looks at no smaller vocabulary */
+enum { LEAST_TOKENS = 100000 }; /* transformers ignores smaller vocabularies */
 
 static int is_of_mistral(const json_t *model)
 {
@@ -23,7 +23,7 @@ static int is_of_mistral(const json_t *model)
     return 0;
 }
 
-/* The first part's expression; "": it has none. */
+/* Returns the expression of the first part; "": none. */
 static const char *expression_of(const json_t *pre_tokenizer)
 {
     const json_t *list = json_member(pre_tokenizer, "pretokenizers"), *first = json_is_array(list) ? json_array_get(list, 0) : pre_tokenizer;

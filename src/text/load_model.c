@@ -1,4 +1,4 @@
-/* The model of a tokenizer.json: its vocabulary and merges. Private to parts.h. */
+/* Loading the model of a tokenizer.json: its vocabulary and merges. Private to parts.h. */
 #include "text/parts.h"
 
 #include "base/sys.h"
@@ -36,7 +36,7 @@ static enum status read_vocab(struct tokenizer *t, const json_t *vocab)
     return vocab_count(t->tokens) ? OK : status_fail(ERR_INVALID, "the model's vocab is empty");
 }
 
-/* The two sides of a merge: ["a", "b"], or "a b". */
+/* Reads the two sides of a merge: ["a", "b"], or "a b". */
 static enum status read_sides(const json_t *merge, const char **left, size_t *left_n, const char **right, size_t *right_n)
 {
     if (json_is_array(merge) && json_array_size(merge) == 2 && json_is_string(json_array_get(merge, 0)) &&
@@ -88,7 +88,8 @@ static enum status read_merges(struct tokenizer *t, const json_t *merges)
     return st;
 }
 
-/* Tokens as the bytes that their characters stand for; those with other characters are never met. */
+/* Makes a vocabulary of the bytes that the tokens' characters stand for. Tokens with other characters never occur and are left
+ * out. */
 static enum status make_raw(struct tokenizer *t)
 {
     struct text_buffer bytes = {0};
@@ -176,7 +177,7 @@ static enum status read_pieces(struct tokenizer *t, const json_t *vocab)
         if (json_string_length(text))
             TRY(trie_add(&u->trie, json_string_value(text), json_string_length(text), (int32_t)i));
     }
-    return trie_add(&u->trie, "", 0, -1); /* the root is there, whatever the vocab */
+    return trie_add(&u->trie, "", 0, -1); /* makes sure that the root exists */
 }
 
 static enum status load_unigram(struct tokenizer *t, const json_t *model)
@@ -192,7 +193,7 @@ static enum status load_unigram(struct tokenizer *t, const json_t *model)
     if (unk)
         u->unk = (int32_t)json_integer_value(unk);
     u->tokens = t->tokens;
-    if (t->n_stages) /* no model of bytes */
+    if (t->n_stages) /* a unigram model takes characters, never bytes */
         t->stage[t->n_stages - 1].maps = 1;
     find_fallbacks(t->tokens, u->fallback);
     return OK;

@@ -1,4 +1,4 @@
-/* A tokenizer of sentencepiece's tokenizer.model. Private to parts.h. */
+/* Loading a tokenizer from sentencepiece's tokenizer.model. Private to parts.h. */
 #include "text/parts.h"
 
 #include "base/sys.h"
@@ -12,7 +12,7 @@
 
 #define MARK "\xe2\x96\x81"
 
-/* Pieces that text may become; the others are known by their ids only. */
+/* Tells whether text may become a piece of this type; other pieces are known by their ids only. */
 static int is_of_text(enum sp_type type)
 {
     return type == SP_NORMAL || type == SP_USER_DEFINED || type == SP_UNUSED;
@@ -35,9 +35,9 @@ static enum status load_pieces(struct tokenizer *t, const struct sp_file *f)
     return OK;
 }
 
-/* ---- byte pairs: two neighbours become a piece that is both of them, the piece of the highest score first ---- */
+/* ---- byte pairs: two neighbours become the piece that joins them, the piece of the highest score first ---- */
 
-/* Characters that are no pieces, and parts of pieces that merges make, are symbols of their own, with ids behind all others. */
+/* Adds characters that are parts of pieces but no pieces, as symbols with ids behind all others. */
 static enum status add_characters(struct tokenizer *t, const struct sp_file *f)
 {
     int32_t next = (int32_t)f->n;
@@ -60,7 +60,7 @@ static int descending(const void *a, const void *b)
     return x > y ? -1 : x < y;
 }
 
-/* Scores in descending order: equal ones are of one rank. */
+/* Sorts the scores in descending order; equal scores share a rank. */
 static enum status sort_scores(const struct sp_file *f, float **out)
 {
     *out = sys_malloc((f->n + 1) * sizeof **out);
@@ -87,14 +87,14 @@ static uint32_t rank_of(const float *scores, size_t n, float score)
     return (uint32_t)low;
 }
 
-/* The id of a side of a merge: what is user-defined never merges. */
+/* Returns the id of a side of a merge; -1 for user-defined pieces, which never merge. */
 static int32_t side(const struct tokenizer *t, const struct sp_file *f, const uint8_t *text, size_t n)
 {
     int32_t id = vocab_find(t->pieces, text, n);
     return id >= 0 && (size_t)id < f->n && f->piece[id].type == SP_USER_DEFINED ? -1 : id;
 }
 
-/* All ways to make a piece of two; how many, added if `ranks` are given. */
+/* Returns the number of ways to make a piece of two others, and adds them as merges if `scores` are given. */
 static uint64_t each_split(struct tokenizer *t, const struct sp_file *f, size_t i, const float *scores)
 {
     const struct sp_piece *p = &f->piece[i];
@@ -112,8 +112,8 @@ static uint64_t each_split(struct tokenizer *t, const struct sp_file *f, size_t 
     return ways;
 }
 
-/* Each way to split a piece is looked up, which takes time by its length: together the squares of all lengths. Of a vocabulary of
- * 256,000 pieces they are 2e7; beyond the limit it takes seconds. */
+/* Refuses pieces that are too long. Looking up every split of a piece takes time by the square of its length. The squares' sum is
+ * 2e7 for a vocabulary of 256,000 pieces; beyond the limit it takes seconds. */
 static enum status check_work(const struct sp_file *f)
 {
     enum { LONG = 64 };
@@ -179,7 +179,7 @@ static enum status load_bpe(struct tokenizer *t, const struct sp_file *f)
         b->single[c] = c < 128 ? vocab_find(t->pieces, &(uint8_t){(uint8_t)c}, 1) : -1;
     find_fallbacks(t->tokens, b->fallback);
     if (t->defined.nodes && b->unused)
-        b->defined = &t->defined; /* what an unused piece is taken apart into depends on all of the text */
+        b->defined = &t->defined; /* the split of an unused piece depends on the whole text */
     else if (t->defined.nodes)
         t->stage[t->n_stages++] = (struct stage){.kind = STAGE_DEFINED, .defined = &t->defined};
     return bpe_find_cuts(b);
@@ -187,7 +187,7 @@ static enum status load_bpe(struct tokenizer *t, const struct sp_file *f)
 
 /* ---- unigram ---- */
 
-/* A user-defined piece is so probable that it is always taken, as sentencepiece has it. */
+/* Returns a piece's score; user-defined pieces get one so high that they are always taken, as in sentencepiece. */
 static double score_of(const struct sp_piece *p, float highest)
 {
     return p->type == SP_USER_DEFINED ? (double)((float)p->text.n * highest) - 0.1 : (double)p->score;
@@ -206,7 +206,7 @@ static enum status load_unigram(struct tokenizer *t, const struct sp_file *f)
             lowest = f->piece[i].score < lowest ? f->piece[i].score : lowest;
             highest = f->piece[i].score > highest ? f->piece[i].score : highest;
         }
-    TRY(trie_add(&u->trie, "", 0, -1)); /* the root is there, whatever the pieces */
+    TRY(trie_add(&u->trie, "", 0, -1)); /* makes sure that the root exists */
     u->longest = 4;
     for (size_t i = 0; i < f->n; i++) {
         const struct sp_piece *p = &f->piece[i];
@@ -224,10 +224,10 @@ static enum status load_unigram(struct tokenizer *t, const struct sp_file *f)
     return OK;
 }
 
-/* ---- what is around the model ---- */
+/* ---- the rules around the model ---- */
 
-/* legacy, as transformers calls it: the space in front comes before each text between added tokens, not only a document's first.
- */
+/* Loads the rules of normalisation. In transformers' legacy mode a space is put before each text between added tokens, else only
+ * before a document's first. */
 static enum status load_rules(struct tokenizer *t, const struct sp_file *f, const struct beside *b)
 {
     struct sp_rules *r = &t->normal.step[0].sp;
@@ -254,7 +254,7 @@ static enum status add_decoder(struct tokenizer *t, struct decoder d)
     return OK;
 }
 
-/* Those that transformers makes of such a file. */
+/* Loads the decoders that transformers makes for such a file. */
 static enum status load_decoders(struct tokenizer *t, const struct sp_file *f)
 {
     struct decoder mark = {.kind = DECODE_REPLACE, .n = 1};
@@ -271,7 +271,7 @@ static enum status load_decoders(struct tokenizer *t, const struct sp_file *f)
     return f->dummy_prefix ? add_decoder(t, (struct decoder){.kind = DECODE_STRIP, .mark = ' ', .start = 1}) : OK;
 }
 
-/* Control pieces and the unknown one are special tokens, whatever lies beside the file. */
+/* Adds control pieces and the unknown one as special tokens, whatever lies beside the file. */
 static enum status add_controls(struct tokenizer *t, const struct sp_file *f)
 {
     int32_t next = 0;

@@ -1,4 +1,4 @@
-/* What a tokenizer.json does before and after its model. Private to parts.h. */
+/* Loading the steps of a tokenizer.json before and after its model. Private to parts.h. */
 #include "text/parts.h"
 
 #include "base/sys.h"
@@ -19,7 +19,7 @@ static enum status copy_text(const char *text, size_t n, uint8_t **out)
     return OK;
 }
 
-/* {"String": ...} or {"Regex": ...}, or a bare string. */
+/* Reads {"String": ...} or {"Regex": ...}, or a bare string. */
 static enum status read_pattern(const json_t *object, struct regex **out, const char **text, size_t *n, int *literal)
 {
     const json_t *pattern = json_member(object, "pattern");
@@ -40,7 +40,7 @@ static enum status read_character(const json_t *object, const char *key, uint32_
     return n && bytes == n ? OK : status_fail(ERR_INVALID, "%s is not one character", key);
 }
 
-/* Calls `load` for the object, or for each of a Sequence's. */
+/* Calls `load` for the object, or for each object of a Sequence. */
 static enum status each(struct tokenizer *t, const json_t *object, const char *members, const char *what, int depth,
                         enum status (*load)(struct tokenizer *t, const json_t *object, const char *type))
 {
@@ -213,7 +213,7 @@ static enum status load_stage(struct tokenizer *t, const json_t *object, const c
 enum status load_stages(struct tokenizer *t, const json_t *pre_tokenizer)
 {
     TRY(each(t, pre_tokenizer, "pretokenizers", "pre-tokenizer", 0, load_stage));
-    for (int i = 0; i < t->n_stages; i++) /* a byte-pair model takes bytes from the last one */
+    for (int i = 0; i < t->n_stages; i++) /* a byte-pair model takes bytes from the last stage */
         t->stage[i].maps = i + 1 < t->n_stages;
     return OK;
 }
@@ -256,9 +256,9 @@ static enum status read_template(const json_t *object, struct ids *before, struc
 
 static enum status load_processor(struct tokenizer *t, const json_t *object, const char *type)
 {
-    if (strcmp(type, "ByteLevel") == 0) /* offsets only */
+    if (strcmp(type, "ByteLevel") == 0) /* changes offsets only */
         return OK;
-    if (t->before.n > 0 || t->behind.n > 0) /* to the library the second one's text is a pair of texts */
+    if (t->before.n > 0 || t->behind.n > 0) /* the library would take the second one's text for a pair of texts */
         return status_fail(ERR_INVALID, "%.40s follows a post-processor that adds tokens, which is not known here", type);
     if (strcmp(type, "TemplateProcessing") == 0)
         return read_template(object, &t->before, &t->behind);

@@ -1,4 +1,4 @@
-/* Normal forms, replacements and prefixes. */
+/* Normal forms, replacements and prefixes of text. */
 #include "text/normal.h"
 
 #include "base/sys.h"
@@ -58,7 +58,8 @@ static enum status add_form(enum normal_kind kind, const uint8_t *text, size_t n
     return st;
 }
 
-/* A stretch that holds characters which forms change, between those that Unicode 9 does not know: they neither combine nor move. */
+/* Adds a stretch with characters that forms change. It is cut at characters that Unicode 9 does not know, which neither combine
+ * nor move. */
 static enum status add_stretch(enum normal_kind kind, const uint8_t *text, size_t n, struct text_buffer *out)
 {
     size_t from = 0, bytes;
@@ -73,10 +74,10 @@ static enum status add_stretch(enum normal_kind kind, const uint8_t *text, size_
     return add_form(kind, text + from, n - from, out);
 }
 
-/* Bytes from `at` on of characters that no form changes unless one that is not of them follows. */
+/* Returns the end of a run, from `at` on, of characters that no form changes unless another character follows. */
 static size_t plain_end(enum normal_kind kind, const uint8_t *text, size_t n, size_t at)
 {
-    uint8_t below = kind == NORMAL_NFC ? 0xcc : 0x80; /* leads of U+0300 and beyond; of all beyond ASCII */
+    uint8_t below = kind == NORMAL_NFC ? 0xcc : 0x80; /* lead byte of U+0300, or (other forms) of all beyond ASCII */
     while (at < n) {
         uint64_t eight;
         while (at + 8 <= n && (memcpy(&eight, text + at, 8), (eight & 0x8080808080808080u) == 0))
@@ -95,7 +96,7 @@ static enum status apply_form(enum normal_kind kind, const uint8_t *text, size_t
         size_t end = plain_end(kind, text, n, at), last;
         if (end == n)
             return text_buffer_add(out, text + at, n - at);
-        last = end > at ? utf8_before(text, end) : end; /* it may combine with what follows */
+        last = end > at ? utf8_before(text, end) : end; /* may combine with the next character */
         TRY(text_buffer_add(out, text + at, last - at));
         for (at = end; at < n && text[at] >= (kind == NORMAL_NFC ? 0xcc : 0x80);)
             at += utf8_length(text[at]);
@@ -121,7 +122,7 @@ static enum status replace_single(const struct normal_step *s, const uint8_t *te
     }
 }
 
-/* What stands for a match is where the match's last character was, or the one before it where nothing was matched. */
+/* Replaces matches. A replacement counts as coming from the match's last character, or from the one before an empty match. */
 static enum status replace(const struct normal_step *s, struct regex_room *matching, const uint8_t *text, size_t n, size_t *zero,
                            struct text_buffer *out)
 {
@@ -160,7 +161,7 @@ static void strip(const struct normal_step *s, const uint8_t **text, size_t *n, 
     *zero = *zero < *n ? *zero : *n;
 }
 
-/* A form or map of a whole text, with what its first bytes become by themselves as those that have come of them. */
+/* Rewrites text by a form or map. */
 static enum status rewrite(const struct normal_step *s, const uint8_t *text, size_t n, struct text_buffer *out)
 {
     return s->kind == NORMAL_PRECOMPILED ? char_map_apply(&s->map, text, n, out) : apply_form(s->kind, text, n, out);
@@ -177,7 +178,7 @@ static enum status rewrite_whole(const struct normal_step *s, const uint8_t *tex
     TRY(rewrite(s, text, n, out));
     if (*zero >= n)
         first = out->n;
-    else if (*zero > 0 && first == 0 && out->n > 0) /* the library takes the next character for one that was left out */
+    else if (*zero > 0 && first == 0 && out->n > 0) /* the library blames the next character for one that was left out */
         first = utf8_length(out->data[0]);
     *zero = first < out->n ? first : out->n;
     return OK;

@@ -1,4 +1,4 @@
-/* Normalizers: text is rewritten before it is cut into pieces. Private to this folder. */
+/* Normalizers, which rewrite text before it is cut into pieces. Private to this folder. */
 #ifndef LTRAIN_TEXT_NORMAL_H
 #define LTRAIN_TEXT_NORMAL_H
 
@@ -20,25 +20,25 @@ struct char_map {
     size_t n_strings;
 };
 
-/* All that sentencepiece does to a text. */
+/* sentencepiece's whole normalisation of a text. */
 struct sp_rules {
-    struct char_map map;        /* without units: there is none */
-    const struct trie *defined; /* user-defined pieces, which are left alone; NULL: there are none */
-    int dummy_prefix, only_first; /* a space in front; only_first: of a document, not of each text behind an added token */
-    int as_suffix;              /* that space comes behind */
+    struct char_map map;        /* no units: no map */
+    const struct trie *defined; /* user-defined pieces, which are left alone; NULL: none */
+    int dummy_prefix, only_first; /* put a space in front; only_first: only at a document's beginning, not behind added tokens */
+    int as_suffix;              /* 1: that space comes at the end */
     int removes_spaces, escapes_spaces;
-    int looks_on;               /* whether a plain byte is one only with ASCII or nothing behind it */
-    uint8_t plain[256];         /* bytes that stay what they are */
+    int looks_on;               /* 1: a byte is plain only if ASCII, or nothing, follows */
+    uint8_t plain[256];         /* 1: bytes that stay as they are */
 };
 
 struct normal_step {
     enum normal_kind kind;
-    uint8_t *text; /* what is prepended or put in place; owned */
+    uint8_t *text; /* prefix or replacement; owned */
     size_t n;
     struct regex *pattern;
-    int single;    /* the pattern is this ASCII character; -1: it is not one */
-    int spaces;    /* the pattern takes spaces only */
-    int left, right; /* which sides are stripped */
+    int single;    /* the ASCII character that is the whole pattern; -1: another pattern */
+    int spaces;    /* 1: the pattern matches spaces only */
+    int left, right; /* sides that are stripped */
     struct char_map map;
     struct sp_rules sp;
 };
@@ -52,29 +52,29 @@ struct normal {
 
 struct normal_room {
     struct text_buffer text[2];
-    size_t zero; /* bytes at the result's beginning that have come of the document's first character, as Metaspace's "first" has it */
+    size_t zero; /* bytes at the result's beginning that come from the document's first character, as in Metaspace's "first" */
 };
 
-/* What a text is of its document: the beginning; what follows a cut, where it goes on; what follows an added token. */
+/* Place of a text in its document: at the beginning; behind a cut; behind an added token. */
 enum text_begin { TEXT_BEGINS, TEXT_CONTINUES, TEXT_FOLLOWS };
 
-/* text, n: what is to be rewritten, then what it has become: the same bytes, or bytes in `room`, valid until its next use. */
+/* Rewrites text[0 .. n-1] and sets text and n to the result: the same bytes, or bytes in `room`, valid until its next use. */
 enum status normal_apply(const struct normal *normal, struct normal_room *room, struct regex_room *matching, enum text_begin begin,
                          const uint8_t **text, size_t *n);
 void normal_free(struct normal *normal);
 void normal_room_free(struct normal_room *room);
 
-/* base64 of the file, or its bytes -> map. ERR_INVALID. */
+/* Reads a map from base64, or from bytes. ERR_INVALID. */
 enum status char_map_read(const char *base64, size_t n, struct char_map *out);
 enum status char_map_take(const uint8_t *data, size_t n, struct char_map *out);
 enum status char_map_apply(const struct char_map *map, const uint8_t *text, size_t n, struct text_buffer *out);
-/* The string that stands for the longest known beginning of the text, which has *bytes; NULL: nothing does. */
+/* Returns the replacement of the longest known beginning of the text, whose length goes to *bytes; NULL: none. */
 const uint8_t *char_map_longest(const struct char_map *map, const uint8_t *text, size_t n, size_t *bytes);
-/* Whether a string is known that begins with the text, or that the text begins with. */
+/* Tells whether a known string begins with the text, or the text with it. */
 int char_map_begins(const struct char_map *map, const uint8_t *text, size_t n);
 void char_map_free(struct char_map *map);
 
-/* Once the map and the user-defined pieces are there. */
+/* Finds the plain bytes; called once the map and the user-defined pieces are set. */
 void sp_find_plain(struct sp_rules *r);
 enum status sp_normalize(const struct sp_rules *r, enum text_begin begin, const uint8_t *text, size_t n, struct text_buffer *out);
 

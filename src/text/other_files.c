@@ -1,4 +1,4 @@
-/* Tokenizers in files that are not read here: what a directory has of them, and the way to a tokenizer.json. */
+/* Recognising tokenizer files that are not read here, and naming the way to a tokenizer.json. */
 #include "text/tokenizer.h"
 
 #include "base/sys.h"
@@ -11,9 +11,9 @@
 #include <string.h>
 #include <unistd.h>
 
-/* Forms of such files, of which the first that is there is named. */
+/* Forms of such files; the first that exists is named. */
 static const struct form {
-    const char *glob, *with; /* with: what goes with it where that is there, or NULL */
+    const char *glob, *with; /* with: a file that belongs to it, named if it exists; or NULL */
     int tiktoken;
 } forms[] = {{"tekken.json", NULL, 0},     {"vocab.json", "merges.txt", 0},   {"encoder.json", "vocab.bpe", 0}, {"merges.txt", NULL, 0},  {"vocab.bpe", NULL, 0},
              {"*tiktoken.model", NULL, 1}, {"*.tiktoken", NULL, 1},           {"*spiece.model", NULL, 0},       {"*.bpe.model", NULL, 0}, {"*.spm", NULL, 0},
@@ -21,7 +21,7 @@ static const struct form {
              {"sentencepiece.model", NULL, 0}, {"tokenizer.bin", NULL, 0}, {"bpe.codes", NULL, 0}};
 enum { FORMS = sizeof forms / sizeof *forms };
 
-/* The first form that some file of the directory has, and the file's name; FORMS: none. */
+/* Returns the first form that a file of the directory has, and that file's name; FORMS: none. */
 static int find_form(const char *dir, char name[256])
 {
     int found = FORMS;
@@ -37,7 +37,7 @@ static int find_form(const char *dir, char name[256])
     return found;
 }
 
-/* The class that tokenizer_config.json names, to be freed; NULL: none. */
+/* Returns the class that tokenizer_config.json names, to be freed; NULL: none. */
 static char *find_class(const char *dir)
 {
     char path[4096], *text, *class = NULL;

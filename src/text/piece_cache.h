@@ -1,4 +1,4 @@
-/* The ids of pieces that were encoded before, of one thread. Private to this folder. */
+/* A thread's cache of the ids of pieces. Private to this folder. */
 #ifndef LTRAIN_TEXT_PIECE_CACHE_H
 #define LTRAIN_TEXT_PIECE_CACHE_H
 
@@ -11,16 +11,16 @@
 #include <string.h>
 
 #define PIECE_BYTES 16 /* longer pieces are not kept */
-#define PIECE_IDS 3    /* nor are those of more ids */
+#define PIECE_IDS 3    /* nor are pieces with more ids */
 #define PIECE_SLOTS (1 << 15)
 
-/* Its first and its last bytes, which may overlap, and the length: all of a piece. */
+/* A whole piece: its first and its last bytes, which may overlap, and its length. */
 struct piece_key {
     uint64_t first, last;
     uint32_t n;
 };
 
-/* Half a cache line; a piece has one place, whoever comes later takes it. */
+/* Half a cache line. A piece has one slot; a later piece replaces the one there. */
 struct piece_slot {
     uint64_t first, last;
     int32_t id[PIECE_IDS];
@@ -42,7 +42,7 @@ static inline void piece_cache_free(struct piece_cache *c)
     free(c);
 }
 
-/* 0: it is too long. */
+/* Makes the key of a piece; returns 0 if the piece is too long or empty. */
 static inline int piece_key_make(const uint8_t *p, size_t n, struct piece_key *k)
 {
     uint32_t low, high;
@@ -69,7 +69,7 @@ static inline struct piece_slot *piece_cache_slot(struct piece_cache *c, const s
     return &c->slot[(h ^ h >> 32) * 0x9e3779b97f4a7c15u >> 49];
 }
 
-/* Its ids; how many, 0: they are not there. */
+/* Copies a piece's ids and returns their number; 0: the piece is not in the cache. */
 static inline size_t piece_cache_take(struct piece_cache *c, const struct piece_key *k, int32_t *id)
 {
     const struct piece_slot *s = piece_cache_slot(c, k);

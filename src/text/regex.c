@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define MATCH_LIMIT 20000000 /* of backtracking in one match: a fraction of a second */
+#define MATCH_LIMIT 20000000 /* limit of backtracking in one match: a fraction of a second */
 #define JIT_STACK_BYTES ((size_t)8 << 20)
 
 struct regex {

@@ -9,29 +9,29 @@
 
 struct regex;
 
-/* Rewrites Ruby's syntax as PCRE2's, with Unicode 16 for its properties; *out is to be freed. ERR_INVALID: a construct that is not
- * known, named. */
+/* Rewrites Ruby's syntax as PCRE2's, with Unicode 16 for its properties; *out is to be freed. ERR_INVALID names a construct that
+ * is not known. */
 enum status regex_translate(const char *pattern, size_t n, char **out);
 
 enum status regex_compile(const char *pattern, size_t n, struct regex **out);
-/* One that finds the string itself. */
+/* Compiles an expression that finds the string itself. */
 enum status regex_compile_literal(const char *text, size_t n, struct regex **out);
 void regex_free(struct regex *r);
 
-/* What a thread needs to match. */
+/* Working memory of a thread for matching. */
 struct regex_room;
 enum status regex_room_create(struct regex_room **out);
 void regex_room_free(struct regex_room *room);
 
 struct regex_match {
-    size_t start, end; /* start > n: there is none */
+    size_t start, end; /* start > n: no match */
 };
 
-/* The first match that begins at or after `from`, in valid UTF-8. */
+/* Finds the first match that begins at or after `from`, in valid UTF-8. */
 enum status regex_find(const struct regex *r, struct regex_room *room, const uint8_t *text, size_t n, size_t from,
                        struct regex_match *out);
 
-/* All matches in turn, as Oniguruma's bindings give them: an empty one right behind a match does not count. */
+/* A scan over all matches, as Oniguruma's bindings give them: an empty match right behind another one does not count. */
 struct regex_scan {
     size_t from, last_end;
     int any;

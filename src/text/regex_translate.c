@@ -1,4 +1,4 @@
-/* From Ruby's regular expressions to PCRE2's. Private to regex.h. */
+/* Translating Ruby's regular expressions to PCRE2's. Private to regex.h. */
 #include "text/regex.h"
 
 #include "base/sys.h"
@@ -55,7 +55,7 @@ static enum status put_char(struct text_buffer *out, uint32_t c)
 
 /* ---- classes ---- */
 
-/* Characters of a union: ranges, what PCRE2 has properties for, and other classes as alternatives. */
+/* Characters of a union: ranges, properties that PCRE2 has, and other classes as alternatives. */
 struct class {
     struct code_set set;
     struct text_buffer properties, others;
@@ -74,7 +74,7 @@ static enum status add_other(struct class *c, const struct text_buffer *text)
     return text_buffer_add(&c->others, text->data, text->n);
 }
 
-/* As an expression that takes one character. */
+/* Writes the class as an expression that takes one character. */
 static enum status class_write(struct class *c, int negated, struct text_buffer *out)
 {
     int others = c->others.n > 0, some = c->set.n > 0 || c->properties.n > 0;
@@ -98,11 +98,11 @@ static enum status class_write(struct class *c, int negated, struct text_buffer 
     }
     if (!others)
         return OK;
-    TRY(text_buffer_add(out, c->others.data + !some, c->others.n - !some)); /* without the bar, if nothing stands before it */
+    TRY(text_buffer_add(out, c->others.data + !some, c->others.n - !some)); /* leaves out the first bar if nothing stands before it */
     return text_buffer_print(out, negated ? ")" ANY ")" : ")");
 }
 
-/* Adds a property, or everything else. */
+/* Adds a property, or (negated) all other characters. */
 static enum status add_property(struct class *c, const struct property *p, int negated)
 {
     if (negated) {
@@ -122,7 +122,7 @@ static enum status add_property(struct class *c, const struct property *p, int n
     return property_add(p, 1, &c->set);
 }
 
-/* \p{Name}, \P{Name}, \p{^Name}, behind the letter. */
+/* Reads the rest of \p{Name}, \P{Name} or \p{^Name} behind the letter. */
 static enum status read_property(struct parser *p, const struct property **out, int *negated)
 {
     const uint8_t *end = p->p < p->end && *p->p == '{' ? memchr(p->p, '}', (size_t)(p->end - p->p)) : NULL;
@@ -156,7 +156,7 @@ static enum status read_hex(struct parser *p, size_t most, uint32_t *out)
     return digits == 0 || *out >= UNICODE_END || (*out >= 0xd800 && *out < 0xe000) ? unknown(p, "a broken code point") : OK;
 }
 
-/* Behind a backslash: the character that is meant, or a property. Others are left where they are, *what is 0. */
+/* Kinds of escapes. */
 enum escape { ESCAPE_OTHER, ESCAPE_CHAR, ESCAPE_PROPERTY };
 
 static enum status read_escape(struct parser *p, enum escape *what, uint32_t *c, const struct property **property, int *negated)
@@ -205,7 +205,7 @@ static enum status read_escape(struct parser *p, enum escape *what, uint32_t *c,
 
 static enum status read_class(struct parser *p, struct class *out, int *simple);
 
-/* A character of a class, and a range if it begins one. */
+/* Adds a character of a class, or the range that it begins. */
 static enum status read_range(struct parser *p, struct class *c, uint32_t first)
 {
     uint32_t last = first;
@@ -261,7 +261,7 @@ static enum status read_class_escape(struct parser *p, struct class *c)
     return add_property(c, property, negated);
 }
 
-/* A class inside another one: its characters, if that can be said so; else an alternative. */
+/* Adds a class inside another one: its characters if it is simple, else an alternative. */
 static enum status read_nested(struct parser *p, struct class *c)
 {
     struct class inner = {0};
@@ -281,7 +281,7 @@ static enum status read_nested(struct parser *p, struct class *c)
     return st;
 }
 
-/* Up to && or the end. */
+/* Reads members up to && or the end. */
 static enum status read_union(struct parser *p, struct class *c)
 {
     size_t n;
@@ -299,7 +299,7 @@ static enum status read_union(struct parser *p, struct class *c)
     return p->p < p->end ? OK : unknown(p, "a class without end");
 }
 
-/* Reads [...]. *simple: *out is the union of its members; else it is one alternative of `others`. */
+/* Reads [...]. *simple 1: *out is the union of its members; 0: it is one alternative of `others`. */
 static enum status read_class(struct parser *p, struct class *out, int *simple)
 {
     enum status st = OK;
@@ -384,7 +384,7 @@ static enum status write_boundary(struct parser *p, int negated)
     return OK;
 }
 
-/* *repeats: whether it takes characters, so that a quantifier may follow. */
+/* Writes an escape. *repeats: whether it takes characters, so that a quantifier may follow. */
 static enum status write_escape(struct parser *p, int *repeats)
 {
     enum escape what;
@@ -412,7 +412,7 @@ static enum status write_escape(struct parser *p, int *repeats)
     return what == ESCAPE_CHAR ? put_char(p->out, c) : write_property(p, property, negated);
 }
 
-/* (?flags: or (?flags) at the very beginning. */
+/* Writes (?flags:...), or (?flags) at the very beginning. */
 static enum status write_options(struct parser *p)
 {
     int any_case = p->any_case, dot_all = p->dot_all, on = 1, first = p->p - p->start == 2;
@@ -464,7 +464,7 @@ static enum status write_group(struct parser *p, int *repeats)
     return put(p, ")");
 }
 
-/* Pairs of letters that one character folds to (sharp s, ligatures). */
+/* Tells whether a pair of letters comes next that some character folds to (sharp s, ligatures). */
 static int folds_to_one(const struct parser *p)
 {
     static const char *const pairs[] = {"ss", "st", "ff", "fi", "fl", "ij", "dz", "lj", "nj"};
@@ -507,7 +507,7 @@ static enum status write_atom(struct parser *p, int *repeats)
 
 /* ---- quantifiers ---- */
 
-/* {n}, {n,}, {,m}, {n,m}; 0: it is something else, a literal brace. */
+/* Reads {n}, {n,}, {,m} or {n,m}; returns 0 for a literal brace. */
 static int read_bounds(struct parser *p, int *least, int *most)
 {
     const uint8_t *q = p->p + 1;
@@ -529,7 +529,7 @@ static int read_bounds(struct parser *p, int *least, int *most)
     return 1;
 }
 
-/* One quantifier behind what stands at `from` of the output; *found: there was one. */
+/* Writes one quantifier for the atom at `from` of the output; *found: whether there was one. */
 static enum status write_quantifier(struct parser *p, size_t from, int nested, int *found)
 {
     int least, most, bounds = 0;

@@ -1,4 +1,4 @@
-/* Reading a tokenizer.model: the wire format of protocol buffers, of which only these messages are looked at. */
+/* Reading a tokenizer.model: protocol buffers' wire format, of which only these messages are read. */
 #include "text/sentencepiece.h"
 
 #include "base/grow.h"
@@ -22,8 +22,8 @@ struct wire {
 struct field {
     uint64_t number;
     enum wire_type type;
-    uint64_t value;       /* of VARINT, and the bits of 4_BYTES */
-    struct sp_text bytes; /* of BYTES */
+    uint64_t value;       /* VARINT: value; 4_BYTES: bits */
+    struct sp_text bytes; /* BYTES */
 };
 
 static enum status damaged(const char *what)
@@ -186,7 +186,7 @@ static enum status take_of_model(void *to, const struct field *f)
 {
     struct sp_file *x = to;
     if (f->number == 0 || f->number > 5)
-        return f->number >= 200 ? OK : damaged("a field that models do not have"); /* from 200 on are extensions */
+        return f->number >= 200 ? OK : damaged("a field that models do not have"); /* numbers from 200 on are extensions */
     TRY(ask(f, WIRE_BYTES));
     switch (f->number) {
     case 1:
@@ -202,7 +202,7 @@ static enum status take_of_model(void *to, const struct field *f)
     }
 }
 
-/* ---- what pieces must be ---- */
+/* ---- checking the pieces ---- */
 
 static int hex(uint8_t c)
 {

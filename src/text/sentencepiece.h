@@ -11,7 +11,7 @@ enum sp_type { SP_NORMAL = 1, SP_UNKNOWN, SP_CONTROL, SP_USER_DEFINED, SP_UNUSED
 enum sp_model { SP_UNIGRAM = 1, SP_BPE, SP_WORD, SP_CHAR };
 
 struct sp_text {
-    const uint8_t *data; /* of the file's bytes, which must outlive it */
+    const uint8_t *data; /* points into the file's bytes, which must outlive it */
     size_t n;
 };
 
@@ -21,21 +21,21 @@ struct sp_piece {
     enum sp_type type;
 };
 
-/* What encoding depends on; the rest of the file is how it was trained. */
+/* Parts of the file that encoding depends on; the rest describes its training. */
 struct sp_file {
     struct sp_piece *piece; /* by id */
     size_t n;
     int64_t room;
     int64_t model; /* enum sp_model */
     int byte_fallback, space_as_suffix;
-    struct sp_text bos, eos; /* their pieces' names, whether or not such pieces are there */
-    struct sp_text char_map; /* empty: characters stay what they are */
+    struct sp_text bos, eos; /* names of these pieces, which need not exist */
+    struct sp_text char_map; /* empty: characters stay as they are */
     int dummy_prefix, removes_spaces, escapes_spaces;
     int has_denormalizer;
-    int64_t unk; /* the id of its one unknown piece */
+    int64_t unk; /* id of the one unknown piece */
 };
 
-/* ERR_INVALID: it is no such file, it is damaged, or pieces contradict what sentencepiece asks of them. */
+/* Reads a file. ERR_INVALID: it is no such file, it is damaged, or its pieces break sentencepiece's rules. */
 enum status sp_read(const void *data, size_t n, struct sp_file *out);
 void sp_free(struct sp_file *f);
 

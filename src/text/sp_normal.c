@@ -1,4 +1,4 @@
-/* sentencepiece's normalizer: characters are mapped, spaces marked, superfluous ones removed, and one is put in front. */
+/* sentencepiece's normalizer: it maps characters, marks spaces, removes superfluous ones, and puts one in front. */
 #include "text/normal.h"
 
 #include "text/unicode.h"
@@ -8,12 +8,12 @@
 #define MARK "\xe2\x96\x81"
 
 struct prefix {
-    const uint8_t *text; /* what stands for it */
+    const uint8_t *text; /* replacement */
     size_t n;
     size_t bytes;
 };
 
-/* Bytes of the longest user-defined piece that the text begins with; 0: it begins with none. */
+/* Returns the bytes of the longest user-defined piece that the text begins with; 0: none. */
 static size_t defined_at(const struct sp_rules *r, const uint8_t *text, size_t n)
 {
     size_t longest = 0;
@@ -35,7 +35,8 @@ static struct prefix prefix_of(const struct sp_rules *r, const uint8_t *text, si
     return (struct prefix){text, bytes, bytes};
 }
 
-/* A rule or a user-defined piece may begin with an ASCII character and go on with others: then it is no plain one. */
+/* Tells whether a byte always stays as it is. An ASCII character with which a longer rule or a user-defined piece begins is not
+ * plain. */
 static int is_plain(const struct sp_rules *r, uint8_t c)
 {
     uint8_t text[2] = {c, 0};

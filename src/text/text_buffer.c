@@ -1,4 +1,4 @@
-/* Bytes that grow. */
+/* Growing arrays of bytes. */
 #include "text/text_buffer.h"
 
 #include "base/sys.h"

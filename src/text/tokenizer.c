@@ -20,7 +20,7 @@ static int is_alnum(uint8_t c)
     return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z');
 }
 
-/* Whether a text has a newline with a letter or digit behind it. */
+/* Tells whether a text has a newline with a letter or digit behind it. */
 static int crosses(const uint8_t *text, size_t n)
 {
     for (size_t i = 0; i + 1 < n; i++)
@@ -41,7 +41,7 @@ static int tokens_cross(const struct tokenizer *t)
     return 0;
 }
 
-/* Whether a newline is a token of its own, or a byte that always is one, and what follows it does not vanish. */
+/* Tells whether a newline is a token of its own, or a byte that always is one, and letters and digits behind it do not vanish. */
 static int newline_stands_alone(const struct bpe *b)
 {
     int all = b->byte_fallback, stays = b->unk != UNK_NONE;
@@ -53,14 +53,14 @@ static int newline_stands_alone(const struct bpe *b)
     return all || (b->single['\n'] >= 0 && b->single['\n'] < b->n_ids);
 }
 
-/* Whether the model itself joins nothing across a newline. Unigram's sums would be rounded otherwise in parts of a text. */
+/* Tells whether the model joins nothing across a newline. A unigram model would round its sums differently in parts of a text. */
 static int model_is_blind(const struct tokenizer *t)
 {
     const struct bpe *b = &t->bpe;
     return t->model == MODEL_BPE && !b->ignore_merges && (b->raw || b->pairs) && newline_stands_alone(b) && !tokens_cross(t);
 }
 
-/* A map may make spaces of newlines, which is no matter where white space is cut out. */
+/* Tells whether a map leaves newlines alone. It may make spaces of them, which does not matter if white space is cut out. */
 static int map_keeps_newlines(const struct char_map *map)
 {
     struct text_buffer out = {0};
@@ -69,7 +69,8 @@ static int map_keeps_newlines(const struct char_map *map)
     return keeps;
 }
 
-/* Prefixes are left out of a continued text, and normal forms never join ASCII to what is before it. */
+/* Tells whether a step treats a cut text like the whole. Prefixes are left out of a continued text, and normal forms never join
+ * ASCII to text before it. */
 static int normalizer_is_blind(const struct tokenizer *t, const struct normal_step *s)
 {
     int spaces_cut = t->n_stages > 0 && t->stage[0].kind == STAGE_CHARS && t->stage[0].takes == unicode_is_space;
@@ -80,13 +81,13 @@ static int normalizer_is_blind(const struct tokenizer *t, const struct normal_st
     return s->kind != NORMAL_STRIP && (s->kind != NORMAL_REPLACE || s->spaces);
 }
 
-/* Before each piece, but a continued one. */
+/* Tells whether a stage puts something before each piece, except a continued one. */
 static int stage_puts_in_front(const struct stage *s)
 {
     return s->prefix_space || (s->kind == STAGE_METASPACE && s->prepend == PREPEND_ALWAYS);
 }
 
-/* Whether something is put before each text that follows an added token, as a continued one does not have it. */
+/* Tells whether something is put before each text that follows an added token; a continued text lacks it. */
 static int puts_in_front(const struct tokenizer *t)
 {
     for (int i = 0; i < t->normal.n; i++) {
@@ -100,8 +101,8 @@ static int puts_in_front(const struct tokenizer *t)
     return 0;
 }
 
-/* Whether an added token has nothing to do with a newline and what follows it, if text is cut there only behind other bytes than those
- * that are put down here. */
+/* Tells whether an added token never touches a newline and the text behind it. Bytes behind which text may not be cut for that
+ * are noted in no_cut_behind. */
 static int added_is_blind(struct tokenizer *t, const struct added_token *a, const uint8_t *text, size_t n, int in_front)
 {
     int ends_line = text[n - 1] == '\n' && (a->single_word || in_front);
@@ -109,7 +110,7 @@ static int added_is_blind(struct tokenizer *t, const struct added_token *a, cons
         return 0;
     if (ends_line)
         t->no_cut_behind[text[n - 2]] = 1;
-    if (in_front) /* a newline behind it goes with it, or with what is put in front of it */
+    if (in_front) /* a newline behind the token belongs to it, or to the text put in front */
         t->no_cut_behind[text[n - 1]] = 1;
     return 1;
 }
@@ -117,7 +118,7 @@ static int added_is_blind(struct tokenizer *t, const struct added_token *a, cons
 static void find_cuts(struct tokenizer *t)
 {
     int cut = 0, in_front = puts_in_front(t), splits = 0; /* splits: a continued text may begin with a piece of its own */
-    int spaces = 0; /* a map makes them of newlines */
+    int spaces = 0; /* 1: a map turns newlines into spaces */
     for (int i = 0; i < t->normal.n; i++) {
         if (!normalizer_is_blind(t, &t->normal.step[i]))
             return;
@@ -172,20 +173,20 @@ static enum status parse(struct tokenizer *t, const char *text, size_t n)
     return st;
 }
 
-/* Of sentencepiece's file, by its name. */
+/* Tells by its name whether a file is sentencepiece's. */
 static int is_sentencepiece(const char *path)
 {
     const char *slash = strrchr(path, '/');
     return strstr(slash ? slash : path, ".model") != NULL;
 }
 
-/* What lies beside the file counts as far as ids follow from it. */
+/* Hashes tokens of the files beside the tokenizer's, as far as ids follow from them. */
 static uint64_t hash_tokens(const struct tokenizer *t, uint64_t hash)
 {
     for (int64_t i = 0; i < t->added.n; i++) {
         const struct added_token *a = &t->added.token[i];
         const int32_t rest[] = {a->id, a->single_word, a->lstrip, a->rstrip, a->special, a->normal != NULL, t->splits_special};
-        const size_t n_rest = t->from_beside || t->splits_special ? 7 : 5; /* as it was before a tokenizer.json had such */
+        const size_t n_rest = t->from_beside || t->splits_special ? 7 : 5; /* the hash of older releases, which did not read these */
         hash = XXH3_64bits_withSeed(a->text, a->n, hash);
         hash = XXH3_64bits_withSeed(rest, n_rest * sizeof *rest, hash);
     }

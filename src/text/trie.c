@@ -1,4 +1,4 @@
-/* Strings by their beginnings. */
+/* Tries of strings. */
 #include "text/trie.h"
 
 #include "base/sys.h"
@@ -13,7 +13,7 @@ static void place(struct trie *t, uint64_t key, uint32_t to)
     t->edges[slot] = (struct trie_edge){key, to};
 }
 
-/* Room for one more node. */
+/* Makes room for one more node. */
 static enum status grow(struct trie *t)
 {
     if (t->nodes < t->room)

@@ -1,4 +1,4 @@
-/* Strings by their beginnings. Private to this folder. */
+/* Tries of strings. Private to this folder. */
 #ifndef LTRAIN_TEXT_TRIE_H
 #define LTRAIN_TEXT_TRIE_H
 
@@ -16,15 +16,15 @@ struct trie {
     struct trie_edge *edges;
     uint64_t mask;
     uint64_t n_edges;
-    int32_t *values; /* of each node; -1: no string ends there */
+    int32_t *values; /* by node; -1: no string ends there */
     uint32_t nodes, room;
 };
 
-/* Node 0 is the root. A string that is there already gets the value. */
+/* Adds a string; one that exists gets the new value. Node 0 is the root. */
 enum status trie_add(struct trie *t, const void *text, size_t n, int32_t value);
 void trie_free(struct trie *t);
 
-/* The node that a byte leads to; 0: none. */
+/* Returns the node that a byte leads to; 0: none. */
 static inline uint32_t trie_step(const struct trie *t, uint32_t node, uint8_t byte)
 {
     uint64_t key = ((uint64_t)node << 8 | byte) + 1, slot = (key * 0x9e3779b97f4a7c15u) >> 20 & t->mask;

@@ -1,4 +1,4 @@
-/* Characters: UTF-8, and what they are to the `tokenizers` library (unicode_tables.inc). Private to this folder. */
+/* Characters: UTF-8, and their properties in the `tokenizers` library (unicode_tables.inc). Private to this folder. */
 #ifndef LTRAIN_TEXT_UNICODE_H
 #define LTRAIN_TEXT_UNICODE_H
 
@@ -15,13 +15,13 @@ struct code_range {
 
 enum general_category { LU, LL, LT, LM, LO, MN, MC, ME, ND, NL, NO, PC, PD, PS, PE, PI, PF, PO, SM, SC, SK, SO, ZS, ZL, ZP, CC, CF, CS, CO, CN, CATEGORIES };
 
-/* Bytes of the character that begins with this byte, of valid UTF-8. */
+/* Returns the bytes of the character that begins with this byte, in valid UTF-8. */
 static inline size_t utf8_length(uint8_t lead)
 {
     return lead < 0x80 ? 1 : lead < 0xe0 ? 2 : lead < 0xf0 ? 3 : 4;
 }
 
-/* The character at p, of valid UTF-8; *n: its bytes. */
+/* Reads the character at p, in valid UTF-8; *n: its bytes. */
 static inline uint32_t utf8_read(const uint8_t *p, size_t *n)
 {
     if (p[0] < 0x80)
@@ -33,7 +33,7 @@ static inline uint32_t utf8_read(const uint8_t *p, size_t *n)
     return *n = 4, (uint32_t)(p[0] & 7) << 18 | (uint32_t)(p[1] & 0x3f) << 12 | (uint32_t)(p[2] & 0x3f) << 6 | (p[3] & 0x3f);
 }
 
-/* Where the character that ends before `end` begins; end > 0. */
+/* Returns the beginning of the character that ends before `end`; end > 0. */
 static inline size_t utf8_before(const uint8_t *text, size_t end)
 {
     do
@@ -42,11 +42,11 @@ static inline size_t utf8_before(const uint8_t *text, size_t end)
     return end;
 }
 
-/* Writes a character, at most 4 bytes; how many. */
+/* Writes a character and returns its bytes, at most 4. */
 size_t utf8_write(uint32_t c, uint8_t *out);
-/* Bytes of text that are valid UTF-8, from the start on; n if all are. */
+/* Returns the bytes of valid UTF-8 at the beginning of the text; n if all are valid. */
 size_t utf8_valid(const uint8_t *text, size_t n);
-/* Bytes of the longest beginning of a character at `text`, which is no valid one: what one U+FFFD stands for; at least 1. */
+/* Returns the bytes of the longest broken beginning of a character at `text`, which one U+FFFD replaces; at least 1. */
 size_t utf8_broken(const uint8_t *text, size_t n);
 
 int unicode_is_space(uint32_t c);
@@ -66,18 +66,18 @@ enum status code_set_add(struct code_set *s, uint32_t first, uint32_t last); /* 
 void code_set_sort(struct code_set *s);                                      /* after adding */
 void code_set_free(struct code_set *s);
 
-/* What a property's name stands for: a category (L, Lu, ...), a script, or a class of escapes ("\\w", and "[\\w]" for it in brackets). */
+/* A property's meaning: a category (L, Lu, ...), a script, or a class of escapes ("\\w", and "[\\w]" for it in brackets). */
 struct property {
-    const char *pcre;               /* what PCRE2 calls it, whose Unicode may be older; NULL: nothing of it can be used */
+    const char *pcre;               /* PCRE2's name, whose Unicode may be older; NULL: PCRE2's cannot be used */
     uint32_t categories;            /* bits */
-    const struct code_range *table; /* else, all of it */
+    const struct code_range *table; /* the characters, if not given by categories */
     size_t n;
-    int beyond_latin_1; /* of what is in the table and not in `pcre` nothing below U+0100 belongs to it */
+    int beyond_latin_1; /* 1: characters of the table beyond `pcre` count only from U+0100 on */
 };
 
-/* NULL: unknown. Names are compared as Unicode does: without case, spaces, hyphens and underscores. */
+/* Finds a property; NULL: unknown. Names are compared as Unicode does: without case, spaces, hyphens and underscores. */
 const struct property *property_find(const char *name, size_t n);
-/* Adds it to the set: what PCRE2's own lacks (if pcre is to be used beside them), or all. */
+/* Adds the property to a set: only characters that PCRE2's own lacks (if pcre is used beside the set), or all. */
 enum status property_add(const struct property *p, int lacking_only, struct code_set *out);
 
 #endif

@@ -1,4 +1,4 @@
-/* Unigram: Viterbi over bytes, as sentencepiece's optimised encoder has it. */
+/* Unigram: Viterbi over bytes, as in sentencepiece's optimised encoder. */
 #include "text/unigram.h"
 
 #include "text/unicode.h"
@@ -8,7 +8,7 @@
 #define UNKNOWN_PENALTY 10.0
 #define FAR_BELOW (-1e5)
 
-/* The best way to get to a byte. */
+/* The best way to reach a byte. */
 struct unigram_end {
     double score;
     int64_t from; /* -1: none yet */
@@ -36,7 +36,8 @@ static void offer(const struct unigram *u, struct unigram_end *end, size_t from,
         *end = (struct unigram_end){score, (int64_t)from, id};
 }
 
-/* sentencepiece keeps sums in 24 bits, and counts anew once one has become large (since version 0.2.3, as measured). */
+/* Restarts the sums at 0, as sentencepiece does once one has become large: it keeps them in 24 bits (measured; since version
+ * 0.2.3). */
 static void count_anew(const struct unigram *u, struct unigram_end *ends, size_t at, size_t n)
 {
     double sum = ends[at].score;
@@ -73,7 +74,7 @@ static enum status find_ways(const struct unigram *u, struct unigram_end *ends, 
     return OK;
 }
 
-/* A run of what is unknown: its own token, should there be one, or bytes, or the unknown token. The ids are collected backwards. */
+/* Adds a run of unknown characters, its ids backwards: its own token, if there is one, or bytes, or the unknown token. */
 static enum status add_run(const struct unigram *u, const uint8_t *text, size_t n, struct ids *out)
 {
     int32_t id = u->as_sentencepiece ? -1 : vocab_find(u->tokens, text, n);

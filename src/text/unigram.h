@@ -15,7 +15,7 @@ struct unigram {
     int32_t unk;                /* -1: none */
     int byte_fallback;
     int32_t fallback[256];
-    int as_sentencepiece; /* its rounding of sums, and what is unknown is never looked up */
+    int as_sentencepiece; /* 1: sentencepiece's rounding of sums; unknown runs are never looked up */
     size_t longest;       /* bytes of the longest token, or of a character */
 };
 

@@ -18,16 +18,16 @@ struct vocab;
 
 enum status vocab_create(struct vocab **out);
 void vocab_free(struct vocab *v);
-/* A text that is there already gets the id. ERR_INVALID: the id is not below MOST_TOKENS. */
+/* Adds a token; a text that exists gets the new id. ERR_INVALID: the id is not below MOST_TOKENS. */
 enum status vocab_add(struct vocab *v, const void *text, size_t n, int64_t id);
-/* Its id, or -1. */
+/* Returns a text's id, or -1. */
 int32_t vocab_find(const struct vocab *v, const void *text, size_t n);
-/* 0: no token has that id. */
+/* Finds an id's text; returns 0 if no token has that id. */
 int vocab_text(const struct vocab *v, int64_t id, struct token_text *out);
-int64_t vocab_count(const struct vocab *v);  /* texts */
-int64_t vocab_end(const struct vocab *v);    /* the largest id + 1 */
+int64_t vocab_count(const struct vocab *v);  /* number of texts */
+int64_t vocab_end(const struct vocab *v);    /* largest id + 1 */
 
-/* How many texts there are, and the i-th of them with its id. */
+/* Returns the i-th of vocab_count texts with its id. */
 struct token_text vocab_at(const struct vocab *v, int64_t i, int32_t *id);
 
 #endif

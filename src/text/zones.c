@@ -1,8 +1,8 @@
-/* Ids with places.
+/* Encoding text with the place of each token.
  *
- * Added tokens say where they are. Between them the texts of the tokens are laid along the text, byte by byte: with a space for
- * the sign that stands for one, and without the space that a tokenizer puts in front. Where a normalizer has rewritten the text,
- * tokens there stand for all that was rewritten. */
+ * Added tokens give their places themselves. Between them the tokens' texts are matched to the text byte by byte: the sign for a
+ * space is a space, and the space that a tokenizer puts in front is left out. Where a normalizer has rewritten the text, each
+ * token there stands for all of the rewritten part. */
 #include "text/zones.h"
 
 #include "base/grow.h"
@@ -17,10 +17,10 @@
 struct zone_encoder {
     struct encoder *e;
     const struct tokenizer *t;
-    int maps_bytes;              /* characters of tokens stand for bytes */
+    int maps_bytes;              /* 1: characters of tokens stand for bytes */
     uint8_t *guarded;            /* [added tokens] */
-    struct text_buffer surfaces; /* texts of the tokens of the text under way */
-    /* of the text under way */
+    struct text_buffer surfaces; /* texts of the current text's tokens */
+    /* the current text's: */
     const struct zone *zones;
     size_t n_zones;
 };
@@ -87,7 +87,7 @@ static enum status add_place(struct token_places *p, size_t first, size_t end)
     return OK;
 }
 
-/* The zone that holds a byte. */
+/* Returns the zone that holds a byte. */
 static size_t zone_of(const struct zone_encoder *z, size_t at)
 {
     size_t low = 0, high = z->n_zones;
@@ -101,7 +101,7 @@ static size_t zone_of(const struct zone_encoder *z, size_t at)
     return low;
 }
 
-/* Whether all zones of bytes [start, end) allow it. */
+/* Tells whether all zones of bytes [start, end) are at most of kind `most`. */
 static int zones_allow(const struct zone_encoder *z, size_t start, size_t end, enum zone_kind most)
 {
     for (size_t i = zone_of(z, start); i < z->n_zones && (i == 0 || z->zones[i - 1].end < end); i++)
@@ -123,7 +123,7 @@ static int hex(uint8_t c)
     return c >= '0' && c <= '9' ? c - '0' : c >= 'A' && c <= 'F' ? c - 'A' + 10 : -1;
 }
 
-/* A byte that no text has stands for what the vocabulary has no token for. */
+/* A byte that no text has: it stands for characters without a token. */
 enum { UNKNOWN = 0xFF };
 
 static int32_t unknown_id(const struct tokenizer *t)
@@ -131,7 +131,7 @@ static int32_t unknown_id(const struct tokenizer *t)
     return t->model == MODEL_BPE ? t->bpe.unk : t->unigram.unk;
 }
 
-/* A token's text as it stands in documents. */
+/* Adds a token's text as it stands in documents. */
 static enum status add_surface(struct zone_encoder *z, int32_t id)
 {
     struct token_text s;
@@ -153,8 +153,8 @@ static enum status add_surface(struct zone_encoder *z, int32_t id)
     return OK;
 }
 
-/* Where two texts that differ at their beginnings are equal again: behind *a and *b bytes, as few as possible; where they are
- * not, behind all of both. Some equal bytes in a row (or the ends of both) are taken for the same place. */
+/* Finds where two texts that differ at their beginnings agree again: behind *a and *b bytes, as few as possible, or behind all of
+ * both. Some equal bytes in a row (or the ends of both) count as agreement. */
 static void find_again(const uint8_t *x, size_t n_x, const uint8_t *y, size_t n_y, size_t *a, size_t *b)
 {
     enum { FAR = 64, ENOUGH = 6 };
@@ -172,8 +172,8 @@ static void find_again(const uint8_t *x, size_t n_x, const uint8_t *y, size_t n_
     *b = n_y;
 }
 
-/* How many bytes of text[0 .. n-1] something unknown stands for, before tokens' texts y: at least a character, up to where these
- * go on. */
+/* Returns how many bytes of text[0 .. n-1] an unknown token stands for: at least a character, up to where the following tokens'
+ * texts y match. */
 static size_t skip_unknown(const uint8_t *text, size_t n, const uint8_t *y, size_t n_y)
 {
     enum { ENOUGH = 16 };
@@ -183,11 +183,11 @@ static size_t skip_unknown(const uint8_t *text, size_t n, const uint8_t *y, size
     return known == 0 && n_y == 0 ? n : found ? (size_t)(found - text) : least;
 }
 
-/* For each byte of the tokens' texts, the bytes [at[2 * i], at[2 * i + 1]) of the text that it stands for. */
+/* Finds, for each byte of the tokens' texts, the bytes [at[2 * i], at[2 * i + 1]) of the text that it stands for. */
 static void align(const uint8_t *text, size_t start, size_t end, const struct text_buffer *tokens, size_t *at)
 {
     size_t i = 0, from = start;
-    if (tokens->n > 0 && tokens->data[0] == ' ' && (start == end || text[start] != ' ')) { /* put in front */
+    if (tokens->n > 0 && tokens->data[0] == ' ' && (start == end || text[start] != ' ')) { /* the space put in front */
         at[0] = at[1] = start;
         i = 1;
     }
@@ -211,7 +211,7 @@ static void align(const uint8_t *text, size_t start, size_t end, const struct te
     }
 }
 
-/* Adds the places of ids that text[start, end) has become. */
+/* Adds the places of the ids of text[start, end). */
 static enum status lay(struct zone_encoder *z, const uint8_t *text, size_t start, size_t end, const int32_t *id, size_t n,
                        struct token_places *places)
 {
@@ -236,7 +236,7 @@ static enum status lay(struct zone_encoder *z, const uint8_t *text, size_t start
     return st;
 }
 
-/* Text without added tokens that are looked for in raw text. */
+/* Encodes text without added tokens that are sought in raw text. */
 static enum status add_text(struct zone_encoder *z, const uint8_t *text, size_t start, size_t end, struct ids *out,
                             struct token_places *places)
 {
