@@ -1,4 +1,4 @@
-/* memcpy, made to behave like a link. */
+/* A memcpy that behaves like a link. */
 #include "device/copy.h"
 
 #include "base/clock.h"
@@ -6,10 +6,10 @@
 
 #include <string.h>
 
-/* Parts in which a throttled copy lands, each as it is due. Of more, each would take a core away from compute for a moment, as
- * no link does: with 8 a step of short copies took 9% longer. */
+/* Parts in which a throttled copy lands, each as it is due. With more parts, each would take a core from compute for a moment, as
+ * no link does: with 8, a step of short copies took 9% longer. */
 #define PARTS 2
-/* About what a core copies: what it takes to copy a part is not to come on top of the link's time. */
+/* About a core's copy rate: the time to copy a part must not add to the link's time. */
 #define COPY_BYTES_PER_SECOND 10e9
 
 void device_copy(const struct copy_link *link, void *dst, const void *src, int64_t bytes)

@@ -5,11 +5,11 @@
 #include <stdint.h>
 
 struct copy_link {
-    int late;                /* cpu:discrete: the target is poisoned before anything lands */
+    int late;                /* 1: cpu:discrete; the target is poisoned before anything lands */
     double bytes_per_second; /* 0: as fast as memory allows */
 };
 
-/* Blocks for as long as the link would take. */
+/* Copies, and blocks for as long as the link would take. */
 void device_copy(const struct copy_link *link, void *dst, const void *src, int64_t bytes);
 
 #endif

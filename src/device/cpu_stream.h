@@ -1,17 +1,18 @@
-/* What kernels of the CPU get as their stream. */
+/* The stream of CPU kernels. */
 #ifndef LTRAIN_DEVICE_CPU_STREAM_H
 #define LTRAIN_DEVICE_CPU_STREAM_H
 
 #include <stdatomic.h>
 #include <stddef.h>
 
-/* Attention starts that many threads, for which its scratch is; the others take OpenMP's number, which backend.enter sets. */
+/* Arguments of a CPU kernel's run. Attention starts `threads` threads, for which its scratch is sized; others take OpenMP's
+ * number, which backend.enter sets. */
 struct cpu_stream {
     int threads;
-    const atomic_int *stop; /* once it is not 0, nobody reads what the call writes; it stays so until the call ends. NULL: never */
+    const atomic_int *stop; /* once not 0, nobody reads the call's results, and it stays so until the call ends; NULL: never */
 };
 
-/* Whether the call may end as it is. Attention and products, which take seconds, ask between tiles. stream: NULL is fine. */
+/* Tells whether the call may end unfinished. Attention and products, which take seconds, ask between tiles. stream may be NULL. */
 static inline int cpu_stops(const struct cpu_stream *stream)
 {
     return stream && stream->stop && atomic_load_explicit(stream->stop, memory_order_relaxed) != 0;

@@ -1,4 +1,4 @@
-/* Opening the plugin. */
+/* Finding and opening the plugin. */
 #include "device/plugin.h"
 
 #include "build_config.h"
@@ -22,7 +22,7 @@ static const char *named(void)
 static int there_is_a_driver(void)
 {
     void *driver = dlopen(DRIVER, RTLD_NOW | RTLD_LOCAL);
-    return driver != NULL; /* open it stays: the library needs it */
+    return driver != NULL; /* stays open: the library needs it */
 }
 
 int device_plugin_expected(void)
@@ -30,7 +30,7 @@ int device_plugin_expected(void)
     return named() || there_is_a_driver();
 }
 
-/* The program's directory, with a slash; "" if it is not known. */
+/* Finds the program's directory, with a slash; "" if unknown. */
 static void own_directory(char *text, size_t size)
 {
     ssize_t n = readlink("/proc/self/exe", text, size - 1);

@@ -1,11 +1,11 @@
-/* The ticket board: atomic counters, one lock for those who must sleep, a condition for each. */
+/* The ticket board: atomic counters, one lock for sleepers, a condition for each. */
 #include "device/tickets.h"
 
 #include "base/clock.h"
 
 #include <stdio.h>
 
-#define SLEEP_NS 2000000 /* what moved between the caller's look and the lock costs no more than this */
+#define SLEEP_NS 2000000 /* longest delay if something moves between the caller's look and the lock */
 
 void tickets_init(struct tickets *t)
 {
@@ -89,8 +89,8 @@ int tickets_failed(const struct tickets *t)
     return atomic_load(&t->failed) != 0;
 }
 
-/* Changes are made under the lock; those who sleep and can go on are woken once it is free: woken under it they would sleep again
- * at once, on it, and whoever frees it would wake them a second time. */
+/* Frees the lock after a change, then wakes the sleepers that can go on. Woken under the lock they would sleep again at once, on
+ * it, and be woken a second time when it is free. */
 static void unlock_and_wake(struct tickets *t)
 {
     const int failed = atomic_load(&t->failed);

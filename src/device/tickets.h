@@ -1,4 +1,4 @@
-/* Tickets: each lane counts what it has retired; others wait for a count. One board per executor. */
+/* Tickets: each lane counts its retired instructions; others wait for a count. One board per executor. */
 #ifndef LTRAIN_DEVICE_TICKETS_H
 #define LTRAIN_DEVICE_TICKETS_H
 
@@ -14,12 +14,12 @@ struct tickets {
     char message[1024]; /* its sentence, written once before failed is set */
     _Atomic int64_t waited_ns[LANES];
     pthread_mutex_t lock;
-    /* Under the lock. A lane is woken only when it can go on: on a busy machine each time costs a time slice. */
+    /* Sleepers, under the lock. A lane is woken only when it can go on: on a busy machine each wake-up costs a time slice. */
     struct {
         const struct program *p;
-        const struct instr *in; /* what the lane sleeps to execute; NULL: it does not */
-        int any;                /* it sleeps until anything moves */
-        int (*can_go_on)(void *user); /* it sleeps until this holds; NULL: it does not */
+        const struct instr *in; /* instruction for which the lane sleeps; NULL: none */
+        int any;                /* 1: sleeps until anything moves */
+        int (*can_go_on)(void *user); /* sleeps until this holds; NULL: does not */
         void *user;
         pthread_cond_t moved;
     } sleeper[LANES];
@@ -28,22 +28,22 @@ struct tickets {
 void tickets_init(struct tickets *t);
 void tickets_destroy(struct tickets *t);
 void tickets_reset(struct tickets *t);
-/* Whether the waits of the program's instruction are satisfied now. */
+/* Tells whether the waits of the program's instruction are satisfied now. */
 int tickets_ready(const struct tickets *t, const struct program *p, const struct instr *in);
-/* Blocks `lane` until they are; ERR_CANCELLED if some lane failed. */
+/* Waits on behalf of `lane` until the instruction's waits are satisfied; ERR_CANCELLED if some lane failed. */
 enum status tickets_wait(struct tickets *t, enum lane lane, const struct program *p, const struct instr *in);
-/* Blocks `lane` until can_go_on(user) holds, which depends on what is retired and on what the lane's own thread does; others call
- * it, too. ERR_CANCELLED if some lane failed. */
+/* Waits on behalf of `lane` until can_go_on(user) holds, which depends on retired tickets and on what the lane's own thread does; other
+ * threads call it, too. ERR_CANCELLED if some lane failed. */
 enum status tickets_wait_until(struct tickets *t, enum lane lane, int (*can_go_on)(void *user), void *user);
-/* Blocks `lane` until something moves, a few milliseconds at most. */
+/* Waits on behalf of `lane` until something moves, a few milliseconds at most. */
 void tickets_sleep(struct tickets *t, enum lane lane);
-/* Wakes those who sleep so. */
+/* Wakes the lanes in tickets_sleep. */
 void tickets_nudge(struct tickets *t);
 int tickets_failed(const struct tickets *t);
 void tickets_retire(struct tickets *t, enum lane lane, int64_t ticket);
 /* Records the calling thread's failure (the first one counts) and wakes everybody. */
 void tickets_fail(struct tickets *t, enum status code);
-/* The first failure as this thread's own status. */
+/* Returns the first failure as this thread's own status. */
 enum status tickets_status(const struct tickets *t);
 
 #endif

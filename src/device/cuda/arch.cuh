@@ -1,5 +1,7 @@
-/* What a kernel may use: architecture guards, shared memory as one struct, and its limits. Kernels also compile for the CPU,
- * where LT_CUDASIM is defined and tests/cudasim stands in for the GPU (never define __CUDA_ARCH__ there). */
+/* Facilities of kernels: architecture guards, shared memory as one struct, and its limits.
+ *
+ * Kernels also compile for the CPU, where LT_CUDASIM is defined and tests/cudasim stands in for the GPU (never define
+ * __CUDA_ARCH__ there). */
 #ifndef LTRAIN_DEVICE_CUDA_ARCH_CUH
 #define LTRAIN_DEVICE_CUDA_ARCH_CUH
 
@@ -7,7 +9,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* `#if LT_ARCH_GE(80)` and `#if LT_SM90A` inside device functions: false in nvcc's host pass, true in cudasim. */
+/* Guards inside device functions (`#if LT_ARCH_GE(80)`, `#if LT_SM90A`): false in nvcc's host pass, true in cudasim. */
 #if defined(LT_CUDASIM)
 #define LT_ARCH_GE(sm) 1
 #define LT_SM90A 1
@@ -40,7 +42,7 @@ extern __shared__ __align__(1024) unsigned char lt_dynamic_shared[];
 #define LT_SHARED_SM90 (227 * 1024)
 #define LT_SHARED_FITS(type, limit) static_assert(sizeof(type) <= (limit), #type " does not fit into " #limit)
 
-/* A size beyond which work is cut: the second one in cudasim, so that tests get there. */
+/* A size beyond which work is divided: the second one in cudasim, so that tests reach it. */
 #if defined(LT_CUDASIM)
 #define LT_LIMIT(device, simulated) (simulated)
 #else

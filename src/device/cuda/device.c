@@ -1,4 +1,4 @@
-/* The choice of a GPU, its memory, and host memory pinned for it. */
+/* Choosing a GPU, its memory, and pinning host memory for it. */
 #include "device/cuda/device.h"
 
 #include "base/num.h"
@@ -19,11 +19,11 @@
 #define BOUNCE ((int64_t)1 << 20)
 #define MAX_PINNERS 8
 #define LEAST_CAPABILITY 80
-#define PREPARED_TOKENS 128 /* of attention: which kernel runs does not depend on their number */
+#define PREPARED_TOKENS 128 /* attention's tokens in preparation: the choice of the kernel does not depend on their number */
 
-/* --- Which --- */
+/* --- Choice --- */
 
-/* Errors of a process's first calls that people can do something about. */
+/* Explains errors of a process's first calls that the user can mend. */
 static enum status first_status(cudaError_t error, const char *call)
 {
     int version = 0;
@@ -62,7 +62,7 @@ enum status cuda_device_count(int *devices)
     return *devices > 0 ? OK : first_status(cudaErrorNoDevice, "cudaGetDeviceCount");
 }
 
-/* The context, once in a process whatever is asked of it later. Whoever waits sleeps. */
+/* Makes the context, once in a process whatever is asked later. Waiting threads sleep. */
 static enum status make_context(int device, const struct device_facts *facts)
 {
     char memory[32];
@@ -82,7 +82,7 @@ static enum status make_context(int device, const struct device_facts *facts)
     return first_status(error, "cudaInitDevice");
 }
 
-/* The host's NUMA node that is nearest to the GPU; -1: nobody says. */
+/* Finds the host's NUMA node nearest to the GPU; -1: unknown. */
 static enum status find_numa_node(int device, const char *pci, int *node)
 {
     char path[96];
@@ -136,7 +136,7 @@ static enum status fill(struct backend *b, void *device, int byte, int64_t bytes
     return CUDA_STATUS(cudaStreamSynchronize(c->stream[LANE_COMPUTE]));
 }
 
-/* Through the bounce buffer: the caller's memory need not be pinned. */
+/* Reads through the bounce buffer, so the caller's memory need not be pinned. */
 static enum status read_bytes(struct backend *b, void *host, const void *device, int64_t bytes)
 {
     struct cuda_device *c = cuda_device_of(b);
@@ -171,8 +171,8 @@ static enum status free_bytes(struct backend *b, int64_t *out)
     return OK;
 }
 
-/* Channels of a stream, and what copies need, come at their first use, some of it from the device's memory: that is now, not in a
- * step. The guard is copied onto itself. */
+/* Uses each stream and copy direction once: their channels come at first use, partly from the device's memory, and must not come
+ * in a step. The guard is copied onto itself. */
 static enum status use_streams(struct backend *b)
 {
     struct cuda_device *c = cuda_device_of(b);
@@ -184,7 +184,7 @@ static enum status use_streams(struct backend *b)
     return CUDA_STATUS(cudaStreamSynchronize(c->stream[LANE_WORLD]));
 }
 
-/* arena: | up to a page | guard | base: bytes | guard | */
+/* Allocates the arena, laid out as | up to a page | guard | base: bytes | guard |. */
 static enum status allocate(struct backend *b, int64_t bytes)
 {
     struct cuda_device *c = cuda_device_of(b);
@@ -228,7 +228,7 @@ static enum status check(const struct backend *b)
 struct pinning {
     const struct cuda_device *c;
     struct cuda_pin pin;
-    _Atomic int64_t next; /* piece */
+    _Atomic int64_t next; /* next piece to pin */
     _Atomic int error;    /* cudaError_t of the first failure */
 };
 
@@ -252,7 +252,7 @@ static void *pin_pieces(void *user)
     return NULL;
 }
 
-/* Of those that were not registered it is an error that nobody asks for. */
+/* Unregisters all pieces. For pieces that were not registered CUDA reports an error, which is cleared. */
 static void unpin(const struct cuda_pin *p)
 {
     for (int64_t at = 0; at < p->bytes; at += CUDA_PIN_PIECE)
@@ -290,7 +290,7 @@ static enum status pin(struct backend *b, void *host, int64_t bytes)
 
 /* --- The backend --- */
 
-/* Loading kernels takes memory beside the arena. */
+/* Refuses a plan whose arena leaves no room for loading kernels. */
 static enum status no_room_for_kernels(struct backend *b, enum op_kind op)
 {
     char cause[256], arena[32], left[32];

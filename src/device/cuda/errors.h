@@ -1,4 +1,4 @@
-/* The CUDA runtime's errors as ours. For .cu files, too. */
+/* Turning CUDA runtime errors into status codes; for .cu files, too. */
 #ifndef LTRAIN_DEVICE_CUDA_ERRORS_H
 #define LTRAIN_DEVICE_CUDA_ERRORS_H
 
@@ -7,7 +7,7 @@
 #include <cuda_runtime.h>
 #include <string.h>
 
-/* TRY(CUDA_STATUS(cudaMemsetAsync(...))): with the function's name and CUDA's reason in the sentence. */
+/* Converts an error, with the function's name and CUDA's reason in the sentence: TRY(CUDA_STATUS(cudaMemsetAsync(...))). */
 static inline enum status cuda_status(cudaError_t error, const char *call)
 {
     if (error == cudaSuccess)

@@ -1,4 +1,4 @@
-/* Starts kernels: one checked template, no <<<>>>, so that the same call starts a kernel in tests/cudasim. */
+/* Starting kernels: one checked template instead of <<<>>>, so that the same call starts a kernel in tests/cudasim. */
 #ifndef LTRAIN_DEVICE_CUDA_LAUNCH_CUH
 #define LTRAIN_DEVICE_CUDA_LAUNCH_CUH
 

@@ -34,7 +34,7 @@ static int search_toolkit(const struct search *s, const char *toolkit)
     return 0;
 }
 
-/* The packages in a directory, or in all that a pattern stands for. */
+/* Searches the packages in a directory, or in all that match a pattern. */
 static int search_packages(const struct search *s, const char *pattern)
 {
     int found = 0;
@@ -57,7 +57,7 @@ static int search_prefix(const struct search *s, const char *prefix, const char 
     return prefix && prefix[0] && snprintf(pattern, sizeof pattern, "%s/%s", prefix, below) < PATH && search_packages(s, pattern);
 }
 
-/* Each directory of a list with colons. */
+/* Searches each directory of a list separated by colons. */
 static int search_list(const struct search *s, const char *list, int (*search)(const struct search *s, const char *directory))
 {
     int found = 0;
@@ -71,7 +71,7 @@ static int search_list(const struct search *s, const char *list, int (*search)(c
 
 #define SITE "lib/python3*/site-packages"
 
-/* `directory` of PATH has python3: its packages are beside it, and beside what it is a link to. */
+/* Searches packages beside the python3 in `directory` of PATH, and beside the file that it links to. */
 static int search_beside_python(const struct search *s, const char *directory)
 {
     char python[PATH], *slash, *real;
@@ -99,7 +99,7 @@ int cuda_library_search(const struct cuda_library *l, int (*visit)(void *user, c
 
 struct opening {
     void *handle;
-    char why[512]; /* of the first file that cannot be opened */
+    char why[512]; /* dlopen's error for the first file that cannot be opened */
 };
 
 static int open_file(void *user, const char *path)

@@ -1,5 +1,5 @@
-/* Libraries of CUDA that are opened when they are needed. Linking them would cost every start some of a second, and one that is
- * missing would be fatal though nothing needs it. */
+/* Libraries of CUDA, opened when needed. Linking them would cost every start a fraction of a second, and a missing one would be
+ * fatal though nothing needs it. */
 #ifndef LTRAIN_DEVICE_CUDA_LIBRARIES_H
 #define LTRAIN_DEVICE_CUDA_LIBRARIES_H
 
@@ -8,24 +8,24 @@
 #include <cublasLt.h>
 #include <nccl.h>
 
-#ifndef CUDA_TOOLKIT /* tests have one of their own */
+#ifndef CUDA_TOOLKIT /* tests have their own */
 #define CUDA_TOOLKIT "/usr/local/cuda"
 #endif
 
 struct cuda_library {
-    const char *name;     /* libcublasLt.so.13 */
+    const char *name;     /* file name, as libcublasLt.so.13 */
     const char *wheel[2]; /* directories of Python's packages that have it, newest first */
-    const char *package;  /* for people */
+    const char *package;  /* package name, for messages */
 };
 
-/* Files that the library may be, in the order in which they are tried after the loader's own places: the toolkit's directories,
- * CUDA_HOME's, those of Python's packages (the active environment's, PYTHONPATH's, that of the python3 on PATH, the user's, the
- * system's). Calls visit(user, path) for each that exists until it returns nonzero. */
+/* Searches the places of a library, beyond the loader's own: directories of the toolkit, CUDA_HOME, and Python's packages (the
+ * active environment's, PYTHONPATH's, those of the python3 on PATH, the user's, the system's). Calls visit(user, path) for each
+ * existing file until it returns nonzero. */
 int cuda_library_search(const struct cuda_library *l, int (*visit)(void *user, const char *path), void *user);
-/* dlopen's handle, which stays open. ERR_INVALID: it is nowhere, or cannot be opened. */
+/* Opens a library by dlopen; the handle stays open. ERR_INVALID: not found, or cannot be opened. */
 enum status cuda_library_open(const struct cuda_library *l, void **out);
 
-/* What is used of cuBLASLt, by the names and the types that it has there. */
+/* Functions used of cuBLASLt, with its names and types. */
 #define CUBLASLT_FUNCTIONS(F)               \
     F(cublasLtCreate)                       \
     F(cublasLtDestroy)                      \
@@ -49,7 +49,7 @@ struct cublaslt {
 #undef CUBLASLT_MEMBER
 };
 
-/* And of NCCL. */
+/* Functions used of NCCL. */
 #define NCCL_FUNCTIONS(F)     \
     F(ncclGetVersion)         \
     F(ncclGetUniqueId)        \
@@ -72,7 +72,7 @@ struct nccl {
 #undef NCCL_MEMBER
 };
 
-/* Open the library at the first call. */
+/* Opens the library at the first call. */
 enum status cuda_libraries_cublaslt(const struct cublaslt **out);
 enum status cuda_libraries_nccl(const struct nccl **out);
 

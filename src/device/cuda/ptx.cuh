@@ -2,10 +2,11 @@
  * (ptx.cuh, ptx_sm90.cuh, ptx_wgmma.cuh) by functions of the same names in tests/cudasim.
  *
  * Addresses of shared memory are 32-bit numbers from smem_addr(); all of one instruction's lanes or warps must reach it together
- * where PTX says .aligned. The register layouts (g = lane / 4, t = lane % 4):
- *   mma.m16n8k16  A a[r] holds two elements i: row g + 8 (r % 2), columns 2t + i + 8 (r / 2); B b_r: rows k = 2t + i + 8 r,
- * column g; C c[i]: row g + 8 (i / 2), column 2t + i % 2 ldmatrix.x4   lane 8m + r supplies the address of row r of matrix m;
- * r[m] gets [g][2t, 2t+1], with .trans [2t, 2t+1][g] */
+ * where PTX says .aligned. Register layouts (g = lane / 4, t = lane % 4):
+ *   mma.m16n8k16  A: a[r] holds two elements i, row g + 8 (r % 2), columns 2t + i + 8 (r / 2)
+ *                 B: b_r holds rows k = 2t + i + 8 r, column g
+ *                 C: c[i] is row g + 8 (i / 2), column 2t + i % 2
+ *   ldmatrix.x4   lane 8m + r supplies the address of row r of matrix m; r[m] gets [g][2t, 2t+1], with .trans [2t, 2t+1][g] */
 #ifndef LTRAIN_DEVICE_CUDA_PTX_CUH
 #define LTRAIN_DEVICE_CUDA_PTX_CUH
 
@@ -22,8 +23,8 @@ __device__ static inline uint32_t smem_addr(const void *p)
     return (uint32_t)__cvta_generic_to_shared(p);
 }
 
-/* cp.async (sm_80): 16 bytes from global to shared memory, both 16-byte aligned; zero-filled beyond the first `bytes` (0 to 16:
- * with 0 nothing is read). Visible to the issuing thread after cp_async_wait, to others after a barrier behind that. */
+/* Copies 16 bytes from global to shared memory by cp.async (sm_80), both 16-byte aligned; _zfill: zeros beyond the first `bytes`
+ * (0 to 16: with 0 nothing is read). Visible to the issuing thread after cp_async_wait, to others after a barrier behind that. */
 __device__ static inline void cp_async_16(uint32_t dst, const void *src)
 {
     asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(dst), "l"(src) : "memory");
@@ -34,7 +35,7 @@ __device__ static inline void cp_async_16_zfill(uint32_t dst, const void *src, i
     asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(dst), "l"(src), "r"(bytes) : "memory");
 }
 
-/* 4 bytes (through L1), for rows that are not 16-byte aligned and for small arrays */
+/* Copies 4 bytes (through L1), for rows that are not 16-byte aligned and for small arrays. */
 __device__ static inline void cp_async_4_zfill(uint32_t dst, const void *src, int bytes)
 {
     asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;" ::"r"(dst), "l"(src), "r"(bytes) : "memory");
@@ -77,7 +78,7 @@ __device__ static inline void ldmatrix_x2_trans(uint32_t (&r)[2], uint32_t row)
     asm volatile("ldmatrix.sync.aligned.m8n8.x2.trans.shared.b16 {%0, %1}, [%2];" : "=r"(r[0]), "=r"(r[1]) : "r"(row) : "memory");
 }
 
-/* c += A B, bf16 with fp32 accumulation */
+/* Computes c += A B, bf16 with fp32 accumulation. */
 __device__ static inline void mma_m16n8k16(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1)
 {
     asm volatile(
@@ -86,7 +87,7 @@ __device__ static inline void mma_m16n8k16(float (&c)[4], const uint32_t (&a)[4]
         : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
 }
 
-/* 2^x, error 2 ulp; ex2(-inf) = 0 */
+/* Returns 2^x, error 2 ulp; ex2(-inf) = 0. */
 __device__ static inline float ex2(float x)
 {
     float y;
@@ -94,7 +95,7 @@ __device__ static inline float ex2(float x)
     return y;
 }
 
-/* log2(x); lg2(0) = -inf */
+/* Returns log2(x); lg2(0) = -inf. */
 __device__ static inline float lg2(float x)
 {
     float y;
@@ -102,7 +103,7 @@ __device__ static inline float lg2(float x)
     return y;
 }
 
-/* 1 / x, error 1 ulp; rcp(inf) = 0 */
+/* Returns 1 / x, error 1 ulp; rcp(inf) = 0. */
 __device__ static inline float rcp(float x)
 {
     float y;
@@ -110,7 +111,7 @@ __device__ static inline float rcp(float x)
     return y;
 }
 
-/* Two floats rounded to nearest even bf16; lo in the lower half (the smaller column). */
+/* Packs two floats, rounded to nearest even bf16; lo in the lower half (the smaller column). */
 __device__ static inline uint32_t pack_bf16(float lo, float hi)
 {
     uint32_t y;
@@ -118,8 +119,8 @@ __device__ static inline uint32_t pack_bf16(float lo, float hi)
     return y;
 }
 
-/* bar.sync and bar.arrive: barrier `id` 1 to 15 (0 is __syncthreads) for `threads` threads, a multiple of 32, arrivals included.
- */
+/* Waits (bar_arrive: arrives) at barrier `id`, 1 to 15 (0 is __syncthreads), for `threads` threads, a multiple of 32, arrivals
+ * included. */
 __device__ static inline void bar_sync(int id, int threads)
 {
     asm volatile("bar.sync %0, %1;" ::"r"(id), "r"(threads) : "memory");
@@ -130,7 +131,7 @@ __device__ static inline void bar_arrive(int id, int threads)
     asm volatile("bar.arrive %0, %1;" ::"r"(id), "r"(threads) : "memory");
 }
 
-/* 16 bytes that will not be read again: do not keep them in L1 (reads through the read-only path). */
+/* Loads 16 bytes that will not be read again, through the read-only path, without keeping them in L1. */
 __device__ static inline uint4 ld_global_stream(const void *p)
 {
     uint4 v;
@@ -146,19 +147,20 @@ __device__ static inline void st_global_stream(void *p, uint4 v)
                  : "memory");
 }
 
-/* Atomic additions in global memory whose old value nobody needs; order across threads is not defined. */
+/* Adds atomically in global memory without returning the old value; the order across threads is undefined. */
 __device__ static inline void red_add(float *p, float v)
 {
     asm volatile("red.global.add.f32 [%0], %1;" ::"l"(p), "f"(v) : "memory");
 }
 
-/* A flag in global memory, which other blocks wait for. Whoever sees it sees what the raising thread did and saw before. */
+/* Raises a flag in global memory, for which other blocks wait. A thread that sees it sees what the raising thread did and saw
+ * before. */
 __device__ static inline void flag_raise(uint32_t *flag, uint32_t value)
 {
     asm volatile("st.release.gpu.global.u32 [%0], %1;" ::"l"(flag), "r"(value) : "memory");
 }
 
-/* Use flag_wait. */
+/* Tells whether a flag is at least `value`; callers use flag_wait. */
 __device__ static inline bool flag_reached(const uint32_t *flag, uint32_t value)
 {
     uint32_t now;
@@ -166,8 +168,8 @@ __device__ static inline bool flag_reached(const uint32_t *flag, uint32_t value)
     return now >= value;
 }
 
-/* Whether `count` threads have arrived at the counter with this one, which is 0 again then. The last one sees what the others did
- * and saw before. */
+/* Tells whether this thread is the last of `count` to arrive at the counter, which is then 0 again. The last one sees what the
+ * others did and saw before. */
 __device__ static inline bool arrive_last(uint32_t *counter, uint32_t count)
 {
     uint32_t before;
@@ -180,7 +182,7 @@ __device__ static inline bool arrive_last(uint32_t *counter, uint32_t count)
 
 #endif
 
-/* Until the flag is at least `value`. Of blocks that begin earlier only: they run, or have. */
+/* Waits until the flag is at least `value`. Only for flags of blocks that begin earlier: they run, or have run. */
 __device__ static inline void flag_wait(const uint32_t *flag, uint32_t value)
 {
     while (!flag_reached(flag, value))

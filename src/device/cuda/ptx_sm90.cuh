@@ -8,8 +8,8 @@
 
 #if !defined(LT_CUDASIM)
 
-/* mbarrier: 8 bytes of shared memory. A phase ends when `count` arrivals came and the expected bytes landed. One thread
- * initialises, executes fence_mbarrier_init, and a __syncthreads lets the others see it. */
+/* Initialises an mbarrier, 8 bytes of shared memory. A phase ends when `count` arrivals came and the expected bytes landed. One
+ * thread initialises, executes fence_mbarrier_init, and a __syncthreads lets the others see it. */
 __device__ static inline void mbar_init(uint32_t bar, uint32_t count)
 {
     asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(bar), "r"(count) : "memory");
@@ -25,13 +25,13 @@ __device__ static inline void mbar_arrive(uint32_t bar)
     asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(bar) : "memory");
 }
 
-/* One arrival that also announces `bytes` of asynchronous copies. */
+/* Arrives, and announces `bytes` of asynchronous copies. */
 __device__ static inline void mbar_arrive_expect_tx(uint32_t bar, uint32_t bytes)
 {
     asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(bar), "r"(bytes) : "memory");
 }
 
-/* Whether the phase of this parity is over; may sleep a while. Use mbar_wait. */
+/* Tells whether the phase of this parity is over; may sleep a while. Callers use mbar_wait. */
 __device__ static inline bool mbar_try_wait(uint32_t bar, uint32_t parity)
 {
     uint32_t done;
@@ -49,14 +49,14 @@ __device__ static inline void fence_proxy_async()
     asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
 }
 
-/* The same of global memory, either way: between what this thread saw of other threads (a flag) or of its finished bulk groups,
- * and what it hands to TMA or tells others. */
+/* Orders global memory the same way, in both directions: between what this thread saw of other threads (a flag) or of its
+ * finished bulk groups, and what it hands to TMA or tells others. */
 __device__ static inline void fence_proxy_async_global()
 {
     asm volatile("fence.proxy.async.global;" ::: "memory");
 }
 
-/* TMA: box at coordinates (innermost first) into shared memory; its bytes arrive at `bar`. One thread issues. */
+/* Loads a box at coordinates (innermost first) into shared memory by TMA; its bytes arrive at `bar`. One thread issues. */
 __device__ static inline void tma_load_2d(uint32_t dst, const CUtensorMap *map, uint32_t bar, int c0, int c1)
 {
     asm volatile(
@@ -83,8 +83,8 @@ __device__ static inline void tma_load_4d(uint32_t dst, const CUtensorMap *map, 
         : "memory");
 }
 
-/* Stores belong to the issuing thread's bulk group: bulk_commit, then bulk_wait_read before the shared memory is written again or
- * the block ends, bulk_wait before this thread relies on the global result. */
+/* Stores a box by TMA, in the issuing thread's bulk group. After bulk_commit, bulk_wait_read comes before the shared memory is
+ * written again or the block ends, bulk_wait before this thread relies on the global result. */
 __device__ static inline void tma_store_2d(const CUtensorMap *map, uint32_t src, int c0, int c1)
 {
     asm volatile("cp.async.bulk.tensor.2d.global.shared::cta.tile.bulk_group [%0, {%2, %3}], [%1];" ::"l"(map), "r"(src), "r"(c0),
@@ -106,7 +106,7 @@ __device__ static inline void tma_store_4d(const CUtensorMap *map, uint32_t src,
                  : "memory");
 }
 
-/* global[box] += shared, fp32, atomic per element */
+/* Adds shared memory to a box in global memory, in fp32, atomically per element. */
 __device__ static inline void tma_reduce_add_3d(const CUtensorMap *map, uint32_t src, int c0, int c1, int c2)
 {
     asm volatile("cp.reduce.async.bulk.tensor.3d.global.shared::cta.add.tile.bulk_group [%0, {%2, %3, %4}], [%1];" ::"l"(map),
@@ -114,7 +114,7 @@ __device__ static inline void tma_reduce_add_3d(const CUtensorMap *map, uint32_t
                  : "memory");
 }
 
-/* Contiguous bytes (a multiple of 16, 16-byte aligned): load, store, and fp32 add. */
+/* Loads contiguous bytes (a multiple of 16, 16-byte aligned); bulk_store stores, bulk_reduce_add adds in fp32. */
 __device__ static inline void bulk_load(uint32_t dst, const void *src, uint32_t bytes, uint32_t bar)
 {
     asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(dst), "l"(src),
@@ -138,7 +138,7 @@ __device__ static inline void bulk_commit()
     asm volatile("cp.async.bulk.commit_group;" ::: "memory");
 }
 
-/* Until at most N of this thread's newest bulk groups still read shared memory. */
+/* Waits until at most N of this thread's newest bulk groups still read shared memory. */
 template <int N> __device__ static inline void bulk_wait_read()
 {
     asm volatile("cp.async.bulk.wait_group.read %0;" ::"n"(N) : "memory");
@@ -154,7 +154,7 @@ __device__ static inline void tma_prefetch_map(const CUtensorMap *map)
     asm volatile("prefetch.tensormap [%0];" ::"l"(map) : "memory");
 }
 
-/* Register reallocation by all warps of a warpgroup: N a multiple of 8, 24 to 240. */
+/* Reallocates registers, by all warps of a warpgroup: N a multiple of 8, 24 to 240. */
 template <int N> __device__ static inline void setmaxnreg_inc()
 {
     asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(N));
@@ -165,7 +165,7 @@ template <int N> __device__ static inline void setmaxnreg_dec()
     asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(N));
 }
 
-/* True in one lane of a converged warp. */
+/* Returns true in one lane of a converged warp. */
 __device__ static inline bool elect_one()
 {
     uint32_t one;

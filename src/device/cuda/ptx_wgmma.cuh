@@ -10,10 +10,10 @@
 
 #include "device/cuda/arch.cuh"
 
-/* Which dimension of an operand is contiguous in shared memory: k, or m (A) / n (B): "transposed". */
+/* Contiguous dimension of an operand in shared memory: k, or m (A) / n (B), "transposed". */
 enum wgmma_major { K_MAJOR = 0, MN_MAJOR = 1 };
 
-/* Whether the product is added to the accumulators or replaces them. */
+/* Effect of a product on the accumulators: replaced, or added to. */
 enum wgmma_scale { WGMMA_REPLACE = 0, WGMMA_ADD = 1 };
 
 #if !defined(LT_CUDASIM)
@@ -61,7 +61,7 @@ __device__ static inline void wgmma_keep(float &d)
 #define LT_OUTPUTS_256 LT_OUTPUTS_224, LT_D16(112)
 /* clang-format on */
 
-/* The number of accumulators of one thread is n / 2; p0 to p6 are the operand numbers behind them. */
+/* Holds the instructions of one width. A thread has n / 2 accumulators; p0 to p6 are the operand numbers behind them. */
 template <int N> struct wgmma_shape;
 
 #define LT_WGMMA(n, registers, outputs, p0, p1, p2, p3, p4, p5, p6)                                                       \
@@ -96,7 +96,7 @@ LT_WGMMA(256, LT_R0 ", " LT_R1 ", " LT_R2 ", " LT_R3 ", " LT_R4 ", " LT_R5 ", " 
          "%130", "%131", "%132", "%133", "%134")
 #undef LT_WGMMA
 
-/* d = A B (+ d): A [64,16] and B [16,N] from descriptors, or A from registers. */
+/* Computes d = A B (+ d): A [64,16] and B [16,N] from descriptors, or (wgmma_rs) A from registers. */
 template <int N, enum wgmma_major TA, enum wgmma_major TB>
 __device__ static inline void wgmma_ss(float (&d)[N / 2], uint64_t a, uint64_t b, int scale)
 {
@@ -113,9 +113,9 @@ __device__ static inline void wgmma_rs(float (&d)[N / 2], const uint32_t (&a)[4]
 
 enum smem_swizzle { SWIZZLE_NONE = 0, SWIZZLE_128 = 1, SWIZZLE_64 = 2, SWIZZLE_32 = 3 };
 
-/* Shared-memory matrix descriptor. For a 128-byte swizzled, 1024-byte aligned tile: K-major: leading 1 (unused), stride 1024 (8
- * rows); the next k16 is +32 bytes. MN-major: 64-wide atoms of 1024 bytes per 8 k: stride 1024, leading the distance of the next
- * 64 columns; the next k16 is +2048 bytes. leading and stride in bytes. */
+/* Returns a shared-memory matrix descriptor; leading and stride are in bytes. For a 128-byte swizzled, 1024-byte aligned tile:
+ * K-major has leading 1 (unused) and stride 1024 (8 rows); the next k16 is +32 bytes. MN-major has 64-wide atoms of 1024 bytes
+ * per 8 k: stride 1024, leading the distance of the next 64 columns; the next k16 is +2048 bytes. */
 __host__ __device__ static inline uint64_t wgmma_descriptor(uint32_t addr, uint32_t leading, uint32_t stride,
                                                             enum smem_swizzle swizzle)
 {
@@ -123,7 +123,7 @@ __host__ __device__ static inline uint64_t wgmma_descriptor(uint32_t addr, uint3
            (uint64_t)((stride & 0x3ffff) >> 4) << 32 | (uint64_t)swizzle << 62;
 }
 
-/* The descriptor of the same matrix `bytes` further (a multiple of 16). */
+/* Returns the descriptor of the same matrix `bytes` further (a multiple of 16). */
 __host__ __device__ static inline uint64_t wgmma_advance(uint64_t descriptor, uint32_t bytes)
 {
     return descriptor + (bytes >> 4);

@@ -1,4 +1,4 @@
-/* A stream for each lane of the device, in which a lane waits for others by events only. */
+/* The streams of a device, one for each lane, which wait for each other only by events. */
 #include "device/cuda/streams.h"
 
 #include "base/num.h"
@@ -15,7 +15,7 @@ static enum status enter(struct backend *b)
     return CUDA_STATUS(cudaSetDevice(cuda_device_of(b)->device));
 }
 
-/* Bytes from `host` on that lie in one registration. */
+/* Returns how many bytes from `host` on lie in one registration. */
 static int64_t within_piece(const struct cuda_device *c, const char *host, int64_t bytes)
 {
     for (int i = 0; i < c->n_pins; i++) {
@@ -109,7 +109,7 @@ enum status cuda_streams_open(struct cuda_device *c)
     TRY(CUDA_STATUS(cudaDeviceGetStreamPriorityRange(&least, &greatest)));
     for (int i = 0; i < N_STREAMS; i++) {
         const enum lane l = lanes[i];
-        /* numerically smaller is more urgent: what others wait for overtakes compute */
+        /* numerically smaller is more urgent: work that others wait for overtakes compute */
         int priority = l == LANE_COMPUTE ? least : l == LANE_WORLD ? greatest : (least + greatest) / 2;
         TRY(CUDA_STATUS(cudaStreamCreateWithPriority(&c->stream[l], cudaStreamNonBlocking, priority)));
         TRY(make_events(c, l));

@@ -6,27 +6,27 @@
 
 #include <cuda_runtime.h>
 
-#ifndef CUDA_PIN_PIECE /* tests have smaller ones */
+#ifndef CUDA_PIN_PIECE /* smaller in tests */
 #define CUDA_PIN_PIECE ((int64_t)4 << 30)
 #endif
-#define CUDA_PINS 2 /* the host arena; what ranks send */
+#define CUDA_PINS 2 /* the host arena, and the buffers of messages */
 
-/* Host memory that is registered in pieces of CUDA_PIN_PIECE. CUDA refuses copies that cross from one to the next. */
+/* Host memory registered in pieces of CUDA_PIN_PIECE. CUDA refuses copies that cross from one piece to the next. */
 struct cuda_pin {
     char *base;
     int64_t bytes;
 };
 
-/* Events that a thread may wait for, asleep until an interrupt; and those that only streams wait for. */
+/* Kinds of events: those that a thread may wait for, asleep until an interrupt, and those that only streams wait for. */
 enum cuda_event_kind { CUDA_EVENT_LOUD, CUDA_EVENT_QUIET, CUDA_EVENT_KINDS };
 
 struct cuda_device {
     struct backend b;
     char name[192];
     int device;
-    cudaStream_t stream[LANES]; /* of COMPUTE, H2D, D2H and WORLD */
+    cudaStream_t stream[LANES]; /* streams of COMPUTE, H2D, D2H and WORLD */
     cudaEvent_t made[CUDA_EVENT_KINDS][LANES][BACKEND_EVENTS + 1];
-    cudaEvent_t event[LANES][BACKEND_EVENTS + 1]; /* the one that was recorded last */
+    cudaEvent_t event[LANES][BACKEND_EVENTS + 1]; /* the event recorded last */
     struct cuda_pin pin[CUDA_PINS];
     int n_pins;
     char *arena;  /* with guards around base */
@@ -38,9 +38,9 @@ static inline struct cuda_device *cuda_device_of(const struct backend *b)
     return (struct cuda_device *)b->state;
 }
 
-/* Makes streams and events, and fills the backend's functions for them. The calling thread has the device. */
+/* Makes streams and events, and fills in the backend's functions for them. The calling thread has the device. */
 enum status cuda_streams_open(struct cuda_device *c);
-/* What there is of them. */
+/* Destroys those streams and events that exist. */
 void cuda_streams_close(struct cuda_device *c);
 
 #endif

@@ -1,4 +1,4 @@
-/* Tensor maps: the driver's encoder, found through the runtime. */
+/* Making tensor maps by the driver's encoder, found through the runtime. */
 #include "device/cuda/tma.h"
 
 #include "device/cuda/launch.cuh"

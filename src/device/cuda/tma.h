@@ -12,24 +12,23 @@ extern "C" {
 #endif
 
 enum tma_type { TMA_BF16, TMA_F32 };
-/* The numbers are the spans in bytes: an inner box is at most that wide, its tile aligned to 1024 (128), 512 (64), 256 (32), 128.
- */
+/* Swizzles, numbered by their spans in bytes: an inner box is at most that wide, its tile aligned to 1024 (128), 512 (64), 256
+ * (32), 128. */
 enum tma_swizzle { TMA_SWIZZLE_NONE = 0, TMA_SWIZZLE_32 = 32, TMA_SWIZZLE_64 = 64, TMA_SWIZZLE_128 = 128 };
 
-/* A tensor in global memory, dimension 0 innermost and contiguous. base: 16-byte aligned device memory; strides: multiples of 16.
- */
+/* A tensor in global memory, dimension 0 innermost and contiguous. base: 16-byte aligned device memory; strides: multiples of 16. */
 struct tma_tensor {
     void *base;
     enum tma_type type;
     int rank;                 /* 2 to 5 */
     uint64_t size[5];         /* elements */
-    uint64_t stride_bytes[5]; /* of dimension i; [0] is ignored */
+    uint64_t stride_bytes[5]; /* stride of dimension i; [0] is ignored */
     uint32_t box[5];          /* elements of one tile, 1 to 256 each */
     enum tma_swizzle swizzle;
 };
 
-/* Fills *map (64-byte aligned; hand it to kernels as `const __grid_constant__ CUtensorMap`). Loads outside the tensor give zeros,
- * stores there are dropped. Needs a driver; ERR_INVALID says which number TMA cannot take. */
+/* Fills *map (64-byte aligned; hand it to kernels as `const __grid_constant__ CUtensorMap`). Loads outside the tensor give zeros;
+ * stores there are dropped. Needs a driver. ERR_INVALID names the number that TMA cannot take. */
 enum status tma_map_create(CUtensorMap *map, const struct tma_tensor *tensor);
 
 #ifdef __cplusplus

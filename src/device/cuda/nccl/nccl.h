@@ -1,5 +1,5 @@
-/* What is used of NCCL, by the names that its own header has: toolkits come without that one. Structures of 2.18, which later
- * libraries take by the size and the version that they bear. */
+/* The part of NCCL that is used, by the names of its own header, which toolkits lack. Structures are those of 2.18; later
+ * libraries accept them by their size and version fields. */
 #ifndef LTRAIN_NCCL_H
 #define LTRAIN_NCCL_H
 
