@@ -77,6 +77,7 @@ static int repeats(const json_t *a, const json_t *b)
 /* Whether the messages say all that `value` says, a text or a list of messages or turns. */
 static int is_said(const json_t *messages, const json_t *value)
 {
+    static const char *const texts[] = {"content", "value", "reasoning_content", "thinking", "reasoning"};
     size_t i;
     const json_t *m;
     json_array_foreach(value, i, m)
@@ -91,11 +92,13 @@ static int is_said(const json_t *messages, const json_t *value)
         return 1;
     json_array_foreach(messages, i, m)
     {
-        const json_t *content = json_object_get(m, "content");
-        if (json_is_array(content))
-            content = json_object_get(json_array_get(content, 0), "text");
-        if (json_is_string(content) && json_is_string(value) && repeats(content, value))
-            return 1;
+        for (size_t k = 0; k < sizeof texts / sizeof *texts; k++) {
+            const json_t *text = json_object_get(m, texts[k]);
+            if (json_is_array(text))
+                text = json_object_get(json_array_get(text, 0), "text");
+            if (json_is_string(text) && json_is_string(value) && repeats(text, value))
+                return 1;
+        }
     }
     return 0;
 }
@@ -113,14 +116,22 @@ static int is_source(const json_t *object, const char *key)
     return 0;
 }
 
+/* Whether a member that is named like thoughts is a word about them ("on", "high") and none of them. */
+static int is_setting(const char *key, const json_t *value)
+{
+    return (strstr(key, "reasoning") || strstr(key, "think")) && (!json_is_string(value) || !strpbrk(json_string_value(value), " \n"));
+}
+
 static enum status refuse_unsaid(const struct chat_conversation *c, const json_t *object, const json_t *messages)
 {
-    static const char *const says[] = {"messages", "conversations", "conversation", "prompt",   "completion", "instruction", "input",
-                                       "output",   "history",       "query",        "response", "chosen"},
+    static const char *const says[] = {"messages",  "conversations",     "conversation",       "prompt",              "completion",   "instruction",  "input",
+                                       "output",    "history",           "query",              "response",            "chosen",       "context",      "developer",
+                                       "preamble",  "developer_message", "system_instruction", "system_instructions", "systemPrompt", "instructions", "reasoning",
+                                       "reasoning_content", "thinking",  "thought"},
                       *const rejected[] = {"rejected", "rejected_response", "rejected_messages"};
     for (size_t i = 0; i < sizeof says / sizeof *says; i++) {
         const json_t *value = json_object_get(object, says[i]);
-        if (is_given(value) && !is_source(object, says[i]) && !is_said(messages, value))
+        if (is_given(value) && !is_setting(says[i], value) && !is_source(object, says[i]) && !is_said(messages, value))
             return chat_refuse(c, "it has a \"%s\" beside its conversation, which does not say the same: put it into the conversation, or leave it out", says[i]);
     }
     for (size_t i = 0; i < sizeof rejected / sizeof *rejected; i++)
@@ -138,10 +149,32 @@ static enum status refuse_unread(const struct chat_conversation *c, const json_t
                                             {"audios", "only text is trained"},
                                             {"audio", "only text is trained"},
                                             {"functions", "call them \"tools\", each {\"type\": \"function\", \"function\": {...}}"},
-                                            {"documents", "templates get them as {\"chat_template_kwargs\": {\"documents\": [...]}}"}};
+                                            {"documents", "templates get them as {\"chat_template_kwargs\": {\"documents\": [...]}}"}},
+                      *const variables[] = {"enable_thinking", "thinking", "reasoning_effort"};
     for (size_t i = 0; i < sizeof unread / sizeof *unread; i++)
         if (is_given(json_object_get(object, unread[i][0])))
             return chat_refuse(c, "it has \"%s\" beside its conversation, which are not read: %s", unread[i][0], unread[i][1]);
+    for (size_t i = 0; i < sizeof variables / sizeof *variables; i++) {
+        const json_t *value = json_object_get(object, variables[i]);
+        if (json_is_boolean(value) || (json_is_string(value) && strcmp(variables[i], "reasoning_effort") == 0 && is_given(value)))
+            return chat_refuse(c, "it has \"%s\" beside its conversation, which is not read: templates get it as {\"chat_template_kwargs\": {\"%s\": ...}}",
+                               variables[i], variables[i]);
+    }
+    return OK;
+}
+
+/* Refuses what a message says otherwise than by text. */
+static enum status refuse_media(const struct chat_conversation *c, const json_t *messages)
+{
+    static const char *const media[] = {"images", "image", "videos", "video", "audios", "audio", "refusal"};
+    size_t i;
+    const json_t *m;
+    json_array_foreach(messages, i, m)
+    {
+        for (size_t k = 0; k < sizeof media / sizeof *media; k++)
+            if (is_given(json_object_get(m, media[k])))
+                return chat_refuse(c, "message %zu has \"%s\", which is not read: only text is trained, the \"content\"", i + 1, media[k]);
+    }
     return OK;
 }
 
@@ -149,6 +182,7 @@ enum status chat_take_beside(const struct chat_conversation *c, const json_t *ob
 {
     static const char *const names[] = {"system", "system_prompt", "system_message"};
     TRY(refuse_unread(c, object));
+    TRY(refuse_media(c, messages));
     TRY(refuse_unsaid(c, object, messages));
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
         TRY(take_system(c, json_object_get(object, names[i]), names[i], messages, prompt));

@@ -110,10 +110,20 @@ enum status marks_of_message(const struct chat_conversation *c, size_t i, const 
 
 /* ---- rows ---- */
 
+/* False, also as text. */
+static int says_no(const json_t *value)
+{
+    static const char *const noes[] = {"false", "False", "FALSE", "no", "0", "0.0"};
+    for (size_t i = 0; json_is_string(value) && i < sizeof noes / sizeof *noes; i++)
+        if (strcmp(json_string_value(value), noes[i]) == 0)
+            return 1;
+    return json_is_false(value);
+}
+
 /* Marks of single rows that say nothing to the contrary of training it. */
 static int is_harmless(const char *key, const json_t *value)
 {
-    static const char *const users[] = {"user", "User", "human", "Human"}, *const noes[] = {"false", "False", "no", "0", "0.0"};
+    static const char *const users[] = {"user", "User", "human", "Human"};
     enum chat_mark mark;
     if (strcmp(key, "mask") == 0 || strcmp(key, "masked") == 0) { /* NeMo's names who is not trained */
         for (size_t i = 0; i < sizeof users / sizeof *users; i++)
@@ -121,9 +131,8 @@ static int is_harmless(const char *key, const json_t *value)
                 return 1;
         return read_mark(value, CHAT_MARK_TRAINED, &mark) && mark == CHAT_MARK_TRAINED;
     }
-    for (size_t i = 0; json_is_string(value) && i < sizeof noes / sizeof *noes; i++)
-        if (strcmp(json_string_value(value), noes[i]) == 0)
-            return 0;
+    if (says_no(value))
+        return 0;
     return json_is_string(value) || (read_mark(value, CHAT_MARK_UNTRAINED, &mark) && mark == CHAT_MARK_TRAINED);
 }
 
@@ -134,12 +143,12 @@ static enum status check_row_member(const char *key, const json_t *value, enum c
     static const char *const words[] = {"train", "trained", "training", "trainable", "loss", "mask", "masks", "masked", "supervise", "supervised",
                                         "unsupervised", NULL};
     static const char *const of_lists[] = {"weight", "weights", NULL};
-    static const char *const tags[] = {"kto_tag", "kto_label", "label"};
+    static const char *const tags[] = {"label", "kto_tag", "kto_label"}; /* a label of 0 may be a class */
     const int is_list = json_is_array(value) || json_is_object(value);
     if (json_is_null(value) || (is_list && kind == CHAT_ROW_IDS)) /* lists of rows of ids have a value for each */
         return OK;
     for (size_t i = 0; i < sizeof tags / sizeof *tags && kind == CHAT_ROW_CHAT; i++)
-        if (strcmp(tags[i], key) == 0 && json_is_false(value))
+        if (strcmp(tags[i], key) == 0 && (says_no(value) || (i > 0 && json_is_number(value) && json_number_value(value) == 0)))
             return status_fail(ERR_INVALID, "%s:%lld: \"%s\": false marks an answer that is not wanted, and every answer is trained to be given: leave such rows out",
                                file, (long long)line, key);
     for (size_t i = 0; i < sizeof single / sizeof *single; i++)
@@ -148,7 +157,7 @@ static enum status check_row_member(const char *key, const json_t *value, enum c
                        ? OK
                        : status_fail(ERR_INVALID, "%s:%lld: its \"%s\" says that the row is trained otherwise than others, which is not done: leave the row out, or "
                                      "the member; sources have weights (--data a=0.7,b=0.3)", file, (long long)line, key);
-    if ((json_is_boolean(value) || is_list) && (has_word(key, words) || (is_list && has_word(key, of_lists))))
+    if (strncmp(key, "train_on", 8) == 0 || ((json_is_boolean(value) || is_list) && (has_word(key, words) || (is_list && has_word(key, of_lists)))))
         return status_fail(ERR_INVALID, "%s:%lld: its \"%.60s\" may say what is trained, and is not known: --train-on says it, and a message's \"train\"", file,
                            (long long)line, key);
     return OK;

@@ -14,7 +14,7 @@ size_t chat_special_at(const struct chat_template *t, const struct chat_options 
         if (length > best && length <= left && memcmp(bytes + at, options->specials[i], length) == 0)
             best = length;
     }
-    for (size_t i = 0; i < t->n_tokens; i++) {
+    for (size_t i = 0; i < t->n_tokens && !options->specials; i++) {
         size_t length = strlen(t->tokens[i].token);
         if (length > best && length <= left && memcmp(bytes + at, t->tokens[i].token, length) == 0)
             best = length;

@@ -165,7 +165,7 @@ static enum status shape(const struct chat_conversation *c, const json_t *object
     }
     if (chat_has(object, "conversations"))
         return shape_conversations(c, object, messages);
-    if (chat_has(object, "prompt")) {
+    if (chat_has(object, "prompt") && !(chat_has(object, "instruction") && !chat_has(object, "completion"))) {
         TRY(add_side(c, object, "prompt", "user", messages));
         *prompt = json_array_size(messages);
         return add_side(c, object, "completion", "assistant", messages);

@@ -272,7 +272,8 @@ static enum status exclude(struct search *s, size_t i, char *trained)
     return OK;
 }
 
-static enum status supervise_all(struct search *s)
+/* Trains all bytes but those of messages that say they are not. */
+static enum status supervise_unmarked(struct search *s)
 {
     const size_t n = s->text->n;
     int any = 0;
@@ -280,7 +281,6 @@ static enum status supervise_all(struct search *s)
         any |= s->c->marks[i] == CHAT_MARK_UNTRAINED;
     if (!any)
         return chat_add_range(s->text, 0, n);
-    const int64_t unended = s->text->unended, untrained = s->text->untrained, otherwise = s->text->otherwise;
     char *trained = sys_malloc(n + 1);
     enum status st = trained ? OK : status_fail(ERR_NOMEM, "no memory for %zu bytes of a chat", n);
     if (st == OK)
@@ -295,11 +295,23 @@ static enum status supervise_all(struct search *s)
             st = chat_add_range(s->text, at, end);
     }
     free(trained);
-    s->text->unended = unended; /* of turns that are not trained nothing is said */
-    s->text->untrained = untrained;
-    s->text->otherwise = otherwise;
-    s->text->n_ends = 0;
     return st;
+}
+
+static enum status supervise_all(struct search *s, const char *wanted)
+{
+    struct chat_range turn;
+    const int64_t unended = s->text->unended, untrained = s->text->untrained, otherwise = s->text->otherwise;
+    TRY(supervise_unmarked(s));
+    s->text->unended = unended; /* of turns that are not trained nothing is said */
+    s->text->n_ends = 0;
+    for (size_t i = 0; i < s->messages; i++) {
+        if (wanted[i])
+            TRY(find_turn(s, i, &turn)); /* how turns end is taught here, too */
+    }
+    s->text->untrained = untrained; /* where they begin does not matter: everything is trained */
+    s->text->otherwise = otherwise;
+    return OK;
 }
 
 /* ---- the whole ---- */
@@ -337,7 +349,7 @@ static enum status supervise(struct search *s, char *wanted)
     learn_form(s);
     TRY(chat_count_left_out(s->t, s->c, s->options, s->whole, &s->form, s->messages, wanted, s->text));
     if (s->options->train == CHAT_TRAIN_ALL)
-        return supervise_all(s);
+        return supervise_all(s, wanted);
     if (!generated)
         return supervise_turns(s, wanted);
     count_otherwise(s, wanted);

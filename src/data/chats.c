@@ -23,19 +23,27 @@ struct chat_encoder {
     unsigned arguments; /* CHAT_ARGUMENTS_* */
 };
 
+/* Lists the tokens that may end turns: the special ones, and those that the template's directory names. */
 static enum status list_specials(struct chat_encoder *x)
 {
+    static const char *const variables[] = {"bos_token", "eos_token", "pad_token", "unk_token"};
+    enum { VARIABLES = sizeof variables / sizeof *variables };
     size_t n = 0, length;
     const uint8_t *text;
     for (int64_t at = 0; tokenizer_special(x->tokenizer, &at, &text, &length);)
         n++;
-    x->specials = sys_calloc(n + 1, sizeof *x->specials);
+    x->specials = sys_calloc(n + VARIABLES + 1, sizeof *x->specials);
     if (!x->specials)
         return status_fail(ERR_NOMEM, "out of memory: a tokenizer");
     n = 0;
     for (int64_t at = 0; tokenizer_special(x->tokenizer, &at, &text, &length); n++)
         if (!(x->specials[n] = strndup((const char *)text, length)))
             return status_fail(ERR_NOMEM, "out of memory: a tokenizer");
+    for (size_t i = 0; i < VARIABLES; i++) {
+        const char *token = chat_template_token(x->chat_template, variables[i]);
+        if (token && tokenizer_find(x->tokenizer, token) >= 0 && !(x->specials[n++] = strdup(token)))
+            return status_fail(ERR_NOMEM, "out of memory: a tokenizer");
+    }
     x->options.specials = (const char *const *)x->specials;
     return OK;
 }
@@ -366,7 +374,7 @@ void chat_sample_destroy(struct chat_sample *sample)
 
 uint64_t chat_setup_hash(const struct chat_setup *setup)
 {
-    enum { FORMAT = 6 }; /* counts up where the same template and rows give other text or another mask */
+    enum { FORMAT = 7 }; /* counts up where the same template and rows give other text or another mask */
     size_t n;
     const char *source = chat_template_source(setup->chat_template, &n),
                *bos = chat_template_token(setup->chat_template, "bos_token"),

@@ -121,6 +121,16 @@ static enum status refuse_packed(const struct lines_place *at, const char *key)
                        at->path, (long long)at->line, key);
 }
 
+/* Whether a list of that name has the positions of ids. */
+static int are_positions(const char *key)
+{
+    static const char *const names[] = {"position", "positions", "pos", "pos_ids", "position_id", "positions_ids", "pos_id"};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        if (strcmp(names[i], key) == 0)
+            return 1;
+    return 0;
+}
+
 /* Positions that begin anew; padding has any. */
 static enum status check_positions(const struct lines_place *at, const json_t *row, const char *key, size_t n, const json_t *attention)
 {
@@ -198,11 +208,11 @@ static enum status check_packed(const struct lines_place *at, const json_t *row,
 {
     const char *key;
     json_t *value;
-    TRY(check_positions(at, row, "position_ids", n, attention));
-    TRY(check_positions(at, row, "input_pos", n, attention));
     json_object_foreach((json_t *)row, key, value)
     {
-        if (json_is_array(value) && strcmp(key, "input_ids") != 0)
+        if (strcmp(key, "position_ids") == 0 || strcmp(key, "input_pos") == 0 || (are_positions(key) && json_array_size(value) == n))
+            TRY(check_positions(at, row, key, n, attention));
+        else if (json_is_array(value) && strcmp(key, "input_ids") != 0)
             TRY(check_packed_by(at, key, value, n, attention));
     }
     return OK;

@@ -16,7 +16,7 @@
 #include <unistd.h>
 #include <xxhash.h>
 
-#define MAGIC "LTTOKEN3"
+#define MAGIC "LTTOKEN4"
 #define FIRST_TOKEN 4096           /* byte of the file */
 #define BLOCK_BYTES ((int64_t)1 << 16)
 

@@ -408,12 +408,13 @@ static void test_lookup(void **state)
     assert_int_equal(chat_template_load(scratch_path("b"), NULL, &t), ERR_INVALID);
 }
 
-static char *render_marked(const char *source, const char *row, struct chat_text *counts)
+static char *render_marked(const char *source, const char *row, enum chat_train train, struct chat_text *counts)
 {
     struct chat_template *t = chat_test_template(source);
     struct chat_conversation *c = chat_test_chat(row);
     static const char *const specials[] = {"<u>", "<a>", "<t>", "<e>", "<|x|>", NULL};
-    struct chat_options options = {.train = CHAT_TRAIN_ASSISTANT, .specials = specials};
+    struct chat_options options = {.train = train, .specials = specials};
+    assert_int_equal(chat_template_set_token(t, "eos_token", "</s>"), OK); /* of another tokenizer */
     char *out = marked(t, row, &options);
     assert_int_equal(chat_render(t, c, &options, counts), OK);
     chat_destroy(c);
@@ -435,6 +436,7 @@ static void test_ends(void **state)
         const char *source, *row, *want;
         int64_t unended, untrained, otherwise, typed;
         size_t ends;
+        enum chat_train train;
     } cases[] = {
         {"{% for m in messages %}<{{ m.role[0] }}>{{ m.content }}" CALLS "{% endfor %}{% if add_generation_prompt %}<a>{% endif %}", CALLED,
          "<u>Q<a>【(f=1)</c><t>】T<a>【A】", 1, 0, 0, 0, 1},
@@ -457,10 +459,16 @@ static void test_ends(void **state)
          "{\"role\": \"assistant\", \"content\": \"B\"}]}",
          "<u><u>Q<e><a><e><a>【A<e><e>】<u><b> < e><e><a>【B<e>】", 0, 0, 0, 2, 2},
         {"{% for m in messages %}{% if m.role == 'user' %}### Ask: {{ m.content }} ### Answer: {% else %}{{ m.content }}<e>{% endif %}{% endfor %}",
-         "{\"prompt\": \"### Ask: Q ### Answer:\", \"completion\": \"A\"}", "### Ask: ### Ask: Q ### Answer: ### Answer: 【A<e>】", 0, 0, 0, 1, 1}};
+         "{\"prompt\": \"### Ask: Q ### Answer:\", \"completion\": \"A\"}", "### Ask: ### Ask: Q ### Answer: ### Answer: 【A<e>】", 0, 0, 0, 1, 1},
+        {"{% for m in messages %}<{{ m.role[0] }}>{{ m.content }}<e>{% endfor %}{% if add_generation_prompt %}<a>{% endif %}", TURNS,
+         "【<u>Q1<e><a>A1<e><u>Q2<e><a>A2<e>】", 0, 0, 0, 0, 2, CHAT_TRAIN_ALL},
+        {"{% for m in messages %}<{{ m.role[0] }}>{{ m.content }}\n{% endfor %}{% if add_generation_prompt %}<a>{% endif %}", TURNS,
+         "【<u>Q1\n<a>A1\n<u>Q2\n<a>A2\n】", 1, 0, 0, 0, 1, CHAT_TRAIN_ALL},
+        {"{% for m in messages %}{{ m.role[0] }}:{{ m.content }}{{ eos_token }}{% endfor %}{% if add_generation_prompt %}a:{% endif %}", TURNS,
+         "u:Q1</s>a:【A1</s>】u:Q2</s>a:【A2</s>】", 2, 0, 0, 0, 0}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         struct chat_text counts;
-        char *got = render_marked(cases[i].source, cases[i].row, &counts);
+        char *got = render_marked(cases[i].source, cases[i].row, cases[i].train, &counts);
         if (strcmp(got, cases[i].want) != 0 || counts.unended != cases[i].unended || counts.untrained != cases[i].untrained || counts.otherwise != cases[i].otherwise ||
             counts.typed != cases[i].typed || counts.n_ends != cases[i].ends)
             fail_msg("case %zu: %s, expected %s; unended %lld, untrained %lld, otherwise %lld, typed %lld, ends %zu", i, got, cases[i].want, (long long)counts.unended,

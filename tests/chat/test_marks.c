@@ -71,6 +71,12 @@ static void test_messages(void **state)
     expect("{\"messages\": [{\"role\": \"user\", \"content\": [{\"type\": \"text\", \"text\": \"Q\", \"train\": false}]}, {\"role\": \"assistant\", \"content\": \"A\"}]}",
            CHAT_TRAIN_ASSISTANT, "part 1 of message 1 says that it is not trained");
     expect(ROW(", \"tool_calls\": [{\"function\": {\"name\": \"f\", \"arguments\": {}}, \"weight\": 0}]"), CHAT_TRAIN_ASSISTANT, "call 1 of message 2 says");
+    for (size_t k = 0; k < 2; k++) {
+        expect(k ? GPT(", \"images\": [\"a\"]") : ROW(", \"images\": [\"a\"]"), CHAT_TRAIN_ASSISTANT, "message 2 has \"images\", which is not read");
+        expect(k ? GPT(", \"audio\": {\"id\": 1}") : ROW(", \"audio\": {\"id\": 1}"), CHAT_TRAIN_ASSISTANT, "message 2 has \"audio\"");
+        expect(k ? GPT(", \"images\": [], \"audio\": null, \"refusal\": null") : ROW(", \"images\": [], \"audio\": null, \"refusal\": null"), CHAT_TRAIN_ASSISTANT, BOTH);
+    }
+    expect(ROW(", \"refusal\": \"no\""), CHAT_TRAIN_ASSISTANT, "message 2 has \"refusal\"");
     expect(ROW(", \"function_call\": {\"name\": \"f\"}"), CHAT_TRAIN_ASSISTANT, "message 2 has a \"function_call\": calls are read of");
 }
 
@@ -91,6 +97,7 @@ static void test_rows(void **state)
     (void)state;
     static const char *const fine[] = {ONE(", \"train\": true, \"weight\": 1"), ONE(", \"mask\": \"User\""), ONE(", \"kto_tag\": true"), ONE(", \"label\": \"safe\""),
                                        ONE(", \"weight\": null, \"training_step\": 7, \"loss\": 2.5, \"split\": \"train\""),
+                                       ONE(", \"kto_tag\": 1, \"label\": 0, \"reasoning\": \"on\", \"context\": \" Q\""),
                                        ONE(", \"images\": [], \"videos\": null, \"system\": \"\", \"history\": []"), ONE(", \"prompt\": \" Q\", \"text\": \"<user>\""),
                                        ONE(", \"chosen\": [{\"role\": \"assistant\", \"content\": \"A\"}], \"rejected\": [{\"role\": \"assistant\", \"content\": \"C\"}]")};
     static const char *const refused[][2] = {
@@ -102,7 +109,13 @@ static void test_rows(void **state)
         {ONE(", \"completion\": \"C\""), "it has a \"completion\" beside"}, {ONE(", \"response\": \"C\""), "it has a \"response\""}, {ONE(", \"history\": [[\"a\", \"b\"]]"), "history"},
         {ONE(", \"rejected\": \"C\""), "it has a \"rejected\""}, {ONE(", \"chosen\": {\"from\": \"gpt\", \"value\": \"C\"}"), "it has a \"chosen\""},
         {"{\"prompt\": \"Q\", \"completion\": \"A\", \"input\": \"more\"}", "it has a \"input\""},
-        {"{\"prompt\": \"Q\", \"completion\": \"A\", \"label\": false}", "\"label\": false"}};
+        {"{\"prompt\": \"Q\", \"completion\": \"A\", \"label\": false}", "\"label\": false"},
+        {ONE(", \"kto_tag\": 0"), "\"kto_tag\": false"}, {ONE(", \"kto_label\": \"false\""), "\"kto_label\": false"}, {ONE(", \"label\": \"False\""), "\"label\": false"},
+        {ONE(", \"train_on\": \"last\""), "its \"train_on\" may"}, {ONE(", \"context\": \"other\""), "it has a \"context\""}, {ONE(", \"developer\": \"D\""), "\"developer\""},
+        {ONE(", \"enable_thinking\": false"), "it has \"enable_thinking\""}, {ONE(", \"reasoning_effort\": \"high\""), "\"reasoning_effort\""},
+        {"{\"prompt\": \"Q\", \"completion\": \"A\", \"reasoning_content\": \"so it is\"}", "it has a \"reasoning_content\""},
+        {"{\"instruction\": \"Q\", \"output\": \"A\", \"thinking\": \"so it is\"}", "it has a \"thinking\""},
+        {"{\"instruction\": \"Q\", \"output\": \"A\", \"prompt\": \"P\"}", "it has a \"prompt\" beside"}};
     for (size_t i = 0; i < sizeof fine / sizeof *fine; i++)
         expect(fine[i], CHAT_TRAIN_ASSISTANT, "<user>Q<|e|><assistant>[A<|e|>]");
     for (size_t i = 0; i < sizeof refused / sizeof *refused; i++)

@@ -63,11 +63,11 @@ static void test_packed(void **state)
 {
     (void)state;
     static const char *const several[] = {"seq_lengths\": [2, 2", "seq_lens\": [1, 3", "seqlens\": [1, 3", "sequence_lengths\": [2, 2", "doc_lens\": [2, 2", "lengths\": [2, 2",
-                                          "position_ids\": [0, 1, 0, 1", "input_pos\": [0, 1, 2, 0", "cu_seqlens\": [0, 2, 4", "cu_seq_lens_q\": [0, 2, 4", "cu_doc_lens\": [0, 2, 4",
+                                          "position_ids\": [0, 1, 0, 1", "input_pos\": [0, 1, 2, 0", "positions\": [0, 1, 0, 1", "pos_ids\": [0, 1, 2, 0", "cu_seqlens\": [0, 2, 4", "cu_seq_lens_q\": [0, 2, 4", "cu_doc_lens\": [0, 2, 4",
                                           "cu_seqlens\": [2, 4", "seq_start_id\": [0, 2", "document_starts\": [0, 2", "boundaries\": [0, 2, 4", "document_ids\": [0, 0, 1, 1",
                                           "segment_ids\": [1, 1, 2, 2", "seq_idx\": [0, 0, 1, 1", "sequence_ids\": [0, 1, 1, 1", "sample_ids\": [7, 7, 7, 8"};
     static const char *const one[] = {"seq_lengths\": [4", "seq_lens\": [4, 0", "position_ids\": [0, 1, 2, 3", "cu_seqlens\": [0, 4", "cu_seqlens\": [0, 4, 4", "seq_start_id\": [0",
-                                      "document_ids\": [5, 5, 5, 5", "segment_ids\": [1, 1, 1, 1", "input_pos\": [0, 1, 2, 3", "word_ids\": [0, 0, 1, 1"};
+                                      "document_ids\": [5, 5, 5, 5", "segment_ids\": [1, 1, 1, 1", "input_pos\": [0, 1, 2, 3", "word_ids\": [0, 0, 1, 1", "pos_ids\": [0, 1, 2, 3", "pos\": [7, 7"};
     char more[200];
     for (size_t i = 0; i < sizeof several / sizeof *several; i++) {
         snprintf(more, sizeof more, ", \"%s]", several[i]);
