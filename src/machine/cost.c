@@ -1,4 +1,4 @@
-/* Rates at points between the given ones. */
+/* Costs of instructions, from rates at points between the given ones. */
 #include "machine/cost.h"
 
 #include "program/program.h"
@@ -19,7 +19,7 @@ double curve_at(const struct curve *c, double x)
     return c->y[c->n - 1];
 }
 
-/* Where a size lies on the grid: between point i and the next, at t; what remains below the grid is a factor. */
+/* Locates a size on the grid: between point i and the next, at t. A size below the grid scales *factor. */
 static void locate(double size, int *i, double *t, double *factor)
 {
     double at = log2(size / GEMM_SMALLEST) / 2; /* sizes grow by 4 */

@@ -1,4 +1,4 @@
-/* What an instruction costs on a machine: rates as curves, and links whose capacity lanes share. */
+/* Costs of instructions on a machine: rates as curves, and links whose capacity lanes share. */
 #ifndef LTRAIN_MACHINE_COST_H
 #define LTRAIN_MACHINE_COST_H
 
@@ -21,7 +21,7 @@ enum gemm_layout { GEMM_NN, GEMM_NT, GEMM_TN, GEMM_LAYOUTS };
 struct gemm_rates {
     double flops[GEMM_LAYOUTS][GEMM_SHAPES]; /* per second */
 };
-/* The rate at a shape, interpolated in the logarithms; in proportion to what is below the smallest size. */
+/* Returns the rate at a shape, interpolated in the logarithms; below the smallest size it is in proportion to the size. */
 double gemm_rate(const struct gemm_rates *r, enum gemm_layout layout, double m, double n, double k);
 
 #define ATTENTION_DIMS 4
@@ -34,44 +34,45 @@ double attention_rate(const struct attention_rates r[ATTENTION_DIMS], enum op_ki
 
 #define COST_TYPES 2 /* F32, BF16 storage */
 
-/* Bytes touched per second over the bytes an instruction touches. */
+/* Bytes touched per second over the bytes that an instruction touches. */
 struct op_rates {
-    struct curve memory; /* of an op that has no curve of its own */
+    struct curve memory; /* for an op that has no curve of its own */
     struct curve op[OP_COUNT][COST_TYPES];
 };
 
-/* A device, or the processors of a host. */
+/* Rates of a device, or of the processors of a host. */
 struct rates {
     struct gemm_rates gemm[COST_TYPES];
     struct attention_rates attention[COST_TYPES][ATTENTION_DIMS];
     struct op_rates ops;
 };
 
-/* What several lanes use at once. */
+/* A resource that several lanes use at once. */
 enum link { LINK_CORES, LINK_MEMORY, LINK_DRIVES, LINK_INSIDE, LINK_ACROSS, LINKS };
 
-/* Of one rank. An instruction alone takes lane_seconds + work / rate. Lanes that run together and ask for more than all of a link
- * share it fairly: who asks for least is served first; the drives by bytes in flight. */
+/* Costs for one rank. An instruction alone takes lane_seconds + work / rate. Lanes that run together and ask for more than all of
+ * a link share it fairly: the lane that asks for least is served first. Drives are shared by bytes in flight. */
 struct cost_model {
     struct rates device;
     struct op_rates host;
     double lane_bytes[LANES];   /* bytes per second of copy, I/O and comm lanes */
-    double lane_seconds[LANES]; /* fixed part of an instruction there */
-    double lane_idle[LANES]; /* and of one there that finds the lane idle: those after it are under way when their turn comes */
-    double overhead;         /* the fixed part on the compute and host lanes */
+    double lane_seconds[LANES]; /* fixed part of an instruction of that lane */
+    /* further fixed part of an instruction that finds the lane idle; the ones after it are under way when their turn comes */
+    double lane_idle[LANES];
+    double overhead;         /* fixed part on the compute and host lanes */
     double demand[LANES][LINKS]; /* share of a link's capacity that a lane running alone takes */
-    double lane_cores[LANES];    /* seconds of LINK_CORES that an instruction there takes besides, whatever its size */
-    int chained;                 /* comm lanes share a stream: collectives take place one after the other, in the program's order */
-    int pads;                    /* attention computes with values as wide as keys (op_wider_dim) */
-    int widens;                  /* a product of an fp32 and a bf16 matrix has fp32's rate, not bf16's */
-    double peak_flops;           /* dense peak of the storage type: what MFU refers to */
-    char source[192];            /* for people */
+    double lane_cores[LANES];    /* seconds of LINK_CORES that an instruction of the lane takes besides, whatever its size */
+    int chained;                 /* 1: comm lanes share a stream: collectives take place one after the other, in the program's order */
+    int pads;                    /* 1: attention computes with values as wide as keys (op_wider_dim) */
+    int widens;                  /* 1: a product of an fp32 and a bf16 matrix has fp32's rate, not bf16's */
+    double peak_flops;           /* dense peak of the storage type, by which MFU is defined */
+    char source[192];            /* source of the figures, for people */
 };
 
-/* Seconds of an instruction with that call, running alone. */
+/* Returns the seconds of an instruction with that call, running alone. */
 double cost_seconds(const struct cost_model *m, const struct instr *in, const struct op_call *c);
-/* The same of a program's instructions, whose calls are few: the seconds of the last ones are kept. To begin with m and p are set, the
- * rest is 0. */
+/* Remembers the last seconds of a program's instructions, whose different calls are few. The caller sets m and p, and the rest to
+ * 0. */
 enum { COST_MEMO = 512 };
 struct cost_memo {
     const struct cost_model *m;
@@ -82,14 +83,14 @@ struct cost_memo {
     } kept[COST_MEMO];
 };
 double cost_memo_seconds(struct cost_memo *memo, const struct instr *in);
-/* The same machine with all links `speed` times as fast: copies, drives, messages. */
+/* Copies the machine with all links `speed` times as fast: copies, drives, messages. */
 void cost_with_links(const struct cost_model *m, double speed, struct cost_model *out);
 
 /* A program's lanes over its simulated time, all in seconds. */
 struct lane_times {
     double total;
     double busy[LANES];
-    double exposed[LANES]; /* of transfer lanes: time during which the lane is busy and compute is not */
+    double exposed[LANES]; /* transfer lanes: time during which the lane is busy and compute is not */
     double stall;          /* time during which compute is not busy */
     double exposed_any;    /* time during which compute is not busy and some transfer lane is */
 };

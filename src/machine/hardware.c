@@ -1,4 +1,4 @@
-/* Machines by name, and what a rank gets of one. */
+/* Machines by name, and a rank's share of one. */
 #include "machine/hardware.h"
 
 #include "base/names.h"
@@ -13,37 +13,39 @@
 #define GIB (1ll << 30)
 #define TERA 1e12
 #define GIGA 1e9
-/* Backward attention of heads wider than 128, for which an H200 takes sm_80's kernels: as these at 128
- * (bench/results/2026-11-22-gpu-h200.txt). TFLOP/s. */
+/* TFLOP/s of the backward attention of heads wider than 128, for which an H200 takes sm_80's kernels: as these at 128
+ * (bench/results/2026-11-22-gpu-h200.txt). */
 #define WIDE_ON_HOPPER 235.0
 
 /* Figures of the vendor's data sheets, dense (no sparsity): A100 SXM (1555 and 2039 GB/s, 312 TFLOP/s bf16, NVLink 300 GB/s a
  * direction), H100 SXM (3.35 TB/s, 989, 450), H200 (4.8 TB/s), GH200 (96 GB at 4 TB/s, NVLink-C2C 450 GB/s a direction, LPDDR5X
- * 512 GB/s); of the GA102 and Ada white papers, with fp32 accumulation: RTX 3090 (936 GB/s, 71), RTX 4090 (1008 GB/s, 165); of
- * the page of laptop GPUs: RTX 4090 (16 GB at 576 GB/s; 9728 cores, so 76 multiprocessors at 1.75 GHz, the middle of its boost
- * clocks of 1.455 to 2.04 GHz that depend on the laptop's power: 68; 8 lanes of PCIe 4); H100 PCIe (2 TB/s, 756), L40S (864 GB/s,
- * 362), L4 (300, 121), A40 (696, 150), A10 (600, 125), RTX A6000 (768, 155), RTX 6000 Ada (960, 364). Times these efficiencies:
+ * 512 GB/s), H100 PCIe (2 TB/s, 756), L40S (864 GB/s, 362), L4 (300, 121), A40 (696, 150), A10 (600, 125), RTX A6000 (768, 155),
+ * RTX 6000 Ada (960, 364). Figures of the GA102 and Ada white papers, with fp32 accumulation: RTX 3090 (936 GB/s, 71), RTX 4090
+ * (1008 GB/s, 165). Figures of the page of laptop GPUs: RTX 4090 (16 GB at 576 GB/s; 9728 cores, so 76 multiprocessors at
+ * 1.75 GHz, the middle of its boost clocks of 1.455 to 2.04 GHz that depend on the laptop's power: 68; 8 lanes of PCIe 4).
+ *
+ * They are multiplied by these efficiencies:
  * - h200: measured on one, bench/results/2026-11-22-gpu-h200.txt and 2026-11-26-gpu-h200-third.txt: this project's attention, with
  *   bits that repeat, 690/550 TFLOP/s forward/backward at head dim 128 and 500/445 at 64; products through cuBLAS 670 to 750, 600
  *   with 1024 rows, 470 with 256, 180 with 64; element-wise 87% of a device copy's 4.27 TB/s; over PCIe 5 50 GB/s each way at once.
  *   148 GB of memory usable.
- * h100, h100-pcie and gh200: the same chip, memory at the same 77% of their data sheets.
+ * - h100, h100-pcie and gh200: the same chip, memory at the same 77% of their data sheets.
  * - a100: products 80% of 312 TFLOP/s; attention as FlashAttention-2 reports it (Dao 2023, figures 5 and 6: 70% forward, 60%
  *   backward at head dim 128, 60% and 53% at 64); memory 80%.
  * - sm_86 and sm_89: products 80% of the peak with fp32 accumulation, attention 70% and 55% (64% and 50% at 64), memory 85%.
  * - Everywhere: fp32 products without tensor cores at 80%; NVLink 80%, PCIe 4 75%, NVLink-C2C 70%, host memory 70% (two sockets
- * of eight channels of DDR4-3200, DDR5-4800 with h100 and h200; two channels of DDR5-5600 with rtx), network 85% (200 Gbit/s a
+ *   of eight channels of DDR4-3200, DDR5-4800 with h100 and h200; two channels of DDR5-5600 with rtx), network 85% (200 Gbit/s a
  *   device, 400 with h100 and h200, 10 a computer with rtx), drives 85%. Each node has one PCIe 4 drive of 3.84 TB (7 GB/s read,
  *   5 written; both at once 70% of the sum) and 128 GiB of host memory a device (rtx: 64, in a laptop 32), unless the settings
- * say otherwise; gh200 480 GB. */
+ *   say otherwise; gh200 480 GB. */
 static const struct preset {
     const char *name;
-    int per_node; /* devices */
+    int per_node; /* devices of a node */
     int capability, processors;
     double device_gb, host_gib;
     double bf16, fp32, gemm; /* TFLOP/s: data sheet, data sheet, products in bf16 */
     double forward128, backward128, forward64, backward64;
-    double memory, link, host_memory; /* GB/s; host_memory of a node */
+    double memory, link, host_memory; /* GB/s; host_memory: of a node */
     double inside, across;            /* GB/s of a device and direction */
 } presets[] = {
     {"a100-40", 8, 80, 108, 41, 128, 312, 19.5, 250, 218, 187, 187, 165, 1240, 24, 280, 240, 21},
@@ -85,13 +87,14 @@ void hardware_set_gemm(struct gemm_rates *r, double flops, double half_size)
             r->flops[l][i] = flops * part[i / 16] * part[i / 4 % 4] * part[i % 4];
 }
 
-/* Kernels reach their rate with length (as measured on the H200 from 2k tokens on, FlashAttention-3's figures at 1k; rounded). */
+/* Sets a curve that reaches its rate with length (as measured on the H200 from 2k tokens on, FlashAttention-3's figures at 1k;
+ * rounded). */
 static void set_attention(struct curve *c, double flops)
 {
     *c = (struct curve){.n = 4, .x = {1024, 4096, 16384, 65536}, .y = {0.55 * flops, 0.85 * flops, 0.97 * flops, flops}};
 }
 
-/* A device of the preset in one type: `part` of its bf16 rates. */
+/* Sets the rates of the preset's device in one type: `part` of its bf16 rates. */
 static void set_device(struct rates *r, enum dtype type, const struct preset *p, double part)
 {
     hardware_set_gemm(&r->gemm[type], p->gemm * part * TERA, 128);
@@ -138,7 +141,8 @@ static void from_preset(const struct preset *p, int count, struct hardware *h)
     h->across_seconds = 20e-6;
 }
 
-/* "4x" of "4xa100-40" or "4 x a100-40", "4*" of "4*a100-40"; 0: not such a number. */
+/* Reads the number in front of a preset: "4x" in "4xa100-40" or "4 x a100-40", "4*" in "4*a100-40". 1 without a number; 0: not a
+ * valid one. */
 static int count_of(const char *name, const char **rest)
 {
     char *end;
@@ -152,7 +156,7 @@ static int count_of(const char *name, const char **rest)
     return (int)n;
 }
 
-/* What drivers call GPUs: words that their names have, the first row that fits counts. */
+/* Words in the names that drivers give GPUs; the first row that fits counts. */
 static const struct {
     const char *words[2];
     const char *preset; /* NULL: another GPU of nearly that name */
@@ -177,7 +181,7 @@ static const struct {
     {{"3090"}, "rtx3090"},
 };
 
-/* "NVIDIA A100-SXM4-40GB" has A100, SXM4 and 40GB. */
+/* Tells whether a name has a word: "NVIDIA A100-SXM4-40GB" has A100, SXM4 and 40GB. */
 static int has_word(const char *name, const char *word)
 {
     const size_t n = strlen(word);
@@ -219,8 +223,8 @@ static int is_like(const char *preset, const char *text, enum likeness how)
     return how == BEGINS_SO ? at == preset : at != NULL && strlen(text) > 2;
 }
 
-/* "4xa100-40 or 4xa100-80" of 4 and "a100": sheets whose names begin like it, else hold it ("4090") or theirs in it
- * ("h100-80"), else the nearest one; "": none is near. */
+/* Writes the presets that a name may mean, "4xa100-40 or 4xa100-80" for 4 and "a100": those that begin with it, else those that
+ * hold it ("4090") or are held by it ("h100-80"), else the nearest one; "": none is near. */
 static void find_nearest(const char *text, int count, char *buf, size_t size)
 {
     const char *names[N_PRESETS];
@@ -242,7 +246,7 @@ static void find_nearest(const char *text, int count, char *buf, size_t size)
         snprintf(buf, size, "%s%s", times, near);
 }
 
-/* "h100x4" is meant to be 4xh100. */
+/* Corrects a number behind the name: "h100x4" is meant to be 4xh100. Returns 0 if there is none. */
 static int count_behind(const char *name, char *buf, size_t size)
 {
     const char *times = strrchr(name, 'x');

@@ -13,16 +13,16 @@
 
 enum field_kind { FIELD_TEXT, FIELD_INT, FIELD_BYTES, FIELD_NUMBER, FIELD_RATE, FIELD_OTHER };
 
-#define SMALLEST 1e6 /* bytes, and bytes a second: of less a unit was forgotten */
+#define SMALLEST 1e6 /* least bytes, and bytes a second: a smaller number has lost its unit */
 #define LEAST_CAPABILITY 80
-#define LARGEST 1e30 /* of any number: products stay finite */
+#define LARGEST 1e30 /* limit of any number, so that products stay finite */
 
 /* The keys of a file. OTHER: a mapping, read by a function of its own. */
 static const struct field {
     const char *name;
     enum field_kind kind;
-    size_t offset, size; /* size: of a text */
-    double min;          /* NUMBER, RATE: above it; INT: at least */
+    size_t offset, size; /* size: bytes of a text */
+    double min;          /* NUMBER, RATE: exclusive lower limit; INT: least value */
 } fields[] = {
     {"like", FIELD_OTHER, 0, 0, 0},
     {"name", FIELD_TEXT, offsetof(struct hardware, name), sizeof((struct hardware *)0)->name, 0},
@@ -71,7 +71,7 @@ struct reader {
     struct hardware *h;
 };
 
-/* A node's place and what it should hold. */
+/* A node of the file, and the key that it belongs to. */
 struct spot {
     struct reader *r;
     const yaml_node_t *node;
@@ -117,7 +117,7 @@ static enum status read_number(const struct spot *s, double above, double *out)
     return OK;
 }
 
-/* What takes the values of a mapping, one by one. */
+/* Takes one value of a mapping. */
 typedef enum status visitor(const struct spot *s, void *user);
 
 static enum status visit(const struct spot *s, visitor *each, void *user)
@@ -136,7 +136,7 @@ static enum status visit(const struct spot *s, visitor *each, void *user)
     return OK;
 }
 
-/* Says them all where none is near: lists are long. */
+/* Finds the key among the names. The error lists all names only if none is near: lists are long. */
 static enum status choose(const struct spot *s, const char *const *names, int n, int *out)
 {
     char all[512] = "";
@@ -167,7 +167,7 @@ static enum status curve_point(const struct spot *s, void *user)
     return OK;
 }
 
-/* A number, or points. */
+/* Reads a number, or points. */
 static enum status read_curve(const struct spot *s, struct curve *out)
 {
     double y;
@@ -225,7 +225,7 @@ static enum status attention_direction(const struct spot *s, void *user)
     static const char *const directions[] = {"forward", "backward"};
     struct attention_rates *a = user;
     int i = 0;
-    if (strcmp(s->key, "fast") == 0) /* in profiles of builds with a second backward pass */
+    if (strcmp(s->key, "fast") == 0) /* written by builds with a second backward pass */
         return fail(s, "a backward pass of this name is no more: delete the line, or measure the machine again with --profile");
     TRY(choose(s, directions, 2, &i));
     return read_curve(s, i == 0 ? &a->forward : &a->backward);
@@ -308,7 +308,7 @@ static enum status read_other(const struct spot *s)
     }
 }
 
-/* Of a bare number that is too small a unit was forgotten. */
+/* Refuses a bare number that is so small that its unit was forgotten. */
 static enum status check_unit(const struct spot *s, const char *per, const char *unit)
 {
     char what[160];
@@ -325,13 +325,13 @@ static enum status find_field(const struct spot *s, void *user)
     const char *names[N_FIELDS];
     for (int k = 0; k < N_FIELDS; k++)
         names[k] = fields[k].name;
-    if (strcmp(s->key, "gpus") == 0) /* too far from what it is called here to be guessed */
+    if (strcmp(s->key, "gpus") == 0) /* too far from the key's name to be guessed */
         return status_fail(ERR_INVALID, "%s:%zu: 'gpus' is not known here: did you mean 'devices'?", s->r->path,
                            s->node->start_mark.line + 1);
     return choose(s, names, N_FIELDS, user);
 }
 
-/* What a file says is not assumed. */
+/* Notes that the file gives a field, which is not assumed then. */
 static void note_said(struct hardware *h, size_t offset)
 {
     static const size_t drives[] = {offsetof(struct hardware, drives), offsetof(struct hardware, nvme_mem),

@@ -1,4 +1,4 @@
-/* From a machine, a mesh and settings to what instructions cost one rank. */
+/* Costs of instructions for one rank, from a machine, a mesh and settings. */
 #include "machine/rank_cost.h"
 
 #include "machine/hardware.h"
@@ -7,12 +7,12 @@
 #include <math.h>
 #include <string.h>
 
-/* A group's ranks: those on one node, and the nodes they are on. */
+/* A group's ranks: the number of all, of the nodes they are on, and of those on one node. */
 struct span {
     double ranks, nodes, on_node;
 };
 
-/* Ranks are numbered node by node; groups of consecutive ones (stride 1), or every stride-th. */
+/* Finds the span of a group. Ranks are numbered node by node; a group has consecutive ones (stride 1), or every stride-th. */
 static struct span span_of(int members, int stride, int per_node)
 {
     struct span s = {.ranks = members};
@@ -23,9 +23,9 @@ static struct span span_of(int members, int stride, int per_node)
     return s;
 }
 
-/* Bytes per second of what a rank sends. Messages to members of other nodes go through the device's own network link, the rest
- * through the links inside; both at once. A gather over all ranks crosses each node's border once, shared by its devices' links.
- */
+/* Sets the bytes per second that a rank sends. Messages to members on other nodes go through the device's own network link, the
+ * rest through the links inside; both at once. A gather over all ranks crosses each node's border once, shared by its devices'
+ * links. */
 static void set_comm(struct cost_model *c, const struct hardware *h, enum lane lane, const struct span *s)
 {
     int crosses = s->nodes > 1;
@@ -34,7 +34,7 @@ static void set_comm(struct cost_model *c, const struct hardware *h, enum lane l
                                       : (s->ranks - s->on_node) / (s->ranks - 1);
     double inside = (1 - far) / h->inside, across = far / h->across;
     if (lane == LANE_WORLD && crosses)
-        inside = 1 / h->inside; /* what arrives from afar is passed on */
+        inside = 1 / h->inside; /* messages from afar are passed on inside */
     double seconds = inside > across ? inside : across;
     c->lane_bytes[lane] = 1 / seconds;
     c->lane_seconds[lane] = crosses ? h->across_seconds : h->inside_seconds;
@@ -42,8 +42,9 @@ static void set_comm(struct cost_model *c, const struct hardware *h, enum lane l
     c->demand[lane][LINK_ACROSS] = across / seconds;
 }
 
-/* Copies of the CPU: memcpy; of cpu:discrete, the target is poisoned before, and both take as long as the link at least. A copy
- * that sleeps until its bytes are due takes a core from compute when it wakes, and compute's threads wait for each other. */
+/* Sets a copy lane of a CPU, whose copies are memcpy. On cpu:discrete the target is poisoned before, and both take at least as
+ * long as the link would. A copy that sleeps until its bytes are due takes a core from compute when it wakes, and compute's
+ * threads wait for each other. */
 static void set_copies(struct cost_model *c, const struct hardware *h, const struct plan_request *s, enum lane lane, double full)
 {
     double busy = 1 / full;
@@ -59,7 +60,7 @@ static void set_copies(struct cost_model *c, const struct hardware *h, const str
     }
 }
 
-/* Copy and I/O lanes: a rank's part of its node. */
+/* Sets the copy and I/O lanes to a rank's part of its node. */
 static void set_transfers(struct cost_model *c, const struct hardware *h, const struct plan_request *s, double sharing)
 {
     double rate[LANES] = {
@@ -92,7 +93,7 @@ static void scale_ops(struct op_rates *r, double part)
             scale_curve(&r->op[op][t], part);
 }
 
-/* Ranks that share a device get `part` of it each. */
+/* Scales a device that ranks share: each gets `part` of it. */
 static void scale_device(struct rates *r, double part)
 {
     scale_ops(&r->ops, part);
@@ -123,7 +124,7 @@ void plan_cost_model(const struct plan_request *s, struct cost_model *out)
     out->peak_flops = h->peak_flops[s->dtype];
     snprintf(out->source, sizeof out->source, "%s", h->source);
     for (int l = 0; l < LANES; l++) {
-        out->lane_bytes[l] = 1e30; /* of lanes that have a model of their own */
+        out->lane_bytes[l] = 1e30; /* stays for lanes that have a model of their own */
         out->lane_seconds[l] = h->overhead;
         out->lane_idle[l] = l != LANE_COMPUTE ? h->wake_seconds : 0;
     }

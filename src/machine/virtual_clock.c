@@ -1,24 +1,24 @@
-/* The program on a virtual clock. */
+/* Simulation of a program on a virtual clock. */
 #include "machine/cost.h"
 #include "program/drives.h"
 
 #include <math.h>
 #include <string.h>
 
-/* One lane: the instruction that runs, and the next one. */
+/* One line: its running or next instruction, and the ones after it. */
 struct runner {
-    int at;   /* index of the lane's next or running instruction; n_instrs: none is left */
-    int last; /* of its last one; -1: it has none */
-    int dep;  /* its first dependency that may not have ended yet */
+    int at;   /* index of the next or running instruction; n_instrs: none is left */
+    int last; /* index of the line's last instruction; -1: it has none */
+    int dep;  /* first dependency of `at` that may not have ended yet */
     int running;
-    double idle;            /* when it last ended something */
+    double idle;            /* time at which it last ended an instruction */
     double speed;           /* while running: 1 if it has its links to itself */
-    double demand[LINKS];   /* while running: the share of a link that it takes at full speed */
-    int ahead[DRIVE_DEPTH]; /* those after `at`, as far as they have been looked up */
-    int first, known;       /* `known` entries of ahead[], from ahead[first] on and round */
+    double demand[LINKS];   /* while running: share of a link that it takes at full speed */
+    int ahead[DRIVE_DEPTH]; /* instructions after `at`, as far as they have been looked up */
+    int first, known;       /* `known` entries of ahead[], a ring that begins at ahead[first] */
 };
 
-/* Lines of instructions: one for each lane, then the second ones. */
+/* Lines of instructions: one for each lane, then the second lines. */
 enum { LINE_COMPUTE = LANES, LINE_WORLD, LINES };
 
 struct simulation {
@@ -28,10 +28,10 @@ struct simulation {
     const int *dep_first, *dep;
     const double *release;
     const struct second_lines *second; /* NULL: none */
-    int lines;                         /* LANES, or with second lines LINES */
-    struct runner lane[LINES];         /* of each line */
-    double load[LINKS]; /* what the running lanes ask for */
-    int sharing;        /* some link was asked for more than all of it */
+    int lines;                         /* LANES; with second lines LINES */
+    struct runner lane[LINES];         /* by line */
+    double load[LINKS]; /* demand of the running lanes, added up */
+    int sharing;        /* 1: some link was asked for more than all of it */
     double now;
 };
 
@@ -48,7 +48,7 @@ static int line_of(const struct simulation *s, int i)
     return lane == LANE_COMPUTE ? LINE_COMPUTE : LINE_WORLD;
 }
 
-/* The instruction after the i-th on its lane, or n_instrs. */
+/* Returns the instruction after the i-th on its line, or n_instrs. */
 static int next_on_lane(const struct simulation *s, int l, int i)
 {
     if (i >= s->lane[l].last)
@@ -59,7 +59,7 @@ static int next_on_lane(const struct simulation *s, int l, int i)
     return i;
 }
 
-/* The k-th instruction after the running one on its lane, or n_instrs. */
+/* Returns the k-th instruction after the running one on its line, or n_instrs. */
 static int ahead(struct simulation *s, int l, int k)
 {
     struct runner *r = &s->lane[l];
@@ -80,8 +80,8 @@ static void advance(struct simulation *s, int l)
         r->dep = s->dep_first ? s->dep_first[r->at] : 0;
 }
 
-/* Whether another comm lane's collective comes first: one that runs, or one that the program has before. Where prefetched
- * instructions have a time of their own, the program has no order yet, and whatever can start is next. */
+/* Tells whether another comm lane's collective comes first: one that runs, or one that stands before it in the program. If there
+ * are releases, the program has no order yet, and any collective that can start is next. */
 static int is_chained(const struct simulation *s, int l)
 {
     if (!s->m->chained || !lane_is_comm((enum lane)lane_of(l)))
@@ -92,7 +92,7 @@ static int is_chained(const struct simulation *s, int l)
     return 0;
 }
 
-/* Returns 1 if an instruction of the lane's other line runs. */
+/* Tells whether an instruction of the lane's other line runs. */
 static int is_taken(const struct simulation *s, int line)
 {
     static const int other[LINES] = {
@@ -100,7 +100,7 @@ static int is_taken(const struct simulation *s, int line)
     return (lane_of(line) == LANE_COMPUTE || lane_of(line) == LANE_WORLD) && s->lane[other[line]].running;
 }
 
-/* Returns 1 if all that the line's next instruction waits for has ended. */
+/* Tells whether all dependencies of the line's next instruction have ended. */
 static int has_operands(struct simulation *s, struct runner *r)
 {
     if (!s->dep_first)
@@ -110,8 +110,8 @@ static int has_operands(struct simulation *s, struct runner *r)
     return r->dep == s->dep_first[r->at + 1];
 }
 
-/* Returns 1 if the world lane's first line yields: the second one's next instruction will have ended before compute comes to where the
- * first one's is released. */
+/* Tells whether the world lane's first line yields: the second line's next instruction will have ended before compute reaches the
+ * release of the first line's next one. */
 static int yields(struct simulation *s, int line)
 {
     struct runner *r = &s->lane[LINE_WORLD];
@@ -122,8 +122,8 @@ static int yields(struct simulation *s, int line)
     return reached + cost_memo_seconds(&s->memo, &s->p->instrs[r->at]) <= s->second->planned[s->lane[line].at];
 }
 
-/* Whether the lane's next instruction may start now; *later: the time of its release, if only that holds it back. An instruction
- * whose end is unknown has end = INFINITY. */
+/* Tells whether the line's next instruction may start now. *later: the time of its release, if only that holds it back. An
+ * instruction whose end is unknown has end = INFINITY. */
 static int may_start(struct simulation *s, int l, double *later)
 {
     struct runner *r = &s->lane[l];
@@ -147,7 +147,7 @@ static int may_be_issued(const struct simulation *s, int i)
     return !s->release || s->release[i] <= s->now;
 }
 
-/* Of numbers: fmin and fmax are calls. */
+/* Returns the smaller number; fmin and fmax would be calls. */
 static double smaller(double a, double b)
 {
     return a < b ? a : b;
@@ -158,8 +158,8 @@ static double larger(double a, double b)
     return a > b ? a : b;
 }
 
-/* Bytes that an I/O lane has in flight: the blocks of the running instruction that have not come, whole, and of those after it
- * that have nothing left to wait for, as many as the window holds. */
+/* Returns the bytes that an I/O lane has in flight: the blocks that the running instruction still has to move, and whole blocks
+ * of further instructions with nothing left to wait for, as many as the window holds. */
 static double in_flight(struct simulation *s, int l)
 {
     const struct runner *r = &s->lane[l];
@@ -177,8 +177,8 @@ static double in_flight(struct simulation *s, int l)
     return sum;
 }
 
-/* Speeds of the lanes that use the drives: all bytes in flight take equally long, so a small extent beside a long queue is slow.
- * No lane is faster than alone. */
+/* Sets the speeds of the lanes that use the drives: all bytes in flight take equally long, so a small extent beside a long queue
+ * is slow. No lane is faster than alone. */
 static void share_drives(struct simulation *s, double speed[LANES])
 {
     double most = 0, asked = 0;
@@ -191,8 +191,8 @@ static void share_drives(struct simulation *s, double speed[LANES])
         speed[l] /= larger(most, asked);
 }
 
-/* The part of a link that each of those gets who ask for more than that (max-min fairness; Bertsekas and Gallager, Data Networks,
- * 6.5.2): who asks for less gets it all. */
+/* Returns the part of a link that each lane gets that asks for more than this part (max-min fairness; Bertsekas and Gallager,
+ * Data Networks, 6.5.2). A lane that asks for less gets all it asks for. */
 static double fair_part(const struct simulation *s, int k)
 {
     double left = 1, part = 1;
@@ -212,7 +212,7 @@ static double fair_part(const struct simulation *s, int k)
     return part;
 }
 
-/* Ends move when lanes start or stop sharing links. */
+/* Moves the ends of running instructions when lanes start or stop sharing links. */
 static void share(struct simulation *s)
 {
     double part[LINKS], drives[LINES];
@@ -250,14 +250,14 @@ static void set_running(struct simulation *s, int l, int running)
     for (int k = 0; k < LINKS; k++) {
         if (s->lane[l].demand[k] == 0)
             continue;
-        s->load[k] = 0; /* summed anew: what is left over is exactly nothing */
+        s->load[k] = 0; /* summed anew, so that an idle link's load is exactly 0 */
         for (int o = 0; o < s->lines; o++)
             if (s->lane[o].running)
                 s->load[k] += s->lane[o].demand[k];
     }
 }
 
-/* Starts what can start now; 1 if something did. */
+/* Starts the instructions that can start now; 1 if one did. */
 static int start_ready(struct simulation *s, double *later)
 {
     int started = 0;

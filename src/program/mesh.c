@@ -2,7 +2,7 @@
 
 #include <string.h>
 
-/* One row a dimension. What is legal is in plan/lower/mesh.c, what is sent in machine/rank_cost.c. */
+/* One row a dimension. Legal degrees are in plan/lower/mesh.c, costs of messages in machine/rank_cost.c. */
 const struct mesh_row mesh_rows[MESH_DIMS] = {
     [MESH_DP] = {"dp", 2, LANES, "sequences"},
     [MESH_ULYSSES] = {"ulysses", 0, LANE_ULYSSES, "heads"},
@@ -22,7 +22,7 @@ int64_t mesh_ranks(const struct mesh *m)
     return ranks;
 }
 
-/* Places between neighbours along a dimension. */
+/* Returns the number of places between neighbours along a dimension. */
 static int mesh_stride(const struct mesh *m, enum mesh_dim d)
 {
     int stride = 1;
@@ -32,7 +32,7 @@ static int mesh_stride(const struct mesh *m, enum mesh_dim d)
     return stride;
 }
 
-/* Which member of its group the rank at a place is. */
+/* Returns the index of the rank at a place within its group. */
 static int mesh_member(const struct mesh *m, enum mesh_dim d, int place)
 {
     return place / mesh_stride(m, d) % degree(m, d);

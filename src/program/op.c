@@ -1,4 +1,4 @@
-/* What the rows of the op table say, by kind. */
+/* The rows of the op table as functions of the op's kind. */
 #include "program/op.h"
 
 #include "base/mix.h"

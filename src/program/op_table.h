@@ -33,10 +33,10 @@
 
 /* --- Memory: attrs.copy, attrs.fill --- */
 
-/* From tier to tier or within one. Executed by the copy and I/O lanes. */
+/* Copies bytes from tier to tier or within one. Executed by the copy and I/O lanes. */
 OP(COPY, copy, ELEMENTWISE, FREELY, F32, 0, IN(src, BYTES), OUT(dst, BYTES))
 
-/* Zero bytes. */
+/* Zeroes bytes. */
 OP(FILL, fill, ELEMENTWISE, NEVER, F32, 0, OUT(dst, BYTES))
 
 /* --- Embedding: attrs.embed --- */
@@ -50,8 +50,8 @@ OP(EMBED, embed, ELEMENTWISE, NEVER, a->embed.dtype, 0,
 OP(EMBED_GRAD, embed_grad, ELEMENTWISE, NEVER, F32, 1.0 * a->embed.rows * a->embed.dim,
    SUM(dtable, F32, embed.accumulate), IN(dx, T(embed)), IN(index, I32))
 
-/* Rows of a table written anew: table[index] = x; an index outside the table writes nothing, and no two are equal: table [vocab,dim],
- * x [rows,dim], index [rows] */
+/* Writes rows of a table anew: table[index] = x. An index outside the table writes nothing, and no two are equal: table
+ * [vocab,dim], x [rows,dim], index [rows] */
 OP(SCATTER, scatter, ELEMENTWISE, NEVER, a->embed.dtype, 0,
    INOUT(table, T(embed)), IN(x, T(embed)), IN(index, I32))
 
@@ -62,15 +62,15 @@ OP(SCATTER, scatter, ELEMENTWISE, NEVER, a->embed.dtype, 0,
 OP(NORM, norm, ELEMENTWISE, NEVER, a->norm.dtype, 5.0 * a->norm.rows * a->norm.dim,
    OUT(y, T(norm)), IN(x, T(norm)), OPT_IN(weight, T(norm)), OPT_IN(bias, T(norm)))
 
-/* dx += the gradient of x; dweight and dbias (+)= theirs: dx, x, dy [rows,dim], the others [dim] */
+/* dx += gradient of x; dweight and dbias (+)= their gradients: dx, x, dy [rows,dim], the others [dim] */
 OP(NORM_GRAD, norm_grad, ELEMENTWISE, NEVER, a->norm.dtype, 16.0 * a->norm.rows * a->norm.dim,
    INOUT(dx, T(norm)), IN(x, T(norm)), OPT_IN(weight, T(norm)), IN(dy, F32), OPT_SUM(dweight, F32, norm.accumulate),
    OPT_SUM(dbias, F32, norm.accumulate), WORK(work))
 
 /* --- Linear layers: attrs.gemm, attrs.bias --- */
 
-/* c[m,n] (+)= scale op(a)[m,k] op(b)[k,n], fp32 accumulation; one bf16 operand makes it a product in bf16; c begins at column c_first of
- * the argument's rows, which are ldc apart */
+/* c[m,n] (+)= scale op(a)[m,k] op(b)[k,n], fp32 accumulation; one bf16 operand makes it a product in bf16. c begins at column
+ * c_first of the argument's rows, which are ldc apart */
 OP(GEMM, gemm, MATRIX, NEVER, a->gemm.a_type == BF16 || a->gemm.b_type == BF16 ? BF16 : F32,
    2.0 * a->gemm.m * a->gemm.n * a->gemm.k,
    SUM(c, AS(gemm.c_type), gemm.accumulate), IN(a, AS(gemm.a_type)), IN(b, AS(gemm.b_type)), WORK(work))
@@ -119,8 +119,7 @@ OP(GELU_GRAD, gelu_grad, ELEMENTWISE, NEVER, a->act.dtype, 19.0 * a->act.rows * 
 OP(ATTN_FWD, attn_fwd, ATTENTION, FREELY, a->attn.dtype, 4.0 * pairs * a->attn.hq * a->attn.head_dim + 2.0 * pairs * a->attn.hq * (double)(op_value_dim(a) - a->attn.head_dim),
    OUT(o, T_OR_F32(attn, attn.o_fp32)), OUT(lse, F32), IN(q, T(attn)), IN(k, T(attn)), IN(v, T(attn)), IN(lo, I32), IN(hi, I32), WORK(work))
 
-/* dq = and dk, dv (+)= their gradients: q k^T again, do v^T, and dq, dk, dv. Keys and values that are not there give dk and dv
- * nothing. */
+/* dq = and dk, dv (+)= their gradients: q k^T again, do v^T, and dq, dk, dv. Absent keys and values give dk and dv nothing. */
 OP(ATTN_BWD, attn_bwd, ATTENTION, FREELY, a->attn.dtype, 10.0 * pairs * a->attn.hq * a->attn.head_dim + 4.0 * pairs * a->attn.hq * (double)(op_value_dim(a) - a->attn.head_dim),
    OUT(dq, F32), SUM(dk, F32, attn.accumulate), SUM(dv, F32, attn.accumulate), IN(q, T(attn)), ADDEND(k, T(attn)),
    ADDEND(v, T(attn)), IN(delta, F32), IN(lse, F32), IN(do, T(attn)), IN(lo, I32), IN(hi, I32), WORK(work))
@@ -129,18 +128,18 @@ OP(ATTN_BWD, attn_bwd, ATTENTION, FREELY, a->attn.dtype, 10.0 * pairs * a->attn.
 OP(ATTN_DELTA, attn_delta, ELEMENTWISE, NEVER, a->heads.dtype, 2.0 * a->heads.rows * a->heads.heads * a->heads.head_dim,
    OUT(delta, F32), IN(o, T(heads)), IN(do, T(heads)))
 
-/* Of attention over two disjoint sets of keys, that over their union; the part is merged into o and lse: o, o_part
+/* Merges attention over two disjoint sets of keys: the part joins o and lse, which then cover both sets: o, o_part
  * [rows,heads,head_dim], lse, lse_part [heads,rows] */
 OP(ATTN_MERGE, attn_merge, ELEMENTWISE, FREELY, F32, 3.0 * a->heads.rows * a->heads.heads * a->heads.head_dim,
    INOUT(o, F32), INOUT(lse, F32), ADDEND(o_part, F32), ADDEND(lse_part, F32))
 
-/* Learned sinks: of the model's heads, those that this rank attends have in the softmax's denominator e^sink more. o and lse become
- * what they are with it: o [rows,heads,head_dim], lse [heads,rows], sinks [members*share] */
+/* Adds e^sink to the softmax's denominator of each head that this rank attends (learned sinks), and changes o and lse
+ * accordingly: o [rows,heads,head_dim], lse [heads,rows], sinks [members*share] */
 OP(ATTN_SINK, attn_sink, ELEMENTWISE, NEVER, a->sink.dtype, 1.0 * a->sink.rows * a->sink.heads * a->sink.head_dim,
    INOUT(o, F32), INOUT(lse, F32), IN(sinks, T(sink)), IN(record, RECORD))
 
-/* dsinks -= sum over rows of e^(sink - lse) delta, of those heads; lse has the sink in it: dsinks, sinks [members*share],
- * lse [heads,rows], delta [rows,heads] */
+/* dsinks -= sum over rows of e^(sink - lse) delta, for the heads that this rank attends; lse includes the sink: dsinks, sinks
+ * [members*share], lse [heads,rows], delta [rows,heads] */
 OP(ATTN_SINK_GRAD, attn_sink_grad, ELEMENTWISE, NEVER, F32, 4.0 * a->sink.rows * a->sink.heads,
    INOUT(dsinks, F32), IN(sinks, T(sink)), IN(lse, F32), IN(delta, F32), IN(record, RECORD))
 
@@ -150,14 +149,14 @@ OP(ATTN_SINK_GRAD, attn_sink_grad, ELEMENTWISE, NEVER, F32, 4.0 * a->sink.rows *
 OP(CAST, cast, ELEMENTWISE, NEVER, a->cast.y_type, 0,
    OUT(y, AS(cast.y_type)), IN(x, AS(cast.x_type)))
 
-/* x *= factor[0]: x [n], both of x's type; y_type and scale say nothing */
+/* x *= factor[0]: x [n], both of x's type; y_type and scale are not used */
 OP(MULTIPLY, multiply, ELEMENTWISE, NEVER, a->cast.x_type, 1.0 * a->cast.n,
    INOUT(x, AS(cast.x_type)), IN(factor, AS(cast.x_type)))
 
 /* --- Quantised matrices: attrs.dequantise --- */
 
-/* A part of a matrix in NF4 or int8 (base/quantised.h), rounded to y's type: y [rows,cols], codes from element `first` on, which may
- * begin in the middle of a byte, and the matrix's part of scales */
+/* Dequantises a part of a matrix in NF4 or int8 (base/quantised.h), rounded to y's type: y [rows,cols], codes from element
+ * `first` on, which may begin in the middle of a byte, and the matrix's part of scales */
 OP(DEQUANTISE, dequantise, ELEMENTWISE, NEVER, a->dequantise.y_type, 1.0 * a->dequantise.rows * a->dequantise.cols,
    OUT(y, AS(dequantise.y_type)), IN(codes, BYTES), IN(scales, F32))
 
@@ -169,17 +168,17 @@ OP(COLUMNS, columns, ELEMENTWISE, NEVER, a->columns.x_type, 0,
 
 /* --- Dropout: attrs.dropout --- */
 
-/* y = scale x, both of one type, or y += scale x, x in fp32, where ops/dropout.h says that a number stays, else 0: y [rows,cols], y_ld
- * apart, x [rows,cols], x_ld apart, numbers [rows]: each row's token, in its whole sequence */
+/* y = scale x, both of one type, or y += scale x, x in fp32, for each number that ops/dropout.h keeps; 0 for others: y
+ * [rows,cols], y_ld apart, x [rows,cols], x_ld apart, numbers [rows]: each row's token, in its whole sequence */
 OP(DROPOUT, dropout, ELEMENTWISE, NEVER, a->dropout.accumulate ? F32 : a->dropout.dtype,
    (a->dropout.accumulate ? 2.0 : 1.0) * a->dropout.rows * a->dropout.cols,
    SUM(y, T(dropout), dropout.accumulate), IN(x, T_OR_F32(dropout, dropout.accumulate)), IN(numbers, I32), IN(record, RECORD))
 
 /* --- Loss: attrs.loss --- */
 
-/* loss[1] = sum of -log p(target), of scaled and capped logits; with `gradient`, logits become (softmax - onehot) *
- * record->inv_targets, times the slope of scale and cap; with `gradient_bf16`, dlogits become it. Rows whose target is negative give
- * 0: logits and dlogits [rows,vocab], loss.ld apart, targets [rows]; each [rows]: what every row gives */
+/* loss[1] = sum of -log p(target), of scaled and capped logits. With `gradient`, logits become (softmax - onehot) *
+ * record->inv_targets, times the slope of scale and cap; with `gradient_bf16`, dlogits become that. Rows with a negative target
+ * give 0: logits and dlogits [rows,vocab], loss.ld apart, targets [rows]; each [rows]: the loss of every row */
 OP(LOSS, loss, ELEMENTWISE, NEVER, F32, (a->loss.gradient || a->loss.gradient_bf16 ? 6.0 : 4.0) * a->loss.rows * a->loss.vocab,
    IN_OR_INOUT(logits, F32, loss.gradient), OUT(loss, F64), IN(targets, I32), IN(record, RECORD),
    OPT_OUT(each, F32), OPT_OUT(dlogits, BF16))
@@ -194,7 +193,7 @@ OP(ACCUM, accum, ELEMENTWISE, FREELY, F32, 1.0 * a->vec.n,
 OP(SUMSQ, sumsq, ELEMENTWISE, NEVER, F32, 2.0 * a->vec.n,
    OUT(sum, F64), IN(x, F32))
 
-/* Global norm from sums[n], clip factor, and skip if it is not finite */
+/* norm = global norm from sums[n], clip factor, and skip if it is not finite */
 OP(CLIP, clip, ELEMENTWISE, NEVER, F32, 1.0 * a->vec.n,
    OUT(norm, NORM), IN(sums, F64), IN(record, RECORD))
 
@@ -211,8 +210,8 @@ OP(ADAMW, adamw, ELEMENTWISE, NEVER, a->vec.low_precision ? BF16 : F32, 15.0 * a
 /* dst[share of r] = src of member r: src [share], dst [n] */
 OP(ALL_GATHER, all_gather, COLLECTIVE, NEVER, F32, 0, IN(src, BYTES), OUT(dst, BYTES))
 
-/* dst = sum over members in order of src[own share], each rounded to `type` for the way; zero beyond the share: src [n],
- * dst [share] */
+/* dst = sum over members in order of src[own share], each rounded to `type` for the way; zero beyond the share: src [n], dst
+ * [share] */
 OP(REDUCE_SCATTER, reduce_scatter, COLLECTIVE, NEVER, F32, 0, IN(src, F32), OUT(dst, F32), WORK(work))
 
 /* Reduce-scatter, then all-gather: x [n] */
@@ -221,7 +220,7 @@ OP(ALL_REDUCE, all_reduce, COLLECTIVE, NEVER, F32, 0, INOUT(x, F32), WORK(work))
 /* dst[r] = src[me] of member r: both [P][share] */
 OP(ALL_TO_ALL, all_to_all, COLLECTIVE, NEVER, F32, 0, IN(src, BYTES), OUT(dst, BYTES))
 
-/* src goes to member (me + distance) mod P, dst comes from (me - distance) mod P; either half only if its predicate holds: [n] */
+/* src goes to member (me + distance) mod P, dst comes from (me - distance) mod P; each half only if its predicate holds: [n] */
 OP(EXCHANGE, exchange, COLLECTIVE, NEVER, F32, 0, IN(src, BYTES), OUT(dst, BYTES))
 
 #undef OP

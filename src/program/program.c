@@ -43,7 +43,7 @@ static int enlarge(void **table, int *cap, size_t size)
     return 1;
 }
 
-/* No table is ever empty: see grow. */
+/* Creates a program whose tables all have room: see grow. */
 enum status program_create(const char *name, struct program **out)
 {
     struct program *p = sys_calloc(1, sizeof *p);
@@ -100,8 +100,8 @@ static void note_excess(struct program *p, int beyond, enum program_excess what)
         p->excess = what;
 }
 
-/* Returns the index of a new zeroed entry; out of memory, that of the last one, cleared, after setting out_of_memory: lowering
- * goes on with nonsense and looks at the end. */
+/* Returns the index of a new zeroed entry. If memory is short, it sets out_of_memory and returns the index of the last entry,
+ * cleared: lowering goes on with nonsense and looks at the end. */
 static int grow(struct program *p, void **table, int *n, int *cap, size_t size)
 {
     if (*n == *cap && !enlarge(table, cap, size)) {
@@ -153,7 +153,7 @@ int program_add_instr(struct program *p, enum op_kind op, enum lane lane)
     return i;
 }
 
-/* Where the index has a call equal to this one, or room for it. */
+/* Returns the index's entry with a call equal to this one, or the free entry for it. */
 static int32_t *find_call(struct program *p, const struct op_call *c)
 {
     uint64_t words[sizeof *c / sizeof(uint64_t)], h = 0, factor = 0x9e3779b97f4a7c15u;
@@ -167,7 +167,7 @@ static int32_t *find_call(struct program *p, const struct op_call *c)
     return &p->call_index[at];
 }
 
-/* An index of twice the size for all but the last call; 0 if out of memory. */
+/* Makes an index of twice the size for all but the last call; 0 if out of memory. */
 static int enlarge_call_index(struct program *p)
 {
     int cap = p->cap_call_index ? 2 * p->cap_call_index : 256;
@@ -206,7 +206,7 @@ static void append_wait(struct program *p, struct wait w)
     p->waits[at] = w;
 }
 
-/* An instruction's waits stand together: waits that are not the table's last are moved there. */
+/* Adds a wait. An instruction's waits stand together: if they are not the table's last ones, they are moved there. */
 void program_add_wait(struct program *p, int i, struct wait w)
 {
     struct instr *in = &p->instrs[i];

@@ -59,7 +59,7 @@ int stalls_released_by(const struct timeline *t, int i, double *ready)
     return last;
 }
 
-/* Compute stands still from `from` to `to`, because of `blame`: walks back through what was late. */
+/* Charges a pause of compute from `from` to `to` to the instruction `blame` and, back along waits, to its late predecessors. */
 static void charge(const struct timeline *t, double from, double to, int blame, double count, struct stalls *s)
 {
     while (blame >= 0 && to > from) {

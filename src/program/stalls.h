@@ -1,10 +1,10 @@
-/* What compute stands still for, on the virtual clock or as measured. */
+/* Pauses of compute and their causes, on the virtual clock or as measured. */
 #ifndef LTRAIN_PROGRAM_STALLS_H
 #define LTRAIN_PROGRAM_STALLS_H
 
 #include "program/program.h"
 
-/* Where instructions are: by lane and ticket. */
+/* An index of instructions by lane and ticket. */
 struct lane_index {
     int first[LANES];
     int *at;
@@ -18,31 +18,31 @@ struct span {
     double start, end;
 };
 
-/* When instructions were executed. */
+/* Times of executed instructions. */
 struct timeline {
     const struct program *p;
     const struct lane_index *index;
     struct span (*span)(const void *user, const struct program *p, int instr);
     const void *user;
-    /* Instructions of the I/O lanes start when they are submitted, several at once, as when measured; else one after the other.
-     */
+    /* 1: instructions of the I/O lanes start when they are submitted, several at once, as in measurements; 0: one after the
+     * other. */
     int submits;
 };
 
-/* What kept an instruction from starting earlier: the last to end of what it waits for and its predecessor on the lane (the
- * predecessor's start where that is enough); -1: nothing. *ready: when that was, 0 if nothing. */
+/* Returns the instruction that kept `instr` from starting earlier: the last to end among its waits and its predecessor on the
+ * lane (if the predecessor's start is enough, that counts); -1: none. *ready: the moment of that end; 0 if there is none. */
 int stalls_released_by(const struct timeline *t, int instr, double *ready);
 
-/* Seconds that compute stands still for a class on a lane; the same over all classes, and over all lanes. */
+/* Seconds that compute stands still for a class on a lane; for a lane over all classes, and for a class over all lanes. */
 struct stalls {
     double waited[LANES][CLASSES], lane[LANES], class[CLASSES];
 };
 
-/* Charges compute's pauses, and what comes after its last instruction until `end`, to what they waited for, back along waits and
- * lanes; adds them `count` times. Pauses that began after all that they needed was there are nobody's. */
+/* Charges compute's pauses, and the time after its last instruction until `end`, to the instructions that it waited for, back
+ * along waits and lanes; adds them `count` times. A pause in which nothing was missing is charged to nobody. */
 void stalls_add(const struct timeline *t, double end, double count, struct stalls *s);
 
-/* The class of what an instruction of another lane moves. */
+/* Returns the class of the data that an instruction of another lane moves. */
 enum tensor_class stalls_class(const struct program *p, const struct instr *in);
 
 #endif

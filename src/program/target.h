@@ -1,32 +1,33 @@
-/* What a program is made for, as far as making it depends on kernels. */
+/* The target that a program is made for, as far as planning depends on kernels. */
 #ifndef LTRAIN_PROGRAM_TARGET_H
 #define LTRAIN_PROGRAM_TARGET_H
 
 #include "program/op.h"
 
-/* Whoever plans passes one (settings.target), so that a plan is a function of its arguments on every machine. A backend has its
- * own; a machine that is not here has the one that stands for it. It outlives the plans. */
+/* A target, which the planner's caller passes (settings.target), so that a plan is a function of its arguments on every machine.
+ * Each backend has its own; a named machine has one that stands for it. It outlives the plans. */
 struct target {
-    /* Bytes of an op's argument `work`; 0: it has none. members: of a collective's group; else not looked at. */
+    /* Returns the bytes of an op's argument `work`; 0: it has none. members: number of a collective's group; unused by other ops. */
     int64_t (*workspace)(const struct target *t, enum op_kind op, const struct op_attrs *attrs, int members);
-    int threads; /* that compute, each with scratch of its own where kernels need some */
+    int threads; /* number of computing threads, each with scratch of its own if kernels need some */
 
-    /* Of GPUs; 0 of processors, and of a GPU that is none, whose kernels are the processor's (tests). */
+    /* GPUs only; 0 on CPUs, and on the tests' fake GPU, whose kernels are the CPU's. */
     int capability;       /* 10 * major + minor */
     int processors;       /* streaming multiprocessors */
-    int64_t shared_bytes; /* that a block of threads may have */
-    int fast;             /* backward attention adds to dq in whatever order, where target_can_be_fast: other bits every time */
+    int64_t shared_bytes; /* shared memory that a block of threads may have */
+    int fast;             /* 1: backward attention adds to dq in any order, where target_can_be_fast allows it: other bits every time */
 };
 
-/* Whether sm_90a's backward attention takes heads of that dimension (the wider one of keys and values). It adds to dq in a fixed order,
- * which costs nothing. */
+/* Tells whether sm_90a's backward attention takes heads of that dimension (the wider one of keys and values). It adds to dq in a
+ * fixed order, which costs nothing. */
 static inline int target_adds_in_order(int capability, int64_t head_dim)
 {
     return capability == 90 && head_dim <= 128;
 }
 
-/* Whether a backward attention takes sm_80's kernels, and there are some that add to dq in whatever order, for a GPU whose blocks have
- * that much shared memory: there are none of capped scores, none whose tiles of 256 columns fit into 99 KiB, and none of wider ones. */
+/* Tells whether a backward attention runs on sm_80's kernels with a variant that adds to dq in any order, on a GPU whose blocks
+ * have that much shared memory. There is no such variant for capped scores, for tiles of 256 columns in 99 KiB, or for wider
+ * ones. */
 static inline int target_can_be_fast(int capability, int64_t shared_bytes, const struct op_attrs *a)
 {
     const int64_t dim = op_wider_dim(a);
