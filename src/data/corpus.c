@@ -174,7 +174,7 @@ static enum status survey(struct corpus *c)
 static struct stream_config files_of(const struct corpus_config *c, const char *key, const char *const *paths, int n)
 {
     return (struct stream_config){.key = key, .paths = paths, .n_paths = n, .tokenizer = c->tokenizer, .chats = c->chats, .cache = c->cache,
-                                  .column = c->column, .vocab = c->vocab, .token_bytes = c->token_bytes, .threads = c->threads};
+                                  .column = c->column, .append_eos = c->append_eos, .vocab = c->vocab, .token_bytes = c->token_bytes, .threads = c->threads};
 }
 
 enum status corpus_look(const struct corpus_config *config, unsigned *holds)
@@ -282,6 +282,8 @@ enum status corpus_open(const struct corpus_config *config, struct corpus **out)
         c->tokenizer.hash ^= chat_setup_hash(config->chats); /* another template makes other tokens, too */
     if ((c->holds & HOLDS_ROWS) && config->column)
         c->tokenizer.hash ^= XXH3_64bits(config->column, strlen(config->column));
+    if ((c->holds & HOLDS_TEXTS) && config->append_eos)
+        c->tokenizer.hash = XXH3_64bits_withSeed("append-eos", strlen("append-eos"), c->tokenizer.hash ^ (uint64_t)tokenizer_eos(config->tokenizer));
     TRY_GOTO(pack_sources(c), fail);
     find_common(c);
     c->surveyed = corpus_trained_tokens(c);

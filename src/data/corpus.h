@@ -49,6 +49,7 @@ struct corpus_config {
     const char *cache;        /* directory of tokens that a tokenizer has made, for the next run */
     int token_bytes;          /* of an id in files of tokens without a header: 2, 4; 0: such files are refused */
     const char *column;       /* of rows of .jsonl files: the member that is the text; NULL: "text" */
+    int append_eos;           /* texts end with the tokenizer's eos, unless they do so already; it needs one */
     int threads;              /* that tokenize */
     uint64_t seed;            /* of the order */
     const char *known;        /* a file that corpus_remember may have left; NULL: none */

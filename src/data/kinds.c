@@ -166,6 +166,11 @@ static enum status look_at_json(const char *path, int found, int *rows)
                 : status_fail(ERR_INVALID, "%s holds rows, which are read of files named .jsonl: mv '%s' '%.*s.jsonl%s'", path, path, stem, path, path + n);
 }
 
+int kinds_are_text(const struct file_kind *k)
+{
+    return k->lines == LINES_TEXT || (k->lines == LINES_NONE && k->ids.format == IDS_NONE);
+}
+
 int kinds_are_ids(const struct file_kind *k)
 {
     return k->lines == LINES_IDS || k->ids.format == IDS_MEGATRON || k->ids.format == IDS_LLMC || k->ids.format == IDS_PLAIN;

@@ -23,6 +23,8 @@ struct kinds_config {
  * also: a format that is not read (Parquet and others, with the line that converts it; JSON lists only where they are named, not where a directory has them), or ids and texts without a tokenizer together. */
 enum status kinds_find(const struct documents *d, const struct kinds_config *config, struct file_kind **file, int *tokens);
 void kinds_free(struct file_kind *file, int64_t n);
+/* Says that it is a text as a whole, or rows of texts. */
+int kinds_are_text(const struct file_kind *k);
 /* Ids and not text are in it. */
 int kinds_are_ids(const struct file_kind *k);
 

@@ -25,7 +25,7 @@ struct stream {
 
 static enum status tokenize(struct stream *s, const struct stream_config *config, const struct file_kind *kinds)
 {
-    const struct tokenize_config t = {.tokenizer = config->tokenizer, .chats = config->chats, .column = config->column, .dir = config->cache,
+    const struct tokenize_config t = {.tokenizer = config->tokenizer, .chats = config->chats, .column = config->column, .dir = config->cache, .append_eos = config->append_eos,
                                       .vocab = config->vocab, .token_bytes = config->token_bytes, .threads = config->threads};
     progress_purpose("tokenizing");
     progress_reading(documents_bytes(s->d));
@@ -54,6 +54,7 @@ static enum status look(const struct stream_config *config, struct documents **d
     for (int64_t i = 0; i < documents_count(*d); i++) {
         const struct file_kind *k = &(*kinds)[i];
         *holds |= k->lines == LINES_TEXT ? HOLDS_ROWS : k->lines == LINES_CHATS ? HOLDS_CHATS : 0;
+        *holds |= kinds_are_text(k) ? HOLDS_TEXTS : 0;
         *holds |= k->ids.format == IDS_PLAIN ? HOLDS_BARE_IDS : 0;
     }
     return OK;

@@ -20,6 +20,7 @@ struct stream_config {
     const struct chat_setup *chats;    /* how conversations are read, or NULL */
     const char *cache;                 /* where tokens are kept */
     const char *column;                /* of rows of .jsonl files: the text */
+    int append_eos;                    /* behind texts; it needs a tokenizer with an eos */
     int64_t vocab;                     /* ids of files of tokens are below it where there is no tokenizer */
     int token_bytes;                   /* of an id in files of tokens without a header; 0: such files are refused */
     int threads;
@@ -30,6 +31,7 @@ enum {
     HOLDS_ROWS = 1,     /* of texts, in .jsonl files */
     HOLDS_CHATS = 2,    /* conversations, in .jsonl files */
     HOLDS_BARE_IDS = 4, /* ids without a header */
+    HOLDS_TEXTS = 16,   /* texts, as files or as rows; without a tokenizer their bytes are read */
     HOLDS_TOKENS = 8,   /* what is kept as tokens for the next run: all but files whose bytes are read */
 };
 /* Of files as they are named and begin; what they say is not read. *holds: HOLDS_*. */

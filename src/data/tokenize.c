@@ -218,6 +218,19 @@ struct encoding {
     const char *path;
 };
 
+/* Says whether a text, whose tokens begin at `first`, is still to get an eos: it has tokens, and neither it nor the template ends so. */
+static int lacks_eos(const struct encoding *x, size_t first, const struct ids *behind)
+{
+    const int32_t eos = tokenizer_eos(x->job->config->tokenizer);
+    const struct ids *ids = &x->c->ids;
+    if (!x->job->config->append_eos || ids->n == first || ids->id[ids->n - 1] == eos)
+        return 0;
+    for (size_t i = 0; i < behind->n; i++)
+        if (behind->id[i] == eos)
+            return 0;
+    return 1;
+}
+
 static enum status encode_text(struct encoding *x, const uint8_t *text, size_t n, int begins, int ends)
 {
     const struct ids *before, *behind;
@@ -232,9 +245,13 @@ static enum status encode_text(struct encoding *x, const uint8_t *text, size_t n
     }
     if (begins)
         TRY(add_all(&x->c->ids, before));
+    const size_t first = x->c->ids.n;
     TRY(tokenizer_encode(x->text, text, n, begins ? 0 : ENCODE_CONTINUES, &x->c->ids));
+    const int eos = ends && lacks_eos(x, first, behind);
     if (ends)
         TRY(add_all(&x->c->ids, behind));
+    if (eos)
+        TRY(ids_add(&x->c->ids, tokenizer_eos(x->job->config->tokenizer)));
     return add_piece(x->c, x->file, ends);
 }
 
@@ -438,7 +455,7 @@ static enum status work(void *jobs)
 
 /* What decides which tokens files give, beside the files. */
 struct facts {
-    int chats, ids, masked, columns, bare; /* whether some file is one; bare: without a header */
+    int chats, ids, masked, columns, texts, bare; /* whether some file is one; bare: without a header */
 };
 
 static enum status find_facts(const struct documents *d, const struct tokenize_config *config, const struct file_kind *kind, struct facts *out)
@@ -452,6 +469,7 @@ static enum status find_facts(const struct documents *d, const struct tokenize_c
                                chats && chats->missing ? chats->missing : "--chat-template names one");
         out->chats |= k->lines == LINES_CHATS;
         out->columns |= k->lines == LINES_TEXT;
+        out->texts |= kinds_are_text(k);
         out->ids |= kinds_are_ids(k);
         out->bare |= k->ids.format == IDS_PLAIN;
         out->masked |= k->lines == LINES_CHATS || k->lines == LINES_IDS;
@@ -475,6 +493,8 @@ static struct token_source source_of(const struct documents *d, const struct tok
                               any->columns && column ? XXH3_64bits(column, strlen(column)) : 0, any->bare ? (uint64_t)config->token_bytes : 0,
                               config->tokenizer != NULL};
     struct token_source s = {.files = documents_count(d), .ids = ids * (any->masked ? 2 : 1), .key = XXH3_64bits(facts, sizeof facts)};
+    if (config->append_eos && any->texts)
+        s.key = XXH3_64bits_withSeed("append-eos", strlen("append-eos"), s.key ^ (uint64_t)tokenizer_eos(config->tokenizer));
     for (int64_t i = 0; i < s.files; i++) {
         const char *path = documents_path(d, i);
         const uint64_t file[] = {s.key, XXH3_64bits(path, strlen(path)), (uint64_t)(documents_end(d, i) - documents_first(d, i))};

@@ -13,6 +13,7 @@ struct tokenize_config {
     const struct tokenizer *tokenizer; /* NULL: texts are their bytes */
     const struct chat_setup *chats; /* how conversations are read; NULL, or without a template: a file that holds some is an error */
     const char *column;             /* of rows of .jsonl files: the text; NULL: "text" */
+    int append_eos;                 /* texts, and rows of them, end with the tokenizer's eos; it needs one */
     const char *dir;
     int64_t vocab;   /* ids of files of ids are below it where there is no tokenizer */
     int token_bytes; /* of those without a header */

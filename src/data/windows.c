@@ -46,6 +46,7 @@ static enum status open_texts(const struct corpus_config *c, struct windows *w)
                                          .chats = c->chats,
                                          .cache = c->cache,
                                          .column = c->column,
+                                         .append_eos = c->append_eos,
                                          .vocab = c->vocab,
                                          .token_bytes = c->token_bytes,
                                          .threads = c->threads};

@@ -71,6 +71,8 @@ const struct settings_key settings_keys[] = {
      .help = "whose tokenizer reads the data; bytes: none (default: the model's, else bytes)"},
     {"text-column", KEY_STRING, AT(text_column), .flags = KEY_OF_DATA | KEY_OF_RUNS, .arg = "NAME",
      .help = "member of rows of .jsonl files that is the text (default: text)"},
+    {"append-eos", KEY_CHOICE, AT(append_eos), "no", .choices = no_yes, .flags = KEY_OF_DATA | KEY_OF_RUNS, .arg = "WORD",
+     .help = "yes: text files and rows of text end with the tokenizer's eos token, where neither it nor they put one there"},
     {"token-type", KEY_CHOICE, AT(token_type), "none", .choices = token_types, .flags = KEY_OF_DATA | KEY_OF_RUNS, .arg = "TYPE",
      .help = "of ids in .bin files that have no header: u16, u32; none: such files are an error"},
     {"token-cache", KEY_STRING, AT(token_cache), .flags = KEY_OF_DATA | KEY_OF_RUNS, .arg = "DIR",

@@ -122,6 +122,7 @@ struct settings {
     char *write_samples;                 /* eval: tasks' samples go there, as rows to train on, or NULL */
     char *tokenizer;                     /* of the data: a directory or file, or "bytes"; NULL: the model's */
     char *text_column;                   /* of .jsonl rows; NULL: text */
+    int append_eos;                      /* behind texts */
     enum token_type token_type;          /* of .bin files without a header */
     char *token_cache;                   /* directory; NULL: the user's */
     char *chat_template;                 /* of conversations: a directory, a file or a name; NULL: the tokenizer's directory has it */

@@ -179,6 +179,21 @@ enum status beside_add(struct tokenizer *t, const struct beside *b)
 
 /* ---- tokens before and behind a text ---- */
 
+enum status beside_find_eos(struct tokenizer *t, const struct beside *b, struct named_token eos)
+{
+    struct added_token like;
+    const json_t *id = json_member(b->model, "eos_token_id");
+    const int64_t tokens = vocab_end(t->tokens), extra = vocab_end(t->extra);
+    if (member_of(b, "eos_token"))
+        TRY(beside_token(member_of(b, "eos_token"), &eos, &like));
+    t->eos = vocab_find(t->extra, eos.text, eos.n);
+    if (t->eos < 0)
+        t->eos = vocab_find(t->tokens, eos.text, eos.n);
+    if (eos.n == 0) /* the files of GPT-2 name no token, its config.json an id */
+        t->eos = json_is_integer(id) && json_integer_value(id) >= 0 && json_integer_value(id) < (tokens > extra ? tokens : extra) ? (int32_t)json_integer_value(id) : -1;
+    return OK;
+}
+
 static enum status wrap(const struct tokenizer *t, const struct beside *b, const char *flag, int otherwise, const char *name,
                         struct named_token token, struct ids *out)
 {

@@ -294,6 +294,8 @@ enum status load_config_tokens(struct tokenizer *t, const json_t *pre_tokenizer)
     TRY(beside_read(t, &b));
     enum status st = load_from(t, &b);
     if (st == OK)
+        st = beside_find_eos(t, &b, (struct named_token){"", 0});
+    if (st == OK)
         remark_mistral(t, pre_tokenizer, &b);
     beside_free(&b);
     return st;

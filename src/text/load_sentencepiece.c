@@ -295,6 +295,7 @@ static enum status load_around(struct tokenizer *t, const struct sp_file *f, con
     TRY(f->model == SP_BPE ? load_bpe(t, f) : load_unigram(t, f));
     TRY(beside_add(t, b));
     TRY(add_controls(t, f));
+    TRY(beside_find_eos(t, b, named(f->eos)));
     TRY(beside_wrap(t, b, named(f->bos), named(f->eos)));
     TRY(added_index(&t->added));
     return load_decoders(t, f);

@@ -68,6 +68,7 @@ struct tokenizer {
     struct bpe bpe;
     struct unigram unigram;
     struct ids before, behind;
+    int32_t eos; /* the token that ends a document; -1: no file names one */
     struct decoder decoder[MOST_DECODERS];
     int n_decoders;
     int splits_special;     /* 1: special tokens in a text are read as text */
@@ -130,6 +131,8 @@ struct named_token {
 };
 /* Reads a token as these files write one: its text, or an object with its text as `content`. */
 enum status beside_token(const struct json_t *value, struct named_token *out, struct added_token *like);
+/* Finds the token that ends a document, once all tokens are there; eos: where the files name none. */
+enum status beside_find_eos(struct tokenizer *t, const struct beside *b, struct named_token eos);
 /* Finds the ids that come before and behind a text, once all tokens are known. bos, eos: used where the files name none. */
 enum status beside_wrap(struct tokenizer *t, const struct beside *b, struct named_token bos, struct named_token eos);
 

@@ -242,6 +242,7 @@ enum status tokenizer_open(const char *path, struct tokenizer **out)
     if (!t)
         return status_fail(ERR_NOMEM, "out of memory: a tokenizer");
     t->bpe.unk = UNK_NONE;
+    t->eos = -1;
     int directory = sys_stat(path, &s) == 0 && S_ISDIR(s.st_mode);
     int json = directory && (has(path, "tokenizer.json") || !has(path, "tokenizer.model"));
     if (asprintf(&t->path, "%s%s", path, json ? "/tokenizer.json" : directory ? "/tokenizer.model" : "") < 0) {
@@ -313,6 +314,11 @@ void tokenizer_template(const struct tokenizer *t, const struct ids **before, co
 {
     *before = &t->before;
     *behind = &t->behind;
+}
+
+int32_t tokenizer_eos(const struct tokenizer *t)
+{
+    return t->eos;
 }
 
 int32_t tokenizer_find(const struct tokenizer *t, const char *token)

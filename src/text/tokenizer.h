@@ -35,6 +35,9 @@ void tokenizer_fit(struct tokenizer *t, int64_t rows);
 const char *tokenizer_remark(const struct tokenizer *t);
 /* Returns the ids that the template puts before and behind a text. */
 void tokenizer_template(const struct tokenizer *t, const struct ids **before, const struct ids **behind);
+/* Returns the token that ends a document: eos_token of the files beside it, else sentencepiece's own, else config.json's
+ * eos_token_id where that is one number; -1: they name none. */
+int32_t tokenizer_eos(const struct tokenizer *t);
 /* Returns the id of a token by its text, special ones included; -1: none. */
 int32_t tokenizer_find(const struct tokenizer *t, const char *token);
 

@@ -116,11 +116,26 @@ static enum status refuse_option(const struct settings *s, const struct option *
     return OK;
 }
 
+/* Refuses --append-eos where no token ends a document. */
+static enum status check_eos(const struct tokenizer *t)
+{
+    if (!t)
+        return status_fail(ERR_INVALID, "--append-eos: texts are read as bytes, none of which ends a document: --tokenizer DIR names a tokenizer, or leave --append-eos out");
+    if (tokenizer_eos(t) < 0)
+        return status_fail(ERR_INVALID, "--append-eos: no file names the eos token of %s: write it to tokenizer_config.json beside it, as eos_token, or leave --append-eos out",
+                           tokenizer_path(t));
+    return tokenizer_eos(t) < tokenizer_ids(t)
+               ? OK
+               : status_fail(ERR_INVALID, "--append-eos: the eos token of %s has the id %d, and the model's embedding has %lld rows: name another one in "
+                             "tokenizer_config.json, or leave --append-eos out", tokenizer_path(t), tokenizer_eos(t), (long long)tokenizer_ids(t));
+}
+
 static enum status check_options(const struct settings *s, const struct corpus_config *config)
 {
     static const char chats[] = "conversations in .jsonl files";
     const struct option options[] = {
         {"text-column", s->text_column && strcmp(s->text_column, "text") != 0, HOLDS_ROWS, "rows of text in .jsonl files"},
+        {"append-eos", s->append_eos, HOLDS_TEXTS, "text files and rows of text"},
         {"token-type", s->token_type != TOKEN_NONE, HOLDS_BARE_IDS, "ids in .bin files without a header"},
         {"token-cache", s->token_cache != NULL, HOLDS_TOKENS, "tokens that are kept for the next run"},
         {"chat-template", s->chat_template != NULL && !s->chat, HOLDS_CHATS, chats}, /* with chat also of tasks */
@@ -142,7 +157,7 @@ static enum status check_options(const struct settings *s, const struct corpus_c
         if (!(holds & options[i].of))
             TRY(refuse_option(s, &options[i], as_bytes ? " (they are read as bytes; --tokenizer DIR names a tokenizer)" : ""));
     }
-    return OK;
+    return s->append_eos && (holds & HOLDS_TEXTS) ? check_eos(config->tokenizer) : OK;
 }
 
 /* Text is not to become bytes where the model has a tokenizer that is not read. */
@@ -178,6 +193,7 @@ static enum status read_sources(const struct reading *x, const struct sources *s
                                  .cache = cache,
                                  .token_bytes = token_bytes[s->token_type],
                                  .column = s->text_column,
+                                 .append_eos = s->append_eos && t,
                                  .threads = s->plan.threads > 0 ? s->plan.threads : cgroup_cores(),
                                  .seed = s->seed,
                                  .window = x->model->mask_window[0],

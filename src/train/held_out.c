@@ -148,6 +148,8 @@ void held_out_apply(const struct held_out *h, struct settings *s)
     s->too_long = run->too_long;
     if (!settings_is_typed(s, "text-column"))
         s->text_column = run->text_column;
+    if (!settings_is_typed(s, "append-eos"))
+        s->append_eos = run->append_eos;
     if (!settings_is_typed(s, "token-type"))
         s->token_type = run->token_type;
     if (!settings_is_typed(s, "chat-template"))
@@ -181,7 +183,7 @@ static enum status compare(const struct held_out *h, const char *now)
     if (whole)
         return OK;
     if (fingerprint_lists_differ(now, h->files, "tokenizer", &d))
-        return refuse_changed(h, "the tokenizer is another one, or --text-column, --chat-template, --chat-turns or --train-on");
+        return refuse_changed(h, "the tokenizer is another one, or --text-column, --append-eos, --chat-template, --template-var, --chat-turns or --train-on");
     if (!corpus_read_layout(now, &is) || !corpus_read_layout(h->files, &was) || is.trained_below != was.trained_below)
         return refuse_changed(h, "its documents are cut into other sequences");
     return OK;

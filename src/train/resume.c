@@ -53,7 +53,7 @@ static enum status compare_tokenizers(const struct run *r, const char *before)
     struct fingerprint_difference d;
     if (!fingerprint_lists_differ(r->texts.data, before, "tokenizer", &d))
         return OK;
-    const char *was = d.files[1] ? "by another tokenizer (or --text-column, --chat-template, --chat-turns, --train-on)" : "as bytes",
+    const char *was = d.files[1] ? "by another tokenizer (or --text-column, --append-eos, --chat-template, --template-var, --chat-turns, --train-on)" : "as bytes",
                *now = d.files[0] ? r->tokenizer : "bytes";
     if (r->s->data_changed == DATA_CHANGED_STOP)
         return status_fail(ERR_INVALID,

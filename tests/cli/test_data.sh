@@ -159,6 +159,37 @@ equal "kept by concat" $(($(number 'for training') * 128)) "$(number 'tokens kep
 refuse 'document 1 in '"$scratch"'/rows.jsonl has 9407 tokens, and a sequence 128' data --model model --data rows.jsonl --text-column body --seq-len 128 --too-long refuse
 refuse '--too-long needs --packing best-fit' data --model model --data rows.jsonl --text-column body --seq-len 128 --too-long drop --packing concat
 
+# Texts and rows of them end with the eos token, where they do not yet; conversations, and texts without a token, stay as they are.
+mkdir ends
+printf 'first text' >ends/a.txt
+printf 'second<|im_end|>' >ends/b.txt
+awk 'BEGIN { for (i = 0; i < 90000; i++) printf "line %d of a text that is cut\n", i }' >ends/cut.txt
+printf '{"text": "row"}\n{"text": ""}\n{"text": "x<|im_end|>"}\n' >ends.jsonl
+show --data ends,ends.jsonl,chats.jsonl --samples 0
+plain=$(number 'tokens, [0-9,]* (')
+show --data ends,ends.jsonl,chats.jsonl --samples 9 --append-eos yes
+equal "tokens with ends" "$(number 'tokens, [0-9,]* (')" $((plain + 3))
+says out 'f【irst text<|im_end|>】'
+says out 'r【ow<|im_end|>】'
+says out 's【econd<|im_end|>】'
+says out 'x【<|im_end|>】'
+says out 'remark: 1 empty document is left out'
+sed 's/"post_processor":null/"post_processor":{"type":"TemplateProcessing","single":[{"Sequence":{"id":"A"}},{"SpecialToken":{"id":"<|im_end|>"}}],"special_tokens":{"<|im_end|>":{"ids":[421]}}}/' \
+    model/tokenizer.json >model/ending.json
+show --data ends,ends.jsonl --tokenizer model/ending.json --samples 9 --append-eos yes
+says out 'f【irst text<|im_end|>】'
+says out 's【econd<|im_end|><|im_end|>】'
+refuse '--append-eos is of text files and rows of text, of which the data have none' data --model model --data chats.jsonl --append-eos yes
+refuse '--append-eos: texts are read as bytes, none of which ends a document' data --model tiny --data ends --append-eos yes
+mkdir nameless
+cp model/tokenizer.json nameless
+refuse '--append-eos: no file names the eos token of nameless/tokenizer.json' data --model model --tokenizer nameless --data ends --append-eos yes
+printf 'append-eos: yes\ntokenizer: nameless\n' >ends.yaml
+refuse '--append-eos: no file names the eos token of nameless/tokenizer.json' data --config ends.yaml --model model --data ends
+echo '{"eos_token_id": 13}' >nameless/config.json
+show --config ends.yaml --data ends
+says out 'f【irst text-】'
+
 # Bytes, of a preset.
 printf 'ab\ncd' >text
 "$ltrain" data --model tiny --data text >out 2>err || fail "bytes"

@@ -55,7 +55,7 @@ if "$ltrain" --version | grep -q 'with.*Open MPI'; then
 fi
 check "goes on" "$ltrain" --resume a --effort quick --steps 3
 "$ltrain" --resume a --effort quick --steps 4 --tokenizer bytes >out 2>err && fail "resumed as bytes"
-says err "--tokenizer: the checkpoint's run read its data by another tokenizer (or --text-column, --chat-template, --chat-turns, --train-on), and this one takes bytes"
+says err "--tokenizer: the checkpoint's run read its data by another tokenizer (or --text-column, --append-eos, --chat-template, --template-var, --chat-turns, --train-on), and this one takes bytes"
 "$ltrain" --resume a --effort quick --steps 4 --text-column other >out 2>err && fail "resumed by a column of texts"
 says err "--text-column is of rows of text in .jsonl files"
 "$ltrain" --resume a --effort quick --steps 4 --tokenizer other.json >out 2>err && fail "resumed by another"
@@ -63,6 +63,23 @@ says err "--tokenizer: the checkpoint's run"
 check "goes on all the same" "$ltrain" --resume a --effort quick --steps 4 --tokenizer other.json --data-changed continue
 check "the result has the other one" cmp other.json a/hf/tokenizer.json
 check "and the run" cmp other.json a/original/tokenizer.json
+
+# Texts that end with the tokenizer's eos, where it puts none there itself: kept by a run, told from texts without it.
+mkdir to-end
+cp small/tokenizer.json to-end
+echo '{"eos_token": "z"}' >to-end/tokenizer_config.json
+check "trains with ends" train --tokenizer to-end --append-eos yes --out ended-run --save-every 2
+ended=$(sed -n 's/.*, \([0-9,]*\) tokens kept.*/\1/p' out | head -n 1 | tr -d ,)
+check "the run keeps it" grep -qx 'append-eos: yes' ended-run/config.yaml
+check "goes on with ends" "$ltrain" --resume ended-run --effort quick --steps 3
+"$ltrain" --resume ended-run --effort quick --steps 4 --append-eos no >out 2>err && fail "resumed without ends"
+says err "by another tokenizer (or --text-column, --append-eos, "
+check "trains without ends" train --tokenizer to-end --steps 1 --out plain-run
+[ "$ended" = $(($(sed -n 's/.*, \([0-9,]*\) tokens kept.*/\1/p' out | head -n 1 | tr -d ,) + 1)) ] || { fail "one end for one text, $ended"; cat out; }
+for how in yes no; do
+    "$ltrain" eval --model ended-run/hf --eval-data text --lengths 128 --append-eos $how --json >$how.json 2>err || cat err
+done
+[ "$(grep -m 1 '"tokens"' yes.json)" != "$(grep -m 1 '"tokens"' no.json)" ] || fail "eval reads no ends"
 
 # A model's directory has its own, and the result has a copy.
 mkdir model

@@ -155,6 +155,35 @@ static void test_rows(void **state)
     tokenizer_close(t);
 }
 
+/* The token that ends a document, by each file that may name one. */
+static void test_eos(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *config, *map, *model;
+        int eos;
+    } cases[] = {
+        {"{\"eos_token\": \"<|e|>\"}", NULL, NULL, 21},
+        {"{\"eos_token\": {\"content\": \"ab\"}}", NULL, NULL, 19},
+        {"{\"eos_token\": \"<|new|>\"}", NULL, NULL, 22},
+        {NULL, "{\"eos_token\": \"<|s|>\"}", NULL, 20},
+        {NULL, NULL, "{\"eos_token_id\": 3}", 3},
+        {"{\"eos_token\": \"<|e|>\"}", NULL, "{\"eos_token_id\": 3}", 21},
+        {"{\"eos_token\": null}", NULL, "{\"eos_token_id\": 90}", -1},
+        {NULL, NULL, "{\"eos_token_id\": [3, 4]}", -1},
+        {"{\"bos_token\": \"<|s|>\"}", NULL, NULL, -1},
+        {NULL, NULL, NULL, -1},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        put("config.json", cases[i].model);
+        struct tokenizer *t = open_with(cases[i].config, NULL, cases[i].map);
+        if (tokenizer_eos(t) != cases[i].eos)
+            fail_msg("case %zu: %d", i, tokenizer_eos(t));
+        tokenizer_close(t);
+    }
+    put("config.json", NULL);
+}
+
 /* Which regular expression a large tokenizer of Mistral's has, and what the files beside it say, decides whether there is a remark. */
 static void test_mistral(void **state)
 {
@@ -220,6 +249,6 @@ static int begin(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_table), cmocka_unit_test(test_same), cmocka_unit_test(test_rows), cmocka_unit_test(test_mistral), cmocka_unit_test(test_refused)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_table), cmocka_unit_test(test_same), cmocka_unit_test(test_rows), cmocka_unit_test(test_eos), cmocka_unit_test(test_mistral), cmocka_unit_test(test_refused)};
     return cmocka_run_group_tests(tests, begin, scratch_destroy);
 }

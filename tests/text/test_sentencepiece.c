@@ -200,6 +200,7 @@ static void test_beside(void **state)
     assert_non_null(more);
     tokenizer_template(plain, &before, &behind);
     assert_true(before->n == 1 && before->id[0] == 1 && behind->n == 0);
+    assert_int_equal(tokenizer_eos(plain), 2);
     tokenizer_template(more, &before, &behind);
     assert_true(before->n == 1 && behind->n == 1 && behind->id[0] == 2);
     assert_int_equal(tokenizer_ids(more), tokenizer_ids(plain) + 1);
