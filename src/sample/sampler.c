@@ -1,4 +1,4 @@
-/* Processors in the order of transformers' GenerationMixin: repetition penalty, temperature, top-k, top-p, min-p. */
+/* Processing logits in the order of transformers' GenerationMixin: repetition penalty, temperature, top-k, top-p, min-p. */
 #include "sample/sampler.h"
 
 #include "base/num.h"
@@ -41,7 +41,7 @@ void sampler_destroy(struct sampler *s)
     free(s);
 }
 
-/* Once for each token of the text, however often it is there. */
+/* Applies the penalty once to each token of the text, however often it occurs. */
 static void penalize(struct sampler *s, float *logits, const int32_t *text, int64_t n)
 {
     float penalty = (float)s->set.repetition_penalty;
@@ -57,14 +57,14 @@ static void penalize(struct sampler *s, float *logits, const int32_t *text, int6
     }
 }
 
-/* Equal ones by id, the lower first. */
+/* Orders choices by descending logit, equal ones by ascending id. */
 static int by_logit(const void *a, const void *b)
 {
     const struct sampler_choice *x = a, *y = b;
     return x->logit != y->logit ? (x->logit < y->logit) - (x->logit > y->logit) : (x->id > y->id) - (x->id < y->id);
 }
 
-/* p of the first n, which are all that is left. */
+/* Sets p of the first n choices as if they were all. */
 static void softmax(struct sampler_choice *c, int64_t n)
 {
     double sum = 0;
@@ -76,7 +76,7 @@ static void softmax(struct sampler_choice *c, int64_t n)
         c[i].p = (float)((double)c[i].p / sum);
 }
 
-/* The k best, and those that are as good as the k-th. */
+/* Returns how many choices are among the k best, or as good as the k-th. */
 static int64_t keep_top_k(const struct sampler_choice *c, int64_t n, int64_t k)
 {
     int64_t kept = k > 0 ? min_i64(k, n) : n;
@@ -85,7 +85,7 @@ static int64_t keep_top_k(const struct sampler_choice *c, int64_t n, int64_t k)
     return kept;
 }
 
-/* From the worst on, as long as they have at most 1 - p together; never the best. */
+/* Drops choices from the worst on while together they have at most 1 - p; never the best. */
 static int64_t keep_top_p(struct sampler_choice *c, int64_t n, double p)
 {
     double tail = 0;
@@ -121,7 +121,7 @@ static enum status check(const struct sampler *s, const float *logits)
     return any ? OK : status_fail(ERR_DIVERGED, "none of the model's logits is finite: its weights are damaged");
 }
 
-/* All, sorted. */
+/* Lists all tokens, sorted. */
 static int64_t list(struct sampler *s, const float *logits)
 {
     const float temperature = (float)s->set.temperature;

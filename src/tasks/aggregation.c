@@ -1,4 +1,5 @@
-/* The three most frequent ones of coded words, whose frequencies follow Zipf's law (RULER's frequent words extraction). */
+/* Task: finding the three most frequent among coded words, whose frequencies follow Zipf's law (RULER's frequent words
+ * extraction). */
 #include "tasks/generators.h"
 
 #include "base/sys.h"
@@ -6,11 +7,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { ASKED = 3, LEAST = 40 /* words: with fewer, the third and the fourth most frequent one would be equally frequent */ };
+enum { ASKED = 3, LEAST = 40 /* words: with fewer, the third and the fourth most frequent would be equally frequent */ };
 
-#define ZETA_2 1.6449340668482264 /* the sum of 1 / i^2 */
+#define ZETA_2 1.6449340668482264 /* sum of 1 / i^2 */
 
-/* The words' ranks, 0 the most frequent one, in random order. Returns how many ranks there are. */
+/* Draws the words' ranks (0: most frequent) in random order; returns the number of ranks. */
 static int64_t draw_ranks(struct dice *d, int32_t *rank, int64_t n)
 {
     int64_t at = 0, ranks = 0;
@@ -32,7 +33,7 @@ static int64_t draw_ranks(struct dice *d, int32_t *rank, int64_t n)
 
 static enum status draw_words(struct dice *d, char (*word)[CODED_BYTES], int64_t n)
 {
-    for (int64_t i = 0; i < n; i++) { /* those that are asked for are none of the others; some others may be equal */
+    for (int64_t i = 0; i < n; i++) { /* the words asked for differ from all others; others may be equal */
         int again;
         do {
             coded_draw(d, word[i]);

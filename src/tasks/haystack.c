@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Bytes; tables and code have no full stops, and some scripts no blanks. */
+/* Limits in bytes: tables and code have no full stops, and some scripts no blanks. */
 enum { LONG_SENTENCE = 300, LONGEST_SENTENCE = 1000, LONG_PARAGRAPH = 1200, WORDS_OF_PARAGRAPH = 8 };
 
 /* RULER's "noise". */
@@ -45,7 +45,8 @@ static enum status add_piece(struct pieces *p, size_t first, size_t end)
     return OK;
 }
 
-/* A sentence ends behind . ! ? and quotes that a blank follows, behind an ideographic full stop, and with its line. */
+/* Tells whether a sentence ends here: behind . ! ? and quotes that a blank follows, behind an ideographic full stop, or with its
+ * line. */
 static int ends_sentence(const char *text, size_t at, size_t n)
 {
     static const char stop[] = "\xe3\x80\x82"; /* U+3002 */
@@ -77,7 +78,7 @@ static enum status find_sentences(struct haystack *h)
     return OK;
 }
 
-/* Paragraphs end with a blank line, or with a line where the text has no blank ones. */
+/* Tells whether a paragraph ends with this sentence: at a blank line, or with the line (by_line) if the text has no blank lines. */
 static int ends_paragraph(const struct haystack *h, const struct piece *sentence, int by_line)
 {
     int lines = 0;
@@ -128,7 +129,7 @@ enum status haystack_create(const char *text, size_t n, struct haystack **out)
     st = h->text ? OK : status_fail(ERR_NOMEM, "out of memory: a haystack of %zu bytes", h->n);
     if (st == OK) {
         memcpy(h->text, text, h->n);
-        if (!is_blank(h->text[h->n - 1])) /* behind the end the beginning may follow */
+        if (!is_blank(h->text[h->n - 1])) /* the beginning may follow the end */
             h->text[h->n++] = '\n';
         st = words_of(h, 0, h->n) > 0 ? OK : status_fail(ERR_INVALID, "the text that is to be the haystack has no words in it");
     }

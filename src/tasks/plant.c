@@ -1,4 +1,4 @@
-/* Things are hidden in a haystack. */
+/* Hiding things in a haystack. */
 #include "tasks/generators.h"
 
 #include "base/num.h"
@@ -28,10 +28,11 @@ void task_expect(struct task_sample *out, const char *text)
     snprintf(out->expected[out->n_expected++], TASK_EXPECTED_BYTES, "%s", text);
 }
 
-/* Where the haystack begins: anywhere, if it is longer than what may be taken of it, so that samples have other text around. */
+/* Returns the first sentence: a random one if the haystack is longer than the part that is used, so that samples have different
+ * text around. */
 static int64_t first_sentence(const struct task_request *r, struct dice *d, int64_t size)
 {
-    const int64_t n = haystack_sentences(r->haystack), most = r->tokens; /* a sentence has a token at least */
+    const int64_t n = haystack_sentences(r->haystack), most = r->tokens; /* a sentence has at least one token */
     if (!haystack_is_given(r->haystack) || size >= n)
         return 0;
     return min_i64((int64_t)dice_roll(d, (uint64_t)(n - min_i64(most, n / 2))), n - size);

@@ -1,4 +1,4 @@
-/* The user's paragraphs, numbered in a random order, and words of one of them: in which one are they? */
+/* Task: the user's paragraphs, numbered in a random order, and words of one of them: in which one do they stand? */
 #include "tasks/generators.h"
 
 #include "base/num.h"
@@ -8,14 +8,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { QUOTED = 8 /* words */, MOST_QUOTES = 16, MOST_PARAGRAPHS = 64 /* that are tried as the one to ask for */ };
+enum { QUOTED = 8 /* words in a quotation */, MOST_QUOTES = 16, MOST_PARAGRAPHS = 64 /* paragraphs tried as the answer */ };
 
 static int is_blank(char c)
 {
     return c == ' ' || c == '\n' || c == '\t' || c == '\r' || c == '\f' || c == '\v';
 }
 
-/* With single blanks for all that there are. */
+/* Adds text with each run of blanks as a single blank. */
 static enum status add_plain(struct text_buffer *out, const char *text, size_t n)
 {
     for (size_t i = 0; i < n; i++)
@@ -26,7 +26,7 @@ static enum status add_plain(struct text_buffer *out, const char *text, size_t n
     return OK;
 }
 
-/* Words [from, from + QUOTED) of a paragraph with single blanks; 0: it has fewer. */
+/* Finds words [from, from + QUOTED) of a paragraph with single blanks; returns 0 if it has fewer. */
 static int quote(const struct text_buffer *p, size_t at, int from, size_t *first, size_t *end)
 {
     size_t i = at;
@@ -49,7 +49,7 @@ static int is_once(const struct text_buffer *text, size_t context, size_t end, c
     return once && !memmem(once + 1, (size_t)(stop - once - 1), words, n);
 }
 
-/* Words of the paragraph that begins at `at` and ends at `end` that stand nowhere else. */
+/* Chooses words of the paragraph [at, end) that stand nowhere else; leaves `words` empty if none is found. */
 static enum status choose_words(struct dice *d, struct task_sample *s, size_t at, size_t end, struct text_buffer *words)
 {
     const struct text_buffer p = {.data = s->prompt.data, .n = end};
@@ -65,7 +65,7 @@ static enum status choose_words(struct dice *d, struct task_sample *s, size_t at
     return OK;
 }
 
-/* Numbers 0 .. n - 1 in a random order. */
+/* Shuffles the numbers 0 .. n - 1. */
 static void shuffle(struct dice *d, int64_t *order, int64_t n)
 {
     for (int64_t i = 0; i < n; i++) {
@@ -75,7 +75,7 @@ static void shuffle(struct dice *d, int64_t *order, int64_t n)
     }
 }
 
-/* The first `size` of the order, the very first one at its place; paragraph `place` is prompt[*at, *end). */
+/* Writes the first `size` paragraphs of the order, the very first at `place`, which becomes prompt[*at, *end). */
 static enum status write_paragraphs(const struct task_request *r, const int64_t *order, int64_t size, int64_t place,
                                     struct task_sample *out, size_t *at, size_t *end)
 {
@@ -106,7 +106,7 @@ static enum status ask(const struct text_buffer *words, int64_t place, struct ta
     return text_buffer_print(&out->answer, " %s.", number);
 }
 
-/* One paragraph after the other is tried as the one that is asked for, until one has words that no other has. */
+/* Tries one paragraph after the other as the one to ask for, until one has words that no other has. */
 static enum status write(const struct task_request *r, struct dice *d, int64_t *order, int64_t n, int64_t size, struct task_sample *out)
 {
     const int64_t place = (int64_t)(r->depth / 100 * (double)(size - 1) + 0.5);

@@ -1,4 +1,4 @@
-/* The tasks by name, fitted to a length; scoring. */
+/* The tasks by name, their fitting to a length, and scoring. */
 #include "tasks/tasks.h"
 
 #include "base/mix.h"
@@ -64,7 +64,7 @@ void task_sample_destroy(struct task_sample *s)
     *s = (struct task_sample){.n_expected = 0};
 }
 
-/* The random numbers of a sample: a stream of their own. */
+/* Returns the stream of a sample's random numbers. */
 static uint64_t stream_of(const struct task_request *r)
 {
     uint64_t h = mix_text(0, tasks[r->task].name);
@@ -76,7 +76,7 @@ static uint64_t stream_of(const struct task_request *r)
 struct fit {
     const struct task_request *r;
     const struct task_counter *counter;
-    int64_t low, high; /* sizes: fits, does not */
+    int64_t low, high; /* sizes: the largest known to fit, the smallest known not to */
     int64_t low_tokens;
 };
 
@@ -105,7 +105,7 @@ static enum status try_size(struct fit *x, int64_t size, struct task_sample *out
     return st;
 }
 
-/* The next size by how many tokens a sentence, or whatever the size counts, has taken so far. */
+/* Finds the largest fitting size; the next size follows from the tokens that a sentence (or other unit of size) has taken so far. */
 static enum status grow(struct fit *x, int64_t question, struct task_sample *out)
 {
     int64_t size = FIRST_SIZE, tokens;
@@ -121,7 +121,7 @@ static enum status grow(struct fit *x, int64_t question, struct task_sample *out
     return OK;
 }
 
-/* Paragraphs do not repeat: the answer would be in two places. */
+/* Refuses a text with too few paragraphs: they may not repeat, as the answer would then be in two places. */
 static enum status check_paragraphs(const struct fit *x, int64_t question)
 {
     const int64_t n = haystack_paragraphs(x->r->haystack);

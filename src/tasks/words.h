@@ -7,7 +7,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Numbers of a stream in turn. */
+/* A stream of random numbers, drawn in turn. */
 struct dice {
     uint64_t seed, stream, next;
 };
@@ -17,7 +17,7 @@ static inline uint64_t dice_roll(struct dice *d, uint64_t n)
     return rng_below(d->seed, d->stream, d->next++, n);
 }
 
-/* Keys "brisk-falcon", all different: key i of a random order of those of equally many words, enough for `least` keys. */
+/* Keys such as "brisk-falcon", all different: a random order of those with equally many words, enough for `least` keys. */
 struct keys {
     int words;
     uint64_t n, factor, shift;
@@ -27,7 +27,7 @@ void keys_draw(struct dice *d, int64_t least, struct keys *out);
 void keys_write(const struct keys *k, int64_t i, char out[KEY_BYTES]);
 
 enum { NUMBER_BYTES = 8, NAME_BYTES = 6, CODED_BYTES = 7 };
-void number_draw(struct dice *d, char out[NUMBER_BYTES]); /* of seven digits */
+void number_draw(struct dice *d, char out[NUMBER_BYTES]); /* seven digits */
 void name_draw(struct dice *d, char out[NAME_BYTES]);     /* "QXVZE" */
 void coded_draw(struct dice *d, char out[CODED_BYTES]);   /* "tbwkqo" */
 
