@@ -1,4 +1,4 @@
-/* A curriculum: its text, and which step has which length. */
+/* A curriculum: its text, and the length of each step's sequences. */
 #include "settings/curriculum.h"
 
 #include "base/num.h"

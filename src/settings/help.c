@@ -1,4 +1,4 @@
-/* The options, one a line. */
+/* Printing the options, one a line. */
 #include "settings/keys.h"
 
 #include "base/prose.h"
@@ -31,7 +31,7 @@ static int is_shown(const struct settings_key *k, enum settings_use use)
            !(use == SETTINGS_EVAL && (k->flags & KEY_OF_TRAINING));
 }
 
-/* "--config, --resume": the options that no file has. */
+/* Lists the options that no file has: "--config, --resume". */
 static const char *no_keys(enum settings_use use, char *text, size_t size)
 {
     text[0] = 0;

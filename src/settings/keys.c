@@ -1,4 +1,4 @@
-/* The table of keys and looking names up in it. */
+/* The table of keys, and looking up names in it. */
 #include "settings/keys.h"
 
 #include "base/names.h"
@@ -274,7 +274,7 @@ const struct settings_key settings_keys[] = {
 _Static_assert(sizeof settings_keys / sizeof settings_keys[0] <= 8 * sizeof ((struct settings *)0)->typed, "a bit for each key");
 const int settings_n_keys = sizeof settings_keys / sizeof settings_keys[0];
 
-/* In a file a key's dashes may be underscores. */
+/* Tells whether a name is a key's; in a file a key's dashes may be underscores. */
 static int names_equal(const char *said, const char *name)
 {
     while (*name && (*name == *said || (*name == '-' && *said == '_'))) {
@@ -292,7 +292,7 @@ const struct settings_key *settings_key_find(const char *name)
     return NULL;
 }
 
-/* What other programs call it. */
+/* Returns our key for the name that other programs use. */
 static const char *name_elsewhere(const char *name)
 {
     static const struct {

@@ -1,4 +1,4 @@
-/* The table of keys: what a flag or YAML key is called, its type, where it lies in struct settings, its default and limits. */
+/* The table of keys: name of a flag or YAML key, type, place in struct settings, default and limits. */
 #ifndef LTRAIN_SETTINGS_KEYS_H
 #define LTRAIN_SETTINGS_KEYS_H
 
@@ -9,7 +9,7 @@
 enum key_type {
     KEY_STRING,
     KEY_LIST,    /* struct string_list: commas, repetition, YAML lists */
-    KEY_COUNT,   /* int64_t, k m g but of steps */
+    KEY_COUNT,   /* int64_t, with k m g except for numbers of steps */
     KEY_LENGTHS, /* int64_t, k m g, and the curriculum: a count, or length@steps,...,length */
     KEY_BYTES,   /* int64_t, K M G T */
     KEY_NUMBER,  /* double */
@@ -32,19 +32,19 @@ enum key_type {
 
 enum key_flags {
     KEY_REQUIRED = 1,
-    KEY_HIDDEN = 2,     /* not in help nor suggestions */
+    KEY_HIDDEN = 2,     /* neither in help nor in suggestions */
     KEY_FLAG_ONLY = 4,  /* not in files */
     KEY_ABOVE_MIN = 8,  /* min itself is outside */
     KEY_BELOW_MAX = 16, /* max itself is outside */
     KEY_OF_RUNS = 32,   /* not in the help of plans */
     KEY_OF_DATA = 128,  /* in the help of ltrain data */
-    KEY_WEIGHED = 256,  /* a list whose items may be NAME=NUMBER: a mapping in files will do, too */
-    KEY_OF_SAMPLING = 512, /* of ltrain sample alone */
+    KEY_WEIGHED = 256,  /* a list whose items may be NAME=NUMBER; in files a mapping will do, too */
+    KEY_OF_SAMPLING = 512, /* ltrain sample only */
     KEY_SAMPLING_TOO = 1024, /* in the help of ltrain sample */
-    KEY_OF_EVAL = 2048, /* of ltrain eval alone */
-    KEY_EVAL_TOO = 4096, /* of ltrain eval, beside KEY_OF_SAMPLING */
-    KEY_OF_TRAINING = 8192, /* of steps and checkpoints: neither ltrain eval nor ltrain sample reads it */
-    KEY_FP32 = 64,      /* used in fp32: what it is there must be in range, too, not become 0 either */
+    KEY_OF_EVAL = 2048, /* ltrain eval only */
+    KEY_EVAL_TOO = 4096, /* with KEY_OF_SAMPLING: ltrain eval, too */
+    KEY_OF_TRAINING = 8192, /* steps and checkpoints: read by neither ltrain eval nor ltrain sample */
+    KEY_FP32 = 64,      /* used in fp32: the rounded value must be in range, too, and not become 0 */
 };
 
 struct settings_key {
@@ -52,31 +52,31 @@ struct settings_key {
     enum key_type type;
     size_t offset;     /* in struct settings; unused by OFFLOAD, ALPHA, BETAS, TILES, MESH, DRIVES, DEVICE, DTYPE, LAUNCH, CONFIG */
     const char *value; /* default, as text; NULL: zero */
-    const char *unset; /* the word that stands for AUTO: "auto", "none"; NULL: there is none */
-    double least;      /* of numbers that are not 0 */
-    double min, max;   /* of every number that has a type or is a part of a value: --tiles rows=N, --betas X,X; finite */
-    int counts_steps;  /* a number of steps or checkpoints: no k m g */
+    const char *unset; /* word that stands for AUTO: "auto", "none"; NULL: none */
+    double least;      /* smallest magnitude of numbers other than 0 */
+    double min, max;   /* limits of every number that is a value or a part of one (--tiles rows=N, --betas X,X); finite */
+    int counts_steps;  /* 1: a number of steps or checkpoints, without k m g */
     unsigned flags;
     const char *const *choices; /* NULL-terminated, in the order of the enum */
     const char *group;          /* heading above it in the help, or NULL */
     const char *arg, *help;
 };
 
-/* NULL-terminated: the words for enum offload, and the names that stand before '=' in KEY_OFFLOAD, KEY_TILES and KEY_ALPHA. */
+/* NULL-terminated words for enum offload, and names before '=' in KEY_OFFLOAD, KEY_TILES and KEY_ALPHA. */
 extern const char *const settings_tiers[], *const settings_classes[], *const settings_tile_names[], *const settings_layer_kinds[];
-extern const char *const settings_schedules[]; /* the words for enum schedule_kind */
+extern const char *const settings_schedules[]; /* words for enum schedule_kind */
 
 extern const struct settings_key settings_keys[];
 extern const int settings_n_keys;
 
-/* The key called name ('_' may stand for '-'), or NULL. */
+/* Returns the key of that name ('_' may stand for '-'), or NULL. */
 const struct settings_key *settings_key_find(const char *name);
-/* The nearest visible key's name, or NULL if none is near. */
+/* Returns the nearest visible key's name, or NULL if none is near. */
 const char *settings_key_suggest(const char *name);
 
-/* Parses text into its field, replacing what is there; `where` ("--lr", "run.yaml:3: lr") starts the error sentence. */
+/* Parses text into the key's field, replacing its value; `where` ("--lr", "run.yaml:3: lr") begins an error's message. */
 enum status settings_key_set(const struct settings_key *k, const char *where, const char *text, struct settings *s);
-/* KEY_LIST: appends one item as it stands, or each of the comma-separated text's. */
+/* Appends to a KEY_LIST one item unchanged, or each item of a comma-separated text. */
 enum status settings_list_add(const struct settings_key *k, const char *where, const char *item, struct settings *s);
 enum status settings_list_add_text(const struct settings_key *k, const char *where, const char *text, struct settings *s);
 void settings_list_clear(const struct settings_key *k, struct settings *s);

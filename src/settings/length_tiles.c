@@ -1,4 +1,4 @@
-/* Tiles that a run with a curriculum has chosen, in its settings. */
+/* Recording, in a run's settings, the tiles that a run with a curriculum has chosen. */
 #include "settings/curriculum.h"
 #include "settings/keys.h"
 

@@ -1,4 +1,4 @@
-/* --lora, from text and back. */
+/* Parsing and printing --lora. */
 #include "settings/lora.h"
 
 #include "base/names.h"
@@ -11,7 +11,7 @@
 enum part { RANK, ALPHA, DROPOUT, TARGETS, EXCLUDED, LAYERS, LAYER_NAMES, STABILISED, SAVED, RANKS, ALPHAS, PARTS };
 static const char *const names[PARTS] = {"r",      "alpha",           "dropout",      "targets",      "exclude-modules", "layers-to-transform", "layers-pattern",
                                          "rslora", "modules-to-save", "rank-pattern", "alpha-pattern"};
-/* PEFT's names of them. */
+/* PEFT's names of the parts. */
 static const char *const theirs[PARTS] = {"rank",       "lora_alpha",      "lora_dropout", "target_modules", "exclude_modules", "layers_to_transform", "layers_pattern",
                                           "use_rslora", "modules_to_save", "rank_pattern", "alpha_pattern"};
 
@@ -33,14 +33,14 @@ static enum status unknown_part(const char *where, const char *item, size_t n)
                        where, name, near ? " (did you mean " : "", near ? near : "", near ? "?)" : "");
 }
 
-/* Whether the item begins a part: letters, dashes and underscores, then '='. */
+/* Returns the length of the part's name if the item begins a part: letters, dashes and underscores, then '='; else 0. */
 static size_t name_length(const char *item)
 {
     size_t n = strspn(item, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ_-");
     return n > 0 && item[n] == '=' ? n : 0;
 }
 
-/* The text, cut into parts. */
+/* Cuts the text into parts. */
 static enum status cut(const char *where, const char *text, char part[PARTS][LORA_TEXT])
 {
     int now = -1;
@@ -113,7 +113,7 @@ static enum status dropout(const char *where, const char *text, double *out)
     return OK;
 }
 
-/* "NAME:NUMBER;NAME:NUMBER" */
+/* Checks a text "NAME:NUMBER;NAME:NUMBER". */
 static enum status check_pattern(const char *where, enum part which, const char *text)
 {
     char copy[LORA_TEXT], *rest = copy;
@@ -129,7 +129,7 @@ static enum status check_pattern(const char *where, enum part which, const char 
     return OK;
 }
 
-/* "0,1, 5" as "0,1,5" */
+/* Rewrites "0,1, 5" as "0,1,5", and refuses items that are no numbers of layers. */
 static enum status layers(const char *where, const char *text, char out[LORA_TEXT])
 {
     char item[32];
@@ -190,7 +190,7 @@ enum status lora_parse(const char *where, const char *text, struct lora *out)
     return OK;
 }
 
-/* The shortest text that reads back. */
+/* Prints ",NAME=x" with the fewest digits that read back exactly. */
 static void print_number(const char *name, double x, FILE *f)
 {
     char text[32];

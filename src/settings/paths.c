@@ -1,4 +1,4 @@
-/* Finding a run's settings, and what they name, from anywhere. */
+/* Finding a run's settings, and the files they name, from anywhere. */
 #include "settings/paths.h"
 
 #include "base/steps.h"
@@ -14,7 +14,7 @@
 
 /* ---- the file of settings ---- */
 
-/* A file with anything in it but blanks; errno says why there is none. */
+/* Opens a file that has more than blanks in it; NULL: errno says why not. */
 static FILE *open_filled(const char *path)
 {
     FILE *f = sys_read_text(path);
@@ -33,13 +33,13 @@ static FILE *open_filled(const char *path)
     return f;
 }
 
-/* Gone or empty: its content is nowhere else but in checkpoints. */
+/* Tells whether the file is gone or empty, so that only checkpoints still have its content. */
 static int is_purged(int error)
 {
     return error == ENOENT || error == ENODATA;
 }
 
-/* The first checkpoint's that has one, in the order in which a resumed run tries them; *f NULL: none has. */
+/* Opens the config.yaml of the first checkpoint that has one, in the order in which a resumed run tries them; *f NULL: none has. */
 static enum status open_checkpoints(const char *run, char **path, FILE **f)
 {
     char dir[PATH_MAX], file[PATH_MAX + NAME_MAX + 16];
@@ -59,7 +59,7 @@ static enum status open_checkpoints(const char *run, char **path, FILE **f)
     return OK;
 }
 
-/* A checkpoint has a config.yaml, too, and no checkpoints of its own. */
+/* Refuses a checkpoint's directory: it has a config.yaml, too, but no checkpoints of its own. */
 static enum status refuse_checkpoint(const char *dir)
 {
     static const char inner[] = "/checkpoints/";
@@ -114,7 +114,7 @@ static int exists(const char *path)
     return sys_stat(path, &s) == 0;
 }
 
-/* Files, directories, and what a glob matches. */
+/* Tells whether a file, a directory or a match of the glob exists. */
 static int is_there(const char *path)
 {
     glob_t g = {0};
@@ -125,7 +125,7 @@ static int is_there(const char *path)
     return there;
 }
 
-/* The directory, for a glob with a backslash before what it would take for a pattern. */
+/* Copies the directory; if a glob follows, with a backslash before characters of patterns. Returns 0 if it does not fit. */
 static int escape(const char *dir, int glob_follows, char *out, size_t bytes)
 {
     size_t n = 0;
@@ -173,7 +173,7 @@ int settings_weight(const char *item, size_t *length, double *weight)
     return 1;
 }
 
-/* The path of an item of data, without its weight. */
+/* Copies the path of an item of data, without its weight. */
 static enum status path_of(const char *item, char **path, size_t *length)
 {
     double weight;
@@ -182,7 +182,7 @@ static enum status path_of(const char *item, char **path, size_t *length)
     return *path ? OK : status_fail(ERR_NOMEM, "out of memory");
 }
 
-/* The item with that path, which is taken. */
+/* Replaces the path in an item; `path` is taken over and freed. */
 static enum status put_path(char **item, char *path, size_t length)
 {
     char *joined;
@@ -236,7 +236,7 @@ enum status settings_absolute_paths(struct settings *s, int model_is_name)
 
 /* ---- a run that has moved ---- */
 
-/* Lengths of what is left of two absolute paths when equal last components are taken away. */
+/* Finds the lengths of two absolute paths without their equal last components. */
 static void cut_equal_ends(const char *a, const char *b, size_t *na, size_t *nb)
 {
     *na = strlen(a);
@@ -254,13 +254,14 @@ static void cut_equal_ends(const char *a, const char *b, size_t *na, size_t *nb)
     }
 }
 
-/* Behind the directory, if the path lies below it; NULL if it does not. */
+/* Returns the part of the path behind the directory; NULL if the path does not lie below it. */
 static const char *below(const char *path, const char *dir, size_t n)
 {
     return strncmp(path, dir, n) == 0 && path[n] == '/' ? path + n : NULL;
 }
 
-/* The directories are given as they are, and as globs have them. */
+/* Moves a path that no longer exists from a directory to another if it exists there. The directories are given plain and escaped
+ * for globs. */
 static enum status move(char **path, char from[2][2 * PATH_MAX], char to[2][2 * PATH_MAX])
 {
     if (!*path || is_there(*path))
@@ -282,7 +283,8 @@ static enum status move(char **path, char from[2][2 * PATH_MAX], char to[2][2 * 
     return OK;
 }
 
-/* Where the run was and where it is, without what is equal at the end of both. 0: it did not move, or nobody knows. */
+/* Finds the run's former and present place, without their equal ends. Returns 0 if the run did not move, or its former place is
+ * unknown. */
 static int find_move(const char *out, const char *run, char from[2][2 * PATH_MAX], char to[2][2 * PATH_MAX])
 {
     char was[PATH_MAX], *now = sys_realpath(run);

@@ -1,4 +1,4 @@
-/* Where a run's files are, wherever it is resumed from. Private to this folder. */
+/* A run's files, from wherever it is resumed. Private to this folder. */
 #ifndef LTRAIN_SETTINGS_PATHS_H
 #define LTRAIN_SETTINGS_PATHS_H
 
@@ -6,8 +6,8 @@
 
 #include <stdio.h>
 
-/* RUN/config.yaml; if that is gone or empty (a purge of old files, a power cut), config.yaml of the newest checkpoint that has
- * one. *path: its name, to be freed in any case. ERR_INVALID: there is none. */
+/* Opens RUN/config.yaml; if that is gone or empty (a purge of old files, a power cut), config.yaml of the newest checkpoint that
+ * has one. *path: its name, to be freed in any case. ERR_INVALID: there is none. */
 enum status settings_open_run(const char *run, char **path, FILE **f);
 
 

@@ -1,4 +1,4 @@
-/* Values of keys as YAML text. */
+/* Printing values of keys as YAML text. */
 #include "settings/curriculum.h"
 #include "settings/keys.h"
 
@@ -20,7 +20,7 @@ static void print_string(const char *text, FILE *f)
     putc('"', f);
 }
 
-/* The shortest decimal that reads back as x. */
+/* Prints the shortest decimal that reads back as x. */
 static void print_double(double x, FILE *f)
 {
     char buf[32];
@@ -32,7 +32,7 @@ static void print_double(double x, FILE *f)
     fputs(buf, f);
 }
 
-/* "name=size,..." of the sizes that are not AUTO. */
+/* Prints "name=size,..." of the sizes that are not AUTO. */
 static void print_pairs(const char *const *names, const int64_t *size, FILE *f)
 {
     const char *comma = "";
@@ -68,7 +68,7 @@ static void print_mesh(const struct mesh *m, FILE *f)
     print_pairs(keys, degree, f);
 }
 
-/* In quotes: regular expressions have characters that mean something to YAML. */
+/* Prints the text in quotes: regular expressions have characters with a meaning in YAML. */
 static void print_lora(const struct lora *x, FILE *f)
 {
     char *text = lora_text(x);
@@ -191,7 +191,7 @@ void settings_key_print(const struct settings_key *k, const struct settings *s, 
     }
 }
 
-/* The value as text; to be freed. NULL: there is no memory. */
+/* Returns the value as text, to be freed; NULL: no memory. */
 static char *text_of_value(const struct settings_key *k, const struct settings *s)
 {
     char *text = NULL;

@@ -1,4 +1,4 @@
-/* The command line, the file it names and the defaults, in this order of weight; then the checks across keys. */
+/* Reading settings: the command line overrides the file it names, which overrides the defaults; then checks across keys. */
 #include "settings/read.h"
 
 #include "settings/keys.h"
@@ -14,7 +14,7 @@
 
 #define DEFAULT_FILE "ltrain.yaml"
 
-/* One flag of the command line. */
+/* A flag of the command line. */
 struct flag {
     const struct settings_key *key;
     const char *value;
@@ -62,7 +62,7 @@ static enum status parse_flags(int argc, char **argv, struct flag *flags, int *n
     return OK;
 }
 
-/* The last value of a flag, or NULL. */
+/* Returns the last value of a flag, or NULL. */
 static const char *flag_value(const struct flag *flags, int n, const char *name)
 {
     for (int i = n - 1; i >= 0; i--)
@@ -115,8 +115,8 @@ static enum status forget(struct settings *s, const char *name)
     return OK;
 }
 
-/* A file is a training run's: of its keys those that make new adapters or hold text out are nothing to commands that train nothing, and
- * those of its model nothing to another one that is given in its place. */
+/* Forgets keys of a training run's file that do not concern a command that trains nothing: those that make new adapters or hold
+ * text out. Keys of the file's model are forgotten if a flag gives another model. */
 static enum status forget_training(const struct flag *flags, int n, enum settings_use use, struct settings *s)
 {
     static const char *const of_training[] = {"lora", "eval-fraction", "eval-every", "eval-before"},
@@ -136,7 +136,7 @@ static enum status apply_flags(const struct flag *flags, int n, struct settings 
     for (int i = 0; i < n; i++) {
         const struct settings_key *k = flags[i].key;
         char where[64];
-        int again = 0; /* a list's first flag replaces the file's items, the others append; else the last one counts */
+        int again = 0; /* 1: a list's later flags append, while its first one replaces the file's items; other keys take the last flag */
         for (int j = 0; j < i; j++)
             again |= flags[j].key == k;
         snprintf(where, sizeof where, "--%s", k->name);
@@ -170,13 +170,13 @@ static int is_missing(const struct settings_key *k, const struct settings *s)
     return k->type == KEY_STRING ? *(char *const *)at == NULL : *(const int64_t *)at == 0;
 }
 
-/* A line for each key, as a file has it. */
+/* Returns an example line for a key in a file. */
 static const char *example_of(const struct settings_key *k)
 {
     return strcmp(k->name, "model") == 0 ? "model: tiny" : strcmp(k->name, "data") == 0 ? "data: texts/*.txt" : "seq-len: 4096";
 }
 
-/* file: where to write what is missing. */
+/* Refuses missing keys that are required. file: where to write them. */
 static enum status check_required(const struct settings *s, enum settings_use use, const char *file)
 {
     char names[128] = "", flags[128] = "", lines[128] = "";
@@ -201,13 +201,13 @@ static enum status check_required(const struct settings *s, enum settings_use us
                        n > 1 ? "such lines" : "such a line", file, lines);
 }
 
-/* What stands before a key's name in a sentence: the dashes of the flag that gave it, or nothing, as in the file. */
+/* Returns the prefix of a key's name in messages: the dashes of the flag that gave it, or nothing, as in the file. */
 static const char *dashes(const struct flag *flags, int n, const char *key)
 {
     return flag_value(flags, n, key) ? "--" : "";
 }
 
-/* What says how a machine that is not here is equipped, said twice, or of this one. */
+/* Refuses drives that are given twice, or for this machine although another one is planned for. */
 static enum status resolve_drives(struct settings *s, const struct flag *flags, int n)
 {
     if (s->plan.machine && flag_value(flags, n, "machine") && flag_value(flags, n, "nvme-path"))
@@ -225,10 +225,10 @@ static enum status resolve_drives(struct settings *s, const struct flag *flags, 
     return OK;
 }
 
-/* What would be left undone: a run says nothing of it. */
+/* Refuses options of `ltrain plan` that this command would ignore. */
 static enum status refuse_plans_options(const struct settings *s, enum settings_use use)
 {
-    const int evaluates = use == SETTINGS_EVAL; /* whose results may be JSON or a picture */
+    const int evaluates = use == SETTINGS_EVAL; /* results of evaluation may be JSON or a picture */
     const char *given = s->explain ? "--explain" : evaluates ? NULL : s->json && use != SETTINGS_SAMPLE ? "--json" : s->svg ? "--svg" : NULL;
     if (s->max_seq)
         return status_fail(ERR_INVALID, "--max-seq is for ltrain plan; give --seq-len what that finds");
@@ -241,7 +241,7 @@ static enum status refuse_plans_options(const struct settings *s, enum settings_
                : OK;
 }
 
-/* Options of one command that are given to another. */
+/* Refuses options of another command. */
 static enum status refuse_others_options(const struct flag *flags, int n, enum settings_use use)
 {
     for (int i = 0; i < n && use != SETTINGS_SAMPLE; i++)
@@ -253,7 +253,7 @@ static enum status refuse_others_options(const struct flag *flags, int n, enum s
     return OK;
 }
 
-/* Whether ltrain eval is to generate tasks, which take their texts from --data; other texts are evaluated as they are. */
+/* Tells whether ltrain eval generates tasks, which take their texts from --data, beside evaluating texts as they are. */
 static int generates_tasks(const struct settings *s)
 {
     for (int i = 0; i < s->tasks.n; i++)
@@ -270,7 +270,7 @@ static int evaluates_texts(const struct settings *s)
     return all;
 }
 
-/* Where ltrain eval generates tasks and evaluates no texts. */
+/* Refuses options that do nothing if ltrain eval generates tasks and evaluates no texts. */
 static enum status refuse_unread_by_tasks(const struct settings *s, const struct flag *flags, int n)
 {
     const struct {
@@ -291,7 +291,8 @@ static enum status refuse_unread_by_tasks(const struct settings *s, const struct
     return OK;
 }
 
-/* What ltrain eval and ltrain sample do not look at, as they train nothing. In a file, which may be a run's, it does no harm. */
+/* Refuses flags that ltrain eval and ltrain sample ignore, as they train nothing. Such keys in a file, which may be a run's, do
+ * no harm. */
 static enum status refuse_training(const struct settings *s, const struct flag *flags, int n, enum settings_use use)
 {
     const char *command = use == SETTINGS_EVAL ? "eval" : "sample";
@@ -306,7 +307,7 @@ static enum status refuse_training(const struct settings *s, const struct flag *
     return OK;
 }
 
-/* Options of data that the command does not look at. */
+/* Refuses options of data that the command ignores. */
 static enum status refuse_unread(const struct settings *s, const struct flag *flags, int n, enum settings_use use)
 {
     static const char *const packing[] = {"packing", "too-long", "eval-fraction"}, *const trained[] = {"data", "eval-every", "eval-before"};
@@ -387,12 +388,13 @@ static enum status check_together(const struct settings *s, const struct flag *f
     return OK;
 }
 
-/* `sp` is a short way of giving two degrees of the mesh. A run that is resumed by another number of ranks takes a mesh anew. */
+/* Resolves the mesh and batch. --sp sets one or two degrees of the mesh. A run resumed by another number of ranks takes a new
+ * mesh. */
 static enum status resolve_ranks(struct settings *s, const struct flag *flags, int n)
 {
     const char *mesh = flag_value(flags, n, "mesh"), *sp = flag_value(flags, n, "sp");
     if (mesh && !sp)
-        s->sp = SP_AUTO; /* the file's */
+        s->sp = SP_AUTO; /* discards the file's */
     if (sp && !mesh)
         s->plan.mesh = (struct mesh){{AUTO, AUTO, AUTO}};
     int *ulysses = s->sp == SP_NONE || s->sp == SP_RING ? &s->plan.mesh.degree[MESH_ULYSSES] : NULL;
@@ -411,12 +413,12 @@ static enum status resolve_ranks(struct settings *s, const struct flag *flags, i
         if (flag_value(flags, n, "batch"))
             return status_fail(ERR_INVALID,
                                "--batch and --grad-accum are both given; a batch is --grad-accum times the data-parallel ranks");
-        s->plan.batch = AUTO; /* the file's */
+        s->plan.batch = AUTO; /* discards the file's */
     }
     return OK;
 }
 
-/* runs/DATE-MODEL, to the second; a resumed run stays where it is. */
+/* Sets the run's directory: runs/DATE-MODEL, to the second; a resumed run keeps its own. */
 static enum status resolve_out(struct settings *s)
 {
     char date[32], *path = NULL;
@@ -507,14 +509,14 @@ enum status settings_read(int argc, char **argv, enum settings_use use, struct s
     TRY_GOTO(apply_flags(flags, n, &s), fail);
     note_flags(flags, n, &s);
     if (flag_value(flags, n, "steps") && !flag_value(flags, n, "epochs"))
-        s.epochs = 0; /* the file's */
+        s.epochs = 0; /* discards the file's */
     const char *config = flag_value(flags, n, "config");
     TRY_GOTO(check_required(&s, use, config ? config : "./" DEFAULT_FILE), fail);
     TRY_GOTO(resolve_ranks(&s, flags, n), fail);
     TRY_GOTO(resolve_drives(&s, flags, n), fail);
     TRY_GOTO(check_together(&s, flags, n, use), fail);
     TRY_GOTO(resolve_out(&s), fail);
-    if (s.max_seq) /* one length is looked for, whatever the file has */
+    if (s.max_seq) /* one length is sought, whatever the file has */
         s.curriculum.n = 0;
     free(flags);
     *out = s;

@@ -1,4 +1,4 @@
-/* From the command line and YAML files to struct settings, and back to YAML. */
+/* Reading settings from the command line and YAML files, and writing them as YAML. */
 #ifndef LTRAIN_SETTINGS_READ_H
 #define LTRAIN_SETTINGS_READ_H
 
@@ -8,55 +8,59 @@
 #include <stdio.h>
 
 enum settings_use { SETTINGS_TRAIN, SETTINGS_PLAN /* data may be missing */, SETTINGS_DATA /* seq-len may be missing */,
-                    SETTINGS_SAMPLE /* both may */, SETTINGS_EVAL /* both may */ };
+                    SETTINGS_SAMPLE /* both may be missing */, SETTINGS_EVAL /* both may be missing */ };
 
-/* Resolves every key: defaults, then the file (--config FILE, else the run's config.yaml with --resume DIR, or its newest
- * checkpoint's where that is gone or empty, else ./ltrain.yaml if
- * there is one), then the flags in argv (which holds neither program nor subcommand; --help is the caller's to notice). Spelling,
- * types, ranges and required keys are checked; ERR_INVALID's sentence names the flag or file:line. On OK the caller owns *out
- * (settings_free); otherwise *out is untouched. out->out is always set; an empty out->nvme_path means the run's directory. */
+/* Resolves every key: defaults, then the file, then the flags in argv (without program and subcommand; the caller handles
+ * --help). The file is --config FILE; else with --resume DIR the run's config.yaml, or its newest checkpoint's if that is gone or
+ * empty; else ./ltrain.yaml if it exists.
+ *
+ * Checks spelling, types, ranges and required keys; ERR_INVALID's message names the flag or file:line. On OK the caller owns *out
+ * (settings_free); on errors *out is untouched. out->out is always set; an empty out->nvme_path means the run's directory. */
 enum status settings_read(int argc, char **argv, enum settings_use use, struct settings *out);
 
-/* What flags say of this process: its number, of how many, and among those of its host (--rank, --world-size, --local-rank), else
- * -1; before settings_read, which reports what is wrong with the flags. */
+/* Reads the flags about this process: its rank, the number of ranks, and its rank on the host (--rank, --world-size,
+ * --local-rank); -1 if not given. Called before settings_read, which reports faulty flags. */
 void settings_launch(int argc, char **argv, int *rank, int *size, int *local_rank);
 
-/* A limit of waiting that holds until the settings are read, "comm-timeout", "drive-timeout" or "device-timeout": the flag's value if it is one, else
- * the default; seconds. */
+/* Returns a limit of waiting in seconds that holds until the settings are read ("comm-timeout", "drive-timeout" or
+ * "device-timeout"): the flag's value if valid, else the default. */
 double settings_patience(int argc, char **argv, const char *key);
 
-/* Whether a flag of the command line has given that key of settings that settings_read has read. */
+/* Tells whether a flag of the command line gave that key, for settings from settings_read. */
 int settings_is_typed(const struct settings *s, const char *key);
-/* Whether the flags give that key. */
+/* Tells whether the flags give that key. */
 int settings_given(int argc, char **argv, const char *key);
 
 /* Frees what settings_read allocated and zeroes *s; NULL is fine. */
 void settings_free(struct settings *s);
 
-/* Every key that has a value: `--config` of this file gives the same settings. `resume` is not a key of the file. */
+/* Writes every key that has a value: `--config` of this file gives the same settings. `resume` is not a key of the file. */
 enum status settings_write_yaml(const struct settings *s, FILE *f);
 
-/* What such a text says, with the defaults; `path` is its name in messages. As settings_read, but nothing is checked across keys. */
+/* Reads settings from such a text over the defaults, as settings_read does but without checks across keys. path: the text's name
+ * in messages. */
 enum status settings_read_text(const char *path, const char *text, struct settings *out);
-/* What RUN/config.yaml says (or the newest checkpoint's, where that is gone or empty), with paths led to where the run is now. */
+/* Reads RUN/config.yaml (or the newest checkpoint's, if that is gone or empty), with paths adapted to where the run is now. */
 enum status settings_read_run(const char *run, struct settings *out);
-/* Whether RUN/config.yaml is gone or empty, so that the newest checkpoint's is read instead; ERR_IO if it cannot be read. */
+/* Tells in *purged whether RUN/config.yaml is gone or empty, so that the newest checkpoint's is read. ERR_IO: it cannot be read. */
 enum status settings_run_is_purged(const char *run, int *purged);
-/* "lr 0.001 (was 0.0003), steps ...": the keys of a file whose values are others, but for `out`; "" if there are none. */
+/* Writes the keys of a file, except `out`, whose values differ: "lr 0.001 (was 0.0003), steps ..."; "" if none does. */
 enum status settings_write_changes(const struct settings *now, const struct settings *before, FILE *f);
 
-/* Whether an item of `data` is PATH=WEIGHT: a number is behind its last '=', and no file has that whole name. length: of the path. */
+/* Tells whether an item of `data` is PATH=WEIGHT: a number follows its last '=', and no file has the whole name. length: of the
+ * path. */
 int settings_weight(const char *item, size_t *length, double *weight);
-/* s: what such a file says. If the run was moved together with its surroundings, absolute paths in it are led to where they are
- * now: `out` says where the run was, `run` is where it is, and what is equal at the end of both moved with it. A path changes
- * only if nothing is there and something is at the new one. */
+/* Adapts absolute paths in s, read from a run's file, if the run was moved together with its surroundings. `out` says where the
+ * run was, `run` where it is; the part before their equal ends has changed. A path changes only if nothing exists there and
+ * something exists at the new one. */
 enum status settings_move_paths(struct settings *s, const char *run);
-/* Makes paths that a run is resumed with (data, evaluation data, drives; the model unless `model_is_name`) absolute, so that they
- * are found from any directory; or one path, which it replaces. */
+/* Makes the paths that a run is resumed with absolute, so that they are found from any directory: data, evaluation data, drives,
+ * and the model unless `model_is_name`. settings_absolute_path replaces one path. */
 enum status settings_absolute_paths(struct settings *s, int model_is_name);
 enum status settings_absolute_path(char **path);
 
-/* The options, one a line, with defaults; of SETTINGS_PLAN and SETTINGS_DATA the ones that a plan, or what is shown of data, depends on. */
+/* Prints the options, one a line, with defaults; for SETTINGS_PLAN and SETTINGS_DATA only those that a plan, or the display of
+ * data, depends on. */
 void settings_help(enum settings_use use, FILE *f);
 
 #endif

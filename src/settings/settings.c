@@ -1,4 +1,4 @@
-/* The defaults, as the table of keys has them. */
+/* Setting the defaults of the table of keys. */
 #include "settings/keys.h"
 
 enum status settings_defaults(struct settings *s, int64_t seq_len)

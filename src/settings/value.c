@@ -1,4 +1,4 @@
-/* Values of keys from text. */
+/* Parsing values of keys from text. */
 #include "base/names.h"
 #include "settings/curriculum.h"
 #include "settings/keys.h"
@@ -13,7 +13,7 @@
 #include <string.h>
 #include <strings.h>
 
-enum { MOST_DRIVES = 1024 }; /* of a node */
+enum { MOST_DRIVES = 1024 }; /* per node */
 
 static void *field(const struct settings_key *k, struct settings *s)
 {
@@ -45,7 +45,7 @@ static enum status parse_choice(const char *where, const char *text, const char 
                        near ? near : "", near ? "?)" : "");
 }
 
-/* A name of the list, or cuda:N. */
+/* Sets the type from one of the words, or from `auto`. */
 static enum status parse_dtype(const struct settings_key *k, const char *where, const char *text, struct settings *s)
 {
     int type = F32;
@@ -59,7 +59,7 @@ static enum status parse_dtype(const struct settings_key *k, const char *where, 
 
 static enum status parse_device(const char *where, const char *text, const char *const *names, struct settings *s)
 {
-    static const char *const others[] = {"gpu", "nvidia", "rocm", "hip", "mps", "xpu"}; /* what GPUs are called elsewhere */
+    static const char *const others[] = {"gpu", "nvidia", "rocm", "hip", "mps", "xpu"}; /* names of GPUs elsewhere */
     int device = DEVICE_CUDA, gpu = AUTO;
     for (size_t i = 0; i < sizeof others / sizeof *others; i++)
         if (strncasecmp(text, others[i], strlen(others[i])) == 0)
@@ -79,7 +79,7 @@ static enum status parse_device(const char *where, const char *text, const char 
     return OK;
 }
 
-/* As a text that may be typed. */
+/* Writes a limit as a text that may be typed. */
 static const char *print_limit(const struct settings_key *k, double x, char buf[32])
 {
     int is_whole = k->type != KEY_NUMBER && k->type != KEY_BETAS;
@@ -96,7 +96,7 @@ static int is_within(const struct settings_key *k, double x)
     return low && high;
 }
 
-/* Every number that a setting holds passes here. part: "rows=" of --tiles rows=N, or "". */
+/* Checks the range of a number; all numbers of settings pass here. part: "rows=" of --tiles rows=N, or "". */
 static enum status check_range(const struct settings_key *k, const char *where, const char *part, const char *text, double x)
 {
     char min[32], max[32], used[64] = "";
@@ -151,7 +151,7 @@ static enum status parse_switch(const char *where, const char *text, int *out)
     return OK;
 }
 
-/* The next comma-separated item without the blanks around it, or NULL at the end; cuts *rest up. */
+/* Returns the next comma-separated item without the blanks around it, or NULL at the end; cuts *rest up. */
 static char *next_item(char **rest)
 {
     char *item = strsep(rest, ",");
@@ -164,7 +164,7 @@ static char *next_item(char **rest)
     return item;
 }
 
-/* "name=value,...": values[i] for each of names, NULL where it is not given; they point into text, which is cut up. */
+/* Parses "name=value,...": values[i] belongs to names[i], NULL if not given; they point into text, which is cut up. */
 static enum status parse_pairs(const char *where, char *text, const char *const *names, const char *like, const char **values)
 {
     for (char *item; (item = next_item(&text));) {
@@ -211,7 +211,7 @@ static enum status parse_part(const struct settings_key *k, const char *where, c
     return OK;
 }
 
-/* A number of all layers, or one of each kind. */
+/* Sets alpha from one number for all layers, or one for each kind. */
 static enum status set_alpha(const struct settings_key *k, const char *where, char *text, struct settings *s)
 {
     struct plan_request *p = &s->plan;
@@ -253,7 +253,7 @@ static enum status set_tiles(const struct settings_key *k, const char *where, ch
     return OK;
 }
 
-/* Dimensions of a mesh that people know from elsewhere. */
+/* Refuses dimensions of a mesh that are known from elsewhere and not there yet. */
 static enum status refuse_later_dimensions(const char *where, const char *text)
 {
     static const char *const later[] = {"tp", "pp", "ep"};
@@ -289,7 +289,7 @@ static enum status set_mesh(const struct settings_key *k, const char *where, cha
     return OK;
 }
 
-/* "4x7GB/s", "500MB/s", "none". */
+/* Sets drives from "4x7GB/s", "500MB/s" or "none". */
 static enum status set_drives(const struct settings_key *k, const char *where, const char *text, struct settings *s)
 {
     char *end;
@@ -325,7 +325,7 @@ static enum status set_drives(const struct settings_key *k, const char *where, c
     return OK;
 }
 
-/* Budgets are never so small: a unit was forgotten. What a run wrote into its config.yaml was asked for. */
+/* Refuses budgets so small that a unit was probably forgotten; values in a file, such as a run's config.yaml, pass. */
 static enum status check_unit(const char *where, const char *text, int64_t bytes)
 {
     if (bytes == 0 || bytes >= 1 << 20 || text[strspn(text, "0123456789")] || strncmp(where, "--", 2) != 0)
@@ -348,7 +348,7 @@ static enum status set_betas(const struct settings_key *k, const char *where, ch
     return OK;
 }
 
-/* What YAML can hold: a name that is not UTF-8 could not be read back from config.yaml. */
+/* Tells whether a text is UTF-8: YAML can hold no other, and a name could not be read back from config.yaml. */
 static int is_utf8(const char *text)
 {
     for (const unsigned char *p = (const unsigned char *)text; *p;) {
@@ -378,7 +378,7 @@ static enum status copy_text(const char *where, const char *text, int may_be_emp
 static enum status set_string(const struct settings_key *k, const char *where, const char *text, struct settings *s)
 {
     char *copy, **to = field(k, s);
-    TRY(copy_text(where, text, (k->flags & KEY_OF_SAMPLING) != 0, &copy)); /* there strings are texts, not names */
+    TRY(copy_text(where, text, (k->flags & KEY_OF_SAMPLING) != 0, &copy)); /* strings of sampling are texts, not names */
     free(*to);
     *to = copy;
     return OK;
@@ -413,7 +413,7 @@ enum status settings_list_add_text(const struct settings_key *k, const char *whe
     return st;
 }
 
-/* A single length may have commas between its digits. */
+/* Sets one length, which may have commas between its digits, or a curriculum. */
 static enum status set_lengths(const struct settings_key *k, const char *where, const char *text, struct settings *s)
 {
     int64_t n;

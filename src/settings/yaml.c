@@ -22,7 +22,7 @@ static const char *text_of(const yaml_node_t *node)
     return (const char *)node->data.scalar.value;
 }
 
-/* `key:` and `key: null` say that no value was written. */
+/* Tells whether no value was written: `key:` or `key: null`. */
 static int is_null(const yaml_node_t *node)
 {
     static const char *const words[] = {"", "~", "null", "Null", "NULL"};
@@ -34,7 +34,7 @@ static int is_null(const yaml_node_t *node)
     return 0;
 }
 
-/* A scalar without a zero byte inside, as everything else here takes C strings. */
+/* Checks that a node is a scalar without a zero byte inside: all other code takes C strings. */
 static enum status check_scalar(const char *where, const yaml_node_t *node)
 {
     if (node->type != YAML_SCALAR_NODE)
@@ -47,7 +47,7 @@ static enum status check_scalar(const char *where, const yaml_node_t *node)
     return OK;
 }
 
-/* Lists for list keys, item by item as they stand; for betas, lengths, offload, alpha, tiles and mesh as if joined by commas. */
+/* Sets a key from a YAML list: list keys item by item; betas, lengths, offload, alpha, tiles and mesh as if joined by commas. */
 static enum status set_sequence(struct file *f, const struct settings_key *k, const char *where, const yaml_node_t *node)
 {
     const yaml_node_item_t *item = node->data.sequence.items.start, *end = node->data.sequence.items.top;
@@ -70,7 +70,7 @@ static enum status set_sequence(struct file *f, const struct settings_key *k, co
     return k->type == KEY_LIST ? OK : settings_key_set(k, where, joined, f->s);
 }
 
-/* A scalar as text, or the scalars of a sequence joined by commas. */
+/* Appends a scalar as text, or the scalars of a sequence joined by commas. */
 static enum status join_value(struct file *f, const char *where, const yaml_node_t *value, char *joined, size_t bytes)
 {
     if (value->type != YAML_SEQUENCE_NODE) {
@@ -92,7 +92,7 @@ static enum status too_long(const char *where, const char *joined, size_t bytes)
     return strlen(joined) + 1 < bytes ? OK : status_fail(ERR_INVALID, "%s: longer than %zu characters", where, bytes - 1);
 }
 
-/* `offload: {params: nvme, grads: cpu}`, as if written params=nvme,grads=cpu; alpha, tiles, mesh and lora likewise. */
+/* Sets `offload: {params: nvme, grads: cpu}` as if written params=nvme,grads=cpu; alpha, tiles, mesh and lora likewise. */
 static enum status set_mapping(struct file *f, const struct settings_key *k, const char *where, const yaml_node_t *node)
 {
     const yaml_node_pair_t *pair = node->data.mapping.pairs.start, *end = node->data.mapping.pairs.top;
@@ -112,7 +112,7 @@ static enum status set_mapping(struct file *f, const struct settings_key *k, con
     return settings_key_set(k, where, joined, f->s);
 }
 
-/* `data: {books: 0.7, chats: 0.3}`, as if written books=0.7,chats=0.3. */
+/* Sets `data: {books: 0.7, chats: 0.3}` as if written books=0.7,chats=0.3. */
 static enum status set_weights(struct file *f, const struct settings_key *k, const char *where, const yaml_node_t *node)
 {
     const yaml_node_pair_t *pair = node->data.mapping.pairs.start, *end = node->data.mapping.pairs.top;
