@@ -68,10 +68,7 @@ enum status checkpoint_newest(const char *run, char *path, int path_size);
  * Checks come first: every file's size and hash (ERR_CORRUPT names the file); then configuration, names, shapes and frozen
  * parameters (ERR_INVALID names the first difference). Values that are not finite: ERR_INVALID names the tensor. */
 enum status checkpoint_load(struct session *s, const char *path);
-/* Writes DIR/config.json and DIR/model.safetensors as transformers reads them; beyond `most` bytes several files and their index.
- * Creates DIR (its parent exists); whole files are renamed into place. texts may be NULL. ERR_DIVERGED as for checkpoint_save:
- * the former files stay. */
-enum { EXPORT_ONE_FILE = 0 };
+enum { EXPORT_ONE_FILE = 0 }; /* a value of `most` below */
 #define EXPORT_FILE_BYTES ((int64_t)5000000000) /* the size at which transformers cuts models */
 #define FACTS_FILE "ltrain_run.json"
 #define CARD_FILE "README.md"
@@ -82,6 +79,9 @@ struct export_texts {
     const char *like;
     const char *facts, *card; /* the texts of FACTS_FILE and CARD_FILE */
 };
+/* Writes DIR/config.json and DIR/model.safetensors as transformers reads them; beyond `most` bytes several files and their index.
+ * Creates DIR (its parent exists); whole files are renamed into place. texts may be NULL. ERR_DIVERGED as for checkpoint_save:
+ * the former files stay. */
 enum status checkpoint_export(struct session *s, const char *dir, const struct export_texts *texts, int64_t most);
 /* Copies the files that exports need, config.json and the tokenizer's, from a model's directory to another one (one rank only).
  * Former files of these names are removed. Of a multimodal model the file of its other tensors is copied, too, if `from` has it.

@@ -1,4 +1,4 @@
-/* The release, and the bytes of the program that runs. */
+/* Identifying a build: its release, and a hash of the running program's bytes. */
 #include "cli/build.h"
 
 #include "base/num.h"
@@ -15,12 +15,12 @@ const char build_version[] = "ltrain " LTRAIN_VERSION " (commit " LTRAIN_COMMIT 
 
 struct build {
     char version[32];
-    uint64_t xxh3; /* of the executable: two builds of one version differ, too */
+    uint64_t xxh3; /* hash of the executable: two builds of one version differ, too */
 };
 
 static enum status identify(struct build *b)
 {
-    static const char path[] = "/proc/self/exe"; /* the file that was started, even if another one lies in its place now */
+    static const char path[] = "/proc/self/exe"; /* the file that was started, even if another one has taken its place */
     char chunk[1 << 16];
     ssize_t n;
     off_t at = 0;

@@ -1,4 +1,4 @@
-/* `ltrain export`: reads its arguments. */
+/* `ltrain export`: reading its arguments. */
 #include "cli/export.h"
 
 #include "train/export.h"

@@ -2,7 +2,7 @@
 #ifndef LTRAIN_CLI_EXPORT_H
 #define LTRAIN_CLI_EXPORT_H
 
-/* Returns the exit status. argv: what follows the command's name. */
+/* Runs the command and returns the exit status. argv: the arguments behind the command's name. */
 int export_command(int argc, char **argv);
 
 #endif

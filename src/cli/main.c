@@ -93,7 +93,7 @@ static enum status write_picture(const struct plan *plan, const struct model *mo
     return result_file_end(&x, plan_write_svg(plan, model, x.f));
 }
 
-/* Checks a few steps: a file's steps and epochs are those of a training run. */
+/* Checks a few steps. Steps and epochs of a file are a training run's and do not count here. */
 static enum status check_command(struct settings *s, struct comm *c)
 {
     if (s->epochs > 0 && settings_is_typed(s, "epochs"))
@@ -101,7 +101,8 @@ static enum status check_command(struct settings *s, struct comm *c)
     return check_run(s, c, settings_is_typed(s, "steps") ? s->plan.steps : CHECK_STEPS);
 }
 
-/* What takes long, with a sign of life; after the table only where it does not disturb what shows that (less). */
+/* Finds what decisions are worth, which takes long, and shows progress. Advice after the table shows progress only where that
+ * disturbs no pager. */
 static enum status find_decisions(const struct plan *plan, const struct model *model, const struct settings *s,
                                   const struct comm *comm, struct explanation *out)
 {
@@ -121,7 +122,7 @@ static enum status find_advice(const struct plan *plan, const struct model *mode
     return st;
 }
 
-/* The table or JSON, what could be changed, the picture, and the sentence if it does not fit. */
+/* Writes the table or JSON, advice, the picture, and the message if the plan does not fit. */
 static enum status write_plan(const struct plan *plan, const struct model *model, const struct settings *s,
                               const struct comm *comm)
 {
@@ -157,7 +158,7 @@ static enum status write_plan(const struct plan *plan, const struct model *model
     return plan->fits ? OK : train_say_length(s, s->plan.seq_len, refuse_advised(plan, &s->plan, &advice));
 }
 
-/* Of a length that is not the longest. */
+/* Refuses a plan that does not fit, for a length that is not the longest. */
 static enum status refuse_length(const struct plan *plan, const struct model *model, const struct settings *s)
 {
     struct plan_request request = s->plan;
@@ -173,7 +174,7 @@ static enum status plan_command(struct settings *s, struct comm *c)
     TRY(s->svg ? result_file_check("svg", s->svg, s) : OK); /* before planning, which may take long */
     TRY(train_open_model(s, &model));
     enum status st = train_plan(s, c, comm_size(c) > 1 ? comm_size(c) : train_planned_ranks(s), model, &plans, limit);
-    if (st == OK && s->max_seq) { /* of the length that was found */
+    if (st == OK && s->max_seq) { /* the model for the length that was found */
         model_destroy(model);
         model = NULL;
         st = train_open_model(s, &model);
@@ -189,7 +190,7 @@ static enum status plan_command(struct settings *s, struct comm *c)
     return st;
 }
 
-/* Whether one of the arguments is that option; what else there is does not count. */
+/* Tells whether one of the arguments is that option, whatever the others are. */
 static int asks_for(int argc, char **argv, const char *option, const char *letter)
 {
     for (int i = 1; i < argc; i++)
@@ -215,7 +216,7 @@ static void print_help(enum settings_use use)
     settings_help(use, stdout);
 }
 
-#define DRIVE_PATIENCE 30 /* seconds until it is said that a drive does not answer */
+#define DRIVE_PATIENCE 30 /* seconds until a message says that a drive does not answer */
 
 static struct comm *watching;
 
@@ -229,7 +230,8 @@ static void say_of_drive(const char *sentence)
     fprintf(stderr, "ltrain: %s%s\n", rank, sentence);
 }
 
-/* Threads inside the kernel come back for nobody; the nvme tier's files are known as a dead run's to the next one. */
+/* Ends the process while a drive does not answer: threads inside the kernel cannot be waited for. The next run recognises the
+ * nvme tier's files as a dead run's. */
 static void give_up_drive(const char *sentence)
 {
     if (comm_speak(watching))
@@ -237,7 +239,7 @@ static void give_up_drive(const char *sentence)
     _exit(1);
 }
 
-/* Before the settings are read, which may lie on such a drive. */
+/* Begins to watch drives, before the settings are read, which may lie on such a drive. */
 static enum status watch_drives(struct comm *c, int argc, char **argv)
 {
     watching = c;
@@ -248,7 +250,7 @@ static enum status watch_drives(struct comm *c, int argc, char **argv)
                                                            .end = give_up_drive}));
 }
 
-/* The command line as a shell reads it; NULL: out of memory. */
+/* Returns the command line quoted for a shell; NULL: out of memory. */
 static char *command_text(int argc, char **argv)
 {
     char *text = NULL;
@@ -276,14 +278,14 @@ static enum status train(struct settings *s, struct comm *c, int argc, char **ar
     return st;
 }
 
-/* This process touches no drive from here on, and signals are for the thread that waits for the ranks. */
+/* Starts the ranks. From here on this process touches no drive, and signals are for the thread that waits for the ranks. */
 static enum status start_ranks(const struct settings *s, char **argv, int *code)
 {
     watch_stop();
     return ranks_start(s->plan.ranks, argv, s->json ? stderr : stdout, code);
 }
 
-/* *code: the exit status, if all goes well. */
+/* Runs a command. *code: the exit status, if all goes well. */
 static enum status command(struct comm *c, int first, int argc, char **argv, int *code)
 {
     struct settings s;
@@ -297,9 +299,10 @@ static enum status command(struct comm *c, int first, int argc, char **argv, int
                            "there is no command '%s'; the commands are train, plan, check, data, eval, sample, export and tokenize", name));
     TRY(ranks_read_settings(c, argc - first, argv + first, use, &s));
     watch_set_timeouts(s.drive_timeout, s.device_timeout);
-    FILE *notes = s.json || use == SETTINGS_SAMPLE ? stderr : stdout; /* an answer stands alone */
+    FILE *notes = s.json || use == SETTINGS_SAMPLE ? stderr : stdout; /* stdout is for the answer alone */
     const char *instead = "give the model's directory by --model, and the adapter by --adapter";
-    const int passes_on = comm_size(c) == 1 && s.plan.ranks > 1 && (use == SETTINGS_TRAIN || use == SETTINGS_EVAL); /* to ranks, which say it */
+    /* the ranks started from here print it */
+    const int passes_on = comm_size(c) == 1 && s.plan.ranks > 1 && (use == SETTINGS_TRAIN || use == SETTINGS_EVAL);
     enum status st = train_resolve_model(&s, instead, comm_rank(c) == 0 && !passes_on ? notes : NULL);
     if (st == OK && (use == SETTINGS_SAMPLE || use == SETTINGS_EVAL))
         st = train_take_texts(&s);
@@ -326,11 +329,13 @@ static enum status command(struct comm *c, int first, int argc, char **argv, int
     return st;
 }
 
-/* libgomp's idle threads look 300,000 times before they sleep. Beside another busy program that is time in which the thread they
- * wait for does not run: steps took 11 times as long instead of twice. Where there are more threads than cores, it looks 100
- * times only, and a host lane's threads are more: what then sleeps between two ops takes 0.1 ms to wake, and steps with updates
- * on the host took up to 25% longer. So they look a thousand times, always (active: where there are more threads than cores,
- * too). libgomp reads the environment before main() does. */
+/* Restarts the program so that libgomp's idle threads spin 1,000 times before they sleep; libgomp reads the environment before
+ * main().
+ *
+ * By default they spin 300,000 times. Beside another busy program, the thread that they wait for does not run meanwhile: steps took 11
+ * times as long instead of twice. With more threads than cores, as with those of a host lane, libgomp spins only 100 times. Waking up
+ * between two ops then takes 0.1 ms: steps with updates on the host took up to 25% longer. OMP_WAIT_POLICY=active applies our number
+ * there, too. */
 #define SPINS "1000"
 
 static void spin_briefly(char **argv)
@@ -344,7 +349,8 @@ static void spin_briefly(char **argv)
     execv(self, argv);
 }
 
-/* glibc reserves 64 MiB of addresses for each thread that allocates: where they are limited (RLIMIT_AS), threads share one arena. */
+/* Makes threads share one arena if addresses are limited (RLIMIT_AS): glibc reserves 64 MiB of addresses for each thread that
+ * allocates. */
 static void save_addresses(void)
 {
     struct rlimit limit;
@@ -356,7 +362,7 @@ int main(int argc, char **argv)
 {
     spin_briefly(argv);
     save_addresses();
-    signal(SIGXFSZ, SIG_IGN); /* what goes beyond the limit of a file's size fails with EFBIG, and that is said */
+    signal(SIGXFSZ, SIG_IGN); /* writes beyond the limit of a file's size fail with EFBIG, which is reported */
     int first = argc > 1 && argv[1][0] != '-' ? 2 : 1, flags_n = argc > first ? argc - first : 0, code = 0;
     struct launch_flags flags;
     struct launch launch;
@@ -379,7 +385,7 @@ int main(int argc, char **argv)
         return 0;
     }
     st = comm_create(&launch, settings_patience(flags_n, argv + first, "comm-timeout"), &comm);
-    if (st != OK && launch.size > 1) { /* each for itself: perhaps there is no other */
+    if (st != OK && launch.size > 1) { /* each rank prints by itself: perhaps there is no other */
         fprintf(stderr, "ltrain: rank %d: %s\n", launch.rank, status_message());
         return st == ERR_INVALID ? 2 : 1;
     }

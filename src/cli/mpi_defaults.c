@@ -1,4 +1,4 @@
-/* The environment of mpiexec for ranks of one machine. */
+/* Setting the environment of mpiexec for ranks of one machine. */
 #include "cli/mpi_defaults.h"
 
 #include "base/disk.h"
@@ -12,7 +12,7 @@
 #include <string.h>
 #include <unistd.h>
 
-/* Returns 1 if PATH has the program. */
+/* Tells whether PATH has the program. */
 static int is_on_path(const char *name)
 {
     char path[PATH_MAX], *copy = strdup(getenv("PATH") ? getenv("PATH") : ""), *at = copy, *directory;
@@ -33,7 +33,7 @@ static void set_default(const char *name, const char *value, char *ours, size_t 
     snprintf(ours + n, size - n, "%s:", name);
 }
 
-/* Ranks of one machine send through shared memory, for which a container may have no room. */
+/* Chooses how ranks of one machine send: through shared memory, or over TCP if a container has no room for that. */
 static void choose_transport(int n, FILE *notes, char *ours, size_t size)
 {
     char why[192];
@@ -49,8 +49,8 @@ static void choose_transport(int n, FILE *notes, char *ours, size_t size)
     fflush(notes);
 }
 
-/* Returns 1 if mpiexec's files, some 12 MiB, can lie there. Where they cannot, Open MPI 4.1 hangs, or fails without a word of
- * ours. */
+/* Tells whether the directory has room for mpiexec's files, some 12 MiB. Without room, Open MPI 4.1 hangs, or fails without a
+ * message of ours. */
 static int has_session_room(const char *directory, char *free_text)
 {
     const int64_t need = (int64_t)32 << 20;
@@ -63,7 +63,7 @@ static int has_session_room(const char *directory, char *free_text)
     return disk_room(&disk) >= need;
 }
 
-/* Open MPI's directory for a job is in TMPDIR and the like, which may be full. */
+/* Chooses Open MPI's directory for a job, since the usual one (TMPDIR and the like) may be full. */
 static void choose_session_directory(FILE *notes, char *ours, size_t size)
 {
     static const char *const variables[] = {"OMPI_MCA_orte_tmpdir_base", "TMPDIR", "TEMP", "TMP"};
@@ -84,7 +84,7 @@ static void choose_session_directory(FILE *notes, char *ours, size_t size)
         }
 }
 
-/* Variables instead of options: another MPI's mpiexec does not stumble over them, and what the user has set stays. */
+/* Sets variables instead of options, so that another MPI's mpiexec accepts the command line and the user's own variables stay. */
 void mpi_defaults_set(int n, FILE *notes)
 {
     char ours[512] = ":";
@@ -92,8 +92,8 @@ void mpi_defaults_set(int n, FILE *notes)
         {"OMPI_MCA_rmaps_base_oversubscribe", "1"},     /* more ranks than cores */
         {"OMPI_MCA_hwloc_base_binding_policy", "none"}, /* else up to two ranks get one core each, whatever their threads */
         {"OMPI_MCA_pml", "ob1"},                        /* one machine: start in 22 ms, not 239 with Open MPI 4.1 */
-        {"OMPI_MCA_orte_execute_quiet", "1"},           /* the sentence is ours */
-        {"OMPI_MCA_odls_base_sigkill_timeout", "2"},    /* twice: time to say why */
+        {"OMPI_MCA_orte_execute_quiet", "1"},           /* ltrain prints the message */
+        {"OMPI_MCA_odls_base_sigkill_timeout", "2"},    /* seconds, twice: time to say why */
         {"PRTE_MCA_rmaps_default_mapping_policy", ":oversubscribe"}, /* Open MPI 5 */
         {"PRTE_MCA_hwloc_default_binding_policy", "none"},
     };
@@ -102,7 +102,7 @@ void mpi_defaults_set(int n, FILE *notes)
     for (size_t i = 0; i < sizeof defaults / sizeof defaults[0]; i++)
         set_default(defaults[i][0], defaults[i][1], ours, sizeof ours);
     setenv(LAUNCH_DEFAULTS, ours, 1);
-    if (!is_on_path("ssh") && !is_on_path("rsh")) /* Open MPI 4 wants one, though all ranks are here; containers have none */
+    if (!is_on_path("ssh") && !is_on_path("rsh")) /* Open MPI 4 asks for one even for local ranks; containers have none */
         setenv("OMPI_MCA_plm", "isolated", 0);
     if (geteuid() == 0) {
         setenv("OMPI_ALLOW_RUN_AS_ROOT", "1", 0);

@@ -1,11 +1,11 @@
-/* The environment of mpiexec for ranks of one machine. Private to src/cli. */
+/* Setting the environment of mpiexec for ranks of one machine. Private to src/cli. */
 #ifndef LTRAIN_CLI_MPI_DEFAULTS_H
 #define LTRAIN_CLI_MPI_DEFAULTS_H
 
 #include <stdio.h>
 
-/* Sets variables that the user has not set, for n ranks on this machine, and LAUNCH_DEFAULTS (comm/launch.h); `notes` gets a
- * remark where shared memory or the directory for files has no room and another way is taken. */
+/* Sets variables that the user has not set, for n ranks on this machine, and LAUNCH_DEFAULTS (comm/launch.h). `notes` gets a
+ * remark if shared memory or the directory for files has no room and another way is taken. */
 void mpi_defaults_set(int n, FILE *notes);
 
 #endif

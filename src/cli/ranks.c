@@ -1,4 +1,4 @@
-/* Several processes as one program: starting them, one set of settings, one voice on the terminal, one end. */
+/* Running several processes as one program: one start, one set of settings, one voice on the terminal, one end. */
 #include "cli/ranks.h"
 
 #include "base/clock.h"
@@ -26,7 +26,7 @@ void ranks_hush(const struct launch *l)
         fclose(stdout);
 }
 
-/* In a process group of its own: a terminal's ^C is for this process, which passes it on. */
+/* Becomes mpiexec, in a process group of its own: a terminal's ^C goes to the parent, which passes it on. */
 static void become_mpiexec(char **args, const sigset_t *mask, const int ends[2])
 {
     dup2(ends[0], STDOUT_FILENO);
@@ -41,25 +41,28 @@ static void become_mpiexec(char **args, const sigset_t *mask, const int ends[2])
     _exit(2);
 }
 
-/* What the user wants: the last signal, and how many asked for the end. */
+/* The user's wish to stop: the last signal, and the number of requests. */
 struct stop {
     int number, times;
     int64_t came_ns;
-    int64_t next_ns; /* when mpiexec is told again */
+    int64_t next_ns; /* time at which mpiexec is told again */
     int64_t pause_ns;
 };
 
 static const int64_t SECOND = 1000000000;
 
-/* The first signal asks for the end; ^C and SIGTERM ask again, but not within a moment: timeout(1) sends a process two. */
+/* Tells whether a signal asks to stop. The first one does; later ^C and SIGTERM ask again, but not within 0.3 s: timeout(1) sends
+ * a process two. */
 static int asks(const struct stop *s, int number, int64_t now)
 {
     return s->times == 0 || ((number == SIGINT || number == SIGTERM) && now - s->came_ns > SECOND * 3 / 10);
 }
 
-/* mpiexec would end the ranks within seconds of SIGTERM or ^C; SIGUSR1 it passes on, and ranks take it as they take these. While
- * it starts it loses signals, so it is told again and again, which a rank takes for one signal; and it may hang when it is ended
- * then, so it is killed in the end (the ranks leave when it has gone). */
+/* Tells mpiexec to stop the ranks, with growing pauses. SIGTERM or ^C would make it end them within seconds; SIGUSR1 it passes
+ * on, and ranks take that as a request to stop.
+ *
+ * While mpiexec starts it loses signals, so the request is repeated, which a rank takes as one. If mpiexec is ended then, it may
+ * hang, so at last it is killed; the ranks leave once it is gone. */
 static void tell(pid_t mpiexec, struct stop *s, int64_t now)
 {
     int killing = s->times > 2 || (s->times == 2 && s->pause_ns > 0);
@@ -70,7 +73,7 @@ static void tell(pid_t mpiexec, struct stop *s, int64_t now)
     s->next_ns = now + s->pause_ns;
 }
 
-/* Waits for mpiexec's end and returns its wait status; signals of `wanted`, which are blocked, are taken meanwhile. */
+/* Waits for mpiexec's end and returns its wait status; meanwhile it takes signals of `wanted`, which are blocked. */
 static int wait_for(pid_t mpiexec, const sigset_t *wanted, FILE *notes, struct stop *s)
 {
     const struct timespec moment = {.tv_nsec = SECOND / 20};
@@ -91,13 +94,14 @@ static int wait_for(pid_t mpiexec, const sigset_t *wanted, FILE *notes, struct s
     return state;
 }
 
-/* What a program does to itself; nobody sends these. */
+/* Tells whether a signal comes from a program's own fault; nobody sends these. */
 static int is_crash(int number)
 {
     return number == SIGSEGV || number == SIGBUS || number == SIGFPE || number == SIGILL || number == SIGABRT;
 }
 
-/* The others say which rank has died, if they know each other by then, and nobody else says by what. */
+/* Prints the signal that ended a rank. The other ranks say which rank has died, if they are connected by then, but not by which
+ * signal. */
 static void say_signal(int number)
 {
     fprintf(
@@ -106,8 +110,11 @@ static void say_signal(int number)
         number, strsignal(number), number == SIGKILL ? ", by hand or by the kernel for want of memory (dmesg)" : "");
 }
 
-/* mpiexec exits with 128 + n where a rank has ended by signal n: a rank's crash stays one, whatever was asked for. Its own end by
- * a signal is the one that was asked for, if one was: Open MPI 4.1's crashes when a rank goes while it connects. */
+/* Returns the exit code for mpiexec's wait status. mpiexec exits with 128 + n if a rank has ended by signal n; a rank's crash
+ * stays one, whatever was asked for.
+ *
+ * If mpiexec itself ends by a signal after a request to stop, the requested signal counts: Open MPI 4.1's mpiexec crashes when a
+ * rank goes while it connects. */
 static int end_code(int state, const struct stop *s)
 {
     int killed = WIFSIGNALED(state), code = killed ? 128 + WTERMSIG(state) : WEXITSTATUS(state);
@@ -123,8 +130,8 @@ static int end_code(int state, const struct stop *s)
     return code;
 }
 
-/* The signals that are passed on. What nohup has set stays; a shell's background processes are started with ^C ignored, but one
- * that is sent is meant. */
+/* Chooses the signals that are passed on. Signals that nohup ignores stay ignored. ^C is passed on even if it is ignored, as in a
+ * shell's background processes: one that arrives is meant. */
 static void choose_signals(sigset_t *wanted)
 {
     static const int others[] = {SIGHUP, SIGUSR1, SIGUSR2, SIGXCPU};
@@ -138,7 +145,7 @@ static void choose_signals(sigset_t *wanted)
             sigaddset(wanted, others[i]);
 }
 
-/* Starts mpiexec with pipes for what it prints, and waits for it; its exit status. */
+/* Starts mpiexec with pipes for its output, and waits for it; *code: its exit status. */
 static enum status run_piped(char **args, struct relay relay[2], const int ends[2], FILE *notes, int *code)
 {
     sigset_t wanted, mask;
@@ -146,9 +153,9 @@ static enum status run_piped(char **args, struct relay relay[2], const int ends[
     enum status st = OK;
     fflush(stdout);
     choose_signals(&wanted);
-    sigprocmask(SIG_BLOCK, &wanted, &mask); /* until the end: none is lost */
+    sigprocmask(SIG_BLOCK, &wanted, &mask); /* until the end, so that none is lost */
     signal(SIGPIPE, SIG_IGN);               /* here and in mpiexec: output that nobody reads ends nothing */
-    signal(SIGCHLD, SIG_DFL);               /* ignored, as whoever starts us may leave it, it would take mpiexec's status away */
+    signal(SIGCHLD, SIG_DFL);               /* if inherited as ignored, mpiexec's status would be lost */
     pid_t pid = fork();
     if (pid == 0)
         become_mpiexec(args, &mask, ends);
@@ -217,7 +224,7 @@ enum status ranks_start(int n, char **argv, FILE *notes, int *code)
 
 #define SAME_ELSEWHERE "do all hosts see the same options and configuration files?"
 
-/* All ranks name the directory of rank 0's second, unless options name one. */
+/* Gives all ranks the directory that rank 0 has named by its clock, unless options name one. */
 static enum status share_out(struct comm *c, int given, struct settings *s)
 {
     struct {
@@ -243,7 +250,7 @@ static enum status share_out(struct comm *c, int given, struct settings *s)
     return comm_agree(c, st);
 }
 
-/* The first line that is another one in the two texts of "key: value" lines. */
+/* Fails with the first line that differs between two texts of "key: value" lines. */
 static enum status name_difference(const char *own, const char *first)
 {
     while (*own || *first) {
@@ -256,7 +263,7 @@ static enum status name_difference(const char *own, const char *first)
     return OK;
 }
 
-/* Every rank's settings with rank 0's. */
+/* Compares every rank's settings with rank 0's. */
 static enum status compare(struct comm *c, const struct settings *s)
 {
     char *text = NULL, *first = NULL;
@@ -283,7 +290,7 @@ out:
     return st;
 }
 
-/* A mesh in the file of a run that is resumed holds for as many ranks as the run had; others take one anew. */
+/* Clears the mesh of a resumed run's file if the number of ranks has changed; it is then chosen anew. */
 static void adapt_mesh(const struct comm *c, int argc, char **argv, struct settings *s)
 {
     int given = settings_given(argc, argv, "mesh") || settings_given(argc, argv, "sp");
@@ -335,8 +342,8 @@ int ranks_leave(struct comm *c, enum status st)
     fflush(stdout);
     int several = c && comm_size(c) > 1, together = st == OK || (several && !comm_broken(c) && comm_agreed(c));
     if (several)
-        signal(SIGTERM, SIG_IGN); /* by mpiexec, when a rank has died: there is time to say so */
-    if (several && together && comm_barrier(c) != OK && st == OK) { /* a rank that dies now is named, too */
+        signal(SIGTERM, SIG_IGN); /* sent by mpiexec when a rank has died: leaves time to say so */
+    if (several && together && comm_barrier(c) != OK && st == OK) { /* names a rank that dies now, too */
         snprintf(sentence, sizeof sentence, "%s", status_message());
         st = ERR_PEER;
         together = 0;
@@ -346,7 +353,7 @@ int ranks_leave(struct comm *c, enum status st)
             fprintf(stderr, "ltrain: rank %d: %s\n", comm_rank(c), sentence);
         comm_fail(c, st, sentence);
         comm_destroy(c);
-        _exit(exit_status(st)); /* MPI's own way out would wait for the others */
+        _exit(exit_status(st)); /* MPI's own exit would wait for the other ranks */
     }
     if (st != OK && (!several || comm_rank(c) == 0))
         fprintf(stderr, "ltrain: %s\n", sentence);

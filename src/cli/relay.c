@@ -22,14 +22,14 @@ int relay_open(struct relay *r, int to, int *end)
     return 0;
 }
 
-/* 0: all of it is written. */
+/* Writes all of the text; returns 0 on success. */
 static int put(int to, const char *text, size_t bytes)
 {
     while (bytes > 0) {
         ssize_t n = write(to, text, bytes);
         if (n < 0 && errno == EINTR)
             continue;
-        if (n < 0 && errno == EAGAIN) { /* full for a moment: whoever shares it has made it non-blocking */
+        if (n < 0 && errno == EAGAIN) { /* full for a moment: another process has made it non-blocking */
             poll(&(struct pollfd){.fd = to, .events = POLLOUT}, 1, -1);
             continue;
         }

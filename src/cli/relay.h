@@ -1,5 +1,4 @@
-/* What mpiexec prints, passed on. It ends its ranks when what it prints to is closed; this goes on reading. Private to src/cli.
- */
+/* Passing on mpiexec's output. mpiexec ends its ranks when its output is closed; a relay goes on reading. Private to src/cli. */
 #ifndef LTRAIN_CLI_RELAY_H
 #define LTRAIN_CLI_RELAY_H
 
@@ -9,16 +8,16 @@
 struct relay {
     int from, to; /* descriptors: of a pipe, of this process */
     int started;
-    const char *unread; /* said on stderr once nothing can be written to `to` any more, or NULL */
-    atomic_int over;    /* what is in the pipe is all that comes */
+    const char *unread; /* message on stderr once nothing can be written to `to` any more, or NULL */
+    atomic_int over;    /* 1: nothing more will come into the pipe */
     pthread_t thread;
 };
 
-/* A pipe, whose other end the child takes and everybody else closes: *end. -1 with errno. */
+/* Opens a pipe. *end: its other end, which the child takes and all others close. Returns -1 with errno on failure. */
 int relay_open(struct relay *r, int to, int *end);
-/* Begins to pass on; without a thread nothing is passed on, and -1 with errno returned. */
+/* Starts to pass on. Without a thread it passes nothing on and returns -1 with errno. */
 int relay_start(struct relay *r);
-/* Passes on what is left, and closes the pipe. */
+/* Passes on the rest, and closes the pipe. */
 void relay_end(struct relay *r);
 
 #endif

@@ -2,7 +2,7 @@
 #ifndef LTRAIN_CLI_TOKENIZE_H
 #define LTRAIN_CLI_TOKENIZE_H
 
-/* The arguments behind the command's name; the exit status. */
+/* Runs the command with the arguments behind its name; returns the exit status. */
 int tokenize_command(int argc, char **argv);
 
 #endif
