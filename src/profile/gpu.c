@@ -9,14 +9,14 @@
 #include <string.h>
 #include <sys/mman.h>
 
-#define ARENA ((int64_t)2 << 30)        /* operands: more than caches hold */
-#define PINNED ((int64_t)256 << 20)     /* that is copied each way */
-#define BLOCK ((int64_t)16 << 20)       /* of one copy */
-#define SMALL_ARENA ((int64_t)48 << 20) /* the same where the GPU is none */
+#define ARENA ((int64_t)2 << 30)        /* bytes for operands: more than caches hold */
+#define PINNED ((int64_t)256 << 20)     /* bytes that are copied each way */
+#define BLOCK ((int64_t)16 << 20)       /* bytes of one copy */
+#define SMALL_ARENA ((int64_t)48 << 20) /* the same for the tests' fake GPU */
 #define SMALL_PINNED ((int64_t)4 << 20)
 #define SMALL_BLOCK ((int64_t)1 << 20)
 #define SMALL_FLOPS (1 << 22)
-#define PEAK_SIDE 8192 /* of the product that counts as the peak */
+#define PEAK_SIDE 8192 /* m, n and k of the product that counts as the peak */
 #define BYTE 0x3c      /* a byte that repeated is 0.0115 */
 #define RUN_SECONDS 2e-3
 #define SUBMISSIONS BACKEND_EVENTS /* each has an event of its own */
@@ -29,10 +29,10 @@ struct gpu_bench {
     const struct target *target;
     char *host; /* pinned */
     int64_t bytes, pinned, block;
-    int small; /* the GPU is none: its kernels are the processor's, and it is tried out only */
+    int small; /* 1: the tests' fake GPU, whose kernels are the CPU's; the measurement is only tried out */
 };
 
-/* Submitted again and again with operands that lie `stride` bytes further each time. */
+/* A call that is submitted again and again, with operands that lie `stride` bytes further each time. */
 struct gpu_call {
     enum op_kind op;
     struct op_attrs attrs;
@@ -50,7 +50,7 @@ static enum status submit(struct gpu_bench *g, const struct gpu_call *c, int tur
     return backend_status(b, b->kernels[c->op](&c->attrs, arg, b->stream[LANE_COMPUTE]));
 }
 
-/* Seconds of one of n submissions, between events of the stream. */
+/* Measures the seconds of one of n submissions, between events of the stream. */
 static enum status time_some(struct gpu_bench *g, const struct gpu_call *c, int n, double *seconds)
 {
     struct backend *b = g->b;
@@ -64,7 +64,7 @@ static enum status time_some(struct gpu_bench *g, const struct gpu_call *c, int 
     return OK;
 }
 
-/* The least of some measurements: what disturbs makes them longer. */
+/* Takes the least of some measurements: disturbances make them longer. */
 static enum status time_call(struct gpu_bench *g, const struct gpu_call *c, double *best)
 {
     double once;
@@ -108,7 +108,8 @@ static enum status product_rate(struct gpu_bench *g, enum dtype type, enum gemm_
     return OK;
 }
 
-/* What is too much for a GPU that is none has the rate of what is a step smaller in its largest size. */
+/* Measures all products. On the fake GPU, a shape that is too large has the rate of the shape with its first size above the
+ * smallest a step smaller. */
 static enum status products(struct gpu_bench *g, enum dtype type, struct hardware *h)
 {
     static const int64_t grid[GEMM_SIZES] = {64, 256, 1024, 4096};
@@ -171,7 +172,7 @@ static enum status attention_flops(struct gpu_bench *g, enum op_kind op, const s
 
 static enum status attentions(struct gpu_bench *g, enum dtype type, struct hardware *h)
 {
-    static const int dims[] = {64, 128, 256}; /* wider than 128, Hopper has other kernels backward */
+    static const int dims[] = {64, 128, 256}; /* heads wider than 128 have other kernels backward on Hopper */
     static const int64_t lengths[] = {1024, 4096, 16384, 65536};
     memset(h->device.attention[type], 0, sizeof h->device.attention[type]);
     for (int d = 0; d < 3; d++) {
@@ -202,7 +203,7 @@ static enum status copy_all(struct gpu_bench *g, enum lane lane, double *rate)
     return OK;
 }
 
-/* Both ways at once, beside products. */
+/* Measures copies both ways at once, beside products. */
 static enum status copies(struct gpu_bench *g, struct hardware *h)
 {
     struct backend *b = g->b;
@@ -213,7 +214,7 @@ static enum status copies(struct gpu_bench *g, struct hardware *h)
     const int64_t bytes[] = {2 * g->pinned, side * side * 4, side * side * dtype_size(type), side * side * dtype_size(type),
                              g->target->workspace(g->target, OP_GEMM, &c.attrs, 0)};
     TRY(lay_out(g, bytes, 5, &c));
-    memmove(c.arg, c.arg + 1, 4 * sizeof *c.arg); /* what is copied lies before the operands */
+    memmove(c.arg, c.arg + 1, 4 * sizeof *c.arg); /* the copied memory lies before the operands */
     c.sets = 1;
     TRY(backend_status(b, b->prepare(b, OP_GEMM, &c.attrs, c.arg)));
     TRY(backend_status(b, b->record(b, LANE_COMPUTE, BACKEND_BEGAN)));
@@ -230,7 +231,7 @@ static enum status copies(struct gpu_bench *g, struct hardware *h)
     return backend_status(b, b->join(b));
 }
 
-/* What an instruction costs that has next to nothing to do. */
+/* Measures the cost of an instruction with next to nothing to do. */
 static enum status submission(struct gpu_bench *g, struct hardware *h)
 {
     struct backend *b = g->b;

@@ -13,7 +13,7 @@
 #include <string.h>
 
 #define REPEATS 5
-#define TRIES 4 /* of what is far slower than something smaller: another process was in the way */
+#define TRIES 4 /* tries of a rate far below that of a smaller shape: another process was in the way */
 
 static int compare_double(const void *a, const void *b)
 {
@@ -21,7 +21,8 @@ static int compare_double(const void *a, const void *b)
     return x < y ? -1 : x > y;
 }
 
-/* Seconds of one run: the median of up to 5, until `seconds` have passed, after one to warm up; that one, if it takes as long. */
+/* Returns the seconds of one run: the median of up to REPEATS, until `seconds` have passed, after one to warm up. If that one
+ * takes as long as `seconds`, its time counts. */
 static double profile_time(void (*run)(void *), void *user, double seconds)
 {
     double t[REPEATS], began = clock_seconds();
@@ -30,7 +31,7 @@ static double profile_time(void (*run)(void *), void *user, double seconds)
     double once = clock_seconds() - began;
     if (once >= seconds)
         return once;
-    int inner = once < 1e-4 ? (int)(1e-4 / (once + 1e-7)) + 1 : 1; /* beyond the clock's grain */
+    int inner = once < 1e-4 ? (int)(1e-4 / (once + 1e-7)) + 1 : 1; /* longer than the clock's grain */
     began = clock_seconds();
     while (n < REPEATS && (n == 0 || clock_seconds() - began < seconds)) {
         double start = clock_seconds();
@@ -56,7 +57,8 @@ static void run_call(void *user)
     (void)c->kernel(&c->attrs, c->arg, &c->stream);
 }
 
-/* Beyond GEMM_LIMIT multiplications (5 ms on two cores) a shape has the rate of the one with its largest size a step smaller. */
+/* Most multiplications of a product that is measured (5 ms on two cores). A larger shape has the rate of the one with its largest
+ * size a step smaller. */
 #define GEMM_LIMIT (1ll << 29)
 #define GEMM_LIMIT_AMX (1ll << 32) /* takes about as long */
 
@@ -65,7 +67,7 @@ enum { SLOW = 4096 * 4096 };
 /* A byte that repeated is 0.0115 in both types: memory must be written once, or all its pages are one page of zeros. */
 #define SMALL 0x3c
 
-/* m, n and k of a grid point; 0 if it is too large to measure. */
+/* Sets m, n and k of a grid point; returns 0 if it is too large to measure. */
 static int gemm_shape(int index, enum dtype type, int64_t size[3])
 {
     static const int64_t grid[GEMM_SIZES] = {64, 256, 1024, 4096};

@@ -1,4 +1,4 @@
-/* Rates of copies and drives, and what compute loses beside each lane. */
+/* Rates of copies and drives, and the slowdown of compute beside each lane. */
 #include "profile/profile.h"
 
 #include "base/clock.h"
@@ -19,12 +19,13 @@
 /* Blocks of the size of an update group, over more memory than caches hold. */
 #define BLOCK (4ll << 20)
 #define BLOCKS 64
-#define SIDE 512 /* of the product that is timed beside other lanes */
+#define SIDE 512 /* m, n and k of the product that is timed beside other lanes */
 #define BESIDE_SECONDS 0.3
 #define SHORT (256ll << 10) /* bytes of small models' chunks */
-#define SINGLE_BLOCKS 8     /* of which short extents are moved one after the other */
+#define SINGLE_BLOCKS 8     /* number of blocks whose short extents are moved one after the other */
 #define THROTTLE 1e9        /* bytes per second */
-#define MOST_COPIED 100e9   /* the same: a line through short and long copies that falls is a disturbed one */
+/* bytes per second: limit for disturbed measurements, in which long copies seem to cost no more than short ones */
+#define MOST_COPIED 100e9
 
 struct bench {
     char *from, *to; /* BLOCKS blocks each */
@@ -33,15 +34,15 @@ struct bench {
     int threads;
 };
 
-/* A lane's thread: `work` again and again until told to stop, or once through all blocks. */
+/* A lane's thread: it does `work` again and again until told to stop, or once through all blocks. */
 struct worker {
     struct bench *b;
     enum status (*work)(struct worker *w);
     enum lane lane;
     int first, n;    /* blocks */
-    double throttle; /* copies: bytes per second of the link, 0: none */
-    int64_t piece;   /* copies: bytes of one, a part of a block */
-    int late;        /* copies poison their target */
+    double throttle; /* copies: bytes per second of the link; 0: no limit */
+    int64_t piece;   /* copies: bytes of one copy, a part of a block */
+    int late;        /* 1: copies poison their target */
     atomic_int stop;
     int64_t bytes;
     double seconds;
@@ -59,7 +60,7 @@ static enum status copy_blocks(struct worker *w)
     return OK;
 }
 
-/* A few extents in flight, as the I/O lanes have. */
+/* Moves blocks with a few extents in flight, as the I/O lanes do. */
 static enum status move_blocks(struct worker *w)
 {
     enum store_direction d = w->lane == LANE_READ ? STORE_READ : STORE_WRITE;
@@ -73,7 +74,7 @@ static enum status move_blocks(struct worker *w)
     return ticket ? store_wait(w->b->store, d, ticket) : OK;
 }
 
-/* One short extent after the other, each awaited. */
+/* Moves one short extent after the other, each awaited. */
 static enum status move_singly(struct worker *w)
 {
     enum store_direction d = w->lane == LANE_READ ? STORE_READ : STORE_WRITE;
@@ -87,7 +88,7 @@ static enum status move_singly(struct worker *w)
     return OK;
 }
 
-/* AdamW on fp32 blocks: four arrays of a quarter of the memory each. */
+/* Runs AdamW on fp32 blocks: four arrays of a quarter of the memory each. */
 static enum status update_blocks(struct worker *w)
 {
     int64_t n = BLOCK / 4, part = BLOCKS / 4 * n;
@@ -117,7 +118,7 @@ static void *worker_thread(void *user)
     return NULL;
 }
 
-/* Forward to the caller's thread what went wrong. */
+/* Stops the thread and passes its error on to the caller's. */
 static enum status finish(struct worker *w, pthread_t thread)
 {
     atomic_store(&w->stop, 1);
@@ -135,7 +136,7 @@ static enum status once(struct worker *w, double *rate)
     return w->st == OK ? OK : status_fail(w->st, "%s", w->message);
 }
 
-/* Of a second pass: the first one also touches memory and allocates the drive's blocks. */
+/* Measures the rate of a second pass: the first one also touches memory and allocates the drive's blocks. */
 static enum status warm_rate(const struct worker *like, double *rate)
 {
     struct worker first = *like, second = *like;
@@ -167,8 +168,8 @@ static double product_seconds(struct product *p, double during)
     return (clock_seconds() - began) / n;
 }
 
-/* How much slower compute is beside a lane: the share of the cores that the lane asks for. rate: if not NULL, the lane's bytes
- * per second meanwhile. */
+/* Measures how much slower compute is beside a lane, that is the share of the cores that the lane asks for. rate: NULL, or the
+ * lane's bytes per second meanwhile. */
 static enum status beside(struct product *p, const struct worker *like, double *share, double *rate)
 {
     pthread_t thread;
@@ -186,7 +187,8 @@ static enum status beside(struct product *p, const struct worker *like, double *
     return OK;
 }
 
-/* Seconds that compute loses by one throttled copy of `piece` bytes; *late: that it lasts beyond its link's time. */
+/* Measures the seconds that compute loses by one throttled copy of `piece` bytes. *late: seconds that the copy lasts beyond its
+ * link's time. */
 static enum status beside_throttled(struct product *p, const struct worker *like, int64_t piece, double *lost, double *late)
 {
     struct worker w = *like;
@@ -199,7 +201,7 @@ static enum status beside_throttled(struct product *p, const struct worker *like
     return OK;
 }
 
-/* What throttled copies cost compute: a line through short and long ones. */
+/* Measures compute's loss by throttled copies: a line through short and long ones. */
 static enum status throttled(struct product *p, const struct worker *w, struct hardware *h)
 {
     double brief, whole, late;
@@ -237,14 +239,14 @@ static enum status both_at_once(struct bench *b, double *sum)
     return r.st != OK ? status_fail(r.st, "%s", r.message) : w.st;
 }
 
-/* Seconds beside compute that a short extent takes longer alone than at the lane's full rate. */
+/* Measures the seconds, beside compute, that a short extent takes longer alone than at the lane's full rate. */
 static enum status idle_lane(struct product *p, const struct worker *like, double full, double *seconds)
 {
     struct worker w = *like;
     double share, rate;
     w.work = move_singly;
     if (w.lane == LANE_WRITE)
-        TRY(once(&w, &rate)); /* what is read must have been written whole */
+        TRY(once(&w, &rate)); /* extents that are read must have been written whole */
     TRY(beside(p, &w, &share, &rate));
     *seconds = fmax(0, SHORT / rate - SHORT / full);
     return OK;

@@ -9,15 +9,15 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { SAMPLES = 4096, MOST_TOKENS = 2048, LONG_TOKENS = 65536 /* of GPUs, whose caches hold what fewer have */ };
+enum { SAMPLES = 4096, MOST_TOKENS = 2048, LONG_TOKENS = 65536 /* GPUs: their caches hold shorter sequences */ };
 
-/* A GPU that is one: programs are bf16 there. */
+/* Tells whether the device is a real GPU, on which programs are bf16. */
 static int is_gpu(const struct settings *s)
 {
     return s->plan.device == DEVICE_CUDA && s->plan.target->capability > 0;
 }
 
-/* What one instruction took. */
+/* Bytes and seconds of one instruction. */
 struct sample {
     enum op_kind op;
     enum dtype type;
@@ -49,7 +49,7 @@ static enum status small_model(enum model_family family, struct model **out)
     return model_create(&c, NULL, 0, out);
 }
 
-/* Small numbers: drawing normal ones would take as long as the steps. */
+/* Fills a unit with small numbers: drawing normal ones would take as long as the steps. */
 static enum status fill_small(void *user, int unit, int64_t first, int64_t n, float *data)
 {
     (void)user;
@@ -111,7 +111,7 @@ static void collect(const struct program *p, const struct trace_event *trace, st
     }
 }
 
-/* A step to warm up, and some with an update that are timed. */
+/* Runs a step to warm up, and times some with an update. */
 static enum status run_model(const struct settings *given, enum model_family family, enum dtype type, int tokens,
                              struct samples *x)
 {
@@ -174,7 +174,7 @@ static int compare_double(const void *a, const void *b)
     return x < y ? -1 : x > y;
 }
 
-/* Points of one op's curve: samples within a factor of 2 in size are one point, their medians. */
+/* Sets the points of one op's curve: samples within a factor of 2 in size become one point, with their median rate. */
 static void set_curve(const struct sample *x, int n, double *scratch, struct curve *c)
 {
     *c = (struct curve){0};

@@ -1,4 +1,4 @@
-/* Measuring this machine and keeping what came out. */
+/* Measuring this machine and keeping the figures. */
 #include "profile/profile.h"
 
 #include "base/clock.h"
@@ -23,14 +23,14 @@
 #include <unistd.h>
 #include <xxhash.h>
 
-#define LONGEST (1 << 20) /* bytes of a machine file; ours are about 20 KiB */
-/* Everything is measured PASSES times over, each time in the same order: a virtual machine's speed drifts by a factor of two
- * within ten seconds, and what is measured at one go would be fast or slow beside the rest. */
+#define LONGEST (1 << 20) /* most bytes of a machine file; ours are about 20 KiB */
+/* Number of passes; each measures everything, in the same order. A virtual machine's speed drifts by a factor of two within ten
+ * seconds, and figures measured at one go would be fast or slow beside the rest. */
 enum { PASSES = 3 };
-#define STOLEN 0.03 /* of the processors' time: rates are off by more than that, since threads wait for each other */
-#define TRIES 2     /* of what a virtual machine's host disturbs */
+#define STOLEN 0.03 /* share of the processors' time lost to others; beyond, rates are off by more, since threads wait for each other */
+#define TRIES 2     /* tries of a part that a virtual machine's host disturbs */
 
-/* Unless what is printed is JSON. */
+/* Prints unless the output is JSON. */
 static void say(const struct settings *s, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
 static void say(const struct settings *s, const char *format, ...)
@@ -56,7 +56,7 @@ static uint64_t hash_file(const char *path, uint64_t seed)
     return seed;
 }
 
-/* The processor as the kernel names it, without what changes from moment to moment (clock rates). */
+/* Writes the processor's name from the kernel, without values that change from moment to moment (clock rates). */
 static void processor(char *text, size_t size)
 {
     char line[256];
@@ -82,7 +82,7 @@ static void cache_directory(char *path, size_t size)
         snprintf(path, size, "%s/.cache/ltrain", home && home[0] ? home : "/tmp");
 }
 
-/* Of a GPU: its name, the driver in the kernel, and the plugin, which has the kernels. */
+/* Hashes a GPU: its name, the driver in the kernel, and the plugin, which has the kernels. */
 static uint64_t hash_gpu(const struct settings *s, uint64_t seed)
 {
     const struct device_plugin *plugin;
@@ -96,7 +96,7 @@ static uint64_t hash_gpu(const struct settings *s, uint64_t seed)
     return seed;
 }
 
-/* One file per host, processor, threads and build, and GPU. */
+/* Writes the path of the cache: one file per host, processor, threads and build, and GPU. */
 static void cache_path(const struct settings *s, char path[4096])
 {
     char directory[4000], host[64] = "", cpu[128], key[512];
@@ -108,7 +108,7 @@ static void cache_path(const struct settings *s, char path[4096])
     snprintf(path, 4096, "%s/%s-%016llx.yaml", directory, host, (unsigned long long)hash);
 }
 
-/* A file's first line is the hash of the rest: one that was cut or changed is not taken for figures. */
+/* First line of a file: the hash of the rest. A file that was cut or changed is not taken for figures. */
 #define HASH_LINE "# xxh3 %016llx\n"
 enum { HASH_BYTES = 7 + 16 + 1 };
 
@@ -147,7 +147,7 @@ enum status profile_load(const struct settings *s, struct hardware *out, int *fo
     return OK;
 }
 
-/* The whole file as text; the caller's to free. */
+/* Writes the whole file as text, which the caller frees. */
 static enum status compose(const struct hardware *h, char **text, size_t *n)
 {
     FILE *f = open_memstream(text, n);
@@ -189,7 +189,7 @@ enum status profile_save(const struct settings *s, const struct hardware *h)
     return st;
 }
 
-/* An existing directory on the drive that the store will be on. */
+/* Finds an existing directory on the drive of the store. */
 static void drive_of(const struct settings *s, char path[4096])
 {
     struct stat sb;
@@ -203,7 +203,8 @@ static void drive_of(const struct settings *s, char path[4096])
     }
 }
 
-/* Processor time so far in ticks, and what of it a virtual machine's host gave to others; 0 where the kernel does not say. */
+/* Reads the processor time so far in ticks, and the part of it that a virtual machine's host gave to others; 0 if the kernel does
+ * not say. */
 static void read_ticks(double *stolen, double *all)
 {
     long long user, nice, system, idle, wait, irq, softirq, steal;
@@ -224,7 +225,7 @@ static int compare_double(const void *a, const void *b)
     return x < y ? -1 : x > y;
 }
 
-/* n figures from `field` of *out on become the medians of the passes'. */
+/* Sets n figures from `field` of *out on to the medians of the passes. */
 static void set_medians(const struct hardware pass[PASSES], struct hardware *out, double *field, size_t n)
 {
     size_t offset = (size_t)((char *)field - (char *)out);
@@ -261,7 +262,7 @@ static void combine(const struct hardware pass[PASSES], struct hardware *h)
 
 enum part { KERNELS, OPS, TRANSFERS, PARTS };
 
-/* One part of a pass; *slow: matrix products that stayed slow, of KERNELS. */
+/* Measures one part of a pass. *slow: KERNELS: number of matrix products that stayed slow. */
 static enum status measure_part(const struct settings *s, const char *path, enum part part, struct hardware *h, int *slow)
 {
     switch (part) {
@@ -274,7 +275,7 @@ static enum status measure_part(const struct settings *s, const char *path, enum
     }
 }
 
-/* As measure_part, again if the host takes more than STOLEN of the processors; the calmer try counts. *taken: the host's
+/* Measures a part, and again if the host takes more than STOLEN of the processors; the calmer try counts. *taken: the host's
  * share during it. */
 static enum status measure_calmly(const struct settings *s, const char *path, enum part part, struct hardware *h, int *slow,
                                   double *taken)
@@ -300,7 +301,8 @@ static enum status measure_calmly(const struct settings *s, const char *path, en
     return OK;
 }
 
-/* What was measured of the host becomes that of a GPU's: the data sheet's links to others, where there is one. */
+/* Turns the host's figures into those of its GPU, by measuring the GPU; links to others come from its data sheet, if there is
+ * one. */
 static enum status add_gpu(const struct settings *s, struct hardware *h)
 {
     const char *sheet = hardware_preset_of_gpu(s->gpu_name);
@@ -347,7 +349,7 @@ enum status profile_measure(const struct settings *s, struct hardware *out)
     if (sys_statvfs_free(path, &h.nvme_mem) != 0)
         return status_fail(ERR_IO, "cannot see how much is free in %s: %s", path, strerror(errno));
     const int gpu = s->plan.device == DEVICE_CUDA;
-    struct settings of_host = *s; /* what the host does beside a GPU: updates, drives */
+    struct settings of_host = *s; /* for the host's work beside a GPU: updates, drives */
     of_host.plan.device = gpu ? DEVICE_CPU : s->plan.device;
     for (int i = 0; i < PASSES; i++) {
         pass[i] = h;

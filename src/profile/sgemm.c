@@ -1,4 +1,4 @@
-/* The rate that MFU refers to on a CPU. */
+/* The CPU rate by which MFU is defined. */
 #include "profile/sgemm.h"
 
 #include "base/clock.h"

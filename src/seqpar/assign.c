@@ -14,13 +14,13 @@ static int zigzag_owner(const struct seq_layout *l, int chunk)
     return half < l->shape.ring ? half : 2 * l->shape.ring - 1 - half;
 }
 
-/* held and place from owner. */
+/* Fills held and place from owner. */
 static void list_chunks(struct seq_layout *l)
 {
     memset(l->room, 0, sizeof *l->room * (size_t)l->shape.ring);
     for (int c = 0; c < l->shape.chunks; c++) {
         int m = l->owner[c];
-        l->place[c] = l->room[m]++; /* as the count so far */
+        l->place[c] = l->room[m]++; /* room counts the chunks so far */
         l->held[m * l->per + l->place[c]] = c;
     }
 }
@@ -51,7 +51,7 @@ void layout_zigzag(struct seq_layout *l)
 
 /* ---- heaviest first ---- */
 
-/* Equal ones by index, so that the order is one. */
+/* Compares chunks by work; equal ones by index, so that the order is unique. */
 static int compare_weighted(const void *a, const void *b)
 {
     const struct seq_weighted *x = a, *y = b;
@@ -84,7 +84,7 @@ static void assign_heaviest_first(struct seq_layout *l)
 
 /* ---- zigzag, repaired ---- */
 
-/* Swaps a chunk of `heavy` for a lighter one of `light`, the two that come closest to moving `want` pairs. 0: there are none. */
+/* Swaps a chunk of `heavy` for a lighter one of `light`: the two that come closest to moving `want` pairs. 0: there are none. */
 static int swap_chunks(struct seq_layout *l, int heavy, int light, int64_t want)
 {
     int32_t *a = l->held + heavy * l->per, *b = l->held + light * l->per, *best_a = NULL, *best_b = NULL;
@@ -111,8 +111,7 @@ static int swap_chunks(struct seq_layout *l, int heavy, int light, int64_t want)
     return 1;
 }
 
-/* Zigzag with the fewest greedy swaps between the heaviest and the lightest member until the heaviest has at most `limit` pairs.
- */
+/* Assigns in zigzag with greedy swaps between the heaviest and the lightest member, until the heaviest has at most `limit` pairs. */
 static void assign_repaired(struct seq_layout *l, int64_t mean, int64_t limit)
 {
     layout_zigzag(l);
@@ -131,7 +130,7 @@ static void assign_repaired(struct seq_layout *l, int64_t mean, int64_t limit)
 
 /* ---- the choice ---- */
 
-/* FNV-1a over words. */
+/* Mixes a word into a hash by FNV-1a over words. */
 static uint64_t mix(uint64_t h, uint32_t word)
 {
     return (h ^ word) * 0x100000001b3u;
@@ -158,7 +157,7 @@ static enum status weigh(struct seq_layout *l, const int32_t *lo)
     return OK;
 }
 
-/* Blocks of others' keys that the members attend: what the ring sends. */
+/* Counts the blocks of others' keys that the members attend, which the ring sends. */
 static int64_t count_blocks(const struct seq_layout *l, const int32_t *lo)
 {
     int64_t blocks = 0;

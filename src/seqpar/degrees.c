@@ -1,4 +1,4 @@
-/* Which degrees of sequence parallelism are legal, and which are fastest. */
+/* Legal degrees of sequence parallelism, and the choice of the fastest. */
 #include "seqpar/seqpar.h"
 
 #include "base/num.h"
@@ -11,7 +11,7 @@ static int divides(int ulysses, const struct seq_heads *h)
     return h->heads % ulysses == 0 && (h->kv_heads % ulysses == 0 || ulysses % h->kv_heads == 0);
 }
 
-/* The first kind of n whose heads cannot be shared so; NULL: all can. */
+/* Returns the first kind of n whose heads cannot be shared so; NULL: all can. */
 static const struct seq_heads *find_misfit(int ulysses, const struct seq_heads *h, int n)
 {
     for (int i = 0; i < n; i++)
@@ -25,7 +25,7 @@ static int is_legal(int ranks, int ulysses, const struct seq_heads *h, int n)
     return ranks % ulysses == 0 && !find_misfit(ulysses, h, n);
 }
 
-/* "1x8, 2x4": ulysses x ring, as many as fit. */
+/* Lists the legal pairs, as many as fit: "ulysses=1 with ring=8, ulysses=2 with ring=4". */
 static void list_legal(int ranks, const struct seq_heads *h, int n, char *text, size_t bytes)
 {
     size_t used = 0;
@@ -52,15 +52,14 @@ enum status seq_degrees_check(int ranks, int ulysses, int ring, const struct seq
         legal);
 }
 
-/* A transfer that is hidden still takes memory bandwidth and multiprocessors from attention: reported slow-downs reach 1.8
- * (NCCL); assumed 1.25. Without this a ring that hides would always win, however much it sends. */
+/* Share of a hidden transfer's time that attention loses: the transfer still takes memory bandwidth and multiprocessors from it.
+ * Reported slow-downs reach 1.8 (NCCL); 1.25 is assumed. Without this a ring that hides would always win, however much it sends. */
 static const double CONTENTION = 0.25;
 
-/* Work over ring members is even within this for most documents (bench/results/balance.txt); within an ulysses group it is even
- * exactly. */
+/* Largest over mean work of ring members, for most documents (bench/results/balance.txt). Within an ulysses group work is even. */
 static const double RING_IMBALANCE = 1.01;
 
-/* Seconds per layer, forward and backward: attention, plus what its communication adds. */
+/* Estimates the seconds per layer, forward and backward: attention, plus the cost of its communication. */
 static double layer_seconds(int ulysses, int ring, int ranks_per_node, const struct seq_heads *h, int64_t seq_len, double pairs,
                             const struct seq_rates *rates)
 {
@@ -72,7 +71,7 @@ static double layer_seconds(int ulysses, int ring, int ranks_per_node, const str
     double compute = 14.0 * (double)(h->heads * h->head_dim) * pairs / ((double)ranks * rates->flops);
     double inside = (double)(v.all_to_all_forward + v.all_to_all_backward) / rates->inside;
     double across = (double)(v.ring_forward + v.ring_backward) / (ranks > ranks_per_node ? rates->across : rates->inside);
-    double beside = compute * (ring - 1) / ring; /* what a ring's transfers can hide behind */
+    double beside = compute * (ring - 1) / ring; /* compute behind which a ring's transfers can hide */
     double hidden = inside * (1 - 1 / tiles) + (across < beside ? across : beside);
     double seconds = compute * (ring > 1 ? RING_IMBALANCE : 1.0) + inside / tiles + CONTENTION * hidden;
     if (inside > compute)

@@ -1,4 +1,4 @@
-/* Shapes, and which ring member holds which chunks of a sequence. */
+/* Shapes and layouts: the chunks of a sequence that each ring member holds. */
 #include "seqpar/layout.h"
 
 #include "base/num.h"
@@ -7,8 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* 32 chunks per member share out every mix of bench/results/balance.txt within about 1%; with 16, a window of 64k stays at 1.03.
- * A chunk shorter than a tile of the attention kernel only adds partial tiles. */
+/* Limits of chunks. 32 chunks per member share out every mix of bench/results/balance.txt within about 1%; with 16, a window of
+ * 64k stays at 1.03. A chunk shorter than a tile of the attention kernel only adds partial tiles. */
 enum { MAX_PER_MEMBER = 32, MIN_CHUNK = 64, MIN_PER_MEMBER_AUTO = 4 };
 
 /* ---- shapes ---- */
@@ -127,7 +127,7 @@ const struct seq_shape *seq_layout_shape(const struct seq_layout *l)
     return &l->shape;
 }
 
-/* ---- what the last assignment came to ---- */
+/* ---- results of the last assignment ---- */
 
 enum seq_kind seq_layout_kind(const struct seq_layout *l)
 {

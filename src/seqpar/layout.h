@@ -4,15 +4,15 @@
 
 #include "seqpar/seqpar.h"
 
-/* Invariants: every member holds `per` chunks; held[m] ascends; owner[held[m][k]] = m and place[held[m][k]] = k. */
+/* A layout. Invariants: every member holds `per` chunks; held[m] ascends; owner[held[m][k]] = m and place[held[m][k]] = k. */
 struct seq_layout {
     struct seq_shape shape;
     int per;         /* chunks of a member */
     int32_t *owner;  /* [chunks] */
-    int32_t *place;  /* [chunks] which of its owner's chunks it is */
-    int32_t *held;   /* [ring][per] */
+    int32_t *place;  /* [chunks] index of the chunk among its owner's */
+    int32_t *held;   /* [ring][per] chunks of each member */
     int64_t *work;   /* [chunks] attended pairs of the chunk's queries */
-    int64_t *load;   /* [ring] of each member's queries */
+    int64_t *load;   /* [ring] attended pairs of each member's queries */
     int64_t *zigzag; /* [ring] loads if the same chunks lay in zigzag order */
     int32_t *room;   /* [ring] while assigning */
     int32_t *other;  /* [chunks] another owner table, while assigning */
@@ -21,14 +21,14 @@ struct seq_layout {
         int64_t work;
         int32_t chunk;
     } * order;          /* [chunks] heaviest first, while assigning */
-    enum seq_kind kind; /* what the last assignment chose */
+    enum seq_kind kind; /* choice of the last assignment */
     uint64_t digest;
 };
 
 /* Sets owner to zigzag, load to l->zigzag, and lists the chunks. */
 void layout_zigzag(struct seq_layout *l);
 int64_t layout_largest(const int64_t *load, int n);
-/* needs[src] = 1 for every member whose keys dst's queries attend; the others stay. */
+/* Sets needs[src] = 1 for every member whose keys dst's queries attend; the others stay. */
 void layout_mark_needs(const struct seq_layout *l, const int32_t *lo, int dst, uint8_t *needs);
 
 #endif

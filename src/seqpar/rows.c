@@ -1,11 +1,11 @@
-/* Where a token lies, and what one member attends of another's rows. */
+/* Places of tokens, and the rows of one member that another one attends. */
 #include "seqpar/layout.h"
 
 #include "base/num.h"
 
 #include <string.h>
 
-/* ---- where a token lies ---- */
+/* ---- places of tokens ---- */
 
 int64_t seq_token_of(const struct seq_layout *l, int member, int64_t row)
 {
@@ -23,7 +23,7 @@ void seq_row_of(const struct seq_layout *l, int64_t token, int *member, int64_t 
 void seq_gather(const struct seq_layout *l, int i, int j, const int32_t *full, int32_t *local)
 {
     int64_t rows = seq_rank_rows(&l->shape), row = j * rows, chunk = l->shape.chunk;
-    for (int64_t done = 0, run; done < rows; done += run, row += run) { /* from here to the chunk's or the rank's end */
+    for (int64_t done = 0, run; done < rows; done += run, row += run) { /* each run ends at the chunk's or the rank's end */
         run = min_i64(chunk - row % chunk, rows - done);
         memcpy(local + done, full + seq_token_of(l, i, row), sizeof *local * (size_t)run);
     }
@@ -31,10 +31,10 @@ void seq_gather(const struct seq_layout *l, int i, int j, const int32_t *full, i
 
 /* ---- masks ---- */
 
-/* How many of one member's rows lie below a token; asked for ascending tokens. */
+/* A count of one member's rows below a token; tokens are asked for in ascending order. */
 struct below {
     const int32_t *held;
-    int per, passed; /* chunks of the member wholly below the token asked for last */
+    int per, passed; /* passed: chunks of the member wholly below the last token */
     int64_t chunk;
 };
 
@@ -72,10 +72,11 @@ int64_t seq_member_masks(const struct seq_layout *l, const int32_t *lo, int i, i
     return pairs;
 }
 
-/* ---- which blocks have pairs ---- */
+/* ---- blocks with pairs ---- */
 
-/* The queries of chunk c attend every key from lo of its first query to its own end, for every query attends itself and lo
- * ascends: whole runs of chunks. Over a member's chunks both ends of these runs ascend, so one pass visits each chunk once. */
+/* Marks the owners of the chunks that dst's queries attend. The queries of chunk c attend every key from lo of its first query to
+ * its own end, since every query attends itself and lo ascends: whole runs of chunks. Over a member's chunks both ends of these
+ * runs ascend, so one pass visits each chunk once. */
 void layout_mark_needs(const struct seq_layout *l, const int32_t *lo, int dst, uint8_t *needs)
 {
     int32_t next = 0;

@@ -1,15 +1,14 @@
-/* Sequence parallelism as integer arithmetic: which rank holds which tokens, what each attends of the others, and what that costs
- * to send.
+/* Sequence parallelism as integer arithmetic: the tokens of each rank, the tokens of others that it attends, and the bytes to
+ * send.
  *
  * A sequence of S tokens (padded to S_pad) lies on ring x ulysses ranks. It is cut into equal chunks; ring member i holds S_pad /
- * ring rows: its chunks in ascending order. Rank (i, j) holds the j-th ulysses-th of them: S_pad / (ring * ulysses) rows. After
- * an all-to-all among the ranks of member i each of these has all rows of member i for its own heads, in order, without any
+ * ring rows: its chunks in ascending order. Rank (i, j) holds the j-th part of them: S_pad / (ring * ulysses) rows. After an
+ * all-to-all among the ranks of member i each of these has all rows of member i for its own heads, in order, without any
  * permutation. At ring step s member i attends the keys of member (i - s) mod ring. Sources: Jacobs et al. 2023 (Ulysses), Liu et
  * al. 2023 (ring attention), Fang and Zhao 2024 (2D).
  *
  * Masks: query q (a global token number) attends the keys lo[q] .. q; lo is non-decreasing and lo[q] <= q. A padding token is a
- * document of its own: lo[q] = q. Rows ascend, so what a query attends of one member's rows is one interval of that member's row
- * numbers.
+ * document of its own: lo[q] = q. Rows ascend, so a query attends one interval of a member's row numbers.
  *
  * Every result depends on the arguments only, in integers: all ranks compute the same without talking. */
 #ifndef LTRAIN_SEQPAR_SEQPAR_H
@@ -23,9 +22,8 @@
 
 enum seq_kind {
     SEQ_ZIGZAG, /* two chunks per ring member, the i-th from the front and the i-th from the back: even for one causal document */
-    SEQ_BALANCED, /* up to 32 chunks per ring member, shared out anew for every sequence by attended pairs: even for any documents
-                   */
-    SEQ_AUTO      /* balanced where every member gets at least four chunks of 64 tokens or more, else zigzag */
+    SEQ_BALANCED, /* up to 32 chunks per ring member, shared out anew for every sequence by attended pairs: even for any documents */
+    SEQ_AUTO      /* balanced if every member gets at least four chunks of 64 tokens or more, else zigzag */
 };
 
 struct seq_shape {
@@ -36,7 +34,8 @@ struct seq_shape {
     int chunks;         /* padded / chunk, a multiple of ring */
 };
 
-/* The smallest padding that the kind allows. ERR_INVALID: lengths or degrees below 1, or S_pad beyond 2^31 - 1. */
+/* Creates a shape with the smallest padding that the kind allows. ERR_INVALID: lengths or degrees below 1, or S_pad beyond 2^31 -
+ * 1. */
 enum status seq_shape_create(int64_t seq_len, int ulysses, int ring, enum seq_kind kind, struct seq_shape *out);
 
 static inline int64_t seq_member_rows(const struct seq_shape *s)
@@ -62,78 +61,80 @@ int64_t seq_pad(const struct seq_shape *shape, int64_t used, const struct seq_to
 
 struct seq_layout;
 
-/* The layout starts as zigzag. ERR_NOMEM; ERR_INVALID for a shape that does not divide as described above. */
+/* Creates a layout, which starts as zigzag. ERR_NOMEM; ERR_INVALID for a shape that does not divide as described above. */
 enum status seq_layout_create(const struct seq_shape *shape, struct seq_layout **out);
 void seq_layout_destroy(struct seq_layout *l); /* NULL is fine */
 const struct seq_shape *seq_layout_shape(const struct seq_layout *l);
 
-/* Shares the chunks out for the mask lo [padded]; counts attended pairs. Balanced: heaviest chunk first to the least loaded
- * member that still has room (LPT, Graham 1969; ties by index). That scatters chunks, so most blocks have pairs and are sent;
- * zigzag, with chunks swapped until the heaviest member is within 1% of the mean, is taken instead where it is as even, or is
- * within 1% and sends at most half the blocks (windows, short documents). ERR_INVALID if lo is not a mask as described above. */
+/* Shares the chunks out for the mask lo [padded]; counts attended pairs. A balanced layout gives the heaviest chunk first to the
+ * least loaded member that still has room (LPT, Graham 1969; ties by index). That scatters chunks, so most blocks have pairs and
+ * are sent. Zigzag, with chunks swapped until the heaviest member is within 1% of the mean, is taken instead if it is as even, or
+ * is within 1% and sends at most half the blocks (windows, short documents). ERR_INVALID if lo is not a mask as described above. */
 enum status seq_layout_assign(struct seq_layout *l, const int32_t *lo);
 
-/* What the last assignment came to. */
+/* Returns the kind that the last assignment chose. */
 enum seq_kind seq_layout_kind(const struct seq_layout *l);
-/* Attended pairs of a member's queries. */
+/* Returns the attended pairs of a member's queries. */
 int64_t seq_load(const struct seq_layout *l, int member);
-/* Largest over mean load of the members, >= 1; and the same if the chunks lay in zigzag order. */
+/* Returns the largest over the mean load of the members, >= 1. seq_imbalance_zigzag: the same if the chunks lay in zigzag order. */
 double seq_imbalance(const struct seq_layout *l);
 double seq_imbalance_zigzag(const struct seq_layout *l);
-/* A hash of the assignment and of the mask it was made for: ranks that see different lengths differ here. */
+/* Returns a hash of the assignment and of its mask: it differs between ranks that see different lengths. */
 uint64_t seq_layout_digest(const struct seq_layout *l);
 
-/* ---- where a token lies ---- */
+/* ---- places of tokens ---- */
 
-/* Global number of row `row` (0 .. S_pad/ring - 1) of a ring member; rank (i, j)'s row r is member i's row j * seq_rank_rows() +
- * r. */
+/* Returns the global number of row `row` (0 .. S_pad/ring - 1) of a ring member; rank (i, j)'s row r is member i's row j *
+ * seq_rank_rows() + r. */
 int64_t seq_token_of(const struct seq_layout *l, int member, int64_t row);
-/* The inverse. */
+/* Finds the ring member and row of a token, the inverse of seq_token_of. */
 void seq_row_of(const struct seq_layout *l, int64_t token, int *member, int64_t *row);
 
-/* local[r] = full[token of rank (i, j)'s row r], r < seq_rank_rows(). */
+/* Sets local[r] = full[token of rank (i, j)'s row r], r < seq_rank_rows(). */
 void seq_gather(const struct seq_layout *l, int i, int j, const int32_t *full, int32_t *local);
 
-/* ---- what is attended where: the layout must have been assigned for this lo ---- */
+/* ---- attended rows: the layout must have been assigned for this lo ---- */
 
-/* Keys that member `dst`'s queries attend among member `src`'s rows: for query row r, the rows from[r] .. to[r] of src (none:
- * to[r] = from[r] - 1). Both arrays [S_pad/ring], non-decreasing: lo and hi of attention/attention.h with k0 = 0; may be NULL.
- * Returns the attended pairs. */
+/* Finds the keys that member `dst`'s queries attend among member `src`'s rows: for query row r, the rows from[r] .. to[r] of src
+ * (none: to[r] = from[r] - 1). Both arrays [S_pad/ring], non-decreasing: lo and hi of attention/attention.h with k0 = 0; may be
+ * NULL. Returns the attended pairs. */
 int64_t seq_block_mask(const struct seq_layout *l, const int32_t *lo, int dst, int src, int32_t *from, int32_t *to);
 
-/* The blocks of all ring steps: row s of from and to, [ring][S_pad/ring], is the block of member (i - s) mod ring. Returns the
- * pairs of all. */
+/* Finds the blocks of all ring steps: row s of from and to, [ring][S_pad/ring], is the block of member (i - s) mod ring. Returns
+ * the pairs of all. */
 int64_t seq_member_masks(const struct seq_layout *l, const int32_t *lo, int i, int32_t *from, int32_t *to);
 
-/* needs [ring][ring]: needs[dst * ring + src] = 1 if some query of dst attends some key of src. Exactly the blocks with pairs. */
+/* Sets needs[dst * ring + src] = 1 if some query of dst attends some key of src, that is for the blocks with pairs. needs
+ * [ring][ring]. */
 void seq_needs(const struct seq_layout *l, const int32_t *lo, uint8_t *needs);
 
-/* The predicates of ring member i's program, one byte each: [0] = 1; for every step s = 1 .. ring-1 [2s-1] = needs(i, i-s): I
- * attend that block, so I receive it; [2s] = needs(i+s, i): member i+s attends mine, so I send it. `bits` [2 * ring - 1]. */
+/* Sets the predicates of ring member i's program, one byte each, `bits` [2 * ring - 1]. [0] = 1. For every step s = 1 .. ring-1,
+ * [2s-1] = needs(i, i-s): member i attends that block, and so receives it; [2s] = needs(i+s, i): member i+s attends i's block, so
+ * i sends it. */
 void seq_predicates(int ring, const uint8_t *needs, int i, uint8_t *bits);
 
 /* ---- degrees ---- */
 
 struct seq_heads {
     int64_t heads, kv_heads, head_dim;
-    int64_t storage_bytes; /* of an element of q, k, v, o and their gradients on the way: 2 or 4 */
-    int64_t layers;        /* that have these heads, of a model whose layers differ */
-    const char *kind;      /* what messages call such layers */
+    int64_t storage_bytes; /* bytes of an element of q, k, v, o and their gradients on the way: 2 or 4 */
+    int64_t layers;        /* number of layers with these heads, of a model whose layers differ */
+    const char *kind;      /* name of such layers in messages */
 };
 
-/* ulysses * ring = ranks; ulysses divides heads, and divides kv_heads or is a multiple of them (KV heads are then replicated), in
- * layers of all n kinds. ERR_INVALID with one sentence that names the legal degrees. */
+/* Checks the degrees: ulysses * ring = ranks; ulysses divides heads, and divides kv_heads or is a multiple of them (KV heads are
+ * then replicated), in layers of all n kinds. ERR_INVALID with one sentence that names the legal degrees. */
 enum status seq_degrees_check(int ranks, int ulysses, int ring, const struct seq_heads *h, int n);
 
 struct seq_rates {
-    double flops;          /* of attention, per second and rank */
+    double flops;          /* FLOPs of attention per second and rank */
     double inside, across; /* bytes per second, rank and direction, inside a node and between nodes */
 };
 
-/* The legal degrees with ulysses groups inside nodes that minimise the estimated seconds of all layers: attention, the all-to-all
- * that no tile hides, the ring that attention does not hide, a charge for what is hidden;
- * ties to the larger ulysses. `pairs`: attended pairs of a sequence, 0: causal over all of it. Ranks are numbered node by node,
- * ranks_per_node on each. ulysses = 1 is always legal. */
+/* Chooses the legal degrees with ulysses groups inside nodes that minimise the estimated seconds of all layers: attention, the
+ * all-to-all that no tile hides, the ring that attention does not hide, and a charge for hidden transfers; ties to the larger
+ * ulysses. pairs: attended pairs of a sequence; 0: causal over all of it. Ranks are numbered node by node, ranks_per_node on
+ * each. ulysses = 1 is always legal. */
 enum status seq_degrees_choose(int ranks, int ranks_per_node, const struct seq_heads *h, int n, int64_t seq_len, double pairs,
                                const struct seq_rates *rates, int *ulysses, int *ring);
 
@@ -144,21 +145,23 @@ enum seq_resend {
     SEQ_KEEP_QKV    /* they were saved head-sharded, after the first all-to-all */
 };
 
-/* Bytes that one rank sends for one layer and one sequence to other ranks, without pruning. K' = max(kv_heads, ulysses); n =
- * S_pad / ranks: all-to-all forward   (U-1)/U * n * D * b * (2H + 2K')           q, k, v out, o back all-to-all backward  (U-1)/U
- * * n * (D * (3H*b + 2K'*b + 8K') + 4H)  q, k, v, do, delta out, dq (storage) and dk, dv (fp32) back ring forward         (R-1) *
- * S_pad/R * 2 * K'/U * D * b         k, v ring backward        (R-1) * S_pad/R * 2 * K'/U * D * (b + 4)   k, v; dk, dv in fp32
- * back */
+/* Bytes that one rank sends for one layer and one sequence to other ranks, without pruning. With U = ulysses, R = ring, H heads,
+ * K' = max(kv_heads, U), D = head_dim, b = storage_bytes, n = S_pad / ranks:
+ *   all-to-all forward   (U-1)/U * n * D * b * (2H + 2K')                   q, k, v out, o back
+ *   all-to-all backward  (U-1)/U * n * (D * (3H*b + 2K'*b + 8K') + 4H)      q, k, v, do, delta out; dq (storage), dk, dv (fp32) back
+ *   ring forward         (R-1) * S_pad/R * 2 * K'/U * D * b                 k, v
+ *   ring backward        (R-1) * S_pad/R * 2 * K'/U * D * (b + 4)           k, v; dk, dv in fp32 back */
 struct seq_volume {
     int64_t all_to_all_forward, all_to_all_backward, ring_forward, ring_backward;
 };
 struct seq_volume seq_volume(const struct seq_shape *s, const struct seq_heads *h, enum seq_resend resend);
-/* Of a ring in which member i's program runs with these predicates: each block that another member needs is sent once. */
+/* Computes the bytes of a ring in which member i's program runs with these predicates: each block that another member needs is
+ * sent once. */
 struct seq_volume seq_volume_pruned(const struct seq_shape *s, const struct seq_heads *h, enum seq_resend resend,
                                     const uint8_t *needs, int i);
 
-/* Bytes that rank `rank` of `ranks` sends per optimizer step for one group of n parameters under ZeRO `stage`, every share of
- * ceil(n / ranks) elements sent straight to whoever needs it:
+/* Returns the bytes that rank `rank` of `ranks` sends per optimizer step for one group of n parameters under ZeRO `stage`. Every
+ * share of ceil(n / ranks) elements is sent straight to the ranks that need it:
  *   0  gradients reduced to shares once, their fp32 sums gathered once
  *   1  gradients reduced to shares once, parameters gathered once
  *   2  gradients reduced for each micro-batch, parameters gathered once

@@ -1,9 +1,9 @@
-/* Bytes that a rank sends, by formula: what counters are compared with. */
+/* Bytes that a rank sends, by formula; counters are compared with them. */
 #include "seqpar/seqpar.h"
 
 #include "base/num.h"
 
-/* One ring member's K and V (or dK and dV) for the KV heads of one rank. */
+/* Returns the elements of one ring member's K and V (or dK and dV) for the KV heads of one rank. */
 static int64_t block_elements(const struct seq_shape *s, const struct seq_heads *h)
 {
     return seq_member_rows(s) * 2 * (max_i64(h->kv_heads, s->ulysses) / s->ulysses) * h->head_dim;
@@ -32,7 +32,7 @@ struct seq_volume seq_volume(const struct seq_shape *s, const struct seq_heads *
 struct seq_volume seq_volume_pruned(const struct seq_shape *s, const struct seq_heads *h, enum seq_resend resend,
                                     const uint8_t *needs, int i)
 {
-    int64_t sent = 0, returned = 0; /* my keys to those who attend them; gradients to those whose keys I attend */
+    int64_t sent = 0, returned = 0; /* blocks: keys to the members that attend them; gradients to the members whose keys i attends */
     for (int m = 0; m < s->ring; m++) {
         sent += m != i && needs[m * s->ring + i];
         returned += m != i && needs[i * s->ring + m];

@@ -1,4 +1,4 @@
-/* Segments over known end points: cut, join, look up. */
+/* Segments over known end points: cutting, joining, looking up. */
 #include "verify/byte_map.h"
 
 #include "base/sort.h"
@@ -27,7 +27,7 @@ static void clear_start(struct byte_map *m, int i)
     }
 }
 
-/* The segment that contains end point i: the largest start <= i. One exists, for 0 is always a start. */
+/* Finds the segment that contains end point i: the largest start <= i. One exists, since 0 is always a start. */
 static int find_start(const struct byte_map *m, int i)
 {
     for (int k = 0; k < m->levels; k++) {
@@ -45,7 +45,8 @@ static int find_start(const struct byte_map *m, int i)
     return 0;
 }
 
-/* About as many equal stretches of addresses as end points, so that looking one up costs a cache miss or two instead of log2(n). */
+/* Makes a directory of about as many equal stretches of addresses as there are end points. A look-up then costs a cache miss or
+ * two instead of log2(n). */
 static enum status index_points(struct byte_map *m)
 {
     uint64_t range = (uint64_t)(m->at[m->n - 1] - m->at[0]);
@@ -64,7 +65,7 @@ static enum status index_points(struct byte_map *m)
     return OK;
 }
 
-/* Takes over `points`. */
+/* Creates a map over `points`, which it takes over. */
 static enum status map_create(struct byte_map *m, int64_t *points, int n_points, size_t cell_bytes, const void *initial)
 {
     m->at = points;
@@ -109,7 +110,7 @@ static void map_destroy(struct byte_map *m)
     free(m->cells);
 }
 
-/* Of an address that is one of the end points. */
+/* Returns the index of an address that is one of the end points. */
 static int32_t point_index(const struct byte_map *m, int64_t address)
 {
     int64_t stretch = (address - m->at[0]) >> m->shift;
@@ -129,11 +130,11 @@ static struct span span_of(const struct footprint *f, enum tier t, int64_t begin
     return (struct span){point_index(&f->tier[t], begin), point_index(&f->tier[t], begin + bytes)};
 }
 
-/* The end points of all ranges, by tier; a buffer's ends are there once for each buffer. */
+/* End points of all ranges, by tier. Both ends of each buffer are listed once. */
 struct points {
     int64_t *at[TIERS];
     int n[TIERS];
-    unsigned char *ends; /* of each buffer: 1, its beginning is there; 2, its end */
+    unsigned char *ends; /* by buffer: bit 1: its beginning is listed; bit 2: its end is */
 };
 
 static void add_point(struct points *q, enum tier t, int64_t at)

@@ -1,9 +1,9 @@
 /* Happens-before as vector clocks: per lane, the highest ticket known to have retired.
  *
  * Invariants:
- * 1. What is known once an instruction has retired is closed: it covers what the instructions that it names waited for, and, as lanes retire in order, all
- *    their predecessors.
- * 2. An instruction of a pipelined lane knows its predecessor to have started, not to have retired. */
+ * 1. The knowledge once an instruction has retired is closed: it covers all that the instructions in it waited for, and, as lanes
+ *    retire in order, all their predecessors.
+ * 2. An instruction of a pipelined lane knows that its predecessor has started, not that it has retired. */
 #ifndef LTRAIN_VERIFY_CLOCKS_H
 #define LTRAIN_VERIFY_CLOCKS_H
 
@@ -15,19 +15,19 @@ struct clock {
 
 struct clocks {
     const struct program *p;
-    struct clock now;          /* known when the instruction last advanced to starts */
-    struct clock *retired;     /* of each instruction that others wait for: what is known once it has retired */
-    int32_t *awaited;          /* by instruction: its place there, -1 if nobody waits for it */
-    struct clock last[LANES];  /* the lane's last instruction: what is known once it has retired */
-    struct clock start[LANES]; /* ... and what was known when it started */
-    int *by_ticket[LANES];     /* the lane's instructions */
+    struct clock now;          /* known at the start of the instruction last advanced to */
+    struct clock *retired;     /* for each instruction that others wait for: known once it has retired */
+    int32_t *awaited;          /* by instruction: its place in `retired`; -1: nobody waits for it */
+    struct clock last[LANES];  /* by lane, for its last instruction: known once it has retired */
+    struct clock start[LANES]; /* likewise: known when it started */
+    int *by_ticket[LANES];     /* instructions by lane and ticket */
     int *by_ticket_table;
 };
 
-/* Of a program in good form (form.h), before its first instruction. ERR_NOMEM. */
+/* Creates the clocks of a program in good form (form.h), before its first instruction. ERR_NOMEM. */
 enum status clocks_create(const struct program *p, struct clocks *out);
 void clocks_destroy(struct clocks *c);
-/* To the next instruction, `index`, in program order. */
+/* Advances to the next instruction, `index`, in program order. */
 void clocks_advance(struct clocks *c, int index);
 
 #endif

@@ -1,8 +1,8 @@
-/* The form of what is between ranks: collectives and predicates.
+/* Checks of the form of collectives and predicates.
  *
- * An op that is not executed leaves undefined what it would have written, and leaves as it was what it would have updated. The
- * latter is right if it would have added nothing: the part that it adds must then have come into being under the same predicate
- * (verify.c follows that through memory). */
+ * An op that is not executed leaves its outputs undefined, and arguments that it would update as they were. An update left out is
+ * right if it would have added nothing: the added part must then have come into being under the same predicate (verify.c follows
+ * that through memory). */
 #include "verify/comm.h"
 
 int verify_read_predicate(const struct program *p, const struct instr *in)
@@ -15,7 +15,8 @@ int verify_write_predicate(const struct program *p, const struct instr *in)
     return in->op == OP_EXCHANGE ? program_call(p, in)->attrs.comm.recv_if : in->predicate;
 }
 
-/* Two bits for each ring step but the first; of a rank alone, as many as its program says. */
+/* Returns the number of predicates: two for each ring step but the first, for each mask; on a rank alone, the program's own
+ * number. */
 static int predicates_of(const struct program *p)
 {
     return p->group_size[LANE_RING] > 1 ? 2 * (p->group_size[LANE_RING] - 1) * (p->masks > 1 ? p->masks : 1) : p->predicates;
@@ -29,8 +30,9 @@ static int64_t argument_bytes(const struct program *p, const struct instr *in, i
     return bytes;
 }
 
-/* What leaves me under bit b must be what the receiver expects under its own bit. Bit 2s - 1 says that I attend the block of
- * member me - s, bit 2s that member me + s attends mine: one question, asked at both ends of a way of length s. */
+/* Checks that the predicate under which data is sent is the one under which the receiver expects it. Bit 2s - 1 says that this
+ * rank attends the block of member me - s, bit 2s that member me + s attends this rank's: one question, asked at both ends of a
+ * way of length s. */
 static const char *halves_fault(const struct program *p, const struct instr *in, char *text, size_t size)
 {
     int64_t P = p->group_size[in->lane], s = verify_modulo(program_call(p, in)->attrs.comm.distance, P);

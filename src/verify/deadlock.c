@@ -1,9 +1,9 @@
 /* Do the ranks of a mesh wait for each other in a circle?
  *
- * That they do not is shown by running the mesh symbolically: everything but collectives retires as soon as its waits allow.
- * Ranks of one colour go through this alike and are run once. Colours are the coarsest partition of ranks such that equal colours
- * have equal roles and, on every lane, groups of equal colours (colour refinement, Weisfeiler and Leman 1968, as in the
- * minimisation of automata): by induction over the steps of the run, their members are always in the same state. */
+ * A symbolic run of the mesh shows that they do not: everything but collectives retires as soon as its waits allow. Ranks of one
+ * colour go through this alike and are run once. Colours are the coarsest partition of ranks such that equal colours have equal
+ * roles and, on every lane, groups of equal colours (colour refinement, Weisfeiler and Leman 1968, as in the minimisation of
+ * automata). By induction over the steps of the run, ranks of one colour are always in the same state. */
 #include "verify/deadlock.h"
 
 #include "base/sys.h"
@@ -39,7 +39,7 @@ struct sign {
     int32_t rank;
 };
 
-/* The finalizer of SplitMix64 (Steele et al. 2014). */
+/* Mixes a word into a hash with the finalizer of SplitMix64 (Steele et al. 2014). */
 static uint64_t mix(uint64_t h, uint64_t word)
 {
     h = (h ^ word) + 0x9e3779b97f4a7c15u;
@@ -56,7 +56,7 @@ static int compare_signs(const void *a, const void *b)
     return (x->rank > y->rank) - (x->rank < y->rank);
 }
 
-/* Own colour and those in the own groups, whatever their order. */
+/* Signs each rank with its own colour and the colours in its groups, whatever their order. */
 static void sign_ranks(const struct run *v, struct sign *sign, uint64_t *sum)
 {
     int n = v->x->m->n_ranks;
@@ -99,7 +99,7 @@ static enum status refine_colours(struct run *v)
     return st;
 }
 
-/* The colours in the groups of each colour, without repetition. */
+/* Lists the colours in the groups of each colour, without repetition. */
 static enum status collect_meetings(struct run *v)
 {
     int64_t total = 0;
@@ -141,7 +141,7 @@ static void enqueue(struct run *v, int c)
     v->queue[(v->head + v->n_queued++) % v->n_colours] = c;
 }
 
-/* The lane whose progress instruction `in`, next on its lane, waits for; -1: none. */
+/* Returns the lane whose progress instruction `in`, the next on its lane, waits for; -1: none. */
 static int blocking_lane(const struct run *v, int c, const struct instr *in)
 {
     const struct program *p = mesh_program(v->x, v->rank_of[c]);
@@ -152,7 +152,7 @@ static int blocking_lane(const struct run *v, int c, const struct instr *in)
     return -1;
 }
 
-/* A colour that this one meets on the lane and that has not started collective k there; -1: none. */
+/* Returns a colour that this one meets on the lane and that has not started collective k there; -1: none. */
 static int blocking_colour(const struct run *v, int c, int lane, int64_t k)
 {
     for (int i = v->meets.first[c * LANES + lane]; i < v->meets.first[c * LANES + lane + 1]; i++) {
@@ -162,7 +162,7 @@ static int blocking_colour(const struct run *v, int c, int lane, int64_t k)
     return -1;
 }
 
-/* As far as it goes. Returns whether anything happened. */
+/* Advances a lane as far as possible. Returns 1 if anything happened. */
 static int advance_lane(struct run *v, int c, int lane)
 {
     struct progress *p = &v->progress[c];
@@ -184,8 +184,8 @@ static int advance_lane(struct run *v, int c, int lane)
     return p->started[lane] + p->retired[lane] != before;
 }
 
-/* Says which ranks wait for each other, from a lane that is stuck: whatever blocks it is stuck too, until the walk comes round.
- */
+/* Reports which ranks wait for each other, from a lane that is stuck: each lane that blocks it is stuck too, until the walk comes
+ * round. */
 static enum status report_circle(const struct run *v, int c, int lane)
 {
     int64_t start = (int64_t)v->n_colours * LANES; /* steps that lead into the circle from anywhere */

@@ -1,11 +1,11 @@
-/* The second part of the mesh verifier: the search for deadlocks, once mesh.c has found that collectives match. */
+/* The second part of the mesh verifier: the search for deadlocks, after mesh.c has found that collectives match. */
 #ifndef LTRAIN_VERIFY_DEADLOCK_H
 #define LTRAIN_VERIFY_DEADLOCK_H
 
 #include "verify/lists.h"
 #include "verify/roles.h"
 
-/* All ranks' programs by lane, and who meets whom there. */
+/* All ranks' programs by lane, and the groups of ranks on each lane. */
 struct mesh_lanes {
     const struct program *const *roles;
     const struct mesh_roles *m;
@@ -19,7 +19,7 @@ static inline const struct program *mesh_program(const struct mesh_lanes *x, int
     return x->roles[x->m->role[rank]];
 }
 
-/* How many instructions the rank's lane has, and the k-th of them, from 0. */
+/* Returns the number of instructions on the rank's lane. mesh_instr: the k-th of them, from 0. */
 static inline int64_t mesh_count(const struct mesh_lanes *x, int rank, int lane)
 {
     const struct lists *t = &x->tickets[x->m->role[rank]];
@@ -32,7 +32,7 @@ static inline const struct instr *mesh_instr(const struct mesh_lanes *x, int ran
     return &mesh_program(x, rank)->instrs[t->at[t->first[lane] + k]];
 }
 
-/* ERR_CORRUPT if ranks whose collectives match wait for each other in a circle. */
+/* Fails with ERR_CORRUPT if ranks whose collectives match wait for each other in a circle. */
 enum status mesh_check_deadlock(const struct mesh_lanes *x);
 
 #endif

@@ -1,4 +1,4 @@
-/* Form: what can be said about each instruction by itself. */
+/* Form: checks of each instruction by itself. */
 #include "verify/form.h"
 
 #include "verify/byte_map.h"
@@ -15,7 +15,7 @@ struct site {
 
 static enum status reject(const struct site *s, int operand, const char *format, ...) __attribute__((format(printf, 3, 4)));
 
-/* operand: index within the instruction, -1 for the instruction as a whole. */
+/* Fails with ERR_CORRUPT. operand: index within the instruction; -1: the instruction as a whole. */
 static enum status reject(const struct site *s, int operand, const char *format, ...)
 {
     char cause[512], where[32] = "";
@@ -29,7 +29,7 @@ static enum status reject(const struct site *s, int operand, const char *format,
                        lane_name(s->in->lane), where, cause);
 }
 
-/* NULL, or why the range is not one of the buffer. */
+/* Returns NULL, or why the range is not one of the buffer. */
 static const char *range_fault(const struct program *p, int buffer, int64_t offset, int64_t bytes)
 {
     if (buffer < 0 || buffer >= p->n_buffers)
@@ -46,7 +46,7 @@ static const char *range_fault(const struct program *p, int buffer, int64_t offs
     return NULL;
 }
 
-/* NULL, or why there is no such tensor. */
+/* Returns NULL, or why there is no such tensor. */
 static const char *tensor_fault(const struct program *p, int tensor)
 {
     if (tensor < 0 || tensor >= p->n_tensors)
@@ -57,7 +57,7 @@ static const char *tensor_fault(const struct program *p, int tensor)
     return NULL;
 }
 
-/* NULL, or why these are not rows of the tensor. */
+/* Returns NULL, or why these are not rows of the tensor. */
 static const char *rows_fault(const struct program *p, int tensor, int64_t row0, int64_t row1)
 {
     const struct tensor *t = &p->tensors[tensor];
@@ -66,7 +66,7 @@ static const char *rows_fault(const struct program *p, int tensor, int64_t row0,
     return NULL;
 }
 
-/* NULL, or why instructions of this lane may not touch this tier. */
+/* Returns NULL, or why instructions of this lane may not touch this tier. */
 static const char *tier_fault(const struct program *p, enum lane lane, int writes, enum tier t)
 {
     int memory = t == TIER_HOST || (t == TIER_DEVICE && !p->discrete);
@@ -132,7 +132,7 @@ static enum status check_operand(const struct site *s, int k, const struct opera
     return OK;
 }
 
-/* Arguments are whole elements of the types that the op table gives them. */
+/* Checks that arguments are whole elements of the types in the op table. */
 static enum status check_elements(const struct site *s, const struct operand *o)
 {
     for (int k = 0, next; k < s->in->n_operands; k = next) {
@@ -145,7 +145,8 @@ static enum status check_elements(const struct site *s, const struct operand *o)
     return OK;
 }
 
-/* The segments of an argument stand together, in memory too: whoever executes gets one pointer. An nvme argument is an extent. */
+/* Checks that the segments of an argument stand together, in memory too: a kernel gets one pointer. An nvme argument is an
+ * extent. */
 static enum status check_args(const struct site *s, const struct operand *o)
 {
     const struct program *p = s->p;
@@ -171,12 +172,13 @@ static enum status check_args(const struct site *s, const struct operand *o)
     return OK;
 }
 
-/* Source and destination, each a concatenation of segments, are the same bytes of the same tensors at the same versions. */
+/* Checks that source and destination, each a concatenation of segments, are the same bytes of the same tensors at the same
+ * versions. */
 static enum status check_copy(const struct site *s, const struct operand *o)
 {
     const struct program *p = s->p;
     int n = s->in->n_operands, src = 0, dst = 0;
-    int64_t total = 0, src_done = 0, dst_done = 0; /* of the current segments */
+    int64_t total = 0, src_done = 0, dst_done = 0; /* bytes done: in all, and within the current segments */
     while (src < n && o[src].arg != 0)
         src++;
     while (dst < n && o[dst].arg != 1)
@@ -208,7 +210,7 @@ static enum status check_copy(const struct site *s, const struct operand *o)
     return OK;
 }
 
-/* issued: how many instructions of each lane come before this one. */
+/* Checks ticket and waits. issued: number of earlier instructions of each lane. */
 static enum status check_waits(const struct site *s, const int64_t *issued)
 {
     const struct instr *in = s->in;

@@ -1,4 +1,4 @@
-/* Lists of numbers by index: making room for them. */
+/* Memory for lists of numbers by index. */
 #include "verify/lists.h"
 
 #include "base/sys.h"

@@ -4,12 +4,13 @@
 
 #include <stdint.h>
 
-/* Back to back: list i is at[first[i]] .. at[first[i + 1] - 1]. */
+/* Lists back to back: list i is at[first[i]] .. at[first[i + 1] - 1]. */
 struct lists {
     int32_t *first, *at;
 };
 
-/* Of n lists with `total` numbers in all; first is zero. 0: out of memory; destroy it all the same. */
+/* Makes room for n lists with `total` numbers in all; first is zero. Returns 0 if memory is short; the caller destroys *l all the
+ * same. */
 int lists_create(struct lists *l, int n, int64_t total);
 void lists_destroy(struct lists *l);
 

@@ -77,7 +77,7 @@ static enum status collect_tickets(struct mesh_lanes *x, int role)
 
 struct pair {
     int a, b, lane; /* two ranks */
-    int64_t k;      /* of their lane's instructions, from 0 */
+    int64_t k;      /* number of the instruction on their lane, from 0 */
 };
 
 static enum status disagree(const struct mesh_lanes *x, const struct pair *w, const char *what, const char *of_a,
@@ -112,7 +112,7 @@ static enum status compare_attributes(const struct mesh_lanes *x, const struct p
     return OK;
 }
 
-/* The first segment of an argument, or NULL. */
+/* Returns the first segment of an argument, or NULL. */
 static const struct operand *find_argument(const struct program *p, const struct instr *in, int arg)
 {
     for (int k = in->first_operand; k < in->first_operand + in->n_operands; k++) {
@@ -122,7 +122,7 @@ static const struct operand *find_argument(const struct program *p, const struct
     return NULL;
 }
 
-/* Sizes being equal, two collectives that changed places would go unnoticed but for what they carry. */
+/* Compares the tensors of two collectives. With equal sizes, two collectives that changed places would go unnoticed otherwise. */
 static enum status compare_tensors(const struct mesh_lanes *x, const struct pair *w, const struct instr *a, const struct instr *b)
 {
     const struct program *p = mesh_program(x, w->a), *q = mesh_program(x, w->b);
@@ -160,7 +160,7 @@ static enum status compare_ranks(const struct mesh_lanes *x, int a, int b, int l
                        (long long)of_b, (long long)w.k + 1);
 }
 
-/* Everyone against member 0 of the group; each pair of roles once. */
+/* Compares every rank with member 0 of its group; each pair of roles once. */
 static enum status match_lane(const struct mesh_lanes *x, int lane, unsigned char *compared)
 {
     memset(compared, 0, (size_t)x->n_roles * (size_t)x->n_roles);

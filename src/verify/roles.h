@@ -4,11 +4,11 @@
 
 #include "program/program.h"
 
-/* Who runs what, and with whom. The arrays belong to the caller. */
+/* The programs and groups of the ranks. The arrays belong to the caller. */
 struct mesh_roles {
     int n_ranks;
     const int32_t *role; /* [n_ranks]: index of the rank's program */
-    /* of each comm lane, [n_ranks]: number of the rank's group, 0 .. n_ranks - 1; NULL: the lane is not used */
+    /* by comm lane, [n_ranks]: number of the rank's group, 0 .. n_ranks - 1; NULL: the lane is not used */
     const int32_t *group[LANES];
     const int32_t *member[LANES]; /* [n_ranks]: own index in that group */
 };

@@ -1,9 +1,10 @@
-/* Value numbers: what every byte holds as a formula over the inputs, hashed.
+/* Value numbers: the content of every byte as a formula over the inputs, hashed.
  *
- * A byte's value is (formula, place in its result). An instruction's output argument is one formula: the op, its attributes, the argument's number, and
- * for every input argument the list of values it holds, adjacent pieces of one formula joined. Copies pass values on. Nothing else enters, so two programs
- * that place, move, cut and reuse memory differently have the same values where they compute the same things.
- * A copy of bytes that hold several values makes them a list that the destination's one segment refers to: no new end points arise. */
+ * A byte's value is (formula, place in its result). An instruction's output argument is one formula: the op, its attributes, the
+ * argument's number, and for every input argument the list of values it holds, adjacent pieces of one formula joined. Copies pass
+ * values on. Nothing else enters, so two programs that place, move, cut and reuse memory differently have the same values if they
+ * compute the same things. A copy of bytes that hold several values makes them a list that the destination's one segment refers
+ * to: no new end points arise. */
 #include "verify/verify.h"
 
 #include "base/mix.h"
@@ -25,13 +26,13 @@ struct pieces {
     int64_t n, cap;
 };
 
-/* A list of pieces, made by a copy: pool entries [first, first + n), with where in the list each begins. */
+/* A list of pieces, made by a copy: pool entries [first, first + n). */
 struct list {
     int64_t first, n;
 };
 
 struct cell {
-    uint64_t hash;  /* of the formula; unused in a list */
+    uint64_t hash;  /* hash of the formula; unused in a list */
     int64_t origin; /* byte of the formula, or of the list, = address + origin */
     int32_t list;   /* -1: none */
 };
@@ -39,12 +40,12 @@ struct cell {
 struct values {
     const struct program *p;
     struct footprint bytes;
-    struct pieces pool;     /* of the lists; `place` of the formula, ... */
-    int64_t *pool_offset;   /* ... and where in its list each piece begins */
+    struct pieces pool;     /* pieces of all lists; `place` is in the formula */
+    int64_t *pool_offset;   /* by piece in the pool: where in its list it begins */
     int64_t pool_offset_cap;
     struct list *lists;
     int32_t n_lists, cap_lists;
-    struct pieces work;     /* what is being gathered */
+    struct pieces work;     /* pieces that are being gathered */
 };
 
 /* Formulas whose bytes are all alike: places are left out, so that cuts do not matter. */
@@ -72,7 +73,7 @@ static enum status reserve(void **table, int64_t n, int64_t *cap, size_t size)
     return OK;
 }
 
-/* Appends to `list`, joining from index `joinable` on: what stands before belongs to something else. */
+/* Appends to `list`, joining pieces from index `joinable` on: earlier ones belong to other lists. */
 static enum status append(struct pieces *list, int64_t joinable, uint64_t hash, int64_t place, int64_t bytes)
 {
     if (is_uniform(hash))
@@ -89,7 +90,7 @@ static enum status append(struct pieces *list, int64_t joinable, uint64_t hash, 
     return OK;
 }
 
-/* Appends what `bytes` bytes of a list hold, from its byte `from` on. */
+/* Appends the values of `bytes` bytes of a list, from its byte `from` on. */
 static enum status gather_list(struct values *v, const struct list *l, int64_t from, int64_t bytes)
 {
     int64_t low = l->first, high = l->first + l->n - 1; /* the last piece that begins at or before `from` */
@@ -110,7 +111,7 @@ static enum status gather_list(struct values *v, const struct list *l, int64_t f
     return OK;
 }
 
-/* Appends what the (cut) span holds to v->work. */
+/* Appends the values of the (cut) span to v->work. */
 static enum status gather(struct values *v, const struct byte_map *m, struct span s)
 {
     for (int i = s.first; i < s.last; i = m->next[i]) {
@@ -126,7 +127,7 @@ static struct byte_map *map_of(struct values *v, int operand)
     return &v->bytes.tier[v->p->buffers[v->p->operands[operand].buffer].tier];
 }
 
-/* The operand's bytes become: those from `place` on of formula `hash`, or of a list. */
+/* Assigns the operand's bytes: those from `place` on of formula `hash`, or of a list. */
 static void assign(struct values *v, int operand, uint64_t hash, int32_t list, int64_t place)
 {
     struct byte_map *m = map_of(v, operand);
@@ -138,7 +139,7 @@ static void assign(struct values *v, int operand, uint64_t hash, int32_t list, i
 
 /* --- Copies --- */
 
-/* A list of what v->work holds. */
+/* Makes a list of the pieces in v->work. */
 static enum status make_list(struct values *v, int32_t *list)
 {
     int64_t cap = v->cap_lists, offset = 0;
@@ -156,7 +157,7 @@ static enum status make_list(struct values *v, int32_t *list)
     return OK;
 }
 
-/* What the source holds, as one cell with the origin relative to the source's start. */
+/* Finds the source's value, as one cell with the origin relative to the source's start. */
 static enum status copied_value(struct values *v, const struct instr *in, struct cell *value)
 {
     const struct operand *o = v->p->operands;
@@ -206,7 +207,7 @@ static enum status number_copy(struct values *v, const struct instr *in)
 
 /* --- Ops --- */
 
-/* Hash of the op, its attributes and the values of its inputs. */
+/* Hashes the op, its attributes and the values of its inputs. */
 static enum status number_inputs(struct values *v, const struct instr *in, uint64_t *hash)
 {
     const struct operand *o = v->p->operands;
@@ -305,7 +306,7 @@ static enum status collect_results(struct values *v, struct result **results, in
     return OK;
 }
 
-/* Does b say the same of the bytes that it shares with a, or continue a? */
+/* Tells whether b has the same values for the bytes that it shares with a, or continues a. */
 static int continues(const struct result *a, const struct result *b)
 {
     return strcmp(a->name, b->name) == 0 && b->at <= a->at + a->value.bytes && a->value.hash == b->value.hash &&

@@ -1,13 +1,14 @@
-/* Content and order: what every byte holds, and who may touch it when.
+/* Content and order: the content of every byte, and the order of accesses to it.
  *
- * The instructions are taken in program order, which every wait follows. Content is what that order leaves in each byte. Order makes it the truth of every
- * run: if all conflicting pairs are ordered by happens-before (clocks.h) in program order, no run can tell the difference.
+ * The instructions are taken in program order, which every wait follows. Content is that which this order leaves in each byte. It
+ * is the same in every run, because all conflicting pairs are ordered by happens-before (clocks.h) as in program order.
  *
  * Invariants:
- * 1. A cell names the last writer and, per lane, the latest reader since. Earlier ones are covered: by order of retirement on the same lane, and because
- *    the last writer was itself checked against what came before it (check_order).
- * 2. Instructions with predicates count as executed. A cell that such a one wrote holds its content only under that predicate, which whoever reads it must
- *    have too (check_content); one that it updated keeps the predicate it had, for an update that is left out would have added nothing (check_addends). */
+ * 1. A cell names the last writer and, per lane, the latest reader since. Earlier ones are covered: by order of retirement on the
+ *    same lane, and because the last writer was itself checked against all accesses before it (check_order).
+ * 2. Instructions with predicates count as executed. A cell written by such an instruction holds its content only under that
+ *    predicate, which each reader must have too (check_content). A cell that it updated keeps its predicate, since an update that
+ *    is left out would have added nothing (check_addends). */
 #include "verify/verify.h"
 
 #include "verify/byte_map.h"
@@ -20,14 +21,14 @@
 
 enum { UNWRITTEN = -2, SCRATCH = -1 }; /* in place of a cell's tensor */
 
-/* What is known of a segment's bytes. */
+/* Knowledge about a segment's bytes. */
 struct cell {
     int64_t origin;  /* byte of the tensor = address + origin */
     int32_t tensor, version;
-    int32_t source;  /* the operand that wrote it, or -1 - index of the live-in binding */
-    int32_t predicate; /* under which it holds that; 0: always */
+    int32_t source;  /* operand that wrote it, or -1 - index of the live-in binding */
+    int32_t predicate; /* predicate under which the content holds; 0: always */
     int32_t writer_lane, writer_ticket; /* ticket 0: before the program */
-    int32_t reader[LANES]; /* ticket of the latest reader since, 0: none */
+    int32_t reader[LANES]; /* ticket of the latest reader since; 0: none */
 };
 
 struct verifier {
@@ -52,7 +53,7 @@ static enum status reject(const struct verifier *v, int operand, const char *for
                        lane_name(v->in->lane), v->in->ticket, operand - v->in->first_operand, cause);
 }
 
-/* What the segment holds, in words. */
+/* Describes the segment's content in words. */
 static const char *describe_content(const struct program *p, const struct cell *c, int64_t address, int64_t bytes, char *text, size_t size)
 {
     if (c->tensor == UNWRITTEN)
@@ -77,7 +78,7 @@ struct extent {
     int64_t begin, bytes;
 };
 
-/* The bytes of a whole argument: of nvme, one extent. */
+/* Returns the bytes of a whole argument; on nvme, one extent. */
 static struct extent argument_extent(const struct program *p, const struct instr *in, int arg)
 {
     struct extent e = {-1, 0};
@@ -96,7 +97,7 @@ static struct extent binding_extent(const struct program *p, const struct bindin
     return (struct extent){p->buffers[b->buffer].address + b->extent_offset, b->extent_bytes};
 }
 
-/* Was the segment last written, as an nvme extent, by a range with exactly these ends? */
+/* Tells whether the segment was last written, as an nvme extent, by a range with exactly these ends. */
 static int extent_matches(const struct verifier *v, const struct cell *c, struct extent e)
 {
     const struct program *p = v->p;
@@ -105,7 +106,7 @@ static int extent_matches(const struct verifier *v, const struct cell *c, struct
     return w.begin == e.begin && w.bytes == e.bytes;
 }
 
-/* Does no byte of the nvme extent belong to another one, which would have destroyed it? */
+/* Tells whether no byte of the nvme extent belongs to another one, which would have destroyed it. */
 static int extent_is_whole(const struct verifier *v, struct extent e)
 {
     const struct byte_map *m = &v->bytes.tier[TIER_NVME];
@@ -150,7 +151,8 @@ static enum status check_content(struct verifier *v, int k)
     return OK;
 }
 
-/* An update that may be left out, of what is there in any case: what it adds must not be there whenever it is left out. */
+/* Checks an update that may be left out, of content that always exists: the content that it adds must not exist when it is left
+ * out. */
 static enum status check_addends(struct verifier *v, int k)
 {
     const struct operand *o = v->p->operands;
@@ -204,7 +206,7 @@ static enum status check_order(struct verifier *v, int k)
 
 /* --- Effects --- */
 
-/* Operand k writes what the same instruction reads: which operand that is. */
+/* Rejects operand k, which writes bytes that the same instruction reads; names the reading operand. */
 static enum status reject_overlap(const struct verifier *v, int k)
 {
     const struct program *p = v->p;

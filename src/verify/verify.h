@@ -1,25 +1,30 @@
 /* The independent verifier: proves that a program, run under its waits alone, computes what it says.
- * Written against program.h only; it shares no code with the planner. */
+ *
+ * It is written against program.h only and shares no code with the planner. */
 #ifndef LTRAIN_VERIFY_VERIFY_H
 #define LTRAIN_VERIFY_VERIFY_H
 
 #include "program/program.h"
 
-/* Checks, in program order (which must be one in which every wait points backwards):
- * - form: indices, lanes and tiers that belong together (COMPUTE touches the device only; READ: nvme -> host, or device if not discrete; ...), operands
- *   inside their buffers, buffers inside their arenas, argument numbers, whole elements, access modes, copies preserving tensor, rows, version and bytes;
- * - content: every byte read holds the tensor, rows and version that the operand says (live_in at the start); an update's version is what is there;
- *   every live_out binding holds at the end what it says; scratch is never read before it is written (scratch operands are write-only);
- * - predicates: what an instruction that may be left out writes is read under its predicate only; what it updates, it adds something to that exists under
- *   its predicate only; collectives' sizes agree with their group's. What other ranks do meanwhile: mesh.h;
- * - order: every pair of accesses to the same byte of which one writes is ordered by happens-before (lane order as in program.h, waits), whatever the lanes' speed.
+/* Checks in program order, in which every wait must point backwards:
+ * - form: indices, lanes and tiers that belong together (COMPUTE touches the device only; READ: nvme -> host, or device if not
+ *   discrete; ...), operands inside their buffers, buffers inside their arenas, argument numbers, whole elements, access modes,
+ *   copies preserving tensor, rows, version and bytes;
+ * - content: every byte read holds the tensor, rows and version of the operand (live_in at the start); an update's version is the
+ *   one in memory; every live_out binding holds at the end; scratch is never read before it is written (scratch operands are
+ *   write-only);
+ * - predicates: results of an instruction that may be left out are read under its predicate only; what it adds to an updated
+ *   argument exists under its predicate only; collectives' sizes agree with their group's. Other ranks: mesh.h;
+ * - order: every pair of accesses to the same byte of which one writes is ordered by happens-before (lane order as in program.h,
+ *   waits), whatever the lanes' speed.
  * ERR_CORRUPT and one sentence naming program, instruction, operand and the cause. */
 enum status program_verify(const struct program *p);
 
-/* Symbolic value of everything in live_out: equal for two programs iff (up to hash collisions) every tensor there is computed by the same ops with the same attributes
- * from the same inputs, whatever the tiers, copies, addresses, order and versions. Inputs (live_in) are named by tensor name and rows. The digest covers
- * (tensor name, rows, value) of all live_out bindings, segments coalesced, independent of how bindings are cut and of their order.
- * Tensor names are unique per logical value and equal across placements. Only for verified programs. */
+/* Computes a digest of the symbolic value of everything in live_out. It is equal for two programs iff (up to hash collisions) every
+ * tensor there is computed by the same ops with the same attributes from the same inputs, whatever the tiers, copies, addresses,
+ * order and versions. Inputs (live_in) are named by tensor name and rows. The digest covers (tensor name, rows, value) of all
+ * live_out bindings, segments coalesced, independent of how bindings are cut and of their order. Tensor names are unique per
+ * logical value and equal across placements. Only for verified programs. */
 enum status program_value_digest(const struct program *p, uint64_t *digest);
 
 #endif
