@@ -1,4 +1,4 @@
-/* What collectives must give, computed by each rank from every rank's input, which it can make itself. */
+/* Computes what collectives must give, on each rank from every rank's input, which any rank can make itself. */
 #ifndef TESTS_COMM_ORACLE_H
 #define TESTS_COMM_ORACLE_H
 
@@ -6,7 +6,7 @@
 
 #include <string.h>
 
-/* Value i of rank r's input in round `seed`: of many magnitudes, so that the order of a sum shows. */
+/* Returns value i of rank r's input in round `seed`. Values are of many magnitudes, so that the order of a sum shows. */
 static inline float input(uint64_t seed, int r, int64_t i)
 {
     uint64_t x = (uint64_t)i * 0x9e3779b97f4a7c15u + (uint64_t)r * 0xbf58476d1ce4e5b9u + seed * 0x94d049bb133111ebu;
@@ -19,7 +19,7 @@ static inline float input(uint64_t seed, int r, int64_t i)
     return f;
 }
 
-/* The sum over `members` in order, each rounded to bf16 if `rounded`; ranks of member m: first + m * stride. */
+/* Returns the sum over `members` in order, each rounded to bf16 if `rounded`. Member m is rank first + m * stride. */
 static inline float summed(uint64_t seed, int first, int stride, int members, int64_t i, int rounded)
 {
     float sum = 0;

@@ -1,4 +1,4 @@
-/* One rank of a multi-rank test: `ranks CASE [DP ULYSSES RING]`, under mpiexec. Prints what is wrong and exits 1. */
+/* Runs one rank of a multi-rank test: `ranks CASE [DP ULYSSES RING]`, under mpiexec. Prints what is wrong and exits 1. */
 #include "comm/comm.h"
 #include "extent.h"
 #include "oracle.h"
@@ -87,7 +87,7 @@ static void gathers(enum lane lane, int64_t n, int64_t share)
         CHECK(dst[i] == input(2, g.first + (int)(i / share) * g.stride, i % share));
     CHECK(dst[n] == 77);
     CHECK(total_sent(lane) - before == mine * 4 * (g.members - 1));
-    /* bytes, and the own part where it belongs already */
+    /* bytes, with the own part already in its place */
     a.comm.element = 1;
     for (int64_t i = 0; i < n; i++)
         ((char *)dst)[i] = (char)(i / share == g.me ? i + g.me : 0);
@@ -145,7 +145,7 @@ static void exchanges(enum lane lane, int64_t share)
     a.comm.n = share;
     for (int distance = -g.members; distance <= g.members; distance++)
         for (int pattern = 0; pattern < 3; pattern++) {
-            /* whether member m sends: all, the even ones, none */
+            /* the members that send: all, the even ones, none */
             int to = ((g.me + distance) % g.members + g.members) % g.members,
                 from = ((g.me - distance) % g.members + g.members) % g.members;
             int send = pattern == 0 || (pattern == 1 && g.me % 2 == 0), recv = pattern == 0 || (pattern == 1 && from % 2 == 0);
@@ -163,8 +163,8 @@ static void exchanges(enum lane lane, int64_t share)
     free(dst);
 }
 
-/* Small chunks, so that small arrays have borders of every kind: shares below, at and above a chunk, and several; the first few
- * are one of each kind. */
+/* Tests collectives with small chunks, so that small arrays have borders of every kind. Shares lie below, at and above a chunk,
+ * and span several; the first few shares are one of each kind. */
 static void collectives(void)
 {
     static const int64_t shares[] = {1, 16, 17, 48, 2, 15, 31, 32, 33, 200, 1001};
@@ -187,7 +187,7 @@ static void collectives(void)
     }
 }
 
-/* Messages of several chunks of the ordinary size; segments, too. */
+/* Sends messages of several chunks of the ordinary size, and of several segments. */
 static void large(void)
 {
     int p = comm_size(c);
@@ -200,7 +200,7 @@ static void large(void)
     reductions(LANE_WORLD, share * p - 5, share, p == 2 ? F32 : BF16);
 }
 
-/* All lanes at once, each with an instruction of its own. */
+/* Runs all lanes at once, each with an instruction of its own. */
 static void lanes_together(void)
 {
     enum { N = 5000 };
@@ -271,18 +271,18 @@ static void between_programs(void)
     CHECK(comm_set_mesh(c, &(struct mesh){{size + 1, 1, 1}}) == ERR_INVALID);
     CHECK(comm_set_mesh(c, &(struct mesh){{rank ? size : 1, rank ? 1 : size, 1}}) == ERR_INVALID &&
           strstr(status_message(), "has the mesh"));
-    const char *hosts = getenv("LTRAIN_TEST_HOSTS"); /* two of one name */
+    const char *hosts = getenv("LTRAIN_TEST_HOSTS"); /* the number of hosts, two of which have one name */
     CHECK(!hosts || comm_hosts(c) == atoi(hosts));
     CHECK(comm_hosts(c) > 1 || (comm_local_size(c) == size && comm_local_rank(c) == rank && comm_per_host(c) == size));
 }
 
-/* Exchanges for ever; whoever fails says so on stdout and exits 1. `doomed`: what rank 1 does to itself after a while; after a pause
- * all end well. */
+/* Exchanges for ever; a rank that fails says so on stdout and exits 1. `doomed` names what rank 1 does to itself after a while;
+ * after a pause all ranks end well. */
 static void until_failure(const char *doomed)
 {
     static float src[1 << 16], dst[1 << 16], work[1 << 20];
     comm_set_chunk(c, 1 << 14);
-    signal(SIGTERM, SIG_IGN); /* mpiexec's, when a rank has died */
+    signal(SIGTERM, SIG_IGN); /* sent by mpiexec when a rank has died */
     for (int round = 0;; round++) {
         int hit = comm_rank(c) == 1 && round == 21;
         struct op_attrs a = {.comm = {.n = 1 << 16, .share = (1 << 16) / comm_size(c) + 1, .element = 4}};
@@ -295,7 +295,7 @@ static void until_failure(const char *doomed)
         if (hit && strcmp(doomed, "exit") == 0)
             _exit(0);
         if (strcmp(doomed, "busy") == 0 && comm_rank(c) != 1 && round == 21)
-            sleep(60); /* a long computation: others notice for this rank */
+            sleep(60); /* a long computation: others notice rank 1's death for this rank */
         if (hit && strcmp(doomed, "busy") == 0)
             raise(SIGKILL);
         if (hit && strcmp(doomed, "stall") == 0)

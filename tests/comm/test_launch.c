@@ -1,4 +1,4 @@
-/* Rank and size from every launcher's variables; two that disagree; Slurm allocations around a process alone. */
+/* Reads rank and size from every launcher's variables; refuses two that disagree; sees a process alone inside Slurm allocations. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -1,4 +1,4 @@
-/* A rank alone: every collective over a group of one, without MPI. */
+/* Runs every collective over a group of one rank, without MPI. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -1,4 +1,4 @@
-/* Ranks that stand still are told from those that have died and those that answer, and are named once, by one rank. */
+/* Tests that ranks that stand still are told from dead ranks and from ranks that answer, and are named once, by one rank. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -24,7 +24,7 @@ static struct notice *into;
 static struct comm c;
 static FILE *said;
 static int own_stderr;
-static off_t at; /* that far it has been read */
+static off_t at; /* bytes of it read so far */
 
 enum status wire_create(const struct launch *launch, double timeout_seconds, struct wire **out)
 {
@@ -80,7 +80,7 @@ unsigned wire_calls(void)
     return 0;
 }
 
-/* Ranks 0 and 1 are on host a, this one and a child of this process on b, rank 4 on c. */
+/* Places ranks 0 and 1 on host a, this rank and a child of this process on b, rank 4 on c. */
 static int begin(void **state)
 {
     (void)state;
@@ -129,7 +129,7 @@ static int end(void **state)
     return 0;
 }
 
-/* Everything that was written to stderr since the last call. */
+/* Returns everything that was written to stderr since the last call. */
 static const char *heard(void)
 {
     static char text[4096];
@@ -178,11 +178,11 @@ static void stopped_process_is_named(void **state)
     assert_int_equal(still_rank(&c, &life), -1);
 }
 
-/* Below this rank one of its host goes on, and says it. */
+/* Lower ranks of the host go on, and one of them names the stopped rank. */
 static void one_rank_of_a_host_speaks(void **state)
 {
     (void)state;
-    c.peer[0].here = c.peer[1].here = 1; /* they go on */
+    c.peer[0].here = c.peer[1].here = 1; /* these two go on */
     stop(1);
     look(60);
     assert_string_equal(heard(), "");
@@ -200,11 +200,11 @@ static void debugger_is_no_death(void **state)
         skip();
     assert_int_equal(ptrace(PTRACE_INTERRUPT, pid, NULL, NULL), 0);
     assert_int_equal(waitpid(pid, &status, 0), pid);
-    assert_int_equal(peer_look(&c.peer[CHILD]), PEER_STOPPED); /* 't' */
+    assert_int_equal(peer_look(&c.peer[CHILD]), PEER_STOPPED); /* state 't' in /proc */
     assert_int_equal(ptrace(PTRACE_DETACH, pid, NULL, NULL), 0);
 }
 
-/* A process that has ended and that nobody has waited for is no stopped one. */
+/* A process that has ended, and that nobody has waited for, does not count as stopped. */
 static void zombie_is_dead(void **state)
 {
     siginfo_t info;
@@ -214,11 +214,11 @@ static void zombie_is_dead(void **state)
     assert_int_equal(waitid(P_PID, (id_t)c.peer[CHILD].pid, &info, WEXITED | WNOWAIT), 0);
     assert_int_equal(peer_look(&c.peer[CHILD]), PEER_DEAD);
     assert_int_equal(peer_found(&c, PEER_DEAD), CHILD);
-    c.peer[CHILD].born++; /* another process has its number */
+    c.peer[CHILD].born++; /* now another process has its number */
     assert_int_equal(peer_look(&c.peer[CHILD]), PEER_DEAD);
 }
 
-/* The next round of questions, after which the ranks of the bits answer. */
+/* Starts the next round of questions, after which the ranks given as bits answer. */
 static void ask(int64_t waited_seconds, int between, unsigned answers)
 {
     const struct patience p = {.waited_ns = waited_seconds * SECOND, .between = between};
@@ -248,7 +248,7 @@ static void silent_hosts_are_named(void **state)
     ask(10, 0, OTHERS ^ 1u << 4);
     assert_string_equal(heard(), "");
     ask(15, 0, OTHERS ^ 1u << 4);
-    assert_string_equal(heard(), ""); /* ranks 0 and 1 answer, and say it */
+    assert_string_equal(heard(), ""); /* ranks 0 and 1 answer, and name the others */
     ask(20, 0, 0);
     ask(25, 0, 1u << 4);
     assert_string_equal(

@@ -1,4 +1,4 @@
-/* Votes of a thousand ranks on a wire that has them all at once: one look takes them. */
+/* Takes the votes of a thousand ranks, all on the wire at once, in one look. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -12,9 +12,9 @@
 enum { RANKS = 1024 };
 
 static struct {
-    struct notice *into; /* where the next one goes: a receive is posted */
-    int waiting, sent;   /* notices that have not been taken; sent by this rank */
-    int bad;             /* the last one is a failure's */
+    struct notice *into; /* destination of the next notice: a receive is posted */
+    int waiting, sent;   /* notices not taken yet; notices sent by this rank */
+    int bad;             /* 1: the last notice is a failure's */
 } fake;
 
 enum status wire_create(const struct launch *launch, double timeout_seconds, struct wire **out)
@@ -64,7 +64,7 @@ unsigned wire_calls(void)
     return 0;
 }
 
-/* The k-th rank from the end has done k sections. */
+/* Delivers the next notice, from rank fake.waiting, whose vote has done fake.waiting % 7 sections. */
 enum status wire_test(struct wire *w, enum channel channel, const struct wire_event **events, int *n)
 {
     static const struct wire_event has_come = {.slot = 0, .bytes = sizeof(struct notice)};
@@ -112,7 +112,7 @@ static void one_look_takes_all(void **state)
     for (int i = 0, cut; i < 8; i++) {
         assert_int_equal(comm_section_end(&c, &cut), OK);
         assert_int_equal(cut, i >= 6);
-        assert_int_equal(atomic_load(comm_cut_flag(&c)), i >= 5); /* the next one is, from its beginning */
+        assert_int_equal(atomic_load(comm_cut_flag(&c)), i >= 5); /* the next section is cut, from its beginning */
     }
     free(c.votes.heard);
 }

@@ -1,4 +1,4 @@
-/* What the tests of offload share: folders, patterns, and stores in them. */
+/* Shared parts of the tests of offload: folders, patterns, and stores in folders. */
 #ifndef LTRAIN_TESTS_OFFLOAD_TEST_H
 #define LTRAIN_TESTS_OFFLOAD_TEST_H
 
@@ -32,7 +32,7 @@ static inline int make_folders(void **state)
     return 0;
 }
 
-/* Files in a folder. */
+/* Returns the number of files in a folder. */
 static inline int count_files(const char *path)
 {
     int n = 0;
@@ -66,7 +66,7 @@ static inline struct store_config config_of(int n_paths, int64_t bytes, enum sto
     return (struct store_config){.paths = {folder[0], folder[1], folder[2]}, .n_paths = n_paths, .bytes = bytes, .way = way};
 }
 
-/* Bytes that differ from place to place and from seed to seed. */
+/* Fills memory with bytes that differ from place to place and from seed to seed. */
 static inline void fill(void *memory, int64_t bytes, uint64_t seed)
 {
     unsigned char *p = memory;
@@ -81,7 +81,7 @@ static inline void fill(void *memory, int64_t bytes, uint64_t seed)
     }
 }
 
-/* The one file of a process's rank. */
+/* Finds the one file of this process's rank. */
 static inline void store_file_name(const char *path, int rank, int pid, char name[256])
 {
     char pattern[256];

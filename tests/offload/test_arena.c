@@ -1,4 +1,4 @@
-/* Arenas: alignment, canaries, pinning and what is said about it. */
+/* Tests arenas: alignment, canaries, pinning and the sentences about pinning. */
 #include "offload/arena.h"
 
 #include "base/sys.h"
@@ -80,7 +80,7 @@ static void a_far_overwrite_faults(void **state)
             struct arena *a;
             struct rlimit none = {0, 0};
             setrlimit(RLIMIT_CORE, &none);
-            signal(SIGSEGV, SIG_DFL); /* not cmocka's */
+            signal(SIGSEGV, SIG_DFL); /* replaces cmocka's handler */
             if (arena_create("host arena", 8192, ARENA_PLAIN, &a) != OK)
                 _exit(1);
             volatile char *p = arena_base(a);
@@ -107,7 +107,7 @@ static void the_size_and_pinning_are_said(void **state)
     arena_destroy(a);
 }
 
-/* As nobody, who may lock only what the limit allows. */
+/* Runs as nobody, who may lock only what the limit allows. */
 static int low_memlock_child(void)
 {
     struct rlimit limit = {64 << 10, 64 << 10};

@@ -1,4 +1,4 @@
-/* Every path is used, and no rank goes without. */
+/* Every path is used, and no rank goes without a path. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -48,7 +48,7 @@ static void the_map_is_said(void **state)
     assert_non_null(strstr(drives_describe(8, 4, text, sizeof text), "every 4-th to itself"));
 }
 
-/* A directory, or one that the run makes. */
+/* A path may be a directory, or one that the run makes. */
 static void paths_that_will_do(void **state)
 {
     (void)state;
@@ -78,7 +78,7 @@ static void paths_that_will_do(void **state)
     assert_non_null(strstr(status_message(), "nvme paths . and ./. are the same directory: name it once"));
 }
 
-/* Paths on one file system share its room, however many they are; those of other file systems have their own. */
+/* Paths on one file system share its room, however many they are. Paths on other file systems have room of their own. */
 static void room_is_counted_by_file_system(void **state)
 {
     (void)state;
@@ -93,7 +93,7 @@ static void room_is_counted_by_file_system(void **state)
     int64_t one = drives_room(path, 1, 1, a, &none, &tightest), two = drives_room(path, 2, 1, a, &none, &tightest), slack = 1 << 30; /* others write, too */
     assert_true(llabs(one - disk_room(&disk)) < slack && one > 4 * slack);
     assert_true(llabs(two - one) < slack);
-    assert_true(llabs(drives_room(path, 2, 2, a, &none, &tightest) - one / 2) < slack); /* a path for each of two ranks */
+    assert_true(llabs(drives_room(path, 2, 2, a, &none, &tightest) - one / 2) < slack); /* one path for each of two ranks */
     assert_true(llabs(drives_room(path, 2, 4, a, &none, &tightest) - one / 4) < slack); /* four ranks, each on both */
     assert_true(llabs(drives_room(path, 0, 2, a, &none, &tightest) - one / 2) < slack && tightest == -1);
     assert_true(llabs(drives_room(path, 1, 1, a, &kept, &tightest) - (one - 3 * slack)) < slack);

@@ -1,4 +1,4 @@
-/* The extent store moves bytes: sizes, alignments, ways, many in flight, both directions at once, corruption. */
+/* Tests how the extent store moves bytes: sizes, alignments, ways, many in flight, both directions at once, corruption. */
 #include "offload_test.h"
 
 #include "offload/arena.h"
@@ -21,7 +21,7 @@ static int opened(const struct store_config *c, struct store **s)
     return 1;
 }
 
-/* Bytes around a read's target must stay. */
+/* Checks that bytes around a read's target stay. */
 static void round_trip(struct store *s, int64_t offset, int64_t bytes, int skew_write, int skew_read, uint64_t seed)
 {
     enum { MARGIN = 64 };
@@ -83,7 +83,7 @@ static void all_sizes_and_alignments(void **state)
                     int64_t offset = (int64_t)rng_below(1, 2, seed, (uint64_t)room + 1) * STORE_ALIGN;
                     round_trip(s, offset, sizes[i], skews[k], skews[seed % 6], seed);
                 }
-            round_trip(s, 0, TOTAL, 0, 1, 99);        /* all of it */
+            round_trip(s, 0, TOTAL, 0, 1, 99);        /* the whole extent */
             round_trip(s, 40 * BLOCK, 100, 0, 0, 99); /* its end, in a cut block */
             store_close(s);
             for (int i = 0; i < 3; i++)
@@ -174,7 +174,7 @@ static void overlapping_writes_keep_their_order(void **state)
     }
 }
 
-/* Even if the first has to be started again when the second is long submitted. */
+/* The order holds even if the first write has to be started again long after the second was submitted. */
 static void an_interrupted_write_does_not_land_on_a_later_one(void **state)
 {
     (void)state;
@@ -242,7 +242,7 @@ static void what_was_not_written_cannot_be_read(void **state)
     assert_int_equal(store_read(s, 4096, memory, 8192), ERR_CORRUPT);
     assert_int_equal(store_read(s, 8192, memory, 8192), OK); /* a refusal is no failure */
     assert_int_equal(store_write(s, 12288, memory, 1), OK);
-    assert_int_equal(store_read(s, 8192, memory, 8192), ERR_CORRUPT); /* overwritten in part */
+    assert_int_equal(store_read(s, 8192, memory, 8192), ERR_CORRUPT); /* partly overwritten */
     assert_int_equal(store_read(s, 12288, memory, 1), OK);
 
     static const int64_t bad[][2] = {{1, 1},           {-4096, 1}, {0, 0}, {0, -1}, {1 << 20, 1}, {(1 << 20) - 4096, 4097},
@@ -291,7 +291,7 @@ static void corruption_is_found(void **state)
             for (int i = 0; i < 5; i++)
                 assert_non_null(strstr(status_message(), says[i]));
             assert_non_null(strstr(status_message(), name));
-            assert_int_equal(store_wait(s, STORE_READ, good), ERR_CORRUPT); /* for good, in this direction */
+            assert_int_equal(store_wait(s, STORE_READ, good), ERR_CORRUPT); /* for ever, in this direction */
             assert_int_equal(store_write(s, 2 * BLOCK, memory, BYTES), OK);
             store_close(s);
         }
@@ -335,9 +335,9 @@ static void the_pinned_arena_is_registered(void **state)
     assert_int_equal(store_write(s, 0, pinned, BYTES / 2), OK);
     assert_int_equal(store_write(s, BYTES / 2, plain + BYTES / 2, BYTES / 2), OK);
     memset(pinned, 0, BYTES);
-    assert_int_equal(store_read(s, 0, pinned + 4096, BYTES / 2), OK); /* fixed */
+    assert_int_equal(store_read(s, 0, pinned + 4096, BYTES / 2), OK); /* read straight into fixed memory */
     assert_memory_equal(pinned + 4096, plain, BYTES / 2);
-    assert_int_equal(store_read(s, BYTES / 2, pinned + 1, BYTES / 2), OK); /* bounced */
+    assert_int_equal(store_read(s, BYTES / 2, pinned + 1, BYTES / 2), OK); /* read through a bounce buffer */
     assert_memory_equal(pinned + 1, plain + BYTES / 2, BYTES / 2);
     struct store_counters n;
     store_get_counters(s, &n);
@@ -347,7 +347,7 @@ static void the_pinned_arena_is_registered(void **state)
     arena_destroy(a);
 }
 
-/* One thread writes, another reads what is written behind it. */
+/* One thread writes while another reads what is already written. */
 enum { PIECES = 200, PIECE = 40000, PIECE_SPACE = 40960 };
 
 static struct {
@@ -413,7 +413,7 @@ static void both_directions_at_once(void **state)
     }
 }
 
-/* Told to yield, writes fill less of their window while a read is in flight, and all of it when it has ended. */
+/* Once told to yield, writes fill less of their window while a read is in flight, and all of it when the read has ended. */
 static void writes_yield_to_reads(void **state)
 {
     (void)state;
@@ -441,7 +441,7 @@ static void writes_yield_to_reads(void **state)
     }
 }
 
-/* Memory may be freed after a failure or a close: nothing is in flight. (ASan and the kernel would tell.) */
+/* Memory may be freed after a failure or a close, since nothing is in flight. (ASan and the kernel would tell.) */
 static void closing_waits_for_what_is_in_flight(void **state)
 {
     (void)state;

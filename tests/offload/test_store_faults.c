@@ -1,5 +1,5 @@
-/* Every wrapped call of a store's life fails once, for every call, count and several errors: the life goes well or ends with a
- * sentence, nothing stays behind, and what is read is never wrong. */
+/* Fails every wrapped call of a store's life once, for every call, count and several errors. The life goes well or ends with a
+ * sentence, nothing stays behind, and no read gives wrong bytes. */
 #include "offload_test.h"
 
 #include <errno.h>
@@ -37,7 +37,7 @@ static enum status life(enum store_way way)
     TRY_GOTO(store_read(s, 0, to, BYTES), close);
     assert_memory_equal(to, from, BYTES);
 close:
-    if (st != OK) { /* the failed direction stays failed, with its sentence; the other one may be used */
+    if (st != OK) { /* the failed direction stays failed, with its sentence; the other direction may be used */
         char before[1024], sentence[1024];
         snprintf(before, sizeof before, "%s", status_message());
         enum status w = store_wait(s, STORE_WRITE, 0), r = store_wait(s, STORE_READ, 0);
@@ -64,7 +64,7 @@ static void sweep(enum store_way way, int *failures)
         counts[call] = sys_count((enum sys_call)call);
     for (int call = 0; call < SYS_CALLS; call++)
         for (long n = 1; n <= counts[call]; n++)
-            for (int e = 0; e < (n <= 4 ? 8 : 3); e++) { /* the first three of later calls: they differ by place, not by error */
+            for (int e = 0; e < (n <= 4 ? 8 : 3); e++) { /* only three errors for later calls: these differ by place, not by error */
                 status_fail(OK, "%s", "");
                 sys_inject_clear();
                 sys_inject((enum sys_call)call, (int)n, errors[e]);
@@ -86,7 +86,7 @@ static void sweep(enum store_way way, int *failures)
                 if (count_files(folder[0]) + count_files(folder[1]) > (call == SYS_UNLINK))
                     fail_msg("call %d, n %ld, error %d leaves a file", call, n, errors[e]);
             }
-    assert_int_equal(life(way), OK); /* removes what the last failed unlink left: it looks dead */
+    assert_int_equal(life(way), OK); /* removes what the last failed unlink left, which looks dead */
 }
 
 static void every_call_with_io_uring(void **state)

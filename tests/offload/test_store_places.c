@@ -1,4 +1,4 @@
-/* Where the store's files lie: bad paths, full ones, dead and living runs, file systems without O_DIRECT, kernels without
+/* Tests places of the store's files: bad paths, full ones, dead and living runs, file systems without O_DIRECT, kernels without
  * io_uring. */
 #include "offload_test.h"
 
@@ -16,7 +16,7 @@
 #include <sys/syscall.h>
 #include <sys/wait.h>
 
-/* Opens, moves a little, says `want` in the description (if not NULL), closes. 0 or the number of the check that failed. */
+/* Opens, moves a little, says `want` in the description (if not NULL), closes. Returns 0 or the number of the check that failed. */
 static int works(const struct store_config *c, const char *want)
 {
     static char from[100000], to[100000];
@@ -34,7 +34,7 @@ static int works(const struct store_config *c, const char *want)
     return bad;
 }
 
-/* Runs `body` in a child, as nobody if as_nobody. Its exit status, 77: cannot be tried here. */
+/* Runs `body` in a child, as nobody if as_nobody. Returns the child's exit status; 77: cannot be tried here. */
 static int in_child(int (*body)(void), int as_nobody)
 {
     int status;
@@ -137,7 +137,7 @@ static void the_file_systems_in_memory(void **state)
         skip();
     struct store_config c = config_of(1, 1 << 20, STORE_AUTO);
     c.paths[0] = path;
-    int r = works(&c, NULL); /* kernels since 6.6 take O_DIRECT here */
+    int r = works(&c, NULL); /* kernels since 6.6 take O_DIRECT on this file system */
     sys_inject(SYS_OPEN, 3, EINVAL); /* after two looks at the file system */
     int without = works(&c, "no O_DIRECT");
     c.way = STORE_THREADS;
@@ -149,7 +149,7 @@ static void the_file_systems_in_memory(void **state)
     assert_int_equal(threads, 0);
 }
 
-/* Some file systems open with O_DIRECT and refuse the transfers, or want them aligned to pages. */
+/* Some file systems open with O_DIRECT, but refuse the transfers or want them aligned to pages. */
 static void direct_transfers_are_tried_out(void **state)
 {
     (void)state;
@@ -161,7 +161,7 @@ static void direct_transfers_are_tried_out(void **state)
     assert_int_equal(count_files(folder[0]), 0);
 }
 
-/* Takes root; the mount ends with the process. */
+/* Needs root; the mount ends with the process. */
 static int ramfs_child(void)
 {
     if (unshare(CLONE_NEWNS) != 0 || mount("none", "/", NULL, MS_REC | MS_PRIVATE, NULL) != 0 ||
@@ -180,8 +180,8 @@ static void a_file_system_without_a_size_has_room(void **state)
     assert_int_equal(r, 0);
 }
 
-/* On btrfs blocks that are allocated are used once only, if nothing is done about it. Takes root, mkfs.btrfs and loop devices; the
- * mount ends with the process. */
+/* On btrfs allocated blocks would be used only once if the store did nothing about it. Needs root, mkfs.btrfs and loop devices;
+ * the mount ends with the process. */
 static int btrfs_child(void)
 {
     static char block[1 << 20] __attribute__((aligned(4096)));
@@ -220,7 +220,7 @@ static void on_btrfs_blocks_are_written_again(void **state)
     assert_int_equal(r, 0);
 }
 
-/* Skips where io_uring is denied or not built in: there is no injected denial to tell from the real one. */
+/* Skips where io_uring is denied or not built in: an injected denial could not be told from the real one. */
 static void needs_io_uring(void)
 {
     struct store_config c = config_of(1, 1 << 20, STORE_URING);
@@ -245,7 +245,7 @@ static void denied_io_uring_falls_back(void **state)
         sys_inject_clear();
     }
     for (int nth = 1; nth <= 12; nth++) { /* a read and a write of three files, by two rings: each file system is asked */
-        sys_inject(SYS_URING_FIRST, nth, nth % 2 ? EINVAL : EOPNOTSUPP); /* Linux 5.1 to 5.5; vboxsf, for one */
+        sys_inject(SYS_URING_FIRST, nth, nth % 2 ? EINVAL : EOPNOTSUPP); /* EINVAL: Linux 5.1 to 5.5; EOPNOTSUPP: vboxsf */
         assert_int_equal(works(&c, "threads (no io_uring: Operation not supported)"), 0);
         assert_true(sys_count(SYS_URING_FIRST) >= nth);
         sys_inject_clear();
@@ -271,13 +271,13 @@ static int without_call(unsigned call, int error)
     return works(&c, "no io_uring");
 }
 
-/* As Docker's default profile does. */
+/* Denies io_uring_setup as Docker's default profile does. */
 static int no_setup_child(void)
 {
     return without_call(SYS_io_uring_setup, EPERM);
 }
 
-/* Rings can be made, and nothing enters them. */
+/* Allows making rings, but denies entering them. */
 static int no_enter_child(void)
 {
     return without_call(SYS_io_uring_enter, EPERM);
@@ -346,7 +346,7 @@ static void one_direction_without_fixed_buffers_is_said(void **state)
     }
 }
 
-/* A child opens a store, tells us, and waits to be killed. Returns its pid. */
+/* Starts a child that opens a store, tells this process, and waits to be killed. Returns its pid. */
 static pid_t living_run(int rank, int *tell)
 {
     int pipes[2];
@@ -357,7 +357,7 @@ static pid_t living_run(int rank, int *tell)
         struct store_config config = config_of(1, 5 << 20, STORE_THREADS);
         struct store *s;
         config.rank = rank;
-        prctl(PR_SET_PDEATHSIG, SIGKILL); /* not to outlive a failed test */
+        prctl(PR_SET_PDEATHSIG, SIGKILL); /* so as not to outlive a failed test */
         c = store_open(&config, &s) == OK;
         if (write(pipes[1], &c, 1) != 1)
             _exit(1);
@@ -382,26 +382,27 @@ static void dead_files_go_and_living_ones_stay(void **state)
     store_file_name(folder[0], 7, child, name);
     struct store_config c = config_of(1, 1 << 20, STORE_AUTO);
 
-    /* Of the same name and not ours: no magic. */
+    /* This file has a store's name, but is no store's: it has no magic. */
     snprintf(alien, sizeof alien, "%s/ltrain-1-1-0123abcd.store", folder[0]);
     int fd = open(alien, O_WRONLY | O_CREAT, 0600);
     assert_int_equal(write(fd, "precious data that looks like nothing of ours", 45), 45);
     close(fd);
 
     assert_int_equal(works(&c, NULL), 0);
-    assert_int_equal(stat(name, &st), 0); /* alive */
+    assert_int_equal(stat(name, &st), 0); /* its process is alive */
     assert_int_equal(store_dead_bytes(folder[0]), 0);
     kill(child, SIGKILL);
     assert_int_equal(waitpid(child, &status, 0), child);
     assert_int_equal(store_dead_bytes(folder[0]), st.st_size);
-    assert_int_equal(stat(name, &st), 0); /* dead, and still there */
+    assert_int_equal(stat(name, &st), 0); /* its process is dead, and the file is still there */
     assert_int_equal(works(&c, "removed 1 file of dead runs (5.0 MiB)"), 0);
     assert_int_equal(stat(name, &st), -1);
     assert_int_equal(stat(alien, &st), 0);
     assert_int_equal(unlink(alien), 0);
 }
 
-/* Two stores of one process, as of processes in two containers that have all in common: neither takes the other for dead. */
+/* Opens two stores in one process, as processes in two containers with everything in common would: neither takes the other for
+ * dead. */
 static void stores_side_by_side(void **state)
 {
     (void)state;
