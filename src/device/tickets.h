@@ -32,8 +32,8 @@ void tickets_reset(struct tickets *t);
 int tickets_ready(const struct tickets *t, const struct program *p, const struct instr *in);
 /* Waits on behalf of `lane` until the instruction's waits are satisfied; ERR_CANCELLED if some lane failed. */
 enum status tickets_wait(struct tickets *t, enum lane lane, const struct program *p, const struct instr *in);
-/* Waits on behalf of `lane` until can_go_on(user) holds, which depends on retired tickets and on what the lane's own thread does; other
- * threads call it, too. ERR_CANCELLED if some lane failed. */
+/* Waits on behalf of `lane` until can_go_on(user) holds, which depends on retired tickets and on what the lane's own thread does;
+ * other threads call it, too. ERR_CANCELLED if some lane failed. */
 enum status tickets_wait_until(struct tickets *t, enum lane lane, int (*can_go_on)(void *user), void *user);
 /* Waits on behalf of `lane` until something moves, a few milliseconds at most. */
 void tickets_sleep(struct tickets *t, enum lane lane);

@@ -1,6 +1,8 @@
-/* One run of ranks on fake GPUs that ends badly, or well, to be started under mpiexec: `cuda_failures COMM SECONDS RANK WORDS EVENT`.
- * RANK, or all where it is their number, gets WORDS for its fake (tests/cudasim/fake/fake.h); EVENT is kill, stop or sleep, after the first step of that rank,
- * or none. Each rank says `rank R: STATUS: SENTENCE`, and how many bytes NCCL has carried. */
+/* Runs one rank on a fake GPU, under mpiexec, to a bad or good end: `cuda_failures COMM SECONDS RANK WORDS EVENT`.
+ *
+ * RANK is a rank, or the number of ranks for all of them. It gets WORDS for its fake (tests/cudasim/fake/fake.h). EVENT (kill,
+ * stop, sleep, or none) happens after that rank's first step. Each rank says `rank R: STATUS: SENTENCE`, and how many bytes NCCL
+ * has carried. */
 #include "comm/launch.h"
 #include "engine/rig.h"
 #include "engine/twin.h"
@@ -14,7 +16,7 @@ enum { S = 150, BATCH = 2, STEPS = 3 };
 
 static struct comm *comm;
 
-/* What happens to a rank after its first step. */
+/* Does to this rank what `event` names. */
 static void happen(const char *event)
 {
     if (strcmp(event, "kill") == 0)
@@ -45,7 +47,7 @@ static enum status train(struct rig *r, const char *event)
     return rig_flush(r);
 }
 
-/* Every dimension that there is room for, every parameter sharded, gradients in bf16. */
+/* Uses every dimension of the mesh that there is room for, shards every parameter, and sends gradients in bf16. */
 static void settle(struct rig *r, int size, const char *carrier)
 {
     struct plan_request *p = &r->settings.plan;

@@ -1,6 +1,6 @@
-/* Ranks on fake GPUs (tests/cudasim/fake), to be started under mpiexec: messages that NCCL carries, and messages staged through
- * pinned memory, give the bits that cpu:discrete gives on the same mesh, and are as many, for all meshes, ZeRO stages, types of
- * gradients, resident and with everything on nvme. */
+/* Runs ranks on fake GPUs (tests/cudasim/fake), under mpiexec, for all meshes, ZeRO stages and types of gradients, resident and
+ * with everything on nvme. Messages that NCCL carries, and messages staged through pinned memory, give the bits of cpu:discrete
+ * on the same mesh, and are as many. */
 #include "comm/launch.h"
 #include "engine/rig.h"
 #include "engine/twin.h"
@@ -16,11 +16,11 @@ enum { S = 150, BATCH = 4, STEPS = 2 };
 static struct comm *comm;
 static struct twin twin;
 static int rank, size, failures, cells;
-static int carried; /* by NCCL, the last time */
+static int carried; /* 1: NCCL carried the last run's messages */
 
 struct outcome {
     double loss[STEPS], norm[STEPS];
-    uint64_t digest; /* of this rank's state */
+    uint64_t digest; /* hash of this rank's state */
     int64_t sent[LANES - LANE_WORLD];
 };
 
@@ -81,13 +81,13 @@ static void train(const struct mesh *mesh, int zero, int nvme, enum device_kind 
         sequence_free(&batch[i]);
 }
 
-/* What ranks say to each other before: 16 bytes in messages and in a gather, and 4 KiB in another. */
+/* Returns the bytes that ranks send each other at the start: 16 bytes in messages and in a gather, and 4 KiB in another. */
 static int64_t greetings(void)
 {
     return (2 * 16 + 4096) * (size - 1);
 }
 
-/* On one GPU for all ranks, or on one each. */
+/* Runs on one GPU for all ranks, or on one for each. */
 static void run_on(const struct mesh *mesh, int zero, int nvme, int devices, const struct outcome *given)
 {
     struct outcome have, want = *given;
@@ -129,7 +129,7 @@ static void run_cell(const struct mesh *mesh, int zero, int nvme)
 
 int main(int argc, char **argv)
 {
-    const int most = argc > 1 ? atoi(argv[1]) : INT_MAX; /* cells */
+    const int most = argc > 1 ? atoi(argv[1]) : INT_MAX; /* limit on the number of cells */
     struct launch launch;
     if (!twin_open(getenv("LTRAIN_CUDA_TWIN"), &twin))
         return 77;

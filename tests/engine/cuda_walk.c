@@ -1,5 +1,5 @@
-/* Programs of all presets for all data sheets of GPUs, instruction by instruction: every kernel's entry takes its shape, and its
- * operands where the plan puts them, and all kernels are those that were prepared. Nothing is executed. */
+/* Walks the programs of all presets for all data sheets of GPUs, instruction by instruction, without executing anything. Every
+ * kernel's entry takes its shape, and its operands where the plan puts them. All kernels launched are kernels that were prepared. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -15,11 +15,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#define ARENA ((char *)((uintptr_t)1 << 45)) /* where nothing is */
+#define ARENA ((char *)((uintptr_t)1 << 45)) /* unmapped addresses */
 
 static struct {
     int plans, calls[OP_COUNT];
-    long kernels; /* that were prepared */
+    long kernels; /* the number of prepared kernels */
 } seen;
 
 static void find_addresses(const struct program *p, const struct instr *in, void *arg[OP_MAX_ARGS])
@@ -39,7 +39,7 @@ static void walk_program(const struct backend *b, const struct program *p, const
         const struct instr *in = &p->instrs[i];
         const struct op_attrs *attrs = &p->calls[in->call].attrs;
         void *arg[OP_MAX_ARGS];
-        if (in->lane != LANE_COMPUTE || in->op == OP_GEMM) /* products: tests/plan/test_cuda_products.c */
+        if (in->lane != LANE_COMPUTE || in->op == OP_GEMM) /* tests/plan/test_cuda_products.c has the products */
             continue;
         find_addresses(p, in, arg);
         for (int a = 0; a < op_arg_count(in->op); a++)
@@ -54,7 +54,7 @@ static void walk_program(const struct backend *b, const struct program *p, const
     }
 }
 
-/* As engine/exec_context.c does: a call's first instruction stands for all. */
+/* Prepares kernels as engine/exec_context.c does: a call's first instruction stands for all. */
 static void prepare_program(struct backend *b, const struct program *p, const char *name)
 {
     char *prepared = calloc((size_t)p->n_calls + 1, 1);

@@ -1,4 +1,4 @@
-/* A small sampling run for tests: a golden model, a plan with tiny blocks, a decoder. */
+/* Makes a small sampling run for tests: a golden model, a plan with tiny blocks, a decoder. */
 #ifndef LTRAIN_TESTS_ENGINE_DECODE_H
 #define LTRAIN_TESTS_ENGINE_DECODE_H
 
@@ -9,7 +9,7 @@
 struct decode_rig {
     struct settings settings;
     struct target target;
-    enum model_base base; /* what frozen maps become, where the files do not say it */
+    enum model_base base; /* storage of frozen matrices for which the files name none */
     struct model *model;
     struct session *session;
     struct decoder *decoder;
@@ -17,9 +17,9 @@ struct decode_rig {
     char scratch[64];
 };
 
-/* fp32, everything on cpu, rows and blocks of 8, room for 96 tokens; change before decode_start. */
+/* Sets fp32, everything on cpu, rows and blocks of 8, room for 96 tokens. Changes go before decode_start. */
 void decode_defaults(struct decode_rig *r);
-/* name: of a folder of tests/golden. Sentence on stderr if it fails. */
+/* Starts a run. name: a folder of tests/golden. Writes a sentence to stderr if it fails. */
 enum status decode_start(struct decode_rig *r, const char *name);
 void decode_stop(struct decode_rig *r);
 

@@ -1,4 +1,4 @@
-/* Reading a case of tests/golden. */
+/* Reads a case of tests/golden. */
 #include "engine/golden.h"
 
 #include "engine/rig.h"

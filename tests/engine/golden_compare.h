@@ -1,4 +1,4 @@
-/* A run's state beside a case of tests/golden. Included after cmocka.h. */
+/* Compares a run's state with a case of tests/golden. Included after cmocka.h. */
 #ifndef LTRAIN_TESTS_ENGINE_GOLDEN_COMPARE_H
 #define LTRAIN_TESTS_ENGINE_GOLDEN_COMPARE_H
 
@@ -10,8 +10,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Largest norm-wise relative difference between a state and the golden tensors `prefix.NAME`, of what is in use: PyTorch's weight
- * decay shrinks the other rows of learned positions, which ltrain leaves as they are. Those above `say` are printed. */
+/* Returns the largest norm-wise relative difference between a state and the golden tensors `prefix.NAME`, and prints those above
+ * `say`. Compares only rows in use: PyTorch's weight decay shrinks the other rows of learned positions, which ltrain leaves as
+ * they are. */
 static inline double golden_compare(struct rig *r, struct st_file *f, enum state_kind kind, const char *prefix, double say)
 {
     double worst = 0;
@@ -52,22 +53,26 @@ static inline double golden_compare(struct rig *r, struct st_file *f, enum state
     return worst;
 }
 
-/* What bf16 may differ by from fp64, relative: the worst tensor's gradient, loss, norm, and parameters after five steps. */
+/* Largest relative differences of bf16 from fp64 that pass: of the worst tensor's gradient, of loss and norm, and of parameters
+ * after five steps. */
 struct golden_marks {
     double gradient, loss, norm, parameters;
 };
 
-/* On a CPU, bf16 reaches 2.3%, 8e-4, 2.8e-3 and 2.1e-3, PyTorch's on two of the models 2.0% and 1.5e-3. In these small models more is
- * left behind norms that follow blocks and divide by what is small (3.5% and a norm of 1.8e-2; 8.2% in one of them), of norms of each
- * head (3.0%, of their own weights), of activations that are clamped at a half (9.5%, 9e-3, parameters 5.4e-3), of a ReLU, whose
- * slope jumps where bf16 flips a sign (4 of 2592 in PyTorch, which with fp64's signs is 1.8% apart; 4.6% of the norm before it, parameters
- * 5.4e-3; as many flips at random leave up to 13%, and cards may flip others), of adapters whose B begins
- * at zero, or A of embeddings (parameters 2.9e-2), of biases of keys, whose gradients cancel (a norm of 6e-4; 2.6%), and of adapters of
- * queries beside quantised matrices, whose gradients have small norms (0.03; 2.3%, on an H200 2.6%). */
+/* Returns the marks for a model. On a CPU, bf16 reaches 2.3%, 8e-4, 2.8e-3 and 2.1e-3; PyTorch's bf16 reaches 2.0% and 1.5e-3 on
+ * two of the models.
+ *
+ * Some of these small models differ by more. Norms that follow blocks divide by small numbers: 3.5% and a norm of 1.8e-2; 8.2% in
+ * one model. Norms of each head: 3.0%, of their own weights. Activations clamped at a half: 9.5%, 9e-3, parameters 5.4e-3.
+ * Adapters whose B begins at zero, or A of embeddings: parameters 2.9e-2. Biases of keys, whose gradients cancel: a norm of 6e-4;
+ * 2.6%. Adapters of queries beside quantised matrices, whose gradients have small norms: 0.03; 2.3%, on an H200 2.6%.
+ *
+ * A ReLU's slope jumps where bf16 flips a sign: 4.6% of the norm before it, parameters 5.4e-3. PyTorch flips 4 signs of 2592;
+ * with fp64's signs it is 1.8% apart. As many flips at random leave up to 13%, and cards may flip others. */
 static inline struct golden_marks golden_bf16_marks(const char *name)
 {
     static const struct {
-        const char *begins; /* the first that fits */
+        const char *begins; /* start of the case's name; the first match counts */
         struct golden_marks marks;
     } wider[] = {{"gemma3-wrapped", {0.15, 2e-3, 5e-2, 6e-3}}, {"gemma", {5e-2, 2e-3, 2.5e-2, 3e-3}}, {"olmo", {5e-2, 2e-3, 2.5e-2, 3e-3}},
                  {"exaone4", {5e-2, 2e-3, 2.5e-2, 3e-3}},         {"opt", {0.2, 2e-3, 1e-2, 1.5e-2}}, {"ernie4_5", {3.5e-2, 2e-3, 5e-3, 3e-3}},        {"hunyuan", {3.5e-2, 2e-3, 5e-3, 3e-3}},

@@ -1,9 +1,12 @@
-/* Golden models on fake GPUs (tests/cudasim/fake), on 1, 2 and 4 ranks, to be started under mpiexec: losses, gradient norms, state and
- * what every rank sends are those of cpu:discrete on the same mesh, bit for bit. Each model is a cell: its golden sequence and one of
- * other documents, in micro-batches and over data-parallel ranks; by dp, ulysses, ring and both, ZeRO 0 to 3, resident, mixed and all on
- * nvme, in fp32 and bf16, with messages that NCCL carries and staged ones, and by streams that run late, in orders that a seed draws.
- * By default every third cell of each number of ranks, one of them in several orders; with LTRAIN_LONG=1 each model on all meshes,
- * with both carriers, in ORDERS orders. */
+/* Runs golden models on fake GPUs (tests/cudasim/fake), on 1, 2 and 4 ranks, under mpiexec. Losses, gradient norms, state and the
+ * bytes that every rank sends are those of cpu:discrete on the same mesh, bit for bit.
+ *
+ * Each model is a cell: its golden sequence and a sequence of other documents, in micro-batches and over data-parallel ranks.
+ * Cells vary dp, ulysses, ring and both; ZeRO 0 to 3; resident, mixed and all on nvme; fp32 and bf16; and messages carried by
+ * NCCL and staged ones. Streams run late, in orders that a seed draws.
+ *
+ * By default every third cell of each number of ranks runs, one of them in several orders. With LTRAIN_LONG=1 each model runs on
+ * all meshes, with both carriers, in ORDERS orders. */
 #include "comm/launch.h"
 #include "engine/golden.h"
 #include "engine/rig.h"
@@ -18,7 +21,7 @@ enum { STEPS = 2, ORDERS = 3, EACH = 3 };
 
 static const struct kind {
     const char *name;
-    int heads; /* ranks by ulysses at most */
+    int heads; /* most ranks by ulysses */
 } kinds[] = {{"gpt2", 2},           {"llama-gqa", 4}, {"gpt-oss", 4},         {"qwen3", 4},      {"gemma2", 2},      {"int8-gqa", 4},
              {"gemma3", 2},         {"phi3-long", 2}, {"lora-gqa", 4},        {"neox", 2},       {"qlora-gqa", 4},   {"cohere2", 2},
              {"mistral-window", 4}, {"olmo2", 2},     {"llama-yarn", 2},      {"granite", 2},    {"lora-dropout", 4}, {"glm4", 4},
@@ -35,7 +38,7 @@ struct cell {
 
 struct outcome {
     double loss[STEPS], norm[STEPS];
-    uint64_t digest; /* of this rank's state */
+    uint64_t digest; /* hash of this rank's state */
     int64_t sent[LANES - LANE_WORLD];
 };
 
@@ -73,7 +76,7 @@ static void settle(struct rig *r, const struct cell *c, enum device_kind device)
     s->alpha = 0;
 }
 
-/* The golden sequence first, then ones of several documents. */
+/* Makes sequence i: an even one is one document, an odd one several. */
 static void fill(struct sequence *q, int i, const struct cell *c, const struct model *m)
 {
     sequence_random(q, c->g.seq_len, m->config.vocab, 5 + (uint64_t)i, i % 2 ? (const int64_t[]){19, 1, 17, 0} : (const int64_t[]){0});
@@ -135,7 +138,7 @@ static void run_cell(const struct cell *c, int carrier, int both, int orders)
     cells++;
 }
 
-/* dp alone, then the ways to share a sequence. */
+/* Lists dp alone, then the ways to share a sequence. */
 static int list_meshes(int heads, struct mesh *out)
 {
     int n = 0;

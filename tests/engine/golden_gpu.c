@@ -1,5 +1,8 @@
-/* A case of tests/golden on the GPU that is here, in three placements: `engine_golden_gpu CASE | --all | --illegal-address`, for tools/gpu-check.sh; --all: every
- * case, resident. LTRAIN_GOLDEN: the folder of cases. Exit status 77: no GPU. bf16, against PyTorch in fp64; the same bits in all placements. */
+/* Runs a case of tests/golden on this machine's GPU in three placements, for tools/gpu-check.sh: `engine_golden_gpu CASE | --all
+ * | --illegal-address`. With --all it runs every case, resident.
+ *
+ * Results in bf16 are compared with PyTorch in fp64; all placements give the same bits. LTRAIN_GOLDEN names the folder of cases.
+ * Exit status 77: no GPU. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -37,7 +40,7 @@ static double apart(double have, double want)
     return fabs(have - want) / fabs(want);
 }
 
-/* The worst of each, over all steps. */
+/* Runs the case and prints the worst loss and norm over all steps. */
 static uint64_t run(void (*change)(struct settings *))
 {
     struct golden g;
@@ -86,7 +89,7 @@ static void three_placements(void **state)
     assert_true(run(on_drives) == resident);
 }
 
-/* With LTRAIN_GOLDEN, or else the source's. */
+/* Runs every case in LTRAIN_GOLDEN, or else in the source's folder. */
 static void every_case(void **state)
 {
     (void)state;
@@ -111,8 +114,8 @@ static void every_case(void **state)
 
 static op_kernel *embed;
 
-/* The table begins at an address where neither the device nor the host ever has anything: drivers that serve the host's pages to kernels
- * find none there. */
+/* Reads the table from an address at which neither the device nor the host ever has memory. Drivers that serve the host's pages
+ * to kernels find none there. */
 static enum status embed_from_nowhere(const struct op_attrs *attrs, void *const *arg, void *stream)
 {
     void *moved[OP_MAX_ARGS];
@@ -121,7 +124,7 @@ static enum status embed_from_nowhere(const struct op_attrs *attrs, void *const 
     return embed(attrs, moved, stream);
 }
 
-/* With LTRAIN_CUDA_SYNC=1 the sentence names the instruction that reads from there. */
+/* With LTRAIN_CUDA_SYNC=1 the sentence names the instruction that reads from the bad address. */
 static void an_illegal_address(void **state)
 {
     (void)state;

@@ -1,6 +1,6 @@
-/* Golden data from PyTorch on meshes of 1, 2, 4 and 8 ranks, to be started under mpiexec: learned positions in a table much
- * longer than the run, and every kind of layer under ulysses, ring and both, with one document and with several; losses, gradient
- * norms and the parameters in use, resident and all on nvme. */
+/* Compares meshes of 1, 2, 4 and 8 ranks with golden data from PyTorch, under mpiexec. Covers learned positions in a table much
+ * longer than the run, and every kind of layer under ulysses, ring and both, with one document and with several. Compares losses,
+ * gradient norms and the parameters in use, resident and all on nvme. */
 #include "engine/golden.h"
 #include "engine/rig.h"
 #include "engine/weights.h"
@@ -33,7 +33,7 @@ static void settle(struct settings *s, const struct layout *l)
 {
     s->plan.mesh = l->mesh;
     s->plan.zero = l->zero;
-    s->plan.batch = l->mesh.degree[MESH_DP]; /* the ranks beside the one that has the sequence have none */
+    s->plan.batch = l->mesh.degree[MESH_DP]; /* one sequence for one rank; the other data-parallel ranks have none */
     s->plan.threads = 1;
     if (l->nvme) {
         s->plan.params = s->plan.grads = s->plan.optim = s->plan.acts = s->plan.carry = OFFLOAD_NVME;
@@ -42,7 +42,7 @@ static void settle(struct settings *s, const struct layout *l)
     }
 }
 
-/* Squares of the differences of this rank's parameters, and of the golden ones. */
+/* Sums of squares: of the differences of this rank's parameters, and of the golden parameters. */
 struct sums {
     const struct model *m;
     struct st_file *file;
@@ -74,7 +74,7 @@ static enum status add_pieces(void *user, int unit, int64_t first, int64_t n, fl
     return OK;
 }
 
-/* Norm-wise, over all ranks' pieces. */
+/* Returns the norm-wise difference over all ranks' pieces. */
 static double difference_of(struct rig *r, const struct golden *g)
 {
     struct sums x = {.m = r->model, .file = g->file};
@@ -150,7 +150,7 @@ static void check_case(const char *name, const struct layout *layouts, size_t n)
 static const struct kind {
     const char *name;
     int heads;
-    int everywhere; /* always under all meshes */
+    int everywhere; /* 1: always under all meshes */
 } kinds[] = {{"gpt2", 2},           {"llama-gqa", 4},  {"llama3-rope", 2},   {"llama-yarn", 2},      {"llama-dynamic", 2},
              {"mistral-window", 4}, {"qwen3", 4},      {"qwen3-windows", 2}, {"smollm3", 2},         {"granite", 2},
              {"phi3-long", 2},      {"gemma2", 2},     {"gemma3", 2},        {"olmo2", 2},           {"olmo3", 2},
@@ -165,7 +165,7 @@ static const struct kind {
 
 enum { OTHER_STEPS = 2 };
 
-/* One document where the golden data have several, else several. */
+/* Makes one document where the golden data have several, else several. */
 static void other_documents(const struct golden *g, const struct model *m, struct sequence *q)
 {
     static const int64_t documents[] = {19, 1, 17, 0}, none[] = {0};
@@ -177,7 +177,7 @@ static void other_documents(const struct golden *g, const struct model *m, struc
         q->lo[i] = (int32_t)max_i64(q->lo[i], i - m->mask_window[0] + 1);
 }
 
-/* Losses and gradient norms of steps on one rank, which every rank computes for itself. */
+/* Computes losses and gradient norms of steps on one rank; every rank does so for itself. */
 static void run_alone(const struct golden *g, struct sequence *q, double want[OTHER_STEPS][2])
 {
     struct rig r;
@@ -208,7 +208,7 @@ static void check_other(const struct golden *g, const struct layout *l, const st
     rig_stop(&r);
 }
 
-/* How these ranks can share a sequence among that many heads: by ulysses, by ring, and by both. */
+/* Lists the ways for these ranks to share a sequence among that many heads: by ulysses, by ring, and by both. */
 static int list_layouts(int heads, struct layout *out)
 {
     int n = 0;
@@ -217,8 +217,8 @@ static int list_layouts(int heads, struct layout *out)
     return n;
 }
 
-/* Each kind under one mesh with the golden documents and under another with others, in turn; under all of them, both ways, with
- * LTRAIN_LONG=1. */
+/* Runs each kind under one mesh with the golden documents and under another with other documents, in turn. With LTRAIN_LONG=1 it
+ * runs each under all meshes, both ways. */
 static void check_kinds(void)
 {
     const char *text = getenv("LTRAIN_LONG");

@@ -1,6 +1,8 @@
-/* What the GPU that is here gives and takes, through the plugin's own calls: `engine_limits_gpu`, for tools/gpu-check.sh. What opening it and
- * NCCL take of its memory, how fast host memory is pinned and copied, what calls cost the submitting thread, and NCCL by a rank alone: it starts,
- * gathers and is aborted. The figures as JSON in $OUT/alone.json. Exit status 77: no GPU. */
+/* Measures this machine's GPU through the plugin's own calls: `engine_limits_gpu`, for tools/gpu-check.sh.
+ *
+ * Measures the memory taken by opening the GPU and by NCCL, the speed of pinning and copying host memory, and the submitting
+ * thread's time for calls. Starts NCCL on a rank alone, gathers and aborts it. Writes the figures as JSON to $OUT/alone.json.
+ * Exit status 77: no GPU. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -84,7 +86,7 @@ static double seconds_of(enum lane lane, int64_t bytes)
     return best > 1e-9 ? best : 1e-9;
 }
 
-/* The bytes come back, also across what is registered in pieces. */
+/* Checks that bytes come back, also across memory registered in pieces. */
 static void copies(void **state)
 {
     (void)state;
@@ -123,7 +125,7 @@ static void make(enum call which, const struct op_attrs *a, void *const *arg, in
     case AWAIT:
         must(b->await(b, LANE_H2D, LANE_COMPUTE, i));
         break;
-    case BLOCK: /* for what is done after that */
+    case BLOCK: /* a kernel, an event and a wait for it */
         must(b->kernels[OP_ACCUM](a, arg, b->stream[LANE_COMPUTE]));
         must(b->record(b, LANE_COMPUTE, i));
         must(b->wait(b, LANE_COMPUTE, i));
@@ -152,7 +154,7 @@ static void calls(void **state)
     }
 }
 
-/* All calls of NCCL that a rank makes but those of messages to others, which one card cannot try. */
+/* Makes all of a rank's calls of NCCL but messages to others, which one card cannot try. */
 static void nccl_alone(void **state)
 {
     (void)state;
@@ -193,7 +195,7 @@ static void nccl_alone(void **state)
     began = clock_seconds();
     b->abort(b);
     figure("NCCL: abort", clock_seconds() - began, "s");
-    must(b->join(b)); /* streams drain */
+    must(b->join(b)); /* waits until the streams drain */
     assert_int_not_equal(backend_status(b, b->collective(b, LANE_WORLD, OP_ALL_GATHER, &a, arg, 1, 1)), OK);
     assert_non_null(strstr(status_message(), "the communicator has been aborted"));
 }
@@ -212,7 +214,8 @@ int main(void)
     target = facts.capability > 0 ? cuda_target(facts.capability, facts.processors, 1) : backend_cpu_target(1);
     arena = facts.capability > 0 ? 1024 * MIB : 4 * MIB;
     const int64_t there = sysconf(_SC_AVPHYS_PAGES) * sysconf(_SC_PAGESIZE);
-    pinned = facts.capability > 0 ? min_i64(16384 * MIB, there / 4 / MIB * MIB) : 12 * MIB; /* in pieces of 4 GiB, on the fake GPU of 64 KiB */
+    /* in pieces of 4 GiB, or of 64 KiB on the fake GPU */
+    pinned = facts.capability > 0 ? min_i64(16384 * MIB, there / 4 / MIB * MIB) : 12 * MIB;
     free_before = facts.free;
     if (plugin->open(0, &target, &b) != OK)
         goto refused;

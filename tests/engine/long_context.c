@@ -1,6 +1,7 @@
-/* One long sequence on a mesh against one rank: loss, log-sum-exp and every gradient. To be started under mpiexec.
+/* Compares one long sequence on a mesh with one rank: loss, log-sum-exp and every gradient. Runs under mpiexec.
  *
- * Usage: long_context TOKENS ULYSSES RING. One layer with two heads of 32. The issue's figure is 262144 tokens on 2 x 4 ranks. */
+ * Usage: long_context TOKENS ULYSSES RING. The model has one layer with two heads of 32. The issue's figure is 262144 tokens on 2
+ * x 4 ranks. */
 #include "engine/rig.h"
 
 #include "base/clock.h"
@@ -33,7 +34,7 @@ static enum status make_model(struct model **out)
     return model_create(&c, NULL, 0, out);
 }
 
-/* Log-sum-exps as the backward kernel gets them; of the ring's calls all get the same, merged ones. */
+/* Log-sum-exps as the backward kernel gets them. All of the ring's calls get the same, merged ones. */
 static op_kernel *backward_kernel;
 static float *seen_lse; /* [heads of the tile][rows]; tiles one after another */
 static int64_t seen, calls_per_tile;
@@ -77,7 +78,7 @@ static enum status keep(void *user, int unit, int64_t first, int64_t n, float *d
     return OK;
 }
 
-/* Every rank's rows to their tokens. */
+/* Gathers every rank's rows and puts them in order of tokens. */
 static enum status spread_lse(struct rig *r, struct outcome *o)
 {
     const struct strategy *s = &r->session->plan->strategy;
@@ -103,7 +104,7 @@ static enum status spread_lse(struct rig *r, struct outcome *o)
     return OK;
 }
 
-/* One step, up to its gradients. */
+/* Runs one step, up to its gradients. */
 static enum status compute(struct comm *on, int ulysses, int ring, struct outcome *o)
 {
     struct rig r;
@@ -134,7 +135,7 @@ static enum status compute(struct comm *on, int ulysses, int ring, struct outcom
     o->gradient = calloc((size_t)o->n, sizeof *o->gradient);
     for (int u = 0; u < m->n_units; u++)
         TRY(session_visit(r.session, u, STATE_GRAD, STATE_READ, keep, &(struct into){m, o->gradient}));
-    TRY(comm_sum(r.session->comm, o->gradient, (int)o->n)); /* each element is held by one rank, zero on the others */
+    TRY(comm_sum(r.session->comm, o->gradient, (int)o->n)); /* one rank holds each element; the others have zero */
     TRY(spread_lse(&r, o));
     rig_stop(&r);
     sequence_free(&q);
@@ -152,7 +153,8 @@ static double relative(const double *a, const double *b, int64_t n)
     return s > 0 ? sqrt(d / s) : sqrt(d);
 }
 
-/* Sums of up to S terms in another order: about 2^-24 * sqrt(S), for gradients and, of their own size log S, for log-sum-exps. */
+/* Compares a mesh with one rank. Sums of up to S terms in another order differ by about 2^-24 * sqrt(S): gradients relatively,
+ * log-sum-exps relative to their own size, log S. */
 static int compare(const struct outcome *mesh, const struct outcome *alone, int ulysses, int ring)
 {
     struct model *m;

@@ -1,5 +1,6 @@
-/* Every distinct product of a preset's program on the GPU that is here: `engine_products_gpu PRESET TOKENS`, for tools/gpu-check.sh. Samples
- * of the result against fp64; twice, and with operands at other addresses, the same bits; rates. Exit status 77: no GPU. */
+/* Runs every distinct product of a preset's program on this machine's GPU, for tools/gpu-check.sh: `engine_products_gpu PRESET
+ * TOKENS`. Compares samples of the result with fp64, demands the same bits twice and with operands at other addresses, and prints
+ * rates. Exit status 77: no GPU. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -20,15 +21,16 @@
 
 enum { MOST = 256, SAMPLES = 48, BLOCKS = 16 };
 #define SHIFT 4096
-#define APART 6e-3 /* of the result and the sum's root mean square: bf16's rounding, and a sum of as many terms in fp32 */
+/* Allowed error, relative to the result plus the sum's root mean square: bf16's rounding, and a sum of as many terms in fp32. */
+#define APART 6e-3
 
 static struct backend *b;
 static struct target target;
 static const char *preset;
 static int64_t tokens;
-static char *host; /* random numbers, as they lie at the start of the arena: bf16, then fp32 */
+static char *host; /* random numbers, laid out as at the start of the arena: bf16, then fp32 */
 static int failures;
-static int64_t half, bytes, moved; /* moved: how far from the start of the arena they lie now */
+static int64_t half, bytes, moved; /* moved: distance of the numbers from the start of the arena */
 
 static enum status says(enum status st)
 {
@@ -41,7 +43,7 @@ static enum status says(enum status st)
             fail_msg("%s", status_message());   \
     } while (0)
 
-/* Between -1 and 1. */
+/* Draws numbers between -1 and 1. */
 static void draw_numbers(void)
 {
     for (int64_t i = 0; i < half / 2; i++)
@@ -56,7 +58,7 @@ static void lay_down(int64_t at)
     MUST(says(b->write(b, b->base + at, host, 2 * half)));
 }
 
-/* An operand takes numbers of its type from an offset of its own on. */
+/* Returns the start of an operand's numbers: each operand takes numbers of its type from an offset of its own on. */
 static int64_t start_of(int64_t elements, int32_t type, int which)
 {
     const int64_t size = dtype_size((enum dtype)type), room = half - elements * size;
@@ -70,7 +72,7 @@ static double number_at(int64_t start, int64_t index, int32_t type)
 }
 
 struct outcome {
-    double seconds, worst; /* seconds < 0: there is no room */
+    double seconds, worst; /* seconds < 0: not enough room */
     int refused;
     uint64_t hash;
 };
@@ -115,7 +117,7 @@ static void run(const struct op_attrs *a, struct outcome *out)
                     (double)(float)number_at(at[1], s.tb ? col * s.ldb + k : k * s.ldb + col, s.b_type);
         MUST(says(b->read(b, raw, c + (row * s.ldc + col) * dtype_size((enum dtype)s.c_type), dtype_size((enum dtype)s.c_type))));
         const double have = s.c_type == F32 ? *(float *)(void *)raw : bf16_to_float(*(bf16 *)(void *)raw);
-        const double off = fabs(have - want) / (fabs(want) + sqrt((double)s.k / 9)); /* of k products of numbers of variance 1/3 */
+        const double off = fabs(have - want) / (fabs(want) + sqrt((double)s.k / 9)); /* a sum of k products of numbers of variance 1/3 */
         out->worst = off > out->worst || isnan(off) ? off : out->worst;
     }
 }
@@ -128,14 +130,14 @@ static void describe(const struct op_attrs *a, char what[160])
              dtype_name((enum dtype)s.c_type));
 }
 
-/* The others are tried, too. */
+/* Reports a wrong product and lets the test go on with the others. */
 static void wrong(const char *what, const char *why)
 {
     print_message("NOT OK: %s: %s\n", what, why);
     failures++;
 }
 
-/* At the first place; the hash of its bits. */
+/* Checks a product at the first place, twice. Returns the hash of its bits. */
 static uint64_t check_call(const struct op_attrs *a)
 {
     const struct gemm_shape s = gemm_shape_of(a);

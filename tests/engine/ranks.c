@@ -1,9 +1,11 @@
-/* Rank invariance, to be started under mpiexec: every mesh, ZeRO stage, placement and kind of data trains as one rank does.
+/* Tests rank invariance, under mpiexec: every mesh, ZeRO stage, placement and kind of data trains as one rank does.
  *
- * `ranks [product|edges | PART PARTS]`: product leaves out the edge cases and the balanced layout, edges what is not these.
- * LTRAIN_LONG: the full product on at most two ranks, all triples of levels on four, all pairs on more; with the arguments PART and
- * PARTS every PARTS-th cell of the full product from the PART-th on, on any number. What one rank alone, all resident, makes of each
- * kind of data is shared out among the ranks first; the curves of all cells are compared with that. */
+ * Usage: `ranks [product|edges | PART PARTS]`. `product` leaves out the edge cases and the balanced layout; `edges` runs only
+ * these. LTRAIN_LONG runs the full product on at most two ranks, all triples of levels on four, all pairs on more. PART and PARTS
+ * run every PARTS-th cell of the full product from the PART-th on, on any number of ranks.
+ *
+ * First the ranks share out the runs of one rank alone, all resident, one for each kind of data. The curves of all cells are
+ * compared with these. */
 #include "engine/rig.h"
 
 #include "comm/launch.h"
@@ -24,14 +26,14 @@ struct mesh_cell {
     struct mesh mesh;
     int zero, nvme, data;
     enum dtype dtype;
-    int64_t tokens; /* of a sequence; 0: S */
-    int seven;      /* 7 query heads on 1, which no ulysses degree but 7 divides */
-    int steps;      /* 0: steps_of's */
+    int64_t tokens; /* length of a sequence; 0: S */
+    int seven;      /* 1: 7 query heads on 1, which no ulysses degree but 7 divides */
+    int steps;      /* number of steps; 0: steps_of's */
 };
 
 static struct comm *comm;
 static int rank, size, failures;
-static double worst[2][2]; /* relative difference: [fp32, bf16][loss, gradient norm] */
+static double worst[2][2]; /* largest relative differences: [fp32, bf16][loss, gradient norm] */
 
 static int steps_of(const struct mesh_cell *c)
 {
@@ -47,8 +49,8 @@ static void complain(const struct mesh_cell *c, const char *what, int step, doub
                c->nvme ? "nvme" : "resident", DATA_NAMES[c->data], dtype_name(c->dtype), what, step, a, b);
 }
 
-/* Packed: one-token documents, documents that end where ranks meet (150 tokens: 75 with ulysses=2; padded to 152 and cut into 4,
- * 8 or 16 chunks: 38, 76, 114, 19, ...), and one that lasts. */
+/* Packed data: one-token documents, documents that end where ranks meet, and a document to the end. The 150 tokens are 75 a rank
+ * with ulysses=2. Padded to 152 and cut into 4, 8 or 16 chunks they meet at 38, 76, 114, 19, ... */
 static void make_data(struct sequence *q, int64_t n, enum data kind, uint64_t seed)
 {
     static const int64_t documents[] = {1, 1, 17, 19, 37, 1, 38, 0}; /* end at 1, 2, 19, 38, 75, 76, 114 */
@@ -120,7 +122,7 @@ static int train(const struct mesh_cell *c, struct comm *on, struct trajectory *
     return bad;
 }
 
-/* Trains each of the n cells on one rank alone, all at once on different ranks; every rank has all of them then. */
+/* Trains each of the n cells on one rank alone, all at once on different ranks, and hands the results to every rank. */
 static void train_alone(const struct mesh_cell *c, int n, struct trajectory *out)
 {
     enum status st = OK;
@@ -133,7 +135,8 @@ static void train_alone(const struct mesh_cell *c, int n, struct trajectory *out
             exit(1);
 }
 
-/* Of b, or of `scale` if given; remembers the largest. */
+/* Tells whether a and b differ by more than the tolerance, relative to b, or to `scale` if given. Remembers the largest
+ * difference. */
 static int differs(const struct mesh_cell *c, int what, double a, double b, double scale, double tolerance)
 {
     double d = fabs(a - b) / fabs(scale > 0 ? scale : b), *most = &worst[c->dtype == BF16][what];
@@ -141,9 +144,10 @@ static int differs(const struct mesh_cell *c, int what, double a, double b, doub
     return !(d <= tolerance);
 }
 
-/* Losses, fp32: about 1e-5 of each, the reordering of fp32 sums carried through 20 steps. bf16 rounds differently wherever sums
- * differ, and the trajectories drift apart: 2^-8, one rounding, of the first loss (the last ones are near zero). The gradient
- * norm where both still stand at the same point: one rounding. */
+/* Compares a cell with one rank alone. In fp32 losses may differ by about 1e-5 of each: the reordering of fp32 sums carried
+ * through 20 steps. bf16 rounds differently wherever sums differ, and the trajectories drift apart. It may differ by 2^-8, one
+ * rounding, of the first loss (the last ones are near zero). The gradient norm is compared where both still stand at the same
+ * point: one rounding. */
 static void compare(const struct mesh_cell *c, const struct trajectory *got, const struct trajectory *alone)
 {
     double tolerance = c->dtype == F32 ? 1e-5 : 1.0 / 256, scale = c->dtype == F32 ? 0 : alone->loss[0];
@@ -173,8 +177,8 @@ static void run_cell(const struct mesh_cell *c, const struct trajectory *alone, 
     }
 }
 
-/* Sequences so short that whole ranks hold nothing but padding; heads that only a ring can share. By default the meshes that
- * share every sequence among all. */
+/* Tests sequences so short that whole ranks hold nothing but padding, and heads that only a ring can share. By default it uses
+ * the meshes that share every sequence among all. */
 static int edges(const struct mesh *mesh, int n)
 {
     const struct mesh_cell single[] = {{.mesh = {{1, 1, 1}}, .zero = 3, .data = DATA_ONE, .tokens = 5},
@@ -195,7 +199,7 @@ static int edges(const struct mesh *mesh, int n)
     return cells;
 }
 
-/* Sequences long enough for the balanced layout, whose chunks are not those of zigzag where documents or a window leave pairs
+/* Tests sequences long enough for the balanced layout. Its chunks are not those of zigzag where documents or a window leave pairs
  * out. */
 static int balanced(const struct mesh *mesh, int n)
 {
@@ -220,7 +224,7 @@ static int balanced(const struct mesh *mesh, int n)
     return cells;
 }
 
-/* All dp x ulysses x ring = ranks with ulysses <= 4 (there are 4 heads on 2). */
+/* Lists all meshes with dp x ulysses x ring = ranks and ulysses <= 4 (there are 4 heads on 2). */
 static int meshes(struct mesh out[32])
 {
     int n = 0;
@@ -231,13 +235,13 @@ static int meshes(struct mesh out[32])
     return n;
 }
 
-/* --- Which cells --- */
+/* --- Choice of cells --- */
 
 enum factor_of_ranks { F_MESH, F_ZERO, F_NVME, F_DATA, F_LOW, N_FACTORS };
 enum { MAX_LEVELS = 32, MAX_CELLS = 32 * 48 };
 
-/* Four and eight ranks share few cores: there every mesh is run in fp32, and on four all pairs of the other factors; on eight,
- * and under sanitizers, those with the placement. */
+/* Tells whether a pair of factors must be covered. Four and eight ranks share few cores: they run every mesh in fp32. Four ranks
+ * add all pairs of the other factors; eight ranks, and sanitizers, only the pairs with the placement. */
 static int wanted(int f, int g, int level_of_g)
 {
     const int all = size < 8 && !EXTENT_SANITIZED;
@@ -260,7 +264,7 @@ static int gain(const int *cell, char seen[N_FACTORS][MAX_LEVELS][N_FACTORS][MAX
     return n;
 }
 
-/* How many triples of levels a cell has that no chosen one has. */
+/* Counts the triples of levels that a cell has and no chosen cell has. */
 static int gain_of_triples(const int *cell, char seen[N_FACTORS][MAX_LEVELS][N_FACTORS][MAX_LEVELS][N_FACTORS][MAX_LEVELS], int mark)
 {
     int n = 0;
@@ -281,7 +285,8 @@ static int gain_here(const int *cell, int mark)
     return extent_is_long() && size < 8 ? gain_of_triples(cell, triples, mark) : gain(cell, pairs, mark);
 }
 
-/* All pairs of levels, or all triples: greedily the cell that has most of what is still missing; or everything. */
+/* Chooses cells that cover all pairs of levels, or all triples: greedily, each time the cell with most of the missing ones.
+ * Chooses all cells if `everything`. */
 static int choose(int everything, int n_meshes, int (*chosen)[N_FACTORS])
 {
     static int product[MAX_CELLS][N_FACTORS];
@@ -295,7 +300,7 @@ static int choose(int everything, int n_meshes, int (*chosen)[N_FACTORS])
         return n;
     }
     for (;;) {
-        int from = 59 * n_chosen % n, best = from; /* of equals not always the first mesh */
+        int from = 59 * n_chosen % n, best = from; /* spreads ties over the meshes */
         for (int i = 1; i < n; i++)
             if (gain_here(product[(from + i) % n], 0) > gain_here(product[best], 0))
                 best = (from + i) % n;

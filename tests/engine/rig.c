@@ -1,4 +1,4 @@
-/* The test rig. */
+/* Runs small programs for tests. */
 #include "engine/rig.h"
 
 #include "base/rng.h"
@@ -19,7 +19,7 @@ void rig_cell_defaults(struct settings *s, int64_t seq_len, enum dtype dtype)
     s->eps = 1e-3;
 }
 
-/* At the threads that the settings want, or all. */
+/* Sets the target's threads: the settings' number, or all. */
 static void aim(struct rig *r)
 {
     r->target = backend_cpu_target(r->settings.plan.threads > 0 ? r->settings.plan.threads : omp_get_max_threads());
@@ -104,7 +104,7 @@ static void record_update(struct rig *r, struct step_record *record)
     record->bias2 = (float)(1 - __builtin_pow((double)(float)s->beta2, t));
 }
 
-/* Of n sequences the one in this rank's i-th micro-batch; n and more: none. */
+/* Returns the index of the sequence in this rank's i-th micro-batch, among the step's; an index beyond the last means none. */
 static int own_sequence(const struct rig *r, int i)
 {
     const struct strategy *s = &r->session->plan->strategy;

@@ -1,4 +1,4 @@
-/* A small run for tests: settings with tiny tiles, a plan, a session, and steps on arrays given by the test. */
+/* Makes a small run for tests: settings with tiny tiles, a plan, a session, and steps on arrays given by the test. */
 #ifndef LTRAIN_TESTS_ENGINE_RIG_H
 #define LTRAIN_TESTS_ENGINE_RIG_H
 
@@ -7,44 +7,44 @@
 #include "engine/batch.h"
 #include "engine/session_state.h"
 
-enum { RIG_SEED = 9 }; /* of what is random in steps */
+enum { RIG_SEED = 9 }; /* seed of the steps' random numbers */
 
 struct rig {
     struct settings settings;
-    struct target target; /* the settings' */
-    struct target gpu;    /* for the device that the settings want, if it is one with kernels of its own (capability); else zero */
+    struct target target; /* target of the settings */
+    struct target gpu;    /* target for the device that the settings want, if that has kernels of its own (capability); else zero */
     struct model *model;
     struct session *session;
     struct batch *batch;
-    struct comm *comm; /* borrowed; NULL: alone. Set before rig_start, with the mesh of the settings */
+    struct comm *comm; /* ranks, borrowed; NULL: one rank alone. Set before rig_start, with the mesh of the settings */
     int64_t limit[TIERS];
     char scratch[64]; /* directory of the nvme tier */
     int64_t updates;  /* optimizer steps so far */
     int pending;
     struct step_record last;
-    struct trace_event *trace; /* of the program that ran last, if the test has room for it */
+    struct trace_event *trace; /* events of the program that ran last, if the test has room for them */
 };
 
-/* A run of a cell: its learning rate makes steps differ, and epsilon keeps rounding noise of zero gradients small. */
+/* Sets a cell's run: its learning rate makes steps differ, and epsilon keeps rounding noise of zero gradients small. */
 void rig_cell_defaults(struct settings *s, int64_t seq_len, enum dtype dtype);
-/* fp32, everything resident on cpu, tiles rows=32,loss=16,group=1000; change before rig_start. */
+/* Sets fp32, everything resident on cpu, tiles rows=32,loss=16,group=1000. Changes go before rig_start. */
 void rig_defaults(struct rig *r, int64_t seq_len);
-/* Plans and starts, which verifies every program. model: taken over. Sentence on stderr if it fails. */
+/* Plans and starts a run, and so verifies every program. model: taken over. Writes a sentence to stderr if it fails. */
 enum status rig_start(struct rig *r, struct model *model);
 void rig_stop(struct rig *r);
-/* One optimizer step over n sequences (over the data-parallel ranks together; n <= settings.grad_accum * dp); the update stays
- * pending. loss: mean over targets. */
+/* Takes one optimizer step over n sequences; the update stays pending. n counts the sequences of all data-parallel ranks together
+ * and is at most settings.grad_accum * dp. loss: mean over targets. */
 enum status rig_step(struct rig *r, const struct sequence *batch, int n, double *loss, double *norm);
 enum status rig_flush(struct rig *r);
-/* xxh3 of all parameters and moments after a flush. */
+/* Computes xxh3 of all parameters and moments after a flush. */
 enum status rig_digest(struct rig *r, uint64_t *digest);
-/* All of a unit's state as fp32 (model->units[unit].elements floats). */
+/* Reads all of a unit's state as fp32 (model->units[unit].elements floats). */
 enum status rig_state(struct rig *r, int unit, enum state_kind kind, float *out);
 
-/* Arrays of a sequence; free with sequence_free. */
+/* Allocates the arrays of a sequence; sequence_free frees them. */
 void sequence_alloc(struct sequence *q, int64_t n);
 void sequence_free(struct sequence *q);
-/* Random tokens in documents of the given lengths (0-terminated; the rest is one document). */
+/* Draws random tokens in documents of the given lengths (0-terminated; the rest is one document). */
 void sequence_random(struct sequence *q, int64_t n, int64_t vocab, uint64_t seed, const int64_t *documents);
 
 #endif

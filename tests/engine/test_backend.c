@@ -1,4 +1,4 @@
-/* The seam to devices: what each backend promises, and an engine that leaves device memory to it. */
+/* Tests the seam to devices: promises of each backend, and an engine that leaves device memory to the backend. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -54,14 +54,13 @@ static void promises_are_kept(void **state)
     }
 }
 
-/* A device that is far away
- * ------------------------------------------------------------------------------------------------------- */
+/* ---- a device that is far away ---- */
 
-/* Its addresses cannot be read or written; the memory behind them is mapped a second time for its own kernels. */
+/* A device with addresses that cannot be read or written. The memory behind them is mapped a second time for its own kernels. */
 static struct {
-    struct backend near; /* the one it is made from */
+    struct backend near; /* backend that this device is made from */
     char *memory;
-    _Atomic int64_t copies, kernels, events; /* of several lanes at once */
+    _Atomic int64_t copies, kernels, events; /* counts, which several lanes change at once */
 } far;
 
 static void *promoted(const void *device)
@@ -119,7 +118,7 @@ static enum status far_write(struct backend *b, void *device, const void *host, 
     return far.near.write(b, promoted(device), host, bytes);
 }
 
-/* Moves what the device holds away; `base` stays what addresses are computed from. */
+/* Moves the device's bytes away; addresses are still computed from `base`. */
 static void move_away(struct backend *b)
 {
     size_t bytes = (size_t)round_up(b->bytes, 4096);
@@ -195,7 +194,7 @@ static void the_engine_leaves_device_memory_alone(void **state)
         }
 }
 
-/* A plan by which drives read device memory needs a device that they reach. */
+/* A plan with drives that read device memory needs a device that drives reach. */
 static void unreachable_memory_is_refused(void **state)
 {
     (void)state;

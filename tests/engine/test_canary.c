@@ -1,4 +1,4 @@
-/* A byte outside the plan is noticed; a program that is not right does not start. */
+/* Tests that a byte written outside the plan is noticed, and that a program with an error does not start. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -33,13 +33,13 @@ static void gaps_are_guarded(void **state)
     record[sizeof(struct step_record)] = kept;
     assert_int_equal(session_check_memory(r.session), OK);
 
-    /* the record itself is the plan's */
+    /* the plan's own bytes: the record itself */
     record[0] ^= 1;
     assert_int_equal(session_check_memory(r.session), OK);
     rig_stop(&r);
 }
 
-/* The first of sixteen bytes of the device's arena that no buffer of the plan has: as canaries fill them. */
+/* Finds sixteen bytes of the device's arena that no buffer of the plan has, by the pattern of canaries. Returns the first. */
 static char *a_gap(struct backend *b)
 {
     static const unsigned char filled[16] = {0xa5, 0xa5, 0xa5, 0xa5, 0xa5, 0xa5, 0xa5, 0xa5, 0xa5, 0xa5, 0xa5, 0xa5, 0xa5, 0xa5, 0xa5, 0xa5};
@@ -53,7 +53,7 @@ static char *a_gap(struct backend *b)
     return there;
 }
 
-/* On every device: what is written beside the plan's buffers and what is written beside the arena. */
+/* Writes beside the plan's buffers and beside the arena are noticed on every device. */
 static void the_devices_are_guarded(void **state)
 {
     (void)state;

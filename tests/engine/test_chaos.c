@@ -1,5 +1,5 @@
-/* Random legal orders with dead bytes poisoned give the threaded executor's bits; kernels need no byte that they do not declare.
- */
+/* Tests that random legal orders with dead bytes poisoned give the threaded executor's bits, and that kernels need no undeclared
+ * byte. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -27,13 +27,13 @@ struct trial {
 };
 
 struct result {
-    enum status st; /* of the program that failed */
+    enum status st; /* status of the program that failed */
     double loss[STEPS], norm[STEPS];
     uint64_t digest;
     int finite;
 };
 
-/* Done to the session before it runs, if set. */
+/* Change made to the session before it runs, if set. */
 static void (*sabotage)(struct session *s);
 
 static enum status run_program(struct rig *r, enum plan_program which, enum way way, uint64_t seed)
@@ -94,7 +94,7 @@ static int state_is_finite(struct rig *r)
     return finite;
 }
 
-/* After a chaos run nothing but persistent homes is left of what was touched. */
+/* Checks that a chaos run leaves nothing but persistent homes of all touched bytes. */
 static void check_all_dead(const struct session *s, const struct program *p)
 {
     for (int k = 0; k < p->n_operands; k++) {
@@ -146,7 +146,7 @@ static void start(struct rig *r, const struct trial *t)
         sabotage(r->session);
 }
 
-/* From the beginning, whatever the rig has done before. */
+/* Runs the trial from the beginning, whatever the rig has done before. */
 static struct result run_from_start(struct rig *r, const struct trial *t, enum way way, uint64_t seed)
 {
     struct sequence batch[MAX_ACCUM];
@@ -256,7 +256,7 @@ static void declared_operands(void **state)
     }
 }
 
-/* --- That they notice --- */
+/* ---- planted errors are noticed ---- */
 
 static void no_waits_of_compute(struct session *s)
 {
@@ -274,7 +274,7 @@ static void no_waits_of_writes(struct session *s)
             p->instrs[i].n_waits = 0;
 }
 
-/* A wait for more than its lane will ever retire. */
+/* Makes an instruction wait for more than its lane will ever retire. */
 static void wait_for_nothing(struct session *s)
 {
     struct program *p = s->plan->programs[PLAN_UPDATE_STEP];
@@ -350,7 +350,7 @@ static void faults_show(void **state)
     static const struct {
         void (*plant)(struct session *);
         enum way way;
-        enum status st; /* OK: shows as other results, or as an error of the store */
+        enum status st; /* expected status; OK: shows as other results, or as an error of the store */
     } faults[] = {{no_waits_of_compute, CHAOS, OK},
                   {no_waits_of_writes, CHAOS, OK},
                   {wait_for_nothing, CHAOS, ERR_CORRUPT},

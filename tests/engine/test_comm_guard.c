@@ -1,6 +1,6 @@
-/* In which order the guard of ranks ends a program that has failed: the board first, then at once the library's messages, for which
- * the other lanes' streams wait. No clock tells: whoever made the failure known may not sleep, nor see lanes end, before it aborts.
- * clock_sleep_ns and tickets_sleep are wrapped (meson.build). */
+/* Tests the order in which the guard of ranks ends a failed program: the board first, then at once the library's messages, for
+ * which the other lanes' streams wait. No clock decides: the rank that made the failure known may not sleep, nor see lanes end,
+ * before it aborts. clock_sleep_ns and tickets_sleep are wrapped (meson.build). */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -9,11 +9,11 @@
 #include "base/clock.h"
 #include "engine/comm_guard.h"
 
-enum { MOST_NAPS = 50 }; /* lanes that no abort ends do so then, so that a guard that waits for them returns */
+enum { MOST_NAPS = 50 }; /* naps after which lanes end without an abort, so that a guard that waits for them returns */
 
 static struct tickets board;
 static atomic_int others;
-static int naps, looks, failing_look; /* naps: after the board has failed */
+static int naps, looks, failing_look; /* naps: number after the board has failed */
 static enum { BY_LIBRARY, BY_LANE } cause;
 static struct {
     int calls, board_failed, naps, others;
@@ -53,7 +53,7 @@ static enum status health(struct backend *b, int *joined)
     return OK;
 }
 
-/* The other lanes end by this alone. */
+/* Notes the abort, the only end of the other lanes. */
 static void note_abort(struct backend *b)
 {
     (void)b;

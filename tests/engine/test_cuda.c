@@ -1,5 +1,5 @@
-/* --device cuda on the fake runtime: the same bits as cpu:discrete whatever the order in which streams run, device memory that
- * nobody but the device touches, and every failure one sentence. */
+/* Tests --device cuda on the fake runtime: the bits of cpu:discrete in every order in which streams run, device memory that only
+ * the device touches, and one sentence for every failure. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -46,7 +46,7 @@ static enum status run_steps(struct rig *r, const struct sequence *q, struct out
     return rig_digest(r, &out->digest);
 }
 
-/* A run of the cell; *calls: of the runtime until its last step is done. */
+/* Runs the cell. *calls: number of the runtime's calls until the last step is done. */
 static enum status run(const struct cell *c, enum device_kind device, enum run_mode mode, struct outcome *out, long *calls)
 {
     struct rig r;
@@ -104,7 +104,7 @@ static void orders_never_change_a_bit(void **state)
     }
 }
 
-/* Instructions one at a time in random orders, between which dead bytes are filled by the device. */
+/* Runs instructions one at a time in random orders; between them the device fills dead bytes. */
 static void chaos_runs_there(void **state)
 {
     (void)state;
@@ -115,7 +115,7 @@ static void chaos_runs_there(void **state)
     assert_memory_equal(&want, &have, sizeof want);
 }
 
-/* Attention forward and backward of a device, its operands one after the other in the arena with gaps between them. */
+/* Runs attention forward and backward on a device, with operands one after another in the arena and gaps between them. */
 enum { TENSORS = 13, GAP = 64, AROUND = 1 << 20 };
 
 static void attend(struct backend *b, const struct op_attrs *a, unsigned char *memory)
@@ -134,7 +134,7 @@ static void attend(struct backend *b, const struct op_attrs *a, unsigned char *m
     for (int i = 0; i < TENSORS; next += round_up(bytes[i++], GAP) + GAP)
         at[i] = next;
     assert_true(at[TENSORS - 1] - b->base <= AROUND);
-    for (int i = 0; i < AROUND; i++) /* bf16 and fp32 of small numbers */
+    for (int i = 0; i < AROUND; i++) /* small numbers in bf16 and fp32 */
         memory[i] = (unsigned char)(i % 2 ? 0x3e + i % 3 % 2 * 0x80 : i * 7 / 3);
     assert_int_equal(b->write(b, b->base, memory, at[TENSORS - 1] - b->base), OK);
     for (int64_t i = 0; i < a->attn.sq; i++) {
@@ -153,7 +153,7 @@ static void attend(struct backend *b, const struct op_attrs *a, unsigned char *m
     b->close(b);
 }
 
-/* Values of another width than keys, which no model has. */
+/* Gives values another width than keys, as no model does. */
 static void values_of_another_width(void **state)
 {
     (void)state;
@@ -197,14 +197,14 @@ static void device_memory_is_out_of_reach(void **state)
     assert_int_equal(b->read(b, &byte, b->base + 5, 1), OK);
     assert_int_equal(byte, 7);
     assert_int_equal(b->check(b), OK);
-    assert_int_equal(b->fill(b, b->base + 8192, 0, 1), OK); /* the first byte of a guard */
+    assert_int_equal(b->fill(b, b->base + 8192, 0, 1), OK); /* a guard's first byte */
     assert_int_equal(b->check(b), ERR_CORRUPT);
     b->close(b);
     close(null);
     close(zero);
 }
 
-/* Of a piece that cannot be pinned all others are given back, whichever it is. */
+/* When any one piece cannot be pinned, all other pieces are given back. */
 static void pinned_whole_or_not_at_all(void **state)
 {
     (void)state;
@@ -255,7 +255,7 @@ static void kinds_of_gpus(void **state)
     twin.configure("");
 }
 
-/* What CUDA lets pass is an error of the fake. */
+/* The fake reports errors that CUDA lets pass. */
 static void misuse_is_an_error(void **state)
 {
     (void)state;
@@ -269,7 +269,7 @@ static void misuse_is_an_error(void **state)
     assert_int_equal(b->copy(b, LANE_H2D, b->base, host, 64), ERR_IO);
     assert_non_null(strstr(plugin->sentence(), "is not pinned"));
     assert_int_equal(b->pin(b, host, sizeof host), OK);
-    assert_int_equal(b->copy(b, LANE_H2D, b->base, host, sizeof host), OK); /* across registrations: in pieces */
+    assert_int_equal(b->copy(b, LANE_H2D, b->base, host, sizeof host), OK); /* in pieces, since it crosses registrations */
     assert_int_equal(b->await(b, LANE_COMPUTE, LANE_H2D, 9), ERR_IO);
     assert_non_null(strstr(plugin->sentence(), "never recorded"));
     assert_int_equal(b->wait(b, LANE_H2D, 9), ERR_IO);
@@ -282,7 +282,8 @@ static void misuse_is_an_error(void **state)
     expect_nothing_left("configured");
 }
 
-/* Runs with one planted failure, of the n-th call: a sentence, an end, nothing left. 1: it failed, or made fewer calls. */
+/* Runs with the n-th call planted to fail: the run must give a sentence, end, and leave nothing. Returns 1 if it failed, or made
+ * fewer calls. */
 static int fails_well(const char *words, const char *expect, long n)
 {
     struct outcome out;
@@ -305,18 +306,18 @@ static void each_failing_call_is_one_sentence(void **state)
     int runs = 0, caught = 0;
     twin.configure("");
     assert_int_equal(run(&cells[1], DEVICE_CUDA, MODE_RUN, &out, &calls), OK);
-    /* among the first are all that open the device; a thousand events are made alike, and so are steps */
+    /* the first calls include all that open the device; a thousand events are made alike, and so are steps */
     for (long n = 1, step = 1; n < calls; n += step, runs++) {
         char words[64];
         snprintf(words, sizeof words, "seed=%d,fail=%ld:%d", runs % 4, n, errors[runs % 3]);
         caught += fails_well(words, expect[runs % 3], n);
         step = n < 12 || extent_is_long() ? 1 : calls / extent(8, 36, 36);
     }
-    if (caught < runs) /* how many calls a run makes depends on what has ended when */
+    if (caught < runs) /* a run's number of calls varies with the times at which things end */
         fail_msg("of %d planted failures %d had no consequence", runs, runs - caught);
 }
 
-/* cuda... before a parenthesis, in the order of the file; 0 at its end. */
+/* Reads the next name that begins with cuda and stands before a parenthesis, in the order of the file. Returns 0 at the end. */
 static int next_call(FILE *f, char name[64])
 {
     int n = 0, c;
@@ -341,15 +342,15 @@ static int is_one_of(const char *name, const char *const *list, int n)
     return 0;
 }
 
-/* Every function that the host side calls, found in its sources, fails the first time and later. */
+/* Every function that the host side calls, found in its sources, fails at its first call and at later calls. */
 static void each_function_fails_once(void **state)
 {
     (void)state;
     static const char *const files[] = {"device", "streams"};
     static const char *const undoing[] = {"cudaFree", "cudaFreeHost", "cudaHostUnregister", "cudaEventDestroy",
-                                          "cudaStreamDestroy"}; /* nothing is left to be said */
+                                          "cudaStreamDestroy"}; /* calls after which nothing can be reported */
     static const char *const of_errors[] = {"cudaGetLastError", "cudaGetErrorString", "cudaGetErrorName",
-                                            "cudaDriverGetVersion" /* in a sentence */, "cudaEventQuery" /* of ranks */};
+                                            "cudaDriverGetVersion" /* used in a sentence */, "cudaEventQuery" /* only with ranks */};
     char done[64][64], name[64], path[512], words[128];
     int n = 0;
     for (int k = 0; k < 2; k++) {
@@ -390,7 +391,7 @@ static double cpu_seconds(void)
     return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
 }
 
-/* The submitter, reapers and host lanes sleep while a slow device is at it. */
+/* The submitter, reapers and host lanes sleep while a slow device is at work. */
 static void nobody_spins(void **state)
 {
     (void)state;

@@ -1,5 +1,5 @@
-/* Each planted bug of the host side of GPUs (tests/cudasim/fake/mutants.txt) is noticed: a run on the fake GPU fails, gives other
- * bits than cpu:discrete, dies, hangs or leaves something behind. */
+/* Tests that each planted bug of the host side of GPUs (tests/cudasim/fake/mutants.txt) is noticed. A run on the fake GPU fails,
+ * gives other bits than cpu:discrete, dies, hangs or leaves something behind. */
 #include "base/clock.h"
 #include "engine/rig.h"
 #include "engine/twin.h"
@@ -61,14 +61,14 @@ static enum status run(const struct cell *c, enum device_kind device, int traced
     return st;
 }
 
-/* A run with one of them fails. */
+/* Planted failures; a run with one of them fails. */
 static const char *const failing[] = {"in=cudaStreamWaitEvent,fail=9:1", "in=cudaEventRecord,fail=9:1",
-                                      "in=launch,fail=2:1" /* of a kernel that is prepared */};
+                                      "in=launch,fail=2:1" /* the launch of a prepared kernel */};
 
-/* After which a process hangs; of mutants, several times what the one that has none took. */
+/* Seconds after which a process counts as hung. For mutants, several times the duration of a run without one. */
 static unsigned seconds = 240;
 
-/* In a process of its own, which ends. */
+/* Looks for the mutant in a process of its own, and ends it. */
 static void look_for(int mutant, const struct outcome *want)
 {
     struct twin twin;
@@ -81,7 +81,8 @@ static void look_for(int mutant, const struct outcome *want)
         _exit(2);
     for (int k = 0; k < SEEDS * CELLS; k++) {
         const struct cell *c = &cells[k % CELLS];
-        snprintf(words, sizeof words, "seed=%d,lag=%d", k, k / CELLS % 4 == 2 ? 20 : 0); /* slower than it is submitted */
+        /* streams that run more slowly than they are submitted to */
+        snprintf(words, sizeof words, "seed=%d,lag=%d", k, k / CELLS % 4 == 2 ? 20 : 0);
         twin.configure(words);
         if (run(c, DEVICE_CUDA, k % 2, &have) != OK || memcmp(&have, &want[k % CELLS], sizeof have) != 0 || twin.left()[0])
             _exit(NOTICED);
@@ -114,7 +115,7 @@ static int ends_late(int status)
     return WIFSIGNALED(status) && WTERMSIG(status) == SIGALRM;
 }
 
-/* What is right, from a process of its own: this one has no threads, which do not survive fork. */
+/* Finds the right results in a process of its own. This process has no threads, since they would not survive fork. */
 static int find_right(struct outcome want[CELLS])
 {
     int ends[2], status;
@@ -131,10 +132,10 @@ static int find_right(struct outcome want[CELLS])
            waitpid(child, &status, 0) == child && status == 0;
 }
 
-/* Whether the mutant ended as it should. */
+/* Tells whether the mutant ended as it should. */
 static int judge(int mutant, int status, const struct outcome *want)
 {
-    if (mutant > 0 && ends_late(status) && in_child(0, want) != 0) { /* the machine is slower than it was: nothing is known */
+    if (mutant > 0 && ends_late(status) && in_child(0, want) != 0) { /* the machine has become slower, and the mutant is not judged */
         printf("not ok: %s (%d): what has no mutant does not end within %u s any more either\n", mutants[mutant], mutant, seconds);
         return 0;
     }
@@ -145,7 +146,7 @@ static int judge(int mutant, int status, const struct outcome *want)
     return 0;
 }
 
-/* AT_ONCE of them beside each other, since some do nothing but hang. */
+/* Tries AT_ONCE mutants beside each other, since some only hang. */
 static int try_all(const struct outcome *want)
 {
     pid_t child[AT_ONCE] = {0};
@@ -176,7 +177,7 @@ static int try_all(const struct outcome *want)
 int main(void)
 {
     static struct outcome want[CELLS];
-    if (!getenv("LTRAIN_CUDA_MUTANTS") || EXTENT_SANITIZED) /* the sanitizer ends what is planted, before the program can */
+    if (!getenv("LTRAIN_CUDA_MUTANTS") || EXTENT_SANITIZED) /* the sanitizer ends a planted bug before the program can */
         return 77;
     if (!find_right(want)) {
         printf("not ok: cpu:discrete does not run\n");

@@ -1,5 +1,5 @@
-/* The plugin for real GPUs on the fake runtime, with its own kernels run by the simulator and a fake cuBLASLt: golden models, within
- * what bf16 leaves. */
+/* Tests the plugin for real GPUs on the fake runtime, with its own kernels run by the simulator and a fake cuBLASLt. Results of
+ * golden models lie within the marks for bf16. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -20,14 +20,14 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { PROCESSORS = 4, STEPS = 3, MODELS = 40 /* in tests/golden, at least */ };
+enum { PROCESSORS = 4, STEPS = 3, MODELS = 40 /* MODELS: least number of cases in tests/golden */ };
 
 int device_plugin_expected(void)
 {
     return 1;
 }
 
-/* It is a part of this program. */
+/* Loads the plugin, which is a part of this program. */
 enum status device_plugin_load(const struct device_plugin **out)
 {
     *out = ltrain_device_plugin();
@@ -67,11 +67,11 @@ static void steps_are_golden(struct rig *r, struct golden *g, const char *name, 
         assert_true(golden_compare(r, g->file, STATE_MASTER, "step5", marks.parameters) <= marks.parameters);
 }
 
-static uint64_t chosen;    /* cuBLASLt's algorithms of the last run, as the numerics key has them */
-static int fast;           /* --deterministic no */
-static enum dtype moments; /* --optim-dtype */
+static uint64_t chosen;    /* cuBLASLt's algorithms of the last run, as in the numerics key */
+static int fast;           /* 1: --deterministic no */
+static enum dtype moments; /* type of --optim-dtype */
 
-/* The fake is configured with the seed and these words. */
+/* Configures the fake with the seed and `more`, and starts a run of the case. */
 static enum status begin(struct rig *r, struct golden *g, const char *name, int capability, void (*change)(struct settings *),
                          const char *more)
 {
@@ -89,7 +89,7 @@ static enum status begin(struct rig *r, struct golden *g, const char *name, int 
     r->settings.plan.threads = 1;
     r->settings.plan.optim_dtype = moments;
     if (moments == I8)
-        r->settings.plan.group = 1024; /* of whole blocks */
+        r->settings.plan.group = 1024; /* whole blocks only */
     if (change)
         change(&r->settings);
     TRY(golden_model(g, &model));
@@ -97,7 +97,7 @@ static enum status begin(struct rig *r, struct golden *g, const char *name, int 
     return golden_load(g, r->session);
 }
 
-/* A digest of all state after the steps. */
+/* Takes the steps and returns a digest of all state. */
 static uint64_t run(const char *name, int capability, int steps, void (*change)(struct settings *))
 {
     struct golden g;
@@ -116,7 +116,7 @@ static uint64_t run(const char *name, int capability, int steps, void (*change)(
     return digest;
 }
 
-/* Resident and all on drives, where placement changes no bit, and not the numerics key. */
+/* Compares a resident run with a run on drives: placement changes no bit, and not the numerics key. */
 static void case_on(const char *name, int capability)
 {
     const int steps = extent(STEPS, STEPS, GOLDEN_STEPS);
@@ -155,7 +155,7 @@ static void adapters_on_ampere(void **state)
     case_on("lora-phi3", 80);
 }
 
-/* The second step's loss is of parameters that the first made of moments that were exact, the third's of packed ones. */
+/* The second step's loss shows parameters updated from exact moments; the third step's loss, from packed ones. */
 static void moments_in_int8(void **state)
 {
     (void)state;
@@ -165,7 +165,7 @@ static void moments_in_int8(void **state)
     moments = F32;
 }
 
-/* Without the kernels that sm_80's order takes: there are fewer. Hopper's are the same. */
+/* Any order needs fewer kernels than the order of sm_80. Hopper's kernels are the same. */
 static void backward_in_any_order(void **state)
 {
     (void)state;
@@ -181,8 +181,8 @@ static void backward_in_any_order(void **state)
     }
 }
 
-/* One of the runtime's functions fails from the `first` such call on, one call a run: the run ends and says which. What kernels'
- * files call stands among calls of the same name that the device's file makes. */
+/* Lets one of the runtime's functions fail, one call in each run, from the `first` such call to the `last`. The run ends and
+ * names the call. Calls by kernels' files stand among calls of the same name by the device's file. */
 static int fails_by_name(const char *function, const char *said, int first, int last)
 {
     int failed = 0;
@@ -205,8 +205,8 @@ static int fails_by_name(const char *function, const char *said, int first, int 
     return failed;
 }
 
-/* What launches ask of the runtime, launches themselves, and what kernels' entries ask beside. First of all tests, as the driver's entry is
- * asked for once. */
+/* Fails launches, the calls of the runtime for launches, and the calls of kernels' entries. Runs before all other tests, since
+ * the driver's entry is asked for once. */
 static void calls_of_kernels_fail(void **state)
 {
     (void)state;
@@ -219,9 +219,10 @@ static void calls_of_kernels_fail(void **state)
     assert_int_equal(fails_by_name("cudaMemsetAsync", "cudaMemsetAsync", 1, last), last);
 }
 
-/* Layer kinds beside Llama's: soft caps, windows on some layers, four norms of 1 + w, GeGLU, scaled embeddings; norms of each head,
- * with weights of its own, too; of all heads together, behind the blocks alone; factors everywhere; a part of each head rotated, in neighbouring pairs; sinks and
- * a clamped gate; gates of what heads give. One step on one card each, all on drives. */
+/* Tests kinds of layers that Llama does not have: one step on one card each, all on drives. Soft caps, windows on some layers,
+ * four norms of 1 + w, GeGLU, scaled embeddings. Norms of each head, with weights of its own, too; norms of all heads together,
+ * behind the blocks alone. Factors everywhere; a part of each head rotated, in neighbouring pairs. Sinks and a clamped gate;
+ * gates of heads' results. */
 static void other_layers(void **state)
 {
     (void)state;
@@ -234,7 +235,8 @@ static void other_layers(void **state)
         run(cases[i].name, cases[i].capability, 1, everything_nvme);
 }
 
-/* With LTRAIN_LONG, every case of tests/golden: adapters, quantised bases and dropout, too; also on a card of 99 KiB. */
+/* With LTRAIN_LONG, runs every case of tests/golden, with adapters, quantised bases and dropout, and once more on a card of 99
+ * KiB. */
 static void all_models(void **state)
 {
     (void)state;

@@ -1,4 +1,4 @@
-/* A step that is cut short at any kernel leaves the state after the update that it began with, and runs no kernel more. */
+/* Tests that a step cut short at any kernel leaves the state after the update that it began with, and runs no kernel more. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -15,24 +15,25 @@
 
 enum { S = 112, STEPS = 2 };
 
-/* The device's kernels, counted; the one with the number `at` is where the signal comes. */
+/* The device's kernels, counted; the signal comes at number `at`. */
 static op_kernel *inner[OP_COUNT];
 static atomic_int wanted;
-static int kernels, at, after; /* of the step; after: kernels since then that are no update */
-static int attention_only;     /* no others are counted */
-static int on_host, given_up;  /* kernels write memory that can be looked at; calls of attention that left theirs as it was */
+static int kernels, at, after; /* kernels: count of the step; after: kernels since the signal that are no update */
+static int attention_only;     /* 1: other kernels are not counted */
+/* on_host: this process can read the memory that kernels write; given_up: calls of attention that left theirs unchanged */
+static int on_host, given_up;
 
 static int is_attention(enum op_kind op)
 {
     return op == OP_ATTN_FWD || op == OP_ATTN_BWD;
 }
 
-/* What compute was given ahead of what it has done, by the plan. */
+/* Planned time and instructions that compute is submitted ahead of its finished work. */
 static struct {
-    double *until;            /* planned seconds of the first k instructions of the lane; NULL: nobody looks */
-    double longest, most;     /* of one; that was under way at once */
+    double *until;            /* planned seconds of the first k instructions of the lane; NULL: not recorded */
+    double longest, most;     /* longest: of one instruction; most: under way at once */
     int submitted, most_instrs;
-    int at[BACKEND_EVENTS + 1]; /* how many had been when the event was recorded */
+    int at[BACKEND_EVENTS + 1]; /* instructions submitted before each event was recorded */
     atomic_int done;
     enum status (*record)(struct backend *b, enum lane lane, int event);
     enum status (*wait)(struct backend *b, enum lane lane, int event);
@@ -120,8 +121,8 @@ static void count_kernels(struct backend *b, int n)
     atomic_store(&wanted, 0);
 }
 
-/* Trains STEPS steps; then flushes their last update (n = 0), or begins a step that a signal cuts at its n-th kernel. Whether it
- * was cut. */
+/* Trains STEPS steps. Then it flushes their last update (n = 0), or begins a step that a signal cuts at its n-th kernel. Returns
+ * 1 if the step was cut. */
 static int train(const struct place *p, int n, uint64_t *digest)
 {
     struct rig r;
@@ -162,7 +163,7 @@ static int train(const struct place *p, int n, uint64_t *digest)
 
 static void cut_at_any_kernel(void **state)
 {
-    struct twin twin; /* kernels are submitted ahead there */
+    struct twin twin; /* with it kernels are submitted ahead */
     int stride = extent(199, 23, 1), has_gpu = twin_open(getenv("LTRAIN_CUDA_TWIN"), &twin);
     (void)state;
     for (size_t i = 0; i < sizeof places / sizeof *places; i++) {
@@ -171,18 +172,18 @@ static void cut_at_any_kernel(void **state)
         if (places[i].device == DEVICE_CUDA && !has_gpu)
             continue;
         train(&places[i], 0, &whole);
-        while (train(&places[i], n, &digest)) { /* until the step has fewer kernels */
+        while (train(&places[i], n, &digest)) { /* until the step has fewer than n kernels */
             if (digest != whole)
                 fail_msg("place %d: cut at kernel %d the state is not that after the update", (int)i, n);
             n += stride;
             cuts++;
         }
-        assert_true(digest == whole); /* the step's own update is still to come */
+        assert_true(digest == whole); /* the uncut step's own update is still pending */
         assert_true(cuts > 1);
     }
 }
 
-/* A signal within a call of attention ends it where it is. */
+/* A signal within a call of attention ends the call at once. */
 static void calls_of_attention_are_given_up(void **state)
 {
     (void)state;
@@ -204,7 +205,7 @@ static void calls_of_attention_are_given_up(void **state)
     attention_only = 0;
 }
 
-/* A step that is planned to take 20 s on a GPU, which has it within milliseconds here: half a second of it is submitted ahead. */
+/* Submits half a second ahead in a step that is planned to take 20 s on a GPU; the fake takes milliseconds. */
 static void little_is_submitted_ahead(void **state)
 {
     enum { SECONDS = 20 };
@@ -237,7 +238,7 @@ static void little_is_submitted_ahead(void **state)
         ahead.longest = in->end - in->start > ahead.longest ? in->end - in->start : ahead.longest;
         n++;
     }
-    executor_destroy(r.session->executor); /* what it knows of the program is made when it is */
+    executor_destroy(r.session->executor); /* creates the executor anew: it takes its facts of the program when it is created */
     assert_int_equal(executor_create(&r.session->context, r.session->plan->programs, PLAN_PROGRAMS, &r.session->executor), OK);
     struct backend *b = r.session->backend;
     assert_int_equal(session_initialise(r.session, 5), OK);
@@ -256,7 +257,7 @@ static void little_is_submitted_ahead(void **state)
     rig_stop(&r);
 }
 
-/* The update's part of a step is closed: it reads what it wrote itself, or what was there before the step. */
+/* The update's part of a step is closed: it reads only its own writes, or state from before the step. */
 static void marks_are_closed(void **state)
 {
     struct rig r;
@@ -285,7 +286,7 @@ static void marks_are_closed(void **state)
     }
     assert_int_equal(counted, n);
     assert_true(updates > 0 && n < p->n_instrs / 2);
-    assert_int_equal(updates_mark(r.session->plan->programs[PLAN_STEP], mark, &n), OK); /* not longer than the other */
+    assert_int_equal(updates_mark(r.session->plan->programs[PLAN_STEP], mark, &n), OK); /* this program is not longer than the other */
     assert_int_equal(n, 0);
     free(unmarked);
     free(mark);

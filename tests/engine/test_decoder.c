@@ -1,5 +1,5 @@
-/* Reading texts on: token for token transformers' greedy texts, whatever the placement, the parts in which a text is read, and
- * what was read before. */
+/* Tests the decoder against transformers' greedy texts, token for token, for any placement, any parts in which a text is read,
+ * and any text read before. */
 #include "engine/decode.h"
 #include "engine/twin.h"
 #include "verify/verify.h"
@@ -18,7 +18,7 @@ enum { NEW = 32, VOCAB = 256, TEXT = 96 };
 static json_t *texts;
 static struct twin twin;
 
-/* A case of generate.json. */
+/* One case of generate.json. */
 struct text {
     int32_t prompt[TEXT], tokens[NEW];
     int n;
@@ -56,7 +56,7 @@ static void ok(enum status st)
         fail_msg("%s", status_message());
 }
 
-/* Greedily from a text whose logits are given; keeps the logits of each step. */
+/* Decodes greedily from a text with given logits, and keeps the logits of each step. */
 static void check_greedy(struct decode_rig *r, const char *name, const struct text *t, float logits[NEW][VOCAB])
 {
     for (int i = 0; i < NEW; i++) {
@@ -112,7 +112,7 @@ static void test_placements(void **state)
                       {DEVICE_CPU, OFFLOAD_NVME, OFFLOAD_NVME},
                       {DEVICE_CPU_DISCRETE, OFFLOAD_NVME, OFFLOAD_NVME},
                       {DEVICE_CPU_DISCRETE, OFFLOAD_CPU, OFFLOAD_CPU},
-                      {DEVICE_CUDA, OFFLOAD_NONE, OFFLOAD_NONE}, /* a fake one, with the processor's kernels */
+                      {DEVICE_CUDA, OFFLOAD_NONE, OFFLOAD_NONE}, /* on the fake GPU, with the processor's kernels */
                       {DEVICE_CUDA, OFFLOAD_NVME, OFFLOAD_CPU}};
     (void)state;
     for (size_t m = 0; m < sizeof models / sizeof *models; m++) {
@@ -133,8 +133,8 @@ static void test_placements(void **state)
     }
 }
 
-/* In random legal orders, one instruction at a time, with dead bytes NaN-filled: what predicates leave out is done, and adds
- * nothing. */
+/* Runs in random legal orders, one instruction at a time, with dead bytes NaN-filled. Instructions that predicates leave out run
+ * too, and add nothing. */
 static void test_orders(void **state)
 {
     struct decode_rig r;
@@ -150,7 +150,7 @@ static void test_orders(void **state)
     same_bits("random orders");
 }
 
-/* What is read under a predicate is there under it only. */
+/* Bytes loaded under a predicate may be read under that predicate only. */
 static void test_predicates(void **state)
 {
     struct decode_rig r;
@@ -184,7 +184,7 @@ static double distance(const float *a, const float *b)
     return most;
 }
 
-/* Parts of a text only differ by the order of sums: 1e-5 of logits up to 5. */
+/* A text read in parts differs only by the order of sums: 1e-5 of logits up to 5. */
 static void test_parts(void **state)
 {
     (void)state;
@@ -206,7 +206,7 @@ static void test_parts(void **state)
     }
 }
 
-/* Another text after a common beginning, near and far back, is read as if there had been nothing before. */
+/* Reads another text after a common beginning, near and far back, as if no text had been read before. */
 static void check_truncated(const char *name, enum offload cache)
 {
     struct decode_rig r;

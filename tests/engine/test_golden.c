@@ -1,4 +1,4 @@
-/* Loss, gradients and five AdamW steps against PyTorch + transformers in fp64 (tests/golden/make_golden.py). */
+/* Compares loss, gradients and five AdamW steps with PyTorch + transformers in fp64 (tests/golden/make_golden.py). */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -12,8 +12,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* fp32 against fp64: losses and norms as golden.h says; gradients norm-wise 1e-5; parameters after five steps 1e-5 (epsilon 1e-3
- * keeps Adam smooth). */
+/* Compares fp32 with fp64: losses and norms as in golden.h; gradients norm-wise 1e-5; parameters after five steps 1e-5 (epsilon
+ * 1e-3 keeps Adam smooth). */
 static void check_case(const char *name, void (*change)(struct settings *), double values[2 * GOLDEN_STEPS])
 {
     struct golden g;
@@ -74,7 +74,7 @@ static void everything_host(struct settings *s)
     s->plan.loss_tile = 24;
 }
 
-/* With the same tiles, resident and with everything on nvme and computed again: the same bits. */
+/* Gives the same bits with the same tiles, resident and with everything on nvme and computed again. */
 static void check_everywhere(const char *name)
 {
     double other[2 * GOLDEN_STEPS], near[2 * GOLDEN_STEPS], far[2 * GOLDEN_STEPS];
@@ -158,7 +158,7 @@ CASE(gptj, "gptj")
 CASE(codegen, "codegen")
 CASE(opt, "opt")
 
-/* With sinks alone trained the gradient's norm is theirs. */
+/* The gradient's norm is that of the sinks when only they are trained. */
 static void sinks_in_the_norm(void **state)
 {
     (void)state;

@@ -1,4 +1,5 @@
-/* Weights into sessions: the same bits wherever state lives and however many threads read, and one sentence whatever fails. */
+/* Tests loading of weights into sessions: the same bits for any home of the state and any number of reading threads, and one
+ * sentence for any failure. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -21,11 +22,11 @@ enum { S = 64, MOST = 256 };
 static char directory[] = "/tmp/ltrain-loading-XXXXXX";
 static char path[128];
 
-/* ---- reads, of which one may come after a change of the file ---- */
+/* ---- reads, one of them after a change of the file ---- */
 
-static int touch_at; /* the read of that number, counted down */
+static int touch_at; /* number of reads until the file is changed, counted down */
 
-/* In place of the C library's, by its name for files of any size. */
+/* Replaces the C library's function, under its name for files of any size. */
 ssize_t pread(int fd, void *to, size_t n, off_t at)
 {
     if (touch_at > 0 && --touch_at == 0) {
@@ -48,13 +49,13 @@ static struct model *make_model(void)
     return m;
 }
 
-/* Of the value's own number, so that two tensors differ. */
+/* Returns a value made from the parameter's and the value's own number, so that two tensors differ. */
 static float value_of(int param, int64_t i)
 {
     return ldexpf((float)((param * 7919 + i * 104729) % 16777213 - 8388607), -24);
 }
 
-/* The model's weights, of which one value is special. */
+/* Writes the model's weights, one value of which is special. */
 static void write_file(const struct model *m, enum dtype type, int special, float value)
 {
     static struct st_decl decls[MOST];
@@ -104,7 +105,7 @@ static float rounded(enum dtype type, float x)
     return type == BF16 ? bf16_to_float(bf16_from_float(x)) : x;
 }
 
-/* Parameters and masters are the file's, moments zero. */
+/* Parameters and masters are those of the file; moments are zero. */
 static void check_state(struct rig *r, enum dtype file, enum dtype dtype)
 {
     for (int u = 0; u < r->model->n_units; u++) {
@@ -151,7 +152,7 @@ static void bits_are_the_files(void **state)
     model_destroy(m);
 }
 
-/* Of several, the first in the model's order; what bf16 does not hold is named for that. */
+/* The sentence names the first bad value in the model's order. A value too large for bf16 is reported as such. */
 static void values_are_named(void **state)
 {
     char words[160];
@@ -216,7 +217,7 @@ static void a_file_that_changes_is_noticed(void **state)
     write_file(m, BF16, -1, 0);
     start(&r, &places[0], BF16, 1);
     assert_int_equal(session_load(r.session, path), OK);
-    touch_at = 10; /* two reads of the header come before */
+    touch_at = 10; /* two reads of the header come first */
     assert_int_equal(session_load(r.session, path), ERR_CORRUPT);
     assert_non_null(strstr(status_message(), "the files changed while they were read"));
     assert_int_equal(touch_at, 0);

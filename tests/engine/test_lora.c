@@ -1,4 +1,4 @@
-/* Adapters: losses, gradients and ten AdamW steps against PEFT in fp64 (tests/golden/make_lora.py), from PEFT's own files. */
+/* Compares adapters' losses, gradients and ten AdamW steps with PEFT in fp64 (tests/golden/make_lora.py), from PEFT's own files. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -15,7 +15,7 @@
 
 enum { STEPS = 10 };
 
-/* Gradients of A where B is zero. */
+/* Gradients of A are zero while B is zero. */
 static void check_zero_gradients(struct rig *r)
 {
     for (int u = 0; u < r->model->n_units; u++) {
@@ -30,7 +30,7 @@ static void check_zero_gradients(struct rig *r)
     }
 }
 
-/* Frozen parameters are what the base's file has, bit for bit. */
+/* Frozen parameters equal the base's file, bit for bit. */
 static void check_base(struct rig *r, const struct golden *g)
 {
     struct st_file *f;
@@ -54,7 +54,7 @@ static void check_base(struct rig *r, const struct golden *g)
 
 static enum status add_bytes(void *user, int unit, int64_t first, int64_t n, uint8_t *data)
 {
-    uint64_t *sum = user; /* FNV-1a */
+    uint64_t *sum = user; /* hash so far, FNV-1a */
     (void)unit;
     (void)first;
     for (int64_t i = 0; i < n; i++)
@@ -62,7 +62,7 @@ static enum status add_bytes(void *user, int unit, int64_t first, int64_t n, uin
     return OK;
 }
 
-/* Of all quantised matrices, which there are beside adapters only where the base is kept so. */
+/* Hashes all quantised matrices. With adapters such exist only where the base is kept quantised. */
 static uint64_t hash_packed(struct rig *r)
 {
     const uint64_t nothing = 0xcbf29ce484222325u;
@@ -73,8 +73,9 @@ static uint64_t hash_packed(struct rig *r)
     return sum;
 }
 
-/* As test_golden.c: gradients norm-wise 1e-5, and so is what is trained after ten steps. Measured (AVX-512, all cases and placements): losses
- * differ by at most 1.5e-8, norms 5.1e-7, gradients 1.3e-6, what is trained 9.7e-7. values: losses and norms. */
+/* Compares a case as test_golden.c does: gradients norm-wise 1e-5, and trained parameters after ten steps likewise. Measured
+ * (AVX-512, all cases and placements): losses differ by at most 1.5e-8, norms 5.1e-7, gradients 1.3e-6, trained parameters
+ * 9.7e-7. values: losses and norms. */
 static uint64_t check_case(const char *name, void (*change)(struct settings *), double values[2 * STEPS])
 {
     struct golden g;
@@ -132,7 +133,7 @@ static void everything_nvme(struct settings *s)
     small_tiles(s);
 }
 
-/* Resident with other tiles, and with small ones, and the same with everything on nvme and computed again: the same bits. */
+/* Runs resident with other tiles, and with small ones, and the latter with everything on nvme and computed again: the same bits. */
 static void check_everywhere(const char *name)
 {
     double other[2 * STEPS], near[2 * STEPS], far[2 * STEPS];
@@ -165,7 +166,8 @@ CASE(ends_tied, "lora-ends-tied")
 CASE(ends_fused, "lora-ends-gpt2")
 CASE(ends_biased, "lora-ends-phi")
 
-/* PEFT and bitsandbytes in fp32, which the golden losses, in fp64 beside the numbers of the same bytes, stand for. */
+/* Checks that the golden losses stand for PEFT and bitsandbytes in fp32. They are computed in fp64 from the numbers of the same
+ * bytes. */
 static void check_stands_for(const char *name, const char *key)
 {
     struct golden g;
@@ -185,7 +187,7 @@ static void bitsandbytes(void **state)
     check_stands_for("int8-gqa", "loss_int8");
 }
 
-/* A step along d, of all that is trained. */
+/* Step along d of all trained parameters. */
 struct shift {
     float *from, *d, by;
 };
@@ -199,8 +201,8 @@ static enum status move(void *user, int unit, int64_t first, int64_t n, float *d
     return OK;
 }
 
-/* The loss of the case's first step, its trained parameters moved by `by` along the gradients at the beginning; slope: what these say
- * of how it changes. */
+/* Returns the loss of the case's first step, with trained parameters moved by `by` along the gradients at the beginning. slope:
+ * the loss's change as the gradients have it. */
 static double loss_along(const char *name, double by, double *slope)
 {
     static float *along[8];
@@ -257,7 +259,7 @@ static void placed(struct settings *s)
     small_tiles(s);
 }
 
-/* A quantised base in any tier, with everything kept or made again. */
+/* Trains on a quantised base in any tier, with everything kept or made again. */
 static void check_anywhere(const char *name)
 {
     double first[2 * STEPS], other[2 * STEPS];
@@ -302,7 +304,7 @@ static enum status give_values(void *user, int unit, int64_t first, int64_t n, f
     return OK;
 }
 
-/* The numbers of a unit's quantised matrices, where the other model has these. */
+/* Writes the numbers of a unit's quantised matrices into the other model's parameters of the same names. */
 static void copy_unit(struct rig *from, struct rig *to, int u)
 {
     const struct model *m = from->model;
@@ -333,7 +335,7 @@ static void start_wide(struct rig *r, enum model_base base)
     c.dim = 2112;
     c.heads = c.kv_heads = 1;
     c.head_dim = 24;
-    c.ffn = 2200; /* rows that end within blocks of 64 */
+    c.ffn = 2200; /* rows that end inside blocks of 64 */
     c.layers = 1;
     c.base = base;
     c.lora = (struct lora){.rank = 3, .alpha = 6, .targets = "all-linear"};
@@ -342,7 +344,7 @@ static void start_wide(struct rig *r, enum model_base base)
         fail_msg("%s", status_message());
 }
 
-/* Products of more columns than a tile has: the bits of products with whole matrices of the same numbers. */
+/* Products of more columns than a tile has give the bits of products with whole matrices of the same numbers. */
 static void tiles(void **state)
 {
     struct rig tiled, whole;

@@ -1,7 +1,9 @@
-/* Placement never changes a bit: losses and final state of three steps over a design of tiers, alpha, prefetch distances and
- * devices. Of the cells that are for a discrete device every other one runs on the fake GPU (tests/cudasim/fake), whose streams run
- * in an order of its own. All pairs of settings by default, all quadruples with LTRAIN_LONG (the full product of 17,496 cells takes hours for each model),
- * the first cells of the design, which differ most, under sanitizers. */
+/* Tests that placement never changes a bit. Compares losses and final state of three steps over a design of tiers, alpha,
+ * prefetch distances and devices.
+ *
+ * Every other cell for a discrete device runs on the fake GPU (tests/cudasim/fake), whose streams run in an order of their own.
+ * By default the design covers all pairs of settings, with LTRAIN_LONG all quadruples (the full product of 17,496 cells takes
+ * hours for each model). Sanitizers run only its first cells, which differ most. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -20,10 +22,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { S = 112, STEPS = 3, MAX_ACCUM = 3, LAYERS = 3 /* the second may not keep its input */, MAX_CELLS = 1000 };
+enum { S = 112, STEPS = 3, MAX_ACCUM = 3, LAYERS = 3 /* LAYERS: the second layer may not keep its input */, MAX_CELLS = 1000 };
 static const int64_t DOCUMENTS[MAX_ACCUM][5] = {{30, 41, 1, 0}, {70, 0}, {5, 50, 31, 3, 0}};
 
-/* What must be equal in all cells. */
+/* Results that must be equal in all cells. */
 struct result {
     double loss[STEPS], norm[STEPS];
     uint64_t digest, gradients, value[PLAN_PROGRAMS];
@@ -32,13 +34,13 @@ struct result {
 static struct twin twin;
 static int has_twin;
 
-/* What must differ where the settings do. */
+/* Program's hash, which must differ where the settings do. */
 struct trace {
     struct cell cell;
     uint64_t hash;
 };
 
-/* Bytes that copies move per class and lane in one run of the program. */
+/* Adds the bytes that copies move, by class and lane, in one run of the program. */
 static void add_moved(const struct program *p, int64_t moved[CLASSES][LANES], int64_t total[LANES])
 {
     for (int i = 0; i < p->n_instrs; i++) {
@@ -49,7 +51,7 @@ static void add_moved(const struct program *p, int64_t moved[CLASSES][LANES], in
     }
 }
 
-/* The class's own bytes went over the lanes that its tier needs, and over no drive that it does not. */
+/* Tells whether the class's own bytes went over the lanes that its tier needs, and over no drive without need. */
 static int class_moved(enum factor f, const struct cell *c, const int64_t m[LANES])
 {
     int tier = c->level[f], up = m[LANE_H2D] > 0, down = m[LANE_D2H] > 0;
@@ -59,7 +61,7 @@ static int class_moved(enum factor f, const struct cell *c, const int64_t m[LANE
     if (tier == 0 && !c->level[F_UPDATE])
         return !up && !down;
     if (!by_host)
-        return 1; /* an update on the host fetches what lives on the device */
+        return 1; /* an update on the host fetches bytes from the device */
     switch (f) {
     case F_PARAMS:
         return up;
@@ -82,7 +84,7 @@ static void check_moved(struct rig *r, const struct cell *c, int runs[PLAN_PROGR
         for (int i = 0; i < runs[k]; i++)
             add_moved(r->session->plan->programs[k], moved, total);
     executor_take_stats(r->session->executor, stats);
-    const struct lane_stats *compute = &stats[LANE_COMPUTE]; /* it does not wait while it computes */
+    const struct lane_stats *compute = &stats[LANE_COMPUTE]; /* compute does not wait while it computes */
     if (compute->busy_ns <= 0 || compute->busy_ns + compute->waited_ns > clock_ns() - began)
         fail_msg("%s: compute was busy for %lld ns and waited for %lld, of %lld", cell_name(c), (long long)compute->busy_ns,
                  (long long)compute->waited_ns, (long long)(clock_ns() - began));
@@ -98,7 +100,7 @@ static void check_moved(struct rig *r, const struct cell *c, int runs[PLAN_PROGR
     }
 }
 
-/* Of the last step, as check reads them. */
+/* Hashes the gradients of the last step, as check reads them. */
 static uint64_t digest_of_gradients(struct rig *r, const struct cell *c)
 {
     uint64_t hash = 1;
@@ -127,7 +129,7 @@ static void run_cell(enum model_family family, int layers, enum dtype dtype, enu
     cell_apply(c, &r.settings.plan);
     r.settings.plan.optim_dtype = moments;
     if (moments == I8)
-        r.settings.plan.group = 8192; /* of whole blocks; what decays ends within one, at an extent's end */
+        r.settings.plan.group = 8192; /* whole blocks only; the part that decays ends within one, at an extent's end */
     r.settings.plan.grad_accum = accum;
     if (has_twin && c->discrete && on_gpu++ % 2 == 0) {
         char words[32];
@@ -184,8 +186,8 @@ static void check_equal(const struct cell *c, const struct result *have, const s
         fail_msg("%s: parameters or optimizer state differ after %d steps", cell_name(c), STEPS);
 }
 
-/* Whether two cells must have different programs. Prefetch distances only matter where something is fetched; the discrete device
- * only where something passes between nvme and the device (a host update's optimizer state does not). */
+/* Tells whether two cells must have different programs. Prefetch distances only matter for fetched bytes. The discrete device
+ * only matters for bytes that pass between nvme and the device (a host update's optimizer state does not). */
 static int must_differ(const struct cell *a, const struct cell *b)
 {
     for (int f = 0; f < F_INPUTS; f++)
@@ -193,7 +195,7 @@ static int must_differ(const struct cell *a, const struct cell *b)
             return 1;
     if (cell_carry(a) != cell_carry(b))
         return 1;
-    if ((a->level[F_INPUTS] > 0) != (b->level[F_INPUTS] > 0)) /* of three layers one may lack its input */
+    if ((a->level[F_INPUTS] > 0) != (b->level[F_INPUTS] > 0)) /* at most one of three layers can lack its input */
         return 1;
     int passes = a->level[F_PARAMS] == 2 || a->level[F_GRADS] == 2 || a->level[F_ACTS] == 2 ||
                  (a->level[F_OPTIM] == 2 && a->level[F_UPDATE] == 0);
@@ -208,7 +210,7 @@ static void check_matrix(enum model_family family, enum dtype dtype, enum dtype 
     const char *name = family == FAMILY_LLAMA ? "llama" : family == FAMILY_GPT2 ? "gpt2" : "gpt-oss";
     int n = cells_covering(cells, MAX_CELLS - 10, extent(2, 2, 4), 1 + (family == FAMILY_GPT2) + 2 * dtype + 10 * (unsigned)accum);
     assert_true(n > 0);
-    if (!extent_is_long()) /* random cells on top */
+    if (!extent_is_long()) /* adds random cells */
         for (int i = 0; i < extra; i++, n++)
             for (int f = 0; f < FACTORS; f++)
                 cells[n].level[f] = (int)rng_below(77, (family == FAMILY_GPT2) + 2 * dtype, (uint64_t)(i * FACTORS + f), (uint64_t)LEVELS[f]);
@@ -280,7 +282,7 @@ static void llama_int8_moments(void **state)
     check_matrix(FAMILY_LLAMA, BF16, I8, 1, 0);
 }
 
-/* Two layers in a row without their inputs, which are computed one from the other. */
+/* Leaves out the inputs of two layers in a row: one is computed from the other. */
 static void chained_inputs(void **state)
 {
     (void)state;
@@ -303,7 +305,7 @@ static void chained_inputs(void **state)
     }
 }
 
-/* Of a cell's program, on its own device; nothing is executed. */
+/* Returns the hash of a cell's program on its own device; executes nothing. */
 static uint64_t hash_of(enum model_family family, int layers, const struct cell *c)
 {
     const int64_t limit[TIERS] = {1 << 30, 1 << 30, 1 << 30};
@@ -320,8 +322,8 @@ static uint64_t hash_of(enum model_family family, int layers, const struct cell 
     return hash;
 }
 
-/* Layers with a window and the others keep different numbers of chunks: other programs than those where all layers keep as many,
- * whatever the number, and the same bits. */
+/* Layers with a window and the other layers keep different numbers of chunks. The programs differ from those with one number for
+ * all layers, whatever that number; the bits are the same. */
 static void kinds_of_layers(void **state)
 {
     (void)state;
@@ -353,7 +355,7 @@ static void kinds_of_layers(void **state)
     }
 }
 
-/* Where everything is fetched each distance gives another program. */
+/* With everything fetched each distance gives another program. */
 static void distances_differ(void **state)
 {
     (void)state;

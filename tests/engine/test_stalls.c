@@ -1,4 +1,4 @@
-/* What compute stood still for is measured, and charged to the lane and class that it waited for. */
+/* Tests that compute's standstill is measured, and charged to the lane and class that it waited for. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -11,7 +11,7 @@ enum { S = 112 };
 
 static struct lane_stats stats[LANES];
 
-/* A step with its update, on a device behind a link that is slow beside its kernels. */
+/* Runs a step with its update, on a device behind a link that is slow beside its kernels. */
 static void run(enum offload params, enum offload acts)
 {
     struct rig r;
@@ -50,14 +50,14 @@ static void parameters_are_waited_for(void **state)
     (void)state;
     run(OFFLOAD_CPU, OFFLOAD_NONE);
     double waited = (double)stats[LANE_COMPUTE].waited_ns * 1e-9, all = stalled(-1, -1);
-    assert_true(stalled(LANE_H2D, CLASS_PARAM) > 0.1); /* the link alone takes longer */
+    assert_true(stalled(LANE_H2D, CLASS_PARAM) > 0.1); /* the link alone takes longer than that */
     assert_true(stalled(LANE_H2D, CLASS_PARAM) > 0.8 * all);
     assert_true(stalled(LANE_COMPUTE, -1) == 0);
-    /* all that compute waited for has somebody to blame; the end of the program, after compute's last instruction, too */
+    /* all waits of compute are charged to a lane, even the end of the program after compute's last instruction */
     assert_true(all > 0.9 * waited);
 }
 
-/* The parameters stay; activations go and come over the same link. */
+/* Parameters stay; activations go and come over the same link. */
 static void activations_are_waited_for(void **state)
 {
     (void)state;

@@ -1,4 +1,4 @@
-/* The plugin with the fake CUDA runtime (tests/cudasim/fake), for tests of --device cuda. */
+/* Opens the plugin with the fake CUDA runtime (tests/cudasim/fake), for tests of --device cuda. */
 #ifndef LTRAIN_TESTS_ENGINE_TWIN_H
 #define LTRAIN_TESTS_ENGINE_TWIN_H
 
@@ -21,7 +21,7 @@ static inline void twin_find(void *library, const char *name, void *to)
     memcpy(to, &symbol, sizeof symbol);
 }
 
-/* Makes `path` the plugin that --device cuda opens; 0 if it is not there. */
+/* Makes `path` the plugin that --device cuda opens. Returns 0 if it is not there. */
 static inline int twin_open(const char *path, struct twin *t)
 {
     void *library = path ? dlopen(path, RTLD_NOW | RTLD_LOCAL) : NULL;

@@ -1,7 +1,7 @@
-/* Bytes sent, to be started under mpiexec: on every rank, mesh, ZeRO stage and kind of data the counters of steady steps equal
- * the formulas, to the byte.
+/* Compares bytes sent with the formulas, under mpiexec: on every rank, mesh, ZeRO stage and kind of data the counters of steady
+ * steps are equal to the byte.
  *
- * LTRAIN_LONG: the full product. Rank 0 prints a line per cell: what all ranks send in one step. */
+ * LTRAIN_LONG runs the full product. Rank 0 prints a line per cell: the bytes that all ranks send in one step. */
 #include "engine/rig.h"
 
 #include "comm/launch.h"
@@ -28,11 +28,11 @@ struct cell_of_ranks {
 static struct comm *comm;
 static int rank, size, failures;
 
-/* --- What the formulas say of one step on this rank --- */
+/* --- Formulas for one step on this rank --- */
 
 struct expected {
     int64_t lane[LANES_HERE]; /* world: parameters and gradients */
-    int64_t small;            /* of world's lane: sums of squares, losses */
+    int64_t small;            /* small messages on world's lane: sums of squares, losses */
     int64_t ring_unpruned;
 };
 
@@ -41,7 +41,7 @@ static int64_t micro_batches(const struct cell_of_ranks *c)
     return ceil_div(BATCH, c->mesh.degree[MESH_DP]);
 }
 
-/* The ring's bytes for one sequence: none (an empty micro-batch) if q is NULL. */
+/* Adds the ring's bytes for one sequence: none (an empty micro-batch) if q is NULL. */
 static void expect_ring(const struct cell_of_ranks *c, const struct seq_shape *shape, const struct seq_heads *heads,
                         const struct sequence *q, struct expected *e)
 {
@@ -62,8 +62,8 @@ static void expect_ring(const struct cell_of_ranks *c, const struct seq_shape *s
     seq_layout_destroy(layout);
 }
 
-/* Elements [0, n) of a unit that decay alike, group by group. The embedding and the head are used once in a micro-batch, and so
- * gathered once. */
+/* Adds the bytes of elements [0, n) of a unit, all with the same decay, group by group. once: used once in a micro-batch, and so
+ * gathered once, as the embedding and the head are. */
 static void expect_groups(const struct cell_of_ranks *c, const struct settings *s, int64_t n, int once, struct expected *e)
 {
     int64_t micro = micro_batches(c), b = dtype_size(c->dtype), wire = dtype_size(c->wire);
@@ -102,7 +102,8 @@ static void expect(const struct cell_of_ranks *c, const struct settings *s, cons
     e->small += micro * (size - 1) * loss_tiles * 8;
 }
 
-/* ZeRO-3 in words: every rank gets all parameters twice and gives all gradients once; parameters that are used once, once. */
+/* Returns ZeRO-3's bytes by plain count: every rank gets all parameters twice and gives all gradients once. Parameters that are
+ * used once come once. */
 static int64_t three_times_parameters(const struct cell_of_ranks *c, const struct model *m)
 {
     int64_t sum = 0, b = dtype_size(c->dtype), wire = dtype_size(c->wire);
@@ -111,7 +112,7 @@ static int64_t three_times_parameters(const struct cell_of_ranks *c, const struc
     return sum * micro_batches(c) * (size - 1);
 }
 
-/* --- What was sent --- */
+/* --- Bytes sent --- */
 
 static void read_counters(int64_t sent[LANES_HERE])
 {
@@ -142,7 +143,7 @@ static void compare(const struct cell_of_ranks *c, const char *what, int step, i
     fprintf(stderr, ": steady step %d sends %" PRId64 " bytes %s, by formula %" PRId64 "\n", step, sent, what, formula);
 }
 
-/* One line of all ranks' bytes; what holds for their sums only. */
+/* Prints one line of all ranks' bytes, and checks the rules that hold for their sums only. */
 static void sum_up(const struct cell_of_ranks *c, const struct model *m, const int64_t sent[LANES_HERE], const struct expected *e)
 {
     double x[] = {(double)(sent[0] - e->small), (double)e->small, (double)sent[1], (double)sent[2], (double)e->ring_unpruned};
@@ -235,7 +236,7 @@ static void run_cell(const struct cell_of_ranks *c)
         sequence_free(&batch[i]);
 }
 
-/* All dp x ulysses x ring = ranks with ulysses <= 4 (there are 4 heads on 2: KV heads are replicated at 4). */
+/* Lists all meshes with dp x ulysses x ring = ranks and ulysses <= 4 (there are 4 heads on 2: KV heads are replicated at 4). */
 static int meshes(struct mesh out[32])
 {
     int n = 0;
@@ -246,8 +247,8 @@ static int meshes(struct mesh out[32])
     return n;
 }
 
-/* By default every pair of mesh and stage (on four ranks and more every mesh with stage 3 and another one), and with them each
- * kind of data and type somewhere. */
+/* Runs small cells: by default every pair of mesh and stage, with each kind of data and type in some of them. On four ranks and
+ * more every mesh gets stage 3 and one other. */
 static void small_cells(int all)
 {
     struct mesh mesh[32];
@@ -256,7 +257,7 @@ static void small_cells(int all)
         int data = k % DATA_KINDS, types = k / DATA_KINDS % 4, zero = k / DATA_KINDS / 4 % 4, i = k / DATA_KINDS / 16;
         if (!all && (data != (i + zero) % DATA_KINDS || types != (i + 3 * zero) % 4))
             continue;
-        if (!all && size >= 4 && zero != 3 && (zero != i % 3 || (size == 8 && i % 2))) /* they share few cores */
+        if (!all && size >= 4 && zero != 3 && (zero != i % 3 || (size == 8 && i % 2))) /* so many ranks share few cores */
             continue;
         run_cell(&(struct cell_of_ranks){.mesh = mesh[i],
                                          .zero = zero,
@@ -268,7 +269,7 @@ static void small_cells(int all)
     }
 }
 
-/* Long enough for the balanced layout. */
+/* Runs cells long enough for the balanced layout. */
 static void balanced_cells(void)
 {
     int ring = size < 4 ? size : 4;
