@@ -123,7 +123,7 @@ struct settings {
     char *write_samples;                 /* eval: file for the tasks' samples, as rows to train on, or NULL */
     char *tokenizer;                     /* the data's tokenizer: a directory or file, or "bytes"; NULL: the model's */
     char *text_column;                   /* column of .jsonl rows that is the text; NULL: "text" */
-    int append_eos;                      /* 1: the EOS id is put behind each text */
+    int append_eos;                      /* 1: texts end with the tokenizer's eos, unless they have one already */
     enum token_type token_type;          /* type of ids in .bin files without a header */
     char *token_cache;                   /* directory; NULL: the user's */
     /* template of conversations: a directory, a file or a name; NULL: the one in the tokenizer's directory */

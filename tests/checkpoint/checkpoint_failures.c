@@ -15,7 +15,7 @@
 
 /* ---- one rank fails ---- */
 
-/* Two states, told apart by info.updates, saved in turn; a third session loads whatever is found. */
+/* Two states, distinguished by info.updates and saved in turn; a third session loads the checkpoint that is found. */
 static struct rig rigs[2], loaded;
 static uint64_t known[2][3], last_id;
 static int64_t next_id = 1;
@@ -36,7 +36,7 @@ static void rigs_stop(void)
     rig_stop(&loaded);
 }
 
-/* Every third save is one of the same step again. */
+/* Saves the next state; every third save repeats a step. */
 static enum status save_next(const char *run)
 {
     int64_t id = next_id++;
@@ -46,7 +46,7 @@ static enum status save_next(const char *run)
     return checkpoint_save(rigs[id % 2].session, run, &info, NULL, 1);
 }
 
-/* All ranks have the same status and the same sentence. */
+/* Checks that all ranks have the same status and message. */
 static void check_same(enum status st, const char *what)
 {
     struct said {
@@ -62,7 +62,7 @@ static void check_same(enum status st, const char *what)
     free(all);
 }
 
-/* What is found is whole, and of one of the saves from `oldest` on. */
+/* Checks that a whole checkpoint is found, from the save `oldest` or later. */
 static void check_found(const char *run, uint64_t oldest)
 {
     char path[300], note[512];
@@ -87,7 +87,7 @@ static const struct fault {
     {SYS_RMDIR, EIO, 1},
 };
 
-/* Arms a fault on one rank; the number of calls of that kind so far decides whether it came (all ranks learn it). */
+/* Arms a fault on one rank. The number of calls of that kind tells whether it fired (all ranks learn it). */
 static void arm(const struct fault *f, int victim, int n)
 {
     sys_inject_clear();
@@ -103,19 +103,19 @@ static int fired(const struct fault *f, int victim, int n)
     return calls >= n;
 }
 
-/* Every number up to 8, then fewer and fewer (all with --long). */
+/* Returns the next number of a call: every number up to 8, then fewer and fewer (all of them with --long). */
 static int next_number(int n, int all)
 {
     return n + (all ? 1 : 1 + n / 8);
 }
 
-/* Of names in a directory, which rank 0 alone takes, and which a save needs only to tidy up. */
+/* Tells whether the call lists a directory, which rank 0 alone does, and a save only to tidy up. */
 static int is_list(const struct fault *f)
 {
     return f->call == SYS_OPENDIR || f->call == SYS_READDIR;
 }
 
-/* The n-th call of a kind fails on one rank while all save. */
+/* Makes the n-th call of a kind fail on one rank while all save, for many n. */
 static void sweep_save(const struct fault *f, int victim, int all, const char *run)
 {
     int failed = 0;
@@ -128,13 +128,13 @@ static void sweep_save(const struct fault *f, int victim, int all, const char *r
         failed += st != OK;
         check_found(run, st == OK ? (uint64_t)next_id - 1 : last_id);
     }
-    /* opening, reading, writing, syncing and allocating is done by every rank, and cannot fail unnoticed */
+    /* every rank opens, reads, writes, syncs and allocates, so that these failures cannot go unnoticed */
     CHECK(f->harmless || f->call == SYS_UNLINK || is_list(f) || failed > 0 ||
               (victim > 0 && (f->call == SYS_RENAME || f->call == SYS_MKDIR || f->call == SYS_FALLOCATE)),
           "call %d never failed a save on rank %d", f->call, victim);
 }
 
-/* The same while all find and load: a wrong one is never taken. */
+/* Makes calls fail while all ranks find and load: a wrong checkpoint is never taken. */
 static void sweep_load(const struct fault *f, int victim, int all, const char *run)
 {
     int failed = 0;
@@ -184,7 +184,7 @@ static void check_unshared(const char *run)
     CHECK(st == ERR_INVALID && strstr(status_message(), "file system that all ranks share"), "%s", status_message());
 }
 
-/* The newest is damaged where only rank 1 hashes: all fall back on the one before. */
+/* If the newest checkpoint is damaged where only rank 1 hashes, all ranks fall back on the one before. */
 static void check_damage(const char *run)
 {
     char path[300], file[340], note[512];
@@ -241,8 +241,8 @@ static void on_alarm(int number)
     kill(getpid(), SIGKILL);
 }
 
-/* Checks what the former trial has left, then saves again and again until the victim is killed. DIR/done holds the last save that
- * is known to be whole. */
+/* Checks the remains of the former trial, then saves again and again until the victim is killed. DIR/done holds the last save
+ * known to be whole. */
 void be_killed(uint64_t seed)
 {
     char run[200], path[220], text[32];
@@ -257,7 +257,7 @@ void be_killed(uint64_t seed)
         fclose(f);
         check_found(run, strtoull(text, NULL, 10));
     }
-    must(comm_barrier(comm), "barrier"); /* before rank 0 writes it anew */
+    must(comm_barrier(comm), "barrier"); /* before rank 0 rewrites it */
     next_id = (int64_t)last_id + 10;     /* later than any that was begun */
     double began = clock_seconds();
     must(save_next(run), "save");

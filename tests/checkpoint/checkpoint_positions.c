@@ -1,6 +1,5 @@
-/* Part of checkpoint_ranks: a table of learned positions that is longer than the run. Rows that no sequence reaches are in every
- * checkpoint and export as they were; a longer run takes them in, a shorter one leaves them; where they came from must be there.
- */
+/* Part of checkpoint_ranks: a table of learned positions that is longer than the run. Unused rows stay unchanged in every
+ * checkpoint and export. A longer run takes them into use, a shorter one leaves them. Their origin must exist. */
 #include "checkpoint/checkpoint_ranks.h"
 
 #include "data/safetensors.h"
@@ -14,7 +13,7 @@ static const char *const WPE = "transformer.wpe.weight";
 
 /* ---- runs ---- */
 
-/* positions: in use; 0: all. */
+/* Starts a session. positions: number in use; 0: all. */
 static void begin(struct rig *r, const struct layout *l, enum dtype dtype, int64_t tokens, int64_t positions)
 {
     struct settings *s = &r->settings;
@@ -84,7 +83,7 @@ static void load(struct rig *r, const char *run, char path[300])
 
 /* ---- rows of files ---- */
 
-/* Rows [first, end) of a tensor of PATH/FILE; to be freed. */
+/* Returns rows [first, end) of a tensor of PATH/FILE; to be freed. */
 static float *rows_of(const char *path, const char *file, const char *tensor, int64_t first, int64_t end)
 {
     struct st_file *f;
@@ -110,7 +109,7 @@ static void rows_are(const char *path, const char *file, const char *prefix, int
     free(have);
 }
 
-/* What the table is to have from row SHORT on: parameters, masters, moments. */
+/* Checks the table from row SHORT on: parameters, masters, moments. */
 static void unmet_rows_are(const char *path, enum dtype dtype, const float *stored, const float *master, const float *zero)
 {
     rows_are(path, "model.safetensors", "", SHORT, TABLE, stored);
@@ -129,7 +128,8 @@ static int same_file(const char *a, const char *b, const char *name)
     return system(command) == 0;
 }
 
-/* From initial values and from an export: with weight decay, saved, exported, resumed and saved again. */
+/* Unused rows stay unchanged, from initial values and from an export: with weight decay, saved, exported, resumed and saved
+ * again. */
 static void rows_are_kept(const struct layout *l, enum dtype dtype, const char *base)
 {
     enum { N = (TABLE - SHORT) * DIM };
@@ -150,7 +150,7 @@ static void rows_are_kept(const struct layout *l, enum dtype dtype, const char *
     train(&a, 0, loss);
     must(checkpoint_export(a.session, export, NULL, EXPORT_ONE_FILE), "export");
     must(try_save(&a, run, STEPS), "save");
-    must(try_save(&a, run, STEPS + 1), "save"); /* from the one before, which goes */
+    must(try_save(&a, run, STEPS + 1), "save"); /* copies from the one before, which is then removed */
     digest(&a, saved);
     begin(&b, l, dtype, SHORT, SHORT);
     load(&b, run, path);
@@ -177,7 +177,8 @@ static void rows_are_kept(const struct layout *l, enum dtype dtype, const char *
     free(zero);
 }
 
-/* Trains from what stage - 1 left in BASE/KIND-N, or from initial values, and leaves the next one; path: its checkpoint. */
+/* Trains from the state that stage - 1 left in BASE/KIND-N, or from initial values, and leaves the next one. path: its
+ * checkpoint. */
 static void train_stage(const struct layout *l, const char *base, int stage, int64_t tokens, int whole, double loss[STEPS],
                         char path[300])
 {
@@ -198,7 +199,7 @@ static void train_stage(const struct layout *l, const char *base, int stage, int
     rig_stop(&r);
 }
 
-/* Of rows that the short run leaves alone: parameters and moments are those of before. */
+/* Checks that rows beyond the short run keep their parameters and moments. */
 static void left_alone(const char *before, const char *after)
 {
     static const char *const prefix[] = {"", "m.", "v."};
@@ -216,9 +217,10 @@ static void left_alone(const char *before, const char *after)
     }
 }
 
-/* SHORT, then LONG, each against a run that has the whole table in use all the time: rows that no token met have neither gradient
- * nor moments, so that without weight decay they stay what they are there, too. Then SHORT again, which leaves rows with moments
- * alone (where they are in use, moments move them further), and LONG, which takes them in. */
+/* A run of SHORT, then LONG, equals a run that has the whole table in use: unmet rows have neither gradient nor moments, and
+ * without weight decay they stay unchanged there, too.
+ *
+ * Then SHORT again leaves rows with moments alone (moments would move rows in use further), and LONG takes them into use. */
 static void lengths_change(const struct layout *l, const char *base)
 {
     static const int64_t tokens[] = {SHORT, LONG};
@@ -228,7 +230,7 @@ static void lengths_change(const struct layout *l, const char *base)
     for (int stage = 0; stage < 2; stage++) {
         for (int whole = 0; whole < 2; whole++)
             train_stage(l, base, stage, tokens[stage], whole, loss[whole], path[whole]);
-        for (int i = 0; i < STEPS; i++) /* sums of gradients' squares are cut at other borders */
+        for (int i = 0; i < STEPS; i++) /* sums of squared gradients are cut at other borders */
             CHECK(fabs(loss[0][i] - loss[1][i]) <= 1e-6 * loss[1][i],
                   "stage %d: loss of step %d is %.9g, with the whole table %.9g", stage, i, loss[0][i], loss[1][i]);
     }
@@ -247,7 +249,7 @@ static void lengths_change(const struct layout *l, const char *base)
     rig_stop(&r);
 }
 
-/* What a save says when what it copies from is gone, changed or damaged; the rig's origin is `path`. */
+/* Checks a save's message when its origin is gone, changed or damaged; the rig's origin is `path`. */
 static void save_fails(struct rig *r, const char *run, const char *path, const char *why)
 {
     enum status st = try_save(r, run, 9);
@@ -256,7 +258,7 @@ static void save_fails(struct rig *r, const char *run, const char *path, const c
           "status %d: %s", st, st == OK ? "" : status_message());
 }
 
-/* All ranks have done what comes before: one may still be reading what rank 0 is to change. */
+/* Runs a command on rank 0 once all ranks are done: one may still be reading the file that changes. */
 static void on_rank_0(const char *format, const char *path)
 {
     char command[1024];
@@ -266,7 +268,7 @@ static void on_rank_0(const char *format, const char *path)
     must(comm_barrier(comm), "barrier");
 }
 
-/* Bytes that all ranks have read so far; less than 0: the kernel does not say. */
+/* Returns the bytes that all ranks have read so far; negative: the kernel does not say. */
 static double bytes_read(void)
 {
     long long n = -1;
@@ -280,8 +282,8 @@ static double bytes_read(void)
     return sum;
 }
 
-/* Each save reads what it has written, for its hash. The one before it is hashed once, and then only what is copied from it is
- * read, a third of the files here; that it has changed meanwhile is noticed all the same. */
+/* Each save reads the files it has written, to hash them. The checkpoint before is hashed once; then only the bytes copied from
+ * it are read, a third of the files here. A change of it is still noticed. */
 static void origins_are_hashed_once(const struct layout *l, const char *base)
 {
     struct rig r;

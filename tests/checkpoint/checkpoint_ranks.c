@@ -1,5 +1,5 @@
-/* Checkpoints of several ranks, to be started under mpiexec: saved on one mesh and resumed on others, failures and kills of one
- * rank. Started by test_checkpoint_ranks.sh.
+/* Checkpoints of several ranks, started under mpiexec by test_checkpoint_ranks.sh: saved on one mesh and resumed on others;
+ * failures and kills of one rank.
  *
  * Usage: checkpoint_ranks save|resume|positions|faults|kill DIR [--long | SEED]. */
 #include "checkpoint/checkpoint_ranks.h"
@@ -57,7 +57,7 @@ void start(struct rig *r, const struct layout *l, enum dtype dtype, int layers, 
     must(session_initialise(r->session, seed), "initialise");
 }
 
-/* STEPS steps with data of their own, the update not left pending. */
+/* Trains STEPS steps with data of their own, and flushes the last update. */
 static void train(struct rig *r, int first, double loss[STEPS])
 {
     for (int i = 0; i < STEPS; i++) {
@@ -72,12 +72,12 @@ static void train(struct rig *r, int first, double loss[STEPS])
     must(rig_flush(r), "flush");
 }
 
-/* ---- digests that do not depend on who holds what: sums over elements ---- */
+/* ---- digests that do not depend on which rank holds what: sums over elements ---- */
 
 struct digest {
     uint64_t sum;
     int64_t elements;
-    int kind; /* under which elements count */
+    int kind; /* kind as which elements count */
 };
 
 static enum status add_elements(void *user, int unit, int64_t first, int64_t n, float *data)
@@ -93,7 +93,7 @@ static enum status add_elements(void *user, int unit, int64_t first, int64_t n, 
     return OK;
 }
 
-/* Over all ranks; what every rank holds whole must be equal on all of them. fp32 masters count as parameters. */
+/* Returns a digest over all ranks, and checks that state held whole is equal on all of them. fp32 masters count as parameters. */
 static uint64_t digest_kind(struct rig *r, enum state_kind kind)
 {
     struct digest d = {.kind = kind == STATE_MASTER && r->settings.plan.dtype == F32 ? STATE_PARAM : kind};
@@ -120,7 +120,7 @@ void digest(struct rig *r, uint64_t out[3])
     out[2] = digest_kind(r, STATE_V);
 }
 
-/* ---- saved on 8 ranks, resumed on others ---- */
+/* ---- saved on 8 ranks, resumed on other numbers ---- */
 
 static const struct saved {
     const char *name;
@@ -138,7 +138,7 @@ static int n_saves(void)
     return extent(3, SAVES, SAVES);
 }
 
-/* What the resumed runs are compared with. */
+/* Values that the resumed runs are compared with. */
 struct truth {
     uint64_t digest[3];
     double loss[STEPS];
@@ -186,7 +186,7 @@ static int same_files(const char *a, const char *b, const char *name)
     return system(command) == 0;
 }
 
-/* Loads, compares the state with what was saved, saves it again: the same bytes; trains on. */
+/* Loads a checkpoint, compares the state with the saved one, saves it again with the same bytes, and trains on. */
 static void resume_cell(const struct saved *c, const struct layout *l, int number)
 {
     struct rig r;
@@ -224,7 +224,7 @@ static void resume_cell(const struct saved *c, const struct layout *l, int numbe
     rig_stop(&r);
 }
 
-/* Every number of ranks and each of its meshes has some of the checkpoints, and all of them with LTRAIN_LONG. */
+/* Resumes some of the checkpoints on every number of ranks and each of its meshes, or all of them with LTRAIN_LONG. */
 static void resume_all(void)
 {
     static const struct mesh meshes[][2] = {

@@ -1,4 +1,4 @@
-/* Shared by the parts of the program checkpoint_ranks. */
+/* Declarations shared by the parts of the program checkpoint_ranks. */
 #ifndef LTRAIN_TESTS_ENGINE_CHECKPOINT_RANKS_H
 #define LTRAIN_TESTS_ENGINE_CHECKPOINT_RANKS_H
 
@@ -9,7 +9,7 @@ enum { BATCH = 4 };
 
 extern struct comm *comm;
 extern int rank, size, failures;
-extern const char *dir; /* where the test may write */
+extern const char *dir; /* directory that the test may write to */
 
 #define CHECK(x, ...)                                                       \
     do {                                                                    \
@@ -21,7 +21,7 @@ extern const char *dir; /* where the test may write */
         }                                                                   \
     } while (0)
 
-/* What cannot go on ends all ranks. */
+/* Ends all ranks if the status is an error. */
 void must(enum status st, const char *what);
 
 struct layout {
@@ -29,17 +29,17 @@ struct layout {
     int zero, nvme;
 };
 
-/* A run of a small model, its parameters drawn from the seed. */
+/* Starts a run of a small model with parameters drawn from the seed. */
 void start(struct rig *r, const struct layout *l, enum dtype dtype, int layers, uint64_t seed);
-/* Of parameters (and masters), m and v over all ranks, whoever holds what. */
+/* Computes digests of parameters (and masters), m and v over all ranks, independent of which rank holds what. */
 void digest(struct rig *r, uint64_t out[3]);
 struct checkpoint_info info_of(int64_t step);
 
-/* checkpoint_failures.c */
+/* ---- checkpoint_failures.c ---- */
 void fail_all(int all);
-/* seed 0: nobody is. */
+/* Saves until a rank is killed; seed 0: none is. */
 void be_killed(uint64_t seed);
-/* checkpoint_positions.c */
+/* ---- checkpoint_positions.c ---- */
 void keep_positions(void);
 
 #endif

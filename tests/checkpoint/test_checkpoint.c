@@ -1,5 +1,4 @@
-/* Checkpoints: any placement loads any other's, whatever fails or is killed on the way a whole one is found, wrong ones are
- * refused. */
+/* Checkpoints: any placement loads any other's; whatever fails or is killed, a whole one is found; wrong ones are refused. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -25,7 +24,7 @@
 
 enum { S = 96, SEED = 5 };
 
-static char run[64]; /* the run's directory of the test at hand */
+static char run[64]; /* the current test's run directory */
 static struct comm *self;
 
 /* ---- helpers ---- */
@@ -46,7 +45,8 @@ static void __attribute__((format(printf, 1, 2))) shell(const char *format, ...)
     assert_int_equal(system(command), 0);
 }
 
-/* The kills happen on a disk; the rest saves hundreds of times, and a disk shared with others may take 50 ms for each. */
+/* Makes the run's directory on a disk, for the kills. Other tests save hundreds of times, and a shared disk may take 50 ms for
+ * each. */
 static int new_run_on_disk(void **state)
 {
     (void)state;
@@ -155,7 +155,7 @@ static void save(struct rig *r, int64_t step, int keep)
     must(checkpoint_save(r->session, run, &info, NULL, keep));
 }
 
-/* The sentence of the last failure: one, and about `part`. */
+/* Checks that the last failure's message is one sentence and mentions `part`. */
 static void must_say(const char *part)
 {
     const char *text = status_message();
@@ -163,7 +163,7 @@ static void must_say(const char *part)
         fail_msg("'%s' does not mention '%s', or is no single sentence", text, part);
 }
 
-/* Finds, wants no note, loads. */
+/* Finds a checkpoint, expects no note, and loads it. */
 static struct checkpoint_info find_and_load(struct rig *r)
 {
     char path[256], note[256];
@@ -184,7 +184,7 @@ static void check_move(placement *from, placement *to, enum dtype dtype, const c
     train(&a, 0, 2, whole);
     save(&a, 2, 2);
     uint64_t want = digest(&a);
-    train(&a, 2, 2, whole + 2); /* flushed after each two steps, as the resumed run's are */
+    train(&a, 2, 2, whole + 2); /* flushed after two steps, as in the resumed run */
     start(&b, to, dtype, freeze, config);
     must(session_initialise(b.session, SEED + 1));
     assert_true(digest(&b) != want);
@@ -332,7 +332,7 @@ static void moments_load_into_either_type(void **state)
     train(&b, 2, 1, loss);
     save(&b, 3, 1);
     find_and_load(&a);
-    assert_true(digest(&a) == digest(&b)); /* as fp32 values */
+    assert_true(digest(&a) == digest(&b)); /* compared as fp32 values */
     start(&c, nvme_bf16_moments, F32, NULL, NULL);
     find_and_load(&c);
     c.updates = b.updates;
@@ -368,7 +368,7 @@ static void check_export(enum dtype dtype)
     rig_stop(&b);
 }
 
-/* Several files of at most so many bytes, with an index; an export in one file takes their place, and the other way round. */
+/* An export in files of limited size has an index; an export in one file replaces it, and the reverse. */
 static void exports_in_parts(void **state)
 {
     (void)state;
@@ -401,7 +401,7 @@ static void exports(void **state)
     check_export(BF16);
 }
 
-/* ---- which ones are kept ---- */
+/* ---- keeping checkpoints ---- */
 
 static void assert_names(const char *names)
 {
@@ -409,7 +409,7 @@ static void assert_names(const char *names)
           names);
 }
 
-/* A NaN in the last element of the state, wherever that lies. */
+/* Writes a NaN into the last element of the state, on whichever tier. */
 static enum status spoil(void *user, int unit, int64_t first, int64_t n, float *data)
 {
     int64_t *last = user;
@@ -419,7 +419,7 @@ static enum status spoil(void *user, int unit, int64_t first, int64_t n, float *
     return OK;
 }
 
-/* The newest good checkpoint stays, even where only one is kept. */
+/* The newest good checkpoint stays, even if only one is kept. */
 static void check_not_finite(placement *place, enum dtype dtype, enum state_kind kind, const char *what)
 {
     struct rig a, b;
@@ -526,15 +526,15 @@ static void falls_back_along_its_branch(void **state)
     shell("echo x >>%s/checkpoints/step-000004/optimizer.safetensors", run);
     must_find(2, "step-000007/model.safetensors");
     shell("rm %s/checkpoints/step-000007/manifest.json", run);
-    must_find(6, "step-000007/manifest.json is missing"); /* its branch is unknown now: the last save that is left */
+    must_find(6, "step-000007/manifest.json is missing"); /* its branch is unknown now, so the last remaining save counts */
     shell("rm -r %s/checkpoints/step-000007", run);
     must_find(6, "taking step-000006 instead");
     shell("rm -r %s/checkpoints/step-000006; rm %s/checkpoints/latest", run, run);
-    must_find(2, "taking step-000002"); /* by the last save, of step 4, which is damaged */
+    must_find(2, "taking step-000002"); /* follows the last save (step 4), which is damaged */
     rig_stop(&r);
 }
 
-/* --keep keeps the run's own past before what was given up. */
+/* --keep keeps the run's own past before branches that were given up. */
 static void keeps_its_branch(void **state)
 {
     (void)state;
@@ -543,14 +543,14 @@ static void keeps_its_branch(void **state)
     for (int64_t step = 1; step <= 4; step++)
         save(&r, step, 99);
     set_back(&r, 1);
-    save(&r, 6, 2); /* 2, 3 and 4 are of the other branch */
+    save(&r, 6, 2); /* 2, 3 and 4 are on the other branch */
     assert_names("latest step-000001 step-000006 ");
     shell("echo x >>%s/checkpoints/step-000006/model.safetensors", run);
     must_find(1, "taking step-000001 instead");
     rig_stop(&r);
 }
 
-/* What saves and exports that were killed have left goes before anything is saved: its room may be needed. */
+/* Remains of killed saves and exports are removed before anything is saved: their room may be needed. */
 static void leftovers_go_first(void **state)
 {
     (void)state;
@@ -577,7 +577,7 @@ static void leftovers_go_first(void **state)
     rig_stop(&r);
 }
 
-/* A checkpoint that was moved to an archive, with a link in its place: the link may go, the archive stays. */
+/* A checkpoint was moved to an archive, with a link in its place: the link may go, the archive stays. */
 static void leaves_what_is_behind_links(void **state)
 {
     (void)state;
@@ -628,9 +628,9 @@ static void latest_is_not_trusted(void **state)
     rig_stop(&r);
 }
 
-/* ---- wrong ones ---- */
+/* ---- damaged checkpoints ---- */
 
-/* What step 2 suffers, and the file that the sentence must name. */
+/* Damage to step 2, and the file that the message must name. */
 static const struct {
     const char *command, *names;
 } wrongs[] = {
@@ -660,7 +660,7 @@ static void flip_byte(const char *path, off_t at)
     close(fd);
 }
 
-/* Step 2 is wrong: loading it says why and changes nothing; finding falls back on step 1 and notes it. */
+/* Checks that loading the damaged step 2 says why and changes nothing, and that finding falls back on step 1 and notes it. */
 static void check_refused(struct rig *r, const char *path, const char *names)
 {
     char found[256], note[512];
@@ -756,12 +756,12 @@ static void other_models_are_refused(void **state)
 
 /* ---- failures and kills while saving ---- */
 
-/* Two states, told apart by info.updates, saved in turn; a third session loads whatever is found. */
+/* Two states, distinguished by info.updates and saved in turn; a third session loads the checkpoint that is found. */
 struct turns {
     struct rig rig[2], loaded;
-    uint64_t digest[2], last, id; /* last: cursor of what was found last; id: of what was saved last */
+    uint64_t digest[2], last, id; /* last: cursor of the checkpoint found last; id: of the one saved last */
     int64_t step;
-    int noted; /* the last one found was not what `latest` names */
+    int noted; /* 1: the last one found is not the one that `latest` names */
 };
 
 static void turns_start(struct turns *t)
@@ -784,7 +784,7 @@ static void turns_stop(struct turns *t)
     rig_stop(&t->loaded);
 }
 
-/* Every third save is one of the same step again. */
+/* Saves the next state; every third save repeats a step. */
 static enum status turns_save(struct turns *t)
 {
     t->id++;
@@ -795,7 +795,7 @@ static enum status turns_save(struct turns *t)
     return checkpoint_save(t->rig[t->id % 2].session, run, &info, NULL, 1);
 }
 
-/* What is found is the last one found or the one just saved, and whole. */
+/* Checks that the last checkpoint found, or the one just saved, is found and whole. */
 static void turns_check(struct turns *t, int saved)
 {
     char path[256], note[512];
@@ -807,13 +807,13 @@ static void turns_check(struct turns *t, int saved)
     if (info.cursor != t->id && (saved || info.cursor != t->last))
         fail_msg("found the save %d, expected %d or before it %d", (int)info.cursor, (int)t->id, (int)t->last);
     t->last = info.cursor;
-    /* only a replacement may leave `latest` naming what is not there */
+    /* only a replacement may leave `latest` naming a missing checkpoint */
     if (note[0] && (saved || (t->id % 3 != 0 && !t->noted)))
         fail_msg("save %d: %s", (int)t->id, note);
     t->noted = note[0] != 0;
 }
 
-/* Nothing dead is left. */
+/* Checks that no dead directory is left. */
 static void assert_pruned(const struct turns *t)
 {
     char names[64];
@@ -821,7 +821,7 @@ static void assert_pruned(const struct turns *t)
     assert_names(names);
 }
 
-/* The n-th call of a kind fails, for every n. */
+/* The n-th call of a kind may fail, for every n. */
 static void any_call_may_fail(void **state)
 {
     (void)state;
@@ -867,7 +867,7 @@ static int same_files(const char *a, const char *b, const char *name)
     return system(command) == 0;
 }
 
-/* Where directories cannot be synced a save goes on; a file's fsync that fails with the same error ends it. */
+/* A save goes on if directories cannot be synced; a file's fsync that fails with the same error ends it. */
 static void directories_may_have_no_fsync(void **state)
 {
     (void)state;
@@ -886,7 +886,7 @@ static void directories_may_have_no_fsync(void **state)
     sys_inject_clear();
 }
 
-/* The files of a tokenizer, kept and exported: whatever fails, config.json is never there without them. */
+/* The tokenizer's files are kept and exported: whatever fails, config.json never exists without them. */
 static void texts_may_fail(void **state)
 {
     static const struct {
@@ -926,7 +926,7 @@ static void texts_may_fail(void **state)
     rig_stop(&r);
 }
 
-/* Faults while finding: at worst an older one with a note, or a failure; never a wrong one. */
+/* Faults while finding lead at worst to an older checkpoint with a note, or to a failure; never to a wrong one. */
 static void finding_may_fail(void **state)
 {
     (void)state;
@@ -951,7 +951,7 @@ static void finding_may_fail(void **state)
     turns_stop(&t);
 }
 
-/* A run that goes on removes what was listed before it is looked at. */
+/* A list is repeated if a running run has removed its checkpoints before they are looked at. */
 static void newest_looks_again(void **state)
 {
     (void)state;
@@ -1000,7 +1000,7 @@ static void kills(void **state)
         assert_true(child >= 0);
         if (child == 0)
             _exit(turns_save(&t) == OK ? 0 : 1);
-        t.id++; /* as the child's did */
+        t.id++; /* follows the child, which counted in its own memory */
         t.step += t.id % 3 != 0;
         double wait = duration * (double)rng_below((uint64_t)getpid(), 1, (uint64_t)i, 1500) / 1000;
         nanosleep(&(struct timespec){.tv_sec = (time_t)wait, .tv_nsec = (long)((wait - (double)(time_t)wait) * 1e9)}, NULL);

@@ -1,4 +1,4 @@
-/* PEFT's adapter_config.json: which maps an adapter is beside, and what is written reads back the same. */
+/* Reading and writing PEFT's adapter_config.json: the maps that have adapters; what is written reads back the same. */
 #include "model/adapter_config.h"
 #include "model/model.h"
 
@@ -40,7 +40,7 @@ static enum status read_members(const char *members, struct lora *out)
     return adapter_config_read(dir, out, base, sizeof base);
 }
 
-/* Maps that have an adapter, by their names' last part and layer, as "q0 v1 lm_head"; m/6 for a rank that is not 4. */
+/* Lists the maps with an adapter by the last part of their name and layer, as "q0 v1 lm_head"; m/6 for a rank other than 4. */
 static void list(const struct model *m, char *text, size_t bytes)
 {
     text[0] = 0;
@@ -77,7 +77,7 @@ static struct model *adapted(const struct lora *l, int64_t layers)
     return m;
 }
 
-/* Also of what is written for the model. idle: a part that changes nothing, "": all do. */
+/* Checks the maps that get adapters, for the file and for what is written for the model. idle: a part without effect; "": none. */
 static void expect(const char *members, const char *maps, const char *idle)
 {
     struct lora l;
@@ -111,7 +111,7 @@ static void refuse(const char *members, const char *why)
 
 #define ALL(n) "q" n " k" n " v" n " o" n " gate" n " up" n " down" n
 
-/* The rule is that of PEFT 0.21.2 (check_target_module_exists), whose adapters were merged beside these. */
+/* Places of adapters follow PEFT 0.21.2 (check_target_module_exists), whose merged adapters gave the expected lists. */
 static void test_places(void **state)
 {
     (void)state;
@@ -123,7 +123,8 @@ static void test_places(void **state)
     expect("\"target_modules\": [\"q_proj\", \"query\"]", "q0 q1", "targets=query");
     expect("\"target_modules\": [\"q_proj\", \"v_proj\"], \"layers_to_transform\": 0", "q0 v0", "");
     expect("\"target_modules\": [\"q_proj\", \"v_proj\"], \"layers_to_transform\": [1]", "q1 v1", "");
-    expect("\"target_modules\": [\"q_proj\", \"lm_head\"], \"layers_to_transform\": [1, 9]", "q1 lm_head", "layers-to-transform=9"); /* named in full */
+    /* lm_head is named in full */
+    expect("\"target_modules\": [\"q_proj\", \"lm_head\"], \"layers_to_transform\": [1, 9]", "q1 lm_head", "layers-to-transform=9");
     expect("\"target_modules\": [\"q_proj\"], \"layers_to_transform\": []", "q0 q1", "");
     expect("\"target_modules\": [\"q_proj\"], \"layers_to_transform\": [0], \"layers_pattern\": \"layers\"", "q0", "");
     expect("\"target_modules\": [\"q_proj\"], \"layers_to_transform\": [0], \"layers_pattern\": [\"h\", \"(layers|blocks)\"]", "q0", "");
@@ -134,7 +135,7 @@ static void test_places(void **state)
     expect("\"target_modules\": [\"q_proj\"], \"modules_to_save\": [\"layers.1.mlp.up_proj\"], \"rank_pattern\": {\"0.self_attn.q_proj\": 6}", "q0/6 q1", "");
 }
 
-/* Lists and patterns of all maps of many layers, which are longer than a text may be. */
+/* Lists and patterns of all maps of many layers, longer than a text may be, are joined. */
 static void test_many(void **state)
 {
     (void)state;

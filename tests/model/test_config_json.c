@@ -1,4 +1,5 @@
-/* config.json: round trip, defaults, both rope spellings, and a sentence naming key and value for everything unsupported. */
+/* Reading config.json: round trip, defaults, both spellings of rope; a message that names key and value for everything
+ * unsupported. */
 #include "model/model.h"
 
 #include "base/sys.h"
@@ -46,7 +47,7 @@ static void put(const char *text)
     "{\"architectures\": [\"LlamaForCausalLM\"], \"model_type\": \"llama\", \"vocab_size\": 300, \"hidden_size\": 64, " \
     "\"intermediate_size\": 96, "                                                                                       \
     "\"num_hidden_layers\": 2, \"num_attention_heads\": 4" more "}"
-/* The same as one of the other Llama-shaped classes. */
+/* The same shape as another Llama-like class. */
 #define LIKE(type, more)                                                                                   \
     "{\"model_type\": \"" type "\", \"vocab_size\": 300, \"hidden_size\": 64, \"intermediate_size\": 96, " \
     "\"num_hidden_layers\": 2, \"num_attention_heads\": 4, \"num_key_value_heads\": 2" more "}"
@@ -196,7 +197,7 @@ static void test_rope_spellings(void **state)
            "rope_scaling.type is \"mrope\"; supported: default, linear, llama3, dynamic, yarn, longrope");
     refuse(LLAMA(", \"rope_scaling\": {\"type\": \"yarn\", \"factor\": 2}"), "original_max_position_embeddings is missing");
     assert_true(read_text(LLAMA(", \"original_max_position_embeddings\": 64, \"rope_scaling\": {\"rope_type\": \"yarn\", \"factor\": 2, "
-                                "\"original_max_position_embeddings\": 128}")) /* as transformers: the one beside the section */
+                                "\"original_max_position_embeddings\": 128}")) /* transformers takes the key beside the section */
                     .rope_original_positions == 64);
     refuse(LLAMA(", \"max_position_embeddings\": 64, \"rope_scaling\": {\"rope_type\": \"longrope\", \"factor\": 2}"),
            "short_factor is missing");
@@ -240,7 +241,7 @@ static void test_windows(void **state)
         {LIKE("qwen2",
               ", \"use_sliding_window\": false, \"sliding_window\": 131072, \"max_window_layers\": 1, \"use_mrope\": false"),
          FAMILY_QWEN2, 0},
-        {LIKE("qwen2", ", \"use_sliding_window\": true, \"sliding_window\": 100"), FAMILY_QWEN2, 0}, /* from layer 28 on */
+        {LIKE("qwen2", ", \"use_sliding_window\": true, \"sliding_window\": 100"), FAMILY_QWEN2, 0}, /* only from layer 28 on */
         {LIKE("qwen2", ", \"use_sliding_window\": true, \"sliding_window\": 100, \"max_window_layers\": 2"), FAMILY_QWEN2, 0},
         {LIKE("qwen2", ", \"use_sliding_window\": true, \"sliding_window\": 100, \"max_window_layers\": 0"), FAMILY_QWEN2, 100},
         {LIKE("qwen2", ", \"use_sliding_window\": true, \"sliding_window\": null, \"max_window_layers\": 0"), FAMILY_QWEN2, 0},
@@ -285,7 +286,7 @@ static void test_windows(void **state)
            "num_key_value_heads is missing");
 }
 
-/* gpt-oss without experts: what its published configuration says, and what absent keys stand for. */
+/* gpt-oss without experts: absent keys mean the values of its published configuration. */
 static void test_gpt_oss(void **state)
 {
     (void)state;
@@ -330,7 +331,7 @@ static void assert_written(struct model_config c)
     assert_same(c, back);
 }
 
-/* Qwen3.5 without linear attention: what absent keys stand for, keys of what is not there, positions of images. */
+/* Qwen3.5 without linear attention: defaults of absent keys; keys of absent features and of images' positions are ignored. */
 static void test_qwen3_5(void **state)
 {
     (void)state;
@@ -351,7 +352,7 @@ static void test_qwen3_5(void **state)
            "text_config.layer_types is [\"linear_attention\",\"full_attention\"]; linear attention is not supported yet");
 }
 
-/* What absent keys stand for in Llama's nearest of later years; each is written and read back. */
+/* Defaults of absent keys in later relatives of Llama; each configuration is written and read back. */
 static void test_later_families(void **state)
 {
     (void)state;
@@ -376,7 +377,7 @@ static void test_later_families(void **state)
     assert_true(c.window == 8192 && !model_bit(c.windowed, 0) && model_bit(c.windowed, 1) && c.rope == ROPE_LLAMA3 && c.rope_factor == 16);
     assert_true(c.rope_theta == 1e6 && c.head_dim == 128);
     assert_written(c);
-    assert_true(read_text(LIKE("cwm", ", \"rope_scaling\": {}")).rope == ROPE_LLAMA3); /* none is said */
+    assert_true(read_text(LIKE("cwm", ", \"rope_scaling\": {}")).rope == ROPE_LLAMA3); /* an empty section gives no scaling */
     c = read_text(LIKE("cwm", ", \"rope_parameters\": {\"rope_type\": \"default\", \"rope_theta\": 1e6}"));
     assert_true(c.rope == ROPE_DEFAULT);
     assert_written(c); /* not the scaling that an absent key means */
@@ -399,7 +400,8 @@ static void test_later_families(void **state)
     refuse(LIKE("helium", ""), "head_dim is null; must be hidden_size / num_attention_heads");
 }
 
-/* Gemma 1's gelu is tanh's by any name; a cap is the released models' unless it is null; EXAONE's layers without a window have no positions. */
+/* Gemma 1's gelu is tanh's by any name; a cap is the released models' unless it is null; EXAONE's layers without a window have no
+ * positions. */
 static void test_other_families(void **state)
 {
     (void)state;
@@ -427,7 +429,7 @@ static void test_other_families(void **state)
     "{\"model_type\": \"falcon\", \"vocab_size\": 300, \"hidden_size\": 64, \"num_hidden_layers\": 2, "             \
     "\"num_attention_heads\": 4" more "}"
 
-/* Falcon's architectures: how many KV heads, norms and blocks side by side. What is written says the same. */
+/* Falcon's architectures: the number of KV heads, norms and parallel blocks; all are written and read back. */
 static void test_falcon(void **state)
 {
     (void)state;
@@ -600,7 +602,7 @@ static void test_unsupported(void **state)
     assert_non_null(strstr(status_message(), "/nonexistent/config.json"));
 }
 
-/* What differs, in words where values are kinds. */
+/* Differences are named, in words where values are kinds. */
 static void test_differences(void **state)
 {
     (void)state;
@@ -629,14 +631,14 @@ static void test_differences(void **state)
         assert_true(model_config_differs(&other[i], &c, text, sizeof text));
         assert_string_equal(text, says[i]);
     }
-    other[0] = c; /* what neither shapes nor results depend on */
+    other[0] = c; /* these values affect neither shapes nor results */
     other[0].max_positions = 7;
     other[0].init_std = 1;
     strcpy(other[0].name, "other");
     assert_false(model_config_differs(&other[0], &c, text, sizeof text));
 }
 
-/* Keys that change nothing in training, and dropout, which is not done but remembered for a word. */
+/* Keys without effect on training are ignored; dropout is not applied, but kept for a message. */
 static void test_ignored_keys(void **state)
 {
     (void)state;
@@ -646,7 +648,8 @@ static void test_ignored_keys(void **state)
     assert_true(c.dropout == 0 && c.unchunked == 0);
     refuse(LLAMA(", \"rope_interleaved\": true"), "rope_interleaved is true");
     assert_string_equal(read_text(LLAMA(", \"rope_teta\": 1e6, \"my_note\": \"x\"")).unknown, "rope_teta, my_note");
-    assert_string_equal(read_text(LLAMA(", \"dropout\": 0.0, \"layerdrop\": 0.1")).unknown, "dropout, layerdrop"); /* another family's */
+    /* keys of another family */
+    assert_string_equal(read_text(LLAMA(", \"dropout\": 0.0, \"layerdrop\": 0.1")).unknown, "dropout, layerdrop");
     assert_string_equal(read_text(LLAMA(", \"_anything\": 1, \"unsloth_x\": 1, \"a\": null, \"b\": {}, \"quantization_config\": {}, \"c\": [], "
                                         "\"d_factor\": 1.0, \"attn_logit_softcapping\": null, \"use_mrope\": false"))
                             .unknown,
@@ -678,7 +681,7 @@ static void must_have(const char *part)
         fail_msg("no %s in\n%s", part, config_text());
 }
 
-/* An export's config.json is the model's own, but for the dtype and what older readers need. */
+/* An export's config.json is the model's own, except for the dtype and keys that older readers need. */
 static void test_written_like(void **state)
 {
     (void)state;
@@ -728,7 +731,7 @@ static void test_written_like(void **state)
 #define GPTJ(type, more) \
     "{\"model_type\": \"" type "\", \"vocab_size\": 300, \"n_embd\": 160, \"n_layer\": 2, \"n_head\": 2" more "}"
 
-/* Phi's parts of a head; GPT-J's, which are a number of elements and whose base no key says. */
+/* Phi rotates a share of each head; GPT-J a number of elements, with a base that no key gives. */
 static void test_phi(void **state)
 {
     (void)state;
@@ -739,7 +742,7 @@ static void test_phi(void **state)
     c = read_text(GPTJ("gptj", ", \"rotary\": true, \"rotary_dim\": 24, \"scale_attn_weights\": true"));
     assert_true(model_rotated(&c, c.head_dim) == 24 && c.rope_interleaved && c.rope_theta == 10000 && c.ffn == 640 && c.kv_heads == 2);
     assert_written(c);
-    for (int64_t n = 2; n <= 80; n += 2) { /* whatever the share rounds to */
+    for (int64_t n = 2; n <= 80; n += 2) { /* the share may round either way */
         char text[256];
         snprintf(text, sizeof text, GPTJ("codegen", ", \"rotary_dim\": %lld"), (long long)n);
         c = read_text(text);
@@ -764,7 +767,7 @@ static void test_phi(void **state)
     "{\"model_type\": \"opt\", \"vocab_size\": 300, \"hidden_size\": 64, \"ffn_dim\": 96, \"num_hidden_layers\": 2, "        \
     "\"num_attention_heads\": 4" more "}"
 
-/* OPT's table of positions, of which the first two rows are nobody's. */
+/* OPT's first two rows of the table of positions are never used. */
 static void test_opt(void **state)
 {
     (void)state;
@@ -784,7 +787,7 @@ static void test_opt(void **state)
     refuse(OPT(", \"layer_norm_elementwise_affine\": false"), "layer_norm_elementwise_affine is false");
 }
 
-/* Old and new spellings of a part of a head and of the base; written and read back. */
+/* Old and new spellings of the rotated share and of the base are written and read back. */
 static void test_parallel_families(void **state)
 {
     (void)state;
@@ -824,7 +827,7 @@ static void test_parallel_families(void **state)
     assert_same(c, back);
 }
 
-/* Positions go with the scaling that has stretched them. */
+/* Positions follow the scaling that has stretched them. */
 static void test_positions_of_other_scalings(void **state)
 {
     (void)state;
@@ -838,7 +841,7 @@ static void test_positions_of_other_scalings(void **state)
         assert_int_equal(model_config_set_rope(&c, cases[i].rope, 0), OK);
         assert_int_equal(c.max_positions, cases[i].positions);
     }
-    /* in an export the length beside the sections, which readers prefer, follows */
+    /* in an export the length beside the sections, which readers prefer, is adapted */
     struct model_config back, c = read_text(LLAMA(", \"max_position_embeddings\": 512, \"original_max_position_embeddings\": 64"));
     assert_int_equal(model_config_set_rope(&c, "yarn:2", 0), OK);
     assert_int_equal(model_config_write_like(dir, dir, &c, F32), OK);
@@ -863,7 +866,7 @@ static void test_wrapped(void **state)
     assert_int_equal(model_config_read(dir, &back), OK);
     assert_true(back.wrapped && back.rope_theta == 7e6);
     assert_same(c, back);
-    assert_int_equal(model_config_write(dir, &c, F32), OK); /* a checkpoint's is the text model's */
+    assert_int_equal(model_config_write(dir, &c, F32), OK); /* a checkpoint has the text model's config.json */
     assert_int_equal(model_config_read(dir, &back), OK);
     assert_true(!back.wrapped);
     assert_same(c, back);
@@ -892,11 +895,10 @@ static void test_wrapped(void **state)
     "\"num_hidden_layers\": 7, \"num_attention_heads\": 4, \"num_key_value_heads\": 2, \"hidden_size_per_layer_input\": 0" more \
     "}"
 
-/* Of layers: all of a kind, or each by its number. */
-/* What the first layer has, and the second. */
+/* layer_types under which the first layer attends all keys and the second slides. */
 #define FULL_SLIDES ", \"use_sliding_window\": true, \"sliding_window\": 5, \"layer_types\": [\"full_attention\", \"sliding_attention\"]"
 
-/* All of each head is rotated, and that is said in the export of a stretched model, too: without the key a part is, in these families. */
+/* A model that rotates whole heads says so in its export when stretched: in these families an absent key means a part. */
 static void test_rotated_whole(void **state)
 {
     (void)state;
@@ -918,7 +920,7 @@ static void test_rotated_whole(void **state)
     assert_string_equal(text, "share of a head that is rotated is all there and 0.25 in this run");
 }
 
-/* Where transformers does something else than the keys seem to say, or raises an error. */
+/* Differences from what the keys seem to say follow transformers, as do its errors. */
 static void test_as_transformers(void **state)
 {
     (void)state;
@@ -980,14 +982,14 @@ static void test_as_transformers(void **state)
     struct model_config smollm3 = read_text(LIKE("smollm3", NOPE ", \"sliding_window\": 7"));
     assert_true(smollm3.window == 7 && !model_bit(smollm3.windowed, 0) && model_bit(smollm3.windowed, 1));
     assert_true(read_text(LIKE("smollm3", NOPE)).window == 0);
-    struct model_config back, c = read_text(LIKE("olmo3", ", \"rope_theta\": 77.0")); /* which windowed layers do not have */
+    struct model_config back, c = read_text(LIKE("olmo3", ", \"rope_theta\": 77.0")); /* windowed layers have another base */
     assert_true(c.rope_theta == 77.0 && c.rope_local_theta == 500000.0);
     assert_int_equal(model_config_write(dir, &c, F32), OK);
     assert_int_equal(model_config_read(dir, &back), OK);
     assert_same(c, back);
 }
 
-/* Experts that a dense family does not have. */
+/* Keys of experts are refused in dense families unless they mean none. */
 static void test_experts(void **state)
 {
     (void)state;
@@ -1022,7 +1024,7 @@ static void test_own(void **state)
     assert_int_equal(model_config_write(dir, &c, F32), OK);
     assert_int_equal(model_config_read(dir, &back), OK);
     assert_same(c, back);
-    c = read_text(GEMMA4(", \"num_global_key_value_heads\": 1")); /* which counts where keys are values */
+    c = read_text(GEMMA4(", \"num_global_key_value_heads\": 1")); /* counts only if keys are values */
     assert_true(c.own[c.own_of[6]].kv_heads == 0 && c.own[c.own_of[6]].head_dim == 512);
     c = read_text(GEMMA4(", \"per_layer_config\": {\"05\": {\"head_dim\": 128}}, \"global_head_dim\": 64"));
     assert_true(c.own[c.own_of[5]].head_dim == 128 && c.own_of[6] == 0);
@@ -1035,7 +1037,7 @@ static void test_own(void **state)
     assert_memory_equal(&c.own[1], (&(struct layer_config){2, 1, 64, 9}), sizeof c.own[1]);
     assert_int_equal(model_config_write(dir, &c, F32), OK);
     assert_int_equal(model_config_read(dir, &back), OK);
-    back.own_of[0] = 2, back.own_of[1] = 1; /* the numbers follow the order in the file, which is that of layers now */
+    back.own_of[0] = 2, back.own_of[1] = 1; /* numbers follow the order in the file, which is now that of layers */
     back.own[1] = c.own[1], back.own[2] = c.own[2];
     assert_same(c, back);
     refuse(LIKE("qwen3", FULL_SLIDES ", \"per_layer_config\": {\"0\": {\"sliding_window\": 9}}"),

@@ -39,7 +39,7 @@ static const struct model_block *mlp_of(const struct model *m, int layer)
     return model_find_block(&m->layers[layer], BLOCK_MLP);
 }
 
-/* Offsets tile each unit; groups come in order; totals agree. */
+/* Checks that offsets tile each unit, groups come in order, and totals agree. */
 static void check_tiling(const struct model *m)
 {
     int64_t total = 0;
@@ -215,7 +215,7 @@ static void test_gpt2_names(void **state)
     assert_null(model_param_alias("lm_head.weight"));
 }
 
-/* q, k and v of GPT-NeoX are maps one after another here, and head by head in files. */
+/* GPT-NeoX's q, k and v are maps one after another here, and interleaved head by head in files. */
 static void test_interleaved(void **state)
 {
     (void)state;
@@ -234,7 +234,7 @@ static void test_interleaved(void **state)
     assert_int_equal(there, 7);
 }
 
-/* Falcon's: of each of 3 KV heads its 2 queries, its key and its value, which are 6 queries, 3 keys and 3 values here. */
+/* Falcon's files have for each of 3 KV heads its 2 queries, its key and its value; here they are 6 queries, 3 keys and 3 values. */
 static void test_interleaved_groups(void **state)
 {
     (void)state;
@@ -252,8 +252,8 @@ static void test_interleaved_groups(void **state)
         assert_int_equal(seen[i], 1);
 }
 
-/* A run uses the first rows of a table of learned positions, as its length says; what files have, and what is said of the model,
- * stays the whole table. */
+/* A run uses the first rows of a table of learned positions, by its length. Files, and figures about the model, keep the whole
+ * table. */
 static void test_positions_in_use(void **state)
 {
     (void)state;
@@ -304,13 +304,13 @@ static void test_freeze(void **state)
     const char *each[] = {"*.*"}, *all[] = {MODEL_FREEZE_ALL};
     assert_int_equal(model_create(&c, each, 1, &m), ERR_INVALID);
     assert_non_null(strstr(status_message(), "every parameter is frozen"));
-    assert_int_equal(model_create(&c, all, 1, &m), OK); /* to evaluate */
+    assert_int_equal(model_create(&c, all, 1, &m), OK); /* for evaluation */
     for (int u = 0; u < m->n_units; u++)
         assert_true(m->units[u].trained_elements == 0);
     model_destroy(m);
 }
 
-/* Every frozen map of the layers is bytes, and nothing else is; what is saved beside adapters stays as it is. */
+/* Every frozen map of the layers becomes bytes, and nothing else does; parameters saved beside adapters stay as they are. */
 static void test_quantised(void **state)
 {
     (void)state;
@@ -356,7 +356,7 @@ static void test_quantised(void **state)
     assert_non_null(strstr(status_message(), "h.0.attn.c_attn.weight lies in files in another order"));
 }
 
-/* The layers of a quantised model whose matrix of this name is bytes, as "0 1". */
+/* Lists the layers whose matrix of this name is quantised, as "0 1". */
 static void packed_layers(const struct model *m, const char *name, char *text, size_t bytes)
 {
     text[0] = 0;
@@ -365,7 +365,7 @@ static void packed_layers(const struct model *m, const char *name, char *text, s
             snprintf(text + strlen(text), bytes - strlen(text), "%s%d", text[0] ? " " : "", m->params[i].unit - 1);
 }
 
-/* Lists of modules that are left alone, by the rule of transformers 5.24 (should_convert_module). */
+/* Lists of unquantised modules follow transformers 5.24 (should_convert_module). */
 static void test_skipped(void **state)
 {
     (void)state;
@@ -430,7 +430,7 @@ static void test_refused_shapes(void **state)
     model_preset("tiny", &c);
     c.head_dim = 31;
     assert_int_equal(model_create(&c, NULL, 0, &m), ERR_INVALID);
-    c.head_dim = 514; /* attention takes 512 */
+    c.head_dim = 514; /* attention takes at most 512 */
     assert_int_equal(model_create(&c, NULL, 0, &m), ERR_INVALID);
     model_preset("tiny", &c);
     c.vocab = INT64_MAX;
@@ -447,7 +447,7 @@ static void test_refused_shapes(void **state)
     model_destroy(NULL);
 }
 
-/* What some layers have of their own: masks with the widest window first, shapes and frequencies in the order of layers. */
+/* Layers with settings of their own: masks come with the widest window first, shapes and frequencies in the order of layers. */
 static void test_kinds(void **state)
 {
     (void)state;
@@ -523,7 +523,7 @@ static void test_init(void **state)
     model_destroy(m);
 }
 
-/* The published values of Llama 3.1's scaling: frequencies of dimension pairs of head size 128 (from the formula, in fp64,
+/* Llama 3.1's scaling has the published values: frequencies of dimension pairs of head size 128 (from the formula, in fp64,
  * wavelength by wavelength). */
 static void test_inv_freq(void **state)
 {

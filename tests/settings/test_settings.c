@@ -1,4 +1,4 @@
-/* Settings from flags and files: values, precedence, sentences of errors, and the way back to YAML. */
+/* Settings from flags and files: values, precedence, messages, and the way back to YAML. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -41,7 +41,7 @@ static void must_contain(const char *text, const char *part)
         fail_msg("'%s' is not in: %s", part, text);
 }
 
-/* Reading fails with this in its sentence and leaves the output alone. */
+/* Checks that reading fails with this part in the message and leaves the output alone. */
 static void must_fail(char **args, const char *part)
 {
     struct settings s;
@@ -108,7 +108,7 @@ static char *yaml_of(const struct settings *s)
     return text;
 }
 
-/* Whoever plans without a command line has the same ones. */
+/* Planning without a command line has the same defaults. */
 static void test_defaults_of_plan(void **state)
 {
     (void)state;
@@ -156,7 +156,7 @@ static void test_values(void **state)
     settings_free(&s);
 }
 
-/* Mesh and sp, batch and grad-accum: each pair says one thing in two ways. */
+/* --mesh and --sp, --batch and --grad-accum: each pair says one thing in two ways. */
 static void test_ranks(void **state)
 {
     (void)state;
@@ -209,7 +209,7 @@ static void test_ranks(void **state)
     assert_true(rank == 3 && size == 8 && local_rank == 1);
     settings_launch(2, (char *[]){"--rank", "3", NULL}, &rank, &size, &local_rank);
     assert_true(rank == 3 && size == -1 && local_rank == -1);
-    settings_launch(3, (char *[]){"--rank", "3", "--nonsense", NULL}, &rank, &size, &local_rank); /* settings_read says so */
+    settings_launch(3, (char *[]){"--rank", "3", "--nonsense", NULL}, &rank, &size, &local_rank); /* settings_read reports the fault */
     assert_true(rank == -1);
     assert_true(settings_given(2, (char *[]){"--mesh", "dp=2", NULL}, "mesh") &&
                 !settings_given(1, (char *[]){"--sp=ring", NULL}, "mesh"));
@@ -278,7 +278,7 @@ static void test_flag_errors(void **state)
     FAILS("--micro-batch 4: only 1 is supported; --grad-accum 4", REQUIRED, "--micro-batch", "4");
     FAILS("--eval-data and --eval-fraction are", REQUIRED, "--eval-data", "x", "--eval-fraction", "0.1");
     FAILS("--eval-every 5 has nothing to evaluate", REQUIRED, "--eval-every", "5");
-    write_file("throttled.yaml", "link-gbps: 5\neval-every: 5\n"); /* named as they are there */
+    write_file("throttled.yaml", "link-gbps: 5\neval-every: 5\n"); /* named as in the file */
     FAILS("nothing to evaluate", REQUIRED, "--config", "throttled.yaml");
     assert_int_equal(strncmp(status_message(), "eval-every 5 has", 16), 0);
     FAILS("cpu:discrete's links", REQUIRED, "--config", "throttled.yaml", "--eval-every", "0");
@@ -296,7 +296,7 @@ static void test_flag_errors(void **state)
     FAILS("--freeze: more than 64 items", REQUIRED, "--freeze", many);
 }
 
-/* Drives of another machine: how many and how fast, or none, in units that say what they are. */
+/* Drives of another machine: their number and rate, or none, in explicit units. */
 static void test_drives(void **state)
 {
     (void)state;
@@ -312,7 +312,7 @@ static void test_drives(void **state)
         assert_true(s.plan.nvme_gbps < good[i].gbps + 1e-9 && s.plan.nvme_gbps > good[i].gbps - 1e-9);
         settings_free(&s);
     }
-    for (int i = 0; i < 2; i++) { /* as --nvme-max 0, which may be said beside it */
+    for (int i = 0; i < 2; i++) { /* equals --nvme-max 0, which may be given, too */
         assert_int_equal(READ(&s, REQUIRED, "--nvme", i ? "0" : "none"), OK);
         assert_true(s.plan.nvme_drives == 0 && s.plan.nvme_max == 0);
         settings_free(&s);
@@ -330,7 +330,7 @@ static void test_drives(void **state)
           "--nvme-path", "/scratch");
 }
 
-/* Bytes without a unit are nearly always a unit forgotten; a file that a run wrote has them on purpose. Words in any case. */
+/* Bytes without a unit nearly always lack one by mistake; a file that a run wrote has them on purpose. Words may be in any case. */
 static void test_as_typed(void **state)
 {
     (void)state;
@@ -437,7 +437,7 @@ static void test_yaml_forms(void **state)
                "%YAML 1.1\n---\nmodel: 'tiny'\ndata:\n  - a,b.txt\n  - c\neval-data: d, e\nseq-len: \"1k\"\nbetas: [0.5, 0.75]\n"
                "offload: {params: nvme, acts: cpu, passing: cpu}\ntiles: [rows=5, heads=2]\nfreeze: []\nverbose: yes\nout: \"caf\xc3\xa9\"\n");
     assert_int_equal(READ(&s, "--config=forms.yaml"), OK);
-    same_list(&s.data, "a,b.txt|c"); /* items of a YAML list are taken as they stand */
+    same_list(&s.data, "a,b.txt|c"); /* items of a YAML list are taken unchanged */
     same_list(&s.eval_data, "d|e");
     assert_true(s.plan.seq_len == 1024 && s.beta1 == 0.5 && s.beta2 == 0.75 && s.verbose == 1 && s.plan.freeze.n == 0);
     assert_true(s.plan.params == OFFLOAD_NVME && s.plan.grads == OFFLOAD_AUTO && s.plan.acts == OFFLOAD_CPU && s.plan.carry == OFFLOAD_CPU);
@@ -448,14 +448,14 @@ static void test_yaml_forms(void **state)
     assert_int_equal(READ(&s, "--config=weights.yaml"), OK);
     same_list(&s.data, "books/*.txt=0.7|chats.jsonl=3");
     settings_free(&s);
-    for (int i = 0; i < 2; i++) { /* nothing in it */
+    for (int i = 0; i < 2; i++) { /* an empty file */
         write_file("empty.yaml", i ? "# later\n" : "");
         assert_int_equal(READ(&s, REQUIRED, "--config", "empty.yaml"), OK);
         settings_free(&s);
     }
 }
 
-/* Field by field, bit by bit. */
+/* Compares settings field by field, bit by bit. */
 static void must_equal(const struct settings *a, const struct settings *b)
 {
     for (int i = 0; i < settings_n_keys; i++) {
@@ -637,7 +637,7 @@ static void test_help(void **state)
     check_help(SETTINGS_PLAN, KEY_OF_EVAL | KEY_HIDDEN | KEY_OF_RUNS | KEY_OF_SAMPLING);
 }
 
-/* Every number of the table, and every part of a value that is one. %s: the number. */
+/* A number of the table, or a part of a value that is one. %s: the number. */
 struct numeric {
     const struct settings_key *key;
     const char *form;
@@ -673,7 +673,7 @@ static void must_be(const struct numeric *x, const char *number, int good, enum 
         fail_msg("--%s: %s is %s", x->key->name, number, good ? status_message() : "taken");
 }
 
-/* Reads the number; what is refused is refused in one line that names the key and leaves its field as it was. */
+/* Reads the number. Checks that a refusal is one line that names the key, and leaves its field unchanged. */
 static enum status try_number(const struct numeric *x, const char *number, struct settings *s)
 {
     char text[128], where[64];
@@ -697,7 +697,7 @@ static int is_whole(const struct settings_key *k)
     return k->type != KEY_NUMBER && k->type != KEY_ALPHA && k->type != KEY_BETAS && k->type != KEY_DRIVES;
 }
 
-/* What is within a key's limits is taken, what is not is refused, and every limit is one that its type holds. */
+/* Values within a key's limits are taken, others are refused, and the key's type holds every limit. */
 static void test_ranges(void **state)
 {
     (void)state;
@@ -740,7 +740,7 @@ static void test_ranges(void **state)
     }
 }
 
-/* What fp32 makes of a number counts where fp32 is used. */
+/* A number's fp32 value counts where fp32 is used. */
 static void test_in_fp32(void **state)
 {
     (void)state;
@@ -756,7 +756,7 @@ static void test_in_fp32(void **state)
     settings_free(&s);
 }
 
-/* Products of numbers that are each in range. */
+/* Products of numbers that are each in range may be refused. */
 static void test_products(void **state)
 {
     (void)state;
@@ -802,7 +802,7 @@ static int leave(void **state)
     return chdir("/") == 0 ? nftw(home, remove_one, 8, FTW_DEPTH | FTW_PHYS) : -1;
 }
 
-/* --lora as a text and as a mapping, and what it prints reads back the same. */
+/* Checks that --lora prints as the text, and that the text reads back the same. */
 static void same_lora(const struct lora *a, const char *text)
 {
     char *printed = lora_text(a);

@@ -1,4 +1,4 @@
-/* Generated tasks: what is asked for is in the text, once and where it is said to be; they fit; the same request, the same text. */
+/* Generated tasks: the text has the answer, once and in the stated place; samples fit; equal requests give equal texts. */
 #include "tasks/tasks.h"
 
 #include <math.h>
@@ -11,9 +11,9 @@
 
 #include <cmocka.h>
 
-enum { ROOM = 40, LONGEST = 128 /* bytes: of the haystacks' sentences, of what else is added at a time */ };
+enum { ROOM = 40, LONGEST = 128 /* bytes: of the haystacks' sentences, and of each other addition */ };
 
-/* A token a byte. */
+/* Counts a token per byte. */
 static enum status count_bytes(void *user, const struct task_sample *s, int64_t *tokens)
 {
     (void)user;
@@ -23,7 +23,7 @@ static enum status count_bytes(void *user, const struct task_sample *s, int64_t 
 
 static const struct task_counter counter = {count_bytes, NULL};
 
-/* A text of paragraphs with two to five sentences, no two of them alike. */
+/* Makes a text of different paragraphs with two to five sentences. */
 static struct haystack *own_text(int paragraphs)
 {
     static const char *const who[] = {"A sailor", "The baker", "My aunt", "No clerk", "Some judge", "Each guard", "This child"};
@@ -64,7 +64,7 @@ static const char *context_of(const struct task_sample *s, size_t *n)
     return (const char *)s->prompt.data + s->context;
 }
 
-/* ---- what each task promises ---- */
+/* ---- promises of each task ---- */
 
 static void check_needle(const struct task_sample *s)
 {
@@ -78,7 +78,7 @@ static void check_needle(const struct task_sample *s)
         assert_string_equal(number, s->expected[i]);
         assert_int_equal(times(context, n, number), 1);
         assert_int_equal(times(context, n, key), 1);
-        assert_int_equal(times((const char *)s->prompt.data + s->end, s->prompt.n - s->end, key), 1); /* it is asked for */
+        assert_int_equal(times((const char *)s->prompt.data + s->end, s->prompt.n - s->end, key), 1); /* the question has it */
         assert_int_equal(times((const char *)s->lead.data, s->lead.n, key), 1);
     }
 }
@@ -182,7 +182,7 @@ static enum status generate(enum task t, int64_t tokens, double depth, uint64_t 
     return task_generate(&(struct task_request){t, tokens, depth, seed, number, h}, &counter, out);
 }
 
-/* Where the first planted thing stands among the other text, from the places themselves. */
+/* Checks the depth of the first planted thing by the places themselves. */
 static void check_depth(enum task t, const struct task_sample *s, double wanted)
 {
     const double other = (double)(s->end - s->context), slack = 100 * LONGEST / other;
@@ -219,7 +219,7 @@ static void test_samples(void **state)
                     assert_int_equal(again.prompt.n, s.prompt.n);
                     assert_memory_equal(again.prompt.data, s.prompt.data, s.prompt.n);
                     assert_int_equal(generate((enum task)t, lengths[l], depths[d], d % 2 ? 8 : 7, d % 2 ? 3 : 4, stacks[h], &other), OK);
-                    const int is_fixed = t == TASK_COUNTING && h == 0 && depths[d] == 100; /* but for the number */
+                    const int is_fixed = t == TASK_COUNTING && h == 0 && depths[d] == 100; /* only the number differs */
                     assert_true(is_fixed || other.prompt.n != s.prompt.n || memcmp(other.prompt.data, s.prompt.data, s.prompt.n) != 0);
                     task_sample_destroy(&s);
                     task_sample_destroy(&again);
@@ -229,7 +229,7 @@ static void test_samples(void **state)
     haystack_destroy(stacks[1]);
 }
 
-/* The shortest lengths that do, and one token less. */
+/* The shortest lengths that suffice are taken; shorter ones are refused. */
 static void test_short(void **state)
 {
     (void)state;

@@ -1,4 +1,5 @@
-/* Tokens that files beside a tokenizer.json add, change or name: ids are those of AutoTokenizer of transformers 5.24, which wrote the table. */
+/* Files beside a tokenizer.json add, change or name tokens: ids are those of AutoTokenizer of transformers 5.24, which wrote the
+ * table. */
 #include "tests/text/tokenizer_test.h"
 
 #define ALPHABET "abeimnrtwxz <|>_pds" /* ids in this order, then ab, <|s|>, <|e|> */
@@ -120,7 +121,7 @@ static void test_table(void **state)
     tokenizer_close(plain);
 }
 
-/* Files that say nothing new leave ids and hash as they are, so that tokens which were kept go on to count. */
+/* Files that say nothing new leave ids and hash unchanged, so that kept tokens stay valid. */
 static void test_same(void **state)
 {
     (void)state;
@@ -132,7 +133,8 @@ static void test_same(void **state)
     tokenizer_close(same);
 }
 
-/* A padding token beyond the embedding's rows harms nothing until it stands in a text; an id that is not as the file says is remarked. */
+/* A padding token beyond the embedding's rows does no harm until it stands in a text; an id that differs from the file's is
+ * remarked on. */
 static void test_rows(void **state)
 {
     (void)state;
@@ -155,7 +157,7 @@ static void test_rows(void **state)
     tokenizer_close(t);
 }
 
-/* The token that ends a document, by each file that may name one. */
+/* The token that ends a document is found in each file that may name one. */
 static void test_eos(void **state)
 {
     (void)state;
@@ -184,7 +186,7 @@ static void test_eos(void **state)
     put("config.json", NULL);
 }
 
-/* Which regular expression a large tokenizer of Mistral's has, and what the files beside it say, decides whether there is a remark. */
+/* A remark depends on the regular expression of a large tokenizer of Mistral's and on the files beside it. */
 static void test_mistral(void **state)
 {
     (void)state;

@@ -1,5 +1,5 @@
-/* Ids of sentencepiece's tokenizer.model: of small models, alone and in the layouts of published ones, x 500 hostile strings, of
- * which make_sentencepiece.py has left checksums. Cuts, refusals, damaged and truncated files. */
+/* Ids of sentencepiece's tokenizer.model: small models, alone and in the layouts of published ones, x 500 hostile strings,
+ * against checksums by make_sentencepiece.py. Also cuts, refusals, damaged and truncated files. */
 #include "tests/text/tokenizer_test.h"
 
 #include <unistd.h>
@@ -19,8 +19,8 @@ static void read_file(const char *path, char **data, size_t *n)
     *n = all.n;
 }
 
-/* The bytes of a model. A protocol buffer may come in parts: the map of characters of those with nfkc in their names lies apart.
- */
+/* Reads the bytes of a model. Models with nfkc in their names have their map of characters in a file apart: a protocol buffer may
+ * come in parts. */
 static void read_model(const char *name, char **data, size_t *n)
 {
     char file[300], *map;
@@ -65,7 +65,7 @@ static unsigned want(const char *sums, int i)
 
 enum { PLAIN, IDS, LONG, TEXTS, KINDS };
 
-/* Unigram's sums are rounded, and counted anew once they have become large. */
+/* Unigram's sums are rounded, and restart at 0 once they have become large. */
 static void check_long(const char *name, struct encoder *e, const char *sum)
 {
     struct text_buffer text = {0};
@@ -276,7 +276,7 @@ static void test_refusals(void **state)
 
 /* ---- damaged files ---- */
 
-/* Bytes anywhere become others; some of the damage is at the end, where the specifications and maps are. */
+/* Bytes anywhere are changed; some of the damage is at the end, where the specifications and maps are. */
 static void check_damaged(const char *name, void *unused)
 {
     (void)unused;

@@ -1,5 +1,5 @@
-/* Ids equal the `tokenizers` library's: small tokenizers in the style of published families x 500 hostile strings, whose ids and
- * decoded texts make_families.py has left as checksums. Cuts, broken text, refusals, and damaged files. */
+/* Ids equal the `tokenizers` library's: small tokenizers in the style of published families x 500 hostile strings, against
+ * checksums of ids and decoded texts by make_families.py. Also cuts, broken text, refusals, and damaged files. */
 #include "tests/text/tokenizer_test.h"
 
 static struct tokenizer *open_family(const char *name, struct encoder **e)
@@ -12,7 +12,7 @@ static struct tokenizer *open_family(const char *name, struct encoder **e)
     return t;
 }
 
-/* Checksums of four hexadecimal digits, one for each string. */
+/* Checks ids and texts against checksums of four hexadecimal digits, one for each string. */
 static void check_family(const char *name, const char *of_ids, const char *of_texts)
 {
     struct encoder *e;
@@ -96,7 +96,7 @@ static void test_cuts(void **state)
     text_buffer_free(&text);
 }
 
-/* A large text in one piece takes no longer than its length allows: quadratic it would be hours. */
+/* A large text in one piece takes time in proportion to its length: quadratic time would be hours. */
 static void test_long_piece(void **state)
 {
     (void)state;
@@ -145,8 +145,8 @@ static void test_repair(void **state)
     }
 }
 
-/* Metaspace's "first" asks where a piece stood before normalizing: every piece that has come of the text's first character is first. Ids are those of
- * tokenizers 0.23.3. */
+/* Metaspace's "first" asks for a piece's place before normalizing: every piece that comes from the text's first character is
+ * first. Ids are those of tokenizers 0.23.3. */
 static void test_first(void **state)
 {
     (void)state;
@@ -253,7 +253,7 @@ static void test_refusals(void **state)
     assert_non_null(strstr(status_message(), "cannot open"));
 }
 
-/* ---- what small tokenizers give, as measured by tokenizers 0.23.3 ---- */
+/* ---- ids of small tokenizers, as measured with tokenizers 0.23.3 ---- */
 
 #define MODEL(vocab, merges, rest) "\"model\": {\"type\": \"BPE\", \"vocab\": {" vocab "}, \"merges\": [" merges "]" rest "}}"
 #define FIRST(normalizer)                                                                                                                   \
@@ -291,15 +291,15 @@ static void test_small(void **state)
     check_small(STRIPPING, "a \n\nb", "0 4 4 1");
     check_small(STRIPPING, "<x>\n", "3");
     check_small(STRIPPING, "<x>\nb\n", "3 1 4");
-    /* Oniguruma has the numbers of Latin-1 in \w, and not in a class with it */
+    /* Oniguruma has the numbers of Latin-1 in \w, but not in a class with it */
     check_small(WORDS("\\\\w+"), "a\xc2\xbd.\xc2\xbd" "a", "2");
     check_small(WORDS("[\\\\w.]+"), "a\xc2\xbd.\xc2\xbd" "a", "1 1");
     check_small(WORDS("[^\\\\W]+"), "a\xc2\xbd.\xc2\xbd" "a", "1 2 1");
-    /* with some bytes only, what is unknown comes behind all bytes that follow it */
+    /* with tokens for some bytes only, an unknown character comes after all bytes that follow it */
     check_small("{" MODEL("\"a\": 0, \"<unk>\": 1, \"<0x62>\": 2, \"<0x63>\": 3", "", ", \"unk_token\": \"<unk>\", \"byte_fallback\": true"),
                 "a!bcbcbcbcbcbcbcbcbcbcbcbca", "0 2 3 2 3 2 3 2 3 2 3 2 3 2 3 2 3 2 3 2 3 2 3 2 3 1 0");
-    check_small("{" MODEL("\"a\": 0", "", ""), "b", ""); /* it vanishes */
-    /* "first" is where the text as it is begins */
+    check_small("{" MODEL("\"a\": 0", "", ""), "b", ""); /* b vanishes */
+    /* "first" is the beginning of the original text */
     check_small(FIRST("\"type\": \"Strip\", \"strip_left\": true"), "a", "2");
     check_small(FIRST("\"type\": \"Strip\", \"strip_left\": true"), "  a", "0");
     check_small(FIRST("\"type\": \"Replace\", \"pattern\": {\"String\": \"x\"}, \"content\": \"\""), "xa", "0");
@@ -308,7 +308,7 @@ static void test_small(void **state)
     check_small(FIRST("\"type\": \"Replace\", \"pattern\": {\"String\": \"xb\"}, \"content\": \"a\""), "xb", "0");
 }
 
-/* Text that rendered chats are: the newlines behind tokens belong to them, and a space is put before what follows. */
+/* Rendered chats are cut right: newlines behind tokens belong to them, and a space is put before the text that follows. */
 static void test_cuts_behind_tokens(void **state)
 {
     (void)state;
@@ -316,7 +316,8 @@ static void test_cuts_behind_tokens(void **state)
     struct text_buffer text = {0};
     assert_int_equal(tokenizer_open(scratch_text("tokenizer.json", "{\"added_tokens\": [{\"id\": 9, \"content\": \"A\"}], \"pre_tokenizer\": {\"type\": \"ByteLevel\"}, "
                                                  MODEL("\"a\": 0", "", "")), &t), OK);
-    assert_int_equal(tokenizer_cut(t, (const uint8_t *)"b\nbA\nb", 6), 2); /* a space is put before the second newline: a piece with it, at an end */
+    /* a space goes before the second newline, which begins a piece */
+    assert_int_equal(tokenizer_cut(t, (const uint8_t *)"b\nbA\nb", 6), 2);
     tokenizer_close(t);
     for (int i = 0; i < 200; i++)
         assert_int_equal(text_buffer_print(&text, "<|user|>\nabc %d.\nxy<|end|>\nword,\n", i), OK);
@@ -333,7 +334,7 @@ static void check_uncut(const char *json)
     tokenizer_close(t);
 }
 
-/* Where ids behind a newline depend on what is before it. */
+/* Text is not cut if ids behind a newline depend on the text before it. */
 static void test_uncut(void **state)
 {
     (void)state;
@@ -343,8 +344,9 @@ static void test_uncut(void **state)
                 "\"WhitespaceSplit\"}, {\"type\": \"Metaspace\"}]}, " MODEL("\"a\": 0, \"b\": 1", "", ""));
     check_uncut("{\"pre_tokenizer\": {\"type\": \"Sequence\", \"pretokenizers\": [{\"type\": \"Digits\"}, {\"type\": \"ByteLevel\"}]}, " MODEL(
         "\"a\": 0, \"b\": 1", "", ""));
-    check_uncut("{" MODEL("\"a\": 0, \"\\n\": 1, \"|\": 2, \"\\n|\": 3", "[\"\\n\", \"|\"]", "")); /* where b vanishes, a merge goes across it */
-    /* a map that makes spaces of newlines, and an added token with one */
+    /* b vanishes, so that a merge spans it */
+    check_uncut("{" MODEL("\"a\": 0, \"\\n\": 1, \"|\": 2, \"\\n|\": 3", "[\"\\n\", \"|\"]", ""));
+    /* a map that turns newlines into spaces, and an added token with a space */
     json_t *t5 = json_load_file(source("families/t5.json"), 0, NULL);
     assert_int_equal(json_object_set_new(t5, "added_tokens", json_pack("[{s:s, s:b}]", "content", "a b", "normalized", 1)), 0);
     char *text = json_dumps(t5, 0);
@@ -353,7 +355,7 @@ static void test_uncut(void **state)
     json_decref(t5);
 }
 
-/* A pattern that backtracks without end gives up with a sentence. */
+/* A pattern that backtracks without end is given up with a message. */
 static void test_backtracking(void **state)
 {
     (void)state;
@@ -372,7 +374,7 @@ static void test_backtracking(void **state)
 
 /* ---- damaged files ---- */
 
-/* Damage where the structure is: at the beginning and the end. */
+/* Damages the text at its beginning and end, where the structure is. */
 static size_t damage(char *text, size_t n, uint64_t *turn)
 {
     static const char some[] = "0123456789{}[]\",:aTtruefalsn\\-.p";

@@ -1,4 +1,4 @@
-/* What tests of tokenizers share: 500 hostile strings, checksums, cuts. */
+/* Helpers of the tokenizers' tests: 500 hostile strings, checksums, cuts. */
 #ifndef LTRAIN_TESTS_TEXT_TOKENIZER_TEST_H
 #define LTRAIN_TESTS_TEXT_TOKENIZER_TEST_H
 
@@ -91,7 +91,7 @@ static inline void add_all(struct ids *out, const struct ids *more)
         assert_int_equal(ids_add(out, more->id[i]), OK);
 }
 
-/* Where a text is cut its ids are the whole's. */
+/* Checks that a text encoded in parts has the ids of the whole. */
 static inline void check_cuts_of(const char *name, const struct tokenizer *t, struct encoder *e, const uint8_t *text, size_t n)
 {
     struct ids whole = {0}, parts = {0};
@@ -118,7 +118,7 @@ static inline void check_cuts_of(const char *name, const struct tokenizer *t, st
     free(parts.id);
 }
 
-/* All strings in a random order, mostly as lines, each behind one in plain ASCII, so that there are places to cut at. */
+/* Joins all strings in a random order, mostly as lines, each followed by one in plain ASCII, so that there are places to cut at. */
 static inline void mix_strings(struct text_buffer *text)
 {
     static const char *const lines[] = {"word\nAbc", ".\n1234567 ", "the end\nThe", "x\n", "(a)\nb  ", "\n\n", " \n a\n", "don't\n's"};
@@ -139,7 +139,8 @@ static inline uint32_t draw(uint64_t *turn, uint32_t below)
     return word[0] % below;
 }
 
-/* Bytes that may be no tokenizer's file: an error with a sentence, or a tokenizer that takes every `step`-th string without harm. */
+/* Tries bytes that may be no tokenizer's file: expects an error with a message, or a tokenizer that takes every `step`-th string
+ * without harm. */
 static inline void try_tokenizer(const char *file, const char *data, size_t n, int step)
 {
     struct tokenizer *t;
