@@ -96,15 +96,7 @@ static inline struct attn_sm90_work attn_sm90_work_of(const struct op_attrs *att
     return w;
 }
 
-/* Fills `rows` (and zeroes dq if asked), as the first launch of a backward pass. arg: OP_ATTN_BWD's. @
- * src/attention/cuda_mask.cuh:None The mask seen by a tile of a CUDA kernel: the keys (or queries) that nobody attends, and those
- * that everybody does. Private to src/attention.
- *
- * lo and hi are non-decreasing. So for the query rows [q, q_last] of a tile, keys outside [from(q), to(q_last)) are attended by
- * none, keys inside [from(q_last), to(q)) by all of them.
- *
- * For the keys [k, k_last] of a tile, queries outside [first to > k, first from > k_last) attend none, queries inside [first to >
- * k_last, first from > k) all of them. */
+/* Fills `rows` (and zeroes dq if asked), as the first launch of a backward pass. arg: OP_ATTN_BWD's. */
 enum status attn_cuda_prepare(const struct op_attrs *attrs, void *const *arg, const struct attn_rows *rows, int zero_dq,
                               struct CUstream_st *stream);
 

@@ -1,11 +1,11 @@
-// The mask seen by a tile of a CUDA kernel: which keys (or queries) nobody attends, and which everybody does. Private to
-// attention.
+// The mask seen by a tile of a CUDA kernel: the keys that no query attends, or all do, and likewise for queries. Private to
+// src/attention.
 //
-// lo and hi are non-decreasing, so for the query rows [q, q_last] of a tile
-//   keys outside [from(q), to(q_last)) are attended by none, keys inside [from(q_last), to(q)) by all of them;
-// and for the keys [k, k_last] of a tile
-//   queries outside [first to > k, first from > k_last) attend none, queries inside [first to > k_last, first from > k) all of
-//   them.
+// lo and hi are non-decreasing. So for the query rows [q, q_last] of a tile, keys outside [from(q), to(q_last)) are attended by
+// none of them, keys inside [from(q_last), to(q)) by all.
+//
+// For the keys [k, k_last] of a tile, queries outside [first to > k, first from > k_last) attend none of them. Queries inside
+// [first to > k_last, first from > k) attend all.
 #ifndef LTRAIN_ATTENTION_CUDA_MASK_CUH
 #define LTRAIN_ATTENTION_CUDA_MASK_CUH
 

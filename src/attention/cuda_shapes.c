@@ -1,4 +1,4 @@
-/* Shapes and scratch of the CUDA attention kernels, from attributes alone: plans ask where no CUDA is. */
+/* Shapes and scratch of the CUDA attention kernels, from attributes alone: plans ask on machines without CUDA. */
 #include "attention/cuda_kernels.h"
 #include "program/target.h"
 

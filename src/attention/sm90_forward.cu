@@ -3,9 +3,8 @@
  * A block runs one producer warp (TMA) and CONSUMERS warpgroups of 64 query rows each. It takes tiles (64 * CONSUMERS query rows
  * of one head), the first by its number, more from an atomic counter until none is left.
  *
- * Consumers overlap twice. The score product of key tile j + 1 and the value product of tile j run while the softmax of j + 1
- * waits only for the score product. And an order of named barriers lets one warpgroup issue its products while the others do
- * their softmax. */
+ * Consumers overlap twice. The softmax of key tile j + 1 waits only for its score product; meanwhile the value product of tile j
+ * runs. And an order of named barriers lets one warpgroup issue its products while the others do their softmax. */
 #include "attention/cuda_kernels.h"
 #include "attention/sm90_host.cuh"
 #include "attention/sm90_tile.cuh"

@@ -1,4 +1,4 @@
-/* Tasks and turns of the backward passes: masks by blocks, who computes what, and the order in which sums are added.
+/* Tasks and turns of the backward passes: masks by blocks, the task of each thread, and the order in which sums are added.
  *
  * A task is one key block of one query head, against all query blocks it touches, from the last to the first. Invariants make it
  * deterministic and free of deadlock:

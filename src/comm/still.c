@@ -1,11 +1,11 @@
-/* Ranks that stand still: stopped processes of this host, and ranks that cannot be seen from here and say nothing (a frozen
- * virtual machine, a stopped container, a host without a network).
+/* Ranks that stand still: stopped processes of this host, and silent ranks that cannot be seen from here. Such are those in a
+ * frozen virtual machine, a stopped container, or a host without a network.
  *
  * They are waited for like slow ones, up to the deadline. After some seconds one line names them, and at the deadline they are
  * named first.
  *
  * The lowest running rank of a host speaks for its host: it sees the stopped processes there. It asks the ranks that it cannot
- * see how far they are (behind.c), and names those that do not answer, unless a lower rank answers and can do so. */
+ * see how far they are (behind.c). It names those that do not answer, unless a lower rank answers and can do so. */
 #include "comm/state.h"
 
 #include "base/clock.h"

@@ -27,8 +27,8 @@
 #include <stdatomic.h>
 #include <stdint.h>
 
-/* Events of each stream, and the most instructions that a lane is submitted ahead. With an event and a wait for each and up to
- * six launches, that stays below the about 1,024 things that a driver queues before the next one spins. */
+/* Events of each stream, and the most instructions that a lane is submitted ahead. Each takes an event, a wait and up to six
+ * launches. That stays below the about 1,024 things that a driver queues before the next one spins. */
 #define BACKEND_EVENTS 128
 /* LANE_COMPUTE's extra event: the beginning of a program */
 #define BACKEND_BEGAN BACKEND_EVENTS

@@ -1,4 +1,4 @@
-/* GPUs as targets of programs, for plans made where no CUDA is. */
+/* GPUs as targets of programs, for plans made on machines without CUDA. */
 #ifndef LTRAIN_ENGINE_CUDA_TARGET_H
 #define LTRAIN_ENGINE_CUDA_TARGET_H
 

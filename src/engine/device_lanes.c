@@ -141,8 +141,8 @@ static void mark_regularly(const struct device_lanes *d, const struct program *p
     }
 }
 
-/* Finds for each instruction of COMPUTE, H2D and D2H the newest watched ticket that must retire before it is submitted, so that
- * at most AHEAD_SECONDS are under way. */
+/* Finds for each instruction of COMPUTE, H2D and D2H the newest watched ticket that must retire before it is submitted. So at
+ * most AHEAD_SECONDS are under way. */
 static void limit_ahead(const struct program *p, const struct lane_index *index, const uint8_t *marks, int32_t *after)
 {
     for (int l = 0; l < COMM_CURSOR; l++) {

@@ -1,5 +1,5 @@
-/* The lanes of a device with streams: one thread submits all of them ahead of what is done, others sleep until it is. Private to
- * src/engine.
+/* The lanes of a device with streams: one thread submits all of them ahead of finished work, others sleep until work is done.
+ * Private to src/engine.
  *
  * 1. A lane's next instruction is ready when its waits on host lanes have retired and its waits on device lanes have been
  * submitted. The earliest ready one in the program is submitted next. Its stream is told to await the other lanes' events; then

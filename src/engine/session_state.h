@@ -43,7 +43,7 @@ struct state_range {
     enum state_kind first_kind, last_kind;
 };
 /* Fills all that this rank holds of a range, with zeros if `fill` is NULL. Host-reachable parts are written in place. Elsewhere
- * each thread has a part in hand (for drives a whole group), and others are made while one is on its way to a drive or device.
+ * each thread has a part in hand (for drives a whole group), and makes others while one is on its way to a drive or device.
  *
  * Parts begin in the order of units, kinds, elements; the failure reported is the first in this order. Nothing else may run. */
 enum status session_fill(struct session *s, struct state_range range, state_filler *fill, void *user);

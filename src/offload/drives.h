@@ -10,9 +10,9 @@
  * No two may be the same. ERR_INVALID names the first bad path. */
 enum status drives_check(const char *const *path, int n_paths, const char *run);
 
-/* Writes the indices of this rank's paths, ascending, to index[n_paths], and returns their number. With at least as many paths as
- * ranks on the host, path i belongs to the rank with local number i mod ranks, so every drive serves one rank. With fewer, every
- * rank stripes over all. */
+/* Writes the indices of this rank's paths, ascending, to index[n_paths], and returns their number. If the host has at least as
+ * many paths as ranks, path i belongs to the rank with local number i mod ranks. So every drive serves one rank. With fewer
+ * paths, every rank stripes over all. */
 int drives_of_rank(int n_paths, int local_rank, int local_size, int *index);
 
 /* Returns the bytes that one rank of a host may store on its paths (without paths: in `run`); its files have one size. All files

@@ -15,8 +15,8 @@ void places_bind(enum place_kind kind);
  * Does nothing with one node or an unknown number. Does nothing either if the process may not run on the node's cores;
  * places_remark then says so. */
 void places_choose_node(int node);
-/* Returns a sentence about placement, "" if there is none. It says what places_choose_node could not do, or that the launcher has
- * bound this host's ranks to less than half of their possible cores (Open MPI binds two ranks to one core each). */
+/* Returns a sentence about placement, "" if there is none. It reports a failure of places_choose_node, or a launcher that has
+ * bound this host's ranks to less than half of their possible cores. (Open MPI binds two ranks to one core each.) */
 const char *places_remark(int ranks);
 /* Writes one line: packages, NUMA nodes, cores, and the cores of each kind. */
 void places_describe(char *text, int size);

@@ -1,5 +1,5 @@
 /* Calls of OP_GEMM as cuBLASLt computes them: products of bf16 matrices stored by columns, and casts. Plain C: plans need the
- * scratch where no CUDA is.
+ * scratch on machines without CUDA.
  *
  * Row-major C = op(A) op(B) is, by columns, C^T = op(B)^T op(A)^T. A matrix stored by rows as [r, c] is [c, r] by columns with
  * the same leading dimension. So the operands change places and nothing moves.
