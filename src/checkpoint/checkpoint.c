@@ -60,7 +60,7 @@ static enum status check_space(struct session *s, const char *dir)
     int64_t need = state_bytes(s);
     char room[64], want[32];
     if (disk_look(dir, &disk) != 0 || disk_room(&disk) >= need)
-        return OK; /* if the disk does not answer, writing will fail by itself */
+        return OK; /* a disk that does not answer will fail the writing */
     return status_fail(ERR_IO, "a checkpoint needs %s in %s, and %s: free some, or keep fewer checkpoints",
                        units_format_bytes(need, want), dir, disk_say_room(&disk, room));
 }
@@ -94,7 +94,7 @@ static enum status prepare(struct session *s, const char *run, const struct path
     TRY(ckpt_make_dir(run));
     TRY(ckpt_make_dir(p->dir));
     TRY(ckpt_sync_dir(run));
-    names_remove_dead(p->dir); /* their room is needed */
+    names_remove_dead(p->dir); /* frees room for this save */
     TRY(check_space(s, p->dir));
     TRY(make_partial(s, p->partial, mark, CKPT_CONFIG, &one_file));
     return write_texts(p->partial, texts);
@@ -151,7 +151,7 @@ static enum status put_in_place(const char *partial, const char *final, const ch
     }
     enum status st = ckpt_rename(partial, final);
     if (st != OK && replaces)
-        sys_rename(old, final); /* if this fails, too, the checkpoint is found as .old */
+        sys_rename(old, final); /* a failure leaves the checkpoint as .old, which is found, too */
     return st;
 }
 

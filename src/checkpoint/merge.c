@@ -45,7 +45,7 @@ static enum status no_memory(void)
     return status_fail(ERR_NOMEM, "out of memory for merging an adapter");
 }
 
-/* ---- what is merged ---- */
+/* ---- choosing the tensors ---- */
 
 static void note_map(struct merge *x, const struct model_linear *w)
 {

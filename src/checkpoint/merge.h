@@ -12,8 +12,8 @@ struct merge_report {
     int fp16;                   /* tensors that were fp16 and are fp32: bf16 cannot hold fp16's digits */
 };
 
-/* Writes W + s B A of every adapted matrix, computed in fp32 and rounded once to the type that the base's file has, and the
- * parameters trained beside adapters. Everything else stays as it is. m: the model with adapters and all rows.
+/* Merges adapters: writes W + s B A of every adapted matrix, and the parameters trained beside adapters. Sums are computed in
+ * fp32 and rounded once to the type of the base's file. All else stays as it is. m: the model with adapters and all rows.
  *
  * A head and an embedding that are one matrix become two if either has an adapter. Matrices that m has quantised are written as
  * the numbers they stand for, with an adapter or without.

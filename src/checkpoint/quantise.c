@@ -40,7 +40,7 @@ static enum status no_memory(void)
     return status_fail(ERR_NOMEM, "out of memory for quantising a model");
 }
 
-/* ---- what is written ---- */
+/* ---- choosing the tensors ---- */
 
 /* Returns the quantised parameter that the file's tensor holds; -1: the tensor stays as it is. */
 static int find_quantised(const struct quantising *x, const char *name)

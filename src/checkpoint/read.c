@@ -10,7 +10,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* ---- is it of this model? ---- */
+/* ---- checking that the checkpoint is of this model ---- */
 
 static enum status check_config(const struct model *m, const char *dir)
 {

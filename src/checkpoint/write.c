@@ -22,7 +22,7 @@ struct contents {
     int n_kinds, n;
     struct st_decl *decls; /* [n] */
     char (*names)[WRAPPED_NAME];
-    int *tensor[3]; /* by kind's index and parameter: number of its declaration, or -1 */
+    int *tensor[3]; /* number of the declaration, or -1; indexed by kind, then by parameter */
     int64_t elements;
     struct shards *files; /* files that the tensors make */
 };

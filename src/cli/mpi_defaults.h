@@ -5,7 +5,7 @@
 #include <stdio.h>
 
 /* Sets variables that the user has not set, for n ranks on this machine, and LAUNCH_DEFAULTS (comm/launch.h). `notes` gets a
- * remark if shared memory or the directory for files has no room and another way is taken. */
+ * remark if another way is taken: shared memory, or the directory for files, has no room. */
 void mpi_defaults_set(int n, FILE *notes);
 
 #endif

@@ -155,7 +155,7 @@ static enum status run_piped(char **args, struct relay relay[2], const int ends[
     choose_signals(&wanted);
     sigprocmask(SIG_BLOCK, &wanted, &mask); /* until the end, so that none is lost */
     signal(SIGPIPE, SIG_IGN);               /* here and in mpiexec: output that nobody reads ends nothing */
-    signal(SIGCHLD, SIG_DFL);               /* if inherited as ignored, mpiexec's status would be lost */
+    signal(SIGCHLD, SIG_DFL);               /* a parent may have left it ignored, which would lose mpiexec's status */
     pid_t pid = fork();
     if (pid == 0)
         become_mpiexec(args, &mask, ends);
@@ -295,7 +295,7 @@ static void adapt_mesh(const struct comm *c, int argc, char **argv, struct setti
 {
     int given = settings_given(argc, argv, "mesh") || settings_given(argc, argv, "sp");
     if (comm_size(c) == 1 && s->plan.ranks > 1)
-        return; /* the ranks that this process starts do it */
+        return; /* left to the ranks that this process starts */
     char mesh[MESH_TEXT];
     if (!s->resume || given || !mesh_is_decided(&s->plan.mesh) || mesh_ranks(&s->plan.mesh) == comm_size(c))
         return;

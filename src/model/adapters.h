@@ -21,8 +21,8 @@ int adapter_takes_ends(const struct adapter_rules *r);
  * them ("rank-pattern=q_proj:32"), or returns 0 if all patterns are used. */
 void adapter_note_module(struct adapter_rules *r, const char *module);
 int adapter_idle_pattern(const struct adapter_rules *r, char *text, size_t bytes);
-/* Tells whether a parameter belongs to a module to be saved: its name, or that of a module around it, ends with one of the listed
- * names, even in the middle of a word. */
+/* Tells whether a parameter belongs to a module to be saved. Its name, or that of a module around it, must end with one of the
+ * listed names, even in the middle of a word. */
 int adapter_saves(const struct adapter_rules *r, const char *param);
 /* Applies the rule of adapter_saves for one name. */
 int adapter_saved_by(const char *ending, const char *param);

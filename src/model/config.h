@@ -20,8 +20,8 @@ enum field_type {
 
 enum { NOT_COMPARED, COMPARED };
 
-/* A row per field of struct model_config: member, type, name in messages, largest count (0: no limit of its own), whether a
- * checkpoint's value must equal the run's, words printed for values from 0 on (NULL: numbers).
+/* A row per field of struct model_config: member; type; name in messages; largest count (0: no limit of its own); whether a
+ * checkpoint's value must equal the run's; words for values from 0 on (NULL: numbers are printed).
  *
  * A COUNT with a word may be 0. Fields are compared, and their limits checked, in this order. */
 /* clang-format off */

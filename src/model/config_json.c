@@ -218,8 +218,8 @@ static void add_unknown(struct model_config *c, const char *key)
     snprintf(c->unknown + used, sizeof c->unknown - used, "%s%.60s", used ? ", " : "", key);
 }
 
-/* Checks keys that nobody asked for. A row of the family without a reader is ignored, one that changes the computation elsewhere
- * is refused unless it is off, and an unknown one is kept for a warning. */
+/* Checks keys that nobody asked for. A row of the family without a reader is ignored. A key that changes the computation
+ * elsewhere is refused unless it is off. An unknown key is kept for a warning. */
 static enum status check_keys(const struct config_reader *r, struct model_config *c)
 {
     const char *key;

@@ -51,7 +51,7 @@ static int describe(struct model *m, const struct adapter_rules *rules, enum bui
     return b.n_params;
 }
 
-/* ---- what is trained, and the order in the unit ---- */
+/* ---- freezing parameters, and their order in the unit ---- */
 
 static int is_matrix(const struct model_param *p)
 {

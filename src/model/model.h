@@ -117,7 +117,7 @@ struct model_param {
     int constant;        /* 1: never trained in any model */
     int trained;
     int adapter;         /* 1: part of an adapter: not in the files of the model's weights */
-    int from_adapter;    /* 1: stored in an adapter's files: part of an adapter or saved beside one */
+    int from_adapter;    /* 1: in an adapter's files: part of an adapter, or saved beside one; in training these are trained */
     enum param_init init;
     float init_std;
 };

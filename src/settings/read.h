@@ -50,12 +50,12 @@ enum status settings_write_changes(const struct settings *now, const struct sett
 /* Tells whether an item of `data` is PATH=WEIGHT: a number follows its last '=', and no file has the whole name. length: of the
  * path. */
 int settings_weight(const char *item, size_t *length, double *weight);
-/* Adapts absolute paths in s, read from a run's file, if the run was moved together with its surroundings. `out` says where the
- * run was, `run` where it is; the part before their equal ends has changed. A path changes only if nothing exists there and
- * something exists at the new one. */
+/* Adapts absolute paths in s, which was read from a run's file, if the run was moved together with its surroundings. `out` says
+ * where the run was, `run` where it is; the part before their equal ends has changed. A path changes only if nothing exists there
+ * and something exists at the new one. */
 enum status settings_move_paths(struct settings *s, const char *run);
-/* Makes the paths that a run is resumed with absolute, so that they are found from any directory: data, evaluation data, drives,
- * and the model unless `model_is_name`. settings_absolute_path replaces one path. */
+/* Makes the paths that a run is resumed with absolute: data, evaluation data, drives, and the model unless `model_is_name`. They
+ * are then found from any directory. settings_absolute_path replaces one path. */
 enum status settings_absolute_paths(struct settings *s, int model_is_name);
 enum status settings_absolute_path(char **path);
 

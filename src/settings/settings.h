@@ -79,7 +79,7 @@ struct plan_request {
     int64_t head_tile, loss_tile;        /* AUTO */
     int64_t group;                       /* elements per update group and parameter transfer: tiles group=N; AUTO */
     enum device_kind device;
-    int64_t device_mem, host_mem, nvme_max; /* bytes, AUTO: what is free */
+    int64_t device_mem, host_mem, nvme_max; /* bytes; AUTO: all that is free */
     char *machine;                       /* machine to plan for: a data sheet's name or a YAML file; NULL: this one */
     int nvme_drives;                     /* drives of each node of that machine, key: nvme=4x7GB/s; 0: none; AUTO: as given there */
     double nvme_gbps;                    /* read rate of one drive */
@@ -106,7 +106,7 @@ struct settings {
     char *rope;                          /* rotary positions in place of config.json's, as yarn:4; NULL: unchanged */
     double rope_base;                    /* base of rotary positions; 0: config.json's */
     int strict_config;                   /* 1: unknown keys of config.json are an error */
-    struct plan_request plan;            /* its seq_len is the longest */
+    struct plan_request plan;            /* settings of the plan; its seq_len is the longest */
     struct curriculum curriculum;        /* same key as plan.seq_len: seq-len */
     struct string_list length_tiles;     /* tiles that a run with a curriculum has chosen: 8192=1024/4/2048 are rows/heads/loss */
     int gpu;                             /* key: device=cuda:N; AUTO: the local rank's */

@@ -28,7 +28,7 @@ struct bpe {
     uint64_t *pairs;          /* pairs of neighbouring characters in some token (x << 32 | y, + 1); NULL: pieces are not cut */
     uint64_t pair_mask, n_pairs;
     uint8_t ascii_pairs[128][128];
-    /* for sentencepiece's models: */
+    /* used by sentencepiece's models: */
     int32_t n_ids;              /* larger ids are characters that are no tokens, though parts of some */
     const uint8_t *unused;      /* [n_ids]: 1: a token that is split again in the end; NULL: no such tokens; owned */
     const struct trie *defined; /* tokens that never merge, if `unused` is set; not owned */

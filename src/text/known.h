@@ -13,8 +13,8 @@ int known_cuts(const struct stage *stage);
 /* Tells whether the stage cuts nothing there, and does not look across. */
 int known_is_blind(const struct stage *stage);
 
-/* Returns the end of the piece at `at` if that is a word of ASCII letters, with an optional space before it and ASCII other than
- * an apostrophe behind it; 0: the pattern itself must be matched. */
+/* Returns the end of the piece at `at` if the piece is a word of ASCII letters, optionally after a space, and ASCII other than an
+ * apostrophe follows; 0: the pattern itself must be matched. */
 size_t known_piece(enum known_pattern known, const uint8_t *text, size_t n, size_t at);
 
 #endif

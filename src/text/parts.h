@@ -100,8 +100,8 @@ void find_fallbacks(const struct vocab *v, int32_t id[256]);
 
 /* Loads the file's `added_tokens`; added_index must follow. */
 enum status load_added(struct tokenizer *t, const struct json_t *list);
-/* Adds a token to those of a tokenizer.json. Its id is like->id, or if that is -1 the one its text already has, or else *next,
- * which is counted up. normalized: it is sought in normalised text. The text is copied; flags are taken from `like`. */
+/* Adds a token to those of a tokenizer.json. Its id is like->id; -1 there means the id its text already has, or else *next, which
+ * is counted up. normalized: the token is sought in normalised text. The text is copied; flags are taken from `like`. */
 enum status add_token(struct tokenizer *t, const char *text, size_t n, const struct added_token *like, int normalized, int32_t *next);
 
 /* Marks the token as sought in normalised text from now on. */

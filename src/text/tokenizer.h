@@ -1,5 +1,5 @@
-/* Text to token ids and back: as the `tokenizers` library does by a tokenizer.json, or as sentencepiece does by its
- * tokenizer.model, with the added tokens of the files beside it. */
+/* Text to token ids and back, by a tokenizer.json as in the `tokenizers` library, or by a tokenizer.model as in sentencepiece.
+ * Files beside either add tokens. */
 #ifndef LTRAIN_TEXT_TOKENIZER_H
 #define LTRAIN_TEXT_TOKENIZER_H
 

@@ -1,7 +1,7 @@
 /* Encoding text with the place of each token.
  *
- * Added tokens give their places themselves. Between them the tokens' texts are matched to the text byte by byte: the sign for a
- * space is a space, and the space that a tokenizer puts in front is left out. Where a normalizer has rewritten the text, each
+ * Added tokens give their places themselves. Between them the tokens' texts are matched to the text byte by byte. The sign for a
+ * space counts as a space; the space that a tokenizer puts in front is left out. Where a normalizer has rewritten the text, each
  * token there stands for all of the rewritten part. */
 #include "text/zones.h"
 

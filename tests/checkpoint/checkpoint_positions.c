@@ -217,8 +217,8 @@ static void left_alone(const char *before, const char *after)
     }
 }
 
-/* A run of SHORT, then LONG, equals a run that has the whole table in use: unmet rows have neither gradient nor moments, and
- * without weight decay they stay unchanged there, too.
+/* A run of SHORT, then LONG, equals a run that has the whole table in use. Unmet rows have neither gradient nor moments; without
+ * weight decay they stay unchanged there, too.
  *
  * Then SHORT again leaves rows with moments alone (moments would move rows in use further), and LONG takes them into use. */
 static void lengths_change(const struct layout *l, const char *base)

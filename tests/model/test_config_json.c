@@ -47,7 +47,7 @@ static void put(const char *text)
     "{\"architectures\": [\"LlamaForCausalLM\"], \"model_type\": \"llama\", \"vocab_size\": 300, \"hidden_size\": 64, " \
     "\"intermediate_size\": 96, "                                                                                       \
     "\"num_hidden_layers\": 2, \"num_attention_heads\": 4" more "}"
-/* The same shape as another Llama-like class. */
+/* A model of another Llama-like class in the same shape. */
 #define LIKE(type, more)                                                                                   \
     "{\"model_type\": \"" type "\", \"vocab_size\": 300, \"hidden_size\": 64, \"intermediate_size\": 96, " \
     "\"num_hidden_layers\": 2, \"num_attention_heads\": 4, \"num_key_value_heads\": 2" more "}"

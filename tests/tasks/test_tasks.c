@@ -96,7 +96,7 @@ static void check_tracking(const struct task_sample *s)
     assert_int_equal(sscanf(strstr((const char *)s->prompt.data + s->end, "value"), "value %7[0-9]", value), 1);
     for (int i = 0; i < n; i++) {
         int at = i, steps = 0;
-        while (from[at][0] >= 'A' && steps++ < n) /* to the variable that it comes from, which is assigned before it */
+        while (from[at][0] >= 'A' && steps++ < n) /* follows the assignments to the variable before, which is assigned earlier */
             for (int k = 0; k < n; k++)
                 if (strcmp(name[k], from[at]) == 0) {
                     assert_true(k < at);

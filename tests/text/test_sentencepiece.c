@@ -141,7 +141,7 @@ static void test_models(void **state)
     fclose(f);
 }
 
-/* ---- all of them ---- */
+/* ---- checks of every model ---- */
 
 static void each_model(void (*check)(const char *name, void *user), void *user)
 {
