@@ -11,8 +11,8 @@
 #include <string.h>
 
 /* Numbers of buffers that limit greedy packing. Its time grows with the number of buffers times the number that live at once. */
-#define FEW PACKER_FEW /* up to so many, all ways are tried; beyond, only the one that is best in most programs */
-#define MANY 20000     /* beyond so many, only the largest buffers are packed greedily */
+#define FEW PACKER_FEW /* buffers up to which all ways are tried; beyond, only the one that is mostly best */
+#define MANY 20000     /* buffers beyond which only the largest ones are packed greedily */
 
 /* Excess over the bytes that live at once up to which a packing is kept without trying others. */
 #define SWEEP_EXCESS 0.02      /* sweeps before greedy packing, more than FEW buffers */
