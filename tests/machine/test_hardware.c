@@ -1,4 +1,4 @@
-/* Machines: data sheets by name, files and their errors, what one rank gets. */
+/* Machines: data sheets by name, files and their errors, and a rank's share of a machine. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -50,7 +50,7 @@ static void presets(void **state)
     assert_int_equal(hardware_preset("2XA100-80", &h), OK);
     assert_string_equal(h.name, "a100-80");
     assert_int_equal(h.devices, 2);
-    assert_int_equal(hardware_preset("4xA100", &h), ERR_INVALID); /* begins two names, and is nearer to h100 */
+    assert_int_equal(hardware_preset("4xA100", &h), ERR_INVALID); /* two names begin so, although h100 is nearer */
     must_contain(status_message(), "Did you mean 4xa100-40 or 4xa100-80?");
     assert_int_equal(hardware_preset("2 x a100-80", &h), OK);
     assert_int_equal(h.devices, 2);
@@ -152,7 +152,7 @@ static void file_errors(void **state)
     }
 }
 
-/* What is written reads back as the same figures, to the six digits written. */
+/* Figures that are written to a file read back the same, to the six digits written. */
 static void round_trip(void **state)
 {
     (void)state;
@@ -202,7 +202,7 @@ static void parts_of_a_node(void **state)
     /* reading and writing at once: both together move 70% of the sum */
     near((c.lane_bytes[LANE_READ] + c.lane_bytes[LANE_WRITE]) / (2 * c.demand[LANE_READ][LINK_DRIVES]), h.both / 4);
 
-    /* two nodes of 8: a ring over both sends 8 of 15 blocks through the network, a gather 1/16 of what it sends */
+    /* two nodes of 8: a ring over both sends 8 of 15 blocks through the network; a gather sends 1/16 of its bytes through it */
     assert_int_equal(hardware_preset("16xa100-40", &h), OK);
     s = (struct plan_request){
         .hardware = &h, .mesh.degree[MESH_DP] = 1, .mesh.degree[MESH_ULYSSES] = 1, .mesh.degree[MESH_RING] = 16};
@@ -211,7 +211,7 @@ static void parts_of_a_node(void **state)
     near(c.lane_bytes[LANE_WORLD], h.inside); /* slower than 15 times the network */
     near(c.demand[LANE_WORLD][LINK_ACROSS], h.inside / (h.across * 15));
     assert_true(c.lane_seconds[LANE_RING] == h.across_seconds);
-    /* of 8 x 2 the eight lie within a node, the ring's two on two nodes: all it sends crosses */
+    /* on 8 x 2 ranks the eight lie within a node, the ring's two on two nodes: all its messages cross */
     s = (struct plan_request){
         .hardware = &h, .mesh.degree[MESH_DP] = 1, .mesh.degree[MESH_ULYSSES] = 8, .mesh.degree[MESH_RING] = 2};
     plan_cost_model(&s, &c);
@@ -219,7 +219,7 @@ static void parts_of_a_node(void **state)
     near(c.lane_bytes[LANE_RING], h.across);
 }
 
-/* Ranks beyond the devices share them. */
+/* Ranks beyond the number of devices share them. */
 static void shared_processors(void **state)
 {
     (void)state;
@@ -259,8 +259,8 @@ static void wide_backward_attention(void **state)
     assert_true(rate[1][1] < rate[1][0] && rate[1][2] < 0.5 * rate[1][0]);
 }
 
-/* A copy of cpu:discrete poisons its target and copies, 10 GB/s alone, 5 with the poison, within the link's time. Throttled, it
- * takes what was measured of such copies from compute, but no more than an unthrottled one. */
+/* A copy of cpu:discrete poisons its target and copies, 10 GB/s alone, 5 with the poison, within the link's time. A throttled
+ * copy takes the measured part from compute, but no more than an unthrottled one. */
 static void throttled_copies(void **state)
 {
     (void)state;
@@ -296,8 +296,7 @@ static void throttled_copies(void **state)
     near(c.demand[LANE_H2D][LINK_CORES], 0.5);
 }
 
-/* A processor multiplies bf16 with fp32 as fp32, however fast it multiplies bf16 with bf16; a device has a rate per storage type.
- */
+/* A CPU multiplies bf16 with fp32 as fp32, however fast it multiplies bf16 with bf16; a GPU has a rate per storage type. */
 static void mixed_products(void **state)
 {
     (void)state;
@@ -315,7 +314,7 @@ static void mixed_products(void **state)
     }
 }
 
-/* Whoever plans for tensor cores in fp32 by default is told what that costs; on a processor there is nothing to tell. */
+/* A plan for tensor cores in fp32, the default, says what that costs; for a CPU there is nothing to say. */
 static void slow_types_are_named(void **state)
 {
     (void)state;
@@ -337,7 +336,7 @@ static void slow_types_are_named(void **state)
     }
 }
 
-/* Unless a number is given, plans leave a part of the drives alone. */
+/* Plans leave a part of the drives alone, unless a number is given. */
 static void left_free(void **state)
 {
     (void)state;
@@ -352,7 +351,7 @@ static void left_free(void **state)
     }
 }
 
-/* What is said of a machine, in a buffer that the next call overwrites. */
+/* Returns the description of a machine, in a buffer that the next call overwrites. */
 static char *said_of(struct hardware *h, const struct plan_request *s)
 {
     static char text[1024];
@@ -379,7 +378,7 @@ static const char *described(const char *machine, const char *drives, int64_t ho
     return said_of(&h, &s);
 }
 
-/* The same of a file, unwrapped. */
+/* Returns the description of a machine from a file, unwrapped. */
 static const char *described_file(const char *yaml, int64_t nvme_max)
 {
     struct hardware h;
@@ -394,7 +393,7 @@ static const char *described_file(const char *yaml, int64_t nvme_max)
     return text;
 }
 
-/* A drive that nobody mentioned is said to be assumed, and a node's memory. */
+/* A description says that drives and a node's memory are assumed if nobody has named them. */
 static void what_is_there(void **state)
 {
     (void)state;
@@ -408,7 +407,7 @@ static void what_is_there(void **state)
     must_contain(described("rtx4090", "none", AUTO), "no nvme.");
 }
 
-/* So is what a file leaves to the data sheet. */
+/* A description says so, too, of fields that a file leaves to the data sheet. */
 static void what_a_file_leaves_out(void **state)
 {
     (void)state;
@@ -423,13 +422,13 @@ static void what_a_file_leaves_out(void **state)
     must_contain(described_file("like: cpu\n", AUTO), "host 8.0 GiB (assumed: --host-mem)");
 }
 
-/* A GPU's data sheet is found by what its driver calls it. */
+/* A GPU's data sheet is found by its driver's name for it. */
 static void names_of_drivers(void **state)
 {
     (void)state;
     static const struct {
         const char *driver, *preset;
-        double tflops; /* dense bf16 of the data sheet, which MFU refers to */
+        double tflops; /* dense bf16 of the data sheet, by which MFU is defined */
     } names[] = {
         {"NVIDIA H100 80GB HBM3", "h100", 989},
         {"NVIDIA H100 PCIe", "h100-pcie", 756},

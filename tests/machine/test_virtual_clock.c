@@ -10,14 +10,14 @@
 #include <math.h>
 #include <string.h>
 
-/* Sums of a few exact binary fractions and quotients of them. */
+/* Compares sums of a few exact binary fractions, and quotients of them. */
 static void near(double x, double expected)
 {
     if (!(fabs(x - expected) <= 1e-12 * (1 + fabs(expected))))
         fail_msg("%.17g instead of %.17g", x, expected);
 }
 
-/* One byte a second on every lane: an instruction lasts as many seconds as it has bytes. */
+/* Returns costs of one byte a second on every lane: an instruction lasts as many seconds as it has bytes. */
 static struct cost_model unit_costs(void)
 {
     struct cost_model m = {0};
@@ -41,7 +41,7 @@ static struct program *empty(void)
     return p;
 }
 
-/* Lanes in order, dependencies, releases: h2d 3 s, compute waits for it, 4 s; a second copy is held back until 5. */
+/* Lanes run in order, after dependencies and releases: h2d 3 s, compute waits for it, 4 s; a second copy is held back until 5. */
 static void alone(void **state)
 {
     (void)state;
@@ -68,7 +68,8 @@ static void alone(void **state)
     program_destroy(p);
 }
 
-/* Comm lanes that share a stream: in the program's order, which they have once prefetched instructions have no time of their own. */
+/* Comm lanes that share a stream run in the program's order. A program has one once prefetched instructions have no time of their
+ * own. */
 static void chained(void **state)
 {
     (void)state;
@@ -91,7 +92,8 @@ static void chained(void **state)
     program_destroy(p);
 }
 
-/* Both ask for the whole link: 6 and 2 seconds of work. Together from 0 to 4, each at half speed; the rest alone. */
+/* Two lanes with 6 and 2 seconds of work ask for the whole link. They run together from 0 to 4, each at half speed; the rest runs
+ * alone. */
 static void halves(void **state)
 {
     (void)state;
@@ -106,8 +108,8 @@ static void halves(void **state)
     program_destroy(p);
 }
 
-/* Compute takes all cores, a copy a quarter of them, which it gets: in its 2 s compute does 1.5 of its 5. A lane without demand
- * is not slowed. With a second one that asks for 0.9, compute and that one share the three quarters. */
+/* Compute takes all cores, a copy a quarter of them: in the copy's 2 s compute does 1.5 of its 5. A lane without demand is not
+ * slowed. A second copy that asks for 0.9 shares the other three quarters with compute. */
 static void uneven(void **state)
 {
     (void)state;
@@ -130,7 +132,7 @@ static void uneven(void **state)
     program_destroy(p);
 }
 
-/* Beside their share of the cores two copies of 2 s take half a second each, which compute loses. */
+/* Two copies of 2 s take half a second each from compute, beside their share of the cores. */
 static void wakes(void **state)
 {
     (void)state;
@@ -147,7 +149,7 @@ static void wakes(void **state)
     program_destroy(p);
 }
 
-/* What finds its lane idle, at first or after waiting, takes longer; what follows at once does not. */
+/* An instruction that finds its lane idle, at first or after waiting, takes longer; one that follows at once does not. */
 static void idle_lanes(void **state)
 {
     (void)state;
@@ -183,7 +185,7 @@ static void several_links(void **state)
     program_destroy(p);
 }
 
-/* A block a second on either I/O lane alone. */
+/* Returns costs of a block a second on either I/O lane alone. */
 static struct cost_model drive_costs(double demand)
 {
     struct cost_model m = unit_costs();
@@ -194,8 +196,8 @@ static struct cost_model drive_costs(double demand)
     return m;
 }
 
-/* One block beside 15 in flight gets a 16th of the drive, whether they are one extent or many. A queue is as long as the window
- * holds. What still waits for something is not in flight. */
+/* One block beside 15 in flight gets a 16th of the drive, whether they are one extent or many. A queue is at most as long as the
+ * window. An instruction that still waits is not in flight. */
 static void drives_by_bytes_in_flight(void **state)
 {
     (void)state;
@@ -222,8 +224,8 @@ static void drives_by_bytes_in_flight(void **state)
     program_destroy(p);
 }
 
-/* Beside writes of 4 blocks in flight reads of 16 leave them a quarter of their rate, and all of it where that is to be had: the
- * drive serves reads at their full rate and 4 blocks of writes in their 16 s. The other 12 follow. */
+/* Reads of 16 blocks in flight leave writes of 4 a quarter of their rate, or all of it if the drive has that to spare. This drive
+ * serves reads at their full rate and 4 blocks of writes in their 16 s. The other 12 blocks follow. */
 static void writes_yield(void **state)
 {
     (void)state;
@@ -262,7 +264,7 @@ static void curves(void **state)
     near(attention_rate(a, OP_ATTN_BWD, 512, 100), 60);
 }
 
-/* Work over rate, plus the fixed part. */
+/* An instruction costs its work over the rate, plus the fixed part. */
 static void costs(void **state)
 {
     (void)state;
@@ -281,7 +283,7 @@ static void costs(void **state)
     near(cost_seconds(&m, &in, &call), 8.25);
 }
 
-/* Values of another width than keys: as they are on processors; on GPUs as wide as the wider one, in FLOPs and in rate. */
+/* Values of another width than keys cost as they are on CPUs; on GPUs both are as wide as the wider one, in FLOPs and in rate. */
 static void widths(void **state)
 {
     (void)state;
@@ -301,9 +303,9 @@ static void widths(void **state)
     near(cost_seconds(&m, &in, &call), 55.0 * 10 * 192 / 4);
 }
 
-/* Second lines. A message of 3 s is reduced from compute's first 2 s and added to another sum in 1 s: that runs once it may and compute
- * is free, before what stood ahead of it. The reduction goes before a gather that compute is far from needing, and after one that it
- * is about to need. */
+/* Second lines. A message of 3 s is reduced from compute's first 2 s and added to another sum in 1 s. The sum runs as soon as it
+ * may and compute is free, before work that stood ahead of it. The reduction goes before a gather that compute is far from
+ * needing, and after one that it is about to need. */
 static void second_lines(void **state)
 {
     (void)state;

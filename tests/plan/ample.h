@@ -1,4 +1,4 @@
-/* Plans of small models with ample memory, and comparing what is said of them. Included after cmocka.h. */
+/* Plans of small models with ample memory, and comparisons of their figures. Included after cmocka.h. */
 #ifndef LTRAIN_TESTS_PLAN_AMPLE_H
 #define LTRAIN_TESTS_PLAN_AMPLE_H
 
@@ -25,7 +25,7 @@ static inline struct model *model_for(enum model_family family, int layers)
     return m;
 }
 
-/* Sums of doubles in another order: rounding of a few thousand additions. */
+/* Compares sums of doubles in another order, up to the rounding of a few thousand additions. */
 static inline void near(double a, double b)
 {
     if (fabs(a - b) > 1e-9 * (fabs(a) + fabs(b)))

@@ -1,5 +1,4 @@
-/* Placements as points of a small design space, and the small models they are tried on. Shared by the tests of plan and engine.
- */
+/* Placements as points of a small design space, and the small models for them. Shared by the tests of plan and engine. */
 #ifndef LTRAIN_TESTS_PLAN_CELLS_H
 #define LTRAIN_TESTS_PLAN_CELLS_H
 
@@ -15,7 +14,8 @@
 enum factor { F_PARAMS, F_GRADS, F_OPTIM, F_ACTS, F_ALPHA, F_PREFETCH, F_UPDATE, F_DEVICE, F_INPUTS, F_CARRY, FACTORS };
 static const int LEVELS[FACTORS] = {3, 3, 3, 3, 3, 3, 2, 2, 3, 3};
 
-/* Levels by name. What is not named is 0: on the device, which computes on the memory of the host and updates, all inputs kept. */
+/* Levels by name. A factor that is not named is 0: on a device that computes on the host's memory and updates, with all inputs
+ * kept. */
 enum { ON_DEVICE, ON_HOST, ON_DRIVES };                /* params, grads, optim, acts */
 enum { KEEP_ALL, KEEP_HALF, KEEP_NONE };               /* alpha: 1, 1/2, 0 */
 enum { AHEAD_AUTO, AHEAD_0, AHEAD_1 };                 /* prefetch distance */
@@ -23,7 +23,7 @@ enum { INPUTS_ALL, INPUTS_HALF, INPUTS_THIRD };        /* layers that keep their
 enum { PASS_WITH_ACTS, PASS_ON_HOST, PASS_ON_DEVICE }; /* hidden states between layers; no farther away than activations */
 #define EVERYTHING(tier) .params = tier, .grads = tier, .optim = tier, .acts = tier
 
-/* Beside the factors, where a model has both kinds of layers: what those with the window and the others keep. */
+/* A further factor, for models with both kinds of layers: the share of chunks kept by layers with a window, and by the others. */
 enum { KINDS_ALIKE, KINDS_NONE_AND_ALL, KINDS_ALL_AND_NONE, KINDS_HALF_AND_ALL };
 
 struct cell {
@@ -37,7 +37,7 @@ struct cell {
 };
 _Static_assert(offsetof(struct cell, carry) == F_CARRY * sizeof(int), "a field for every factor");
 
-/* Where hidden states between layers lie: level 0 is with the activations. */
+/* Returns the tier of hidden states between layers; level 0 is with the activations. */
 static inline int cell_carry(const struct cell *c)
 {
     int away = 2 - c->level[F_CARRY];
@@ -78,7 +78,7 @@ static inline void cell_apply(const struct cell *c, struct plan_request *s)
     s->keep_inputs = c->level[F_INPUTS] + 1;
 }
 
-/* What those that run plan for; shared by all that a test makes. */
+/* Returns the target that executed plans are made for; all plans of a test share it. */
 static inline struct target *cell_target(void)
 {
     static struct target t;
@@ -86,7 +86,7 @@ static inline struct target *cell_target(void)
     return &t;
 }
 
-/* Tiny tiles: row chunks of 32 with a short last one, one head a tile, several groups a unit. */
+/* Sets tiny tiles: row chunks of 32 with a short last one, one head a tile, several groups a unit. */
 static inline void cell_settings(struct plan_request *s, int64_t seq_len, enum dtype dtype)
 {
     plan_request_defaults(s, seq_len);
@@ -103,7 +103,7 @@ static inline void cell_settings(struct plan_request *s, int64_t seq_len, enum d
     s->dtype = dtype;
 }
 
-/* Products large enough that drives matter; for plans only. */
+/* Creates a model with products large enough that drives matter; for plans only. */
 static inline enum status cell_wide_model(int layers, int positions, struct model **out)
 {
     const struct model_config c = {.family = FAMILY_LLAMA,
@@ -122,7 +122,7 @@ static inline enum status cell_wide_model(int layers, int positions, struct mode
     return model_create(&c, NULL, 0, out);
 }
 
-/* 4 query heads on 2 KV heads, untied; or GPT-2 (tied, biases, learned positions, 2 heads). */
+/* Creates a model with 4 query heads on 2 KV heads, untied; or GPT-2 (tied, biases, learned positions, 2 heads). */
 static inline enum status cell_model(enum model_family family, int layers, struct model **out)
 {
     struct model_config c;
@@ -167,7 +167,7 @@ static inline enum status cell_model(enum model_family family, int layers, struc
     return model_create(&c, NULL, 0, out);
 }
 
-/* Small, with a table of learned positions that takes 8 MiB in fp32 as a whole. */
+/* Creates a small model with a table of learned positions that takes 8 MiB in fp32 as a whole. */
 static inline enum status long_table_model(struct model **out)
 {
     const struct model_config c = {.family = FAMILY_GPT2,
@@ -186,7 +186,7 @@ static inline enum status long_table_model(struct model **out)
     return model_create(&c, NULL, 0, out);
 }
 
-/* The number of the combination of levels that a cell has of the factors in a set. */
+/* Returns the number of the combination of levels that a cell has for the factors in a set. */
 static inline int cell_combination(const struct cell *c, int set)
 {
     int combination = 0;
@@ -196,8 +196,9 @@ static inline int cell_combination(const struct cell *c, int set)
     return combination;
 }
 
-/* A design in which every combination of levels of any `strength` factors (2 to 4) occurs: greedily, the best of several random
- * cells each time. The first cell is all zeros (everything resident). Returns the number of cells, or -1 where max is too small. */
+/* Makes a design in which every combination of levels of any `strength` factors (2 to 4) occurs: greedily, the best of several
+ * random cells each time. The first cell is all zeros (everything resident). Returns the number of cells, or -1 if max is too
+ * small. */
 static inline int cells_covering(struct cell *out, int max, int strength, uint64_t seed)
 {
     static char covered[1 << FACTORS][81];

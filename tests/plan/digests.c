@@ -27,10 +27,10 @@
 
 enum { LINE = 2048 };
 
-static FILE *recorded; /* what is compared with, or written */
+static FILE *recorded; /* file of the recorded digests, read or written */
 static int recording, skipping, differ, compared;
 
-/* The portable kernels' scratch, for four threads. */
+/* Returns the portable kernels' scratch, for four threads. */
 static int64_t workspace(const struct target *t, enum op_kind op, const struct op_attrs *a, int members)
 {
     const struct target here = backend_cpu_target(t->threads);
@@ -55,7 +55,8 @@ static int64_t workspace(const struct target *t, enum op_kind op, const struct o
 
 static struct target portable = {.workspace = workspace, .threads = 4};
 
-/* Lines are in the order in which they were recorded; those of long plans are passed over unless they are asked for. */
+/* Compares or records a line. Lines are in the order in which they were recorded; those of long plans are passed over unless they
+ * are asked for. */
 static void line_is(const char *line)
 {
     char want[LINE];
@@ -79,7 +80,7 @@ static void line_is(const char *line)
     differ++;
 }
 
-/* Without the seconds that planning took. */
+/* Returns a digest of a plan's printed text, without the seconds that planning took. */
 static uint64_t text_digest(struct plan *plan, const struct model *m, const struct plan_request *s, int explain)
 {
     char *text = NULL;
@@ -102,7 +103,7 @@ static uint64_t text_digest(struct plan *plan, const struct model *m, const stru
     return h;
 }
 
-/* said: whether what is printed of it counts, too. */
+/* Compares or records the line of a plan. said: its printed text counts, too. */
 static void plan_is(const char *name, struct plan *plan, const struct model *m, const struct plan_request *s, int said,
                     int explain)
 {

@@ -1,5 +1,5 @@
-/* Models wide enough that memory is worth counting, and plans of them that are verified, keep to their limits or are refused
- * well. Included after cmocka.h. */
+/* Models wide enough that memory is worth counting. Their plans are verified, and keep to their limits or are refused well.
+ * Included after cmocka.h. */
 #ifndef LTRAIN_TESTS_PLAN_FIT_H
 #define LTRAIN_TESTS_PLAN_FIT_H
 
@@ -13,7 +13,7 @@ static const enum model_family FAMILIES[] = {FAMILY_LLAMA, FAMILY_GPT2};
 static const char *const FAMILY_NAMES[] = {"llama", "gpt2"};
 enum { AMPLE = 1 << 30 };
 
-/* Wide enough that buffers are larger than their alignment. */
+/* Creates a model so wide that buffers are larger than their alignment. */
 static inline struct model *wide_model(enum model_family family, int layers)
 {
     struct model_config c = {.family = family,
@@ -63,7 +63,7 @@ static inline void check_limits(const struct plan *plan, const int64_t limit[TIE
         assert_true(plan->arena[plan->misfit] > limit[plan->misfit]);
 }
 
-/* The refusal names the tier, what is needed and the flag that gives more. */
+/* Checks that the refusal names the tier, the need and the flag that gives more. */
 static inline void check_refusal(const struct plan *plan, const struct model *m, const struct plan_request *s)
 {
     static const char *const flag[] = {"--device-mem", "--host-mem", "--nvme-max"};

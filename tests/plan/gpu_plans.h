@@ -1,4 +1,4 @@
-/* Plans of all presets for all data sheets of GPUs, as tests of kernels' operands go through them. Nothing is executed. */
+/* Plans of all presets for all data sheets of GPUs, for tests of kernels' operands. Nothing is executed. */
 #ifndef LTRAIN_TESTS_PLAN_GPU_PLANS_H
 #define LTRAIN_TESTS_PLAN_GPU_PLANS_H
 
@@ -16,7 +16,7 @@ struct gpu_question {
     int64_t tokens, rows;        /* rows: of a chunk; 0: AUTO */
     enum offload at;
     int mesh[MESH_DIMS];
-    int heads; /* of a tile; 0: AUTO */
+    int heads; /* heads of a tile; 0: AUTO */
 };
 
 typedef void gpu_plan_check(const struct plan *plan, const struct target *t, const char *model);
@@ -60,7 +60,7 @@ static inline void gpu_plan(const struct gpu_question *q, gpu_plan_check *check)
     model_destroy(m);
 }
 
-/* Whether a sentence that lists all of them between two words, with commas, lists no others than these. */
+/* Checks that the error sentence lists, between two words and with commas, no other names than these. */
 static inline void gpu_plans_have_all(const char *from, const char *to, const char *const *have, int n)
 {
     char list[512], *word, *rest = list;
@@ -77,8 +77,8 @@ static inline void gpu_plans_have_all(const char *from, const char *to, const ch
     }
 }
 
-/* Every preset three times, each time on another machine, so that all data sheets have their turn; everything on the device, in
- * host memory, on nvme. With LTRAIN_LONG all presets on all data sheets. */
+/* Plans every preset three times, each time on another machine, so that all data sheets have their turn: everything on the
+ * device, in host memory, on nvme. With LTRAIN_LONG all presets on all data sheets. */
 static inline void gpu_plans_of_presets(gpu_plan_check *check)
 {
     static const char *const presets[] = {"tiny", "25m", "125m", "1b", "8b", "gpt2-tiny", "gpt2-125m", "gpt-25b"};
@@ -101,7 +101,7 @@ static inline void gpu_plans_of_presets(gpu_plan_check *check)
     }
 }
 
-/* Shared by ranks. */
+/* Plans for meshes of several ranks. */
 static inline void gpu_plans_of_meshes(gpu_plan_check *check)
 {
     static const struct gpu_question questions[] = {{"1b", "h200", 16 << 10, 0, OFFLOAD_CPU, {2, 1, 1}, 0},

@@ -1,5 +1,5 @@
-/* What must not matter beyond rounding, or not at all: how a batch is cut into micro-batches, and when a pending update is
- * applied. */
+/* Choices that may change nothing beyond rounding, or nothing at all: the cut of a batch into micro-batches, and the moment of a
+ * pending update. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -27,7 +27,7 @@ static void start(struct rig *r, enum model_family family, enum dtype dtype, int
         fail_msg("%s", status_message());
 }
 
-/* All of them one after the other; each one's rows keep their documents. */
+/* Joins all parts one after the other; each part's rows keep their documents. */
 static void join(const struct sequence *part, struct sequence *whole)
 {
     sequence_alloc(whole, N * S);
@@ -44,7 +44,7 @@ static void join(const struct sequence *part, struct sequence *whole)
         whole->n_targets += part[i].n_targets;
 }
 
-/* Norm-wise relative difference of all gradients. */
+/* Returns the norm-wise relative difference of all gradients. */
 static double gradient_difference(struct rig *a, struct rig *b)
 {
     double d = 0, n = 0;
@@ -111,7 +111,7 @@ static void accumulation_is_a_larger_batch(void **state)
         }
 }
 
-/* The update woven into the next forward, or alone before a plain step: the same bits. */
+/* An update within the next forward pass, or alone before a plain step, gives the same bits. */
 static void check_flush(enum model_family family, enum dtype dtype, int accum, const struct cell *c)
 {
     uint64_t digest[2];

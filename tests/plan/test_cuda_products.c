@@ -1,5 +1,5 @@
-/* Products of all presets' programs for GPUs, as plans have them: each is one that cuBLASLt takes, its operands lie where leading
- * dimensions promise, and there is scratch enough. Nothing is computed. */
+/* Products of all presets' programs for GPUs: cuBLASLt takes each, its operands lie as leading dimensions promise, and there is
+ * scratch enough. Nothing is computed. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -13,7 +13,7 @@ static struct {
     int calls, casts, slabs, odd, kinds[2][2][2];
 } seen;
 
-/* Where argument `arg` begins, in its tier's arena, and its bytes. */
+/* Returns the first byte of argument `arg`, in its tier's arena, and the number of its bytes. */
 static int64_t argument(const struct program *p, const struct instr *in, int arg, int64_t *bytes)
 {
     int64_t at = -1;
@@ -81,7 +81,7 @@ static void every_preset(void **state)
     assert_int_equal(seen.kinds[0][0][0] + seen.kinds[0][0][1], 0);
 }
 
-/* Shared by ranks, and chunks so long that operands are cast in slabs. */
+/* Meshes of several ranks, and chunks so long that operands are cast in slabs. */
 static void meshes_and_long_chunks(void **state)
 {
     (void)state;

@@ -1,4 +1,4 @@
-/* Memory: arenas against the lower bound of live bytes, budgets too small, refusals, finer tiles. */
+/* Memory: arenas compared with the lower bound of live bytes, budgets too small, refusals, finer tiles. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -62,7 +62,7 @@ static void packing(void **state)
 
 /* --- Slow links --- */
 
-/* The step on a machine, by the program's waits or by its data alone, as if memory had no end. */
+/* Returns the seconds of the step on a machine, by the program's waits or by its data alone, as if memory had no end. */
 static double step_on(struct program *p, const struct cost_model *cost, int endless)
 {
     struct deps d;
@@ -72,8 +72,9 @@ static double step_on(struct program *p, const struct cost_model *cost, int endl
     return seconds;
 }
 
-/* Activations go to the host nearly as fast as they are made. Where memory is ample, links slower than planned for take what
- * their bytes take; of the next level, whose memory suffices for the planned speed, more: compute waits for memory, too. */
+/* Activations go to the host nearly as fast as they are made. With ample memory, links slower than planned for take no longer
+ * than their bytes do. At the next level, whose memory suffices for the planned speed, they take longer: compute waits for
+ * memory, too. */
 static void slow_links_find_room(void **state)
 {
     (void)state;
@@ -129,7 +130,7 @@ static void other_tiers(void **state)
     model_destroy(m);
 }
 
-/* A refused resident plan is told which offload would do; that one fits. */
+/* The refusal of a resident plan names an offload that fits. */
 static void refusal_names_a_change(void **state)
 {
     (void)state;
@@ -154,7 +155,7 @@ static void refusal_names_a_change(void **state)
     model_destroy(m);
 }
 
-/* A budget that the grid of model and length exceeds is met by a finer one, and said so. */
+/* A budget that the default grid exceeds is met by a finer one, and the text says so. */
 static void tight_budgets_refine(void **state)
 {
     (void)state;
@@ -190,7 +191,7 @@ static void tight_budgets_refine(void **state)
     model_destroy(m);
 }
 
-/* Host memory is what the default grid lacks; on a finer one the device holds what is too much there. */
+/* The default grid lacks host memory; on a finer one the device holds the excess. */
 static void finer_where_the_host_is_short(void **state)
 {
     (void)state;

@@ -1,4 +1,4 @@
-/* Memory: ever less of the device until nothing fits. */
+/* Memory: ever less device memory until nothing fits. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -7,7 +7,7 @@
 #include "extent.h"
 #include "plan/fit.h"
 
-/* Budgets of the device from ample to none. Both families and both devices; with LTRAIN_LONG Llama on the discrete one, too. */
+/* Device budgets from ample to none, for both families and both devices; with LTRAIN_LONG Llama on the discrete one, too. */
 static void device_ladder(void **state)
 {
     (void)state;
@@ -28,7 +28,7 @@ static void device_ladder(void **state)
             int fitted = 1, rungs = 0;
             while (limit[TIER_DEVICE] > 4096) {
                 plan = fit(m, &s, limit);
-                /* less memory never fits what more did not */
+                /* less memory never fits if more did not */
                 assert_true(fitted || !plan->fits);
                 fitted = plan->fits;
                 rungs += fitted;

@@ -35,7 +35,7 @@ static struct plan *longest(const struct model *m, struct plan_request *s, int r
     return plan;
 }
 
-/* With mesh and tiles left open, or as the longest plan says that they are to be given. */
+/* Tells whether a length fits, with mesh and tiles left open, or as the longest plan gives them. */
 static int fits(const struct model *m, int ranks, int64_t tokens, const int64_t limit[TIERS], const struct plan *like)
 {
     struct plan_request t;
@@ -58,7 +58,7 @@ static int fits(const struct model *m, int ranks, int64_t tokens, const int64_t 
     return fits;
 }
 
-/* The device runs out, without drives, with them, and on two ranks. */
+/* The next length does not fit: the device runs out, without drives, with them, and on two ranks. */
 static void the_next_one_does_not_fit(void **state)
 {
     (void)state;
@@ -95,11 +95,11 @@ static void the_next_one_does_not_fit(void **state)
         plan_destroy(plan);
     }
     print_message("of two ranks %d with another mesh or other tiles\n", others);
-    assert_true(others > 0); /* where the usual ones do not reach as far, which depends on the processor's workspace */
+    assert_true(others > 0); /* some need others: which ones depends on the processor's workspace */
     model_destroy(m);
 }
 
-/* A plan that does not fit, of the shortest; and a model that knows fewer positions is an error. */
+/* If nothing fits, the plan is that of the shortest length; a model that knows fewer positions is an error. */
 static void nothing_fits(void **state)
 {
     (void)state;
@@ -142,7 +142,7 @@ static void positions_are_sized(void **state)
     model_destroy(m);
 }
 
-/* 32 layers of 64 chunks: too many to be tried whole. */
+/* Creates a model with 32 layers of 64 chunks: too many to be tried whole. */
 static struct model *many_pieces(struct plan_request *s)
 {
     struct model *m;
@@ -154,8 +154,8 @@ static struct model *many_pieces(struct plan_request *s)
     return m;
 }
 
-/* A trial of fewer layers says within a percent what all of them need, also where layers whose inputs are kept and others take
- * turns: what a turn needs once was counted with every layer. */
+/* A trial of fewer layers needs within a percent what all of them need, also if layers whose inputs are kept and others take
+ * turns. The need that arises once a turn was counted with every layer. */
 static void trials_know_what_turns_need(void **state)
 {
     (void)state;
@@ -188,7 +188,7 @@ static void trials_know_what_turns_need(void **state)
     model_destroy(m);
 }
 
-/* What drives, or a host without drives, are many times too small for lies elsewhere. */
+/* Values for which drives, or a host without drives, are many times too small lie elsewhere. */
 static void small_tiers_do_no_harm(void **state)
 {
     (void)state;

@@ -1,4 +1,4 @@
-/* The longest sequence of presets on a GPU of which little is left. */
+/* The longest sequence of presets on a GPU with little memory left. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -9,7 +9,7 @@
 #include "plan/max_seq.h"
 #include "plan/plan.h"
 
-/* A preset on a data sheet's GPU of which little is there: what is longest, and whether a length fits. */
+/* A preset on a data sheet's GPU with little memory: its longest length, and whether a length fits. */
 struct little {
     struct model *m;
     struct hardware h;
@@ -51,7 +51,7 @@ static int little_fits(const struct little *l, int64_t tokens)
     return fits;
 }
 
-/* Host memory is what the default grid lacks beyond 19,456 tokens; a finer one leaves more of it on the device. */
+/* Beyond 19,456 tokens the default grid lacks host memory; a finer one leaves more of the activations on the device. */
 static void finer_tiles_where_the_host_is_too_small(void **state)
 {
     (void)state;
@@ -64,7 +64,7 @@ static void finer_tiles_where_the_host_is_too_small(void **state)
     model_destroy(l.m);
 }
 
-/* An eighth of 5,120 tokens is less than a step. */
+/* Short lengths grow: an eighth of 5,120 tokens is less than a step. */
 static void short_lengths_grow(void **state)
 {
     (void)state;
@@ -77,7 +77,8 @@ static void short_lengths_grow(void **state)
     model_destroy(l.m);
 }
 
-/* Of smallest placements 14,336 tokens are the longest; a whole search finds room for more, as it does where they are given. */
+/* No longer length fits if it is given. By smallest placements 14,336 tokens are the longest; a whole search finds room for more,
+ * with and without a given length. */
 static void lengths_given_fit_no_farther(void **state)
 {
     (void)state;
@@ -92,7 +93,7 @@ static void lengths_given_fit_no_farther(void **state)
     model_destroy(l.m);
 }
 
-/* Only those whose names match the argument, or with --skip those that do not. */
+/* Runs the tests whose names match the argument, or with --skip the others. */
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(finer_tiles_where_the_host_is_too_small),

@@ -1,5 +1,5 @@
-/* The verifier and value numbers on the planner's own programs: accepted as they are, rejected with any wait less and with
- * planted faults. */
+/* The verifier and value numbers on the planner's own programs: they are accepted as they are, and rejected with any wait less
+ * and with planted faults. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -50,7 +50,7 @@ static struct plan *make_plan(enum model_family family, int layers, enum dtype d
     return plan;
 }
 
-/* Every program of sets with and without accumulation, over all cells. */
+/* Visits every program of sets with and without accumulation, over all cells. */
 typedef void program_visitor(const struct program *p, const struct cell *c, void *user);
 
 static void visit_programs(int layers, int n_cells, program_visitor *visit, void *user)
@@ -84,7 +84,7 @@ static void accepted(void **state)
     assert_int_equal(n, 2 * N_CELLS * 6); /* step, update+step, flush, evaluation; more, last */
 }
 
-/* Whether rows of what an operand of instruction i writes are read by somebody or stay. */
+/* Tells whether somebody reads rows that an operand of instruction i writes, or whether they stay. */
 static int is_used(const struct program *p, int i, const struct operand *o, int64_t row0, int64_t row1)
 {
     if (o->buffer < p->n_persistent)
@@ -118,7 +118,7 @@ static void expect_nothing_in_vain(const struct program *p, const struct cell *c
     }
 }
 
-/* Where layers' inputs and attention outputs stay nearer than activations live, an evaluation does not send them there. */
+/* An evaluation does not send layers' inputs and attention outputs to the activations' tier if they stay in a nearer one. */
 static void evaluation_saves_nothing(void **state)
 {
     static const enum residency pairs[][2] = {{RES_HOST, RES_DEVICE}, {RES_NVME, RES_DEVICE}, {RES_NVME, RES_HOST}};
@@ -175,7 +175,7 @@ static void expect_waits_needed(const struct program *p, const struct cell *c, v
     w->weakened += tried;
 }
 
-/* Every wait (3000 of programs with more): one layer in all placements, two layers of the smallest. */
+/* Every wait is needed (3000 of programs with more): one layer in all placements, two layers in the smallest. */
 static void waits_are_needed(void **state)
 {
     (void)state;
@@ -224,7 +224,8 @@ static void expect_rejected(struct program *q, const struct cell *c, const char 
     ++*count;
 }
 
-/* When a buffer's first byte is in use for certain: written by `first`, read by `last`. Positions in the program, -1: none. */
+/* Times at which a buffer's first byte is in use for certain: written by `first`, read by `last`. Positions in the program; -1:
+ * none. */
 struct use {
     int first, last; /* last: before it is written anew */
     int again;
@@ -249,7 +250,7 @@ static struct use *find_uses(const struct program *p)
     return u;
 }
 
-/* A buffer moved onto another one between that one's write and its last read. */
+/* Moves a buffer onto another one between that one's write and its last read. */
 static void plant_addresses(const struct program *p, struct program *q, const struct cell *c, int *count)
 {
     struct use *u = find_uses(p);
@@ -297,7 +298,7 @@ static void plant_operands(const struct program *p, struct program *q, const str
                 plant_operand(p, q, i, k, c, count);
 }
 
-/* Whether an earlier copy left the same rows at the same address: they may still be there. */
+/* Tells whether an earlier copy left the same rows at the same address: they may still be there. */
 static int was_there(const struct program *p, int i, const struct operand *o)
 {
     for (int j = 0; j < i; j++)
@@ -312,7 +313,7 @@ static int was_there(const struct program *p, int i, const struct operand *o)
     return 0;
 }
 
-/* Copies that leave out their last row. */
+/* Plants copies that leave out their last row. */
 static void plant_short_copies(const struct program *p, struct program *q, const struct cell *c, int *count)
 {
     int made = 0;

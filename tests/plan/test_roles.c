@@ -1,4 +1,4 @@
-/* The programs of whole meshes: all ranks' collectives meet, and one rank's deviation never goes unnoticed. */
+/* Programs of whole meshes: all ranks' collectives meet, and one rank's deviation never goes unnoticed. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

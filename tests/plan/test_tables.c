@@ -1,4 +1,4 @@
-/* Plans at the far end: what is beyond a program's tables does not fit, and coarser tiles are tried. */
+/* Plans at the far end: a program that exceeds its tables does not fit, and coarser tiles are tried. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -15,7 +15,7 @@
 
 static const int64_t AMPLE[TIERS] = {INT64_MAX / 4, INT64_MAX / 4, INT64_MAX / 4};
 
-/* Seven heads make seven tiles, or one. */
+/* Creates a model with seven heads, which make seven tiles, or one. */
 static struct model *seven_heads(int layers)
 {
     const struct model_config c = {.family = FAMILY_LLAMA,
@@ -36,7 +36,8 @@ static struct model *seven_heads(int layers)
     return m;
 }
 
-/* A tensor of a long ring is written some twelve times a layer, member and head tile, and 2^18 times are the most. */
+/* Coarser tiles are tried: a tensor of a long ring is written some twelve times a layer, member and head tile, and 2^18 versions
+ * are the most. */
 static void coarser_tiles_are_tried(void **state)
 {
     (void)state;
@@ -61,7 +62,7 @@ static void coarser_tiles_are_tried(void **state)
     model_destroy(m);
 }
 
-/* 80 layers of 64 heads in 64 row chunks are more pieces of attention than are planned for. */
+/* Many heads take longer chunks: 80 layers of 64 heads in 64 row chunks are more pieces of attention than are planned for. */
 static void many_heads_take_longer_chunks(void **state)
 {
     (void)state;
@@ -91,7 +92,7 @@ static void many_heads_take_longer_chunks(void **state)
     model_destroy(m);
 }
 
-/* The residual stream of 2^30 tokens has 2^44 bytes. */
+/* The residual stream of 2^30 tokens has 2^44 bytes, and no buffer may be that large. */
 static void no_buffer_is_that_large(void **state)
 {
     (void)state;
@@ -110,7 +111,7 @@ static void no_buffer_is_that_large(void **state)
     model_destroy(m);
 }
 
-/* The search for the longest sequence comes to the end of the tables, not of memory, and says so. */
+/* The search for the longest sequence ends at the tables, not at memory, and says so. */
 static void longest_ends_at_the_tables(void **state)
 {
     const struct model_config c = {.family = FAMILY_LLAMA,

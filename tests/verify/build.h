@@ -23,7 +23,7 @@ static inline int build_buffer(struct program *p, enum tier t, int64_t address, 
     return b;
 }
 
-/* Rows [row0, row1) of a tensor at `offset` of a buffer. An update makes version + 1. */
+/* Adds rows [row0, row1) of a tensor at `offset` of a buffer as an operand. An update makes version + 1. */
 static inline void build_operand(struct program *p, int arg, enum access access, int buffer, int64_t offset, int tensor, int version, int64_t row0, int64_t row1)
 {
     struct operand o = {.arg = (uint32_t)arg, .access = access, .buffer = buffer, .tensor = tensor, .version = version, .offset = offset, .row0 = row0};
@@ -31,7 +31,7 @@ static inline void build_operand(struct program *p, int arg, enum access access,
     program_add_operand(p, o);
 }
 
-/* A copy of rows [row0, row1) from one buffer's `from` to another's `to`. */
+/* Adds a copy of rows [row0, row1) from one buffer's `from` to another's `to`. */
 static inline void build_copy(struct program *p, enum lane lane, int src, int64_t from, int dst, int64_t to, int tensor, int version, int64_t row0, int64_t row1)
 {
     program_add_instr(p, OP_COPY, lane);
@@ -39,13 +39,13 @@ static inline void build_copy(struct program *p, enum lane lane, int src, int64_
     build_operand(p, 1, ACCESS_WRITE, dst, to, tensor, version, row0, row1);
 }
 
-/* The last instruction waits. */
+/* Lets the last instruction wait. */
 static inline void build_wait(struct program *p, enum lane lane, int64_t ticket)
 {
     program_add_wait(p, p->n_instrs - 1, (struct wait){lane, (int32_t)ticket});
 }
 
-/* On nvme the rows are an extent of their own. */
+/* Adds a binding; on nvme the rows are an extent of their own. */
 static inline void build_bind(struct program *p, int live_out, int buffer, int64_t offset, int tensor, int version, int64_t row0, int64_t row1)
 {
     struct binding b = {.buffer = buffer, .tensor = tensor, .version = version, .offset = offset, .row0 = row0, .row1 = row1};

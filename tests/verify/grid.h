@@ -13,7 +13,7 @@ struct grid {
     int32_t role[GRID_RANKS], group[3][GRID_RANKS], member[3][GRID_RANKS]; /* by lane - LANE_WORLD */
 };
 
-/* Rank (d * ring + i) * ulysses + j, all of role 0. */
+/* Makes a mesh of ranks (d * ring + i) * ulysses + j, all of role 0. */
 static inline void grid_make(struct grid *g, int dp, int ring, int ulysses)
 {
     int n = dp * ring * ulysses;

@@ -83,7 +83,7 @@ void mutate_drop(struct program *p, enum lane lane, int k)
     }
 }
 
-/* Number `i` of `total`, thinned out to `max`. */
+/* Tells whether number `i` of `total` is chosen, thinned out to `max`. */
 static int chosen(int i, int total, int max)
 {
     return max <= 0 || total <= max || (int64_t)(i + 1) * max / total != (int64_t)i * max / total;
@@ -142,7 +142,7 @@ int mutate_weaken_waits(const struct program *p, int max, int *tried)
 
 /* --- Wrong meanings --- */
 
-/* Swaps what operands a and b of the instruction name, keeping their arguments. */
+/* Swaps the operands a and b of the instruction, which keep their arguments. */
 static int swap_inputs(struct program *q, const struct instr *in, int a, int b)
 {
     struct operand *x = &q->operands[in->first_operand + a], *y = &q->operands[in->first_operand + b], t = *x;
@@ -157,7 +157,7 @@ static int swap_inputs(struct program *q, const struct instr *in, int a, int b)
     return 1;
 }
 
-/* The input one row further down its tensor and its buffer. */
+/* Takes the input one row further down its tensor and its buffer. */
 static int shift_input(struct program *q, const struct instr *in, int k)
 {
     struct operand *o = &q->operands[in->first_operand + k];
@@ -171,7 +171,7 @@ static int shift_input(struct program *q, const struct instr *in, int k)
     return 1;
 }
 
-/* Accumulating instead of writing, or the reverse. */
+/* Lets the op accumulate instead of writing, or the reverse. */
 static int flip_accumulate(struct program *q, struct instr *in)
 {
     struct op_attrs *a = mutate_attrs(q, in);

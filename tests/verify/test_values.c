@@ -83,7 +83,7 @@ static void add_norm(struct program *p, const struct tensors *t, const struct bu
     build_operand(p, 2, ACCESS_READ, b->w, 0, t->w, 0, 0, 1);
 }
 
-/* h in the given buffer at `offset`. */
+/* Adds the rest of the computation, with h in the given buffer at `offset`. */
 static void add_rest(struct program *p, const struct tensors *t, const struct buffers *b, int h, int64_t offset, int version)
 {
     program_add_instr(p, OP_GEMM, LANE_COMPUTE);
@@ -106,7 +106,7 @@ static void bind_sum(struct program *p, const struct tensors *t, const struct bu
     build_bind(p, 1, b->small, 2048, t->sum, 0, 0, 1);
 }
 
-/* Everything stays on the device. */
+/* Makes the program in which everything stays on the device. */
 static struct program *resident(void)
 {
     struct program *p = build_begin("resident", 16 * PAGE, 8 * PAGE, 8 * PAGE);
@@ -126,8 +126,9 @@ static struct program *resident(void)
     return p;
 }
 
-/* h, both chunks in one, goes by way of the host and nvme and comes back by three copies; the second half of y leaves for the host; other tensor numbers,
- * versions, addresses, order; zeros made in two pieces. Tickets: compute 1 norm, 2 norm, 3 fill, 4 fill, 5 gemm, 6 rope, 7 sumsq. */
+/* Makes the program in which h, both chunks in one, goes by way of the host and nvme and comes back by three copies. The second
+ * half of y leaves for the host; tensor numbers, versions, addresses and order are others; zeros are made in two pieces. Tickets:
+ * compute 1 norm, 2 norm, 3 fill, 4 fill, 5 gemm, 6 rope, 7 sumsq. */
 static struct program *offloaded(void)
 {
     struct program *p = build_begin("offloaded", 16 * PAGE, 8 * PAGE, 8 * PAGE);
@@ -146,7 +147,7 @@ static struct program *offloaded(void)
         program_add_instr(p, OP_FILL, LANE_COMPUTE);
         build_operand(p, 0, ACCESS_WRITE, b.zero, k ? 3 * ROW : 0, t.zero, 0, k ? 3 : 0, k ? ROWS : 3);
     }
-    /* back over the first h, cut where the chunks are not */
+    /* back over the first h, cut at other rows than the chunks */
     build_copy(p, LANE_H2D, b.host, 2 * PAGE, b.h, 0, t.h, 0, 0, 3);
     build_wait(p, LANE_READ, 1);
     build_copy(p, LANE_H2D, b.host, 2 * PAGE + 3 * ROW, b.h, 3 * ROW, t.h, 0, 3, 5);
@@ -191,7 +192,7 @@ static void test_wrong_meanings_differ(void **state)
     }
 }
 
-/* The verifier accepts what is consistent but means something else; the digest does not. */
+/* The digest differs for programs that are consistent, and so accepted by the verifier, but mean something else. */
 static void test_faults_beyond_the_verifier(void **state)
 {
     (void)state;
@@ -224,7 +225,7 @@ static void test_faults_beyond_the_verifier(void **state)
     program_destroy(p);
 }
 
-/* Two copies of one row that are not equal. */
+/* Two bound copies of one row that are not equal are refused. */
 static void test_conflicting_results(void **state)
 {
     (void)state;

@@ -48,7 +48,7 @@ static void drop_wait(struct program *p, int instr, int w)
 
 enum { X, W, Y, Z };
 
-/* 0: y = x w, with scratch; 1: y += z; 2: z = gelu(y). All on the device; w and z persist. */
+/* Makes the program 0: y = x w, with scratch; 1: y += z; 2: z = gelu(y). All on the device; w and z persist. */
 static struct program *chain(void)
 {
     struct program *p = build_begin("chain", 8 * PAGE, 0, 0);
@@ -115,7 +115,7 @@ static void host_operand(struct program *p)
 static void scratch_read(struct program *p) { operand_at(p, 1, 1)->tensor = -1; }
 static void scratch_as_tensor(struct program *p)
 {
-    struct operand *o = operand_at(p, 2, 1); /* y from where only scratch was written */
+    struct operand *o = operand_at(p, 2, 1); /* reads y from bytes to which only scratch was written */
     o->buffer = 4, o->bytes = ROW;
     operand_at(p, 0, 3)->bytes = PAGE;
 }
@@ -206,8 +206,8 @@ static void test_chain(void **state)
 
 enum { A, B, C };
 
-/* b = gelu(a) leaves for nvme; c takes b's place on the device and goes home into b's slot on the host; b comes back.
- * Tickets: compute 1, 2, 3; d2h 1, 2; write 1; read 1; h2d 1. */
+/* Makes a round trip: b = gelu(a) leaves for nvme; c takes b's place on the device and goes home into b's slot on the host; b
+ * comes back. Tickets: compute 1, 2, 3; d2h 1, 2; write 1; read 1; h2d 1. */
 static struct program *round_trip(void)
 {
     struct program *p = build_begin("round trip", 8 * PAGE, 4 * PAGE, 4 * PAGE);
@@ -340,7 +340,7 @@ static void test_round_trip(void **state)
 
 enum { CHUNKS = 6 };
 
-/* Chunk i: nvme -> host slot i % 2 -> device slot i % 2 -> y += chunk. Ticket i + 1 on every lane. */
+/* Makes the program of chunks i: nvme -> host slot i % 2 -> device slot i % 2 -> y += chunk. Ticket i + 1 on every lane. */
 static struct program *ring(void)
 {
     struct program *p = build_begin("ring", 3 * PAGE, 2 * PAGE, CHUNKS * PAGE);
@@ -378,13 +378,13 @@ static void bind_two_extents(struct program *p)
     p->live_out[2] = p->live_out[3];
 }
 static void bind_beyond_extent(struct program *p) { p->live_out[1].row1 = 8; }
-/* one wait for two chunks that were read as one extent, but stand in nvme as two */
+/* plants one wait for two chunks that are read as one extent, but lie in nvme as two */
 static void read_two_extents(struct program *p)
 {
     for (int k = 0; k < 2; k++)
         operand_at(p, 0, k)->bytes = 8 * ROW;
 }
-/* now they stand there as one */
+/* lets both chunks lie in nvme as one extent */
 static void one_extent(struct program *p)
 {
     for (int b = 0; b < 2; b++)
@@ -414,7 +414,8 @@ static void test_ring(void **state)
 
 /* --- Extents of several tensors --- */
 
-/* u and v lie in nvme as one extent of 8 rows (4 each), bound separately; it is read, and v goes to another place. */
+/* Makes a program in which u and v lie in nvme as one extent of 8 rows (4 each), bound separately; it is read, and v goes to
+ * another place. */
 static struct program *shared_extent(void)
 {
     struct program *p = build_begin("shared extent", 0, 4 * PAGE, 4 * PAGE);
@@ -442,7 +443,7 @@ static struct program *shared_extent(void)
 static void overwrite_half(struct program *p)
 {
     operand_at(p, 1, 1)->offset = PAGE; /* v over itself: the bytes are right, but the extent is no more */
-    p->n_live_out = 1; /* which u alone would not notice */
+    p->n_live_out = 1; /* a check of u alone would not notice */
 }
 static void extents_cross(struct program *p) { p->live_in[1].extent_offset = PAGE, p->live_in[1].extent_bytes = PAGE; }
 static void read_half(struct program *p)
@@ -466,9 +467,9 @@ static void test_shared_extent(void **state)
     check_faults(shared_extent, faults, sizeof faults / sizeof *faults);
 }
 
-/* --- What pipelined lanes do and do not say --- */
+/* --- Knowledge through pipelined lanes --- */
 
-/* Two copies on `lane` write the same slot. */
+/* Makes a program in which two copies on `lane` write the same slot. */
 static struct program *overwrite(enum lane lane)
 {
     struct program *p = build_begin("overwrite", 4 * PAGE, 4 * PAGE, 4 * PAGE);
@@ -497,7 +498,7 @@ static void test_start_is_not_retirement(void **state)
     program_destroy(p);
 }
 
-/* READ 1 and 2 fill two slots; h2d takes the first after waiting for the second only: lanes retire in order. */
+/* Lanes retire in order: READ 1 and 2 fill two slots; h2d takes the first after waiting for the second only. */
 static void test_retirement_is_in_order(void **state)
 {
     (void)state;
@@ -517,12 +518,13 @@ static void test_retirement_is_in_order(void **state)
     build_copy(p, LANE_READ, src, PAGE, mid, 0, x, 0, 4, 8);
     program_number(p);
     expect_accepted(p);
-    program_waits(p, &p->instrs[2])[0].ticket = 1; /* enough for the slot it reads; but now READ 3 may start while READ 2 still fills the same slot */
+    /* enough for the slot it reads; but now READ 3 may start while READ 2 still fills the same slot */
+    program_waits(p, &p->instrs[2])[0].ticket = 1;
     expect_rejected(p, "instruction 3 (copy on read, ticket 3), operand 1: writes bytes at 0x1000 of host written by instruction 1 (copy on read, ticket 2) without");
     program_destroy(p);
 }
 
-/* c = read by lanes d2h and compute; the writer must know both, and a wait for one of three lanes does not bring the third. */
+/* Three lanes: d2h and compute read c; the writer must know both, and a wait for one of three lanes does not bring the third. */
 static void test_three_lanes(void **state)
 {
     (void)state;
@@ -551,7 +553,7 @@ static void test_three_lanes(void **state)
     program_destroy(p);
 }
 
-/* What is updated in place is one argument, read and written; an output is no input's memory. */
+/* An argument that is updated in place is one argument, read and written; an output does not share memory with an input. */
 static void test_overlap(void **state)
 {
     (void)state;
@@ -583,7 +585,7 @@ static void test_empty(void **state)
     program_destroy(p);
 }
 
-/* Every allocation fails once. */
+/* Every allocation fails once, and each failure is reported. */
 static void test_out_of_memory(void **state)
 {
     (void)state;
@@ -605,7 +607,7 @@ static void test_out_of_memory(void **state)
     program_destroy(p);
 }
 
-/* What the tables' fields cannot hold is refused, not cut off. */
+/* Numbers that the tables' fields cannot hold are refused, not cut off. */
 static void test_too_large(void **state)
 {
     (void)state;

@@ -1,5 +1,5 @@
-/* Collectives and predicates in one rank's program: accepted as they should be, rejected with the right sentence after each
- * planted fault. */
+/* Collectives and predicates in one rank's program: the right ones are accepted, and each planted fault is rejected with the
+ * right sentence. */
 #include "verify/build.h"
 #include "verify/mutate.h"
 #include "verify/verify.h"
@@ -15,7 +15,7 @@
 #define PAGE 4096
 
 enum { WORLD = 6, ULYSSES = 2, RING = 3 };
-enum { FLOATS = PAGE / 4 }; /* elements of a tensor: every one has a page */
+enum { FLOATS = PAGE / 4 }; /* elements of a tensor: each tensor has a page */
 enum tensor_index {
     SHARD,
     PARAM,
@@ -43,7 +43,7 @@ static const char *const names[] = {"shard",   "param",  "q",        "heads",   
                                     "lse",     "o_part", "lse_part", "lo",      "delta",  "d_o",   "dq",
                                     "dq_part", "dk",     "dk_part",  "dv_part", "back_k", "sum"};
 
-/* The whole tensor in its own buffer; a reader of version `v`, an update of version `v`, a first writer. */
+/* Adds the whole tensor in its own buffer as an operand: read at version `v`, updated at version `v`, or written first. */
 static void in(struct program *p, int arg, int t, int v)
 {
     build_operand(p, arg, ACCESS_READ, t, 0, t, v, 0, 4);
@@ -130,8 +130,8 @@ static void accumulate(struct program *p, int predicate, int sum, int part)
 
 enum { GATHER, TO_HEADS, SEND_K, NEAR, FAR, MERGE, BACKWARD, ADD_DQ, SEND_DK, ADD_DK, SCATTER, REDUCE };
 
-/* One step of a ring with everything that belongs to it; a lane's instruction waits for the other lane's before it, as far as
- * needed. */
+/* Makes one step of a ring with everything that belongs to it. A lane's instruction waits for the other lane's before it, as far
+ * as needed. */
 static struct program *ring_step(void)
 {
     struct program *p = build_begin("ring step", (N_TENSORS + 1) * PAGE, 0, 0);
@@ -199,7 +199,7 @@ static struct operand *arg(struct program *p, int i, int k)
     return &p->operands[p->instrs[i].first_operand + k];
 }
 
-/* Form. */
+/* Plants a fault of form, as its neighbours do. */
 static void on_compute(struct program *p)
 {
     p->instrs[GATHER].lane = LANE_COMPUTE, program_number(p);
@@ -313,7 +313,7 @@ static void on_world(struct program *p)
     p->instrs[SEND_K].lane = LANE_WORLD, program_number(p),
     program_waits(p, &p->instrs[SEND_K + 1])[0] = (struct wait){LANE_WORLD, 2};
 }
-/* Predicates. */
+/* Plants a fault of predicates, as its neighbours do. */
 static void no_such(struct program *p)
 {
     p->instrs[FAR].predicate = 5;
@@ -373,8 +373,8 @@ static void addend_is_there(struct program *p)
     p->instrs[ADD_DQ].predicate = 0;
     attrs(p, SEND_K)->comm.send_if = attrs(p, SEND_K)->comm.recv_if = 0;
 }
-/* The backward pass adds to dk and, in place of dv, to sum, which are there in any case: right as long as its keys and values are
- * there under its predicate only. */
+/* Lets the backward pass add to dk and, in place of dv, to sum, which always exist: right as long as its keys and values exist
+ * under its predicate only. */
 static void backward_adds(struct program *p)
 {
     attrs(p, BACKWARD)->attn.accumulate = 1;
@@ -504,8 +504,8 @@ static void test_accepted(void **state)
     attrs(p, SEND_DK)->comm.distance = RING - 1;
     expect_accepted(p);
 
-    p = ring_step(); /* dk_part += delta, all of it under the predicate: what exists under it only may be given what is there in
-                        any case */
+    /* dk_part += delta, all of it under the predicate: a value that exists under it only may be given one that always exists */
+    p = ring_step();
     arg(p, ADD_DQ, 0)->buffer = arg(p, ADD_DQ, 0)->tensor = DK_PART;
     arg(p, ADD_DQ, 1)->buffer = arg(p, ADD_DQ, 1)->tensor = DELTA;
     arg(p, SEND_DK, 0)->version = 1;
@@ -518,7 +518,7 @@ static void test_accepted(void **state)
     expect_accepted(p);
 }
 
-/* An attribute, a group or a predicate more or less: another value. */
+/* The value differs with an attribute, a group or a predicate. */
 static void test_values(void **state)
 {
     (void)state;
@@ -540,7 +540,7 @@ static void test_values(void **state)
     attrs(p, SCATTER)->comm.type = BF16;
     assert_int_equal(program_value_digest(p, &other), OK);
     assert_true(other == right);
-    p->group_size[LANE_ULYSSES] = p->group_size[LANE_WORLD]; /* the lane alone */
+    p->group_size[LANE_ULYSSES] = p->group_size[LANE_WORLD]; /* the lane alone differs */
     attrs(p, TO_HEADS)->comm.n = attrs(p, TO_HEADS)->comm.share = FLOATS;
     p->instrs[TO_HEADS].op = OP_ALL_GATHER;
     assert_int_equal(program_value_digest(p, &right), OK);

@@ -1,5 +1,5 @@
-/* The mesh verifier: correct meshes accepted, one rank's deviation rejected with the right sentence, deadlocks found exactly as
- * by brute force. */
+/* The mesh verifier: correct meshes are accepted, one rank's deviation is rejected with the right sentence, and deadlocks are
+ * found exactly as by brute force. */
 #include "base/rng.h"
 #include "base/sys.h"
 #include "verify/build.h"
@@ -28,7 +28,7 @@ static struct instr *last(struct program *p)
     return &p->instrs[p->n_instrs - 1];
 }
 
-/* Tensor t in page t; version `version` is read or made. */
+/* Adds tensor t in page t as an operand; version `version` is read or made. */
 static void operand(struct program *p, int arg, enum access access, int t, int version, int64_t rows)
 {
     build_operand(p, arg, access, t, 0, t, version, 0, rows);
@@ -53,8 +53,8 @@ static void wait_for_last_of(struct program *p, enum lane lane)
 
 enum { SHARD, PARAM, Q, HEADS, K, FAR_K, V, FAR_V, GRAD, SHARD_GRAD, COPY, N_TENSORS };
 
-/* Parameters gathered, heads exchanged, k and v passed on, gradients scattered: `layers` times over, values made anew each time.
- */
+/* Makes a program of `layers` rounds: parameters gathered, heads exchanged, k and v passed on, gradients scattered; values are
+ * made anew each time. */
 static struct program *layers_of(const char *name, int world, int ulysses, int ring, int layers)
 {
     static const char *const names[] = {"shard", "param", "q", "heads", "k", "far_k", "v", "far_v", "grad", "shard_grad", "copy"};
@@ -140,7 +140,7 @@ static void test_grids(void **state)
     program_destroy(alone);
 }
 
-/* Roles that differ in what is their own affair: one has more compute in between and waits for more. */
+/* Roles may differ in their own affairs: one has more compute in between and waits for more. */
 static void test_roles(void **state)
 {
     (void)state;
@@ -169,7 +169,7 @@ static struct op_attrs *attrs(struct program *p, enum lane lane, int k)
     return &program_call(p, &p->instrs[mutate_find(p, lane, k)])->attrs;
 }
 
-/* World: gather, scatter, gather, scatter; ring: k and v at 1 and 2, twice. */
+/* Plants a deviation, as its neighbours do. World: gather, scatter, gather, scatter; ring: k and v at 1 and 2, twice. */
 static void other_share(struct program *p)
 {
     attrs(p, LANE_WORLD, 0)->comm.share = FLOATS / 8; /* one would do with less than the others */
@@ -273,7 +273,8 @@ static const struct deviation {
     {"made for others", made_for_others, "rank 13's group on lane world has 24 members, but its program layers was made for 25"},
 };
 
-/* dp 3 x ring 4 x ulysses 2; rank 13 is (1, 2, 1): its ring starts with rank 9, its ulysses group with rank 12. */
+/* Every deviation is found on dp 3 x ring 4 x ulysses 2. Rank 13 is (1, 2, 1): its ring starts with rank 9, its ulysses group
+ * with rank 12. */
 static void test_deviations(void **state)
 {
     (void)state;
@@ -287,7 +288,7 @@ static void test_deviations(void **state)
         if (st != ERR_CORRUPT || !strstr(status_message(), deviations[i].sentence))
             fail_msg("%s: status %d, \"%s\"; expected \"%s\"", deviations[i].name, (int)st,
                      st == OK ? "accepted" : status_message(), deviations[i].sentence);
-        /* all ranks alike, the same programs are fine, except for the one made for another number of them */
+        /* if all ranks have the same programs, these are fine, except for the one made for another number of ranks */
         for (int r = 0; r < g.m.n_ranks; r++)
             g.role[r] = 1;
         if (deviations[i].plant != made_for_others)
@@ -334,7 +335,7 @@ static void test_descriptions(void **state)
 
 /* --- Deadlock --- */
 
-/* A sum over all ranks and a message round the ring, in either order, the second waiting for the first. */
+/* Makes a sum over all ranks and a message round the ring, in either order, the second waiting for the first. */
 static struct program *in_order(const char *name, enum lane first, int strict)
 {
     struct program *p = build_begin(name, 4 * PAGE, 0, 0);
@@ -377,7 +378,7 @@ static void test_deadlock(void **state)
         int uses[3] = {0};
         for (int r = 0, x = set; r < 4; r++, x /= 3)
             uses[g.role[r] = x % 3] = 1;
-        int apart = 1; /* no ring has both orders; between rings there is only the sum, which one of them then comes to late */
+        int apart = 1; /* no ring has both orders; between rings there is only the sum, which one of them then starts late */
         for (int r = 0; r < 4; r += 2)
             apart &= !((g.role[r] == 0 && g.role[r + 1] == 1) || (g.role[r] == 1 && g.role[r + 1] == 0));
         enum status st = program_verify_mesh(roles, 3, &g.m);
@@ -407,7 +408,7 @@ static int below(int n)
     return (int)rng_below(11, stream, drawn++, (uint64_t)n);
 }
 
-/* Every lane's collectives in order, the lanes interleaved at random, and compute between. */
+/* Makes a random program: every lane's collectives in order, the lanes interleaved at random, and compute between. */
 static struct program *random_program(const int *sizes)
 {
     struct program *p = build_begin("random", 4 * PAGE, 0, 0);
@@ -442,7 +443,7 @@ static struct program *random_program(const int *sizes)
     return p;
 }
 
-/* Ranks shuffled into groups of the given size, which need not have anything to do with the other lanes' groups. */
+/* Shuffles ranks into groups of the given size, which are independent of the other lanes' groups. */
 static void random_groups(struct grid *g, int l, int n, int size)
 {
     int order[RANKS];
@@ -471,7 +472,8 @@ static int node(int rank, int instr, int retired)
     return (rank * MOST + instr) * 2 + retired;
 }
 
-/* Every rank for itself: start and retirement of each instruction, and all orders between them. Is there no cycle? */
+/* Tells whether there is no cycle in the graph of all ranks: start and retirement of each instruction, and all orders between
+ * them. */
 static int is_acyclic(const struct program *const *roles, const struct grid *g)
 {
     int n = g->m.n_ranks, in[RANKS * MOST * 2] = {0}, done = 0, more = 1;
@@ -564,7 +566,7 @@ static double cpu_seconds(void)
     return (double)clock() / CLOCKS_PER_SEC;
 }
 
-/* Steps taken do not depend on the ranks, so that no time need be asserted: allocations tell. */
+/* The steps taken do not depend on the number of ranks. Allocations show it, so that no time need be asserted. */
 static void test_many_ranks(void **state)
 {
     (void)state;
@@ -597,7 +599,7 @@ static void test_many_ranks(void **state)
     assert_int_equal(allocations[0], allocations[1]);
 }
 
-/* Every allocation fails once. */
+/* Every allocation fails once, and each failure is reported. */
 static void test_out_of_memory(void **state)
 {
     (void)state;

@@ -1,7 +1,8 @@
-/* The verifier against brute force on random programs: same verdict for the program as built and after every single fault.
+/* The verifier compared with brute force on random programs: the same verdict for the program as built and after every single
+ * fault.
  *
- * Brute force keeps the content of every unit of memory, compares all pairs of instructions, and orders them by reachability in a graph with two events
- * (start, retirement) for each instruction. */
+ * Brute force keeps the content of every unit of memory, compares all pairs of instructions, and orders them by reachability in a
+ * graph with two events (start, retirement) for each instruction. */
 #include "base/rng.h"
 #include "extent.h"
 #include "verify/build.h"
@@ -31,7 +32,7 @@ static int64_t below(int64_t n)
 struct unit {
     int tensor, version; /* tensor -1: nothing or scratch */
     int64_t row, begin, bytes; /* the range it was written with */
-    int predicate; /* under which it holds that */
+    int predicate; /* predicate under which the content holds */
 };
 
 struct memory {
@@ -64,7 +65,7 @@ static int memory_holds(const struct memory *m, enum tier t, int64_t begin, int6
     return 1;
 }
 
-/* The predicates of all its units are `a` or `b`. */
+/* Tells whether the predicates of all units of the range are `a` or `b`. */
 static int memory_under(const struct memory *m, enum tier t, int64_t begin, int64_t bytes, int a, int b)
 {
     for (int64_t at = begin; at < begin + bytes; at += UNIT) {
@@ -108,7 +109,7 @@ static int content_is_right(const struct program *p)
                     return 0; /* no op here may work in place on another argument */
             }
         }
-        /* what is there in any case grows only by what is there in any case, or together with what is missing */
+        /* content that always exists grows only by content that always exists, or together with content that may be missing */
         if (in->op == OP_ACCUM && reads_if && !memory_under(&m, p->buffers[o[0].buffer].tier, begin_of(p, &o[0]), o[0].bytes, reads_if, reads_if) &&
             !memory_under(&m, p->buffers[o[1].buffer].tier, begin_of(p, &o[1]), o[1].bytes, reads_if, reads_if))
             return 0;
@@ -135,7 +136,7 @@ struct order {
     uint64_t start[LENGTH], retired[LENGTH]; /* bit i: the retirement of instruction i happens before this event */
 };
 
-/* Instruction j of the lane with that ticket; -1 none. */
+/* Returns the index of the lane's instruction with that ticket; -1: none. */
 static int find_ticket(const struct program *p, int lane, int64_t ticket)
 {
     for (int i = 0; i < p->n_instrs; i++) {
@@ -145,8 +146,8 @@ static int find_ticket(const struct program *p, int lane, int64_t ticket)
     return -1;
 }
 
-/* Events before instruction j are done. Edges: retirement of what it waits for -> start; start -> retirement; predecessor on a serial lane: its retirement
- * -> start; on a pipelined one: its start -> start, its retirement -> retirement. */
+/* Orders instruction j after the events before it. Edges: retirement of instructions it waits for -> start; start -> retirement;
+ * predecessor on a serial lane: its retirement -> start; on a pipelined one: its start -> start, its retirement -> retirement. */
 static void order_instr(const struct program *p, struct order *h, int j)
 {
     const struct instr *in = &p->instrs[j];
@@ -187,7 +188,7 @@ static int order_is_right(const struct program *p)
 
 /* --- Random programs --- */
 
-/* A buffer of the tier that contains the range (several overlap). */
+/* Picks a buffer of the tier that contains the range (several overlap). */
 static void place(const struct program *p, enum tier t, int64_t begin, int64_t bytes, int *buffer, int64_t *offset)
 {
     for (;;) {
@@ -200,7 +201,7 @@ static void place(const struct program *p, enum tier t, int64_t begin, int64_t b
     }
 }
 
-/* A run of units that holds consecutive rows of one tensor and version (nvme: one whole extent). 0: none found. */
+/* Picks a run of units that holds consecutive rows of one tensor and version (nvme: one whole extent). 0: none found. */
 static int find_run(const struct memory *m, enum tier t, int64_t *begin, int64_t *bytes)
 {
     int64_t u = below(UNITS), n = 1, most = 1 + below(8);
@@ -227,7 +228,7 @@ static void add(struct program *p, const struct memory *m, int arg, enum access 
     build_operand(p, arg, access, buffer, offset, tensor, access == ACCESS_WRITE ? 0 : m->unit[t][begin / UNIT].version, row0, row0 + bytes / UNIT);
 }
 
-/* A place for a result, apart from the source. */
+/* Picks a place for a result, apart from the source. */
 static int find_place(enum tier t, int64_t bytes, enum tier from, int64_t begin, int64_t *at)
 {
     int64_t step = t == TIER_NVME ? PAGE : UNIT;
@@ -240,7 +241,7 @@ static int find_place(enum tier t, int64_t bytes, enum tier from, int64_t begin,
 static const enum tier copy_from[LANE_WORLD] = {TIER_DEVICE, TIER_HOST, TIER_DEVICE, TIER_NVME, TIER_HOST, TIER_HOST};
 static const enum tier copy_to[LANE_WORLD] = {TIER_DEVICE, TIER_DEVICE, TIER_HOST, TIER_HOST, TIER_NVME, TIER_HOST};
 
-/* One of the ways in which an exchange's halves may hang together, the first if no predicates are wanted. */
+/* Sets one of the ways in which an exchange's halves may belong together; way 0: no predicates. */
 static void set_exchange(struct op_attrs *a, int way)
 {
     int s = (way + 1) / 2, forth = way % 2 == 0;
@@ -249,7 +250,7 @@ static void set_exchange(struct op_attrs *a, int way)
     a->comm.recv_if = way == 0 ? 0 : forth ? 2 * s - 1 : 2 * s;
 }
 
-/* Of a run on the device that is there under `predicate`. */
+/* Appends a random collective on a run on the device that holds under `predicate`. */
 static int random_collective(struct program *p, struct memory *m, enum lane lane, int64_t begin, int64_t bytes, int predicate)
 {
     const struct unit source = m->unit[TIER_DEVICE][begin / UNIT];
@@ -340,7 +341,8 @@ static void wait_for(struct program *p, int j, int i)
     program_add_wait(p, j, (struct wait){other->lane, other->ticket});
 }
 
-/* Waits for every conflict that is not ordered yet, the latest first; in half of the programs after some waits at random, so that some are redundant. */
+/* Adds waits for every conflict that is not ordered yet, the latest first. Half of the programs have some random waits before, so
+ * that some are redundant. */
 static void add_waits(struct program *p)
 {
     struct order h;
@@ -411,7 +413,7 @@ static void compare(const struct program *p, int content, struct tally *tally)
     (*(right ? &tally->accepted : &tally->rejected))++;
 }
 
-/* Every wait deleted, and weakened by one. */
+/* Deletes every wait, and weakens every wait by one. */
 static void fault_waits(const struct program *p, struct program *q, struct tally *tally)
 {
     for (int i = 0; i < p->n_instrs; i++) {
@@ -430,7 +432,7 @@ static void fault_waits(const struct program *p, struct program *q, struct tally
     }
 }
 
-/* One operand says something else that has the right form: version, rows, place. Order may change with the place. */
+/* Changes one operand at a time to something else that has the right form: version, rows, place. Order may change with the place. */
 static void fault_operands(const struct program *p, struct program *q, struct tally *tally)
 {
     for (int i = 0; i < p->n_instrs; i++) {
@@ -463,7 +465,7 @@ static void fault_operands(const struct program *p, struct program *q, struct ta
     }
 }
 
-/* Every predicate instead of the right one, and every way of an exchange. */
+/* Tries every predicate instead of the right one, and every way of an exchange. */
 static void fault_predicates(const struct program *p, struct program *q, struct tally *tally)
 {
     for (int i = 0; i < p->n_instrs; i++) {

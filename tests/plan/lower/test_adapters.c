@@ -1,4 +1,4 @@
-/* Adapters leave nothing of tokens x rank behind: A x and s B^T dy are there for the row chunk at work, forward and backward. */
+/* Adapters keep no memory of tokens x rank: A x and s B^T dy exist for the row chunk at work, forward and backward. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -11,12 +11,12 @@
 
 enum {
     CHUNK = 32, /* rows */
-    TILES = 7,  /* three maps' A x and s B^T dy (those of q, k and v), and a sum of slices */
+    TILES = 7,  /* A x and s B^T dy of three maps (q, k and v), and a sum of slices */
 };
 
 static const int64_t limits[TIERS] = {AMPLE, AMPLE, AMPLE};
 
-/* Llama with adapters of all linear maps, all activations on the device or on drives. */
+/* Plans Llama with adapters of all linear maps, all activations on the device or on drives. */
 static struct plan *plan_of(int rank, double dropout, int64_t tokens, enum offload acts)
 {
     char text[64];
@@ -40,12 +40,12 @@ static struct plan *plan_of(int rank, double dropout, int64_t tokens, enum offlo
     return plan;
 }
 
-/* Where a buffer is first and last used, in the order of the instructions. */
+/* First and last use of a buffer, in the order of the instructions. */
 struct span {
     int first, last;
 };
 
-/* Most bytes of buffers with spans that are there at one instruction. */
+/* Returns the most bytes of buffers with spans that are alive at one instruction. */
 static int64_t most_alive(const struct program *p, const struct span *span)
 {
     int64_t most = 0;
@@ -58,7 +58,7 @@ static int64_t most_alive(const struct program *p, const struct span *span)
     return most;
 }
 
-/* Every operand of rank columns lies in a tile of its own that no program keeps. Returns how many there are, by phase. */
+/* Checks that every operand with `rank` columns lies in a tile of its own that no program keeps. Counts such operands by phase. */
 static void check_tiles(const struct program *p, int rank, int64_t seen[PHASES])
 {
     struct span *span = malloc((size_t)p->n_buffers * sizeof *span);
@@ -100,7 +100,7 @@ static void tiles_at_work(void **state)
     }
 }
 
-/* Seen from outside: a larger rank takes as much more memory for activations as those tiles, however long the sequence is. */
+/* A larger rank takes as much more memory for activations as those tiles, however long the sequence is. */
 static void no_memory_of_tokens(void **state)
 {
     (void)state;

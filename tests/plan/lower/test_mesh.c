@@ -1,4 +1,4 @@
-/* Programs for several ranks: verified on meshes, stages and placements; what they send is what the formulas say. */
+/* Programs for several ranks: they are verified on meshes, stages and placements, and send the bytes of the formulas. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -70,7 +70,7 @@ static void verified(void **state)
     }
 }
 
-/* Random placements of everything. */
+/* Programs with random placements of everything are verified. */
 static void verified_anywhere(void **state)
 {
     (void)state;
@@ -101,7 +101,7 @@ static int64_t sent(const struct program *p, enum lane lane)
     return bytes;
 }
 
-/* Sequence parallelism: Llama with 4 heads on 2 KV heads, recomputing q, k and v. */
+/* Sequence parallelism sends the formulas' bytes: Llama with 4 heads on 2 KV heads, recomputing q, k and v. */
 static void sequence_volumes(void **state)
 {
     (void)state;
@@ -126,7 +126,7 @@ static void sequence_volumes(void **state)
     model_destroy(m);
 }
 
-/* ZeRO: the steady step (an update woven in); small payloads (norm, losses) beside. */
+/* ZeRO sends the formulas' bytes in the steady step (an update included), and small payloads (norm, losses) beside. */
 static void zero_volumes(void **state)
 {
     (void)state;
@@ -137,7 +137,7 @@ static void zero_volumes(void **state)
             struct plan_request s;
             enum dtype dtype = d ? BF16 : F32;
             mesh_settings(&s, &SHAPES[1], zero, dtype);
-            s.group = 1 << 20; /* whole units, split where weight decay ends */
+            s.group = 1 << 20; /* whole units, split at the end of weight decay */
             struct plan *plan = planned(m, &s);
             const struct program *p = plan->programs[PLAN_UPDATE_STEP];
             int64_t expect = 0;
@@ -161,7 +161,7 @@ static void zero_volumes(void **state)
     model_destroy(m);
 }
 
-/* A shard on each of 1, 2, 4 ranks: persistent bytes fall accordingly. */
+/* With a shard on each of 1, 2, 4 ranks persistent bytes fall accordingly. */
 static void shards_shrink(void **state)
 {
     (void)state;
@@ -214,7 +214,7 @@ static void degrees(void **state)
         assert_int_equal(s.mesh.degree[MESH_ULYSSES], cases[i].ulysses);
         assert_int_equal(s.mesh.degree[MESH_RING], cases[i].ring);
     }
-    /* a deep model's programs would be too large for their tables: what is proposed instead may be */
+    /* a deep model's programs would be too large for their tables; the proposed alternative may be taken */
     struct model *deep;
     assert_int_equal(cell_model(FAMILY_LLAMA, 32, &deep), OK);
     mesh_settings(&s, &(struct shape){AUTO, 1, AUTO}, 3, F32);
@@ -224,7 +224,7 @@ static void degrees(void **state)
     mesh_settings(&s, &(struct shape){2, 1, AUTO}, 3, F32);
     assert_int_equal(plan_mesh(deep, &s, 1024, 1024), OK);
     assert_int_equal(s.mesh.degree[MESH_RING], 512);
-    mesh_settings(&s, &(struct shape){AUTO, 1, AUTO}, 3, F32); /* what is open, too, where the batch has as many sequences */
+    mesh_settings(&s, &(struct shape){AUTO, 1, AUTO}, 3, F32); /* with open degrees, too, if the batch has as many sequences */
     s.batch = 4;
     assert_int_equal(plan_mesh(deep, &s, 1024, 1024), OK);
     assert_int_equal(s.mesh.degree[MESH_DP], 2);
@@ -251,7 +251,7 @@ static void degrees(void **state)
     model_destroy(m);
 }
 
-/* The meshes of 4 ranks, two on a host, that settings leave open. */
+/* Settings leave open the right meshes of 4 ranks, two on a host. */
 static void open_meshes(void **state)
 {
     (void)state;

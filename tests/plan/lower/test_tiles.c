@@ -1,4 +1,4 @@
-/* Tile grids: which are legal, and finer ones. */
+/* Tile grids: legal ones, and finer ones. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -11,7 +11,7 @@
 
 #include <stdlib.h>
 
-/* Layers of two shapes: each has the most heads that are legal for it and not more than the tile's. */
+/* Layers of two shapes each have the most heads that are legal for them and not more than the tile's. */
 static void own_heads(void **state)
 {
     (void)state;
@@ -23,7 +23,7 @@ static void own_heads(void **state)
     c.own_of[1] = 1;
     assert_int_equal(model_create(&c, NULL, 0, &m), OK);
     wide_settings(&s);
-    s.head_tile = 3; /* of six on one, but not of four on two */
+    s.head_tile = 3; /* legal for six heads on one, but not for four on two */
     assert_int_equal(plan_tiles(m, &s, &st), OK);
     assert_true(heads_cut(&m->shapes[0], &st.mesh, 3).q == 2 && heads_cut(&m->shapes[1], &st.mesh, 3).q == 3);
     assert_int_equal(plan_pieces(m, &st), ceil_div(st.rows, st.row_chunk) * (2 + 2));
@@ -79,7 +79,7 @@ static void tiles(void **state)
     s.loss_tile = 50;
     assert_int_equal(plan_tiles(m, &s, &st), OK);
     assert_int_equal(st.row_chunk, 100);
-    /* pieces that take minutes to plan are refused; what is said to be enough is: 2 layers, 4 heads */
+    /* pieces that take minutes to plan are refused, and the proposed size is enough: 2 layers, 4 heads */
     s.seq_len = st.rows = 1 << 20;
     s.head_tile = 1;
     s.row_chunk = 63;
@@ -105,7 +105,7 @@ static void tiles(void **state)
     model_destroy(m);
 }
 
-/* Finer tiles are legal, end, and change nothing that is given. */
+/* Finer tiles are legal, come to an end, and change no given size. */
 static void finer_tiles(void **state)
 {
     (void)state;

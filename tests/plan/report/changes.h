@@ -1,4 +1,4 @@
-/* What tests of proposed changes share: plans of a small model, whether they fit or not, and flags typed in. Included after
+/* Shared by the tests of proposed changes: plans of a small model, whether they fit or not, and flags as typed. Included after
  * cmocka.h. */
 #ifndef LTRAIN_TESTS_PLAN_REPORT_CHANGES_H
 #define LTRAIN_TESTS_PLAN_REPORT_CHANGES_H
@@ -25,7 +25,7 @@ static inline struct plan *plan_for(const struct model *m, const struct plan_req
     return plan;
 }
 
-/* Types the flags in. */
+/* Applies flags as if they were typed. */
 static inline void apply(const char *flags, struct plan_request *s)
 {
     char text[128], *next = NULL;

@@ -1,4 +1,4 @@
-/* What a refusal suggests does fit, and nothing that was left out would be less slow. */
+/* A refusal suggests changes that fit, and the planner knows none that is faster. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -11,7 +11,7 @@
 
 #include <stdlib.h>
 
-/* Each with the figures that were said, the first one's exactly; the fastest first. */
+/* Checks that each change has the figures that were printed, the first one exactly, and that the fastest comes first. */
 static void check_all(const struct model *m, const struct plan_request *s, const int64_t limit[TIERS], const struct advice *c)
 {
     for (int i = 0; i < c->n; i++) {
@@ -25,8 +25,8 @@ static void check_all(const struct model *m, const struct plan_request *s, const
         if (i == 0) {
             assert_true(plan->seconds == x->seconds);
             assert_memory_equal(plan->arena, x->arena, sizeof x->arena);
-        } else if (x->seconds < 0.65 * plan->seconds || x->seconds > 1.2 * plan->seconds) /* one program's trials: a whole
-                                                                            set may have to fetch later */
+        /* one program's trials: a whole set may have to fetch later */
+        } else if (x->seconds < 0.65 * plan->seconds || x->seconds > 1.2 * plan->seconds)
             fail_msg("'%s' is said to take %g s and takes %g s", x->say, x->seconds, plan->seconds);
         if (i > 1 && c->by_cost[i - 1].shortens == x->shortens && !x->shortens)
             assert_true(c->by_cost[i - 1].seconds <= x->seconds);
@@ -34,7 +34,7 @@ static void check_all(const struct model *m, const struct plan_request *s, const
     }
 }
 
-/* All ways to leave what is fixed to the planner; the fastest of them that fits. */
+/* Returns the seconds of the fastest way that fits to leave fixed settings to the planner. */
 static double best_by_hand(const struct model *m, const struct plan_request *s, const int64_t limit[TIERS])
 {
     static const char *const flags[] = {"--offload auto", "--alpha auto", "--offload auto --alpha auto"};
@@ -50,13 +50,14 @@ static double best_by_hand(const struct model *m, const struct plan_request *s, 
     return best;
 }
 
-/* Everything resident, in ever less memory: another offload, then smaller tiles or storage, then a shorter sequence. */
+/* With everything resident, in ever less memory, refusals suggest another offload, then smaller tiles or storage, then a shorter
+ * sequence. */
 static void refusals(void **state)
 {
     (void)state;
     struct model *m = model_for();
     int placements = 0, numerics = 0, lengths = 0;
-    /* device: of what everything resident needs, which the attention kernels' workspace has a part in: with AMX, or without
+    /* device: share of the need with everything resident. The attention kernels' workspace has a part in it: with AMX, or without
      * AVX-512, bf16 helps further */
     static const struct {
         int64_t tokens, rows;
@@ -79,12 +80,12 @@ static void refusals(void **state)
         check_all(m, &s, limit, &c);
         double by_hand = best_by_hand(m, &s, limit);
         if (by_hand < 1e300)
-            assert_true(c.n > 0 && c.by_cost[0].seconds <= 1.01 * by_hand); /* fewer flags are said for 1% */
+            assert_true(c.n > 0 && c.by_cost[0].seconds <= 1.01 * by_hand); /* fewer flags may cost 1% */
         assert_int_equal(refuse_advised(plan, &s, &c), ERR_NOFIT);
         const char *sentence = status_message();
         print_message("%s\n", sentence);
         assert_true(!strstr(sentence, "slower") &&
-                    !strstr(sentence, "fast")); /* what does not fit takes no time to compare with */
+                    !strstr(sentence, "fast")); /* a plan that does not fit has no time to compare with */
         for (int t = 0; t < TIERS; t++) {       /* every tier that is too small */
             char on[32];
             snprintf(on, sizeof on, " on the %s and ", tier_name((enum tier)t));
@@ -106,7 +107,7 @@ static void refusals(void **state)
     model_destroy(m);
 }
 
-/* Settings that the planner can better are told so; those of its own choice are not. */
+/* A plan says so if the planner would choose better than the settings, but not of its own choices. */
 static void faster(void **state)
 {
     (void)state;
@@ -128,7 +129,7 @@ static void faster(void **state)
     model_destroy(m);
 }
 
-/* Every layer input is asked for, on a host that lacks room for two of them. */
+/* With every layer input asked for, on a host that lacks room for two of them, fewer inputs are suggested. */
 static void fewer_inputs(void **state)
 {
     (void)state;
@@ -160,7 +161,7 @@ static void fewer_inputs(void **state)
     model_destroy(m);
 }
 
-/* All tiers that are too small are named, with digits that tell need and limit apart, and what a change needs of each. */
+/* A refusal names all tiers that are too small, with digits that tell need and limit apart, and a change's need of each. */
 static void several_tiers(void **state)
 {
     (void)state;
@@ -178,7 +179,7 @@ static void several_tiers(void **state)
                         "would take 33 min.");
 }
 
-/* Changes in words: another length is compared by its tokens a second; what does not fit, with nothing. */
+/* Changes in words: another length is compared by its tokens a second; a plan that does not fit is compared with nothing. */
 static void words(void **state)
 {
     (void)state;

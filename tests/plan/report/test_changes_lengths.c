@@ -1,4 +1,4 @@
-/* Lengths that fit are found by looks at fewer layers and refusals far beyond them made without a plan. */
+/* Lengths that fit are found by trials of fewer layers, and refusals far beyond them are made without a plan. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -11,7 +11,7 @@
 
 #include <math.h>
 
-/* What is looked at fits as a plan, which is as fast or a little faster. */
+/* A length that fits by trial fits as a plan, which is as fast or a little faster. */
 static void glances(void **state)
 {
     (void)state;
@@ -38,7 +38,7 @@ static void glances(void **state)
     model_destroy(m);
 }
 
-/* Far beyond everything, it is said without a plan, with a length that fits; what is near is left to planning. */
+/* A request far beyond everything is refused without a plan, with a length that fits; one that is near is left to planning. */
 static void beyond_everything(void **state)
 {
     (void)state;
@@ -67,7 +67,7 @@ static void beyond_everything(void **state)
     model_destroy(m);
 }
 
-/* Lengths whose buffers no program has room for are refused like others, by as many times as much as a part of them needs. */
+/* Lengths whose buffers no program has room for are refused like others; their need is a multiple of that of a part. */
 static void beyond_programs(void **state)
 {
     (void)state;
@@ -87,11 +87,11 @@ static void beyond_programs(void **state)
         assert_int_equal(sscanf(status_message(), "the plan needs %lf %7s on the device", &need[i], unit), 2);
         need[i] *= strcmp(unit, "TiB") == 0 ? 1024 : 1;
     }
-    assert_true(fabs(need[1] / need[0] - 16) < 1); /* two digits are said */
+    assert_true(fabs(need[1] / need[0] - 16) < 1); /* two digits are printed */
     model_destroy(m);
 }
 
-/* 32 layers of tiny chunks, too many to be tried whole: the length that is named fits, one an eighth longer does not. */
+/* 32 layers of tiny chunks are too many to be tried whole: the proposed length fits, one an eighth longer does not. */
 static void nearly_the_longest(void **state)
 {
     (void)state;
@@ -120,7 +120,7 @@ static void nearly_the_longest(void **state)
     model_destroy(m);
 }
 
-/* A shorter sequence needs fewer learned positions, too: what is said of it is what its own model needs. */
+/* A shorter sequence needs fewer learned positions, too: its printed need is that of its own model. */
 static void shorter_has_fewer_positions(void **state)
 {
     (void)state;
@@ -138,7 +138,7 @@ static void shorter_has_fewer_positions(void **state)
     assert_int_equal(advise_find(p, m, &s, &c), OK);
     plan_destroy(p);
     assert_true(c.n > 0 && c.by_cost[c.n - 1].shortens);
-    s.params = s.grads = s.optim = s.acts = s.carry = OFFLOAD_AUTO; /* as the proposal has it */
+    s.params = s.grads = s.optim = s.acts = s.carry = OFFLOAD_AUTO; /* the settings of the proposal */
     s.alpha = s.keep_inputs = AUTO;
     s.update = UPDATE_AUTO;
     apply(c.by_cost[c.n - 1].say, &s);

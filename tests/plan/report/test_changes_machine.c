@@ -1,4 +1,4 @@
-/* What is proposed of a machine that is not here: more memory, drives, devices. */
+/* Proposals for a named machine: more memory, drives, devices. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -9,7 +9,7 @@
 #include "plan/report/advise_proposals.h"
 #include "plan/report/changes.h"
 
-/* For a machine that is not here, everything left to the planner. */
+/* Sets a named machine, with everything left to the planner. */
 static void settings_elsewhere(struct hardware *h, struct plan_request *s)
 {
     static char name[] = "a100-40";
@@ -25,7 +25,7 @@ static void settings_elsewhere(struct hardware *h, struct plan_request *s)
     assert_int_equal(hardware_preset(s->machine, h), OK);
 }
 
-/* On ever smaller devices, until nothing fits. */
+/* Plans on ever smaller devices, until nothing fits. */
 static struct plan *first_misfit(const struct model *m, const struct plan_request *s, struct hardware *h)
 {
     int64_t limit[TIERS];
@@ -40,7 +40,7 @@ static struct plan *first_misfit(const struct model *m, const struct plan_reques
     return plan;
 }
 
-/* Of a machine that is not here, what is bought: memory, devices. Asked again, it is the same. */
+/* For a named machine memory and devices are proposed; a second call proposes the same. */
 static void more_of_something(void **state)
 {
     (void)state;
@@ -66,7 +66,7 @@ static void more_of_something(void **state)
     model_destroy(m);
 }
 
-/* Drives that --nvme-max or --nvme none keeps away come before more devices, and fit when typed in its place. */
+/* Drives that --nvme-max or --nvme none keeps away come before more devices, and fit if typed in its place. */
 static void drives_kept_away(void **state)
 {
     (void)state;
@@ -95,7 +95,7 @@ static void drives_kept_away(void **state)
         assert_true(at >= 0 && c.by_cost[at].gives_more == GIVES_MEMORY);
         plan_destroy(plan);
         assert_int_equal(hardware_preset(s.machine, &h), OK);
-        s.nvme_max = AUTO; /* typed */
+        s.nvme_max = AUTO; /* the flag is typed */
         s.nvme_drives = i == 2 ? 1 : AUTO;
         s.nvme_gbps = 5.95;
         s.device_mem = device_mem;
@@ -109,7 +109,7 @@ static void drives_kept_away(void **state)
     model_destroy(m);
 }
 
-/* More of a card than it has is not proposed, all of it is. */
+/* More memory than a card has is not proposed; all of its memory is. */
 static void whole_card(void **state)
 {
     (void)state;
@@ -135,7 +135,7 @@ static void whole_card(void **state)
     model_destroy(m);
 }
 
-/* More devices are looked at as the machine that is named: its host has memory for each of them. */
+/* More devices are tried as the machine of that name: its host has memory for each of them. */
 static void more_devices_are_a_machine(void **state)
 {
     (void)state;
@@ -157,14 +157,14 @@ static void more_devices_are_a_machine(void **state)
         hardware_override(&other, &s);
         hardware_limits(&other, t.s.mesh.degree[MESH_DP] * t.s.mesh.degree[MESH_ULYSSES] * t.s.mesh.degree[MESH_RING], limit);
         assert_memory_equal(t.limit, limit, sizeof limit);
-        assert_true(limit[TIER_HOST] == p.limit[TIER_HOST]); /* as much for each of them */
+        assert_true(limit[TIER_HOST] == p.limit[TIER_HOST]); /* equal bytes for each rank */
         found++;
     }
     assert_int_equal(found, 2);
     model_destroy(m);
 }
 
-/* A mesh that is given and leaves devices idle: no more of them are offered, which it would not use either, but one for all. */
+/* If a given mesh leaves devices idle, no more devices are offered, since it would not use them either, but a mesh for all. */
 static void idle_devices_are_offered(void **state)
 {
     (void)state;

@@ -1,4 +1,4 @@
-/* What alternatives are said to take is what they take when they are planned. */
+/* Alternatives take as long as explanations say, when they are planned. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -34,7 +34,7 @@ static const struct decision *find(const struct explanation *e, const char *what
     return NULL;
 }
 
-/* The settings that leave nothing open but give the plan's placement. */
+/* Fixes all settings to the plan's placement. */
 static void fix_all(const struct plan *p, struct plan_request *s)
 {
     static const enum offload offload[] = {OFFLOAD_NONE, OFFLOAD_CPU, OFFLOAD_NVME};
@@ -53,7 +53,7 @@ static void check(const struct model *m, const struct plan_request *s, const int
         fail_msg("%s: said to take %.9g s, takes %.9g s", a->say, a->seconds, p->seconds);
     int fits = 1;
     for (int t = 0; t < TIERS; t++) {
-        /* where that fits just so, the step without an update counts, too */
+        /* if the program hardly fits, the step without an update counts, too */
         int64_t both = step ? max_i64(p->arena[t], step->arena[t]) : p->arena[t];
         assert_true(a->bytes[t] == p->arena[t] || a->bytes[t] == both);
         fits &= a->bytes[t] <= limit[t];
@@ -86,7 +86,7 @@ static void alternatives_are_plans(void **state)
     assert_int_equal(explain_make(plan, m, &s, &e), OK);
     fix_all(plan, &s);
     assert_true(fabs(e.seconds - plan->seconds) <= 1e-9 * plan->seconds);
-    static const char *const order[] = {"parameters", "gradients", "optimizer state", "AdamW", "activations"}; /* the table's */
+    static const char *const order[] = {"parameters", "gradients", "optimizer state", "AdamW", "activations"}; /* the order of the table */
     for (int i = 0; i < 5; i++)
         assert_string_equal(e.decision[i].what, order[i]);
     const struct decision *d = find(&e, "optimizer state");
@@ -105,7 +105,7 @@ static void alternatives_are_plans(void **state)
     d = find(&e, "activations");
     for (int i = 0; i < d->n; i++)
         refused += !d->by_cost[i].fits;
-    d = find(&e, "row chunks kept that might be computed again"); /* those that fit, the fastest first */
+    d = find(&e, "row chunks kept that might be computed again"); /* fitting ones first, the fastest of them first */
     for (int i = 1; i < d->n; i++)
         assert_true(d->by_cost[i - 1].fits >= d->by_cost[i].fits &&
                     (!d->by_cost[i].fits || d->by_cost[i - 1].seconds <= d->by_cost[i].seconds));
@@ -138,7 +138,7 @@ static double seconds_with_depth(const struct model *m, const struct plan *plan,
     return seconds;
 }
 
-/* Drives that the forward pass waits for: the plan has writes yield, and says what they would cost otherwise. */
+/* On drives that the forward pass waits for, the plan lets writes yield, and says what they would cost otherwise. */
 static void depth_of_writes_has_a_price(void **state)
 {
     (void)state;
@@ -177,7 +177,8 @@ static void depth_of_writes_has_a_price(void **state)
     model_destroy(m);
 }
 
-/* Two full layers and one with a window: what they attend, and the whole's seconds and bytes among them. */
+/* Two full layers and one with a window: their attended pairs are right, and the plan's seconds and bytes are shared out among
+ * them. */
 static void kinds_of_layers(void **state)
 {
     (void)state;
@@ -217,7 +218,7 @@ static void kinds_of_layers(void **state)
     assert_true(waits >= 0 && waits < exposed * (1 + 1e-9) && moved < all && moved > 0.5 * all);
     FILE *f = open_memstream(&text, &n);
     assert_non_null(f);
-    layer_kinds_print(e.kind, 1, f); /* of one kind nothing is said */
+    layer_kinds_print(e.kind, 1, f); /* a single kind is not printed */
     layer_kinds_print(e.kind, 2, f);
     fclose(f);
     assert_int_equal(strncmp(text, "\nkind of layer", 14), 0);
@@ -228,7 +229,7 @@ static void kinds_of_layers(void **state)
     model_destroy(m);
 }
 
-/* Where kinds of layers keep different numbers, the mean in all layers is an alternative, which takes the time of its plan. */
+/* If kinds of layers keep different numbers, the mean in all layers is an alternative, which takes the time of its plan. */
 static void mean_of_kinds(void **state)
 {
     (void)state;
@@ -245,7 +246,7 @@ static void mean_of_kinds(void **state)
     s.alpha = 0;
     s.window_alpha = 0.75;
     struct plan *plan = planned(m, &s, limit);
-    assert_int_equal(plan->strategy.saved_chunks, 1); /* of 4; 3 in the one layer with a window */
+    assert_int_equal(plan->strategy.saved_chunks, 1); /* out of 4; 3 in the one layer with a window */
     assert_int_equal(explain_make(plan, m, &s, &e), OK);
     s.alpha_by_kind = 0;
     s.alpha = 0.25;

@@ -12,7 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Tags nest and close, attributes are quoted, no character needs escaping. Returns how many elements there are. */
+/* Checks that tags nest and close, attributes are quoted, and no character needs escaping. Returns the number of elements. */
 static int check_xml(const char *text)
 {
     char open[16][32];
@@ -70,7 +70,7 @@ static void check_picture(const struct plan *plan, const struct model *m, const 
     free(text);
 }
 
-/* Well-formed; as large for many thousand instructions as for few; times in units that people read. */
+/* The picture is well-formed, as large for many thousand instructions as for few, with times in units that people read. */
 static void picture(void **state)
 {
     (void)state;

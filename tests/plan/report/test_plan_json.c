@@ -1,4 +1,4 @@
-/* The plan as JSON says what the plan says, and docs/plan-json.md has every name in it. */
+/* The plan as JSON has the plan's figures, and docs/plan-json.md has every name in it. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -36,7 +36,7 @@ static json_t *written_json(const struct plan *plan, const struct model *m, cons
     return written_with(plan, m, s, NULL, NULL);
 }
 
-/* o.a.b, or o.a.b.c. */
+/* Returns o.a.b, or o.a.b.c. */
 static const json_t *member(const json_t *o, const char *a, const char *b, const char *c)
 {
     const json_t *x = json_object_get(json_object_get(o, a), b);
@@ -101,7 +101,7 @@ static void json(void **state)
     model_destroy(m);
 }
 
-/* A plan for two of four devices of a data sheet. */
+/* Plans for two of four devices of a data sheet. */
 static struct plan *elsewhere(const struct model *m, struct plan_request *s, struct hardware *h)
 {
     cell_settings(s, 100, BF16);
@@ -116,7 +116,7 @@ static struct plan *elsewhere(const struct model *m, struct plan_request *s, str
     return plan_for(m, s);
 }
 
-/* What times are reckoned with; FLOPs of the model and those that are done have one base. */
+/* The JSON names the machine whose rates times come from; the model's FLOPs and the executed ones have one base. */
 static void machine_in_json(void **state)
 {
     (void)state;
@@ -145,7 +145,7 @@ static void machine_in_json(void **state)
     near(real_at(o, "step", "hardware_flops", NULL), done);
     assert_true(done > 0.9 * model);
     json_decref(o);
-    s.machine = NULL; /* this one's memory is in the limits */
+    s.machine = NULL; /* this machine's memory is in the limits */
     s.hardware = NULL;
     o = written_json(plan, m, &s);
     machine = json_object_get(o, "machine");
@@ -155,7 +155,7 @@ static void machine_in_json(void **state)
     model_destroy(m);
 }
 
-/* Every name in it is in docs/plan-json.md, `so`. */
+/* Checks that every name in the JSON is in docs/plan-json.md, `so`. */
 static void check_documented(const json_t *o, const char *page)
 {
     const char *name;

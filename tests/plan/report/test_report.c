@@ -1,4 +1,4 @@
-/* What is said of a plan is what its programs say: sums and tables. */
+/* Sums and tables of a report agree with the plan's programs. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -55,7 +55,7 @@ static void check_sums(const struct plan *p, const struct report *r)
     near(by_lane + busy[LANE_COMPUTE], p->seconds);
 }
 
-/* Compute's time and the time that it stands still are the step; every byte has a class. */
+/* Compute's busy time and its pauses make the step; every byte has a class. */
 static void sums(void **state)
 {
     (void)state;
@@ -82,7 +82,7 @@ static void sums(void **state)
     }
 }
 
-/* Fetching ahead takes memory; without it the bound is that of the order in which the program was lowered. */
+/* Fetching ahead takes memory; without it the bound is that of the lowered order. */
 static void bounds(void **state)
 {
     (void)state;
@@ -110,7 +110,7 @@ static void bounds(void **state)
     model_destroy(m);
 }
 
-/* Links so slow that they take nearly all of the time are what the step waits for. */
+/* Links so slow that they take nearly all of the time are named as the cause of waits. */
 static void names_the_slow_lane(void **state)
 {
     (void)state;
@@ -130,12 +130,12 @@ static void names_the_slow_lane(void **state)
     double moved = r.waited[slowest][CLASS_ACT] + r.waited[slowest][CLASS_PARAM]; /* the rest are tokens, masks, the record */
     if (moved < 0.7 * r.lane[slowest].exposed)
         fail_msg("parameters and activations are %g of %g s on %s", moved, r.lane[slowest].exposed, lane_name(slowest));
-    assert_true(r.hidden >= 0 && r.hidden < 0.6); /* two lanes, of which at most one can hide behind the other */
+    assert_true(r.hidden >= 0 && r.hidden < 0.6); /* two lanes, at most one of which can hide behind the other */
     plan_destroy(plan);
     model_destroy(m);
 }
 
-/* What alpha 0 adds to compute is what is computed a second time. */
+/* The recomputed seconds are those that alpha 0 adds to compute. */
 static void recomputed(void **state)
 {
     (void)state;
@@ -162,7 +162,7 @@ static void recomputed(void **state)
     model_destroy(m);
 }
 
-/* As text, to be freed. */
+/* Prints the plan as text, which the caller frees. */
 static void print_plan(const struct plan *p, const struct model *m, const struct plan_request *s, char **text)
 {
     static size_t n;
@@ -172,14 +172,14 @@ static void print_plan(const struct plan *p, const struct model *m, const struct
     fclose(f);
 }
 
-/* Lines of one paragraph joined. */
+/* Joins the lines of one paragraph. */
 static void unwrap(char *text)
 {
     for (char *at = text; (at = strstr(at, "\n  "));)
         memmove(at, at + 2, strlen(at + 2) + 1);
 }
 
-/* Sums the seconds of a table's last column: from the line after that which begins with `first` to the one before `last`. */
+/* Sums the seconds of a table's last column, from the line after the one that begins with `first` to the one before `last`. */
 static double seconds_of(const char *text, const char *first, const char *last)
 {
     double sum = 0;
@@ -197,7 +197,7 @@ static double seconds_of(const char *text, const char *first, const char *last)
     return sum;
 }
 
-/* Nothing is left out as small, so that both columns of exposed seconds say when compute stands still; tables fit 80 columns. */
+/* No exposed seconds are left out as small, so that both columns of them add up to compute's pauses; tables fit 80 columns. */
 static void columns(void **state)
 {
     (void)state;
@@ -219,7 +219,7 @@ static void columns(void **state)
             fail_msg("%d columns: %.*s", (int)(end - at), (int)(end - at), at);
     assert_int_equal(strncmp(text, "cell, 100 tokens: fits, ", 24), 0);
     free(text);
-    /* what did not fit any more needs more than there is, or its trial's bytes are not said */
+    /* the next length needs more than the limit, or its trial's bytes are not printed */
     for (int over = 0; over < 2; over++) {
         plan->longest = (struct longest){.step = 4, .longer = 104, .bytes = plan->limit[TIER_DEVICE] + over};
         print_plan(plan, m, &s, &text);
@@ -228,7 +228,7 @@ static void columns(void **state)
         assert_true(over == (strstr(text, "100 tokens, in steps of 4; 104 would need ") != NULL));
         free(text);
     }
-    /* what does not fit, does not run */
+    /* a plan that does not fit has no times */
     plan->fits = 0;
     plan->limit[TIER_DEVICE] = plan->arena[TIER_DEVICE] - 1;
     print_plan(plan, m, &s, &text);
@@ -250,7 +250,7 @@ static void columns(void **state)
     model_destroy(m);
 }
 
-/* Times are read in their unit, and a step of days is a word worth. */
+/* Times are printed in their unit, and a step of days has a remark. */
 static void times(void **state)
 {
     (void)state;
@@ -295,8 +295,7 @@ static void drive_said(double days, char said[32])
         snprintf(said, 32, "%.0f days", days);
 }
 
-/* What a day writes is what the programs write, as often as a day has steps; of drives that are not
- * written to that is said. */
+/* A day's writes are those of the programs, as often as a day has steps; a plan without writes to drives says so. */
 static void wear(void **state)
 {
     (void)state;

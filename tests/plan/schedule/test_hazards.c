@@ -1,4 +1,4 @@
-/* Dependencies on bytes, against their definition. */
+/* Dependencies on bytes, compared with their definition. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -17,8 +17,8 @@ struct program_of_test {
     int lo[INSTRS], hi[INSTRS], write[INSTRS];
 };
 
-/* One argument an instruction, of one buffer and in two operands where it is long enough. wide: of four instructions how many
- * read most of it. */
+/* Draws instructions with one argument each, of one buffer, in two operands if it is long enough. wide: how many of four
+ * instructions read most of the buffer. */
 static void draw(struct program_of_test *t, uint64_t seed, uint64_t wide)
 {
     assert_int_equal(program_create("drawn", &t->p), OK);
@@ -40,7 +40,7 @@ static void draw(struct program_of_test *t, uint64_t seed, uint64_t wide)
     }
 }
 
-/* after[i][k]: i comes after k, for a reason of its own or because of what it comes after. */
+/* Closes the relation: after[i][k] if i comes after k, for a reason of its own or through instructions between them. */
 static void close(char after[INSTRS][INSTRS])
 {
     for (int i = 0; i < INSTRS; i++)
@@ -49,7 +49,7 @@ static void close(char after[INSTRS][INSTRS])
                 after[i][j] |= after[k][j];
 }
 
-/* Whatever two instructions share, unless both read it. */
+/* Sets the dependencies by definition: two instructions share bytes, unless both only read them. */
 static void defined(const struct program_of_test *t, char after[INSTRS][INSTRS])
 {
     memset(after, 0, INSTRS * INSTRS);
@@ -73,7 +73,7 @@ static void found(const struct program_of_test *t, char after[INSTRS][INSTRS])
     close(after);
 }
 
-/* None is missing, and none is there without a reason. */
+/* No dependency is missing, and none is there without a reason. */
 static void as_defined(void **state)
 {
     static char expected[INSTRS][INSTRS], got[INSTRS][INSTRS];
@@ -88,7 +88,7 @@ static void as_defined(void **state)
     }
 }
 
-/* Column slices of a weight: each reads nearly all of it and is noted once, not in every piece that the others' ends make. */
+/* Column slices of a weight each read nearly all of it; each is noted once, not in every piece that the others' ends make. */
 static void overlapping_reads(void **state)
 {
     enum { SLICES = 3000 };

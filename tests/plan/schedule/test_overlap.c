@@ -13,7 +13,7 @@
 
 #include <stdio.h>
 
-/* 16 query heads on 16: as many tiles as a rank has heads. */
+/* Creates a model with 16 query heads on 16 KV heads: as many tiles as a rank has heads. */
 static struct model *wide(int layers)
 {
     struct model *m;
@@ -71,7 +71,7 @@ static struct busy busy_of(const struct program *p, enum lane lane, const struct
     return b;
 }
 
-/* The share of the lane's time that hides behind compute when it needs 70% of that. */
+/* Returns the share of the lane's time that hides behind compute if the lane needs 70% of compute's time. */
 static double hidden(const struct model *m, const struct strategy *s, enum lane lane, int role)
 {
     struct plan_request none = {0};
@@ -80,7 +80,7 @@ static double hidden(const struct model *m, const struct strategy *s, enum lane 
     struct program *p;
     plan_cost_model(&none, &cost);
     for (int l = 0; l < LANES; l++)
-        cost.lane_bytes[l] = 1e15; /* other lanes are not the question */
+        cost.lane_bytes[l] = 1e15; /* no other lane slows the step */
     cost.overhead = 0;
     assert_int_equal(lower_program(m, s, role, &io, &p), OK);
     struct busy b = busy_of(p, lane, &cost);
@@ -124,7 +124,8 @@ static void ulysses(void **state)
 
 /* --- Gradients over all ranks --- */
 
-/* Of 8 ranks with sequences of their own, on links that need `part` of the compute time for a further micro-batch's messages. */
+/* Makes the program of 8 ranks with sequences of their own, on links that need `part` of the compute time for a further
+ * micro-batch's messages. */
 static struct program *sharded(const struct model *m, int zero, int role, double part, enum schedule_mode mode, struct busy *b)
 {
     struct plan_request none = {0};
@@ -151,8 +152,8 @@ static struct program *sharded(const struct model *m, int zero, int role, double
     return p;
 }
 
-/* Messages hide behind compute but at both ends of the micro-batch, where there is none: an eighth of them all, of 8 layers. Where
- * compute waits for reductions at once, more than a third of them is exposed. */
+/* Messages hide behind compute except at both ends of the micro-batch, where there is none: an eighth of them all, with 8 layers.
+ * If compute waits for reductions at once, more than a third of them is exposed. */
 static void gradients(void **state)
 {
     (void)state;
@@ -169,7 +170,7 @@ static void gradients(void **state)
     model_destroy(m);
 }
 
-/* Links that need twice the compute time: they never wait. */
+/* Links that need twice the compute time never wait. */
 static void messages_alone_limit(void **state)
 {
     (void)state;
@@ -181,8 +182,8 @@ static void messages_alone_limit(void **state)
     model_destroy(m);
 }
 
-/* A layer's first reductions start before its backward pass ends, and what adds them up stands behind compute of the next layer; but
- * all has been added up before the layer after that one ends. */
+/* A layer's first reductions start before its backward pass ends, and their sums stand behind compute of the next layer. All sums
+ * are done before the layer after that one ends. */
 static void gradients_settle_later(void **state)
 {
     (void)state;
@@ -213,7 +214,7 @@ static void gradients_settle_later(void **state)
     model_destroy(m);
 }
 
-/* Updates that run in the step: the gather of what a layer's update writes is not waited for. */
+/* Compute does not wait for the gather of a layer's updated parameters, if updates run in the step. */
 static void updates_precede_gathers(void **state)
 {
     (void)state;
@@ -228,8 +229,8 @@ static void updates_precede_gathers(void **state)
     model_destroy(m);
 }
 
-/* Links that take most of the step: what the first layer needs comes first on them, tokens too, although targets, which lie
- * beside them, are needed a pass later. The first layer of eight is a sixteenth of what they bring. */
+/* On links that take most of the step, the first layer's needs come first, tokens too, although the targets beside them are
+ * needed a pass later. The first layer of eight is a sixteenth of all transfers. */
 static void compute_starts_before_everything_is_there(void **state)
 {
     (void)state;

@@ -45,7 +45,7 @@ static void check(struct buffer *b, double most)
     assert_true((double)(top - BASE) <= most * (double)live);
 }
 
-/* What a step looks like: kept from the forward pass until the backward pass comes by, and short-lived ones between. */
+/* A step's pattern packs well: buffers kept from the forward pass until the backward pass comes by, and short-lived ones between. */
 static void nested(void **state)
 {
     static struct buffer b[N];
@@ -58,7 +58,7 @@ static void nested(void **state)
     check(b, 1.02);
 }
 
-/* Of any sizes and lifetimes: best fit in order of time is within about a third. */
+/* Any sizes and lifetimes pack well: best fit in order of time is within about a third. */
 static void any(void **state)
 {
     static struct buffer b[N];
@@ -74,7 +74,7 @@ static void any(void **state)
     }
 }
 
-/* Every 50th has its place, above one another; the others go around them, also around those that have not begun. */
+/* Every 50th buffer has its place, above one another; the others go around them, also around those that have not begun. */
 static void around(void **state)
 {
     static struct buffer b[N];

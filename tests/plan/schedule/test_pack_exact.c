@@ -1,4 +1,4 @@
-/* Packing against the optimum, found by branch and bound, on cases of up to a dozen buffers. */
+/* Packing compared with the optimum, found by branch and bound, on cases of up to a dozen buffers. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -16,7 +16,7 @@ struct exact {
     int n;
     int64_t size[MOST], address[MOST];
     int placed[MOST];
-    int64_t bound, best; /* of the arena: no packing is below bound; the best one found */
+    int64_t bound, best; /* arenas: lower bound of any packing, and the best one found */
 };
 
 static int live_together(const struct buffer *a, const struct buffer *b)
@@ -24,7 +24,7 @@ static int live_together(const struct buffer *a, const struct buffer *b)
     return a->t0 < b->t1 && b->t0 < a->t1;
 }
 
-/* The lowest address at or above `floor` where buffer i touches none of those placed with which it lives. */
+/* Returns the lowest address at which buffer i lies above all placed buffers with which it lives. */
 static int64_t lowest(const struct exact *x, int i)
 {
     int64_t at = 0;
@@ -34,8 +34,8 @@ static int64_t lowest(const struct exact *x, int i)
     return at;
 }
 
-/* Places the rest in ascending order of address, each directly above what lives with it and is placed: every packing from which
- * nothing can be pushed down comes about in this way. Of equal addresses the lower index comes first. */
+/* Places the rest in ascending order of address, each directly above the placed buffers that live with it. Every packing in which
+ * no buffer can be pushed down comes about in this way. Of equal addresses the lower index comes first. */
 static void search(struct exact *x, int n_placed, int64_t floor, int last, int64_t top)
 {
     if (top >= x->best)
@@ -58,7 +58,7 @@ static void search(struct exact *x, int n_placed, int64_t floor, int last, int64
     }
 }
 
-/* The smallest arena; `known`: one that is enough. */
+/* Returns the smallest arena; `known`: one that is large enough. */
 static int64_t optimum(const struct buffer *b, int n, int64_t bound, int64_t known)
 {
     struct exact x = {.b = b, .n = n, .bound = bound, .best = known};
@@ -69,7 +69,7 @@ static int64_t optimum(const struct buffer *b, int n, int64_t bound, int64_t kno
     return x.best;
 }
 
-/* n buffers of up to `sizes` pages; steps: half are kept from the forward pass until the backward pass comes by. */
+/* Adds n buffers of up to `sizes` pages; steps: half are kept from the forward pass until the backward pass comes by. */
 static void add_case(struct program *p, uint64_t seed, int n, int sizes, int steps)
 {
     for (int i = 0; i < n; i++) {
@@ -108,7 +108,8 @@ static void compare(uint64_t first, int cases, int sizes, int steps, struct gap 
         cases, sizes, steps ? ", as in a step" : "", g->optimal, g->worst, g->at_bound);
 }
 
-/* What ends within the room is enough if it is near the bytes live at once; where these exceed the room, nothing is placed. */
+/* A packing that ends within the room is enough if it is near the bytes live at once; if these exceed the room, nothing is
+ * placed. */
 static void room_and_slack(void **state)
 {
     (void)state;
@@ -132,7 +133,7 @@ static void room_and_slack(void **state)
     assert_true(looser > 0);
 }
 
-/* Greedy packings have no useful guarantee: what is asserted is what these seeds give (1.14 and 1.19), rounded up. */
+/* Greedy packings have no useful guarantee: the limits are the results of these seeds (1.14 and 1.19), rounded up. */
 static void packing_is_near_the_optimum(void **state)
 {
     struct gap g;
@@ -145,7 +146,7 @@ static void packing_is_near_the_optimum(void **state)
     assert_true(g.worst <= 1.2 && g.optimal >= 0.95 * g.cases);
 }
 
-/* The smallest arena by trying every address of every buffer, in pages. */
+/* Finds the smallest arena by trying every address of every buffer, in pages. */
 static int by_enumeration(const struct buffer *b, int n, int64_t *address, int i, int64_t top, int64_t best)
 {
     if (i == n)

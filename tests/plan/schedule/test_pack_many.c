@@ -1,5 +1,5 @@
-/* Packing of more buffers than are placed one after the other: programs of many chunks of a few layers, of a base as it is stored
- * and of a smaller one with more buffers. */
+/* Packing of more buffers than are placed one after the other: programs of many chunks of a few layers, with a stored base and
+ * with a smaller, quantised one that makes more buffers. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -12,7 +12,7 @@
 #include "plan/plan.h"
 #include "plan/schedule/order.h"
 
-/* The device's arena of 8b with adapters in 6 layers, as little of it on the device as may be. */
+/* Returns the device's arena of 8b with adapters in 6 layers, with as little as possible on the device. */
 static int64_t arena(enum model_base base, int64_t tokens)
 {
     struct model_config c;
@@ -53,7 +53,8 @@ static int64_t arena(enum model_base base, int64_t tokens)
     return needed;
 }
 
-/* It was packed in 1.16 times the bytes that live at once, and --max-seq of a base in 4 bits was 11% shorter than without. */
+/* A smaller base needs less memory. It was packed in 1.16 times the bytes that live at once, and --max-seq of a base in 4 bits
+ * was 11% shorter than without. */
 static void a_smaller_base_needs_less(void **state)
 {
     (void)state;

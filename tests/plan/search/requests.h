@@ -1,5 +1,5 @@
-/* What tests of the search ask plans for: cells with everything open, the first layers of a preset on a machine, and a wide model
- * with few choices. Included after cmocka.h. */
+/* Requests of the search's tests: cells with everything open, the first layers of a preset on a machine, and a wide model with
+ * few choices. Included after cmocka.h. */
 #ifndef LTRAIN_TESTS_PLAN_SEARCH_REQUESTS_H
 #define LTRAIN_TESTS_PLAN_SEARCH_REQUESTS_H
 
@@ -27,7 +27,7 @@ static inline struct plan *planned(const struct model *m, const struct plan_requ
     return plan;
 }
 
-/* The first layers of a preset on a machine, everything open. */
+/* Requests the first layers of a preset on a machine, everything open. */
 static inline struct model *preset_of(const char *name, int64_t layers, int64_t tokens, const char *machine, struct hardware *h,
                                       struct plan_request *s)
 {
@@ -54,7 +54,7 @@ static inline struct model *preset(const char *name, int64_t layers, const char 
     return preset_of(name, layers, 32768, machine, h, s);
 }
 
-/* With more of the device a step is no longer. */
+/* Checks that a step is no longer with more of the device. */
 static inline void not_slower_with_more(const struct model *m, const struct plan_request *s, int64_t less, int64_t more)
 {
     double seconds[2];
@@ -66,12 +66,12 @@ static inline void not_slower_with_more(const struct model *m, const struct plan
         plan_destroy(plan);
     }
     print_message("%lld bytes: %.5g s, %lld: %.5g s\n", (long long)less, seconds[0], (long long)more, seconds[1]);
-    assert_true(seconds[1] < 1.003 * seconds[0]); /* what another grid of tiles is to gain */
+    assert_true(seconds[1] < 1.003 * seconds[0]); /* another grid of tiles must gain that much */
 }
 
 enum { CHUNKS = 16, TOKENS = 16384, HUGE = 1 << 30 };
 
-/* Products large enough that links matter; nothing of it is computed. */
+/* Creates a model with products large enough that links matter; nothing of it is computed. */
 static inline struct model *wide_heads(int layers, int head_dim)
 {
     struct model *m;
@@ -97,7 +97,7 @@ static inline struct model *wide(int layers)
     return wide_heads(layers, 64);
 }
 
-/* Activations on the host or on the device, with links of `gbps` GB/s (0: as assumed). */
+/* Requests activations on the host or on the device, with links of `gbps` GB/s (0: as assumed). */
 static inline void few_choices(struct plan_request *s, enum offload acts, double gbps)
 {
     cell_settings(s, TOKENS, F32);
@@ -110,7 +110,7 @@ static inline void few_choices(struct plan_request *s, enum offload acts, double
     s->device = DEVICE_CPU_DISCRETE;
 }
 
-/* The fastest of all numbers of kept chunks, or of all quarters. */
+/* Returns the fastest plan of all numbers of kept chunks, or of all quarters. */
 static inline struct plan *fastest_given(const struct model *m, const struct plan_request *s, const int64_t limit[TIERS], int step)
 {
     struct plan *best = NULL;

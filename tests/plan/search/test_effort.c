@@ -1,4 +1,4 @@
-/* Less effort finds room for what more effort finds room for, and normal's steps are about as fast as best's. */
+/* Less effort fits wherever more effort does, and normal's steps are about as fast as best's. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -8,7 +8,7 @@
 
 #include <math.h>
 
-/* Seconds of the step with that effort; INFINITY: it does not fit. */
+/* Returns the seconds of the step with that effort; INFINITY: it does not fit. */
 static double seconds_with(const struct model *m, const struct plan_request *s, enum effort effort, const int64_t limit[TIERS])
 {
     struct plan_request r = *s;
@@ -20,7 +20,7 @@ static double seconds_with(const struct model *m, const struct plan_request *s, 
     return seconds;
 }
 
-/* From what hardly fits to what fits with ease; steps of normal within 2% of best's. */
+/* Checks budgets from hardly enough to ample: steps of normal are within 2% of best's. */
 static void on_budgets(const char *model, int layers, int64_t tokens, int64_t first, int64_t last)
 {
     struct hardware h;
@@ -53,7 +53,7 @@ static void few_layers_of_a_large_one(void **state)
     on_budgets("125m", 3, 16384, 160 << 20, 900 << 20);
 }
 
-/* Only those whose names match the argument, or with --skip those that do not. */
+/* Runs the tests whose names match the argument, or with --skip the others. */
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {

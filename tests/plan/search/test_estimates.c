@@ -1,4 +1,4 @@
-/* Estimates are near what whole programs need; and a search that goes on from what was found. */
+/* Estimates are near the needs of whole programs; and a search goes on from earlier findings. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -16,7 +16,7 @@
 
 enum { STEP = ROLE_FORWARD | ROLE_BACKWARD | ROLE_FIRST | ROLE_LAST };
 
-/* What a program of the whole model needs, in lowering order. */
+/* Finds the needs of a program of the whole model, in lowering order. */
 static void needed(const struct model *m, const struct strategy *s, int role, int64_t out[TIERS])
 {
     struct program *p;
@@ -28,7 +28,8 @@ static void needed(const struct model *m, const struct strategy *s, int role, in
     program_destroy(p);
 }
 
-/* Wherever the classes lie, together: the parts of a step in which each adds most differ. With most and fewest chunks kept. */
+/* Estimates hold for classes anywhere and together, with most and fewest chunks kept: each class adds most in another part of a
+ * step. */
 static void estimates_hold_for_every_placement(void **state)
 {
     (void)state;
@@ -75,7 +76,7 @@ static void estimates_hold_for_every_placement(void **state)
     model_destroy(m);
 }
 
-/* Of layers of which some keep their inputs a whole turn is measured. */
+/* Estimates measure a whole turn of layers if only some layers keep their inputs. */
 static void estimates_hold_for_kept_inputs(void **state)
 {
     (void)state;
@@ -113,7 +114,7 @@ static void estimates_hold_for_kept_inputs(void **state)
     model_destroy(m);
 }
 
-/* Seconds of compute of a program of the whole model. */
+/* Returns the seconds of compute of a program of the whole model. */
 static double computes(const struct model *m, const struct strategy *s, const struct cost_model *cost, int role)
 {
     struct program *p;
@@ -127,12 +128,13 @@ static double computes(const struct model *m, const struct strategy *s, const st
     return seconds;
 }
 
-/* Layers with a window attend less, and keep a number of their own where shares are given: each kind is measured and counted. */
+/* Layers with a window attend less, and keep a number of their own if shares are given: each kind is measured and counted. */
 static void estimates_hold_for_both_kinds(void **state)
 {
     (void)state;
     enum { LAYERS = 7 };
-    static const uint8_t patterns[] = {0x7e, 0x3f, 0x02, 0x77}; /* the first, the last, all but the second, the fourth attend all */
+    /* layers without a window: the first and the last; the last; all but the second; the fourth */
+    static const uint8_t patterns[] = {0x7e, 0x3f, 0x02, 0x77};
     const int64_t ample[TIERS] = {(int64_t)HUGE << 6, (int64_t)HUGE << 6, HUGE};
     struct model *alike = wide(LAYERS);
     for (int i = 0; i < (int)sizeof patterns; i++)
@@ -179,7 +181,7 @@ static void estimates_hold_for_both_kinds(void **state)
     model_destroy(alike);
 }
 
-/* A search goes on from what steps found on its grid: the best is at least as fast, whatever ought to be faster than the rest. */
+/* A search goes on from the findings of steps on its grid: its best is at least as fast, whatever was estimated to be faster. */
 static void goes_on_from_what_was_found(void **state)
 {
     (void)state;
@@ -201,14 +203,14 @@ static void goes_on_from_what_was_found(void **state)
     search_destroy(&again);
     assert_int_equal(search_to_beat(&problem, &fixed, &found, &again), OK);
     assert_true(again.n_tried > 0 && again.candidates[0].excess <= 1);
-    assert_true(candidate_cost(&again.candidates[0]) <= 1.003 * candidate_cost(best)); /* 0.003: what is given for less traffic */
+    assert_true(candidate_cost(&again.candidates[0]) <= 1.003 * candidate_cost(best)); /* 0.003: the price of less traffic */
     search_destroy(&again);
     search_destroy(&search);
     model_destroy(m);
 }
 
-/* What moving parameters and gradients off the device saves depends on where activations are, as most is needed at another
- * moment: a placement that fits was reckoned not to, by 4%, and left out. */
+/* Moving parameters and gradients off the device saves an amount that depends on the place of activations, since the peak is at
+ * another moment. A placement that fits was estimated not to, by 4%, and left out. */
 static void estimates_hold_with_activations_elsewhere(void **state)
 {
     (void)state;

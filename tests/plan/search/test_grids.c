@@ -9,8 +9,8 @@
 #include "plan/report/describe.h"
 #include "plan/search/requests.h"
 
-/* A program of 100,000 instructions on the default grid was tried there on a few layers only, and no grid beside it was looked at
- * for more than a moment. */
+/* Large programs start with larger tiles. A program of 100,000 instructions on the default grid was tried there on a few layers
+ * only, and grids beside it were hardly looked at. */
 static void large_programs_start_with_larger_tiles(void **state)
 {
     (void)state;
@@ -29,7 +29,7 @@ static void large_programs_start_with_larger_tiles(void **state)
     print_message("%d instructions, %.5g s; default grid: %d, %.5g s\n", open->programs[PLAN_UPDATE_STEP]->n_instrs, open->seconds,
                   given->programs[PLAN_UPDATE_STEP]->n_instrs, given->seconds);
     assert_true(open->fits && given->fits);
-    assert_true(open->seconds < 0.98 * given->seconds); /* better products: 2.1%, with steps from the default grid 1.8% */
+    assert_true(open->seconds < 0.98 * given->seconds); /* better products: 2.1%; with steps from the default grid 1.8% */
     assert_true(10 * open->programs[PLAN_UPDATE_STEP]->n_instrs < given->programs[PLAN_UPDATE_STEP]->n_instrs);
     plan_destroy(open);
     plan_destroy(given);
@@ -57,7 +57,7 @@ static void takes_the_widest_heads(void **state)
     model_destroy(m);
 }
 
-/* Whatever steps are taken from the default grid, loss tiles divide the row chunks, or there is one chunk; and --tiles takes it. */
+/* After any steps from the default grid, loss tiles divide the row chunks, or there is one chunk; and --tiles takes the grid. */
 static void steps_are_legal(void **state)
 {
     (void)state;
@@ -94,7 +94,7 @@ static void steps_are_legal(void **state)
     model_destroy(m);
 }
 
-/* Of a grid that was taken for speed, twice or half of one size is not faster. */
+/* A grid that was taken for speed has no faster neighbour with twice or half of one size. */
 static void no_neighbour_is_faster(void **state)
 {
     (void)state;
@@ -117,15 +117,16 @@ static void no_neighbour_is_faster(void **state)
         print_message("rows=%lld heads=%d loss=%lld: %.5g s; rows=%lld heads=%lld loss=%lld: %.5g s\n", (long long)grid.row_chunk,
                       grid.head_tile, (long long)grid.loss_tile, open->seconds, (long long)s.row_chunk, (long long)s.head_tile,
                       (long long)s.loss_tile, given->seconds);
-        assert_true(!given->fits || open->seconds < 1.003 * given->seconds); /* 0.003: what a grid has to gain */
+        assert_true(!given->fits || open->seconds < 1.003 * given->seconds); /* 0.003: the least gain of another grid */
         plan_destroy(given);
     }
     plan_destroy(open);
     model_destroy(m);
 }
 
-/* Links so slow that the layer's input, which is fetched for each tile of heads, keeps compute waiting: another grid is taken,
- * said, and the same plan when it is given. With links that hide it the default grid stays, and so does a grid that is given. */
+/* On slow links the layer's input, which is fetched for each tile of heads, keeps compute waiting: another grid is taken and
+ * printed, and gives the same plan when it is given. With links that hide the input the default grid stays, and so does a grid
+ * that is given. */
 static void chooses_tiles_for_speed(void **state)
 {
     (void)state;

@@ -1,4 +1,4 @@
-/* Elements updated at once: many where nothing of them moves, as given or by the rule else. */
+/* Sizes of update groups: large if no state moves, else by the rule or as given. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -44,7 +44,8 @@ static void test_groups(void **state)
     check_case(&(struct groups_case){"optimizer on the host", "h200", OFFLOAD_CPU, AUTO, 0, EFFORT_NORMAL});
 }
 
-/* Groups of 125m's layers on eight GPUs that hold shares of all state: larger where messages are short of time, as given or by the rule else. */
+/* Returns the group of 125m's layers on eight GPUs that hold shares of all state: larger if messages are short of time, else by
+ * the rule or as given. */
 static int64_t group_of_ranks(int64_t tokens, int64_t group)
 {
     const int64_t limit[TIERS] = {70 * GIB, 100 * GIB, 100 * GIB};

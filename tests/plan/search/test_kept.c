@@ -1,4 +1,4 @@
-/* What layers keep, and when drives are written: memory that is given is used, little time is given for less traffic. */
+/* Layers use spare memory to keep values, drives are written at the right time, and less traffic costs little time. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -10,7 +10,7 @@
 #include "plan/search/options.h"
 #include "plan/search/requests.h"
 
-/* The number of kept chunks is found between quarters, too: memory that is given is used. */
+/* The number of kept chunks is found between quarters, too: spare memory is used. */
 static void keeps_what_fits(void **state)
 {
     (void)state;
@@ -29,7 +29,7 @@ static void keeps_what_fits(void **state)
         struct plan *plan = planned(m, &s, limit), *all = fastest_given(m, &s, limit, 1),
                     *quarters = fastest_given(m, &s, limit, CHUNKS / 4);
         assert_true(plan->fits &&
-                    plan->seconds <= 1.0011 * all->seconds); /* what is expected to gain a thousandth is not tried */
+                    plan->seconds <= 1.0011 * all->seconds); /* an expected gain of a thousandth is not tried */
         between += plan->seconds < 0.9999 * quarters->seconds;
         plan_destroy(plan);
         plan_destroy(all);
@@ -50,7 +50,7 @@ static int64_t moved(const struct plan *plan)
     return bytes;
 }
 
-/* At most a percent of the step, where links are about as busy as compute. */
+/* Less traffic costs at most a percent of the step, with links about as busy as compute. */
 static void gives_little_for_less_traffic(void **state)
 {
     (void)state;
@@ -73,7 +73,7 @@ static void gives_little_for_less_traffic(void **state)
     model_destroy(m);
 }
 
-/* Where the host holds the inputs of all layers, they are kept; else of some. */
+/* If the host holds the inputs of all layers, they are kept; else those of some layers. */
 static void keeps_inputs_that_fit(void **state)
 {
     (void)state;
@@ -105,7 +105,7 @@ static void keeps_inputs_that_fit(void **state)
     model_destroy(m);
 }
 
-/* The first `windowed` layers of a wide model have a window. */
+/* Creates a wide model whose first `windowed` layers have a window. */
 static struct model *wide_windowed(int layers, int windowed)
 {
     struct model *alike = wide(layers), *m;
@@ -119,7 +119,7 @@ static struct model *wide_windowed(int layers, int windowed)
 
 enum { KINDS_LAYERS = 3, KINDS_WINDOWED = 2 };
 
-/* Instructions of each layer's backward pass on the compute lane, what is computed again included. */
+/* Counts the instructions of each layer's backward pass on the compute lane, recomputation included. */
 static void backward_of_layers(const struct model *m, const struct plan_request *s, int count[KINDS_LAYERS])
 {
     const int64_t limit[TIERS] = {(int64_t)HUGE << 4, (int64_t)HUGE << 4, 0};
@@ -134,7 +134,7 @@ static void backward_of_layers(const struct model *m, const struct plan_request 
     plan_destroy(plan);
 }
 
-/* A layer computes again what its own kind does not keep, neither more nor less. */
+/* A layer computes again those values that its own kind does not keep, neither more nor less. */
 static void each_kind_keeps_its_own(void **state)
 {
     (void)state;
@@ -160,8 +160,8 @@ static void each_kind_keeps_its_own(void **state)
     model_destroy(m);
 }
 
-/* Shares by hand where chunks are few: the search, which knows one number for all layers, counts no fewer than the plan keeps, and
- * less than one of each layer too many. */
+/* Given shares with few chunks: the search, which knows one number for all layers, counts no fewer chunks than the plan keeps,
+ * and less than one of each layer too many. */
 static void judges_given_kinds(void **state)
 {
     (void)state;
@@ -189,8 +189,8 @@ static void judges_given_kinds(void **state)
             }
 }
 
-/* One full layer above two with a window, on a host that has room for a few chunks more than all layers' share: the full one keeps
- * more, or the others fewer, and no number for all layers is as fast. What was found can be given by hand. */
+/* One full layer above two with a window, on a host that has room for a few chunks more than all layers' share: the full one
+ * keeps more, or the others fewer, and no number for all layers is as fast. The numbers found can be given by hand. */
 static void keeps_by_kind(void **state)
 {
     (void)state;
@@ -226,7 +226,7 @@ static void keeps_by_kind(void **state)
     model_destroy(alike);
 }
 
-/* Seconds where layers with a window keep that share, and the others that one. */
+/* Returns the seconds if layers with a window keep the share `window`, and the others `full`. */
 static double seconds_with(const struct model *m, struct plan_request *s, double window, double full)
 {
     const int64_t limit[TIERS] = {6 * GIB, 4 * GIB, 1000 * GIB};
@@ -240,8 +240,8 @@ static double seconds_with(const struct model *m, struct plan_request *s, double
     return seconds;
 }
 
-/* Given to two of eight layers alone, a share takes no more than a quarter of what it takes in all. Trials knew the mean of both
- * kinds, rounded up: the placement that they chose for it was far too small (20 s beside 11 s). */
+/* A share that is given to two of eight layers alone takes no more than a quarter of the time that it takes in all. Trials knew
+ * the mean of both kinds, rounded up: the placement that they chose for it was far too small (20 s beside 11 s). */
 static void given_kinds_are_tried(void **state)
 {
     (void)state;
@@ -262,7 +262,7 @@ static void given_kinds_are_tried(void **state)
     model_destroy(alike);
 }
 
-/* Seconds of the plan's step with that depth of drive writes, at that level or below. */
+/* Returns the seconds of the plan's step with that depth of drive writes, at that prefetch level or the first later one that fits. */
 static double seconds_at(const struct model *m, const struct plan_request *s, const struct plan *plan, int write_depth, int level)
 {
     const int64_t limit[TIERS] = {AMPLE, AMPLE, AMPLE};
@@ -280,8 +280,8 @@ static double seconds_at(const struct model *m, const struct plan_request *s, co
     return seconds;
 }
 
-/* Optimizer states on drives that the forward pass waits for, and that rest in the backward pass: what was updated is written
- * then. Drives that compute hides need not be told. */
+/* Drives with optimizer state keep the forward pass waiting, and rest in the backward pass: updated state is written then. Drives
+ * that hide behind compute do not make writes yield. */
 static void writes_give_way(void **state)
 {
     (void)state;

@@ -1,4 +1,4 @@
-/* Presets on a data sheet's machine: more memory never makes the step longer, and goes where it gains. */
+/* Presets on a data sheet's machine: more memory never makes the step longer, and is used where it gains. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -7,7 +7,7 @@
 #include "plan/lower/fixed.h"
 #include "plan/search/requests.h"
 
-/* A tenth more memory led the search to the default grid, where less had found one that is 6% faster. */
+/* A tenth more memory keeps the grid. It led the search to the default grid, while less memory had found one that is 6% faster. */
 static void more_memory_keeps_the_grid(void **state)
 {
     (void)state;
@@ -31,8 +31,8 @@ static void more_memory_keeps_the_grid(void **state)
     model_destroy(m);
 }
 
-/* Gradients on the device, for which a loss tile a quarter as long leaves the memory: neither alone is faster. The search gave
- * the memory to the loss tile, and the step was 2% longer. */
+/* Memory goes where it gains: gradients on the device, for which a loss tile a quarter as long leaves room; neither alone is
+ * faster. The search gave the memory to the loss tile, and the step was 2% longer. */
 static void memory_goes_where_it_gains(void **state)
 {
     (void)state;
@@ -49,14 +49,14 @@ static void memory_goes_where_it_gains(void **state)
     struct plan *given = planned(m, &s, limit);
     print_message("searched %.5g s, given %.5g s\n", open->seconds, given->seconds);
     assert_true(open->fits && given->fits);
-    assert_true(open->seconds < 1.003 * given->seconds); /* 0.003: what the search gives for less traffic */
+    assert_true(open->seconds < 1.003 * given->seconds); /* 0.003: the price of less traffic */
     plan_destroy(open);
     plan_destroy(given);
     model_destroy(m);
 }
 
-/* Parameters that the host updates: a budget that leaves room for a long prefetch distance only was 0.9% slower than one that
- * does not, as copies to the device were in each other's way. */
+/* More memory is not fetched too early, with parameters that the host updates. A budget with room for a long prefetch distance
+ * was 0.9% slower than a smaller one, as copies to the device were in each other's way. */
 static void more_memory_is_not_fetched_too_early(void **state)
 {
     (void)state;
@@ -72,15 +72,16 @@ static void more_memory_is_not_fetched_too_early(void **state)
         struct plan *plan = planned(m, &s, limit);
         print_message("%lld.%lld GiB: %.5g s\n", (long long)tenths / 10, (long long)tenths % 10, plan->seconds);
         assert_true(plan->fits);
-        assert_true(before == 0 || plan->seconds < 1.003 * before); /* 0.003: what less traffic may cost */
+        assert_true(before == 0 || plan->seconds < 1.003 * before); /* 0.003: the price of less traffic */
         before = plan->seconds;
         plan_destroy(plan);
     }
     model_destroy(m);
 }
 
-/* With room for everything on the device, placements without traffic showed next to no stalls, and more for every second of it
- * than activations on the host have: these were not tried, and the step was 1% longer than with less memory, where they were. */
+/* More memory is not kept on the device. With room for everything there, placements without traffic showed next to no stalls, and
+ * more for every second of it than activations on the host have. So those were not tried, and the step was 1% longer than with
+ * less memory. */
 static void more_memory_is_not_kept_on_the_device(void **state)
 {
     (void)state;

@@ -7,8 +7,8 @@
 #include "extent.h"
 #include "plan/search/requests.h"
 
-/* What a smaller budget allows, a larger one does too; each may be slower than the fastest by what less traffic and slower links
- * are worth. By three fifths each, by four fifths with LTRAIN_LONG. */
+/* A placement that a smaller budget allows, a larger one does too; each may be slower than the fastest by the worth of less
+ * traffic and slower links. Budgets shrink to three fifths each, with LTRAIN_LONG to four fifths. */
 static void more_memory_is_never_slower(void **state)
 {
     (void)state;

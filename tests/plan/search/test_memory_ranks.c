@@ -7,8 +7,8 @@
 #include "plan/lower/mesh.h"
 #include "plan/search/requests.h"
 
-/* Optimizer state of one of two layers on the device, which then updates beside the host: where 3% more memory let both layers'
- * state fit, the search left the half, and the step was 2.6% longer. */
+/* More memory lets both update: the state of one of two layers is on the device, which then updates beside the host. With 3% more
+ * memory both layers' state fitted; the search left the half, and the step was 2.6% longer. */
 static void more_memory_updates_on_both(void **state)
 {
     (void)state;

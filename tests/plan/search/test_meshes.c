@@ -1,4 +1,4 @@
-/* The mesh that is chosen, for the batch that is asked for, beside each that may be given by hand. */
+/* The mesh chosen for a batch, compared with each that may be given by hand. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -8,7 +8,7 @@
 #include "plan/report/explain.h"
 #include "plan/search/requests.h"
 
-/* Few layers, few trials: what a mesh costs is in each of the layers. */
+/* Few layers make trials quick: a mesh costs the same in each of the layers. */
 static const struct asked {
     const char *model, *machine;
     int64_t layers, tokens, batch;
@@ -39,7 +39,8 @@ static struct model *open_request(const struct asked *a, struct hardware *h, str
     return m;
 }
 
-/* Whether a mesh may be faster than the plan: in every micro-batch the same bytes go among all ranks, and messages share a stream. */
+/* Tells whether a mesh may be faster than the plan: in every micro-batch the same bytes go among all ranks, and messages share a
+ * stream. */
 static int may_be_faster(const struct plan *chosen, const struct plan_request *given)
 {
     struct lane_times t;
@@ -82,7 +83,8 @@ static void as_good_as_by_hand(void **state)
     }
 }
 
-/* 512 whole sequences for 64 devices; the explanation says what else was weighed. A single sequence is shared by all of them. */
+/* 64 devices take 512 sequences whole, and the explanation names the other meshes weighed. A single sequence is shared by all of
+ * them. */
 static void whole_sequences_first(void **state)
 {
     (void)state;

@@ -1,4 +1,4 @@
-/* Classes that some layers have nearer. */
+/* Classes of which some layers lie in a nearer tier. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -61,7 +61,7 @@ static struct program *scheduled(const struct subject *x, const struct strategy 
     return p;
 }
 
-/* A whole step's program; its digest, and on every tier the bytes of the class that live there for good, or at one time. */
+/* Lowers a whole step. Returns its digest, and on every tier the bytes of the class that live there for good, or at one time. */
 static uint64_t lowered(const struct subject *x, const struct strategy *s, enum tensor_class class, int64_t bytes[TIERS])
 {
     struct program *p = scheduled(x, s, WHOLE_STEP);
@@ -74,7 +74,7 @@ static uint64_t lowered(const struct subject *x, const struct strategy *s, enum 
     return digest;
 }
 
-/* Any number of layers, of any class and tier: the same values, and state where it should be. */
+/* Any number of layers, of any class and tier, computes the same values and has its state in the right tier. */
 static void values_stay_the_same(void **state)
 {
     (void)state;
@@ -107,7 +107,7 @@ static void values_stay_the_same(void **state)
             assert_true(lowered(&x, &s, s.promoted_class, all) == resident);
             for (s.promoted_layers = 1; s.promoted_layers < LAYERS; s.promoted_layers += 2) {
                 assert_true(lowered(&x, &s, s.promoted_class, some) == resident);
-                if (class != CLASS_ACT) /* of which buffers are used again */
+                if (class != CLASS_ACT) /* activations' buffers are used again */
                     assert_int_equal((some[far] - none[far]) * LAYERS, (all[far] - none[far]) * s.promoted_layers);
                 assert_true(some[far] < none[far] && some[far] > all[far]);
             }
@@ -124,8 +124,8 @@ static void count_updates(const struct program *p, int *on_device, int *on_host)
     }
 }
 
-/* Some layers' state on the device, where the host updates the others', of one rank and of two with any stage, in a whole step
- * and after it: the same values, and as many updates. */
+/* Some layers' state on the device while the host updates the others', on one rank and on two with any stage, in a whole step and
+ * after it: the same values, and as many updates. */
 static void both_update(void **state)
 {
     (void)state;
@@ -161,7 +161,7 @@ static void both_update(void **state)
         }
 }
 
-/* Where the settings say that the host updates, no layer's state is for the device. */
+/* No layer's state is on the device if the settings say that the host updates. */
 static void settings_bar_it(void **state)
 {
     (void)state;
@@ -199,7 +199,7 @@ static void spread_evenly(void **state)
     assert_int_equal(strategy_residency(&s, CLASS_PARAM, 2, LAYERS), RES_DEVICE);
 }
 
-/* The longest there is: nothing of it is cut off. */
+/* The longest text is not cut off. */
 static void text_is_whole(void **state)
 {
     (void)state;
@@ -226,8 +226,8 @@ static void text_is_whole(void **state)
     assert_string_equal(text + strlen(text) - strlen("% longer)"), "% longer)");
 }
 
-/* `tier` has room for two thirds of the optimizer state, which all lies there or on slow drives otherwise. The caller destroys
- * the plan, and has the limits that it was made for. */
+/* Plans with room in `tier` for two thirds of the optimizer state; without that room all of it would lie on the host or on slow
+ * drives. The caller destroys the plan; limit: the limits that it was made for. */
 static struct plan *filled(struct subject *x, enum tier tier, int64_t limit[TIERS])
 {
     struct plan *plan;
@@ -290,14 +290,14 @@ static void search_fills_the_host(void **state)
     check_filled(TIER_HOST);
 }
 
-/* Past the host, which has no room. */
+/* The search fills the device past the host, which has no room. */
 static void search_fills_the_device(void **state)
 {
     (void)state;
     check_filled(TIER_DEVICE);
 }
 
-/* Local search alone, from a placement with all of it on drives: the same, or faster. */
+/* Local search alone, from a placement with all of it on drives, finds the same, or a faster one. */
 static void local_search_fills_the_device(void **state)
 {
     (void)state;
@@ -327,8 +327,8 @@ static void local_search_fills_the_device(void **state)
     model_destroy(x.m);
 }
 
-/* Where the host updates the rest of the optimizer state, too: what the layers with theirs on the device need, and that they are
- * updated there. */
+/* Estimates hold if the host updates the rest of the optimizer state: they count the needs of layers with state on the device,
+ * and their updates there. */
 static void estimates_hold(void **state)
 {
     (void)state;
@@ -365,7 +365,7 @@ static void estimates_hold(void **state)
                       n, (double)c.bytes[TIER_DEVICE] / (double)bytes[TIER_DEVICE],
                       (double)c.bytes[TIER_HOST] / (double)bytes[TIER_HOST], on_device, on_host);
         for (int t = 0; t < TIERS; t++) {
-            /* copies on their way are not counted where few layers have them: as many bytes for any n */
+            /* copies on their way are not counted if few layers have them: as many bytes for any n */
             missing[t] = n == 0 ? bytes[t] / 100 : missing[t];
             assert_true(c.bytes[t] >= bytes[t] - missing[t] && c.bytes[t] <= bytes[t] + bytes[t] / 100);
         }

@@ -1,4 +1,4 @@
-/* The searched placement of small models against random ones. */
+/* The searched placement of small models, compared with random ones. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -8,7 +8,7 @@
 
 enum { RANDOM = 100 };
 
-/* The fastest of random placements that fit. */
+/* Returns the seconds of the fastest random placement that fits. */
 static double best_of_random(const struct model *m, const int64_t limit[TIERS], uint64_t seed, int *fitting)
 {
     double best = 1e300;
@@ -31,7 +31,7 @@ static double best_of_random(const struct model *m, const int64_t limit[TIERS], 
     return best;
 }
 
-/* Budgets as shares of what everything on the device takes. */
+/* The search beats random placements on budgets that are shares of the need with everything on the device. */
 static void beats_random(void **state)
 {
     (void)state;

@@ -1,4 +1,4 @@
-/* How several ranks share a sequence and their state. */
+/* Several ranks that share a sequence and their state. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -8,8 +8,8 @@
 #include "plan/lower/mesh.h"
 #include "plan/search/requests.h"
 
-/* A budget in which only finer tiles than the usual ones fit, on four meshes that lack about as much of it on the usual ones: the
- * one that lacked the least took 11% longer there than another. */
+/* The fastest mesh is chosen on finer grids: only finer tiles fit the budget, on four meshes that lack about as much memory with
+ * the usual ones. The mesh that lacked least took 11% longer there than another. */
 static void fastest_mesh_of_finer_grids(void **state)
 {
     (void)state;
@@ -39,7 +39,7 @@ static void fastest_mesh_of_finer_grids(void **state)
     model_destroy(m);
 }
 
-/* The step, and what messages take from compute. */
+/* Returns the step's seconds, plus the part of messages that they take from compute. */
 static double weighed(const struct plan *plan)
 {
     struct lane_times t;
@@ -47,7 +47,7 @@ static double weighed(const struct plan *plan)
     return t.total + 0.25 * (t.busy[LANE_WORLD] + t.busy[LANE_ULYSSES] + t.busy[LANE_RING]);
 }
 
-/* How four ranks share a sequence and their state: what is chosen is within a percent of the best that can be given. */
+/* Four ranks that share a sequence and their state: the choice is within a percent of the best that can be given. */
 static void chooses_mesh_and_stage(void **state)
 {
     (void)state;
@@ -69,7 +69,7 @@ static void chooses_mesh_and_stage(void **state)
             struct plan *given = planned(m, &s, limit);
             print_message("ulysses=%d,ring=%d, stage %d: %.4g s; chosen: ulysses=%d,ring=%d, stage %d, %.4g s\n", s.mesh.degree[MESH_ULYSSES],
                           s.mesh.degree[MESH_RING], stage, weighed(given), chosen->mesh.degree[MESH_ULYSSES], chosen->mesh.degree[MESH_RING], chosen->zero, weighed(plan));
-            assert_int_equal(given->strategy.mesh.degree[MESH_ULYSSES], s.mesh.degree[MESH_ULYSSES]); /* what is given stays */
+            assert_int_equal(given->strategy.mesh.degree[MESH_ULYSSES], s.mesh.degree[MESH_ULYSSES]); /* given degrees stay */
             assert_int_equal(given->strategy.zero, stage);
             assert_true(weighed(plan) <= 1.0102 * weighed(given));
             plan_destroy(given);

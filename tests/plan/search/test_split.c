@@ -1,4 +1,4 @@
-/* Activations of which some row chunks stay on the device. */
+/* Activations with some row chunks on the device and the others elsewhere. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -24,7 +24,7 @@ struct subject {
     struct plan_request s;
     struct hardware h;
     int64_t limit[TIERS];
-    uint64_t resident; /* digest of what a step makes with everything on the device */
+    uint64_t resident; /* digest of a step's values with everything on the device */
 };
 
 static struct plan *planned(const struct subject *x)
@@ -98,7 +98,7 @@ static void drives_write_less(void **state)
     model_destroy(x.m);
 }
 
-/* What is left to be written when the forward pass ends has to lie on the host: the less room, the longer that pass. */
+/* Activations that are not written yet when the forward pass ends lie on the host: the less room, the longer that pass. */
 static void backlog_needs_room(void **state)
 {
     (void)state;

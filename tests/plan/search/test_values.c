@@ -1,4 +1,4 @@
-/* A step makes the same values wherever things are placed. */
+/* A step computes the same values in every placement. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -10,7 +10,7 @@
 #include "plan/search/requests.h"
 #include "verify/verify.h"
 
-/* Bytes of activations that the forward pass brings to the device. */
+/* Returns the bytes of activations that the forward pass brings to the device. */
 static int64_t fetched_forward(const struct program *p)
 {
     int64_t bytes = 0;
@@ -23,8 +23,8 @@ static int64_t fetched_forward(const struct program *p)
     return bytes;
 }
 
-/* Wherever activations and their gradients are between visits, some row chunks apart or not, a step makes the same values of what
- * it is given; of `ranks`. */
+/* Checks that a step computes the same values wherever activations and their gradients are between visits, some row chunks apart
+ * or not, on ranks that share a sequence. */
 static void same_wherever_gradients_pass(int ulysses, int ring)
 {
     static const enum residency pairs[][2] = {{RES_DEVICE, RES_DEVICE}, {RES_HOST, RES_DEVICE}, {RES_HOST, RES_HOST},
@@ -44,7 +44,7 @@ static void same_wherever_gradients_pass(int ulysses, int ring)
         s.device = DEVICE_CPU_DISCRETE;
         s.mesh.degree[MESH_ULYSSES] = ulysses;
         s.mesh.degree[MESH_RING] = ring;
-        s.head_tile = 2; /* a ring's are whole KV groups */
+        s.head_tile = 2; /* in a ring, tiles are whole KV groups */
         s.keep_inputs = every;
         assert_int_equal(plan_fixed(m, &s, &strategy), OK);
         strategy.acts = pairs[i][0];
@@ -61,13 +61,13 @@ static void same_wherever_gradients_pass(int ulysses, int ring)
             read[i] += p->instrs[n].lane == LANE_READ ? program_call(p, &p->instrs[n])->bytes : 0;
         first = first ? first : digest;
         assert_true(digest == first);
-        /* what a layer of the forward pass reads again and again stays on the device where gradients do */
+        /* values that a layer of the forward pass reads again stay on the device if gradients do */
         assert_int_equal(fetched_forward(p) == 0, strategy.carry == RES_DEVICE);
         program_destroy(p);
     }
     print_message("ulysses=%d,ring=%d: %lld bytes are read from drives, with gradients on the host %lld\n", ulysses, ring,
                   (long long)read[4], (long long)read[3]);
-    assert_true(read[3] < read[4] / 2); /* what a layer reads again and again stays on the host, too */
+    assert_true(read[3] < read[4] / 2); /* values that a layer reads again stay on the host, too */
     model_destroy(m);
 }
 
@@ -79,7 +79,7 @@ static void gradients_pass_anywhere(void **state)
     same_wherever_gradients_pass(1, 2);
 }
 
-/* Also with the last layers' activations on the device and the others' elsewhere. */
+/* Values stay the same also with the last layers' activations on the device and the others' elsewhere. */
 static void values_do_not_depend_on_it(void **state)
 {
     (void)state;
@@ -91,7 +91,7 @@ static void values_do_not_depend_on_it(void **state)
     assert_int_equal(cell_model(FAMILY_LLAMA, 3, &m), OK);
     for (int step = 0; step < 8; step++) {
         open_settings(&s);
-        if (step % 2) /* so that the search has to choose among these */
+        if (step % 2) /* a choice of these for the search */
             s.acts = s.carry = OFFLOAD_AUTO, s.params = s.grads = s.optim = OFFLOAD_CPU;
         struct plan *plan = planned(m, &s, limit);
         const struct program *p = plan->programs[PLAN_UPDATE_STEP];
