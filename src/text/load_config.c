@@ -276,6 +276,8 @@ static enum status load_from(struct tokenizer *t, const struct beside *b)
 {
     struct items listed = {0}, specials = {0};
     const json_t *decoder = json_member(b->config, "added_tokens_decoder");
+    if (decoder && !json_is_object(decoder))
+        return status_fail(ERR_INVALID, "added_tokens_decoder of tokenizer_config.json is no object");
     enum status st = json_flag(b->config, "split_special_tokens", 0, &t->splits_special);
     if (st == OK)
         st = list_specials(b, &specials);

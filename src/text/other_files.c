@@ -15,11 +15,14 @@
 static const struct form {
     const char *glob, *with; /* with: a file that belongs to it, named if it exists; or NULL */
     int tiktoken;
-} forms[] = {{"tekken.json", NULL, 0},     {"vocab.json", "merges.txt", 0},   {"encoder.json", "vocab.bpe", 0}, {"merges.txt", NULL, 0},  {"vocab.bpe", NULL, 0},
+} forms[] = {{"tekken*.json", NULL, 0},     {"vocab.json", "merges.txt", 0},   {"encoder.json", "vocab.bpe", 0}, {"merges.txt", NULL, 0},  {"vocab.bpe", NULL, 0},
              {"*tiktoken.model", NULL, 1}, {"*.tiktoken", NULL, 1},           {"*spiece.model", NULL, 0},       {"*.bpe.model", NULL, 0}, {"*.spm", NULL, 0},
              {"spm.model", NULL, 0},       {"tokenizer.model.v*", NULL, 0},   {"*tokenizer*.model", NULL, 0},   {"*_text.model", NULL, 0}, {"vocab.txt", NULL, 0},
              {"sentencepiece.model", NULL, 0}, {"tokenizer.bin", NULL, 0}, {"bpe.codes", NULL, 0}};
 enum { FORMS = sizeof forms / sizeof *forms };
+
+/* Files that only a directory with a vocabulary of its own has. */
+static const char *const companions[] = {"added_tokens.json", "special_tokens_map.json", "tokenization_*.py"};
 
 /* Returns the first form that a file of the directory has, and that file's name; FORMS: none. */
 static int find_form(const char *dir, char name[256])
@@ -54,6 +57,20 @@ static char *find_class(const char *dir)
     return class;
 }
 
+/* Returns 1, and the name, where the directory has a file that goes with a vocabulary. */
+static int find_companion(const char *dir, char name[256])
+{
+    int found = 0;
+    DIR *d = sys_opendir(dir);
+    for (struct dirent *e; d && !found && (e = sys_readdir(d));)
+        for (size_t i = 0; i < sizeof companions / sizeof *companions && !found; i++)
+            if ((found = fnmatch(companions[i], e->d_name, FNM_PERIOD) == 0))
+                snprintf(name, 256, "%s", e->d_name);
+    if (d)
+        closedir(d);
+    return found;
+}
+
 static enum status refuse(const char *dir, const char *what, int tiktoken)
 {
     static const char last[] = "--tokenizer DIR names another one, and --tokenizer bytes reads the bytes of text as ids 0 to 255";
@@ -77,12 +94,12 @@ enum status tokenizer_check_others(const char *dir)
         snprintf(what, sizeof what, "%s%s%s", name, both ? " and " : "", both ? with : "");
         return refuse(dir, what, forms[form].tiktoken);
     }
+    static const char cure[] = "and no file of its vocabulary is there: download tokenizer.json, too, or let transformers write it (save_pretrained); --tokenizer DIR names "
+                               "another one, and --tokenizer bytes reads the bytes of text as ids 0 to 255";
     char *class = find_class(dir);
     if (!class)
-        return OK;
-    enum status st = status_fail(ERR_INVALID, "%s/tokenizer_config.json names a %.60s, and no file of its vocabulary is there: download tokenizer.json, too, or let transformers "
-                                              "write it (save_pretrained); --tokenizer DIR names another one, and --tokenizer bytes reads the bytes of text as ids 0 to 255",
-                                 dir, class);
+        return find_companion(dir, name) ? status_fail(ERR_INVALID, "%s/%s belongs to a tokenizer, %s", dir, name, cure) : OK;
+    enum status st = status_fail(ERR_INVALID, "%s/tokenizer_config.json names a %.60s, %s", dir, class, cure);
     free(class);
     return st;
 }

@@ -238,12 +238,14 @@ enum status tokenizer_open(const char *path, struct tokenizer **out)
 {
     enum status st;
     struct stat s;
+    const int directory = sys_stat(path, &s) == 0 && S_ISDIR(s.st_mode);
+    if (directory && !has(path, "tokenizer.json") && !has(path, "tokenizer.model"))
+        TRY(tokenizer_check_others(path));
     struct tokenizer *t = sys_calloc(1, sizeof *t);
     if (!t)
         return status_fail(ERR_NOMEM, "out of memory: a tokenizer");
     t->bpe.unk = UNK_NONE;
     t->eos = -1;
-    int directory = sys_stat(path, &s) == 0 && S_ISDIR(s.st_mode);
     int json = directory && (has(path, "tokenizer.json") || !has(path, "tokenizer.model"));
     if (asprintf(&t->path, "%s%s", path, json ? "/tokenizer.json" : directory ? "/tokenizer.model" : "") < 0) {
         free(t);

@@ -116,12 +116,22 @@ refused vocab.json merges.txt "named has its tokenizer in vocab.json and merges.
 for f in tekken.json vocab.json merges.txt spiece.model source.spm sentencepiece.bpe.model tokenizer.model.v3 vocab.txt; do
     refused "$f" "named has its tokenizer in $f, which is not read: python3"
 done
+refused tekken_240718.json "named has its tokenizer in tekken_240718.json, which is not read"
+for f in added_tokens.json special_tokens_map.json tokenization_kimi.py; do
+    refused "$f" "named/$f belongs to a tokenizer, and no file of its vocabulary is there"
+done
 for f in tiktoken.model qwen.tiktoken; do
     refused "$f" "named has its tokenizer in $f, which is not read: convert_tiktoken_to_fast"
 done
 refused tokenizer_config.json "named/tokenizer_config.json names a GPT2Tokenizer, and no file of its vocabulary is there"
 "$ltrain" sample --model named --prompt a >out 2>err && fail "samples by bytes"
 says err "names a GPT2Tokenizer"
+echo '"a"' | "$ltrain" tokenize --model named >out 2>err && fail "tokenizes by nothing"
+says err "names a GPT2Tokenizer"
+echo '{"added_tokens_decoder": []}' >small/tokenizer_config.json
+echo '"a"' | "$ltrain" tokenize --model small >out 2>err && fail "takes a list of tokens"
+says err "added_tokens_decoder of tokenizer_config.json is no object"
+rm small/tokenizer_config.json
 echo '{"chat_template": "x"}' >named/tokenizer_config.json
 "$ltrain" data --model named --data text --samples 0 >out 2>err || cat err
 says out "text as bytes"
