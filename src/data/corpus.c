@@ -26,6 +26,7 @@ static void count_source(struct corpus_report *r, const struct source *s)
     r->cached &= stream_is_cached(d);
     r->tokens += stream_tokens(d);
     r->empty += stream_empty(d);
+    r->left_out += stream_left_out(d);
     const char *json_path;
     r->json_rows += stream_json_rows(d, &json_path);
     r->json_path = r->json_path ? r->json_path : json_path;
@@ -174,7 +175,7 @@ static enum status survey(struct corpus *c)
 static struct stream_config files_of(const struct corpus_config *c, const char *key, const char *const *paths, int n)
 {
     return (struct stream_config){.key = key, .paths = paths, .n_paths = n, .tokenizer = c->tokenizer, .chats = c->chats, .cache = c->cache,
-                                  .column = c->column, .append_eos = c->append_eos, .vocab = c->vocab, .token_bytes = c->token_bytes, .threads = c->threads};
+                                  .column = c->column, .append_eos = c->append_eos, .exclude = c->exclude, .vocab = c->vocab, .token_bytes = c->token_bytes, .threads = c->threads};
 }
 
 enum status corpus_look(const struct corpus_config *config, unsigned *holds)
@@ -273,6 +274,7 @@ enum status corpus_open(const struct corpus_config *config, struct corpus **out)
         c->tokenizer = (struct tokenizer_print){tokenizer_hash(config->tokenizer), tokenizer_ids(config->tokenizer),
                                                 tokenizer_file_name(tokenizer_path(config->tokenizer))};
     TRY_GOTO(open_sources(c, config), fail);
+    TRY_GOTO(exclusion_check(config->exclude), fail);
     TRY_GOTO(check_vocabularies(c), fail);
     if (c->holds & HOLDS_BARE_IDS)
         c->bare_bytes = config->token_bytes;

@@ -4,6 +4,7 @@
 
 #include "base/status.h"
 #include "data/chats.h"
+#include "data/exclude.h"
 #include "data/fingerprint.h"
 #include "data/packing.h"
 
@@ -21,6 +22,7 @@ struct corpus_report {
     int cached;               /* all tokens are a former run's */
     int64_t tokens;           /* of all documents */
     int64_t empty;            /* files and rows without a token, which are no documents */
+    int64_t left_out;         /* files that `exclude` leaves out */
     struct chat_counts chats; /* of all conversations */
     struct packing_report packed; /* of all sources; its numbers of sequences and targets are not counted */
     int64_t train_sequences, eval_sequences;
@@ -35,6 +37,7 @@ struct corpus_report {
 struct corpus_config {
     const char *const *paths; /* files, directories (recursive, sorted by path), globs */
     int n_paths;
+    struct exclusion *exclude; /* files of paths and eval_paths that are left out; a pattern that matches none is an error; or NULL */
     const double *weights;         /* [n_paths]: each path is a source of its own, with that share of the tokens (any scale); NULL: all
                                     * are one source */
     const char *const *eval_paths; /* or none */

@@ -17,23 +17,27 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+/* A file that is there in several ways counts as the first of these. */
+enum how { NAMED, LEFT_OUT, MATCHED, FOUND, REPEATED }; /* matched by a glob; found below a directory */
+
 struct document {
     char *path;           /* canonical, owned */
     int64_t first, bytes; /* where it lies in the stream */
-    int found;            /* below a directory */
+    enum how how;
     struct fingerprint print;
 };
 
 struct documents {
     struct document *files;
     int64_t n, room;
-    int64_t bytes, empty; /* empty: files that are left out */
+    int64_t bytes, empty, left_out; /* number of files without a byte, and of those that patterns leave out */
+    struct exclusion *exclude; /* or NULL; while files are looked for */
     const struct rereading *rereading; /* or NULL */
 };
 
 /* ---- finding ---- */
 
-static enum status add_file(struct documents *d, const char *path, int found)
+static enum status add_file(struct documents *d, const char *path, enum how how)
 {
     if (d->n == d->room) {
         int64_t room = max_i64(64, 2 * d->room);
@@ -49,23 +53,28 @@ static enum status add_file(struct documents *d, const char *path, int found)
     char *canonical = sys_realpath(path);
     if (!canonical)
         return sys_cannot_open(path);
-    d->files[d->n++] = (struct document){.path = canonical, .found = found};
+    d->files[d->n++] = (struct document){.path = canonical, .how = how};
     return OK;
 }
 
-/* Of Megatron's NAME.bin and NAME.idx each brings the other, so that its changes are noticed, too. */
-static enum status add_with_index(struct documents *d, const char *path, int found)
+/* Adds a file. Of Megatron's NAME.bin and NAME.idx each brings the other, so that its changes are noticed, too; what leaves one out leaves
+ * both out. below: the end of the path that patterns are compared with; NULL: the file is named. */
+static enum status add_with_index(struct documents *d, const char *path, const char *below, enum how how)
 {
-    char other[PATH_MAX];
+    char other[PATH_MAX] = "";
     struct stat s;
     size_t n = strlen(path);
-    TRY(add_file(d, path, found));
     int bin = n > 4 && strcmp(path + n - 4, ".bin") == 0, idx = n > 4 && strcmp(path + n - 4, ".idx") == 0;
-    if (!(bin || idx) || n >= sizeof other)
-        return OK;
-    memcpy(other, path, n + 1);
-    strcpy(other + n - 4, bin ? ".idx" : ".bin");
-    return sys_stat(other, &s) == 0 ? add_file(d, other, found) : OK;
+    if ((bin || idx) && n < sizeof other) {
+        memcpy(other, path, n + 1);
+        strcpy(other + n - 4, bin ? ".idx" : ".bin");
+        if (sys_stat(other, &s) != 0)
+            other[0] = 0;
+    }
+    if (below && (exclusion_takes(d->exclude, below) || (other[0] && exclusion_takes(d->exclude, other + (below - path)))))
+        how = LEFT_OUT;
+    TRY(add_file(d, path, how));
+    return other[0] ? add_file(d, other, how) : OK;
 }
 
 /* A link to nowhere is told from a file that cannot be read: code bases have such links. */
@@ -79,8 +88,17 @@ static enum status cannot_read(const FTSENT *e)
     return status_fail(ERR_INVALID, "cannot read %s: %s", e->fts_path, strerror(e->fts_errno ? e->fts_errno : ENOENT));
 }
 
-/* name: the pattern of the files' names; NULL: all. */
-static enum status walk(struct documents *d, const char *root, const char *name, FTS *tree)
+/* Says whether patterns leave out what cannot be read, a directory by all that it has. */
+static int leaves_out(struct documents *d, const FTSENT *e, size_t base)
+{
+    char inside[PATH_MAX];
+    const char *below = e->fts_path + base + strspn(e->fts_path + base, "/");
+    snprintf(inside, sizeof inside, "%s/.", below);
+    return exclusion_takes(d->exclude, e->fts_info == FTS_DNR ? inside : below);
+}
+
+/* name: the pattern of the files' names; NULL: all. base: bytes of paths that patterns of what is left out are not compared with. */
+static enum status walk(struct documents *d, const char *root, const char *name, size_t base, FTS *tree)
 {
     FTSENT *e;
     while ((e = sys_fts_read(tree, root)) != NULL) {
@@ -93,29 +111,31 @@ static enum status walk(struct documents *d, const char *root, const char *name,
         if (is_directory || (name && e->fts_info != FTS_DNR && fnmatch(name, e->fts_name, 0) != 0))
             continue;
         if (e->fts_info == FTS_F || e->fts_info == FTS_DEFAULT) /* what is no file is refused when it is opened */
-            TRY(add_with_index(d, e->fts_path, !name));
-        if (e->fts_info == FTS_DNR || e->fts_info == FTS_ERR || e->fts_info == FTS_NS || e->fts_info == FTS_SLNONE)
+            TRY(add_with_index(d, e->fts_path, e->fts_path + base + strspn(e->fts_path + base, "/"), name ? MATCHED : FOUND));
+        if ((e->fts_info == FTS_DNR || e->fts_info == FTS_ERR || e->fts_info == FTS_NS || e->fts_info == FTS_SLNONE) && !leaves_out(d, e, base))
             return cannot_read(e);
     }
     return errno ? status_fail(ERR_IO, "cannot list %s: %s", root, strerror(errno)) : OK;
 }
 
-static enum status add_tree(struct documents *d, const char *path, const char *name)
+static enum status add_tree(struct documents *d, const char *path, const char *name, size_t base)
 {
     FTS *tree = sys_fts_open(path, FTS_LOGICAL | FTS_NOCHDIR);
     if (!tree)
         return status_fail(ERR_IO, "cannot list %s: %s", path, strerror(errno));
-    enum status st = walk(d, path, name, tree);
+    enum status st = walk(d, path, name, base, tree);
     fts_close(tree);
     return st;
 }
 
-static enum status add_existing(struct documents *d, const char *key, const char *path, const struct stat *s)
+/* pattern: of glob, which has matched the path; NULL: the path is named. */
+static enum status add_existing(struct documents *d, const char *key, const char *path, const char *pattern, const struct stat *s)
 {
     int64_t before = d->n;
+    const char *below = pattern ? exclusion_below(pattern, path) : NULL;
     if (!S_ISDIR(s->st_mode))
-        return add_with_index(d, path, 0);
-    TRY(add_tree(d, path, NULL));
+        return add_with_index(d, path, below, below ? MATCHED : NAMED);
+    TRY(add_tree(d, path, NULL, below ? (size_t)(below - path) : strlen(path)));
     return d->n > before ? OK : status_fail(ERR_INVALID, "%s: directory %s has no files", key, path);
 }
 
@@ -131,7 +151,7 @@ static enum status add_glob(struct documents *d, const char *key, const char *pa
                  : status_fail(ERR_INVALID, "%s: cannot search for %s: %s", key, pattern,
                                strerror(rc == GLOB_NOSPACE ? ENOMEM : errno));
     for (size_t i = 0; st == OK && i < g.gl_pathc; i++)
-        st = sys_stat(g.gl_pathv[i], &s) == 0 ? add_existing(d, key, g.gl_pathv[i], &s)
+        st = sys_stat(g.gl_pathv[i], &s) == 0 ? add_existing(d, key, g.gl_pathv[i], pattern, &s)
                                           : sys_cannot_open(g.gl_pathv[i]);
     globfree(&g);
     return st;
@@ -161,34 +181,43 @@ static enum status add_deep(struct documents *d, const char *key, const char *pa
     if (from < stars || !*name || strchr(name, '/') || !S_ISDIR(s.st_mode))
         return status_fail(ERR_INVALID, "%s: %s: `**` stands between a directory and the pattern of a name, as in 'DIR/**/*.c'", key, pattern);
     const int64_t before = d->n;
-    TRY(add_tree(d, dir, name));
+    TRY(add_tree(d, dir, name, from == pattern ? strlen("./") : strlen(dir)));
     return d->n > before ? OK : status_fail(ERR_INVALID, "%s: %s: nothing matches it", key, pattern);
 }
 
 /* ---- ordering ---- */
 
-/* Of a file that is there twice the one that is named comes first, and is kept. */
 static int compare(const void *a, const void *b)
 {
     const struct document *x = a, *y = b;
     int order = strcmp(x->path, y->path);
-    return order != 0 ? order : x->found - y->found;
+    return order != 0 ? order : (int)x->how - (int)y->how;
 }
 
-/* Sorts, opens each file once to see that it can be read, drops repeated and empty ones, and gives the others their place. */
+static void find_repeated(struct documents *d)
+{
+    if (d->n)
+        qsort(d->files, (size_t)d->n, sizeof *d->files, compare);
+    for (int64_t i = d->n - 1; i > 0; i--)
+        if (strcmp(d->files[i - 1].path, d->files[i].path) == 0)
+            d->files[i].how = REPEATED;
+}
+
+/* Sorts, opens each file once to see that it can be read, drops repeated, empty and left out ones, and gives the others their place. */
 static enum status place(struct documents *d)
 {
     int64_t n = d->n, kept = 0;
     enum status st = OK;
-    if (n)
-        qsort(d->files, (size_t)n, sizeof *d->files, compare);
+    find_repeated(d);
     for (int64_t i = 0; i < n; i++) {
         struct document f = d->files[i];
-        int fd, repeated = kept > 0 && strcmp(d->files[kept - 1].path, f.path) == 0;
-        if (st == OK && !repeated && (st = file_open(f.path, &fd, &f.bytes)) == OK)
+        const int is_read = f.how != REPEATED && f.how != LEFT_OUT;
+        int fd;
+        if (st == OK && is_read && (st = file_open(f.path, &fd, &f.bytes)) == OK)
             sys_close(fd);
-        if (st != OK || f.bytes == 0) { /* repeated ones were not opened and have 0 here, too */
-            d->empty += !repeated;
+        if (st != OK || f.bytes == 0) { /* those that are not read have 0 here, too */
+            d->empty += is_read;
+            d->left_out += f.how == LEFT_OUT;
             free(f.path);
             continue;
         }
@@ -205,7 +234,7 @@ static enum status add_path(struct documents *d, const char *key, const char *pa
 {
     struct stat s;
     if (sys_stat(path, &s) == 0)
-        return add_existing(d, key, path, &s);
+        return add_existing(d, key, path, NULL, &s);
     const char *stars = find_stars(path);
     if (stars)
         return add_deep(d, key, path, stars);
@@ -213,15 +242,22 @@ static enum status add_path(struct documents *d, const char *key, const char *pa
                                 : status_fail(ERR_INVALID, "%s: cannot open %s: %s", key, path, strerror(errno));
 }
 
-enum status documents_open(const char *key, const char *const *paths, int n_paths, struct documents **out)
+enum status documents_open(const char *key, const char *const *paths, int n_paths, struct exclusion *exclude, struct documents **out)
 {
     enum status st;
     struct documents *d = sys_calloc(1, sizeof *d);
     if (!d)
         return status_fail(ERR_NOMEM, "out of memory: a list of files");
+    d->exclude = exclude;
     for (int i = 0; i < n_paths; i++)
         TRY_GOTO(add_path(d, key, paths[i]), fail);
     TRY_GOTO(place(d), fail);
+    d->exclude = NULL;
+    if (d->bytes == 0 && d->left_out > 0) {
+        st = status_fail(ERR_INVALID, "%s: --data-exclude leaves out %lld file%s, and there is no other one with a byte", key, (long long)d->left_out,
+                         d->left_out == 1 ? "" : "s");
+        goto fail;
+    }
     if (d->bytes == 0) {
         st = status_fail(ERR_INVALID, n_paths ? "%s: all files are empty" : "%s: no files are given", key);
         goto fail;
@@ -257,7 +293,7 @@ const char *documents_path(const struct documents *d, int64_t i)
 
 int documents_is_found(const struct documents *d, int64_t i)
 {
-    return d->files[i].found;
+    return d->files[i].how == FOUND;
 }
 
 struct fingerprint *documents_fingerprint(struct documents *d, int64_t i)
@@ -268,6 +304,11 @@ struct fingerprint *documents_fingerprint(struct documents *d, int64_t i)
 int64_t documents_empty(const struct documents *d)
 {
     return d->empty;
+}
+
+int64_t documents_left_out(const struct documents *d)
+{
+    return d->left_out;
 }
 
 int64_t documents_bytes(const struct documents *d)

@@ -6,6 +6,7 @@
 #define LTRAIN_DATA_DOCUMENTS_H
 
 #include "base/status.h"
+#include "data/exclude.h"
 #include "data/fingerprint.h"
 
 #include <stdint.h>
@@ -14,8 +15,9 @@
 struct documents;
 
 /* paths: files, directories (all files below except hidden ones; links followed) and globs. Canonical paths are sorted and
- * repeated ones dropped, empty files too. key: what messages call the list ("--data"). */
-enum status documents_open(const char *key, const char *const *paths, int n_paths, struct documents **out);
+ * repeated ones dropped, empty files too. key: what messages call the list ("--data").
+ * exclude: patterns of files that are left out, unless `paths` names them; NULL: none. */
+enum status documents_open(const char *key, const char *const *paths, int n_paths, struct exclusion *exclude, struct documents **out);
 void documents_close(struct documents *d);
 /* Reads every file once, in order, for its fingerprint; visit (may be NULL) sees the stream. Before the first documents_read. */
 enum status documents_survey(struct documents *d, fingerprint_visitor *visit, void *user);
@@ -31,6 +33,7 @@ void documents_print(const struct documents *d, const char *kind, FILE *f);
 
 int64_t documents_count(const struct documents *d);
 int64_t documents_empty(const struct documents *d); /* files without a byte, which are left out */
+int64_t documents_left_out(const struct documents *d); /* number of files that patterns leave out */
 int64_t documents_bytes(const struct documents *d);
 const char *documents_path(const struct documents *d, int64_t i);
 int documents_is_found(const struct documents *d, int64_t i); /* below a directory; neither named nor matched by a glob */

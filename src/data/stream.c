@@ -48,7 +48,7 @@ static void find_ids(struct stream *s, const struct stream_config *config, const
 static enum status look(const struct stream_config *config, struct documents **d, struct file_kind **kinds, unsigned *holds)
 {
     int tokens;
-    TRY(documents_open(config->key, config->paths, config->n_paths, d));
+    TRY(documents_open(config->key, config->paths, config->n_paths, config->exclude, d));
     TRY(kinds_find(*d, &(struct kinds_config){config->column, config->token_bytes, config->tokenizer != NULL}, kinds, &tokens));
     *holds = tokens ? HOLDS_TOKENS : 0;
     for (int64_t i = 0; i < documents_count(*d); i++) {
@@ -134,6 +134,11 @@ int64_t stream_repaired(const struct stream *s, const char **most)
 int64_t stream_empty(const struct stream *s)
 {
     return documents_empty(s->d) + (s->tokens ? token_file_totals(s->tokens)->empty : 0);
+}
+
+int64_t stream_left_out(const struct stream *s)
+{
+    return documents_left_out(s->d);
 }
 
 int64_t stream_json_rows(const struct stream *s, const char **first)

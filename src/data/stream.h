@@ -4,6 +4,7 @@
 
 #include "base/status.h"
 #include "data/chats.h"
+#include "data/exclude.h"
 #include "data/fingerprint.h"
 #include "text/tokenizer.h"
 
@@ -16,6 +17,7 @@ struct stream_config {
     const char *key; /* what messages call it ("--data") */
     const char *const *paths;
     int n_paths;
+    struct exclusion *exclude;         /* files that are left out, or NULL */
     const struct tokenizer *tokenizer; /* NULL: bytes */
     const struct chat_setup *chats;    /* how conversations are read, or NULL */
     const char *cache;                 /* where tokens are kept */
@@ -46,6 +48,7 @@ int64_t stream_tokens(const struct stream *s);
 int64_t stream_text_bytes(const struct stream *s);
 int64_t stream_repaired(const struct stream *s, const char **most); /* broken characters of the text, and the file with the most of them */
 int64_t stream_empty(const struct stream *s);    /* files and rows that have no token and are no documents */
+int64_t stream_left_out(const struct stream *s); /* number of files that patterns leave out */
 int64_t stream_json_rows(const struct stream *s, const char **first); /* files read as texts that hold rows; *first: NULL, or one */
 struct chat_counts stream_chats(const struct stream *s); /* of conversations in it */
 int stream_is_cached(const struct stream *s);    /* a former run's tokens */

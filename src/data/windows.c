@@ -46,17 +46,20 @@ static enum status open_texts(const struct corpus_config *c, struct windows *w)
                                          .chats = c->chats,
                                          .cache = c->cache,
                                          .column = c->column,
+                                         .exclude = c->exclude,
                                          .append_eos = c->append_eos,
                                          .vocab = c->vocab,
                                          .token_bytes = c->token_bytes,
                                          .threads = c->threads};
     TRY(stream_open(&config, &w->texts));
+    TRY(exclusion_check(c->exclude));
     TRY(stream_check_bytes(&config, w->texts));
     TRY(stream_survey(w->texts, 0, NULL));
     w->n_ranges = 1;
     w->range[0] = (struct range){w->texts, 0, stream_tokens(w->texts), 0};
     w->report.text_bytes = stream_text_bytes(w->texts);
     w->report.chats = stream_chats(w->texts);
+    w->report.left_out = stream_left_out(w->texts);
     return OK;
 }
 
@@ -73,6 +76,7 @@ static enum status open_corpus(const struct corpus_config *c, struct windows *w)
     }
     w->n_ranges = corpus_sources(w->corpus);
     w->report.text_bytes = -1;
+    w->report.left_out = corpus_get_report(w->corpus)->left_out;
     return OK;
 }
 

@@ -10,6 +10,7 @@ struct windows_report {
     int64_t windows, documents, tokens;
     int64_t longest;    /* tokens of the longest document: nothing sees more */
     int64_t text_bytes; /* -1: not counted, as the texts are a part of their files */
+    int64_t left_out; /* files that config's `exclude` leaves out */
     int has_text; /* 0: files hold ids, and nothing says what they mean */
     struct chat_counts chats; /* of conversations; zero as well */
 };

@@ -67,6 +67,8 @@ const struct settings_key settings_keys[] = {
     {"strict-config", KEY_SWITCH, AT(strict_config), "false", .help = "keys of config.json that ltrain does not know are an error, not a warning"},
     {"data", KEY_LIST, AT(data), .flags = KEY_WEIGHED | KEY_OF_DATA | KEY_REQUIRED | KEY_OF_RUNS, .arg = "PATH,...",
      .help = "files, directories, globs; with weights: books=0.7,chats=0.3 (shares of the tokens)"},
+    {"data-exclude", KEY_LIST, AT(data_exclude), .flags = KEY_OF_DATA | KEY_OF_RUNS, .arg = "GLOB,...",
+     .help = "files that directories and globs of --data and --eval-data leave out: names ('*.log'), or paths below them ('drafts/**')"},
     {"tokenizer", KEY_STRING, AT(tokenizer), .flags = KEY_SAMPLING_TOO | KEY_OF_DATA | KEY_OF_RUNS, .arg = "DIR",
      .help = "whose tokenizer reads the data; bytes: none (default: the model's, else bytes)"},
     {"text-column", KEY_STRING, AT(text_column), .flags = KEY_OF_DATA | KEY_OF_RUNS, .arg = "NAME",

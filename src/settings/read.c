@@ -283,6 +283,7 @@ static enum status refuse_unread_by_tasks(const struct settings *s, const struct
                    {"text-column", s->data.n > 0, "--data"},
                    {"chat-turns", 0, "--eval-data"},
                    {"append-eos", 0, "--eval-data"},
+                   {"data-exclude", s->data.n > 0, "--data"},
                    {"token-type", 0, "--eval-data"},
                    {"stride", 0, "--eval-data"}};
     for (size_t i = 0; i < sizeof options / sizeof *options; i++)

@@ -123,6 +123,7 @@ struct settings {
     char *write_samples;                 /* eval: file for the tasks' samples, as rows to train on, or NULL */
     char *tokenizer;                     /* the data's tokenizer: a directory or file, or "bytes"; NULL: the model's */
     char *text_column;                   /* column of .jsonl rows that is the text; NULL: "text" */
+    struct string_list data_exclude;     /* patterns of files that data and eval_data leave out */
     int append_eos;                      /* 1: texts end with the tokenizer's eos, unless they have one already */
     enum token_type token_type;          /* type of ids in .bin files without a header */
     char *token_cache;                   /* directory; NULL: the user's */

@@ -170,6 +170,16 @@ static enum status check_bytes(const struct settings *s, const struct corpus_con
     return holds & HOLDS_TOKENS ? OK : tokenizer_check_others(s->model);
 }
 
+/* A pattern of a run that is resumed, or of a file that is read to evaluate, may have been of files that are not looked at now. */
+static struct exclusion exclusion_of(const struct settings *s, unsigned char used[SETTINGS_MAX_LIST])
+{
+    memset(used, 0, SETTINGS_MAX_LIST);
+    return (struct exclusion){.patterns = (const char *const *)s->data_exclude.item,
+                              .n = s->data_exclude.n,
+                              .used = used,
+                              .may_miss = !settings_is_typed(s, "data-exclude") && (s->resume || s->plan.evaluation)};
+}
+
 static enum status read_sources(const struct reading *x, const struct sources *sources, const struct tokenizer *t, const struct chat_setup *chats)
 {
     static const enum packing_kind kinds[] = {PACKING_BEST_FIT, PACKING_CONCAT};
@@ -177,9 +187,12 @@ static enum status read_sources(const struct reading *x, const struct sources *s
     static const enum too_long longer[] = {TOO_LONG_SPLIT, TOO_LONG_DROP, TOO_LONG_TRUNCATE, TOO_LONG_REFUSE};
     const struct settings *s = x->s;
     char cache[4096], known[RUN_PATH];
+    unsigned char used[SETTINGS_MAX_LIST];
+    struct exclusion exclude = exclusion_of(s, used);
     find_cache(s, cache);
     struct corpus_config data = {.paths = (const char *const *)sources->path,
                                  .n_paths = sources->n,
+                                 .exclude = &exclude,
                                  .weights = sources->weighted ? sources->weight : NULL,
                                  .packing = kinds[s->packing],
                                  .too_long = longer[s->too_long],
@@ -305,16 +318,21 @@ static enum status read_documents(const struct settings *s, const struct sources
 {
     struct stream *t;
     char cache[4096];
+    unsigned char used[SETTINGS_MAX_LIST];
+    struct exclusion exclude = exclusion_of(s, used);
     find_cache(s, cache);
     TRY(stream_open(&(struct stream_config){.key = key,
                                             .paths = (const char *const *)sources->path,
                                             .n_paths = sources->n,
+                                            .exclude = &exclude,
                                             .cache = cache,
                                             .column = s->text_column,
                                             .vocab = 256,
                                             .threads = 1},
                     &t));
-    enum status st = stream_has_ids(t) ? status_fail(ERR_INVALID, "%s: %s holds token ids, and the tasks are made of text", key, sources->path[0])
+    enum status st = exclusion_check(&exclude);
+    if (st == OK)
+        st = stream_has_ids(t) ? status_fail(ERR_INVALID, "%s: %s holds token ids, and the tasks are made of text", key, sources->path[0])
                                        : stream_survey(t, 0, NULL);
     for (int64_t i = 0; i < stream_documents(t) && st == OK && (int64_t)out->n < most; i++) {
         const int64_t first = stream_first(t, i);

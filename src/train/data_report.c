@@ -90,6 +90,8 @@ void data_print_remarks(const struct corpus *c, FILE *f)
 {
     char a[32];
     const struct corpus_report *r = corpus_get_report(c);
+    if (r->left_out)
+        fprintf(f, "data: --data-exclude leaves out %s file%s\n", units_format_count(r->left_out, a), r->left_out == 1 ? "" : "s");
     if (r->empty)
         fprintf(f, "remark: %s empty %s left out: files without a byte, or rows without a token\n", units_format_count(r->empty, a),
                 r->empty == 1 ? "document is" : "documents are");

@@ -232,12 +232,14 @@ static FILE *notes_of(const struct eval *x)
 }
 
 /* Which text that is, before what may take long, and what is not known of the model. */
-static void say_text(struct eval *x, const struct model *m)
+static void say_text(struct eval *x, const struct model *m, const struct windows_report *texts)
 {
     FILE *f = notes_of(x);
     if (f) {
         if (x->held_out.taken)
             held_out_print(&x->held_out, f);
+        if (texts->left_out)
+            fprintf(f, "text: --data-exclude leaves out %lld file%s\n", (long long)texts->left_out, texts->left_out == 1 ? "" : "s");
         train_print_unknown(m, f);
     }
     fflush(stdout);
@@ -250,7 +252,7 @@ static enum status check_length(struct eval *x, struct run *r, struct opening *o
     TRY(comm_agree(r->comm, train_open_model(r->s, &r->model)));
     TRY(comm_agree(r->comm, run_check_weights(r->s, r->model, notes_of(x))));
     TRY(read_texts(r, o));
-    say_text(x, r->model);
+    say_text(x, r->model, windows_get_report(o->windows));
     x->positions = train_made_for(r->s, r->model);
     return OK;
 }

@@ -148,6 +148,8 @@ void held_out_apply(const struct held_out *h, struct settings *s)
     s->too_long = run->too_long;
     if (!settings_is_typed(s, "text-column"))
         s->text_column = run->text_column;
+    if (!settings_is_typed(s, "data-exclude"))
+        s->data_exclude = run->data_exclude;
     if (!settings_is_typed(s, "append-eos"))
         s->append_eos = run->append_eos;
     if (!settings_is_typed(s, "token-type"))

@@ -22,6 +22,51 @@ END
 run yaml data --config mix.yaml --samples 1
 cmp -s data.out yaml.out || fail "a mapping in a file is not the same"
 
+# Files that are left out: by a name, by a path below the directory or the pattern's, both of a pair, also where they cannot be read; never
+# one that is named.
+mkdir -p tree/src/gen tree/build/deep tree/docs
+for f in a.c b.h src/c.c src/gen/d.c build/e.c build/deep/f.c docs/g.txt; do echo "$f" >tree/$f; done
+left() { # DATA PATTERNS FILE...
+    data=$1 patterns=$2
+    shift 2
+    run left data --model tiny --samples 99 --data "$data" --data-exclude "$patterns"
+    sed -n '/^----/d; s/【//; s/】//; /^[^ ]*[.][cht]/p' left.out | tr '\n' ' ' >shown
+    [ "$(cat shown)" = "$* " ] || { fail "--data $data --data-exclude $patterns: $(cat shown)"; }
+}
+all="a.c b.h build/deep/f.c build/e.c docs/g.txt src/c.c src/gen/d.c"
+left tree '*.c' b.h docs/g.txt
+says left.out 'data: --data-exclude leaves out 5 files'
+left tree build a.c b.h docs/g.txt src/c.c src/gen/d.c
+left tree 'src/*.c' a.c b.h build/deep/f.c build/e.c docs/g.txt src/gen/d.c
+says left.out 'data: --data-exclude leaves out 1 file'
+left tree/ './src/**,docs/' a.c b.h build/deep/f.c build/e.c
+left tree '**/gen/*.c,**/deep/**' a.c b.h build/e.c docs/g.txt src/c.c
+left tree,tree/a.c '*.c' a.c b.h docs/g.txt
+left 'tree/**/*.c' 'build/**' a.c src/c.c src/gen/d.c
+left 'tree/*/*.c' 'src/*' build/e.c
+left 'tree/*' 'build/*.c' a.c b.h build/deep/f.c docs/g.txt src/c.c src/gen/d.c
+left tree,'tree/*.h' '*.h' a.c build/deep/f.c build/e.c docs/g.txt src/c.c src/gen/d.c
+ln -s nowhere tree/build/link
+left tree build a.c b.h docs/g.txt src/c.c src/gen/d.c
+rm tree/build/link
+run left data --model tiny --samples 99 --data tree
+[ "$(sed -n 's/【//; s/】//; /^[^ -]*[.][cht]/p' left.out | tr '\n' ' ')" = "$all " ] || fail "all files"
+for pattern in '*.x' 'gen/*' src/c /; do
+    refuse "--data-exclude: '$pattern' matches no file that a directory or pattern of --data or --eval-data has" data --model tiny --data tree --data-exclude "$pattern"
+done
+refuse "--data-exclude: 'a.c' matches no file" data --model tiny --data tree/a.c --data-exclude a.c
+refuse "--data: --data-exclude leaves out 7 files, and there is no other one" data --model tiny --data tree --data-exclude '*'
+printf 'model: tiny\nseq-len: 8\ndata: tree\ndata-exclude: [build, "*.h"]\neval-data: tree/docs\neffort: quick\nsave-every: 2\n' >exclude.yaml
+run left --config exclude.yaml --steps 2 --out left
+says left.out 'data: --data-exclude leaves out 3 files'
+grep -q '^data-exclude: \["\?build"\?, "\?\*.h"\?\]$' left/config.yaml || { fail "a run keeps patterns"; grep data left/config.yaml; }
+rm tree/b.h
+run left --resume left --steps 3
+says left.out 'data: --data-exclude leaves out 2 files'
+refuse '--data: not what the checkpoint was trained with' --resume left --steps 4 --data-exclude build/deep
+run left eval --model left/hf --lengths 8 --eval-data 'tree/*' --data-exclude src
+says left.out 'text: --data-exclude leaves out 2 files'
+
 # Presets have random weights: the bytes' model, trained on bytes by weight. The losses of a run that is cut after each step and goes on
 # on other ranks are those of the whole one, to what sums in another order leave.
 sed -n '1,150p' book.txt >a.txt
