@@ -1,4 +1,4 @@
-/* What candidates cost, and how they compare. */
+/* Costs of candidates, and their order. */
 #include "plan/search/candidate.h"
 
 #include "machine/hardware.h"

@@ -5,60 +5,60 @@
 #include "plan/lower/strategy.h"
 #include "plan/search/problem.h"
 
-/* Fields up to layer_bytes come from the estimator (estimate.h); the others from a trial (trial.h). An estimate has no stalls and
- * no gaps, so that a plan is seldom faster. */
+/* Fields up to layer_bytes come from the estimator (estimate.h), the others from a trial (trial.h). An estimate has no stalls and
+ * no gaps, so a plan is seldom faster. */
 struct candidate {
     struct strategy strategy;
     double estimate;            /* seconds of a step, all micro-batches */
     double compute;             /* busy seconds of compute, recomputation included */
-    double least_compute;       /* of these, attention, and products at the best rate: what no tile sizes change */
+    double least_compute;       /* part of compute that no tile sizes change: attention, and products at the best rate */
     double traffic;             /* busy seconds of all other lanes */
-    double messages;            /* of these, of the lanes between ranks */
-    double written;             /* of these, of writes to drives */
-    int64_t bytes[TIERS];       /* needed: by estimate the least, in lowering order; by a trial what was found */
-    int64_t layer_bytes[TIERS]; /* of that for one layer more */
+    double messages;            /* part of traffic on the lanes between ranks */
+    double written;             /* part of traffic that writes to drives */
+    int64_t bytes[TIERS];       /* bytes needed: by estimate the least, in lowering order; by a trial those found */
+    int64_t layer_bytes[TIERS]; /* bytes that one layer more adds */
     int redundant;              /* never better than another one */
-    int place;                  /* its number among the choices; the first ones keep the most on the device */
+    int place;                  /* number among the choices; the first ones keep the most on the device */
     int tried;                  /* a trial has set the fields below */
-    int all_layers;             /* that trial was of all layers */
-    double seconds;             /* of a step: simulated, else the estimate */
-    double slow;                /* if tried: of a step on links slower by FIT_SLOW than planned for */
-    double excess;              /* the largest share of a tier's limit that is needed: above 1, it does not fit */
+    int all_layers;             /* the trial had all layers */
+    double seconds;             /* seconds of a step: simulated, or else the estimate */
+    double slow;                /* if tried: seconds of a step on links slower by FIT_SLOW than planned for */
+    double excess;              /* largest share of a tier's limit that is needed; above 1: does not fit */
     int level;                  /* prefetch level that the trial found (prefetch.h) */
     int first_level;            /* prefetch level that the trial started from, where that is faster than level 0 */
-    int retried;                /* it was retried (retry.h) */
+    int retried;                /* retry.h was applied */
 };
 
-/* The largest share of a tier's limit that is needed, and the tier. */
+/* Returns the largest share of a tier's limit that is needed, and the tier that needs it. */
 double budget_excess(const int64_t bytes[TIERS], const int64_t limit[TIERS]);
 enum tier budget_scarce_tier(const int64_t bytes[TIERS], const int64_t limit[TIERS]);
 
-/* For qsort: candidates that fit by seconds, or by traffic where seconds differ by less than a thousandth; then the others by
- * excess. */
+/* Orders candidates for qsort: those that fit by seconds, or by traffic where seconds differ by less than a thousandth; then the
+ * others by excess. */
 int candidate_order(const void *a, const void *b);
 
-/* Seconds of a step, and what slow links and writes to drives add to its cost. */
+/* Returns seconds of a step, and a charge for slow links and for writes to drives. */
 double candidate_cost(const struct candidate *c);
-/* The same, and what messages take from compute, hidden or not. The search minimises this price. */
+/* Returns candidate_cost and the time that messages take from compute, hidden or not. The search minimises this price. */
 double candidate_price(const struct candidate *c);
 /* Decides between prices that are about equal: seconds on planned and on slow links, and what traffic is worth. */
 double candidate_score(const struct candidate *c);
-/* The share of the step up to which prices are about equal: the search gives it for less traffic. */
+/* Returns the share of the step within which prices count as equal: the search gives up that much for less traffic. */
 double price_margin(const struct plan_request *s);
 
-/* Whether links slower by FIT_SLOW lengthen the step by more than 3%. */
+/* Tells whether links slower by FIT_SLOW lengthen the step by more than 3%. */
 int candidate_suffers(const struct candidate *c);
 
-/* Whether a trial makes one of `s` needless: it was of that placement, or of one that keeps no more chunks, is alike otherwise,
- * and does not fit. */
+/* Tells whether `tried` makes a trial of `s` needless: it had the same placement, or an alike one that keeps no more chunks and
+ * does not fit. */
 int candidate_decides(const struct candidate *tried, const struct strategy *s);
 
-/* Whether activations travel in so few row chunks that slow links hold the step up: at 32k tokens a 70B of 1, 4 or 8 chunks took
- * 7%, 4% or 0.1% longer on links 20% slower. */
+/* Tells whether activations travel in so few row chunks that slow links hold the step up: at 32k tokens a 70B of 1, 4 or 8 chunks
+ * took 7%, 4% or 0.1% longer on links 20% slower. */
 int tiles_are_coarse(const struct strategy *s);
 
-/* Whether the residual stream takes more than a thirty-second of the device: larger tiles then leave gaps of up to 8% when they
- * are packed. */
+/* Tells whether the residual stream takes more than a thirty-second of the device: larger tiles then leave gaps of up to 8% when
+ * they are packed. */
 int tiles_are_bulky(const struct problem *p, const struct strategy *s);
 
 #endif

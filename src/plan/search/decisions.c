@@ -4,11 +4,11 @@
 #include <assert.h>
 #include <stddef.h>
 
-/* What placements of one family have in common. */
+/* Rules that relate the values of a choice within one family of placements. */
 enum family_rule {
-    FAMILY_FREE,      /* anything */
+    FAMILY_FREE,      /* any value */
     FAMILY_SAME,      /* the same value */
-    FAMILY_ON_DEVICE, /* it is the device, or it is not */
+    FAMILY_ON_DEVICE, /* both on the device, or neither */
     FAMILY_FARTHER    /* the tried one is as near or nearer */
 };
 
@@ -16,15 +16,15 @@ enum { NO_REQUEST = -1 };
 #define ALWAYS DECISIONS
 
 struct decision_row {
-    size_t field;            /* of struct strategy */
-    int request;             /* of struct plan_request: an enum offload */
-    enum decision_kind kind; /* of the values */
+    size_t field;            /* offset in struct strategy */
+    int request;             /* offset in struct plan_request of an enum offload, or NO_REQUEST */
+    enum decision_kind kind; /* type of the values */
     const char *json;
     int classes;  /* part of decisions_same_classes */
-    int distance; /* choices with one number differ once; 0: they do not count */
+    int distance; /* choices with the same number count once; 0: not counted */
     enum family_rule family;
-    enum decision_id leader; /* listed together with that one */
-    enum decision_id needs;  /* it means nothing unless that one is above 0 */
+    enum decision_id leader; /* the choice that this one is listed together with */
+    enum decision_id needs;  /* the choice that must be above 0 for this one to matter; ALWAYS: none */
 };
 
 /* clang-format off */

@@ -1,7 +1,7 @@
-/* What a placement decides: a row per choice, over which everything that is the same for all of them loops.
+/* The choices of a placement: one row for each, over which listing, comparing and counting loop.
  *
  * A further choice is a field of struct strategy, a member of enum decision_id and a row in decisions.c: placements are then
- * listed, compared, counted and grouped with it, and `ltrain plan --json` shows it. What it costs is estimate.c's. */
+ * listed, compared, counted and grouped with it, and `ltrain plan --json` shows it. Its cost is computed in estimate.c. */
 #ifndef LTRAIN_PLAN_SEARCH_DECISIONS_H
 #define LTRAIN_PLAN_SEARCH_DECISIONS_H
 
@@ -16,14 +16,14 @@ enum decision_id {
     DECISION_ACTS,
     DECISION_CARRY,
     DECISION_UPDATE,
-    DECISION_PROMOTED_LAYERS, /* layers that have a class promoted; the next two say which class, and where */
+    DECISION_PROMOTED_LAYERS, /* layers that have a class promoted; the next two say which class, and to which tier */
     DECISION_PROMOTED_CLASS,
     DECISION_PROMOTE_TIER,
     DECISION_KEEP_EVERY,
     DECISION_DEVICE_LAYERS,
     DECISION_DEVICE_CHUNKS,
     DECISION_SAVED_CHUNKS,
-    DECISION_FULL_MORE, /* of saved chunks, by kind of layer */
+    DECISION_FULL_MORE, /* saved chunks by kind of layer: this and the next */
     DECISION_WINDOW_FEWER,
     DECISION_WRITE_DEPTH,
     DECISIONS
@@ -32,31 +32,32 @@ enum decision_id {
 enum decision_kind {
     DECISION_IS_TIER,   /* enum residency */
     DECISION_IS_CHOICE, /* 0 or 1, or another enum */
-    DECISION_IS_AMOUNT  /* of layers, row chunks or blocks */
+    DECISION_IS_AMOUNT  /* number of layers, row chunks or blocks */
 };
 
 enum decision_kind decision_kind(enum decision_id d);
-/* The field of plan.json that shows a tier or an amount; NULL: none, or one that says more. */
+/* Returns the field of plan.json that shows a tier or an amount; NULL: none does, or one that says more. */
 const char *decision_json(enum decision_id d);
 
-/* An enum residency, an amount, or 0 and 1. */
+/* Gets or sets a choice's value: an enum residency, an amount, or 0 and 1. */
 int decision_get(const struct strategy *s, enum decision_id d);
 void decision_set(struct strategy *s, enum decision_id d, int value);
 
-/* Where a request says which tier it is to be; NULL: it cannot. */
+/* Returns the member of a request that fixes the choice's tier; NULL: requests cannot fix it. */
 enum offload *decision_request(struct plan_request *s, enum decision_id d);
-/* The choice that this one is listed together with: carry with acts, else itself. */
+/* Returns the choice that this one is listed together with: acts for carry, else d itself. */
 enum decision_id decision_leader(enum decision_id d);
 
-/* Whether every choice is the same but for saved chunks, layer inputs and the depth of drive writes. */
+/* Tells whether every choice is the same but for saved chunks, layer inputs and the depth of drive writes. */
 int decisions_same_classes(const struct strategy *a, const struct strategy *b);
-/* In how many choices of whole classes, of the update's place and of layers on the device two placements differ. */
+/* Counts the choices of whole classes, of the update's place and of layers on the device in which two placements differ. */
 int decisions_distance(const struct strategy *a, const struct strategy *b);
 
-/* Whether stalls of `tried` are evidence for c: the same data travels in the same passes and about as far. Layers of c may pass
- * activations on farther away. */
+/* Tells whether stalls of `tried` are evidence for c: the same data travels in the same passes and about as far. Layers of c may
+ * pass activations on farther away. */
 int decisions_same_family(const struct strategy *tried, const struct strategy *c);
-/* The number of a family, whatever its layers pass on: two tiers, a choice, and whether gradients are on the device. */
+/* Numbers of families, without the tier that layers pass activations on in: two tiers, a choice, and whether gradients are on the
+ * device. */
 enum { DECISIONS_FAMILIES = TIERS * TIERS * 2 * 2 };
 int decisions_family(const struct strategy *s);
 

@@ -1,4 +1,4 @@
-/* Estimates from a few short programs. */
+/* Estimates of whole placements, put together from the measured needs of a few short programs. */
 #include "plan/search/estimate.h"
 
 #include "base/parallel.h"
@@ -15,24 +15,24 @@
 
 enum { FORWARD, BACKWARD, PASSES };
 
-/* Parts of a step, between which the most of one class moves where another class lies elsewhere. What the classes add in one part
- * adds up, the most of all parts does not. */
+/* Parts of a step. Memory needs of the classes add up within one part; the largest of all parts counts, since classes need their
+ * most in different parts. */
 enum { PART_OTHER, PART_UPDATE, PART_FORWARD, PART_LOSS, PART_BACKWARD, PARTS };
 enum { UNIT_NONE, UNIT_EMBEDDING, UNIT_LAYER, UNIT_LAST_LAYER, UNIT_HEAD, UNITS };
 enum { MOMENTS = PARTS * UNITS };
 
-/* What a program needs, in terms that add up over layers and classes. */
+/* Needs of a program, in terms that add up over layers and classes. */
 struct need {
     double busy[PASSES][LANES];         /* seconds */
-    double saved;                       /* of these, of the forward pass's writes of activations to the drives */
+    double saved;                       /* part of busy that the forward pass spends on writing activations to drives */
     double persistent[TIERS];           /* bytes */
-    double short_lived[MOMENTS][TIERS]; /* bytes; the most at one time */
+    double short_lived[MOMENTS][TIERS]; /* largest number of bytes at one time */
     double least_compute;               /* seconds of attention, and of products at the best rate */
     double instrs, buffers;
-    double versions; /* the most of a tensor */
+    double versions; /* largest version of a tensor */
 };
 
-/* a += factor * b, n terms of both */
+/* Adds factor * b to a; both have n terms. */
 static void add_terms(double *a, double factor, const double *b, int n)
 {
     for (int i = 0; i < n; i++)
@@ -45,20 +45,20 @@ static void need_add(struct need *a, double factor, const struct need *b)
         add_terms((double *)a, factor, (const double *)b, (int)(sizeof *a / sizeof(double)));
 }
 
-/* Models that are measured: a short one, and one for each kind of layer that has a turn of these more. */
+/* Models that are measured: a short one, and for each kind of layer one that has a turn of that kind more. */
 enum { SHORT, MEASURED_MOST = 1 + MODEL_KINDS };
 
 struct estimator {
     const struct problem *problem;
     struct options options;
     double micro_batches, layers;
-    struct differences *all, *longer; /* of all layers, and of one more, the mean of all kinds */
-    struct differences *measured;     /* of each model */
-    int short_kinds[MODEL_KINDS];     /* layers of the short one */
+    struct differences *all, *longer; /* `all`: for a model of all layers; `longer`: for one layer more, of the mean of all kinds */
+    struct differences *measured;     /* one for each measured model */
+    int short_kinds[MODEL_KINDS];     /* number of layers of each kind in the short model */
     double instrs, layer_instrs;
     struct strategy fixed;
     int64_t short_layers;
-    int split;   /* what acts add beside their chunks is known */
+    int split;   /* differences.beside is known */
     int nowhere; /* every placement's program is beyond a program's tables */
 };
 
@@ -67,7 +67,7 @@ static enum status no_memory(void)
     return status_fail(ERR_NOMEM, "out of memory while planning");
 }
 
-/* Of products, by type. */
+/* Finds the best rate of products of each storage type, in FLOP/s. */
 static void best_rates(const struct cost_model *cost, double out[COST_TYPES])
 {
     for (int t = 0; t < COST_TYPES; t++) {
@@ -90,7 +90,7 @@ static int moment_of(const struct model *m, const struct instr *in)
     return parts[in->phase] * UNITS + unit;
 }
 
-/* Short-lived bytes of each moment. */
+/* Measures the short-lived bytes of each moment. */
 static enum status measure_short_lived(const struct model *m, const struct program *p, double out[MOMENTS][TIERS])
 {
     int64_t live[MOMENTS][TIERS];
@@ -150,13 +150,13 @@ static enum status measure(const struct model *m, const struct strategy *s, cons
     return st;
 }
 
-/* What each class elsewhere adds to the first option of every class, for a model of some number of layers. */
+/* Differences that each class makes elsewhere than at its first option, for a model of some number of layers. */
 struct differences {
     struct need base, params[3], grads[3], acts[OPTIONS_ACTS][2]; /* acts: with most and fewest chunks kept */
-    struct need beside[OPTIONS_ACTS];                             /* of acts, with all chunks on the device */
+    struct need beside[OPTIONS_ACTS];                             /* fixed part of acts, beside the part that each chunk adds */
     struct {
         struct need base, params[3], grads[3], optim[3];
-    } update[2]; /* the update alone, on the device and on the host: its copies of each class are apart from the others' */
+    } update[2]; /* the update alone, on the device and on the host; its copies of each class are apart from the others' */
 };
 
 /* A program to be measured. */
@@ -167,7 +167,7 @@ struct subject {
     int role;
 };
 
-/* What each option but the first adds for a class. */
+/* Measures the difference that each option of a class but the first makes to `first`. */
 static enum status find_elsewhere(const struct subject *x, const struct strategy *s, enum decision_id class,
                                   const struct need *first, struct need *out)
 {
@@ -185,14 +185,14 @@ static int chunks_of(const struct strategy *s)
     return (int)ceil_div(s->rows, s->row_chunk);
 }
 
-/* The i-th place of activations and of hidden states between layers. */
+/* Sets the i-th tier of activations and of hidden states between layers. */
 static void set_activations(const struct options *o, int i, struct strategy *s)
 {
     s->acts = (enum residency)o->value[DECISION_ACTS][i];
     s->carry = (enum residency)o->value[DECISION_CARRY][i];
 }
 
-/* The first option of every class. */
+/* Returns the placement with the first option of every class. */
 static struct strategy first_options(const struct options *o, const struct strategy *fixed)
 {
     struct strategy base = *fixed;
@@ -224,7 +224,7 @@ static enum status find_differences(const struct model *m, const struct options 
             TRY(measure(m, &s, p, role, &d->acts[i][fewest]));
             need_add(&d->acts[i][fewest], -1, &d->base);
         }
-    /* where memory is scarce activations lie elsewhere: most is needed at another moment then */
+    /* measured with activations elsewhere, as where memory is scarce: the peak comes at another moment then */
     struct strategy away = base;
     struct need first = d->base;
     set_activations(o, n_acts > 1, &away);
@@ -242,8 +242,8 @@ static enum status find_differences(const struct model *m, const struct options 
     return OK;
 }
 
-/* What acts add beside what each chunk adds where it is: from half of the chunks on the device, where what they add there and the
- * others elsewhere is known. */
+/* Measures the fixed part of activations elsewhere: keeps half of the chunks on the device and subtracts the known parts of both
+ * halves. */
 static enum status find_beside(const struct model *m, const struct options *o, const struct strategy *fixed,
                                const struct problem *p, int role, struct differences *d)
 {
@@ -269,13 +269,13 @@ static void differences_add(struct differences *a, double factor, const struct d
     add_terms((double *)a, factor, (const double *)b, (int)(sizeof *a / sizeof(double)));
 }
 
-/* Of numbers: fmax, which is a call, is a thirtieth of planning. */
+/* Returns the larger number. fmax, which is a call, takes a thirtieth of planning. */
 static double larger(double a, double b)
 {
     return a > b ? a : b;
 }
 
-/* No lane and no link is faster than it can be. */
+/* Returns the least seconds of a pass: those of its busiest lane or link. */
 static double pass_seconds(const struct cost_model *c, const double busy[LANES])
 {
     double most = 0, carried = 0;
@@ -294,7 +294,7 @@ static double pass_seconds(const struct cost_model *c, const double busy[LANES])
     return most;
 }
 
-/* A pass may leave its writes to the drives behind. */
+/* Returns the seconds of a pass that leaves its drive writes to the next one. */
 static double pass_without_writes(const struct cost_model *c, const double busy[LANES])
 {
     double rest[LANES];
@@ -303,14 +303,14 @@ static double pass_without_writes(const struct cost_model *c, const double busy[
     return pass_seconds(c, rest);
 }
 
-/* What counts of each difference of activations. */
+/* Weights of the differences of activations. */
 struct shares {
-    double most, fewest; /* elsewhere, with most and fewest chunks kept */
-    double fewest_there; /* on the device, if several tiers are open the first one, with the fewest */
+    double most, fewest; /* elsewhere, with the most and the fewest chunks kept */
+    double fewest_there; /* at the first open tier (the device, if several are open), with the fewest kept */
 };
 
-/* The first chunks are kept, the last ones are on the device; elsewhere each chunk adds what saved chunks add, or what the
- * others do. */
+/* Returns the weights for s. The first chunks are kept and the last ones are on the device; elsewhere each chunk adds the
+ * difference of saved or of recomputed chunks. */
 static struct shares shares_of(const struct options *o, const struct strategy *s, double layers)
 {
     double chunks = chunks_of(s), most = options_most_kept(o), span = most - options_fewest_kept(o);
@@ -322,7 +322,7 @@ static struct shares shares_of(const struct options *o, const struct strategy *s
     return (struct shares){elsewhere * kept / most, elsewhere * not_kept, (most - s->saved_chunks) / span - elsewhere * not_kept};
 }
 
-/* The terms of one placement, of a step and of the update alone, for a model of `layers` layers. */
+/* Adds up one placement's needs for a step and for the update alone, in a model of `layers` layers. */
 static void add_up(const struct options *o, const struct differences *d, const struct strategy *s, double layers,
                    struct need *step, struct need *update)
 {
@@ -343,8 +343,8 @@ static void add_up(const struct options *o, const struct differences *d, const s
     need_add(step, 1 - of.most - of.fewest, &d->beside[a]);
 }
 
-/* What the layers that have a class nearer hold for a moment is all there is if no other layer remains, and else the more of the
- * two. */
+/* Sets the short-lived bytes of a's layers: those of the promoted layers if all are promoted, else in the update the larger of
+ * both. */
 static void mix_short_lived(struct need *a, const struct need *near, const struct need *far, int all)
 {
     for (int part = 0; part < PARTS; part++)
@@ -358,7 +358,7 @@ static void mix_short_lived(struct need *a, const struct need *near, const struc
             }
 }
 
-/* The layers that have a class nearer change the terms: each by the difference that one more layer makes there and here. */
+/* Adds the difference that promoted layers make: for each, one more layer there minus one more layer here. */
 static void move_promoted(const struct estimator *e, int longer, const struct strategy *s, double layers, struct need *step,
                           struct need *update)
 {
@@ -382,7 +382,7 @@ static void move_promoted(const struct estimator *e, int longer, const struct st
     mix_short_lived(update, &updates[there], &updates[there + 2], all);
 }
 
-/* The terms of one placement of the model, or of one layer more. */
+/* Finds one placement's needs in the model, or in a model of one layer more. */
 static void need_of(const struct estimator *e, int longer, const struct strategy *s, struct need *step, struct need *update)
 {
     double layers = e->layers + longer;
@@ -403,9 +403,9 @@ static void bytes_of(const struct need *step, const struct need *update, int64_t
     }
 }
 
-/* Seconds of a forward pass before a backward pass of `backward` seconds. What it leaves to be written to the drives lies on
- * the host, beside c->bytes. Of activations what was written last is read first, but for the layers on the device, and while
- * these are computed there is nothing more of them to write. */
+/* Returns the seconds of a forward pass before a backward pass of `backward` seconds. Drive writes that it leaves for later wait
+ * on the host, beside c->bytes. Activations written last are read first, except for the layers on the device; while these are
+ * computed no further ones are written. */
 static double forward_seconds(const struct estimator *e, const struct candidate *c, const double busy[LANES], double saved,
                               double backward)
 {
@@ -458,10 +458,10 @@ void estimator_judge(const struct estimator *e, struct candidate *c)
 typedef enum status find(const struct model *m, const struct options *o, const struct strategy *fixed, const struct problem *p,
                          int role, struct differences *d);
 
-/* The model that is measured next. */
+/* One model to be measured, as a job. */
 struct measuring {
     struct estimator *e;
-    int which; /* SHORT, or 1 + the kind of layer of which it has more */
+    int which; /* SHORT, or 1 + the kind of layer that it has more of */
     find *what;
 };
 
@@ -487,7 +487,7 @@ static void give_up(struct estimator *e)
     e->instrs = e->layer_instrs = INFINITY; /* nothing is tried whole */
 }
 
-/* From what differs in the models measured, what differs in one of all layers and of one more. */
+/* Derives the differences of a model of all layers, and of one layer more, from those of the measured models. */
 static void combine(struct estimator *e)
 {
     const struct model *m = e->problem->model;
@@ -508,7 +508,7 @@ static void combine(struct estimator *e)
     differences_add(e->longer, 1, e->all);
 }
 
-/* Programs of a few layers may be beyond the tables, too. */
+/* Measures the models; gives up without an error where even programs of a few layers are beyond the tables. */
 static enum status measure_if_possible(struct estimator *e, find *what)
 {
     struct measuring models[MEASURED_MOST];

@@ -1,4 +1,4 @@
-/* What placements are estimated to take, from differences between programs of a few layers. Private to the search. */
+/* Estimates of placements, from differences between programs of a few layers. Private to the search. */
 #ifndef LTRAIN_PLAN_SEARCH_ESTIMATE_H
 #define LTRAIN_PLAN_SEARCH_ESTIMATE_H
 
@@ -8,19 +8,18 @@
 
 struct estimator;
 
-/* Lowers programs of a few layers with one class elsewhere at a time. Keeps p.
- * ERR_NOMEM. */
+/* Lowers programs of a few layers with one class elsewhere at a time. Keeps p. ERR_NOMEM: memory ran out. */
 enum status estimator_create(const struct problem *p, const struct options *o, const struct strategy *fixed,
                              struct estimator **out);
 void estimator_destroy(struct estimator *e); /* NULL is fine */
-/* From now on strategies with some chunks on the device can be judged, too. */
+/* Measures the effect of some row chunks on the device: from then on estimator_judge takes such placements, too. */
 enum status estimator_split(struct estimator *e);
 
 /* Sets the estimated fields of c for c->strategy: one of the options, with any number of saved chunks between the most and the
  * fewest. */
 void estimator_judge(const struct estimator *e, struct candidate *c);
 const struct options *estimator_options(const struct estimator *e);
-/* Instructions of a whole step's program, about, and of one layer's part. */
+/* Sets the approximate number of instructions of a whole step's program and of one layer's part. */
 void estimator_instrs(const struct estimator *e, double *all, double *layer);
 
 #endif

@@ -1,4 +1,4 @@
-/* Local search. */
+/* Local search from the best placement found on grids. */
 #include "plan/search/local.h"
 
 #include "base/parallel.h"
@@ -14,7 +14,7 @@
 /* A move to be tried. */
 struct attempt {
     const struct trials *trials;
-    struct candidate *c, asked; /* asked: as it was to be tried, where c's classes are other ones afterwards */
+    struct candidate *c, asked; /* asked: the candidate as it was before retries, which may change its classes */
     double best, spent;
 };
 
@@ -39,7 +39,8 @@ static enum status attempt(void *job)
     return OK;
 }
 
-/* All of them at the same time; *best: whose seconds are what trying them otherwise is about; or NULL. */
+/* Tries all moves at the same time. *best: the placement whose seconds retries are measured by; NULL: retry at any cost and at
+ * all levels. */
 static enum status try_moves(struct pool *pool, struct moves *list, const struct candidate *best)
 {
     struct trials trials[MOVES_AT_ONCE];
@@ -63,7 +64,8 @@ static void note_start(struct pool *pool, const struct strategy *s)
     pool->started[decisions_family(s)] = 1;
 }
 
-/* Trials fetch not much less ahead than the best one, unless transfers limit it: then nothing comes too late. */
+/* Limits the prefetch levels of trials to about that of the best one, unless transfers limit it: then nothing comes too late.
+ * Sets the least price of this start. */
 static void look_around(struct pool *pool, const struct candidate *best)
 {
     int waits = best->seconds > LOCAL_TRANSFERS_LIMIT * best->compute;
@@ -71,7 +73,7 @@ static void look_around(struct pool *pool, const struct candidate *best)
     pool->least = candidate_price(best);
 }
 
-/* Whether moves from c have not been looked at. What is cheaper than the least price belongs to another start. */
+/* Tells whether moves from c have not been looked at. A candidate below the least price belongs to another start. */
 static int is_new(struct pool *pool, const struct candidate *c)
 {
     if (candidate_price(c) < pool->least)
@@ -83,8 +85,8 @@ static int is_new(struct pool *pool, const struct candidate *c)
     return pool->n_visited < POOL_VISITED;
 }
 
-/* Moves from the best placement, or if it has no untried one from another that is about as cheap; then moves from the best one
- * by estimate. */
+/* Finds moves from the best placement, or if it has no untried one from another that is about as cheap; then the best moves by
+ * estimate alone. */
 static enum status find_beside(struct pool *pool, const struct candidate *best, struct moves *list)
 {
     struct candidate at = *best;
@@ -126,8 +128,8 @@ static int is_left(struct pool *pool, const struct candidate *c)
     return !c->retried;
 }
 
-/* Retries the trials that cost about as much as *best and were made while something was much cheaper, or in a search of fewer
- * levels: from the cheapest on, a few at the same time. */
+/* Retries trials about as cheap as *best that were made while something was much cheaper, or in a search of fewer levels: from
+ * the cheapest on, a few at the same time. */
 static enum status retry_left(struct pool *pool, struct candidate *best)
 {
     struct trials trials[MOVES_AT_ONCE];
@@ -185,7 +187,7 @@ static int is_on_default_grid(struct pool *pool, const struct candidate *c)
     return strategy_same_grid(&c->strategy, &pool->fixed);
 }
 
-/* Of the trials about as cheap as the best, on one grid, the one that moves least; on the default grid if one is there. */
+/* Makes *best the trial on one grid that moves least among those about as cheap; on the default grid if one of them is there. */
 static void prefer_less_traffic(struct pool *pool, struct candidate *best)
 {
     const double most = (1 + price_margin(&pool->problem.request)) * candidate_price(best);
@@ -201,7 +203,7 @@ static void prefer_less_traffic(struct pool *pool, struct candidate *best)
         }
 }
 
-/* *out: the grid that `like` has, or the next one with larger tiles whose programs are small enough; NULL: there is none. */
+/* Sets *out to the grid of `like`, or the next one with larger tiles whose programs are small enough; NULL: there is none. */
 static enum status open_coarser(struct pool *pool, const struct strategy *like, struct pool_grid **out)
 {
     struct strategy at = *like;
@@ -219,8 +221,8 @@ static enum status open_coarser(struct pool *pool, const struct strategy *like, 
     return OK;
 }
 
-/* The moves to the hints: the best placements that were tried on a few layers are to be tried on all of them, on their grids or
- * coarser ones. One of several similar ones is enough; the others are found beside it. */
+/* Lists moves to the hints, the best trials of a few layers, to be tried on all layers, on their grids or coarser ones. One of
+ * several similar hints is enough; the others are found beside it. */
 static enum status find_hinted(struct pool *pool, int from, struct moves *list)
 {
     list->n = 0;
@@ -248,7 +250,8 @@ static enum status find_hinted(struct pool *pool, int from, struct moves *list)
     return OK;
 }
 
-/* Trials of a few layers may be too short by more than the differences between them. */
+/* Tries the hints on all layers, and makes the cheapest trial *best. Trials of a few layers may be too short by more than the
+ * differences between them. */
 static enum status try_hinted(struct pool *pool, struct candidate *best)
 {
     struct moves list;
@@ -261,8 +264,9 @@ static enum status try_hinted(struct pool *pool, struct candidate *best)
     return OK;
 }
 
-/* Whether a trial of all layers on the grid g is evidence for the family of c: it fits and was estimated to take about as long;
- * or it would fetch too little ahead, even with the fewest chunks kept, or with as few as c. */
+/* Tells whether `tried`, a trial of all layers on grid g, is evidence for the family of c. It is if it fits and was estimated to
+ * take about as long. A trial that would fetch too little ahead is evidence if it kept the fewest chunks, or if c keeps more than
+ * the fewest. */
 static int is_evidence(const struct pool_grid *g, const struct candidate *tried, const struct candidate *c, int fewest)
 {
     if ((tried->excess > 1 && isfinite(tried->seconds)) || !decisions_same_family(&tried->strategy, &c->strategy))
@@ -281,8 +285,8 @@ static int has_evidence(const struct pool *pool, const struct candidate *c, int 
     return 0;
 }
 
-/* One placement of each family that may be faster and for which no trial is evidence, on the best one's grid: those with the
- * lowest estimates. */
+/* Lists the best placements by estimate, one for each family that may be faster and that no trial is evidence for, on the grid of
+ * *best. */
 static void find_untried_families(const struct pool *pool, struct pool_grid *g, const struct candidate *best, struct moves *list)
 {
     const struct options *o = estimator_options(g->tried.estimator);
@@ -323,7 +327,7 @@ static enum status try_untried_families(struct pool *pool, struct candidate *bes
     return OK;
 }
 
-/* Instructions to schedule at most. */
+/* Sets the number of instructions that local search may schedule. */
 static enum status limit_effort(struct pool *pool, const struct candidate *best)
 {
     struct pool_grid *g;

@@ -1,4 +1,4 @@
-/* What a mesh takes, in closed form. */
+/* Closed-form seconds of a step on a mesh. */
 #include "plan/search/mesh_seconds.h"
 
 #include "machine/rank_cost.h"
@@ -40,13 +40,13 @@ struct part {
     struct strategy fixed;
     struct seq_shape shape;
     struct cost_model cost;
-    double forward, products, attention, rest; /* seconds of compute: of these, of the forward pass's products */
+    double forward, products, attention, rest; /* seconds of compute; forward: part of products */
     double world, ulysses, ring;                /* seconds of messages */
-    double least, all;                          /* bytes of activations: saved in any case, and of all that may be */
+    double least, all;                          /* bytes of activations: saved in any case, and the most that may be saved */
     double state, gathered;                     /* bytes of a rank's shares; of the layers whose parameters are in hand */
 };
 
-/* Forward, of inputs and of weights. */
+/* Adds the seconds of products: forward, for gradients of inputs, and for gradients of trained weights. */
 static void add_products(struct part *x, const struct mesh_products *p)
 {
     const struct gemm_rates *r = &x->cost.device.gemm[x->s->dtype];
@@ -80,7 +80,7 @@ static void add_attention(struct part *x)
         x->attention *= MESH_RING_UNEVEN;
 }
 
-/* Passes over rows of the stream and of the MLP, and the fixed part of instructions. */
+/* Adds the passes over rows of the stream and of the MLP, and the fixed part of instructions. */
 static void add_elements(struct part *x)
 {
     const struct model_config *c = &x->m->config;
@@ -91,7 +91,7 @@ static void add_elements(struct part *x)
               (MESH_INSTRS_CHUNK * chunks + MESH_INSTRS_RING * x->shape.ring) * (double)c->layers * x->cost.overhead;
 }
 
-/* Messages of all layers within a sequence. */
+/* Adds all layers' messages between the ranks that share a sequence. */
 static void add_sharing(struct part *x)
 {
     const struct model *m = x->m;
@@ -110,7 +110,7 @@ static void add_sharing(struct part *x)
     }
 }
 
-/* Bytes of all parameters as they are stored, and elements that are trained. */
+/* Sums up the stored bytes of all parameters, and the elements that are trained. */
 static void weigh(const struct model *m, enum dtype dtype, double *stored, double *trained)
 {
     *stored = *trained = 0;
@@ -120,7 +120,7 @@ static void weigh(const struct model *m, enum dtype dtype, double *stored, doubl
     }
 }
 
-/* ZeRO's messages of one micro-batch of a step, by stage, and what a rank has of the state. */
+/* Adds ZeRO's messages of one micro-batch, by stage, and the bytes of a rank's state. */
 static void add_state(struct part *x)
 {
     const struct plan_request *s = x->s;
@@ -151,8 +151,9 @@ static void add_activations(struct part *x)
     x->all += x->least;
 }
 
-/* Seconds of one micro-batch: the longer one of compute, with what of messages it waits for, and of messages and transfers. What the
- * device has no room for is fetched; what may be computed again is, beyond what fetching hides. */
+/* Returns the seconds of one micro-batch: the longer one of compute (with waits for messages) and of messages and transfers.
+ * Activations beyond the device's room are fetched; of the optional ones those are computed again that cannot be fetched behind
+ * compute. */
 static double micro_batch_seconds(const struct part *x, const int64_t limit[TIERS])
 {
     const double compute = x->products + x->attention + x->rest, messages = x->world + x->ulysses + x->ring,

@@ -4,19 +4,19 @@
 
 #include "plan/search/problem.h"
 
-/* Products of one shape, of all layers; the shapes of a model are collected once. */
+/* Products of one shape, over all layers. A model's shapes are collected once. */
 enum { MESH_PRODUCTS = 96 };
 struct mesh_products {
     struct {
         int64_t in, out, times;
-        int trained; /* their weights have gradients */
+        int trained; /* the weights have gradients */
     } of[MESH_PRODUCTS];
     int n;
-    double scale; /* of the seconds of those kept: all FLOPs over theirs; 1 unless a model has more shapes than there is room for */
+    double scale; /* all products' FLOPs over those of the kept shapes; 1 unless a model has more shapes than there is room for */
 };
 void mesh_products_of(const struct model *m, struct mesh_products *out);
 
-/* Sets the seconds of a step on the mesh of the request, and the share of all memory that it needs at least (above 1: it does not fit).
+/* Sets the seconds of a step on the request's mesh, and the least share of all memory that it needs (above 1: it does not fit).
  * Errors as plan_fixed. */
 enum status mesh_seconds(const struct model *m, const struct mesh_products *products, const struct plan_request *s,
                          const int64_t limit[TIERS], double *seconds, double *excess);

@@ -39,7 +39,7 @@ static enum status guess_all(const struct model *m, const struct plan_request *s
         const enum status st = mesh_seconds(m, &products, &r, limit, &g.seconds, &g.excess);
         if (st == ERR_NOMEM)
             return st;
-        if (st == OK) /* tiles that are given need not suit its heads */
+        if (st == OK) /* given tiles need not suit the mesh's heads */
             of[(*n)++] = g;
     }
     qsort(of, (size_t)*n, sizeof *of, by_guess);
@@ -69,13 +69,13 @@ enum status meshes_list(const struct model *m, const struct plan_request *s, con
     return st;
 }
 
-/* Returns a trial's seconds, and what further micro-batches add to them: their gradients are added up, and trials are of the first. */
+/* Returns a trial's seconds scaled to all micro-batches: trials are of the first one, further ones add up gradients. */
 static double whole_step(const struct candidate *c, const struct plan_request *s)
 {
     return c->seconds * pow((double)ceil_div(max_i64(s->batch, 1), c->strategy.mesh.degree[MESH_DP]), MESH_FURTHER);
 }
 
-/* Tells whether c was faster, or about as fast for fewer messages, or fits where `best` does not. */
+/* Tells whether c was faster, or about as fast with fewer messages, or fits where `best` does not. */
 static int is_better(const struct candidate *c, const struct candidate *best, const struct plan_request *s)
 {
     if (c->excess > 1 || best->excess > 1)
@@ -86,7 +86,7 @@ static int is_better(const struct candidate *c, const struct candidate *best, co
     return own <= (1 + MESH_EQUAL) * least && candidate_price(c) < (1 - MESH_EQUAL) * candidate_price(best);
 }
 
-/* Counts those that promise about as much as the first one. */
+/* Counts the first meshes that promise about as much as the very first one. */
 static int close_ones(const struct meshes *all, enum effort effort)
 {
     const int most = effort == EFFORT_QUICK ? MESH_TRIES_QUICK : MESH_TRIES;

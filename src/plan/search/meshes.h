@@ -11,26 +11,27 @@ struct start;
 struct mesh_weighed {
     struct mesh mesh;
     double guess;   /* seconds of a step in closed form */
-    double excess;  /* the share of all memory that it needs at least, likewise */
-    double seconds; /* of its best trial; 0: none was tried, since it promises to be slower than others */
-    int fits;       /* that trial did */
+    double excess;  /* least share of all memory that is needed, in closed form */
+    double seconds; /* seconds of the mesh's best trial; 0: not tried, since it promises to be slower than others */
+    int fits;       /* the best trial fits */
 };
 
-/* Those that are looked at closer are the first MESHES_CLOSE. */
+/* The most promising meshes of a request. */
 enum { MESHES_CLOSE = 8 };
 struct meshes {
     struct mesh_weighed of[MESHES_CLOSE];
     int n;     /* 0: the mesh is given */
-    int legal; /* how many there are */
+    int legal; /* number of meshes that the request allows */
 };
 
-/* Lists them by seconds in closed form, those that need more memory than there is last. Where none is open, out->n is 0. */
+/* Lists the open meshes by seconds in closed form; those that need more memory than there is come last. If the mesh is given,
+ * out->n is 0. */
 enum status meshes_list(const struct model *m, const struct plan_request *s, const int64_t limit[TIERS], struct meshes *out);
-/* Lists them, tries the ones that promise about as much as the first one briefly, and sets the mesh of s to the one that is fastest.
- * *out: its placements; NULL: nothing was tried, since the mesh is given or one of them promises far more than the others. *trials grows by
- * what was tried. */
+/* Lists the meshes, briefly tries those that promise about as much as the first, and sets the mesh of s to the fastest. *out:
+ * that mesh's placements; NULL: nothing was tried, since the mesh is given or one promises far more than the others. Adds the
+ * number of trials to *trials. */
 enum status meshes_choose(const struct start *from, struct plan_request *s, struct meshes *all, struct numerics **out, int *trials);
-/* Takes the first one, where some are open. */
+/* Sets the mesh of s to the most promising one, if the request leaves it open. */
 enum status meshes_take_first(const struct model *m, const int64_t limit[TIERS], struct plan_request *s);
 
 #endif

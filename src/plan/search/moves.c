@@ -1,4 +1,4 @@
-/* What local search may try next: moves from a placement, and what they are expected to cost. */
+/* Moves from a placement, and the prices they are expected to have. */
 #include "plan/search/moves.h"
 
 #include "plan/lower/fixed.h"
@@ -14,7 +14,7 @@ static int passes_alike(const struct strategy *tried, const struct strategy *c)
     return tried->carry == c->carry && decisions_same_family(tried, c);
 }
 
-/* Alike but for how many layers have a class nearer, or their activations on the device. */
+/* Tells whether a and b differ only in the number of layers that have a class nearer or their activations on the device. */
 static int is_similar(const struct strategy *a, const struct strategy *b)
 {
     struct strategy other = *b;
@@ -24,7 +24,7 @@ static int is_similar(const struct strategy *a, const struct strategy *b)
     return decisions_same_classes(a, &other);
 }
 
-/* Trials of such, on any grid, that keep as large a share of the chunks. */
+/* Counts trials similar to s, on any grid, that keep as large a share of the chunks. */
 static int count_similar(const struct pool *pool, const struct strategy *s)
 {
     int n = 0;
@@ -36,7 +36,7 @@ static int count_similar(const struct pool *pool, const struct strategy *s)
     return n;
 }
 
-/* Whether no size of one grid is over four times the other's: what stalls on much smaller tiles says little of larger ones. */
+/* Tells whether no size of one grid is over four times the other's: stalls on much smaller tiles say little of larger ones. */
 static int is_about_as_fine(const struct strategy *a, const struct strategy *b)
 {
     return max_i64(a->row_chunk, b->row_chunk) <= MOVE_TILES_ALIKE * min_i64(a->row_chunk, b->row_chunk) &&
@@ -44,7 +44,7 @@ static int is_about_as_fine(const struct strategy *a, const struct strategy *b)
            max_i64(a->head_tile, b->head_tile) <= MOVE_TILES_ALIKE * min_i64(a->head_tile, b->head_tile);
 }
 
-/* Stalls of the trial that has the same classes, a grid about as fine, and about as much traffic; of several the least. */
+/* Returns the stalls of the trial with the same classes, a grid about as fine, and traffic nearest to c's; of several the least. */
 static double stalls_of_alike(const struct pool *pool, const struct candidate *c)
 {
     double nearest = MOVE_TRAFFIC_FAR, stalls = INFINITY;
@@ -61,8 +61,8 @@ static double stalls_of_alike(const struct pool *pool, const struct candidate *c
     return stalls;
 }
 
-/* The price that c is expected to have. Stalls beyond its estimate are those of trials of the same classes on a grid about as
- * fine, else of its family with the same `carry`, else of its family, else of the best placement. */
+/* Returns the price that c is expected to have. Stalls beyond its estimate are those of trials of the same classes on a grid
+ * about as fine, else of its family with the same `carry`, else of its family, else of the best placement. */
 static double expected(const struct pool *pool, const struct candidate *c, const struct candidate *best)
 {
     static resemblance *const like[] = {passes_alike, decisions_same_family};
@@ -142,11 +142,11 @@ int moves_share_kept(const struct pool_grid *g, const struct strategy *like)
 /* The placement that moves start from. */
 struct start {
     const struct candidate *best;
-    int64_t ahead[TIERS]; /* bytes that its trial took beyond what it needs: what it fetches ahead */
+    int64_t ahead[TIERS]; /* bytes that its trial took beyond its need, to fetch ahead */
     enum move_by by;
 };
 
-/* The number of layers of which the class may be nearer: as many as ought to fit beside `ahead`. */
+/* Returns the number of layers whose class ought to fit nearer, beside `ahead` bytes. */
 static int64_t promotable_layers(const struct pool *pool, const struct candidate *none, const struct candidate *all,
                                  const int64_t ahead[TIERS])
 {
@@ -170,7 +170,7 @@ static void offer_move(const struct pool *pool, struct pool_grid *g, const struc
         moves_offer(list, g, c, price * (1 + MOVE_SIMILAR * count_similar(pool, &c->strategy)));
 }
 
-/* Whether the whole class ought to fit in its nearer tier, embedding and head included: that is another placement. */
+/* Tells whether the whole class ought to fit in its nearer tier, embedding and head included: that is another placement. */
 static int may_promote_in_all(const struct estimator *e, const struct candidate *c)
 {
     struct candidate all = *c;
@@ -183,9 +183,9 @@ static int may_promote_in_all(const struct estimator *e, const struct candidate 
     return all.excess <= 1;
 }
 
-/* Offers c with one class nearer in some layers, where it leaves memory: in as many as leave room for what the start fetches
- * ahead, or in half of the layers that ought to fit; in as many as the start has there, and in more. Where all fit, optimizer
- * state is still worth a half: host and device then update at the same time, which estimates do not show. */
+/* Offers c with one class nearer in some layers, if memory is left: in as many as leave room for the start's fetching ahead, or
+ * in half of those that fit; in as many as the start has there; and in more. If all layers fit, half of the optimizer state is
+ * still offered: host and device then update at the same time, which estimates do not show. */
 static void offer_with(const struct pool *pool, struct pool_grid *g, const struct start *from, const struct candidate *none,
                        struct moves *list)
 {
@@ -217,7 +217,7 @@ static void offer_with(const struct pool *pool, struct pool_grid *g, const struc
     }
 }
 
-/* The same with each class; on other grids than the best one's only with the one that is nearer there. */
+/* Offers c with each class nearer in turn; on other grids than the best one's, only with the class that the best one has nearer. */
 static void offer_promoted(const struct pool *pool, struct pool_grid *g, const struct start *from, const struct candidate *c,
                            struct moves *list)
 {
@@ -236,8 +236,8 @@ static void offer_promoted(const struct pool *pool, struct pool_grid *g, const s
         }
 }
 
-/* Offers the start's placement with up to MOVE_DISTANCE other choices, on one grid: with as large a share of the chunks kept,
- * with as many as ought to fit, and with numbers between that and the most or the fewest. */
+/* Offers the start's placement with up to MOVE_DISTANCE other choices, on one grid: with as large a share of chunks kept, with as
+ * many as ought to fit, and with numbers in between. */
 static void offer_moves(const struct pool *pool, struct pool_grid *g, const struct start *from, struct moves *list)
 {
     const struct search *x = &g->tried;

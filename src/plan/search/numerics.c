@@ -15,23 +15,23 @@
 #include <math.h>
 #include <stdlib.h>
 
-/* Stages by what is partitioned, most first. */
+/* ZeRO stages, from the one that partitions the most. */
 static const int stages[] = {3, 2, 1};
 enum { STAGES = sizeof stages / sizeof *stages };
 
-/* the best numerics so far, and its trial. */
+/* State of a search: the best numerics so far, and its trial. */
 struct numerics_search {
     struct start from;
     struct plan_request given; /* with the mesh that was chosen */
     int zero_is_open;
-    struct meshes meshes; /* that were open */
+    struct meshes meshes; /* the meshes that the request left open */
     struct numerics *best;
     struct candidate candidate;
     int tried;            /* candidate is known */
-    double default_price; /* the price on the default grid; INFINITY: not known */
+    double default_price; /* price on the default grid; INFINITY: not known */
     struct pool *pool;    /* collects trials; or NULL */
     double spent;         /* instructions scheduled while comparing grids briefly */
-    int trials;           /* of placements, those of local search not yet counted */
+    int trials;           /* number of placements tried, those of local search not yet counted */
 };
 
 static enum status try_best(struct numerics_search *b)
@@ -42,13 +42,13 @@ static enum status try_best(struct numerics_search *b)
     return OK;
 }
 
-/* The gain that c needs beside `all`, which was tried on all layers. */
+/* Returns the gain that c needs over `all`: larger if `all` was tried on all layers and c on a few. */
 static double sure_gain(const struct candidate *all, const struct candidate *c, double gain)
 {
     return all->all_layers && !c->all_layers ? fmax(gain, FEW_LAYERS_MISS) : gain;
 }
 
-/* Leaves the worse one in *next. */
+/* Searches' results compete: keeps the better one in b, and leaves the worse one in *next. */
 static enum status replace_if_better(struct numerics_search *b, double gain, struct numerics **next)
 {
     struct candidate c = {.excess = INFINITY};
@@ -100,7 +100,7 @@ struct point {
     struct candidate candidate;
 };
 
-/* the best numerics on the grid of a point takes its place (*taken) if it is faster by `gain`. */
+/* Searches the grid of `at`; a result that is faster by `gain` becomes the best (*taken = 1). */
 static enum status compare_grid(struct numerics_search *b, const struct point *at, double gain, int *taken)
 {
     struct numerics *next, *old = b->best;
@@ -116,14 +116,14 @@ static enum status compare_grid(struct numerics_search *b, const struct point *a
     return st;
 }
 
-/* Whether activations would travel in too few chunks, and fewer than on the default grid: trials of a few layers do not show
- * what that costs where links are slow. */
+/* Tells whether activations would travel in too few chunks, and fewer than on the default grid. Trials of a few layers do not
+ * show the cost of that on slow links. */
 static int is_coarser(const struct numerics *v, const struct strategy *s)
 {
     return v->large && s->row_chunk > v->default_grid.row_chunk && tiles_are_coarse(s);
 }
 
-/* Another value of one size takes the place of the point's if it is faster (*moved). */
+/* Tries another value of one size, and moves the point there if that is faster (*moved = 1). */
 static enum status step(struct numerics_search *b, enum tile_size which, int i, struct point *at, int *moved)
 {
     const struct numerics *v = b->best;
@@ -142,8 +142,8 @@ static enum status step(struct numerics_search *b, enum tile_size which, int i, 
     return OK;
 }
 
-/* One size of the grid, as long as another value is faster: the next more heads, rows longer or shorter, the longest loss tile
- * first, since the default one is short. *moved: whether any was. */
+/* Steps in one size of the grid as long as that is faster: to more heads, to longer or shorter rows, to the longest loss tile
+ * first, since the default one is short. *moved: whether any step was taken. */
 static enum status vary_size(struct numerics_search *b, enum tile_size which, struct point *at, int *moved)
 {
     static const int first[TILE_SIZES] = {[TILE_HEADS] = 0, [TILE_ROWS] = 1, [TILE_LOSS] = 2};
@@ -158,8 +158,8 @@ static enum status vary_size(struct numerics_search *b, enum tile_size which, st
     return OK;
 }
 
-/* From the best placement's grid one size after the other, until none is faster; what a few trials found there is searched in
- * full, and steps go on from its best placement. */
+/* Steps from the best placement's grid in one size after the other, until no step is faster; then searches the grid found in full
+ * and goes on from its best placement. */
 static enum status step_from_best(struct numerics_search *b)
 {
     double gain = start_grid_gain(&b->best->problem.request), start = candidate_price(&b->candidate);
@@ -188,7 +188,7 @@ static int other_grids(const struct numerics *v)
     return 0;
 }
 
-/* Other grids are tried unless attention, and products at their best, take about as long as the step. */
+/* Tries other grids, unless attention and products at their best rates take about as long as the step. */
 static enum status compare_tiles(struct numerics_search *b)
 {
     if (!other_grids(b->best))
@@ -200,7 +200,7 @@ static enum status compare_tiles(struct numerics_search *b)
     return step_from_best(b);
 }
 
-/* On measured figures local search stays on the grids that steps have found, which ask for a larger gain. */
+/* Creates the pool of local search. On measured figures it stays on the grids that steps have found, which ask for a larger gain. */
 static enum status start_pool(struct numerics_search *b)
 {
     const struct numerics *v = b->best;
@@ -213,7 +213,7 @@ static enum status start_pool(struct numerics_search *b)
     return pool_add_search(b->pool, &v->fixed, &v->search);
 }
 
-/* What the default grid takes, where the search starts from it and may leave it. */
+/* Notes the price on the default grid, if the search starts from that grid and may leave it. */
 static enum status note_default_grid(struct numerics_search *b)
 {
     if (!strategy_same_grid(&b->best->fixed, &b->best->default_grid) || !other_grids(b->best))
@@ -224,10 +224,11 @@ static enum status note_default_grid(struct numerics_search *b)
     return OK;
 }
 
-/* The cheapest trials of local search, from *best on: first of the search, or after one that promises more on a few layers. */
+/* Puts the cheapest trials of local search, from *best on, into the search at `at`: in front, or behind a first one that promises
+ * more on a few layers. */
 static void put_found(struct numerics_search *b, const struct candidate *best, int at)
 {
-    struct candidate next[SEARCH_PUT] = {*best}; /* several, in case that it does not fit whole */
+    struct candidate next[SEARCH_PUT] = {*best}; /* several, in case the first does not fit whole */
     int n = 1;
     while (n < SEARCH_PUT && pool_next(b->pool, &next[n - 1], &next[n]))
         n++;
@@ -235,8 +236,8 @@ static void put_found(struct numerics_search *b, const struct candidate *best, i
         search_put(&b->best->search, at, &next[--n]);
 }
 
-/* What the default grid takes: the best placement's price there, where nothing was tried on it. If that is lower by what is to be
- * gained, it is searched, too. */
+/* Finds the price on the default grid: that of the best placement there, if nothing was tried on it. If the price is lower by the
+ * gain asked for, searches that grid, too. */
 static enum status price_default_grid(struct numerics_search *b)
 {
     const struct numerics *v = b->best;
@@ -257,7 +258,7 @@ static enum status price_default_grid(struct numerics_search *b)
     return b->default_price < (1 - gain) * candidate_price(&b->candidate) ? compare_grid(b, &at, SEARCH_GAIN, &taken) : OK;
 }
 
-/* Local search from what steps have found; its grid becomes that of the numerics. */
+/* Runs local search from the best placement so far; its grid becomes that of the numerics. */
 static enum status search_locally(struct numerics_search *b)
 {
     struct numerics *v = b->best;
@@ -316,7 +317,7 @@ enum status numerics_grid(struct numerics_search *b)
     return OK;
 }
 
-/* What the best one gains over the default grid. */
+/* Notes by how much the default grid is slower than the best one. */
 static void note_default_price(struct numerics_search *b)
 {
     b->best->default_slower = b->tried ? b->default_price / candidate_price(&b->candidate) - 1 : 0;

@@ -21,7 +21,7 @@ static int residencies(enum offload given, enum residency out[TIERS])
     return 1;
 }
 
-/* What layers pass on lies no farther away than what they save. */
+/* Lists open tiers of activations; hidden states between layers lie no farther away than the activations that layers save. */
 static void open_activations(const struct plan_request *s, struct options *o)
 {
     enum residency acts[TIERS], carry[TIERS];
@@ -110,7 +110,8 @@ static int is_open(const struct options *o, enum decision_id d, enum residency a
     return 0;
 }
 
-/* Activations on the device are device_layers' business; optimizer state there is updated there. */
+/* Tells whether layers may have a class nearer. Activations on the device are left to device_layers; optimizer state on the
+ * device is updated there. */
 int options_may_promote(const struct options *o, const struct strategy *s, enum tensor_class class, enum residency at)
 {
     if (at >= strategy_tier(s, class))
@@ -124,7 +125,7 @@ int options_may_promote(const struct options *o, const struct strategy *s, enum 
     return 0;
 }
 
-/* The tier of the layers that have the class nearer, after its own, and where these are updated. */
+/* Adds the nearer tier of the promoted class as a second option, and the place where these layers are updated. */
 static void open_promoted(const struct strategy *s, struct options *o)
 {
     open_value(o, (enum decision_id)s->promoted_class, (int)s->promote_tier);
@@ -141,7 +142,7 @@ void options_of_one(const struct strategy *s, struct options *o)
     memset(o, 0, sizeof *o);
     for (int d = DECISION_PARAMS; d < DECISION_ACTS; d++)
         open_value(o, d, decision_get(s, d));
-    if (s->device_layers + s->device_chunks > 0) { /* what stays on the device is estimated from the activations there */
+    if (s->device_layers + s->device_chunks > 0) { /* chunks that stay on the device are estimated from activations there */
         open_value(o, DECISION_ACTS, RES_DEVICE);
         open_value(o, DECISION_CARRY, RES_DEVICE);
     }

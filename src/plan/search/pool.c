@@ -1,4 +1,4 @@
-/* What local search knows: trials by tile grid. */
+/* Trials by tile grid, the memory of local search. */
 #include "plan/search/pool.h"
 
 #include "base/sys.h"
@@ -25,7 +25,7 @@ void pool_destroy(struct pool *pool)
     free(pool);
 }
 
-/* The grid that `like` has, which is added if there is room; else NULL. */
+/* Returns the grid of `like`, which is added if there is room; else NULL. */
 static struct pool_grid *find_or_add_grid(struct pool *pool, const struct strategy *like)
 {
     for (int i = 0; i < pool->n; i++)
@@ -77,7 +77,7 @@ static int is_alike(const struct candidate *a, const struct candidate *b)
     return decisions_same_classes(&a->strategy, &b->strategy) && a->strategy.keep_every == b->strategy.keep_every;
 }
 
-/* Keeps the cheapest one of the same classes and layer inputs. */
+/* Adds c to the hints; of the same classes and layer inputs, only the cheapest stays. */
 static void add_hint(struct pool *pool, const struct candidate *c)
 {
     struct candidate *hint = pool->hints;

@@ -1,66 +1,66 @@
-/* Trials by tile grid: what local search knows. Private to the search. */
+/* Trials by tile grid, the memory of local search. Private to the search. */
 #ifndef LTRAIN_PLAN_SEARCH_POOL_H
 #define LTRAIN_PLAN_SEARCH_POOL_H
 
 #include "plan/search/space.h"
 #include "plan/search/tuning.h"
 
-/* Which grids local search may look at: those that trials were added of; others beside them, too; of these only those of many row
- * chunks, where activations travel (tiles_are_coarse). */
+/* Grids that local search may look at: those of trials that were added; any beside them; or of these only the ones of many row
+ * chunks, if activations travel (tiles_are_coarse). */
 enum pool_grids { POOL_GIVEN_GRIDS, POOL_ANY_GRIDS, POOL_FINE_GRIDS };
 
 struct pool_grid {
     struct strategy fixed;
-    int large;           /* its programs are not tried */
-    struct search tried; /* its candidates are the trials alone */
+    int large;           /* programs on this grid are too large to be tried */
+    struct search tried; /* candidates are the trials alone */
     int room;
 };
 
 struct pool {
     struct problem problem;
-    struct strategy fixed; /* on the default grid */
+    struct strategy fixed; /* strategy on the default grid */
     enum pool_grids allowed;
     struct pool_grid grids[POOL_GRIDS];
     int n;
-    struct candidate hints[POOL_HINTS]; /* the cheapest trials of a few layers; the strategies say of which grid */
+    struct candidate hints[POOL_HINTS]; /* the cheapest trials of a few layers; each strategy has its grid */
     int n_hints;
-    double spent, most;                    /* instructions scheduled, and to be scheduled at most */
+    double spent, most;                    /* instructions scheduled, and the most that may be */
     int last_level;                        /* the last prefetch level that trials look at, before FIT_SERIAL */
-    char started[DECISIONS_FAMILIES];      /* the set of families that were starts */
+    char started[DECISIONS_FAMILIES];      /* families that were starts, as a set */
     struct strategy visited[POOL_VISITED]; /* placements whose moves were looked at */
     int n_visited;
-    double least; /* the price that moves start from: cheaper trials belong to other starts */
+    double least; /* price that moves start from: cheaper trials belong to other starts */
 };
 
-/* For a problem whose mesh and stage are decided, as `fixed`, on the default grid, has them. The model and what the request
- * points to must outlive it. ERR_NOMEM. */
+/* Creates a pool. `p` and `fixed` must agree on mesh and stage; `fixed` is on the default grid. The model and the request's
+ * pointers must outlive it. ERR_NOMEM: memory ran out. */
 enum status pool_create(const struct problem *p, const struct strategy *fixed, enum pool_grids grids, struct pool **out);
 void pool_destroy(struct pool *pool); /* NULL is fine */
 
-/* Adds what a search on a grid has tried: of all layers as trials, of a few layers as hints. */
+/* Adds the trials of a search on a grid: those of all layers as trials, those of a few layers as hints. */
 enum status pool_add_search(struct pool *pool, const struct strategy *grid, const struct search *x);
 /* Adds a trial of all layers. */
 enum status pool_add(struct pool_grid *g, const struct candidate *c);
 
-/* The grid that `like` has, ready to judge candidates; it is added if there is room, else *out is NULL. */
+/* Sets *out to the grid of `like`, ready to judge candidates. A new grid is added if there is room, else *out is NULL. */
 enum status pool_open(struct pool *pool, const struct strategy *like, struct pool_grid **out);
 
-/* Trials of all layers. */
+/* Counts trials of all layers. */
 int pool_trials(const struct pool *pool);
-/* Whether c was tried on all layers. */
+/* Tells whether c was tried on all layers. */
 int pool_knows(const struct pool *pool, const struct candidate *c);
-/* The lowest price of the trials on a grid that fit; INFINITY: none does. */
+/* Returns the lowest price of the trials on a grid that fit; INFINITY: none does. */
 double pool_price_on(const struct pool *pool, const struct strategy *grid);
-/* Whether a trial decides about s (candidate_decides) that looked at no fewer prefetch levels than trials do now. */
+/* Tells whether a trial decides about s (candidate_decides) and looked at no fewer prefetch levels than trials do now. */
 int pool_decided(const struct pool *pool, const struct pool_grid *g, const struct strategy *s);
 
 typedef int condition(struct pool *pool, const struct candidate *c);
-/* The cheapest trial that fits, below a price, for which a condition holds (NULL: any); NULL: there is none. It moves as soon as
- * one is added. */
+/* Returns the cheapest trial that fits, costs less than `most` and meets the condition (NULL: any); NULL: there is none. The
+ * pointer is valid until a trial is added. */
 struct candidate *pool_cheapest(struct pool *pool, double most, condition *holds);
-/* The same, copied. Returns 0 if there is none. */
+/* Copies the cheapest such trial to *out. Returns 0 if there is none. */
 int pool_find(struct pool *pool, double most, condition *holds, struct candidate *out);
-/* The next trial by price. Returns 0 if there is none. */
+/* Copies the next dearer trial after `after` to *out. Returns 0 if there is none. */
 int pool_next(const struct pool *pool, const struct candidate *after, struct candidate *out);
 
 /* Forgets trials with other layer inputs. */

@@ -1,4 +1,4 @@
-/* What a single placement takes. */
+/* The price of a single placement. */
 #include "plan/search/price.h"
 
 #include "plan/search/select.h"
@@ -7,7 +7,7 @@
 
 typedef enum status try_candidates(const struct problem *p, struct search *x);
 
-/* All layers save the mean of what the plan's kinds do, unless the request gives numbers to both. */
+/* Tries one placement. All layers save the mean of the plan's kinds, unless the request gives numbers to both. */
 static enum status try_one(const struct problem *p, const struct strategy *strategy, try_candidates *try, struct candidate *out)
 {
     struct options o;

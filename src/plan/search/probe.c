@@ -17,7 +17,7 @@ int probe_is_small(const struct candidate *c, const struct model *m)
     return c->all_layers && m->config.layers * ceil_div(c->strategy.rows, c->strategy.row_chunk) <= PROBE_SMALL_CHUNKS;
 }
 
-/* Closes every choice that the request leaves open, as far away as it can lie: that is mostly the smallest placement. */
+/* Closes every open choice at the farthest tier: that is mostly the smallest placement. */
 static void empty_device(struct problem *p)
 {
     struct plan_request *s = &p->request;
@@ -32,14 +32,14 @@ static void empty_device(struct problem *p)
         s->update = UPDATE_HOST;
 }
 
-/* Layer inputs that lie somewhere at once if one of `every` layers keeps its own: these, and those of one run of layers between
- * them. */
+/* Returns the number of layer inputs held at once if one of `every` layers keeps its own: the kept ones, and those of one run of
+ * layers in between. */
 static double inputs_at_once(double layers, int every)
 {
     return layers / every + every - 1;
 }
 
-/* The number of layers, `every` or more, of which one keeps its input where that needs the least memory. */
+/* Returns the number of layers, at least `every`, of which one should keep its input to need the least memory. */
 static int smallest_turns(double layers, int every)
 {
     while (every < INPUTS_EVERY_MOST && 2 * every < layers && inputs_at_once(layers, 2 * every) < inputs_at_once(layers, every))
@@ -47,14 +47,14 @@ static int smallest_turns(double layers, int every)
     return every;
 }
 
-/* The same as far as the request leaves it open. */
+/* Returns that number as far as the request leaves it open. */
 static int smallest_inputs(const struct problem *p, const struct strategy *fixed)
 {
     return p->request.keep_inputs > 0 ? fixed->keep_every : smallest_turns((double)p->model->config.layers, fixed->keep_every);
 }
 
-/* What lies off the device in c, a smallest placement, lies somewhere in any other, too, but for the layer inputs that others
- * keep fewer of (of every `inputs` layers one): whether that is more than all that there is. */
+/* Tells whether no placement can fit in all tiers together. The bytes that c, a smallest placement, has off the device are needed
+ * by any other, too, except for layer inputs that others keep fewer of (one of every `inputs` layers). */
 static int is_too_much(const struct problem *p, const struct candidate *c, int inputs)
 {
     double layers = (double)p->model->config.layers,
@@ -66,15 +66,15 @@ static int is_too_much(const struct problem *p, const struct candidate *c, int i
     return (1 - PROBE_STAGED) * need > there;
 }
 
-/* The smallest placement with the inputs of `fixed`, or with fewer as long as these need less and all may fit: each step gains
- * half of what the last one gained. */
+/* Finds the smallest placement with the inputs of `fixed`, or with fewer as long as that helps and all may still fit: each step
+ * gains half of the last step's gain. */
 static enum status find_smallest(const struct problem *p, const struct strategy *fixed, struct candidate *out)
 {
     struct problem turns = *p;
     struct strategy fewer = *fixed;
     struct candidate next;
     int least = smallest_inputs(p, fixed);
-    turns.request.keep_inputs = fixed->keep_every; /* and no more */
+    turns.request.keep_inputs = fixed->keep_every; /* no fewer inputs in this search */
     TRY(search_smallest(&turns, fixed, out));
     while (fewer.keep_every < least && out->excess > 1 && out->excess <= INPUTS_HELP) {
         turns.request.keep_inputs = fewer.keep_every *= 2;
@@ -97,9 +97,9 @@ enum status probe_smallest(const struct problem *p, const struct strategy *fixed
     TRY(find_smallest(&emptied, fixed, out));
     if (out->excess <= 1)
         return OK;
-    if (!probe_is_small(out, m) && (out->bytes[TIER_DEVICE] > p->limit[TIER_DEVICE] || /* hardly anything needs less of it */
+    if (!probe_is_small(out, m) && (out->bytes[TIER_DEVICE] > p->limit[TIER_DEVICE] || /* hardly anything needs less of the device */
                                     (out->strategy.rows > out->strategy.row_chunk && is_too_much(p, out, least))))
-        return OK; /* else the device may have room for what is too much for host or drives */
+        return OK; /* else the device may have room for the excess of host or drives */
     TRY(find_smallest(p, fixed, out));
     if (!probe_is_small(out, m) || out->excess <= 1 || out->excess > 1 + BYTES_UNCERTAIN)
         return OK;
@@ -121,7 +121,7 @@ enum status probe_all_layers(const struct model *m, const struct plan_request *s
     return OK;
 }
 
-/* With the input of one of `keep_every` layers kept, or of fewer. */
+/* Probes with the input of one of `keep_every` layers kept, or of fewer. */
 static enum status fits_with_inputs(const struct model *m, const struct plan_request *s, const int64_t limit[TIERS],
                                     int keep_every, struct candidate *out)
 {
@@ -185,7 +185,7 @@ enum status probe_estimate(const struct model *m, const struct plan_request *s, 
     return search_least(&emptied, &fixed, out);
 }
 
-/* The fastest of a few promising placements: out->tried and out->excess <= 1, or there is none. */
+/* Finds the fastest of a few promising placements: there is one if out->tried and out->excess <= 1. */
 static enum status find_promising(const struct problem *p, double rate, struct candidate *out)
 {
     struct strategy fixed;
@@ -209,7 +209,7 @@ enum status probe_seconds(const struct model *m, const struct plan_request *s, c
     TRY(probe_fits(m, s, limit, out));
     if (out->excess > 1)
         return OK;
-    smallest = out->strategy; /* of large models one trial is enough: what is tried beside it gains 5% at most */
+    smallest = out->strategy; /* one trial is enough for large models: placements beside it gain 5% at most */
     return (probe_is_small(out, m) ? search_price : search_price_as_is)(&p, &smallest, out);
 }
 
@@ -222,7 +222,7 @@ enum status probe_seconds_of(const struct model *m, const struct plan_request *s
     if (out->tried && out->excess <= 1)
         return OK;
     TRY(search_price_as_is(&p, &fits->strategy, out));
-    if (out->excess > 1) { /* a trial that fetches ahead may not see that it does */
+    if (out->excess > 1) { /* a trial that fetches ahead may overstate the need */
         memcpy(out->bytes, fits->bytes, sizeof out->bytes);
         out->excess = fits->excess;
     }

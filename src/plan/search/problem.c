@@ -1,4 +1,4 @@
-/* What is planned for. */
+/* Problems, and models of fewer layers that stand for them. */
 #include "plan/search/problem.h"
 
 #include "machine/rank_cost.h"
@@ -14,7 +14,7 @@ void problem_set(struct problem *out, const struct model *m, const struct plan_r
     memcpy(out->limit, limit, sizeof out->limit);
 }
 
-/* The shape that most layers have. */
+/* Returns the attention shape that most layers have. */
 static int common_shape(const struct model *m)
 {
     int64_t layers[MODEL_SHAPES] = {0};
@@ -31,14 +31,15 @@ static double width(const struct model *m, int shape)
     return (double)(m->shapes[shape].heads * m->shapes[shape].head_dim);
 }
 
-/* The window under which a layer of the common shape attends as much as the model's layers do on average; -1: none. */
+/* Returns the window under which a layer of the common shape attends to as many pairs as the model's layers do on average; -1:
+ * none. */
 static int64_t mean_window(const struct model *m, int64_t tokens)
 {
     double pairs[MODEL_MASKS], mean = 0, s = (double)tokens;
     model_causal_pairs(m, tokens, pairs);
     for (const struct attention_kind *k = m->kinds; k < m->kinds + m->n_kinds; k++)
         mean += pairs[k->mask] * k->layers / (double)m->config.layers * (width(m, k->shape) / width(m, common_shape(m)));
-    double window = s - sqrt(fmax(s * s - 2 * mean, 0)); /* of s * w - w * w / 2 pairs */
+    double window = s - sqrt(fmax(s * s - 2 * mean, 0)); /* solves pairs = s * w - w * w / 2 for w */
     return window < s ? max_i64((int64_t)(window + 0.5), 1) : -1;
 }
 
@@ -56,7 +57,7 @@ static void set_bit(uint8_t *bits, int64_t layer, int on)
     bits[layer / 8] = (uint8_t)(on ? bits[layer / 8] | bit : bits[layer / 8] & ~bit);
 }
 
-/* Layer l of c has heads of m's shape and that window (-1: none), and is one of the windowed layers or not. */
+/* Gives layer l of c the heads of m's shape and the window (-1: none), and marks it as windowed or not. */
 static void set_layer(struct model_config *c, int64_t l, const struct model *m, int shape, int64_t window, int windowed)
 {
     const struct attention_shape *s = &m->shapes[shape];
@@ -69,8 +70,8 @@ static void set_layer(struct model_config *c, int64_t l, const struct model *m, 
     set_bit(c->windowed, l, windowed);
 }
 
-/* Where layers differ, a few stand for all: one of each other shape, and then ones of the common shape that attend as much as the
- * model's layers do on average. */
+/* Lets a few layers stand for all where layers differ: one of each other shape, then layers of the common shape that attend to as
+ * many pairs as the model's layers do on average. */
 static void level_layers(const struct model *m, int64_t tokens, int64_t layers, struct model_config *c)
 {
     const int common = common_shape(m);
@@ -95,7 +96,7 @@ enum status problem_shortened(const struct problem *p, int64_t layers, struct mo
     return model_create(&c, (const char *const *)p->request.freeze.item, p->request.freeze.n, out);
 }
 
-/* Layer l of c becomes like a layer of m. */
+/* Makes layer l of c like layer `like` of m. */
 static void copy_layer(struct model_config *c, int64_t l, const struct model *m, int64_t like)
 {
     c->own_of[l] = m->config.own_of[like];
@@ -103,7 +104,7 @@ static void copy_layer(struct model_config *c, int64_t l, const struct model *m,
     set_bit(c->unrotated, l, model_bit(m->config.unrotated, like));
 }
 
-/* The first layer of that kind. */
+/* Returns the first layer of that kind. */
 static int64_t first_of_kind(const struct model *m, int kind)
 {
     int64_t l = 0;

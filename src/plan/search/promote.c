@@ -11,15 +11,15 @@
 
 enum { PROMOTED_CLASSES = CLASS_ACT + 1 };
 
-/* A placement that was tried, and of how many layers a class may be nearer: there is room for `least` of them beside what the
- * trial took, which fetched ahead as memory allowed, and for `most` beside what it needs at least (where trials are cheap, for
- * one more: estimates are not that exact). */
+/* A placement that was tried, and the numbers of layers whose class may be nearer. `least` of them fit beside the trial's memory,
+ * which includes fetching ahead. `most` fit beside the least need (one more where trials are cheap, since estimates are not that
+ * exact). */
 struct span {
     struct candidate far;
     enum tensor_class class;
     enum residency at;
     int64_t least, most;
-    double estimate, expected; /* seconds, with the first number that is tried, or (where trials are cheap) the largest */
+    double estimate, expected; /* seconds with the first number that is tried or (where trials are cheap) the largest */
 };
 
 static struct candidate at(const struct trials *t, const struct span *s, int64_t layers)
@@ -32,8 +32,8 @@ static struct candidate at(const struct trials *t, const struct span *s, int64_t
     return c;
 }
 
-/* More layers nearer are faster, until too little memory is left to fetch ahead: what there is room for in any case comes first.
- */
+/* Returns the first number of layers to try: those that fit in any case. More layers nearer are faster, until too little memory
+ * is left to fetch ahead. */
 static int64_t first_number(const struct span *s)
 {
     return s->least > 0 ? s->least : (s->most + 1) / 2;
@@ -84,8 +84,8 @@ static int was_divided(const struct search *x, const struct span *s)
     return 0;
 }
 
-/* The span that is expected to be the fastest, not divided yet, and below `best` seconds; where trials are cheap also with
- * fewer stalls than expected. Returns 0 if there is none. */
+/* Finds the undivided span that is expected to be the fastest, and below `best` seconds; where trials are cheap the estimate
+ * without stalls may be below. Returns 0 if there is none. */
 static int find_fastest(const struct trials *t, const struct search *x, double best, struct span *out)
 {
     out->expected = INFINITY;
@@ -101,8 +101,8 @@ static int find_fastest(const struct trials *t, const struct search *x, double b
     return isfinite(out->expected);
 }
 
-/* Bisection for the most layers of which each is still faster than fewer; where trials are cheap all that ought to fit are tried,
- * too, as one layer may gain nothing where two do. */
+/* Bisects for the largest number of layers up to which each is faster than fewer. Where trials are cheap the largest number is
+ * tried, too, as one layer may gain nothing where two do. */
 static enum status narrow(const struct trials *t, struct search *x, struct span *s, double *spent)
 {
     double best = s->far.seconds;

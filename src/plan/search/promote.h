@@ -4,7 +4,7 @@
 
 #include "plan/search/trial.h"
 
-/* The best of all comes first of x, whose candidates have room for PROMOTE_MOST more. */
+/* Tries classes in two tiers and puts the best candidate first in x. The candidates need room for PROMOTE_MOST more. */
 enum status search_promote(const struct trials *t, struct search *x);
 
 #endif

@@ -10,7 +10,7 @@ struct refining {
     const struct trials *trials;
     struct search *x;
     double spent; /* instructions */
-    double room;  /* the largest excess by estimate that ought to fit, as trials that did not have shown */
+    double room;  /* largest excess by estimate that ought to fit, lowered by trials that did not */
 };
 
 static enum status try(struct refining *r, struct candidate *c)
@@ -28,7 +28,7 @@ static enum status try(struct refining *r, struct candidate *c)
     return OK;
 }
 
-/* Sets c's seconds to its estimate and the stalls that `tried` showed, in proportion to traffic. */
+/* Sets c's seconds to its estimate and the stalls of `tried`, in proportion to traffic. */
 static void expect(struct candidate *c, const struct candidate *tried)
 {
     double traffic = c->traffic / fmax(tried->traffic, 1e-9);
@@ -36,7 +36,7 @@ static void expect(struct candidate *c, const struct candidate *tried)
     c->slow = c->estimate + (tried->slow - tried->estimate) * traffic;
 }
 
-/* Steps of half a quarter down to one chunk, each to where it is faster. */
+/* Varies the saved chunks in steps from half a quarter down to one chunk, each toward the faster side. */
 static enum status refine_kept(struct refining *r, struct candidate *best)
 {
     const struct options *o = estimator_options(r->x->estimator);
@@ -61,8 +61,8 @@ static enum status refine_kept(struct refining *r, struct candidate *best)
     return OK;
 }
 
-/* Finds the placement with the best score, if that is below *least, of all that ought to fit and have a price of `highest` at
- * most. Returns whether there is one. */
+/* Finds the placement with the best score below *least among those that ought to fit and have a price of `highest` at most.
+ * Returns 0 if there is none. */
 static int find_less_traffic(const struct refining *r, const struct candidate *fastest, double highest, double *least,
                              struct candidate *out)
 {
@@ -86,7 +86,7 @@ static int find_less_traffic(const struct refining *r, const struct candidate *f
     return found;
 }
 
-/* What is fast enough, given what was tried. */
+/* Returns the cost up to which a placement is fast enough, given the trials so far. */
 static double enough(const struct refining *r)
 {
     const struct search *x = r->x;
@@ -97,8 +97,8 @@ static double enough(const struct refining *r)
     return (1 + (x->all_layers ? price_margin(&r->trials->problem->request) : PRICE_MARGIN_NOISY)) * least;
 }
 
-/* Brings the trial with the best score to the front, of all that are fast enough. Returns the score below which another one is
- * worth trying. */
+/* Brings the trial with the best score among those fast enough to the front. Returns the score below which another one is worth
+ * trying. */
 static double choose(const struct refining *r)
 {
     struct search *x = r->x;
@@ -115,7 +115,7 @@ static double choose(const struct refining *r)
     return REFINE_BELOW * candidate_score(&chosen);
 }
 
-/* Bisection for the fewest saved chunks that are fast enough. */
+/* Bisects for the fewest saved chunks that are fast enough. */
 static enum status keep_fewer(struct refining *r, double least)
 {
     const struct options *o = estimator_options(r->x->estimator);

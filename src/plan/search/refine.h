@@ -5,8 +5,8 @@
 
 #include "plan/search/trial.h"
 
-/* Finds numbers of saved chunks between tried ones, and within a margin of the lowest price the placement that moves
- * least: it comes first of x, whose candidates have room for REFINE_MOST more. */
+/* Finds numbers of saved chunks between tried ones and, within a margin of the lowest price, the placement that moves least. Puts
+ * that first in x, whose candidates need room for REFINE_MOST more. */
 enum status search_refine(const struct trials *t, struct search *x);
 
 #endif

@@ -1,17 +1,17 @@
-/* Trials of one placement in other ways. */
+/* Further trials of one placement. */
 #include "plan/search/retry.h"
 
 #include "plan/schedule/prefetch.h"
 #include "plan/search/tuning.h"
 #include "program/drives.h"
 
-/* Whether compute waits while drives are written. */
+/* Tells whether compute waits while drives are written. */
 static int is_held_up(const struct candidate *c)
 {
     return c->written > 0 && c->seconds > RETRY_WAITS * c->compute;
 }
 
-/* Tries c otherwise, at c->first_level or a later level, and keeps what is faster. */
+/* Tries c with another write depth, at `level` or c->first_level if that is later, and keeps the result if it is cheaper. */
 static enum status try_instead(const struct trials *t, struct candidate *c, int write_depth, int level, double *spent)
 {
     struct candidate other = *c;
@@ -23,15 +23,15 @@ static enum status try_instead(const struct trials *t, struct candidate *c, int 
     return OK;
 }
 
-/* Whether compute waits while the device has parameters that the host updates; settled by whole trials only. */
+/* Tells whether compute waits while the device has parameters that the host updates. Only trials of all layers settle that. */
 static int parameters_may_wait(const struct plan_request *s, const struct candidate *c)
 {
     return c->all_layers && s->prefetch < 0 && s->params == OFFLOAD_AUTO && c->strategy.params == RES_DEVICE &&
            c->strategy.update_on_host && c->seconds > RETRY_WAITS * c->compute;
 }
 
-/* With parameters on the host in place of the device: where the host updates them, they come from there in any case, and fetched
- * late they leave the link to what is needed sooner. */
+/* Tries parameters on the host in place of the device. The host updates them, so they come from there in any case; fetched late
+ * they leave the link to data needed sooner. */
 static enum status try_parameters_on_host(const struct trials *t, struct candidate *c, double *spent)
 {
     struct candidate other = *c;

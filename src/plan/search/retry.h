@@ -4,13 +4,13 @@
 
 #include "plan/search/trial.h"
 
-/* A trial from c's first prefetch level (c->first_level) on; if compute waits while drives are written, and the estimate is below
- * `best` seconds, a second one with writes that yield to reads. *c: the cheaper one. */
+/* Tries c from its first prefetch level (c->first_level) on. If compute waits for drive writes and the estimate is below `best`
+ * seconds, tries it again with writes that yield to reads. *c: the cheaper one. */
 enum status retry_yielding(const struct trials *t, struct candidate *c, double best);
 
-/* If c takes about `best` seconds or less: also at later prefetch levels (the earliest that fits is mostly the fastest, not
- * always), with writes that yield more, and with parameters on the host; c->retried is set. *c: the cheapest of these, whose
- * classes may be other ones. Adds to *spent the instructions that were scheduled. */
+/* Tries c, if it takes about `best` seconds or less, at later prefetch levels, too (the earliest that fits is mostly the fastest,
+ * not always), with writes that yield more, and with parameters on the host. Sets c->retried. *c: the cheapest, whose classes may
+ * differ. Adds the instructions scheduled to *spent. */
 enum status retry_all(const struct trials *t, struct candidate *c, double best, double *spent);
 
 #endif

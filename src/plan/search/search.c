@@ -1,4 +1,4 @@
-/* Which placements there are, and which of them come first. */
+/* Searches on one grid: lists, tries and refines placements. */
 #include "plan/search/search.h"
 
 #include "plan/search/decisions.h"
@@ -14,15 +14,15 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Seconds that a placement is expected to take after c was tried, with stalls as trials have shown. */
+/* Returns the seconds that `next` is expected to take after c was tried, with stalls as trials have shown. */
 static double expected_after(const struct search *x, const struct candidate *c, const struct candidate *next)
 {
     double rate = (c->seconds - c->estimate) / fmax(c->traffic, 1e-9);
     return x->known ? stalls_expect(x, 0, next) : next->estimate + rate * next->traffic;
 }
 
-/* Whether some placement that ought to fit is expected to gain enough; where little is to be gained, quarters of the chunks are
- * too coarse, and it keeps as many as fit. */
+/* Tells whether a placement that ought to fit is expected to gain enough. If the gain asked for is small, quarters of the chunks
+ * are too coarse, and the placement keeps as many as fit. */
 static int is_promising(const struct search *x, const struct candidate *c, double gain)
 {
     double enough = (1 - gain) * c->seconds;
@@ -64,8 +64,8 @@ static enum status put_found(struct search *x, const struct candidate *found)
     return OK;
 }
 
-/* Puts another grid's placement first, if it ought to fit: with as large a share of the chunks kept, or where memory seems to
- * have limited them as many as there is room for. */
+/* Puts another grid's placement first, if it ought to fit: with as large a share of the chunks kept or, if memory seems to have
+ * limited it, with as many as fit. */
 static enum status put_first(struct search *x, const struct strategy *fixed, const struct candidate *other)
 {
     const struct options *o = estimator_options(x->estimator);
@@ -85,7 +85,7 @@ static enum status put_first(struct search *x, const struct strategy *fixed, con
     return OK;
 }
 
-/* What no listed placement is: classes in two tiers, other numbers of chunks. */
+/* Searches placements that are not listed: classes in two tiers, other numbers of chunks, split activations. */
 static enum status search_around(const struct trials *t, struct search *x)
 {
     TRY(search_promote(t, x));
@@ -93,7 +93,7 @@ static enum status search_around(const struct trials *t, struct search *x)
     return search_split(t, x);
 }
 
-/* Lists, tries and refines with the inputs of the fixed strategy. */
+/* Lists, tries and refines placements with the layer inputs of the fixed strategy. */
 static enum status search_inputs(const struct problem *p, const struct strategy *fixed, const struct search_lead *lead, int brief,
                                  struct search *out)
 {
@@ -119,7 +119,7 @@ static enum status search_inputs(const struct problem *p, const struct strategy 
     return st;
 }
 
-/* Whether the best of x was tried and beats c by what is to be gained, or fits as c does not. */
+/* Tells whether the best of x was tried and beats c by SEARCH_GAIN, or fits where c does not. */
 static int is_worth(const struct search *x, const struct candidate *c)
 {
     const struct candidate *best = &x->candidates[0];

@@ -1,4 +1,4 @@
-/* Which placements are tried, in which order. */
+/* Choice and order of the placements that are tried. */
 #include "plan/search/select.h"
 
 #include "plan/schedule/prefetch.h"
@@ -17,7 +17,7 @@ static void swap(struct candidate *a, struct candidate *b)
     *b = kept;
 }
 
-/* Which takes less of the scarcest tier; where that is the same, of all of them. */
+/* Tells whether a takes less of the scarcest tier; if that is about the same, less of all tiers. */
 static int is_smaller(const struct candidate *a, const struct candidate *b, const int64_t limit[TIERS])
 {
     double of_a = 0, of_b = 0;
@@ -30,9 +30,9 @@ static int is_smaller(const struct candidate *a, const struct candidate *b, cons
     return of_a < of_b;
 }
 
-/* Tries the smallest placements from the n-th on, at the given prefetch level, until one fits or is far from it: of several as
- * small first the one that keeps the most near, then the ones that need the least elsewhere, too. *out: the number of the first
- * one that was not tried. */
+/* Tries the smallest placements from the n-th on, at the given prefetch level, until one fits or is far from fitting. Of several
+ * as small, the one that keeps the most near comes first, then those that need the least elsewhere. *out: the number of the first
+ * one not tried. */
 static enum status try_smallest(const struct trials *t, struct search *x, int n, int level, int *out)
 {
     int first = n, end = (int)min_i64(x->n, n + SMALLEST_TRIES), settled = 0;
@@ -54,7 +54,8 @@ static enum status try_smallest(const struct trials *t, struct search *x, int n,
 /* Seconds that a candidate is expected to take, given that the first `tried` of x were tried. */
 typedef double expectation(const struct search *x, int tried, const struct candidate *c);
 
-/* Brings the candidate that ought to fit and is expected to be the fastest to place n. INFINITY: none ought to fit. */
+/* Brings the candidate that ought to fit and is expected to be the fastest to place n. Returns its seconds; INFINITY: none ought
+ * to fit. */
 static double bring_next(struct search *x, int n, expectation *expected)
 {
     double least = INFINITY;
@@ -82,7 +83,7 @@ static enum status retry_tried(const struct trials *t, struct search *x, double 
     return OK;
 }
 
-/* Trials so far. */
+/* Totals of the trials so far. */
 struct trying {
     double best, spent; /* seconds; instructions */
     int fitted;
@@ -115,7 +116,7 @@ static enum status try_expected(const struct trials *t, struct search *x, struct
     return OK;
 }
 
-/* Tries one of every family that may be faster and of which none was tried: what others show of stalls need not hold for it. */
+/* Tries one placement of every untried family that may be faster: stalls of other families need not hold for it. */
 static enum status try_families(const struct trials *t, struct search *x, struct trying *so_far, int *n)
 {
     for (; *n < x->n && so_far->spent < SEARCH_INSTRS && !(x->brief && *n >= SELECT_BRIEF); ++*n) {

@@ -1,4 +1,4 @@
-/* Which placements are tried, in which order. Private to the search. */
+/* Choice and order of the placements that are tried. Private to the search. */
 #ifndef LTRAIN_PLAN_SEARCH_SELECT_H
 #define LTRAIN_PLAN_SEARCH_SELECT_H
 

@@ -7,7 +7,7 @@
 
 #include <math.h>
 
-/* The smallest placement with the inputs of the fixed strategy: as little else is kept as may be. */
+/* Finds the smallest placement with the layer inputs of the fixed strategy, with as few saved chunks as the request allows. */
 static enum status smallest_inputs(const struct problem *p, const struct strategy *fixed, struct candidate *out)
 {
     struct problem emptied = *p;
@@ -37,7 +37,7 @@ enum status search_smallest(const struct problem *p, const struct strategy *fixe
     return OK;
 }
 
-/* Brings the one that ought to fit and be the fastest to place n. Returns 0 if none ought to fit. */
+/* Brings the candidate that ought to fit and be the fastest to place n. Returns 0 if none ought to fit. */
 static int bring_promising(struct search *x, int n, double rate)
 {
     int at = -1;

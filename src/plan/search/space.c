@@ -17,7 +17,7 @@ static void remove_redundant(struct search *s)
     s->n = n;
 }
 
-/* Whether programs are small enough to be tried with all layers. */
+/* Tells whether programs are small enough to be tried with all layers. */
 int search_is_small(const struct estimator *e)
 {
     double all, layer;
@@ -25,7 +25,7 @@ int search_is_small(const struct estimator *e)
     return all <= TRIAL_WHOLE_INSTRS;
 }
 
-/* All that the settings leave open, estimated if there is a choice or if it is asked for. */
+/* Lists all placements that the settings leave open; estimates them if there are several or if `always`. */
 enum status search_list(const struct problem *p, const struct strategy *fixed, int always, struct search *out)
 {
     struct options o;
@@ -55,7 +55,8 @@ enum status search_list(const struct problem *p, const struct strategy *fixed, i
 /* Numbers of layers of which one keeps its input. */
 static const int turns[] = {2, 4, 8};
 enum { TURNS = sizeof turns / sizeof *turns };
-/* Keeps the next fewer layer inputs, if the settings leave that open and the model has as many layers; 0: there are none. */
+/* Keeps the next fewer layer inputs, if the settings leave that open and the model has as many layers. Returns 0 if there are
+ * none. */
 int search_fewer_inputs(const struct problem *p, struct strategy *out)
 {
     int i = 0;
@@ -67,7 +68,7 @@ int search_fewer_inputs(const struct problem *p, struct strategy *out)
     return 1;
 }
 
-/* Whether nothing will fit: of what the last turns gained, the next ones gain half, so all of them together at most as much. */
+/* Tells whether nothing will fit: each further turn gains half of the last one, so all of them together gain at most as much. */
 int search_is_hopeless(double excess, double gained)
 {
     return excess - gained > 1;

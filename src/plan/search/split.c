@@ -12,7 +12,7 @@
 struct splits {
     struct search *x;
     struct candidate tried[SPLIT_TRIES];
-    int n, best; /* best: -1 while the search's is */
+    int n, best; /* index of the best split; -1: the search's best is better */
     double room, stalls, spent;
 };
 
@@ -29,15 +29,16 @@ static int was_tried(const struct splits *p, const struct candidate *c)
     return 0;
 }
 
-/* With stalls as the search's trials and these have shown, and as much more on slow links as the best one so far. */
+/* Sets c's expected seconds: with stalls as the search's trials and these have shown, and slow links lengthening it as they do
+ * the best one so far. */
 static void expect(const struct splits *p, struct candidate *c)
 {
     c->seconds = fmax(stalls_expect(p->x, p->x->n_tried, c), c->estimate + p->stalls);
     c->slow = c->seconds * best_of(p)->slow / best_of(p)->seconds;
 }
 
-/* The split that ought to fit and be the fastest; of those as fast, what leaves more memory. Returns 0 if none is worth trying.
- */
+/* Finds the split that ought to fit and be the fastest; among those as fast, the one that leaves more memory. Returns 0 if none
+ * is worth trying. */
 static int find_split(const struct splits *p, struct candidate *out)
 {
     const struct options *o = estimator_options(p->x->estimator);

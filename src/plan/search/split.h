@@ -4,8 +4,8 @@
 
 #include "plan/search/trial.h"
 
-/* Where compute waits: finds placements with some row chunks of all layers' activations on the device, which leaves less to be
- * written at any time of the pass. The best one comes first of x, whose candidates have room for one more. */
+/* Finds, if compute waits, placements with some row chunks of all layers' activations on the device, so that less is written at
+ * any time of the pass. Puts the best one first in x, whose candidates need room for one more. */
 enum status search_split(const struct trials *t, struct search *x);
 
 #endif

@@ -1,4 +1,4 @@
-/* What trials show of stalls, and what other placements are expected to take. */
+/* Stalls that trials show, and the seconds expected of other placements. */
 #include "plan/search/stalls.h"
 
 #include "plan/search/decisions.h"
@@ -6,7 +6,7 @@
 
 #include <math.h>
 
-/* The i-th trial of the first `tried` of x, then of the search that it goes on from; NULL: the last one was before. */
+/* Returns the i-th trial: the first `tried` of x, then those of x->known; NULL: there are no more. */
 static const struct candidate *trial_at(const struct search *x, int tried, int i)
 {
     if (i < tried)
@@ -14,7 +14,7 @@ static const struct candidate *trial_at(const struct search *x, int tried, int i
     return x->known && i - tried < x->known->n_tried ? &x->known->candidates[i - tried] : NULL;
 }
 
-/* For a second of traffic. */
+/* Returns the seconds of stalls for each second of traffic. */
 static double stalls_shown(const struct candidate *tried)
 {
     return fmax(0, tried->seconds - tried->estimate) / fmax(tried->traffic, 1e-9);
@@ -23,7 +23,7 @@ static double stalls_shown(const struct candidate *tried)
 double stalls_expect(const struct search *x, int tried, const struct candidate *c)
 {
     const struct candidate *t;
-    /* another placement may have its traffic at better moments: the least there is, of its family if that was tried */
+    /* another placement may have its traffic at better moments: the least rate counts, of its family if that was tried */
     double most = 0, rate = INFINITY, own = INFINITY;
     for (int i = 0; (t = trial_at(x, tried, i)); i++)
         if (t->excess <= 1)

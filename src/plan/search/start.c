@@ -17,7 +17,7 @@ double start_grid_gain(const struct plan_request *s)
     return s->hardware && !s->hardware->cpu ? GRID_GAIN_SHEET : GRID_GAIN_MEASURED;
 }
 
-/* One size of the grid larger, the others in turn, or all of them. Returns 0 if none can be. */
+/* Enlarges one size of the grid, the sizes taking turns, or all of them. Returns 0 if none can grow. */
 static int coarsen(const struct problem *p, int all, int turn, struct strategy *t)
 {
     int changed = 0;
@@ -31,16 +31,16 @@ static int coarsen(const struct problem *p, int all, int turn, struct strategy *
     return changed;
 }
 
-/* Whether a start on a grid whose best estimate is `least` is as good as one on the default grid, whose best estimate is
- * `on_default`: better by SEARCH_GAIN where large tiles cost memory. */
+/* Tells whether a grid whose best estimate is `least` is as good a start as the default one, whose best estimate is `on_default`;
+ * better by SEARCH_GAIN is asked for if large tiles cost memory. */
 static int may_start(const struct numerics *v, double least, double on_default)
 {
     return isfinite(least) &&
            least <= (tiles_are_bulky(&v->problem, &v->default_grid) ? 1 - SEARCH_GAIN : START_SLOWER) * on_default;
 }
 
-/* The grid to start from. On data sheets' machines it is the default one only if its programs are small enough to be tried with
- * all layers, else the next one with larger tiles whose programs are, as long as its best estimate is as good. */
+/* Finds the grid to start from. On data sheets' machines that is the default grid only if its programs are small enough to be
+ * tried with all layers; else the next one with larger tiles whose programs are, as long as its best estimate is as good. */
 static enum status find_start(struct numerics *v)
 {
     struct strategy at = v->default_grid;
@@ -59,13 +59,13 @@ static enum status find_start(struct numerics *v)
     return OK;
 }
 
-/* Whether a few trials on a grid are enough: always in a hurry, else for another ZeRO stage unless everything is searched. */
+/* Tells whether a few trials on a grid are enough: always at effort quick, at effort normal for another ZeRO stage. */
 static int tries_few(const struct plan_request *s, const struct search_lead *lead)
 {
     return lead->brief || s->effort == EFFORT_QUICK || (s->effort == EFFORT_NORMAL && lead->beat && !lead->first);
 }
 
-/* Searches the grid given or found; if nothing fits there, the default one in place of a found one. */
+/* Searches the grid that is given or found; if nothing fits on a found one, searches the default grid instead. */
 static enum status search_grids(struct numerics *v, const struct strategy *grid, const struct search_lead *lead)
 {
     enum status (*const search)(const struct problem *, const struct strategy *, const struct search_lead *, struct search *) =

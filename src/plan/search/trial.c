@@ -10,7 +10,8 @@
 #include <math.h>
 #include <string.h>
 
-/* Layers that a trial needs: the ones that stay on the device, as many others as differ, and the first and the last one. */
+/* Returns the number of layers that a trial needs: those that stay on the device, as many others as differ, and the first and the
+ * last one. */
 static int64_t trial_layers(const struct trials *x, const struct candidate *c)
 {
     int64_t period = c->strategy.keep_every, n = c->strategy.device_layers + problem_least_layers(x->problem, 2) + period,
@@ -28,18 +29,18 @@ double trial_instrs(const struct trials *x, const struct candidate *c)
                : (c->strategy.promoted_layers > 0 ? 2 : 1) * layer * (double)(2 * n - c->strategy.keep_every);
 }
 
-/* A model of `layers` layers on the virtual clock, at a prefetch level or a later one. */
+/* A model of `layers` layers on the virtual clock, from a prefetch level on, as a job. */
 struct scheduled {
     const struct trials *trials;
     const struct strategy *strategy;
     int64_t layers, limit[TIERS];
     int without_update; /* the step's program, not that of an update and a step */
-    int level;          /* that was found */
+    int level;          /* in: the first prefetch level; out: the level found */
     double seconds, slow;
     int64_t arena[TIERS];
 };
 
-/* The first program of the set. */
+/* Schedules the set's first program. */
 static enum status schedule_layers(void *job)
 {
     struct scheduled *out = job;
@@ -51,7 +52,7 @@ static enum status schedule_layers(void *job)
     struct strategy s = *out->strategy;
     int role = plan_first_role(&x->problem->request) & ~(out->without_update ? ROLE_UPDATE : 0);
     s.promoted_layers = (int)(s.promoted_layers * out->layers / x->problem->model->config.layers); /* the same share */
-    if (out->layers == x->problem->model->config.layers) /* fewer keep the mean of what the kinds of layers are given */
+    if (out->layers == x->problem->model->config.layers) /* fewer layers keep the mean of the kinds' numbers */
         plan_save_as_given(x->problem->model, &x->problem->request, &s);
     TRY(problem_shortened(x->problem, out->layers, &m));
     enum status st;
@@ -86,8 +87,8 @@ static void conclude(const struct trials *x, struct candidate *c, const struct s
     c->all_layers = more == 0;
 }
 
-/* The limits of a model of `layers` layers: those of all without what the others of the model `of` need, where these layers may
- * need more than its own do. */
+/* Computes the limits of a model of `layers` layers: those of all, less the needs of the other layers of the model `of`. These
+ * layers may need more than that model's do. */
 static void limit_layers(const struct trials *x, const struct candidate *c, const struct candidate *of, int64_t layers,
                          int64_t out[TIERS])
 {
@@ -95,9 +96,9 @@ static void limit_layers(const struct trials *x, const struct candidate *c, cons
         out[t] = x->problem->limit[t] - x->problem->model->config.layers * of->layer_bytes[t] + layers * c->layer_bytes[t];
 }
 
-/* Bytes alone. Where one of several layers keeps its input, one more layer needs the difference between two trials that both
- * have a run of layers whose inputs are computed again: the estimator's shorter model has none, so that what such a run needs
- * once counted with every one. */
+/* Finds bytes alone. If one of several layers keeps its input, a layer's bytes are the difference between two trials that both
+ * have a run of recomputed layers. The estimator's shorter model has no such run, so its one-time need would count with every
+ * run. */
 static enum status trial_serially(const struct trials *x, struct candidate *c)
 {
     int64_t layers = x->problem->model->config.layers, period = c->strategy.keep_every, n = trial_layers(x, c);
@@ -115,7 +116,7 @@ static enum status trial_serially(const struct trials *x, struct candidate *c)
     return OK;
 }
 
-/* Where a trial fits just so, the first step's program need not, which may be packed less well. */
+/* Tries the program of the first step, too, which may be packed less well, for a trial that fits just so. */
 static enum status also_without_update(const struct trials *x, struct candidate *c, const struct scheduled *tried)
 {
     struct scheduled step = *tried;
@@ -127,7 +128,7 @@ static enum status also_without_update(const struct trials *x, struct candidate 
     return OK;
 }
 
-/* As a part of the model `of`. */
+/* Tries c as a part of the model `of`: schedules a few layers, and scales to all of them. */
 static enum status trial_as_part(const struct trials *x, struct candidate *c, int level, const struct candidate *of)
 {
     int64_t n = trial_layers(x, c), more = x->problem->model->config.layers - n, period = c->strategy.keep_every;
@@ -160,8 +161,8 @@ static enum status trial_as_part(const struct trials *x, struct candidate *c, in
     return two || c->excess > 1 || c->excess <= TRIAL_TIGHT ? OK : also_without_update(x, c, larger);
 }
 
-/* Where a few layers cannot hold the share of a model's that have a class nearer: between a trial in which all have it there
- * and one in which none has. */
+/* Tries c with no layer and with every layer promoted, and interpolates: a few layers cannot hold the model's share of promoted
+ * ones. */
 static enum status trial_promoted(const struct trials *x, struct candidate *c, int level)
 {
     int64_t layers = x->problem->model->config.layers, all = strategy_promotable_layers(&c->strategy, layers);
@@ -185,7 +186,7 @@ static enum status trial_promoted(const struct trials *x, struct candidate *c, i
     return OK;
 }
 
-/* Seconds only if a level is given that is not serial. */
+/* Tries c at a level or a later one. At FIT_SERIAL only bytes are found. */
 enum status trial_run(const struct trials *x, struct candidate *c, int level)
 {
     if (c->bytes[TIER_DEVICE] == FIT_NOWHERE) { /* by estimate */

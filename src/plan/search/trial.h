@@ -4,15 +4,15 @@
 
 #include "plan/search/space.h"
 
-/* What trials have in common. */
+/* Arguments that trials share. */
 struct trials {
     const struct problem *problem;
     const struct search *search;
-    double slack;   /* of packing */
+    double slack;   /* slack of packing, as a share */
     int last_level; /* the last prefetch level to look at (prefetch.h); 0: FIT_SERIAL */
 };
 
-/* Instructions that a trial of c schedules, about. */
+/* Returns the approximate number of instructions that a trial of c schedules. */
 double trial_instrs(const struct trials *x, const struct candidate *c);
 /* Schedules c, or models of a few layers of two sizes, at the given prefetch level or a later one: sets the seconds and bytes of
  * the whole model. At FIT_SERIAL the seconds are the estimate. */

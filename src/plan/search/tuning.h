@@ -1,8 +1,8 @@
-/* The constants of the search and of what uses it, by stage, with unit and measurement. Private to src/plan.
+/* The constants of the search and of its users, by stage, with unit and measurement. Private to src/plan.
  *
- * A share above 1 is a multiple of what stands in the comment. "Instructions" are those of programs that trials schedule: 300
- * thousand take seconds on one processor, on any machine as many. Where a comment says plan_random, the measurement is in
- * bench/results/2026-11-23-search-vs-random.txt, by row. */
+ * A share above 1 is a multiple of the quantity in the comment. "Instructions" are those of programs that trials schedule: 300
+ * thousand take seconds on one processor, and the number is the same on any machine. Where a comment says plan_random, the
+ * measurement is in bench/results/2026-11-23-search-vs-random.txt, by row. */
 #ifndef LTRAIN_PLAN_SEARCH_TUNING_H
 #define LTRAIN_PLAN_SEARCH_TUNING_H
 
@@ -11,8 +11,8 @@
 /* --- Prices (candidate.c) ----------------------------------------------------------------------------------------------------
  */
 
-/* Slow links (slower by FIT_SLOW) may lengthen the step by 3%; what they add beyond that counts like the step, but at most 1% of
- * it: where a step waits for links anyway, a much longer one that does not is no gain. */
+/* Slow links (slower by FIT_SLOW) may lengthen the step by 3%. Time beyond that counts like the step, but at most 1% of it: where
+ * a step waits for links anyway, a much longer one that does not is no gain. */
 #define PRICE_SLOW_FREE 1.03
 #define PRICE_SLOW_MOST 0.01
 /* Seconds that a second of drive writes counts: 0.05 cost up to 1.2% of the step; 0 led to placements that only just wait for
@@ -24,8 +24,8 @@
  * no noise. */
 #define PRICE_MARGIN_NOISY 0.003
 #define PRICE_MARGIN_SHEET 5e-4
-/* Of about equal prices: seconds that a second of traffic counts, as others use the links, too; and one of drive writes: at 20
- * GB/s it wears drives of one write a day for five years by about what a second of a rented GPU costs. */
+/* Scores of about equal prices: seconds that a second of traffic counts, as others use the links, too; and a second of drive
+ * writes. At 20 GB/s these wear drives of one write a day for five years by about the cost of a second of a rented GPU. */
 #define SCORE_TRAFFIC 0.1
 #define SCORE_WRITES 1.0
 /* The search decides for another mesh, ZeRO stage or number of kept inputs if it gains this share of the step. */
@@ -81,22 +81,22 @@
 /* Instructions for one grid; four times as many while nothing fits. */
 #define SEARCH_INSTRS 300e3
 #define SEARCH_INSTRS_MOST (4 * SEARCH_INSTRS)
-/* What is expected to take more than this share of the best seconds is not tried. */
+/* Share of the best seconds above which a placement is not expected to pay, and is not tried. */
 #define TRIAL_BELOW 0.998
 enum {
     SELECT_MOST = 32,      /* trials that fit */
-    SELECT_FEWEST = 4,     /* what a single one shows of stalls need not hold for others */
-    SELECT_FEWEST_LED = 2, /* where trials on another grid have shown them */
-    SELECT_BRIEF = 4,      /* where a step from one grid to the next is tried */
-    SELECT_WRITING = 8,    /* of placements that write to drives, whose stalls differ more, */
+    SELECT_FEWEST = 4,     /* a single trial's stalls need not hold for others */
+    SELECT_FEWEST_LED = 2, /* fewest trials if trials on another grid have shown stalls */
+    SELECT_BRIEF = 4,      /* most trials of a step from one grid to the next */
+    SELECT_WRITING = 8,    /* most trials of placements that write to drives, whose stalls differ more, */
 };
 #define SELECT_WRITING_BELOW 1.01 /* expected up to this share of the best seconds */
-/* Where nothing that ought to fit does, the smallest placements are tried: classes need their most at different moments, which
- * was added up. A trial of this excess is final; in the serial order, where trials are quicker, of the second one. */
+/* Trials of the smallest placements, if nothing that ought to fit does: estimates add up the classes' peaks, which come at
+ * different moments. A trial of this excess is final; in the serial order, where trials are quicker, of the second one. */
 #define SMALLEST_TRIES 4
 #define SMALLEST_FINAL 1.1
 #define SMALLEST_FINAL_SERIALLY 1.2
-/* Placements whose excess differs by less than this share are as small: one tier may be all that they have in common. */
+/* Excesses that differ by less than this share count as equal: one tier may be all that the placements have in common. */
 #define SMALLEST_ALIKE 1e-3
 /* Excess up to which fewer inputs may help: attention outputs, which stay, are as large. */
 #define INPUTS_HELP 2.0
@@ -110,23 +110,23 @@ enum {
 /* --- Classes in two tiers (promote.c) ----------------------------------------------------------------------------------------
  */
 
-#define PROMOTE_WAITS 1.01 /* times the compute: where the step takes less, nothing is tried */
-enum { PROMOTE_TRIES = 3 /* of numbers of layers, for each class */, PROMOTE_MOST = 24 /* trials */ };
+#define PROMOTE_WAITS 1.01 /* times the compute: below it nothing is tried */
+enum { PROMOTE_TRIES = 3 /* numbers of layers tried for each class */, PROMOTE_MOST = 24 /* trials */ };
 
 /* --- Around the fastest placement (refine.c, split.c) ------------------------------------------------------------------------
  */
 
-#define REFINE_BELOW 0.999 /* of the best price: what is expected above it is not tried */
+#define REFINE_BELOW 0.999 /* share of the best price above which nothing is tried */
 #define REFINE_INSTRS (2 * SEARCH_INSTRS)
 enum {
     REFINE_FINER = 6,        /* trials of other numbers of saved chunks, */
-    REFINE_LESS_TRAFFIC = 3, /* of what moves less, */
+    REFINE_LESS_TRAFFIC = 3, /* trials of placements that move less, */
     REFINE_FEWER = 4,        /* and of fewer saved chunks */
     REFINE_MOST = REFINE_FINER + REFINE_LESS_TRAFFIC + REFINE_FEWER
 };
-#define SPLIT_WAITS 1.02 /* times the compute: where the step takes less, nothing is tried */
-#define SPLIT_BELOW 0.99 /* of the best cost: what is expected above it is not tried */
-/* Estimated excess up to which a split is tried: what needs more mostly fits only if little is fetched ahead. */
+#define SPLIT_WAITS 1.02 /* times the compute: below it nothing is tried */
+#define SPLIT_BELOW 0.99 /* share of the best cost above which nothing is tried */
+/* Estimated excess up to which a split is tried: a larger one mostly fits only if little is fetched ahead. */
 #define SPLIT_ROOM 0.97
 #define SPLIT_INSTRS (SEARCH_INSTRS / 2)
 enum { SPLIT_STEPS = 16 /* parts of the chunks */, SPLIT_TRIES = 4 };
@@ -134,7 +134,7 @@ enum { SPLIT_STEPS = 16 /* parts of the chunks */, SPLIT_TRIES = 4 };
 /* --- Meshes in closed form (mesh_seconds.c) ----------------------------------------------------------------------------------
  */
 
-/* Shares of messages that compute waits for although it is there to hide them. */
+/* Shares of messages that compute waits for although compute is there to hide them. */
 #define MESH_WORLD_WAITS 0.08
 #define MESH_ULYSSES_WAITS 0.6
 #define MESH_RING_WAITS 0.03
@@ -160,8 +160,8 @@ enum { MESH_TRIES = 5, MESH_TRIES_QUICK = 4 };
 /* --- Mesh, ZeRO stage and grid (numerics.c) ----------------------------------------------------------------------------------
  */
 
-/* Share of the step that another grid is to gain: of measured figures, whose noise the numerics key must not follow, and of data
- * sheets, where the search gives as much for less traffic. */
+/* Share of the step that another grid must gain: with measured figures, whose noise the numerics key must not follow; and with
+ * data sheets, where the search gives up as much for less traffic. */
 #define GRID_GAIN_MEASURED 0.03
 #define GRID_GAIN_SHEET 0.003
 /* Share of that gain which one step on the way to the best grid is to reach. */
@@ -176,7 +176,7 @@ enum { MESH_TRIES = 5, MESH_TRIES_QUICK = 4 };
 #define START_LOSS_TILES 128
 /* Trials of a few layers may be too short by this share. */
 #define FEW_LAYERS_MISS 0.04
-/* Times attention, and products at their best: where the step takes less, local search has nothing to gain. */
+/* Times attention plus products at their best: below it local search has nothing to gain. */
 #define LOCAL_WAITS 1.003
 /* At effort normal: the ten models of plan_bench at 32k and 256k gain less than 0.7% below it. */
 #define LOCAL_WAITS_NORMAL 1.05
@@ -187,11 +187,11 @@ enum { MESH_TRIES = 5, MESH_TRIES_QUICK = 4 };
  * varied. */
 
 /* Instructions, once for every prefetch level that is looked at: sixteen times SEARCH_INSTRS made one of five budgets of 1b at
- * 128k 1.0% faster, for 38% more processor time. Of programs that are not small as many only where LOCAL_GAIN of the step is to
- * be gained, and a fraction where there is less. */
+ * 128k 1.0% faster, for 38% more processor time. Large programs get as many only if LOCAL_GAIN of the step can be gained, else a
+ * fraction. */
 #define LOCAL_INSTRS (8 * SEARCH_INSTRS)
-/* At effort normal. Where memory limits 25m at 32k on six budgets of 206 to 254 MiB steps are within 1.0% of best's; with a third of
- * these instructions up to 12%, without local search up to 32% longer. With two thirds four layers of 25m at 16k take 7% longer. */
+/* Instructions at effort normal. 25m at 32k on six budgets of 206 to 254 MiB takes steps within 1.0% of best's. A third of these
+ * instructions costs up to 12%, no local search up to 32%. With two thirds four layers of 25m at 16k take 7% longer. */
 #define LOCAL_INSTRS_NORMAL (3 * SEARCH_INSTRS)
 #define LOCAL_GAIN 0.02
 /* Programs of up to this many instructions are tried with all layers by local search: of larger ones it could try a few only. */
@@ -218,10 +218,10 @@ enum {
 /* --- Moves (moves.c) ---------------------------------------------------------------------------------------------------------
  */
 
-#define MOVE_BELOW 0.999 /* of the price to beat: what is estimated to take longer even without stalls is not tried */
-#define MOVE_WITHIN 1.05 /* of the price to beat: what is expected to cost more is not tried */
-/* Where no move is expected to be about as cheap, moves by estimate below this share of the best price are tried: what stalls in
- * others need not in these. 8b of 4 layers on an RTX 4090: up to 8% faster by budget, for 27% more processor time. */
+#define MOVE_BELOW 0.999 /* share of the price to beat: moves estimated above it, even without stalls, are not tried */
+#define MOVE_WITHIN 1.05 /* share of the price to beat: moves expected above it are not tried */
+/* Share of the best price below which moves are tried by estimate, if none is expected to be about as cheap: stalls of others
+ * need not hold for them. 8b of 4 layers on an RTX 4090: up to 8% faster by budget, for 27% more processor time. */
 #define MOVE_BY_ESTIMATE_BELOW 0.995
 /* Traffic counts as equal within 2^0.25; a trial over 8 such steps away is no evidence. */
 #define MOVE_TRAFFIC_STEP 0.25
@@ -229,52 +229,52 @@ enum {
 /* Grids are about as fine within this factor in each size: 1b of 2 layers at 16k tokens took 28% more than estimated with
  * rows=2048,heads=8,loss=128, 9% with 16384,32,1024. */
 #define MOVE_TILES_ALIKE 4
-/* Each similar trial puts off the next one by this share of its price: others are to have their turn. */
+/* Each similar trial puts off the next one by this share of its price, so that others have their turn. */
 #define MOVE_SIMILAR 0.002
 enum { MOVE_DISTANCE = 2 /* choices in which a move may differ */, MOVES_AT_ONCE = 4 /* the same on any machine */ };
 
 /* --- Probes (probe.c) --------------------------------------------------------------------------------------------------------
  */
 
-/* Where memory is all that matters, the input of one of this many layers is kept. */
+/* Number of layers of which one keeps its input, if memory is all that matters. */
 #define PROBE_INPUTS_EVERY 4
-/* Row chunks of all layers, of which a program makes 27 instructions and more each, up to which a model is small: all its layers
- * are tried at once. */
+/* Row chunks of all layers up to which a model is small, and all its layers are tried at once. Each takes 27 instructions and
+ * more. */
 #define PROBE_SMALL_CHUNKS 768
-/* Share of a placement's bytes, at most, that is on its way and counted twice. */
+/* Largest share of a placement's bytes that is on its way and counted twice. */
 #define PROBE_STAGED 0.05
 
 /* --- Plans (plan.c, program_set.c) -------------------------------------------------------------------------------------------
  */
 
-/* Candidates that are planned before a refusal, or where plans take longer than trials: one that fitted as a trial mostly does
+/* Candidates that are planned before a refusal, or while plans take longer than trials: one that fitted as a trial mostly fits
  * with all programs of the set. */
 #define PLANS_MOST 4
-/* A step may take this many times what its trial said before the next candidate is planned, too: a trial of all layers differs by
- * how tightly it is packed alone, one of a few layers by more. */
+/* A step may take this many times its trial before the next candidate is planned, too. A trial of all layers differs only by how
+ * tightly it is packed, one of a few layers by more. */
 #define PLAN_HOLDS_WHOLE 1.001
 #define PLAN_HOLDS_FEW_LAYERS 1.03
-/* Where slow links hold the step up: one of this many row chunks more stays on the device, or is computed again, or chunks are
- * half as long; up to SLOW_LINKS_STEPS times, for SLOW_LINKS_GIVE of the step. */
+/* Relief where slow links hold the step up: one of this many row chunks more stays on the device or is computed again, or chunks
+ * are half as long; up to SLOW_LINKS_STEPS times, for SLOW_LINKS_GIVE of the step. */
 #define SLOW_LINKS_CHUNKS 8
 #define SLOW_LINKS_STEPS 4
 #define SLOW_LINKS_GIVE 0.02
-/* Where some layers alone have a window: tries of other numbers of saved chunks for each kind of layer, on all layers, and the
- * instructions of the programs tried. What is better takes less than KINDS_BELOW of the best cost; prefetch levels up to
- * KINDS_LATER after the plan's are looked at. Where nothing is computed again, a step below KINDS_WAITS times its compute has
- * nothing to gain. Gains: bench/results/2026-11-26-layer-kinds.txt. */
+/* Tries of other numbers of saved chunks for each kind of layer, if some layers alone have a window, on all layers; and the
+ * instructions of their programs. A better one takes less than KINDS_BELOW of the best cost; prefetch levels up to KINDS_LATER
+ * after the plan's are looked at. If nothing is computed again, a step below KINDS_WAITS times its compute has nothing to gain.
+ * Gains: bench/results/2026-11-26-layer-kinds.txt. */
 enum { KINDS_TRIES = 12, KINDS_LATER = 2 };
 #define KINDS_INSTRS 200e3
 #define KINDS_BELOW 0.9995
 #define KINDS_WAITS 1.01
-/* Elements of a group where nothing of them moves: 1b at 4k tokens on an H200 spends 9% of its step in the fixed parts of 1,213
- * instructions of 2^21 elements. Twice as many bytes and more are in hand while checkpoints are written (session.h), so no more.
- * And the share of the step that is to be gained: of other sums of the gradient's norm, as another grid is. */
+/* Elements of a group if nothing of the groups moves: 1b at 4k tokens on an H200 spends 9% of its step in the fixed parts of
+ * 1,213 instructions of 2^21 elements. At least twice as many bytes are in hand while checkpoints are written (session.h), so no
+ * more. GROUP_GAIN: share of the step that must be gained, as for another grid, since the gradient's norm is summed otherwise. */
 #define GROUP_RESIDENT (1 << 24)
 #define GROUP_GAIN GRID_GAIN_SHEET
 
-/* Share of a program's time that messages between all ranks take, from which on larger groups are tried for them. 70b at 1k tokens on 64
- * H100 (busy throughout): 16.3 s a step with groups of 2^23 elements, 13.3 with 2^25, 12.8 with 2^26. */
+/* Share of a program's time that messages between all ranks take, from which larger groups are tried for them. 70b at 1k tokens
+ * on 64 H100 (busy throughout): 16.3 s a step with groups of 2^23 elements, 13.3 with 2^25, 12.8 with 2^26. */
 #define GROUP_MESSAGES_BUSY 0.5
 /* Elements of the largest group tried: a gathered one takes 128 MiB of a device in bf16, its gradient in fp32 twice as much. */
 #define GROUP_MESSAGES_MOST (1 << 26)
@@ -289,9 +289,9 @@ enum {
     LENGTH_FIRST = 131072 /* tokens */,
     LENGTH_STEPS = 64 /* from a power of two to the next */
 };
-/* Instructions of plans that are made to find out whether lengths fit that trials do not: three of 1b. */
+/* Instructions of plans that find out whether lengths fit that trials do not: three of 1b. */
 #define LENGTH_INSTRS 1500e3
-/* Instructions of a program up to which longer lengths than trials fit are planned: each such plan takes some seconds. */
+/* Instructions of a program up to which lengths longer than those of trials are planned: each such plan takes some seconds. */
 #define LENGTH_BEYOND_INSTRS 200e3
 
 #endif
