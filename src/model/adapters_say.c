@@ -69,7 +69,7 @@ static enum status refuse_target(const struct model *m, const char *name)
 {
     char maps[512];
     list_maps(m, maps, sizeof maps);
-    if (some_parameter_of(m, name) && (strstr(maps, name) || is_at_an_end(m, name)))
+    if (m->config.lora.saved[0] && some_parameter_of(m, name) && (strstr(maps, name) || is_at_an_end(m, name)))
         return status_fail(ERR_INVALID, "--lora: %s is a target and among modules-to-save: leave out one of them", name);
     return status_fail(ERR_INVALID, "--lora: targets=%s matches no linear map of the model: its layers have %s", name, maps);
 }

@@ -933,6 +933,7 @@ static void refused(void **state)
     e2e_refuses(2, "--lora|'rank_q'|rank-pattern", NULL, "--model base --lora r=4,rank_q=3" RUN);
     e2e_refuses(2, "dropout=1|below 1", NULL, "--model base --lora dropout=1" RUN);
     e2e_refuses(2, "targets=c_attn|matches no linear map|q_proj", NULL, "--model base --lora targets=c_attn" RUN);
+    e2e_refuses(2, "targets=proj matches no linear map|q_proj", NULL, "--model base --lora targets=proj" RUN);
     e2e_refuses(2, "targets=.*query|matches no linear map", NULL, "--model base --lora targets=.*query" RUN);
     e2e_refuses(2, "targets=(|regular expression", NULL, "--model base --lora targets=(" RUN);
     e2e_refuses(2, "lm_head is a target and among modules-to-save", NULL, "--model base --lora targets=q_proj,lm_head,modules-to-save=lm_head" RUN);
