@@ -223,8 +223,8 @@ static int is_like(const char *preset, const char *text, enum likeness how)
     return how == BEGINS_SO ? at == preset : at != NULL && strlen(text) > 2;
 }
 
-/* Writes the presets that a name may mean, "4xa100-40 or 4xa100-80" for 4 and "a100": those that begin with it, else those that
- * hold it ("4090") or are held by it ("h100-80"), else the nearest one; "": none is near. */
+/* Writes the presets that a name may mean, "4xa100-40 or 4xa100-80" for 4 and "a100". They begin with it, or else hold it
+ * ("4090") or are held by it ("h100-80"), or else are the nearest one; "": none is near. */
 static void find_nearest(const char *text, int count, char *buf, size_t size)
 {
     const char *names[N_PRESETS];

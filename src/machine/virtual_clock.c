@@ -158,8 +158,8 @@ static double larger(double a, double b)
     return a > b ? a : b;
 }
 
-/* Returns the bytes that an I/O lane has in flight: the blocks that the running instruction still has to move, and whole blocks
- * of further instructions with nothing left to wait for, as many as the window holds. */
+/* Returns the bytes that an I/O lane has in flight: the blocks that the running instruction still has to move, and those of
+ * further instructions with nothing left to wait for. The window limits the number of blocks. */
 static double in_flight(struct simulation *s, int l)
 {
     const struct runner *r = &s->lane[l];

@@ -1,5 +1,5 @@
-/* Interpolation between lengths. Only the smallest placements are tested for fit. They are on the default mesh and grid or, if
- * the device is too small for those, on the mesh and grid that are estimated to need least of it. */
+/* Interpolation between lengths. Only the smallest placements are tested for fit. They are on the default mesh and grid. If the
+ * device is too small for those, they are on the mesh and grid that are estimated to need least of it. */
 #include "plan/max_seq.h"
 
 #include "plan/lower/fixed.h"

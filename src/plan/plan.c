@@ -19,8 +19,8 @@
 #include <math.h>
 #include <string.h>
 
-/* Tells whether all placements of a grid are estimated to need too much of the host or of the drives, whatever the device has,
- * for fewer inputs to help (INPUTS_HELP). Finer grids, which save device memory, do not help then either. */
+/* Tells whether all placements of a grid are estimated to need far too much of the host or of the drives: more than fewer inputs
+ * could save (INPUTS_HELP). Finer grids, which save device memory, do not help then either. */
 static int is_beyond_device(const struct search *search, const int64_t limit[TIERS])
 {
     for (int i = 0; i < search->n; i++) {

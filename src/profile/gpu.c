@@ -108,8 +108,8 @@ static enum status product_rate(struct gpu_bench *g, enum dtype type, enum gemm_
     return OK;
 }
 
-/* Measures all products. On the fake GPU, a shape that is too large has the rate of the shape with its first size above the
- * smallest a step smaller. */
+/* Measures all products. On the fake GPU a shape that is too large has a smaller shape's rate: one step less in its first size
+ * that is not the smallest. */
 static enum status products(struct gpu_bench *g, enum dtype type, struct hardware *h)
 {
     static const int64_t grid[GEMM_SIZES] = {64, 256, 1024, 4096};

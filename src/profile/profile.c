@@ -25,7 +25,7 @@
 
 #define LONGEST (1 << 20) /* most bytes of a machine file; ours are about 20 KiB */
 /* Number of passes; each measures everything, in the same order. A virtual machine's speed drifts by a factor of two within ten
- * seconds, and figures measured at one go would be fast or slow beside the rest. */
+ * seconds. Figures measured at one go would be fast or slow beside the rest. */
 enum { PASSES = 3 };
 #define STOLEN 0.03 /* share of the processors' time lost to others; beyond, rates are off by more, since threads wait for each other */
 #define TRIES 2     /* tries of a part that a virtual machine's host disturbs */

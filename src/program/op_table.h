@@ -1,16 +1,17 @@
-/* The ops: a row each, with all that is said of an op beside its kernels and its lowering. Whoever includes this file defines
+/* The ops, a row each: everything about an op except its kernels and its lowering. A file that includes this one defines
  *
  *   OP(KIND, name, class, omission, storage, flops, arguments...)
  *
  * KIND       OP_KIND of enum op_kind
- * name       printed; the kernels are ops_cpu_NAME and ops_cuda_NAME
+ * name       as printed; the kernels are ops_cpu_NAME and ops_cuda_NAME
  * class      ELEMENTWISE, MATRIX, ATTENTION or COLLECTIVE (enum op_class)
- * omission   what a predicate may do to it (enum op_omission): NEVER or FREELY
+ * omission   whether a predicate may leave it out (enum op_omission): NEVER or FREELY
  * storage    the storage type whose rates it has: F32 or BF16, from the attributes `a`
  * flops      floating point operations, from the attributes `a` and, for attention, `pairs`: attended pairs of a query and a key,
- *            per query head. A multiply-add counts two. Exact for matrix multiplication and attention; else the additions and
- *            multiplications per element as the CPU kernel does them, an exponential, root or division counting one (memory
- *            bandwidth bounds those ops anyway); 0 where an op only moves bytes, or few additions stand beside many messages
+ *            per query head. A multiply-add counts two. The number is exact for matrix multiplication and attention. For other
+ *            ops it counts the additions and multiplications per element of the CPU kernel; an exponential, root or division
+ *            counts one (memory bandwidth bounds those ops anyway). It is 0 for ops that only move bytes, and for those with few
+ *            additions beside many messages
  *
  * The arguments in order, USE(argument, type):
  *
@@ -19,16 +20,18 @@
  *   IN_OR_INOUT(.., flag)     read, or updated if attribute `flag` is set
  *   ADDEND                    read; without it the op adds nothing to the arguments that it updates
  *   OPT_IN, OPT_OUT, OPT_SUM  may be absent: NULL
- *   WORK                      scratch of as many bytes as the kernel asks for, absent where that is 0
+ *   WORK                      scratch of as many bytes as the kernel asks for; absent if that is 0
  *
  * Their types: F32, BF16, F64, I32; T(x): the type attrs.x.dtype, F32 or BF16; T_OR_F32(x, x.y): that, or F32 if attribute x.y is
- * set; AS(x.y): the type attrs.x.y; BYTES; RECORD and NORM: struct step_record and struct norm_result of program/op.h. Shapes stand in the comments: row-major, rows are tokens.
+ * set; AS(x.y): the type attrs.x.y; BYTES; RECORD and NORM: struct step_record and struct norm_result of program/op.h. Shapes stand
+ * in the comments: row-major, rows are tokens.
  *
  * Derived from the rows: enum op_kind, the functions of program/op.h, both kernel tables of src/ops and the CUDA kernels'
- * declarations, the verifier's check of arguments and predicates, what the cost model, the profile and the report tell apart.
- * By hand, since it is an algorithm of its own for each op concerned and no list of all ops: scratch (op_workspace_bytes,
- * comm_workspace_bytes), bytes on the wire (comm_bytes), what a collective sends to whom (comm_start) and how large its arguments
- * are (verify/comm.c), the two attention kernels' choice (src/attention). */
+ * declarations, the verifier's check of arguments and predicates, and the kinds of work in cost model, profile and report.
+ *
+ * Written by hand, since each of the concerned ops needs an algorithm of its own: scratch (op_workspace_bytes,
+ * comm_workspace_bytes), bytes on the wire (comm_bytes), the messages of collectives (comm_start), the sizes of their arguments
+ * (verify/comm.c), and the choice between attention kernels (src/attention). */
 /* clang-format off */
 
 /* --- Memory: attrs.copy, attrs.fill --- */

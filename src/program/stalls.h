@@ -38,8 +38,8 @@ struct stalls {
     double waited[LANES][CLASSES], lane[LANES], class[CLASSES];
 };
 
-/* Charges compute's pauses, and the time after its last instruction until `end`, to the instructions that it waited for, back
- * along waits and lanes; adds them `count` times. A pause in which nothing was missing is charged to nobody. */
+/* Charges compute's pauses to the instructions that it waited for, back along waits and lanes; adds them `count` times. The time
+ * after its last instruction until `end` is a pause, too. A pause in which nothing was missing is not charged. */
 void stalls_add(const struct timeline *t, double end, double count, struct stalls *s);
 
 /* Returns the class of the data that an instruction of another lane moves. */

@@ -25,9 +25,8 @@ static inline int target_adds_in_order(int capability, int64_t head_dim)
     return capability == 90 && head_dim <= 128;
 }
 
-/* Tells whether a backward attention runs on sm_80's kernels with a variant that adds to dq in any order, on a GPU whose blocks
- * have that much shared memory. There is no such variant for capped scores, for tiles of 256 columns in 99 KiB, or for wider
- * ones. */
+/* Tells whether a backward attention can run on kernels of sm_80 that add to dq in any order. shared_bytes: shared memory of the
+ * GPU's blocks. There are no such kernels for capped scores, for tiles of 256 columns in 99 KiB, or for wider ones. */
 static inline int target_can_be_fast(int capability, int64_t shared_bytes, const struct op_attrs *a)
 {
     const int64_t dim = op_wider_dim(a);

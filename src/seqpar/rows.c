@@ -75,8 +75,8 @@ int64_t seq_member_masks(const struct seq_layout *l, const int32_t *lo, int i, i
 /* ---- blocks with pairs ---- */
 
 /* Marks the owners of the chunks that dst's queries attend. The queries of chunk c attend every key from lo of its first query to
- * its own end, since every query attends itself and lo ascends: whole runs of chunks. Over a member's chunks both ends of these
- * runs ascend, so one pass visits each chunk once. */
+ * its own end: every query attends itself, and lo ascends. These are whole runs of chunks. Over a member's chunks both ends of
+ * these runs ascend, so one pass visits each chunk once. */
 void layout_mark_needs(const struct seq_layout *l, const int32_t *lo, int dst, uint8_t *needs)
 {
     int32_t next = 0;

@@ -68,8 +68,9 @@ const struct seq_shape *seq_layout_shape(const struct seq_layout *l);
 
 /* Shares the chunks out for the mask lo [padded]; counts attended pairs. A balanced layout gives the heaviest chunk first to the
  * least loaded member that still has room (LPT, Graham 1969; ties by index). That scatters chunks, so most blocks have pairs and
- * are sent. Zigzag, with chunks swapped until the heaviest member is within 1% of the mean, is taken instead if it is as even, or
- * is within 1% and sends at most half the blocks (windows, short documents). ERR_INVALID if lo is not a mask as described above. */
+ * are sent. The alternative is zigzag with chunks swapped until the heaviest member is within 1% of the mean. It is taken if it
+ * is as even, or is within 1% and sends at most half the blocks (windows, short documents). ERR_INVALID if lo is not a mask as
+ * described above. */
 enum status seq_layout_assign(struct seq_layout *l, const int32_t *lo);
 
 /* Returns the kind that the last assignment chose. */

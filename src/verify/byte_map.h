@@ -1,9 +1,9 @@
 /* Every byte of every tier as segments that carry a cell each, in which the verifier and the value numbers keep their knowledge.
  *
  * Bytes are named by tier and address, never by buffer: addresses are reused. All end points that a program ever uses are known
- * beforehand. So a segment's ends are indices into a sorted table, and the segments that exist are a bit set over it (64 bits a
- * word, one level above the other). Cells must not depend on the start of their segment (keep a position as position minus
- * address): splitting just copies them. */
+ * beforehand. So a segment's ends are indices into a sorted table. The segments that exist are a bit set over it (64 bits a word,
+ * one level above the other). Cells must not depend on the start of their segment (keep a position as position minus address):
+ * splitting just copies them. */
 #ifndef LTRAIN_VERIFY_BYTE_MAP_H
 #define LTRAIN_VERIFY_BYTE_MAP_H
 

@@ -31,8 +31,8 @@ static int64_t argument_bytes(const struct program *p, const struct instr *in, i
 }
 
 /* Checks that the predicate under which data is sent is the one under which the receiver expects it. Bit 2s - 1 says that this
- * rank attends the block of member me - s, bit 2s that member me + s attends this rank's: one question, asked at both ends of a
- * way of length s. */
+ * rank attends the block of member me - s. Bit 2s says that member me + s attends this rank's block. Both are one question, asked
+ * at both ends of a way of length s. */
 static const char *halves_fault(const struct program *p, const struct instr *in, char *text, size_t size)
 {
     int64_t P = p->group_size[in->lane], s = verify_modulo(program_call(p, in)->attrs.comm.distance, P);

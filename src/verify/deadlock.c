@@ -1,9 +1,9 @@
 /* Do the ranks of a mesh wait for each other in a circle?
  *
  * A symbolic run of the mesh shows that they do not: everything but collectives retires as soon as its waits allow. Ranks of one
- * colour go through this alike and are run once. Colours are the coarsest partition of ranks such that equal colours have equal
- * roles and, on every lane, groups of equal colours (colour refinement, Weisfeiler and Leman 1968, as in the minimisation of
- * automata). By induction over the steps of the run, ranks of one colour are always in the same state. */
+ * colour go through this alike and are run once. Ranks of equal colours have equal roles and, on every lane, groups of equal
+ * colours; colours are the coarsest such partition. (Colour refinement, Weisfeiler and Leman 1968, as in the minimisation of
+ * automata.) By induction over the steps of the run, ranks of one colour are always in the same state. */
 #include "verify/deadlock.h"
 
 #include "base/sys.h"

@@ -224,7 +224,7 @@ static void drives_by_bytes_in_flight(void **state)
     program_destroy(p);
 }
 
-/* Reads of 16 blocks in flight leave writes of 4 a quarter of their rate, or all of it if the drive has that to spare. This drive
+/* Reads of 16 blocks in flight leave writes of 4 a quarter of their rate, or all of it if the drive can spare it. This drive
  * serves reads at their full rate and 4 blocks of writes in their 16 s. The other 12 blocks follow. */
 static void writes_yield(void **state)
 {

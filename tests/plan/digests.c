@@ -3,7 +3,7 @@
  *     digests           compares those that take seconds (LTRAIN_LONG=1: also those of large models, minutes)
  *     digests record    writes them all to tests/plan/digests.txt: only where a commit changes plans on purpose, and says why
  *
- * A line a plan: its name, whether it fits, a digest of what is said of it, and of each program. Plans are made for the portable
+ * A line a plan: its name, whether it fits, digests of its printed text and of each program. Plans are made for the portable
  * kernels and four threads, or for the kernels of a data sheet's GPU (long ones: with the portable kernels' scratch), so that the
  * lines are the same on all processors. */
 #include "attention/attention.h"

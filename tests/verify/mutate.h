@@ -1,8 +1,8 @@
 /* Faults planted in verified programs, which the verifier and the value numbers must notice.
  *
- * Each function goes through every mutation of its kind of a program (which it leaves as it is), or through `max` of them spread
- * evenly if there are more (0: all). It returns how many survived, that is were accepted although wrong, and prints them. *tried:
- * how many were made. */
+ * Each function goes through every mutation of its kind of a program (which it leaves as it is). If there are more than `max`, it
+ * takes that many, spread evenly (0: all). It returns how many survived, that is were accepted although wrong, and prints them.
+ * *tried: how many were made. */
 #ifndef LTRAIN_TESTS_PROGRAM_MUTATE_H
 #define LTRAIN_TESTS_PROGRAM_MUTATE_H
 

@@ -1,8 +1,8 @@
 /* The verifier compared with brute force on random programs: the same verdict for the program as built and after every single
  * fault.
  *
- * Brute force keeps the content of every unit of memory, compares all pairs of instructions, and orders them by reachability in a
- * graph with two events (start, retirement) for each instruction. */
+ * Brute force keeps the content of every unit of memory and compares all pairs of instructions. It orders them by reachability in
+ * a graph with two events (start, retirement) for each instruction. */
 #include "base/rng.h"
 #include "extent.h"
 #include "verify/build.h"

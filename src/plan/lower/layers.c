@@ -264,9 +264,9 @@ void lower_forward(struct lowering *L)
 
 /* --- Backward --- */
 
-/* Computes the layer inputs that were not kept, from the last kept one up to layer l's, layer by layer, so that each layer's
- * parameters are fetched once. A computed input lives at the home of kept inputs until its layer has used it, or on the host if
- * inputs are staged there. */
+/* Computes the layer inputs that were not kept, from the last kept one up to layer l's. This goes layer by layer, so that each
+ * layer's parameters are fetched once. A computed input lives at the home of kept inputs until its layer has used it, or on the
+ * host if inputs are staged there. */
 static void restore_inputs(struct lowering *L, int l)
 {
     int first = l;

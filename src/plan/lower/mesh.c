@@ -107,7 +107,7 @@ static unsigned find_open(const struct plan_request *s)
     return n > 1 ? open : 0;
 }
 
-/* Returns how many ranks of one host share a sequence for certain, at whichever of its ranks the sequence begins. */
+/* Returns how many ranks of one host share a sequence for certain, no matter where the sequence's ranks begin. */
 static int sharing_on_host(const struct plan_request *s, int sharing, int ranks)
 {
     return ranks > s->per_host ? (int)gcd_i64(sharing, s->per_host) : s->per_host;

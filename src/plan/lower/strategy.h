@@ -30,8 +30,8 @@ struct strategy {
     /* number of layers, evenly spread, that have promoted_class at promote_tier. A layer with optimizer state on the device is
      * updated there even if update_on_host is set. */
     int promoted_layers;
-    /* tier of the gradients of activations between two visits. If it is nearer than that of activations, values that a layer of
-     * the forward pass reads again stay there, too, until the layer is done. */
+    /* tier of the gradients of activations between two visits. If it is nearer than the tier of activations, values that a layer
+     * of the forward pass reads again stay there until the layer is done. */
     enum residency carry;
     int device_layers;      /* number of last layers whose activations stay on the device: there is no time to fetch them */
     int device_chunks;      /* number of last row chunks of the other layers whose activations stay on the device */
@@ -79,8 +79,8 @@ void strategy_save_by_kind(struct strategy *s, const struct model *m, int full, 
 /* Returns the saved_chunks that keep the same share of row chunks as `like` does, rounded up. */
 int strategy_share(const struct strategy *s, const struct strategy *like);
 
-/* Copies the placement of `like`, except that saved_chunks, a number of this grid's row chunks, stays as it is and becomes the
- * same for all layers. */
+/* Copies the placement of `like`. saved_chunks, a number of this grid's row chunks, stays as it is and becomes the same for all
+ * layers. */
 void strategy_place(struct strategy *s, const struct strategy *like);
 
 /* Returns the field that holds the tier of one of the first four classes. */

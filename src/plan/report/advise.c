@@ -42,8 +42,8 @@ static void measure(const struct proposal_setup *t, double seconds, const int64_
     strategy_describe(strategy, c->strategy, sizeof c->strategy);
 }
 
-/* Returns the proposed settings, perhaps with the plan's grid. A probe takes the default grid. If the plan's grid was chosen for
- * speed, the proposal leaves the grid open, and length and mesh are the plan's, the settings name the plan's grid. */
+/* Returns the proposed settings, perhaps with the plan's grid. A probe takes the default grid. The plan's grid is set instead if
+ * it was chosen for speed, the proposal leaves the grid open, and length and mesh are the plan's. */
 static struct plan_request on_chosen_grid(const struct advisor *x, const struct proposal_setup *t)
 {
     struct plan_request s = t->s;

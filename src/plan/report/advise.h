@@ -39,8 +39,8 @@ struct advice {
 enum status advise_find(const struct plan *p, const struct model *m, const struct plan_request *s, struct advice *out);
 
 /* Estimates before anything is planned. *beyond: 1 if every placement needs several times the available memory. Then *estimated
- * is a plan without programs that has the least bytes (fits = 0, arena, limit, misfit), and *out has the longest sequence that
- * fits, if one does. */
+ * is a plan without programs that has the least bytes (fits = 0, arena, limit, misfit). *out has the longest sequence that fits,
+ * if one does. */
 enum status advise_early(const struct model *m, const struct plan_request *s, const int64_t limit[TIERS], struct plan *estimated,
                          struct advice *out, int *beyond);
 

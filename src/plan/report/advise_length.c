@@ -145,8 +145,8 @@ static int64_t next_alike(const struct lengths *l, int known)
     return round_length(fmin(fmax(next, low + margin), high - margin));
 }
 
-/* Moves l->low up to the longest length within the interval that the placement of l->fits fits, if the smallest placement still
- * fits there when its whole first program is lowered. */
+/* Moves l->low up to the longest length within the interval that the placement of l->fits fits. The smallest placement must still
+ * fit there when its whole first program is lowered. */
 static enum status lengthen(struct advisor *x, struct lengths *l)
 {
     struct proposal_setup t;

@@ -5,8 +5,8 @@
 #include "plan/report/advise_proposals.h"
 #include "plan/search/search.h"
 
-/* Estimates the need of the settings. If programs have no room for the bytes of a length, the need is a multiple of that of the
- * longest part of it for which they do. */
+/* Estimates the need of the settings. If a length has more bytes than programs have room for, the need of its longest part that
+ * fits into a program is multiplied. */
 enum status advise_estimate(const struct model *m, const struct plan_request *s, const int64_t limit[TIERS],
                             struct candidate *out);
 

@@ -5,9 +5,10 @@
 #include "program/program.h"
 
 /* Sets the address of every transient buffer of `tier` (persistent ones keep theirs) from its lifetime [t0, t1): buffers whose
- * lifetimes overlap get disjoint bytes at or above `base`. Tries several ways and keeps the best, or the first that ends at or
- * below `room` and exceeds the bytes that live at once by at most the share `slack`. If these bytes alone exceed `room`, it tries
- * nothing: the arena is INT64_MAX and addresses mean nothing. Sets arena, lower_bound and peak of the tier. ERR_NOMEM. */
+ * lifetimes overlap get disjoint bytes at or above `base`. Tries several ways and keeps the best. A packing is good enough at
+ * once if it ends at or below `room` and exceeds the bytes that live at once by at most the share `slack`. If these bytes alone
+ * exceed `room`, it tries nothing: the arena is INT64_MAX and addresses mean nothing. Sets arena, lower_bound and peak of the
+ * tier. ERR_NOMEM. */
 enum status pack_tier(struct program *p, enum tier tier, int64_t base, int64_t room, double slack);
 
 /* Finds the most bytes of each tier that transient buffers hold at once, from their first instruction in the list to their last.

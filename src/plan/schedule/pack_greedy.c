@@ -199,8 +199,8 @@ static void gap_beside(struct gap *g, const struct span *o)
     g->at = max_i64(g->at, o->hi);
 }
 
-/* Returns the address of the lowest, or with best_fit the tightest, gap of `need` bytes among the n places in near, or else the
- * address above them. */
+/* Returns the address of the lowest gap of `need` bytes among the n places in near; best_fit: of the tightest one. If there is
+ * none, the address above them. */
 static int64_t find_place(const struct packer *k, int n, int64_t need, int64_t base, int best_fit)
 {
     struct gap g = {need, base, -1, 0};

@@ -14,9 +14,9 @@ static inline int64_t pack_padded(const struct buffer *b)
  * Ends come first at the same moment. The caller frees the list; NULL: out of memory. */
 int *pack_moments(const struct buffer *buffers, const int *order, int n);
 
-/* Sweeps over the moments of the n buffers in `order` (pack_moments), in several ways until the arena ends at or below `enough`,
- * and keeps the addresses of the best. bound: base plus the bytes that live at once; no arena ends below it. Returns the end of
- * the highest buffer; -1: out of memory. */
+/* Sweeps over the moments of the n buffers in `order` (pack_moments) in several ways, until the arena ends at or below `enough`.
+ * Keeps the addresses of the best. bound: base plus the bytes that live at once; no arena ends below it. Returns the end of the
+ * highest buffer; -1: out of memory. */
 int64_t pack_sweep(struct buffer *buffers, const int *order, const int *moment, int n, int64_t base, int64_t bound,
                    int64_t enough);
 

@@ -230,7 +230,7 @@ static void updates_precede_gathers(void **state)
 }
 
 /* On links that take most of the step, the first layer's needs come first, tokens too, although the targets beside them are
- * needed a pass later. The first layer of eight is a sixteenth of all transfers. */
+ * needed a pass later. The first layer of eight has a sixteenth of all transfers. */
 static void compute_starts_before_everything_is_there(void **state)
 {
     (void)state;

@@ -160,8 +160,8 @@ static void each_kind_keeps_its_own(void **state)
     model_destroy(m);
 }
 
-/* Given shares with few chunks: the search, which knows one number for all layers, counts no fewer chunks than the plan keeps,
- * and less than one of each layer too many. */
+/* Given shares are judged rightly with few chunks. The search, which knows one number for all layers, counts no fewer chunks than
+ * the plan keeps, and less than one of each layer too many. */
 static void judges_given_kinds(void **state)
 {
     (void)state;

@@ -56,7 +56,7 @@ static void memory_goes_where_it_gains(void **state)
 }
 
 /* More memory is not fetched too early, with parameters that the host updates. A budget with room for a long prefetch distance
- * was 0.9% slower than a smaller one, as copies to the device were in each other's way. */
+ * was 0.9% slower than a smaller one: copies to the device were in each other's way. */
 static void more_memory_is_not_fetched_too_early(void **state)
 {
     (void)state;
@@ -79,9 +79,9 @@ static void more_memory_is_not_fetched_too_early(void **state)
     model_destroy(m);
 }
 
-/* More memory is not kept on the device. With room for everything there, placements without traffic showed next to no stalls, and
- * more for every second of it than activations on the host have. So those were not tried, and the step was 1% longer than with
- * less memory. */
+/* More memory is not kept on the device. With room for everything there, placements without traffic showed next to no stalls, but
+ * more for every second of it than activations on the host cause. So the search did not try those, and the step was 1% longer
+ * than with less memory. */
 static void more_memory_is_not_kept_on_the_device(void **state)
 {
     (void)state;

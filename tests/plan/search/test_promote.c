@@ -1,4 +1,4 @@
-/* Classes of which some layers lie in a nearer tier. */
+/* Promoted layers: some layers have a class in a nearer tier. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -124,8 +124,8 @@ static void count_updates(const struct program *p, int *on_device, int *on_host)
     }
 }
 
-/* Some layers' state on the device while the host updates the others', on one rank and on two with any stage, in a whole step and
- * after it: the same values, and as many updates. */
+/* Both update: some layers' state is on the device while the host updates the others'. On one rank and on two with any stage, in
+ * a whole step and after it, the values are the same, and as many updates run. */
 static void both_update(void **state)
 {
     (void)state;

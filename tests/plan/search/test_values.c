@@ -23,8 +23,8 @@ static int64_t fetched_forward(const struct program *p)
     return bytes;
 }
 
-/* Checks that a step computes the same values wherever activations and their gradients are between visits, some row chunks apart
- * or not, on ranks that share a sequence. */
+/* Checks that a step computes the same values wherever activations and their gradients are between visits, with some row chunks
+ * apart or not. Ranks share the sequence. */
 static void same_wherever_gradients_pass(int ulysses, int ring)
 {
     static const enum residency pairs[][2] = {{RES_DEVICE, RES_DEVICE}, {RES_HOST, RES_DEVICE}, {RES_HOST, RES_HOST},

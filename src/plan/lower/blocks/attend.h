@@ -1,4 +1,4 @@
-/* The kernel calls of attention, and what they read and write. Private to src/plan/lower/blocks. */
+/* Kernel calls of attention, with their operands. Private to src/plan/lower/blocks. */
 #ifndef LTRAIN_PLAN_LOWER_BLOCKS_ATTEND_H
 #define LTRAIN_PLAN_LOWER_BLOCKS_ATTEND_H
 
@@ -64,7 +64,7 @@ void emit_attention_backward(struct lowering *L, int s, const struct backward_ti
 
 /* Begins and ends a sum. A result of attention that is made of several parts (blocks of keys, a sink) is summed in fp32 and
  * rounded to the run's type once. Rounded parts would hurt: delta of the backward pass takes the result's rounding for a
- * gradient, and the gradients of keys and queries are small (docs/checking.md).
+ * gradient. The gradients of keys and queries are small beside it (docs/checking.md).
  *
  * sum_begin: returns the tile that the first part is written to and others are merged with. sum_end: merges the tile's sinks, if
  * there are any, and rounds. */

@@ -1,5 +1,5 @@
-/* The ring: each pair of members exchanges keys and values directly. At step s a rank attends the keys of member (me - s), and
- * sends that member the gradients of its keys and values straight back. Source: ring attention (Liu et al. 2023). */
+/* The ring: each pair of members exchanges keys and values directly. At step s a rank attends the keys of member (me - s). It
+ * sends the gradients of these keys and values straight back to that member. Source: ring attention (Liu et al. 2023). */
 #include "plan/lower/blocks/ring.h"
 
 #include "plan/lower/emit.h"
