@@ -1,4 +1,4 @@
-/* What --model and --adapter name: a model, an adapter on top of one, or a run, whose newest state counts. */
+/* Resolving --model and --adapter: a model, an adapter on top of one, or a run, whose newest state counts. */
 #include "train/train.h"
 
 #include "base/sys.h"
@@ -39,7 +39,7 @@ static enum status replace(char **text, const char *by)
 
 /* ---- a run's newest state ---- */
 
-/* hf/ of that run, and the step that it has: -1 if it does not say so, or is not there. */
+/* Looks for RUN/hf and reads the step that it was exported at. *step: -1 if hf/ is absent or does not say. */
 static enum status look_at_hf(const char *run, char path[PLACE], int *there, int64_t *step)
 {
     json_t *facts = NULL;
@@ -52,8 +52,8 @@ static enum status look_at_hf(const char *run, char path[PLACE], int *there, int
     return OK;
 }
 
-/* Of a run's directory where its newest state is; of another one itself. notes: where it is said which of two states that is; NULL:
- * nowhere. */
+/* Finds the newest state of a run's directory; any other directory is returned itself. notes: gets a line that says which state
+ * is taken; NULL: says nothing. */
 static enum status find_newest(const char *dir, char found[PLACE], FILE *notes)
 {
     char hf[PLACE], saved[PLACE];
@@ -83,17 +83,17 @@ static enum status find_newest(const char *dir, char found[PLACE], FILE *notes)
     return OK;
 }
 
-/* ---- what an adapter says ---- */
+/* ---- an adapter's description ---- */
 
 struct described {
     struct lora lora;
     char base[PLACE];
-    char *rope;       /* that it was trained with, or NULL */
+    char *rope;       /* rotary positions it was trained with, or NULL */
     double rope_base; /* 0: config.json's */
-    enum frozen_base kept; /* what it was trained beside */
+    enum frozen_base kept; /* format of the frozen base during training */
 };
 
-/* A checkpoint's settings; paths of a run that was moved are looked for beside it. */
+/* Reads a checkpoint's settings; paths of a run that was moved are looked for beside the run. */
 static enum status read_settings(const char *checkpoint, struct settings *out)
 {
     struct checkpoint_texts texts;
@@ -110,7 +110,7 @@ static enum status read_settings(const char *checkpoint, struct settings *out)
     return st;
 }
 
-#define MOST_ROPE_BASE 1e15 /* as of --rope-base */
+#define MOST_ROPE_BASE 1e15 /* same limit as --rope-base */
 
 static enum status take_rope(struct described *out, const char *dir, const char *rope, double base)
 {
@@ -133,7 +133,7 @@ static enum status describe_checkpoint(const char *dir, struct described *out)
     return st;
 }
 
-/* dir: as PEFT saves adapters, or a checkpoint; its lora.rank is 0 where it is one of a whole model. */
+/* Describes a PEFT adapter or a checkpoint in `dir`. lora.rank is 0 for a checkpoint of a whole model. */
 static enum status describe(const char *dir, struct described *out)
 {
     json_t *facts;
@@ -157,7 +157,8 @@ static enum status describe(const char *dir, struct described *out)
     return st;
 }
 
-/* The base as the adapter calls it: from here, or from the adapter's directory. instead: what to do where it is not there. */
+/* Finds the base by the adapter's name for it, seen from the working directory or from the adapter's. instead: advice for when
+ * the base is absent. */
 static enum status find_base(const char *adapter, const char *name, const char *instead, char **out)
 {
     char beside[PLACE];
@@ -176,7 +177,7 @@ static enum status find_base(const char *adapter, const char *name, const char *
     return replace(out, base);
 }
 
-/* Whether both put adapters of the same shapes beside the same maps of the model, however their targets name these. */
+/* Tells whether both put adapters of equal shapes beside the same maps of the model, however their targets name the maps. */
 static enum status put_alike(const char *model, const struct lora *a, const struct lora *b, int *alike)
 {
     struct model_config config;
@@ -197,7 +198,7 @@ static enum status put_alike(const char *model, const struct lora *a, const stru
     return st;
 }
 
-/* given names what the adapter is beside by its targets, as all-linear does: then it gets the adapter's. */
+/* Replaces the given targets with the adapter's where both name the same maps (all-linear, for example). */
 static enum status take_targets(const char *model, const struct lora *is, struct lora *given)
 {
     struct lora same = *given;
@@ -211,8 +212,7 @@ static enum status take_targets(const char *model, const struct lora *is, struct
     return OK;
 }
 
-/* What --lora says must be what the adapter is, but for dropout, which it may go on with another share of. notes: where that is said; NULL:
- * nowhere. */
+/* Refuses a --lora that differs from the adapter in more than dropout. notes: gets a line if dropout differs; NULL: says nothing. */
 static enum status take_lora(struct settings *s, const struct lora *was, FILE *notes)
 {
     struct lora is = *was, given = s->plan.lora;
@@ -238,7 +238,7 @@ static enum status take_lora(struct settings *s, const struct lora *was, FILE *n
     return st;
 }
 
-/* Of a base that is kept otherwise, and of other positions, the adapter was not trained. */
+/* Notes that the base's format or the rotary positions differ from those that the adapter was trained with. */
 static void note_others(const struct settings *s, const struct described *d, FILE *f)
 {
     static const char *const word[] = {"auto", "none", "nf4", "int8"};
@@ -252,7 +252,8 @@ static void note_others(const struct settings *s, const struct described *d, FIL
         fprintf(f, "note: --rope-base %g, where the adapter in %s was trained with %g\n", s->rope_base, s->adapter, d->rope_base);
 }
 
-/* What is given of rotary positions and of the base wins. notes: where that is said; NULL: nowhere. */
+/* Fills in rotary positions and the base's format from the adapter unless settings give them. notes: gets remarks about
+ * differences; NULL: says nothing. */
 static enum status take_described(struct settings *s, struct described *d, FILE *notes)
 {
     TRY(take_lora(s, &d->lora, notes));
@@ -271,19 +272,19 @@ static enum status take_described(struct settings *s, struct described *d, FILE 
 
 /* ---- settings ---- */
 
-/* Beside a run's checkpoint lies what the run copied of the model that it began with: tokenizer, template. */
+/* Takes the tokenizer that the run copied from its first model and keeps beside its checkpoints. */
 static enum status take_tokenizer(struct settings *s, const char *checkpoint)
 {
     char path[PLACE];
     const char *step = strrchr(checkpoint, '/'), *all = step ? memrchr(checkpoint, '/', (size_t)(step - checkpoint)) : NULL;
-    if (all && step[1]) /* not through the checkpoint's directory, which the run may remove meanwhile */
+    if (all && step[1]) /* never through the checkpoint's own directory, which the run may remove meanwhile */
         snprintf(path, sizeof path, "%.*s/original", (int)(all - checkpoint), checkpoint);
     else
         snprintf(path, sizeof path, "%.4000s/../../original", checkpoint);
     return !s->tokenizer && tokenizer_is_in(path) ? replace(&s->tokenizer, path) : OK;
 }
 
-/* Beside what read its text as bytes lies no tokenizer, and the base's is not to be taken for it. */
+/* Selects "bytes" for an adapter that was trained on bytes, so that its base's tokenizer is not used. */
 static enum status take_bytes(struct settings *s)
 {
     struct settings was;
@@ -313,7 +314,7 @@ enum status train_take_texts(struct settings *s)
     return s->tokenizer ? OK : take_bytes(s);
 }
 
-/* s->model is an adapter's directory, or a checkpoint. */
+/* Splits s->model, an adapter's directory or a checkpoint, into base and adapter. */
 static enum status split_model(struct settings *s, const char *instead, FILE *notes)
 {
     struct described d;
@@ -338,13 +339,13 @@ static int is_same_place(const char *a, const char *b)
     return strcmp(a, b) == 0 || (sys_stat(a, &x) == 0 && sys_stat(b, &y) == 0 && x.st_dev == y.st_dev && x.st_ino == y.st_ino);
 }
 
-/* A job that is started again names what its run began with, as at first: then model and adapter are the checkpoint's own. adapter: the one
- * that is named now; key: by which option. */
+/* Takes model and adapter from the checkpoint when a resumed job names the same adapter as when it began. adapter: the one named
+ * now; key: the option that names it. */
 static enum status take_as_begun(struct settings *s, const char *adapter, const char *key)
 {
     char saved[PLACE];
     struct settings was;
-    if (checkpoint_is_there(s->resume)) /* which is refused where runs are opened */
+    if (checkpoint_is_there(s->resume)) /* refused when the run is opened */
         return OK;
     TRY(checkpoint_newest(s->resume, saved, sizeof saved));
     TRY(read_settings(saved, &was));
@@ -359,17 +360,17 @@ static enum status take_as_begun(struct settings *s, const char *adapter, const 
     return st;
 }
 
-/* Of an adapter that was named. */
+/* Takes the adapter that --adapter names. */
 static enum status take_adapter(struct settings *s, FILE *notes)
 {
     char found[PLACE];
     struct described d;
     if (s->resume)
-        TRY(settings_absolute_path(&s->adapter)); /* as the checkpoint has it, for it may be gone */
+        TRY(settings_absolute_path(&s->adapter)); /* absolute, as in the checkpoint: the adapter may be gone */
     TRY(find_newest(s->adapter, found, notes));
     if (s->resume && settings_is_typed(s, "adapter"))
         TRY(take_as_begun(s, found, "adapter"));
-    if (s->resume && !adapter_config_is_there(found)) /* what was trained is in the checkpoint */
+    if (s->resume && !adapter_config_is_there(found)) /* the trained state is in the checkpoint */
         return OK;
     TRY(replace(&s->adapter, found));
     TRY(describe(s->adapter, &d));
@@ -379,7 +380,7 @@ static enum status take_adapter(struct settings *s, FILE *notes)
     return st;
 }
 
-/* What settings name now. */
+/* Resolves s->model and s->adapter as they are named now. */
 static enum status resolve(struct settings *s, const char *instead, FILE *notes)
 {
     char found[PLACE];
@@ -401,7 +402,7 @@ static enum status resolve(struct settings *s, const char *instead, FILE *notes)
 
 /* ---- checkpoints that go ---- */
 
-/* RUN/checkpoints/step-000100, which is not there. */
+/* Tells whether `path` is a checkpoint's (RUN/checkpoints/step-000100) that does not exist any more. */
 static int is_gone(const char *path)
 {
     long long step;
@@ -431,7 +432,7 @@ static enum status name_again(char **text, const char *given)
     return OK;
 }
 
-/* Of a run that has removed meanwhile what was found there is a newer one. */
+/* Resolves again if the run removed the checkpoint meanwhile: the run has a newer one then. */
 enum status train_resolve_model(struct settings *s, const char *instead, FILE *notes)
 {
     enum { TRIES = 5 };

@@ -7,13 +7,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* What an id, a license's name or a link may have: no front matter breaks by it. */
+/* Tells whether an id, a license's name or a link has only characters that keep the front matter intact. */
 static int is_plain(const char *text)
 {
     return text[0] && strlen(text) == strspn(text, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-/:+?=&%~");
 }
 
-/* .../models--ORG--NAME/snapshots/HASH */
+/* Finds the hub's id in a path like .../models--ORG--NAME/snapshots/HASH. */
 static int find_id(const char *dir, char id[256])
 {
     const char *at = strstr(dir, "/models--");
@@ -29,7 +29,7 @@ static int find_id(const char *dir, char id[256])
     return is_plain(id) && !strstr(id, "--");
 }
 
-/* The value of a line "KEY: VALUE", without quotes and blanks around it. */
+/* Copies the value of a line "KEY: VALUE", without quotes and blanks around it. */
 static int value_of(char *line, const char *key, char out[256])
 {
     size_t n = strlen(key);
@@ -42,7 +42,7 @@ static int value_of(char *line, const char *key, char out[256])
     return is_plain(out);
 }
 
-/* The front matter: from a first line "---" to the next one. */
+/* Reads the license from the front matter: from a first line "---" to the next one. */
 static void read_license(FILE *f, json_t *out)
 {
     static const char *const keys[] = {"license", "license_name", "license_link"};
@@ -56,7 +56,7 @@ static void read_license(FILE *f, json_t *out)
     free(line);
 }
 
-/* A link to a file of the base's directory leads nowhere from another one. */
+/* Replaces a link to a file of the base's directory with the hub's URL; without an id the link is removed. */
 static void mend_link(json_t *out)
 {
     const char *link = json_string_value(json_object_get(out, "license_link")), *id = json_string_value(json_object_get(out, "id"));

@@ -14,7 +14,7 @@ static const char *text_of(const json_t *o, const char *key)
     return json_string_value(json_object_get(o, key));
 }
 
-/* For a line of YAML or a table: on one line. "": it is not said, or would take more. */
+/* Returns a text that fits on one line of YAML or of a table; "" if it is absent or would not fit. */
 static const char *word_of(const json_t *o, const char *key)
 {
     const char *text = text_of(o, key);
@@ -32,7 +32,7 @@ static const char *count_of(const json_t *o, const char *key, char text[32])
     return units_format_count((int64_t)json_integer_value(json_object_get(o, key)), text);
 }
 
-/* Within a span of code, on one line: what would end either is left out. */
+/* Prints a span of code on one line, without characters that would end the span or the line. */
 static void print_code(const char *text, FILE *f)
 {
     fputc('`', f);
@@ -49,7 +49,7 @@ static const json_t *base_of(const json_t *facts)
 
 /* ---- front matter ---- */
 
-/* A string of YAML. */
+/* Prints a line of YAML with a quoted string. */
 static void print_value(const char *key, const char *text, FILE *f)
 {
     fprintf(f, "%s: \"", key);
@@ -169,7 +169,7 @@ static void print_settings(const json_t *s, FILE *f)
     fprintf(f, "| seed | %lld |\n", (long long)json_integer_value(json_object_get(s, "seed")));
 }
 
-/* KEY VALUE, where that is not what it has become. */
+/* Prints "KEY VALUE" of a former value that differs from the present one. */
 static void print_former(const char *key, const json_t *was, const json_t *is, const char **comma, FILE *f)
 {
     if (!was || json_equal(was, is))
@@ -180,7 +180,7 @@ static void print_former(const char *key, const json_t *was, const json_t *is, c
     *comma = ", ";
 }
 
-/* What was not as the rows above say from the first step on. */
+/* Prints settings that differed in earlier steps. */
 static void print_earlier(const json_t *facts, FILE *f)
 {
     const json_t *all = json_object_get(facts, "earlier"), *now = json_object_get(facts, "settings");
@@ -247,7 +247,7 @@ static void print_evaluation(const json_t *facts, FILE *f)
     }
 }
 
-/* What PEFT and vLLM do not know. */
+/* Prints rotary positions, which PEFT and vLLM do not read from ltrain_run.json. */
 static void print_positions(const json_t *facts, FILE *f)
 {
     if (text_of(facts, "rope") || isfinite(number_of(facts, "rope_base")))
@@ -257,7 +257,7 @@ static void print_positions(const json_t *facts, FILE *f)
                 word_of(facts, "positions"));
 }
 
-/* How its base was quantised while it was loaded, which the base's files do not say; NULL: it was not. */
+/* Quantisation of the base while it was loaded, which the base's files do not say; NULL: none. */
 struct quantisation {
     const char *word, *name, *config;
 };

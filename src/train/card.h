@@ -8,10 +8,10 @@
 #include <jansson.h>
 #include <stdio.h>
 
-/* Of what a directory holds: a whole model, an adapter, or an adapter merged into its base. */
+/* Content of a directory: a whole model, an adapter, or an adapter merged into its base. */
 enum card_form { CARD_MODEL, CARD_ADAPTER, CARD_MERGED };
 
-/* facts: as in ltrain_run.json (facts.h); what they lack, the card leaves out. */
+/* Prints the card. facts: as in ltrain_run.json (facts.h); the card leaves out missing ones. */
 void card_print(const json_t *facts, enum card_form form, FILE *f);
 
 #endif

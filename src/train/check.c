@@ -1,4 +1,4 @@
-/* ltrain check: the same steps with the given mesh and offload, and alone and resident, in lockstep. */
+/* ltrain check: the same steps with the given mesh and offload and on one resident rank, in lockstep. */
 #include "train/check.h"
 
 #include "base/directory.h"
@@ -19,7 +19,7 @@
 struct tolerance {
     int exact;
     double loss, norm, gradient, parameter; /* relative, in the first step */
-    double growth;                          /* added in every further step, times the first one's */
+    double growth;                          /* tolerance added in every further step, relative to the first one's */
     const char *why;
 };
 
@@ -28,16 +28,17 @@ struct check {
     struct comm *comm, *self;
     struct settings alone_settings;
     struct tolerance tolerance;
-    struct difference *d;  /* rank 0: of every parameter */
-    double *noise;         /* rank 0: of every parameter, the largest relative difference of its gradients so far */
-    float **slack;         /* rank 0, by unit: how far rounding may have moved each element; NULL: nothing is trained */
-    double apart;          /* rank 0: the largest relative difference so far of parameters that a step began with, as gradients feel it */
-    double *turns;         /* rank 0: of every parameter, the mean square of an element's turns so far, relative to `reach` */
-    double reach;          /* sum of the learning rates of all updates: about how far each element has come */
-    double first_order;    /* rank 0: what those of all parameters together make of the loss, times the gradients */
+    struct difference *d;  /* rank 0: differences, by parameter */
+    double *noise;         /* rank 0: largest relative difference of gradients so far, by parameter */
+    float **slack;         /* rank 0, by unit: distance that rounding may have moved each element; NULL: nothing is trained */
+    /* rank 0: largest relative difference so far of parameters at a step's begin, weighted by their effect on gradients */
+    double apart;
+    double *turns;         /* rank 0: mean square of an element's turns so far, relative to `reach`, by parameter */
+    double reach;          /* sum of the learning rates of all updates: about the distance that each element has moved */
+    double first_order;    /* rank 0: first-order change of the loss: sum of all parameters' differences times gradients */
     int64_t steps;         /* compared so far */
-    char first[1024];      /* rank 0: the first difference; "" none */
-    size_t directory_kept; /* so much of the path of `out` existed before */
+    char first[1024];      /* rank 0: message of the first difference; "": none */
+    size_t directory_kept; /* length of the part of the path `out` that existed before */
 };
 
 static int leads(const struct check *c)
@@ -49,10 +50,13 @@ static int leads(const struct check *c)
 
 #define NOISE_FLOOR 1e-7 /* relative: an fp32 gradient's own rounding */
 
-/* docs/checking.md derives it. In the first step gradients differ by 3e-7 to 1e-6 in fp32, by 2e-3 in bf16 (tiny, gpt2-tiny and 25m, 512 to 4k tokens, 2 and 4
- * ranks); five to ten times that is allowed; the loss, a mean, to 5e-8 and 7e-5. Every update adds its own to the parameters and
- * so to all that follows, in fp32 up to 3e-6 in six steps; in bf16, with a learning rate of 1e-2, 3e-2 in one. What moments in few bits
- * make of it has a model of its own (add_turns), and reaches gradients only through the parameters, which is measured. */
+/* Chooses the tolerances; docs/checking.md derives them. In the first step, gradients differ by 3e-7 to 1e-6 in fp32 and by 2e-3
+ * in bf16. (Measured with tiny, gpt2-tiny and 25m, 512 to 4k tokens, 2 and 4 ranks.) Five to ten times that is allowed. The loss,
+ * a mean, differs by 5e-8 and 7e-5.
+ *
+ * Every update adds to the difference of parameters, and so of all that follows: in fp32 up to 3e-6 in six steps, in bf16 with a
+ * learning rate of 1e-2 up to 3e-2 in one. Moments in few bits have a model of their own (add_turns). They reach gradients only
+ * through the parameters, which is measured. */
 static struct tolerance choose_tolerance(const struct settings *s, int ranks)
 {
     static const char *const whys[2][2] = {
@@ -77,9 +81,9 @@ static struct tolerance choose_tolerance(const struct settings *s, int ranks)
                               .why = whys[s->plan.optim_dtype != F32][ranks > 1]};
 }
 
-/* A tensor whose gradient is below that share of the model's average (as root mean square) is measured by that. In the first step
- * both runs have equal parameters, and only a gradient that is mere rounding (GPT-2's key bias) must not measure itself. Later
- * the parameters differ by what AdamW makes of rounding, which moves all gradients, the small ones by more than their share. */
+/* Returns the share of the model's average gradient (root mean square) below which a tensor's difference is measured by that
+ * share. In the first step both runs have equal parameters; a gradient that is mere rounding (GPT-2's key bias) must not measure
+ * itself. Later the parameters differ by what AdamW makes of rounding, which moves small gradients by more than their share. */
 static double floor_share(int64_t updates)
 {
     return updates == 0 ? 1e-3 : 0.1;
@@ -93,9 +97,9 @@ static double gradient_floor(const struct check *c, double norm)
     return floor_share(c->steps) * norm / sqrt(trained);
 }
 
-/* Loss and gradients follow parameters that are apart. The loss does so by the first-order term, measured within a tenth; twice that
- * leaves room for the second, and for gradients in bf16. A gradient's relative difference was up to 1.5 times the largest one of the
- * parameters in fp32, and 3.8 times in bf16 (adapters with r=64 at 1e-2, six steps). */
+/* Factors by which loss and gradients follow parameters that differ. The loss follows the first-order term within a tenth; twice
+ * that leaves room for the second order and for gradients in bf16. A gradient's relative difference was up to 1.5 times the
+ * largest of the parameters in fp32. In bf16 it was 3.8 times (adapters with r=64 at 1e-2, six steps). */
 #define LOSS_FOLLOWS 2
 #define GRADIENTS_FOLLOW 4
 
@@ -109,7 +113,7 @@ static void row(const struct check *c, int64_t step, const char *what, const cha
     printf("%5lld  %-14s %-44s %12s %12s\n", (long long)step, what, which, a, b);
 }
 
-/* Loss or gradient norm: one number that all ranks know. */
+/* Compares the loss or the gradient norm: one number that all ranks know. */
 static void compare_number(struct check *c, int64_t step, const char *what, double given, double alone, double allowed)
 {
     char values[96];
@@ -146,7 +150,7 @@ static void name_tensor(struct check *c, int64_t step, const char *what, const s
             sqrt(d->given2), sqrt(d->alone2), relative, allowed, (long long)d->at, d->given, d->alone);
 }
 
-/* What has been compared of every parameter: the worst one, and the first that differs in the order of the backward pass. */
+/* Judges the compared parameters: prints the worst one and names the first that differs, in the order of the backward pass. */
 static void judge(struct check *c, int64_t step, const char *what, double relative_allowed, double rms_floor)
 {
     const struct model *m = c->given.model;
@@ -175,7 +179,7 @@ static void judge(struct check *c, int64_t step, const char *what, double relati
     row(c, step, whats, worst ? worst->name : "-", worst_relative, worst_allowed);
 }
 
-/* All ranks learn what rank 0 found. */
+/* Sends rank 0's verdict to all ranks. */
 static enum status agree_verdict(struct check *c)
 {
     TRY(comm_broadcast(c->comm, 0, c->first, sizeof c->first));
@@ -187,16 +191,19 @@ static enum status agree_verdict(struct check *c)
 
 /* ---- steps ---- */
 
-/* How far two neighbours of a moment's type are apart, relative to them, on average (blocks8.h: up to a seventh of the largest). */
+/* Returns the mean relative distance of two neighbours of a moment's type (blocks8.h: up to a seventh of the largest). */
 static double step_of(enum dtype moments)
 {
     return moments == I8 ? 0.05 : 0x1p-8;
 }
 
-/* Moments that are kept in few bits are rounded to a neighbour by chance, the same for both runs: where these differ by a share of the
- * step between neighbours, that share of the elements turns to another one each, and updates go on with moments a step apart. So
- * the mean square of what an update makes of it is the noise (times 10, as in reach_add) times the step; two moments an element. A tensor with
- * few elements has a turn or none, and no mean: a few elements of each may be apart by half of what they have come. */
+/* Adds the turns of an update with moments in few bits, which are rounded to a neighbour by chance, equally in both runs. If the
+ * runs differ by a share of the step between neighbours, that share of the elements turns to another neighbour. Updates then go
+ * on with moments a step apart.
+ *
+ * The mean square of an update's effect is therefore the noise (times 10, as in reach_add) times the step, with two moments an
+ * element. A tensor with few elements has a turn or none, and no mean: a few elements of each may differ by half of the distance
+ * that they have moved. */
 static void add_turns(struct check *c, double lr)
 {
     const enum dtype moments = c->given.s->plan.optim_dtype;
@@ -217,7 +224,7 @@ static enum status compare_units(struct check *c, enum state_kind kind)
     return OK;
 }
 
-/* Rank 0 works alone meanwhile, as long as all ranks together and longer; one that dies is noticed all the same. */
+/* Lengthens the timeout while rank 0 works alone, which takes as long as all ranks together; a rank that dies is still noticed. */
 static void be_patient(struct check *c, int patient)
 {
     double seconds = c->given.s->comm_timeout;
@@ -238,7 +245,7 @@ static void judge_step(struct check *c, const struct step_metrics *given, const 
     fflush(stdout);
 }
 
-/* Rank 0 does the update of its run at once: v shows how far that carries the difference of the gradients. */
+/* Adds to the slack by rank 0's own update, done at once: v shows the distance that the gradients' difference moves each element. */
 static enum status add_slack(struct check *c, double lr)
 {
     const struct settings *s = c->given.s;
@@ -251,7 +258,7 @@ static enum status add_slack(struct check *c, double lr)
     return OK;
 }
 
-/* After that step. The values that a bf16 run updates in fp32 are held to that. */
+/* Judges the fp32 values behind bf16 parameters after that step. */
 static enum status judge_masters(struct check *c, int64_t step)
 {
     if (c->given.s->plan.dtype != BF16)
@@ -270,10 +277,12 @@ static enum status judge_parameters(struct check *c, int64_t step)
     return OK;
 }
 
-/* Parameters that a step began with are those after the step before. Gradients follow them: an adapter's A has B as a factor of its
- * own, whose relative difference it takes over, with the weight that B's gradient gives each element: GPT-2's key bias, which is noise,
- * counts for nothing. The loss follows by the differences times the gradient. Only what lies within the parameters' tolerance
- * counts: a wrong parameter explains no wrong gradient. */
+/* Judges the parameters that a step begins with: those after the step before. Gradients follow them. An adapter's A has B as a
+ * factor and takes over B's relative difference, weighted by each element's gradient. GPT-2's key bias, which is noise, then
+ * counts for nothing.
+ *
+ * The loss follows by the differences times the gradient. Only differences within the parameters' tolerance count: a wrong
+ * parameter explains no wrong gradient. */
 static enum status judge_beginning(struct check *c, int64_t step, double norm)
 {
     TRY(judge_parameters(c, step - 1));
@@ -295,7 +304,7 @@ static enum status judge_beginning(struct check *c, int64_t step, double norm)
 static enum status one_step(struct check *c)
 {
     struct step_metrics given = {0}, alone = {0};
-    int cut; /* never: no signal is waited for */
+    int cut; /* never set: no signal is waited for */
     TRY(run_step(&c->given, &given, &cut));
     be_patient(c, 1);
     TRY(comm_agree(c->comm, leads(c) ? run_step(&c->alone, &alone, &cut) : OK));
@@ -314,7 +323,7 @@ static enum status one_step(struct check *c)
     return comm_agree(c->comm, leads(c) && !c->tolerance.exact ? add_slack(c, given.lr) : OK);
 }
 
-/* Bytes that are free on the GPU: the same before the steps and after. 0: no GPU of one's own. */
+/* Reads the free bytes of the GPU, which must be equal before and after the steps. 0: no GPU of one's own. */
 static enum status look_at_gpu(const struct session *x, int64_t *bytes)
 {
     *bytes = 0;
@@ -342,7 +351,7 @@ static enum status all_steps(struct check *c, int64_t steps)
 
 /* ---- before and after ---- */
 
-/* Rank 0's run alone, in what its host's memory has left beside the ranks there. */
+/* Plans rank 0's run alone in the memory that the ranks leave free on its host. */
 static enum status plan_alone(struct check *c, const struct plan *given)
 {
     struct plan *alone = NULL;
@@ -383,7 +392,7 @@ static void describe(struct check *c, const struct plan *plan, int64_t steps)
     printf("       %s\n", text);
 }
 
-/* The directory for the nvme tier; what is made for it goes again. */
+/* Makes the directory for the nvme tier; remove_directory removes what was made. */
 static enum status make_directory(struct check *c, const struct plan *plan)
 {
     const char *out = c->given.s->out;
@@ -421,7 +430,7 @@ static enum status start(struct run *r)
     return run_load_state(r);
 }
 
-/* On rank 0, everything that the others have no part in. */
+/* Starts rank 0's run alone, which the other ranks have no part in. */
 static enum status start_alone(struct check *c)
 {
     c->alone.s = &c->alone_settings;
@@ -495,13 +504,13 @@ static enum status check_length(struct settings *s, struct comm *comm, int64_t s
     return st;
 }
 
-/* Lengths of a curriculum one by one, each from the first parameters on. */
+/* Checks the lengths of a curriculum one by one, each from the first parameters on. */
 enum status check_run(struct settings *s, struct comm *comm, int64_t steps)
 {
     const struct settings given = *s;
     s->curriculum.n = 0;
     for (int i = 0; i < curriculum_stretches(&given); i++) {
-        free(s->plan.hardware); /* each finds its own */
+        free(s->plan.hardware); /* each length finds its own */
         free(s->plan.target);
         s->plan.hardware = NULL;
         s->plan.target = NULL;

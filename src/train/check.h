@@ -1,4 +1,4 @@
-/* Whether a mesh, ZeRO stage and offload compute what one rank computes with everything resident. */
+/* Checking that a mesh, ZeRO stage and offload compute the same as one rank with everything resident. */
 #ifndef LTRAIN_TRAIN_CHECK_H
 #define LTRAIN_TRAIN_CHECK_H
 
@@ -6,9 +6,9 @@
 #include "comm/comm.h"
 #include "settings/settings.h"
 
-/* Trains `steps` steps with the settings on all ranks of comm, and the same on rank 0 alone, step by step; compares losses,
- * gradient norms and every parameter's gradient, at the end the parameters. Prints a table; leaves no files. ERR_CORRUPT, on all
- * ranks alike, names the first tensor that differs; ERR_NOFIT if rank 0's memory does not hold the run alone. */
+/* Trains `steps` steps with the settings on all ranks of comm and the same on rank 0 alone, in lockstep. Compares losses,
+ * gradient norms and every parameter's gradient, and at the end the parameters. Prints a table; leaves no files. ERR_CORRUPT, on
+ * all ranks alike, names the first tensor that differs; ERR_NOFIT: rank 0's memory does not hold the run alone. */
 enum status check_run(struct settings *s, struct comm *comm, int64_t steps);
 
 #endif

@@ -1,4 +1,4 @@
-/* The run that a check compares with: one rank, everything resident; whether it fits, and else what would. */
+/* The run that a check compares with: one rank, everything resident; if it does not fit, settings that would. */
 #include "train/check_alone.h"
 
 #include "base/units.h"
@@ -30,7 +30,7 @@ void check_alone_settings(const struct settings *given, enum check_tiles tiles, 
         out->plan.row_chunk = out->plan.head_tile = out->plan.loss_tile = AUTO;
 }
 
-/* *need: bytes; *plan: NULL if they are too many. */
+/* Plans in `bytes` of memory. *need: bytes; *plan: NULL if that is too many. */
 static enum status try_plan(const struct model *m, const struct settings *s, int64_t bytes, struct plan **plan, int64_t *need)
 {
     const int64_t limit[TIERS] = {bytes, bytes, 0};
@@ -52,7 +52,7 @@ static int fits(const struct model *m, const struct settings *s, int64_t bytes)
     return good;
 }
 
-/* The first half, quarter, ... of the length that fits; 0: none. */
+/* Returns the first of half, quarter, ... of the length that fits; 0: none. */
 static int64_t shorter(const struct model *m, const struct settings *s, int64_t bytes)
 {
     struct settings changed = *s;
@@ -69,7 +69,7 @@ static int64_t shorter(const struct model *m, const struct settings *s, int64_t 
     return 0;
 }
 
-/* The largest preset, smaller than the model, that fits with the length; NULL: none. */
+/* Returns the largest preset, smaller than the model, that fits with this length; NULL: none. */
 static const char *smaller(const struct model *m, const struct settings *s, int64_t bytes)
 {
     static const char *const preset[] = {"8b", "1b", "125m", "25m", "tiny"};

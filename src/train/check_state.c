@@ -1,4 +1,5 @@
-/* The state of all ranks against that of one that holds everything: unit by unit, shards brought to rank 0 in small messages. */
+/* Comparing the state of all ranks with that of a rank that holds everything, unit by unit; shards go to rank 0 in small
+ * messages. */
 #include "train/check_state.h"
 
 #include "base/blocks8.h"
@@ -18,18 +19,18 @@ struct piece {
     int64_t first, n, at; /* at: in the memory of packed elements */
 };
 
-/* One unit's comparison while it lasts. */
+/* State of one unit's comparison. */
 struct compare {
     const struct model *m;
     int unit;
     struct difference *d; /* rank 0 */
-    float *alone;         /* rank 0: the unit */
-    float *gradient;      /* rank 0, where parameters are compared: the unit's, of the run alone */
-    struct excuse excuse; /* rank 0: of the unit */
+    float *alone;         /* rank 0: the unit's state in the run alone */
+    float *gradient;      /* rank 0, where parameters are compared: the unit's gradient in the run alone */
+    struct excuse excuse; /* rank 0: allowed differences of the unit */
     float *own;           /* this rank's shards, one after the other */
     struct piece *piece;
     int64_t room, used, piece_room, n_pieces;
-    uint64_t *hash; /* of the unit's parameters, where every rank of several holds all of it */
+    uint64_t *hash; /* hash by parameter of the unit, if every rank of several holds all of it */
     int ranks;
 };
 
@@ -106,7 +107,7 @@ static enum status take_whole(void *user, int unit, int64_t first, int64_t n, fl
     return OK;
 }
 
-/* This rank's share in memory, and on rank 0 the unit to compare with. */
+/* Prepares this rank's share in memory and, on rank 0, the unit to compare with. */
 static enum status prepare(struct compare *c, struct session *given, struct session *alone, enum state_kind kind)
 {
     const struct strategy *s = &given->plan->strategy;
@@ -131,7 +132,7 @@ static enum status prepare(struct compare *c, struct session *given, struct sess
     return session_visit(given, c->unit, kind, STATE_READ, sharded ? take_shard : take_whole, c);
 }
 
-/* Every rank's hashes against rank 0's. */
+/* Compares every rank's hashes with rank 0's. */
 static enum status compare_copies(struct compare *c, struct comm *comm)
 {
     int n = c->m->units[c->unit].n_params, ranks = comm_size(comm);
@@ -147,7 +148,7 @@ static enum status compare_copies(struct compare *c, struct comm *comm)
     return st;
 }
 
-/* The next elements of this rank's, from *from on in piece *k. */
+/* Fills a message with this rank's next elements, from *from on in piece *k. */
 static void fill(const struct compare *c, int64_t *k, int64_t *from, struct message *out)
 {
     out->n = 0;
@@ -164,7 +165,7 @@ static void fill(const struct compare *c, int64_t *k, int64_t *from, struct mess
     }
 }
 
-/* Rounds of one message from every rank until none has any. */
+/* Compares shards in rounds of one message from every rank until none is left. */
 static enum status compare_shards(struct compare *c, struct comm *comm)
 {
     int ranks = comm_size(comm), left = 1;
@@ -204,12 +205,12 @@ enum status check_unit(struct session *given, struct session *alone, int unit, e
 /* ---- slack ---- */
 
 struct moments {
-    struct compare parts; /* which parameter elements belong to */
+    struct compare parts; /* parameter that each element belongs to */
     struct reach reach;
-    const double *noise; /* of the model's parameters */
-    double *sum;         /* of v, by parameter of the unit; NULL: add the slack */
+    const double *noise; /* by parameter of the model */
+    double *sum;         /* sum of v by parameter of the unit; NULL: add the slack */
     const double *mean;
-    float *slack; /* of the unit's elements */
+    float *slack; /* by element of the unit */
 };
 
 static enum status add_moments(void *user, int unit, int64_t first, int64_t n, float *v)

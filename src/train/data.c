@@ -1,4 +1,4 @@
-/* What a run reads: its corpus, as tokens of the model's tokenizer or as bytes. */
+/* A run's corpus, read as tokens of the model's tokenizer or as bytes. */
 #include "train/data.h"
 #include "train/run.h"
 #include "train/template.h"
@@ -16,7 +16,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* The directory or file of the tokenizer; NULL: bytes are read. */
+/* Finds the directory or file of the tokenizer; NULL: texts are read as bytes. */
 static enum status find_tokenizer(const struct settings *s, const char **out)
 {
     *out = NULL;
@@ -31,7 +31,7 @@ static enum status find_tokenizer(const struct settings *s, const char **out)
     return OK;
 }
 
-/* Where tokens are kept for the next run. */
+/* Finds the directory that keeps tokens for the next run. */
 static void find_cache(const struct settings *s, char path[4096])
 {
     const char *cache = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
@@ -43,7 +43,7 @@ static void find_cache(const struct settings *s, char path[4096])
         snprintf(path, 4096, "%s/.cache/ltrain/tokens", home && home[0] ? home : "/tmp");
 }
 
-/* What a corpus is opened with, and by whom. */
+/* Settings that a corpus is opened with, and its reader. */
 struct reading {
     const struct settings *s;
     const struct model *model;
@@ -51,7 +51,7 @@ struct reading {
     void *user;
 };
 
-/* --data as paths and, of several sources, their weights. */
+/* --data as paths and, if there are several, their weights. */
 struct sources {
     char *path[SETTINGS_MAX_LIST];
     double weight[SETTINGS_MAX_LIST];
@@ -98,7 +98,7 @@ static enum status check_eval_paths(const struct string_list *list)
 
 /* ---- options that do nothing ---- */
 
-/* Of which kinds of files an option is. */
+/* An option and the kinds of files that it applies to. */
 struct option {
     const char *key;
     int given;
@@ -106,7 +106,7 @@ struct option {
     const char *what;
 };
 
-/* On the command line it is a mistake; in a file, which may be of several runs, it is said. */
+/* Refuses an option on the command line that has no effect; one in a settings file, which may serve several runs, gets a remark. */
 static enum status refuse_option(const struct settings *s, const struct option *o, const char *why)
 {
     if (settings_is_typed(s, o->key))
@@ -138,7 +138,7 @@ static enum status check_options(const struct settings *s, const struct corpus_c
         {"append-eos", s->append_eos, HOLDS_TEXTS, "text files and rows of text"},
         {"token-type", s->token_type != TOKEN_NONE, HOLDS_BARE_IDS, "ids in .bin files without a header"},
         {"token-cache", s->token_cache != NULL, HOLDS_TOKENS, "tokens that are kept for the next run"},
-        {"chat-template", s->chat_template != NULL && !s->chat, HOLDS_CHATS, chats}, /* with chat also of tasks */
+        {"chat-template", s->chat_template != NULL && !s->chat, HOLDS_CHATS, chats}, /* --chat applies these to tasks, too */
         {"template-var", s->template_var.n > 0 && !s->chat, HOLDS_CHATS, chats},
         {"train-on", s->train_on != TRAIN_ON_ASSISTANT, HOLDS_CHATS, chats},
         {"chat-turns", s->turns != TURNS_SPLIT, HOLDS_CHATS, chats},
@@ -146,7 +146,7 @@ static enum status check_options(const struct settings *s, const struct corpus_c
     struct corpus_config files = *config;
     unsigned holds = 0;
     int looked = 0;
-    if (s->plan.evaluation && s->eval_data.n > 0) /* nothing else is read */
+    if (s->plan.evaluation && s->eval_data.n > 0) /* only --eval-data are read */
         files.n_paths = 0;
     for (size_t i = 0; i < sizeof options / sizeof *options; i++) {
         if (!options[i].given)
@@ -160,7 +160,7 @@ static enum status check_options(const struct settings *s, const struct corpus_c
     return s->append_eos && (holds & HOLDS_TEXTS) ? check_eos(config->tokenizer) : OK;
 }
 
-/* Text is not to become bytes where the model has a tokenizer that is not read. */
+/* Refuses to read text as bytes if the model has a tokenizer that cannot be read. */
 static enum status check_bytes(const struct settings *s, const struct corpus_config *config)
 {
     unsigned holds = 0;
@@ -170,7 +170,8 @@ static enum status check_bytes(const struct settings *s, const struct corpus_con
     return holds & HOLDS_TOKENS ? OK : tokenizer_check_others(s->model);
 }
 
-/* A pattern of a run that is resumed, or of a file that is read to evaluate, may have been of files that are not looked at now. */
+/* Makes the exclusion. Patterns of a resumed run or a settings file may match nothing: they may concern files that are not read
+ * now. */
 static struct exclusion exclusion_of(const struct settings *s, unsigned char used[SETTINGS_MAX_LIST])
 {
     memset(used, 0, SETTINGS_MAX_LIST);
@@ -228,7 +229,8 @@ static enum status read_data(const struct reading *x, const struct tokenizer *t,
     return st;
 }
 
-/* A template that is not there, or not understood, is an error of data that need it, or of --chat-template. */
+/* Reads with the template. A missing or unreadable template is an error only for data that need it, or if --chat-template names
+ * it. */
 static enum status read_with(const struct reading *x, const struct tokenizer *t)
 {
     enum { A_DAY = 1735689600 }; /* 1 January 2025: a date that goes on would change what is trained */
@@ -362,7 +364,7 @@ static enum status open_corpus(void *run, const struct corpus_config *config)
     return corpus_open(config, &r->corpus);
 }
 
-/* One rank of each host tokenizes, and the others take what it has left. */
+/* Opens the corpus: one rank of each host tokenizes, and the others take the tokens from the cache. */
 enum status run_open_data(struct run *r)
 {
     const struct reading x = {r->s, r->model, open_corpus, r};

@@ -1,4 +1,4 @@
-/* What is said of data: documents and what became of them, conversations, lengths, epochs. */
+/* Lines about data: documents kept and dropped, conversations, lengths, epochs. */
 #include "train/data_report.h"
 
 #include "train/run.h"
@@ -10,9 +10,9 @@
 
 #include <stdlib.h>
 
-/* ---- of any corpus ---- */
+/* ---- any corpus ---- */
 
-/* "3 messages", where there are any. */
+/* Prints "3 messages" if there are any. */
 static void print_left_out(int64_t n, const char *one, const char *several, int *any, FILE *f)
 {
     char a[32];
@@ -108,9 +108,9 @@ void data_print_remarks(const struct corpus *c, FILE *f)
         fprintf(f, "remark: %s is in --data and in --eval-data: what is evaluated is trained, too\n", r->evaluated_too);
 }
 
-/* ---- of a run's ---- */
+/* ---- a run's corpus ---- */
 
-/* How the text became tokens: the end of a line. */
+/* Prints the end of a line: the way that text became tokens. */
 static void print_tokenizer(const struct run *r, const struct corpus_report *d)
 {
     const struct stream *first = corpus_get_source(r->corpus, 0).documents;
@@ -170,14 +170,14 @@ enum status run_print_lengths(struct run *r)
 
 /* ---- epochs ---- */
 
-/* The steps to come, [first, end), of which the first takes the sequence with that number. */
+/* Coming steps [first, end) and the number of the sequence that the first of them takes. */
 struct taking {
     int64_t first, end;
     uint64_t cursor;
-    double *epochs; /* of each source, [sources]: added to */
+    double *epochs; /* [sources]: epochs of each source are added */
 };
 
-/* "step 3", "steps 3 to 5": [first, end). */
+/* Formats [first, end) as "step 3" or "steps 3 to 5". */
 static const char *format_steps(int64_t first, int64_t end, char text[64])
 {
     if (end - first == 1)
@@ -187,7 +187,7 @@ static const char *format_steps(int64_t first, int64_t end, char text[64])
     return text;
 }
 
-/* Of one length, as the corpus is cut now. */
+/* Adds and prints the epochs of steps of one length, as the corpus is cut now. */
 static void take(const struct run *r, struct taking *t, int64_t seq_len)
 {
     char length[32], tokens[32], sequences[32], steps[64];
@@ -207,7 +207,7 @@ static void take(const struct run *r, struct taking *t, int64_t seq_len)
                units_format_count(d->train_sequences, sequences), mean);
 }
 
-/* Sources by weight, and how often each is read by the steps to come; of one source, and sequences of one length, only that. */
+/* Prints sources by weight and their epochs in the coming steps. One source with sequences of one length gets a short line. */
 static void print_sources(const struct run *r, const double *epochs)
 {
     const struct settings *s = r->s;

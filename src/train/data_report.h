@@ -1,4 +1,4 @@
-/* What is said of data: of a run's before its first step, and by `ltrain data`. Private to src/train. */
+/* Lines about data, before a run's first step and in `ltrain data`. Private to src/train. */
 #ifndef LTRAIN_TRAIN_DATA_REPORT_H
 #define LTRAIN_TRAIN_DATA_REPORT_H
 
@@ -6,14 +6,14 @@
 
 #include <stdio.h>
 
-/* A line of what became of conversations, if there are any. */
+/* Prints a line about conversations, if there are any. */
 void data_print_chats(const struct chat_counts *n, FILE *f);
 void data_print_repaired(int64_t n, const char *path, FILE *f); /* broken characters, and a file that has many of them */
-/* How documents fill sequences of that length, in a line. */
+/* Prints in a line how documents fill sequences of that length. */
 void data_print_packing(int64_t seq_len, const struct packing_report *r, FILE *f);
-/* The same of all documents of a corpus. */
+/* Prints the same for all documents of a corpus. */
 void data_print_packed(const struct corpus *c, FILE *f);
-/* Remarks on files that are read twice, or not at all. */
+/* Prints remarks on files that are read twice or not at all. */
 void data_print_remarks(const struct corpus *c, FILE *f);
 
 #endif

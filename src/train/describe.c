@@ -1,5 +1,5 @@
-/* What checkpoints say of a run beside its state: how its data are cut, and the numerics key, everything that may change a bit; and
- * which of several lengths a failure is about. */
+/* Descriptions in checkpoints beside the state: the cut of the data and the numerics key, which holds all that may change a bit.
+ * Also names the length that a failure is about. */
 #include "train/run.h"
 
 #include "base/isa.h"
@@ -22,7 +22,7 @@ enum status run_describe_data(struct run *r)
     return st;
 }
 
-/* What of all ranks' devices decides results, as a number. */
+/* Computes a number from the properties of all ranks' devices that decide results. */
 static enum status identify_devices(const struct run *r, uint64_t *out)
 {
     struct backend *b = r->session->backend;

@@ -1,4 +1,4 @@
-/* How far a tensor is from what it should be. */
+/* Distance of a tensor from its expected value. */
 #include "train/difference.h"
 
 #include "base/num.h"
@@ -14,7 +14,7 @@ static void add_few(struct difference *d, double square)
     d->few[i] = square;
 }
 
-/* Of n equal elements the sum of squares, in sums that do not wait for each other. */
+/* Returns the sum of squares of n elements, in partial sums that do not wait for each other. */
 static double squares(int64_t n, const float *x)
 {
     enum { SUMS = 8 };
@@ -30,7 +30,7 @@ static double squares(int64_t n, const float *x)
     return sum[0];
 }
 
-/* Whether elements were added that have the same bits and are finite. */
+/* Adds elements that have the same bits and are finite; returns 0 if they are not such. */
 static int add_equal(struct difference *d, int64_t first, int64_t n, const float *given, const float *alone)
 {
     if (n == 0 || memcmp(given, alone, (size_t)n * sizeof *given) != 0)
@@ -91,7 +91,8 @@ double difference_relative(const struct difference *d, double floor)
     return by > 0 ? sqrt(d->diff2) / by : isnan(d->diff2) ? NAN : INFINITY;
 }
 
-/* Noise in bf16 has long tails: a few elements get more than `slack`, which right runs had to a fifth of the sum of squares. */
+/* Factor on the slack. Noise in bf16 has long tails: a few elements exceed `slack`, in right runs by up to a fifth of the sum of
+ * squares. */
 #define SLACK_TAIL 1.5
 
 double difference_allowed(const struct difference *d, double relative)
@@ -103,7 +104,7 @@ double difference_allowed(const struct difference *d, double relative)
     return relative + (d->slack2 > 0 ? SLACK_TAIL * sqrt(d->slack2 / d->alone2) : 0) + (turned2 > 0 && d->alone2 > 0 ? sqrt(turned2 / d->alone2) : 0);
 }
 
-/* Times 10: noise is not spread evenly, and both moments carry it. */
+/* Multiplies by 10: noise is not spread evenly, and both moments carry it. */
 void reach_add(const struct reach *r, const float *v, int64_t n, double mean, float *slack)
 {
     double noise = 10 * r->relative * sqrt(mean / r->bias2);

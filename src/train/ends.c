@@ -12,7 +12,7 @@
 
 enum { PATH_BYTES = 4096 };
 
-/* *out NULL: the directory has no such file. */
+/* Reads a JSON object; *out is NULL if the directory has no such file. */
 static enum status read_object(const char *dir, const char *name, json_t **out)
 {
     char path[PATH_BYTES];
@@ -24,7 +24,7 @@ static enum status read_object(const char *dir, const char *name, json_t **out)
     return json_is_object(*out) ? OK : status_fail(ERR_INVALID, "%s is no JSON object: %s", path, *out ? "it is something else" : error.text);
 }
 
-/* What transformers makes of a config.json without the other file. */
+/* Makes the generation_config.json that transformers derives from a config.json alone. */
 static json_t *generation_of(const json_t *config)
 {
     static const char *const names[] = {"bos_token_id", "eos_token_id", "pad_token_id"};
@@ -47,7 +47,7 @@ static int has(const json_t *list, int32_t id)
     return 0;
 }
 
-/* A list of the ids that end texts so far. */
+/* Returns the list of the ids that end texts so far. */
 static json_t *ends_of(const json_t *generation, const json_t *config)
 {
     const json_t *said = json_object_get(generation, "eos_token_id");
@@ -57,7 +57,7 @@ static json_t *ends_of(const json_t *generation, const json_t *config)
     return json_is_integer(said) && json_integer_value(said) >= 0 ? json_pack("[O]", said) : json_array();
 }
 
-/* "<|im_end|> (258), <|eom|> (7)" of those that are added to the list. */
+/* Adds the chats' end tokens to the list and names the new ones: "<|im_end|> (258), <|eom|> (7)". */
 static enum status add_ends(const struct chat_counts *chats, const struct tokenizer *t, json_t *list, struct text_buffer *names)
 {
     struct text_buffer name = {.n = 0};
@@ -78,7 +78,7 @@ static enum status add_ends(const struct chat_counts *chats, const struct tokeni
 
 static enum status write_generation(json_t *generation, json_t *list, const char *dir)
 {
-    enum { DIGITS = 15 }; /* of 0.6 and the like */
+    enum { DIGITS = 15 }; /* enough for 0.6 and the like */
     json_object_set(generation, "eos_token_id", list);
     char *text = json_dumps(generation, JSON_INDENT(2) | JSON_REAL_PRECISION(DIGITS));
     enum status st = text ? checkpoint_keep_generation(text, dir) : status_fail(ERR_NOMEM, "out of memory: generation_config.json");

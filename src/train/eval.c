@@ -33,21 +33,21 @@ struct result {
 struct eval {
     struct settings *s;
     struct comm *comm;
-    char model[4096];          /* as it was given */
-    int perplexity, position;  /* what is asked for */
-    struct task_results tasks; /* n_tasks is 0: none of them */
-    struct held_out held_out;  /* the text, where none is given */
+    char model[4096];          /* the model's name as given */
+    int perplexity, position;  /* 1: asked for */
+    struct task_results tasks; /* n_tasks is 0: no tasks */
+    struct held_out held_out;  /* text, if none is given */
     int text_is_said;
-    int64_t positions; /* that the model was made for; 0: as many as it gets */
+    int64_t positions; /* number of positions that the model was made for; 0: no limit */
     int64_t length[MOST_LENGTHS];
     int n;
     struct result result[MOST_LENGTHS];
-    int done; /* of these, the last one perhaps in part */
-    int signal; /* that ended it early; 0: none */
+    int done; /* number of results; the last one may be partial */
+    int signal; /* signal that ended the evaluation early; 0: none */
     int answers_are_printed;
 };
 
-/* ---- what is asked for ---- */
+/* ---- lengths and tasks ---- */
 
 static enum status add_length(struct eval *x, int64_t length)
 {
@@ -62,7 +62,7 @@ static enum status add_length(struct eval *x, int64_t length)
     return OK;
 }
 
-/* "8192", "8k..128k". */
+/* Adds the lengths of "8192" or "8k..128k". */
 static enum status add_lengths(struct eval *x, const char *item)
 {
     char text[64];
@@ -128,7 +128,7 @@ static enum status read_tasks(struct eval *x)
     return OK;
 }
 
-/* Lengths and depths of the tasks that are answered. */
+/* Prepares lengths and depths of the tasks that are answered. */
 static enum status prepare_tasks(struct eval *x)
 {
     struct task_results *r = &x->tasks;
@@ -165,7 +165,7 @@ static enum status replace(char **text, const char *by)
 
 struct opening {
     struct run *run;
-    int is_first; /* nothing was found before */
+    int is_first; /* 1: no result before this one */
     int64_t stride;
     const struct held_out *held_out;
     struct windows *windows;
@@ -178,7 +178,7 @@ static enum status open_windows(void *user, const struct corpus_config *config)
     return x->held_out->taken ? held_out_open(x->held_out, config, x->stride, &x->windows) : windows_open(config, x->stride, &x->windows);
 }
 
-/* One rank of each host tokenizes, and the others take what it has left. */
+/* Reads the texts: one rank of each host tokenizes, and the others take the tokens from the cache. */
 static enum status read_texts(struct run *r, struct opening *x)
 {
     const int first = comm_local_rank(r->comm) == 0;
@@ -225,13 +225,13 @@ static enum status evaluate_length(struct run *r, struct opening *x, struct resu
     return comm_agree(r->comm, session_check_memory(r->session));
 }
 
-/* Where notes are written, once: beside what is printed, never in it. NULL: nowhere. */
+/* Returns the stream for notes, which are written once and never into the printed results; NULL: none. */
 static FILE *notes_of(const struct eval *x)
 {
     return x->text_is_said || comm_rank(x->comm) != 0 ? NULL : x->s->json ? stderr : stdout;
 }
 
-/* Which text that is, before what may take long, and what is not known of the model. */
+/* Tells on the notes' stream which text is evaluated, before the evaluation, which may take long, and the model's unknown keys. */
 static void say_text(struct eval *x, const struct model *m, const struct windows_report *texts)
 {
     FILE *f = notes_of(x);
@@ -246,7 +246,7 @@ static void say_text(struct eval *x, const struct model *m, const struct windows
     x->text_is_said = 1;
 }
 
-/* What is asked for, the model's files and the texts, before anything is computed. */
+/* Checks the settings, the model's files and the texts before anything is computed. */
 static enum status check_length(struct eval *x, struct run *r, struct opening *o)
 {
     TRY(comm_agree(r->comm, train_open_model(r->s, &r->model)));
@@ -257,7 +257,7 @@ static enum status check_length(struct eval *x, struct run *r, struct opening *o
     return OK;
 }
 
-/* out NULL: what would be evaluated is read alone. */
+/* Evaluates one length. out NULL: only reads and checks the input. */
 static enum status one_length(struct eval *x, int64_t length, struct result *out)
 {
     struct settings s = *x->s;
@@ -298,7 +298,7 @@ static int is_partial(const struct result *r)
     return r->found.sequences < r->texts.windows;
 }
 
-/* What a signal has left out, if anything. */
+/* Prints the part that a signal left out, if any. */
 static void print_end(const struct eval *x)
 {
     char done[32], all[32], length[32];
@@ -322,7 +322,7 @@ static void print_windows(const struct result *r)
     printf(" %9s", is_partial(r) ? both : all);
 }
 
-/* Windows that are longer than all documents show what shorter ones have shown. */
+/* Prints remarks on windows longer than all documents (they show nothing new) or than the model's positions. */
 static void print_reach(const struct eval *x)
 {
     char a[32];
@@ -461,16 +461,16 @@ static enum status print(struct eval *x)
     return x->s->svg && has_answers(x) ? heat_map_write_svg(&x->tasks, x->model, x->s->svg) : OK;
 }
 
-/* Something failed: what was found before is not lost. */
+/* Prints the results found before a failure, then returns the failure. */
 static enum status print_finished(struct eval *x, enum status st)
 {
     char why[1024];
     snprintf(why, sizeof why, "%s", status_message());
-    (void)print(x); /* the first failure is the one that is said */
+    (void)print(x); /* only the first failure is reported */
     return status_fail(st, "%s", why);
 }
 
-/* Before evaluating, which may take long. */
+/* Checks output files before the evaluation, which may take long. */
 static enum status check_files(const struct settings *s, const struct held_out *text)
 {
     TRY(s->svg ? result_file_check("svg", s->svg, s) : OK);
@@ -492,10 +492,10 @@ static enum status begin(struct eval *x)
     TRY(read_lengths(x));
     TRY(prepare_tasks(x));
     TRY(check_files(x->s, &x->held_out));
-    return x->s->out_is_default ? replace(&x->s->out, ".") : OK; /* where the nvme tier is, unless --nvme-path says it */
+    return x->s->out_is_default ? replace(&x->s->out, ".") : OK; /* place of the nvme tier unless --nvme-path is given */
 }
 
-/* The one that a --stride may be too long for. */
+/* Returns the shortest length, which a --stride is most likely to exceed. */
 static int64_t shortest(const struct eval *x)
 {
     int64_t length = x->length[0];
@@ -504,7 +504,7 @@ static int64_t shortest(const struct eval *x)
     return length;
 }
 
-/* The losses of one length after the other, until a signal comes. */
+/* Evaluates one length after the other until a signal comes. */
 static enum status evaluate_lengths(struct eval *x)
 {
     char length[32];
@@ -522,7 +522,7 @@ static enum status evaluate_lengths(struct eval *x)
 
 static enum status evaluate_all(struct eval *x)
 {
-    if (x->tasks.n_tasks > 0 && (x->perplexity || x->position)) /* answers take long: what is refused is refused before them */
+    if (x->tasks.n_tasks > 0 && (x->perplexity || x->position)) /* answers take long: refusals come before them */
         TRY(one_length(x, shortest(x), NULL));
     if (x->tasks.n_tasks > 0)
         TRY(eval_tasks_run(x->s, x->comm, &x->tasks, &x->signal));
@@ -531,7 +531,7 @@ static enum status evaluate_all(struct eval *x)
     return x->perplexity || x->position ? evaluate_lengths(x) : OK;
 }
 
-/* What was printed then is of no use. */
+/* Fails if a printed loss is not finite. */
 static enum status check_finite(const struct eval *x)
 {
     char length[32];

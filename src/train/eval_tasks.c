@@ -20,9 +20,9 @@
 #include <unistd.h>
 #include <xxhash.h>
 
-/* Beside the tokens of a right answer, for what a model says around it. */
+/* Tokens beside those of a right answer, for words around it. */
 enum { ROOM = 16 };
-/* Of the user's text, for each token of a length: more than scripts with long words take. What a sample is made of depends on its own
+/* Bytes of the user's text per token of a length: more than scripts with long words take. A sample depends only on its own
  * length, not on the others. */
 enum { BYTES_PER_TOKEN = 16 };
 
@@ -32,17 +32,17 @@ struct job {
     struct task_results *r;
     struct prompts prompts;
     struct generation generation;
-    struct text_buffer text; /* the user's */
+    struct text_buffer text; /* the user's text */
     struct haystack *haystack;
-    int64_t haystack_length; /* what it is for */
+    int64_t haystack_length; /* length that the haystack is for */
     struct sampling *x;
     uint8_t *ends;
-    int32_t *id;     /* [most] of an answer */
+    int32_t *id;     /* [most]: tokens of an answer */
     double began;
     int64_t tokens_done, tokens_all;
 };
 
-/* ---- what is asked for ---- */
+/* ---- depths and cells ---- */
 
 static enum status add_depth(const char *item, double *out, int *n)
 {
@@ -156,7 +156,7 @@ static enum status generate(struct job *j, const struct task_cell *c, int64_t nu
                          &(struct task_counter){count, j}, out);
 }
 
-/* The first sample of each task and length, before a model is loaded: lengths that are too short, texts that do not do. */
+/* Generates the first sample of each task and length before a model is loaded, to find too short lengths and unfit texts. */
 static enum status try_generating(struct job *j)
 {
     struct task_results *r = j->r;
@@ -183,7 +183,7 @@ static enum status open_prompts(struct job *j)
     return try_generating(j);
 }
 
-/* What ranks make of a sample is the same where their texts are. */
+/* Makes sure that all ranks have the same text, and so make the same samples. */
 static enum status compare_texts(struct job *j)
 {
     const uint64_t own = j->text.n > 0 ? XXH3_64bits(j->text.data, j->text.n) : 0;
@@ -228,7 +228,7 @@ static enum status write_samples(struct job *j)
 
 /* ---- answers ---- */
 
-/* "needle, 8,192 tokens, depth 25%" */
+/* Formats a cell as "needle, 8,192 tokens, depth 25%". */
 static const char *describe(const struct task_cell *c, char out[128])
 {
     char tokens[32], depth[32] = "";
@@ -263,7 +263,7 @@ static void erase_progress(const struct job *j)
         fputs("\r\033[K", stderr);
 }
 
-/* Where output is kept a line for each cell, as nobody sees the progress. */
+/* Prints a line for each cell where output is kept and nobody sees the progress. */
 static void print_cell(const struct job *j, int number)
 {
     const struct task_cell *c = &j->r->cell[number];
@@ -347,7 +347,7 @@ static enum status answer(struct job *j, int cell, const struct task_sample *s, 
     return st;
 }
 
-/* Sample number i of all, counted through the cells. */
+/* Answers sample number i of all, counted through the cells. */
 static enum status answer_sample(struct job *j, int64_t i, struct task_answer *out)
 {
     struct task_sample sample;
@@ -358,7 +358,7 @@ static enum status answer_sample(struct job *j, int64_t i, struct task_answer *o
     return st;
 }
 
-/* Each rank answers one sample, those from `first` on: neighbours are of one length, so that nobody waits long. */
+/* Answers one sample a rank, from `first` on. Neighbours have one length, so that no rank waits long. */
 static enum status answer_round(struct job *j, int64_t first)
 {
     const int64_t own = first + comm_rank(j->comm), end = min_i64(first + comm_size(j->comm), task_answers_wanted(j->r));
@@ -389,7 +389,7 @@ static enum status open_model(struct job *j)
     return prompts_ends(&j->prompts, &j->generation.eos, j->x->model->config.vocab, &j->ends);
 }
 
-/* A rank waits for the others as long as an answer takes, which may be hours: ranks that have died are noticed all the same. */
+/* Seconds that a rank waits for the others: an answer may take hours. Ranks that have died are noticed all the same. */
 static const double NO_TIMEOUT = 1e9;
 
 static enum status answer_all(struct job *j, int *signal_number)
@@ -413,7 +413,7 @@ static enum status answer_all(struct job *j, int *signal_number)
     return st;
 }
 
-/* By one rank, as it takes no time beside what is trained on them. */
+/* Writes the samples (rank 0 only): that takes no time beside training on them. */
 static enum status write_by_one(struct job *j, int *signal_number)
 {
     signals_stop_evaluation(0);

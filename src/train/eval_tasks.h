@@ -8,11 +8,12 @@
 
 enum { EVAL_MOST_DEPTHS = 101 };
 
-/* --depths: "0,25,50", with or without %, or a single number without: that is how many, from 0 to 100. [EVAL_MOST_DEPTHS] */
+/* Reads --depths: "0,25,50", with or without %, or a single number without %, which is the number of depths from 0 to 100. out:
+ * [EVAL_MOST_DEPTHS]. */
 enum status eval_tasks_depths(const struct settings *s, double *out, int *n);
-/* Answers every sample of every cell, or writes them to --write-samples. out: tasks, depths and lengths are the caller's to fill, the rest
- * is what was answered, also after a failure or where a signal came (*signal_number). s->model is the model's own directory.
- * ERR_NOFIT before anything is answered: the longest length does not fit. */
+/* Answers every sample of every cell, or writes the samples to --write-samples. out: the caller fills in tasks, depths and
+ * lengths; the rest are the answers, also after a failure or a signal (*signal_number). s->model is the model's own directory.
+ * ERR_NOFIT, before any answer: the longest length does not fit. */
 enum status eval_tasks_run(struct settings *s, struct comm *c, struct task_results *out, int *signal_number);
 void eval_tasks_destroy(struct task_results *r);
 

@@ -1,16 +1,16 @@
-/* Losses of sequences that are not trained, all in all and by how much of its document a prediction sees. */
+/* Losses of sequences that are not trained, overall and by the number of tokens that a prediction sees. */
 #include "train/evaluate.h"
 
 #include "data/stream.h"
 
 #include <math.h>
 
-/* Sums, which all ranks' are added to. */
+/* Sums over all ranks. */
 struct sums {
     double loss[EVALUATION_BUCKETS], targets[EVALUATION_BUCKETS];
 };
 
-/* This rank's tokens of the sequence that was evaluated last. */
+/* Adds this rank's tokens of the sequence that was evaluated last. */
 static void add_tokens(struct run *r, struct sums *x)
 {
     const struct io_buffers *io = &r->session->plan->io;
@@ -45,7 +45,7 @@ enum status run_evaluate_source(struct run *r, const struct sequence_source *sou
     const enum plan_program which = r->session->plan->programs[PLAN_EVAL] ? PLAN_EVAL : PLAN_UPDATE_STEP;
     enum status st = OK;
     *cut = 0;
-    if (comm_size(r->comm) > 1) /* others are computing already */
+    if (comm_size(r->comm) > 1) /* the other ranks are computing already */
         r->rereading.stop = NULL;
     for (int64_t i = 0; i < ceil_div(n, r->session->plan->strategy.mesh.degree[MESH_DP]); i++) {
         struct tally done = own;
@@ -78,7 +78,7 @@ static enum status take_held_out(void *run, int64_t number, struct sequence *out
     return corpus_eval_sequence(r->corpus, number, out);
 }
 
-/* The text of held-out targets is counted once, where the tokenizer is still there on every rank. */
+/* Opens the tokenizer to count the bytes of held-out targets, once, if it is still there on every rank. */
 static enum status open_text(struct run *r, struct sequence_source *source, struct tokenizer **t)
 {
     double missing = 0;

@@ -4,10 +4,10 @@
 
 #include "train/sequences.h"
 
-/* The held-out sequences' losses, by the evaluation program. What is pending is updated first. *cut: a signal ended it, and there
- * is nothing. */
+/* Evaluates the held-out sequences with the evaluation program. A pending update is done first. *cut: a signal ended the
+ * evaluation, and *out is not set. */
 enum status run_evaluate(struct run *r, struct evaluation *out, int *cut);
-/* The same of n sequences of `source`; *cut: of as many of them as all ranks have done. */
+/* Evaluates n sequences of `source` likewise. *cut: *out covers the sequences that all ranks have done. */
 enum status run_evaluate_source(struct run *r, const struct sequence_source *source, int64_t n, struct evaluation *out, int *cut);
 
 #endif

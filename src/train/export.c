@@ -18,18 +18,18 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* What is exported. */
+/* One export. */
 struct job {
-    struct settings s; /* its model, and what is on top of it */
+    struct settings s; /* model, and adapter on top of it */
     const char *to;
     enum export_form form;
-    int base_given; /* where it is not where the adapter says */
-    json_t *facts; /* of the adapter, or NULL */
+    int base_given; /* 1: --base names the base, instead of the adapter */
+    json_t *facts; /* facts of the adapter, or NULL */
 };
 
-/* ---- what is known of it ---- */
+/* ---- facts and base ---- */
 
-/* RUN and step of RUN/checkpoints/step-000100. */
+/* Splits RUN/checkpoints/step-000100 into RUN and step. */
 static int find_run(const char *checkpoint, char run[4096], int64_t *step)
 {
     const char *slash = strrchr(checkpoint, '/');
@@ -49,13 +49,13 @@ static enum status find_facts(struct job *j)
     return find_run(j->s.adapter, run, &step) ? facts_of_run(run, step, &j->facts) : OK;
 }
 
-/* What the adapter was trained beside. */
+/* Returns the form of the base's weights that the adapter was trained beside. */
 static enum model_base kept_as(const struct settings *s)
 {
     return s->plan.base == FROZEN_NF4 ? BASE_NF4 : s->plan.base == FROZEN_INT8 ? BASE_INT8 : BASE_STORED;
 }
 
-/* What the adapter was trained beside, unless the original weights are asked for. */
+/* Chooses the weights that the adapter was trained beside, unless the original ones are asked for. */
 static enum status choose_base(const struct job *j, struct model_config *config)
 {
     if (j->form == EXPORT_MERGED_ORIGINAL && config->quantised)
@@ -66,7 +66,7 @@ static enum status choose_base(const struct job *j, struct model_config *config)
     return OK;
 }
 
-/* The model with all rows, and adapters as the settings have them. */
+/* Creates the model with all rows of its embedding, and adapters by the settings. */
 static enum status make_model(const struct job *j, struct model **m)
 {
     struct model_config config;
@@ -96,7 +96,7 @@ static enum status check_base(const struct settings *s, uint64_t *xxh3)
     return st;
 }
 
-/* ---- as it is ---- */
+/* ---- the adapter alone ---- */
 
 static enum status copy_adapter(const struct job *j)
 {
@@ -113,7 +113,7 @@ const char *export_original(const char *checkpoint, char original[EXPORT_PATH])
     return checkpoint_is_there(checkpoint) && sys_stat(original, &there) == 0 ? original : NULL;
 }
 
-/* The directory of the tokenizer that was trained with: beside the checkpoint's run, or the adapter's own. NULL: the base's. */
+/* Finds the directory of the tokenizer used in training: beside the checkpoint's run, or the adapter's own. NULL: the base's. */
 static const char *find_texts(const struct job *j, char original[EXPORT_PATH])
 {
     if (export_original(j->s.adapter, original))
@@ -211,9 +211,9 @@ static enum status merge(const struct job *j)
     return st;
 }
 
-/* ---- either ---- */
+/* ---- either form ---- */
 
-/* A whole model was trained: what to do instead. */
+/* Refuses a whole model and says what to do instead. */
 static enum status refuse_whole(const char *model, const char *found)
 {
     char run[4096];
@@ -228,7 +228,7 @@ static enum status refuse_whole(const char *model, const char *found)
     return status_fail(ERR_INVALID, "--model: %s holds no adapter: what a full run has trained is a whole model in RUN/hf already", model);
 }
 
-/* With a base that is given the model is an adapter on top of it. */
+/* Resolves the model; if a base is given, `model` is an adapter on top of it. */
 static enum status resolve(struct job *j, const char *model, const char *base)
 {
     struct settings *s = &j->s;

@@ -1,4 +1,4 @@
-/* `ltrain export --quantize`: a model's weights as bitsandbytes has them. */
+/* `ltrain export --quantize`: a model's weights in the formats of bitsandbytes. */
 #include "train/export.h"
 
 #include "base/progress.h"

@@ -13,9 +13,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* ---- from its start on ---- */
+/* ---- facts at the start ---- */
 
-/* The last part of a path, which may end in slashes. */
+/* Returns the last part of a path, which may end in slashes. */
 static json_t *base_name(const char *path)
 {
     size_t end = strlen(path);
@@ -27,7 +27,7 @@ static json_t *base_name(const char *path)
     return json_stringn(path + from, end - from);
 }
 
-/* Of a path of data the last part, with its weight. Whoever reads the card has no use for directories of another machine. */
+/* Lists the last parts of data paths, with their weights. Directories of another machine are of no use to a reader of the card. */
 static json_t *name_items(const struct string_list *items)
 {
     json_t *all = json_array();
@@ -50,7 +50,7 @@ static json_t *describe_data(const struct run *r)
     const struct settings *s = r->s;
     const struct corpus_report *d = corpus_get_report(r->corpus);
     const char *slash = strrchr(r->tokenizer, '/'), *tokenizer = slash ? slash + 1 : r->tokenizer;
-    int64_t documents = 0, tokens = 0, kept = 0, targets = 0; /* without --eval-data's, which the report counts, too */
+    int64_t documents = 0, tokens = 0, kept = 0, targets = 0; /* without those of --eval-data, which the report counts, too */
     for (int i = 0; i < corpus_sources(r->corpus); i++) {
         const struct corpus_source source = corpus_get_source(r->corpus, i);
         documents += stream_documents(source.documents);
@@ -85,7 +85,7 @@ static json_t *describe_lengths(const struct settings *s)
     return all;
 }
 
-/* The former starts' commands and this one's. */
+/* Returns the commands of former starts and of this one. */
 static json_t *add_command(const struct run *r, json_t *former)
 {
     json_t *all = json_is_array(former) ? json_incref(former) : json_array();
@@ -100,7 +100,7 @@ static enum status card_path(const char *run, char path[RUN_PATH])
     return snprintf(path, RUN_PATH, "%s/card.json", run) < RUN_PATH ? OK : status_fail(ERR_INVALID, "%.64s...: the path is too long", run);
 }
 
-/* NULL: there is none, or it is damaged. */
+/* Loads RUN/card.json; NULL: it is absent or damaged. */
 static json_t *load_card(const char *run)
 {
     char path[RUN_PATH];
@@ -115,9 +115,9 @@ static json_t *load_card(const char *run)
     return card;
 }
 
-/* ---- what was set otherwise for the first steps ---- */
+/* ---- other settings of earlier steps ---- */
 
-/* Of a card, or of what is kept of one, the settings that decide how steps train. */
+/* Returns the settings that decide how steps train, from a card or from a former part of one. */
 static json_t *decisive(const json_t *card)
 {
     static const char *const no_matter[] = {"mesh", "zero", "base_is_quantised"};
@@ -131,8 +131,8 @@ static json_t *decisive(const json_t *card)
                      json_object_get(card, "lora"));
 }
 
-/* Of a run that goes on from `step`: for each former change of settings what was set until then. What was set for steps that were lost
- * does not count. */
+/* Lists, for a run that goes on from `step`, each former change of settings with the settings until then. Settings of steps that
+ * were lost do not count. */
 static json_t *describe_earlier(const json_t *former, const json_t *card, int64_t step)
 {
     json_t *all = json_array();
@@ -202,12 +202,12 @@ enum status facts_begin(const struct run *r)
     return OK;
 }
 
-/* ---- what metrics.jsonl adds ---- */
+/* ---- facts from metrics.jsonl ---- */
 
 struct progress {
     int64_t tokens, targets, steps;
     double first_loss, last_loss;
-    json_t *evaluations; /* the first and the last one */
+    json_t *evaluations; /* first and last evaluation */
 };
 
 static double number(const json_t *o, const char *key)
@@ -235,7 +235,7 @@ static void add_line(struct progress *p, const json_t *line)
                                                     json_integer_value(json_object_get(line, "eval_tokens"))));
 }
 
-/* Lines that are none are left out, as is the whole file where it cannot be read: the card then has less. */
+/* Reads metrics.jsonl up to `step`. Broken lines and an unreadable file are left out: the card then has less. */
 static void read_progress(const char *run, int64_t step, struct progress *out)
 {
     char path[RUN_PATH], *line = NULL;

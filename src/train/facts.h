@@ -1,5 +1,5 @@
-/* What is known of a training run, as JSON: RUN/card.json from its start on, and ltrain_run.json beside what it has trained, from which
- * the model card is written and later commands learn what the model was trained with. Private to src/train. */
+/* Facts of a training run, as JSON: RUN/card.json from its start on, and ltrain_run.json beside the trained model. The model card
+ * is written from them, and later commands learn from them how the model was trained. Private to src/train. */
 #ifndef LTRAIN_TRAIN_FACTS_H
 #define LTRAIN_TRAIN_FACTS_H
 
@@ -8,14 +8,14 @@
 
 #include <jansson.h>
 
-/* By one rank, before the first step: RUN/card.json, of data and settings. */
+/* Writes RUN/card.json with facts about data and settings, before the first step (one rank only). */
 enum status facts_begin(const struct run *r);
-/* Of the state after `step`: what lies in RUN/card.json, and what RUN/metrics.jsonl says up to there. *out: to be freed by json_decref;
- * without card.json it has what there is. */
+/* Collects the facts after `step` from RUN/card.json and, up to that step, RUN/metrics.jsonl. *out: freed by json_decref; without
+ * card.json it has the facts of metrics.jsonl only. */
 enum status facts_of_run(const char *run, int64_t step, json_t **out);
-/* DIR/ltrain_run.json. *out NULL: there is none. ERR_INVALID: it is no JSON object. */
+/* Reads DIR/ltrain_run.json. *out NULL: there is none. ERR_INVALID: it is no JSON object. */
 enum status facts_of_export(const char *dir, json_t **out);
-int64_t facts_step(const json_t *facts); /* -1: not said; of NULL, too */
+int64_t facts_step(const json_t *facts); /* -1: facts are NULL or name no step */
 
 /* The two texts of an export, to be freed. */
 struct facts_texts {

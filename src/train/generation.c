@@ -1,4 +1,4 @@
-/* config.json's and generation_config.json's words about generating. */
+/* Reading the keys about generating from config.json and generation_config.json. */
 #include "train/generation.h"
 
 #include "base/sys.h"
@@ -24,7 +24,7 @@ static enum status open_json(const char *dir, const char *name, json_t **out)
     return *out ? OK : status_fail(ERR_INVALID, "%s, line %d: %s", path, error.line, error.text);
 }
 
-/* A value as it stands in the file, cut where it is long. */
+/* Formats a value as the file has it, cut if it is long. */
 static const char *written(const json_t *value, char text[64])
 {
     char *all = json_dumps(value, JSON_ENCODE_ANY | JSON_COMPACT);
@@ -39,7 +39,7 @@ static enum status add_id(const char *dir, const char *file, struct ids *eos, co
     const json_int_t x = json_integer_value(id);
     if (!json_is_integer(id) || x < -1 || x > INT32_MAX)
         return status_fail(ERR_INVALID, "%s/%s: eos_token_id has %s, which is no token's id", dir, file, written(id, text));
-    return x < 0 ? OK : ids_add(eos, (int32_t)x); /* -1 is how some files say that there is none */
+    return x < 0 ? OK : ids_add(eos, (int32_t)x); /* some files write -1 for none */
 }
 
 static enum status add_eos(const char *dir, const char *file, struct ids *eos, const json_t *config)
@@ -54,7 +54,7 @@ static enum status add_eos(const char *dir, const char *file, struct ids *eos, c
     return OK;
 }
 
-/* null is as nothing. */
+/* Reads a number; -1 if it is absent or null. */
 static enum status read_number(const char *dir, const json_t *o, const char *name, double most, double *out)
 {
     char text[64];
@@ -81,8 +81,8 @@ static enum status read_numbers(const char *dir, const json_t *o, struct generat
     return OK;
 }
 
-/* What changes the texts that transformers writes: the value that changes nothing (null and false never do), and whether it counts only
- * where tokens are drawn. */
+/* Keys that change the texts of transformers: the value without effect (null and false never have one), and 1 if the key counts
+ * only while tokens are drawn. */
 static const struct {
     const char *name;
     double neutral;

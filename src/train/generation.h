@@ -1,4 +1,4 @@
-/* What a model's directory says about generating texts. Private to src/train. */
+/* The keys about generating in a model's directory. Private to src/train. */
 #ifndef LTRAIN_TRAIN_GENERATION_H
 #define LTRAIN_TRAIN_GENERATION_H
 
@@ -8,11 +8,11 @@
 struct generation {
     struct ids eos;                                       /* tokens that end a text */
     int samples;                                          /* "do_sample" */
-    double temperature, top_p, min_p, repetition_penalty; /* below 0: not said */
+    double temperature, top_p, min_p, repetition_penalty; /* below 0: not given */
     int64_t top_k;
-    char undone[512]; /* "KEY VALUE, ..." of what transformers would do and ltrain does not; "" */
+    char undone[512]; /* "KEY VALUE, ..." of keys that transformers obeys and ltrain does not; "": none */
 };
-/* Of a preset nothing. ERR_INVALID: a file that is there and is not JSON, or a value that is none of its key's. */
+/* Reads the keys; a preset has none. ERR_INVALID: a file is not JSON, or a value does not fit its key. */
 enum status generation_read(const struct settings *s, struct generation *out);
 
 #endif

@@ -12,12 +12,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define RESERVE ((int64_t)256 << 20) /* beside 2% of what is free */
-/* NCCL 2.28 has up to 32 channels of 12 MiB (10 to receive and 2 to send) between two GPUs behind NVSwitch, and as much again for
- * its ring (transport/p2p.cc). Read from its source, not measured. */
+#define RESERVE ((int64_t)256 << 20) /* kept free beside 2% of the free memory */
+/* Memory of NCCL's connections to a peer. NCCL 2.28 has up to 32 channels of 12 MiB (10 to receive and 2 to send) between two
+ * GPUs behind NVSwitch. Its ring takes as much again (transport/p2p.cc). Read from its source, not measured. */
 #define CONNECTION ((int64_t)384 << 20)
 
-/* The GPU that this rank would have; *visible: how many there are. */
+/* Describes the GPU that this rank would have; *visible: the number of GPUs. */
 static enum status describe_own(const struct settings *s, const struct comm *comm, int *visible, struct device_facts *facts)
 {
     const struct device_plugin *plugin;
@@ -98,7 +98,7 @@ enum status gpu_find(struct settings *s, struct comm *comm)
     return st;
 }
 
-/* What a rank can have of what is free. */
+/* Returns a rank's part of the free memory. */
 static int64_t part_of_free(const struct settings *s, const struct comm *comm, const struct device_facts *facts)
 {
     const int carried = comm_size(comm) > 1 && !s->staged;
@@ -115,7 +115,7 @@ enum status gpu_room(const struct settings *s, const struct comm *comm, int64_t 
     return OK;
 }
 
-/* Which GPU a rank has, whatever number it has there: launchers may show each rank its own one only, as number 0. */
+/* A rank's GPU, identified independently of its number: launchers may show each rank only its own GPU, as number 0. */
 struct card {
     char pci[sizeof((struct device_facts *)NULL)->pci], uuid[sizeof((struct device_facts *)NULL)->uuid];
 };
@@ -125,8 +125,8 @@ static int is_same_card(const struct comm *c, const struct card *all, int rank, 
     return strcmp(comm_host(c, rank), comm_host(c, other)) == 0 && strcmp(all[rank].pci, all[other].pci) == 0;
 }
 
-/* Instances of one GPU (MIG) have memory of their own, but NCCL does not go between them: it carries messages of all ranks or of
- * none. */
+/* Counts the ranks that share this GPU. Instances of one GPU (MIG) have memory of their own, but NCCL does not work between them:
+ * messages of all ranks are staged if any two share a card. */
 static void count_sharing(struct settings *s, const struct comm *c, const struct card *all)
 {
     const int me = comm_rank(c), n = comm_size(c);
@@ -165,7 +165,7 @@ static enum status limit_own(const struct settings *s, const struct comm *comm, 
                        there, facts->name);
 }
 
-/* The kernels are in a file of their own, beside the executable that ranks have compared already. */
+/* Takes the fingerprint of the plugin's file, which holds the kernels; ranks have compared the executable already. */
 static enum status identify_plugin(struct fingerprint *out, Dl_info *file)
 {
     const struct device_plugin *plugin;
@@ -190,7 +190,7 @@ static enum status compare_plugins(struct comm *comm)
                                               file.dli_fname, (unsigned long long)own.xxh3, (unsigned long long)first));
 }
 
-/* Programs are made for one kind of GPU. */
+/* Makes sure that all ranks have one kind of GPU, which programs are made for. */
 static enum status compare_kinds(struct comm *comm, const struct device_facts *own)
 {
     struct device_facts first = *own;
@@ -213,7 +213,7 @@ enum status gpu_limit(struct settings *s, struct comm *comm, struct device_facts
     TRY(find_sharing(s, comm, facts));
     TRY(comm_agree(comm, limit_own(s, comm, facts, bytes)));
     snprintf(s->gpu_name, sizeof s->gpu_name, "%.127s", facts->name);
-    places_choose_node(facts->numa); /* before the host arena is made, and threads that copy to and from it are started */
+    places_choose_node(facts->numa); /* before the host arena is made and threads that copy to and from it are started */
     if (comm_size(comm) == 1)
         return OK;
     TRY(compare_plugins(comm));

@@ -21,7 +21,7 @@ double heat_map_mean(const struct task_results *r, enum task t, int64_t length)
     return n > 0 ? sum / n : NAN;
 }
 
-/* The score of a cell; NaN: it has no answers. row: of the task's depths. */
+/* Returns the score of a cell; NaN: it has no answers. row: index of the task's depth. */
 static double score_at(const struct task_results *r, enum task t, int64_t length, int row)
 {
     for (int i = 0; i < r->n_cells; i++) {
@@ -37,7 +37,7 @@ static int rows_of(const struct task_results *r, enum task t)
     return task_has_depth(t) ? r->n_depths : 1;
 }
 
-/* From red by yellow to green, with all steps apart also in shades of grey. */
+/* Sets a colour from red by yellow to green; the steps also differ in shades of grey. */
 static void colour_of(double score, int rgb[3])
 {
     static const int stops[3][3] = {{178, 34, 52}, {244, 196, 80}, {190, 232, 150}};

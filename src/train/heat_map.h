@@ -6,11 +6,11 @@
 
 #include <stdio.h>
 
-/* A table for each task, and one of all. coloured: for a terminal. */
+/* Prints a table for each task, and one of all. coloured: for a terminal. */
 void heat_map_print(const struct task_results *r, int coloured, FILE *f);
-/* ERR_IO. */
+/* Writes the tables as a picture. ERR_IO. */
 enum status heat_map_write_svg(const struct task_results *r, const char *model, const char *path);
-/* The mean of the cells of a task (TASKS: of all) at a length (0: at all) that have answers; NaN: none has. */
+/* Returns the mean of the cells that have answers, of a task (TASKS: all) and at a length (0: all); NaN: there are none. */
 double heat_map_mean(const struct task_results *r, enum task t, int64_t length);
 
 #endif

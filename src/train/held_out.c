@@ -15,7 +15,7 @@
 
 /* ---- the run ---- */
 
-/* Without its last part. */
+/* Cuts off the last part of a path. */
 static void cut(char *path)
 {
     char *slash = strrchr(path, '/');
@@ -25,7 +25,7 @@ static void cut(char *path)
         strcpy(path, ".");
 }
 
-/* RUN of RUN/hf and of RUN/checkpoints/step-000100. */
+/* Finds RUN from RUN/hf or RUN/checkpoints/step-000100. */
 static int find_run(const char *state, char run[RUN_PATH])
 {
     char config[RUN_PATH + 16];
@@ -37,13 +37,13 @@ static int find_run(const char *state, char run[RUN_PATH])
     if (!saved && strcmp(slash ? slash + 1 : run, "hf") != 0)
         return 0;
     cut(run);
-    if (saved) /* checkpoints */
+    if (saved) /* the directory checkpoints */
         cut(run);
     snprintf(config, sizeof config, "%s/config.yaml", run);
     return saved || sys_access(config, F_OK) == 0;
 }
 
-/* NULL: neither the run nor its newest checkpoint has it. */
+/* Reads the list of the run's files; NULL: neither the run nor its newest checkpoint has it. */
 static char *read_files(const char *run)
 {
     char path[RUN_PATH], *text = NULL;
@@ -66,7 +66,7 @@ static char *read_files(const char *run)
     return NULL;
 }
 
-/* A file or directory, or what matches a pattern. */
+/* Tells whether a file, a directory or a match of a pattern exists. */
 static int is_there(const char *path)
 {
     glob_t g = {0};
@@ -164,14 +164,15 @@ void held_out_apply(const struct held_out *h, struct settings *s)
         s->turns = run->turns;
 }
 
-/* ---- its text ---- */
+/* ---- the text ---- */
 
 static enum status refuse_changed(const struct held_out *h, const char *what)
 {
     return status_fail(ERR_INVALID, "what %s held out is not there as it was: %s: " REMEDY, h->run, what);
 }
 
-/* now: the files that were opened. Those of --eval-data are all that was held out; of a share tokenizer and sequences say where it begins. */
+/* Compares `now`, the list of the opened files, with the run's. Files of --eval-data are all that was held out. For a share,
+ * tokenizer and sequences decide where it begins and must be equal, too. */
 static enum status compare(const struct held_out *h, const char *now)
 {
     struct fingerprint_difference d;
@@ -221,7 +222,7 @@ enum status held_out_open(const struct held_out *h, const struct corpus_config *
     return st;
 }
 
-/* ---- what is said of it ---- */
+/* ---- lines about the text ---- */
 
 void held_out_print(const struct held_out *h, FILE *f)
 {

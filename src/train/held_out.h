@@ -1,4 +1,4 @@
-/* What a run has held out of its training, as it has recorded that: the text of `ltrain eval --model RUN` where none is given. Private to
+/* The text that a run held out of its training, as recorded: that of `ltrain eval --model RUN` if none is given. Private to
  * src/train. */
 #ifndef LTRAIN_TRAIN_HELD_OUT_H
 #define LTRAIN_TRAIN_HELD_OUT_H
@@ -9,22 +9,22 @@
 #include <jansson.h>
 
 struct held_out {
-    int taken; /* 0: a text is given, and the rest is empty */
+    int taken; /* 0: a text is given, and the other members are empty */
     char run[4096];
-    struct settings settings; /* the run's */
-    char *files;              /* RUN/data.txt, or NULL: nothing says what the files were */
+    struct settings settings; /* the run's settings */
+    char *files;              /* RUN/data.txt; NULL: no record of the files */
 };
 
-/* s->model or s->adapter is a run's state (train_resolve_model). Unless the command line names a tokenizer they get the run's. ERR_INVALID: it is
- * none, or its run has held nothing out, or files of that are gone. */
+/* Finds the held-out text of the run whose state s->model or s->adapter is (train_resolve_model). Sets the run's tokenizer unless
+ * the command line names one. ERR_INVALID: no run, or one that held nothing out, or whose files are gone. */
 enum status held_out_find(struct settings *s, struct held_out *out);
 void held_out_free(struct held_out *h);
-/* The run's data and how they are read, but for what the command line says, into settings that borrow them. */
+/* Puts the run's data and the way to read them into settings that borrow them; options of the command line stay. */
 void held_out_apply(const struct held_out *h, struct settings *s);
-/* What is held out of the data that the settings have from held_out_apply, as windows of config's seq_len. ERR_INVALID, too: it is not what
- * the run has held out. */
+/* Opens the held-out part of the data of held_out_apply, as windows of config's seq_len. ERR_INVALID, too: it differs from the
+ * part that the run held out. */
 enum status held_out_open(const struct held_out *h, const struct corpus_config *config, int64_t stride, struct windows **out);
-/* A line of which text that is. */
+/* Prints a line that names the text. */
 void held_out_print(const struct held_out *h, FILE *f);
 enum status held_out_add(const struct held_out *h, json_t *o);
 

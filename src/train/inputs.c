@@ -1,4 +1,4 @@
-/* Whether all ranks read the same: the model's configuration and weights, and the data, file by file. */
+/* Checking that all ranks read the same: the model's configuration and weights, and the data, file by file. */
 #include "train/run.h"
 
 #include "base/mix.h"
@@ -13,7 +13,7 @@
 #include <string.h>
 #include <unistd.h>
 
-/* Rank 0's text on every rank; *first is to be freed. */
+/* Sends rank 0's text to every rank; the caller frees *first. */
 static enum status share_text(struct comm *c, const char *own, char **first)
 {
     int64_t bytes = (int64_t)strlen(own) + 1;
@@ -66,7 +66,7 @@ static enum status compare_config(struct comm *c, const struct model_config *own
 
 /* ---- weights ---- */
 
-/* Of the files of weights, opened, as a whole: equal on ranks that see the same files. */
+/* Computes one stamp of all opened files of weights; ranks that see the same files get equal stamps. */
 static enum status stamp_weights(struct st_file *f, uint64_t *stamp, int64_t *bytes)
 {
     *stamp = 0;
@@ -97,7 +97,8 @@ static enum status list_weights(struct st_file *w, char **text)
     return st;
 }
 
-/* Whether some rank has other stamps than rank 0, and whether this one is the first with its own. */
+/* Finds out whether some rank's stamp differs from rank 0's (*others), and whether this rank is the first with its stamp
+ * (*first). */
 static enum status find_others(struct comm *c, uint64_t stamp, int *others, int *first)
 {
     uint64_t *all = sys_calloc((size_t)comm_size(c), sizeof *all);
@@ -113,7 +114,7 @@ static enum status find_others(struct comm *c, uint64_t stamp, int *others, int 
     return st;
 }
 
-/* Copies on several hosts have other stamps: one rank for each copy reads all of it. */
+/* Reads and compares the weights. Copies on several hosts have other stamps: one rank for each copy reads all of it. */
 static enum status read_and_compare(struct comm *c, struct st_file *w, int64_t bytes, int reads)
 {
     char *own = NULL, *first = NULL;
@@ -200,7 +201,7 @@ void run_say_rereading(struct run *r, const atomic_int *stop)
     corpus_tell(r->corpus, &r->rereading);
 }
 
-/* ---- all of them ---- */
+/* ---- all inputs ---- */
 
 enum status run_compare_inputs(struct run *r)
 {

@@ -7,8 +7,8 @@
 #include <unistd.h>
 
 static atomic_int interrupted;
-static pthread_t reader; /* the signal may come to any thread, and is to end its reading */
-static sigjmp_buf out;   /* of reading */
+static pthread_t reader; /* the signal may reach any thread, and must end this one's reading */
+static sigjmp_buf out;   /* exit from reading */
 static volatile sig_atomic_t reading;
 
 static void on_interrupt(int number)
@@ -40,8 +40,8 @@ void interrupts_forget(void)
     atomic_store(&interrupted, 0);
 }
 
-/* The handler leaves it: EINTR alone would miss an interrupt between looking at the flag and the call, and wait for a line that the
- * terminal has thrown away. */
+/* Reads standard input; the handler leaves by a jump. EINTR alone would miss an interrupt between the test of the flag and the
+ * call, and then wait for a line that the terminal has thrown away. */
 static ssize_t read_input(void *cookie, char *to, size_t bytes)
 {
     volatile ssize_t n = -1;

@@ -5,13 +5,13 @@
 #include <stdatomic.h>
 #include <stdio.h>
 
-/* From now on; the calling thread is the one that reads lines. */
+/* Begins to catch interrupts; the calling thread is the one that reads lines. */
 void interrupts_catch(void);
-/* Not 0 once one came after they were forgotten. */
+/* Returns a flag that is not 0 once an interrupt came after interrupts_forget. */
 const atomic_int *interrupts_flag(void);
 void interrupts_forget(void);
 
-/* Standard input, where an interrupt ends reading as an error with EINTR, whenever it came after it was forgotten. NULL: out of memory. */
+/* Opens standard input so that an interrupt since interrupts_forget ends reading as an error with EINTR. NULL: out of memory. */
 FILE *interrupts_open_input(void);
 
 #endif

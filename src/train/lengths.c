@@ -7,14 +7,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* What data.txt says of how the data are cut is of the length in use. */
+/* Cuts the data into sequences of that length and describes the cut again for data.txt. */
 static enum status cut_data(struct run *r, int64_t seq_len)
 {
     if (!r->corpus || corpus_get_length(r->corpus) == seq_len) /* ltrain eval has windows instead */
         return OK;
     TRY(corpus_cut(r->corpus, seq_len));
     r->held_out_bytes = 0; /* other sequences hold other targets out */
-    if (!r->texts.data) /* ltrain check */
+    if (!r->texts.data) /* ltrain check has none */
         return OK;
     free(r->texts.data);
     r->texts.data = NULL;

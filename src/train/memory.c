@@ -1,4 +1,4 @@
-/* Dividing what limits leave among the ranks that they hold for. */
+/* Dividing the memory that limits leave among the ranks that share them. */
 #include "train/memory.h"
 
 #include "base/num.h"
@@ -13,12 +13,12 @@
 #include <string.h>
 #include <sys/resource.h>
 
-/* What a rank takes beside its arenas from planning on, about 15 MiB in runs of two threads, and page cache while checkpoints are
+/* Memory of a rank beside its arenas from planning on, about 15 MiB in runs of two threads, and page cache while checkpoints are
  * written. */
 #define OUTSIDE_BYTES ((16LL << 20) + MEMORY_ASIDE_STAGING)
 #define OUTSIDE_THREAD_BYTES (1LL << 20)
-#define STACK_BYTES (8LL << 20) /* of a thread where none is set */
-#define OTHER_THREADS 9         /* the first one; those of lanes (executor.c: five, and one for messages), drives, run lock */
+#define STACK_BYTES (8LL << 20) /* stack of a thread, if no limit is set */
+#define OTHER_THREADS 9         /* the first thread; those of lanes (executor.c: five, and one for messages), drives, run lock */
 
 struct seen {
     int64_t n, left[MEMORY_LIMITS], own[MEMORY_LIMITS];
@@ -36,11 +36,11 @@ static int64_t stack_bytes(void)
 static int64_t outside(const struct memory_limit *l, int threads)
 {
     int64_t now = memory_proc_bytes("/proc/self/status", "Threads") / 1024,
-            to_come = max_i64(0, OTHER_THREADS + 2 * (threads - 1) - now); /* two teams: of compute and of the host lane */
+            to_come = max_i64(0, OTHER_THREADS + 2 * (threads - 1) - now); /* two teams: compute and host lane */
     return OUTSIDE_BYTES + threads * OUTSIDE_THREAD_BYTES + (l->addresses ? to_come * stack_bytes() : 0);
 }
 
-/* This rank's part of its tightest limit; fewer are left where another rank that shares it looked later. */
+/* Finds this rank's part of its tightest limit; less is left if another rank that shares the limit looked later. */
 static void own_part(const struct seen *all, int ranks, int alone, int threads, struct memory_part *m)
 {
     m->left = m->of.n > 0 ? INT64_MAX : 0;
@@ -58,7 +58,7 @@ static void own_part(const struct seen *all, int ranks, int alone, int threads, 
                     sharing++;
                     break;
                 }
-        if (own > 0) /* every sharer's, of which each knows its own */
+        if (own > 0) /* total of all sharers, of which each knows its own part */
             left = max_i64(0, l->bytes - own);
         sharing = l->sharers ? sharing * alone : 1;
         const int64_t aside = outside(l, threads);
@@ -73,7 +73,8 @@ static void own_part(const struct seen *all, int ranks, int alone, int threads, 
     }
 }
 
-/* Ranks of one host share its limits, but for small differences of their own. */
+/* Describes the rank with the least memory if another host's ranks have more; ranks of one host share its limits, but for small
+ * differences. */
 static void name_least(const struct comm *c, const int64_t *left, int least, struct memory_part *out)
 {
     out->whose[0] = 0;
@@ -89,7 +90,7 @@ enum status memory_part_find(struct comm *c, int alone, int threads, struct memo
     int64_t *left = sys_calloc((size_t)n, sizeof *left);
     struct memory_part shared = {0};
     enum status st = all && left ? OK : status_fail(ERR_NOMEM, "out of memory while planning");
-    malloc_trim(0); /* what planning has given back to the heap is free again */
+    malloc_trim(0); /* frees memory that planning has given back to the heap */
     memory_limits_read(process_system_root(), &out->of);
     own.n = out->of.n;
     for (int i = 0; i < out->of.n; i++) {
@@ -144,7 +145,7 @@ void memory_describe(const struct memory_part *m, char *text, size_t size)
              sharing, units_format_bytes(m->aside, aside), m->sharing > 1 ? " of each" : "");
 }
 
-/* "device 1.0 GiB, host 2.0 GiB": what of the plan lies in this machine's memory. */
+/* Formats the plan's need of this machine's memory as "device 1.0 GiB, host 2.0 GiB". */
 static void describe_need(const struct plan *p, int64_t beside, int on_gpu, char *text, size_t size)
 {
     char device[32], host[32], other[32];

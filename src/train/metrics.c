@@ -12,7 +12,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define LITTLE 1e-3 /* of a step: transfers that take less are none */
+#define LITTLE 1e-3 /* share of a step; transfers that take less count as none */
 
 double metrics_hidden(const struct lane_stats lanes[LANES], double seconds)
 {
@@ -24,7 +24,7 @@ double metrics_hidden(const struct lane_stats lanes[LANES], double seconds)
     return waited >= busy ? 0 : 1 - waited / busy;
 }
 
-/* Whole, of small numbers three digits: slow steps make less than a token a second. */
+/* Formats a rate as a whole number, and a small one with three digits: slow steps make less than a token a second. */
 static const char *figure(double x, char buf[32])
 {
     snprintf(buf, 32, x < 99.5 ? "%.3g" : "%.0f", x);
@@ -75,7 +75,7 @@ static void put_int(json_t *o, const char *key, int64_t x)
     json_object_set_new(o, key, json_integer(x));
 }
 
-/* {"h2d": {"parameters": seconds}}: what is above zero. */
+/* Makes {"h2d": {"parameters": seconds}} of the times above zero. */
 static json_t *stalls_object(const struct step_metrics *m)
 {
     json_t *all = json_object();
@@ -92,7 +92,7 @@ static json_t *stalls_object(const struct step_metrics *m)
     return all;
 }
 
-/* By the least number of tokens that a prediction sees. */
+/* Lists losses by the least number of tokens that a prediction sees. */
 static json_t *by_position(const struct evaluation *e)
 {
     json_t *all = json_object();
@@ -107,7 +107,7 @@ static json_t *by_position(const struct evaluation *e)
 
 static void put_evaluation(json_t *o, const struct evaluation *e)
 {
-    put(o, "eval_loss", e->loss); /* NaN is shown, too */
+    put(o, "eval_loss", e->loss); /* NaN becomes null */
     put_int(o, "eval_tokens", e->targets);
     put(o, "eval_bits_per_byte", e->bits_per_byte);
     json_object_set_new(o, "eval_loss_by_position", by_position(e));
@@ -160,7 +160,7 @@ enum status metrics_append(const struct step_metrics *m, FILE *f)
     return failed ? status_fail(ERR_IO, "cannot write metrics.jsonl: %s", strerror(errno)) : OK;
 }
 
-/* The step of a whole line, or -1. */
+/* Returns the step of a whole line, or -1. */
 static int64_t step_of(const char *line, ssize_t n)
 {
     json_t *o = line[n - 1] == '\n' ? json_loads(line, 0, NULL) : NULL;
@@ -179,7 +179,7 @@ enum status metrics_cut(const char *path, int64_t step, int64_t *last)
     int kept = 1;
     *last = step;
     if (sys_stat(path, &s) != 0 ? sys_is_absent(errno) : !S_ISREG(s.st_mode))
-        return OK; /* opening it for writing will tell */
+        return OK; /* opening the file for writing gives the error */
     FILE *f = sys_read_text(path);
     if (!f)
         return status_fail(ERR_IO, "cannot read %s: %s", path, sys_strerror(errno));
@@ -189,7 +189,7 @@ enum status metrics_cut(const char *path, int64_t step, int64_t *last)
         keep += kept ? n : 0;
         *last = max_i64(*last, x);
     }
-    int failed = feof(f) ? 0 : errno; /* what was not read may be good */
+    int failed = feof(f) ? 0 : errno; /* never cut after a failed read: the unread lines may be good */
     free(line);
     fclose(f);
     if (failed)

@@ -1,4 +1,4 @@
-/* What a model's config.json asks for that ltrain does otherwise, or that the run goes beyond. */
+/* Notes on requests of a model's config.json that ltrain handles differently, and on limits that the run exceeds. */
 #include "train/train.h"
 
 #include "base/units.h"
@@ -16,7 +16,8 @@ void train_print_unknown(const struct model *m, FILE *f)
 
 int64_t train_made_for(const struct settings *s, const struct model *m)
 {
-    return model_is_preset(s->model) || model_learns_positions(&m->config) ? 0 : m->config.max_positions; /* of learned ones it is refused */
+    /* lengths beyond learned positions are refused elsewhere */
+    return model_is_preset(s->model) || model_learns_positions(&m->config) ? 0 : m->config.max_positions;
 }
 
 static void warn_of_positions(const struct settings *s, const struct model_config *c, FILE *f)

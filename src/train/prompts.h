@@ -1,4 +1,4 @@
-/* What a model reads as a prompt, and what ends its answer: for `ltrain sample` and `ltrain eval`. Private to src/train. */
+/* Prompts and ends of answers, for `ltrain sample` and `ltrain eval`. Private to src/train. */
 #ifndef LTRAIN_TRAIN_PROMPTS_H
 #define LTRAIN_TRAIN_PROMPTS_H
 
@@ -9,27 +9,27 @@
 struct prompts {
     struct tokenizer *tokenizer; /* NULL: bytes */
     struct chat_template *chat_template;
-    json_t *variables; /* of the template, or NULL */
+    json_t *variables; /* variables of the template, or NULL */
     struct chat_encoder *chats; /* NULL: no chat has been opened */
 };
 
-/* The tokenizer that the settings ask for. */
+/* Opens the tokenizer that the settings ask for. */
 enum status prompts_open(const struct settings *s, struct prompts *out);
-/* The chat template as well. ERR_INVALID: there is no tokenizer, or no template. */
+/* Opens the chat template as well. ERR_INVALID: there is no tokenizer, or no template. */
 enum status prompts_open_chat(const struct settings *s, struct prompts *p);
 void prompts_close(struct prompts *p);
 
-/* As a tokenizer's call has it: with what its template puts before. flags: of tokenizer_encode. */
+/* Encodes a text as a tokenizer's call does, after the tokens that its template puts first. flags: of tokenizer_encode. */
 enum status prompts_encode(const struct prompts *p, const struct text_buffer *text, unsigned flags, struct ids *out);
-/* What goes on behind such a text, without anything before. */
+/* Encodes a text that continues such a one, without tokens in front. */
 enum status prompts_encode_more(const struct prompts *p, const struct text_buffer *text, unsigned flags, struct ids *out);
-/* A list of messages, as the template begins an answer to them. */
+/* Encodes a list of messages, with the template's begin of an answer. */
 enum status prompts_encode_chat(const struct prompts *p, json_t *messages, struct ids *out);
 
-/* [vocab], the caller's: 1 for each token that ends an answer: those of eos, and in a chat all special ones, as a turn ends at
- * whichever comes. */
+/* Allocates [vocab] with 1 for each token that ends an answer, freed by the caller. These are the tokens of `eos`, and in a chat
+ * all special tokens, as any of them may end a turn. */
 enum status prompts_ends(const struct prompts *p, const struct ids *eos, int64_t vocab, uint8_t **out);
-/* Ids below it have a token: rows of a vocabulary that was padded have none. */
+/* Returns the number of ids that have a token; further rows of a padded vocabulary have none. */
 int64_t prompts_ids(const struct prompts *p);
 
 #endif

@@ -1,4 +1,4 @@
-/* What a run prints before its first step and after its last. */
+/* Lines that a run prints before its first step and after its last. */
 #include "train/run.h"
 
 #include "base/cgroup.h"
@@ -26,7 +26,7 @@ void run_describe_left(const struct run *r, char *text, size_t bytes)
 {
     char path[RUN_PATH];
     int trained = r->saved < 0 && r->at.step > 0 && !r->taken_over; /* in a directory that had no checkpoint */
-    if (trained && checkpoint_newest(r->s->out, path, sizeof path) == OK) /* of a save that failed after it was in place */
+    if (trained && checkpoint_newest(r->s->out, path, sizeof path) == OK) /* left by a save that failed after its checkpoint was in place */
         snprintf(text, bytes, "the last good checkpoint is %.200s: continue with --resume %.200s", path, r->s->out);
     else if (r->saved < 0)
         snprintf(text, bytes, "there is no checkpoint yet");
@@ -44,7 +44,7 @@ void run_note_saved(struct run *r, int64_t step)
     watch_remark(left);
 }
 
-/* The resolved settings in one line, for logs. config.yaml is what can be fed back. */
+/* Prints the resolved settings in one line, for logs. config.yaml is the form that can be read back. */
 static void print_config(const struct run *r)
 {
     char *text = NULL;
@@ -86,7 +86,7 @@ static void print_checkpoints(const struct run *r)
         printf("checkpoints: none (--save-every 0): a run that is killed leaves nothing to resume; ^C and SIGTERM save\n");
 }
 
-#define TAKES_LONG (1LL << 30) /* bytes: more take seconds, and hundreds of GiB minutes */
+#define TAKES_LONG (1LL << 30) /* bytes; more memory takes seconds to get, and hundreds of GiB take minutes */
 
 void run_print_taking(const struct run *r)
 {
@@ -103,7 +103,7 @@ void run_print_taking(const struct run *r)
     fflush(stdout);
 }
 
-/* As where OMP_NUM_THREADS is another machine's, or a run is resumed on fewer cores than it began on, with its threads. */
+/* Warns of more threads than cores (OMP_NUM_THREADS of another machine, or a run resumed on fewer cores). */
 static void print_crowded(int threads)
 {
     const int cores = cgroup_cores();
@@ -112,14 +112,14 @@ static void print_crowded(int threads)
                cores == 1 ? "" : "s", cores);
 }
 
-/* The default is a rate for random parameters. */
+/* Warns that the default learning rate is for random parameters. */
 static void print_rate(const struct settings *s)
 {
     if (s->plan.lora.rank == 0 && !s->resume && !model_is_preset(s->model) && s->lr >= 2e-4)
         printf("remark: --lr %.1e suits training from scratch; whole models that have been trained take 1e-5 to 5e-5, and forget at more\n", s->lr);
 }
 
-/* Where /tmp is a tmpfs, for one. */
+/* Warns of stored state on a tmpfs, which /tmp may be. */
 static void print_in_memory(const struct run *r)
 {
     const char *path = drives_in_memory((const char *const *)r->s->nvme_path.item, r->s->nvme_path.n, r->s->out);
@@ -193,12 +193,12 @@ void run_print_before(struct run *r)
     fflush(stdout);
 }
 
-/* Resident bytes of a rank beside the arenas, and at its peak. */
+/* Resident bytes of a rank: beside the arenas, and at its peak. */
 struct rank_memory {
     int64_t outside, peak;
 };
 
-/* What is true of all ranks, in a line; of each, if there is room for talk. */
+/* Prints a line about all ranks' memory, and with --verbose a line a rank. */
 static void print_ranks_memory(const struct run *r, int64_t planned, const struct rank_memory *all)
 {
     char a[32], b[32];
@@ -215,7 +215,7 @@ static void print_ranks_memory(const struct run *r, int64_t planned, const struc
                units_format_bytes(all[most].peak, b), most);
 }
 
-/* Of the GPU's memory what is taken by now, beside what was planned and what kernels and libraries took before the first step. */
+/* Prints the GPU memory taken at the end, the planned part, and the part of kernels and libraries before the first step. */
 static enum status print_gpu_memory(const struct run *r)
 {
     const struct session *x = r->session;
@@ -253,7 +253,7 @@ static enum status print_memory(const struct run *r)
     return st == OK ? print_gpu_memory(r) : st;
 }
 
-/* Messages of the comm lanes, a step. */
+/* Prints the bytes a step of messages on the comm lanes. */
 static void print_sent(const struct run *r)
 {
     char a[32], b[32];
@@ -277,7 +277,7 @@ static void print_seconds(const char *what, double planned, double measured, con
     print_pair(what, report_duration(planned, a), report_duration(measured, b), note);
 }
 
-/* "167 MiB in 0.21 s" */
+/* Formats "167 MiB in 0.21 s". */
 static const char *moved(int64_t bytes, double seconds, char buf[80])
 {
     char a[32], b[32];
@@ -285,7 +285,7 @@ static const char *moved(int64_t bytes, double seconds, char buf[80])
     return buf;
 }
 
-#define LITTLE 1e-3 /* of a step: lanes that are busy for less are left out */
+#define LITTLE 1e-3 /* share of a step; lanes that are busy for less are left out */
 
 static int is_busy(double busy, double step)
 {
@@ -300,7 +300,7 @@ static int moves(const struct report *r, double step)
     return any;
 }
 
-/* What compute stands still for, where it is not next to nothing. */
+/* Prints the lanes and classes that compute waits for, if not next to nothing. */
 static void print_stalls(const struct report *planned, const struct lane_stats *total, double steps, double step)
 {
     for (int l = LANE_COMPUTE + 1; l < LANES; l++)
@@ -314,7 +314,7 @@ static void print_stalls(const struct report *planned, const struct lane_stats *
         }
 }
 
-/* The plan's step and the mean of those like it, side by side. */
+/* Prints the planned step and the mean of similar steps side by side. */
 static enum status print_steps(const struct run *r)
 {
     const struct plan *p = r->session->plan;
@@ -399,7 +399,7 @@ enum status run_print_saving(const struct run *r)
     return st;
 }
 
-/* model_path: where the trained model is, or NULL if a signal ended the run before it was done. */
+/* Prints the summary. model_path: directory of the trained model; NULL: a signal ended the run before it was done. */
 enum status run_print_after(struct run *r, const char *model_path)
 {
     char a[32], b[32];

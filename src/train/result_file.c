@@ -13,7 +13,7 @@ static enum status cannot_write(enum status st, const struct result_file *x, int
     return status_fail(st, "--%s: cannot write %s: %s", x->option, x->given, sys_strerror(error));
 }
 
-/* A link stays one: what it leads to is written. */
+/* Sets the paths. A link stays one: its target is written. */
 static enum status name(struct result_file *x, const char *option, const char *path)
 {
     char *real = sys_realpath(path);
@@ -51,14 +51,15 @@ enum status result_file_end(struct result_file *x, enum status st)
     return st;
 }
 
-/* ---- files that are read ---- */
+/* ---- input files ---- */
 
 static int is_same(const struct stat *a, const struct stat *b)
 {
     return a->st_dev == b->st_dev && a->st_ino == b->st_ino;
 }
 
-/* Of a directory any file below it. What cannot be looked at is for who reads it to say. */
+/* Tells whether `file` is `root` or below that directory. Unreadable directories are ignored: the reader of the data reports
+ * them. */
 static int is_below(const char *root, const struct stat *file)
 {
     int found = 0;
@@ -70,7 +71,7 @@ static int is_below(const char *root, const struct stat *file)
     return found;
 }
 
-/* The paths of a list, which may be globs and have weights. */
+/* Refuses a result file that is among the paths of a list, which may be globs and have weights. */
 static enum status refuse_files_of(const char *key, const struct string_list *list, const struct result_file *x, const struct stat *file)
 {
     int found = 0;
@@ -102,6 +103,6 @@ enum status result_file_check(const char *option, const char *path, const struct
             TRY(refuse_files_of("eval-data", &s->eval_data, &x, &at));
         }
     TRY(result_file_begin(&x, option, path));
-    (void)result_file_end(&x, ERR_CANCELLED); /* nothing is to be kept */
+    (void)result_file_end(&x, ERR_CANCELLED); /* nothing is kept */
     return OK;
 }

@@ -1,4 +1,4 @@
-/* The state that a run begins with, or goes on from: whether a checkpoint is of the same data, and what is another now. */
+/* The first state of a run, or the one that it goes on from; comparing a checkpoint's data and settings with the present ones. */
 #include "train/run.h"
 
 #include "base/sys.h"
@@ -17,7 +17,7 @@
 
 #define ANEW "the order of all sequences changes, and some that were trained come again before others have been trained at all"
 
-/* Sequences are taken by number, in an order that depends on how many there are. */
+/* Describes the consequences. Sequences are taken by number, in an order that depends on their count. */
 static const char *what_follows(const struct run *r, const char *before, const struct fingerprint_difference *d)
 {
     struct corpus_layout now, was;
@@ -32,7 +32,7 @@ static enum status compare_with_checkpoint(const struct run *r, const char *befo
     struct fingerprint_difference d;
     char what[TEXT];
     int differ = fingerprint_lists_differ(r->texts.data, before, key, &d);
-    if (!differ || d.files[0] == 0 || d.files[1] == 0) /* evaluation on files that begins or ends: the settings say so */
+    if (!differ || d.files[0] == 0 || d.files[1] == 0) /* evaluation files that begin or end to be given: the settings say so */
         return OK;
     fingerprint_describe(&d, what, sizeof what);
     const char *follows =
@@ -47,7 +47,7 @@ static enum status compare_with_checkpoint(const struct run *r, const char *befo
     return OK;
 }
 
-/* Bytes or a tokenizer, and which one. */
+/* Compares the tokenizer with the checkpoint's, or bytes. */
 static enum status compare_tokenizers(const struct run *r, const char *before)
 {
     struct fingerprint_difference d;
@@ -63,7 +63,7 @@ static enum status compare_tokenizers(const struct run *r, const char *before)
     return OK;
 }
 
-/* The type of ids in files that do not say it. */
+/* Compares the type of ids in files without a header. */
 static enum status compare_token_types(const struct run *r, const char *before)
 {
     struct corpus_layout now, was;
@@ -79,7 +79,7 @@ static enum status compare_token_types(const struct run *r, const char *before)
     return OK;
 }
 
-/* The first token that is held out, of a corpus without files of its own for that; a number beyond all tokens if none is. */
+/* Returns the first held-out token of a corpus without evaluation files; INT64_MAX if nothing is held out. */
 static long long held_out_from(const struct corpus_layout *l)
 {
     return l->eval_sequences > 0 ? l->trained_below : INT64_MAX;
@@ -107,7 +107,7 @@ static void say_layout(const struct run *r, const char *before)
 
 /* ---- settings ---- */
 
-/* How much adapters count is no number of theirs, which a checkpoint has: with another one they are another model. */
+/* Refuses another scale of adapters: a checkpoint holds their numbers but not their scale, which would make another model. */
 static enum status compare_adapters(const struct run *r, const struct settings *before)
 {
     const struct lora *now = &r->s->plan.lora, *was = &before->plan.lora;
@@ -154,7 +154,7 @@ static void say_schedule(const struct run *r, const struct settings *before)
         run_learning_rate(now, step), (long long)step + 1, settings_schedules[now->schedule], (long long)now->plan.steps);
 }
 
-/* Rank 0, for all: the others have the same settings and data. */
+/* Compares settings and data with the checkpoint's (rank 0 only; the other ranks have the same). */
 static enum status compare(const struct run *r, const char *path)
 {
     struct checkpoint_texts was;
@@ -198,7 +198,7 @@ static enum status resume(struct run *r)
     TRY(checkpoint_find(c, s->resume, path, sizeof path, &r->at, note, sizeof note));
     if (note[0])
         printf("resume: %s\n", note);
-    TRY(run_use_stretch(r, curriculum_at(s, max_i64(0, r->at.step - 1)))); /* that of the last step is what was saved */
+    TRY(run_use_stretch(r, curriculum_at(s, max_i64(0, r->at.step - 1)))); /* the checkpoint was saved with the length of its last step */
     TRY(run_describe_numerics(r, numerics, sizeof numerics));
     TRY(comm_agree(c, comm_rank(c) == 0 ? compare(r, path) : OK));
     TRY(run_use_stretch(r, curriculum_at(s, r->at.step)));
@@ -216,7 +216,7 @@ static enum status resume(struct run *r)
     return OK;
 }
 
-/* ---- the state that training begins with ---- */
+/* ---- the first state ---- */
 
 static enum status check_there(const char *base)
 {
@@ -227,7 +227,7 @@ static enum status check_there(const char *base)
                              base);
 }
 
-/* Of a model with adapters: where its weights are, and which. */
+/* Finds the weights of a model with adapters and hashes them. */
 static enum status find_base(struct run *r)
 {
     const struct settings *s = r->s;

@@ -1,4 +1,4 @@
-/* A run while it lasts. Private to src/train. */
+/* The state of a run. Private to src/train. */
 #ifndef LTRAIN_TRAIN_RUN_H
 #define LTRAIN_TRAIN_RUN_H
 
@@ -18,29 +18,29 @@ struct run {
     struct settings *s;
     struct model *model;
     struct corpus *corpus;
-    char tokenizer[4096]; /* its file; "": the corpus is read as bytes */
-    struct checkpoint_texts texts; /* what is saved beside the state, owned: data on every rank, settings on rank 0 */
+    char tokenizer[4096]; /* path of its file; "": the corpus is read as bytes */
+    struct checkpoint_texts texts; /* texts saved beside the state, owned: data on every rank, settings on rank 0 */
     struct comm *comm; /* borrowed */
-    struct train_plans plans; /* the session's, once there is one */
-    int stretch;              /* of the curriculum: which one the session is in */
+    struct train_plans plans; /* owned by the session once there is one */
+    int stretch;              /* stretch of the curriculum that the session is in */
     struct session *session;
     struct batch *batch;
-    struct run_lock *lock;     /* rank 0's, of the directory */
-    int locked;                /* by rank 0 */
-    int taken_over;            /* the directory is another run's now, as all ranks have agreed */
+    struct run_lock *lock;     /* rank 0: lock of the directory */
+    int locked;                /* 1: rank 0 holds the lock */
+    int taken_over;            /* 1: another run has the directory now; agreed by all ranks */
     int64_t saved;             /* step of the newest checkpoint; -1: none */
-    struct checkpoint_info at; /* where training stands */
-    int pending;               /* an update waits for the next forward */
+    struct checkpoint_info at; /* position of training */
+    int pending;               /* 1: an update waits for the next forward pass */
     double lr_pending;
     int64_t limit[TIERS];
     struct memory_part memory;
     struct run_log *metrics; /* rank 0 */
-    struct rereading rereading; /* of data that were touched */
+    struct rereading rereading; /* rereading of touched data */
     const struct train_hooks *hooks;
-    int signal;    /* that all ranks agreed to stop for */
+    int signal;    /* signal that all ranks agreed to stop for; 0: none */
     double peak_flops, last_loss;
-    char peak_reference[128]; /* what peak_flops is */
-    /* Of the steps that began with an update, as the planned one does; of all, until there are any. */
+    char peak_reference[128]; /* source of peak_flops */
+    /* Sums over the steps that began with an update, as the planned one does; over all steps until there are any. */
     struct {
         struct lane_stats lanes[LANES];
         double seconds;
@@ -48,153 +48,157 @@ struct run {
         int updated;
     } alike;
     struct comm_traffic sent[LANES]; /* by all ranks, on comm lanes */
-    double run_seconds, planned_here; /* planned_here: what the steps here were planned to take */
+    double run_seconds, planned_here; /* planned_here: planned seconds of the steps here */
     int64_t steps_here;
-    int told;   /* the failure's sentence says what is left of the run */
-    int unread; /* the data could not be read, on all ranks alike, and the state is that after the last step */
-    int mute;                   /* stdout has failed, and that has been said */
-    struct thrown_away {        /* of a step that was cut short */
+    int told;   /* 1: the failure's message says what is left of the run */
+    int unread; /* 1: the data could not be read, on all ranks alike, and the state is that after the last step */
+    int mute;                   /* 1: stdout has failed, and that was reported */
+    struct thrown_away {        /* parts of a step that was cut short */
         int64_t micro_batch;    /* from 1; 0: nothing */
-        enum phase phase;       /* that compute was in */
+        enum phase phase;       /* phase that compute was in */
     } thrown;
-    int64_t skipped_in_row; /* steps, up to now, whose gradient norm was not finite */
-    int64_t held_out_bytes; /* of the text of held-out targets; 0: not counted yet, or unknown */
-    int64_t skipped, empty; /* steps here whose norm was not finite; that had nothing to predict */
+    int64_t skipped_in_row; /* steps in a row, up to now, with a gradient norm that was not finite */
+    int64_t held_out_bytes; /* bytes of the text of held-out targets; 0: not counted yet, or unknown */
+    int64_t skipped, empty; /* steps here: with a norm that was not finite; with nothing to predict */
 };
 
 /* train.c */
-/* Model and corpus, and whether weights and drives are there: all that can be said before planning, which takes a while. */
+/* Opens model and corpus and checks weights and drives: all that can be checked before planning, which takes a while. */
 enum status run_open(struct run *r);
-/* That the files of a new run's weights have what the model needs. notes: where it is said what is left out of them; NULL: nowhere. */
+/* Makes sure that a new run's weight files have all that the model needs. notes: gets a line about tensors that are left out;
+ * NULL: none. */
 enum status run_check_weights(const struct settings *s, const struct model *m, FILE *notes);
-/* Plans, on every rank the same; refuses what does not fit; sets the mesh. Tiles and mesh are written into the settings: they are
- * part of the numerics key that a resumed run keeps. *plan: the caller's. */
+/* Plans, equally on every rank; refuses a plan that does not fit; sets the mesh. Writes tiles and mesh into the settings, as
+ * parts of the numerics key that a resumed run keeps. The caller owns *plan. */
 enum status run_plan(struct run *r);
-/* The plans become a session, on this rank's drives, in the first stretch. */
+/* Makes a session of the plans, on this rank's drives, in the first stretch. */
 enum status run_start(struct run *r);
 
 /* lengths.c */
-/* Tokens of a sequence, as they are now. */
+/* Returns the tokens of a sequence in the present stretch. */
 static inline int64_t run_length(const struct run *r)
 {
     return plan_length(r->session->plan);
 }
-/* Plan, data and layout of a stretch; the state is not in its homes yet. By all ranks. */
+/* Takes plan, data and layout of a stretch; the state is not in its homes yet. All ranks call it. */
 enum status run_use_stretch(struct run *r, int stretch);
-/* Whether the next step has sequences of another length than the last one. */
+/* Tells whether the next step has sequences of another length than the last one. */
 int run_length_changes(const struct run *r);
-/* That length, with the state as it was saved last, after the last step. By all ranks. */
+/* Changes to that length and loads the state saved after the last step. All ranks call it. */
 enum status run_change_length(struct run *r);
-/* Seconds that the steps to come are planned to take. */
+/* Returns the planned seconds of the coming steps. */
 double run_planned_seconds(const struct run *r);
 
 /* data.c */
-/* Opens the corpus with the tokenizer that reads it; agreed. */
+/* Opens the corpus with the tokenizer that reads it; all ranks agree on the status. */
 enum status run_open_data(struct run *r);
 
 /* inputs.c */
-/* RUN/data-read.txt: what an earlier start has read (corpus_remember). */
+/* Returns RUN/data-read.txt, the list of files that an earlier start has read (corpus_remember). */
 const char *run_known_data(const char *run, char path[RUN_PATH]);
-/* By rank 0: leaves it there. A failure is said; the next start reads again. */
+/* Writes that list (rank 0 only). Reports a failure and goes on; the next start then reads the files again. */
 void run_remember_data(const struct run *r);
-/* A sign of life while files are read whole, about a second a GB, until run_end_reading. */
+/* Shows progress while files are read whole, about a second a GB, until run_end_reading. */
 void run_begin_reading(const struct run *r);
 void run_end_reading(void);
-/* From here on data that are read again are said; stop (NULL: none) ends it. */
+/* Reports data that are read again from now on; *stop ends the reading (NULL: nothing does). */
 void run_say_rereading(struct run *r, const atomic_int *stop);
-/* ERR_INVALID, agreed, if a rank has another model configuration or other data than rank 0: names what differs. */
+/* Compares each rank's model configuration and data with rank 0's. ERR_INVALID, agreed, names the difference. */
 enum status run_compare_inputs(struct run *r);
 
 /* step.c */
-/* One optimizer step: all micro-batches; its update stays pending. *cut: a signal ended it; r->at is as before it, and r->thrown
- * says what is lost. */
+/* Runs one optimizer step, with all micro-batches; its update stays pending. *cut: a signal ended the step; r->at is as before,
+ * and r->thrown says what was lost. */
 enum status run_step(struct run *r, struct step_metrics *m, int *cut);
-/* The pending update, if there is one. */
+/* Runs the pending update, if there is one. */
 enum status run_flush(struct run *r);
-/* What programs read of a step: `targets` tokens are trained, and the sequence is that one of the run, where masks are made. */
+/* Fills in the record that programs read: `targets` is the number of trained tokens, `sequence` the run's number of the sequence
+ * where masks are made. */
 void run_fill_record(struct run *r, int64_t targets, uint64_t sequence);
-/* Whether nothing more has to be run of a section that is cut. */
+/* Tells whether a section that is cut has nothing left to run. */
 int run_is_over(const struct run *r);
 
-/* The schedule's, of the step with that index: 0 is the first. */
+/* Returns the schedule's learning rate of the step with that index; 0 is the first. */
 double run_learning_rate(const struct settings *s, int64_t step);
 
 /* describe.c */
-/* Fills r->texts.data. */
+/* Fills in r->texts.data. */
 enum status run_describe_data(struct run *r);
-/* RUN/data.txt, which has r->texts.data. */
+/* Returns RUN/data.txt, the file of r->texts.data. */
 const char *run_data_list(const char *run, char path[RUN_PATH]);
-/* By rank 0: writes it. */
+/* Writes that file (rank 0 only). */
 enum status run_write_data_list(const struct run *r);
-/* The numerics key of the plan in use. */
+/* Writes the numerics key of the plan in use. */
 enum status run_describe_numerics(const struct run *r, char *key, size_t size);
 
 /* resume.c */
-/* Parameters and moments: initialised, from a Hugging Face directory, or, when resuming, from the newest checkpoint. Then says what
- * differs from what that was made with; data that do are ERR_INVALID, unless the settings want to continue. */
+/* Loads parameters and moments: random ones, those of a Hugging Face directory, or those of the newest checkpoint. Then reports
+ * differences from the checkpoint's run; other data are ERR_INVALID unless the settings continue. */
 enum status run_load_state(struct run *r);
 
 /* setup.c */
-/* Every rank has planned the same, or all fail. */
+/* Makes sure that every rank has the same plan; else all fail. */
 enum status run_compare_plans(struct comm *c, const struct plan *plan);
-/* r->peak_flops of all ranks, and what it is: a GPU's by its data sheet, else a product's, measured; a processor's sgemm. */
+/* Finds r->peak_flops of all ranks and its source: a GPU's data sheet or else a measured product, and for a CPU its sgemm. */
 enum status run_find_peak(struct run *r);
-/* config.yaml, data.txt, card.json, plan.txt, plan.json, metrics.jsonl. */
+/* Opens the run's files: config.yaml, data.txt, card.json, plan.txt, plan.json, metrics.jsonl. */
 enum status run_open_files(struct run *r);
-/* DIR/config.yaml. */
+/* Writes DIR/config.yaml. */
 enum status run_write_config(struct run *r, const char *dir);
 
 /* save.c */
 enum save_when { SAVE_ON_THE_WAY, SAVE_TO_GO_ON /* without it the run cannot */, SAVE_LAST };
-/* By all ranks, with what a save returned: on the way it is said and OK, unless the settings say stop or another run has taken the
- * directory over; else, and at the end, the state is saved elsewhere, if it can be, and the failure says where. */
+/* Handles the status of a save; all ranks call it. A failure on the way is reported and OK, unless the settings say stop or
+ * another run has taken over the directory. Any other failure, or one at the end, saves the state elsewhere if possible, and its
+ * message says where. */
 enum status run_save_failed(struct run *r, enum status st, enum save_when when);
-/* By all ranks: what was trained, to a directory, with its card. */
+/* Exports the trained model with its card to a directory. All ranks call it. */
 enum status run_export(struct run *r, const char *path);
-/* As run_save_failed, of an export: what was trained is saved first. */
+/* Handles a failed export as run_save_failed does, after saving the trained state. */
 enum status run_export_failed(struct run *r, enum status st);
 
 /* run_directory.c */
-/* By all ranks before planning: ERR_INVALID if the run's directory cannot be made or written to, or if it exists and is in use or,
- * of a new run, holds another one. Locks one that exists. */
+/* Checks and locks an existing directory of the run, before planning. All ranks call it. ERR_INVALID: the directory cannot be
+ * made or written to, is in use or, for a new run, holds another one. */
 enum status run_claim_directory(struct run *r);
-/* By all ranks after planning: makes and locks a directory that is not locked yet. One that nobody has named gets a name of its
- * own, in the settings, too. */
+/* Makes and locks a directory that is not locked yet, after planning. All ranks call it. A directory that nobody has named gets a
+ * distinct name, in the settings, too. */
 enum status run_make_directory(struct run *r);
-/* By all ranks before the directory is written to: it is where it was, and this run's (run_lock_check).
+/* Makes sure, before a write, that the directory is still in its place and this run's (run_lock_check). All ranks call it.
  * ERR_IO; r->taken_over: another run has it, and nothing may be written there any more. */
 enum status run_check_place(struct run *r);
-/* Makes the directory `name` and its parents, or, if it exists, name-2, name-3, ...: path. */
+/* Makes the directory `name` and its parents or, if it exists, name-2, name-3, ...; path: the one made. */
 enum status run_make_distinct(const char *name, char path[RUN_PATH]);
-/* The log of a run that ended before its first checkpoint gets another name. */
+/* Renames the log of a run that ended before its first checkpoint. */
 enum status run_keep_log(const char *run);
-/* Copies to RUN/original what an export will need of a model that is no preset, unless a resumed run has it there or the model's
- * directory is gone; and of --tokenizer, which is said. By one rank. */
+/* Copies to RUN/original the files that an export will need of a model that is no preset (one rank only). Skipped if a resumed
+ * run has them there or the model's directory is gone. Copies those of --tokenizer, too, and says so. */
 enum status run_keep_original(const struct run *r);
-/* RUN/original, or NULL if there is none; of a preset it has a tokenizer only. */
+/* Returns RUN/original, or NULL if there is none; a preset's has a tokenizer only. */
 const char *run_original(const struct settings *s, char path[RUN_PATH]);
-/* ERR_INVALID if a directory that an option names cannot be made or written to. */
+/* Makes sure that the directory of an option can be made and written to. ERR_INVALID. */
 enum status run_check_can_be_made(const char *option, const char *path);
 
-/* data_report.c */
+/* Functions of data_report.c. */
 void run_print_data(const struct run *r);
-/* What each length makes of the documents, where there are several; ERR_INVALID as of corpus_cut. */
+/* Prints a line about the documents for each length, if there are several. ERR_INVALID: as in corpus_cut. */
 enum status run_print_lengths(struct run *r);
-/* Once it is known where training stands: how often the steps to come go through the data, in each stretch and of each source. */
+/* Prints how often the coming steps go through the data, by stretch and source; called once the position of training is known. */
 enum status run_print_epochs(struct run *r);
 
 /* report.c */
-/* There is a checkpoint of that step (-1: none), for those who must end without this rank's say. */
+/* Notes that there is a checkpoint of that step (-1: none), for ends of the process that this rank cannot comment on. */
 void run_note_saved(struct run *r, int64_t step);
-/* What a failed run leaves to go on from. Changes status_message. */
+/* Describes the state that a failed run leaves to go on from. Changes status_message. */
 void run_describe_left(const struct run *r, char *text, size_t bytes);
-void run_print_taking(const struct run *r); /* a sign of life where the memory of all plans takes long to be had */
+void run_print_taking(const struct run *r); /* shows progress if the memory of all plans takes long to get */
 void run_print_before(struct run *r);
-/* What a signal has cost, if anything, `seconds` into a step, and how far the state is. */
+/* Prints the work lost by a signal, if any, `seconds` into a step, and the step of the state. */
 void run_print_thrown(const struct run *r, double seconds, int terminal);
-/* That the save for r->signal begins: how long after it, and what was finished meanwhile. All ranks. */
+/* Prints that the save for r->signal begins: the time since the signal and the work finished meanwhile. All ranks call it. */
 enum status run_print_saving(const struct run *r);
-/* model_path: where the model is; NULL if the run was stopped. All ranks, of which only the first is heard. */
+/* Prints the summary. model_path: directory of the model; NULL: the run was stopped. All ranks call it, and only the first
+ * prints. */
 enum status run_print_after(struct run *r, const char *model_path);
 
 #endif

@@ -13,15 +13,15 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* What cannot be looked at is not taken for absent: it might be overwritten. */
+/* Tells whether a path exists. ERR_IO if that is unknown: the path might be overwritten. */
 static enum status look(const char *path, int *there)
 {
     *there = sys_access(path, F_OK) == 0;
     return *there || sys_is_absent(errno) ? OK : status_fail(ERR_IO, "cannot look at %s: %s", path, strerror(errno));
 }
 
-/* A run is never overwritten by another. One that ended before its first checkpoint has left nothing but its log, which is kept
- * (run_open_files): it starts anew, as a job that is queued again does. */
+/* Refuses to overwrite another run. One that ended before its first checkpoint left only its log, which is kept (run_open_files):
+ * the run starts anew, as a requeued job does. */
 static enum status refuse_old(const struct settings *s)
 {
     char path[4096], newest[4096];
@@ -65,7 +65,7 @@ enum status run_keep_log(const char *run)
     return OK;
 }
 
-/* What there is of a path decides: it, or the nearest of its parents. */
+/* Makes sure that a directory can be made: `path` itself, or the nearest of its parents that exists, decides. */
 enum status run_check_can_be_made(const char *option, const char *path)
 {
     char at[4096];
@@ -110,7 +110,7 @@ static enum status check_directory(const struct settings *s, int *exists)
     return *exists && !s->resume ? refuse_another_owner(s->out, &sb) : OK;
 }
 
-/* Under the lock, so that nothing is said of a run that is just beginning. */
+/* Locks the directory, then checks it, so that a run that is just beginning is not misread. */
 static enum status lock(struct run *r)
 {
     int leads = comm_rank(r->comm) == 0;
@@ -132,9 +132,9 @@ enum status run_claim_directory(struct run *r)
     return exists ? lock(r) : OK;
 }
 
-#define SAME_SECOND 10000 /* directories of runs that begin at one time */
+#define SAME_SECOND 10000 /* limit of directories for runs that begin at one time */
 
-/* Of runs that begin in the same second each makes a directory of its own: NAME, NAME-2, NAME-3, ... */
+/* Makes a distinct directory for each of several runs that begin in the same second: NAME, NAME-2, NAME-3, ... */
 enum status run_make_distinct(const char *name, char path[RUN_PATH])
 {
     char parent[RUN_PATH];
@@ -177,14 +177,14 @@ enum status run_check_place(struct run *r)
 {
     enum status st = comm_agree(r->comm, r->lock ? run_lock_check(r->lock) : OK);
     r->taken_over = st == ERR_INVALID;
-    return r->taken_over ? ERR_IO : st; /* while running, not of the settings */
+    return r->taken_over ? ERR_IO : st; /* a failure while running, not one of the settings */
 }
 
 static int has_config(const char *dir)
 {
     char path[RUN_PATH + 16];
     snprintf(path, sizeof path, "%s/config.json", dir);
-    return sys_access(path, F_OK) == 0 || !sys_is_absent(errno); /* who opens it says why it cannot be */
+    return sys_access(path, F_OK) == 0 || !sys_is_absent(errno); /* the reader reports why it cannot be opened */
 }
 
 const char *run_original(const struct settings *s, char path[RUN_PATH])
@@ -207,8 +207,8 @@ static int is_in(const char *file, const char *dir)
     return is_same(its, dir);
 }
 
-/* The file of --tokenizer, if that is not the model's own; else NULL. The same file in another directory may have another chat
- * template beside it. */
+/* Returns the file of --tokenizer unless it is the model's own; else NULL. The same file in another directory may have another
+ * chat template beside it. */
 static const char *other_tokenizer(const struct run *r)
 {
     char own[RUN_PATH];
@@ -218,13 +218,13 @@ static const char *other_tokenizer(const struct run *r)
     return is_same(own, r->tokenizer) && is_in(r->tokenizer, r->s->model) ? NULL : r->tokenizer;
 }
 
-/* Of a resumed run: what lies there may be of the tokenizer that it was started with, or cut short. */
+/* Replaces the tokenizer of a resumed run, whose copy may be another one or incomplete. */
 static enum status replace_tokenizer(const char *tokenizer, const char *path)
 {
     return is_in(tokenizer, path) ? OK : checkpoint_keep_tokenizer(tokenizer, path);
 }
 
-/* A tokenizer that has read nothing of the data would make other tokens of texts than the model was trained on. */
+/* Tells whether texts were read as bytes: the model's own tokenizer would then make other tokens than it was trained on. */
 static int reads_bytes(const struct run *r)
 {
     return r->s->tokenizer && !r->tokenizer[0] && !model_is_preset(r->s->model) && !stream_has_ids(corpus_get_source(r->corpus, 0).documents);
@@ -235,7 +235,7 @@ static enum status keep_original(const struct run *r, const char *tokenizer, con
     const struct settings *s = r->s;
     struct stat from, to;
     char was[RUN_PATH];
-    if (s->resume && run_original(s, was)) { /* the model's own, too: what lies there may be another one's */
+    if (s->resume && run_original(s, was)) { /* applies to the model's own tokenizer, too: the copy may be another one's */
         TRY(checkpoint_check_others(was, r->model));
         return s->tokenizer && r->tokenizer[0] ? replace_tokenizer(r->tokenizer, was) : OK;
     }
@@ -246,7 +246,7 @@ static enum status keep_original(const struct run *r, const char *tokenizer, con
         return status_fail(ERR_IO, "cannot look at %s or %s: %s", s->model, path, strerror(errno));
     if (both && from.st_dev == to.st_dev && from.st_ino == to.st_ino)
         return tokenizer ? replace_tokenizer(tokenizer, path) : OK;
-    TRY(checkpoint_keep_others(s->model, r->model, path)); /* first: with config.json all is there */
+    TRY(checkpoint_keep_others(s->model, r->model, path)); /* comes first: config.json, copied last, shows that all files are there */
     return checkpoint_keep_texts(s->model, reads_bytes(r) ? "" : tokenizer, path);
 }
 
@@ -266,7 +266,7 @@ static enum status write_template(const struct run *r, const struct tokenizer *t
     return st;
 }
 
-/* --chat-template, where conversations were read by it. */
+/* Keeps --chat-template if conversations were read by it. */
 static enum status keep_template(const struct run *r)
 {
     char dir[RUN_PATH];
@@ -281,7 +281,7 @@ static enum status keep_template(const struct run *r)
     return st;
 }
 
-/* Tokens that end the trained turns of conversations. */
+/* Keeps the tokens that end the trained turns of conversations. */
 static enum status keep_ends(const struct run *r)
 {
     char dir[RUN_PATH];

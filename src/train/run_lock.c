@@ -1,16 +1,16 @@
-/* RUN/run.lock: who has the run's directory, and whether he is alive.
+/* RUN/run.lock: the owner of the run's directory, and a sign that the owner is alive.
  *
- * Its owner holds the file's flock, which the kernel drops when he dies, and rewrites the text in it every LOCK_PATIENCE / 12
- * seconds with a higher number (beat). A lock that can be taken proves its former owner dead if he was on this host, or if the
- * file system is this host's own. On others locks may reach no farther than a host: whoever wants the directory then rereads the
- * text, and takes it once nothing has changed for LOCK_PATIENCE seconds of his own clock; no two hosts' clocks are compared. Where
- * there are no locks at all, an owner on this host is looked up in /proc, and others' texts decide.
+ * The owner holds the file's flock, which the kernel drops at the owner's death, and rewrites the text in it every LOCK_PATIENCE
+ * / 12 seconds with a higher number (beat). A lock that can be taken proves its former owner dead if that one was on this host,
+ * or if the file system is this host's own. On other file systems locks may reach no farther than a host. A taker then rereads
+ * the text, and takes the directory once nothing has changed for LOCK_PATIENCE seconds of the taker's own clock; no two hosts'
+ * clocks are compared. Without any locks, an owner on this host is looked up in /proc, and others' texts decide.
  *
- * Invariants: 1. the text is changed by its owner, or by whoever takes a dead one's place; 2. who has written his text where
- * locks do not decide looks again after SETTLE seconds: of two who came at once the last one has it; 3. the owner looks before
- * each save and each line of the log (run_lock_check) whether the directory still has its path and the file his text: one who
- * stood still for too long finds that he has lost it, and writes nothing; 4. no call to the file system is made under the
- * mutex, and those that may never return are known to base/watch.h, which ends the process then. */
+ * Invariants: 1. the text is changed by its owner, or by a taker of a dead owner's place; 2. a taker who has written a text where
+ * locks do not decide looks again after SETTLE seconds: of two takers at once the last one has the lock; 3. before each save and
+ * each line of the log (run_lock_check), the owner makes sure that the directory still has its path and the file the owner's
+ * text: an owner that stood still for too long finds the lock lost, and writes nothing; 4. no call to the file system is made
+ * under the mutex, and calls that may never return are known to base/watch.h, which ends the process then. */
 #include "train/run_lock.h"
 
 #include "base/clock.h"
@@ -31,9 +31,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define LOCK_PATIENCE 60.0 /* seconds; longer than a network file system's caches keep old text */
+#define LOCK_PATIENCE 60.0 /* seconds; longer than the time that caches of network file systems keep old text */
 #define SETTLE 1.0         /* seconds */
-#define BEATS 12           /* in LOCK_PATIENCE */
+#define BEATS 12           /* beats within LOCK_PATIENCE */
 #define NAME "run.lock"
 #define FIRST_LINE "ltrain run\n"
 #define TRIES 100
@@ -43,24 +43,24 @@ enum { TEXT = 768 };
 struct owner {
     struct process process;
     int ranks;
-    uint64_t id; /* of this taking of the lock */
+    uint64_t id; /* number of this taking of the lock */
     uint64_t beat;
 };
 
 struct run_lock {
     char *dir;
     int dir_fd, fd; /* fd: the same number throughout, so that beat needs no lock for it */
-    struct owner own; /* does not change while the thread beats */
+    struct owner own; /* constant while the thread beats */
     struct lock_rules rules;
     pthread_t thread;
     int beating, ending;
-    pthread_mutex_t mutex; /* of ending */
+    pthread_mutex_t mutex; /* guards `ending` */
     pthread_cond_t end;
 };
 
 /* ---- the text ---- */
 
-/* Always TEXT bytes, so that it is rewritten in place and needs no new block. */
+/* Formats the text, always TEXT bytes, so that it is rewritten in place and needs no new block. */
 static void format_owner(const struct owner *o, char text[TEXT])
 {
     memset(text, ' ', TEXT);
@@ -72,7 +72,7 @@ static void format_owner(const struct owner *o, char text[TEXT])
     text[n] = text[TEXT - 1] = '\n';
 }
 
-/* 1 if it is whole. */
+/* Returns 1 if the text is whole. */
 static int parse_owner(const char *text, struct owner *o)
 {
     memset(o, 0, sizeof *o);
@@ -100,18 +100,19 @@ static enum status refuse(const char *dir, const struct owner *o)
                        dir, o->process.pid, o->process.host, o->ranks);
 }
 
-/* ---- taking it ---- */
+/* ---- taking the lock ---- */
 
 enum turn { TAKEN, WAITING };
 
-/* What a taker has seen so far. */
+/* Observations of a taker so far. */
 struct sightings {
     char text[TEXT + 1];
-    double since; /* text has been the same */
-    int begun, takers; /* takers: how often another process was seen taking the lock */
+    double since; /* time since which `text` has been the same */
+    int begun, takers; /* takers: times that another process was seen taking the lock */
 };
 
-/* The file, open, made if need be, and its lock: 1 if this process has it, 0 if another one has, -1 if there are none here. */
+/* Opens the file, made if absent, and takes its lock. *locked: 1 if this process has it, 0 if another one has, -1 if there are no
+ * locks here. */
 static enum status open_lock(const struct run_lock *l, int *fd, int *made, int *locked)
 {
     struct stat a, b;
@@ -125,7 +126,7 @@ static enum status open_lock(const struct run_lock *l, int *fd, int *made, int *
         }
         error = *fd < 0 ? errno : 0;
         if (error == ENOENT)
-            continue; /* its owner has just ended */
+            continue; /* the owner has just ended */
         if (error)
             break;
         int failed = !l->rules.locks ? ENOLCK : sys_flock(*fd, LOCK_EX | LOCK_NB) == 0 ? 0 : errno;
@@ -135,7 +136,7 @@ static enum status open_lock(const struct run_lock *l, int *fd, int *made, int *
             return OK;
         error = there ? ENOENT : errno;
         sys_close(*fd);
-        if (error != ENOENT) /* else it is that of one that has ended since */
+        if (error != ENOENT) /* ENOENT: the file of an owner that has ended since */
             break;
     }
     return status_fail(ERR_IO, "cannot open %s/" NAME ": %s", l->dir, sys_strerror(error));
@@ -157,7 +158,7 @@ static enum life life_of(const struct run_lock *l, const struct owner *o, int lo
     return UNKNOWN;
 }
 
-/* Another process has taken the lock, and its text is not there yet. */
+/* Tells whether another process has taken the lock and has not written its text yet. */
 static int is_taking(const struct run_lock *l, const struct owner *o, int known, int locked)
 {
     uint64_t born = 0;
@@ -167,7 +168,7 @@ static int is_taking(const struct run_lock *l, const struct owner *o, int known,
            (process_state(o->process.pid, &born) == 0 || born != o->process.born);
 }
 
-/* Whether an owner that only his text tells of is alive. */
+/* Judges by changes of the text whether an owner is alive. */
 static enum life life_by_text(struct sightings *seen, const char *text, double patience)
 {
     double now = clock_seconds();
@@ -191,7 +192,7 @@ static enum status write_text(const struct run_lock *l, int fd)
     return status_fail(ERR_IO, "cannot write %s/" NAME ": %s", l->dir, n >= 0 && n < TEXT ? "short write" : strerror(errno));
 }
 
-/* Who has the lock, seen anew: network file systems show other hosts' changes to those who open. 0: nobody. */
+/* Reads the owner by opening the file anew, as network file systems show other hosts' changes only then; 0: nobody has the lock. */
 static int look_again(const struct run_lock *l, struct owner *o)
 {
     char text[TEXT + 1];
@@ -254,9 +255,9 @@ static enum status look(struct run_lock *l, struct sightings *seen, enum turn *t
     return st;
 }
 
-/* ---- keeping it ---- */
+/* ---- keeping the lock ---- */
 
-/* Another one has written his text there, while this process stood still. */
+/* Tells whether another process wrote its text while this one stood still. */
 static int is_of_another(const struct run_lock *l)
 {
     char text[TEXT + 1];
@@ -269,7 +270,7 @@ static int is_of_another(const struct run_lock *l)
     return parse_owner(text, &now) && now.id != l->own.id;
 }
 
-/* A text that cannot be written is tried again with the next one. */
+/* Writes the next beat; after a failure the next beat tries again. */
 static void write_beat(const struct run_lock *l, const struct owner *own)
 {
     char text[TEXT];
@@ -309,7 +310,7 @@ static enum status start_beating(struct run_lock *l)
     return error == 0 ? OK : status_fail(ERR_NOMEM, "cannot start a thread for %s/" NAME ": %s", l->dir, strerror(error));
 }
 
-/* Where the directory is now, whose path leads elsewhere or nowhere. */
+/* Reports the present place of the directory, whose path leads elsewhere or nowhere. */
 static enum status say_moved(const struct run_lock *l)
 {
     char name[64], now[PATH_MAX] = "";
@@ -325,7 +326,7 @@ static enum status say_moved(const struct run_lock *l)
                        now);
 }
 
-/* The file was removed: made again, unless somebody was faster. */
+/* Makes the removed file again, unless another process was faster. */
 static enum status make_again(struct run_lock *l)
 {
     int fd = sys_openat(l->dir_fd, NAME, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
@@ -335,7 +336,7 @@ static enum status make_again(struct run_lock *l)
         sys_flock(fd, LOCK_EX | LOCK_NB);
     enum status st = write_text(l, fd);
     int w = watch_enter(&(struct watch_call){.verb = "close", .fd = l->fd});
-    if (st == OK && dup3(fd, l->fd, O_CLOEXEC) < 0) /* the thread may be writing to the former one */
+    if (st == OK && dup3(fd, l->fd, O_CLOEXEC) < 0) /* the thread may be writing to the former file */
         st = status_fail(ERR_IO, "cannot keep %s/" NAME ", which was made again, open: %s", l->dir, strerror(errno));
     watch_leave(w);
     sys_close(fd);
@@ -373,8 +374,8 @@ static void remove_file(const struct run_lock *l)
         sys_unlinkat(l->dir_fd, NAME, 0);
 }
 
-/* Waits for a text that is just being written; where the file system has stopped answering, until base/watch.h ends the process,
- * as removing the file would. */
+/* Releases the lock. Waits for a text that is just being written. If the file system has stopped answering, waits until
+ * base/watch.h ends the process, as removing the file would. */
 void run_lock_release(struct run_lock *l)
 {
     if (!l)
@@ -425,7 +426,7 @@ enum status run_lock_take_by(struct comm *c, const char *dir, const struct lock_
     int32_t turn = WAITING;
     *out = NULL;
     enum status st = comm_agree(c, leads ? begin(c, dir, rules, &l) : OK);
-    while (st == OK && turn == WAITING) { /* in turns of all ranks: none waits long for the first */
+    while (st == OK && turn == WAITING) { /* all ranks take turns, so that none waits long for the first */
         enum turn now = TAKEN;
         st = comm_agree(c, leads ? look(l, &seen, &now) : OK);
         turn = now;

@@ -8,15 +8,15 @@
 #include <string.h>
 #include <sys/stat.h>
 
-enum { KEPT_BYTES = 16 << 20 }; /* of lines that wait to be written; some 16,000 steps */
+enum { KEPT_BYTES = 16 << 20 }; /* limit of the lines that wait to be written; some 16,000 steps */
 
 struct run_log {
     int fd;
     char *path;
-    off_t end;     /* of the lines that are written */
-    char *waiting; /* lines that are not */
+    off_t end;     /* end of the written lines */
+    char *waiting; /* lines not written yet */
     size_t bytes;
-    int64_t lines, lost; /* waiting; dropped, the oldest, because too many waited */
+    int64_t lines, lost; /* waiting lines; the oldest ones dropped because too many waited */
 };
 
 enum status run_log_open(const char *path, int append, struct run_log **out)
@@ -41,7 +41,7 @@ enum status run_log_open(const char *path, int append, struct run_log **out)
     return st;
 }
 
-/* All of it or an errno; of a part the file keeps nothing. */
+/* Writes all waiting lines or returns an errno; a partial write is cut off again. */
 static int write_waiting(struct run_log *l)
 {
     size_t done = 0;

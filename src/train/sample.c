@@ -1,4 +1,4 @@
-/* From a prompt, or from turns of a chat, to text on stdout. */
+/* `ltrain sample`: from a prompt, or from turns of a chat, to text on stdout. */
 #include "train/sample.h"
 
 #include "base/clock.h"
@@ -19,7 +19,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#define PROMPT_TOKENS 256 /* of the answer to a prompt, unless --max-new-tokens gives them */
+#define PROMPT_TOKENS 256 /* tokens of the answer to a prompt, unless --max-new-tokens gives them */
 #define CHAT_TOKENS 8192  /* room of a conversation, unless --seq-len gives it or the model has fewer positions */
 
 struct job {
@@ -31,9 +31,9 @@ struct job {
     struct sampler *sampler;
     struct sampler_settings how;
     uint8_t *ends; /* [ids of the model]: tokens that end an answer */
-    json_t *messages; /* of the chat */
-    int64_t drawn;    /* tokens, for the random numbers */
-    int terminal;     /* a person is at both ends */
+    json_t *messages; /* messages of the chat */
+    int64_t drawn;    /* tokens drawn so far, for the random numbers */
+    int terminal;     /* 1: a person is at both ends */
 };
 
 /* --- Opening --- */
@@ -43,7 +43,8 @@ static double or_else(double given, double said, double none)
     return given >= 0 ? given : said >= 0 ? said : none;
 }
 
-/* Options win. Without any of them, what generation_config.json says counts if it says that it samples, as in transformers. */
+/* Chooses the way to draw. Options win. Without any of them, generation_config.json counts if it says that it samples, as in
+ * transformers. */
 static void choose_how(struct job *j)
 {
     const struct settings *s = j->s;
@@ -71,7 +72,7 @@ static enum status open_chat(struct job *j)
     return j->messages ? OK : status_fail(ERR_NOMEM, "out of memory for a chat");
 }
 
-/* Answers stand alone on standard output. */
+/* Prints notes on stderr, as answers stand alone on standard output. */
 static void print_notes(const struct job *j, int64_t tokens)
 {
     char a[32], b[32];
@@ -85,7 +86,7 @@ static void print_notes(const struct job *j, int64_t tokens)
                 units_format_count(tokens, a), units_format_count(positions, b));
 }
 
-/* tokens: room that is wanted; learned positions end. */
+/* Opens the model with room for `tokens` tokens; learned positions limit it. */
 static enum status open_model(struct job *j, int64_t tokens)
 {
     TRY(sampling_open(j->s, j->comm, tokens, &j->x));
@@ -94,7 +95,7 @@ static enum status open_model(struct job *j, int64_t tokens)
     return prompts_ends(&j->prompts, &j->generation.eos, j->x->model->config.vocab, &j->ends);
 }
 
-/* Positions that the model has, where they are learned; else those that it was made for (*soft). */
+/* Returns the model's positions if they are learned; else those that it was made for (*soft). */
 static enum status positions(const struct settings *s, int64_t *out, int *soft)
 {
     struct model_config c;
@@ -107,7 +108,7 @@ static enum status positions(const struct settings *s, int64_t *out, int *soft)
 
 /* --- Answers --- */
 
-/* What became of an answer. */
+/* An answer and its figures. */
 struct answer {
     struct stream_text text;
     const char *ended; /* "eos", "length", "context", "stop-at", "interrupted" */
@@ -125,14 +126,14 @@ static void hand_on(struct job *j, struct stream_text *t, size_t end)
     t->given = end > t->given ? end : t->given;
 }
 
-/* Rows of a vocabulary that was padded have no token. */
+/* Excludes rows of a padded vocabulary that have no token. */
 static void forbid_nameless(struct job *j)
 {
     for (int64_t i = prompts_ids(&j->prompts); i < j->x->model->config.vocab; i++)
         j->x->logits[i] = -INFINITY;
 }
 
-/* Tokens one by one, from the logits in j->x. */
+/* Draws tokens one by one, from the logits in j->x. */
 static enum status draw(struct job *j, struct answer *a)
 {
     struct decoder *d = j->x->decoder;
@@ -263,7 +264,7 @@ static enum status repair(struct text_buffer *text)
     return OK;
 }
 
-/* One prompt. */
+/* Encodes the prompt. */
 static enum status encode_prompt(struct job *j, struct ids *out)
 {
     struct text_buffer text = {0};
@@ -278,7 +279,7 @@ static enum status encode_prompt(struct job *j, struct ids *out)
     return st == OK && out->n == 0 ? status_fail(ERR_INVALID, "the prompt is empty: there is nothing to read on") : st;
 }
 
-/* Room for the prompt and the answer, as far as positions and --seq-len go. */
+/* Returns the room for prompt and answer that positions and --seq-len allow. */
 static enum status room_for(const struct job *j, int64_t prompt, int64_t *out)
 {
     int64_t most, wanted = prompt + j->s->max_new_tokens;
@@ -319,7 +320,7 @@ static enum status run_prompt(struct job *j, int *signal_number)
 
 /* --- A conversation --- */
 
-/* A line without its end; 0: there is none any more. An interrupt gives an empty one, and is forgotten at the next. */
+/* Reads a line without its end; 0: there are no more. An interrupt gives an empty line, and the next call forgets it. */
 static int read_line(const struct job *j, FILE *in, char **line, size_t *room)
 {
     interrupts_forget();
@@ -337,7 +338,7 @@ static int read_line(const struct job *j, FILE *in, char **line, size_t *room)
         return *line != NULL;
     }
     if (n < 0) {
-        if (j->terminal) /* what comes next begins a line */
+        if (j->terminal) /* the next output begins a line */
             fputc('\n', stdout);
         return 0;
     }
@@ -354,7 +355,7 @@ static enum status reset(struct job *j)
     return OK;
 }
 
-/* A turn and its answer, which becomes a part of the conversation. */
+/* Adds a turn and its answer to the conversation. */
 static enum status turn(struct job *j, const char *line)
 {
     struct ids prompt = {0};

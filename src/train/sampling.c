@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* What is said of a file of weights that has other tensors than the model. */
+/* Checks that the file of weights has the tensors of the model. */
 static enum status check_weights(const struct settings *s, const struct model *m)
 {
     struct st_file *f;
@@ -20,7 +20,7 @@ static enum status check_weights(const struct settings *s, const struct model *m
     return st;
 }
 
-/* Of which nothing is trained, so that it may be quantised. */
+/* Opens the model with all parameters frozen, so that it may be quantised. */
 static enum status open_model(const struct settings *given, struct model **out)
 {
     char everything[] = MODEL_FREEZE_ALL;
@@ -30,7 +30,7 @@ static enum status open_model(const struct settings *given, struct model **out)
     return train_open_model(&s, out);
 }
 
-/* The adapter is this base's. */
+/* Makes sure that the adapter belongs to this base. */
 static enum status check_base(const struct settings *s, struct comm *c)
 {
     uint64_t xxh3;

@@ -1,4 +1,4 @@
-/* Saves that fail on the way are tried again; at a run's end they are tried elsewhere. */
+/* Handling saves that fail: on the way they are tried again, at a run's end elsewhere. */
 #include "train/facts.h"
 #include "train/run.h"
 
@@ -11,7 +11,7 @@
 #include <string.h>
 #include <unistd.h>
 
-/* Disks fill up, and files go, and come back; what is wrong with the run itself stays wrong. */
+/* Tells whether a failure may pass: disks fill up, and files go, and come back; a fault of the run itself stays. */
 static int may_pass(const struct run *r, enum status st)
 {
     return (st == ERR_IO || st == ERR_NOMEM || st == ERR_NOFIT || st == ERR_CORRUPT) && !comm_broken(r->comm);
@@ -24,7 +24,7 @@ static int64_t next_save(const struct settings *s, int64_t step)
 
 /* ---- elsewhere ---- */
 
-/* Directories to save in when the run's own will not do, the most lasting first. 0: there is no such one. */
+/* Finds the i-th directory to save in when the run's own will not do, the most lasting first. 0: there is no such one. */
 static int place_elsewhere(const struct settings *s, int i, char path[RUN_PATH])
 {
     char cwd[RUN_PATH];
@@ -43,7 +43,7 @@ static int place_elsewhere(const struct settings *s, int i, char path[RUN_PATH])
     return 1;
 }
 
-/* The last name of the run's directory. */
+/* Returns the last name of the run's directory. */
 static const char *run_name(const char *out, char name[256])
 {
     size_t end = strlen(out);
@@ -68,7 +68,7 @@ static void remove_elsewhere(const char *path)
     sys_rmdir(path);
 }
 
-/* It is the run's directory, or in it. */
+/* Tells whether a place is the run's directory or inside it. */
 static int is_inside(const char *place, const char *out)
 {
     char *whole = sys_realpath(out);
@@ -78,7 +78,7 @@ static int is_inside(const char *place, const char *out)
     return inside;
 }
 
-/* A new directory that a run can be resumed from; path: "" if there is no i-th place, or on failure. */
+/* Makes a new directory that a run can be resumed from; path: "" if there is no i-th place, or on failure. */
 static enum status make_elsewhere(struct run *r, int i, char path[RUN_PATH])
 {
     char place[RUN_PATH], name[256], wanted[RUN_PATH], made[RUN_PATH];
@@ -98,7 +98,7 @@ static enum status make_elsewhere(struct run *r, int i, char path[RUN_PATH])
     return st;
 }
 
-/* What exports need; without it they do with less. */
+/* Copies the files that exports need; exports without them have less. */
 static void take_original(const struct run *r, const char *path)
 {
     char from[RUN_PATH], to[RUN_PATH + 16];
@@ -126,7 +126,7 @@ enum status run_export(struct run *r, const char *path)
     return st;
 }
 
-/* Where no checkpoint finds room the model may, which is a third of one. cause: why there is none. Never OK. */
+/* Saves the model alone if no checkpoint finds room: it takes a third of one. cause: the reason for no checkpoint. Never OK. */
 static enum status save_model_only(struct run *r, enum status st, const char *cause)
 {
     char path[RUN_PATH], left[512], model[512] = "";
@@ -145,7 +145,7 @@ static enum status save_model_only(struct run *r, enum status st, const char *ca
                                            cause, (long long)r->at.step, model, left));
 }
 
-/* cause: why the run's directory does not do. Never OK: the run has not kept what it should. */
+/* Saves a checkpoint elsewhere. cause: the failure in the run's directory. Never OK, as the run has not kept what it should. */
 static enum status save_elsewhere(struct run *r, enum status st)
 {
     char cause[1024], path[RUN_PATH];

@@ -1,4 +1,4 @@
-/* Finding the rank that has least. */
+/* Finding the rank with the least budget. */
 #include "train/scarce.h"
 
 #include "base/sys.h"
@@ -12,7 +12,7 @@ struct seen {
     int64_t kept_free;
 };
 
-/* The first rank that has the least of a tier; of those that have as little, one that uses the place itself. */
+/* Finds the first rank that has the least of a tier; among equals, one that uses the place itself. */
 static int find_least(const struct seen *all, int n, int tier)
 {
     int least = 0;

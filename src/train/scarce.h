@@ -1,4 +1,4 @@
-/* The least budget of all ranks, and whose it is. Private to src/train. */
+/* The least budget of all ranks, and its rank. Private to src/train. */
 #ifndef LTRAIN_TRAIN_SCARCE_H
 #define LTRAIN_TRAIN_SCARCE_H
 
@@ -9,15 +9,15 @@
 /* One rank's budgets. */
 struct scarce {
     int64_t limit[TIERS];
-    char place[TIERS][200]; /* where they are, for people: a path, a GPU; "": this host's memory */
-    int own;                /* the nvme tier's place is one that this rank itself uses */
+    char place[TIERS][200]; /* places of the budgets, for people: a path, a GPU; "": this host's memory */
+    int own;                /* 1: this rank itself uses the nvme tier's place */
 };
 
-/* Takes the least of all ranks for each tier, as ranks run one program. s->plan.scarce[tier] names the rank that has it, with its
- * host and place, where another rank has more elsewhere; s->plan.kept_free becomes that of the rank with the least nvme. All
- * ranks call it and get the same. */
+/* Takes the least of all ranks for each tier, as ranks run one program. If another rank elsewhere has more, s->plan.scarce[tier]
+ * names the rank with the least, its host and its place. s->plan.kept_free becomes that of the rank with the least nvme. All
+ * ranks call it and get equal results. */
 enum status scarce_share(struct comm *c, const struct scarce *own, struct settings *s, int64_t limit[TIERS]);
-/* Returns 1 if `bytes` are more than `least` by more than changes between two looks, or between hosts of one kind: 1/64. */
+/* Returns 1 if `bytes` exceed `least` by more than 1/64, the usual change between two looks or between hosts of one kind. */
 int scarce_has_more(int64_t bytes, int64_t least);
 
 #endif

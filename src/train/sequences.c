@@ -1,4 +1,4 @@
-/* Sequences of this rank, and what all ranks' come to. */
+/* Sequences of this rank, and sums over all ranks. */
 #include "train/sequences.h"
 
 #include "base/sys.h"
@@ -12,7 +12,7 @@ int64_t sequences_own(const struct run *r, int64_t total, int64_t i)
     return n < total ? n : -1;
 }
 
-/* Attended pairs under a narrower window than that of q's mask. */
+/* Counts attended pairs under a narrower window than that of q's mask. */
 static double narrower_pairs(const struct sequence *q, int64_t tokens, int64_t window)
 {
     int64_t pairs = 0;
@@ -21,7 +21,7 @@ static double narrower_pairs(const struct sequence *q, int64_t tokens, int64_t w
     return (double)pairs;
 }
 
-/* Bytes of the text of what the first `used` tokens predict. */
+/* Adds the bytes of text of the targets of the first `used` tokens. */
 static enum status text_bytes(const struct tokenizer *t, const struct sequence *q, int64_t used, int64_t *bytes)
 {
     struct text_buffer text = {0};

@@ -1,4 +1,4 @@
-/* Before the first step: plan, files of the run's directory, state. */
+/* Steps before the first training step: plan, files of the run's directory, state. */
 #include "train/run.h"
 
 #include "base/cgroup.h"
@@ -44,12 +44,12 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* What is neither a preset nor there. */
+/* Refuses a model that is neither a preset nor a directory. */
 static enum status refuse_model(const char *name)
 {
     struct model_config config;
     const char *slash = strchr(name, '/');
-    if (!slash) /* the sentence with the presets and the nearest one */
+    if (!slash) /* the message lists the presets and the nearest one */
         return model_preset(name, &config);
     if (slash == name || name[0] == '.' || name[0] == '~' || strchr(slash + 1, '/') || !slash[1])
         return status_fail(ERR_INVALID, "--model: no such directory: %s", name);
@@ -58,7 +58,7 @@ static enum status refuse_model(const char *name)
                        name);
 }
 
-/* A run that is resumed needs no original weights: where they are gone its checkpoint says what the model is. */
+/* Reads config.json. A resumed run needs no original weights: if they are gone, its checkpoint has the configuration. */
 static enum status read_config(const struct settings *s, struct model_config *out)
 {
     char path[4096];
@@ -75,7 +75,7 @@ static enum status read_config(const struct settings *s, struct model_config *ou
     return model_config_read(s->model, out);
 }
 
-/* What they have, whose files are quantised. */
+/* Checks the settings against the format of quantised files. */
 static enum status check_quantised(const struct settings *s, const struct model_config *c, int trains_all)
 {
     const char *name = model_base_name(c->base);
@@ -91,7 +91,7 @@ static enum status check_quantised(const struct settings *s, const struct model_
                        s->plan.base == FROZEN_STORED ? "none" : s->plan.base == FROZEN_INT8 ? "int8" : "nf4", s->model, name);
 }
 
-/* What frozen matrices are kept as. */
+/* Settles the format of frozen matrices. */
 static enum status settle_base(const struct settings *s, struct model_config *c)
 {
     const int trains_all = !s->plan.evaluation && s->plan.lora.rank == 0;
@@ -106,7 +106,7 @@ static enum status settle_base(const struct settings *s, struct model_config *c)
                        model_base_word(c->base));
 }
 
-/* Files that are quantised have no numbers to train. */
+/* Refuses to train quantised matrices, whose files have no numbers to train. */
 static enum status refuse_quantised(const struct settings *s, const struct model *m)
 {
     for (int i = 0; i < m->n_params && m->config.quantised; i++)
@@ -156,10 +156,10 @@ enum status train_open_model(const struct settings *s, struct model **out)
     TRY(train_blame_adapter(s, model_check_adapters(*out)));
     if (!s->plan.evaluation && !s->adapter && !s->resume)
         TRY(refuse_quantised(s, *out));
-    return s->adapter ? OK : model_check_patterns(*out, idle, sizeof idle); /* PEFT's files may have some */
+    return s->adapter ? OK : model_check_patterns(*out, idle, sizeof idle); /* PEFT's files may have idle patterns */
 }
 
-/* Budgets of this rank: what is given, or its part of what is free. memory: bytes for its arenas. */
+/* Finds the budgets of this rank: the given ones, or its part of the free memory. memory: bytes for its arenas. */
 static void own_limits(struct settings *s, const struct comm *c, int64_t memory, int sharing, struct scarce *own)
 {
     int tightest, n = s->nvme_path.n;
@@ -173,12 +173,12 @@ static void own_limits(struct settings *s, const struct comm *c, int64_t memory,
     else if (room < INT64_MAX)
         limit[TIER_NVME] = hardware_drives_share(limit[TIER_NVME]);
     if (s->plan.nvme_max < 0 && drives_in_memory((const char *const *)s->nvme_path.item, s->nvme_path.n, s->out))
-        limit[TIER_NVME] = min_i64(limit[TIER_NVME], memory / 20); /* half of what the other two leave */
+        limit[TIER_NVME] = min_i64(limit[TIER_NVME], memory / 20); /* half of the rest beside the other two tiers */
     snprintf(own->place[TIER_NVME], sizeof own->place[TIER_NVME], "%s", tightest < 0 ? s->out : s->nvme_path.item[tightest]);
     own->own = n < comm_local_size(c) || tightest % comm_local_size(c) == comm_local_rank(c);
 }
 
-/* Of each of the n numbers the least of all ranks: they run one program. */
+/* Replaces each of the n numbers with the least of all ranks, as they run one program. */
 static enum status least_of_ranks(struct comm *c, int64_t *x, int n)
 {
     int64_t *all = sys_calloc((size_t)comm_size(c) * (size_t)n, sizeof *all);
@@ -199,7 +199,7 @@ int train_planned_ranks(const struct settings *s)
     return product;
 }
 
-/* The machine that the settings name, from a data sheet or a file. */
+/* Opens the machine that the settings name, from a data sheet or a file. */
 static enum status open_machine(struct settings *s)
 {
     enum status st;
@@ -237,8 +237,8 @@ struct prepared {
     int ranks, per_host;
 };
 
-/* Ranks of a machine that is not here: as many as are asked for, or a device each. What a mesh leaves open is derived from them.
- */
+/* Finds the number of ranks on a machine that is not here: the one asked for, or a device each. Open mesh degrees are derived
+ * from it. */
 static enum status ranks_elsewhere(const struct settings *s, int *out)
 {
     const struct hardware *h = s->plan.hardware;
@@ -263,7 +263,7 @@ static enum status ranks_elsewhere(const struct settings *s, int *out)
     return OK;
 }
 
-/* What programs are made for: kernels of this processor, for one that is not here, too, or of a GPU. */
+/* Stores the target of programs: kernels of this CPU, also for a CPU that is not here, or of a GPU. */
 static enum status make_target(struct settings *s, const struct target *t)
 {
     s->plan.target = sys_malloc(sizeof *s->plan.target);
@@ -273,7 +273,7 @@ static enum status make_target(struct settings *s, const struct target *t)
     return OK;
 }
 
-/* Budgets, device and ranks of a machine that is not here. */
+/* Prepares budgets, device and ranks of a machine that is not here. */
 static enum status prepare_elsewhere(struct settings *s, const struct model *m, struct prepared *out)
 {
     int ranks;
@@ -292,7 +292,7 @@ static enum status prepare_elsewhere(struct settings *s, const struct model *m, 
     return make_target(s, &t);
 }
 
-/* What its data sheet says of a GPU that was not measured. *found: 0: there is none. */
+/* Takes the data sheet's figures of a GPU that was not measured. *found: 0: there is no sheet. */
 static enum status use_sheet(const struct settings *s, struct hardware *h, int *found)
 {
     const char *sheet = s->plan.device == DEVICE_CUDA ? hardware_preset_of_gpu(s->gpu_name) : NULL;
@@ -305,7 +305,7 @@ static enum status use_sheet(const struct settings *s, struct hardware *h, int *
     return OK;
 }
 
-/* The figures of rank 0's machine, if there are any, on every rank: they plan the same. */
+/* Sends the figures of rank 0's machine, if there are any, to every rank, so that all plan the same. */
 static enum status use_profile(struct settings *s, struct comm *comm)
 {
     struct hardware *h = sys_malloc(sizeof *h);
@@ -333,17 +333,17 @@ static enum status use_profile(struct settings *s, struct comm *comm)
     return st;
 }
 
-/* What a rank's threads may run on. */
+/* Cores that a rank's threads may run on. */
 struct cores {
     char host[64];
     cpu_set_t set;
-    double time; /* processors' worth, of the cgroup of that number; 0: as much as there is */
+    double time; /* processor time of the cgroup with that number, in processors; 0: unlimited */
     uint64_t cgroup;
 };
 
-/* Whoever starts ranks may give each its threads (OMP_NUM_THREADS) or its cores (by affinity): only cores, and a cgroup's time,
- * that several ranks have are divided. The least of all ranks, as they run one program. Beside a GPU one core is for who submits to it, one for who copies;
- * few cores are for all. */
+/* Chooses the threads of a rank: the least of all ranks, as they run one program. Launchers may give each rank its threads
+ * (OMP_NUM_THREADS) or its cores (affinity). Only cores, and a cgroup's time, that several ranks share are divided. Beside a GPU
+ * one core submits to it and one copies; few cores do everything. */
 static enum status choose_threads(struct comm *c, enum device_kind device, int *out)
 {
     const char *given = getenv("OMP_NUM_THREADS");
@@ -374,7 +374,7 @@ static enum status choose_threads(struct comm *c, enum device_kind device, int *
     return st;
 }
 
-/* Budgets that come of the host's memory are those of the rank that has least of it already. */
+/* Describes the rank with the least memory for the budgets that are parts of the host's memory. */
 static void name_memory(struct settings *s, const struct memory_part *m)
 {
     if (s->plan.device_mem < 0 && s->plan.device != DEVICE_CUDA)
@@ -406,7 +406,7 @@ static enum status prepare_here(struct settings *s, struct comm *comm, int ranks
         target.fast = gpu.capability > 0 && !s->plan.deterministic;
     }
     TRY(make_target(s, &target));
-    if (s->plan.nvme_max == AUTO) /* what is free there decides */
+    if (s->plan.nvme_max == AUTO) /* the free space there decides */
         TRY(comm_agree(comm, drives_check((const char *const *)s->nvme_path.item, s->nvme_path.n, s->out)));
     TRY(use_profile(s, comm));
     struct memory_part memory;
@@ -437,15 +437,15 @@ void train_show_progress(const struct settings *s, const struct comm *comm)
         progress_begin(STDERR_FILENO, PROGRESS_AFTER_NS);
 }
 
-/* Returns the time after which planning shows signs of life where output is kept. Tests that expect nothing on stderr, however slow their
- * machine is, set the environment variable LTRAIN_PROGRESS_AFTER, in seconds. */
+/* Returns the time after which planning shows progress where output is kept. Tests that expect nothing on stderr, even on slow
+ * machines, set the environment variable LTRAIN_PROGRESS_AFTER, in seconds. */
 static int64_t planning_silence_ns(void)
 {
     const char *seconds = getenv("LTRAIN_PROGRESS_AFTER");
     return seconds ? (int64_t)(strtod(seconds, NULL) * 1e9) : PROGRESS_AFTER_NS;
 }
 
-/* Has rank 0 show on stderr that planning goes on, even where output is kept. */
+/* Shows on stderr that planning goes on, even where output is kept (rank 0 only). */
 static void show_planning(const struct settings *s, const struct comm *comm)
 {
     if (comm_rank(comm) != 0 || (comm_size(comm) == 1 && s->json && isatty(STDOUT_FILENO)))
@@ -453,8 +453,8 @@ static void show_planning(const struct settings *s, const struct comm *comm)
     progress_begin_kept(STDERR_FILENO, planning_silence_ns(), PROGRESS_LINE_NS);
 }
 
-/* Tiles of a resumed run were made for a rank's heads and tokens: with another mesh they are chosen anew. The grain of updates
- * stays. */
+/* Resets the tiles of a resumed run if the mesh is another one: they were made for a rank's heads and tokens. The grain of
+ * updates stays. */
 static void adapt_tiles(struct settings *s)
 {
     char mesh[MESH_TEXT];
@@ -465,7 +465,7 @@ static void adapt_tiles(struct settings *s)
     settings_list_clear(settings_key_find("length-tiles"), s);
 }
 
-/* Where what ranks send passes through host memory, that is a part of its budget: what is left of it is planned with. */
+/* Plans again with the host budget that messages leave, if ranks send through host memory: messages are a part of that budget. */
 static enum status leave_room_for_messages(const struct settings *s, const struct plan_request *request, const struct prepared *p,
                                            const struct model *m, struct plan **plan)
 {
@@ -488,8 +488,8 @@ static enum status leave_room_for_messages(const struct settings *s, const struc
                        host, units_format_bytes(bytes, messages), units_format_bytes(p->limit[TIER_HOST], given));
 }
 
-/* What a length is planned with: what must be the same for all of them is as the longest one's plan has it, and tiles are those that
- * the run had before. */
+/* Makes the request for a length's plan. Values that all lengths share are those of the longest length's plan; tiles are those
+ * that the run had before. */
 static struct plan_request request_of(const struct settings *s, int64_t seq_len, const struct plan *longest)
 {
     struct plan_request r = s->plan;
@@ -581,7 +581,7 @@ enum status train_plan(struct settings *s, struct comm *comm, int ranks, const s
     TRY(st);
     const struct strategy *strategy = &out->plan[0]->strategy;
     plan_take_mesh(&s->plan, &strategy->mesh);
-    if (s->plan.zero == AUTO) /* a rank alone has no stage: another run may have more */
+    if (s->plan.zero == AUTO) /* a rank alone has no stage; a resumed run may have more ranks */
         s->plan.zero = strategy->ranks > 1 ? strategy->zero : 3;
     return OK;
 }
@@ -702,7 +702,8 @@ static enum status write_plan(struct run *r, const char *name,
     return st;
 }
 
-/* r->texts.settings: config.yaml, of the run and of its checkpoints. What it says of `out` lets a run that was moved be noticed. */
+/* Writes config.yaml into r->texts.settings, for the run and its checkpoints. Its absolute `out` shows later that a run was
+ * moved. */
 static enum status describe_settings(struct run *r)
 {
     size_t size;
@@ -718,7 +719,7 @@ static enum status describe_settings(struct run *r)
     return st;
 }
 
-/* Synced and renamed into place: a run killed meanwhile can still be resumed with the former one. */
+/* Writes config.yaml, synced and renamed into place: a run killed meanwhile can still be resumed with the former file. */
 enum status run_write_config(struct run *r, const char *dir)
 {
     char path[4096], partial[4096];
@@ -735,7 +736,7 @@ enum status run_write_config(struct run *r, const char *dir)
     return OK;
 }
 
-/* The run has a checkpoint of that step, whole or not. */
+/* Tells whether the run has a checkpoint of that step, whole or not. */
 static int was_saved(const char *run, int64_t step)
 {
     char path[4096];
@@ -749,7 +750,7 @@ static int was_saved(const char *run, int64_t step)
     return saved;
 }
 
-/* Of a run that is resumed, which may have gone further than what was saved of it. */
+/* Cuts the log of a resumed run, which may have gone further than its last checkpoint. */
 static enum status cut_log(const struct run *r, const char *path)
 {
     int64_t last;
@@ -760,7 +761,7 @@ static enum status cut_log(const struct run *r, const char *path)
     return OK;
 }
 
-/* config.yaml, data.txt, card.json, plan.txt, plan.json, metrics.jsonl */
+/* Opens config.yaml, data.txt, card.json, plan.txt, plan.json and metrics.jsonl. */
 enum status run_open_files(struct run *r)
 {
     char path[4096];

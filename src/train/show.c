@@ -14,20 +14,20 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { SHOWN = 512 }; /* tokens of each end of a sample */
+enum { SHOWN = 512 }; /* tokens shown of each end of a sample */
 
 struct show {
     const struct settings *s;
-    int sized;   /* the settings have a sequence length */
-    int numbers; /* ids of which nobody knows the text are shown as they are */
+    int sized;   /* 1: the settings have a sequence length */
+    int numbers; /* 1: ids without a known text are shown as numbers */
     const struct tokenizer *tokenizer;
-    const struct stream *d; /* of the source in hand */
-    const char *open, *close; /* around what is supervised */
+    const struct stream *d; /* documents of the present source */
+    const char *open, *close; /* marks around supervised text */
 };
 
 /* ---- samples ---- */
 
-/* Whether a special token's text begins at text[0 .. n). */
+/* Tells whether a special token's text begins at text[0 .. n). */
 static int begins_token(const struct show *x, const uint8_t *text, size_t n)
 {
     const uint8_t *token;
@@ -39,8 +39,8 @@ static int begins_token(const struct show *x, const uint8_t *text, size_t n)
     return 0;
 }
 
-/* Bytes [first, end) of a text whose special tokens have 1 in `token`. Whatever else a document has, it does not reach a terminal as a
- * command; the first letter of what only reads as a special token is written as such a byte, too. */
+/* Prints bytes [first, end) of a text whose special tokens have 1 in `token`. Control characters are printed as \xNN, so that no
+ * document sends commands to a terminal. The first letter of text that only looks like a special token is printed so, too. */
 static void print_text(const struct show *x, const struct text_buffer *text, const uint8_t *token, size_t first, size_t end)
 {
     for (size_t i = first; i < end; i++) {
@@ -67,7 +67,7 @@ static enum status text_of(const struct show *x, const int32_t *id, size_t n, st
     return OK;
 }
 
-/* Where in the whole text that of the first n ids ends: before a character that is not complete there. */
+/* Finds the byte of the whole text where the text of the first n ids ends: before a character that is incomplete there. */
 static enum status place_of(const struct show *x, const int32_t *id, size_t n, const struct text_buffer *whole,
                             struct text_buffer *part, size_t *out)
 {
@@ -129,7 +129,7 @@ static enum status print_marked(const struct show *x, const int32_t *id, const u
     return OK;
 }
 
-/* Ids, and behind them which are supervised; marks stand around those. */
+/* Prints ids as text, with marks around the supervised ones. */
 static enum status print_ids(const struct show *x, const int32_t *id, const uint8_t *supervised, size_t n)
 {
     struct text_buffer whole = {0}, part = {0};
@@ -145,7 +145,7 @@ static enum status print_ids(const struct show *x, const int32_t *id, const uint
     return st;
 }
 
-/* n tokens from `at` on, of a document that begins at `first`. */
+/* Prints n tokens from `at` on, of a document that begins at `first`. */
 static enum status print_part(const struct show *x, int64_t first, int64_t at, int64_t n)
 {
     int32_t id[2 * SHOWN], next;
@@ -181,7 +181,7 @@ static enum status print_samples(const struct show *x)
 
 /* ---- counts ---- */
 
-/* A document's first token is nobody's target. */
+/* Counts supervised tokens; a document's first token is never a target. */
 static enum status count_supervised(const struct stream *d, int64_t *out)
 {
     enum { AT_ONCE = 16384 };
@@ -287,7 +287,7 @@ static enum status print_sources(struct show *x, const struct corpus *c)
     return st;
 }
 
-/* How the documents of all sources fill sequences of the curriculum's other lengths. */
+/* Prints how the documents of all sources fill sequences of the curriculum's other lengths. */
 static enum status print_other_lengths(const struct settings *s, struct corpus *c)
 {
     for (int i = 0; i < s->curriculum.n; i++) {
@@ -329,7 +329,7 @@ static enum status show(void *user, const struct corpus_config *config)
     return st;
 }
 
-/* Without a sequence length they are cut into shortest ones, of which nothing is said. */
+/* Shows the data. Without a sequence length they are cut into the shortest sequences, and nothing is said of these. */
 static enum status show_alone(const struct settings *s, const struct comm *comm)
 {
     enum { SHORTEST = 2 };

@@ -1,4 +1,4 @@
-/* Handlers: a number is remembered, and a line written. */
+/* Handlers of signals: they remember the number and write a line. */
 #include "train/signals.h"
 
 #include "base/clock.h"
@@ -10,25 +10,25 @@
 #include <string.h>
 #include <unistd.h>
 
-/* What people, terminals, schedulers, launchers and limits send for the end to come. */
+/* Signals by which people, terminals, schedulers, launchers and limits announce the end. */
 static const struct ending {
-    int number, asks; /* asks: somebody wants it, and wants it sooner if it comes again */
+    int number, asks; /* asks: 1: sent on purpose, so that a second one ends at once */
     const char *name;
 } endings[] = {{SIGINT, 1, "SIGINT"},   {SIGTERM, 1, "SIGTERM"}, {SIGHUP, 0, "SIGHUP"},
                {SIGUSR1, 0, "SIGUSR1"}, {SIGUSR2, 0, "SIGUSR2"}, {SIGXCPU, 0, "SIGXCPU (the limit of CPU time)"}};
 enum { ENDINGS = sizeof endings / sizeof *endings };
 
-/* timeout(1) and some shells send a process two of the same, one to it and one to its group. */
+/* Time within which two equal signals count as one: timeout(1) and some shells send one to the process and one to its group. */
 static const int64_t ONCE_NS = 300000000;
 
 static atomic_int first;
 static _Atomic int64_t first_ns;
 static _Atomic int64_t asked_ns;
 static atomic_int done;
-static const char *early_remark; /* of an end before there is anything to keep; NULL: nothing is said */
-static const char *stop_remark;  /* of one that comes later */
-static int stop_fd;              /* where that is said; below 0: nowhere */
-static atomic_int failing; /* the run has failed and is about to say so */
+static const char *early_remark; /* remark on a signal before there is anything to keep; NULL: none */
+static const char *stop_remark;  /* remark on a later signal */
+static int stop_fd;              /* file of that remark; below 0: none */
+static atomic_int failing; /* 1: the run has failed and is about to say so */
 
 static const struct ending *find(int number)
 {
@@ -38,14 +38,14 @@ static const struct ending *find(int number)
     return &endings[i];
 }
 
-/* What was sent to the program: ranks that it has started get SIGUSR1 for all of them. May be called by a handler. */
+/* Returns the name of the signal that was sent to the program: its ranks get SIGUSR1 for any signal. Safe in a handler. */
 static const char *name_sent(int number)
 {
     int sent = number == SIGUSR1 ? process_passed_on() : 0;
     return find(sent ? sent : number)->name;
 }
 
-/* In a handler nothing but write() may print. */
+/* Prints by write() alone, as a handler must. */
 static void say(int fd, const char *a, const char *name, const char *b, const char *c)
 {
     const char *part[] = {a, name, b, c};
@@ -78,7 +78,7 @@ static void on_early(int number)
     end_at_once(number);
 }
 
-/* Whether an earlier one has asked for the same. */
+/* Tells whether an earlier signal has asked for the end. */
 static int is_second(void)
 {
     int64_t now = clock_ns(), before = 0;
@@ -94,14 +94,15 @@ static void on_signal(int number)
         end_at_once(number);
         return;
     }
-    atomic_compare_exchange_strong(&first_ns, &never, clock_ns()); /* before anybody sees that it has come */
+    atomic_compare_exchange_strong(&first_ns, &never, clock_ns()); /* stored before anybody sees that the signal has come */
     if (!atomic_compare_exchange_strong(&first, &none, number) || atomic_load(&failing) || stop_fd < 0)
         return;
     say(stop_fd, "\nltrain: ", name_sent(number), atomic_load(&done) ? ": training is done: finishing the export" : stop_remark,
         e->asks ? "; once more to stop at once\n" : "\n");
 }
 
-/* What nohup and the like ignore stays so; but a shell ignores ^C for its background processes, and one that is sent is meant. */
+/* Catches all signals except those that nohup and the like ignore. ^C is caught even so: shells ignore it for background
+ * processes, and one that is sent is meant. */
 static void catch_all(void (*handler)(int))
 {
     for (int i = 0; i < ENDINGS; i++) {

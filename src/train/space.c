@@ -1,4 +1,4 @@
-/* Whether the run's directory has room for what the run will write there: checkpoints, the model at its end, its log. */
+/* Room in the run's directory for the files of the run: checkpoints, the model at its end, its log. */
 #include "train/space.h"
 
 #include "base/disk.h"
@@ -10,12 +10,13 @@
 
 #include <stdio.h>
 
-#define LINE 1024 /* of metrics.jsonl, at most */
-/* More is not asked for: --steps may only mean "until stopped"; lines that cannot be written are kept, and said (run_log.c). */
+#define LINE 1024 /* bytes a line of metrics.jsonl, at most */
+/* Most room asked for the log: --steps may only mean "until stopped". Lines that cannot be written are kept and reported
+ * (run_log.c). */
 #define LOG (1LL << 30)
 #define OTHERS (256 << 10) /* config.yaml, plan.txt, plan.json, directories */
 
-/* Of numbers that users give; more than any disk has is as good as the product. */
+/* Multiplies numbers that users give; a product beyond any disk's size is capped. */
 static int64_t times(int64_t a, int64_t b)
 {
     int64_t product;
@@ -28,7 +29,7 @@ static int64_t last_step(const struct settings *s)
     return s->epochs > 0 ? SETTINGS_MOST_STEPS : s->plan.steps;
 }
 
-/* Steps that are saved after `step`: every save_every-th, and the last one; at most, those before another length. */
+/* Counts, at most, the steps saved after `step`: every save_every-th, the last one, and those before another length. */
 static int64_t saves_after(const struct settings *s, int64_t step)
 {
     int64_t last = last_step(s), changes = 0;
@@ -39,7 +40,7 @@ static int64_t saves_after(const struct settings *s, int64_t step)
     return changes + (step >= last ? 1 : (last - 1) / s->save_every - step / s->save_every + 1);
 }
 
-/* What comes to lie beside what is there already. */
+/* Computes the room for files beside the existing ones. */
 static struct run_space space_of(const struct settings *s, const struct model *m)
 {
     struct run_space x = {.checkpoint = checkpoint_bytes(m, s->plan.dtype, s->plan.optim_dtype),
@@ -52,7 +53,8 @@ static struct run_space space_of(const struct settings *s, const struct model *m
     int64_t texts = model_is_preset(s->model) ? 0 : checkpoint_texts_bytes(s->model) + checkpoint_others_bytes(s->model, m);
     texts += s->tokenizer ? checkpoint_texts_bytes(s->tokenizer) : 0;
     x.model += texts;
-    x.log = min_i64(LOG, times(LINE, max_i64(0, last_step(s) - step))) + OTHERS + (s->resume ? 0 : texts); /* kept beside it */
+    /* texts are kept beside the log */
+    x.log = min_i64(LOG, times(LINE, max_i64(0, last_step(s) - step))) + OTHERS + (s->resume ? 0 : texts);
     x.bytes = x.log + max_i64(times(x.checkpoints, x.checkpoint), times(at_end, x.checkpoint) + x.model);
     return x;
 }
@@ -62,7 +64,8 @@ int64_t run_space_bytes(const struct settings *s, const struct model *m)
     return s->plan.machine ? 0 : space_of(s, m).bytes;
 }
 
-/* "3 checkpoints of 1.7 MiB (--save-every 4, --keep 2), the model at the end (584 KiB), log and settings (268 KiB)" */
+/* Describes the room: "3 checkpoints of 1.7 MiB (--save-every 4, --keep 2), the model at the end (584 KiB), log and settings (268
+ * KiB)". */
 static void describe(const struct settings *s, const struct run_space *x, char *text, size_t size)
 {
     char a[32], b[32], steps[64] = "";
@@ -84,7 +87,7 @@ enum status run_space_check(const struct settings *s, const struct model *m)
     struct run_space x = space_of(s, m);
     if (s->plan.machine || disk_look(s->out, &disk) != 0)
         return OK;
-    disk.free_bytes += store_dead_bytes(s->out); /* a killed run's file, which goes when this one begins */
+    disk.free_bytes += store_dead_bytes(s->out); /* file of a killed run, which is removed when this run begins */
     if (disk_room(&disk) >= x.bytes)
         return OK;
     struct settings fewer = *s;

@@ -39,7 +39,8 @@ void run_fill_record(struct run *r, int64_t targets, uint64_t sequence)
                                    .beta1 = (float)s->beta1,
                                    .beta2 = (float)s->beta2,
                                    .eps = (float)s->eps,
-                                   .bias1 = (float)(1 - pow((double)(float)s->beta1, t)), /* of the beta that is used */
+                                   /* computed from the float betas that updates use */
+                                   .bias1 = (float)(1 - pow((double)(float)s->beta1, t)),
                                    .bias2 = (float)(1 - pow((double)(float)s->beta2, t)),
                                    .rounding = random[0],
                                    .place = comm_place(r->comm),
@@ -99,7 +100,7 @@ static struct sequence_source training(struct run *r)
     return (struct sequence_source){.take = take_training, .user = r};
 }
 
-/* The step's sequences, counted: the loss is a mean over the whole batch. Leaves the last one published; the others are kept. */
+/* Counts the step's sequences, as the loss is a mean over the whole batch. Leaves the last one published; the others are kept. */
 static enum status count(struct run *r, struct tally *all)
 {
     const struct sequence_source source = training(r);
@@ -111,7 +112,7 @@ static enum status count(struct run *r, struct tally *all)
     return sequences_add_up(r, &own, all);
 }
 
-/* What a signal leaves of the step: the first time that it is seen to be cut. */
+/* Notes the part of the step that a signal throws away, when the cut is first seen. */
 static void note_thrown(struct run *r, int64_t micro_batch)
 {
     enum phase reached = executor_reached(r->session->executor);

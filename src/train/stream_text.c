@@ -22,7 +22,7 @@ static enum status decode(const struct stream_text *s, size_t first, size_t end,
     return OK;
 }
 
-/* Whether a character's end is to come: it is cut, or stands as U+FFFD for bytes that make none yet. */
+/* Tells whether the end of a character is missing: it is cut, or U+FFFD stands for bytes that make no character yet. */
 static int is_cut(const uint8_t *text, size_t n)
 {
     size_t back = 0;
@@ -36,8 +36,8 @@ static int is_cut(const uint8_t *text, size_t n)
     return lead >= 0xc0 && back < (size_t)(lead >= 0xf0 ? 3 : lead >= 0xe0 ? 2 : 1);
 }
 
-/* What the ids that were not read yet add to the text: the same ids may begin another way behind others, so the ones before them
- * are decoded again beside them. last: also what may be cut. */
+/* Adds the text of the unread ids. The same ids may have other text after other ids, so the ids before them are decoded again
+ * with them. last: also adds text that may be cut. */
 static enum status read_on(struct stream_text *s, int last)
 {
     struct text_buffer old = {0}, all = {0}, repaired = {0};
@@ -60,7 +60,8 @@ static enum status read_on(struct stream_text *s, int last)
     return st;
 }
 
-/* Cuts the text at the first of stop_at, looked for from what was handed on; else *end is where one of them may have begun. */
+/* Cuts the text at the first of stop_at, searched from the text handed on; else *end is the place where one of them may have
+ * begun. */
 static void look_for_stops(struct stream_text *s, int last, size_t *end)
 {
     *end = s->text.n;

@@ -1,4 +1,4 @@
-/* Token ids to text while they come: what may still change is held back. Private to src/train. */
+/* Turning token ids into text as they come; text that may still change is held back. Private to src/train. */
 #ifndef LTRAIN_TRAIN_STREAM_TEXT_H
 #define LTRAIN_TRAIN_STREAM_TEXT_H
 
@@ -7,18 +7,18 @@
 
 struct stream_text {
     const struct tokenizer *tokenizer; /* NULL: ids are bytes */
-    const struct string_list *stop_at; /* texts that end it */
+    const struct string_list *stop_at; /* texts that end the output */
     struct ids ids;
-    size_t before, read;     /* ids[before, read) are in the text, and say how what follows begins */
+    size_t before, read;     /* ids[before, read) are in the text; they decide how the text of later ids begins */
     struct text_buffer text; /* whole characters */
-    size_t given;            /* bytes of it that have been handed on */
-    int stopped;             /* the text ends where one of stop_at was found */
+    size_t given;            /* bytes of the text handed on */
+    int stopped;             /* 1: the text ends where one of stop_at was found */
 };
 
 void stream_text_free(struct stream_text *s);
-/* Another token. The bytes [s->given, *end) of the text are final and may be handed on; the caller moves s->given. */
+/* Adds a token. The bytes [s->given, *end) of the text are final and may be handed on; the caller moves s->given. */
 enum status stream_text_add(struct stream_text *s, int32_t id, size_t *end);
-/* No further token comes: what was held back is final. */
+/* Ends the text: the part held back becomes final. */
 enum status stream_text_end(struct stream_text *s, size_t *end);
 
 #endif

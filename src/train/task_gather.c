@@ -7,13 +7,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* What goes round of an answer: its text goes after it, as the longest one's length is known then. */
+/* Message with an answer; its text is sent afterwards, once the longest length is known. */
 struct message {
-    struct task_answer answer; /* its text is another process's address */
+    struct task_answer answer; /* text: an address in another process */
     int64_t text_bytes;        /* with the terminator; 0: there is no answer */
 };
 
-/* text: r's from here on. */
+/* Adds an answer; r owns the text from here on. */
 static enum status add(struct task_results *r, const struct message *m, char *text)
 {
     struct task_cell *c = &r->cell[m->answer.cell];

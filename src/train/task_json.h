@@ -1,4 +1,4 @@
-/* What models have answered to tasks, as JSON. Private to src/train. */
+/* Answers of models to tasks, as JSON. Private to src/train. */
 #ifndef LTRAIN_TRAIN_TASK_JSON_H
 #define LTRAIN_TRAIN_TASK_JSON_H
 
@@ -6,7 +6,7 @@
 
 #include <jansson.h>
 
-/* Adds an object for each cell that has answers to `results`, and to `object` the means and what the prompts are made of. */
+/* Adds an object for each cell that has answers to `results`, and the means and the prompts' source to `object`. */
 void task_json_add(const struct task_results *r, json_t *object, json_t *results);
 
 #endif

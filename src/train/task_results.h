@@ -1,4 +1,4 @@
-/* What models have answered to tasks of long contexts. Private to src/train. */
+/* Answers of models to tasks of long contexts. Private to src/train. */
 #ifndef LTRAIN_TRAIN_TASK_RESULTS_H
 #define LTRAIN_TRAIN_TASK_RESULTS_H
 
@@ -9,14 +9,14 @@ struct task_cell {
     int64_t length;
     double depth; /* percent; NaN: the task has none */
     int64_t answers;
-    double score; /* their sum; each 0 to 1 */
+    double score; /* sum over answers; each 0 to 1 */
 };
 
 struct task_answer {
     int cell;
     int64_t prompt_tokens;
-    uint64_t hash; /* XXH3 of the prompt's text, with the answer's given beginning */
-    double depth;  /* where it really was, in percent; NaN */
+    uint64_t hash; /* XXH3 of the prompt's text, with the given beginning of the answer */
+    double depth;  /* true depth in percent; NaN: none */
     char expected[TASK_EXPECTED][TASK_EXPECTED_BYTES];
     int n_expected;
     char *text;    /* UTF-8 */
@@ -26,18 +26,18 @@ struct task_answer {
 struct task_results {
     enum task task[TASKS];
     int n_tasks;
-    double *depth; /* [n_depths] that are asked for */
+    double *depth; /* [n_depths]: depths asked for */
     int n_depths;
     int64_t *length; /* [n_lengths] */
     int n_lengths;
-    int64_t samples; /* of a cell */
+    int64_t samples; /* samples of a cell */
     struct task_cell *cell; /* by length, task, depth */
     int n_cells;
     struct task_answer *answer;
     int64_t n_answers, answers_room;
-    int64_t haystack_bytes; /* of the user's text; 0: ltrain's own sentences */
-    int repeats;            /* it was too short for a length, and is there more than once */
-    int64_t positions;      /* that the model was made for; 0: as many as it gets */
+    int64_t haystack_bytes; /* bytes of the user's text; 0: ltrain's own sentences */
+    int repeats;            /* 1: the text was too short for a length and is repeated */
+    int64_t positions;      /* number of positions that the model was made for; 0: no limit */
     int chat;
 };
 

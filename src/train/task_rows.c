@@ -4,9 +4,9 @@
 #include <math.h>
 #include <stdlib.h>
 
-enum { IGNORED = -100 }; /* a label that is not trained, as in transformers */
+enum { IGNORED = -100 }; /* label of tokens that are not trained, as in transformers */
 
-/* What an assistant says begins without a blank. */
+/* Returns the lead without a first blank in a chat: assistants' texts begin without one. */
 static struct text_buffer lead_of(const struct prompts *p, const struct task_sample *s)
 {
     struct text_buffer lead = s->lead;

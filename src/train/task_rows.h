@@ -7,11 +7,11 @@
 
 #include <stdio.h>
 
-/* prompt: what is read, the answer's given beginning included; answer: how a right one goes on. By the chat template, if one is
- * open. Special tokens in the text are text. */
+/* Encodes a sample, by the chat template if one is open. prompt: the tokens to read, with the given beginning of the answer;
+ * answer: a right continuation. Special tokens in the text are text. */
 enum status task_rows_encode(const struct prompts *p, const struct task_sample *s, struct ids *prompt, struct ids *answer);
-/* A line of JSON: input_ids and labels, in which the answer, and the first of eos behind it, is trained (all: everything is); or, with
- * a chat template, messages. ERR_IO is the caller's to find. */
+/* Writes a line of JSON. Without a chat template it has input_ids and labels that train the answer and the first of eos after it
+ * (all: everything). With a template it has messages. The caller looks for ERR_IO. */
 enum status task_rows_write(const struct prompts *p, const struct ids *eos, const struct task_sample *s, const struct task_cell *c, int all,
                             FILE *f);
 

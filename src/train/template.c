@@ -8,7 +8,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
-/* The directory of the tokenizer's file. */
+/* Finds the directory of the tokenizer's file. */
 static void directory_of(const char *path, char dir[4096])
 {
     snprintf(dir, 4096, "%s", path);
@@ -19,7 +19,7 @@ static void directory_of(const char *path, char dir[4096])
         strcpy(dir, ".");
 }
 
-/* --chat-template, or what lies beside the tokenizer: a directory, a file, or a name of ltrain's own. */
+/* Opens --chat-template (a directory, a file, or a name of ltrain's own) or the one beside the tokenizer. */
 enum status template_open(const struct settings *s, const struct tokenizer *t, struct chat_template **out)
 {
     char dir[4096];
@@ -45,7 +45,7 @@ static int is_name(const char *text, size_t n)
     return n > 0;
 }
 
-/* true, false, null, numbers and texts in quotes are JSON's; every other value is a text as it stands. */
+/* Adds a variable. true, false, null, numbers and quoted texts are read as JSON; any other value is text as it stands. */
 static enum status add_variable(const char *given, json_t *all)
 {
     static const char *const own[] = {"messages", "tools", "add_generation_prompt"};
@@ -80,7 +80,7 @@ enum status template_variables(const struct settings *s, json_t **out)
     return st;
 }
 
-/* A line that gives a token's name what the template was rendered with, where the files beside it say something else. */
+/* Adds a line that sets a token's name to the value used in rendering, if the files beside it say something else. */
 static enum status add_token(const struct chat_template *used, const struct chat_template *beside, const char *name, struct text_buffer *out)
 {
     size_t n;

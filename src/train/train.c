@@ -20,7 +20,7 @@
 
 #define SKIPS_ALLOWED 3 /* steps in a row without a finite gradient norm; after them the run ends */
 
-/* Of a checkpoint or an export that was not made. */
+/* Adds to the message of a checkpoint or an export that was not made that training diverged. */
 static enum status say_diverged(const struct run *r, enum status st, const char *not_made)
 {
     char cause[1024];
@@ -34,8 +34,9 @@ static enum status say_diverged(const struct run *r, enum status st, const char 
 static enum status save(struct run *r, enum save_when when)
 {
     if ((r->signal || when == SAVE_TO_GO_ON) && r->saved == r->at.step)
-        return OK; /* it is there already */
-    /* After a skipped step an older, good checkpoint is worth more. At a stop both are kept: the next step may be a good one. */
+        return OK; /* saved already */
+    /* An older, good checkpoint is worth more than one after a skipped step. At a stop both are kept: the next step may be a good
+     * one. */
     const int keeps_older = r->skipped_in_row > 0 && r->saved >= 0;
     if (keeps_older && !r->signal && when != SAVE_TO_GO_ON) {
         printf("step %lld not saved: it was skipped\n", (long long)r->at.step);
@@ -62,7 +63,7 @@ static enum status export(struct run *r, const char *path)
     return st == OK ? OK : run_export_failed(r, st);
 }
 
-/* The run's log ends; a failure of it does not hide another one. */
+/* Closes the run's log; its failure does not hide another one. */
 static enum status close_log(struct run *r, enum status st)
 {
     char cause[1024];
@@ -78,7 +79,7 @@ static enum status close_log(struct run *r, enum status st)
     return status_fail(st, "%s", cause);
 }
 
-/* Of a run whose last steps were skipped the model is that of the step before them: made, but not without a word. */
+/* Reports that the last steps were skipped: the exported model is that of the step before them. */
 static enum status check_last_steps(struct run *r, const char *model_path)
 {
     if (r->skipped_in_row == 0)
@@ -91,7 +92,7 @@ static enum status check_last_steps(struct run *r, const char *model_path)
                                   (long long)(r->at.step - r->skipped_in_row)));
 }
 
-/* What all ranks have moved since the last step: drives, and messages of the comm lanes. */
+/* Adds up the bytes that all ranks have moved since the last step: on drives, and in messages of the comm lanes. */
 static enum status sum_moved(struct run *r, const struct lane_stats lanes[LANES], struct step_metrics *m)
 {
     double sum[2 + 2 * LANES] = {(double)lanes[LANE_READ].bytes, (double)lanes[LANE_WRITE].bytes};
@@ -156,7 +157,7 @@ static enum status finish_metrics(struct run *r, struct step_metrics *m)
     return OK;
 }
 
-/* Where nobody reads the steps' lines, or their file is full, training goes on. */
+/* Goes on training without a reader of the steps' lines, or with their file full. */
 static void check_output(struct run *r)
 {
     if (!ferror(stdout))
@@ -168,8 +169,8 @@ static void check_output(struct run *r)
     r->mute = 1;
 }
 
-/* Before each line: in another run's directory nothing is written any more, and this one ends, saved elsewhere. A directory that is
- * not in its place just now is the next save's to say. */
+/* Adds a line to the log, after a check of the directory. If another run has it now, nothing is written there, and this run ends,
+ * saved elsewhere. A directory out of its place is left to the next save to report. */
 static enum status add_line(struct run *r, const struct step_metrics *m)
 {
     char cause[1024];
@@ -182,7 +183,7 @@ static enum status add_line(struct run *r, const struct step_metrics *m)
     return run_save_failed(r, st, SAVE_LAST);
 }
 
-/* What trains on must be as a resumed run would have it: saved, and read again into the homes of the next length's plan. */
+/* Saves and reads the state again into the homes of the next length's plan, so that training goes on as a resumed run would. */
 static enum status follow_lengths(struct run *r)
 {
     if (run_length_changes(r)) {
@@ -193,7 +194,7 @@ static enum status follow_lengths(struct run *r)
     return OK;
 }
 
-/* What the model is worth before the first step. */
+/* Evaluates the model before the first step. */
 static enum status evaluate_before(struct run *r)
 {
     struct step_metrics m = {.step = 0, .evaluated = 1};
@@ -218,7 +219,7 @@ static enum status loop(struct run *r)
             break;
         TRY(follow_lengths(r));
         struct step_metrics m = {0};
-        struct lane_stats between[LANES]; /* of evaluations and checkpoints */
+        struct lane_stats between[LANES]; /* statistics of evaluations and checkpoints */
         executor_take_stats(r->session->executor, between);
         (void)executor_take_submission(r->session->executor);
         int cut;
@@ -252,7 +253,7 @@ static enum status loop(struct run *r)
     return OK;
 }
 
-/* Other programs take the copy of the last file. */
+/* Notes tensors that are in more than one file; other programs take the copy of the last file. */
 static void say_left_out(const struct st_file *f, FILE *notes)
 {
     const char *first;
@@ -278,7 +279,7 @@ static enum status say_others(const struct st_file *f, const struct model *m, FI
     return OK;
 }
 
-/* A new run's weights are read when there is room for them. */
+/* Checks a new run's weights; they are read later, once there is room for them. */
 enum status run_check_weights(const struct settings *s, const struct model *m, FILE *notes)
 {
     struct st_file *f;
@@ -331,7 +332,7 @@ enum status run_start(struct run *r)
     }
     r->plans.owned = 0;
     TRY(comm_agree(r->comm, session_create(r->model, r->plans.plan, r->plans.n, s, r->comm, path, n, &r->session)));
-    if (s->plan.grad_accum > 1) /* a step reads its data once, so that it is not begun in vain */
+    if (s->plan.grad_accum > 1) /* a step's data are read once, so that no step begins in vain */
         TRY(comm_agree(r->comm, corpus_keep(r->corpus, s->plan.grad_accum)));
     return run_use_stretch(r, 0);
 }
@@ -363,13 +364,13 @@ enum status run_open(struct run *r)
     return st;
 }
 
-/* Beside the plan's memory, and beyond what is set aside for the program. */
+/* Returns the bytes beside the plan's memory and beyond those set aside for the program. */
 static int64_t bytes_beside(const struct run *r, const struct plan *plan)
 {
     return (r->s->staged ? session_message_bytes(plan) : 0) + max_i64(0, session_staging_bytes(r->model, plan) - MEMORY_ASIDE_STAGING);
 }
 
-/* Of a length's plan: all ranks have the same, it fits, and the memory for it is there. */
+/* Checks a length's plan: it is equal on all ranks, it fits, and its memory is free. */
 static enum status check_plan(struct run *r, const struct plan *plan)
 {
     struct comm *c = r->comm;
@@ -381,7 +382,7 @@ static enum status check_plan(struct run *r, const struct plan *plan)
     return comm_agree(c, train_say_length(r->s, request.seq_len, memory_check(&r->memory, plan, bytes_beside(r, plan), &request)));
 }
 
-/* Arenas are as large as the largest plan's: what several need together is one more thing to have room for. */
+/* Checks the plans together: arenas are as large as the largest plan's, in each tier, and need room at once. */
 static enum status check_together(const struct run *r)
 {
     struct plan all = *r->plans.plan[0];
@@ -399,7 +400,7 @@ enum status run_plan(struct run *r)
     struct comm *c = r->comm;
     struct settings *s = r->s;
     TRY(comm_agree(c, train_plan(s, c, comm_size(c), r->model, &r->plans, r->limit)));
-    TRY(memory_part_find(c, 1, s->plan.threads, &r->memory)); /* budgets that were given may be more than there is */
+    TRY(memory_part_find(c, 1, s->plan.threads, &r->memory)); /* given budgets may exceed the memory */
     for (int i = 0; i < r->plans.n; i++)
         TRY(check_plan(r, r->plans.plan[i]));
     TRY(comm_agree(c, check_together(r)));
@@ -419,7 +420,7 @@ enum status run_plan(struct run *r)
     return comm_agree(c, st);
 }
 
-/* Turns --epochs into steps, once it is known how many sequences a step takes. */
+/* Turns --epochs into steps, once the number of sequences a step is known. */
 static enum status count_steps(struct run *r)
 {
     struct settings *s = r->s;
@@ -432,7 +433,7 @@ static enum status count_steps(struct run *r)
         return status_fail(ERR_INVALID, "--epochs %g are %.3g steps, and a run has at most %lld: give fewer", s->epochs, steps,
                            (long long)SETTINGS_MOST_STEPS);
     s->plan.steps = (int64_t)steps;
-    r->plans.stretches[0].end = s->plan.steps; /* there is one: settings allow one length */
+    r->plans.stretches[0].end = s->plan.steps; /* the only stretch: settings allow one length */
     printf("steps: %lld: %g epoch%s of %s sequence%s, %lld a step\n", (long long)s->plan.steps, s->epochs, s->epochs == 1 ? "" : "s",
            units_format_count(n, sequences), n == 1 ? "" : "s", (long long)s->plan.batch);
     s->epochs = 0;
@@ -441,7 +442,7 @@ static enum status count_steps(struct run *r)
     return OK;
 }
 
-/* From the settings to a run that is ready for its first step. Every rank reaches the same points, or all fail. */
+/* Prepares a run up to its first step. Every rank reaches the same points, or all fail. */
 static enum status prepare(struct run *r)
 {
     struct comm *c = r->comm;
@@ -467,7 +468,7 @@ static enum status prepare(struct run *r)
     return OK;
 }
 
-/* The data are gone or others: the run ends, with what it has trained saved. */
+/* Saves the trained state and ends the run after its data have gone or changed. */
 static enum status save_unread(struct run *r, enum status st)
 {
     char cause[768], left[512];
@@ -482,11 +483,11 @@ static enum status save_unread(struct run *r, enum status st)
     return comm_agree(r->comm, status_fail(st, "%s; %s", cause, left));
 }
 
-/* A failure of this rank or of another, and what is left of the run. */
+/* Completes the message of a failure, of this rank or another, with the state that is left of the run. */
 static enum status failed(const struct run *r, enum status st)
 {
     char cause[1024], left[512];
-    int begun = r->metrics != NULL; /* a rank alone: before, there is nothing to be left */
+    int begun = r->metrics != NULL; /* 1: something may be left; a rank alone has nothing before that */
     if (r->told || (st != ERR_DIVERGED && (comm_size(r->comm) == 1 ? !begun : comm_agreed(r->comm))))
         return st;
     snprintf(cause, sizeof cause, "%s", status_message());
@@ -523,7 +524,7 @@ enum status train_run(struct settings *s, struct comm *comm, const struct train_
         TRY_GOTO(save(&r, SAVE_LAST), out);
     TRY_GOTO(comm_agree(comm, session_check_memory(r.session)), out);
     snprintf(model_path, sizeof model_path, "%s/hf", s->out);
-    if (!*signal_number) /* one that comes later than this ends nothing any more */
+    if (!*signal_number) /* a later signal ends nothing any more */
         TRY_GOTO(export(&r, model_path), out);
     TRY_GOTO(run_print_after(&r, *signal_number ? NULL : model_path), out);
     if (!*signal_number)

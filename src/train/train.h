@@ -13,59 +13,63 @@
 struct train_hooks {
     /* Writes the resolved settings as YAML (the format belongs to the command line). */
     enum status (*write_config)(const struct settings *s, FILE *f);
-    const char *version, *command; /* for the model card: which ltrain this is, and how it was called */
+    const char *version, *command; /* for the model card: this ltrain's version, and the command line */
 };
 
-/* The plans of a run: one for each length that its sequences have, the longest first. Those up to `owned` are the holder's. */
+/* Plans of a run: one for each length of its sequences, the longest first. The holder owns those up to `owned`. */
 struct train_plans {
     struct plan *plan[CURRICULUM_MOST];
     int n, owned;
-    struct plan_stretch stretches[CURRICULUM_MOST]; /* as many as the settings have (settings/curriculum.h) */
+    struct plan_stretch stretches[CURRICULUM_MOST]; /* stretches of the settings (settings/curriculum.h) */
 };
 void train_plans_destroy(struct train_plans *p);
 
-/* What is wrong with adapters, which came with a file and not by --lora: the sentence of st names the file. */
+/* Changes the message of `st` to name the file of faulty adapters that did not come by --lora. */
 enum status train_blame_adapter(const struct settings *s, enum status st);
-/* The preset or the config.json that the settings name; weights are not looked at. The caller destroys it. */
+/* Opens the preset or the config.json that the settings name, without a look at weights. The caller destroys it. */
 enum status train_open_model(const struct settings *s, struct model **out);
-/* Before that, of settings as they were given. A run's directory becomes that of its newest state: hf/, or a checkpoint that is newer.
- * Where the model is an adapter (or such a checkpoint), or one is named, the settings' model becomes its base, `lora` what the adapter
- * says, and so do rotary positions that are not given. notes: says which state of a run is taken where that is not hf/ at the run's end;
- * NULL: nothing is said. ERR_INVALID: the base is not there (instead: what to do then), or --lora says otherwise. */
+/* Resolves the model of settings as given, before train_open_model. A run's directory becomes that of its newest state: hf/, or a
+ * newer checkpoint.
+ *
+ * If the model is an adapter (or such a checkpoint), or an adapter is named, its base becomes the settings' model. `lora` becomes
+ * the adapter's, and so do rotary positions that are not given. notes: gets the state that is taken if that is not hf/ at the
+ * run's end; NULL: says nothing. ERR_INVALID: the base is missing (instead: advice for that case), or --lora says otherwise. */
 enum status train_resolve_model(struct settings *s, const char *instead, FILE *notes);
-/* What failed because a run that goes on has removed the checkpoint that was read: the sentence of st says so. */
+/* Changes the message of `st` if a run that goes on has removed the checkpoint that was read. */
 enum status train_blame_pruned(const struct settings *s, enum status st);
-/* After it, of who trains nothing: tokenizer and chat template are those that an adapter of ltrain was trained with, which lie beside it, unless
- * the settings name a tokenizer. */
+/* Takes tokenizer and chat template from beside an adapter of ltrain, which was trained with them, unless the settings name a
+ * tokenizer. Called after train_resolve_model by commands that do not train. */
 enum status train_take_texts(struct settings *s);
-/* A line for each thing that the model's config.json asks for and that is done otherwise, or that the run goes beyond. */
+/* Prints a line for each request of the model's config.json that ltrain handles differently, and for each limit that the run
+ * exceeds. */
 void train_print_notes(const struct settings *s, const struct model *m, FILE *f);
-/* Of a model that only reads: what of its config.json nobody knows. */
+/* Prints the unknown keys of the config.json of a model that is only read. */
 void train_print_unknown(const struct model *m, FILE *f);
-/* Rotary positions that it was made for, beyond which nothing of its training says what it computes; 0: of a preset, as many as it gets. */
+/* Returns the number of rotary positions that the model was made for; 0: a preset, without a limit. Training says nothing about
+ * results beyond them. */
 int64_t train_made_for(const struct settings *s, const struct model *m);
-/* Of the machine that the settings name, if they do, or of this one: resolves `auto` where the machine decides (device, budgets,
- * threads, mesh) and plans for `ranks` ranks: those of comm, or a single process that plans for more. The mesh is written back
- * into *s. Ranks that share a host share its memory, cores and drives; all plan with the least that any of them has. Plans of shorter
- * sequences have mesh, stage and grain of updates of the longest one's. limit: bytes of each tier, of one rank. */
+/* Plans for the machine that the settings name, or for this one. Resolves `auto` where the machine decides (device, budgets,
+ * threads, mesh). ranks: those of comm, or more that a single process plans for. The mesh is written back into *s.
+ *
+ * Ranks that share a host share its memory, cores and drives; all plan with the least of any rank. Plans of shorter sequences
+ * have mesh, stage and grain of updates of the longest one's. limit: bytes of each tier, of one rank. */
 enum status train_plan(struct settings *s, struct comm *comm, int ranks, const struct model *m, struct train_plans *out,
                        int64_t limit[TIERS]);
-/* The same for reading texts of up to s->plan.seq_len tokens on (plan/sampling.h), by each rank for itself, on this machine. ERR_NOFIT says
- * which length fits. */
+/* Plans likewise for continuing texts of up to s->plan.seq_len tokens (plan/sampling.h), by each rank for itself, on this
+ * machine. ERR_NOFIT says which length fits. */
 enum status train_plan_sampling(struct settings *s, struct comm *comm, const struct model *m, struct plan **plan);
-/* A failure that is about one of several lengths says which: st. */
+/* Adds to the message of `st` the one of several lengths that it is about. */
 enum status train_say_length(const struct settings *s, int64_t seq_len, enum status st);
-/* ERR_NOFIT: on this machine the run's directory has no room for the run's checkpoints, its model and its log. */
+/* Makes sure that, on this machine, the run's directory has room for checkpoints, model and log. ERR_NOFIT. */
 enum status train_check_space(const struct settings *s, const struct model *m);
-/* From here to progress_end (base/progress.h) a terminal shows that planning goes on: stderr, if this process is alone and the
- * terminal is not what JSON goes to. train_plan does so by itself. */
+/* Shows on a terminal that planning goes on, until progress_end (base/progress.h). Uses stderr, if this process is alone and the
+ * terminal does not get JSON. train_plan does so by itself. */
 void train_show_progress(const struct settings *s, const struct comm *comm);
-/* How many ranks the settings ask a single process to plan for. */
+/* Returns the number of ranks that the settings ask a single process to plan for. */
 int train_planned_ranks(const struct settings *s);
 
-/* Trains, together with the other ranks of comm. Prints to stdout; the failure sentence is the caller's to print (comm_agreed:
- * once for all). signal_number: set to the signal that ended the run
- * early (after saving), else 0. */
+/* Trains, together with the other ranks of comm. Prints to stdout; the caller prints the message of a failure (comm_agreed: once
+ * for all). signal_number: the signal that ended the run early (after saving), else 0. */
 enum status train_run(struct settings *s, struct comm *comm, const struct train_hooks *hooks, int *signal_number);
 
 #endif
