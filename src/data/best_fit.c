@@ -7,11 +7,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { LEVELS = 6 }; /* of 64 branches: rooms below 2^36 */
+enum { LEVELS = 6 }; /* levels of the tree, with 64 branches each: rooms below 2^36 */
 
 struct rooms {
-    int32_t *head;   /* [capacity + 1]: the bin of that room that was there last; -1: none */
-    int32_t *behind; /* [bins]: the next one of the same room */
+    int32_t *head;   /* [capacity + 1]: the bin put last into the list of that room; -1: none */
+    int32_t *behind; /* [bins]: the next bin of the same room */
     uint64_t *bits[LEVELS], *memory;
     int64_t n[LEVELS]; /* bits of each level */
 };
@@ -66,7 +66,7 @@ static int32_t take(struct rooms *r, int64_t room)
     return bin;
 }
 
-/* The least room of some bin that is enough; -1: there is none. */
+/* Returns the least room of any bin that is at least `at`; -1: there is none. */
 static int64_t find(const struct rooms *r, int64_t at)
 {
     int l = 0;
@@ -85,7 +85,7 @@ static int64_t find(const struct rooms *r, int64_t at)
     return at;
 }
 
-/* The indices of sizes from the largest on, equal ones in their order: radix sort of what is missing to `capacity`. */
+/* Sorts the indices of sizes from the largest on, equal ones in their order: radix sort by capacity - size. */
 static enum status sort(const int32_t *size, int64_t n, int64_t capacity, int32_t *order)
 {
     enum { BITS = 16, BUCKETS = 1 << BITS };

@@ -1,4 +1,4 @@
-/* Text of a chat to tokens: zones from origins, the mask from places. */
+/* Turning the text of a chat into tokens: zones from origins, the mask from places. */
 #include "data/chats.h"
 
 #include "base/num.h"
@@ -48,7 +48,7 @@ static enum status list_specials(struct chat_encoder *x)
     return OK;
 }
 
-/* Tokens that the template's directory names must be this tokenizer's. */
+/* Refuses a template whose directory names tokens that this tokenizer lacks. */
 static enum status check_tokens(const struct chat_encoder *x)
 {
     static const char *const variables[] = {"bos_token", "eos_token"};
@@ -62,7 +62,7 @@ static enum status check_tokens(const struct chat_encoder *x)
     return OK;
 }
 
-/* Bytes of a <|...|> that begins at text; 0: none does. */
+/* Returns the bytes of a <|...|> that begins at text; 0: none does. */
 static size_t token_length(const char *text, size_t n)
 {
     enum { MOST = 60 };
@@ -123,7 +123,8 @@ void chat_encoder_destroy(struct chat_encoder *x)
     free(x);
 }
 
-/* What an assistant says may have tokens as <think>, what others say none of the template's. */
+/* Makes the zones of a text. Text that assistants say may have tokens as <think>; text of others has none of the template's
+ * tokens. */
 static enum status make_zones(const struct chat_text *text, struct zone **out)
 {
     struct zone *zones = sys_malloc((text->n_spans + 1) * sizeof *zones);
@@ -147,7 +148,7 @@ static enum status mark_trained(const struct chat_encoder *x, struct chat_sample
         const struct token_place *p = &x->places.at[i];
         while (k < text->n_supervised && text->supervised[k].end <= p->first)
             k++;
-        const size_t last = p->end > p->first ? p->end - 1 : p->first; /* a space that is put in front is written with what follows */
+        const size_t last = p->end > p->first ? p->end - 1 : p->first; /* a space put in front is written with the token that follows */
         s->trained[i] = k < text->n_supervised && text->supervised[k].first <= last;
         s->n_trained += s->trained[i];
     }
@@ -163,7 +164,7 @@ static void add_end(int32_t *ends, int32_t *n, int32_t id)
         ends[(*n)++] = id;
 }
 
-/* The token that begins at byte `at`, or else the first one behind. */
+/* Returns the token that begins at byte `at`, or else the first one behind. */
 static size_t token_at(const struct token_places *places, size_t at)
 {
     size_t low = 0, high = places->n;
@@ -177,7 +178,7 @@ static size_t token_at(const struct token_places *places, size_t at)
     return low;
 }
 
-/* The special tokens that end turns. */
+/* Collects the special tokens that end trained turns. */
 static void find_ends(const struct chat_encoder *x, struct chat_sample *s)
 {
     for (size_t k = 0; k < s->text.n_ends; k++) {
@@ -261,7 +262,7 @@ static enum status add_ends(const struct chat_text *beginning, struct chat_text 
     return OK;
 }
 
-/* Adds the ranges of a text that is the beginning of another one. */
+/* Adds the ranges and counts of a text that is the beginning of another one. */
 static enum status add_ranges(const struct chat_text *beginning, struct chat_text *text)
 {
     size_t n = 0;
@@ -283,8 +284,8 @@ static enum status add_ranges(const struct chat_text *beginning, struct chat_tex
     return add_ends(beginning, text);
 }
 
-/* The text up to message i, whose turn alone is trained; with what `before` trains, if that is how this one begins: then `before` is
- * empty afterwards. */
+/* Renders the text up to message i, with only its turn trained. If the text begins with `before`, the turns trained there are
+ * trained here, too, and `before` is emptied. */
 static enum status render_turn(const struct chat_encoder *x, const struct chat_conversation *c, int64_t i, struct chat_text *before,
                                struct chat_text *out)
 {
@@ -301,7 +302,7 @@ static enum status render_turn(const struct chat_encoder *x, const struct chat_c
     return st;
 }
 
-/* Takes the text over. */
+/* Encodes a text, which it takes over, and visits the sample. */
 static enum status visit_text(struct chat_encoder *x, struct chat_text *text, chat_visitor *visit, void *user, struct chat_counts *counts)
 {
     struct chat_sample s = {.text = *text};
@@ -313,7 +314,8 @@ static enum status visit_text(struct chat_encoder *x, struct chat_text *text, ch
     return st;
 }
 
-/* Each trained turn with the messages before it, as they were when it was written. *last_bytes: of the last sample's text. */
+/* Visits each trained turn with the messages before it, as the template writes them up to that turn. *last_bytes: bytes of the
+ * last sample's text. */
 static enum status visit_turns(struct chat_encoder *x, const struct chat_conversation *c, chat_visitor *visit, void *user,
                                struct chat_counts *counts, size_t *last_bytes)
 {
@@ -360,7 +362,7 @@ enum status chat_encode_turns(struct chat_encoder *x, struct chat_conversation *
     size_t last;
     chat_sample_destroy(&whole);
     TRY(visit_turns(x, c, visit, user, counts, &last));
-    counts->split += counts->samples - before > 1 || last != bytes; /* else it is written so wherever it stands */
+    counts->split += counts->samples - before > 1 || last != bytes; /* a single sample of the whole text is no split */
     return OK;
 }
 
@@ -374,7 +376,7 @@ void chat_sample_destroy(struct chat_sample *sample)
 
 uint64_t chat_setup_hash(const struct chat_setup *setup)
 {
-    enum { FORMAT = 7 }; /* counts up where the same template and rows give other text or another mask */
+    enum { FORMAT = 7 }; /* counts up when the same template and rows give another text or mask */
     size_t n;
     const char *source = chat_template_source(setup->chat_template, &n),
                *bos = chat_template_token(setup->chat_template, "bos_token"),

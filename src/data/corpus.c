@@ -1,4 +1,4 @@
-/* Sources of documents, packed into sequences, and the order in which they are trained. */
+/* Opening a corpus: sources of documents, packed into sequences, and the order in which they are trained. */
 #include "data/corpus_parts.h"
 
 #include "base/num.h"
@@ -12,7 +12,7 @@
 
 /* ---- counting ---- */
 
-/* Adds what one source gives. */
+/* Adds one source's counts to the report. */
 static void count_source(struct corpus_report *r, const struct source *s)
 {
     const struct stream *d = s->files;
@@ -79,7 +79,8 @@ static enum status pack_source(const struct corpus *c, struct source *s, const c
                           &s->packing);
 }
 
-/* Weights are shares of tokens; a source whose sequences hold fewer of them than another's comes more often. */
+/* Creates the order of sources from their weights, which are shares of tokens; a source whose sequences hold fewer tokens than
+ * another's comes more often. */
 static enum status mix(struct corpus *c)
 {
     double *share = sys_calloc((size_t)c->n_sources, sizeof *share);
@@ -116,7 +117,7 @@ static enum status pack_sources(struct corpus *c)
     return mix(c);
 }
 
-/* Sequences of all sources go, and what was counted of them. */
+/* Destroys the sequences of all sources and their counts. */
 static void unpack_sources(struct corpus *c)
 {
     for (int i = 0; i < c->n_sources; i++) {
@@ -150,7 +151,7 @@ int64_t corpus_get_length(const struct corpus *c)
     return c->seq_len;
 }
 
-/* Files that are read as bytes are read once: their fingerprints, and the tokens that will be trained, counted. */
+/* Reads files of bytes once, for their fingerprints, and counts the tokens that will be trained. */
 static enum status survey(struct corpus *c)
 {
     int64_t ids = 0;
@@ -204,7 +205,7 @@ static enum status open_source(struct corpus *c, const struct corpus_config *con
     return out->name ? OK : status_fail(ERR_NOMEM, "out of memory: a list of files");
 }
 
-/* Who gives a file twice may want it to count twice, and files count once. */
+/* Refuses a file given twice, which might be meant to count twice: files count once. */
 static enum status check_repeated(const struct corpus_config *config)
 {
     for (int i = 0; i < config->n_paths; i++)
@@ -215,7 +216,7 @@ static enum status check_repeated(const struct corpus_config *config)
     return OK;
 }
 
-/* With weights each path is a source of its own. */
+/* Opens the sources; with weights each path is a source of its own. */
 static enum status open_sources(struct corpus *c, const struct corpus_config *config)
 {
     int n = config->weights ? config->n_paths : 1, each = config->weights ? 1 : config->n_paths;
@@ -233,7 +234,7 @@ static enum status open_sources(struct corpus *c, const struct corpus_config *co
     return config->n_eval_paths > 0 ? open_source(c, config, "--eval-data", config->eval_paths, config->n_eval_paths, &c->eval) : OK;
 }
 
-/* Ids of files and bytes of texts are of different vocabularies. */
+/* Refuses ids in files beside texts read as bytes: these are different vocabularies. */
 static enum status check_vocabularies(const struct corpus *c)
 {
     const struct source *first = &c->sources[0];
@@ -246,7 +247,7 @@ static enum status check_vocabularies(const struct corpus *c)
     return OK;
 }
 
-/* Files that are read more than once. */
+/* Finds files that are read more than once. */
 static void find_common(struct corpus *c)
 {
     for (int i = 0; i < c->n_sources; i++) {

@@ -1,4 +1,4 @@
-/* A corpus as text: what a run is trained on, and what the next start need not read again. */
+/* A corpus as text: its contents, and results that spare the next start reading. */
 #include "data/corpus_parts.h"
 
 #include "data/known.h"
@@ -31,7 +31,7 @@ static int recall_sources(struct corpus *c, const char *text)
     return (!c->eval.files || stream_recall(c->eval.files, "eval-data", &text)) && !*text;
 }
 
-/* 1 if the text is of these files, of which none was touched since, and of as many tokens. */
+/* Returns 1 if the text is about these files, untouched since, and as many tokens. */
 static int recall(struct corpus *c, const char *text)
 {
     long long tokens;
@@ -47,7 +47,7 @@ static int recall(struct corpus *c, const char *text)
     return 1;
 }
 
-/* Files of tokens know what they are of. */
+/* Tells whether all sources are bytes: files of tokens remember their own sources. */
 int corpus_is_bytes(const struct corpus *c)
 {
     int bytes = !c->eval.files || stream_is_bytes(c->eval.files);

@@ -17,12 +17,12 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* A file that is there in several ways counts as the first of these. */
+/* Ways in which a file was found; a file found in several ways counts as the first of these. */
 enum how { NAMED, LEFT_OUT, MATCHED, FOUND, REPEATED }; /* matched by a glob; found below a directory */
 
 struct document {
     char *path;           /* canonical, owned */
-    int64_t first, bytes; /* where it lies in the stream */
+    int64_t first, bytes; /* place and length in the stream */
     enum how how;
     struct fingerprint print;
 };
@@ -30,8 +30,8 @@ struct document {
 struct documents {
     struct document *files;
     int64_t n, room;
-    int64_t bytes, empty, left_out; /* number of files without a byte, and of those that patterns leave out */
-    struct exclusion *exclude; /* or NULL; while files are looked for */
+    int64_t bytes, empty, left_out; /* numbers of files without a byte, and of files that patterns leave out */
+    struct exclusion *exclude; /* patterns, while files are looked for; or NULL */
     const struct rereading *rereading; /* or NULL */
 };
 
@@ -57,8 +57,8 @@ static enum status add_file(struct documents *d, const char *path, enum how how)
     return OK;
 }
 
-/* Adds a file. Of Megatron's NAME.bin and NAME.idx each brings the other, so that its changes are noticed, too; what leaves one out leaves
- * both out. below: the end of the path that patterns are compared with; NULL: the file is named. */
+/* Adds a file. Megatron's NAME.bin and NAME.idx each bring the other, so that its changes are noticed, too; a pattern that leaves
+ * one out leaves both out. below: the end of the path that patterns are compared with; NULL: the file is named. */
 static enum status add_with_index(struct documents *d, const char *path, const char *below, enum how how)
 {
     char other[PATH_MAX] = "";
@@ -77,7 +77,7 @@ static enum status add_with_index(struct documents *d, const char *path, const c
     return other[0] ? add_file(d, other, how) : OK;
 }
 
-/* A link to nowhere is told from a file that cannot be read: code bases have such links. */
+/* Refuses a file that cannot be read, and says so if it is a link to nowhere: code bases have such links. */
 static enum status cannot_read(const FTSENT *e)
 {
     char target[PATH_MAX];
@@ -88,7 +88,7 @@ static enum status cannot_read(const FTSENT *e)
     return status_fail(ERR_INVALID, "cannot read %s: %s", e->fts_path, strerror(e->fts_errno ? e->fts_errno : ENOENT));
 }
 
-/* Says whether patterns leave out what cannot be read, a directory by all that it has. */
+/* Tells whether patterns leave out an unreadable entry; a directory is left out if all of its files would be. */
 static int leaves_out(struct documents *d, const FTSENT *e, size_t base)
 {
     char inside[PATH_MAX];
@@ -97,7 +97,8 @@ static int leaves_out(struct documents *d, const FTSENT *e, size_t base)
     return exclusion_takes(d->exclude, e->fts_info == FTS_DNR ? inside : below);
 }
 
-/* name: the pattern of the files' names; NULL: all. base: bytes of paths that patterns of what is left out are not compared with. */
+/* Adds the files of a tree. name: pattern of their names; NULL: all. base: bytes of paths that exclusion patterns are not
+ * compared with. */
 static enum status walk(struct documents *d, const char *root, const char *name, size_t base, FTS *tree)
 {
     FTSENT *e;
@@ -110,7 +111,7 @@ static enum status walk(struct documents *d, const char *root, const char *name,
         const int is_directory = e->fts_info == FTS_D || e->fts_info == FTS_DP || e->fts_info == FTS_DC;
         if (is_directory || (name && e->fts_info != FTS_DNR && fnmatch(name, e->fts_name, 0) != 0))
             continue;
-        if (e->fts_info == FTS_F || e->fts_info == FTS_DEFAULT) /* what is no file is refused when it is opened */
+        if (e->fts_info == FTS_F || e->fts_info == FTS_DEFAULT) /* special files are refused when they are opened */
             TRY(add_with_index(d, e->fts_path, e->fts_path + base + strspn(e->fts_path + base, "/"), name ? MATCHED : FOUND));
         if ((e->fts_info == FTS_DNR || e->fts_info == FTS_ERR || e->fts_info == FTS_NS || e->fts_info == FTS_SLNONE) && !leaves_out(d, e, base))
             return cannot_read(e);
@@ -128,7 +129,7 @@ static enum status add_tree(struct documents *d, const char *path, const char *n
     return st;
 }
 
-/* pattern: of glob, which has matched the path; NULL: the path is named. */
+/* Adds a path that exists. pattern: the glob that matched the path; NULL: the path is named. */
 static enum status add_existing(struct documents *d, const char *key, const char *path, const char *pattern, const struct stat *s)
 {
     int64_t before = d->n;
@@ -157,14 +158,15 @@ static enum status add_glob(struct documents *d, const char *key, const char *pa
     return st;
 }
 
-/* The pattern of a name behind two stars, which stand for any number of directories; else NULL. glob takes two stars for one. */
+/* Returns the name pattern behind `**`, which stands for any number of directories; NULL: there is none. glob takes two stars for
+ * one. */
 static const char *find_stars(const char *path)
 {
     const char *stars = strncmp(path, "**/", 3) == 0 ? path : strstr(path, "/**/");
     return stars ? stars + (*stars == '/') : NULL;
 }
 
-/* The files of that name in the directory before `stars` and below. */
+/* Adds the files of that name in the directory before `stars` and below. */
 static enum status add_deep(struct documents *d, const char *key, const char *pattern, const char *stars)
 {
     char dir[PATH_MAX] = ".";
@@ -172,7 +174,7 @@ static enum status add_deep(struct documents *d, const char *key, const char *pa
     const char *name = stars + strlen("**/"), *from = pattern;
     size_t n = 0;
     while (from < stars && n < sizeof dir - 1) {
-        from += *from == '\\'; /* a working directory's own stars have one before them */
+        from += *from == '\\'; /* stars in the working directory's own name are escaped */
         dir[n++] = *from++;
         dir[n] = 0;
     }
@@ -203,7 +205,8 @@ static void find_repeated(struct documents *d)
             d->files[i].how = REPEATED;
 }
 
-/* Sorts, opens each file once to see that it can be read, drops repeated, empty and left out ones, and gives the others their place. */
+/* Sorts, opens each file once to see that it can be read, drops repeated, empty and left out ones, and gives the others their
+ * place. */
 static enum status place(struct documents *d)
 {
     int64_t n = d->n, kept = 0;
@@ -215,7 +218,7 @@ static enum status place(struct documents *d)
         int fd;
         if (st == OK && is_read && (st = file_open(f.path, &fd, &f.bytes)) == OK)
             sys_close(fd);
-        if (st != OK || f.bytes == 0) { /* those that are not read have 0 here, too */
+        if (st != OK || f.bytes == 0) { /* files that are not read have 0 bytes here, too */
             d->empty += is_read;
             d->left_out += f.how == LEFT_OUT;
             free(f.path);
@@ -229,7 +232,7 @@ static enum status place(struct documents *d)
     return st;
 }
 
-/* A file, a directory, or a pattern, which is no name of a file. */
+/* Adds a path: a file, a directory, or a pattern that is no file's name. */
 static enum status add_path(struct documents *d, const char *key, const char *path)
 {
     struct stat s;
@@ -402,7 +405,7 @@ void documents_print(const struct documents *d, const char *kind, FILE *f)
         fingerprint_print(f, kind, &d->files[i].print, d->files[i].path);
 }
 
-/* Opens it to read once more. */
+/* Opens a file to read it once more. */
 static enum status reopen(const struct document *f, int *fd)
 {
     int64_t bytes;
@@ -432,7 +435,7 @@ static enum status read_part(const struct documents *d, struct document *f, int6
     enum status st = fingerprint_check(fd, f->path, &f->print, d->rereading), read = OK;
     if (st == OK) {
         read = read_open(fd, f, at, n, out, next);
-        if (read == OK || read == ERR_CORRUPT) /* what changes while it is read is noticed, too */
+        if (read == OK || read == ERR_CORRUPT) /* a change during the read is noticed, too */
             st = fingerprint_check(fd, f->path, &f->print, d->rereading);
     }
     sys_close(fd);

@@ -12,7 +12,7 @@ static const char *skip_slashes(const char *s)
     return s + strspn(s, "/");
 }
 
-/* Returns what follows the first name of a path. */
+/* Returns the part of a path behind its first name. */
 static const char *next(const char *s)
 {
     return skip_slashes(s + strcspn(s, "/"));
@@ -40,7 +40,7 @@ static int any_name_matches(const char *pattern, const char *path)
     return 0;
 }
 
-/* Compares name by name. Two stars take as few directories as they can; a mismatch gives the last ones another. */
+/* Compares name by name. `**` takes as few directories as it can; after a mismatch the last one takes another. */
 static int path_matches(const char *pattern, const char *path)
 {
     const char *behind_stars = NULL, *retry = NULL;
@@ -61,7 +61,7 @@ static int path_matches(const char *pattern, const char *path)
             return 0;
         }
     }
-    return 1; /* the path itself, or a directory above it */
+    return 1; /* the pattern names the path itself, or a directory above it */
 }
 
 int exclusion_takes(struct exclusion *x, const char *path)

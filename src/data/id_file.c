@@ -1,4 +1,4 @@
-/* Headers of files of token ids. */
+/* Reading the headers of files of token ids. */
 #include "data/id_file.h"
 
 #include "base/sys.h"
@@ -40,7 +40,7 @@ static enum status check_length(const struct reading *r, const struct id_file *f
 
 /* ---- Megatron ---- */
 
-/* NAME.bin and NAME.idx, one from the other. */
+/* Makes the name of NAME.bin from NAME.idx, or the other way round. */
 static int other_of(const char *path, const char *suffix, char other[4096])
 {
     size_t n = strlen(path);
@@ -69,9 +69,9 @@ static enum status set_type(const struct reading *r, int code, struct id_file *f
     return OK;
 }
 
-/* Lengths of sequences, where each begins, and the first sequence of each document. */
+/* Megatron's index: the lengths of sequences, the byte where each begins, and the first sequence of each document. */
 struct index {
-    int64_t sequences, documents; /* documents: one more than there are */
+    int64_t sequences, documents; /* documents: one more than the number of documents */
     const int32_t *length;
     const int64_t *first;
     const int64_t *document;
@@ -119,7 +119,7 @@ static enum status read_index(const struct reading *r, struct id_file *f)
     if (x.sequences < 0 || x.documents < 0 || x.sequences > rest / 12 || x.documents > rest / 8 || rest < 12 * x.sequences + 8 * x.documents)
         return status_fail(ERR_INVALID, "%s is cut off: it has %lld bytes, too few for %lld sequences and %lld documents", r->path,
                            (long long)r->bytes, (long long)x.sequences, (long long)x.documents);
-    /* the lengths are put behind the others, so that all lie on multiples of 8 */
+    /* the lengths are put last, so that all arrays lie on multiples of 8 */
     int64_t wide = 8 * (x.sequences + x.documents);
     char *memory = sys_malloc((size_t)(wide + 4 * x.sequences + 1));
     if (!memory)
@@ -136,7 +136,7 @@ static enum status read_index(const struct reading *r, struct id_file *f)
     return st;
 }
 
-/* *found: there is an index beside the .bin. */
+/* Reads the index beside the .bin, if there is one (*found = 1). */
 static enum status look_beside(const struct reading *r, struct id_file *f, int *found)
 {
     char path[4096];
@@ -227,7 +227,7 @@ void id_file_free(struct id_file *f)
 int64_t id_file_get(const struct id_file *f, const uint8_t *at)
 {
     uint64_t x = 0;
-    memcpy(&x, at, (size_t)f->width); /* little end first */
+    memcpy(&x, at, (size_t)f->width); /* least significant byte first */
     int unused = 64 - 8 * f->width;
     return f->is_signed ? (int64_t)(x << unused) >> unused : (int64_t)x;
 }

@@ -1,11 +1,11 @@
-/* Rows of token ids. */
+/* Reading rows of token ids. */
 #include "data/id_row.h"
 
 #include "chat/chat.h"
 
 #include <string.h>
 
-/* Gives a list as long as the ids; *out NULL: the row has none of that name. */
+/* Finds a list with one entry for each id; *out NULL: the row has none of that name. */
 static enum status array_of(const struct lines_place *at, const json_t *row, const char *key, size_t n, const json_t **out)
 {
     *out = json_object_get(row, key);
@@ -40,7 +40,7 @@ static enum status bit_at(const struct lines_place *at, const json_t *list, cons
 
 /* ---- what is trained ---- */
 
-/* Lists with a value for each id: -100 in labels, 0 in attention_mask (padding), 0 in the others: not trained. */
+/* Lists with a value for each id. Not trained: -100 in labels, 0 in the others; 0 in attention_mask is padding. */
 enum { LABELS, ATTENTION_MASK, LISTS = 15 };
 static const char *const lists[LISTS] = {"labels",       "attention_mask",   "mask",        "loss_mask",    "assistant_masks", "assistant_mask", "assistant_tokens_mask", "completion_mask",
                                          "response_mask", "completion_masks", "train_mask", "loss_weight", "loss_weights",    "token_weights",  "loss_scale"};
@@ -62,7 +62,7 @@ static int holds_any(const char *key, const char *const *parts)
     return 0;
 }
 
-/* Refuses lists, and numbers of ids before an answer, that say what is trained under a name that is not read. */
+/* Refuses lists, and numbers of ids before an answer, that seem to say which ids are trained under a name that is not read. */
 static enum status refuse_unknown(const struct lines_place *at, const json_t *row)
 {
     static const char *const of_lists[] = {"mask", "weight", "loss", "label", "train", "target", "advantage", "reward", "supervis", NULL},
@@ -121,7 +121,7 @@ static enum status refuse_packed(const struct lines_place *at, const char *key)
                        at->path, (long long)at->line, key);
 }
 
-/* Whether a list of that name has the positions of ids. */
+/* Tells whether a list of that name has the positions of ids. */
 static int are_positions(const char *key)
 {
     static const char *const names[] = {"position", "positions", "pos", "pos_ids", "position_id", "positions_ids", "pos_id"};
@@ -131,7 +131,7 @@ static int are_positions(const char *key)
     return 0;
 }
 
-/* Positions that begin anew; padding has any. */
+/* Refuses positions that begin anew; those of padding may be any. */
 static enum status check_positions(const struct lines_place *at, const json_t *row, const char *key, size_t n, const json_t *attention)
 {
     const json_t *positions;
@@ -148,7 +148,7 @@ static enum status check_positions(const struct lines_place *at, const json_t *r
     return OK;
 }
 
-/* Whether a list has different values where ids are no padding. */
+/* Tells whether a list has different values, padding aside. */
 static int differs(const json_t *list, const json_t *attention)
 {
     const json_t *first = NULL, *x;
@@ -165,7 +165,7 @@ static int differs(const json_t *list, const json_t *attention)
     return 0;
 }
 
-/* Whether a document begins or ends between the first of the ids and the last. */
+/* Tells whether a document begins or ends between the first of the ids and the last. */
 static int cuts(const json_t *list, size_t n)
 {
     size_t i;
@@ -189,7 +189,8 @@ static size_t count_true(const json_t *list)
     return n;
 }
 
-/* Lengths, beginnings and numbers of documents, as trainers that pack name them: seq_lens, cu_seqlens, seq_start_id, document_ids, ... */
+/* Refuses lists that show several documents, under the names of trainers that pack: seq_lens, cu_seqlens, seq_start_id,
+ * document_ids, ... */
 static enum status check_packed_by(const struct lines_place *at, const char *key, const json_t *list, size_t n, const json_t *attention)
 {
     static const char *const lengths[] = {"seqlen", "seq_len", "seq_lengths", "sequence_len", "lens", "lengths", "doc_len", "document_len", NULL},

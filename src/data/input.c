@@ -23,15 +23,15 @@ enum packed_by { AS_IT_IS, BY_GZIP, BY_ZSTD };
 
 struct input {
     const char *path;
-    struct fingerprint *print; /* or NULL */
+    struct fingerprint *print; /* fingerprint to fill in, or NULL */
     enum packed_by by;
     int fd;
-    int64_t bytes, at; /* of the file */
+    int64_t bytes, at; /* length of the file, and the next byte to read */
     XXH3_state_t *hash;
-    uint8_t *raw; /* of an archive: what was read of it */
+    uint8_t *raw; /* bytes of an archive that were read and not yet decompressed */
     size_t raw_at, raw_n;
     int unfinished; /* a member or frame has begun and not ended */
-    int members;    /* whether one has ended */
+    int members;    /* a member has ended */
 #ifdef HAVE_ZLIB
     z_stream gzip;
 #endif
@@ -95,13 +95,14 @@ static enum status begin_gzip(struct input *in)
     return inflateInit2(&in->gzip, MAX_WBITS + GZIP_ONLY) == Z_OK ? OK : status_fail(ERR_NOMEM, "out of memory: reading %s", in->path);
 }
 
-/* Several members, one behind the other, are one file, as for gzip. */
+/* Decompresses a piece. Several members, one behind the other, are one file, as for gzip. */
 static enum status step_gzip(struct input *in, uint8_t *buf, size_t n, size_t *got)
 {
     enum { FIRST_OF_MEMBER = 0x1f };
     z_stream *z = &in->gzip;
     *got = 0;
-    while (in->members && !in->unfinished && in->raw_at < in->raw_n && in->raw[in->raw_at] == 0) /* padding, as tapes have it */
+    /* zeros between members pad blocks on tapes */
+    while (in->members && !in->unfinished && in->raw_at < in->raw_n && in->raw[in->raw_at] == 0)
         in->raw_at++;
     if (in->raw_at == in->raw_n && !in->unfinished)
         return OK;

@@ -1,4 +1,4 @@
-/* Kinds of files, and those that are refused. */
+/* Finding the kinds of files, and refusing those that are not read. */
 #include "data/kinds.h"
 
 #include "base/num.h"
@@ -10,13 +10,13 @@
 #include <string.h>
 #include <strings.h>
 
-/* Bytes that no text begins with, and what to do with such a file. */
+/* First bytes that no text has, and the cure for such a file. */
 static const struct foreign {
     const char *magic;
     size_t n;
-    const char *fine, *only; /* names with this end may begin so; only those with that one are meant; NULL: any */
-    const char *what, *remedy; /* remedy: printf of the path and of it without `end` */
-    const char *end;           /* of names, which is not kept, so that rows stay rows; or NULL */
+    const char *fine, *only; /* fine: end of names that may begin so; only: end of the names that are meant, NULL: any */
+    const char *what, *remedy; /* remedy: printf format of the path, and of the path without `end` */
+    const char *end;           /* end of names to be dropped, so that rows stay rows; or NULL */
 } foreign[] = {
     {"PAR1", 4, NULL, NULL, "a Parquet file",
      "python3 -c \"import pandas; pandas.read_parquet('%s').to_json('%s.jsonl', orient='records', lines=True)\""},
@@ -41,7 +41,7 @@ static int ends_with(const char *path, const char *suffix)
     return n > m && strcmp(path + n - m, suffix) == 0;
 }
 
-/* *is_foreign: that is why it is refused. */
+/* Refuses a file of a foreign format; then *is_foreign is 1. */
 static enum status refuse_foreign(const char *path, const struct id_file *ids, int *is_foreign)
 {
     enum { MAGIC = 6 };
@@ -71,7 +71,7 @@ static enum status refuse_foreign(const char *path, const struct id_file *ids, i
 
 /* ---- rows in other clothes ---- */
 
-/* Whether the text has the key of a row, in quotes. */
+/* Tells whether the text has a row's key, in quotes. */
 static int has_key(const char *text)
 {
     static const char *const keys[] = {"\"messages\"", "\"conversations\"", "\"instruction\"", "\"prompt\"", "\"input_ids\"", "\"text\""};
@@ -81,7 +81,7 @@ static int has_key(const char *text)
     return 0;
 }
 
-/* A file's first bytes, and zeros behind them where it is shorter. */
+/* Reads a file's first bytes, with zeros behind them if it is shorter. */
 static enum status read_head(const char *path, char *head, size_t n)
 {
     int fd;
@@ -93,7 +93,7 @@ static enum status read_head(const char *path, char *head, size_t n)
     return st;
 }
 
-/* Its bytes would be read as UTF-8 that is broken. */
+/* Refuses UTF-16, whose bytes would be read as broken UTF-8. */
 static enum status refuse_utf_16(const char *path)
 {
     char head[2];
@@ -101,12 +101,12 @@ static enum status refuse_utf_16(const char *path)
     if (memcmp(head, "\377\376", 2) != 0 && memcmp(head, "\376\377", 2) != 0)
         return OK;
     const char *name = strrchr(path, '/'), *end = strrchr(name ? name : path, '.');
-    const int stem = (int)(end ? (size_t)(end - path) : strlen(path)); /* the end of the name stays: rows stay rows */
+    const int stem = (int)(end ? (size_t)(end - path) : strlen(path)); /* the end of the name stays, so that rows stay rows */
     return status_fail(ERR_INVALID, "%s is in UTF-16, and texts are read as UTF-8: iconv -f UTF-16 -t UTF-8 '%s' >'%.*s-utf8%s'", path, path,
                        stem, path, end ? end : "");
 }
 
-/* What a directory of texts has beside them: programs, pictures, databases. Who names such a file has it read. */
+/* Refuses programs, pictures and databases that lie beside texts in a directory. A file that is named itself is read. */
 static enum status refuse_binary(const char *path, int *is_foreign)
 {
     char head[4096];
@@ -122,7 +122,7 @@ static enum status refuse_binary(const char *path, int *is_foreign)
     return status_fail(ERR_INVALID, "%s is no text: it has zero bytes", path);
 }
 
-/* A file's first bytes as they come out of it, and a 0 behind them. */
+/* Reads a file's first bytes, decompressed, and puts a 0 behind them. */
 static enum status read_beginning(const char *path, char *head, size_t n)
 {
     struct input *in;
@@ -134,7 +134,7 @@ static enum status read_beginning(const char *path, char *head, size_t n)
     return st;
 }
 
-/* Whether a text begins as a row: an object in a line, as far as that line is there. */
+/* Tells whether a text begins as a row: an object in one line, as far as that line was read. */
 static int begins_as_row(const char *first)
 {
     const size_t n = strcspn(first, "\r\n");
@@ -144,8 +144,8 @@ static int begins_as_row(const char *first)
     return first[0] == '{' && n > 1 && (first[n] == 0 || first[end - 1] == '}');
 }
 
-/* Any file may be any text; one that begins as a list of rows, or as a row, with a key that they have, is meant as rows where it
- * is named; *rows: one that was found in a directory is a text as others there. */
+/* Refuses a named file that begins as a row, or a list of rows, with a row's key: rows are meant. In a directory such a file is
+ * read as text, like any other, and *rows is set. */
 static enum status look_at_json(const char *path, int found, int *rows)
 {
     char head[4097] = "";
@@ -176,7 +176,7 @@ int kinds_are_ids(const struct file_kind *k)
     return k->lines == LINES_IDS || k->ids.format == IDS_MEGATRON || k->ids.format == IDS_LLMC || k->ids.format == IDS_PLAIN;
 }
 
-/* *is_foreign: it is refused as what is no text, of which a directory may have more. */
+/* Finds a file's kind. *is_foreign: the file is refused for not being text; a directory may have more of these. */
 static enum status find_kind(const char *path, int found, const struct kinds_config *config, struct file_kind *k, int *is_foreign)
 {
     const size_t n = input_name(path);
@@ -201,7 +201,7 @@ static enum status find_kind(const char *path, int found, const struct kinds_con
     return OK;
 }
 
-/* Bytes of texts are no ids of the vocabulary that files of ids were made with. */
+/* Refuses ids beside texts without a tokenizer: bytes are no ids of the vocabulary of those files. */
 static enum status check_together(const struct documents *d, const struct file_kind *k)
 {
     int64_t ids = -1, text = -1;
@@ -214,10 +214,10 @@ static enum status check_together(const struct documents *d, const struct file_k
                        documents_path(d, ids), documents_path(d, text));
 }
 
-/* What was found in a directory and is not read: all of it is said at once, so that it can be put elsewhere or converted. */
+/* Unreadable files of a directory, reported together so that all can be moved or converted. */
 struct unread {
-    char first[700]; /* what was said of the first one; "": there is none */
-    char others[200]; /* names, as far as they fit */
+    char first[700]; /* message about the first one; "": there is none */
+    char others[200]; /* names of others, as far as they fit */
     int64_t n, named;
 };
 

@@ -39,7 +39,7 @@ char *known_read(const char *path)
     return NULL;
 }
 
-/* Written in place: what is torn has another checksum. */
+/* Writes the text in place: a torn one has another checksum. */
 enum status known_write(const char *path, const char *text, size_t bytes)
 {
     char sum[SUM_BYTES + 1];

@@ -1,4 +1,4 @@
-/* Rows of .jsonl files. */
+/* Reading rows of .jsonl files. */
 #include "data/lines.h"
 
 #include "base/sys.h"
@@ -24,7 +24,7 @@ static int is_blank(const char *text, size_t n)
     return 1;
 }
 
-/* Bytes of the mark that some programs write before the first line. */
+/* Returns the bytes of the byte order mark that some programs write before the first line. */
 static size_t order_mark(const char *text, size_t n)
 {
     return n >= 3 && memcmp(text, "\357\273\277", 3) == 0 ? 3 : 0;
@@ -43,7 +43,8 @@ enum status lines_visit(const uint8_t *bytes, size_t n, int64_t line, lines_visi
     return OK;
 }
 
-/* The first row in text[0 .. n) that ends there, or at the end of the file if the text does. Its bytes; 0: there is none. */
+/* Finds the first row in text[0 .. n) that ends there, or at the end of the file if the text does. Returns its bytes; 0: there is
+ * none. */
 static size_t find_row(const char *text, size_t n, int is_all, const char **row)
 {
     for (size_t at = order_mark(text, n); at < n;) {
@@ -60,10 +61,11 @@ static size_t find_row(const char *text, size_t n, int is_all, const char **row)
     return 0;
 }
 
-/* Bytes that jansson 2.14 takes on a 64-bit machine, with malloc's own: for an object, a list, a string or key, any other value. */
+/* Bytes that jansson 2.14 takes on a 64-bit machine, malloc's own included: for an object, a list, a string or key, any other
+ * value. */
 enum { OF_OBJECT = 240, OF_LIST = 128, OF_STRING = 80, OF_VALUE = 48 };
 
-/* Estimates what jansson takes for a row beside the bytes of its strings. */
+/* Estimates the memory that jansson takes for a row beside the bytes of its strings. */
 static int64_t memory_of(const char *row, size_t n)
 {
     int64_t bytes = 0;
@@ -95,7 +97,8 @@ enum status lines_check_row(const char *path, int64_t line, const char *row, siz
 
 static enum lines_kind kind_of(const char *row, size_t n, const char *column)
 {
-    json_t *object = json_loadb(row, n, JSON_ALLOW_NUL | JSON_DECODE_INT_AS_REAL, NULL); /* with hashes of 64 bits, too */
+    /* integers, which may be hashes of 64 bits, become reals */
+    json_t *object = json_loadb(row, n, JSON_ALLOW_NUL | JSON_DECODE_INT_AS_REAL, NULL);
     enum lines_kind kind = !object || (column && json_object_get(object, column)) ? LINES_TEXT
                            : chat_is_conversation(object)                         ? LINES_CHATS
                            : chat_has(object, "input_ids")                        ? LINES_IDS
@@ -104,7 +107,7 @@ static enum lines_kind kind_of(const char *row, size_t n, const char *column)
     return kind;
 }
 
-/* In a buffer that grows until the row is in it. */
+/* Finds the kind of the first row, in a buffer that grows until the row is in it. */
 static enum status look(struct input *in, const char *path, const char *column, enum lines_kind *out)
 {
     enum { FIRST = 1 << 16 };
@@ -162,7 +165,7 @@ enum status lines_refuse_long(const char *path, int64_t line)
                        "decompress it, if this is meant", path, (long long)line, LINES_MOST_ROW >> 20);
 }
 
-/* What a row without text has instead. */
+/* Refuses a row without text, and says what it has instead. */
 static enum status refuse_row(const char *path, int64_t line, const char *column, const json_t *row)
 {
     if (!json_is_object(row))
@@ -184,7 +187,7 @@ enum status lines_read_text(const char *path, int64_t line, const char *column, 
     json_error_t error;
     TRY(lines_check_row(path, line, row, n));
     json_t *object = json_loadb(row, n, JSON_ALLOW_NUL | JSON_REJECT_DUPLICATES, &error);
-    if (!object && json_error_code(&error) == json_error_numeric_overflow) /* beside the text: hashes of 64 bits */
+    if (!object && json_error_code(&error) == json_error_numeric_overflow) /* other members may be hashes of 64 bits */
         object = json_loadb(row, n, JSON_ALLOW_NUL | JSON_REJECT_DUPLICATES | JSON_DECODE_INT_AS_REAL, &error);
     if (!object)
         return status_fail(ERR_INVALID, "%s:%lld: broken JSON: %s", path, (long long)line, error.text);

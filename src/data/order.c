@@ -6,8 +6,8 @@
 
 #include <stdlib.h>
 
-/* A Feistel network over the next larger even number of bits, walked until it lands below n (Black and Rogaway 2002, "Ciphers with
- * arbitrary finite domains"). At least 8 bits, so that few sequences are mixed well, too. */
+/* Permutes by a Feistel network over the next larger even number of bits, walked until it lands below n (Black and Rogaway 2002,
+ * "Ciphers with arbitrary finite domains"). At least 8 bits, so that few sequences are mixed well, too. */
 uint64_t order_permute(uint64_t seed, uint64_t epoch, uint64_t i, uint64_t n)
 {
     enum { ROUNDS = 8 };
@@ -33,13 +33,13 @@ enum { SLOTS = 1 << 16, MOST_SOURCES = 64 };
 
 struct mixture {
     int n;
-    uint64_t count[MOST_SOURCES]; /* slots of each source; SLOTS in all */
+    uint64_t count[MOST_SOURCES]; /* slots of each source; their sum is SLOTS */
     struct slot {
-        uint32_t source, before; /* how many slots before are of that source, too */
+        uint32_t source, before; /* before: number of earlier slots of the same source */
     } slot[SLOTS];
 };
 
-/* Each slot goes to the source that lags behind its share most, so that shares hold after few sequences, too. */
+/* Gives each slot to the source that lags behind its share most, so that shares hold after few sequences, too. */
 enum status mixture_create(const double *share, const char *const *name, int n, struct mixture **out)
 {
     double all = 0.0;

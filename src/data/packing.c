@@ -1,4 +1,4 @@
-/* Documents to parts, parts to sequences. */
+/* Cutting documents into parts, and parts into sequences. */
 #include "data/packing.h"
 
 #include "base/num.h"
@@ -14,9 +14,9 @@ struct packing {
     struct packing_config config;
     struct packing_report report;
     int64_t train_end;
-    struct part *parts; /* of best fit: in the order of the stream, later in that of the sequences */
+    struct part *parts; /* best fit only: in the order of the stream, later in that of the sequences */
     int64_t n, room;
-    int64_t *first; /* [sequences + 1]: of each sequence, its first part */
+    int64_t *first; /* [sequences + 1]: the first part of each sequence */
 };
 
 /* ---- documents to parts ---- */
@@ -46,7 +46,7 @@ static enum status refuse_long(const struct packing *p, int64_t document)
                        (long long)(stream_end(p->s, document) - stream_first(p->s, document)), (long long)p->config.seq_len);
 }
 
-/* A document that is longer than a sequence. */
+/* Adds a document that is longer than a sequence: split, dropped, cut or refused. */
 static enum status add_long(struct packing *p, int64_t document, int64_t first, int64_t end)
 {
     struct packing_report *r = &p->report;
@@ -71,13 +71,13 @@ static enum status add_long(struct packing *p, int64_t document, int64_t first, 
     return refuse_long(p, document);
 }
 
-/* Tokens [first, end) of a document. */
+/* Adds tokens [first, end) of a document. */
 static enum status add_range(struct packing *p, int64_t document, int64_t first, int64_t end)
 {
     return end - first > p->config.seq_len ? add_long(p, document, first, end) : add_part(p, first, end - first);
 }
 
-/* No part lies on both sides of where what is held out begins. */
+/* Adds all documents, cut at the beginning of the held-out part so that no part lies on both sides. */
 static enum status add_documents(struct packing *p)
 {
     for (int64_t i = 0; i < stream_documents(p->s); i++) {
@@ -95,7 +95,7 @@ static enum status add_documents(struct packing *p)
 
 /* ---- parts without targets ---- */
 
-/* Tokens of the stream, one after the other. */
+/* A window of tokens that moves over the stream. */
 struct window {
     const struct stream *s;
     int64_t first, n;
@@ -114,7 +114,7 @@ static enum status token_at(struct window *w, int64_t at, int32_t *id)
     return OK;
 }
 
-/* A part's first token is nobody's target, and the token behind it is one if the document goes on there. */
+/* Counts a part's targets: all of its tokens but the first, and the token behind it if the document goes on there. */
 static enum status count_targets(const struct packing *p, struct window *w, const struct part *part, int64_t *out)
 {
     int64_t end = part->first + part->n;
@@ -155,7 +155,7 @@ static enum status leave_out_untrained(struct packing *p)
 
 /* ---- parts to sequences ---- */
 
-/* Parts [from, from + n) into sequences, which come behind the `before` that there are. */
+/* Fills sequences with parts [from, from + n); these sequences come behind the `before` existing ones. */
 static enum status fill(struct packing *p, int64_t from, int64_t n, int64_t before, int64_t *sequences)
 {
     int32_t *size = sys_malloc((size_t)(n + 1) * sizeof *size), *bin = sys_malloc((size_t)(n + 1) * sizeof *bin);
@@ -170,7 +170,7 @@ static enum status fill(struct packing *p, int64_t from, int64_t n, int64_t befo
         st = status_fail(ERR_NOMEM, "out of memory: %lld sequences", (long long)*sequences);
     if (st == OK) {
         p->first = first;
-        first += before; /* counted two places behind, then summed, then each moves on to the next one's while parts are placed */
+        first += before; /* counted two places behind, then summed; each then moves on to the next one's while parts are placed */
         memset(first, 0, (size_t)(*sequences + 2) * sizeof *first);
         for (int64_t i = 0; i < n; i++)
             first[bin[i] + 2]++;
@@ -187,7 +187,7 @@ static enum status fill(struct packing *p, int64_t from, int64_t n, int64_t befo
     return st;
 }
 
-/* How many of the parts, the last ones, are held out: as many tokens as the share says, and one part at least. */
+/* Counts the last parts that are held out: as many tokens as the share says, and one part at least. */
 static int64_t count_held_out(const struct packing *p)
 {
     int64_t n = 0, tokens = 0, most = (int64_t)(p->config.held_out * (double)p->report.tokens_kept);
@@ -203,7 +203,7 @@ static int64_t count_held_out(const struct packing *p)
     return n;
 }
 
-/* " of books", where there are several sources. */
+/* Writes " of books" if there are several sources. */
 static const char *of_source(const struct packing *p, char text[256])
 {
     text[0] = 0;
@@ -234,7 +234,7 @@ static enum status pack_best_fit(struct packing *p)
     return fill(p, trained, held_out, r->train_sequences, &r->eval_sequences);
 }
 
-/* Whether anything is there to predict before p->train_end. */
+/* Tells whether any token before p->train_end is to be predicted. */
 static enum status has_target(const struct packing *p, int *out)
 {
     struct window *w = sys_calloc(1, sizeof *w);
@@ -277,7 +277,7 @@ static enum status pack_concat(struct packing *p)
     if (!trains)
         return status_fail(ERR_INVALID, "%s: nothing%s can be trained: no document has a token to predict", p->config.key, of_source(p, of));
     for (int64_t i = 0; i < stream_documents(p->s); i++) {
-        int64_t cut = stream_first(p->s, i) / seq_len + 1; /* the first sequence that starts inside or behind it */
+        int64_t cut = stream_first(p->s, i) / seq_len + 1; /* the first sequence that starts inside the document or behind it */
         r->documents_split += cut < n && cut * seq_len < stream_end(p->s, i);
     }
     return OK;

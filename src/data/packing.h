@@ -1,8 +1,8 @@
-/* How the documents of a stream fill sequences.
+/* Filling sequences with the documents of a stream.
  *
- * PACKING_BEST_FIT: documents, the longest first, each go into the fullest sequence that still has room (best fit decreasing), so that
- * none is cut that need not be; what is left of a sequence is padding. PACKING_CONCAT: documents one behind the other, cut every
- * seq_len tokens; the tail that fills no sequence is dropped. */
+ * PACKING_BEST_FIT: documents go, the longest first, each into the fullest sequence that still has room (best fit decreasing), so
+ * that only documents longer than a sequence are cut; the rest of a sequence is padding. PACKING_CONCAT: documents one behind the
+ * other, cut every seq_len tokens; the tail that fills no sequence is dropped. */
 #ifndef LTRAIN_DATA_PACKING_H
 #define LTRAIN_DATA_PACKING_H
 
@@ -15,39 +15,40 @@ struct packing;
 
 enum packing_kind { PACKING_CONCAT, PACKING_BEST_FIT };
 
-/* What becomes of a document that is longer than a sequence; concat always splits. */
+/* Treatment of a document that is longer than a sequence; concat always splits. */
 enum too_long { TOO_LONG_SPLIT, TOO_LONG_DROP, TOO_LONG_TRUNCATE, TOO_LONG_REFUSE };
 
 struct packing_config {
-    const char *key;    /* what messages call the data ("--data") */
-    const char *source; /* and which of several sources this is; NULL: there is one */
+    const char *key;    /* the data's name in messages ("--data") */
+    const char *source; /* name of this source among several; NULL: there is one */
     enum packing_kind kind;
     enum too_long too_long;
     int64_t seq_len;
-    double held_out;     /* share of the tokens, the last ones; 0: none */
-    int64_t train_below; /* in its place: what is held out begins at that token of the stream, whatever the share; 0: as the share says */
+    double held_out;     /* share of the tokens that is held out, the last ones; 0: none */
+    int64_t train_below; /* first token of the stream that is held out, whatever the share; 0: as the share says */
 };
 
-/* kept + dropped + truncated + untrained are the tokens of the stream. */
+/* Totals of a packing. Kept, dropped, truncated and untrained tokens together are those of the stream. */
 struct packing_report {
     int64_t tokens_kept;      /* in some sequence */
-    int64_t tokens_dropped;   /* of documents that are too long; of concat: the tail */
-    int64_t tokens_truncated; /* behind the first seq_len of documents that are too long */
-    int64_t tokens_untrained; /* of documents, or parts of them, without any target: they are left out */
-    int64_t targets;          /* of all sequences */
+    int64_t tokens_dropped;   /* tokens of too long documents; with concat: the tail */
+    int64_t tokens_truncated; /* tokens behind the first seq_len of too long documents */
+    int64_t tokens_untrained; /* tokens of documents, or parts of them, left out for having no target */
+    int64_t targets;          /* number of targets of all sequences */
     int64_t documents_split, documents_dropped, documents_truncated;
     int64_t train_sequences, eval_sequences;
     int64_t train_tokens;     /* in sequences that are trained */
 };
 
-/* Reads no token, unless some are masked. Memory: 16 bytes for each document and each part of one, 4 for each token of a sequence
- * while packing. ERR_INVALID: nothing to train is left, or a document is too long. The stream must outlive it. */
+/* Packs a stream; reads no token unless some are masked. Memory: 16 bytes for each document and each part of one, 4 for each
+ * token of a sequence while packing. ERR_INVALID: nothing to train is left, or a document is too long. The stream must outlive
+ * it. */
 enum status packing_create(const struct stream *s, const struct packing_config *config, struct packing **out);
 void packing_destroy(struct packing *p);
 const struct packing_report *packing_get_report(const struct packing *p);
-/* Training reads tokens of the stream below this, targets included. */
+/* Returns the token of the stream below which training reads, targets included. */
 int64_t packing_train_end(const struct packing *p);
-/* Whether a part that ends inside a document has the token behind it as its last target. */
+/* Tells whether a part that ends inside a document has the token behind it as its last target. */
 int packing_goes_on(const struct packing *p);
 
 /* Tokens [first, first + n) of the stream, all of one document. */
@@ -56,9 +57,9 @@ struct part {
     int64_t n;
 };
 
-/* The parts of sequence i in turn, from *place = 0 on; 0: there is no further one. Sequences 0 .. train_sequences - 1 are trained, those
- * behind them are held out. Those of one sequence are in the order of the stream; only the last of several that touch may end inside
- * its document. */
+/* Visits the parts of sequence i in turn, from *place = 0 on; returns 0 after the last. Sequences 0 .. train_sequences - 1 are
+ * trained, those behind them are held out. Parts of one sequence are in the order of the stream; only the last of several that
+ * touch may end inside its document. */
 int packing_next(const struct packing *p, int64_t i, int64_t *place, struct part *out);
 
 #endif

@@ -43,29 +43,29 @@ int64_t st_type_bits(const char *type)
 }
 
 struct tensor {
-    const char *name; /* lives in the shard's header */
+    const char *name; /* owned by the shard's header */
     const struct kind *kind;
     int shard, n_dims;
-    int64_t shape[MAX_DIMS]; /* the first four of them */
+    int64_t shape[MAX_DIMS]; /* the first four dimensions */
     int64_t elements;
-    int64_t begin, end; /* in the shard's data */
+    int64_t begin, end; /* bytes within the shard's data */
 };
 
 struct shard {
     char *path;
     int fd;
-    int64_t bytes, data; /* of the file; where the data starts */
+    int64_t bytes, data; /* length of the file; where the data starts */
     json_t *header;
 };
 
 struct st_file {
-    char *path;   /* that was opened: the file or the index */
+    char *path;   /* the path that was opened: a file or the index */
     json_t *list; /* the index's weight_map; NULL: there is no index */
     struct shard *shards;
     struct tensor *tensors; /* sorted by name once all shards are open */
     int n_shards, n_tensors;
-    int n_left_out;       /* copies that the index does not place where they are */
-    const char *left_out; /* the first one's name */
+    int n_left_out;       /* number of copies in files where the index does not place them */
+    const char *left_out; /* name of the first such tensor */
 };
 
 /* ---- JSON of a file ---- */
@@ -157,7 +157,7 @@ static int compare_place(const void *a, const void *b)
     return x->end < y->end ? -1 : x->end > y->end;
 }
 
-/* The tensors, in the order of their offsets, must cover the data exactly. */
+/* Refuses tensors that, in the order of their offsets, do not cover the data exactly. */
 static enum status check_cover(const struct shard *s, struct tensor *t, int n)
 {
     int64_t at = 0;
@@ -205,7 +205,7 @@ static enum status parse_header(struct st_file *f, int shard)
 
 /* ---- opening ---- */
 
-/* f->shards has room for one more. */
+/* Opens one more shard; f->shards has room for it. */
 static enum status open_shard(struct st_file *f, const char *path)
 {
     struct shard *s = &f->shards[f->n_shards];
@@ -240,7 +240,7 @@ static int compare_name(const void *a, const void *b)
     return strcmp(((const struct tensor *)a)->name, ((const struct tensor *)b)->name);
 }
 
-/* The tensors by name, without the copies in shards that the index does not place them in. */
+/* Sorts the tensors by name, and leaves out copies in shards that the index does not place them in. */
 static enum status sort_names(struct st_file *f)
 {
     int n = 0;
@@ -273,7 +273,7 @@ static enum status allocate_shards(struct st_file *f, size_t n)
     return f->shards ? OK : status_fail(ERR_NOMEM, "out of memory: a list of %zu files", n);
 }
 
-/* FILE of the index's directory: plain names only, so that an index cannot point elsewhere. */
+/* Makes the path of FILE in the index's directory; only plain names, so that an index cannot point elsewhere. */
 static enum status shard_path(const char *index, const json_t *file, char path[PATH_BYTES])
 {
     const char *name = json_string_value(file), *slash = strrchr(index, '/');
@@ -283,7 +283,7 @@ static enum status shard_path(const char *index, const json_t *file, char path[P
     return n < PATH_BYTES ? OK : status_fail(ERR_INVALID, "%s: the path of a file is too long", index);
 }
 
-/* Every file that the index names. A tensor that is not where the index has it is missed once it is asked for. */
+/* Opens every file that the index names. A tensor that is not where the index has it is an error only when it is asked for. */
 static enum status open_listed(struct st_file *f)
 {
     json_t *file;
@@ -326,7 +326,7 @@ static int ends_with(const char *text, const char *end)
     return n >= m && strcmp(text + n - m, end) == 0;
 }
 
-/* The file to open: path itself, or what a directory has. */
+/* Finds the file to open: path itself, or one in a directory. */
 static enum status resolve(const char *path, char file[PATH_BYTES])
 {
     static const char *const names[] = {"", "/model.safetensors", "/model.safetensors.index.json"};
@@ -494,9 +494,9 @@ enum status st_find(const struct st_file *f, const char *name, struct st_info *i
     return OK;
 }
 
-enum { READ_BYTES = 128 << 10, SCRATCH = 64 << 10 }; /* at once: what a second-level cache holds beside what it becomes */
+enum { READ_BYTES = 128 << 10, SCRATCH = 64 << 10 }; /* bytes at once: they and their result fit a second-level cache */
 
-/* n values from `at` of the file on. */
+/* Reads n values from byte `at` of the file on. */
 static enum status read_block(const struct shard *s, enum dtype from, int64_t at, int64_t n, enum dtype to, void *out, int64_t *finite)
 {
     double scratch[SCRATCH / sizeof(double)];

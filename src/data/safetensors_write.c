@@ -13,10 +13,10 @@
 
 enum { CHUNK = 1 << 16 }; /* elements converted at a time */
 
-/* Where a tensor's elements lie in the data. */
+/* Place of a tensor's elements in the data. */
 struct place {
     enum dtype dtype;
-    int64_t each, elements, begin; /* bytes of one, how many; of types below 8 bits bytes are counted as elements */
+    int64_t each, elements, begin; /* bytes of an element, number of elements, first byte; types below 8 bits count bytes as elements */
 };
 
 struct st_writer {
@@ -24,7 +24,7 @@ struct st_writer {
     char *path;
     struct place *tensors;
     int n;
-    int64_t data; /* where it begins in the file */
+    int64_t data; /* first byte of the data in the file */
     bf16 buffer[CHUNK];
 };
 
@@ -46,7 +46,7 @@ int64_t st_decl_bytes(const struct st_decl *d)
     return bits % 8 ? -1 : bits / 8;
 }
 
-/* {"dtype": ..., "shape": [...], "data_offsets": [*at, end]}; advances *at to the end. */
+/* Makes {"dtype": ..., "shape": [...], "data_offsets": [*at, end]}; advances *at to the end. */
 static enum status describe(const struct st_decl *d, struct place *p, int64_t *at, json_t **out)
 {
     const int64_t bytes = st_decl_bytes(d), begin = *at, each = max_i64(bits_each(d) / 8, 1);
@@ -67,8 +67,8 @@ static enum status describe(const struct st_decl *d, struct place *p, int64_t *a
     return *out ? OK : status_fail(ERR_NOMEM, "out of memory: a header");
 }
 
-/* What stands before the data: the length of the JSON text, and the text, padded with spaces so that the data starts at a multiple
- * of 8. Free *bytes. */
+/* Makes the bytes before the data: the length of the JSON text, and the text, padded with spaces so that the data starts at a
+ * multiple of 8. The caller frees *bytes. */
 static enum status make_header(const char *path, const struct st_decl *decls, int n, struct place *places, char **bytes,
                                int64_t *length, int64_t *data_bytes)
 {
@@ -100,8 +100,8 @@ static enum status make_header(const char *path, const struct st_decl *decls, in
 
 /* ---- making ---- */
 
-/* Space that is missing shows now and not after hours of writing; file systems that reserve none grow the file as it is written.
- */
+/* Reserves space, so that a full disk shows now and not after hours of writing. File systems that reserve none grow the file as
+ * it is written. */
 static enum status reserve(int fd, const char *path, int64_t bytes)
 {
     int r;

@@ -16,7 +16,7 @@ struct stream {
     struct documents *d;
     struct token_file *tokens; /* NULL: bytes */
     int64_t ids;
-    int has_ids; /* of files of ids, without a tokenizer */
+    int has_ids; /* ids come from files of ids, without a tokenizer */
     unsigned holds; /* HOLDS_* */
     int cached, masked; /* masked: some tokens are not trained, and have ids from `ids` on */
     int64_t json_rows;     /* files found in directories that hold rows and are read as texts */
@@ -35,7 +35,7 @@ static enum status tokenize(struct stream *s, const struct stream_config *config
     return st;
 }
 
-/* Ids are below it, masks aside: of bytes, of the tokenizer, or of the vocabulary that files of ids are made with. */
+/* Finds the bound of ids, masks aside: 256 for bytes, the tokenizer's, or the vocabulary of files of ids. */
 static void find_ids(struct stream *s, const struct stream_config *config, const struct file_kind *kinds)
 {
     enum { BYTES = 256 };
@@ -44,7 +44,7 @@ static void find_ids(struct stream *s, const struct stream_config *config, const
     s->ids = config->tokenizer ? tokenizer_ids(config->tokenizer) : s->has_ids ? config->vocab : BYTES;
 }
 
-/* The files, and what each of them is. */
+/* Opens the files and finds the kind of each. */
 static enum status look(const struct stream_config *config, struct documents **d, struct file_kind **kinds, unsigned *holds)
 {
     int tokens;
@@ -190,7 +190,7 @@ int64_t stream_ids(const struct stream *s)
     return s->ids;
 }
 
-/* How often each byte is in the first `left` bytes. Four tables: equal bytes in a row need not wait for each other. */
+/* Counts of each byte among the first `left` bytes. Four tables, so that equal bytes in a row need not wait for each other. */
 struct histogram {
     int64_t left;
     int64_t counts[4][256];
@@ -206,7 +206,7 @@ static enum status count_bytes(void *user, const uint8_t *data, int64_t n)
     return OK;
 }
 
-/* The file of tokens counts all of them: those behind the first n are taken away. */
+/* Counts the first n tokens: takes those behind them away from the counts of the file of tokens. */
 static enum status count_tokens(const struct stream *s, int64_t n, int64_t *counts)
 {
     enum { AT_ONCE = 16384 };
@@ -256,7 +256,7 @@ void stream_print(const struct stream *s, const char *kind, FILE *f)
 
 const char *stream_common(const struct stream *a, const struct stream *b)
 {
-    for (int64_t i = 0, k = 0; i < documents_count(a->d) && k < documents_count(b->d);) { /* both are in order */
+    for (int64_t i = 0, k = 0; i < documents_count(a->d) && k < documents_count(b->d);) { /* both lists are sorted */
         int order = strcmp(documents_path(a->d, i), documents_path(b->d, k));
         if (order == 0)
             return documents_path(a->d, i);

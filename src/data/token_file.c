@@ -1,4 +1,4 @@
-/* Token files: written in order, read in blocks that are checked. */
+/* Writing token files in order, and reading them in checked blocks. */
 #include "data/token_file.h"
 
 #include "base/directory.h"
@@ -17,7 +17,7 @@
 #include <xxhash.h>
 
 #define MAGIC "LTTOKEN4"
-#define FIRST_TOKEN 4096           /* byte of the file */
+#define FIRST_TOKEN 4096           /* offset in the file */
 #define BLOCK_BYTES ((int64_t)1 << 16)
 
 struct header {
@@ -26,10 +26,10 @@ struct header {
     struct token_totals totals;
     int64_t width, blocks;
     uint64_t tables; /* checksum of all tables */
-    uint64_t checksum; /* of the header up to here */
+    uint64_t checksum; /* checksum of the header up to here */
 };
 
-/* Ends, ends of files, counts, fingerprints, checksums of blocks: in this order, in one piece. */
+/* Tables behind the tokens, in one piece and in this order: ends, ends of files, counts, fingerprints, checksums of blocks. */
 struct tables {
     int64_t *ends, *file_ends, *counts;
     struct fingerprint *print;
@@ -66,14 +66,14 @@ struct token_writer {
     char path[4096], final[4096];
     int fd;
     uint8_t block[BLOCK_BYTES];
-    int64_t held; /* bytes of the block */
+    int64_t held; /* bytes in the block */
     int64_t *counts, *file_ends;
     int64_t *ends, ends_room;
     uint64_t *sums;
     int64_t sums_room;
 };
 
-/* What is read-only, or full, is often the home directory, where nobody has asked for a file. */
+/* Adds advice to a failed write: a read-only or full directory is often the home directory, where nobody has asked for a file. */
 static enum status with_advice(enum status st)
 {
     char cause[1024];
@@ -91,8 +91,8 @@ static int is_own(int fd, const char *path)
            open.st_uid == geteuid() && open.st_nlink == 1;
 }
 
-/* Opens KEY.part, which a killed run may have left, or a file with this process's number in its name where KEY.part is another run's or
- * another user's. */
+/* Opens KEY.part, which a killed run may have left; or, if that is another run's or user's, a file with this process's number in
+ * its name. */
 static enum status open_for_writing(struct token_writer *w, const char *dir)
 {
     char suffix[32];
@@ -101,7 +101,7 @@ static enum status open_for_writing(struct token_writer *w, const char *dir)
         snprintf(suffix, sizeof suffix, turn ? ".%d.part" : ".part", (int)getpid());
         name_of(dir, &w->header.source, w->path, suffix);
         if (turn == 1)
-            sys_unlink(w->path); /* of a dead process of the same number, or planted */
+            sys_unlink(w->path); /* left by a dead process of the same number, or planted */
         w->fd = sys_open_file(w->path, O_RDWR | O_CREAT | (turn ? O_EXCL : 0), 0666);
         if (w->fd < 0 && turn == 1)
             return with_advice(status_fail(ERR_IO, "cannot write %s: %s", w->path, sys_strerror(errno)));
@@ -187,7 +187,7 @@ enum status token_writer_add(struct token_writer *w, const int32_t *id, int64_t 
             return status_fail(ERR_INVALID, "the tokenizer gives the id %lld, and its ids end at %lld", (long long)id[i],
                                (long long)w->header.source.ids - 1);
         w->counts[x]++;
-        memcpy(w->block + w->held, &x, (size_t)w->header.width); /* little end first */
+        memcpy(w->block + w->held, &x, (size_t)w->header.width); /* least significant byte first */
         w->held += w->header.width;
         if (w->held == BLOCK_BYTES)
             TRY(write_block(w));
@@ -267,7 +267,7 @@ void token_file_close(struct token_file *f)
     free(f);
 }
 
-/* Whether the header is one, of this source, and the file as long as it says. */
+/* Tells whether the header is valid, for this source, and the file as long as it says. */
 static int is_whole(const struct header *h, const struct token_source *s, int64_t bytes)
 {
     return memcmp(h->magic, MAGIC, 8) == 0 && h->checksum == XXH3_64bits(h, offsetof(struct header, checksum)) &&
@@ -349,7 +349,7 @@ const char *token_file_path(const struct token_file *f)
     return f->path;
 }
 
-/* Tokens of a block that has been checked. */
+/* Copies tokens of a checked block as 32-bit ids. */
 static void widen(const struct header *h, const uint8_t *from, int64_t n, int32_t *out)
 {
     const uint16_t *narrow = (const uint16_t *)from;

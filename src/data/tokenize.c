@@ -13,18 +13,18 @@
 #include <string.h>
 #include <xxhash.h>
 
-#define FORMAT 13 /* counts up where the same tokenizer and files give other tokens, or the file another form */
+#define FORMAT 13 /* counts up when the same tokenizer and files give other tokens, or the file gets another form */
 enum { CHUNK_BYTES = 2 << 20 };
 
-/* Whole documents, or a part of one; or rows of a .jsonl file; or ids. */
+/* A piece of text to encode: whole documents, a part of one, rows of a .jsonl file, or ids. */
 struct segment {
     size_t at, n;
-    int begins, ends;    /* the file */
-    int64_t file, place; /* the first line's number; of others, the first byte's */
+    int begins, ends;    /* 1: the segment begins or ends its file */
+    int64_t file, place; /* place: number of the first line; without rows, of the first byte */
     int64_t repaired;    /* broken characters */
 };
 
-/* Where ids of a chunk end that belong together, and whether a document of the file does. */
+/* End of ids of a chunk that belong together, and whether a document of the file ends there. */
 struct piece {
     size_t end;
     int ends;
@@ -39,29 +39,29 @@ struct chunk {
     struct ids ids;
     struct piece *piece;
     int64_t n_pieces, pieces_room;
-    int64_t repaired, bytes; /* repaired: of the segments so far */
+    int64_t repaired, bytes; /* repaired: broken characters of the segments so far */
     struct chat_counts chats;
 };
 
 struct job {
     struct documents *d;
     const struct tokenize_config *config;
-    const struct file_kind *kind; /* of each file */
-    int64_t ids; /* of the vocabulary */
+    const struct file_kind *kind; /* kind of each file */
+    int64_t ids; /* bound of ids of the vocabulary */
     struct token_writer *writer;
-    struct fingerprint *print; /* of each file */
+    struct fingerprint *print; /* fingerprint of each file */
     pthread_mutex_t reading, writing;
     pthread_cond_t turn;
     /* the reader's place */
     int64_t file, place, next_chunk; /* place: as a segment's */
     struct input *input;     /* NULL: the file is not open */
-    int begun;               /* a segment of it was read */
-    struct text_buffer rest; /* was read behind the last cut */
+    int begun;               /* a segment of the file was read */
+    struct text_buffer rest; /* bytes read behind the last cut */
     /* the writer's */
     int64_t next_written;
     int failed;
     struct token_totals totals;
-    int64_t repaired_now, repaired_most, repairing; /* broken characters of the file `repairing`, and of the one that has the most */
+    int64_t repaired_now, repaired_most, repairing; /* broken characters of the file `repairing`, and of the file that has the most */
 };
 
 /* ---- reading ---- */
@@ -115,7 +115,7 @@ static enum status add_piece(struct chunk *c, int64_t file, int ends)
     return OK;
 }
 
-/* Behind the last newline; 0: there is none. */
+/* Returns the place behind the last newline; 0: there is none. */
 static size_t last_line_end(const uint8_t *text, size_t n)
 {
     const uint8_t *newline = memrchr(text, '\n', n);
@@ -130,7 +130,7 @@ static int64_t count_lines(const uint8_t *text, size_t n)
     return lines;
 }
 
-/* Where the beginning of a file may be cut; 0: nowhere. */
+/* Returns where the beginning of a file may be cut; 0: nowhere. */
 static size_t cut(const struct job *j, const uint8_t *text, size_t n)
 {
     const struct file_kind *k = &j->kind[j->file];
@@ -141,8 +141,8 @@ static size_t cut(const struct job *j, const uint8_t *text, size_t n)
     return j->config->tokenizer ? tokenizer_cut(j->config->tokenizer, text, n) : n;
 }
 
-/* What was read of the file behind the last cut, and more of it up to where it may be cut, or to its end: in a buffer that grows until
- * there is such a place. *ends: the file ends there. */
+/* Adds text from behind the last cut up to where it may be cut next, or to the file's end. The buffer grows until there is such a
+ * place. *ends: the file ends there. */
 static enum status read_to_cut(struct job *j, struct text_buffer *text, size_t *n, int *ends)
 {
     const char *path = documents_path(j->d, j->file);
@@ -180,7 +180,7 @@ static enum status read_segment(struct job *j, struct chunk *c)
     return ends ? end_file(j) : OK;
 }
 
-/* Several small files together. Without any segment all is read. */
+/* Reads the next chunk, several small files together. A chunk without segments: all is read. */
 static enum status read_chunk(struct job *j, struct chunk *c)
 {
     c->n = 0;
@@ -207,7 +207,7 @@ static enum status add_all(struct ids *out, const struct ids *more)
     return OK;
 }
 
-/* What one thread encodes with, and what it encodes. */
+/* One thread's encoders, and the chunk that they work on. */
 struct encoding {
     const struct job *job;
     struct encoder *text;
@@ -218,7 +218,8 @@ struct encoding {
     const char *path;
 };
 
-/* Says whether a text, whose tokens begin at `first`, is still to get an eos: it has tokens, and neither it nor the template ends so. */
+/* Tells whether a text, whose tokens begin at `first`, still needs an eos: it has tokens, and neither it nor the template ends
+ * with one. */
 static int lacks_eos(const struct encoding *x, size_t first, const struct ids *behind)
 {
     const int32_t eos = tokenizer_eos(x->job->config->tokenizer);
@@ -255,7 +256,7 @@ static enum status encode_text(struct encoding *x, const uint8_t *text, size_t n
     return add_piece(x->c, x->file, ends);
 }
 
-/* Bytes are ids where there is no tokenizer. */
+/* Adds bytes as ids, if there is no tokenizer. */
 static enum status encode_bytes(struct encoding *x, const uint8_t *text, size_t n, int ends)
 {
     for (size_t i = 0; i < n; i++)
@@ -269,7 +270,7 @@ static enum status refuse_id(const struct encoding *x, int64_t at, int64_t id)
                        "another type", x->path, (long long)at, (long long)id, (long long)x->job->ids - 1);
 }
 
-/* Ids as they are, cut into documents. */
+/* Adds ids as they are, cut into documents. */
 static enum status encode_ids(struct encoding *x, const struct id_file *f, const uint8_t *bytes, const struct segment *s)
 {
     size_t i = s->place < f->first_byte ? (size_t)(f->first_byte - s->place) : 0;
@@ -342,7 +343,8 @@ static enum status encode_segment(struct encoding *x, const struct segment *s)
         return lines_visit(text, s->n, s->place, visit[k->lines], x);
     if (!x->job->config->tokenizer)
         return encode_bytes(x, text, s->n, s->ends);
-    const size_t mark = s->begins && s->n >= 3 && memcmp(text, "\357\273\277", 3) == 0 ? 3 : 0; /* says that it is UTF-8, and is none of its text */
+    /* the byte order mark of UTF-8, which is no part of the text */
+    const size_t mark = s->begins && s->n >= 3 && memcmp(text, "\357\273\277", 3) == 0 ? 3 : 0;
     return encode_text(x, text + mark, s->n - mark, s->begins, s->ends);
 }
 
@@ -357,7 +359,7 @@ static enum status encode_chunk(struct encoding *x)
     return OK;
 }
 
-/* Segments come in the files' order. */
+/* Counts the broken characters of a segment; segments come in the files' order. */
 static void count_repaired(struct job *j, const struct segment *s)
 {
     if (s->file != j->repairing)
@@ -387,7 +389,7 @@ static enum status write_chunk(struct job *j, const struct chunk *c)
     return OK;
 }
 
-/* In its turn; not at all if another thread has failed. */
+/* Writes a chunk in its turn; not at all if another thread has failed. */
 static enum status write_in_turn(struct job *j, const struct chunk *c)
 {
     pthread_mutex_lock(&j->writing);
@@ -448,14 +450,14 @@ static enum status work(void *jobs)
     free(c.segment);
     free(c.ids.id);
     free(c.piece);
-    return st == ERR_CANCELLED ? OK : st; /* who failed first says why */
+    return st == ERR_CANCELLED ? OK : st; /* the thread that failed first says why */
 }
 
 /* ---- the whole ---- */
 
-/* What decides which tokens files give, beside the files. */
+/* Facts beside the files themselves that decide which tokens they give. */
 struct facts {
-    int chats, ids, masked, columns, texts, bare; /* whether some file is one; bare: without a header */
+    int chats, ids, masked, columns, texts, bare; /* 1: some file is one; bare: ids without a header */
 };
 
 static enum status find_facts(const struct documents *d, const struct tokenize_config *config, const struct file_kind *kind, struct facts *out)
@@ -477,7 +479,7 @@ static enum status find_facts(const struct documents *d, const struct tokenize_c
     return OK;
 }
 
-/* Ids are below it, masks aside. */
+/* Returns the bound of ids, masks aside. */
 static int64_t vocabulary(const struct tokenize_config *config, const struct facts *any)
 {
     enum { BYTES = 256 };
@@ -503,7 +505,7 @@ static struct token_source source_of(const struct documents *d, const struct tok
     return s;
 }
 
-/* Whether the files are those of which the tokens were made: nobody has touched them, or they have the same bytes. */
+/* Tells whether the tokens were made of these files: nobody has touched them, or they have the same bytes. */
 static enum status is_of(struct documents *d, const struct token_file *f, int *same)
 {
     *same = 1;

@@ -1,4 +1,4 @@
-/* Documents to a file of tokens, on several threads. Private to this folder. */
+/* Turning documents into a file of tokens, on several threads. Private to this folder. */
 #ifndef LTRAIN_DATA_TOKENIZE_H
 #define LTRAIN_DATA_TOKENIZE_H
 
@@ -11,22 +11,23 @@
 
 struct tokenize_config {
     const struct tokenizer *tokenizer; /* NULL: texts are their bytes */
-    const struct chat_setup *chats; /* how conversations are read; NULL, or without a template: a file that holds some is an error */
-    const char *column;             /* of rows of .jsonl files: the text; NULL: "text" */
-    int append_eos;                 /* texts, and rows of them, end with the tokenizer's eos; it needs one */
+    /* settings of how conversations are read; NULL, or without a template: a file of conversations is an error */
+    const struct chat_setup *chats;
+    const char *column;             /* member of rows of .jsonl files that is the text; NULL: "text" */
+    int append_eos;                 /* texts, and rows of them, end with the tokenizer's eos; it must have one */
     const char *dir;
-    int64_t vocab;   /* ids of files of ids are below it where there is no tokenizer */
-    int token_bytes; /* of those without a header */
+    int64_t vocab;   /* bound of ids in files of ids, if there is no tokenizer */
+    int token_bytes; /* bytes of an id in files without a header */
     int threads;
 };
 
-/* kinds: of each file (kinds_find). The tokens of all documents, each between what the tokenizer's template puts before and behind it: from the file of a former run
- * in `dir` if the documents are still those, else they are read and one is made, in as much memory as a few megabytes a thread (or
- * the largest document, where the tokenizer does not allow to cut one). The fingerprints of the documents are known afterwards.
- * cached: whether a former run's file was taken.
+/* Opens the tokens of all documents, each between the ids that the tokenizer's template puts before and behind it. kinds: kind of
+ * each file (kinds_find). Takes a former run's file in `dir` if the documents are unchanged (*cached = 1); else reads them and
+ * makes one. That takes a few megabytes of memory a thread, or the largest document's size if the tokenizer cannot cut it.
+ * Afterwards the documents' fingerprints are known.
  *
- * Rows of .jsonl files are documents: texts, conversations, or ids (data/lines.h). A token of the latter two that is not trained has
- * its id + tokenizer_ids (or vocab), so that ids are below twice as many where there are such rows. */
+ * Rows of .jsonl files are documents: texts, conversations, or ids (data/lines.h). In the latter two a token that is not trained
+ * is written as id + tokenizer_ids (or vocab); the bound of ids doubles if there are such rows. */
 enum status tokenize_documents(struct documents *d, const struct tokenize_config *config, const struct file_kind *kinds, struct token_file **out,
                                int *cached);
 

@@ -10,12 +10,12 @@
 struct range {
     const struct stream *s;
     int64_t first, end;
-    int64_t at; /* of the first one in the text of all ranges */
+    int64_t at; /* number of its first token in the text of all ranges */
 };
 
 struct windows {
-    struct stream *texts;  /* of files that are evaluated as a whole; or */
-    struct corpus *corpus; /* of files that have been trained in part */
+    struct stream *texts;  /* files that are evaluated as a whole; NULL: corpus is set */
+    struct corpus *corpus; /* files that have been trained in part; NULL: texts is set */
     struct range *range;
     int n_ranges;
     int64_t length, stride, attended;
@@ -82,7 +82,7 @@ static enum status open_corpus(const struct corpus_config *c, struct windows *w)
 
 /* ---- either ---- */
 
-/* Of the part of each document that is in the range. */
+/* Returns the tokens of the longest document, counting only the part in the range. */
 static int64_t longest_document(const struct range *g)
 {
     int64_t longest = 0;
@@ -161,7 +161,7 @@ const struct windows_report *windows_get_report(const struct windows *w)
     return &w->report;
 }
 
-/* Tokens [at, stop) of the window, which are one document's. */
+/* Lays out tokens [at, stop) of the window, which belong to one document. */
 static void lay_out(const struct windows *w, int64_t at, int64_t stop, struct sequence *q)
 {
     for (int64_t i = at; i < stop; i++) {
@@ -173,12 +173,12 @@ static void lay_out(const struct windows *w, int64_t at, int64_t stop, struct se
     }
 }
 
-/* Tokens [at, stop) of the window, which are the range's from `first` of its stream on. */
+/* Reads tokens [at, stop) of the window: those of the range, from `first` of its stream on. */
 static enum status take_range(const struct windows *w, const struct range *g, int64_t first, int64_t at, int64_t stop, struct sequence *q)
 {
     int32_t next = -1;
     TRY(stream_read(g->s, first, stop - at, q->tokens + at, &next));
-    const int64_t zero = first - at; /* token 0 of the window, were it of this stream */
+    const int64_t zero = first - at; /* place of the window's token 0, were it of this stream */
     for (int64_t end, d = stream_find(g->s, first); at < stop; at = end, d++) {
         end = min_i64(stop, stream_end(g->s, d) - zero);
         lay_out(w, at, end, q);
@@ -197,7 +197,7 @@ enum status windows_take(const struct windows *w, int64_t index, struct sequence
         if (from < to)
             TRY(take_range(w, g, g->first + from - g->at, from - first, to - first, q));
     }
-    for (int64_t i = 0; index > 0 && i < min_i64(n, w->length - w->stride); i++) /* the window before has them */
+    for (int64_t i = 0; index > 0 && i < min_i64(n, w->length - w->stride); i++) /* the window before predicts these */
         q->targets[i] = -1;
     q->n_targets = 0;
     q->n_tokens = n;

@@ -48,7 +48,7 @@ static double sure_gain(const struct candidate *all, const struct candidate *c, 
     return all->all_layers && !c->all_layers ? fmax(gain, FEW_LAYERS_MISS) : gain;
 }
 
-/* Searches' results compete: keeps the better one in b, and leaves the worse one in *next. */
+/* Keeps the better one of the best so far and *next, and leaves the worse one in *next. */
 static enum status replace_if_better(struct numerics_search *b, double gain, struct numerics **next)
 {
     struct candidate c = {.excess = INFINITY};
