@@ -13,7 +13,7 @@
 
 enum { N = 5 * BLOCK8 + 77 };
 
-/* Of many orders of magnitude, some of them zero. */
+/* Makes numbers of many orders of magnitude, some of them zero. */
 static void some_numbers(enum blocks8_kind kind, uint64_t seed, float *x, int n)
 {
     for (int i = 0; i < n; i++) {
@@ -26,7 +26,7 @@ static void some_numbers(enum blocks8_kind kind, uint64_t seed, float *x, int n)
     }
 }
 
-/* The nearest value of the map to every number, found one by one; the lower one of two. */
+/* Checks every code against the nearest value of the map, found one by one; of two equally near values the lower one. */
 static void check_nearest(enum blocks8_kind kind, const float *x, const void *packed)
 {
     const float *map = blocks8_map(kind), *scale = packed;
@@ -57,7 +57,7 @@ static void packs(void **state)
             check_nearest(kind, x, first);
             blocks8_unpack(kind, first, N, y);
             blocks8_pack(kind, y, N, second);
-            assert_memory_equal(first, second, bytes); /* a checkpoint has what was unpacked */
+            assert_memory_equal(first, second, bytes); /* checkpoints hold unpacked numbers */
             for (int b = 0; b < N; b += BLOCK8) {
                 float most = 0.0f, kept = 0.0f;
                 for (int i = b; i < N && i < b + BLOCK8; i++) {
@@ -85,7 +85,7 @@ static void packs_nothing(void **state)
     }
 }
 
-/* The mean over all random numbers is the number itself, of roots the root. */
+/* The mean over all random numbers is the number itself; for squares, the mean of the roots is the root. */
 static void rounds_without_bias(void **state)
 {
     (void)state;

@@ -21,7 +21,7 @@ static int remove_one(const char *path, const struct stat *s, int kind, struct F
     return remove(path);
 }
 
-/* A file below the root, with the directories that lead to it. */
+/* Writes a file below the root, with the directories that lead to it. */
 static void put(const char *path, const char *text)
 {
     char full[512];
@@ -59,9 +59,9 @@ static void version_2(void **state)
     put("/sys/fs/cgroup/pod/box/cpu.max", "max 100000\n");
     put("/sys/fs/cgroup/pod/cpu.max", "max 100000\n");
     assert_true(cgroup_processors(root, &id) == 0 && id == 0);
-    put("/sys/fs/cgroup/pod/cpu.max", "150000 100000\n"); /* around it */
+    put("/sys/fs/cgroup/pod/cpu.max", "150000 100000\n"); /* limit of an outer cgroup */
     assert_true(cgroup_processors(root, &id) == 1.5 && id != 0);
-    put("/sys/fs/cgroup/pod/box/cpu.max", "400000 100000\n"); /* more than there is around it */
+    put("/sys/fs/cgroup/pod/box/cpu.max", "400000 100000\n"); /* more than the outer cgroup allows */
     assert_true(cgroup_processors(root, &other) == 1.5 && other == id);
     put("/sys/fs/cgroup/pod/box/cpu.max", "50000 100000\n");
     assert_true(cgroup_processors(root, &other) == 0.5 && other != id && other != 0);

@@ -7,7 +7,7 @@
 
 #include "base/clock.h"
 
-/* A condition that took the time for one of the wall clock would return at once: it lies in 1970. */
+/* A condition that took the time for one of the wall clock, where it lies in 1970, would return at once. */
 static void a_wait_ends_no_earlier(void **state)
 {
     (void)state;
@@ -19,9 +19,9 @@ static void a_wait_ends_no_earlier(void **state)
     pthread_mutex_lock(&lock);
     for (; clock_ns() < until; waits++)
         clock_cond_wait(&c, &lock, until);
-    clock_cond_wait(&c, &lock, until); /* and does not wait for what has passed */
+    clock_cond_wait(&c, &lock, until); /* no wait for a time that has passed */
     pthread_mutex_unlock(&lock);
-    assert_true(waits < 100); /* spurious ones are few */
+    assert_true(waits < 100); /* spurious wake-ups are few */
     pthread_cond_destroy(&c);
 }
 

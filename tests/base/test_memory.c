@@ -26,7 +26,7 @@ static int remove_one(const char *path, const struct stat *s, int kind, struct F
     return remove(path);
 }
 
-/* A file below the root, with the directories that lead to it. */
+/* Writes a file below the root, with the directories that lead to it. */
 __attribute__((format(printf, 2, 3))) static void put(const char *path, const char *format, ...)
 {
     char full[512];
@@ -86,7 +86,7 @@ static void v1(const char *dir, long long limit, long long memsw, long long used
         hierarchical, M, M);
 }
 
-/* The tightest limit beside the process's own. */
+/* Returns the tightest limit beside the process's own. */
 static struct memory_limit tightest(struct memory_limits *l)
 {
     int least = 0;
@@ -100,7 +100,7 @@ static struct memory_limit tightest(struct memory_limits *l)
 
 #define MOUNT_V2 "30 23 0:26 %s /sys/fs/cgroup rw,nosuid shared:9 - cgroup2 cgroup2 rw,nsdelegate\n"
 
-/* Slurm with cgroup v2: the job's step has no limit of its own, the job's holds; page cache counts as free. */
+/* Slurm with cgroup v2: the job's step has no limit of its own, and the job's counts; page cache counts as free. */
 static void of_an_ancestor(void **state)
 {
     (void)state;
@@ -113,11 +113,11 @@ static void of_an_ancestor(void **state)
     assert_string_equal(t.name, "memory.max of /sys/fs/cgroup/system.slice/slurmstepd.scope/job_7");
     assert_int_equal(t.bytes, 10 * M);
     assert_int_equal(t.left, 6 * M);
-    v2("/system.slice", "max", "7000000", 6 * M, M); /* memory.high slows down what is beyond it, farther out */
+    v2("/system.slice", "max", "7000000", 6 * M, M); /* memory.high of an outer cgroup slows down processes beyond it */
     t = tightest(&l);
     assert_string_equal(t.name, "memory.high of /sys/fs/cgroup/system.slice");
     assert_int_equal(t.left, 3 * M);
-    v2("/system.slice", "max", "7000000", 60 * M, M); /* beyond it already */
+    v2("/system.slice", "max", "7000000", 60 * M, M); /* more than the limit in use already */
     assert_int_equal(tightest(&l).left, 0);
 }
 
@@ -141,11 +141,11 @@ static void of_a_container(void **state)
     assert_string_equal(tightest(&l).name, "memory.max of /sys/fs/cgroup/job");
     put("/proc/self/cgroup", "0::/../other\n"); /* outside of the namespace */
     assert_string_equal(tightest(&l).name, "memory.max of /sys/fs/cgroup");
-    put("/proc/self/cgroup", "0::/nowhere\n"); /* the runtime shows another part than the kernel names */
+    put("/proc/self/cgroup", "0::/nowhere\n"); /* the runtime shows another part of the tree than the kernel names */
     assert_string_equal(tightest(&l).name, "memory.max of /sys/fs/cgroup");
 }
 
-/* Version 1 beside an empty version 2, as systemd's hybrid and Docker on older kernels. */
+/* Version 1 beside an empty version 2, as in systemd's hybrid mode and in Docker on older kernels. */
 static void of_version_1(void **state)
 {
     (void)state;
@@ -166,13 +166,13 @@ static void of_version_1(void **state)
     t = tightest(&l);
     assert_string_equal(t.name, "memory.memsw.limit_in_bytes of /sys/fs/cgroup/memory/slurm/uid_1/job_7");
     assert_int_equal(t.left, 5 * M);
-    v1("/slurm/uid_1/job_7/step_0", none, none, 4 * M, 0, 5 * M); /* of a cgroup that this mount does not show */
+    v1("/slurm/uid_1/job_7/step_0", none, none, 4 * M, 0, 5 * M); /* a limit of a cgroup that this mount does not show */
     t = tightest(&l);
     assert_string_equal(t.name, "hierarchical_memory_limit of /sys/fs/cgroup/memory/slurm/uid_1/job_7/step_0");
     assert_int_equal(t.left, 3 * M);
 }
 
-/* Of ranks in one cgroup a limit has one number, in cgroups of their own different ones; on another host always. */
+/* Ranks in one cgroup see one number for a limit; those in cgroups of their own, or on another host, see different ones. */
 static void who_shares_it(void **state)
 {
     (void)state;
@@ -200,24 +200,24 @@ static void of_a_slurm_job(void **state)
     (void)state;
     struct memory_limits l;
     setenv("SLURM_MEM_PER_NODE", "10", 1);
-    assert_string_equal(tightest(&l).name, ""); /* not in a job */
+    assert_string_equal(tightest(&l).name, ""); /* outside a job */
     setenv("SLURM_JOB_ID", "7", 1);
     struct memory_limit t = tightest(&l);
     assert_string_equal(t.name, "SLURM_MEM_PER_NODE");
     assert_int_equal(t.bytes, 10 << 20);
-    assert_true(t.own > 0 && t.left == (t.own < 10 << 20 ? (10 << 20) - t.own : 0)); /* others' share is not known here */
+    assert_true(t.own > 0 && t.left == (t.own < 10 << 20 ? (10 << 20) - t.own : 0)); /* the part of other processes is unknown here */
     setenv("SLURM_MEM_PER_NODE", "0", 1); /* all of the node */
     assert_string_equal(tightest(&l).name, "");
     unsetenv("SLURM_MEM_PER_NODE");
     setenv("SLURM_MEM_PER_CPU", "3", 1);
     setenv("SLURM_CPUS_ON_NODE", "4", 1);
     assert_int_equal(tightest(&l).bytes, 12 << 20);
-    setenv("SLURM_MEM_PER_CPU", "4611686018427387905", 1); /* times 4, beyond 64 bits, it would be 4 */
+    setenv("SLURM_MEM_PER_CPU", "4611686018427387905", 1); /* times 4, modulo 2^64, gives 4 */
     assert_string_equal(tightest(&l).name, "");
     setenv("SLURM_MEM_PER_CPU", "0", 1);
     assert_string_equal(tightest(&l).name, "");
     unsetenv("SLURM_MEM_PER_CPU");
-    setenv("SLURM_MEM_PER_GPU", "5", 1); /* of how many GPUs is not known */
+    setenv("SLURM_MEM_PER_GPU", "5", 1); /* the number of GPUs is unknown */
     assert_string_equal(tightest(&l).name, "");
     setenv("SLURM_GPUS_ON_NODE", "2", 1);
     t = tightest(&l);
@@ -230,7 +230,7 @@ static void of_a_slurm_job(void **state)
     unsetenv("SLURM_JOB_ID");
 }
 
-/* What may be reserved, of which all processes of the machine take, and the kernel keeps a part; nothing where it does not count. */
+/* The limit of reserved memory is shared by all processes of the machine, less the kernel's part; it counts in mode 2 only. */
 static void of_what_is_reserved(void **state)
 {
     (void)state;
@@ -253,7 +253,7 @@ static void of_what_is_reserved(void **state)
     }
 }
 
-/* Two of three nodes: what is free there, and their page cache; nothing where all nodes that have memory are allowed. */
+/* Two of three nodes: their free memory and page cache count. There is no limit if all nodes with memory are allowed. */
 static void of_a_cpuset(void **state)
 {
     (void)state;

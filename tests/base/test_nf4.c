@@ -12,7 +12,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-/* As zlib's. */
+/* Returns the CRC-32 of zlib. */
 static uint32_t crc(const void *data, int64_t n)
 {
     static uint32_t table[256];
@@ -33,7 +33,7 @@ static float middle(int j)
     return (nf4_map[j] + nf4_map[j + 1]) / 2.0f;
 }
 
-/* As make_nf4.py has them. */
+/* Fills in the numbers of make_nf4.py. */
 static void fill(float *x, int64_t n, int seed)
 {
     for (int64_t i = 0; i < n; i++) {
@@ -170,7 +170,7 @@ static void int8_of_bitsandbytes(void **state)
     json_decref(all);
 }
 
-/* What fp16 has no place for. */
+/* Values outside the range of fp16. */
 static void beyond_fp16(void **state)
 {
     const float x[4] = {-65519.996f, 1e-8f, 65504.0f, 2.0f}, larger[2] = {1.0f, -65520.0f};
@@ -184,7 +184,7 @@ static void beyond_fp16(void **state)
     assert_true(rows8_quantise(x + 1, 1, code) == 0.0f && code[0] == 0);
 }
 
-/* A matrix in pieces, cut at blocks' borders, is as the whole. */
+/* A matrix in pieces, cut at blocks' borders, equals the whole. */
 static void pieces(void **state)
 {
     enum { N = 64 * 50 + 21 };

@@ -1,4 +1,4 @@
-/* Jobs run at the same time, all of them, and the first failure is the caller's. */
+/* Jobs run at the same time, all of them, and the caller gets the first failure. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -55,7 +55,7 @@ static void first_failure(void **state)
     assert_string_equal(status_message(), "job 0");
 }
 
-/* What no thread can be started for is run all the same. */
+/* Jobs without a thread, where none can be started, run all the same. */
 static void no_thread(void **state)
 {
     (void)state;

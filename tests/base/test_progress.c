@@ -1,4 +1,4 @@
-/* The line that says what planning is at: on terminals no wider than they are, gone at the end; elsewhere it stays. */
+/* The progress line of planning: on a terminal no wider than the terminal, and gone at the end; elsewhere it stays. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -16,7 +16,7 @@
 
 #define NEVER_NS 3600000000000ll
 
-/* A terminal of so many columns; *out: the side that the user sees. Returns the program's. */
+/* Opens a terminal of so many columns and returns the program's side; *out: the user's side. */
 static int open_terminal(int columns, int *out)
 {
     struct winsize size = {.ws_col = (unsigned short)columns, .ws_row = 24};
@@ -30,7 +30,7 @@ static int open_terminal(int columns, int *out)
     return fd;
 }
 
-/* Reads on until the text holds that. */
+/* Reads until the text holds `part`. */
 static void read_until(int fd, const char *part, char *text, size_t size)
 {
     size_t n = strlen(text);
@@ -53,7 +53,7 @@ static void a_line_that_goes(void **state)
     progress_end();
     assert_int_equal(write(fd, "!", 1), 1);
     read_until(seen, "!", text, sizeof text);
-    assert_string_equal(text + strlen(text) - 5, "\r\033[K!"); /* erased, and nothing comes after that */
+    assert_string_equal(text + strlen(text) - 5, "\r\033[K!"); /* erased, with nothing after it */
     assert_null(strchr(text, '\n'));
     close(fd);
     close(seen);
@@ -94,7 +94,7 @@ static void nothing(void **state)
     close(ends[0]);
 }
 
-/* On a pipe lines stay, and the first one comes later; a terminal has the same line as ever. */
+/* On a pipe lines stay, and the first one comes later; a terminal has its usual line. */
 static void lines_that_stay(void **state)
 {
     (void)state;
@@ -141,7 +141,7 @@ static void reading(void **state)
     progress_lines(ends[1], NEVER_NS, 0);
     progress_reading(500 << 20);
     progress_read(1 << 20);
-    progress_lines(ends[1], 0, NEVER_NS); /* one at once, no second one */
+    progress_lines(ends[1], 0, NEVER_NS); /* one line at once, no second one */
     progress_reading(PROGRESS_LEAST_BYTES - 1);
     progress_read(1 << 20);
     progress_reading(500 << 20);

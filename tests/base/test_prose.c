@@ -34,7 +34,7 @@ static void lines_are_broken_at_blanks(void **state)
     prints("  " TEN TEN TEN TEN TEN TEN TEN "  next of  two", 0, "  " TEN TEN TEN TEN TEN TEN "abcdefghi\nnext of  two\n");
 }
 
-/* What belongs together stays together; what fits in no line is not cut. */
+/* Words that belong together stay together; a word that fits in no line is not cut. */
 static void some_blanks_do_not_break(void **state)
 {
     (void)state;

@@ -42,7 +42,7 @@ static void below_stays_below_and_reaches_all(void **state)
         assert_in_range(seen[i], 850, 1150); /* 1000 expected, sigma 29 */
 }
 
-/* Whoever computes an element, and in whichever portion, gets the same value. */
+/* An element's value does not depend on the portion that it is computed in. */
 static void normals_do_not_depend_on_the_portion(void **state)
 {
     (void)state;

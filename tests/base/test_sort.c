@@ -15,7 +15,7 @@
 
 enum { MOST = 5000 };
 
-/* Few values, so that many are equal; of both signs and many magnitudes. */
+/* Few values, so that many are equal; both signs and many magnitudes. */
 static double key_at(uint64_t seed, int i)
 {
     static const double values[] = {0, -0.0, 1, -1, 1e-300, -1e-300, 1e300, -1e300, 0.1, 3.5e5, 3.5e5 + 1e-9, -42};
@@ -50,7 +50,7 @@ static void order_is_ascending_and_stable(void **state)
     }
 }
 
-/* As many as the times of a schedule, some of them as close together as doubles can be. */
+/* Keys as many as the times of a schedule, some of them neighbouring doubles. */
 static void times_are_ascending_and_stable(void **state)
 {
     (void)state;

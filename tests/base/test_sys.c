@@ -1,4 +1,4 @@
-/* The wrapped system calls work, and fail when told to. Started again by itself with LTRAIN_FAULT set. */
+/* The wrapped system calls work, and fail when told to. The program starts itself again with LTRAIN_FAULT set. */
 #include "base/sys.h"
 
 #include <errno.h>
@@ -53,7 +53,7 @@ static void *touch(void *arg)
     return NULL;
 }
 
-/* What there is in the folder: an empty file. */
+/* Calls that look at files work: the folder holds an empty file. */
 static void looks_work(void)
 {
     struct stat s;
@@ -92,7 +92,7 @@ static void looks_work(void)
     sys_close(dir);
 }
 
-/* None of it happens. */
+/* None of the calls is made. */
 static void looks_fail(int fd)
 {
     struct stat s;
@@ -121,7 +121,7 @@ static void looks_fail(int fd)
     assert_int_equal(sys_no_cow(fd), -1);
     assert_int_equal(errno, ENFILE);
     static const enum sys_call each[] = {SYS_STAT, SYS_STAT, SYS_STAT, SYS_STATVFS, SYS_UNLINK, SYS_TRUNCATE};
-    for (int i = 0; i < 6; i++) { /* those that share a number */
+    for (int i = 0; i < 6; i++) { /* calls that share a number */
         sys_inject_clear();
         sys_inject(each[i], 1, ENFILE);
         int failed = i == 0   ? sys_lstat(folder, &s)
@@ -144,7 +144,7 @@ static void give_back(int number)
     asked = number;
 }
 
-/* Lends itself the file as a server of NFS does for a client, and gives it back when it is asked to. 77: there are no leases here. */
+/* Takes a lease on the file, as an NFS server does for a client, and gives it back when asked. Returns 77: no leases here. */
 static int lend(int tell)
 {
     int fd = open(file, O_RDWR);
@@ -190,7 +190,7 @@ static void what_is_lent_is_waited_for(void **state)
     assert_int_equal(status, 0);
 }
 
-/* Calls that come by the clock are not counted, and draw no fault. */
+/* Calls of a thread that works by the clock are not counted, and draw no fault. */
 static void *by_clock(void *arg)
 {
     struct stat s;
@@ -265,7 +265,7 @@ static void the_nth_call_fails_once(void **state)
     (void)state;
     int64_t n;
     sys_statvfs_free(folder, &n);
-    sys_inject(SYS_STATVFS, 3, EIO); /* from now on */
+    sys_inject(SYS_STATVFS, 3, EIO); /* counted from now on */
     for (int i = 1; i <= 5; i++) {
         errno = 0;
         assert_int_equal(sys_statvfs_free(folder, &n), i == 3 ? -1 : 0);
@@ -358,7 +358,7 @@ static void one_fault_fires_once_among_threads(void **state)
     assert_int_equal(sys_count(SYS_URING_SUBMIT), 40000);
 }
 
-/* Runs this program with LTRAIN_FAULT=fault; returns the bits of child_main, and what it said on stderr. */
+/* Runs this program with LTRAIN_FAULT=fault. Returns the bits of child_main, and its stderr in `said`. */
 static int run_child(const char *fault, char said[512])
 {
     int pipes[2], status;
@@ -383,7 +383,8 @@ static int run_child(const char *fault, char said[512])
     return WEXITSTATUS(status);
 }
 
-/* Bit 0: the second malloc fails with ENOMEM; bit 1: the first CQE is short; bit 2: the first unlink fails with EROFS. */
+/* Returns bits. Bit 0: the second malloc fails with ENOMEM; bit 1: the first CQE is short; bit 2: the first unlink fails with
+ * EROFS. */
 static int child_main(void)
 {
     void *a = sys_malloc(1), *b = sys_malloc(1), *c = sys_malloc(1);
@@ -417,7 +418,7 @@ static void the_environment_injects(void **state)
     }
 }
 
-/* What is no regular file is refused at once, by its kind, whoever is at its other end. */
+/* A file that is not regular is refused at once, with its kind, whatever is at its other end. */
 static void only_regular_files_are_opened(void **state)
 {
     (void)state;
@@ -462,7 +463,7 @@ static void only_regular_files_are_opened(void **state)
     assert_int_equal(errno, ENOENT);
 }
 
-/* Links that somebody else planted, to a file, to nowhere and to a second name of a file, are never written through. */
+/* Links planted by others, to a file, to nowhere and as a second name of a file, are never written through. */
 static void nothing_is_written_through_links(void **state)
 {
     (void)state;
@@ -480,7 +481,7 @@ static void nothing_is_written_through_links(void **state)
         assert_null(sys_write_text(link_to));
         assert_int_equal(sys_open_file(link_to, O_RDWR | O_CREAT, 0600), -1);
         assert_non_null(strstr(sys_strerror(errno), "it is a link"));
-        assert_int_equal(lstat(link_to, &s) | !S_ISLNK(s.st_mode), 0); /* left as it was found */
+        assert_int_equal(lstat(link_to, &s) | !S_ISLNK(s.st_mode), 0); /* left as found */
         unlink(link_to);
     }
     assert_int_equal(link(victim, link_to), 0);

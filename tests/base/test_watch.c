@@ -1,4 +1,4 @@
-/* Calls that do not return are said, then end the process; those that return late are said, too. */
+/* Calls that do not return are reported, then end the process; those that return late are reported, too. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -37,7 +37,7 @@ static void leave(const char *sentence)
     _exit(write(STDOUT_FILENO, said, strlen(said)) == (ssize_t)strlen(said) ? 7 : 8);
 }
 
-/* In a process of its own: what it wrote before it left with 7. */
+/* Runs `hang` in a process of its own, which must exit with 7 after writing both texts. */
 static void ends(int (*hang)(void), const char *first, const char *last)
 {
     int to[2], status;
@@ -104,14 +104,14 @@ static void one_that_returns_late(void **state)
     (void)state;
     const struct watch_rules rules = {.patience = 0.1, .timeout = 1e6, .device_timeout = 1e6, .say = note, .end = leave};
     const struct watch_call call = {.verb = "sync", .fd = -1, .path = "/drive/file"};
-    assert_int_equal(watch_enter(&call), -1); /* nobody looks */
+    assert_int_equal(watch_enter(&call), -1); /* no watch has started */
     assert_int_equal(watch_start(&rules), OK);
     int slow = watch_enter(&call), quick = watch_enter(&call);
     watch_leave(quick);
     while (atomic_load(&sayings) < 1)
         clock_sleep_ns(1000000);
     watch_leave(slow);
-    assert_int_equal(atomic_load(&sayings), 2); /* said once, and that it goes on */
+    assert_int_equal(atomic_load(&sayings), 2); /* reported once, and again when the call returned */
     assert_non_null(strstr(said, "waiting for 0.1 s to sync /drive/file; the run ends when there is no answer for 1e+06 s"));
     assert_non_null(strstr(said, "to sync /drive/file took "));
     watch_stop();
@@ -119,7 +119,7 @@ static void one_that_returns_late(void **state)
     assert_int_equal(watch_enter(&call), -1);
 }
 
-/* A process that a terminal or a scheduler stops, and lets go on later, has waited for nobody meanwhile. */
+/* A process stopped by a terminal or a scheduler, and continued later, has waited for nobody meanwhile. */
 static void stopped_processes_go_on(void **state)
 {
     (void)state;
@@ -129,7 +129,7 @@ static void stopped_processes_go_on(void **state)
         const struct watch_rules rules = {.patience = 1e6, .timeout = 1, .device_timeout = 1, .say = note, .end = leave};
         int call = watch_start(&rules) == OK ? watch_enter(&(struct watch_call){.verb = "sync", .fd = -1, .path = "/x"}) : -1;
         raise(SIGSTOP);
-        clock_sleep_ns(200000000); /* the thread looks */
+        clock_sleep_ns(200000000); /* time for the thread to look */
         watch_leave(call);
         watch_stop();
         _exit(call < 0);

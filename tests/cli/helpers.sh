@@ -1,4 +1,4 @@
-# For the tests of this folder, which begin with it: a directory of their own to be in, what they run and what they say.
+# First part of every test of this folder: a directory of its own, and functions that run ltrain and check its output.
 set -eu
 ltrain=${LTRAIN:?}
 source=${LTRAIN_SOURCE_ROOT:?}
@@ -9,14 +9,14 @@ export XDG_CACHE_HOME="$scratch/cache" OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_A
 failures=0
 fail() { echo "not ok: $1"; failures=$((failures + 1)); }
 
-# Open MPI and what it loads leak: for tests of several ranks.
+# Makes tests of several ranks ignore leaks, as Open MPI and its libraries leak.
 forgive_leaks() { export ASAN_OPTIONS="${ASAN_OPTIONS:+$ASAN_OPTIONS:}detect_leaks=0"; }
 
 says() { # FILE TEXT
     grep -qF -- "$2" "$1" || { fail "'$2' is not in:"; cat "$1"; }
 }
 
-# What it prints is in NAME.out; it succeeds and has nothing to complain about.
+# Runs ltrain with its output in NAME.out; fails unless ltrain succeeds and prints nothing on stderr.
 run() { # NAME ARGUMENT...
     name=$1
     shift
@@ -24,7 +24,7 @@ run() { # NAME ARGUMENT...
     [ ! -s "$name.err" ] || { fail "ltrain $* says something on standard error"; cat "$name.err"; }
 }
 
-# It ends with 2 and one sentence, which has the text.
+# Fails unless ltrain ends with 2 and one sentence that has the text.
 refuse() { # TEXT ARGUMENT...
     text=$1
     shift
@@ -35,13 +35,13 @@ refuse() { # TEXT ARGUMENT...
     says err "$text"
 }
 
-# Lines that differ, as book.txt.
+# Writes book.txt with lines that differ.
 make_book() { # LINES
     awk -v n="$1" 'BEGIN { for (i = 0; i < n; i++)
         printf "In the beginning was word %d, and the word was with number %d.\n", i, i * 37 % 101 }' >book.txt
 }
 
-# A model's directory with a tokenizer and a chat template, without weights.
+# Makes a model's directory with a tokenizer and a chat template, without weights.
 make_model() { # DIRECTORY
     mkdir "$1"
     cp "$source/tests/text/families/qwen2.json" "$1/tokenizer.json"

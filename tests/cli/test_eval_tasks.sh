@@ -53,7 +53,7 @@ steps=600 found=0.8
 evaluate out --model tiny $needle --samples 3000 --seed 7 --write-samples train.jsonl
 "$ltrain" --model tiny --tokenizer words --data train.jsonl --seq-len 1k --steps $steps --lr 2e-3 --warmup 20 --weight-decay 0 --seed 3 \
     --effort quick --threads 1 --out run >log 2>err || { fail "training"; cat err; }
-# Other numbers and other keys than it was trained with. Chance is 1 in 9 million.
+# Numbers and keys are others than those of the training. Chance is 1 in 9 million.
 # shellcheck disable=SC2086
 {
     evaluate trained --model run $needle --samples 20 --seed 1 --json
@@ -91,17 +91,17 @@ tokens=$(sed -n 's/.*"prompt_tokens": \(.*\),/\1/p' out)
 for n in $tokens; do
     [ "$n" -le 2031 ] && [ "$n" -gt 1700 ] || fail "a prompt of $n tokens for 2,048 with 17 or more for the answer"
 done
-# What a cell is made of does not depend on what else is evaluated.
+# A cell's prompt does not depend on the other cells that are evaluated.
 evaluate a --model tiny --data text --tasks needle --lengths 700 --depths 50% --samples 1 --json
 evaluate b --model tiny --data text --tasks multikey,needle --lengths 2k,700 --depths 0,50 --samples 1 --json
 [ -n "$(hashes a)" ] && hashes b | grep -qxF "$(hashes a)" || fail "a cell's prompt depends on others"
-# Together with losses; a text that is too short is repeated, and said to be.
+# Tasks together with losses; a text that is too short is repeated, which is reported.
 head -c 500 text >short
 evaluate out --model tiny --eval-data short --tasks ppl,needle --lengths 1k --depths 2 --samples 1
 says out "too short for the longest length and is repeated"
 says out "perplexity"
 
-# By a chat template; adapters on top of it.
+# Tasks by a chat template, and with adapters on top of the model.
 # shellcheck disable=SC2086
 {
     evaluate out --model run $needle --lengths 160 --samples 1 --json --chat --chat-template chatml
@@ -117,7 +117,7 @@ says chats.jsonl '"role":"assistant","content":"The special magic number for '
 evaluate adapted --model lora $needle --samples 4 --seed 1 --json
 awk -v x="$(mean adapted)" -v y=$found 'BEGIN { exit !(x >= 0.8 * y) }' || { fail "with adapters it finds $(mean adapted)"; head -40 adapted; }
 
-# The program in the background is ended by SIGTERM (143), as soon as a command succeeds: end_when WHAT COMMAND...
+# Ends the program in the background by SIGTERM (143), as soon as a command succeeds: end_when WHAT COMMAND...
 end_when() {
     what=$1
     shift
@@ -128,7 +128,7 @@ end_when() {
     [ $status = 143 ] || { fail "$what, ended by a signal: $status"; cat err; }
 }
 
-# A signal on the way: what is answered is printed, of two ranks that share the samples, too.
+# A signal on the way: the answers so far are printed, also those of two ranks that share the samples.
 "$ltrain" eval --model tiny --tasks needle --lengths 1k --depths 50 --samples 1000 --effort quick --ranks 2 >out 2>err &
 end_when "answering" grep -q "depth 0%: " out
 says out "      0%          0"
@@ -139,7 +139,7 @@ says out "of 50,000 answers"
 end_when "before the first answer" grep -q '^SigCgt:.*[4-7c-f][0-9a-f]\{3\}$' /proc/$!/status
 says err "before the first answer or window: there is nothing to show"
 
-# What is written takes its name when it is whole: what was there before stays, also where a signal comes, or the disk is full.
+# A written file takes its name once it is whole: a former file stays after a signal, or on a full disk.
 echo before >kept
 "$ltrain" eval --model tiny --tasks needle --lengths 1k --depths 50 --samples 1000000 --write-samples kept >out 2>err &
 end_when "writing samples" test -s kept.partial

@@ -17,7 +17,7 @@ refused() { # STATUS TEXT OPTION...
 ids() { sed 's/.*"tokens":\(\[[^]]*\]\).*/\1/' out; }
 model=$golden/llama-gqa
 
-# Prompts by three ways give one answer; so do placements.
+# Prompts given in three ways get one answer; so do placements.
 sample --model "$model" --prompt "To be or not" --json --max-new-tokens 12 || { fail "a prompt"; cat err; }
 ids >resident
 says out '"prompt_tokens":12,"prefill_tokens":12'
@@ -30,7 +30,7 @@ sample --model "$model" --prompt-file prompt --json --max-new-tokens 12 --device
     --nvme-path . --nvme-max 100M --tiles rows=8 --seq-len 64 && ids >other
 same "everything on drives" resident other
 
-# Draws by seed.
+# Seeds decide the draws.
 for seed in 1 2; do
     sample --model "$model" --prompt-file prompt --json --max-new-tokens 12 --temperature 1 --top-k 50 --seed $seed && ids >seed$seed
 done
@@ -163,7 +163,7 @@ t.leave()
 END
 fi
 
-# What a run left.
+# The model and the checkpoint of a run answer alike.
 head -c 3000 "$golden/make_golden.py" >text
 "$ltrain" --model tiny --data text --seq-len 128 --steps 1 --save-every 1 --threads 1 --device cpu --effort quick --out run >log 2>&1 || { fail "a run"; cat log; }
 sample --model run --prompt "ab" --json --max-new-tokens 4 && ids >hf
@@ -171,7 +171,7 @@ rm -r run/hf
 sample --model run --prompt "ab" --json --max-new-tokens 4 && ids >other
 same "a run's model and its checkpoint" hf other
 
-# Checkpoints that a run removes while they are read: the newest one is read, or it is said what happened.
+# A run removes checkpoints while they are read: the newest one is read, or the message says what happened.
 refused 2 "run/checkpoints/step-000009/config.json: No such file or directory: it is not, or not any more, among the checkpoints that its run keeps" --model run/checkpoints/step-000009 --prompt ab
 cp -r run moving
 mv moving/checkpoints/step-000001 moving/checkpoints/step-100000
@@ -191,7 +191,7 @@ done
 kill $mover
 wait $mover 2>/dev/null || true
 
-# generation_config.json: what is no value, and what is not done.
+# generation_config.json: values that are refused, and keys that get a warning.
 cp -r "$model" odd
 says_odd() { # TEXT OF_FILE
     echo "$2" >odd/generation_config.json
@@ -224,7 +224,7 @@ same "the template that adapters were trained with" by-tuned by-other
 same "the same of a checkpoint" by-saved by-other
 ! cmp -s by-own by-other || fail "templates make no difference"
 
-# As bytes, too, whatever the base has.
+# Adapters trained on bytes read bytes, even beside a base with a tokenizer.
 "$ltrain" --model chatty --data text --tokenizer bytes --seq-len 64 --lora r=2 --steps 1 --save-every 1 --threads 1 --device cpu --effort quick \
     --out bytes >log 2>&1 || { fail "adapters of bytes"; cat log; }
 counted() { # NAME

@@ -1,4 +1,4 @@
-/* A plugin that was built before the table of ops was changed. */
+/* A plugin built before the table of ops was changed. */
 #include "device/plugin.h"
 
 const struct device_plugin *ltrain_device_plugin(void)

@@ -1,5 +1,5 @@
-/* Where CUDA's libraries are looked for, in which order, and what is said where they are not or are something else. The toolkit
- * of this program's libraries.c is the folder `toolkit` of the working directory. */
+/* Places where CUDA's libraries are searched, their order, and messages about missing or wrong libraries. The toolkit of this
+ * program's libraries.c is the folder `toolkit` of the working directory. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -18,7 +18,7 @@
 
 static const struct cuda_library library = {NAME, {"nvidia/cu13/lib", "nvidia/cublas/lib"}, "nvidia-cublas"};
 
-/* In the order in which they are searched. */
+/* in the order of the search */
 static const char *const places[] = {
     "toolkit/lib64",
     "toolkit/lib",
@@ -35,7 +35,7 @@ static const char *const places[] = {
 };
 enum { PLACES = sizeof places / sizeof *places };
 
-static char real[512]; /* cuBLASLt of the toolkit that is here; "": there is none */
+static char real[512]; /* cuBLASLt of this machine's toolkit; "": there is none */
 static char root[] = "/tmp/ltrain-libraries-XXXXXX";
 
 static void run(const char *command)
@@ -134,7 +134,7 @@ static void order(void **state)
     assert_int_equal(s.n, 0);
 }
 
-/* Nothing is set: the toolkit alone, and no empty path becomes a directory at the root. */
+/* Without variables only the toolkit is searched, and no empty path becomes a directory at the root. */
 static void empty_places(void **state)
 {
     (void)state;
@@ -158,7 +158,7 @@ static void empty_places(void **state)
     }
 }
 
-/* The first file that can be opened: an empty one is passed over. */
+/* Opens the first file that can be opened: an empty one is passed over. */
 static void opening(void **state)
 {
     (void)state;
@@ -176,7 +176,7 @@ static void opening(void **state)
     dlclose(handle);
 }
 
-/* A file of that name that is something else. */
+/* A file of that name that is another library is refused. */
 static void cublaslt(void **state)
 {
     (void)state;
@@ -193,8 +193,8 @@ static void cublaslt(void **state)
         assert_non_null(lt->cublasLtMatmul); /* the loader knows a real one */
 }
 
-/* The toolkit's own, where there is one: without a GPU it has no handle, but its descriptors take the attributes that are used,
- * of the sizes that they are given in. */
+/* The toolkit's own cuBLASLt, if there is one. Without a GPU it makes no handle, but its descriptors take the attributes that are
+ * used, in the sizes that they are given in. */
 static void real_one(void **state)
 {
     (void)state;
@@ -238,7 +238,7 @@ static void real_one(void **state)
     lt->cublasLtMatmulDescDestroy(operation);
 }
 
-/* NCCL's: a file of that name that is something else, then the toolkit's own. */
+/* NCCL: a file of that name that is another library, then the toolkit's own. */
 static void nccl(void **state)
 {
     (void)state;

@@ -1,5 +1,5 @@
-/* The CUDA plugin as it was built: it exports its entry and nothing else, has kernels for all targets, loads where there is no driver, and says so. One that was
- * built for other programs is refused. */
+/* The built CUDA plugin exports its entry and nothing else, has kernels for all targets, loads without a driver, and says that
+ * there is none. A plugin built for other programs is refused. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -15,7 +15,7 @@
 
 static const char *path;
 
-/* A second copy of what the program has would be taken for the first. */
+/* A second copy of one of the program's symbols would be taken for the first. */
 static void exports_its_entry_alone(void **state)
 {
     (void)state;
@@ -42,7 +42,7 @@ static void needs_no_library_of_cuda(void **state)
     assert_int_not_equal(system(command), 0);
 }
 
-/* nvcc's containers of a file's kernels: a header, then for each target one of its own. Flag A marks sm_90a. */
+/* nvcc's container of a file's kernels: a header, then an entry for each target. Flag A marks sm_90a. */
 struct fatbin {
     uint32_t magic;
     uint16_t version, header;
@@ -57,7 +57,7 @@ struct fatbin_entry {
 };
 enum { FATBIN = (int)0xba55ed50u, PTX = 1, MACHINE_CODE = 2, FLAG_A = 0x100000 };
 
-/* Kernels for A100, H100 and H200, those of Hopper's own attention, and PTX for what comes later. */
+/* Kernels for A100, H100 and H200, those of Hopper's own attention, and PTX for later GPUs. */
 static void has_code_for_all_targets(void **state)
 {
     (void)state;

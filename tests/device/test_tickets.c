@@ -1,4 +1,4 @@
-/* Waits end when tickets are retired, and when a lane fails; a throttled copy takes as long as its link. */
+/* Waits end when tickets are retired or a lane fails; a throttled copy takes as long as its link. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -1,5 +1,5 @@
-/* System calls that look at files rather than move bytes: the n-th one of a kind fails or never returns, in all that a run does
- * with its directory, its data, its lock, its log and its checkpoints. */
+/* System calls that look at files rather than move bytes. The n-th one of a kind fails or never returns, in all uses of a run:
+ * its directory, data, lock, log and checkpoints. */
 #include "harness.h"
 
 #include "extent.h"
@@ -26,7 +26,8 @@ static int is_left_out(const char *kind)
     return !found;
 }
 
-/* A model with files of its own, data in a directory and by a pattern; what a new run, and a resumed one, come to. */
+/* Makes a model with files of its own and data in a directory and by a pattern. Also makes the results of a new run and of a
+ * resumed one. */
 static int prepare(void **state)
 {
     if (e2e_setup(state) != 0)
@@ -57,7 +58,7 @@ static int count_calls(const char *kind, const char *arguments)
     return atoi(strstr(r.err, word) + strlen(word));
 }
 
-/* The run, which printed `out`, is the one that nothing has failed in. Where an older checkpoint is left this was said. */
+/* The run, which printed `out`, equals the one without faults. A left older checkpoint must have been reported. */
 static void same_as(const char *reference, const char *out, const char *fault)
 {
     static const char *const files[] = {"model.safetensors", "config.json", "tokenizer_config.json"};
@@ -76,7 +77,7 @@ static void same_as(const char *reference, const char *out, const char *fault)
         fail_msg("%s: %d checkpoints are left", fault, checkpoints);
 }
 
-/* One sentence with the cause; 2 before there was anything to run, else 1; and nothing is lost. */
+/* A refusal is one sentence with the cause, with status 2 before there was anything to run, else 1; and nothing is lost. */
 static void is_refused(struct result r, const char *reference, const char *fault, int resumed)
 {
     int began = strstr(r.out, "\nstep ") != NULL, elsewhere = strstr(r.err, " instead: ltrain --resume ") != NULL;
@@ -85,7 +86,7 @@ static void is_refused(struct result r, const char *reference, const char *fault
         fail_msg("%s: exit status %d: %s", fault, r.status, r.err);
     if (strncmp(r.err, "ltrain: ", 8) != 0 || strchr(r.err, '\n') != r.err + n - 1 || !strstr(r.err, "Input/output error"))
         fail_msg("%s: %s", fault, r.err);
-    if (elsewhere) { /* the run's directory could not be looked at, at the last save */
+    if (elsewhere) { /* the run's directory could not be looked at during the last save */
         e2e_remove("run");
         e2e_copy("run-saved", "run");
         e2e_remove("run-saved");
@@ -147,7 +148,7 @@ static void failing_calls_of_a_resumed_run(void **state)
     sweep(AGAIN, "resumed", 1);
 }
 
-/* Early in the run, or late. */
+/* Calls hang early in the run or late. */
 static void calls_that_never_return(void **state)
 {
     (void)state;
@@ -166,7 +167,7 @@ static void calls_that_never_return(void **state)
 
 int main(int argc, char **argv)
 {
-    for (int k = 1; k < argc && k <= MOST; k++) /* by name: the kinds that are tried */
+    for (int k = 1; k < argc && k <= MOST; k++) /* arguments name the kinds to try */
         only[k - 1] = argv[k];
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(failing_calls_of_a_new_run),

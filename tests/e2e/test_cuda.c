@@ -1,5 +1,5 @@
-/* --device cuda as people use it, on the fake GPU (tests/cudasim/fake): the files of cpu:discrete, bit for bit, after a resume
- * and after moving between devices; and what is said where there is no GPU or it fails. */
+/* --device cuda on the fake GPU (tests/cudasim/fake): the same files as cpu:discrete, bit for bit, after a resume and after
+ * moving between devices; and messages where there is no GPU or it fails. */
 #include "harness.h"
 
 #include "build_config.h"
@@ -48,7 +48,7 @@ static void runs_move_between_devices(void **state)
     e2e_same_file("want/hf/model.safetensors", "back/hf/model.safetensors");
 }
 
-/* What cuBLASLt has chosen may change bits: a resume says so where it is another choice. */
+/* cuBLASLt's choice of algorithms may change bits: a resume reports another choice. */
 static void other_algorithms_are_said(void **state)
 {
     (void)state;
@@ -63,7 +63,7 @@ static void other_algorithms_are_said(void **state)
     e2e_contains(r.out, " cuda=0.0,1,0000000000000006");
 }
 
-/* Two ranks, messages by NCCL on a GPU each, staged on one for both. */
+/* Two ranks: messages by NCCL on a GPU each, staged on one GPU for both. */
 static void ranks_move_between_devices(void **state)
 {
     (void)state;
@@ -86,8 +86,8 @@ static void ranks_move_between_devices(void **state)
     }
 }
 
-/* As under Slurm's --gpus-per-task: each rank has the whole of its own GPU, and NCCL. Of a GPU's instances each has its own memory,
- * and NCCL does not know them apart. */
+/* Each rank has the whole of its own GPU, and NCCL, as under Slurm's --gpus-per-task. Instances of a GPU have memory of their
+ * own, and NCCL does not tell them apart. */
 static void each_rank_sees_its_own_gpu(void **state)
 {
     (void)state;
@@ -107,7 +107,7 @@ static void each_rank_sees_its_own_gpu(void **state)
     assert_null(strstr(r.out, "GPU memory: planned"));
 }
 
-/* The evaluations of a run as metrics.jsonl has them, one behind the other; returns how many. */
+/* Collects the evaluations of a run from metrics.jsonl, one behind the other; returns their number. */
 static int evaluations(const char *run, char *out, size_t size)
 {
     const char *key = "\"eval_loss\":";
@@ -127,7 +127,7 @@ static int evaluations(const char *run, char *out, size_t size)
     return n;
 }
 
-/* The losses of the processor, bit for bit, and training goes on as if there had been none. */
+/* Losses equal those of the processor, bit for bit, and training goes on as if nothing had been evaluated. */
 static void evaluation_is_the_same_there(void **state)
 {
     (void)state;
@@ -149,7 +149,7 @@ static void evaluation_is_the_same_there(void **state)
     assert_string_equal(have, want);
 }
 
-/* What a program printed as JSON, without the times. */
+/* Returns a program's JSON without the times. */
 static char *timeless(const struct result *r)
 {
     char *text = strdup(r->out), *to = text;
@@ -166,7 +166,7 @@ static char *timeless(const struct result *r)
     return text;
 }
 
-/* Tokens are drawn from the logits of the processor, bit for bit, also by two ranks with a GPU each. */
+/* Tokens are drawn from the same logits as on the processor, bit for bit, also by two ranks with a GPU each. */
 static void what_is_read_on_is_the_same_there(void **state)
 {
     (void)state;
@@ -217,7 +217,7 @@ static void auto_takes_what_is_there(void **state)
     use(twin, "devices=0");
     r = e2e_succeeds(NULL, TINY "--steps 1 --out none");
     e2e_contains(r.out, "device: cpu");
-    use(twin, "capability=80"); /* fp32 is for processors: asked for, it decides */
+    use(twin, "capability=80"); /* --dtype fp32, which processors alone compute, decides if it is given */
     r = e2e_succeeds(NULL, TINY "--steps 1 --dtype fp32 --out wide");
     e2e_contains(r.out, "remark: no GPU is used: twin computes in bf16: give --dtype bf16");
     e2e_contains(r.out, "device: cpu");
@@ -248,12 +248,12 @@ static void refusals(void **state)
     assert_int_not_equal(system(gives), 0); /* nothing of CUDA is linked */
 }
 
-/* Where there is a driver the plugin beside the program is opened; without one it is said what is missing. */
+/* With a driver, the plugin beside the program is opened; without a plugin the message says what is missing. */
 static void the_plugin_lies_beside(void **state)
 {
     (void)state;
     char path[8500], directory[4100], libraries[8500], *program = strdup(getenv("LTRAIN"));
-    const char *given = getenv("LD_LIBRARY_PATH"); /* MPI's, perhaps */
+    const char *given = getenv("LD_LIBRARY_PATH"); /* perhaps MPI's */
     char *former = strdup(given ? given : "");
     assert_int_equal(mkdir("beside", 0777), 0);
     e2e_copy(program, "beside/ltrain");
@@ -322,7 +322,7 @@ static double number_behind(const char *text, const char *key)
     return strtod(at + strlen(key), NULL);
 }
 
-/* Of a GPU that was not profiled its data sheet is taken, for plans and for MFU; what submitting costs is measured. */
+/* The data sheet of a GPU that was not profiled serves plans and MFU; the cost of submission is measured. */
 static void figures_are_those_of_the_gpu(void **state)
 {
     (void)state;
@@ -339,7 +339,7 @@ static void figures_are_those_of_the_gpu(void **state)
     free(trace);
 }
 
-/* What people can do something about says what, with numbers. */
+/* Refusals name the cure, with numbers. */
 static void refusals_of_gpus(void **state)
 {
     (void)state;
@@ -363,12 +363,12 @@ static void refusals_of_gpus(void **state)
         use(twin, cases[i].gpu);
         e2e_refuses(cases[i].status, cases[i].words, NULL, TINY "--steps 1 --offload cpu --device cuda --out refused");
     }
-    use(twin, "driver=12080"); /* auto goes on without it, and says so */
+    use(twin, "driver=12080"); /* auto goes on without the GPU, and says so */
     struct result r = e2e_succeeds(NULL, TINY "--steps 1 --out without");
     e2e_contains(r.out, "remark: no GPU is used: --device cuda: the NVIDIA driver is one for CUDA 12.8");
 }
 
-/* What kernels take is taken before the first step, and nothing after; else check fails. */
+/* Kernels take their memory before the first step and nothing later; else check fails. */
 static void memory_is_what_was_planned(void **state)
 {
     (void)state;
@@ -380,7 +380,7 @@ static void memory_is_what_was_planned(void **state)
     use(twin, "memory=8G,context=1G"); /* without --device-mem: 7 GiB less 2% and 256 MiB */
     r = e2e_succeeds(NULL, TINY ON("cuda") "--steps 1 --out budget");
     e2e_contains(r.out, "budgets: device 6.6 GiB");
-    use(twin, "memory=12G,devices=2"); /* 384 MiB a rank less for NCCL, at most a sixteenth; none where messages are staged */
+    use(twin, "memory=12G,devices=2"); /* 384 MiB a rank less for NCCL, at most a sixteenth; none if messages are staged */
     r = e2e_succeeds(NULL, TINY ON("cuda") "--ranks 2 --steps 1 --out carried-budget");
     e2e_contains(r.out, "budgets: device 11 GiB");
     r = e2e_succeeds(NULL, TINY ON("cuda") "--ranks 2 --steps 1 --comm staged --out staged-budget");
@@ -388,18 +388,18 @@ static void memory_is_what_was_planned(void **state)
     use(twin, "memory=8G,devices=2");
     r = e2e_succeeds(NULL, TINY ON("cuda") "--ranks 2 --steps 1 --out capped-budget");
     e2e_contains(r.out, "budgets: device 7.1 GiB");
-    use(twin, "memory=8G"); /* shared */
+    use(twin, "memory=8G"); /* shared by two ranks */
     r = e2e_succeeds(NULL, TINY ON("cuda") "--ranks 2 --steps 1 --out shared-budget");
     e2e_contains(r.out, "budgets: device 3.8 GiB");
     use(twin, "grows=800:3M");
     r = e2e_succeeds(NULL, TINY ON("cuda") "--steps 3 --out late");
     e2e_contains(r.out, "remark: GPU 0, twin, 0000:01:00.0: 3.0 MiB more are taken than when the first step began");
-    use(twin, "grows=2000:3M"); /* two runs are prepared there before */
+    use(twin, "grows=2000:3M"); /* two runs are prepared there first */
     e2e_refuses(1, "3.0 MiB more are taken than when the first step began|allocated in the steps", NULL,
                 "check " TINY ON("cuda") "--steps 3");
 }
 
-/* Containers may have others, and machines fewer. */
+/* Skips a test without that core: containers may have others, and machines fewer. */
 static void needs_core(int cpu)
 {
     cpu_set_t own;
@@ -415,7 +415,7 @@ static int only_first_core(void)
     return sched_setaffinity(0, sizeof first, &first);
 }
 
-/* On a machine of two NUMA nodes that hwloc is told of, each with one of this one's cores. */
+/* hwloc is told of two NUMA nodes, each with one of this machine's cores. */
 static void memory_is_near_the_gpu(void **state)
 {
     (void)state;
@@ -434,7 +434,7 @@ static void memory_is_near_the_gpu(void **state)
     unsetenv("HWLOC_THISSYSTEM");
 }
 
-/* As mpiexec does with one rank or two unless it is told otherwise, on a machine of 16 cores. */
+/* Ranks are bound to a core each, as mpiexec does with one or two ranks by default, on a machine of 16 cores. */
 static void ranks_on_a_core_each_are_told(void **state)
 {
     (void)state;
@@ -457,7 +457,7 @@ static void a_failing_gpu(void **state)
     (void)state;
     use(twin, "dies=500:719");
     e2e_refuses(1, "cudaErrorLaunchFailure", NULL, TINY ON("cuda") "--steps 3 --out dead");
-    setenv("LTRAIN_CUDA_SYNC", "1", 1); /* each instruction is waited for: the one that fails is known */
+    setenv("LTRAIN_CUDA_SYNC", "1", 1); /* each instruction is waited for, so that the failing one is known */
     struct result r = e2e_refuses(1, "cudaErrorLaunchFailure|GPU 0, twin, 0000:01:00.0, while submitting instruction|on the", NULL,
                                   TINY ON("cuda") "--steps 3 --out named");
     assert_null(strstr(r.err, "names the one that fails"));

@@ -1,4 +1,4 @@
-/* Whose a run's directory is: second runs, names of runs that begin at once, directories that are moved away. */
+/* Ownership of a run's directory: second runs, names of runs that begin at once, directories that are moved away. */
 #include "harness.h"
 
 #include <signal.h>
@@ -17,7 +17,7 @@ static void wait_for_file(pid_t pid, const char *path)
     assert_true(e2e_exists("%s", path));
 }
 
-/* A second run, resumed or begun, leaves the first alone; when that is killed, it is resumed at once. */
+/* A second run, resumed or begun, leaves the first alone; a killed first run is resumed at once. */
 static void in_use(void **state)
 {
     (void)state;
@@ -46,7 +46,7 @@ static void wait_for_words(pid_t pid, const char *words)
     }
 }
 
-/* A directory that is moved away while its run goes on: said at each save; at the end the state is saved elsewhere. */
+/* A directory moved away during its run is reported at each save; at the end the state is saved elsewhere. */
 static void moved(void **state)
 {
     (void)state;
@@ -60,7 +60,7 @@ static void moved(void **state)
     wait_for_file(pid, "run/checkpoints/latest");
     int before = e2e_count_unsaved();
     assert_int_equal(rename("run", "away"), 0);
-    while (e2e_count_unsaved() < before + 2 && !e2e_ended(pid)) /* there is a step that is not saved */
+    while (e2e_count_unsaved() < before + 2 && !e2e_ended(pid)) /* some step was not saved */
         usleep(2000);
     kill(pid, SIGTERM);
     struct result r = e2e_wait(pid);
@@ -74,7 +74,8 @@ static void moved(void **state)
     e2e_succeeds(NULL, "--resume away --steps 1");
 }
 
-/* Another host's run has taken the directory over: the state goes elsewhere at the next save, and nothing to what is not its own. */
+/* Another host's run has taken the directory over: the state goes elsewhere at the next save, and the directory gets nothing
+ * more. */
 static void taken_over(void **state)
 {
     (void)state;
@@ -103,8 +104,7 @@ static int count_lines(const char *path)
     return n;
 }
 
-/* A run that saves nothing for long notices it at the next line of its log: at most the one that was just being written comes
- * after it. */
+/* A run that saves nothing for long notices the loss at the next line of its log: at most the line being written comes later. */
 static void taken_over_between_saves(void **state)
 {
     (void)state;
@@ -139,7 +139,7 @@ static void refused(void **state)
 
 #define SECONDS 90
 
-/* Others have taken the names of this second, and of those that come. */
+/* Other runs have taken the names of this second, and of the next ones. */
 static void names_of_the_same_second(void **state)
 {
     (void)state;
@@ -165,8 +165,7 @@ static void names_of_the_same_second(void **state)
     e2e_succeeds(NULL, "--resume run --steps 2");
 }
 
-/* Links that others planted in a directory made beforehand are not written through: the run names them and ends, or, as of a log, moves them
- * aside. */
+/* Links that others planted in an existing directory are not written through: the run names them and ends, or moves a log aside. */
 static void planted_links(void **state)
 {
     (void)state;
@@ -198,7 +197,8 @@ static void planted_partial_file(void **state)
     char *text = e2e_read("victim", NULL);
     assert_string_equal(text, "kept\n");
     free(text);
-    assert_int_equal(unlink("picture.svg.partial") | symlink("drawn.svg", "picture.svg"), 0); /* a link that the user names is his */
+    /* a link that the user names is the user's own */
+    assert_int_equal(unlink("picture.svg.partial") | symlink("drawn.svg", "picture.svg"), 0);
     e2e_write("drawn.svg", "old\n");
     e2e_succeeds(NULL, "plan " TINY "--svg picture.svg");
     text = e2e_read("drawn.svg", NULL);
@@ -206,7 +206,7 @@ static void planted_partial_file(void **state)
     free(text);
 }
 
-/* Another user could plant files in his directory, or replace them, while the run goes on. */
+/* Another user could plant or replace files in a directory of theirs during the run. */
 static void directory_of_another_user(void **state)
 {
     (void)state;
@@ -218,7 +218,7 @@ static void directory_of_another_user(void **state)
     e2e_refuses(2, "--out link belongs to user 4321", NULL, TINY "--offload none --steps 1 --out link");
     e2e_succeeds(NULL, TINY "--offload none --steps 1 --save-every 1 --out theirs/run");
     assert_int_equal(chown("theirs/run", 4321, 4321), 0);
-    e2e_succeeds(NULL, "--resume theirs/run --steps 2"); /* what is there is known */
+    e2e_succeeds(NULL, "--resume theirs/run --steps 2"); /* the directory's content is known */
 }
 
 int main(void)

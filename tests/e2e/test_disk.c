@@ -1,4 +1,4 @@
-/* Disks without room: refused before the run where it can be known; while it runs nothing is lost. */
+/* Disks without room: refused before the run where that can be known; during the run nothing is lost. */
 #include "harness.h"
 
 #include <errno.h>
@@ -29,7 +29,7 @@ static void same_model(const char *run)
 
 /* ---- before the run ---- */
 
-/* What is refused begins nothing; `plan` says it, too. */
+/* A refused run begins nothing; `plan` refuses, too. */
 static void refused_at_planning(void **state)
 {
     (void)state;
@@ -88,13 +88,13 @@ static void small_disks(void **state)
     e2e_refuses(3, "small/run needs |3 checkpoints of 306 MiB|64 MiB are free", &small,
                 "--model 25m --data corpus.txt --seq-len 256 --threads 1 " INTO_SMALL);
     e2e_succeeds(&small, RESIDENT INTO_SMALL);
-    /* what the run writes is not there for the nvme tier */
+    /* room for the run's own files is not given to the nvme tier */
     mount_options = "size=6m";
     e2e_succeeds(&small, TINY DISCRETE "--nvme-path small --steps 2 --out elsewhere");
     e2e_refuses(3, "on the nvme|5% left free, beside 5.5 MiB for checkpoints, model and log", &small, TINY DISCRETE INTO_SMALL);
 }
 
-/* ---- while it runs ---- */
+/* ---- during the run ---- */
 
 /* A line that cannot be written comes with a later one. */
 static void no_room_for_the_log(void **state)
@@ -105,7 +105,7 @@ static void no_room_for_the_log(void **state)
     struct curve a = e2e_curve("reference");
     for (int i = 0; i < 6; i++) {
         char fault[64];
-        snprintf(fault, sizeof fault, "pwrite:%d:%s", 2 + i / 3, errors[i % 3]); /* the first is the lock's */
+        snprintf(fault, sizeof fault, "pwrite:%d:%s", 2 + i / 3, errors[i % 3]); /* the first pwrite is the lock's */
         e2e_remove("run");
         struct result r = e2e_succeeds(&(struct launch){.fault = fault}, RESIDENT "--steps 3 --out run");
         if (i % 3 < 2) {
@@ -118,13 +118,13 @@ static void no_room_for_the_log(void **state)
     }
 }
 
-/* The n-th write fails, once: the run goes on, or the state is elsewhere. */
+/* The n-th write fails once: the run goes on, or the state is elsewhere. */
 static void no_room_for_a_checkpoint(void **state)
 {
     int later = 0, elsewhere = 0, exported = 0;
     (void)state;
     reference();
-    for (int nth = 8; nth < 2000; nth += 37) { /* a checkpoint takes about 200 */
+    for (int nth = 8; nth < 2000; nth += 37) { /* a checkpoint takes about 200 writes */
         char fault[32];
         snprintf(fault, sizeof fault, "pwrite:%d:ENOSPC", nth);
         e2e_remove("run");
@@ -165,7 +165,7 @@ static int limit_files(void)
     return setrlimit(RLIMIT_FSIZE, &l);
 }
 
-/* A checkpoint has no room anywhere, but the model has: it is not thrown away. */
+/* A checkpoint has no room anywhere, but the model alone has: it is kept. */
 static void room_for_the_model_alone(void **state)
 {
     (void)state;
@@ -185,7 +185,7 @@ static void stopping_at_a_failed_save(void **state)
     assert_int_equal(e2e_curve("run").n, 1);
     e2e_succeeds(NULL, "--resume run-saved");
     same_model("run-saved");
-    /* of a model with files of its own, what exports need comes along */
+    /* files of the model's own that exports need come along */
     assert_int_equal(rename("run-saved/hf", "model"), 0);
     e2e_write("model/tokenizer_config.json", "{\"x\": 1}\n");
     e2e_remove("run-saved");
@@ -197,7 +197,7 @@ static void stopping_at_a_failed_save(void **state)
     e2e_refuses(2, "--on-save-failure|countinue|did you mean continue?", NULL, RESIDENT "--on-save-failure countinue");
 }
 
-/* The first checkpoint is in place when `latest` cannot be written: that it is there is said. */
+/* The first checkpoint is in place when `latest` cannot be written: the message names the checkpoint. */
 static void without_latest(void **state)
 {
     (void)state;
@@ -227,7 +227,7 @@ static int fill(const char *path)
     return error;
 }
 
-/* Somebody else fills the disk while the run lasts, and frees it again. */
+/* Another program fills the disk during the run, and frees it again. */
 static void another_fills_the_disk(void **state)
 {
     (void)state;
@@ -248,7 +248,7 @@ static void another_fills_the_disk(void **state)
         usleep(1000);
     int before = e2e_count_unsaved();
     fill("small/fill");
-    while (e2e_count_unsaved() < before + 2) /* there is a step that is not saved */
+    while (e2e_count_unsaved() < before + 2) /* some step was not saved */
         usleep(2000);
     kill(pid, SIGTERM);
     struct result r = e2e_wait(pid);
@@ -271,7 +271,7 @@ int main(void)
         TEST(room_for_the_model_alone),
         TEST(stopping_at_a_failed_save),
         TEST(without_latest),
-        TEST(another_fills_the_disk), /* last: it leaves the mount namespace */
+        TEST(another_fills_the_disk), /* last, as it leaves the mount namespace */
     };
     return cmocka_run_group_tests_name("disk", tests, NULL, NULL);
 }

@@ -1,4 +1,4 @@
-/* Runs that go on where something is another: the data, the directory, the settings' file, the length of the schedule. */
+/* Runs that go on after a change: of the data, the directory, the settings' file, the length of the schedule. */
 #include "harness.h"
 
 #include <fcntl.h>
@@ -15,7 +15,7 @@
 #define QUICK " --offload none --device cpu --effort quick "
 #define SMALL "--model tiny --seq-len 128" TILES QUICK
 
-/* The first n bytes of the corpus. */
+/* Writes the first n bytes of the corpus. */
 static void write_part(const char *path, size_t n)
 {
     char *text = e2e_read("corpus.txt", NULL);
@@ -24,7 +24,8 @@ static void write_part(const char *path, size_t n)
     free(text);
 }
 
-/* Other data than a checkpoint was trained on: refused with what differs, or continued when asked for, with what follows. */
+/* Other data than a checkpoint was trained on are refused with the difference, or continued when asked for, with the
+ * consequences. */
 static void other_data(void **state)
 {
     (void)state;
@@ -61,13 +62,13 @@ static void other_data_in_other_places(void **state)
     struct result r = e2e_succeeds(NULL, "--resume run --steps 4 --data-changed continue");
     e2e_contains(r.out, "resume: --data differs (the same files come in another order");
     e2e_contains(r.out, "): the order of all sequences changes, and some that were trained come again");
-    r = e2e_succeeds(NULL, "--resume run --steps 5"); /* what it went on with is what it is trained on now */
+    r = e2e_succeeds(NULL, "--resume run --steps 5"); /* the data that it went on with are its data now */
     assert_null(strstr(r.out, "come again"));
     write_part("e.txt", 900);
     e2e_refuses(2, "--eval-data: |/e.txt has 900 bytes and had 1000|not comparable", NULL, "--resume run --steps 6");
 }
 
-/* Data that are cut otherwise, and the schedule: asked for, so it is said. */
+/* Another cut of the data, and another schedule, are asked for and so only reported. */
 static void other_settings(void **state)
 {
     (void)state;
@@ -90,7 +91,7 @@ static int in_the_root(void)
     return chdir("/");
 }
 
-/* From another directory; the original weights gone; the run moved with what is around it. */
+/* A run is resumed from another directory, without the original weights, and after a move with its surroundings. */
 static void found_from_anywhere(void **state)
 {
     char here[4096];
@@ -112,11 +113,11 @@ static void found_from_anywhere(void **state)
     r = e2e_succeeds(NULL, "--resume [a]*/project/runs/r --steps 5");
     e2e_contains(r.out, "resume: step 4 from ");
     e2e_contains(r.out, "/\\\\[a\\\\]\\\\*/project/texts/*.t[x]t");
-    r = e2e_succeeds(NULL, "--resume [a]*/project/runs/r --steps 6"); /* its config.yaml says where it is now */
+    r = e2e_succeeds(NULL, "--resume [a]*/project/runs/r --steps 6"); /* config.yaml has the new place */
     e2e_contains(r.out, "settings differ from the checkpoint's: steps 6 (was 5)\n");
 }
 
-/* config.yaml purged or emptied: every checkpoint has one. */
+/* config.yaml is purged or emptied: every checkpoint has the settings. */
 static void settings_are_in_checkpoints(void **state)
 {
     (void)state;
@@ -132,13 +133,14 @@ static void settings_are_in_checkpoints(void **state)
     struct result r = e2e_succeeds(NULL, "--resume emptied --model tiny --data corpus.txt --seq-len 128 --steps 6");
     e2e_same_file("whole/hf/model.safetensors", "emptied/hf/model.safetensors");
     e2e_contains(r.out, "resume: emptied/config.yaml is gone or empty: the settings are those of the checkpoint");
-    e2e_write("run/config.yaml", "model: tiny\ndata: corpus.txt\nseq-len: 128\n"); /* a part of it: other settings, said */
+    /* only a part of it: other settings, which are reported */
+    e2e_write("run/config.yaml", "model: tiny\ndata: corpus.txt\nseq-len: 128\n");
     r = e2e_succeeds(NULL, "--resume run --steps 7" TILES QUICK);
     e2e_contains(r.out, "lr 0.0003 (was 0.001)");
     e2e_contains(r.out, "weight-decay 0.1 (was 0.2)");
 }
 
-/* One that is there and cannot be read is no reason to take other settings. */
+/* A config.yaml that cannot be read is no reason to take other settings. */
 static void settings_that_cannot_be_read(void **state)
 {
     (void)state;
@@ -153,7 +155,7 @@ static void settings_that_cannot_be_read(void **state)
     free(after);
 }
 
-/* Ended before its first checkpoint, it starts anew where it was; one that has left a model or a checkpoint does not. */
+/* A run that ended before its first checkpoint starts anew in its directory; one that has left a model or a checkpoint does not. */
 static void anew_before_the_first_save(void **state)
 {
     (void)state;
@@ -179,7 +181,7 @@ static void anew_before_the_first_save(void **state)
     e2e_refuses(2, "run already holds a run: continue it with --resume", NULL, SMALL "--data corpus.txt --steps 2 --out run");
 }
 
-/* Until the program has printed n steps. */
+/* Waits until the program has printed n steps. */
 static void wait_for_steps(pid_t pid, int n)
 {
     for (int steps = 0; steps < n;) {
@@ -195,7 +197,7 @@ static void wait_for_steps(pid_t pid, int n)
     }
 }
 
-/* A file that is replaced under a run ends it, saved; with the former one it goes on as if nothing had happened. */
+/* A file replaced during a run ends the run, saved; with the former file it goes on as if nothing had happened. */
 static void data_change_under_a_run(void **state)
 {
     (void)state;
@@ -233,7 +235,7 @@ static int is_running(pid_t pid)
     return waitid(P_PID, (id_t)pid, &info, WEXITED | WNOHANG | WNOWAIT) == 0 && info.si_pid == 0;
 }
 
-/* Of data and of held-out data. Returns the number of the step that was saved. */
+/* Touches a file of data or of held-out data during a run. Returns the number of the step that was saved. */
 static int touched(const char *name, int steps)
 {
     char line[64];
@@ -248,11 +250,11 @@ static int touched(const char *name, int steps)
     struct result r = e2e_wait(pid);
     assert_int_equal(r.status, 128 + SIGTERM);
     e2e_contains(r.out, " was touched while the run goes on: all of it (");
-    assert_null(strstr(strstr(r.out, line) + 1, line)); /* once */
+    assert_null(strstr(strstr(r.out, line) + 1, line)); /* reported once */
     return atoi(strstr(r.out, "stopped by a signal at step ") + 28);
 }
 
-/* A file that is touched under a run is read again, which is said, and nothing comes of it. */
+/* A file touched during a run is read again, which is reported, and nothing else changes. */
 static void data_touched_under_a_run(void **state)
 {
     (void)state;
@@ -265,12 +267,12 @@ static void data_touched_under_a_run(void **state)
     e2e_same_file("whole/hf/model.safetensors", "run/hf/model.safetensors");
 }
 
-/* A large one, which has nothing but zeros: SIGTERM does not wait for its end. */
+/* SIGTERM does not wait for the end of rereading a large file of zeros. */
 static void stopped_while_data_are_read_again(void **state)
 {
     (void)state;
     for (int try = 0, caught = 0; !caught; try++) {
-        assert_true(try < 10); /* a machine that reads a gigabyte between two looks at what it prints */
+        assert_true(try < 10); /* fails on a machine that reads the file between two looks at the output, ten times */
         e2e_remove("run");
         e2e_write("t.txt", "%s", "");
         assert_int_equal(truncate("t.txt", 300 << 20), 0);
@@ -295,15 +297,15 @@ static void stopped_while_data_are_read_again(void **state)
     }
 }
 
-/* A resumed run reads no data that it has read before, and still notices what has changed since, even where length and time of
- * modification are the former ones. */
+/* A resumed run does not reread its data, and still notices changes since, even of files with the former length and time of
+ * modification. */
 static void data_are_remembered(void **state)
 {
     (void)state;
 #define REMEMBERED "data: no file was touched since an earlier start"
     struct stat s;
     write_part("t.txt", 4000);
-    nanosleep(&(struct timespec){.tv_nsec = 300000000}, NULL); /* younger ones are read again */
+    nanosleep(&(struct timespec){.tv_nsec = 300000000}, NULL); /* younger files are read again */
     struct result r = e2e_succeeds(NULL, SMALL "--data t.txt --steps 2 --save-every 2 --out run");
     assert_null(strstr(r.out, REMEMBERED));
     if (!e2e_exists("run/data-read.txt"))
@@ -318,12 +320,12 @@ static void data_are_remembered(void **state)
     fclose(f);
     assert_int_equal(utimensat(AT_FDCWD, "t.txt", (const struct timespec[]){s.st_atim, s.st_mtim}, 0), 0);
     e2e_refuses(2, "/t.txt has other content, of the same length", NULL, "--resume run --steps 4");
-    write_part("t.txt", 4000); /* as before */
+    write_part("t.txt", 4000); /* the former content */
     r = e2e_succeeds(NULL, "--resume run --steps 4");
     assert_null(strstr(r.out, REMEMBERED));
 }
 
-/* A run that was killed had gone further than its checkpoint: its log is cut, which is said. */
+/* A killed run had gone further than its checkpoint: its log is cut, which is reported. */
 static void what_was_not_saved_is_trained_again(void **state)
 {
     (void)state;

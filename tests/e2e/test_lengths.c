@@ -1,4 +1,4 @@
-/* Runs whose sequences change their length: bit for bit what stopping and resuming with the next length gives. */
+/* Runs whose sequences change their length equal, bit for bit, runs that are stopped and resumed with the next length. */
 #include "harness.h"
 
 #include "extent.h"
@@ -13,7 +13,7 @@
 #define NVME " --offload nvme --nvme-max 300M"
 enum { CHANGES_AT = 3, STEPS = 7 };
 
-/* "seq_len" of each step of RUN/metrics.jsonl. */
+/* Reads "seq_len" of each step of RUN/metrics.jsonl. */
 static int lengths_of(const char *run, long long *out, int room)
 {
     char path[256];
@@ -46,7 +46,7 @@ static void same_runs(const char *a, const char *b, int steps)
     e2e_same_file(x, y);
 }
 
-/* Up, up and down, against three runs, each resumed from the one before. */
+/* Lengths go up, up and down, against three runs, each resumed from the one before. */
 static void equals_resumed(const char *options)
 {
     static const long long lengths[STEPS] = {128, 128, 256, 256, 256, 64, 64};
@@ -72,7 +72,7 @@ static void equals_runs_that_are_resumed(void **state)
     equals_resumed(TINY_MODEL NVME " --device cpu:discrete --dtype bf16");
 }
 
-/* From inside each stretch, from its edges, and from before the first change. */
+/* Runs are resumed inside each stretch, at its edges, and before the first change. */
 static void resumed_anywhere(void **state)
 {
     (void)state;
@@ -95,7 +95,7 @@ static void resumed_anywhere(void **state)
     }
 }
 
-/* A run of one length goes on with others, and back. */
+/* A run of one length goes on with several, and back. */
 static void changed_at_a_resume(void **state)
 {
     (void)state;
@@ -152,7 +152,7 @@ static void other_commands(void **state)
     e2e_contains(r.out, "tokens");
 }
 
-/* Each with the same number of ranks: the mesh is a part of the numerics key. */
+/* All runs have two ranks: the mesh is a part of the numerics key. */
 static void on_several_ranks(void **state)
 {
     (void)state;
@@ -163,7 +163,7 @@ static void on_several_ranks(void **state)
     e2e_succeeds(NULL, "--ranks 2" TINY_MODEL NVME " --sp ulysses --seq-len 128 --steps 2 --save-every 2 --out parts");
     e2e_succeeds(NULL, "--resume parts --seq-len 256 --steps 4");
     same_runs("run", "parts", 4);
-    /* what two ranks have saved before the change one goes on from, over the change */
+    /* one rank goes on over the change from the state that two ranks saved before it */
     e2e_succeeds(NULL, "--ranks 2" TINY_MODEL NVME " --seq-len 128@2,256 --steps 4 --save-every 1 --keep 9 --out more");
     e2e_remove("more/checkpoints/step-000002");
     e2e_remove("more/checkpoints/step-000003");

@@ -1,4 +1,4 @@
-/* A small machine acted out: what the system denies ends in a plan that fits or in one sentence, never in a hang or a kill. */
+/* A small machine acted out: limits of the system end in a plan that fits or in one sentence, never in a hang or a kill. */
 #include "harness.h"
 
 #include <stdio.h>
@@ -17,14 +17,14 @@ static int limit_address_space(void)
 static void address_space(void **state)
 {
     (void)state;
-    if (E2E_SANITIZED) /* shadow memory is terabytes */
+    if (E2E_SANITIZED) /* shadow memory takes terabytes */
         skip();
     struct result r = e2e_succeeds(&(struct launch){.prepare = limit_address_space}, TINY "--steps 1 --out run");
     e2e_contains(r.out, "model: run/hf");
 }
 
-/* Nothing in between: what a rank needs beside its arenas is counted as well, its threads' stacks included. */
-static int limit_step; /* of 10 MB */
+/* Any limit gives a run or one sentence: a rank's memory beside its arenas is counted, too, with its threads' stacks. */
+static int limit_step; /* limit in units of 10 MB */
 
 static int limit_some(void)
 {
@@ -128,7 +128,7 @@ static int in_tree_without_openmp(void)
     return unsetenv("OMP_NUM_THREADS") | in_tree();
 }
 
-/* A container with the time of one processor (docker --cpus 1) computes with one thread, whatever cores it may run on. */
+/* A container with the time of one processor (docker --cpus 1) computes with one thread, on any number of cores. */
 static void processors_of_a_cgroup(void **state)
 {
     (void)state;
@@ -142,7 +142,7 @@ static void processors_of_a_cgroup(void **state)
     e2e_contains(r.out, "remark: 3 threads take turns on 1 core, ");
 }
 
-/* What lies on a tmpfs is taken from the memory that the other two tiers divide. */
+/* State on a tmpfs takes memory that the other two tiers divide. */
 static void drives_in_memory(void **state)
 {
     (void)state;
@@ -162,18 +162,18 @@ static void drives_in_memory(void **state)
     e2e_contains(r.out, "nvme 64 MiB");
 }
 
-/* Of groups of 2^24 elements, a run has two in hand beside its arenas: what a limit leaves may be enough for these only. */
+/* A run has two groups of 2^24 elements in memory beside its arenas: a limit may leave enough for the arenas only. */
 static void groups_beside_the_arenas(void **state)
 {
     (void)state;
-    make_v2(1670); /* 1617 MiB for a rank: half-way between the arenas, 1561 MiB with AVX-512's scratch, and what is needed */
+    make_v2(1670); /* 1617 MiB for a rank: half-way between the arenas (1561 MiB with AVX-512's scratch) and the need */
     e2e_refuses(3, "the plan takes |(device 1.5 GiB, host |, beside them 112 MiB for two groups of state|can have 1.579 GiB", &limited,
                 "--model 125m --data corpus.txt --seq-len 64 --offload none --device-mem 8G --tiles group=16777216 --threads 1 "
                 "--effort quick --steps 1 --save-every 0 --out run");
     assert_false(e2e_exists("run/metrics.jsonl"));
 }
 
-/* A check's resident run has what the cgroup leaves beside the given one. */
+/* A check's resident run gets the memory that the cgroup leaves beside the given run. */
 static void a_check_in_a_cgroup(void **state)
 {
     (void)state;
@@ -185,7 +185,7 @@ static void a_check_in_a_cgroup(void **state)
     assert_true(mib > 40 && mib < 63 && strstr(left, " MiB are left"));
 }
 
-/* Two ranks in one cgroup have half of what it leaves each. */
+/* Two ranks in one cgroup get half each of the memory that it leaves. */
 static void ranks_of_a_cgroup(void **state)
 {
     (void)state;
@@ -196,10 +196,10 @@ static void ranks_of_a_cgroup(void **state)
     e2e_contains(r.out, "are left of 230 MiB, memory.max of /sys/fs/cgroup/job_7, shared by 2 ranks");
     e2e_contains(r.out, "budgets: device 36 MiB, host 29 MiB"); /* (210 / 2 - 33) / 2 and 2/5 */
     r = e2e_succeeds(&limited, "plan " TINY "--ranks 2");
-    e2e_contains(r.out, "/job_7, shared"); /* by 2 ranks, in the next line */
+    e2e_contains(r.out, "/job_7, shared"); /* "by 2 ranks" is in the next line */
 }
 
-/* ---- FIFOs, where a program that opens them as files waits for ever ---- */
+/* ---- FIFOs: a program that opens them as files waits for ever ---- */
 
 static void make_fifo(const char *path)
 {
@@ -237,7 +237,7 @@ static void fifos_of_inputs(void **state)
     assert_false(e2e_exists("fresh"));
 }
 
-/* A damaged checkpoint is passed over for an older one, whatever damages it. */
+/* A checkpoint damaged in any way is passed over for an older one. */
 static void fifos_of_a_run(void **state)
 {
     (void)state;
@@ -284,8 +284,8 @@ static void drives_that_hang(void **state)
     e2e_refuses(1, "cannot sync |no answer for 2 s|step-000001: continue with", &(struct launch){.fault = "fsync:20:HANG"},
                 TINY "--steps 9 --save-every 1 --drive-timeout 2 --out run");
     e2e_refuses(1, "cannot open |no answer for 0.5 s (--drive-timeout): check the drive", &(struct launch){.fault = "open:1:HANG"},
-                "plan " TINY "--drive-timeout 0.5"); /* while settings and inputs are read, too */
-    e2e_succeeds(NULL, "--resume run --steps 4 --save-every 0"); /* what was saved before goes on, and its lock is free */
+                "plan " TINY "--drive-timeout 0.5"); /* hangs while settings and inputs are read count, too */
+    e2e_succeeds(NULL, "--resume run --steps 4 --save-every 0"); /* the saved run goes on, and its lock is free */
 }
 
 int main(void)

@@ -1,4 +1,4 @@
-/* Adapters as people train them: a run's files, going on, ranks, check, export, and what is refused. */
+/* Adapters as people train them: a run's files, going on, ranks, check, export, and refusals. */
 #include "harness.h"
 
 #include "data/safetensors.h"
@@ -16,7 +16,7 @@
 
 #define RUN " --data corpus.txt --tokenizer bytes --seq-len 256 --lr 1e-2" TILES
 
-/* base: a model of tests/golden, at any place. */
+/* Copies a model of tests/golden to any place. */
 static void put_base(const char *name, const char *to)
 {
     char from[512];
@@ -34,7 +34,7 @@ static void same_adapter(const char *a, const char *b)
     e2e_same_file(x, y);
 }
 
-/* What a run leaves: adapters alone, fp32, PEFT's names; the base as it was. Everywhere the same bits. */
+/* A run leaves adapters alone, fp32, under PEFT's names; the base is unchanged. The bits are the same on every device. */
 static void left_behind(void **state)
 {
     struct st_file *f;
@@ -58,7 +58,7 @@ static void left_behind(void **state)
     same_adapter("run", "away");
 }
 
-/* Cut off at any step, and going on elsewhere: as if nothing had been. And with another base: not at all. */
+/* A run killed at any step and resumed on another device ends as if nothing had happened; with another base it is refused. */
 static void resumed(void **state)
 {
     (void)state;
@@ -95,7 +95,7 @@ static void resumed(void **state)
     e2e_refuses(2, "--adapter|run/hf|was trained beside the weights in", NULL, "--model run --steps 4 --out more" RUN);
 }
 
-/* A job that is started again has the options it had; then what they name may be gone. */
+/* A restarted job has its former options, whose files may be gone by then. */
 static void resumed_with_the_same_options(void **state)
 {
     (void)state;
@@ -122,7 +122,7 @@ static void resumed_with_the_same_options(void **state)
 
 #define EVAL " --effort quick --eval-data corpus.txt --lengths 128 --tokenizer bytes --tasks ppl --json"
 
-/* Of the JSON of ltrain eval. */
+/* Returns the loss in the JSON of ltrain eval. */
 static double loss_of(const char *out)
 {
     const char *at = strstr(out, "\"loss\": ");
@@ -130,7 +130,7 @@ static double loss_of(const char *out)
     return strtod(at + strlen("\"loss\": "), NULL);
 }
 
-/* A run that was killed has checkpoints only: they are its model. */
+/* The checkpoints of a killed run are its model. */
 static void unfinished(void **state)
 {
     (void)state;
@@ -170,7 +170,7 @@ static void unfinished(void **state)
     e2e_succeeds(NULL, "--model base --lora r=4 --steps 2 --save-every 2 --out run" RUN);
     e2e_copy("run/hf", "ended");
     assert_int_equal(rename("base", "moved"), 0);
-    for (int k = 0; k < 2; k++) { /* of the ended run, and of the killed one */
+    for (int k = 0; k < 2; k++) { /* once with the ended run, once with the killed one */
         e2e_refuses(2, "holds an adapter of|base, which is not there: give the model's directory by --base", NULL, "export --model run --to x --adapter");
         e2e_succeeds(NULL, "export --model run --base moved --to x --adapter");
         e2e_same_file("x/adapter_model.safetensors", "ended/adapter_model.safetensors");
@@ -216,7 +216,7 @@ static void newest(void **state)
     }
 }
 
-/* An adapter is trained with rotary positions, which go with it. */
+/* Rotary positions that an adapter was trained with go with it. */
 static void stretched(void **state)
 {
     (void)state;
@@ -258,7 +258,7 @@ static void stretched(void **state)
     free(text);
 }
 
-/* Random weights of a preset are in no directory that a base could be. */
+/* Random weights of a preset are in no directory that could be a base. */
 static void of_a_preset(void **state)
 {
     (void)state;
@@ -275,7 +275,7 @@ static void of_a_preset(void **state)
     e2e_refuses(2, words, NULL, "eval --model run" EVAL);
 }
 
-/* README.md beside what was trained: the hub's front matter, and what was done. */
+/* README.md beside a trained model has the hub's front matter and the facts of the training. */
 static void card(void **state)
 {
     (void)state;
@@ -312,7 +312,7 @@ static void card(void **state)
     free(text);
     e2e_succeeds(NULL, "--steps 1 --eval-data corpus.txt --out whole//" TINY);
     text = e2e_read("whole/hf/README.md", &bytes);
-    e2e_contains(text, "| documents | 1 |"); /* the other one is held out */
+    e2e_contains(text, "| documents | 1 |"); /* the other document is held out */
     e2e_contains(text, "---\nlibrary_name: transformers\npipeline_tag: text-generation\ntags:\n- ltrain\n---\n\n# whole\n\nA model that was trained on "
                        "from random parameters of the preset `tiny`.");
     free(text);
@@ -354,11 +354,11 @@ static void two_exports(void)
     e2e_refuses(2, "--to: another export is writing to busy", NULL, "export --model run --to busy --adapter");
     assert_true(e2e_exists("busy/export.partial"));
     close(first);
-    e2e_succeeds(NULL, "export --model run --to busy --adapter"); /* what a killed one has left is removed */
+    e2e_succeeds(NULL, "export --model run --to busy --adapter"); /* files left by a killed export are removed */
     assert_true(e2e_exists("busy/adapter_model.safetensors") && !e2e_exists("busy/export.partial"));
 }
 
-/* On top of its base it goes on; merged it is the same model. */
+/* On top of its base an adapter goes on; merged, it is the same model. */
 static void on_top(void **state)
 {
     (void)state;
@@ -393,7 +393,7 @@ static void on_top(void **state)
     e2e_refuses(2, "--adapter|was trained beside the weights in", NULL, "sample --model other --adapter run/hf --prompt a --max-new-tokens 1");
 }
 
-/* PEFT's own adapter, and check of a run with it; two ranks. */
+/* PEFT's own adapter is checked, and a run with rank stabilisation in bf16. */
 static void checked(void **state)
 {
     (void)state;
@@ -406,8 +406,8 @@ static void checked(void **state)
 
 #define DROPPED "--model base --lora r=4,dropout=0.25 --grad-accum 2"
 
-/* With dropout: the same bits everywhere and after going on, others than without; off in evaluation; going on with the adapter goes on
- * with it. */
+/* Dropout gives the same bits on every device and after a resume, others than none gives. Evaluation is without it. A run that
+ * goes on with the adapter goes on with its dropout. */
 static void dropped(void **state)
 {
     (void)state;
@@ -429,7 +429,7 @@ static void dropped(void **state)
     e2e_contains(r.out, "dropout 0.5");
     e2e_contains(r.out, "note: dropout=0.5 of --lora, where the adapter in whole/hf was trained with 0.25");
     r = e2e_succeeds(NULL, "--model whole --lora r=4,targets=q_proj,k_proj,v_proj,o_proj,gate_proj,up_proj,down_proj --steps 1 --out same" RUN);
-    same_adapter("on", "same"); /* what is not said is the adapter's */
+    same_adapter("on", "same"); /* options that are not given are the adapter's */
     r = e2e_succeeds(NULL, "--model whole --lora r=4,dropout=0,targets=q_proj,k_proj,v_proj,o_proj,gate_proj,up_proj,down_proj --steps 1 --out off" RUN);
     e2e_contains(r.out, "note: dropout=0 of --lora");
     e2e_succeeds(NULL, "export --model whole --to merged");
@@ -441,7 +441,7 @@ static void dropped(void **state)
     e2e_contains(r.out, "pass");
 }
 
-/* One sequence, and nothing is learned: every step has a mask of its own, that of the sequence's number in the run, whoever has it. */
+/* With one sequence and no learning, every step has a mask of its own: that of the sequence's number in the run, on any rank. */
 static void masks(void **state)
 {
     (void)state;
@@ -460,7 +460,7 @@ static void masks(void **state)
         assert_true(fabs(alone.loss[i] - two.loss[i]) < 1e-6);
 }
 
-/* base/adapter's adapter_config.json with another text in the place of one. */
+/* Replaces a text in base/adapter's adapter_config.json. */
 static void edit(const char *text, const char *by)
 {
     char *config = e2e_read("base/adapter/adapter_config.json", &(size_t){0}), *at = strstr(config, text);
@@ -476,7 +476,7 @@ static void edited(const char *text, const char *by, const char *words)
     edit(by, text);
 }
 
-/* PEFT leaves patterns of other models in its files. */
+/* Idle patterns get a warning only: PEFT leaves patterns of other models in its files. */
 static void idle_pattern(void **state)
 {
     (void)state;
@@ -486,7 +486,7 @@ static void idle_pattern(void **state)
     e2e_contains(r.out, "warning: the adapter's rank-pattern=query:2");
 }
 
-/* Adapters of single layers, named in three ways: the result is read, merged, and trained on, and so it is where EVA or MiCA began it. */
+/* Adapters of single layers, named in three ways, are read, merged and trained on; so are adapters begun by MiCA. */
 static void some_layers(void **state)
 {
     (void)state;
@@ -513,7 +513,7 @@ static void some_layers(void **state)
     e2e_refuses(2, "that layers-to-transform and exclude-modules leave", NULL, "--model base --lora targets=.*q_proj,exclude-modules=q_proj" RUN);
 }
 
-/* Beside a base in NF4: quantised while it is loaded, or by bitsandbytes; resumed, merged, evaluated, sampled. */
+/* A base in NF4, quantised while it is loaded or by bitsandbytes: resumed, merged, evaluated, sampled. */
 static void in_nf4(void **state)
 {
     (void)state;
@@ -524,7 +524,7 @@ static void in_nf4(void **state)
     e2e_succeeds(NULL, "--model base/plain --lora r=4 --steps 4 --out plain" RUN);
     e2e_succeeds(NULL, "--model base --lora r=4 --steps 4 --out stored" RUN);
     same_adapter("run", "away");
-    same_adapter("run", "theirs"); /* the same bits, whoever has quantised */
+    same_adapter("run", "theirs"); /* same bits from both quantisers */
     struct curve run = e2e_curve("run"), plain = e2e_curve("plain"), stored = e2e_curve("stored");
     assert_true(fabs(run.loss[0] - plain.loss[0]) < 1e-2 && run.loss[0] != plain.loss[0] && run.loss[0] != stored.loss[0]);
     e2e_remove("run/checkpoints/step-000004");
@@ -540,12 +540,12 @@ static void in_nf4(void **state)
     e2e_contains(card, "import BitsAndBytesConfig\n");
     e2e_contains(card, "bnb_4bit_use_double_quant=True)\nmodel = AutoPeftModelForCausalLM.from_pretrained(where, quantization_config=nf4)\n");
     free(card);
-    card = e2e_read("theirs/hf/README.md", &bytes); /* whose base's files say it */
+    card = e2e_read("theirs/hf/README.md", &bytes); /* the base's own files say that it is quantised */
     assert_null(strstr(card, "BitsAndBytesConfig"));
     free(card);
     r = e2e_succeeds(NULL, "--model away --base int8 --steps 1 --out elsewhere" RUN);
     e2e_contains(r.out, "note: --base int8, where the adapter in away/hf was trained beside its base in nf4\n");
-    /* the adapter knows what it was trained beside; merged into that it is the same model */
+    /* the adapter knows the form of its base; merged into that form it is the same model */
     e2e_succeeds(NULL, "--model away --steps 1 --out on" RUN);
     r = e2e_succeeds(NULL, "export --model away --to merged");
     e2e_contains(r.out, "W is what NF4 has kept of 14 matrices");
@@ -556,7 +556,7 @@ static void in_nf4(void **state)
     r = e2e_succeeds(NULL, "export --model theirs --to theirs-merged");
     e2e_contains(r.out, "W is what NF4 has kept of 14 matrices");
     e2e_same_file("merged/model.safetensors", "theirs-merged/model.safetensors");
-    e2e_succeeds(NULL, "--model theirs-merged --steps 1 --out last" RUN); /* its config.json says nothing of NF4 */
+    e2e_succeeds(NULL, "--model theirs-merged --steps 1 --out last" RUN); /* its config.json does not mention NF4 */
     struct curve on = e2e_curve("on"), after = e2e_curve("after"), other = e2e_curve("other");
     assert_true(fabs(on.loss[0] - after.loss[0]) < 1e-6 * on.loss[0] && fabs(on.loss[0] - other.loss[0]) > 1e-6 * on.loss[0]);
     e2e_succeeds(NULL, "eval --model theirs --eval-data corpus.txt --lengths 128 --tokenizer bytes --tasks ppl");
@@ -570,7 +570,7 @@ static void in_nf4(void **state)
     }
 }
 
-/* The same in int8. */
+/* The same holds in int8. */
 static void in_int8(void **state)
 {
     size_t bytes;
@@ -579,7 +579,7 @@ static void in_int8(void **state)
     put_base("int8-gqa", "theirs");
     e2e_succeeds(NULL, "--model base --lora r=4 --base int8 --steps 4 --save-every 2 --out run" RUN);
     e2e_succeeds(NULL, "--model theirs --lora r=4 --steps 4 --out away" DISCRETE RUN);
-    same_adapter("run", "away"); /* the same bits, whoever has quantised */
+    same_adapter("run", "away"); /* same bits from both quantisers */
     e2e_remove("run/checkpoints/step-000004");
     e2e_remove("run/hf");
     e2e_succeeds(NULL, "--resume run" DISCRETE);
@@ -613,7 +613,7 @@ static void replace(const char *path, const char *was, const char *is)
     free(text);
 }
 
-/* The first `was` in a file of weights, which is as long as `is`. */
+/* Overwrites the first `was` in a file of weights with `is`, which is as long. */
 static void overwrite(const char *path, const char *was, const char *is)
 {
     size_t bytes;
@@ -625,14 +625,14 @@ static void overwrite(const char *path, const char *was, const char *is)
     free(data);
 }
 
-/* n bytes of a file, before its last `after`. */
+/* Overwrites n bytes of a file, before its last `after`. */
 static void put_bytes(const char *path, const void *is, size_t n, long after)
 {
     FILE *f = fopen(path, "r+");
     assert_true(f && fseek(f, -(long)n - after, SEEK_END) == 0 && fwrite(is, 1, n, f) == n && fclose(f) == 0);
 }
 
-/* n bytes of a tensor, from its byte `at` on. */
+/* Overwrites n bytes of a tensor, from its byte `at` on. */
 static void put_tensor(const char *path, const char *name, long at, const void *is, size_t n)
 {
     struct st_file *f;
@@ -644,10 +644,10 @@ static void put_tensor(const char *path, const char *name, long at, const void *
     st_close(f);
 }
 
-/* A quantised base whose file of weights is damaged: at the first `was`, or from a byte of a tensor on. */
+/* Damage to the file of weights of a quantised base: at the first `was`, or from a byte of a tensor on. */
 struct damage {
-    const char *golden, *dir; /* in it is the file */
-    const char *was;          /* of as many bytes as `is`; NULL: the tensor's */
+    const char *golden, *dir; /* dir: subdirectory with the file */
+    const char *was;          /* number of bytes equals that of `is`; NULL: the damage is to the tensor */
     const char *tensor;
     long at;
     const void *is;
@@ -691,7 +691,7 @@ static void quantised_damaged(void **state)
         refuse_damaged(&all[i]);
 }
 
-/* A list that names every layer makes NF4 of nothing: files and losses are those of the model that is not quantised. */
+/* A list that names every layer leaves nothing to NF4: files and losses are those of the model that is not quantised. */
 static void skipped(void **state)
 {
     (void)state;
@@ -786,7 +786,7 @@ static void int8_refused(void **state)
     e2e_refuses(2, "v_proj.weight has numbers so large|--base none", NULL, "--model plain --lora r=4 --base nf4" RUN);
 }
 
-/* A tensor's bytes, or of words what they say. */
+/* Returns a tensor's type and size, or for a tensor of text its JSON; *bytes: the tensor's bytes. */
 static json_t *words_of(struct st_file *f, const char *name, char **bytes)
 {
     struct st_raw t;
@@ -796,7 +796,7 @@ static json_t *words_of(struct st_file *f, const char *name, char **bytes)
     return strstr(name, ".quant_state.") ? json_loadb(*bytes, (size_t)t.bytes, 0, NULL) : json_pack("[s, I]", t.type, (json_int_t)t.bytes);
 }
 
-/* Tensor for tensor, as transformers has saved it. */
+/* Makes sure that both files have equal tensors. */
 static void same_tensors(const char *a, const char *b)
 {
     struct st_file *x, *y;
@@ -818,7 +818,7 @@ static void same_tensors(const char *a, const char *b)
     st_close(y);
 }
 
-/* Written in bitsandbytes' layout. */
+/* Files are written in bitsandbytes' layout. */
 static void quantised_files(void **state)
 {
     (void)state;
@@ -850,7 +850,7 @@ static void quantised_files(void **state)
     assert_false(e2e_exists("again"));
 }
 
-/* Weights that are finite and whose sums are not: no number passes for a result. */
+/* Weights are finite and their sums are not: no number passes for a result. */
 static void overflowing(void **state)
 {
     const float large = 3.4e38f;
@@ -873,7 +873,7 @@ static void overflowing(void **state)
     assert_false(e2e_exists("merged"));
 }
 
-/* Nothing of others is written over or removed, and what fails leaves nothing. */
+/* No export overwrites or removes others' files, and a failed one leaves nothing. */
 static void exported_beside(void **state)
 {
     static const char *const theirs[] = {"tokenizer.json", "merges.txt", "generation_config.json", "model-00003-of-00007.safetensors", "README.md"};
@@ -901,7 +901,7 @@ static void exported_beside(void **state)
     }
 }
 
-/* Of a checkpoint, too: what the original says beside what ltrain reads. */
+/* A quantised export of a checkpoint has the keys of the original config.json that ltrain does not read, too. */
 static void quantised_checkpoint(void **state)
 {
     (void)state;

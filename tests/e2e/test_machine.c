@@ -1,5 +1,5 @@
-/* Machines that lack something or break while it runs: disks, io_uring, memory locks. Either it works and says what it does
- * without, or it ends with one sentence and leaves a run that can be resumed. */
+/* Machines that lack something or break during a run: disks, io_uring, memory locks. The run works and says what is missing, or
+ * it ends with one sentence and can be resumed. */
 #include "harness.h"
 
 #include <errno.h>
@@ -21,7 +21,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-/* A run whose losses the ones under hardship must equal. */
+/* Makes a run whose losses the runs under hardship must equal. */
 static struct curve reference(void)
 {
     e2e_succeeds(NULL, TINY "--offload none --steps 3 --out reference");
@@ -68,7 +68,7 @@ static void nvme_paths_that_will_not_do(void **state)
     e2e_refuses(2, "nvme path corpus.txt|Not a directory|--nvme-path", NULL, ON("corpus.txt"));
     assert_false(e2e_exists("run"));
     e2e_refuses(2, "nvme path absent|No such file|--nvme-path", NULL, "plan" ON("absent"));
-    e2e_succeeds(NULL, "plan" ON("absent --nvme-max 1G")); /* on a machine that has no such drive */
+    e2e_succeeds(NULL, "plan" ON("absent --nvme-max 1G")); /* plans are for a machine that may lack the drive */
     e2e_succeeds(NULL, ON("run"));                         /* the run's own directory */
     e2e_remove("run");
     const struct launch full = {.fault = "fallocate:1:ENOSPC"};
@@ -87,9 +87,9 @@ static void nvme_paths_of_other_mounts(void **state)
     e2e_refuses(2, "nvme path fixed|Read-only|--nvme-path", &(struct launch){.prepare = mount_read_only}, ON("fixed"));
     const struct launch small = {.prepare = mount_small};
     e2e_refuses(3, "the plan needs|on the nvme|973 KiB are free (--nvme-max, 5% left free)", &small, ON("small"));
-    const struct launch two = {.prepare = mount_small_of_two}; /* their room counts once */
+    const struct launch two = {.prepare = mount_small_of_two}; /* the room of two paths on one drive counts once */
     e2e_refuses(3, "the plan needs|on the nvme|973 KiB are free (--nvme-max, 5% left free)", &two, ON("small/a,small/b"));
-    /* more is given than there is: that is the limit, and giving still more is no remedy */
+    /* more is given than there is: the free space is the limit, and giving still more is no remedy */
 #define MUCH "--offload auto --nvme-path small --nvme-max 1G"
     struct result r = e2e_refuses(3,
                                   "the plan needs|on the nvme|1.0 MiB are free (--nvme-max gives 1.0 GiB: free some or name "
@@ -110,7 +110,7 @@ static void several_nvme_paths(void **state)
     assert_int_equal(e2e_count("d?/*"), 0);
 }
 
-/* Which open is the store's depends on how the data was read: try them in order. */
+/* The number of the store's open depends on how the data was read: all are tried in order. */
 static void a_file_system_without_o_direct(void **state)
 {
     (void)state;
@@ -147,7 +147,7 @@ static int no_io_uring(void)
     return without_call(SYS_io_uring_setup, EPERM);
 }
 
-/* Rings can be made, and nothing enters them. */
+/* Lets rings be made and refuses to enter them. */
 static int no_io_uring_enter(void)
 {
     return without_call(SYS_io_uring_enter, EACCES);
@@ -178,7 +178,7 @@ static void memory_cannot_be_locked(void **state)
     works_and_says(&(struct launch){.fault = "mlock:1:EPERM"}, "host memory: |not pinned", "");
 }
 
-/* ---- while it runs ---- */
+/* ---- during the run ---- */
 
 static void the_drive_fails(void **state)
 {
@@ -199,11 +199,11 @@ static void the_drive_fails(void **state)
     e2e_remove("run");
     e2e_refuses(1, "cannot write |No space left|free space there; there is no checkpoint yet",
                 &(struct launch){.fault = "uring_setup:1:EPERM,pwrite:300:ENOSPC"}, TINY DISCRETE "--steps 30 --out run");
-    /* a transfer that is cut short is none of these */
+    /* a transfer that is cut short is no failure */
     works_and_says(&(struct launch){.fault = "uring_setup:1:EPERM,pread:200:SHORT,pwrite:200:SHORT"}, "threads", "");
 }
 
-/* Overwrites the store of a running ltrain, all but its first page, until it ends. 0: there is none yet. */
+/* Overwrites the store of a running ltrain, all but its first page, until it ends. Returns 0 if there is none yet. */
 static int overwrite_store(void)
 {
     static char garbage[1 << 16];
@@ -230,7 +230,7 @@ static void an_extent_is_corrupted(void **state)
     (void)state;
     pid_t pid = e2e_start(NULL, TINY DISCRETE "--steps 2000 --out run");
     while (waitid(P_PID, (id_t)pid, &ended, WEXITED | WNOHANG | WNOWAIT) == 0 && ended.si_pid == 0) {
-        /* from the first step on: what initialises the state does not read */
+        /* from the first step on, as initialising the state does not read */
         if (e2e_exists("run/metrics.jsonl"))
             touched += overwrite_store();
         usleep(1000);

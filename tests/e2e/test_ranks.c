@@ -37,7 +37,7 @@ static void wait_ms(int ms)
     nanosleep(&(struct timespec){ms / 1000, ms % 1000 * 1000000L}, NULL);
 }
 
-/* As a preparation: a program that hangs is ended by SIGALRM, and that is not what any test expects. */
+/* A preparation: ends a program that hangs by SIGALRM, which no test expects. */
 static int no_hang(void)
 {
     alarm(PATIENCE);
@@ -46,7 +46,7 @@ static int no_hang(void)
 
 static const struct launch patient = {.prepare = no_hang};
 
-/* A file of /proc, its zeros turned into newlines; "" if it is gone. */
+/* Reads a file of /proc, with newlines for its zeros; "" if it is gone. */
 static void read_proc(pid_t pid, const char *name, char *text, size_t bytes)
 {
     char path[128];
@@ -62,7 +62,8 @@ static void read_proc(pid_t pid, const char *name, char *text, size_t bytes)
     text[n] = 0;
 }
 
-/* The process of a rank of the program `pid` (ltrain, whose child is mpiexec, whose children are the ranks); 0: none (yet). */
+/* Returns the process of a rank of the program `pid` (ltrain, whose child is mpiexec, whose children are the ranks); 0: none
+ * (yet). */
 static pid_t process_of(pid_t pid, int rank)
 {
     static char text[1 << 16];
@@ -93,7 +94,7 @@ static pid_t process_of(pid_t pid, int rank)
     return found;
 }
 
-/* Processes that work in this test's directory. */
+/* Counts processes that work in this test's directory. */
 static int left_behind(void)
 {
     char here[4096], there[4096], link[64];
@@ -128,7 +129,7 @@ static int wait_for_file(pid_t pid, const char *pattern)
     return !e2e_ended(pid);
 }
 
-/* Every rank but the victim has said what happened to it, and what is left. */
+/* Makes sure that every rank but the victim reports the cause and the state that is left. */
 static void all_said(struct result r, int victim, const char *what)
 {
     for (int rank = 0; rank < RANKS; rank++) {
@@ -144,7 +145,7 @@ static void all_said(struct result r, int victim, const char *what)
         e2e_contains(said, cause);
         e2e_contains(said, what);
         e2e_contains(said, strstr(said, "there is no checkpoint yet") ? "no checkpoint" : "continue with --resume run");
-        assert_null(strstr(end, who)); /* once */
+        assert_null(strstr(end, who)); /* reported once */
         free(said);
     }
 }
@@ -165,7 +166,7 @@ static void goes_on(const struct curve *reference)
     assert_int_equal(e2e_count("run/checkpoints/*.partial") + e2e_count("run/checkpoints/*.old"), 0);
 }
 
-/* Where every rank was: in a program, or between two. */
+/* Makes sure that every rank reports its place: in a program, or between two. */
 static void all_said_where(const char *err, int victim)
 {
     for (int rank = 0; rank < RANKS; rank++) {
@@ -182,7 +183,7 @@ static void all_said_where(const char *err, int victim)
     }
 }
 
-/* Hits one rank at a random moment. `started`: not before the ranks know each other, else MPI's own words are all there is. */
+/* Hits one rank at a random moment. `started`: only after the ranks know each other; before, there are MPI's own words only. */
 static void hit(int number, int started, const char *what, const struct curve *reference)
 {
     char file[64];
@@ -222,7 +223,7 @@ static void hit_at_random_moments(int number, const char *what)
     e2e_succeeds(&patient, SAVED_ON_CPU "--out reference");
     struct curve reference = e2e_curve("reference");
     assert_int_equal(reference.n, 8);
-    for (int trial = 0; trial < trials; trial++) /* MPI_Init gives a rank that is stopped in it a minute: only in the long test */
+    for (int trial = 0; trial < trials; trial++) /* MPI_Init gives a stopped rank a minute: only in the long test */
         hit(number, trial % 5 != 1 || (!extent_is_long() && number == SIGSTOP), what, &reference);
     print_message("%d sentences name an instruction\n", instructions_named);
     assert_true(trials < 50 || instructions_named > 0); /* a few trials may all hit ranks that save */
@@ -237,7 +238,7 @@ static void killed(void **state)
 static void stopped(void **state)
 {
     (void)state;
-    saved = SAVED_BRIEFLY; /* ranks that are stopped are waited for so long */
+    saved = SAVED_BRIEFLY; /* stopped ranks are waited for as long as the timeout */
     hit_at_random_moments(SIGSTOP, "is stopped");
     saved = SAVED_ON_CPU "--out run";
 }
@@ -271,7 +272,7 @@ static void terminated(void **state)
     ends_when_told("--ranks 3 --steps 60 --out run" TINY DISCRETE);
 }
 
-/* Four fake GPUs (tests/cudasim/fake). */
+/* Makes four fake GPUs (tests/cudasim/fake). */
 static void use_twin(const char *words)
 {
     const char *twin = getenv("LTRAIN_CUDA_TWIN");
@@ -298,7 +299,7 @@ static void cuda_terminated(void **state)
     ends_when_told("--ranks 3 --steps 60 --offload nvme --device cuda --out run" TINY);
 }
 
-/* What a run planned to take of the host's memory. */
+/* Returns the host memory that a run planned to take. */
 static long planned_host(const char *run)
 {
     char path[64];
@@ -311,7 +312,7 @@ static long planned_host(const char *run)
     return bytes;
 }
 
-/* A budget that the plan fills leaves no room for messages that pass through host memory: they are planned with. */
+/* A budget filled by the plan leaves no room for messages through host memory: they are planned with. */
 static void messages_count(void)
 {
     const char *run = "--ranks 2 --steps 1 --save-every 0 --offload cpu --device cuda " TINY;
@@ -321,7 +322,7 @@ static void messages_count(void)
     assert_true(planned_host("tight") < all);
 }
 
-/* What is said of what carries messages; and the way does not matter. */
+/* The carrier of messages is reported, and results do not depend on it. */
 static void cuda_carriers(void **state)
 {
     (void)state;
@@ -343,8 +344,8 @@ static void cuda_carriers(void **state)
     none_left_behind();
 }
 
-/* So too while mpiexec is starting, when it has no ranks to pass a signal on to, or only some of many. `times` signals, the first
- * after `ms`. */
+/* Sends a signal while mpiexec is starting and has no ranks to pass it on to, or only some of many. `times`: number of signals,
+ * the first after `ms`. */
 static void signalled_early(int number, int ms, int times)
 {
     pid_t pid = e2e_start(&patient, "--ranks 8 --steps 1000000 --out run" TINY);
@@ -372,7 +373,7 @@ static void terminated_while_starting(void **state)
         signalled_early(SIGINT, 200, times);
 }
 
-/* Sums of fp32 in another order: about 1e-6 of a loss near 5 after a few steps. */
+/* Makes sure that losses are near: sums of fp32 in another order differ by about 1e-6 for a loss near 5 after a few steps. */
 static void near_curve(const char *a, const char *b, double tolerance)
 {
     struct curve x = e2e_curve(a), y = e2e_curve(b);
@@ -399,7 +400,7 @@ static void resumed_on_fewer(void **state)
     }
 }
 
-/* A run of several ranks and one alone. */
+/* Makes sure that several ranks and one alone have near losses. */
 static void same_as_alone(const char *arguments, const char *several, const char *words)
 {
     e2e_remove("run");
@@ -420,7 +421,8 @@ static void edge_cases(void **state)
     same_as_alone(SHORT "--seq-len 250", "--ranks 4", "padding: each sequence of 250 tokens is followed by ");
     same_as_alone(SHORT "--seq-len 256 --batch 3", "--ranks 2 --mesh dp=2", "batch: 3 sequences a step, 2 micro-batches");
     same_as_alone(SHORT "--seq-len 64 --eval-every 1 --eval-fraction 0.1", "--ranks 3", "eval");
-    same_as_alone(SHORT "--seq-len 64 --batch 4 --save-every 3", "--ranks 2", "mesh: dp=2,ulysses=1,ring=1"); /* chosen for that batch, and kept */
+    /* the mesh is chosen for that batch, and kept */
+    same_as_alone(SHORT "--seq-len 64 --batch 4 --save-every 3", "--ranks 2", "mesh: dp=2,ulysses=1,ring=1");
     r = e2e_succeeds(&patient, "--resume run --ranks 2 --steps 4");
     e2e_contains(r.out, "mesh: dp=2,ulysses=1,ring=1");
     e2e_refuses(2, "--batch: 1 sequence a step for the 2 data-parallel groups", &patient, "--ranks 2 --sp none --batch 1 --out bad --seq-len 64 " SHORT);
@@ -438,7 +440,7 @@ static void edge_cases(void **state)
     none_left_behind();
 }
 
-/* One rank's shard has the first NaN; all end with its sentence, and none has kept what the others have. */
+/* One rank's shard has the first NaN; all ranks end with its sentence, and no rank has kept a checkpoint. */
 static void diverged(void **state)
 {
     (void)state;

@@ -1,4 +1,4 @@
-/* Bad input: each with its exit status and one sentence that says what, which value, and what to do. */
+/* Bad input: each case with its exit status and one sentence that says what, which value, and what to do. */
 #include "harness.h"
 
 #include "extent.h"
@@ -14,7 +14,7 @@
 
 #define WIDE " --tiles rows=1024,loss=1024,group=65536 --threads 1 " /* long sequences planned in less time */
 
-/* What is refused must not begin: no directory of a run is left. */
+/* A refused run must not begin: no directory of a run is left. */
 static void refuses_before_the_run(int status, const char *words, const char *arguments)
 {
     e2e_refuses(status, words, NULL, "%s --out run", arguments);
@@ -68,7 +68,7 @@ static void data(void **state)
     assert_int_equal(mkdir("folder", 0777), 0);
     refuses_before_the_run(2, "--data: |folder|no files", WITHOUT_DATA "--data folder");
     assert_int_equal(symlink("nowhere", "dangling.txt"), 0);
-    refuses_before_the_run(2, "dangling.txt", WITHOUT_DATA "--data dangling.txt --device-mem 1K"); /* before planning */
+    refuses_before_the_run(2, "dangling.txt", WITHOUT_DATA "--data dangling.txt --device-mem 1K"); /* refused before planning */
     refuses_before_the_run(2, "/dev/null|regular file", WITHOUT_DATA "--data /dev/null");
     refuses_before_the_run(2, "--data: |20000|20480|seq-len", "--model tiny --data corpus.txt --packing concat --seq-len 20k" WIDE);
     e2e_write("secret.txt", "%s", "nobody may read this");
@@ -82,7 +82,7 @@ static int directory_without_writing(void)
     return e2e_drop_capability(CAP_DAC_OVERRIDE);
 }
 
-/* Said before planning, which the device's budget would end. */
+/* Directories are refused before planning, which the device's budget would end. */
 static void directories_of_runs(void **state)
 {
     (void)state;
@@ -113,7 +113,7 @@ static void budgets(void **state)
         refuses_before_the_run(3, "the plan needs |on the nvme|1.0 MiB are given (--nvme-max). --offload auto would need ",
                                TINY "--offload nvme --nvme-max 1M");
     }
-    /* the change it names must do */
+    /* the change that the message names must work */
 #define LONG "--model tiny --data corpus.txt --seq-len 4096 --device-mem 12M --tiles rows=256,loss=64,group=16384 --threads 1 "
     struct result r = e2e_refuses(3, "on the device|12 MiB are given (--device-mem). --offload | would need ", NULL,
                                   LONG "--offload none --out run");
@@ -123,7 +123,7 @@ static void budgets(void **state)
     free(change);
 }
 
-/* Where the model's state fits device and host together only: by the estimate, which knows one place for it, no length fits. */
+/* The model's state fits device and host together only: the estimate, which knows one place for it, finds no length that fits. */
 static void a_shorter_sequence(void **state)
 {
     (void)state;
@@ -138,7 +138,7 @@ static void a_shorter_sequence(void **state)
     free(change);
 }
 
-/* What cannot be true of the machine that is planned for. */
+/* Statements about the planned machine that cannot be true are refused. */
 static void machines(void **state)
 {
     (void)state;
@@ -162,9 +162,9 @@ static void machines(void **state)
     e2e_refuses(2, "4 ranks are asked for, and a100-80 has 1 device: take --machine 4xa100-80", NULL, ON("a100-80 --ranks 4"));
     r = e2e_succeeds(NULL, ON("3xa100-80 --ranks 2"));
     e2e_contains(r.out, "machine: 3 x a100-80 (2 used), ");
-    r = e2e_succeeds(NULL, ON("4xa100-80 --mesh ulysses=2")); /* what it leaves open is derived from the devices */
+    r = e2e_succeeds(NULL, ON("4xa100-80 --mesh ulysses=2")); /* open degrees are derived from the devices */
     e2e_contains(r.out, " 4 ranks: dp=1,ulysses=2,ring=2, ");
-    r = e2e_succeeds(NULL, "plan --model tiny --seq-len 256 --ranks 4 --mesh ulysses=2"); /* as the run would */
+    r = e2e_succeeds(NULL, "plan --model tiny --seq-len 256 --ranks 4 --mesh ulysses=2"); /* the same as a run's */
     e2e_contains(r.out, " 4 ranks: dp=1,ulysses=2,ring=2, ");
     r = e2e_succeeds(NULL, ON("A100-80 --nvme none"));
     e2e_contains(r.out, "tiny, 256 tokens on 1 x a100-80: fits, ");
@@ -180,7 +180,7 @@ static int without_room(void)
     return full < 0 || dup2(full, STDOUT_FILENO) < 0;
 }
 
-/* A picture that cannot be written is refused before there is a plan; one that is there stays as it is. */
+/* A picture that cannot be written is refused before there is a plan; an existing one stays as it is. */
 static void pictures(void **state)
 {
     (void)state;
@@ -214,7 +214,7 @@ static void models(void **state)
     refuses_before_the_run(2, "hollow/config.json|No such file", "--model hollow --data corpus.txt --seq-len 256");
 }
 
-/* A copy of tests/golden/llama-gqa as DIR with a key of its config.json changed. */
+/* Copies tests/golden/llama-gqa to DIR with a key of its config.json changed. */
 static void copy_model(const char *dir, const char *key, json_t *value)
 {
     char from[4096], to[4096];

@@ -16,7 +16,7 @@
 
 static uint64_t random_state;
 
-/* In [0, 1). */
+/* Returns a number in [0, 1). */
 static double chance(void)
 {
     random_state = random_state * 6364136223846793005u + 1442695040888963407u;
@@ -29,7 +29,7 @@ static void wait_seconds(double s)
     nanosleep(&t, NULL);
 }
 
-/* Until a file matches or the program has ended. */
+/* Waits until a file matches or the program has ended. */
 static void wait_for_file(pid_t pid, const char *pattern)
 {
     while (!e2e_ended(pid) && e2e_count(pattern) == 0)
@@ -53,7 +53,7 @@ static void wait_for_steps(pid_t pid, int n)
     }
 }
 
-/* Where a killed program was. */
+/* Moment at which a program was killed. */
 enum moment { BEFORE, TRAINING, SAVING, SWAPPING, DONE, MOMENTS };
 static const char *const moment_names[MOMENTS] = {"before the first step", "training", "saving", "swapping", "done"};
 
@@ -68,7 +68,7 @@ static enum moment moment_of(struct result r)
     return count_steps(r.out) > 0 ? TRAINING : BEFORE;
 }
 
-/* Half of the trials at any time, the others once a save has begun, some of them right at its end. */
+/* Kills half of the trials at any time, the others once a save has begun, some of them right at its end. */
 static struct result kill_somewhere(pid_t pid, double seconds, int trial)
 {
     if (trial % 2 == 0) {
@@ -99,7 +99,7 @@ static void killed_at_random_moments(void **state)
         r = kill_somewhere(e2e_start(NULL, KILLED "--out run"), seconds, trial);
         assert_true(r.status == 128 + SIGKILL || r.status == 0);
         at[moment_of(r)]++;
-        if (trial % 3 == 2 && e2e_exists("run/checkpoints/latest")) /* once more, on the way back */
+        if (trial % 3 == 2 && e2e_exists("run/checkpoints/latest")) /* killed once more, on the way back */
             kill_somewhere(e2e_start(NULL, "--resume run"), seconds, trial + 1);
         with_store += e2e_count("run/*.store");
         if (e2e_count("run/checkpoints/step-??????") > 0) {
@@ -114,7 +114,7 @@ static void killed_at_random_moments(void **state)
         assert_int_equal(c.n, 8);
         e2e_same_curve(&reference, &c, 8);
         e2e_same_file("reference/hf/model.safetensors", "run/hf/model.safetensors");
-        assert_int_equal(e2e_count("run/*.store"), 0); /* also the dead run's */
+        assert_int_equal(e2e_count("run/*.store"), 0); /* the dead run's, too */
         assert_int_equal(e2e_count("run/checkpoints/*.partial") + e2e_count("run/checkpoints/*.old"), 0);
         assert_int_equal(e2e_count("run/checkpoints/step-*"), 2); /* --keep */
     }
@@ -122,7 +122,7 @@ static void killed_at_random_moments(void **state)
         print_message("%s%d %s", m ? ", " : "killed: ", at[m], moment_names[m]);
     print_message("; %d stores left behind by the dead\n", with_store);
     assert_true(with_store > 0);
-    if (trials >= 50) /* fewer may all miss */
+    if (trials >= 50) /* fewer trials may all miss */
         assert_true(at[SAVING] + at[SWAPPING] > 0);
 }
 
@@ -201,8 +201,7 @@ static void flip_byte(const char *path, long at)
     assert_int_equal(fclose(f), 0);
 }
 
-/* The model card says of a run that went on with other settings what they were before; what was trained with those that were lost does
- * not count. */
+/* The model card of a run that went on with other settings lists the former ones; settings of steps that were lost do not count. */
 static void card_of_other_settings(void **state)
 {
     (void)state;
@@ -234,14 +233,14 @@ static void wrong_checkpoints(void **state)
     e2e_refuses(2, "--resume|--out", NULL, "--resume run --out other");
     struct curve before = e2e_curve("run");
     assert_int_equal(before.n, 4); /* refusals leave the run as it is */
-    /* a damaged newest one: the one before, and it is said */
+    /* a damaged newest checkpoint: the one before is taken, and reported */
     flip_byte("run/checkpoints/step-000004/optimizer.safetensors", 5000);
     struct result r = e2e_succeeds(NULL, "--resume run --steps 4");
     e2e_contains(r.out, "step-000004/optimizer.safetensors");
     e2e_contains(r.out, "taking step-000002 instead");
     struct curve after = e2e_curve("run");
     e2e_same_curve(&before, &after, 4);
-    /* none is whole */
+    /* no checkpoint is whole */
     flip_byte("run/checkpoints/step-000004/model.safetensors", 5000);
     e2e_remove("run/checkpoints/step-000002/optimizer.safetensors");
     e2e_refuses(2, "run/checkpoints|no whole checkpoint|step-000004/model.safetensors", NULL, "--resume run --steps 6");
@@ -249,8 +248,8 @@ static void wrong_checkpoints(void **state)
     e2e_refuses(2, "run/checkpoints|has no checkpoint|--model run begins a new run", NULL, "--resume run --steps 6");
 }
 
-/* A table of 4096 learned positions, 1 MiB in fp32: a run of 64 tokens has no room for it, and needs none. Resumed with longer
- * sequences it takes rows in. */
+/* A run of 64 tokens has no room for a table of 4096 learned positions (1 MiB in fp32), and needs none. Resumed with longer
+ * sequences, it takes in more rows. */
 static void positions_follow_the_sequence(void **state)
 {
     (void)state;

@@ -15,7 +15,7 @@
 #include <unistd.h>
 
 #define STEPS 6
-/* A step takes half a second, nearly all of it on the link. */
+/* Options for steps of half a second, nearly all of it on the link. */
 #define SLOW TINY DISCRETE "--link-gbps 0.004 --steps 6 "
 #define FAST " --link-gbps 0 "
 
@@ -34,7 +34,7 @@ static void wait_for_file(pid_t pid, const char *path)
         wait_ms(5);
 }
 
-/* Where the signal found the third step: begun and thrown away, or begun and finished. */
+/* Tells where the signal found the third step: begun and thrown away, or begun and finished. */
 static int is_thrown_away(const struct result *r, int step)
 {
     return e2e_curve("run").n > step ? 1 : strstr(r->out, " is thrown away, ") ? 0 : -1;
@@ -59,7 +59,7 @@ static struct result stop_in_step(const char *arguments, int number, int (*where
     return r;
 }
 
-/* A run that was stopped goes on, and is then the one that was not. */
+/* A stopped run that goes on equals the run that was not stopped. */
 static void goes_on(const char *whole)
 {
     e2e_succeeds(&plain, "--resume run" FAST);
@@ -95,14 +95,15 @@ static void step_is_finished_if_asked(void **state)
     e2e_contains(r.out, "stopping after this step and saving\n");
 }
 
-/* While the model is written nothing is left to be stopped but that; here it would take for ever. */
+/* While the model is written, only the export is left to be stopped; here the export would take for ever. */
 static void training_is_done(void **state)
 {
     static const char *const stops[] = {"", "--stop step "};
     (void)state;
     for (int i = 0; i < 2; i++) {
         char arguments[512];
-        const struct launch hangs = {.fault = "rename:3:HANG"}; /* of run/hf/export.partial, after config.yaml and card.json */
+        /* the rename of run/hf/export.partial, after those of config.yaml and card.json */
+        const struct launch hangs = {.fault = "rename:3:HANG"};
         snprintf(arguments, sizeof arguments, TINY "--offload none --steps 1 --out run%d %s", i, stops[i]);
         pid_t pid = e2e_start(&hangs, arguments);
         snprintf(arguments, sizeof arguments, "run%d/hf/export.partial/config.json", i);
@@ -117,7 +118,7 @@ static void training_is_done(void **state)
     }
 }
 
-/* Ranks agree: with ZeRO 2 the update itself has collectives, which nobody may leave out. */
+/* Ranks agree on the stop: with ZeRO 2 the update itself has collectives, which no rank may leave out. */
 static void ranks_stop_together(void **state)
 {
     (void)state;
@@ -166,7 +167,8 @@ static void closed_output_ends_nothing(void **state)
     assert_int_equal(e2e_curve("ranks").n, 3);
 }
 
-/* The program writes into a small non-blocking pipe, which nobody reads before it is full; this process becomes its reader. */
+/* Starts the program with a small non-blocking pipe as output, which is read only once it is full; this process becomes the
+ * reader. */
 static int slow_reader(void)
 {
     int ends[2], full = 0, status = 0;
@@ -216,7 +218,7 @@ static void limit_of_file_size_is_said(void **state)
     assert_int_equal(e2e_curve("run").n, 2);
 }
 
-/* A transport that is not there, left in the environment by an old job script: MPI ends its processes itself. */
+/* Names an absent transport, as an old job script's environment may: MPI ends its processes itself. */
 static int no_transport(void)
 {
     e2e_let_root_start_ranks();
@@ -246,8 +248,8 @@ static int only_shared_memory(void)
     return setenv("OMPI_MCA_btl", "vader,self", 1) || small_shared_memory();
 }
 
-/* Containers have little of it: the ranks go over TCP; where the user wants shared memory only, the sentence names what is short, and
- * nobody is told to unset what ltrain has set. */
+/* Containers have little shared memory: the ranks go over TCP. If the user wants shared memory only, the message says what is
+ * short, and does not advise to unset a variable that ltrain has set. */
 static void shared_memory_may_be_short(void **state)
 {
     const struct launch small = {.prepare = small_shared_memory}, only = {.prepare = only_shared_memory};
@@ -268,7 +270,7 @@ static int small_temporary_directory(void)
     return e2e_private_mounts() || mkdir("small", 0700) || mount("tmpfs", "small", "tmpfs", 0, "size=1m") || setenv("TMPDIR", "small", 1);
 }
 
-/* Open MPI's files lie there: it hangs where they have no room. */
+/* A TMPDIR without room gets none of Open MPI's files, which would hang there. */
 static void temporary_directory_may_be_full(void **state)
 {
     const struct launch small = {.prepare = small_temporary_directory};

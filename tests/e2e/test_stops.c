@@ -1,5 +1,5 @@
-/* Stops in the middle of steps that a slow drive or a long call makes long: what begins the save is the next instruction that
- * retires, and the resumed run is the one that was not stopped. */
+/* Stops in the middle of steps that a slow drive or a long call lengthens: the save begins at the next instruction that retires,
+ * and the resumed run equals the one that was not stopped. */
 #include "harness.h"
 
 #include "program/drives.h"
@@ -16,20 +16,20 @@ enum { STEPS = 4, LANES = 9 };
 
 static const char *twin;
 
-/* A step reads and writes 4 MB. */
+/* Slows the drive down: a step reads and writes 4 MB. */
 static int slow_drive(void)
 {
     setenv("LTRAIN_SLOW_DRIVE", "6e6", 1);
     return e2e_let_root_start_ranks();
 }
 
-static int slower_drives(void) /* of each of two ranks, which have half of it */
+static int slower_drives(void) /* the drive of each of two ranks, which have half of the state */
 {
     setenv("LTRAIN_SLOW_DRIVE", "3e6", 1);
     return e2e_let_root_start_ranks();
 }
 
-/* What `saving step ...` says was finished between the signal and the save. */
+/* Numbers that `saving step ...` gives: instructions finished between the signal and the save. */
 struct finished {
     int update, others;
 };
@@ -44,16 +44,16 @@ static struct finished finished_of(const struct result *r)
     if (!line || sscanf(line, "\nsaving step %d, %lg s after %31[^;]; finished before: %d instructions of its update, %d others",
                         &step, &seconds, name, &f.update, &f.others) != 5)
         fail_msg("no line says when the save began:\n%s", r->out);
-    assert_string_equal(name, "SIGTERM"); /* also where cli/ranks.c passes it on as SIGUSR1 */
+    assert_string_equal(name, "SIGTERM"); /* even where cli/ranks.c passes it on as SIGUSR1 */
     e2e_contains(r->out, "\nltrain: SIGTERM: stopping now and saving the last update");
     assert_true(seconds >= 0);
     return f;
 }
 
-/* Where the signal found the step after `step`. */
+/* Tells whether the signal found the step after `step` (0) or came too late (1). */
 static int anywhere(const struct result *r, int step)
 {
-    if (e2e_curve("run").n > step) /* and may have been the last one */
+    if (e2e_curve("run").n > step) /* the step may have been the last one */
         return 1;
     if (r->status != 128 + SIGTERM)
         fail_msg("exits with %d: %s%s", r->status, r->out, r->err);
@@ -63,13 +63,13 @@ static int anywhere(const struct result *r, int step)
     return 0;
 }
 
-/* Before the update's end, or before it began. */
+/* Tells whether the signal came before the end of the update, or before its begin. */
 static int in_update(const struct result *r, int step)
 {
     return anywhere(r, step) || finished_of(r).update == 0;
 }
 
-/* Behind the update's beginning. */
+/* Tells whether the signal came after the update's begin. */
 static int in_passes(const struct result *r, int step)
 {
     int later = anywhere(r, step);
@@ -84,7 +84,7 @@ static struct finished stop(const struct launch *how, const char *arguments, int
     return finished_of(&r);
 }
 
-/* A run that was stopped goes on, and is then the one that was not. */
+/* A stopped run that goes on equals the run that was not stopped. */
 static void goes_on(const char *whole, const char *arguments)
 {
     char path[64];
@@ -96,7 +96,7 @@ static void goes_on(const char *whole, const char *arguments)
     e2e_same_file(path, "run/hf/model.safetensors");
 }
 
-/* A stop behind a step that was skipped: its state is that of the step before, which may be hours after the last save. */
+/* A stop after a skipped step saves the state of the step before, which may be hours after the last save. */
 static void behind_a_skipped_step(void **state)
 {
     (void)state;
@@ -115,7 +115,7 @@ static int has_mpi(void)
     return !E2E_SANITIZED && system("command -v mpiexec >/dev/null") == 0;
 }
 
-/* Of each rank and lane what was under way: on a drive's lanes a window of blocks. */
+/* The work in flight at the signal is small: on a drive's lanes a window of blocks for each rank and lane. */
 static void little_is_finished(const struct finished *f, int ranks)
 {
     if (f->others > ranks * (2 * DRIVE_DEPTH + LANES))
@@ -157,7 +157,7 @@ static void two_ranks_with_slow_drives(void **state)
     }
 }
 
-/* Nearly all of a step is within calls of attention, which end at a signal where they are. */
+/* Options for a step that is nearly all in calls of attention, which end at a signal in their middle. */
 #define LONG " --model tiny --data corpus.txt --seq-len 8k --tiles rows=2k,loss=1k --threads 1 --offload cpu --device cpu --steps 2 "
 
 static void within_attention(void **state)
@@ -177,7 +177,7 @@ static void within_attention(void **state)
     }
 }
 
-/* Ranks whose GPUs are fakes, and stage what they send through host memory. */
+/* Ranks have fake GPUs and stage their messages through host memory. */
 static void ranks_on_gpus(void **state)
 {
     const struct launch slow = {.prepare = slower_drives};

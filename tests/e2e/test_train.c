@@ -1,4 +1,4 @@
-/* What a run does and leaves behind when nothing goes wrong. */
+/* A run without faults: its work and its files. */
 #include "harness.h"
 
 #include "data/safetensors.h"
@@ -20,7 +20,7 @@ static json_t *load(const char *path)
     return root;
 }
 
-/* One line of RUN/metrics.jsonl. */
+/* Returns one line of RUN/metrics.jsonl. */
 static json_t *metrics_of(const char *run, int step)
 {
     char path[256];
@@ -86,7 +86,7 @@ static void a_run_leaves_its_files(void **state)
             number(m, numbers[i]);
         assert_true(json_is_false(json_object_get(m, "skipped")));
         assert_null(json_object_get(m, "eval_loss"));
-        assert_true(number(m, "lr") == 3e-4); /* floats read back exactly, also computed ones */
+        assert_true(number(m, "lr") == 3e-4); /* floats read back exactly, computed ones, too */
         assert_true(number(m, "tokens_per_second") == number(m, "tokens") / number(m, "seconds"));
         assert_true(number(m, "read_bytes") > 0 && number(m, "written_bytes") > 0);
         json_decref(m);
@@ -98,7 +98,7 @@ static void a_run_leaves_its_files(void **state)
     assert_int_equal(again.n, 5);
     e2e_same_curve(&c, &again, 5);
     e2e_same_file("run/hf/model.safetensors", "again/hf/model.safetensors");
-    /* and a finished run is not written over */
+    /* a finished run is not overwritten */
     e2e_refuses(2, "run already holds a run|without a checkpoint|--out", NULL, "--config run/config.yaml");
 }
 
@@ -156,7 +156,7 @@ static void evaluation_shows_nan(void **state)
     json_decref(m);
 }
 
-/* Nothing finite any more: said step by step, and the run ends. */
+/* Without a finite gradient every step is reported, and the run ends. */
 static void divergence_ends_the_run(void **state)
 {
     (void)state;
@@ -166,7 +166,7 @@ static void divergence_ends_the_run(void **state)
     assert_false(e2e_exists("wild/hf"));
 }
 
-/* What an update has made of parameters is looked at before they replace anything, also where nothing runs after it. */
+/* Updated parameters are checked before they replace others, even if nothing runs after the update. */
 static void diverged_parameters_are_not_kept(void **state)
 {
     static const char *const places[] = {"--offload none", "--offload cpu --dtype bf16", DISCRETE,
@@ -190,8 +190,8 @@ static void diverged_parameters_are_not_kept(void **state)
     }
 }
 
-/* Parameters that are finite, but so large that no gradient is: an older checkpoint is worth more, and the model that is left is
- * written with a word about it. */
+/* Parameters are finite, but too large for a finite gradient. An older checkpoint is worth more, and the model is written with a
+ * warning. */
 static void last_steps_that_were_skipped(void **state)
 {
     (void)state;
@@ -203,11 +203,11 @@ static void last_steps_that_were_skipped(void **state)
     assert_true(e2e_exists("run/checkpoints/step-000001"));
 }
 
-/* Documents of one token have no target: the step is skipped and the data counted, not an update by zero. */
+/* Documents of one token have no target: the step is skipped and the data counted, without a division by zero. */
 static void documents_without_targets(void **state)
 {
     (void)state;
-    enum { SINGLE = 512, LONG = 256, STEPS = 3 }; /* two sequences of them, and one more */
+    enum { SINGLE = 512, LONG = 256, STEPS = 3 }; /* two sequences of single tokens, and one more */
     int skipped = 0;
     assert_int_equal(mkdir("single", 0777), 0);
     for (int i = 0; i <= SINGLE; i++) {
@@ -253,7 +253,7 @@ static void evaluation_leaves_training_alone(void **state)
     e2e_succeeds(NULL, TINY "--steps 1 --eval-data corpus.txt --eval-every 1 --out data");
 }
 
-/* 1 if a tensor of two model files is the same. */
+/* Returns 1 if a tensor of two model files is the same. */
 static int same_tensor(const char *a, const char *b, const char *name)
 {
     static float x[2][1 << 16];
@@ -308,13 +308,14 @@ static void accumulation_is_the_mean(void **state)
     e2e_succeeds(NULL, TINY DISCRETE "--steps 1 --lr 0 --grad-accum 4 --out four");
     struct curve a = e2e_curve("single"), b = e2e_curve("four");
     double mean = (a.loss[0] + a.loss[1] + a.loss[2] + a.loss[3]) / 4;
-    assert_true(fabs(mean - b.loss[0]) < 1e-12 * mean); /* one document: equally many targets in each */
+    assert_true(fabs(mean - b.loss[0]) < 1e-12 * mean); /* one document: equal numbers of targets in all */
     json_t *m = metrics_of("four", 1);
     assert_int_equal(number(m, "tokens"), 4 * 256);
     json_decref(m);
 }
 
-/* What an instruction of a trace says of its release is what the one that released it says of itself. */
+/* Makes sure that an instruction's release in a trace agrees with the releasing instruction's own times. Returns 1 if that is on
+ * another lane. */
 static int released_by_another_lane(const json_t *events, const json_t *event)
 {
     const json_t *args = json_object_get(event, "args"), *by = json_object_get(args, "released_by"), *other;
@@ -369,11 +370,11 @@ static void a_trace_shows_every_lane(void **state)
     }
     assert_true(by_others > 0);
     for (int l = 0; l < LANES; l++)
-        assert_true(named[l] == 1 && (used[l] > 0) == !lane_is_comm((enum lane)l)); /* one rank has nobody to talk to */
+        assert_true(named[l] == 1 && (used[l] > 0) == !lane_is_comm((enum lane)l)); /* a lone rank has no comm lanes in use */
     json_decref(root);
 }
 
-/* A text of one sequence, so that every step sees the same tokens. */
+/* A model of another family is read and written. The text is one sequence, so that every step sees the same tokens. */
 static void hugging_face_in_and_out(void **state)
 {
     const char *source = getenv("LTRAIN_SOURCE_ROOT");

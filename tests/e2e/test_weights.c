@@ -1,4 +1,4 @@
-/* Weights as people find them: nothing of a file is left out without a word, and nothing that is no number is trained. */
+/* Weights as people find them: no part of a file is left out silently, and no NaN is trained. */
 #include "harness.h"
 
 #include "data/safetensors.h"
@@ -17,10 +17,10 @@ enum { VOCAB = 256, DIM = 32, FFN = 64, MOST = 32 };
 
 struct tensor {
     char name[96];
-    const char *type;  /* F32, F64, or another one, whose bytes are zeros */
+    const char *type;  /* F32, F64, or another type, whose bytes are zeros */
     int rows, columns; /* columns 0: a vector */
     float *x;
-    int shard; /* of two */
+    int shard; /* number of the file, of two */
 };
 
 static struct tensor tensors[MOST];
@@ -31,7 +31,7 @@ static int elements(const struct tensor *t)
     return t->rows * (t->columns ? t->columns : 1);
 }
 
-/* Values from the name alone; vectors are ones. */
+/* Adds a tensor with values made from the name alone; vectors are ones. */
 static struct tensor *add(const char *name, int rows, int columns)
 {
     struct tensor *t = &tensors[n_tensors++];
@@ -102,7 +102,7 @@ static void write_tensors(const char *path, int shard)
     assert_int_equal(fclose(f), 0);
 }
 
-/* DIR/config.json of a Llama of one layer, with more keys before its end, and its tensors in the list. */
+/* Writes DIR/config.json of a Llama of one layer, with more keys before its end, and lists its tensors. */
 static void begin(const char *dir, int tied, const char *keys)
 {
     char path[256];
@@ -156,7 +156,7 @@ static struct curve train(const char *dir, const char *options)
     return c;
 }
 
-/* What is refused does not begin. */
+/* A refused run does not begin. */
 static void refuses(const char *words, const char *dir, const char *options)
 {
     e2e_refuses(2, words, NULL, RUN "--model %s --out refused %s", dir, options);
@@ -170,7 +170,7 @@ static int same(const struct curve *a, const struct curve *b)
 
 /* ---- tests ---- */
 
-/* Biases, more layers, an adapter left in: named; trained without on demand, never silently. */
+/* Biases, more layers or an adapter left in are named; they are ignored on demand, never silently. */
 static void what_nothing_uses_is_named(void **state)
 {
     (void)state;
@@ -198,7 +198,7 @@ static void what_nothing_uses_is_named(void **state)
     finish("deeper");
     refuses("model.layers.1.mlp.up_proj.weight|layers.4.mlp.up_proj.weight and 1 other", "deeper", "");
     refuses("--ignore-tensors: --model tiny is a preset", "tiny", "--ignore-tensors *");
-    /* tables of old releases are no loss */
+    /* tables of old releases are ignored without loss */
     begin("buffers", 0, "");
     add("model.layers.0.self_attn.rotary_emb.inv_freq", 8, 0);
     finish("buffers");
@@ -255,7 +255,8 @@ static void stored_types(void **state)
     clear();
 }
 
-/* The second shard has an old copy of what the index places in the first; the index also names what no shard has. */
+/* The second shard has an old copy of a tensor that the index places in the first; the index also names a tensor that no shard
+ * has. */
 static void the_index_decides(void **state)
 {
     (void)state;
@@ -293,7 +294,7 @@ static void the_index_decides(void **state)
     clear();
 }
 
-/* Where they lie in the file or the model's placement does not matter. */
+/* NaN and infinities are found at any place of a file and with any placement of the model. */
 static void weights_that_are_not_finite(void **state)
 {
     static const char *const places[] = {"--offload none", DISCRETE "--dtype bf16"};
@@ -319,7 +320,7 @@ static void weights_that_are_not_finite(void **state)
     clear();
 }
 
-/* Rows of a table of positions that no sequence reaches are not loaded, but every checkpoint copies them. */
+/* Rows of a table of positions that no sequence reaches are not loaded, but are checked, as every checkpoint copies them. */
 static void rows_that_are_not_used(void **state)
 {
     char from[4096];
@@ -345,7 +346,7 @@ static void rows_that_are_not_used(void **state)
     free(file);
 }
 
-/* Ids of the model's tokenizer, which is not opened for them. */
+/* Writes ids of the model's tokenizer, which is not opened for them. */
 static void write_ids(void)
 {
     FILE *f = fopen("ids.bin", "wb");
@@ -355,7 +356,7 @@ static void write_ids(void)
     assert_int_equal(fclose(f), 0);
 }
 
-/* Token ids, other keys and the tokenizer's files come through, byte for byte, also if they are gone when the export is made. */
+/* Token ids, other keys and the tokenizer's files are kept byte for byte, even if they are gone when the export is made. */
 static void exports_keep_what_the_model_came_with(void **state)
 {
     static const char *const files[] = {
@@ -400,12 +401,13 @@ static void exports_keep_what_the_model_came_with(void **state)
         e2e_remove("run/hf");
         e2e_succeeds(NULL, "--resume run --steps 3");
     }
-    e2e_succeeds(NULL, RUN_ON("ids.bin --token-type u16") "--model run/hf --tokenizer bytes --out more"); /* which is a model as any other */
+    /* an export is a model like any other */
+    e2e_succeeds(NULL, RUN_ON("ids.bin --token-type u16") "--model run/hf --tokenizer bytes --out more");
     e2e_same_file("before/tokenizer.json", "more/hf/tokenizer.json");
     clear();
 }
 
-/* A tensor's bytes in a directory's files; free them. */
+/* Returns a tensor's bytes in a directory's files; the caller frees them. */
 static char *bytes_of(const struct st_file *f, const char *name, struct st_raw *t)
 {
     assert_int_equal(st_find_raw(f, name, t), OK);
@@ -417,7 +419,8 @@ static char *bytes_of(const struct st_file *f, const char *name, struct st_raw *
     return bytes;
 }
 
-/* Of a multimodal model the text model is trained, and all else is in the export as it was, also if the model is gone by then. */
+/* A multimodal model is trained in its text model only. The export has everything else unchanged, even if the model is gone by
+ * then. */
 static void other_parts_are_exported_as_they_are(void **state)
 {
     char from[4096];
@@ -463,7 +466,7 @@ static void other_parts_are_exported_as_they_are(void **state)
     e2e_refuses(2, "original/others.safetensors is missing", NULL, "--resume many --steps 4");
 }
 
-/* What cannot be copied is said before the first step, not after the last. */
+/* A file that cannot be copied is reported before the first step, not after the last. */
 static void files_that_cannot_be_copied(void **state)
 {
     (void)state;
@@ -477,7 +480,7 @@ static void files_that_cannot_be_copied(void **state)
     clear();
 }
 
-/* Rotary positions have no end, but config.json names how many the model has seen. */
+/* Rotary positions have no end, but config.json names the number that the model has seen. */
 static void lengths_beyond_the_models(void **state)
 {
     (void)state;

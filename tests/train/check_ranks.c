@@ -1,5 +1,5 @@
-/* State of all ranks against one rank's, to be started under mpiexec or alone: right gradients are found right in every ZeRO
- * stage, one element that the last rank has wrong is found, with its tensor, place and values. */
+/* Compares the state of all ranks with one rank's, under mpiexec or alone. Right gradients are found right in every ZeRO stage.
+ * One wrong element of the last rank is found, with its tensor, place and values. */
 #include "engine/rig.h"
 #include "train/check_state.h"
 
@@ -64,8 +64,8 @@ static void train(struct rig *r, struct comm *on, int zero)
 /* ---- one wrong element ---- */
 
 struct spoil {
-    float *unit; /* what this rank has of it */
-    int64_t at;  /* the first element that it has; -1: none */
+    float *unit; /* this rank's part of the unit */
+    int64_t at;  /* first element of that part; -1: none */
 };
 
 static enum status keep(void *user, int unit, int64_t first, int64_t n, float *data)
@@ -85,7 +85,7 @@ static enum status give_back(void *user, int unit, int64_t first, int64_t n, flo
     return OK;
 }
 
-/* Adds 1 to the first gradient that the last rank holds of the unit; its number on all ranks. */
+/* Adds 1 to the first gradient that the last rank holds of the unit; returns its index to all ranks. */
 static int64_t spoil(struct rig *r, int unit)
 {
     double at = 0;
@@ -101,9 +101,9 @@ static int64_t spoil(struct rig *r, int unit)
     return (int64_t)at;
 }
 
-/* ---- what check_unit says ---- */
+/* ---- results of check_unit ---- */
 
-/* 1e-5: two ranks and more add in another order (train/check.c). */
+/* Tells whether a tensor is right. Limit 1e-5: two ranks and more add in another order (train/check.c). */
 static int is_right(const struct model_param *p, const struct difference *d)
 {
     return d->n == p->elements && !d->rank && (size == 1 ? d->unequal == 0 : difference_relative(d, 0) < 1e-5);

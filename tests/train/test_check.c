@@ -1,4 +1,4 @@
-/* How far tensors are apart, and whether the run alone that a check compares with fits. */
+/* Distances of tensors, and the fit of the run alone that a check compares with. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -37,11 +37,11 @@ static void one_element(void **state)
     assert_int_equal(d.unequal, 2);
     assert_int_equal(d.at, 13);
     assert_true(d.given == 0.005f && d.alone == 0);
-    assert_true(fabs(difference_relative(&d, 0) - sqrt(26) * 1e-3 / 5) < 1e-8); /* x are rounded to fp32 */
+    assert_true(fabs(difference_relative(&d, 0) - sqrt(26) * 1e-3 / 5) < 1e-8); /* x is rounded to fp32 */
     assert_true(fabs(difference_relative(&d, 50) - sqrt(26) * 1e-3 / 50) < 1e-9);
 }
 
-/* Other bits are another thing than another value; nothing is close to NaN or, relatively, to zero. */
+/* Other bits are not another value; nothing is close to NaN or, relatively, to zero. */
 static void odd_values(void **state)
 {
     float zero[2] = {0, 0}, minus[2] = {-0.0f, 0}, one[2] = {0, 1}, nan[2] = {NAN, 1};
@@ -55,11 +55,11 @@ static void odd_values(void **state)
     difference_add(&c, 0, 2, one, nan, none);
     assert_true(isnan(difference_relative(&c, 0)));
     assert_int_equal(c.at, 0);
-    difference_add(&c, 2, 2, one, zero, none); /* what follows does not hide it */
+    difference_add(&c, 2, 2, one, zero, none); /* later elements do not hide it */
     assert_true(isnan(difference_relative(&c, 1)) && c.at == 0);
 }
 
-/* Elements with a usual gradient move alike; one whose gradient is noise may go either way, twice the learning rate apart. */
+/* Elements with a usual gradient move alike; one with a gradient of mere noise may go either way, twice the learning rate apart. */
 static void slack_of_updates(void **state)
 {
     float v[3] = {1e-4f, 1e-4f, 1e-22f};
@@ -69,7 +69,7 @@ static void slack_of_updates(void **state)
     reach_add(&r, v, 3, 1e-4, slack);
     assert_true(slack[0] < 2e-8 && slack[1] == slack[0]);
     assert_true(fabs(slack[2] / 2e-3 - 1) < 1e-6);
-    v[2] = 1e-4f; /* its next gradient is a usual one: it has been moved all the same */
+    v[2] = 1e-4f; /* its next gradient is a usual one, but it has been moved already */
     reach_add(&r, v, 3, 1e-4, slack);
     assert_true(slack[0] < 4e-8 && slack[2] > 2e-3f);
     struct difference d = {0}, other = {0};
@@ -81,7 +81,7 @@ static void slack_of_updates(void **state)
     assert_true(difference_relative(&other, 0) > 100 * difference_allowed(&other, 1e-6));
 }
 
-/* A few elements, whichever, may be further apart, and only so far; all of them not. */
+/* A few elements, anywhere, may be further apart, up to a limit; all of them may not. */
 static void a_few_elements(void **state)
 {
     enum { N = 1000 };
@@ -102,7 +102,7 @@ static void a_few_elements(void **state)
     assert_true(difference_relative(&all, 0) > 10 * difference_allowed(&all, 1e-9));
 }
 
-/* Of a small tensor fewer still: an update that is lost shows in four elements. */
+/* In a small tensor fewer elements may be apart: an update that is lost shows in four. */
 static void a_small_tensor(void **state)
 {
     const float ones[4] = {1, 1, 1, 1}, stale[4] = {1.001f, 1.001f, 1.001f, 1.001f};
@@ -112,7 +112,7 @@ static void a_small_tensor(void **state)
     assert_true(difference_relative(&d, 0) > 1.9 * difference_allowed(&d, 1e-9));
 }
 
-/* A loss follows parameters by gradient times difference; an element without gradient is not felt. */
+/* A loss follows parameters by gradient times difference; an element without gradient has no effect. */
 static void what_gradients_feel(void **state)
 {
     const float alone[3] = {1, 2, 4}, given[3] = {1.5f, 1, 9}, gradient[3] = {2, 0.5f, 0};

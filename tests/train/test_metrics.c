@@ -1,4 +1,4 @@
-/* The line of a step, as people read it; the log, where it cannot be written. */
+/* The line of a step, as people read it, and a log that cannot be written. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -27,7 +27,7 @@ static void line_has(const struct step_metrics *m, const char *part)
     free(text);
 }
 
-/* Steps may take minutes and hours: what they make a second still has digits. */
+/* Rates of steps that take minutes and hours still have digits. */
 static void slow_steps(void **state)
 {
     (void)state;
@@ -47,7 +47,7 @@ static void slow_steps(void **state)
 
 static char path[] = "/tmp/ltrain-test-log-XXXXXX";
 
-/* The steps of the lines in the file, in order, as "1 2 3 ". */
+/* Returns the steps of the lines in the file, in order, as "1 2 3 ". */
 static const char *steps_in_file(char text[64])
 {
     char line[4096];
@@ -75,7 +75,7 @@ static void add(struct run_log *l, int step, int error)
     sys_inject_clear();
 }
 
-/* Lines that cannot be written wait for a later one; those that never can are an error that counts them. */
+/* Lines that cannot be written wait for a later one; lines that never can be are an error with their number. */
 static void a_full_disk(void **state)
 {
     (void)state;

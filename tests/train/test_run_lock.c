@@ -54,7 +54,7 @@ static void says(enum status st, enum status want, const char *words)
         fail_msg("status %d, not %d; \"%s\" is not in: %s", (int)st, (int)want, words, status_message());
 }
 
-/* A child that has the lock and waits to be killed. */
+/* Starts a child that has the lock and waits to be killed. */
 static pid_t owner_of(const struct lock_rules *rules)
 {
     int pipes[2];
@@ -100,7 +100,7 @@ static void one_at_a_time(const struct lock_rules *rules)
     says(run_lock_take_by(self, dir, rules, &l), OK, "");
     says(run_lock_check(l), OK, "");
     run_lock_release(l);
-    assert_int_equal(access(file, F_OK), -1); /* nothing is left of a clean end */
+    assert_int_equal(access(file, F_OK), -1); /* a clean end leaves nothing */
     says(run_lock_take_by(self, dir, rules, &l), OK, "");
     run_lock_release(l);
 }
@@ -143,7 +143,7 @@ static void *beat(void *user)
     return NULL;
 }
 
-/* A living owner on another host, or in another container of this one, shows by its text only; a dead one's text stands still. */
+/* A living owner on another host, or in another container of this one, shows by the text only; a dead owner's text stands still. */
 static void watched(const struct lock_rules *rules, const char *boot)
 {
     struct run_lock *l;
@@ -167,14 +167,14 @@ static void from_another_host(void **state)
     watched(&elsewhere, "b2a53e5e-0000-4000-8000-000000000001");
     watched(&without, "b2a53e5e-0000-4000-8000-000000000001");
     watched(&without, me.boot); /* in another pid namespace of this host */
-    /* on a file system of this host alone: it was another boot, and whoever had the lock is dead */
+    /* on a file system of this host alone: that was another boot, so the lock's owner is dead */
     struct run_lock *l;
     write_owner("b2a53e5e-0000-4000-8000-000000000001", 5);
     says(run_lock_take_by(self, dir, &here, &l), OK, "");
     run_lock_release(l);
 }
 
-/* What is not a lock's text, as after a crash on a full disk, is no owner. */
+/* A text that is no lock's, as after a crash on a full disk, names no owner. */
 static void damaged_text(void **state)
 {
     (void)state;
@@ -189,7 +189,7 @@ static void damaged_text(void **state)
     }
 }
 
-/* Something else has the file's name. */
+/* Another kind of file has the lock's name. */
 static void no_regular_file(void **state)
 {
     (void)state;
@@ -215,7 +215,7 @@ static void moved_or_taken_over(void **state)
     assert_int_equal(rename(dir, moved), 0);
     snprintf(words, sizeof words, "was renamed while the run goes on (it is %s now)", moved);
     says(run_lock_check(l), ERR_IO, words);
-    assert_int_equal(mkdir(dir, 0777), 0); /* another directory at its path is not it */
+    assert_int_equal(mkdir(dir, 0777), 0); /* another directory at its path is not taken for it */
     says(run_lock_check(l), ERR_IO, words);
     assert_int_equal(rmdir(dir) | rename(moved, dir), 0);
     says(run_lock_check(l), OK, "");
@@ -225,7 +225,7 @@ static void moved_or_taken_over(void **state)
     write_owner("b2a53e5e-0000-4000-8000-000000000001", 9);
     says(run_lock_check(l), ERR_INVALID, "process 1 on host node7 (rank 0 of 8) has taken");
     run_lock_release(l);
-    assert_int_equal(access(file, F_OK), 0); /* that of the other one */
+    assert_int_equal(access(file, F_OK), 0); /* the other run's lock */
     assert_int_equal(unlink(file), 0);
     says(run_lock_take_by(self, dir, &here, &l), OK, "");
     assert_int_equal(unlink(file) | rmdir(dir), 0);
@@ -236,7 +236,7 @@ static void moved_or_taken_over(void **state)
 
 static atomic_int hanging, hung;
 
-/* In the place of the C library's: that of a thread that beats does not return while the file system hangs. */
+/* Replaces the C library's function: in the thread that beats it does not return while the file system hangs. */
 ssize_t pwrite(int fd, const void *bytes, size_t n, off_t at)
 {
     while (atomic_load(&hanging) && gettid() != getpid()) {
@@ -256,7 +256,7 @@ static void end_process(const char *sentence)
     _exit(strstr(sentence, "cannot write 768 B at offset 0 of /tmp/ltrain-test-lock-") && strstr(sentence, "/run.lock: no answer for 5 s") ? 7 : 8);
 }
 
-/* A file system that hangs while the thread beats: saves do not wait for it, the file that was removed is made again, and the watch
+/* The file system hangs while the thread beats: saves do not wait for the thread, the removed file is made again, and the watch
  * ends the process. */
 static void file_system_hangs(void **state)
 {
@@ -290,7 +290,7 @@ static void file_system_hangs(void **state)
     assert_int_equal(WEXITSTATUS(status), 7);
 }
 
-/* One that was taken over while it stood still does not write over its successor's text. */
+/* A run whose lock was taken over while it stood still does not overwrite its successor's text. */
 static void beats_no_more(void **state)
 {
     (void)state;
@@ -303,7 +303,7 @@ static void beats_no_more(void **state)
     assert_int_equal(access(file, F_OK), 0);
 }
 
-/* The n-th call fails: a sentence, and the next one gets the lock. */
+/* The n-th call fails: that gives a sentence, and the next taker gets the lock. */
 static void failing_calls(void **state)
 {
     (void)state;
@@ -327,7 +327,7 @@ static void failing_calls(void **state)
         }
 }
 
-/* A look that fails finds nothing moved, removed or taken over. */
+/* A failed look does not mean moved, removed or taken over. */
 static void failing_looks(void **state)
 {
     (void)state;
