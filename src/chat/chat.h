@@ -22,10 +22,20 @@ struct chat_options;
 
 /* The template in source[0, n), UTF-8. name: what messages call it ("models/x/chat_template.jinja"). */
 enum status chat_template_parse(const char *source, size_t n, const char *name, struct chat_template **out);
-/* The template of a Hugging Face directory: chat_template.jinja, else `chat_template` of tokenizer_config.json (a string, or a
- * list of {name, template}, of which `variant` is taken; NULL: "default"), with the special tokens that the latter file names.
- * A directory without a template is an error that says how to give one. */
-enum status chat_template_load(const char *dir, const char *variant, struct chat_template **out);
+#define CHAT_MORE_TEMPLATES "additional_chat_templates" /* directory of templates by name */
+#define CHAT_TOOL_TEMPLATE "tool_use"                   /* name of the template of conversations with tools */
+
+/* Loads a Hugging Face directory's template, as transformers does: the one in chat_template.jinja is called default, those in
+ * additional_chat_templates/NAME.jinja NAME; where there is no such file, `chat_template` of tokenizer_config.json counts (a string, or a
+ * list of {name, template}). Default is taken, and tool_use, if it is there, for conversations with tools (chat_template_for_tools);
+ * with the special tokens that tokenizer_config.json names. A directory without a template is an error that says how to give one. */
+enum status chat_template_load(const char *dir, struct chat_template **out);
+/* Loads the directory's template of that name, for all conversations; *out NULL: it has none. */
+enum status chat_template_find(const char *dir, const char *name, struct chat_template **out);
+/* Returns the template of conversations with tools, where that is another one; NULL: the template is for all. */
+const struct chat_template *chat_template_for_tools(const struct chat_template *t);
+/* Returns the sentence why the template of conversations with tools cannot be read, though the default can; NULL: nothing is wrong. */
+const char *chat_template_tools_error(const struct chat_template *t);
 /* The tokens that a directory's tokenizer_config.json and special_tokens_map.json name and the template has not yet. */
 enum status chat_template_read_tokens(struct chat_template *t, const char *dir);
 /* The template in a file, without tokens. */
@@ -71,6 +81,8 @@ enum status chat_join_parts(struct chat_conversation *c);
 /* Arguments of calls that are the text of a JSON object become objects, of a template that `takes` (chat_template_takes_arguments) those;
  * *changed of them. The conversation must be nobody else's. ERR_INVALID: arguments that the template would write as no JSON. */
 enum status chat_take_arguments(struct chat_conversation *c, unsigned takes, int64_t *changed);
+/* Says whether a conversation has tools; an empty list is none. */
+int chat_has_tools(const struct chat_conversation *c);
 int64_t chat_messages(const struct chat_conversation *c);
 const char *chat_role(const struct chat_conversation *c, int64_t message);
 /* Whether a message is an assistant's and not marked as only to be read. */

@@ -321,6 +321,11 @@ enum status chat_join_parts(struct chat_conversation *c)
     return OK;
 }
 
+int chat_has_tools(const struct chat_conversation *c)
+{
+    return c->tools != NULL;
+}
+
 int64_t chat_messages(const struct chat_conversation *c)
 {
     return (int64_t)json_array_size(c->messages);

@@ -1,8 +1,9 @@
-/* The template of a Hugging Face directory. */
-#include "chat/chat.h"
+/* The templates of a Hugging Face directory. */
+#include "chat/template.h"
 
 #include "base/sys.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -78,64 +79,153 @@ static enum status take_tokens(struct chat_template *t, const json_t *config)
     return OK;
 }
 
-/* Of a list of {name, template}. */
-static const json_t *choose(const json_t *list, const char *variant)
+/* ---- templates by name ---- */
+
+/* Templates of a directory by their names, and what messages call them. */
+struct named {
+    json_t *source, *label; /* {name: string} */
+};
+
+static void free_named(struct named *x)
 {
-    size_t i;
-    const json_t *entry;
-    json_array_foreach(list, i, entry)
-    {
-        const char *name = json_string_value(json_object_get(entry, "name"));
-        if (name && strcmp(name, variant) == 0)
-            return json_object_get(entry, "template");
-    }
-    return NULL;
+    json_decref(x->source);
+    json_decref(x->label);
 }
 
-static enum status parse_of_config(const json_t *config, const char *path, const char *dir, const char *variant,
-                                   struct chat_template **out)
+static enum status add_named(struct named *x, const char *name, const char *label, json_t *source)
 {
-    const json_t *found = json_object_get(config, "chat_template");
-    char name[PATH_BYTES + 80];
-    snprintf(name, sizeof name, "%s: chat_template", path);
-    if (json_is_array(found)) {
-        snprintf(name, sizeof name, "%s: chat_template %.60s", path, variant);
-        if (!choose(found, variant))
-            return status_fail(ERR_INVALID, "%s has no chat template '%.60s'", path, variant);
-        found = choose(found, variant);
+    if (!json_is_string(source)) {
+        json_decref(source);
+        return status_fail(ERR_INVALID, "%s must be a string, or a list of {name, template}", label);
     }
-    if (json_is_null(found) || !found)
-        return status_fail(
-            ERR_INVALID,
-            "%s has no chat template (chat_template.jinja, or chat_template in tokenizer_config.json): name one of "
-            "ltrain's own, chatml for example",
-            dir);
-    if (!json_is_string(found))
-        return status_fail(ERR_INVALID, "%s must be a string, or a list of {name, template}", name);
-    return chat_template_parse(json_string_value(found), json_string_length(found), name, out);
+    return json_object_set_new(x->source, name, source) == 0 && json_object_set_new(x->label, name, json_string(label)) == 0
+               ? OK
+               : status_fail(ERR_NOMEM, "no memory for the chat template %s", label);
 }
 
-static enum status load(const char *dir, const char *variant, const json_t *config, const char *config_path,
-                        struct chat_template **out)
+static enum status add_file(struct named *x, const char *dir, const char *file, const char *name)
 {
     char path[PATH_BYTES], *text;
     size_t n;
-    enum status st;
-    TRY(read_file(dir, "chat_template.jinja", path, &text, &n));
-    st = text ? chat_template_parse(text, n, path, out) : parse_of_config(config, config_path, dir, variant, out);
+    TRY(read_file(dir, file, path, &text, &n));
+    if (!text)
+        return OK;
+    json_t *source = json_stringn(text, n);
     free(text);
-    TRY(st);
-    return chat_template_read_tokens(*out, dir);
+    return source ? add_named(x, name, path, source) : status_fail(ERR_INVALID, "%s: the template is not UTF-8", path);
 }
 
-enum status chat_template_load(const char *dir, const char *variant, struct chat_template **out)
+/* Adds additional_chat_templates/NAME.jinja. */
+static enum status add_additional(struct named *x, const char *dir)
 {
-    char path[PATH_BYTES];
-    json_t *config;
-    struct chat_template *t = NULL;
+    static const char end[] = ".jinja";
+    char path[PATH_BYTES], file[512], name[256];
+    struct dirent *e;
+    enum status st = OK;
+    if (snprintf(path, PATH_BYTES, "%s/" CHAT_MORE_TEMPLATES, dir) >= PATH_BYTES)
+        return status_fail(ERR_INVALID, "%.64s...: the path is too long", dir);
+    DIR *d = sys_opendir(path);
+    if (!d)
+        return sys_is_absent(errno) ? OK : sys_cannot_open(path);
+    while (st == OK && (e = sys_readdir(d)) != NULL) {
+        const size_t n = strlen(e->d_name);
+        if (n < sizeof end || strcmp(e->d_name + n - (sizeof end - 1), end) != 0)
+            continue;
+        snprintf(file, sizeof file, CHAT_MORE_TEMPLATES "/%s", e->d_name);
+        snprintf(name, sizeof name, "%.*s", (int)(n - (sizeof end - 1)), e->d_name);
+        st = add_file(x, dir, file, name);
+    }
+    closedir(d);
+    return st;
+}
+
+/* Adds `chat_template` of tokenizer_config.json. */
+static enum status add_of_config(struct named *x, const char *dir)
+{
+    char path[PATH_BYTES], label[PATH_BYTES + 80];
+    json_t *config, *entry;
+    size_t i;
+    enum status st = OK;
     TRY(read_json(dir, "tokenizer_config.json", path, &config));
-    enum status st = load(dir, variant ? variant : "default", config, path, &t);
+    json_t *found = json_object_get(config, "chat_template");
+    snprintf(label, sizeof label, "%s: chat_template", path);
+    if (found && !json_is_null(found) && !json_is_array(found))
+        st = add_named(x, "default", label, json_incref(found));
+    if (json_is_array(found))
+        json_array_foreach(found, i, entry)
+        {
+            const char *name = json_string_value(json_object_get(entry, "name"));
+            snprintf(label, sizeof label, "%s: chat_template %.60s", path, name ? name : "");
+            if (st == OK && name)
+                st = add_named(x, name, label, json_incref(json_object_get(entry, "template")));
+        }
     json_decref(config);
+    return st;
+}
+
+/* Finds all templates. Files count for all that the configuration says, as transformers takes them. */
+static enum status list_named(const char *dir, struct named *out)
+{
+    enum status st;
+    *out = (struct named){json_object(), json_object()};
+    TRY_GOTO(add_file(out, dir, "chat_template.jinja", "default"), fail);
+    TRY_GOTO(add_additional(out, dir), fail);
+    if (json_object_size(out->source) == 0)
+        TRY_GOTO(add_of_config(out, dir), fail);
+    return OK;
+fail:
+    free_named(out);
+    return st;
+}
+
+static enum status parse_named(const struct named *x, const char *name, struct chat_template **out)
+{
+    const json_t *source = json_object_get(x->source, name);
+    *out = NULL;
+    return source ? chat_template_parse(json_string_value(source), json_string_length(source), json_string_value(json_object_get(x->label, name)), out) : OK;
+}
+
+/* Refuses a directory without a default template, by the names that it has. */
+static enum status refuse_none(const struct named *x, const char *dir)
+{
+    char names[200] = "";
+    const char *name;
+    json_t *source;
+    json_object_foreach(x->source, name, source)
+        snprintf(names + strlen(names), sizeof names - strlen(names), "%s%.60s", names[0] ? ", " : "", name);
+    return names[0] ? status_fail(ERR_INVALID, "%s has no default chat template: name one of its others (%s) by --chat-template", dir, names)
+                    : status_fail(ERR_INVALID,
+                                  "%s has no chat template (chat_template.jinja, or chat_template in tokenizer_config.json): name one of "
+                                  "ltrain's own, chatml for example",
+                                  dir);
+}
+
+enum status chat_template_find(const char *dir, const char *name, struct chat_template **out)
+{
+    struct named x;
+    TRY(list_named(dir, &x));
+    enum status st = parse_named(&x, name, out);
+    free_named(&x);
+    if (st == OK && *out && (st = chat_template_read_tokens(*out, dir)) != OK) {
+        chat_template_destroy(*out);
+        *out = NULL;
+    }
+    return st;
+}
+
+enum status chat_template_load(const char *dir, struct chat_template **out)
+{
+    struct named x;
+    struct chat_template *t = NULL;
+    TRY(list_named(dir, &x));
+    enum status st = parse_named(&x, "default", &t);
+    if (st == OK && !t)
+        st = refuse_none(&x, dir);
+    if (st == OK && parse_named(&x, CHAT_TOOL_TEMPLATE, &t->for_tools) != OK) /* other conversations need it not */
+        t->tools_error = strdup(status_message());
+    free_named(&x);
+    if (st == OK)
+        st = chat_template_read_tokens(t, dir);
     if (st != OK)
         chat_template_destroy(t);
     else

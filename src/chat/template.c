@@ -72,7 +72,7 @@ enum status chat_template_set_token(struct chat_template *t, const char *variabl
     t->tokens[i].variable = name;
     t->tokens[i].token = copy;
     t->n_tokens += i == t->n_tokens;
-    return OK;
+    return t->for_tools ? chat_template_set_token(t->for_tools, variable, token) : OK;
 }
 
 const char *chat_template_token(const struct chat_template *t, const char *variable)
@@ -81,6 +81,16 @@ const char *chat_template_token(const struct chat_template *t, const char *varia
         if (strcmp(t->tokens[i].variable, variable) == 0)
             return t->tokens[i].token;
     return NULL;
+}
+
+const struct chat_template *chat_template_for_tools(const struct chat_template *t)
+{
+    return t->for_tools;
+}
+
+const char *chat_template_tools_error(const struct chat_template *t)
+{
+    return t->tools_error;
 }
 
 const char *chat_template_source(const struct chat_template *t, size_t *n)
@@ -93,6 +103,8 @@ void chat_template_destroy(struct chat_template *t)
 {
     if (!t)
         return;
+    chat_template_destroy(t->for_tools);
+    free(t->tools_error);
     jinja_task_end(&t->task);
     for (size_t i = 0; i < t->n_tokens; i++) {
         free(t->tokens[i].variable);

@@ -19,6 +19,8 @@ struct chat_template {
         char *variable, *token;
     } tokens[CHAT_MAX_TOKENS];
     size_t n_tokens;
+    char *tools_error;               /* reason why that one cannot be read, owned, or NULL */
+    struct chat_template *for_tools; /* template of conversations with tools, owned; NULL: this one is */
 };
 
 #endif

@@ -90,8 +90,9 @@ enum status checkpoint_export(struct session *s, const char *dir, const struct e
 enum status checkpoint_keep_texts(const char *from, const char *tokenizer, const char *to);
 /* Replaces only the tokenizer's files in such a copy, which need not be there yet. */
 enum status checkpoint_keep_tokenizer(const char *tokenizer, const char *to);
-/* Replaces only the chat template: chat_template.jinja takes precedence over templates in other files. */
-enum status checkpoint_keep_template(const char *text, const char *to);
+/* Replaces only the chat template, by chat_template.jinja, which takes precedence over templates in other files, and the one of conversations
+ * with tools; tools: NULL: there is no other one for these. */
+enum status checkpoint_keep_template(const char *text, const char *tools, const char *to);
 /* Replaces only generation_config.json. */
 enum status checkpoint_keep_generation(const char *text, const char *to);
 /* Writes a multimodal model's tensors beside the text model's into one file of directory `to` (one rank only). Does nothing for

@@ -71,7 +71,7 @@ void ckpt_remove_dir(const char *path)
     for (struct dirent *e; d && (e = sys_readdir(d));)
         if (strcmp(e->d_name, ".") != 0 && strcmp(e->d_name, "..") != 0 &&
             snprintf(file, CKPT_PATH, "%s/%s", path, e->d_name) < CKPT_PATH)
-            sys_unlink(file);
+            strcmp(e->d_name, CKPT_TEMPLATES) == 0 ? ckpt_remove_dir(file) : (void)sys_unlink(file);
     if (d)
         closedir(d);
     sys_rmdir(path);

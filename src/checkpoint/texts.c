@@ -9,6 +9,8 @@
 #include "engine/weights.h"
 #include "text/tokenizer.h"
 
+#include <dirent.h>
+#include <errno.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -20,6 +22,42 @@ static const char *const names[] = {"generation_config.json", "tokenizer_config.
                                     "tiktoken.model",         "vocab.txt",             "sentencepiece.bpe.model"};
 enum { N_NAMES = sizeof names / sizeof *names, OF_TOKENIZER = 1, WITH_VOCABULARY = 6 };
 
+/* Copies templates by name: additional_chat_templates/NAME.jinja, and nothing else that lies there. */
+static enum status copy_templates(const char *from, const char *to)
+{
+    char source[CKPT_PATH], target[CKPT_PATH], a[CKPT_PATH], b[CKPT_PATH];
+    struct dirent *e;
+    enum status st = OK;
+    TRY(ckpt_path(source, from, CKPT_TEMPLATES, ""));
+    TRY(ckpt_path(target, to, CKPT_TEMPLATES, ""));
+    DIR *d = sys_opendir(source);
+    if (!d)
+        return sys_is_absent(errno) ? OK : sys_cannot_open(source);
+    while (st == OK && (e = sys_readdir(d)) != NULL) {
+        const size_t n = strlen(e->d_name);
+        if (n < 7 || strcmp(e->d_name + n - 6, ".jinja") != 0)
+            continue;
+        st = ckpt_make_dir(target);
+        if (st == OK)
+            st = ckpt_path(a, source, e->d_name, "");
+        if (st == OK)
+            st = ckpt_path(b, target, e->d_name, "");
+        if (st == OK)
+            st = ckpt_copy(a, b);
+    }
+    closedir(d);
+    return st;
+}
+
+/* Removes templates by name. */
+static enum status remove_templates(const char *dir)
+{
+    char path[CKPT_PATH];
+    TRY(ckpt_path(path, dir, CKPT_TEMPLATES, ""));
+    ckpt_remove_dir(path);
+    return OK;
+}
+
 static enum status copy_named(const char *from, const char *to, int first, int end)
 {
     return ckpt_copy_named(from, to, names + first, end - first);
@@ -27,7 +65,14 @@ static enum status copy_named(const char *from, const char *to, int first, int e
 
 enum status texts_copy(const char *from, const char *to)
 {
-    return copy_named(from, to, 0, N_NAMES);
+    TRY(copy_named(from, to, 0, N_NAMES));
+    return copy_templates(from, to);
+}
+
+static enum status copy_with_templates(const char *from, const char *to, int end)
+{
+    TRY(copy_named(from, to, OF_TOKENIZER, end));
+    return copy_templates(from, to);
 }
 
 /* Copies a tokenizer. tokenizer: its directory, or its file, which may have any name. Files beside that file are copied, too,
@@ -37,12 +82,12 @@ static enum status copy_tokenizer(const char *tokenizer, const char *to)
     char dir[CKPT_PATH], target[CKPT_PATH];
     struct stat s;
     if (sys_stat(tokenizer, &s) == 0 && S_ISDIR(s.st_mode))
-        return copy_named(tokenizer, to, OF_TOKENIZER, N_NAMES);
+        return copy_with_templates(tokenizer, to, N_NAMES);
     const char *slash = strrchr(tokenizer, '/'), *name = slash ? slash + 1 : tokenizer;
     snprintf(dir, sizeof dir, "%.*s", slash ? (int)(slash - tokenizer) + (slash == tokenizer) : 1, slash ? tokenizer : ".");
     if (strcmp(name, "tokenizer.json") == 0)
-        return copy_named(dir, to, OF_TOKENIZER, N_NAMES);
-    TRY(copy_named(dir, to, OF_TOKENIZER, WITH_VOCABULARY));
+        return copy_with_templates(dir, to, N_NAMES);
+    TRY(copy_with_templates(dir, to, WITH_VOCABULARY));
     TRY(ckpt_path(target, to, tokenizer_file_name(name), ""));
     return ckpt_copy(tokenizer, target);
 }
@@ -52,13 +97,28 @@ int texts_has(const char *name)
     for (int i = 0; i < N_NAMES; i++)
         if (strcmp(names[i], name) == 0)
             return 1;
-    return 0;
+    return strcmp(name, CKPT_TEMPLATES) == 0;
 }
 
 enum status texts_gather(const char *model, const char *tokenizer, const char *to)
 {
     TRY(copy_named(model, to, 0, tokenizer ? OF_TOKENIZER : N_NAMES));
+    if (!tokenizer)
+        TRY(copy_templates(model, to));
     return tokenizer && tokenizer[0] ? copy_tokenizer(tokenizer, to) : OK;
+}
+
+/* Moves templates by name in place of former ones; whole: these go, too, where there are no new ones. */
+static enum status move_templates(const char *from, const char *to, int whole)
+{
+    static const char *const name[] = {CKPT_TEMPLATES};
+    char path[CKPT_PATH];
+    struct stat s;
+    TRY(ckpt_path(path, from, CKPT_TEMPLATES, ""));
+    const int there = sys_stat(path, &s) == 0;
+    if (there || whole)
+        TRY(remove_templates(to));
+    return there ? ckpt_move_named(from, to, name, 1) : OK;
 }
 
 enum status texts_move(const char *from, const char *to)
@@ -76,7 +136,7 @@ enum status texts_move(const char *from, const char *to)
         if (!kept[i])
             sys_unlink(path);
     }
-    return OK;
+    return move_templates(from, to, whole);
 }
 
 static enum status remove_named(const char *dir)
@@ -86,7 +146,7 @@ static enum status remove_named(const char *dir)
         TRY(ckpt_path(path, dir, i < 0 ? "config.json" : names[i], ""));
         sys_unlink(path);
     }
-    return OK;
+    return remove_templates(dir);
 }
 
 static enum status copy_others(const char *from, const char *to)
@@ -199,10 +259,21 @@ enum status checkpoint_keep_generation(const char *text, const char *to)
     return ckpt_sync_dir(to);
 }
 
-enum status checkpoint_keep_template(const char *text, const char *to)
+enum status checkpoint_keep_template(const char *text, const char *tools, const char *to)
 {
-    char path[CKPT_PATH];
+    static const char of_tools[] = CKPT_TEMPLATES "/tool_use.jinja";
+    char path[CKPT_PATH], dir[CKPT_PATH];
     TRY(replace(text, to, "chat_template.jinja"));
+    TRY(ckpt_path(dir, to, CKPT_TEMPLATES, ""));
+    TRY(ckpt_path(path, to, of_tools, ""));
+    if (tools) {
+        TRY(ckpt_make_dir(dir));
+        TRY(replace(tools, to, of_tools));
+        TRY(ckpt_sync_dir(dir));
+    } else {
+        sys_unlink(path);
+        sys_rmdir(dir); /* succeeds only if there are no others */
+    }
     TRY(ckpt_path(path, to, "chat_template.json", ""));
     sys_unlink(path);
     return ckpt_sync_dir(to);

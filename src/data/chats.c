@@ -11,20 +11,25 @@
 #include <string.h>
 #include <xxhash.h>
 
-struct chat_encoder {
-    const struct tokenizer *tokenizer;
-    const struct chat_template *chat_template;
-    struct chat_options options;
-    char **specials; /* ended by NULL */
-    struct encoder *encoder;
+/* One of the templates, and what follows from it. */
+struct reading {
+    const struct chat_template *chat_template; /* NULL: there is no other one for tools */
     struct zone_encoder *zones;
-    struct token_places places;
-    int joins; /* contents that are lists become strings */
+    int joins;          /* 1: contents that are lists become strings */
     unsigned arguments; /* CHAT_ARGUMENTS_* */
 };
 
+struct chat_encoder {
+    const struct tokenizer *tokenizer;
+    struct reading plain, tools, *now; /* now: of the conversation that is read */
+    struct chat_options options;
+    char **specials; /* ended by NULL */
+    struct encoder *encoder;
+    struct token_places places;
+};
+
 /* Lists the tokens that may end turns: the special ones, and those that the template's directory names. */
-static enum status list_specials(struct chat_encoder *x)
+static enum status list_specials(struct chat_encoder *x, const struct chat_template *t)
 {
     static const char *const variables[] = {"bos_token", "eos_token", "pad_token", "unk_token"};
     enum { VARIABLES = sizeof variables / sizeof *variables };
@@ -40,7 +45,7 @@ static enum status list_specials(struct chat_encoder *x)
         if (!(x->specials[n] = strndup((const char *)text, length)))
             return status_fail(ERR_NOMEM, "out of memory: a tokenizer");
     for (size_t i = 0; i < VARIABLES; i++) {
-        const char *token = chat_template_token(x->chat_template, variables[i]);
+        const char *token = chat_template_token(t, variables[i]);
         if (token && tokenizer_find(x->tokenizer, token) >= 0 && !(x->specials[n++] = strdup(token)))
             return status_fail(ERR_NOMEM, "out of memory: a tokenizer");
     }
@@ -49,13 +54,13 @@ static enum status list_specials(struct chat_encoder *x)
 }
 
 /* Refuses a template whose directory names tokens that this tokenizer lacks. */
-static enum status check_tokens(const struct chat_encoder *x)
+static enum status check_tokens(const struct chat_encoder *x, const struct chat_template *t)
 {
     static const char *const variables[] = {"bos_token", "eos_token"};
     size_t n;
     for (size_t i = 0; i < sizeof variables / sizeof *variables; i++) {
-        const char *token = chat_template_token(x->chat_template, variables[i]);
-        if (token && tokenizer_find(x->tokenizer, token) < 0 && strstr(chat_template_source(x->chat_template, &n), variables[i]))
+        const char *token = chat_template_token(t, variables[i]);
+        if (token && tokenizer_find(x->tokenizer, token) < 0 && strstr(chat_template_source(t, &n), variables[i]))
             return status_fail(ERR_INVALID, "the chat template's %s, '%.60s', is no token of %s: it is another model's template",
                                variables[i], token, tokenizer_path(x->tokenizer));
     }
@@ -74,10 +79,10 @@ static size_t token_length(const char *text, size_t n)
     return i > 2 && i + 2 <= n && memcmp(text + i, "|>", 2) == 0 ? i + 2 : 0;
 }
 
-int chat_foreign_token(const struct chat_setup *setup, const struct tokenizer *tokenizer, char token[64])
+static int finds_foreign(const struct chat_template *t, const struct tokenizer *tokenizer, char token[64])
 {
     size_t n, length;
-    const char *source = chat_template_source(setup->chat_template, &n);
+    const char *source = chat_template_source(t, &n);
     for (size_t at = 0; at < n; at++)
         if ((length = token_length(source + at, n - at)) > 0) {
             snprintf(token, 64, "%.*s", (int)length, source + at);
@@ -87,22 +92,48 @@ int chat_foreign_token(const struct chat_setup *setup, const struct tokenizer *t
     return 0;
 }
 
+int chat_foreign_token(const struct chat_setup *setup, const struct tokenizer *tokenizer, char token[64])
+{
+    const struct chat_template *tools = chat_template_for_tools(setup->chat_template);
+    return finds_foreign(setup->chat_template, tokenizer, token) || (tools && finds_foreign(tools, tokenizer, token));
+}
+
+static enum status open_reading(struct chat_encoder *x, const struct chat_template *t, struct reading *out)
+{
+    size_t n;
+    if (!t)
+        return OK;
+    const char *source = chat_template_source(t, &n);
+    out->chat_template = t;
+    TRY(check_tokens(x, t));
+    TRY(zone_encoder_create(x->encoder, (const uint8_t *)source, n, &out->zones));
+    out->joins = !chat_template_takes_parts(t, &x->options);
+    out->arguments = chat_template_takes_arguments(t, &x->options);
+    return OK;
+}
+
+/* Chooses the template of a conversation. */
+static enum status choose(struct chat_encoder *x, const struct chat_conversation *c)
+{
+    const char *error = chat_template_tools_error(x->plain.chat_template);
+    if (chat_has_tools(c) && error)
+        return status_fail(ERR_INVALID, "%.900s (the template of conversations with tools; --chat-template default reads them by the other one)", error);
+    x->now = chat_has_tools(c) && x->tools.chat_template ? &x->tools : &x->plain;
+    return OK;
+}
+
 enum status chat_encoder_create(const struct tokenizer *tokenizer, const struct chat_template *chat_template,
                                 const struct chat_options *options, struct chat_encoder **out)
 {
     enum status st;
-    size_t n;
     struct chat_encoder *x = sys_calloc(1, sizeof *x);
     if (!x)
         return status_fail(ERR_NOMEM, "out of memory: a tokenizer");
-    *x = (struct chat_encoder){.tokenizer = tokenizer, .chat_template = chat_template, .options = *options};
-    const char *source = chat_template_source(chat_template, &n);
-    TRY_GOTO(check_tokens(x), fail);
-    TRY_GOTO(list_specials(x), fail);
+    *x = (struct chat_encoder){.tokenizer = tokenizer, .options = *options};
+    TRY_GOTO(list_specials(x, chat_template), fail);
     TRY_GOTO(encoder_create(tokenizer, &x->encoder), fail);
-    TRY_GOTO(zone_encoder_create(x->encoder, (const uint8_t *)source, n, &x->zones), fail);
-    x->joins = !chat_template_takes_parts(chat_template, &x->options);
-    x->arguments = chat_template_takes_arguments(chat_template, &x->options);
+    TRY_GOTO(open_reading(x, chat_template, &x->plain), fail);
+    TRY_GOTO(open_reading(x, chat_template_for_tools(chat_template), &x->tools), fail);
     *out = x;
     return OK;
 fail:
@@ -117,7 +148,8 @@ void chat_encoder_destroy(struct chat_encoder *x)
     for (size_t i = 0; x->specials && x->specials[i]; i++)
         free(x->specials[i]);
     free(x->specials);
-    zone_encoder_free(x->zones);
+    zone_encoder_free(x->plain.zones);
+    zone_encoder_free(x->tools.zones);
     encoder_free(x->encoder);
     token_places_free(&x->places);
     free(x);
@@ -195,7 +227,7 @@ static enum status encode(struct chat_encoder *x, struct chat_sample *out)
     x->places.n = 0;
     TRY(make_zones(&out->text, &zones));
     enum status st =
-        zone_encode(x->zones, (const uint8_t *)out->text.bytes, out->text.n, zones, out->text.n_spans, &out->tokens, &x->places);
+        zone_encode(x->now->zones, (const uint8_t *)out->text.bytes, out->text.n, zones, out->text.n_spans, &out->tokens, &x->places);
     free(zones);
     TRY(st);
     TRY(mark_trained(x, out));
@@ -206,7 +238,8 @@ static enum status encode(struct chat_encoder *x, struct chat_sample *out)
 enum status chat_encode(struct chat_encoder *x, const struct chat_conversation *c, struct chat_sample *out)
 {
     *out = (struct chat_sample){.n_trained = 0};
-    TRY(chat_render(x->chat_template, c, &x->options, &out->text));
+    TRY(choose(x, c));
+    TRY(chat_render(x->now->chat_template, c, &x->options, &out->text));
     enum status st = encode(x, out);
     if (st != OK)
         chat_sample_destroy(out);
@@ -292,7 +325,7 @@ static enum status render_turn(const struct chat_encoder *x, const struct chat_c
     struct chat_options options = x->options;
     options.train = CHAT_TRAIN_LAST;
     options.messages = i + 1;
-    TRY(chat_render(x->chat_template, c, &options, out));
+    TRY(chat_render(x->now->chat_template, c, &options, out));
     if (before->n == 0 || before->n > out->n || memcmp(before->bytes, out->bytes, before->n) != 0)
         return OK;
     enum status st = add_ranges(before, out);
@@ -343,9 +376,10 @@ enum status chat_encode_turns(struct chat_encoder *x, struct chat_conversation *
 {
     struct chat_sample whole;
     int64_t changed;
-    if (x->joins)
+    TRY(choose(x, c));
+    if (x->now->joins)
         TRY(chat_join_parts(c));
-    TRY(chat_take_arguments(c, x->arguments, &changed));
+    TRY(chat_take_arguments(c, x->now->arguments, &changed));
     TRY(chat_encode(x, c, &whole));
     counts->conversations++;
     counts->arguments += changed;
@@ -391,5 +425,8 @@ uint64_t chat_setup_hash(const struct chat_setup *setup)
                               (uint64_t)setup->turns,
                               (uint64_t)setup->options.now};
     free(variables);
-    return XXH3_64bits(facts, sizeof facts);
+    const struct chat_template *tools = chat_template_for_tools(setup->chat_template);
+    const char *error = chat_template_tools_error(setup->chat_template), *its = tools ? chat_template_source(tools, &n) : error;
+    n = tools || !error ? n : strlen(error);
+    return XXH3_64bits_withSeed(facts, sizeof facts, its ? XXH3_64bits(its, n) : 0);
 }

@@ -80,7 +80,7 @@ const struct settings_key settings_keys[] = {
     {"token-cache", KEY_STRING, AT(token_cache), .flags = KEY_OF_DATA | KEY_OF_RUNS, .arg = "DIR",
      .help = "where tokens are kept for the next run (default: ~/.cache/ltrain/tokens)"},
     {"chat-template", KEY_STRING, AT(chat_template), .flags = KEY_SAMPLING_TOO | KEY_OF_DATA | KEY_OF_RUNS, .arg = "NAME",
-     .help = "of conversations in .jsonl files: a directory, a .jinja file, or chatml, llama3, ... (default: the tokenizer's)"},
+     .help = "of conversations in .jsonl files: a directory, a .jinja file, a name of the tokenizer's templates, or chatml, llama3, ... (default: the tokenizer's)"},
     {"template-var", KEY_LIST, AT(template_var), .flags = KEY_SAMPLING_TOO | KEY_OF_DATA | KEY_OF_RUNS, .arg = "NAME=VALUE,...",
      .help = "variables of the chat template, in every conversation: enable_thinking=false; a row's chat_template_kwargs win"},
     {"train-on", KEY_CHOICE, AT(train_on), "assistant", .choices = trained_turns, .flags = KEY_OF_DATA | KEY_OF_RUNS, .arg = "WORD",

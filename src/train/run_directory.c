@@ -255,13 +255,17 @@ static enum status keep_original(const struct run *r, const char *tokenizer, con
 static enum status write_template(const struct run *r, const struct tokenizer *t, const char *dir)
 {
     struct chat_template *used = NULL;
-    struct text_buffer text = {.n = 0};
+    struct text_buffer text = {.n = 0}, tools = {.n = 0};
     enum status st = template_open(r->s, t, &used);
+    const struct chat_template *of_tools = st == OK ? chat_template_for_tools(used) : NULL;
     if (st == OK)
         st = template_text(used, dir, &text);
+    if (st == OK && of_tools)
+        st = template_text(of_tools, dir, &tools);
     if (st == OK)
-        st = checkpoint_keep_template((const char *)text.data, dir);
+        st = checkpoint_keep_template((const char *)text.data, of_tools ? (const char *)tools.data : NULL, dir);
     text_buffer_free(&text);
+    text_buffer_free(&tools);
     chat_template_destroy(used);
     return st;
 }

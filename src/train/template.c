@@ -19,7 +19,7 @@ static void directory_of(const char *path, char dir[4096])
         strcpy(dir, ".");
 }
 
-/* Opens --chat-template (a directory, a file, or a name of ltrain's own) or the one beside the tokenizer. */
+/* Opens --chat-template (a directory, a file, a name that the tokenizer's directory has, or one of ltrain's own), or that directory's. */
 enum status template_open(const struct settings *s, const struct tokenizer *t, struct chat_template **out)
 {
     char dir[4096];
@@ -27,12 +27,15 @@ enum status template_open(const struct settings *s, const struct tokenizer *t, s
     *out = NULL;
     directory_of(tokenizer_path(t), dir);
     if (!s->chat_template)
-        return chat_template_load(dir, NULL, out);
-    if (sys_stat(s->chat_template, &what) != 0)
-        return strchr(s->chat_template, '/') ? status_fail(ERR_INVALID, "--chat-template: %s is not there", s->chat_template)
-                                             : chat_template_builtin(s->chat_template, out);
+        return chat_template_load(dir, out);
+    if (sys_stat(s->chat_template, &what) != 0) {
+        if (strchr(s->chat_template, '/'))
+            return status_fail(ERR_INVALID, "--chat-template: %s is not there", s->chat_template);
+        TRY(chat_template_find(dir, s->chat_template, out));
+        return *out ? OK : chat_template_builtin(s->chat_template, out);
+    }
     if (S_ISDIR(what.st_mode))
-        return chat_template_load(s->chat_template, NULL, out);
+        return chat_template_load(s->chat_template, out);
     TRY(chat_template_open(s->chat_template, out));
     return chat_template_read_tokens(*out, dir);
 }

@@ -15,7 +15,7 @@ static enum status open_template(const char *name, struct chat_template **out)
     if (stat(name, &s) != 0)
         return chat_template_builtin(name, out);
     if (S_ISDIR(s.st_mode))
-        return chat_template_load(name, NULL, out);
+        return chat_template_load(name, out);
     FILE *f = fopen(name, "rb");
     char *source = malloc((size_t)s.st_size + 1);
     size_t n = f && source ? fread(source, 1, (size_t)s.st_size, f) : 0;

@@ -370,13 +370,13 @@ static void test_lookup(void **state)
     struct chat_template *t = NULL;
     size_t n;
     scratch_mkdir("a");
-    assert_int_equal(chat_template_load(scratch_path("a"), NULL, &t), ERR_INVALID);
+    assert_int_equal(chat_template_load(scratch_path("a"), &t), ERR_INVALID);
     assert_non_null(strstr(status_message(), "no chat template"));
     scratch_text("a/tokenizer_config.json",
                  "{\"chat_template\": \"old\", \"eos_token\": {\"content\": \"<e>\"}, \"bos_token\": \"<b>\", "
                  "\"pad_token\": null, \"add_bos_token\": true, \"model_max_length\": 1000000000000000019884624838656}");
     scratch_text("a/special_tokens_map.json", "{\"eos_token\": \"other\", \"unk_token\": \"<u>\"}");
-    assert_int_equal(chat_template_load(scratch_path("a"), NULL, &t), OK);
+    assert_int_equal(chat_template_load(scratch_path("a"), &t), OK);
     assert_string_equal(chat_template_source(t, &n), "old");
     assert_string_equal(chat_template_token(t, "eos_token"), "<e>");
     assert_string_equal(chat_template_token(t, "bos_token"), "<b>");
@@ -384,7 +384,7 @@ static void test_lookup(void **state)
     assert_null(chat_template_token(t, "pad_token"));
     chat_template_destroy(t);
     scratch_text("a/chat_template.jinja", "new");
-    assert_int_equal(chat_template_load(scratch_path("a"), NULL, &t), OK);
+    assert_int_equal(chat_template_load(scratch_path("a"), &t), OK);
     assert_string_equal(chat_template_source(t, &n), "new");
     assert_string_equal(chat_template_token(t, "eos_token"), "<e>");
     chat_template_destroy(t);
@@ -392,20 +392,54 @@ static void test_lookup(void **state)
     scratch_text("b/tokenizer_config.json",
                  "{\"chat_template\": [{\"name\": \"default\", \"template\": \"one\"}, {\"name\": \"tool_use\", "
                  "\"template\": \"two\"}, {\"name\": \"bad\", \"template\": \"{{\"}]}");
-    assert_int_equal(chat_template_load(scratch_path("b"), NULL, &t), OK);
+    assert_int_equal(chat_template_load(scratch_path("b"), &t), OK);
     assert_string_equal(chat_template_source(t, &n), "one");
+    assert_string_equal(chat_template_source(chat_template_for_tools(t), &n), "two");
     chat_template_destroy(t);
-    assert_int_equal(chat_template_load(scratch_path("b"), "tool_use", &t), OK);
+    assert_int_equal(chat_template_find(scratch_path("b"), "tool_use", &t), OK);
     assert_string_equal(chat_template_source(t, &n), "two");
+    assert_null(chat_template_for_tools(t));
     chat_template_destroy(t);
-    assert_int_equal(chat_template_load(scratch_path("b"), "rag", &t), ERR_INVALID);
-    assert_non_null(strstr(status_message(), "no chat template 'rag'"));
-    assert_int_equal(chat_template_load(scratch_path("b"), "bad", &t), ERR_INVALID);
+    assert_int_equal(chat_template_find(scratch_path("b"), "rag", &t), OK);
+    assert_null(t);
+    assert_int_equal(chat_template_find(scratch_path("b"), "bad", &t), ERR_INVALID);
     assert_non_null(strstr(status_message(), "tokenizer_config.json: chat_template bad:1: "));
     scratch_text("b/tokenizer_config.json", "{\"chat_template\": 5}");
-    assert_int_equal(chat_template_load(scratch_path("b"), NULL, &t), ERR_INVALID);
+    assert_int_equal(chat_template_load(scratch_path("b"), &t), ERR_INVALID);
     scratch_text("b/tokenizer_config.json", "{");
-    assert_int_equal(chat_template_load(scratch_path("b"), NULL, &t), ERR_INVALID);
+    assert_int_equal(chat_template_load(scratch_path("b"), &t), ERR_INVALID);
+}
+
+/* Templates in files count for all that the configuration has; each has its tokens; the one of tools may be broken until it is needed. */
+static void test_named(void **state)
+{
+    (void)state;
+    struct chat_template *t = NULL;
+    size_t n;
+    scratch_mkdir("c");
+    scratch_mkdir("c/additional_chat_templates");
+    scratch_text("c/tokenizer_config.json", "{\"chat_template\": \"old\", \"eos_token\": \"<e>\"}");
+    scratch_text("c/additional_chat_templates/rag.jinja", "three");
+    scratch_text("c/additional_chat_templates/notes.txt", "{{");
+    assert_int_equal(chat_template_load(scratch_path("c"), &t), ERR_INVALID);
+    assert_non_null(strstr(status_message(), "has no default chat template: name one of its others (rag) by --chat-template"));
+    scratch_text("c/chat_template.jinja", "one");
+    scratch_text("c/additional_chat_templates/tool_use.jinja", "two");
+    assert_int_equal(chat_template_load(scratch_path("c"), &t), OK);
+    assert_string_equal(chat_template_source(t, &n), "one");
+    assert_string_equal(chat_template_source(chat_template_for_tools(t), &n), "two");
+    assert_string_equal(chat_template_token(chat_template_for_tools(t), "eos_token"), "<e>");
+    chat_template_destroy(t);
+    assert_int_equal(chat_template_find(scratch_path("c"), "rag", &t), OK);
+    assert_string_equal(chat_template_source(t, &n), "three");
+    chat_template_destroy(t);
+    assert_int_equal(chat_template_find(scratch_path("c"), "notes", &t), OK);
+    assert_null(t);
+    scratch_text("c/additional_chat_templates/tool_use.jinja", "{{");
+    assert_int_equal(chat_template_load(scratch_path("c"), &t), OK);
+    assert_null(chat_template_for_tools(t));
+    assert_non_null(strstr(chat_template_tools_error(t), "additional_chat_templates/tool_use.jinja:1: "));
+    chat_template_destroy(t);
 }
 
 static char *render_marked(const char *source, const char *row, enum chat_train train, struct chat_text *counts)
@@ -554,7 +588,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_turns),     cmocka_unit_test(test_reasoning), cmocka_unit_test(test_left_out),     cmocka_unit_test(test_tools),
         cmocka_unit_test(test_odd_turns), cmocka_unit_test(test_shapes),        cmocka_unit_test(test_bad_rows),
-        cmocka_unit_test(test_builtins),  cmocka_unit_test(test_template_without_end), cmocka_unit_test(test_bad_templates), cmocka_unit_test(test_lookup),
+        cmocka_unit_test(test_builtins),  cmocka_unit_test(test_template_without_end), cmocka_unit_test(test_bad_templates), cmocka_unit_test(test_lookup), cmocka_unit_test(test_named),
         cmocka_unit_test(test_ends), cmocka_unit_test(test_arguments),
     };
     return cmocka_run_group_tests(tests, scratch_create, scratch_destroy);

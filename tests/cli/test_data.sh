@@ -120,6 +120,43 @@ refuse "--template-var: 'mood' is no NAME=VALUE" data --model model --data moods
 refuse "--template-var: messages is each conversation's own" data --model model --data moods.jsonl --template-var messages=1
 refuse "--template-var is of conversations in .jsonl files, of which the data have none" data --model model --data mood.jinja --template-var mood=1
 
+# Templates by name: tool_use is of rows with tools, default of the others, as the files or tokenizer_config.json have them; a name picks one.
+cat >tools.jsonl <<'EOF'
+{"messages": [{"role": "user", "content": "Q"}, {"role": "assistant", "content": "A"}], "tools": [{"type": "function", "function": {"name": "f"}}]}
+{"messages": [{"role": "user", "content": "Q"}, {"role": "assistant", "content": "B"}]}
+{"messages": [{"role": "user", "content": "Q"}, {"role": "assistant", "content": "C"}], "tools": []}
+EOF
+by() { echo "{% for m in messages %}<|im_start|>$1 {{ m.role }} {{ m.content }}<|im_end|>{% endfor %}{% if tools %}{{ tools | tojson }}{% endif %}"; }
+cp -r model several
+mkdir several/additional_chat_templates
+by plain >several/chat_template.jinja
+by tool >several/additional_chat_templates/tool_use.jinja
+by rag >several/additional_chat_templates/rag.jinja
+cp -r model listed
+echo "{\"chat_template\": [{\"name\": \"tool_use\", \"template\": \"$(by tool)\"}, {\"name\": \"default\", \"template\": \"$(by plain)\"}, {\"name\": \"rag\", \"template\": \"$(by rag)\"}]}" >listed/tokenizer_config.json
+for how in several listed; do
+    run named data --model $how --data tools.jsonl
+    says named.out 'tool user Q<|im_end|>'
+    says named.out 'tool assistant'
+    says named.out 'plain assistant B'
+    says named.out 'plain assistant C'
+    run named data --model $how --data tools.jsonl --chat-template rag
+    [ "$(grep -c 'rag user Q' named.out)" = 3 ] || fail "a template by its name is not for all rows"
+    run named data --model $how --data tools.jsonl --chat-template default
+    [ "$(grep -c 'plain user Q' named.out)" = 3 ] || fail "the default by its name is not for all rows"
+    run named data --model model --data tools.jsonl --chat-template ./$how
+    says named.out 'tool assistant'
+    says named.out 'plain assistant B'
+done
+echo '{% broken' >several/additional_chat_templates/tool_use.jinja
+refuse 'additional_chat_templates/tool_use.jinja:1: ' data --model several --data tools.jsonl
+run named data --model several --data tools.jsonl --chat-template default
+sed 1d tools.jsonl >without.jsonl
+run named data --model several --data without.jsonl
+says named.out 'plain assistant B'
+rm several/chat_template.jinja
+refuse 'several has no default chat template: name one of its others (' data --model several --data without.jsonl
+
 # Rows of text, of which one is long; with a sequence length every token is counted.
 {
     printf '{"body": "the beginning of it'

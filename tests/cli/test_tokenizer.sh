@@ -174,6 +174,38 @@ chats --steps 1 --chat-template ended --out o
 says o/hf/chat_template.jinja "{% set eos_token = '<|im_end|>' %}"
 "$ltrain" data --model o/hf --data chats.jsonl >out 2>err || cat err
 says out "the hen <unk>im<unk>end<unk><|im_end|>】"
+# Templates by name come along, into runs, results, adapters and exports; of another directory that is named default and tool_use do.
+cp -r model several
+mkdir several/additional_chat_templates
+template D >several/chat_template.jinja
+template T >several/additional_chat_templates/tool_use.jinja
+template R >several/additional_chat_templates/rag.jinja
+echo no >several/additional_chat_templates/note.txt
+named() { # DIRECTORY NAME...: it has just these of `several`
+    dir=$1
+    shift
+    [ "$(ls "$dir/additional_chat_templates" 2>/dev/null | tr '\n' ' ')" = "$(for name; do printf '%s.jinja ' $name; done)" ] || { fail "$dir: $*"; ls "$dir"; }
+    for name; do cmp -s several/additional_chat_templates/$name.jinja "$dir/additional_chat_templates/$name.jinja" || fail "$dir: $name is another one"; done
+}
+several() { "$ltrain" --model several --data chats.jsonl --seq-len 128 --device cpu --effort quick --threads 1 "$@" >out 2>err || { fail "several $*"; cat err; }; }
+several --steps 1 --save-every 1 --out s1
+named s1/original rag tool_use
+named s1/hf rag tool_use
+cmp -s several/chat_template.jinja s1/hf/chat_template.jinja || fail "the default is lost"
+"$ltrain" --resume s1 --effort quick --steps 2 >out 2>err || { fail "resumed with templates"; cat err; }
+named s1/hf rag tool_use
+several --steps 1 --lora r=2 --out s2
+named s2/hf rag tool_use
+"$ltrain" export --model s2 --to s2-export >out 2>err || { fail "export with templates"; cat err; }
+named s2-export rag tool_use
+check "nothing partial is left" test ! -e s2-export/export.partial -a ! -e s1/hf.partial
+several --steps 1 --chat-template rag --out s3
+named s3/hf rag
+cmp -s several/additional_chat_templates/rag.jinja s3/hf/chat_template.jinja || fail "the template that was named is not the result's"
+chats --steps 1 --chat-template ./several --out s4
+named s4/hf tool_use
+kept several/chat_template.jinja s4
+
 # Its texts end where its chats do: at another token than the model's, which is said; merged adapters have it, too. Nothing is touched where it was known.
 ends() { tr -d ' \n' <"$1/generation_config.json" | grep -q "\"eos_token_id\":$2[,}]" || { fail "$1 does not end at $2"; cat "$1/generation_config.json"; }; }
 cp -r model based
