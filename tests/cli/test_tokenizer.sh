@@ -206,6 +206,25 @@ chats --steps 1 --chat-template ./several --out s4
 named s4/hf tool_use
 kept several/chat_template.jinja s4
 
+# Variables of a template, without which this one fails: a run keeps them, its held-out text is read with them, and samples are.
+echo "{% if mood is not defined %}{{ raise_exception('no mood') }}{% endif %}{% for m in messages %}{{ mood }} {{ m.content }}<|im_end|>{% endfor %}" >mood.jinja
+grep -h . chats.jsonl chats.jsonl chats.jsonl chats.jsonl chats.jsonl chats.jsonl chats.jsonl chats.jsonl >chats8.jsonl
+fails() { # TEXT ARGUMENT...
+    text=$1
+    shift
+    "$ltrain" "$@" >out 2>err && fail "$* succeeds"
+    says err "$text"
+}
+chats --data chats8.jsonl --eval-data chats.jsonl --chat-template ./mood.jinja --template-var mood=glad --steps 1 --save-every 1 --out moody
+grep -q '^template-var: \["\?mood=glad"\?\]$' moody/config.yaml || { fail "the run does not keep the variable"; grep template moody/config.yaml; }
+"$ltrain" --resume moody --effort quick --steps 2 >out 2>err || { fail "resumed with the variable"; cat err; }
+fails "by another tokenizer (or --text-column" --resume moody --effort quick --steps 3 --template-var mood=sad
+"$ltrain" eval --model moody --lengths 128 --effort quick >out 2>err || { fail "held-out text with the variable"; cat err; }
+"$ltrain" eval --model moody/hf --eval-data chats.jsonl --lengths 128 --template-var mood=glad >out 2>err || { fail "eval with the variable"; cat err; }
+fails "no mood" eval --model moody/hf --eval-data chats.jsonl --lengths 128
+"$ltrain" sample --model moody/hf --chat --prompt Q --max-new-tokens 1 --template-var mood=glad >out 2>err || { fail "sample with the variable"; cat err; }
+fails "no mood" sample --model moody/hf --chat --prompt Q --max-new-tokens 1
+
 # Its texts end where its chats do: at another token than the model's, which is said; merged adapters have it, too. Nothing is touched where it was known.
 ends() { tr -d ' \n' <"$1/generation_config.json" | grep -q "\"eos_token_id\":$2[,}]" || { fail "$1 does not end at $2"; cat "$1/generation_config.json"; }; }
 cp -r model based
