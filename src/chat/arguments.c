@@ -1,10 +1,10 @@
-/* Arguments of calls of tools, which are JSON text in the form of OpenAI's API and objects in that of templates. */
+/* Arguments of tool calls: JSON text in OpenAI's API, objects in templates. */
 #include "chat/rendering.h"
 #include "chat/shapes.h"
 
 #include <string.h>
 
-/* ---- what a template takes ---- */
+/* ---- the forms that a template takes ---- */
 
 #define PROBE(arguments)                                                                                                                       \
     "{\"messages\": [{\"role\": \"user\", \"content\": \"Q\"}, {\"role\": \"assistant\", \"content\": \"\", \"tool_calls\": [{\"id\": "        \
@@ -12,7 +12,7 @@
     "\"f\", \"tool_call_id\": \"123456789\", \"content\": \"R\"}, {\"role\": \"assistant\", \"content\": \"A\"}], \"tools\": [{\"type\": "     \
     "\"function\", \"function\": {\"name\": \"f\", \"description\": \"D\", \"parameters\": {\"type\": \"object\", \"properties\": {}}}}]}"
 
-/* Whether the template renders the conversation with `has` in it and without `has_not`. */
+/* Tells whether the template renders the conversation to a text with `has` and without `has_not`. */
 static int writes(const struct chat_template *t, const struct chat_options *options, const char *json, const char *has, const char *has_not)
 {
     struct chat_conversation *c = NULL;
@@ -30,12 +30,13 @@ static int writes(const struct chat_template *t, const struct chat_options *opti
 
 unsigned chat_template_takes_arguments(const struct chat_template *t, const struct chat_options *options)
 {
-    const int objects = writes(t, options, PROBE("{\"akey\": \"avalue\"}"), "avalue", "'akey'"); /* as Python would print it */
+    /* 'akey' in quotes: printed by Python, not as JSON */
+    const int objects = writes(t, options, PROBE("{\"akey\": \"avalue\"}"), "avalue", "'akey'");
     const int texts = writes(t, options, PROBE("\"{\\\"akey\\\": \\\"avalue\\\"}\""), "{\"akey\": \"avalue\"}", "\\\"akey");
     return (objects ? CHAT_ARGUMENTS_OBJECTS : 0) | (texts ? CHAT_ARGUMENTS_TEXTS : 0);
 }
 
-/* ---- what it is given ---- */
+/* ---- the forms that it is given ---- */
 
 static enum status take_call(const struct chat_conversation *c, size_t i, json_t *holder, unsigned takes, int64_t *changed)
 {

@@ -1,4 +1,4 @@
-/* Members of a row beside its messages: system prompts are taken, what would be lost is refused. */
+/* Members of a row beside its messages: takes system prompts, refuses others that would be lost. */
 #include "chat/shapes.h"
 
 #include <string.h>
@@ -8,7 +8,7 @@ static int is_blank(char c)
     return c == ' ' || c == '\t' || c == '\r' || c == '\n';
 }
 
-/* A string without the white space around it. */
+/* Returns a string without the white space around it; *n: its bytes. */
 static const char *trimmed(const json_t *value, size_t *n)
 {
     const char *text = json_string_value(value);
@@ -22,7 +22,7 @@ static const char *trimmed(const json_t *value, size_t *n)
     return text + first;
 }
 
-/* Null, and strings and lists with nothing in them, as tables have them, count as not given. */
+/* Tells whether a value is given: null, and strings and lists with nothing in them, are empty cells of tables. */
 static int is_given(const json_t *value)
 {
     size_t n, i;
@@ -61,9 +61,9 @@ static enum status take_system(const struct chat_conversation *c, const json_t *
                                               : chat_refuse(c, "it has a %s, and the conversation begins with another one: write one of them", key);
 }
 
-/* ---- what else belongs to it ---- */
+/* ---- other members that belong to it ---- */
 
-/* Whether one text is the other, or a part of it that is long enough not to be there by chance. */
+/* Tells whether the texts are equal, or one is a part of the other that is too long to be there by chance. */
 static int repeats(const json_t *a, const json_t *b)
 {
     enum { BY_CHANCE = 8 };
@@ -74,7 +74,7 @@ static int repeats(const json_t *a, const json_t *b)
     return (n < m ? n : m) >= BY_CHANCE && (n < m ? memmem(y, m, x, n) : memmem(x, n, y, m)) != NULL;
 }
 
-/* Whether the messages say all that `value` says, a text or a list of messages or turns. */
+/* Tells whether the messages contain the text `value`, or the texts of a list of messages or turns. */
 static int is_said(const json_t *messages, const json_t *value)
 {
     static const char *const texts[] = {"content", "value", "reasoning_content", "thinking", "reasoning"};
@@ -103,7 +103,7 @@ static int is_said(const json_t *messages, const json_t *value)
     return 0;
 }
 
-/* Whether the messages were made of that member. */
+/* Tells whether the messages were made from that member. */
 static int is_source(const json_t *object, const char *key)
 {
     static const char *const sides[] = {"prompt", "completion"}, *const alpaca[] = {"instruction", "input", "output", "history"};
@@ -116,7 +116,7 @@ static int is_source(const json_t *object, const char *key)
     return 0;
 }
 
-/* Whether a member that is named like thoughts is a word about them ("on", "high") and none of them. */
+/* Tells whether a member named like thoughts is a setting ("on", "high") and no thought. */
 static int is_setting(const char *key, const json_t *value)
 {
     return (strstr(key, "reasoning") || strstr(key, "think")) && (!json_is_string(value) || !strpbrk(json_string_value(value), " \n"));
@@ -163,7 +163,7 @@ static enum status refuse_unread(const struct chat_conversation *c, const json_t
     return OK;
 }
 
-/* Refuses what a message says otherwise than by text. */
+/* Refuses messages with content other than text. */
 static enum status refuse_media(const struct chat_conversation *c, const json_t *messages)
 {
     static const char *const media[] = {"images", "image", "videos", "video", "audios", "audio", "refusal"};

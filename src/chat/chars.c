@@ -1,4 +1,4 @@
-/* Code points of marked strings, and what Python says of them. The rest of text.h. */
+/* Code points of marked strings and Python's predicates on them; implements a part of text.h. */
 #include "chat/text.h"
 
 #include <utf8proc.h>
@@ -116,7 +116,7 @@ int jinja_is_letter(int32_t c)
     return g >= UTF8PROC_CATEGORY_LU && g <= UTF8PROC_CATEGORY_LO;
 }
 
-/* Code points whose capital is several (SpecialCasing.txt), and those whose small letter is or depends on its place. */
+/* Tells whether c has no single capital (SpecialCasing.txt), or a small letter that is several or depends on its place. */
 static int is_special(int32_t c, int upper)
 {
     static const int32_t ranges[][2] = {{0xDF, 0xDF},     {0x149, 0x149},   {0x1F0, 0x1F0},   {0x390, 0x390},

@@ -1,4 +1,4 @@
-/* Conversation and template to text, origins and supervised bytes. */
+/* Turning a conversation and a template into text, origins and supervised bytes. */
 #include "chat/chat.h"
 
 #include "base/sys.h"
@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* All bytes of a span have the same marks: its origin, and flags that supervision looks at by its first byte. */
+/* Bytes of a span share their marks: the origin, and flags that supervision reads from the first byte. */
 
 static size_t span_end(const struct jinja_text *text, size_t first)
 {
@@ -70,7 +70,7 @@ enum status chat_render(const struct chat_template *t, const struct chat_convers
     return st;
 }
 
-/* Whether the text of that conversation has both strings and no key of a part; *failed: it is not rendered. */
+/* Tells whether the rendered conversation has both strings and no key of a part; *failed: 1 if it does not render. */
 static int writes_parts(const struct chat_template *t, const struct chat_options *options, const char *json, int *failed)
 {
     struct chat_conversation *c = NULL;
@@ -94,7 +94,7 @@ static int writes_parts(const struct chat_template *t, const struct chat_options
 int chat_template_takes_parts(const struct chat_template *t, const struct chat_options *options)
 {
     int failed, takes = writes_parts(t, options, "{\"messages\": [" PART("system", "A rule") ", " PART("user", "A question") ", " PART("assistant", "An answer") "]}", &failed);
-    if (failed) /* some know no system */
+    if (failed) /* some templates take no system message */
         takes = writes_parts(t, options, "{\"messages\": [" PART("user", "A question") ", " PART("assistant", "An answer") "]}", &failed);
     return takes;
 }

@@ -1,4 +1,4 @@
-/* Rows of .jsonl files to conversations. */
+/* Reading conversations from rows of .jsonl files. */
 #include "chat/conversation.h"
 
 #include "base/sys.h"
@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Names under which reasoning is passed; templates read the first, gpt-oss's the second: as transformers does it. */
+/* Names under which reasoning is passed: templates read the first, gpt-oss's the second, as in transformers. */
 static const char *const reasoning_keys[] = {"reasoning_content", "thinking", "reasoning"};
 
 static const json_t *reasoning_of(const struct chat_conversation *c, size_t message)
@@ -44,7 +44,7 @@ int chat_is_usual(const char *role)
     return 0;
 }
 
-/* Of a usual role, written otherwise, templates and what is trained would make another one. */
+/* Refuses " User" for "user": templates would see another role. */
 static enum status check_role(const struct chat_conversation *c, size_t i, const char *role)
 {
     const char *word = role + strspn(role, " \t\r\n");
@@ -125,7 +125,7 @@ size_t chat_calls(const struct chat_conversation *c, size_t message)
     return json_array_size(json_object_get(json_array_get(c->messages, message), "tool_calls"));
 }
 
-/* A message without its nulls, its reasoning under the names that templates read. */
+/* Copies a message without its nulls, with its reasoning under the names that templates read. */
 static json_t *normalize(const json_t *message)
 {
     json_t *out = json_object(), *reasoning = NULL;
@@ -191,7 +191,7 @@ static enum status check_message(const struct chat_conversation *c, size_t i, co
     return chat_refuse(c, "message %zu (%.40s) has neither content nor tool_calls", i + 1, json_string_value(role));
 }
 
-/* Takes the messages in as they are trained from; `prompt` of them, the first, are only read. */
+/* Takes over the messages, checked and normalized; the first `prompt` of them are only read. */
 static enum status take_messages(struct chat_conversation *c, const json_t *messages, size_t prompt)
 {
     size_t i, n = json_array_size(messages);
@@ -218,7 +218,7 @@ static enum status take_messages(struct chat_conversation *c, const json_t *mess
     return OK;
 }
 
-/* Tools as a list, or as text that holds one. */
+/* Takes tools over, given as a list or as text of one. */
 static enum status take_tools(struct chat_conversation *c, const json_t *object)
 {
     const json_t *tools = json_object_get(object, "tools");

@@ -1,4 +1,4 @@
-/* Expressions. */
+/* Evaluating expressions. */
 #include "chat/run.h"
 
 #include <string.h>

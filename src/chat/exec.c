@@ -1,4 +1,4 @@
-/* Statements. */
+/* Executing statements. */
 #include "chat/run.h"
 
 #include <string.h>
@@ -7,7 +7,7 @@ enum flow { FLOW_ON, FLOW_BREAK, FLOW_CONTINUE };
 
 static enum flow exec_body(struct jinja_run *run, const struct jinja_node *first);
 
-/* target = v; in the scope that is open. */
+/* Assigns v to the target, in the current scope. */
 static void assign(struct jinja_run *run, const struct jinja_node *target, struct jinja_value v)
 {
     run->task->line = target->line;
@@ -27,7 +27,7 @@ static void assign(struct jinja_run *run, const struct jinja_node *target, struc
     }
 }
 
-/* What statements print, in a scope of its own inside `outer`. */
+/* Captures the output of statements, run in `scope`. */
 static struct jinja_value capture(struct jinja_run *run, struct jinja_scope *scope, const struct jinja_node *body)
 {
     struct jinja_builder b = {.task = run->task}, *out = run->out;
@@ -50,7 +50,7 @@ static int accepts(struct jinja_run *run, struct jinja_loop *loop, struct jinja_
     return taken;
 }
 
-/* Walks items; the scope that the loop stands in is open. */
+/* Runs a loop over items; the loop's outer scope is the current one. */
 static enum flow walk(struct jinja_run *run, const struct jinja_node *node, struct jinja_value items, int64_t depth0)
 {
     struct jinja_scope *outer = run->scope;
@@ -63,7 +63,7 @@ static enum flow walk(struct jinja_run *run, const struct jinja_node *node, stru
                                 .length = -1,
                                 .depth0 = depth0};
     struct jinja_value item;
-    int finished = 0; /* an iteration came to its end */
+    int finished = 0; /* an iteration reached its end */
     while (jinja_loop_next(run, loop, &item)) {
         jinja_step(run->task, 1);
         run->scope = jinja_scope_new(run, outer);
@@ -85,7 +85,7 @@ static enum flow walk(struct jinja_run *run, const struct jinja_node *node, stru
     return FLOW_ON;
 }
 
-/* loop(items) in a recursive loop: what its body prints for them. */
+/* Runs loop(items) of a recursive loop, and returns what its body prints. */
 static struct jinja_value call_loop(struct jinja_run *run, struct jinja_loop *loop, struct jinja_value items)
 {
     struct jinja_builder b = {.task = run->task}, *out = run->out;
@@ -102,7 +102,7 @@ static struct jinja_value call_loop(struct jinja_run *run, struct jinja_loop *lo
     return jinja_of_text(jinja_built(&b));
 }
 
-/* The parameters of a macro, from arguments. */
+/* Binds the parameters of a macro to arguments. */
 static void bind(struct jinja_run *run, const struct jinja_macro *macro, struct jinja_call *call, struct jinja_scope *scope)
 {
     const struct jinja_node *node = macro->node;
@@ -160,7 +160,7 @@ static void print(struct jinja_run *run, struct jinja_value v)
     jinja_put(run->out, jinja_string(run->task, v));
 }
 
-/* {% call(params) macro(...) %}: the body becomes the argument `caller`. */
+/* Executes {% call(params) macro(...) %}, whose body becomes the argument `caller`. */
 static void exec_call_block(struct jinja_run *run, const struct jinja_node *node)
 {
     struct jinja_call call;

@@ -1,9 +1,9 @@
-/* The table of filters, and those that apply others. */
+/* The table of filters, and the filters that apply others. */
 #include "chat/filters.h"
 
 #include <string.h>
 
-/* The arguments of `call` from place `first` on, for a filter or test that is applied to each item. */
+/* Returns the arguments of `call` from place `first` on, for a filter or test that is applied to each item. */
 static struct jinja_call rest_of(const struct jinja_call *call, size_t first)
 {
     struct jinja_call rest = *call;
@@ -43,11 +43,11 @@ static struct jinja_value map(struct jinja_run *run, struct jinja_value v, struc
             item = fallback;
         jinja_list_add(run->task, out, item);
     }
-    call->n_positional = call->n_named = 0; /* they were the filter's own */
+    call->n_positional = call->n_named = 0; /* the named filter took these arguments */
     return jinja_of_list(JINJA_ITERATOR, out);
 }
 
-/* Items (or an attribute of theirs) that a test takes, or does not. */
+/* Keeps items whose test, applied to them or to an attribute, gives `wanted`. */
 static struct jinja_value choose(struct jinja_run *run, struct jinja_value v, struct jinja_call *call, int by_attribute,
                                  int wanted)
 {
@@ -93,7 +93,7 @@ static struct jinja_value filter_rejectattr(struct jinja_run *run, struct jinja_
 static const struct {
     const char *name;
     jinja_filter_call *call;
-    int places; /* arguments that need no name */
+    int places; /* number of arguments that need no name */
 } filters[] = {
     {"abs", filter_abs, 0},
     {"attr", filter_attr, 1},

@@ -5,7 +5,7 @@
 
 #include <string.h>
 
-/* A dotted name's part as a key: digits are a number. */
+/* Returns a dotted name's part as a key: digits are a number. */
 static struct jinja_value part_key(struct jinja_task *task, const struct jinja_text *name, size_t first, size_t end)
 {
     int64_t number = 0;
@@ -107,7 +107,7 @@ struct jinja_value filter_items(struct jinja_run *run, struct jinja_value v, str
     return jinja_of_list(JINJA_ITERATOR, pairs_of(run, v.dict));
 }
 
-/* Sorts items by keys, both [n], merging halves; stable, and in reverse, too, as Python's is. */
+/* Sorts items by keys, both [n], merging halves; stable, also in reverse, as Python's sort is. */
 static void sort_by(struct jinja_task *task, struct jinja_value *items, struct jinja_value *keys, size_t n, int reverse)
 {
     if (n < 2)
@@ -158,7 +158,7 @@ struct jinja_value filter_dictsort(struct jinja_run *run, struct jinja_value v, 
     return jinja_of_list(JINJA_LIST, pairs);
 }
 
-/* Keys of items: an attribute, or several with commas between them. */
+/* Returns the sort keys of items: an attribute, or several separated by commas. */
 static struct jinja_value *keys_of(struct jinja_run *run, const struct jinja_list *items, struct jinja_value attribute,
                                    int with_case)
 {

@@ -102,7 +102,7 @@ struct jinja_value filter_indent(struct jinja_run *run, struct jinja_value v, st
     if (width.kind != JINJA_TEXT)
         width = jinja_binary(run, "*", jinja_of_text(jinja_literal(task, " ")),
                              jinja_int(jinja_need_int(task, width, "indent's width")));
-    struct jinja_value with_end = jinja_binary(run, "+", v, jinja_of_text(jinja_literal(task, "\n"))); /* as Jinja does */
+    struct jinja_value with_end = jinja_binary(run, "+", v, jinja_of_text(jinja_literal(task, "\n"))); /* Jinja adds a newline, too */
     struct jinja_list *lines = jinja_lines(task, jinja_need_text(task, with_end, "what is indented"), 0);
     struct jinja_builder b = {.task = task};
     for (size_t i = 0; i < lines->n; i++) {
@@ -115,7 +115,7 @@ struct jinja_value filter_indent(struct jinja_run *run, struct jinja_value v, st
     return jinja_of_text(jinja_built(&b));
 }
 
-/* A whole decimal or float that fills the text, but for spaces around it. */
+/* Reads a number that fills the text, except for spaces around it. Returns 0 if the text is none. */
 static int read_number(struct jinja_task *task, const struct jinja_text *text, int64_t base, int whole, struct jinja_value *out)
 {
     const struct jinja_text *bare = jinja_strip(task, text, jinja_none(), SIDE_BOTH);
@@ -205,7 +205,7 @@ struct jinja_value filter_round(struct jinja_run *run, struct jinja_value v, str
         jinja_fail(run->task, "round's method must be common, ceil or floor");
     if (v.kind != JINJA_FLOAT)
         return jinja_int(v.i);
-    char out[400]; /* the decimal that is nearest, ties by the exact binary value: as Python does */
+    char out[400]; /* nearest decimal, ties by the exact binary value, as in Python */
     snprintf(out, sizeof out, "%.*f", (int)digits, x);
     return jinja_float(strtod(out, NULL));
 }

@@ -1,10 +1,10 @@
-/* "..." % values and "...".format(values), without widths. */
+/* Formatting by "..." % values and "...".format(values), without widths. */
 #include "chat/run.h"
 
 #include <stdio.h>
 #include <string.h>
 
-/* The value of %(name) or of the next %: which. */
+/* Returns the value of %(name), or of the `which`-th %. */
 static struct jinja_value percent_value(struct jinja_task *task, struct jinja_value v, const struct jinja_text *name,
                                         size_t which)
 {
@@ -19,7 +19,7 @@ static struct jinja_value percent_value(struct jinja_task *task, struct jinja_va
     return v.kind == JINJA_TUPLE ? v.list->items[which] : v;
 }
 
-/* The first `most` characters of a text, all where it is negative. */
+/* Appends the first `most` characters of a text; all if negative. */
 static void put_beginning(struct jinja_builder *b, const struct jinja_text *text, int most)
 {
     jinja_put_part(b, text, 0, most < 0 ? text->n : jinja_char_at(b->task, text, (size_t)most));

@@ -1,4 +1,4 @@
-/* What {% generation %} blocks give. */
+/* Supervision by {% generation %} blocks. */
 #include "chat/supervise.h"
 
 #include "base/sys.h"
@@ -6,18 +6,18 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Of one message. */
+/* State of one message. */
 struct turn {
-    size_t end;  /* of the last of its parts that stand inside; 0: none does */
-    int outside; /* something that it says stands outside */
+    size_t end;  /* end of the last of its parts inside a block; 0: none is */
+    int outside; /* 1: some of its words stand outside */
 };
 
-/* Bytes [first, end) inside, and whose they are: of the first message that says some of them, or else of the assistant before them, or
- * of the next one, which says nothing. */
+/* Bytes [first, end) inside a block, and their owner: the first message with words there; or else the assistant before, or the
+ * next one, which says nothing. */
 struct part {
     size_t first, end;
-    int64_t owner; /* -1: nobody's */
-    int said;      /* by the owner */
+    int64_t owner; /* message; -1: nobody's */
+    int said;      /* 1: the part has words of the owner */
 };
 
 static int is_blank(const char *text, size_t n)
@@ -38,7 +38,7 @@ static enum status end_part(const struct part *part, const char *wanted, struct 
     return wanted[part->owner] ? chat_add_range(out, part->first, part->end) : OK;
 }
 
-/* Whose bytes are that nobody says; `last` was the last one that said some. */
+/* Guesses the owner of bytes without words; `last`: the last message with words before. */
 static int64_t guess_owner(const struct chat_conversation *c, size_t n, int64_t last)
 {
     int64_t owner = last < 0 ? 0 : last;
@@ -47,7 +47,7 @@ static int64_t guess_owner(const struct chat_conversation *c, size_t n, int64_t 
     return owner < (int64_t)n ? owner : -1;
 }
 
-/* Walks through the spans, which is where the text changes its origin or its marks. */
+/* Finds the parts by walking through the spans, which end where origin or marks change. */
 static enum status find_parts(const struct chat_conversation *c, const struct jinja_text *whole, size_t n, const char *wanted, struct turn *turns,
                               struct chat_text *out)
 {
@@ -63,13 +63,13 @@ static enum status find_parts(const struct chat_conversation *c, const struct ji
             part.owner = said && !part.said ? span->origin : part.owner;
             part.said |= said;
             part.end = span->end;
-            if (said && !wanted[span->origin]) /* blocks that touch: what nobody wants is not trained */
+            if (said && !wanted[span->origin]) /* blocks that touch: an unwanted message's words are not trained */
                 part.owner = span->origin;
         } else {
             TRY(end_part(&part, wanted, turns, out));
             part = (struct part){.owner = -1};
             if (said && span->origin >= last && !is_blank(out->bytes + span->first, span->end - span->first))
-                turns[span->origin].outside = 1; /* not where a later message repeats the name of a tool */
+                turns[span->origin].outside = 1; /* a later message may repeat a tool's name outside */
         }
         if (span->origin > last && (mark & MARK_WORDS))
             last = span->origin;
@@ -77,7 +77,7 @@ static enum status find_parts(const struct chat_conversation *c, const struct ji
     return end_part(&part, wanted, turns, out);
 }
 
-/* The special token that ends at `end`, white space behind it aside: where it begins; end: there is none. */
+/* Returns where the special token begins that ends at *end, after dropping white space from *end; returns *end if there is none. */
 static size_t token_before(const struct chat_template *t, const struct chat_options *options, const struct chat_text *text, size_t *end)
 {
     enum { LONGEST = 200 };

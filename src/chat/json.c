@@ -1,4 +1,4 @@
-/* json.dumps, as transformers' tojson calls it: no HTML escapes, any character as it is unless told. */
+/* Writing JSON as transformers' tojson does: no HTML escapes, any character as it is unless asked for ASCII. */
 #include "chat/run.h"
 
 #include <math.h>
@@ -20,7 +20,7 @@ static void put_escape(struct jinja_builder *b, int32_t c, int32_t mark)
 static void put_string(struct jinja_builder *b, const struct jinja_text *text, int ascii)
 {
     static const char letters[] = "\"\\\b\f\n\r\t", escapes[] = "\"\\bfnrt";
-    size_t at = 0, plain = 0; /* what lies between them needs no escape */
+    size_t at = 0, plain = 0; /* bytes [plain, at) need no escape */
     jinja_put_string(b, "\"");
     while (at < text->n) {
         size_t first = at;
@@ -77,7 +77,7 @@ static void put_key(struct jinja_builder *b, struct jinja_value key, int ascii)
     jinja_put_string(b, "\"");
 }
 
-/* The places of keys in the order that Python sorts them. */
+/* Returns the places of keys, in Python's order if `sort`. */
 static size_t *sorted_keys(struct jinja_task *task, const struct jinja_dict *dict, int sort)
 {
     size_t *order = jinja_take(task, (dict->n + 1) * sizeof *order);

@@ -1,4 +1,4 @@
-/* What is given and not in the text, and what stands in the text as somebody typed it. */
+/* Counting members that are missing from the text, and special tokens that somebody typed. */
 #include "chat/supervise.h"
 
 #include "base/sys.h"
@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { ANSWERED = 1, TYPED = 2 }; /* beside the bits of marks: words that are neither calls nor reasoning; tokens written as letters */
+enum { ANSWERED = 1, TYPED = 2 }; /* further bits beside the marks: words that are neither calls nor reasoning; tokens written as letters */
 
 struct account {
     const struct chat_template *t;
@@ -14,10 +14,10 @@ struct account {
     const struct chat_options *options;
     const struct chat_form *form;
     struct chat_text *text;
-    char begins[256]; /* bytes with which a special token begins */
+    char begins[256]; /* 1 for first bytes of special tokens */
 };
 
-/* Of message i, of which the text has what `marks` say, all of them together. */
+/* Counts what is missing of message i. marks: all marks of its bytes in the text, or'ed. */
 static enum status count_message(const struct account *x, size_t i, int32_t marks, char *wanted)
 {
     struct chat_text *text = x->text;
@@ -45,7 +45,8 @@ static enum status count_message(const struct account *x, size_t i, int32_t mark
     return OK;
 }
 
-/* Whether words have the text of a special token, or that of the template between a question and its answer: they were rendered before. */
+/* Tells whether words contain a special token, or the template's text between a question and its answer: they were rendered
+ * before. */
 static int has_tokens(const struct account *x, const char *bytes, size_t n)
 {
     enum { BY_CHANCE = 6 };

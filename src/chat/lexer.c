@@ -5,7 +5,7 @@
 
 #include <string.h>
 
-/* The source with \n as its only line end, and without the last one. */
+/* Copies the source with \n as its only line end, and without the last one. */
 static void normalize(struct jinja_lexer *x, const char *source, size_t n)
 {
     char *out = jinja_take(x->task, n + 1);
@@ -27,7 +27,8 @@ static void add_data(struct jinja_lexer *x, size_t first, size_t end)
                         (struct jinja_token){.kind = TOKEN_DATA, .line = x->task->line, .bytes = x->s + first, .n = end - first});
 }
 
-/* Where the text [first, end) before a tag ends, once its whitespace is dropped. sign: what stands after the tag's brace. */
+/* Returns the end of the text [first, end) before a tag, after its whitespace is dropped. sign: the character after the tag's
+ * brace. */
 static size_t strip_end(const struct jinja_lexer *x, size_t first, size_t end, char sign, int block)
 {
     struct jinja_text all = {.bytes = x->s, .n = end};
@@ -43,7 +44,7 @@ static size_t strip_end(const struct jinja_lexer *x, size_t first, size_t end, c
     }
     if (sign == '+' || !block)
         return end;
-    while (at > first) { /* whitespace since the line's start, if nothing else is there */
+    while (at > first) { /* drops whitespace since the line's start, if nothing else is there */
         size_t before = jinja_char_before(&all, at), next = before;
         int32_t c = jinja_next_char(&all, &next);
         if (c == '\n')
@@ -61,7 +62,7 @@ static size_t find_string(const struct jinja_lexer *x, size_t from, const char *
     return at ? (size_t)(at - x->s) : x->n;
 }
 
-/* Behind what closes a comment or block at `at` ("#}", "%}"): all whitespace after -, else one newline unless +. */
+/* Returns the place behind the closing brace at `at` ("#}", "%}"): skips all whitespace after -, else one newline unless after +. */
 static size_t after_close(struct jinja_lexer *x, size_t at, char sign)
 {
     at += 2;
@@ -79,7 +80,8 @@ static size_t skip_comment(struct jinja_lexer *x, size_t at)
     return after_close(x, close, sign);
 }
 
-/* Whether the tag at `at` ("{%") is the one named, alone; *sign: before the name, *close: of its "%}", *end_sign: before that. */
+/* Tells whether the tag at `at` ("{%") is just the name. *sign, *end_sign: signs before the name and before "%}"; *close: place
+ * of "%}". */
 static int is_tag(const struct jinja_lexer *x, size_t at, const char *name, char *sign, size_t *close, char *end_sign)
 {
     size_t i = at + 2, length = strlen(name);
@@ -93,7 +95,7 @@ static int is_tag(const struct jinja_lexer *x, size_t at, const char *name, char
     return i + 1 < x->n && x->s[i] == '%' && x->s[i + 1] == '}';
 }
 
-/* {% raw %} ... {% endraw %}: what lies between is text. at: behind the opening tag. */
+/* Adds the text between {% raw %} and {% endraw %}. at: behind the opening tag. */
 static size_t lex_raw(struct jinja_lexer *x, size_t at)
 {
     char sign, end_sign;
@@ -115,7 +117,7 @@ static size_t next_tag(const struct jinja_lexer *x, size_t from)
     return x->n;
 }
 
-/* The tag at `at`, and where the text goes on. */
+/* Reads the tag at `at`, and returns where the text goes on. */
 static size_t lex_tag(struct jinja_lexer *x, size_t at)
 {
     char kind = x->s[at + 1], raw_sign, end_sign;

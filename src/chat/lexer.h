@@ -1,4 +1,4 @@
-/* Templates to tokens, with trim_blocks, lstrip_blocks and one newline dropped at the end, as transformers sets them.
+/* Splitting templates into tokens, with trim_blocks, lstrip_blocks and one newline dropped at the end, as transformers sets them.
  * Private to this folder. */
 #ifndef LTRAIN_CHAT_LEXER_H
 #define LTRAIN_CHAT_LEXER_H
@@ -16,7 +16,7 @@ enum jinja_token_kind {
     TOKEN_INT,
     TOKEN_FLOAT,
     TOKEN_OPERATOR,
-    TOKEN_END, /* of the template */
+    TOKEN_END, /* end of the template */
 };
 
 struct jinja_token {
@@ -33,7 +33,7 @@ struct jinja_tokens {
     size_t n, room;
 };
 
-/* The last one is TOKEN_END. What is no token ends the task. */
+/* Splits a template into tokens, the last one TOKEN_END. Anything else ends the task. */
 struct jinja_tokens *jinja_lex(struct jinja_task *task, const char *source, size_t n);
 
 #endif

@@ -58,7 +58,7 @@ static size_t skip_digits(const struct jinja_lexer *x, size_t at)
     return at;
 }
 
-/* Decimal integers and floats, with underscores between digits. */
+/* Reads a decimal integer or float, with underscores between digits. */
 static size_t lex_number(struct jinja_lexer *x, size_t at)
 {
     size_t end = skip_digits(x, at), m = 0;
@@ -92,7 +92,7 @@ static size_t lex_number(struct jinja_lexer *x, size_t at)
     return end;
 }
 
-/* A hexadecimal escape of `digits` digits at s[at]. */
+/* Reads a hexadecimal escape of `digits` digits at s[at]. */
 static int32_t hex_escape(struct jinja_lexer *x, size_t at, int digits)
 {
     int64_t c = 0;
@@ -108,7 +108,7 @@ static int32_t hex_escape(struct jinja_lexer *x, size_t at, int digits)
     return (int32_t)c;
 }
 
-/* The escape behind a backslash at s[at]; returns where it ends. */
+/* Appends the escape behind a backslash, at s[at]; returns where it ends. */
 static size_t lex_escape(struct jinja_lexer *x, struct jinja_builder *b, size_t at)
 {
     static const char letters[] = "abfnrtv\\'\"", values[] = "\a\b\f\n\r\t\v\\'\"";
@@ -116,7 +116,7 @@ static size_t lex_escape(struct jinja_lexer *x, struct jinja_builder *b, size_t 
     const char *letter = c ? strchr(letters, c) : NULL;
     int32_t code = 0;
     size_t end = at + 1;
-    if (c == '\n') /* continues on the next line */
+    if (c == '\n') /* a backslash at the line's end continues the string */
         return end;
     if (letter) {
         code = values[letter - letters];
@@ -129,7 +129,7 @@ static size_t lex_escape(struct jinja_lexer *x, struct jinja_builder *b, size_t 
             code = code * 8 + (x->s[end] - '0');
     } else if (c == 'N') {
         jinja_fail(x->task, "escapes \\N{...} are not supported");
-    } else { /* not an escape: the backslash stays */
+    } else { /* no escape: the backslash stays */
         jinja_put_bytes(b, "\\", 1, MARK_TEMPLATE);
         return at;
     }
@@ -156,7 +156,7 @@ static size_t lex_string(struct jinja_lexer *x, size_t at)
     return at + 1;
 }
 
-/* brackets: those open, [*depth]. */
+/* Reads an operator. brackets: closing brackets awaited, [*depth]. */
 static size_t lex_operator(struct jinja_lexer *x, size_t at, char *brackets, int *depth)
 {
     static const char *const two[] = {"//", "**", "==", "!=", ">=", "<="};
@@ -182,7 +182,7 @@ static size_t lex_operator(struct jinja_lexer *x, size_t at, char *brackets, int
     return at + n;
 }
 
-/* Whether the tag closes at `at`; *next: where the text goes on. */
+/* Tells whether the tag closes at `at`; *next: where the text goes on. */
 static int closes(const struct jinja_lexer *x, size_t at, int block, size_t *next)
 {
     size_t i = at + (x->s[at] == '-' || (block && x->s[at] == '+'));

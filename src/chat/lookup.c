@@ -11,7 +11,7 @@
 
 enum { PATH_BYTES = 4096, MAX_FILE = 64 << 20 };
 
-/* The whole file, with a 0 behind it; *text NULL: it is not there. */
+/* Reads a whole file, and puts a 0 behind it; *text NULL: there is no such file. */
 static enum status read_file(const char *dir, const char *file, char path[PATH_BYTES], char **text, size_t *n)
 {
     size_t room = 0;
@@ -55,7 +55,7 @@ static enum status read_json(const char *dir, const char *file, char path[PATH_B
     TRY(read_file(dir, file, path, &text, &n));
     if (!text)
         return OK;
-    /* model_max_length is 10^30 in most files, which no integer here holds */
+    /* reads integers as reals: model_max_length is 10^30 in most files, which no integer here holds */
     *out = json_loadb(text, n, JSON_ALLOW_NUL | JSON_DECODE_INT_AS_REAL, &error);
     free(text);
     if (!*out)
@@ -63,7 +63,7 @@ static enum status read_json(const char *dir, const char *file, char path[PATH_B
     return OK;
 }
 
-/* "eos_token": "</s>", or {"content": "</s>", ...}. */
+/* Takes special tokens from "eos_token": "</s>", or {"content": "</s>", ...}. */
 static enum status take_tokens(struct chat_template *t, const json_t *config)
 {
     const char *key;

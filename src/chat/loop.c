@@ -1,4 +1,4 @@
-/* What {% for %} walks, and the variable `loop`. */
+/* Items of {% for %}, and the variable `loop`. */
 #include "chat/run.h"
 
 #include <string.h>
@@ -27,7 +27,7 @@ int jinja_loop_next(struct jinja_run *run, struct jinja_loop *loop, struct jinja
     return 1;
 }
 
-/* Passes all that is left through the loop's condition, to count it. */
+/* Counts the loop's items; passes the rest through its condition. */
 static int64_t count(struct jinja_run *run, struct jinja_loop *loop)
 {
     if (loop->length >= 0)

@@ -1,4 +1,4 @@
-/* Marks by which rows and messages say what is trained, as other trainers write them: each is obeyed or refused. */
+/* Marks by which rows and messages say whether they are trained, as other trainers write them: each is obeyed or refused. */
 #include "chat/marks.h"
 
 #include "chat/shapes.h"
@@ -6,7 +6,7 @@
 #include <ctype.h>
 #include <string.h>
 
-/* Names of marks with a known meaning. `zero`: how 0 and false mark; 1 and true are the opposite. */
+/* Names of marks with a known meaning. `zero`: meaning of 0 and false; 1 and true mean the opposite. */
 static const struct {
     const char *name;
     enum chat_mark zero;
@@ -15,7 +15,7 @@ static const struct {
              {"loss_mask", CHAT_MARK_UNTRAINED},   {"loss_scale", CHAT_MARK_UNTRAINED}, {"supervised", CHAT_MARK_UNTRAINED},
              {"train_mask", CHAT_MARK_UNTRAINED},  {"masked", CHAT_MARK_TRAINED}};
 
-/* Whether a word of the name, between underscores, dashes, dots and capitals, is in the list. */
+/* Tells whether a word of the name, split at underscores, dashes, dots and capitals, is in the list. */
 static int has_word(const char *name, const char *const *words)
 {
     while (*name) {
@@ -34,7 +34,7 @@ static int has_word(const char *name, const char *const *words)
     return 0;
 }
 
-/* Returns 1 and the mark that 0 or 1, false or true is; 0 for every other value. */
+/* Reads a mark that is 0 or 1, false or true; returns 0 for every other value. */
 static int read_mark(const json_t *value, enum chat_mark zero, enum chat_mark *out)
 {
     const int is_bool = json_is_boolean(value), is_number = json_is_number(value);
@@ -47,7 +47,7 @@ static int read_mark(const json_t *value, enum chat_mark zero, enum chat_mark *o
 
 /* ---- messages ---- */
 
-/* A member that says how its object is trained; *out stays where it says nothing of it. */
+/* Reads a member that may mark its object; *out stays if it is no mark. */
 static enum status mark_of_member(const struct chat_conversation *c, size_t i, const char *key, const json_t *value, enum chat_mark *out)
 {
     static const char *const words[] = {"train", "trained", "training", "trainable", "loss",   "mask",   "masks",   "masked", "weight", "weights", "supervise",
@@ -84,7 +84,7 @@ static enum status mark_of_object(const struct chat_conversation *c, size_t i, c
     return OK;
 }
 
-/* Parts of contents and calls of tools are trained as their message is. */
+/* Refuses marks of single parts and tool calls, which are trained as their message is. */
 static enum status check_parts(const struct chat_conversation *c, size_t i, const json_t *parts, const char *what)
 {
     size_t at;
@@ -110,7 +110,7 @@ enum status marks_of_message(const struct chat_conversation *c, size_t i, const 
 
 /* ---- rows ---- */
 
-/* False, also as text. */
+/* Tells whether a value is false, also as text. */
 static int says_no(const json_t *value)
 {
     static const char *const noes[] = {"false", "False", "FALSE", "no", "0", "0.0"};
@@ -120,12 +120,12 @@ static int says_no(const json_t *value)
     return json_is_false(value);
 }
 
-/* Marks of single rows that say nothing to the contrary of training it. */
+/* Tells whether a row's mark agrees with training the row. */
 static int is_harmless(const char *key, const json_t *value)
 {
     static const char *const users[] = {"user", "User", "human", "Human"};
     enum chat_mark mark;
-    if (strcmp(key, "mask") == 0 || strcmp(key, "masked") == 0) { /* NeMo's names who is not trained */
+    if (strcmp(key, "mask") == 0 || strcmp(key, "masked") == 0) { /* NeMo's mask names the speaker that is not trained */
         for (size_t i = 0; i < sizeof users / sizeof *users; i++)
             if (json_is_string(value) && strcmp(json_string_value(value), users[i]) == 0)
                 return 1;
@@ -145,7 +145,7 @@ static enum status check_row_member(const char *key, const json_t *value, enum c
     static const char *const of_lists[] = {"weight", "weights", NULL};
     static const char *const tags[] = {"label", "kto_tag", "kto_label"}; /* a label of 0 may be a class */
     const int is_list = json_is_array(value) || json_is_object(value);
-    if (json_is_null(value) || (is_list && kind == CHAT_ROW_IDS)) /* lists of rows of ids have a value for each */
+    if (json_is_null(value) || (is_list && kind == CHAT_ROW_IDS)) /* lists in rows of ids have a value for each id */
         return OK;
     for (size_t i = 0; i < sizeof tags / sizeof *tags && kind == CHAT_ROW_CHAT; i++)
         if (strcmp(tags[i], key) == 0 && (says_no(value) || (i > 0 && json_is_number(value) && json_number_value(value) == 0)))

@@ -1,10 +1,10 @@
-/* Members of rows and messages that say what is trained. Private to this folder. */
+/* Marks of rows and messages that say whether they are trained. Private to this folder. */
 #ifndef LTRAIN_CHAT_MARKS_H
 #define LTRAIN_CHAT_MARKS_H
 
 #include "chat/conversation.h"
 
-/* Finds how message m, the i-th, is marked. ERR_INVALID: a mark whose meaning is not known, or one of a part of the message. */
+/* Finds the mark of message m, the i-th. ERR_INVALID: a mark of unknown meaning, or one of a part of the message. */
 enum status marks_of_message(const struct chat_conversation *c, size_t i, const json_t *m, enum chat_mark *out);
 
 #endif

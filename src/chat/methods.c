@@ -27,7 +27,7 @@ static struct jinja_value strip_right(struct jinja_run *run, struct jinja_value 
     return strip(run, self, call, SIDE_RIGHT);
 }
 
-/* Whether text begins (or ends) with one of v, a str or a tuple of them. */
+/* Tells whether text begins (or ends) with one of v, a str or a tuple of them. */
 static int has_end(struct jinja_run *run, const struct jinja_text *text, struct jinja_value v, enum jinja_side side)
 {
     if (v.kind == JINJA_TUPLE) {
@@ -68,7 +68,7 @@ static size_t skip(const struct jinja_text *text, size_t at, int spaces)
     return at;
 }
 
-/* The last place of part that ends at or before `end`; -1: none. */
+/* Returns the last place of part that ends at or before `end`; -1: there is none. */
 static int64_t find_last(struct jinja_run *run, const struct jinja_text *text, const struct jinja_text *part, size_t end)
 {
     int64_t at = (int64_t)end - (int64_t)part->n;

@@ -1,4 +1,4 @@
-/* What methods of strings share with filters. Private to this folder. */
+/* Operations on strings that methods and filters share. Private to this folder. */
 #ifndef LTRAIN_CHAT_METHODS_H
 #define LTRAIN_CHAT_METHODS_H
 
@@ -6,17 +6,17 @@
 
 enum jinja_side { SIDE_LEFT = 1, SIDE_RIGHT = 2, SIDE_BOTH = 3 };
 
-/* str.strip: of whitespace (chars None), or of any of chars. */
+/* Strips as str.strip: whitespace (chars None), or any of chars. */
 const struct jinja_text *jinja_strip(struct jinja_task *task, const struct jinja_text *text, struct jinja_value chars,
                                      enum jinja_side side);
 const struct jinja_text *jinja_replace(struct jinja_task *task, const struct jinja_text *text, const struct jinja_text *from,
                                        const struct jinja_text *to, int64_t times);
-/* str.splitlines. */
+/* Splits as str.splitlines. */
 struct jinja_list *jinja_lines(struct jinja_task *task, const struct jinja_text *text, int keep_ends);
 
 enum jinja_casing { CASE_UPPER, CASE_LOWER, CASE_CAPITALIZE, CASE_TITLE_METHOD, CASE_TITLE_FILTER };
 const struct jinja_text *jinja_case(struct jinja_task *task, const struct jinja_text *text, enum jinja_casing casing);
-/* str.isupper, str.islower. */
+/* Tells as str.isupper and str.islower. */
 int jinja_is_case(const struct jinja_text *text, int upper);
 
 #endif

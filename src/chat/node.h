@@ -1,4 +1,4 @@
-/* The tree of a template. Private to this folder. */
+/* The syntax tree of a template. Private to this folder. */
 #ifndef LTRAIN_CHAT_NODE_H
 #define LTRAIN_CHAT_NODE_H
 
@@ -19,7 +19,7 @@ enum jinja_node_kind {
     NODE_TEST,   /* a is name(args) */
     NODE_NOT,
     NODE_NEGATE,
-    NODE_PLUS,    /* of a */
+    NODE_PLUS,    /* +a */
     NODE_BINARY,  /* a op b */
     NODE_CONCAT,  /* items joined by ~ */
     NODE_COMPARE, /* items compared in a chain, ops[i] between items[i] and items[i + 1] */
@@ -30,7 +30,7 @@ enum jinja_node_kind {
     NODE_DATA,         /* constant, as it is */
     NODE_PRINT,        /* a */
     NODE_FOR,          /* for a in b if c: body, else other; flag: recursive */
-    NODE_IF,           /* if a: body, else other (of which an elif is one node) */
+    NODE_IF,           /* if a: body, else other (an elif is one node there) */
     NODE_SET,          /* a = b */
     NODE_SET_BLOCK,    /* a = body, through the filters b if there are any */
     NODE_MACRO,        /* name, id, params, body */
@@ -47,7 +47,7 @@ enum jinja_node_kind {
 struct jinja_args {
     struct jinja_node **positional;
     size_t n_positional, room;
-    struct jinja_node **keyword; /* nodes that bear a name (keyword) and whose a is the value */
+    struct jinja_node **keyword; /* nodes with a name (keyword) and the value in a */
     size_t n_keyword, keyword_room;
     struct jinja_node *star, *star_star; /* *x, **x; or NULL */
 };
@@ -63,8 +63,8 @@ struct jinja_node {
     int line;
     int flag;
     const char *name;
-    const char *keyword; /* of a keyword argument: its name */
-    int id;              /* of a name: equal names have equal ids */
+    const char *keyword; /* name of a keyword argument */
+    int id;              /* number of a name: equal names have equal ids */
     const char *op;      /* NODE_BINARY */
     const char **ops;    /* NODE_COMPARE */
     struct jinja_value constant;
@@ -78,7 +78,7 @@ struct jinja_node {
     struct jinja_node *next;         /* the statement after this one */
 };
 
-/* A template's names: id is the place. */
+/* A template's names; a name's id is its place here. */
 struct jinja_names {
     const char **at;
     size_t n, room;

@@ -16,7 +16,7 @@ static _Noreturn void overflow(struct jinja_task *task)
     jinja_fail(task, "a number does not fit in 64 bits");
 }
 
-/* Jinja would escape HTML in what is added to a string that passed `safe`. */
+/* Refuses adding text with HTML's characters to a string that passed `safe`, as Jinja would escape it. */
 static void check_safe(struct jinja_task *task, const struct jinja_text *safe, const struct jinja_text *other)
 {
     for (size_t i = 0; safe->safe && !other->safe && i < other->n; i++)
@@ -85,7 +85,7 @@ static struct jinja_value power(struct jinja_task *task, struct jinja_value a, s
     return jinja_int(out);
 }
 
-/* Python's // and %: towards minus infinity, with the divisor's sign. */
+/* Divides; // and % round toward minus infinity, with the divisor's sign, as Python's do. */
 static struct jinja_value divide(struct jinja_task *task, const char *op, struct jinja_value a, struct jinja_value b)
 {
     if (jinja_number(b) == 0.0)

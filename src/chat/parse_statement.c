@@ -1,11 +1,11 @@
-/* Statements. */
+/* Parsing statements. */
 #include "chat/parser.h"
 
 #include <string.h>
 
 static struct jinja_node *parse_statement(struct jinja_parser *p);
 
-/* Statements up to a tag of one of the names in `ends` (NULL: the template's end), which is left at the name. */
+/* Parses statements up to a tag with one of the names in `ends` (NULL: the template's end); stops at the name. */
 static struct jinja_node *parse_until(struct jinja_parser *p, const char *const *ends)
 {
     struct jinja_node *first = NULL, **last = &first;
@@ -48,7 +48,7 @@ static void end_tag(struct jinja_parser *p)
     p->at++;
 }
 
-/* The rest of a tag, then statements up to one of `ends`; which is taken, its name returned. */
+/* Parses the rest of a tag, then statements up to one of `ends`; takes that name and returns it. */
 static const char *parse_body(struct jinja_parser *p, const char *const *ends, struct jinja_node **body)
 {
     jinja_skip_operator(p, ":");
@@ -67,7 +67,7 @@ static void parse_whole_body(struct jinja_parser *p, const char *end, struct jin
     end_tag(p);
 }
 
-/* A body that no break and no continue leaves. */
+/* Parses a body that no break or continue can leave. */
 static void parse_closed_body(struct jinja_parser *p, const char *end, struct jinja_node **body)
 {
     int loops = p->loops;
@@ -243,7 +243,7 @@ static const struct {
     {"continue", parse_jump},
 };
 
-/* Behind "{%": any statement but an end. */
+/* Parses any statement but an end, behind "{%". */
 static struct jinja_node *parse_statement(struct jinja_parser *p)
 {
     struct jinja_node *node = jinja_node(p, NODE_BREAK);

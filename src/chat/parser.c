@@ -1,4 +1,4 @@
-/* Looking at tokens, making nodes. */
+/* Looking at tokens, and making nodes. */
 #include "chat/parser.h"
 
 #include <stdio.h>

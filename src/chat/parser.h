@@ -1,4 +1,4 @@
-/* Tokens to a tree. Private to this folder. */
+/* Parsing tokens into a tree. Private to this folder. */
 #ifndef LTRAIN_CHAT_PARSER_H
 #define LTRAIN_CHAT_PARSER_H
 
@@ -10,20 +10,20 @@ struct jinja_parser {
     const struct jinja_token *at;
     struct jinja_names *names;
     int depth;
-    int loops;       /* for loops around the statement under way, in the same macro */
-    int generations; /* {% generation %} blocks that there are */
+    int loops;       /* number of for loops around the current statement, in the same macro */
+    int generations; /* number of {% generation %} blocks */
 };
 
-/* The statements of a whole template, the first of a list. What is not understood ends the task. */
+/* Parses a whole template, and returns the first of its statements. Anything not understood ends the task. */
 struct jinja_node *jinja_parse(struct jinja_parser *p);
 
-/* Expressions (parse_expression.c), for statements. */
+/* Parses an expression, for statements (parse_expression.c). */
 struct jinja_node *jinja_parse_expression(struct jinja_parser *p);
-/* Without `x if y else z`, which a loop's or an if's own words would be taken for. */
+/* Parses an expression without `x if y else z`, whose words could be the loop's or if's own. */
 struct jinja_node *jinja_parse_or(struct jinja_parser *p);
-/* Expressions with commas between them are a tuple. until: a name that ends it, or NULL. */
+/* Parses an expression, or a tuple if there are commas. until: name that ends it, or NULL. */
 struct jinja_node *jinja_parse_tuple(struct jinja_parser *p, int with_condition, const char *until);
-/* A name, a tuple of names, or (namespaces) name.attribute. */
+/* Parses a name, a tuple of names, or (namespaces) name.attribute. */
 struct jinja_node *jinja_parse_target(struct jinja_parser *p, const char *until, int with_members);
 struct jinja_node *jinja_parse_filters(struct jinja_parser *p, struct jinja_node *of);
 struct jinja_node *jinja_parse_filter(struct jinja_parser *p, struct jinja_node *of); /* at the filter's name */

@@ -1,4 +1,4 @@
-/* Special tokens in a text, and the bytes that are trained. */
+/* Finding special tokens in a text, and collecting ranges of bytes. */
 #include "chat/supervise.h"
 
 #include <stdlib.h>
@@ -35,7 +35,7 @@ size_t chat_special_at(const struct chat_template *t, const struct chat_options 
     return 0;
 }
 
-/* Room for one more of n, which is full at powers of two. */
+/* Makes room for one more than n; the array is full when n is a power of two. */
 static enum status grow(struct chat_range **at, size_t n)
 {
     if ((n & (n - 1)) != 0)

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Bytes and steps (0.1 us each) that a rendering may take: a template that never ends is found after two seconds. */
+/* Bytes and steps (0.1 us each) that a render may take: an endless template is stopped after two seconds. */
 enum { DEFAULT_BYTES = 1 << 30, STEPS_EVER = 20000000, STEPS_A_MESSAGE = 20000 };
 
 struct request {
@@ -79,7 +79,7 @@ static struct jinja_value from_json(struct jinja_task *task, const json_t *v, in
     return out;
 }
 
-/* What is said is marked, but for how the message is addressed. */
+/* Returns the mark of a message's member; role and name are not words of the message. */
 static int32_t mark_of(const struct request *r, size_t message, const char *key)
 {
     int32_t mark = MARK_MESSAGE + (int32_t)message;
@@ -92,7 +92,7 @@ static int32_t mark_of(const struct request *r, size_t message, const char *key)
     return mark | MARK_SAID | (reasoning ? MARK_REASONING : 0);
 }
 
-/* The value of a message's key. Reasoning that stands in the answer itself is marked as such. */
+/* Returns the value of a message's key. Reasoning within the content is marked as such. */
 static struct jinja_value value_of(struct jinja_task *task, const struct request *r, size_t message, const char *key, const json_t *value)
 {
     int32_t mark = mark_of(r, message, key);
@@ -125,7 +125,7 @@ static struct jinja_value messages_of(struct jinja_task *task, const struct requ
     return jinja_of_list(JINJA_LIST, list);
 }
 
-/* The value of a variable that the caller gives, or undefined. */
+/* Returns the value of a variable that the caller gives, or undefined. */
 static struct jinja_value variable(struct jinja_task *task, const struct request *r, const char *name)
 {
     const json_t *given = json_object_get(r->c->variables, name);

@@ -10,7 +10,7 @@ struct chat_rendering {
     const struct jinja_text *text;
 };
 
-/* Messages [0, n). On an error nothing is left to end. */
+/* Renders messages [0, n). After an error there is nothing to end. */
 enum status chat_rendering_make(const struct chat_template *t, const struct chat_conversation *c,
                                 const struct chat_options *options, size_t n, int generation_prompt, struct chat_rendering *out);
 void chat_rendering_end(struct chat_rendering *r);

@@ -1,4 +1,4 @@
-/* Python's str and repr of values. The rest of value.h. */
+/* Python's str and repr of values; implements a part of value.h. */
 #include "chat/value.h"
 
 #include <math.h>

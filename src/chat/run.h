@@ -1,7 +1,7 @@
-/* A template being rendered. Private to this folder.
+/* The state of a template being rendered. Private to this folder.
  *
- * Scopes are as Jinja's: bodies of loops, macros, set, filter, call, with and generation blocks have one of their own, what is
- * set in it does not leak; `if` has none. A macro sees the scope that it was defined in. */
+ * Scopes are Jinja's: bodies of loops, macros, set, filter, call, with and generation blocks have their own, and variables set
+ * there do not leak; `if` has none. A macro sees the scope that it was defined in. */
 #ifndef LTRAIN_CHAT_RUN_H
 #define LTRAIN_CHAT_RUN_H
 
@@ -18,7 +18,7 @@ struct jinja_scope {
 
 struct jinja_macro {
     const struct jinja_node *node;
-    struct jinja_scope *scope; /* that it was defined in */
+    struct jinja_scope *scope; /* scope of its definition */
 };
 
 /* A for loop under way. */
@@ -26,20 +26,20 @@ struct jinja_loop {
     const struct jinja_node *node;
     struct jinja_scope *scope;
     struct jinja_list *items;
-    size_t at;    /* of items: how many were looked at */
-    int filtered; /* items pass the loop's own condition only */
+    size_t at;    /* number of items looked at */
+    int filtered; /* 1: only items that pass the loop's condition count */
     int has_ahead;
     struct jinja_value ahead, current, before;
     int64_t index0, length; /* length -1: not counted yet */
     int64_t depth0;
-    struct jinja_list *changed; /* what loop.changed() was given last */
+    struct jinja_list *changed; /* arguments of the last loop.changed() */
 };
 
-/* Arguments, evaluated. */
+/* Evaluated arguments. */
 struct jinja_call {
     struct jinja_value *positional;
     size_t n_positional, room;
-    const char **names; /* of named */
+    const char **names; /* names of `named` */
     struct jinja_value *named;
     size_t n_named, names_room, named_room;
     const char *used[8]; /* names that jinja_argument was asked for */
@@ -50,61 +50,61 @@ struct jinja_run {
     struct jinja_task *task;
     const struct jinja_names *names;
     struct jinja_value *variables;     /* by id; kind JINJA_UNDEFINED: not given */
-    int varargs, kwargs, caller, loop; /* ids of these names; -1: the template does not use it */
+    int varargs, kwargs, caller, loop; /* ids of these names; -1: not used by the template */
     struct jinja_scope *scope;
     struct jinja_builder *out;
     int64_t now;
-    /* What statements give to expressions, which know none. */
+    /* functions of statements for expressions, whose file may not include theirs */
     struct jinja_value (*call_macro)(struct jinja_run *, const struct jinja_macro *, struct jinja_call *);
     struct jinja_value (*call_loop)(struct jinja_run *, struct jinja_loop *, struct jinja_value items);
     int (*accepts)(struct jinja_run *, struct jinja_loop *, struct jinja_value item);
 };
 
-/* scope.c */
+/* Opens a scope, sets a name in one, or looks one up (scope.c). */
 struct jinja_scope *jinja_scope_new(struct jinja_run *run, struct jinja_scope *outer);
 void jinja_scope_set(struct jinja_run *run, struct jinja_scope *scope, int id, struct jinja_value v);
 struct jinja_value jinja_look_up(struct jinja_run *run, int id);
 
-/* call.c: argument `place` (-1: by name only) or `name`, else fallback. jinja_arguments_end: no others were given. */
+/* Returns argument `place` (-1: by name only) or `name`, else fallback (call.c). */
 struct jinja_value jinja_argument(struct jinja_task *task, struct jinja_call *call, int place, const char *name,
                                   struct jinja_value fallback);
 int jinja_argument_given(const struct jinja_call *call, int place, const char *name);
-/* what ("filter trim") may take `places` arguments without a name, and those with names that were asked for. */
+/* Refuses further arguments of `what` ("filter trim"): more than `places` without a name, or names that were not asked for. */
 void jinja_arguments_end(struct jinja_task *task, const struct jinja_call *call, const char *what, int places);
 
-/* loop.c: 0: there is no further item. */
+/* Returns 0 if there is no further item (loop.c). */
 int jinja_loop_next(struct jinja_run *run, struct jinja_loop *loop, struct jinja_value *item);
 struct jinja_value jinja_loop_attribute(struct jinja_run *run, struct jinja_loop *loop, const char *name);
 
-/* access.c: v.name, v[key], v[first:end:step] */
+/* Evaluates v.name, v[key] or v[first:end:step] (access.c). */
 struct jinja_value jinja_attribute(struct jinja_run *run, struct jinja_value v, const char *name);
 struct jinja_value jinja_item(struct jinja_run *run, struct jinja_value v, struct jinja_value key);
 struct jinja_value jinja_slice(struct jinja_run *run, struct jinja_value v, const struct jinja_value part[3]);
 
-/* operators.c, format.c */
+/* Calculates a op b, or -v (operators.c). */
 struct jinja_value jinja_binary(struct jinja_run *run, const char *op, struct jinja_value a, struct jinja_value b);
 struct jinja_value jinja_negate(struct jinja_task *task, struct jinja_value v);
-/* "..." % v, and "...".format(call) */
+/* Formats "..." % v, or "...".format(call) (format.c). */
 struct jinja_value jinja_percent(struct jinja_task *task, const struct jinja_text *format, struct jinja_value v);
 struct jinja_value jinja_braces(struct jinja_task *task, const struct jinja_text *format, struct jinja_call *call);
 
-/* methods.c, globals.c: the value of METHOD and GLOBAL called */
+/* Calls a METHOD or GLOBAL value (methods.c, globals.c). */
 struct jinja_value jinja_call_method(struct jinja_run *run, const struct jinja_method *method, struct jinja_call *call);
 int jinja_is_global(const char *name);
 struct jinja_value jinja_call_global(struct jinja_run *run, const char *name, struct jinja_call *call);
 
-/* filters.c, tests.c */
+/* Applies a filter or a test (filters.c, tests.c). */
 struct jinja_value jinja_filter(struct jinja_run *run, const char *name, struct jinja_value v, struct jinja_call *call);
 int jinja_test(struct jinja_run *run, const char *name, struct jinja_value v, struct jinja_call *call);
 
-/* eval.c, exec.c */
+/* Evaluates expressions (eval.c) and executes statements (exec.c). */
 struct jinja_value jinja_eval(struct jinja_run *run, const struct jinja_node *node);
 void jinja_eval_args(struct jinja_run *run, const struct jinja_args *args, struct jinja_call *call);
 struct jinja_value jinja_eval_filter(struct jinja_run *run, const struct jinja_node *node, struct jinja_value v);
 struct jinja_value jinja_call(struct jinja_run *run, struct jinja_value callee, struct jinja_call *call);
 void jinja_exec(struct jinja_run *run, const struct jinja_node *first);
 
-/* json.c: json.dumps, and the other way. mark: of all strings in it. */
+/* Style of json.dumps (json.c). */
 struct jinja_json_style {
     int ascii, sort;
     const struct jinja_text *indent, *between, *colon; /* indent NULL: on one line */

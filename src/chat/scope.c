@@ -1,4 +1,4 @@
-/* Names to values. */
+/* Scopes: names and their values. */
 #include "chat/run.h"
 
 #include <string.h>

@@ -1,4 +1,4 @@
-/* messages, conversations, prompt and completion, Alpaca's triples. */
+/* Conversations in the shapes of messages, conversations, prompt and completion, and Alpaca's triples. */
 #include "chat/shapes.h"
 
 #include <stdarg.h>
@@ -6,7 +6,7 @@
 #include <string.h>
 #include <strings.h>
 
-#define CALLER "caller" /* an assistant whose text is a call of a tool */
+#define CALLER "caller" /* an assistant whose text is a tool call */
 
 enum status chat_refuse(const struct chat_conversation *c, const char *format, ...)
 {
@@ -23,7 +23,7 @@ static void add(json_t *messages, const char *role, const json_t *content)
     json_array_append_new(messages, json_pack("{s:s, s:O}", "role", role, "content", content));
 }
 
-/* ShareGPT's names of those who speak, in any case. */
+/* Returns the role of a ShareGPT speaker, in any case; NULL: unknown. */
 static const char *speaker(const char *from)
 {
     static const char *const names[][2] = {
@@ -37,7 +37,7 @@ static const char *speaker(const char *from)
     return NULL;
 }
 
-/* Makes tool_calls of a turn's text, one call or a list of them as {"name", "arguments"}: LLaMA-Factory writes calls so. */
+/* Makes tool_calls of a turn's text, one call or a list of them as {"name", "arguments"}, as LLaMA-Factory writes them. */
 static enum status take_calls(const struct chat_conversation *c, size_t i, const json_t *value, json_t *message)
 {
     size_t k;
@@ -56,7 +56,7 @@ static enum status take_calls(const struct chat_conversation *c, size_t i, const
     return good ? OK : chat_refuse(c, "turn %zu is a call of a tool and no JSON of a \"name\" and \"arguments\"", i + 1);
 }
 
-/* A turn of ShareGPT's as a message: "from" and "value" under their names of messages, all else as it is. */
+/* Takes a turn of ShareGPT's as a message: renames "from" and "value", and keeps all else. */
 static enum status take_turn(const struct chat_conversation *c, size_t i, const json_t *turn, json_t *messages)
 {
     const json_t *from = json_object_get(turn, "from"), *value = json_object_get(turn, "value"), *role = json_object_get(turn, "role");
@@ -100,7 +100,7 @@ static enum status shape_conversations(const struct chat_conversation *c, const 
     return OK;
 }
 
-/* A string said by `role`, or a list of messages. */
+/* Adds a string said by `role`, or a list of messages. */
 static enum status add_side(const struct chat_conversation *c, const json_t *object, const char *key, const char *role,
                             json_t *messages)
 {

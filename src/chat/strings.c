@@ -80,7 +80,7 @@ struct jinja_list *jinja_lines(struct jinja_task *task, const struct jinja_text 
     return out;
 }
 
-/* Whether the filter title begins a word behind c. */
+/* Tells whether the filter title begins a word behind c. */
 static int begins_word(int32_t c)
 {
     return jinja_is_space(c) || c == '-' || c == '(' || c == '{' || c == '[' || c == '<';

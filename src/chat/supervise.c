@@ -1,16 +1,16 @@
-/* Supervised bytes.
+/* Finding supervised bytes.
  *
- * With {% generation %} blocks the template says itself what an assistant generates. Without, an assistant's turn is found by
- * the marks of what it said, and its ends are found in the text of the template around that:
+ * With {% generation %} blocks the template itself says which bytes an assistant generates. Without them an assistant's turn is
+ * found by the marks of its words, and its bounds in the template's text around these:
  *
- *   begin  where the render of the messages before it, with the generation prompt, ends: the model continues there. That render
- *          is compared with the whole one and counts only if it is a byte prefix of it (templates that leave out earlier
- *          reasoning are not). Else the generation prompt's own text is looked for before what was said.
- *   end    behind the first token that ends turns after the last thing said, which is the one that a short conversation shows
- *          (learn_form), or else the last token of the turn. A template without such tokens ends a turn by the token that the next
- *          one begins with, which is trained as well; a turn that nothing ends is counted, and trained up to its last letter. What
- *          lies beyond, a newline, is not trained. The render of the messages up to this one bounds the search, where it is a byte
- *          prefix. */
+ * begin: where the render of the messages before it, with the generation prompt, ends; the model continues there. That render
+ * counts only if it is a byte prefix of the whole one, which fails for templates that leave out earlier reasoning. Then the
+ * generation prompt's own text is looked for before the words.
+ *
+ * end: behind the first token after the last word that ends turns in a short conversation (learn_form), or else behind the turn's
+ * last token. A template without such tokens ends a turn by the token that begins the next one, which is trained as well. A turn
+ * that nothing ends is counted, and trained up to its last letter. The text beyond, a newline, is not trained. The render of the
+ * messages up to this one bounds the search, if it is a byte prefix. */
 #include "chat/supervise.h"
 
 #include "base/sys.h"
@@ -18,7 +18,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { PREFIX_BYTES = 64 << 20 }; /* rendered for comparison, at most: conversations of thousands of turns go on without */
+enum { PREFIX_BYTES = 64 << 20 }; /* most bytes rendered for comparison: conversations of thousands of turns go on without */
 
 struct search {
     const struct chat_template *t;
@@ -28,11 +28,11 @@ struct search {
     const struct jinja_text *whole; /* the render, with its marks */
     size_t messages, rendered;
     struct chat_form form;
-    char *prompt; /* the generation prompt seen last, [prompt_n] */
+    char *prompt; /* the last generation prompt seen, [prompt_n] */
     size_t prompt_n;
 };
 
-/* The first special token in bytes [at, end), or end. */
+/* Returns the first special token in bytes [at, end), or end. */
 static size_t find_special(const struct search *s, const char *bytes, size_t at, size_t end)
 {
     while (at < end && chat_special_at(s->t, s->options, bytes, end, at) == 0)
@@ -42,7 +42,7 @@ static size_t find_special(const struct search *s, const char *bytes, size_t at,
 
 enum prefix { PREFIX_UNKNOWN = -1, PREFIX_NO, PREFIX_YES };
 
-/* Renders messages [0, n) and says whether they are a byte prefix of the whole text, whose length is *length. */
+/* Tells whether the render of messages [0, n) is a byte prefix of the whole text; *length: its bytes. */
 static enum prefix is_prefix(struct search *s, size_t n, int generation_prompt, size_t *length)
 {
     struct chat_rendering r;
@@ -55,7 +55,7 @@ static enum prefix is_prefix(struct search *s, size_t n, int generation_prompt, 
     return prefix;
 }
 
-/* The generation prompt behind messages [0, n) is kept in s->prompt, if the render with it continues the one without it. */
+/* Keeps the generation prompt behind messages [0, n) in s->prompt, if the render with it continues the one without it. */
 static void learn_prompt(struct search *s, size_t n)
 {
     struct chat_rendering with, without;
@@ -76,7 +76,7 @@ static void learn_prompt(struct search *s, size_t n)
     chat_rendering_end(&with);
 }
 
-/* Finds in a short conversation, rendered with and without its last question, which token stands behind an answer, and what before. */
+/* Finds the token behind an answer and the text before it, in a short conversation rendered with and without its last question. */
 static void learn_ends(struct search *s, const struct jinja_text *two, const struct jinja_text *three)
 {
     size_t n = two->n < three->n ? two->n : three->n, said = 0, end = 0, asked = 0, answer = 0;
@@ -118,10 +118,10 @@ static void learn_form(struct search *s)
     chat_destroy(c);
 }
 
-/* What an assistant said of message i: bytes [first, last), before the first byte of a later message, `foreign`, and before
- * `limit` (templates repeat a tool's name in what follows). */
+/* Words of assistant message i: bytes [first, last), before the first byte of a later message, `foreign`, and before `limit`
+ * (templates repeat a tool's name later). */
 struct said {
-    size_t first, last, foreign, floor; /* floor: the end of what other messages have before it */
+    size_t first, last, foreign, floor; /* floor: end of the bytes of other messages before it */
     int found;
 };
 
@@ -159,7 +159,7 @@ static size_t find_begin(struct search *s, size_t i, const struct said *said)
     return said->first;
 }
 
-/* The token with which the next turn begins at `at`, of the template's own; 0: there is none, or it begins every text. */
+/* Returns the bytes of the template's token at `at` that begins the next turn; 0: there is none, or it begins every text. */
 static size_t next_token(const struct search *s, size_t at)
 {
     const char *bos = chat_template_token(s->t, "bos_token");
@@ -167,7 +167,7 @@ static size_t next_token(const struct search *s, size_t at)
     return bos && strlen(bos) == n && memcmp(bos, s->text->bytes + at, n) == 0 ? 0 : n;
 }
 
-/* Where a turn ends that lies in bytes [.., limit), behind its last token, which begins at *token; 0: nothing ends it. */
+/* Returns the end of the turn's last token in bytes [last, limit), which begins at *token; 0: nothing ends the turn. */
 static size_t find_last_token(const struct search *s, size_t last, size_t limit, size_t *token)
 {
     const char *bytes = s->text->bytes;
@@ -184,7 +184,8 @@ static size_t find_last_token(const struct search *s, size_t last, size_t limit,
     return end;
 }
 
-/* Where the turn ends whose last word ends at `last`; the next turn begins at or after `limit`, and there if `bounded`. */
+/* Finds the end of the turn whose last word ends at `last`. The next turn begins at or after `limit`, and just there if
+ * `bounded`. */
 static enum status find_end(struct search *s, size_t last, size_t limit, int bounded, size_t *end)
 {
     const char *bytes = s->text->bytes;
@@ -207,7 +208,7 @@ static enum status find_end(struct search *s, size_t last, size_t limit, int bou
     return OK;
 }
 
-/* An empty message: its place is known by the renders around it only, [.., limit). */
+/* Finds the turn of an empty message, [.., limit), whose place only the renders around it show. */
 static enum status find_empty(struct search *s, size_t i, size_t limit, struct chat_range *out)
 {
     const char *bytes = s->text->bytes;
@@ -225,14 +226,14 @@ static enum status find_empty(struct search *s, size_t i, size_t limit, struct c
     return find_end(s, s->form.end[0] || last == limit ? begin : last, limit, 1, &out->end);
 }
 
-/* The bytes of message i's turn; *out stays empty where they are not found. */
+/* Finds the bytes of message i's turn; *out stays empty if they are not found. */
 static enum status find_turn(struct search *s, size_t i, struct chat_range *out)
 {
     size_t limit = s->text->n;
     int bounded = i + 1 == s->messages || is_prefix(s, i + 1, 0, &limit) == PREFIX_YES;
     struct said said = find_said(s, i, bounded ? limit : s->text->n);
     *out = (struct chat_range){0, 0};
-    if (bounded && !said.found) /* it may stand behind */
+    if (bounded && !said.found) /* the message may stand behind */
         said = find_said(s, i, s->text->n);
     if (!said.found && bounded)
         return find_empty(s, i, limit, out);
@@ -259,7 +260,7 @@ static enum status supervise_turns(struct search *s, const char *wanted)
 
 /* ---- all that no mark excludes ---- */
 
-/* Clears `trained` [n] where message i is, which says that it is not. */
+/* Clears `trained` [n] at the bytes of message i, which is marked as not trained. */
 static enum status exclude(struct search *s, size_t i, char *trained)
 {
     struct chat_range turn = {0, 0};
@@ -272,7 +273,7 @@ static enum status exclude(struct search *s, size_t i, char *trained)
     return OK;
 }
 
-/* Trains all bytes but those of messages that say they are not. */
+/* Trains all bytes but those of messages marked as not trained. */
 static enum status supervise_unmarked(struct search *s)
 {
     const size_t n = s->text->n;
@@ -303,20 +304,20 @@ static enum status supervise_all(struct search *s, const char *wanted)
     struct chat_range turn;
     const int64_t unended = s->text->unended, untrained = s->text->untrained, otherwise = s->text->otherwise;
     TRY(supervise_unmarked(s));
-    s->text->unended = unended; /* of turns that are not trained nothing is said */
+    s->text->unended = unended; /* turns that are not trained do not count */
     s->text->n_ends = 0;
     for (size_t i = 0; i < s->messages; i++) {
         if (wanted[i])
-            TRY(find_turn(s, i, &turn)); /* how turns end is taught here, too */
+            TRY(find_turn(s, i, &turn)); /* ends of turns are trained here, too */
     }
-    s->text->untrained = untrained; /* where they begin does not matter: everything is trained */
+    s->text->untrained = untrained; /* beginnings of turns do not matter: everything is trained */
     s->text->otherwise = otherwise;
     return OK;
 }
 
 /* ---- the whole ---- */
 
-/* Which messages' turns are trained, [messages]. ERR_INVALID: a mark demands what is not done. */
+/* Finds the messages whose turns are trained, wanted [messages]. ERR_INVALID: a mark demands training that is not done. */
 static enum status find_wanted(const struct search *s, char *wanted)
 {
     const enum chat_train train = s->options->train;
@@ -334,7 +335,7 @@ static enum status find_wanted(const struct search *s, char *wanted)
     return OK;
 }
 
-/* Counts turns that {% generation %} blocks train and that do not begin where generation would. */
+/* Counts turns trained by {% generation %} blocks that do not begin where generation would. */
 static void count_otherwise(struct search *s, const char *wanted)
 {
     size_t length;

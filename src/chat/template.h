@@ -8,7 +8,7 @@
 enum { CHAT_MAX_TOKENS = 16 };
 
 struct chat_template {
-    struct jinja_task task; /* owns what follows */
+    struct jinja_task task; /* owns the tree and the names */
     const char *name;
     const char *source;
     size_t n;

@@ -119,7 +119,7 @@ static int is_upper(struct jinja_run *run, struct jinja_value v, struct jinja_va
     return jinja_is_case(jinja_string(run->task, v), 1);
 }
 
-/* The same object: constants by value, what is made anew is another one. */
+/* Tells whether both are the same object: constants by value, others by identity. */
 static int is_same(struct jinja_run *run, struct jinja_value v, struct jinja_value n)
 {
     if (v.kind != n.kind)

@@ -1,7 +1,7 @@
-/* Strings that know where each of their bytes comes from. Private to this folder.
+/* Strings that know the origin of each of their bytes. Private to this folder.
  *
- * Most strings have one origin and carry one mark; joining different ones gives a mark per byte. Every operation on strings
- * keeps the marks of the bytes that it keeps, and gives bytes that it makes of others (an escape, a capital) their marks. */
+ * Most strings have one origin and carry one mark; joining different ones gives a mark per byte. Every operation keeps the marks
+ * of the bytes that it keeps, and gives bytes made from others (an escape, a capital) their marks. */
 #ifndef LTRAIN_CHAT_TEXT_H
 #define LTRAIN_CHAT_TEXT_H
 
@@ -13,11 +13,11 @@ enum {
     MARK_DATA = 1,    /* data of no message */
     MARK_MESSAGE = 2, /* MARK_MESSAGE + i: message i */
     MARK_ORIGIN = 0x3FFFFFF,
-    MARK_WORDS = 1 << 26,     /* of a message, and not how it is addressed */
-    MARK_CALLS = 1 << 27,     /* of those, its calls of tools */
-    MARK_SAID = 1 << 28,      /* what an assistant said */
+    MARK_WORDS = 1 << 26,     /* words of a message, not its role or name */
+    MARK_CALLS = 1 << 27,     /* words of tool calls */
+    MARK_SAID = 1 << 28,      /* words of an assistant */
     MARK_GENERATED = 1 << 29, /* inside {% generation %} */
-    MARK_REASONING = 1 << 30, /* said, and thought before the answer */
+    MARK_REASONING = 1 << 30, /* words of an assistant that are reasoning */
 };
 
 struct jinja_text {
@@ -25,19 +25,19 @@ struct jinja_text {
     size_t n;
     const int32_t *marks; /* [n], or NULL: all bytes have `mark` */
     int32_t mark;
-    int safe; /* passed the filter safe, or escape: what is added to it would be escaped by Jinja */
+    int safe; /* 1: passed the filter safe or escape; Jinja would escape text that is added to it */
 };
 
 struct jinja_text *jinja_text(struct jinja_task *task, const char *bytes, size_t n, int32_t mark); /* a copy */
 struct jinja_text *jinja_literal(struct jinja_task *task, const char *string);                     /* the template's, no copy */
-/* Bytes [first, end) of text: no copy. */
+/* Returns bytes [first, end) of text, not copied. */
 struct jinja_text *jinja_cut(struct jinja_task *task, const struct jinja_text *text, size_t first, size_t end);
 int32_t jinja_mark(const struct jinja_text *text, size_t at);
 int jinja_same(const struct jinja_text *a, const struct jinja_text *b);
 int jinja_is(const struct jinja_text *a, const char *string);
-/* Byte order, which is that of code points. */
+/* Compares by bytes, which is the order of code points. */
 int jinja_order(const struct jinja_text *a, const struct jinja_text *b);
-/* Where part begins in text at or after `from`; -1: nowhere. */
+/* Returns where part begins in text at or after `from`; -1: nowhere. */
 int64_t jinja_find(struct jinja_task *task, const struct jinja_text *text, const struct jinja_text *part, size_t from);
 
 struct jinja_builder {
@@ -56,29 +56,30 @@ void jinja_put_string(struct jinja_builder *b, const char *string);
 void jinja_put_flag(struct jinja_builder *b, size_t first, int32_t flag);
 struct jinja_text *jinja_built(struct jinja_builder *b);
 
-/* Code points. */
+/* Counts code points. */
 size_t jinja_chars(struct jinja_task *task, const struct jinja_text *text);
-/* The byte at which code point i begins; text->n beyond the last. */
+/* Returns the byte at which code point i begins; text->n beyond the last. */
 size_t jinja_char_at(struct jinja_task *task, const struct jinja_text *text, size_t i);
-/* The code point at *at, which moves behind it. */
+/* Returns the code point at *at, and moves *at behind it. */
 int32_t jinja_next_char(const struct jinja_text *text, size_t *at);
-/* The start of the code point that ends at `end`. */
+/* Returns the start of the code point that ends at `end`. */
 size_t jinja_char_before(const struct jinja_text *text, size_t end);
 size_t jinja_encode(int32_t c, char out[4]);
 
-/* Python's str.isspace of one code point, and its line ends. */
+/* Tells whether c is space (Python's str.isspace), or a line end. */
 int jinja_is_space(int32_t c);
 int jinja_is_line_end(int32_t c);
-/* str.isprintable of one code point. */
+/* Tells whether c is printable (str.isprintable). */
 int jinja_is_printable(int32_t c);
 int jinja_is_upper(int32_t c);
 int jinja_is_lower(int32_t c);
 int jinja_is_digit(int32_t c);
 int jinja_is_letter(int32_t c);
-/* str.isdigit of one code point, which takes superscripts, too; a character of a word of regular expressions. */
+/* Tells whether c is a digit in the sense of str.isdigit, superscripts included, or a word character of regular expressions. */
 int jinja_is_digit_sign(int32_t c);
 int jinja_is_word(int32_t c);
-/* Appends the small letter, the capital, or the capital that begins words, of c; letters that become several, or depend on their place, end the task. */
+/* Letter cases for jinja_put_case, which appends c in one of them; letters that become several, or depend on their place, end the
+ * task. */
 enum jinja_letter { LETTER_SMALL, LETTER_CAPITAL, LETTER_TITLE };
 void jinja_put_case(struct jinja_builder *b, int32_t c, enum jinja_letter letter, int32_t mark);
 

@@ -5,7 +5,7 @@
 #include "chat/text.h"
 
 enum jinja_kind {
-    JINJA_UNDEFINED, /* name: of what is not there, or NULL */
+    JINJA_UNDEFINED, /* name: the missing variable or attribute, or NULL */
     JINJA_NONE,
     JINJA_BOOL,
     JINJA_INT,
@@ -16,11 +16,11 @@ enum jinja_kind {
     JINJA_RANGE,
     JINJA_DICT,
     JINJA_VIEW,     /* keys(), values(), items() of a dict: can be counted and walked, not indexed */
-    JINJA_ITERATOR, /* what map, select, items, reverse ... give: can be walked once */
+    JINJA_ITERATOR, /* result of map, select, items, reverse ...: can be walked once */
     JINJA_NAMESPACE,
     JINJA_LOOP,
     JINJA_MACRO,
-    JINJA_METHOD, /* of a value, not yet called */
+    JINJA_METHOD, /* method of a value, not yet called */
     JINJA_GLOBAL, /* a function by name */
 };
 
@@ -42,7 +42,7 @@ struct jinja_value {
 struct jinja_list {
     struct jinja_value *items;
     size_t n, room;
-    size_t at; /* of an iterator: how many were taken */
+    size_t at; /* number of items taken from an iterator */
 };
 
 struct jinja_dict { /* in order of insertion */
@@ -73,29 +73,29 @@ void jinja_dict_add(struct jinja_task *task, struct jinja_dict *dict, struct jin
 const struct jinja_value *jinja_dict_get(struct jinja_task *task, const struct jinja_dict *dict, struct jinja_value key);
 const struct jinja_value *jinja_dict_name(struct jinja_task *task, const struct jinja_dict *dict, const char *key);
 
-/* "str", "dict" ..., as messages say it. */
+/* Returns the type's name in messages: "str", "dict" ... */
 const char *jinja_type(struct jinja_value v);
 int jinja_is_number(struct jinja_value v); /* int, float or bool */
 double jinja_number(struct jinja_value v);
 int jinja_truth(struct jinja_value v);
 int jinja_equal(struct jinja_task *task, struct jinja_value a, struct jinja_value b);
-/* < 0, 0, > 0; what has no order ends the task. */
+/* Compares: < 0, 0, > 0; values without an order end the task. */
 int jinja_compare(struct jinja_task *task, struct jinja_value a, struct jinja_value b);
 int jinja_contains(struct jinja_task *task, struct jinja_value all, struct jinja_value part);
-/* Ends the task unless it is one. */
+/* Returns the value of that type; ends the task if it is another type. */
 int64_t jinja_need_int(struct jinja_task *task, struct jinja_value v, const char *what);
 const struct jinja_text *jinja_need_text(struct jinja_task *task, struct jinja_value v, const char *what);
 _Noreturn void jinja_fail_undefined(struct jinja_task *task, struct jinja_value v);
 
-/* What walking v gives, as a list; an iterator is taken to its end. */
+/* Returns the items that walking v gives, as a list; an iterator is taken to its end. */
 struct jinja_list *jinja_items(struct jinja_task *task, struct jinja_value v);
-/* len(v); -1: it has none. */
+/* Returns len(v); -1: it has none. */
 int64_t jinja_length(struct jinja_task *task, struct jinja_value v);
 
-/* str(v), and repr(v) appended. */
+/* Makes str(v), or appends repr(v). */
 const struct jinja_text *jinja_string(struct jinja_task *task, struct jinja_value v);
 void jinja_put_repr(struct jinja_builder *b, struct jinja_value v);
-/* The shortest decimal that reads back, as Python writes it; returns its length. */
+/* Writes the shortest decimal that reads back, as Python does; returns its length. */
 size_t jinja_float_text(double f, char out[40]);
 
 #endif
