@@ -233,7 +233,7 @@ static enum status read_data(const struct reading *x, const struct tokenizer *t,
  * it. */
 static enum status read_with(const struct reading *x, const struct tokenizer *t)
 {
-    enum { A_DAY = 1735689600 }; /* 1 January 2025: a date that goes on would change what is trained */
+    enum { A_DAY = 1735689600 }; /* 1 January 2025: the true date would change the training data from day to day */
     static const enum chat_train trained[] = {CHAT_TRAIN_ASSISTANT, CHAT_TRAIN_LAST, CHAT_TRAIN_ALL};
     struct chat_template *chat_template = NULL;
     char missing[1024];

@@ -30,7 +30,7 @@ static double squares(int64_t n, const float *x)
     return sum[0];
 }
 
-/* Adds elements that have the same bits and are finite; returns 0 if they are not such. */
+/* Adds elements if both sides have the same bits and are finite; returns 0 and adds none otherwise. */
 static int add_equal(struct difference *d, int64_t first, int64_t n, const float *given, const float *alone)
 {
     if (n == 0 || memcmp(given, alone, (size_t)n * sizeof *given) != 0)

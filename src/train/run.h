@@ -187,7 +187,7 @@ enum status run_print_lengths(struct run *r);
 enum status run_print_epochs(struct run *r);
 
 /* report.c */
-/* Notes that there is a checkpoint of that step (-1: none), for ends of the process that this rank cannot comment on. */
+/* Notes the checkpoint of that step (-1: none) for messages of comm and watch, which may end the process without this rank. */
 void run_note_saved(struct run *r, int64_t step);
 /* Describes the state that a failed run leaves to go on from. Changes status_message. */
 void run_describe_left(const struct run *r, char *text, size_t bytes);

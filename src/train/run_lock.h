@@ -14,7 +14,7 @@ enum status run_lock_take(struct comm *c, const char *dir, struct run_lock **out
 enum status run_lock_check(struct run_lock *l);
 void run_lock_release(struct run_lock *l); /* NULL is fine */
 
-/* Rules for tests; else they are found out. */
+/* Rules of a lock; tests set them, and runs find them out. */
 struct lock_rules {
     double patience, poll, settle; /* seconds */
     int shared;                    /* 1: other hosts write to the directory, and their locks may not be seen; -1: as the file system is */

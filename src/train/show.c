@@ -329,7 +329,7 @@ static enum status show(void *user, const struct corpus_config *config)
     return st;
 }
 
-/* Shows the data. Without a sequence length they are cut into the shortest sequences, and nothing is said of these. */
+/* Shows the data. Without a sequence length they are cut into the shortest sequences, about which nothing is printed. */
 static enum status show_alone(const struct settings *s, const struct comm *comm)
 {
     enum { SHORTEST = 2 };

@@ -1,6 +1,6 @@
 #!/bin/sh
-# `ltrain check` on 1, 2 and 4 ranks: `test_check.sh LTRAIN`. It passes, says why its tolerance is what it is, and leaves nothing behind; numbers
-# that are not finite end it with one sentence on all ranks alike. (That wrong gradients are found: tests/train/check_ranks.c.)
+# `ltrain check` on 1, 2 and 4 ranks: `test_check.sh LTRAIN`. A check passes, explains its tolerance and leaves nothing behind. Numbers that
+# are not finite end it with one sentence on all ranks alike. (tests/train/check_ranks.c tests that wrong gradients are found.)
 set -eu
 . "$(dirname "$0")/../mpi.sh"
 ltrain=$(cd "$(dirname "$1")" && pwd)/$(basename "$1")
@@ -18,7 +18,7 @@ not_ok() {
     failures=$((failures + 1))
 }
 
-# Runs; stdout must have the LINE, the exit status be STATUS, and stderr WORDS (none if empty).
+# Runs a command: stdout must have the LINE, the exit status be STATUS, and stderr WORDS (none if empty).
 expect() { # STATUS LINE WORDS COMMAND...
     wanted=$1 line=$2 words=$3 status=0
     shift 3
@@ -46,11 +46,11 @@ grep -q "dp 1, ring 2, ulysses 2" out || not_ok "four ranks: another mesh"
 grep -q "another order" out || not_ok "four ranks: no reason for the tolerance"
 expect 0 "^check: pass" "" $mpi -n 2 "$ltrain" check $tiny --mesh dp=2 --offload cpu --zero 1 --batch 3 --steps 2
 expect 0 "^check: pass" "" $mpi -n 2 "$ltrain" check $tiny --zero 2 --dtype bf16 --steps 1 --offload optim=nvme
-# An adapter's B begins at zero: an element whose first gradient is near eps moves by what rounding makes of that, beside moves that
-# are as small. In later steps its gradient is as large as any, and A's gradient, which has B as a factor, differs as B does.
+# An adapter's B begins at zero: an element with a first gradient near eps moves by rounding, beside other moves that are as small. In later
+# steps its gradient is of usual size, and A's gradient, which has B as a factor, differs as B does.
 expect 0 "^check: pass" "" $mpi -n 2 "$ltrain" check --model "$llama" --data corpus.txt --seq-len 128 --effort quick \
     --threads 1 --lora r=64 --lr 1e-3 --eps 3e-9 --mesh ring=2
-# Moments in few bits turn to other neighbours where they differ by rounding.
+# Moments in few bits that differ by rounding turn to other neighbours.
 expect 0 "^check: pass" "" $mpi -n 2 "$ltrain" check --model gpt2-tiny --data corpus.txt --seq-len 128 --effort quick --threads 1 \
     --optim-dtype bf16 --mesh ring=2
 expect 1 "^check: fail" "^ltrain: check: step 2: the gradient of model.* is not finite" "$ltrain" check $tiny --lr 1e30

@@ -1,14 +1,14 @@
 #!/bin/sh
-# `ltrain data`: samples with what is supervised marked, lengths, tokens kept and dropped; of chats, rows of text and bytes.
+# `ltrain data`: samples with supervised text marked, lengths, tokens kept and dropped, for chats, rows of text and bytes.
 . "${LTRAIN_SOURCE_ROOT:?}/tests/cli/helpers.sh"
 show() { "$ltrain" data --model model "$@" >out 2>err || { fail "data $*"; cat err; }; }
 number() { sed -n "s/.*[^0-9,]\([0-9][0-9,]*\) $1.*/\1/p" out | tr -d , | head -n 1; }
 equal() { [ "$2" = "$3" ] || fail "$1: $2, expected $3"; }
 
-# Weights are not looked at.
+# The model has no weights: none are read.
 make_model model
 
-# Chats. What assistants say is marked; a special token that a user types is text; a control character does not reach a terminal.
+# Chats. Assistants' words are marked; a special token that a user types is text; a control character does not reach a terminal.
 cat >chats.jsonl <<'EOF'
 {"messages": [{"role": "user", "content": "Is it? <|im_end|>"}, {"role": "assistant", "content": "Yes, na\u00efvely \ud83c\udf89."}, {"role": "user", "content": "Sure?"}, {"role": "assistant", "content": "No."}]}
 {"prompt": "Red\u001b[31m", "completion": "Blue"}
@@ -42,7 +42,7 @@ says out '【No.<|im_end|>】'
 grep -q '【Yes' out && fail "a turn that is not the last one is marked"
 grep -q 'document 2' out && fail "--samples 1 shows two"
 
-# Reasoning that a template drops is kept by cutting the conversation, or counted; so is whatever else it leaves out.
+# Reasoning that a template drops is kept by cutting the conversation, or counted; other parts that it leaves out are counted, too.
 cat >tagged.jinja <<'EOF'
 {% for m in messages %}{% if m.role == 'assistant' %}<|im_start|>assistant
 {% generation %}{% if loop.last and m.reasoning_content %}({{ m.reasoning_content }}){% endif %}{{ m.content }}<|im_end|>{% endgeneration %}
@@ -66,7 +66,7 @@ for on in assistant all; do
     says out "(unended); the template leaves out 1 message's calls of tools"
 done
 
-# A turn that is nothing but calls which the template leaves out would teach to say nothing.
+# A turn of nothing but calls, which the template leaves out, would teach to say nothing.
 echo "{% for m in messages %}<|im_start|>{{ m.role }}
 {{ m.content or '' }}<|im_end|>
 {% endfor %}{% if add_generation_prompt %}<|im_start|>assistant
@@ -78,7 +78,7 @@ says out "the template leaves out 2 messages' calls of tools"
 grep -qF '【<|im_end|>】' out && fail "an empty turn is trained"
 says out '【Yes, it is raining in Oslo, at 6 degrees.<|im_end|>】'
 
-# Contents in parts, by templates that take lists and by one that would print them as Python does.
+# Contents in parts, with templates that take lists and with one that would print the parts in Python's notation.
 echo '{"messages": [{"role": "user", "content": [{"type": "text", "text": "In "}, {"type": "text", "text": "parts?"}]}, {"role": "assistant", "content": [{"type": "text", "text": "Yes."}]}]}' >parts.jsonl
 echo '{% for m in messages %}{{ m.role }}:{% for p in m.content %}{{ p.text }}{% endfor %}<|im_end|>{% endfor %}' >parts.jinja
 show --data parts.jsonl
@@ -89,7 +89,7 @@ says out 'user:In parts?<|im_end|>【assistant:Yes.<|im_end|>】'
 echo '{"messages": [{"role": "user", "content": "Q"}, {"role": "assistant", "reasoning": {"a": 1}, "content": "A"}]}' >parts.jsonl
 refuse 'parts.jsonl:1: the reasoning of message 2 is not a string' data --model model --data parts.jsonl
 
-# Turns that say nothing are trained, and counted; a usual role is spelled as usual, others are named.
+# Turns that say nothing are trained, and counted; a usual role is spelled as usual, and other roles are named.
 cat >odd.jsonl <<'EOF'
 {"messages": [{"role": "user", "content": "Q"}, {"role": "assistant", "content": " "}, {"role": "critic", "content": "Go on"}, {"role": "assistant", "content": "A"}]}
 {"messages": [{"role": "user", "content": "Q"}, {"role": "assistant", "content": ""}]}
@@ -101,7 +101,7 @@ for role in User ASSISTANT ' user'; do
     refuse "odd.jsonl:1: the role of message 1 is '$role': write " data --model model --data odd.jsonl --chat-template ./bare.jinja
 done
 
-# Variables of the template: for all rows, kept by runs; a row's own win.
+# Variables of the template apply to all rows and are kept by runs; a row's own variables win.
 echo "{% for m in messages %}<|im_start|>{{ m.role }}
 {{ m.content }}{% if mood is defined %} ({{ mood }} {{ calm + 1 }}){% endif %}<|im_end|>
 {% endfor %}{% if add_generation_prompt %}<|im_start|>assistant
@@ -157,7 +157,7 @@ says named.out 'plain assistant B'
 rm several/chat_template.jinja
 refuse 'several has no default chat template: name one of its others (' data --model several --data without.jsonl
 
-# Rows of text, of which one is long; with a sequence length every token is counted.
+# Rows of text, one of them long; with a sequence length every token is counted.
 {
     printf '{"body": "the beginning of it'
     i=0
@@ -196,7 +196,7 @@ equal "kept by concat" $(($(number 'for training') * 128)) "$(number 'tokens kep
 refuse 'document 1 in '"$scratch"'/rows.jsonl has 9407 tokens, and a sequence 128' data --model model --data rows.jsonl --text-column body --seq-len 128 --too-long refuse
 refuse '--too-long needs --packing best-fit' data --model model --data rows.jsonl --text-column body --seq-len 128 --too-long drop --packing concat
 
-# Texts and rows of them end with the eos token, where they do not yet; conversations, and texts without a token, stay as they are.
+# Texts and rows of text end with the eos token, added if missing; conversations, and texts without a token, stay unchanged.
 mkdir ends
 printf 'first text' >ends/a.txt
 printf 'second<|im_end|>' >ends/b.txt
@@ -227,7 +227,7 @@ echo '{"eos_token_id": 13}' >nameless/config.json
 show --config ends.yaml --data ends
 says out 'f【irst text-】'
 
-# Bytes, of a preset.
+# A preset reads bytes.
 printf 'ab\ncd' >text
 "$ltrain" data --model tiny --data text >out 2>err || fail "bytes"
 says out 'a【b'

@@ -1,5 +1,5 @@
 #!/bin/sh
-# `ltrain eval`: perplexity and loss by position, in any tier, on ranks, of runs; refusals; --eval-before.
+# `ltrain eval`: perplexity and loss by position, in any tier, on ranks, for runs; refusals; --eval-before.
 . "${LTRAIN_SOURCE_ROOT:?}/tests/cli/helpers.sh"
 forgive_leaks
 
@@ -23,14 +23,14 @@ evaluate one --model tiny --lengths 128 --json
 [ "$(sed -n 's/.*"tokens": \([0-9]*\).*/\1/p' one | sed -n 2p)" = 1063 ] || { fail "tokens predicted"; cat one; }
 awk -v l="$(value one loss)" -v b="$(value one bits_per_byte)" 'BEGIN { d = l / log(2) - b; exit !(d < 1e-9 && d > -1e-9) }' ||
     fail "of bytes, bits per byte are the loss in bits"
-# The buckets' losses, weighted, are the loss.
+# The weighted mean of the buckets' losses is the loss.
 tr -d ' \n' <one | sed 's/.*"seen":\[//; s/},{/\n/g' | sed 's/.*"tokens":\([0-9]*\),"loss":\([-0-9.e]*\).*/\1 \2/' |
     awk '{ n += $1; s += $1 * $2 } END { printf "%d %.12g\n", n, s / n }' >buckets
 read -r n mean <buckets
 [ "$n" = 1063 ] || fail "tokens of all buckets: $n"
 near "mean of the buckets" "$mean" "$(value one loss)"
 
-# Everything on the drives of a device out of the host's reach, by two ranks that share sequences, or that do not.
+# Everything lies on the drives of a device out of the host's reach, for two ranks that share sequences and for two that do not.
 evaluate far --model tiny --lengths 128 --json --device cpu:discrete --offload nvme
 cmp -s one far || fail "placement changed what was found"
 evaluate ring --model tiny --lengths 128 --json --ranks 2 --mesh ring=2
@@ -38,7 +38,7 @@ near "a ring of two" "$(value ring loss)" "$(value one loss)"
 evaluate dp --model tiny --lengths 128 --json --ranks 2 --mesh dp=2
 near "two ranks with sequences of their own" "$(value dp loss)" "$(value one loss)"
 
-# Windows that overlap predict every token once, too.
+# Overlapping windows predict every token once, too.
 evaluate overlap --model tiny --lengths 128 --stride 50 --tasks ppl --json
 [ "$(value overlap windows)" = 20 ] || fail "windows that overlap: $(value overlap windows)"
 [ "$(sed -n 's/.*"tokens": \([0-9]*\).*/\1/p' overlap | sed -n 2p)" = 1063 ] || { fail "tokens of windows that overlap"; cat overlap; }
@@ -47,7 +47,7 @@ says table "loss by tokens seen"
 [ "$(grep -c '^ *[0-9]* *[0-9]* *[0-9]* *1,063 ' table)" = 4 ] || { fail "four lengths"; cat table; }
 grep -q "no document has more" table && fail "documents are longer than windows"
 
-# A run, before its first step, on the way and at its end.
+# A run is evaluated before its first step, on the way and at its end.
 "$ltrain" --model tiny --data text --eval-data text --seq-len 128 --steps 2 --eval-every 1 --eval-before --seed 3 --out run \
     --effort quick >log 2>err || { fail "training"; cat err; }
 says log "step 0  eval loss"
@@ -57,7 +57,7 @@ says run/metrics.jsonl '"eval_loss_by_position":{"1":'
 evaluate run.json --model run --lengths 128 --json
 awk -v a="$(value run.json loss)" -v b="$(value one loss)" 'BEGIN { exit !(a != "" && a < b) }' || fail "training helped nothing"
 
-# Without a text it is what the run has held out: its --eval-data, or the last part of each source, from where on nothing was trained.
+# Without a text, the run's held-out text is evaluated: its --eval-data, or the last part of each source, from which nothing was trained.
 own() { # OUT ARGUMENT...
     out=$1
     shift
@@ -77,11 +77,11 @@ says out "warning: config.json has unheard_of, which ltrain does not know"
 "$ltrain" sample --model made-for-500 --prompt a --max-new-tokens 500 >out 2>err || fail "sampling beyond the positions"
 says err "have room for 501 tokens, beyond the 500 positions that the model was made for"
 says err "unheard_of"
-# ltrain.yaml is the next training run's: of another model nothing of its adapters and positions counts, nor what it would hold out.
+# ltrain.yaml is the next training run's: for another model, its adapters, positions and held-out text do not count.
 printf 'model: tiny\nlora: r=4\nbase: nf4\nrope-base: 77\nrope: linear:2\neval-fraction: 0.3\neval-every: 1\n' >ltrain.yaml
 own out --model run/hf --eval-data text --lengths 128 --json
 [ "$(value out loss)" = "$(value run.json loss)" ] || fail "beside ltrain.yaml: $(value out loss), not $(value run.json loss)"
-own out --eval-data text --lengths 128 --rope none --base none --json # its own model's does
+own out --eval-data text --lengths 128 --rope none --base none --json # with ltrain.yaml's own model they count
 [ "$(value out loss)" != "$(value one loss)" ] || fail "rope-base of ltrain.yaml is not that of its model"
 rm ltrain.yaml
 own out --model run/hf --tasks ppl,position,needle --lengths 512..1k --depths 50% --samples 1 --stride 512
@@ -116,8 +116,8 @@ mv kept text/b
 mv other elsewhere
 refuse "what part held out is gone: $scratch/other is not there any more (--data of the run): give --eval-data PATH" eval --model part --lengths 64
 
-# A signal on the way: what is found until then is said, and of how many windows that is. It is sent once the process has computed for
-# half a second since its store is there, which comes just before the first window.
+# A signal on the way: the results so far are printed, with the number of windows. The signal is sent half a second after the store exists,
+# which is made just before the first window.
 for i in 1 2 3 4 5 6; do cat text/a; done >six
 for i in 1 2 3 4 5 6 7 8; do cat six six six six six six six six; done >long
 ticks() { sed 's/.*) //' "/proc/$1/stat" | awk '{ print $12 + $13 }'; }

@@ -1,6 +1,6 @@
 #!/bin/sh
-# `ltrain eval --tasks needle ...`: a model that was trained for it finds a needle and an untrained one does not; the same answers from
-# any tier; tables, JSON, pictures; seeds; chats; adapters; a signal on the way; what is refused.
+# `ltrain eval --tasks needle ...`: a model trained for it finds a needle, and an untrained one does not. Also: equal answers from any tier;
+# tables, JSON, pictures; seeds; chats; adapters; a signal on the way; refusals.
 . "${LTRAIN_SOURCE_ROOT:?}/tests/cli/helpers.sh"
 forgive_leaks
 
@@ -15,7 +15,7 @@ mean() { # FILE: of the only task and length
     tr -d ' \n' <"$1" | sed 's/.*"means":\[{[^}]*"score":\([0-9.e-]*\)}.*/\1/'
 }
 
-# A vocabulary of the task's own words, taken from samples of bytes: a prompt has some 100 tokens, each digit is one.
+# The vocabulary is the task's own words, from samples of bytes: a prompt has some 100 tokens, and each digit is one.
 evaluate out --model tiny --tasks needle --lengths 600 --samples 800 --depths 50% --write-samples bytes.jsonl
 says out "samples written: 800"
 mkdir words
@@ -45,8 +45,8 @@ END {
 needle="--tokenizer words --lengths 128 --depths 50% --tasks needle"
 
 # 9 samples a step. With this seed the loss is a hundredth of its first value at step 300, also with other samples, other rates (1.9e-3,
-# 2.1e-3), other tiles and in bf16, and at step 500 with half the warmup; other seeds may take longer to find the way. Under sanitizers what
-# is found is not asked for.
+# 2.1e-3), other tiles and in bf16, and at step 500 with half the warmup. Other seeds may take longer. Sanitized builds need not find
+# anything.
 steps=600 found=0.8
 [ "${1:-}" != sanitized ] || steps=5 found=0
 # shellcheck disable=SC2086 # the options are several words
@@ -73,7 +73,7 @@ answers far | cmp -s - a || fail "placement changed an answer"
 grep -v '"seconds"' trained >a
 grep -v '"seconds"' shared | cmp -s - a || { fail "three ranks found something else"; grep -v '"seconds"' shared | diff - a | head; }
 
-# Every task, as tables and as a picture, from the user's text; the text is cut at sentences, so a length is nearly reached.
+# Every task, as tables and as a picture, with the user's text; the text is cut at sentences, so prompts nearly reach the length.
 awk 'BEGIN { for (i = 0; i < 150; i++) printf "The boat with number %d was sold to a clerk in house %d of the town. Nobody there had seen %d of them.%s",
     i, 3 * i, 7 * i, i % 2 ? "\n\n" : " " }' >text
 all=needle,multi-needle,multikey,tracking,counting,aggregation,shuffled

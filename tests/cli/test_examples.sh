@@ -1,6 +1,6 @@
 #!/bin/sh
-# The examples, on a tiny model with a tokenizer and a chat template: shown, planned and trained, each as it is written and, where that
-# would take long, with fewer tokens.
+# The examples, on a tiny model with a tokenizer and a chat template: shown, planned and trained as they are, or with fewer tokens if that
+# would take long.
 . "${LTRAIN_SOURCE_ROOT:?}/tests/cli/helpers.sh"
 cp -r "$source/examples" "$scratch/examples"
 cd "$scratch/examples"
@@ -39,7 +39,7 @@ cat >../model/tokenizer_config.json <<'EOF'
 EOF
 small="--model ../model --device cpu --threads 1"
 
-for settings in *.yaml; do # every one that is there
+for settings in *.yaml; do # every example
     run it data --config "$settings" $small --samples 1
     says it.out "data: "
     says it.out "tokens of ../model/tokenizer.json"
@@ -54,7 +54,7 @@ says it.out "eval loss"
 [ -f runs/book/hf/model.safetensors ] || fail "no model"
 cmp -s ../model/tokenizer.json runs/book/hf/tokenizer.json || fail "the tokenizer is not beside the result"
 run it --config chat.yaml $small --effort quick --seq-len 128 --steps 2
-says it.out "chats: 8 conversations in 9 samples (1 cut turn by turn" # a run says it, too
+says it.out "chats: 8 conversations in 9 samples (1 cut turn by turn" # a run prints it, too
 run it eval $small --effort quick --eval-data chats.jsonl --lengths 128 --tasks ppl
 says it.out "chats: 8 conversations in 9 samples" # and so does an evaluation
 run it --config lora.yaml $small --effort quick --seq-len 128 --steps 2
@@ -68,7 +68,7 @@ says it.out "step 3: sequences of 256 tokens from here on"
 run it --config documents.yaml $small --effort quick --steps 2
 says it.out "48 documents"
 
-# The commands of docs/finetune.md, block by block, as they are written but for lengths and steps.
+# The commands of docs/finetune.md run block by block, unchanged except for lengths and steps.
 mkdir ../guide
 cd ../guide
 cp -r ../examples examples

@@ -1,5 +1,6 @@
 #!/bin/sh
-# Ranks that do not read the same files, or are not the same program: `test_inputs.sh LTRAIN PLUGIN`, of a fake GPU. Two working directories stand for two hosts.
+# Ranks that read different files, or are different programs: `test_inputs.sh LTRAIN PLUGIN` (a fake GPU's plugin). Two working directories
+# stand for two hosts.
 set -eu
 . "$(dirname "$0")/../mpi.sh"
 ltrain=$(cd "$(dirname "$1")" && pwd)/$(basename "$1")
@@ -42,7 +43,7 @@ expect "copies of data and program" 0 "^model: " "$home/other" --data same.txt
 echo . >>other
 expect "another build" 2 "^ltrain: rank 1: this rank runs ltrain .* all hosts need the same program" "$home/other" --data same.txt
 
-# a directory of the run that only rank 0 sees: nothing is trained that could not be saved
+# a directory of the run that only rank 0 sees: nothing is trained, as it could not be saved
 status=0
 # shellcheck disable=SC2086 # lists of words
 timeout -k 5 1000 $mpi -wdir "$home/A" -n 1 "$ltrain" $common --data same.txt --out own : -wdir "$home/B" -n 1 "$ltrain" $common \
@@ -77,7 +78,7 @@ if [ $status != 2 ] || ! grep -q "^ltrain: rank 1: --device cuda: the GPU here i
     failures=$((failures + 1))
 fi
 
-# data that change under both ranks: said once, and saved
+# data that change under both ranks: reported once, and the state is saved
 cp A/t.txt changing.txt
 # shellcheck disable=SC2086 # lists of words
 timeout -k 5 1000 $mpi -n 2 "$ltrain" $common --steps 1000000 --data changing.txt --mesh ring=2 --grad-accum 2 --out changing >out 2>err &
@@ -92,7 +93,7 @@ if [ $status != 1 ] || [ "$(wc -l <err)" != 1 ] || ! grep -q "^ltrain: .*changin
     failures=$((failures + 1))
 fi
 
-# weights: what a run leaves, and a change of one byte, of the configuration
+# weights that a run leaves, and a change of one byte, or of the configuration
 # shellcheck disable=SC2086
 "$ltrain" $common --data A/same.txt --out first >/dev/null
 cp -r first/hf A/m

@@ -1,5 +1,5 @@
 #!/bin/sh
-# --optim-dtype int8: placement changes no bit, ranks only rounding; beside fp32 moments; stopped and resumed; other types.
+# --optim-dtype int8: placement changes no bit, ranks change rounding only; beside fp32 moments; stopped and resumed; other types.
 . "${LTRAIN_SOURCE_ROOT:?}/tests/cli/helpers.sh"
 forgive_leaks
 train() { # OUT ARGUMENT...
@@ -33,7 +33,7 @@ for run in mdp=23 mring=20 mring=21 mring=23 mulysses=2,ring=23; do
     near "$run" 2e-4 "$(loss $run 6)" "$(loss m1 6)"
 done
 
-# Saved, and resumed to the same bits; then as other types, which is said.
+# A saved run resumes to the same bits; then with other types, which is reported.
 train half --steps 12 --save-every 12 --optim-dtype int8
 "$ltrain" --resume half --steps 24 >half.log 2>err || { fail "resuming"; cat err; }
 cmp -s half/hf/model.safetensors one/hf/model.safetensors || fail "a run that was resumed differs"

@@ -1,6 +1,6 @@
 #!/bin/sh
-# Options of data: refused where they do nothing, said where a file has them; what each length of a curriculum makes of the documents; how
-# often what is still to come reads each source; another type of ids at a resume.
+# Options of data: refused if they do nothing on the command line, remarked if in a file. Also: documents cut to each length of a
+# curriculum; epochs of each source in the coming steps; another type of ids at a resume.
 . "${LTRAIN_SOURCE_ROOT:?}/tests/cli/helpers.sh"
 forgive_leaks
 
@@ -11,7 +11,7 @@ sed 's/.*/{"prompt": "Which word?", "completion": "&"}/' book.txt >chats.jsonl
 echo '{"input_ids": [5, 6, 7, 8], "labels": [-100, -100, 7, 8]}' >ids.jsonl
 for i in 1 2 3 4 5 6 7 8 9; do printf '\1\0\0\0\2\0\0\0\3\0\0\0\4\0\0\0\5\0\0\0\6\0\0\0\7\0\0\0\10\0\0\0'; done >raw.bin
 
-# ---- which option is of which files ----
+# ---- options and the kinds of files that they apply to ----
 try() { # FILE KIND OPTION VALUE OF-KIND ARGUMENT...
     file=$1 kind=$2 option=$3 value=$4 of=$5
     shift 5
@@ -52,7 +52,7 @@ refuse "--train-on is of data, and ltrain sample reads none" sample --model tiny
 refuse "--data-changed is for a run that is resumed" --model tiny --data book.txt --seq-len 64 --data-changed continue
 refuse "--train-on is of conversations" eval --model tiny --eval-data book.txt --lengths 64 --train-on last
 
-# ---- keys of config.json that nobody knows, and positions beyond the model's ----
+# ---- unknown keys of config.json, and positions beyond the model's ----
 mkdir odd
 sed 's/"model_type"/"attention_flavour": 3, "max_position_embeddings": 2048, "model_type"/' model/config.json >odd/config.json
 plan="plan --model odd --seq-len 8k --machine l4 --effort quick"
@@ -101,7 +101,7 @@ grep -q '^data: sequences of 128: .* 900 dropped, .*; 0 documents split, 4 dropp
 grep -q '^data: sequences of 256: .* 300 dropped, .*; 0 documents split, 1 dropped, 0 truncated$' long.out || { fail "what the middle one drops"; cat long.out; }
 says long.out "data: 6 documents (0 split, 4 dropped, 0 truncated), "
 
-# ---- --epochs: as many steps as the sequences need, whatever a step takes of them; what is kept are the steps ----
+# ---- --epochs: the steps that the sequences need, with any number of sequences a step; the settings keep the steps ----
 head -c 1280 book.txt >ten.txt # ten sequences of 128
 run passes $tiny --data ten.txt --seq-len 128 --batch 4 --epochs 2 --save-every 1 --out passes
 says passes.out "steps: 5: 2 epochs of 10 sequences, 4 a step"
@@ -119,7 +119,7 @@ says given.out "step 1/1 "
 refuse "--epochs is for training, and ltrain check takes a few steps" check $tiny --data ten.txt --seq-len 128 --epochs 1
 refuse "--trace: step 6 is after the last one, 5" $tiny --data ten.txt --seq-len 128 --batch 4 --epochs 2 --trace 6 --out traced
 
-# ---- epochs: what is taken from here on, of each length and with the batch that it has ----
+# ---- epochs of the coming steps, for each length and with its batch ----
 head -c 1280 book.txt >a.txt
 tail -c 768 book.txt >b.txt
 sequences() { # LENGTH SOURCE

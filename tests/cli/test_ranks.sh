@@ -1,6 +1,6 @@
 #!/bin/sh
-# Several processes started as one program: `test_ranks.sh LTRAIN`. What all ranks know is said once and all exit alike; what one knows is said
-# with its number; a start that cannot be right is refused, never waited for.
+# Several processes started as one program: `test_ranks.sh LTRAIN`. Facts that all ranks know are printed once, and all exit alike; a single
+# rank's facts have its number. A start that cannot be right is refused, never waited for.
 set -eu
 . "$(dirname "$0")/../mpi.sh"
 ltrain=$(cd "$(dirname "$1")" && pwd)/$(basename "$1")
@@ -11,7 +11,7 @@ failures=0
 yes 'It was a dark and stormy night.' | head -c 5000 >corpus.txt
 tiny="--model tiny --data corpus.txt --seq-len 64 --steps 1 --effort quick"
 
-# Runs; stderr must be LINES lines of which one matches PATTERN, the exit status STATUS.
+# Runs a command: stderr must have LINES lines, one of which matches PATTERN, and the exit status be STATUS.
 expect() { # WHAT STATUS LINES PATTERN COMMAND...
     what=$1 wanted=$2 lines=$3 pattern=$4 status=0
     shift 4
@@ -23,7 +23,7 @@ expect() { # WHAT STATUS LINES PATTERN COMMAND...
     fi
 }
 
-# Stands in for mpiexec, which exits with 128 + n if a rank has ended by signal n; its own end by a signal is not a rank's.
+# Stands in for mpiexec, which exits with 128 + n if a rank has ended by signal n; mpiexec's own end by a signal is not a rank's.
 mpiexec_that() { # NAME COMMANDS
     mkdir "$1"
     printf '#!/bin/sh\nulimit -c 0\n%s\n' "$2" >"$1/mpiexec"
@@ -43,7 +43,7 @@ trap "exit 139" TERM
 : >"$BEGAN"
 while :; do sleep 0.05; done'
 
-# An mpiexec that hangs: killed by a third signal, or 10 s after the second. The last lines look at how it ended.
+# An mpiexec that hangs is killed by a third signal, or 10 s after the second. The last lines check how it ended.
 mpiexec_that hangs 'trap "" TERM USR1
 : >"$BEGAN"
 exec sleep 100'
@@ -88,7 +88,7 @@ expect "a rank that is killed before it can be named" 137 1 "^ltrain: a rank was
     env PATH="$home/has-a-killed-rank:$PATH" "$ltrain" $tiny --ranks 3
 expect "a rank that breaks" 139 1 "^ltrain: a rank was ended by signal 11 \(Segmentation fault\), and the others with it" \
     env PATH="$home/has-a-broken-rank:$PATH" "$ltrain" $tiny --ranks 3
-for nth in 1 2; do # of the threads that pass on what ranks print
+for nth in 1 2; do # number of a thread that passes on ranks' output
     expect "a thread that cannot start" 1 1 "^ltrain: --ranks 3: cannot start a thread: Resource temporarily unavailable" \
         env PATH="$home/hangs:$PATH" LTRAIN_FAULT=thread:$nth:EAGAIN "$ltrain" $tiny --ranks 3
 done
@@ -99,15 +99,15 @@ $mpi -n 3 "$ltrain" --help >help 2>&1
 expect "fewer sequences than data-parallel groups" 2 1 "^ltrain: --batch: 1 sequence a step for the 2 data-parallel groups of dp=2 .* --batch 2 or a multiple, or one of --mesh dp=1$" \
     "$ltrain" plan --model tiny --data corpus.txt --seq-len 61 --ranks 4 --mesh dp=2,ring=2 --batch 1
 "$ltrain" plan --model tiny --data corpus.txt --seq-len 61 --ranks 4 --mesh dp=2,ring=2 --batch 3 --explain >planned
-tr -s '\n ' ' ' <planned >joined # sentences go over lines
+tr -s '\n ' ' ' <planned >joined # sentences are broken into lines
 for sentence in '^padding: each sequence of 61 tokens is followed by 3 masked ones' 'batch: 3 sequences a step, 2 micro-batches on each of 2 data-parallel groups; 1 of them has no sequence in the last one: --batch 2 and 4 leave none without' \
     ' ZeRO stage \[--zero\]: 3\. Otherwise (1: [^;]*; 2|2: [^;]*; 1): ' ' Ranks that share a sequence \[--mesh\]: ulysses=1,ring=2\. Otherwise ulysses=2,ring=1: '; do
     grep -Eq "$sentence" planned joined || { echo "not ok: plan does not say '$sentence'"; failures=$((failures + 1)); }
 done
-status=0 # ranks with more cores for each than others take as many threads as those
+status=0 # ranks with more cores than others take only the others' number of threads
 $mpi -n 1 -x OMP_NUM_THREADS=4 "$ltrain" $tiny --out uneven : -n 1 "$ltrain" $tiny --out uneven >out 2>&1 || status=$?
 [ "$status" = 0 ] || { echo "not ok: hosts with uneven cores: exit status $status"; cat out; failures=$((failures + 1)); }
-# Threads that are given are not divided; tiles that no option names are chosen anew with the mesh, and stay with it.
+# Given threads are not divided; tiles that no option names are chosen anew with the mesh, and stay with it.
 one_and_one() { # WHAT PATTERN ARGUMENT...
     what=$1 pattern=$2 status=0
     shift 2

@@ -1,5 +1,5 @@
 #!/bin/sh
-# `ltrain sample`: prompts from everywhere, bytes and tokenizers, ends of answers, seeds, placements, a chat by lines, what is refused.
+# `ltrain sample`: prompts from everywhere, bytes and tokenizers, ends of answers, seeds, placements, a chat by lines, refusals.
 . "${LTRAIN_SOURCE_ROOT:?}/tests/cli/helpers.sh"
 golden=$source/tests/golden
 same() { # WHAT FILE FILE
@@ -40,7 +40,7 @@ same "a seed again" seed1 other
 sample --model "$model" --prompt-file prompt --json --max-new-tokens 12 --temperature 1 --top-k 1 && ids >other
 same "the best of one" resident other
 
-# Lengths end answers, bytes of a stop text, too.
+# Lengths end answers, and so do the bytes of a stop text.
 says out '"ended":"length"'
 sample --model "$model" --prompt-file prompt --json --seq-len 14 --tiles rows=8
 says out '"ended":"context"'
@@ -83,8 +83,8 @@ sed -n '3p' out | sed 's/.*"tokens"/"tokens"/; s/"prefill.*//' >three
 same "a chat that begins anew" one three
 sample --model chatty --chat --prompt "hi" --system "be kind" --json --max-new-tokens 2 || { fail "a chat's prompt"; cat err; }
 
-# At a terminal, where there is a Python to play the person: two turns; Ctrl-C at the prompt, as soon as it is there, and in the
-# middle of an answer, of which there would be no end (the model never takes an end token); Ctrl-D.
+# A chat at a terminal, played by Python if there is one: two turns; Ctrl-C at the prompt, at once, and in the middle of an endless answer
+# (the model never takes an end token); Ctrl-D.
 if command -v python3 >/dev/null; then
     python3 - "$ltrain" <<'END' || fail "a chat at a terminal"
 import json, os, pty, re, select, signal, struct, sys
@@ -110,10 +110,10 @@ class Terminal:
             sys.exit(f"it hangs behind {self.text[-200:]!r}")
         try:
             return os.read(self.fd, 1 << 16).decode(errors="replace")
-        except OSError: # nobody has the other end any more
+        except OSError: # the other end is closed
             return ""
 
-    def until(self, pattern): # what comes up to and with it, and is taken
+    def until(self, pattern): # takes and returns the output up to and with the pattern
         while not (found := re.search(pattern, self.text)):
             more = self.read()
             if not more:
@@ -134,7 +134,7 @@ class Terminal:
             sys.exit(f"Ctrl-D: it ends with {status} and {self.text!r}")
 
 cores = os.sched_getaffinity(0)
-os.sched_setaffinity(0, {min(cores)}) # where the person's answer to a prompt comes before the program goes on
+os.sched_setaffinity(0, {min(cores)}) # on one core the person answers a prompt before the program goes on
 t = Terminal("--max-new-tokens", "6", "--verbose", "--seq-len", "1k")
 t.until(r"room for 1024 tokens.*Ctrl-C stops an answer")
 t.until("> $")
@@ -177,7 +177,7 @@ cp -r run moving
 mv moving/checkpoints/step-000001 moving/checkpoints/step-100000
 (
     cd moving/checkpoints
-    for n in $(seq 100000 200000); do # as a run saves and prunes
+    for n in $(seq 100000 200000); do # saves and prunes as a run does
         cp -r step-$n step-$((n + 1)).partial && mv step-$((n + 1)).partial step-$((n + 1)) && echo step-$((n + 1)) >latest.partial && mv latest.partial latest &&
             mv step-$n step-$n.partial && rm -r step-$n.partial || exit
     done

@@ -1,5 +1,5 @@
 #!/bin/sh
-# Sources by weight: what is trained does not depend on ranks or on where a run was resumed; formats together; bad input in one sentence.
+# Sources by weight: training does not depend on ranks or on the step of a resume; formats together; bad input in one sentence.
 . "${LTRAIN_SOURCE_ROOT:?}/tests/cli/helpers.sh"
 forgive_leaks
 
@@ -22,8 +22,8 @@ END
 run yaml data --config mix.yaml --samples 1
 cmp -s data.out yaml.out || fail "a mapping in a file is not the same"
 
-# Files that are left out: by a name, by a path below the directory or the pattern's, both of a pair, also where they cannot be read; never
-# one that is named.
+# --data-exclude leaves out files by name, by a path below the directory or the pattern's, both files of a pair, and unreadable files; never
+# a file that --data names.
 mkdir -p tree/src/gen tree/build/deep tree/docs
 for f in a.c b.h src/c.c src/gen/d.c build/e.c build/deep/f.c docs/g.txt; do echo "$f" >tree/$f; done
 left() { # DATA PATTERNS FILE...
@@ -67,8 +67,8 @@ refuse '--data: not what the checkpoint was trained with' --resume left --steps 
 run left eval --model left/hf --lengths 8 --eval-data 'tree/*' --data-exclude src
 says left.out 'text: --data-exclude leaves out 2 files'
 
-# Presets have random weights: the bytes' model, trained on bytes by weight. The losses of a run that is cut after each step and goes on
-# on other ranks are those of the whole one, to what sums in another order leave.
+# A preset of random weights is trained on bytes, by weight. A run that is cut after each step and goes on on other ranks has the losses of
+# the whole run, up to sums in another order.
 sed -n '1,150p' book.txt >a.txt
 sed -n '151,400p' book.txt >b.txt
 opts="--model tiny --data a.txt=1,b.txt=2 --seq-len 64 --batch 4 --effort quick --offload nvme --nvme-max 200M --save-every 1 --eval-fraction 0.1"
@@ -100,14 +100,14 @@ refuse "--eval-data: $scratch/a.txt=1: all of it is evaluated, so it takes no we
 refuse "the weight 0 of" $d book.txt=1,chats.jsonl=0
 cp a.txt a=5
 mkdir plain && cp model/config.json model/tokenizer.json plain
-run plain data --model plain --data ids.jsonl --seq-len 64 --samples 0 # ids that are masked need no chat template
+run plain data --model plain --data ids.jsonl --seq-len 64 --samples 0 # masked ids need no chat template
 run named data --model tiny --data a=5 --samples 0
 check() { # TEXT CONTENT [NAME]
     printf "$2" >"${3:-bad.jsonl}"
     refuse "$1" $d "${3:-bad.jsonl}"
 }
 
-# Rows by other names are rows, or refused; below a directory they are remarked.
+# Rows under other file names are read as rows, or refused; below a directory they get a remark.
 mkdir names
 for name in a.ndjson a.jsonlines a.JSONL a.Ndjson; do
     printf '{"text": "the first"}\n{"text": "the second"}\n' >$name
@@ -164,7 +164,7 @@ refuse "ids.jsonl holds token ids and $scratch/book.txt a text" data --model tin
 refuse "one of ids.jsonl and book.txt holds token ids and the other texts" data --model tiny --data ids.jsonl=1,book.txt=1 --seq-len 64
 sed 's/"vocab_size": 1000/"vocab_size": 300/' model/config.json >c && mkdir small && cp model/tokenizer.json small && mv c small/config.json
 refuse "the model's embedding has 300 rows: it is another model's tokenizer" data --model small --data book.txt --seq-len 64
-# A table's rows have nulls for what they do not have; some programs write a byte order mark, or end lines in their own way.
+# A table's rows have nulls for missing values; some programs write a byte order mark, or other ends of lines.
 printf '\357\273\277{"messages": null, "input_ids": null, "text": "a b"}\r\n\r\n{"text": "c d", "messages": null}' >odd.jsonl
 run odd data --model model --data odd.jsonl --samples 2
 says odd.out "data: 2 documents, "
@@ -196,7 +196,7 @@ printf '\357\273\277a b and more\n' >mark.txt
 run mark data --model model --data mark.txt --samples 1
 grep -q '^a【 b and more$' mark.out || { fail "a byte order mark is read as text"; cat mark.out; }
 
-# Rows in a .json file are refused where it is named, and a text where a directory has it among others.
+# Rows in a .json file are refused if --data names it, and read as a text if a directory has it among others.
 mkdir code && printf '[{"text": "Yes"}]\n' >code/i18n.json && cp a.txt code
 run code data --model model --data code --samples 0
 says code.out "remark: $scratch/code/i18n.json holds rows and is read as a text, as the other files of its directory"
@@ -207,7 +207,7 @@ says code.out "remark: 2 files, as $scratch/code/i18n.json, hold rows and are re
 refuse "i18n.json is a JSON list" data --model model --data code/i18n.json,code
 refuse "i18n.json is a JSON list" data --model model --data 'code/*.json'
 
-# Programs and pictures of a directory are no texts of it; named, they are what their owner says.
+# Programs and pictures in a directory are not read as texts; files that --data names are read as their owner says.
 printf '\177ELF\002\001\001\000\000' >code/prog && printf 'x\000' >code/zero.txt
 refuse "code/prog is no text: it has zero bytes; nor is zero.txt read" data --model model --data code
 run named data --model model --data 'code/*.txt' --samples 0

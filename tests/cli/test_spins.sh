@@ -1,5 +1,5 @@
 #!/bin/sh
-# OpenMP's idle threads spin briefly, unless the user says otherwise: `test_spins.sh LTRAIN`. libgomp itself says what it took.
+# OpenMP's idle threads spin briefly, unless the user sets otherwise: `test_spins.sh LTRAIN`. libgomp itself prints its setting.
 set -eu
 said() { # VARIABLE command...
     variable=$1

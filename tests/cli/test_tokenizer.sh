@@ -1,6 +1,6 @@
 #!/bin/sh
-# Training by a model's tokenizer: from its directory, by --tokenizer, as bytes; a second run and other ranks take the tokens of the
-# first; resuming with another one is refused; the files come along into the result. Then `ltrain tokenize`.
+# Training by a model's tokenizer: from its directory, by --tokenizer, as bytes. A second run and other ranks take the tokens of the first;
+# resuming with another tokenizer is refused; its files are copied to the result. Then `ltrain tokenize`.
 . "${LTRAIN_SOURCE_ROOT:?}/tests/cli/helpers.sh"
 check() { # WHAT CONDITION...
     what=$1
@@ -8,7 +8,7 @@ check() { # WHAT CONDITION...
     "$@" >/dev/null 2>&1 || fail "$what"
 }
 
-# Letters, and what is unknown.
+# The vocabulary is letters, and an unknown token.
 mkdir small
 {
     printf '{"model": {"type": "BPE", "unk_token": "?", "vocab": {"?": 0, "he": 1, " ": 2'
@@ -64,7 +64,7 @@ check "goes on all the same" "$ltrain" --resume a --effort quick --steps 4 --tok
 check "the result has the other one" cmp other.json a/hf/tokenizer.json
 check "and the run" cmp other.json a/original/tokenizer.json
 
-# Texts that end with the tokenizer's eos, where it puts none there itself: kept by a run, told from texts without it.
+# Texts end with the tokenizer's eos if the tokenizer itself puts none there: a run keeps that, and tells such texts from texts without eos.
 mkdir to-end
 cp small/tokenizer.json to-end
 echo '{"eos_token": "z"}' >to-end/tokenizer_config.json
@@ -81,7 +81,7 @@ for how in yes no; do
 done
 [ "$(grep -m 1 '"tokens"' yes.json)" != "$(grep -m 1 '"tokens"' no.json)" ] || fail "eval reads no ends"
 
-# A model's directory has its own, and the result has a copy.
+# A model's directory has its own tokenizer, and the result has a copy.
 mkdir model
 cp a/hf/* model
 cp small/tokenizer.json model
@@ -96,7 +96,7 @@ check "none beside a model of bytes" test ! -e of-bytes/hf/tokenizer.json -a ! -
 rm model/tokenizer.json
 "$ltrain" --model model --data text --seq-len 128 --steps 1 --out g --device cpu --effort quick >out 2>err || cat err
 says out "text as bytes: the model has no tokenizer"
-# A tokenizer in other files is named, unless bytes are asked for, or the data are ids already.
+# A tokenizer in files of another kind is named in a refusal, unless bytes are asked for, or the data are ids already.
 refused() { # FILE... NAMED
     rm -rf named
     mkdir named
@@ -139,7 +139,7 @@ echo x >model/tokenizer.model
 "$ltrain" --model model --data text --seq-len 128 --steps 1 --out h --device cpu --effort quick >out 2>err && failures=$((failures + 1))
 says err "model/tokenizer.model: it is no model of sentencepiece, or damaged"
 
-# sentencepiece's file, where that is all there is, and chats by the template beside it.
+# sentencepiece's file is read if there is no other, and chats by the template beside it.
 pieces=${LTRAIN_SOURCE_ROOT:?}/tests/text/sentencepiece
 cp "$pieces"/small/* model
 check "trains by tokenizer.model" "$ltrain" --model model --data text --seq-len 128 --steps 1 --out j --device cpu --effort quick
@@ -159,7 +159,7 @@ echo '{"messages": [{"role": "user", "content": "Who?"}, {"role": "assistant", "
 "$ltrain" data --model model --data chats.jsonl >out 2>err || cat err
 says out "<|im_start|> user<unk>Who?<|im_end|> <unk>【<|im_start|> assistant<unk>the hen <unk>im<unk>end<unk><|im_end|>】"
 
-# The result has the template that was used: another one's, also with the model's own vocabulary beside it, and where a run goes on.
+# The result has the chat template that was used, even another one than the model's with the model's own vocabulary, and after a resume.
 chats() { # OUT ARGUMENT...: a step
     "$ltrain" --model model --data chats.jsonl --seq-len 128 --device cpu --effort quick --threads 1 "$@" >out 2>err || { fail "chats $*"; cat err; }
 }
@@ -225,7 +225,8 @@ fails "no mood" eval --model moody/hf --eval-data chats.jsonl --lengths 128
 "$ltrain" sample --model moody/hf --chat --prompt Q --max-new-tokens 1 --template-var mood=glad >out 2>err || { fail "sample with the variable"; cat err; }
 fails "no mood" sample --model moody/hf --chat --prompt Q --max-new-tokens 1
 
-# Its texts end where its chats do: at another token than the model's, which is said; merged adapters have it, too. Nothing is touched where it was known.
+# The result's texts end with its chats' end token, another one than the model's, which is reported; merged adapters have it, too. Files
+# that have it already are left alone.
 ends() { tr -d ' \n' <"$1/generation_config.json" | grep -q "\"eos_token_id\":$2[,}]" || { fail "$1 does not end at $2"; cat "$1/generation_config.json"; }; }
 cp -r model based
 im_end=$(printf '"<|im_end|>"\n' | "$ltrain" tokenize --model based | tr -d '[]')
@@ -268,7 +269,7 @@ check "and back" grep -qx '"the hen"' back
 train --tokenizer nowhere --out i && failures=$((failures + 1))
 says err "cannot open"
 
-# The command.
+# `ltrain tokenize`.
 tokens() { "$ltrain" tokenize --model small "$@" >out 2>err; }
 printf '"the hen"\n"a\\u0000<s>"\n' | tokens
 check "ids" sh -c 'printf "[22, 1, 2, 1, 16]\n[3, 0, 29]\n" | cmp - out'

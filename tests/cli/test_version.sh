@@ -1,5 +1,5 @@
 #!/bin/sh
-# `--version` says which release and with what it was built: `test_version.sh LTRAIN VERSION`.
+# `--version` prints the release and its build options: `test_version.sh LTRAIN VERSION`.
 set -eu
 for asked in --version -V version "plan --version" "--model nope --version"; do
     # shellcheck disable=SC2086

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Ranks that are stopped for a while at random moments (SIGSTOP, SIGCONT): `stopped_ranks.py LTRAIN`.
 
-Each trial is a run of its own that must end as one nobody touched: the same losses and gradient norms, the same model, bit for
+Each trial is a run of its own that must end like an undisturbed one: the same losses and gradient norms, the same model, bit for
 bit. Runs whose --comm-timeout is shorter than the stop must end with status 1 and one sentence of each rank, and no crash, over
 shared memory and over TCP. Usually a few trials; LTRAIN_LONG=1: 20 of each length on 2 and on 4 ranks, and 100 that break, of
 which LTRAIN_JOBS (2) run at a time. LTRAIN_SEED repeats a choice of moments. Exit status 77: this machine cannot do it."""
@@ -43,7 +43,7 @@ class Run:
             self.process = subprocess.Popen(command, cwd=self.home, env=environment, stdout=out, stderr=err)
 
     def rank(self, number):
-        """The process of a rank; None: it is not there (yet, or any more)."""
+        """Returns the process of a rank; None: it does not exist (yet, or any more)."""
         wanted = b"OMPI_COMM_WORLD_RANK=%d" % number
         for pid in filter(str.isdigit, os.listdir("/proc")):
             try:
@@ -63,7 +63,7 @@ class Run:
         return open(self.err, errors="replace").read()
 
     def end(self):
-        """The exit status; None: it hangs."""
+        """Returns the exit status; None: the run hangs."""
         try:
             return self.process.wait(PATIENCE)
         except subprocess.TimeoutExpired:
@@ -91,7 +91,7 @@ def is_training(run):
 
 
 def waited_for(home, ranks, victim, moment, seconds, reference):
-    """Stops a rank `moment` seconds after it is there. seconds 0: until a line has named it. What is wrong, "" if nothing."""
+    """Stops a rank `moment` seconds after its start. seconds 0: until a line has named it. Returns the fault, or ""."""
     run = Run(home, ranks)
     run.wait_for(lambda: run.rank(victim))
     time.sleep(moment)
@@ -120,8 +120,8 @@ def waited_for(home, ranks, victim, moment, seconds, reference):
 
 
 def broken(home, transport, moment, wakes):
-    """A rank stands still for longer than the others wait, and goes on when they leave, which must not crash. What is wrong, "" if
-    nothing."""
+    """Stops a rank for longer than the others wait, and lets it go on when they leave, which must not crash. Returns the fault,
+    or ""."""
     run = Run(home, 2, ("--comm-timeout", "2", "--save-every", "0"), transport, 100000)
     run.wait_for(lambda: is_training(run))
     time.sleep(moment)
@@ -149,7 +149,7 @@ def broken(home, transport, moment, wakes):
 
 
 def count(name, trials, home):
-    """Runs trials, some at a time; how many went wrong."""
+    """Runs trials, some at a time; returns the number of failed ones."""
     bad = 0
     with concurrent.futures.ThreadPoolExecutor(int(os.environ.get("LTRAIN_JOBS", 2)) if LONG else 1) as pool:
         for wrong in pool.map(lambda trial: trial(), trials):

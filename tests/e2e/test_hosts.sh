@@ -1,5 +1,5 @@
 #!/bin/sh
-# Ranks on several "hosts" of any sizes and in any order: `test_hosts.sh LTRAIN`. Groups of heads stay inside hosts, and where a rank is started
+# Ranks on several "hosts" of any sizes and in any order: `test_hosts.sh LTRAIN`. Groups of heads stay inside hosts, and a rank's host
 # changes no bit.
 set -eu
 . "$(dirname "$0")/../mpi.sh"
@@ -28,7 +28,7 @@ losses() { grep -o '"loss":[^,]*,"grad_norm":[^,]*' "$1/metrics.jsonl"; }
 
 # shellcheck disable=SC2086 # lists of words
 {
-# Host by host or in turn: the same groups, the same bits, and no all-to-all between hosts.
+# Ranks placed host by host or in turn have equal groups and bits, and no all-to-all between hosts.
 for hosts in "a a b b" "a b a b" "a b b a"; do
     name=$(echo "$hosts" | tr -d ' ')
     run "$hosts" $tiny --mesh ulysses=2,ring=2 --out "$name"
@@ -39,7 +39,7 @@ for hosts in "a a b b" "a b a b" "a b b a"; do
     losses "$name" | cmp -s wanted - || bad "$hosts: another curve than that of a a b b"
     cmp -s aabb/hf/model.safetensors "$name/hf/model.safetensors" || bad "$hosts: another model than that of a a b b"
 done
-# Hosts of different sizes: what divides them all; a degree that is given stays, and what it costs is said.
+# Hosts of different sizes take a degree that divides them all; a given degree stays, and its cost is reported.
 run "a a b c" $tiny --sp auto --out uneven
 grep -q '^mesh: 4 ranks .* on 3 hosts: dp 1, ring 4, ulysses 1' out || bad "uneven: $(grep '^mesh' out)"
 run "a a b c" $tiny --mesh ulysses=2,ring=2 --out given

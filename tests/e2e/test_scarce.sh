@@ -1,6 +1,6 @@
 #!/bin/sh
-# What one host lacks is said with its rank, its name and its place: `test_scarce.sh LTRAIN`. Two "hosts" are hostnames on this machine; the second
-# one has a small drive of its own (a mount), little memory (a control group that is acted out), or a call that fails. Needs root.
+# A shortage on one host is reported with its rank, name and place: `test_scarce.sh LTRAIN`. Two "hosts" are hostnames on this machine; the
+# second has a small drive of its own (a mount), little memory (an acted-out control group), or a failing call. Needs root.
 set -eu
 . "$(dirname "$0")/../mpi.sh"
 unshare --uts --mount true 2>/dev/null || { echo "no namespaces here"; exit 77; }
@@ -25,7 +25,7 @@ END
 chmod +x onhost
 failures=0
 
-# PATTERN must stand in a line of what is said, and in no line must the other host be named.
+# Makes sure that PATTERN is in a line of the output, and that no line names the other host.
 says() { # STATUS PATTERN ARGUMENT...
     wanted=$1 pattern=$2 status=0
     shift 2

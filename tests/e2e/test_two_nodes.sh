@@ -1,6 +1,7 @@
 #!/bin/sh
-# Two "nodes": network namespaces with hostnames of their own, joined by one cable. `test_two_nodes.sh LTRAIN`: four ranks, two on each, train as
-# four on one node do, and what the cable carries is what the program says it sent to other hosts. Needs root and ip netns, else it is skipped.
+# Two "nodes": network namespaces with hostnames of their own, joined by one cable: `test_two_nodes.sh LTRAIN`. Four ranks, two on each
+# node, train as four on one node do. The cable carries as much as the program reports to have sent to other hosts. Needs root and ip netns,
+# else it is skipped.
 set -eu
 command -v mpirun >/dev/null 2>&1 && command -v ip >/dev/null 2>&1 && [ "$(id -u)" = 0 ] || { echo "needs root, ip and mpirun"; exit 77; }
 ltrain=$(cd "$(dirname "$1")" && pwd)/$(basename "$1")
@@ -45,7 +46,7 @@ bad() {
     failures=$((failures + 1))
 }
 
-run() { # NAME STEPS COMMAND...: runs it, which is $mpi or wraps it, with the settings of a run of so many steps
+run() { # NAME STEPS COMMAND...: runs COMMAND, which is $mpi or wraps it, with the settings of a run of STEPS steps
     name=$1 steps=$2
     shift 2
     timeout -k 5 500 "$@" "$ltrain $settings --steps $steps --out $name" >"$name.out" 2>&1 || { bad "$name: exit status $?"; cat "$name.out"; exit 1; }
@@ -60,7 +61,7 @@ carried() { # bytes that both ends have sent so far
 losses() { grep -o '"loss":[^,]*,"grad_norm":[^,]*' "$1/metrics.jsonl"; }
 told() { grep -o '"sent_to_other_hosts_bytes":[0-9]*' "$1/metrics.jsonl" | awk -F: '{ sum += $2 } END { printf "%d\n", sum }'; }
 
-# Two runs on two nodes that differ in their number of steps alone: start, hand-shakes, export and end cancel out.
+# Two runs on two nodes that differ only in their number of steps: start, handshakes, export and end cancel out.
 few=2 many=6
 one_node alone $many
 start=$(carried)
@@ -77,8 +78,8 @@ losses alone >a.curve && losses long >b.curve && cmp -s a.curve b.curve || { bad
 grep -Eq '^sent a step by all ranks:  world .* ulysses .* inside hosts, 0 B to others  ring 0 B inside hosts, [0-9]' long.out ||
     bad "the report: $(grep '^sent' long.out)"
 
-# The model of what a cable carries beside the payload: at most 6% for headers (of Ethernet, IP and TCP 66 bytes a packet of 1,500, of Open MPI 32
-# to 64 a message) and acknowledgements, and 64 KiB a step for what ranks say to each other between programs.
+# Bytes on the cable beside the payload: at most 6% for headers (66 bytes of Ethernet, IP and TCP a packet of 1,500, and 32 to 64 bytes of
+# Open MPI a message) and acknowledgements, and 64 KiB a step for the ranks' own messages between programs.
 payload=$(($(told long) - $(told short))) link=$((end - middle - (middle - start)))
 allowed=$((payload + payload * 6 / 100 + (many - few) * 65536))
 echo "in $((many - few)) steps the program sends $payload bytes to other hosts, the cable carries $link ($allowed allowed); a whole run of $many steps: $((end - middle))"
@@ -86,7 +87,7 @@ echo "in $((many - few)) steps the program sends $payload bytes to other hosts, 
 [ "$link" -ge "$payload" ] || bad "the cable carries less than the program says"
 [ "$link" -le "$allowed" ] || bad "the cable carries more than the program says"
 
-# A rank of node b is killed: those of node a name it, too.
+# A rank of node b is killed: the ranks of node a name it, too.
 ip netns exec $a unshare --uts timeout -k 5 500 sh -c "$across $ltrain $settings --steps 100000 --save-every 1 --out killed" >killed.out 2>&1 &
 mpirun=$!
 for i in $(seq 100); do

@@ -1,5 +1,5 @@
 #!/bin/sh
-# tools/count.awk counts every kind of end that a test program can come to.
+# tools/count.awk counts every kind of end of a test program.
 set -eu
 root=$(cd "$(dirname "$0")/../.." && pwd)
 failures=0

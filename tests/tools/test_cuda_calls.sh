@@ -1,6 +1,5 @@
 #!/bin/sh
-# What CUDA, cuBLASLt and NCCL return is looked at wherever the plugin calls them, or cast to void; and each of their functions is one that a test
-# makes fail.
+# The plugin checks every result of CUDA, cuBLASLt and NCCL, or casts it to void; and each of their functions is made to fail by a test.
 set -eu
 cd "$(dirname "$0")/../.."
 command -v python3 >/dev/null || { echo "no python3"; exit 77; }
@@ -10,7 +9,7 @@ import re
 import sys
 
 CALL = re.compile(r"\b((?:cuda|nccl|cublasLt)[A-Z]\w*)\(")
-# Says what has happened; or has no result.
+# functions that return a text, or nothing
 TELLS = {"cudaGetErrorString", "cudaGetErrorName", "ncclGetErrorString", "ncclGetLastError", "cublasLtGetStatusString", "cublasLtGetVersion"}
 LOOKS = re.compile(r"CUDA_STATUS\(|cuda_status\(|first_status\(|NCCL_STATUS\(|NCCL_BEGUN\(|settle\(|has_left\(|LT\(|\(void\)|\b(?:error|status|result) = |!= ncclSuccess")
 

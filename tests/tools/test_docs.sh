@@ -1,5 +1,5 @@
 #!/bin/sh
-# What README and user documents point at is there: links between them, with their headings; files that they name; and
+# The targets of README and user documents exist: links between documents, with their headings, and files that they name.
 # bench/results/README.md names every result, and no other. Lines outside tables have at most 120 characters.
 set -eu
 root=$(cd "$(dirname "$0")/../.." && pwd)
@@ -12,12 +12,12 @@ bad() {
     failures=$((failures + 1))
 }
 
-# The heading's anchor, as links name it.
+# Prints the headings' anchors, as links name them.
 anchors() { # FILE
     sed -n 's/^#\{1,6\} //p' "$1" | tr 'A-Z ' 'a-z-' | tr -cd 'a-z0-9_\n-'
 }
 
-# Paths in backticks that stand for files of the repository; `OUT`, `NAME` and the like stand for others.
+# Lists paths in backticks that stand for files of the repository; `OUT`, `NAME` and the like stand for others.
 paths() { # FILE
     grep -o '`[^` ]*`' "$1" | tr -d '`' | grep -E '^(bench|docs|tests|tools|src)/' | grep -v '[A-Z*{<$]' || true
 }

@@ -1,6 +1,6 @@
 #!/bin/bash
-# tools/gpu-check.sh without a GPU: sections are counted rightly, skipped where there is none, stopped when they hang. A stand-in for
-# nvidia-smi says that there is a GPU, one for test_cuda_ops passes, fails or hangs.
+# tools/gpu-check.sh without a GPU: sections are counted rightly, skipped without a GPU, and stopped when they hang. A stand-in for
+# nvidia-smi reports a GPU, and one for test_cuda_ops passes, fails or hangs.
 set -eu
 root=$(cd "$(dirname "$0")/../.." && pwd)
 folder=$(mktemp -d)
@@ -26,7 +26,7 @@ ops_does() {
     printf '#!/bin/sh\n%s\n' "$1" >"$folder/build/test_cuda_ops"
     chmod +x "$folder/build/test_cuda_ops"
 }
-gpu() { # what nvidia-smi says of GPUs
+gpu() { # output of nvidia-smi about GPUs
     # shellcheck disable=SC2016 # the stand-in's own $1
     printf '#!/bin/sh\ncase $1 in -L) echo "%s";; *) echo 9.0;; esac\n' "$1" >"$folder/bin/nvidia-smi"
     chmod +x "$folder/bin/nvidia-smi"
@@ -48,12 +48,12 @@ check "a section that passes" 0 "1 passed, 0 failed, 0 skipped"
 ops_does 'exit 3'
 run ops
 check "a section that fails" 1 "0 passed, 1 failed, 0 skipped"
-ops_does "echo lost >\"\$OUT/ops.txt\"; trap '' TERM; sleep 50 & echo \$! >$folder/child; wait" # as a process that waits for a GPU which hangs
+ops_does "echo lost >\"\$OUT/ops.txt\"; trap '' TERM; sleep 50 & echo \$! >$folder/child; wait" # like a process that waits for a hanging GPU
 begun=$SECONDS
 BUDGET=2 run ops
 check "a section that hangs" 1 "0 passed, 1 failed, 0 skipped"
 [ $((SECONDS - begun)) -lt 30 ] || { echo "not ok: a hanging section was not stopped"; failures=$((failures + 1)); }
-for _ in 1 2 3 4 5 6 7 8 9 10; do # a zombie has ended, too, whoever is to reap it
+for _ in 1 2 3 4 5 6 7 8 9 10; do # a zombie has ended, too
     state=$(cut -d' ' -f3 "/proc/$(cat "$folder/child")/stat" 2>/dev/null || echo gone)
     case $state in gone | Z | X) break ;; esac
     sleep 0.2
@@ -71,7 +71,7 @@ tar tzf "$OUT/gpu-check.tar.gz" | grep -q 'ops.txt$' || { echo "not ok: what a s
 BUDGET=10 run bench-elements
 check "a benchmark without time" 0 "0 passed, 0 failed, 1 skipped"
 
-# Training, by a stand-in for train.py: groups, shares of the time, what is passed on.
+# Training, by a stand-in for train.py: groups, shares of the time, arguments passed on.
 cat >"$folder/bin/python3" <<EOF
 #!/bin/sh
 echo "\$@" >>$folder/asked
@@ -103,8 +103,8 @@ grep -q "train.py check --seconds [1-9][0-9]* .*--cases a|b" "$folder/asked" || 
 GPU_PACK=$folder/nothing LTRAIN='' PATH=/usr/bin:/bin run golden check
 check "no ltrain" 0 "0 passed, 0 failed, 2 skipped"
 
-# The build's C parts have all that they ask of each other. A stand-in for nvcc makes empty kernels, and of the program says what is
-# missing beside these, beside CUDA and beside the simulator, whose headers stand in for CUDA's.
+# The build's C parts have all symbols that they need of each other. A stand-in for nvcc makes empty kernels. The program may lack only
+# these, CUDA and the simulator, whose headers stand in for CUDA's.
 if [ -n "${LTRAIN_LONG:-}" ]; then
     cat >"$folder/bin/nvcc" <<'NVCC'
 #!/bin/bash

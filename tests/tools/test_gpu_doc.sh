@@ -1,11 +1,11 @@
 #!/bin/sh
-# docs/gpu.md quotes what ltrain says: each quotation in the first column of its table of troubles is in the sources, and there are ten. Of its
-# table of lines, which stand there as examples, so is what is between names, numbers and punctuation.
+# docs/gpu.md quotes ltrain's messages: each of the ten quotations in the first column of its table of troubles is in the sources. So are
+# the parts between names, numbers and punctuation of its table of example lines.
 set -eu
 cd "$(dirname "$0")/../.."
 said=$(mktemp)
 trap 'rm -f "$said" "$said.q" "$said.p" "$said.l"' EXIT
-# Sentences as they are compiled: adjacent literals are one.
+# messages as they are compiled: adjacent literals are joined
 find src -name '*.[ch]' -exec cat {} + | tr '\n' ' ' | sed 's/"  *"//g' >"$said"
 sed -n '/^## Troubles/,/^## Testing/p' docs/gpu.md | grep '^| `' | sed 's/^| \(.*\) | [^|]*|$/\1/' |
     sed -n 's/^`\([^`]*\)`.*/\1/p' >"$said.q"
@@ -13,7 +13,7 @@ filled='s/(^| )(NAME|[A-D]|[^ ]*[0-9][^ ]*)( |$)/\n/g' # twice, as neighbours sh
 sed -n '/^## What the lines say/,/^## Troubles/p' docs/gpu.md | grep '^| `' | sed 's/^| \(.*\) | [^|]*|$/\1/' | grep -o '`[^`]*`' | tr -d '`' |
     sed 's/\.\.\./\n/g; s/[:;,()%]/\n/g' | sed -E "$filled" | sed -E "$filled" | sed 's/^ *//; s/ *$//' | grep '[a-z].*[a-z].*[a-z]' >"$said.l"
 failures=0
-sed 's/ *\.\.\. */\n/g' "$said.q" | grep . >"$said.p" # three dots stand for what is filled in
+sed 's/ *\.\.\. */\n/g' "$said.q" | grep . >"$said.p" # three dots stand for filled-in parts
 while read -r quoted; do
     grep -qF -- "$quoted" "$said" || { echo "not ok: nothing in src says \"$quoted\""; failures=$((failures + 1)); }
 done <"$said.p"

@@ -1,6 +1,6 @@
 #!/bin/bash
-# tools/gpu-pack.sh: what it collects runs where nothing else is than glibc, sh and dirname (as root, in a folder of its own as /), on the
-# processor, on the fake GPU and with two ranks; below 25 MB. LTRAIN_BUILD names the build (build-release or build).
+# tools/gpu-pack.sh: its package runs on a system of glibc, sh and dirname only (as root, in a folder of its own as /), on the processor, on
+# the fake GPU and with two ranks; it is below 25 MB. LTRAIN_BUILD names the build (build-release or build).
 set -eu
 root=$(cd "$(dirname "$0")/../.." && pwd)
 cd "$root"
@@ -23,11 +23,11 @@ pack=$folder/empty/pack
 for file in bin/ltrain bin/libltrain-cuda.so books.txt env; do
     [ -e "$pack/$file" ] || fail "$file is not in it"
 done
-# All libraries are its own or glibc's.
+# All libraries are in the package or glibc's.
 LD_LIBRARY_PATH=$pack/lib ldd "$pack/bin/ltrain" | sed -n 's/.*=> \([^ ]*\) .*/\1/p' |
     grep -vE "^$pack/lib/|/(libc|libm|libdl|librt|libpthread|libgcc_s|libstdc\+\+)\.so" >"$folder/foreign" && fail "taken from elsewhere: $(cat "$folder/foreign")"
 
-# A machine that has nothing: its / is a folder with glibc, sh and dirname.
+# The bare machine: its / is a folder with glibc, sh and dirname.
 [ "$(id -u)" = 0 ] && unshare -m true 2>/dev/null || { echo "packed; the rest is skipped: only root can make a / of its own"; exit 0; }
 machine=$folder/machine
 mkdir -p "$machine"/{lib64,bin,proc,dev,sys,tmp,etc}

@@ -1,7 +1,7 @@
 #!/bin/bash
-# The sections of tools/gpu-check.sh that train, for real, on the fake GPU: a card is seldom at hand, and what asks it must not be what fails then. A
-# stand-in for nvidia-smi says that there are two, and a folder of links stands for what gpu-pack.sh makes. Then GPUs that fail: sections say so.
-# LTRAIN_BUILD names the build (build-release or build).
+# The training sections of tools/gpu-check.sh, for real, on the fake GPU: GPUs are seldom at hand, and the checks themselves must not fail
+# then. A stand-in for nvidia-smi reports two GPUs, and a folder of links stands for gpu-pack.sh's package. Then GPUs fail, and the sections
+# must say so. LTRAIN_BUILD names the build (build-release or build).
 set -eu
 root=$(cd "$(dirname "$0")/../.." && pwd)
 cd "$root"
@@ -65,12 +65,12 @@ if [ $ranks = 1 ]; then
     figure "NCCL" "len(cases) >= 5 and all(c['passed'] for c in cases.values()) and cases['2 cards, by NCCL and staged']['nccl_seconds'] > 0 and 'has died' in cases['2 cards, a rank that dies']['said']"
 fi
 
-# ltrain's part of peers, which has PyTorch for the other.
+# The section `peers`: ltrain's part; the other part needs PyTorch.
 LTRAIN_FAKE_CUDA=seed=1 python3 bench/gpu/peers.py --no-peers --shape tiny --lengths 256,512 --seconds 200 --text "$folder/pack/books.txt" \
     --ltrain "$folder/pack/ltrain" --options '--device cuda --threads 1 --effort quick' >"$folder/log" 2>&1 || fail "peers.py: $(cat "$folder/log")"
 [ "$(grep -Ec '^ +(256|512) tokens +ltrain +[0-9]+ tok/s' "$folder/log")" = 2 ] || fail "peers.py has no rates: $(cat "$folder/log")"
 
-# GPUs that fail, in each way that a section looks for.
+# GPUs fail in each way that a section looks for.
 run seed=1,dies=800:719 "$broken" check '^tiny 256 nvme'
 tar xzOf "$OUT/gpu-check.tar.gz" sections/failures.log | grep -q cudaErrorLaunchFailure || fail "what a failing case printed is lost"
 run seed=1,grows=800:3M "$broken" check 'planned memory'

@@ -1,5 +1,5 @@
 #!/bin/sh
-# The include law's check finds what it is for: one planted violation of each kind in a copy of the tree, each named as FILE:LINE.
+# The include law's check finds violations: one of each kind is planted in a copy of the tree and must be named as FILE:LINE.
 set -eu
 root=$(cd "$(dirname "$0")/../.." && pwd)
 copy=$(mktemp -d)
@@ -17,7 +17,7 @@ check() { # WHAT WANTED_STATUS [WANTED_LINE]
     fi
 }
 
-# Lays the lines of stdin into a file of the copy, looks that the check says FILE:LINE, takes the file away.
+# Writes the lines of stdin to a file of the copy, makes sure that the check names FILE:LINE, and removes the file.
 planted() { # WHAT FILE LINE
     mkdir -p "$copy/src/$(dirname "$2")"
     cat >"$copy/src/$2"

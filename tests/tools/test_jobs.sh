@@ -1,6 +1,5 @@
 #!/bin/sh
-# The job scripts start one rank per GPU with the options as they were given, and a second time they resume. Programs of our own stand in
-# for the launchers.
+# The job scripts start one rank per GPU with the given options, and resume when started again. Stand-ins play the launchers.
 set -eu
 root=$(cd "$(dirname "$0")/../.." && pwd)
 home=$(mktemp -d)

@@ -1,5 +1,5 @@
 #!/bin/sh
-# tools/ptxas.py: reads ptxas' words, and refuses what must not be. A stand-in for nvcc says them.
+# tools/ptxas.py reads ptxas' output and refuses forbidden results. A stand-in for nvcc prints the output.
 set -eu
 root=$(cd "$(dirname "$0")/../.." && pwd)
 command -v python3 >/dev/null || { echo "no python3"; exit 77; }
@@ -16,7 +16,7 @@ NVCC
 chmod +x "$folder/nvcc"
 
 kernel=_Z6kernelILi64EEvv
-says() { # SPILLED_BYTES [LINE]: what nvcc will say of the kernel
+says() { # SPILLED_BYTES [LINE]: sets nvcc's output about the kernel
     {
         echo "ptxas info    : Compiling entry function '$kernel' for 'sm_80'"
         echo "ptxas info    : Function properties for $kernel"

@@ -1,6 +1,6 @@
 #!/bin/bash
-# Starts every script of bench and tools with --help, packages stood in for: none ends with a traceback, each says how it is used, and
-# none hides a module of Python's standard library from what it imports.
+# Starts every script of bench and tools with --help and stand-ins for packages: none ends with a traceback, each prints its usage, and none
+# hides a module of Python's standard library from its own imports.
 set -u
 cd "$(dirname "$0")/../.." || exit 1
 work=$(mktemp -d)
@@ -34,7 +34,7 @@ for script in $(scripts '*.sh'); do
 done
 [ -z "$(ls "$work" | grep -vx out)" ] || bad "left behind: $(ls "$work")"
 
-# The stand-ins notice what they are there for.
+# The stand-ins notice the faults that they are there for.
 mkdir "$work/hides"
 echo 'x = 1' >"$work/hides/tokenize.py"
 echo 'import torch' >"$work/hides/script.py"

@@ -1,6 +1,6 @@
 #!/bin/sh
-# tools/setup.sh: silent when all is there; an ordinary user is told in one sentence what to ask for; root installs, updating the lists
-# once more if that fails. Programs of our own stand in for the machine's.
+# tools/setup.sh: silent if everything is installed; tells an ordinary user in one sentence what to ask for; installs as root, and updates
+# the lists and tries once more if that fails. Stand-ins play the machine's programs.
 set -eu
 root=$(cd "$(dirname "$0")/../.." && pwd)
 bin=$(mktemp -d)

@@ -1,5 +1,5 @@
 #!/bin/sh
-# tools/structure.sh finds what it says it finds: in a small tree that is in order, each fault is planted alone.
+# tools/structure.sh finds each fault: they are planted one by one in a small tree without faults.
 set -u
 root=$(cd "$(dirname "$0")/../.." && pwd)
 command -v nm >/dev/null && command -v cc >/dev/null || { echo "no nm or cc"; exit 77; }

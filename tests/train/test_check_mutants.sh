@@ -9,7 +9,7 @@ trap 'rm -rf "$work"' EXIT
 cd "$work"
 head -c 4000 "$LTRAIN_SOURCE_ROOT/docs/architecture.md" >data.txt
 
-# MUTANT OPTION...: the exit status; what was said is in `said`.
+# Runs a check with MUTANT and OPTION...; returns the exit status, with the output in `said`.
 check() {
     mutant=$1
     shift
@@ -21,7 +21,7 @@ check() {
 n=0
 failures=0
 passed=
-# FAULT PATTERN OPTION...: with these options all is well, and with the fault check says PATTERN.
+# Makes sure that check passes with these options, and names PATTERN with the fault: FAULT PATTERN OPTION...
 must_name() {
     pattern=$1
     shift
@@ -42,7 +42,8 @@ must_name() {
     fi
 }
 
-# FAULT NAME PATTERN OPTION...: in later steps (FAULT 0: none), beside others, each in a directory of its own: a run that fails mostly waits.
+# Checks a fault in later steps (FAULT 0: none), beside others, each in a directory of its own, as a failing run mostly waits: FAULT NAME
+# PATTERN OPTION...
 later() {
     fault=$1 id=$2 pattern=$3
     shift 3
@@ -62,7 +63,7 @@ later() {
     ) &
 }
 
-# While the faults of the first step are looked for.
+# runs beside the search for faults of the first step
 for type in "--dtype fp32" "--dtype bf16" "--optim-dtype int8"; do
     id=${type##* }
     # shellcheck disable=SC2086 # an option and its value
