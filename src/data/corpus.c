@@ -107,12 +107,14 @@ static enum status pack_sources(struct corpus *c)
         count_source(&c->report, &c->sources[i]);
     }
     if (c->eval.files) {
-        int64_t trained = c->report.train_sequences, tokens = c->report.packed.train_tokens;
+        const int64_t trained = c->report.train_sequences, tokens = c->report.packed.train_tokens;
+        const int32_t ends = c->report.chats.n_ends;
         TRY(pack_source(c, &c->eval, "--eval-data", 0.0));
         count_source(&c->report, &c->eval);
         c->report.eval_sequences = c->report.train_sequences - trained;
         c->report.train_sequences = trained;
         c->report.packed.train_tokens = tokens;
+        c->report.chats.n_ends = ends; /* what is only evaluated teaches no end */
     }
     return mix(c);
 }

@@ -23,7 +23,7 @@ struct corpus_report {
     int64_t tokens;           /* number in all documents */
     int64_t empty;            /* files and rows without a token, which are no documents */
     int64_t left_out;         /* files that `exclude` leaves out */
-    struct chat_counts chats; /* totals of all conversations */
+    struct chat_counts chats; /* totals of all conversations; `ends` are those of --data only */
     struct packing_report packed; /* totals of all sources, without numbers of sequences and targets */
     int64_t train_sequences, eval_sequences;
     double unigram_entropy;   /* nats per token of the training part */

@@ -246,6 +246,9 @@ check "as it was" cmp based/generation_config.json e3/hf/generation_config.json
 rm based/generation_config.json
 ended --chat-template ended --out e4
 ends e4/hf "\[$im_end\]"
+"$ltrain" --model based --data text --eval-data chats.jsonl --eval-before --seq-len 128 --device cpu --effort quick --threads 1 --steps 1 --chat-template ended \
+    --out e5 >out 2>err || { fail "text with chats to evaluate"; cat err; }
+check "evaluation teaches no end" test ! -e e5/hf/generation_config.json
 mkdir linked && ln -s ../model/tokenizer.model linked && template A >linked/chat_template.jinja
 chats --steps 1 --tokenizer linked --out p
 says out "tokenizer: the result gets that of linked/tokenizer.model, not the model's own"
