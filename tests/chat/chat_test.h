@@ -1,4 +1,4 @@
-/* What the tests of chats share: files of the source tree, templates, renders. */
+/* Helpers that the tests of chats share: files of the source tree, templates, renders. */
 #ifndef TESTS_CHAT_CHAT_TEST_H
 #define TESTS_CHAT_CHAT_TEST_H
 

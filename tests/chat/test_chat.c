@@ -17,7 +17,7 @@ static struct chat_template *family(const char *name)
     return t;
 }
 
-/* The text with supervised parts in brackets 【】. */
+/* Returns the text with supervised parts in brackets 【】. */
 static char *marked(struct chat_template *t, const char *json, const struct chat_options *options)
 {
     struct chat_conversation *c = chat_test_chat(json);
@@ -127,7 +127,7 @@ static void test_reasoning(void **state)
     assert_int_equal(text.reasoning_dropped, 1);
     chat_text_destroy(&text);
     options.train = CHAT_TRAIN_ASSISTANT;
-    options.messages = 2; /* as if the conversation ended there */
+    options.messages = 2; /* the conversation ends there */
     assert_int_equal(chat_render(t, c, &options, &text), OK);
     assert_non_null(strstr(text.bytes, "R1"));
     assert_int_equal(text.reasoning_dropped, 0);
@@ -136,7 +136,7 @@ static void test_reasoning(void **state)
     chat_template_destroy(t);
 }
 
-/* Calls of tools are trained with the template's text around them; a name that comes again later is not. */
+/* Tool calls are trained with the template's text around them; a tool's name that comes again later is not. */
 static struct chat_text render_by(const char *source, const char *row, enum chat_train train)
 {
     struct chat_template *t = NULL;
@@ -150,7 +150,7 @@ static struct chat_text render_by(const char *source, const char *row, enum chat
     return text;
 }
 
-/* What is given and not in the text is counted, whoever says what is trained. */
+/* Members missing from the text are counted, whoever decides which bytes are trained. */
 static void test_left_out(void **state)
 {
     (void)state;
@@ -208,7 +208,7 @@ static void test_tools(void **state)
            "{\"content\": T, \"call_id\": \"123456789\"}[/TOOL_RESULTS]【 A</s>】");
 }
 
-/* Empty answers end, too; turns that are only read; one without a token at its end. */
+/* Empty answers end, too; so do turns that are only read, and one without a token at its end. */
 static void test_odd_turns(void **state)
 {
     (void)state;
@@ -339,7 +339,7 @@ static void test_template_without_end(void **state)
     chat_template_destroy(t);
 }
 
-/* Sentences have the template's name, the line and the construct. */
+/* Error messages have the template's name, the line and the construct. */
 static void test_bad_templates(void **state)
 {
     (void)state;
@@ -448,7 +448,7 @@ static char *render_marked(const char *source, const char *row, enum chat_train 
     struct chat_conversation *c = chat_test_chat(row);
     static const char *const specials[] = {"<u>", "<a>", "<t>", "<e>", "<|x|>", NULL};
     struct chat_options options = {.train = train, .specials = specials};
-    assert_int_equal(chat_template_set_token(t, "eos_token", "</s>"), OK); /* of another tokenizer */
+    assert_int_equal(chat_template_set_token(t, "eos_token", "</s>"), OK); /* token of another tokenizer */
     char *out = marked(t, row, &options);
     assert_int_equal(chat_render(t, c, &options, counts), OK);
     chat_destroy(c);
@@ -461,8 +461,9 @@ static char *render_marked(const char *source, const char *row, enum chat_train 
     "\"f\", \"arguments\": {\"k\": 1}}}]}, {\"role\": \"tool\", \"content\": \"T\"}, {\"role\": \"assistant\", \"content\": \"A\"}]}"
 #define CALLS "{% for c in m.tool_calls or [] %}({{ c.function.name }}={{ c.function.arguments.k }})</c>{% endfor %}"
 
-/* All that an assistant has to write is trained, the token at which the next turn begins included where no other ends one; what nothing
- * ends, what stands outside of {% generation %}, what begins otherwise and what reads as a token is counted. */
+/* All bytes that an assistant has to write are trained, the token that begins the next turn included if no other ends one.
+ * Counted are: turns without an end, words outside of {% generation %}, turns that begin otherwise, and words that read as
+ * tokens. */
 static void test_ends(void **state)
 {
     (void)state;

@@ -25,7 +25,7 @@ static size_t below(size_t n)
     return n ? (size_t)rng_below(20260203, 0, drawn++, n) : 0;
 }
 
-/* What a template is made of, beside bytes of others. */
+/* Pieces of templates, used beside bytes of other templates. */
 static const char *const pieces[] = {"{{",
                                      "}}",
                                      "{%",
@@ -163,7 +163,7 @@ static size_t mutate(char *out)
     return n;
 }
 
-/* Nothing but pieces. */
+/* Composes a template of nothing but pieces. */
 static size_t compose(char *out)
 {
     size_t n = 0;
@@ -234,7 +234,7 @@ static void test_fuzz(void **state)
     assert_true(parsed > rounds / 10 && texts > rounds / 30);
 }
 
-/* What is nested as deeply as a file can. */
+/* Templates and conversations nested as deeply as a file can be end well. */
 static void test_deep(void **state)
 {
     (void)state;

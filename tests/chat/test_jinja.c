@@ -1,11 +1,11 @@
-/* Constructs of templates, one by one, against what Jinja makes of them (snippets.jsonl, by make_snippets.py). */
+/* Constructs of templates, one by one, against Jinja's results (snippets.jsonl, by make_snippets.py). */
 #include "chat_test.h"
 
 #include <jansson.h>
 
 static struct chat_conversation *conversation;
 
-/* The text, or NULL; to be freed. */
+/* Renders a template to text, to be freed; NULL: it failed. */
 static char *render(const char *source, size_t n, const json_t *variables, size_t *length)
 {
     struct chat_template *t = NULL;
@@ -61,7 +61,7 @@ static void test_snippets(void **state)
         fail_msg("%d of %d constructs differ", failures, count);
 }
 
-/* What is there in Jinja and not here is an error, wherever it is asked for. */
+/* Constructs that Jinja has and ltrain has not are errors, in every place. */
 static void test_refused(void **state)
 {
     (void)state;

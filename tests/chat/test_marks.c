@@ -1,11 +1,11 @@
-/* What rows and messages say of what is trained, as other trainers write it, and what belongs to a conversation beside its messages: all
- * is obeyed or refused. */
+/* Marks of rows and messages that say whether they are trained, in other trainers' spelling, and members beside the messages:
+ * each is obeyed or refused. */
 #include "chat_test.h"
 
 static const char chatml[] = "{% for m in messages %}<{{ m.role }}>{{ m.reasoning_content }}{{ m.content }}{% for c in m.tool_calls or [] %}{{ c.function.name }}({{ "
                              "c.function.arguments | tojson }}){% endfor %}<|e|>{% endfor %}{% if add_generation_prompt %}<assistant>{% endif %}";
 
-/* The text with supervised parts in brackets, or the error. */
+/* Renders a row with supervised parts in brackets, or the error. */
 static void render(const char *row, enum chat_train train, char out[1000])
 {
     struct chat_template *t = chat_test_template(chatml);

@@ -44,14 +44,14 @@ static struct chat_conversation *read_row(int i)
     return c;
 }
 
-/* Whether the template takes the conversation; an empty render is one, too. */
+/* Tells whether the template takes the conversation; an empty render counts, too. */
 static int renders(const struct chat_template *t, const struct chat_conversation *c, const struct chat_options *options,
                    struct chat_text *out)
 {
     return chat_render(t, c, options, out) == OK || strstr(status_message(), "nothing in this conversation is trained") != NULL;
 }
 
-/* The render's hash, or "x". */
+/* Writes the render's hash, or "x". */
 static void render(const struct chat_template *t, const struct chat_conversation *c, int prompt, char out[16])
 {
     struct chat_options options = {.add_generation_prompt = prompt, .train = CHAT_TRAIN_ALL, .now = NOW};
@@ -62,7 +62,7 @@ static void render(const struct chat_template *t, const struct chat_conversation
     chat_text_destroy(&text);
 }
 
-/* The hash of a byte per byte of the render: 1 where it is supervised by a {% generation %} block. "-": there is none. */
+/* Hashes a byte for each byte of the render: 1 where a {% generation %} block supervises it. "-": there is no such block. */
 static void mask(const struct chat_template *t, const struct chat_conversation *c, char out[16])
 {
     struct chat_options options = {.train = CHAT_TRAIN_ALL, .now = NOW};

@@ -1,4 +1,4 @@
-/* Corpora that open, or that are refused. */
+/* Opening corpora, and expecting that they are refused. */
 #ifndef TESTS_DATA_CORPORA_H
 #define TESTS_DATA_CORPORA_H
 
@@ -18,7 +18,7 @@ static inline struct corpus *open_corpus(const struct corpus_config *config)
     return c;
 }
 
-/* The corpus is refused by a sentence that has the part. */
+/* Expects the corpus to be refused with a message that contains the part. */
 static inline void refuse_corpus(const struct corpus_config *config, const char *part)
 {
     struct corpus *c = NULL;

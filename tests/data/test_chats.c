@@ -62,7 +62,7 @@ static struct chat_conversation *read_chat(const char *json)
     return c;
 }
 
-/* ids:mask of a conversation, "x" where it is refused. */
+/* Writes ids:mask of a conversation, "x" if it is refused. */
 static void describe(struct pair *p, const char *row, int masked, char out[40])
 {
     struct chat_conversation *c = read_chat(row);
@@ -127,7 +127,7 @@ static int64_t count_id(const struct chat_sample *s, int32_t id)
     return n;
 }
 
-/* Special tokens that somebody types are text, whoever it is; <think> is a token where a model says it. */
+/* Special tokens that somebody types are text, whoever it is; <think> is a token where an assistant says it. */
 static void test_typed_tokens(void **state)
 {
     (void)state;
@@ -150,7 +150,8 @@ static void test_typed_tokens(void **state)
     close_pair(&p);
 }
 
-/* Of an answer each token is trained, which is all behind `before`, the tokens of the question and of what announces the answer. */
+/* Expects each token of an answer to be trained. before: number of tokens of the question and of the text that announces the
+ * answer. */
 static void check_answer(const char *family, const char *source, const char *answer, size_t before)
 {
     struct pair p = {NULL, NULL, NULL};
@@ -200,7 +201,7 @@ static void test_refusals(void **state)
     close_pair(&p);
 }
 
-/* All conversations' tokens, one after the other: those that are not trained as -1 - id; where each ends. */
+/* Returns all conversations' tokens, one after the other, -1 - id if not trained; ends: where each conversation ends. */
 static struct ids whole_stream(struct pair *p, int n, int64_t *ends)
 {
     struct ids all = {.n = 0};

@@ -27,8 +27,7 @@ static struct corpus_config config_of(const char *const *paths, int n, int64_t s
     return (struct corpus_config){.paths = paths, .n_paths = n, .seq_len = seq_len, .vocab = 256, .seed = 1};
 }
 
-/* The training sequence that starts at stream byte `first` of a corpus whose bytes are all different: found by its first token.
- */
+/* Takes the training sequence that begins with first_token, in a corpus whose bytes are all different. */
 static void take(struct corpus *c, int first_token, struct arrays *a, struct sequence *s)
 {
     *s = sequence_of(a);
@@ -118,7 +117,7 @@ static void test_windows(void **state)
             int start = i < 10 ? 0 : i < 13 ? 10 : i < 14 ? 13 : 14, first = window ? i - (int)window + 1 : 0;
             assert_int_equal(a.lo[i], first > start ? first : start);
             assert_int_equal(a.hi[i], i);
-            assert_int_equal(a.positions[i], i - start); /* as without a window */
+            assert_int_equal(a.positions[i], i - start); /* the same as without a window */
             pairs += i - a.lo[i] + 1;
         }
         assert_true(s.pairs == pairs);
@@ -271,7 +270,7 @@ static void test_eval_split(void **state)
     refuse_corpus(&config, "--eval-data: all files together have 25 tokens and a sequence needs 26 (--seq-len)");
 }
 
-/* What is held out stays so for every length, and shorter sequences come to the same tokens. */
+/* The held-out part stays the same at every length, and shorter sequences have the same tokens. */
 static void other_lengths(enum packing_kind packing)
 {
     unsigned char bytes[200];
@@ -287,7 +286,7 @@ static void other_lengths(enum packing_kind packing)
     struct arrays a;
     struct sequence s = sequence_of(&a);
     static const int lengths[] = {20, 7, 20, 3};
-    const int rest = packing == PACKING_BEST_FIT; /* what fills no sequence is padded, else dropped */
+    const int rest = packing == PACKING_BEST_FIT; /* a sequence that is not full is padded, else dropped */
     assert_int_equal(corpus_keep(c, 2), OK);
     for (int k = 0; k < 4; k++) {
         const int n = lengths[k], trained = (140 + rest * (n - 1)) / n, held_out = (60 + rest * (n - 1)) / n;
@@ -330,7 +329,7 @@ static void test_directories_with_others(void **state)
     refuse_corpus(&config, "/mixed/fifo: it is a link to 'nowhere', which is not there: remove it");
 }
 
-/* Two stars are any number of directories, none included, and no hidden one. */
+/* `**` stands for any number of directories, none included, and for no hidden one. */
 static void test_deep_patterns(void **state)
 {
     (void)state;
@@ -427,7 +426,7 @@ static void test_faults(void **state)
     corpus_close(c);
 }
 
-/* Every sequence of the corpus; the worst status. */
+/* Reads every sequence of the corpus; returns the worst status. */
 static enum status read_all(struct corpus *c)
 {
     struct arrays a;
@@ -438,7 +437,7 @@ static enum status read_all(struct corpus *c)
     return OK;
 }
 
-/* Another file of that name with the same bytes. */
+/* Replaces a file by another one with the same bytes. */
 static void replace(const char *name, const char *text)
 {
     scratch_text("new", text);
@@ -467,7 +466,7 @@ static void test_changes(void **state)
     assert_non_null(strstr(status_message(), "changing/a has changed since"));
     scratch_text("changing/a", "it was the best of times, and more");
     assert_int_equal(read_all(c), ERR_CORRUPT);
-    scratch_text("changing/a", "it was the best of times"); /* as it was: fine again */
+    scratch_text("changing/a", "it was the best of times"); /* the old text: fine again */
     assert_int_equal(read_all(c), OK);
     unlink(scratch_path("changing/b"));
     assert_int_equal(read_all(c), ERR_CORRUPT);
@@ -475,7 +474,7 @@ static void test_changes(void **state)
     corpus_close(c);
 }
 
-/* Sequences of a step that are taken again are those that were read, whatever becomes of the files. */
+/* Sequences of a step that are taken again equal those read first, even if the files have changed. */
 static void test_kept(void **state)
 {
     (void)state;
@@ -509,7 +508,7 @@ static char *list_of(const char *const *paths, int n)
     return text;
 }
 
-/* Lists of files tell what differs: bytes, number, order; not the paths. */
+/* Lists of files tell differences in bytes, number and order, not in paths. */
 static void test_lists(void **state)
 {
     (void)state;
@@ -534,7 +533,7 @@ static void test_lists(void **state)
     free(a), free(b), free(c), free(fewer);
 }
 
-/* ---- what is remembered ---- */
+/* ---- results that are remembered ---- */
 
 static void settled_times(void **state)
 {
@@ -551,7 +550,7 @@ static void settled_times(void **state)
     assert_true(fingerprint_is_settled(&t, 1100 * s, 1));
 }
 
-/* How much of a corpus of two large files is read when it is opened; what it is, is the same. */
+/* Counts the reads of opening a corpus of two large files; the corpus is the same in any case. */
 static int64_t calls_to_open(const struct corpus_config *config, int remembered)
 {
     char *text[2];
@@ -590,7 +589,7 @@ static void fill_file(const char *path, int seed, size_t n)
     assert_int_equal(fclose(f), 0);
 }
 
-/* As a copy that keeps the times does, the content changed and the length not. */
+/* Changes a file's content and keeps its length and times, as a copy that keeps times does. */
 static void change_unseen(const char *path)
 {
     struct stat s;
@@ -685,7 +684,7 @@ static void files_are_remembered(void **state)
     assert_int_equal(corpus_remember(c, known), OK);
     corpus_close(c);
     assert_true(calls_to_open(&config, 1) <= 4); /* and the beginning of each file */
-    config.seq_len = 32; /* as many tokens */
+    config.seq_len = 32; /* just as many tokens */
     assert_true(calls_to_open(&config, 1) <= 4); /* and the beginning of each file */
     config.eval_fraction = 0.5; /* fewer */
     assert_true(calls_to_open(&config, 0) >= CHUNKS);

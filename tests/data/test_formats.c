@@ -1,4 +1,4 @@
-/* Archives and files of token ids: what they give, and every way in which they may be wrong. */
+/* Archives and files of token ids: their documents, and every way in which they may be wrong. */
 #include "base/sys.h"
 #include "build_config.h"
 #include "data/stream.h"
@@ -15,7 +15,7 @@
 #endif
 
 #ifdef __SANITIZE_ADDRESS__
-#define MEMORY_IS_OURS 0 /* what was freed is kept for a while */
+#define MEMORY_IS_OURS 0 /* freed memory is kept for a while */
 #else
 #define MEMORY_IS_OURS 1
 #endif
@@ -28,7 +28,7 @@ static struct corpus_config config_of(const char *const *path, const struct toke
                                   .threads = 2, .packing = PACKING_BEST_FIT};
 }
 
-/* All tokens of a file, in their order, those that are not trained negative, and where documents end. */
+/* All tokens of a file in order, negative if not trained, and the ends of documents. */
 struct all {
     int32_t id[20000];
     int64_t n, ends[2000], documents;
@@ -171,7 +171,7 @@ static void test_zstd(void **state)
 #endif
 }
 
-/* A small archive of a text that has no place to cut. In a process of its own: memory stays bounded whatever comes out. */
+/* A small archive of a long text without a place to cut is refused, in a process of its own, with bounded memory. */
 static void test_bomb(void **state)
 {
     (void)state;
@@ -197,7 +197,7 @@ static void test_bomb(void **state)
     struct rusage use;
     assert_int_equal(wait4(child, &code, 0, &use), child);
     assert_int_equal(code, 0);
-    assert_true(!MEMORY_IS_OURS || use.ru_maxrss < 1200 * 1024l); /* of 4 GiB; KiB */
+    assert_true(!MEMORY_IS_OURS || use.ru_maxrss < 1200 * 1024l); /* KiB, of the archive's 4 GiB */
 #endif
 }
 
@@ -244,7 +244,7 @@ static void test_memory(void **state)
     enum { MIB = 1024 };
     long small = peak_of("small", 8 << 20), large = peak_of("large", 32 << 20);
     assert_true(!MEMORY_IS_OURS || (small < 160 * MIB && large < 160 * MIB));
-    assert_true(!MEMORY_IS_OURS || large - small < 12 * MIB); /* of 24 more */
+    assert_true(!MEMORY_IS_OURS || large - small < 12 * MIB); /* a half of the 24 MiB more of text */
 }
 
 /* ---- files of ids ---- */
@@ -411,7 +411,7 @@ static void test_faults(void **state)
         }
 }
 
-/* ---- what is not read ---- */
+/* ---- files that are not read ---- */
 
 static void test_refusals(void **state)
 {

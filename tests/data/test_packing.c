@@ -20,7 +20,7 @@ static uint32_t random_below(uint64_t seed, uint64_t i, uint32_t n)
 
 /* ---- bins ---- */
 
-/* By looking at every bin. */
+/* Packs by looking at every bin. */
 static int64_t slow_best_fit(const int32_t *size, int64_t n, int64_t capacity, int32_t *bin)
 {
     int64_t bins = 0, room[1000];
@@ -86,7 +86,7 @@ static void test_many(void **state)
     free(bin);
 }
 
-/* ---- documents that say of each token which one it is ---- */
+/* ---- documents whose tokens tell their places ---- */
 
 /* Token i of a Megatron file has the id i (+ first); lengths of documents are random, some longer than a sequence. Returns tokens. */
 static int64_t write_counting(const char *name, int64_t tokens, int32_t first, int64_t most, int64_t ends[], int64_t *n_ends)
@@ -146,7 +146,7 @@ static int64_t document_of(int64_t at)
     return i;
 }
 
-/* Everything that follows from which token is where. Counts each token in `seen`. */
+/* Checks all that follows from the tokens' places. Counts each token in `seen`. */
 static void check_sequence(int64_t seq_len, enum too_long too_long, int64_t train_end, uint8_t *seen)
 {
     int64_t targets = 0, start = 0;

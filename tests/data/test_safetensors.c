@@ -39,7 +39,7 @@ static void refuse(const char *path, enum status code, const char *part)
     assert_null(f);
 }
 
-/* A file of this header and `data` bytes of zeros. */
+/* Writes a file of this header and `data` bytes of zeros. */
 static const char *put(const char *header, size_t data)
 {
     static char bytes[4096];
@@ -356,7 +356,7 @@ static void test_shards(void **state)
     }
     char dir[128];
     snprintf(dir, sizeof dir, "%s/sharded", scratch);
-    /* what is not where the index has it is missed when it is asked for */
+    /* a tensor that is not where the index has it is missed when it is asked for */
     scratch_text(INDEX, "{\"weight_map\": {\"b\": \"model-2.safetensors\", \"d\": \"model-1.safetensors\"}}");
     struct st_file *f = open_file(dir);
     struct st_info info;
@@ -373,7 +373,7 @@ static void test_shards(void **state)
     assert_string_equal(strrchr(st_path(f, "a"), '/'), "/model-1.safetensors");
     assert_string_equal(strrchr(st_path(f, "b"), '/'), "/model.safetensors.index.json");
     st_close(f);
-    /* of two copies the one counts that the index names */
+    /* the index decides between two copies */
     for (int i = 1; i <= 3; i += 2) {
         char index[256];
         snprintf(index, sizeof index,

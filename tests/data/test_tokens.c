@@ -60,7 +60,7 @@ static const char *write_text(const char *name, size_t bytes, int broken)
     return path;
 }
 
-/* The tokens of files, one document each, as the tokenizer alone gives them. */
+/* Returns the tokens of files, one document each, as the tokenizer alone gives them. */
 static struct ids reference(const char *const *paths, int n, int64_t ends[])
 {
     struct ids ids = {0};
@@ -115,7 +115,7 @@ static void check_tokens(const char *const *paths, int n, int threads, int cache
             while (at >= ends[document])
                 document++;
             first = document ? ends[document - 1] : 0;
-            first = first > i * SEQ ? first : i * SEQ; /* what is continued is a document of its own */
+            first = first > i * SEQ ? first : i * SEQ; /* a document continued in a new sequence begins anew there */
             target = at + 1 < ends[document] ? want.id[at + 1] : -1;
             if (s.tokens[k] != want.id[at] || s.positions[k] != at - first || (at + 1 < (int64_t)want.n && s.targets[k] != target))
                 fail_msg("token %lld of sequence %lld is wrong", (long long)k, (long long)i);
@@ -155,7 +155,7 @@ static void test_repaired(void **state)
     corpus_close(c);
 }
 
-/* What was touched is taken; what is different is read anew; so is what was cut short. */
+/* Touched files are taken from the cache; changed ones are read anew, and so are files of tokens that were cut short. */
 static void test_cache(void **state)
 {
     (void)state;
@@ -183,7 +183,7 @@ static void test_cache(void **state)
     fputc(77, f);
     fclose(f);
     check_tokens(&path, 1, 2, 0);
-    f = fopen(g.gl_pathv[0], "r+"); /* of the tokens: found when they are read */
+    f = fopen(g.gl_pathv[0], "r+"); /* damages tokens, which shows when they are read */
     fseek(f, 5000, SEEK_SET);
     fputc(255, f);
     fputc(255, f);
