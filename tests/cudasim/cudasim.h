@@ -1,4 +1,4 @@
-/* What a test says to the simulated GPU and asks of it. C and C++. See README.md. */
+/* Settings and queries of the simulated GPU, for tests in C and C++. See README.md. */
 #ifndef CUDASIM_H
 #define CUDASIM_H
 
@@ -15,8 +15,8 @@ void sim_reset(unsigned seed);
 /* The checker of plain accesses (races, bounds, uninitialised shared memory): on by default; off is several times faster. */
 void sim_checks(int on);
 
-/* Whether fp32 additions of several blocks (or threads) to one address must have an order, of flags or barriers: what promises the
- * same bits every time. Off by default. */
+/* Sets whether fp32 additions of several blocks (or threads) to one address must be ordered by flags or barriers, so that the
+ * bits are the same every time. Off by default. */
 void sim_ordered_sums(int on);
 
 /* Compute capability * 10 and multiprocessors that cudaDeviceGetAttribute reports (default 90, 132). */
@@ -35,7 +35,7 @@ struct sim_counts {
     unsigned long long launches, blocks, switches, accesses, copies, products, enqueued;
 };
 struct sim_counts sim_counted(void);
-unsigned long long sim_enqueued(cudaStream_t stream); /* those of one stream */
+unsigned long long sim_enqueued(cudaStream_t stream); /* enqueued work of one stream */
 
 #ifdef __cplusplus
 }

@@ -63,7 +63,7 @@ def plant(mutant):
 
 
 class Target:
-    """How one test program is made: its kernels' compile commands and its link command, as ninja knows them."""
+    """The recipe of one test program: its kernels' compile commands and its link command, as ninja knows them."""
 
     def __init__(self, build, name):
         self.program = f'tests/cudasim/test_cudasim_{name}'
@@ -95,7 +95,7 @@ def without_mutants():
 
 
 def digest():
-    """Of the kernels, the simulator and the tests: what decides which mutants are drawn."""
+    """Hashes the kernels, the simulator and the tests, which decide the mutants that are drawn."""
     known = {ROOT / m['file'] for m in read_list(HERE / 'mutants.txt')}
     known |= {f for f in HERE.rglob('*') if f.is_file() and '__pycache__' not in f.parts}
     total = hashlib.sha256()

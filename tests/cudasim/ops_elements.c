@@ -74,7 +74,7 @@ static void set_act(struct twin_case *c, int64_t n, enum dtype t, int kind)
     c->attrs.act.dim = n;
     c->attrs.act.dtype = t;
     c->attrs.act.kind = kind;
-    if (c->kind == OP_SWIGLU || c->kind == OP_SWIGLU_GRAD) { /* that half of the elements are beyond */
+    if (c->kind == OP_SWIGLU || c->kind == OP_SWIGLU_GRAD) { /* a limit that half of the elements exceed */
         c->attrs.act.limit = 0.7f;
         c->attrs.act.alpha = 1.702f;
     }
@@ -90,7 +90,7 @@ static void check_swiglu(int64_t n, enum dtype t, int kind)
     case_start(&c, OP_SWIGLU, "swiglu %lld %s kind %d", (long long)n, dtype_name(t), kind);
     set_act(&c, n, t, kind);
     void *gate = activations(n, t), *up = array_random(n, t, 1.0), *dy = array_random(n, t, 1.0);
-    /* of gelu's gates as of check_gelu, times normals below 6 */
+    /* gelu's gates have the errors of check_gelu, times normals below 6 */
     const double tail = kind == GATE_SILU ? 1e-37 : 12e-7, slopes = kind == GATE_SILU ? 1e-5 : 6e-5;
     close_to(case_arg(&c, array_new(n * dtype_size(t)), n, t, OUT), ACT_ULPS, tail);
     case_arg(&c, gate, n, t, IN);
@@ -131,7 +131,7 @@ void test_elements(void)
         for (size_t s = 0; s < sizeof shapes / sizeof *shapes; s++) {
             check_add(shapes[s][0], shapes[s][1], (enum dtype)t, 1, s % 2 != 0, s % 3 == 2 ? 0.3f : 0.0f);
             check_bias(shapes[s][0], shapes[s][1], 0, (enum dtype)t, (enum dtype)t);
-            check_bias(shapes[s][0], shapes[s][1], 1 + (int64_t)(s % 2) * 7, F32, (enum dtype)t); /* of logits */
+            check_bias(shapes[s][0], shapes[s][1], 1 + (int64_t)(s % 2) * 7, F32, (enum dtype)t); /* logits */
         }
         for (int s = 0; s < SIZE_COUNT; s++) {
             check_add(1, SIZES[s], (enum dtype)t, 0, s % 2 != 0, s % 3 == 2 ? 0.3f : 0.0f);

@@ -13,7 +13,7 @@ enum { GUARD = 256, MAX_ARRAYS = 4096 };
 
 static void *arrays[MAX_ARRAYS];
 static int array_count;
-static uint64_t stream_number; /* of random numbers */
+static uint64_t stream_number; /* number of the next stream of random numbers */
 static int64_t case_count;
 static const char *running = "";
 

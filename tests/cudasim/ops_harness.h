@@ -12,8 +12,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* How an argument's result is compared with the CPU twin's. EXACT: bit for bit, NaN with NaN. CLOSE: every element within
- * absolute + relative * |want|. SKIP: not at all (scratch). */
+/* Comparison of an argument's result with the CPU twin's. EXACT: bit for bit, NaN with NaN. CLOSE: every element within absolute
+ * + relative * |want|. SKIP: none (scratch). */
 enum compare { EXACT, CLOSE, SKIP };
 enum arg_mode { IN, OUT, INOUT };
 

@@ -31,7 +31,8 @@ static void check_delta(const int64_t *shape, enum dtype t)
     arrays_free();
 }
 
-/* What stands at (row, head) i: both, an empty part (whose o, then not to be read, is NaN), an empty sum (the same), neither. */
+/* Contents of (row, head) i: both sums, an empty part (its o, which must not be read, is NaN), an empty old sum (likewise),
+ * neither. */
 enum { BOTH, PART_EMPTY, OLD_EMPTY, NONE, NOT_A_NUMBER };
 
 static int emptiness(int64_t i)
@@ -115,7 +116,7 @@ static void check_sink(const int64_t *shape, enum dtype t)
         if (i % 3 == 0 && kind == BOTH)
             lse[at] += i % 2 ? 200.0f : -200.0f; /* exp underflows */
     }
-    close_to(case_arg(&c, o, n, F32, INOUT), 8, 3e-6); /* as of a merge */
+    close_to(case_arg(&c, o, n, F32, INOUT), 8, 3e-6); /* the errors of a merge */
     close_to(case_arg(&c, lse, rows * heads, F32, INOUT), 4, 5e-7);
     case_arg(&c, array_random(3 * (heads + 1), t, 1.0), 3 * (heads + 1), t, IN);
     case_record(&c);

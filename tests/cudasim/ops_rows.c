@@ -51,7 +51,7 @@ static void check_norm_grad(int64_t rows, int64_t dim, int segments, int kind, e
                (long long)dim, segments, kind, dtype_name(t), accumulate, which);
     set_norm(&c, rows, dim, kind == BARE ? NORM_RMS : kind, t, accumulate);
     c.attrs.norm.segments = segments;
-    c.attrs.norm.eps = 1e-2f; /* of a row of one element the exact gradient is of the order of eps */
+    c.attrs.norm.eps = 1e-2f; /* a row of one element has an exact gradient of the order of eps */
     close_to(case_arg(&c, array_random(rows * dim, t, 1.0), rows * dim, t, INOUT), 32, 2e-5);
     case_arg(&c, array_random(rows * dim, t, 1.5), rows * dim, t, IN);
     if (kind != NORM_NONE && kind != BARE)
@@ -151,7 +151,7 @@ static void check_loss(int64_t rows, int64_t vocab, int gradient, int targets, f
     c.attrs.loss.rows = rows;
     c.attrs.loss.vocab = vocab;
     c.attrs.loss.gradient_bf16 = gradient;
-    const int64_t ld = targets == 1 ? round_up(vocab, 8) : vocab; /* what is between rows stays */
+    const int64_t ld = targets == 1 ? round_up(vocab, 8) : vocab; /* bytes between rows must stay */
     c.attrs.loss.ld = targets == 1 ? ld : 0;
     struct step_record *record = array_new(sizeof *record);
     memset(record, 0, sizeof *record);
@@ -171,7 +171,7 @@ static void check_loss(int64_t rows, int64_t vocab, int gradient, int targets, f
         case_arg(&c, record, sizeof *record / 4, F32, IN);
     else
         case_absent(&c);
-    if (each) { /* what each row gives: sums of fp32 exponentials */
+    if (each) { /* loss of each row: sums of fp32 exponentials */
         struct twin_arg *e = case_arg(&c, array_new(rows * 4), rows, F32, OUT);
         e->compare = targets == 2 ? SKIP : CLOSE; /* NaN */
         e->absolute = 4e-6;

@@ -34,10 +34,10 @@ struct operation {
 
 struct preference {
     uint64_t workspace;
-    uint32_t schemes, align[4]; /* of A, B, C, D */
+    uint32_t schemes, align[4]; /* align: bytes, for A, B, C, D */
 };
 
-/* In the place of cublasLtMatmulAlgo_t. */
+/* Stored in the place of cublasLtMatmulAlgo_t. */
 struct algorithm {
     uint64_t product, workspace;
     uint32_t align[4], scheme, split;
@@ -61,7 +61,7 @@ static int alive; /* objects that nobody has destroyed */
         return status;                                                                                        \
     } while (0)
 
-/* What destroys does so all the same. */
+/* Calls that destroy do so even when they fail. */
 #define CALL_UNDOING(pointer)             \
     do {                                  \
         pthread_mutex_lock(&fake_lock);   \
@@ -335,14 +335,14 @@ OPEN cublasStatus_t cublasLtMatmulAlgoConfigGetAttribute(const cublasLtMatmulAlg
     CALL(read_config((const struct algorithm *)(const void *)algo, (int)attribute, value, bytes, written));
 }
 
-/* What a stream executes: addresses are those that the GPU's thread uses. */
+/* A product as a stream executes it, with addresses of the GPU's thread. */
 struct launch {
     struct product p;
     const char *a, *b;
     char *d, *workspace;
     size_t workspace_bytes;
     struct cublasLtContext *handle;
-    size_t number; /* of products of the handle before */
+    size_t number; /* number of earlier products of the handle */
     float alpha, beta;
 };
 

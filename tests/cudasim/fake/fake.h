@@ -39,10 +39,10 @@
 
 /* Starts anew: no stream, event, allocation or registration of before may be left. */
 void fake_cuda_configure(const char *words);
-long fake_cuda_calls(void);    /* of the runtime, since it was configured */
+long fake_cuda_calls(void);    /* calls of the runtime since it was configured */
 long fake_cuda_loaded(void);   /* kernels that were launched, where the simulator has them */
 long fake_cuda_executed(void); /* things that streams have executed */
-/* What nobody has given back, and the first misuse, as text; "" if there is neither. */
+/* Returns as text the objects not given back and the first misuse; "" if there is neither. */
 const char *fake_cuda_left(void);
 
 /* --- Within the fake --- */
@@ -59,7 +59,7 @@ struct fake_config {
     int fail_error, executed_error;
 };
 
-/* What a stream executes. `start` and `ready` may be NULL; all run on the GPU's thread and get device addresses that it can
+/* Work for a stream. `start` and `ready` may be NULL; all three run on the GPU's thread and get device addresses that it can
  * touch. */
 struct fake_work {
     void (*start)(void *closure); /* poisons what will be written */
@@ -70,7 +70,7 @@ struct fake_work {
 
 struct CUevent_st {
     int alive, flags, device;
-    int64_t recorded, done; /* how often */
+    int64_t recorded, done; /* number of times */
     int64_t done_ns;
     struct CUevent_st *next;
 };
@@ -82,21 +82,21 @@ extern int fake_sticky; /* cudaError_t that every call returns; under the lock *
 /* Counts a call of the runtime and says whether it fails by order or because of a sticky error. Under the lock. */
 cudaError_t fake_enter_from(const char *function);
 #define fake_enter() fake_enter_from(__func__)
-/* What went wrong, for cudaGetErrorString; returns `error`. */
+/* Notes a misuse for cudaGetErrorString; returns `error`. */
 cudaError_t fake_misuse(cudaError_t error, const char *format, ...) __attribute__((format(printf, 2, 3)));
-/* The device's number on its host. */
+/* Returns the device's number on its host. */
 int fake_number_on_host(int device);
 /* The device that the thread has chosen; -1 and an error's text: none. Under the lock. */
 int fake_current(void);
 
 /* Memory. Under the lock. */
-void *fake_alias(const void *device); /* where the GPU's thread finds device memory; NULL: it is not */
-/* Where the simulator runs the kernels it has the memory, too, which all threads can touch; else these are not there. */
+void *fake_alias(const void *device); /* the GPU thread's address of device memory; NULL: it is none */
+/* Give and take device memory of the simulator, which all threads can touch, if it runs the kernels; absent otherwise. */
 __attribute__((weak)) void *fake_memory_make(size_t bytes);
 __attribute__((weak)) void fake_memory_give(void *p, size_t bytes);
-/* Whether [p, p + bytes) lies in one allocation. */
+/* Tells whether [p, p + bytes) lies in one allocation. */
 int fake_on_device(const void *p, size_t bytes);
-/* Whether host memory may be copied asynchronously; else the error. */
+/* Returns an error unless host memory may be copied asynchronously. */
 cudaError_t fake_check_pinned(const void *p, size_t bytes);
 /* The calling thread's device has this process's context from now on; it has loaded one more kernel. */
 cudaError_t fake_take_context(int device);
@@ -110,7 +110,7 @@ void fake_memory_reset(void);
 
 /* Streams. */
 cudaError_t fake_enqueue(cudaStream_t stream, const struct fake_work *work); /* under the lock */
-int fake_priority(cudaStream_t stream);                                      /* of the default stream: the least */
+int fake_priority(cudaStream_t stream);                                      /* the least for the default stream */
 int fake_is_busy(void);                                                      /* some stream has work; under the lock */
 int fake_is_busy_beside(cudaStream_t stream);                                /* some other one has */
 int fake_streams_left(char *text, size_t size);

@@ -215,7 +215,7 @@ void fake_memory_reset(void)
     memset(loaded, 0, sizeof loaded);
 }
 
-/* What undoes works on a dead device, too: the driver gives back what a process leaves. */
+/* Calls that undo something work on a dead device, too: the driver gives back memory that a process leaves. */
 #define CALL(body, undoes)                               \
     do {                                                 \
         pthread_mutex_lock(&fake_lock);                  \

@@ -25,7 +25,7 @@ struct ncclComm {
     struct ncclComm *next;
 };
 
-/* What a stream executes: the ends of a group. */
+/* The ends of a group, as a stream executes them. */
 struct group {
     struct ncclComm *comm;
     struct nccl_end end[MOST_CALLS];
@@ -35,7 +35,7 @@ struct group {
     int n, posted, hangs;
 };
 
-/* Of the thread's group, or of one call. */
+/* State of the thread's group, or of a single call. */
 static _Thread_local struct {
     int depth;
     ncclResult_t failed;
@@ -197,7 +197,7 @@ ncclResult_t ncclGetUniqueId(ncclUniqueId *id)
     CALL(unique_id(id));
 }
 
-/* Of all hosts: ranks of a test may have a name and a boot each. */
+/* Returns the device's number among those of all hosts: ranks of a test may each have a name and a boot of their own. */
 static int device_number(void)
 {
     char host[128] = "";
@@ -253,7 +253,7 @@ static ncclResult_t check_comm(ncclComm_t c)
     return c && c->alive ? ncclSuccess : misuse("no such communicator");
 }
 
-/* What has been begun goes on. */
+/* Goes on with the call that has been begun. */
 static ncclResult_t go_on(ncclComm_t c)
 {
     if (!c->begun || --c->polls > 0 || begun == stall_at)

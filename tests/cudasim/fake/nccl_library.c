@@ -1,4 +1,4 @@
-/* Where the plugin finds NCCL: in the fake. */
+/* The library in which the plugin finds NCCL: the fake. */
 #include "fake.h"
 
 #include "device/cuda/libraries.h"

@@ -107,7 +107,7 @@ void nccl_wire_done(struct nccl_wire *w)
 
 /* --- Circles --- */
 
-/* Whether rank a, in its group, has posted something that rank b has not. */
+/* Tells whether rank a, in its group, has posted an end that rank b has not. */
 static int waits(const struct nccl_wire *w, int a, int b)
 {
     const struct pair *out = &w->s->pair[a][b], *in = &w->s->pair[b][a];
@@ -197,7 +197,7 @@ static int is_done(const struct nccl_end *e)
     return e->done == e->message.bytes;
 }
 
-/* Whether an earlier message of the pair is on its way. */
+/* Tells whether an earlier message of the pair is on its way. */
 static int is_behind(const struct nccl_end *end, int i)
 {
     for (int k = 0; k < i; k++)

@@ -10,10 +10,10 @@ enum { NCCL_RANKS = 16 };
 
 struct nccl_wire;
 
-/* What both ends say of a message. */
+/* Description of a message on which both ends must agree. */
 struct nccl_message {
     int64_t bytes;
-    int kind; /* of call: sends and receives are one */
+    int kind; /* kind of call: sends and receives are one */
 };
 
 /* One end of a message. */
@@ -21,7 +21,7 @@ struct nccl_end {
     int sends, peer;
     char *at;
     struct nccl_message message;
-    int64_t number; /* of the pair's */
+    int64_t number; /* number among the pair's messages */
     int64_t done;   /* bytes */
 };
 

@@ -272,7 +272,7 @@ static cudaError_t init_device(int device)
     return error != cudaSuccess ? error : fake_config.exclusive ? cudaErrorDevicesUnavailable : fake_take_context(device);
 }
 
-/* That a block may have: of an A100, a GA102 and a Hopper. */
+/* Returns the shared bytes that a block may have on an A100, a GA102 or a Hopper. */
 static size_t shared_bytes(void)
 {
     const int c = fake_config.capability;

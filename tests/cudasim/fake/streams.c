@@ -31,7 +31,7 @@ static struct CUstream_st *streams; /* dead ones stay, so that stale handles are
 static struct CUevent_st *events;
 static pthread_cond_t queued = PTHREAD_COND_INITIALIZER, moved = PTHREAD_COND_INITIALIZER;
 static int running, blocked, nudges;
-static long begun, executed; /* of work */
+static long begun, executed; /* numbers of pieces of work */
 static uint64_t random_state;
 
 static int64_t now_ns(void)
@@ -295,7 +295,7 @@ cudaError_t fake_enqueue(cudaStream_t stream, const struct fake_work *work)
         return error;                     \
     } while (0)
 
-/* What undoes works on a dead device, too. */
+/* Calls that undo something work on a dead device, too. */
 #define CALL_UNDOING(body)                             \
     do {                                               \
         pthread_mutex_lock(&fake_lock);                \
@@ -332,7 +332,7 @@ static cudaError_t destroy_stream(cudaStream_t stream)
         error = fake_misuse(cudaErrorInvalidValue, "a stream is destroyed while it runs");
     blocked++;
     pthread_cond_signal(&queued);
-    while (stream->queued > 0) /* of a dead device, too */
+    while (stream->queued > 0) /* waits on a dead device, too */
         pthread_cond_wait(&moved, &fake_lock);
     blocked--;
     stream->alive = 0;

@@ -21,7 +21,7 @@ static enum status (*allocate_device)(struct backend *b, int64_t bytes);
 struct launch {
     enum op_kind op;
     struct op_attrs attrs;
-    void *arg[OP_MAX_ARGS]; /* where the GPU's thread finds them */
+    void *arg[OP_MAX_ARGS]; /* addresses of the GPU's thread */
 };
 
 static void start_kernel(void *closure)
@@ -37,7 +37,7 @@ static cudaError_t end_kernel(void *closure)
     return cpu[l->op](&l->attrs, l->arg, &cpu_stream) == OK ? cudaSuccess : cudaErrorLaunchFailure;
 }
 
-/* What is loaded or chosen at a kernel's first launch: products have a plan of their own for each call. */
+/* Identifies the kernel that a first launch loads or chooses: products have a plan of their own for each call. */
 static uint64_t kind_of(enum op_kind op, const struct op_attrs *a)
 {
     uint64_t hash = 1469598103934665603u + (uint64_t)op;

@@ -1,4 +1,4 @@
-/* How large the results of kernels are: what may hold anything while one runs. */
+/* Extents of kernels' results, which may hold anything while the kernel runs. */
 #include "twin.h"
 
 #include <string.h>
@@ -12,7 +12,7 @@ static struct extent flat(int64_t n)
     return (struct extent){1, n, n};
 }
 
-/* Argument `arg` of the op, which it writes. */
+/* Returns the extent of argument `arg`, which the op writes. */
 static struct extent extent_of(enum op_kind op, int arg, const struct op_attrs *a)
 {
     switch (op) {
@@ -60,7 +60,7 @@ static struct extent extent_of(enum op_kind op, int arg, const struct op_attrs *
     }
 }
 
-/* Whether the op also reads from there on: it works in place. */
+/* Tells whether the op also reads the bytes from `at` on, as it works in place. */
 static int is_read(enum op_kind op, const struct op_attrs *a, void *const *arg, const char *at, int64_t bytes)
 {
     for (int i = 0; i < op_arg_count(op); i++) {

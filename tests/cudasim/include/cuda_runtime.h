@@ -92,7 +92,7 @@ typedef struct {
     char bytes[16];
 } cudaUUID_t;
 
-struct cudaDeviceProp { /* of its members those that we read */
+struct cudaDeviceProp { /* only the members that ltrain reads */
     char name[256];
     cudaUUID_t uuid;
     size_t totalGlobalMem, sharedMemPerBlockOptin;

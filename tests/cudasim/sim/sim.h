@@ -82,7 +82,7 @@ enum wait_kind {
     WAIT_GROUP,   /* a warpgroup collective */
     WAIT_BARRIER, /* __syncthreads (0) or a named barrier */
     WAIT_MBARRIER,
-    WAIT_FLAG, /* of another block, in global memory */
+    WAIT_FLAG, /* waits for another block's flag in global memory */
     EXITED,
 };
 
@@ -98,15 +98,15 @@ struct copy_group { /* cp.async of one commit, of one thread */
 
 struct bulk_op { /* a bulk or TMA store of one thread */
     uint32_t group, shared, bytes;
-    std::vector<unsigned char> read; /* what shared memory held, once it was waited for that far */
+    std::vector<unsigned char> read; /* contents of shared memory once waited for that far */
     void *global; /* contiguous, where not tensor */
     bool tensor, add;
     CUtensorMap map;
     int rank, at[5];
 };
 
-/* What a thread knows of other blocks, by their number plus 1: from flags and counters that it has seen, or that threads have which
- * it met at a barrier of its block. */
+/* A thread's knowledge of other blocks, by their number plus 1: from flags and counters seen by it, or by threads that it met at
+ * a barrier of its block. */
 typedef std::map<unsigned, knowledge> foreign_knowledge;
 void foreign_join(foreign_knowledge &to, const foreign_knowledge &from);
 
@@ -119,18 +119,18 @@ struct sim_thread {
     const char *waits_in;
     sim_pc waits_at;
     uint32_t object, parity; /* barrier number or mbarrier address */
-    unsigned mask;           /* of the warp collective it waits in */
+    unsigned mask;           /* mask of the warp collective that it waits in */
 
     knowledge know;
     uint32_t clock, fenced; /* own clock, and its value at the last proxy fence */
     foreign_knowledge foreign, foreign_proxy;
-    const uint32_t *flag; /* that it waits for, to reach a value */
+    const uint32_t *flag; /* flag that it waits for, to reach a value */
     uint32_t flag_value;
 
     std::vector<copy_group> copies; /* unfinished, oldest first; the last one is open */
     uint32_t copy_groups;
     int copy_agent;
-    sim_pc last_copy; /* of its newest cp.async or bulk store, for reports at its end */
+    sim_pc last_copy; /* its newest cp.async or bulk store, for reports at its end */
 
     std::vector<bulk_op> bulk;
     uint32_t bulk_groups;
@@ -166,7 +166,7 @@ struct tma_load { /* in flight; agent id and clock name its writes */
 /* A collective that waits for more of its threads. Several of a warp may wait at once, with disjoint masks. */
 struct gathering {
     const char *kind;
-    unsigned mask; /* of a warpgroup's: all */
+    unsigned mask; /* all, for a warpgroup */
     int missing;
     void *slot[128];
 };
@@ -176,7 +176,7 @@ struct block_vote {
     unsigned generation, yes, all;
 };
 
-/* Where a block lives while it runs; the next one that begins there finds what it left. */
+/* A running block's place; the next block that begins there finds what this one left. */
 struct sim_place {
     char *stacks;
     unsigned char *shared; /* SIM_SHARED_MAX bytes */
@@ -272,7 +272,7 @@ void *memory_allocate(size_t bytes);
 bool memory_free(void *p);
 /* device: all of it is allocated device memory; else: none of it is. */
 bool memory_holds(const void *p, size_t bytes, bool device);
-struct shared_chunk *memory_shared_chunks(void); /* of a new place */
+struct shared_chunk *memory_shared_chunks(void); /* chunks of a new place */
 void memory_block_begin(void);
 void memory_access(const void *p, size_t bytes, enum access kind, const accessor &who);
 /* offsets within shared memory */
@@ -334,7 +334,7 @@ template <class F> void tensor_walk(const tensor_box &b, const int *at, F visit)
             visit((char *)nullptr, r * inner + (uint32_t)to * e, (uint32_t)(b.box[0] - to) * e);
     }
 }
-/* Where byte `offset` of a tile lies: swizzles XOR address bits 4 to 6 with bits 7 to 9. span: 0, 32, 64 or 128 bytes. */
+/* Returns the place of byte `offset` of a tile: swizzles XOR address bits 4 to 6 with bits 7 to 9. span: 0, 32, 64 or 128 bytes. */
 static inline uint32_t sim_swizzle(uint32_t address, uint32_t span)
 {
     return span ? address ^ ((address >> 7 & (span / 16 - 1)) << 4) : address;
