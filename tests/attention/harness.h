@@ -74,9 +74,9 @@ struct shape {
     int32_t hq, hk, d;
     enum mask_kind mask;
     enum dtype dtype;
-    double gain; /* of q: scores of about +-gain */
+    double gain; /* factor of q: scores of about +-gain */
     float cap;
-    int32_t w; /* of v and o; 0: d */
+    int32_t w; /* dimension of v and o; 0: d */
 };
 
 struct problem {

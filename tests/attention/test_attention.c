@@ -12,9 +12,9 @@
 #define TOLERANCE_O_BF16 2.3e-3
 #define TOLERANCE_LSE 1e-6
 #define TOLERANCE_GRAD 2e-6
-/* Where P and dS are rounded to bf16, 8 bits: each of a sum's terms is off by 2^-9 / sqrt(3) on average, 1.1e-3 of it, and sums
- * whose terms cancel by more. Measured: at most 3.3e-3 of o, which is rounded once more and may be of a lone key (2^-8 at
- * worst, twice), and 2.8e-3 of gradients. */
+/* Tolerances where P and dS are rounded to bf16, 8 bits: each of a sum's terms is off by 2^-9 / sqrt(3) on average, 1.1e-3 of it,
+ * and sums whose terms cancel by more. Measured: at most 3.3e-3 of o, which is rounded once more and may be of a lone key (2^-8
+ * at worst, twice), and 2.8e-3 of gradients. */
 #define TOLERANCE_O_ROUNDED 4e-3
 #define TOLERANCE_GRAD_ROUNDED 3e-3
 
@@ -121,7 +121,7 @@ static void head_dims(void **state)
         check_shape(&(struct shape){211, 211, 0, 0, 2, 1, 512, WINDOW, (enum dtype)t, 1});
 }
 
-/* What programs call, which picks an implementation by the sizes. */
+/* The kernels that programs call, which pick an implementation by the sizes. */
 static op_kernel *picked[OP_COUNT];
 
 static void picked_forward(const struct op_attrs *attrs, void *const *arg, const struct cpu_stream *stream)

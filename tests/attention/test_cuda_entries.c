@@ -77,7 +77,7 @@ static void chooses(void **state)
     expect("sm80", &a, &h100);
 }
 
-/* Where another order of sums is looked for: not on Hopper's own kernels, nor of caps and what is too wide. */
+/* Other orders of sums are found, except on Hopper's own kernels, with caps, and with heads that are too wide. */
 static void other_orders(void **state)
 {
     (void)state;

@@ -20,19 +20,19 @@
 
 enum { D = 32, MOST = 48, BLOCK = 64 }; /* head dim, rows of the short side at most, rows of the long side at a time */
 
-/* Of o and of gradients the L2 norm of the worst of few queries, or of all rows, beside the true one's; of lse the difference
- * itself, which is p's relative error. */
+/* Tolerance. For o and gradients: L2 norm of the worst of few queries, or of all rows, beside the true one's; for lse: the
+ * difference itself, which is p's relative error. */
 #define TOLERANCE 1e-5
-/* Of AMX: o is rounded to bf16, gradients come from P and dS in bf16 (test_attention.c). */
+/* Tolerance with AMX: o is rounded to bf16, gradients come from P and dS in bf16 (test_attention.c). */
 #define TOLERANCE_ROUNDED 4e-3
 
-enum half { RANDOM, CONSTANT }; /* of the columns of what is summed over the long side */
+enum half { RANDOM, CONSTANT }; /* kind of the columns that are summed over the long side */
 
 /* One head; row-major [rows][D]. */
 struct problem {
     struct op_attrs attrs;
     int64_t sq, sk;
-    void *q, *k, *v, *go; /* of attrs' type */
+    void *q, *k, *v, *go; /* in the type of attrs */
     float *lse, *delta;   /* [sq], as backward is given them */
     int32_t *lo, *hi;
     double *o, *log_sum, *dq; /* the oracle's; log_sum: lse before it is rounded */
@@ -122,7 +122,7 @@ static void row_get_all(double out[D], const struct problem *p, const void *x, i
         out[c] = get(x, p->attrs.attn.dtype, row * D + c);
 }
 
-/* What a block of keys adds to a query's sums of p and of p v. Scores are below 20: no maximum is needed. */
+/* Adds a block of keys to a query's sums of p and of p v. Scores are below 20: no maximum is needed. */
 static void forward_block(const struct problem *p, int64_t query, double k[D][BLOCK], double v[D][BLOCK], int64_t n, double *sum,
                           double o[D])
 {

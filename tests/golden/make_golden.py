@@ -72,7 +72,7 @@ def phi3():
 
 
 class GptOssDense(torch.nn.Module):
-    """What one of gpt-oss' experts computes, of every token: its clamped gate, with maps stored as other models store theirs."""
+    """One of gpt-oss' experts, applied to every token: its clamped gate, with maps stored as other models store theirs."""
     def __init__(self, config):
         super().__init__()
         d, f = config.hidden_size, config.intermediate_size
@@ -94,7 +94,7 @@ def dense_gpt_oss(config):
     return model
 
 
-# what layers of "qwen3-layers" have of their own: two windows (others have none), four shapes of heads with the usual one
+# attributes of single layers of "qwen3-layers": two windows (others have none), four shapes of heads with the usual one
 OWN = {1: dict(num_key_value_heads=1, sliding_window=5), 2: dict(num_attention_heads=2, head_dim=32, sliding_window=11), 3: dict(head_dim=8)}
 
 
@@ -351,7 +351,7 @@ def randomize(model, seed):
 
 
 def adds_one(module):
-    """Whether its norms multiply by 1 + w."""
+    """Tells whether a module's norms multiply by 1 + w."""
     return type(module).__name__.startswith(ONE_MORE) and not type(module).__name__.startswith("Gemma4")
 
 
@@ -364,7 +364,7 @@ def attention_of(config):
 
 
 def mask_of(model, seen):
-    """As attention takes it: eager adds it to scores."""
+    """Returns the mask as attention takes it: eager adds it to scores."""
     if model.config._attn_implementation != "eager":
         return seen[None, None]
     return torch.zeros(seen.shape, dtype=torch.float64).masked_fill(~seen, -1e30)[None, None]

@@ -100,7 +100,7 @@ def mask_dropout(model):
 
 
 def name_of(key):
-    """As in the adapter's file, without its prefix."""
+    """Returns a key's name in the adapter's file, without its prefix."""
     return key.removeprefix(BASE).replace(".default", "").replace("modules_to_save.", "")
 
 

@@ -36,7 +36,7 @@ def quantised(folder, double=True):
 
 
 def loss_of(model, batch):
-    """As golden.forward, in the model's type."""
+    """Returns the loss as golden.forward does, in the model's type."""
     tokens, targets, positions, lo = (torch.from_numpy(a) for a in batch)
     i = torch.arange(len(tokens))
     seen = (i[None, :] <= i[:, None]) & (i[None, :] >= lo[:, None])

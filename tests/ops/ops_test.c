@@ -1,4 +1,4 @@
-/* What the tests of ops share. */
+/* Helpers that the tests of ops share. */
 #include "ops_test.h"
 
 #include "base/rng.h"

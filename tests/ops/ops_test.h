@@ -1,5 +1,5 @@
-/* What the tests of ops share: tensors with an fp64 view, and running a kernel so that threads, alignment and stray writes are
- * checked. */
+/* Helpers that the tests of ops share: tensors with an fp64 view, and running a kernel so that threads, alignment and stray
+ * writes are checked. */
 #ifndef LTRAIN_TESTS_OPS_TEST_H
 #define LTRAIN_TESTS_OPS_TEST_H
 

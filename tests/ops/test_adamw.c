@@ -222,7 +222,7 @@ static void test_bf16_moments(void **state)
     }
 }
 
-/* What four ranks make of their shards is what one makes of the whole, bit for bit. */
+/* Four ranks' shards and one rank's whole update to the same bits. */
 static void test_bf16_shards(void **state)
 {
     (void)state;
@@ -341,7 +341,7 @@ static void test_int8_shards(void **state)
 
 enum { DRAWS = 40000 };
 
-/* Whether each of n equal elements was rounded up, [0] m and [1] v, and the share that ought to be. */
+/* Roundings up of n equal elements, [0] m and [1] v, and the share that ought to be rounded up. */
 struct draws {
     uint8_t up[2][DRAWS];
     double share[2];
@@ -378,8 +378,8 @@ static double correlation(const uint8_t *a, double share_a, const uint8_t *b, do
     return fabs(sum) / sqrt(n * share_a * (1 - share_a) * share_b * (1 - share_b));
 }
 
-/* Of equal elements as many are rounded up as makes the mean exact, and draws are independent: of m and v, of elements up to 64
- * apart and as far as rows of a matrix are, of steps. Five standard deviations are allowed, six where there are hundreds of
+/* Equal elements are rounded up as often as makes the mean exact, and draws are independent: for m and v, for elements up to 64
+ * apart and as far as rows of a matrix are, for steps. Five standard deviations are allowed, six where there are hundreds of
  * draws. */
 static void test_bf16_random(void **state)
 {

@@ -21,12 +21,12 @@
 #include <string.h>
 
 enum { BESIDE = 1 << 15, PATTERN = 0xa5 };
-enum { CAPABILITY = 80, ARENA = 24 << 20, REGION = 4 << 20 /* of C, a, b in the arena; `work` ends where it ends */ };
+enum { CAPABILITY = 80, ARENA = 24 << 20, REGION = 4 << 20 /* bytes of each of C, a, b in the arena; `work` ends where the arena ends */ };
 
 static int (*fake_alive)(void);
 static int *fake_refuses;
 
-/* As stored and, exactly, as fp64. All are freed by matrices_free. */
+/* A matrix as stored and, exactly, as fp64. matrices_free frees all. */
 struct matrix {
     int64_t n;
     enum dtype type;
@@ -142,7 +142,7 @@ static struct op_attrs attrs_of(int64_t m, int64_t n, int64_t k, int ta, int tb,
 
 struct operands {
     struct matrix *c, *a, *b;
-    double *magnitude; /* of each element of C: the sum of |a b| */
+    double *magnitude; /* for each element of C: the sum of |a b| */
 };
 
 static double at(const struct matrix *x, int64_t ld, int t, int64_t i, int64_t j)
@@ -162,7 +162,7 @@ static struct operands draw(const struct op_attrs *s)
             for (int64_t l = 0; l < s->gemm.k; l++)
                 sum += fabs(at(o.a, s->gemm.lda, s->gemm.ta, i, l) * at(o.b, s->gemm.ldb, s->gemm.tb, l, j));
             o.magnitude[i * s->gemm.ldc + j] = s->gemm.scale != 0 ? (double)s->gemm.scale * sum : sum;
-            if (!s->gemm.accumulate) /* what was there must not matter */
+            if (!s->gemm.accumulate) /* old values must not matter */
                 matrix_set(o.c, i * s->gemm.ldc + j, NAN);
         }
     return o;
@@ -253,7 +253,7 @@ static void check(struct backend *b, const struct op_attrs *s)
 {
     const struct operands o = draw(s);
     const struct matrix *got = by_gpu(b, s, &o, 1);
-    /* Of operands that are rounded already products are exact: fp32 sums in another order, half a unit of bf16 each. */
+    /* Products of rounded operands are exact: fp32 sums in another order, half a unit of bf16 each. */
     const double sums = 1e-6, store = s->gemm.c_type == BF16 ? 0x1p-7 : 0;
     near(s, got, by_processor(s, &o, rounded(o.a), rounded(o.b)), o.magnitude, sums, store);
     /* The processor does not round the fp32 operand: half a unit of bf16, 2^-9, in each product. */

@@ -5,7 +5,7 @@
 
 static const struct step_record record = {.dropout = {0x01234567, 0x89abcdef}, .sequence = 77};
 
-/* What dropout.h says of a feature. */
+/* Tells by dropout.h's definition whether a feature stays. */
 static int stays(uint32_t feature, int32_t number, uint32_t module, const struct step_record *r, uint32_t threshold)
 {
     uint32_t w[4];

@@ -22,7 +22,7 @@ static void check(int64_t m, int64_t n, int64_t k, int ta, int tb, struct kind t
     struct tensor *a = tensor_random((ta ? k : m) * lda, (enum dtype)t.a, 1.0),
                   *b = tensor_random((tb ? n : k) * ldb, (enum dtype)t.b, 1.0);
     struct tensor *c = tensor_random(m * ldc, (enum dtype)t.c, 1.0), *want = tensor_new(m * ldc, F64);
-    if (!t.accumulate) /* what was there must not matter */
+    if (!t.accumulate) /* old values must not matter */
         for (int64_t i = 0; i < m; i++)
             tensor_set(c, i * ldc + n / 2, NAN);
     double noise = 0.0;
@@ -197,7 +197,7 @@ static void test_tiles(void **state)
                         assert_memory_equal(&part[(i - I) * (N - J) + j - J], &one[i * N + j], sizeof *one);
                 }
             assert_memory_equal(one, three, M * N * sizeof *one);
-            assert_true(sqrt(error / norm) <= 2e-7 * sqrt(K + 4.0)); /* as in check() */
+            assert_true(sqrt(error / norm) <= 2e-7 * sqrt(K + 4.0)); /* the bound of check() */
             free(one), free(three), free(part);
             tensors_free(NULL);
         }

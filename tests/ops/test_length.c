@@ -1,4 +1,4 @@
-/* What grows with a sequence, against fp64: column sums over a million rows that round the same way every time, and attention
+/* Sums that grow with a sequence, against fp64: column sums over a million rows that round the same way every time, and attention
  * merged from as many parts as a ring has members at most. */
 #include "ops/bias.h"
 #include "ops/heads.h"

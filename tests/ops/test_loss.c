@@ -38,7 +38,7 @@ static int64_t apart; /* attrs.loss.ld */
 
 static struct step_record record = {.inv_targets = 0.125f};
 
-static struct tensor *each;    /* what every row gives; NULL: nobody asks */
+static struct tensor *each;    /* loss of every row; NULL: not asked for */
 static struct tensor *rounded; /* the gradient in bf16; NULL: in place, if at all */
 
 static void run(struct tensor *logits, struct tensor *loss, struct tensor *targets, int64_t rows, int64_t vocab, int gradient)
@@ -158,7 +158,7 @@ static void test_caps(void **state)
     tensors_free(NULL);
 }
 
-/* What is between rows is neither read nor written. */
+/* Elements between rows are neither read nor written. */
 static void test_rows_apart(void **state)
 {
     (void)state;

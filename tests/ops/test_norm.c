@@ -3,7 +3,7 @@
 
 struct problem {
     int64_t rows, dim, segments; /* 0: 1 */
-    int kind, what; /* what: 0 x, 1 weight, 2 bias is the variable */
+    int kind, what; /* variable: 0 x, 1 weight, 2 bias */
     double eps, *x, *weight, *bias, *dy;
 };
 
@@ -133,7 +133,7 @@ static void test_grad(void **state)
     tensors_free(NULL);
 }
 
-/* Of heads with weights of their own. */
+/* Heads may have weights of their own. */
 static void test_segments(void **state)
 {
     (void)state;

@@ -36,7 +36,7 @@ static void check_merge(const int64_t shape[3], enum dtype t, double spread, int
     struct tensor *o = tensor_random(n * d, F32, 1.0), *lse = tensor_random(n, F32, spread);
     struct tensor *sinks = tensor_random(3 * share, t, spread);
     struct tensor *want = tensor_new(n * d, F64), *want_lse = tensor_new(n, F64);
-    struct step_record r = record(place + 3); /* of another group */
+    struct step_record r = record(place + 3); /* record of another group */
     for (int64_t i = 0; i < n; i++) {
         int64_t h = i % heads, at = h * rows + i / heads;
         if (i % 7 == 3) { /* no key */
@@ -143,7 +143,7 @@ static double loss_of(const double *sink, void *ctx)
     return loss;
 }
 
-/* What a program does: attention without the sink, the merge, delta, the gradient; against differences of the definition. */
+/* Attention without the sink, the merge, delta and the gradient, as programs run them, agree with differences of the definition. */
 static void test_differences(void **state)
 {
     (void)state;
