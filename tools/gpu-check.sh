@@ -119,7 +119,7 @@ section_sanitizer() {
     local tool
     tool=$(command -v compute-sanitizer || echo "$cuda/bin/compute-sanitizer")
     [ -x "$tool" ] || { echo "compute-sanitizer is not here"; return 77; }
-    # What does not finish in its time is said and not counted against the kernels: racecheck is slow, the benchmarks need their share.
+    # A run that does not finish in its time is reported and not counted against the kernels: racecheck is slow, the benchmarks need their share.
     local until=$((SECONDS + 100)) status
     run_tool() { # TOOL COMMAND...
         local left=$((until - SECONDS))
@@ -150,7 +150,7 @@ train() { # SECTION [ARGUMENT ...]: train.py
     # shellcheck disable=SC2086 # options
     "$python" bench/gpu/train.py "$@" --scratch "$scratch" ${CASES:+--cases "$CASES"} ${TRAIN_OPTIONS:-}
 }
-# What is here, as far as it can decide whether steps run; then three of them, with the driver's own words if they fail.
+# Describes the machine, as far as it decides whether steps run; then runs three steps, with the driver's own words if they fail.
 section_machine() {
     local file until=$((SECONDS + $1))
     facts 2>&1
@@ -244,7 +244,7 @@ section_bench-ways() {
 }
 section_bench-elements() { "$python" bench/gpu/bench_elements.py --seconds "$1"; }
 
-# What there is so far, so that it is there whenever this script is ended.
+# Brings the results so far home, so that they are there whenever this script is ended.
 bring_home() {
     local file
     {

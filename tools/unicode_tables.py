@@ -64,7 +64,7 @@ def matched(pattern):
 
 
 def after_unicode_9():
-    """What matters to normal forms and is not in Unicode 9: perl knows in which version a character came."""
+    """Returns the characters that matter to normal forms and are not in Unicode 9: perl knows in which version a character came."""
     perl = "binmode STDOUT, ':utf8'; for (0..0x10ffff) { print \"$_\\n\" if chr($_) =~ /\\p{Present_In=9.0}/ }"
     old = {int(x) for x in subprocess.run(["perl", "-e", perl], capture_output=True, text=True, check=True).stdout.split()}
     moves = lambda ch: unicodedata2.combining(ch) or unicodedata2.decomposition(ch) or unicodedata2.normalize("NFC", "\u0915" + ch) != "\u0915" + ch

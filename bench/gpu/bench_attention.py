@@ -128,7 +128,7 @@ def check_agreement(sets, length, hq, hk, d, lib):
 
 
 def fractions(record, families):
-    """What one contender reaches of another, by the name of the figure."""
+    """Returns the share of another contender's rate that each one reaches, by the name of the figure."""
     rate = lambda name: record["contenders"].get(name, {}).get("tflops")
 
     def put(key, a, b):

@@ -1,4 +1,4 @@
-"""What a data sheet's efficiencies stand for (src/machine/hardware.c): matrix products by shape through cuBLAS, a device copy, and the link to
+"""Measurements behind a data sheet's efficiencies (src/machine/hardware.c): matrix products by shape through cuBLAS, a device copy, and the link to
 the host, each direction alone, both at once, and beside products. bf16, random data. Writes limits.json."""
 import argparse
 import sys

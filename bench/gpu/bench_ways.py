@@ -40,7 +40,7 @@ def forward(lib, x):
 
 
 def compare(want, call, gradients, same_order):
-    """What two runs of a candidate gave beside the kernel's gradients, and whether that is right."""
+    """Compares two runs of a candidate with the kernel's gradients, and says whether they are right."""
     names = ("dq", "dk", "dv")
 
     def run():

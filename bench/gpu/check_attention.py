@@ -68,7 +68,7 @@ def nan_like(*shape, dtype=torch.float32):
 
 
 def run_ours(lib, shape, x, lo, hi, offsets, device, stored, accumulate_from, cap):
-    """What the kernels compute; delta from `stored`, the reference's o in bf16."""
+    """Runs the kernels and returns their results; delta comes from `stored`, the reference's o in bf16."""
     sq, sk, hq, hk, d = shape
     w = x["v"].shape[2]
     attrs = kernels.attention_attrs(sq, sk, hq, hk, d, *offsets, accumulate=int(accumulate_from is not None), cap=cap, value_dim=w)
@@ -104,7 +104,7 @@ def check(lib, shape, mask, accumulate=False, cap=0.0, value_dim=0):
             got = run_ours(lib, shape, x, lo, hi, (q0, k0), device, want["o"].bfloat16().contiguous(), start, cap)
             again = run_ours(lib, shape, x, lo, hi, (q0, k0), device, want["o"].bfloat16().contiguous(), start, cap)
             errors = {n: error(got[n], want[n]) for n in want}
-            # what is exactly zero must be (nearly) zero; relative errors mean nothing there
+            # a result that is exactly zero must be (nearly) zero; relative errors mean nothing there
             wrong = [n for n in want if not errors[n] <= TOLERANCE[n] and not
                      (float(want[n][~torch.isinf(want[n])].norm()) < 1e-6 and bool(torch.isfinite(got[n].float()).all())
                       and float(got[n].float().norm()) < 1e-2)]

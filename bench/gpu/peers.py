@@ -173,7 +173,7 @@ def longest(rows, who):
 
 
 def summarize(rows):
-    """What the marks are about: ltrain's speed at the peers' longest length, how much longer it goes, and its speed at short ones."""
+    """Returns the figures that marks are about: ltrain's speed at the peers' longest length, how much longer it goes, and its speed at short ones."""
     best = {r["length"]: max((r[m]["tokens_per_second"] for m in MODES if "seconds" in r.get(m, {})), default=None) for r in rows}
     own = {r["length"]: r["ltrain"]["tokens_per_second"] for r in rows if r.get("ltrain", {}).get("steps", 0) > 1}
     peers = max((longest(rows, m) for m in MODES), default=0)
@@ -189,7 +189,7 @@ def summarize(rows):
 
 
 def judge(table, lengths):
-    """What was not measured, or ended for want of time, is not tried."""
+    """Judges the table; lengths not measured, or ended for want of time, are not tried."""
     rows, summary = table.rows(), summarize(table.rows())
     ends = {m: [r[m]["ended"] for r in rows if "ended" in r.get(m, {})] for m in MODES + ["ltrain"]}
     whole = all(ends[m] == ["out of memory"] or longest(rows, m) == max(lengths) for m in MODES)

@@ -41,7 +41,7 @@ def take_turns(calls, seconds, batch=30.0):
 
 
 def machine():
-    """What the numbers were measured on."""
+    """Describes the machine that the numbers were measured on."""
     query = "name,driver_version,clocks.sm,clocks.mem,clocks.max.sm,power.draw,power.limit,temperature.gpu"
     try:
         line = subprocess.run(["nvidia-smi", f"--query-gpu={query}", "--format=csv,noheader"], capture_output=True, text=True,

@@ -1,4 +1,4 @@
-"""What ltrain itself does on a GPU, by its command line: `train.py SECTION`, with LTRAIN the program (a wrapper of tools/gpu-pack.sh, or an
+"""ltrain itself on a GPU, by its command line: `train.py SECTION`, with LTRAIN the program (a wrapper of tools/gpu-pack.sh, or an
 installed one). Prints a line a case and writes $OUT/SECTION.json, anew after each; what a failing case printed is in $OUT/failures.log. Exit
 status 1 if a case failed, 77 if none could be tried.
   machine  three steps of a tiny model, in full                    golden   cases of PyTorch in fp64, three placements, bf16
@@ -68,7 +68,7 @@ class Bench:
         return self.call(self.o.ltrain.split() + arguments, timeout, env, step)
 
     def options(self, model, length, extra=()):
-        """What hangs is named by ltrain itself, before its time here is over."""
+        """Returns the options of a run, which names what hangs before its time here is over."""
         patience = LONG_PATIENCE if model in ("1b", "8b") else PATIENCE
         return ["--model", model, "--data", self.o.text, "--seq-len", str(length), "--device-timeout", str(patience), *self.common, *extra]
 
@@ -185,7 +185,7 @@ def check_memory(b, model, length):
 
 
 def check(b):
-    """What is small first; a large model's case may not take the others' time."""
+    """Checks small cases first; a large model's case may not take the others' time."""
     model, length = ("tiny", 256) if b.small else ("25m", 8192)
     for offload in OFFLOADS:
         check_one(b, f"{model} {length} {offload}", model, length, offload, ["--steps", "1"])
@@ -258,7 +258,7 @@ def ranks(b):
 
 
 def gpus():
-    """How many there are; 0: unknown."""
+    """Counts the GPUs; 0: unknown."""
     try:
         said = subprocess.run([os.environ.get("GPU_SMI", "nvidia-smi"), "-L"], capture_output=True, text=True, check=False).stdout
     except OSError:
@@ -334,7 +334,7 @@ def a_dead_rank(b, n, model, length):
 
 
 def instructions_of(path):
-    """Of a trace; none where it cannot be read."""
+    """Returns the instructions of a trace; none if it cannot be read."""
     try:
         with open(path, encoding="utf-8") as f:
             return [e for e in json.load(f)["traceEvents"] if e["ph"] == "X"]
@@ -343,7 +343,7 @@ def instructions_of(path):
 
 
 def submitting(instructions):
-    """What the submitting thread's time went to, by op and lane, with an event for each instruction: the most first."""
+    """Sums up the submitting thread's time by op and lane, with an event for each instruction: the most first."""
     sums = {}
     for e in instructions:
         if "submit_us" in e["args"]:
@@ -354,7 +354,7 @@ def submitting(instructions):
 
 
 def by_op(instructions):
-    """What compute did, by op and phase: the longest first, and at the end what it stood still."""
+    """Sums up compute's time by op and phase, the longest first, and at the end the time that it stood still."""
     events = [e for e in instructions if e["tid"] == 0]
     if not events:
         return []
@@ -373,7 +373,7 @@ def by_op(instructions):
 
 
 def say_by_op(b, rows):
-    """As many as make 99% of the step."""
+    """Prints as many rows as make 99% of the step."""
     said, covered = ["op               phase  calls    seconds    planned  share"], 0.0
     for r in rows:
         if covered < 0.99 or r["op"] == "(still)":
@@ -418,7 +418,7 @@ def measure(b, name, arguments, within, marks):
 
 
 def measure_all(b, cases, within):
-    """What is held to a plan is not held to marks: those are of `steps` and `long`."""
+    """Measures cases that are held to a plan and not to marks: those are of `steps` and `long`."""
     seconds = {}
     for name, model, length, extra in cases:
         if not b.late(name, 20):
@@ -453,7 +453,7 @@ def predict(b):
 
 
 def sampled(b, name, model, device, prompt, tokens, timeout):
-    """What `ltrain sample` says as JSON of the best tokens after the first `prompt` bytes of the text; None: it failed."""
+    """Returns the JSON of `ltrain sample` about the best tokens after the first `prompt` bytes of the text; None: it failed."""
     path = os.path.join(b.folder, "prompt.txt")
     with open(b.o.text, "rb") as f:
         replace(path, f.read(prompt).decode(errors="ignore"))

@@ -32,7 +32,7 @@ static float *filled(int64_t n, float value)
     return x;
 }
 
-/* zero: 0, so that the state stays sound. */
+/* Streams one block. zero: 0, so that the state stays sound. */
 CLONES static void stream_block(float *p, float *m, float *v, const float *grad, int64_t n, float zero)
 {
 #pragma omp simd
@@ -44,7 +44,7 @@ CLONES static void stream_block(float *p, float *m, float *v, const float *grad,
     }
 }
 
-/* What AdamW moves, and nothing else: 4 reads, 3 writes in place. */
+/* Moves AdamW's bytes, and does nothing else: 4 reads, 3 writes in place. */
 static void stream(const struct state *s)
 {
 #pragma omp parallel for schedule(static)

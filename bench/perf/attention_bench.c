@@ -105,7 +105,7 @@ static double cpu_seconds(void)
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
-/* What sinks add to one pass. */
+/* Adds the work of sinks to one pass. */
 static void add_sinks(struct problem *p, int backward)
 {
     static const float sinks[64];
@@ -129,7 +129,7 @@ static enum status chosen_backward(const struct op_attrs *attrs, void *const *ar
     return OK;
 }
 
-/* The processor's kernels, or those of an instruction set that it has. */
+/* Chooses the processor's kernels, or those of an instruction set that it has. */
 static int choose(op_kernel *kernel[OP_COUNT], const char *name)
 {
     attention_cpu_kernels(kernel);

@@ -1,4 +1,4 @@
-"""What the bench scripts share: contenders in turn, medians, the machine's description, one JSON object per case on stdout."""
+"""Helpers that the bench scripts share: contenders in turn, medians, the machine's description, one JSON object per case on stdout."""
 import datetime, json, os, platform, re, shutil, statistics, subprocess, sys, time
 
 PEERS = os.environ.get("LTRAIN_PEERS", os.path.expanduser("~/.cache/ltrain/peers"))
@@ -47,7 +47,7 @@ def ticks():
 
 
 def calm(measure, tries=8):
-    """What measure() returns at the first try during which the host took no more than CALM, else at the calmest; and the share taken then. Tries are PAUSE seconds apart;
+    """Returns the result of measure() at the first try during which the host took no more than CALM, else at the calmest; and the share taken then. Tries are PAUSE seconds apart;
     a script that has spent its PATIENCE takes what it gets."""
     global spent
     best = None

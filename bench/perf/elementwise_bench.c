@@ -77,7 +77,7 @@ static struct op_attrs attrs_of(enum op_kind op, int64_t rows, int32_t type)
     }
 }
 
-/* Rounded numbers in [-1, 1), or token numbers below `rows`, or small positive ones. */
+/* Fills x with rounded numbers in [-1, 1), with token numbers below `rows`, or with small positive numbers. */
 static void fill(void *x, char kind, int32_t type, int64_t n, int64_t rows)
 {
     for (int64_t i = 0; i < n; i++) {

@@ -52,8 +52,8 @@ static struct timing since(struct timing begin)
     return (struct timing){end.wall - begin.wall, end.cpu - begin.cpu};
 }
 
-/* The files one after another, into one buffer from its beginning on, and `again` bytes further on, if that is not 0. Returns their
- * bytes. */
+/* Reads the files one after another into one buffer from its beginning on, and again `again` bytes further on, unless that is 0.
+ * Returns their bytes. */
 static int64_t read_plainly(const struct st_file *f, char *to, int64_t again)
 {
     int64_t at = 0;
@@ -71,7 +71,7 @@ static int64_t read_plainly(const struct st_file *f, char *to, int64_t again)
     return at;
 }
 
-/* Frozen but for the last norm, so that weights alone are loaded: no masters, no moments. */
+/* Starts a session that is frozen but for the last norm, so that weights alone are loaded: no masters, no moments. */
 static struct session *start(const struct model *m, enum dtype dtype, enum offload params, int64_t *planned)
 {
     static struct settings s;
@@ -104,7 +104,7 @@ static struct model *make_model(void)
     return m;
 }
 
-/* By a process of its own, whose memory does not count. */
+/* Exports the weights in a process of its own, whose memory does not count. */
 static void export_weights(const struct model *m, const char *dir)
 {
     int64_t planned;
@@ -140,7 +140,7 @@ static int compare(const void *a, const void *b)
 
 enum { ROUNDS = 100 };
 
-/* The two in turn; the files are in the page cache, and all memory has been touched. */
+/* Measures the two in turn; the files are in the page cache, and all memory has been touched. */
 static void measure(struct session *s, const char *dir, const struct st_file *f, int64_t bytes, int wide, int rounds)
 {
     double ratio[ROUNDS], cpu[ROUNDS];

@@ -1,5 +1,5 @@
-/* How fast text becomes tokens: `tokenize_bench TOKENIZER TEXT [THREADS]` encodes the text's documents of 4 KB, and the text as a
- * whole, and prints MB per second of processor time, the best of five turns. */
+/* Speed of tokenizing: `tokenize_bench TOKENIZER TEXT [THREADS]` encodes the text's documents of 4 KB, and the text as a whole,
+ * and prints MB per second of processor time, the best of five turns. */
 #include "base/parallel.h"
 #include "text/tokenizer.h"
 

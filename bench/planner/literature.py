@@ -102,7 +102,7 @@ def budget_table(ltrain, directory, say):
 
 
 def budget_reason(p, model, pairs, theirs):
-    """What our program does that the budget did not count; pairs: layers x width x tokens squared."""
+    """Lists the work of our program that the budget did not count; pairs: layers x width x tokens squared."""
     s = p["step"]
     products = (s["hardware_flops"] - 7 * pairs) / BUDGET_GEMM  # attention, causal: 2 forward and 5 backward
     forward, backward = BUDGET_ATTENTION[model]
@@ -138,13 +138,13 @@ def gpt2(directory, name, shape, tokens):
 
 
 def megatron_flops(shape, tokens):
-    """As Megatron-DeepSpeed counts a step with activation checkpointing: everything forward twice, attention as if not masked."""
+    """Counts a step's FLOPs as Megatron-DeepSpeed does, with activation checkpointing: everything forward twice, attention as if not masked."""
     layers, width, _ = shape
     return 96 * tokens * layers * width**2 * (1 + tokens / (6 * width) + 50257 / (16 * layers * width))
 
 
 def their_seconds(shape, tokens, flash, masked):
-    """Of a step as [25B] ran it: attention's forward twice at that share of the peak (masked: twice the pairs), products with
+    """Returns the seconds of a step as [25B] ran it: attention's forward twice at that share of the peak (masked: twice the pairs), products with
     layers recomputed, and 14 gathers or scatters a layer of all tokens among the nodes (tensor parallel 32, sequence parallel)."""
     layers, width, _ = shape
     attention = 9 * tokens**2 * width * layers * (2 if masked else 1) / 32 / (flash * A100_PEAK)

@@ -1,6 +1,6 @@
-/* What a rank's memory consists of: `memory_parts OPTION...`, options as of `ltrain plan`. Of each tier, at the fullest moment of
- * the program that needs most of it: a line "TIER NAME BYTES" for each kind of buffer (named by the tensor that it holds first,
- * numbers left out, or by the op whose scratch it is), and "TIER holes BYTES" for what lies between them. A tier's lines
+/* Parts of a rank's memory: `memory_parts OPTION...`, options as of `ltrain plan`. For each tier, at the fullest moment of the
+ * program that needs most of it, prints a line "TIER NAME BYTES" for each kind of buffer (named by the tensor that it holds
+ * first, numbers left out, or by the op whose scratch it is), and "TIER holes BYTES" for the gaps between them. A tier's lines
  * add up to its arena. */
 #include "base/num.h"
 #include "settings/read.h"
@@ -16,7 +16,7 @@ struct part {
     int64_t bytes;
 };
 
-/* "unit3.param" to "unit.param". */
+/* Shortens "unit3.param" to "unit.param". */
 static void kind_of(const char *name, char out[64])
 {
     int n = 0;

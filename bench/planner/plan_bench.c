@@ -1,4 +1,4 @@
-/* How long planning takes, how tight its memory is and what that costs, each case in a process of its own, on one H200.
+/* Duration of planning, tightness of its memory and the cost of that, each case in a process of its own, on one H200.
  *
  *     plan_bench                      ten models at three lengths
  *     plan_bench MODEL TOKENS         one of them
@@ -109,8 +109,8 @@ static struct moment now(void)
     return (struct moment){seconds(CLOCK_MONOTONIC) - start, seconds(CLOCK_PROCESS_CPUTIME_ID), (double)use.ru_maxrss / 1024};
 }
 
-/* The step with links so many times as fast as planned for: with the program's waits, or with those of data alone, as if memory
- * had no end. -1: failed. */
+/* Simulates the step with links so many times as fast as planned for: with the program's waits, or with those of data alone, as
+ * if memory had no end. Returns its seconds; -1: failed. */
 static double with_links(struct program *p, const struct cost_model *planned, double speed, int endless)
 {
     struct cost_model m;
@@ -178,7 +178,7 @@ static int run(const struct shape *shape, int64_t tokens, int lean)
     return 0;
 }
 
-/* Every rank runs the same program: one role, whatever their number. */
+/* Verifies that ranks work together; every rank runs the same program: one role, whatever their number. */
 static enum status verify_together(const struct plan *plan, int ranks)
 {
     const struct strategy *s = &plan->strategy;

@@ -135,7 +135,7 @@ static enum status subject_create(const struct test_case *c, int number, struct 
     return OK;
 }
 
-/* The draw-th random placement. */
+/* Draws the draw-th random placement. */
 static struct strategy draw(const struct subject *x, int draw)
 {
     enum { CHOICES = 8 };
@@ -157,7 +157,7 @@ static struct strategy draw(const struct subject *x, int draw)
     return s;
 }
 
-/* What lives somewhere for good exceeds a limit: no schedule would fit. */
+/* Tells whether the persistent bytes alone exceed a limit, so that no schedule would fit (*out). */
 static enum status hopeless(const struct subject *x, const struct strategy *s, int *out)
 {
     struct program *p;
@@ -246,7 +246,7 @@ static void print_strategy(const char *who, const struct strategy *s)
     printf("    %-9s %s%s%s%s\n", who, mesh, text, last, ahead);
 }
 
-/* Its seconds, and that it is beside random ones of its tiles. */
+/* Prints the search's seconds, beside those of random placements of its tiles. */
 static enum status searched(struct subject *x, double *out)
 {
     struct plan *plan;
@@ -339,10 +339,10 @@ static enum status sweep(const struct subject *x, const struct budgets *b)
 
 enum parts { SEARCH = 1, BESIDE_RANDOM = 2, SWEEP = 4, ALL_PARTS = SEARCH | BESIDE_RANDOM | SWEEP };
 
-/* What the command line asks for. */
+/* The command line's request. */
 struct request {
     unsigned rows;        /* bit N - 1: the N-th of `cases`; 0: all of them */
-    int from, to;         /* of those drawn; 0: none */
+    int from, to;         /* 0: the usual number for a row, or for another case */
     struct test_case own; /* model NULL: none */
     int parts;            /* 0: what is usual of a row, or of another case */
     int random;           /* placements that fit */
@@ -369,7 +369,7 @@ static enum status run(const struct request *q, const struct test_case *c, int n
     return OK;
 }
 
-/* Of what everything on the device takes: the budget of a case that is no row. */
+/* Share of the bytes that everything on the device takes: the budget of a case that is no row. */
 #define USUAL_DEVICE 0.4
 
 static int device_count(const char *machine)
@@ -377,7 +377,7 @@ static int device_count(const char *machine)
     return machine[0] && machine[1] == 'x' ? machine[0] - '0' : 1;
 }
 
-/* The i-th of many models x machines: nobody tuned the search by these. */
+/* Returns the i-th of many pairs of models and machines: nobody tuned the search by these. */
 static struct test_case drawn_case(int i)
 {
     static const char *const models[] = {"125m", "1b", "8b", "gpt-25b"};
@@ -394,7 +394,7 @@ static struct test_case drawn_case(int i)
                               device_count(machine), USUAL_DEVICE, hosts[pick[4]]};
 }
 
-/* One that is no row: its host budget and the seconds that it took stand below. */
+/* Runs a case that is no row, and prints its host budget and the seconds that it took below. */
 static enum status run_other(const struct request *q, const struct test_case *c, int number)
 {
     double began = cpu_seconds();
@@ -432,7 +432,7 @@ static const char usage[] =
     "--budgets: of the sweep, shares of what everything on the device takes: the first, one above the last, and the\n"
     "ratio of neighbours (0.25,1.05,1.1)\n";
 
-/* A number of lo to hi. 0: it is none. */
+/* Parses a number of lo to hi. Returns 0 if the text is none. */
 static int parse_number(const char *text, long lo, long hi, int *out)
 {
     char *end;
@@ -472,7 +472,7 @@ static const struct option options[] = {
     {"budgets", required_argument, NULL, 'b'}, {NULL, 0, NULL, 0},
 };
 
-/* 0: the option's text is not like what it takes. */
+/* Parses an option's text. Returns 0 if the option takes no such text. */
 static int parse_option(int option, const char *text, struct request *q)
 {
     int n;
@@ -514,7 +514,7 @@ static int parse_option(int option, const char *text, struct request *q)
     }
 }
 
-/* 0: the options say nothing that can be run; stderr says why. */
+/* Parses the options. Returns 0 if they give nothing to run; stderr says why. */
 static int parse(int argc, char **argv, struct request *q)
 {
     int option, which = 0;

@@ -33,7 +33,7 @@ def words(n):
 
 
 def sample(ltrain, tokens, options):
-    """What it says, and the most memory that it had; in a new process, as ru_maxrss is of all that have ended."""
+    """Returns the output and the most memory of a sampling run; in a new process, as ru_maxrss is of all that have ended."""
     with open("text", "w") as f:
         f.write(words(tokens - NEW))
     read, write = os.pipe()

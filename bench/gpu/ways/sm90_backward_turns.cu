@@ -8,8 +8,8 @@
 struct turns_shape : keys_shape<64, 3> {
 };
 
-/* Named barriers, as in the forward pass: a warpgroup whose turn it is starts its products, and the other one computes
- * probabilities meanwhile. */
+/* Waits for the turn of warpgroup w by named barriers, as in the forward pass: a warpgroup starts its products in its turn, and
+ * the other one computes probabilities meanwhile. */
 INLINE void turn_wait(int w)
 {
     bar_sync(2 + w, 2 * WARPGROUP);
@@ -20,7 +20,7 @@ INLINE void turn_pass(int w)
     bar_arrive(2 + (w ^ 1), 2 * WARPGROUP);
 }
 
-/* keys_attend of keys_shape<64, 3>; a turn lasts from a step's dQ until the next one's scores and dK are started. */
+/* Computes keys_attend of keys_shape<64, 3>; a turn lasts from a step's dQ until the next one's scores and dK are started. */
 template <>
 __device__ __forceinline__ void keys_attend<turns_shape>(turns_shape::shared &s, const backward_params &p, const backward_tile &t,
                                                          int w, ring<3> &q, ring<2> &ds, ring<2> &buffer, float (&dk)[32],

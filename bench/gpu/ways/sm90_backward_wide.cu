@@ -4,8 +4,8 @@
 #include "attention/sm90_backward.cu"
 #undef attn_sm90_backward
 
-/* As keys_shape, but of dQ a warpgroup computes all columns of its 64 queries: each product reads its operands for twice as many
- * columns. Stages, both dS and both dQ are rings of two that turn together. */
+/* A variant of keys_shape in which a warpgroup computes all columns of dQ for its 64 queries: each product reads its operands for
+ * twice as many columns. Stages, both dS and both dQ are rings of two that turn together. */
 struct wide_shape {
     static constexpr int D = 64, NQ = 128, CONSUMERS = 2, STAGES = 2, M = 64 * CONSUMERS;
     static constexpr bool CAP = false;
@@ -35,7 +35,7 @@ __device__ __forceinline__ void reduce_dq<wide_shape>(wide_shape::shared &s, con
             tma_reduce_add_3d(dq_map, smem_addr(s.dq[buffer][w][i]), 32 * i, head, row + 64 * w);
 }
 
-/* Where step n is in the rings: one register instead of two for each. */
+/* Returns the place of step n in the rings: one register instead of two for each. */
 INLINE ring<2> ring_at(int n)
 {
     ring<2> r;
@@ -55,7 +55,7 @@ INLINE uint32_t (&half_of(uint32_t (&a)[8][4], int half))[4][4]
     return *reinterpret_cast<uint32_t(*)[4][4]>(a + 4 * half);
 }
 
-/* product_nt with half of b's rows. */
+/* Computes product_nt with half of b's rows. */
 INLINE void half_product_nt(float (&s)[32], const smem_tile<128, 64> &a, int first, const smem_tile<128, 64> &b, int half)
 {
 #pragma unroll
@@ -64,7 +64,7 @@ INLINE void half_product_nt(float (&s)[32], const smem_tile<128, 64> &a, int fir
                                        k ? WGMMA_ADD : WGMMA_REPLACE);
 }
 
-/* product_rn with half of b's rows. */
+/* Computes product_rn with half of b's rows. */
 INLINE void half_product_rn(float (&acc)[32], const uint32_t (&a)[4][4], const smem_tile<128, 64> &b, int half)
 {
 #pragma unroll
@@ -72,8 +72,8 @@ INLINE void half_product_rn(float (&acc)[32], const uint32_t (&a)[4][4], const s
         wgmma_rs<64, MN_MAJOR>(acc, a[k], operand_by_rows(b, 0, 4 * half + k), WGMMA_ADD);
 }
 
-/* keys_store and hand_dq, but addresses differ only in bits of those that move with the ring, so that the compiler keeps none in
- * a register from step to step. */
+/* Does the work of keys_store and hand_dq with addresses that differ only in bits that move with the ring, so that the compiler
+ * keeps none in a register from step to step. */
 INLINE void wide_store(wide_shape::shared &s, int w, const ring<2> &step, const uint32_t (&da)[8][4])
 {
     const int lane = threadIdx.x % 32, row = 64 * w + threadIdx.x % WARPGROUP / 32 * 16 + lane % 16;
@@ -127,7 +127,7 @@ INLINE void wide_probabilities(const wide_shape::shared &s, const backward_param
     keys_probabilities<wide_shape::NQ>(acc, s.stat[slot], p.scores.log2);
 }
 
-/* dV of a step is computed beside dS, by halves, the last queries first, as steps of 64 would come; dK and dQ of the step before
+/* Computes dV of a step beside dS, by halves, the last queries first, as steps of 64 would come; dK and dQ of the step before
  * beside the next step's probabilities. The last step computes its own anew. */
 template <>
 __device__ __forceinline__ void keys_attend<wide_shape>(wide_shape::shared &s, const backward_params &p, const backward_tile &t,
