@@ -8,8 +8,8 @@ enum check_tiles { TILES_SAME /* the numerics key of a rank alone: equal bits */
 
 /* Sets the settings of the same steps and sequences on one rank, zero 0, offload none. Borrows the strings of `given`. */
 void check_alone_settings(const struct settings *given, enum check_tiles tiles, struct settings *out);
-/* Makes the plan of that run in `bytes` of memory; the device is the host's memory. ERR_NOFIT names a length that would fit, else
- * a preset. */
+/* Plans the run alone in `bytes` of memory; the device is the host's memory. ERR_NOFIT names a length that would fit, else a
+ * preset. */
 enum status check_alone_plan(const struct model *m, const struct settings *s, int64_t bytes, struct plan **out);
 
 #endif

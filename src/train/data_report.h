@@ -11,7 +11,7 @@ void data_print_chats(const struct chat_counts *n, FILE *f);
 void data_print_repaired(int64_t n, const char *path, FILE *f); /* broken characters, and a file that has many of them */
 /* Prints in a line how documents fill sequences of that length. */
 void data_print_packing(int64_t seq_len, const struct packing_report *r, FILE *f);
-/* Prints the same for all documents of a corpus. */
+/* Prints in a line how all documents of a corpus fill sequences, as the corpus is cut now. */
 void data_print_packed(const struct corpus *c, FILE *f);
 /* Prints remarks on files that are read twice or not at all. */
 void data_print_remarks(const struct corpus *c, FILE *f);

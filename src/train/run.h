@@ -69,7 +69,7 @@ enum status run_open(struct run *r);
  * NULL: none. */
 enum status run_check_weights(const struct settings *s, const struct model *m, FILE *notes);
 /* Plans, equally on every rank; refuses a plan that does not fit; sets the mesh. Writes tiles and mesh into the settings, as
- * parts of the numerics key that a resumed run keeps. The caller owns *plan. */
+ * parts of the numerics key that a resumed run keeps. */
 enum status run_plan(struct run *r);
 /* Makes a session of the plans, on this rank's drives, in the first stretch. */
 enum status run_start(struct run *r);
@@ -84,7 +84,7 @@ static inline int64_t run_length(const struct run *r)
 enum status run_use_stretch(struct run *r, int stretch);
 /* Tells whether the next step has sequences of another length than the last one. */
 int run_length_changes(const struct run *r);
-/* Changes to that length and loads the state saved after the last step. All ranks call it. */
+/* Changes to the next step's length and loads the state saved after the last step. All ranks call it. */
 enum status run_change_length(struct run *r);
 /* Returns the planned seconds of the coming steps. */
 double run_planned_seconds(const struct run *r);
@@ -96,7 +96,7 @@ enum status run_open_data(struct run *r);
 /* inputs.c */
 /* Returns RUN/data-read.txt, the list of files that an earlier start has read (corpus_remember). */
 const char *run_known_data(const char *run, char path[RUN_PATH]);
-/* Writes that list (rank 0 only). Reports a failure and goes on; the next start then reads the files again. */
+/* Writes RUN/data-read.txt (rank 0 only). Reports a failure and goes on; the next start then reads the files again. */
 void run_remember_data(const struct run *r);
 /* Shows progress while files are read whole, about a second a GB, until run_end_reading. */
 void run_begin_reading(const struct run *r);
@@ -126,7 +126,7 @@ double run_learning_rate(const struct settings *s, int64_t step);
 enum status run_describe_data(struct run *r);
 /* Returns RUN/data.txt, the file of r->texts.data. */
 const char *run_data_list(const char *run, char path[RUN_PATH]);
-/* Writes that file (rank 0 only). */
+/* Writes RUN/data.txt (rank 0 only). */
 enum status run_write_data_list(const struct run *r);
 /* Writes the numerics key of the plan in use. */
 enum status run_describe_numerics(const struct run *r, char *key, size_t size);

@@ -10,7 +10,8 @@
 /* Lets signals end the process as usual until there is something to save; `speaks`: after a sentence on stderr. Output without a
  * reader ends nothing from here on. */
 void signals_before_first_step(int speaks);
-/* Does the same for an evaluation without results yet. Failed writes are left to the code that writes. */
+/* Lets signals end an evaluation that has no results yet; `speaks`: after a sentence on stderr. Failed writes are left to the
+ * code that writes. */
 void signals_before_first_result(int speaks);
 /* Ignores the next signal: the run has failed before its first step and is about to say why. mpiexec sends a signal as soon as
  * another rank has ended with the same failure. */
@@ -18,7 +19,7 @@ void signals_run_failed(void);
 /* Remembers the first signal from now on and says on stdout what follows; a second SIGINT or SIGTERM ends the process at once.
  * Others may repeat: SIGHUP comes twice when a terminal closes, SIGUSR1 from cli/ranks.c. */
 void signals_stop_run(enum stop_when when);
-/* Does the same for an evaluation, which ends with the results so far; says so on stderr if `speaks`. */
+/* Remembers the first signal of an evaluation, which then ends with the results so far; says so on stderr if `speaks`. */
 void signals_stop_evaluation(int speaks);
 /* Notes that only saving and exporting are left: a first signal from here on changes nothing, and the answer says so. */
 void signals_training_done(void);
