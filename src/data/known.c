@@ -1,3 +1,4 @@
+/* Reading and writing the text that a run keeps about its data, with its checksum. */
 #include "data/known.h"
 
 #include "base/sys.h"

@@ -1,3 +1,4 @@
+/* Cutting whole texts, or the held-out parts of a corpus, into windows. */
 #include "data/windows.h"
 
 #include "base/num.h"

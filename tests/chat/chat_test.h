@@ -13,7 +13,7 @@
 #include <string.h>
 #include <cmocka.h>
 
-/* tests/chat/NAME, whole, with a 0 behind it. */
+/* Reads tests/chat/NAME whole, with a 0 behind it. */
 static inline char *chat_test_read(const char *name, size_t *n)
 {
     char path[1200];
@@ -33,7 +33,7 @@ static inline char *chat_test_read(const char *name, size_t *n)
     return text;
 }
 
-/* The line at *at, without its end, moving *at behind it; NULL: there is none. */
+/* Returns the line at *at, without its end, and moves *at behind it; NULL: there is none. */
 static inline char *chat_test_line(char **at)
 {
     char *line = *at, *end = strchr(line, '\n');

@@ -91,7 +91,7 @@ static void device_check_empty(const struct problem *p, const struct call *c)
     }
 }
 
-/* o in fp32, of one call of four and of all that are capped. */
+/* Checks o in fp32, for one call of four and for all that are capped. */
 static void device_check_unrounded(const struct device_kernels *kernels, const struct call *rounded, const struct problem *p)
 {
     const struct kernels cpu = {"twin", attn_portable_forward, attn_portable_backward, attn_portable_workspace};

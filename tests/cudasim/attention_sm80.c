@@ -14,13 +14,14 @@ static struct device_kernels small = {
 static unsigned seed_of_next = 1; /* odd and even in turn */
 static int checks = 1;            /* the checker of plain accesses */
 
-/* LTRAIN_LONG=1 runs every combination; usually a part of them, every size, head dimension class and mask at least once. */
+/* Tells whether a usual run checks this combination: every size, head dimension class and mask at least once. LTRAIN_LONG=1 runs
+ * all. */
 static int usual(void)
 {
     return getenv("LTRAIN_LONG") == NULL;
 }
 
-/* Forward, then one backward mode, or both. Accumulates in every third problem. */
+/* Checks forward, then one backward mode, or both. Accumulates in every third problem. */
 static void check_problem(struct device_kernels *kernels, const struct shape *s, struct problem *p, int modes)
 {
     sim_reset(seed_of_next);
@@ -55,7 +56,7 @@ static void check_shape(struct shape s)
     seed_of_next += (unsigned)(++shapes % 2);
 }
 
-/* Wider than 256: on the large device alone, in two slices of 256 columns. */
+/* Checks heads wider than 256: on the large device alone, in two slices of 256 columns. */
 static void check_wide(struct shape s)
 {
     s.dtype = BF16;

@@ -234,7 +234,7 @@ static enum status call_table(void *const *arg, void *stream, void *context)
     return table[c->kind](&c->attrs, arg, stream);
 }
 
-/* One run, on a stream of its own; results[i] is malloc'ed. The same host memory given twice is the same device memory. */
+/* Runs the op once, on a stream of its own; results[i] is malloc'ed. The same host memory given twice is the same device memory. */
 static void run_once(const struct twin_case *c, const struct run *run, device_call *call, void *context,
                      unsigned char *results[OP_MAX_ARGS])
 {
@@ -305,7 +305,7 @@ static int runs_of(const struct twin_case *c, struct run runs[2 + 2 * OP_MAX_ARG
     return n;
 }
 
-/* All runs; want[i]: what output i must become. */
+/* Makes all runs; want[i]: expected value of output i. */
 static void run_all(const struct twin_case *c, device_call *call, void *context, void *const *want)
 {
     unsigned char *first[OP_MAX_ARGS] = {0};

@@ -30,7 +30,7 @@ static inline int scratch_destroy(void **state)
     return nftw(scratch, scratch_remove_one, 16, FTW_DEPTH | FTW_PHYS);
 }
 
-/* scratch/NAME, valid for eight calls. */
+/* Returns scratch/NAME, valid for eight calls. */
 static inline const char *scratch_path(const char *name)
 {
     static char buffers[8][256];

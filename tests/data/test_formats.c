@@ -91,7 +91,7 @@ static void append(const char *name, const char *data, size_t n)
     assert_true(f && fwrite(data, 1, n, f) == n && fclose(f) == 0);
 }
 
-/* Zeros behind the last member, as gzip takes them, also more than are read at once; and before a further one. */
+/* Checks zeros behind the last member, as gzip takes them, also more than are read at once; and before a further member. */
 static void check_padding(int64_t n)
 {
     static struct all got;
@@ -201,7 +201,7 @@ static void test_bomb(void **state)
 #endif
 }
 
-/* Peak memory in KiB of a process that tokenizes and packs a corpus: a text and rows, half of the bytes each. */
+/* Returns the peak memory in KiB of a process that tokenizes and packs a corpus: a text and rows, half of the bytes each. */
 static long peak_of(const char *name, int64_t bytes)
 {
     static const char line[] = "In the beginning was the word, and so it went on for 12 days or more.\n";
@@ -237,7 +237,7 @@ static long peak_of(const char *name, int64_t bytes)
     return use.ru_maxrss;
 }
 
-/* bench/perf/corpus.py does this with gigabytes. */
+/* Memory does not grow as the corpus does; bench/perf/corpus.py does this with gigabytes. */
 static void test_memory(void **state)
 {
     (void)state;
@@ -307,7 +307,7 @@ static void test_plain(void **state)
     assert_memory_equal(got.id, ((int32_t[]){3, 4, 5, 6}), 16);
 }
 
-/* Two documents of sequences of 2 and 1, and 3 tokens. */
+/* Writes two documents of sequences of 2 and 1, and 3 tokens. */
 static void write_megatron(const char *name, int type, int width, int64_t damage)
 {
     char path[64];
@@ -381,7 +381,7 @@ static void test_rows_of_ids(void **state)
         refuse(scratch_write("bad.jsonl", bad[i][0], strlen(bad[i][0])), NULL, bad[i][1]);
 }
 
-/* The n-th call fails, for each n: an error in words and nothing left, or all is well. */
+/* Whichever call fails, the result is an error in words and nothing left, or all is well. */
 static void test_faults(void **state)
 {
     (void)state;

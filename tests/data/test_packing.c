@@ -63,7 +63,7 @@ static void test_best_fit(void **state)
         }
 }
 
-/* A million short ones, and a long room for them. */
+/* A million short documents and a long room for them are packed. */
 static void test_many(void **state)
 {
     (void)state;

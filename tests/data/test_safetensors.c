@@ -167,7 +167,7 @@ static void test_round_trip(void **state)
     st_close(f);
 }
 
-/* Every fp16 value against ldexp. */
+/* Every fp16 value is read as ldexp has it. */
 static void test_half(void **state)
 {
     (void)state;
@@ -193,7 +193,7 @@ static void test_half(void **state)
     st_close(f);
 }
 
-/* Rounded to nearest, to even between two; beyond the range of fp32 infinite. */
+/* Values of fp64 are rounded to nearest, to even between two; beyond the range of fp32 they become infinite. */
 static void test_double(void **state)
 {
     enum { N = 10000 };

@@ -42,7 +42,7 @@ static const char *keep(const char *path)
     return strcpy(kept[n++ % 16], path);
 }
 
-/* Lines of words and numbers, with some invalid UTF-8 if asked for. */
+/* Writes lines of words and numbers, with some invalid UTF-8 if asked for. */
 static const char *write_text(const char *name, size_t bytes, int broken)
 {
     static const char *const words[] = {"In ", "the ", "beginning ", "God\n", "created", " 1234567", ".\n", "He'll", " é", "\n\n", "中文", "  \t"};
@@ -333,7 +333,7 @@ static void test_rows_of_many_values(void **state)
     free(rows);
 }
 
-/* The n-th call fails, for each n: an error and no file, or all is well. */
+/* Whichever call fails, the result is an error and no file, or all is well. */
 static void test_faults(void **state)
 {
     (void)state;

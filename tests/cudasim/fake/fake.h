@@ -86,7 +86,7 @@ cudaError_t fake_enter_from(const char *function);
 cudaError_t fake_misuse(cudaError_t error, const char *format, ...) __attribute__((format(printf, 2, 3)));
 /* Returns the device's number on its host. */
 int fake_number_on_host(int device);
-/* The device that the thread has chosen; -1 and an error's text: none. Under the lock. */
+/* Returns the device that the thread has chosen; -1 and an error's text: none. Under the lock. */
 int fake_current(void);
 
 /* Memory. Under the lock. */

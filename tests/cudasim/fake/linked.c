@@ -1,4 +1,4 @@
-/* The fake cuBLASLt in a program that has it linked, in the place of what device/cuda/libraries.c opens. */
+/* The fake cuBLASLt, linked into a program in place of the library that device/cuda/libraries.c opens. */
 #include "device/cuda/libraries.h"
 
 enum status cuda_libraries_cublaslt(const struct cublaslt **out)

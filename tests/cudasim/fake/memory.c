@@ -102,7 +102,7 @@ cudaError_t fake_load(const char *kernel, int busy)
                 : fake_take_kernel();
 }
 
-/* Maps it twice, or takes it of the simulator. */
+/* Maps the range twice, or takes it from the simulator. */
 static int make(struct range *r)
 {
     if (fake_memory_make) {

@@ -106,7 +106,7 @@ int nccl_left(char *text, size_t size)
     return n ? snprintf(text, size, " %d communicators", n) : 0;
 }
 
-/* Bytes that this process's groups have sent to others. */
+/* Returns the bytes that this process's groups have sent to others. */
 EXPORT long fake_nccl_sent(void)
 {
     pthread_mutex_lock(&fake_lock);
@@ -311,7 +311,7 @@ ncclResult_t ncclCommFinalize(ncclComm_t c)
     CALL(finalize(c));
 }
 
-/* Groups that are under way end at once, and what they write is anything. */
+/* Ends groups under way at once; the bytes that they write are anything. */
 static void discard(ncclComm_t c)
 {
     c->alive = 0;
@@ -346,7 +346,7 @@ static ncclResult_t abort_comm(ncclComm_t c)
     return result;
 }
 
-/* It undoes on a dead device, too. */
+/* Aborts the communicator, on a dead device, too. */
 ncclResult_t ncclCommAbort(ncclComm_t c)
 {
     pthread_mutex_lock(&fake_lock);

@@ -11,7 +11,7 @@
 
 enum { RING = 1 << 14, POSTED = 256 };
 
-/* From one rank to another. */
+/* Messages from one rank to another. */
 struct pair {
     _Atomic int64_t sends, receives; /* posted */
     struct nccl_message sent[POSTED], wanted[POSTED];

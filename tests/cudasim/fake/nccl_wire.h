@@ -27,19 +27,20 @@ struct nccl_end {
 
 struct nccl_wire *nccl_wire_open(const char *name, int rank, int ranks, int device);
 void nccl_wire_close(struct nccl_wire *w);
-/* All ranks have opened it. */
+/* Tells whether all ranks have opened it. */
 int nccl_wire_complete(const struct nccl_wire *w);
-/* Another rank that has the same device; -1: none. */
+/* Returns another rank that has the same device; -1: none. */
 int nccl_wire_twin(const struct nccl_wire *w);
-/* The rank has nothing to say any more; whether all have said so. */
+/* Ends the rank's part; the second function tells whether all have ended theirs. */
 void nccl_wire_leave(struct nccl_wire *w);
 int nccl_wire_all_left(const struct nccl_wire *w);
 
-/* The n ends of a group: all are posted, then the rank waits for nothing else. */
+/* Posts the n ends of a group: once all are posted, the rank waits for nothing else. */
 void nccl_wire_post(struct nccl_wire *w, struct nccl_end *end, int n);
-/* Moves what can move. 1: all is there; 0: not yet; -1: an end says otherwise than ours, or ranks wait in a circle: text. */
+/* Moves all bytes that can move. Returns 1: all is there; 0: not yet; -1 and text: an end disagrees with ours, or ranks wait in a
+ * circle. */
 int nccl_wire_progress(struct nccl_wire *w, struct nccl_end *end, int n, char *text, size_t size);
-/* The group is over. */
+/* Ends the group. */
 void nccl_wire_done(struct nccl_wire *w);
 
 #endif

@@ -28,7 +28,7 @@ static size_t bytes_of(const char *word)
     return (size_t)(n * (*end == 'G' ? 1 << 30 : *end == 'M' ? 1 << 20 : *end == 'K' ? 1 << 10 : 1));
 }
 
-/* NUMBER or NUMBER:OTHER behind the equals sign. */
+/* Reads NUMBER or NUMBER:OTHER behind the equals sign. */
 static int set_pair(const char *word, const char *name, long *first, int *second)
 {
     const size_t n = strlen(name);

@@ -98,7 +98,7 @@ static int can_move(const struct CUstream_st *s)
     return n->kind == WAIT ? n->event->done >= n->which : !n->started || (n->ready && !n->hangs);
 }
 
-/* Asks what has started whether it may end. Returns how many may not. */
+/* Asks started work whether it may end. Returns the number of pieces that may not. */
 static int ask(void)
 {
     int waiting = 0;

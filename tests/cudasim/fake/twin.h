@@ -4,7 +4,7 @@
 
 #include "program/op.h"
 
-/* NaN in all that the kernel writes without reading it; arg: where this thread may write. */
+/* Writes NaN to all that the kernel writes without reading it; arg: where this thread may write. */
 void twin_poison(enum op_kind op, const struct op_attrs *attrs, void *const *arg);
 /* Forgets which kernels were launched. */
 void twin_reset(void);

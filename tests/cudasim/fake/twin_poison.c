@@ -4,7 +4,7 @@
 #include <string.h>
 
 struct extent {
-    int64_t rows, row, stride; /* elements */
+    int64_t rows, row, stride; /* in elements */
 };
 
 static struct extent flat(int64_t n)
