@@ -246,7 +246,7 @@ static void print_strategy(const char *who, const struct strategy *s)
     printf("    %-9s %s%s%s%s\n", who, mesh, text, last, ahead);
 }
 
-/* Prints the search's seconds, beside those of random placements of its tiles. */
+/* Runs the search, prints and returns its seconds, and gives its tiles to the random placements that follow. */
 static enum status searched(struct subject *x, double *out)
 {
     struct plan *plan;

@@ -54,7 +54,7 @@ struct jinja_run {
     struct jinja_scope *scope;
     struct jinja_builder *out;
     int64_t now;
-    /* functions of statements for expressions, whose file may not include theirs */
+    /* functions of exec.c that expressions call, though eval.c lies below it */
     struct jinja_value (*call_macro)(struct jinja_run *, const struct jinja_macro *, struct jinja_call *);
     struct jinja_value (*call_loop)(struct jinja_run *, struct jinja_loop *, struct jinja_value items);
     int (*accepts)(struct jinja_run *, struct jinja_loop *, struct jinja_value item);

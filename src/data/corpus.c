@@ -114,7 +114,7 @@ static enum status pack_sources(struct corpus *c)
         c->report.eval_sequences = c->report.train_sequences - trained;
         c->report.train_sequences = trained;
         c->report.packed.train_tokens = tokens;
-        c->report.chats.n_ends = ends; /* what is only evaluated teaches no end */
+        c->report.chats.n_ends = ends; /* conversations that are only evaluated teach no end */
     }
     return mix(c);
 }

@@ -214,7 +214,7 @@ static enum status check_together(const struct documents *d, const struct file_k
                        documents_path(d, ids), documents_path(d, text));
 }
 
-/* Unreadable files of a directory, reported together so that all can be moved or converted. */
+/* Files of a directory that are not read, reported together so that all can be moved or converted. */
 struct unread {
     char first[700]; /* message about the first one; "": there is none */
     char others[200]; /* names of others, as far as they fit */

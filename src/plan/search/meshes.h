@@ -16,7 +16,7 @@ struct mesh_weighed {
     int fits;       /* the best trial fits */
 };
 
-/* The most promising meshes of a request. */
+/* Number of meshes, the most promising of a request, that are looked at closer. */
 enum { MESHES_CLOSE = 8 };
 struct meshes {
     struct mesh_weighed of[MESHES_CLOSE];
