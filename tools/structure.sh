@@ -113,7 +113,7 @@ FNR == 1 { start = 0 }
 ' $sources >>"$offenders"
 
 # Rooms whose comments follow docs/conventions.md.
-spoken='src/base'
+spoken='src'
 for room in $spoken; do
     find "$room" -type f \( -name '*.[ch]' -o -name '*.cu' -o -name '*.cuh' -o -name '*.inc' \) -exec awk -f tools/speech.awk {} +
 done | LC_ALL=C sort >>"$offenders"

@@ -49,7 +49,7 @@ static void refused_at_planning(void **state)
     char golden[4096];
     snprintf(golden, sizeof golden, "%s/tests/golden/llama-gqa", getenv("LTRAIN_SOURCE_ROOT"));
     e2e_copy(golden, "model");
-    int fd = open("model/merges.txt", O_WRONLY | O_CREAT, 0666);
+    int fd = open("model/chat_template.jinja", O_WRONLY | O_CREAT, 0666);
     if (fd < 0 || ftruncate(fd, (off_t)4 << 40) != 0)
         skip();
     close(fd);
