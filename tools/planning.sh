@@ -8,7 +8,7 @@ cd "$(dirname "$0")/.."
 awk -v ltrain="$ltrain" '
     /^    \$ ltrain / {
         print
-        command = ltrain substr($0, 13) " 2>&1"
+        command = "LTRAIN_PROGRESS_AFTER=1000000 " ltrain substr($0, 13) " 2>&1"
         while ((command | getline line) > 0)
             print line == "" ? "" : "    " line
         close(command)
