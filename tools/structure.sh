@@ -7,6 +7,7 @@
 #   comments   none says "so many": a comment names the constant
 #   speech     comments of the rooms named below are written as docs/conventions.md says (tools/speech.awk); `--speech` counts all rooms
 #   calls      what may wait for a drive is called through src/base/sys.h, so that tests can make it fail, and --drive-timeout sees it
+#   format     all of src, tests and bench is as tools/format.sh writes it, where there is a clang-format 14
 #   clocks     nothing waits by the wall clock: timed waits are those of src/base/clock.h
 set -eu
 cd "$(dirname "$0")/.."
@@ -130,6 +131,8 @@ for file in $sources; do
     sed -e 's,open("/\(proc\|dev\)/,(",' -e 's/"\([^"\\]\|\\.\)*"/""/g' -e 's,/\*.*,,' -e 's,^ \* .*,,' "$file" |
         grep -nE "(^|[^A-Za-z0-9_.>])($calls) ?\(" | sed "s,^\([0-9]*\):.*,$file:\1: calls the system by src/base/sys.h," || true
 done >>"$offenders"
+
+tools/format.sh --check >>"$offenders" || [ $? != 77 ] || sed -i '$d' "$offenders" # the last line says that it needs clang-format
 
 cat "$offenders"
 [ ! -s "$offenders" ]

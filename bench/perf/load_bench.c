@@ -159,10 +159,11 @@ static void measure(struct session *s, const char *dir, const struct st_file *f,
         struct timing load = since(begin);
         ratio[i] = plain.wall / load.wall;
         cpu[i] = plain.cpu / load.cpu;
-        printf("{\"files\": %d, \"bytes\": %lld, \"plain_gbps\": %.3f, \"load_gbps\": %.3f, \"ratio\": %.3f, \"plain_cpu_s\": %.3f, "
-               "\"load_cpu_s\": %.3f}\n",
-               st_files(f), (long long)bytes, 1e-9 * (double)bytes / plain.wall, 1e-9 * (double)bytes / load.wall, ratio[i], plain.cpu,
-               load.cpu);
+        printf(
+            "{\"files\": %d, \"bytes\": %lld, \"plain_gbps\": %.3f, \"load_gbps\": %.3f, \"ratio\": %.3f, \"plain_cpu_s\": %.3f, "
+            "\"load_cpu_s\": %.3f}\n",
+            st_files(f), (long long)bytes, 1e-9 * (double)bytes / plain.wall, 1e-9 * (double)bytes / load.wall, ratio[i],
+            plain.cpu, load.cpu);
         fflush(stdout);
     }
     qsort(ratio, (size_t)rounds, sizeof *ratio, compare);
@@ -189,9 +190,10 @@ int main(int argc, char **argv)
     getrusage(RUSAGE_SELF, &u);
     const int64_t peak = (int64_t)u.ru_maxrss * 1024;
     const int within = peak <= planned + BESIDE;
-    printf("{\"planned_bytes\": %lld, \"peak_bytes\": %lld, \"beside\": %lld, \"most_beside\": %lld, \"within\": %s, \"threads\": %d}\n",
-           (long long)planned, (long long)peak, (long long)(peak - planned), (long long)BESIDE, within ? "true" : "false",
-           omp_get_max_threads());
+    printf(
+        "{\"planned_bytes\": %lld, \"peak_bytes\": %lld, \"beside\": %lld, \"most_beside\": %lld, \"within\": %s, \"threads\": %d}\n",
+        (long long)planned, (long long)peak, (long long)(peak - planned), (long long)BESIDE, within ? "true" : "false",
+        omp_get_max_threads());
     measure(s, argv[1], f, bytes, wide, rounds);
     for (int i = 0; i < st_files(f); i++)
         unlink(st_file_path(f, i));

@@ -74,7 +74,8 @@ int main(int argc, char **argv)
         }
         for (int i = 0; i < threads; i++)
             seconds += job[i].seconds;
-        printf("%s %d threads %.1f MB/s %zu tokens\n", whole ? "whole" : "4KB", threads, (double)n * threads / seconds * 1e-6, job[0].tokens);
+        printf("%s %d threads %.1f MB/s %zu tokens\n", whole ? "whole" : "4KB", threads, (double)n * threads / seconds * 1e-6,
+               job[0].tokens);
     }
     free(text);
     tokenizer_close(t);

@@ -259,8 +259,8 @@ static AMX void store_queries(const struct backward *b, int64_t slot, int64_t he
 
 /* Stores rows [row, row + n) of dk or dv, of the shape of `of`, times factor; adds to them if `add`. x has rows of the packed
  * width. */
-static AMX void store_keys(const struct amx_rows *of, float *out, const float *x, float factor, int64_t kv, int64_t row, int64_t n,
-                           int add)
+static AMX void store_keys(const struct amx_rows *of, float *out, const float *x, float factor, int64_t kv, int64_t row,
+                           int64_t n, int add)
 {
     const int64_t width = of->d, padded = round_up(width, SPAN);
     for (int64_t i = 0; i < n; i++)

@@ -27,11 +27,11 @@ struct forward {
     enum dtype o_type;
     float *lse;
     char *packed_k, *packed_v;
-    int64_t dp, wp, sk;                /* packed widths of keys and of values, and number of keys */
-    int64_t k_bytes, v_bytes, batch;   /* bytes of a packed head of K and of V; KV heads at a time */
-    float scale;                       /* includes log2(e) */
+    int64_t dp, wp, sk;              /* packed widths of keys and of values, and number of keys */
+    int64_t k_bytes, v_bytes, batch; /* bytes of a packed head of K and of V; KV heads at a time */
+    float scale;                     /* includes log2(e) */
     const struct cpu_stream *stream;
-    float cap;                         /* cap divided by the scale; 0: none */
+    float cap; /* cap divided by the scale; 0: none */
 };
 
 /* One thread's scratch: a block of queries and their state. */

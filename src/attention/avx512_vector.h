@@ -142,6 +142,7 @@ static inline SIMD void vf_transpose(vf r[WIDTH])
 #define FETCH(AT, C) "prefetcht0 " #AT "(%[c])\n\t"
 #define ADD(AT, C) "vaddps " #AT "(%[c]), %%zmm" #C ", %%zmm" #C "\n\t"
 #define STORE(AT, C) "vmovaps %%zmm" #C ", " #AT "(%[c])\n\t"
+/* clang-format off */
 #define EACH(DO)                                                                                                           \
     DO(0, 0)                                                                                                               \
     DO(64, 1)                                                                                                              \
@@ -150,6 +151,7 @@ static inline SIMD void vf_transpose(vf r[WIDTH])
     DO(256, 4) DO(320, 5) DO(384, 6) DO(448, 7) DO(512, 8) DO(576, 9) DO(640, 10) DO(704, 11) DO(768, 12) DO(832, 13)      \
         DO(896, 14) DO(960, 15) DO(1024, 16) DO(1088, 17) DO(1152, 18) DO(1216, 19) DO(1280, 20) DO(1344, 21) DO(1408, 22) \
             DO(1472, 23)
+/* clang-format on */
 #define START "testl %[add], %[add]\n\tjz 2f\n\t" EACH(FETCH) "2:\n\t" EACH(ZERO)
 #define FINISH "testl %[add], %[add]\n\tjz 3f\n\t" EACH(ADD) "3:\n\t" EACH(STORE)
 #define REGISTERS                                                                                                                \

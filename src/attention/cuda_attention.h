@@ -23,9 +23,10 @@ enum attn_cuda_mode {
 
 /* Facts about the device, read once at start. */
 struct attn_cuda {
-    int capability;       /* 10 * major + minor: 80, 86, 89, 90, ... */
-    int processors;       /* streaming multiprocessors */
-    int64_t shared_bytes; /* shared memory limit of a block after opting in: 166912 (A100), 101376 (sm_86, sm_89), 232448 (H100) */
+    int capability; /* 10 * major + minor: 80, 86, 89, 90, ... */
+    int processors; /* streaming multiprocessors */
+    int64_t
+        shared_bytes; /* shared memory limit of a block after opting in: 166912 (A100), 101376 (sm_86, sm_89), 232448 (H100) */
     enum attn_cuda_mode mode;
 };
 

@@ -77,9 +77,9 @@ static inline struct attn_rows attn_rows_of(const struct op_attrs *attrs, void *
 
 /* Offsets of the parts of sm90's `work` for a backward pass, after the rows. */
 struct attn_sm90_work {
-    int64_t counter;  /* an int */
-    int64_t keys;     /* struct attn_row_span [sk]: the queries that attend each key */
-    int64_t turns;    /* uint32_t [hq, tiles of ATTN_TURN_ROWS queries] */
+    int64_t counter; /* an int */
+    int64_t keys;    /* struct attn_row_span [sk]: the queries that attend each key */
+    int64_t turns;   /* uint32_t [hq, tiles of ATTN_TURN_ROWS queries] */
     int64_t turns_bytes;
     int64_t bytes; /* bytes of all parts */
 };

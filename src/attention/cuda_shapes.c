@@ -40,7 +40,8 @@ int64_t attention_cuda_workspace_bytes(enum op_kind kind, const struct op_attrs 
 
 enum status attention_cuda_check(const struct op_attrs *attrs, const struct attn_cuda *cuda)
 {
-    const int d = attrs->attn.head_dim, w = (int)op_value_dim(attrs), wide = (int)op_wider_dim(attrs), hq = attrs->attn.hq, hk = attrs->attn.hk;
+    const int d = attrs->attn.head_dim, w = (int)op_value_dim(attrs), wide = (int)op_wider_dim(attrs), hq = attrs->attn.hq,
+              hk = attrs->attn.hk;
     const int64_t sq = attrs->attn.sq, sk = attrs->attn.sk;
     if (cuda->capability < 80)
         return status_fail(ERR_INVALID, "attention needs a GPU of compute capability 8.0 or later, this one has %d.%d",
@@ -49,7 +50,8 @@ enum status attention_cuda_check(const struct op_attrs *attrs, const struct attn
         return status_fail(ERR_INVALID, "attention on CUDA computes in bf16, not %s: use --dtype bf16",
                            dtype_name((enum dtype)attrs->attn.dtype));
     if (d < 8 || wide > 512 || d % 8 != 0 || w % 8 != 0)
-        return status_fail(ERR_INVALID, "attention on CUDA takes head dimensions that are multiples of 8 up to 512, not %d with values of %d",
+        return status_fail(ERR_INVALID,
+                           "attention on CUDA takes head dimensions that are multiples of 8 up to 512, not %d with values of %d",
                            d, w);
     if (wide > 256 && (cuda->shared_bytes < ATTN_WIDE_SHARED || attrs->attn.cap != 0.0f))
         return status_fail(ERR_INVALID,

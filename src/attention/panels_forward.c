@@ -13,11 +13,10 @@
 #include <math.h>
 #include <omp.h>
 
-#define SLACK 24.0f /* p up to 2^24: far from overflow; a typical call never moves m after the first block */
-#define FAR_BEHIND \
-    0x1p40f             /* largest sum of p in a block for which its maximum is not searched (saves 2% at head dim 64) */
-#define BATCH_ROWS 8192 /* rows up to which several KV heads are packed at a time: fewer barriers */
-#define NOTHING (-1e30f) /* m before the first key */
+#define SLACK 24.0f        /* p up to 2^24: far from overflow; a typical call never moves m after the first block */
+#define FAR_BEHIND 0x1p40f /* largest sum of p in a block for which its maximum is not searched (saves 2% at head dim 64) */
+#define BATCH_ROWS 8192    /* rows up to which several KV heads are packed at a time: fewer barriers */
+#define NOTHING (-1e30f)   /* m before the first key */
 
 enum { BLOCK = FORWARD_BLOCK, PANELS = BLOCK / LANES };
 enum { GROUP = 64 }; /* key blocks: 12k keys; adding their sums takes 0.1% of the time */
@@ -29,7 +28,7 @@ struct forward {
     float *lse;
     float *packed_k, *packed_v;
     int64_t sk, k_stride, v_stride; /* sk: rows of K padded to BLOCK; strides: floats per packed head */
-    int64_t batch;           /* KV heads packed at a time */
+    int64_t batch;                  /* KV heads packed at a time */
     const struct cpu_stream *stream;
 };
 
@@ -298,8 +297,8 @@ static void repeat_mask(struct mask *m, int64_t heads, int32_t *lo, int32_t *hi)
 
 void KERNEL(forward)(const struct op_attrs *attrs, void *const *arg, const struct cpu_stream *stream)
 {
-    const int64_t hq = attrs->attn.hq, hk = attrs->attn.hk, d = attrs->attn.head_dim, w = op_value_dim(attrs), sq = attrs->attn.sq,
-                  group = hq / hk;
+    const int64_t hq = attrs->attn.hq, hk = attrs->attn.hk, d = attrs->attn.head_dim, w = op_value_dim(attrs),
+                  sq = attrs->attn.sq, group = hq / hk;
     const int32_t t = attrs->attn.dtype;
     const int single = is_single(attrs);
     int32_t lo[HEADS_MOST], hi[HEADS_MOST];

@@ -112,7 +112,8 @@ static float score(const struct op_attrs *attrs, const float *q, const float *k,
     return cap * t;
 }
 
-static void forward_tile(const struct op_attrs *attrs, void *const *arg, const struct mask *m, int64_t head, int64_t q, struct scratch *x)
+static void forward_tile(const struct op_attrs *attrs, void *const *arg, const struct mask *m, int64_t head, int64_t q,
+                         struct scratch *x)
 {
     const int64_t d = attrs->attn.head_dim, hq = attrs->attn.hq, hk = attrs->attn.hk, kv = head / (hq / hk);
     const int64_t nq = min_i64(QT, m->sq - q), end = mask_to(m, q + nq - 1), w = op_value_dim(attrs);
@@ -176,8 +177,8 @@ void attn_portable_forward(const struct op_attrs *attrs, void *const *arg, const
 }
 
 /* Computes p = exp(score - lse) and s = slope p (do.v - delta) of one tile; zero where masked. */
-static void backward_tile(const struct op_attrs *attrs, void *const *arg, const struct mask *m, int64_t head, int64_t q, int64_t nq,
-    int64_t k, int64_t nk, struct scratch *x)
+static void backward_tile(const struct op_attrs *attrs, void *const *arg, const struct mask *m, int64_t head, int64_t q,
+                          int64_t nq, int64_t k, int64_t nk, struct scratch *x)
 {
     const int64_t d = attrs->attn.head_dim, w = op_value_dim(attrs), hq = attrs->attn.hq;
     const float *lse = (const float *)arg[7] + head * m->sq, *delta = (const float *)arg[6] + head;
@@ -197,7 +198,7 @@ static void backward_tile(const struct op_attrs *attrs, void *const *arg, const 
 }
 
 static void backward_queries(const struct op_attrs *attrs, void *const *arg, const struct mask *m, int64_t head, int64_t q,
-    struct scratch *x)
+                             struct scratch *x)
 {
     const int64_t d = attrs->attn.head_dim, hq = attrs->attn.hq, hk = attrs->attn.hk, kv = head / (hq / hk);
     const int64_t nq = min_i64(QT, m->sq - q), end = mask_to(m, q + nq - 1), w = op_value_dim(attrs);
@@ -221,7 +222,7 @@ static void backward_queries(const struct op_attrs *attrs, void *const *arg, con
 
 /* Computes dk and dv of QT keys, as many as accumulators have rows. */
 static void backward_keys(const struct op_attrs *attrs, void *const *arg, const struct mask *m, int64_t kv, int64_t k,
-    struct scratch *x)
+                          struct scratch *x)
 {
     const int64_t d = attrs->attn.head_dim, hq = attrs->attn.hq, hk = attrs->attn.hk, group = hq / hk;
     const int64_t nk = min_i64(QT, m->sk - k), end = mask_end_query(m, k + nk - 1), w = op_value_dim(attrs);

@@ -51,8 +51,8 @@ extern "C" enum status attn_sm80_forward(const struct op_attrs *attrs, void *con
         return large ? forward_run<96, 128, 64, 4, LT_SHARED_SM80>(attrs, arg, stream) // 49 KiB
                      : forward_run<96, 64, 64, 4, LT_SHARED_SM86>(attrs, arg, stream); // 36 KiB
     if (d <= 128)
-        return large ? forward_run<128, 128, 64, 4, LT_SHARED_SM80>(attrs, arg, stream)     // 65 KiB
-                     : forward_run<128, 64, 64, 4, LT_SHARED_SM86>(attrs, arg, stream);     // 48.5 KiB
+        return large ? forward_run<128, 128, 64, 4, LT_SHARED_SM80>(attrs, arg, stream) // 65 KiB
+                     : forward_run<128, 64, 64, 4, LT_SHARED_SM86>(attrs, arg, stream); // 48.5 KiB
     static_assert(ATTN_WIDE_SHARED == LT_SHARED_SM80, "attention_cuda_check lets only large devices come here with wide heads");
     if (d > 256)
         return forward_run<512, 64, 32, 4, LT_SHARED_SM80, false, 256>(attrs, arg, stream); // 129 KiB

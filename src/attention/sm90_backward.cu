@@ -9,7 +9,7 @@ struct backward_work {
     struct attn_rows rows;
     attn_row_span *keys; /* [sk] */
     int *counter;
-    uint32_t *turns;     /* [hq, tiles of ATTN_TURN_ROWS queries] */
+    uint32_t *turns; /* [hq, tiles of ATTN_TURN_ROWS queries] */
     int64_t turns_bytes;
 };
 
@@ -82,8 +82,7 @@ backward_params params_of(const struct op_attrs *a, void *const *arg, const back
     return p;
 }
 
-template <class T>
-enum status run(const struct op_attrs *a, void *const *arg, const struct attn_cuda *cuda, cudaStream_t stream)
+template <class T> enum status run(const struct op_attrs *a, void *const *arg, const struct attn_cuda *cuda, cudaStream_t stream)
 {
     static_assert(T::NQ % ATTN_TURN_ROWS == 0, "there is a turn for each tile of queries");
     static_assert(ATTN_SM90_SHARED == LT_SHARED_SM90, "plans ask whether the kernels fit");
@@ -92,11 +91,13 @@ enum status run(const struct op_attrs *a, void *const *arg, const struct attn_cu
     backward_maps m;
     backward_params p = params_of(a, arg, w);
     TRY(attn_cuda_prepare(a, arg, &w.rows, 1, stream));
-    TRY(launch(dim3((unsigned)ceil_div(a->attn.sk * 32, SPANS_THREADS)), dim3(SPANS_THREADS), 0, stream, key_spans_kernel, p.mask, w.keys));
+    TRY(launch(dim3((unsigned)ceil_div(a->attn.sk * 32, SPANS_THREADS)), dim3(SPANS_THREADS), 0, stream, key_spans_kernel, p.mask,
+               w.keys));
     TRY(CUDA_STATUS(cudaMemsetAsync(w.turns, 0, (size_t)w.turns_bytes, stream)));
     TRY(maps_create(&m, a, arg, T::NQ, T::M));
     p.tiles = (int)(ceil_div(a->attn.sk, T::M) * a->attn.hk);
-    for (int64_t first = 0; first < a->attn.sq; first += ATTN_SEGMENT) { /* segments of the queries that dK and dV are summed over */
+    for (int64_t first = 0; first < a->attn.sq;
+         first += ATTN_SEGMENT) { /* segments of the queries that dK and dV are summed over */
         p.first = (int)first;
         p.end = (int)min_i64(a->attn.sq, first + ATTN_SEGMENT);
         p.accumulate |= first > 0;

@@ -102,8 +102,8 @@ int cgroup_find(const char *root, int version, const char *controller, struct cg
     if (!find_cgroup(&h) || !find_mount(&h))
         return 0;
     size_t prefix = strcmp(h.inside, "/") == 0 ? 0 : strlen(h.inside);
-    int within = strncmp(h.path, h.inside, prefix) == 0 && (h.path[prefix] == '/' || h.path[prefix] == 0) &&
-                 !strstr(h.path, "/..");
+    int within =
+        strncmp(h.path, h.inside, prefix) == 0 && (h.path[prefix] == '/' || h.path[prefix] == 0) && !strstr(h.path, "/..");
     int n = snprintf(dir, CGROUP_PATH, "%s%s", root, h.mount), top = n < CGROUP_PATH ? n : CGROUP_PATH - 1;
     if (within)
         snprintf(dir + top, (size_t)(CGROUP_PATH - top), "%s", h.path + prefix);

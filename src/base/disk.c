@@ -104,7 +104,8 @@ static int64_t quota_of_caller(int fd, const struct stat *s)
 {
     if (geteuid() == 0)
         return -1;
-    int64_t user = quota_left(fd, USRQUOTA, geteuid()), group = quota_left(fd, GRPQUOTA, s->st_mode & S_ISGID ? s->st_gid : getegid());
+    int64_t user = quota_left(fd, USRQUOTA, geteuid()),
+            group = quota_left(fd, GRPQUOTA, s->st_mode & S_ISGID ? s->st_gid : getegid());
     return user < 0 ? group : group < 0 ? user : min_i64(user, group);
 }
 

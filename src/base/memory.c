@@ -93,8 +93,10 @@ static void add_cgroup(const struct cgroup *c, const char *limit, const char *us
         return;
     int64_t own = used < 0 ? memory_proc_bytes("/proc/self/status", "VmRSS") : 0;
     used -= reclaimable(c->dir, c->version);
-    struct memory_limit *l =
-        add(out, mix(mix(host, (uint64_t)s.st_dev), (uint64_t)s.st_ino), bytes, own > 0 ? own : used > 0 ? used : 0);
+    struct memory_limit *l = add(out, mix(mix(host, (uint64_t)s.st_dev), (uint64_t)s.st_ino), bytes,
+                                 own > 0    ? own
+                                 : used > 0 ? used
+                                            : 0);
     l->own = own;
     snprintf(l->name, sizeof l->name, "%s of %.200s", limit, c->dir + c->root);
 }
@@ -121,8 +123,8 @@ static void add_cgroups(const char *root, int version, uint64_t host, struct mem
         return;
     if (version == 1) {
         snprintf(stat_file, sizeof stat_file, "%s/memory.stat", c.dir);
-        add_cgroup(&c, "hierarchical_memory_limit", "memory.usage_in_bytes", field_of(stat_file, "hierarchical_memory_limit"), host,
-                   out);
+        add_cgroup(&c, "hierarchical_memory_limit", "memory.usage_in_bytes", field_of(stat_file, "hierarchical_memory_limit"),
+                   host, out);
     }
     do
         add_limits_of(&c, host, out);
@@ -213,7 +215,8 @@ static void add_job(uint64_t host, struct memory_limits *out)
 {
     static const struct {
         const char *name, *times;
-    } gives[] = {{"SLURM_MEM_PER_NODE", NULL}, {"SLURM_MEM_PER_CPU", "SLURM_CPUS_ON_NODE"}, {"SLURM_MEM_PER_GPU", "SLURM_GPUS_ON_NODE"}};
+    } gives[] = {
+        {"SLURM_MEM_PER_NODE", NULL}, {"SLURM_MEM_PER_CPU", "SLURM_CPUS_ON_NODE"}, {"SLURM_MEM_PER_GPU", "SLURM_GPUS_ON_NODE"}};
     const char *id = getenv("SLURM_JOB_ID");
     for (int i = 0; id && i < 3; i++) {
         const char *each = getenv(gives[i].name), *times = gives[i].times ? getenv(gives[i].times) : "1";

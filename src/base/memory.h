@@ -15,8 +15,8 @@ struct memory_limit {
     int64_t bytes, left; /* the limit; what may still be taken */
     /* bytes that this process has taken of the limit, where its other users are unknown and `left` does not count it; else 0 */
     int64_t own;
-    int addresses;       /* 1: the limit counts reserved addresses, thread stacks included, not memory in use */
-    char name[256];      /* "memory.max of /sys/fs/cgroup/job_7"; "": the machine's memory */
+    int addresses;  /* 1: the limit counts reserved addresses, thread stacks included, not memory in use */
+    char name[256]; /* "memory.max of /sys/fs/cgroup/job_7"; "": the machine's memory */
 };
 
 #define MEMORY_LIMITS 48

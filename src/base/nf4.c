@@ -180,5 +180,6 @@ void nf4_pack_scales(const float *scale, int64_t n, enum nf4_scales s, void *pac
     memcpy(p.nested, blocks8_map(BLOCKS8_SIGNED), NF4_NESTED_VALUES * sizeof *p.nested);
     *p.mean = sum_of(scale, blocks) / (float)blocks;
     for (int64_t i = 0; i < blocks; i += NF4_NESTED_BLOCK)
-        nest_block(scale + i, (int)min_i64(NF4_NESTED_BLOCK, blocks - i), *p.mean, p.nested, &p.most[i / NF4_NESTED_BLOCK], p.scale_code + i);
+        nest_block(scale + i, (int)min_i64(NF4_NESTED_BLOCK, blocks - i), *p.mean, p.nested, &p.most[i / NF4_NESTED_BLOCK],
+                   p.scale_code + i);
 }

@@ -47,7 +47,7 @@ static inline int64_t nf4_bytes(int64_t n, enum nf4_scales s)
 /* The parts of a packed matrix, whose memory is aligned to 4 bytes. */
 struct nf4_parts {
     float *map;
-    float *scale;               /* plain; NULL */
+    float *scale;                /* plain; NULL */
     float *mean, *nested, *most; /* nested; NULL */
     uint8_t *scale_code;
     uint8_t *code;

@@ -5,9 +5,10 @@
 
 #include <stdint.h>
 
-#define PROGRESS_AFTER_NS 2000000000ll  /* time after which a long task shows signs of life */
+#define PROGRESS_AFTER_NS 2000000000ll /* time after which a long task shows signs of life */
 #define PROGRESS_LINE_NS 30000000000ll /* time between lines that stay; of reading, the first comes after PROGRESS_AFTER_NS */
-#define PROGRESS_LEAST_BYTES ((int64_t)64 << 20) /* smaller amounts are read without lines that stay, however slow the machine is */
+#define PROGRESS_LEAST_BYTES \
+    ((int64_t)64 << 20) /* smaller amounts are read without lines that stay, however slow the machine is */
 
 /* Starts a thread that writes the progress line to fd twice a second, from after_ns nanoseconds on until progress_end. Does
  * nothing if fd is no terminal or no thread can be had. progress_begin and progress_end never run at the same time, nor twice in

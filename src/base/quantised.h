@@ -21,12 +21,14 @@ static inline enum nf4_scales quantised_scales(enum quantised_form form)
 
 static inline int64_t quantised_scale_bytes(const struct quantised *q)
 {
-    return q->form == QUANTISED_INT8 ? rows8_scale_bytes(q->rows) : nf4_scale_bytes(q->rows * q->columns, quantised_scales(q->form));
+    return q->form == QUANTISED_INT8 ? rows8_scale_bytes(q->rows)
+                                     : nf4_scale_bytes(q->rows * q->columns, quantised_scales(q->form));
 }
 
 static inline int64_t quantised_bytes(const struct quantised *q)
 {
-    return q->form == QUANTISED_INT8 ? rows8_bytes(q->rows, q->columns) : nf4_bytes(q->rows * q->columns, quantised_scales(q->form));
+    return q->form == QUANTISED_INT8 ? rows8_bytes(q->rows, q->columns)
+                                     : nf4_bytes(q->rows * q->columns, quantised_scales(q->form));
 }
 
 /* Codes of how many elements a byte has. */

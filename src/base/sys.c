@@ -69,12 +69,12 @@ static const struct {
     const char *name;
     int error;
 } errors[] = {
-    {"SHORT", SYS_SHORT}, {"HANG", SYS_HANG},   {"EACCES", EACCES},         {"EAGAIN", EAGAIN}, {"EBADF", EBADF},
-    {"EBUSY", EBUSY},     {"EDQUOT", EDQUOT},         {"EEXIST", EEXIST}, {"EFAULT", EFAULT},
-    {"EFBIG", EFBIG},     {"EINTR", EINTR},           {"EINVAL", EINVAL}, {"EIO", EIO},
-    {"EMFILE", EMFILE},   {"ENFILE", ENFILE},         {"ENODEV", ENODEV}, {"ENOENT", ENOENT},
-    {"ENOMEM", ENOMEM},   {"ENOSPC", ENOSPC},         {"ENOSYS", ENOSYS}, {"EPERM", EPERM},
-    {"EROFS", EROFS},     {"EOPNOTSUPP", EOPNOTSUPP},
+    {"SHORT", SYS_SHORT}, {"HANG", SYS_HANG}, {"EACCES", EACCES},         {"EAGAIN", EAGAIN},
+    {"EBADF", EBADF},     {"EBUSY", EBUSY},   {"EDQUOT", EDQUOT},         {"EEXIST", EEXIST},
+    {"EFAULT", EFAULT},   {"EFBIG", EFBIG},   {"EINTR", EINTR},           {"EINVAL", EINVAL},
+    {"EIO", EIO},         {"EMFILE", EMFILE}, {"ENFILE", ENFILE},         {"ENODEV", ENODEV},
+    {"ENOENT", ENOENT},   {"ENOMEM", ENOMEM}, {"ENOSPC", ENOSPC},         {"ENOSYS", ENOSYS},
+    {"EPERM", EPERM},     {"EROFS", EROFS},   {"EOPNOTSUPP", EOPNOTSUPP},
 };
 
 static atomic_int printed[SYS_CALLS]; /* their numbers at the end */
@@ -305,7 +305,8 @@ int sys_openat_file(int dir_fd, const char *path, int flags, mode_t mode)
     }
     if (fd < 0) { /* ENXIO: a FIFO without a reader, a socket, a device that is not there; ELOOP: a link */
         int look = failed == ENXIO || (failed == ELOOP && flags & O_NOFOLLOW);
-        errno = look && sys_fstatat(dir_fd, path, &s, AT_SYMLINK_NOFOLLOW) == 0 && kind_error(s.st_mode) ? kind_error(s.st_mode) : failed;
+        errno = look && sys_fstatat(dir_fd, path, &s, AT_SYMLINK_NOFOLLOW) == 0 && kind_error(s.st_mode) ? kind_error(s.st_mode)
+                                                                                                         : failed;
         return -1;
     }
     error = sys_fstat(fd, &s) == 0 ? kind_error(s.st_mode) : errno;

@@ -61,7 +61,8 @@ enum status units_parse_steps(const char *key, const char *text, int64_t *out)
 {
     const size_t n = strlen(text);
     if (n > 1 && isdigit((unsigned char)text[0]) && strchr("kmgKMG", text[n - 1]))
-        return status_fail(ERR_INVALID, "%s: '%s' could be thousands, or 1024s, as of tokens: steps are written out, as 1000 or 20,000", key,
+        return status_fail(ERR_INVALID,
+                           "%s: '%s' could be thousands, or 1024s, as of tokens: steps are written out, as 1000 or 20,000", key,
                            text);
     return parse_scaled(key, text, "kmg", "1000 or 20,000", out);
 }

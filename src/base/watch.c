@@ -111,7 +111,8 @@ static struct slot *longer_than(double seconds, int device, int unsaid)
     int64_t before = watch.now_ns - (int64_t)(seconds * 1e9);
     for (int i = 0; i < CALLS; i++) {
         struct slot *s = &watch.slot[i];
-        if (s->since_ns && s->call.device == device && s->since_ns <= before && !(unsaid && s->said) && (!oldest || s->since_ns < oldest->since_ns))
+        if (s->since_ns && s->call.device == device && s->since_ns <= before && !(unsaid && s->said) &&
+            (!oldest || s->since_ns < oldest->since_ns))
             oldest = s;
     }
     return oldest;
@@ -125,7 +126,8 @@ static void look(void)
     const char *before_remark = watch.remark[0] ? "; " : "";
     struct slot *s = longer_than(r->device_timeout, 1, 0);
     if (s) {
-        snprintf(text, sizeof text, "%s for %g s (--device-timeout)%s%s", s->path, r->device_timeout, before_remark, watch.remark);
+        snprintf(text, sizeof text, "%s for %g s (--device-timeout)%s%s", s->path, r->device_timeout, before_remark,
+                 watch.remark);
         r->end(text);
     }
     s = longer_than(r->timeout, 0, 0);

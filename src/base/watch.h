@@ -10,9 +10,9 @@
 #include <stdint.h>
 
 struct watch_call {
-    const char *verb; /* "read", "sync"; static */
-    int fd;           /* the call's descriptor, or -1 */
-    const char *path; /* the path where there is no descriptor, copied; or NULL */
+    const char *verb;  /* "read", "sync"; static */
+    int fd;            /* the call's descriptor, or -1 */
+    const char *path;  /* the path where there is no descriptor, copied; or NULL */
     int64_t bytes, at; /* bytes and offset of a transfer; bytes 0: no transfer */
     int device;        /* 1: a GPU's call; `path` says what has not ended, and its duration is not said before the end */
 };

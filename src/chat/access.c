@@ -18,7 +18,8 @@ static const char *const tuple_methods[] = {"count", "index", NULL};
 /* clang-format on */
 
 /* Attributes of other types; some of numbers and macros are implemented. */
-static const char *const number_attributes[] = {"as_integer_ratio", "bit_count", "bit_length", "conjugate", "from_bytes", "fromhex", "hex", "is_integer", "to_bytes", NULL};
+static const char *const number_attributes[] = {"as_integer_ratio", "bit_count", "bit_length", "conjugate", "from_bytes",
+                                                "fromhex",          "hex",       "is_integer", "to_bytes",  NULL};
 static const char *const macro_attributes[] = {"caller", "catch_kwargs", "catch_varargs", "explicit_caller", NULL};
 static const char *const iterator_attributes[] = {"close", "isdisjoint", "mapping", "send", "throw", NULL};
 static const char *const range_attributes[] = {"start", "step", "stop", NULL};

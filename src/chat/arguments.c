@@ -6,14 +6,16 @@
 
 /* ---- the forms that a template takes ---- */
 
-#define PROBE(arguments)                                                                                                                       \
-    "{\"messages\": [{\"role\": \"user\", \"content\": \"Q\"}, {\"role\": \"assistant\", \"content\": \"\", \"tool_calls\": [{\"id\": "        \
-    "\"123456789\", \"type\": \"function\", \"function\": {\"name\": \"f\", \"arguments\": " arguments "}}]}, {\"role\": \"tool\", \"name\": " \
-    "\"f\", \"tool_call_id\": \"123456789\", \"content\": \"R\"}, {\"role\": \"assistant\", \"content\": \"A\"}], \"tools\": [{\"type\": "     \
+#define PROBE(arguments)                                                                                                                   \
+    "{\"messages\": [{\"role\": \"user\", \"content\": \"Q\"}, {\"role\": \"assistant\", \"content\": \"\", \"tool_calls\": [{\"id\": "    \
+    "\"123456789\", \"type\": \"function\", \"function\": {\"name\": \"f\", \"arguments\": " arguments                                     \
+    "}}]}, {\"role\": \"tool\", \"name\": "                                                                                                \
+    "\"f\", \"tool_call_id\": \"123456789\", \"content\": \"R\"}, {\"role\": \"assistant\", \"content\": \"A\"}], \"tools\": [{\"type\": " \
     "\"function\", \"function\": {\"name\": \"f\", \"description\": \"D\", \"parameters\": {\"type\": \"object\", \"properties\": {}}}}]}"
 
 /* Tells whether the template renders the conversation to a text with `has` and without `has_not`. */
-static int writes(const struct chat_template *t, const struct chat_options *options, const char *json, const char *has, const char *has_not)
+static int writes(const struct chat_template *t, const struct chat_options *options, const char *json, const char *has,
+                  const char *has_not)
 {
     struct chat_conversation *c = NULL;
     struct chat_rendering r;
@@ -42,20 +44,29 @@ static enum status take_call(const struct chat_conversation *c, size_t i, json_t
 {
     json_t *arguments = json_object_get(holder, "arguments"), *object;
     if (json_is_object(arguments) && takes == CHAT_ARGUMENTS_TEXTS)
-        return chat_refuse(c, "a call in message %zu has arguments that are an object, of which the chat template writes no JSON: give them as text, \"arguments\": "
-                              "\"{...}\"", i + 1);
+        return chat_refuse(
+            c,
+            "a call in message %zu has arguments that are an object, of which the chat template writes no JSON: give them as text, \"arguments\": "
+            "\"{...}\"",
+            i + 1);
     if (!json_is_string(arguments) || !(takes & CHAT_ARGUMENTS_OBJECTS))
         return OK;
     const char *text = json_string_value(arguments);
-    object = text[strspn(text, " \t\r\n")] ? json_loadb(text, json_string_length(arguments), JSON_ALLOW_NUL | JSON_REJECT_DUPLICATES, NULL) : json_object();
+    object = text[strspn(text, " \t\r\n")]
+                 ? json_loadb(text, json_string_length(arguments), JSON_ALLOW_NUL | JSON_REJECT_DUPLICATES, NULL)
+                 : json_object();
     if (json_is_object(object)) {
         ++*changed;
-        return json_object_set_new(holder, "arguments", object) == 0 ? OK : status_fail(ERR_NOMEM, "no memory for a conversation");
+        return json_object_set_new(holder, "arguments", object) == 0 ? OK
+                                                                     : status_fail(ERR_NOMEM, "no memory for a conversation");
     }
     json_decref(object);
     if (takes & CHAT_ARGUMENTS_TEXTS)
         return OK;
-    return chat_refuse(c, "a call in message %zu has arguments that are neither an object nor the text of a JSON object, and the chat template takes no other", i + 1);
+    return chat_refuse(
+        c,
+        "a call in message %zu has arguments that are neither an object nor the text of a JSON object, and the chat template takes no other",
+        i + 1);
 }
 
 enum status chat_take_arguments(struct chat_conversation *c, unsigned takes, int64_t *changed)

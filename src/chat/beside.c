@@ -39,7 +39,8 @@ static int is_given(const json_t *value)
 
 /* ---- system prompts ---- */
 
-static enum status take_system(const struct chat_conversation *c, const json_t *system, const char *key, json_t *messages, size_t *prompt)
+static enum status take_system(const struct chat_conversation *c, const json_t *system, const char *key, json_t *messages,
+                               size_t *prompt)
 {
     const json_t *first = json_array_get(messages, 0);
     const char *role = json_string_value(json_object_get(first, "role"));
@@ -57,8 +58,9 @@ static enum status take_system(const struct chat_conversation *c, const json_t *
     }
     const json_t *content = json_object_get(first, "content");
     const char *a = trimmed(system, &n), *b = json_is_string(content) ? trimmed(content, &m) : NULL;
-    return b && n == m && memcmp(a, b, n) == 0 ? OK
-                                              : chat_refuse(c, "it has a %s, and the conversation begins with another one: write one of them", key);
+    return b && n == m && memcmp(a, b, n) == 0
+               ? OK
+               : chat_refuse(c, "it has a %s, and the conversation begins with another one: write one of them", key);
 }
 
 /* ---- other members that belong to it ---- */
@@ -119,24 +121,49 @@ static int is_source(const json_t *object, const char *key)
 /* Tells whether a member named like thoughts is a setting ("on", "high") and no thought. */
 static int is_setting(const char *key, const json_t *value)
 {
-    return (strstr(key, "reasoning") || strstr(key, "think")) && (!json_is_string(value) || !strpbrk(json_string_value(value), " \n"));
+    return (strstr(key, "reasoning") || strstr(key, "think")) &&
+           (!json_is_string(value) || !strpbrk(json_string_value(value), " \n"));
 }
 
 static enum status refuse_unsaid(const struct chat_conversation *c, const json_t *object, const json_t *messages)
 {
-    static const char *const says[] = {"messages",  "conversations",     "conversation",       "prompt",              "completion",   "instruction",  "input",
-                                       "output",    "history",           "query",              "response",            "chosen",       "context",      "developer",
-                                       "preamble",  "developer_message", "system_instruction", "system_instructions", "systemPrompt", "instructions", "reasoning",
-                                       "reasoning_content", "thinking",  "thought"},
-                      *const rejected[] = {"rejected", "rejected_response", "rejected_messages"};
+    static const char *const says[] = {"messages",
+                                       "conversations",
+                                       "conversation",
+                                       "prompt",
+                                       "completion",
+                                       "instruction",
+                                       "input",
+                                       "output",
+                                       "history",
+                                       "query",
+                                       "response",
+                                       "chosen",
+                                       "context",
+                                       "developer",
+                                       "preamble",
+                                       "developer_message",
+                                       "system_instruction",
+                                       "system_instructions",
+                                       "systemPrompt",
+                                       "instructions",
+                                       "reasoning",
+                                       "reasoning_content",
+                                       "thinking",
+                                       "thought"},
+                             *const rejected[] = {"rejected", "rejected_response", "rejected_messages"};
     for (size_t i = 0; i < sizeof says / sizeof *says; i++) {
         const json_t *value = json_object_get(object, says[i]);
         if (is_given(value) && !is_setting(says[i], value) && !is_source(object, says[i]) && !is_said(messages, value))
-            return chat_refuse(c, "it has a \"%s\" beside its conversation, which does not say the same: put it into the conversation, or leave it out", says[i]);
+            return chat_refuse(
+                c,
+                "it has a \"%s\" beside its conversation, which does not say the same: put it into the conversation, or leave it out",
+                says[i]);
     }
     for (size_t i = 0; i < sizeof rejected / sizeof *rejected; i++)
         if (is_given(json_object_get(object, rejected[i])) && !is_given(json_object_get(object, "chosen")))
-            return chat_refuse(c, "it has a \"%s\", as rows of preferences have it: every answer is trained to be given", rejected[i]);
+            return chat_refuse(c, "it has a \"%s\", as rows of preferences have it: every answer is trained to be given",
+                               rejected[i]);
     return OK;
 }
 
@@ -148,17 +175,21 @@ static enum status refuse_unread(const struct chat_conversation *c, const json_t
                                             {"video", "only text is trained"},
                                             {"audios", "only text is trained"},
                                             {"audio", "only text is trained"},
-                                            {"functions", "call them \"tools\", each {\"type\": \"function\", \"function\": {...}}"},
-                                            {"documents", "templates get them as {\"chat_template_kwargs\": {\"documents\": [...]}}"}},
-                      *const variables[] = {"enable_thinking", "thinking", "reasoning_effort"};
+                                            {"functions",
+                                             "call them \"tools\", each {\"type\": \"function\", \"function\": {...}}"},
+                                            {"documents",
+                                             "templates get them as {\"chat_template_kwargs\": {\"documents\": [...]}}"}},
+                             *const variables[] = {"enable_thinking", "thinking", "reasoning_effort"};
     for (size_t i = 0; i < sizeof unread / sizeof *unread; i++)
         if (is_given(json_object_get(object, unread[i][0])))
             return chat_refuse(c, "it has \"%s\" beside its conversation, which are not read: %s", unread[i][0], unread[i][1]);
     for (size_t i = 0; i < sizeof variables / sizeof *variables; i++) {
         const json_t *value = json_object_get(object, variables[i]);
         if (json_is_boolean(value) || (json_is_string(value) && strcmp(variables[i], "reasoning_effort") == 0 && is_given(value)))
-            return chat_refuse(c, "it has \"%s\" beside its conversation, which is not read: templates get it as {\"chat_template_kwargs\": {\"%s\": ...}}",
-                               variables[i], variables[i]);
+            return chat_refuse(
+                c,
+                "it has \"%s\" beside its conversation, which is not read: templates get it as {\"chat_template_kwargs\": {\"%s\": ...}}",
+                variables[i], variables[i]);
     }
     return OK;
 }
@@ -173,7 +204,8 @@ static enum status refuse_media(const struct chat_conversation *c, const json_t 
     {
         for (size_t k = 0; k < sizeof media / sizeof *media; k++)
             if (is_given(json_object_get(m, media[k])))
-                return chat_refuse(c, "message %zu has \"%s\", which is not read: only text is trained, the \"content\"", i + 1, media[k]);
+                return chat_refuse(c, "message %zu has \"%s\", which is not read: only text is trained, the \"content\"", i + 1,
+                                   media[k]);
     }
     return OK;
 }

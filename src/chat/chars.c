@@ -84,7 +84,8 @@ int jinja_is_upper(int32_t c)
 
 int jinja_is_lower(int32_t c)
 {
-    return utf8proc_category(c) == UTF8PROC_CATEGORY_LL || (c >= 0x2170 && c <= 0x217F) || (c >= 0x24D0 && c <= 0x24E9) || c == 0xAA || c == 0xBA;
+    return utf8proc_category(c) == UTF8PROC_CATEGORY_LL || (c >= 0x2170 && c <= 0x217F) || (c >= 0x24D0 && c <= 0x24E9) ||
+           c == 0xAA || c == 0xBA;
 }
 
 int jinja_is_digit(int32_t c)
@@ -94,10 +95,11 @@ int jinja_is_digit(int32_t c)
 
 int jinja_is_digit_sign(int32_t c)
 {
-    static const int32_t ranges[][2] = {{0xB2, 0xB3},       {0xB9, 0xB9},       {0x1369, 0x1371},   {0x19DA, 0x19DA},   {0x2070, 0x2070},  {0x2074, 0x2079},
-                                        {0x2080, 0x2089},   {0x2460, 0x2468},   {0x2474, 0x247C},   {0x2488, 0x2490},   {0x24EA, 0x24EA},  {0x24F5, 0x24FD},
-                                        {0x24FF, 0x24FF},   {0x2776, 0x277E},   {0x2780, 0x2788},   {0x278A, 0x2792},   {0x10A40, 0x10A43}, {0x10E60, 0x10E68},
-                                        {0x11052, 0x1105A}, {0x1F100, 0x1F10A}};
+    static const int32_t ranges[][2] = {{0xB2, 0xB3},       {0xB9, 0xB9},       {0x1369, 0x1371},   {0x19DA, 0x19DA},
+                                        {0x2070, 0x2070},   {0x2074, 0x2079},   {0x2080, 0x2089},   {0x2460, 0x2468},
+                                        {0x2474, 0x247C},   {0x2488, 0x2490},   {0x24EA, 0x24EA},   {0x24F5, 0x24FD},
+                                        {0x24FF, 0x24FF},   {0x2776, 0x277E},   {0x2780, 0x2788},   {0x278A, 0x2792},
+                                        {0x10A40, 0x10A43}, {0x10E60, 0x10E68}, {0x11052, 0x1105A}, {0x1F100, 0x1F10A}};
     for (size_t i = 0; i < sizeof ranges / sizeof *ranges; i++)
         if (c >= ranges[i][0] && c <= ranges[i][1])
             return 1;
@@ -137,7 +139,7 @@ void jinja_put_case(struct jinja_builder *b, int32_t c, enum jinja_letter letter
     const int upper = letter != LETTER_SMALL;
     if (is_special(c, upper))
         jinja_fail(b->task, "U+%04X has no single %s letter: not supported", (unsigned)c, upper ? "capital" : "small");
-    int32_t other = c < 128 ? (upper ? (c >= 'a' && c <= 'z' ? c - 32 : c) : (c >= 'A' && c <= 'Z' ? c + 32 : c))
+    int32_t other = c < 128                  ? (upper ? (c >= 'a' && c <= 'z' ? c - 32 : c) : (c >= 'A' && c <= 'Z' ? c + 32 : c))
                     : letter == LETTER_TITLE ? utf8proc_totitle(c)
                                              : (upper ? utf8proc_toupper(c) : utf8proc_tolower(c));
     jinja_put_bytes(b, bytes, jinja_encode(other, bytes), mark);

@@ -93,9 +93,13 @@ static int writes_parts(const struct chat_template *t, const struct chat_options
 
 int chat_template_takes_parts(const struct chat_template *t, const struct chat_options *options)
 {
-    int failed, takes = writes_parts(t, options, "{\"messages\": [" PART("system", "A rule") ", " PART("user", "A question") ", " PART("assistant", "An answer") "]}", &failed);
+    int failed, takes = writes_parts(t, options,
+                                     "{\"messages\": [" PART("system", "A rule") ", " PART("user", "A question") ", " PART(
+                                         "assistant", "An answer") "]}",
+                                     &failed);
     if (failed) /* some templates take no system message */
-        takes = writes_parts(t, options, "{\"messages\": [" PART("user", "A question") ", " PART("assistant", "An answer") "]}", &failed);
+        takes = writes_parts(t, options, "{\"messages\": [" PART("user", "A question") ", " PART("assistant", "An answer") "]}",
+                             &failed);
     return takes;
 }
 

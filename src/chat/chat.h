@@ -108,16 +108,17 @@ enum chat_train {
 struct chat_options {
     int add_generation_prompt;
     enum chat_train train;
-    const json_t *variables;     /* object of further variables ("enable_thinking": false), or NULL; a conversation's own
+    const json_t *variables; /* object of further variables ("enable_thinking": false), or NULL; a conversation's own
                                   * chat_template_kwargs win */
-    const char *const *specials; /* special tokens of the tokenizer, ended by NULL; turns end with one of them. NULL: the template's
+    const char *const
+        *specials;     /* special tokens of the tokenizer, ended by NULL; turns end with one of them. NULL: the template's
                                   * tokens, and texts that look like one (<|...|>, </s>, <end_of_turn>) */
-    int64_t now;                 /* time of strftime_now, seconds since 1970, UTC; 0: now, local time */
-    int strict;                  /* 1: a trained message of an assistant that the template leaves out is an error, also if {%
+    int64_t now;       /* time of strftime_now, seconds since 1970, UTC; 0: now, local time */
+    int strict;        /* 1: a trained message of an assistant that the template leaves out is an error, also if {%
                                   * generation %} blocks decide or all is trained */
-    int64_t messages;            /* number of first messages to read, as if the conversation ended there; 0: all */
-    size_t max_bytes;            /* most memory of one render, 0: 1 GiB; more is an error */
-    int64_t max_steps;           /* most steps of the interpreter; 0: 20 million and 20,000 a message, two seconds */
+    int64_t messages;  /* number of first messages to read, as if the conversation ended there; 0: all */
+    size_t max_bytes;  /* most memory of one render, 0: 1 GiB; more is an error */
+    int64_t max_steps; /* most steps of the interpreter; 0: 20 million and 20,000 a message, two seconds */
 };
 
 /* Origins of bytes, beside the numbers of messages: the template (and its tokens), and data that belong to no message (tools,
@@ -145,19 +146,20 @@ struct chat_text {
     size_t n_supervised;
     struct chat_range *ends; /* token that ends each trained turn, for turns that have one */
     size_t n_ends;
-    int from_generation;       /* 1: the template's {% generation %} blocks decide what is supervised */
-    int64_t reasoning_dropped; /* trained messages of assistants whose reasoning the template leaves out, whether in a member of its
+    int from_generation; /* 1: the template's {% generation %} blocks decide what is supervised */
+    int64_t
+        reasoning_dropped; /* trained messages of assistants whose reasoning the template leaves out, whether in a member of its
                                 * own or as <think> ... </think> in the content */
-    int64_t messages_dropped;  /* messages with content that the template leaves out */
-    int64_t calls_dropped;     /* messages whose tool calls the template leaves out */
-    int64_t contents_dropped;  /* messages of assistants of which the template writes calls or reasoning and not the rest */
-    int64_t tools_dropped;     /* 1: the template writes nothing of the conversation's tools */
-    int64_t unended;           /* supervised turns after which no token that ends a turn was found */
-    int64_t untrained;         /* turns meant to be supervised that are not found, or stand partly outside of {% generation %} */
-    int64_t otherwise;         /* supervised turns that begin otherwise in the whole conversation than after a generation prompt */
-    int64_t typed;             /* messages in which somebody wrote special tokens or the template's own text: they are text here */
-    int64_t empty;             /* trained messages without content */
-    int64_t other_roles;       /* messages of no usual role */
+    int64_t messages_dropped; /* messages with content that the template leaves out */
+    int64_t calls_dropped;    /* messages whose tool calls the template leaves out */
+    int64_t contents_dropped; /* messages of assistants of which the template writes calls or reasoning and not the rest */
+    int64_t tools_dropped;    /* 1: the template writes nothing of the conversation's tools */
+    int64_t unended;          /* supervised turns after which no token that ends a turn was found */
+    int64_t untrained;        /* turns meant to be supervised that are not found, or stand partly outside of {% generation %} */
+    int64_t otherwise;        /* supervised turns that begin otherwise in the whole conversation than after a generation prompt */
+    int64_t typed;            /* messages in which somebody wrote special tokens or the template's own text: they are text here */
+    int64_t empty;            /* trained messages without content */
+    int64_t other_roles;      /* messages of no usual role */
 };
 
 /* Renders a conversation, and finds its supervised bytes. A message that consists of tool calls only may be left out: it is

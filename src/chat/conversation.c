@@ -117,7 +117,8 @@ int chat_answers(const struct chat_conversation *c, size_t message)
 int chat_reasons(const struct chat_conversation *c, size_t message)
 {
     size_t first, end;
-    return says(reasoning_of(c, message)) || chat_find_reasoning(json_object_get(json_array_get(c->messages, message), "content"), &first, &end);
+    return says(reasoning_of(c, message)) ||
+           chat_find_reasoning(json_object_get(json_array_get(c->messages, message), "content"), &first, &end);
 }
 
 size_t chat_calls(const struct chat_conversation *c, size_t message)
@@ -178,8 +179,11 @@ static enum status check_message(const struct chat_conversation *c, size_t i, co
         return chat_refuse(c, "the role of message %zu is not a string", i + 1);
     TRY(check_role(c, i, json_string_value(role)));
     if (json_object_get(m, "function_call"))
-        return chat_refuse(c, "message %zu has a \"function_call\": calls are read of \"tool_calls\", [{\"type\": \"function\", \"function\": {\"name\", "
-                              "\"arguments\"}}]", i + 1);
+        return chat_refuse(
+            c,
+            "message %zu has a \"function_call\": calls are read of \"tool_calls\", [{\"type\": \"function\", \"function\": {\"name\", "
+            "\"arguments\"}}]",
+            i + 1);
     if (json_object_get(m, "reasoning_content") && !json_is_string(json_object_get(m, "reasoning_content")))
         return chat_refuse(c, "the reasoning of message %zu is not a string", i + 1);
     if (calls && !json_is_array(calls))

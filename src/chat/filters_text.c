@@ -102,7 +102,8 @@ struct jinja_value filter_indent(struct jinja_run *run, struct jinja_value v, st
     if (width.kind != JINJA_TEXT)
         width = jinja_binary(run, "*", jinja_of_text(jinja_literal(task, " ")),
                              jinja_int(jinja_need_int(task, width, "indent's width")));
-    struct jinja_value with_end = jinja_binary(run, "+", v, jinja_of_text(jinja_literal(task, "\n"))); /* Jinja adds a newline, too */
+    struct jinja_value with_end =
+        jinja_binary(run, "+", v, jinja_of_text(jinja_literal(task, "\n"))); /* Jinja adds a newline, too */
     struct jinja_list *lines = jinja_lines(task, jinja_need_text(task, with_end, "what is indented"), 0);
     struct jinja_builder b = {.task = task};
     for (size_t i = 0; i < lines->n; i++) {

@@ -48,8 +48,8 @@ static int64_t guess_owner(const struct chat_conversation *c, size_t n, int64_t 
 }
 
 /* Finds the parts by walking through the spans, which end where origin or marks change. */
-static enum status find_parts(const struct chat_conversation *c, const struct jinja_text *whole, size_t n, const char *wanted, struct turn *turns,
-                              struct chat_text *out)
+static enum status find_parts(const struct chat_conversation *c, const struct jinja_text *whole, size_t n, const char *wanted,
+                              struct turn *turns, struct chat_text *out)
 {
     struct part part = {.owner = -1};
     int64_t last = -1;
@@ -78,7 +78,8 @@ static enum status find_parts(const struct chat_conversation *c, const struct ji
 }
 
 /* Returns where the special token begins that ends at *end, after dropping white space from *end; returns *end if there is none. */
-static size_t token_before(const struct chat_template *t, const struct chat_options *options, const struct chat_text *text, size_t *end)
+static size_t token_before(const struct chat_template *t, const struct chat_options *options, const struct chat_text *text,
+                           size_t *end)
 {
     enum { LONGEST = 200 };
     while (*end > 0 && strchr(" \t\r\n", text->bytes[*end - 1]))
@@ -89,11 +90,13 @@ static size_t token_before(const struct chat_template *t, const struct chat_opti
     return *end;
 }
 
-enum status chat_supervise_generated(const struct chat_template *t, const struct chat_conversation *c, const struct chat_options *options,
-                                     const struct jinja_text *whole, size_t n, const char *wanted, struct chat_text *out)
+enum status chat_supervise_generated(const struct chat_template *t, const struct chat_conversation *c,
+                                     const struct chat_options *options, const struct jinja_text *whole, size_t n,
+                                     const char *wanted, struct chat_text *out)
 {
     struct turn *turns = sys_calloc(n + 1, sizeof *turns);
-    enum status st = turns ? find_parts(c, whole, n, wanted, turns, out) : status_fail(ERR_NOMEM, "no memory for a conversation of %zu messages", n);
+    enum status st = turns ? find_parts(c, whole, n, wanted, turns, out)
+                           : status_fail(ERR_NOMEM, "no memory for a conversation of %zu messages", n);
     for (size_t i = 0; i < n && st == OK; i++) {
         size_t end = turns[i].end;
         if (!wanted[i])

@@ -6,7 +6,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { ANSWERED = 1, TYPED = 2 }; /* further bits beside the marks: words that are neither calls nor reasoning; tokens written as letters */
+enum {
+    ANSWERED = 1,
+    TYPED = 2
+}; /* further bits beside the marks: words that are neither calls nor reasoning; tokens written as letters */
 
 struct account {
     const struct chat_template *t;
@@ -78,8 +81,9 @@ static void learn_beginnings(struct account *x)
         x->begins[(unsigned char)x->t->tokens[i].token[0]] = 1;
 }
 
-enum status chat_count_left_out(const struct chat_template *t, const struct chat_conversation *c, const struct chat_options *options,
-                                const struct jinja_text *whole, const struct chat_form *form, size_t n, char *wanted, struct chat_text *out)
+enum status chat_count_left_out(const struct chat_template *t, const struct chat_conversation *c,
+                                const struct chat_options *options, const struct jinja_text *whole, const struct chat_form *form,
+                                size_t n, char *wanted, struct chat_text *out)
 {
     struct account x = {.t = t, .c = c, .options = options, .form = form, .text = out};
     int32_t *marks = sys_calloc(n + 1, sizeof *marks);

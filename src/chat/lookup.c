@@ -182,7 +182,9 @@ static enum status parse_named(const struct named *x, const char *name, struct c
 {
     const json_t *source = json_object_get(x->source, name);
     *out = NULL;
-    return source ? chat_template_parse(json_string_value(source), json_string_length(source), json_string_value(json_object_get(x->label, name)), out) : OK;
+    return source ? chat_template_parse(json_string_value(source), json_string_length(source),
+                                        json_string_value(json_object_get(x->label, name)), out)
+                  : OK;
 }
 
 /* Refuses a directory without a default template, by the names that it has. */
@@ -193,11 +195,13 @@ static enum status refuse_none(const struct named *x, const char *dir)
     json_t *source;
     json_object_foreach(x->source, name, source)
         snprintf(names + strlen(names), sizeof names - strlen(names), "%s%.60s", names[0] ? ", " : "", name);
-    return names[0] ? status_fail(ERR_INVALID, "%s has no default chat template: name one of its others (%s) by --chat-template", dir, names)
-                    : status_fail(ERR_INVALID,
-                                  "%s has no chat template (chat_template.jinja, or chat_template in tokenizer_config.json): name one of "
-                                  "ltrain's own, chatml for example",
-                                  dir);
+    return names[0] ? status_fail(ERR_INVALID, "%s has no default chat template: name one of its others (%s) by --chat-template",
+                                  dir, names)
+                    : status_fail(
+                          ERR_INVALID,
+                          "%s has no chat template (chat_template.jinja, or chat_template in tokenizer_config.json): name one of "
+                          "ltrain's own, chatml for example",
+                          dir);
 }
 
 enum status chat_template_find(const char *dir, const char *name, struct chat_template **out)

@@ -10,10 +10,10 @@
 static const struct {
     const char *name;
     enum chat_mark zero;
-} known[] = {{"weight", CHAT_MARK_UNTRAINED},      {"train", CHAT_MARK_UNTRAINED},      {"training", CHAT_MARK_UNTRAINED}, {"trainable", CHAT_MARK_UNTRAINED},
-             {"trained", CHAT_MARK_UNTRAINED},     {"loss", CHAT_MARK_UNTRAINED},       {"loss_weight", CHAT_MARK_UNTRAINED},
-             {"loss_mask", CHAT_MARK_UNTRAINED},   {"loss_scale", CHAT_MARK_UNTRAINED}, {"supervised", CHAT_MARK_UNTRAINED},
-             {"train_mask", CHAT_MARK_UNTRAINED},  {"masked", CHAT_MARK_TRAINED}};
+} known[] = {{"weight", CHAT_MARK_UNTRAINED},      {"train", CHAT_MARK_UNTRAINED},      {"training", CHAT_MARK_UNTRAINED},
+             {"trainable", CHAT_MARK_UNTRAINED},   {"trained", CHAT_MARK_UNTRAINED},    {"loss", CHAT_MARK_UNTRAINED},
+             {"loss_weight", CHAT_MARK_UNTRAINED}, {"loss_mask", CHAT_MARK_UNTRAINED},  {"loss_scale", CHAT_MARK_UNTRAINED},
+             {"supervised", CHAT_MARK_UNTRAINED},  {"train_mask", CHAT_MARK_UNTRAINED}, {"masked", CHAT_MARK_TRAINED}};
 
 /* Tells whether a word of the name, split at underscores, dashes, dots and capitals, is in the list. */
 static int has_word(const char *name, const char *const *words)
@@ -22,7 +22,8 @@ static int has_word(const char *name, const char *const *words)
         char word[24] = "";
         size_t n = 0;
         name += !isalnum((unsigned char)*name);
-        while (isalnum((unsigned char)name[n]) && (n == 0 || islower((unsigned char)name[n]) || !islower((unsigned char)name[n - 1])))
+        while (isalnum((unsigned char)name[n]) &&
+               (n == 0 || islower((unsigned char)name[n]) || !islower((unsigned char)name[n - 1])))
             n++;
         for (size_t i = 0; i < n && i < sizeof word - 1; i++)
             word[i] = (char)tolower((unsigned char)name[i]);
@@ -48,10 +49,12 @@ static int read_mark(const json_t *value, enum chat_mark zero, enum chat_mark *o
 /* ---- messages ---- */
 
 /* Reads a member that may mark its object; *out stays if it is no mark. */
-static enum status mark_of_member(const struct chat_conversation *c, size_t i, const char *key, const json_t *value, enum chat_mark *out)
+static enum status mark_of_member(const struct chat_conversation *c, size_t i, const char *key, const json_t *value,
+                                  enum chat_mark *out)
 {
-    static const char *const words[] = {"train", "trained", "training", "trainable", "loss",   "mask",   "masks",   "masked", "weight", "weights", "supervise",
-                                        "supervised", "ignore", "ignored", "learn", "label", "labels", "target", "targets", NULL};
+    static const char *const words[] = {"train",  "trained", "training", "trainable", "loss",       "mask",   "masks",
+                                        "masked", "weight",  "weights",  "supervise", "supervised", "ignore", "ignored",
+                                        "learn",  "label",   "labels",   "target",    "targets",    NULL};
     if (json_is_null(value))
         return OK;
     for (size_t k = 0; k < sizeof known / sizeof *known; k++) {
@@ -67,8 +70,10 @@ static enum status mark_of_member(const struct chat_conversation *c, size_t i, c
         return OK;
     }
     if (!json_is_string(value) && has_word(key, words))
-        return chat_refuse(c, "message %zu has a \"%.60s\", which may say what is trained and is not known: \"train\": true or false is, of a whole message",
-                           i + 1, key);
+        return chat_refuse(
+            c,
+            "message %zu has a \"%.60s\", which may say what is trained and is not known: \"train\": true or false is, of a whole message",
+            i + 1, key);
     return OK;
 }
 
@@ -96,7 +101,8 @@ static enum status check_parts(const struct chat_conversation *c, size_t i, cons
         enum chat_mark mark = CHAT_MARK_NONE;
         TRY(mark_of_object(c, i, part, &mark));
         if (mark == CHAT_MARK_UNTRAINED)
-            return chat_refuse(c, "%s %zu of message %zu says that it is not trained, which only a whole message can say", what, at + 1, i + 1);
+            return chat_refuse(c, "%s %zu of message %zu says that it is not trained, which only a whole message can say", what,
+                               at + 1, i + 1);
     }
     return OK;
 }
@@ -138,10 +144,11 @@ static int is_harmless(const char *key, const json_t *value)
 
 static enum status check_row_member(const char *key, const json_t *value, enum chat_row_kind kind, const char *file, int64_t line)
 {
-    static const char *const single[] = {"train",       "training",      "trainable",      "trained", "weight",     "loss_weight", "sample_weight",
-                                         "row_weight", "example_weight", "instance_weight", "mask",   "masked", "supervised", "loss_mask", "loss_scale"};
-    static const char *const words[] = {"train", "trained", "training", "trainable", "loss", "mask", "masks", "masked", "supervise", "supervised",
-                                        "unsupervised", NULL};
+    static const char *const single[] = {"train",       "training",      "trainable",  "trained",        "weight",
+                                         "loss_weight", "sample_weight", "row_weight", "example_weight", "instance_weight",
+                                         "mask",        "masked",        "supervised", "loss_mask",      "loss_scale"};
+    static const char *const words[] = {"train", "trained", "training",  "trainable",  "loss",         "mask",
+                                        "masks", "masked",  "supervise", "supervised", "unsupervised", NULL};
     static const char *const of_lists[] = {"weight", "weights", NULL};
     static const char *const tags[] = {"label", "kto_tag", "kto_label"}; /* a label of 0 may be a class */
     const int is_list = json_is_array(value) || json_is_object(value);
@@ -149,17 +156,25 @@ static enum status check_row_member(const char *key, const json_t *value, enum c
         return OK;
     for (size_t i = 0; i < sizeof tags / sizeof *tags && kind == CHAT_ROW_CHAT; i++)
         if (strcmp(tags[i], key) == 0 && (says_no(value) || (i > 0 && json_is_number(value) && json_number_value(value) == 0)))
-            return status_fail(ERR_INVALID, "%s:%lld: \"%s\": false marks an answer that is not wanted, and every answer is trained to be given: leave such rows out",
-                               file, (long long)line, key);
+            return status_fail(
+                ERR_INVALID,
+                "%s:%lld: \"%s\": false marks an answer that is not wanted, and every answer is trained to be given: leave such rows out",
+                file, (long long)line, key);
     for (size_t i = 0; i < sizeof single / sizeof *single; i++)
         if (strcmp(single[i], key) == 0 && !is_list)
             return is_harmless(key, value)
                        ? OK
-                       : status_fail(ERR_INVALID, "%s:%lld: its \"%s\" says that the row is trained otherwise than others, which is not done: leave the row out, or "
-                                     "the member; sources have weights (--data a=0.7,b=0.3)", file, (long long)line, key);
-    if (strncmp(key, "train_on", 8) == 0 || ((json_is_boolean(value) || is_list) && (has_word(key, words) || (is_list && has_word(key, of_lists)))))
-        return status_fail(ERR_INVALID, "%s:%lld: its \"%.60s\" may say what is trained, and is not known: --train-on says it, and a message's \"train\"", file,
-                           (long long)line, key);
+                       : status_fail(
+                             ERR_INVALID,
+                             "%s:%lld: its \"%s\" says that the row is trained otherwise than others, which is not done: leave the row out, or "
+                             "the member; sources have weights (--data a=0.7,b=0.3)",
+                             file, (long long)line, key);
+    if (strncmp(key, "train_on", 8) == 0 ||
+        ((json_is_boolean(value) || is_list) && (has_word(key, words) || (is_list && has_word(key, of_lists)))))
+        return status_fail(
+            ERR_INVALID,
+            "%s:%lld: its \"%.60s\" may say what is trained, and is not known: --train-on says it, and a message's \"train\"",
+            file, (long long)line, key);
     return OK;
 }
 

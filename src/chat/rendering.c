@@ -93,7 +93,8 @@ static int32_t mark_of(const struct request *r, size_t message, const char *key)
 }
 
 /* Returns the value of a message's key. Reasoning within the content is marked as such. */
-static struct jinja_value value_of(struct jinja_task *task, const struct request *r, size_t message, const char *key, const json_t *value)
+static struct jinja_value value_of(struct jinja_task *task, const struct request *r, size_t message, const char *key,
+                                   const json_t *value)
 {
     int32_t mark = mark_of(r, message, key);
     const char *text = json_string_value(value);

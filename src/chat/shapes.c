@@ -27,10 +27,10 @@ static void add(json_t *messages, const char *role, const json_t *content)
 static const char *speaker(const char *from)
 {
     static const char *const names[][2] = {
-        {"human", "user"},          {"user", "user"},      {"prompter", "user"},          {"gpt", "assistant"},       {"assistant", "assistant"},
-        {"chatgpt", "assistant"},   {"model", "assistant"}, {"bot", "assistant"},         {"function_call", CALLER},  {"tool_call", CALLER},
-        {"system", "system"},       {"tool", "tool"},      {"observation", "tool"},       {"tool_response", "tool"},  {"function_response", "tool"},
-        {"developer", "developer"}};
+        {"human", "user"},          {"user", "user"},          {"prompter", "user"},          {"gpt", "assistant"},
+        {"assistant", "assistant"}, {"chatgpt", "assistant"},  {"model", "assistant"},        {"bot", "assistant"},
+        {"function_call", CALLER},  {"tool_call", CALLER},     {"system", "system"},          {"tool", "tool"},
+        {"observation", "tool"},    {"tool_response", "tool"}, {"function_response", "tool"}, {"developer", "developer"}};
     for (size_t i = 0; from && i < sizeof names / sizeof *names; i++)
         if (strcasecmp(names[i][0], from) == 0)
             return names[i][1];
@@ -41,7 +41,8 @@ static const char *speaker(const char *from)
 static enum status take_calls(const struct chat_conversation *c, size_t i, const json_t *value, json_t *message)
 {
     size_t k;
-    json_t *call, *list = json_array(), *said = json_loadb(json_string_value(value), json_string_length(value), JSON_ALLOW_NUL, NULL);
+    json_t *call, *list = json_array(),
+                  *said = json_loadb(json_string_value(value), json_string_length(value), JSON_ALLOW_NUL, NULL);
     if (json_is_object(said))
         said = json_pack("[o]", said);
     json_array_foreach(said, k, call)
@@ -59,17 +60,21 @@ static enum status take_calls(const struct chat_conversation *c, size_t i, const
 /* Takes a turn of ShareGPT's as a message: renames "from" and "value", and keeps all else. */
 static enum status take_turn(const struct chat_conversation *c, size_t i, const json_t *turn, json_t *messages)
 {
-    const json_t *from = json_object_get(turn, "from"), *value = json_object_get(turn, "value"), *role = json_object_get(turn, "role");
+    const json_t *from = json_object_get(turn, "from"), *value = json_object_get(turn, "value"),
+                 *role = json_object_get(turn, "role");
     if (!json_is_string(from))
         return chat_refuse(c, "turn %zu has no \"from\"", i + 1);
     const char *who = speaker(json_string_value(from));
     if (!who)
-        return chat_refuse(c, "turn %zu is from '%.40s': known are human, gpt, system, tool and function_call", i + 1, json_string_value(from));
+        return chat_refuse(c, "turn %zu is from '%.40s': known are human, gpt, system, tool and function_call", i + 1,
+                           json_string_value(from));
     const int calls = strcmp(who, CALLER) == 0;
     who = calls ? "assistant" : who;
     if (json_is_string(role) && strcmp(json_string_value(role), who) != 0)
-        return chat_refuse(c, "turn %zu is from '%.40s', and its role is '%.40s'", i + 1, json_string_value(from), json_string_value(role));
-    if (!json_is_string(value) && (calls || chat_has(turn, "value") || !(chat_has(turn, "tool_calls") || chat_has(turn, "reasoning_content"))))
+        return chat_refuse(c, "turn %zu is from '%.40s', and its role is '%.40s'", i + 1, json_string_value(from),
+                           json_string_value(role));
+    if (!json_is_string(value) &&
+        (calls || chat_has(turn, "value") || !(chat_has(turn, "tool_calls") || chat_has(turn, "reasoning_content"))))
         return chat_refuse(c, "turn %zu has no \"value\"", i + 1);
     if (chat_has(turn, "content") && !(json_is_string(value) && json_equal(value, json_object_get(turn, "content"))))
         return chat_refuse(c, "turn %zu has a \"value\" and a \"content\": write one of them", i + 1);
@@ -131,8 +136,8 @@ static enum status shape_alpaca(const struct chat_conversation *c, const json_t 
         add(messages, "assistant", json_array_get(pair, 1));
     }
     if (json_string_length(input) > 0) {
-        json_t *both = json_pack("s%++%", json_string_value(instruction), json_string_length(instruction), "\n\n", json_string_value(input),
-                                 json_string_length(input));
+        json_t *both = json_pack("s%++%", json_string_value(instruction), json_string_length(instruction), "\n\n",
+                                 json_string_value(input), json_string_length(input));
         add(messages, "user", both);
         json_decref(both);
     } else {
@@ -150,7 +155,8 @@ int chat_has(const json_t *object, const char *key)
 
 int chat_is_conversation(const json_t *object)
 {
-    return chat_has(object, "messages") || chat_has(object, "conversations") || (chat_has(object, "prompt") && chat_has(object, "completion")) ||
+    return chat_has(object, "messages") || chat_has(object, "conversations") ||
+           (chat_has(object, "prompt") && chat_has(object, "completion")) ||
            (chat_has(object, "instruction") && chat_has(object, "output"));
 }
 

@@ -92,7 +92,8 @@ const struct jinja_text *jinja_case(struct jinja_task *task, const struct jinja_
     int first = 1;
     for (size_t at = 0, from = 0; at < text->n; from = at) {
         int32_t c = jinja_next_char(text, &at);
-        const int upper = casing == CASE_UPPER || (casing != CASE_LOWER && first), title = casing == CASE_CAPITALIZE || casing == CASE_TITLE_METHOD;
+        const int upper = casing == CASE_UPPER || (casing != CASE_LOWER && first),
+                  title = casing == CASE_CAPITALIZE || casing == CASE_TITLE_METHOD;
         jinja_put_case(&b, c, !upper ? LETTER_SMALL : title ? LETTER_TITLE : LETTER_CAPITAL, jinja_mark(text, from));
         first = casing == CASE_TITLE_METHOD ? !jinja_is_letter(c) : casing == CASE_TITLE_FILTER ? begins_word(c) : 0;
     }

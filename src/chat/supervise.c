@@ -48,7 +48,8 @@ static enum prefix is_prefix(struct search *s, size_t n, int generation_prompt, 
     struct chat_rendering r;
     if (n == 0 || s->rendered > PREFIX_BYTES || chat_rendering_make(s->t, s->c, s->options, n, generation_prompt, &r) != OK)
         return PREFIX_UNKNOWN;
-    enum prefix prefix = r.text->n <= s->text->n && memcmp(r.text->bytes, s->text->bytes, r.text->n) == 0 ? PREFIX_YES : PREFIX_NO;
+    enum prefix prefix =
+        r.text->n <= s->text->n && memcmp(r.text->bytes, s->text->bytes, r.text->n) == 0 ? PREFIX_YES : PREFIX_NO;
     *length = r.text->n;
     s->rendered += r.text->n;
     chat_rendering_end(&r);
@@ -90,7 +91,8 @@ static void learn_ends(struct search *s, const struct jinja_text *two, const str
     size_t length = at < end ? chat_special_at(s->t, s->options, two->bytes, end, at) : 0;
     if (length < sizeof s->form.end)
         memcpy(s->form.end, two->bytes + at, length);
-    s->form.ends_by_next = length == 0 && said && two->n == end && chat_special_at(s->t, s->options, three->bytes, three->n, end) > 0;
+    s->form.ends_by_next =
+        length == 0 && said && two->n == end && chat_special_at(s->t, s->options, three->bytes, three->n, end) > 0;
     while (asked < answer && strchr(" \t\r\n", two->bytes[asked]))
         asked++;
     while (answer > asked && strchr(" \t\r\n", two->bytes[answer - 1]))
@@ -163,7 +165,9 @@ static size_t find_begin(struct search *s, size_t i, const struct said *said)
 static size_t next_token(const struct search *s, size_t at)
 {
     const char *bos = chat_template_token(s->t, "bos_token");
-    const size_t n = at < s->text->n && !(jinja_mark(s->whole, at) & MARK_WORDS) ? chat_special_at(s->t, s->options, s->text->bytes, s->text->n, at) : 0;
+    const size_t n = at < s->text->n && !(jinja_mark(s->whole, at) & MARK_WORDS)
+                         ? chat_special_at(s->t, s->options, s->text->bytes, s->text->n, at)
+                         : 0;
     return bos && strlen(bos) == n && memcmp(bos, s->text->bytes + at, n) == 0 ? 0 : n;
 }
 
@@ -172,7 +176,7 @@ static size_t find_last_token(const struct search *s, size_t last, size_t limit,
 {
     const char *bytes = s->text->bytes;
     size_t end = 0, n;
-    for (size_t at = last; at < limit; at += n > 0 ? n : 1)
+    for (size_t at = last; at<limit; at += n> 0 ? n : 1)
         if ((n = chat_special_at(s->t, s->options, bytes, limit, at)) > 0) {
             *token = at;
             end = at + n;
@@ -325,9 +329,13 @@ static enum status find_wanted(const struct search *s, char *wanted)
     for (size_t i = 0; i < s->messages; i++) {
         const int trained = chat_is_trained(s->c, (int64_t)i);
         if (s->c->marks[i] == CHAT_MARK_TRAINED && !trained && train != CHAT_TRAIN_ALL)
-            return status_fail(ERR_INVALID, "%s:%lld: message %zu (%.40s) says that it is trained, and only what assistants answer is: remove its mark (\"train\", "
-                               "\"weight\", ...), or give --train-on all", s->c->file, (long long)s->c->line, i + 1, chat_role(s->c, (int64_t)i));
-        wanted[i] = (char)(train == CHAT_TRAIN_ALL ? chat_is_assistant(s->c, i) && s->c->marks[i] != CHAT_MARK_UNTRAINED : trained);
+            return status_fail(
+                ERR_INVALID,
+                "%s:%lld: message %zu (%.40s) says that it is trained, and only what assistants answer is: remove its mark (\"train\", "
+                "\"weight\", ...), or give --train-on all",
+                s->c->file, (long long)s->c->line, i + 1, chat_role(s->c, (int64_t)i));
+        wanted[i] =
+            (char)(train == CHAT_TRAIN_ALL ? chat_is_assistant(s->c, i) && s->c->marks[i] != CHAT_MARK_UNTRAINED : trained);
         if (wanted[i] && train == CHAT_TRAIN_LAST && last >= 0)
             wanted[last] = 0;
         last = wanted[i] ? (int64_t)i : last;

@@ -20,12 +20,14 @@ enum status chat_supervise(const struct chat_template *t, const struct chat_conv
 enum status chat_add_range(struct chat_text *text, size_t first, size_t end);
 enum status chat_add_end(struct chat_text *text, size_t first, size_t end);
 /* Trains the wanted messages of [0, n) inside {% generation %} blocks, and counts what the blocks leave out of them. */
-enum status chat_supervise_generated(const struct chat_template *t, const struct chat_conversation *c, const struct chat_options *options,
-                                     const struct jinja_text *whole, size_t n, const char *wanted, struct chat_text *out);
+enum status chat_supervise_generated(const struct chat_template *t, const struct chat_conversation *c,
+                                     const struct chat_options *options, const struct jinja_text *whole, size_t n,
+                                     const char *wanted, struct chat_text *out);
 /* Counts members missing from the text, and special tokens typed as text. Clears wanted[i] if message i consists of tool calls
  * that are missing: an empty turn would teach to say nothing. */
-enum status chat_count_left_out(const struct chat_template *t, const struct chat_conversation *c, const struct chat_options *options,
-                                const struct jinja_text *whole, const struct chat_form *form, size_t n, char *wanted, struct chat_text *out);
+enum status chat_count_left_out(const struct chat_template *t, const struct chat_conversation *c,
+                                const struct chat_options *options, const struct jinja_text *whole, const struct chat_form *form,
+                                size_t n, char *wanted, struct chat_text *out);
 
 /* Returns the length of a token that ends turns, at bytes[at]; 0: there is none. */
 size_t chat_special_at(const struct chat_template *t, const struct chat_options *options, const char *bytes, size_t n, size_t at);

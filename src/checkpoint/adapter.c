@@ -83,8 +83,8 @@ static enum status write_tensors(struct source *from, const char *dir)
     return st;
 }
 
-enum status checkpoint_write_adapter(const struct model *m, const char *base, uint64_t base_xxh3, const char *checkpoint, const char *to,
-                                     const struct export_texts *texts)
+enum status checkpoint_write_adapter(const struct model *m, const char *base, uint64_t base_xxh3, const char *checkpoint,
+                                     const char *to, const struct export_texts *texts)
 {
     struct place place;
     struct source from;

@@ -36,7 +36,8 @@ static int find_part(const struct st_file *f, int i, struct ckpt_part *out)
 static enum status hash_part(struct comm *c, const struct ckpt_part *part, uint64_t *sum)
 {
     int64_t rank = comm_rank(c), size = comm_size(c);
-    int64_t n = ckpt_segments(part->bytes), share = ceil_div(n, size), first = min_i64(n, rank * share), end = min_i64(n, first + share);
+    int64_t n = ckpt_segments(part->bytes), share = ceil_div(n, size), first = min_i64(n, rank * share),
+            end = min_i64(n, first + share);
     for (int64_t at = 0; at < share; at += ROUND) {
         int64_t some = max_i64(0, min_i64(ROUND, end - first - at));
         TRY(comm_agree(c, some > 0 ? ckpt_hash(part, first + at, some, sum) : OK));
@@ -88,7 +89,8 @@ enum status base_write(const struct model *m, const char *base, uint64_t xxh3, c
     snprintf(hash, sizeof hash, "%016" PRIx64, xxh3);
     TRY(adapter_config_write(dir, m, base));
     TRY(ckpt_path(path, dir, BASE_FILE, ""));
-    json_t *root = json_pack("{s:s, s:s, s:s}", "base", base, "xxh3", hash, "kept_as", m->config.base == BASE_STORED ? "stored" : model_base_word(m->config.base));
+    json_t *root = json_pack("{s:s, s:s, s:s}", "base", base, "xxh3", hash, "kept_as",
+                             m->config.base == BASE_STORED ? "stored" : model_base_word(m->config.base));
     char *text = root ? json_dumps(root, JSON_INDENT(2)) : NULL;
     enum status st = text ? ckpt_write_text(path, text) : status_fail(ERR_NOMEM, "out of memory: the text of %s", path);
     free(text);
@@ -126,8 +128,10 @@ static enum status name_in(const char *dir, const char *file, const char *key, c
     TRY(ckpt_read_text(path, CKPT_SMALL_TEXT, &text));
     json_t *root = json_loads(text, 0, NULL);
     free(text);
-    text = json_is_object(root) && json_object_set_new(root, key, json_string(base)) == 0 ? json_dumps(root, JSON_INDENT(2)) : NULL;
-    enum status st = text ? ckpt_write_text(path, text) : status_fail(ERR_INVALID, "%s: it is no JSON object, or %s is not UTF-8", path, base);
+    text =
+        json_is_object(root) && json_object_set_new(root, key, json_string(base)) == 0 ? json_dumps(root, JSON_INDENT(2)) : NULL;
+    enum status st =
+        text ? ckpt_write_text(path, text) : status_fail(ERR_INVALID, "%s: it is no JSON object, or %s is not UTF-8", path, base);
     free(text);
     json_decref(root);
     return st;
@@ -188,10 +192,11 @@ enum status checkpoint_check_base(const char *adapter, const char *base, uint64_
     snprintf(own, sizeof own, "%016" PRIx64, xxh3);
     json_t *root = json_loads(text, 0, NULL);
     const char *was = json_string_value(json_object_get(root, key)), *name = json_string_value(json_object_get(root, "base"));
-    enum status st = was && strcmp(was, own) == 0
-                         ? OK
-                         : status_fail(ERR_INVALID, "--adapter: %s was trained beside the weights in %s, not those that are in %s now",
-                                       adapter, name && name != was ? name : "another directory", base);
+    enum status st =
+        was && strcmp(was, own) == 0
+            ? OK
+            : status_fail(ERR_INVALID, "--adapter: %s was trained beside the weights in %s, not those that are in %s now",
+                          adapter, name && name != was ? name : "another directory", base);
     json_decref(root);
     free(text);
     return st;
@@ -215,7 +220,8 @@ enum status checkpoint_adapter_beside(const char *adapter, enum model_base *out)
     if (!json_is_object(root))
         st = status_fail(ERR_INVALID, "%s: it is no JSON object", path);
     else if (*out == BASE_STORED && (!kept || strcmp(kept, "stored") != 0))
-        st = status_fail(ERR_INVALID, "%s: kept_as is %.40s; it is \"stored\", \"nf4\" or \"int8\", what the base was kept as", path, kept ? kept : "no string");
+        st = status_fail(ERR_INVALID, "%s: kept_as is %.40s; it is \"stored\", \"nf4\" or \"int8\", what the base was kept as",
+                         path, kept ? kept : "no string");
     json_decref(root);
     free(text);
     return st;

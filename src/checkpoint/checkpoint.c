@@ -231,10 +231,11 @@ static enum status check_base(const struct session *s, const char *path, uint64_
 {
     if (base == s->base_xxh3 || s->model->adapter_params == 0)
         return OK;
-    return status_fail(ERR_INVALID,
-                       "checkpoint %s has adapters of other weights than %s has now (the hash is %016llx and was %016llx): give the "
-                       "directory of the former ones by --model",
-                       path, s->base[0] ? s->base : "the preset", (unsigned long long)s->base_xxh3, (unsigned long long)base);
+    return status_fail(
+        ERR_INVALID,
+        "checkpoint %s has adapters of other weights than %s has now (the hash is %016llx and was %016llx): give the "
+        "directory of the former ones by --model",
+        path, s->base[0] ? s->base : "the preset", (unsigned long long)s->base_xxh3, (unsigned long long)base);
 }
 
 enum status checkpoint_load(struct session *s, const char *path)

@@ -68,7 +68,7 @@ enum status checkpoint_newest(const char *run, char *path, int path_size);
  * Checks come first: every file's size and hash (ERR_CORRUPT names the file); then configuration, names, shapes and frozen
  * parameters (ERR_INVALID names the first difference). Values that are not finite: ERR_INVALID names the tensor. */
 enum status checkpoint_load(struct session *s, const char *path);
-enum { EXPORT_ONE_FILE = 0 }; /* a value of `most` below */
+enum { EXPORT_ONE_FILE = 0 };                   /* a value of `most` below */
 #define EXPORT_FILE_BYTES ((int64_t)5000000000) /* the size at which transformers cuts models */
 #define FACTS_FILE "ltrain_run.json"
 #define CARD_FILE "README.md"
@@ -116,8 +116,8 @@ enum status checkpoint_check_vacant(const char *dir);
 enum status checkpoint_copy_adapter(const char *from, const char *to, const char *base);
 /* Writes the adapter of a checkpoint as checkpoint_copy_adapter does. m: the model with adapters and all rows; base, base_xxh3:
  * directory and hash of its base. */
-enum status checkpoint_write_adapter(const struct model *m, const char *base, uint64_t base_xxh3, const char *checkpoint, const char *to,
-                                     const struct export_texts *texts);
+enum status checkpoint_write_adapter(const struct model *m, const char *base, uint64_t base_xxh3, const char *checkpoint,
+                                     const char *to, const struct export_texts *texts);
 /* Tells whether a directory is a checkpoint's: whether it has a manifest. */
 int checkpoint_is_there(const char *path);
 /* Refuses an adapter's directory, or checkpoint, that says it was trained beside other weights (ERR_INVALID). Any rank may call

@@ -38,10 +38,11 @@ static enum status say_none(const char *dir)
     const int run = (int)(strlen(dir) - strlen("/checkpoints"));
     char model[CKPT_PATH];
     if (snprintf(model, sizeof model, "%.*s/hf", run, dir) < (int)sizeof model && sys_access(model, F_OK) == 0)
-        return status_fail(ERR_INVALID,
-                           "%s has no checkpoint: the run ended without --save-every; --model %.*s begins a new run (--out) with the "
-                           "model that it has made, without its moments",
-                           dir, run, dir);
+        return status_fail(
+            ERR_INVALID,
+            "%s has no checkpoint: the run ended without --save-every; --model %.*s begins a new run (--out) with the "
+            "model that it has made, without its moments",
+            dir, run, dir);
     return status_fail(ERR_INVALID,
                        "%s has no checkpoint: a run saves every --save-every steps, and when ^C or SIGTERM ends it; the same "
                        "options with --out instead of --resume start it anew",

@@ -13,7 +13,7 @@
 enum { FORMAT = 3 }; /* version; 1 had hashes of whole files, 2 no settings and data */
 
 const char *const ckpt_file_names[CKPT_FILES] = {"model.safetensors", "optimizer.safetensors", "config.json", "config.yaml",
-                                                  "data.txt"};
+                                                 "data.txt"};
 
 /* Hashes the canonical text (sorted, compact) without the member "xxh3". */
 static enum status self_hash(const json_t *root, char out[17])
@@ -61,16 +61,17 @@ static json_t *describe(const struct manifest *m, const struct lineage *l, const
     snprintf(cursor, sizeof cursor, "%" PRIu64, m->info.cursor);
     snprintf(seed, sizeof seed, "%" PRIu64, m->info.seed);
     snprintf(base, sizeof base, "%016" PRIx64, m->base);
-    json_t *root = json_pack("{s:i, s:I, s:s, s:I, s:s, s:s, s:s*, s:o, s:o}", "format", FORMAT, "step", (json_int_t)m->info.step, "cursor",
-                             cursor, "updates", (json_int_t)m->info.updates, "seed", seed, "numerics", m->info.numerics, "base",
-                             m->base ? base : NULL, "model", model_facts(model, dtype), "files", files);
+    json_t *root = json_pack("{s:i, s:I, s:s, s:I, s:s, s:s, s:s*, s:o, s:o}", "format", FORMAT, "step", (json_int_t)m->info.step,
+                             "cursor", cursor, "updates", (json_int_t)m->info.updates, "seed", seed, "numerics", m->info.numerics,
+                             "base", m->base ? base : NULL, "model", model_facts(model, dtype), "files", files);
     if (root && put_lineage(l, root))
         return root;
     json_decref(root);
     return NULL;
 }
 
-enum status manifest_write(const char *dir, const struct manifest *m, const struct lineage *l, const struct model *model, enum dtype dtype)
+enum status manifest_write(const char *dir, const struct manifest *m, const struct lineage *l, const struct model *model,
+                           enum dtype dtype)
 {
     char path[CKPT_PATH], hash[17], *text = NULL;
     TRY(ckpt_path(path, dir, "manifest.json", ""));
@@ -121,8 +122,7 @@ static int get_lineage(const json_t *manifest, struct lineage *out)
     int ok = get_id(manifest, &out->self) && (!list || json_is_array(list)) && json_array_size(list) <= LINEAGE_MOST;
     out->n = 0;
     if (ok)
-        json_array_foreach(list, i, one)
-            ok = get_id(one, &out->ancestor[out->n++]) && ok;
+        json_array_foreach(list, i, one) ok = get_id(one, &out->ancestor[out->n++]) && ok;
     return ok;
 }
 

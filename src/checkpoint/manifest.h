@@ -18,7 +18,8 @@ struct manifest {
 };
 
 /* Writes the manifest with its own hash, so that a changed digit shows. */
-enum status manifest_write(const char *dir, const struct manifest *m, const struct lineage *l, const struct model *model, enum dtype dtype);
+enum status manifest_write(const char *dir, const struct manifest *m, const struct lineage *l, const struct model *model,
+                           enum dtype dtype);
 /* Reads only a checkpoint's ancestors (one rank only). ERR_CORRUPT, ERR_INVALID as manifest_open. */
 enum status manifest_read_lineage(const char *dir, struct lineage *out);
 /* Hashes all files: each rank a share of the segments of every file; the sums go to xxh3. All ranks call it with the same

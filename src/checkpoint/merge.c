@@ -91,10 +91,8 @@ static enum status declare(struct merge *x, int param, const struct model_linear
     x->report->fp16 += !stored;
     x->report->dequantised += p->packed_bytes > 0;
     x->parts[x->n] = (struct part){param, map};
-    x->decls[x->n] = (struct st_decl){.name = name,
-                                      .dtype = stored ? info.dtype : F32,
-                                      .n_dims = p->shape[1] ? 2 : 1,
-                                      .shape = {p->shape[0], p->shape[1]}};
+    x->decls[x->n] = (struct st_decl){
+        .name = name, .dtype = stored ? info.dtype : F32, .n_dims = p->shape[1] ? 2 : 1, .shape = {p->shape[0], p->shape[1]}};
     x->n++;
     return OK;
 }
@@ -130,7 +128,8 @@ static enum status declare_all(struct merge *x)
 /* ---- s B A ---- */
 
 /* Computes rows [first, first + rows) of the stored matrix's change: of s B A, or of its transpose. */
-static void multiply(const struct model_linear *w, int64_t columns, const float *a, const float *b, int64_t first, int64_t rows, float *out)
+static void multiply(const struct model_linear *w, int64_t columns, const float *a, const float *b, int64_t first, int64_t rows,
+                     float *out)
 {
 #pragma omp parallel for schedule(static)
     for (int64_t i = 0; i < rows; i++) {
@@ -138,7 +137,8 @@ static void multiply(const struct model_linear *w, int64_t columns, const float 
         memset(row, 0, (size_t)columns * sizeof *row);
         for (int64_t k = 0; k < w->rank; k++)
             for (int64_t j = 0; j < columns; j++)
-                row[j] += w->transposed ? b[(first + i) * w->rank + k] * a[k * columns + j] : b[j * w->rank + k] * a[k * w->in + first + i];
+                row[j] += w->transposed ? b[(first + i) * w->rank + k] * a[k * columns + j]
+                                        : b[j * w->rank + k] * a[k * w->in + first + i];
         for (int64_t j = 0; j < columns; j++)
             row[j] *= w->adapter_scale;
     }
@@ -290,8 +290,8 @@ static enum status merge_to(struct merge *x, const char *base, const char *dir, 
     return place_end(&place, st);
 }
 
-enum status checkpoint_merge(const struct model *m, const char *base, const char *adapter, const char *dir, const struct export_texts *texts,
-                             struct merge_report *out)
+enum status checkpoint_merge(const struct model *m, const char *base, const char *adapter, const char *dir,
+                             const struct export_texts *texts, struct merge_report *out)
 {
     struct merge x = {.m = m, .report = out};
     *out = (struct merge_report){0};

@@ -5,11 +5,11 @@
 #include "checkpoint/checkpoint.h"
 
 struct merge_report {
-    int64_t merged, tensors;    /* changed matrices, and all tensors */
-    double change, lost;        /* root mean square of s B A, and of the error of rounding to the files' type */
-    int dequantised;            /* matrices that were quantised in the base */
-    int untied;                 /* 1: head and embedding are one matrix in the base and two here */
-    int fp16;                   /* tensors that were fp16 and are fp32: bf16 cannot hold fp16's digits */
+    int64_t merged, tensors; /* changed matrices, and all tensors */
+    double change, lost;     /* root mean square of s B A, and of the error of rounding to the files' type */
+    int dequantised;         /* matrices that were quantised in the base */
+    int untied;              /* 1: head and embedding are one matrix in the base and two here */
+    int fp16;                /* tensors that were fp16 and are fp32: bf16 cannot hold fp16's digits */
 };
 
 /* Merges adapters: writes W + s B A of every adapted matrix, and the parameters trained beside adapters. Sums are computed in
@@ -20,7 +20,7 @@ struct merge_report {
  *
  * Writes DIR/model.safetensors, or several files and their index. Copies config.json (with the model's rotary positions, if
  * different) and the tokenizer's files: the base's, or those in texts->like. */
-enum status checkpoint_merge(const struct model *m, const char *base, const char *adapter, const char *dir, const struct export_texts *texts,
-                             struct merge_report *out);
+enum status checkpoint_merge(const struct model *m, const char *base, const char *adapter, const char *dir,
+                             const struct export_texts *texts, struct merge_report *out);
 
 #endif

@@ -58,7 +58,8 @@ void names_prune(const char *dir, int64_t step, int keep)
         choose_kept(&l, step, keep, kept);
         remove_rest(dir, &l, kept);
     } else {
-        printf("older checkpoints were not removed: %s; the next save tries again\n", st == OK ? "out of memory" : status_message());
+        printf("older checkpoints were not removed: %s; the next save tries again\n",
+               st == OK ? "out of memory" : status_message());
     }
     free(kept);
     steps_free(&l);

@@ -50,7 +50,9 @@ static enum status refuse_name(const char *dir)
     if (sys_stat(dir, &sb) == 0)
         return S_ISDIR(sb.st_mode) ? OK : status_fail(ERR_INVALID, "--to: %s is a file: give a directory", dir);
     if (readlink(dir, target, sizeof target) >= 0)
-        return status_fail(ERR_INVALID, "--to: %s is a symbolic link to what is not there: make the directory that it names, or give another one", dir);
+        return status_fail(
+            ERR_INVALID,
+            "--to: %s is a symbolic link to what is not there: make the directory that it names, or give another one", dir);
     return OK;
 }
 
@@ -64,8 +66,10 @@ enum status checkpoint_check_vacant(const char *dir)
         return sys_is_absent(errno) ? OK : status_fail(ERR_IO, "--to: cannot read %s: %s", dir, sys_strerror(errno));
     while (st == OK && (e = sys_readdir(d)) != NULL)
         if (is_taken(e->d_name))
-            st = status_fail(ERR_INVALID, "--to: %s holds a model or a run already, or a part of one (%s): give another directory, or remove it", dir,
-                             e->d_name);
+            st = status_fail(
+                ERR_INVALID,
+                "--to: %s holds a model or a run already, or a part of one (%s): give another directory, or remove it", dir,
+                e->d_name);
     closedir(d);
     return st;
 }

@@ -69,7 +69,9 @@ static enum status add_parts(struct quantising *x, const char *name, int param)
     for (int i = 0; i < n; i++) {
         char full[BITSANDBYTES_NAME];
         TRY(bitsandbytes_name(name, &part[i], full));
-        add_item(x, full, &(struct st_decl){.type = part[i].type, .n_dims = part[i].n_dims, .shape = {part[i].shape[0], part[i].shape[1]}});
+        add_item(
+            x, full,
+            &(struct st_decl){.type = part[i].type, .n_dims = part[i].n_dims, .shape = {part[i].shape[0], part[i].shape[1]}});
         x->items[x->n - 1].param = param;
         x->items[x->n - 1].part = part[i];
     }
@@ -85,7 +87,8 @@ static enum status add_tensor(struct quantising *x, const char *name)
     if (param >= 0)
         return add_parts(x, name, param);
     if (strlen(name) >= BITSANDBYTES_NAME)
-        return status_fail(ERR_INVALID, "%s: tensor %.64s...: names have at most %d characters", t.path, name, BITSANDBYTES_NAME - 1);
+        return status_fail(ERR_INVALID, "%s: tensor %.64s...: names have at most %d characters", t.path, name,
+                           BITSANDBYTES_NAME - 1);
     struct st_decl d = {.type = t.type, .n_dims = t.n_dims};
     memcpy(d.shape, t.shape, sizeof d.shape);
     add_item(x, name, &d);
@@ -168,7 +171,8 @@ static enum status quantise(struct quantising *x, int param)
     bitsandbytes_words(&q, x->bytes, type, words);
     for (int i = 0; i < x->n; i++)
         if (x->items[i].param == param)
-            TRY(shards_write_bytes(x->out, i, 0, x->items[i].part.bytes, x->items[i].part.at < 0 ? (void *)words : x->bytes + x->items[i].part.at));
+            TRY(shards_write_bytes(x->out, i, 0, x->items[i].part.bytes,
+                                   x->items[i].part.at < 0 ? (void *)words : x->bytes + x->items[i].part.at));
     return OK;
 }
 
@@ -229,7 +233,8 @@ static enum status quantise_to(struct quantising *x, const char *model, const ch
     return place_end(&place, st);
 }
 
-enum status checkpoint_quantise(const struct model *m, const char *model, const char *like, const char *dir, struct quantise_report *out)
+enum status checkpoint_quantise(const struct model *m, const char *model, const char *like, const char *dir,
+                                struct quantise_report *out)
 {
     struct quantising x = {.m = m, .report = out};
     *out = (struct quantise_report){0};

@@ -13,6 +13,7 @@ struct quantise_report {
  * their index, config.json with quantization_config, and the tokenizer's and other text files.
  *
  * like: directory of those text files and of the original config.json, if it has one; NULL: `model`. */
-enum status checkpoint_quantise(const struct model *m, const char *model, const char *like, const char *dir, struct quantise_report *out);
+enum status checkpoint_quantise(const struct model *m, const char *model, const char *like, const char *dir,
+                                struct quantise_report *out);
 
 #endif

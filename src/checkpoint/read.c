@@ -40,8 +40,8 @@ struct reader {
     const char *dir;
     const struct model *model;
     struct st_file *params, *optimizer;
-    struct source base;   /* with adapters: source of the frozen parameters */
-    int masters;          /* 1: the optimizer file has masters */
+    struct source base; /* with adapters: source of the frozen parameters */
+    int masters;        /* 1: the optimizer file has masters */
 };
 
 static int has(struct st_file *f, enum state_kind kind, const struct model_param *p, struct st_info *info)
@@ -57,7 +57,8 @@ static enum status check_parameter(struct reader *r, const struct model_param *p
     if (r->model->adapter_params > 0 && !p->trained)
         return OK;
     if (!has(r->params, STATE_PARAM, p, &info) && r->model->adapter_params > 0)
-        return status_fail(ERR_INVALID, "checkpoint %s has no %s, which this run trains; give it the same --lora", r->dir, p->name);
+        return status_fail(ERR_INVALID, "checkpoint %s has no %s, which this run trains; give it the same --lora", r->dir,
+                           p->name);
     if (!has(r->params, STATE_PARAM, p, &info))
         return status_fail(ERR_INVALID, "checkpoint %s is of another model: it has no tensor %s", r->dir, p->name);
     TRY(check_shape(r->dir, &info, p->name, p));
@@ -87,7 +88,8 @@ static enum status check_surplus(struct reader *r)
         while (i < r->model->n_params && strcmp(r->model->params[i].name, name) != 0)
             i++;
         if (i < r->model->n_params && r->model->adapter_params > 0 && !r->model->params[i].trained)
-            return status_fail(ERR_INVALID, "checkpoint %s has %s, which this run does not train; give it the same --lora", r->dir, name);
+            return status_fail(ERR_INVALID, "checkpoint %s has %s, which this run does not train; give it the same --lora",
+                               r->dir, name);
         if (i == r->model->n_params)
             return status_fail(ERR_INVALID, "checkpoint %s is of another model: this run's has no tensor %s", r->dir, name);
     }
@@ -105,14 +107,16 @@ static enum status refuse_value(struct st_file *f, const struct reader *r, enum 
     char cause[256];
     TRY(weights_read_tensor(f, name, p, element, 1, F32, &value, &finite));
     if (state_check_finite(kind, p, element, 1, &value) == OK)
-        return status_fail(ERR_INVALID, "checkpoint %s: %s has %g (element %lld), which %s does not hold: continue with --dtype fp32",
-                           r->dir, name, (double)value, (long long)element, dtype_name(type));
+        return status_fail(ERR_INVALID,
+                           "checkpoint %s: %s has %g (element %lld), which %s does not hold: continue with --dtype fp32", r->dir,
+                           name, (double)value, (long long)element, dtype_name(type));
     snprintf(cause, sizeof cause, "%s", status_message());
     return status_fail(ERR_INVALID, "checkpoint %s cannot be continued: %s; move it away to take an earlier one", r->dir, cause);
 }
 
 /* Reads elements [first, first + n) of a parameter's state. A trained parameter is read from its fp32 master, if there is one. */
-static enum status read_param(struct reader *r, int index, enum state_kind kind, int64_t first, int64_t n, enum dtype type, void *data)
+static enum status read_param(struct reader *r, int index, enum state_kind kind, int64_t first, int64_t n, enum dtype type,
+                              void *data)
 {
     const struct model_param *p = &r->model->params[index];
     char name[STATE_NAME];

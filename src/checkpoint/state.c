@@ -16,12 +16,15 @@ void state_tensor_name(char name[STATE_NAME], enum state_kind kind, const struct
 
 enum status state_check_finite(enum state_kind kind, const struct model_param *p, int64_t first, int64_t n, const float *data)
 {
-    static const char *const what[] = {
-        [STATE_PARAM] = "", [STATE_MASTER] = "the master of ", [STATE_M] = "the first moment of ", [STATE_V] = "the second moment of "};
+    static const char *const what[] = {[STATE_PARAM] = "",
+                                       [STATE_MASTER] = "the master of ",
+                                       [STATE_M] = "the first moment of ",
+                                       [STATE_V] = "the second moment of "};
     int64_t i = finite_until(data, n);
     if (i == n)
         return OK;
-    return status_fail(ERR_DIVERGED, "%s%s has %s (element %lld)", what[kind], p->name, finite_word(data[i]), (long long)(first + i));
+    return status_fail(ERR_DIVERGED, "%s%s has %s (element %lld)", what[kind], p->name, finite_word(data[i]),
+                       (long long)(first + i));
 }
 
 /* bytes of a header's entry beside the name; of config.json, manifest.json and ends of blocks */

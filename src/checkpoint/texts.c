@@ -16,10 +16,12 @@
 #include <sys/stat.h>
 
 /* Names of these files: first the model's own, then the tokenizer's without a vocabulary, then those with one. */
+/* clang-format off */
 static const char *const names[] = {"generation_config.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json",
                                     "chat_template.jinja",    "chat_template.json",    "tokenizer.json",          "tokenizer.model",
                                     "vocab.json",             "merges.txt",            "tekken.json",          "spiece.model",
                                     "tiktoken.model",         "vocab.txt",             "sentencepiece.bpe.model"};
+/* clang-format on */
 enum { N_NAMES = sizeof names / sizeof *names, OF_TOKENIZER = 1, WITH_VOCABULARY = 6 };
 
 /* Copies templates by name: additional_chat_templates/NAME.jinja, and nothing else that lies there. */

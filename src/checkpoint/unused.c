@@ -20,8 +20,8 @@ struct unused {
  * in no file and are skipped. */
 static int next_cut(const struct model *m, int i)
 {
-    while (i < m->n_params && (m->params[i].elements == model_param_stored(&m->params[i]) ||
-                               (m->adapter_params > 0 && !m->params[i].trained)))
+    while (i < m->n_params &&
+           (m->params[i].elements == model_param_stored(&m->params[i]) || (m->adapter_params > 0 && !m->params[i].trained)))
         i++;
     return i;
 }

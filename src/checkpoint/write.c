@@ -66,7 +66,8 @@ static const char *file_name(const struct session *s, int file, int n_files)
     return is_adapter_file(s, n_files) ? ADAPTER_FILE : ckpt_file_names[file];
 }
 
-static void name_tensor(const struct session *s, int n_files, enum state_kind kind, const struct model_param *p, char name[STATE_NAME])
+static void name_tensor(const struct session *s, int n_files, enum state_kind kind, const struct model_param *p,
+                        char name[STATE_NAME])
 {
     if (is_adapter_file(s, n_files))
         snprintf(name, STATE_NAME, ADAPTER_PREFIX "%s", p->name);
@@ -75,7 +76,8 @@ static void name_tensor(const struct session *s, int n_files, enum state_kind ki
 }
 
 /* Lists a file's tensors; with adapters only trained ones. To be freed in any case. */
-static enum status list_contents(const struct session *s, int file, int n_files, const struct shard_form *form, struct contents *f)
+static enum status list_contents(const struct session *s, int file, int n_files, const struct shard_form *form,
+                                 struct contents *f)
 {
     const struct model *m = s->model;
     int masters = s->plan->strategy.dtype == BF16, adapter = is_adapter_file(s, n_files);

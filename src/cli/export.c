@@ -6,18 +6,19 @@
 #include <stdio.h>
 #include <string.h>
 
-static const char usage[] = "usage: ltrain export --model RUN --to DIR [--original] [--base DIR]\n"
-                            "       ltrain export --model RUN --to DIR --adapter [--base DIR]\n"
-                            "       ltrain export --model MODEL --to DIR --quantize nf4|int8\n\n"
-                            "Writes a whole model: the adapter that a run has trained, merged into its base (W + s B A in fp32, rounded once to the type\n"
-                            "that the base's files have). Or the adapter alone; or a model in bitsandbytes' layout.\n"
-                            "  --model  a run's directory (its newest state counts), or one that holds an adapter\n"
-                            "  --to     where it goes\n"
-                            "  --adapter   the adapter alone, as PEFT reads it\n"
-                            "  --original  merge into the model's own weights where the adapter was trained beside those in NF4 or int8 (--base)\n"
-                            "  --base   the model that the adapter is of, where it is not where the adapter says\n"
-                            "  --quantize  matrices of a whole model's layers in NF4 (4.13 bits an element) or int8, as transformers and bitsandbytes\n"
-                            "           read them; everything else as it is\n";
+static const char usage[] =
+    "usage: ltrain export --model RUN --to DIR [--original] [--base DIR]\n"
+    "       ltrain export --model RUN --to DIR --adapter [--base DIR]\n"
+    "       ltrain export --model MODEL --to DIR --quantize nf4|int8\n\n"
+    "Writes a whole model: the adapter that a run has trained, merged into its base (W + s B A in fp32, rounded once to the type\n"
+    "that the base's files have). Or the adapter alone; or a model in bitsandbytes' layout.\n"
+    "  --model  a run's directory (its newest state counts), or one that holds an adapter\n"
+    "  --to     where it goes\n"
+    "  --adapter   the adapter alone, as PEFT reads it\n"
+    "  --original  merge into the model's own weights where the adapter was trained beside those in NF4 or int8 (--base)\n"
+    "  --base   the model that the adapter is of, where it is not where the adapter says\n"
+    "  --quantize  matrices of a whole model's layers in NF4 (4.13 bits an element) or int8, as transformers and bitsandbytes\n"
+    "           read them; everything else as it is\n";
 
 static int value_of(int argc, char **argv, int *i, const char *name, const char **out)
 {
@@ -60,14 +61,16 @@ static enum status read_options(int argc, char **argv, struct options *o)
             return status_fail(ERR_INVALID, "export: %s has no value", argv[i]);
         else if (!value_of(argc, argv, &i, "--model", &o->model) && !value_of(argc, argv, &i, "--to", &o->to) &&
                  !value_of(argc, argv, &i, "--base", &o->base) && !value_of(argc, argv, &i, "--quantize", &o->quantize))
-            return status_fail(ERR_INVALID, "export: '%s' is not known; the options are --model DIR, --to DIR, --adapter, "
-                                            "--original, --base DIR and --quantize nf4|int8",
+            return status_fail(ERR_INVALID,
+                               "export: '%s' is not known; the options are --model DIR, --to DIR, --adapter, "
+                               "--original, --base DIR and --quantize nf4|int8",
                                argv[i]);
     }
     if (!o->model || !o->to)
         return status_fail(ERR_INVALID, "export: %s is needed", o->model ? "--to DIR" : "--model RUN");
     if (o->original && o->form == EXPORT_ADAPTER)
-        return status_fail(ERR_INVALID, "export: --original is what the adapter is merged into, and --adapter writes it alone: leave one out");
+        return status_fail(ERR_INVALID,
+                           "export: --original is what the adapter is merged into, and --adapter writes it alone: leave one out");
     return OK;
 }
 
@@ -78,9 +81,11 @@ static enum status quantise(const struct options *o)
         return status_fail(ERR_INVALID, "export: --quantize is '%.40s'; it is nf4 or int8", o->quantize);
     const char *other = o->base ? "--base" : o->original ? "--original" : o->form == EXPORT_ADAPTER ? "--adapter" : NULL;
     if (other)
-        return status_fail(ERR_INVALID, "export: --quantize writes a whole model, and %s is of an adapter: merge it first, without --quantize, and "
-                                        "quantise what that has written",
-                           other);
+        return status_fail(
+            ERR_INVALID,
+            "export: --quantize writes a whole model, and %s is of an adapter: merge it first, without --quantize, and "
+            "quantise what that has written",
+            other);
     return export_quantised(o->model, o->to, int8 ? BASE_INT8 : BASE_NF4);
 }
 

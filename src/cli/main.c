@@ -97,7 +97,8 @@ static enum status write_picture(const struct plan *plan, const struct model *mo
 static enum status check_command(struct settings *s, struct comm *c)
 {
     if (s->epochs > 0 && settings_is_typed(s, "epochs"))
-        return status_fail(ERR_INVALID, "--epochs is for training, and ltrain check takes a few steps: give --steps, or leave it out");
+        return status_fail(ERR_INVALID,
+                           "--epochs is for training, and ltrain check takes a few steps: give --steps, or leave it out");
     return check_run(s, c, settings_is_typed(s, "steps") ? s->plan.steps : CHECK_STEPS);
 }
 
@@ -201,7 +202,8 @@ static int asks_for(int argc, char **argv, const char *option, const char *lette
 
 static enum settings_use use_of(const char *command)
 {
-    return strcmp(command, "plan") == 0 ? SETTINGS_PLAN : strcmp(command, "data") == 0     ? SETTINGS_DATA
+    return strcmp(command, "plan") == 0     ? SETTINGS_PLAN
+           : strcmp(command, "data") == 0   ? SETTINGS_DATA
            : strcmp(command, "sample") == 0 ? SETTINGS_SAMPLE
            : strcmp(command, "eval") == 0   ? SETTINGS_EVAL
                                             : SETTINGS_TRAIN;
@@ -209,9 +211,11 @@ static enum settings_use use_of(const char *command)
 
 static void print_help(enum settings_use use)
 {
-    static const char *const texts[] = {
-        [SETTINGS_TRAIN] = usage,         [SETTINGS_PLAN] = plan_usage, [SETTINGS_DATA] = data_usage,
-        [SETTINGS_SAMPLE] = sample_usage, [SETTINGS_EVAL] = eval_usage};
+    static const char *const texts[] = {[SETTINGS_TRAIN] = usage,
+                                        [SETTINGS_PLAN] = plan_usage,
+                                        [SETTINGS_DATA] = data_usage,
+                                        [SETTINGS_SAMPLE] = sample_usage,
+                                        [SETTINGS_EVAL] = eval_usage};
     fputs(texts[use], stdout);
     settings_help(use, stdout);
 }
@@ -258,7 +262,8 @@ static char *command_text(int argc, char **argv)
     FILE *f = open_memstream(&text, &size);
     for (int i = 1; f && i <= argc; i++) {
         const char *word = i == 1 ? "ltrain" : argv[i - 1];
-        const int plain = word[0] && strspn(word, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-/:+=,@%") == strlen(word);
+        const int plain =
+            word[0] && strspn(word, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-/:+=,@%") == strlen(word);
         fprintf(f, "%s%s", i > 1 ? " " : "", plain ? "" : "'");
         for (const char *c = word; *c; c++)
             *c == '\'' ? (void)fputs("'\\''", f) : (void)fputc(*c, f);
@@ -272,8 +277,9 @@ static enum status train(struct settings *s, struct comm *c, int argc, char **ar
     char *text = command_text(argc, argv);
     enum status st = comm_agree(c, text ? OK : status_fail(ERR_NOMEM, "out of memory"));
     if (st == OK)
-        st = train_run(s, c, &(struct train_hooks){.write_config = settings_write_yaml, .version = build_version, .command = text},
-                       signal_number);
+        st =
+            train_run(s, c, &(struct train_hooks){.write_config = settings_write_yaml, .version = build_version, .command = text},
+                      signal_number);
     free(text);
     return st;
 }
@@ -295,8 +301,10 @@ static enum status command(struct comm *c, int first, int argc, char **argv, int
     int check = strcmp(name, "check") == 0;
     if (use == SETTINGS_TRAIN && !check && strcmp(name, "train") != 0)
         return comm_agree(
-            c, status_fail(ERR_INVALID,
-                           "there is no command '%s'; the commands are train, plan, check, data, eval, sample, export and tokenize", name));
+            c,
+            status_fail(ERR_INVALID,
+                        "there is no command '%s'; the commands are train, plan, check, data, eval, sample, export and tokenize",
+                        name));
     TRY(ranks_read_settings(c, argc - first, argv + first, use, &s));
     watch_set_timeouts(s.drive_timeout, s.device_timeout);
     FILE *notes = s.json || use == SETTINGS_SAMPLE ? stderr : stdout; /* stdout is for the answer alone */

@@ -41,7 +41,9 @@ static enum status read_arguments(int argc, char **argv, struct job *j)
             return status_fail(ERR_INVALID, "tokenize: '%s' is not known; the options are --model DIR, --special and --decode",
                                argv[i]);
     }
-    return j->model ? OK : status_fail(ERR_INVALID, "tokenize: --model DIR is needed: the directory of a tokenizer.json or tokenizer.model");
+    return j->model ? OK
+                    : status_fail(ERR_INVALID,
+                                  "tokenize: --model DIR is needed: the directory of a tokenizer.json or tokenizer.model");
 }
 
 static enum status add_all(struct ids *out, const struct ids *more)

@@ -368,7 +368,7 @@ struct pieces {
     const struct collective *x;
     /* first: elements of each share before the piece; most: elements in it at most; element: bytes of one on its way */
     int64_t first, most, element;
-    char *arrives, *leaves;       /* buffers, member m's at m * most elements; leaves NULL: sent from where the addends are */
+    char *arrives, *leaves; /* buffers, member m's at m * most elements; leaves NULL: sent from where the addends are */
 };
 
 static int64_t piece_elements(const struct pieces *p, int m)

@@ -3,7 +3,7 @@
 
 #include "comm/comm.h"
 
-#define WORK_ELEMENTS                                                                                        \
+#define WORK_ELEMENTS \
     ((int64_t)4 << 20) /* elements in one place, for all members: 16 MiB; enough for messages that fill a link \
                         */
 #define PIECE_MIN ((int64_t)16 << 10)

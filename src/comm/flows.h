@@ -7,7 +7,7 @@
 
 #include <stddef.h>
 
-#define CHUNK_BYTES                                                                                             \
+#define CHUNK_BYTES \
     ((int64_t)16 << 20) /* larger ones were 3 to 6 times slower with Open MPI 4.1: page faults of its allocator \
                          */
 

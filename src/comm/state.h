@@ -116,8 +116,9 @@ struct comm {
     _Atomic int64_t timeout_ns;
     struct lastword *word; /* NULL: alone, or on the way out */
     int hosts, per_host, next_look;
-    int64_t host_calls;         /* number so far */
-    char *host_room, *host_all; /* host_room: messages of calls between programs; host_all: gathered data, HOST_SMALL bytes of each rank */
+    int64_t host_calls; /* number so far */
+    char *host_room,
+        *host_all; /* host_room: messages of calls between programs; host_all: gathered data, HOST_SMALL bytes of each rank */
     int64_t host_room_bytes;
     enum status broken;
     int told;   /* 1: the others know */

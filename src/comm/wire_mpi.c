@@ -36,7 +36,7 @@ static char start_message[160];
 static volatile sig_atomic_t ticks_left;
 static unsigned tick_seconds;
 static char starting[1024]; /* "": MPI is not being started */
-static atomic_uint calls; /* entered plus left */
+static atomic_uint calls;   /* entered plus left */
 
 /* Counts a tick, and ends the process after the last. _Exit, because lastword.c's _exit has nothing to add before the ranks have
  * met and after they have parted. */
@@ -100,10 +100,11 @@ static void prepare_last_word(const struct launch *l)
     const char *btl = getenv("OMPI_MCA_btl"); /* by default Open MPI goes over TCP by itself */
     const int by_memory = btl && (strstr(btl, "vader") || strstr(btl, "sm"));
     if (by_memory && shm_is_short(l->local_size > 0 ? l->local_size : 1, memory, sizeof memory)) {
-        snprintf(starting, sizeof starting,
-                 "ltrain: rank %d: MPI cannot start and has ended this process: %s: make it larger (docker run --shm-size), remove "
-                 "what other programs have left there, or set OMPI_MCA_btl=tcp,self\n",
-                 l->rank, memory);
+        snprintf(
+            starting, sizeof starting,
+            "ltrain: rank %d: MPI cannot start and has ended this process: %s: make it larger (docker run --shm-size), remove "
+            "what other programs have left there, or set OMPI_MCA_btl=tcp,self\n",
+            l->rank, memory);
         return;
     }
     snprintf(starting, sizeof starting,
@@ -140,7 +141,7 @@ static enum status start_mpi(const struct launch *l, double timeout, struct wire
     snprintf(start_message, sizeof start_message,
              "ltrain: rank %d: MPI has not started within %.0f s: not all of the %d ranks came up\n", l->rank, timeout, l->size);
     setenv("OMPI_MCA_mpi_yield_when_idle", "1", 0); /* without it two ranks on one core pass the CPU once in a time slice */
-    signal(SIGPIPE, SIG_IGN); /* over TCP a message to a dead rank must not end this one */
+    signal(SIGPIPE, SIG_IGN);                       /* over TCP a message to a dead rank must not end this one */
     void (*before)(int) = limit_time(timeout);
     prepare_last_word(l);
     error = init_unstopped(&provided);

@@ -117,7 +117,9 @@ static enum status choose(struct chat_encoder *x, const struct chat_conversation
 {
     const char *error = chat_template_tools_error(x->plain.chat_template);
     if (chat_has_tools(c) && error)
-        return status_fail(ERR_INVALID, "%.900s (the template of conversations with tools; --chat-template default reads them by the other one)", error);
+        return status_fail(
+            ERR_INVALID, "%.900s (the template of conversations with tools; --chat-template default reads them by the other one)",
+            error);
     x->now = chat_has_tools(c) && x->tools.chat_template ? &x->tools : &x->plain;
     return OK;
 }
@@ -180,7 +182,8 @@ static enum status mark_trained(const struct chat_encoder *x, struct chat_sample
         const struct token_place *p = &x->places.at[i];
         while (k < text->n_supervised && text->supervised[k].end <= p->first)
             k++;
-        const size_t last = p->end > p->first ? p->end - 1 : p->first; /* a space put in front is written with the token that follows */
+        const size_t last =
+            p->end > p->first ? p->end - 1 : p->first; /* a space put in front is written with the token that follows */
         s->trained[i] = k < text->n_supervised && text->supervised[k].first <= last;
         s->n_trained += s->trained[i];
     }
@@ -226,8 +229,8 @@ static enum status encode(struct chat_encoder *x, struct chat_sample *out)
     struct zone *zones = NULL;
     x->places.n = 0;
     TRY(make_zones(&out->text, &zones));
-    enum status st =
-        zone_encode(x->now->zones, (const uint8_t *)out->text.bytes, out->text.n, zones, out->text.n_spans, &out->tokens, &x->places);
+    enum status st = zone_encode(x->now->zones, (const uint8_t *)out->text.bytes, out->text.n, zones, out->text.n_spans,
+                                 &out->tokens, &x->places);
     free(zones);
     TRY(st);
     TRY(mark_trained(x, out));
@@ -319,8 +322,8 @@ static enum status add_ranges(const struct chat_text *beginning, struct chat_tex
 
 /* Renders the text up to message i, with only its turn trained. If the text begins with `before`, the turns trained there are
  * trained here, too, and `before` is emptied. */
-static enum status render_turn(const struct chat_encoder *x, const struct chat_conversation *c, int64_t i, struct chat_text *before,
-                               struct chat_text *out)
+static enum status render_turn(const struct chat_encoder *x, const struct chat_conversation *c, int64_t i,
+                               struct chat_text *before, struct chat_text *out)
 {
     struct chat_options options = x->options;
     options.train = CHAT_TRAIN_LAST;
@@ -336,7 +339,8 @@ static enum status render_turn(const struct chat_encoder *x, const struct chat_c
 }
 
 /* Encodes a text, which it takes over, and visits the sample. */
-static enum status visit_text(struct chat_encoder *x, struct chat_text *text, chat_visitor *visit, void *user, struct chat_counts *counts)
+static enum status visit_text(struct chat_encoder *x, struct chat_text *text, chat_visitor *visit, void *user,
+                              struct chat_counts *counts)
 {
     struct chat_sample s = {.text = *text};
     *text = (struct chat_text){.n = 0};
@@ -389,7 +393,8 @@ enum status chat_encode_turns(struct chat_encoder *x, struct chat_conversation *
     counts->contents_dropped += whole.text.contents_dropped;
     counts->tools_dropped += whole.text.tools_dropped;
     counts->other_roles += whole.text.other_roles;
-    if (turns == CHAT_TURNS_WHOLE || x->options.train == CHAT_TRAIN_ALL || (whole.text.reasoning_dropped == 0 && whole.text.otherwise == 0))
+    if (turns == CHAT_TURNS_WHOLE || x->options.train == CHAT_TRAIN_ALL ||
+        (whole.text.reasoning_dropped == 0 && whole.text.otherwise == 0))
         return visit_and_destroy(&whole, visit, user, counts);
     const size_t bytes = whole.text.n;
     const int64_t before = counts->samples;

@@ -9,7 +9,7 @@
  * reasoning. */
 enum chat_turns {
     CHAT_TURNS_SPLIT, /* a sample for each trained turn, up to that turn, as the model would have written it; not if all is trained */
-    CHAT_TURNS_WHOLE  /* one sample, in which earlier turns are trained as the template writes them there */
+    CHAT_TURNS_WHOLE /* one sample, in which earlier turns are trained as the template writes them there */
 };
 
 /* Settings of how a corpus reads its conversations. */
@@ -68,8 +68,8 @@ struct chat_counts {
     int64_t other_roles;       /* messages of no usual role */
     int64_t untrained;         /* turns meant to be trained that are wholly or partly not */
     int64_t otherwise;         /* trained turns that begin elsewhere than a generation prompt ends */
-    int64_t typed;             /* messages in which somebody wrote special tokens or the template's own text: they are read as letters */
-    int64_t arguments;         /* calls whose arguments were text and became objects */
+    int64_t typed;     /* messages in which somebody wrote special tokens or the template's own text: they are read as letters */
+    int64_t arguments; /* calls whose arguments were text and became objects */
     int32_t ends[CHAT_MOST_ENDS]; /* first of the tokens that end trained turns, in no order */
     int32_t n_ends;
 };

@@ -75,7 +75,9 @@ static enum status check_config(const struct corpus_config *c)
 
 static enum status pack_source(const struct corpus *c, struct source *s, const char *key, double held_out)
 {
-    return packing_create(s->files, &(struct packing_config){key, c->n_sources > 1 && s != &c->eval ? s->name : NULL, c->packing, c->too_long, c->seq_len, held_out, s->train_below},
+    return packing_create(s->files,
+                          &(struct packing_config){key, c->n_sources > 1 && s != &c->eval ? s->name : NULL, c->packing,
+                                                   c->too_long, c->seq_len, held_out, s->train_below},
                           &s->packing);
 }
 
@@ -130,9 +132,11 @@ static void unpack_sources(struct corpus *c)
     c->eval.packing = NULL;
     mixture_destroy(c->mixture);
     c->mixture = NULL;
-    c->report = (struct corpus_report){.unigram_entropy = c->report.unigram_entropy, .remembered = c->report.remembered,
-                                         .read_twice = c->report.read_twice, .evaluated_too = c->report.evaluated_too,
-                                         .foreign_token = c->report.foreign_token};
+    c->report = (struct corpus_report){.unigram_entropy = c->report.unigram_entropy,
+                                       .remembered = c->report.remembered,
+                                       .read_twice = c->report.read_twice,
+                                       .evaluated_too = c->report.evaluated_too,
+                                       .foreign_token = c->report.foreign_token};
     for (int64_t i = 0; i < c->n_kept; i++)
         c->kept[i].source = -1;
 }
@@ -177,8 +181,18 @@ static enum status survey(struct corpus *c)
 
 static struct stream_config files_of(const struct corpus_config *c, const char *key, const char *const *paths, int n)
 {
-    return (struct stream_config){.key = key, .paths = paths, .n_paths = n, .tokenizer = c->tokenizer, .chats = c->chats, .cache = c->cache,
-                                  .column = c->column, .append_eos = c->append_eos, .exclude = c->exclude, .vocab = c->vocab, .token_bytes = c->token_bytes, .threads = c->threads};
+    return (struct stream_config){.key = key,
+                                  .paths = paths,
+                                  .n_paths = n,
+                                  .tokenizer = c->tokenizer,
+                                  .chats = c->chats,
+                                  .cache = c->cache,
+                                  .column = c->column,
+                                  .append_eos = c->append_eos,
+                                  .exclude = c->exclude,
+                                  .vocab = c->vocab,
+                                  .token_bytes = c->token_bytes,
+                                  .threads = c->threads};
 }
 
 enum status corpus_look(const struct corpus_config *config, unsigned *holds)
@@ -196,8 +210,8 @@ enum status corpus_look(const struct corpus_config *config, unsigned *holds)
     return OK;
 }
 
-static enum status open_source(struct corpus *c, const struct corpus_config *config, const char *key, const char *const *paths, int n,
-                               struct source *out)
+static enum status open_source(struct corpus *c, const struct corpus_config *config, const char *key, const char *const *paths,
+                               int n, struct source *out)
 {
     const struct stream_config s = files_of(config, key, paths, n);
     TRY(stream_open(&s, &out->files));
@@ -214,7 +228,8 @@ static enum status check_repeated(const struct corpus_config *config)
         for (int k = 0; k < i; k++)
             if (strcmp(config->paths[k], config->paths[i]) == 0)
                 return status_fail(ERR_INVALID, "--data: %s is given twice: give it once, with %s", config->paths[i],
-                                   config->weights ? "both weights together" : "a weight if it is to count for more (books=2,chats=1)");
+                                   config->weights ? "both weights together"
+                                                   : "a weight if it is to count for more (books=2,chats=1)");
     return OK;
 }
 
@@ -233,7 +248,8 @@ static enum status open_sources(struct corpus *c, const struct corpus_config *co
             return status_fail(ERR_INVALID, "--data: the weight %g of %s is not above 0", c->sources[i].weight, config->paths[i]);
         TRY(open_source(c, config, "--data", config->paths + i, each, &c->sources[i]));
     }
-    return config->n_eval_paths > 0 ? open_source(c, config, "--eval-data", config->eval_paths, config->n_eval_paths, &c->eval) : OK;
+    return config->n_eval_paths > 0 ? open_source(c, config, "--eval-data", config->eval_paths, config->n_eval_paths, &c->eval)
+                                    : OK;
 }
 
 /* Refuses ids in files beside texts read as bytes: these are different vocabularies. */
@@ -243,8 +259,10 @@ static enum status check_vocabularies(const struct corpus *c)
     for (int i = 1; i <= c->n_sources; i++) {
         const struct source *s = i < c->n_sources ? &c->sources[i] : &c->eval;
         if (s->files && stream_has_ids(s->files) != stream_has_ids(first->files))
-            return status_fail(ERR_INVALID, "one of %s and %s holds token ids and the other texts, which would be read as bytes: "
-                               "--tokenizer DIR names the tokenizer of both", first->name, s->name);
+            return status_fail(ERR_INVALID,
+                               "one of %s and %s holds token ids and the other texts, which would be read as bytes: "
+                               "--tokenizer DIR names the tokenizer of both",
+                               first->name, s->name);
     }
     return OK;
 }
@@ -288,7 +306,8 @@ enum status corpus_open(const struct corpus_config *config, struct corpus **out)
     if ((c->holds & HOLDS_ROWS) && config->column)
         c->tokenizer.hash ^= XXH3_64bits(config->column, strlen(config->column));
     if ((c->holds & HOLDS_TEXTS) && config->append_eos)
-        c->tokenizer.hash = XXH3_64bits_withSeed("append-eos", strlen("append-eos"), c->tokenizer.hash ^ (uint64_t)tokenizer_eos(config->tokenizer));
+        c->tokenizer.hash = XXH3_64bits_withSeed("append-eos", strlen("append-eos"),
+                                                 c->tokenizer.hash ^ (uint64_t)tokenizer_eos(config->tokenizer));
     TRY_GOTO(pack_sources(c), fail);
     find_common(c);
     c->surveyed = corpus_trained_tokens(c);
@@ -349,7 +368,8 @@ struct corpus_source corpus_get_source(const struct corpus *c, int i)
 struct corpus_source corpus_get_held_out(const struct corpus *c)
 {
     const struct source *s = &c->eval;
-    return s->files ? (struct corpus_source){s->name, 0.0, s->files, packing_get_report(s->packing), 0} : (struct corpus_source){.name = NULL};
+    return s->files ? (struct corpus_source){s->name, 0.0, s->files, packing_get_report(s->packing), 0}
+                    : (struct corpus_source){.name = NULL};
 }
 
 double corpus_epochs(const struct corpus *c, int source, uint64_t cursor)

@@ -16,47 +16,48 @@
 struct corpus;
 
 struct corpus_report {
-    int64_t documents, bytes; /* training and evaluation data together; empty files do not count */
-    int64_t repaired;         /* broken characters of the text that became U+FFFD; of bytes: 0 */
-    const char *repaired_path; /* a file with many of them; NULL: there are none */
-    int cached;               /* all tokens come from a former run */
-    int64_t tokens;           /* number in all documents */
-    int64_t empty;            /* files and rows without a token, which are no documents */
-    int64_t left_out;         /* files that `exclude` leaves out */
-    struct chat_counts chats; /* totals of all conversations; `ends` are those of --data only */
+    int64_t documents, bytes;     /* training and evaluation data together; empty files do not count */
+    int64_t repaired;             /* broken characters of the text that became U+FFFD; of bytes: 0 */
+    const char *repaired_path;    /* a file with many of them; NULL: there are none */
+    int cached;                   /* all tokens come from a former run */
+    int64_t tokens;               /* number in all documents */
+    int64_t empty;                /* files and rows without a token, which are no documents */
+    int64_t left_out;             /* files that `exclude` leaves out */
+    struct chat_counts chats;     /* totals of all conversations; `ends` are those of --data only */
     struct packing_report packed; /* totals of all sources, without numbers of sequences and targets */
     int64_t train_sequences, eval_sequences;
-    double unigram_entropy;   /* nats per token of the training part */
-    int64_t json_rows;        /* files named .json in directories that hold rows and are read as texts */
-    const char *json_path;    /* one of them */
+    double unigram_entropy;                 /* nats per token of the training part */
+    int64_t json_rows;                      /* files named .json in directories that hold rows and are read as texts */
+    const char *json_path;                  /* one of them */
     const char *read_twice, *evaluated_too; /* a file that two sources have, and one that is in eval_paths, too; or NULL */
-    const char *foreign_token; /* token that the chat template writes and the tokenizer lacks, or NULL */
-    int remembered;           /* no file was read, as all are those of an earlier start */
+    const char *foreign_token;              /* token that the chat template writes and the tokenizer lacks, or NULL */
+    int remembered;                         /* no file was read, as all are those of an earlier start */
 };
 
 struct corpus_config {
     const char *const *paths; /* files, directories (recursive, sorted by path), globs */
     int n_paths;
-    struct exclusion *exclude; /* files of paths and eval_paths that are left out; a pattern that matches none is an error; or NULL */
-    const double *weights;         /* [n_paths]: each path is a source of its own, with that share of the tokens (any scale); NULL: all
+    struct exclusion
+        *exclude;          /* files of paths and eval_paths that are left out; a pattern that matches none is an error; or NULL */
+    const double *weights; /* [n_paths]: each path is a source of its own, with that share of the tokens (any scale); NULL: all
                                     * are one source */
     const char *const *eval_paths; /* or none */
     int n_eval_paths;
-    double eval_fraction;     /* share of each source that is held out, its last documents; 0: none */
-    int64_t seq_len;          /* longest length that sequences will have (corpus_cut) */
+    double eval_fraction; /* share of each source that is held out, its last documents; 0: none */
+    int64_t seq_len;      /* longest length that sequences will have (corpus_cut) */
     enum packing_kind packing;
     enum too_long too_long;
     /* the model's vocabulary: fewer than the tokenizer's ids is an error; so is fewer than 256 if bytes are read */
     int64_t vocab;
     const struct tokenizer *tokenizer; /* tokenizer of the texts; NULL: their bytes are the tokens. Not kept */
-    const struct chat_setup *chats; /* settings of how rows of conversations are read, or NULL. Not kept */
-    const char *cache;        /* directory of tokens that a tokenizer has made, for the next run */
-    int token_bytes;          /* bytes of an id in files of tokens without a header: 2, 4; 0: such files are refused */
-    const char *column;       /* member of rows of .jsonl files that is the text; NULL: "text" */
-    int append_eos;           /* texts end with the tokenizer's eos, unless they do so already; the tokenizer must have one */
-    int threads;              /* number of threads that tokenize */
-    uint64_t seed;            /* seed of the order */
-    const char *known;        /* file that corpus_remember may have left; NULL: none */
+    const struct chat_setup *chats;    /* settings of how rows of conversations are read, or NULL. Not kept */
+    const char *cache;                 /* directory of tokens that a tokenizer has made, for the next run */
+    int token_bytes;                   /* bytes of an id in files of tokens without a header: 2, 4; 0: such files are refused */
+    const char *column;                /* member of rows of .jsonl files that is the text; NULL: "text" */
+    int append_eos;    /* texts end with the tokenizer's eos, unless they do so already; the tokenizer must have one */
+    int threads;       /* number of threads that tokenize */
+    uint64_t seed;     /* seed of the order */
+    const char *known; /* file that corpus_remember may have left; NULL: none */
     /* sliding window: a query attends to that many keys at most, its own included; 0: its whole document before it */
     int64_t window;
 };
@@ -120,13 +121,15 @@ enum status corpus_check_eval(const struct corpus *c);
 /* One packed sequence; all arrays [seq_len], owned by the caller. Tokens are numbered 0 .. seq_len-1. */
 struct sequence {
     int32_t *tokens;
-    int32_t *targets;   /* next token of the same document, also beyond the sequence's end; -1: the document ends, or the next token is
+    int32_t
+        *targets; /* next token of the same document, also beyond the sequence's end; -1: the document ends, or the next token is
                          * held out, cut off or not trained */
     int32_t *positions; /* restart at each document */
-    int32_t *lo, *hi;   /* attended keys: document start, or own number - window + 1 where that is later, .. own number; non-decreasing */
+    int32_t *lo,
+        *hi; /* attended keys: document start, or own number - window + 1 where that is later, .. own number; non-decreasing */
     int64_t n_targets;
-    int64_t n_tokens;   /* number of tokens; those behind are padding: token 0, no target, attends to itself alone */
-    double pairs;       /* sum of hi - lo + 1, without padding's */
+    int64_t n_tokens; /* number of tokens; those behind are padding: token 0, no target, attends to itself alone */
+    double pairs;     /* sum of hi - lo + 1, without padding's */
 };
 
 /* Reads a sequence from files: the training sequence number `cursor` of an endless deterministic order, or an evaluation

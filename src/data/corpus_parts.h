@@ -35,16 +35,16 @@ struct corpus {
     /* eval: the source of eval_paths, or without files; evaluation sequences, if any, are then the last ones of the sources */
     struct source *sources, eval;
     int n_sources;
-    unsigned holds; /* HOLDS_*, of all sources and of eval */
+    unsigned holds;   /* HOLDS_*, of all sources and of eval */
     char foreign[64]; /* token of the chat template that the tokenizer lacks; "": there is none */
-    int bare_bytes; /* bytes of an id in files without a header; 0: there are none */
+    int bare_bytes;   /* bytes of an id in files without a header; 0: there are none */
     struct mixture *mixture;
     enum packing_kind packing;
     enum too_long too_long;
     double eval_fraction;
     int64_t seq_len;
-    int64_t longest;  /* seq_len as it was opened */
-    int64_t surveyed; /* number of tokens that the entropy is of */
+    int64_t longest;              /* seq_len as it was opened */
+    int64_t surveyed;             /* number of tokens that the entropy is of */
     int64_t given_window, window; /* given_window: 0: none; window: at most seq_len */
     uint64_t seed;
     struct corpus_report report;

@@ -25,7 +25,8 @@ enum status corpus_keep(struct corpus *c, int64_t n)
     return OK;
 }
 
-static void copy(const struct corpus *c, int32_t *tokens, int32_t *targets, const int32_t *from_tokens, const int32_t *from_targets)
+static void copy(const struct corpus *c, int32_t *tokens, int32_t *targets, const int32_t *from_tokens,
+                 const int32_t *from_targets)
 {
     memcpy(tokens, from_tokens, (size_t)c->seq_len * sizeof *tokens);
     memcpy(targets, from_targets, (size_t)c->seq_len * sizeof *targets);
@@ -128,7 +129,8 @@ enum status corpus_train_sequence(struct corpus *c, uint64_t cursor, struct sequ
     int source = mixture_at(c->mixture, cursor, &before);
     const struct source *s = &c->sources[source];
     uint64_t n = (uint64_t)packing_get_report(s->packing)->train_sequences;
-    uint64_t seed = c->seed ^ (uint64_t)source * 0x9e3779b97f4a7c15u; /* sources with equal numbers of sequences have orders of their own */
+    uint64_t seed =
+        c->seed ^ (uint64_t)source * 0x9e3779b97f4a7c15u; /* sources with equal numbers of sequences have orders of their own */
     int64_t number = (int64_t)order_permute(seed, before / n, before % n, n);
     if (!take_kept(c, source, number, out)) {
         TRY(read_tokens(c, s, number, packing_train_end(s->packing), out));

@@ -115,7 +115,8 @@ enum status corpus_write_contents(const struct corpus *c, FILE *f)
     if (c->bare_bytes)
         fprintf(f, BARE, c->bare_bytes);
     if (c->tokenizer.ids)
-        fingerprint_print(f, "tokenizer", &(struct fingerprint){.xxh3 = c->tokenizer.hash, .bytes = c->tokenizer.ids}, c->tokenizer.name);
+        fingerprint_print(f, "tokenizer", &(struct fingerprint){.xxh3 = c->tokenizer.hash, .bytes = c->tokenizer.ids},
+                          c->tokenizer.name);
     for (int i = 0; i < c->n_sources; i++)
         stream_print(c->sources[i].files, "data", f);
     if (c->eval.files)

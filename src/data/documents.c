@@ -30,8 +30,8 @@ struct document {
 struct documents {
     struct document *files;
     int64_t n, room;
-    int64_t bytes, empty, left_out; /* numbers of files without a byte, and of files that patterns leave out */
-    struct exclusion *exclude; /* patterns, while files are looked for; or NULL */
+    int64_t bytes, empty, left_out;    /* numbers of files without a byte, and of files that patterns leave out */
+    struct exclusion *exclude;         /* patterns, while files are looked for; or NULL */
     const struct rereading *rereading; /* or NULL */
 };
 
@@ -83,7 +83,8 @@ static enum status cannot_read(const FTSENT *e)
     char target[PATH_MAX];
     const ssize_t n = e->fts_info == FTS_SLNONE ? readlink(e->fts_path, target, sizeof target) : -1;
     if (n >= 0)
-        return status_fail(ERR_INVALID, "cannot read %s: it is a link to '%.*s', which is not there: remove it, or give the files",
+        return status_fail(ERR_INVALID,
+                           "cannot read %s: it is a link to '%.*s', which is not there: remove it, or give the files",
                            e->fts_path, (int)n, target);
     return status_fail(ERR_INVALID, "cannot read %s: %s", e->fts_path, strerror(e->fts_errno ? e->fts_errno : ENOENT));
 }
@@ -113,7 +114,8 @@ static enum status walk(struct documents *d, const char *root, const char *name,
             continue;
         if (e->fts_info == FTS_F || e->fts_info == FTS_DEFAULT) /* special files are refused when they are opened */
             TRY(add_with_index(d, e->fts_path, e->fts_path + base + strspn(e->fts_path + base, "/"), name ? MATCHED : FOUND));
-        if ((e->fts_info == FTS_DNR || e->fts_info == FTS_ERR || e->fts_info == FTS_NS || e->fts_info == FTS_SLNONE) && !leaves_out(d, e, base))
+        if ((e->fts_info == FTS_DNR || e->fts_info == FTS_ERR || e->fts_info == FTS_NS || e->fts_info == FTS_SLNONE) &&
+            !leaves_out(d, e, base))
             return cannot_read(e);
     }
     return errno ? status_fail(ERR_IO, "cannot list %s: %s", root, strerror(errno)) : OK;
@@ -152,8 +154,7 @@ static enum status add_glob(struct documents *d, const char *key, const char *pa
                  : status_fail(ERR_INVALID, "%s: cannot search for %s: %s", key, pattern,
                                strerror(rc == GLOB_NOSPACE ? ENOMEM : errno));
     for (size_t i = 0; st == OK && i < g.gl_pathc; i++)
-        st = sys_stat(g.gl_pathv[i], &s) == 0 ? add_existing(d, key, g.gl_pathv[i], pattern, &s)
-                                          : sys_cannot_open(g.gl_pathv[i]);
+        st = sys_stat(g.gl_pathv[i], &s) == 0 ? add_existing(d, key, g.gl_pathv[i], pattern, &s) : sys_cannot_open(g.gl_pathv[i]);
     globfree(&g);
     return st;
 }
@@ -181,7 +182,8 @@ static enum status add_deep(struct documents *d, const char *key, const char *pa
     if (from == stars && sys_stat(dir, &s) != 0)
         return status_fail(ERR_INVALID, "%s: %s: no such directory", key, dir);
     if (from < stars || !*name || strchr(name, '/') || !S_ISDIR(s.st_mode))
-        return status_fail(ERR_INVALID, "%s: %s: `**` stands between a directory and the pattern of a name, as in 'DIR/**/*.c'", key, pattern);
+        return status_fail(ERR_INVALID, "%s: %s: `**` stands between a directory and the pattern of a name, as in 'DIR/**/*.c'",
+                           key, pattern);
     const int64_t before = d->n;
     TRY(add_tree(d, dir, name, from == pattern ? strlen("./") : strlen(dir)));
     return d->n > before ? OK : status_fail(ERR_INVALID, "%s: %s: nothing matches it", key, pattern);
@@ -245,7 +247,8 @@ static enum status add_path(struct documents *d, const char *key, const char *pa
                                 : status_fail(ERR_INVALID, "%s: cannot open %s: %s", key, path, strerror(errno));
 }
 
-enum status documents_open(const char *key, const char *const *paths, int n_paths, struct exclusion *exclude, struct documents **out)
+enum status documents_open(const char *key, const char *const *paths, int n_paths, struct exclusion *exclude,
+                           struct documents **out)
 {
     enum status st;
     struct documents *d = sys_calloc(1, sizeof *d);
@@ -257,8 +260,8 @@ enum status documents_open(const char *key, const char *const *paths, int n_path
     TRY_GOTO(place(d), fail);
     d->exclude = NULL;
     if (d->bytes == 0 && d->left_out > 0) {
-        st = status_fail(ERR_INVALID, "%s: --data-exclude leaves out %lld file%s, and there is no other one with a byte", key, (long long)d->left_out,
-                         d->left_out == 1 ? "" : "s");
+        st = status_fail(ERR_INVALID, "%s: --data-exclude leaves out %lld file%s, and there is no other one with a byte", key,
+                         (long long)d->left_out, d->left_out == 1 ? "" : "s");
         goto fail;
     }
     if (d->bytes == 0) {
@@ -362,13 +365,15 @@ static int recall(struct document *f, const char *kind, const char *line)
     struct fingerprint *p = &f->print;
     size_t n = strlen(kind);
     int used = 0;
-    if (strncmp(line, kind, n) != 0 || sscanf(line + n, " %" SCNx64 " %lld %" SCNx64 "%n", &p->xxh3, &known_bytes, &p->stamp, &used) != 3 ||
+    if (strncmp(line, kind, n) != 0 ||
+        sscanf(line + n, " %" SCNx64 " %lld %" SCNx64 "%n", &p->xxh3, &known_bytes, &p->stamp, &used) != 3 ||
         line[n + (size_t)used] != ' ')
         return 0;
     fingerprint_read_path(line + n + used + 1, path, sizeof path);
     p->bytes = known_bytes;
     p->settled = 1;
-    return strcmp(path, f->path) == 0 && p->bytes == f->bytes && fingerprint_stamp(f->path, &stamp, &bytes) == OK && stamp == p->stamp;
+    return strcmp(path, f->path) == 0 && p->bytes == f->bytes && fingerprint_stamp(f->path, &stamp, &bytes) == OK &&
+           stamp == p->stamp;
 }
 
 int documents_recall(struct documents *d, const char *kind, const char **text)

@@ -17,7 +17,8 @@ struct documents;
 /* Opens files. paths: files, directories (all files below except hidden ones; links followed) and globs. Canonical paths are
  * sorted; repeated and empty files are dropped. key: the list's name in messages ("--data"). exclude: patterns of files that are
  * left out, unless `paths` names them; NULL: none. */
-enum status documents_open(const char *key, const char *const *paths, int n_paths, struct exclusion *exclude, struct documents **out);
+enum status documents_open(const char *key, const char *const *paths, int n_paths, struct exclusion *exclude,
+                           struct documents **out);
 void documents_close(struct documents *d);
 /* Reads every file once, in order, for its fingerprint; visit (may be NULL) sees the stream. Comes before the first
  * documents_read. */
@@ -33,11 +34,12 @@ void documents_tell(struct documents *d, const struct rereading *r);
 void documents_print(const struct documents *d, const char *kind, FILE *f);
 
 int64_t documents_count(const struct documents *d);
-int64_t documents_empty(const struct documents *d); /* files without a byte, which are left out */
+int64_t documents_empty(const struct documents *d);    /* files without a byte, which are left out */
 int64_t documents_left_out(const struct documents *d); /* number of files that patterns leave out */
 int64_t documents_bytes(const struct documents *d);
 const char *documents_path(const struct documents *d, int64_t i);
-int documents_is_found(const struct documents *d, int64_t i); /* 1: found below a directory; neither named nor matched by a glob */
+int documents_is_found(const struct documents *d,
+                       int64_t i); /* 1: found below a directory; neither named nor matched by a glob */
 /* Returns file i's fingerprint, which its reader fills in if documents_survey does not. */
 struct fingerprint *documents_fingerprint(struct documents *d, int64_t i);
 /* Returns the document holding byte `at` of the stream, 0 <= at < bytes. */

@@ -91,7 +91,10 @@ enum status exclusion_check(const struct exclusion *x)
 {
     for (int i = 0; x && !x->may_miss && i < x->n; i++)
         if (!x->used[i])
-            return status_fail(ERR_INVALID, "--data-exclude: '%.200s' matches no file that a directory or pattern of --data or --eval-data has: it is "
-                               "compared with names ('*.log') and with paths below the directory ('drafts/**/*.txt')", x->patterns[i]);
+            return status_fail(
+                ERR_INVALID,
+                "--data-exclude: '%.200s' matches no file that a directory or pattern of --data or --eval-data has: it is "
+                "compared with names ('*.log') and with paths below the directory ('drafts/**/*.txt')",
+                x->patterns[i]);
     return OK;
 }

@@ -61,10 +61,10 @@ struct listed_file {
 };
 
 struct fingerprint_difference {
-    int64_t files[2];           /* number of files of that kind in each list */
-    int64_t unequal;            /* places that differ */
-    int resized;                /* some place has a file of another length, or none */
-    int reordered;              /* both lists have the same files, in another order */
+    int64_t files[2];            /* number of files of that kind in each list */
+    int64_t unequal;             /* places that differ */
+    int resized;                 /* some place has a file of another length, or none */
+    int reordered;               /* both lists have the same files, in another order */
     struct listed_file first[2]; /* the first place that differs */
 };
 

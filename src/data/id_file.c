@@ -34,8 +34,9 @@ static enum status check_length(const struct reading *r, const struct id_file *f
 {
     if (r->bytes - f->first_byte == f->tokens * f->width)
         return OK;
-    return status_fail(ERR_INVALID, "%s has %lld bytes, and %lld tokens of %d bytes behind a header of %lld: it is cut off, or of another type",
-                       r->path, (long long)r->bytes, (long long)f->tokens, f->width, (long long)f->first_byte);
+    return status_fail(
+        ERR_INVALID, "%s has %lld bytes, and %lld tokens of %d bytes behind a header of %lld: it is cut off, or of another type",
+        r->path, (long long)r->bytes, (long long)f->tokens, f->width, (long long)f->first_byte);
 }
 
 /* ---- Megatron ---- */
@@ -92,7 +93,8 @@ static enum status find_ends(const struct reading *r, const struct index *x, str
         if (i == x->sequences)
             break;
         if (x->length[i] < 0 || x->first[i] != at * f->width)
-            return status_fail(ERR_INVALID, "%s: sequence %lld is not behind the one before it: write the data set anew", r->path, (long long)i);
+            return status_fail(ERR_INVALID, "%s: sequence %lld is not behind the one before it: write the data set anew", r->path,
+                               (long long)i);
         at += x->length[i];
     }
     if (next < x->documents)
@@ -116,9 +118,10 @@ static enum status read_index(const struct reading *r, struct id_file *f)
         return status_fail(ERR_INVALID, "%s: version %llu of the format, known is 1", r->path, (unsigned long long)version);
     TRY(set_type(r, head[17], f));
     int64_t rest = r->bytes - MEGATRON_HEADER;
-    if (x.sequences < 0 || x.documents < 0 || x.sequences > rest / 12 || x.documents > rest / 8 || rest < 12 * x.sequences + 8 * x.documents)
-        return status_fail(ERR_INVALID, "%s is cut off: it has %lld bytes, too few for %lld sequences and %lld documents", r->path,
-                           (long long)r->bytes, (long long)x.sequences, (long long)x.documents);
+    if (x.sequences < 0 || x.documents < 0 || x.sequences > rest / 12 || x.documents > rest / 8 ||
+        rest < 12 * x.sequences + 8 * x.documents)
+        return status_fail(ERR_INVALID, "%s is cut off: it has %lld bytes, too few for %lld sequences and %lld documents",
+                           r->path, (long long)r->bytes, (long long)x.sequences, (long long)x.documents);
     /* the lengths are put last, so that all arrays lie on multiples of 8 */
     int64_t wide = 8 * (x.sequences + x.documents);
     char *memory = sys_malloc((size_t)(wide + 4 * x.sequences + 1));
@@ -186,12 +189,17 @@ static enum status look_bin(const struct reading *r, int token_bytes, struct id_
         return check_length(r, f);
     }
     if (head[0] == GPT2 || head[0] == LLAMA3)
-        return status_fail(ERR_INVALID, "%s: a file of llm.c of version %d; known are version 1 of %d and 7 of %d", r->path, head[1], GPT2, LLAMA3);
+        return status_fail(ERR_INVALID, "%s: a file of llm.c of version %d; known are version 1 of %d and 7 of %d", r->path,
+                           head[1], GPT2, LLAMA3);
     if (token_bytes == 0)
-        return status_fail(ERR_INVALID, "%s has neither llm.c's header nor Megatron's index (%.*s.idx) beside it: --token-type u16 or u32 says what "
-                           "its tokens are; where it has none, name the other files ('DIR/**/*.c')", r->path, (int)strlen(r->path) - 4, r->path);
+        return status_fail(
+            ERR_INVALID,
+            "%s has neither llm.c's header nor Megatron's index (%.*s.idx) beside it: --token-type u16 or u32 says what "
+            "its tokens are; where it has none, name the other files ('DIR/**/*.c')",
+            r->path, (int)strlen(r->path) - 4, r->path);
     if (r->bytes % token_bytes)
-        return status_fail(ERR_INVALID, "%s has %lld bytes, no multiple of %d (--token-type)", r->path, (long long)r->bytes, token_bytes);
+        return status_fail(ERR_INVALID, "%s has %lld bytes, no multiple of %d (--token-type)", r->path, (long long)r->bytes,
+                           token_bytes);
     f->format = IDS_PLAIN;
     f->width = token_bytes;
     f->tokens = r->bytes / token_bytes;

@@ -23,7 +23,8 @@ static enum status number_at(const struct lines_place *at, const json_t *list, c
 {
     const json_t *x = json_array_get(list, i);
     if (!json_is_integer(x))
-        return status_fail(ERR_INVALID, "%s:%lld: place %zu of its \"%s\" is no whole number", at->path, (long long)at->line, i + 1, key);
+        return status_fail(ERR_INVALID, "%s:%lld: place %zu of its \"%s\" is no whole number", at->path, (long long)at->line,
+                           i + 1, key);
     *out = json_integer_value(x);
     return OK;
 }
@@ -35,15 +36,18 @@ static enum status bit_at(const struct lines_place *at, const json_t *list, cons
     *out = value != 0.0;
     return (json_is_boolean(x) || json_is_number(x)) && (value == 0.0 || value == 1.0)
                ? OK
-               : status_fail(ERR_INVALID, "%s:%lld: place %zu of its \"%s\" is neither 0 nor 1", at->path, (long long)at->line, i + 1, key);
+               : status_fail(ERR_INVALID, "%s:%lld: place %zu of its \"%s\" is neither 0 nor 1", at->path, (long long)at->line,
+                             i + 1, key);
 }
 
 /* ---- what is trained ---- */
 
 /* Lists with a value for each id. Not trained: -100 in labels, 0 in the others; 0 in attention_mask is padding. */
 enum { LABELS, ATTENTION_MASK, LISTS = 15 };
+/* clang-format off */
 static const char *const lists[LISTS] = {"labels",       "attention_mask",   "mask",        "loss_mask",    "assistant_masks", "assistant_mask", "assistant_tokens_mask", "completion_mask",
                                          "response_mask", "completion_masks", "train_mask", "loss_weight", "loss_weights",    "token_weights",  "loss_scale"};
+/* clang-format on */
 
 static int is_known(const char *key)
 {
@@ -65,18 +69,25 @@ static int holds_any(const char *key, const char *const *parts)
 /* Refuses lists, and numbers of ids before an answer, that seem to say which ids are trained under a name that is not read. */
 static enum status refuse_unknown(const struct lines_place *at, const json_t *row)
 {
-    static const char *const of_lists[] = {"mask", "weight", "loss", "label", "train", "target", "advantage", "reward", "supervis", NULL},
-                      *const before[] = {"prompt", "source", "context", "query", "instruction", NULL}, *const lengths[] = {"len", "end", NULL},
-                      *const answers[] = {"answer", "response", "completion", "loss", "target", "label", NULL},
-                      *const places[] = {"start", "begin", "offset", "idx", "index", "len", NULL};
+    static const char *const of_lists[] = {"mask",   "weight",    "loss",   "label",    "train",
+                                           "target", "advantage", "reward", "supervis", NULL},
+                             *const before[] = {"prompt", "source", "context", "query", "instruction", NULL},
+                             *const lengths[] = {"len", "end", NULL}, *const answers[] = {"answer", "response", "completion",
+                                                                                          "loss",   "target",   "label",
+                                                                                          NULL},
+                             *const places[] = {"start", "begin", "offset", "idx", "index", "len", NULL};
     const char *key;
     json_t *value;
     json_object_foreach((json_t *)row, key, value)
     {
-        const int is_place = json_is_integer(value) && ((holds_any(key, before) && holds_any(key, lengths)) || (holds_any(key, answers) && holds_any(key, places)));
+        const int is_place = json_is_integer(value) && ((holds_any(key, before) && holds_any(key, lengths)) ||
+                                                        (holds_any(key, answers) && holds_any(key, places)));
         if (is_place || (json_array_size(value) > 0 && !is_known(key) && holds_any(key, of_lists)))
-            return status_fail(ERR_INVALID, "%s:%lld: its \"%.60s\" may say what is trained, and is not known: labels (-100: not trained) and loss_mask (0: not "
-                               "trained) are", at->path, (long long)at->line, key);
+            return status_fail(
+                ERR_INVALID,
+                "%s:%lld: its \"%.60s\" may say what is trained, and is not known: labels (-100: not trained) and loss_mask (0: not "
+                "trained) are",
+                at->path, (long long)at->line, key);
     }
     return OK;
 }
@@ -85,11 +96,12 @@ static enum status check_id(const struct lines_place *at, size_t i, json_int_t i
 {
     if (id >= 0 && id < ids)
         return OK;
-    return status_fail(ERR_INVALID, "%s:%lld: place %zu of its input_ids is %lld, and ids of the vocabulary end at %lld", at->path,
-                       (long long)at->line, i + 1, (long long)id, (long long)ids - 1);
+    return status_fail(ERR_INVALID, "%s:%lld: place %zu of its input_ids is %lld, and ids of the vocabulary end at %lld",
+                       at->path, (long long)at->line, i + 1, (long long)id, (long long)ids - 1);
 }
 
-static enum status add_id(const struct lines_place *at, const json_t *all, const json_t *const list[LISTS], size_t i, int64_t ids, struct ids *out)
+static enum status add_id(const struct lines_place *at, const json_t *all, const json_t *const list[LISTS], size_t i, int64_t ids,
+                          struct ids *out)
 {
     enum { IGNORED = -100 };
     json_int_t id = 0, x = 0;
@@ -102,8 +114,11 @@ static enum status add_id(const struct lines_place *at, const json_t *all, const
         if (k == ATTENTION_MASK)
             padding = x == 0;
         else if (k == LABELS && x != id && x != IGNORED)
-            return status_fail(ERR_INVALID, "%s:%lld: place %zu of its labels is %lld; it has to be the id there, %lld, or %d (labels are shifted "
-                               "while training)", at->path, (long long)at->line, i + 1, (long long)x, (long long)id, IGNORED);
+            return status_fail(
+                ERR_INVALID,
+                "%s:%lld: place %zu of its labels is %lld; it has to be the id there, %lld, or %d (labels are shifted "
+                "while training)",
+                at->path, (long long)at->line, i + 1, (long long)x, (long long)id, IGNORED);
         else
             trained &= k == LABELS ? x != IGNORED : x != 0;
     }
@@ -117,8 +132,10 @@ static enum status add_id(const struct lines_place *at, const json_t *all, const
 
 static enum status refuse_packed(const struct lines_place *at, const char *key)
 {
-    return status_fail(ERR_INVALID, "%s:%lld: it holds several documents (%.60s): give each document a row of its own, --packing puts them together",
-                       at->path, (long long)at->line, key);
+    return status_fail(
+        ERR_INVALID,
+        "%s:%lld: it holds several documents (%.60s): give each document a row of its own, --packing puts them together",
+        at->path, (long long)at->line, key);
 }
 
 /* Tells whether a list of that name has the positions of ids. */
@@ -132,7 +149,8 @@ static int are_positions(const char *key)
 }
 
 /* Refuses positions that begin anew; those of padding may be any. */
-static enum status check_positions(const struct lines_place *at, const json_t *row, const char *key, size_t n, const json_t *attention)
+static enum status check_positions(const struct lines_place *at, const json_t *row, const char *key, size_t n,
+                                   const json_t *attention)
 {
     const json_t *positions;
     json_int_t position = 0, kept = 1, next = 0;
@@ -191,18 +209,22 @@ static size_t count_true(const json_t *list)
 
 /* Refuses lists that show several documents, under the names of trainers that pack: seq_lens, cu_seqlens, seq_start_id,
  * document_ids, ... */
-static enum status check_packed_by(const struct lines_place *at, const char *key, const json_t *list, size_t n, const json_t *attention)
+static enum status check_packed_by(const struct lines_place *at, const char *key, const json_t *list, size_t n,
+                                   const json_t *attention)
 {
-    static const char *const lengths[] = {"seqlen", "seq_len", "seq_lengths", "sequence_len", "lens", "lengths", "doc_len", "document_len", NULL},
-                      *const places[] = {"cu_", "start", "bound", "_ends", "splits", NULL},
-                      *const units[] = {"seq", "doc", "segment", "sample", "pack", "example", "conversation", NULL},
-                      *const numbers[] = {"id", "idx", "index", "indices", NULL};
+    static const char *const lengths[] = {"seqlen",  "seq_len",      "seq_lengths", "sequence_len", "lens", "lengths",
+                                          "doc_len", "document_len", NULL},
+                             *const places[] = {"cu_", "start", "bound", "_ends", "splits", NULL},
+                             *const units[] = {"seq", "doc", "segment", "sample", "pack", "example", "conversation", NULL},
+                             *const numbers[] = {"id", "idx", "index", "indices", NULL};
     const size_t kept = attention ? count_true(attention) : n;
     if (holds_any(key, places))
         return cuts(list, kept) ? refuse_packed(at, key) : OK;
     if (holds_any(key, lengths))
         return count_true(list) > 1 ? refuse_packed(at, key) : OK;
-    return json_array_size(list) == n && holds_any(key, units) && holds_any(key, numbers) && differs(list, attention) ? refuse_packed(at, key) : OK;
+    return json_array_size(list) == n && holds_any(key, units) && holds_any(key, numbers) && differs(list, attention)
+               ? refuse_packed(at, key)
+               : OK;
 }
 
 static enum status check_packed(const struct lines_place *at, const json_t *row, size_t n, const json_t *attention)
@@ -211,7 +233,8 @@ static enum status check_packed(const struct lines_place *at, const json_t *row,
     json_t *value;
     json_object_foreach((json_t *)row, key, value)
     {
-        if (strcmp(key, "position_ids") == 0 || strcmp(key, "input_pos") == 0 || (are_positions(key) && json_array_size(value) == n))
+        if (strcmp(key, "position_ids") == 0 || strcmp(key, "input_pos") == 0 ||
+            (are_positions(key) && json_array_size(value) == n))
             TRY(check_positions(at, row, key, n, attention));
         else if (json_is_array(value) && strcmp(key, "input_ids") != 0)
             TRY(check_packed_by(at, key, value, n, attention));
@@ -224,7 +247,8 @@ enum status id_row_add(const struct lines_place *at, const json_t *row, int64_t 
     const json_t *all = json_object_get(row, "input_ids"), *list[LISTS];
     size_t n = json_array_size(all);
     if (!json_is_array(all))
-        return status_fail(ERR_INVALID, "%s:%lld: it has no list \"input_ids\", as the file's first row has", at->path, (long long)at->line);
+        return status_fail(ERR_INVALID, "%s:%lld: it has no list \"input_ids\", as the file's first row has", at->path,
+                           (long long)at->line);
     TRY(chat_check_row(row, CHAT_ROW_IDS, at->path, at->line));
     for (int k = 0; k < LISTS; k++)
         TRY(array_of(at, row, lists[k], n, &list[k]));

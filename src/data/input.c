@@ -92,7 +92,8 @@ static enum status refuse(const struct input *in, const char *why)
 static enum status begin_gzip(struct input *in)
 {
     enum { GZIP_ONLY = 16 };
-    return inflateInit2(&in->gzip, MAX_WBITS + GZIP_ONLY) == Z_OK ? OK : status_fail(ERR_NOMEM, "out of memory: reading %s", in->path);
+    return inflateInit2(&in->gzip, MAX_WBITS + GZIP_ONLY) == Z_OK ? OK
+                                                                  : status_fail(ERR_NOMEM, "out of memory: reading %s", in->path);
 }
 
 /* Decompresses a piece. Several members, one behind the other, are one file, as for gzip. */
@@ -131,7 +132,8 @@ static enum status step_gzip(struct input *in, uint8_t *buf, size_t n, size_t *g
 #else
 static enum status begin_gzip(struct input *in)
 {
-    return status_fail(ERR_INVALID, "%s: this ltrain was built without zlib: gunzip it, or build with zlib1g-dev installed", in->path);
+    return status_fail(ERR_INVALID, "%s: this ltrain was built without zlib: gunzip it, or build with zlib1g-dev installed",
+                       in->path);
 }
 
 static enum status step_gzip(struct input *in, uint8_t *buf, size_t n, size_t *got)
@@ -166,7 +168,8 @@ static enum status step_zstd(struct input *in, uint8_t *buf, size_t n, size_t *g
 #else
 static enum status begin_zstd(struct input *in)
 {
-    return status_fail(ERR_INVALID, "%s: this ltrain was built without libzstd: unzstd it, or build with libzstd-dev installed", in->path);
+    return status_fail(ERR_INVALID, "%s: this ltrain was built without libzstd: unzstd it, or build with libzstd-dev installed",
+                       in->path);
 }
 
 static enum status step_zstd(struct input *in, uint8_t *buf, size_t n, size_t *got)
@@ -189,7 +192,8 @@ static enum status unpack(struct input *in, uint8_t *buf, size_t n, size_t *got)
         TRY(in->by == BY_GZIP ? step_gzip(in, buf + *got, n - *got, &more) : step_zstd(in, buf + *got, n - *got, &more));
         *got += more;
         if (more == 0 && in->raw_at == before && in->at == in->bytes && in->unfinished)
-            return status_fail(ERR_INVALID, "%s is cut off: its last %s does not end", in->path, in->by == BY_GZIP ? "member" : "frame");
+            return status_fail(ERR_INVALID, "%s is cut off: its last %s does not end", in->path,
+                               in->by == BY_GZIP ? "member" : "frame");
     }
     return OK;
 }

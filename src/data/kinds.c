@@ -14,7 +14,7 @@
 static const struct foreign {
     const char *magic;
     size_t n;
-    const char *fine, *only; /* fine: end of names that may begin so; only: end of the names that are meant, NULL: any */
+    const char *fine, *only;   /* fine: end of names that may begin so; only: end of the names that are meant, NULL: any */
     const char *what, *remedy; /* remedy: printf format of the path, and of the path without `end` */
     const char *end;           /* end of names to be dropped, so that rows stay rows; or NULL */
 } foreign[] = {
@@ -74,7 +74,8 @@ static enum status refuse_foreign(const char *path, const struct id_file *ids, i
 /* Tells whether the text has a row's key, in quotes. */
 static int has_key(const char *text)
 {
-    static const char *const keys[] = {"\"messages\"", "\"conversations\"", "\"instruction\"", "\"prompt\"", "\"input_ids\"", "\"text\""};
+    static const char *const keys[] = {"\"messages\"", "\"conversations\"", "\"instruction\"",
+                                       "\"prompt\"",   "\"input_ids\"",     "\"text\""};
     for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
         if (strstr(text, keys[i]))
             return 1;
@@ -102,8 +103,8 @@ static enum status refuse_utf_16(const char *path)
         return OK;
     const char *name = strrchr(path, '/'), *end = strrchr(name ? name : path, '.');
     const int stem = (int)(end ? (size_t)(end - path) : strlen(path)); /* the end of the name stays, so that rows stay rows */
-    return status_fail(ERR_INVALID, "%s is in UTF-16, and texts are read as UTF-8: iconv -f UTF-16 -t UTF-8 '%s' >'%.*s-utf8%s'", path, path,
-                       stem, path, end ? end : "");
+    return status_fail(ERR_INVALID, "%s is in UTF-16, and texts are read as UTF-8: iconv -f UTF-16 -t UTF-8 '%s' >'%.*s-utf8%s'",
+                       path, path, stem, path, end ? end : "");
 }
 
 /* Refuses programs, pictures and databases that lie beside texts in a directory. A file that is named itself is read. */
@@ -154,16 +155,20 @@ static enum status look_at_json(const char *path, int found, int *rows)
     if (lines_are_in(path))
         return OK;
     TRY(read_beginning(path, head, sizeof head));
-    const char *first = head + strspn(head, "\357\273\277 \t\r\n"), *list = *first == '[' ? first + 1 + strspn(first + 1, " \t\r\n") : NULL;
+    const char *first = head + strspn(head, "\357\273\277 \t\r\n"),
+               *list = *first == '[' ? first + 1 + strspn(first + 1, " \t\r\n") : NULL;
     if (!has_key(head) || (list ? *list != '{' : !begins_as_row(first)))
         return OK;
     *rows = found;
     if (found)
         return OK;
     const int stem = json ? (int)n - 5 : (int)n;
-    return list ? status_fail(ERR_INVALID, "%s is a JSON list; rows are read one a line, of files named .jsonl: jq -c '.[]' '%s' >'%.*s.jsonl'", path,
-                              path, stem, path)
-                : status_fail(ERR_INVALID, "%s holds rows, which are read of files named .jsonl: mv '%s' '%.*s.jsonl%s'", path, path, stem, path, path + n);
+    return list
+               ? status_fail(ERR_INVALID,
+                             "%s is a JSON list; rows are read one a line, of files named .jsonl: jq -c '.[]' '%s' >'%.*s.jsonl'",
+                             path, path, stem, path)
+               : status_fail(ERR_INVALID, "%s holds rows, which are read of files named .jsonl: mv '%s' '%.*s.jsonl%s'", path,
+                             path, stem, path, path + n);
 }
 
 int kinds_are_text(const struct file_kind *k)
@@ -186,7 +191,8 @@ static enum status find_kind(const char *path, int found, const struct kinds_con
     if (*is_foreign)
         return status_fail(ERR_INVALID, "%s is an archive of files, which is not read as it is: unpack it", path);
     if (config->has_tokenizer && input_is_compressed(path) && n > 5 && strncasecmp(path + n - 5, ".json", 5) == 0)
-        return status_fail(ERR_INVALID, "%s: rows are read of files named .jsonl%s: rename it if it has a row a line", path, path + n);
+        return status_fail(ERR_INVALID, "%s: rows are read of files named .jsonl%s: rename it if it has a row a line", path,
+                           path + n);
     TRY(id_file_look(path, config->token_bytes, &k->ids));
     TRY(refuse_foreign(path, &k->ids, is_foreign));
     if (config->has_tokenizer && k->ids.format == IDS_NONE)
@@ -210,13 +216,15 @@ static enum status check_together(const struct documents *d, const struct file_k
             *(kinds_are_ids(&k[i]) ? &ids : &text) = i;
     if (ids < 0 || text < 0)
         return OK;
-    return status_fail(ERR_INVALID, "%s holds token ids and %s a text, which would be read as bytes: --tokenizer DIR names the tokenizer of both",
-                       documents_path(d, ids), documents_path(d, text));
+    return status_fail(
+        ERR_INVALID,
+        "%s holds token ids and %s a text, which would be read as bytes: --tokenizer DIR names the tokenizer of both",
+        documents_path(d, ids), documents_path(d, text));
 }
 
 /* Files of a directory that are not read, reported together so that all can be moved or converted. */
 struct unread {
-    char first[700]; /* message about the first one; "": there is none */
+    char first[700];  /* message about the first one; "": there is none */
     char others[200]; /* names of others, as far as they fit */
     int64_t n, named;
 };
@@ -240,8 +248,10 @@ static enum status refuse_unread(const struct unread *u)
         snprintf(more, sizeof more, "; nor are %s and %lld more read", u->others, (long long)(u->n - 1 - u->named));
     else if (u->n > 1)
         snprintf(more, sizeof more, "; nor %s %s read", u->n > 2 ? "are" : "is", u->others);
-    return status_fail(ERR_INVALID, "%s%s: a directory with what is no text is no --data, its files are: give them ('DIR/**/*.txt'), or move the others",
-                       u->first, more);
+    return status_fail(
+        ERR_INVALID,
+        "%s%s: a directory with what is no text is no --data, its files are: give them ('DIR/**/*.txt'), or move the others",
+        u->first, more);
 }
 
 enum status kinds_find(const struct documents *d, const struct kinds_config *config, struct file_kind **file, int *tokens)

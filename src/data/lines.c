@@ -71,9 +71,15 @@ static int64_t memory_of(const char *row, size_t n)
     int64_t bytes = 0;
     for (size_t i = 0; i < n; i++)
         switch (row[i]) {
-        case '{': bytes += OF_OBJECT; break;
-        case '[': bytes += OF_LIST; break;
-        case ',': bytes += OF_VALUE; break;
+        case '{':
+            bytes += OF_OBJECT;
+            break;
+        case '[':
+            bytes += OF_LIST;
+            break;
+        case ',':
+            bytes += OF_VALUE;
+            break;
         case '"':
             bytes += OF_STRING;
             for (i++; i < n && row[i] != '"'; i++)
@@ -91,7 +97,8 @@ enum status lines_check_row(const char *path, int64_t line, const char *row, siz
     const int64_t bytes = memory_of(row, n);
     if (bytes <= LINES_MOST_MEMORY)
         return OK;
-    return status_fail(ERR_INVALID, "%s:%lld: reading the values of this row would take %s, and a row may take %s: cut it into several", path,
+    return status_fail(ERR_INVALID,
+                       "%s:%lld: reading the values of this row would take %s, and a row may take %s: cut it into several", path,
                        (long long)line, units_format_bytes(bytes, need), units_format_bytes(LINES_MOST_MEMORY, most));
 }
 
@@ -161,8 +168,10 @@ enum status lines_look(const char *path, const char *column, enum lines_kind *ou
 
 enum status lines_refuse_long(const char *path, int64_t line)
 {
-    return status_fail(ERR_INVALID, "%s:%lld: more than %zu MiB come out of the archive without an end of a line or another place to cut: "
-                       "decompress it, if this is meant", path, (long long)line, LINES_MOST_ROW >> 20);
+    return status_fail(ERR_INVALID,
+                       "%s:%lld: more than %zu MiB come out of the archive without an end of a line or another place to cut: "
+                       "decompress it, if this is meant",
+                       path, (long long)line, LINES_MOST_ROW >> 20);
 }
 
 /* Refuses a row without text, and says what it has instead. */
@@ -177,9 +186,11 @@ static enum status refuse_row(const char *path, int64_t line, const char *column
                            "%s:%lld: it is a conversation, and the file's first row is a text: give each kind a file of its own",
                            path, (long long)line);
     const char *first = json_object_iter_key(json_object_iter((json_t *)row));
-    return status_fail(ERR_INVALID, "%s:%lld: it has no \"%.60s\"%s%.40s%s", path, (long long)line, column,
-                       first ? " (its first member is \"" : "", first ? first : "",
-                       first ? "\"; --text-column NAME names the one that is the text; rows of chats have messages, or prompt and completion)" : "");
+    return status_fail(
+        ERR_INVALID, "%s:%lld: it has no \"%.60s\"%s%.40s%s", path, (long long)line, column,
+        first ? " (its first member is \"" : "", first ? first : "",
+        first ? "\"; --text-column NAME names the one that is the text; rows of chats have messages, or prompt and completion)"
+              : "");
 }
 
 enum status lines_read_text(const char *path, int64_t line, const char *column, const char *row, size_t n, json_t **out)
@@ -192,7 +203,8 @@ enum status lines_read_text(const char *path, int64_t line, const char *column, 
     if (!object)
         return status_fail(ERR_INVALID, "%s:%lld: broken JSON: %s", path, (long long)line, error.text);
     json_t *value = json_object_get(object, name_of(column));
-    enum status st = json_is_string(value) ? chat_check_row(object, CHAT_ROW_TEXT, path, line) : refuse_row(path, line, name_of(column), object);
+    enum status st = json_is_string(value) ? chat_check_row(object, CHAT_ROW_TEXT, path, line)
+                                           : refuse_row(path, line, name_of(column), object);
     if (st == OK)
         *out = json_incref(value);
     json_decref(object);

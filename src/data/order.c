@@ -64,7 +64,8 @@ enum status mixture_create(const double *share, const char *const *name, int n, 
     for (int i = 0; i < n; i++)
         if (m->count[i] == 0) {
             mixture_destroy(m);
-            return status_fail(ERR_INVALID, "--data: %s has less than 1/%d of all sequences, so small a weight cannot be kept", name[i], SLOTS);
+            return status_fail(ERR_INVALID, "--data: %s has less than 1/%d of all sequences, so small a weight cannot be kept",
+                               name[i], SLOTS);
         }
     *out = m;
     return OK;

@@ -219,14 +219,18 @@ static enum status pack_best_fit(struct packing *p)
     TRY(add_documents(p));
     TRY(leave_out_untrained(p));
     if (p->n == 0)
-        return status_fail(ERR_INVALID, "%s: nothing%s can be trained: of %lld documents %lld are too long (--too-long), and the others "
-                           "have no token to predict", p->config.key, of_source(p, of), (long long)stream_documents(p->s), (long long)r->documents_dropped);
+        return status_fail(ERR_INVALID,
+                           "%s: nothing%s can be trained: of %lld documents %lld are too long (--too-long), and the others "
+                           "have no token to predict",
+                           p->config.key, of_source(p, of), (long long)stream_documents(p->s), (long long)r->documents_dropped);
     int64_t held_out = count_held_out(p), trained = p->n - held_out;
     if (p->config.train_below > 0 && (trained == 0 || held_out == 0))
         return status_fail(ERR_INVALID, "--eval-fraction: all that is %s%s is too long for sequences of %lld tokens (--too-long)",
                            trained == 0 ? "trained" : "held out", of_source(p, of), (long long)p->config.seq_len);
     if (trained == 0)
-        return status_fail(ERR_INVALID, "--eval-fraction: the data has one document or part of one, nothing%s would be left to train", of_source(p, of));
+        return status_fail(ERR_INVALID,
+                           "--eval-fraction: the data has one document or part of one, nothing%s would be left to train",
+                           of_source(p, of));
     p->train_end = p->config.train_below > 0 ? p->config.train_below : held_out ? p->parts[trained].first : stream_tokens(p->s);
     for (int64_t i = 0; i < trained; i++)
         r->train_tokens += p->parts[i].n;
@@ -258,16 +262,20 @@ static enum status pack_concat(struct packing *p)
     struct packing_report *r = &p->report;
     int64_t seq_len = p->config.seq_len, n = stream_tokens(p->s) / seq_len;
     if (p->config.too_long != TOO_LONG_SPLIT)
-        return status_fail(ERR_INVALID, "--packing concat splits documents wherever a sequence ends: --too-long needs --packing best-fit");
+        return status_fail(ERR_INVALID,
+                           "--packing concat splits documents wherever a sequence ends: --too-long needs --packing best-fit");
     if (n == 0)
-        return status_fail(ERR_INVALID, "%s: all files%s together have %lld tokens and a sequence needs %lld (--seq-len), or --packing "
-                           "best-fit, which pads it", p->config.key, of_source(p, of), (long long)stream_tokens(p->s), (long long)seq_len);
+        return status_fail(ERR_INVALID,
+                           "%s: all files%s together have %lld tokens and a sequence needs %lld (--seq-len), or --packing "
+                           "best-fit, which pads it",
+                           p->config.key, of_source(p, of), (long long)stream_tokens(p->s), (long long)seq_len);
     if (p->config.train_below > 0)
         r->eval_sequences = (stream_tokens(p->s) - p->config.train_below) / seq_len;
     else if (p->config.held_out > 0.0)
         r->eval_sequences = max_i64(1, (int64_t)(p->config.held_out * (double)n));
     if (r->eval_sequences == n)
-        return status_fail(ERR_INVALID, "--eval-fraction: the data has one sequence, nothing%s would be left to train", of_source(p, of));
+        return status_fail(ERR_INVALID, "--eval-fraction: the data has one sequence, nothing%s would be left to train",
+                           of_source(p, of));
     r->train_sequences = p->config.train_below > 0 ? p->config.train_below / seq_len : n - r->eval_sequences;
     r->train_tokens = r->train_sequences * seq_len;
     r->tokens_kept = r->train_tokens + r->eval_sequences * seq_len;
@@ -275,7 +283,8 @@ static enum status pack_concat(struct packing *p)
     p->train_end = p->config.train_below > 0 ? p->config.train_below : r->eval_sequences ? r->train_tokens : stream_tokens(p->s);
     TRY(has_target(p, &trains));
     if (!trains)
-        return status_fail(ERR_INVALID, "%s: nothing%s can be trained: no document has a token to predict", p->config.key, of_source(p, of));
+        return status_fail(ERR_INVALID, "%s: nothing%s can be trained: no document has a token to predict", p->config.key,
+                           of_source(p, of));
     for (int64_t i = 0; i < stream_documents(p->s); i++) {
         int64_t cut = stream_first(p->s, i) / seq_len + 1; /* the first sequence that starts inside the document or behind it */
         r->documents_split += cut < n && cut * seq_len < stream_end(p->s, i);
@@ -291,8 +300,10 @@ enum status packing_create(const struct stream *s, const struct packing_config *
     p->s = s;
     p->config = *config;
     char of[256];
-    enum status st = stream_tokens(s) == 0 ? status_fail(ERR_INVALID, "%s: all documents%s are empty: there is no token", config->key, of_source(p, of))
-                     : config->kind == PACKING_CONCAT ? pack_concat(p) : pack_best_fit(p);
+    enum status st = stream_tokens(s) == 0 ? status_fail(ERR_INVALID, "%s: all documents%s are empty: there is no token",
+                                                         config->key, of_source(p, of))
+                     : config->kind == PACKING_CONCAT ? pack_concat(p)
+                                                      : pack_best_fit(p);
     if (st != OK)
         packing_destroy(p);
     else

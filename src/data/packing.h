@@ -37,7 +37,7 @@ struct packing_report {
     int64_t targets;          /* number of targets of all sequences */
     int64_t documents_split, documents_dropped, documents_truncated;
     int64_t train_sequences, eval_sequences;
-    int64_t train_tokens;     /* in sequences that are trained */
+    int64_t train_tokens; /* in sequences that are trained */
 };
 
 /* Packs a stream; reads no token unless some are masked. Memory: 16 bytes for each document and each part of one, 4 for each

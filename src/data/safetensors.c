@@ -497,7 +497,8 @@ enum status st_find(const struct st_file *f, const char *name, struct st_info *i
 enum { READ_BYTES = 128 << 10, SCRATCH = 64 << 10 }; /* bytes at once: they and their result fit a second-level cache */
 
 /* Reads n values from byte `at` of the file on. */
-static enum status read_block(const struct shard *s, enum dtype from, int64_t at, int64_t n, enum dtype to, void *out, int64_t *finite)
+static enum status read_block(const struct shard *s, enum dtype from, int64_t at, int64_t n, enum dtype to, void *out,
+                              int64_t *finite)
 {
     double scratch[SCRATCH / sizeof(double)];
     void *raw = from == to ? out : scratch;
@@ -513,8 +514,8 @@ enum status st_read_bytes(struct st_file *f, const char *name, int64_t first, in
         return status_fail(ERR_INVALID, "%s: there is no tensor %s", f->path, name);
     const struct shard *s = &f->shards[t->shard];
     if (first < 0 || n < 0 || n > t->end - t->begin - first)
-        return status_fail(ERR_INVALID, "%s: %lld bytes from number %lld on of tensor %s, which has %lld", s->path, (long long)n, (long long)first,
-                           name, (long long)(t->end - t->begin));
+        return status_fail(ERR_INVALID, "%s: %lld bytes from number %lld on of tensor %s, which has %lld", s->path, (long long)n,
+                           (long long)first, name, (long long)(t->end - t->begin));
     return file_read(s->fd, s->path, out, (size_t)n, s->data + t->begin + first);
 }
 
@@ -530,7 +531,8 @@ enum status st_read(struct st_file *f, const char *name, int64_t first, int64_t 
     *finite = n;
     for (int64_t done = 0; done < n; done += most) {
         int64_t count = min_i64(most, n - done), good;
-        TRY(read_block(s, t->kind->dtype, s->data + t->begin + (first + done) * here, count, to, (char *)out + done * there, &good));
+        TRY(read_block(s, t->kind->dtype, s->data + t->begin + (first + done) * here, count, to, (char *)out + done * there,
+                       &good));
         if (good < count)
             *finite = min_i64(*finite, done + good);
     }

@@ -21,7 +21,12 @@ const char *st_file_path(const struct st_file *f, int i);
 /* Hashes the files' sizes, inodes and times of modification: the number changes when one is written to or replaced. */
 enum status st_stamp(const struct st_file *f, uint64_t *out);
 
-struct st_info { enum dtype dtype; int n_dims; int64_t shape[4]; int64_t elements; };
+struct st_info {
+    enum dtype dtype;
+    int n_dims;
+    int64_t shape[4];
+    int64_t elements;
+};
 int st_count(const struct st_file *f);
 const char *st_name(const struct st_file *f, int i);
 /* Counts the tensors that lie where the index does not have them, which are left out; *first: the first one's name. */
@@ -38,7 +43,11 @@ enum status st_read(struct st_file *f, const char *name, int64_t first, int64_t 
 enum status st_read_f32(struct st_file *f, const char *name, int64_t first, int64_t n, float *out);
 
 /* Type and place of a tensor's bytes. */
-struct st_raw { const char *path, *type; int n_dims; int64_t shape[4], at, bytes; };
+struct st_raw {
+    const char *path, *type;
+    int n_dims;
+    int64_t shape[4], at, bytes;
+};
 /* Finds the bytes of a tensor. ERR_INVALID: there is none of that name, or it has more than four dimensions. */
 enum status st_find_raw(const struct st_file *f, const char *name, struct st_raw *out);
 /* Reads n of a tensor's bytes, from `first` on. From several threads at once. */
@@ -49,7 +58,13 @@ const char *st_own_name(const struct st_file *f, const char *name);
 enum status st_copy(const struct st_file *f, const char *const *names, int n, const char *path);
 
 /* A tensor to be written. type: name in files of a type that st_write_bytes writes, whatever dtype says; NULL: that of dtype. */
-struct st_decl { const char *name; enum dtype dtype; int n_dims; int64_t shape[4]; const char *type; };
+struct st_decl {
+    const char *name;
+    enum dtype dtype;
+    int n_dims;
+    int64_t shape[4];
+    const char *type;
+};
 /* Returns the bits of an element of a type that files have; 0: it is not known. */
 int64_t st_type_bits(const char *type);
 /* Returns the bytes of all elements; -1: more than there may be, or more dimensions. */

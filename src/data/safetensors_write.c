@@ -16,7 +16,8 @@ enum { CHUNK = 1 << 16 }; /* elements converted at a time */
 /* Place of a tensor's elements in the data. */
 struct place {
     enum dtype dtype;
-    int64_t each, elements, begin; /* bytes of an element, number of elements, first byte; types below 8 bits count bytes as elements */
+    int64_t each, elements,
+        begin; /* bytes of an element, number of elements, first byte; types below 8 bits count bytes as elements */
 };
 
 struct st_writer {
@@ -51,19 +52,26 @@ static enum status describe(const struct st_decl *d, struct place *p, int64_t *a
 {
     const int64_t bytes = st_decl_bytes(d), begin = *at, each = max_i64(bits_each(d) / 8, 1);
     if (bytes < 0 || __builtin_add_overflow(begin, bytes, at))
-        return status_fail(ERR_INVALID, "tensor %s: only fp32 and bf16, and bytes of the types that files have, with up to four dimensions of a "
-                                        "sensible size can be written",
-                           d->name);
+        return status_fail(
+            ERR_INVALID,
+            "tensor %s: only fp32 and bf16, and bytes of the types that files have, with up to four dimensions of a "
+            "sensible size can be written",
+            d->name);
     if (begin % each)
-        return status_fail(ERR_INVALID, "tensor %s: %lld bytes an element after an odd number of smaller ones would be misaligned; declare the larger "
-                                        "types first",
-                           d->name, (long long)each);
+        return status_fail(
+            ERR_INVALID,
+            "tensor %s: %lld bytes an element after an odd number of smaller ones would be misaligned; declare the larger "
+            "types first",
+            d->name, (long long)each);
     json_t *shape = json_array();
     for (int i = 0; i < d->n_dims; i++)
         json_array_append_new(shape, json_integer((json_int_t)d->shape[i]));
     *p = (struct place){d->dtype, each, bytes / each, begin};
-    *out = json_pack("{s:s, s:o, s:[I, I]}", "dtype", d->type ? d->type : d->dtype == F32 ? "F32" : "BF16", "shape", shape, "data_offsets",
-                     (json_int_t)begin, (json_int_t)*at);
+    *out = json_pack("{s:s, s:o, s:[I, I]}", "dtype",
+                     d->type           ? d->type
+                     : d->dtype == F32 ? "F32"
+                                       : "BF16",
+                     "shape", shape, "data_offsets", (json_int_t)begin, (json_int_t)*at);
     return *out ? OK : status_fail(ERR_NOMEM, "out of memory: a header");
 }
 
@@ -221,8 +229,8 @@ enum status st_write_bytes(struct st_writer *w, int tensor, int64_t first, int64
 {
     const struct place *t = tensor >= 0 && tensor < w->n ? &w->tensors[tensor] : NULL;
     if (!t || first < 0 || n < 0 || n > t->elements * t->each - first)
-        return status_fail(ERR_INVALID, "%s: %lld bytes from number %lld on of tensor %d of %d, which has %lld", w->path, (long long)n,
-                           (long long)first, tensor, w->n, t ? (long long)(t->elements * t->each) : 0);
+        return status_fail(ERR_INVALID, "%s: %lld bytes from number %lld on of tensor %d of %d, which has %lld", w->path,
+                           (long long)n, (long long)first, tensor, w->n, t ? (long long)(t->elements * t->each) : 0);
     return file_write(w->fd, w->path, data, (size_t)n, w->data + t->begin + first);
 }
 

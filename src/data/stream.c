@@ -16,17 +16,23 @@ struct stream {
     struct documents *d;
     struct token_file *tokens; /* NULL: bytes */
     int64_t ids;
-    int has_ids; /* ids come from files of ids, without a tokenizer */
-    unsigned holds; /* HOLDS_* */
-    int cached, masked; /* masked: some tokens are not trained, and have ids from `ids` on */
+    int has_ids;           /* ids come from files of ids, without a tokenizer */
+    unsigned holds;        /* HOLDS_* */
+    int cached, masked;    /* masked: some tokens are not trained, and have ids from `ids` on */
     int64_t json_rows;     /* files found in directories that hold rows and are read as texts */
     const char *json_path; /* the first of them */
 };
 
 static enum status tokenize(struct stream *s, const struct stream_config *config, const struct file_kind *kinds)
 {
-    const struct tokenize_config t = {.tokenizer = config->tokenizer, .chats = config->chats, .column = config->column, .dir = config->cache, .append_eos = config->append_eos,
-                                      .vocab = config->vocab, .token_bytes = config->token_bytes, .threads = config->threads};
+    const struct tokenize_config t = {.tokenizer = config->tokenizer,
+                                      .chats = config->chats,
+                                      .column = config->column,
+                                      .dir = config->cache,
+                                      .append_eos = config->append_eos,
+                                      .vocab = config->vocab,
+                                      .token_bytes = config->token_bytes,
+                                      .threads = config->threads};
     progress_purpose("tokenizing");
     progress_reading(documents_bytes(s->d));
     enum status st = tokenize_documents(s->d, &t, kinds, &s->tokens, &s->cached);

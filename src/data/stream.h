@@ -46,19 +46,21 @@ void stream_close(struct stream *s);
 int64_t stream_documents(const struct stream *s);
 int64_t stream_tokens(const struct stream *s);
 int64_t stream_text_bytes(const struct stream *s);
-int64_t stream_repaired(const struct stream *s, const char **most); /* broken characters of the text, and the file with the most of them */
+int64_t stream_repaired(const struct stream *s,
+                        const char **most);      /* broken characters of the text, and the file with the most of them */
 int64_t stream_empty(const struct stream *s);    /* files and rows that have no token and are no documents */
 int64_t stream_left_out(const struct stream *s); /* number of files that patterns leave out */
-int64_t stream_json_rows(const struct stream *s, const char **first); /* files read as texts that hold rows; *first: NULL, or one */
+int64_t stream_json_rows(const struct stream *s,
+                         const char **first);            /* files read as texts that hold rows; *first: NULL, or one */
 struct chat_counts stream_chats(const struct stream *s); /* totals of its conversations */
-int stream_is_cached(const struct stream *s);    /* 1: the tokens come from a former run */
-int stream_is_masked(const struct stream *s);    /* some tokens are not trained */
-int stream_is_bytes(const struct stream *s);     /* 1: read from the files' bytes, without a file of tokens */
-unsigned stream_holds(const struct stream *s);   /* HOLDS_* */
+int stream_is_cached(const struct stream *s);            /* 1: the tokens come from a former run */
+int stream_is_masked(const struct stream *s);            /* some tokens are not trained */
+int stream_is_bytes(const struct stream *s);             /* 1: read from the files' bytes, without a file of tokens */
+unsigned stream_holds(const struct stream *s);           /* HOLDS_* */
 /* Refuses texts read as bytes if the vocabulary has no row for some byte: ERR_INVALID. */
 enum status stream_check_bytes(const struct stream_config *config, const struct stream *s);
-int stream_has_ids(const struct stream *s);      /* 1: ids come from files, and no tokenizer says what they mean */
-int64_t stream_ids(const struct stream *s);      /* bound of ids */
+int stream_has_ids(const struct stream *s); /* 1: ids come from files, and no tokenizer says what they mean */
+int64_t stream_ids(const struct stream *s); /* bound of ids */
 
 /* Reads bytes once, in order, for their fingerprints. Adds to counts [ids] (may be NULL) how often each id is among the first n
  * tokens. Comes before the first stream_read. */

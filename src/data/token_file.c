@@ -17,7 +17,7 @@
 #include <xxhash.h>
 
 #define MAGIC "LTTOKEN4"
-#define FIRST_TOKEN 4096           /* offset in the file */
+#define FIRST_TOKEN 4096 /* offset in the file */
 #define BLOCK_BYTES ((int64_t)1 << 16)
 
 struct header {
@@ -25,7 +25,7 @@ struct header {
     struct token_source source;
     struct token_totals totals;
     int64_t width, blocks;
-    uint64_t tables; /* checksum of all tables */
+    uint64_t tables;   /* checksum of all tables */
     uint64_t checksum; /* checksum of the header up to here */
 };
 
@@ -40,7 +40,8 @@ struct tables {
 
 static void lay_out(const struct header *h, struct tables *t)
 {
-    size_t ends = (size_t)(h->totals.documents + h->source.files) * 8, counts = (size_t)h->source.ids * 8, print = (size_t)h->source.files * sizeof *t->print;
+    size_t ends = (size_t)(h->totals.documents + h->source.files) * 8, counts = (size_t)h->source.ids * 8,
+           print = (size_t)h->source.files * sizeof *t->print;
     t->bytes = ends + counts + print + (size_t)h->blocks * 8;
     t->ends = t->memory;
     t->file_ends = t->ends + h->totals.documents;
@@ -87,8 +88,8 @@ static enum status with_advice(enum status st)
 static int is_own(int fd, const char *path)
 {
     struct stat open, named;
-    return sys_fstat(fd, &open) == 0 && sys_lstat(path, &named) == 0 && open.st_ino == named.st_ino && open.st_dev == named.st_dev &&
-           open.st_uid == geteuid() && open.st_nlink == 1;
+    return sys_fstat(fd, &open) == 0 && sys_lstat(path, &named) == 0 && open.st_ino == named.st_ino &&
+           open.st_dev == named.st_dev && open.st_uid == geteuid() && open.st_nlink == 1;
 }
 
 /* Opens KEY.part, which a killed run may have left; or, if that is another run's or user's, a file with this process's number in
@@ -366,11 +367,12 @@ enum status token_file_read(const struct token_file *f, int64_t at, int64_t n, i
     int64_t a_block = BLOCK_BYTES / h->width;
     _Alignas(8) uint8_t block[BLOCK_BYTES];
     while (n > 0) {
-        int64_t b = at / a_block, first = b * a_block, held = min_i64(a_block, h->totals.tokens - first), part = min_i64(n, first + held - at);
+        int64_t b = at / a_block, first = b * a_block, held = min_i64(a_block, h->totals.tokens - first),
+                part = min_i64(n, first + held - at);
         TRY(file_read(f->fd, f->path, block, (size_t)(held * h->width), FIRST_TOKEN + b * BLOCK_BYTES));
         if (XXH3_64bits(block, (size_t)(held * h->width)) != f->tables.block[b])
-            return status_fail(ERR_CORRUPT, "%s: block %lld is not what was written: remove the file, and it is made again", f->path,
-                               (long long)b);
+            return status_fail(ERR_CORRUPT, "%s: block %lld is not what was written: remove the file, and it is made again",
+                               f->path, (long long)b);
         widen(h, block + (at - first) * h->width, part, out);
         at += part;
         out += part;

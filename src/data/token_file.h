@@ -25,7 +25,7 @@ struct token_totals {
     int64_t text_bytes;
     int64_t repaired;      /* broken characters */
     int64_t repaired_file; /* file with the most of them */
-    int64_t empty;    /* documents without tokens, which are not counted as documents */
+    int64_t empty;         /* documents without tokens, which are not counted as documents */
     struct chat_counts chats;
 };
 
@@ -53,8 +53,8 @@ void token_file_close(struct token_file *f);
 const struct token_totals *token_file_totals(const struct token_file *f);
 const struct fingerprint *token_file_fingerprint(const struct token_file *f, int64_t i);
 int64_t token_file_ids(const struct token_file *f);
-const int64_t *token_file_counts(const struct token_file *f); /* [ids] */
-const int64_t *token_file_ends(const struct token_file *f);   /* [documents] */
+const int64_t *token_file_counts(const struct token_file *f);    /* [ids] */
+const int64_t *token_file_ends(const struct token_file *f);      /* [documents] */
 const int64_t *token_file_file_ends(const struct token_file *f); /* [files]: number of documents up to the end of each */
 const char *token_file_path(const struct token_file *f);
 /* Reads tokens [at, at + n). ERR_CORRUPT: they are not those written. From any thread. */

@@ -47,21 +47,22 @@ struct job {
     struct documents *d;
     const struct tokenize_config *config;
     const struct file_kind *kind; /* kind of each file */
-    int64_t ids; /* bound of ids of the vocabulary */
+    int64_t ids;                  /* bound of ids of the vocabulary */
     struct token_writer *writer;
     struct fingerprint *print; /* fingerprint of each file */
     pthread_mutex_t reading, writing;
     pthread_cond_t turn;
     /* the reader's place */
     int64_t file, place, next_chunk; /* place: as a segment's */
-    struct input *input;     /* NULL: the file is not open */
-    int begun;               /* a segment of the file was read */
-    struct text_buffer rest; /* bytes read behind the last cut */
+    struct input *input;             /* NULL: the file is not open */
+    int begun;                       /* a segment of the file was read */
+    struct text_buffer rest;         /* bytes read behind the last cut */
     /* the writer's */
     int64_t next_written;
     int failed;
     struct token_totals totals;
-    int64_t repaired_now, repaired_most, repairing; /* broken characters of the file `repairing`, and of the file that has the most */
+    int64_t repaired_now, repaired_most,
+        repairing; /* broken characters of the file `repairing`, and of the file that has the most */
 };
 
 /* ---- reading ---- */
@@ -266,8 +267,11 @@ static enum status encode_bytes(struct encoding *x, const uint8_t *text, size_t 
 
 static enum status refuse_id(const struct encoding *x, int64_t at, int64_t id)
 {
-    return status_fail(ERR_INVALID, "%s: token %lld is %lld, and ids of the vocabulary end at %lld: it was made with another tokenizer, or is of "
-                       "another type", x->path, (long long)at, (long long)id, (long long)x->job->ids - 1);
+    return status_fail(
+        ERR_INVALID,
+        "%s: token %lld is %lld, and ids of the vocabulary end at %lld: it was made with another tokenizer, or is of "
+        "another type",
+        x->path, (long long)at, (long long)id, (long long)x->job->ids - 1);
 }
 
 /* Adds ids as they are, cut into documents. */
@@ -460,7 +464,8 @@ struct facts {
     int chats, ids, masked, columns, texts, bare; /* 1: some file is one; bare: ids without a header */
 };
 
-static enum status find_facts(const struct documents *d, const struct tokenize_config *config, const struct file_kind *kind, struct facts *out)
+static enum status find_facts(const struct documents *d, const struct tokenize_config *config, const struct file_kind *kind,
+                              struct facts *out)
 {
     const struct chat_setup *chats = config->chats;
     *out = (struct facts){0};
@@ -490,11 +495,15 @@ static struct token_source source_of(const struct documents *d, const struct tok
 {
     const char *column = config->column;
     const int64_t ids = vocabulary(config, any);
-    const uint64_t facts[] = {FORMAT, config->tokenizer ? tokenizer_hash(config->tokenizer) : (uint64_t)ids, (uint64_t)documents_count(d),
+    const uint64_t facts[] = {FORMAT,
+                              config->tokenizer ? tokenizer_hash(config->tokenizer) : (uint64_t)ids,
+                              (uint64_t)documents_count(d),
                               any->chats ? chat_setup_hash(config->chats) : 0,
-                              any->columns && column ? XXH3_64bits(column, strlen(column)) : 0, any->bare ? (uint64_t)config->token_bytes : 0,
+                              any->columns && column ? XXH3_64bits(column, strlen(column)) : 0,
+                              any->bare ? (uint64_t)config->token_bytes : 0,
                               config->tokenizer != NULL};
-    struct token_source s = {.files = documents_count(d), .ids = ids * (any->masked ? 2 : 1), .key = XXH3_64bits(facts, sizeof facts)};
+    struct token_source s = {
+        .files = documents_count(d), .ids = ids * (any->masked ? 2 : 1), .key = XXH3_64bits(facts, sizeof facts)};
     if (config->append_eos && any->texts)
         s.key = XXH3_64bits_withSeed("append-eos", strlen("append-eos"), s.key ^ (uint64_t)tokenizer_eos(config->tokenizer));
     for (int64_t i = 0; i < s.files; i++) {
@@ -526,8 +535,13 @@ static enum status is_of(struct documents *d, const struct token_file *f, int *s
 static enum status make(struct documents *d, const struct tokenize_config *config, const struct file_kind *kinds, int64_t ids,
                         const struct token_source *source)
 {
-    struct job j = {.d = d, .config = config, .kind = kinds, .ids = ids, .reading = PTHREAD_MUTEX_INITIALIZER,
-                    .writing = PTHREAD_MUTEX_INITIALIZER, .turn = PTHREAD_COND_INITIALIZER};
+    struct job j = {.d = d,
+                    .config = config,
+                    .kind = kinds,
+                    .ids = ids,
+                    .reading = PTHREAD_MUTEX_INITIALIZER,
+                    .writing = PTHREAD_MUTEX_INITIALIZER,
+                    .turn = PTHREAD_COND_INITIALIZER};
     struct job *jobs[PARALLEL_MOST];
     enum status st;
     int n = (int)max_i64(1, min_i64(min_i64(config->threads, PARALLEL_MOST), documents_bytes(d) / CHUNK_BYTES + 1));
@@ -547,8 +561,8 @@ done:
     return st;
 }
 
-static enum status take_or_make(struct documents *d, const struct tokenize_config *config, const struct file_kind *kinds, const struct facts *any,
-                                struct token_file **out, int *cached)
+static enum status take_or_make(struct documents *d, const struct tokenize_config *config, const struct file_kind *kinds,
+                                const struct facts *any, struct token_file **out, int *cached)
 {
     struct token_source source = source_of(d, config, any);
     const char *dir = config->dir;
@@ -574,8 +588,8 @@ static enum status take_or_make(struct documents *d, const struct tokenize_confi
     return st;
 }
 
-enum status tokenize_documents(struct documents *d, const struct tokenize_config *config, const struct file_kind *kinds, struct token_file **out,
-                               int *cached)
+enum status tokenize_documents(struct documents *d, const struct tokenize_config *config, const struct file_kind *kinds,
+                               struct token_file **out, int *cached)
 {
     struct facts any;
     TRY(find_facts(d, config, kinds, &any));

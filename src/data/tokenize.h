@@ -13,8 +13,8 @@ struct tokenize_config {
     const struct tokenizer *tokenizer; /* NULL: texts are their bytes */
     /* settings of how conversations are read; NULL, or without a template: a file of conversations is an error */
     const struct chat_setup *chats;
-    const char *column;             /* member of rows of .jsonl files that is the text; NULL: "text" */
-    int append_eos;                 /* texts, and rows of them, end with the tokenizer's eos; it must have one */
+    const char *column; /* member of rows of .jsonl files that is the text; NULL: "text" */
+    int append_eos;     /* texts, and rows of them, end with the tokenizer's eos; it must have one */
     const char *dir;
     int64_t vocab;   /* bound of ids in files of ids, if there is no tokenizer */
     int token_bytes; /* bytes of an id in files without a header */
@@ -28,7 +28,7 @@ struct tokenize_config {
  *
  * Rows of .jsonl files are documents: texts, conversations, or ids (data/lines.h). In the latter two a token that is not trained
  * is written as id + tokenizer_ids (or vocab); the bound of ids doubles if there are such rows. */
-enum status tokenize_documents(struct documents *d, const struct tokenize_config *config, const struct file_kind *kinds, struct token_file **out,
-                               int *cached);
+enum status tokenize_documents(struct documents *d, const struct tokenize_config *config, const struct file_kind *kinds,
+                               struct token_file **out, int *cached);
 
 #endif

@@ -31,8 +31,8 @@ static enum status check(const struct corpus_config *c, int64_t length, int64_t 
                            "(--tokenizer DIR names one)",
                            tokenizer_path(c->tokenizer), (long long)tokenizer_ids(c->tokenizer) - 1, (long long)c->vocab);
     if (stride < 1 || stride > length)
-        return status_fail(ERR_INVALID, "--stride %lld: windows of %lld tokens begin 1 to %lld apart", (long long)stride, (long long)length,
-                           (long long)length);
+        return status_fail(ERR_INVALID, "--stride %lld: windows of %lld tokens begin 1 to %lld apart", (long long)stride,
+                           (long long)length, (long long)length);
     return OK;
 }
 
@@ -109,8 +109,8 @@ static void summarise(const struct corpus_config *c, struct windows *w)
     r->windows = 1 + ceil_div(max_i64(0, r->tokens - w->length), w->stride);
 }
 
-static enum status open_windows(const struct corpus_config *c, int64_t length, int64_t stride, enum status fill(const struct corpus_config *, struct windows *),
-                                struct windows **out)
+static enum status open_windows(const struct corpus_config *c, int64_t length, int64_t stride,
+                                enum status fill(const struct corpus_config *, struct windows *), struct windows **out)
 {
     TRY(check(c, length, stride));
     struct windows *w = sys_calloc(1, sizeof *w);
@@ -175,7 +175,8 @@ static void lay_out(const struct windows *w, int64_t at, int64_t stop, struct se
 }
 
 /* Reads tokens [at, stop) of the window: those of the range, from `first` of its stream on. */
-static enum status take_range(const struct windows *w, const struct range *g, int64_t first, int64_t at, int64_t stop, struct sequence *q)
+static enum status take_range(const struct windows *w, const struct range *g, int64_t first, int64_t at, int64_t stop,
+                              struct sequence *q)
 {
     int32_t next = -1;
     TRY(stream_read(g->s, first, stop - at, q->tokens + at, &next));

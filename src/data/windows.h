@@ -8,10 +8,10 @@ struct windows;
 
 struct windows_report {
     int64_t windows, documents, tokens;
-    int64_t longest;    /* tokens of the longest document: no token sees more */
-    int64_t text_bytes; /* -1: not counted, as the texts are a part of their files */
-    int64_t left_out; /* files that config's `exclude` leaves out */
-    int has_text; /* 0: files have ids, and nothing says what they mean */
+    int64_t longest;          /* tokens of the longest document: no token sees more */
+    int64_t text_bytes;       /* -1: not counted, as the texts are a part of their files */
+    int64_t left_out;         /* files that config's `exclude` leaves out */
+    int has_text;             /* 0: files have ids, and nothing says what they mean */
     struct chat_counts chats; /* totals of its conversations; may be zero */
 };
 

@@ -89,7 +89,8 @@ struct backend {
     /* Messages between ranks; NULL: no library carries messages between devices of this kind. Called in this order; what `meet`
      * begins ends with the backend, or by abort. Messages go between places of the mesh. */
     enum status (*carrier)(struct backend *b, char name[BACKEND_CARRIER]); /* ERR_INVALID: the library is not here */
-    enum status (*identity)(struct backend *b, char id[BACKEND_IDENTITY]); /* identity of the group that ranks join: one rank makes it */
+    enum status (*identity)(struct backend *b,
+                            char id[BACKEND_IDENTITY]); /* identity of the group that ranks join: one rank makes it */
     /* Starts joining the other ranks; health tells when that is done. group: of each comm lane. */
     enum status (*meet)(struct backend *b, const char id[BACKEND_IDENTITY], int place, int ranks,
                         const struct mesh_group group[LANES]);

@@ -20,7 +20,7 @@ struct device_facts {
 
 struct device_plugin {
     int version;
-    uint64_t ops; /* op_table_digest() of the library, plus its PLUGIN_HEADERS */
+    uint64_t ops;                  /* op_table_digest() of the library, plus its PLUGIN_HEADERS */
     const char *(*sentence)(void); /* returns the calling thread's last failure in the library */
     /* Counts the GPUs that this process may use; ERR_INVALID if the driver gives none. */
     enum status (*count)(int *devices);

@@ -17,8 +17,8 @@ struct tickets {
     /* Sleepers, under the lock. A lane is woken only when it can go on: on a busy machine each wake-up costs a time slice. */
     struct {
         const struct program *p;
-        const struct instr *in; /* instruction for which the lane sleeps; NULL: none */
-        int any;                /* 1: sleeps until anything moves */
+        const struct instr *in;       /* instruction for which the lane sleeps; NULL: none */
+        int any;                      /* 1: sleeps until anything moves */
         int (*can_go_on)(void *user); /* sleeps until this holds; NULL: does not */
         void *user;
         pthread_cond_t moved;

@@ -13,7 +13,7 @@ enum { BITSANDBYTES_PARTS = 6, BITSANDBYTES_NAME = 256, BITSANDBYTES_WORDS = 256
 struct bitsandbytes_part {
     /* suffix of the tensor's name: "" is NAME.weight; ".x" is appended to it; a suffix without a dot replaces "weight" */
     const char *suffix;
-    const char *type;   /* type as files write it */
+    const char *type; /* type as files write it */
     int n_dims;
     int64_t shape[2], bytes;
     int64_t at; /* offset in the packed bytes; -1: not among them, made by bitsandbytes_words */

@@ -5,8 +5,9 @@
 
 #include <string.h>
 
-static const int64_t LOOK_NS = 100000000;  /* time between two looks at processes and library */
-static const int64_t GRACE_NS = 700000000; /* time for the cause of a library's failure to become known: mostly another rank's end */
+static const int64_t LOOK_NS = 100000000; /* time between two looks at processes and library */
+static const int64_t GRACE_NS =
+    700000000; /* time for the cause of a library's failure to become known: mostly another rank's end */
 static const int64_t NAP_NS = 2000000;
 
 /* The collective that waits for other ranks; n_instrs: none. */

@@ -38,10 +38,10 @@ static enum status open_device(int device, const struct target *t, struct backen
 __attribute__((visibility("default"))) const struct device_plugin *ltrain_device_plugin(void)
 {
     static struct device_plugin plugin = {.version = DEVICE_PLUGIN_VERSION,
-                                                .sentence = status_message,
-                                                .count = cuda_device_count,
-                                                .describe = cuda_device_describe,
-                                                .open = open_device};
+                                          .sentence = status_message,
+                                          .count = cuda_device_count,
+                                          .describe = cuda_device_describe,
+                                          .open = open_device};
     plugin.ops = op_table_digest() + PLUGIN_HEADERS;
     return &plugin;
 }

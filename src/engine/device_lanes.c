@@ -147,7 +147,7 @@ static void limit_ahead(const struct program *p, const struct lane_index *index,
 {
     for (int l = 0; l < COMM_CURSOR; l++) {
         const int *at = index->at + index->first[l], n = index->first[l + 1] - index->first[l];
-        double planned = 0;                                    /* seconds of the instructions behind ticket `oldest`, up to the k-th */
+        double planned = 0; /* seconds of the instructions behind ticket `oldest`, up to the k-th */
         for (int k = 0, oldest = 0, watched = 0; k < n; k++) { /* the k-th has ticket k + 1 */
             while (oldest < k - AHEAD_LEAST && planned > AHEAD_SECONDS) {
                 planned -= planned_seconds(&p->instrs[at[oldest]]);

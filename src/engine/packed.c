@@ -47,9 +47,11 @@ static enum status make_piece(struct making *m, int64_t piece, float *x)
     for (int64_t i = 0; i < n; i += columns) {
         const float scale = m->scale[(at + i) / columns] = rows8_quantise(x + i, columns, (int8_t *)m->code + at + i);
         if (!isfinite(scale))
-            return status_fail(ERR_INVALID, "%s has a number beyond %g in row %lld, fp16's largest, which bitsandbytes makes of weights before it "
-                                            "quantises them to int8: --base nf4 or --base none keeps it",
-                               m->s->model->params[m->param].name, (double)ROWS8_LARGEST, (long long)((at + i) / columns));
+            return status_fail(
+                ERR_INVALID,
+                "%s has a number beyond %g in row %lld, fp16's largest, which bitsandbytes makes of weights before it "
+                "quantises them to int8: --base nf4 or --base none keeps it",
+                m->s->model->params[m->param].name, (double)ROWS8_LARGEST, (long long)((at + i) / columns));
     }
     return OK;
 }
@@ -89,7 +91,8 @@ static enum status check_nested(const struct model_param *p, void *packed, int64
         fits = fits && x.most[i] <= NF4_LARGEST;
     if (fits)
         return OK;
-    return status_fail(ERR_INVALID, "%s has numbers so large that their scales in NF4 are beyond %g: --base none keeps it", p->name, NF4_LARGEST);
+    return status_fail(ERR_INVALID, "%s has numbers so large that their scales in NF4 are beyond %g: --base none keeps it",
+                       p->name, NF4_LARGEST);
 }
 
 static enum status quantise_source(struct source *s, int param, void *packed)

@@ -253,8 +253,8 @@ static enum status make_canaries(struct session *x)
     return canary_fill(x->canary);
 }
 
-enum status session_create(const struct model *m, struct plan *const *plans, int n_plans, const struct settings *s, struct comm *comm,
-                           const char *const *nvme_paths, int n_paths, struct session **out)
+enum status session_create(const struct model *m, struct plan *const *plans, int n_plans, const struct settings *s,
+                           struct comm *comm, const char *const *nvme_paths, int n_paths, struct session **out)
 {
     enum status st = OK;
     struct session *x = sys_calloc(1, sizeof *x);
@@ -393,7 +393,8 @@ static enum status source_fill(void *user, const struct state_part *part)
         const struct model_param *p = &m->params[index];
         int64_t a = max_i64(part->first, p->offset), b = min_i64(part->first + part->n, p->offset + p->elements);
         if (a < b)
-            TRY(source_read(src, index, a - p->offset, b - a, part->type, (char *)part->data + (a - part->first) * dtype_size(part->type)));
+            TRY(source_read(src, index, a - p->offset, b - a, part->type,
+                            (char *)part->data + (a - part->first) * dtype_size(part->type)));
     }
     return OK;
 }
@@ -435,7 +436,8 @@ static enum status check_unchanged(const struct st_file *f, uint64_t before)
     TRY(st_stamp(f, &now));
     if (now == before)
         return OK;
-    return status_fail(ERR_CORRUPT, "%s: the files changed while they were read: start again once nothing writes there", st_path(f, NULL));
+    return status_fail(ERR_CORRUPT, "%s: the files changed while they were read: start again once nothing writes there",
+                       st_path(f, NULL));
 }
 
 static enum status load_from(struct session *s, struct source *src, const char *path)
@@ -444,8 +446,10 @@ static enum status load_from(struct session *s, struct source *src, const char *
         TRY(source_check_adapter(src));
     for (int i = 0; src->adapter && i < s->model->n_params; i++)
         if (s->model->params[i].trained && s->model->params[i].elements < model_param_stored(&s->model->params[i]))
-            return status_fail(ERR_INVALID, "--adapter: %s is trained as a whole, and this run reaches only a part of it: give it a --seq-len of %lld",
-                               s->model->params[i].name, (long long)s->model->params[i].shape[0]);
+            return status_fail(
+                ERR_INVALID,
+                "--adapter: %s is trained as a whole, and this run reaches only a part of it: give it a --seq-len of %lld",
+                s->model->params[i].name, (long long)s->model->params[i].shape[0]);
     s->origin = (struct origin){.kind = path ? ORIGIN_WEIGHTS : ORIGIN_SEED, .seed = src->seed};
     snprintf(s->origin.path, sizeof s->origin.path, "%s", path ? path : "");
     if (path)

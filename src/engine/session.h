@@ -34,9 +34,9 @@ struct session_plan {
 };
 
 struct session {
-    const struct model *model; /* borrowed */
-    struct plan *plan;         /* plan in use */
-    struct canary *canary;     /* canary of the plan in use */
+    const struct model *model;                  /* borrowed */
+    struct plan *plan;                          /* plan in use */
+    struct canary *canary;                      /* canary of the plan in use */
     struct session_plan plans[CURRICULUM_MOST]; /* one for each length of sequences */
     int n_plans;
     struct program **programs; /* programs of all plans */
@@ -46,24 +46,25 @@ struct session {
     struct arena *host;
     struct carrier carrier; /* carrier of messages between ranks on GPUs */
     struct bounce *bounce;  /* bounce buffers, if the host carries messages; else NULL */
-    struct store *store; /* NULL if the plan needs no nvme */
+    struct store *store;    /* NULL if the plan needs no nvme */
     struct exec_context context;
     struct cpu_stream host_stream;
     struct executor *executor;
     struct comm *comm; /* communicator with the plan's mesh; borrowed, or own_comm */
     struct comm *own_comm;
-    uint8_t *predicates;   /* predicates of the micro-batch: [0] holds, then 2 * ring - 2 for each mask of the model (seqpar/seqpar.h) */
-    int64_t
-        overhead_bytes; /* resident bytes beside the arenas after setup: program, libraries, tables, BLAS scratch */
+    uint8_t *
+        predicates; /* predicates of the micro-batch: [0] holds, then 2 * ring - 2 for each mask of the model (seqpar/seqpar.h) */
+    int64_t overhead_bytes; /* resident bytes beside the arenas after setup: program, libraries, tables, BLAS scratch */
     /* Bytes free on a device with memory of its own, before the arena was made and after everything was prepared. 0: no such
      * device, or other ranks share it. */
     int64_t free_opened, free_prepared;
-    int shares_device; /* 1: other ranks share the device */
-    uint64_t chaos;     /* test mode: seed of the next random order; 0: the threaded executor */
-    void *staging;      /* room for two groups in fp32 */
+    int shares_device;     /* 1: other ranks share the device */
+    uint64_t chaos;        /* test mode: seed of the next random order; 0: the threaded executor */
+    void *staging;         /* room for two groups in fp32 */
     int64_t staging_bytes; /* bytes of one group */
-    struct origin origin; /* origin of parameters that are not in use */
-    char base[4096];    /* models with adapters: path of the base's weights, as st_open takes it; "": initial values from base_seed */
+    struct origin origin;  /* origin of parameters that are not in use */
+    char
+        base[4096]; /* models with adapters: path of the base's weights, as st_open takes it; "": initial values from base_seed */
     uint64_t base_seed, base_xxh3; /* base_xxh3: hash of the files at `base`; 0: initial values */
 };
 
@@ -74,8 +75,8 @@ int64_t session_staging_bytes(const struct model *m, const struct plan *plan);
 /* Verifies every program of the plans, then allocates what the largest needs; the first plan is in use. Takes the plans over,
  * also on failure. The plans share mesh, stage and grain of updates. comm: has that mesh and outlives the session; NULL: a rank
  * alone. nvme_paths: existing directories. */
-enum status session_create(const struct model *m, struct plan *const *plans, int n_plans, const struct settings *s, struct comm *comm,
-                           const char *const *nvme_paths, int n_paths, struct session **out);
+enum status session_create(const struct model *m, struct plan *const *plans, int n_plans, const struct settings *s,
+                           struct comm *comm, const char *const *nvme_paths, int n_paths, struct session **out);
 /* Switches to another of the plans, whose homes hold no state until it is loaded. Nothing may be running or pending. ERR_CORRUPT:
  * a byte outside the former plan was touched. */
 enum status session_use(struct session *s, const struct plan *plan);

@@ -15,8 +15,8 @@ struct piece {
     enum dtype type;
     int unit;
     enum state_kind kind;
-    int64_t first, n; /* n: elements; the binding's rows beyond n are a shard's padding */
-    int64_t room;     /* elements including padding */
+    int64_t first, n;          /* n: elements; the binding's rows beyond n are a shard's padding */
+    int64_t room;              /* elements including padding */
     enum blocks8_kind packing; /* packing of I8 */
 };
 
@@ -191,13 +191,14 @@ enum status session_visit(struct session *s, int unit, enum state_kind kind, enu
 }
 
 /* Visits the rank's bytes of the unit's index-th packed group, whose home the binding names. */
-static enum status visit_packed_group(struct session *s, const struct binding *b, int index, enum state_access access, bytes_visitor *visit,
-                                      void *user)
+static enum status visit_packed_group(struct session *s, const struct binding *b, int index, enum state_access access,
+                                      bytes_visitor *visit, void *user)
 {
     const struct buffer *buf = &plan_any(s->plan)->buffers[b->buffer];
     const struct group g = plan_packed_group(s->model, &s->plan->strategy, b->unit, index);
     const int64_t room = b->row1 - b->row0, at = buf->address + b->offset,
-                  first = b->sharded ? min_i64(g.end, g.first + comm_place(s->comm) * room) : g.first, n = min_i64(room, g.end - first);
+                  first = b->sharded ? min_i64(g.end, g.first + comm_place(s->comm) * room) : g.first,
+                  n = min_i64(room, g.end - first);
     uint8_t *stored = buf->tier == TIER_HOST ? (uint8_t *)s->context.host + at : s->staging;
     if (access == STATE_READ) {
         TRY(read_stored(s, (enum tier)buf->tier, at, stored, room));
@@ -233,7 +234,7 @@ struct filling {
     pthread_mutex_t lock, way; /* lock: of the fields below; way: of transfers to drives and devices */
     struct walk walk;
     struct piece piece;
-    int64_t done; /* elements of the piece taken by threads */
+    int64_t done;          /* elements of the piece taken by threads */
     int64_t parts, failed; /* parts: number taken; failed: the first that failed */
     enum status st;
     char message[1024];
@@ -398,7 +399,8 @@ enum status session_fill(struct session *s, struct state_range range, state_fill
     struct filler job[PARALLEL_MOST];
     const int n = threads_for(s, range, &f.slot_bytes);
     for (int i = 0; i < n; i++)
-        job[i] = (struct filler){&f, (i + 1) * f.slot_bytes <= HALVES * s->staging_bytes ? (char *)s->staging + i * f.slot_bytes : NULL};
+        job[i] = (struct filler){&f, (i + 1) * f.slot_bytes <= HALVES * s->staging_bytes ? (char *)s->staging + i * f.slot_bytes
+                                                                                         : NULL};
     pthread_mutex_init(&f.lock, NULL);
     pthread_mutex_init(&f.way, NULL);
     enum status st = parallel_run(fill_parts, job, sizeof *job, n);

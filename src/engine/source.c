@@ -171,10 +171,11 @@ static enum status compare_base(const struct source *s, int param, const char *n
     free(values);
     if (st != OK || equal)
         return st;
-    return status_fail(ERR_INVALID,
-                       "%s: %s is not the base's %s: this adapter goes with other weights, such as a vocabulary that has grown; make a model of "
-                       "these and the base, and train beside that",
-                       st_path(s->adapter, name), name, p->name);
+    return status_fail(
+        ERR_INVALID,
+        "%s: %s is not the base's %s: this adapter goes with other weights, such as a vocabulary that has grown; make a model of "
+        "these and the base, and train beside that",
+        st_path(s->adapter, name), name, p->name);
 }
 
 enum status source_check_adapter(const struct source *s)

@@ -75,7 +75,8 @@ enum status weights_read_tensor(struct st_file *f, const char *name, const struc
 }
 
 /* Refuses an element that is NaN or infinite in the file, or too large for the type. */
-static enum status refuse_value(struct st_file *f, const char *name, const struct model_param *p, int64_t element, enum dtype type)
+static enum status refuse_value(struct st_file *f, const char *name, const struct model_param *p, int64_t element,
+                                enum dtype type)
 {
     float value;
     int64_t there;
@@ -220,8 +221,8 @@ static int is_other(const struct model *m, const char *name)
     return m->config.wrapped && !model_is_wrapped_name(name);
 }
 
-static enum status find_surplus(struct st_file *f, const struct model *m, const char **used, int n_used, const char *const *ignore,
-                                int n_ignore, unsigned char *matched, struct surplus *s)
+static enum status find_surplus(struct st_file *f, const struct model *m, const char **used, int n_used,
+                                const char *const *ignore, int n_ignore, unsigned char *matched, struct surplus *s)
 {
     char head[32], wrapped[WRAPPED_NAME];
     model_head_name(&m->config, head);

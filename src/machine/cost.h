@@ -59,14 +59,14 @@ struct cost_model {
     double lane_seconds[LANES]; /* fixed part of an instruction of that lane */
     /* further fixed part of an instruction that finds the lane idle; the ones after it are under way when their turn comes */
     double lane_idle[LANES];
-    double overhead;         /* fixed part on the compute and host lanes */
+    double overhead;             /* fixed part on the compute and host lanes */
     double demand[LANES][LINKS]; /* share of a link's capacity that a lane running alone takes */
     double lane_cores[LANES];    /* seconds of LINK_CORES that an instruction of the lane takes besides, whatever its size */
-    int chained;                 /* 1: comm lanes share a stream: collectives take place one after the other, in the program's order */
-    int pads;                    /* 1: attention computes with values as wide as keys (op_wider_dim) */
-    int widens;                  /* 1: a product of an fp32 and a bf16 matrix has fp32's rate, not bf16's */
-    double peak_flops;           /* dense peak of the storage type, by which MFU is defined */
-    char source[192];            /* source of the figures, for people */
+    int chained;       /* 1: comm lanes share a stream: collectives take place one after the other, in the program's order */
+    int pads;          /* 1: attention computes with values as wide as keys (op_wider_dim) */
+    int widens;        /* 1: a product of an fp32 and a bf16 matrix has fp32's rate, not bf16's */
+    double peak_flops; /* dense peak of the storage type, by which MFU is defined */
+    char source[192];  /* source of the figures, for people */
 };
 
 /* Returns the seconds of an instruction with that call, running alone. */

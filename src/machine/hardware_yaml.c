@@ -421,8 +421,8 @@ static enum status read_document(struct reader *r)
     if (r->h->host_assumed && !r->h->cpu) /* a data sheet's host has memory for each device */
         r->h->host_mem = r->h->host_mem / like * r->h->devices;
     if (!r->h->cpu && r->h->capability < LEAST_CAPABILITY)
-        return status_fail(ERR_INVALID, "%s: capability: %d: kernels need %d or later (10 x compute capability: 90 for 9.0)", r->path,
-                           r->h->capability, LEAST_CAPABILITY);
+        return status_fail(ERR_INVALID, "%s: capability: %d: kernels need %d or later (10 x compute capability: 90 for 9.0)",
+                           r->path, r->h->capability, LEAST_CAPABILITY);
     int64_t devices = (int64_t)r->h->nodes * r->h->devices;
     if (devices > HARDWARE_MOST_DEVICES)
         return status_fail(ERR_INVALID, "%s: %d nodes of %d devices are %lld devices, and at most %d are planned for", r->path,

@@ -30,8 +30,8 @@ struct simulation {
     const struct second_lines *second; /* NULL: none */
     int lines;                         /* LANES; with second lines LINES */
     struct runner lane[LINES];         /* by line */
-    double load[LINKS]; /* demand of the running lanes, added up */
-    int sharing;        /* 1: some link was asked for more than all of it */
+    double load[LINKS];                /* demand of the running lanes, added up */
+    int sharing;                       /* 1: some link was asked for more than all of it */
     double now;
 };
 
@@ -272,7 +272,8 @@ static int start_ready(struct simulation *s, double *later)
             in->end += s->m->lane_idle[lane_of(l)];
         s->lane[l].speed = 1;
         if (s->m->lane_cores[lane_of(l)] > 0)
-            s->lane[l].demand[LINK_CORES] = s->m->demand[lane_of(l)][LINK_CORES] + s->m->lane_cores[lane_of(l)] / (in->end - in->start);
+            s->lane[l].demand[LINK_CORES] =
+                s->m->demand[lane_of(l)][LINK_CORES] + s->m->lane_cores[lane_of(l)] / (in->end - in->start);
         set_running(s, l, 1);
         started = 1;
     }

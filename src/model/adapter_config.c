@@ -13,7 +13,10 @@
 #include <strings.h>
 #include <unistd.h>
 
-enum { LISTED_BYTES = 512 /* capacity for names that stay a comma-separated list; longer ones are joined */, MOST_LAYER = 999999 };
+enum {
+    LISTED_BYTES = 512 /* capacity for names that stay a comma-separated list; longer ones are joined */,
+    MOST_LAYER = 999999
+};
 
 enum status adapter_config_path(const char *dir, char path[4096])
 {
@@ -53,7 +56,9 @@ static int says_nothing(const json_t *x)
  * leave the base as it is. */
 static enum status check_init(const struct reader *r)
 {
-    static const char *const beside[] = {"gaussian", "eva", "orthogonal", "mica", NULL}, *const taken[] = {"pissa", "olora", "corda", "loftq", "lora_ga", NULL};
+    static const char *const beside[] = {"gaussian", "eva", "orthogonal", "mica", NULL}, *const taken[] = {"pissa",   "olora",
+                                                                                                           "corda",   "loftq",
+                                                                                                           "lora_ga", NULL};
     const json_t *init = json_object_get(r->root, "init_lora_weights");
     const char *word = json_string_value(init);
     if (!init || json_is_null(init) || json_is_boolean(init))
@@ -63,21 +68,25 @@ static enum status check_init(const struct reader *r)
             return OK;
     for (int i = 0; word && taken[i]; i++)
         if (strncasecmp(word, taken[i], strlen(taken[i])) == 0)
-            return refuse(r, "init_lora_weights", "such an adapter goes with a base that was changed for it; let PEFT convert it to a plain one");
-    return refuse(r, "init_lora_weights", "true, false, gaussian, eva, orthogonal and mica are read, which leave the base as it is");
+            return refuse(r, "init_lora_weights",
+                          "such an adapter goes with a base that was changed for it; let PEFT convert it to a plain one");
+    return refuse(r, "init_lora_weights",
+                  "true, false, gaussian, eva, orthogonal and mica are read, which leave the base as it is");
 }
 
 /* Keys that are read, or that change nothing here. Any other key is refused unless its value is empty, false or zero. */
+/* clang-format off */
 static const char *const known[] = {"peft_type", "r", "lora_alpha", "target_modules", "use_rslora", "modules_to_save", "rank_pattern",
                                     "alpha_pattern", "bias", "base_model_name_or_path", "lora_dropout", "fan_in_fan_out", "task_type",
                                     "inference_mode", "auto_mapping", "revision", "peft_version", "init_lora_weights", "megatron_core",
                                     "loftq_config", "corda_config", "eva_config", "lora_ga_config", "qalora_group_size", "exclude_modules",
                                     "layers_to_transform", "layers_pattern", NULL};
+/* clang-format on */
 
 static enum status check_keys(const struct reader *r)
 {
     const char *key, *kind = json_string_value(json_object_get(r->root, "peft_type")),
-                    *bias = json_string_value(json_object_get(r->root, "bias"));
+                     *bias = json_string_value(json_object_get(r->root, "bias"));
     json_t *value;
     if (!kind || strcmp(kind, "LORA") != 0)
         return refuse(r, "peft_type", "only LORA is read");
@@ -85,9 +94,12 @@ static enum status check_keys(const struct reader *r)
         return refuse(r, "bias", "biases are not trained with adapters here");
     TRY(check_init(r));
     if (json_is_true(json_object_get(r->root, "ensure_weight_tying")))
-        return refuse(r, "ensure_weight_tying", "adapters of head and embedding are not tied here; where it has neither, set it to false");
+        return refuse(r, "ensure_weight_tying",
+                      "adapters of head and embedding are not tied here; where it has neither, set it to false");
     if (!says_nothing(json_object_get(r->root, "trainable_token_indices")))
-        return refuse(r, "trainable_token_indices", "single rows of the embedding are not trained beside adapters here; modules_to_save with embed_tokens is all of them");
+        return refuse(
+            r, "trainable_token_indices",
+            "single rows of the embedding are not trained beside adapters here; modules_to_save with embed_tokens is all of them");
     json_object_foreach((json_t *)r->root, key, value)
     {
         int i = 0;
@@ -129,7 +141,8 @@ static enum status read_modules(const struct reader *r, const char *key, char ou
     const char *text = json_string_value(json_object_get(r->root, key));
     if (!text || !text[0])
         return read_names(r, key, 1, out);
-    return snprintf(out, LORA_TEXT, lora_is_regex(text) ? "%s" : "(%s)", text) < LORA_TEXT ? OK : refuse(r, key, "that is too long");
+    return snprintf(out, LORA_TEXT, lora_is_regex(text) ? "%s" : "(%s)", text) < LORA_TEXT ? OK
+                                                                                           : refuse(r, key, "that is too long");
 }
 
 static enum status read_targets(const struct reader *r, struct lora *out)
@@ -206,7 +219,8 @@ static int is_alpha(const json_t *x)
     return json_is_number(x) && json_number_value(x) > 0.0 && json_number_value(x) <= LORA_MOST_ALPHA;
 }
 
-static const char rank_expected[] = "a rank is a whole number from 1 to 4096", alpha_expected[] = "alpha is a number above 0 and at most 1e6";
+static const char rank_expected[] = "a rank is a whole number from 1 to 4096",
+                  alpha_expected[] = "alpha is a number above 0 and at most 1e6";
 _Static_assert(LORA_MOST_RANK == 4096 && LORA_MOST_ALPHA == 1000000, "as the sentences say");
 
 /* Appends NAME:VALUE to the list in `out`; returns 0 if it does not fit. */
@@ -226,18 +240,16 @@ static int join_pattern(const json_t *pattern, char out[LORA_TEXT])
     double done = 0;
     int fits = 1;
     out[0] = 0;
-    json_object_foreach((json_t *)pattern, name, value)
-        fits = fits && adapter_names_layer(name) != NULL;
+    json_object_foreach((json_t *)pattern, name, value) fits = fits && adapter_names_layer(name) != NULL;
     for (;;) { /* from the smallest number on */
         double next = INFINITY;
-        json_object_foreach((json_t *)pattern, name, value)
-            next = json_number_value(value) > done && json_number_value(value) < next ? json_number_value(value) : next;
+        json_object_foreach((json_t *)pattern, name, value) next =
+            json_number_value(value) > done && json_number_value(value) < next ? json_number_value(value) : next;
         if (!fits || isinf(next))
             return fits;
         json_t *names = json_array();
-        json_object_foreach((json_t *)pattern, name, other)
-            if (json_number_value(other) == next)
-                json_array_append_new(names, json_string(name));
+        json_object_foreach((json_t *)pattern, name, other) if (json_number_value(other) == next)
+            json_array_append_new(names, json_string(name));
         fits = adapter_names_join(names, "", "", joined) && add_pattern(out, joined, next);
         json_decref(names);
         done = next;

@@ -74,14 +74,18 @@ static json_t *describe(const struct model *m, const char *base)
     const struct lora *l = &m->config.lora;
     int all = strcmp(l->targets, "all-linear") == 0, whole = (double)(json_int_t)l->alpha == l->alpha;
     json_t *targets = all ? expanded(m) : lora_is_regex(l->targets) ? json_string(l->targets) : names_of(l->targets);
-    json_t *excluded = !l->excluded[0] ? json_null() : lora_is_regex(l->excluded) ? json_string(l->excluded) : names_of(l->excluded);
-    return json_pack("{s:n, s:s, s:s, s:o, s:b, s:b, s:b, s:o, s:o, s:o, s:f, s:o, s:s, s:i, s:o, s:n, s:o, s:o, s:s, s:b, s:b}", "auto_mapping",
-                     "base_model_name_or_path", base, "bias", "none", "exclude_modules", excluded, "fan_in_fan_out", is_conv1d(m), "inference_mode", 1, "init_lora_weights", 1,
-                     "layers_pattern", l->layer_names[0] ? names_of(l->layer_names) : json_null(), "layers_to_transform",
-                     l->layers[0] ? numbers_of(l->layers) : json_null(), "lora_alpha", whole ? json_integer((json_int_t)l->alpha) : json_real(l->alpha), "lora_dropout", l->dropout, "modules_to_save",
-                     l->saved[0] ? names_of(l->saved) : json_null(), "peft_type", "LORA", "r", l->rank, "rank_pattern", pattern_of(l->ranks),
-                     "revision", "alpha_pattern", pattern_of(l->alphas), "target_modules", targets, "task_type", "CAUSAL_LM", "use_dora", 0,
-                     "use_rslora", l->rank_stabilised);
+    json_t *excluded = !l->excluded[0]              ? json_null()
+                       : lora_is_regex(l->excluded) ? json_string(l->excluded)
+                                                    : names_of(l->excluded);
+    return json_pack("{s:n, s:s, s:s, s:o, s:b, s:b, s:b, s:o, s:o, s:o, s:f, s:o, s:s, s:i, s:o, s:n, s:o, s:o, s:s, s:b, s:b}",
+                     "auto_mapping", "base_model_name_or_path", base, "bias", "none", "exclude_modules", excluded,
+                     "fan_in_fan_out", is_conv1d(m), "inference_mode", 1, "init_lora_weights", 1, "layers_pattern",
+                     l->layer_names[0] ? names_of(l->layer_names) : json_null(), "layers_to_transform",
+                     l->layers[0] ? numbers_of(l->layers) : json_null(), "lora_alpha",
+                     whole ? json_integer((json_int_t)l->alpha) : json_real(l->alpha), "lora_dropout", l->dropout,
+                     "modules_to_save", l->saved[0] ? names_of(l->saved) : json_null(), "peft_type", "LORA", "r", l->rank,
+                     "rank_pattern", pattern_of(l->ranks), "revision", "alpha_pattern", pattern_of(l->alphas), "target_modules",
+                     targets, "task_type", "CAUSAL_LM", "use_dora", 0, "use_rslora", l->rank_stabilised);
 }
 
 enum status adapter_config_write(const char *dir, const struct model *m, const char *base)
@@ -90,7 +94,8 @@ enum status adapter_config_write(const char *dir, const struct model *m, const c
     TRY(adapter_config_path(dir, path));
     json_t *root = describe(m, base);
     FILE *f = root ? sys_write_text(path) : NULL;
-    int failed = f ? json_dumpf(root, f, JSON_INDENT(2)) != 0 || fputc('\n', f) == EOF || fflush(f) != 0 || sys_fsync(fileno(f)) != 0 : 1;
+    int failed =
+        f ? json_dumpf(root, f, JSON_INDENT(2)) != 0 || fputc('\n', f) == EOF || fflush(f) != 0 || sys_fsync(fileno(f)) != 0 : 1;
     int reason = errno;
     json_decref(root);
     if (f && fclose(f) != 0)

@@ -46,7 +46,8 @@ static int group_numbers(const json_t *list, json_t *layers, json_t *alone)
         if (digits >= sizeof number)
             return 0;
         memcpy(number, at ? at : "", digits);
-        if (at ? !add_pair(layers, name, (size_t)(at - name), at + digits + 1, number) : json_array_append(alone, json_array_get(list, i)) != 0)
+        if (at ? !add_pair(layers, name, (size_t)(at - name), at + digits + 1, number)
+               : json_array_append(alone, json_array_get(list, i)) != 0)
             return 0;
     }
     return 1;

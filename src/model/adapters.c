@@ -21,7 +21,8 @@ struct adapter_rules {
     const struct lora *lora;
     pcre2_code *targets;  /* NULL: targets are names, or all maps */
     pcre2_code *excluded; /* NULL: excluded modules are names */
-    pcre2_code *layer[MOST_LAYER_NAMES]; /* expression of a module's name up to and including its layer's number, which is a group */
+    pcre2_code
+        *layer[MOST_LAYER_NAMES]; /* expression of a module's name up to and including its layer's number, which is a group */
     int n_layer;
     struct pattern rank[MOST_PATTERNS], alpha[MOST_PATTERNS];
     int n_ranks, n_alphas;

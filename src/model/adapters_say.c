@@ -60,7 +60,8 @@ static int is_at_an_end(const struct model *m, const char *name)
     module[strlen(module) - strlen(".weight")] = 0;
     if (adapter_targeted_by(name, module))
         return 1;
-    snprintf(module, sizeof module, "%.*s", (int)(strlen(m->params[m->embed].name) - strlen(".weight")), m->params[m->embed].name);
+    snprintf(module, sizeof module, "%.*s", (int)(strlen(m->params[m->embed].name) - strlen(".weight")),
+             m->params[m->embed].name);
     return adapter_targeted_by(name, module);
 }
 
@@ -81,11 +82,12 @@ static enum status check_saved(const struct model *m, const char *name)
         return status_fail(ERR_INVALID, "--lora: modules-to-save=%s: no module's name ends so; they look like %.*s", name,
                            (int)(strlen(embedding) - strlen(".weight")), embedding);
     if (m->config.tied && (strcmp(name, "lm_head") == 0 || adapter_saved_by(name, embedding)))
-        return status_fail(ERR_INVALID,
-                           "--lora: modules-to-save=%s: the head and the embedding are one matrix, of which PEFT saves and trains "
-                           "one side only: leave it out, or untie them (tie_word_embeddings false and lm_head.weight in the model's "
-                           "files)",
-                           name);
+        return status_fail(
+            ERR_INVALID,
+            "--lora: modules-to-save=%s: the head and the embedding are one matrix, of which PEFT saves and trains "
+            "one side only: leave it out, or untie them (tie_word_embeddings false and lm_head.weight in the model's "
+            "files)",
+            name);
     return OK;
 }
 
@@ -113,7 +115,8 @@ static enum status check_layers(const struct model *m, char *text, size_t bytes)
     for (const char *at = m->config.lora.layers; lora_next_name(&at, number, sizeof number);)
         if (strtoll(number, NULL, 10) >= m->config.layers) {
             snprintf(text, bytes, "layers-to-transform=%s", number);
-            return status_fail(ERR_INVALID, "--lora: %s: the model has %lld layers, counted from 0", text, (long long)m->config.layers);
+            return status_fail(ERR_INVALID, "--lora: %s: the model has %lld layers, counted from 0", text,
+                               (long long)m->config.layers);
         }
     return OK;
 }
@@ -123,8 +126,8 @@ static enum status check_excluded(const struct model *m, char *text, size_t byte
 {
     struct lora one = m->config.lora;
     const int regex = lora_is_regex(one.excluded);
-    for (const char *at = m->config.lora.excluded; regex ? at == m->config.lora.excluded : lora_next_name(&at, one.excluded, sizeof one.excluded);
-         at += regex) {
+    for (const char *at = m->config.lora.excluded;
+         regex ? at == m->config.lora.excluded : lora_next_name(&at, one.excluded, sizeof one.excluded); at += regex) {
         struct adapter_rules *rules;
         int found = 0;
         TRY(adapter_rules_create(&one, &rules));
@@ -156,8 +159,10 @@ static enum status check_patterns(const struct model *m, char *text, size_t byte
     int idle = adapter_idle_pattern(rules, text, bytes);
     adapter_rules_destroy(rules);
     return !idle ? OK
-                 : status_fail(ERR_INVALID, "--lora: %s is no adapter's: no map with an adapter is called so, or an earlier part has all that are",
-                               text);
+                 : status_fail(
+                       ERR_INVALID,
+                       "--lora: %s is no adapter's: no map with an adapter is called so, or an earlier part has all that are",
+                       text);
 }
 
 enum status model_check_patterns(const struct model *m, char *text, size_t bytes)
@@ -181,8 +186,9 @@ enum status model_check_adapters(const struct model *m)
     if (l->rank == 0)
         return OK;
     if (m->config.wrapped)
-        return status_fail(ERR_INVALID, "--lora: config.json is a multimodal model's, of which ltrain trains the text model whole: adapters of "
-                                        "a part of such a model are not written; take out the text model, or leave out --lora");
+        return status_fail(
+            ERR_INVALID, "--lora: config.json is a multimodal model's, of which ltrain trains the text model whole: adapters of "
+                         "a part of such a model are not written; take out the text model, or leave out --lora");
     for (const char *at = l->saved; m->most_rank > 0 && lora_next_name(&at, name, sizeof name);)
         TRY(check_saved(m, name));
     if (m->most_rank > 0)
@@ -221,7 +227,8 @@ static void describe_places(const struct lora *l, char *text, size_t bytes)
     size_t used = 0;
     for (int i = 0; i < 4; i++)
         if (parts[i].value[0])
-            used += (size_t)snprintf(text + used, bytes - used, "%s%.120s%s", parts[i].what, parts[i].value, strlen(parts[i].value) > 120 ? "..." : "");
+            used += (size_t)snprintf(text + used, bytes - used, "%s%.120s%s", parts[i].what, parts[i].value,
+                                     strlen(parts[i].value) > 120 ? "..." : "");
 }
 
 void model_describe_adapters(const struct model *m, char *text, size_t bytes)
@@ -238,9 +245,11 @@ void model_describe_adapters(const struct model *m, char *text, size_t bytes)
         snprintf(dropout, sizeof dropout, ", dropout %g", l->dropout);
     describe_places(l, places, sizeof places);
     const int looked_up = m->embedding.rank > 0;
-    size_t n = (size_t)snprintf(text, bytes, "lora: r %d, alpha %g%s%s%s: %d linear maps%s (%s); %s of %s parameters are trained\n", l->rank, l->alpha,
-                                l->rank_stabilised ? " over the root of r" : "", l->ranks[0] || l->alphas[0] ? ", others by pattern" : "", dropout, maps - looked_up,
-                                looked_up ? " and the embedding" : "", places, units_format_count(m->trained_params, trained), units_format_count(m->total_params, all));
+    size_t n = (size_t)snprintf(
+        text, bytes, "lora: r %d, alpha %g%s%s%s: %d linear maps%s (%s); %s of %s parameters are trained\n", l->rank, l->alpha,
+        l->rank_stabilised ? " over the root of r" : "", l->ranks[0] || l->alphas[0] ? ", others by pattern" : "", dropout,
+        maps - looked_up, looked_up ? " and the embedding" : "", places, units_format_count(m->trained_params, trained),
+        units_format_count(m->total_params, all));
     list_saved(m, saved, sizeof saved);
     if (l->saved[0] && n < bytes)
         snprintf(text + n, bytes - n, "lora: modules-to-save=%.200s also trains, whole, %s\n", l->saved, saved);

@@ -79,7 +79,8 @@ struct model_norm build_norm(struct builder *b, const char *name, enum norm_kind
 struct model_norm build_norm_of(struct builder *b, const char *name, enum norm_kind kind, int64_t dim)
 {
     struct model_norm n = {.kind = kind, .bias = -1};
-    n.weight = build_param(b, name, ".weight", dim, 0, kind == NORM_RMS_ONE || kind == NORM_LAYER_ONE ? INIT_ZEROS : INIT_ONES, 0);
+    n.weight =
+        build_param(b, name, ".weight", dim, 0, kind == NORM_RMS_ONE || kind == NORM_LAYER_ONE ? INIT_ZEROS : INIT_ONES, 0);
     if (kind == NORM_LAYER || kind == NORM_LAYER_ONE)
         n.bias = build_param(b, name, ".bias", dim, 0, INIT_ZEROS, 0);
     return n;
@@ -142,7 +143,8 @@ static void build_adapter(struct builder *b, const char *name, struct model_line
 /* Declares the embedding. Its adapter's A begins as zeros and B as normal numbers, as in PEFT. */
 int build_embedding(struct builder *b, const char *name, int64_t rows, int64_t columns, double std)
 {
-    struct model_linear w = {.weight = build_matrix(b, name, rows, columns, std), .bias = -1, .in = rows, .out = columns, .ld = columns};
+    struct model_linear w = {
+        .weight = build_matrix(b, name, rows, columns, std), .bias = -1, .in = rows, .out = columns, .ld = columns};
     if (begin_adapter(b, name, &w) > 0) {
         w.down = build_adapter_matrix(b, name, ".lora_embedding_A", w.rank, rows, INIT_ZEROS, 0);
         w.up = build_adapter_matrix(b, name, ".lora_embedding_B", columns, w.rank, INIT_NORMAL, 1);

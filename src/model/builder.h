@@ -15,8 +15,8 @@ struct builder {
     struct model *m;
     enum build_pass pass;
     int unit, n_params;
-    char prefix[64];                   /* prefix of parameter names */
-    const char *head_name;             /* name of an untied head */
+    char prefix[64];       /* prefix of parameter names */
+    const char *head_name; /* name of an untied head */
     int head_bias;
     const struct adapter_rules *rules; /* NULL: no adapters */
 };

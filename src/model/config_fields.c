@@ -9,10 +9,9 @@
 _Static_assert(sizeof(enum gelu_kind) == sizeof(int) && sizeof(enum rope_kind) == sizeof(int) &&
                    sizeof(enum model_family) == sizeof(int),
                "choices are read and written as ints");
-_Static_assert(GELU_TANH == 0 && GELU_ERF == 1 && RELU_SQUARED == 2 && RELU == 3 && ROPE_DEFAULT == 0 && ROPE_LINEAR == 1 && ROPE_LLAMA3 == 2 &&
-                   ROPE_DYNAMIC == 3 && ROPE_YARN == 4 && ROPE_LONGROPE == 5 && ROPE_PROPORTIONAL == 6 && GATE_SILU == 0 &&
-                   GATE_GELU_TANH == 1 &&
-                   GATE_GELU_ERF == 2 && GATE_CLAMPED == 3,
+_Static_assert(GELU_TANH == 0 && GELU_ERF == 1 && RELU_SQUARED == 2 && RELU == 3 && ROPE_DEFAULT == 0 && ROPE_LINEAR == 1 &&
+                   ROPE_LLAMA3 == 2 && ROPE_DYNAMIC == 3 && ROPE_YARN == 4 && ROPE_LONGROPE == 5 && ROPE_PROPORTIONAL == 6 &&
+                   GATE_SILU == 0 && GATE_GELU_TANH == 1 && GATE_GELU_ERF == 2 && GATE_CLAMPED == 3,
                "words are in the order of their enums");
 
 #define WORDS(...)        \

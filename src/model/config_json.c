@@ -271,12 +271,15 @@ static const struct {
     const char *what, *types;
 } lacking[] = {
     {"linear attention and experts are", " qwen3_next qwen3_5_moe qwen3_5_moe_text kimi_linear minimax "},
-    {"experts are", " mixtral qwen2_moe qwen3_moe qwen3_vl_moe granitemoe granitemoeshared olmoe flex_olmo phimoe dbrx llama4 llama4_text "
-                    "ernie4_5_moe glm4_moe hunyuan_v1_moe minimax_m2 afmoe exaone_moe "},
-    {"experts and multi-head latent attention are", " deepseek_v2 deepseek_v3 deepseek_v32 kimi_k2 longcat_flash glm4_moe_lite glm_moe_dsa mistral4 "},
+    {"experts are",
+     " mixtral qwen2_moe qwen3_moe qwen3_vl_moe granitemoe granitemoeshared olmoe flex_olmo phimoe dbrx llama4 llama4_text "
+     "ernie4_5_moe glm4_moe hunyuan_v1_moe minimax_m2 afmoe exaone_moe "},
+    {"experts and multi-head latent attention are",
+     " deepseek_v2 deepseek_v3 deepseek_v32 kimi_k2 longcat_flash glm4_moe_lite glm_moe_dsa mistral4 "},
     {"multi-head latent attention is", " minicpm3 youtu "},
-    {"layers without attention are", " mamba mamba2 falcon_mamba rwkv jamba bamba zamba zamba2 falcon_h1 nemotron_h granitemoehybrid lfm2 lfm2_moe "
-                                     "olmo_hybrid recurrent_gemma "},
+    {"layers without attention are",
+     " mamba mamba2 falcon_mamba rwkv jamba bamba zamba zamba2 falcon_h1 nemotron_h granitemoehybrid lfm2 lfm2_moe "
+     "olmo_hybrid recurrent_gemma "},
     {"the learned activation of its MLPs (xIELU) is", " apertus "},
     {"positions by ALiBi are", " bloom mpt "},
     {"positions by sines are", " xglm "},
@@ -366,6 +369,7 @@ json_t *config_text_of(json_t *root)
 }
 
 /* Keys of a multimodal model's config.json beside its parts: they say how images become tokens. */
+/* clang-format off */
 static const char *const about_images[] = {"model_type",           "architectures",
                                            "text_config",          "vision_config",
                                            "tie_word_embeddings",  "initializer_range",
@@ -380,6 +384,7 @@ static const char *const about_images[] = {"model_type",           "architecture
                                            "boa_token_id",         "eoa_token_id",
                                            "eoa_token_index",      "vision_soft_tokens_per_image",
                                            NULL};
+/* clang-format on */
 
 static enum status check_outer_keys(const struct config_reader *r, struct model_config *c)
 {

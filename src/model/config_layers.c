@@ -119,7 +119,8 @@ enum status config_add_own(struct config_reader *r, struct model_config *c, int6
     char instead[96];
     static const struct layer_config nothing;
     int i = 0;
-    while (i <= MODEL_KINDS && memcmp(&c->own[i], own, sizeof *own) != 0 && (i == 0 || memcmp(&c->own[i], &nothing, sizeof nothing) != 0))
+    while (i <= MODEL_KINDS && memcmp(&c->own[i], own, sizeof *own) != 0 &&
+           (i == 0 || memcmp(&c->own[i], &nothing, sizeof nothing) != 0))
         i++;
     snprintf(instead, sizeof instead, "at most %d kinds of layers that differ from the others are supported", MODEL_KINDS);
     if (i > MODEL_KINDS)

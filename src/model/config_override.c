@@ -68,18 +68,23 @@ enum status model_config_set_rope(struct model_config *c, const char *rope, doub
         return status_fail(ERR_INVALID, "--%s: model %s has learned positions, not rotary ones", rope ? "rope" : "rope-base",
                            c->name);
     if ((rope || base > 0.0) && model_fixes_rope(c))
-        return status_fail(ERR_INVALID, "--%s: nothing in config.json says rotary positions of model %s, whose base is always 10000, and no reader "
-                                        "would know of others",
-                           rope ? "rope" : "rope-base", c->name);
+        return status_fail(
+            ERR_INVALID,
+            "--%s: nothing in config.json says rotary positions of model %s, whose base is always 10000, and no reader "
+            "would know of others",
+            rope ? "rope" : "rope-base", c->name);
     if (rope && c->rope == ROPE_PROPORTIONAL)
-        return status_fail(ERR_INVALID,
-                           "--rope %.40s: model %s rotates a part of its heads' pairs (proportional), which goes with no other scaling; "
-                           "--rope-base changes its base",
-                           rope, c->name);
+        return status_fail(
+            ERR_INVALID,
+            "--rope %.40s: model %s rotates a part of its heads' pairs (proportional), which goes with no other scaling; "
+            "--rope-base changes its base",
+            rope, c->name);
     if (rope && c->family == FAMILY_GRANITE_SWA && c->rope_local_theta > 0.0)
-        return status_fail(ERR_INVALID, "--rope %.40s: the layers of model %s have different rotary bases, which go with no scaling; --rope-base changes "
-                                        "that of layers without a window",
-                           rope, c->name);
+        return status_fail(
+            ERR_INVALID,
+            "--rope %.40s: the layers of model %s have different rotary bases, which go with no scaling; --rope-base changes "
+            "that of layers without a window",
+            rope, c->name);
     if (rope && strcmp(rope, "none") == 0) {
         c->max_positions = (int64_t)model_trained_positions(c); /* undoes the scaling's stretching of positions */
         clear_scaling(c);

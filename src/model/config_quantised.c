@@ -6,9 +6,11 @@
 
 static enum status refuse(const struct config_reader *r, const char *what)
 {
-    return status_fail(ERR_INVALID, "%s: quantization_config: the weights are %s, which is not read: of quantised models those in bitsandbytes' NF4 "
-                                    "and int8 are; give a copy that is not quantised",
-                       r->path, what);
+    return status_fail(
+        ERR_INVALID,
+        "%s: quantization_config: the weights are %s, which is not read: of quantised models those in bitsandbytes' NF4 "
+        "and int8 are; give a copy that is not quantised",
+        r->path, what);
 }
 
 static int is_true(const json_t *object, const char *key)

@@ -3,10 +3,12 @@
 
 #include <string.h>
 
+/* clang-format off */
 static const struct config_word rope_types[] = {
     {"default", ROPE_DEFAULT}, {"linear", ROPE_LINEAR},     {"llama3", ROPE_LLAMA3}, {"dynamic", ROPE_DYNAMIC},
     {"yarn", ROPE_YARN},       {"longrope", ROPE_LONGROPE}, {"su", ROPE_LONGROPE},
     {"proportional", ROPE_PROPORTIONAL}, {NULL, 0}};
+/* clang-format on */
 
 /* Tells whether transformers takes the family's rope_parameters by kind of layer, and only so. */
 static int has_kinds(const struct model_config *c)
@@ -23,7 +25,8 @@ static enum status read_phi3_original(const struct config_reader *parent, const 
     if (outer && !json_is_null(outer))
         return OK;
     if (json_object_get(r->object, "original_max_position_embeddings") && *original != usual)
-        return config_refuse(r, "original_max_position_embeddings", "in this family it must stand beside the section, too: transformers takes 4096 else");
+        return config_refuse(r, "original_max_position_embeddings",
+                             "in this family it must stand beside the section, too: transformers takes 4096 else");
     *original = usual;
     return OK;
 }
@@ -75,7 +78,9 @@ static enum status read_yarn(struct config_reader *r, struct model_config *c)
     TRY(config_read_bool(r, "truncate", &truncate));
     TRY(config_read_bool(r, "finetuned", &finetuned)); /* informative only */
     c->rope_exact = !truncate;
-    return c->rope_exact && has_kinds(c) ? config_refuse(r, "truncate", "transformers truncates in this family, whatever that says") : OK;
+    return c->rope_exact && has_kinds(c)
+               ? config_refuse(r, "truncate", "transformers truncates in this family, whatever that says")
+               : OK;
 }
 
 /* Reads a list with a divisor for each of n frequencies. */
@@ -170,7 +175,8 @@ static enum status read_section(struct config_reader *parent, const char *sectio
     }
     TRY(read_share(&r, c, 0));
     if (c->family == FAMILY_GEMMA4 && c->rope != ROPE_PROPORTIONAL && c->rope_share > 0.0)
-        return config_refuse(&r, "partial_rotary_factor", "in this family transformers looks at it where rope_type is proportional");
+        return config_refuse(&r, "partial_rotary_factor",
+                             "in this family transformers looks at it where rope_type is proportional");
     if (c->rope != ROPE_DEFAULT && c->rope != ROPE_LINEAR && c->rope != ROPE_PROPORTIONAL)
         TRY(read_original(parent, &r, c));
     if (c->rope != ROPE_DEFAULT)
@@ -209,8 +215,8 @@ static int same_rope(const struct model_config *a, const struct model_config *b,
            a->rope_high_freq == b->rope_high_freq && a->rope_original_positions == b->rope_original_positions &&
            a->rope_fast == b->rope_fast && a->rope_slow == b->rope_slow && a->rope_exact == b->rope_exact &&
            a->rope_attention == b->rope_attention && a->rope_mscale == b->rope_mscale &&
-           a->rope_mscale_all == b->rope_mscale_all && a->rope_slope == b->rope_slope && a->rope_alpha == b->rope_alpha && a->rope_share == b->rope_share &&
-           memcmp(a->rope_short, b->rope_short, sizeof a->rope_short) == 0 &&
+           a->rope_mscale_all == b->rope_mscale_all && a->rope_slope == b->rope_slope && a->rope_alpha == b->rope_alpha &&
+           a->rope_share == b->rope_share && memcmp(a->rope_short, b->rope_short, sizeof a->rope_short) == 0 &&
            memcmp(a->rope_long, b->rope_long, sizeof a->rope_long) == 0 && (!theta || a->rope_theta == b->rope_theta);
 }
 
@@ -227,7 +233,8 @@ enum status config_read_rope(struct config_reader *r, struct model_config *c)
     if (scaling)
         TRY(read_section(r, "rope_scaling.", scaling, &older));
     if (has_kinds(c) && older.rope != ROPE_DEFAULT && !json_object_get(scaling, "rope_type"))
-        return config_refuse(r, "rope_scaling", "in this family transformers looks for rope_type and not for type, and would scale nothing");
+        return config_refuse(r, "rope_scaling",
+                             "in this family transformers looks for rope_type and not for type, and would scale nothing");
     if (json_is_object(json_object_get(parameters, "full_attention")))
         TRY(read_by_kind(r, parameters, c));
     else if (json_object_size(parameters) > 0 && has_kinds(c))
@@ -264,13 +271,16 @@ json_t *config_write_rope(const struct model_config *c)
 {
     const struct config_word *word = rope_types;
     if (c->rope == ROPE_DEFAULT) /* gpt-oss and CWM without the key have a scaling, so "default" is written */
-        return c->family == FAMILY_GPT_OSS || c->family == FAMILY_CWM ? json_pack("{s:s, s:s}", "rope_type", "default", "type", "default") : json_null();
+        return c->family == FAMILY_GPT_OSS || c->family == FAMILY_CWM
+                   ? json_pack("{s:s, s:s}", "rope_type", "default", "type", "default")
+                   : json_null();
     while (word->value != (int)c->rope)
         word++;
     if (c->rope == ROPE_LONGROPE && c->family == FAMILY_PHI3 && c->rope_attention == 0.0 &&
         c->rope_factor == (double)c->max_positions / c->rope_original_positions) /* Phi-3's readers accept just these keys */
-        return json_pack("{s:s, s:o, s:o}", "type", word->word, "short_factor", divisors(c->rope_short, model_rotated(c, c->head_dim) / 2),
-                         "long_factor", divisors(c->rope_long, model_rotated(c, c->head_dim) / 2));
+        return json_pack("{s:s, s:o, s:o}", "type", word->word, "short_factor",
+                         divisors(c->rope_short, model_rotated(c, c->head_dim) / 2), "long_factor",
+                         divisors(c->rope_long, model_rotated(c, c->head_dim) / 2));
     json_t *o = json_pack("{s:s, s:s, s:f}", "rope_type", word->word, "type", word->word, "factor", c->rope_factor);
     if (c->rope == ROPE_PROPORTIONAL)
         json_object_set_new(o, "partial_rotary_factor", json_real(c->rope_share > 0.0 ? c->rope_share : 1.0));

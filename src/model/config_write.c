@@ -77,7 +77,8 @@ static int spell_whole_heads(json_t *root, const struct model_config *c)
 {
     json_t *rope = json_object_get(root, "rope_parameters"), *full = json_object_get(rope, "full_attention");
     rope = full ? full : rope;
-    if (c->rope_share > 0.0 || family_of(c)->share == 0.0 || !json_is_object(rope) || json_object_get(rope, "partial_rotary_factor"))
+    if (c->rope_share > 0.0 || family_of(c)->share == 0.0 || !json_is_object(rope) ||
+        json_object_get(rope, "partial_rotary_factor"))
         return 1;
     return json_object_set_new(rope, "partial_rotary_factor", json_real(1.0)) == 0;
 }
@@ -205,13 +206,15 @@ static int spell_rope(json_t *root, const struct model_config *c, int anew)
     if (anew || !json_object_get(root, "rope_scaling"))
         ok = ok && json_object_set_new(root, "rope_scaling", config_write_rope(c)) == 0;
     if (anew || !json_is_object(json_object_get(root, "rope_parameters")))
-        ok = ok && json_object_set_new(root, "rope_parameters", config_write_rope_parameters(c)) == 0 && spell_whole_heads(root, c);
+        ok = ok && json_object_set_new(root, "rope_parameters", config_write_rope_parameters(c)) == 0 &&
+             spell_whole_heads(root, c);
     if (c->rope_local_theta > 0.0 && c->family == FAMILY_GEMMA3 && !json_object_get(root, "rope_local_base_freq"))
         ok = ok && json_object_set_new(root, "rope_local_base_freq", json_real(c->rope_local_theta)) == 0;
     ok = ok && (!anew || spell_positions(root, c));
     /* this key wins over the sections' */
     if (anew && c->rope_original_positions > 0.0 && json_object_get(root, "original_max_position_embeddings"))
-        ok = ok && json_object_set_new(root, "original_max_position_embeddings", json_integer((json_int_t)c->rope_original_positions)) == 0;
+        ok = ok && json_object_set_new(root, "original_max_position_embeddings",
+                                       json_integer((json_int_t)c->rope_original_positions)) == 0;
     return ok;
 }
 
@@ -266,10 +269,11 @@ enum status model_config_write_stretched(const char *dir, const char *like, cons
 static json_t *quantisation(enum model_base base, const char *compute)
 {
     const int four = base != BASE_INT8;
-    return json_pack("{s:s, s:b, s:b, s:b, s:b, s:s, s:s, s:s, s:b, s:f, s:n, s:b, s:b}", "quant_method", "bitsandbytes", "load_in_4bit", four,
-                     "load_in_8bit", !four, "_load_in_4bit", four, "_load_in_8bit", !four, "bnb_4bit_quant_type", four ? "nf4" : "fp4",
-                     "bnb_4bit_compute_dtype", compute, "bnb_4bit_quant_storage", "uint8", "bnb_4bit_use_double_quant", base == BASE_NF4,
-                     "llm_int8_threshold", 6.0, "llm_int8_skip_modules", "llm_int8_has_fp16_weight", 0, "llm_int8_enable_fp32_cpu_offload", 0);
+    return json_pack("{s:s, s:b, s:b, s:b, s:b, s:s, s:s, s:s, s:b, s:f, s:n, s:b, s:b}", "quant_method", "bitsandbytes",
+                     "load_in_4bit", four, "load_in_8bit", !four, "_load_in_4bit", four, "_load_in_8bit", !four,
+                     "bnb_4bit_quant_type", four ? "nf4" : "fp4", "bnb_4bit_compute_dtype", compute, "bnb_4bit_quant_storage",
+                     "uint8", "bnb_4bit_use_double_quant", base == BASE_NF4, "llm_int8_threshold", 6.0, "llm_int8_skip_modules",
+                     "llm_int8_has_fp16_weight", 0, "llm_int8_enable_fp32_cpu_offload", 0);
 }
 
 enum status model_config_write_quantised(const char *dir, const char *like, enum model_base base)
@@ -277,7 +281,8 @@ enum status model_config_write_quantised(const char *dir, const char *like, enum
     char path[CONFIG_PATH];
     json_t *root;
     TRY(config_load(like, path, &root));
-    const char *type = json_string_value(json_object_get(root, "dtype")), *older = json_string_value(json_object_get(root, "torch_dtype"));
+    const char *type = json_string_value(json_object_get(root, "dtype")),
+               *older = json_string_value(json_object_get(root, "torch_dtype"));
     json_t *words = quantisation(base, type ? type : older ? older : dtype_text(F32));
     if (json_object_set_new(root, "quantization_config", words) == 0)
         return write_object(dir, root);

@@ -6,18 +6,17 @@
 #include "model/config.h"
 
 struct family {
-    const char *name, *class; /* config.json's model_type (also used in messages) and its architectures */
-    const char *class_before;  /* architectures in older files; NULL: same as class */
-    const char *head_name;    /* tensor name of the head without .weight; NULL: lm_head */
-    int head_bias;            /* 1: the head has a bias, tied or not */
-    int learned_positions;    /* 1: positions are learned; 0: rotary */
-    int first_position;       /* row of a document's first token in the table of learned positions */
-    int fixed_rope;           /* 1: config.json says of rotary positions only how many elements are rotated */
-    double theta;             /* rotary base if config.json gives none */
-    const char *base_key,
-        *share_key; /* config.json's keys of the base and of the rotated part of a head; NULL: the usual ones */
-    int partial;    /* 1: a part of each head may be rotated alone */
-    double share;   /* rotated part if config.json gives none; 0: all */
+    const char *name, *class;         /* config.json's model_type (also used in messages) and its architectures */
+    const char *class_before;         /* architectures in older files; NULL: same as class */
+    const char *head_name;            /* tensor name of the head without .weight; NULL: lm_head */
+    int head_bias;                    /* 1: the head has a bias, tied or not */
+    int learned_positions;            /* 1: positions are learned; 0: rotary */
+    int first_position;               /* row of a document's first token in the table of learned positions */
+    int fixed_rope;                   /* 1: config.json says of rotary positions only how many elements are rotated */
+    double theta;                     /* rotary base if config.json gives none */
+    const char *base_key, *share_key; /* config.json's keys of the base and of the rotated part of a head; NULL: the usual ones */
+    int partial;                      /* 1: a part of each head may be rotated alone */
+    double share;                     /* rotated part if config.json gives none; 0: all */
     /* Counts that the text_config of a multimodal model may leave out, with their values; field NO_FIELD ends the list. NULL: no
      * such counts. */
     const struct config_implied *implied;

@@ -114,7 +114,8 @@ static enum status check_missing_window(struct config_reader *r, const struct mo
         listed = 1;
     for (int64_t l = 0; listed && c->window == 0 && l < min_i64(c->layers, LAYERS_MOST); l++)
         if (model_bit(c->windowed, l))
-            return config_refuse(r, "sliding_window", "layers of layer_types' sliding_attention need one; full_attention has none");
+            return config_refuse(r, "sliding_window",
+                                 "layers of layer_types' sliding_attention need one; full_attention has none");
     return OK;
 }
 

@@ -51,8 +51,8 @@ json_t *common_write_share(const struct model_config *c);
         "partial_rotary_factor", KEY_SPECIAL, .write = common_write_share \
     }
 /* Key that is written only; it is read together with rope_scaling. */
-#define ROPE_BY_KIND_KEY                                                     \
-    {                                                                        \
+#define ROPE_BY_KIND_KEY                                                      \
+    {                                                                         \
         "rope_parameters", KEY_SPECIAL, .write = config_write_rope_parameters \
     }
 /* Key for families whose layers have windows even without it: always written as a list. */

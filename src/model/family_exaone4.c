@@ -37,7 +37,8 @@ static enum status read_windows(struct config_reader *r, struct model_config *c)
         period = 0; /* no window, as in transformers */
     TRY(common_read_pattern(r, c, 4096, period));
     if (c->window == 0 && !(window && json_is_null(window)))
-        return config_refuse(r, "layer_types", "no layer has the sliding_window, and none has positions; without a window it is null");
+        return config_refuse(r, "layer_types",
+                             "no layer has the sliding_window, and none has positions; without a window it is null");
     for (int64_t l = 0; c->window > 0 && l < min_i64(c->layers, LAYERS_MOST); l++)
         if (!model_bit(c->windowed, l))
             c->unrotated[l / 8] |= (uint8_t)(1 << l % 8);

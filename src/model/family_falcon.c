@@ -34,9 +34,9 @@ static void layer(struct builder *b, int l)
     static const char fused[] = "self_attention.query_key_value";
     build_prefix(b, "transformer.h.%d.", l);
     build_norms(b, attention, mlp);
-    struct model_linear qkv = c->kv_heads == 1
-                                  ? build_linear(b, fused, dim, dim + 2 * kv, form, c->init_std)
-                                  : build_interleaved(b, fused, dim, dim + 2 * kv, served + 2, served, c->head_dim, form, c->init_std);
+    struct model_linear qkv =
+        c->kv_heads == 1 ? build_linear(b, fused, dim, dim + 2 * kv, form, c->init_std)
+                         : build_interleaved(b, fused, dim, dim + 2 * kv, served + 2, served, c->head_dim, form, c->init_std);
     a->q = build_slice(&qkv, 0, dim);
     a->k = build_slice(&qkv, dim, kv);
     a->v = build_slice(&qkv, dim + kv, kv);
@@ -70,7 +70,8 @@ static enum status read_architecture(struct config_reader *r, struct model_confi
     if (!newer && multi_query)
         c->kv_heads = 1;
     if (!newer && !multi_query && c->kv_heads && c->kv_heads != c->heads)
-        return config_refuse(r, "num_kv_heads", "without multi_query and new_decoder_architecture it must be num_attention_heads");
+        return config_refuse(r, "num_kv_heads",
+                             "without multi_query and new_decoder_architecture it must be num_attention_heads");
     c->norms = newer && norms != 1 ? 2 : 1;
     return OK;
 }
@@ -109,7 +110,8 @@ static enum status derive(struct config_reader *r, struct model_config *c)
     return common_derive(r, c);
 }
 
-static const struct config_word activations[] = {{"gelu", GELU_ERF}, {"gelu_pytorch_tanh", GELU_TANH}, {"gelu_new", GELU_TANH}, {NULL, 0}};
+static const struct config_word activations[] = {
+    {"gelu", GELU_ERF}, {"gelu_pytorch_tanh", GELU_TANH}, {"gelu_new", GELU_TANH}, {NULL, 0}};
 
 static const struct config_key keys[] = {
     {"vocab_size", KEY_REQUIRED, AT_vocab},

@@ -105,7 +105,8 @@ static enum status read_cap(struct config_reader *r, const char *key, double abs
 static enum status read_gemma3_caps(struct config_reader *r, struct model_config *c)
 {
     TRY(config_only_null(r, "attn_logit_softcapping"));
-    return c->wrapped ? config_only_null(r, "final_logit_softcapping") : read_cap(r, "final_logit_softcapping", 0.0, &c->logit_cap);
+    return c->wrapped ? config_only_null(r, "final_logit_softcapping")
+                      : read_cap(r, "final_logit_softcapping", 0.0, &c->logit_cap);
 }
 
 static enum status read_caps(struct config_reader *r, struct model_config *c)
@@ -175,8 +176,11 @@ static json_t *write_activation(const struct model_config *c)
 }
 
 /* Activations of Gemma 1: transformers computes every gelu as tanh's. */
-static const struct config_word gemma_words[] = {
-    {"gelu_pytorch_tanh", GATE_GELU_TANH}, {"gelu", GATE_GELU_TANH}, {"gelu_new", GATE_GELU_TANH}, {"silu", GATE_SILU}, {NULL, 0}};
+static const struct config_word gemma_words[] = {{"gelu_pytorch_tanh", GATE_GELU_TANH},
+                                                 {"gelu", GATE_GELU_TANH},
+                                                 {"gelu_new", GATE_GELU_TANH},
+                                                 {"silu", GATE_SILU},
+                                                 {NULL, 0}};
 
 static enum status read_embedding_scale(struct config_reader *r, struct model_config *c)
 {
@@ -222,7 +226,9 @@ static enum status read_shared_layers(struct config_reader *r, struct model_conf
     int64_t shared = 0;
     (void)c;
     TRY(config_read_count(r, "num_kv_shared_layers", OPTIONAL, 0, &shared));
-    return shared > 0 ? config_refuse(r, "num_kv_shared_layers", "layers that attend other layers' keys and values are not supported") : OK;
+    return shared > 0
+               ? config_refuse(r, "num_kv_shared_layers", "layers that attend other layers' keys and values are not supported")
+               : OK;
 }
 
 static enum status read_experts(struct config_reader *r, struct model_config *c)

@@ -196,30 +196,23 @@ static json_t *write_window(const struct model_config *c)
     return json_integer((json_int_t)(c->window > 0 ? c->window : 256));
 }
 
-#define ALIKE                                                             \
-    {"vocab_size", KEY_REQUIRED, AT_vocab},                               \
-        {"layer_norm_epsilon", KEY_FIELD, AT_norm_eps, 1e-5},             \
-        {"initializer_range", KEY_FIELD, AT_init_std, 0.02},              \
-        {"activation_function", KEY_WORD, AT_gelu, GELU_TANH, activations}, \
-        {"tie_word_embeddings", KEY_FIELD, AT_tied, 1},                   \
-        {"is_encoder_decoder", KEY_ONLY_FALSE},                           \
-        {"add_cross_attention", KEY_ONLY_FALSE},                          \
-    {                                                                     \
-        "is_causal", KEY_ONLY_TRUE                                        \
+#define ALIKE                                                                                                                    \
+    {"vocab_size", KEY_REQUIRED, AT_vocab}, {"layer_norm_epsilon", KEY_FIELD, AT_norm_eps, 1e-5},                                \
+        {"initializer_range", KEY_FIELD, AT_init_std, 0.02}, {"activation_function", KEY_WORD, AT_gelu, GELU_TANH, activations}, \
+        {"tie_word_embeddings", KEY_FIELD, AT_tied, 1}, {"is_encoder_decoder", KEY_ONLY_FALSE},                                  \
+        {"add_cross_attention", KEY_ONLY_FALSE},                                                                                 \
+    {                                                                                                                            \
+        "is_causal", KEY_ONLY_TRUE                                                                                               \
     }
-#define GPT2_SHAPE                                             \
-    {"n_positions", KEY_FIELD, AT_max_positions, 1024},        \
-        {"n_embd", KEY_REQUIRED, AT_dim},                      \
-        {"n_layer", KEY_REQUIRED, AT_layers},                  \
-        {"n_head", KEY_REQUIRED, AT_heads},                    \
-        {"n_inner", KEY_FIELD, AT_ffn},                        \
-        {"scale_attn_weights", KEY_ONLY_TRUE},                 \
-        {"attn_pdrop", KEY_DROPOUT},                           \
-        {"embd_pdrop", KEY_DROPOUT},                           \
-    {                                                          \
-        "resid_pdrop", KEY_DROPOUT                             \
+#define GPT2_SHAPE                                                                                                              \
+    {"n_positions", KEY_FIELD, AT_max_positions, 1024}, {"n_embd", KEY_REQUIRED, AT_dim}, {"n_layer", KEY_REQUIRED, AT_layers}, \
+        {"n_head", KEY_REQUIRED, AT_heads}, {"n_inner", KEY_FIELD, AT_ffn}, {"scale_attn_weights", KEY_ONLY_TRUE},              \
+        {"attn_pdrop", KEY_DROPOUT}, {"embd_pdrop", KEY_DROPOUT},                                                               \
+    {                                                                                                                           \
+        "resid_pdrop", KEY_DROPOUT                                                                                              \
     }
 
+/* clang-format off */
 static const struct config_key keys[] = {
     ALIKE,
     GPT2_SHAPE,
@@ -227,6 +220,7 @@ static const struct config_key keys[] = {
     {"reorder_and_upcast_attn", KEY_ONLY_FALSE},
     {NULL},
 };
+/* clang-format on */
 
 static const struct config_key bigcode_keys[] = {
     ALIKE,
@@ -257,12 +251,12 @@ static const struct config_key neo_keys[] = {
 };
 
 /* Globs of causal masks. */
-static const char *const buffers[] = {"*h.*.attn.bias", "*h.*.attn.masked_bias", "*h.*.attn.attention.bias", "*h.*.attn.attention.masked_bias",
-                                      NULL};
+static const char *const buffers[] = {"*h.*.attn.bias", "*h.*.attn.masked_bias", "*h.*.attn.attention.bias",
+                                      "*h.*.attn.attention.masked_bias", NULL};
 
-#define GPT                                                                                                              \
-    .learned_positions = 1, .buffers = buffers, .derive = derive, .check = check, .embedding = embedding, .head = head
+#define GPT .learned_positions = 1, .buffers = buffers, .derive = derive, .check = check, .embedding = embedding, .head = head
 const struct family family_gpt2 = {.name = "gpt2", .class = "GPT2LMHeadModel", .keys = {keys}, .layer = layer, GPT};
 const struct family family_gpt_bigcode = {
     .name = "gpt_bigcode", .class = "GPTBigCodeForCausalLM", .keys = {bigcode_keys}, .layer = layer, GPT};
-const struct family family_gpt_neo = {.name = "gpt_neo", .class = "GPTNeoForCausalLM", .keys = {neo_keys}, .layer = neo_layer, GPT};
+const struct family family_gpt_neo = {
+    .name = "gpt_neo", .class = "GPTNeoForCausalLM", .keys = {neo_keys}, .layer = neo_layer, GPT};

@@ -19,7 +19,8 @@ static void layer(struct builder *b, int l)
     common_attention(b, &attention->attention, attention_form, attention_form);
     common_mlp(b, &mlp->mlp, mlp_form);
     if (c->family == FAMILY_GRANITE_SWA) /* declared last to keep others aligned, as in gpt-oss */
-        attention->attention.sinks = build_vector(b, "self_attn.sinks", build_shape(b, &attention->attention)->heads, c->init_std);
+        attention->attention.sinks =
+            build_vector(b, "self_attn.sinks", build_shape(b, &attention->attention)->heads, c->init_std);
 }
 
 /* ---- config.json ---- */
@@ -111,18 +112,19 @@ static enum status derive(struct config_reader *r, struct model_config *c)
     return common_derive(r, c);
 }
 
-#define ALIKE(tied, eps)                                                                               \
-    {"hidden_act", KEY_WORD, AT_gate, GATE_SILU, common_silu},                                         \
-        {"rms_norm_eps", KEY_FIELD, AT_norm_eps, eps}, {"tie_word_embeddings", KEY_FIELD, AT_tied, tied}, \
-        {"attention_bias", KEY_FIELD, AT_attention_bias, 0}, {"mlp_bias", KEY_FIELD, AT_mlp_bias, 0},  \
-        {"embedding_multiplier", KEY_SPECIAL, .read = read_factors, .write = write_embedding},         \
-        {"residual_multiplier", KEY_SPECIAL, .write = write_residual},                                 \
-        {"attention_multiplier", KEY_SPECIAL, .write = write_attention},                               \
-    {                                                                                                  \
-        "logits_scaling", KEY_SPECIAL, .write = write_logits                                           \
+#define ALIKE(tied, eps)                                                                                        \
+    {"hidden_act", KEY_WORD, AT_gate, GATE_SILU, common_silu}, {"rms_norm_eps", KEY_FIELD, AT_norm_eps, eps},   \
+        {"tie_word_embeddings", KEY_FIELD, AT_tied, tied}, {"attention_bias", KEY_FIELD, AT_attention_bias, 0}, \
+        {"mlp_bias", KEY_FIELD, AT_mlp_bias, 0},                                                                \
+        {"embedding_multiplier", KEY_SPECIAL, .read = read_factors, .write = write_embedding},                  \
+        {"residual_multiplier", KEY_SPECIAL, .write = write_residual},                                          \
+        {"attention_multiplier", KEY_SPECIAL, .write = write_attention},                                        \
+    {                                                                                                           \
+        "logits_scaling", KEY_SPECIAL, .write = write_logits                                                    \
     }
 
 static const struct config_key granite_keys[] = {ALIKE(0, 1e-6), {NULL}};
+/* clang-format off */
 static const struct config_key granite_swa_keys[] = {
     ALIKE(1, 1e-5),
     WINDOW_KEY(read_windows),
@@ -130,6 +132,7 @@ static const struct config_key granite_swa_keys[] = {
     {"layer_rope_theta", KEY_SPECIAL, .read = read_thetas, .write = config_list_thetas},
     {NULL},
 };
+/* clang-format on */
 static const struct config_key hyperclovax_keys[] = {ALIKE(0, 1e-6), {"use_post_norm", KEY_FIELD, AT_post_norm, 1}, {NULL}};
 
 #define FAMILY(variable, architecture)                                               \

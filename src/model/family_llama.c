@@ -91,12 +91,14 @@ static enum status read_cwm_window(struct config_reader *r, struct model_config 
 static enum status derive(struct config_reader *r, struct model_config *c)
 {
     static const int64_t positions[N_FAMILIES] = {
-        [FAMILY_LLAMA] = 2048,      [FAMILY_MISTRAL] = 4096 * 32, [FAMILY_MINISTRAL3] = 262144,     [FAMILY_QWEN2] = 32768,
-        [FAMILY_QWEN3] = 32768,     [FAMILY_SMOLLM3] = 32768,     [FAMILY_SEED_OSS] = 524288,
-        [FAMILY_ERNIE4_5] = 131072, [FAMILY_ARCEE] = 4096,        [FAMILY_MINISTRAL] = 4096 * 32,   [FAMILY_CWM] = 131072,
-        [FAMILY_HELIUM] = 4096,     [FAMILY_HUNYUAN] = 2048};
-    static const int64_t head_dim[N_FAMILIES] = {
-        [FAMILY_SEED_OSS] = 128, [FAMILY_ERNIE4_5] = 128, [FAMILY_CWM] = 128, [FAMILY_HELIUM] = 128}; /* null: hidden_size / heads */
+        [FAMILY_LLAMA] = 2048,  [FAMILY_MISTRAL] = 4096 * 32,   [FAMILY_MINISTRAL3] = 262144, [FAMILY_QWEN2] = 32768,
+        [FAMILY_QWEN3] = 32768, [FAMILY_SMOLLM3] = 32768,       [FAMILY_SEED_OSS] = 524288,   [FAMILY_ERNIE4_5] = 131072,
+        [FAMILY_ARCEE] = 4096,  [FAMILY_MINISTRAL] = 4096 * 32, [FAMILY_CWM] = 131072,        [FAMILY_HELIUM] = 4096,
+        [FAMILY_HUNYUAN] = 2048};
+    static const int64_t head_dim[N_FAMILIES] = {[FAMILY_SEED_OSS] = 128,
+                                                 [FAMILY_ERNIE4_5] = 128,
+                                                 [FAMILY_CWM] = 128,
+                                                 [FAMILY_HELIUM] = 128}; /* null: hidden_size / heads */
     const json_t *parameters = json_object_get(r->object, "rope_parameters");
     if (c->family == FAMILY_MINISTRAL3 && !parameters && !json_object_get(r->object, "rope_scaling"))
         return config_missing(r, "rope_parameters");
@@ -115,15 +117,15 @@ static enum status derive(struct config_reader *r, struct model_config *c)
     return common_derive(r, c);
 }
 
-#define SILU_KEY                                                  \
-    {                                                             \
-        "hidden_act", KEY_WORD, AT_gate, GATE_SILU, common_silu   \
+#define SILU_KEY                                                \
+    {                                                           \
+        "hidden_act", KEY_WORD, AT_gate, GATE_SILU, common_silu \
     }
 #define ALIKE(tied) ALIKE_BUT(tied, 1e-6)
-#define ALIKE_BUT(tied, eps)                                         \
-    SILU_KEY, {"rms_norm_eps", KEY_FIELD, AT_norm_eps, eps},         \
-    {                                                                \
-        "tie_word_embeddings", KEY_FIELD, AT_tied, tied              \
+#define ALIKE_BUT(tied, eps)                                 \
+    SILU_KEY, {"rms_norm_eps", KEY_FIELD, AT_norm_eps, eps}, \
+    {                                                        \
+        "tie_word_embeddings", KEY_FIELD, AT_tied, tied      \
     }
 #define BIASES                                           \
     {"attention_bias", KEY_FIELD, AT_attention_bias, 0}, \

@@ -51,8 +51,8 @@ static enum status derive(struct config_reader *r, struct model_config *c)
 static enum status check(const struct model_config *c)
 {
     if (c->heads * c->head_dim != c->dim || c->kv_heads != c->heads)
-        return status_fail(ERR_INVALID, "model: OPT with hidden size %lld needs heads x head size of the same, not %lld x %lld", (long long)c->dim,
-                           (long long)c->heads, (long long)c->head_dim);
+        return status_fail(ERR_INVALID, "model: OPT with hidden size %lld needs heads x head size of the same, not %lld x %lld",
+                           (long long)c->dim, (long long)c->heads, (long long)c->head_dim);
     return OK;
 }
 

@@ -48,7 +48,8 @@ static void build_heads(struct builder *b, struct attention_block *a)
     const struct model_config *c = &b->m->config;
     const int64_t dim = c->dim;
     if (c->family == FAMILY_CODEGEN) {
-        struct model_linear fused = build_interleaved(b, "attn.qkv_proj", dim, 3 * dim, 3, 1, dim / CODEGEN_PARTS, 0, c->init_std);
+        struct model_linear fused =
+            build_interleaved(b, "attn.qkv_proj", dim, 3 * dim, 3, 1, dim / CODEGEN_PARTS, 0, c->init_std);
         a->q = build_slice(&fused, 0, dim);
         a->v = build_slice(&fused, dim, dim);
         a->k = build_slice(&fused, 2 * dim, dim);
@@ -174,7 +175,7 @@ const struct family family_phi = {.name = "phi",
                                   .derive = derive,
                                   .layer = layer,
                                   .head = head};
-#define AS_GPTJ                                                                                                                        \
+#define AS_GPTJ                                                                                                               \
     .head_bias = 1, .fixed_rope = 1, .keys = {keys_j}, .buffers = buffers_j, .check = common_check, .embedding = embedding_j, \
     .derive = derive_j, .layer = layer_j, .head = head_j
 const struct family family_gptj = {.name = "gptj", .class = "GPTJForCausalLM", AS_GPTJ};

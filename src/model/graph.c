@@ -33,7 +33,8 @@ static void end_unit(struct builder *b)
 static int describe(struct model *m, const struct adapter_rules *rules, enum build_pass pass)
 {
     const struct family *f = family_of(&m->config);
-    struct builder b = {.m = m, .pass = pass, .head_name = family_head_name(&m->config), .head_bias = f->head_bias, .rules = rules};
+    struct builder b = {
+        .m = m, .pass = pass, .head_name = family_head_name(&m->config), .head_bias = f->head_bias, .rules = rules};
     m->pos_embed = -1;
     begin_unit(&b, 0);
     f->embedding(&b);
@@ -126,9 +127,11 @@ static enum status check_head(const struct model *m, const struct skipped *skipp
     head[strlen(head) - strlen(".weight")] = 0;
     if (!m->config.lists_skipped || m->config.tied || skipped_has(skipped, head))
         return OK;
-    return status_fail(ERR_INVALID, "config.json: llm_int8_skip_modules lists modules that are not quantised and not %s, so transformers quantises the head, too, which is "
-                                    "not done here: give a copy that is not quantised",
-                       head);
+    return status_fail(
+        ERR_INVALID,
+        "config.json: llm_int8_skip_modules lists modules that are not quantised and not %s, so transformers quantises the head, too, which is "
+        "not done here: give a copy that is not quantised",
+        head);
 }
 
 /* Turns the layers' frozen matrices into quantised bytes. */
@@ -140,9 +143,11 @@ static enum status pack_matrices(struct model *m, const struct skipped *skipped)
         if (!is_packed(m, skipped, p))
             continue;
         if (p->head_rows > 0 || m->config.family == FAMILY_GPT2)
-            return status_fail(ERR_INVALID, "--base %s: %s lies in files in another order than in its products, and bitsandbytes' scales follow "
-                                            "that: such models are not quantised",
-                               model_base_word(m->config.base), p->name);
+            return status_fail(
+                ERR_INVALID,
+                "--base %s: %s lies in files in another order than in its products, and bitsandbytes' scales follow "
+                "that: such models are not quantised",
+                model_base_word(m->config.base), p->name);
         const struct quantised q = model_quantised(&m->config, p);
         p->packed_bytes = quantised_bytes(&q);
         m->packed_params += p->elements;
@@ -207,7 +212,8 @@ static enum status check_heads(const struct model_config *c, const struct attent
         return status_fail(ERR_INVALID, "model: %lld heads cannot be shared by %lld key-value heads, must be a multiple",
                            (long long)s->heads, (long long)s->kv_heads);
     if (s->head_dim > MOST_HEAD_DIM)
-        return status_fail(ERR_INVALID, "model: head size is %lld, and attention takes at most %d", (long long)s->head_dim, MOST_HEAD_DIM);
+        return status_fail(ERR_INVALID, "model: head size is %lld, and attention takes at most %d", (long long)s->head_dim,
+                           MOST_HEAD_DIM);
     if (!family_of(c)->learned_positions && (rotated < 2 || rotated % 2))
         return status_fail(ERR_INVALID, "model: head size is %lld, must be even for rotary positions%s", (long long)s->head_dim,
                            rotated < s->head_dim ? ", and so must the part that is rotated" : "");
@@ -233,7 +239,7 @@ static enum status check_config(const struct model_config *c)
 static int multiplies_tokens(const struct model *m, int param)
 {
     const struct model_param *p = &m->params[param];
-    const int of_layer = p->unit > 0 && p->unit < m->n_units - 1, of_embedding = m->embedding.rank > 0 && param == m->embedding.down;
+    const int of_layer = p->unit > 0 && p->unit<m->n_units - 1, of_embedding = m->embedding.rank> 0 && param == m->embedding.down;
     return of_layer || (p->adapter && !of_embedding);
 }
 

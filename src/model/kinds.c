@@ -55,7 +55,8 @@ static int is_wider(int64_t window, int64_t other)
 
 static enum status too_many(const char *what)
 {
-    return status_fail(ERR_INVALID, "model: its layers have more than %d different %s, and no more are planned for", MODEL_KINDS, what);
+    return status_fail(ERR_INVALID, "model: its layers have more than %d different %s, and no more are planned for", MODEL_KINDS,
+                       what);
 }
 
 static enum status add_mask(struct model *m, int64_t window)

@@ -16,6 +16,7 @@
 #include <stdint.h>
 
 /* A row per family: FAMILY_<first> is described by family_<second> in src/model. docs/models.md lists the differences. */
+/* clang-format off */
 #define MODEL_FAMILIES(X) \
     X(LLAMA, llama) X(MISTRAL, mistral) X(QWEN2, qwen2) X(QWEN3, qwen3) X(SMOLLM3, smollm3) X(GRANITE, granite) X(PHI3, phi3) \
     X(GEMMA2, gemma2) X(GEMMA3, gemma3) X(OLMO2, olmo2) X(OLMO3, olmo3) X(GLM4, glm4) X(STARCODER2, starcoder2) X(GPT2, gpt2) \
@@ -24,6 +25,7 @@
     X(GLM, glm) X(GEMMA, gemma) X(VAULTGEMMA, vaultgemma) X(EXAONE4, exaone4) X(HUNYUAN, hunyuan) X(NEMOTRON, nemotron) X(OLMO, olmo) \
     X(GEMMA4, gemma4) X(STABLELM, stablelm) X(FALCON, falcon) X(GPT_BIGCODE, gpt_bigcode) X(GPT_NEO, gpt_neo) X(JAIS2, jais2) \
     X(HYPERCLOVAX, hyperclovax) X(GRANITE_SWA, granite_swa) X(PHI, phi) X(GPTJ, gptj) X(CODEGEN, codegen) X(OPT, opt)
+/* clang-format on */
 #define X(upper, lower) FAMILY_##upper,
 enum model_family { MODEL_FAMILIES(X) N_FAMILIES };
 #undef X
@@ -49,23 +51,23 @@ struct layer_config {
 struct model_config {
     enum model_family family;
     int64_t vocab, dim, ffn, layers, heads, kv_heads, head_dim, max_positions;
-    int64_t positions;     /* learned positions in use: the table's first rows, as many as the run's sequences are long; 0: all */
-    int64_t window; /* window of the layers in `windowed`: keys that a query attends, its own included; 0: all before it */
+    int64_t positions; /* learned positions in use: the table's first rows, as many as the run's sequences are long; 0: all */
+    int64_t window;    /* window of the layers in `windowed`: keys that a query attends, its own included; 0: all before it */
     uint8_t windowed[LAYERS_MOST / 8], unrotated[LAYERS_MOST / 8]; /* a bit per layer: has the window; has no rotary positions */
-    struct layer_config own[1 + MODEL_KINDS]; /* [0] overrides nothing */
-    uint8_t own_of[LAYERS_MOST];              /* index in `own` of each layer */
-    int tied;              /* 1: head = embedding */
-    int parallel;          /* 1: attention and MLP of a layer read the same input (families with both forms) */
-    int qk_norm;           /* 1: norms of queries and keys (families with and without) */
-    int post_norm;         /* 1: norms of the blocks' outputs (families with and without) */
-    int norms;             /* norms of a layer's parallel blocks (families with both): 1 shared, or 2 */
-    int k_is_v;            /* 1: layers not in `windowed` take values from the map of keys */
+    struct layer_config own[1 + MODEL_KINDS];                      /* [0] overrides nothing */
+    uint8_t own_of[LAYERS_MOST];                                   /* index in `own` of each layer */
+    int tied;                                                      /* 1: head = embedding */
+    int parallel;                 /* 1: attention and MLP of a layer read the same input (families with both forms) */
+    int qk_norm;                  /* 1: norms of queries and keys (families with and without) */
+    int post_norm;                /* 1: norms of the blocks' outputs (families with and without) */
+    int norms;                    /* norms of a layer's parallel blocks (families with both): 1 shared, or 2 */
+    int k_is_v;                   /* 1: layers not in `windowed` take values from the map of keys */
     int attention_bias, mlp_bias; /* biases of the maps around attention, and of the MLP's; the family says which maps */
     float norm_eps;
     enum gelu_kind gelu;
     enum gate_kind gate;
-    double gate_limit, gate_alpha; /* parameters of a clamped gate */
-    double attention_scale;  /* factor of scores; 0: 1 / sqrt(head size) */
+    double gate_limit, gate_alpha;   /* parameters of a clamped gate */
+    double attention_scale;          /* factor of scores; 0: 1 / sqrt(head size) */
     double attention_cap, logit_cap; /* soft caps, cap * tanh(x / cap); 0: none */
     /* factors of embeddings, of the blocks' additions to the stream, of logits; 0: 1 */
     double embedding_scale, residual_scale, logit_scale;
@@ -74,27 +76,27 @@ struct model_config {
     enum rope_kind rope;
     /* used by: all kinds but default; llama3; llama3; all but linear */
     double rope_factor, rope_low_freq, rope_high_freq, rope_original_positions;
-    double rope_fast, rope_slow; /* yarn's beta_fast and beta_slow */
-    double rope_alpha;           /* dynamic: growth of the base at any length; 0: growth by the length */
-    int rope_exact;              /* yarn: 1: the ramp's ends are not rounded to whole frequencies ("truncate": false) */
-    double rope_attention;       /* factor of rotated queries and keys; 0: derived by yarn and longrope */
+    double rope_fast, rope_slow;         /* yarn's beta_fast and beta_slow */
+    double rope_alpha;                   /* dynamic: growth of the base at any length; 0: growth by the length */
+    int rope_exact;                      /* yarn: 1: the ramp's ends are not rounded to whole frequencies ("truncate": false) */
+    double rope_attention;               /* factor of rotated queries and keys; 0: derived by yarn and longrope */
     double rope_mscale, rope_mscale_all; /* yarn: inputs of that derivation; 0: it uses the factor alone */
     /* queries are scaled by 1 + slope log(1 + position / rope_original_positions), quotient rounded down; 0: not scaled */
     double rope_slope;
-    double rope_share;           /* rotated share of a head's elements, the first ones (ROPE_PROPORTIONAL: of its pairs); 0: all */
-    int rope_interleaved;        /* 1: pairs are neighbours; 0: half the rotated elements apart */
-    double rope_local_theta;     /* base of the layers in `windowed`, which then have no scaling; 0: that of all layers */
+    double rope_share;       /* rotated share of a head's elements, the first ones (ROPE_PROPORTIONAL: of its pairs); 0: all */
+    int rope_interleaved;    /* 1: pairs are neighbours; 0: half the rotated elements apart */
+    double rope_local_theta; /* base of the layers in `windowed`, which then have no scaling; 0: that of all layers */
     double rope_short[LONGROPE_MOST], rope_long[LONGROPE_MOST]; /* longrope: divisors of frequencies */
-    struct lora lora;      /* adapters beside the linear maps; not in config.json */
-    enum model_base base;  /* format of frozen linear maps; from config.json only if files are quantised */
-    int quantised;         /* 1: the files' maps are in that format */
-    int lists_skipped;     /* 1: config.json lists modules left unquantised, in `skipped` */
-    char skipped[8192];    /* patterns, one a line (model/skipped.h) */
-    double dropout;        /* largest dropout in config.json, for a message; ltrain trains without */
-    int64_t unchunked;     /* length beyond which Qwen2.5-1M attends in chunks elsewhere; 0: none */
-    int wrapped;           /* 1: config.json is a multimodal model's, and this is its text model */
-    char name[64];         /* preset or directory name, for messages */
-    char unknown[256];     /* unknown keys of config.json, separated by commas */
+    struct lora lora;                                           /* adapters beside the linear maps; not in config.json */
+    enum model_base base; /* format of frozen linear maps; from config.json only if files are quantised */
+    int quantised;        /* 1: the files' maps are in that format */
+    int lists_skipped;    /* 1: config.json lists modules left unquantised, in `skipped` */
+    char skipped[8192];   /* patterns, one a line (model/skipped.h) */
+    double dropout;       /* largest dropout in config.json, for a message; ltrain trains without */
+    int64_t unchunked;    /* length beyond which Qwen2.5-1M attends in chunks elsewhere; 0: none */
+    int wrapped;          /* 1: config.json is a multimodal model's, and this is its text model */
+    char name[64];        /* preset or directory name, for messages */
+    char unknown[256];    /* unknown keys of config.json, separated by commas */
 };
 
 enum param_init { INIT_NORMAL, INIT_ONES, INIT_ZEROS, INIT_UNIFORM /* uniform in (-init_std, init_std) */ };
@@ -102,45 +104,46 @@ enum param_init { INIT_NORMAL, INIT_ONES, INIT_ZEROS, INIT_UNIFORM /* uniform in
 /* A parameter as Hugging Face names and shapes it. A run fetches, gathers and updates only the elements in use; files have all. */
 struct model_param {
     char name[96];
-    int64_t shape[2];    /* vectors: shape[1] = 0 */
-    int64_t elements;    /* elements in use: the first ones */
+    int64_t shape[2]; /* vectors: shape[1] = 0 */
+    int64_t elements; /* elements in use: the first ones */
     int unit;
-    int64_t offset;      /* first element in the unit's flat range */
-    int linear;          /* 1: a linear map of a layer */
-    int64_t packed_bytes, packed_offset; /* place of a quantised frozen map, which has no elements, in the unit's packed range; else 0 */
+    int64_t offset; /* first element in the unit's flat range */
+    int linear;     /* 1: a linear map of a layer */
+    int64_t packed_bytes,
+        packed_offset; /* place of a quantised frozen map, which has no elements, in the unit's packed range; else 0 */
     /* Rows of a head if files interleave the matrix; 0: files have it in this order. The matrix is `parts` maps with heads of that many
      * rows. Files have the first head's rows of every part, then the second head's. The first `joined` parts are one map here: a
      * first head's rows of all of them, then a second head's. */
     int64_t head_rows;
     int parts, joined;
-    int of_norm;         /* 1: weights of norms of shape [heads, head size], treated as a vector: not decayed, multiplies no token */
-    int constant;        /* 1: never trained in any model */
+    int of_norm;  /* 1: weights of norms of shape [heads, head size], treated as a vector: not decayed, multiplies no token */
+    int constant; /* 1: never trained in any model */
     int trained;
-    int adapter;         /* 1: part of an adapter: not in the files of the model's weights */
-    int from_adapter;    /* 1: in an adapter's files: part of an adapter, or saved beside one; in training these are trained */
+    int adapter;      /* 1: part of an adapter: not in the files of the model's weights */
+    int from_adapter; /* 1: in an adapter's files: part of an adapter, or saved beside one; in training these are trained */
     enum param_init init;
     float init_std;
 };
 
 struct model_unit {
-    int64_t elements;         /* all elements */
-    int64_t trained_elements; /* trained ones, which come first */
-    int64_t decay_elements;   /* trained matrices, which come first of all: they get weight decay */
-    int64_t packed_bytes;     /* size of the range of quantised matrices */
+    int64_t elements;          /* all elements */
+    int64_t trained_elements;  /* trained ones, which come first */
+    int64_t decay_elements;    /* trained matrices, which come first of all: they get weight decay */
+    int64_t packed_bytes;      /* size of the range of quantised matrices */
     int first_param, n_params; /* in order of offset */
 };
 
 /* A linear map's weight. Llama stores [out, in]; GPT-2's Conv1D stores [in, out] with q, k, v as column ranges of one matrix. */
 struct model_linear {
-    int weight;            /* param index */
-    int bias;              /* param index, or -1 */
-    int transposed;        /* 1: stored [out, in] (y = x W^T); 0: stored [in, out] (y = x W) */
-    int64_t in, out;       /* sizes of this map */
-    int64_t first_out;     /* outputs [first_out, first_out + out) of the stored matrix are this map's */
-    int64_t ld;            /* row length of the stored matrix */
-    int64_t rank;          /* rank of the stored matrix's adapter (always [out, in]); 0: no adapter */
-    int down, up;          /* the adapter's params A [rank, in] and B [outputs of the stored matrix, rank] */
-    float adapter_scale;   /* y += adapter_scale B A x */
+    int weight;              /* param index */
+    int bias;                /* param index, or -1 */
+    int transposed;          /* 1: stored [out, in] (y = x W^T); 0: stored [in, out] (y = x W) */
+    int64_t in, out;         /* sizes of this map */
+    int64_t first_out;       /* outputs [first_out, first_out + out) of the stored matrix are this map's */
+    int64_t ld;              /* row length of the stored matrix */
+    int64_t rank;            /* rank of the stored matrix's adapter (always [out, in]); 0: no adapter */
+    int down, up;            /* the adapter's params A [rank, in] and B [outputs of the stored matrix, rank] */
+    float adapter_scale;     /* y += adapter_scale B A x */
     uint32_t dropout_module; /* number of the adapter for masks of its inputs; follows from its name alone */
 };
 
@@ -214,25 +217,25 @@ struct model {
     struct model_unit *units;
     struct model_param *params;
     struct model_layer *layers;
-    int embed, pos_embed;        /* param indices; pos_embed -1: rotary positions */
-    int rounds_embedding_scale;  /* 1: rounded to the storage type before use, as in Gemma */
+    int embed, pos_embed;       /* param indices; pos_embed -1: rotary positions */
+    int rounds_embedding_scale; /* 1: rounded to the storage type before use, as in Gemma */
     struct model_norm final_norm;
     struct model_linear embedding; /* the table as a map of tokens, for its adapter: `down` [rank, vocab], `up` [dim, rank] */
-    struct model_linear head;    /* tied: the embedding's matrix */
+    struct model_linear head;      /* tied: the embedding's matrix */
     int n_masks, n_shapes, n_kinds;
-    int64_t mask_window[MODEL_MASKS]; /* windows of the masks, widest first; 0: none */
+    int64_t mask_window[MODEL_MASKS];            /* windows of the masks, widest first; 0: none */
     struct attention_shape shapes[MODEL_SHAPES]; /* in the order of the first layers that have them */
     struct attention_kind kinds[MODEL_KINDS];    /* by mask, then by shape */
-    int n_ropes;                 /* 0 if positions are learned */
+    int n_ropes;                                 /* 0 if positions are learned */
     struct rope_set ropes[MODEL_ROPES];
-    int64_t n_frequencies;       /* in all sets; at least 1 */
-    int64_t total_params;        /* in files */
-    int64_t adapter_params;      /* parameters in adapters */
+    int64_t n_frequencies;  /* in all sets; at least 1 */
+    int64_t total_params;   /* in files */
+    int64_t adapter_params; /* parameters in adapters */
     int64_t trained_params;
-    int64_t packed_params;       /* quantised parameters */
-    int64_t most_rank;           /* largest rank of an adapter; 0: no adapters */
+    int64_t packed_params;         /* quantised parameters */
+    int64_t most_rank;             /* largest rank of an adapter; 0: no adapters */
     int64_t trained_matrix_params; /* trained parameters among matrix_params */
-    int64_t matrix_params;       /* P of the FLOP formula: matrices multiplied per token, head included even if tied, embedding not */
+    int64_t matrix_params; /* P of the FLOP formula: matrices multiplied per token, head included even if tied, embedding not */
 };
 
 /* Returns a preset: tiny, 25m, 125m, 1b, 8b (Llama), gpt2-tiny, gpt2-125m or gpt-25b. ERR_INVALID lists them (with "did you
@@ -286,7 +289,9 @@ enum status model_create_for(const struct model *m, int64_t tokens, const char *
 /* Returns the format and size of a quantised matrix. */
 static inline struct quantised model_quantised(const struct model_config *config, const struct model_param *p)
 {
-    return (struct quantised){config->base == BASE_INT8 ? QUANTISED_INT8 : config->base == BASE_NF4 ? QUANTISED_NF4 : QUANTISED_NF4_PLAIN,
+    return (struct quantised){config->base == BASE_INT8  ? QUANTISED_INT8
+                              : config->base == BASE_NF4 ? QUANTISED_NF4
+                                                         : QUANTISED_NF4_PLAIN,
                               p->shape[0], p->shape[1]};
 }
 /* Returns "NF4" or "int8" for people, or "nf4" or "int8" for keys and files; "" if the base is stored. */

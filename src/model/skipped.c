@@ -12,7 +12,7 @@ struct skipped {
     struct pattern {
         const char *text;
         pcre2_code *code;
-    } *pattern;
+    } * pattern;
     int n;
 };
 

@@ -17,7 +17,7 @@ enum arena_kind {
 /* Creates an arena; bytes may be 0. Touches all pages, since first touch is slow and must not fall into the first step. `name`
  * appears in messages ("host arena"). Errors name the size and what to change. */
 enum status arena_create(const char *name, int64_t bytes, enum arena_kind kind, struct arena **out);
-void arena_destroy(struct arena *a); /* NULL is fine */
+void arena_destroy(struct arena *a);     /* NULL is fine */
 void *arena_base(const struct arena *a); /* aligned to 4096 (2 MiB pages if available) */
 int64_t arena_bytes(const struct arena *a);
 /* Describes the arena: "256 MiB, pinned" or "256 MiB, not pinned: memlock limit is 8 MiB (ulimit -l)". Owned by the arena. */

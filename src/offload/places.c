@@ -79,9 +79,10 @@ void places_choose_node(int node)
         return;
     hwloc_bitmap_t own = own_cores_of(node);
     if (own && hwloc_bitmap_iszero(own)) {
-        snprintf(places.remark, sizeof places.remark,
-                 "this process may not run on NUMA node %d, which is the GPU's (the launcher's binding): its copies cross sockets",
-                 node);
+        snprintf(
+            places.remark, sizeof places.remark,
+            "this process may not run on NUMA node %d, which is the GPU's (the launcher's binding): its copies cross sockets",
+            node);
     } else if (own) {
         hwloc_bitmap_copy(places.cores[PLACE_COMPUTE], own);
         hwloc_bitmap_copy(places.cores[PLACE_TRANSFER], own);
@@ -93,10 +94,11 @@ void places_choose_node(int node)
 const char *places_remark(int ranks)
 {
     if (ready() && !places.remark[0] && ranks > 1 && 2 * ranks * places.bound < places.allowed)
-        snprintf(places.remark, sizeof places.remark,
-                 "%d ranks of this host may run on %d of its %d cpus each (the launcher's binding): start them with --bind-to none, or "
-                 "with Slurm --cpu-bind=none",
-                 ranks, places.bound, places.allowed);
+        snprintf(
+            places.remark, sizeof places.remark,
+            "%d ranks of this host may run on %d of its %d cpus each (the launcher's binding): start them with --bind-to none, or "
+            "with Slurm --cpu-bind=none",
+            ranks, places.bound, places.allowed);
     return places.remark;
 }
 

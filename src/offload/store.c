@@ -41,8 +41,8 @@ static enum status lane_check(const struct lane *l)
 static enum status io_failed(const struct store *s, const struct lane *l, const struct slot *b, int error)
 {
     const char *remedy = error == ENOSPC || error == EDQUOT ? "free space there" : "check the drive";
-    return status_fail(ERR_IO, "cannot %s %zu bytes at offset %lld in %s (rank %d): %s: %s", verb(l),
-                       b->op.bytes, (long long)b->op.at, s->files.names[b->op.file], s->rank, strerror(error), remedy);
+    return status_fail(ERR_IO, "cannot %s %zu bytes at offset %lld in %s (rank %d): %s: %s", verb(l), b->op.bytes,
+                       (long long)b->op.at, s->files.names[b->op.file], s->rank, strerror(error), remedy);
 }
 
 static enum status start(const struct store *s, const struct lane *l, struct slot *b)
@@ -65,8 +65,7 @@ static enum status examine(const struct store *s, const struct lane *l, struct s
     if (r < 0 && !(again && b->attempts < MAX_ATTEMPTS))
         return io_failed(s, l, b, (int)-r);
     if (r == 0 && l->direction == STORE_READ)
-        return status_fail(ERR_CORRUPT,
-                           "%s (rank %d) ends before offset %lld: something cut it: check the drive",
+        return status_fail(ERR_CORRUPT, "%s (rank %d) ends before offset %lld: something cut it: check the drive",
                            s->files.names[b->op.file], s->rank, (long long)b->op.at);
     /* O_DIRECT continues only from an aligned position. */
     size_t progress = r < 0 ? 0 : s->files.memory_align > 1 ? (size_t)r & ~(size_t)(STORE_ALIGN - 1) : (size_t)r;

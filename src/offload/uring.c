@@ -69,7 +69,7 @@ static void take_completion(struct uring *u, struct io_uring_cqe *cqe)
 {
     struct io_op *op = io_uring_cqe_get_data(cqe);
     int fault = sys_fault(SYS_URING_CQE); /* a short transfer has an odd length: O_DIRECT cannot continue from there */
-    if (fault == SYS_HANG) { /* acts as if the completion had never come */
+    if (fault == SYS_HANG) {              /* acts as if the completion had never come */
         io_uring_cqe_seen(&u->ring, cqe);
         return;
     }

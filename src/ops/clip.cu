@@ -5,8 +5,8 @@
 namespace
 {
 
-constexpr int LANES = 16;                      /* threads that share one block of SUMSQ_BLOCK elements */
-constexpr int FEW_THREADS = 64;                /* threads of a small thread block, for short inputs: more multiprocessors share them */
+constexpr int LANES = 16;       /* threads that share one block of SUMSQ_BLOCK elements */
+constexpr int FEW_THREADS = 64; /* threads of a small thread block, for short inputs: more multiprocessors share them */
 constexpr int64_t FEW = LT_LIMIT(1024, 32);    /* longest short input, in blocks of SUMSQ_BLOCK elements */
 constexpr int64_t BATCH = LT_LIMIT(65536, 70); /* sums kept per launch: 268 million elements */
 
@@ -39,8 +39,7 @@ __device__ __forceinline__ void start_piece(pieces<N> &s, const float *x, int64_
 }
 
 /* Returns the sum of squares of the lane's elements of a block that has `count`. */
-template <int N, int W>
-__device__ __forceinline__ double lane_squares(pieces<N> &s, const float *x, int64_t count, int lane)
+template <int N, int W> __device__ __forceinline__ double lane_squares(pieces<N> &s, const float *x, int64_t count, int lane)
 {
     constexpr int PIECES = SUMSQ_BLOCK / PIECE<N>;
     double sum = 0.0;
@@ -80,7 +79,8 @@ struct steps {
 };
 
 struct binade {
-    double base, odd, end; /* first (even) number, second (odd) number, and the next binade's first; base is 0 for subnormal totals */
+    double base, odd,
+        end; /* first (even) number, second (odd) number, and the next binade's first; base is 0 for subnormal totals */
 };
 
 __device__ __forceinline__ bool is_odd(double total)

@@ -21,7 +21,7 @@ struct prepared_call {
     struct op_attrs attrs;
     struct gemm_shape shape;
     struct cuda_slabs slabs;
-    int64_t c_at; /* bytes from the argument to the first column of C */
+    int64_t c_at;                       /* bytes from the argument to the first column of C */
     struct prepared_product product[2]; /* [0]: for all slabs but the last; [1]: for the last */
 };
 
@@ -208,12 +208,13 @@ void cuda_gemm_close(void)
 /* --- The numerics key --- */
 
 /* Adds an attribute of the algorithm to the digest; one that the algorithm does not have counts as 0. */
-static enum status digest_attribute(const struct prepared_product *p, cublasLtMatmulAlgoConfigAttributes_t attribute, size_t bytes,
-                                    uint64_t *h)
+static enum status digest_attribute(const struct prepared_product *p, cublasLtMatmulAlgoConfigAttributes_t attribute,
+                                    size_t bytes, uint64_t *h)
 {
     uint32_t value = 0;
     size_t written;
-    const cublasStatus_t status = gemm.lt->cublasLtMatmulAlgoConfigGetAttribute(&p->algorithm, attribute, &value, bytes, &written);
+    const cublasStatus_t status =
+        gemm.lt->cublasLtMatmulAlgoConfigGetAttribute(&p->algorithm, attribute, &value, bytes, &written);
     if (status == CUBLAS_STATUS_INVALID_VALUE || status == CUBLAS_STATUS_NOT_SUPPORTED)
         value = 0;
     else

@@ -35,13 +35,14 @@ CLONES static void block(const uint8_t *code, int odd, int n, float scale, void 
 }
 
 /* Dequantises elements [first, first + n), written from y[at] on. */
-static void run_nf4(const struct dequantise_shape *s, const uint8_t *codes, const void *scales, int64_t first, int64_t n, void *y, int64_t at,
-                int32_t dtype)
+static void run_nf4(const struct dequantise_shape *s, const uint8_t *codes, const void *scales, int64_t first, int64_t n, void *y,
+                    int64_t at, int32_t dtype)
 {
     const uint8_t *code = codes - s->first / 2;
     for (int64_t done = 0; done < n;) {
         const int64_t e = first + done, part = min_i64(n - done, NF4_BLOCK - e % NF4_BLOCK);
-        block(code + e / 2, (int)(e % 2), (int)part, nf4_scale(scales, s->n, quantised_scales(s->form), e / NF4_BLOCK), y, at + done, dtype);
+        block(code + e / 2, (int)(e % 2), (int)part, nf4_scale(scales, s->n, quantised_scales(s->form), e / NF4_BLOCK), y,
+              at + done, dtype);
         done += part;
     }
 }
@@ -59,8 +60,8 @@ CLONES static void row_int8(const int8_t *code, float scale, int64_t n, void *y,
     FOR_DTYPE(dtype, scaled_bytes, code, scale, n, y, at);
 }
 
-static void run_int8(const struct dequantise_shape *s, const uint8_t *codes, const void *scales, int64_t first, int64_t n, void *y, int64_t at,
-                     int32_t dtype)
+static void run_int8(const struct dequantise_shape *s, const uint8_t *codes, const void *scales, int64_t first, int64_t n,
+                     void *y, int64_t at, int32_t dtype)
 {
     const int8_t *code = (const int8_t *)codes - s->first;
     for (int64_t done = 0; done < n;) {
@@ -76,8 +77,8 @@ void ops_dequantise(void *y, const uint8_t *codes, const void *scales, const str
 #pragma omp parallel for schedule(static) if (s->rows * s->cols > ROWS_SERIAL)
     for (int64_t k = 0; k < s->rows * parts; k++) {
         const int64_t row = k / parts, column = k % parts * PART;
-        (s->form == QUANTISED_INT8 ? run_int8 : run_nf4)(s, codes, scales, s->first + row * s->ld + column, min_i64(PART, s->cols - column), y,
-                                                         row * s->cols + column, dtype);
+        (s->form == QUANTISED_INT8 ? run_int8 : run_nf4)(s, codes, scales, s->first + row * s->ld + column,
+                                                         min_i64(PART, s->cols - column), y, row * s->cols + column, dtype);
     }
 }
 

@@ -63,13 +63,9 @@ template <typename T> struct dequantise_int8 {
 
 template <typename T> enum status run_int8(const struct op_attrs *attrs, void *const *arg, void *stream)
 {
-    const dequantise_int8<T> op = {(T *)arg[0],
-                                   (const int8_t *)arg[1],
-                                   (const float *)arg[2],
-                                       attrs->dequantise.cols,
-                                       attrs->dequantise.first,
-                                   attrs->dequantise.ld,
-                                   attrs->dequantise.columns};
+    const dequantise_int8<T> op = {
+        (T *)arg[0],          (const int8_t *)arg[1],   (const float *)arg[2], attrs->dequantise.cols, attrs->dequantise.first,
+        attrs->dequantise.ld, attrs->dequantise.columns};
     return launch_rows<WIDTH<T>>(op, attrs->dequantise.rows, attrs->dequantise.cols, aligned_to_vectors({op.y}), stream);
 }
 

@@ -13,6 +13,7 @@ struct dequantise_shape {
 
 /* Computes y = map[code] * scale for NF4, y = code * scale * (1 / 127) for int8, in fp32, rounded to nearest even if y is bf16.
  * codes: begins with the byte that holds element `first`. scales: the matrix's scales. */
-void ops_dequantise(void *y /* T[rows, cols] */, const uint8_t *codes, const void *scales, const struct dequantise_shape *s, int32_t dtype);
+void ops_dequantise(void *y /* T[rows, cols] */, const uint8_t *codes, const void *scales, const struct dequantise_shape *s,
+                    int32_t dtype);
 
 #endif

@@ -65,8 +65,8 @@ INLINE void write(void *y, int64_t at, const float *v, int64_t n, int accumulate
 }
 
 /* Drops numbers of one row, which begin at y[y_at] and x[x_at]. */
-CLONES static void drop_row(const struct dropout_shape *s, const struct row *r, void *y, int64_t y_at, const void *x, int64_t x_at,
-                            int32_t dtype, int accumulate)
+CLONES static void drop_row(const struct dropout_shape *s, const struct row *r, void *y, int64_t y_at, const void *x,
+                            int64_t x_at, int32_t dtype, int accumulate)
 {
     uint32_t mask[PART];
     float v[PART];
@@ -84,7 +84,8 @@ void ops_dropout(void *y, const void *x, const int32_t *numbers, const struct st
 {
 #pragma omp parallel for schedule(static) if (s->rows * s->cols > ROWS_SERIAL)
     for (int64_t i = 0; i < s->rows; i++) {
-        const struct row r = {{record->dropout[0], record->dropout[1]}, (uint32_t)numbers[i], s->module, record->sequence, s->threshold};
+        const struct row r = {
+            {record->dropout[0], record->dropout[1]}, (uint32_t)numbers[i], s->module, record->sequence, s->threshold};
         drop_row(s, &r, y, i * s->y_ld, x, i * s->x_ld, dtype, accumulate);
     }
 }

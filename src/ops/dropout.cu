@@ -70,10 +70,11 @@ template <typename Y, typename X, bool ADD> struct dropout {
 
 template <typename Y, typename X, bool ADD> enum status run_dropout(const struct op_attrs *a, void *const *arg, void *stream)
 {
-    constexpr int N = WIDTH<Y> > WIDTH<X> ? WIDTH<Y> : WIDTH<X>;
-    const dropout<Y, X, ADD> op = {(Y *)arg[0],     (const X *)arg[1], (const int32_t *)arg[2], (const struct step_record *)arg[3],
-                                   a->dropout.y_ld, a->dropout.x_ld,   a->dropout.first,        a->dropout.module,
-                                   a->dropout.threshold, a->dropout.scale};
+    constexpr int N = WIDTH < Y >> WIDTH<X> ? WIDTH<Y> : WIDTH<X>;
+    const dropout<Y, X, ADD> op = {
+        (Y *)arg[0],          (const X *)arg[1], (const int32_t *)arg[2], (const struct step_record *)arg[3],
+        a->dropout.y_ld,      a->dropout.x_ld,   a->dropout.first,        a->dropout.module,
+        a->dropout.threshold, a->dropout.scale};
     const bool vectors = aligned_to_vectors({op.y, op.x}) && op.y_ld % N == 0 && op.x_ld % N == 0 && op.first % 4 == 0;
     return launch_rows<N>(op, a->dropout.rows, a->dropout.cols, vectors, stream);
 }

@@ -9,7 +9,7 @@ template <typename T> struct lookup {
     const T *table, *pos_table;
     const int32_t *tokens, *positions;
     int64_t dim, vocab, max_pos;
-    float scale; /* used if there are no positions */
+    float scale;     /* used if there are no positions */
     bool by_columns; /* 1: elements are loaded one at a time */
     template <int N> __device__ __forceinline__ void run(int64_t row, int64_t j) const
     {
@@ -226,8 +226,9 @@ float scale_of(const struct op_attrs *attrs)
 
 template <typename T> enum status run_embed(const struct op_attrs *attrs, void *const *arg, void *stream)
 {
-    lookup<T> op = {(T *)arg[0],      (const T *)arg[1],  (const T *)arg[3],    (const int32_t *)arg[2], (const int32_t *)arg[4],
-                    attrs->embed.dim, attrs->embed.vocab, attrs->embed.max_pos, scale_of(attrs), attrs->embed.by_columns != 0};
+    lookup<T> op = {
+        (T *)arg[0],      (const T *)arg[1],  (const T *)arg[3],    (const int32_t *)arg[2], (const int32_t *)arg[4],
+        attrs->embed.dim, attrs->embed.vocab, attrs->embed.max_pos, scale_of(attrs),         attrs->embed.by_columns != 0};
     return launch_rows<WIDTH<T>>(op, attrs->embed.rows, attrs->embed.dim,
                                  !op.by_columns && aligned_to_vectors({op.x, op.table, op.pos_table}), stream);
 }
@@ -248,7 +249,8 @@ template <typename T, int N> enum status add_batch(const struct op_attrs *attrs,
     TRY(launch(dim3(1u << args.bits), dim3(BIN_THREADS), sizeof(bin_space), stream, group_rows, args));
     const unsigned threads = row_threads(blocks_of(dim, N));
     return launch(dim3((unsigned)blocks_of(dim, threads * N), (unsigned)rows), dim3(threads), 0, stream, add_grouped<T, N>,
-                  (float *)arg[0], (const T *)arg[1] + first * dim, args.index, dim, vocab, scale_of(attrs), attrs->embed.by_columns);
+                  (float *)arg[0], (const T *)arg[1] + first * dim, args.index, dim, vocab, scale_of(attrs),
+                  attrs->embed.by_columns);
 }
 
 template <typename T> enum status run_embed_grad(const struct op_attrs *attrs, void *const *arg, void *stream)

@@ -172,7 +172,8 @@ const struct gemm_tile *gemm_tile_for(enum isa isa)
 static int takes_amx(const struct gemm_shape *s)
 {
 #if defined(__x86_64__) && defined(__GNUC__)
-    return s->a_type == BF16 && s->b_type == BF16 && s->scale == 0.0f && !(s->accumulate && s->c_type == BF16) && s->m > 0 && s->n > 0 && s->k > 0 && isa_has_amx();
+    return s->a_type == BF16 && s->b_type == BF16 && s->scale == 0.0f && !(s->accumulate && s->c_type == BF16) && s->m > 0 &&
+           s->n > 0 && s->k > 0 && isa_has_amx();
 #else
     (void)s;
     return 0;

@@ -53,8 +53,8 @@ static struct blocks plan_blocks(const struct gemm_shape *s, void *work)
 }
 
 /* Packs lanes of an operand. Called by all threads of a team; ends in a barrier. */
-static void pack(const struct blocks *p, char *out, enum gemm_amx_side side, const struct gemm_operand *x, int64_t lane, int64_t n,
-                 int64_t l, int64_t k)
+static void pack(const struct blocks *p, char *out, enum gemm_amx_side side, const struct gemm_operand *x, int64_t lane,
+                 int64_t n, int64_t l, int64_t k)
 {
 #pragma omp for schedule(dynamic)
     for (int64_t i = 0; i < n; i += PACK)

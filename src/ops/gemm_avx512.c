@@ -24,11 +24,13 @@ enum { ROWS = 12, COLS = 32, WIDTH = 16 };
     STEP(384, 144, 148, 152, 156, 160, 164, 168, 172, 176, 180, 184, 188)
 #define PREFETCH "prefetcht0 1536(%[a])\n\tprefetcht0 1600(%[a])\n\tprefetcht0 1664(%[a])\n\t"
 #define ZERO(C) "vpxord %" #C ", %" #C ", %" #C "\n\t"
+/* clang-format off */
 #define ZEROS                                                                                                             \
     ZERO(0)                                                                                                               \
     ZERO(1)                                                                                                               \
     ZERO(2) ZERO(3) ZERO(4) ZERO(5) ZERO(6) ZERO(7) ZERO(8) ZERO(9) ZERO(10) ZERO(11) ZERO(12) ZERO(13) ZERO(14) ZERO(15) \
         ZERO(16) ZERO(17) ZERO(18) ZERO(19) ZERO(20) ZERO(21) ZERO(22) ZERO(23)
+/* clang-format on */
 #define OUT(I) "=&v"(x[I])
 
 static SIMD void run(int64_t k, const float *a, const float *b, float *c, int64_t ldc, int add)

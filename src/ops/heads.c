@@ -75,10 +75,8 @@ void ops_attn_merge(const struct heads_shape *s, float *o, float *lse, const flo
 
 static struct heads_shape heads_shape_of(const struct op_attrs *a)
 {
-    return (struct heads_shape){.rows = a->heads.rows,
-                                .heads = a->heads.heads,
-                                .head_dim = a->heads.head_dim,
-                                .dtype = a->heads.dtype};
+    return (struct heads_shape){
+        .rows = a->heads.rows, .heads = a->heads.heads, .head_dim = a->heads.head_dim, .dtype = a->heads.dtype};
 }
 
 enum status ops_cpu_attn_delta(const struct op_attrs *a, void *const *arg, void *stream)

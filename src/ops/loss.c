@@ -143,8 +143,8 @@ static double row_loss(const struct loss_shape *s, const struct row *r, float in
     return log(sum) + (double)m - (double)of_target;
 }
 
-void ops_loss(const struct loss_shape *s, float *logits, double *loss, const int32_t *targets, float inv_targets,
-              float *each, bf16 *rounded)
+void ops_loss(const struct loss_shape *s, float *logits, double *loss, const int32_t *targets, float inv_targets, float *each,
+              bf16 *rounded)
 {
     double total = 0.0;
     for (int64_t i0 = 0; i0 < s->rows; i0 += ROW_LOSSES) {
@@ -152,8 +152,9 @@ void ops_loss(const struct loss_shape *s, float *logits, double *loss, const int
         int64_t n = min_i64(ROW_LOSSES, s->rows - i0);
 #pragma omp parallel for schedule(static) if (n * s->vocab > ROWS_SERIAL)
         for (int64_t i = 0; i < n; i++)
-            part[i] = row_loss(s, &(struct row){logits + (i0 + i) * s->ld, rounded ? rounded + (i0 + i) * s->ld : NULL, targets[i0 + i]},
-                               inv_targets);
+            part[i] = row_loss(
+                s, &(struct row){logits + (i0 + i) * s->ld, rounded ? rounded + (i0 + i) * s->ld : NULL, targets[i0 + i]},
+                inv_targets);
         for (int64_t i = 0; i < n; i++)
             total += part[i];
         for (int64_t i = 0; each && i < n; i++)

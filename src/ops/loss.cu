@@ -204,7 +204,8 @@ __device__ __forceinline__ void stream_run(bf16 *to, const float (&v)[RUN])
 }
 
 template <typename GRADIENT>
-__device__ __forceinline__ void store_gradient(bf16 *to, float (&v)[RUN], const row_runs &row, int64_t run, const GRADIENT &gradient)
+__device__ __forceinline__ void store_gradient(bf16 *to, float (&v)[RUN], const row_runs &row, int64_t run,
+                                               const GRADIENT &gradient)
 {
     if (!row.has(run))
         return;
@@ -252,8 +253,8 @@ __device__ __forceinline__ void zero_row(bf16 *to, const row_runs &row)
 /* Computes one row's loss, and its gradient if `gradient` ([rows, ld]) is not NULL. */
 template <typename LOGITS>
 __global__ void __launch_bounds__(ROW_THREADS)
-    loss_rows(const float *x, LOGITS logits, bf16 *gradient, const int32_t *targets, const struct step_record *record, int64_t vocab,
-              int64_t ld, int64_t kept)
+    loss_rows(const float *x, LOGITS logits, bf16 *gradient, const int32_t *targets, const struct step_record *record,
+              int64_t vocab, int64_t ld, int64_t kept)
 {
     LT_SHARED(loss_space, s);
     const row_runs row(x + (int64_t)blockIdx.x * ld, vocab, kept, reinterpret_cast<float *>(&s + 1));
@@ -280,7 +281,8 @@ __global__ void __launch_bounds__(ROW_THREADS)
     if (!gradient)
         return;
     const float inv_targets = record->inv_targets;
-    second_pass(to, row, gradient_of_row<LOGITS>{logits, target, shift, (float)((double)inv_targets / sum[0]), inv_targets}, held);
+    second_pass(to, row, gradient_of_row<LOGITS>{logits, target, shift, (float)((double)inv_targets / sum[0]), inv_targets},
+                held);
 }
 
 /* Adds the rows' losses: *loss = their sum, or *loss += it if `more`. Every thread adds its rows in order, then threads are added
@@ -318,8 +320,8 @@ enum status run_loss(const struct op_attrs *attrs, void *const *arg, const LOGIT
         int64_t batch = rows - i < BATCH ? rows - i : BATCH;
         TRY(launch(dim3((unsigned)batch), dim3(threads), shared, stream, loss_rows<LOGITS>, logits + i * ld, as_they_count,
                    gradient ? gradient + i * ld : gradient, targets + i, record, vocab, ld, kept));
-        TRY(launch(dim3(1), dim3(ROW_THREADS), sizeof(warp_parts<double, 1>), stream, add_rows, loss, batch,
-                   i > 0, of_rows ? of_rows + i : of_rows));
+        TRY(launch(dim3(1), dim3(ROW_THREADS), sizeof(warp_parts<double, 1>), stream, add_rows, loss, batch, i > 0,
+                   of_rows ? of_rows + i : of_rows));
     }
     return OK;
 }

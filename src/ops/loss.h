@@ -6,9 +6,9 @@
 
 struct loss_shape {
     int64_t rows, vocab, ld; /* elements from row to row, at least vocab */
-    int32_t gradient;      /* 1: logits become (softmax - onehot) * inv_targets; 0: they are left alone */
-    int32_t gradient_bf16; /* 1: that gradient goes to `rounded` instead, rounded from fp32 */
-    float scale, cap;      /* logits become cap * tanh(scale * logit / cap); cap 0: scale * logit */
+    int32_t gradient;        /* 1: logits become (softmax - onehot) * inv_targets; 0: they are left alone */
+    int32_t gradient_bf16;   /* 1: that gradient goes to `rounded` instead, rounded from fp32 */
+    float scale, cap;        /* logits become cap * tanh(scale * logit / cap); cap 0: scale * logit */
 };
 
 /* Computes *loss = sum over rows of log sum exp(logits) - logits[target], in fp64, rows in order. A row is read for its maximum,

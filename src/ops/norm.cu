@@ -15,9 +15,9 @@ constexpr int MOST_TEAMS = 8;         /* most teams that share a block's ROW_GRO
 /* Holds the operands of both directions. */
 template <typename T> struct norm_args {
     int64_t rows, dim, segments; /* segments: of a row in memory; each counts as a row here, of length dim */
-    float eps, one; /* one: added to weights, or used in their place */
-    int centred; /* 1: a row's mean is subtracted */
-    T *out; /* y, or dx */
+    float eps, one;              /* one: added to weights, or used in their place */
+    int centred;                 /* 1: a row's mean is subtracted */
+    T *out;                      /* y, or dx */
     const T *x, *weight, *bias;
     const float *dy;
     float *work; /* [groups][2][pitch], or NULL */

@@ -31,7 +31,7 @@ void ops_norm(const struct norm_shape *s, void *y /* T[rows,dim], may be x */, c
 /* Returns the bytes of `work`: a pair of column sums per 32 rows. `work` is unused if dweight and dbias are NULL. */
 int64_t ops_norm_grad_workspace(const struct norm_shape *s);
 void ops_norm_grad(const struct norm_shape *s, void *dx /* T[rows,dim] inout */, const void *x /* T[rows,dim] */,
-                   const void *weight /* T[dim]; of RMS or NULL */, const float *dy /* [rows,dim] */, float *dweight /* [dim] or NULL */,
-                   float *dbias /* [dim] or NULL */, float *work);
+                   const void *weight /* T[dim]; of RMS or NULL */, const float *dy /* [rows,dim] */,
+                   float *dweight /* [dim] or NULL */, float *dbias /* [dim] or NULL */, float *work);
 
 #endif

@@ -16,8 +16,8 @@
 struct rope_shape {
     int64_t rows, heads, head_dim, rotated;
     int32_t type, inverse, interleaved;
-    float factor;   /* factor of the rotated elements, in both directions */
-    float slope;    /* 0, or the factor at a position is factor (1 + slope log(1 + position / period)), the quotient rounded down:
+    float factor; /* factor of the rotated elements, in both directions */
+    float slope;  /* 0, or the factor at a position is factor (1 + slope log(1 + position / period)), the quotient rounded down:
                      * the query scale of Llama 4 and Ministral 3 */
     int32_t period;
 };

@@ -61,10 +61,8 @@ void ops_attn_sink_grad(const struct sink_shape *s, float *dsinks, const void *s
 
 static struct sink_shape sink_shape_of(const struct op_attrs *a)
 {
-    return (struct sink_shape){.rows = a->sink.rows,
-                               .heads = a->sink.heads,
-                               .head_dim = a->sink.head_dim,
-                               .dtype = a->sink.dtype};
+    return (struct sink_shape){
+        .rows = a->sink.rows, .heads = a->sink.heads, .head_dim = a->sink.head_dim, .dtype = a->sink.dtype};
 }
 
 /* Returns the index, among the model's heads, of this rank's first head at work. */

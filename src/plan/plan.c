@@ -160,7 +160,7 @@ struct planning {
     const struct model *model;
     const struct plan_request *given;
     const int64_t *limit;
-    int finer;                        /* number of the finer grid that stands for the default one; 0: none; below 0: of the coarser one */
+    int finer; /* number of the finer grid that stands for the default one; 0: none; below 0: of the coarser one */
     struct numerics_search *numerics; /* NULL: before the first pass */
     struct choice choice;
 };
@@ -381,7 +381,8 @@ enum status plan_create(const struct model *m, const struct plan_request *s, con
     double began = clock_seconds();
     enum status st = run_all(&x, took);
     const struct plan_request more = request_at(s, EFFORT_NORMAL);
-    if (st == OK && s->effort == EFFORT_QUICK && !x.choice.plan->fits) { /* never refuses a plan that effort `normal` finds room for */
+    if (st == OK && s->effort == EFFORT_QUICK &&
+        !x.choice.plan->fits) { /* never refuses a plan that effort `normal` finds room for */
         planning_end(&x);
         x = (struct planning){.model = m, .given = &more, .limit = limit};
         st = run_all(&x, took);

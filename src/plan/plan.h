@@ -67,13 +67,14 @@ struct plan {
     int64_t sequences, micro_batches; /* sequences of a step over all ranks, micro-batches on each */
     struct cost_model cost;
     int fits;
-    int finer;               /* 1: the grid is not the default one, on which nothing fits */
+    int finer;                        /* 1: the grid is not the default one, on which nothing fits */
     struct default_grid default_grid; /* set if another grid was chosen for speed */
-    int level;                /* prefetch level of the first program (prefetch.h) */
-    double took;             /* seconds of planning */
+    int level;                        /* prefetch level of the first program (prefetch.h) */
+    double took;                      /* seconds of planning */
     struct pass_time passes[PLAN_PASSES];
     struct longest longest;
-    const struct plan_stretch *stretches; /* all stretches if lengths change, borrowed; only in the plan of the longest one; else NULL */
+    const struct plan_stretch
+        *stretches; /* all stretches if lengths change, borrowed; only in the plan of the longest one; else NULL */
     int n_stretches;
     enum tier misfit; /* tier whose limit is exceeded, if !fits */
 };

@@ -51,7 +51,7 @@ void plan_account(struct plan *plan)
 
 enum { TRAINING_PROGRAMS = PLAN_EVAL + 1 };
 static const enum plan_program order_of_planning[TRAINING_PROGRAMS] = {PLAN_UPDATE_STEP, PLAN_STEP,  PLAN_MORE,
-                                                                   PLAN_LAST,        PLAN_FLUSH, PLAN_EVAL};
+                                                                       PLAN_LAST,        PLAN_FLUSH, PLAN_EVAL};
 
 /* One program of the set, to be planned. */
 struct program_job {
@@ -68,8 +68,9 @@ struct program_job {
 static enum status plan_one(void *job)
 {
     struct program_job *x = job;
-    return x->nowhere ? fit_nothing(&x->program) : fit_program(x->m, &x->plan->strategy, &x->plan->cost, x->role, x->plan->limit, x->slack, FIT_SERIAL, &x->level, &x->io,
-                       &x->program);
+    return x->nowhere ? fit_nothing(&x->program)
+                      : fit_program(x->m, &x->plan->strategy, &x->plan->cost, x->role, x->plan->limit, x->slack, FIT_SERIAL,
+                                    &x->level, &x->io, &x->program);
 }
 
 /* Returns the number of programs to plan at once. A placement whose trial did not fit mostly does not fit whole either: then the

@@ -100,8 +100,9 @@ static enum status product_rate(struct gpu_bench *g, enum dtype type, enum gemm_
     profile_gemm_attrs(type, layout, size, &c.attrs);
     if (layout != GEMM_TN)
         c.attrs.gemm.c_type = type;
-    const int64_t bytes[] = {size[0] * size[1] * dtype_size((enum dtype)c.attrs.gemm.c_type), size[0] * size[2] * dtype_size(type),
-                             size[2] * size[1] * dtype_size(type), g->target->workspace(g->target, OP_GEMM, &c.attrs, 0)};
+    const int64_t bytes[] = {size[0] * size[1] * dtype_size((enum dtype)c.attrs.gemm.c_type),
+                             size[0] * size[2] * dtype_size(type), size[2] * size[1] * dtype_size(type),
+                             g->target->workspace(g->target, OP_GEMM, &c.attrs, 0)};
     TRY(lay_out(g, bytes, 4, &c));
     TRY(time_call(g, &c, &seconds));
     *flops = 2.0 * (double)size[0] * (double)size[1] * (double)size[2] / seconds;

@@ -27,8 +27,9 @@ struct step_record {
     float lr, weight_decay, beta1, beta2, eps;
     float bias1, bias2; /* 1 - beta^t */
     uint32_t rounding;  /* random, new for each update; for moments in bf16 */
-    int32_t place; /* the rank's place in the mesh, which decides its shards */
-    uint32_t dropout[2], sequence; /* dropout: key of the run's masks; sequence: number, in the run, of the micro-batch's sequence */
+    int32_t place;      /* the rank's place in the mesh, which decides its shards */
+    uint32_t dropout[2],
+        sequence; /* dropout: key of the run's masks; sequence: number, in the run, of the micro-batch's sequence */
     float reserved[2];
 };
 
@@ -103,8 +104,9 @@ struct op_attrs {
                  * whatever dtype is: a part that is merged with others */
         struct {
             int64_t rows, vocab;
-            int32_t gradient, gradient_bf16; /* the gradient replaces the logits; or it is written in bf16 beside them; or there is none */
-            int64_t ld; /* elements from row to row of the logits and of their gradient; 0: vocab */
+            int32_t gradient,
+                gradient_bf16; /* the gradient replaces the logits; or it is written in bf16 beside them; or there is none */
+            int64_t ld;        /* elements from row to row of the logits and of their gradient; 0: vocab */
             float scale, cap;
         } loss; /* logits are cap * tanh(scale * logit / cap); scale 0: 1; cap 0: none */
         struct {
@@ -180,8 +182,8 @@ enum op_use {
 struct op_arg {
     uint8_t use; /* enum op_use */
     uint8_t optional;
-    uint8_t addend;            /* 1: without this argument the op adds nothing to its updated arguments */
-    uint8_t element_bytes;     /* 0: the attribute at type_at gives the type */
+    uint8_t addend;                     /* 1: without this argument the op adds nothing to its updated arguments */
+    uint8_t element_bytes;              /* 0: the attribute at type_at gives the type */
     uint16_t flag_at, type_at, fp32_at; /* bytes into op_attrs; fp32_at: attribute that makes the type F32; 0: none */
 };
 

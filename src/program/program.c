@@ -84,8 +84,9 @@ enum status program_built(const struct program *p)
     if (p->out_of_memory)
         return status_fail(ERR_NOMEM, "out of memory while planning");
     if (p->excess == EXCESS_BYTES)
-        return status_fail(ERR_NOFIT, "one buffer of a step would have more than the %lld GiB that are planned for: give a shorter "
-                                      "--seq-len, or more ranks that share a sequence",
+        return status_fail(ERR_NOFIT,
+                           "one buffer of a step would have more than the %lld GiB that are planned for: give a shorter "
+                           "--seq-len, or more ranks that share a sequence",
                            (long long)(PROGRAM_MOST_BYTES >> 30));
     if (p->excess)
         return status_fail(ERR_NOFIT, "a step would have more parts than are planned for, which are millions of buffers and "

@@ -66,7 +66,8 @@ struct operand {
     int64_t bytes : 40;
     int32_t tensor : 24;
     int64_t row0 : 38;
-    uint32_t version : 18; /* version that is read or written; an update in place makes version + 1 of it; copies keep the version */
+    uint32_t
+        version : 18; /* version that is read or written; an update in place makes version + 1 of it; copies keep the version */
     uint32_t arg : 6, access : 2; /* enum access */
 };
 
@@ -94,13 +95,13 @@ struct op_call {
 
 /* An instruction. There are millions of these: 40 bytes. */
 struct instr {
-    uint8_t op;                  /* enum op_kind */
+    uint8_t op; /* enum op_kind */
     /* enum lane; prefetch depth: 0 none; 1 to the device; 2 nvme to host, or an update; 3 an instruction that precedes those of
      * depth 2 */
     uint8_t lane : 4, depth : 4;
-    uint8_t phase;               /* enum phase; recomputation belongs to the backward pass */
+    uint8_t phase; /* enum phase; recomputation belongs to the backward pass */
     uint8_t n_waits;
-    int16_t unit;      /* the model's unit whose parameters, gradients or values it works on; -1: none */
+    int16_t unit; /* the model's unit whose parameters, gradients or values it works on; -1: none */
     /* 0: always executed; else only if that bit of the micro-batch's predicates is set. An instruction that is not executed
      * retires all the same, and its results are as they were. So only an op that may be left out has a predicate: nothing reads
      * its results, or it would have added nothing */
@@ -113,8 +114,20 @@ struct instr {
 
 /* Part of a unit's state that a binding holds. A gradient's sum over the ranks has a role beside each rank's own gradient, for
  * cases in which both are kept. */
-enum binding_role { BINDING_OTHER, BINDING_PARAM, BINDING_MASTER, BINDING_M, BINDING_V, BINDING_GRAD, BINDING_GRAD_SUM, BINDING_PACKED,
-                    BINDING_CACHE_K, BINDING_CACHE_V, BINDING_TAIL_K, BINDING_TAIL_V /* keys and values of earlier tokens */ };
+enum binding_role {
+    BINDING_OTHER,
+    BINDING_PARAM,
+    BINDING_MASTER,
+    BINDING_M,
+    BINDING_V,
+    BINDING_GRAD,
+    BINDING_GRAD_SUM,
+    BINDING_PACKED,
+    BINDING_CACHE_K,
+    BINDING_CACHE_V,
+    BINDING_TAIL_K,
+    BINDING_TAIL_V /* keys and values of earlier tokens */
+};
 
 /* Contents of a persistent buffer when a program starts (version 0) or ends (its last version there). Role, sharded and unit
  * follow from the tensor's name, and digests hash the name alone. */

@@ -15,7 +15,7 @@ struct target {
     int capability;       /* 10 * major + minor */
     int processors;       /* streaming multiprocessors */
     int64_t shared_bytes; /* shared memory that a block of threads may have */
-    int fast;             /* 1: backward attention adds to dq in any order, where target_can_be_fast allows it: other bits every time */
+    int fast; /* 1: backward attention adds to dq in any order, where target_can_be_fast allows it: other bits every time */
 };
 
 /* Tells whether sm_90a's backward attention takes heads of that dimension (the wider one of keys and values). It adds to dq in a
@@ -30,7 +30,8 @@ static inline int target_adds_in_order(int capability, int64_t head_dim)
 static inline int target_can_be_fast(int capability, int64_t shared_bytes, const struct op_attrs *a)
 {
     const int64_t dim = op_wider_dim(a);
-    return !target_adds_in_order(capability, dim) && a->attn.cap == 0.0f && (dim <= 128 || (dim <= 256 && shared_bytes >= 163 * 1024));
+    return !target_adds_in_order(capability, dim) && a->attn.cap == 0.0f &&
+           (dim <= 128 || (dim <= 256 && shared_bytes >= 163 * 1024));
 }
 
 #endif

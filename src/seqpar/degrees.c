@@ -47,8 +47,9 @@ enum status seq_degrees_check(int ranks, int ulysses, int ring, const struct seq
     if (n > 1 && misfit)
         snprintf(kind, sizeof kind, " of the %lld layer%s with %s", (long long)x->layers, x->layers > 1 ? "s" : "", x->kind);
     return status_fail(
-        ERR_INVALID, "--mesh: ulysses=%d with ring=%d cannot share %lld query head%s and %lld KV head%s%s over %d ranks; legal: %s",
-        ulysses, ring, (long long)x->heads, x->heads > 1 ? "s" : "", (long long)x->kv_heads, x->kv_heads > 1 ? "s" : "", kind, ranks,
+        ERR_INVALID,
+        "--mesh: ulysses=%d with ring=%d cannot share %lld query head%s and %lld KV head%s%s over %d ranks; legal: %s", ulysses,
+        ring, (long long)x->heads, x->heads > 1 ? "s" : "", (long long)x->kv_heads, x->kv_heads > 1 ? "s" : "", kind, ranks,
         legal);
 }
 
@@ -99,7 +100,8 @@ enum status seq_degrees_choose(int ranks, int ranks_per_node, const struct seq_h
             continue;
         double seconds = 0;
         for (int i = 0; i < n; i++)
-            seconds += (double)max_i64(1, h[i].layers) * layer_seconds(u, ranks / u, ranks_per_node, &h[i], seq_len, pairs, rates);
+            seconds +=
+                (double)max_i64(1, h[i].layers) * layer_seconds(u, ranks / u, ranks_per_node, &h[i], seq_len, pairs, rates);
         if (*ulysses == 0 || seconds <= best) {
             best = seconds;
             *ulysses = u;

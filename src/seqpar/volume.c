@@ -32,7 +32,8 @@ struct seq_volume seq_volume(const struct seq_shape *s, const struct seq_heads *
 struct seq_volume seq_volume_pruned(const struct seq_shape *s, const struct seq_heads *h, enum seq_resend resend,
                                     const uint8_t *needs, int i)
 {
-    int64_t sent = 0, returned = 0; /* blocks: keys to the members that attend them; gradients to the members whose keys i attends */
+    int64_t sent = 0,
+            returned = 0; /* blocks: keys to the members that attend them; gradients to the members whose keys i attends */
     for (int m = 0; m < s->ring; m++) {
         sent += m != i && needs[m * s->ring + i];
         returned += m != i && needs[i * s->ring + m];

@@ -16,7 +16,8 @@ static enum status parse_stretch(const char *where, char *text, int is_last, int
     if (is_last && at)
         return status_fail(ERR_INVALID, "%s: the last length, %s, goes on until --steps: write it without @", where, text);
     if (!is_last && !at)
-        return status_fail(ERR_INVALID, "%s: '%s' is not like " LIKE "; numbers of several digits have no commas here", where, text);
+        return status_fail(ERR_INVALID, "%s: '%s' is not like " LIKE "; numbers of several digits have no commas here", where,
+                           text);
     if (at) {
         *at = 0;
         TRY(units_parse_steps(where, at + 1, &out->steps));
@@ -102,6 +103,7 @@ enum status curriculum_check(const struct settings *s)
         before += s->curriculum.at[i].steps;
     if (before < s->plan.steps)
         return OK;
-    return status_fail(ERR_INVALID, "seq-len: the lengths before the last one take %lld steps, and the run has %lld: give --steps more",
+    return status_fail(ERR_INVALID,
+                       "seq-len: the lengths before the last one take %lld steps, and the run has %lld: give --steps more",
                        (long long)before, (long long)s->plan.steps);
 }

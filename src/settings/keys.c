@@ -41,13 +41,13 @@ const char *const settings_tile_names[] = {"rows", "heads", "loss", "group", NUL
 _Static_assert(sizeof(enum device_kind) == sizeof(int) && sizeof(enum offload) == sizeof(int) &&
                    sizeof(enum dtype) == sizeof(int),
                "KEY_CHOICE stores ints");
-_Static_assert(F32 == 0 && BF16 == 1 && I8 == 2 && DEVICE_CUDA == 3 && UPDATE_HOST == 2 && SP_RING == 3 && EFFORT_QUICK == 2 && SCHEDULE_WSD == 3 &&
-                   STOP_STEP == 1 && MODE_CHAOS == 1 && DATA_CHANGED_CONTINUE == 1 && SAVE_FAILURE_STOP == 1 && PACK_CONCAT == 1 &&
-                   FROZEN_NF4 == 2 && FROZEN_INT8 == 3 && TOKEN_U32 == 2 && LONGER_REFUSE == 3 && OFFLOAD_AUTO == 0 && OFFLOAD_NONE == 1 &&
-                   OFFLOAD_CPU == 2 && OFFLOAD_NVME == 3,
+_Static_assert(F32 == 0 && BF16 == 1 && I8 == 2 && DEVICE_CUDA == 3 && UPDATE_HOST == 2 && SP_RING == 3 && EFFORT_QUICK == 2 &&
+                   SCHEDULE_WSD == 3 && STOP_STEP == 1 && MODE_CHAOS == 1 && DATA_CHANGED_CONTINUE == 1 &&
+                   SAVE_FAILURE_STOP == 1 && PACK_CONCAT == 1 && FROZEN_NF4 == 2 && FROZEN_INT8 == 3 && TOKEN_U32 == 2 &&
+                   LONGER_REFUSE == 3 && OFFLOAD_AUTO == 0 && OFFLOAD_NONE == 1 && OFFLOAD_CPU == 2 && OFFLOAD_NVME == 3,
                "choices are in the order of their enums");
 
-_Static_assert((int64_t)SETTINGS_MOST_STEPS * SETTINGS_MOST_SEQUENCES < INT64_MAX / 2 &&
+_Static_assert((int64_t)SETTINGS_MOST_STEPS *SETTINGS_MOST_SEQUENCES < INT64_MAX / 2 &&
                    (int64_t)SETTINGS_MOST_SEQUENCES * SETTINGS_MOST_TOKENS < INT64_MAX / 2,
                "sequences of a run and tokens of a step fit 64 bits");
 
@@ -273,7 +273,7 @@ const struct settings_key settings_keys[] = {
 };
 /* clang-format on */
 
-_Static_assert(sizeof settings_keys / sizeof settings_keys[0] <= 8 * sizeof ((struct settings *)0)->typed, "a bit for each key");
+_Static_assert(sizeof settings_keys / sizeof settings_keys[0] <= 8 * sizeof((struct settings *)0)->typed, "a bit for each key");
 const int settings_n_keys = sizeof settings_keys / sizeof settings_keys[0];
 
 /* Tells whether a name is a key's; in a file a key's dashes may be underscores. */

@@ -32,25 +32,25 @@ enum key_type {
 
 enum key_flags {
     KEY_REQUIRED = 1,
-    KEY_HIDDEN = 2,     /* neither in help nor in suggestions */
-    KEY_FLAG_ONLY = 4,  /* not in files */
-    KEY_ABOVE_MIN = 8,  /* min itself is outside */
-    KEY_BELOW_MAX = 16, /* max itself is outside */
-    KEY_OF_RUNS = 32,   /* not in the help of plans */
-    KEY_OF_DATA = 128,  /* in the help of ltrain data */
-    KEY_WEIGHED = 256,  /* a list whose items may be NAME=NUMBER; in files a mapping will do, too */
-    KEY_OF_SAMPLING = 512, /* ltrain sample only */
+    KEY_HIDDEN = 2,          /* neither in help nor in suggestions */
+    KEY_FLAG_ONLY = 4,       /* not in files */
+    KEY_ABOVE_MIN = 8,       /* min itself is outside */
+    KEY_BELOW_MAX = 16,      /* max itself is outside */
+    KEY_OF_RUNS = 32,        /* not in the help of plans */
+    KEY_OF_DATA = 128,       /* in the help of ltrain data */
+    KEY_WEIGHED = 256,       /* a list whose items may be NAME=NUMBER; in files a mapping will do, too */
+    KEY_OF_SAMPLING = 512,   /* ltrain sample only */
     KEY_SAMPLING_TOO = 1024, /* in the help of ltrain sample */
-    KEY_OF_EVAL = 2048, /* ltrain eval only */
-    KEY_EVAL_TOO = 4096, /* with KEY_OF_SAMPLING: ltrain eval, too */
-    KEY_OF_TRAINING = 8192, /* steps and checkpoints: read by neither ltrain eval nor ltrain sample */
-    KEY_FP32 = 64,      /* used in fp32: the rounded value must be in range, too, and not become 0 */
+    KEY_OF_EVAL = 2048,      /* ltrain eval only */
+    KEY_EVAL_TOO = 4096,     /* with KEY_OF_SAMPLING: ltrain eval, too */
+    KEY_OF_TRAINING = 8192,  /* steps and checkpoints: read by neither ltrain eval nor ltrain sample */
+    KEY_FP32 = 64,           /* used in fp32: the rounded value must be in range, too, and not become 0 */
 };
 
 struct settings_key {
     const char *name;
     enum key_type type;
-    size_t offset;     /* in struct settings; unused by OFFLOAD, ALPHA, BETAS, TILES, MESH, DRIVES, DEVICE, DTYPE, LAUNCH, CONFIG */
+    size_t offset; /* in struct settings; unused by OFFLOAD, ALPHA, BETAS, TILES, MESH, DRIVES, DEVICE, DTYPE, LAUNCH, CONFIG */
     const char *value; /* default, as text; NULL: zero */
     const char *unset; /* word that stands for AUTO: "auto", "none"; NULL: none */
     double least;      /* smallest magnitude of numbers other than 0 */

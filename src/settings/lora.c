@@ -9,16 +9,19 @@
 #include <string.h>
 
 enum part { RANK, ALPHA, DROPOUT, TARGETS, EXCLUDED, LAYERS, LAYER_NAMES, STABILISED, SAVED, RANKS, ALPHAS, PARTS };
-static const char *const names[PARTS] = {"r",      "alpha",           "dropout",      "targets",      "exclude-modules", "layers-to-transform", "layers-pattern",
-                                         "rslora", "modules-to-save", "rank-pattern", "alpha-pattern"};
+static const char *const names[PARTS] = {
+    "r",      "alpha",           "dropout",      "targets",      "exclude-modules", "layers-to-transform", "layers-pattern",
+    "rslora", "modules-to-save", "rank-pattern", "alpha-pattern"};
 /* PEFT's names of the parts. */
-static const char *const theirs[PARTS] = {"rank",       "lora_alpha",      "lora_dropout", "target_modules", "exclude_modules", "layers_to_transform", "layers_pattern",
-                                          "use_rslora", "modules_to_save", "rank_pattern", "alpha_pattern"};
+static const char *const theirs[PARTS] = {
+    "rank",           "lora_alpha", "lora_dropout",    "target_modules", "exclude_modules", "layers_to_transform",
+    "layers_pattern", "use_rslora", "modules_to_save", "rank_pattern",   "alpha_pattern"};
 
 static int part_of(const char *name, size_t n)
 {
     for (int i = 0; i < PARTS; i++)
-        if ((strlen(names[i]) == n && memcmp(names[i], name, n) == 0) || (strlen(theirs[i]) == n && memcmp(theirs[i], name, n) == 0))
+        if ((strlen(names[i]) == n && memcmp(names[i], name, n) == 0) ||
+            (strlen(theirs[i]) == n && memcmp(theirs[i], name, n) == 0))
             return i;
     return -1;
 }
@@ -28,8 +31,9 @@ static enum status unknown_part(const char *where, const char *item, size_t n)
     char name[64];
     snprintf(name, sizeof name, "%.*s", (int)(n < sizeof name ? n : sizeof name - 1), item);
     const char *near = names_nearest(name, names, PARTS);
-    return status_fail(ERR_INVALID, "%s: '%s' is not one of r, alpha, dropout, targets, exclude-modules, layers-to-transform, layers-pattern, "
-                                    "rslora, modules-to-save, rank-pattern, alpha-pattern%s%s%s",
+    return status_fail(ERR_INVALID,
+                       "%s: '%s' is not one of r, alpha, dropout, targets, exclude-modules, layers-to-transform, layers-pattern, "
+                       "rslora, modules-to-save, rank-pattern, alpha-pattern%s%s%s",
                        where, name, near ? " (did you mean " : "", near ? near : "", near ? "?)" : "");
 }
 
@@ -56,7 +60,8 @@ static enum status cut(const char *where, const char *text, char part[PARTS][LOR
                 return status_fail(ERR_INVALID, "%s: %s is given twice", where, names[now]);
             item += n + 1;
         } else if (now < 0) {
-            return status_fail(ERR_INVALID, "%s: '%.*s' is not like r=16,alpha=32,targets=all-linear", where, (int)(end - item), item);
+            return status_fail(ERR_INVALID, "%s: '%.*s' is not like r=16,alpha=32,targets=all-linear", where, (int)(end - item),
+                               item);
         }
         size_t used = strlen(part[now]), room = LORA_TEXT - used;
         if ((size_t)snprintf(part[now] + used, room, "%s%.*s", used ? "," : "", (int)(end - item), item) >= room)
@@ -136,7 +141,8 @@ static enum status layers(const char *where, const char *text, char out[LORA_TEX
     size_t used = 0;
     for (const char *at = text; lora_next_name(&at, item, sizeof item);) {
         if (strlen(item) > 6 || item[strspn(item, "0123456789")])
-            return status_fail(ERR_INVALID, "%s: %s: '%s' is no number of a layer, which are counted from 0", where, names[LAYERS], item);
+            return status_fail(ERR_INVALID, "%s: %s: '%s' is no number of a layer, which are counted from 0", where,
+                               names[LAYERS], item);
         used += (size_t)snprintf(out + used, LORA_TEXT - used, "%s%ld", used ? "," : "", strtol(item, NULL, 10));
     }
     return OK;
@@ -145,10 +151,12 @@ static enum status layers(const char *where, const char *text, char out[LORA_TEX
 enum status lora_check_layers(const char *where, const struct lora *x)
 {
     if (x->layer_names[0] && !x->layers[0])
-        return status_fail(ERR_INVALID, "%s: %s says where the layers of %s stand: give both", where, names[LAYER_NAMES], names[LAYERS]);
+        return status_fail(ERR_INVALID, "%s: %s says where the layers of %s stand: give both", where, names[LAYER_NAMES],
+                           names[LAYERS]);
     if (x->layers[0] && lora_is_regex(x->targets))
-        return status_fail(ERR_INVALID, "%s: %s goes with names of modules: %s is a regular expression, which can name the layers itself", where, names[LAYERS],
-                           names[TARGETS]);
+        return status_fail(ERR_INVALID,
+                           "%s: %s goes with names of modules: %s is a regular expression, which can name the layers itself",
+                           where, names[LAYERS], names[TARGETS]);
     return OK;
 }
 

@@ -12,16 +12,17 @@ enum { LORA_MOST_RANK = 4096, LORA_MOST_ALPHA = 1000000, LORA_TEXT = 8192 };
 
 /* Settings of y = W x + s B (A dropout(x)), A [rank, in], B [out, rank], s = alpha / rank or alpha / sqrt(rank). */
 struct lora {
-    int rank;               /* 0: no adapters */
+    int rank; /* 0: no adapters */
     double alpha;
-    int rank_stabilised;    /* 1: s = alpha / sqrt(rank) (Kalajdzievski 2023) */
-    double dropout;         /* share of x that is hidden from A in training; below 1 */
-    int no_dropout;         /* 1: dropout 0 was given, which overrides an adapter's own */
+    int rank_stabilised;     /* 1: s = alpha / sqrt(rank) (Kalajdzievski 2023) */
+    double dropout;          /* share of x that is hidden from A in training; below 1 */
+    int no_dropout;          /* 1: dropout 0 was given, which overrides an adapter's own */
     char targets[LORA_TEXT]; /* all-linear; names of modules, separated by commas; or a regular expression of whole names */
-    char excluded[LORA_TEXT]; /* modules without adapters though they are targets: names, or a regular expression of whole names */
-    char layers[LORA_TEXT];   /* numbers of the layers with adapters, separated by commas; "": all */
+    char
+        excluded[LORA_TEXT]; /* modules without adapters though they are targets: names, or a regular expression of whole names */
+    char layers[LORA_TEXT];  /* numbers of the layers with adapters, separated by commas; "": all */
     char layer_names[LORA_TEXT]; /* regular expressions, separated by commas, of the name in front of a layer's number; "": any */
-    char saved[LORA_TEXT];   /* ends of names of modules that are trained whole, separated by commas */
+    char saved[LORA_TEXT];       /* ends of names of modules that are trained whole, separated by commas */
     char ranks[LORA_TEXT], alphas[LORA_TEXT]; /* NAME:NUMBER;...: other values for modules whose names end so */
 };
 

@@ -69,10 +69,11 @@ static enum status refuse_checkpoint(const char *dir)
     const char *end = NULL;
     for (const char *next = strstr(dir, inner); next; next = strstr(next + 1, inner))
         end = next;
-    return status_fail(ERR_INVALID,
-                       "--resume: %s is a checkpoint: a run goes on by its own directory, --resume %.*s, from the checkpoint whose name "
-                       "is in checkpoints/latest, which may be written there by hand",
-                       dir, end ? (int)(end - dir) : 3, end ? dir : "RUN");
+    return status_fail(
+        ERR_INVALID,
+        "--resume: %s is a checkpoint: a run goes on by its own directory, --resume %.*s, from the checkpoint whose name "
+        "is in checkpoints/latest, which may be written there by hand",
+        dir, end ? (int)(end - dir) : 3, end ? dir : "RUN");
 }
 
 enum status settings_open_run(const char *run, char **path, FILE **f)

@@ -10,5 +10,4 @@
  * has one. *path: its name, to be freed in any case. ERR_INVALID: there is none. */
 enum status settings_open_run(const char *run, char **path, FILE **f);
 
-
 #endif

@@ -120,7 +120,8 @@ static enum status forget(struct settings *s, const char *name)
 static enum status forget_training(const struct flag *flags, int n, enum settings_use use, struct settings *s)
 {
     static const char *const of_training[] = {"lora", "eval-fraction", "eval-every", "eval-before"},
-                             *const of_model[] = {"adapter", "rope", "rope-base", "base", "ignore-tensors", "tokenizer", "chat-template", "template-var"};
+                             *const of_model[] = {"adapter",        "rope",      "rope-base",     "base",
+                                                  "ignore-tensors", "tokenizer", "chat-template", "template-var"};
     const char *model = flag_value(flags, n, "model");
     if (use != SETTINGS_EVAL && use != SETTINGS_SAMPLE)
         return OK;
@@ -136,7 +137,8 @@ static enum status apply_flags(const struct flag *flags, int n, struct settings 
     for (int i = 0; i < n; i++) {
         const struct settings_key *k = flags[i].key;
         char where[64];
-        int again = 0; /* 1: a list's later flags append, while its first one replaces the file's items; other keys take the last flag */
+        int again =
+            0; /* 1: a list's later flags append, while its first one replaces the file's items; other keys take the last flag */
         for (int j = 0; j < i; j++)
             again |= flags[j].key == k;
         snprintf(where, sizeof where, "--%s", k->name);
@@ -184,8 +186,10 @@ static enum status check_required(const struct settings *s, enum settings_use us
     int n = 0;
     for (int i = 0; i < settings_n_keys; i++)
         if ((settings_keys[i].flags & KEY_REQUIRED) && is_missing(&settings_keys[i], s) &&
-            ((use != SETTINGS_PLAN && use != SETTINGS_SAMPLE && use != SETTINGS_EVAL) || strcmp(settings_keys[i].name, "data") != 0) &&
-            ((!s->max_seq && use != SETTINGS_DATA && use != SETTINGS_SAMPLE && use != SETTINGS_EVAL) || strcmp(settings_keys[i].name, "seq-len") != 0))
+            ((use != SETTINGS_PLAN && use != SETTINGS_SAMPLE && use != SETTINGS_EVAL) ||
+             strcmp(settings_keys[i].name, "data") != 0) &&
+            ((!s->max_seq && use != SETTINGS_DATA && use != SETTINGS_SAMPLE && use != SETTINGS_EVAL) ||
+             strcmp(settings_keys[i].name, "seq-len") != 0))
             missing[n++] = &settings_keys[i];
     if (n == 0)
         return OK;
@@ -229,16 +233,19 @@ static enum status resolve_drives(struct settings *s, const struct flag *flags, 
 static enum status refuse_plans_options(const struct settings *s, enum settings_use use)
 {
     const int evaluates = use == SETTINGS_EVAL; /* results of evaluation may be JSON or a picture */
-    const char *given = s->explain ? "--explain" : evaluates ? NULL : s->json && use != SETTINGS_SAMPLE ? "--json" : s->svg ? "--svg" : NULL;
+    const char *given = s->explain                          ? "--explain"
+                        : evaluates                         ? NULL
+                        : s->json && use != SETTINGS_SAMPLE ? "--json"
+                        : s->svg                            ? "--svg"
+                                                            : NULL;
     if (s->max_seq)
         return status_fail(ERR_INVALID, "--max-seq is for ltrain plan; give --seq-len what that finds");
-    return given
-               ? status_fail(ERR_INVALID, "%s is for ltrain plan, and this %s: leave it out, or write ltrain plan ...", given,
-                             use == SETTINGS_DATA     ? "shows data"
-                             : use == SETTINGS_SAMPLE ? "samples"
-                             : use == SETTINGS_EVAL   ? "evaluates"
-                                                      : "trains")
-               : OK;
+    return given ? status_fail(ERR_INVALID, "%s is for ltrain plan, and this %s: leave it out, or write ltrain plan ...", given,
+                               use == SETTINGS_DATA     ? "shows data"
+                               : use == SETTINGS_SAMPLE ? "samples"
+                               : use == SETTINGS_EVAL   ? "evaluates"
+                                                        : "trains")
+                 : OK;
 }
 
 /* Refuses options of another command. */
@@ -246,10 +253,12 @@ static enum status refuse_others_options(const struct flag *flags, int n, enum s
 {
     for (int i = 0; i < n && use != SETTINGS_SAMPLE; i++)
         if ((flags[i].key->flags & KEY_OF_SAMPLING) && !(use == SETTINGS_EVAL && (flags[i].key->flags & KEY_EVAL_TOO)))
-            return status_fail(ERR_INVALID, "--%s is for ltrain sample: leave it out, or write ltrain sample ...", flags[i].key->name);
+            return status_fail(ERR_INVALID, "--%s is for ltrain sample: leave it out, or write ltrain sample ...",
+                               flags[i].key->name);
     for (int i = 0; i < n && use != SETTINGS_EVAL; i++)
         if (flags[i].key->flags & KEY_OF_EVAL)
-            return status_fail(ERR_INVALID, "--%s is for ltrain eval: leave it out, or write ltrain eval ...", flags[i].key->name);
+            return status_fail(ERR_INVALID, "--%s is for ltrain eval: leave it out, or write ltrain eval ...",
+                               flags[i].key->name);
     return OK;
 }
 
@@ -288,7 +297,8 @@ static enum status refuse_unread_by_tasks(const struct settings *s, const struct
                    {"stride", 0, "--eval-data"}};
     for (size_t i = 0; i < sizeof options / sizeof *options; i++)
         if (!options[i].reads && flag_value(flags, n, options[i].name))
-            return status_fail(ERR_INVALID, "--%s does nothing to these tasks without %s: leave it out", options[i].name, options[i].without);
+            return status_fail(ERR_INVALID, "--%s does nothing to these tasks without %s: leave it out", options[i].name,
+                               options[i].without);
     return OK;
 }
 
@@ -301,25 +311,34 @@ static enum status refuse_training(const struct settings *s, const struct flag *
         return OK;
     for (int i = 0; i < n; i++)
         if (flags[i].key->flags & KEY_OF_TRAINING)
-            return status_fail(ERR_INVALID, "--%s is for training, and ltrain %s trains nothing: leave it out", flags[i].key->name, command);
+            return status_fail(ERR_INVALID, "--%s is for training, and ltrain %s trains nothing: leave it out",
+                               flags[i].key->name, command);
     if (flag_value(flags, n, "lora") && !s->adapter)
-        return status_fail(ERR_INVALID, "--lora makes new adapters, and ltrain %s trains none: give the trained ones by --adapter DIR, or leave it out",
-                           command);
+        return status_fail(
+            ERR_INVALID,
+            "--lora makes new adapters, and ltrain %s trains none: give the trained ones by --adapter DIR, or leave it out",
+            command);
     return OK;
 }
 
 /* Refuses options of data that the command ignores. */
 static enum status refuse_unread(const struct settings *s, const struct flag *flags, int n, enum settings_use use)
 {
-    static const char *const packing[] = {"packing", "too-long", "eval-fraction"}, *const trained[] = {"data", "eval-every", "eval-before"};
+    static const char *const packing[] = {"packing", "too-long", "eval-fraction"}, *const trained[] = {"data", "eval-every",
+                                                                                                       "eval-before"};
     for (size_t i = 0; i < sizeof packing / sizeof *packing; i++) {
         if (use == SETTINGS_DATA && s->plan.seq_len == 0 && flag_value(flags, n, packing[i]))
-            return status_fail(ERR_INVALID, "--%s is of documents in sequences: say how long these are by --seq-len, or leave it out", packing[i]);
-        if (use == SETTINGS_EVAL && flag_value(flags, n, packing[i]))
-            return status_fail(ERR_INVALID, "--%s is for training: ltrain eval reads all of --eval-data, in windows (--lengths, --stride); leave it out",
+            return status_fail(ERR_INVALID,
+                               "--%s is of documents in sequences: say how long these are by --seq-len, or leave it out",
                                packing[i]);
+        if (use == SETTINGS_EVAL && flag_value(flags, n, packing[i]))
+            return status_fail(
+                ERR_INVALID,
+                "--%s is for training: ltrain eval reads all of --eval-data, in windows (--lengths, --stride); leave it out",
+                packing[i]);
         if (use == SETTINGS_EVAL && flag_value(flags, n, trained[i]) && !(strcmp(trained[i], "data") == 0 && generates_tasks(s)))
-            return status_fail(ERR_INVALID, "--%s is for training, and ltrain eval reads --eval-data once: leave it out", trained[i]);
+            return status_fail(ERR_INVALID, "--%s is for training, and ltrain eval reads --eval-data once: leave it out",
+                               trained[i]);
     }
     for (int i = 0; i < n && use == SETTINGS_SAMPLE; i++)
         if ((flags[i].key->flags & KEY_OF_DATA) && !(flags[i].key->flags & KEY_SAMPLING_TOO))
@@ -327,9 +346,11 @@ static enum status refuse_unread(const struct settings *s, const struct flag *fl
     if (use == SETTINGS_EVAL && generates_tasks(s) && s->eval_data.n == 0 && !evaluates_texts(s))
         TRY(refuse_unread_by_tasks(s, flags, n));
     if (use == SETTINGS_EVAL && flag_value(flags, n, "max-new-tokens") && !generates_tasks(s))
-        return status_fail(ERR_INVALID, "--max-new-tokens is for tasks that are answered: give --tasks needle, or others, or leave it out");
+        return status_fail(ERR_INVALID,
+                           "--max-new-tokens is for tasks that are answered: give --tasks needle, or others, or leave it out");
     if (use == SETTINGS_EVAL && flag_value(flags, n, "samples") && !generates_tasks(s))
-        return status_fail(ERR_INVALID, "--samples is for tasks that are answered: give --tasks needle, or others, or leave it out");
+        return status_fail(ERR_INVALID,
+                           "--samples is for tasks that are answered: give --tasks needle, or others, or leave it out");
     if (!s->resume && flag_value(flags, n, "data-changed"))
         return status_fail(ERR_INVALID, "--data-changed is for a run that is resumed: leave it out, or name the run by --resume");
     return OK;
@@ -342,7 +363,8 @@ static enum status check_epochs(const struct settings *s, const struct flag *fla
     if (flag_value(flags, n, "steps") && flag_value(flags, n, "epochs"))
         return status_fail(ERR_INVALID, "--epochs and --steps both say when a run ends: leave one out");
     if (s->curriculum.n > 0)
-        return status_fail(ERR_INVALID, "%sepochs %g: epochs of sequences of several lengths are of different sizes: give --steps",
+        return status_fail(ERR_INVALID,
+                           "%sepochs %g: epochs of sequences of several lengths are of different sizes: give --steps",
                            dashes(flags, n, "epochs"), s->epochs);
     return OK;
 }

@@ -7,8 +7,13 @@
 
 #include <stdio.h>
 
-enum settings_use { SETTINGS_TRAIN, SETTINGS_PLAN /* data may be missing */, SETTINGS_DATA /* seq-len may be missing */,
-                    SETTINGS_SAMPLE /* both may be missing */, SETTINGS_EVAL /* both may be missing */ };
+enum settings_use {
+    SETTINGS_TRAIN,
+    SETTINGS_PLAN /* data may be missing */,
+    SETTINGS_DATA /* seq-len may be missing */,
+    SETTINGS_SAMPLE /* both may be missing */,
+    SETTINGS_EVAL /* both may be missing */
+};
 
 /* Resolves every key: defaults, then the file, then the flags in argv (without program and subcommand; the caller handles
  * --help). The file is --config FILE; else with --resume DIR the run's config.yaml, or its newest checkpoint's if that is gone or

@@ -63,8 +63,9 @@ static enum status parse_device(const char *where, const char *text, const char 
     int device = DEVICE_CUDA, gpu = AUTO;
     for (size_t i = 0; i < sizeof others / sizeof *others; i++)
         if (strncasecmp(text, others[i], strlen(others[i])) == 0)
-            return status_fail(ERR_INVALID, "%s: '%s' is not there: give cuda or cuda:N for an NVIDIA GPU, else cpu or cpu:discrete",
-                               where, text);
+            return status_fail(ERR_INVALID,
+                               "%s: '%s' is not there: give cuda or cuda:N for an NVIDIA GPU, else cpu or cpu:discrete", where,
+                               text);
     if (strncmp(text, "cuda:", 5) == 0) {
         char *end;
         long n = strtol(text + 5, &end, 10);
@@ -283,8 +284,8 @@ static enum status set_mesh(const struct settings_key *k, const char *where, cha
         mesh.degree[d] = (int)degree[d];
     }
     if (mesh_ranks(&mesh) > SETTINGS_MOST_RANKS)
-        return status_fail(ERR_INVALID, "%s: these degrees make %lld ranks, and at most %d are possible", where, (long long)mesh_ranks(&mesh),
-                           SETTINGS_MOST_RANKS);
+        return status_fail(ERR_INVALID, "%s: these degrees make %lld ranks, and at most %d are possible", where,
+                           (long long)mesh_ranks(&mesh), SETTINGS_MOST_RANKS);
     s->plan.mesh = mesh;
     return OK;
 }
@@ -307,7 +308,8 @@ static enum status set_drives(const struct settings_key *k, const char *where, c
             n = 0;
     }
     double number = strtod(each, &end);
-    int whole = n >= 1 && n <= MOST_DRIVES && end != each && number > 0 && !isspace((unsigned char)each[0]), is_rate = units_parse_rate(each, 1e9, &rate);
+    int whole = n >= 1 && n <= MOST_DRIVES && end != each && number > 0 && !isspace((unsigned char)each[0]),
+        is_rate = units_parse_rate(each, 1e9, &rate);
     if (whole && isfinite(number) && !is_rate)
         return *end
                    ? status_fail(ERR_INVALID,
@@ -315,8 +317,9 @@ static enum status set_drives(const struct settings_key *k, const char *where, c
                                  text, end)
                    : status_fail(ERR_INVALID, "%s: '%s' reads %g of what? Give GB/s, MB/s or TB/s: 4x7GB/s", where, text, number);
     if (!whole || !is_rate)
-        return status_fail(ERR_INVALID, "%s: '%s' is not a number of drives (at most %d) and what each reads, like 4x7GB/s, or none",
-                           where, text, MOST_DRIVES);
+        return status_fail(ERR_INVALID,
+                           "%s: '%s' is not a number of drives (at most %d) and what each reads, like 4x7GB/s, or none", where,
+                           text, MOST_DRIVES);
     if (!is_within(k, rate))
         return status_fail(ERR_INVALID, "%s: '%s' is out of range: a drive reads at least %g and at most %g GB/s", where, text,
                            k->min, k->max);

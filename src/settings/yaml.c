@@ -118,14 +118,16 @@ static enum status set_weights(struct file *f, const struct settings_key *k, con
     const yaml_node_pair_t *pair = node->data.mapping.pairs.start, *end = node->data.mapping.pairs.top;
     settings_list_clear(k, f->s);
     for (; pair < end; pair++) {
-        const yaml_node_t *name = yaml_document_get_node(&f->doc, pair->key), *value = yaml_document_get_node(&f->doc, pair->value);
+        const yaml_node_t *name = yaml_document_get_node(&f->doc, pair->key),
+                          *value = yaml_document_get_node(&f->doc, pair->value);
         char item[4200];
         TRY(check_scalar(where, name));
         TRY(check_scalar(where, value));
         char *rest;
         (void)strtod(text_of(value), &rest);
         if (rest == text_of(value) || *rest)
-            return status_fail(ERR_INVALID, "%s: the weight of %.200s is '%.60s', which is no number", where, text_of(name), text_of(value));
+            return status_fail(ERR_INVALID, "%s: the weight of %.200s is '%.60s', which is no number", where, text_of(name),
+                               text_of(value));
         snprintf(item, sizeof item, "%s=%s", text_of(name), text_of(value));
         TRY(too_long(where, item, sizeof item));
         TRY(settings_list_add(k, where, item, f->s));
@@ -173,9 +175,11 @@ static enum status set_document(struct file *f)
         for (; st == OK && pair < end; pair++)
             st = set_pair(f, yaml_document_get_node(&f->doc, pair->key), yaml_document_get_node(&f->doc, pair->value), seen_line);
     }
-    const size_t steps = seen_line[settings_key_find("steps") - settings_keys], epochs = seen_line[settings_key_find("epochs") - settings_keys];
+    const size_t steps = seen_line[settings_key_find("steps") - settings_keys],
+                 epochs = seen_line[settings_key_find("epochs") - settings_keys];
     if (st == OK && steps && epochs && f->s->epochs > 0)
-        st = status_fail(ERR_INVALID, "%s:%zu: epochs and, in line %zu, steps both say when a run ends: leave one out", f->path, epochs, steps);
+        st = status_fail(ERR_INVALID, "%s:%zu: epochs and, in line %zu, steps both say when a run ends: leave one out", f->path,
+                         epochs, steps);
     free(seen_line);
     return st;
 }

@@ -48,15 +48,18 @@ static enum status draw_words(struct dice *d, char (*word)[CODED_BYTES], int64_t
 static enum status write(struct dice *d, int64_t n, int32_t *rank, char (*word)[CODED_BYTES], struct task_sample *out)
 {
     TRY(draw_words(d, word, draw_ranks(d, rank, n)));
-    TRY(text_buffer_print(&out->prompt, "Read the following coded text and track the frequency of each coded word. Find the three most "
-                                        "frequently appeared coded words.\n"));
+    TRY(text_buffer_print(&out->prompt,
+                          "Read the following coded text and track the frequency of each coded word. Find the three most "
+                          "frequently appeared coded words.\n"));
     out->context = out->prompt.n;
     for (int64_t i = 0; i < n; i++)
         TRY(text_buffer_print(&out->prompt, "%s%s", i ? " " : "", word[rank[i]]));
     out->end = out->prompt.n;
-    TRY(text_buffer_print(&out->prompt, "\nQuestion: Do not provide any explanation. What are the three most frequently appeared words in the "
-                                        "above coded text?"));
-    TRY(text_buffer_print(&out->lead, " Answer: According to the coded text above, the three most frequently appeared words are:"));
+    TRY(text_buffer_print(&out->prompt,
+                          "\nQuestion: Do not provide any explanation. What are the three most frequently appeared words in the "
+                          "above coded text?"));
+    TRY(text_buffer_print(&out->lead,
+                          " Answer: According to the coded text above, the three most frequently appeared words are:"));
     for (int i = 0; i < ASKED; i++) {
         task_expect(out, word[i]);
         TRY(text_buffer_print(&out->answer, "%s %s", i ? "," : "", word[i]));
@@ -70,7 +73,8 @@ enum status task_build_aggregation(const struct task_request *r, struct dice *d,
     const int64_t n = size + LEAST;
     int32_t *rank = sys_malloc((size_t)n * sizeof *rank);
     char(*word)[CODED_BYTES] = sys_malloc((size_t)n * sizeof *word);
-    enum status st = rank && word ? write(d, n, rank, word, out) : status_fail(ERR_NOMEM, "out of memory: %lld coded words", (long long)n);
+    enum status st =
+        rank && word ? write(d, n, rank, word, out) : status_fail(ERR_NOMEM, "out of memory: %lld coded words", (long long)n);
     free(rank);
     free(word);
     return st;

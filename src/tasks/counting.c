@@ -29,8 +29,9 @@ enum status task_build_counting(const struct task_request *r, struct dice *d, in
     draw_places(r, d, star, n);
     if (haystack_has(r->haystack, "little penguin counted a star"))
         return status_fail(ERR_INVALID, "the haystack has the sentence that --tasks counting hides in it: give another text");
-    TRY(text_buffer_print(&out->prompt, "Some sentences about a little penguin who counts stars are hidden within the following text. Count "
-                                        "them. I will quiz you about their number afterwards.\n"));
+    TRY(text_buffer_print(&out->prompt,
+                          "Some sentences about a little penguin who counts stars are hidden within the following text. Count "
+                          "them. I will quiz you about their number afterwards.\n"));
     TRY(task_weave(r, d, size, star, n, out));
     TRY(text_buffer_print(&out->prompt, "\nHow many times does the provided text say that the little penguin counted a star?"));
     TRY(text_buffer_print(&out->lead, " The number of times that the little penguin counted a star in the provided text is"));

@@ -19,10 +19,10 @@ static void write_needle(const char *key, const char *number, struct planted *ou
 
 static enum status begin(int n, struct task_sample *out)
 {
-    return text_buffer_print(&out->prompt,
-                             "%s hidden within the following text. Make sure to memorize %s. I will quiz you about the number%s afterwards.\n",
-                             n == 1 ? "A special magic number is" : "Some special magic numbers are", n == 1 ? "it" : "them",
-                             n == 1 ? "" : "s");
+    return text_buffer_print(
+        &out->prompt,
+        "%s hidden within the following text. Make sure to memorize %s. I will quiz you about the number%s afterwards.\n",
+        n == 1 ? "A special magic number is" : "Some special magic numbers are", n == 1 ? "it" : "them", n == 1 ? "" : "s");
 }
 
 /* Adds item i of a list: "a", "a, and b", "a, b, and c". */
@@ -34,7 +34,8 @@ static enum status add_list(struct text_buffer *out, const char *text, int i, in
 static enum status ask(const char (*key)[KEY_BYTES], int n, struct task_sample *out)
 {
     struct text_buffer *q = &out->prompt, *lead = &out->lead;
-    TRY(text_buffer_print(q, n == 1 ? "\nWhat is the special magic number for " : "\nWhat are all the special magic numbers for "));
+    TRY(text_buffer_print(q,
+                          n == 1 ? "\nWhat is the special magic number for " : "\nWhat are all the special magic numbers for "));
     TRY(text_buffer_print(lead, n == 1 ? " The special magic number for " : " The special magic numbers for "));
     for (int i = 0; i < n; i++) {
         TRY(add_list(q, key[i], i, n));

@@ -20,7 +20,8 @@ enum status task_draw_new(const struct task_request *r, struct dice *d, void (*d
         if (!haystack_has(r->haystack, out))
             return OK;
     }
-    return status_fail(ERR_INVALID, "the haystack has all words that were drawn to be hidden in it, such as %s: give another text", out);
+    return status_fail(ERR_INVALID,
+                       "the haystack has all words that were drawn to be hidden in it, such as %s: give another text", out);
 }
 
 void task_expect(struct task_sample *out, const char *text)

@@ -79,7 +79,8 @@ static void shuffle(struct dice *d, int64_t *order, int64_t n)
 static enum status write_paragraphs(const struct task_request *r, const int64_t *order, int64_t size, int64_t place,
                                     struct task_sample *out, size_t *at, size_t *end)
 {
-    TRY(text_buffer_print(&out->prompt, "Read the following paragraphs. I will quiz you about where some words stand afterwards.\n\n"));
+    TRY(text_buffer_print(&out->prompt,
+                          "Read the following paragraphs. I will quiz you about where some words stand afterwards.\n\n"));
     out->context = out->prompt.n;
     for (int64_t i = 0; i < size; i++) {
         size_t n;
@@ -101,13 +102,15 @@ static enum status ask(const struct text_buffer *words, int64_t place, struct ta
     snprintf(number, sizeof number, "%lld", (long long)place + 1);
     task_expect(out, number);
     out->is_number = 1;
-    TRY(text_buffer_print(&out->prompt, "\n\nIn which paragraph do these words stand: \"%.*s\"?", (int)words->n, (const char *)words->data));
+    TRY(text_buffer_print(&out->prompt, "\n\nIn which paragraph do these words stand: \"%.*s\"?", (int)words->n,
+                          (const char *)words->data));
     TRY(text_buffer_print(&out->lead, " These words stand in paragraph"));
     return text_buffer_print(&out->answer, " %s.", number);
 }
 
 /* Tries one paragraph after the other as the one to ask for, until one has words that no other has. */
-static enum status write(const struct task_request *r, struct dice *d, int64_t *order, int64_t n, int64_t size, struct task_sample *out)
+static enum status write(const struct task_request *r, struct dice *d, int64_t *order, int64_t n, int64_t size,
+                         struct task_sample *out)
 {
     const int64_t place = (int64_t)(r->depth / 100 * (double)(size - 1) + 0.5);
     struct text_buffer words = {.n = 0};
@@ -137,8 +140,10 @@ enum status task_build_shuffled(const struct task_request *r, struct dice *d, in
     const int64_t n = haystack_paragraphs(r->haystack);
     size += TASK_PARAGRAPHS;
     if (n < size)
-        return status_fail(ERR_INVALID, "--tasks shuffled: the text has %lld paragraph%s of eight words or more, and at least %d are shuffled: give more text",
-                           (long long)n, n == 1 ? "" : "s", TASK_PARAGRAPHS);
+        return status_fail(
+            ERR_INVALID,
+            "--tasks shuffled: the text has %lld paragraph%s of eight words or more, and at least %d are shuffled: give more text",
+            (long long)n, n == 1 ? "" : "s", TASK_PARAGRAPHS);
     int64_t *order = sys_malloc((size_t)n * sizeof *order);
     if (!order)
         return status_fail(ERR_NOMEM, "out of memory: %lld paragraphs", (long long)n);

@@ -125,10 +125,13 @@ static enum status grow(struct fit *x, int64_t question, struct task_sample *out
 static enum status check_paragraphs(const struct fit *x, int64_t question)
 {
     const int64_t n = haystack_paragraphs(x->r->haystack);
-    if (x->r->task != TASK_SHUFFLED || x->low + TASK_PARAGRAPHS < n || x->low_tokens + (x->low_tokens - question) / n > x->r->tokens)
+    if (x->r->task != TASK_SHUFFLED || x->low + TASK_PARAGRAPHS < n ||
+        x->low_tokens + (x->low_tokens - question) / n > x->r->tokens)
         return OK;
-    return status_fail(ERR_INVALID, "--tasks shuffled: the text has %lld paragraphs of some length, which fill %lld of %lld tokens: give more text, or shorter --lengths",
-                       (long long)n, (long long)x->low_tokens, (long long)x->r->tokens);
+    return status_fail(
+        ERR_INVALID,
+        "--tasks shuffled: the text has %lld paragraphs of some length, which fill %lld of %lld tokens: give more text, or shorter --lengths",
+        (long long)n, (long long)x->low_tokens, (long long)x->r->tokens);
 }
 
 enum status task_generate(const struct task_request *r, const struct task_counter *counter, struct task_sample *out)
@@ -143,8 +146,9 @@ enum status task_generate(const struct task_request *r, const struct task_counte
     TRY(try_size(&x, 0, out, &question));
     if (x.low < 0) {
         task_sample_destroy(out);
-        return status_fail(ERR_INVALID, "--lengths: %lld tokens are too few for --tasks %s: its question and the answer take %lld", (long long)r->tokens,
-                           tasks[r->task].name, (long long)question);
+        return status_fail(ERR_INVALID,
+                           "--lengths: %lld tokens are too few for --tasks %s: its question and the answer take %lld",
+                           (long long)r->tokens, tasks[r->task].name, (long long)question);
     }
     enum status st = grow(&x, question, out);
     if (st == OK)

@@ -38,13 +38,13 @@ struct task_sample {
     struct text_buffer answer; /* continuation of a right answer */
     char expected[TASK_EXPECTED][TASK_EXPECTED_BYTES];
     int n_expected;
-    int is_number;                  /* 1: the first number of an answer counts */
-    size_t context, end;            /* prompt[context, end): the text in which to search */
+    int is_number;                     /* 1: the first number of an answer counts */
+    size_t context, end;               /* prompt[context, end): the text in which to search */
     size_t planted[2 * TASK_EXPECTED]; /* offsets in the prompt of the things to be found, ascending */
     int n_planted;
-    double depth;    /* share of the other text before the first of these, in percent */
-    int64_t size;    /* sentences of the haystack, distractors, words or paragraphs: the measure by which the text was fitted */
-    int repeats;     /* 1: the haystack is longer than the user's text */
+    double depth; /* share of the other text before the first of these, in percent */
+    int64_t size; /* sentences of the haystack, distractors, words or paragraphs: the measure by which the text was fitted */
+    int repeats;  /* 1: the haystack is longer than the user's text */
 };
 
 struct task_request {

@@ -53,13 +53,16 @@ enum status task_build_tracking(const struct task_request *r, struct dice *d, in
             snprintf(line[i].text, sizeof line[i].text, "VAR %s = VAR %s.", name[at], name[at - 1]);
         line[i].depth = task_spread(r, i, ALL);
     }
-    TRY(text_buffer_print(&out->prompt, "Memorize and track the chains of variable assignment hidden in the following text.\n\n"));
+    TRY(text_buffer_print(&out->prompt,
+                          "Memorize and track the chains of variable assignment hidden in the following text.\n\n"));
     TRY(task_weave(r, d, size, line, ALL, out));
-    TRY(text_buffer_print(&out->prompt, "\nQuestion: Find all variables that are assigned the value %s in the text above.", number[0]));
-    TRY(text_buffer_print(&out->lead,
-                          " Answer: According to the chains of variable assignment in the text above, %d variables are assigned the value "
-                          "%s, they are:",
-                          VARIABLES, number[0]));
+    TRY(text_buffer_print(&out->prompt, "\nQuestion: Find all variables that are assigned the value %s in the text above.",
+                          number[0]));
+    TRY(text_buffer_print(
+        &out->lead,
+        " Answer: According to the chains of variable assignment in the text above, %d variables are assigned the value "
+        "%s, they are:",
+        VARIABLES, number[0]));
     for (int i = 0; i < VARIABLES; i++) {
         task_expect(out, name[i]);
         TRY(text_buffer_print(&out->answer, "%s %s", i ? "," : "", name[i]));

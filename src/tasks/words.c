@@ -6,19 +6,19 @@
 enum { WORDS = 64 }; /* per list; a power of two, as keys_write permutes by an odd factor */
 
 static const char *const adjectives[WORDS] = {
-    "able",   "ancient", "bold",    "brave",  "brisk",   "bright", "broad",  "busy",   "calm",    "careful", "cheap",
-    "clean",  "clever",  "cold",    "cosy",   "crisp",   "curly",  "dark",   "deep",   "dry",     "eager",   "early",
-    "easy",   "faint",   "fancy",   "fast",   "fierce",  "fine",   "flat",   "fresh",  "gentle",  "giant",   "glad",
-    "golden", "grand",   "great",   "happy",  "hollow",  "humble", "jolly",  "keen",   "kind",    "late",    "lazy",
-    "light",  "little",  "lively",  "loud",   "lucky",   "mellow", "mighty", "narrow", "neat",    "noble",   "proud",
-    "quick",  "quiet",   "rapid",   "round",  "silent",  "smooth", "steady", "swift",  "warm"};
+    "able",   "ancient", "bold",   "brave", "brisk",  "bright", "broad",  "busy",   "calm",   "careful", "cheap",
+    "clean",  "clever",  "cold",   "cosy",  "crisp",  "curly",  "dark",   "deep",   "dry",    "eager",   "early",
+    "easy",   "faint",   "fancy",  "fast",  "fierce", "fine",   "flat",   "fresh",  "gentle", "giant",   "glad",
+    "golden", "grand",   "great",  "happy", "hollow", "humble", "jolly",  "keen",   "kind",   "late",    "lazy",
+    "light",  "little",  "lively", "loud",  "lucky",  "mellow", "mighty", "narrow", "neat",   "noble",   "proud",
+    "quick",  "quiet",   "rapid",  "round", "silent", "smooth", "steady", "swift",  "warm"};
 static const char *const nouns[WORDS] = {
-    "anchor", "apple",  "arrow",  "badger", "basket", "beacon", "bell",   "bridge", "bucket", "candle", "canyon",
-    "castle", "cedar",  "cherry", "cloud",  "comet",  "coral",  "crow",   "desert", "dolphin", "dragon", "eagle",
-    "engine", "falcon", "feather", "ferry", "forest", "fox",    "garden", "glacier", "hammer", "harbor", "hawk",
-    "hill",   "island", "jacket", "kettle", "ladder", "lantern", "lemon", "lion",   "maple",  "meadow", "mirror",
-    "mountain", "orchard", "otter", "panda", "pebble", "pepper", "piano", "pillow", "planet", "rabbit", "river",
-    "rocket", "saddle", "shadow", "spider", "temple", "tiger",  "tulip",  "violin", "window"};
+    "anchor",   "apple",   "arrow",   "badger", "basket", "beacon",  "bell",   "bridge",  "bucket",  "candle", "canyon",
+    "castle",   "cedar",   "cherry",  "cloud",  "comet",  "coral",   "crow",   "desert",  "dolphin", "dragon", "eagle",
+    "engine",   "falcon",  "feather", "ferry",  "forest", "fox",     "garden", "glacier", "hammer",  "harbor", "hawk",
+    "hill",     "island",  "jacket",  "kettle", "ladder", "lantern", "lemon",  "lion",    "maple",   "meadow", "mirror",
+    "mountain", "orchard", "otter",   "panda",  "pebble", "pepper",  "piano",  "pillow",  "planet",  "rabbit", "river",
+    "rocket",   "saddle",  "shadow",  "spider", "temple", "tiger",   "tulip",  "violin",  "window"};
 
 void keys_draw(struct dice *d, int64_t least, struct keys *out)
 {
@@ -39,7 +39,8 @@ void keys_write(const struct keys *k, int64_t i, char out[KEY_BYTES])
     number = number * k->factor % k->n;
     number ^= number >> 3 * k->words;
     for (int w = 0; w < k->words; w++, number /= WORDS)
-        n += (size_t)snprintf(out + n, KEY_BYTES - n, "%s%s", w ? "-" : "", (w + 1 < k->words ? adjectives : nouns)[number % WORDS]);
+        n += (size_t)snprintf(out + n, KEY_BYTES - n, "%s%s", w ? "-" : "",
+                              (w + 1 < k->words ? adjectives : nouns)[number % WORDS]);
 }
 
 void number_draw(struct dice *d, char out[NUMBER_BYTES])

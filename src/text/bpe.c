@@ -7,9 +7,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define SHORT 40          /* symbols up to which ranks are searched linearly */
-#define NEVER UINT32_MAX  /* rank of a pair that does not merge */
-#define WORTH_CUTTING 24  /* bytes; shorter pieces are not cut */
+#define SHORT 40         /* symbols up to which ranks are searched linearly */
+#define NEVER UINT32_MAX /* rank of a pair that does not merge */
+#define WORTH_CUTTING 24 /* bytes; shorter pieces are not cut */
 
 /* ---- merges ---- */
 
@@ -191,8 +191,9 @@ static enum status add_unknown(const struct bpe *b, const uint8_t *c, size_t n, 
     if (all || b->unk == UNK_NONE)
         return OK;
     if (b->unk == UNK_MISSING)
-        return status_fail(ERR_INVALID, "the text has characters that the tokenizer does not know, and its token for them is not in its "
-                                        "vocabulary");
+        return status_fail(ERR_INVALID,
+                           "the text has characters that the tokenizer does not know, and its token for them is not in its "
+                           "vocabulary");
     if (*pending >= 0 && !b->fuse_unk)
         TRY(ids_add(out, *pending));
     *pending = b->unk;

@@ -25,7 +25,7 @@ struct bpe {
     int32_t unk;
     struct merge *merges;
     uint64_t merge_mask, n_merges;
-    uint64_t *pairs;          /* pairs of neighbouring characters in some token (x << 32 | y, + 1); NULL: pieces are not cut */
+    uint64_t *pairs; /* pairs of neighbouring characters in some token (x << 32 | y, + 1); NULL: pieces are not cut */
     uint64_t pair_mask, n_pairs;
     uint8_t ascii_pairs[128][128];
     /* used by sentencepiece's models: */

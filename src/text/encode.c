@@ -159,7 +159,8 @@ static enum status end_parts(struct splitting *s)
 }
 
 /* Splits by a known pattern; this commonest kind passes its pieces straight to the model. */
-static enum status split_known(struct encoder *e, int k, const struct stage *stage, const uint8_t *text, size_t n, struct where where)
+static enum status split_known(struct encoder *e, int k, const struct stage *stage, const uint8_t *text, size_t n,
+                               struct where where)
 {
     struct regex_match m;
     size_t at = 0;
@@ -182,7 +183,8 @@ static enum status split_known(struct encoder *e, int k, const struct stage *sta
 
 static enum status split(struct encoder *e, int k, const struct stage *stage, const uint8_t *text, size_t n, struct where where)
 {
-    struct splitting s = {.e = e, .next = k + 1, .text = text, .where = where, .behavior = stage->behavior, .invert = stage->invert};
+    struct splitting s = {
+        .e = e, .next = k + 1, .text = text, .where = where, .behavior = stage->behavior, .invert = stage->invert};
     struct regex_scan scan = {0};
     struct regex_match m;
     size_t at = 0;
@@ -202,7 +204,8 @@ static enum status split(struct encoder *e, int k, const struct stage *stage, co
     return end_parts(&s);
 }
 
-static enum status split_chars(struct encoder *e, int k, const struct stage *stage, const uint8_t *text, size_t n, struct where where)
+static enum status split_chars(struct encoder *e, int k, const struct stage *stage, const uint8_t *text, size_t n,
+                               struct where where)
 {
     struct splitting s = {.e = e, .next = k + 1, .text = text, .where = where, .behavior = stage->behavior};
     size_t from = 0, bytes;
@@ -242,7 +245,8 @@ static enum status map_bytes(struct encoder *e, int k, const uint8_t *text, size
     return run_stage(e, k + 1, b->data, b->n, where);
 }
 
-static enum status byte_level(struct encoder *e, int k, const struct stage *stage, const uint8_t *text, size_t n, struct where where)
+static enum status byte_level(struct encoder *e, int k, const struct stage *stage, const uint8_t *text, size_t n,
+                              struct where where)
 {
     struct regex_scan scan = {0};
     struct regex_match m = {0, 0};
@@ -278,7 +282,8 @@ done:
     return st;
 }
 
-static enum status metaspace(struct encoder *e, int k, const struct stage *stage, const uint8_t *text, size_t n, struct where where)
+static enum status metaspace(struct encoder *e, int k, const struct stage *stage, const uint8_t *text, size_t n,
+                             struct where where)
 {
     struct text_buffer *b = &e->stage[k];
     int marked = text[0] == ' ' || (n >= stage->mark_n && memcmp(text, stage->mark, stage->mark_n) == 0);
@@ -310,7 +315,8 @@ static enum status metaspace(struct encoder *e, int k, const struct stage *stage
 }
 
 /* Adds user-defined pieces as tokens; the text between them goes to the next stage. */
-static enum status split_defined(struct encoder *e, int k, const struct stage *stage, const uint8_t *text, size_t n, struct where where)
+static enum status split_defined(struct encoder *e, int k, const struct stage *stage, const uint8_t *text, size_t n,
+                                 struct where where)
 {
     size_t from = 0;
     for (size_t at = 0; at < n;) {

@@ -47,8 +47,8 @@ static enum status id_of_added(const struct tokenizer *t, const char *text, size
         return OK;
     *id = (*next)++;
     return vocab_text(t->tokens, *id, &other)
-               ? status_fail(ERR_INVALID, "the added token %.40s would get the id %d, which is that of %.*s: the vocab has holes", text,
-                             *id, (int)(other.n > 40 ? 40 : other.n), (const char *)other.data)
+               ? status_fail(ERR_INVALID, "the added token %.40s would get the id %d, which is that of %.*s: the vocab has holes",
+                             text, *id, (int)(other.n > 40 ? 40 : other.n), (const char *)other.data)
                : OK;
 }
 
@@ -105,6 +105,8 @@ enum status added_check(const struct tokenizer *t, const struct added_token *a)
 {
     if (t->rows == 0 || a->id < t->rows)
         return OK;
-    return status_fail(ERR_INVALID, "%.60s stands in the text, which a file beside %.300s adds as the id %d, and the model's embedding has %lld rows",
-                       (const char *)a->text, t->path, a->id, (long long)t->rows);
+    return status_fail(
+        ERR_INVALID,
+        "%.60s stands in the text, which a file beside %.300s adds as the id %d, and the model's embedding has %lld rows",
+        (const char *)a->text, t->path, a->id, (long long)t->rows);
 }

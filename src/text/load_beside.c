@@ -190,7 +190,9 @@ enum status beside_find_eos(struct tokenizer *t, const struct beside *b, struct 
     if (t->eos < 0)
         t->eos = vocab_find(t->tokens, eos.text, eos.n);
     if (eos.n == 0) /* the files of GPT-2 name no token, its config.json an id */
-        t->eos = json_is_integer(id) && json_integer_value(id) >= 0 && json_integer_value(id) < (tokens > extra ? tokens : extra) ? (int32_t)json_integer_value(id) : -1;
+        t->eos = json_is_integer(id) && json_integer_value(id) >= 0 && json_integer_value(id) < (tokens > extra ? tokens : extra)
+                     ? (int32_t)json_integer_value(id)
+                     : -1;
     return OK;
 }
 

@@ -14,7 +14,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const char *const standard[] = {"bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token"};
+static const char *const standard[] = {"bos_token", "eos_token", "unk_token", "sep_token",
+                                       "pad_token", "cls_token", "mask_token"};
 enum { STANDARD = sizeof standard / sizeof *standard };
 
 /* A token to be added. */
@@ -136,15 +137,12 @@ static enum status list_named_otherwise(const struct beside *b, const json_t *co
 {
     const char *key;
     json_t *value;
-    json_object_foreach((json_t *)b->map, key, value)
-        if (ends_so(key) && !is_standard(key) && is_token(value))
-            TRY(put_named(is_token(json_member(b->config, key)) ? json_member(b->config, key) : value, out));
-    json_object_foreach((json_t *)b->config, key, value)
-        if (ends_so(key) && !is_standard(key) && is_token(value) && !json_object_get(b->map, key))
-            TRY(put_named(value, out));
+    json_object_foreach((json_t *)b->map, key, value) if (ends_so(key) && !is_standard(key) && is_token(value))
+        TRY(put_named(is_token(json_member(b->config, key)) ? json_member(b->config, key) : value, out));
+    json_object_foreach((json_t *)b->config, key, value) if (ends_so(key) && !is_standard(key) && is_token(value) &&
+                                                             !json_object_get(b->map, key)) TRY(put_named(value, out));
     for (int i = 0; i < 2; i++)
-        json_object_foreach((json_t *)extras[i], key, value)
-            TRY(put_named(value, out));
+        json_object_foreach((json_t *)extras[i], key, value) TRY(put_named(value, out));
     return OK;
 }
 
@@ -217,8 +215,8 @@ static struct added_token *find_added(struct tokenizer *t, const struct named_to
 
 static int looked_for_alike(const struct added_token *a, const struct item *one)
 {
-    return a->single_word == one->like.single_word && a->lstrip == one->like.lstrip && a->rstrip == one->like.rstrip && a->special == one->like.special &&
-           (a->normal != NULL) == one->normalized;
+    return a->single_word == one->like.single_word && a->lstrip == one->like.lstrip && a->rstrip == one->like.rstrip &&
+           a->special == one->like.special && (a->normal != NULL) == one->normalized;
 }
 
 /* Changes the flags of a token of tokenizer.json that is also listed by its id: the list's flags count. */
@@ -246,8 +244,10 @@ static enum status add(struct tokenizer *t, const struct item *one, int named, i
     const int32_t id = t->added.token[t->added.n - 1].id;
     t->from_beside = 1;
     if (one->said >= 0 && one->said != id && !t->remark[0])
-        snprintf(t->remark, sizeof t->remark, "the files beside %.300s give %.60s the id %lld, and transformers, which counts on from the vocabulary, %d, as here",
-                 t->path, one->token.text, (long long)one->said, id);
+        snprintf(
+            t->remark, sizeof t->remark,
+            "the files beside %.300s give %.60s the id %lld, and transformers, which counts on from the vocabulary, %d, as here",
+            t->path, one->token.text, (long long)one->said, id);
     return OK;
 }
 

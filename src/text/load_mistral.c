@@ -8,7 +8,7 @@
 #include <string.h>
 
 /* The expression that transformers 5.24 puts in with fix_mistral_regex=True. */
-#define FIXED                                                                                                                          \
+#define FIXED                                                                                                                         \
     "[^\\r\\n\\p{L}\\p{N}]?[\\p{Lu}\\p{Lt}\\p{Lm}\\p{Lo}\\p{M}]*[\\p{Ll}\\p{Lm}\\p{Lo}\\p{M}]+|[^\\r\\n\\p{L}\\p{N}]?[\\p{Lu}\\p{Lt}" \
     "\\p{Lm}\\p{Lo}\\p{M}]+[\\p{Ll}\\p{Lm}\\p{Lo}\\p{M}]*|\\p{N}| ?[^\\s\\p{L}\\p{N}]+[\\r\\n/]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+"
 enum { LEAST_TOKENS = 100000 }; /* transformers ignores smaller vocabularies */
@@ -26,19 +26,25 @@ static int is_of_mistral(const json_t *model)
 /* Returns the expression of the first part; "": none. */
 static const char *expression_of(const json_t *pre_tokenizer)
 {
-    const json_t *list = json_member(pre_tokenizer, "pretokenizers"), *first = json_is_array(list) ? json_array_get(list, 0) : pre_tokenizer;
+    const json_t *list = json_member(pre_tokenizer, "pretokenizers"),
+                 *first = json_is_array(list) ? json_array_get(list, 0) : pre_tokenizer;
     return json_word(json_member(first, "pattern"), "Regex");
 }
 
 void remark_mistral(struct tokenizer *t, const json_t *pre_tokenizer, const struct beside *b)
 {
-    if (t->remark[0] || !pre_tokenizer || vocab_count(t->tokens) <= LEAST_TOKENS || !is_of_mistral(b->model) || strcmp(expression_of(pre_tokenizer), FIXED) == 0)
+    if (t->remark[0] || !pre_tokenizer || vocab_count(t->tokens) <= LEAST_TOKENS || !is_of_mistral(b->model) ||
+        strcmp(expression_of(pre_tokenizer), FIXED) == 0)
         return;
     if (json_is_true(json_member(b->config, "fix_mistral_regex")))
-        snprintf(t->remark, sizeof t->remark, "fix_mistral_regex beside %.300s: transformers cuts text by another regular expression than that file has, which is taken here", t->path);
+        snprintf(
+            t->remark, sizeof t->remark,
+            "fix_mistral_regex beside %.300s: transformers cuts text by another regular expression than that file has, which is taken here",
+            t->path);
     else
-        snprintf(t->remark, sizeof t->remark,
-                 "%.300s has a regular expression that transformers warns of: published Mistral models were made with the one that fix_mistral_regex=True puts in; the "
-                 "file's is taken",
-                 t->path);
+        snprintf(
+            t->remark, sizeof t->remark,
+            "%.300s has a regular expression that transformers warns of: published Mistral models were made with the one that fix_mistral_regex=True puts in; the "
+            "file's is taken",
+            t->path);
 }

@@ -127,9 +127,11 @@ static enum status check_work(const struct sp_file *f)
         work += (uint64_t)p->text.n * p->text.n;
         n_long += p->text.n > LONG;
     }
-    return work <= most ? OK
-                        : status_fail(ERR_INVALID, "%zu of its %zu pieces have more than %d bytes: there are too many ways to merge them from others",
-                                      n_long, f->n, LONG);
+    return work <= most
+               ? OK
+               : status_fail(ERR_INVALID,
+                             "%zu of its %zu pieces have more than %d bytes: there are too many ways to merge them from others",
+                             n_long, f->n, LONG);
 }
 
 static enum status load_merges(struct tokenizer *t, const struct sp_file *f)

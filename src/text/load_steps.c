@@ -24,7 +24,8 @@ static enum status read_pattern(const json_t *object, struct regex **out, const 
 {
     const json_t *pattern = json_member(object, "pattern");
     *literal = json_is_string(pattern) || json_member(pattern, "String");
-    TRY(json_is_string(pattern) ? json_text(object, "pattern", text, n) : json_text(pattern, *literal ? "String" : "Regex", text, n));
+    TRY(json_is_string(pattern) ? json_text(object, "pattern", text, n)
+                                : json_text(pattern, *literal ? "String" : "Regex", text, n));
     if (*literal && *n == 0)
         return status_fail(ERR_INVALID, "an empty string is looked for");
     return *literal ? regex_compile_literal(*text, *n, out) : regex_compile(*text, *n, out);
@@ -84,8 +85,10 @@ static enum status load_normal_step(struct tokenizer *t, const json_t *object, c
     while (kind < 8 && strcmp(names[kind], type) != 0)
         kind++;
     if (kind == 8)
-        return status_fail(ERR_INVALID, "the normalizer %.40s is not known here (NFC, NFD, NFKC, NFKD, Prepend, Replace, Precompiled, "
-                                        "Strip and Sequence are)", type);
+        return status_fail(ERR_INVALID,
+                           "the normalizer %.40s is not known here (NFC, NFD, NFKC, NFKD, Prepend, Replace, Precompiled, "
+                           "Strip and Sequence are)",
+                           type);
     if (t->normal.n == MOST_NORMAL_STEPS)
         return status_fail(ERR_INVALID, "it has more than %d normalizers", MOST_NORMAL_STEPS);
     struct normal_step *s = &t->normal.step[t->normal.n++];
@@ -206,8 +209,10 @@ static enum status load_stage(struct tokenizer *t, const json_t *object, const c
         s->behavior = SPLIT_REMOVED;
         return OK;
     }
-    return status_fail(ERR_INVALID, "the pre-tokenizer %.40s is not known here (Split, ByteLevel, Metaspace, Digits, Punctuation, "
-                                    "WhitespaceSplit and Sequence are)", type);
+    return status_fail(ERR_INVALID,
+                       "the pre-tokenizer %.40s is not known here (Split, ByteLevel, Metaspace, Digits, Punctuation, "
+                       "WhitespaceSplit and Sequence are)",
+                       type);
 }
 
 enum status load_stages(struct tokenizer *t, const json_t *pre_tokenizer)
@@ -248,7 +253,8 @@ static enum status read_template(const json_t *object, struct ids *before, struc
         if (special)
             TRY(add_ids(json_member(json_member(tokens, json_word(special, "id")), "ids"), texts ? behind : before));
         else if (!sequence || strcmp(json_word(sequence, "id"), "A") != 0)
-            return status_fail(ERR_INVALID, "the template for single texts has a part that is neither a SpecialToken nor Sequence A");
+            return status_fail(ERR_INVALID,
+                               "the template for single texts has a part that is neither a SpecialToken nor Sequence A");
         texts += sequence != NULL;
     }
     return texts == 1 ? OK : status_fail(ERR_INVALID, "the template for single texts has the text %d times", texts);
@@ -263,8 +269,10 @@ static enum status load_processor(struct tokenizer *t, const json_t *object, con
     if (strcmp(type, "TemplateProcessing") == 0)
         return read_template(object, &t->before, &t->behind);
     if (strcmp(type, "RobertaProcessing") != 0 && strcmp(type, "BertProcessing") != 0)
-        return status_fail(ERR_INVALID, "the post-processor %.40s is not known here (TemplateProcessing, ByteLevel, RobertaProcessing, "
-                                        "BertProcessing and Sequence are)", type);
+        return status_fail(ERR_INVALID,
+                           "the post-processor %.40s is not known here (TemplateProcessing, ByteLevel, RobertaProcessing, "
+                           "BertProcessing and Sequence are)",
+                           type);
     TRY(add_id(json_array_get(json_member(object, "cls"), 1), &t->before));
     return add_id(json_array_get(json_member(object, "sep"), 1), &t->behind);
 }
@@ -293,8 +301,10 @@ static enum status load_one_decoder(struct tokenizer *t, const json_t *object, c
     while (kind < 6 && strcmp(names[kind], type) != 0)
         kind++;
     if (kind == 6)
-        return status_fail(ERR_INVALID, "the decoder %.40s is not known here (ByteLevel, ByteFallback, Fuse, Strip, Replace, Metaspace "
-                                        "and Sequence are)", type);
+        return status_fail(ERR_INVALID,
+                           "the decoder %.40s is not known here (ByteLevel, ByteFallback, Fuse, Strip, Replace, Metaspace "
+                           "and Sequence are)",
+                           type);
     if (t->n_decoders == MOST_DECODERS)
         return status_fail(ERR_INVALID, "it has more than %d decoders", MOST_DECODERS);
     struct decoder *d = &t->decoder[t->n_decoders++];

@@ -107,7 +107,8 @@ static enum status apply_form(enum normal_kind kind, const uint8_t *text, size_t
 
 /* ---- others ---- */
 
-static enum status replace_single(const struct normal_step *s, const uint8_t *text, size_t n, size_t *zero, struct text_buffer *out)
+static enum status replace_single(const struct normal_step *s, const uint8_t *text, size_t n, size_t *zero,
+                                  struct text_buffer *out)
 {
     const uint8_t *end = text + n, *zero_end = text + *zero;
     for (;;) {
@@ -167,7 +168,8 @@ static enum status rewrite(const struct normal_step *s, const uint8_t *text, siz
     return s->kind == NORMAL_PRECOMPILED ? char_map_apply(&s->map, text, n, out) : apply_form(s->kind, text, n, out);
 }
 
-static enum status rewrite_whole(const struct normal_step *s, const uint8_t *text, size_t n, size_t *zero, struct text_buffer *out)
+static enum status rewrite_whole(const struct normal_step *s, const uint8_t *text, size_t n, size_t *zero,
+                                 struct text_buffer *out)
 {
     size_t first = 0;
     if (*zero > 0 && *zero < n) {
@@ -201,12 +203,12 @@ static enum status apply(const struct normal_step *s, struct regex_room *matchin
     }
 }
 
-enum status normal_apply(const struct normal *normal, struct normal_room *room, struct regex_room *matching, enum text_begin begin,
-                         const uint8_t **text, size_t *n)
+enum status normal_apply(const struct normal *normal, struct normal_room *room, struct regex_room *matching,
+                         enum text_begin begin, const uint8_t **text, size_t *n)
 {
     int turn = 0;
     room->zero = begin == TEXT_BEGINS && *n > 0 ? utf8_length((*text)[0]) : 0;
-    for (int i = 0; i < normal->n && *n > 0; i++) {
+    for (int i = 0; i<normal->n && * n> 0; i++) {
         const struct normal_step *s = &normal->step[i];
         struct text_buffer *out = &room->text[turn];
         if (s->kind == NORMAL_STRIP) {

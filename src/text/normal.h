@@ -10,7 +10,17 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum normal_kind { NORMAL_NFC, NORMAL_NFD, NORMAL_NFKC, NORMAL_NFKD, NORMAL_PREPEND, NORMAL_REPLACE, NORMAL_PRECOMPILED, NORMAL_STRIP, NORMAL_SENTENCEPIECE };
+enum normal_kind {
+    NORMAL_NFC,
+    NORMAL_NFD,
+    NORMAL_NFKC,
+    NORMAL_NFKD,
+    NORMAL_PREPEND,
+    NORMAL_REPLACE,
+    NORMAL_PRECOMPILED,
+    NORMAL_STRIP,
+    NORMAL_SENTENCEPIECE
+};
 
 /* sentencepiece's map of characters: a double-array trie and the strings that its values point to. */
 struct char_map {
@@ -22,13 +32,13 @@ struct char_map {
 
 /* sentencepiece's whole normalisation of a text. */
 struct sp_rules {
-    struct char_map map;        /* no units: no map */
-    const struct trie *defined; /* user-defined pieces, which are left alone; NULL: none */
+    struct char_map map;          /* no units: no map */
+    const struct trie *defined;   /* user-defined pieces, which are left alone; NULL: none */
     int dummy_prefix, only_first; /* put a space in front; only_first: only at a document's beginning, not behind added tokens */
-    int as_suffix;              /* 1: that space comes at the end */
+    int as_suffix;                /* 1: that space comes at the end */
     int removes_spaces, escapes_spaces;
-    int looks_on;               /* 1: a byte is plain only if ASCII, or nothing, follows */
-    uint8_t plain[256];         /* 1: bytes that stay as they are */
+    int looks_on;       /* 1: a byte is plain only if ASCII, or nothing, follows */
+    uint8_t plain[256]; /* 1: bytes that stay as they are */
 };
 
 struct normal_step {
@@ -36,8 +46,8 @@ struct normal_step {
     uint8_t *text; /* prefix or replacement; owned */
     size_t n;
     struct regex *pattern;
-    int single;    /* the ASCII character that is the whole pattern; -1: another pattern */
-    int spaces;    /* 1: the pattern matches spaces only */
+    int single;      /* the ASCII character that is the whole pattern; -1: another pattern */
+    int spaces;      /* 1: the pattern matches spaces only */
     int left, right; /* sides that are stripped */
     struct char_map map;
     struct sp_rules sp;
@@ -59,8 +69,8 @@ struct normal_room {
 enum text_begin { TEXT_BEGINS, TEXT_CONTINUES, TEXT_FOLLOWS };
 
 /* Rewrites text[0 .. n-1] and sets text and n to the result: the same bytes, or bytes in `room`, valid until its next use. */
-enum status normal_apply(const struct normal *normal, struct normal_room *room, struct regex_room *matching, enum text_begin begin,
-                         const uint8_t **text, size_t *n);
+enum status normal_apply(const struct normal *normal, struct normal_room *room, struct regex_room *matching,
+                         enum text_begin begin, const uint8_t **text, size_t *n);
 void normal_free(struct normal *normal);
 void normal_room_free(struct normal_room *room);
 

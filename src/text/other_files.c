@@ -15,10 +15,15 @@
 static const struct form {
     const char *glob, *with; /* with: a file that belongs to it, named if it exists; or NULL */
     int tiktoken;
-} forms[] = {{"tekken*.json", NULL, 0},     {"vocab.json", "merges.txt", 0},   {"encoder.json", "vocab.bpe", 0}, {"merges.txt", NULL, 0},  {"vocab.bpe", NULL, 0},
-             {"*tiktoken.model", NULL, 1}, {"*.tiktoken", NULL, 1},           {"*spiece.model", NULL, 0},       {"*.bpe.model", NULL, 0}, {"*.spm", NULL, 0},
-             {"spm.model", NULL, 0},       {"tokenizer.model.v*", NULL, 0},   {"*tokenizer*.model", NULL, 0},   {"*_text.model", NULL, 0}, {"vocab.txt", NULL, 0},
-             {"sentencepiece.model", NULL, 0}, {"tokenizer.bin", NULL, 0}, {"bpe.codes", NULL, 0}};
+} forms[] = {{"tekken*.json", NULL, 0},        {"vocab.json", "merges.txt", 0},
+             {"encoder.json", "vocab.bpe", 0}, {"merges.txt", NULL, 0},
+             {"vocab.bpe", NULL, 0},           {"*tiktoken.model", NULL, 1},
+             {"*.tiktoken", NULL, 1},          {"*spiece.model", NULL, 0},
+             {"*.bpe.model", NULL, 0},         {"*.spm", NULL, 0},
+             {"spm.model", NULL, 0},           {"tokenizer.model.v*", NULL, 0},
+             {"*tokenizer*.model", NULL, 0},   {"*_text.model", NULL, 0},
+             {"vocab.txt", NULL, 0},           {"sentencepiece.model", NULL, 0},
+             {"tokenizer.bin", NULL, 0},       {"bpe.codes", NULL, 0}};
 enum { FORMS = sizeof forms / sizeof *forms };
 
 /* Files that only a directory with a vocabulary of its own has. */
@@ -75,11 +80,14 @@ static enum status refuse(const char *dir, const char *what, int tiktoken)
 {
     static const char last[] = "--tokenizer DIR names another one, and --tokenizer bytes reads the bytes of text as ids 0 to 255";
     if (tiktoken)
-        return status_fail(ERR_INVALID, "%s has its tokenizer in %s, which is not read: convert_tiktoken_to_fast of transformers.integrations.tiktoken makes a tokenizer.json of "
-                                        "tiktoken's encoding; %s",
-                           dir, what, last);
-    return status_fail(ERR_INVALID, "%s has its tokenizer in %s, which is not read: python3 -c 'from transformers import AutoTokenizer as T; "
-                                    "T.from_pretrained(\"%s\").save_pretrained(\"%s\")' writes a tokenizer.json of it; %s",
+        return status_fail(
+            ERR_INVALID,
+            "%s has its tokenizer in %s, which is not read: convert_tiktoken_to_fast of transformers.integrations.tiktoken makes a tokenizer.json of "
+            "tiktoken's encoding; %s",
+            dir, what, last);
+    return status_fail(ERR_INVALID,
+                       "%s has its tokenizer in %s, which is not read: python3 -c 'from transformers import AutoTokenizer as T; "
+                       "T.from_pretrained(\"%s\").save_pretrained(\"%s\")' writes a tokenizer.json of it; %s",
                        dir, what, dir, dir, last);
 }
 
@@ -94,8 +102,9 @@ enum status tokenizer_check_others(const char *dir)
         snprintf(what, sizeof what, "%s%s%s", name, both ? " and " : "", both ? with : "");
         return refuse(dir, what, forms[form].tiktoken);
     }
-    static const char cure[] = "and no file of its vocabulary is there: download tokenizer.json, too, or let transformers write it (save_pretrained); --tokenizer DIR names "
-                               "another one, and --tokenizer bytes reads the bytes of text as ids 0 to 255";
+    static const char cure[] =
+        "and no file of its vocabulary is there: download tokenizer.json, too, or let transformers write it (save_pretrained); --tokenizer DIR names "
+        "another one, and --tokenizer bytes reads the bytes of text as ids 0 to 255";
     char *class = find_class(dir);
     if (!class)
         return find_companion(dir, name) ? status_fail(ERR_INVALID, "%s/%s belongs to a tokenizer, %s", dir, name, cure) : OK;

@@ -18,7 +18,15 @@ enum split_behavior { SPLIT_ISOLATED, SPLIT_REMOVED, SPLIT_MERGED_WITH_PREVIOUS,
 enum prepend_scheme { PREPEND_ALWAYS, PREPEND_FIRST, PREPEND_NEVER };
 
 /* Patterns whose matches in ASCII are known. None of them matches a newline together with a letter behind it. */
-enum known_pattern { PATTERN_UNKNOWN, PATTERN_GPT2, PATTERN_LLAMA3, PATTERN_CASED, PATTERN_DEEPSEEK, PATTERN_BREAKS, PATTERN_NO_BREAKS };
+enum known_pattern {
+    PATTERN_UNKNOWN,
+    PATTERN_GPT2,
+    PATTERN_LLAMA3,
+    PATTERN_CASED,
+    PATTERN_DEEPSEEK,
+    PATTERN_BREAKS,
+    PATTERN_NO_BREAKS
+};
 
 struct stage {
     enum stage_kind kind;
@@ -45,9 +53,9 @@ struct decoder {
     struct regex *pattern; /* REPLACE */
     uint8_t *text;         /* REPLACE: the replacement; owned */
     size_t n;
-    uint32_t mark;         /* STRIP, METASPACE */
-    int64_t start, stop;   /* STRIP */
-    int prepends;          /* METASPACE */
+    uint32_t mark;       /* STRIP, METASPACE */
+    int64_t start, stop; /* STRIP */
+    int prepends;        /* METASPACE */
 };
 
 enum model_kind { MODEL_BPE, MODEL_UNIGRAM };
@@ -102,7 +110,8 @@ void find_fallbacks(const struct vocab *v, int32_t id[256]);
 enum status load_added(struct tokenizer *t, const struct json_t *list);
 /* Adds a token to those of a tokenizer.json. Its id is like->id; -1 there means the id its text already has, or else *next, which
  * is counted up. normalized: the token is sought in normalised text. The text is copied; flags are taken from `like`. */
-enum status add_token(struct tokenizer *t, const char *text, size_t n, const struct added_token *like, int normalized, int32_t *next);
+enum status add_token(struct tokenizer *t, const char *text, size_t n, const struct added_token *like, int normalized,
+                      int32_t *next);
 
 /* Marks the token as sought in normalised text from now on. */
 enum status added_normalize(struct tokenizer *t, struct added_token *a);

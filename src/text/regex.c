@@ -107,7 +107,8 @@ enum status regex_find(const struct regex *r, struct regex_room *room, const uin
     int rc = r->jit ? pcre2_jit_match(r->code, text, n, from, 0, room->match, room->context)
                     : pcre2_match(r->code, text, n, from, PCRE2_NO_UTF_CHECK, room->match, room->context);
     if (rc < 0 && rc != PCRE2_ERROR_NOMATCH)
-        return status_fail(ERR_INVALID, "a regular expression of the tokenizer gives up on the text (PCRE2 error %d): it backtracks too much",
+        return status_fail(ERR_INVALID,
+                           "a regular expression of the tokenizer gives up on the text (PCRE2 error %d): it backtracks too much",
                            rc);
     const size_t *place = pcre2_get_ovector_pointer(room->match);
     out->start = rc < 0 ? n + 1 : place[0];

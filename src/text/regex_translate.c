@@ -56,7 +56,8 @@ static enum status put_char(struct text_buffer *out, uint32_t c)
 /* ---- classes ---- */
 
 /* Characters of a union: ranges, properties that PCRE2 has, and other classes as alternatives. */
-struct class {
+struct class
+{
     struct code_set set;
     struct text_buffer properties, others;
 };
@@ -98,7 +99,8 @@ static enum status class_write(struct class *c, int negated, struct text_buffer 
     }
     if (!others)
         return OK;
-    TRY(text_buffer_add(out, c->others.data + !some, c->others.n - !some)); /* leaves out the first bar if nothing stands before it */
+    TRY(text_buffer_add(out, c->others.data + !some,
+                        c->others.n - !some)); /* leaves out the first bar if nothing stands before it */
     return text_buffer_print(out, negated ? ")" ANY ")" : ")");
 }
 
@@ -374,7 +376,8 @@ static enum status write_expression(struct parser *p);
 
 static enum status write_boundary(struct parser *p, int negated)
 {
-    static const char *const pieces[2][5] = {{"(?:(?<=", ")(?!", ")|(?<!", ")(?=", "))"}, {"(?:(?<=", ")(?=", ")|(?<!", ")(?!", "))"}};
+    static const char *const pieces[2][5] = {{"(?:(?<=", ")(?!", ")|(?<!", ")(?=", "))"},
+                                             {"(?:(?<=", ")(?=", ")|(?<!", ")(?!", "))"}};
     const struct property *word = property_find("\\w", 2);
     for (int i = 0; i < 5; i++) {
         TRY(put(p, pieces[negated][i]));
@@ -592,8 +595,8 @@ static enum status write_expression(struct parser *p)
 enum status regex_translate(const char *pattern, size_t n, char **out)
 {
     struct text_buffer text = {0};
-    struct parser p = {.p = (const uint8_t *)pattern, .start = (const uint8_t *)pattern, .end = (const uint8_t *)pattern + n,
-                       .out = &text};
+    struct parser p = {
+        .p = (const uint8_t *)pattern, .start = (const uint8_t *)pattern, .end = (const uint8_t *)pattern + n, .out = &text};
     enum status st;
     if (n > LONGEST)
         return status_fail(ERR_INVALID, "the regular expression has %zu bytes, more than %d", n, LONGEST);

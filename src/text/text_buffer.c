@@ -56,7 +56,8 @@ enum status text_buffer_print(struct text_buffer *b, const char *format, ...)
     va_start(args, format);
     va_copy(again, args);
     const int n = vsnprintf(NULL, 0, format, args);
-    enum status st = n < 0 ? status_fail(ERR_INVALID, "a text cannot be formatted: %s", format) : text_buffer_reserve(b, (size_t)n + 1);
+    enum status st =
+        n < 0 ? status_fail(ERR_INVALID, "a text cannot be formatted: %s", format) : text_buffer_reserve(b, (size_t)n + 1);
     if (st == OK)
         b->n += (size_t)vsnprintf((char *)b->data + b->n, (size_t)n + 1, format, again);
     va_end(again);

@@ -118,7 +118,7 @@ static int added_is_blind(struct tokenizer *t, const struct added_token *a, cons
 static void find_cuts(struct tokenizer *t)
 {
     int cut = 0, in_front = puts_in_front(t), splits = 0; /* splits: a continued text may begin with a piece of its own */
-    int spaces = 0; /* 1: a map turns newlines into spaces */
+    int spaces = 0;                                       /* 1: a map turns newlines into spaces */
     for (int i = 0; i < t->normal.n; i++) {
         if (!normalizer_is_blind(t, &t->normal.step[i]))
             return;
@@ -126,7 +126,8 @@ static void find_cuts(struct tokenizer *t)
     }
     for (int64_t i = 0; i < t->added.n; i++) {
         const struct added_token *a = &t->added.token[i];
-        if (!added_is_blind(t, a, a->text, a->n, in_front) || (a->normal && !added_is_blind(t, a, a->normal, a->normal_n, in_front)))
+        if (!added_is_blind(t, a, a->text, a->n, in_front) ||
+            (a->normal && !added_is_blind(t, a, a->normal, a->normal_n, in_front)))
             return;
         if (a->normal && spaces && memchr(a->normal, ' ', a->normal_n))
             return;
@@ -186,7 +187,8 @@ static uint64_t hash_tokens(const struct tokenizer *t, uint64_t hash)
     for (int64_t i = 0; i < t->added.n; i++) {
         const struct added_token *a = &t->added.token[i];
         const int32_t rest[] = {a->id, a->single_word, a->lstrip, a->rstrip, a->special, a->normal != NULL, t->splits_special};
-        const size_t n_rest = t->from_beside || t->splits_special ? 7 : 5; /* the hash of older releases, which did not read these */
+        const size_t n_rest =
+            t->from_beside || t->splits_special ? 7 : 5; /* the hash of older releases, which did not read these */
         hash = XXH3_64bits_withSeed(a->text, a->n, hash);
         hash = XXH3_64bits_withSeed(rest, n_rest * sizeof *rest, hash);
     }
@@ -337,7 +339,8 @@ int tokenizer_can_cut(const struct tokenizer *t)
 size_t tokenizer_cut(const struct tokenizer *t, const uint8_t *text, size_t n)
 {
     for (size_t at = n; t->can_cut && at > 2; at--)
-        if (text[at - 2] == '\n' && is_alnum(text[at - 1]) && text[at - 3] > ' ' && text[at - 3] < 0x7f && !t->no_cut_behind[text[at - 3]])
+        if (text[at - 2] == '\n' && is_alnum(text[at - 1]) && text[at - 3] > ' ' && text[at - 3] < 0x7f &&
+            !t->no_cut_behind[text[at - 3]])
             return at - 1;
     return 0;
 }

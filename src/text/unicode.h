@@ -13,7 +13,39 @@ struct code_range {
     uint32_t first, last;
 };
 
-enum general_category { LU, LL, LT, LM, LO, MN, MC, ME, ND, NL, NO, PC, PD, PS, PE, PI, PF, PO, SM, SC, SK, SO, ZS, ZL, ZP, CC, CF, CS, CO, CN, CATEGORIES };
+enum general_category {
+    LU,
+    LL,
+    LT,
+    LM,
+    LO,
+    MN,
+    MC,
+    ME,
+    ND,
+    NL,
+    NO,
+    PC,
+    PD,
+    PS,
+    PE,
+    PI,
+    PF,
+    PO,
+    SM,
+    SC,
+    SK,
+    SO,
+    ZS,
+    ZL,
+    ZP,
+    CC,
+    CF,
+    CS,
+    CO,
+    CN,
+    CATEGORIES
+};
 
 /* Returns the bytes of the character that begins with this byte, in valid UTF-8. */
 static inline size_t utf8_length(uint8_t lead)

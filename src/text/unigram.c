@@ -68,7 +68,8 @@ static enum status find_ways(const struct unigram *u, struct unigram_end *ends, 
         if (single)
             continue;
         if (u->unk < 0)
-            return status_fail(ERR_INVALID, "the text has characters that the tokenizer does not know, and it has no token for them");
+            return status_fail(ERR_INVALID,
+                               "the text has characters that the tokenizer does not know, and it has no token for them");
         offer(u, &ends[at + bytes], at, u->lowest - UNKNOWN_PENALTY + here, u->unk);
     }
     return OK;

@@ -11,8 +11,8 @@ struct unigram {
     const struct vocab *tokens; /* not owned */
     double *score;              /* by id */
     double lowest;
-    struct trie trie;           /* values: ids */
-    int32_t unk;                /* -1: none */
+    struct trie trie; /* values: ids */
+    int32_t unk;      /* -1: none */
     int byte_fallback;
     int32_t fallback[256];
     int as_sentencepiece; /* 1: sentencepiece's rounding of sums; unknown runs are never looked up */

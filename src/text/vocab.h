@@ -24,8 +24,8 @@ enum status vocab_add(struct vocab *v, const void *text, size_t n, int64_t id);
 int32_t vocab_find(const struct vocab *v, const void *text, size_t n);
 /* Finds an id's text; returns 0 if no token has that id. */
 int vocab_text(const struct vocab *v, int64_t id, struct token_text *out);
-int64_t vocab_count(const struct vocab *v);  /* number of texts */
-int64_t vocab_end(const struct vocab *v);    /* largest id + 1 */
+int64_t vocab_count(const struct vocab *v); /* number of texts */
+int64_t vocab_end(const struct vocab *v);   /* largest id + 1 */
 
 /* Returns the i-th of vocab_count texts with its id. */
 struct token_text vocab_at(const struct vocab *v, int64_t i, int32_t *id);

@@ -55,7 +55,8 @@ enum status zone_encoder_create(struct encoder *e, const uint8_t *guard, size_t 
     for (int64_t i = 0; i < a->n; i++)
         guarded[i] = n > 0 && a->token[i].n > 0 && memmem(guard, n, a->token[i].text, a->token[i].n) &&
                      !is_space_only(a->token[i].text, a->token[i].n);
-    *z = (struct zone_encoder){.e = e, .t = encoder_tokenizer(e), .maps_bytes = maps_bytes(encoder_tokenizer(e)), .guarded = guarded};
+    *z = (struct zone_encoder){
+        .e = e, .t = encoder_tokenizer(e), .maps_bytes = maps_bytes(encoder_tokenizer(e)), .guarded = guarded};
     *out = z;
     return OK;
 }

@@ -71,7 +71,8 @@ static enum status find_newest(const char *dir, char found[PLACE], FILE *notes)
     if (there && (exported < 0 || step <= exported)) {
         snprintf(found, PLACE, "%s", hf);
         if (notes && exported < 0)
-            fprintf(notes, "note: %s does not say of which step it is; the newest checkpoint is of step %lld\n", hf, (long long)step);
+            fprintf(notes, "note: %s does not say of which step it is; the newest checkpoint is of step %lld\n", hf,
+                    (long long)step);
         return OK;
     }
     TRY(checkpoint_newest(dir, saved, sizeof saved));
@@ -88,8 +89,8 @@ static enum status find_newest(const char *dir, char found[PLACE], FILE *notes)
 struct described {
     struct lora lora;
     char base[PLACE];
-    char *rope;       /* rotary positions it was trained with, or NULL */
-    double rope_base; /* 0: config.json's */
+    char *rope;            /* rotary positions it was trained with, or NULL */
+    double rope_base;      /* 0: config.json's */
     enum frozen_base kept; /* format of the frozen base during training */
 };
 
@@ -115,7 +116,9 @@ static enum status read_settings(const char *checkpoint, struct settings *out)
 static enum status take_rope(struct described *out, const char *dir, const char *rope, double base)
 {
     if (!(base >= 0 && base <= MOST_ROPE_BASE))
-        return status_fail(ERR_INVALID, "%s/" FACTS_FILE ": rope_base is %g, and a base of rotary positions is above 0 and at most 1e15", dir, base);
+        return status_fail(ERR_INVALID,
+                           "%s/" FACTS_FILE ": rope_base is %g, and a base of rotary positions is above 0 and at most 1e15", dir,
+                           base);
     out->rope_base = base;
     out->rope = rope ? strdup(rope) : NULL;
     return rope && !out->rope ? status_fail(ERR_NOMEM, "out of memory") : OK;
@@ -167,13 +170,13 @@ static enum status find_base(const char *adapter, const char *name, const char *
     int fits = snprintf(beside, sizeof beside, "%s/%s", adapter, name) < (int)sizeof beside;
     const char *base = is_model(name) ? name : name[0] != '/' && fits && is_model(beside) ? beside : NULL;
     if (!base && model_is_preset(name))
-        return status_fail(ERR_INVALID,
-                           "--model: %s holds an adapter of the preset %s, whose random weights lie in no directory: only --resume of its "
-                           "run goes on with it; adapters that are to be used elsewhere are trained beside a model's directory",
-                           adapter, name);
+        return status_fail(
+            ERR_INVALID,
+            "--model: %s holds an adapter of the preset %s, whose random weights lie in no directory: only --resume of its "
+            "run goes on with it; adapters that are to be used elsewhere are trained beside a model's directory",
+            adapter, name);
     if (!base)
-        return status_fail(ERR_INVALID,
-                           "--model: %s holds an adapter of %s, which is not there: %s", adapter, name, instead);
+        return status_fail(ERR_INVALID, "--model: %s holds an adapter of %s, which is not there: %s", adapter, name, instead);
     return replace(out, base);
 }
 
@@ -217,7 +220,8 @@ static enum status take_lora(struct settings *s, const struct lora *was, FILE *n
 {
     struct lora is = *was, given = s->plan.lora;
     if (given.rank == 0 && settings_is_typed(s, "lora"))
-        return status_fail(ERR_INVALID, "--lora none: %s holds an adapter: leave out --lora; without its adapter the model is %s", s->adapter, s->model);
+        return status_fail(ERR_INVALID, "--lora none: %s holds an adapter: leave out --lora; without its adapter the model is %s",
+                           s->adapter, s->model);
     TRY(take_targets(s->model, was, &given));
     if (given.rank > 0 && (given.dropout > 0 || given.no_dropout)) {
         is.dropout = given.dropout;
@@ -230,7 +234,8 @@ static enum status take_lora(struct settings *s, const struct lora *was, FILE *n
     if (st == OK && given.rank > 0 && strcmp(said, found) != 0)
         st = status_fail(ERR_INVALID, "--lora: %s: the adapter in %s is %s: leave out --lora", said, s->adapter, found);
     if (st == OK && notes && is.dropout != was->dropout)
-        fprintf(notes, "note: dropout=%g of --lora, where the adapter in %s was trained with %g\n", is.dropout, s->adapter, was->dropout);
+        fprintf(notes, "note: dropout=%g of --lora, where the adapter in %s was trained with %g\n", is.dropout, s->adapter,
+                was->dropout);
     if (st == OK)
         s->plan.lora = is;
     free(said);
@@ -243,9 +248,13 @@ static void note_others(const struct settings *s, const struct described *d, FIL
 {
     static const char *const word[] = {"auto", "none", "nf4", "int8"};
     if (d->kept > FROZEN_STORED && s->plan.base != FROZEN_AUTO && s->plan.base != d->kept)
-        fprintf(f, "note: --base %s, where the adapter in %s was trained beside its base in %s\n", word[s->plan.base], s->adapter, word[d->kept]);
+        fprintf(f, "note: --base %s, where the adapter in %s was trained beside its base in %s\n", word[s->plan.base], s->adapter,
+                word[d->kept]);
     if (adapter_config_froze_b(s->adapter))
-        fprintf(f, "note: the adapter in %s was begun by MiCA, of which PEFT trains A alone: a run that goes on with it trains A and B\n", s->adapter);
+        fprintf(
+            f,
+            "note: the adapter in %s was begun by MiCA, of which PEFT trains A alone: a run that goes on with it trains A and B\n",
+            s->adapter);
     if (s->rope && d->rope && strcmp(s->rope, d->rope) != 0)
         fprintf(f, "note: --rope %s, where the adapter in %s was trained with %s\n", s->rope, s->adapter, d->rope);
     if (s->rope_base > 0 && d->rope_base > 0 && s->rope_base != d->rope_base)
@@ -349,11 +358,13 @@ static enum status take_as_begun(struct settings *s, const char *adapter, const 
         return OK;
     TRY(checkpoint_newest(s->resume, saved, sizeof saved));
     TRY(read_settings(saved, &was));
-    enum status st = !was.adapter || !was.model || !is_same_place(adapter, was.adapter)
-                         ? status_fail(ERR_INVALID, "--%s: %s is not the adapter that the run began with, and a run that is resumed goes on with what "
-                                                    "its checkpoint has: leave it out; without --resume it begins a run with that adapter",
-                                       key, adapter)
-                         : replace(&s->adapter, was.adapter);
+    enum status st =
+        !was.adapter || !was.model || !is_same_place(adapter, was.adapter)
+            ? status_fail(ERR_INVALID,
+                          "--%s: %s is not the adapter that the run began with, and a run that is resumed goes on with what "
+                          "its checkpoint has: leave it out; without --resume it begins a run with that adapter",
+                          key, adapter)
+            : replace(&s->adapter, was.adapter);
     if (st == OK && strcmp(key, "model") == 0)
         st = replace(&s->model, was.model);
     settings_free(&was);
@@ -396,7 +407,8 @@ static enum status resolve(struct settings *s, const char *instead, FILE *notes)
     if (s->resume && !settings_is_typed(s, "adapter") && (adapted || (saved && is_same_place(s->model, s->adapter))))
         TRY(take_as_begun(s, s->model, "model"));
     else if (adapted)
-        return status_fail(ERR_INVALID, "--adapter: %s holds an adapter, too: one at a time; --model is to be its base", s->model);
+        return status_fail(ERR_INVALID, "--adapter: %s holds an adapter, too: one at a time; --model is to be its base",
+                           s->model);
     return take_adapter(s, notes);
 }
 
@@ -417,9 +429,11 @@ enum status train_blame_pruned(const struct settings *s, enum status st)
     snprintf(why, sizeof why, "%s", status_message());
     for (int i = 0; i < 2; i++)
         if (st != OK && is_gone(read[i]) && strstr(why, read[i]))
-            return status_fail(st, "%s: it is not, or not any more, among the checkpoints that its run keeps (--keep); the run's directory stands for the "
-                                   "newest: give the command again",
-                               why);
+            return status_fail(
+                st,
+                "%s: it is not, or not any more, among the checkpoints that its run keeps (--keep); the run's directory stands for the "
+                "newest: give the command again",
+                why);
     return st;
 }
 
@@ -437,7 +451,8 @@ enum status train_resolve_model(struct settings *s, const char *instead, FILE *n
 {
     enum { TRIES = 5 };
     char *model = s->model ? strdup(s->model) : NULL, *adapter = s->adapter ? strdup(s->adapter) : NULL;
-    enum status st = (s->model && !model) || (s->adapter && !adapter) ? status_fail(ERR_NOMEM, "out of memory") : resolve(s, instead, notes);
+    enum status st =
+        (s->model && !model) || (s->adapter && !adapter) ? status_fail(ERR_NOMEM, "out of memory") : resolve(s, instead, notes);
     for (int i = 1; i < TRIES && st != ERR_NOMEM && (is_gone(s->model) || is_gone(s->adapter)); i++) {
         st = name_again(&s->model, model);
         if (st == OK)

@@ -59,7 +59,8 @@ static void read_license(FILE *f, json_t *out)
 /* Replaces a link to a file of the base's directory with the hub's URL; without an id the link is removed. */
 static void mend_link(json_t *out)
 {
-    const char *link = json_string_value(json_object_get(out, "license_link")), *id = json_string_value(json_object_get(out, "id"));
+    const char *link = json_string_value(json_object_get(out, "license_link")),
+               *id = json_string_value(json_object_get(out, "id"));
     char whole[600];
     if (!link || strstr(link, "://"))
         return;

@@ -83,7 +83,8 @@ static void print_front_matter(const json_t *facts, enum card_form form, FILE *f
 
 static void print_head(const json_t *facts, enum card_form form, FILE *f)
 {
-    static const char *const what[] = {"A model that was trained on", "A LoRA adapter that was trained", "A LoRA adapter merged into its base; it was trained"};
+    static const char *const what[] = {"A model that was trained on", "A LoRA adapter that was trained",
+                                       "A LoRA adapter merged into its base; it was trained"};
     const json_t *base = base_of(facts);
     const char *name = word_of(facts, "name"), *id = text_of(base, "id");
     fprintf(f, "# %s\n\n%s", name[0] ? name : "A model of ltrain", what[form]);
@@ -153,14 +154,16 @@ static void print_settings(const json_t *s, FILE *f)
     if (!s)
         return;
     fprintf(f, "| sequences a step | %s |\n", count_of(s, "sequences_per_step", text));
-    const double lr = number_of(s, "learning_rate"), b1 = number_of(s, "beta1"), b2 = number_of(s, "beta2"), eps = number_of(s, "eps"),
-                 decay = number_of(s, "weight_decay"), clip = number_of(s, "clip");
+    const double lr = number_of(s, "learning_rate"), b1 = number_of(s, "beta1"), b2 = number_of(s, "beta2"),
+                 eps = number_of(s, "eps"), decay = number_of(s, "weight_decay"), clip = number_of(s, "clip");
     if (isfinite(lr)) {
-        fprintf(f, "| learning rate | %g, %s over %lld steps", lr, word_of(s, "schedule"), (long long)json_integer_value(json_object_get(s, "steps")));
+        fprintf(f, "| learning rate | %g, %s over %lld steps", lr, word_of(s, "schedule"),
+                (long long)json_integer_value(json_object_get(s, "steps")));
         fprintf(f, ", warm-up %s steps |\n", count_of(s, "warmup", text));
     }
     if (isfinite(b1 + b2 + eps + decay + clip))
-        fprintf(f, "| optimizer | AdamW, betas %g and %g, eps %g, weight decay %g, gradient norm clipped at %g |\n", b1, b2, eps, decay, clip);
+        fprintf(f, "| optimizer | AdamW, betas %g and %g, eps %g, weight decay %g, gradient norm clipped at %g |\n", b1, b2, eps,
+                decay, clip);
     fprintf(f, "| types | %s; moments %s%s |\n", word_of(s, "dtype"), word_of(s, "optim_dtype"),
             strcmp(word_of(s, "base"), "nf4") == 0    ? "; the base's frozen matrices in NF4"
             : strcmp(word_of(s, "base"), "int8") == 0 ? "; the base's frozen matrices in int8"
@@ -192,7 +195,8 @@ static void print_earlier(const json_t *facts, FILE *f)
         fprintf(f, "| until step %s | ", count_of(e, "until", text));
         json_object_foreach(json_object_get(e, "settings"), key, was)
             print_former(key, was, json_object_get(now, key), &comma, f);
-        print_former("sequence_lengths", json_object_get(e, "sequence_lengths"), json_object_get(facts, "sequence_lengths"), &comma, f);
+        print_former("sequence_lengths", json_object_get(e, "sequence_lengths"), json_object_get(facts, "sequence_lengths"),
+                     &comma, f);
         print_former("lora", json_object_get(e, "lora"), json_object_get(facts, "lora"), &comma, f);
         fputs(" |\n", f);
     }
@@ -238,7 +242,9 @@ static void print_evaluation(const json_t *facts, FILE *f)
     char step[32], tokens[32];
     if (json_array_size(all) == 0)
         return;
-    fputs("\n## Evaluation\n\nOn text that was held out:\n\n| step | loss (nats a token) | perplexity | tokens |\n|---|---|---|---|\n", f);
+    fputs(
+        "\n## Evaluation\n\nOn text that was held out:\n\n| step | loss (nats a token) | perplexity | tokens |\n|---|---|---|---|\n",
+        f);
     for (size_t i = 0; i < json_array_size(all); i++) {
         const json_t *e = json_array_get(all, i);
         const double loss = number_of(e, "loss");
@@ -251,10 +257,11 @@ static void print_evaluation(const json_t *facts, FILE *f)
 static void print_positions(const json_t *facts, FILE *f)
 {
     if (text_of(facts, "rope") || isfinite(number_of(facts, "rope_base")))
-        fprintf(f,
-                "\nIt was trained with other rotary positions than the base's config.json has: %s.\n`ltrain sample`, `eval` and `export` "
-                "take them from `ltrain_run.json`; PEFT and vLLM do not, and need\nthem in the base's config.json.\n",
-                word_of(facts, "positions"));
+        fprintf(
+            f,
+            "\nIt was trained with other rotary positions than the base's config.json has: %s.\n`ltrain sample`, `eval` and `export` "
+            "take them from `ltrain_run.json`; PEFT and vLLM do not, and need\nthem in the base's config.json.\n",
+            word_of(facts, "positions"));
 }
 
 /* Quantisation of the base while it was loaded, which the base's files do not say; NULL: none. */
@@ -283,7 +290,10 @@ static void print_use(const json_t *facts, enum card_form form, FILE *f)
     fprintf(f, "\n## Use\n\n```python\nfrom %s import %s\n", form == CARD_ADAPTER ? "peft" : "transformers", class);
     const struct quantisation *q = form == CARD_ADAPTER ? beside(facts) : NULL;
     if (reads || q)
-        fprintf(f, "from transformers import %s\n", !q ? "AutoTokenizer" : reads ? "AutoTokenizer, BitsAndBytesConfig" : "BitsAndBytesConfig");
+        fprintf(f, "from transformers import %s\n",
+                !q      ? "AutoTokenizer"
+                : reads ? "AutoTokenizer, BitsAndBytesConfig"
+                        : "BitsAndBytesConfig");
     fputs("\nwhere = \"path/of/this/directory\"\n", f);
     if (q)
         fprintf(f, "%s = BitsAndBytesConfig(%s)\n", q->word, q->config);
@@ -296,8 +306,10 @@ static void print_use(const json_t *facts, enum card_form form, FILE *f)
     if (form == CARD_ADAPTER)
         fputs("\nPEFT looks for the base where `adapter_config.json` says (`base_model_name_or_path`).\n", f);
     if (q)
-        fprintf(f, "\nIt was trained beside its base in %s, which is made while the base is loaded; beside other weights it computes something else.\n",
-                q->name);
+        fprintf(
+            f,
+            "\nIt was trained beside its base in %s, which is made while the base is loaded; beside other weights it computes something else.\n",
+            q->name);
     if (form == CARD_ADAPTER)
         print_positions(facts, f);
 }

@@ -28,9 +28,9 @@ struct check {
     struct comm *comm, *self;
     struct settings alone_settings;
     struct tolerance tolerance;
-    struct difference *d;  /* rank 0: differences, by parameter */
-    double *noise;         /* rank 0: largest relative difference of gradients so far, by parameter */
-    float **slack;         /* rank 0, by unit: distance that rounding may have moved each element; NULL: nothing is trained */
+    struct difference *d; /* rank 0: differences, by parameter */
+    double *noise;        /* rank 0: largest relative difference of gradients so far, by parameter */
+    float **slack;        /* rank 0, by unit: distance that rounding may have moved each element; NULL: nothing is trained */
     /* rank 0: largest relative difference so far of parameters at a step's begin, weighted by their effect on gradients */
     double apart;
     double *turns;         /* rank 0: mean square of an element's turns so far, relative to `reach`, by parameter */
@@ -239,7 +239,8 @@ static void judge_step(struct check *c, const struct step_metrics *given, const 
         c->noise[i] = fmax(c->noise[i], fmax(NOISE_FLOOR, difference_relative(&c->d[i], 0)));
     judge(c, given->step, "gradient", times * c->tolerance.gradient + GRADIENTS_FOLLOW * c->apart,
           gradient_floor(c, alone->grad_norm));
-    compare_number(c, given->step, "norm", given->grad_norm, alone->grad_norm, times * c->tolerance.norm + GRADIENTS_FOLLOW * c->apart);
+    compare_number(c, given->step, "norm", given->grad_norm, alone->grad_norm,
+                   times * c->tolerance.norm + GRADIENTS_FOLLOW * c->apart);
     compare_number(c, given->step, "loss", given->loss, alone->loss,
                    times * c->tolerance.loss + LOSS_FOLLOWS * fabs(c->first_order / alone->loss));
     fflush(stdout);
@@ -366,15 +367,15 @@ static enum status plan_alone(struct check *c, const struct plan *given)
         left = min_i64(left, room - given->arena[TIER_DEVICE]);
     }
     TRY(check_alone_plan(c->given.model, &c->alone_settings, max_i64(0, left), &alone));
-    c->alone.plans = (struct train_plans){.plan = {alone}, .n = 1, .owned = 1, .stretches = {{plan_length(alone), 0, INT64_MAX, alone}}};
+    c->alone.plans =
+        (struct train_plans){.plan = {alone}, .n = 1, .owned = 1, .stretches = {{plan_length(alone), 0, INT64_MAX, alone}}};
     c->alone_settings.plan.row_chunk = alone->strategy.row_chunk;
     c->alone_settings.plan.head_tile = alone->strategy.head_tile;
     c->alone_settings.plan.loss_tile = alone->strategy.loss_tile;
     c->alone_settings.plan.group = alone->strategy.group;
     plan_describe(alone, text, sizeof text);
     printf("alone: 1 rank on rank 0: %s of memory, %s are left\n       %s\n",
-           units_format_bytes(alone->arena[TIER_DEVICE] + alone->arena[TIER_HOST], need), units_format_bytes(left, have),
-           text);
+           units_format_bytes(alone->arena[TIER_DEVICE] + alone->arena[TIER_HOST], need), units_format_bytes(left, have), text);
     return OK;
 }
 

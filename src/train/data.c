@@ -79,9 +79,10 @@ static enum status split_sources(const struct string_list *data, struct sources 
         x->n++;
     }
     if (x->weighted > 0 && x->weighted < x->n)
-        return status_fail(ERR_INVALID,
-                           "--data: some of its %d paths have weights and others, as %.200s, have none: give each one (books=0.7,chats=0.3), or none",
-                           x->n, without);
+        return status_fail(
+            ERR_INVALID,
+            "--data: some of its %d paths have weights and others, as %.200s, have none: give each one (books=0.7,chats=0.3), or none",
+            x->n, without);
     return OK;
 }
 
@@ -120,14 +121,21 @@ static enum status refuse_option(const struct settings *s, const struct option *
 static enum status check_eos(const struct tokenizer *t)
 {
     if (!t)
-        return status_fail(ERR_INVALID, "--append-eos: texts are read as bytes, none of which ends a document: --tokenizer DIR names a tokenizer, or leave --append-eos out");
+        return status_fail(
+            ERR_INVALID,
+            "--append-eos: texts are read as bytes, none of which ends a document: --tokenizer DIR names a tokenizer, or leave --append-eos out");
     if (tokenizer_eos(t) < 0)
-        return status_fail(ERR_INVALID, "--append-eos: no file names the eos token of %s: write it to tokenizer_config.json beside it, as eos_token, or leave --append-eos out",
-                           tokenizer_path(t));
+        return status_fail(
+            ERR_INVALID,
+            "--append-eos: no file names the eos token of %s: write it to tokenizer_config.json beside it, as eos_token, or leave --append-eos out",
+            tokenizer_path(t));
     return tokenizer_eos(t) < tokenizer_ids(t)
                ? OK
-               : status_fail(ERR_INVALID, "--append-eos: the eos token of %s has the id %d, and the model's embedding has %lld rows: name another one in "
-                             "tokenizer_config.json, or leave --append-eos out", tokenizer_path(t), tokenizer_eos(t), (long long)tokenizer_ids(t));
+               : status_fail(
+                     ERR_INVALID,
+                     "--append-eos: the eos token of %s has the id %d, and the model's embedding has %lld rows: name another one in "
+                     "tokenizer_config.json, or leave --append-eos out",
+                     tokenizer_path(t), tokenizer_eos(t), (long long)tokenizer_ids(t));
 }
 
 static enum status check_options(const struct settings *s, const struct corpus_config *config)
@@ -181,7 +189,8 @@ static struct exclusion exclusion_of(const struct settings *s, unsigned char use
                               .may_miss = !settings_is_typed(s, "data-exclude") && (s->resume || s->plan.evaluation)};
 }
 
-static enum status read_sources(const struct reading *x, const struct sources *sources, const struct tokenizer *t, const struct chat_setup *chats)
+static enum status read_sources(const struct reading *x, const struct sources *sources, const struct tokenizer *t,
+                                const struct chat_setup *chats)
 {
     static const enum packing_kind kinds[] = {PACKING_BEST_FIT, PACKING_CONCAT};
     static const int token_bytes[] = {0, 2, 4};
@@ -249,7 +258,10 @@ static enum status read_with(const struct reading *x, const struct tokenizer *t)
         }
         snprintf(missing, sizeof missing, "%s (--chat-template)", status_message());
     }
-    struct chat_setup setup = {.chat_template = chat_template, .missing = missing, .turns = x->s->turns == TURNS_WHOLE ? CHAT_TURNS_WHOLE : CHAT_TURNS_SPLIT, .options = {.train = trained[x->s->train_on], .variables = variables, .now = A_DAY, .strict = 1}};
+    struct chat_setup setup = {.chat_template = chat_template,
+                               .missing = missing,
+                               .turns = x->s->turns == TURNS_WHOLE ? CHAT_TURNS_WHOLE : CHAT_TURNS_SPLIT,
+                               .options = {.train = trained[x->s->train_on], .variables = variables, .now = A_DAY, .strict = 1}};
     st = read_data(x, t, &setup);
     chat_template_destroy(chat_template);
     json_decref(variables);
@@ -316,7 +328,8 @@ static enum status repair(struct text_buffer *text)
     return OK;
 }
 
-static enum status read_documents(const struct settings *s, const struct sources *sources, const char *key, int64_t most, struct text_buffer *out)
+static enum status read_documents(const struct settings *s, const struct sources *sources, const char *key, int64_t most,
+                                  struct text_buffer *out)
 {
     struct stream *t;
     char cache[4096];
@@ -334,8 +347,9 @@ static enum status read_documents(const struct settings *s, const struct sources
                     &t));
     enum status st = exclusion_check(&exclude);
     if (st == OK)
-        st = stream_has_ids(t) ? status_fail(ERR_INVALID, "%s: %s holds token ids, and the tasks are made of text", key, sources->path[0])
-                                       : stream_survey(t, 0, NULL);
+        st = stream_has_ids(t)
+                 ? status_fail(ERR_INVALID, "%s: %s holds token ids, and the tasks are made of text", key, sources->path[0])
+                 : stream_survey(t, 0, NULL);
     for (int64_t i = 0; i < stream_documents(t) && st == OK && (int64_t)out->n < most; i++) {
         const int64_t first = stream_first(t, i);
         st = add_document(t, first, min_i64(stream_end(t, i) - first, most - (int64_t)out->n), out);

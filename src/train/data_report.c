@@ -26,42 +26,51 @@ void data_print_chats(const struct chat_counts *n, FILE *f)
     int any = 0;
     if (n->conversations == 0)
         return;
-    fprintf(f, "chats: %s conversation%s in %s sample%s", units_format_count(n->conversations, a), n->conversations == 1 ? "" : "s",
-            units_format_count(n->samples, b), n->samples == 1 ? "" : "s");
+    fprintf(f, "chats: %s conversation%s in %s sample%s", units_format_count(n->conversations, a),
+            n->conversations == 1 ? "" : "s", units_format_count(n->samples, b), n->samples == 1 ? "" : "s");
     if (n->split)
-        fprintf(f, " (%s cut turn by turn, because the template writes earlier turns otherwise)", units_format_count(n->split, c));
+        fprintf(f, " (%s cut turn by turn, because the template writes earlier turns otherwise)",
+                units_format_count(n->split, c));
     fprintf(f, "; %s turns without their reasoning (reasoning_dropped)", units_format_count(n->reasoning_dropped, a));
     fprintf(f, ", %s without a token that ends them (unended)", units_format_count(n->unended, b));
     print_left_out(n->messages_dropped, "message", "messages", &any, f);
     print_left_out(n->calls_dropped, "message's calls of tools", "messages' calls of tools", &any, f);
-    print_left_out(n->contents_dropped, "assistant's text beside calls or reasoning", "assistants' texts beside calls or reasoning", &any, f);
+    print_left_out(n->contents_dropped, "assistant's text beside calls or reasoning",
+                   "assistants' texts beside calls or reasoning", &any, f);
     print_left_out(n->tools_dropped, "conversation's tools", "conversations' tools", &any, f);
     if (n->empty)
         fprintf(f, "; %s trained turn%s nothing (empty)", units_format_count(n->empty, a), n->empty == 1 ? " says" : "s say");
     if (n->other_roles)
-        fprintf(f, "; %s message%s of another role than system, developer, user, assistant and tool", units_format_count(n->other_roles, a),
-                n->other_roles == 1 ? " is" : "s are");
+        fprintf(f, "; %s message%s of another role than system, developer, user, assistant and tool",
+                units_format_count(n->other_roles, a), n->other_roles == 1 ? " is" : "s are");
     if (n->untrained)
-        fprintf(f, "; %s turn%s of assistants %s wholly or partly not trained, as the template writes them elsewhere or outside of {%% generation %%} (untrained)",
-                units_format_count(n->untrained, a), n->untrained == 1 ? "" : "s", n->untrained == 1 ? "is" : "are");
+        fprintf(
+            f,
+            "; %s turn%s of assistants %s wholly or partly not trained, as the template writes them elsewhere or outside of {%% generation %%} (untrained)",
+            units_format_count(n->untrained, a), n->untrained == 1 ? "" : "s", n->untrained == 1 ? "is" : "are");
     if (n->otherwise)
         fprintf(f, "; %s trained turn%s elsewhere than a generation prompt ends (otherwise)", units_format_count(n->otherwise, a),
                 n->otherwise == 1 ? " begins" : "s begin");
     if (n->arguments)
-        fprintf(f, "; arguments of %s call%s JSON text and given to the template as object%s", units_format_count(n->arguments, a),
-                n->arguments == 1 ? " were" : "s were", n->arguments == 1 ? "" : "s");
+        fprintf(f, "; arguments of %s call%s JSON text and given to the template as object%s",
+                units_format_count(n->arguments, a), n->arguments == 1 ? " were" : "s were", n->arguments == 1 ? "" : "s");
     fputc('\n', f);
     if (n->typed)
-        fprintf(f, "remark: %s message%s the text of special tokens or of the template itself, which is read as letters: if the rows were rendered before, give "
-                "them without it, or whole as rows of \"text\" (ltrain data shows such letters as \\x3c|...|>)\n", units_format_count(n->typed, a),
-                n->typed == 1 ? " has" : "s have");
+        fprintf(
+            f,
+            "remark: %s message%s the text of special tokens or of the template itself, which is read as letters: if the rows were rendered before, give "
+            "them without it, or whole as rows of \"text\" (ltrain data shows such letters as \\x3c|...|>)\n",
+            units_format_count(n->typed, a), n->typed == 1 ? " has" : "s have");
 }
 
 void data_print_repaired(int64_t n, const char *path, FILE *f)
 {
     if (n > 0)
-        fprintf(f, "remark: %lld broken characters in the text (it is no valid UTF-8) are read as U+FFFD, many of them in %s: a text in Latin-1 "
-                "becomes UTF-8 by iconv -f WINDOWS-1252 -t UTF-8\n", (long long)n, path);
+        fprintf(
+            f,
+            "remark: %lld broken characters in the text (it is no valid UTF-8) are read as U+FFFD, many of them in %s: a text in Latin-1 "
+            "becomes UTF-8 by iconv -f WINDOWS-1252 -t UTF-8\n",
+            (long long)n, path);
 }
 
 void data_print_packing(int64_t seq_len, const struct packing_report *r, FILE *f)
@@ -72,9 +81,9 @@ void data_print_packing(int64_t seq_len, const struct packing_report *r, FILE *f
             units_format_count(seq_len, a), (long long)r->train_sequences, (long long)r->eval_sequences,
             100.0 * (double)r->tokens_kept / (double)(sequences * seq_len), units_format_count(r->tokens_kept, b),
             units_format_count(r->tokens_dropped, c), units_format_count(r->tokens_truncated, d));
-    fprintf(f, "%s without a target; %lld document%s split, %lld dropped, %lld truncated\n", units_format_count(r->tokens_untrained, a),
-            (long long)r->documents_split, r->documents_split == 1 ? "" : "s", (long long)r->documents_dropped,
-            (long long)r->documents_truncated);
+    fprintf(f, "%s without a target; %lld document%s split, %lld dropped, %lld truncated\n",
+            units_format_count(r->tokens_untrained, a), (long long)r->documents_split, r->documents_split == 1 ? "" : "s",
+            (long long)r->documents_dropped, (long long)r->documents_truncated);
 }
 
 void data_print_packed(const struct corpus *c, FILE *f)
@@ -91,17 +100,25 @@ void data_print_remarks(const struct corpus *c, FILE *f)
     char a[32];
     const struct corpus_report *r = corpus_get_report(c);
     if (r->left_out)
-        fprintf(f, "data: --data-exclude leaves out %s file%s\n", units_format_count(r->left_out, a), r->left_out == 1 ? "" : "s");
+        fprintf(f, "data: --data-exclude leaves out %s file%s\n", units_format_count(r->left_out, a),
+                r->left_out == 1 ? "" : "s");
     if (r->empty)
-        fprintf(f, "remark: %s empty %s left out: files without a byte, or rows without a token\n", units_format_count(r->empty, a),
-                r->empty == 1 ? "document is" : "documents are");
+        fprintf(f, "remark: %s empty %s left out: files without a byte, or rows without a token\n",
+                units_format_count(r->empty, a), r->empty == 1 ? "document is" : "documents are");
     if (r->json_rows == 1)
-        fprintf(f, "remark: %s holds rows and is read as a text, as the other files of its directory: rows are read of files named .jsonl\n", r->json_path);
+        fprintf(
+            f,
+            "remark: %s holds rows and is read as a text, as the other files of its directory: rows are read of files named .jsonl\n",
+            r->json_path);
     if (r->json_rows > 1)
-        fprintf(f, "remark: %s files, as %s, hold rows and are read as texts, as the other files of their directories: rows are read of files named .jsonl\n",
-                units_format_count(r->json_rows, a), r->json_path);
+        fprintf(
+            f,
+            "remark: %s files, as %s, hold rows and are read as texts, as the other files of their directories: rows are read of files named .jsonl\n",
+            units_format_count(r->json_rows, a), r->json_path);
     if (r->foreign_token)
-        fprintf(f, "remark: the chat template writes %s, which is no token of the tokenizer: it is read as text, in several tokens\n", r->foreign_token);
+        fprintf(
+            f, "remark: the chat template writes %s, which is no token of the tokenizer: it is read as text, in several tokens\n",
+            r->foreign_token);
     if (r->read_twice)
         fprintf(f, "remark: %s is in two sources of --data, and is read by the weights of both\n", r->read_twice);
     if (r->evaluated_too)
@@ -122,7 +139,8 @@ static void print_tokenizer(const struct run *r, const struct corpus_report *d)
         printf("text as bytes%s\n", r->s->tokenizer || model_is_preset(r->s->model) ? "" : ": the model has no tokenizer");
         return;
     }
-    printf("tokens of %s, %.2f bytes each%s\n", r->tokenizer, (double)d->bytes / (double)d->tokens, d->cached ? ", kept from an earlier run" : "");
+    printf("tokens of %s, %.2f bytes each%s\n", r->tokenizer, (double)d->bytes / (double)d->tokens,
+           d->cached ? ", kept from an earlier run" : "");
     data_print_repaired(d->repaired, d->repaired_path, stdout);
 }
 
@@ -133,9 +151,10 @@ void run_print_data(const struct run *r)
     const struct corpus_report *d = corpus_get_report(r->corpus);
     const struct packing_report *p = &d->packed;
     double full = (double)p->train_tokens / (double)(d->train_sequences * run_length(r));
-    printf("data: %lld document%s (%lld split, %lld dropped, %lld truncated), %s tokens kept, %s dropped, %s truncated", (long long)d->documents,
-           d->documents == 1 ? "" : "s", (long long)p->documents_split, (long long)p->documents_dropped, (long long)p->documents_truncated,
-           units_format_count(p->tokens_kept, a), units_format_count(p->tokens_dropped, b), units_format_count(p->tokens_truncated, c));
+    printf("data: %lld document%s (%lld split, %lld dropped, %lld truncated), %s tokens kept, %s dropped, %s truncated",
+           (long long)d->documents, d->documents == 1 ? "" : "s", (long long)p->documents_split, (long long)p->documents_dropped,
+           (long long)p->documents_truncated, units_format_count(p->tokens_kept, a), units_format_count(p->tokens_dropped, b),
+           units_format_count(p->tokens_truncated, c));
     if (p->tokens_untrained)
         printf(", %s without a target", units_format_count(p->tokens_untrained, a));
     printf("; %lld training and %lld held-out sequences, %.1f%% full; unigram entropy %.4f nats/token; ",
@@ -144,11 +163,13 @@ void run_print_data(const struct run *r)
     data_print_chats(&d->chats, stdout);
     data_print_remarks(r->corpus, stdout);
     if (full < 0.8)
-        printf("remark: %.0f%% of what is computed is padding, as documents do not fill sequences: a shorter --seq-len, or --packing "
-               "concat, wastes less\n", 100 * (1 - full));
+        printf(
+            "remark: %.0f%% of what is computed is padding, as documents do not fill sequences: a shorter --seq-len, or --packing "
+            "concat, wastes less\n",
+            100 * (1 - full));
     if (d->eval_sequences > 0 && s->plan.eval_every > s->plan.steps && !s->plan.eval_before)
-        printf("remark: --eval-every %lld is longer than the run of %lld steps: nothing is evaluated\n", (long long)s->plan.eval_every,
-               (long long)s->plan.steps);
+        printf("remark: --eval-every %lld is longer than the run of %lld steps: nothing is evaluated\n",
+               (long long)s->plan.eval_every, (long long)s->plan.steps);
     if (d->eval_sequences > 0 && s->plan.eval_every == 0 && !s->plan.eval_before)
         printf("remark: what %s gives is never evaluated: --eval-every N or --eval-before says when\n",
                s->eval_data.n > 0 ? "--eval-data" : "--eval-fraction");
@@ -203,7 +224,8 @@ static void take(const struct run *r, struct taking *t, int64_t seq_len)
     t->cursor += taken;
     if (curriculum_stretches(r->s) > 1)
         printf("data: %s take%s %s tokens in sequences of %s, of which there are %s to train (%.3g epochs)\n",
-               format_steps(t->first, t->end, steps), t->end - t->first == 1 ? "s" : "", units_format_count((int64_t)(read + 0.5), tokens), units_format_count(seq_len, length),
+               format_steps(t->first, t->end, steps), t->end - t->first == 1 ? "s" : "",
+               units_format_count((int64_t)(read + 0.5), tokens), units_format_count(seq_len, length),
                units_format_count(d->train_sequences, sequences), mean);
 }
 

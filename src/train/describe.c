@@ -49,8 +49,9 @@ enum status run_describe_numerics(const struct run *r, char *key, size_t size)
     char mesh[MESH_TEXT];
     uint64_t devices;
     int n = snprintf(key, size, "rows=%lld,heads=%lld,loss=%lld,group=%lld dtype=%s optim-dtype=%s threads=%d simd=%s%s",
-                     (long long)grid->row_chunk, (long long)grid->head_tile, (long long)grid->loss_tile, (long long)grid->group, dtype_name(s->plan.dtype), dtype_name(s->plan.optim_dtype), s->plan.threads,
-                     isa_name(isa_of_processor()), s->plan.dtype == BF16 && isa_has_amx() ? "+amx" : "");
+                     (long long)grid->row_chunk, (long long)grid->head_tile, (long long)grid->loss_tile, (long long)grid->group,
+                     dtype_name(s->plan.dtype), dtype_name(s->plan.optim_dtype), s->plan.threads, isa_name(isa_of_processor()),
+                     s->plan.dtype == BF16 && isa_has_amx() ? "+amx" : "");
     if (comm_size(r->comm) > 1)
         n += snprintf(key + n, size - (size_t)n, " %s zero=%d grad-dtype=%s", mesh_format(&s->plan.mesh, mesh), s->plan.zero,
                       dtype_name(s->plan.grad_dtype));

@@ -101,7 +101,8 @@ double difference_allowed(const struct difference *d, double relative)
     double turned2 = d->turned2;
     for (int64_t i = DIFFERENCE_FEW - few; i < DIFFERENCE_FEW; i++)
         turned2 += d->few[i];
-    return relative + (d->slack2 > 0 ? SLACK_TAIL * sqrt(d->slack2 / d->alone2) : 0) + (turned2 > 0 && d->alone2 > 0 ? sqrt(turned2 / d->alone2) : 0);
+    return relative + (d->slack2 > 0 ? SLACK_TAIL * sqrt(d->slack2 / d->alone2) : 0) +
+           (turned2 > 0 && d->alone2 > 0 ? sqrt(turned2 / d->alone2) : 0);
 }
 
 /* Multiplies by 10: noise is not spread evenly, and both moments carry it. */

@@ -21,7 +21,9 @@ static enum status read_object(const char *dir, const char *name, json_t **out)
     if (snprintf(path, sizeof path, "%s/%s", dir, name) >= PATH_BYTES || sys_access(path, F_OK) != 0)
         return OK;
     *out = json_load_file(path, 0, &error);
-    return json_is_object(*out) ? OK : status_fail(ERR_INVALID, "%s is no JSON object: %s", path, *out ? "it is something else" : error.text);
+    return json_is_object(*out)
+               ? OK
+               : status_fail(ERR_INVALID, "%s is no JSON object: %s", path, *out ? "it is something else" : error.text);
 }
 
 /* Makes the generation_config.json that transformers derives from a config.json alone. */
@@ -81,13 +83,14 @@ static enum status write_generation(json_t *generation, json_t *list, const char
     enum { DIGITS = 15 }; /* enough for 0.6 and the like */
     json_object_set(generation, "eos_token_id", list);
     char *text = json_dumps(generation, JSON_INDENT(2) | JSON_REAL_PRECISION(DIGITS));
-    enum status st = text ? checkpoint_keep_generation(text, dir) : status_fail(ERR_NOMEM, "out of memory: generation_config.json");
+    enum status st =
+        text ? checkpoint_keep_generation(text, dir) : status_fail(ERR_NOMEM, "out of memory: generation_config.json");
     free(text);
     return st;
 }
 
-static enum status keep(const struct chat_counts *chats, const struct tokenizer *t, const char *dir, int adapter, json_t **generation, json_t **config,
-                        json_t **list)
+static enum status keep(const struct chat_counts *chats, const struct tokenizer *t, const char *dir, int adapter,
+                        json_t **generation, json_t **config, json_t **list)
 {
     struct text_buffer names = {.n = 0};
     TRY(read_object(dir, "config.json", config));
@@ -99,9 +102,12 @@ static enum status keep(const struct chat_counts *chats, const struct tokenizer 
     if (st == OK && names.n > 0)
         st = write_generation(*generation, *list, dir);
     if (st == OK && names.n > 0)
-        printf("generation: the chats end turns at %.*s, which ended no text before: eos_token_id of the result's generation_config.json has %s\n",
-               (int)names.n, (const char *)names.data, adapter ? "it once adapters are merged (ltrain export); "
-               "whoever loads them beside their base has to stop there" : "it, too");
+        printf(
+            "generation: the chats end turns at %.*s, which ended no text before: eos_token_id of the result's generation_config.json has %s\n",
+            (int)names.n, (const char *)names.data,
+            adapter ? "it once adapters are merged (ltrain export); "
+                      "whoever loads them beside their base has to stop there"
+                    : "it, too");
     text_buffer_free(&names);
     return st;
 }

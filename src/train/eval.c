@@ -42,7 +42,7 @@ struct eval {
     int64_t length[MOST_LENGTHS];
     int n;
     struct result result[MOST_LENGTHS];
-    int done; /* number of results; the last one may be partial */
+    int done;   /* number of results; the last one may be partial */
     int signal; /* signal that ended the evaluation early; 0: none */
     int answers_are_printed;
 };
@@ -135,7 +135,8 @@ static enum status prepare_tasks(struct eval *x)
     const struct settings *s = x->s;
     const char *given = s->depths.n ? "depths" : s->write_samples ? "write-samples" : s->svg ? "svg" : s->chat ? "chat" : NULL;
     if (r->n_tasks == 0)
-        return given ? status_fail(ERR_INVALID, "--%s is for tasks that are answered: give --tasks needle, or others", given) : OK;
+        return given ? status_fail(ERR_INVALID, "--%s is for tasks that are answered: give --tasks needle, or others", given)
+                     : OK;
     if (s->write_samples && (x->perplexity || x->position))
         return status_fail(ERR_INVALID, "--write-samples writes samples and evaluates nothing: leave out ppl and position");
     if (s->write_samples && s->svg)
@@ -175,7 +176,8 @@ static enum status open_windows(void *user, const struct corpus_config *config)
 {
     struct opening *x = user;
     snprintf(x->run->tokenizer, sizeof x->run->tokenizer, "%s", config->tokenizer ? tokenizer_path(config->tokenizer) : "");
-    return x->held_out->taken ? held_out_open(x->held_out, config, x->stride, &x->windows) : windows_open(config, x->stride, &x->windows);
+    return x->held_out->taken ? held_out_open(x->held_out, config, x->stride, &x->windows)
+                              : windows_open(config, x->stride, &x->windows);
 }
 
 /* Reads the texts: one rank of each host tokenizes, and the others take the tokens from the cache. */
@@ -239,7 +241,8 @@ static void say_text(struct eval *x, const struct model *m, const struct windows
         if (x->held_out.taken)
             held_out_print(&x->held_out, f);
         if (texts->left_out)
-            fprintf(f, "text: --data-exclude leaves out %lld file%s\n", (long long)texts->left_out, texts->left_out == 1 ? "" : "s");
+            fprintf(f, "text: --data-exclude leaves out %lld file%s\n", (long long)texts->left_out,
+                    texts->left_out == 1 ? "" : "s");
         train_print_unknown(m, f);
     }
     fflush(stdout);
@@ -308,7 +311,8 @@ static void print_end(const struct eval *x)
     printf("ended early by %s:", signals_name(x->signal));
     if (is_partial(last))
         printf(" the figures of %s tokens are of %s of %s windows%s", units_format_count(last->length, length),
-               units_format_count(last->found.sequences, done), units_format_count(last->texts.windows, all), x->done < x->n ? ";" : "");
+               units_format_count(last->found.sequences, done), units_format_count(last->texts.windows, all),
+               x->done < x->n ? ";" : "");
     for (int i = x->done; i < x->n; i++)
         printf("%s %s", i == x->done ? " not evaluated:" : ",", units_format_count(x->length[i], length));
     putchar('\n');
@@ -331,7 +335,8 @@ static void print_reach(const struct eval *x)
     for (int i = 0; i < x->done; i++)
         longest = max_i64(longest, x->result[i].length);
     if (longest > document)
-        printf("remark: no document has more than %s tokens: in longer windows no prediction sees more\n", units_format_count(document, a));
+        printf("remark: no document has more than %s tokens: in longer windows no prediction sees more\n",
+               units_format_count(document, a));
     if (x->positions > 0 && min_i64(longest, document) > x->positions)
         printf("warning: lengths above %s are beyond the positions that the model was made for (--rope stretches them)\n",
                units_format_count(x->positions, a));
@@ -341,8 +346,8 @@ static void print_losses(const struct eval *x)
 {
     char a[32], b[32], c[32];
     const struct result *first = &x->result[0];
-    printf("%s: %s document%s, %s tokens", x->model, units_format_count(first->texts.documents, a), first->texts.documents == 1 ? "" : "s",
-           units_format_count(first->texts.tokens, b));
+    printf("%s: %s document%s, %s tokens", x->model, units_format_count(first->texts.documents, a),
+           first->texts.documents == 1 ? "" : "s", units_format_count(first->texts.tokens, b));
     if (first->texts.text_bytes >= 0)
         printf(", %s bytes", units_format_count(first->texts.text_bytes, c));
     putchar('\n');
@@ -351,7 +356,8 @@ static void print_losses(const struct eval *x)
     if (x->signal)
         print_end(x);
     if (x->perplexity)
-        printf("\n%12s %12s %9s %12s %10s %12s %10s\n", "length", "stride", "windows", "predicted", "loss", "perplexity", "bits/byte");
+        printf("\n%12s %12s %9s %12s %10s %12s %10s\n", "length", "stride", "windows", "predicted", "loss", "perplexity",
+               "bits/byte");
     for (int i = 0; x->perplexity && i < x->done; i++) {
         const struct result *r = &x->result[i];
         printf("%12s %12s", units_format_count(r->length, a), units_format_count(r->stride, b));
@@ -405,10 +411,11 @@ static json_t *number(double v)
 
 static json_t *perplexity_object(const struct result *r)
 {
-    return json_pack("{s:s, s:I, s:I, s:I, s:I, s:I, s:o, s:o, s:I, s:o}", "task", "ppl", "length", (json_int_t)r->length, "stride",
-                     (json_int_t)r->stride, "windows", (json_int_t)r->texts.windows, "windows_done", (json_int_t)r->found.sequences, "tokens", (json_int_t)r->found.targets, "loss",
-                     number(r->found.loss), "perplexity", number(exp(r->found.loss)), "bytes", (json_int_t)r->found.bytes,
-                     "bits_per_byte", number(r->found.bits_per_byte));
+    return json_pack("{s:s, s:I, s:I, s:I, s:I, s:I, s:o, s:o, s:I, s:o}", "task", "ppl", "length", (json_int_t)r->length,
+                     "stride", (json_int_t)r->stride, "windows", (json_int_t)r->texts.windows, "windows_done",
+                     (json_int_t)r->found.sequences, "tokens", (json_int_t)r->found.targets, "loss", number(r->found.loss),
+                     "perplexity", number(exp(r->found.loss)), "bytes", (json_int_t)r->found.bytes, "bits_per_byte",
+                     number(r->found.bits_per_byte));
 }
 
 static json_t *position_object(const struct result *r)
@@ -416,11 +423,12 @@ static json_t *position_object(const struct result *r)
     json_t *all = json_array();
     for (int k = 0; k < EVALUATION_BUCKETS; k++)
         if (r->found.seen[k].targets > 0)
-            json_array_append_new(all, json_pack("{s:I, s:I, s:I, s:o}", "from", (json_int_t)1 << k, "to", ((json_int_t)2 << k) - 1,
-                                                 "tokens", (json_int_t)r->found.seen[k].targets, "loss",
+            json_array_append_new(all, json_pack("{s:I, s:I, s:I, s:o}", "from", (json_int_t)1 << k, "to",
+                                                 ((json_int_t)2 << k) - 1, "tokens", (json_int_t)r->found.seen[k].targets, "loss",
                                                  number(r->found.seen[k].loss)));
-    return json_pack("{s:s, s:I, s:I, s:I, s:I, s:o}", "task", "position", "length", (json_int_t)r->length, "stride", (json_int_t)r->stride,
-                     "windows", (json_int_t)r->texts.windows, "windows_done", (json_int_t)r->found.sequences, "seen", all);
+    return json_pack("{s:s, s:I, s:I, s:I, s:I, s:o}", "task", "position", "length", (json_int_t)r->length, "stride",
+                     (json_int_t)r->stride, "windows", (json_int_t)r->texts.windows, "windows_done",
+                     (json_int_t)r->found.sequences, "seen", all);
 }
 
 static enum status print_json(const struct eval *x)
@@ -444,8 +452,8 @@ static enum status print_json(const struct eval *x)
         json_object_set_new(o, "ended_by", json_string(signals_name(x->signal)));
     if (has_answers(x))
         task_json_add(&x->tasks, o, results);
-    int failed = json_object_set_new(o, "results", results) != 0 || json_dumpf(o, stdout, JSON_INDENT(2) | JSON_REAL_PRECISION(17)) != 0 ||
-                 putchar('\n') == EOF;
+    int failed = json_object_set_new(o, "results", results) != 0 ||
+                 json_dumpf(o, stdout, JSON_INDENT(2) | JSON_REAL_PRECISION(17)) != 0 || putchar('\n') == EOF;
     json_decref(o);
     return failed ? status_fail(ERR_IO, "cannot write what was found: standard output is full or closed") : OK;
 }
@@ -482,7 +490,8 @@ static enum status begin(struct eval *x)
 {
     snprintf(x->model, sizeof x->model, "%s", x->s->adapter ? x->s->adapter : x->s->model);
     if (x->s->explain || x->s->max_seq)
-        return status_fail(ERR_INVALID, "--%s is an option of ltrain plan; what ltrain eval finds is printed, as JSON with --json",
+        return status_fail(ERR_INVALID,
+                           "--%s is an option of ltrain plan; what ltrain eval finds is printed, as JSON with --json",
                            x->s->explain ? "explain" : "max-seq");
     if (x->s->resume)
         return status_fail(ERR_INVALID, "--resume goes on with training; evaluate a run by --model %s", x->s->resume);
@@ -514,8 +523,8 @@ static enum status evaluate_lengths(struct eval *x)
         TRY(signals_agree(x->comm, &x->signal));
         x->done += r->found.sequences > 0;
         if (r->found.sequences == 0 && comm_rank(x->comm) == 0)
-            fprintf(stderr, "ltrain: %s before the first window of %s tokens%s\n", signals_name(x->signal), units_format_count(r->length, length),
-                    x->done == 0 && !has_answers(x) ? ": there is nothing to show" : "");
+            fprintf(stderr, "ltrain: %s before the first window of %s tokens%s\n", signals_name(x->signal),
+                    units_format_count(r->length, length), x->done == 0 && !has_answers(x) ? ": there is nothing to show" : "");
     }
     return OK;
 }
@@ -537,8 +546,10 @@ static enum status check_finite(const struct eval *x)
     char length[32];
     for (int i = 0; i < x->done; i++)
         if (!isfinite(x->result[i].found.loss))
-            return status_fail(ERR_DIVERGED, "eval: the loss of windows of %s tokens is not finite: the weights of %s are damaged, or its numbers overflow",
-                               units_format_count(x->result[i].length, length), x->model);
+            return status_fail(
+                ERR_DIVERGED,
+                "eval: the loss of windows of %s tokens is not finite: the weights of %s are damaged, or its numbers overflow",
+                units_format_count(x->result[i].length, length), x->model);
     return OK;
 }
 

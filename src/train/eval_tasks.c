@@ -37,7 +37,7 @@ struct job {
     int64_t haystack_length; /* length that the haystack is for */
     struct sampling *x;
     uint8_t *ends;
-    int32_t *id;     /* [most]: tokens of an answer */
+    int32_t *id; /* [most]: tokens of an answer */
     double began;
     int64_t tokens_done, tokens_all;
 };
@@ -76,8 +76,9 @@ enum status eval_tasks_depths(const struct settings *s, double *out, int *n)
     }
     TRY(units_parse_count("--depths", s->depths.item[0], &count));
     if (count < 2 || count > EVAL_MOST_DEPTHS)
-        return status_fail(ERR_INVALID, "--depths: %s: a number alone is how many there are, 2 to %d, from 0%% to 100%%; a single depth is "
-                                        "written as %s%%",
+        return status_fail(ERR_INVALID,
+                           "--depths: %s: a number alone is how many there are, 2 to %d, from 0%% to 100%%; a single depth is "
+                           "written as %s%%",
                            s->depths.item[0], EVAL_MOST_DEPTHS, s->depths.item[0]);
     while (*n < count) {
         out[*n] = 100.0 * *n / (double)(count - 1);
@@ -189,8 +190,9 @@ static enum status compare_texts(struct job *j)
     const uint64_t own = j->text.n > 0 ? XXH3_64bits(j->text.data, j->text.n) : 0;
     uint64_t first = own;
     TRY(comm_broadcast(j->comm, 0, &first, sizeof first));
-    return comm_agree(j->comm, own == first ? OK
-                                            : status_fail(ERR_INVALID, "--data is another text than on rank 0: do all hosts see the same files?"));
+    return comm_agree(
+        j->comm,
+        own == first ? OK : status_fail(ERR_INVALID, "--data is another text than on rank 0: do all hosts see the same files?"));
 }
 
 /* ---- samples as training data ---- */
@@ -203,7 +205,8 @@ static enum status write_rows(struct job *j, FILE *f)
             if (atomic_load(signals_first()) != 0)
                 return ERR_CANCELLED;
             TRY(generate(j, &j->r->cell[i], k, &sample));
-            enum status st = task_rows_write(&j->prompts, &j->generation.eos, &sample, &j->r->cell[i], j->s->train_on == TRAIN_ON_ALL, f);
+            enum status st =
+                task_rows_write(&j->prompts, &j->generation.eos, &sample, &j->r->cell[i], j->s->train_on == TRAIN_ON_ALL, f);
             task_sample_destroy(&sample);
             TRY(st);
         }

@@ -27,7 +27,11 @@ static void add_tokens(struct run *r, struct sums *x)
 
 static void summarise(const struct sums *x, double sum, const struct tally *all, struct evaluation *out)
 {
-    *out = (struct evaluation){.sequences = all->sequences, .targets = all->targets, .bytes = all->bytes, .loss = sum / (double)all->targets, .bits_per_byte = NAN};
+    *out = (struct evaluation){.sequences = all->sequences,
+                               .targets = all->targets,
+                               .bytes = all->bytes,
+                               .loss = sum / (double)all->targets,
+                               .bits_per_byte = NAN};
     if (all->bytes > 0)
         out->bits_per_byte = sum / M_LN2 / (double)all->bytes;
     for (int k = 0; k < EVALUATION_BUCKETS; k++) {

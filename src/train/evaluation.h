@@ -8,11 +8,11 @@
 enum { EVALUATION_BUCKETS = 31 };
 
 struct evaluation {
-    int64_t sequences;      /* number computed; less than all after a signal */
-    double loss;            /* mean, in nats per target */
+    int64_t sequences; /* number computed; less than all after a signal */
+    double loss;       /* mean, in nats per target */
     int64_t targets;
-    int64_t bytes;          /* bytes of the targets' text; 0: unknown */
-    double bits_per_byte;   /* NaN if bytes are unknown */
+    int64_t bytes;        /* bytes of the targets' text; 0: unknown */
+    double bits_per_byte; /* NaN if bytes are unknown */
     struct {
         double loss; /* mean */
         int64_t targets;

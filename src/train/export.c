@@ -24,7 +24,7 @@ struct job {
     const char *to;
     enum export_form form;
     int base_given; /* 1: --base names the base, instead of the adapter */
-    json_t *facts; /* facts of the adapter, or NULL */
+    json_t *facts;  /* facts of the adapter, or NULL */
 };
 
 /* ---- facts and base ---- */
@@ -59,8 +59,8 @@ static enum model_base kept_as(const struct settings *s)
 static enum status choose_base(const struct job *j, struct model_config *config)
 {
     if (j->form == EXPORT_MERGED_ORIGINAL && config->quantised)
-        return status_fail(ERR_INVALID, "export: --original: the files of %s hold %s, and no weights from before; leave it out", j->s.model,
-                           model_base_name(config->base));
+        return status_fail(ERR_INVALID, "export: --original: the files of %s hold %s, and no weights from before; leave it out",
+                           j->s.model, model_base_name(config->base));
     if (j->form != EXPORT_MERGED_ORIGINAL && !config->quantised)
         config->base = kept_as(&j->s);
     return OK;
@@ -155,19 +155,21 @@ static enum status export_adapter(const struct job *j)
 
 static void say_merged(const struct settings *s, const char *to, const struct model_config *c, const struct merge_report *r)
 {
-    printf("merged: %s has W + s B A of %lld matrices, of %lld tensors; the base is %s, as its files are now\n", to, (long long)r->merged,
-           (long long)r->tensors, s->model);
+    printf("merged: %s has W + s B A of %lld matrices, of %lld tensors; the base is %s, as its files are now\n", to,
+           (long long)r->merged, (long long)r->tensors, s->model);
     if (r->untied)
         printf("merged: head and embedding are one matrix of the base, and two now, as the adapter changes them by themselves\n");
     if (r->dequantised > 0)
         printf("merged: W is what %s has kept of %d matrices, which the adapter was trained beside, not what was there before\n",
                model_base_name(c->base), r->dequantised);
     else if (kept_as(s) != BASE_STORED)
-        printf("note: the adapter was trained beside %s, and W is the original: the merged model is not the one that was trained\n",
-               model_base_name(kept_as(s)));
-    printf("rounding: sums are fp32, rounded once to the type of the base's tensor; s B A is %.3g (root mean square), and rounding takes %.3g "
-           "(%.2g%%)\n",
-           r->change, r->lost, r->change > 0 ? 100 * r->lost / r->change : 0.0);
+        printf(
+            "note: the adapter was trained beside %s, and W is the original: the merged model is not the one that was trained\n",
+            model_base_name(kept_as(s)));
+    printf(
+        "rounding: sums are fp32, rounded once to the type of the base's tensor; s B A is %.3g (root mean square), and rounding takes %.3g "
+        "(%.2g%%)\n",
+        r->change, r->lost, r->change > 0 ? 100 * r->lost / r->change : 0.0);
     if (r->lost > 0.1 * r->change)
         printf("note: much of what was learnt is rounded away: the adapter keeps it, on the base as it is\n");
     if (r->fp16)
@@ -221,11 +223,13 @@ static enum status refuse_whole(const char *model, const char *found)
     if (sys_access(model, F_OK) != 0 && sys_is_absent(errno))
         return status_fail(ERR_INVALID, "--model: no such directory: %s", model);
     if (checkpoint_is_there(found) && find_run(found, run, &step))
-        return status_fail(ERR_INVALID,
-                           "--model: %s holds no adapter but checkpoints of a whole model: ltrain --resume %s finishes it, and with --steps "
-                           "%lld writes the model of the newest one to %s/hf at once",
-                           model, model, (long long)step, model);
-    return status_fail(ERR_INVALID, "--model: %s holds no adapter: what a full run has trained is a whole model in RUN/hf already", model);
+        return status_fail(
+            ERR_INVALID,
+            "--model: %s holds no adapter but checkpoints of a whole model: ltrain --resume %s finishes it, and with --steps "
+            "%lld writes the model of the newest one to %s/hf at once",
+            model, model, (long long)step, model);
+    return status_fail(ERR_INVALID,
+                       "--model: %s holds no adapter: what a full run has trained is a whole model in RUN/hf already", model);
 }
 
 /* Resolves the model; if a base is given, `model` is an adapter on top of it. */

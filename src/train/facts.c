@@ -40,7 +40,8 @@ static json_t *name_items(const struct string_list *items)
         while (from > items->item[i] && from[-1] != '/')
             from--;
         snprintf(name, sizeof name, "%.*s", (int)(items->item[i] + n - from), from);
-        json_array_append_new(all, weighed ? json_pack("{s:s, s:f}", "name", name, "weight", weight) : json_pack("{s:s}", "name", name));
+        json_array_append_new(all, weighed ? json_pack("{s:s, s:f}", "name", name, "weight", weight)
+                                           : json_pack("{s:s}", "name", name));
     }
     return all;
 }
@@ -61,8 +62,8 @@ static json_t *describe_data(const struct run *r)
     return json_pack("{s:o, s:I, s:I, s:I, s:I, s:I, s:I, s:s, s:o, s:f}", "sources", name_items(&s->data), "documents",
                      (json_int_t)documents, "tokens", (json_int_t)tokens, "kept", (json_int_t)kept, "supervised",
                      (json_int_t)targets, "training_sequences", (json_int_t)d->train_sequences, "held_out_sequences",
-                     (json_int_t)d->eval_sequences, "tokenizer", tokenizer[0] ? tokenizer : "bytes",
-                     "held_out", name_items(&s->eval_data), "held_out_fraction", s->eval_fraction);
+                     (json_int_t)d->eval_sequences, "tokenizer", tokenizer[0] ? tokenizer : "bytes", "held_out",
+                     name_items(&s->eval_data), "held_out_fraction", s->eval_fraction);
 }
 
 static json_t *describe_settings(const struct run *r)
@@ -70,10 +71,11 @@ static json_t *describe_settings(const struct run *r)
     const struct settings *s = r->s;
     char mesh[MESH_TEXT];
     return json_pack("{s:s, s:b, s:I, s:I, s:f, s:s, s:I, s:f, s:f, s:f, s:f, s:f, s:s, s:s, s:I, s:s, s:i}", "base",
-                     model_base_word(r->model->config.base), "base_is_quantised", r->model->config.quantised, "steps", (json_int_t)s->plan.steps,
-                     "sequences_per_step", (json_int_t)s->plan.batch, "learning_rate", s->lr, "schedule", settings_schedules[s->schedule], "warmup",
-                     (json_int_t)s->warmup, "weight_decay", s->weight_decay, "beta1", s->beta1, "beta2", s->beta2, "eps", s->eps, "clip",
-                     s->clip, "dtype", dtype_name(s->plan.dtype), "optim_dtype", dtype_name(s->plan.optim_dtype), "seed",
+                     model_base_word(r->model->config.base), "base_is_quantised", r->model->config.quantised, "steps",
+                     (json_int_t)s->plan.steps, "sequences_per_step", (json_int_t)s->plan.batch, "learning_rate", s->lr,
+                     "schedule", settings_schedules[s->schedule], "warmup", (json_int_t)s->warmup, "weight_decay",
+                     s->weight_decay, "beta1", s->beta1, "beta2", s->beta2, "eps", s->eps, "clip", s->clip, "dtype",
+                     dtype_name(s->plan.dtype), "optim_dtype", dtype_name(s->plan.optim_dtype), "seed",
                      (json_int_t)(s->seed & INT64_MAX), "mesh", mesh_format(&s->plan.mesh, mesh), "zero", s->plan.zero);
 }
 
@@ -97,7 +99,9 @@ static json_t *add_command(const struct run *r, json_t *former)
 
 static enum status card_path(const char *run, char path[RUN_PATH])
 {
-    return snprintf(path, RUN_PATH, "%s/card.json", run) < RUN_PATH ? OK : status_fail(ERR_INVALID, "%.64s...: the path is too long", run);
+    return snprintf(path, RUN_PATH, "%s/card.json", run) < RUN_PATH
+               ? OK
+               : status_fail(ERR_INVALID, "%.64s...: the path is too long", run);
 }
 
 /* Loads RUN/card.json; NULL: it is absent or damaged. */
@@ -166,7 +170,8 @@ static json_t *describe(const struct run *r, const json_t *former)
     json_object_set_new(card, "name", base_name(s->out));
     json_object_set_new(card, "commands", add_command(r, json_object_get(former, "commands")));
     json_object_set_new(card, "preset", json_boolean(preset));
-    json_object_set_new(card, "base", preset ? json_pack("{s:s}", "name", s->model) : base_card_read(s->model, r->model->config.name));
+    json_object_set_new(card, "base",
+                        preset ? json_pack("{s:s}", "name", s->model) : base_card_read(s->model, r->model->config.name));
     json_object_set_new(card, "lora", lora ? json_string(lora) : json_null());
     json_object_set_new(card, "rope", s->rope ? json_string(s->rope) : json_null());
     json_object_set_new(card, "rope_base", s->rope_base > 0 ? json_real(s->rope_base) : json_null());
@@ -188,8 +193,8 @@ enum status facts_begin(const struct run *r)
     snprintf(partial, sizeof partial, "%s.partial", path);
     json_t *former = r->s->resume ? load_card(r->s->out) : NULL, *card = describe(r, former);
     FILE *f = sys_write_text(partial);
-    int failed = !f || json_dumpf(card, f, JSON_INDENT(2) | JSON_REAL_PRECISION(15)) != 0 || fputc('\n', f) == EOF || fflush(f) != 0 ||
-                 sys_fsync(fileno(f)) != 0;
+    int failed = !f || json_dumpf(card, f, JSON_INDENT(2) | JSON_REAL_PRECISION(15)) != 0 || fputc('\n', f) == EOF ||
+                 fflush(f) != 0 || sys_fsync(fileno(f)) != 0;
     int reason = errno;
     if (f && fclose(f) != 0 && !failed) {
         failed = 1;
@@ -295,7 +300,8 @@ enum status facts_of_export(const char *dir, json_t **out)
         return OK;
     }
     json_decref(root);
-    return status_fail(ERR_INVALID, "%s: line %d: %s: remove it, and what it says is unknown", path, error.line, root ? "no object" : error.text);
+    return status_fail(ERR_INVALID, "%s: line %d: %s: remove it, and what it says is unknown", path, error.line,
+                       root ? "no object" : error.text);
 }
 
 int64_t facts_step(const json_t *facts)
@@ -321,7 +327,8 @@ static char *print_card(const json_t *facts, enum card_form form)
 
 enum status facts_write(const json_t *facts, enum card_form form, struct facts_texts *out)
 {
-    *out = (struct facts_texts){.facts = json_dumps(facts, JSON_INDENT(2) | JSON_REAL_PRECISION(15)), .card = print_card(facts, form)};
+    *out = (struct facts_texts){.facts = json_dumps(facts, JSON_INDENT(2) | JSON_REAL_PRECISION(15)),
+                                .card = print_card(facts, form)};
     if (out->facts && out->card)
         return OK;
     facts_texts_free(out);

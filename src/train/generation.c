@@ -64,7 +64,8 @@ static enum status read_number(const char *dir, const json_t *o, const char *nam
         return OK;
     const double value = json_number_value(x);
     if (!json_is_number(x) || !(value >= 0 && value <= most))
-        return status_fail(ERR_INVALID, "%s/" FILE_NAME ": %s is %s; it is a number from 0 to %g", dir, name, written(x, text), most);
+        return status_fail(ERR_INVALID, "%s/" FILE_NAME ": %s is %s; it is a number from 0 to %g", dir, name, written(x, text),
+                           most);
     *out = value;
     return OK;
 }
@@ -115,7 +116,8 @@ static void note_undone(const json_t *o, struct generation *g)
     char text[64];
     for (size_t i = 0; i < sizeof others / sizeof *others; i++) {
         const json_t *x = json_object_get(o, others[i].name);
-        const int idle = !x || json_is_null(x) || json_is_false(x) || (json_is_number(x) && json_number_value(x) == others[i].neutral) ||
+        const int idle = !x || json_is_null(x) || json_is_false(x) ||
+                         (json_is_number(x) && json_number_value(x) == others[i].neutral) ||
                          (json_is_array(x) && json_array_size(x) == 0) || (json_is_object(x) && json_object_size(x) == 0);
         const size_t n = strlen(g->undone);
         if (!idle && (g->samples || !others[i].drawn))

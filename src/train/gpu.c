@@ -48,8 +48,8 @@ static enum status check_head_dim(const struct model *m, int64_t head_dim, int c
     const int most = cuda_target_shared_bytes(capability) >= cuda_target_shared_bytes(80) ? 512 : 256;
     TRY(check_size(m, "a head dimension", head_dim));
     if (head_dim > most)
-        return status_fail(ERR_INVALID, "--model %s has a head dimension of %d: attention on this GPU takes up to %d", m->config.name,
-                           (int)head_dim, most);
+        return status_fail(ERR_INVALID, "--model %s has a head dimension of %d: attention on this GPU takes up to %d",
+                           m->config.name, (int)head_dim, most);
     return OK;
 }
 
@@ -66,8 +66,9 @@ enum status gpu_settle_type(struct settings *s, const struct model *m, int capab
     if (capability == 0)
         return OK;
     if (s->plan.dtype != BF16)
-        return status_fail(ERR_INVALID, "--dtype fp32: attention on GPUs computes in bf16: leave --dtype out (master weights, moments "
-                                        "and sums stay fp32), or give --device cpu");
+        return status_fail(ERR_INVALID,
+                           "--dtype fp32: attention on GPUs computes in bf16: leave --dtype out (master weights, moments "
+                           "and sums stay fp32), or give --device cpu");
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
         TRY(check_size(m, sizes[i].name, sizes[i].n));
     for (int i = 0; i < m->n_shapes; i++)

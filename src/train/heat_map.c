@@ -58,8 +58,8 @@ static void print_score(double score, int coloured, FILE *f)
     }
     colour_of(score, rgb);
     if (coloured)
-        fprintf(f, " \033[48;2;%d;%d;%dm\033[38;2;%sm%10.0f\033[0m", rgb[0], rgb[1], rgb[2], score < 0.25 ? "255;255;255" : "0;0;0",
-                100 * score);
+        fprintf(f, " \033[48;2;%d;%d;%dm\033[38;2;%sm%10.0f\033[0m", rgb[0], rgb[1], rgb[2],
+                score < 0.25 ? "255;255;255" : "0;0;0", 100 * score);
     else
         fprintf(f, " %10.0f", 100 * score);
 }
@@ -110,8 +110,8 @@ static void print_means(const struct task_results *r, int coloured, FILE *f)
 void heat_map_print(const struct task_results *r, int coloured, FILE *f)
 {
     char bytes[32], all[32];
-    fprintf(f, "Percent of what was asked for that the answers contain: greedy, %lld answer%s a cell, %s;\n", (long long)r->samples,
-            r->samples == 1 ? "" : "s", r->chat ? "by the chat template" : "prompts read on as they are");
+    fprintf(f, "Percent of what was asked for that the answers contain: greedy, %lld answer%s a cell, %s;\n",
+            (long long)r->samples, r->samples == 1 ? "" : "s", r->chat ? "by the chat template" : "prompts read on as they are");
     if (r->haystack_bytes > 0)
         fprintf(f, "haystack: %s of text%s\n", units_format_bytes(r->haystack_bytes, bytes),
                 r->repeats ? ", which is too short for the longest length and is repeated" : "");
@@ -121,7 +121,8 @@ void heat_map_print(const struct task_results *r, int coloured, FILE *f)
         fprintf(f, "warning: lengths above %s are beyond the positions that the model was made for (--rope stretches them)\n",
                 units_format_count(r->positions, bytes));
     if (r->n_answers < task_answers_wanted(r))
-        fprintf(f, "ended early: %s of %s answers\n", units_format_count(r->n_answers, bytes), units_format_count(task_answers_wanted(r), all));
+        fprintf(f, "ended early: %s of %s answers\n", units_format_count(r->n_answers, bytes),
+                units_format_count(task_answers_wanted(r), all));
     for (int k = 0; k < r->n_tasks; k++)
         print_task(r, r->task[k], coloured, f);
     print_means(r, coloured, f);
@@ -155,7 +156,8 @@ static void draw_cell(double score, int x, int y, FILE *f)
 static int draw_task(const struct task_results *r, enum task t, int y, FILE *f)
 {
     char text[32];
-    fprintf(f, "<text x=\"%d\" y=\"%d\" font-weight=\"bold\">%s, mean %.1f</text>\n", LEFT, y + 18, task_name(t), 100 * heat_map_mean(r, t, 0));
+    fprintf(f, "<text x=\"%d\" y=\"%d\" font-weight=\"bold\">%s, mean %.1f</text>\n", LEFT, y + 18, task_name(t),
+            100 * heat_map_mean(r, t, 0));
     for (int i = 0; i < r->n_lengths; i++)
         fprintf(f, "<text x=\"%d\" y=\"%d\" text-anchor=\"middle\">%s</text>\n", LEFT + i * CELL_WIDTH + CELL_WIDTH / 2, y + 38,
                 units_format_count(r->length[i], text));
@@ -179,13 +181,15 @@ enum status heat_map_write_svg(const struct task_results *r, const char *model, 
     FILE *f = file.f;
     for (int k = 0; k < r->n_tasks; k++)
         height += TITLE + rows_of(r, r->task[k]) * CELL_HEIGHT;
-    fprintf(f,
-            "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"%d\" height=\"%d\" font-family=\"sans-serif\" font-size=\"12\">\n"
-            "<rect width=\"100%%\" height=\"100%%\" fill=\"#fff\"/>\n<text x=\"%d\" y=\"24\" font-size=\"15\" font-weight=\"bold\">",
-            width, height, LEFT);
+    fprintf(
+        f,
+        "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"%d\" height=\"%d\" font-family=\"sans-serif\" font-size=\"12\">\n"
+        "<rect width=\"100%%\" height=\"100%%\" fill=\"#fff\"/>\n<text x=\"%d\" y=\"24\" font-size=\"15\" font-weight=\"bold\">",
+        width, height, LEFT);
     escaped(model, f);
-    fprintf(f, "</text>\n<text x=\"%d\" y=\"44\">percent found, by tokens (across) and depth (down); %lld answer%s a cell</text>\n", LEFT,
-            (long long)r->samples, r->samples == 1 ? "" : "s");
+    fprintf(f,
+            "</text>\n<text x=\"%d\" y=\"44\">percent found, by tokens (across) and depth (down); %lld answer%s a cell</text>\n",
+            LEFT, (long long)r->samples, r->samples == 1 ? "" : "s");
     for (int k = 0; k < r->n_tasks; k++)
         y = draw_task(r, r->task[k], y, f);
     fprintf(f, "</svg>\n");

@@ -93,8 +93,8 @@ static enum status check_paths(const struct held_out *h)
         settings_weight(paths->item[i], &n, &weight);
         snprintf(path, sizeof path, "%.*s", (int)n, paths->item[i]);
         if (!is_there(path))
-            return status_fail(ERR_INVALID, "what %s held out is gone: %s is not there any more (--%s of the run): " REMEDY, h->run, path,
-                               h->settings.eval_data.n > 0 ? "eval-data" : "data");
+            return status_fail(ERR_INVALID, "what %s held out is gone: %s is not there any more (--%s of the run): " REMEDY,
+                               h->run, path, h->settings.eval_data.n > 0 ? "eval-data" : "data");
     }
     return OK;
 }
@@ -116,7 +116,8 @@ enum status held_out_find(struct settings *s, struct held_out *out)
     TRY(settings_read_run(h.run, &h.settings));
     enum status st = OK;
     if (h.settings.eval_data.n == 0 && h.settings.eval_fraction == 0)
-        st = status_fail(ERR_INVALID, "%s has held nothing out of its training (it had neither eval-data nor eval-fraction): " REMEDY, h.run);
+        st = status_fail(ERR_INVALID,
+                         "%s has held nothing out of its training (it had neither eval-data nor eval-fraction): " REMEDY, h.run);
     if (st == OK)
         st = check_paths(&h);
     if (st == OK)
@@ -186,7 +187,9 @@ static enum status compare(const struct held_out *h, const char *now)
     if (whole)
         return OK;
     if (fingerprint_lists_differ(now, h->files, "tokenizer", &d))
-        return refuse_changed(h, "the tokenizer is another one, or --text-column, --append-eos, --chat-template, --template-var, --chat-turns or --train-on");
+        return refuse_changed(
+            h,
+            "the tokenizer is another one, or --text-column, --append-eos, --chat-template, --template-var, --chat-turns or --train-on");
     if (!corpus_read_layout(now, &is) || !corpus_read_layout(h->files, &was) || is.trained_below != was.trained_below)
         return refuse_changed(h, "its documents are cut into other sequences");
     return OK;
@@ -248,5 +251,6 @@ enum status held_out_add(const struct held_out *h, json_t *o)
         json_array_append_new(list, json_string(paths->item[i]));
     json_t *text = json_pack("{s:s, s:o, s:f, s:b}", "run", h->run, "paths", list, "fraction",
                              h->settings.eval_data.n > 0 ? 1.0 : h->settings.eval_fraction, "checked", h->files != NULL);
-    return text && json_object_set_new(o, "held_out_of", text) == 0 ? OK : status_fail(ERR_NOMEM, "out of memory for what was found");
+    return text && json_object_set_new(o, "held_out_of", text) == 0 ? OK
+                                                                    : status_fail(ERR_NOMEM, "out of memory for what was found");
 }

@@ -38,11 +38,11 @@ static enum status compare_with_first(const char *own, const char *first, const 
                            key, (long long)d.files[0], (long long)d.files[1], here->there ? here->path : there->path,
                            here->there ? "here" : "there");
     if (strcmp(key, "tokenizer") == 0)
-        return status_fail(ERR_INVALID,
-                           "--tokenizer: %s is another one than on rank 0 (%s): it has %lld ids and the checksum %016llx here, %lld and %016llx "
-                           "there: all ranks must read the same files",
-                           here->path, there->path, here->bytes, (unsigned long long)here->xxh3, there->bytes,
-                           (unsigned long long)there->xxh3);
+        return status_fail(
+            ERR_INVALID,
+            "--tokenizer: %s is another one than on rank 0 (%s): it has %lld ids and the checksum %016llx here, %lld and %016llx "
+            "there: all ranks must read the same files",
+            here->path, there->path, here->bytes, (unsigned long long)here->xxh3, there->bytes, (unsigned long long)there->xxh3);
     return status_fail(ERR_INVALID,
                        "--%s: %s differs from what rank 0 has (%s): %lld bytes with the checksum %016llx here, %lld with %016llx "
                        "there: all ranks must read the same files",

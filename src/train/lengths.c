@@ -14,7 +14,7 @@ static enum status cut_data(struct run *r, int64_t seq_len)
         return OK;
     TRY(corpus_cut(r->corpus, seq_len));
     r->held_out_bytes = 0; /* other sequences hold other targets out */
-    if (!r->texts.data) /* ltrain check has none */
+    if (!r->texts.data)    /* ltrain check has none */
         return OK;
     free(r->texts.data);
     r->texts.data = NULL;

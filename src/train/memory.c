@@ -153,7 +153,8 @@ static void describe_need(const struct plan *p, int64_t beside, int on_gpu, char
     units_format_bytes(p->arena[TIER_HOST], host);
     int n = on_gpu ? snprintf(text, size, "host %s", host) : snprintf(text, size, "device %s, host %s", device, host);
     if (beside > 0)
-        snprintf(text + n, size - (size_t)n, ", beside them %s for two groups of state and what ranks send", units_format_bytes(beside, other));
+        snprintf(text + n, size - (size_t)n, ", beside them %s for two groups of state and what ranks send",
+                 units_format_bytes(beside, other));
 }
 
 enum status memory_check(const struct memory_part *m, const struct plan *p, int64_t beside, const struct plan_request *s)
@@ -166,11 +167,10 @@ enum status memory_check(const struct memory_part *m, const struct plan *p, int6
     units_format_apart(need, m->left, needs, has);
     memory_describe(m, limit, sizeof limit);
     describe_need(p, beside, on_gpu, parts, sizeof parts);
-    return status_fail(
-        ERR_NOFIT, "the plan takes %s of memory (%s) and a rank can have %s%s%s%s%s%s: %s", needs, parts, has,
-        limit[0] || m->whose[0] ? " (" : "", m->whose, limit[0] && m->whose[0] ? ": " : "", limit,
-        limit[0] || m->whose[0] ? ")" : "",
-        s->device_mem >= 0 || s->host_mem >= 0 ? "give less with --device-mem and --host-mem, or leave them out"
-        : limit[0]                             ? "raise that limit"
-                                               : "free memory");
+    return status_fail(ERR_NOFIT, "the plan takes %s of memory (%s) and a rank can have %s%s%s%s%s%s: %s", needs, parts, has,
+                       limit[0] || m->whose[0] ? " (" : "", m->whose, limit[0] && m->whose[0] ? ": " : "", limit,
+                       limit[0] || m->whose[0] ? ")" : "",
+                       s->device_mem >= 0 || s->host_mem >= 0 ? "give less with --device-mem and --host-mem, or leave them out"
+                       : limit[0]                             ? "raise that limit"
+                                                              : "free memory");
 }

@@ -23,7 +23,8 @@ int64_t memory_left_beside(const struct memory_part *m, int ranks, int64_t each)
 /* Describes the limit: "1.2 GiB are left of 2.0 GiB, memory.max of /sys/fs/cgroup/job_7, and 34 MiB are set aside for stacks and
  * the program"; "" if the machine's free memory is the limit. */
 void memory_describe(const struct memory_part *m, char *text, size_t size);
-#define MEMORY_ASIDE_STAGING (16LL << 20) /* part of a rank's memory beside its arenas for two groups of state (session_staging_bytes) */
+#define MEMORY_ASIDE_STAGING \
+    (16LL << 20) /* part of a rank's memory beside its arenas for two groups of state (session_staging_bytes) */
 /* Makes sure that the plan fits. ERR_NOFIT: its arenas in this machine's memory and `beside` bytes beside them exceed a rank's
  * part. */
 enum status memory_check(const struct memory_part *m, const struct plan *p, int64_t beside, const struct plan_request *s);

@@ -195,7 +195,7 @@ enum status metrics_cut(const char *path, int64_t step, int64_t *last)
     if (failed)
         return status_fail(ERR_IO, "cannot read %s: %s", path, strerror(failed));
     return keep == s.st_size || sys_truncate(path, keep) == 0 ? OK
-                                                          : status_fail(ERR_IO, "cannot write %s: %s", path, strerror(errno));
+                                                              : status_fail(ERR_IO, "cannot write %s: %s", path, strerror(errno));
 }
 
 static void write_event(FILE *f, const struct timeline *t, int i, const struct trace_event *event)
@@ -209,9 +209,9 @@ static void write_event(FILE *f, const struct timeline *t, int i, const struct t
             "{\"name\":\"%s "
             "%s\",\"cat\":\"%c\",\"ph\":\"X\",\"pid\":0,\"tid\":%d,\"ts\":%.3f,\"dur\":%.3f,\"args\":{\"instruction\":%d,"
             "\"unit\":%d,\"bytes\":%lld,\"ready\":%.3f,\"released_by\":",
-            op_name(in->op), first && first->tensor >= 0 ? p->tensors[first->tensor].name : "", in->phase ? phase_letter(in->phase) : '-',
-            in->lane, (double)event->start_ns * 1e-3, (double)(event->end_ns - event->start_ns) * 1e-3, i, in->unit,
-            (long long)program_call(p, in)->bytes, ready * 1e6);
+            op_name(in->op), first && first->tensor >= 0 ? p->tensors[first->tensor].name : "",
+            in->phase ? phase_letter(in->phase) : '-', in->lane, (double)event->start_ns * 1e-3,
+            (double)(event->end_ns - event->start_ns) * 1e-3, i, in->unit, (long long)program_call(p, in)->bytes, ready * 1e6);
     if (by < 0)
         fprintf(f, "null");
     else

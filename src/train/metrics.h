@@ -9,7 +9,7 @@
 #include <stdio.h>
 
 struct step_metrics {
-    int64_t step, steps, seq_len, tokens, target_tokens; /* seq_len: tokens of a sequence */
+    int64_t step, steps, seq_len, tokens, target_tokens;          /* seq_len: tokens of a sequence */
     double loss, grad_norm, lr, seconds, model_flops, peak_flops; /* peak_flops: FLOP/s that MFU refers to */
     const char *peak_reference;                                   /* source of peak_flops */
     struct evaluation eval;                                       /* valid if `evaluated` */

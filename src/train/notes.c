@@ -53,13 +53,19 @@ void train_print_notes(const struct settings *s, const struct model *m, FILE *f)
         fprintf(f, "rope: %s\n", rope);
     }
     if (c->family == FAMILY_PHI3 && c->rope != ROPE_DEFAULT && c->rope != ROPE_LONGROPE)
-        fputs("warning: of models of type phi3 transformers loads none with this scaling, nor what is exported of one: it knows longrope only\n", f);
+        fputs(
+            "warning: of models of type phi3 transformers loads none with this scaling, nor what is exported of one: it knows longrope only\n",
+            f);
     if (c->family == FAMILY_MINISTRAL3 && c->rope_slope == 0.0)
-        fputs("warning: of models of type ministral3 transformers computes none without llama_4_scaling_beta, which belongs to the model's own "
-              "scaling: what is exported is for ltrain alone\n", f);
+        fputs(
+            "warning: of models of type ministral3 transformers computes none without llama_4_scaling_beta, which belongs to the model's own "
+            "scaling: what is exported is for ltrain alone\n",
+            f);
     if (m->adapter_params > 0 && (s->rope || s->rope_base > 0))
-        fputs("note: these positions go with the adapter in ltrain_run.json, which ltrain reads and PEFT and vLLM do not: for them they must "
-              "be in the base's config.json, or take the merged model of ltrain export\n", f);
+        fputs(
+            "note: these positions go with the adapter in ltrain_run.json, which ltrain reads and PEFT and vLLM do not: for them they must "
+            "be in the base's config.json, or take the merged model of ltrain export\n",
+            f);
     train_print_unknown(m, f);
     units_format_count(s->plan.seq_len, length);
     if (c->dropout > 0)

@@ -17,7 +17,8 @@ enum status prompts_open_chat(const struct settings *s, struct prompts *p)
     struct chat_options options = {.add_generation_prompt = 1};
     if (!p->tokenizer)
         return status_fail(
-            ERR_INVALID, "a chat needs a tokenizer and a chat template, and %s has none: give --tokenizer DIR, or a prompt without --chat",
+            ERR_INVALID,
+            "a chat needs a tokenizer and a chat template, and %s has none: give --tokenizer DIR, or a prompt without --chat",
             s->model);
     TRY(template_variables(s, &p->variables));
     options.variables = p->variables;

@@ -9,7 +9,7 @@
 struct prompts {
     struct tokenizer *tokenizer; /* NULL: bytes */
     struct chat_template *chat_template;
-    json_t *variables; /* variables of the template, or NULL */
+    json_t *variables;          /* variables of the template, or NULL */
     struct chat_encoder *chats; /* NULL: no chat has been opened */
 };
 

@@ -26,7 +26,8 @@ void run_describe_left(const struct run *r, char *text, size_t bytes)
 {
     char path[RUN_PATH];
     int trained = r->saved < 0 && r->at.step > 0 && !r->taken_over; /* in a directory that had no checkpoint */
-    if (trained && checkpoint_newest(r->s->out, path, sizeof path) == OK) /* left by a save that failed after its checkpoint was in place */
+    if (trained &&
+        checkpoint_newest(r->s->out, path, sizeof path) == OK) /* left by a save that failed after its checkpoint was in place */
         snprintf(text, bytes, "the last good checkpoint is %.200s: continue with --resume %.200s", path, r->s->out);
     else if (r->saved < 0)
         snprintf(text, bytes, "there is no checkpoint yet");
@@ -80,8 +81,9 @@ static void print_checkpoints(const struct run *r)
         printf("checkpoints: every %lld steps, the newest %lld are kept%s\n", (long long)s->save_every,
                (long long)max_i64(1, s->keep), r->plans.n > 1 ? "; and before each other length" : "");
     else if (r->plans.n > 1)
-        printf("checkpoints: before each other length, the newest %lld are kept (--save-every 0: no others); ^C and SIGTERM save\n",
-               (long long)max_i64(1, s->keep));
+        printf(
+            "checkpoints: before each other length, the newest %lld are kept (--save-every 0: no others); ^C and SIGTERM save\n",
+            (long long)max_i64(1, s->keep));
     else
         printf("checkpoints: none (--save-every 0): a run that is killed leaves nothing to resume; ^C and SIGTERM save\n");
 }
@@ -116,7 +118,9 @@ static void print_crowded(int threads)
 static void print_rate(const struct settings *s)
 {
     if (s->plan.lora.rank == 0 && !s->resume && !model_is_preset(s->model) && s->lr >= 2e-4)
-        printf("remark: --lr %.1e suits training from scratch; whole models that have been trained take 1e-5 to 5e-5, and forget at more\n", s->lr);
+        printf(
+            "remark: --lr %.1e suits training from scratch; whole models that have been trained take 1e-5 to 5e-5, and forget at more\n",
+            s->lr);
 }
 
 /* Warns of stored state on a tmpfs, which /tmp may be. */
@@ -245,7 +249,8 @@ static enum status print_memory(const struct run *r)
     enum status st = comm_gather(r->comm, &own, sizeof own, all);
     if (st == OK)
         printf("memory: planned %s (device %s, host %s) + %s outside the plan; peak resident %s (%.1f%% of that)\n",
-               units_format_bytes(planned, a), units_format_bytes(device, b), units_format_bytes(host, c), units_format_bytes(own.outside, d), units_format_bytes(own.peak, e),
+               units_format_bytes(planned, a), units_format_bytes(device, b), units_format_bytes(host, c),
+               units_format_bytes(own.outside, d), units_format_bytes(own.peak, e),
                100.0 * (double)own.peak / (double)(planned + own.outside));
     if (st == OK)
         print_ranks_memory(r, planned, all);
@@ -357,8 +362,8 @@ static void print_skipped(const struct run *r)
         printf("skipped: %lld of %lld steps, whose gradient norm was not finite\n", (long long)r->skipped,
                (long long)r->steps_here);
     if (r->empty > 0)
-        printf("skipped: %lld of %lld steps, whose documents have one token each or nothing that is trained\n", (long long)r->empty,
-               (long long)r->steps_here);
+        printf("skipped: %lld of %lld steps, whose documents have one token each or nothing that is trained\n",
+               (long long)r->empty, (long long)r->steps_here);
 }
 
 void run_print_thrown(const struct run *r, double seconds, int terminal)
@@ -422,8 +427,9 @@ enum status run_print_after(struct run *r, const char *model_path)
         printf("stopped by a signal at step %lld of %lld, saved: continue with ltrain --resume %s\n", (long long)r->at.step,
                (long long)r->s->plan.steps, r->s->out);
     else
-        printf("stopped by a signal at step %lld of %lld, which was skipped and is not saved: continue from step %lld with ltrain "
-               "--resume %s\n",
-               (long long)r->at.step, (long long)r->s->plan.steps, (long long)r->saved, r->s->out);
+        printf(
+            "stopped by a signal at step %lld of %lld, which was skipped and is not saved: continue from step %lld with ltrain "
+            "--resume %s\n",
+            (long long)r->at.step, (long long)r->s->plan.steps, (long long)r->saved, r->s->out);
     return OK;
 }

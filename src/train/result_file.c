@@ -72,7 +72,8 @@ static int is_below(const char *root, const struct stat *file)
 }
 
 /* Refuses a result file that is among the paths of a list, which may be globs and have weights. */
-static enum status refuse_files_of(const char *key, const struct string_list *list, const struct result_file *x, const struct stat *file)
+static enum status refuse_files_of(const char *key, const struct string_list *list, const struct result_file *x,
+                                   const struct stat *file)
 {
     int found = 0;
     for (int i = 0; i < list->n && !found; i++) {
@@ -88,7 +89,9 @@ static enum status refuse_files_of(const char *key, const struct string_list *li
         globfree(&g);
         free(path);
     }
-    return found ? status_fail(ERR_INVALID, "--%s: %s is one of the files that --%s names: give another one", x->option, x->given, key) : OK;
+    return found ? status_fail(ERR_INVALID, "--%s: %s is one of the files that --%s names: give another one", x->option, x->given,
+                               key)
+                 : OK;
 }
 
 enum status result_file_check(const char *option, const char *path, const struct settings *s)

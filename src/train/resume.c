@@ -35,8 +35,7 @@ static enum status compare_with_checkpoint(const struct run *r, const char *befo
     if (!differ || d.files[0] == 0 || d.files[1] == 0) /* evaluation files that begin or end to be given: the settings say so */
         return OK;
     fingerprint_describe(&d, what, sizeof what);
-    const char *follows =
-        strcmp(key, "data") == 0 ? what_follows(r, before, &d) : "losses of evaluations are not comparable";
+    const char *follows = strcmp(key, "data") == 0 ? what_follows(r, before, &d) : "losses of evaluations are not comparable";
     if (r->s->data_changed == DATA_CHANGED_STOP)
         return status_fail(
             ERR_INVALID,
@@ -53,12 +52,17 @@ static enum status compare_tokenizers(const struct run *r, const char *before)
     struct fingerprint_difference d;
     if (!fingerprint_lists_differ(r->texts.data, before, "tokenizer", &d))
         return OK;
-    const char *was = d.files[1] ? "by another tokenizer (or --text-column, --append-eos, --chat-template, --template-var, --chat-turns, --train-on)" : "as bytes",
-               *now = d.files[0] ? r->tokenizer : "bytes";
+    const char *
+        was =
+           d.files[1]
+               ? "by another tokenizer (or --text-column, --append-eos, --chat-template, --template-var, --chat-turns, --train-on)"
+               : "as bytes",
+       *now = d.files[0] ? r->tokenizer : "bytes";
     if (r->s->data_changed == DATA_CHANGED_STOP)
         return status_fail(ERR_INVALID,
                            "--tokenizer: the checkpoint's run read its data %s, and this one takes %s: give the former "
-                           "options, or go on all the same by --data-changed continue", was, now);
+                           "options, or go on all the same by --data-changed continue",
+                           was, now);
     printf("resume: the data were read %s, and are by %s now: " ANEW "\n", was, now);
     return OK;
 }
@@ -67,14 +71,15 @@ static enum status compare_tokenizers(const struct run *r, const char *before)
 static enum status compare_token_types(const struct run *r, const char *before)
 {
     struct corpus_layout now, was;
-    if (!corpus_read_layout(before, &was) || !corpus_read_layout(r->texts.data, &now) || now.bare_bytes == was.bare_bytes || !now.bare_bytes ||
-        !was.bare_bytes)
+    if (!corpus_read_layout(before, &was) || !corpus_read_layout(r->texts.data, &now) || now.bare_bytes == was.bare_bytes ||
+        !now.bare_bytes || !was.bare_bytes)
         return OK;
     if (r->s->data_changed == DATA_CHANGED_STOP)
-        return status_fail(ERR_INVALID,
-                           "--token-type: the checkpoint's run read ids of %d bytes from files without a header, and this one takes ids of %d, which "
-                           "are others: give --token-type u%d, or go on all the same by --data-changed continue",
-                           was.bare_bytes, now.bare_bytes, 8 * was.bare_bytes);
+        return status_fail(
+            ERR_INVALID,
+            "--token-type: the checkpoint's run read ids of %d bytes from files without a header, and this one takes ids of %d, which "
+            "are others: give --token-type u%d, or go on all the same by --data-changed continue",
+            was.bare_bytes, now.bare_bytes, 8 * was.bare_bytes);
     printf("resume: ids in files without a header have %d bytes and had %d: " ANEW "\n", now.bare_bytes, was.bare_bytes);
     return OK;
 }
@@ -111,18 +116,22 @@ static void say_layout(const struct run *r, const char *before)
 static enum status compare_adapters(const struct run *r, const struct settings *before)
 {
     const struct lora *now = &r->s->plan.lora, *was = &before->plan.lora;
-    const int alike = (now->rank > 0) == (was->rank > 0) && now->alpha == was->alpha && now->rank_stabilised == was->rank_stabilised &&
-                      strcmp(now->alphas, was->alphas) == 0;
+    const int alike = (now->rank > 0) == (was->rank > 0) && now->alpha == was->alpha &&
+                      now->rank_stabilised == was->rank_stabilised && strcmp(now->alphas, was->alphas) == 0;
     if (alike)
         return OK;
     if (was->rank == 0)
-        return status_fail(ERR_INVALID, "--lora: the checkpoint is of a run that trains the model whole: leave out --lora; --model %s --lora ... begins "
-                                        "a run with adapters beside what it has trained",
-                           r->s->resume);
+        return status_fail(
+            ERR_INVALID,
+            "--lora: the checkpoint is of a run that trains the model whole: leave out --lora; --model %s --lora ... begins "
+            "a run with adapters beside what it has trained",
+            r->s->resume);
     char *said = lora_text(now), *found = lora_text(was);
-    enum status st = said && found ? status_fail(ERR_INVALID, "--lora %s: the checkpoint's adapters are %s: leave out --lora, or change its dropout only",
-                                                 said, found)
-                                   : status_fail(ERR_NOMEM, "out of memory");
+    enum status st =
+        said && found ? status_fail(ERR_INVALID,
+                                    "--lora %s: the checkpoint's adapters are %s: leave out --lora, or change its dropout only",
+                                    said, found)
+                      : status_fail(ERR_NOMEM, "out of memory");
     free(said);
     free(found);
     return st;
@@ -198,7 +207,8 @@ static enum status resume(struct run *r)
     TRY(checkpoint_find(c, s->resume, path, sizeof path, &r->at, note, sizeof note));
     if (note[0])
         printf("resume: %s\n", note);
-    TRY(run_use_stretch(r, curriculum_at(s, max_i64(0, r->at.step - 1)))); /* the checkpoint was saved with the length of its last step */
+    TRY(run_use_stretch(
+        r, curriculum_at(s, max_i64(0, r->at.step - 1)))); /* the checkpoint was saved with the length of its last step */
     TRY(run_describe_numerics(r, numerics, sizeof numerics));
     TRY(comm_agree(c, comm_rank(c) == 0 ? compare(r, path) : OK));
     TRY(run_use_stretch(r, curriculum_at(s, r->at.step)));
@@ -223,8 +233,10 @@ static enum status check_there(const char *base)
     struct stat at;
     return sys_stat(base, &at) == 0 || !sys_is_absent(errno)
                ? OK
-               : status_fail(ERR_INVALID, "--resume: %s is not there, the model that the run's adapters are of: give the model's directory by --model",
-                             base);
+               : status_fail(
+                     ERR_INVALID,
+                     "--resume: %s is not there, the model that the run's adapters are of: give the model's directory by --model",
+                     base);
 }
 
 /* Finds the weights of a model with adapters and hashes them. */

@@ -18,11 +18,11 @@ struct run {
     struct settings *s;
     struct model *model;
     struct corpus *corpus;
-    char tokenizer[4096]; /* path of its file; "": the corpus is read as bytes */
+    char tokenizer[4096];          /* path of its file; "": the corpus is read as bytes */
     struct checkpoint_texts texts; /* texts saved beside the state, owned: data on every rank, settings on rank 0 */
-    struct comm *comm; /* borrowed */
-    struct train_plans plans; /* owned by the session once there is one */
-    int stretch;              /* stretch of the curriculum that the session is in */
+    struct comm *comm;             /* borrowed */
+    struct train_plans plans;      /* owned by the session once there is one */
+    int stretch;                   /* stretch of the curriculum that the session is in */
     struct session *session;
     struct batch *batch;
     struct run_lock *lock;     /* rank 0: lock of the directory */
@@ -34,10 +34,10 @@ struct run {
     double lr_pending;
     int64_t limit[TIERS];
     struct memory_part memory;
-    struct run_log *metrics; /* rank 0 */
+    struct run_log *metrics;    /* rank 0 */
     struct rereading rereading; /* rereading of touched data */
     const struct train_hooks *hooks;
-    int signal;    /* signal that all ranks agreed to stop for; 0: none */
+    int signal; /* signal that all ranks agreed to stop for; 0: none */
     double peak_flops, last_loss;
     char peak_reference[128]; /* source of peak_flops */
     /* Sums over the steps that began with an update, as the planned one does; over all steps until there are any. */
@@ -47,15 +47,15 @@ struct run {
         int64_t steps;
         int updated;
     } alike;
-    struct comm_traffic sent[LANES]; /* by all ranks, on comm lanes */
+    struct comm_traffic sent[LANES];  /* by all ranks, on comm lanes */
     double run_seconds, planned_here; /* planned_here: planned seconds of the steps here */
     int64_t steps_here;
-    int told;   /* 1: the failure's message says what is left of the run */
-    int unread; /* 1: the data could not be read, on all ranks alike, and the state is that after the last step */
-    int mute;                   /* 1: stdout has failed, and that was reported */
-    struct thrown_away {        /* parts of a step that was cut short */
-        int64_t micro_batch;    /* from 1; 0: nothing */
-        enum phase phase;       /* phase that compute was in */
+    int told;                /* 1: the failure's message says what is left of the run */
+    int unread;              /* 1: the data could not be read, on all ranks alike, and the state is that after the last step */
+    int mute;                /* 1: stdout has failed, and that was reported */
+    struct thrown_away {     /* parts of a step that was cut short */
+        int64_t micro_batch; /* from 1; 0: nothing */
+        enum phase phase;    /* phase that compute was in */
     } thrown;
     int64_t skipped_in_row; /* steps in a row, up to now, with a gradient norm that was not finite */
     int64_t held_out_bytes; /* bytes of the text of held-out targets; 0: not counted yet, or unknown */

@@ -74,7 +74,8 @@ enum status run_check_can_be_made(const char *option, const char *path)
     snprintf(at, sizeof at, "%s", path);
     while (!(there = sys_stat(at, &sb) == 0) && sys_is_absent(errno) && strcmp(at, ".") != 0) {
         if (sys_lstat(at, &sb) == 0)
-            return status_fail(ERR_INVALID, "%s %s: %s is a link to something that is not there: make that directory, or give another", option,
+            return status_fail(ERR_INVALID,
+                               "%s %s: %s is a link to something that is not there: make that directory, or give another", option,
                                path, at);
         char *slash = strrchr(at, '/');
         if (!slash)
@@ -96,10 +97,11 @@ static enum status refuse_another_owner(const char *path, const struct stat *dir
     const uid_t me = geteuid(), owner = linked && link.st_uid != me && link.st_uid != 0 ? link.st_uid : dir->st_uid;
     if (owner == me)
         return OK;
-    return status_fail(ERR_INVALID,
-                       "--out %s belongs to user %lld and this process to user %lld: a new run needs a directory of its own: give one "
-                       "that is not there yet, such as %s/run",
-                       path, (long long)owner, (long long)me, path);
+    return status_fail(
+        ERR_INVALID,
+        "--out %s belongs to user %lld and this process to user %lld: a new run needs a directory of its own: give one "
+        "that is not there yet, such as %s/run",
+        path, (long long)owner, (long long)me, path);
 }
 
 static enum status check_directory(const struct settings *s, int *exists)
@@ -227,7 +229,8 @@ static enum status replace_tokenizer(const char *tokenizer, const char *path)
 /* Tells whether texts were read as bytes: the model's own tokenizer would then make other tokens than it was trained on. */
 static int reads_bytes(const struct run *r)
 {
-    return r->s->tokenizer && !r->tokenizer[0] && !model_is_preset(r->s->model) && !stream_has_ids(corpus_get_source(r->corpus, 0).documents);
+    return r->s->tokenizer && !r->tokenizer[0] && !model_is_preset(r->s->model) &&
+           !stream_has_ids(corpus_get_source(r->corpus, 0).documents);
 }
 
 static enum status keep_original(const struct run *r, const char *tokenizer, const char *path)
@@ -246,7 +249,8 @@ static enum status keep_original(const struct run *r, const char *tokenizer, con
         return status_fail(ERR_IO, "cannot look at %s or %s: %s", s->model, path, strerror(errno));
     if (both && from.st_dev == to.st_dev && from.st_ino == to.st_ino)
         return tokenizer ? replace_tokenizer(tokenizer, path) : OK;
-    TRY(checkpoint_keep_others(s->model, r->model, path)); /* comes first: config.json, copied last, shows that all files are there */
+    TRY(checkpoint_keep_others(s->model, r->model,
+                               path)); /* comes first: config.json, copied last, shows that all files are there */
     return checkpoint_keep_texts(s->model, reads_bytes(r) ? "" : tokenizer, path);
 }
 
@@ -275,7 +279,8 @@ static enum status keep_template(const struct run *r)
 {
     char dir[RUN_PATH];
     struct tokenizer *t;
-    if (!r->s->chat_template || !r->tokenizer[0] || corpus_get_report(r->corpus)->chats.conversations == 0 || !run_original(r->s, dir))
+    if (!r->s->chat_template || !r->tokenizer[0] || corpus_get_report(r->corpus)->chats.conversations == 0 ||
+        !run_original(r->s, dir))
         return OK;
     TRY(tokenizer_open(r->tokenizer, &t));
     enum status st = write_template(r, t, dir);
@@ -306,7 +311,8 @@ enum status run_keep_original(const struct run *r)
     snprintf(path, sizeof path, "%s/original", r->s->out);
     TRY(keep_original(r, tokenizer, path));
     if (tokenizer)
-        printf("tokenizer: the result gets that of %s%s\n", tokenizer, model_is_preset(r->s->model) ? "" : ", not the model's own");
+        printf("tokenizer: the result gets that of %s%s\n", tokenizer,
+               model_is_preset(r->s->model) ? "" : ", not the model's own");
     else if (reads_bytes(r))
         printf("tokenizer: the result gets none, as its text was read as bytes (--tokenizer bytes)\n");
     TRY(keep_template(r));

@@ -49,7 +49,7 @@ struct owner {
 
 struct run_lock {
     char *dir;
-    int dir_fd, fd; /* fd: the same number throughout, so that beat needs no lock for it */
+    int dir_fd, fd;   /* fd: the same number throughout, so that beat needs no lock for it */
     struct owner own; /* constant while the thread beats */
     struct lock_rules rules;
     pthread_t thread;
@@ -107,7 +107,7 @@ enum turn { TAKEN, WAITING };
 /* Observations of a taker so far. */
 struct sightings {
     char text[TEXT + 1];
-    double since; /* time since which `text` has been the same */
+    double since;      /* time since which `text` has been the same */
     int begun, takers; /* takers: times that another process was seen taking the lock */
 };
 
@@ -356,7 +356,8 @@ enum status run_lock_check(struct run_lock *l)
         return errno == ENOENT ? make_again(l) : status_fail(ERR_IO, "cannot look at %s/" NAME ": %s", l->dir, strerror(errno));
     if (look_again(l, &now) && now.id != l->own.id)
         return status_fail(ERR_INVALID,
-                           "process %" PRId64 " on host %s (rank 0 of %d) has taken %s over, while this one stood still: it writes "
+                           "process %" PRId64
+                           " on host %s (rank 0 of %d) has taken %s over, while this one stood still: it writes "
                            "nothing there any more",
                            now.process.pid, now.process.host, now.ranks, l->dir);
     return OK;
@@ -447,7 +448,6 @@ enum status run_lock_take_by(struct comm *c, const char *dir, const struct lock_
 
 enum status run_lock_take(struct comm *c, const char *dir, struct run_lock **out)
 {
-    static const struct lock_rules rules = {
-        .patience = LOCK_PATIENCE, .poll = 1, .settle = SETTLE, .shared = -1, .locks = 1};
+    static const struct lock_rules rules = {.patience = LOCK_PATIENCE, .poll = 1, .settle = SETTLE, .shared = -1, .locks = 1};
     return run_lock_take_by(c, dir, &rules, out);
 }

@@ -17,8 +17,8 @@ void run_lock_release(struct run_lock *l); /* NULL is fine */
 /* Rules of a lock; tests set them, and runs find them out. */
 struct lock_rules {
     double patience, poll, settle; /* seconds */
-    int shared;                    /* 1: other hosts write to the directory, and their locks may not be seen; -1: as the file system is */
-    int locks;                     /* 0: no locks, as on some file systems */
+    int shared; /* 1: other hosts write to the directory, and their locks may not be seen; -1: as the file system is */
+    int locks;  /* 0: no locks, as on some file systems */
 };
 enum status run_lock_take_by(struct comm *c, const char *dir, const struct lock_rules *rules, struct run_lock **out);
 

@@ -30,7 +30,7 @@ struct job {
     struct sampling *x;
     struct sampler *sampler;
     struct sampler_settings how;
-    uint8_t *ends; /* [ids of the model]: tokens that end an answer */
+    uint8_t *ends;    /* [ids of the model]: tokens that end an answer */
     json_t *messages; /* messages of the chat */
     int64_t drawn;    /* tokens drawn so far, for the random numbers */
     int terminal;     /* 1: a person is at both ends */
@@ -79,11 +79,14 @@ static void print_notes(const struct job *j, int64_t tokens)
     const int64_t positions = train_made_for(j->s, j->x->model);
     train_print_unknown(j->x->model, stderr);
     if (j->generation.undone[0])
-        fprintf(stderr, "warning: generation_config.json asks for %s, which ltrain does not do: transformers writes other texts\n",
+        fprintf(stderr,
+                "warning: generation_config.json asks for %s, which ltrain does not do: transformers writes other texts\n",
                 j->generation.undone);
     if (positions > 0 && tokens > positions)
-        fprintf(stderr, "warning: prompt and answer have room for %s tokens, beyond the %s positions that the model was made for (--rope stretches them)\n",
-                units_format_count(tokens, a), units_format_count(positions, b));
+        fprintf(
+            stderr,
+            "warning: prompt and answer have room for %s tokens, beyond the %s positions that the model was made for (--rope stretches them)\n",
+            units_format_count(tokens, a), units_format_count(positions, b));
 }
 
 /* Opens the model with room for `tokens` tokens; learned positions limit it. */
@@ -169,8 +172,9 @@ static enum status answer(struct job *j, const struct ids *prompt, struct answer
     struct decoder *d = j->x->decoder;
     double began = clock_seconds();
     int64_t before = decoder_length(d), same = 0;
-    *a = (struct answer){
-        .text = {.tokenizer = j->prompts.tokenizer, .stop_at = &j->s->stop_at}, .ended = "interrupted", .prompt = (int64_t)prompt->n};
+    *a = (struct answer){.text = {.tokenizer = j->prompts.tokenizer, .stop_at = &j->s->stop_at},
+                         .ended = "interrupted",
+                         .prompt = (int64_t)prompt->n};
     while (same < before && same < (int64_t)prompt->n - 1 && decoder_tokens(d)[same] == prompt->id[same])
         same++;
     a->read = (int64_t)prompt->n - same;

@@ -30,8 +30,8 @@ void sampling_close(struct sampling *x); /* NULL is fine */
 
 /* Options of a greedy text. */
 struct greedy {
-    const uint8_t *ends;      /* [vocab]: 1 for tokens that end the text, or NULL */
-    int64_t ids;              /* tokens from this id on are never taken: rows of a padded vocabulary */
+    const uint8_t *ends;    /* [vocab]: 1 for tokens that end the text, or NULL */
+    int64_t ids;            /* tokens from this id on are never taken: rows of a padded vocabulary */
     const atomic_int *stop; /* flag that ends the text early, as in decoder_feed, or NULL */
 };
 /* Continues the text greedily by at most `most` tokens, up to but without one that ends it; out: [most] ids. ERR_CANCELLED. */

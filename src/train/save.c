@@ -137,11 +137,12 @@ static enum status save_model_only(struct run *r, enum status st, const char *ca
     if (comm_broken(r->comm))
         return ERR_PEER;
     if (made == OK)
-        snprintf(model, sizeof model, "; its model alone is in %.200s: --model %.200s begins there, without the optimizer's moments",
-                 path, path);
+        snprintf(model, sizeof model,
+                 "; its model alone is in %.200s: --model %.200s begins there, without the optimizer's moments", path, path);
     run_describe_left(r, left, sizeof left);
-    return comm_agree(r->comm, status_fail(st, "%s; nor could step %lld be saved in the working directory, on an nvme path or in "
-                                               "$TMPDIR%s; %s",
+    return comm_agree(r->comm, status_fail(st,
+                                           "%s; nor could step %lld be saved in the working directory, on an nvme path or in "
+                                           "$TMPDIR%s; %s",
                                            cause, (long long)r->at.step, model, left));
 }
 
@@ -209,6 +210,7 @@ enum status run_export_failed(struct run *r, enum status st)
         return save_elsewhere(r, st);
     }
     r->told = 1;
-    return comm_agree(r->comm, status_fail(st, "the model was not exported: %s; its step %lld is saved: ltrain --resume %s exports it",
-                                           cause, (long long)r->at.step, r->s->out));
+    return comm_agree(r->comm,
+                      status_fail(st, "the model was not exported: %s; its step %lld is saved: ltrain --resume %s exports it",
+                                  cause, (long long)r->at.step, r->s->out));
 }

@@ -10,7 +10,7 @@ typedef enum status sequence_take(void *user, int64_t number, struct sequence *o
 struct sequence_source {
     sequence_take *take;
     void *user;
-    int counts_bytes; /* 1: counts the bytes of the targets' text */
+    int counts_bytes;                  /* 1: counts the bytes of the targets' text */
     const struct tokenizer *tokenizer; /* tokenizer of that text; NULL: tokens are bytes */
 };
 

@@ -81,14 +81,21 @@ static enum status check_quantised(const struct settings *s, const struct model_
     const char *name = model_base_name(c->base);
     const enum frozen_base has = c->base == BASE_INT8 ? FROZEN_INT8 : FROZEN_NF4;
     if (trains_all)
-        return status_fail(ERR_INVALID, "--model %s is quantised (%s), which is not trained: give --lora r=16 to train adapters beside it, or another "
-                                        "copy of the model",
-                           s->model, name);
+        return status_fail(
+            ERR_INVALID,
+            "--model %s is quantised (%s), which is not trained: give --lora r=16 to train adapters beside it, or another "
+            "copy of the model",
+            s->model, name);
     if (s->plan.base == FROZEN_AUTO || s->plan.base == has)
         return OK;
-    return status_fail(ERR_INVALID, "--base %s: the files of %s hold %s and nothing else: leave out --base, or give a copy of the model that is not "
-                                    "quantised",
-                       s->plan.base == FROZEN_STORED ? "none" : s->plan.base == FROZEN_INT8 ? "int8" : "nf4", s->model, name);
+    return status_fail(
+        ERR_INVALID,
+        "--base %s: the files of %s hold %s and nothing else: leave out --base, or give a copy of the model that is not "
+        "quantised",
+        s->plan.base == FROZEN_STORED ? "none"
+        : s->plan.base == FROZEN_INT8 ? "int8"
+                                      : "nf4",
+        s->model, name);
 }
 
 /* Settles the format of frozen matrices. */
@@ -102,8 +109,10 @@ static enum status settle_base(const struct settings *s, struct model_config *c)
     c->base = s->plan.base == FROZEN_NF4 ? BASE_NF4 : BASE_INT8;
     if (!trains_all)
         return OK;
-    return status_fail(ERR_INVALID, "--base %s is what adapters are trained beside: give --lora r=16, or leave out --base to train the model whole",
-                       model_base_word(c->base));
+    return status_fail(
+        ERR_INVALID,
+        "--base %s is what adapters are trained beside: give --lora r=16, or leave out --base to train the model whole",
+        model_base_word(c->base));
 }
 
 /* Refuses to train quantised matrices, whose files have no numbers to train. */
@@ -111,8 +120,8 @@ static enum status refuse_quantised(const struct settings *s, const struct model
 {
     for (int i = 0; i < m->n_params && m->config.quantised; i++)
         if (m->params[i].linear && m->params[i].trained && !m->params[i].adapter)
-            return status_fail(ERR_INVALID, "--lora: modules-to-save=%s: %s is quantised (%s) in %s and cannot be trained whole", s->plan.lora.saved,
-                               m->params[i].name, model_base_name(m->config.base), s->model);
+            return status_fail(ERR_INVALID, "--lora: modules-to-save=%s: %s is quantised (%s) in %s and cannot be trained whole",
+                               s->plan.lora.saved, m->params[i].name, model_base_name(m->config.base), s->model);
     return OK;
 }
 
@@ -123,7 +132,8 @@ enum status train_blame_adapter(const struct settings *s, enum status st)
     snprintf(why, sizeof why, "%s", status_message());
     if (st != ERR_INVALID || !s->adapter || strncmp(why, said, strlen(said)) != 0)
         return st;
-    return status_fail(ERR_INVALID, "%s%s: %s", s->adapter, adapter_config_is_there(s->adapter) ? "/adapter_config.json" : "", why + strlen(said));
+    return status_fail(ERR_INVALID, "%s%s: %s", s->adapter, adapter_config_is_there(s->adapter) ? "/adapter_config.json" : "",
+                       why + strlen(said));
 }
 
 enum status train_open_model(const struct settings *s, struct model **out)
@@ -136,8 +146,9 @@ enum status train_open_model(const struct settings *s, struct model **out)
         TRY(read_config(s, &config));
     }
     if (s->strict_config && config.unknown[0])
-        return status_fail(ERR_INVALID, "%s/config.json: ltrain does not know %s; without --strict-config it computes as if that were not there",
-                           s->model, config.unknown);
+        return status_fail(
+            ERR_INVALID, "%s/config.json: ltrain does not know %s; without --strict-config it computes as if that were not there",
+            s->model, config.unknown);
     TRY(model_config_set_rope(&config, s->rope, s->rope_base));
     if (!s->max_seq && s->plan.seq_len > config.max_positions && model_learns_positions(&config))
         return status_fail(ERR_INVALID, "model %s has learned positions for %lld tokens; --seq-len %lld is longer", config.name,
@@ -151,7 +162,8 @@ enum status train_open_model(const struct settings *s, struct model **out)
     config.lora = s->plan.lora;
     TRY(settle_base(s, &config));
     if (!s->plan.evaluation && config.lora.rank > 0 && s->plan.freeze.n > 0)
-        return status_fail(ERR_INVALID, "--freeze: with --lora all that is no adapter is frozen, but for modules-to-save: leave out --freeze");
+        return status_fail(ERR_INVALID,
+                           "--freeze: with --lora all that is no adapter is frozen, but for modules-to-save: leave out --freeze");
     TRY(train_blame_adapter(s, model_create(&config, (const char *const *)s->plan.freeze.item, s->plan.freeze.n, out)));
     TRY(train_blame_adapter(s, model_check_adapters(*out)));
     if (!s->plan.evaluation && !s->adapter && !s->resume)
@@ -163,8 +175,8 @@ enum status train_open_model(const struct settings *s, struct model **out)
 static void own_limits(struct settings *s, const struct comm *c, int64_t memory, int sharing, struct scarce *own)
 {
     int tightest, n = s->nvme_path.n;
-    int64_t *limit = own->limit, room = drives_room((const char *const *)s->nvme_path.item, n, sharing, s->out,
-                                                    &s->plan.kept_free, &tightest);
+    int64_t *limit = own->limit,
+            room = drives_room((const char *const *)s->nvme_path.item, n, sharing, s->out, &s->plan.kept_free, &tightest);
     limit[TIER_DEVICE] = s->plan.device_mem >= 0 ? s->plan.device_mem : memory / 2;
     limit[TIER_HOST] = s->plan.host_mem >= 0 ? s->plan.host_mem : memory / 10 * 4;
     limit[TIER_NVME] = room;
@@ -484,8 +496,9 @@ static enum status leave_room_for_messages(const struct settings *s, const struc
     units_format_bytes((*plan)->arena[TIER_HOST], host);
     plan_destroy(*plan);
     *plan = NULL;
-    return status_fail(ERR_NOFIT, "the plan takes %s of host memory and %s more for what ranks send, and %s are given (--host-mem): give more",
-                       host, units_format_bytes(bytes, messages), units_format_bytes(p->limit[TIER_HOST], given));
+    return status_fail(
+        ERR_NOFIT, "the plan takes %s of host memory and %s more for what ranks send, and %s are given (--host-mem): give more",
+        host, units_format_bytes(bytes, messages), units_format_bytes(p->limit[TIER_HOST], given));
 }
 
 /* Makes the request for a length's plan. Values that all lengths share are those of the longest length's plan; tiles are those
@@ -537,7 +550,8 @@ static enum status plan_lengths(struct settings *s, const struct prepared *p, co
     for (int i = 0; i < n; i++) {
         const int64_t seq_len = curriculum_length(s, i);
         TRY(plan_length_of(s, seq_len, p, m, out));
-        out->stretches[i] = (struct plan_stretch){seq_len, curriculum_first(s, i), curriculum_end(s, i), plan_of_length(out, seq_len)};
+        out->stretches[i] =
+            (struct plan_stretch){seq_len, curriculum_first(s, i), curriculum_end(s, i), plan_of_length(out, seq_len)};
     }
     if (n > 1) {
         out->plan[0]->stretches = out->stretches;
@@ -595,14 +609,14 @@ static enum status refuse_length(const struct model *m, const struct settings *s
         if (plan->arena[t] <= plan->limit[t])
             continue;
         units_format_apart(plan->arena[t], plan->limit[t], need, has);
-        snprintf(there + n, sizeof there - n, "%s%s on the %s, of which there are %s (%s)", n ? ", " : "", need, tier_name((enum tier)t), has,
-                 budget_flag_given(&s->plan, (enum tier)t));
+        snprintf(there + n, sizeof there - n, "%s%s on the %s, of which there are %s (%s)", n ? ", " : "", need,
+                 tier_name((enum tier)t), has, budget_flag_given(&s->plan, (enum tier)t));
     }
     TRY(plan_sampling_longest(m, &s->plan, plan->limit, &length));
     snprintf(fits, sizeof fits, length > 0 ? "%s tokens fit" : "no length fits, so the parameters need more%.0s",
              units_format_count(length, longest));
-    return status_fail(ERR_NOFIT, "a text of %s tokens and its model need %s: %s%s", units_format_count(s->plan.seq_len, tokens), there, fits,
-                       s->nvme_path.n == 0 ? "; --nvme-path DIR would give drives, too" : "");
+    return status_fail(ERR_NOFIT, "a text of %s tokens and its model need %s: %s%s", units_format_count(s->plan.seq_len, tokens),
+                       there, fits, s->nvme_path.n == 0 ? "; --nvme-path DIR would give drives, too" : "");
 }
 
 static enum status check_sampling(const struct settings *s, const struct comm *comm)

@@ -21,7 +21,7 @@ struct show {
     int sized;   /* 1: the settings have a sequence length */
     int numbers; /* 1: ids without a known text are shown as numbers */
     const struct tokenizer *tokenizer;
-    const struct stream *d; /* documents of the present source */
+    const struct stream *d;   /* documents of the present source */
     const char *open, *close; /* marks around supervised text */
 };
 
@@ -96,7 +96,8 @@ static int is_special(const struct show *x, int32_t id)
 }
 
 /* Sets token[i] of each byte of the whole text that a special token has written. */
-static enum status find_tokens(const struct show *x, const int32_t *id, size_t n, const struct text_buffer *whole, struct text_buffer *part, uint8_t *token)
+static enum status find_tokens(const struct show *x, const int32_t *id, size_t n, const struct text_buffer *whole,
+                               struct text_buffer *part, uint8_t *token)
 {
     memset(token, 0, whole->n);
     for (size_t i = 0; i < n; i++) {
@@ -110,8 +111,8 @@ static enum status find_tokens(const struct show *x, const int32_t *id, size_t n
     return OK;
 }
 
-static enum status print_marked(const struct show *x, const int32_t *id, const uint8_t *supervised, size_t n, const struct text_buffer *whole,
-                                struct text_buffer *part, const uint8_t *token)
+static enum status print_marked(const struct show *x, const int32_t *id, const uint8_t *supervised, size_t n,
+                                const struct text_buffer *whole, struct text_buffer *part, const uint8_t *token)
 {
     size_t at = 0, next;
     int marked = 0;

@@ -28,7 +28,7 @@ static atomic_int done;
 static const char *early_remark; /* remark on a signal before there is anything to keep; NULL: none */
 static const char *stop_remark;  /* remark on a later signal */
 static int stop_fd;              /* file of that remark; below 0: none */
-static atomic_int failing; /* 1: the run has failed and is about to say so */
+static atomic_int failing;       /* 1: the run has failed and is about to say so */
 
 static const struct ending *find(int number)
 {
@@ -151,7 +151,8 @@ static void remember(int fd, const char *remark)
 
 void signals_stop_run(enum stop_when when)
 {
-    remember(STDOUT_FILENO, when == STOP_STEP ? ": stopping after this step and saving" : ": stopping now and saving the last update");
+    remember(STDOUT_FILENO,
+             when == STOP_STEP ? ": stopping after this step and saving" : ": stopping now and saving the last update");
 }
 
 void signals_stop_evaluation(int speaks)

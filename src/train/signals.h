@@ -29,6 +29,7 @@ const atomic_int *signals_first(void);
  * times. All ranks call it. */
 enum status signals_agree(struct comm *c, int *number);
 double signals_seconds_ago(void); /* 0: none has come */
-const char *signals_name(int number); /* name of the signal sent to the program, even if cli/ranks.c passed it on as another one */
+const char *
+signals_name(int number); /* name of the signal sent to the program, even if cli/ranks.c passed it on as another one */
 
 #endif

@@ -33,8 +33,8 @@ static enum status add(struct task_results *r, const struct message *m, char *te
     return OK;
 }
 
-static enum status add_all(const struct comm *c, const struct message *all, const char *texts, int64_t most, struct task_answer *own,
-                           struct task_results *r)
+static enum status add_all(const struct comm *c, const struct message *all, const char *texts, int64_t most,
+                           struct task_answer *own, struct task_results *r)
 {
     for (int k = 0; k < comm_size(c); k++) {
         const int is_own = k == comm_rank(c);

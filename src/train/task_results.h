@@ -19,7 +19,7 @@ struct task_answer {
     double depth;  /* true depth in percent; NaN: none */
     char expected[TASK_EXPECTED][TASK_EXPECTED_BYTES];
     int n_expected;
-    char *text;    /* UTF-8 */
+    char *text; /* UTF-8 */
     double score, seconds;
 };
 
@@ -30,7 +30,7 @@ struct task_results {
     int n_depths;
     int64_t *length; /* [n_lengths] */
     int n_lengths;
-    int64_t samples; /* samples of a cell */
+    int64_t samples;        /* samples of a cell */
     struct task_cell *cell; /* by length, task, depth */
     int n_cells;
     struct task_answer *answer;

@@ -70,8 +70,8 @@ static json_t *token_row(const struct ids *prompt, const struct ids *answer, con
     return json_pack("{s:o, s:o}", "input_ids", ids, "labels", labels);
 }
 
-enum status task_rows_write(const struct prompts *p, const struct ids *eos, const struct task_sample *s, const struct task_cell *c, int all,
-                            FILE *f)
+enum status task_rows_write(const struct prompts *p, const struct ids *eos, const struct task_sample *s,
+                            const struct task_cell *c, int all, FILE *f)
 {
     struct ids prompt = {.n = 0}, answer = {.n = 0};
     enum status st = task_rows_encode(p, s, &prompt, &answer);

@@ -12,7 +12,7 @@
 enum status task_rows_encode(const struct prompts *p, const struct task_sample *s, struct ids *prompt, struct ids *answer);
 /* Writes a line of JSON. Without a chat template it has input_ids and labels that train the answer and the first of eos after it
  * (all: everything). With a template it has messages. The caller looks for ERR_IO. */
-enum status task_rows_write(const struct prompts *p, const struct ids *eos, const struct task_sample *s, const struct task_cell *c, int all,
-                            FILE *f);
+enum status task_rows_write(const struct prompts *p, const struct ids *eos, const struct task_sample *s,
+                            const struct task_cell *c, int all, FILE *f);
 
 #endif

@@ -59,12 +59,15 @@ static enum status add_variable(const char *given, json_t *all)
     snprintf(name, sizeof name, "%.*s", (int)n, given);
     for (size_t i = 0; i < sizeof own / sizeof *own; i++)
         if (strcmp(name, own[i]) == 0)
-            return status_fail(ERR_INVALID, "--template-var: %s is each conversation's own, and no variable that can be given", name);
+            return status_fail(ERR_INVALID, "--template-var: %s is each conversation's own, and no variable that can be given",
+                               name);
     if (json_object_get(all, name))
         return status_fail(ERR_INVALID, "--template-var: %s is given twice", name);
     json_t *value = json_loads(given + n + 1, JSON_DECODE_ANY, NULL);
     value = value ? value : json_string(given + n + 1);
-    return json_object_set_new(all, name, value) == 0 ? OK : status_fail(ERR_INVALID, "--template-var: the value of %s is no UTF-8", name);
+    return json_object_set_new(all, name, value) == 0
+               ? OK
+               : status_fail(ERR_INVALID, "--template-var: the value of %s is no UTF-8", name);
 }
 
 enum status template_variables(const struct settings *s, json_t **out)
@@ -84,7 +87,8 @@ enum status template_variables(const struct settings *s, json_t **out)
 }
 
 /* Adds a line that sets a token's name to the value used in rendering, if the files beside it say something else. */
-static enum status add_token(const struct chat_template *used, const struct chat_template *beside, const char *name, struct text_buffer *out)
+static enum status add_token(const struct chat_template *used, const struct chat_template *beside, const char *name,
+                             struct text_buffer *out)
 {
     size_t n;
     const char *its = chat_template_token(used, name), *other = chat_template_token(beside, name);

@@ -54,11 +54,8 @@ static enum status save(struct run *r, enum save_when when)
     return OK;
 }
 
-static enum status export(struct run *r, const char *path)
-{
-    enum status st = run_check_place(r);
-    if (st == OK)
-        st = run_export(r, path);
+static enum status export(struct run *r, const char *path) {
+    enum status st = run_check_place(r); if (st == OK) st = run_export(r, path);
     st = say_diverged(r, st, "which was not exported");
     return st == OK ? OK : run_export_failed(r, st);
 }
@@ -260,7 +257,10 @@ static void say_left_out(const struct st_file *f, FILE *notes)
     int n = st_left_out(f, &first);
     const char *more = n > 1 ? ", and more tensors," : "";
     if (n > 0 && st_has(f, first))
-        fprintf(notes, "note: %s%s in more than one file: the copy in %s counts, as the index says; transformers 5.24 takes that of the last shard\n", first, more, st_path(f, first));
+        fprintf(
+            notes,
+            "note: %s%s in more than one file: the copy in %s counts, as the index says; transformers 5.24 takes that of the last shard\n",
+            first, more, st_path(f, first));
     else if (n > 0)
         fprintf(notes, "note: %s%s in another file than the index says: left out\n", first, more);
 }
@@ -272,8 +272,8 @@ static enum status say_others(const struct st_file *f, const struct model *m, FI
     TRY(weights_others(f, m, &x));
     if (x.n > 0) {
         snprintf(first, sizeof first, "%s", x.names[0]);
-        fprintf(notes, "note: only the text model is trained: %d other tensors (%s and so on, %s) are exported as they are\n", x.n, first,
-                units_format_bytes(x.bytes, bytes));
+        fprintf(notes, "note: only the text model is trained: %d other tensors (%s and so on, %s) are exported as they are\n",
+                x.n, first, units_format_bytes(x.bytes, bytes));
     }
     weights_others_free(&x);
     return OK;
@@ -345,8 +345,9 @@ enum status run_open(struct run *r)
             c, status_fail(ERR_INVALID,
                            "mode chaos executes a program out of order, which one rank alone can do: leave out --ranks"));
     if (r->s->plan.machine)
-        return comm_agree(c, status_fail(ERR_INVALID, "--machine: %s is planned for, not trained on: `ltrain plan` takes --machine",
-                                         r->s->plan.machine));
+        return comm_agree(c,
+                          status_fail(ERR_INVALID, "--machine: %s is planned for, not trained on: `ltrain plan` takes --machine",
+                                      r->s->plan.machine));
     int asked = train_planned_ranks(r->s);
     if (asked > 1 && comm_size(c) == 1)
         return status_fail(
@@ -367,7 +368,8 @@ enum status run_open(struct run *r)
 /* Returns the bytes beside the plan's memory and beyond those set aside for the program. */
 static int64_t bytes_beside(const struct run *r, const struct plan *plan)
 {
-    return (r->s->staged ? session_message_bytes(plan) : 0) + max_i64(0, session_staging_bytes(r->model, plan) - MEMORY_ASIDE_STAGING);
+    return (r->s->staged ? session_message_bytes(plan) : 0) +
+           max_i64(0, session_staging_bytes(r->model, plan) - MEMORY_ASIDE_STAGING);
 }
 
 /* Checks a length's plan: it is equal on all ranks, it fits, and its memory is free. */
@@ -379,7 +381,8 @@ static enum status check_plan(struct run *r, const struct plan *plan)
     TRY(run_compare_plans(c, plan));
     if (!plan->fits)
         return comm_agree(c, train_say_length(r->s, request.seq_len, refuse_plan(plan, r->model, &request)));
-    return comm_agree(c, train_say_length(r->s, request.seq_len, memory_check(&r->memory, plan, bytes_beside(r, plan), &request)));
+    return comm_agree(c,
+                      train_say_length(r->s, request.seq_len, memory_check(&r->memory, plan, bytes_beside(r, plan), &request)));
 }
 
 /* Checks the plans together: arenas are as large as the largest plan's, in each tier, and need room at once. */
@@ -428,17 +431,19 @@ static enum status count_steps(struct run *r)
     if (s->epochs == 0)
         return OK;
     const int64_t n = corpus_get_report(r->corpus)->train_sequences;
-    const double steps = fmax(1, ceil(s->epochs * (double)n / (double)s->plan.batch * (1 - 1e-12))); /* 0.1 * 30 is 3, not above it */
+    const double steps =
+        fmax(1, ceil(s->epochs * (double)n / (double)s->plan.batch * (1 - 1e-12))); /* 0.1 * 30 is 3, not above it */
     if (steps > (double)SETTINGS_MOST_STEPS)
         return status_fail(ERR_INVALID, "--epochs %g are %.3g steps, and a run has at most %lld: give fewer", s->epochs, steps,
                            (long long)SETTINGS_MOST_STEPS);
     s->plan.steps = (int64_t)steps;
     r->plans.stretches[0].end = s->plan.steps; /* the only stretch: settings allow one length */
-    printf("steps: %lld: %g epoch%s of %s sequence%s, %lld a step\n", (long long)s->plan.steps, s->epochs, s->epochs == 1 ? "" : "s",
-           units_format_count(n, sequences), n == 1 ? "" : "s", (long long)s->plan.batch);
+    printf("steps: %lld: %g epoch%s of %s sequence%s, %lld a step\n", (long long)s->plan.steps, s->epochs,
+           s->epochs == 1 ? "" : "s", units_format_count(n, sequences), n == 1 ? "" : "s", (long long)s->plan.batch);
     s->epochs = 0;
     if (s->trace != AUTO && s->trace > s->plan.steps)
-        return status_fail(ERR_INVALID, "--trace: step %lld is after the last one, %lld", (long long)s->trace, (long long)s->plan.steps);
+        return status_fail(ERR_INVALID, "--trace: step %lld is after the last one, %lld", (long long)s->trace,
+                           (long long)s->plan.steps);
     return OK;
 }
 

@@ -203,7 +203,8 @@ enum status footprint_create(const struct program *p, size_t cell_bytes, const v
     for (int i = 0; i < p->n_instrs; i++) {
         int first = p->instrs[i].first_operand;
         for (int k = first; k < first + p->instrs[i].n_operands; k++)
-            f.operand[k] = span_of(&f, p->buffers[p->operands[k].buffer].tier, operand_begin(p, &p->operands[k]), p->operands[k].bytes);
+            f.operand[k] =
+                span_of(&f, p->buffers[p->operands[k].buffer].tier, operand_begin(p, &p->operands[k]), p->operands[k].bytes);
     }
     for (int i = 0; i < p->n_live_in; i++)
         f.live_in[i] = binding_span(p, &f, &p->live_in[i]);

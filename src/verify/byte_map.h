@@ -15,11 +15,11 @@
 #define BYTE_MAP_LEVELS 6 /* 64^6 end points */
 
 struct byte_map {
-    int64_t *at;   /* the end points, ascending */
+    int64_t *at; /* the end points, ascending */
     int n;
     int32_t *directory; /* end points from at[0] + (k << shift) on start at index directory[k] */
     int shift;
-    int32_t *next; /* end of the segment that starts here */
+    int32_t *next;                   /* end of the segment that starts here */
     uint64_t *bits[BYTE_MAP_LEVELS]; /* level 0: a segment starts here; level k: word of level k - 1 is not zero */
     int levels;
     char *cells;

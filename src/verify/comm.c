@@ -115,7 +115,5 @@ const char *verify_comm_fault(const struct program *p, const struct instr *in, c
                  p->group_size[LANE_RING] > 1 ? p->group_size[LANE_RING] : 1, predicates_of(p));
         return text;
     }
-    return in->predicate == 0 || op_may_be_omitted(in->op)
-               ? NULL
-               : "it has a predicate, but is not an op that may be left out";
+    return in->predicate == 0 || op_may_be_omitted(in->op) ? NULL : "it has a predicate, but is not an op that may be left out";
 }

@@ -71,18 +71,28 @@ static const char *tier_fault(const struct program *p, enum lane lane, int write
 {
     int memory = t == TIER_HOST || (t == TIER_DEVICE && !p->discrete);
     switch (lane) {
-    case LANE_COMPUTE: return t == TIER_DEVICE ? NULL : "the compute lane touches the device only";
-    case LANE_H2D: return t == (writes ? TIER_DEVICE : TIER_HOST) ? NULL : "the h2d lane copies from the host to the device";
-    case LANE_D2H: return t == (writes ? TIER_HOST : TIER_DEVICE) ? NULL : "the d2h lane copies from the device to the host";
-    case LANE_HOST: return memory ? NULL : "the host lane reaches the host only, and a device that is not discrete";
+    case LANE_COMPUTE:
+        return t == TIER_DEVICE ? NULL : "the compute lane touches the device only";
+    case LANE_H2D:
+        return t == (writes ? TIER_DEVICE : TIER_HOST) ? NULL : "the h2d lane copies from the host to the device";
+    case LANE_D2H:
+        return t == (writes ? TIER_HOST : TIER_DEVICE) ? NULL : "the d2h lane copies from the device to the host";
+    case LANE_HOST:
+        return memory ? NULL : "the host lane reaches the host only, and a device that is not discrete";
     case LANE_READ:
-        return (writes ? memory : t == TIER_NVME) ? NULL : "the read lane copies from nvme to the host, or to a device that is not discrete";
+        return (writes ? memory : t == TIER_NVME)
+                   ? NULL
+                   : "the read lane copies from nvme to the host, or to a device that is not discrete";
     case LANE_WRITE:
-        return (writes ? t == TIER_NVME : memory) ? NULL : "the write lane copies to nvme from the host, or from a device that is not discrete";
+        return (writes ? t == TIER_NVME : memory)
+                   ? NULL
+                   : "the write lane copies to nvme from the host, or from a device that is not discrete";
     case LANE_WORLD:
     case LANE_ULYSSES:
-    case LANE_RING: return t == TIER_DEVICE ? NULL : "comm lanes touch the device only";
-    default: return "there is no such lane";
+    case LANE_RING:
+        return t == TIER_DEVICE ? NULL : "comm lanes touch the device only";
+    default:
+        return "there is no such lane";
     }
 }
 
@@ -96,7 +106,9 @@ static enum status check_use(const struct site *s, int k, const struct operand *
         return reject(s, k, "the op has no argument %d", o->arg);
     if (!fits)
         return reject(s, k, "argument %d is %s by this op and its attributes, but the operand says otherwise", o->arg,
-                      use == ARG_IN ? "read" : use == ARG_INOUT ? "updated" : "written");
+                      use == ARG_IN      ? "read"
+                      : use == ARG_INOUT ? "updated"
+                                         : "written");
     if (use == ARG_WORK && o->tensor != -1)
         return reject(s, k, "argument %d is scratch and cannot hold a tensor", o->arg);
     return OK;
@@ -114,7 +126,8 @@ static enum status check_operand(const struct site *s, int k, const struct opera
         return reject(s, k, "%s (buffer %d, bytes %lld + %lld)", fault, o->buffer, (long long)o->offset, (long long)o->bytes);
     fault = tier_fault(p, s->in->lane, o->access != ACCESS_READ, p->buffers[o->buffer].tier);
     if (fault)
-        return reject(s, k, "%s, not %s %s memory", fault, o->access == ACCESS_READ ? "from" : "to", tier_name(p->buffers[o->buffer].tier));
+        return reject(s, k, "%s, not %s %s memory", fault, o->access == ACCESS_READ ? "from" : "to",
+                      tier_name(p->buffers[o->buffer].tier));
     TRY(check_use(s, k, o));
     if (o->tensor == -1) {
         if (o->access != ACCESS_WRITE || s->in->op == OP_COPY)
@@ -128,7 +141,8 @@ static enum status check_operand(const struct site *s, int k, const struct opera
         return reject(s, k, "%lld bytes are no whole rows of %s", (long long)o->bytes, p->tensors[o->tensor].name);
     fault = rows_fault(p, o->tensor, o->row0, operand_row1(p, o));
     if (fault)
-        return reject(s, k, "%s (tensor %d, rows %lld to %lld)", fault, o->tensor, (long long)o->row0, (long long)operand_row1(p, o));
+        return reject(s, k, "%s (tensor %d, rows %lld to %lld)", fault, o->tensor, (long long)o->row0,
+                      (long long)operand_row1(p, o));
     return OK;
 }
 
@@ -140,7 +154,8 @@ static enum status check_elements(const struct site *s, const struct operand *o)
         for (next = k; next < s->in->n_operands && o[next].arg == o[k].arg; next++)
             bytes += o[next].bytes;
         if (bytes % element != 0)
-            return reject(s, k, "argument %d has %lld bytes, which are no whole elements of %lld", o[k].arg, (long long)bytes, (long long)element);
+            return reject(s, k, "argument %d has %lld bytes, which are no whole elements of %lld", o[k].arg, (long long)bytes,
+                          (long long)element);
     }
     return OK;
 }
@@ -189,7 +204,8 @@ static enum status check_copy(const struct site *s, const struct operand *o)
         if (a->tensor != b->tensor)
             return reject(s, dst, "a copy of %s cannot be %s", p->tensors[a->tensor].name, p->tensors[b->tensor].name);
         if (a->version != b->version)
-            return reject(s, dst, "a copy of version %d of %s cannot be version %d", a->version, p->tensors[a->tensor].name, b->version);
+            return reject(s, dst, "a copy of version %d of %s cannot be version %d", a->version, p->tensors[a->tensor].name,
+                          b->version);
         if (a->row0 * row_bytes + src_done != b->row0 * row_bytes + dst_done)
             return reject(s, dst, "the copy moves rows of %s: row %lld comes from row %lld", p->tensors[a->tensor].name,
                           (long long)(b->row0 + dst_done / row_bytes), (long long)(a->row0 + src_done / row_bytes));
@@ -215,7 +231,8 @@ static enum status check_waits(const struct site *s, const int64_t *issued)
 {
     const struct instr *in = s->in;
     if (in->ticket != issued[in->lane] + 1)
-        return reject(s, -1, "its ticket is %d, but it is the lane's instruction number %lld", in->ticket, (long long)issued[in->lane] + 1);
+        return reject(s, -1, "its ticket is %d, but it is the lane's instruction number %lld", in->ticket,
+                      (long long)issued[in->lane] + 1);
     if (in->n_waits > LANES || in->first_wait < 0 || in->first_wait > s->p->n_waits - in->n_waits)
         return reject(s, -1, "its %d waits lie outside the table, or are too many", in->n_waits);
     for (int w = 0; w < in->n_waits; w++) {
@@ -223,8 +240,8 @@ static enum status check_waits(const struct site *s, const int64_t *issued)
         if (x->lane < 0 || x->lane >= LANES)
             return reject(s, -1, "it waits for a lane that does not exist");
         if (x->ticket < 1 || x->ticket > issued[x->lane])
-            return reject(s, -1, "it waits for %s ticket %d, of which only %lld come before it", lane_name((enum lane)x->lane), x->ticket,
-                          (long long)issued[x->lane]);
+            return reject(s, -1, "it waits for %s ticket %d, of which only %lld come before it", lane_name((enum lane)x->lane),
+                          x->ticket, (long long)issued[x->lane]);
     }
     return OK;
 }
@@ -233,8 +250,8 @@ static enum status check_instr(const struct site *s, int64_t *issued)
 {
     const struct instr *in = s->in;
     if (in->op >= OP_COUNT || in->lane >= LANES || (int)in->call >= s->p->n_calls)
-        return status_fail(ERR_CORRUPT, "program %s: instruction %d has op %d on lane %d with call %d, which do not all exist", s->p->name,
-                           s->index, in->op, in->lane, in->call);
+        return status_fail(ERR_CORRUPT, "program %s: instruction %d has op %d on lane %d with call %d, which do not all exist",
+                           s->p->name, s->index, in->op, in->lane, in->call);
     if (in->first_operand < 0 || in->first_operand > s->p->n_operands - in->n_operands)
         return reject(s, -1, "its operands lie outside the table");
     if ((op_class(in->op) == OPS_COLLECTIVE) != lane_is_comm(in->lane))
@@ -271,8 +288,9 @@ static enum status check_bindings(const struct program *p, const struct binding 
              b->extent_offset + b->extent_bytes < b->offset + binding_bytes(p, b)))
             fault = "its nvme extent is not aligned or does not contain it";
         if (fault)
-            return status_fail(ERR_CORRUPT, "program %s: %s binding %d (tensor %d, rows %lld to %lld, buffer %d + %lld): %s", p->name, which, i, b->tensor,
-                               (long long)b->row0, (long long)b->row1, b->buffer, (long long)b->offset, fault);
+            return status_fail(ERR_CORRUPT, "program %s: %s binding %d (tensor %d, rows %lld to %lld, buffer %d + %lld): %s",
+                               p->name, which, i, b->tensor, (long long)b->row0, (long long)b->row1, b->buffer,
+                               (long long)b->offset, fault);
     }
     return OK;
 }

@@ -40,12 +40,12 @@ struct cell {
 struct values {
     const struct program *p;
     struct footprint bytes;
-    struct pieces pool;     /* pieces of all lists; `place` is in the formula */
-    int64_t *pool_offset;   /* by piece in the pool: where in its list it begins */
+    struct pieces pool;   /* pieces of all lists; `place` is in the formula */
+    int64_t *pool_offset; /* by piece in the pool: where in its list it begins */
     int64_t pool_offset_cap;
     struct list *lists;
     int32_t n_lists, cap_lists;
-    struct pieces work;     /* pieces that are being gathered */
+    struct pieces work; /* pieces that are being gathered */
 };
 
 /* Formulas whose bytes are all alike: places are left out, so that cuts do not matter. */
@@ -264,7 +264,8 @@ static void number_live_in(struct values *v)
         struct span s = v->bytes.live_in[b];
         byte_map_cut(m, s);
         byte_map_join(m, s);
-        *(struct cell *)byte_map_cell(m, s.first) = (struct cell){mix_text(4, t->name), p->live_in[b].row0 * t->row_bytes - m->at[s.first], -1};
+        *(struct cell *)byte_map_cell(m, s.first) =
+            (struct cell){mix_text(4, t->name), p->live_in[b].row0 * t->row_bytes - m->at[s.first], -1};
     }
 }
 
@@ -322,7 +323,8 @@ static enum status digest_results(const struct program *p, struct result *r, int
         for (next = i + 1; next < n && continues(&r[i], &r[next]); next++)
             r[i].value.bytes = max_i64(r[i].value.bytes, r[next].at + r[next].value.bytes - r[i].at);
         if (next < n && strcmp(r[i].name, r[next].name) == 0 && r[next].at < r[i].at + r[i].value.bytes)
-            return status_fail(ERR_CORRUPT, "program %s: two live-out bindings of the same rows of %s hold different values", p->name, r[i].name);
+            return status_fail(ERR_CORRUPT, "program %s: two live-out bindings of the same rows of %s hold different values",
+                               p->name, r[i].name);
         h = mix(mix(mix_text(h, r[i].name), (uint64_t)r[i].at), r[i].value.hash);
         h = mix(mix(h, (uint64_t)r[i].value.place), (uint64_t)r[i].value.bytes);
     }

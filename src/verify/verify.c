@@ -23,12 +23,12 @@ enum { UNWRITTEN = -2, SCRATCH = -1 }; /* in place of a cell's tensor */
 
 /* Knowledge about a segment's bytes. */
 struct cell {
-    int64_t origin;  /* byte of the tensor = address + origin */
+    int64_t origin; /* byte of the tensor = address + origin */
     int32_t tensor, version;
-    int32_t source;  /* operand that wrote it, or -1 - index of the live-in binding */
-    int32_t predicate; /* predicate under which the content holds; 0: always */
+    int32_t source;                     /* operand that wrote it, or -1 - index of the live-in binding */
+    int32_t predicate;                  /* predicate under which the content holds; 0: always */
     int32_t writer_lane, writer_ticket; /* ticket 0: before the program */
-    int32_t reader[LANES]; /* ticket of the latest reader since; 0: none */
+    int32_t reader[LANES];              /* ticket of the latest reader since; 0: none */
 };
 
 struct verifier {
@@ -49,12 +49,13 @@ static enum status reject(const struct verifier *v, int operand, const char *for
     va_start(args, format);
     vsnprintf(cause, sizeof cause, format, args);
     va_end(args);
-    return status_fail(ERR_CORRUPT, "program %s: instruction %d (%s on %s, ticket %d), operand %d: %s", v->p->name, v->index, op_name(v->in->op),
-                       lane_name(v->in->lane), v->in->ticket, operand - v->in->first_operand, cause);
+    return status_fail(ERR_CORRUPT, "program %s: instruction %d (%s on %s, ticket %d), operand %d: %s", v->p->name, v->index,
+                       op_name(v->in->op), lane_name(v->in->lane), v->in->ticket, operand - v->in->first_operand, cause);
 }
 
 /* Describes the segment's content in words. */
-static const char *describe_content(const struct program *p, const struct cell *c, int64_t address, int64_t bytes, char *text, size_t size)
+static const char *describe_content(const struct program *p, const struct cell *c, int64_t address, int64_t bytes, char *text,
+                                    size_t size)
 {
     if (c->tensor == UNWRITTEN)
         return "were never written";
@@ -101,7 +102,8 @@ static struct extent binding_extent(const struct program *p, const struct bindin
 static int extent_matches(const struct verifier *v, const struct cell *c, struct extent e)
 {
     const struct program *p = v->p;
-    struct extent w = c->source >= 0 ? argument_extent(p, &p->instrs[v->clocks.by_ticket[c->writer_lane][c->writer_ticket - 1]], p->operands[c->source].arg)
+    struct extent w = c->source >= 0 ? argument_extent(p, &p->instrs[v->clocks.by_ticket[c->writer_lane][c->writer_ticket - 1]],
+                                                       p->operands[c->source].arg)
                                      : binding_extent(p, &p->live_in[-1 - c->source]);
     return w.begin == e.begin && w.bytes == e.bytes;
 }
@@ -139,14 +141,16 @@ static enum status check_content(struct verifier *v, int k)
         int64_t bytes = m->at[m->next[i]] - m->at[i];
         char text[128];
         if (!holds(c, o->tensor, o->version, origin))
-            return reject(v, k, "reads %s version %d rows %lld to %lld, but bytes %#llx + %lld of %s %s", p->tensors[o->tensor].name, o->version,
-                          (long long)o->row0, (long long)operand_row1(p, o), (unsigned long long)m->at[i], (long long)bytes, tier_name(tier),
+            return reject(v, k, "reads %s version %d rows %lld to %lld, but bytes %#llx + %lld of %s %s",
+                          p->tensors[o->tensor].name, o->version, (long long)o->row0, (long long)operand_row1(p, o),
+                          (unsigned long long)m->at[i], (long long)bytes, tier_name(tier),
                           describe_content(p, c, m->at[i], bytes, text, sizeof text));
         if (c->predicate != 0 && c->predicate != verify_read_predicate(v->p, v->in))
-            return reject(v, k, "reads %s, which is only there if predicate %d holds, %s", p->tensors[o->tensor].name, c->predicate,
-                          describe_predicate(verify_read_predicate(v->p, v->in), text, sizeof text));
+            return reject(v, k, "reads %s, which is only there if predicate %d holds, %s", p->tensors[o->tensor].name,
+                          c->predicate, describe_predicate(verify_read_predicate(v->p, v->in), text, sizeof text));
         if (tier == TIER_NVME && !extent_matches(v, c, argument_extent(p, v->in, o->arg)))
-            return reject(v, k, "reads nvme bytes %#llx + %lld, which were not written as one extent", (unsigned long long)begin, (long long)o->bytes);
+            return reject(v, k, "reads nvme bytes %#llx + %lld, which were not written as one extent", (unsigned long long)begin,
+                          (long long)o->bytes);
     }
     return OK;
 }
@@ -166,8 +170,8 @@ static enum status check_addends(struct verifier *v, int k)
         m = &v->bytes.tier[v->p->buffers[o[a].buffer].tier];
         for (int i = v->bytes.operand[a].first; i < v->bytes.operand[a].last; i = m->next[i]) {
             if (((const struct cell *)byte_map_cell(m, i))->predicate != v->in->predicate)
-                return reject(v, k, "updates %s under predicate %d only, but %s, which it adds, is there in any case", v->p->tensors[o[k].tensor].name,
-                              v->in->predicate, v->p->tensors[o[a].tensor].name);
+                return reject(v, k, "updates %s under predicate %d only, but %s, which it adds, is there in any case",
+                              v->p->tensors[o[k].tensor].name, v->in->predicate, v->p->tensors[o[a].tensor].name);
         }
     }
     return OK;
@@ -179,10 +183,14 @@ static enum status unordered(const struct verifier *v, int k, int64_t address, c
 {
     int other = v->clocks.by_ticket[lane][ticket - 1];
     const struct operand *o = &v->p->operands[k];
-    return reject(v, k, "%s bytes at %#llx of %s %s by instruction %d (%s on %s, ticket %d) without being ordered after it (it knows %s up to ticket %d)",
-                  o->access == ACCESS_READ ? "reads" : o->access == ACCESS_WRITE ? "writes" : "updates", (unsigned long long)address,
-                  tier_name(v->p->buffers[o->buffer].tier), what, other, op_name(v->p->instrs[other].op), lane_name((enum lane)lane), ticket,
-                  lane_name((enum lane)lane), v->clocks.now.ticket[lane]);
+    return reject(
+        v, k,
+        "%s bytes at %#llx of %s %s by instruction %d (%s on %s, ticket %d) without being ordered after it (it knows %s up to ticket %d)",
+        o->access == ACCESS_READ    ? "reads"
+        : o->access == ACCESS_WRITE ? "writes"
+                                    : "updates",
+        (unsigned long long)address, tier_name(v->p->buffers[o->buffer].tier), what, other, op_name(v->p->instrs[other].op),
+        lane_name((enum lane)lane), ticket, lane_name((enum lane)lane), v->clocks.now.ticket[lane]);
 }
 
 static enum status check_order(struct verifier *v, int k)
@@ -297,8 +305,9 @@ static enum status apply_live_in(struct verifier *v)
         for (int i = s.first; i < s.last; i = m->next[i]) {
             const struct cell *c = byte_map_cell(m, i);
             if (c->tensor != UNWRITTEN)
-                return status_fail(ERR_CORRUPT, "program %s: live-in bindings %d (%s) and %d (%s) share bytes of %s", p->name, -1 - c->source,
-                                   p->tensors[c->tensor].name, b, p->tensors[x->tensor].name, tier_name(p->buffers[x->buffer].tier));
+                return status_fail(ERR_CORRUPT, "program %s: live-in bindings %d (%s) and %d (%s) share bytes of %s", p->name,
+                                   -1 - c->source, p->tensors[c->tensor].name, b, p->tensors[x->tensor].name,
+                                   tier_name(p->buffers[x->buffer].tier));
         }
         byte_map_join(m, s);
         struct cell *c = byte_map_cell(m, s.first);
@@ -310,8 +319,8 @@ static enum status apply_live_in(struct verifier *v)
     for (int b = 0; b < p->n_live_in; b++) {
         const struct binding *x = &p->live_in[b];
         if (p->buffers[x->buffer].tier == TIER_NVME && !extent_is_whole(v, binding_extent(p, x)))
-            return status_fail(ERR_CORRUPT, "program %s: live-in binding %d (%s) shares nvme bytes with another extent", p->name, b,
-                               p->tensors[x->tensor].name);
+            return status_fail(ERR_CORRUPT, "program %s: live-in binding %d (%s) shares nvme bytes with another extent", p->name,
+                               b, p->tensors[x->tensor].name);
     }
     return OK;
 }
@@ -331,17 +340,22 @@ static enum status check_live_out(struct verifier *v)
             int64_t bytes = m->at[m->next[i]] - m->at[i];
             char text[128];
             if (!holds(c, x->tensor, x->version, origin))
-                return status_fail(ERR_CORRUPT, "program %s: live-out binding %d promises %s version %d rows %lld to %lld, but at the end bytes %#llx + %lld of %s %s",
-                                   p->name, b, p->tensors[x->tensor].name, x->version, (long long)x->row0, (long long)x->row1,
-                                   (unsigned long long)m->at[i], (long long)bytes, tier_name(tier),
-                                   describe_content(p, c, m->at[i], bytes, text, sizeof text));
+                return status_fail(
+                    ERR_CORRUPT,
+                    "program %s: live-out binding %d promises %s version %d rows %lld to %lld, but at the end bytes %#llx + %lld of %s %s",
+                    p->name, b, p->tensors[x->tensor].name, x->version, (long long)x->row0, (long long)x->row1,
+                    (unsigned long long)m->at[i], (long long)bytes, tier_name(tier),
+                    describe_content(p, c, m->at[i], bytes, text, sizeof text));
             if (c->predicate != 0)
-                return status_fail(ERR_CORRUPT, "program %s: live-out binding %d promises %s, which is only there if predicate %d holds", p->name, b,
-                                   p->tensors[x->tensor].name, c->predicate);
+                return status_fail(ERR_CORRUPT,
+                                   "program %s: live-out binding %d promises %s, which is only there if predicate %d holds",
+                                   p->name, b, p->tensors[x->tensor].name, c->predicate);
         }
         if (tier == TIER_NVME && !extent_is_whole(v, binding_extent(p, x)))
-            return status_fail(ERR_CORRUPT, "program %s: live-out binding %d (%s) was not written to nvme as one extent, or that is partly overwritten",
-                               p->name, b, p->tensors[x->tensor].name);
+            return status_fail(
+                ERR_CORRUPT,
+                "program %s: live-out binding %d (%s) was not written to nvme as one extent, or that is partly overwritten",
+                p->name, b, p->tensors[x->tensor].name);
     }
     return OK;
 }

@@ -137,8 +137,19 @@ static struct problem problem_make(const struct shape *s)
     p.attrs.attn.value_dim = s->w;
     p.nq = s->sq * s->hq * s->d, p.nk = s->sk * s->hk * s->d, p.nl = s->sq * s->hq;
     p.no = p.nl * op_value_dim(&p.attrs), p.nv = s->sk * s->hk * op_value_dim(&p.attrs);
-    p.x = (struct oracle){doubles(p.nq), doubles(p.nk), doubles(p.nv), doubles(p.no), doubles(p.no), doubles(p.nl), doubles(p.nq),
-        doubles(p.nk), doubles(p.nv), NULL, NULL, 0, 0};
+    p.x = (struct oracle){doubles(p.nq),
+                          doubles(p.nk),
+                          doubles(p.nv),
+                          doubles(p.no),
+                          doubles(p.no),
+                          doubles(p.nl),
+                          doubles(p.nq),
+                          doubles(p.nk),
+                          doubles(p.nv),
+                          NULL,
+                          NULL,
+                          0,
+                          0};
     for (int64_t i = 0; i < max_i64(p.nq, p.no); i++) {
         if (i < p.nq)
             p.x.q[i] = stored(gauss() * s->gain, s->dtype);
@@ -200,8 +211,8 @@ static double error_of(const void *got, enum dtype t, const double *want, int64_
 static void check_error(const char *what, const char *kernel, const struct shape *s, double error, double limit)
 {
     if (!(error <= limit))
-        fail_msg("%s of %s: error %.2e > %.2e (sq %d sk %d q0 %d k0 %d heads %d/%d dim %d mask %d %s)", what, kernel, error, limit,
-            (int)s->sq, (int)s->sk, (int)s->q0, (int)s->k0, s->hq, s->hk, s->d, (int)s->mask, dtype_name(s->dtype));
+        fail_msg("%s of %s: error %.2e > %.2e (sq %d sk %d q0 %d k0 %d heads %d/%d dim %d mask %d %s)", what, kernel, error,
+                 limit, (int)s->sq, (int)s->sk, (int)s->q0, (int)s->k0, s->hq, s->hk, s->d, (int)s->mask, dtype_name(s->dtype));
 }
 
 #define MAX_BUFFERS 12
@@ -256,7 +267,8 @@ static struct call forward_call(const struct problem *p, const struct kernels *k
 static void check_unrounded(const struct call *fp32, const struct call *rounded, const struct problem *p)
 {
     for (int64_t i = 0; i < p->no; i++)
-        assert_int_equal(bf16_from_float(((const float *)(const void *)fp32->b[0].data)[i]), ((const bf16 *)(const void *)rounded->b[0].data)[i]);
+        assert_int_equal(bf16_from_float(((const float *)(const void *)fp32->b[0].data)[i]),
+                         ((const bf16 *)(const void *)rounded->b[0].data)[i]);
     assert_memory_equal(fp32->b[1].data, rounded->b[1].data, p->nl * 4);
 }
 

@@ -137,7 +137,8 @@ static void picked_backward(const struct op_attrs *attrs, void *const *arg, cons
 /* Heads that no vector divides, as of models of 3200 dimensions in 32 heads. */
 static void head_dims_of_any_size(void **state)
 {
-    static const int32_t dims[][2] = {{1, 0}, {2, 0}, {6, 0}, {10, 0}, {14, 0}, {20, 0}, {36, 0}, {100, 0}, {511, 0}, {64, 36}, {36, 64}};
+    static const int32_t dims[][2] = {{1, 0},  {2, 0},   {6, 0},   {10, 0},  {14, 0}, {20, 0},
+                                      {36, 0}, {100, 0}, {511, 0}, {64, 36}, {36, 64}};
     (void)state;
     const struct kernels first = implementation[0];
     const int all = implementations;
@@ -586,20 +587,34 @@ int main(void)
     if (isa_has_amx())
         implementation[implementations++] = (struct kernels){"amx", amx_forward, amx_backward, amx_workspace, 1};
     else if (isa_of_processor() == ISA_AVX512 && __builtin_cpu_supports("avx512bf16"))
-        implementation[implementations++] = (struct kernels){"amx, emulated", amx_emulated_forward, amx_emulated_backward,
-                                                             amx_emulated_workspace, 1};
+        implementation[implementations++] =
+            (struct kernels){"amx, emulated", amx_emulated_forward, amx_emulated_backward, amx_emulated_workspace, 1};
     else
         print_message("amx: not tried here: this processor has neither it nor AVX512-BF16, in which it is emulated\n");
 #else
     print_message("amx: not tried here: it is for x86-64\n");
 #endif
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(oracle_differences),  cmocka_unit_test(sizes_causal), cmocka_unit_test(sizes_full_rectangular),
-        cmocka_unit_test(head_dims),           cmocka_unit_test(head_dims_of_any_size), cmocka_unit_test(value_widths), cmocka_unit_test(soft_caps),    cmocka_unit_test(sinks),
-        cmocka_unit_test(grouped_heads),       cmocka_unit_test(offsets),      cmocka_unit_test(masks),
-        cmocka_unit_test(many_queries),        cmocka_unit_test(many_keys),    cmocka_unit_test(large_scores),
-        cmocka_unit_test(growing_scores),      cmocka_unit_test(accumulates),  cmocka_unit_test(threads_and_addresses),
-        cmocka_unit_test(calls_end_early),     cmocka_unit_test(empty_call),   cmocka_unit_test(nan_is_shown),
+        cmocka_unit_test(oracle_differences),
+        cmocka_unit_test(sizes_causal),
+        cmocka_unit_test(sizes_full_rectangular),
+        cmocka_unit_test(head_dims),
+        cmocka_unit_test(head_dims_of_any_size),
+        cmocka_unit_test(value_widths),
+        cmocka_unit_test(soft_caps),
+        cmocka_unit_test(sinks),
+        cmocka_unit_test(grouped_heads),
+        cmocka_unit_test(offsets),
+        cmocka_unit_test(masks),
+        cmocka_unit_test(many_queries),
+        cmocka_unit_test(many_keys),
+        cmocka_unit_test(large_scores),
+        cmocka_unit_test(growing_scores),
+        cmocka_unit_test(accumulates),
+        cmocka_unit_test(threads_and_addresses),
+        cmocka_unit_test(calls_end_early),
+        cmocka_unit_test(empty_call),
+        cmocka_unit_test(nan_is_shown),
         cmocka_unit_test(workspace_is_linear),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -10,20 +10,20 @@
 
 static const char *called;
 
-#define FAMILY(name)                                                                                                     \
-    enum status attn_##name##_forward(const struct op_attrs *attrs, void *const *arg, const struct attn_cuda *cuda,      \
-                                      struct CUstream_st *stream)                                                        \
-    {                                                                                                                    \
-        (void)attrs, (void)arg, (void)cuda, (void)stream;                                                                \
-        called = #name;                                                                                                  \
-        return OK;                                                                                                       \
-    }                                                                                                                    \
-    enum status attn_##name##_backward(const struct op_attrs *attrs, void *const *arg, const struct attn_cuda *cuda,     \
-                                       struct CUstream_st *stream)                                                       \
-    {                                                                                                                    \
-        (void)attrs, (void)arg, (void)cuda, (void)stream;                                                                \
-        called = #name;                                                                                                  \
-        return OK;                                                                                                       \
+#define FAMILY(name)                                                                                                 \
+    enum status attn_##name##_forward(const struct op_attrs *attrs, void *const *arg, const struct attn_cuda *cuda,  \
+                                      struct CUstream_st *stream)                                                    \
+    {                                                                                                                \
+        (void)attrs, (void)arg, (void)cuda, (void)stream;                                                            \
+        called = #name;                                                                                              \
+        return OK;                                                                                                   \
+    }                                                                                                                \
+    enum status attn_##name##_backward(const struct op_attrs *attrs, void *const *arg, const struct attn_cuda *cuda, \
+                                       struct CUstream_st *stream)                                                   \
+    {                                                                                                                \
+        (void)attrs, (void)arg, (void)cuda, (void)stream;                                                            \
+        called = #name;                                                                                              \
+        return OK;                                                                                                   \
     }
 
 FAMILY(sm80)
@@ -61,7 +61,7 @@ static void chooses(void **state)
     expect("sm80", &a, &a100);
     expect("sm80", &a, &ada);
     expect("sm80", &a, &blackwell); /* wgmma exists on sm_90a alone */
-    a.attn.head_dim = 160; /* too wide for sm90's backward */
+    a.attn.head_dim = 160;          /* too wide for sm90's backward */
     assert_int_equal(attention_cuda_backward(&a, aligned, &h100, NULL), OK);
     assert_string_equal(called, "sm80");
     assert_int_equal(attention_cuda_forward(&a, aligned, &h100, NULL), OK);
@@ -85,8 +85,8 @@ static void other_orders(void **state)
         int capability, shared_kib, head_dim;
         float cap;
         int fast;
-    } cases[] = {{90, 227, 64, 0, 0}, {90, 227, 128, 0, 0}, {90, 227, 136, 0, 1}, {90, 227, 256, 0, 1}, {90, 227, 264, 0, 0},
-                 {80, 163, 64, 0, 1}, {80, 163, 128, 50, 0}, {80, 163, 256, 0, 1}, {89, 99, 128, 0, 1}, {89, 99, 136, 0, 0}};
+    } cases[] = {{90, 227, 64, 0, 0}, {90, 227, 128, 0, 0},  {90, 227, 136, 0, 1}, {90, 227, 256, 0, 1}, {90, 227, 264, 0, 0},
+                 {80, 163, 64, 0, 1}, {80, 163, 128, 50, 0}, {80, 163, 256, 0, 1}, {89, 99, 128, 0, 1},  {89, 99, 136, 0, 0}};
     struct op_attrs a = good();
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         a.attn.head_dim = cases[i].head_dim, a.attn.value_dim = 0, a.attn.cap = cases[i].cap;

@@ -316,7 +316,8 @@ static void check(const struct problem *p, const char *name, const struct attent
 
     work = array(k->workspace(OP_ATTN_BWD, &p->attrs, threads), 1);
     float *dk = array(p->sk * D, 4), *dv = array(p->sk * D, 4);
-    k->backward(&p->attrs, (void *[]){dq, dk, dv, p->q, p->k, p->v, p->delta, p->lse, p->go, p->lo, p->hi, work}, &(struct cpu_stream){.threads = threads});
+    k->backward(&p->attrs, (void *[]){dq, dk, dv, p->q, p->k, p->v, p->delta, p->lse, p->go, p->lo, p->hi, work},
+                &(struct cpu_stream){.threads = threads});
     expect(p, name, "dq", queries_error(p, dq, F32, p->dq, p->cancels), limit);
     expect(p, name, "dk", error_of(dk, F32, NULL, p->dk, 0, p->sk, p->k_floor), limit);
     expect(p, name, "dv", error_of(dv, F32, NULL, p->dv, 0, p->sk, 0), limit);
@@ -382,7 +383,8 @@ static void windows(void **state)
         for (int i = 0; i < OUTPUTS; i++)
             out[i] = array(n[i], 4);
         k.forward(&a, (void *[]){out[0], out[1], in[0], in[1], in[2], lo, hi, work}, &(struct cpu_stream){.threads = 2});
-        k.backward(&a, (void *[]){out[2], out[3], out[4], in[0], in[1], in[2], delta, want[1], in[3], lo, hi, work}, &(struct cpu_stream){.threads = 2});
+        k.backward(&a, (void *[]){out[2], out[3], out[4], in[0], in[1], in[2], delta, want[1], in[3], lo, hi, work},
+                   &(struct cpu_stream){.threads = 2});
         free(work);
         for (int i = 0; i < OUTPUTS && isa > ISA_PORTABLE; i++) {
             double diff = 0, norm = 0;

@@ -205,8 +205,9 @@ static void of_a_slurm_job(void **state)
     struct memory_limit t = tightest(&l);
     assert_string_equal(t.name, "SLURM_MEM_PER_NODE");
     assert_int_equal(t.bytes, 10 << 20);
-    assert_true(t.own > 0 && t.left == (t.own < 10 << 20 ? (10 << 20) - t.own : 0)); /* the part of other processes is unknown here */
-    setenv("SLURM_MEM_PER_NODE", "0", 1); /* all of the node */
+    assert_true(t.own > 0 &&
+                t.left == (t.own < 10 << 20 ? (10 << 20) - t.own : 0)); /* the part of other processes is unknown here */
+    setenv("SLURM_MEM_PER_NODE", "0", 1);                               /* all of the node */
     assert_string_equal(tightest(&l).name, "");
     unsetenv("SLURM_MEM_PER_NODE");
     setenv("SLURM_MEM_PER_CPU", "3", 1);
@@ -261,8 +262,9 @@ static void of_a_cpuset(void **state)
     char path[64];
     for (int i = 0; i < 4; i++) {
         snprintf(path, sizeof path, "/sys/devices/system/node/node%d/meminfo", i);
-        put(path, "Node %d MemTotal:       4000 kB\nNode %d MemFree:        %d kB\nNode %d MemUsed: 7 kB\n"
-                  "Node %d Active(file):   20 kB\nNode %d Inactive(file): 3 kB\n",
+        put(path,
+            "Node %d MemTotal:       4000 kB\nNode %d MemFree:        %d kB\nNode %d MemUsed: 7 kB\n"
+            "Node %d Active(file):   20 kB\nNode %d Inactive(file): 3 kB\n",
             i, i, 1000 * (i + 1), i, i, i);
     }
     put("/sys/devices/system/node/has_memory", "0-1,3\n");
@@ -308,8 +310,7 @@ static void of_the_process(void **state)
 int main(void)
 {
 #define TEST(f) cmocka_unit_test_setup_teardown(f, fresh, gone)
-    const struct CMUnitTest tests[] = {TEST(of_an_ancestor), TEST(of_a_container), TEST(of_version_1),
-                                       TEST(who_shares_it),  TEST(of_a_slurm_job), TEST(of_what_is_reserved), TEST(of_a_cpuset),
-                                       TEST(of_the_process)};
+    const struct CMUnitTest tests[] = {TEST(of_an_ancestor), TEST(of_a_container),      TEST(of_version_1), TEST(who_shares_it),
+                                       TEST(of_a_slurm_job), TEST(of_what_is_reserved), TEST(of_a_cpuset),  TEST(of_the_process)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -129,15 +129,14 @@ static void bits_of_bitsandbytes(void **state)
     assert_int_equal(crc(nf4_parts(packed, 1, NF4_NESTED).nested, NF4_NESTED_VALUES * 4), number(all, "nested_map"));
     free(packed);
     assert_true(json_array_size(json_object_get(all, "cases")) > 20);
-    json_array_foreach(json_object_get(all, "cases"), i, want)
-        check_case(want);
+    json_array_foreach(json_object_get(all, "cases"), i, want) check_case(want);
     json_decref(all);
 }
 
 static void check_int8(const json_t *want)
 {
-    const int64_t rows = json_integer_value(json_object_get(want, "rows")), columns = json_integer_value(json_object_get(want, "columns")),
-                  n = rows * columns;
+    const int64_t rows = json_integer_value(json_object_get(want, "rows")),
+                  columns = json_integer_value(json_object_get(want, "columns")), n = rows * columns;
     const struct quantised q = {QUANTISED_INT8, rows, columns};
     float *x = malloc((size_t)n * sizeof *x), *y = malloc((size_t)n * sizeof *y), *scale = calloc(1, (size_t)quantised_bytes(&q));
     bf16 *z = malloc((size_t)n * sizeof *z);
@@ -165,8 +164,7 @@ static void int8_of_bitsandbytes(void **state)
     json_t *want, *all = load("int8.json");
     (void)state;
     assert_true(json_array_size(json_object_get(all, "cases")) > 20);
-    json_array_foreach(json_object_get(all, "cases"), i, want)
-        check_int8(want);
+    json_array_foreach(json_object_get(all, "cases"), i, want) check_int8(want);
     json_decref(all);
 }
 
@@ -210,7 +208,7 @@ static void sizes(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(bits_of_bitsandbytes), cmocka_unit_test(int8_of_bitsandbytes), cmocka_unit_test(beyond_fp16),
-                                       cmocka_unit_test(pieces), cmocka_unit_test(sizes)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(bits_of_bitsandbytes), cmocka_unit_test(int8_of_bitsandbytes),
+                                       cmocka_unit_test(beyond_fp16), cmocka_unit_test(pieces), cmocka_unit_test(sizes)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

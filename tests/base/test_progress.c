@@ -103,7 +103,8 @@ static void lines_that_stay(void **state)
     assert_int_equal(pipe(ends), 0);
     progress_program(1024);
     progress_begin_kept(ends[1], 0, 1000000);
-    read_until(ends[0], "planning 1,024 tokens: 0 programs built, 0 s\nplanning 1,024 tokens: 0 programs built, ", text, sizeof text);
+    read_until(ends[0], "planning 1,024 tokens: 0 programs built, 0 s\nplanning 1,024 tokens: 0 programs built, ", text,
+               sizeof text);
     progress_end();
     assert_null(strchr(text, '\r'));
     close(ends[0]);

@@ -41,7 +41,7 @@ static void bytes_are_read(void **state)
 static void nonsense_is_refused_naming_the_key(void **state)
 {
     (void)state;
-    static const char *const bad[] = {"",    "-1", "k",    "12x", "1.5",      "1 G",    "1kk",   "nan",
+    static const char *const bad[] = {"",    "-1", "k",    "12x", "1.5",      "1 G",       "1kk",    "nan",
                                       "inf", ",1", ",123", "1,5", "1234,567", "12,34,567", "1,024k", "1,024,"};
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         int64_t v = 7;

@@ -92,10 +92,12 @@ static int compute_for_ever(void)
 static void calls_that_never_return(void **state)
 {
     (void)state;
-    ends(read_for_ever, "waiting for 0.05 s to read 1 B at offset 4096 of /dev/zero; the run ends when there is no answer for 0.2 s",
+    ends(read_for_ever,
+         "waiting for 0.05 s to read 1 B at offset 4096 of /dev/zero; the run ends when there is no answer for 0.2 s",
          "cannot read 1 B at offset 4096 of /dev/zero: no answer for 0.2 s (--drive-timeout): check the drive; the rest\n");
     ends(close_for_ever, "waiting for 0.05 s to close /dev/zero; ", "cannot close /dev/zero: no answer");
-    ends(compute_for_ever, "waiting for 0.05 s to sync /drive/file; ", "GPU 3 has not finished gemm for 0.2 s (--device-timeout); the rest\n");
+    ends(compute_for_ever, "waiting for 0.05 s to sync /drive/file; ",
+         "GPU 3 has not finished gemm for 0.2 s (--device-timeout); the rest\n");
     ends(rename_for_ever, "waiting for 0.05 s to rename /nowhere/a; ", "cannot rename /nowhere/a: no answer");
 }
 

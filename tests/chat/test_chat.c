@@ -154,14 +154,18 @@ static struct chat_text render_by(const char *source, const char *row, enum chat
 static void test_left_out(void **state)
 {
     (void)state;
-    static const char tagged[] = "{% for m in messages %}{% if m.role == 'assistant' %}{% generation %}{{ m.content.split('</think>')[-1] }}<|im_end|>"
-                                 "{% endgeneration %}{% elif m.role == 'user' %}{{ m.content }}{% endif %}{% endfor %}",
-                      either[] = "{% for m in messages %}{{ m.role }}: {{ m.tool_calls | tojson if m.tool_calls else m.content }}<|im_end|>{% endfor %}",
-                      plain[] = "{% for m in messages %}{{ m.role }}: {{ m.content }}<|im_end|>{% endfor %}",
-                      inside[] = "{\"messages\": [{\"role\": \"system\", \"content\": \"S\"}, {\"role\": \"user\", \"content\": \"Q\"}, "
-                                 "{\"role\": \"assistant\", \"content\": \"<think>R</think>A\"}, {\"role\": \"user\", \"content\": \"Q\"}, "
-                                 "{\"role\": \"assistant\", \"content\": \"<think>\\n</think>A\", \"tool_calls\": [{\"function\": {\"name\": \"f\"}}]}], "
-                                 "\"tools\": [{\"function\": {\"name\": \"f\"}}]}";
+    static const char tagged
+        [] =
+            "{% for m in messages %}{% if m.role == 'assistant' %}{% generation %}{{ m.content.split('</think>')[-1] }}<|im_end|>"
+            "{% endgeneration %}{% elif m.role == 'user' %}{{ m.content }}{% endif %}{% endfor %}",
+  either[] =
+        "{% for m in messages %}{{ m.role }}: {{ m.tool_calls | tojson if m.tool_calls else m.content }}<|im_end|>{% endfor %}",
+  plain[] = "{% for m in messages %}{{ m.role }}: {{ m.content }}<|im_end|>{% endfor %}",
+  inside[] =
+        "{\"messages\": [{\"role\": \"system\", \"content\": \"S\"}, {\"role\": \"user\", \"content\": \"Q\"}, "
+        "{\"role\": \"assistant\", \"content\": \"<think>R</think>A\"}, {\"role\": \"user\", \"content\": \"Q\"}, "
+        "{\"role\": \"assistant\", \"content\": \"<think>\\n</think>A\", \"tool_calls\": [{\"function\": {\"name\": \"f\"}}]}], "
+        "\"tools\": [{\"function\": {\"name\": \"f\"}}]}";
     static const struct {
         const char *source, *row;
         enum chat_train train;
@@ -172,10 +176,12 @@ static void test_left_out(void **state)
                  {either, inside, CHAT_TRAIN_ASSISTANT, 0, 0, 0, 1, 1}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         struct chat_text text = render_by(cases[i].source, cases[i].row, cases[i].train);
-        if (text.reasoning_dropped != cases[i].reasoning || text.messages_dropped != cases[i].messages || text.calls_dropped != cases[i].calls ||
-            text.contents_dropped != cases[i].contents || text.tools_dropped != cases[i].tools)
-            fail_msg("case %zu: %lld, %lld, %lld, %lld, %lld", i, (long long)text.reasoning_dropped, (long long)text.messages_dropped,
-                     (long long)text.calls_dropped, (long long)text.contents_dropped, (long long)text.tools_dropped);
+        if (text.reasoning_dropped != cases[i].reasoning || text.messages_dropped != cases[i].messages ||
+            text.calls_dropped != cases[i].calls || text.contents_dropped != cases[i].contents ||
+            text.tools_dropped != cases[i].tools)
+            fail_msg("case %zu: %lld, %lld, %lld, %lld, %lld", i, (long long)text.reasoning_dropped,
+                     (long long)text.messages_dropped, (long long)text.calls_dropped, (long long)text.contents_dropped,
+                     (long long)text.tools_dropped);
         chat_text_destroy(&text);
     }
 }
@@ -456,7 +462,7 @@ static char *render_marked(const char *source, const char *row, enum chat_train 
     return out;
 }
 
-#define CALLED                                                                                                                                     \
+#define CALLED                                                                                                                                           \
     "{\"messages\": [{\"role\": \"user\", \"content\": \"Q\"}, {\"role\": \"assistant\", \"content\": \"\", \"tool_calls\": [{\"function\": {\"name\": " \
     "\"f\", \"arguments\": {\"k\": 1}}}]}, {\"role\": \"tool\", \"content\": \"T\"}, {\"role\": \"assistant\", \"content\": \"A\"}]}"
 #define CALLS "{% for c in m.tool_calls or [] %}({{ c.function.name }}={{ c.function.arguments.k }})</c>{% endfor %}"
@@ -473,20 +479,28 @@ static void test_ends(void **state)
         size_t ends;
         enum chat_train train;
     } cases[] = {
-        {"{% for m in messages %}<{{ m.role[0] }}>{{ m.content }}" CALLS "{% endfor %}{% if add_generation_prompt %}<a>{% endif %}", CALLED,
-         "<u>Q<a>【(f=1)</c><t>】T<a>【A】", 1, 0, 0, 0, 1},
-        {"{% for m in messages %}<{{ m.role[0] }}>\n{{ m.content }}" CALLS "{{ '\\n' }}{% endfor %}{% if add_generation_prompt %}<a>\n{% endif %}", CALLED,
-         "<u>\nQ\n<a>\n【(f=1)</c>\n<t>】\nT\n<a>\n【A】\n", 1, 0, 0, 0, 1},
-        {"{% for m in messages %}{{ m.role }}: {{ m.content }}" CALLS "{{ '\\n' }}{% endfor %}{% if add_generation_prompt %}assistant: {% endif %}", CALLED,
-         "user: Q\nassistant: 【(f=1)</c>】\ntool: T\nassistant: 【A】\n", 2, 0, 0, 0, 0},
-        {"{% for m in messages %}<{{ m.role[0] }}>{{ m.content }}" CALLS "{% if m.tool_calls %}<|x|>\n<|x|>{% else %}<e>{% endif %}{{ '\\n' }}{% endfor %}{% if add_generation_prompt %}<a>{% endif %}",
+        {"{% for m in messages %}<{{ m.role[0] }}>{{ m.content }}" CALLS
+         "{% endfor %}{% if add_generation_prompt %}<a>{% endif %}",
+         CALLED, "<u>Q<a>【(f=1)</c><t>】T<a>【A】", 1, 0, 0, 0, 1},
+        {"{% for m in messages %}<{{ m.role[0] }}>\n{{ m.content }}" CALLS
+         "{{ '\\n' }}{% endfor %}{% if add_generation_prompt %}<a>\n{% endif %}",
+         CALLED, "<u>\nQ\n<a>\n【(f=1)</c>\n<t>】\nT\n<a>\n【A】\n", 1, 0, 0, 0, 1},
+        {"{% for m in messages %}{{ m.role }}: {{ m.content }}" CALLS
+         "{{ '\\n' }}{% endfor %}{% if add_generation_prompt %}assistant: {% endif %}",
+         CALLED, "user: Q\nassistant: 【(f=1)</c>】\ntool: T\nassistant: 【A】\n", 2, 0, 0, 0, 0},
+        {"{% for m in messages %}<{{ m.role[0] }}>{{ m.content }}" CALLS
+         "{% if m.tool_calls %}<|x|>\n<|x|>{% else %}<e>{% endif %}{{ '\\n' }}{% endfor %}{% if add_generation_prompt %}<a>{% endif %}",
          CALLED, "<u>Q<e>\n<a>【(f=1)</c><|x|>\n<|x|>】\n<t>T<e>\n<a>【A<e>】\n", 0, 0, 0, 0, 2},
         {"{% for m in messages %}<{{ m.role[0] }}>{% if m.role == 'assistant' %}{% generation %}{{ m.content }}{% endgeneration %}{% else %}{{ m.content }}{% endif %}<e>{% endfor %}{% if "
-         "add_generation_prompt %}<a>{% endif %}", TURNS, "<u>Q1<e><a>【A1】<e><u>Q2<e><a>【A2】<e>", 2, 0, 0, 0, 0},
+         "add_generation_prompt %}<a>{% endif %}",
+         TURNS, "<u>Q1<e><a>【A1】<e><u>Q2<e><a>【A2】<e>", 2, 0, 0, 0, 0},
         {"{% for m in messages %}<{{ m.role[0] }}>{% if m.role == 'assistant' %}{% generation %}{{ m.content }}{% endgeneration %}{% generation %}<e>{% endgeneration %}{% else %}{{ m.content "
-         "}}<e>{% endif %}{% endfor %}{% if add_generation_prompt %}<a>{% endif %}", TURNS, "<u>Q1<e><a>【A1<e>】<u>Q2<e><a>【A2<e>】", 0, 0, 0, 0, 2},
-        {"{% for m in messages %}<{{ m.role[0] }}>" CALLS "{% if m.role == 'assistant' and not m.tool_calls %}{% generation %}{{ m.content }}<e>{% endgeneration %}{% else %}{{ m.content "
-         "}}<e>{% endif %}{% endfor %}{% if add_generation_prompt %}<a>{% endif %}", CALLED, "<u>Q<e><a>(f=1)</c><e><t>T<e><a>【A<e>】", 0, 1, 0, 0, 1},
+         "}}<e>{% endif %}{% endfor %}{% if add_generation_prompt %}<a>{% endif %}",
+         TURNS, "<u>Q1<e><a>【A1<e>】<u>Q2<e><a>【A2<e>】", 0, 0, 0, 0, 2},
+        {"{% for m in messages %}<{{ m.role[0] }}>" CALLS
+         "{% if m.role == 'assistant' and not m.tool_calls %}{% generation %}{{ m.content }}<e>{% endgeneration %}{% else %}{{ m.content "
+         "}}<e>{% endif %}{% endfor %}{% if add_generation_prompt %}<a>{% endif %}",
+         CALLED, "<u>Q<e><a>(f=1)</c><e><t>T<e><a>【A<e>】", 0, 1, 0, 0, 1},
         {"{% for m in messages %}<{{ m.role[0] }}>{% if m.role == 'assistant' and loop.last %}[]{% endif %}{{ m.content }}<e>{% endfor %}{% if add_generation_prompt %}<a>[{% endif %}",
          TURNS, "<u>Q1<e><a>【A1<e>】<u>Q2<e><a>[【]A2<e>】", 0, 0, 1, 0, 2},
         {"{% for m in messages %}<{{ m.role[0] }}>{{ m.content }}<e>{% endfor %}{% if add_generation_prompt %}<a>{% endif %}",
@@ -494,20 +508,22 @@ static void test_ends(void **state)
          "{\"role\": \"assistant\", \"content\": \"B\"}]}",
          "<u><u>Q<e><a><e><a>【A<e><e>】<u><b> < e><e><a>【B<e>】", 0, 0, 0, 2, 2},
         {"{% for m in messages %}{% if m.role == 'user' %}### Ask: {{ m.content }} ### Answer: {% else %}{{ m.content }}<e>{% endif %}{% endfor %}",
-         "{\"prompt\": \"### Ask: Q ### Answer:\", \"completion\": \"A\"}", "### Ask: ### Ask: Q ### Answer: ### Answer: 【A<e>】", 0, 0, 0, 1, 1},
-        {"{% for m in messages %}<{{ m.role[0] }}>{{ m.content }}<e>{% endfor %}{% if add_generation_prompt %}<a>{% endif %}", TURNS,
-         "【<u>Q1<e><a>A1<e><u>Q2<e><a>A2<e>】", 0, 0, 0, 0, 2, CHAT_TRAIN_ALL},
-        {"{% for m in messages %}<{{ m.role[0] }}>{{ m.content }}\n{% endfor %}{% if add_generation_prompt %}<a>{% endif %}", TURNS,
-         "【<u>Q1\n<a>A1\n<u>Q2\n<a>A2\n】", 1, 0, 0, 0, 1, CHAT_TRAIN_ALL},
-        {"{% for m in messages %}{{ m.role[0] }}:{{ m.content }}{{ eos_token }}{% endfor %}{% if add_generation_prompt %}a:{% endif %}", TURNS,
-         "u:Q1</s>a:【A1</s>】u:Q2</s>a:【A2</s>】", 2, 0, 0, 0, 0}};
+         "{\"prompt\": \"### Ask: Q ### Answer:\", \"completion\": \"A\"}",
+         "### Ask: ### Ask: Q ### Answer: ### Answer: 【A<e>】", 0, 0, 0, 1, 1},
+        {"{% for m in messages %}<{{ m.role[0] }}>{{ m.content }}<e>{% endfor %}{% if add_generation_prompt %}<a>{% endif %}",
+         TURNS, "【<u>Q1<e><a>A1<e><u>Q2<e><a>A2<e>】", 0, 0, 0, 0, 2, CHAT_TRAIN_ALL},
+        {"{% for m in messages %}<{{ m.role[0] }}>{{ m.content }}\n{% endfor %}{% if add_generation_prompt %}<a>{% endif %}",
+         TURNS, "【<u>Q1\n<a>A1\n<u>Q2\n<a>A2\n】", 1, 0, 0, 0, 1, CHAT_TRAIN_ALL},
+        {"{% for m in messages %}{{ m.role[0] }}:{{ m.content }}{{ eos_token }}{% endfor %}{% if add_generation_prompt %}a:{% endif %}",
+         TURNS, "u:Q1</s>a:【A1</s>】u:Q2</s>a:【A2</s>】", 2, 0, 0, 0, 0}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         struct chat_text counts;
         char *got = render_marked(cases[i].source, cases[i].row, cases[i].train, &counts);
-        if (strcmp(got, cases[i].want) != 0 || counts.unended != cases[i].unended || counts.untrained != cases[i].untrained || counts.otherwise != cases[i].otherwise ||
-            counts.typed != cases[i].typed || counts.n_ends != cases[i].ends)
-            fail_msg("case %zu: %s, expected %s; unended %lld, untrained %lld, otherwise %lld, typed %lld, ends %zu", i, got, cases[i].want, (long long)counts.unended,
-                     (long long)counts.untrained, (long long)counts.otherwise, (long long)counts.typed, counts.n_ends);
+        if (strcmp(got, cases[i].want) != 0 || counts.unended != cases[i].unended || counts.untrained != cases[i].untrained ||
+            counts.otherwise != cases[i].otherwise || counts.typed != cases[i].typed || counts.n_ends != cases[i].ends)
+            fail_msg("case %zu: %s, expected %s; unended %lld, untrained %lld, otherwise %lld, typed %lld, ends %zu", i, got,
+                     cases[i].want, (long long)counts.unended, (long long)counts.untrained, (long long)counts.otherwise,
+                     (long long)counts.typed, counts.n_ends);
         free(got);
         chat_text_destroy(&counts);
     }
@@ -522,21 +538,28 @@ static void test_arguments(void **state)
         const char *as, *arguments, *want; /* want NULL: refused */
         unsigned takes;
         int64_t changed;
-    } cases[] = {{"{{ a | tojson }}", "\"{\\\"k\\\":1.50}\"", "{\"k\": 1.5}", CHAT_ARGUMENTS_OBJECTS, 1},
-                 {"{{ a | tojson }}", "{\"k\": 1}", "{\"k\": 1}", CHAT_ARGUMENTS_OBJECTS, 0},
-                 {"{{ a | tojson }}", "\"\"", "{}", CHAT_ARGUMENTS_OBJECTS, 1},
-                 {"{{ a | tojson }}", "\"k = 1\"", NULL, CHAT_ARGUMENTS_OBJECTS, 0},
-                 {"{% for k, v in a.items() %}{{ k }}:{{ v }};{% endfor %}", "\"{\\\"k\\\": 1}\"", "k:1;", CHAT_ARGUMENTS_OBJECTS, 1},
-                 {either, "\"k = 1\"", "k = 1", CHAT_ARGUMENTS_OBJECTS | CHAT_ARGUMENTS_TEXTS, 0},
-                 {"{{ a }}", "\"{\\\"k\\\":1}\"", "{\"k\":1}", CHAT_ARGUMENTS_TEXTS, 0},
-                 {"{{ a }}", "{\"k\": 1}", NULL, CHAT_ARGUMENTS_TEXTS, 0}};
+    } cases[] = {
+        {"{{ a | tojson }}", "\"{\\\"k\\\":1.50}\"", "{\"k\": 1.5}", CHAT_ARGUMENTS_OBJECTS, 1},
+        {"{{ a | tojson }}", "{\"k\": 1}", "{\"k\": 1}", CHAT_ARGUMENTS_OBJECTS, 0},
+        {"{{ a | tojson }}", "\"\"", "{}", CHAT_ARGUMENTS_OBJECTS, 1},
+        {"{{ a | tojson }}", "\"k = 1\"", NULL, CHAT_ARGUMENTS_OBJECTS, 0},
+        {"{% for k, v in a.items() %}{{ k }}:{{ v }};{% endfor %}", "\"{\\\"k\\\": 1}\"", "k:1;", CHAT_ARGUMENTS_OBJECTS, 1},
+        {either, "\"k = 1\"", "k = 1", CHAT_ARGUMENTS_OBJECTS | CHAT_ARGUMENTS_TEXTS, 0},
+        {"{{ a }}", "\"{\\\"k\\\":1}\"", "{\"k\":1}", CHAT_ARGUMENTS_TEXTS, 0},
+        {"{{ a }}", "{\"k\": 1}", NULL, CHAT_ARGUMENTS_TEXTS, 0}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         char source[400], row[400];
         struct chat_text text;
         struct chat_options options = {.train = CHAT_TRAIN_ASSISTANT};
         int64_t changed;
-        snprintf(source, sizeof source, "{%% for m in messages %%}{{ m.content }}{%% for c in m.tool_calls or [] %%}{%% set a = c.function.arguments %%}%s{%% endfor %%}{%% endfor %%}", cases[i].as);
-        snprintf(row, sizeof row, "{\"messages\": [{\"role\": \"assistant\", \"tool_calls\": [{\"function\": {\"name\": \"f\", \"arguments\": %s}}], \"content\": \"\"}]}", cases[i].arguments);
+        snprintf(
+            source, sizeof source,
+            "{%% for m in messages %%}{{ m.content }}{%% for c in m.tool_calls or [] %%}{%% set a = c.function.arguments %%}%s{%% endfor %%}{%% endfor %%}",
+            cases[i].as);
+        snprintf(
+            row, sizeof row,
+            "{\"messages\": [{\"role\": \"assistant\", \"tool_calls\": [{\"function\": {\"name\": \"f\", \"arguments\": %s}}], \"content\": \"\"}]}",
+            cases[i].arguments);
         struct chat_template *t = chat_test_template(source);
         struct chat_conversation *c = chat_test_chat(row);
         assert_int_equal(chat_template_takes_arguments(t, &options), cases[i].takes);
@@ -587,10 +610,11 @@ static void test_builtins(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_turns),     cmocka_unit_test(test_reasoning), cmocka_unit_test(test_left_out),     cmocka_unit_test(test_tools),
-        cmocka_unit_test(test_odd_turns), cmocka_unit_test(test_shapes),        cmocka_unit_test(test_bad_rows),
-        cmocka_unit_test(test_builtins),  cmocka_unit_test(test_template_without_end), cmocka_unit_test(test_bad_templates), cmocka_unit_test(test_lookup), cmocka_unit_test(test_named),
-        cmocka_unit_test(test_ends), cmocka_unit_test(test_arguments),
+        cmocka_unit_test(test_turns),         cmocka_unit_test(test_reasoning), cmocka_unit_test(test_left_out),
+        cmocka_unit_test(test_tools),         cmocka_unit_test(test_odd_turns), cmocka_unit_test(test_shapes),
+        cmocka_unit_test(test_bad_rows),      cmocka_unit_test(test_builtins),  cmocka_unit_test(test_template_without_end),
+        cmocka_unit_test(test_bad_templates), cmocka_unit_test(test_lookup),    cmocka_unit_test(test_named),
+        cmocka_unit_test(test_ends),          cmocka_unit_test(test_arguments),
     };
     return cmocka_run_group_tests(tests, scratch_create, scratch_destroy);
 }

@@ -65,8 +65,15 @@ static void test_snippets(void **state)
 static void test_refused(void **state)
 {
     (void)state;
-    static const char *const sources[] = {"{{ self is defined }}", "{{ self }}", "{% if self %}a{% endif %}", "{{ n.bit_length }}", "{{ range(3).stop }}", "{{ dict.fromkeys }}",
-                                          "{% macro m() %}{% endmacro %}{{ m.catch_kwargs }}", "{{ '\u0663'|int }}", "{{ {}.items().mapping }}"};
+    static const char *const sources[] = {"{{ self is defined }}",
+                                          "{{ self }}",
+                                          "{% if self %}a{% endif %}",
+                                          "{{ n.bit_length }}",
+                                          "{{ range(3).stop }}",
+                                          "{{ dict.fromkeys }}",
+                                          "{% macro m() %}{% endmacro %}{{ m.catch_kwargs }}",
+                                          "{{ '\u0663'|int }}",
+                                          "{{ {}.items().mapping }}"};
     json_t *variables = json_pack("{s:i}", "n", 7);
     for (size_t i = 0; i < sizeof sources / sizeof *sources; i++) {
         size_t length;

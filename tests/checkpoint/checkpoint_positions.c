@@ -307,8 +307,8 @@ static void origins_are_hashed_once(const struct layout *l, const char *base)
         CHECK(read[0] < 0 || read[0] >= 0.9 * bytes, "a save reads %.0f of its own %.0f bytes", read[0], bytes);
         CHECK(read[1] < 0 || read[1] >= 1.9 * bytes, "the second save reads %.0f bytes; %.0f were to be hashed", read[1], bytes);
         for (int i = 2; i < 4; i++)
-            CHECK(read[i] < 1.2 * bytes + 2 * copied, "save %d reads %.0f bytes; it writes %.0f and copies %.0f", i + 1, read[i], bytes,
-                  copied);
+            CHECK(read[i] < 1.2 * bytes + 2 * copied, "save %d reads %.0f bytes; it writes %.0f and copies %.0f", i + 1, read[i],
+                  bytes, copied);
     }
     on_rank_0("yes | dd of=%s/optimizer.safetensors bs=1000 seek=20 count=200 conv=notrunc iflag=fullblock 2>/dev/null", path);
     save_fails(&r, run, path, "is damaged");
@@ -331,7 +331,8 @@ static void origins_are_missed(const struct layout *l, const char *base)
     save_fails(&r, run, export, "have changed");
     on_rank_0("rm -r %s", export);
     save_fails(&r, run, export, "No such file");
-    CHECK(checkpoint_export(r.session, other, NULL, EXPORT_ONE_FILE) != OK && strstr(status_message(), export), "%s", status_message());
+    CHECK(checkpoint_export(r.session, other, NULL, EXPORT_ONE_FILE) != OK && strstr(status_message(), export), "%s",
+          status_message());
     must(session_initialise(r.session, SEED), "initialise");
     must(try_save(&r, run, 1), "save");
     load(&r, run, path);

@@ -190,8 +190,10 @@ static int same_files(const char *a, const char *b, const char *name)
 static int same_manifests(const char *a, const char *b)
 {
     char command[2048];
-    snprintf(command, sizeof command,
-             "for d in %s %s; do grep -vE '\"saved_ns\"|^  \"xxh3\"' $d/manifest.json >$d/timeless || exit 1; done; cmp %s/timeless %s/timeless", a, b, a, b);
+    snprintf(
+        command, sizeof command,
+        "for d in %s %s; do grep -vE '\"saved_ns\"|^  \"xxh3\"' $d/manifest.json >$d/timeless || exit 1; done; cmp %s/timeless %s/timeless",
+        a, b, a, b);
     return system(command) == 0;
 }
 

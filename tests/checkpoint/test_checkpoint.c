@@ -892,7 +892,7 @@ static void texts_may_fail(void **state)
     static const struct {
         enum sys_call call;
         int error;
-    } faults[] = {{SYS_OPEN, EMFILE}, {SYS_CLOSE, EIO}, {SYS_PREAD, EIO},   {SYS_PREAD, SYS_SHORT}, {SYS_PWRITE, ENOSPC},
+    } faults[] = {{SYS_OPEN, EMFILE}, {SYS_CLOSE, EIO},  {SYS_PREAD, EIO},    {SYS_PREAD, SYS_SHORT}, {SYS_PWRITE, ENOSPC},
                   {SYS_FSYNC, EIO},   {SYS_RENAME, EIO}, {SYS_MKDIR, ENOSPC}, {SYS_MALLOC, ENOMEM}};
     struct rig r;
     char from[128], kept[128], dir[128];
@@ -913,7 +913,8 @@ static void texts_may_fail(void **state)
             if (same_files(from, kept, "config.json"))
                 assert_true(same_files(from, kept, "tokenizer.json") && same_files(from, kept, "generation_config.json"));
             if (st == OK)
-                st = checkpoint_export(r.session, dir, &(struct export_texts){.like = kept, .facts = "{}", .card = "# card"}, EXPORT_ONE_FILE);
+                st = checkpoint_export(r.session, dir, &(struct export_texts){.like = kept, .facts = "{}", .card = "# card"},
+                                       EXPORT_ONE_FILE);
             fired = sys_count(faults[i].call) >= n;
             sys_inject_clear();
             assert_true(st == OK || (fired && strcmp(status_message(), "no sentence") != 0));

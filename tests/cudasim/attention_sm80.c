@@ -179,7 +179,8 @@ static void negative_scores(void **state)
         for (int64_t i = 0; i < p.nk; i++)
             p.x.k[i] = stored(-size * (1 + 0.5 * uniform()), BF16);
         oracle_forward(&p.attrs, &p.x);
-        check_problem(&large, &s, &p, 4); /* keys are alike but for a fourth of their size, so that the ds of a query nearly cancel */
+        check_problem(&large, &s, &p,
+                      4); /* keys are alike but for a fourth of their size, so that the ds of a query nearly cancel */
         problem_free(&p);
     }
 }

@@ -77,7 +77,8 @@ static void many_tiles(void **state)
     sm90.cuda.processors = 3;
     check_shape((struct shape){.sq = 530, .sk = 530, .hq = 1, .hk = 1, .d = 64, .mask = FULL});
     check_shape((struct shape){.sq = 400, .sk = 400, .hq = 1, .hk = 1, .d = 96, .mask = CAUSAL});
-    check_shape((struct shape){.sq = 270, .sk = 270, .hq = 3, .hk = 3, .d = 128, .mask = CAUSAL}); /* two heads in turn, and one */
+    check_shape(
+        (struct shape){.sq = 270, .sk = 270, .hq = 3, .hk = 3, .d = 128, .mask = CAUSAL}); /* two heads in turn, and one */
     check_shape((struct shape){.sq = 330, .sk = 330, .hq = 1, .hk = 1, .d = 256, .mask = CAUSAL});
 }
 
@@ -222,8 +223,16 @@ static void same_bits_where_blocks_wait(void **state)
 {
     (void)state;
     for (int m = FULL; m <= EMPTY_ROWS; m++) {
-        const struct shape s = {
-            .sq = 330, .sk = 600, .q0 = 270, .hq = 4, .hk = 2, .d = 64, .mask = (enum mask_kind)m, .cap = m % 2 ? 3 : 0, .dtype = BF16, .gain = 1};
+        const struct shape s = {.sq = 330,
+                                .sk = 600,
+                                .q0 = 270,
+                                .hq = 4,
+                                .hk = 2,
+                                .d = 64,
+                                .mask = (enum mask_kind)m,
+                                .cap = m % 2 ? 3 : 0,
+                                .dtype = BF16,
+                                .gain = 1};
         struct problem p = problem_make(&s);
         check_same_bits(&p, OP_ATTN_BWD, 3);
         problem_free(&p);
@@ -245,12 +254,18 @@ int main(int argc, char **argv)
     else if (argc > 1)
         cmocka_set_test_filter(argv[1]);
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup(sizes_causal, with_checks), cmocka_unit_test_setup(sizes_rectangular, with_checks),
-        cmocka_unit_test_setup(many_tiles, with_checks),   cmocka_unit_test_setup(head_dims, with_checks),
-        cmocka_unit_test_setup(widths, with_checks),       cmocka_unit_test_setup(grouped_heads, with_checks),
-        cmocka_unit_test_setup(masks, with_checks),        cmocka_unit_test_setup(ring_blocks, with_checks),
-        cmocka_unit_test_setup(large_scores, with_checks), cmocka_unit_test_setup(negative_scores, with_checks),
-        cmocka_unit_test_setup(caps, with_checks),         cmocka_unit_test_setup(same_bits_every_seed, with_checks),
+        cmocka_unit_test_setup(sizes_causal, with_checks),
+        cmocka_unit_test_setup(sizes_rectangular, with_checks),
+        cmocka_unit_test_setup(many_tiles, with_checks),
+        cmocka_unit_test_setup(head_dims, with_checks),
+        cmocka_unit_test_setup(widths, with_checks),
+        cmocka_unit_test_setup(grouped_heads, with_checks),
+        cmocka_unit_test_setup(masks, with_checks),
+        cmocka_unit_test_setup(ring_blocks, with_checks),
+        cmocka_unit_test_setup(large_scores, with_checks),
+        cmocka_unit_test_setup(negative_scores, with_checks),
+        cmocka_unit_test_setup(caps, with_checks),
+        cmocka_unit_test_setup(same_bits_every_seed, with_checks),
         cmocka_unit_test_setup(same_bits_where_blocks_wait, with_checks),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -31,7 +31,8 @@ static void check_bias(int64_t rows, int64_t dim, int64_t gap, enum dtype t, enu
 {
     struct twin_case c;
     const int64_t all = rows * (dim + gap);
-    case_start(&c, OP_BIAS, "bias %lld x %lld and %lld %s of %s", (long long)rows, (long long)dim, (long long)gap, dtype_name(t), dtype_name(of_bias));
+    case_start(&c, OP_BIAS, "bias %lld x %lld and %lld %s of %s", (long long)rows, (long long)dim, (long long)gap, dtype_name(t),
+               dtype_name(of_bias));
     c.attrs.bias.rows = rows;
     c.attrs.bias.dim = dim;
     c.attrs.bias.dtype = of_bias;

@@ -103,7 +103,8 @@ static void check_sink(const int64_t *shape, enum dtype t)
 {
     struct twin_case c;
     const int64_t rows = shape[0], heads = shape[1], d = shape[2], n = rows * heads * d;
-    case_start(&c, OP_ATTN_SINK, "attn_sink %lld x %lld x %lld %s", (long long)rows, (long long)heads, (long long)d, dtype_name(t));
+    case_start(&c, OP_ATTN_SINK, "attn_sink %lld x %lld x %lld %s", (long long)rows, (long long)heads, (long long)d,
+               dtype_name(t));
     set_sink(&c, shape, t);
     float *o = array_random(n, F32, 1.0), *lse = array_random(rows * heads, F32, 3.0);
     for (int64_t i = 0; i < rows * heads; i++) {

@@ -151,8 +151,8 @@ static void check_dequantise(const struct quantised *q, int64_t first, int64_t r
     struct twin_case c;
     const int64_t n = q->rows * q->columns, each = quantised_per_byte(q->form);
     uint8_t *packed = pack(q, array_new(quantised_bytes(q))), *codes = packed + quantised_scale_bytes(q);
-    case_start(&c, OP_DEQUANTISE, "dequantise %lld x %lld of %lld from %lld on, %lld apart, form %d, to %s", (long long)rows, (long long)cols,
-               (long long)n, (long long)first, (long long)ld, (int)q->form, dtype_name(t));
+    case_start(&c, OP_DEQUANTISE, "dequantise %lld x %lld of %lld from %lld on, %lld apart, form %d, to %s", (long long)rows,
+               (long long)cols, (long long)n, (long long)first, (long long)ld, (int)q->form, dtype_name(t));
     c.attrs.dequantise.rows = rows;
     c.attrs.dequantise.cols = cols;
     c.attrs.dequantise.first = first;
@@ -192,8 +192,9 @@ static void check_dropout(int64_t rows, int64_t cols, uint32_t first, int64_t ap
     int32_t *numbers = array_new(rows * 4);
     for (int64_t i = 0; i < rows; i++)
         numbers[i] = (int32_t)(i * 1000003);
-    case_start(&c, OP_DROPOUT, "dropout of %lld x %lld, features from %u on, rows %lld further apart, %s to %s%s", (long long)rows, (long long)cols,
-               (unsigned)first, (long long)apart, dtype_name(x_type), dtype_name(y_type), accumulate ? ", added" : "");
+    case_start(&c, OP_DROPOUT, "dropout of %lld x %lld, features from %u on, rows %lld further apart, %s to %s%s",
+               (long long)rows, (long long)cols, (unsigned)first, (long long)apart, dtype_name(x_type), dtype_name(y_type),
+               accumulate ? ", added" : "");
     c.attrs.dropout.rows = rows;
     c.attrs.dropout.cols = cols;
     c.attrs.dropout.x_ld = cols + apart;
@@ -291,7 +292,8 @@ static void check_lookup(int64_t rows, int64_t dim, enum dtype t, int positions,
 static void check_placed(int64_t rows, int64_t dim, int64_t vocab, enum dtype t)
 {
     struct twin_case c;
-    case_start(&c, OP_SCATTER, "scatter %lld x %lld into %lld, %s", (long long)rows, (long long)dim, (long long)vocab, dtype_name(t));
+    case_start(&c, OP_SCATTER, "scatter %lld x %lld into %lld, %s", (long long)rows, (long long)dim, (long long)vocab,
+               dtype_name(t));
     set_embed(&c, rows, dim, vocab, t, 0);
     int32_t *index = array_indices(rows, 0, 1);
     for (int64_t i = 0; i < rows; i++) /* no two are equal; some are outside */
@@ -304,11 +306,12 @@ static void check_placed(int64_t rows, int64_t dim, int64_t vocab, enum dtype t)
 }
 
 /* `hot`: this share of the rows, in 1/8, has one token, so that runs are long. */
-static void check_scatter(int64_t rows, int64_t dim, int64_t vocab, enum dtype t, int accumulate, int hot, float scale, int by_columns)
+static void check_scatter(int64_t rows, int64_t dim, int64_t vocab, enum dtype t, int accumulate, int hot, float scale,
+                          int by_columns)
 {
     struct twin_case c;
-    case_start(&c, OP_EMBED_GRAD, "embed_grad %lld x %lld into %lld, %s, accumulate %d, hot %d%s", (long long)rows, (long long)dim,
-               (long long)vocab, dtype_name(t), accumulate, hot, by_columns ? ", by columns" : "");
+    case_start(&c, OP_EMBED_GRAD, "embed_grad %lld x %lld into %lld, %s, accumulate %d, hot %d%s", (long long)rows,
+               (long long)dim, (long long)vocab, dtype_name(t), accumulate, hot, by_columns ? ", by columns" : "");
     set_embed(&c, rows, dim, vocab, t, accumulate);
     c.attrs.embed.by_columns = by_columns;
     c.attrs.embed.scale = scale;

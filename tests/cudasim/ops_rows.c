@@ -101,7 +101,8 @@ void test_norms(void)
         check_norm_grad(33, 24, 0, NORM_LAYER, (enum dtype)t, 0, 1);
         check_norm_grad(33, 24, 0, NORM_NONE, (enum dtype)t, 0, 0);
     }
-    for (int t = F32; t <= BF16; t++) { /* weights for each head; heads that are read one by one, in vectors, by one warp and by two */
+    for (int t = F32; t <= BF16;
+         t++) { /* weights for each head; heads that are read one by one, in vectors, by one warp and by two */
         check_norm(37, 3 * 33, 3, NORM_LAYER, (enum dtype)t, 1, 0);
         check_norm(9, 4 * 128, 4, NORM_LAYER, (enum dtype)t, 0, 1);
         check_norm(2, 2 * 2048, 2, NORM_RMS, (enum dtype)t, 0, 0);
@@ -119,8 +120,8 @@ static void check_bias_grad(int64_t rows, int64_t dim, int64_t gap, enum dtype t
 {
     struct twin_case c;
     const int64_t all = rows * (dim + gap);
-    case_start(&c, OP_BIAS_GRAD, "bias_grad %lld x %lld and %lld %s accumulate %d", (long long)rows, (long long)dim, (long long)gap, dtype_name(t),
-               accumulate);
+    case_start(&c, OP_BIAS_GRAD, "bias_grad %lld x %lld and %lld %s accumulate %d", (long long)rows, (long long)dim,
+               (long long)gap, dtype_name(t), accumulate);
     c.attrs.bias.ld = gap > 0 ? dim + gap : 0;
     c.attrs.bias.rows = rows;
     c.attrs.bias.dim = dim;
@@ -144,8 +145,8 @@ void test_columns(void)
 static void check_loss(int64_t rows, int64_t vocab, int gradient, int targets, float scale, float cap, int each)
 {
     struct twin_case c;
-    case_start(&c, OP_LOSS, "loss %lld x %lld gradient %d targets %d scale %g cap %g", (long long)rows, (long long)vocab, gradient, targets,
-               (double)scale, (double)cap);
+    case_start(&c, OP_LOSS, "loss %lld x %lld gradient %d targets %d scale %g cap %g", (long long)rows, (long long)vocab,
+               gradient, targets, (double)scale, (double)cap);
     c.attrs.loss.scale = scale;
     c.attrs.loss.cap = cap;
     c.attrs.loss.rows = rows;

@@ -172,8 +172,21 @@ void test_update(void)
 {
     check_reduces();
     /* the simulator keeps 70 sums of 4096 elements at a time; up to 32 are few: 4 of a thread block, else 16 */
-    static const int64_t sums[] = {0,     1,         15,            16,           17,        4095,         4096, 4097,
-                                   65535, 65536,     70001,         32 * 4096,    32 * 4096 + 1, 64 * 4096 + 5, 70 * 4096,
+    static const int64_t sums[] = {0,
+                                   1,
+                                   15,
+                                   16,
+                                   17,
+                                   4095,
+                                   4096,
+                                   4097,
+                                   65535,
+                                   65536,
+                                   70001,
+                                   32 * 4096,
+                                   32 * 4096 + 1,
+                                   64 * 4096 + 5,
+                                   70 * 4096,
                                    70 * 4096 + 7};
     for (size_t s = 0; s < sizeof sums / sizeof *sums; s++)
         check_sumsq(sums[s]);
@@ -189,7 +202,8 @@ void test_update(void)
         for (int moments = F32; moments <= I8; moments++) {
             check_adamw(sizes[s], 0, s % 2 == 0, 0, (enum dtype)moments);
             const int64_t half = sizes[s] / 2;
-            check_adamw(sizes[s], moments == I8 ? half - half % BLOCK8 : half, 1, 0, (enum dtype)moments); /* whole blocks decay */
+            check_adamw(sizes[s], moments == I8 ? half - half % BLOCK8 : half, 1, 0,
+                        (enum dtype)moments); /* whole blocks decay */
             check_adamw(sizes[s], sizes[s], s % 2 != 0, s % 3 == 0, (enum dtype)moments);
         }
     }

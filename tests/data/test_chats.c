@@ -159,7 +159,9 @@ static void check_answer(const char *family, const char *source, const char *ans
     char path[1024], row[300];
     struct chat_options options = {.train = CHAT_TRAIN_ASSISTANT, .now = NOW};
     snprintf(path, sizeof path, "%s/tests/text/families/%s.json", getenv("LTRAIN_SOURCE_ROOT"), family);
-    snprintf(row, sizeof row, "{\"messages\": [{\"role\": \"user\", \"content\": \"a\"}, {\"role\": \"assistant\", \"content\": \"%s\"}]}", answer);
+    snprintf(row, sizeof row,
+             "{\"messages\": [{\"role\": \"user\", \"content\": \"a\"}, {\"role\": \"assistant\", \"content\": \"%s\"}]}",
+             answer);
     assert_int_equal(tokenizer_open(path, &p.tokenizer), OK);
     assert_int_equal(chat_template_parse(source, strlen(source), "t", &p.chat_template), OK);
     assert_int_equal(chat_encoder_create(p.tokenizer, p.chat_template, &options, &p.encoder), OK);
@@ -179,8 +181,9 @@ static void test_places(void **state)
     (void)state;
     static const char turns[] = "{% for m in messages %}{{ m.content }}<|end|>{% endfor %}",
                       ended[] = "{% for m in messages %}{{ m.content }}<|endoftext|>{% endfor %}";
-    check_answer("phi3", turns, "\xc3\x9f", 2);              /* the space in front is a token of its own, which the model writes */
-    check_answer("falcon", ended, "\xc2\xbd, \xc3\xa9t\xc3\xa9", 2); /* whose bytes are characters before the last pre-tokenizer */
+    check_answer("phi3", turns, "\xc3\x9f", 2); /* the space in front is a token of its own, which the model writes */
+    check_answer("falcon", ended, "\xc2\xbd, \xc3\xa9t\xc3\xa9",
+                 2); /* whose bytes are characters before the last pre-tokenizer */
 }
 
 static void test_refusals(void **state)
@@ -270,7 +273,8 @@ static enum status see(void *user, const struct chat_sample *s)
     return OK;
 }
 
-static struct chat_counts see_turns(const char *name, const char *row, enum chat_train train, enum chat_turns turns, struct seen *out)
+static struct chat_counts see_turns(const char *name, const char *row, enum chat_train train, enum chat_turns turns,
+                                    struct seen *out)
 {
     struct pair p;
     struct chat_counts counts = {.samples = 0};
@@ -288,7 +292,7 @@ static struct chat_counts see_turns(const char *name, const char *row, enum chat
 
 #define SAYS(r, a) "{\"role\": \"assistant\", \"reasoning_content\": \"" r "\", \"content\": \"" a "\"}"
 #define ASKS(q) "{\"role\": \"user\", \"content\": \"" q "\"}"
-#define CALLS(r) \
+#define CALLS(r)                                            \
     "{\"role\": \"assistant\", \"reasoning_content\": \"" r \
     "\", \"content\": \"\", \"tool_calls\": [{\"type\": \"function\", \"function\": {\"name\": \"f\", \"arguments\": {}}}]}"
 #define ANSWERS(x) "{\"role\": \"tool\", \"content\": \"" x "\"}"
@@ -302,8 +306,8 @@ static void test_turns(void **state)
     struct seen s;
     struct chat_counts n;
     for (int i = 0; i < 3; i++) {
-        n = see_turns(dropping[i], CHAT(ASKS("Q1") "," SAYS("R1", "A1") "," ASKS("Q2") "," SAYS("R2", "A2")), CHAT_TRAIN_ASSISTANT,
-                      CHAT_TURNS_SPLIT, &s);
+        n = see_turns(dropping[i], CHAT(ASKS("Q1") "," SAYS("R1", "A1") "," ASKS("Q2") "," SAYS("R2", "A2")),
+                      CHAT_TRAIN_ASSISTANT, CHAT_TURNS_SPLIT, &s);
         if (i == 2 && n.split == 0) /* this GLM writes no reasoning that it leaves out */
             continue;
         assert_true(n.samples == 2 && n.split == 1 && n.reasoning_dropped == 0);
@@ -313,11 +317,12 @@ static void test_turns(void **state)
         assert_null(strstr(s.at[1].text, "R1"));
         assert_true(strstr(s.at[1].text, "A1") < strchr(s.at[1].text, OPEN)); /* read, and not trained again */
         assert_true(strstr(s.at[1].text, "R2") > strchr(s.at[1].text, OPEN));
-        n = see_turns(dropping[i], CHAT(ASKS("Q1") "," SAYS("R1", "A1") "," ASKS("Q2") "," SAYS("R2", "A2")), CHAT_TRAIN_ASSISTANT,
-                      CHAT_TURNS_WHOLE, &s);
+        n = see_turns(dropping[i], CHAT(ASKS("Q1") "," SAYS("R1", "A1") "," ASKS("Q2") "," SAYS("R2", "A2")),
+                      CHAT_TRAIN_ASSISTANT, CHAT_TURNS_WHOLE, &s);
         assert_true(n.samples == 1 && n.split == 0 && n.reasoning_dropped == 1);
     }
-    n = see_turns("qwen3", CHAT(ASKS("Q1") "," CALLS("R1") "," ANSWERS("T1") "," SAYS("R2", "A2") "," ASKS("Q2") "," SAYS("R3", "A3")),
+    n = see_turns("qwen3",
+                  CHAT(ASKS("Q1") "," CALLS("R1") "," ANSWERS("T1") "," SAYS("R2", "A2") "," ASKS("Q2") "," SAYS("R3", "A3")),
                   CHAT_TRAIN_ASSISTANT, CHAT_TURNS_SPLIT, &s);
     assert_true(n.samples == 2); /* a call and what follows are one sample, as nothing is left out between them */
     assert_true(strstr(s.at[0].text, "R1") && strstr(s.at[0].text, "R2") && !strstr(s.at[0].text, "Q2"));
@@ -325,17 +330,21 @@ static void test_turns(void **state)
     assert_ptr_equal(strchr(s.at[1].text, OPEN), strrchr(s.at[1].text, OPEN));
     n = see_turns("qwen3", CHAT(ASKS("Q1") "," SAYS("R1", "A1") "," ASKS("Q2")), CHAT_TRAIN_LAST, CHAT_TURNS_SPLIT, &s);
     assert_true(n.samples == 1 && n.split == 1 && strstr(s.at[0].text, "R1") && !strstr(s.at[0].text, "Q2"));
-    n = see_turns("qwen3", CHAT(ASKS("Q1") "," SAYS("", "A1") "," ASKS("Q2") "," SAYS("", "A2")), CHAT_TRAIN_ASSISTANT, CHAT_TURNS_SPLIT,
-                  &s); /* there is nothing to leave out */
+    n = see_turns("qwen3", CHAT(ASKS("Q1") "," SAYS("", "A1") "," ASKS("Q2") "," SAYS("", "A2")), CHAT_TRAIN_ASSISTANT,
+                  CHAT_TURNS_SPLIT, &s); /* there is nothing to leave out */
     assert_true(n.samples == 1 && n.split == 0);
-    n = see_turns("qwen3", CHAT("{\"role\": \"user\", \"content\": [{\"type\": \"text\", \"text\": \"Q\"}, {\"type\": \"text\", \"text\": \"1\"}]}," SAYS("", "A1")),
-                  CHAT_TRAIN_ASSISTANT, CHAT_TURNS_SPLIT, &s); /* it leaves lists out */
+    n = see_turns(
+        "qwen3",
+        CHAT(
+            "{\"role\": \"user\", \"content\": [{\"type\": \"text\", \"text\": \"Q\"}, {\"type\": \"text\", \"text\": \"1\"}]}," SAYS(
+                "", "A1")),
+        CHAT_TRAIN_ASSISTANT, CHAT_TURNS_SPLIT, &s); /* it leaves lists out */
     assert_non_null(strstr(s.at[0].text, "user\nQ1<"));
     n = see_turns("llama3", CHAT(ASKS("Q1") "," SAYS("R1", "A1") "," ASKS("Q2") "," SAYS("R2", "A2")), CHAT_TRAIN_ASSISTANT,
                   CHAT_TURNS_SPLIT, &s); /* it writes no reasoning at all */
     assert_true(n.samples == 1 && n.split == 0 && n.reasoning_dropped == 2);
-    n = see_turns("llama3", CHAT(ASKS("Q1") "," SAYS("", "A1") "," ASKS("Q2") "," SAYS("", "A2")), CHAT_TRAIN_ASSISTANT, CHAT_TURNS_SPLIT,
-                  &s);
+    n = see_turns("llama3", CHAT(ASKS("Q1") "," SAYS("", "A1") "," ASKS("Q2") "," SAYS("", "A2")), CHAT_TRAIN_ASSISTANT,
+                  CHAT_TURNS_SPLIT, &s);
     assert_true(n.samples == 1 && n.split == 0);
 }
 
@@ -431,9 +440,9 @@ static void test_corpus_refusals(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_tokens), cmocka_unit_test(test_typed_tokens), cmocka_unit_test(test_places),    cmocka_unit_test(test_refusals),
-        cmocka_unit_test(test_turns),
-        cmocka_unit_test(test_corpus), cmocka_unit_test(test_corpus_refusals), cmocka_unit_test(test_text_column),
+        cmocka_unit_test(test_tokens),          cmocka_unit_test(test_typed_tokens), cmocka_unit_test(test_places),
+        cmocka_unit_test(test_refusals),        cmocka_unit_test(test_turns),        cmocka_unit_test(test_corpus),
+        cmocka_unit_test(test_corpus_refusals), cmocka_unit_test(test_text_column),
     };
     size_t n;
     char *conversations = chat_test_read("conversations.jsonl", &n), *at = conversations;

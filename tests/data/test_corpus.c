@@ -227,8 +227,8 @@ static void test_eval_split(void **state)
     config.eval_fraction = 0.25;
     struct corpus *c = open_corpus(&config);
     const struct corpus_report *r = corpus_get_report(c);
-    assert_true(r->train_sequences == 17 && r->eval_sequences == 5 && r->packed.tokens_kept == 198 && r->packed.tokens_dropped == 2 &&
-                r->bytes == 200);
+    assert_true(r->train_sequences == 17 && r->eval_sequences == 5 && r->packed.tokens_kept == 198 &&
+                r->packed.tokens_dropped == 2 && r->bytes == 200);
     assert_true(fabs(r->unigram_entropy - log(17.0 * 9.0)) < 1e-12);
     struct arrays a;
     struct sequence s = sequence_of(&a);
@@ -296,7 +296,8 @@ static void other_lengths(enum packing_kind packing)
         assert_true(corpus_get_length(c) == n && r->train_sequences == trained && r->eval_sequences == held_out);
         assert_true(r->bytes == 200 && r->packed.tokens_kept + r->packed.tokens_dropped == 200 && r->unigram_entropy == entropy);
         for (int i = 0; i < trained + held_out; i++) {
-            assert_int_equal(i < trained ? corpus_train_sequence(c, (uint64_t)i, &s) : corpus_eval_sequence(c, i - trained, &s), OK);
+            assert_int_equal(i < trained ? corpus_train_sequence(c, (uint64_t)i, &s) : corpus_eval_sequence(c, i - trained, &s),
+                             OK);
             for (int j = 0; j < s.n_tokens; j++) {
                 assert_true((a.tokens[j] < 140) == (i < trained) && !seen[a.tokens[j]]);
                 assert_true(a.targets[j] == -1 || (a.targets[j] == a.tokens[j] + 1 && (a.targets[j] < 140) == (i < trained)));
@@ -341,7 +342,8 @@ static void test_deep_patterns(void **state)
     for (size_t i = 0; i < sizeof files / sizeof *files; i++)
         scratch_text(files[i], "int x;\n");
     assert_int_equal(symlink("nowhere", scratch_path("deep/link.txt")), 0); /* its name is none that is looked for */
-    const char *all[] = {scratch_path("deep/**/*.c")}, *none[] = {scratch_path("deep/**/*.h")}, *odd[] = {scratch_path("deep/**/y/*.c")};
+    const char *all[] = {scratch_path("deep/**/*.c")}, *none[] = {scratch_path("deep/**/*.h")},
+               *odd[] = {scratch_path("deep/**/y/*.c")};
     const char *absent[] = {scratch_path("nowhere/**/*.c")};
     struct corpus_config config = config_of(all, 1, 4);
     struct corpus *c = open_corpus(&config);
@@ -684,9 +686,9 @@ static void files_are_remembered(void **state)
     assert_int_equal(corpus_remember(c, known), OK);
     corpus_close(c);
     assert_true(calls_to_open(&config, 1) <= 4); /* and the beginning of each file */
-    config.seq_len = 32; /* just as many tokens */
+    config.seq_len = 32;                         /* just as many tokens */
     assert_true(calls_to_open(&config, 1) <= 4); /* and the beginning of each file */
-    config.eval_fraction = 0.5; /* fewer */
+    config.eval_fraction = 0.5;                  /* fewer */
     assert_true(calls_to_open(&config, 0) >= CHUNKS);
     config.eval_fraction = 0;
     config.n_paths = 1;
@@ -699,10 +701,10 @@ static void files_are_remembered(void **state)
     assert_int_equal(corpus_remember(c, known), OK);
     corpus_close(c);
     assert_true(calls_to_open(&config, 1) <= 4); /* and the beginning of each file */
-    flip(known, 60); /* a file of ours that is damaged counts for nothing */
+    flip(known, 60);                             /* a file of ours that is damaged counts for nothing */
     assert_true(calls_to_open(&config, 0) >= CHUNKS);
     flip(known, 60);
-    assert_true(calls_to_open(&config, 1) <= 4); /* and the beginning of each file */
+    assert_true(calls_to_open(&config, 1) <= 4);                /* and the beginning of each file */
     assert_int_equal(utimensat(AT_FDCWD, path[0], NULL, 0), 0); /* touched */
     assert_true(calls_to_open(&config, 0) >= CHUNKS);
     unlink(known);
@@ -712,12 +714,22 @@ static void files_are_remembered(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_packing), cmocka_unit_test(test_windows),    cmocka_unit_test(test_spellings),
-        cmocka_unit_test(test_order),   cmocka_unit_test(test_eval_split), cmocka_unit_test(test_other_lengths), cmocka_unit_test(test_refusals),
-        cmocka_unit_test(test_faults),  cmocka_unit_test(test_changes),    cmocka_unit_test(test_lists),
-        cmocka_unit_test(settled_times), cmocka_unit_test(files_are_remembered),
-        cmocka_unit_test(writes_to_mapped_pages_are_seen), cmocka_unit_test(files_in_memory_are_read_again),
-        cmocka_unit_test(test_kept),    cmocka_unit_test(test_directories_with_others),
+        cmocka_unit_test(test_packing),
+        cmocka_unit_test(test_windows),
+        cmocka_unit_test(test_spellings),
+        cmocka_unit_test(test_order),
+        cmocka_unit_test(test_eval_split),
+        cmocka_unit_test(test_other_lengths),
+        cmocka_unit_test(test_refusals),
+        cmocka_unit_test(test_faults),
+        cmocka_unit_test(test_changes),
+        cmocka_unit_test(test_lists),
+        cmocka_unit_test(settled_times),
+        cmocka_unit_test(files_are_remembered),
+        cmocka_unit_test(writes_to_mapped_pages_are_seen),
+        cmocka_unit_test(files_in_memory_are_read_again),
+        cmocka_unit_test(test_kept),
+        cmocka_unit_test(test_directories_with_others),
         cmocka_unit_test(test_deep_patterns),
     };
     return cmocka_run_group_tests(tests, scratch_create, scratch_destroy);

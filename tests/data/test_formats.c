@@ -24,8 +24,14 @@ enum { SEQ = 64, VOCAB = 1000, LLMC_HEADER = 256 };
 
 static struct corpus_config config_of(const char *const *path, const struct tokenizer *t)
 {
-    return (struct corpus_config){.paths = path, .n_paths = 1, .seq_len = SEQ, .vocab = VOCAB, .tokenizer = t, .cache = cache,
-                                  .threads = 2, .packing = PACKING_BEST_FIT};
+    return (struct corpus_config){.paths = path,
+                                  .n_paths = 1,
+                                  .seq_len = SEQ,
+                                  .vocab = VOCAB,
+                                  .tokenizer = t,
+                                  .cache = cache,
+                                  .threads = 2,
+                                  .packing = PACKING_BEST_FIT};
 }
 
 /* All tokens of a file in order, negative if not trained, and the ends of documents. */
@@ -65,7 +71,8 @@ static void refuse(const char *path, const struct tokenizer *t, const char *part
 
 /* ---- archives ---- */
 
-static const char rows[] = "{\"text\": \"In the beginning\"}\n\n{\"text\": \"God created the heaven and the earth.\"}\n{\"text\": \"And\"}";
+static const char rows[] =
+    "{\"text\": \"In the beginning\"}\n\n{\"text\": \"God created the heaven and the earth.\"}\n{\"text\": \"And\"}";
 
 #ifdef HAVE_ZLIB
 /* Adds a member. */
@@ -135,7 +142,8 @@ static void test_gzip(void **state)
         if (st == OK)
             assert_true(corpus_get_report(c)->documents < 3);
         else
-            assert_true(strstr(status_message(), "rows.jsonl.gz is cut off") || strstr(status_message(), "rows.jsonl.gz:1: broken JSON"));
+            assert_true(strstr(status_message(), "rows.jsonl.gz is cut off") ||
+                        strstr(status_message(), "rows.jsonl.gz:1: broken JSON"));
         corpus_close(c);
     }
     scratch_text("wrong.gz", "this is no archive");
@@ -155,7 +163,8 @@ static void test_zstd(void **state)
     static struct all want, got;
     char packed[2][1024];
     read_file(scratch_write("z.jsonl", rows, sizeof rows - 1), tokenizer, &want);
-    size_t n[2] = {ZSTD_compress(packed[0], 1024, rows, 30, 3), ZSTD_compress(packed[1], 1024, rows + 30, sizeof rows - 1 - 30, 3)};
+    size_t n[2] = {ZSTD_compress(packed[0], 1024, rows, 30, 3),
+                   ZSTD_compress(packed[1], 1024, rows + 30, sizeof rows - 1 - 30, 3)};
     memcpy(packed[0] + n[0], packed[1], n[1]);
     const char *path = scratch_write("z.jsonl.zst", packed[0], n[0] + n[1]);
     read_file(path, tokenizer, &got);
@@ -265,7 +274,8 @@ static void test_llmc(void **state)
     const uint16_t narrow[] = {50256, 5, 6, 7, 50256, 8, 9, 50256, 10};
     const uint32_t wide[] = {128000, 5, 6, 7, 128000, 8, 9, 128000, 10};
     for (int k = 0; k < 2; k++) {
-        const char *paths[] = {k ? write_llmc("l3.bin", 20240801, 7, 9, wide, sizeof wide) : write_llmc("g2.bin", 20240520, 1, 9, narrow, sizeof narrow)};
+        const char *paths[] = {k ? write_llmc("l3.bin", 20240801, 7, 9, wide, sizeof wide)
+                                 : write_llmc("g2.bin", 20240520, 1, 9, narrow, sizeof narrow)};
         struct corpus_config config = config_of(paths, NULL);
         config.vocab = 128256;
         read_with(&config, &got);
@@ -273,8 +283,10 @@ static void test_llmc(void **state)
         assert_true(got.id[4] == (k ? 128000 : 50256) && got.id[8] == 10);
     }
     refuse(scratch_path("g2.bin"), NULL, "g2.bin: token 0 is 50256, and ids of the vocabulary end at 999");
-    refuse(write_llmc("v.bin", 20240520, 2, 9, narrow, sizeof narrow), NULL, "a file of llm.c of version 2; known are version 1 of 20240520");
-    refuse(write_llmc("cut.bin", 20240520, 1, 10, narrow, sizeof narrow), NULL, "cut.bin has 1042 bytes, and 10 tokens of 2 bytes");
+    refuse(write_llmc("v.bin", 20240520, 2, 9, narrow, sizeof narrow), NULL,
+           "a file of llm.c of version 2; known are version 1 of 20240520");
+    refuse(write_llmc("cut.bin", 20240520, 1, 10, narrow, sizeof narrow), NULL,
+           "cut.bin has 1042 bytes, and 10 tokens of 2 bytes");
 }
 
 static void test_plain(void **state)
@@ -311,7 +323,8 @@ static void test_plain(void **state)
 static void write_megatron(const char *name, int type, int width, int64_t damage)
 {
     char path[64];
-    const int64_t id[] = {1, 2, 3, 4, 5, 6}, offset[] = {0, 2 * width + (damage == 1), 3 * width}, document[] = {0, 2, damage == 2 ? 7 : 3};
+    const int64_t id[] = {1, 2, 3, 4, 5, 6}, offset[] = {0, 2 * width + (damage == 1), 3 * width},
+                  document[] = {0, 2, damage == 2 ? 7 : 3};
     const uint64_t header[] = {1, 3, 3};
     const int32_t length[] = {2, 1, 3};
     uint8_t file[200], *at = file;
@@ -341,7 +354,8 @@ static void test_megatron(void **state)
             read_file(scratch_path(by ? "mg.idx" : "mg.bin"), tokenizer, &got);
             assert_true(got.n == 6 && got.documents == 2 && got.ends[0] == 3 && got.id[0] == 1 && got.id[5] == 6);
         }
-    static const char *const says[] = {"mg.idx: sequence 1 is not behind the one before it", "mg.idx is damaged: document 2 begins at no sequence",
+    static const char *const says[] = {"mg.idx: sequence 1 is not behind the one before it",
+                                       "mg.idx is damaged: document 2 begins at no sequence",
                                        "mg.bin has 23 bytes, and 6 tokens of 4 bytes", "mg.idx is cut off: it has 80 bytes"};
     for (int damage = 1; damage <= 4; damage++) {
         write_megatron("mg", 4, 4, damage);
@@ -372,7 +386,8 @@ static void test_rows_of_ids(void **state)
         {"{\"input_ids\": [1, -1]}", ":1: place 2 of its input_ids is -1"},
         {"{\"input_ids\": [1, 2]}\n{\"input_ids\": [1, 2.5]}", ":2: place 2 of its \"input_ids\" is no whole number"},
         {"{\"input_ids\": [1, 2], \"labels\": [1]}", ":1: its \"labels\" is no list of 2 numbers"},
-        {"{\"input_ids\": [1, 2], \"labels\": [2, -100]}", ":1: place 1 of its labels is 2; it has to be the id there, 1, or -100"},
+        {"{\"input_ids\": [1, 2], \"labels\": [2, -100]}",
+         ":1: place 1 of its labels is 2; it has to be the id there, 1, or -100"},
         {"{\"input_ids\": [1, 2]}\n{\"text\": \"a\"}", ":2: it has no list \"input_ids\""},
         {"{\"input_ids\": [1, 2]}\n{\"input_ids\": [1,", ":2: broken JSON"},
         {"{\"input_ids\": [1, 2], \"mask\": [0, 0]}", "nothing can be trained"},
@@ -399,7 +414,8 @@ static void test_faults(void **state)
         for (int nth = 1, done = 0; !done; nth++) {
             struct corpus *c = NULL;
             char forgotten[300];
-            snprintf(forgotten, sizeof forgotten, "%s/none %d", cache, nth); /* another directory each time: nothing is kept from before */
+            snprintf(forgotten, sizeof forgotten, "%s/none %d", cache,
+                     nth); /* another directory each time: nothing is kept from before */
             config.cache = forgotten;
             long before = sys_count(calls[k]);
             sys_inject(calls[k], nth, EIO);
@@ -421,19 +437,23 @@ static void test_refusals(void **state)
         size_t n; /* 0: up to its end */
         const char *says;
     } files[] = {
-        {"x.parquet", "PAR1....", 8, "x.parquet is a Parquet file, which is not read as it is: python3 -c \"import pandas; pandas.read_parquet("},
+        {"x.parquet", "PAR1....", 8,
+         "x.parquet is a Parquet file, which is not read as it is: python3 -c \"import pandas; pandas.read_parquet("},
         {"x.feather", "ARROW1..", 8, "is an Arrow file, which is not read as it is: python3 -c"},
         {"x.arrow", "\377\377\377\377....", 8, "is an Arrow stream"},
         {"x.npy", "\223NUMPY..", 8, "is a NumPy array"},
         {"x.zip", "PK\003\004....", 8, "is a ZIP archive"},
         {"x.xz", "\3757zXZ\0..", 8, "is compressed by xz"},
-        {"list.json", "[\n  {\"instruction\": \"a\", \"output\": \"b\"}]", 0, "list.json is a JSON list; rows are read one a line, of files named .jsonl: jq -c"},
-        {"rows.json", "{\"text\": \"a\"}\n{\"text\": \"b\"}", 0, "rows.json holds rows, which are read of files named .jsonl: mv '"},
+        {"list.json", "[\n  {\"instruction\": \"a\", \"output\": \"b\"}]", 0,
+         "list.json is a JSON list; rows are read one a line, of files named .jsonl: jq -c"},
+        {"rows.json", "{\"text\": \"a\"}\n{\"text\": \"b\"}", 0,
+         "rows.json holds rows, which are read of files named .jsonl: mv '"},
         {"x.txt", "", 0, "all files are empty"},
         {"one.jsonl", "{\"text\": \"\"}", 0, "nothing can be trained"},
     };
     for (size_t i = 0; i < sizeof files / sizeof *files; i++)
-        refuse(scratch_write(files[i].name, files[i].bytes, files[i].n ? files[i].n : strlen(files[i].bytes)), tokenizer, files[i].says);
+        refuse(scratch_write(files[i].name, files[i].bytes, files[i].n ? files[i].n : strlen(files[i].bytes)), tokenizer,
+               files[i].says);
     static struct all got;
     read_file(scratch_text("package.json", "{\n  \"name\": \"a text as others\",\n  \"text\": 1\n}"), tokenizer, &got);
 }
@@ -441,9 +461,10 @@ static void test_refusals(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_gzip),  cmocka_unit_test(test_zstd),     cmocka_unit_test(test_bomb),        cmocka_unit_test(test_llmc),
-        cmocka_unit_test(test_plain), cmocka_unit_test(test_megatron), cmocka_unit_test(test_rows_of_ids), cmocka_unit_test(test_refusals),
-        cmocka_unit_test(test_memory), cmocka_unit_test(test_faults),
+        cmocka_unit_test(test_gzip),        cmocka_unit_test(test_zstd),     cmocka_unit_test(test_bomb),
+        cmocka_unit_test(test_llmc),        cmocka_unit_test(test_plain),    cmocka_unit_test(test_megatron),
+        cmocka_unit_test(test_rows_of_ids), cmocka_unit_test(test_refusals), cmocka_unit_test(test_memory),
+        cmocka_unit_test(test_faults),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }

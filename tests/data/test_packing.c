@@ -134,8 +134,14 @@ static char cache[256];
 static struct corpus_config config_of(const char *const *paths, int n, int64_t seq_len)
 {
     snprintf(cache, sizeof cache, "%s/cache", scratch);
-    return (struct corpus_config){.paths = paths, .n_paths = n, .seq_len = seq_len, .vocab = 2 * MOST_TOKENS, .seed = 3, .cache = cache,
-                                  .threads = 2, .packing = PACKING_BEST_FIT};
+    return (struct corpus_config){.paths = paths,
+                                  .n_paths = n,
+                                  .seq_len = seq_len,
+                                  .vocab = 2 * MOST_TOKENS,
+                                  .seed = 3,
+                                  .cache = cache,
+                                  .threads = 2,
+                                  .packing = PACKING_BEST_FIT};
 }
 
 static int64_t document_of(int64_t at)
@@ -152,7 +158,8 @@ static void check_sequence(int64_t seq_len, enum too_long too_long, int64_t trai
     int64_t targets = 0, start = 0;
     double pairs = 0;
     for (int64_t i = 0; i < sequence.n_tokens; i++) {
-        int64_t at = sequence.tokens[i], document = document_of(at), end = ends[document], first = document ? ends[document - 1] : 0;
+        int64_t at = sequence.tokens[i], document = document_of(at), end = ends[document],
+                first = document ? ends[document - 1] : 0;
         int is_start = i == 0 || at != sequence.tokens[i - 1] + 1 || at == first;
         start = is_start ? i : start;
         assert_int_equal(seen[at]++, 0);
@@ -170,7 +177,8 @@ static void check_sequence(int64_t seq_len, enum too_long too_long, int64_t trai
     assert_int_equal(sequence.n_targets, targets);
     assert_true(sequence.pairs == pairs);
     for (int64_t i = sequence.n_tokens; i < seq_len; i++)
-        assert_true(sequence.targets[i] == -1 && sequence.lo[i] == i && sequence.hi[i] == i && sequence.positions[i] == 0 && sequence.tokens[i] == 0);
+        assert_true(sequence.targets[i] == -1 && sequence.lo[i] == i && sequence.hi[i] == i && sequence.positions[i] == 0 &&
+                    sequence.tokens[i] == 0);
 }
 
 static void test_nothing_is_lost(void **state)

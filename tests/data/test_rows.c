@@ -36,8 +36,9 @@ static void expect(const char *more, const char *want)
 static void test_trained(void **state)
 {
     (void)state;
-    static const char *const masks[] = {"mask", "loss_mask", "assistant_masks", "assistant_mask", "completion_mask", "response_mask", "train_mask", "loss_weights", "loss_scale",
-                                        "assistant_tokens_mask", "token_weights"};
+    static const char *const masks[] = {
+        "mask",       "loss_mask",    "assistant_masks", "assistant_mask",        "completion_mask", "response_mask",
+        "train_mask", "loss_weights", "loss_scale",      "assistant_tokens_mask", "token_weights"};
     char more[200];
     for (size_t i = 0; i < sizeof masks / sizeof *masks; i++) {
         snprintf(more, sizeof more, ", \"%s\": [0, false, 1, true]", masks[i]);
@@ -49,10 +50,22 @@ static void test_trained(void **state)
         snprintf(more, sizeof more, ", \"%s\": [1, 1, 1]", masks[i]);
         expect(more, "is no list of 4 numbers");
     }
-    expect(", \"special_tokens_mask\": [1, 0, 0, 1], \"token_type_ids\": [0, 0, 0, 0], \"weight\": 1, \"length\": 4, \"loss_mask\": null", "1 2 3 4 ");
-    static const char *const unknown[] = {"\"prompt_mask\": [1, 1, 0, 0]", "\"label\": [1, 2, 3, 4]", "\"target_ids\": [2, 3, 4, 5]", "\"shift_labels\": [2, 3, 4, -100]",
-                                          "\"advantages\": [0.1, 0.2, 0.3, 0.4]", "\"prompt_length\": 2", "\"answer_start_idx\": 2", "\"completion_start\": 2",
-                                          "\"source_len\": 2", "\"train\": false", "\"weight\": 0.5", "\"train_on_input\": true", "\"loss_mask_b64\": [1]"};
+    expect(
+        ", \"special_tokens_mask\": [1, 0, 0, 1], \"token_type_ids\": [0, 0, 0, 0], \"weight\": 1, \"length\": 4, \"loss_mask\": null",
+        "1 2 3 4 ");
+    static const char *const unknown[] = {"\"prompt_mask\": [1, 1, 0, 0]",
+                                          "\"label\": [1, 2, 3, 4]",
+                                          "\"target_ids\": [2, 3, 4, 5]",
+                                          "\"shift_labels\": [2, 3, 4, -100]",
+                                          "\"advantages\": [0.1, 0.2, 0.3, 0.4]",
+                                          "\"prompt_length\": 2",
+                                          "\"answer_start_idx\": 2",
+                                          "\"completion_start\": 2",
+                                          "\"source_len\": 2",
+                                          "\"train\": false",
+                                          "\"weight\": 0.5",
+                                          "\"train_on_input\": true",
+                                          "\"loss_mask_b64\": [1]"};
     for (size_t i = 0; i < sizeof unknown / sizeof *unknown; i++) {
         snprintf(more, sizeof more, ", %s", unknown[i]);
         expect(more, "its \"");
@@ -62,12 +75,19 @@ static void test_trained(void **state)
 static void test_packed(void **state)
 {
     (void)state;
-    static const char *const several[] = {"seq_lengths\": [2, 2", "seq_lens\": [1, 3", "seqlens\": [1, 3", "sequence_lengths\": [2, 2", "doc_lens\": [2, 2", "lengths\": [2, 2",
-                                          "position_ids\": [0, 1, 0, 1", "input_pos\": [0, 1, 2, 0", "positions\": [0, 1, 0, 1", "pos_ids\": [0, 1, 2, 0", "cu_seqlens\": [0, 2, 4", "cu_seq_lens_q\": [0, 2, 4", "cu_doc_lens\": [0, 2, 4",
-                                          "cu_seqlens\": [2, 4", "seq_start_id\": [0, 2", "document_starts\": [0, 2", "boundaries\": [0, 2, 4", "document_ids\": [0, 0, 1, 1",
-                                          "segment_ids\": [1, 1, 2, 2", "seq_idx\": [0, 0, 1, 1", "sequence_ids\": [0, 1, 1, 1", "sample_ids\": [7, 7, 7, 8"};
-    static const char *const one[] = {"seq_lengths\": [4", "seq_lens\": [4, 0", "position_ids\": [0, 1, 2, 3", "cu_seqlens\": [0, 4", "cu_seqlens\": [0, 4, 4", "seq_start_id\": [0",
-                                      "document_ids\": [5, 5, 5, 5", "segment_ids\": [1, 1, 1, 1", "input_pos\": [0, 1, 2, 3", "word_ids\": [0, 0, 1, 1", "pos_ids\": [0, 1, 2, 3", "pos\": [7, 7"};
+    static const char *const several[] = {
+        "seq_lengths\": [2, 2",        "seq_lens\": [1, 3",        "seqlens\": [1, 3",
+        "sequence_lengths\": [2, 2",   "doc_lens\": [2, 2",        "lengths\": [2, 2",
+        "position_ids\": [0, 1, 0, 1", "input_pos\": [0, 1, 2, 0", "positions\": [0, 1, 0, 1",
+        "pos_ids\": [0, 1, 2, 0",      "cu_seqlens\": [0, 2, 4",   "cu_seq_lens_q\": [0, 2, 4",
+        "cu_doc_lens\": [0, 2, 4",     "cu_seqlens\": [2, 4",      "seq_start_id\": [0, 2",
+        "document_starts\": [0, 2",    "boundaries\": [0, 2, 4",   "document_ids\": [0, 0, 1, 1",
+        "segment_ids\": [1, 1, 2, 2",  "seq_idx\": [0, 0, 1, 1",   "sequence_ids\": [0, 1, 1, 1",
+        "sample_ids\": [7, 7, 7, 8"};
+    static const char *const one[] = {"seq_lengths\": [4",           "seq_lens\": [4, 0",          "position_ids\": [0, 1, 2, 3",
+                                      "cu_seqlens\": [0, 4",         "cu_seqlens\": [0, 4, 4",     "seq_start_id\": [0",
+                                      "document_ids\": [5, 5, 5, 5", "segment_ids\": [1, 1, 1, 1", "input_pos\": [0, 1, 2, 3",
+                                      "word_ids\": [0, 0, 1, 1",     "pos_ids\": [0, 1, 2, 3",     "pos\": [7, 7"};
     char more[200];
     for (size_t i = 0; i < sizeof several / sizeof *several; i++) {
         snprintf(more, sizeof more, ", \"%s]", several[i]);
@@ -77,14 +97,17 @@ static void test_packed(void **state)
         snprintf(more, sizeof more, ", \"%s]", one[i]);
         expect(more, "1 2 3 4 ");
     }
-    expect(", \"attention_mask\": [1, 1, 1, 0], \"segment_ids\": [1, 1, 1, 0], \"cu_seqlens\": [0, 3, 4], \"position_ids\": [0, 1, 2, 0]", "1 2 3 ");
+    expect(
+        ", \"attention_mask\": [1, 1, 1, 0], \"segment_ids\": [1, 1, 1, 0], \"cu_seqlens\": [0, 3, 4], \"position_ids\": [0, 1, 2, 0]",
+        "1 2 3 ");
     expect(", \"attention_mask\": [1, 1, 2, 2]", "is neither 0 nor 1");
 }
 
 static void test_names(void **state)
 {
     (void)state;
-    static const char *const rows[] = {"a.jsonl", "d/a.ndjson", "a.jsonlines", "a.JSONL", "A.NDJson", "a.ldjson", "a.jsonl.gz", "a.NDJSON.zst"};
+    static const char *const rows[] = {"a.jsonl",  "d/a.ndjson", "a.jsonlines", "a.JSONL",
+                                       "A.NDJson", "a.ldjson",   "a.jsonl.gz",  "a.NDJSON.zst"};
     static const char *const others[] = {"a.json", "a.txt", "jsonl", ".jsonl", "a.jsonl.txt", "a.jsonl.bak"};
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
         assert_true(lines_are_in(rows[i]));
@@ -94,6 +117,7 @@ static void test_names(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_trained), cmocka_unit_test(test_packed), cmocka_unit_test(test_names)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_trained), cmocka_unit_test(test_packed),
+                                       cmocka_unit_test(test_names)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -228,15 +228,17 @@ static void test_all_types(void **state)
     static const struct {
         const char *name;
         int bits, is_read;
-    } types[] = {{"BOOL", 8},        {"F4", 4},      {"F6_E2M3", 6},     {"F6_E3M2", 6},     {"U8", 8},       {"I8", 8},       {"F8_E5M2", 8}, {"F8_E4M3", 8},
-                 {"F8_E8M0", 8},     {"F8_E4M3FNUZ", 8}, {"F8_E5M2FNUZ", 8}, {"I16", 16},        {"U16", 16},     {"F16", 16, 1},  {"BF16", 16, 1}, {"I32", 32},
-                 {"U32", 32},        {"F32", 32, 1}, {"C64", 64},        {"F64", 64, 1},     {"I64", 64},     {"U64", 64}};
+    } types[] = {{"BOOL", 8},    {"F4", 4},      {"F6_E2M3", 6},  {"F6_E3M2", 6},     {"U8", 8},          {"I8", 8},
+                 {"F8_E5M2", 8}, {"F8_E4M3", 8}, {"F8_E8M0", 8},  {"F8_E4M3FNUZ", 8}, {"F8_E5M2FNUZ", 8}, {"I16", 16},
+                 {"U16", 16},    {"F16", 16, 1}, {"BF16", 16, 1}, {"I32", 32},        {"U32", 32},        {"F32", 32, 1},
+                 {"C64", 64},    {"F64", 64, 1}, {"I64", 64},     {"U64", 64}};
     for (size_t i = 0; i < sizeof types / sizeof *types; i++) {
         char header[256];
         const int bytes = 4 * types[i].bits;
         struct st_info info;
         struct st_raw raw;
-        snprintf(header, sizeof header, "{\"x\":{\"dtype\":\"%s\",\"shape\":[4,8],\"data_offsets\":[0,%d]}}", types[i].name, bytes);
+        snprintf(header, sizeof header, "{\"x\":{\"dtype\":\"%s\",\"shape\":[4,8],\"data_offsets\":[0,%d]}}", types[i].name,
+                 bytes);
         struct st_file *f = open_file(put(header, (size_t)bytes));
         assert_int_equal(st_find(f, "x", &info), types[i].is_read ? OK : ERR_INVALID);
         if (!types[i].is_read)
@@ -252,10 +254,12 @@ static void test_all_types(void **state)
         assert_int_equal(st_find_raw(f, "x", &raw), OK);
         assert_true(raw.bytes == bytes && strcmp(raw.type, types[i].name) == 0);
         st_close(f);
-        snprintf(header, sizeof header, "{\"x\":{\"dtype\":\"%s\",\"shape\":[4,8],\"data_offsets\":[0,%d]}}", types[i].name, bytes + 1);
+        snprintf(header, sizeof header, "{\"x\":{\"dtype\":\"%s\",\"shape\":[4,8],\"data_offsets\":[0,%d]}}", types[i].name,
+                 bytes + 1);
         refuse(put(header, (size_t)bytes + 1), ERR_CORRUPT, "do not fit its shape and dtype");
     }
-    refuse(put("{\"x\":{\"dtype\":\"F4\",\"shape\":[3],\"data_offsets\":[0,1]}}", 1), ERR_CORRUPT, "do not fit its shape and dtype");
+    refuse(put("{\"x\":{\"dtype\":\"F4\",\"shape\":[3],\"data_offsets\":[0,1]}}", 1), ERR_CORRUPT,
+           "do not fit its shape and dtype");
     refuse(put("{\"x\":{\"dtype\":\"F3\",\"shape\":[8],\"data_offsets\":[0,3]}}", 3), ERR_INVALID, "dtype F3 is not known");
     const struct st_decl third = {.name = "x", .n_dims = 1, .shape = {3}, .type = "F4"};
     assert_int_equal(st_decl_bytes(&third), -1);
@@ -525,10 +529,10 @@ static void test_faults(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_reference),       cmocka_unit_test(test_stamp),
-        cmocka_unit_test(test_round_trip),      cmocka_unit_test(test_half), cmocka_unit_test(test_double), cmocka_unit_test(test_all_types),
-        cmocka_unit_test(test_bad_files),       cmocka_unit_test(test_shards),
-        cmocka_unit_test(test_writer_refusals), cmocka_unit_test(test_faults),
+        cmocka_unit_test(test_reference), cmocka_unit_test(test_stamp),  cmocka_unit_test(test_round_trip),
+        cmocka_unit_test(test_half),      cmocka_unit_test(test_double), cmocka_unit_test(test_all_types),
+        cmocka_unit_test(test_bad_files), cmocka_unit_test(test_shards), cmocka_unit_test(test_writer_refusals),
+        cmocka_unit_test(test_faults),
     };
     return cmocka_run_group_tests(tests, scratch_create, scratch_destroy);
 }

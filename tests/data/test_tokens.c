@@ -13,8 +13,14 @@ enum { SEQ = 1024 };
 
 static struct corpus_config config_of(const char *const *paths, int n)
 {
-    return (struct corpus_config){.paths = paths, .n_paths = n, .seq_len = SEQ, .vocab = 1000, .seed = 1, .tokenizer = tokenizer,
-                                  .cache = cache, .threads = 2};
+    return (struct corpus_config){.paths = paths,
+                                  .n_paths = n,
+                                  .seq_len = SEQ,
+                                  .vocab = 1000,
+                                  .seed = 1,
+                                  .tokenizer = tokenizer,
+                                  .cache = cache,
+                                  .threads = 2};
 }
 
 static int count_files(const char *pattern)
@@ -45,7 +51,8 @@ static const char *keep(const char *path)
 /* Writes lines of words and numbers, with some invalid UTF-8 if asked for. */
 static const char *write_text(const char *name, size_t bytes, int broken)
 {
-    static const char *const words[] = {"In ", "the ", "beginning ", "God\n", "created", " 1234567", ".\n", "He'll", " é", "\n\n", "中文", "  \t"};
+    static const char *const words[] = {"In ", "the ",  "beginning ", "God\n", "created", " 1234567",
+                                        ".\n", "He'll", " é",         "\n\n",  "中文",    "  \t"};
     char *text = malloc(bytes + 32);
     size_t n = 0;
     for (uint64_t i = 0; n < bytes; i++) {
@@ -117,7 +124,8 @@ static void check_tokens(const char *const *paths, int n, int threads, int cache
             first = document ? ends[document - 1] : 0;
             first = first > i * SEQ ? first : i * SEQ; /* a document continued in a new sequence begins anew there */
             target = at + 1 < ends[document] ? want.id[at + 1] : -1;
-            if (s.tokens[k] != want.id[at] || s.positions[k] != at - first || (at + 1 < (int64_t)want.n && s.targets[k] != target))
+            if (s.tokens[k] != want.id[at] || s.positions[k] != at - first ||
+                (at + 1 < (int64_t)want.n && s.targets[k] != target))
                 fail_msg("token %lld of sequence %lld is wrong", (long long)k, (long long)i);
         }
     }
@@ -302,7 +310,9 @@ static void test_bad_rows(void **state)
     refuse_rows("{\"text\": \"a\"}\n[1]\n", NULL, "bad.jsonl:2: it is no JSON object");
     refuse_rows("{\"text\": 7}\n", NULL, ":1: its \"text\" is no string");
     refuse_rows("{\"text\": \"a\"}\n{\"messages\": []}\n", NULL, ":2: it is a conversation, and the file's first row is a text");
-    refuse_rows("{\"body\": \"a\"}\n", NULL, ":1: it has no \"text\" (its first member is \"body\"; --text-column NAME names the one that is the text; rows of chats have messages, or prompt and completion)");
+    refuse_rows(
+        "{\"body\": \"a\"}\n", NULL,
+        ":1: it has no \"text\" (its first member is \"body\"; --text-column NAME names the one that is the text; rows of chats have messages, or prompt and completion)");
     refuse_rows("{\"text\": \"a\"}\n{\"body\": \"a\"}\n", "body", ":1: it has no \"body\"");
     refuse_rows("{}\n", NULL, ":1: it has no \"text\"");
     refuse_rows("text\n", NULL, ":1: broken JSON");
@@ -322,7 +332,9 @@ static void test_rows_of_many_values(void **state)
         for (int i = 0; i < N; i++, n += 3)
             memcpy(rows + n, "{},", 3);
         strcpy(rows + n, "{}]}\n");
-        refuse_rows(rows, NULL, kind == 1 ? "bad.jsonl:1: reading the values of this row would take" : "bad.jsonl:2: reading the values of this row would take");
+        refuse_rows(rows, NULL,
+                    kind == 1 ? "bad.jsonl:1: reading the values of this row would take"
+                              : "bad.jsonl:2: reading the values of this row would take");
     }
     size_t n = (size_t)sprintf(rows, "{\"text\": \""); /* a long text is no such row */
     memset(rows + n, '{', 3 * N);
@@ -392,9 +404,10 @@ static void test_planted(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_documents), cmocka_unit_test(test_repaired), cmocka_unit_test(test_cache),
-        cmocka_unit_test(test_together),  cmocka_unit_test(test_refusals), cmocka_unit_test(test_faults), cmocka_unit_test(test_planted),
-        cmocka_unit_test(test_rows_of_many_values),
+        cmocka_unit_test(test_documents), cmocka_unit_test(test_repaired),
+        cmocka_unit_test(test_cache),     cmocka_unit_test(test_together),
+        cmocka_unit_test(test_refusals),  cmocka_unit_test(test_faults),
+        cmocka_unit_test(test_planted),   cmocka_unit_test(test_rows_of_many_values),
         cmocka_unit_test(test_rows),      cmocka_unit_test(test_bad_rows),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);

@@ -252,7 +252,8 @@ static void nccl(void **state)
         assert_int_equal(cuda_libraries_nccl(&n), ERR_INVALID);
         assert_non_null(strstr(status_message(), "there is no libnccl.so.2"));
         assert_non_null(strstr(status_message(), "pip install nvidia-nccl-cu13"));
-        snprintf(command, sizeof command, "mkdir -p toolkit/lib64 && ln -sf '%s' toolkit/lib64/libnccl.so.2", getenv("LTRAIN_CUDA_TWIN"));
+        snprintf(command, sizeof command, "mkdir -p toolkit/lib64 && ln -sf '%s' toolkit/lib64/libnccl.so.2",
+                 getenv("LTRAIN_CUDA_TWIN"));
         run(command);
         assert_int_equal(cuda_libraries_nccl(&n), ERR_INVALID);
         assert_non_null(strstr(status_message(), "libnccl.so.2 has no ncclGetVersion: it is another library"));
@@ -270,7 +271,7 @@ static void nccl(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(order), cmocka_unit_test(empty_places), cmocka_unit_test(opening),
-                                       cmocka_unit_test(cublaslt), cmocka_unit_test(real_one), cmocka_unit_test(nccl)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(order),    cmocka_unit_test(empty_places), cmocka_unit_test(opening),
+                                       cmocka_unit_test(cublaslt), cmocka_unit_test(real_one),     cmocka_unit_test(nccl)};
     return cmocka_run_group_tests(tests, start, end);
 }

@@ -127,7 +127,7 @@ int main(void)
         puts("[  SKIPPED ] the plugin that is built: none is (no nvcc, or -Dcuda=disabled)");
         return failed;
     }
-    const struct CMUnitTest tests[] = {cmocka_unit_test(exports_its_entry_alone), cmocka_unit_test(needs_no_library_of_cuda), cmocka_unit_test(has_code_for_all_targets),
-                                       cmocka_unit_test(answers)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(exports_its_entry_alone), cmocka_unit_test(needs_no_library_of_cuda),
+                                       cmocka_unit_test(has_code_for_all_targets), cmocka_unit_test(answers)};
     return failed + cmocka_run_group_tests(tests, NULL, NULL);
 }

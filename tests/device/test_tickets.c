@@ -8,7 +8,6 @@
 #include "device/copy.h"
 #include "device/tickets.h"
 
-
 enum { COUNT = 2000 };
 
 /* Two lanes in lockstep: instruction i of H2D waits for i of COMPUTE, i + 1 of COMPUTE waits for i of H2D. */

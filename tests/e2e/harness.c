@@ -353,7 +353,8 @@ struct result e2e_stop(const struct launch *how, const char *arguments, const st
             return r;
         ms = where < 0 ? ms * 2 : ms / 3 + 1;
     }
-    fail_msg("ltrain %s\nno signal in %d came where it was to, the last one %ld ms after step %d", arguments, TRIES, ms, at->step);
+    fail_msg("ltrain %s\nno signal in %d came where it was to, the last one %ld ms after step %d", arguments, TRIES, ms,
+             at->step);
     return (struct result){0};
 }
 

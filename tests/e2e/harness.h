@@ -71,7 +71,7 @@ int e2e_count(const char *pattern); /* counts files that match a glob */
 int e2e_can_mount(void);      /* tells whether mounting works in a mount namespace of one's own */
 int e2e_private_mounts(void); /* a preparation: mounts of this process are its own */
 int e2e_drop_capability(int capability);
-int e2e_drop_reading(void);        /* a preparation: root reads only files that it is permitted to read */
+int e2e_drop_reading(void);         /* a preparation: root reads only files that it is permitted to read */
 int e2e_let_root_start_ranks(void); /* a preparation, or for this process */
 
 /* ---- looking at a running program ---- */

@@ -13,8 +13,8 @@
 #define NEW "--model weights --data texts,more*.txt --seq-len 128" TILES HOW "--steps 3 --save-every 1 --keep 1 --out run"
 #define AGAIN "--resume run --steps 4"
 
-static const char *const kinds[] = {"stat",  "access",   "opendir", "readdir", "rmdir",    "flock",
-                                    "truncate", "fts", "glob",    "realpath", "statvfs"};
+static const char *const kinds[] = {"stat",     "access", "opendir", "readdir",  "rmdir",  "flock",
+                                    "truncate", "fts",    "glob",    "realpath", "statvfs"};
 enum { KINDS = sizeof kinds / sizeof *kinds, MOST = 8 };
 static const char *only[MOST];
 

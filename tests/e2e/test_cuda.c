@@ -199,8 +199,10 @@ static void check_compares(void **state)
     struct result r = e2e_succeeds(NULL, "check " TINY ON("cuda") "--steps 1");
     e2e_contains(r.out, "placement changes no bit");
     e2e_contains(r.out, "check: pass");
-    r = e2e_succeeds(NULL, "check --model tiny --data corpus.txt --seq-len 256 --tiles rows=64,loss=64,group=131072 --threads 1 --effort quick "
-                           "--dtype bf16 --optim-dtype int8" ON("cuda") "--steps 1");
+    r = e2e_succeeds(
+        NULL,
+        "check --model tiny --data corpus.txt --seq-len 256 --tiles rows=64,loss=64,group=131072 --threads 1 --effort quick "
+        "--dtype bf16 --optim-dtype int8" ON("cuda") "--steps 1");
     e2e_contains(r.out, "check: pass");
     use(twin, "devices=2");
     r = e2e_succeeds(NULL, "check " TINY "--device cuda --ranks 2 --mesh ring=2 --steps 1");
@@ -221,7 +223,8 @@ static void auto_takes_what_is_there(void **state)
     r = e2e_succeeds(NULL, TINY "--steps 1 --dtype fp32 --out wide");
     e2e_contains(r.out, "remark: no GPU is used: twin computes in bf16: give --dtype bf16");
     e2e_contains(r.out, "device: cpu");
-    e2e_refuses(2, "--dtype fp32: attention on GPUs computes in bf16: leave --dtype out", NULL, TINY "--steps 1 --dtype fp32 --device cuda");
+    e2e_refuses(2, "--dtype fp32: attention on GPUs computes in bf16: leave --dtype out", NULL,
+                TINY "--steps 1 --dtype fp32 --device cuda");
 }
 
 static void refusals(void **state)
@@ -266,14 +269,16 @@ static void the_plugin_lies_beside(void **state)
     use(NULL, "seed=1");
     snprintf(path, sizeof path, "%s/libltrain-cuda.so", LTRAIN_LIBDIR);
     if (access(path, F_OK) != 0) {
-        snprintf(path, sizeof path, "--device cuda: there is a driver, but no CUDA plugin: neither %s/libltrain-cuda.so nor %s/", directory, LTRAIN_LIBDIR);
+        snprintf(path, sizeof path, "--device cuda: there is a driver, but no CUDA plugin: neither %s/libltrain-cuda.so nor %s/",
+                 directory, LTRAIN_LIBDIR);
         e2e_refuses(2, path, NULL, TINY "--steps 1 --device cuda");
         struct result r = e2e_succeeds(NULL, TINY "--steps 1 --out alone");
         e2e_contains(r.out, "remark: no GPU is used: --device cuda: there is a driver, but no CUDA plugin");
         e2e_contains(r.out, "device: cpu");
     }
     e2e_write("beside/libltrain-cuda.so", "%s", "no library");
-    e2e_refuses(2, "--device cuda: the CUDA plugin cannot be opened: |beside/libltrain-cuda.so", NULL, TINY "--steps 1 --device cuda");
+    e2e_refuses(2, "--device cuda: the CUDA plugin cannot be opened: |beside/libltrain-cuda.so", NULL,
+                TINY "--steps 1 --device cuda");
     e2e_copy(twin, "beside/libltrain-cuda.so");
     struct result r = e2e_succeeds(NULL, TINY "--steps 1 --out found-beside");
     e2e_contains(r.out, "device: GPU 0, twin");
@@ -295,9 +300,12 @@ static void sizes_that_kernels_take(void **state)
         const char *gpu, *sizes, *words;
     } cases[] = {
         {"capability=80", "\"hidden_size\": 36, \"intermediate_size\": 48, \"head_dim\": 8", "has a hidden size of 36" MULTIPLES},
-        {"capability=80", "\"hidden_size\": 32, \"intermediate_size\": 100, \"head_dim\": 8", "has an intermediate size of 100" MULTIPLES},
-        {"capability=80", "\"hidden_size\": 32, \"intermediate_size\": 48, \"head_dim\": 20", "has a head dimension of 20" MULTIPLES},
-        {"capability=89", "\"hidden_size\": 32, \"intermediate_size\": 48, \"head_dim\": 264", "has a head dimension of 264: attention on this GPU takes up to 256"},
+        {"capability=80", "\"hidden_size\": 32, \"intermediate_size\": 100, \"head_dim\": 8",
+         "has an intermediate size of 100" MULTIPLES},
+        {"capability=80", "\"hidden_size\": 32, \"intermediate_size\": 48, \"head_dim\": 20",
+         "has a head dimension of 20" MULTIPLES},
+        {"capability=89", "\"hidden_size\": 32, \"intermediate_size\": 48, \"head_dim\": 264",
+         "has a head dimension of 264: attention on this GPU takes up to 256"},
     };
     assert_int_equal(mkdir("odd", 0777), 0);
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
@@ -352,7 +360,8 @@ static void refusals_of_gpus(void **state)
         {"driver=0", 2, "no NVIDIA driver answers|--gpus all"},
         {"exclusive=1", 2, "GPU 0, twin, belongs to another process alone (exclusive compute mode)|--device cuda:N"},
         {"taken=900M,context=200M", 1, "GPU 0, twin, has no room for a context|other processes have its 1.0 GiB|nvidia-smi"},
-        {"name=Tesla V100-SXM2-16GB,capability=70", 2, "GPU 0, Tesla V100-SXM2-16GB, has compute capability 7.0; kernels need 8.0"},
+        {"name=Tesla V100-SXM2-16GB,capability=70", 2,
+         "GPU 0, Tesla V100-SXM2-16GB, has compute capability 7.0; kernels need 8.0"},
         {"pin=2", 1, "cudaHostRegister|of host memory cannot be pinned in pieces of 64 KiB: out of memory|--host-mem"},
         {"taken=1010M,kernel=1M", 1, "no room for the kernel of|beside the device arena of|are free on GPU 0|--device-mem"},
         {"fail=1:802", 2, "the driver is not ready|fabric manager"},
@@ -444,7 +453,8 @@ static void ranks_on_a_core_each_are_told(void **state)
     setenv("HWLOC_SYNTHETIC", "Core:16 PU:1", 1);
     setenv("HWLOC_THISSYSTEM", "1", 1);
     struct result r = e2e_succeeds(&bound, TINY ON("cuda") "--ranks 2 --steps 1 --out bound");
-    e2e_contains(r.out, "remark: 2 ranks of this host may run on 1 of its 16 cpus each (the launcher's binding): start them with");
+    e2e_contains(r.out,
+                 "remark: 2 ranks of this host may run on 1 of its 16 cpus each (the launcher's binding): start them with");
     setenv("HWLOC_SYNTHETIC", "Core:2 PU:1", 1);
     r = e2e_succeeds(&bound, TINY ON("cuda") "--ranks 2 --steps 1 --out unbound");
     assert_null(strstr(r.out, "the launcher's binding"));
@@ -458,16 +468,17 @@ static void a_failing_gpu(void **state)
     use(twin, "dies=500:719");
     e2e_refuses(1, "cudaErrorLaunchFailure", NULL, TINY ON("cuda") "--steps 3 --out dead");
     setenv("LTRAIN_CUDA_SYNC", "1", 1); /* each instruction is waited for, so that the failing one is known */
-    struct result r = e2e_refuses(1, "cudaErrorLaunchFailure|GPU 0, twin, 0000:01:00.0, while submitting instruction|on the", NULL,
-                                  TINY ON("cuda") "--steps 3 --out named");
+    struct result r = e2e_refuses(1, "cudaErrorLaunchFailure|GPU 0, twin, 0000:01:00.0, while submitting instruction|on the",
+                                  NULL, TINY ON("cuda") "--steps 3 --out named");
     assert_null(strstr(r.err, "names the one that fails"));
     unsetenv("LTRAIN_CUDA_SYNC");
     use(twin, "hangs=100");
     e2e_refuses(1, ", which is run once before the first step (instruction | of program |), for 1 s (--device-timeout)", NULL,
                 TINY ON("cuda") "--steps 3 --device-timeout 1 --out hung-early");
     use(twin, "hangs=500");
-    e2e_refuses(1, "ltrain: GPU 0, twin, 0000:01:00.0 has not finished instruction |of program | lane), or one before it: "
-                   "LTRAIN_CUDA_SYNC=1 names it, for 1 s (--device-timeout); there is no checkpoint yet",
+    e2e_refuses(1,
+                "ltrain: GPU 0, twin, 0000:01:00.0 has not finished instruction |of program | lane), or one before it: "
+                "LTRAIN_CUDA_SYNC=1 names it, for 1 s (--device-timeout); there is no checkpoint yet",
                 NULL, TINY ON("cuda") "--steps 3 --device-timeout 1 --out hung");
     setenv("LTRAIN_CUDA_SYNC", "1", 1);
     e2e_refuses(1, "has not finished instruction | lane) for 1 s (--device-timeout)", NULL,
@@ -479,12 +490,21 @@ static void a_failing_gpu(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(runs_move_between_devices), cmocka_unit_test(other_algorithms_are_said), cmocka_unit_test(ranks_move_between_devices),
+    const struct CMUnitTest tests[] = {cmocka_unit_test(runs_move_between_devices),
+                                       cmocka_unit_test(other_algorithms_are_said),
+                                       cmocka_unit_test(ranks_move_between_devices),
                                        cmocka_unit_test(each_rank_sees_its_own_gpu),
                                        cmocka_unit_test(evaluation_is_the_same_there),
-                                       cmocka_unit_test(what_is_read_on_is_the_same_there), cmocka_unit_test(check_compares),
-                                       cmocka_unit_test(auto_takes_what_is_there), cmocka_unit_test(figures_are_those_of_the_gpu), cmocka_unit_test(refusals), cmocka_unit_test(the_plugin_lies_beside), cmocka_unit_test(sizes_that_kernels_take), cmocka_unit_test(refusals_of_gpus),
-                                       cmocka_unit_test(memory_is_what_was_planned), cmocka_unit_test(memory_is_near_the_gpu),
+                                       cmocka_unit_test(what_is_read_on_is_the_same_there),
+                                       cmocka_unit_test(check_compares),
+                                       cmocka_unit_test(auto_takes_what_is_there),
+                                       cmocka_unit_test(figures_are_those_of_the_gpu),
+                                       cmocka_unit_test(refusals),
+                                       cmocka_unit_test(the_plugin_lies_beside),
+                                       cmocka_unit_test(sizes_that_kernels_take),
+                                       cmocka_unit_test(refusals_of_gpus),
+                                       cmocka_unit_test(memory_is_what_was_planned),
+                                       cmocka_unit_test(memory_is_near_the_gpu),
                                        cmocka_unit_test(ranks_on_a_core_each_are_told),
                                        cmocka_unit_test(a_failing_gpu)};
     twin = getenv("LTRAIN_CUDA_TWIN");

@@ -81,8 +81,9 @@ static void taken_over(void **state)
     (void)state;
     pid_t pid = e2e_start(NULL, TINY "--offload none --steps 20000 --save-every 1 --out run");
     wait_for_file(pid, "run/checkpoints/latest");
-    e2e_write("other", "ltrain run\nhost node7\nboot b2a53e5e-0000-4000-8000-000000000001\npid 1\npid-namespace 4\nborn 77\nranks 8\n"
-                       "id 00000000000000ab\nbeat 5\n");
+    e2e_write("other",
+              "ltrain run\nhost node7\nboot b2a53e5e-0000-4000-8000-000000000001\npid 1\npid-namespace 4\nborn 77\nranks 8\n"
+              "id 00000000000000ab\nbeat 5\n");
     e2e_copy("other", "new");
     assert_int_equal(rename("new", "run/run.lock"), 0);
     struct result r = e2e_wait(pid);
@@ -110,8 +111,9 @@ static void taken_over_between_saves(void **state)
     (void)state;
     pid_t pid = e2e_start(NULL, TINY "--offload none --steps 1000000 --out run");
     wait_for_words(pid, "\nstep 3/");
-    e2e_write("new", "ltrain run\nhost node7\nboot b2a53e5e-0000-4000-8000-000000000001\npid 1\npid-namespace 4\nborn 77\nranks 8\n"
-                     "id 00000000000000ab\nbeat 5\n");
+    e2e_write("new",
+              "ltrain run\nhost node7\nboot b2a53e5e-0000-4000-8000-000000000001\npid 1\npid-namespace 4\nborn 77\nranks 8\n"
+              "id 00000000000000ab\nbeat 5\n");
     assert_int_equal(rename("new", "run/run.lock"), 0);
     int before = count_lines("run/metrics.jsonl");
     struct result r = e2e_wait(pid);
@@ -157,7 +159,8 @@ static void names_of_the_same_second(void **state)
     assert_int_equal(e2e_count("runs/*-tiny/*"), 0);
     e2e_contains(r.out, "-tiny-2/hf\n");
     char *yaml = NULL, path[128];
-    snprintf(path, sizeof path, "%.*s", (int)strcspn(strstr(r.out, "model: runs/") + 7, "\n") - 3, strstr(r.out, "model: runs/") + 7);
+    snprintf(path, sizeof path, "%.*s", (int)strcspn(strstr(r.out, "model: runs/") + 7, "\n") - 3,
+             strstr(r.out, "model: runs/") + 7);
     assert_int_equal(rename(path, "run"), 0);
     yaml = e2e_read("run/config.yaml", NULL);
     e2e_contains(yaml, "-tiny-2\"");
@@ -213,7 +216,8 @@ static void directory_of_another_user(void **state)
     assert_int_equal(mkdir("theirs", 0777), 0);
     if (geteuid() != 0 || chown("theirs", 4321, 4321) != 0)
         skip();
-    e2e_refuses(2, "--out theirs belongs to user 4321 and this process to user 0|such as theirs/run", NULL, TINY "--offload none --steps 1 --out theirs");
+    e2e_refuses(2, "--out theirs belongs to user 4321 and this process to user 0|such as theirs/run", NULL,
+                TINY "--offload none --steps 1 --out theirs");
     assert_int_equal(mkdir("own", 0777) | symlink("own", "link") | lchown("link", 4321, 4321), 0);
     e2e_refuses(2, "--out link belongs to user 4321", NULL, TINY "--offload none --steps 1 --out link");
     e2e_succeeds(NULL, TINY "--offload none --steps 1 --save-every 1 --out theirs/run");

@@ -34,13 +34,13 @@ static void refused_at_planning(void **state)
 {
     (void)state;
 #define MUCH "--steps 2000000 --save-every 1 --keep 1000000 --out run"
-    e2e_refuses(3, "run needs |for 1000001 checkpoints of 1.7 MiB (--save-every 1, --keep 1000000 and one|are free: free some, or "
-                   "give another --out; --keep 1 would need ",
+    e2e_refuses(3,
+                "run needs |for 1000001 checkpoints of 1.7 MiB (--save-every 1, --keep 1000000 and one|are free: free some, or "
+                "give another --out; --keep 1 would need ",
                 NULL, RESIDENT MUCH);
     struct result r = e2e_refuses(3, "run needs |for 1000001 checkpoints of 1.7 MiB|are free", NULL, "plan " RESIDENT MUCH);
     e2e_contains(r.out, ": fits, ");
-    e2e_refuses(3, "run needs ", NULL,
-                RESIDENT "--steps 1073741824 --save-every 1 --keep 1073741824 --out run");
+    e2e_refuses(3, "run needs ", NULL, RESIDENT "--steps 1073741824 --save-every 1 --keep 1073741824 --out run");
     assert_false(e2e_exists("run"));
     e2e_succeeds(NULL, "plan " RESIDENT MUCH " --machine h100");
     /* a model's tokenizer is copied, too */
@@ -170,7 +170,8 @@ static void room_for_the_model_alone(void **state)
 {
     (void)state;
     reference();
-    e2e_refuses(1, "File too large; nor could step 3 be saved in |; its model alone is in run/hf: --model run/hf|no checkpoint yet",
+    e2e_refuses(1,
+                "File too large; nor could step 3 be saved in |; its model alone is in run/hf: --model run/hf|no checkpoint yet",
                 &(struct launch){.prepare = limit_files}, RESIDENT "--steps 3 --save-every 1 --out run");
     same_model("run");
 }
@@ -264,14 +265,10 @@ int main(void)
 {
 #define TEST(f) cmocka_unit_test_setup_teardown(f, e2e_setup, e2e_teardown)
     const struct CMUnitTest tests[] = {
-        TEST(refused_at_planning),
-        TEST(small_disks),
-        TEST(no_room_for_the_log),
-        TEST(no_room_for_a_checkpoint),
-        TEST(room_for_the_model_alone),
-        TEST(stopping_at_a_failed_save),
-        TEST(without_latest),
-        TEST(another_fills_the_disk), /* last, as it leaves the mount namespace */
+        TEST(refused_at_planning),      TEST(small_disks),
+        TEST(no_room_for_the_log),      TEST(no_room_for_a_checkpoint),
+        TEST(room_for_the_model_alone), TEST(stopping_at_a_failed_save),
+        TEST(without_latest),           TEST(another_fills_the_disk), /* last, as it leaves the mount namespace */
     };
     return cmocka_run_group_tests_name("disk", tests, NULL, NULL);
 }

@@ -34,7 +34,8 @@ static void other_data(void **state)
     e2e_succeeds(NULL, SMALL "--data t.txt --eval-data e.txt --eval-every 2 --steps 2 --save-every 2 --out run");
     e2e_copy("t.txt", "same.txt");
     write_part("t.txt", 5000);
-    e2e_refuses(2, "--data: |/t.txt has 5000 bytes and had 4000|--data-changed continue|come again", NULL, "--resume run --steps 4");
+    e2e_refuses(2, "--data: |/t.txt has 5000 bytes and had 4000|--data-changed continue|come again", NULL,
+                "--resume run --steps 4");
     e2e_write("t.txt", "%s", "");
     char *text = e2e_read("corpus.txt", NULL);
     text[17] = '#', text[4000] = 0;
@@ -42,7 +43,7 @@ static void other_data(void **state)
     free(text);
     e2e_refuses(2, "/t.txt has other content, of the same length|sequences keep their order", NULL, "--resume run --steps 4");
     e2e_refuses(2, "/e.txt (1000 bytes) is where |/t.txt (4000 bytes) was; 1 more differ", NULL,
-                "--resume run --steps 4 --data e.txt,t.txt"); /* e.txt comes first */
+                "--resume run --steps 4 --data e.txt,t.txt");                       /* e.txt comes first */
     struct result r = e2e_succeeds(NULL, "--resume run --steps 3 --data same.txt"); /* another name, the same bytes */
     assert_null(strstr(r.out, "come again"));
 }
@@ -72,16 +73,19 @@ static void other_data_in_other_places(void **state)
 static void other_settings(void **state)
 {
     (void)state;
-    e2e_succeeds(NULL, SMALL "--data corpus.txt --eval-fraction 0.1 --eval-every 9 --schedule cosine --steps 10 --save-every 10 --out run");
+    e2e_succeeds(NULL, SMALL
+                 "--data corpus.txt --eval-fraction 0.1 --eval-every 9 --schedule cosine --steps 10 --save-every 10 --out run");
     e2e_copy("run", "other");
     struct result r = e2e_succeeds(NULL, "--resume run --eval-fraction 0.5 --steps 12");
-    e2e_contains(r.out, "resume: 78 of 157 sequences are held out for evaluation, 16 of 157 were: some that are held out now were "
-                        "trained before; the order of all sequences changes");
+    e2e_contains(r.out,
+                 "resume: 78 of 157 sequences are held out for evaluation, 16 of 157 were: some that are held out now were "
+                 "trained before; the order of all sequences changes");
     e2e_contains(r.out, "resume: the learning rate goes from 7.34e-06 in step 10 (cosine over 10 steps) to 2.01e-05 in step 11 "
                         "(cosine over 12 steps)\n");
     e2e_contains(r.out, "resume: settings differ from the checkpoint's: eval-fraction 0.5 (was 0.1), steps 12 (was 10)\n");
     r = e2e_succeeds(NULL, "--resume other --seq-len 64 --seed 2 --steps 11 --schedule constant");
-    e2e_contains(r.out, "resume: sequences have 64 tokens and had 128, so the data are cut anew: the order of all sequences changes");
+    e2e_contains(r.out,
+                 "resume: sequences have 64 tokens and had 128, so the data are cut anew: the order of all sequences changes");
     e2e_contains(r.out, "resume: the seed differs (2; was 1): the order of all sequences changes");
     e2e_contains(r.out, "to 0.0003 in step 11 (constant over 11 steps)\n");
 }
@@ -102,7 +106,8 @@ static void found_from_anywhere(void **state)
     assert_int_equal(rename("first/hf", "project/weights"), 0);
     write_part("project/texts/a.txt", 4000);
     assert_int_equal(chdir("project"), 0);
-    e2e_succeeds(NULL, "--model ./weights --data texts/*.t[x]t --seq-len 128" TILES QUICK "--steps 2 --save-every 2 --out runs/r/");
+    e2e_succeeds(NULL,
+                 "--model ./weights --data texts/*.t[x]t --seq-len 128" TILES QUICK "--steps 2 --save-every 2 --out runs/r/");
     assert_int_equal(chdir(here), 0);
     struct result r = e2e_succeeds(&(struct launch){.prepare = in_the_root}, "--resume %s/project/runs/r --steps 3", here);
     e2e_contains(r.out, "resume: step 2 from ");
@@ -210,8 +215,9 @@ static void data_change_under_a_run(void **state)
     struct result r = e2e_wait(pid);
     assert_int_equal(r.status, 1);
     assert_true(strncmp(r.err, "ltrain: ", 8) == 0 && strchr(r.err, '\n') == r.err + strlen(r.err) - 1);
-    e2e_contains(r.err, "/t.txt has changed since this run began to read it (3000 bytes, before 4000); the last good checkpoint is "
-                        "run/checkpoints/step-");
+    e2e_contains(r.err,
+                 "/t.txt has changed since this run began to read it (3000 bytes, before 4000); the last good checkpoint is "
+                 "run/checkpoints/step-");
     int n = e2e_count("run/checkpoints/step-??????") == 1 ? atoi(strstr(r.err, "step-") + 5) : 0;
     assert_true(n >= 4);
     e2e_refuses(2, "/t.txt has 3000 bytes and had 4000", NULL, "--resume run --steps %d", n + 2);
@@ -340,17 +346,26 @@ static void what_was_not_saved_is_trained_again(void **state)
     assert_true(e2e_exists("run/checkpoints/step-000002") && e2e_exists("run/checkpoints/step-000004"));
     e2e_write("run/checkpoints/step-000004/optimizer.safetensors", "damaged");
     r = e2e_succeeds(NULL, "--resume run --steps 4");
-    e2e_contains(r.out, "resume: the run had come to step 4, whose checkpoint is passed over: what follows step 2 is trained again\n");
+    e2e_contains(r.out,
+                 "resume: the run had come to step 4, whose checkpoint is passed over: what follows step 2 is trained again\n");
 }
 
 int main(void)
 {
 #define TEST(f) cmocka_unit_test_setup_teardown(f, e2e_setup, e2e_teardown)
     const struct CMUnitTest tests[] = {
-        TEST(other_data),          TEST(other_data_in_other_places),  TEST(other_settings),
-        TEST(found_from_anywhere), TEST(settings_are_in_checkpoints), TEST(settings_that_cannot_be_read),
-        TEST(anew_before_the_first_save), TEST(data_change_under_a_run),
-        TEST(what_was_not_saved_is_trained_again), TEST(data_are_remembered), TEST(data_touched_under_a_run), TEST(stopped_while_data_are_read_again),
+        TEST(other_data),
+        TEST(other_data_in_other_places),
+        TEST(other_settings),
+        TEST(found_from_anywhere),
+        TEST(settings_are_in_checkpoints),
+        TEST(settings_that_cannot_be_read),
+        TEST(anew_before_the_first_save),
+        TEST(data_change_under_a_run),
+        TEST(what_was_not_saved_is_trained_again),
+        TEST(data_are_remembered),
+        TEST(data_touched_under_a_run),
+        TEST(stopped_while_data_are_read_again),
     };
     return cmocka_run_group_tests_name("elsewhere", tests, NULL, NULL);
 }

@@ -76,7 +76,8 @@ static void equals_runs_that_are_resumed(void **state)
 static void resumed_anywhere(void **state)
 {
     (void)state;
-    e2e_succeeds(NULL, TINY_MODEL NVME " --seq-len 128@3,256 --steps 7 --save-every 1 --keep 9 --eval-fraction 0.2 --eval-every 2 --out run");
+    e2e_succeeds(NULL, TINY_MODEL NVME
+                 " --seq-len 128@3,256 --steps 7 --save-every 1 --keep 9 --eval-fraction 0.2 --eval-every 2 --out run");
     for (int step = EXTENT_SANITIZED ? 3 : 1; step < STEPS; step += EXTENT_SANITIZED ? STEPS : step == 3 ? 1 : 2) {
         e2e_copy("run", "again");
         e2e_remove("again/hf");
@@ -179,8 +180,13 @@ int main(void)
 {
 #define TEST(f) cmocka_unit_test_setup_teardown(f, e2e_setup, e2e_teardown)
     const struct CMUnitTest tests[] = {
-        TEST(equals_runs_that_are_resumed), TEST(resumed_anywhere), TEST(changed_at_a_resume), TEST(learned_positions),
-        TEST(refused),                      TEST(other_commands),   TEST(on_several_ranks),
+        TEST(equals_runs_that_are_resumed),
+        TEST(resumed_anywhere),
+        TEST(changed_at_a_resume),
+        TEST(learned_positions),
+        TEST(refused),
+        TEST(other_commands),
+        TEST(on_several_ranks),
     };
     return cmocka_run_group_tests_name("lengths", tests, NULL, NULL);
 }

@@ -49,7 +49,8 @@ static void any_resource_limit(void **state)
     }
     limit_step = 15;
     e2e_refuses(3, "memory (device |a rank can have |are left of 143 MiB, RLIMIT_AS (ulimit -v)",
-                &(struct launch){.prepare = limit_some}, TINY "--offload none --seq-len 16k --device-mem 1G --steps 1 --out run2");
+                &(struct launch){.prepare = limit_some},
+                TINY "--offload none --seq-len 16k --device-mem 1G --steps 1 --out run2");
 }
 
 /* ---- cgroups, acted out by a tree of files ---- */
@@ -108,8 +109,8 @@ static void in_cgroups(void (*make)(int mib), const char *name)
     e2e_contains(r.out, words);
     e2e_contains(r.out, "budgets: device 18 MiB, host 15 MiB");
     assert_true(E2E_SANITIZED || r.peak_bytes < 70 << 20);
-    e2e_refuses(3, "the plan needs | on the device and 18 MiB are free (--device-mem)|of memory 70 MiB are left of 90 MiB", &limited,
-                BIG "--steps 1 --effort quick --out run3");
+    e2e_refuses(3, "the plan needs | on the device and 18 MiB are free (--device-mem)|of memory 70 MiB are left of 90 MiB",
+                &limited, BIG "--steps 1 --effort quick --out run3");
     make(32);
     e2e_refuses(3, "0 B are free (--device-mem)|of memory 12 MiB are left of 32 MiB|raise that limit", &limited,
                 TINY "--steps 1 --out run3");
@@ -167,7 +168,8 @@ static void groups_beside_the_arenas(void **state)
 {
     (void)state;
     make_v2(1670); /* 1617 MiB for a rank: half-way between the arenas (1561 MiB with AVX-512's scratch) and the need */
-    e2e_refuses(3, "the plan takes |(device 1.5 GiB, host |, beside them 112 MiB for two groups of state|can have 1.579 GiB", &limited,
+    e2e_refuses(3, "the plan takes |(device 1.5 GiB, host |, beside them 112 MiB for two groups of state|can have 1.579 GiB",
+                &limited,
                 "--model 125m --data corpus.txt --seq-len 64 --offload none --device-mem 8G --tiles group=16777216 --threads 1 "
                 "--effort quick --steps 1 --save-every 0 --out run");
     assert_false(e2e_exists("run/metrics.jsonl"));
@@ -270,7 +272,8 @@ static void drives_that_hang(void **state)
     const struct {
         const char *fault, *words;
     } cases[] = {
-        {"uring_setup:1:EPERM,pread:100:HANG", "cannot read |.store: no answer for 2 s (--drive-timeout): check the drive; there is no checkpoint yet"},
+        {"uring_setup:1:EPERM,pread:100:HANG",
+         "cannot read |.store: no answer for 2 s (--drive-timeout): check the drive; there is no checkpoint yet"},
         {"uring_cqe:100:HANG", ".store: no answer for 2 s (--drive-timeout): check the drive; there is no checkpoint yet"},
     };
     int uring = strstr(e2e_succeeds(NULL, TINY "--offload nvme --steps 1 --out look").out, "preallocated, io_uring") != NULL;
@@ -283,8 +286,9 @@ static void drives_that_hang(void **state)
     e2e_remove("run");
     e2e_refuses(1, "cannot sync |no answer for 2 s|step-000001: continue with", &(struct launch){.fault = "fsync:20:HANG"},
                 TINY "--steps 9 --save-every 1 --drive-timeout 2 --out run");
-    e2e_refuses(1, "cannot open |no answer for 0.5 s (--drive-timeout): check the drive", &(struct launch){.fault = "open:1:HANG"},
-                "plan " TINY "--drive-timeout 0.5"); /* hangs while settings and inputs are read count, too */
+    e2e_refuses(1, "cannot open |no answer for 0.5 s (--drive-timeout): check the drive",
+                &(struct launch){.fault = "open:1:HANG"},
+                "plan " TINY "--drive-timeout 0.5");             /* hangs while settings and inputs are read count, too */
     e2e_succeeds(NULL, "--resume run --steps 4 --save-every 0"); /* the saved run goes on, and its lock is free */
 }
 
@@ -292,17 +296,10 @@ int main(void)
 {
 #define TEST(f) cmocka_unit_test_setup_teardown(f, e2e_setup, e2e_teardown)
     const struct CMUnitTest tests[] = {
-        TEST(address_space),
-        TEST(any_resource_limit),
-        TEST(cgroups),
-        TEST(processors_of_a_cgroup),
-        TEST(drives_in_memory),
-        TEST(groups_beside_the_arenas),
-        TEST(a_check_in_a_cgroup),
-        TEST(ranks_of_a_cgroup),
-        TEST(fifos_of_inputs),
-        TEST(fifos_of_a_run),
-        TEST(drives_that_hang),
+        TEST(address_space),          TEST(any_resource_limit), TEST(cgroups),
+        TEST(processors_of_a_cgroup), TEST(drives_in_memory),   TEST(groups_beside_the_arenas),
+        TEST(a_check_in_a_cgroup),    TEST(ranks_of_a_cgroup),  TEST(fifos_of_inputs),
+        TEST(fifos_of_a_run),         TEST(drives_that_hang),
     };
     return cmocka_run_group_tests_name("limits", tests, NULL, NULL);
 }

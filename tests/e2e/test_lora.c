@@ -45,7 +45,8 @@ static void left_behind(void **state)
     struct result r = e2e_succeeds(NULL, "--model base --lora r=4 --steps 4 --save-every 2 --out run" RUN);
     e2e_contains(r.out, "lora: r 4, alpha 8: 14 linear maps (all-linear)");
     e2e_same_file("base/model.safetensors", "kept/model.safetensors");
-    assert_true(e2e_exists("run/hf/adapter_config.json") && !e2e_exists("run/hf/config.json") && !e2e_exists("run/hf/model.safetensors"));
+    assert_true(e2e_exists("run/hf/adapter_config.json") && !e2e_exists("run/hf/config.json") &&
+                !e2e_exists("run/hf/model.safetensors"));
     assert_int_equal(st_open("run/hf/adapter_model.safetensors", &f), OK);
     assert_int_equal(st_count(f), 28);
     assert_int_equal(st_find(f, "base_model.model.model.layers.1.mlp.down_proj.lora_B.weight", &info), OK);
@@ -76,13 +77,18 @@ static void resumed(void **state)
         e2e_remove("run");
     }
     e2e_succeeds(NULL, "--model base --lora r=4 --steps 2 --save-every 2 --out run" RUN);
-    e2e_refuses(2, "has no model.layers.0.input_layernorm.weight|--lora", NULL, "--resume run --steps 4 --lora r=4,modules-to-save=norm");
-    e2e_refuses(2, "--lora r=4,alpha=9,|the checkpoint's adapters are r=4,alpha=8,", NULL, "--resume run --steps 4 --lora r=4,alpha=9");
+    e2e_refuses(2, "has no model.layers.0.input_layernorm.weight|--lora", NULL,
+                "--resume run --steps 4 --lora r=4,modules-to-save=norm");
+    e2e_refuses(2, "--lora r=4,alpha=9,|the checkpoint's adapters are r=4,alpha=8,", NULL,
+                "--resume run --steps 4 --lora r=4,alpha=9");
     e2e_refuses(2, "rslora=yes|the checkpoint's adapters are", NULL, "--resume run --steps 4 --lora r=4,rslora=yes");
-    e2e_refuses(2, "alpha-pattern=q_proj:3|the checkpoint's adapters are", NULL, "--resume run --steps 4 --lora r=4,alpha-pattern=q_proj:3");
+    e2e_refuses(2, "alpha-pattern=q_proj:3|the checkpoint's adapters are", NULL,
+                "--resume run --steps 4 --lora r=4,alpha-pattern=q_proj:3");
     e2e_refuses(2, "--lora none: the checkpoint's adapters are", NULL, "--resume run --steps 4 --lora none");
-    e2e_refuses(2, "--adapter|whole/hf is not the adapter that the run began with|leave it out", NULL, "--resume run --steps 4 --adapter whole/hf");
-    e2e_refuses(2, "--adapter|absent is not the adapter that the run began with", NULL, "--resume run --steps 4 --adapter absent");
+    e2e_refuses(2, "--adapter|whole/hf is not the adapter that the run began with|leave it out", NULL,
+                "--resume run --steps 4 --adapter whole/hf");
+    e2e_refuses(2, "--adapter|absent is not the adapter that the run began with", NULL,
+                "--resume run --steps 4 --adapter absent");
     e2e_succeeds(NULL, "--model base --steps 2 --save-every 2 --out full" RUN);
     e2e_refuses(2, "--lora|trains the model whole|--model full --lora", NULL, "--resume full --steps 4 --lora r=4");
     size_t bytes;
@@ -99,15 +105,18 @@ static void resumed(void **state)
 static void resumed_with_the_same_options(void **state)
 {
     (void)state;
-    static const char *const named[] = {"--model base --adapter run/hf", "--model base --adapter run", "--model run/hf", "--model run"};
+    static const char *const named[] = {"--model base --adapter run/hf", "--model base --adapter run", "--model run/hf",
+                                        "--model run"};
     put_base("lora-gqa", "base");
     e2e_succeeds(NULL, "--model base --lora r=4 --steps 2 --out run" RUN);
     e2e_succeeds(NULL, "--model base --lora r=4 --steps 2 --out other" RUN);
     for (size_t i = 0; i < sizeof named / sizeof *named; i++) {
         e2e_succeeds(NULL, "%s --steps 1 --save-every 1 --out again" RUN, named[i]);
-        e2e_refuses(2, "--model|other/hf is not the adapter that the run began with", NULL, "--resume again --model other --steps 2");
+        e2e_refuses(2, "--model|other/hf is not the adapter that the run began with", NULL,
+                    "--resume again --model other --steps 2");
         e2e_succeeds(NULL, "--resume again %s --steps 2" RUN, named[i]);
-        e2e_refuses(2, "again/checkpoints/step-000002 is a checkpoint", NULL, "--resume again/checkpoints/step-000002 --model run --steps 3");
+        e2e_refuses(2, "again/checkpoints/step-000002 is a checkpoint", NULL,
+                    "--resume again/checkpoints/step-000002 --model run --steps 3");
         e2e_remove("again");
     }
     e2e_succeeds(NULL, "--model base --adapter run/hf --steps 1 --save-every 1 --out again" RUN);
@@ -171,7 +180,8 @@ static void unfinished(void **state)
     e2e_copy("run/hf", "ended");
     assert_int_equal(rename("base", "moved"), 0);
     for (int k = 0; k < 2; k++) { /* once with the ended run, once with the killed one */
-        e2e_refuses(2, "holds an adapter of|base, which is not there: give the model's directory by --base", NULL, "export --model run --to x --adapter");
+        e2e_refuses(2, "holds an adapter of|base, which is not there: give the model's directory by --base", NULL,
+                    "export --model run --to x --adapter");
         e2e_succeeds(NULL, "export --model run --base moved --to x --adapter");
         e2e_same_file("x/adapter_model.safetensors", "ended/adapter_model.safetensors");
         e2e_succeeds(NULL, "sample --model x --prompt a --max-new-tokens 1");
@@ -183,7 +193,8 @@ static void unfinished(void **state)
     assert_int_equal(rename("moved", "base"), 0);
     e2e_succeeds(NULL, "--model base --steps 2 --save-every 2 --out whole" RUN);
     e2e_remove("whole/hf");
-    e2e_refuses(2, "holds no adapter but checkpoints of a whole model|--resume whole|--steps 2 ", NULL, "export --model whole --to x");
+    e2e_refuses(2, "holds no adapter but checkpoints of a whole model|--resume whole|--steps 2 ", NULL,
+                "export --model whole --to x");
     e2e_succeeds(NULL, "--resume whole --steps 2");
     assert_true(e2e_exists("whole/hf/model.safetensors"));
 }
@@ -245,13 +256,18 @@ static void stretched(void **state)
     e2e_remove("run/hf");
     r = e2e_run(NULL, "eval --model run" EVAL);
     assert_true(r.status == 0 && loss_of(r.out) == loss);
-    const char *bad[][2] = {{"{\"rope_base\": -1}", "rope_base is -1"}, {"{\"rope\": \"yarn\"}", "--rope yarn"}, {"[1]", "copy/ltrain_run.json"},
-                            {"{\"rope\": 4}", "rope is no string"}, {"{\"rope_base\": \"5e4\"}", "rope_base is no number"}};
+    const char *bad[][2] = {{"{\"rope_base\": -1}", "rope_base is -1"},
+                            {"{\"rope\": \"yarn\"}", "--rope yarn"},
+                            {"[1]", "copy/ltrain_run.json"},
+                            {"{\"rope\": 4}", "rope is no string"},
+                            {"{\"rope_base\": \"5e4\"}", "rope_base is no number"}};
     for (int i = 0; i < 5; i++) {
         e2e_write("copy/ltrain_run.json", "%s", bad[i][0]);
         e2e_refuses(2, bad[i][1], NULL, "sample --model copy --prompt a");
     }
-    e2e_write("copy/ltrain_run.json", "{\"commands\": 3, \"data\": [], \"base\": {\"id\": \"a\\nb: c\"}, \"settings\": {}, \"evaluations\": [4], \"step\": 2}");
+    e2e_write(
+        "copy/ltrain_run.json",
+        "{\"commands\": 3, \"data\": [], \"base\": {\"id\": \"a\\nb: c\"}, \"settings\": {}, \"evaluations\": [4], \"step\": 2}");
     e2e_succeeds(NULL, "export --model copy --to plain");
     char *text = e2e_read("plain/README.md", &bytes);
     assert_true(strstr(text, "library_name: transformers") && !strstr(text, "\nb: c") && !strstr(text, "nan"));
@@ -287,14 +303,30 @@ static void card(void **state)
     e2e_succeeds(NULL, "--model models--ORG--tiny-llama/snapshots/0a1b --lora r=4 --steps 2 --save-every 2 --eval-fraction 0.3 "
                        "--eval-before --eval-every 1 --out run" RUN);
     char *text = e2e_read("run/hf/README.md", &bytes);
-    assert_true(strncmp(text, "---\nlibrary_name: peft\nbase_model: \"ORG/tiny-llama\"\nlicense: \"other\"\nlicense_name: \"tiny-1\"\n"
-                              "license_link: \"https://huggingface.co/ORG/tiny-llama/blob/main/LICENSE\"\n"
-                              "pipeline_tag: text-generation\ntags:\n- ltrain\n- lora\n---\n\n# run\n", 210) == 0);
-    const char *said[] = {"trained beside `ORG/tiny-llama`", "| files | `corpus.txt` |", "| documents | 1 |", "| supervised tokens | ",
-                          "| steps | 2 |", "| tokens trained on | 512, 512 of them supervised |", "| sequence length | 256 tokens |",
-                          "| LoRA | `r=4,alpha=8,targets=all-linear` |", "| learning rate | 0.01, constant over 2 steps", "| seed | 1 |",
-                          "| types | fp32; moments fp32 |", "| mesh | dp=1", "perplexity", "| 0 | ", "| 2 | ", "AutoPeftModelForCausalLM",
-                          "ltrain 0.", "(commit ", "    ltrain --model models--ORG--tiny-llama/snapshots/0a1b --lora r=4 --steps 2"};
+    assert_true(strncmp(text,
+                        "---\nlibrary_name: peft\nbase_model: \"ORG/tiny-llama\"\nlicense: \"other\"\nlicense_name: \"tiny-1\"\n"
+                        "license_link: \"https://huggingface.co/ORG/tiny-llama/blob/main/LICENSE\"\n"
+                        "pipeline_tag: text-generation\ntags:\n- ltrain\n- lora\n---\n\n# run\n",
+                        210) == 0);
+    const char *said[] = {"trained beside `ORG/tiny-llama`",
+                          "| files | `corpus.txt` |",
+                          "| documents | 1 |",
+                          "| supervised tokens | ",
+                          "| steps | 2 |",
+                          "| tokens trained on | 512, 512 of them supervised |",
+                          "| sequence length | 256 tokens |",
+                          "| LoRA | `r=4,alpha=8,targets=all-linear` |",
+                          "| learning rate | 0.01, constant over 2 steps",
+                          "| seed | 1 |",
+                          "| types | fp32; moments fp32 |",
+                          "| mesh | dp=1",
+                          "perplexity",
+                          "| 0 | ",
+                          "| 2 | ",
+                          "AutoPeftModelForCausalLM",
+                          "ltrain 0.",
+                          "(commit ",
+                          "    ltrain --model models--ORG--tiny-llama/snapshots/0a1b --lora r=4 --steps 2"};
     for (size_t i = 0; i < sizeof said / sizeof *said; i++)
         e2e_contains(text, said[i]);
     assert_null(strstr(text, "Theirs"));
@@ -305,16 +337,23 @@ static void card(void **state)
     e2e_succeeds(NULL, "--resume run --steps 4 --lr 2e-2");
     e2e_succeeds(NULL, "export --model run --to merged");
     text = e2e_read("merged/README.md", &bytes);
-    const char *merged[] = {"library_name: transformers\nbase_model: \"ORG/tiny-llama\"\n", "- lora\n", "| steps | 4 |", "| tokens trained on | 1,024, 1,024 of them supervised |",
-                            "    ltrain --resume run --steps 4 --lr 2e-2\n", "AutoModelForCausalLM", "| 4 | "};
+    const char *merged[] = {"library_name: transformers\nbase_model: \"ORG/tiny-llama\"\n",
+                            "- lora\n",
+                            "| steps | 4 |",
+                            "| tokens trained on | 1,024, 1,024 of them supervised |",
+                            "    ltrain --resume run --steps 4 --lr 2e-2\n",
+                            "AutoModelForCausalLM",
+                            "| 4 | "};
     for (size_t i = 0; i < sizeof merged / sizeof *merged; i++)
         e2e_contains(text, merged[i]);
     free(text);
     e2e_succeeds(NULL, "--steps 1 --eval-data corpus.txt --out whole//" TINY);
     text = e2e_read("whole/hf/README.md", &bytes);
     e2e_contains(text, "| documents | 1 |"); /* the other document is held out */
-    e2e_contains(text, "---\nlibrary_name: transformers\npipeline_tag: text-generation\ntags:\n- ltrain\n---\n\n# whole\n\nA model that was trained on "
-                       "from random parameters of the preset `tiny`.");
+    e2e_contains(
+        text,
+        "---\nlibrary_name: transformers\npipeline_tag: text-generation\ntags:\n- ltrain\n---\n\n# whole\n\nA model that was trained on "
+        "from random parameters of the preset `tiny`.");
     free(text);
 }
 
@@ -332,7 +371,8 @@ static void resharded(void **state)
     assert_int_equal(st_open("base", &f), OK);
     for (int i = 0; i < st_count(f); i++) {
         size_t used = strlen(map);
-        snprintf(map + used, sizeof map - used, "%s\"%s\": \"model-0000%d-of-00002.safetensors\"", used ? ", " : "", st_name(f, i), i % 2 + 1);
+        snprintf(map + used, sizeof map - used, "%s\"%s\": \"model-0000%d-of-00002.safetensors\"", used ? ", " : "",
+                 st_name(f, i), i % 2 + 1);
         half[i % 2][n[i % 2]++] = st_name(f, i);
     }
     e2e_remove("cut/model.safetensors");
@@ -365,7 +405,8 @@ static void on_top(void **state)
     put_base("lora-gqa", "base");
     e2e_succeeds(NULL, "--model base --lora r=4 --steps 3 --out run" RUN);
     e2e_succeeds(NULL, "--model run --lora r=4 --steps 1 --out on" RUN); /* hf/ names the maps of all-linear */
-    e2e_refuses(2, "--lora: r=4,|targets=q_proj|leave out --lora", NULL, "--model run --lora r=4,targets=q_proj --out narrow" RUN);
+    e2e_refuses(2, "--lora: r=4,|targets=q_proj|leave out --lora", NULL,
+                "--model run --lora r=4,targets=q_proj --out narrow" RUN);
     struct result r = e2e_succeeds(NULL, "export --model run --to merged");
     e2e_contains(r.out, "W + s B A of 14 matrices, of 21 tensors; the base is ");
     e2e_contains(r.out, "rounded once");
@@ -390,7 +431,8 @@ static void on_top(void **state)
     r = e2e_succeeds(NULL, "eval --model run --eval-data corpus.txt --lengths 128 --tokenizer bytes --tasks ppl");
     e2e_contains(r.out, "run/hf: 1 document"); /* with the adapter, not its base alone */
     put_base("lora-tied", "other");
-    e2e_refuses(2, "--adapter|was trained beside the weights in", NULL, "sample --model other --adapter run/hf --prompt a --max-new-tokens 1");
+    e2e_refuses(2, "--adapter|was trained beside the weights in", NULL,
+                "sample --model other --adapter run/hf --prompt a --max-new-tokens 1");
 }
 
 /* PEFT's own adapter is checked, and a run with rank stabilisation in bf16. */
@@ -419,18 +461,25 @@ static void dropped(void **state)
     same_adapter("whole", "run");
     e2e_succeeds(NULL, "--model base --lora r=4 --grad-accum 2 --steps 4 --out without" RUN);
     size_t bytes;
-    char *with = e2e_read("whole/hf/adapter_model.safetensors", &bytes), *without = e2e_read("without/hf/adapter_model.safetensors", &bytes);
+    char *with = e2e_read("whole/hf/adapter_model.safetensors", &bytes),
+         *without = e2e_read("without/hf/adapter_model.safetensors", &bytes);
     assert_true(memcmp(with, without, bytes) != 0);
     free(with);
     free(without);
     r = e2e_succeeds(NULL, "--model whole --steps 1 --out on" RUN);
     e2e_contains(r.out, "dropout 0.25");
-    r = e2e_succeeds(NULL, "--model whole --lora r=4,dropout=0.5,targets=q_proj,k_proj,v_proj,o_proj,gate_proj,up_proj,down_proj --steps 1 --out more" RUN);
+    r = e2e_succeeds(
+        NULL,
+        "--model whole --lora r=4,dropout=0.5,targets=q_proj,k_proj,v_proj,o_proj,gate_proj,up_proj,down_proj --steps 1 --out more" RUN);
     e2e_contains(r.out, "dropout 0.5");
     e2e_contains(r.out, "note: dropout=0.5 of --lora, where the adapter in whole/hf was trained with 0.25");
-    r = e2e_succeeds(NULL, "--model whole --lora r=4,targets=q_proj,k_proj,v_proj,o_proj,gate_proj,up_proj,down_proj --steps 1 --out same" RUN);
+    r = e2e_succeeds(
+        NULL,
+        "--model whole --lora r=4,targets=q_proj,k_proj,v_proj,o_proj,gate_proj,up_proj,down_proj --steps 1 --out same" RUN);
     same_adapter("on", "same"); /* options that are not given are the adapter's */
-    r = e2e_succeeds(NULL, "--model whole --lora r=4,dropout=0,targets=q_proj,k_proj,v_proj,o_proj,gate_proj,up_proj,down_proj --steps 1 --out off" RUN);
+    r = e2e_succeeds(
+        NULL,
+        "--model whole --lora r=4,dropout=0,targets=q_proj,k_proj,v_proj,o_proj,gate_proj,up_proj,down_proj --steps 1 --out off" RUN);
     e2e_contains(r.out, "note: dropout=0 of --lora");
     e2e_succeeds(NULL, "export --model whole --to merged");
     r = e2e_run(NULL, "eval --model whole" EVAL);
@@ -452,7 +501,8 @@ static void masks(void **state)
     struct curve still = e2e_curve("still");
     assert_true(still.loss[0] != still.loss[1] && still.loss[1] != still.loss[2] && still.loss[0] != still.loss[2]);
     e2e_succeeds(NULL, "--model run --grad-accum 2 --steps 2 --out alone" RUN);
-    struct result r = e2e_run(&(struct launch){.prepare = e2e_let_root_start_ranks}, "--model run --ranks 2 --mesh dp=2 --steps 2 --out two" RUN);
+    struct result r = e2e_run(&(struct launch){.prepare = e2e_let_root_start_ranks},
+                              "--model run --ranks 2 --mesh dp=2 --steps 2 --out two" RUN);
     if (r.status != 0)
         skip(); /* no mpiexec here */
     struct curve alone = e2e_curve("alone"), two = e2e_curve("two");
@@ -490,7 +540,8 @@ static void idle_pattern(void **state)
 static void some_layers(void **state)
 {
     (void)state;
-    static const char *const places[] = {"targets=layers.1.mlp.up_proj,model.layers.0.self_attn.q_proj", "targets=q_proj,layers-to-transform=1",
+    static const char *const places[] = {"targets=layers.1.mlp.up_proj,model.layers.0.self_attn.q_proj",
+                                         "targets=q_proj,layers-to-transform=1",
                                          "targets=q_proj,up_proj,exclude-modules=1.self_attn.q_proj"};
     put_base("lora-gqa", "base");
     for (int i = 0; i < 3; i++) {
@@ -508,9 +559,11 @@ static void some_layers(void **state)
     edit("\"init_lora_weights\": true", "\"init_lora_weights\": \"mica\"");
     struct result r = e2e_succeeds(NULL, "--model base/adapter --steps 1 --out run" RUN);
     e2e_contains(r.out, "begun by MiCA, of which PEFT trains A alone");
-    e2e_refuses(2, "layers-to-transform=2: the model has 2 layers", NULL, "--model base --lora targets=q_proj,layers-to-transform=1,2" RUN);
+    e2e_refuses(2, "layers-to-transform=2: the model has 2 layers", NULL,
+                "--model base --lora targets=q_proj,layers-to-transform=1,2" RUN);
     e2e_refuses(2, "exclude-modules=query: no module is called so", NULL, "--model base --lora exclude-modules=query" RUN);
-    e2e_refuses(2, "that layers-to-transform and exclude-modules leave", NULL, "--model base --lora targets=.*q_proj,exclude-modules=q_proj" RUN);
+    e2e_refuses(2, "that layers-to-transform and exclude-modules leave", NULL,
+                "--model base --lora targets=.*q_proj,exclude-modules=q_proj" RUN);
 }
 
 /* A base in NF4, quantised while it is loaded or by bitsandbytes: resumed, merged, evaluated, sampled. */
@@ -538,7 +591,9 @@ static void in_nf4(void **state)
     size_t bytes;
     char *card = e2e_read("away/hf/README.md", &bytes);
     e2e_contains(card, "import BitsAndBytesConfig\n");
-    e2e_contains(card, "bnb_4bit_use_double_quant=True)\nmodel = AutoPeftModelForCausalLM.from_pretrained(where, quantization_config=nf4)\n");
+    e2e_contains(
+        card,
+        "bnb_4bit_use_double_quant=True)\nmodel = AutoPeftModelForCausalLM.from_pretrained(where, quantization_config=nf4)\n");
     free(card);
     card = e2e_read("theirs/hf/README.md", &bytes); /* the base's own files say that it is quantised */
     assert_null(strstr(card, "BitsAndBytesConfig"));
@@ -587,7 +642,9 @@ static void in_int8(void **state)
     struct result r = e2e_succeeds(NULL, "check --model theirs --lora r=4" DISCRETE RUN);
     e2e_contains(r.out, "pass");
     char *card = e2e_read("run/hf/README.md", &bytes);
-    e2e_contains(card, "int8 = BitsAndBytesConfig(load_in_8bit=True)\nmodel = AutoPeftModelForCausalLM.from_pretrained(where, quantization_config=int8)\n");
+    e2e_contains(
+        card,
+        "int8 = BitsAndBytesConfig(load_in_8bit=True)\nmodel = AutoPeftModelForCausalLM.from_pretrained(where, quantization_config=int8)\n");
     free(card);
     r = e2e_succeeds(NULL, "export --model run --to merged");
     e2e_contains(r.out, "W is what int8 has kept of 14 matrices");
@@ -655,8 +712,14 @@ struct damage {
     const char *said;
 };
 
-#define TEXT(dir, was, is, said) {"qlora-gqa", dir, was, NULL, 0, is, sizeof is - 1, said}
-#define BYTES(tensor, at, is, n, said) {"int8-gqa", "", NULL, tensor, at, is, n, said}
+#define TEXT(dir, was, is, said)                                \
+    {                                                           \
+        "qlora-gqa", dir, was, NULL, 0, is, sizeof is - 1, said \
+    }
+#define BYTES(tensor, at, is, n, said)                \
+    {                                                 \
+        "int8-gqa", "", NULL, tensor, at, is, n, said \
+    }
 
 static void refuse_damaged(const struct damage *d)
 {
@@ -683,7 +746,8 @@ static void quantised_damaged(void **state)
         TEXT("/plain", "\"blocksize\": 64", "\"blocksize\": 32", "is in blocks of 32"),
         BYTES("model.layers.1.self_attn.v_proj.weight_format", 0, "\2", 1, "v_proj.weight_format is 2 (col_turing)"),
         BYTES("model.layers.1.self_attn.q_proj.SCB", 12, &huge, 4, "q_proj|3e+38 (row 3)"),
-        BYTES("model.layers.1.self_attn.q_proj.SCB", 12, &negative, 4, "q_proj|is -1 (row 3); it is at least 0 and at most 65504"),
+        BYTES("model.layers.1.self_attn.q_proj.SCB", 12, &negative, 4,
+              "q_proj|is -1 (row 3); it is at least 0 and at most 65504"),
         {"int8-gqa", "", "mlp.down_proj.SCB\"", NULL, 0, "mlp.down_proj.SCX\"", 18, "model.layers.0.mlp.down_proj.SC"},
     };
     (void)state;
@@ -698,10 +762,11 @@ static void skipped(void **state)
     put_base("lora-gqa", "base");
     e2e_succeeds(NULL, "--model base --lora r=4 --steps 2 --out plain" RUN);
     char *config = e2e_read("base/config.json", &(size_t){0});
-    e2e_write("base/config.json",
-              "{\"quantization_config\": {\"quant_method\": \"bitsandbytes\", \"load_in_4bit\": true, \"bnb_4bit_quant_type\": \"nf4\", "
-              "\"llm_int8_skip_modules\": [\"lm_head\", \"vision_tower\", \"model.layers\"]}, %s",
-              strchr(config, '{') + 1);
+    e2e_write(
+        "base/config.json",
+        "{\"quantization_config\": {\"quant_method\": \"bitsandbytes\", \"load_in_4bit\": true, \"bnb_4bit_quant_type\": \"nf4\", "
+        "\"llm_int8_skip_modules\": [\"lm_head\", \"vision_tower\", \"model.layers\"]}, %s",
+        strchr(config, '{') + 1);
     free(config);
     e2e_succeeds(NULL, "--model base --lora r=4 --steps 2 --out listed" RUN);
     struct curve plain = e2e_curve("plain"), listed = e2e_curve("listed");
@@ -728,7 +793,8 @@ static void nf4_refused(void **state)
     e2e_refuses(2, "does not use model.layers.0.mlp.down_proj.weight.absmax", NULL, "--model base/double --lora r=4" RUN);
     replace("base/double/config.json", "bitsandbytes", "gptq");
     e2e_refuses(2, "quantization_config|gptq", NULL, "--model base/double --lora r=4" RUN);
-    replace("base/plain/config.json", "\"llm_int8_skip_modules\": null", "\"llm_int8_skip_modules\": [\"lm_head\", \"down_proj\"]");
+    replace("base/plain/config.json", "\"llm_int8_skip_modules\": null",
+            "\"llm_int8_skip_modules\": [\"lm_head\", \"down_proj\"]");
     e2e_refuses(2, "down_proj.weight is stored as U8", NULL, "--model base/plain --lora r=4" RUN);
     replace("base/plain/config.json", "[\"lm_head\", \"down_proj\"]", "[\"multi_modal_projector\"]");
     e2e_succeeds(NULL, "--model base/plain --lora r=4 --steps 1 --out listed" RUN); /* its head is the embedding */
@@ -748,7 +814,9 @@ static void ends(void **state)
     put_base("lora-ends-tied", "base");
     struct result r = e2e_succeeds(NULL, "--model base --lora r=4,targets=embed_tokens,lm_head,q_proj --steps 3 --out run" RUN);
     e2e_contains(r.out, "3 linear maps and the embedding");
-    e2e_succeeds(NULL, "--model base --lora r=4,targets=embed_tokens,lm_head,q_proj --steps 3 --out away --offload nvme --nvme-path . --nvme-max 50M" RUN);
+    e2e_succeeds(
+        NULL,
+        "--model base --lora r=4,targets=embed_tokens,lm_head,q_proj --steps 3 --out away --offload nvme --nvme-path . --nvme-max 50M" RUN);
     same_adapter("run", "away");
     e2e_succeeds(NULL, "--model run --steps 1 --out on" RUN);
     r = e2e_succeeds(NULL, "export --model run --to merged");
@@ -764,7 +832,8 @@ static void ends(void **state)
     put_base("lora-ends", "theirs");
     e2e_succeeds(NULL, "--model theirs/adapter --steps 1 --out more" RUN);
     put_tensor("theirs/model.safetensors", "model.embed_tokens.weight", 8, &other, sizeof other);
-    e2e_refuses(2, "embed_tokens.base_layer.weight is not the base's model.embed_tokens.weight|vocabulary", NULL, "--model theirs/adapter --steps 1" RUN);
+    e2e_refuses(2, "embed_tokens.base_layer.weight is not the base's model.embed_tokens.weight|vocabulary", NULL,
+                "--model theirs/adapter --steps 1" RUN);
 }
 
 static void int8_refused(void **state)
@@ -781,7 +850,8 @@ static void int8_refused(void **state)
     replace("plain/config.json", "\"load_in_8bit\": true", "\"load_in_4bit\": true, \"bnb_4bit_quant_type\": \"nf4\"");
     e2e_refuses(2, "has no quant_state.bitsandbytes__nf4|NF4, which quantization_config", NULL, "--model plain --lora r=4" RUN);
     replace("plain/config.json", "\"quantization_config\": {\"load_in_4bit\": true, \"bnb_4bit_quant_type\": \"nf4\"},\n", "");
-    e2e_refuses(2, "v_proj.weight has a number beyond 65504 in row 31|--base nf4", NULL, "--model plain --lora r=4 --base int8" RUN);
+    e2e_refuses(2, "v_proj.weight has a number beyond 65504 in row 31|--base nf4", NULL,
+                "--model plain --lora r=4 --base int8" RUN);
     put_bytes("plain/model.safetensors", &beyond, 4, 256);
     e2e_refuses(2, "v_proj.weight has numbers so large|--base none", NULL, "--model plain --lora r=4 --base nf4" RUN);
 }
@@ -793,7 +863,8 @@ static json_t *words_of(struct st_file *f, const char *name, char **bytes)
     assert_int_equal(st_find_raw(f, name, &t), OK);
     *bytes = malloc((size_t)t.bytes + 1);
     assert_int_equal(st_read_bytes(f, name, 0, t.bytes, *bytes), OK);
-    return strstr(name, ".quant_state.") ? json_loadb(*bytes, (size_t)t.bytes, 0, NULL) : json_pack("[s, I]", t.type, (json_int_t)t.bytes);
+    return strstr(name, ".quant_state.") ? json_loadb(*bytes, (size_t)t.bytes, 0, NULL)
+                                         : json_pack("[s, I]", t.type, (json_int_t)t.bytes);
 }
 
 /* Makes sure that both files have equal tensors. */
@@ -835,7 +906,8 @@ static void quantised_files(void **state)
     same_adapter("on-four", "on-base");
     e2e_succeeds(NULL, "sample --model eight --prompt a --max-new-tokens 3 --temperature 0 --tokenizer bytes");
     e2e_refuses(2, "--quantize int8|four hold NF4 already|from before", NULL, "export --model four --to again --quantize int8");
-    e2e_refuses(2, "--quantize nf4|on-four holds an adapter|merge it first", NULL, "export --model on-four --to again --quantize nf4");
+    e2e_refuses(2, "--quantize nf4|on-four holds an adapter|merge it first", NULL,
+                "export --model on-four --to again --quantize nf4");
     e2e_refuses(2, "--quantize nf4|preset", NULL, "export --model tiny --to again --quantize nf4");
     e2e_refuses(2, "--quantize nf4: |another order", NULL, "export --model gpt2 --to again --quantize nf4");
     e2e_refuses(2, "--quantize is 'nf5'", NULL, "export --model base --to again --quantize nf5");
@@ -876,7 +948,8 @@ static void overflowing(void **state)
 /* No export overwrites or removes others' files, and a failed one leaves nothing. */
 static void exported_beside(void **state)
 {
-    static const char *const theirs[] = {"tokenizer.json", "merges.txt", "generation_config.json", "model-00003-of-00007.safetensors", "README.md"};
+    static const char *const theirs[] = {"tokenizer.json", "merges.txt", "generation_config.json",
+                                         "model-00003-of-00007.safetensors", "README.md"};
     static const char *const forms[] = {"--model run --adapter", "--model run", "--model base --quantize int8"};
     char to[64], command[128];
     (void)state;
@@ -914,9 +987,7 @@ static void quantised_checkpoint(void **state)
     json_t *was = json_load_file("base/config.json", 0, NULL), *is = json_load_file("eight/config.json", 0, NULL), *value;
     const char *key;
     assert_true(was && is);
-    json_object_foreach(was, key, value)
-        if (!json_object_get(is, key))
-            fail_msg("config.json has no %s", key);
+    json_object_foreach(was, key, value) if (!json_object_get(is, key)) fail_msg("config.json has no %s", key);
     assert_true(json_is_true(json_object_get(json_object_get(is, "quantization_config"), "load_in_8bit")));
     json_decref(was);
     json_decref(is);
@@ -936,7 +1007,8 @@ static void refused(void **state)
     e2e_refuses(2, "targets=proj matches no linear map|q_proj", NULL, "--model base --lora targets=proj" RUN);
     e2e_refuses(2, "targets=.*query|matches no linear map", NULL, "--model base --lora targets=.*query" RUN);
     e2e_refuses(2, "targets=(|regular expression", NULL, "--model base --lora targets=(" RUN);
-    e2e_refuses(2, "lm_head is a target and among modules-to-save", NULL, "--model base --lora targets=q_proj,lm_head,modules-to-save=lm_head" RUN);
+    e2e_refuses(2, "lm_head is a target and among modules-to-save", NULL,
+                "--model base --lora targets=q_proj,lm_head,modules-to-save=lm_head" RUN);
     e2e_refuses(2, "targets=wpe|matches no linear map", NULL, "--model gpt2 --lora targets=wpe" RUN " --seq-len 64");
     e2e_refuses(2, "rank-pattern=query:8|no map with an adapter", NULL, "--model base --lora rank-pattern=q_proj:32;query:8" RUN);
     e2e_refuses(2, "alpha-pattern=up_proj:3|an earlier part", NULL, "--model base --lora alpha-pattern=up_proj:2;up_proj:3" RUN);
@@ -948,7 +1020,8 @@ static void refused(void **state)
     e2e_refuses(2, "matches no linear map", NULL, "--model gpt2 --adapter tied/adapter" RUN " --seq-len 64");
     edited("\"rank_pattern\": {}", "\"rank_pattern\": {\"q_proj\": 0}", "rank_pattern|a rank is a whole number from 1 to 4096");
     edited("\"rank_pattern\": {}", "\"rank_pattern\": {\"q_proj\": 1e9}", "rank_pattern|a rank is a whole number from 1 to 4096");
-    edited("\"alpha_pattern\": {}", "\"alpha_pattern\": {\"q_proj\": -1}", "alpha_pattern|alpha is a number above 0 and at most 1e6");
+    edited("\"alpha_pattern\": {}", "\"alpha_pattern\": {\"q_proj\": -1}",
+           "alpha_pattern|alpha is a number above 0 and at most 1e6");
     edited("\"lora_alpha\": 8", "\"lora_alpha\": 1e30", "lora_alpha|alpha is a number above 0 and at most 1e6");
     edited("\"lora_alpha\": 8", "\"lora_alpha\": NaN", "adapter_config.json: line|NaN");
     e2e_refuses(2, "--lora|r=8|leave out --lora", NULL, "--model base/adapter --lora r=8" RUN);
@@ -970,6 +1043,32 @@ static void refused(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {TEST(left_behind), TEST(resumed), TEST(resumed_with_the_same_options), TEST(unfinished), TEST(newest), TEST(stretched), TEST(of_a_preset), TEST(card), TEST(resharded), TEST(on_top), TEST(ends), TEST(checked), TEST(dropped), TEST(masks), TEST(in_nf4), TEST(quantised_damaged), TEST(skipped), TEST(nf4_refused), TEST(in_int8), TEST(int8_refused), TEST(quantised_files), TEST(overflowing), TEST(exported_beside), TEST(quantised_checkpoint), TEST(idle_pattern), TEST(some_layers), TEST(refused)};
+    const struct CMUnitTest tests[] = {TEST(left_behind),
+                                       TEST(resumed),
+                                       TEST(resumed_with_the_same_options),
+                                       TEST(unfinished),
+                                       TEST(newest),
+                                       TEST(stretched),
+                                       TEST(of_a_preset),
+                                       TEST(card),
+                                       TEST(resharded),
+                                       TEST(on_top),
+                                       TEST(ends),
+                                       TEST(checked),
+                                       TEST(dropped),
+                                       TEST(masks),
+                                       TEST(in_nf4),
+                                       TEST(quantised_damaged),
+                                       TEST(skipped),
+                                       TEST(nf4_refused),
+                                       TEST(in_int8),
+                                       TEST(int8_refused),
+                                       TEST(quantised_files),
+                                       TEST(overflowing),
+                                       TEST(exported_beside),
+                                       TEST(quantised_checkpoint),
+                                       TEST(idle_pattern),
+                                       TEST(some_layers),
+                                       TEST(refused)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -239,7 +239,7 @@ static void an_extent_is_corrupted(void **state)
     assert_true(touched > 0);
     assert_int_equal(r.status, 1);
     static const char *const words[] = {
-        "ltrain: extent of ", " bytes at offset ", " in run/ltrain-0-", "(rank 0)", "does not hold what was written",
+        "ltrain: extent of ", " bytes at offset ",           " in run/ltrain-0-", "(rank 0)", "does not hold what was written",
         "check the drive",    "; there is no checkpoint yet"};
     for (size_t i = 0; i < sizeof words / sizeof *words; i++)
         e2e_contains(r.err, words[i]);

@@ -176,7 +176,8 @@ static void all_said_where(const char *err, int victim)
         snprintf(who, sizeof who, "ltrain: rank %d: ", rank);
         char *line = strdup(strstr(err, who));
         line[strcspn(line, "\n")] = 0;
-        if (!strstr(line, "at instruction ") && !strstr(line, " between programs") && !strstr(line, " lane;") && !strstr(line, " was in program "))
+        if (!strstr(line, "at instruction ") && !strstr(line, " between programs") && !strstr(line, " lane;") &&
+            !strstr(line, " was in program "))
             fail_msg("rank %d does not say where it was: %s", rank, line);
         instructions_named += strstr(line, "at instruction ") != NULL;
         free(line);
@@ -425,10 +426,12 @@ static void edge_cases(void **state)
     same_as_alone(SHORT "--seq-len 64 --batch 4 --save-every 3", "--ranks 2", "mesh: dp=2,ulysses=1,ring=1");
     r = e2e_succeeds(&patient, "--resume run --ranks 2 --steps 4");
     e2e_contains(r.out, "mesh: dp=2,ulysses=1,ring=1");
-    e2e_refuses(2, "--batch: 1 sequence a step for the 2 data-parallel groups", &patient, "--ranks 2 --sp none --batch 1 --out bad --seq-len 64 " SHORT);
+    e2e_refuses(2, "--batch: 1 sequence a step for the 2 data-parallel groups", &patient,
+                "--ranks 2 --sp none --batch 1 --out bad --seq-len 64 " SHORT);
     e2e_refuses(2, "legal: ulysses=1", &patient, "--ranks 3 --mesh ulysses=3 --out bad --seq-len 256 " SHORT);
     e2e_refuses(2, "ring=3 does not divide the 4 ranks", &patient, "--ranks 4 --mesh ring=3 --out bad --seq-len 256 " SHORT);
-    e2e_refuses(2, "--machine: h100 is planned for, not trained on", &patient, "--ranks 2 --machine h100 --out bad --seq-len 256 " SHORT);
+    e2e_refuses(2, "--machine: h100 is planned for, not trained on", &patient,
+                "--ranks 2 --machine h100 --out bad --seq-len 256 " SHORT);
     e2e_refuses(2, "absent.txt", &patient, "--ranks 3 --out bad --model tiny --seq-len 256 --data absent.txt");
     if (access(mqa7, R_OK) == 0) {
         snprintf(odd, sizeof odd, "--steps 3 --seq-len 128 --data corpus.txt --model %s" TILES, mqa7);
@@ -460,8 +463,10 @@ int main(int argc, char **argv)
         return 77;
 #define TEST(f) cmocka_unit_test_setup_teardown(f, e2e_setup, e2e_teardown)
     const struct CMUnitTest tests[] = {
-        TEST(edge_cases), TEST(terminated), TEST(terminated_while_starting), TEST(resumed_on_fewer), TEST(killed), TEST(stopped), TEST(diverged),
-        TEST(cuda_carriers), TEST(cuda_killed), TEST(cuda_terminated),
+        TEST(edge_cases),       TEST(terminated),    TEST(terminated_while_starting),
+        TEST(resumed_on_fewer), TEST(killed),        TEST(stopped),
+        TEST(diverged),         TEST(cuda_carriers), TEST(cuda_killed),
+        TEST(cuda_terminated),
     };
     return cmocka_run_group_tests_name("ranks", tests, NULL, NULL);
 }

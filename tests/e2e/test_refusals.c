@@ -35,7 +35,8 @@ static void options_and_keys(void **state)
     refuses_before_the_run(2, "--lr|much|number", TINY "--lr much");
     refuses_before_the_run(2, "--steps|0|at least 1", TINY "--steps 0");
     refuses_before_the_run(2, "--epochs and --steps both say", TINY "--epochs 2 --steps 5");
-    refuses_before_the_run(2, "epochs 2: epochs of sequences of several lengths|--steps", "--model tiny --data corpus.txt --seq-len 128@3,256 --epochs 2");
+    refuses_before_the_run(2, "epochs 2: epochs of sequences of several lengths|--steps",
+                           "--model tiny --data corpus.txt --seq-len 128@3,256 --epochs 2");
     e2e_write("both.yaml", "steps: 4\nepochs: 2\n");
     refuses_before_the_run(2, "both.yaml:2: epochs and, in line 1, steps both", "--config both.yaml" TINY);
     refuses_before_the_run(2, "--zero|4", TINY "--zero 4");
@@ -61,7 +62,8 @@ static void data(void **state)
     (void)state;
 #define WITHOUT_DATA "--model tiny --seq-len 256" TILES
     refuses_before_the_run(2, "--data: |absent.txt|no such file", WITHOUT_DATA "--data absent.txt");
-    refuses_before_the_run(2, "--data: |corpus.txt is given twice: give it once", "--model tiny --data corpus.txt,corpus.txt --seq-len 256" TILES);
+    refuses_before_the_run(2, "--data: |corpus.txt is given twice: give it once",
+                           "--model tiny --data corpus.txt,corpus.txt --seq-len 256" TILES);
     refuses_before_the_run(2, "--data: |*.md|nothing matches", WITHOUT_DATA "--data *.md");
     e2e_write("empty.txt", "%s", "");
     refuses_before_the_run(2, "--data: |empty", WITHOUT_DATA "--data empty.txt");
@@ -70,7 +72,8 @@ static void data(void **state)
     assert_int_equal(symlink("nowhere", "dangling.txt"), 0);
     refuses_before_the_run(2, "dangling.txt", WITHOUT_DATA "--data dangling.txt --device-mem 1K"); /* refused before planning */
     refuses_before_the_run(2, "/dev/null|regular file", WITHOUT_DATA "--data /dev/null");
-    refuses_before_the_run(2, "--data: |20000|20480|seq-len", "--model tiny --data corpus.txt --packing concat --seq-len 20k" WIDE);
+    refuses_before_the_run(2, "--data: |20000|20480|seq-len",
+                           "--model tiny --data corpus.txt --packing concat --seq-len 20k" WIDE);
     e2e_write("secret.txt", "%s", "nobody may read this");
     assert_int_equal(chmod("secret.txt", 0), 0);
     e2e_refuses(2, "secret.txt|Permission denied", &(struct launch){.prepare = e2e_drop_reading},

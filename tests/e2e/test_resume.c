@@ -267,10 +267,8 @@ int main(void)
 {
 #define TEST(f) cmocka_unit_test_setup_teardown(f, e2e_setup, e2e_teardown)
     const struct CMUnitTest tests[] = {
-        TEST(killed_at_random_moments),      TEST(stopped_by_signals), TEST(resumed_in_another_place),
-        TEST(positions_follow_the_sequence),
-        TEST(card_of_other_settings),
-        TEST(wrong_checkpoints),
+        TEST(killed_at_random_moments),      TEST(stopped_by_signals),     TEST(resumed_in_another_place),
+        TEST(positions_follow_the_sequence), TEST(card_of_other_settings), TEST(wrong_checkpoints),
     };
     return cmocka_run_group_tests_name("resume", tests, NULL, NULL);
 }

@@ -49,7 +49,8 @@ static int is_finished(const struct result *r, int step)
 /* Stops a slow run in the third step with a signal that comes twice, as timeout(1) sends it. */
 static struct result stop_in_step(const char *arguments, int number, int (*where)(const struct result *r, int step))
 {
-    struct result r = e2e_stop(&plain, arguments, &(struct stop){.step = 2, .ms = 150, .number = number, .times = 2, .where = where});
+    struct result r =
+        e2e_stop(&plain, arguments, &(struct stop){.step = 2, .ms = 150, .number = number, .times = 2, .where = where});
     if (r.status != 128 + number)
         fail_msg("signal %d: exit status %d: %s%s", number, r.status, r.out, r.err);
     assert_string_equal(r.err, "");
@@ -267,7 +268,8 @@ static void shared_memory_may_be_short(void **state)
 static int small_temporary_directory(void)
 {
     e2e_let_root_start_ranks();
-    return e2e_private_mounts() || mkdir("small", 0700) || mount("tmpfs", "small", "tmpfs", 0, "size=1m") || setenv("TMPDIR", "small", 1);
+    return e2e_private_mounts() || mkdir("small", 0700) || mount("tmpfs", "small", "tmpfs", 0, "size=1m") ||
+           setenv("TMPDIR", "small", 1);
 }
 
 /* A TMPDIR without room gets none of Open MPI's files, which would hang there. */
@@ -285,9 +287,16 @@ int main(void)
 {
 #define TEST(f) cmocka_unit_test_setup_teardown(f, e2e_setup, e2e_teardown)
     const struct CMUnitTest tests[] = {
-        TEST(unfinished_step_is_thrown_away), TEST(step_is_finished_if_asked),  TEST(ranks_stop_together),
-        TEST(training_is_done),               TEST(slow_output_loses_nothing),
-        TEST(closed_output_ends_nothing),     TEST(limit_of_file_size_is_said), TEST(mpi_that_cannot_start_says_so), TEST(shared_memory_may_be_short), TEST(temporary_directory_may_be_full),
+        TEST(unfinished_step_is_thrown_away),
+        TEST(step_is_finished_if_asked),
+        TEST(ranks_stop_together),
+        TEST(training_is_done),
+        TEST(slow_output_loses_nothing),
+        TEST(closed_output_ends_nothing),
+        TEST(limit_of_file_size_is_said),
+        TEST(mpi_that_cannot_start_says_so),
+        TEST(shared_memory_may_be_short),
+        TEST(temporary_directory_may_be_full),
     };
     return cmocka_run_group_tests_name("signals", tests, NULL, NULL);
 }

@@ -100,7 +100,8 @@ static void goes_on(const char *whole, const char *arguments)
 static void behind_a_skipped_step(void **state)
 {
     (void)state;
-    pid_t pid = e2e_start(&(struct launch){.prepare = slow_drive}, TINY DISCRETE FOUR "--lr 1e37 --save-every 1 --keep 1 --out run");
+    pid_t pid =
+        e2e_start(&(struct launch){.prepare = slow_drive}, TINY DISCRETE FOUR "--lr 1e37 --save-every 1 --keep 1 --out run");
     e2e_wait_for_output(pid, "\nstep 2 not saved: it was skipped");
     kill(pid, SIGTERM);
     struct result r = e2e_wait(pid);
@@ -158,7 +159,8 @@ static void two_ranks_with_slow_drives(void **state)
 }
 
 /* Options for a step that is nearly all in calls of attention, which end at a signal in their middle. */
-#define LONG " --model tiny --data corpus.txt --seq-len 8k --tiles rows=2k,loss=1k --threads 1 --offload cpu --device cpu --steps 2 "
+#define LONG \
+    " --model tiny --data corpus.txt --seq-len 8k --tiles rows=2k,loss=1k --threads 1 --offload cpu --device cpu --steps 2 "
 
 static void within_attention(void **state)
 {
@@ -197,8 +199,8 @@ static void ranks_on_gpus(void **state)
 int main(void)
 {
 #define TEST(f) cmocka_unit_test_setup_teardown(f, e2e_setup, e2e_teardown)
-    const struct CMUnitTest tests[] = {TEST(one_rank_with_a_slow_drive), TEST(behind_a_skipped_step), TEST(two_ranks_with_slow_drives), TEST(within_attention),
-                                       TEST(ranks_on_gpus)};
+    const struct CMUnitTest tests[] = {TEST(one_rank_with_a_slow_drive), TEST(behind_a_skipped_step),
+                                       TEST(two_ranks_with_slow_drives), TEST(within_attention), TEST(ranks_on_gpus)};
     twin = getenv("LTRAIN_CUDA_TWIN");
     return cmocka_run_group_tests_name("stops", tests, NULL, NULL);
 }

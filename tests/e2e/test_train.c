@@ -219,7 +219,8 @@ static void documents_without_targets(void **state)
             fputc('a' + i % 26, f);
         fclose(f);
     }
-    struct result r = e2e_succeeds(NULL, "--model tiny --data single --packing concat --seq-len 256" TILES "--steps 3 --out single-run");
+    struct result r =
+        e2e_succeeds(NULL, "--model tiny --data single --packing concat --seq-len 256" TILES "--steps 3 --out single-run");
     e2e_contains(r.out, "skipped: its documents have one token each");
     e2e_contains(r.out, "skipped: 2 of 3 steps, whose documents have one token each");
     for (int step = 1; step <= STEPS; step++) {

@@ -290,7 +290,8 @@ static void the_index_decides(void **state)
     e2e_write("shards/model.safetensors.index.json",
               "{\"metadata\": {}, \"weight_map\": {\"model.embed_tokens.weight\": \"b.safetensors\", "
               "\"model.norm.weight\": \"a.safetensors\"}}");
-    e2e_refuses(1, "model.embed_tokens.weight is not in b.safetensors, where the index has it", NULL, RUN "--model shards --out refused");
+    e2e_refuses(1, "model.embed_tokens.weight is not in b.safetensors, where the index has it", NULL,
+                RUN "--model shards --out refused");
     clear();
 }
 
@@ -360,8 +361,9 @@ static void write_ids(void)
 static void exports_keep_what_the_model_came_with(void **state)
 {
     static const char *const files[] = {
-        "generation_config.json", "tokenizer.json", "tokenizer.model", "tokenizer_config.json", "special_tokens_map.json",
-        "added_tokens.json",      "vocab.json",     "merges.txt",      "chat_template.jinja",   "chat_template.json", "tekken.json"};
+        "generation_config.json",  "tokenizer.json",     "tokenizer.model", "tokenizer_config.json",
+        "special_tokens_map.json", "added_tokens.json",  "vocab.json",      "merges.txt",
+        "chat_template.jinja",     "chat_template.json", "tekken.json"};
     enum { FILES = sizeof files / sizeof *files };
     char path[256], copy[256];
     (void)state;
@@ -375,7 +377,8 @@ static void exports_keep_what_the_model_came_with(void **state)
     }
     e2e_write("model/notes.txt", "not a part of the model");
     write_ids();
-    struct result r = e2e_succeeds(NULL, RUN_ON("ids.bin --token-type u16") "--model model --tokenizer bytes --save-every 1 --dtype bf16 --out run");
+    struct result r = e2e_succeeds(
+        NULL, RUN_ON("ids.bin --token-type u16") "--model model --tokenizer bytes --save-every 1 --dtype bf16 --out run");
     e2e_contains(r.out, "note: config.json asks for dropout (0.1); ltrain trains without");
     assert_null(strstr(r.out, "max_position_embeddings"));
     e2e_copy("model", "before");

@@ -54,7 +54,9 @@ static void settle(struct rig *r, int size, const char *carrier)
     rig_defaults(r, S);
     r->comm = comm;
     r->settings.gpu = AUTO;
-    r->settings.carrier = strcmp(carrier, "nccl") == 0 ? CARRIER_NCCL : strcmp(carrier, "staged") == 0 ? CARRIER_STAGED : CARRIER_AUTO;
+    r->settings.carrier = strcmp(carrier, "nccl") == 0     ? CARRIER_NCCL
+                          : strcmp(carrier, "staged") == 0 ? CARRIER_STAGED
+                                                           : CARRIER_AUTO;
     p->device = DEVICE_CUDA;
     p->mesh = (struct mesh){{1, 2, size / 2}};
     p->zero = 3;

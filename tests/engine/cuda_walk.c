@@ -43,13 +43,14 @@ static void walk_program(const struct backend *b, const struct program *p, const
             continue;
         find_addresses(p, in, arg);
         for (int a = 0; a < op_arg_count(in->op); a++)
-            if (op_arg_use(in->op, a, attrs) != ARG_WORK && (uintptr_t)arg[a] % (size_t)op_arg_element_bytes(in->op, a, attrs) != 0)
+            if (op_arg_use(in->op, a, attrs) != ARG_WORK &&
+                (uintptr_t)arg[a] % (size_t)op_arg_element_bytes(in->op, a, attrs) != 0)
                 fail_msg("%s: argument %d of %s is at %p, between elements", name, a, op_name(in->op), arg[a]);
         if (b->kernels[in->op](attrs, arg, b->stream[LANE_COMPUTE]) != OK)
             fail_msg("%s: %s: %s", name, op_name(in->op), status_message());
         if (fake_cuda_loaded() != seen.kernels)
-            fail_msg("%s: instruction %d, %s, launches a kernel that was not prepared: its operands are aligned otherwise", name, i,
-                     op_name(in->op));
+            fail_msg("%s: instruction %d, %s, launches a kernel that was not prepared: its operands are aligned otherwise", name,
+                     i, op_name(in->op));
         seen.calls[in->op]++;
     }
 }

@@ -22,12 +22,14 @@ enum { STEPS = 2, ORDERS = 3, EACH = 3 };
 static const struct kind {
     const char *name;
     int heads; /* most ranks by ulysses */
-} kinds[] = {{"gpt2", 2},           {"llama-gqa", 4}, {"gpt-oss", 4},         {"qwen3", 4},      {"gemma2", 2},      {"int8-gqa", 4},
-             {"gemma3", 2},         {"phi3-long", 2}, {"lora-gqa", 4},        {"neox", 2},       {"qlora-gqa", 4},   {"cohere2", 2},
-             {"mistral-window", 4}, {"olmo2", 2},     {"llama-yarn", 2},      {"granite", 2},    {"lora-dropout", 4}, {"glm4", 4},
-             {"qwen3-windows", 2},  {"lora-gpt2", 2}, {"cohere", 4},          {"smollm3", 2},    {"gpt-oss-one", 8}, {"lora-qwen3", 4},
-             {"olmo3", 2},          {"lora-tied", 2}, {"neox-sequential", 2}, {"starcoder2", 2}, {"lora-neox", 2},   {"mistral3-wrapped", 2},
-             {"cohere-norms", 4},   {"lora-phi3", 2}, {"llama3-rope", 2},     {"llama-dynamic", 2}, {"lora-dropout-gpt2", 2}, {"qwen3_5", 4}};
+} kinds[] = {{"gpt2", 2},         {"llama-gqa", 4},       {"gpt-oss", 4},        {"qwen3", 4},         {"gemma2", 2},
+             {"int8-gqa", 4},     {"gemma3", 2},          {"phi3-long", 2},      {"lora-gqa", 4},      {"neox", 2},
+             {"qlora-gqa", 4},    {"cohere2", 2},         {"mistral-window", 4}, {"olmo2", 2},         {"llama-yarn", 2},
+             {"granite", 2},      {"lora-dropout", 4},    {"glm4", 4},           {"qwen3-windows", 2}, {"lora-gpt2", 2},
+             {"cohere", 4},       {"smollm3", 2},         {"gpt-oss-one", 8},    {"lora-qwen3", 4},    {"olmo3", 2},
+             {"lora-tied", 2},    {"neox-sequential", 2}, {"starcoder2", 2},     {"lora-neox", 2},     {"mistral3-wrapped", 2},
+             {"cohere-norms", 4}, {"lora-phi3", 2},       {"llama3-rope", 2},    {"llama-dynamic", 2}, {"lora-dropout-gpt2", 2},
+             {"qwen3_5", 4}};
 enum { KINDS = sizeof kinds / sizeof *kinds };
 
 struct cell {
@@ -79,7 +81,8 @@ static void settle(struct rig *r, const struct cell *c, enum device_kind device)
 /* Makes sequence i: an even one is one document, an odd one several. */
 static void fill(struct sequence *q, int i, const struct cell *c, const struct model *m)
 {
-    sequence_random(q, c->g.seq_len, m->config.vocab, 5 + (uint64_t)i, i % 2 ? (const int64_t[]){19, 1, 17, 0} : (const int64_t[]){0});
+    sequence_random(q, c->g.seq_len, m->config.vocab, 5 + (uint64_t)i,
+                    i % 2 ? (const int64_t[]){19, 1, 17, 0} : (const int64_t[]){0});
     for (int64_t k = 0; k < c->g.seq_len && m->mask_window[0] > 0; k++)
         q->lo[k] = (int32_t)max_i64(q->lo[k], k - m->mask_window[0] + 1);
 }
@@ -122,8 +125,8 @@ static void run_on(const struct cell *c, int devices, const struct outcome *want
         return;
     failures++;
     fprintf(stderr, "rank %d: not ok: %s, %s zero=%d %s offload %d, %d GPUs, %s: loss %.17g, not %.17g; left:%s\n", rank,
-            strrchr(c->g.path, '/') + 1, mesh_format(&c->mesh, mesh), c->zero, dtype_name((enum dtype)c->dtype), c->offload, devices,
-            words, have.loss[STEPS - 1], want->loss[STEPS - 1], twin.left());
+            strrchr(c->g.path, '/') + 1, mesh_format(&c->mesh, mesh), c->zero, dtype_name((enum dtype)c->dtype), c->offload,
+            devices, words, have.loss[STEPS - 1], want->loss[STEPS - 1], twin.left());
 }
 
 static void run_cell(const struct cell *c, int carrier, int both, int orders)

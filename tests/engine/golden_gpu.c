@@ -72,8 +72,8 @@ static uint64_t run(void (*change)(struct settings *))
     }
     assert_int_equal(rig_flush(&r), OK);
     const double parameters = golden_compare(&r, g.file, STATE_MASTER, "step5", marks.parameters);
-    print_message("%s on %s: gradients %.2g, loss %.2g, norm %.2g, parameters %.2g apart\n", name, r.session->backend->name, gradient,
-                  worst[0], worst[1], parameters);
+    print_message("%s on %s: gradients %.2g, loss %.2g, norm %.2g, parameters %.2g apart\n", name, r.session->backend->name,
+                  gradient, worst[0], worst[1], parameters);
     assert_true(gradient <= marks.gradient && worst[0] <= marks.loss && worst[1] <= marks.norm && parameters <= marks.parameters);
     assert_int_equal(rig_digest(&r, &digest), OK);
     rig_stop(&r);

@@ -90,7 +90,8 @@ static double seconds_of(enum lane lane, int64_t bytes)
 static void copies(void **state)
 {
     (void)state;
-    const int64_t most = min_i64(arena, pinned / 4), edge = facts.capability > 0 && pinned > 5120 * MIB ? 4096 * MIB - most / 2 : 0;
+    const int64_t most = min_i64(arena, pinned / 4),
+                  edge = facts.capability > 0 && pinned > 5120 * MIB ? 4096 * MIB - most / 2 : 0;
     for (int64_t i = 0; i < most; i += 997)
         host[edge + i] = (char)(i / 997);
     must(b->copy(b, LANE_H2D, b->base, host + edge, most));
@@ -136,7 +137,8 @@ static void make(enum call which, const struct op_attrs *a, void *const *arg, in
 static void calls(void **state)
 {
     (void)state;
-    static const char *const names[] = {"a launch", "an event", "one that only streams wait for", "an await", "a launch, an event and a blocked wait"};
+    static const char *const names[] = {"a launch", "an event", "one that only streams wait for", "an await",
+                                        "a launch, an event and a blocked wait"};
     const struct op_attrs a = {.vec = {.n = 4096}};
     void *arg[OP_MAX_ARGS] = {b->base, b->base + 16384};
     must(b->fill(b, b->base, 0, 32768));
@@ -202,7 +204,8 @@ static void nccl_alone(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(memory), cmocka_unit_test(pinning), cmocka_unit_test(copies), cmocka_unit_test(calls), cmocka_unit_test(nccl_alone)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(memory), cmocka_unit_test(pinning), cmocka_unit_test(copies),
+                                       cmocka_unit_test(calls), cmocka_unit_test(nccl_alone)};
     char path[4200];
     int n;
     if (!device_plugin_expected() || device_plugin_load(&plugin) != OK) {

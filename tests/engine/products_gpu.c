@@ -37,10 +37,10 @@ static enum status says(enum status st)
     return backend_status(b, st);
 }
 
-#define MUST(call)                              \
-    do {                                        \
-        if ((call) != OK)                       \
-            fail_msg("%s", status_message());   \
+#define MUST(call)                            \
+    do {                                      \
+        if ((call) != OK)                     \
+            fail_msg("%s", status_message()); \
     } while (0)
 
 /* Draws numbers between -1 and 1. */
@@ -109,7 +109,8 @@ static void run(const struct op_attrs *a, struct outcome *out)
         }
     }
     for (int i = 0; i < SAMPLES; i++) {
-        const int64_t row = (int64_t)(mix((uint64_t)i, 0) % (uint64_t)s.m), col = (int64_t)(mix((uint64_t)i + 99, 0) % (uint64_t)s.n);
+        const int64_t row = (int64_t)(mix((uint64_t)i, 0) % (uint64_t)s.m),
+                      col = (int64_t)(mix((uint64_t)i + 99, 0) % (uint64_t)s.n);
         double want = 0;
         char raw[4];
         for (int64_t k = 0; k < s.k; k++)
@@ -117,7 +118,8 @@ static void run(const struct op_attrs *a, struct outcome *out)
                     (double)(float)number_at(at[1], s.tb ? col * s.ldb + k : k * s.ldb + col, s.b_type);
         MUST(says(b->read(b, raw, c + (row * s.ldc + col) * dtype_size((enum dtype)s.c_type), dtype_size((enum dtype)s.c_type))));
         const double have = s.c_type == F32 ? *(float *)(void *)raw : bf16_to_float(*(bf16 *)(void *)raw);
-        const double off = fabs(have - want) / (fabs(want) + sqrt((double)s.k / 9)); /* a sum of k products of numbers of variance 1/3 */
+        const double off =
+            fabs(have - want) / (fabs(want) + sqrt((double)s.k / 9)); /* a sum of k products of numbers of variance 1/3 */
         out->worst = off > out->worst || isnan(off) ? off : out->worst;
     }
 }

@@ -265,7 +265,8 @@ static int gain(const int *cell, char seen[N_FACTORS][MAX_LEVELS][N_FACTORS][MAX
 }
 
 /* Counts the triples of levels that a cell has and no chosen cell has. */
-static int gain_of_triples(const int *cell, char seen[N_FACTORS][MAX_LEVELS][N_FACTORS][MAX_LEVELS][N_FACTORS][MAX_LEVELS], int mark)
+static int gain_of_triples(const int *cell, char seen[N_FACTORS][MAX_LEVELS][N_FACTORS][MAX_LEVELS][N_FACTORS][MAX_LEVELS],
+                           int mark)
 {
     int n = 0;
     for (int f = 0; f < N_FACTORS; f++)

@@ -12,7 +12,7 @@ enum { RIG_SEED = 9 }; /* seed of the steps' random numbers */
 struct rig {
     struct settings settings;
     struct target target; /* target of the settings */
-    struct target gpu;    /* target for the device that the settings want, if that has kernels of its own (capability); else zero */
+    struct target gpu; /* target for the device that the settings want, if that has kernels of its own (capability); else zero */
     struct model *model;
     struct session *session;
     struct batch *batch;

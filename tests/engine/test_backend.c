@@ -78,12 +78,14 @@ static enum status run_far(enum op_kind op, const struct op_attrs *attrs, void *
     return far.near.kernels[op](attrs, own, stream);
 }
 
+/* clang-format off */
 #define EACH_OP(X)                                                                                                     \
     X(OP_COPY)                                                                                                         \
     X(OP_FILL)                                                                                                         \
     X(OP_EMBED) X(OP_EMBED_GRAD) X(OP_NORM) X(OP_NORM_GRAD) X(OP_GEMM) X(OP_BIAS) X(OP_BIAS_GRAD) X(OP_ADD) X(OP_ROPE) \
         X(OP_SWIGLU) X(OP_SWIGLU_GRAD) X(OP_GELU) X(OP_GELU_GRAD) X(OP_ATTN_FWD) X(OP_ATTN_BWD) X(OP_ATTN_DELTA)       \
             X(OP_ATTN_MERGE) X(OP_CAST) X(OP_LOSS) X(OP_ACCUM) X(OP_SUMSQ) X(OP_CLIP) X(OP_ADAMW)
+/* clang-format on */
 #define KERNEL(op)                                                                            \
     static enum status far_##op(const struct op_attrs *attrs, void *const *arg, void *stream) \
     {                                                                                         \

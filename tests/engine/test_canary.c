@@ -42,7 +42,8 @@ static void gaps_are_guarded(void **state)
 /* Finds sixteen bytes of the device's arena that no buffer of the plan has, by the pattern of canaries. Returns the first. */
 static char *a_gap(struct backend *b)
 {
-    static const unsigned char filled[16] = {0xa5, 0xa5, 0xa5, 0xa5, 0xa5, 0xa5, 0xa5, 0xa5, 0xa5, 0xa5, 0xa5, 0xa5, 0xa5, 0xa5, 0xa5, 0xa5};
+    static const unsigned char filled[16] = {0xa5, 0xa5, 0xa5, 0xa5, 0xa5, 0xa5, 0xa5, 0xa5,
+                                             0xa5, 0xa5, 0xa5, 0xa5, 0xa5, 0xa5, 0xa5, 0xa5};
     unsigned char *all = malloc((size_t)b->bytes);
     assert_non_null(all);
     assert_int_equal(b->read(b, all, b->base, b->bytes), OK);
@@ -116,6 +117,7 @@ static void a_missing_wait_is_refused(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(gaps_are_guarded), cmocka_unit_test(the_devices_are_guarded), cmocka_unit_test(a_missing_wait_is_refused)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(gaps_are_guarded), cmocka_unit_test(the_devices_are_guarded),
+                                       cmocka_unit_test(a_missing_wait_is_refused)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

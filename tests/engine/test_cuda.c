@@ -350,7 +350,8 @@ static void each_function_fails_once(void **state)
     static const char *const undoing[] = {"cudaFree", "cudaFreeHost", "cudaHostUnregister", "cudaEventDestroy",
                                           "cudaStreamDestroy"}; /* calls after which nothing can be reported */
     static const char *const of_errors[] = {"cudaGetLastError", "cudaGetErrorString", "cudaGetErrorName",
-                                            "cudaDriverGetVersion" /* used in a sentence */, "cudaEventQuery" /* only with ranks */};
+                                            "cudaDriverGetVersion" /* used in a sentence */,
+                                            "cudaEventQuery" /* only with ranks */};
     char done[64][64], name[64], path[512], words[128];
     int n = 0;
     for (int k = 0; k < 2; k++) {

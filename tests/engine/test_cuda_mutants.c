@@ -135,14 +135,17 @@ static int find_right(struct outcome want[CELLS])
 /* Tells whether the mutant ended as it should. */
 static int judge(int mutant, int status, const struct outcome *want)
 {
-    if (mutant > 0 && ends_late(status) && in_child(0, want) != 0) { /* the machine has become slower, and the mutant is not judged */
-        printf("not ok: %s (%d): what has no mutant does not end within %u s any more either\n", mutants[mutant], mutant, seconds);
+    if (mutant > 0 && ends_late(status) &&
+        in_child(0, want) != 0) { /* the machine has become slower, and the mutant is not judged */
+        printf("not ok: %s (%d): what has no mutant does not end within %u s any more either\n", mutants[mutant], mutant,
+               seconds);
         return 0;
     }
     const int unnoticed = status == 0;
     if (unnoticed == (mutant == 0) && status != -1 && !(WIFEXITED(status) && WEXITSTATUS(status) > NOTICED))
         return 1;
-    printf("not ok: %s (%d): %s\n", mutants[mutant], mutant, unnoticed ? "nobody notices" : "should not be noticed, or cannot be tried");
+    printf("not ok: %s (%d): %s\n", mutants[mutant], mutant,
+           unnoticed ? "nobody notices" : "should not be noticed, or cannot be tried");
     return 0;
 }
 

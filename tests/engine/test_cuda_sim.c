@@ -229,8 +229,8 @@ static void other_layers(void **state)
     static const struct {
         const char *name;
         int capability;
-    } cases[] = {{"qwen3", 90}, {"gemma3", 80}, {"gemma2", 90}, {"olmo2", 86}, {"granite", 90}, {"glm4", 89}, {"cohere-norms", 90},
-                 {"gpt-oss-one", 90}, {"gemma4", 90}, {"qwen3_5", 90}};
+    } cases[] = {{"qwen3", 90}, {"gemma3", 80},       {"gemma2", 90},      {"olmo2", 86},  {"granite", 90},
+                 {"glm4", 89},  {"cohere-norms", 90}, {"gpt-oss-one", 90}, {"gemma4", 90}, {"qwen3_5", 90}};
     for (size_t i = 0; !extent_is_long() && i < sizeof cases / sizeof *cases; i++)
         run(cases[i].name, cases[i].capability, 1, everything_nvme);
 }
@@ -261,8 +261,11 @@ static void all_models(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(calls_of_kernels_fail), cmocka_unit_test(llama_on_ampere), cmocka_unit_test(llama_on_hopper),
-                                       cmocka_unit_test(gpt2_on_ampere), cmocka_unit_test(gpt2_on_hopper), cmocka_unit_test(adapters_on_ampere), cmocka_unit_test(moments_in_int8),
-                                       cmocka_unit_test(backward_in_any_order), cmocka_unit_test(other_layers), cmocka_unit_test(all_models), cmocka_unit_test(walk_presets)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(calls_of_kernels_fail), cmocka_unit_test(llama_on_ampere),
+                                       cmocka_unit_test(llama_on_hopper),       cmocka_unit_test(gpt2_on_ampere),
+                                       cmocka_unit_test(gpt2_on_hopper),        cmocka_unit_test(adapters_on_ampere),
+                                       cmocka_unit_test(moments_in_int8),       cmocka_unit_test(backward_in_any_order),
+                                       cmocka_unit_test(other_layers),          cmocka_unit_test(all_models),
+                                       cmocka_unit_test(walk_presets)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -30,8 +30,8 @@ static int is_attention(enum op_kind op)
 
 /* Planned time and instructions that compute is submitted ahead of its finished work. */
 static struct {
-    double *until;            /* planned seconds of the first k instructions of the lane; NULL: not recorded */
-    double longest, most;     /* longest: of one instruction; most: under way at once */
+    double *until;        /* planned seconds of the first k instructions of the lane; NULL: not recorded */
+    double longest, most; /* longest: of one instruction; most: under way at once */
     int submitted, most_instrs;
     int at[BACKEND_EVENTS + 1]; /* instructions submitted before each event was recorded */
     atomic_int done;
@@ -57,7 +57,8 @@ static enum status ahead_wait(struct backend *b, enum lane lane, int event)
 static void note_submitted(void)
 {
     const int done = atomic_load(&ahead.done), n = ++ahead.submitted;
-    ahead.most = n - done > 5 && ahead.until[n] - ahead.until[done] > ahead.most ? ahead.until[n] - ahead.until[done] : ahead.most;
+    ahead.most =
+        n - done > 5 && ahead.until[n] - ahead.until[done] > ahead.most ? ahead.until[n] - ahead.until[done] : ahead.most;
     ahead.most_instrs = n - done > ahead.most_instrs ? n - done : ahead.most_instrs;
 }
 
@@ -82,12 +83,14 @@ static enum status count(enum op_kind op, const struct op_attrs *attrs, void *co
     return st;
 }
 
+/* clang-format off */
 #define OPS(X)                                                                                                         \
     X(OP_COPY)                                                                                                         \
     X(OP_FILL)                                                                                                         \
     X(OP_EMBED) X(OP_EMBED_GRAD) X(OP_NORM) X(OP_NORM_GRAD) X(OP_GEMM) X(OP_BIAS) X(OP_BIAS_GRAD) X(OP_ADD) X(OP_ROPE) \
         X(OP_SWIGLU) X(OP_SWIGLU_GRAD) X(OP_GELU) X(OP_GELU_GRAD) X(OP_ATTN_FWD) X(OP_ATTN_BWD) X(OP_ATTN_DELTA)       \
             X(OP_ATTN_MERGE) X(OP_CAST) X(OP_LOSS) X(OP_ACCUM) X(OP_SUMSQ) X(OP_CLIP) X(OP_ADAMW)
+/* clang-format on */
 #define COUNTED(op)                                                                               \
     static enum status counted_##op(const struct op_attrs *attrs, void *const *arg, void *stream) \
     {                                                                                             \
@@ -286,7 +289,8 @@ static void marks_are_closed(void **state)
     }
     assert_int_equal(counted, n);
     assert_true(updates > 0 && n < p->n_instrs / 2);
-    assert_int_equal(updates_mark(r.session->plan->programs[PLAN_STEP], mark, &n), OK); /* this program is not longer than the other */
+    assert_int_equal(updates_mark(r.session->plan->programs[PLAN_STEP], mark, &n),
+                     OK); /* this program is not longer than the other */
     assert_int_equal(n, 0);
     free(unmarked);
     free(mark);
@@ -295,7 +299,7 @@ static void marks_are_closed(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(cut_at_any_kernel), cmocka_unit_test(calls_of_attention_are_given_up), cmocka_unit_test(little_is_submitted_ahead),
-                                       cmocka_unit_test(marks_are_closed)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(cut_at_any_kernel), cmocka_unit_test(calls_of_attention_are_given_up),
+                                       cmocka_unit_test(little_is_submitted_ahead), cmocka_unit_test(marks_are_closed)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -182,7 +182,7 @@ static void every_call_may_fail(void **state)
     static const struct {
         enum sys_call call;
         int error, harmless;
-    } faults[] = {{SYS_OPEN, EMFILE, 0}, {SYS_PREAD, EIO, 0},    {SYS_PREAD, SYS_SHORT, 1}, {SYS_PREAD, EINTR, 1},
+    } faults[] = {{SYS_OPEN, EMFILE, 0}, {SYS_PREAD, EIO, 0},     {SYS_PREAD, SYS_SHORT, 1}, {SYS_PREAD, EINTR, 1},
                   {SYS_STAT, EIO, 0},    {SYS_MALLOC, ENOMEM, 0}, {SYS_THREAD, EAGAIN, 1}};
     struct model *m = make_model();
     (void)state;

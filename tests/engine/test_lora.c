@@ -143,11 +143,11 @@ static void check_everywhere(const char *name)
     assert_true(resident == away);
 }
 
-#define CASE(test, name)          \
+#define CASE(test, name)           \
     static void test(void **state) \
-    {                             \
-        (void)state;              \
-        check_everywhere(name);   \
+    {                              \
+        (void)state;               \
+        check_everywhere(name);    \
     }
 CASE(gqa, "lora-gqa")
 CASE(tied, "lora-tied")
@@ -241,7 +241,8 @@ static void differences(void **state)
     (void)state;
     loss_along("lora-dropout", 0, &slope);
     double near = loss_along("lora-dropout", h, NULL) - loss_along("lora-dropout", -h, NULL),
-           far = loss_along("lora-dropout", 2 * h, NULL) - loss_along("lora-dropout", -2 * h, NULL), measured = (8 * near - far) / (12 * h);
+           far = loss_along("lora-dropout", 2 * h, NULL) - loss_along("lora-dropout", -2 * h, NULL),
+           measured = (8 * near - far) / (12 * h);
     if (!(fabs(measured - slope) < 1e-4 * slope))
         fail_msg("the loss changes by %.9g and the gradient says %.9g", measured, slope);
 }
@@ -371,9 +372,13 @@ static void tiles(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(gqa), cmocka_unit_test(tied), cmocka_unit_test(gpt2), cmocka_unit_test(phi3),
-                                       cmocka_unit_test(neox), cmocka_unit_test(codegen), cmocka_unit_test(qwen3), cmocka_unit_test(qwen3_5), cmocka_unit_test(nf4), cmocka_unit_test(int8),
-                                       cmocka_unit_test(bitsandbytes), cmocka_unit_test(dropout), cmocka_unit_test(dropout_fused), cmocka_unit_test(differences),
-                                       cmocka_unit_test(tiles), cmocka_unit_test(ends), cmocka_unit_test(ends_tied), cmocka_unit_test(ends_fused), cmocka_unit_test(ends_biased), cmocka_unit_test(nf4_anywhere), cmocka_unit_test(int8_anywhere)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(gqa),           cmocka_unit_test(tied),         cmocka_unit_test(gpt2),
+        cmocka_unit_test(phi3),          cmocka_unit_test(neox),         cmocka_unit_test(codegen),
+        cmocka_unit_test(qwen3),         cmocka_unit_test(qwen3_5),      cmocka_unit_test(nf4),
+        cmocka_unit_test(int8),          cmocka_unit_test(bitsandbytes), cmocka_unit_test(dropout),
+        cmocka_unit_test(dropout_fused), cmocka_unit_test(differences),  cmocka_unit_test(tiles),
+        cmocka_unit_test(ends),          cmocka_unit_test(ends_tied),    cmocka_unit_test(ends_fused),
+        cmocka_unit_test(ends_biased),   cmocka_unit_test(nf4_anywhere), cmocka_unit_test(int8_anywhere)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -208,12 +208,14 @@ static void check_matrix(enum model_family family, enum dtype dtype, enum dtype 
     static struct trace trace[MAX_CELLS];
     struct result want, have;
     const char *name = family == FAMILY_LLAMA ? "llama" : family == FAMILY_GPT2 ? "gpt2" : "gpt-oss";
-    int n = cells_covering(cells, MAX_CELLS - 10, extent(2, 2, 4), 1 + (family == FAMILY_GPT2) + 2 * dtype + 10 * (unsigned)accum);
+    int n =
+        cells_covering(cells, MAX_CELLS - 10, extent(2, 2, 4), 1 + (family == FAMILY_GPT2) + 2 * dtype + 10 * (unsigned)accum);
     assert_true(n > 0);
     if (!extent_is_long()) /* adds random cells */
         for (int i = 0; i < extra; i++, n++)
             for (int f = 0; f < FACTORS; f++)
-                cells[n].level[f] = (int)rng_below(77, (family == FAMILY_GPT2) + 2 * dtype, (uint64_t)(i * FACTORS + f), (uint64_t)LEVELS[f]);
+                cells[n].level[f] =
+                    (int)rng_below(77, (family == FAMILY_GPT2) + 2 * dtype, (uint64_t)(i * FACTORS + f), (uint64_t)LEVELS[f]);
     n = (int)min_i64(n, extent(7, family == FAMILY_GPT_OSS ? 10 : MAX_CELLS, MAX_CELLS));
     for (int i = 0; i < n; i++) {
         run_cell(family, LAYERS, dtype, moments, accum, &cells[i], &have, &trace[i]);
@@ -230,8 +232,8 @@ static void check_matrix(enum model_family family, enum dtype dtype, enum dtype 
     for (int i = 0; i < STEPS; i++)
         assert_true(isfinite(want.loss[i]) && isfinite(want.norm[i]) && want.norm[i] > 0 &&
                     (i == 0 || want.loss[i] < want.loss[i - 1]));
-    print_message("%s %s, moments %s, %d micro-batches: %d cells bit-identical, losses %.6f %.6f %.6f\n",
-                  name, dtype_name(dtype), dtype_name(moments), accum, n, want.loss[0], want.loss[1], want.loss[2]);
+    print_message("%s %s, moments %s, %d micro-batches: %d cells bit-identical, losses %.6f %.6f %.6f\n", name, dtype_name(dtype),
+                  dtype_name(moments), accum, n, want.loss[0], want.loss[1], want.loss[2]);
 }
 
 static void llama_fp32(void **state)
@@ -289,8 +291,14 @@ static void chained_inputs(void **state)
     static const struct cell kept = {EVERYTHING(ON_DEVICE)};
     static const struct cell cells[] = {
         {.alpha = KEEP_NONE, .inputs = INPUTS_THIRD},
-        {.params = ON_DRIVES, .grads = ON_HOST, .optim = ON_DRIVES, .acts = ON_DRIVES, .alpha = KEEP_HALF, .host_update = 1,
-         .discrete = 1, .inputs = INPUTS_THIRD},
+        {.params = ON_DRIVES,
+         .grads = ON_HOST,
+         .optim = ON_DRIVES,
+         .acts = ON_DRIVES,
+         .alpha = KEEP_HALF,
+         .host_update = 1,
+         .discrete = 1,
+         .inputs = INPUTS_THIRD},
         {EVERYTHING(ON_HOST), .alpha = KEEP_NONE, .discrete = 1, .inputs = INPUTS_HALF},
     };
     for (int f = 0; f < 2; f++) {
@@ -361,17 +369,18 @@ static void distances_differ(void **state)
     (void)state;
     uint64_t hash[3];
     for (int d = 0; d < 3; d++)
-        hash[d] = hash_of(FAMILY_LLAMA, 2, &(struct cell){EVERYTHING(ON_DRIVES), .alpha = KEEP_NONE, .prefetch = d, .discrete = 1});
+        hash[d] =
+            hash_of(FAMILY_LLAMA, 2, &(struct cell){EVERYTHING(ON_DRIVES), .alpha = KEEP_NONE, .prefetch = d, .discrete = 1});
     assert_true(hash[0] != hash[1] && hash[1] != hash[2] && hash[0] != hash[2]);
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(distances_differ), cmocka_unit_test(llama_fp32),
-        cmocka_unit_test(llama_bf16),        cmocka_unit_test(gpt2_fp32),        cmocka_unit_test(gpt2_bf16),
-        cmocka_unit_test(sinks_bf16), cmocka_unit_test(accumulated_llama), cmocka_unit_test(accumulated_gpt2), cmocka_unit_test(chained_inputs), cmocka_unit_test(kinds_of_layers),
-        cmocka_unit_test(llama_int8_moments)};
+        cmocka_unit_test(distances_differ),  cmocka_unit_test(llama_fp32),        cmocka_unit_test(llama_bf16),
+        cmocka_unit_test(gpt2_fp32),         cmocka_unit_test(gpt2_bf16),         cmocka_unit_test(sinks_bf16),
+        cmocka_unit_test(accumulated_llama), cmocka_unit_test(accumulated_gpt2),  cmocka_unit_test(chained_inputs),
+        cmocka_unit_test(kinds_of_layers),   cmocka_unit_test(llama_int8_moments)};
     has_twin = twin_open(getenv("LTRAIN_CUDA_TWIN"), &twin);
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -467,11 +467,18 @@ static void names_of_drivers(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(names_of_drivers),
-        cmocka_unit_test(presets),          cmocka_unit_test(files),
-                                       cmocka_unit_test(file_errors),      cmocka_unit_test(round_trip),
-                                       cmocka_unit_test(parts_of_a_node),  cmocka_unit_test(wide_backward_attention), cmocka_unit_test(shared_processors),
-                                       cmocka_unit_test(throttled_copies), cmocka_unit_test(slow_types_are_named),
-                                       cmocka_unit_test(mixed_products),   cmocka_unit_test(what_is_there),
-                                       cmocka_unit_test(left_free),        cmocka_unit_test(what_a_file_leaves_out)};
+                                       cmocka_unit_test(presets),
+                                       cmocka_unit_test(files),
+                                       cmocka_unit_test(file_errors),
+                                       cmocka_unit_test(round_trip),
+                                       cmocka_unit_test(parts_of_a_node),
+                                       cmocka_unit_test(wide_backward_attention),
+                                       cmocka_unit_test(shared_processors),
+                                       cmocka_unit_test(throttled_copies),
+                                       cmocka_unit_test(slow_types_are_named),
+                                       cmocka_unit_test(mixed_products),
+                                       cmocka_unit_test(what_is_there),
+                                       cmocka_unit_test(left_free),
+                                       cmocka_unit_test(what_a_file_leaves_out)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -289,14 +289,16 @@ static void widths(void **state)
     (void)state;
     struct cost_model m = {0};
     struct instr in = {.op = OP_ATTN_FWD, .lane = LANE_COMPUTE};
-    struct op_call call = {.attrs.attn = {.sq = 10, .sk = 10, .hq = 1, .hk = 1, .head_dim = 192, .value_dim = 128, .dtype = BF16}};
+    struct op_call call = {
+        .attrs.attn = {.sq = 10, .sk = 10, .hq = 1, .hk = 1, .head_dim = 192, .value_dim = 128, .dtype = BF16}};
     m.device.attention[BF16][0] = (struct attention_rates){128, {.n = 1, .x = {1}, .y = {8}}, {.n = 1, .x = {1}, .y = {8}}};
     m.device.attention[BF16][1] = (struct attention_rates){192, {.n = 1, .x = {1}, .y = {4}}, {.n = 1, .x = {1}, .y = {4}}};
     for (int i = 0; i < 4; i++) {
         in.op = i < 2 ? OP_ATTN_FWD : OP_ATTN_BWD;
         m.pads = i % 2;
         call.flops = op_flops(in.op, &call.attrs, 55);
-        near(cost_seconds(&m, &in, &call), 55.0 * (i < 2 ? 2 * 192 + 2 * (m.pads ? 192 : 128) : 6 * 192 + 4 * (m.pads ? 192 : 128)) / 4);
+        near(cost_seconds(&m, &in, &call),
+             55.0 * (i < 2 ? 2 * 192 + 2 * (m.pads ? 192 : 128) : 6 * 192 + 4 * (m.pads ? 192 : 128)) / 4);
     }
     call.attrs.attn.head_dim = 64, call.attrs.attn.value_dim = 192;
     call.flops = op_flops(OP_ATTN_BWD, &call.attrs, 55);
@@ -332,17 +334,11 @@ static void second_lines(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(alone), cmocka_unit_test(chained),
-                                       cmocka_unit_test(second_lines),
-                                       cmocka_unit_test(halves),
-                                       cmocka_unit_test(uneven),
-                                       cmocka_unit_test(wakes),
-                                       cmocka_unit_test(idle_lanes),
-                                       cmocka_unit_test(several_links),
-                                       cmocka_unit_test(drives_by_bytes_in_flight),
-                                       cmocka_unit_test(writes_yield),
-                                       cmocka_unit_test(curves),
-                                       cmocka_unit_test(costs),
-                                       cmocka_unit_test(widths)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(alone),        cmocka_unit_test(chained),       cmocka_unit_test(second_lines),
+        cmocka_unit_test(halves),       cmocka_unit_test(uneven),        cmocka_unit_test(wakes),
+        cmocka_unit_test(idle_lanes),   cmocka_unit_test(several_links), cmocka_unit_test(drives_by_bytes_in_flight),
+        cmocka_unit_test(writes_yield), cmocka_unit_test(curves),        cmocka_unit_test(costs),
+        cmocka_unit_test(widths)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -124,15 +124,20 @@ static void test_places(void **state)
     expect("\"target_modules\": [\"q_proj\", \"v_proj\"], \"layers_to_transform\": 0", "q0 v0", "");
     expect("\"target_modules\": [\"q_proj\", \"v_proj\"], \"layers_to_transform\": [1]", "q1 v1", "");
     /* lm_head is named in full */
-    expect("\"target_modules\": [\"q_proj\", \"lm_head\"], \"layers_to_transform\": [1, 9]", "q1 lm_head", "layers-to-transform=9");
+    expect("\"target_modules\": [\"q_proj\", \"lm_head\"], \"layers_to_transform\": [1, 9]", "q1 lm_head",
+           "layers-to-transform=9");
     expect("\"target_modules\": [\"q_proj\"], \"layers_to_transform\": []", "q0 q1", "");
     expect("\"target_modules\": [\"q_proj\"], \"layers_to_transform\": [0], \"layers_pattern\": \"layers\"", "q0", "");
-    expect("\"target_modules\": [\"q_proj\"], \"layers_to_transform\": [0], \"layers_pattern\": [\"h\", \"(layers|blocks)\"]", "q0", "");
-    expect("\"target_modules\": [\"q_proj\", \"up_proj\"], \"exclude_modules\": [\"layers.0.self_attn.q_proj\"]", "up0 q1 up1", "");
+    expect("\"target_modules\": [\"q_proj\"], \"layers_to_transform\": [0], \"layers_pattern\": [\"h\", \"(layers|blocks)\"]",
+           "q0", "");
+    expect("\"target_modules\": [\"q_proj\", \"up_proj\"], \"exclude_modules\": [\"layers.0.self_attn.q_proj\"]", "up0 q1 up1",
+           "");
     expect("\"target_modules\": [\"q_proj\", \"up_proj\"], \"exclude_modules\": \".*[.]1[.]mlp[.].*\"", "q0 up0 q1", "");
     expect("\"target_modules\": [\"q_proj\", \"lm_head\"], \"exclude_modules\": \"lm_head\"", "q0 q1", "targets=lm_head");
     expect("\"target_modules\": [\"q_proj\"], \"exclude_modules\": [\"visual\"]", "q0 q1", "exclude-modules=visual");
-    expect("\"target_modules\": [\"q_proj\"], \"modules_to_save\": [\"layers.1.mlp.up_proj\"], \"rank_pattern\": {\"0.self_attn.q_proj\": 6}", "q0/6 q1", "");
+    expect(
+        "\"target_modules\": [\"q_proj\"], \"modules_to_save\": [\"layers.1.mlp.up_proj\"], \"rank_pattern\": {\"0.self_attn.q_proj\": 6}",
+        "q0/6 q1", "");
 }
 
 /* Lists and patterns of all maps of many layers, longer than a text may be, are joined. */
@@ -150,7 +155,8 @@ static void test_many(void **state)
     used += (size_t)snprintf(members + used, sizeof members - used, "], \"rank_pattern\": {\"lm_head.none.0.x\": 1");
     for (int i = 0; i < LAYERS * 4; i++)
         if (i % 5 && i % 3)
-            used += (size_t)snprintf(members + used, sizeof members - used, ", \"model.layers.%d.%s\": %d", i / 4, maps[i % 4], 2 + i % 7);
+            used += (size_t)snprintf(members + used, sizeof members - used, ", \"model.layers.%d.%s\": %d", i / 4, maps[i % 4],
+                                     2 + i % 7);
     snprintf(members + used, sizeof members - used, "}");
     if (read_members(members, &l) != OK)
         fail_msg("%s", status_message());
@@ -160,7 +166,8 @@ static void test_many(void **state)
         char at[32], name[64];
         int layer;
         const struct model_param *p = &m->params[i];
-        if (!p->adapter || sscanf(p->name, "model.layers.%d.%[a-z_.]%n", &layer, name, &(int){0}) != 2 || !strstr(p->name, "lora_A"))
+        if (!p->adapter || sscanf(p->name, "model.layers.%d.%[a-z_.]%n", &layer, name, &(int){0}) != 2 ||
+            !strstr(p->name, "lora_A"))
             continue;
         int k = 0;
         snprintf(at, sizeof at, "%.*s", (int)(strstr(name, ".lora_") - name), name);
@@ -179,7 +186,8 @@ static void test_refused(void **state)
 {
     (void)state;
     static const char *const taken[] = {"pissa", "pissa_niter_16", "olora", "OLoRA", "corda", "loftq", "lora_ga"},
-                            *const beside[] = {"true", "false", "null", "\"gaussian\"", "\"Gaussian\"", "\"eva\"", "\"orthogonal\"", "\"mica\""};
+                             *const beside[] = {"true",         "false",   "null",           "\"gaussian\"",
+                                                "\"Gaussian\"", "\"eva\"", "\"orthogonal\"", "\"mica\""};
     char members[256];
     struct lora l;
     for (size_t i = 0; i < sizeof taken / sizeof *taken; i++) {
@@ -187,10 +195,12 @@ static void test_refused(void **state)
         refuse(members, "a base that was changed for it");
     }
     for (size_t i = 0; i < sizeof beside / sizeof *beside; i++) {
-        snprintf(members, sizeof members, "\"target_modules\": [\"q_proj\"], \"eva_config\": {\"rho\": 2.0}, \"init_lora_weights\": %s", beside[i]);
+        snprintf(members, sizeof members,
+                 "\"target_modules\": [\"q_proj\"], \"eva_config\": {\"rho\": 2.0}, \"init_lora_weights\": %s", beside[i]);
         assert_int_equal(read_members(members, &l), OK);
     }
-    refuse("\"target_modules\": [\"q_proj\"], \"init_lora_weights\": \"xavier\"", "true, false, gaussian, eva, orthogonal and mica are read");
+    refuse("\"target_modules\": [\"q_proj\"], \"init_lora_weights\": \"xavier\"",
+           "true, false, gaussian, eva, orthogonal and mica are read");
     refuse("\"target_modules\": [\"q_proj\"], \"init_lora_weights\": 1", "true, false, gaussian");
     refuse("\"target_modules\": []", "names of modules or a regular expression");
     refuse("\"target_modules\": [\"q_proj\"], \"layers_to_transform\": [-1]", "counted from 0");
@@ -200,12 +210,14 @@ static void test_refused(void **state)
     refuse("\"target_modules\": [\"q_proj\"], \"modules_to_save\": \"norm\"", "a list of names");
     refuse("\"target_modules\": [\"q_proj\"], \"rank_pattern\": [4]", "an object of names and numbers");
     refuse("\"target_modules\": [\"q_proj\"], \"trainable_token_indices\": [3]", "single rows of the embedding");
-    refuse("\"target_modules\": [\"q_proj\"], \"trainable_token_indices\": {\"embed_tokens\": [3]}", "single rows of the embedding");
+    refuse("\"target_modules\": [\"q_proj\"], \"trainable_token_indices\": {\"embed_tokens\": [3]}",
+           "single rows of the embedding");
     refuse("\"target_modules\": [\"q_proj\"], \"layer_replication\": [[0, 1]]", "ltrain does not do that");
 }
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_places), cmocka_unit_test(test_many), cmocka_unit_test(test_refused)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_places), cmocka_unit_test(test_many),
+                                       cmocka_unit_test(test_refused)};
     return cmocka_run_group_tests(tests, create_dir, remove_dir);
 }

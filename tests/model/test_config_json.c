@@ -196,9 +196,10 @@ static void test_rope_spellings(void **state)
     refuse(LLAMA(", \"rope_scaling\": {\"type\": \"mrope\", \"factor\": 2}"),
            "rope_scaling.type is \"mrope\"; supported: default, linear, llama3, dynamic, yarn, longrope");
     refuse(LLAMA(", \"rope_scaling\": {\"type\": \"yarn\", \"factor\": 2}"), "original_max_position_embeddings is missing");
-    assert_true(read_text(LLAMA(", \"original_max_position_embeddings\": 64, \"rope_scaling\": {\"rope_type\": \"yarn\", \"factor\": 2, "
-                                "\"original_max_position_embeddings\": 128}")) /* transformers takes the key beside the section */
-                    .rope_original_positions == 64);
+    assert_true(
+        read_text(LLAMA(", \"original_max_position_embeddings\": 64, \"rope_scaling\": {\"rope_type\": \"yarn\", \"factor\": 2, "
+                        "\"original_max_position_embeddings\": 128}")) /* transformers takes the key beside the section */
+            .rope_original_positions == 64);
     refuse(LLAMA(", \"max_position_embeddings\": 64, \"rope_scaling\": {\"rope_type\": \"longrope\", \"factor\": 2}"),
            "short_factor is missing");
     refuse(LLAMA(", \"max_position_embeddings\": 64, \"rope_scaling\": {\"rope_type\": \"longrope\", \"factor\": 2, "
@@ -290,8 +291,9 @@ static void test_windows(void **state)
 static void test_gpt_oss(void **state)
 {
     (void)state;
-#define DENSE ", \"num_local_experts\": 0, \"num_experts_per_tok\": 4, \"router_aux_loss_coef\": 0.9, \"output_router_logits\": false"
-#define YARN                                                                                                         \
+#define DENSE \
+    ", \"num_local_experts\": 0, \"num_experts_per_tok\": 4, \"router_aux_loss_coef\": 0.9, \"output_router_logits\": false"
+#define YARN                                                                                                     \
     "{\"rope_type\": \"yarn\", \"factor\": 32.0, \"beta_fast\": 32.0, \"beta_slow\": 1.0, \"truncate\": false, " \
     "\"original_max_position_embeddings\": 4096}"
     static const char *const cases[] = {
@@ -313,7 +315,8 @@ static void test_gpt_oss(void **state)
         assert_int_equal(model_config_read(dir, &back), OK);
         assert_same(c, back);
     }
-    struct model_config plain = read_text(LIKE("gpt_oss", DENSE ", \"rope_parameters\": {\"rope_type\": \"default\", \"rope_theta\": 150000}"));
+    struct model_config plain =
+        read_text(LIKE("gpt_oss", DENSE ", \"rope_parameters\": {\"rope_type\": \"default\", \"rope_theta\": 150000}"));
     assert_true(plain.rope == ROPE_DEFAULT);
     assert_int_equal(model_config_write(dir, &plain, F32), OK);
     assert_int_equal(model_config_read(dir, &c), OK); /* not the scaling that an absent key means */
@@ -336,7 +339,9 @@ static void test_qwen3_5(void **state)
 {
     (void)state;
 #define ALL_FULL ", \"layer_types\": [\"full_attention\", \"full_attention\"]"
-    struct model_config c = read_text(LIKE("qwen3_5_text", ALL_FULL ", \"linear_num_value_heads\": 32, \"attn_output_gate\": true, "
+    struct model_config c = read_text(LIKE(
+        "qwen3_5_text", ALL_FULL
+        ", \"linear_num_value_heads\": 32, \"attn_output_gate\": true, "
         "\"rope_parameters\": {\"rope_type\": \"default\", \"rope_theta\": 1e7, \"mrope_interleaved\": true, \"mrope_section\": [11, 11, 10]}"));
     assert_true(c.rope_share == 0.25 && c.rope_theta == 1e7 && c.head_dim == 256 && c.max_positions == 32768 && !c.tied);
     assert_written(c);
@@ -344,11 +349,12 @@ static void test_qwen3_5(void **state)
     assert_true(c.rope_share == 0);
     assert_written(c);
     refuse(LIKE("qwen3_5_text", ""), "full_attention_interval is null; linear attention is not supported yet");
-    refuse(LIKE("qwen3_5_text", ", \"layer_types\": [\"linear_attention\", \"full_attention\"]"), "linear attention is not supported yet");
+    refuse(LIKE("qwen3_5_text", ", \"layer_types\": [\"linear_attention\", \"full_attention\"]"),
+           "linear attention is not supported yet");
     refuse(LIKE("qwen3_5_text", ALL_FULL ", \"attn_output_gate\": false"), "only true is supported");
     refuse("{\"model_type\": \"qwen3_5\", \"architectures\": [\"Qwen3_5ForConditionalGeneration\"], \"image_token_id\": 248056, "
-           "\"video_token_id\": 248057, \"vision_start_token_id\": 248053, \"text_config\": " LIKE("qwen3_5_text",
-           ", \"layer_types\": [\"linear_attention\", \"full_attention\"]") "}",
+           "\"video_token_id\": 248057, \"vision_start_token_id\": 248053, \"text_config\": " LIKE(
+               "qwen3_5_text", ", \"layer_types\": [\"linear_attention\", \"full_attention\"]") "}",
            "text_config.layer_types is [\"linear_attention\",\"full_attention\"]; linear attention is not supported yet");
 }
 
@@ -374,7 +380,8 @@ static void test_later_families(void **state)
     assert_true(c.window == 4096 && model_bit(c.windowed, 0) && model_bit(c.windowed, 1));
     assert_written(c);
     c = read_text(LIKE("cwm", ""));
-    assert_true(c.window == 8192 && !model_bit(c.windowed, 0) && model_bit(c.windowed, 1) && c.rope == ROPE_LLAMA3 && c.rope_factor == 16);
+    assert_true(c.window == 8192 && !model_bit(c.windowed, 0) && model_bit(c.windowed, 1) && c.rope == ROPE_LLAMA3 &&
+                c.rope_factor == 16);
     assert_true(c.rope_theta == 1e6 && c.head_dim == 128);
     assert_written(c);
     assert_true(read_text(LIKE("cwm", ", \"rope_scaling\": {}")).rope == ROPE_LLAMA3); /* an empty section gives no scaling */
@@ -384,12 +391,19 @@ static void test_later_families(void **state)
     c = read_text(LIKE("helium", ", \"head_dim\": 16"));
     assert_true(c.rope_interleaved && c.rope_theta == 100000 && c.norm_eps == 1e-8f);
     assert_written(c);
-    c = read_text(LIKE("hunyuan_v1_dense", ", \"use_qk_norm\": true, \"max_position_embeddings\": 32768, \"rope_scaling\": {\"type\": \"dynamic\", \"alpha\": 1000.0, "
-                                           "\"factor\": 1.0, \"beta_fast\": 32, \"mscale\": 1.0}"));
-    assert_true(c.rope == ROPE_DYNAMIC && c.rope_alpha == 1000 && model_rope_base(&c, 100) > 1.5e7 && model_rope_base(&c, 100) == model_rope_base(&c, 100000));
+    c = read_text(LIKE(
+        "hunyuan_v1_dense",
+        ", \"use_qk_norm\": true, \"max_position_embeddings\": 32768, \"rope_scaling\": {\"type\": \"dynamic\", \"alpha\": 1000.0, "
+        "\"factor\": 1.0, \"beta_fast\": 32, \"mscale\": 1.0}"));
+    assert_true(c.rope == ROPE_DYNAMIC && c.rope_alpha == 1000 && model_rope_base(&c, 100) > 1.5e7 &&
+                model_rope_base(&c, 100) == model_rope_base(&c, 100000));
     assert_written(c);
     refuse(LIKE("hunyuan_v1_dense", ", \"use_qk_norm\": false"), "use_qk_norm is false; only true is supported");
-    refuse(LIKE("llama", ", \"max_position_embeddings\": 32768, \"rope_scaling\": {\"type\": \"dynamic\", \"alpha\": 1000.0, \"factor\": 1.0}"), "alpha is 1000.0; ltrain does not know this key");
+    refuse(
+        LIKE(
+            "llama",
+            ", \"max_position_embeddings\": 32768, \"rope_scaling\": {\"type\": \"dynamic\", \"alpha\": 1000.0, \"factor\": 1.0}"),
+        "alpha is 1000.0; ltrain does not know this key");
     c = read_text(LIKE("nemotron", ", \"norm_eps\": 1e-6"));
     assert_true(c.gelu == RELU_SQUARED && c.rope_share == 0.5 && c.norm_eps == 1e-6f && c.max_positions == 4096);
     assert_written(c);
@@ -409,7 +423,8 @@ static void test_other_families(void **state)
     assert_true(c.gate == GATE_GELU_TANH && c.embedding_scale == 8 && c.head_dim == 256 && c.tied && c.max_positions == 8192);
     assert_written(c);
     c = read_text(LIKE("vaultgemma", ", \"attn_logit_softcapping\": null"));
-    assert_true(c.attention_cap == 0 && c.logit_cap == 30 && c.window == 4096 && model_bit(c.windowed, 0) && !model_bit(c.windowed, 1));
+    assert_true(c.attention_cap == 0 && c.logit_cap == 30 && c.window == 4096 && model_bit(c.windowed, 0) &&
+                !model_bit(c.windowed, 1));
     assert_written(c);
     c = read_text(LIKE("glm", ""));
     assert_true(c.rope_share == 0.5 && c.rope_interleaved && c.attention_bias && c.head_dim == 128);
@@ -419,28 +434,33 @@ static void test_other_families(void **state)
     assert_true(c.window == 0 && !model_bit(c.unrotated, 0));
     assert_written(c);
     c = read_text(LIKE("exaone4", ", \"sliding_window\": 100, \"sliding_window_pattern\": 2"));
-    assert_true(c.window == 100 && model_bit(c.windowed, 0) && !model_bit(c.windowed, 1) && !model_bit(c.unrotated, 0) && model_bit(c.unrotated, 1));
+    assert_true(c.window == 100 && model_bit(c.windowed, 0) && !model_bit(c.windowed, 1) && !model_bit(c.unrotated, 0) &&
+                model_bit(c.unrotated, 1));
     assert_written(c);
     refuse(LIKE("exaone4", ", \"sliding_window_pattern\": \"LLLG\""), "without layer_types only a number is supported");
-    refuse(LIKE("exaone4", ", \"sliding_window\": 100, \"layer_types\": [\"full_attention\", \"full_attention\"]"), "no layer has the sliding_window");
+    refuse(LIKE("exaone4", ", \"sliding_window\": 100, \"layer_types\": [\"full_attention\", \"full_attention\"]"),
+           "no layer has the sliding_window");
 }
 
-#define FALCON(more)                                                                                               \
-    "{\"model_type\": \"falcon\", \"vocab_size\": 300, \"hidden_size\": 64, \"num_hidden_layers\": 2, "             \
+#define FALCON(more)                                                                                    \
+    "{\"model_type\": \"falcon\", \"vocab_size\": 300, \"hidden_size\": 64, \"num_hidden_layers\": 2, " \
     "\"num_attention_heads\": 4" more "}"
 
 /* Falcon's architectures: the number of KV heads, norms and parallel blocks; all are written and read back. */
 static void test_falcon(void **state)
 {
     (void)state;
-    struct model_config c = read_text(FALCON(", \"alibi\": false, \"bias\": false, \"multi_query\": true, \"parallel_attn\": true, "
-                                             "\"new_decoder_architecture\": false, \"apply_residual_connection_post_layernorm\": false"));
-    assert_true(c.kv_heads == 1 && c.norms == 1 && c.parallel && c.ffn == 256 && c.tied && c.gelu == GELU_ERF && c.max_positions == 2048);
+    struct model_config c =
+        read_text(FALCON(", \"alibi\": false, \"bias\": false, \"multi_query\": true, \"parallel_attn\": true, "
+                         "\"new_decoder_architecture\": false, \"apply_residual_connection_post_layernorm\": false"));
+    assert_true(c.kv_heads == 1 && c.norms == 1 && c.parallel && c.ffn == 256 && c.tied && c.gelu == GELU_ERF &&
+                c.max_positions == 2048);
     assert_written(c);
     c = read_text(FALCON(", \"new_decoder_architecture\": true, \"num_kv_heads\": 2, \"rope_theta\": 500042.0"));
     assert_true(c.kv_heads == 2 && c.norms == 2 && c.parallel && c.rope_theta == 500042.0);
     assert_written(c);
-    c = read_text(FALCON(", \"new_decoder_architecture\": true, \"num_kv_heads\": 2, \"num_ln_in_parallel_attn\": 1, \"ff_factor\": 4"));
+    c = read_text(
+        FALCON(", \"new_decoder_architecture\": true, \"num_kv_heads\": 2, \"num_ln_in_parallel_attn\": 1, \"ff_factor\": 4"));
     assert_true(c.kv_heads == 2 && c.norms == 1 && c.parallel);
     assert_written(c);
     c = read_text(FALCON(", \"new_decoder_architecture\": true, \"num_kv_heads\": 1"));
@@ -450,20 +470,23 @@ static void test_falcon(void **state)
     assert_true(c.kv_heads == 4 && c.norms == 1 && !c.parallel && c.attention_bias);
     assert_written(c);
     refuse(FALCON(", \"alibi\": true"), "alibi is true; only false is supported");
-    refuse(FALCON(", \"num_ln_in_parallel_attn\": 2"), "num_ln_in_parallel_attn is 2; supported: 1, or 2 with new_decoder_architecture");
+    refuse(FALCON(", \"num_ln_in_parallel_attn\": 2"),
+           "num_ln_in_parallel_attn is 2; supported: 1, or 2 with new_decoder_architecture");
     refuse(FALCON(", \"new_decoder_architecture\": true, \"parallel_attn\": false"), "parallel_attn is false");
     refuse(FALCON(", \"multi_query\": false, \"num_kv_heads\": 2"), "num_kv_heads is 2; without multi_query");
 }
 
-#define NEO(more)                                                                                                                \
+#define NEO(more) \
     "{\"model_type\": \"gpt_neo\", \"vocab_size\": 300, \"hidden_size\": 64, \"num_layers\": 5, \"num_heads\": 4" more "}"
 
 /* GPTBigCode's heads and GPT-Neo's windows. */
 static void test_near_gpt2(void **state)
 {
     (void)state;
-#define BIGCODE(more) "{\"model_type\": \"gpt_bigcode\", \"vocab_size\": 300, \"n_embd\": 64, \"n_layer\": 2, \"n_head\": 4" more "}"
-    struct model_config c = read_text(BIGCODE(", \"inference_runner\": 0, \"attention_softmax_in_fp32\": true, \"num_key_value_heads\": 1"));
+#define BIGCODE(more) \
+    "{\"model_type\": \"gpt_bigcode\", \"vocab_size\": 300, \"n_embd\": 64, \"n_layer\": 2, \"n_head\": 4" more "}"
+    struct model_config c =
+        read_text(BIGCODE(", \"inference_runner\": 0, \"attention_softmax_in_fp32\": true, \"num_key_value_heads\": 1"));
     assert_true(c.kv_heads == 1 && c.ffn == 256 && c.max_positions == 1024 && c.tied);
     assert_written(c);
     c = read_text(BIGCODE(", \"multi_query\": false"));
@@ -483,16 +506,19 @@ static void test_near_gpt2(void **state)
     refuse(NEO(", \"attention_types\": [[[\"global\", \"local\"], 3]]"), "for num_layers in all");
     refuse(NEO(", \"attention_types\": [[[\"global\", \"near\"], 2], [[\"global\"], 1]]"), "for num_layers in all");
     refuse(NEO(", \"attention_types\": [[[\"global\", \"local\"], 4611686018427387905]]"), "for num_layers in all");
-    refuse(NEO(", \"attention_types\": [[[\"global\"], 5]], \"attention_layers\": [\"global\", \"local\", \"global\", \"local\", \"global\"]"),
-           "attention_types says something else");
+    refuse(
+        NEO(", \"attention_types\": [[[\"global\"], 5]], \"attention_layers\": [\"global\", \"local\", \"global\", \"local\", \"global\"]"),
+        "attention_types says something else");
 }
 
 /* StableLM, Jais 2, HyperCLOVA X and Granite with windows. */
 static void test_factors_and_norms(void **state)
 {
     (void)state;
-    struct model_config c = read_text(LIKE("stablelm", ", \"use_qkv_bias\": true, \"use_parallel_residual\": true, \"hidden_dropout\": 0.1"));
-    assert_true(c.rope_share == 0.25 && c.parallel && c.attention_bias && c.max_positions == 4096 && c.norm_eps == 1e-5f && !c.tied);
+    struct model_config c =
+        read_text(LIKE("stablelm", ", \"use_qkv_bias\": true, \"use_parallel_residual\": true, \"hidden_dropout\": 0.1"));
+    assert_true(c.rope_share == 0.25 && c.parallel && c.attention_bias && c.max_positions == 4096 && c.norm_eps == 1e-5f &&
+                !c.tied);
     assert_written(c);
     refuse(LIKE("stablelm", ", \"qk_layernorm\": true"), "qk_layernorm is true; only false is supported");
     refuse(LIKE("stablelm", ", \"head_dim\": 32"), "head_dim is 32; must be hidden_size / num_attention_heads");
@@ -507,16 +533,20 @@ static void test_factors_and_norms(void **state)
     assert_true(!c.post_norm && c.attention_scale == 0.5);
     assert_written(c);
     c = read_text(LIKE("granite_swa", ", \"logits_scaling\": 4.0"));
-    assert_true(c.window == 128 && !model_bit(c.windowed, 0) && model_bit(c.windowed, 1) && c.logit_scale == 0.25 && c.attention_scale == 1);
+    assert_true(c.window == 128 && !model_bit(c.windowed, 0) && model_bit(c.windowed, 1) && c.logit_scale == 0.25 &&
+                c.attention_scale == 1);
     assert_true(c.rope_local_theta == 0 && !model_bit(c.unrotated, 0) && c.tied);
     assert_written(c);
     c = read_text(LIKE("granite_swa", ", \"layer_rope_theta\": [0, 10000.0]"));
     assert_true(model_bit(c.unrotated, 0) && !model_bit(c.unrotated, 1) && c.rope_local_theta == 0 && c.rope_theta == 10000);
     assert_written(c);
-    c = read_text(LIKE("granite_swa", ", \"rope_parameters\": {\"rope_type\": \"default\", \"rope_theta\": 7.0}, \"layer_rope_theta\": [5e5, 1e4]"));
+    c = read_text(
+        LIKE("granite_swa",
+             ", \"rope_parameters\": {\"rope_type\": \"default\", \"rope_theta\": 7.0}, \"layer_rope_theta\": [5e5, 1e4]"));
     assert_true(c.rope_theta == 5e5 && c.rope_local_theta == 1e4);
     assert_written(c);
-    put(LIKE("granite_swa", ", \"rope_parameters\": {\"rope_type\": \"default\", \"rope_theta\": 7.0}, \"layer_rope_theta\": [5e5, 1e4]"));
+    put(LIKE("granite_swa",
+             ", \"rope_parameters\": {\"rope_type\": \"default\", \"rope_theta\": 7.0}, \"layer_rope_theta\": [5e5, 1e4]"));
     assert_int_equal(model_config_write_like(dir, dir, &c, F32), OK);
     assert_same(read_text_again(), c);
     struct model_config stretched = c;
@@ -531,9 +561,11 @@ static void test_factors_and_norms(void **state)
     assert_int_equal(read_text_again().max_positions, 32768);
     refuse(LIKE("granite_swa", ", \"layer_rope_theta\": [5e5]"), "must be a list with a base, or 0");
     refuse(LIKE("granite_swa", ", \"layer_rope_theta\": [5e5, -1]"), "must be a list with a base, or 0");
-    refuse(LIKE("granite_swa", ", \"layer_types\": [\"full_attention\", \"full_attention\"], \"layer_rope_theta\": [5e5, 1e4]"), "supported: one base");
-    refuse(LIKE("granite_swa", ", \"layer_rope_theta\": [5e5, 1e4], \"rope_scaling\": {\"rope_type\": \"linear\", \"factor\": 2.0}"),
-           "several bases are not supported with a scaling");
+    refuse(LIKE("granite_swa", ", \"layer_types\": [\"full_attention\", \"full_attention\"], \"layer_rope_theta\": [5e5, 1e4]"),
+           "supported: one base");
+    refuse(
+        LIKE("granite_swa", ", \"layer_rope_theta\": [5e5, 1e4], \"rope_scaling\": {\"rope_type\": \"linear\", \"factor\": 2.0}"),
+        "several bases are not supported with a scaling");
 }
 
 static void test_unsupported(void **state)
@@ -544,16 +576,25 @@ static void test_unsupported(void **state)
         {LLAMA(", \"sliding_window\": 4096"), "sliding_window is 4096; only null is supported"},
         {LLAMA(", \"pretraining_tp\": 2"), "pretraining_tp is 2; only 1 is supported"},
         {LLAMA(", \"partial_rotary_factor\": 0.5"), "partial_rotary_factor is 0.5"},
-        {LLAMA(", \"quantization_config\": {\"bits\": 4}"), "quantization_config: the weights are quantised by a method that is not said"},
-        {LLAMA(", \"quantization_config\": {\"quant_method\": \"awq\", \"bits\": 4}"), "quantization_config: the weights are quantised by awq, which is not read"},
+        {LLAMA(", \"quantization_config\": {\"bits\": 4}"),
+         "quantization_config: the weights are quantised by a method that is not said"},
+        {LLAMA(", \"quantization_config\": {\"quant_method\": \"awq\", \"bits\": 4}"),
+         "quantization_config: the weights are quantised by awq, which is not read"},
         {LLAMA(", \"quantization_config\": {\"load_in_4bit\": true}"), "quantization_config: the weights are bitsandbytes' fp4"},
-        {LLAMA(", \"quantization_config\": {\"load_in_8bit\": true, \"llm_int8_has_fp16_weight\": true}"), "(llm_int8_has_fp16_weight)"},
-        {LLAMA(", \"quantization_config\": {\"load_in_8bit\": true, \"llm_int8_skip_modules\": \"q_proj\"}"), "quantised but for something that is no list"},
-        {LLAMA(", \"quantization_config\": {\"load_in_8bit\": true, \"llm_int8_skip_modules\": [1]}"), "quantised but for something without a name"},
-        {LLAMA(", \"quantization_config\": {\"load_in_8bit\": true, \"load_in_4bit\": true, \"quant_method\": \"bitsandbytes\"}"), "in a way that is not said"},
-        {LLAMA(", \"quantization_config\": {\"load_in_4bit\": true, \"bnb_4bit_quant_type\": \"nf4\", \"bnb_4bit_quant_storage\": \"bfloat16\"}"), "bnb_4bit_quant_storage"},
+        {LLAMA(", \"quantization_config\": {\"load_in_8bit\": true, \"llm_int8_has_fp16_weight\": true}"),
+         "(llm_int8_has_fp16_weight)"},
+        {LLAMA(", \"quantization_config\": {\"load_in_8bit\": true, \"llm_int8_skip_modules\": \"q_proj\"}"),
+         "quantised but for something that is no list"},
+        {LLAMA(", \"quantization_config\": {\"load_in_8bit\": true, \"llm_int8_skip_modules\": [1]}"),
+         "quantised but for something without a name"},
+        {LLAMA(", \"quantization_config\": {\"load_in_8bit\": true, \"load_in_4bit\": true, \"quant_method\": \"bitsandbytes\"}"),
+         "in a way that is not said"},
+        {LLAMA(
+             ", \"quantization_config\": {\"load_in_4bit\": true, \"bnb_4bit_quant_type\": \"nf4\", \"bnb_4bit_quant_storage\": \"bfloat16\"}"),
+         "bnb_4bit_quant_storage"},
         {LLAMA(", \"quantization_config\": 4"), "quantization_config is 4; an object is expected"},
-        {LLAMA(", \"attn_logit_softcapping\": 30.0"), "attn_logit_softcapping is 30.0; ltrain does not know this key in a model of type llama"},
+        {LLAMA(", \"attn_logit_softcapping\": 30.0"),
+         "attn_logit_softcapping is 30.0; ltrain does not know this key in a model of type llama"},
         {"{\"model_type\": \"newllama\", \"vocab_size\": 1, \"hidden_size\": 1, \"num_hidden_layers\": 1, \"rms_norm_eps\": 1, "
          "\"num_attention_heads\": 1, \"mlp_bias\": false}",
          "nearest is llama, which has 6 of its 7 keys"},
@@ -570,17 +611,20 @@ static void test_unsupported(void **state)
         {GPT2(", \"add_cross_attention\": true"), "add_cross_attention is true"},
         {GPT2(", \"is_causal\": false"), "is_causal is false; only true is supported"},
         {LLAMA(", \"is_causal\": false"), "is_causal is false; only true is supported"},
-        {LLAMA(", \"rope_parameters\": {\"full_attention\": {\"rope_type\": \"default\"}, \"sliding_attention\": {\"rope_type\": \"default\"}}"),
+        {LLAMA(
+             ", \"rope_parameters\": {\"full_attention\": {\"rope_type\": \"default\"}, \"sliding_attention\": {\"rope_type\": \"default\"}}"),
          "layers of this family are of one kind"},
-        {LIKE("gemma3_text", ", \"rope_local_base_freq\": 77.0, \"rope_parameters\": {\"full_attention\": {\"rope_type\": \"default\", "
-                             "\"rope_theta\": 5e5}, \"sliding_attention\": {\"rope_type\": \"default\", \"rope_theta\": 1e4}}"),
+        {LIKE("gemma3_text",
+              ", \"rope_local_base_freq\": 77.0, \"rope_parameters\": {\"full_attention\": {\"rope_type\": \"default\", "
+              "\"rope_theta\": 5e5}, \"sliding_attention\": {\"rope_type\": \"default\", \"rope_theta\": 1e4}}"),
          "rope_parameters.sliding_attention.rope_theta says something else"},
         {GPT2(", \"rope_theta\": 10000.0"), "rope_theta is 10000.0; ltrain does not know this key"},
         {GPT2(", \"architectures\": [\"GPT2ForSequenceClassification\"]"),
          "architectures is [\"GPT2ForSequenceClassification\"]"},
         {GPT2(", \"architectures\": []"), "architectures is []"},
         {"{\"model_type\": \"blossom\"}", "model_type is \"blossom\"; supported: llama, mistral, qwen2, "},
-        {"{\"model_type\": \"qwen3_next\"}", "model_type is \"qwen3_next\"; linear attention and experts are not supported yet; supported: llama"},
+        {"{\"model_type\": \"qwen3_next\"}",
+         "model_type is \"qwen3_next\"; linear attention and experts are not supported yet; supported: llama"},
         {"{\"model_type\": \"mamba\"}", "layers without attention are not supported yet"},
         {"{\"model_type\": \"modernbert-decoder\"}", "a norm of embeddings is not supported yet"},
         {"{\"model_type\": \" \"}", "model_type is \" \"; supported: llama"},
@@ -650,10 +694,11 @@ static void test_ignored_keys(void **state)
     assert_string_equal(read_text(LLAMA(", \"rope_teta\": 1e6, \"my_note\": \"x\"")).unknown, "rope_teta, my_note");
     /* keys of another family */
     assert_string_equal(read_text(LLAMA(", \"dropout\": 0.0, \"layerdrop\": 0.1")).unknown, "dropout, layerdrop");
-    assert_string_equal(read_text(LLAMA(", \"_anything\": 1, \"unsloth_x\": 1, \"a\": null, \"b\": {}, \"quantization_config\": {}, \"c\": [], "
-                                        "\"d_factor\": 1.0, \"attn_logit_softcapping\": null, \"use_mrope\": false"))
-                            .unknown,
-                        "");
+    assert_string_equal(
+        read_text(LLAMA(", \"_anything\": 1, \"unsloth_x\": 1, \"a\": null, \"b\": {}, \"quantization_config\": {}, \"c\": [], "
+                        "\"d_factor\": 1.0, \"attn_logit_softcapping\": null, \"use_mrope\": false"))
+            .unknown,
+        "");
     c = read_text(GPT2(", \"attn_pdrop\": 0.1, \"embd_pdrop\": 0.25, \"resid_pdrop\": 0"));
     assert_true(c.dropout == 0.25);
     refuse(GPT2(", \"attn_pdrop\": \"some\""), "attn_pdrop is \"some\"");
@@ -735,12 +780,14 @@ static void test_written_like(void **state)
 static void test_phi(void **state)
 {
     (void)state;
-    struct model_config c = read_text(LIKE("phi", ", \"qk_layernorm\": false, \"partial_rotary_factor\": 0.4, \"embd_pdrop\": 0.1"));
+    struct model_config c =
+        read_text(LIKE("phi", ", \"qk_layernorm\": false, \"partial_rotary_factor\": 0.4, \"embd_pdrop\": 0.1"));
     assert_true(c.rope_share == 0.4 && !c.rope_interleaved && c.gelu == GELU_TANH && c.max_positions == 2048 && !c.tied);
     assert_written(c);
     refuse(LIKE("phi", ", \"qk_layernorm\": true"), "qk_layernorm is true; only false is supported");
     c = read_text(GPTJ("gptj", ", \"rotary\": true, \"rotary_dim\": 24, \"scale_attn_weights\": true"));
-    assert_true(model_rotated(&c, c.head_dim) == 24 && c.rope_interleaved && c.rope_theta == 10000 && c.ffn == 640 && c.kv_heads == 2);
+    assert_true(model_rotated(&c, c.head_dim) == 24 && c.rope_interleaved && c.rope_theta == 10000 && c.ffn == 640 &&
+                c.kv_heads == 2);
     assert_written(c);
     for (int64_t n = 2; n <= 80; n += 2) { /* the share may round either way */
         char text[256];
@@ -760,11 +807,12 @@ static void test_phi(void **state)
     refuse(GPTJ("gptj", ", \"rotary_dim\": null"), "rotary_dim is null; must be a number");
     refuse(GPTJ("gptj", ", \"rotary_dim\": 82"), "rotary_dim is 82; is more than a head has");
     refuse(GPTJ("gptj", ", \"rope_theta\": 10000.0"), "rope_theta is 10000.0; ltrain does not know this key");
-    refuse("{\"model_type\": \"codegen\", \"vocab_size\": 300, \"n_embd\": 66, \"n_layer\": 2, \"n_head\": 1}", "n_embd is 66; must be a multiple of 4");
+    refuse("{\"model_type\": \"codegen\", \"vocab_size\": 300, \"n_embd\": 66, \"n_layer\": 2, \"n_head\": 1}",
+           "n_embd is 66; must be a multiple of 4");
 }
 
-#define OPT(more)                                                                                                               \
-    "{\"model_type\": \"opt\", \"vocab_size\": 300, \"hidden_size\": 64, \"ffn_dim\": 96, \"num_hidden_layers\": 2, "        \
+#define OPT(more)                                                                                                     \
+    "{\"model_type\": \"opt\", \"vocab_size\": 300, \"hidden_size\": 64, \"ffn_dim\": 96, \"num_hidden_layers\": 2, " \
     "\"num_attention_heads\": 4" more "}"
 
 /* OPT's first two rows of the table of positions are never used. */
@@ -772,9 +820,11 @@ static void test_opt(void **state)
 {
     (void)state;
     struct model *m;
-    struct model_config c = read_text(OPT(", \"word_embed_proj_dim\": 64, \"do_layer_norm_before\": true, \"_remove_final_layer_norm\": false, "
-                                          "\"activation_dropout\": 0.0, \"dropout\": 0.1, \"layerdrop\": 0.0, \"prefix\": \"</s>\""));
-    assert_true(c.gelu == RELU && c.attention_bias && c.tied && c.max_positions == 2048 && c.norm_eps == 1e-5f && c.dropout == 0.1);
+    struct model_config c =
+        read_text(OPT(", \"word_embed_proj_dim\": 64, \"do_layer_norm_before\": true, \"_remove_final_layer_norm\": false, "
+                      "\"activation_dropout\": 0.0, \"dropout\": 0.1, \"layerdrop\": 0.0, \"prefix\": \"</s>\""));
+    assert_true(c.gelu == RELU && c.attention_bias && c.tied && c.max_positions == 2048 && c.norm_eps == 1e-5f &&
+                c.dropout == 0.1);
     assert_written(c);
     c.positions = 30;
     assert_int_equal(model_create(&c, NULL, 0, &m), OK);
@@ -831,7 +881,8 @@ static void test_parallel_families(void **state)
 static void test_positions_of_other_scalings(void **state)
 {
     (void)state;
-#define STRETCHED ", \"max_position_embeddings\": 512, \"rope_scaling\": {\"rope_type\": \"yarn\", \"factor\": 4.0, \"original_max_position_embeddings\": 128}"
+#define STRETCHED \
+    ", \"max_position_embeddings\": 512, \"rope_scaling\": {\"rope_type\": \"yarn\", \"factor\": 4.0, \"original_max_position_embeddings\": 128}"
     static const struct {
         const char *rope;
         int64_t positions;
@@ -842,7 +893,8 @@ static void test_positions_of_other_scalings(void **state)
         assert_int_equal(c.max_positions, cases[i].positions);
     }
     /* in an export the length beside the sections, which readers prefer, is adapted */
-    struct model_config back, c = read_text(LLAMA(", \"max_position_embeddings\": 512, \"original_max_position_embeddings\": 64"));
+    struct model_config back,
+        c = read_text(LLAMA(", \"max_position_embeddings\": 512, \"original_max_position_embeddings\": 64"));
     assert_int_equal(model_config_set_rope(&c, "yarn:2", 0), OK);
     assert_int_equal(model_config_write_like(dir, dir, &c, F32), OK);
     assert_int_equal(model_config_read(dir, &back), OK);
@@ -855,8 +907,10 @@ static void test_wrapped(void **state)
     (void)state;
 #define GEMMA "{\"model_type\": \"gemma3\", \"architectures\": [\"Gemma3ForConditionalGeneration\"], \"image_token_index\": 9, "
 #define VISION ", \"vision_config\": {\"hidden_size\": 8, \"model_type\": \"siglip_vision_model\"}}"
-#define TEXT "\"text_config\": {\"model_type\": \"gemma3_text\", \"hidden_size\": 64, \"num_hidden_layers\": 2, \"sliding_window\": 16"
-    struct model_config back, c = read_text(GEMMA TEXT ", \"rope_scaling\": {\"factor\": 8.0, \"rope_type\": \"linear\"}}" VISION);
+#define TEXT \
+    "\"text_config\": {\"model_type\": \"gemma3_text\", \"hidden_size\": 64, \"num_hidden_layers\": 2, \"sliding_window\": 16"
+    struct model_config back,
+        c = read_text(GEMMA TEXT ", \"rope_scaling\": {\"factor\": 8.0, \"rope_type\": \"linear\"}}" VISION);
     assert_true(c.wrapped && c.family == FAMILY_GEMMA3 && c.dim == 64 && c.layers == 2 && c.window == 16 && c.tied);
     assert_true(c.vocab == 262208 && c.heads == 8 && c.kv_heads == 4 && c.head_dim == 256 && c.ffn == 9216); /* implied */
     assert_int_equal(model_config_set_rope(&c, NULL, 7e6), OK);
@@ -870,16 +924,19 @@ static void test_wrapped(void **state)
     assert_int_equal(model_config_read(dir, &back), OK);
     assert_true(!back.wrapped);
     assert_same(c, back);
-    refuse(GEMMA "\"quantization_config\": {\"bits\": 4}, " TEXT "}" VISION, "ltrain does not know this key in a multimodal model");
+    refuse(GEMMA "\"quantization_config\": {\"bits\": 4}, " TEXT "}" VISION,
+           "ltrain does not know this key in a multimodal model");
     refuse(GEMMA "\"hidden_size\": 64" VISION, "text_config is missing");
     refuse(GEMMA TEXT ", \"num_experts\": 4}" VISION, "text_config.num_experts is 4");
-#define MINISTRAL(more)                                                                                                          \
+#define MINISTRAL(more) \
     "{\"model_type\": \"mistral3\", \"tie_word_embeddings\": true, \"text_config\": " LIKE("ministral3", more) VISION
-    c = read_text(MINISTRAL(", \"max_position_embeddings\": 262144, \"rope_parameters\": {\"rope_type\": \"yarn\", \"type\": \"yarn\", "
-                            "\"factor\": 16.0, \"rope_theta\": 1e6, \"llama_4_scaling_beta\": 0.1, \"mscale\": 1.0, "
-                            "\"mscale_all_dim\": 1.0, \"original_max_position_embeddings\": 16384, \"beta_fast\": 32.0, "
-                            "\"beta_slow\": 1.0}"));
-    assert_true(c.wrapped && c.family == FAMILY_MINISTRAL3 && c.rope_slope == 0.1 && c.rope_original_positions == 16384 && c.tied);
+    c = read_text(
+        MINISTRAL(", \"max_position_embeddings\": 262144, \"rope_parameters\": {\"rope_type\": \"yarn\", \"type\": \"yarn\", "
+                  "\"factor\": 16.0, \"rope_theta\": 1e6, \"llama_4_scaling_beta\": 0.1, \"mscale\": 1.0, "
+                  "\"mscale_all_dim\": 1.0, \"original_max_position_embeddings\": 16384, \"beta_fast\": 32.0, "
+                  "\"beta_slow\": 1.0}"));
+    assert_true(c.wrapped && c.family == FAMILY_MINISTRAL3 && c.rope_slope == 0.1 && c.rope_original_positions == 16384 &&
+                c.tied);
     struct model *m;
     assert_int_equal(model_create(&c, NULL, 0, &m), OK);
     assert_true(model_rope_attention(m, 0) == 1.0);
@@ -890,13 +947,14 @@ static void test_wrapped(void **state)
     refuse(MINISTRAL(""), "text_config.rope_parameters is missing");
 }
 
-#define GEMMA4(more)                                                                                                          \
-    "{\"model_type\": \"gemma4_text\", \"vocab_size\": 300, \"hidden_size\": 64, \"intermediate_size\": 96, "                  \
+#define GEMMA4(more)                                                                                                            \
+    "{\"model_type\": \"gemma4_text\", \"vocab_size\": 300, \"hidden_size\": 64, \"intermediate_size\": 96, "                   \
     "\"num_hidden_layers\": 7, \"num_attention_heads\": 4, \"num_key_value_heads\": 2, \"hidden_size_per_layer_input\": 0" more \
     "}"
 
 /* layer_types under which the first layer attends all keys and the second slides. */
-#define FULL_SLIDES ", \"use_sliding_window\": true, \"sliding_window\": 5, \"layer_types\": [\"full_attention\", \"sliding_attention\"]"
+#define FULL_SLIDES \
+    ", \"use_sliding_window\": true, \"sliding_window\": 5, \"layer_types\": [\"full_attention\", \"sliding_attention\"]"
 
 /* A model that rotates whole heads says so in its export when stretched: in these families an absent key means a part. */
 static void test_rotated_whole(void **state)
@@ -925,11 +983,15 @@ static void test_as_transformers(void **state)
 {
     (void)state;
     static const char *const windowless[] = {
-        LIKE("cohere2", ", \"sliding_window\": null"), LIKE("olmo3", ", \"sliding_window\": null"),
-        LIKE("gemma3_text", ", \"sliding_window\": null"), LIKE("gemma2", ", \"sliding_window\": null"),
+        LIKE("cohere2", ", \"sliding_window\": null"),
+        LIKE("olmo3", ", \"sliding_window\": null"),
+        LIKE("gemma3_text", ", \"sliding_window\": null"),
+        LIKE("gemma2", ", \"sliding_window\": null"),
         LIKE("exaone4", ", \"sliding_window\": null, \"layer_types\": [\"sliding_attention\", \"full_attention\"]"),
         LIKE("mistral", ", \"sliding_window\": null, \"layer_types\": [\"sliding_attention\", \"full_attention\"]"),
-        LIKE("qwen3", ", \"use_sliding_window\": true, \"sliding_window\": null, \"layer_types\": [\"sliding_attention\", \"full_attention\"]")};
+        LIKE(
+            "qwen3",
+            ", \"use_sliding_window\": true, \"sliding_window\": null, \"layer_types\": [\"sliding_attention\", \"full_attention\"]")};
     for (size_t i = 0; i < sizeof windowless / sizeof *windowless; i++)
         refuse(windowless[i], "sliding_window is null; layers of layer_types' sliding_attention need one");
     static const char *const full[] = {
@@ -970,12 +1032,15 @@ static void test_as_transformers(void **state)
     assert_true(read_text(LIKE("phi3", PHI3_YARN(LENGTH) LENGTH)).rope_original_positions == 64.0);
     assert_true(read_text(LIKE("phi3", ", \"max_position_embeddings\": 16384" PHI3_YARN(""))).rope_original_positions == 4096.0);
 
-#define BY_KIND(full) ", \"rope_parameters\": {\"full_attention\": {\"rope_theta\": 77.0, " full "}, " \
-                      "\"sliding_attention\": {\"rope_type\": \"default\", \"rope_theta\": 88.0}}"
+#define BY_KIND(full)                                                                \
+    ", \"rope_parameters\": {\"full_attention\": {\"rope_theta\": 77.0, " full "}, " \
+    "\"sliding_attention\": {\"rope_type\": \"default\", \"rope_theta\": 88.0}}"
 #define UNTRUNCATED "\"rope_type\": \"yarn\", \"factor\": 2.0, \"original_max_position_embeddings\": 64, \"truncate\": false"
     refuse(LIKE("olmo3", BY_KIND(UNTRUNCATED)), "transformers truncates in this family, whatever that says");
-    refuse(LIKE("gemma3_text", ", \"rope_scaling\": {" UNTRUNCATED "}"), "transformers truncates in this family, whatever that says");
-    refuse(GEMMA4(BY_KIND("\"rope_type\": \"default\", \"partial_rotary_factor\": 0.5")), "looks at it where rope_type is proportional");
+    refuse(LIKE("gemma3_text", ", \"rope_scaling\": {" UNTRUNCATED "}"),
+           "transformers truncates in this family, whatever that says");
+    refuse(GEMMA4(BY_KIND("\"rope_type\": \"default\", \"partial_rotary_factor\": 0.5")),
+           "looks at it where rope_type is proportional");
     assert_true(read_text(GEMMA4(BY_KIND("\"rope_type\": \"proportional\", \"partial_rotary_factor\": 0.5"))).rope_share == 0.5);
 
 #define NOPE ", \"no_rope_layers\": [1, 0], \"use_sliding_window\": true, \"max_window_layers\": 28"
@@ -1005,16 +1070,18 @@ static void test_experts(void **state)
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
         refuse(cases[i][0], cases[i][1]);
-    assert_same(read_text(LIKE("qwen3", "")),
-                read_text(LIKE("qwen3", ", \"num_experts\": 0, \"decoder_sparse_step\": null, \"moe_layers\": [], "
-                                        "\"mlp_only_layers\": [], \"shared_expert_intermediate_size\": 0, \"num_local_experts\": 0, "
-                                        "\"n_routed_experts\": null")));
+    assert_same(
+        read_text(LIKE("qwen3", "")),
+        read_text(LIKE("qwen3", ", \"num_experts\": 0, \"decoder_sparse_step\": null, \"moe_layers\": [], "
+                                "\"mlp_only_layers\": [], \"shared_expert_intermediate_size\": 0, \"num_local_experts\": 0, "
+                                "\"n_routed_experts\": null")));
 }
 
 static void test_own(void **state)
 {
     (void)state;
-    struct model_config c = read_text(GEMMA4(", \"num_global_key_value_heads\": 1, \"attention_k_eq_v\": true, \"head_dim\": 8")), back;
+    struct model_config c = read_text(GEMMA4(", \"num_global_key_value_heads\": 1, \"attention_k_eq_v\": true, \"head_dim\": 8")),
+                        back;
     assert_true(c.window == 512 && c.k_is_v && c.rope == ROPE_PROPORTIONAL && c.rope_local_theta == 10000 && c.rope_theta == 1e6);
     for (int l = 0; l < 7; l++) { /* every sixth, and the last */
         const struct layer_config *own = &c.own[c.own_of[l]];
@@ -1031,8 +1098,9 @@ static void test_own(void **state)
     refuse(LIKE("gemma4_text", ""), "hidden_size_per_layer_input is null; embeddings for each layer");
     refuse(GEMMA4(", \"num_kv_shared_layers\": 2"), "num_kv_shared_layers is 2; layers that attend other layers' keys");
     refuse(GEMMA4(", \"enable_moe_block\": true"), "enable_moe_block is true; experts are not supported");
-    c = read_text(LIKE("qwen3", FULL_SLIDES ", \"per_layer_config\": {\"1\": {\"num_attention_heads\": 2, \"num_key_value_heads\": 1, "
-                                "\"head_dim\": 64, \"sliding_window\": 9}, \"0\": {\"sliding_window\": null}}"));
+    c = read_text(LIKE("qwen3",
+                       FULL_SLIDES ", \"per_layer_config\": {\"1\": {\"num_attention_heads\": 2, \"num_key_value_heads\": 1, "
+                                   "\"head_dim\": 64, \"sliding_window\": 9}, \"0\": {\"sliding_window\": null}}"));
     assert_true(c.own_of[0] == 2 && c.own_of[1] == 1 && c.own[2].window == -1);
     assert_memory_equal(&c.own[1], (&(struct layer_config){2, 1, 64, 9}), sizeof c.own[1]);
     assert_int_equal(model_config_write(dir, &c, F32), OK);
@@ -1044,7 +1112,8 @@ static void test_own(void **state)
            "layer 0 is not one of layer_types' sliding_attention and has no sliding_window");
     refuse(LIKE("qwen3", FULL_SLIDES ", \"per_layer_config\": {\"1\": {\"sliding_window\": null}}"),
            "layer 1 is one of sliding_attention and needs a sliding_window");
-    refuse(LLAMA(", \"per_layer_config\": {\"1\": {\"sliding_window\": 9}}"), "layer 1 is not one of layer_types' sliding_attention");
+    refuse(LLAMA(", \"per_layer_config\": {\"1\": {\"sliding_window\": 9}}"),
+           "layer 1 is not one of layer_types' sliding_attention");
     refuse(LLAMA(", \"per_layer_config\": {\"2\": {}}"), "its keys must be numbers of layers");
     refuse(LLAMA(", \"per_layer_config\": {\"1\": {\"intermediate_size\": 8}}"), "per_layer_config.1.intermediate_size is 8");
     refuse(LLAMA(", \"per_layer_config\": [1]"), "per_layer_config is [1]");
@@ -1075,14 +1144,30 @@ static void test_faults(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_round_trip),   cmocka_unit_test(test_defaults),     cmocka_unit_test(test_rope_spellings),
-        cmocka_unit_test(test_gpt_oss), cmocka_unit_test(test_rotated_whole),      cmocka_unit_test(test_qwen3_5),
-        cmocka_unit_test(test_later_families), cmocka_unit_test(test_other_families), cmocka_unit_test(test_falcon),
-        cmocka_unit_test(test_near_gpt2), cmocka_unit_test(test_opt), cmocka_unit_test(test_phi), cmocka_unit_test(test_factors_and_norms),
-        cmocka_unit_test(test_windows),      cmocka_unit_test(test_unsupported),  cmocka_unit_test(test_differences),
-        cmocka_unit_test(test_ignored_keys), cmocka_unit_test(test_written_like), cmocka_unit_test(test_faults),
-        cmocka_unit_test(test_parallel_families), cmocka_unit_test(test_positions_of_other_scalings),
-        cmocka_unit_test(test_wrapped), cmocka_unit_test(test_own), cmocka_unit_test(test_as_transformers),
+        cmocka_unit_test(test_round_trip),
+        cmocka_unit_test(test_defaults),
+        cmocka_unit_test(test_rope_spellings),
+        cmocka_unit_test(test_gpt_oss),
+        cmocka_unit_test(test_rotated_whole),
+        cmocka_unit_test(test_qwen3_5),
+        cmocka_unit_test(test_later_families),
+        cmocka_unit_test(test_other_families),
+        cmocka_unit_test(test_falcon),
+        cmocka_unit_test(test_near_gpt2),
+        cmocka_unit_test(test_opt),
+        cmocka_unit_test(test_phi),
+        cmocka_unit_test(test_factors_and_norms),
+        cmocka_unit_test(test_windows),
+        cmocka_unit_test(test_unsupported),
+        cmocka_unit_test(test_differences),
+        cmocka_unit_test(test_ignored_keys),
+        cmocka_unit_test(test_written_like),
+        cmocka_unit_test(test_faults),
+        cmocka_unit_test(test_parallel_families),
+        cmocka_unit_test(test_positions_of_other_scalings),
+        cmocka_unit_test(test_wrapped),
+        cmocka_unit_test(test_own),
+        cmocka_unit_test(test_as_transformers),
         cmocka_unit_test(test_experts),
     };
     return cmocka_run_group_tests(tests, create_dir, remove_dir);

@@ -220,7 +220,8 @@ static void test_interleaved(void **state)
 {
     (void)state;
     const struct model_param p = {.shape = {12, 5}, .elements = 60, .head_rows = 2, .parts = 3, .joined = 1},
-                             bias = {.shape = {12}, .elements = 12, .head_rows = 2, .parts = 3, .joined = 1}, plain = {.shape = {12, 5}};
+                             bias = {.shape = {12}, .elements = 12, .head_rows = 2, .parts = 3, .joined = 1},
+                             plain = {.shape = {12, 5}};
     int64_t there;
     for (int64_t row = 0; row < 12; row++) {
         int64_t part = row / 4, head = row % 4 / 2, in_file = (head * 3 + part) * 2 + row % 2;
@@ -242,8 +243,13 @@ static void test_interleaved_groups(void **state)
     int seen[24] = {0};
     int64_t there;
     for (int64_t row = 0; row < 24; row++) {
-        const int64_t head = row / 2, group = head < 6 ? head / 2 : head < 9 ? head - 6 : head - 9,
-                      part = head < 6 ? head % 2 : head < 9 ? 2 : 3;
+        const int64_t head = row / 2,
+                      group = head < 6   ? head / 2
+                              : head < 9 ? head - 6
+                                         : head - 9,
+                      part = head < 6   ? head % 2
+                             : head < 9 ? 2
+                                        : 3;
         assert_int_equal(model_param_piece(&p, row, 5, &there), row % 2 ? 1 : 2);
         assert_int_equal(there, (group * 4 + part) * 2 + row % 2);
         seen[there]++;
@@ -462,14 +468,16 @@ static void test_kinds(void **state)
     assert_int_equal(model_create(&c, NULL, 0, &m), OK);
     assert_true(m->n_masks == 3 && m->mask_window[0] == 0 && m->mask_window[1] == 700 && m->mask_window[2] == 100);
     assert_true(m->n_shapes == 2 && m->shapes[0].heads == 8 && m->shapes[1].heads == 4 && m->shapes[1].kv_heads == 2);
-    assert_true(m->n_kinds == 3 && m->kinds[0].layers == 5 && m->kinds[1].layers == 1 && m->kinds[1].shape == 1 && m->kinds[2].layers == 2);
+    assert_true(m->n_kinds == 3 && m->kinds[0].layers == 5 && m->kinds[1].layers == 1 && m->kinds[1].shape == 1 &&
+                m->kinds[2].layers == 2);
     assert_true(m->n_ropes == 2 && m->ropes[1].head_dim == 32 && m->ropes[1].first == 32 && m->n_frequencies == 48);
     assert_string_equal(model_kind_name(m, &m->kinds[1], name), "window 700, 4/2 heads of 32");
     assert_true(model_windowed_layers(m) == 3 && model_most_heads(m) == 8 && !model_is_windowed(m, 0) && model_is_windowed(m, 4));
     const struct attention_block *a = model_attention(m, 3);
     assert_true(a->q.out == 128 && a->k.out == 64 && a->o.in == 128 && a->mask == 1 && a->shape == 1 && a->rope == 1);
     assert_true(a->scale == 1.0f / sqrtf(32.0f));
-    const double pairs[MODEL_MASKS] = {1000, 100, 10}, params = 4.0 * (double)m->matrix_params + 2.0 * (double)m->trained_matrix_params;
+    const double pairs[MODEL_MASKS] = {1000, 100, 10},
+                 params = 4.0 * (double)m->matrix_params + 2.0 * (double)m->trained_matrix_params;
     assert_true(model_flops(m, 100, pairs) == params * 100 + 12.0 * (5 * 512 * 1000 + 128 * 100 + 2 * 512 * 10));
     model_destroy(m);
     c.own[2].kv_heads = 3;
@@ -557,10 +565,19 @@ static void test_inv_freq(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_presets),     cmocka_unit_test(test_llama_names),    cmocka_unit_test(test_qwen2_biases),
-        cmocka_unit_test(test_interleaved), cmocka_unit_test(test_interleaved_groups), cmocka_unit_test(test_gpt2_names),     cmocka_unit_test(test_positions_in_use),
-        cmocka_unit_test(test_freeze), cmocka_unit_test(test_quantised), cmocka_unit_test(test_skipped),      cmocka_unit_test(test_kinds),
-        cmocka_unit_test(test_refused_shapes), cmocka_unit_test(test_init),
+        cmocka_unit_test(test_presets),
+        cmocka_unit_test(test_llama_names),
+        cmocka_unit_test(test_qwen2_biases),
+        cmocka_unit_test(test_interleaved),
+        cmocka_unit_test(test_interleaved_groups),
+        cmocka_unit_test(test_gpt2_names),
+        cmocka_unit_test(test_positions_in_use),
+        cmocka_unit_test(test_freeze),
+        cmocka_unit_test(test_quantised),
+        cmocka_unit_test(test_skipped),
+        cmocka_unit_test(test_kinds),
+        cmocka_unit_test(test_refused_shapes),
+        cmocka_unit_test(test_init),
         cmocka_unit_test(test_inv_freq),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -90,7 +90,8 @@ static void room_is_counted_by_file_system(void **state)
     int64_t none = 0, kept = (int64_t)3 << 30;
     int tightest;
     assert_int_equal(disk_look(a, &disk), 0);
-    int64_t one = drives_room(path, 1, 1, a, &none, &tightest), two = drives_room(path, 2, 1, a, &none, &tightest), slack = 1 << 30; /* others write, too */
+    int64_t one = drives_room(path, 1, 1, a, &none, &tightest), two = drives_room(path, 2, 1, a, &none, &tightest),
+            slack = 1 << 30; /* others write, too */
     assert_true(llabs(one - disk_room(&disk)) < slack && one > 4 * slack);
     assert_true(llabs(two - one) < slack);
     assert_true(llabs(drives_room(path, 2, 2, a, &none, &tightest) - one / 2) < slack); /* one path for each of two ranks */
@@ -112,7 +113,6 @@ static void room_is_counted_by_file_system(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(each_path_has_a_rank), cmocka_unit_test(the_map_is_said),
-                                       cmocka_unit_test(paths_that_will_do),
-                                       cmocka_unit_test(room_is_counted_by_file_system)};
+                                       cmocka_unit_test(paths_that_will_do), cmocka_unit_test(room_is_counted_by_file_system)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -63,7 +63,8 @@ static void any_order_of_writes(void **state)
             if (w == late)
                 writes[late].finished = 1;
             else if (w && writes[w].offset == writes[late].offset && writes[w].bytes == writes[late].bytes) {
-                writes[w].finished = 1; /* the same place written anew: the store never does this before the first write has finished */
+                writes[w].finished =
+                    1; /* the same place written anew: the store never does this before the first write has finished */
                 writes[w].hash = writes[late].hash;
             }
         }

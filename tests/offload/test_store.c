@@ -286,8 +286,8 @@ static void corruption_is_found(void **state)
             assert_int_equal(store_wait(s, STORE_READ, good), OK);
             enum status st = store_submit(s, STORE_READ, 2 * BLOCK, memory, BYTES, &bad);
             assert_int_equal(st == OK ? store_wait(s, STORE_READ, bad) : st, ERR_CORRUPT);
-            static const char *const says[] = {"extent of 41037 bytes", "offset 16384", "rank 3", "does not hold what was written",
-                                               "check the drive"};
+            static const char *const says[] = {"extent of 41037 bytes", "offset 16384", "rank 3",
+                                               "does not hold what was written", "check the drive"};
             for (int i = 0; i < 5; i++)
                 assert_non_null(strstr(status_message(), says[i]));
             assert_non_null(strstr(status_message(), name));

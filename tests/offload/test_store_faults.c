@@ -64,7 +64,8 @@ static void sweep(enum store_way way, int *failures)
         counts[call] = sys_count((enum sys_call)call);
     for (int call = 0; call < SYS_CALLS; call++)
         for (long n = 1; n <= counts[call]; n++)
-            for (int e = 0; e < (n <= 4 ? 8 : 3); e++) { /* only three errors for later calls: these differ by place, not by error */
+            for (int e = 0; e < (n <= 4 ? 8 : 3);
+                 e++) { /* only three errors for later calls: these differ by place, not by error */
                 status_fail(OK, "%s", "");
                 sys_inject_clear();
                 sys_inject((enum sys_call)call, (int)n, errors[e]);

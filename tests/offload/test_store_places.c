@@ -137,7 +137,7 @@ static void the_file_systems_in_memory(void **state)
         skip();
     struct store_config c = config_of(1, 1 << 20, STORE_AUTO);
     c.paths[0] = path;
-    int r = works(&c, NULL); /* kernels since 6.6 take O_DIRECT on this file system */
+    int r = works(&c, NULL);         /* kernels since 6.6 take O_DIRECT on this file system */
     sys_inject(SYS_OPEN, 3, EINVAL); /* after two looks at the file system */
     int without = works(&c, "no O_DIRECT");
     c.way = STORE_THREADS;

@@ -264,7 +264,8 @@ static void check_packed(enum blocks8_kind kind, const struct tensor *want, cons
         uint32_t w = (uint32_t)(u->first + i) * 0x9e3779b9u + u->record.rounding;
         w ^= w >> 14;
         w *= 2 * w + 0x7feb352du;
-        const float part = (kind == BLOCKS8_SQUARES ? sqrtf(x[i]) : x[i]) / scale[i / BLOCK8], random = (float)(half ? w >> 16 : (w ^ w >> 16) & 0xffff);
+        const float part = (kind == BLOCKS8_SQUARES ? sqrtf(x[i]) : x[i]) / scale[i / BLOCK8],
+                    random = (float)(half ? w >> 16 : (w ^ w >> 16) & 0xffff);
         int below = 0;
         while (below < 255 && map[below + 1] <= part)
             below++;

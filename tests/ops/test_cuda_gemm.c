@@ -21,7 +21,11 @@
 #include <string.h>
 
 enum { BESIDE = 1 << 15, PATTERN = 0xa5 };
-enum { CAPABILITY = 80, ARENA = 24 << 20, REGION = 4 << 20 /* bytes of each of C, a, b in the arena; `work` ends where the arena ends */ };
+enum {
+    CAPABILITY = 80,
+    ARENA = 24 << 20,
+    REGION = 4 << 20 /* bytes of each of C, a, b in the arena; `work` ends where the arena ends */
+};
 
 static int (*fake_alive)(void);
 static int *fake_refuses;
@@ -299,7 +303,8 @@ static void columns(void **state)
         for (int64_t e = 0; e < o.c->n; e++) {
             const int inside = e % 96 >= 64 && e % 96 < 88;
             const double limit = inside ? 1e-6 * (o.magnitude[e - 64] + 1) + (k == 2 ? 0x1p-7 * fabs(want->val[e]) : 0) : 0;
-            if (!(fabs(got->val[e] - want->val[e]) <= limit) || (inside ? got->val[e] == o.c->val[e] : got->val[e] != o.c->val[e]))
+            if (!(fabs(got->val[e] - want->val[e]) <= limit) ||
+                (inside ? got->val[e] == o.c->val[e] : got->val[e] != o.c->val[e]))
                 fail_msg("kind %d: element %lld of C is %.9g, not %.9g", k, (long long)e, got->val[e], want->val[e]);
         }
         matrices_free();
@@ -467,8 +472,9 @@ int main(int argc, char **argv)
     symbol = dlsym(library, "fake_cublaslt_alive");
     memcpy(&fake_alive, &symbol, sizeof symbol);
     fake_refuses = dlsym(library, "fake_cublaslt_refuses");
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_kind), cmocka_unit_test(columns), cmocka_unit_test(slabs),    cmocka_unit_test(same_bits_elsewhere),
-        cmocka_unit_test(many_calls), cmocka_unit_test(refusals), cmocka_unit_test(every_call_fails)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(every_kind),      cmocka_unit_test(columns),
+                                       cmocka_unit_test(slabs),           cmocka_unit_test(same_bits_elsewhere),
+                                       cmocka_unit_test(many_calls),      cmocka_unit_test(refusals),
+                                       cmocka_unit_test(every_call_fails)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

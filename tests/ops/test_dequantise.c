@@ -20,7 +20,8 @@ static uint8_t *pack(const struct quantised *q)
     return packed;
 }
 
-static void check(uint8_t *packed, const struct quantised *q, int64_t first, int64_t rows, int64_t cols, int64_t ld, enum dtype type)
+static void check(uint8_t *packed, const struct quantised *q, int64_t first, int64_t rows, int64_t cols, int64_t ld,
+                  enum dtype type)
 {
     const int64_t each = quantised_per_byte(q->form);
     uint8_t *codes = packed + quantised_scale_bytes(q);

@@ -30,7 +30,8 @@ static void check(int64_t rows, int64_t cols, uint32_t first, int apart, enum dt
 {
     struct op_case c;
     const enum dtype x_type = accumulate ? F32 : y_type;
-    struct tensor *x = tensor_random(rows * (cols + apart), x_type, 1), *y = tensor_random(rows * (cols + 2 * apart), y_type, 1), *was = tensor_copy(y);
+    struct tensor *x = tensor_random(rows * (cols + apart), x_type, 1), *y = tensor_random(rows * (cols + 2 * apart), y_type, 1),
+                  *was = tensor_copy(y);
     int32_t *numbers = malloc((size_t)rows * sizeof *numbers);
     for (int64_t i = 0; i < rows; i++)
         numbers[i] = (int32_t)(i * 1000003);
@@ -51,7 +52,9 @@ static void check(int64_t rows, int64_t cols, uint32_t first, int apart, enum dt
             float want = (float)old;
             if (j < cols) {
                 const float part =
-                    stays(first + (uint32_t)j, numbers[i], c.attrs.dropout.module, &record, c.attrs.dropout.threshold) ? c.attrs.dropout.scale * (float)x->val[i * (cols + apart) + j] : 0.0f;
+                    stays(first + (uint32_t)j, numbers[i], c.attrs.dropout.module, &record, c.attrs.dropout.threshold)
+                        ? c.attrs.dropout.scale * (float)x->val[i * (cols + apart) + j]
+                        : 0.0f;
                 want = accumulate ? want + part : part;
                 want = y_type == BF16 ? bf16_to_float(bf16_from_float(want)) : want;
             }

@@ -83,7 +83,8 @@ static void test_embed(void **state)
 static void check_columns(int64_t rows, int64_t dim, enum dtype t)
 {
     struct tensor *table = tensor_random(11 * dim, t, 1.0), *turned = tensor_new(11 * dim, t), *index = indices(rows, 11);
-    struct tensor *x[2] = {tensor_new(rows * dim, t), tensor_new(rows * dim, t)}, *dtable[2] = {tensor_random(11 * dim, F32, 1.0), tensor_new(11 * dim, F32)};
+    struct tensor *x[2] = {tensor_new(rows * dim, t), tensor_new(rows * dim, t)},
+                  *dtable[2] = {tensor_random(11 * dim, F32, 1.0), tensor_new(11 * dim, F32)};
     tensor_set(index, rows - 1, rows % 2 ? -1 : 11);
     for (int64_t i = 0; i < 11 * dim; i++) {
         tensor_set(turned, i % dim * 11 + i / dim, table->val[i]);
@@ -146,7 +147,8 @@ static void test_embed_outside(void **state)
 static void check_bias(int64_t rows, int64_t dim, int64_t gap, enum dtype t, enum dtype of_bias, int accumulate)
 {
     const int64_t ld = dim + gap;
-    struct tensor *y = tensor_random(rows * ld, t, 1.0), *bias = tensor_random(dim, of_bias, 1.0), *want = tensor_new(rows * ld, t);
+    struct tensor *y = tensor_random(rows * ld, t, 1.0), *bias = tensor_random(dim, of_bias, 1.0),
+                  *want = tensor_new(rows * ld, t);
     for (int64_t i = 0; i < y->n; i++)
         tensor_set(want, i, i % ld < dim ? y->val[i] + bias->val[i % ld] : y->val[i]);
     struct op_case c;

@@ -67,9 +67,10 @@ static void check(int64_t m, int64_t n, int64_t k, int ta, int tb, struct kind t
 }
 
 static const struct kind KINDS[] = {
-    {F32, F32, F32, 0, 0},    {F32, F32, F32, 1, 0},  {BF16, BF16, F32, 0, 0}, {BF16, BF16, F32, 1, 0},   {BF16, BF16, BF16, 0, 0},
-    {F32, BF16, F32, 1, 0},   {BF16, F32, BF16, 0, 0}, {F32, F32, BF16, 0, 0},  {BF16, BF16, BF16, 1, 0}, {F32, F32, F32, 1, 1.5f},
-    {BF16, BF16, BF16, 1, 0.5f}, {F32, BF16, F32, 0, 2.0f}, {BF16, BF16, F32, 1, 0.75f},
+    {F32, F32, F32, 0, 0},       {F32, F32, F32, 1, 0},    {BF16, BF16, F32, 0, 0},     {BF16, BF16, F32, 1, 0},
+    {BF16, BF16, BF16, 0, 0},    {F32, BF16, F32, 1, 0},   {BF16, F32, BF16, 0, 0},     {F32, F32, BF16, 0, 0},
+    {BF16, BF16, BF16, 1, 0},    {F32, F32, F32, 1, 1.5f}, {BF16, BF16, BF16, 1, 0.5f}, {F32, BF16, F32, 0, 2.0f},
+    {BF16, BF16, F32, 1, 0.75f},
 };
 enum { KIND_COUNT = sizeof KINDS / sizeof *KINDS };
 
@@ -292,8 +293,8 @@ static void ends_early(const struct gemm_tile *tile, enum dtype type, int thread
     static float c[N * N];
     atomic_int now = 1;
     struct cpu_stream stream = {.stop = &now};
-    const struct gemm_shape s = {.m = N, .n = N, .k = K, .lda = K, .ldb = K, .ldc = N, .tb = 1, .a_type = type, .b_type = type,
-                                 .stream = &stream};
+    const struct gemm_shape s = {
+        .m = N, .n = N, .k = K, .lda = K, .ldb = K, .ldc = N, .tb = 1, .a_type = type, .b_type = type, .stream = &stream};
     const float none = -7;
     const int before = omp_get_max_threads();
     void *work = malloc((size_t)(tile ? gemm_workspace(tile, &s) : ops_gemm_workspace(&s)));

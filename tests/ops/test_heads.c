@@ -164,8 +164,10 @@ static void test_nan(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_teardown(test_delta, tensors_free), cmocka_unit_test_teardown(test_delta_pieces, tensors_free),
-        cmocka_unit_test_teardown(test_merge, tensors_free), cmocka_unit_test_teardown(test_nan, tensors_free),
+        cmocka_unit_test_teardown(test_delta, tensors_free),
+        cmocka_unit_test_teardown(test_delta_pieces, tensors_free),
+        cmocka_unit_test_teardown(test_merge, tensors_free),
+        cmocka_unit_test_teardown(test_nan, tensors_free),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

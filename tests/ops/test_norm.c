@@ -3,7 +3,7 @@
 
 struct problem {
     int64_t rows, dim, segments; /* 0: 1 */
-    int kind, what; /* variable: 0 x, 1 weight, 2 bias */
+    int kind, what;              /* variable: 0 x, 1 weight, 2 bias */
     double eps, *x, *weight, *bias, *dy;
 };
 
@@ -151,8 +151,8 @@ static void test_segments(void **state)
 static void check_bare(int64_t rows, int64_t dim, enum dtype t)
 {
     struct problem p = {.rows = rows, .dim = dim, .kind = NORM_RMS, .eps = 1e-2f};
-    struct tensor *x = tensor_random(rows * dim, t, 1.0), *dy = tensor_random(rows * dim, F32, 1.0), *dx = tensor_random(rows * dim, t, 1.0),
-                  *y = tensor_new(rows * dim, t), *want = tensor_new(rows * dim, F64);
+    struct tensor *x = tensor_random(rows * dim, t, 1.0), *dy = tensor_random(rows * dim, F32, 1.0),
+                  *dx = tensor_random(rows * dim, t, 1.0), *y = tensor_new(rows * dim, t), *want = tensor_new(rows * dim, F64);
     p.x = x->val;
     p.dy = dy->val;
     struct op_case c;
@@ -223,10 +223,8 @@ static void test_grad_large(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_teardown(test_forward, tensors_free),
-        cmocka_unit_test_teardown(test_grad, tensors_free),
-        cmocka_unit_test_teardown(test_segments, tensors_free),
-        cmocka_unit_test_teardown(test_bare, tensors_free),
+        cmocka_unit_test_teardown(test_forward, tensors_free),    cmocka_unit_test_teardown(test_grad, tensors_free),
+        cmocka_unit_test_teardown(test_segments, tensors_free),   cmocka_unit_test_teardown(test_bare, tensors_free),
         cmocka_unit_test_teardown(test_grad_large, tensors_free),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -50,10 +50,11 @@ static inline const char *cell_name(const struct cell *c)
     static const char *const tier[] = {"none", "cpu", "nvme"}, *const alpha[] = {"1", "1/2", "0"},
                              *const ahead[] = {"auto", "0", "1"};
     static const char *const kinds[] = {"", " (window 0, full 1)", " (window 1, full 0)", " (window 1/2, full 1)"};
-    snprintf(text, sizeof text, "params=%s grads=%s optim=%s acts=%s passing=%s alpha=%s%s prefetch=%s update=%s cpu%s inputs=1/%d",
+    snprintf(text, sizeof text,
+             "params=%s grads=%s optim=%s acts=%s passing=%s alpha=%s%s prefetch=%s update=%s cpu%s inputs=1/%d",
              tier[c->level[F_PARAMS]], tier[c->level[F_GRADS]], tier[c->level[F_OPTIM]], tier[c->level[F_ACTS]],
-             tier[cell_carry(c)], alpha[c->level[F_ALPHA]], kinds[c->kinds], ahead[c->level[F_PREFETCH]], c->level[F_UPDATE] ? "host" : "device",
-             c->level[F_DEVICE] ? ":discrete" : "", c->level[F_INPUTS] + 1);
+             tier[cell_carry(c)], alpha[c->level[F_ALPHA]], kinds[c->kinds], ahead[c->level[F_PREFETCH]],
+             c->level[F_UPDATE] ? "host" : "device", c->level[F_DEVICE] ? ":discrete" : "", c->level[F_INPUTS] + 1);
     return text;
 }
 

@@ -110,8 +110,7 @@ static void plan_is(const char *name, struct plan *plan, const struct model *m, 
     char line[LINE];
     int n = snprintf(line, sizeof line, "%s: %s", name, plan->fits ? "fits" : "does not fit");
     if (said)
-        n += snprintf(line + n, sizeof line - (size_t)n, " text=%016llx",
-                      (unsigned long long)text_digest(plan, m, s, explain));
+        n += snprintf(line + n, sizeof line - (size_t)n, " text=%016llx", (unsigned long long)text_digest(plan, m, s, explain));
     for (int k = 0; k < PLAN_PROGRAMS; k++)
         if (plan->programs[k])
             n += snprintf(line + n, sizeof line - (size_t)n, " %d=%016llx", k,
@@ -195,7 +194,8 @@ static void mesh_is(int dp, int ulysses, int ring, int zero, enum offload at, in
 
 static void meshes_are(void)
 {
-    static const int mesh[][3] = {{2, 1, 1}, {1, 2, 1}, {1, 1, 2}, {1, 4, 1}, {1, 2, 2}, {2, 2, 2}, {1, 1, 4}, {4, 1, 1}, {1, 2, 4}};
+    static const int mesh[][3] = {{2, 1, 1}, {1, 2, 1}, {1, 1, 2}, {1, 4, 1}, {1, 2, 2},
+                                  {2, 2, 2}, {1, 1, 4}, {4, 1, 1}, {1, 2, 4}};
     for (size_t i = 0; i < sizeof mesh / sizeof *mesh; i++)
         for (int zero = 0; zero <= 3; zero++)
             for (int k = 0; k < 2; k++)
@@ -228,7 +228,8 @@ static const struct question quick[] = {
     {"tiny refused on the drives", "tiny", "rtx4090", 32 << 10, M(30), M(40), M(1), OFFLOAD_NVME, BF16, 3, 0, EFFORT_NORMAL},
     {"25m 8k, normal", "25m", "rtx4090", 8 << 10, M(200), G(2), AUTO, OFFLOAD_AUTO, BF16, 3, 0, EFFORT_NORMAL},
     {"25m 8k, quick", "25m", "rtx4090", 8 << 10, M(200), G(2), AUTO, OFFLOAD_AUTO, BF16, 3, 0, EFFORT_QUICK},
-    {"gpt2-125m 4k on 2 ranks, normal", "gpt2-125m", "2xa100-40", 4 << 10, M(900), G(4), AUTO, OFFLOAD_AUTO, BF16, AUTO, 0, EFFORT_NORMAL},
+    {"gpt2-125m 4k on 2 ranks, normal", "gpt2-125m", "2xa100-40", 4 << 10, M(900), G(4), AUTO, OFFLOAD_AUTO, BF16, AUTO, 0,
+     EFFORT_NORMAL},
     {"tiny longest, quick", "tiny", "rtx4090", 0, M(40), M(64), M(100), OFFLOAD_AUTO, BF16, 3, 0, EFFORT_QUICK},
 };
 
@@ -252,8 +253,8 @@ static const struct question slow[] = {
     {"gpt-25b 400k, quick", "gpt-25b", "32xa100-40", 400 << 10, ANY, BF16, AUTO, 0, EFFORT_QUICK},
 };
 
-static enum status answer(const struct question *q, struct plan_request *s, struct hardware *h, struct target *t,
-                          int long_one, struct model **m, struct plan **plan)
+static enum status answer(const struct question *q, struct plan_request *s, struct hardware *h, struct target *t, int long_one,
+                          struct model **m, struct plan **plan)
 {
     int64_t limit[TIERS];
     struct model_config c;

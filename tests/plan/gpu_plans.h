@@ -82,8 +82,9 @@ static inline void gpu_plans_have_all(const char *from, const char *to, const ch
 static inline void gpu_plans_of_presets(gpu_plan_check *check)
 {
     static const char *const presets[] = {"tiny", "25m", "125m", "1b", "8b", "gpt2-tiny", "gpt2-125m", "gpt-25b"};
-    static const char *const machines[] = {"a100-40", "h100", "h200",    "gh200",   "rtx3090",  "rtx4090",    "l4",            "a100-80",
-                                           "h100-pcie", "l40s", "a40", "a10", "rtxa6000", "rtx6000ada", "rtx4090-laptop"};
+    static const char *const machines[] = {"a100-40", "h100", "h200",     "gh200",      "rtx3090",
+                                           "rtx4090", "l4",   "a100-80",  "h100-pcie",  "l40s",
+                                           "a40",     "a10",  "rtxa6000", "rtx6000ada", "rtx4090-laptop"};
     enum { PRESETS = sizeof presets / sizeof *presets, MACHINES = sizeof machines / sizeof *machines };
     struct model_config unknown_model;
     struct hardware unknown_machine;
@@ -96,7 +97,13 @@ static inline void gpu_plans_of_presets(gpu_plan_check *check)
     for (int i = 0; i < PRESETS; i++) {
         const int64_t tokens = strcmp(presets[i], "gpt2-125m") == 0 ? 1000 : 2000;
         for (int k = 0; k < (extent_is_long() ? 3 * MACHINES : 3); k++)
-            gpu_plan(&(struct gpu_question){presets[i], machines[extent_is_long() ? k / 3 : (3 * i + k) % MACHINES], tokens, rows[k % 3], at[k % 3], {0}, 0},
+            gpu_plan(&(struct gpu_question){presets[i],
+                                            machines[extent_is_long() ? k / 3 : (3 * i + k) % MACHINES],
+                                            tokens,
+                                            rows[k % 3],
+                                            at[k % 3],
+                                            {0},
+                                            0},
                      check);
     }
 }

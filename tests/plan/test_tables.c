@@ -158,7 +158,6 @@ static void longest_ends_at_the_tables(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(coarser_tiles_are_tried), cmocka_unit_test(many_heads_take_longer_chunks),
-                                       cmocka_unit_test(no_buffer_is_that_large),
-                                       cmocka_unit_test(longest_ends_at_the_tables)};
+                                       cmocka_unit_test(no_buffer_is_that_large), cmocka_unit_test(longest_ends_at_the_tables)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

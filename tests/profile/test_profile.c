@@ -137,7 +137,8 @@ static void a_gpu(void **state)
     for (int t = 0; t < COST_TYPES; t++) {
         for (int i = 0; i < GEMM_LAYOUTS * GEMM_SHAPES; i++)
             assert_true(h.device.gemm[t].flops[i / GEMM_SHAPES][i % GEMM_SHAPES] > 0);
-        assert_true(h.peak_flops[t] > 0 && h.device.attention[t][1].head_dim == 128 && h.device.attention[t][1].backward.y[0] > 0);
+        assert_true(h.peak_flops[t] > 0 && h.device.attention[t][1].head_dim == 128 &&
+                    h.device.attention[t][1].backward.y[0] > 0);
     }
     assert_true(h.h2d > 0 && h.d2h > 0 && h.overhead > 0);
     assert_int_equal(profile_save(&s, &h), OK);

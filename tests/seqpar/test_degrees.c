@@ -67,8 +67,8 @@ static void degrees_follow_cost(void **state)
     };
     for (size_t k = 0; k < sizeof expected / sizeof *expected; k++) {
         int u = 0, r = 0;
-        assert_int_equal(seq_degrees_choose(expected[k].ranks, expected[k].per_node, expected[k].h, 1, MILLION, 0, &hopper, &u, &r),
-                         OK);
+        assert_int_equal(
+            seq_degrees_choose(expected[k].ranks, expected[k].per_node, expected[k].h, 1, MILLION, 0, &hopper, &u, &r), OK);
         assert_int_equal(u, expected[k].ulysses);
         assert_int_equal(r, expected[k].ring);
         assert_int_equal(seq_degrees_check(expected[k].ranks, u, r, expected[k].h, 1), OK);

@@ -76,12 +76,16 @@ static void test_defaults(void **state)
     same_list(&s.eval_data, "");
     assert_true(s.eval_fraction == 0 && s.plan.eval_every == 0);
     assert_true(s.plan.seq_len == 64 && s.plan.micro_batch == 1 && s.plan.grad_accum == 1 && s.plan.zero == 3);
-    assert_true(s.plan.batch == AUTO && s.plan.mesh.degree[MESH_DP] == AUTO && s.plan.mesh.degree[MESH_ULYSSES] == AUTO && s.plan.mesh.degree[MESH_RING] == AUTO && s.sp == SP_AUTO && s.plan.ranks == AUTO);
+    assert_true(s.plan.batch == AUTO && s.plan.mesh.degree[MESH_DP] == AUTO && s.plan.mesh.degree[MESH_ULYSSES] == AUTO &&
+                s.plan.mesh.degree[MESH_RING] == AUTO && s.sp == SP_AUTO && s.plan.ranks == AUTO);
     assert_true(s.plan.optim_dtype == F32 && s.plan.grad_dtype == F32 && s.comm_timeout == 600);
-    assert_true(s.plan.params == OFFLOAD_AUTO && s.plan.grads == OFFLOAD_AUTO && s.plan.optim == OFFLOAD_AUTO && s.plan.acts == OFFLOAD_AUTO);
+    assert_true(s.plan.params == OFFLOAD_AUTO && s.plan.grads == OFFLOAD_AUTO && s.plan.optim == OFFLOAD_AUTO &&
+                s.plan.acts == OFFLOAD_AUTO);
     assert_true(s.plan.alpha == AUTO && s.plan.prefetch == AUTO && s.plan.update == UPDATE_AUTO && s.plan.device == DEVICE_AUTO);
-    assert_true(s.plan.device_mem == AUTO && s.plan.host_mem == AUTO && s.plan.nvme_max == AUTO && s.plan.link_gbps == 0 && s.nvme_path.n == 0);
-    assert_true(s.plan.row_chunk == AUTO && s.plan.head_tile == AUTO && s.plan.loss_tile == AUTO && s.plan.dtype == F32 && s.dtype_is_open && s.plan.deterministic && s.plan.threads == AUTO);
+    assert_true(s.plan.device_mem == AUTO && s.plan.host_mem == AUTO && s.plan.nvme_max == AUTO && s.plan.link_gbps == 0 &&
+                s.nvme_path.n == 0);
+    assert_true(s.plan.row_chunk == AUTO && s.plan.head_tile == AUTO && s.plan.loss_tile == AUTO && s.plan.dtype == F32 &&
+                s.dtype_is_open && s.plan.deterministic && s.plan.threads == AUTO);
     assert_true(s.plan.steps == 100 && s.lr == 3e-4 && s.schedule == SCHEDULE_CONSTANT && s.warmup == 0 && s.weight_decay == 0.1);
     assert_true(s.beta1 == 0.9 && s.beta2 == 0.95 && s.eps == 1e-8 && s.clip == 1 && s.seed == 1 && s.plan.freeze.n == 0);
     assert_true(s.save_every == 0 && s.keep == 2 && s.trace == AUTO && s.mode == MODE_RUN && !s.resume && !s.verbose);
@@ -131,27 +135,31 @@ static void test_values(void **state)
     (void)state;
     struct settings s;
     assert_int_equal(READ(&s, "--model=m", "--data", "a b.txt, x/*.txt", "--data=c=d", "--seq_len=420k", "--zero", "0",
-                          "--offload", "params=nvme,acts=cpu,passing=none", "--alpha", "0.25", "--prefetch", "3", "--update=host", "--device",
-                          "cpu:discrete", "--device-mem", "1.5GiB", "--host-mem", "512M", "--nvme-max", "0", "--link-gbps", "2.5",
-                          "--tiles", "rows=4k,loss=7", "--dtype", "bf16", "--threads", "2", "--seed", "18446744073709551615",
-                          "--verbose", "--betas", "0.8, 0.99", "--trace", "3", "--mode", "chaos", "--clip", "0", "--lr", "1",
-                          "--lr", "2e-5", "--freeze", "*.bias", "--freeze", "", "--schedule", "wsd", "--nvme-path", "/a,/b"),
+                          "--offload", "params=nvme,acts=cpu,passing=none", "--alpha", "0.25", "--prefetch", "3", "--update=host",
+                          "--device", "cpu:discrete", "--device-mem", "1.5GiB", "--host-mem", "512M", "--nvme-max", "0",
+                          "--link-gbps", "2.5", "--tiles", "rows=4k,loss=7", "--dtype", "bf16", "--threads", "2", "--seed",
+                          "18446744073709551615", "--verbose", "--betas", "0.8, 0.99", "--trace", "3", "--mode", "chaos",
+                          "--clip", "0", "--lr", "1", "--lr", "2e-5", "--freeze", "*.bias", "--freeze", "", "--schedule", "wsd",
+                          "--nvme-path", "/a,/b"),
                      OK);
     same_list(&s.data, "a b.txt|x/*.txt|c=d");
     assert_true(s.plan.seq_len == 430080 && s.plan.zero == 0);
-    assert_true(s.plan.params == OFFLOAD_NVME && s.plan.grads == OFFLOAD_AUTO && s.plan.optim == OFFLOAD_AUTO && s.plan.acts == OFFLOAD_CPU &&
-                s.plan.carry == OFFLOAD_NONE);
-    assert_true(s.plan.alpha == 0.25 && s.plan.prefetch == 3 && s.plan.update == UPDATE_HOST && s.plan.device == DEVICE_CPU_DISCRETE);
-    assert_true(s.plan.device_mem == 3LL << 29 && s.plan.host_mem == 512LL << 20 && s.plan.nvme_max == 0 && s.plan.link_gbps == 2.5);
-    assert_true(s.plan.row_chunk == 4096 && s.plan.head_tile == AUTO && s.plan.loss_tile == 7 && s.plan.dtype == BF16 && !s.dtype_is_open && s.plan.threads == 2);
+    assert_true(s.plan.params == OFFLOAD_NVME && s.plan.grads == OFFLOAD_AUTO && s.plan.optim == OFFLOAD_AUTO &&
+                s.plan.acts == OFFLOAD_CPU && s.plan.carry == OFFLOAD_NONE);
+    assert_true(s.plan.alpha == 0.25 && s.plan.prefetch == 3 && s.plan.update == UPDATE_HOST &&
+                s.plan.device == DEVICE_CPU_DISCRETE);
+    assert_true(s.plan.device_mem == 3LL << 29 && s.plan.host_mem == 512LL << 20 && s.plan.nvme_max == 0 &&
+                s.plan.link_gbps == 2.5);
+    assert_true(s.plan.row_chunk == 4096 && s.plan.head_tile == AUTO && s.plan.loss_tile == 7 && s.plan.dtype == BF16 &&
+                !s.dtype_is_open && s.plan.threads == 2);
     assert_true(s.seed == UINT64_MAX && s.verbose == 1 && s.beta1 == 0.8 && s.beta2 == 0.99 && s.trace == 3);
     assert_true(s.mode == MODE_CHAOS && s.clip == 0 && s.lr == 2e-5 && s.schedule == SCHEDULE_WSD);
     same_list(&s.plan.freeze, "*.bias");
     same_list(&s.nvme_path, "/a|/b");
     settings_free(&s);
     assert_int_equal(READ(&s, REQUIRED, "--offload", "nvme", "--verbose=false", "--alpha=auto", "--trace=none"), OK);
-    assert_true(s.plan.params == OFFLOAD_NVME && s.plan.grads == OFFLOAD_NVME && s.plan.optim == OFFLOAD_NVME && s.plan.acts == OFFLOAD_NVME &&
-                s.plan.carry == OFFLOAD_AUTO);
+    assert_true(s.plan.params == OFFLOAD_NVME && s.plan.grads == OFFLOAD_NVME && s.plan.optim == OFFLOAD_NVME &&
+                s.plan.acts == OFFLOAD_NVME && s.plan.carry == OFFLOAD_AUTO);
     assert_true(!s.verbose && s.plan.alpha == AUTO && s.trace == AUTO);
     settings_free(&s);
 }
@@ -165,18 +173,22 @@ static void test_ranks(void **state)
     assert_int_equal(READ(&s, REQUIRED, "--mesh", "ring=2, dp=3", "--ranks", "12", "--batch", "1k", "--grad-dtype", "bf16",
                           "--optim-dtype", "bf16", "--comm-timeout", "2.5"),
                      OK);
-    assert_true(s.plan.mesh.degree[MESH_DP] == 3 && s.plan.mesh.degree[MESH_ULYSSES] == AUTO && s.plan.mesh.degree[MESH_RING] == 2 && s.plan.ranks == 12 && s.plan.batch == 1024 && s.plan.grad_dtype == BF16 &&
+    assert_true(s.plan.mesh.degree[MESH_DP] == 3 && s.plan.mesh.degree[MESH_ULYSSES] == AUTO &&
+                s.plan.mesh.degree[MESH_RING] == 2 && s.plan.ranks == 12 && s.plan.batch == 1024 && s.plan.grad_dtype == BF16 &&
                 s.plan.optim_dtype == BF16);
     assert_true(s.comm_timeout == 2.5);
     settings_free(&s);
     assert_int_equal(READ(&s, REQUIRED, "--sp", "ring"), OK);
-    assert_true(s.plan.mesh.degree[MESH_DP] == AUTO && s.plan.mesh.degree[MESH_ULYSSES] == 1 && s.plan.mesh.degree[MESH_RING] == AUTO);
+    assert_true(s.plan.mesh.degree[MESH_DP] == AUTO && s.plan.mesh.degree[MESH_ULYSSES] == 1 &&
+                s.plan.mesh.degree[MESH_RING] == AUTO);
     settings_free(&s);
     assert_int_equal(READ(&s, REQUIRED, "--sp", "ulysses", "--mesh", "dp=2,ring=1"), OK);
-    assert_true(s.plan.mesh.degree[MESH_DP] == 2 && s.plan.mesh.degree[MESH_ULYSSES] == AUTO && s.plan.mesh.degree[MESH_RING] == 1);
+    assert_true(s.plan.mesh.degree[MESH_DP] == 2 && s.plan.mesh.degree[MESH_ULYSSES] == AUTO &&
+                s.plan.mesh.degree[MESH_RING] == 1);
     settings_free(&s);
     assert_int_equal(READ(&s, REQUIRED, "--sp=none"), OK);
-    assert_true(s.plan.mesh.degree[MESH_DP] == AUTO && s.plan.mesh.degree[MESH_ULYSSES] == 1 && s.plan.mesh.degree[MESH_RING] == 1);
+    assert_true(s.plan.mesh.degree[MESH_DP] == AUTO && s.plan.mesh.degree[MESH_ULYSSES] == 1 &&
+                s.plan.mesh.degree[MESH_RING] == 1);
     settings_free(&s);
     FAILS("--sp none and --mesh ring=2 contradict each other", REQUIRED, "--sp", "none", "--mesh", "ring=2");
     FAILS("--sp ring and --mesh ulysses=4 contradict", REQUIRED, "--sp", "ring", "--mesh", "ulysses=4");
@@ -196,20 +208,25 @@ static void test_ranks(void **state)
     write_file("old.yaml",
                "model: tiny\ndata: a\nseq-len: 8\nmesh: {dp: 2, ulysses: 4, ring: 1}\nsp: ulysses\nbatch: 6\ngrad-accum: 3\n");
     assert_int_equal(READ(&s, "--config", "old.yaml"), OK);
-    assert_true(s.plan.mesh.degree[MESH_DP] == 2 && s.plan.mesh.degree[MESH_ULYSSES] == 4 && s.plan.mesh.degree[MESH_RING] == 1 && s.sp == SP_ULYSSES && s.plan.batch == 6 && s.plan.grad_accum == 3);
+    assert_true(s.plan.mesh.degree[MESH_DP] == 2 && s.plan.mesh.degree[MESH_ULYSSES] == 4 && s.plan.mesh.degree[MESH_RING] == 1 &&
+                s.sp == SP_ULYSSES && s.plan.batch == 6 && s.plan.grad_accum == 3);
     settings_free(&s);
     assert_int_equal(READ(&s, "--config", "old.yaml", "--mesh", "ring=8", "--grad-accum", "2"), OK);
-    assert_true(s.plan.mesh.degree[MESH_DP] == AUTO && s.plan.mesh.degree[MESH_ULYSSES] == AUTO && s.plan.mesh.degree[MESH_RING] == 8 && s.sp == SP_AUTO && s.plan.batch == AUTO && s.plan.grad_accum == 2);
+    assert_true(s.plan.mesh.degree[MESH_DP] == AUTO && s.plan.mesh.degree[MESH_ULYSSES] == AUTO &&
+                s.plan.mesh.degree[MESH_RING] == 8 && s.sp == SP_AUTO && s.plan.batch == AUTO && s.plan.grad_accum == 2);
     settings_free(&s);
     assert_int_equal(READ(&s, "--config", "old.yaml", "--sp", "ring", "--batch", "2"), OK);
-    assert_true(s.plan.mesh.degree[MESH_DP] == AUTO && s.plan.mesh.degree[MESH_ULYSSES] == 1 && s.plan.mesh.degree[MESH_RING] == AUTO && s.plan.batch == 2);
+    assert_true(s.plan.mesh.degree[MESH_DP] == AUTO && s.plan.mesh.degree[MESH_ULYSSES] == 1 &&
+                s.plan.mesh.degree[MESH_RING] == AUTO && s.plan.batch == 2);
     settings_free(&s);
 
-    settings_launch(6, (char *[]){"--rank", "3", "--lr=4", "--world-size=8", "--local-rank", "1", NULL}, &rank, &size, &local_rank);
+    settings_launch(6, (char *[]){"--rank", "3", "--lr=4", "--world-size=8", "--local-rank", "1", NULL}, &rank, &size,
+                    &local_rank);
     assert_true(rank == 3 && size == 8 && local_rank == 1);
     settings_launch(2, (char *[]){"--rank", "3", NULL}, &rank, &size, &local_rank);
     assert_true(rank == 3 && size == -1 && local_rank == -1);
-    settings_launch(3, (char *[]){"--rank", "3", "--nonsense", NULL}, &rank, &size, &local_rank); /* settings_read reports the fault */
+    settings_launch(3, (char *[]){"--rank", "3", "--nonsense", NULL}, &rank, &size,
+                    &local_rank); /* settings_read reports the fault */
     assert_true(rank == -1);
     assert_true(settings_given(2, (char *[]){"--mesh", "dp=2", NULL}, "mesh") &&
                 !settings_given(1, (char *[]){"--sp=ring", NULL}, "mesh"));
@@ -227,7 +244,8 @@ static void test_flag_errors(void **state)
     FAILS("unexpected argument '--'", "--");
     FAILS("--lr needs a value", REQUIRED, "--lr");
     FAILS("--lr needs a value, but --steps follows", REQUIRED, "--lr", "--steps", "3");
-    FAILS("--seq-len: 99999999999999999999 is out of range, it must be at least 2 and at most 1073741824", "--seq-len", "99999999999999999999");
+    FAILS("--seq-len: 99999999999999999999 is out of range, it must be at least 2 and at most 1073741824", "--seq-len",
+          "99999999999999999999");
     FAILS("unknown option --gpus; did you mean --ranks?", REQUIRED, "--gpus", "2");
     FAILS("--seq-len: 'abc' is not a number like 4096, 420k or 1m", "--seq-len", "abc");
     FAILS("--seq-len: 1 is out of range, it must be at least 2", REQUIRED, "--seq-len", "1");
@@ -259,7 +277,8 @@ static void test_flag_errors(void **state)
     FAILS("--warmup: '0.1' is not a whole number like 1000 or 20,000", REQUIRED, "--warmup", "0.1");
     FAILS("--seq-len: '1k' could be thousands", "--seq-len", "8k@1k,16k");
     FAILS("--verbose: 'maybe' is not true or false", REQUIRED, "--verbose=maybe");
-    FAILS("--device: 'gpu' is not there: give cuda or cuda:N for an NVIDIA GPU, else cpu or cpu:discrete", REQUIRED, "--device", "gpu");
+    FAILS("--device: 'gpu' is not there: give cuda or cuda:N for an NVIDIA GPU, else cpu or cpu:discrete", REQUIRED, "--device",
+          "gpu");
     FAILS("--device: 'cuda:x' is no GPU: they are numbered from cuda:0 on", REQUIRED, "--device", "cuda:x");
     FAILS("--device: 'cuda:-1' is no GPU", REQUIRED, "--device", "cuda:-1");
     FAILS("--device: 'cpus' is not one of auto, cpu, cpu:discrete, cuda (did you mean cpu?)", REQUIRED, "--device", "cpus");
@@ -433,14 +452,16 @@ static void test_yaml_forms(void **state)
 {
     (void)state;
     struct settings s;
-    write_file("forms.yaml",
-               "%YAML 1.1\n---\nmodel: 'tiny'\ndata:\n  - a,b.txt\n  - c\neval-data: d, e\nseq-len: \"1k\"\nbetas: [0.5, 0.75]\n"
-               "offload: {params: nvme, acts: cpu, passing: cpu}\ntiles: [rows=5, heads=2]\nfreeze: []\nverbose: yes\nout: \"caf\xc3\xa9\"\n");
+    write_file(
+        "forms.yaml",
+        "%YAML 1.1\n---\nmodel: 'tiny'\ndata:\n  - a,b.txt\n  - c\neval-data: d, e\nseq-len: \"1k\"\nbetas: [0.5, 0.75]\n"
+        "offload: {params: nvme, acts: cpu, passing: cpu}\ntiles: [rows=5, heads=2]\nfreeze: []\nverbose: yes\nout: \"caf\xc3\xa9\"\n");
     assert_int_equal(READ(&s, "--config=forms.yaml"), OK);
     same_list(&s.data, "a,b.txt|c"); /* items of a YAML list are taken unchanged */
     same_list(&s.eval_data, "d|e");
     assert_true(s.plan.seq_len == 1024 && s.beta1 == 0.5 && s.beta2 == 0.75 && s.verbose == 1 && s.plan.freeze.n == 0);
-    assert_true(s.plan.params == OFFLOAD_NVME && s.plan.grads == OFFLOAD_AUTO && s.plan.acts == OFFLOAD_CPU && s.plan.carry == OFFLOAD_CPU);
+    assert_true(s.plan.params == OFFLOAD_NVME && s.plan.grads == OFFLOAD_AUTO && s.plan.acts == OFFLOAD_CPU &&
+                s.plan.carry == OFFLOAD_CPU);
     assert_true(s.plan.row_chunk == 5 && s.plan.head_tile == 2 && s.plan.loss_tile == AUTO);
     assert_string_equal(s.out, "caf\xc3\xa9");
     settings_free(&s);
@@ -479,10 +500,13 @@ static void must_equal(const struct settings *a, const struct settings *b)
                 fail_msg("%s differs", k->name);
         }
     }
-    assert_true(a->plan.params == b->plan.params && a->plan.grads == b->plan.grads && a->plan.optim == b->plan.optim && a->plan.acts == b->plan.acts &&
-                a->plan.carry == b->plan.carry);
-    assert_true(a->plan.mesh.degree[MESH_DP] == b->plan.mesh.degree[MESH_DP] && a->plan.mesh.degree[MESH_ULYSSES] == b->plan.mesh.degree[MESH_ULYSSES] && a->plan.mesh.degree[MESH_RING] == b->plan.mesh.degree[MESH_RING]);
-    assert_true(a->plan.row_chunk == b->plan.row_chunk && a->plan.head_tile == b->plan.head_tile && a->plan.loss_tile == b->plan.loss_tile);
+    assert_true(a->plan.params == b->plan.params && a->plan.grads == b->plan.grads && a->plan.optim == b->plan.optim &&
+                a->plan.acts == b->plan.acts && a->plan.carry == b->plan.carry);
+    assert_true(a->plan.mesh.degree[MESH_DP] == b->plan.mesh.degree[MESH_DP] &&
+                a->plan.mesh.degree[MESH_ULYSSES] == b->plan.mesh.degree[MESH_ULYSSES] &&
+                a->plan.mesh.degree[MESH_RING] == b->plan.mesh.degree[MESH_RING]);
+    assert_true(a->plan.row_chunk == b->plan.row_chunk && a->plan.head_tile == b->plan.head_tile &&
+                a->plan.loss_tile == b->plan.loss_tile);
     assert_true(a->beta1 == b->beta1 && a->beta2 == b->beta2);
     assert_true(a->plan.nvme_drives == b->plan.nvme_drives && a->plan.nvme_gbps == b->plan.nvme_gbps);
 }
@@ -626,7 +650,8 @@ static void test_lengths(void **state)
     FAILS("'8' is not like", "--model", "tiny", "--data", "a", "--seq-len", "8,192@1000,64k");
     FAILS("the last length, 64k@3, goes on", "--model", "tiny", "--data", "a", "--seq-len", "8k@2,64k@3");
     FAILS("'' is not", "--model", "tiny", "--data", "a", "--seq-len", "8k@2,");
-    FAILS("more than 16 lengths", "--model", "tiny", "--data", "a", "--seq-len", "8@1,8@1,8@1,8@1,8@1,8@1,8@1,8@1,8@1,8@1,8@1,8@1,8@1,8@1,8@1,8@1,8");
+    FAILS("more than 16 lengths", "--model", "tiny", "--data", "a", "--seq-len",
+          "8@1,8@1,8@1,8@1,8@1,8@1,8@1,8@1,8@1,8@1,8@1,8@1,8@1,8@1,8@1,8@1,8");
     round_trip((char *[]){"--model", "tiny", "--data", "a", "--seq-len", "8k@1000,64k@500,420k", NULL});
 }
 
@@ -646,21 +671,23 @@ struct numeric {
 static int list_numbers(struct numeric *out)
 {
     static const char *const tiles[] = {"rows=%s", "heads=%s", "loss=%s", "group=%s", NULL},
-                      *const mesh[] = {"dp=%s", "ulysses=%s", "ring=%s", NULL}, *const betas[] = {"%s,0.5", "0.5,%s", NULL},
-                      *const alpha[] = {"%s", "window=%s,full=0.5", "window=0.5,full=%s", NULL}, *const drives[] = {"1x%sGB/s", NULL}, *const alone[] = {"%s", NULL};
+                             *const mesh[] = {"dp=%s", "ulysses=%s", "ring=%s", NULL},
+                             *const betas[] = {"%s,0.5", "0.5,%s", NULL},
+                             *const alpha[] = {"%s", "window=%s,full=0.5", "window=0.5,full=%s", NULL},
+                             *const drives[] = {"1x%sGB/s", NULL}, *const alone[] = {"%s", NULL};
     int n = 0;
     for (int i = 0; i < settings_n_keys; i++) {
         const struct settings_key *k = &settings_keys[i];
-        const char *const *form = k->type == KEY_TILES                                  ? tiles
-                                  : k->type == KEY_ALPHA                                ? alpha
-                                  : k->type == KEY_MESH                                 ? mesh
-                                  : k->type == KEY_BETAS                                ? betas
-                                  : k->type == KEY_DRIVES                               ? drives
-                                  : k->type == KEY_COUNT || k->type == KEY_BYTES        ? alone
-                                  : k->type == KEY_LENGTHS                              ? alone
-                                  : k->type == KEY_NUMBER || k->type == KEY_INT         ? alone
+        const char *const *form = k->type == KEY_TILES                                    ? tiles
+                                  : k->type == KEY_ALPHA                                  ? alpha
+                                  : k->type == KEY_MESH                                   ? mesh
+                                  : k->type == KEY_BETAS                                  ? betas
+                                  : k->type == KEY_DRIVES                                 ? drives
+                                  : k->type == KEY_COUNT || k->type == KEY_BYTES          ? alone
+                                  : k->type == KEY_LENGTHS                                ? alone
+                                  : k->type == KEY_NUMBER || k->type == KEY_INT           ? alone
                                   : k->type == KEY_LAUNCH || strcmp(k->name, "seed") == 0 ? alone
-                                                                                        : NULL;
+                                                                                          : NULL;
         for (; form && *form; form++)
             out[n++] = (struct numeric){k, *form};
     }
@@ -701,9 +728,19 @@ static int is_whole(const struct settings_key *k)
 static void test_ranges(void **state)
 {
     (void)state;
-    static const char *const never[] = {"nan", "inf", "-inf", "", "garbage", "1e30x", "0x", " 1", "-0x1", "1e999", "-1", "1 1", "--"},
-                      *const large[] = {"2g", "9.3e9", "9300000000", "4611686018427387904", "8e18", "9223372036854775807",
-                                        "9223372036854775808", "18446744073709551616", "1e30", "1.5e38", "1e308"};
+    static const char *const never[] = {"nan", "inf",  "-inf",  "",   "garbage", "1e30x", "0x",
+                                        " 1",  "-0x1", "1e999", "-1", "1 1",     "--"},
+                             *const large[] = {"2g",
+                                               "9.3e9",
+                                               "9300000000",
+                                               "4611686018427387904",
+                                               "8e18",
+                                               "9223372036854775807",
+                                               "9223372036854775808",
+                                               "18446744073709551616",
+                                               "1e30",
+                                               "1.5e38",
+                                               "1e308"};
     struct numeric x[128];
     struct settings s;
     int n = list_numbers(x);
@@ -718,9 +755,10 @@ static void test_ranges(void **state)
             must_be(&x[i], "18446744073709551616", 0, try_number(&x[i], "18446744073709551616", &s));
             continue;
         }
-        assert_true(k->max > k->min && k->min >= 0 && k->max <= (k->type == KEY_BYTES    ? 0x1p56
-                                                                  : k->type == KEY_NUMBER ? 1e38
-                                                                                          : 0x1p30));
+        assert_true(k->max > k->min && k->min >= 0 &&
+                    k->max <= (k->type == KEY_BYTES    ? 0x1p56
+                               : k->type == KEY_NUMBER ? 1e38
+                                                       : 0x1p30));
         for (size_t j = 0; j < sizeof large / sizeof *large; j++) {
             double value = strcmp(large[j], "2g") == 0 ? 0x1p31 : strtod(large[j], NULL);
             int good = value <= k->max && (is_whole(k) || large[j][1] != 'g');
@@ -728,7 +766,8 @@ static void test_ranges(void **state)
         }
         snprintf(text, sizeof text, is_whole(k) ? "%.0f" : "%.17g", k->max);
         must_be(&x[i], text, !(k->flags & KEY_BELOW_MAX), try_number(&x[i], text, &s));
-        snprintf(text, sizeof text, is_whole(k) ? "%.0f" : "%.17g", is_whole(k) ? k->max + fmax(1, k->max / (1 << 20)) : k->max * (1 + 1e-6));
+        snprintf(text, sizeof text, is_whole(k) ? "%.0f" : "%.17g",
+                 is_whole(k) ? k->max + fmax(1, k->max / (1 << 20)) : k->max * (1 + 1e-6));
         must_be(&x[i], text, 0, try_number(&x[i], text, &s));
         snprintf(text, sizeof text, is_whole(k) ? "%.0f" : "%.17g", k->min);
         if (k->type != KEY_BYTES && k->type != KEY_DRIVES)
@@ -745,8 +784,8 @@ static void test_in_fp32(void **state)
 {
     (void)state;
     struct settings s;
-    FAILS("--betas: 0.99999999 is out of range, it must be at least 0 and below 1 (it is 1 in fp32, in which it is used)", REQUIRED,
-          "--betas", "0.9,0.99999999");
+    FAILS("--betas: 0.99999999 is out of range, it must be at least 0 and below 1 (it is 1 in fp32, in which it is used)",
+          REQUIRED, "--betas", "0.9,0.99999999");
     FAILS("--eps: 1e-50 is out of range, it must be above 0 and at most 1e+38 (it is 0 in fp32, in which it is used)", REQUIRED,
           "--eps", "1e-50");
     FAILS("--clip: 1e-50 is too near 0: give 0, or at least 1.18e-38", REQUIRED, "--clip", "1e-50");
@@ -761,7 +800,8 @@ static void test_products(void **state)
 {
     (void)state;
     struct settings s;
-    FAILS("--mesh: these degrees make 4294967296 ranks, and at most 65536 are possible", REQUIRED, "--mesh", "dp=65536,ulysses=65536");
+    FAILS("--mesh: these degrees make 4294967296 ranks, and at most 65536 are possible", REQUIRED, "--mesh",
+          "dp=65536,ulysses=65536");
     FAILS("--mesh: these degrees make 281474976710656 ranks", REQUIRED, "--mesh", "dp=65536,ulysses=65536,ring=65536");
     FAILS("--grad-accum: 1G is out of range, it must be at least 1 and at most 1048576", REQUIRED, "--grad-accum", "1G");
     FAILS("--keep: 2000000000 is out of range, it must be at least 1 and at most 1073741824", REQUIRED, "--keep", "2000000000");
@@ -823,7 +863,9 @@ static void test_lora(void **state)
     assert_int_equal(READ(&s, REQUIRED, "--lora", "targets=q_proj, v_proj,r=8,rslora=yes,modules-to-save=norm,lm_head"), OK);
     same_lora(&s.plan.lora, "r=8,alpha=16,rslora=yes,targets=q_proj,v_proj,modules-to-save=norm,lm_head");
     settings_free(&s);
-    write_file("lora.yaml", "model: tiny\nseq-len: 8\ndata: a\nlora: {r: 4, alpha: 2.5, targets: [q_proj, v_proj], rank-pattern: \"q_proj:8;k_proj:2\"}\n");
+    write_file(
+        "lora.yaml",
+        "model: tiny\nseq-len: 8\ndata: a\nlora: {r: 4, alpha: 2.5, targets: [q_proj, v_proj], rank-pattern: \"q_proj:8;k_proj:2\"}\n");
     assert_int_equal(READ(&s, "--config=lora.yaml"), OK);
     same_lora(&s.plan.lora, "r=4,alpha=2.5,targets=q_proj,v_proj,rank-pattern=q_proj:8;k_proj:2");
     settings_free(&s);
@@ -835,8 +877,12 @@ static void test_lora(void **state)
     assert_int_equal(READ(&s, REQUIRED, "--lora", "r=4,dropout=0.125"), OK);
     same_lora(&s.plan.lora, "r=4,alpha=8,dropout=0.125,targets=all-linear");
     settings_free(&s);
-    assert_int_equal(READ(&s, REQUIRED, "--lora", "r=4,exclude_modules=lm_head, 0.mlp.up_proj,layers_to_transform=0, 07,layers-pattern=h,layers"), OK);
-    same_lora(&s.plan.lora, "r=4,alpha=8,targets=all-linear,exclude-modules=lm_head,0.mlp.up_proj,layers-to-transform=0,7,layers-pattern=h,layers");
+    assert_int_equal(READ(&s, REQUIRED, "--lora",
+                          "r=4,exclude_modules=lm_head, 0.mlp.up_proj,layers_to_transform=0, 07,layers-pattern=h,layers"),
+                     OK);
+    same_lora(
+        &s.plan.lora,
+        "r=4,alpha=8,targets=all-linear,exclude-modules=lm_head,0.mlp.up_proj,layers-to-transform=0,7,layers-pattern=h,layers");
     settings_free(&s);
     FAILS("--lora: layers-to-transform: '-1' is no number of a layer", REQUIRED, "--lora", "layers-to-transform=-1");
     FAILS("--lora: layers-to-transform: '1.mlp' is no number", REQUIRED, "--lora", "layers-to-transform=1.mlp");
@@ -859,7 +905,8 @@ static void test_lora(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_lora), cmocka_unit_test(test_defaults),
+        cmocka_unit_test(test_lora),
+        cmocka_unit_test(test_defaults),
         cmocka_unit_test(test_defaults_of_plan),
         cmocka_unit_test(test_values),
         cmocka_unit_test(test_ranks),

@@ -32,8 +32,8 @@ static struct haystack *own_text(int paragraphs)
     struct haystack *h;
     for (int p = 0; p < paragraphs; p++) {
         for (int i = 0; i < 2 + p % 4; i++)
-            assert_int_equal(text_buffer_print(&text, "%s %s the boat of house number %d, and then %d more boats! ", who[(p + i) % 7],
-                                               what[(p + 2 * i) % 5], 100 + p, 5 * p + i),
+            assert_int_equal(text_buffer_print(&text, "%s %s the boat of house number %d, and then %d more boats! ",
+                                               who[(p + i) % 7], what[(p + 2 * i) % 5], 100 + p, 5 * p + i),
                              OK);
         assert_int_equal(text_buffer_print(&text, "\n\n"), OK);
     }
@@ -90,7 +90,8 @@ static void check_tracking(const struct task_sample *s)
     for (int i = 0; i < s->n_planted; i++, n++) {
         char line[64];
         snprintf(line, sizeof line, "%s", (const char *)s->prompt.data + s->planted[i]);
-        assert_true(sscanf(line, "VAR %5s = VAR %7[A-Z].", name[n], from[n]) == 2 || sscanf(line, "VAR %5s = %7[0-9].", name[n], from[n]) == 2);
+        assert_true(sscanf(line, "VAR %5s = VAR %7[A-Z].", name[n], from[n]) == 2 ||
+                    sscanf(line, "VAR %5s = %7[0-9].", name[n], from[n]) == 2);
     }
     assert_int_equal(n, 10);
     assert_int_equal(sscanf(strstr((const char *)s->prompt.data + s->end, "value"), "value %7[0-9]", value), 1);
@@ -159,8 +160,8 @@ static void check_shuffled(const struct task_sample *s)
 
 static void check_promises(enum task t, const struct task_sample *s)
 {
-    static void (*const check[TASKS])(const struct task_sample *) = {check_needle, check_needle, check_needle, check_tracking,
-                                                                     check_counting, check_aggregation, check_shuffled};
+    static void (*const check[TASKS])(const struct task_sample *) = {
+        check_needle, check_needle, check_needle, check_tracking, check_counting, check_aggregation, check_shuffled};
     size_t n;
     const char *context = context_of(s, &n);
     assert_true(s->context < s->end && s->end < s->prompt.n);
@@ -218,9 +219,11 @@ static void test_samples(void **state)
                     assert_int_equal(generate((enum task)t, lengths[l], depths[d], 7, 3, stacks[h], &again), OK);
                     assert_int_equal(again.prompt.n, s.prompt.n);
                     assert_memory_equal(again.prompt.data, s.prompt.data, s.prompt.n);
-                    assert_int_equal(generate((enum task)t, lengths[l], depths[d], d % 2 ? 8 : 7, d % 2 ? 3 : 4, stacks[h], &other), OK);
+                    assert_int_equal(
+                        generate((enum task)t, lengths[l], depths[d], d % 2 ? 8 : 7, d % 2 ? 3 : 4, stacks[h], &other), OK);
                     const int is_fixed = t == TASK_COUNTING && h == 0 && depths[d] == 100; /* only the number differs */
-                    assert_true(is_fixed || other.prompt.n != s.prompt.n || memcmp(other.prompt.data, s.prompt.data, s.prompt.n) != 0);
+                    assert_true(is_fixed || other.prompt.n != s.prompt.n ||
+                                memcmp(other.prompt.data, s.prompt.data, s.prompt.n) != 0);
                     task_sample_destroy(&s);
                     task_sample_destroy(&again);
                     task_sample_destroy(&other);
@@ -279,9 +282,14 @@ static void test_texts(void **state)
 static void test_sentences(void **state)
 {
     (void)state;
-    static const char text[] = "He said \"Stop.\" Then (it is 3.14 or so) nobody did!  What?\n\nA title\nOne more one with e.g. dots";
-    static const char *const want[] = {"He said \"Stop.\" ", "Then (it is 3.14 or so) nobody did!  ", "What?\n\n", "A title\n",
-                                       "One more one with e.g. ", "dots\n"};
+    static const char text[] =
+        "He said \"Stop.\" Then (it is 3.14 or so) nobody did!  What?\n\nA title\nOne more one with e.g. dots";
+    static const char *const want[] = {"He said \"Stop.\" ",
+                                       "Then (it is 3.14 or so) nobody did!  ",
+                                       "What?\n\n",
+                                       "A title\n",
+                                       "One more one with e.g. ",
+                                       "dots\n"};
     struct haystack *h;
     size_t n, all = 0;
     assert_int_equal(haystack_create(text, strlen(text), &h), OK);

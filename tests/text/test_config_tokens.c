@@ -16,11 +16,14 @@ static void put_tokenizer(void)
 {
     char text[2048];
     const int n = sizeof ALPHABET - 1;
-    int used = snprintf(text, sizeof text, "{\"model\": {\"type\": \"BPE\", \"merges\": [[\"a\", \"b\"]], \"vocab\": {\"ab\": %d", n);
+    int used =
+        snprintf(text, sizeof text, "{\"model\": {\"type\": \"BPE\", \"merges\": [[\"a\", \"b\"]], \"vocab\": {\"ab\": %d", n);
     for (int i = 0; i < n; i++)
         used += snprintf(text + used, sizeof text - (size_t)used, ", \"%c\": %d", ALPHABET[i], i);
-    snprintf(text + used, sizeof text - (size_t)used, "}}, \"added_tokens\": [{\"id\": %d, \"content\": \"<|s|>\", \"special\": true, \"normalized\": false}, "
-             "{\"id\": %d, \"content\": \"<|e|>\", \"special\": true, \"normalized\": false}]}", n + 1, n + 2);
+    snprintf(text + used, sizeof text - (size_t)used,
+             "}}, \"added_tokens\": [{\"id\": %d, \"content\": \"<|s|>\", \"special\": true, \"normalized\": false}, "
+             "{\"id\": %d, \"content\": \"<|e|>\", \"special\": true, \"normalized\": false}]}",
+             n + 1, n + 2);
     put("tokenizer.json", text);
 }
 
@@ -57,19 +60,25 @@ static void test_table(void **state)
     static const struct {
         const char *config, *added, *map, *ids;
     } cases[] = {
-        {"{\"added_tokens_decoder\":{\"20\":{\"content\":\"<|s|>\",\"special\":true},\"21\":{\"content\":\"<|e|>\",\"special\":true},\"22\":{\"content\":\"<|n|>\",\"special\":true}}}", NULL, NULL,
+        {"{\"added_tokens_decoder\":{\"20\":{\"content\":\"<|s|>\",\"special\":true},\"21\":{\"content\":\"<|e|>\",\"special\":true},\"22\":{\"content\":\"<|n|>\",\"special\":true}}}",
+         NULL, NULL,
          "0 11 22 11 1 12 13 10 13 14 19 11 10 11 20 11 21 11 9 12 13 16 13 14 12 13 9 13 14 12 13 0 13 14 20 9 10 12 13 18"},
-        {"{\"added_tokens_decoder\":{\"90\":{\"content\":\"<|n|>\",\"special\":true},\"20\":{\"content\":\"<|s|>\",\"special\":true},\"21\":{\"content\":\"<|e|>\",\"special\":true},\"80\":{\"content\":\"<|z|>\",\"special\":true}}}", NULL, NULL,
-         "0 11 23 11 1 22 19 11 10 11 20 11 21 11 9 12 13 16 13 14 12 13 9 13 14 12 13 0 13 14 20 9 10 12 13 18"},
-        {"{\"added_tokens_decoder\":{\"20\":{\"content\":\"<|s|>\",\"special\":true},\"21\":{\"content\":\"<|e|>\",\"special\":true},\"22\":{\"content\":\"<|n|>\",\"lstrip\":true,\"rstrip\":true,\"special\":false}}}", NULL, NULL,
+        {"{\"added_tokens_decoder\":{\"90\":{\"content\":\"<|n|>\",\"special\":true},\"20\":{\"content\":\"<|s|>\",\"special\":true},\"21\":{\"content\":\"<|e|>\",\"special\":true},\"80\":{\"content\":\"<|z|>\",\"special\":true}}}",
+         NULL, NULL, "0 11 23 11 1 22 19 11 10 11 20 11 21 11 9 12 13 16 13 14 12 13 9 13 14 12 13 0 13 14 20 9 10 12 13 18"},
+        {"{\"added_tokens_decoder\":{\"20\":{\"content\":\"<|s|>\",\"special\":true},\"21\":{\"content\":\"<|e|>\",\"special\":true},\"22\":{\"content\":\"<|n|>\",\"lstrip\":true,\"rstrip\":true,\"special\":false}}}",
+         NULL, NULL,
          "0 22 1 12 13 10 13 14 19 11 10 11 20 11 21 11 9 12 13 16 13 14 12 13 9 13 14 12 13 0 13 14 20 9 10 12 13 18"},
-        {"{\"added_tokens_decoder\":{\"20\":{\"content\":\"<|s|>\",\"special\":true},\"21\":{\"content\":\"<|e|>\",\"special\":true},\"22\":{\"content\":\"z\",\"single_word\":true,\"special\":true}}}", NULL, NULL,
+        {"{\"added_tokens_decoder\":{\"20\":{\"content\":\"<|s|>\",\"special\":true},\"21\":{\"content\":\"<|e|>\",\"special\":true},\"22\":{\"content\":\"z\",\"single_word\":true,\"special\":true}}}",
+         NULL, NULL,
          "0 11 12 13 5 13 14 11 1 12 13 10 13 14 19 11 10 11 20 11 21 11 9 12 13 16 13 14 12 13 9 13 14 12 13 0 13 14 20 9 10 12 13 18"},
-        {"{\"added_tokens_decoder\":{\"20\":{\"content\":\"<|s|>\",\"lstrip\":true,\"special\":true},\"21\":{\"content\":\"<|e|>\",\"rstrip\":true,\"special\":false}}}", NULL, NULL,
+        {"{\"added_tokens_decoder\":{\"20\":{\"content\":\"<|s|>\",\"lstrip\":true,\"special\":true},\"21\":{\"content\":\"<|e|>\",\"rstrip\":true,\"special\":false}}}",
+         NULL, NULL,
          "0 11 12 13 5 13 14 11 1 12 13 10 13 14 19 11 10 20 11 21 9 12 13 16 13 14 12 13 9 13 14 12 13 0 13 14 20 9 10 12 13 18"},
-        {"{\"added_tokens_decoder\":{\"20\":{\"content\":\"<|s|>\",\"special\":true},\"21\":{\"content\":\"<|e|>\",\"special\":true},\"19\":{\"content\":\"ab\",\"special\":true}}}", NULL, NULL,
+        {"{\"added_tokens_decoder\":{\"20\":{\"content\":\"<|s|>\",\"special\":true},\"21\":{\"content\":\"<|e|>\",\"special\":true},\"19\":{\"content\":\"ab\",\"special\":true}}}",
+         NULL, NULL,
          "0 11 12 13 5 13 14 11 1 12 13 10 13 14 19 11 10 11 20 11 21 11 9 12 13 16 13 14 12 13 9 13 14 12 13 0 13 14 20 9 10 12 13 18"},
-        {"{\"added_tokens_decoder\":{\"20\":{\"content\":\"<|s|>\",\"special\":true},\"21\":{\"content\":\"<|e|>\",\"special\":true}}}", "{\"<|n|>\":22}", "{\"pad_token\":\"<|z|>\"}",
+        {"{\"added_tokens_decoder\":{\"20\":{\"content\":\"<|s|>\",\"special\":true},\"21\":{\"content\":\"<|e|>\",\"special\":true}}}",
+         "{\"<|n|>\":22}", "{\"pad_token\":\"<|z|>\"}",
          "0 11 12 13 5 13 14 11 1 12 13 10 13 14 19 11 10 11 20 11 21 11 9 12 13 16 13 14 12 13 9 13 14 12 13 0 13 14 20 9 10 12 13 18"},
         {"{}", "{\"<|n|>\":23,\"<|z|>\":22}", NULL,
          "0 11 23 11 1 22 19 11 10 11 20 11 21 11 9 12 13 16 13 14 12 13 9 13 14 12 13 0 13 14 20 9 10 12 13 18"},
@@ -81,8 +90,8 @@ static void test_table(void **state)
          "0 11 22 11 1 23 19 11 10 11 20 11 21 11 9 12 13 16 13 14 12 13 9 13 14 12 13 0 13 14 20 9 10 12 13 18"},
         {"{\"extra_special_tokens\":{\"image_token\":\"<|n|>\",\"b\":\"<|z|>\"}}", NULL, NULL,
          "0 11 22 11 1 23 19 11 10 11 20 11 21 11 9 12 13 16 13 14 12 13 9 13 14 12 13 0 13 14 20 9 10 12 13 18"},
-        {"{\"additional_special_tokens\":[\"<|z|>\",{\"content\":\"<|n|>\",\"lstrip\":true,\"special\":true,\"__type\":\"AddedToken\"}]}", NULL, NULL,
-         "0 23 11 1 22 19 11 10 11 20 11 21 11 9 12 13 16 13 14 12 13 9 13 14 12 13 0 13 14 20 9 10 12 13 18"},
+        {"{\"additional_special_tokens\":[\"<|z|>\",{\"content\":\"<|n|>\",\"lstrip\":true,\"special\":true,\"__type\":\"AddedToken\"}]}",
+         NULL, NULL, "0 23 11 1 22 19 11 10 11 20 11 21 11 9 12 13 16 13 14 12 13 9 13 14 12 13 0 13 14 20 9 10 12 13 18"},
         {"{\"additional_special_tokens\":[\"<|n|>\"],\"extra_special_tokens\":[\"<|z|>\"]}", NULL, NULL,
          "0 11 12 13 5 13 14 11 1 22 19 11 10 11 20 11 21 11 9 12 13 16 13 14 12 13 9 13 14 12 13 0 13 14 20 9 10 12 13 18"},
         {"{\"additional_special_tokens\":[\"<|n|>\"],\"extra_special_tokens\":[]}", NULL, NULL,
@@ -91,7 +100,8 @@ static void test_table(void **state)
          "0 11 22 1 12 13 10 13 14 19 11 10 11 20 11 21 11 9 12 13 16 13 14 12 13 9 13 14 12 13 0 13 14 20 9 10 12 13 18"},
         {"{\"image_token\":\"<|n|>\",\"pad_token\":null,\"add_bos_token\":true}", NULL, NULL,
          "0 11 22 11 1 12 13 10 13 14 19 11 10 11 20 11 21 11 9 12 13 16 13 14 12 13 9 13 14 12 13 0 13 14 20 9 10 12 13 18"},
-        {"{}", NULL, "{\"additional_special_tokens\":[\"<|n|>\"],\"pad_token\":{\"content\":\"<|z|>\",\"rstrip\":true,\"special\":true}}",
+        {"{}", NULL,
+         "{\"additional_special_tokens\":[\"<|n|>\"],\"pad_token\":{\"content\":\"<|z|>\",\"rstrip\":true,\"special\":true}}",
          "0 11 23 11 1 22 19 11 10 11 20 11 21 11 9 12 13 16 13 14 12 13 9 13 14 12 13 0 13 14 20 9 10 12 13 18"},
         {"{\"extra_special_tokens\":[\"<|z|>\"]}", NULL, "{\"additional_special_tokens\":[\"<|n|>\"]}",
          "0 11 12 13 5 13 14 11 1 22 19 11 10 11 20 11 21 11 9 12 13 16 13 14 12 13 9 13 14 12 13 0 13 14 20 9 10 12 13 18"},
@@ -99,9 +109,10 @@ static void test_table(void **state)
          "0 11 23 11 1 22 19 11 10 11 20 11 21 11 9 12 13 16 13 14 12 13 9 13 14 12 13 0 13 14 20 9 10 12 13 18"},
         {"{\"image_token\":\"<|z|>\"}", NULL, "{\"image_token\":\"<|n|>\"}",
          "0 11 12 13 5 13 14 11 1 22 19 11 10 11 20 11 21 11 9 12 13 16 13 14 12 13 9 13 14 12 13 0 13 14 20 9 10 12 13 18"},
-        {"{\"extra_special_tokens\":[\"<|z|>\"],\"unk_token\":\"<|p|>\",\"bos_token\":\"<|x|>\",\"audio_token\":\"<|n|>\"}", "{\"<|a|>\":22}", NULL,
-         "0 11 25 11 1 26 19 11 10 11 20 11 21 11 9 24 23 22 20 9 10 12 13 18"},
-        {"{\"split_special_tokens\":true,\"added_tokens_decoder\":{\"20\":{\"content\":\"<|s|>\",\"special\":true},\"21\":{\"content\":\"<|e|>\",\"special\":true},\"22\":{\"content\":\"<|n|>\",\"special\":false}}}", NULL, NULL,
+        {"{\"extra_special_tokens\":[\"<|z|>\"],\"unk_token\":\"<|p|>\",\"bos_token\":\"<|x|>\",\"audio_token\":\"<|n|>\"}",
+         "{\"<|a|>\":22}", NULL, "0 11 25 11 1 26 19 11 10 11 20 11 21 11 9 24 23 22 20 9 10 12 13 18"},
+        {"{\"split_special_tokens\":true,\"added_tokens_decoder\":{\"20\":{\"content\":\"<|s|>\",\"special\":true},\"21\":{\"content\":\"<|e|>\",\"special\":true},\"22\":{\"content\":\"<|n|>\",\"special\":false}}}",
+         NULL, NULL,
          "0 11 22 11 1 12 13 10 13 14 19 11 10 11 12 13 18 13 14 11 12 13 2 13 14 11 9 12 13 16 13 14 12 13 9 13 14 12 13 0 13 14 12 13 18 13 14 9 10 12 13 18"},
         {"{\"pad_token\":\"ab\"}", NULL, NULL,
          "0 11 12 13 5 13 14 11 1 12 13 10 13 14 19 11 10 11 20 11 21 11 9 12 13 16 13 14 12 13 9 13 14 12 13 0 13 14 20 9 10 12 13 18"},
@@ -126,7 +137,8 @@ static void test_same(void **state)
 {
     (void)state;
     struct tokenizer *plain = open_with(NULL, NULL, NULL),
-                     *same = open_with("{\"eos_token\": \"<|e|>\", \"add_bos_token\": true, \"extra_special_tokens\": []}", "{\"<|s|>\": 20}", "{\"bos_token\": {\"content\": \"<|s|>\"}}");
+                     *same = open_with("{\"eos_token\": \"<|e|>\", \"add_bos_token\": true, \"extra_special_tokens\": []}",
+                                       "{\"<|s|>\": 20}", "{\"bos_token\": {\"content\": \"<|s|>\"}}");
     assert_true(tokenizer_hash(same) == tokenizer_hash(plain) && tokenizer_ids(same) == tokenizer_ids(plain));
     assert_string_equal(tokenizer_remark(same), "");
     tokenizer_close(plain);
@@ -153,7 +165,8 @@ static void test_rows(void **state)
     assert_int_equal(tokenizer_ids(t), own + 1);
     tokenizer_close(t);
     t = open_with(NULL, "{\"<|n|>\": 90}", NULL);
-    assert_non_null(strstr(tokenizer_remark(t), "give <|n|> the id 90, and transformers, which counts on from the vocabulary, 22"));
+    assert_non_null(
+        strstr(tokenizer_remark(t), "give <|n|> the id 90, and transformers, which counts on from the vocabulary, 22"));
     tokenizer_close(t);
 }
 
@@ -190,15 +203,18 @@ static void test_eos(void **state)
 static void test_mistral(void **state)
 {
     (void)state;
-    static const char theirs[] = "[^\\\\r\\\\n\\\\p{L}\\\\p{N}]?[\\\\p{Lu}\\\\p{Lt}\\\\p{Lm}\\\\p{Lo}\\\\p{M}]*[\\\\p{Ll}\\\\p{Lm}\\\\p{Lo}\\\\p{M}]+|[^\\\\r\\\\n\\\\p{L}\\\\p{N}]?[\\\\p{Lu}\\\\p{Lt}"
-                                 "\\\\p{Lm}\\\\p{Lo}\\\\p{M}]+[\\\\p{Ll}\\\\p{Lm}\\\\p{Lo}\\\\p{M}]*|\\\\p{N}| ?[^\\\\s\\\\p{L}\\\\p{N}]+[\\\\r\\\\n/]*|\\\\s*[\\\\r\\\\n]+|\\\\s+(?!\\\\S)|\\\\s+";
+    static const char theirs[] =
+        "[^\\\\r\\\\n\\\\p{L}\\\\p{N}]?[\\\\p{Lu}\\\\p{Lt}\\\\p{Lm}\\\\p{Lo}\\\\p{M}]*[\\\\p{Ll}\\\\p{Lm}\\\\p{Lo}\\\\p{M}]+|[^\\\\r\\\\n\\\\p{L}\\\\p{N}]?[\\\\p{Lu}\\\\p{Lt}"
+        "\\\\p{Lm}\\\\p{Lo}\\\\p{M}]+[\\\\p{Ll}\\\\p{Lm}\\\\p{Lo}\\\\p{M}]*|\\\\p{N}| ?[^\\\\s\\\\p{L}\\\\p{N}]+[\\\\r\\\\n/]*|\\\\s*[\\\\r\\\\n]+|\\\\s+(?!\\\\S)|\\\\s+";
     static const struct {
         const char *pattern, *model, *config, *remark;
         int tokens;
     } cases[] = {
         {"\\\\p{L}+", "{\"model_type\": \"mistral\"}", NULL, "that transformers warns of", 100001},
-        {"\\\\p{L}+", "{\"model_type\": \"mistral3\", \"transformers_version\": \"4.57.1\"}", NULL, "that transformers warns of", 100001},
-        {"\\\\p{L}+", "{\"model_type\": \"mistral\"}", "{\"fix_mistral_regex\": true}", "transformers cuts text by another regular expression", 100001},
+        {"\\\\p{L}+", "{\"model_type\": \"mistral3\", \"transformers_version\": \"4.57.1\"}", NULL, "that transformers warns of",
+         100001},
+        {"\\\\p{L}+", "{\"model_type\": \"mistral\"}", "{\"fix_mistral_regex\": true}",
+         "transformers cuts text by another regular expression", 100001},
         {theirs, "{\"model_type\": \"mistral\"}", NULL, "", 100001},
         {"\\\\p{L}+", "{\"model_type\": \"mistral\", \"transformers_version\": \"5.0.0\"}", NULL, "", 100001},
         {"\\\\p{L}+", "{\"model_type\": \"llama\"}", NULL, "", 100001},
@@ -207,8 +223,11 @@ static void test_mistral(void **state)
     };
     static char text[2 << 20];
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        size_t used = (size_t)snprintf(text, sizeof text, "{\"pre_tokenizer\": {\"type\": \"Sequence\", \"pretokenizers\": [{\"type\": \"Split\", \"pattern\": {\"Regex\": \"%s\"}, "
-                                       "\"behavior\": \"Isolated\"}]}, \"model\": {\"type\": \"BPE\", \"merges\": [], \"vocab\": {\"a\": 0", cases[i].pattern);
+        size_t used = (size_t)snprintf(
+            text, sizeof text,
+            "{\"pre_tokenizer\": {\"type\": \"Sequence\", \"pretokenizers\": [{\"type\": \"Split\", \"pattern\": {\"Regex\": \"%s\"}, "
+            "\"behavior\": \"Isolated\"}]}, \"model\": {\"type\": \"BPE\", \"merges\": [], \"vocab\": {\"a\": 0",
+            cases[i].pattern);
         for (int k = 1; k < cases[i].tokens; k++)
             used += (size_t)snprintf(text + used, sizeof text - used, ",\"t%d\":%d", k, k);
         snprintf(text + used, sizeof text - used, "}}}");
@@ -226,8 +245,13 @@ static void test_mistral(void **state)
 static void test_refused(void **state)
 {
     (void)state;
-    static const char *const configs[] = {"{\"added_tokens_decoder\": {\"x\": {\"content\": \"a\"}}}", "{\"added_tokens_decoder\": {\"-1\": {\"content\": \"a\"}}}",
-                                          "{\"added_tokens_decoder\": {\"5\": 7}}", "{\"pad_token\": 7}", "{\"extra_special_tokens\": [7]}", "[]", "{"};
+    static const char *const configs[] = {"{\"added_tokens_decoder\": {\"x\": {\"content\": \"a\"}}}",
+                                          "{\"added_tokens_decoder\": {\"-1\": {\"content\": \"a\"}}}",
+                                          "{\"added_tokens_decoder\": {\"5\": 7}}",
+                                          "{\"pad_token\": 7}",
+                                          "{\"extra_special_tokens\": [7]}",
+                                          "[]",
+                                          "{"};
     struct tokenizer *t;
     put("added_tokens.json", NULL);
     put("special_tokens_map.json", NULL);
@@ -251,6 +275,8 @@ static int begin(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_table), cmocka_unit_test(test_same), cmocka_unit_test(test_rows), cmocka_unit_test(test_eos), cmocka_unit_test(test_mistral), cmocka_unit_test(test_refused)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_table),   cmocka_unit_test(test_same),
+                                       cmocka_unit_test(test_rows),    cmocka_unit_test(test_eos),
+                                       cmocka_unit_test(test_mistral), cmocka_unit_test(test_refused)};
     return cmocka_run_group_tests(tests, begin, scratch_destroy);
 }

@@ -158,7 +158,8 @@ static void test_first(void **state)
         {"{\"type\": \"NFKC\"}",
          {"1 2 1 5 1 3", "1 2 5 3", "1 2 1 5 1 3 1 3", "1 3 2 5 3", "1 9 10 2", "1 4 2", "1 4 8 2 1 2", "1 2 4"}},
         {"{\"type\": \"Prepend\", \"prepend\": \"1a\"}",
-         {"1 2 1 4 1 0", "1 2 1 4 1 2 5 3", "1 2 1 4 1 0 1 3", "1 2 1 4 1 3 0", "1 2 1 4 0 2", "1 2 1 4 4 2", "1 2 1 4 4 8 2 1 2", "1 2 1 4 1 2 4"}},
+         {"1 2 1 4 1 0", "1 2 1 4 1 2 5 3", "1 2 1 4 1 0 1 3", "1 2 1 4 1 3 0", "1 2 1 4 0 2", "1 2 1 4 4 2", "1 2 1 4 4 8 2 1 2",
+          "1 2 1 4 1 2 4"}},
         {"{\"type\": \"Replace\", \"pattern\": {\"String\": \"½\"}, \"content\": \"1a2\"}",
          {"1 2 1 4 1 3", "1 2 5 3", "1 2 1 4 1 3 1 3", "1 3 2 4 3", "1 0 2", "1 4 2", "1 4 8 2 1 2", "1 2 4"}},
         {"{\"type\": \"Replace\", \"pattern\": {\"Regex\": \"[ab]+\"}, \"content\": \"12\"}",
@@ -168,18 +169,20 @@ static void test_first(void **state)
         {"{\"type\": \"Sequence\", \"normalizers\": [{\"type\": \"NFKC\"}, {\"type\": \"Replace\", \"pattern\": {\"String\": \"1\"}, \"content\": \"\"}]}",
          {"1 5 1 3", "5 3", "1 5 1 3 1 3", "1 3 5 3", "1 9 10", "1 4", "1 4 8 1", "1 4"}},
         {"{\"type\": \"Sequence\", \"normalizers\": [{\"type\": \"Replace\", \"pattern\": {\"String\": \"a\"}, \"content\": \"½\"}, {\"type\": \"NFKD\"}, {\"type\": \"Prepend\", \"prepend\": \"x\"}]}",
-         {"1 7 1 2 1 5 1 3", "1 7 1 2 5 3", "1 7 1 2 1 5 1 3 1 3", "1 7 1 3 2 5 3", "1 7 9 10 2", "1 7 1 2 1 5 1 3 2", "1 7 1 2 1 5 1 3 8 2 1 2", "1 7 1 2 2 5 3"}},
+         {"1 7 1 2 1 5 1 3", "1 7 1 2 5 3", "1 7 1 2 1 5 1 3 1 3", "1 7 1 3 2 5 3", "1 7 9 10 2", "1 7 1 2 1 5 1 3 2",
+          "1 7 1 2 1 5 1 3 8 2 1 2", "1 7 1 2 2 5 3"}},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         char json[2048];
         struct tokenizer *t;
         struct encoder *e;
-        snprintf(json, sizeof json,
-                 "{\"normalizer\": %s, \"pre_tokenizer\": {\"type\": \"Sequence\", \"pretokenizers\": [{\"type\": \"Digits\", \"individual_digits\": true}, "
-                 "{\"type\": \"Metaspace\", \"replacement\": \"▁\", \"prepend_scheme\": \"first\", \"split\": true}]}, \"model\": {\"type\": \"BPE\", "
-                 "\"unk_token\": \"?\", \"vocab\": {\"?\": 0, \"▁\": 1, \"1\": 2, \"2\": 3, \"a\": 4, \"⁄\": 5, \" \": 6, \"x\": 7, \"b\": 8, \"f\": 9, "
-                 "\"i\": 10}, \"merges\": []}}",
-                 cases[i].normalizer);
+        snprintf(
+            json, sizeof json,
+            "{\"normalizer\": %s, \"pre_tokenizer\": {\"type\": \"Sequence\", \"pretokenizers\": [{\"type\": \"Digits\", \"individual_digits\": true}, "
+            "{\"type\": \"Metaspace\", \"replacement\": \"▁\", \"prepend_scheme\": \"first\", \"split\": true}]}, \"model\": {\"type\": \"BPE\", "
+            "\"unk_token\": \"?\", \"vocab\": {\"?\": 0, \"▁\": 1, \"1\": 2, \"2\": 3, \"a\": 4, \"⁄\": 5, \" \": 6, \"x\": 7, \"b\": 8, \"f\": 9, "
+            "\"i\": 10}, \"merges\": []}}",
+            cases[i].normalizer);
         if (tokenizer_open(scratch_text("first.json", json), &t) != OK || encoder_create(t, &e) != OK)
             fail_msg("%s", status_message());
         for (int k = 0; k < TEXTS; k++) {
@@ -223,16 +226,20 @@ static void test_refusals(void **state)
     refuse("{\"model\": {\"type\": \"BPE\", \"vocab\": {}, \"merges\": []}}", "vocab is empty");
     refuse("{\"model\": {\"type\": \"BPE\", \"vocab\": {\"a\": -1}, \"merges\": []}}", "the token a has the id -1");
     refuse("{\"model\": {\"type\": \"BPE\", \"vocab\": {\"a\": 1}, \"merges\": [\"a b\"]}}", "the merge of a and b");
-    refuse("{\"model\": {\"type\": \"BPE\", \"vocab\": {\"a\": 1}, \"merges\": [], \"end_of_word_suffix\": \"</w>\"}}", "end_of_word_suffix");
+    refuse("{\"model\": {\"type\": \"BPE\", \"vocab\": {\"a\": 1}, \"merges\": [], \"end_of_word_suffix\": \"</w>\"}}",
+           "end_of_word_suffix");
     refuse("{\"model\": {\"type\": \"BPE\", \"vocab\": {\"a\": 1}, \"merges\": [], \"dropout\": 0.1}}", "dropout");
     refuse("{\"model\": {\"type\": \"Unigram\", \"unk_id\": 7, \"vocab\": [[\"a\", -1]]}}", "unk_id is 7");
     refuse("{\"normalizer\": {\"type\": \"Lowercase\"}, " BPE "}", "the normalizer Lowercase is not known here");
     refuse("{\"normalizer\": {\"type\": \"Precompiled\", \"precompiled_charsmap\": \"AAAA\"}, " BPE "}", "cut short");
-    refuse("{\"normalizer\": {\"type\": \"Precompiled\", \"precompiled_charsmap\": \"BAAAAAAAAAD//wA=\"}, " BPE "}", "no valid UTF-8");
+    refuse("{\"normalizer\": {\"type\": \"Precompiled\", \"precompiled_charsmap\": \"BAAAAAAAAAD//wA=\"}, " BPE "}",
+           "no valid UTF-8");
     refuse("{\"decoder\": {\"type\": \"WordPiece\"}, " BPE "}", "the decoder WordPiece is not known here");
     refuse("{\"post_processor\": {\"type\": \"Xyz\"}, " BPE "}", "the post-processor Xyz is not known here");
-    refuse("{\"post_processor\": {\"type\": \"Sequence\", \"processors\": [{\"type\": \"BertProcessing\", \"cls\": [\"a\", 0], \"sep\": [\"b\", 1]}, "
-           "{\"type\": \"BertProcessing\", \"cls\": [\"a\", 0], \"sep\": [\"b\", 1]}]}, " BPE "}", "BertProcessing follows a post-processor that adds tokens");
+    refuse(
+        "{\"post_processor\": {\"type\": \"Sequence\", \"processors\": [{\"type\": \"BertProcessing\", \"cls\": [\"a\", 0], \"sep\": [\"b\", 1]}, "
+        "{\"type\": \"BertProcessing\", \"cls\": [\"a\", 0], \"sep\": [\"b\", 1]}]}, " BPE "}",
+        "BertProcessing follows a post-processor that adds tokens");
     refuse("{\"post_processor\": {\"type\": \"BertProcessing\", \"cls\": [\"a\", 1099511627776], \"sep\": [\"b\", 1]}, " BPE "}",
            "a special token of the template has no number as its id");
     refuse(PRE("{\"type\": \"BertPreTokenizer\"}"), "the pre-tokenizer BertPreTokenizer is not known here");
@@ -246,9 +253,11 @@ static void test_refusals(void **state)
     refuse(SPLIT("a)"), "closes nothing");
     refuse(SPLIT("(?x:a)"), "a group at byte");
     refuse(SPLIT("(?<=a+)b"), "cannot be compiled");
-    refuse("{\"added_tokens\": [{\"id\": 3, \"content\": \"<x>\"}], \"model\": {\"type\": \"BPE\", \"vocab\": {\"a\": 0, \"b\": 2}, \"merges\": []}}",
-           "the added token <x> would get the id 2, which is that of b: the vocab has holes");
-    refuse("{\"added_tokens\": [{\"id\": 5, \"content\": \"x\"}, {\"id\": 6, \"content\": \"x\"}], " BPE "}", "the added token x is there twice");
+    refuse(
+        "{\"added_tokens\": [{\"id\": 3, \"content\": \"<x>\"}], \"model\": {\"type\": \"BPE\", \"vocab\": {\"a\": 0, \"b\": 2}, \"merges\": []}}",
+        "the added token <x> would get the id 2, which is that of b: the vocab has holes");
+    refuse("{\"added_tokens\": [{\"id\": 5, \"content\": \"x\"}, {\"id\": 6, \"content\": \"x\"}], " BPE "}",
+           "the added token x is there twice");
     assert_int_equal(tokenizer_open(scratch_path("nowhere"), &t), ERR_INVALID);
     assert_non_null(strstr(status_message(), "cannot open"));
 }
@@ -256,14 +265,14 @@ static void test_refusals(void **state)
 /* ---- ids of small tokenizers, as measured with tokenizers 0.23.3 ---- */
 
 #define MODEL(vocab, merges, rest) "\"model\": {\"type\": \"BPE\", \"vocab\": {" vocab "}, \"merges\": [" merges "]" rest "}}"
-#define FIRST(normalizer)                                                                                                                   \
-    "{\"normalizer\": {" normalizer "}, \"pre_tokenizer\": {\"type\": \"Metaspace\", \"prepend_scheme\": \"first\"}, " MODEL(           \
+#define FIRST(normalizer)                                                                                                     \
+    "{\"normalizer\": {" normalizer "}, \"pre_tokenizer\": {\"type\": \"Metaspace\", \"prepend_scheme\": \"first\"}, " MODEL( \
         "\"a\": 0, \"\u2581\": 1, \"\u2581a\": 2, \"b\": 3, \"x\": 4", "\"\u2581 a\"", "")
-#define WORDS(x)                                                                                                                            \
-    "{\"pre_tokenizer\": {\"type\": \"Split\", \"pattern\": {\"Regex\": \"" x "\"}, \"behavior\": \"Removed\"}, " MODEL(              \
-        "\"a\": 0, \"\u00bd\": 1, \".\": 2", "", "")
-#define STRIPPING                                                                                                                           \
-    "{\"added_tokens\": [{\"id\": 3, \"content\": \"<x>\", \"rstrip\": true, \"normalized\": false}, {\"id\": 4, \"content\": \"\\n\", "      \
+#define WORDS(x)                                                              \
+    "{\"pre_tokenizer\": {\"type\": \"Split\", \"pattern\": {\"Regex\": \"" x \
+    "\"}, \"behavior\": \"Removed\"}, " MODEL("\"a\": 0, \"\u00bd\": 1, \".\": 2", "", "")
+#define STRIPPING                                                                                                                        \
+    "{\"added_tokens\": [{\"id\": 3, \"content\": \"<x>\", \"rstrip\": true, \"normalized\": false}, {\"id\": 4, \"content\": \"\\n\", " \
     "\"lstrip\": true, \"normalized\": false}], " MODEL("\"a\": 0, \"b\": 1, \" \": 2", "", "")
 
 static void check_small(const char *json, const char *text, const char *want)
@@ -292,11 +301,21 @@ static void test_small(void **state)
     check_small(STRIPPING, "<x>\n", "3");
     check_small(STRIPPING, "<x>\nb\n", "3 1 4");
     /* Oniguruma has the numbers of Latin-1 in \w, but not in a class with it */
-    check_small(WORDS("\\\\w+"), "a\xc2\xbd.\xc2\xbd" "a", "2");
-    check_small(WORDS("[\\\\w.]+"), "a\xc2\xbd.\xc2\xbd" "a", "1 1");
-    check_small(WORDS("[^\\\\W]+"), "a\xc2\xbd.\xc2\xbd" "a", "1 2 1");
+    check_small(WORDS("\\\\w+"),
+                "a\xc2\xbd.\xc2\xbd"
+                "a",
+                "2");
+    check_small(WORDS("[\\\\w.]+"),
+                "a\xc2\xbd.\xc2\xbd"
+                "a",
+                "1 1");
+    check_small(WORDS("[^\\\\W]+"),
+                "a\xc2\xbd.\xc2\xbd"
+                "a",
+                "1 2 1");
     /* with tokens for some bytes only, an unknown character comes after all bytes that follow it */
-    check_small("{" MODEL("\"a\": 0, \"<unk>\": 1, \"<0x62>\": 2, \"<0x63>\": 3", "", ", \"unk_token\": \"<unk>\", \"byte_fallback\": true"),
+    check_small("{" MODEL("\"a\": 0, \"<unk>\": 1, \"<0x62>\": 2, \"<0x63>\": 3", "",
+                          ", \"unk_token\": \"<unk>\", \"byte_fallback\": true"),
                 "a!bcbcbcbcbcbcbcbcbcbcbcbca", "0 2 3 2 3 2 3 2 3 2 3 2 3 2 3 2 3 2 3 2 3 2 3 2 3 1 0");
     check_small("{" MODEL("\"a\": 0", "", ""), "b", ""); /* b vanishes */
     /* "first" is the beginning of the original text */
@@ -314,8 +333,14 @@ static void test_cuts_behind_tokens(void **state)
     (void)state;
     struct tokenizer *t;
     struct text_buffer text = {0};
-    assert_int_equal(tokenizer_open(scratch_text("tokenizer.json", "{\"added_tokens\": [{\"id\": 9, \"content\": \"A\"}], \"pre_tokenizer\": {\"type\": \"ByteLevel\"}, "
-                                                 MODEL("\"a\": 0", "", "")), &t), OK);
+    assert_int_equal(
+        tokenizer_open(
+            scratch_text(
+                "tokenizer.json",
+                "{\"added_tokens\": [{\"id\": 9, \"content\": \"A\"}], \"pre_tokenizer\": {\"type\": \"ByteLevel\"}, " MODEL(
+                    "\"a\": 0", "", "")),
+            &t),
+        OK);
     /* a space goes before the second newline, which begins a piece */
     assert_int_equal(tokenizer_cut(t, (const uint8_t *)"b\nbA\nb", 6), 2);
     tokenizer_close(t);
@@ -338,12 +363,15 @@ static void check_uncut(const char *json)
 static void test_uncut(void **state)
 {
     (void)state;
-    check_uncut("{\"added_tokens\": [{\"id\": 4, \"content\": \"\\n\", \"single_word\": true}], \"pre_tokenizer\": {\"type\": \"WhitespaceSplit\"}, " MODEL(
-        "\"a\": 0, \"b\": 1", "", ""));
-    check_uncut("{\"added_tokens\": [{\"id\": 4, \"content\": \"\\n\"}], \"pre_tokenizer\": {\"type\": \"Sequence\", \"pretokenizers\": [{\"type\": "
-                "\"WhitespaceSplit\"}, {\"type\": \"Metaspace\"}]}, " MODEL("\"a\": 0, \"b\": 1", "", ""));
-    check_uncut("{\"pre_tokenizer\": {\"type\": \"Sequence\", \"pretokenizers\": [{\"type\": \"Digits\"}, {\"type\": \"ByteLevel\"}]}, " MODEL(
-        "\"a\": 0, \"b\": 1", "", ""));
+    check_uncut(
+        "{\"added_tokens\": [{\"id\": 4, \"content\": \"\\n\", \"single_word\": true}], \"pre_tokenizer\": {\"type\": \"WhitespaceSplit\"}, " MODEL(
+            "\"a\": 0, \"b\": 1", "", ""));
+    check_uncut(
+        "{\"added_tokens\": [{\"id\": 4, \"content\": \"\\n\"}], \"pre_tokenizer\": {\"type\": \"Sequence\", \"pretokenizers\": [{\"type\": "
+        "\"WhitespaceSplit\"}, {\"type\": \"Metaspace\"}]}, " MODEL("\"a\": 0, \"b\": 1", "", ""));
+    check_uncut(
+        "{\"pre_tokenizer\": {\"type\": \"Sequence\", \"pretokenizers\": [{\"type\": \"Digits\"}, {\"type\": \"ByteLevel\"}]}, " MODEL(
+            "\"a\": 0, \"b\": 1", "", ""));
     /* b vanishes, so that a merge spans it */
     check_uncut("{" MODEL("\"a\": 0, \"\\n\": 1, \"|\": 2, \"\\n|\": 3", "[\"\\n\", \"|\"]", ""));
     /* a map that turns newlines into spaces, and an added token with a space */
@@ -364,7 +392,8 @@ static void test_backtracking(void **state)
     struct ids ids = {0};
     assert_int_equal(tokenizer_open(scratch_text("tokenizer.json", SPLIT("(?:a|aa|a?)+[bc]")), &t), OK);
     assert_int_equal(encoder_create(t, &e), OK);
-    enum status st = tokenizer_encode(e, (const uint8_t *)"aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa", 72, 0, &ids);
+    enum status st = tokenizer_encode(
+        e, (const uint8_t *)"aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa", 72, 0, &ids);
     assert_int_equal(st, ERR_INVALID);
     assert_non_null(strstr(status_message(), "gives up"));
     free(ids.id);
@@ -419,9 +448,10 @@ static void test_damaged(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_families),     cmocka_unit_test(test_cuts),    cmocka_unit_test(test_long_piece), cmocka_unit_test(test_repair), cmocka_unit_test(test_first),
-        cmocka_unit_test(test_refusals),     cmocka_unit_test(test_small),   cmocka_unit_test(test_uncut),      cmocka_unit_test(test_cuts_behind_tokens),
-         cmocka_unit_test(test_damaged),    cmocka_unit_test(test_backtracking),
+        cmocka_unit_test(test_families), cmocka_unit_test(test_cuts),         cmocka_unit_test(test_long_piece),
+        cmocka_unit_test(test_repair),   cmocka_unit_test(test_first),        cmocka_unit_test(test_refusals),
+        cmocka_unit_test(test_small),    cmocka_unit_test(test_uncut),        cmocka_unit_test(test_cuts_behind_tokens),
+        cmocka_unit_test(test_damaged),  cmocka_unit_test(test_backtracking),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }

@@ -121,7 +121,8 @@ static inline void check_cuts_of(const char *name, const struct tokenizer *t, st
 /* Joins all strings in a random order, mostly as lines, each followed by one in plain ASCII, so that there are places to cut at. */
 static inline void mix_strings(struct text_buffer *text)
 {
-    static const char *const lines[] = {"word\nAbc", ".\n1234567 ", "the end\nThe", "x\n", "(a)\nb  ", "\n\n", " \n a\n", "don't\n's"};
+    static const char *const lines[] = {"word\nAbc", ".\n1234567 ", "the end\nThe", "x\n",
+                                        "(a)\nb  ",  "\n\n",        " \n a\n",      "don't\n's"};
     for (uint64_t i = 0; i < 1500; i++) {
         uint32_t word[4];
         rng_block(1, 2, i, word);

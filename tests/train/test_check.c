@@ -172,8 +172,8 @@ static void names_a_preset(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(equal_tensors),    cmocka_unit_test(one_element),    cmocka_unit_test(odd_values),
-        cmocka_unit_test(slack_of_updates), cmocka_unit_test(a_few_elements), cmocka_unit_test(a_small_tensor),
+        cmocka_unit_test(equal_tensors),       cmocka_unit_test(one_element),    cmocka_unit_test(odd_values),
+        cmocka_unit_test(slack_of_updates),    cmocka_unit_test(a_few_elements), cmocka_unit_test(a_small_tensor),
         cmocka_unit_test(what_gradients_feel), cmocka_unit_test(names_a_preset), cmocka_unit_test(refuses_what_does_not_fit),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

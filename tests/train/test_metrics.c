@@ -38,7 +38,8 @@ static void slow_steps(void **state)
                  {2.5, "  1638 tok/s  0.8 GF 0%  "},
                  {100, "  41 tok/s  0.02 GF 0%  "},
                  {36000, "  0.114 tok/s  5.56e-05 GF 0%  "}};
-    struct step_metrics m = {.step = 1, .steps = 2, .tokens = 4096, .model_flops = 2e9, .peak_flops = 1e12, .peak_reference = "a peak"};
+    struct step_metrics m = {
+        .step = 1, .steps = 2, .tokens = 4096, .model_flops = 2e9, .peak_flops = 1e12, .peak_reference = "a peak"};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         m.seconds = cases[i].seconds;
         line_has(&m, cases[i].rates);
@@ -67,7 +68,8 @@ static const char *steps_in_file(char text[64])
 
 static void add(struct run_log *l, int step, int error)
 {
-    struct step_metrics m = {.step = step, .steps = 9, .tokens = 1, .seconds = 1, .model_flops = 1, .peak_flops = 1, .peak_reference = "a peak"};
+    struct step_metrics m = {
+        .step = step, .steps = 9, .tokens = 1, .seconds = 1, .model_flops = 1, .peak_flops = 1, .peak_reference = "a peak"};
     sys_inject_clear();
     if (error)
         sys_inject(SYS_PWRITE, 1, error);

@@ -196,7 +196,8 @@ static void no_regular_file(void **state)
     static const struct {
         mode_t kind;
         const char *words;
-    } cases[] = {{S_IFIFO, "/run.lock: it is a FIFO, not a regular file"}, {S_IFSOCK, "/run.lock: it is a socket, not a regular file"}};
+    } cases[] = {{S_IFIFO, "/run.lock: it is a FIFO, not a regular file"},
+                 {S_IFSOCK, "/run.lock: it is a socket, not a regular file"}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         struct run_lock *l;
         assert_int_equal(mknod(file, cases[i].kind | 0600, 0), 0);
@@ -253,7 +254,10 @@ static void say_nothing(const char *sentence)
 
 static void end_process(const char *sentence)
 {
-    _exit(strstr(sentence, "cannot write 768 B at offset 0 of /tmp/ltrain-test-lock-") && strstr(sentence, "/run.lock: no answer for 5 s") ? 7 : 8);
+    _exit(strstr(sentence, "cannot write 768 B at offset 0 of /tmp/ltrain-test-lock-") &&
+                  strstr(sentence, "/run.lock: no answer for 5 s")
+              ? 7
+              : 8);
 }
 
 /* The file system hangs while the thread beats: saves do not wait for the thread, the removed file is made again, and the watch
@@ -269,7 +273,8 @@ static void file_system_hangs(void **state)
     if (child == 0) {
         struct run_lock *l;
         alarm(280);
-        if (watch_start(&(struct watch_rules){.patience = 1, .timeout = 5, .device_timeout = 5, .say = say_nothing, .end = end_process}) != OK ||
+        if (watch_start(&(struct watch_rules){
+                .patience = 1, .timeout = 5, .device_timeout = 5, .say = say_nothing, .end = end_process}) != OK ||
             run_lock_take_by(self, dir, &elsewhere, &l) != OK)
             _exit(1);
         atomic_store(&hanging, 1);
@@ -347,10 +352,10 @@ int main(void)
 {
 #define TEST(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
     const struct CMUnitTest tests[] = {
-        TEST(on_one_host),  TEST(on_one_host_without_locks), TEST(from_another_host),
-        TEST(damaged_text), TEST(moved_or_taken_over),       TEST(failing_calls),
-        TEST(failing_looks),
-        TEST(file_system_hangs), TEST(beats_no_more), TEST(no_regular_file),
+        TEST(on_one_host),     TEST(on_one_host_without_locks), TEST(from_another_host),
+        TEST(damaged_text),    TEST(moved_or_taken_over),       TEST(failing_calls),
+        TEST(failing_looks),   TEST(file_system_hangs),         TEST(beats_no_more),
+        TEST(no_regular_file),
     };
     return cmocka_run_group_tests_name("run_lock", tests, NULL, NULL);
 }

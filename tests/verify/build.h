@@ -24,15 +24,23 @@ static inline int build_buffer(struct program *p, enum tier t, int64_t address, 
 }
 
 /* Adds rows [row0, row1) of a tensor at `offset` of a buffer as an operand. An update makes version + 1. */
-static inline void build_operand(struct program *p, int arg, enum access access, int buffer, int64_t offset, int tensor, int version, int64_t row0, int64_t row1)
+static inline void build_operand(struct program *p, int arg, enum access access, int buffer, int64_t offset, int tensor,
+                                 int version, int64_t row0, int64_t row1)
 {
-    struct operand o = {.arg = (uint32_t)arg, .access = access, .buffer = buffer, .tensor = tensor, .version = version, .offset = offset, .row0 = row0};
+    struct operand o = {.arg = (uint32_t)arg,
+                        .access = access,
+                        .buffer = buffer,
+                        .tensor = tensor,
+                        .version = version,
+                        .offset = offset,
+                        .row0 = row0};
     o.bytes = tensor >= 0 ? (row1 - row0) * p->tensors[tensor].row_bytes : row1 - row0;
     program_add_operand(p, o);
 }
 
 /* Adds a copy of rows [row0, row1) from one buffer's `from` to another's `to`. */
-static inline void build_copy(struct program *p, enum lane lane, int src, int64_t from, int dst, int64_t to, int tensor, int version, int64_t row0, int64_t row1)
+static inline void build_copy(struct program *p, enum lane lane, int src, int64_t from, int dst, int64_t to, int tensor,
+                              int version, int64_t row0, int64_t row1)
 {
     program_add_instr(p, OP_COPY, lane);
     build_operand(p, 0, ACCESS_READ, src, from, tensor, version, row0, row1);
@@ -46,7 +54,8 @@ static inline void build_wait(struct program *p, enum lane lane, int64_t ticket)
 }
 
 /* Adds a binding; on nvme the rows are an extent of their own. */
-static inline void build_bind(struct program *p, int live_out, int buffer, int64_t offset, int tensor, int version, int64_t row0, int64_t row1)
+static inline void build_bind(struct program *p, int live_out, int buffer, int64_t offset, int tensor, int version, int64_t row0,
+                              int64_t row1)
 {
     struct binding b = {.buffer = buffer, .tensor = tensor, .version = version, .offset = offset, .row0 = row0, .row1 = row1};
     b.extent_offset = offset;

@@ -117,8 +117,8 @@ static int mutate_waits(const struct program *p, enum wait_fault fault, int max,
             }
             ++*tried;
             if (program_verify(q) == OK) {
-                fprintf(stderr, "survivor: program %s, instruction %d (%s), wait for %s ticket %lld %s\n", p->name, i, op_name(in->op),
-                        lane_name((enum lane)was.lane), (long long)was.ticket,
+                fprintf(stderr, "survivor: program %s, instruction %d (%s), wait for %s ticket %lld %s\n", p->name, i,
+                        op_name(in->op), lane_name((enum lane)was.lane), (long long)was.ticket,
                         fault == DELETE ? "deleted" : "weakened");
                 survivors++;
             }
@@ -202,15 +202,28 @@ static int change_flag(struct program *q, struct instr *in)
     struct op_attrs *a = mutate_attrs(q, in);
     switch (in->op) {
     case OP_NORM:
-    case OP_NORM_GRAD: a->norm.eps *= 2; return 1;
-    case OP_GEMM: a->gemm.ta ^= 1; return 1;
-    case OP_ROPE: a->rope.inverse ^= 1; return 1;
+    case OP_NORM_GRAD:
+        a->norm.eps *= 2;
+        return 1;
+    case OP_GEMM:
+        a->gemm.ta ^= 1;
+        return 1;
+    case OP_ROPE:
+        a->rope.inverse ^= 1;
+        return 1;
     case OP_GELU:
-    case OP_GELU_GRAD: a->act.kind ^= 1; return 1;
+    case OP_GELU_GRAD:
+        a->act.kind ^= 1;
+        return 1;
     case OP_ATTN_FWD:
-    case OP_ATTN_BWD: a->attn.scale *= 2; return 1;
-    case OP_ADAMW: a->vec.n_decay++; return 1;
-    default: return 0;
+    case OP_ATTN_BWD:
+        a->attn.scale *= 2;
+        return 1;
+    case OP_ADAMW:
+        a->vec.n_decay++;
+        return 1;
+    default:
+        return 0;
     }
 }
 
@@ -243,7 +256,8 @@ static void restore(struct program *q, const struct program *p, int i)
 }
 
 /* Goes through all mutations. digest NULL: only counts them. */
-static int walk_semantics(const struct program *p, struct program *q, const uint64_t *digest, int total, int max, int *count, int *tried)
+static int walk_semantics(const struct program *p, struct program *q, const uint64_t *digest, int total, int max, int *count,
+                          int *tried)
 {
     int survivors = 0;
     *count = 0;
@@ -253,7 +267,8 @@ static int walk_semantics(const struct program *p, struct program *q, const uint
             if (made && chosen((*count)++, total, max) && digest) {
                 ++*tried;
                 if (program_value_digest(q, &other) == OK && other == *digest) {
-                    fprintf(stderr, "survivor: program %s, instruction %d (%s), semantic mutation %d\n", p->name, i, op_name(p->instrs[i].op), m);
+                    fprintf(stderr, "survivor: program %s, instruction %d (%s), semantic mutation %d\n", p->name, i,
+                            op_name(p->instrs[i].op), m);
                     survivors++;
                 }
             }

@@ -81,65 +81,149 @@ static struct program *chain(void)
     return p;
 }
 
-static void wrong_version(struct program *p) { operand_at(p, 2, 1)->version = 0; }
-static void stale_update(struct program *p) { operand_at(p, 1, 0)->version = 1; }
-static void wrong_tensor(struct program *p) { operand_at(p, 0, 1)->tensor = Y; }
+static void wrong_version(struct program *p)
+{
+    operand_at(p, 2, 1)->version = 0;
+}
+static void stale_update(struct program *p)
+{
+    operand_at(p, 1, 0)->version = 1;
+}
+static void wrong_tensor(struct program *p)
+{
+    operand_at(p, 0, 1)->tensor = Y;
+}
 static void wrong_rows(struct program *p)
 {
     struct operand *o = operand_at(p, 0, 1);
     o->row0 = 1, o->bytes = 7 * ROW;
 }
-static void rows_beyond(struct program *p) { operand_at(p, 0, 1)->row0 = 1; }
-static void part_of_a_row(struct program *p) { operand_at(p, 0, 1)->bytes--; }
+static void rows_beyond(struct program *p)
+{
+    operand_at(p, 0, 1)->row0 = 1;
+}
+static void part_of_a_row(struct program *p)
+{
+    operand_at(p, 0, 1)->bytes--;
+}
 static void part_of_an_element(struct program *p)
 {
     p->tensors[X].row_bytes = 2, p->tensors[X].rows = PAGE;
     operand_at(p, 0, 1)->bytes = 2 * PAGE - 2;
 }
-static void wrong_address(struct program *p) { operand_at(p, 2, 1)->buffer = 0; }
+static void wrong_address(struct program *p)
+{
+    operand_at(p, 2, 1)->buffer = 0;
+}
 static void wrong_offset(struct program *p)
 {
     struct operand *o = operand_at(p, 2, 1);
     o->offset = ROW, o->bytes = 7 * ROW;
 }
-static void beyond_buffer(struct program *p) { operand_at(p, 0, 3)->bytes = PAGE + 1; }
-static void negative_offset(struct program *p) { operand_at(p, 0, 3)->offset = -1; }
-static void beyond_arena(struct program *p) { p->arena[TIER_DEVICE] = 8 * PAGE - 1; }
-static void no_address(struct program *p) { p->buffers[4].address = -1; }
-static void no_buffer(struct program *p) { operand_at(p, 0, 0)->buffer = 99; }
+static void beyond_buffer(struct program *p)
+{
+    operand_at(p, 0, 3)->bytes = PAGE + 1;
+}
+static void negative_offset(struct program *p)
+{
+    operand_at(p, 0, 3)->offset = -1;
+}
+static void beyond_arena(struct program *p)
+{
+    p->arena[TIER_DEVICE] = 8 * PAGE - 1;
+}
+static void no_address(struct program *p)
+{
+    p->buffers[4].address = -1;
+}
+static void no_buffer(struct program *p)
+{
+    operand_at(p, 0, 0)->buffer = 99;
+}
 static void host_operand(struct program *p)
 {
     p->arena[TIER_HOST] = 8 * PAGE;
     p->buffers[3].tier = TIER_HOST;
 }
-static void scratch_read(struct program *p) { operand_at(p, 1, 1)->tensor = -1; }
+static void scratch_read(struct program *p)
+{
+    operand_at(p, 1, 1)->tensor = -1;
+}
 static void scratch_as_tensor(struct program *p)
 {
     struct operand *o = operand_at(p, 2, 1); /* reads y from bytes to which only scratch was written */
     o->buffer = 4, o->bytes = ROW;
     operand_at(p, 0, 3)->bytes = PAGE;
 }
-static void unwritten(struct program *p) { p->buffers[3].address = 3 * PAGE, p->buffers[2].address = 5 * PAGE, p->n_live_in = 2; }
-static void written_argument_read(struct program *p) { operand_at(p, 2, 0)->access = ACCESS_READ; }
-static void accumulate_unsaid(struct program *p) { program_call(p, &p->instrs[0])->attrs.gemm.accumulate = 1; }
-static void argument_missing(struct program *p) { operand_at(p, 0, 2)->arg = 1; }
+static void unwritten(struct program *p)
+{
+    p->buffers[3].address = 3 * PAGE, p->buffers[2].address = 5 * PAGE, p->n_live_in = 2;
+}
+static void written_argument_read(struct program *p)
+{
+    operand_at(p, 2, 0)->access = ACCESS_READ;
+}
+static void accumulate_unsaid(struct program *p)
+{
+    program_call(p, &p->instrs[0])->attrs.gemm.accumulate = 1;
+}
+static void argument_missing(struct program *p)
+{
+    operand_at(p, 0, 2)->arg = 1;
+}
 static void argument_in_pieces(struct program *p)
 {
     argument_missing(p);
     p->buffers[1].address = 7 * PAGE;
 }
-static void argument_unknown(struct program *p) { operand_at(p, 2, 1)->arg = 2; }
-static void overlap_scratch(struct program *p) { operand_at(p, 0, 3)->buffer = 3; }
-static void overlap_input(struct program *p) { operand_at(p, 0, 3)->buffer = 1; }
-static void live_out_version(struct program *p) { p->live_out[1].version = 0; }
-static void live_out_rows(struct program *p) { p->live_out[1].row0 = 3, p->live_out[1].row1 = 7; }
-static void live_out_transient(struct program *p) { p->live_out[1].buffer = 3; }
-static void live_in_overlap(struct program *p) { p->buffers[1].address = PAGE; }
-static void bad_ticket(struct program *p) { p->instrs[1].ticket = 1; }
-static void wait_forward(struct program *p) { p->instrs[1].n_waits = 0, program_add_wait(p, 1, (struct wait){LANE_COMPUTE, 2}); }
-static void wait_nowhere(struct program *p) { p->instrs[1].n_waits = 0, program_add_wait(p, 1, (struct wait){LANE_READ, 1}); }
-static void wait_zero(struct program *p) { p->instrs[1].n_waits = 0, program_add_wait(p, 1, (struct wait){LANE_COMPUTE, 0}); }
-static void kernel_on_copy_lane(struct program *p) { p->instrs[2].lane = LANE_H2D, p->instrs[2].ticket = 1; }
+static void argument_unknown(struct program *p)
+{
+    operand_at(p, 2, 1)->arg = 2;
+}
+static void overlap_scratch(struct program *p)
+{
+    operand_at(p, 0, 3)->buffer = 3;
+}
+static void overlap_input(struct program *p)
+{
+    operand_at(p, 0, 3)->buffer = 1;
+}
+static void live_out_version(struct program *p)
+{
+    p->live_out[1].version = 0;
+}
+static void live_out_rows(struct program *p)
+{
+    p->live_out[1].row0 = 3, p->live_out[1].row1 = 7;
+}
+static void live_out_transient(struct program *p)
+{
+    p->live_out[1].buffer = 3;
+}
+static void live_in_overlap(struct program *p)
+{
+    p->buffers[1].address = PAGE;
+}
+static void bad_ticket(struct program *p)
+{
+    p->instrs[1].ticket = 1;
+}
+static void wait_forward(struct program *p)
+{
+    p->instrs[1].n_waits = 0, program_add_wait(p, 1, (struct wait){LANE_COMPUTE, 2});
+}
+static void wait_nowhere(struct program *p)
+{
+    p->instrs[1].n_waits = 0, program_add_wait(p, 1, (struct wait){LANE_READ, 1});
+}
+static void wait_zero(struct program *p)
+{
+    p->instrs[1].n_waits = 0, program_add_wait(p, 1, (struct wait){LANE_COMPUTE, 0});
+}
+static void kernel_on_copy_lane(struct program *p)
+{
+    p->instrs[2].lane = LANE_H2D, p->instrs[2].ticket = 1;
+}
 
 struct fault {
     const char *name;
@@ -161,15 +245,19 @@ static void test_chain(void **state)
 {
     (void)state;
     static const struct fault faults[] = {
-        {"wrong version", wrong_version, "instruction 2 (gelu on compute, ticket 3), operand 1: reads y version 0 rows 0 to 8, but bytes 0x5000 + 8192 of device hold y version 1"},
-        {"stale update", stale_update, "instruction 1 (accum on compute, ticket 2), operand 0: reads y version 1 rows 0 to 8, but bytes 0x5000 + 8192 of device hold y version 0"},
-        {"wrong tensor", wrong_tensor, "reads y version 0 rows 0 to 8, but bytes 0 + 8192 of device hold x version 0 rows 0 to 8"},
+        {"wrong version", wrong_version,
+         "instruction 2 (gelu on compute, ticket 3), operand 1: reads y version 0 rows 0 to 8, but bytes 0x5000 + 8192 of device hold y version 1"},
+        {"stale update", stale_update,
+         "instruction 1 (accum on compute, ticket 2), operand 0: reads y version 1 rows 0 to 8, but bytes 0x5000 + 8192 of device hold y version 0"},
+        {"wrong tensor", wrong_tensor,
+         "reads y version 0 rows 0 to 8, but bytes 0 + 8192 of device hold x version 0 rows 0 to 8"},
         {"wrong rows", wrong_rows, "reads x version 0 rows 1 to 8, but bytes 0 + 7168 of device hold x version 0 rows 0 to 7"},
         {"rows beyond", rows_beyond, "it names rows that its tensor does not have"},
         {"part of a row", part_of_a_row, "8191 bytes are no whole rows of x"},
         {"part of an element", part_of_an_element, "operand 1: argument 1 has 8190 bytes, which are no whole elements of 4"},
         {"wrong address", wrong_address, "reads y version 1 rows 0 to 8, but bytes 0 + 8192 of device hold x"},
-        {"wrong offset", wrong_offset, "reads y version 1 rows 0 to 7, but bytes 0x5400 + 7168 of device hold y version 1 rows 1 to 8"},
+        {"wrong offset", wrong_offset,
+         "reads y version 1 rows 0 to 7, but bytes 0x5400 + 7168 of device hold y version 1 rows 1 to 8"},
         {"beyond buffer", beyond_buffer, "operand 3: it is empty or reaches beyond its buffer"},
         {"negative offset", negative_offset, "operand 3: it is empty or reaches beyond its buffer"},
         {"beyond arena", beyond_arena, "beyond the end of its tier's arena"},
@@ -186,7 +274,8 @@ static void test_chain(void **state)
         {"argument unknown", argument_unknown, "the op has no argument 2"},
         {"scratch over output", overlap_scratch, "writes bytes that operand 0 of the same instruction writes"},
         {"scratch over input", overlap_input, "writes bytes that operand 2 of the same instruction reads"},
-        {"live-out version", live_out_version, "live-out binding 1 promises z version 0 rows 4 to 8, but at the end bytes 0x4000 + 4096 of device hold z version 1"},
+        {"live-out version", live_out_version,
+         "live-out binding 1 promises z version 0 rows 4 to 8, but at the end bytes 0x4000 + 4096 of device hold z version 1"},
         {"live-out rows", live_out_rows, "live-out binding 1 promises z version 1 rows 3 to 7"},
         {"live-out transient", live_out_transient, "its buffer is not persistent"},
         {"live-in overlap", live_in_overlap, "live-in bindings 0 (x) and 1 (w) share bytes of device"},
@@ -250,31 +339,73 @@ static struct program *round_trip(void)
     return p;
 }
 
-static void raw(struct program *p) { drop_wait(p, 1, 0); }
-static void raw_pipelined(struct program *p) { drop_wait(p, 2, 0); }
-static void raw_nvme(struct program *p) { drop_wait(p, 5, 0); }
-static void war(struct program *p) { drop_wait(p, 3, 0); }
-static void war_host(struct program *p) { drop_wait(p, 4, 1); }
-static void transitive(struct program *p) { drop_wait(p, 7, 0); }
+static void raw(struct program *p)
+{
+    drop_wait(p, 1, 0);
+}
+static void raw_pipelined(struct program *p)
+{
+    drop_wait(p, 2, 0);
+}
+static void raw_nvme(struct program *p)
+{
+    drop_wait(p, 5, 0);
+}
+static void war(struct program *p)
+{
+    drop_wait(p, 3, 0);
+}
+static void war_host(struct program *p)
+{
+    drop_wait(p, 4, 1);
+}
+static void transitive(struct program *p)
+{
+    drop_wait(p, 7, 0);
+}
 /* h2d over c knows d2h 2 and with it compute 2, which wrote c; d2h 1 alone does not say so */
-static void transitive_weakened(struct program *p) { program_waits(p, &p->instrs[6])[1].ticket = 1; }
-static void weakened(struct program *p) { program_waits(p, &p->instrs[4])[0].ticket = 1; }
-static void discrete_read(struct program *p) { operand_at(p, 5, 1)->buffer = 7; }
-static void discrete_write(struct program *p) { operand_at(p, 2, 0)->buffer = 2; }
+static void transitive_weakened(struct program *p)
+{
+    program_waits(p, &p->instrs[6])[1].ticket = 1;
+}
+static void weakened(struct program *p)
+{
+    program_waits(p, &p->instrs[4])[0].ticket = 1;
+}
+static void discrete_read(struct program *p)
+{
+    operand_at(p, 5, 1)->buffer = 7;
+}
+static void discrete_write(struct program *p)
+{
+    operand_at(p, 2, 0)->buffer = 2;
+}
 static void host_kernel(struct program *p)
 {
     p->instrs[7].lane = LANE_HOST, p->instrs[7].ticket = 1;
 }
-static void copy_version(struct program *p) { operand_at(p, 4, 1)->version = 1; }
-static void copy_tensor(struct program *p) { operand_at(p, 4, 1)->tensor = A; }
-static void copy_size(struct program *p) { operand_at(p, 4, 1)->bytes = 4 * ROW; }
+static void copy_version(struct program *p)
+{
+    operand_at(p, 4, 1)->version = 1;
+}
+static void copy_tensor(struct program *p)
+{
+    operand_at(p, 4, 1)->tensor = A;
+}
+static void copy_size(struct program *p)
+{
+    operand_at(p, 4, 1)->bytes = 4 * ROW;
+}
 static void copy_rows(struct program *p)
 {
     for (int k = 0; k < 2; k++)
         operand_at(p, 4, k)->bytes = 4 * ROW;
     operand_at(p, 4, 1)->row0 = 4;
 }
-static void copy_attribute(struct program *p) { program_call(p, &p->instrs[4])->attrs.copy.bytes = ROW; }
+static void copy_attribute(struct program *p)
+{
+    program_call(p, &p->instrs[4])->attrs.copy.bytes = ROW;
+}
 static void extent_part(struct program *p)
 {
     for (int k = 0; k < 2; k++)
@@ -296,16 +427,26 @@ static void test_round_trip(void **state)
 {
     (void)state;
     static const struct fault faults[] = {
-        {"RAW", raw, "instruction 1 (copy on d2h, ticket 1), operand 0: reads bytes at 0x2000 of device written by instruction 0 (gelu on compute, ticket 1) without being ordered after it (it knows compute up to ticket 0)"},
-        {"RAW on an I/O lane", raw_pipelined, "instruction 2 (copy on write, ticket 1), operand 0: reads bytes at 0 of host written by instruction 1"},
-        {"RAW on nvme", raw_nvme, "instruction 5 (copy on read, ticket 1), operand 0: reads bytes at 0x1000 of nvme written by instruction 2"},
-        {"WAR", war, "instruction 3 (gelu on compute, ticket 2), operand 0: writes bytes at 0x2000 of device read by instruction 1 (copy on d2h, ticket 1)"},
-        {"WAR on the host", war_host, "instruction 4 (copy on d2h, ticket 2), operand 1: writes bytes at 0 of host read by instruction 2 (copy on write, ticket 1)"},
-        {"transitive", transitive, "instruction 7 (accum on compute, ticket 3), operand 1: reads bytes at 0x2000 of device written by instruction 6"},
-        {"transitive, weakened", transitive_weakened, "instruction 6 (copy on h2d, ticket 1), operand 1: writes bytes at 0x2000 of device written by instruction 3"},
-        {"weakened", weakened, "instruction 4 (copy on d2h, ticket 2), operand 0: reads bytes at 0x2000 of device written by instruction 3 (gelu on compute, ticket 2) without being ordered after it (it knows compute up to ticket 1)"},
-        {"read to a discrete device", discrete_read, "the read lane copies from nvme to the host, or to a device that is not discrete, not to device memory"},
-        {"write from a discrete device", discrete_write, "the write lane copies to nvme from the host, or from a device that is not discrete, not from device memory"},
+        {"RAW", raw,
+         "instruction 1 (copy on d2h, ticket 1), operand 0: reads bytes at 0x2000 of device written by instruction 0 (gelu on compute, ticket 1) without being ordered after it (it knows compute up to ticket 0)"},
+        {"RAW on an I/O lane", raw_pipelined,
+         "instruction 2 (copy on write, ticket 1), operand 0: reads bytes at 0 of host written by instruction 1"},
+        {"RAW on nvme", raw_nvme,
+         "instruction 5 (copy on read, ticket 1), operand 0: reads bytes at 0x1000 of nvme written by instruction 2"},
+        {"WAR", war,
+         "instruction 3 (gelu on compute, ticket 2), operand 0: writes bytes at 0x2000 of device read by instruction 1 (copy on d2h, ticket 1)"},
+        {"WAR on the host", war_host,
+         "instruction 4 (copy on d2h, ticket 2), operand 1: writes bytes at 0 of host read by instruction 2 (copy on write, ticket 1)"},
+        {"transitive", transitive,
+         "instruction 7 (accum on compute, ticket 3), operand 1: reads bytes at 0x2000 of device written by instruction 6"},
+        {"transitive, weakened", transitive_weakened,
+         "instruction 6 (copy on h2d, ticket 1), operand 1: writes bytes at 0x2000 of device written by instruction 3"},
+        {"weakened", weakened,
+         "instruction 4 (copy on d2h, ticket 2), operand 0: reads bytes at 0x2000 of device written by instruction 3 (gelu on compute, ticket 2) without being ordered after it (it knows compute up to ticket 1)"},
+        {"read to a discrete device", discrete_read,
+         "the read lane copies from nvme to the host, or to a device that is not discrete, not to device memory"},
+        {"write from a discrete device", discrete_write,
+         "the write lane copies to nvme from the host, or from a device that is not discrete, not from device memory"},
         {"host kernel on a discrete device", host_kernel, "the host lane reaches the host only"},
         {"copy: version", copy_version, "a copy of version 0 of c cannot be version 1"},
         {"copy: tensor", copy_tensor, "a copy of c cannot be a"},
@@ -314,7 +455,8 @@ static void test_round_trip(void **state)
         {"copy: attribute", copy_attribute, "the copy's attribute says 1024 bytes, its operands 8192"},
         {"part of an extent", extent_part, "which were not written as one extent"},
         {"unaligned extent", extent_unaligned, "an nvme extent must start at a multiple of 4096"},
-        {"stale part", stale_part, "reads b version 0 rows 0 to 8, but bytes 0x3000 + 4096 of device hold c version 0 rows 4 to 8"},
+        {"stale part", stale_part,
+         "reads b version 0 rows 0 to 8, but bytes 0x3000 + 4096 of device hold c version 0 rows 4 to 8"},
     };
     struct program *p = round_trip();
     int tried;
@@ -377,7 +519,10 @@ static void bind_two_extents(struct program *p)
     p->live_out[1].extent_bytes = 8 * ROW;
     p->live_out[2] = p->live_out[3];
 }
-static void bind_beyond_extent(struct program *p) { p->live_out[1].row1 = 8; }
+static void bind_beyond_extent(struct program *p)
+{
+    p->live_out[1].row1 = 8;
+}
 /* plants one wait for two chunks that are read as one extent, but lie in nvme as two */
 static void read_two_extents(struct program *p)
 {
@@ -388,7 +533,8 @@ static void read_two_extents(struct program *p)
 static void one_extent(struct program *p)
 {
     for (int b = 0; b < 2; b++)
-        p->live_in[1 + b].extent_offset = p->live_out[1 + b].extent_offset = 0, p->live_in[1 + b].extent_bytes = p->live_out[1 + b].extent_bytes = 2 * PAGE;
+        p->live_in[1 + b].extent_offset = p->live_out[1 + b].extent_offset = 0,
+                       p->live_in[1 + b].extent_bytes = p->live_out[1 + b].extent_bytes = 2 * PAGE;
 }
 
 static void test_ring(void **state)
@@ -443,9 +589,12 @@ static struct program *shared_extent(void)
 static void overwrite_half(struct program *p)
 {
     operand_at(p, 1, 1)->offset = PAGE; /* v over itself: the bytes are right, but the extent is no more */
-    p->n_live_out = 1; /* a check of u alone would not notice */
+    p->n_live_out = 1;                  /* a check of u alone would not notice */
 }
-static void extents_cross(struct program *p) { p->live_in[1].extent_offset = PAGE, p->live_in[1].extent_bytes = PAGE; }
+static void extents_cross(struct program *p)
+{
+    p->live_in[1].extent_offset = PAGE, p->live_in[1].extent_bytes = PAGE;
+}
 static void read_half(struct program *p)
 {
     struct operand *o = operand_at(p, 0, 0);
@@ -457,7 +606,8 @@ static void test_shared_extent(void **state)
 {
     (void)state;
     static const struct fault faults[] = {
-        {"half overwritten", overwrite_half, "live-out binding 0 (u) was not written to nvme as one extent, or that is partly overwritten"},
+        {"half overwritten", overwrite_half,
+         "live-out binding 0 (u) was not written to nvme as one extent, or that is partly overwritten"},
         {"extents cross", extents_cross, "live-in binding 0 (u) shares nvme bytes with another extent"},
         {"half read", read_half, "reads nvme bytes 0 + 4096, which were not written as one extent"},
     };
@@ -492,7 +642,9 @@ static void test_start_is_not_retirement(void **state)
     expect_accepted(p);
     program_destroy(p);
     p = overwrite(LANE_READ);
-    expect_rejected(p, "writes bytes at 0 of host written by instruction 0 (copy on read, ticket 1) without being ordered after it (it knows read up to ticket 0)");
+    expect_rejected(
+        p,
+        "writes bytes at 0 of host written by instruction 0 (copy on read, ticket 1) without being ordered after it (it knows read up to ticket 0)");
     build_wait(p, LANE_READ, 1); /* a wait on the own lane */
     expect_accepted(p);
     program_destroy(p);
@@ -504,7 +656,8 @@ static void test_retirement_is_in_order(void **state)
     (void)state;
     struct program *p = build_begin("in order", 4 * PAGE, 4 * PAGE, 4 * PAGE);
     int x = program_add_tensor(p, "x", CLASS_ACT, 8, ROW);
-    int src = build_buffer(p, TIER_NVME, 0, 2 * PAGE, 1), mid = build_buffer(p, TIER_HOST, 0, 2 * PAGE, 0), dst = build_buffer(p, TIER_DEVICE, 0, 2 * PAGE, 0);
+    int src = build_buffer(p, TIER_NVME, 0, 2 * PAGE, 1), mid = build_buffer(p, TIER_HOST, 0, 2 * PAGE, 0),
+        dst = build_buffer(p, TIER_DEVICE, 0, 2 * PAGE, 0);
     for (int i = 0; i < 2; i++) {
         build_bind(p, 0, src, i * PAGE, x, 0, 4 * i, 4 * i + 4);
         build_copy(p, LANE_READ, src, i * PAGE, mid, i * PAGE, x, 0, 4 * i, 4 * i + 4);
@@ -520,7 +673,9 @@ static void test_retirement_is_in_order(void **state)
     expect_accepted(p);
     /* enough for the slot it reads; but now READ 3 may start while READ 2 still fills the same slot */
     program_waits(p, &p->instrs[2])[0].ticket = 1;
-    expect_rejected(p, "instruction 3 (copy on read, ticket 3), operand 1: writes bytes at 0x1000 of host written by instruction 1 (copy on read, ticket 2) without");
+    expect_rejected(
+        p,
+        "instruction 3 (copy on read, ticket 3), operand 1: writes bytes at 0x1000 of host written by instruction 1 (copy on read, ticket 2) without");
     program_destroy(p);
 }
 
@@ -530,7 +685,8 @@ static void test_three_lanes(void **state)
     (void)state;
     struct program *p = build_begin("three lanes", 8 * PAGE, 8 * PAGE, 0);
     int x = program_add_tensor(p, "x", CLASS_ACT, 4, ROW), z = program_add_tensor(p, "z", CLASS_ACT, 4, ROW);
-    int src = build_buffer(p, TIER_HOST, 0, PAGE, 1), dev = build_buffer(p, TIER_DEVICE, 0, PAGE, 0), back = build_buffer(p, TIER_HOST, PAGE, PAGE, 0);
+    int src = build_buffer(p, TIER_HOST, 0, PAGE, 1), dev = build_buffer(p, TIER_DEVICE, 0, PAGE, 0),
+        back = build_buffer(p, TIER_HOST, PAGE, PAGE, 0);
     int bz = build_buffer(p, TIER_DEVICE, PAGE, PAGE, 0), copy = build_buffer(p, TIER_HOST, 2 * PAGE, PAGE, 0);
     build_bind(p, 0, src, 0, x, 0, 0, 4);
     build_copy(p, LANE_H2D, src, 0, dev, 0, x, 0, 0, 4);
@@ -547,9 +703,13 @@ static void test_three_lanes(void **state)
     program_number(p);
     expect_accepted(p);
     program_waits(p, &p->instrs[4])[0].ticket = 1;
-    expect_rejected(p, "instruction 4 (copy on h2d, ticket 2), operand 1: writes bytes at 0 of device read by instruction 1 (gelu on compute, ticket 1)");
+    expect_rejected(
+        p,
+        "instruction 4 (copy on h2d, ticket 2), operand 1: writes bytes at 0 of device read by instruction 1 (gelu on compute, ticket 1)");
     program_waits(p, &p->instrs[4])[0] = (struct wait){LANE_COMPUTE, 1};
-    expect_rejected(p, "instruction 4 (copy on h2d, ticket 2), operand 1: writes bytes at 0 of device read by instruction 2 (copy on d2h, ticket 1)");
+    expect_rejected(
+        p,
+        "instruction 4 (copy on h2d, ticket 2), operand 1: writes bytes at 0 of device read by instruction 2 (copy on d2h, ticket 1)");
     program_destroy(p);
 }
 

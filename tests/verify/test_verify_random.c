@@ -30,9 +30,9 @@ static int64_t below(int64_t n)
 /* --- Brute force: content --- */
 
 struct unit {
-    int tensor, version; /* tensor -1: nothing or scratch */
+    int tensor, version;       /* tensor -1: nothing or scratch */
     int64_t row, begin, bytes; /* the range it was written with */
-    int predicate; /* predicate under which the content holds */
+    int predicate;             /* predicate under which the content holds */
 };
 
 struct memory {
@@ -47,7 +47,8 @@ static void memory_clear(struct memory *m)
     }
 }
 
-static void memory_write(struct memory *m, enum tier t, int64_t begin, int64_t bytes, int tensor, int version, int64_t row0, int predicate)
+static void memory_write(struct memory *m, enum tier t, int64_t begin, int64_t bytes, int tensor, int version, int64_t row0,
+                         int predicate)
 {
     for (int64_t at = begin; at < begin + bytes; at += UNIT)
         m->unit[t][at / UNIT] = (struct unit){tensor, version, row0 + (at - begin) / UNIT, begin, bytes, predicate};
@@ -92,7 +93,8 @@ static int content_is_right(const struct program *p)
     memory_clear(&m);
     for (int b = 0; b < p->n_live_in; b++) {
         const struct binding *x = &p->live_in[b];
-        memory_write(&m, p->buffers[x->buffer].tier, p->buffers[x->buffer].address + x->offset, (x->row1 - x->row0) * UNIT, x->tensor, x->version, x->row0, 0);
+        memory_write(&m, p->buffers[x->buffer].tier, p->buffers[x->buffer].address + x->offset, (x->row1 - x->row0) * UNIT,
+                     x->tensor, x->version, x->row0, 0);
     }
     for (int i = 0; i < p->n_instrs; i++) {
         const struct instr *in = &p->instrs[i];
@@ -100,9 +102,11 @@ static int content_is_right(const struct program *p)
         int n = in->n_operands, reads_if = in->op == OP_EXCHANGE ? program_call(p, in)->attrs.comm.send_if : in->predicate;
         int writes_if = in->op == OP_EXCHANGE ? program_call(p, in)->attrs.comm.recv_if : in->predicate;
         for (int k = 0; k < n; k++) {
-            if ((o[k].access & ACCESS_READ) && !memory_holds(&m, p->buffers[o[k].buffer].tier, begin_of(p, &o[k]), o[k].bytes, o[k].tensor, o[k].version, o[k].row0))
+            if ((o[k].access & ACCESS_READ) && !memory_holds(&m, p->buffers[o[k].buffer].tier, begin_of(p, &o[k]), o[k].bytes,
+                                                             o[k].tensor, o[k].version, o[k].row0))
                 return 0;
-            if ((o[k].access & ACCESS_READ) && !memory_under(&m, p->buffers[o[k].buffer].tier, begin_of(p, &o[k]), o[k].bytes, 0, reads_if))
+            if ((o[k].access & ACCESS_READ) &&
+                !memory_under(&m, p->buffers[o[k].buffer].tier, begin_of(p, &o[k]), o[k].bytes, 0, reads_if))
                 return 0;
             for (int l = 0; l < k; l++) {
                 if (overlap(p, &o[k], &o[l]) && ((o[k].access | o[l].access) & ACCESS_WRITE))
@@ -110,21 +114,26 @@ static int content_is_right(const struct program *p)
             }
         }
         /* content that always exists grows only by content that always exists, or together with content that may be missing */
-        if (in->op == OP_ACCUM && reads_if && !memory_under(&m, p->buffers[o[0].buffer].tier, begin_of(p, &o[0]), o[0].bytes, reads_if, reads_if) &&
+        if (in->op == OP_ACCUM && reads_if &&
+            !memory_under(&m, p->buffers[o[0].buffer].tier, begin_of(p, &o[0]), o[0].bytes, reads_if, reads_if) &&
             !memory_under(&m, p->buffers[o[1].buffer].tier, begin_of(p, &o[1]), o[1].bytes, reads_if, reads_if))
             return 0;
         for (int k = 0; k < n; k++) {
             enum tier t = p->buffers[o[k].buffer].tier;
-            int under = o[k].access == ACCESS_WRITE ? writes_if : memory_under(&m, t, begin_of(p, &o[k]), o[k].bytes, 0, 0) ? 0 : reads_if;
+            int under = o[k].access == ACCESS_WRITE                                 ? writes_if
+                        : memory_under(&m, t, begin_of(p, &o[k]), o[k].bytes, 0, 0) ? 0
+                                                                                    : reads_if;
             if (o[k].access & ACCESS_WRITE)
                 memory_write(&m, t, begin_of(p, &o[k]), o[k].bytes, o[k].tensor, operand_version_after(&o[k]), o[k].row0, under);
         }
     }
     for (int b = 0; b < p->n_live_out; b++) {
         const struct binding *x = &p->live_out[b];
-        if (!memory_holds(&m, p->buffers[x->buffer].tier, p->buffers[x->buffer].address + x->offset, (x->row1 - x->row0) * UNIT, x->tensor, x->version, x->row0))
+        if (!memory_holds(&m, p->buffers[x->buffer].tier, p->buffers[x->buffer].address + x->offset, (x->row1 - x->row0) * UNIT,
+                          x->tensor, x->version, x->row0))
             return 0;
-        if (!memory_under(&m, p->buffers[x->buffer].tier, p->buffers[x->buffer].address + x->offset, (x->row1 - x->row0) * UNIT, 0, 0))
+        if (!memory_under(&m, p->buffers[x->buffer].tier, p->buffers[x->buffer].address + x->offset, (x->row1 - x->row0) * UNIT,
+                          0, 0))
             return 0;
     }
     return 1;
@@ -165,7 +174,8 @@ static int conflict(const struct program *p, int i, int j)
 {
     for (int a = 0; a < p->instrs[i].n_operands; a++) {
         for (int b = 0; b < p->instrs[j].n_operands; b++) {
-            const struct operand *x = &p->operands[p->instrs[i].first_operand + a], *y = &p->operands[p->instrs[j].first_operand + b];
+            const struct operand *x = &p->operands[p->instrs[i].first_operand + a],
+                                 *y = &p->operands[p->instrs[j].first_operand + b];
             if (((x->access | y->access) & ACCESS_WRITE) && overlap(p, x, y))
                 return 1;
         }
@@ -213,19 +223,22 @@ static int find_run(const struct memory *m, enum tier t, int64_t *begin, int64_t
         *bytes = x->bytes;
         return memory_holds(m, t, x->begin, x->bytes, x->tensor, x->version, m->unit[t][x->begin / UNIT].row);
     }
-    while (n < most && u + n < UNITS && x[n].tensor == x->tensor && x[n].version == x->version && x[n].row == x->row + n && x[n].predicate == x->predicate)
+    while (n < most && u + n < UNITS && x[n].tensor == x->tensor && x[n].version == x->version && x[n].row == x->row + n &&
+           x[n].predicate == x->predicate)
         n++;
     *begin = u * UNIT;
     *bytes = n * UNIT;
     return 1;
 }
 
-static void add(struct program *p, const struct memory *m, int arg, enum access access, enum tier t, int64_t begin, int64_t bytes, int tensor, int64_t row0)
+static void add(struct program *p, const struct memory *m, int arg, enum access access, enum tier t, int64_t begin, int64_t bytes,
+                int tensor, int64_t row0)
 {
     int buffer;
     int64_t offset;
     place(p, t, begin, bytes, &buffer, &offset);
-    build_operand(p, arg, access, buffer, offset, tensor, access == ACCESS_WRITE ? 0 : m->unit[t][begin / UNIT].version, row0, row0 + bytes / UNIT);
+    build_operand(p, arg, access, buffer, offset, tensor, access == ACCESS_WRITE ? 0 : m->unit[t][begin / UNIT].version, row0,
+                  row0 + bytes / UNIT);
 }
 
 /* Picks a place for a result, apart from the source. */
@@ -269,7 +282,8 @@ static int random_collective(struct program *p, struct memory *m, enum lane lane
         set_exchange(&program_call(p, &p->instrs[p->n_instrs - 1])->attrs, predicate ? predicate : (int)below(2 * RING - 1));
         add(p, m, 0, ACCESS_READ, TIER_DEVICE, begin, bytes, source.tensor, source.row);
         add(p, m, 1, ACCESS_WRITE, TIER_DEVICE, at, bytes, tensor, row0);
-        memory_write(m, TIER_DEVICE, at, bytes, tensor, 0, row0, program_call(p, &p->instrs[p->n_instrs - 1])->attrs.comm.recv_if);
+        memory_write(m, TIER_DEVICE, at, bytes, tensor, 0, row0,
+                     program_call(p, &p->instrs[p->n_instrs - 1])->attrs.comm.recv_if);
     }
     struct op_attrs *a = &program_call(p, &p->instrs[p->n_instrs - 1])->attrs;
     a->comm.element = 4;
@@ -299,10 +313,12 @@ static int random_instr(struct program *p, struct memory *m)
     if (kernel && (source.predicate || below(2))) { /* target += source */
         struct unit *target = &m->unit[to][at / UNIT];
         int64_t row0 = target->row;
-        int version = target->version + 1, tensor = target->tensor, predicate = source.predicate ? source.predicate : target->predicate;
+        int version = target->version + 1, tensor = target->tensor,
+            predicate = source.predicate ? source.predicate : target->predicate;
         if (tensor < 0 || !memory_holds(m, to, at, bytes, tensor, target->version, row0))
             return 0;
-        if (!memory_under(m, to, at, bytes, target->predicate, target->predicate) || (target->predicate && target->predicate != predicate))
+        if (!memory_under(m, to, at, bytes, target->predicate, target->predicate) ||
+            (target->predicate && target->predicate != predicate))
             return 0;
         program_add_instr(p, OP_ACCUM, lane);
         p->instrs[p->n_instrs - 1].predicate = (int16_t)predicate;
@@ -374,7 +390,8 @@ static struct program *random_program(void)
             int64_t page = below(UNITS / 4);
             build_buffer(p, (enum tier)t, page * PAGE, (1 + below(UNITS / 4 - page)) * PAGE, 0);
         }
-        for (int64_t at = below(2) * PAGE, rows; at + 8 * UNIT <= UNITS * UNIT && below(5); at += round_up(rows * UNIT, t == TIER_NVME ? PAGE : UNIT)) {
+        for (int64_t at = below(2) * PAGE, rows; at + 8 * UNIT <= UNITS * UNIT && below(5);
+             at += round_up(rows * UNIT, t == TIER_NVME ? PAGE : UNIT)) {
             int tensor = program_add_tensor(p, "in", CLASS_ACT, UNITS + 1, UNIT);
             rows = 1 + below(8);
             build_bind(p, 0, t * BUFFERS, at, tensor, 0, 2, 2 + rows);
@@ -408,7 +425,8 @@ static void compare(const struct program *p, int content, struct tally *tally)
     enum status st = program_verify(p);
     if (right != (st == OK)) {
         program_print(p, stderr);
-        fail_msg("stream %llu: brute force says %s, the verifier %s", (unsigned long long)stream, right ? "right" : "wrong", st == OK ? "right" : status_message());
+        fail_msg("stream %llu: brute force says %s, the verifier %s", (unsigned long long)stream, right ? "right" : "wrong",
+                 st == OK ? "right" : status_message());
     }
     (*(right ? &tally->accepted : &tally->rejected))++;
 }
@@ -501,8 +519,10 @@ static void test_random(void **state)
         program_destroy(p);
         program_destroy(q);
     }
-    print_message("%d instructions; built: %d accepted, %d rejected; waits deleted or weakened: %d, %d; operands changed: %d, %d; predicates changed: %d, %d\n", instrs, built.accepted,
-                  built.rejected, waits.accepted, waits.rejected, operands.accepted, operands.rejected, predicates.accepted, predicates.rejected);
+    print_message(
+        "%d instructions; built: %d accepted, %d rejected; waits deleted or weakened: %d, %d; operands changed: %d, %d; predicates changed: %d, %d\n",
+        instrs, built.accepted, built.rejected, waits.accepted, waits.rejected, operands.accepted, operands.rejected,
+        predicates.accepted, predicates.rejected);
     assert_int_equal(built.accepted, programs);
     assert_true(waits.accepted > 100 && waits.rejected > 1000);
     assert_true(operands.accepted > 100 && operands.rejected > 1000);

@@ -35,10 +35,11 @@ static enum status first_status(cudaError_t error, const char *call)
         if (version == 0)
             return status_fail(ERR_INVALID, "--device cuda: no NVIDIA driver answers, though its library may be here: is this a "
                                             "container that was started without GPUs (docker run --gpus all)?");
-        return status_fail(ERR_INVALID,
-                           "--device cuda: the NVIDIA driver is one for CUDA %d.%d, and this ltrain needs CUDA 13: install driver "
-                           "580 or later",
-                           version / 1000, version % 1000 / 10);
+        return status_fail(
+            ERR_INVALID,
+            "--device cuda: the NVIDIA driver is one for CUDA %d.%d, and this ltrain needs CUDA 13: install driver "
+            "580 or later",
+            version / 1000, version % 1000 / 10);
     case cudaErrorNoDevice:
         return status_fail(ERR_INVALID, "--device cuda: the driver shows no GPU to this process (CUDA_VISIBLE_DEVICES?)");
     case cudaErrorSystemNotReady:
@@ -48,8 +49,9 @@ static enum status first_status(cudaError_t error, const char *call)
         return status_fail(ERR_INVALID, "--device cuda: libcuda.so.1 and the driver in the kernel are of different versions: "
                                         "the machine must be restarted after an update");
     case cudaErrorCompatNotSupportedOnDevice:
-        return status_fail(ERR_INVALID, "--device cuda: the libcuda.so.1 that was found is CUDA's compatibility package, which this kind of "
-                                        "GPU is not supported by: take it out of LD_LIBRARY_PATH, and install driver 580 or later");
+        return status_fail(ERR_INVALID,
+                           "--device cuda: the libcuda.so.1 that was found is CUDA's compatibility package, which this kind of "
+                           "GPU is not supported by: take it out of LD_LIBRARY_PATH, and install driver 580 or later");
     default:
         return cuda_status(error, call);
     }
@@ -70,10 +72,11 @@ static enum status make_context(int device, const struct device_facts *facts)
     if (error == cudaSuccess)
         error = cudaSetDevice(device);
     if (error == cudaErrorDevicesUnavailable)
-        return status_fail(ERR_INVALID,
-                           "--device cuda: GPU %d, %s, belongs to another process alone (exclusive compute mode): end that one, or "
-                           "take another GPU (--device cuda:N)",
-                           device, facts->name);
+        return status_fail(
+            ERR_INVALID,
+            "--device cuda: GPU %d, %s, belongs to another process alone (exclusive compute mode): end that one, or "
+            "take another GPU (--device cuda:N)",
+            device, facts->name);
     if (error == cudaErrorMemoryAllocation)
         return status_fail(ERR_NOMEM,
                            "--device cuda: GPU %d, %s, has no room for a context of some 500 MiB: other processes have its %s "
@@ -276,11 +279,12 @@ static enum status pin(struct backend *b, void *host, int64_t bytes)
         pthread_join(thread[i], NULL);
     const cudaError_t error = (cudaError_t)atomic_load(&p.error);
     if (error != cudaSuccess) {
-        enum status st = status_fail(error == cudaErrorMemoryAllocation ? ERR_NOMEM : ERR_IO,
-                                     "cudaHostRegister: %s of host memory cannot be pinned in pieces of %s: %s (%s): give a smaller "
-                                     "--host-mem",
-                                     units_format_bytes(bytes, size), units_format_bytes(CUDA_PIN_PIECE, piece), cudaGetErrorString(error),
-                                     cudaGetErrorName(error));
+        enum status st =
+            status_fail(error == cudaErrorMemoryAllocation ? ERR_NOMEM : ERR_IO,
+                        "cudaHostRegister: %s of host memory cannot be pinned in pieces of %s: %s (%s): give a smaller "
+                        "--host-mem",
+                        units_format_bytes(bytes, size), units_format_bytes(CUDA_PIN_PIECE, piece), cudaGetErrorString(error),
+                        cudaGetErrorName(error));
         unpin(&p.pin);
         return st;
     }

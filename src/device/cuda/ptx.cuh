@@ -173,10 +173,7 @@ __device__ static inline bool flag_reached(const uint32_t *flag, uint32_t value)
 __device__ static inline bool arrive_last(uint32_t *counter, uint32_t count)
 {
     uint32_t before;
-    asm volatile("atom.inc.acq_rel.gpu.global.u32 %0, [%1], %2;"
-                 : "=r"(before)
-                 : "l"(counter), "r"(count - 1)
-                 : "memory");
+    asm volatile("atom.inc.acq_rel.gpu.global.u32 %0, [%1], %2;" : "=r"(before) : "l"(counter), "r"(count - 1) : "memory");
     return before == count - 1;
 }
 

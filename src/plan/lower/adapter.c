@@ -29,7 +29,7 @@ struct product {
 
 /* Transients of dropout for inputs of one width: the masked inputs of a chunk, and their gradient before it is masked. */
 struct masked {
-    int64_t cols; /* columns; 0: unused so far */
+    int64_t cols;       /* columns; 0: unused so far */
     struct value x, dx; /* x in storage type, dx in fp32 */
     int adapter;        /* parameter A of the map whose inputs x holds; -1: none */
     int64_t chunk_row;
@@ -168,7 +168,8 @@ static struct masked *masked_of(struct lowering *L, int64_t cols)
 }
 
 /* Writes the masked and scaled x into y, or adds it to y. A sum reads x in fp32; a write reads x in y's type. */
-static void drop(struct lowering *L, const struct linear_call *c, const struct linear_side *y, const struct linear_side *x, int accumulate)
+static void drop(struct lowering *L, const struct linear_call *c, const struct linear_side *y, const struct linear_side *x,
+                 int accumulate)
 {
     const double rate = L->m->config.lora.dropout;
     const int64_t row = chunk_row(c);
@@ -221,7 +222,8 @@ static struct linear_side down_product(struct lowering *L, const struct linear_c
         struct model_linear down = down_map(c->w);
         p = begin(L, W->down, &W->next_down, c->w, chunk_row(c));
         p->last = from;
-        linear_product(L, &(struct linear_call){&down, c->first_in, c->in, c->rows, side_of(L, &p->value, p->chunk_row, L->s.dtype), seen(L, c)});
+        linear_product(L, &(struct linear_call){&down, c->first_in, c->in, c->rows,
+                                                side_of(L, &p->value, p->chunk_row, L->s.dtype), seen(L, c)});
     }
     return side_of(L, &p->value, p->chunk_row, L->s.dtype);
 }
@@ -264,7 +266,8 @@ static void forward_by_slices(struct lowering *L, const struct linear_call *c)
     linear_product(L, &(struct linear_call){&down, c->first_in, c->in, c->rows, sum, seen(L, c), .accumulate = c->first_in > 0});
     if (c->first_in + c->in < c->w->in)
         return;
-    linear_product(L, &(struct linear_call){&up, .rows = c->rows, .y = c->y, .x = sum, .accumulate = 1, .scale = c->w->adapter_scale});
+    linear_product(
+        L, &(struct linear_call){&up, .rows = c->rows, .y = c->y, .x = sum, .accumulate = 1, .scale = c->w->adapter_scale});
     value_drop(L, &W->sum, tile);
 }
 
@@ -307,7 +310,8 @@ void adapter_dw(struct lowering *L, const struct linear_call *c)
         return;
     struct model_linear down = down_map(c->w), up = up_map(c->w);
     if (trained(L, c->w->up))
-        linear_product_dw(L, &(struct linear_call){&up, .rows = c->rows, .y = c->y, .x = down_product(L, c), .scale = c->w->adapter_scale});
+        linear_product_dw(
+            L, &(struct linear_call){&up, .rows = c->rows, .y = c->y, .x = down_product(L, c), .scale = c->w->adapter_scale});
     int whole;
     struct linear_side gradient = up_product(L, c, &whole);
     if (whole)
@@ -342,9 +346,11 @@ static struct linear_side find_tokens(struct lowering *L, int64_t r0, int64_t r1
 }
 
 /* Returns the call that applies B to the tile's rows. scale: factor of embeddings; 0: 1. */
-static struct linear_call embedded(const struct lowering *L, const struct model_linear *up, const struct tile *t, struct value *y, float scale)
+static struct linear_call embedded(const struct lowering *L, const struct model_linear *up, const struct tile *t, struct value *y,
+                                   float scale)
 {
-    return (struct linear_call){up, .rows = t->row1 - t->row0, .y = {y, t->row0, L->s.dtype}, .scale = (scale != 0.0f ? scale : 1.0f) * L->m->embedding.adapter_scale};
+    return (struct linear_call){up, .rows = t->row1 - t->row0, .y = {y, t->row0, L->s.dtype},
+                                .scale = (scale != 0.0f ? scale : 1.0f) * L->m->embedding.adapter_scale};
 }
 
 void adapter_embed(struct lowering *L, struct value *x, int c, float scale)

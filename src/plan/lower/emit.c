@@ -31,7 +31,8 @@ static void add_part(struct lowering *L, int arg, enum access access, const stru
     if (x->buffer < 0 && L->st == OK)
         L->st = status_fail(ERR_CORRUPT, "planner: %s of %s (rows %lld to %lld, layer %d, phase %c) has no copy in %s",
                             op_name(L->p->instrs[L->p->n_instrs - 1].op), L->p->tensors[v->tensor].name, (long long)x->row0,
-                            (long long)x->row1, L->layer, phase_letter(L->phase), place < TIERS ? tier_name((enum tier)place) : "keep");
+                            (long long)x->row1, L->layer, phase_letter(L->phase),
+                            place < TIERS ? tier_name((enum tier)place) : "keep");
     if (L->st == OK)
         program_add_operand(L->p, (struct operand){.arg = (uint32_t)arg,
                                                    .access = access,

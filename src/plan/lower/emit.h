@@ -9,6 +9,6 @@ struct op_attrs *emit(struct lowering *L, enum op_kind op, enum lane lane);
 void arg_read(struct lowering *L, int arg, struct value *v, int64_t row0, int64_t row1, int place);
 void arg_write(struct lowering *L, int arg, struct value *v, int64_t row0, int64_t row1, int place);
 void arg_update(struct lowering *L, int arg, struct value *v, int64_t row0, int64_t row1, int place);
-void emit_done(struct lowering *L, double pairs);             /* sets FLOPs and bytes; pairs: query-key pairs of attention */
+void emit_done(struct lowering *L, double pairs); /* sets FLOPs and bytes; pairs: query-key pairs of attention */
 
 #endif

@@ -124,7 +124,8 @@ void lower_loss_chunk(struct lowering *L, int c, int gradient)
         int64_t a0 = L->logits.tiles[i].row0, a1 = L->logits.tiles[i].row1;
         value_new(L, &L->logits, i);
         const int rounds = gradient && lower_rounds_dlogits(L);
-        struct linear_call call = {head, .rows = a1 - a0, .y = {&L->logits, a0, F32, lower_logits_ld(L)}, .x = {&L->final_n, a0, L->s.dtype}};
+        struct linear_call call = {head, .rows = a1 - a0, .y = {&L->logits, a0, F32, lower_logits_ld(L)},
+                                   .x = {&L->final_n, a0, L->s.dtype}};
         lower_linear(L, &call);
         lower_bias_of(L, head, &call.y, a1 - a0);
         value_new(L, &L->loss, i);

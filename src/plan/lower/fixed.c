@@ -36,7 +36,8 @@ void plan_save_as_given(const struct model *m, const struct plan_request *s, str
 
 double plan_alpha_error(const struct plan_request *s, const struct strategy *grid)
 {
-    const double chunks = (double)ceil_div(grid->rows, grid->row_chunk), full = fabs(chunks_of(grid, s->alpha) / chunks - s->alpha);
+    const double chunks = (double)ceil_div(grid->rows, grid->row_chunk),
+                 full = fabs(chunks_of(grid, s->alpha) / chunks - s->alpha);
     if (s->alpha < 0)
         return 0;
     return s->alpha_by_kind ? fmax(full, fabs(chunks_of(grid, s->window_alpha) / chunks - s->window_alpha)) : full;

@@ -34,8 +34,8 @@ static enum status refuse_head_tile(const struct model *m, int64_t asked, const 
     }
     snprintf(heads, sizeof heads, "%d query heads on %d KV heads", first.heads, first.kv_heads);
     return status_fail(ERR_INVALID, "--tiles: heads=%lld does not fit %s%s: take %s%s%lld", (long long)asked,
-                       m->n_shapes > 1 ? "the heads of any layer" : heads, t->mesh.degree[MESH_ULYSSES] > 1 ? " of a rank" : "", legal,
-                       legal[0] ? " or " : "", (long long)last);
+                       m->n_shapes > 1 ? "the heads of any layer" : heads, t->mesh.degree[MESH_ULYSSES] > 1 ? " of a rank" : "",
+                       legal, legal[0] ? " or " : "", (long long)last);
 }
 
 /* Limits in pieces, row chunks times head tiles: finer grids take too long to plan. A grid that the user gives may take a minute. */
@@ -137,7 +137,8 @@ static enum status refuse_loss_tile(int64_t asked, int rows_given, const struct 
         less--;
     while (t->row_chunk % more)
         more++;
-    return status_fail(ERR_INVALID, "--tiles: loss=%lld does not divide the %lld rows of a chunk%s: take loss=%lld or loss=%lld%s",
+    return status_fail(ERR_INVALID,
+                       "--tiles: loss=%lld does not divide the %lld rows of a chunk%s: take loss=%lld or loss=%lld%s",
                        (long long)asked, (long long)t->row_chunk, rows_given ? "" : ", which no option gives", (long long)less,
                        (long long)more, rows_given ? "" : ", or give rows=N, too");
 }
@@ -174,8 +175,8 @@ enum status plan_tiles(const struct model *m, const struct plan_request *s, stru
         loss /= 2;
     out->loss_tile = loss;
     if (s->group % BLOCK8 != 0 && s->group > 0 && s->optim_dtype == I8)
-        return status_fail(ERR_INVALID, "--tiles: group=%lld cuts blocks of moments in int8: take a multiple of %d", (long long)s->group,
-                           BLOCK8);
+        return status_fail(ERR_INVALID, "--tiles: group=%lld cuts blocks of moments in int8: take a multiple of %d",
+                           (long long)s->group, BLOCK8);
     out->group = s->group > 0 ? s->group : default_group(m, out->ranks);
     return OK;
 }

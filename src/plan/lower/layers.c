@@ -24,8 +24,8 @@ static void create_blocks(struct lowering *L, int l)
     layer->blocks = memory_new(L, layer->n_blocks, sizeof *layer->blocks);
     for (int i = 0; L->st == OK && i < layer->n_blocks; i++) {
         const struct model_block *b = &from->blocks[i];
-        layer->blocks[i] = (struct block){
-            .lowering = lowerings[b->kind], .layer = l, .weights = b, .norm = &b->norm, .first = layer->blocks};
+        layer->blocks[i] =
+            (struct block){.lowering = lowerings[b->kind], .layer = l, .weights = b, .norm = &b->norm, .first = layer->blocks};
     }
 }
 

@@ -23,11 +23,12 @@ void lower_linear_dw(struct lowering *L, const struct linear_call *c)
 }
 
 /* Cuts an adapter's gradients: slices of outputs write only B's in parts, slices of inputs only A's. */
-static int adapter_cuts(const struct lowering *L, const struct model_linear *w, int parts, enum linear_slices slices, int64_t *cuts,
-                        int n, int max)
+static int adapter_cuts(const struct lowering *L, const struct model_linear *w, int parts, enum linear_slices slices,
+                        int64_t *cuts, int n, int max)
 {
     const struct model_param *p = param_of(L, slices == OF_INPUTS ? w->down : w->up);
-    int64_t step = slices == OF_INPUTS ? w->in / parts : w->out / parts * w->rank, first = slices == OF_INPUTS ? 0 : w->first_out * w->rank;
+    int64_t step = slices == OF_INPUTS ? w->in / parts : w->out / parts * w->rank,
+            first = slices == OF_INPUTS ? 0 : w->first_out * w->rank;
     for (int i = 0; i < parts && n + 1 <= max; i++)
         cuts[n++] = p->offset + first + i * step;
     return n;

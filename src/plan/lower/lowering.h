@@ -27,15 +27,15 @@ struct lowering {
     struct strategy s;
     int role;
     struct program *p;
-    struct memory *memory;                         /* memory of all values */
+    struct memory *memory; /* memory of all values */
     int n_chunks;
     struct head_tiles heads[MODEL_SHAPES]; /* tiles of the layers of each shape */
-    int ulysses, ring; /* degrees of the mesh */
-    int64_t attn_rows; /* tokens whose attention one rank computes, for its share of the heads */
+    int ulysses, ring;                     /* degrees of the mesh */
+    int64_t attn_rows;                     /* tokens whose attention one rank computes, for its share of the heads */
     int64_t n_sums, n_loss;
     struct unit_values *units;
     struct value tokens, targets, positions, numbers, lo[MODEL_MASKS], hi[MODEL_MASKS], inv_freq, record, norm, loss, sums;
-    struct value each; /* every token's loss */
+    struct value each;               /* every token's loss */
     struct value all_loss, all_sums; /* gathered from all ranks; unused with a single rank */
     struct layer *layers;
     struct value *x;      /* [layers + 1]: the residual stream at the layers' inputs, and after the last one */
@@ -45,13 +45,13 @@ struct lowering {
     /* f, f_normed: a block's branch, before and after its own norm; df: its gradient, if that is not the stream's */
     struct value f, f_normed, df;
     struct value final_n, logits, dlogits, dn; /* dlogits: the logits' gradient in bf16, if products take no fp32 */
-    struct adapter_work *adapters; /* NULL: the model has none (adapter.c) */
-    void *shared[BLOCK_KINDS]; /* values that the blocks of a kind share, each kind's own */
-    struct layer_cache *caches;             /* caches of each layer, if keys and values are cached (blocks/cache.h) */
-    struct value index, last_row;           /* inputs: the places of new rows in their block; the row whose logits are wanted */
-    struct value last, last_n;              /* row last_row of the stream, and its norm */
-    int64_t mask_rows;                      /* rows from the mask of one block of keys to that of the next */
-    int predicate;                          /* predicate of the instructions that are emitted; 0: they are executed always */
+    struct adapter_work *adapters;             /* NULL: the model has none (adapter.c) */
+    void *shared[BLOCK_KINDS];                 /* values that the blocks of a kind share, each kind's own */
+    struct layer_cache *caches;                /* caches of each layer, if keys and values are cached (blocks/cache.h) */
+    struct value index, last_row; /* inputs: the places of new rows in their block; the row whose logits are wanted */
+    struct value last, last_n;    /* row last_row of the stream, and its norm */
+    int64_t mask_rows;            /* rows from the mask of one block of keys to that of the next */
+    int predicate;                /* predicate of the instructions that are emitted; 0: they are executed always */
     enum phase phase;
     int layer;
     enum status st; /* sticky: the first error stays */

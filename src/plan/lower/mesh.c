@@ -44,10 +44,9 @@ static void rates_of(const struct model *m, const struct plan_request *s, struct
         hardware_assumed(&assumed);
         h = &assumed;
     }
-    *out = (struct seq_rates){
-        .flops = attention_rate(h->device.attention[s->dtype], OP_ATTN_FWD, dim, (double)s->seq_len),
-        .inside = h->inside,
-        .across = h->across};
+    *out = (struct seq_rates){.flops = attention_rate(h->device.attention[s->dtype], OP_ATTN_FWD, dim, (double)s->seq_len),
+                              .inside = h->inside,
+                              .across = h->across};
 }
 
 static enum status indivisible(const char *what, int divisor, int ranks)
@@ -135,7 +134,8 @@ static enum status derive(const struct model *m, struct plan_request *s, int ran
     } else if (*ulysses <= 0) {
         rates_of(m, s, &rates);
         kinds_of(m, s, &kinds);
-        TRY(seq_degrees_choose(sp, sharing_on_host(s, sp, ranks), kinds.heads, n_kinds_of(m), s->seq_len, 0, &rates, ulysses, ring));
+        TRY(seq_degrees_choose(sp, sharing_on_host(s, sp, ranks), kinds.heads, n_kinds_of(m), s->seq_len, 0, &rates, ulysses,
+                               ring));
     }
     return OK;
 }
@@ -162,10 +162,11 @@ static enum status refuse_batch(const struct plan_request *s, int ranks)
     for (int fewer = 1; fewer <= s->batch; fewer++)
         if (ranks % fewer == 0 && strlen(legal) + 16 < sizeof legal)
             snprintf(legal + strlen(legal), sizeof legal - strlen(legal), "%s%d", fewer > 1 ? ", " : "", fewer);
-    return status_fail(ERR_INVALID,
-                       "--batch: %lld sequence%s a step for the %d data-parallel groups of dp=%d would leave %lld of them without any: take "
-                       "--batch %d or a multiple, or one of --mesh dp=%s",
-                       (long long)s->batch, s->batch == 1 ? "" : "s", dp, dp, (long long)(dp - s->batch), dp, legal);
+    return status_fail(
+        ERR_INVALID,
+        "--batch: %lld sequence%s a step for the %d data-parallel groups of dp=%d would leave %lld of them without any: take "
+        "--batch %d or a multiple, or one of --mesh dp=%s",
+        (long long)s->batch, s->batch == 1 ? "" : "s", dp, dp, (long long)(dp - s->batch), dp, legal);
 }
 
 void plan_take_mesh(struct plan_request *s, const struct mesh *mesh)
@@ -181,9 +182,10 @@ static enum status settle_batch(struct plan_request *s, int ranks)
     if (s->batch > 0 && s->batch < dp)
         return refuse_batch(s, ranks);
     if (s->batch <= 0 && s->grad_accum > SETTINGS_MOST_SEQUENCES / dp)
-        return status_fail(ERR_INVALID,
-                           "--grad-accum: %lld sequences on each of %d data-parallel ranks are more than the %d that a step may have",
-                           (long long)s->grad_accum, dp, SETTINGS_MOST_SEQUENCES);
+        return status_fail(
+            ERR_INVALID,
+            "--grad-accum: %lld sequences on each of %d data-parallel ranks are more than the %d that a step may have",
+            (long long)s->grad_accum, dp, SETTINGS_MOST_SEQUENCES);
     if (s->batch <= 0)
         s->batch = s->grad_accum * dp;
     plan_take_mesh(s, &s->mesh);

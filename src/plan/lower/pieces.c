@@ -76,7 +76,8 @@ struct part {
     int64_t first, n;
 };
 
-static struct part head_norm_attrs(const struct lowering *L, const struct model_norm *n, struct op_attrs *a, int64_t rows, struct heads heads)
+static struct part head_norm_attrs(const struct lowering *L, const struct model_norm *n, struct op_attrs *a, int64_t rows,
+                                   struct heads heads)
 {
     norm_attrs(L, n, a, rows);
     if (n->weight < 0) {

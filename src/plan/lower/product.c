@@ -79,7 +79,8 @@ static void dequantise(struct lowering *L, const struct linear_call *c)
     const int64_t codes = p->packed_offset + quantised_scale_bytes(&q), each = quantised_per_byte(q.form);
     const int whole_rows = s.cols == c->w->ld;
     struct unit_values *u = &L->units[p->unit];
-    u->dequantised.tiles[0].place[DEV] = (struct place){buffer_new(L, DEV, s.rows * s.cols * u->dequantised.row_bytes, CLASS_WORK), 0};
+    u->dequantised.tiles[0].place[DEV] =
+        (struct place){buffer_new(L, DEV, s.rows * s.cols * u->dequantised.row_bytes, CLASS_WORK), 0};
     struct op_attrs *a = emit(L, OP_DEQUANTISE, LANE_COMPUTE);
     a->dequantise.rows = whole_rows ? 1 : s.rows;
     a->dequantise.cols = whole_rows ? s.rows * s.cols : s.cols;
@@ -105,8 +106,8 @@ static void arg_dequantised(struct lowering *L, int arg, const struct linear_cal
 
 /* Computes columns [first, first + n) of result[rows, ...] (+)= source[rows, k] times the weight or its transpose. The call is
  * about these columns only. */
-static void multiply(struct lowering *L, const struct linear_call *c, const struct linear_side *result, const struct linear_side *source,
-                     int64_t first, int64_t n, int64_t k, int transposed)
+static void multiply(struct lowering *L, const struct linear_call *c, const struct linear_side *result,
+                     const struct linear_side *source, int64_t first, int64_t n, int64_t k, int transposed)
 {
     const int packed = param_of(L, c->w->weight)->packed_bytes > 0, keeps = !c->accumulate && first > 0;
     if (packed)
@@ -208,7 +209,8 @@ void linear_product_dw(struct lowering *L, const struct linear_call *c)
     emit_done(L, 0);
 }
 
-static void bias_attrs(struct op_attrs *a, const struct lowering *L, const struct model_linear *w, const struct linear_side *y, int64_t rows)
+static void bias_attrs(struct op_attrs *a, const struct lowering *L, const struct model_linear *w, const struct linear_side *y,
+                       int64_t rows)
 {
     a->bias.rows = rows;
     a->bias.dim = w->out;

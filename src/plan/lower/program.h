@@ -21,8 +21,8 @@ enum program_role {
 struct io_buffers {
     int tokens, targets, positions, lo[MODEL_MASKS], hi[MODEL_MASKS], inv_freq, record, norm, loss;
     int index, last_row, logits; /* programs with a cache only (decode.h); they have no targets, norm and loss */
-    int numbers; /* numbers of the tokens in their whole sequence, for masks of dropout; -1: no buffer */
-    int each; /* every token's loss, after programs without a backward pass; -1: no buffer */
+    int numbers;                 /* numbers of the tokens in their whole sequence, for masks of dropout; -1: no buffer */
+    int each;                    /* every token's loss, after programs without a backward pass; -1: no buffer */
 };
 
 /* Lowers one program of the set. Persistent buffers come first and are the same for every role. */

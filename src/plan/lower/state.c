@@ -317,7 +317,8 @@ static void create_packed(struct lowering *L, int unit)
     char name[48];
     v->packed.full_buffer = v->packed_shard.full_buffer = v->dequantised.full_buffer = -1;
     if (groups >= MAX_CUTS && L->st == OK)
-        L->st = status_fail(ERR_INVALID, "--tiles: group=%lld cuts the matrices of unit %d into more than %d pieces: give a larger one",
+        L->st = status_fail(ERR_INVALID,
+                            "--tiles: group=%lld cuts the matrices of unit %d into more than %d pieces: give a larger one",
                             (long long)L->s.group, unit, MAX_CUTS);
     if (groups == 0 || L->st != OK)
         return;

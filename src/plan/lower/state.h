@@ -11,14 +11,14 @@ struct lowering;
 /* Values of one unit. A shard has one tile per group: ceil(elements / ranks) rows, the same number on every rank. On the last
  * ranks some rows may lie beyond the group's end; they are zero. */
 struct unit_values {
-    struct value param;       /* all elements, storage dtype; transient if parameters are sharded */
-    struct value param_shard; /* shards of param: sharded parameters, or bf16 parameters as a sharded update writes them */
-    struct value packed;      /* frozen matrices that are quantised, as bytes; transient if parameters are sharded */
+    struct value param;        /* all elements, storage dtype; transient if parameters are sharded */
+    struct value param_shard;  /* shards of param: sharded parameters, or bf16 parameters as a sharded update writes them */
+    struct value packed;       /* frozen matrices that are quantised, as bytes; transient if parameters are sharded */
     struct value packed_shard; /* shards of packed */
-    struct value dequantised; /* transient: the part of a quantised matrix that one product reads */
-    struct value master;      /* fp32, unless the update works on the parameters themselves */
-    struct value m, v;        /* moments of all trained elements, or of their shards */
-    struct value grad;        /* gradient of the global batch so far, of all elements or, if gradients are sharded, of the shards */
+    struct value dequantised;  /* transient: the part of a quantised matrix that one product reads */
+    struct value master;       /* fp32, unless the update works on the parameters themselves */
+    struct value m, v;         /* moments of all trained elements, or of their shards */
+    struct value grad; /* gradient of the global batch so far, of all elements or, if gradients are sharded, of the shards */
     struct value grad_shard;  /* ZeRO stage 1 only: the summed gradient's shard, for the pending update */
     struct value micro;       /* gradient of this micro-batch, if it is not the first or gradients are sharded */
     struct value micro_shard; /* shards of micro, if the micro-batch is not the first */

@@ -14,43 +14,43 @@ enum residency { RES_DEVICE, RES_HOST, RES_NVME, RES_NONE /* dropped; computed a
 /* The planner's decisions. Numerics: mesh, zero, wire, the grid of tiles, group, dtype, moments. All else is placement, which
  * never changes a bit. */
 struct strategy {
-    int64_t seq_len; /* tokens of a sequence, over all ranks that share it, padding included */
-    int64_t rows;    /* tokens of a sequence on one rank: seq_len / (ulysses * ring) */
+    int64_t seq_len;  /* tokens of a sequence, over all ranks that share it, padding included */
+    int64_t rows;     /* tokens of a sequence on one rank: seq_len / (ulysses * ring) */
     struct mesh mesh; /* every degree is at least 1 */
-    int ranks;       /* number of ranks: the product of the degrees */
-    int zero;        /* ZeRO stage: 1 shards optimizer state over all ranks, 2 gradients too, 3 parameters too; one rank has 0 */
-    enum dtype wire; /* type of gradients on their way to the rank that sums them */
+    int ranks;        /* number of ranks: the product of the degrees */
+    int zero;         /* ZeRO stage: 1 shards optimizer state over all ranks, 2 gradients too, 3 parameters too; one rank has 0 */
+    enum dtype wire;  /* type of gradients on their way to the rank that sums them */
     int64_t row_chunk, loss_tile;
     int head_tile; /* query heads per attention tile */
     int64_t group; /* elements per update group and per parameter transfer */
     enum dtype dtype, moments;
     enum residency params, grads, optim, acts;
     enum tensor_class promoted_class; /* parameters, gradients, optimizer state or activations */
-    enum residency promote_tier;       /* a tier nearer than that of promoted_class above */
+    enum residency promote_tier;      /* a tier nearer than that of promoted_class above */
     /* number of layers, evenly spread, that have promoted_class at promote_tier. A layer with optimizer state on the device is
      * updated there even if update_on_host is set. */
     int promoted_layers;
     /* tier of the gradients of activations between two visits. If it is nearer than the tier of activations, values that a layer
      * of the forward pass reads again stay there until the layer is done. */
     enum residency carry;
-    int device_layers;      /* number of last layers whose activations stay on the device: there is no time to fetch them */
-    int device_chunks;      /* number of last row chunks of the other layers whose activations stay on the device */
-    int saved_chunks;        /* number of first row chunks that keep their recomputable values */
+    int device_layers; /* number of last layers whose activations stay on the device: there is no time to fetch them */
+    int device_chunks; /* number of last row chunks of the other layers whose activations stay on the device */
+    int saved_chunks;  /* number of first row chunks that keep their recomputable values */
     /* only for models in which some layers have a window: saved_chunks is then the mean; layers without a window keep full_more
      * more, those with one window_fewer fewer (below 0: the reverse) */
     int full_more, window_fewer;
-    int keep_every;        /* kept layer inputs: the first layer's, and each keep_every-th (from 1 on), counted from the last */
-    int evaluates; /* 1: programs without a backward pass leave every token's loss */
+    int keep_every; /* kept layer inputs: the first layer's, and each keep_every-th (from 1 on), counted from the last */
+    int evaluates;  /* 1: programs without a backward pass leave every token's loss */
     int update_on_host;
     int discrete;
-    int write_depth; /* limit of blocks of drive writes in flight while there are reads; 0: writes do not yield */
+    int write_depth;             /* limit of blocks of drive writes in flight while there are reads; 0: writes do not yield */
     const struct target *target; /* borrowed */
     /* Programs that read a text on and predict one token (decode.h) only: keys and values of earlier tokens are cached in blocks. */
-    int64_t cached_tokens;  /* most tokens that are cached, whole blocks; 0: training */
-    int64_t cache_block;    /* tokens of one block */
-    int64_t input_rows;     /* tokens of the largest program, for which inputs have room; `rows` belongs to this program */
-    enum residency cached;  /* tier of whole blocks; the block that is being filled is no farther away than the host */
-    double prefetch; /* row chunks of compute to fetch ahead; below 0: as far as memory allows */
+    int64_t cached_tokens; /* most tokens that are cached, whole blocks; 0: training */
+    int64_t cache_block;   /* tokens of one block */
+    int64_t input_rows;    /* tokens of the largest program, for which inputs have room; `rows` belongs to this program */
+    enum residency cached; /* tier of whole blocks; the block that is being filled is no farther away than the host */
+    double prefetch;       /* row chunks of compute to fetch ahead; below 0: as far as memory allows */
 };
 
 static inline int strategy_same_grid(const struct strategy *a, const struct strategy *b)

@@ -42,7 +42,7 @@ struct value {
     int64_t rows, row_bytes;
     struct tile *tiles;
     int n_tiles;
-    int sharded;     /* 1: rows are those of shards, not elements of the unit */
+    int sharded; /* 1: rows are those of shards, not elements of the unit */
     /* 1: rows are bytes (moments in blocks, quantised matrices), a tile for each group (plan_moments_row, plan_packed_group) */
     int packed;
     int staged;      /* 1: copies that come by way of the host stay there until value_leave */

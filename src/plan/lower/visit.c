@@ -45,8 +45,8 @@ static void set_place(struct value *v, int64_t row0, int64_t row1, int place, in
 
 /* Copies rows [row0, row1) (whole tiles) between tiers and sets their place in the target. The copy goes by way of a host slot if
  * the device cannot reach the drive. */
-static void value_copy(struct lowering *L, struct value *v, int64_t row0, int64_t row1, int from, int to, int buffer, int64_t offset,
-                int depth)
+static void value_copy(struct lowering *L, struct value *v, int64_t row0, int64_t row1, int from, int to, int buffer,
+                       int64_t offset, int depth)
 {
     int by_slot = L->s.discrete && ((from == TIER_NVME && to == TIER_DEVICE) || (from == TIER_DEVICE && to == TIER_NVME));
     if (by_slot) {

@@ -232,7 +232,8 @@ enum status advise_early(const struct model *m, const struct plan_request *s, co
     memcpy(estimated->limit, limit, sizeof estimated->limit);
     proposal_shorten(&x, s->seq_len, &t);
     TRY(advise_estimate(m, &t.s, limit, &c));
-    *beyond = !isinf(c.excess) && is_beyond(&c, limit); /* infinite excess: beyond a program's tables, which other tiles may not be */
+    *beyond =
+        !isinf(c.excess) && is_beyond(&c, limit); /* infinite excess: beyond a program's tables, which other tiles may not be */
     if (!*beyond)
         return OK;
     memcpy(estimated->arena, c.bytes, sizeof estimated->arena);

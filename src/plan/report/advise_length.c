@@ -18,8 +18,7 @@ enum {
     SHORTEST = 64,    /* tokens */
     FEW_BEYOND = 2    /* probes of large models after the first length that fits */
 };
-#define CLOSE_PART                                                                                              \
-    24 /* the search ends when the shortest length that does not fit is within 1 / CLOSE_PART of one that does */
+#define CLOSE_PART 24 /* the search ends when the shortest length that does not fit is within 1 / CLOSE_PART of one that does */
 #define SURELY_FITS 0.99 /* share of the budgets that trials may need: a whole plan may need a percent more */
 
 /* A way to find the needs of settings: by estimate, or by trial. */

@@ -25,7 +25,8 @@ static void describe_saved(const struct strategy *s, long long chunks, char buf[
     if (s->full_more == 0 && s->window_fewer == 0)
         snprintf(buf, 128, "%.4g (%d of %lld row chunks kept)", s->saved_chunks / all, s->saved_chunks, chunks);
     else
-        snprintf(buf, 128, "window=%.4g,full=%.4g (%d and %d of %lld row chunks kept)", window / all, full / all, window, full, chunks);
+        snprintf(buf, 128, "window=%.4g,full=%.4g (%d and %d of %lld row chunks kept)", window / all, full / all, window, full,
+                 chunks);
 }
 
 void strategy_describe(const struct strategy *s, char *buf, int size)
@@ -47,8 +48,8 @@ void strategy_describe(const struct strategy *s, char *buf, int size)
         snprintf(writes, sizeof writes, "  writes %d/%d", s->write_depth, DRIVE_DEPTH);
     snprintf(buf, (size_t)size,
              "--offload params=%s,grads=%s,optim=%s,acts=%s%s%s%s  --alpha %s%s  %s%s  --tiles rows=%lld,heads=%d,loss=%lld",
-             residency_name(s->params), residency_name(s->grads), residency_name(s->optim), residency_name(s->acts), carry,
-             split, promoted, saved, inputs,
+             residency_name(s->params), residency_name(s->grads), residency_name(s->optim), residency_name(s->acts), carry, split,
+             promoted, saved, inputs,
              strategy_updates_on_both(s) ? "AdamW on both"
              : s->update_on_host         ? "--update host"
                                          : "--update device",
@@ -63,11 +64,11 @@ void plan_describe(const struct plan *p, char *buf, int size)
     if (p->finer)
         snprintf(why, sizeof why, " (to fit: nothing does with the default tiles)");
     else if (u->head_tile > 0 && isinf(u->slower))
-        snprintf(why, sizeof why, " (for speed; with the default tiles rows=%lld,heads=%d,loss=%lld it does not fit)", (long long)u->row_chunk,
-                 u->head_tile, (long long)u->loss_tile);
+        snprintf(why, sizeof why, " (for speed; with the default tiles rows=%lld,heads=%d,loss=%lld it does not fit)",
+                 (long long)u->row_chunk, u->head_tile, (long long)u->loss_tile);
     else if (u->head_tile > 0)
-        snprintf(why, sizeof why, " (for speed; the default tiles rows=%lld,heads=%d,loss=%lld take %.*f%% longer)", (long long)u->row_chunk,
-                 u->head_tile, (long long)u->loss_tile, u->slower < 0.01, 100 * u->slower);
+        snprintf(why, sizeof why, " (for speed; the default tiles rows=%lld,heads=%d,loss=%lld take %.*f%% longer)",
+                 (long long)u->row_chunk, u->head_tile, (long long)u->loss_tile, u->slower < 0.01, 100 * u->slower);
     snprintf(buf, (size_t)size, "%s%s", text, why);
 }
 

@@ -63,7 +63,7 @@ void explain_print(const struct plan *p, const struct explanation *e, FILE *f)
         }
         if (d->flag[0])
             snprintf(flag, sizeof flag, " [%s]", d->flag);
-        prose_print(f, 4, "  %c%s%s: %s%s%s%s.%s%s", toupper(d->what[0]), d->what + 1, flag, d->chosen, d->given ? " (given)" : "",
-                    d->note[0] ? "; " : "", d->note, others, d->n ? "." : "");
+        prose_print(f, 4, "  %c%s%s: %s%s%s%s.%s%s", toupper(d->what[0]), d->what + 1, flag, d->chosen,
+                    d->given ? " (given)" : "", d->note[0] ? "; " : "", d->note, others, d->n ? "." : "");
     }
 }

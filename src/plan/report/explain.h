@@ -19,7 +19,7 @@ struct decision {
     const char *flag; /* option that sets it; "": no single option does */
     char chosen[128];
     char note[512]; /* cost of the chosen way; may be empty */
-    int given;     /* 1: the settings gave it */
+    int given;      /* 1: the settings gave it */
     int n;
     struct alternative by_cost[EXPLAIN_ALTERNATIVES]; /* fitting ones by time, then the others in the order of trials */
 };

@@ -27,8 +27,7 @@ static enum status explain_tiles(struct explainer *x)
     snprintf(say, sizeof say, "%lld rows, %d heads, %lld rows of the loss", (long long)p->row_chunk, p->head_tile,
              (long long)p->loss_tile);
     struct decision *d = explainer_decide(x, "tiles", "--tiles", say, 0);
-    snprintf(d->note, sizeof d->note,
-             "they change rounding, so the default is left only to fit, or for enough speed");
+    snprintf(d->note, sizeof d->note, "they change rounding, so the default is left only to fit, or for enough speed");
     for (int twice = 0; twice < 2; twice++) {
         struct plan_request s = *x->s;
         s.row_chunk = twice ? 2 * p->row_chunk : p->row_chunk / 2;
@@ -117,8 +116,8 @@ static void explain_open_mesh(struct explainer *x)
     char mesh[MESH_TEXT];
     int untried = 0;
     struct decision *d = explainer_decide(x, "mesh", "--mesh", mesh_format(&x->p->strategy.mesh, mesh), 0);
-    size_t n = (size_t)snprintf(d->note, sizeof d->note, "of the %d that suit a step of %lld sequence%s", all->legal, (long long)x->p->sequences,
-                                x->p->sequences == 1 ? "" : "s");
+    size_t n = (size_t)snprintf(d->note, sizeof d->note, "of the %d that suit a step of %lld sequence%s", all->legal,
+                                (long long)x->p->sequences, x->p->sequences == 1 ? "" : "s");
     for (int i = 0; i < all->n; i++) {
         const struct mesh_weighed *w = &all->of[i];
         if (w == chosen)
@@ -126,7 +125,8 @@ static void explain_open_mesh(struct explainer *x)
         if (chosen && chosen->seconds > 0 && w->seconds > 0)
             add_mesh(x, d, w, chosen);
         else if (n < sizeof d->note)
-            n += (size_t)snprintf(d->note + n, sizeof d->note - n, "%s%s", untried++ ? "; " : ", by estimate also ", mesh_format(&w->mesh, mesh));
+            n += (size_t)snprintf(d->note + n, sizeof d->note - n, "%s%s", untried++ ? "; " : ", by estimate also ",
+                                  mesh_format(&w->mesh, mesh));
     }
     if (untried && n < sizeof d->note)
         snprintf(d->note + n, sizeof d->note - n, " were weighed, which promise less");

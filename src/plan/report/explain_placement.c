@@ -137,8 +137,8 @@ static enum status explain_inputs(struct explainer *x)
     const struct strategy *s = &x->p->strategy;
     static const int turns[] = {1, 2, 4};
     char say[64];
-    struct decision *d =
-        explainer_decide(x, "layers whose inputs are kept", "--keep-inputs", say_inputs(s->keep_every, say), x->s->keep_inputs > 0);
+    struct decision *d = explainer_decide(x, "layers whose inputs are kept", "--keep-inputs", say_inputs(s->keep_every, say),
+                                          x->s->keep_inputs > 0);
     for (int i = 0; i < 3 && turns[i] < x->m->config.layers; i++) {
         struct strategy other = *s;
         other.keep_every = turns[i];

@@ -40,7 +40,6 @@ enum status report_make(const struct plan *p, const struct model *m, struct repo
 /* Returns the lane with the most exposed seconds, compute excluded. */
 enum lane report_slowest_lane(const struct report *r);
 
-
 /* Counts how many times a step runs each program. */
 void report_counts(const struct plan *p, int64_t count[PLAN_PROGRAMS]);
 

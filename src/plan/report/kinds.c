@@ -114,8 +114,8 @@ void layer_kinds_print(const struct layer_kind *kinds, int n, FILE *f)
 {
     if (n < 2)
         return;
-    fprintf(f, "\n%-13s %6s %7s %7s %9s %5s %8s %8s %10s\n", "kind of layer", "layers", "pairs", "alpha", "compute", "attn", "waits",
-            "moved", "lanes");
+    fprintf(f, "\n%-13s %6s %7s %7s %9s %5s %8s %8s %10s\n", "kind of layer", "layers", "pairs", "alpha", "compute", "attn",
+            "waits", "moved", "lanes");
     for (int k = 0; k < n; k++)
         print_kind(&kinds[k], f);
     fprintf(f, "(Of one layer, in a step. pairs: share of all pairs of a token and an earlier\n"

@@ -59,11 +59,12 @@ void plan_print_sharing(const struct plan *p, FILE *f)
         fprintf(f, "batch: %lld sequences a step, %lld micro-batches on each of %lld data-parallel groups\n", sequences,
                 (long long)p->micro_batches, groups);
     else if (rest > 0)
-        prose_print(f, 2,
-                    "batch: %lld sequences a step, %lld micro-batches on each of %lld data-parallel groups; %lld of them %s no sequence in the "
-                    "last one: --batch %lld and %lld leave none without",
-                    sequences, (long long)p->micro_batches, groups, groups - rest, groups - rest > 1 ? "have" : "has", sequences - rest,
-                    sequences - rest + groups);
+        prose_print(
+            f, 2,
+            "batch: %lld sequences a step, %lld micro-batches on each of %lld data-parallel groups; %lld of them %s no sequence in the "
+            "last one: --batch %lld and %lld leave none without",
+            sequences, (long long)p->micro_batches, groups, groups - rest, groups - rest > 1 ? "have" : "has", sequences - rest,
+            sequences - rest + groups);
 }
 
 static void print_longest(const struct plan *p, FILE *f)
@@ -78,7 +79,8 @@ static void print_longest(const struct plan *p, FILE *f)
     plan_longest_flags(p, flags);
     units_format_apart(l->bytes, p->limit[l->tier], c, d);
     if (l->longer > 0 && l->beyond)
-        snprintf(longer, sizeof longer, "; a step of %s would have a buffer of more than 512 GiB, or more parts than are planned for",
+        snprintf(longer, sizeof longer,
+                 "; a step of %s would have a buffer of more than 512 GiB, or more parts than are planned for",
                  units_format_count(l->longer, a));
     else if (l->longer > 0 && l->bytes > p->limit[l->tier])
         snprintf(longer, sizeof longer, "; %s would need %s on the %s, and %s are there", units_format_count(l->longer, a), c,
@@ -333,13 +335,16 @@ void plan_print_stretches(const struct plan *p, FILE *f)
         snprintf(steps, sizeof steps, "%lld to %lld", (long long)x->first + 1, (long long)x->end);
         for (int t = 0; t < TIERS; t++)
             x->plan->arena[t] > 0 ? (void)units_format_bytes(x->plan->arena[t], bytes[t]) : (void)strcpy(bytes[t], "-");
-        fprintf(f, "%-14s %17s %11s %11s %11s %11s %11s\n", units_format_count(x->seq_len, tokens), x->end > x->first ? steps : "none", bytes[0], bytes[1], bytes[2],
-                x->plan->fits ? report_duration(x->plan->seconds, step) : "no fit", x->plan->fits ? report_duration(seconds, all) : "");
+        fprintf(f, "%-14s %17s %11s %11s %11s %11s %11s\n", units_format_count(x->seq_len, tokens),
+                x->end > x->first ? steps : "none", bytes[0], bytes[1], bytes[2],
+                x->plan->fits ? report_duration(x->plan->seconds, step) : "no fit",
+                x->plan->fits ? report_duration(seconds, all) : "");
         total += seconds;
         fits &= x->plan->fits;
     }
     if (fits)
-        fprintf(f, "Arenas and drives are made for the largest; all steps together would take %s.\n", report_duration(total, all));
+        fprintf(f, "Arenas and drives are made for the largest; all steps together would take %s.\n",
+                report_duration(total, all));
 }
 
 enum status plan_print(const struct plan *p, const struct model *m, const struct plan_request *s, FILE *f)

@@ -34,7 +34,8 @@ struct scan {
     /* HAZARD_BUFFERS: each buffer's first segment, -1 none; HAZARD_ADDRESSES: for each stretch of 2^shift bytes the segment of
      * its first byte */
     int *at;
-    int *cursor; /* for each list, or stretch, the first segment of the last access that began there; -1: none. Accesses mostly ascend */
+    int *
+        cursor; /* for each list, or stretch, the first segment of the last access that began there; -1: none. Accesses mostly ascend */
     int first_stretch[TIERS + 1], shift[TIERS]; /* HAZARD_ADDRESSES; first_stretch[TIERS]: number of all stretches */
     struct segment *segment;
     int n_segment, cap_segment, spare; /* spare: list of unused segments */

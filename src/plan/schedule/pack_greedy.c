@@ -210,7 +210,8 @@ static int64_t find_place(const struct packer *k, int n, int64_t need, int64_t b
 }
 
 /* Returns the address for a buffer that lives from moment first to last, among the n placed ones in k->few. */
-static int64_t find_among_few(const struct packer *k, int n, int16_t first, int16_t last, int64_t need, int64_t base, int best_fit)
+static int64_t find_among_few(const struct packer *k, int n, int16_t first, int16_t last, int64_t need, int64_t base,
+                              int best_fit)
 {
     const struct few *f = k->few;
     struct gap g = {need, base, -1, 0};

@@ -52,9 +52,10 @@ struct estimator {
     const struct problem *problem;
     struct options options;
     double micro_batches, layers;
-    struct differences *all, *longer; /* `all`: for a model of all layers; `longer`: for one layer more, of the mean of all kinds */
-    struct differences *measured;     /* one for each measured model */
-    int short_kinds[MODEL_KINDS];     /* number of layers of each kind in the short model */
+    struct differences *all,
+        *longer;                  /* `all`: for a model of all layers; `longer`: for one layer more, of the mean of all kinds */
+    struct differences *measured; /* one for each measured model */
+    int short_kinds[MODEL_KINDS]; /* number of layers of each kind in the short model */
     double instrs, layer_instrs;
     struct strategy fixed;
     int64_t short_layers;

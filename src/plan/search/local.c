@@ -335,7 +335,8 @@ static enum status limit_effort(struct pool *pool, const struct candidate *best)
     TRY(pool_open(pool, &best->strategy, &g));
     if (g)
         estimator_instrs(g->tried.estimator, &all, &layer);
-    pool->most = (pool->problem.request.effort == EFFORT_BEST ? LOCAL_INSTRS : LOCAL_INSTRS_NORMAL) * (all <= TRIAL_WHOLE_INSTRS ? 1 : fmin(1, gain / LOCAL_GAIN));
+    pool->most = (pool->problem.request.effort == EFFORT_BEST ? LOCAL_INSTRS : LOCAL_INSTRS_NORMAL) *
+                 (all <= TRIAL_WHOLE_INSTRS ? 1 : fmin(1, gain / LOCAL_GAIN));
     return OK;
 }
 

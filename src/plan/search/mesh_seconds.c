@@ -41,9 +41,9 @@ struct part {
     struct seq_shape shape;
     struct cost_model cost;
     double forward, products, attention, rest; /* seconds of compute; forward: part of products */
-    double world, ulysses, ring;                /* seconds of messages */
-    double least, all;                          /* bytes of activations: saved in any case, and the most that may be saved */
-    double state, gathered;                     /* bytes of a rank's shares; of the layers whose parameters are in hand */
+    double world, ulysses, ring;               /* seconds of messages */
+    double least, all;                         /* bytes of activations: saved in any case, and the most that may be saved */
+    double state, gathered;                    /* bytes of a rank's shares; of the layers whose parameters are in hand */
 };
 
 /* Adds the seconds of products: forward, for gradients of inputs, and for gradients of trained weights. */
@@ -53,12 +53,13 @@ static void add_products(struct part *x, const struct mesh_products *p)
     const double n = (double)x->fixed.rows, evaluates = x->s->evaluation;
     for (int i = 0; i < p->n; i++) {
         const double in = (double)p->of[i].in, out = (double)p->of[i].out,
-                     flops = 2 * n * in * out * (double)p->of[i].times * p->scale, forward = flops / gemm_rate(r, GEMM_NT, n, out, in);
+                     flops = 2 * n * in * out * (double)p->of[i].times * p->scale,
+                     forward = flops / gemm_rate(r, GEMM_NT, n, out, in);
         x->forward += forward;
         x->products += forward;
         if (!evaluates)
-            x->products += flops / gemm_rate(r, GEMM_NN, n, in, out) +
-                           (p->of[i].trained ? flops / gemm_rate(r, GEMM_TN, out, in, n) : 0);
+            x->products +=
+                flops / gemm_rate(r, GEMM_NN, n, in, out) + (p->of[i].trained ? flops / gemm_rate(r, GEMM_TN, out, in, n) : 0);
     }
 }
 
@@ -70,7 +71,8 @@ static void add_attention(struct part *x)
     model_causal_pairs(m, x->s->seq_len, pairs);
     for (int i = 0; i < m->n_kinds; i++) {
         const struct attention_shape *h = &m->shapes[m->kinds[i].shape];
-        const double dim = (double)h->head_dim, flops = 4 * pairs[m->kinds[i].mask] * (double)h->heads * dim * m->kinds[i].layers / sharing;
+        const double dim = (double)h->head_dim,
+                     flops = 4 * pairs[m->kinds[i].mask] * (double)h->heads * dim * m->kinds[i].layers / sharing;
         const struct attention_rates *r = x->cost.device.attention[x->s->dtype];
         x->attention += flops / attention_rate(r, OP_ATTN_FWD, dim, queries);
         if (!x->s->evaluation)
@@ -85,7 +87,8 @@ static void add_elements(struct part *x)
 {
     const struct model_config *c = &x->m->config;
     const double rows = (double)x->fixed.rows, size = (double)dtype_size(x->s->dtype),
-                 bytes = rows * size * (MESH_STREAM_PASSES * (double)c->dim + MESH_MLP_PASSES * (double)c->ffn) * (double)c->layers;
+                 bytes =
+                     rows * size * (MESH_STREAM_PASSES * (double)c->dim + MESH_MLP_PASSES * (double)c->ffn) * (double)c->layers;
     const double chunks = (double)ceil_div(x->fixed.rows, x->fixed.row_chunk);
     x->rest = bytes / curve_at(&x->cost.device.ops.memory, (double)x->fixed.row_chunk * (double)c->dim * size) +
               (MESH_INSTRS_CHUNK * chunks + MESH_INSTRS_RING * x->shape.ring) * (double)c->layers * x->cost.overhead;
@@ -99,11 +102,15 @@ static void add_sharing(struct part *x)
     for (int i = 0; i < m->n_kinds; i++) {
         const struct attention_shape *h = &m->shapes[m->kinds[i].shape];
         const double layers = m->kinds[i].layers;
-        const struct seq_heads heads = {.heads = h->heads, .kv_heads = h->kv_heads, .head_dim = h->head_dim, .storage_bytes = (int64_t)dtype_size(x->s->dtype)};
+        const struct seq_heads heads = {.heads = h->heads,
+                                        .kv_heads = h->kv_heads,
+                                        .head_dim = h->head_dim,
+                                        .storage_bytes = (int64_t)dtype_size(x->s->dtype)};
         const struct seq_volume v = seq_volume(&x->shape, &heads, SEQ_RESEND_QKV);
         const int trains = !x->s->evaluation;
         if (x->shape.ulysses > 1)
-            x->ulysses += layers * (double)(v.all_to_all_forward + trains * v.all_to_all_backward) / x->cost.lane_bytes[LANE_ULYSSES];
+            x->ulysses +=
+                layers * (double)(v.all_to_all_forward + trains * v.all_to_all_backward) / x->cost.lane_bytes[LANE_ULYSSES];
         if (ring > 1)
             x->ring += layers * ((double)(v.ring_forward + trains * v.ring_backward) / x->cost.lane_bytes[LANE_RING] +
                                  (ring - 1) * 3 * x->cost.lane_seconds[LANE_RING]);
@@ -128,11 +135,14 @@ static void add_state(struct part *x)
     const int stage = x->fixed.zero;
     double stored, trained;
     weigh(x->m, s->dtype, &stored, &trained);
-    const double gathers = stage == 3 ? (s->evaluation ? 1 : 2) : 1 / micro_batches, sums = s->evaluation ? 0 : stage > 1 ? 1 : 1 / micro_batches;
+    const double gathers = stage == 3 ? (s->evaluation ? 1 : 2) : 1 / micro_batches, sums = s->evaluation ? 0
+                                                                                            : stage > 1   ? 1
+                                                                                                          : 1 / micro_batches;
     const double elements = stored / (double)dtype_size(s->dtype);
     if (ranks > 1)
-        x->world = others * (gathers * stored + sums * trained * (double)dtype_size(s->grad_dtype)) / x->cost.lane_bytes[LANE_WORLD] +
-                   (gathers * elements + sums * trained) / (double)x->fixed.group * x->cost.lane_seconds[LANE_WORLD];
+        x->world =
+            others * (gathers * stored + sums * trained * (double)dtype_size(s->grad_dtype)) / x->cost.lane_bytes[LANE_WORLD] +
+            (gathers * elements + sums * trained) / (double)x->fixed.group * x->cost.lane_seconds[LANE_WORLD];
     x->state = stored / (stage == 3 ? ranks : 1) + trained * (double)sizeof(float) / (stage >= 2 ? ranks : 1) +
                trained * (double)(sizeof(float) + 2 * dtype_size(s->optim_dtype)) / ranks;
     x->gathered = ranks > 1 && stage == 3 ? 2 * stored / (double)x->m->config.layers : 0;
@@ -165,7 +175,8 @@ static double micro_batch_seconds(const struct part *x, const int64_t limit[TIER
                  kept = fmin(further, fmin(fmax(0, compute - needed) * rate, (double)limit[TIER_HOST])),
                  again = further > 0 ? x->forward * (further - kept) / (x->all - x->least) : 0,
                  beside = x->shape.ring > 1 ? (compute - x->rest) * (x->shape.ring - 1) / x->shape.ring : 0,
-                 waits = MESH_WORLD_WAITS * x->world + MESH_ULYSSES_WAITS * x->ulysses + MESH_RING_WAITS * x->ring + fmax(0, x->ring - beside);
+                 waits = MESH_WORLD_WAITS * x->world + MESH_ULYSSES_WAITS * x->ulysses + MESH_RING_WAITS * x->ring +
+                         fmax(0, x->ring - beside);
     return fmax(compute + again + waits, fmax(x->cost.chained ? messages : fmax(x->world, fmax(x->ulysses, x->ring)), needed));
 }
 

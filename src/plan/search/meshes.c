@@ -26,7 +26,8 @@ static int by_guess(const void *a, const void *b)
     return kx != ky ? (kx < ky ? -1 : 1) : x->place - y->place;
 }
 
-static enum status guess_all(const struct model *m, const struct plan_request *s, const int64_t limit[TIERS], struct guess *of, int *n)
+static enum status guess_all(const struct model *m, const struct plan_request *s, const int64_t limit[TIERS], struct guess *of,
+                             int *n)
 {
     struct mesh_products products;
     mesh_products_of(m, &products);
@@ -96,7 +97,8 @@ static int close_ones(const struct meshes *all, enum effort effort)
     return n;
 }
 
-enum status meshes_choose(const struct start *from, struct plan_request *s, struct meshes *all, struct numerics **out, int *trials)
+enum status meshes_choose(const struct start *from, struct plan_request *s, struct meshes *all, struct numerics **out,
+                          int *trials)
 {
     const struct search_lead brief = {.brief = 1};
     struct candidate best = {.excess = INFINITY}, c;

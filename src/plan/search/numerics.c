@@ -207,8 +207,8 @@ static enum status start_pool(struct numerics_search *b)
     if (v->search.n == 1)
         return OK;
     enum pool_grids grids = start_grid_gain(&v->problem.request) >= SEARCH_GAIN ? POOL_GIVEN_GRIDS
-                            : v->large                                    ? POOL_FINE_GRIDS
-                                                                          : POOL_ANY_GRIDS;
+                            : v->large                                          ? POOL_FINE_GRIDS
+                                                                                : POOL_ANY_GRIDS;
     TRY(pool_create(&v->problem, &v->default_grid, grids, &b->pool));
     return pool_add_search(b->pool, &v->fixed, &v->search);
 }
@@ -286,7 +286,8 @@ enum status numerics_start(const struct model *m, const struct plan_request *s, 
     struct numerics_search *b = sys_calloc(1, sizeof *b);
     if (!b)
         return status_fail(ERR_NOMEM, "out of memory while planning");
-    *b = (struct numerics_search){.from = {m, limit, finer}, .given = *s, .zero_is_open = s->zero == AUTO, .default_price = INFINITY};
+    *b = (struct numerics_search){
+        .from = {m, limit, finer}, .given = *s, .zero_is_open = s->zero == AUTO, .default_price = INFINITY};
     b->given.zero = b->zero_is_open ? stages[0] : s->zero;
     const enum status st = meshes_choose(&b->from, &b->given, &b->meshes, &b->best, &b->trials);
     if (st != OK) {

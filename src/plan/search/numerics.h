@@ -9,7 +9,7 @@
 struct numerics {
     struct problem problem;
     struct strategy fixed, default_grid; /* default_grid: the grid of model, length and mesh, or a finer one in its place */
-    int large;                           /* programs on the default grid are large: another grid was started from, or could have been */
+    int large;             /* programs on the default grid are large: another grid was started from, or could have been */
     double default_slower; /* share of fixed's step by which the default grid is slower, if fixed is on another grid, both as
                             * tried; INFINITY: the best placement does not fit on the default grid */
     struct search search;

@@ -54,7 +54,8 @@ void options_of(const struct model *m, const struct plan_request *s, const struc
         open_value(o, DECISION_DEVICE_LAYERS, n);
     o->split = s->acts == OFFLOAD_AUTO && chunks > 1;
     for (int quarter = 4; quarter >= 0; quarter--) {
-        const int kept = plan_saved_chunks(m, s, fixed, s->alpha >= 0 ? s->alpha : quarter / 4.0), n = o->n[DECISION_SAVED_CHUNKS];
+        const int kept = plan_saved_chunks(m, s, fixed, s->alpha >= 0 ? s->alpha : quarter / 4.0),
+                  n = o->n[DECISION_SAVED_CHUNKS];
         if (n == 0 || o->value[DECISION_SAVED_CHUNKS][n - 1] != kept)
             open_value(o, DECISION_SAVED_CHUNKS, kept);
     }

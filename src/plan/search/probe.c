@@ -97,8 +97,9 @@ enum status probe_smallest(const struct problem *p, const struct strategy *fixed
     TRY(find_smallest(&emptied, fixed, out));
     if (out->excess <= 1)
         return OK;
-    if (!probe_is_small(out, m) && (out->bytes[TIER_DEVICE] > p->limit[TIER_DEVICE] || /* hardly anything needs less of the device */
-                                    (out->strategy.rows > out->strategy.row_chunk && is_too_much(p, out, least))))
+    if (!probe_is_small(out, m) &&
+        (out->bytes[TIER_DEVICE] > p->limit[TIER_DEVICE] || /* hardly anything needs less of the device */
+         (out->strategy.rows > out->strategy.row_chunk && is_too_much(p, out, least))))
         return OK; /* else the device may have room for the excess of host or drives */
     TRY(find_smallest(p, fixed, out));
     if (!probe_is_small(out, m) || out->excess <= 1 || out->excess > 1 + BYTES_UNCERTAIN)

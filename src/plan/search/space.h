@@ -13,9 +13,9 @@ struct search {
     int all_layers;             /* programs are small enough to be tried with all layers */
     double beat;                /* seconds of another grid's best that must be beaten; INFINITY: none */
     const struct search *known; /* while trials run: search of another grid whose trials are evidence, too; NULL: none */
-    int given;    /* the first one is tried in any case: another grid's best placement, or one found on this grid */
-    int brief;    /* few are tried, and nothing around them */
-    double spent; /* instructions scheduled while trying */
+    int given;                  /* the first one is tried in any case: another grid's best placement, or one found on this grid */
+    int brief;                  /* few are tried, and nothing around them */
+    double spent;               /* instructions scheduled while trying */
     struct estimator *estimator; /* estimator of this grid; NULL: a single placement */
 };
 

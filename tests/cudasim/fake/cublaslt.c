@@ -446,7 +446,8 @@ static cublasStatus_t multiply(const struct launch *l, const struct algorithm *a
     closure->d = fake_alias(at[3]);
     closure->workspace_bytes = algorithm->workspace;
     closure->workspace = algorithm->workspace ? fake_alias(workspace) : NULL;
-    return fake_enqueue(stream, &(struct fake_work){.start = start_product, .end = end_product, .closure = closure}) == cudaSuccess
+    return fake_enqueue(stream, &(struct fake_work){.start = start_product, .end = end_product, .closure = closure}) ==
+                   cudaSuccess
                ? CUBLAS_STATUS_SUCCESS
                : CUBLAS_STATUS_EXECUTION_FAILED;
 }

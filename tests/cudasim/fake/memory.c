@@ -98,7 +98,8 @@ cudaError_t fake_load(const char *kernel, int busy)
     if (loaded[i])
         return cudaSuccess;
     loaded[i] = kernel;
-    return busy ? fake_misuse(cudaErrorInvalidValue, "%s is launched for the first time while streams run: it is loaded now", kernel)
+    return busy ? fake_misuse(cudaErrorInvalidValue, "%s is launched for the first time while streams run: it is loaded now",
+                              kernel)
                 : fake_take_kernel();
 }
 

@@ -12,7 +12,13 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { MOST_CALLS = 4 * NCCL_RANKS, CALL_SEND = 0, CALL_GATHER = 1, VERSION = 22809, MUCH = 1024 /* bytes that are gathered another way */ };
+enum {
+    MOST_CALLS = 4 * NCCL_RANKS,
+    CALL_SEND = 0,
+    CALL_GATHER = 1,
+    VERSION = 22809,
+    MUCH = 1024 /* bytes that are gathered another way */
+};
 
 struct ncclComm {
     int alive, joined, finalizing, connected[NCCL_RANKS], gathers[2];
@@ -72,7 +78,8 @@ int nccl_configure(const char *word)
         return joins_nobody = 1;
     if (strcmp(word, "nccl=sticks") == 0)
         return abort_sticks = 1;
-    return sscanf(word, "nccl-version=%d", &own_version) == 1 || sscanf(word, "nccl-hangs=%ld", &hang_at) == 1 || sscanf(word, "nccl-stalls=%ld", &stall_at) == 1 || sscanf(word, "nccl-breaks=%ld:%d", &break_at, &break_error) == 2;
+    return sscanf(word, "nccl-version=%d", &own_version) == 1 || sscanf(word, "nccl-hangs=%ld", &hang_at) == 1 ||
+           sscanf(word, "nccl-stalls=%ld", &stall_at) == 1 || sscanf(word, "nccl-breaks=%ld:%d", &break_at, &break_error) == 2;
 }
 
 void nccl_reset(void)
@@ -350,7 +357,8 @@ static ncclResult_t abort_comm(ncclComm_t c)
 ncclResult_t ncclCommAbort(ncclComm_t c)
 {
     pthread_mutex_lock(&fake_lock);
-    ncclResult_t result = enter(__func__), done = fake_current() < 0 ? misuse("a thread aborts that has no device") : abort_comm(c);
+    ncclResult_t result = enter(__func__),
+                 done = fake_current() < 0 ? misuse("a thread aborts that has no device") : abort_comm(c);
     pthread_mutex_unlock(&fake_lock);
     while (abort_sticks)
         sleep(1);

@@ -70,11 +70,13 @@ static int set(const char *word, struct fake_config *c)
         c->grows = bytes ? bytes_of(bytes + 1) : 0;
     else
         return set_number(word, "lag", &c->lag) || set_number(word, "devices", &c->devices) ||
-               set_number(word, "capability", &c->capability) || set_number(word, "processors", &c->processors) || set_number(word, "dry", &c->dry) || set_number(word, "numa", &c->numa) || set_number(word, "bus", &c->bus) ||
+               set_number(word, "capability", &c->capability) || set_number(word, "processors", &c->processors) ||
+               set_number(word, "dry", &c->dry) || set_number(word, "numa", &c->numa) || set_number(word, "bus", &c->bus) ||
                set_number(word, "own", &c->own) || set_number(word, "instances", &c->instances) ||
-               set_number(word, "driver", &c->driver) || set_number(word, "exclusive", &c->exclusive) || set_number(word, "algorithms", &c->algorithms) ||
-               set_bytes(word, "memory", &c->memory) || set_bytes(word, "taken", &c->taken) ||
-               set_bytes(word, "context", &c->context) || set_bytes(word, "kernel", &c->kernel) || set_bytes(word, "stream", &c->stream) ||
+               set_number(word, "driver", &c->driver) || set_number(word, "exclusive", &c->exclusive) ||
+               set_number(word, "algorithms", &c->algorithms) || set_bytes(word, "memory", &c->memory) ||
+               set_bytes(word, "taken", &c->taken) || set_bytes(word, "context", &c->context) ||
+               set_bytes(word, "kernel", &c->kernel) || set_bytes(word, "stream", &c->stream) ||
                set_pair(word, "fail", &c->fail_call, &c->fail_error) || set_pair(word, "pin", &c->fail_pin, &unused) ||
                set_pair(word, "dies", &c->fail_executed, &c->executed_error);
     return 1;
@@ -83,7 +85,8 @@ static int set(const char *word, struct fake_config *c)
 static void configure(const char *words)
 {
     char copy[512], *at = copy, *word;
-    fake_config = (struct fake_config){.memory = (size_t)1 << 30, .devices = 1, .processors = 1, .numa = -1, .bus = 1, .driver = 13000, .name = "twin"};
+    fake_config = (struct fake_config){
+        .memory = (size_t)1 << 30, .devices = 1, .processors = 1, .numa = -1, .bus = 1, .driver = 13000, .name = "twin"};
     snprintf(copy, sizeof copy, "%s", words ? words : "");
     while ((word = strsep(&at, ",")))
         if (word[0] && !set(word, &fake_config) && !nccl_configure(word)) {

@@ -96,9 +96,9 @@ static enum status launch_kernel(enum op_kind op, const struct op_attrs *attrs, 
     pthread_mutex_lock(&fake_lock);
     cudaError_t error = launch(op, attrs, arg, stream);
     pthread_mutex_unlock(&fake_lock);
-    return error == cudaSuccess
-               ? OK
-               : status_fail(error == cudaErrorMemoryAllocation ? ERR_NOMEM : ERR_IO, "kernel %s: %s (%s)", op_name(op), cudaGetErrorString(error), cudaGetErrorName(error));
+    return error == cudaSuccess ? OK
+                                : status_fail(error == cudaErrorMemoryAllocation ? ERR_NOMEM : ERR_IO, "kernel %s: %s (%s)",
+                                              op_name(op), cudaGetErrorString(error), cudaGetErrorName(error));
 }
 
 #define KERNEL_MATRIX(KIND, name) KERNEL(KIND, name)

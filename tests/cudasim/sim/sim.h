@@ -41,7 +41,7 @@ static inline sim_pc sim_pc_of(const void *p)
 struct clock_vector {
     int references;
     clock_vector *next_free;
-    size_t ids; /* nothing is known of later ones */
+    size_t ids;             /* nothing is known of later ones */
     uint32_t *seen, *proxy; /* [ids], with room for SIM_MAX_IDS */
 };
 
@@ -99,7 +99,7 @@ struct copy_group { /* cp.async of one commit, of one thread */
 struct bulk_op { /* a bulk or TMA store of one thread */
     uint32_t group, shared, bytes;
     std::vector<unsigned char> read; /* contents of shared memory once waited for that far */
-    void *global; /* contiguous, where not tensor */
+    void *global;                    /* contiguous, where not tensor */
     bool tensor, add;
     CUtensorMap map;
     int rank, at[5];
@@ -216,7 +216,7 @@ struct sim_launch_info {
 };
 
 extern thread_local sim_thread *sim_self; /* NULL on the host, and on threads that run no kernel */
-extern sim_block *sim_now;   /* NULL between blocks */
+extern sim_block *sim_now;                /* NULL between blocks */
 extern sim_launch_info sim_launched;
 extern struct sim_counts sim_count;
 extern bool sim_checking, sim_lazy;

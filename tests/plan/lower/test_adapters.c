@@ -67,12 +67,13 @@ static void check_tiles(const struct program *p, int rank, int64_t seen[PHASES])
     for (int i = 0; i < p->n_instrs; i++)
         for (int k = 0; k < p->instrs[i].n_operands; k++) {
             const struct operand *o = &p->operands[p->instrs[i].first_operand + k];
-            if (o->tensor < 0 || strncmp(p->tensors[o->tensor].name, "adapter.", 8) != 0 || strstr(p->tensors[o->tensor].name, "mask"))
+            if (o->tensor < 0 || strncmp(p->tensors[o->tensor].name, "adapter.", 8) != 0 ||
+                strstr(p->tensors[o->tensor].name, "mask"))
                 continue;
             const struct buffer *b = &p->buffers[o->buffer];
             if (b->persistent || b->tier != TIER_DEVICE || b->bytes > round_up((int64_t)CHUNK * rank * 4, BUFFER_ALIGN))
-                fail_msg("%s: %s is in %lld bytes of the %s%s", p->name, p->tensors[o->tensor].name, (long long)b->bytes, tier_name(b->tier),
-                         b->persistent ? ", which stay" : "");
+                fail_msg("%s: %s is in %lld bytes of the %s%s", p->name, p->tensors[o->tensor].name, (long long)b->bytes,
+                         tier_name(b->tier), b->persistent ? ", which stay" : "");
             seen[p->instrs[i].phase]++;
             span[o->buffer].first = span[o->buffer].first < i ? span[o->buffer].first : i;
             span[o->buffer].last = i;
@@ -110,7 +111,8 @@ static void no_memory_of_tokens(void **state)
             struct plan *small = plan_of(SMALL, 0, tokens, drives ? OFFLOAD_NVME : OFFLOAD_NONE);
             struct plan *large = plan_of(LARGE, 0, tokens, drives ? OFFLOAD_NVME : OFFLOAD_NONE);
             for (int t = 0; t < TIERS; t++) {
-                const int64_t kept = large->peak[t][CLASS_ACT] - small->peak[t][CLASS_ACT], work = large->peak[t][CLASS_WORK] - small->peak[t][CLASS_WORK];
+                const int64_t kept = large->peak[t][CLASS_ACT] - small->peak[t][CLASS_ACT],
+                              work = large->peak[t][CLASS_WORK] - small->peak[t][CLASS_WORK];
                 assert_int_equal(kept, 0);
                 assert_true(work <= (t == TIER_DEVICE ? TILES * round_up((int64_t)CHUNK * LARGE * 4, BUFFER_ALIGN) : 0));
             }

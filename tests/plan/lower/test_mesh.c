@@ -34,7 +34,8 @@ static struct plan *planned(const struct model *m, const struct plan_request *s)
     static const int64_t limit[TIERS] = {INT64_MAX, INT64_MAX, INT64_MAX};
     struct plan *plan = NULL;
     if (plan_create(m, s, limit, &plan) != OK)
-        fail_msg("dp=%d ulysses=%d ring=%d zero=%d: %s", s->mesh.degree[MESH_DP], s->mesh.degree[MESH_ULYSSES], s->mesh.degree[MESH_RING], s->zero, status_message());
+        fail_msg("dp=%d ulysses=%d ring=%d zero=%d: %s", s->mesh.degree[MESH_DP], s->mesh.degree[MESH_ULYSSES],
+                 s->mesh.degree[MESH_RING], s->zero, status_message());
     return plan;
 }
 
@@ -42,8 +43,8 @@ static void all_verify(const struct plan *plan, const struct plan_request *s, co
 {
     for (int k = 0; k < PLAN_PROGRAMS; k++)
         if (plan->programs[k] && program_verify(plan->programs[k]) != OK)
-            fail_msg("dp=%d ulysses=%d ring=%d zero=%d %s: %s", s->mesh.degree[MESH_DP], s->mesh.degree[MESH_ULYSSES], s->mesh.degree[MESH_RING], s->zero, c ? cell_name(c) : "",
-                     status_message());
+            fail_msg("dp=%d ulysses=%d ring=%d zero=%d %s: %s", s->mesh.degree[MESH_DP], s->mesh.degree[MESH_ULYSSES],
+                     s->mesh.degree[MESH_RING], s->zero, c ? cell_name(c) : "", status_message());
 }
 
 static void verified(void **state)
@@ -237,7 +238,8 @@ static void degrees(void **state)
     mesh_settings(&s, &(struct shape){4, 1, 1}, 3, F32);
     s.batch = 3;
     assert_int_equal(plan_mesh(m, &s, 4, 4), ERR_INVALID);
-    assert_non_null(strstr(status_message(), "--batch: 3 sequences a step for the 4 data-parallel groups of dp=4 would leave 1 of them"));
+    assert_non_null(
+        strstr(status_message(), "--batch: 3 sequences a step for the 4 data-parallel groups of dp=4 would leave 1 of them"));
     assert_non_null(strstr(status_message(), "take --batch 4 or a multiple, or one of --mesh dp=1, 2"));
     mesh_settings(&s, &(struct shape){2, 1, 1}, 3, F32);
     s.grad_accum = 3;
@@ -264,11 +266,10 @@ static void open_meshes(void **state)
         int64_t batch;
         int per_host, n; /* 0: nothing is open */
     } cases[] = {
-        {{AUTO, AUTO, AUTO}, 4, 4, 6},    {{AUTO, AUTO, AUTO}, 4, 2, 5},    /* ulysses=4 would lie on two hosts */
-        {{AUTO, AUTO, AUTO}, 3, 4, 5},    {{AUTO, AUTO, AUTO}, 1, 4, 3},    /* not more groups than sequences */
-        {{AUTO, AUTO, AUTO}, AUTO, 4, 3}, {{2, AUTO, AUTO}, 4, 4, 2},       /* without a batch dp stays 1 */
-        {{AUTO, 2, AUTO}, 4, 4, 2},       {{AUTO, AUTO, 1}, 4, 4, 3},
-        {{AUTO, 2, 1}, 4, 4, 0},          {{1, 2, 2}, 4, 4, 0},
+        {{AUTO, AUTO, AUTO}, 4, 4, 6},    {{AUTO, AUTO, AUTO}, 4, 2, 5}, /* ulysses=4 would lie on two hosts */
+        {{AUTO, AUTO, AUTO}, 3, 4, 5},    {{AUTO, AUTO, AUTO}, 1, 4, 3}, /* not more groups than sequences */
+        {{AUTO, AUTO, AUTO}, AUTO, 4, 3}, {{2, AUTO, AUTO}, 4, 4, 2},    /* without a batch dp stays 1 */
+        {{AUTO, 2, AUTO}, 4, 4, 2},       {{AUTO, AUTO, 1}, 4, 4, 3},    {{AUTO, 2, 1}, 4, 4, 0}, {{1, 2, 2}, 4, 4, 0},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         mesh_settings(&s, &cases[i].given, 3, F32);
@@ -294,8 +295,9 @@ static void open_meshes(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(open_meshes), cmocka_unit_test(verified),         cmocka_unit_test(verified_anywhere),
-                                       cmocka_unit_test(sequence_volumes), cmocka_unit_test(zero_volumes),
-                                       cmocka_unit_test(shards_shrink),    cmocka_unit_test(degrees)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(open_meshes),      cmocka_unit_test(verified),     cmocka_unit_test(verified_anywhere),
+        cmocka_unit_test(sequence_volumes), cmocka_unit_test(zero_volumes), cmocka_unit_test(shards_shrink),
+        cmocka_unit_test(degrees)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

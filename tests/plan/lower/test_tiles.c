@@ -15,7 +15,8 @@
 static void own_heads(void **state)
 {
     (void)state;
-    struct strategy st = {.rows = 256, .mesh.degree[MESH_DP] = 1, .mesh.degree[MESH_ULYSSES] = 1, .mesh.degree[MESH_RING] = 1, .ranks = 1};
+    struct strategy st = {
+        .rows = 256, .mesh.degree[MESH_DP] = 1, .mesh.degree[MESH_ULYSSES] = 1, .mesh.degree[MESH_RING] = 1, .ranks = 1};
     struct plan_request s;
     struct model *wide = wide_model(FAMILY_LLAMA, 2), *m; /* 4 heads on 2 */
     struct model_config c = wide->config;
@@ -39,7 +40,8 @@ static void own_heads(void **state)
     s.mesh.degree[MESH_DP] = s.mesh.degree[MESH_RING] = 1;
     s.mesh.degree[MESH_ULYSSES] = 4;
     assert_int_equal(plan_mesh(m, &s, 4, 4), ERR_INVALID);
-    assert_non_null(strstr(status_message(), "cannot share 6 query heads and 1 KV head of the 1 layer with full, 6/1 heads of 32"));
+    assert_non_null(
+        strstr(status_message(), "cannot share 6 query heads and 1 KV head of the 1 layer with full, 6/1 heads of 32"));
     assert_non_null(strstr(status_message(), "legal: ulysses=1 with ring=4, ulysses=2 with ring=2"));
     model_destroy(m);
     model_destroy(wide);
@@ -48,7 +50,8 @@ static void own_heads(void **state)
 static void tiles(void **state)
 {
     (void)state;
-    struct strategy st = {.rows = 256, .mesh.degree[MESH_DP] = 1, .mesh.degree[MESH_ULYSSES] = 1, .mesh.degree[MESH_RING] = 1, .ranks = 1};
+    struct strategy st = {
+        .rows = 256, .mesh.degree[MESH_DP] = 1, .mesh.degree[MESH_ULYSSES] = 1, .mesh.degree[MESH_RING] = 1, .ranks = 1};
     struct plan_request s;
     struct model *m = wide_model(FAMILY_LLAMA, 2); /* 4 heads on 2 */
     static const int64_t legal[] = {1, 2, 4}, illegal[] = {3, 5, 8};
@@ -111,7 +114,12 @@ static void finer_tiles(void **state)
     (void)state;
     struct model *m = wide_model(FAMILY_LLAMA, 2); /* 4 heads on 2 */
     for (int given = 0; given < 8; given++) {
-        struct strategy st = {.rows = 8192, .mesh.degree[MESH_DP] = 1, .mesh.degree[MESH_ULYSSES] = 1, .mesh.degree[MESH_RING] = 1, .ranks = 1}, before;
+        struct strategy st = {.rows = 8192,
+                              .mesh.degree[MESH_DP] = 1,
+                              .mesh.degree[MESH_ULYSSES] = 1,
+                              .mesh.degree[MESH_RING] = 1,
+                              .ranks = 1},
+                        before;
         struct plan_request s;
         int steps = 0;
         wide_settings(&s);

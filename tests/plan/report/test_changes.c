@@ -25,7 +25,7 @@ static void check_all(const struct model *m, const struct plan_request *s, const
         if (i == 0) {
             assert_true(plan->seconds == x->seconds);
             assert_memory_equal(plan->arena, x->arena, sizeof x->arena);
-        /* one program's trials: a whole set may have to fetch later */
+            /* one program's trials: a whole set may have to fetch later */
         } else if (x->seconds < 0.65 * plan->seconds || x->seconds > 1.2 * plan->seconds)
             fail_msg("'%s' is said to take %g s and takes %g s", x->say, x->seconds, plan->seconds);
         if (i > 1 && c->by_cost[i - 1].shortens == x->shortens && !x->shortens)

@@ -189,7 +189,8 @@ static void idle_devices_are_offered(void **state)
         if (sscanf(t.change.say, "--mesh dp=%d,ulysses=%d,ring=%d", &dp, &ulysses, &ring) != 3)
             continue;
         assert_int_equal(dp * ulysses * ring, 4);
-        assert_true(t.s.mesh.degree[MESH_DP] == dp && t.s.mesh.degree[MESH_ULYSSES] == ulysses && t.s.mesh.degree[MESH_RING] == ring);
+        assert_true(t.s.mesh.degree[MESH_DP] == dp && t.s.mesh.degree[MESH_ULYSSES] == ulysses &&
+                    t.s.mesh.degree[MESH_RING] == ring);
         found++;
     }
     assert_int_equal(found, 1);

@@ -86,7 +86,8 @@ static void alternatives_are_plans(void **state)
     assert_int_equal(explain_make(plan, m, &s, &e), OK);
     fix_all(plan, &s);
     assert_true(fabs(e.seconds - plan->seconds) <= 1e-9 * plan->seconds);
-    static const char *const order[] = {"parameters", "gradients", "optimizer state", "AdamW", "activations"}; /* the order of the table */
+    static const char *const order[] = {"parameters", "gradients", "optimizer state", "AdamW",
+                                        "activations"}; /* the order of the table */
     for (int i = 0; i < 5; i++)
         assert_string_equal(e.decision[i].what, order[i]);
     const struct decision *d = find(&e, "optimizer state");
@@ -274,7 +275,8 @@ static void in_words(void **state)
     const struct plan p = {.limit = {23ll << 30, AMPLE, AMPLE}};
     char *text = NULL;
     size_t n;
-    e.decision[0] = (struct decision){.what = "row chunks kept", .flag = "--alpha", .chosen = "14 of 32", .note = "2% is computed again", .n = 2};
+    e.decision[0] = (struct decision){
+        .what = "row chunks kept", .flag = "--alpha", .chosen = "14 of 32", .note = "2% is computed again", .n = 2};
     e.decision[0].by_cost[0] = (struct alternative){.say = "6", .fits = 1, .seconds = 1.25};
     e.decision[0].by_cost[1] = (struct alternative){.say = "22", .bytes = {(23ll << 30) + (200 << 20), 0, 0}};
     e.decision[1] = (struct decision){.what = "AdamW", .flag = "", .chosen = "on the host", .given = 1};
@@ -293,6 +295,7 @@ static void in_words(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(alternatives_are_plans), cmocka_unit_test(depth_of_writes_has_a_price),
-                                       cmocka_unit_test(kinds_of_layers), cmocka_unit_test(mean_of_kinds), cmocka_unit_test(in_words)};
+                                       cmocka_unit_test(kinds_of_layers), cmocka_unit_test(mean_of_kinds),
+                                       cmocka_unit_test(in_words)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

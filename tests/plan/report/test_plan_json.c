@@ -66,8 +66,13 @@ static void json(void **state)
     struct report r;
     struct model *m = model_for(FAMILY_LLAMA, 3);
     cell_settings(&s, 100, F32);
-    const struct cell cell = {.params = ON_HOST, .grads = ON_DRIVES, .optim = ON_DRIVES, .acts = ON_DRIVES, .alpha = KEEP_HALF,
-                              .host_update = 1, .discrete = 1};
+    const struct cell cell = {.params = ON_HOST,
+                              .grads = ON_DRIVES,
+                              .optim = ON_DRIVES,
+                              .acts = ON_DRIVES,
+                              .alpha = KEEP_HALF,
+                              .host_update = 1,
+                              .discrete = 1};
     cell_apply(&cell, &s);
     s.grad_accum = 3;
     struct plan *plan = plan_for(m, &s);

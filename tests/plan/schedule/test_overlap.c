@@ -146,7 +146,8 @@ static struct program *sharded(const struct model *m, int zero, int role, double
     *b = busy_of(p, LANE_WORLD, &cost);
     cost.lane_bytes[LANE_WORLD] = 1e15 * b->comm / (part * b->compute);
     *b = busy_of(p, LANE_WORLD, &cost);
-    assert_int_equal(schedule_program(p, &cost, mode, 64 * b->compute / (double)(3 * m->config.layers * s.rows / s.row_chunk)), OK);
+    assert_int_equal(schedule_program(p, &cost, mode, 64 * b->compute / (double)(3 * m->config.layers * s.rows / s.row_chunk)),
+                     OK);
     b->total = p->seconds;
     assert_int_equal(program_verify(p), OK);
     return p;
@@ -162,8 +163,8 @@ static void gradients(void **state)
         struct busy b, at_once;
         program_destroy(sharded(m, zero, ROLE_FORWARD | ROLE_BACKWARD, 0.5, SCHEDULE_OVERLAPPED, &b));
         program_destroy(sharded(m, zero, ROLE_FORWARD | ROLE_BACKWARD, 0.5, SCHEDULE_SETTLED, &at_once));
-        printf("zero %d: compute %.3f s, messages %.3f s, step %.3f s, settled at once %.3f s\n", zero, b.compute, b.comm, b.total,
-               at_once.total);
+        printf("zero %d: compute %.3f s, messages %.3f s, step %.3f s, settled at once %.3f s\n", zero, b.compute, b.comm,
+               b.total, at_once.total);
         assert_true(b.total - b.compute < 0.125 * b.comm);
         assert_true(at_once.total - b.compute > 0.33 * b.comm);
     }
@@ -256,9 +257,12 @@ static void compute_starts_before_everything_is_there(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(rings), cmocka_unit_test(ulysses),
-                                       cmocka_unit_test(gradients), cmocka_unit_test(messages_alone_limit),
-                                       cmocka_unit_test(gradients_settle_later), cmocka_unit_test(updates_precede_gathers),
+    const struct CMUnitTest tests[] = {cmocka_unit_test(rings),
+                                       cmocka_unit_test(ulysses),
+                                       cmocka_unit_test(gradients),
+                                       cmocka_unit_test(messages_alone_limit),
+                                       cmocka_unit_test(gradients_settle_later),
+                                       cmocka_unit_test(updates_precede_gathers),
                                        cmocka_unit_test(compute_starts_before_everything_is_there)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -49,7 +49,8 @@ static inline struct model *preset_of(const char *name, int64_t layers, int64_t 
     return m;
 }
 
-static inline struct model *preset(const char *name, int64_t layers, const char *machine, struct hardware *h, struct plan_request *s)
+static inline struct model *preset(const char *name, int64_t layers, const char *machine, struct hardware *h,
+                                   struct plan_request *s)
 {
     return preset_of(name, layers, 32768, machine, h, s);
 }
@@ -111,7 +112,8 @@ static inline void few_choices(struct plan_request *s, enum offload acts, double
 }
 
 /* Returns the fastest plan of all numbers of kept chunks, or of all quarters. */
-static inline struct plan *fastest_given(const struct model *m, const struct plan_request *s, const int64_t limit[TIERS], int step)
+static inline struct plan *fastest_given(const struct model *m, const struct plan_request *s, const int64_t limit[TIERS],
+                                         int step)
 {
     struct plan *best = NULL;
     for (int kept = 0; kept <= CHUNKS; kept += step) {

@@ -171,7 +171,8 @@ static void estimates_hold_for_both_kinds(void **state)
             needed(m, &given, STEP, bytes);
             const double seconds = computes(m, &given, &problem.cost, ROLE_UPDATE | STEP);
             print_message("pattern %x, the %s keep all: %.4f of compute, %.4f of the host's bytes\n", patterns[i],
-                          window ? "windowed" : "others", c.compute / seconds, (double)c.bytes[TIER_HOST] / (double)bytes[TIER_HOST]);
+                          window ? "windowed" : "others", c.compute / seconds,
+                          (double)c.bytes[TIER_HOST] / (double)bytes[TIER_HOST]);
             assert_true(fabs(c.compute / seconds - 1) < 1e-3);
             for (int t = 0; t < TIERS; t++)
                 assert_true(llabs(c.bytes[t] - bytes[t]) <= bytes[t] / 100);
@@ -250,7 +251,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(estimates_hold_for_every_placement), cmocka_unit_test(estimates_hold_for_kept_inputs),
-        cmocka_unit_test(estimates_hold_with_activations_elsewhere),
-        cmocka_unit_test(estimates_hold_for_both_kinds), cmocka_unit_test(goes_on_from_what_was_found)};
+        cmocka_unit_test(estimates_hold_with_activations_elsewhere), cmocka_unit_test(estimates_hold_for_both_kinds),
+        cmocka_unit_test(goes_on_from_what_was_found)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

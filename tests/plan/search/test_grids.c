@@ -26,8 +26,8 @@ static void large_programs_start_with_larger_tiles(void **state)
     s.head_tile = usual.head_tile;
     s.loss_tile = usual.loss_tile;
     struct plan *given = planned(m, &s, limit);
-    print_message("%d instructions, %.5g s; default grid: %d, %.5g s\n", open->programs[PLAN_UPDATE_STEP]->n_instrs, open->seconds,
-                  given->programs[PLAN_UPDATE_STEP]->n_instrs, given->seconds);
+    print_message("%d instructions, %.5g s; default grid: %d, %.5g s\n", open->programs[PLAN_UPDATE_STEP]->n_instrs,
+                  open->seconds, given->programs[PLAN_UPDATE_STEP]->n_instrs, given->seconds);
     assert_true(open->fits && given->fits);
     assert_true(open->seconds < 0.98 * given->seconds); /* better products: 2.1%; with steps from the default grid 1.8% */
     assert_true(10 * open->programs[PLAN_UPDATE_STEP]->n_instrs < given->programs[PLAN_UPDATE_STEP]->n_instrs);

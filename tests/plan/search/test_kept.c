@@ -28,8 +28,7 @@ static void keeps_what_fits(void **state)
         s.alpha = AUTO;
         struct plan *plan = planned(m, &s, limit), *all = fastest_given(m, &s, limit, 1),
                     *quarters = fastest_given(m, &s, limit, CHUNKS / 4);
-        assert_true(plan->fits &&
-                    plan->seconds <= 1.0011 * all->seconds); /* an expected gain of a thousandth is not tried */
+        assert_true(plan->fits && plan->seconds <= 1.0011 * all->seconds); /* an expected gain of a thousandth is not tried */
         between += plan->seconds < 0.9999 * quarters->seconds;
         plan_destroy(plan);
         plan_destroy(all);
@@ -310,8 +309,9 @@ static void writes_give_way(void **state)
 
 int main(void)
 {
-const struct CMUnitTest tests[] = {cmocka_unit_test(keeps_what_fits), cmocka_unit_test(gives_little_for_less_traffic),
-                                       cmocka_unit_test(keeps_inputs_that_fit), cmocka_unit_test(keeps_by_kind), cmocka_unit_test(each_kind_keeps_its_own), cmocka_unit_test(judges_given_kinds), cmocka_unit_test(given_kinds_are_tried),
-                                       cmocka_unit_test(writes_give_way)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(keeps_what_fits),         cmocka_unit_test(gives_little_for_less_traffic),
+                                       cmocka_unit_test(keeps_inputs_that_fit),   cmocka_unit_test(keeps_by_kind),
+                                       cmocka_unit_test(each_kind_keeps_its_own), cmocka_unit_test(judges_given_kinds),
+                                       cmocka_unit_test(given_kinds_are_tried),   cmocka_unit_test(writes_give_way)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

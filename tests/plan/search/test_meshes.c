@@ -75,8 +75,9 @@ static void as_good_as_by_hand(void **state)
             }
             plan_destroy(p);
         }
-        print_message("%s %lld x %lld on %s: %s, %.4g s; the best of %d by hand: %s, %.4g s\n", ASKED[i].model, (long long)ASKED[i].tokens,
-                      (long long)ASKED[i].batch, ASKED[i].machine, mesh_format(&chosen->strategy.mesh, text), chosen->seconds, n, best_text, best);
+        print_message("%s %lld x %lld on %s: %s, %.4g s; the best of %d by hand: %s, %.4g s\n", ASKED[i].model,
+                      (long long)ASKED[i].tokens, (long long)ASKED[i].batch, ASKED[i].machine,
+                      mesh_format(&chosen->strategy.mesh, text), chosen->seconds, n, best_text, best);
         assert_true(chosen->seconds < 1.02 * best);
         plan_destroy(chosen);
         model_destroy(m);

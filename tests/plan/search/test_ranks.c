@@ -67,8 +67,9 @@ static void chooses_mesh_and_stage(void **state)
             s.mesh.degree[MESH_RING] = 4 / degrees[i];
             s.open_degrees = 0;
             struct plan *given = planned(m, &s, limit);
-            print_message("ulysses=%d,ring=%d, stage %d: %.4g s; chosen: ulysses=%d,ring=%d, stage %d, %.4g s\n", s.mesh.degree[MESH_ULYSSES],
-                          s.mesh.degree[MESH_RING], stage, weighed(given), chosen->mesh.degree[MESH_ULYSSES], chosen->mesh.degree[MESH_RING], chosen->zero, weighed(plan));
+            print_message("ulysses=%d,ring=%d, stage %d: %.4g s; chosen: ulysses=%d,ring=%d, stage %d, %.4g s\n",
+                          s.mesh.degree[MESH_ULYSSES], s.mesh.degree[MESH_RING], stage, weighed(given),
+                          chosen->mesh.degree[MESH_ULYSSES], chosen->mesh.degree[MESH_RING], chosen->zero, weighed(plan));
             assert_int_equal(given->strategy.mesh.degree[MESH_ULYSSES], s.mesh.degree[MESH_ULYSSES]); /* given degrees stay */
             assert_int_equal(given->strategy.zero, stage);
             assert_true(weighed(plan) <= 1.0102 * weighed(given));

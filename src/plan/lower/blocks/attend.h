@@ -14,7 +14,7 @@ struct attention_layer {
 /* Values that the layers of one shape share. */
 struct attention_work {
     const struct head_tiles *heads;
-    char suffix[16]; /* end of the names of this shape's values */
+    char suffix[16];                /* end of the names of this shape's values */
     struct value *d_o, *delta, *dq; /* [n_q] */
     struct value *dk, *dv;          /* [n_kv] */
     struct value *dgate;            /* [n_q], if heads are gated */

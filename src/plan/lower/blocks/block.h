@@ -14,9 +14,9 @@ struct block {
     int layer;
     const struct model_block *weights;
     const struct model_norm *norm;
-    struct value *in, *out;    /* the residual stream before and after the block, in row chunks */
-    struct value *source;      /* the stream that the block normalises: `in`, or the source of the block before it if it is parallel */
-    struct value *normed;      /* norm(source) of the chunks at work; blocks at the same place of other layers share it */
+    struct value *in, *out; /* the residual stream before and after the block, in row chunks */
+    struct value *source; /* the stream that the block normalises: `in`, or the source of the block before it if it is parallel */
+    struct value *normed; /* norm(source) of the chunks at work; blocks at the same place of other layers share it */
     const struct block *first; /* the layer's first block; the blocks from there to this one are an array */
     void *values;              /* values of this layer, a struct of the kind's own */
 };

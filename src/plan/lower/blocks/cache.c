@@ -13,7 +13,8 @@
 /* --- Creation --- */
 
 /* Creates one tile of a layer's keys or values; each cached block is a tile of the value. */
-static void create(struct lowering *L, const struct head_tiles *heads, struct value *v, const char *name, int64_t blocks, enum residency r)
+static void create(struct lowering *L, const struct head_tiles *heads, struct value *v, const char *name, int64_t blocks,
+                   enum residency r)
 {
     int64_t row_bytes = heads->kv * heads->dim * dtype_size(L->s.dtype);
     if (blocks == 0 || L->st != OK)

@@ -45,7 +45,8 @@ static struct model_linear q_slice(const struct head_tiles *h, const struct mode
     return linear_outputs(w, routed_head(h, m, t) * h->dim, h->q * h->dim);
 }
 
-static struct model_linear kv_slice(const struct lowering *L, const struct head_tiles *h, const struct model_linear *w, int m, int kt)
+static struct model_linear kv_slice(const struct lowering *L, const struct head_tiles *h, const struct model_linear *w, int m,
+                                    int kt)
 {
     return linear_outputs(w, routed_kv_head(L, h, m, kt) * h->dim, h->kv * h->dim);
 }
@@ -66,8 +67,8 @@ static void produce_replica(struct lowering *L, struct value *v, int i)
 }
 
 /* Computes rows [r0, r1) of y from the normalised chunk c, bias included. */
-static void apply(struct lowering *L, const struct block *b, const struct model_linear *w, struct value *y, int64_t r0, int64_t r1,
-                  int c)
+static void apply(struct lowering *L, const struct block *b, const struct model_linear *w, struct value *y, int64_t r0,
+                  int64_t r1, int c)
 {
     enum dtype T = L->s.dtype;
     lower_linear(L, &(struct linear_call){w, .rows = r1 - r0, .y = {y, r0, T}, .x = {b->normed, b->in->tiles[c].row0, T}});
@@ -76,10 +77,10 @@ static void apply(struct lowering *L, const struct block *b, const struct model_
 
 /* Steps that follow the projection of q, k or v. */
 struct after {
-    const struct model_norm *norm; /* NORM_NONE: none */
-    int rope;                      /* -1: none */
-    struct value *raw, *draw;      /* chunks before the norm, and their gradient */
-    struct value *all;             /* norms of all heads together: chunks after the norm; NULL: another norm */
+    const struct model_norm *norm;    /* NORM_NONE: none */
+    int rope;                         /* -1: none */
+    struct value *raw, *draw;         /* chunks before the norm, and their gradient */
+    struct value *all;                /* norms of all heads together: chunks after the norm; NULL: another norm */
     const struct model_linear *whole; /* the map of all heads */
     int queries;
     int norm_last; /* 1: the norm follows the rotation, so that raw is rotated */
@@ -121,8 +122,8 @@ static struct heads heads_in(const struct head_tiles *h, const struct after *aft
 }
 
 /* Rotates rows [r0, r1) of the map's outputs, which belong to tokens p0 on. inverse: rotates their gradient back. */
-static void rotate(struct lowering *L, const struct block *b, const struct after *after, const struct model_linear *w, enum dtype type,
-                   int inverse, struct value *x, int64_t r0, int64_t r1, int64_t p0)
+static void rotate(struct lowering *L, const struct block *b, const struct after *after, const struct model_linear *w,
+                   enum dtype type, int inverse, struct value *x, int64_t r0, int64_t r1, int64_t p0)
 {
     lower_rope(L, &(struct rotation){after->rope, w->out / heads_at(L, b)->dim, type, after->queries, inverse}, x, r0, r1, p0);
 }
@@ -150,7 +151,8 @@ void drop_all_heads(struct lowering *L, const struct block *b, int c)
 }
 
 /* Computes the inputs of the norm of heads for chunk c: the map's outputs, rotated if the norm comes last. */
-static void make_raw(struct lowering *L, const struct block *b, const struct model_linear *w, const struct after *after, int64_t rows, int c)
+static void make_raw(struct lowering *L, const struct block *b, const struct model_linear *w, const struct after *after,
+                     int64_t rows, int c)
 {
     int64_t x0 = b->in->tiles[c].row0;
     value_new(L, after->raw, c);
@@ -173,8 +175,7 @@ static void project(struct lowering *L, struct value *v, int i, const struct mod
                       &(struct columns){after.all, x0, w->first_out - after.whole->first_out, L->s.dtype}, r1 - r0, w->out, 0);
     } else if (after.norm->kind != NORM_NONE) {
         make_raw(L, v->block, w, &after, r1 - r0, c);
-        lower_head_norm_forward(L, after.norm, v, r0, after.raw, x0, r1 - r0,
-                                heads_in(heads_at(L, v->block), &after, w));
+        lower_head_norm_forward(L, after.norm, v, r0, after.raw, x0, r1 - r0, heads_in(heads_at(L, v->block), &after, w));
         value_drop(L, after.raw, c);
     } else {
         apply(L, v->block, w, v, r0, r1, c);
@@ -291,8 +292,8 @@ static void map_backward(struct lowering *L, const struct block *b, int m, int t
     int64_t r0 = o->tiles[i].row0, x0 = df->tiles[c].row0;
     struct linear_side back = gates ? (struct linear_side){&W->gated, x0, L->s.dtype} : (struct linear_side){d_o, r0, L->s.dtype};
     value_new(L, back.value, gates ? c : i);
-    struct linear_call call = {&b->weights->attention.o, routed_head(h, m, t) * h->dim, h->q * h->dim, o->tiles[i].row1 - r0,
-                               .y = {df, x0, L->s.dtype}, .x = back};
+    struct linear_call call = {&b->weights->attention.o, routed_head(h, m, t) * h->dim, h->q * h->dim,
+                               o->tiles[i].row1 - r0,    .y = {df, x0, L->s.dtype},     .x = back};
     lower_linear_dx(L, &call);
     if (gates)
         gate_backward(L, b, t, i);
@@ -416,8 +417,8 @@ static void all_backward(struct lowering *L, const struct block *b, const struct
     lower_head_norm_backward(L, after->norm, after->draw, after->raw, x0, dall, x0, x1 - x0, (struct heads){0, 0, 0});
     value_drop(L, after->raw, c);
     value_drop(L, dall, c);
-    struct linear_call call = {
-        after->whole, .rows = x1 - x0, .y = {after->draw, x0, L->s.dtype}, .x = {b->normed, x0, L->s.dtype}};
+    struct linear_call call = {after->whole, .rows = x1 - x0, .y = {after->draw, x0, L->s.dtype},
+                               .x = {b->normed, x0, L->s.dtype}};
     lower_linear_dw(L, &call);
     lower_bias_grad(L, after->whole, after->draw, L->s.dtype, x0, x1);
     call.x = (struct linear_side){&L->acc, x0, F32};
