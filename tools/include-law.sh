@@ -8,6 +8,7 @@ cd "${1:-$(dirname "$0")/..}"
 floors='
 base
 program
+chat/jinja
 chat sample seqpar settings verify
 machine model text
 device

@@ -1,7 +1,7 @@
 /* The variables of a render, with their marks, and the render itself. */
 #include "chat/rendering.h"
 
-#include "chat/run.h"
+#include "chat/jinja/run.h"
 
 #include <stdlib.h>
 #include <string.h>

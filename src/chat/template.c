@@ -2,7 +2,7 @@
 #include "chat/template.h"
 
 #include "base/sys.h"
-#include "chat/parser.h"
+#include "chat/jinja/parser.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -3,7 +3,7 @@
 #define LTRAIN_CHAT_TEMPLATE_H
 
 #include "chat/chat.h"
-#include "chat/node.h"
+#include "chat/jinja/node.h"
 
 enum { CHAT_MAX_TOKENS = 16 };
 

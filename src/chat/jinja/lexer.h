@@ -1,0 +1,39 @@
+/* Splitting templates into tokens, with trim_blocks, lstrip_blocks and one newline dropped at the end, as transformers sets them.
+ * Private to src/chat. */
+#ifndef LTRAIN_CHAT_JINJA_LEXER_H
+#define LTRAIN_CHAT_JINJA_LEXER_H
+
+#include "chat/jinja/text.h"
+
+enum jinja_token_kind {
+    TOKEN_DATA, /* text between tags */
+    TOKEN_BLOCK,
+    TOKEN_BLOCK_END,
+    TOKEN_PRINT,
+    TOKEN_PRINT_END,
+    TOKEN_NAME,
+    TOKEN_STRING,
+    TOKEN_INT,
+    TOKEN_FLOAT,
+    TOKEN_OPERATOR,
+    TOKEN_END, /* end of the template */
+};
+
+struct jinja_token {
+    enum jinja_token_kind kind;
+    int line;
+    const char *bytes; /* DATA, STRING (escapes replaced); NAME and OPERATOR: ended by a 0 */
+    size_t n;
+    int64_t i;
+    double f;
+};
+
+struct jinja_tokens {
+    struct jinja_token *at;
+    size_t n, room;
+};
+
+/* Splits a template into tokens, the last one TOKEN_END. Anything else ends the task. */
+struct jinja_tokens *jinja_lex(struct jinja_task *task, const char *source, size_t n);
+
+#endif

@@ -1,0 +1,101 @@
+/* Values of templates, with Python's meaning of truth, equality, order and text. Private to src/chat. */
+#ifndef LTRAIN_CHAT_JINJA_VALUE_H
+#define LTRAIN_CHAT_JINJA_VALUE_H
+
+#include "chat/jinja/text.h"
+
+enum jinja_kind {
+    JINJA_UNDEFINED, /* name: the missing variable or attribute, or NULL */
+    JINJA_NONE,
+    JINJA_BOOL,
+    JINJA_INT,
+    JINJA_FLOAT,
+    JINJA_TEXT,
+    JINJA_LIST,
+    JINJA_TUPLE,
+    JINJA_RANGE,
+    JINJA_DICT,
+    JINJA_VIEW,     /* keys(), values(), items() of a dict: can be counted and walked, not indexed */
+    JINJA_ITERATOR, /* result of map, select, items, reverse ...: can be walked once */
+    JINJA_NAMESPACE,
+    JINJA_LOOP,
+    JINJA_MACRO,
+    JINJA_METHOD, /* method of a value, not yet called */
+    JINJA_GLOBAL, /* a function by name */
+};
+
+struct jinja_value {
+    enum jinja_kind kind;
+    union {
+        const char *name;
+        int64_t i; /* and BOOL */
+        double f;
+        const struct jinja_text *text;
+        struct jinja_list *list; /* LIST, TUPLE, RANGE, VIEW, ITERATOR */
+        struct jinja_dict *dict; /* and NAMESPACE */
+        struct jinja_loop *loop;
+        struct jinja_macro *macro;
+        struct jinja_method *method;
+    };
+};
+
+struct jinja_list {
+    struct jinja_value *items;
+    size_t n, room;
+    size_t at; /* number of items taken from an iterator */
+};
+
+struct jinja_dict { /* in order of insertion */
+    struct jinja_value *keys, *values;
+    size_t n, room, values_room;
+};
+
+struct jinja_method {
+    struct jinja_value self;
+    const char *name;
+};
+
+struct jinja_value jinja_none(void);
+struct jinja_value jinja_bool(int truth);
+struct jinja_value jinja_int(int64_t i);
+struct jinja_value jinja_float(double f);
+struct jinja_value jinja_undefined(const char *name);
+struct jinja_value jinja_of_text(const struct jinja_text *text);
+struct jinja_value jinja_of_list(enum jinja_kind kind, struct jinja_list *list);
+
+struct jinja_list *jinja_list_new(struct jinja_task *task);
+void jinja_list_add(struct jinja_task *task, struct jinja_list *list, struct jinja_value item);
+struct jinja_dict *jinja_dict_new(struct jinja_task *task);
+/* Replaces the value of an equal key. */
+void jinja_dict_set(struct jinja_task *task, struct jinja_dict *dict, struct jinja_value key, struct jinja_value value);
+/* Adds a key that is not there yet. */
+void jinja_dict_add(struct jinja_task *task, struct jinja_dict *dict, struct jinja_value key, struct jinja_value value);
+const struct jinja_value *jinja_dict_get(struct jinja_task *task, const struct jinja_dict *dict, struct jinja_value key);
+const struct jinja_value *jinja_dict_name(struct jinja_task *task, const struct jinja_dict *dict, const char *key);
+
+/* Returns the type's name in messages: "str", "dict" ... */
+const char *jinja_type(struct jinja_value v);
+int jinja_is_number(struct jinja_value v); /* int, float or bool */
+double jinja_number(struct jinja_value v);
+int jinja_truth(struct jinja_value v);
+int jinja_equal(struct jinja_task *task, struct jinja_value a, struct jinja_value b);
+/* Compares: < 0, 0, > 0; values without an order end the task. */
+int jinja_compare(struct jinja_task *task, struct jinja_value a, struct jinja_value b);
+int jinja_contains(struct jinja_task *task, struct jinja_value all, struct jinja_value part);
+/* Returns the value of that type; ends the task if it is another type. */
+int64_t jinja_need_int(struct jinja_task *task, struct jinja_value v, const char *what);
+const struct jinja_text *jinja_need_text(struct jinja_task *task, struct jinja_value v, const char *what);
+_Noreturn void jinja_fail_undefined(struct jinja_task *task, struct jinja_value v);
+
+/* Returns the items that walking v gives, as a list; an iterator is taken to its end. */
+struct jinja_list *jinja_items(struct jinja_task *task, struct jinja_value v);
+/* Returns len(v); -1: it has none. */
+int64_t jinja_length(struct jinja_task *task, struct jinja_value v);
+
+/* Makes str(v), or appends repr(v). */
+const struct jinja_text *jinja_string(struct jinja_task *task, struct jinja_value v);
+void jinja_put_repr(struct jinja_builder *b, struct jinja_value v);
+/* Writes the shortest decimal that reads back, as Python does; returns its length. */
+size_t jinja_float_text(double f, char out[40]);
+
+#endif
