@@ -1,5 +1,5 @@
 /* Building the graph from a configuration: parameters by unit, their order and offsets, and the use of each in its layer. */
-#include "model/family.h"
+#include "model/family/family.h"
 
 #include "base/sys.h"
 #include "model/kinds.h"

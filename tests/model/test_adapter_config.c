@@ -1,5 +1,5 @@
 /* Reading and writing PEFT's adapter_config.json: the maps that have adapters; what is written reads back the same. */
-#include "model/adapter_config.h"
+#include "model/config/adapter_config.h"
 #include "model/model.h"
 
 #include <setjmp.h>

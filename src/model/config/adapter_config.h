@@ -1,6 +1,6 @@
 /* Reading and writing PEFT's adapter_config.json. */
-#ifndef LTRAIN_MODEL_ADAPTER_CONFIG_H
-#define LTRAIN_MODEL_ADAPTER_CONFIG_H
+#ifndef LTRAIN_MODEL_CONFIG_ADAPTER_CONFIG_H
+#define LTRAIN_MODEL_CONFIG_ADAPTER_CONFIG_H
 
 #include "model/model.h"
 

@@ -1,5 +1,5 @@
 /* Writing PEFT's adapter_config.json. */
-#include "model/adapter_config.h"
+#include "model/config/adapter_config.h"
 
 #include "base/sys.h"
 

@@ -1,6 +1,6 @@
 /* The configuration as a table of fields, and the families' spelling of them in config.json. Private to model. */
-#ifndef LTRAIN_MODEL_CONFIG_H
-#define LTRAIN_MODEL_CONFIG_H
+#ifndef LTRAIN_MODEL_CONFIG_CONFIG_H
+#define LTRAIN_MODEL_CONFIG_CONFIG_H
 
 #include "model/model.h"
 
@@ -134,7 +134,7 @@ struct config_key {
     json_t *(*write)(const struct model_config *c);
 };
 
-/* ---- reading (config_reader.c, config_rope.c, config_layers.c) ---- */
+/* ---- reading (reader.c, rope.c, layers.c) ---- */
 
 enum { MAX_KEYS = 128, CONFIG_PATH = 4096 };
 
@@ -171,7 +171,7 @@ int config_is_idle(const char *key, const json_t *value);
 int config_was_asked(const struct config_reader *r, const char *key);
 /* Refuses a key of a section that nothing has asked for, unless it is idle. */
 enum status config_check_understood(const struct config_reader *r);
-/* Reads quantization_config into base and quantised; refuses everything but bitsandbytes' NF4 and int8 (config_quantised.c). */
+/* Reads quantization_config into base and quantised; refuses everything but bitsandbytes' NF4 and int8 (quantised.c). */
 enum status config_read_quantised(struct config_reader *r, struct model_config *c);
 /* Returns the text model's part of config.json: text_config of a multimodal model, else all of it. */
 json_t *config_text_of(json_t *root);

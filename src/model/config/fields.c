@@ -1,6 +1,6 @@
 /* The table of configuration fields: values as numbers, limits, and how two configurations differ. */
-#include "model/config.h"
-#include "model/family.h"
+#include "model/config/config.h"
+#include "model/family/family.h"
 
 #include <stdio.h>
 #include <stdlib.h>

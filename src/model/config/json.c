@@ -5,8 +5,8 @@
  *
  * Dropout (attention_dropout, attn_pdrop, embd_pdrop, resid_pdrop) is the exception: GPT-2's published configurations ask for
  * 0.1; ltrain always trains without dropout and says so. */
-#include "model/config.h"
-#include "model/family.h"
+#include "model/config/config.h"
+#include "model/family/family.h"
 
 #include "base/sys.h"
 

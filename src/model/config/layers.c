@@ -1,5 +1,5 @@
 /* Values that config.json gives layer by layer: windows, positions, and settings of single layers. */
-#include "model/config.h"
+#include "model/config/config.h"
 
 #include <stdio.h>
 #include <stdlib.h>

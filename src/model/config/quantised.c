@@ -1,5 +1,5 @@
 /* quantization_config of config.json: files quantised by bitsandbytes are read, everything else is refused by name. */
-#include "model/config.h"
+#include "model/config/config.h"
 
 #include <stdio.h>
 #include <string.h>

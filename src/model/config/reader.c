@@ -1,5 +1,5 @@
 /* Reading single keys of config.json: a missing key, another type or an unknown value is an error that names the key. */
-#include "model/config.h"
+#include "model/config/config.h"
 
 #include <assert.h>
 #include <stdio.h>

@@ -1,5 +1,5 @@
 /* Rotary positions in config.json: "rope_scaling" and "rope_parameters", with "rope_type" or its old name "type". */
-#include "model/family.h"
+#include "model/family/family.h"
 
 #include <string.h>
 

@@ -1,6 +1,6 @@
-/* Writing config.json so that transformers loads it and config_json.c reads it back. */
-#include "model/config.h"
-#include "model/family.h"
+/* Writing config.json so that transformers loads it and json.c reads it back. */
+#include "model/config/config.h"
+#include "model/family/family.h"
 
 #include "base/sys.h"
 

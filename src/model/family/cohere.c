@@ -2,7 +2,7 @@
  * by pairs of neighbours, and logits have a factor.
  *
  * Command R+ has layer norms of each head of q and k, with weights of their own. In Cohere 2 only windowed layers have positions. */
-#include "model/family_common.h"
+#include "model/family/common.h"
 
 static struct model_norm build_unbiased_norm(struct builder *b, const char *name)
 {

@@ -1,5 +1,5 @@
 /* Parameters and config.json keys that families with rotary positions have in common. */
-#include "model/family_common.h"
+#include "model/family/common.h"
 
 #include <string.h>
 

@@ -2,7 +2,7 @@
 #ifndef LTRAIN_MODEL_FAMILY_COMMON_H
 #define LTRAIN_MODEL_FAMILY_COMMON_H
 
-#include "model/family.h"
+#include "model/family/family.h"
 
 /* Declares parameters by their usual names: model.embed_tokens; self_attn.{q,k,v,o}_proj; mlp.{gate,up,down}_proj, up and down
  * alone, or gate and up in mlp.gate_up_proj; the head with model.norm as an RMS norm. form: LINEAR_BIAS or 0. */

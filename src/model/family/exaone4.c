@@ -1,6 +1,6 @@
 /* EXAONE 4: norms after each block only, and of q and k of each head. If some layers have a window, those without one have no
  * positions. */
-#include "model/family_common.h"
+#include "model/family/common.h"
 
 static void layer(struct builder *b, int l)
 {

@@ -2,7 +2,7 @@
  * The MLP has two maps.
  *
  * q, k and v are one matrix, stored KV head by KV head: its queries, its key, its value. */
-#include "model/family_common.h"
+#include "model/family/common.h"
 
 static void embedding(struct builder *b)
 {

@@ -1,5 +1,5 @@
 /* The list of families. */
-#include "model/family.h"
+#include "model/family/family.h"
 
 #define X(upper, lower) [FAMILY_##upper] = &family_##lower,
 const struct family *const families[N_FAMILIES] = {MODEL_FAMILIES(X)};

@@ -1,9 +1,9 @@
 /* Descriptions of model families. A file describes one family or several alike. Private to model. */
-#ifndef LTRAIN_MODEL_FAMILY_H
-#define LTRAIN_MODEL_FAMILY_H
+#ifndef LTRAIN_MODEL_FAMILY_FAMILY_H
+#define LTRAIN_MODEL_FAMILY_FAMILY_H
 
 #include "model/builder.h"
-#include "model/config.h"
+#include "model/config/config.h"
 
 struct family {
     const char *name, *class;         /* config.json's model_type (also used in messages) and its architectures */

@@ -6,7 +6,7 @@
  *
  * Gemma 4 also has a norm of v. Its layers without a window have larger and fewer KV heads, whose keys may serve as values. Each
  * layer's output is multiplied by a number. */
-#include "model/family_common.h"
+#include "model/family/common.h"
 
 #include <math.h>
 

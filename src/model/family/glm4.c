@@ -1,6 +1,6 @@
 /* GLM-4: half of each head is rotated in pairs of neighbours; gate and up are one matrix. Norms stand before each block, in glm4
  * (April 2025) after it, too. */
-#include "model/family_common.h"
+#include "model/family/common.h"
 
 static void layer(struct builder *b, int l)
 {

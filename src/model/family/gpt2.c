@@ -3,7 +3,7 @@
  *
  * GPTBigCode (SantaCoder, StarCoder 1): one KV head, or q, k and v head by head; matrices are stored [out, in]. GPT-Neo: scores
  * are not scaled, q, k and v have no biases, and every second layer has a window. */
-#include "model/family.h"
+#include "model/family/family.h"
 
 #include <math.h>
 #include <string.h>

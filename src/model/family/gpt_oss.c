@@ -1,5 +1,5 @@
 /* gpt-oss, without experts: attention sinks, windows in every second layer, biases, a clamped gate. */
-#include "model/family_common.h"
+#include "model/family/common.h"
 
 static void layer(struct builder *b, int l)
 {

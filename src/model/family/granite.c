@@ -1,6 +1,6 @@
 /* Granite: Llama with four factors. Granite SWA: three of four layers have a window, each head has a sink, and each layer has a
  * rotary base or none. HyperCLOVA X: the factors, and norms after blocks. */
-#include "model/family_common.h"
+#include "model/family/common.h"
 
 #include <stdio.h>
 

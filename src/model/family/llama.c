@@ -3,7 +3,7 @@
  * Mistral, Ministral and CWM may have a sliding window. Ministral 3 scales queries by position. Qwen2 and Seed-OSS have biases on
  * q, k and v. Qwen3 has norms of q and k of each head; HunYuan has them after rotation. SmolLM3 has layers without positions.
  * ERNIE 4.5 and Helium rotate neighbouring pairs. Arcee's MLP has two maps with a squared ReLU between. */
-#include "model/family_common.h"
+#include "model/family/common.h"
 
 /* Returns the form of the MLP's maps; ERNIE 4.5 has one key for all its biases. */
 static unsigned mlp_form(const struct model_config *c)

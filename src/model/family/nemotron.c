@@ -1,6 +1,6 @@
 /* Nemotron and Minitron: layer norms with weights 1 + w, half of each head rotated, an MLP of two maps with a squared ReLU
  * between. Jais 2: layer norms with biases, and the same MLP. */
-#include "model/family_common.h"
+#include "model/family/common.h"
 
 static enum norm_kind norm_of(const struct builder *b)
 {

@@ -1,6 +1,6 @@
 /* GPT-NeoX (Pythia): layer norms, biases, GELU, a part of each head rotated. Attention and MLP read the same input or follow one
  * another. q, k and v are one matrix, stored head by head. */
-#include "model/family_common.h"
+#include "model/family/common.h"
 
 static void embedding(struct builder *b)
 {

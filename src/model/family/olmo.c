@@ -1,6 +1,6 @@
 /* OLMo 1: layer norms without weights before each block. OLMo 2 and 3: norms after each block only, and of q and k over all heads
  * together. OLMo 3's windowed layers take no part in a scaling of rotary positions. */
-#include "model/family_common.h"
+#include "model/family/common.h"
 
 static void layer(struct builder *b, int l)
 {

@@ -1,6 +1,6 @@
 /* OPT: layer norms before blocks, learned positions from the table's third row on, biases, an MLP of two maps with a ReLU
  * between. */
-#include "model/family.h"
+#include "model/family/family.h"
 
 enum { FIRST_POSITION = 2 }; /* rows before it were once for padding */
 

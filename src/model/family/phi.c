@@ -3,7 +3,7 @@
  *
  * Phi has biases everywhere; GPT-J and CodeGen only in the MLP, and they rotate neighbouring pairs. CodeGen has queries, values
  * and keys in one matrix, stored in four parts. */
-#include "model/family_common.h"
+#include "model/family/common.h"
 
 #include <math.h>
 

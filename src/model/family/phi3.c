@@ -1,5 +1,5 @@
 /* Phi-3, Phi-3.5 and Phi-4: Llama with q, k, v in one matrix, and gate and up in another. */
-#include "model/family_common.h"
+#include "model/family/common.h"
 
 static void layer(struct builder *b, int l)
 {

@@ -1,6 +1,6 @@
 /* Qwen3.5 (text), without linear attention: norms multiply by 1 + w, those of queries and keys of each head, too; a part of each
  * head is rotated. A head's output is multiplied by the sigmoid of its gate, whose map lies beside the queries' in q_proj. */
-#include "model/family_common.h"
+#include "model/family/common.h"
 
 #include <string.h>
 

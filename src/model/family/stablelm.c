@@ -1,5 +1,5 @@
 /* StableLM: Llama with layer norms, and a part of each head rotated. In some models attention and MLP read the same norm. */
-#include "model/family_common.h"
+#include "model/family/common.h"
 
 static void layer(struct builder *b, int l)
 {

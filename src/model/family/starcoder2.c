@@ -1,5 +1,5 @@
 /* StarCoder2: layer norms, biases everywhere, an MLP of two maps with GELU, rotary positions, a sliding window. */
-#include "model/family_common.h"
+#include "model/family/common.h"
 
 static void layer(struct builder *b, int l)
 {
