@@ -2,7 +2,6 @@
 # The structure of src, counted: `tools/structure.sh [BUILD]` prints offenders and exits 1 if there are any.
 #   folders    none has more than 13% of the lines of src
 #   circles    no source files call each other in a circle (from the objects in BUILD, build-release by default)
-#   headers    each .c under src/plan has a header of its own, or says in its first comment to which file it is private
 #   functions  none is longer than 80 lines
 #   comments   none says "so many": a comment names the constant
 #   speech     comments of the rooms named below are written as docs/conventions.md says (tools/speech.awk); `--speech` counts all rooms
@@ -99,10 +98,6 @@ END {
             print "circle: " end[1] " calls " end[2]
     }
 }' | LC_ALL=C sort >>"$offenders"
-
-for file in $(find src/plan -name '*.c' | LC_ALL=C sort); do
-    [ -f "${file%.c}.h" ] || head -n 6 "$file" | grep -q 'Private to' || echo "$file: has no header of its own" >>"$offenders"
-done
 
 # shellcheck disable=SC2086
 awk '

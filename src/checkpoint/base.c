@@ -9,7 +9,7 @@
 #include "checkpoint/texts.h"
 #include "data/safetensors.h"
 #include "engine/source.h"
-#include "model/adapter_config.h"
+#include "model/config/adapter_config.h"
 
 #include <inttypes.h>
 #include <jansson.h>

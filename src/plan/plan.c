@@ -2,8 +2,6 @@
 #include "plan/plan.h"
 
 #include "base/clock.h"
-#include "plan/found.h"
-#include "plan/layer_kinds.h"
 #include "plan/lower/fixed.h"
 #include "plan/lower/grid.h"
 #include "plan/lower/mesh.h"
@@ -12,8 +10,7 @@
 #include "plan/search/numerics.h"
 #include "plan/search/probe.h"
 #include "plan/search/tuning.h"
-#include "plan/slow_links.h"
-#include "plan/update_groups.h"
+#include "plan/passes/passes.h"
 
 #include <assert.h>
 #include <math.h>

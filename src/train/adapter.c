@@ -3,7 +3,7 @@
 
 #include "base/sys.h"
 #include "checkpoint/checkpoint.h"
-#include "model/adapter_config.h"
+#include "model/config/adapter_config.h"
 #include "settings/read.h"
 #include "train/facts.h"
 

@@ -6,7 +6,7 @@
 #include "checkpoint/merge.h"
 #include "comm/comm.h"
 #include "engine/source.h"
-#include "model/adapter_config.h"
+#include "model/config/adapter_config.h"
 #include "text/tokenizer.h"
 #include "train/facts.h"
 #include "train/train.h"

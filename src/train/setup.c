@@ -12,7 +12,7 @@
 #include "engine/cuda_target.h"
 #include "engine/session.h"
 #include "machine/hardware.h"
-#include "model/adapter_config.h"
+#include "model/config/adapter_config.h"
 #include "offload/drives.h"
 #include "plan/lower/mesh.h"
 #include "plan/max_seq.h"

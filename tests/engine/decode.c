@@ -1,6 +1,6 @@
 #include "engine/decode.h"
 
-#include "model/adapter_config.h"
+#include "model/config/adapter_config.h"
 
 #include <omp.h>
 #include <stdlib.h>

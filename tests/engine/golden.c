@@ -2,7 +2,7 @@
 #include "engine/golden.h"
 
 #include "engine/rig.h"
-#include "model/adapter_config.h"
+#include "model/config/adapter_config.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -9,14 +9,12 @@ failures=0
 
 fresh() {
     rm -rf "$tree/src" "$tree/build" "$tree/tools"
-    mkdir -p "$tree/tools" "$tree/src/base" "$tree/src/plan/lower" "$tree/build/src/liblt_base.a.p"
+    mkdir -p "$tree/tools" "$tree/src/base" "$tree/build/src/liblt_base.a.p"
     sed "s,^spoken=.*,spoken='src/a'," "$root/tools/structure.sh" >"$tree/tools/structure.sh"
     chmod +x "$tree/tools/structure.sh"
     cp "$root/tools/speech.awk" "$tree/tools/"
     echo 'int low(void); int low(void) { return 1; }' >"$tree/src/base/low.c"
     echo 'int low(void); int high(void); int high(void) { return low(); }' >"$tree/src/base/high.c"
-    echo '/* A header. */' >"$tree/src/plan/lower/value.h"
-    echo '/* Its file. */' >"$tree/src/plan/lower/value.c"
     for folder in a b c d e f g h; do # eight of equal size: 12.4% each
         mkdir -p "$tree/src/$folder"
         yes '/* a line */' | head -n 100 >"$tree/src/$folder/lines.h"
@@ -45,12 +43,6 @@ check "a circle" 1 'circle: base_high.c calls base_low.c'
 fresh
 yes '/* a line */' | head -n 200 >"$tree/src/a/lines.h"
 check "a folder that is too large" 1 'src/a: '
-fresh
-echo '/* Alone. */' >"$tree/src/plan/lower/alone.c"
-check "no header" 1 'alone.c: has no header'
-fresh
-echo '/* Helper of value.c. Private to it. */' >"$tree/src/plan/lower/alone.c"
-check "private to a file" 0 '^$'
 fresh
 { echo 'int long_one(void)'; echo '{'; yes '    ;' | head -n 79; echo '}'; } >"$tree/src/b/long.inc"
 check "a function of 81 lines" 1 'long.inc:2: a function of 81 lines'

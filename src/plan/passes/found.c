@@ -1,5 +1,5 @@
 /* Plans of the search's candidates. */
-#include "plan/found.h"
+#include "plan/passes/passes.h"
 
 #include "plan/program_set.h"
 #include "plan/search/search.h"

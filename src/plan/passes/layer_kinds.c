@@ -1,5 +1,5 @@
 /* Number of row chunks that layers of each kind save: a climb from the plan's own number. */
-#include "plan/layer_kinds.h"
+#include "plan/passes/passes.h"
 
 #include "plan/lower/fixed.h"
 #include "plan/program_set.h"

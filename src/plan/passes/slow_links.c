@@ -1,5 +1,5 @@
 /* Plans that send less, if slow links would hold the step up. */
-#include "plan/slow_links.h"
+#include "plan/passes/passes.h"
 
 #include "plan/lower/grid.h"
 #include "plan/program_set.h"

@@ -1,5 +1,5 @@
 /* Sizes of update groups, if the default ones cost time. */
-#include "plan/update_groups.h"
+#include "plan/passes/passes.h"
 
 #include "machine/hardware.h"
 #include "plan/lower/groups.h"

@@ -1,0 +1,29 @@
+/* Passes that plan the placements which the search found, and that change a plan afterwards. Private to src/plan. */
+#ifndef LTRAIN_PLAN_PASSES_PASSES_H
+#define LTRAIN_PLAN_PASSES_PASSES_H
+
+#include "plan/plan.h"
+#include "plan/search/numerics.h"
+
+/* Plans the best placements until one keeps its trial's promise. A plan on another grid than the default one mostly fits. If it
+ * does not, or if it takes as long as the trial on the default grid, it is compared with the best plan there. The caller destroys
+ * *out. */
+enum status plan_numerics(const struct numerics *v, struct plan **out);
+
+/* Replaces *out by a plan that sends less, if slow links would hold its step up; it may cost SLOW_LINKS_GIVE of the step at most.
+ * One more of SLOW_LINKS_CHUNKS row chunks stays on the device, or is computed again, or chunks are half as long. */
+enum status plan_for_slow_links(const struct problem *p, struct plan **out);
+
+/* Replaces *out by a plan whose kinds of layers save different numbers of row chunks, if that is faster. It applies to models
+ * whose layers attend under two masks. The search gives both kinds the same number, and its trials of a few layers know one kind
+ * (problem_shortened); here all programs have all layers. */
+enum status plan_for_layer_kinds(const struct problem *p, struct plan **out);
+
+/* Replaces *out by a plan with groups of GROUP_RESIDENT elements if a single GPU holds all parameters, gradients and optimizer
+ * state. Small groups gain nothing there. The new plan must fit and save GROUP_GAIN of the step in instructions' fixed costs. */
+enum status plan_for_resident_groups(const struct problem *p, struct plan **out);
+/* Replaces *out by a plan with larger groups if messages between ranks are short of time: fewer messages wait for each other's
+ * latency. The new plan must fit and save GROUP_GAIN of the step. */
+enum status plan_for_messages(const struct problem *p, struct plan **out);
+
+#endif
