@@ -22,6 +22,7 @@ plan/report
 engine
 checkpoint profile
 train
+check eval export
 cli
 '
 

@@ -1,7 +1,7 @@
 /* `ltrain export`: reading its arguments. */
 #include "cli/export.h"
 
-#include "train/export.h"
+#include "export/export.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -1,4 +1,4 @@
-/* The data that settings name, for all their readers. Private to src/train. */
+/* The data that settings name, for all their readers. */
 #ifndef LTRAIN_TRAIN_DATA_H
 #define LTRAIN_TRAIN_DATA_H
 

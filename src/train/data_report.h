@@ -1,4 +1,4 @@
-/* Lines about data, before a run's first step and in `ltrain data`. Private to src/train. */
+/* Lines about data, before a run's first step and in `ltrain data`. */
 #ifndef LTRAIN_TRAIN_DATA_REPORT_H
 #define LTRAIN_TRAIN_DATA_REPORT_H
 

@@ -1,4 +1,4 @@
-/* Losses of sequences that are not trained. Private to src/train. */
+/* Losses of sequences that are not trained. */
 #ifndef LTRAIN_TRAIN_EVALUATE_H
 #define LTRAIN_TRAIN_EVALUATE_H
 

@@ -1,5 +1,5 @@
 /* Facts of a training run, as JSON: RUN/card.json from its start on, and ltrain_run.json beside the trained model. The model card
- * is written from them, and later commands learn from them how the model was trained. Private to src/train. */
+ * is written from them, and later commands learn from them how the model was trained. */
 #ifndef LTRAIN_TRAIN_FACTS_H
 #define LTRAIN_TRAIN_FACTS_H
 

@@ -1,4 +1,4 @@
-/* GPUs of this machine: their choice by auto, and the part of their memory that a plan may have. Private to src/train. */
+/* GPUs of this machine: their choice by auto, and the part of their memory that a plan may have. */
 #ifndef LTRAIN_TRAIN_GPU_H
 #define LTRAIN_TRAIN_GPU_H
 

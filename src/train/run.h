@@ -1,4 +1,4 @@
-/* The state of a run. Private to src/train. */
+/* The state of a run. */
 #ifndef LTRAIN_TRAIN_RUN_H
 #define LTRAIN_TRAIN_RUN_H
 

@@ -1,4 +1,4 @@
-/* Signals that end a run, and those that do not. Private to src/train. */
+/* Signals that end a run, and those that do not. */
 #ifndef LTRAIN_TRAIN_SIGNALS_H
 #define LTRAIN_TRAIN_SIGNALS_H
 

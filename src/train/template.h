@@ -1,4 +1,4 @@
-/* The chat template that settings ask for. Private to src/train. */
+/* The chat template that settings ask for. */
 #ifndef LTRAIN_TRAIN_TEMPLATE_H
 #define LTRAIN_TRAIN_TEMPLATE_H
 

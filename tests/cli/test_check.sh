@@ -1,6 +1,6 @@
 #!/bin/sh
 # `ltrain check` on 1, 2 and 4 ranks: `test_check.sh LTRAIN`. A check passes, explains its tolerance and leaves nothing behind. Numbers that
-# are not finite end it with one sentence on all ranks alike. (tests/train/check_ranks.c tests that wrong gradients are found.)
+# are not finite end it with one sentence on all ranks alike. (tests/check/check_ranks.c tests that wrong gradients are found.)
 set -eu
 . "$(dirname "$0")/../mpi.sh"
 ltrain=$(cd "$(dirname "$1")" && pwd)/$(basename "$1")

@@ -1,0 +1,247 @@
+/* Comparing the state of all ranks with that of a rank that holds everything, unit by unit; shards go to rank 0 in small
+ * messages. */
+#include "check/compare.h"
+
+#include "base/blocks8.h"
+#include "base/sys.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define PIECE (1 << 16) /* elements of a message */
+
+struct message {
+    int64_t first, n; /* elements of the unit; n = 0: this rank has no more */
+    float data[PIECE];
+};
+
+struct piece {
+    int64_t first, n, at; /* at: in the memory of packed elements */
+};
+
+/* State of one unit's comparison. */
+struct compare {
+    const struct model *m;
+    int unit;
+    struct difference *d; /* rank 0 */
+    float *alone;         /* rank 0: the unit's state in the run alone */
+    float *gradient;      /* rank 0, where parameters are compared: the unit's gradient in the run alone */
+    struct excuse excuse; /* rank 0: allowed differences of the unit */
+    float *own;           /* this rank's shards, one after the other */
+    struct piece *piece;
+    int64_t room, used, piece_room, n_pieces;
+    uint64_t *hash; /* hash by parameter of the unit, if every rank of several holds all of it */
+    int ranks;
+};
+
+static const struct model_param *param_of(const struct compare *c, int i)
+{
+    return &c->m->params[c->m->units[c->unit].first_param + i];
+}
+
+/* Calls on each parameter that elements [first, first + n) of the unit meet. */
+typedef void part_visitor(struct compare *c, int i, int64_t first, int64_t n, const float *data);
+static void each_part(struct compare *c, int64_t first, int64_t n, const float *data, part_visitor *visit)
+{
+    for (int i = 0; i < c->m->units[c->unit].n_params; i++) {
+        const struct model_param *p = param_of(c, i);
+        int64_t a = max_i64(first, p->offset), b = min_i64(first + n, p->offset + p->elements);
+        if (a < b)
+            visit(c, i, a, b - a, data + (a - first));
+    }
+}
+
+static void compare_part(struct compare *c, int i, int64_t first, int64_t n, const float *data)
+{
+    difference_add(&c->d[c->m->units[c->unit].first_param + i], first - param_of(c, i)->offset, n, data, c->alone + first,
+                   (struct excuse){c->excuse.slack ? c->excuse.slack + first : NULL, c->excuse.turn});
+    if (c->gradient)
+        difference_add_felt(&c->d[c->m->units[c->unit].first_param + i], n, data, c->alone + first, c->gradient + first);
+}
+
+static void hash_part(struct compare *c, int i, int64_t first, int64_t n, const float *data)
+{
+    (void)first;
+    for (int64_t k = 0; k < n; k++) { /* FNV-1a, by words */
+        uint32_t bits;
+        memcpy(&bits, &data[k], sizeof bits);
+        c->hash[i] = (c->hash[i] ^ bits) * 0x100000001b3u;
+    }
+}
+
+static enum status take_alone(void *user, int unit, int64_t first, int64_t n, float *data)
+{
+    struct compare *c = user;
+    (void)unit;
+    memcpy(c->alone + first, data, (size_t)n * sizeof *data);
+    return OK;
+}
+
+static enum status take_gradient(void *user, int unit, int64_t first, int64_t n, float *data)
+{
+    struct compare *c = user;
+    (void)unit;
+    memcpy(c->gradient + first, data, (size_t)n * sizeof *data);
+    return OK;
+}
+
+static enum status take_shard(void *user, int unit, int64_t first, int64_t n, float *data)
+{
+    struct compare *c = user;
+    if (c->n_pieces >= c->piece_room || c->used + n > c->room)
+        return status_fail(ERR_CORRUPT, "this rank's shards of unit %d hold more than its share", unit);
+    memcpy(c->own + c->used, data, (size_t)n * sizeof *data);
+    c->piece[c->n_pieces++] = (struct piece){first, n, c->used};
+    c->used += n;
+    return OK;
+}
+
+static enum status take_whole(void *user, int unit, int64_t first, int64_t n, float *data)
+{
+    struct compare *c = user;
+    (void)unit;
+    if (c->ranks > 1)
+        each_part(c, first, n, data, hash_part);
+    if (c->alone)
+        each_part(c, first, n, data, compare_part);
+    return OK;
+}
+
+/* Prepares this rank's share in memory and, on rank 0, the unit to compare with. */
+static enum status prepare(struct compare *c, struct session *given, struct session *alone, enum state_kind kind)
+{
+    const struct strategy *s = &given->plan->strategy;
+    int64_t elements = c->m->units[c->unit].elements, groups = elements / s->group + 4;
+    int sharded = session_sharded(given, kind);
+    c->ranks = s->ranks;
+    c->piece_room = groups;
+    c->room = elements / s->ranks + groups * (s->moments == I8 ? BLOCK8 : 1);
+    c->hash = sys_calloc((size_t)c->m->units[c->unit].n_params + 1, sizeof *c->hash);
+    c->piece = sys_calloc((size_t)groups, sizeof *c->piece);
+    c->own = sharded ? sys_malloc((size_t)c->room * sizeof *c->own) : NULL;
+    c->alone = alone ? sys_calloc((size_t)elements, sizeof *c->alone) : NULL;
+    c->gradient = alone && kind == STATE_PARAM ? sys_calloc((size_t)elements, sizeof *c->gradient) : NULL;
+    if (!c->hash || !c->piece || (sharded && !c->own) || (alone && !c->alone) || (alone && kind == STATE_PARAM && !c->gradient))
+        return status_fail(ERR_NOMEM, "check: out of memory for unit %d", c->unit);
+    for (int i = 0; alone && i < c->m->units[c->unit].n_params; i++)
+        c->d[c->m->units[c->unit].first_param + i] = (struct difference){0};
+    if (alone)
+        TRY(session_visit(alone, c->unit, kind, STATE_READ, take_alone, c));
+    if (c->gradient)
+        TRY(session_visit(alone, c->unit, STATE_GRAD, STATE_READ, take_gradient, c));
+    return session_visit(given, c->unit, kind, STATE_READ, sharded ? take_shard : take_whole, c);
+}
+
+/* Compares every rank's hashes with rank 0's. */
+static enum status compare_copies(struct compare *c, struct comm *comm)
+{
+    int n = c->m->units[c->unit].n_params, ranks = comm_size(comm);
+    uint64_t *all = sys_calloc((size_t)(n * ranks), sizeof *all);
+    enum status st = comm_agree(comm, all ? OK : status_fail(ERR_NOMEM, "check: out of memory for hashes"));
+    if (st == OK)
+        st = comm_gather(comm, c->hash, n * (int64_t)sizeof *all, all);
+    for (int r = ranks - 1; r > 0 && st == OK && c->alone; r--)
+        for (int i = 0; i < n; i++)
+            if (all[r * n + i] != all[i])
+                c->d[c->m->units[c->unit].first_param + i].rank = r;
+    free(all);
+    return st;
+}
+
+/* Fills a message with this rank's next elements, from *from on in piece *k. */
+static void fill(const struct compare *c, int64_t *k, int64_t *from, struct message *out)
+{
+    out->n = 0;
+    if (*k >= c->n_pieces)
+        return;
+    const struct piece *p = &c->piece[*k];
+    out->n = min_i64(PIECE, p->n - *from);
+    out->first = p->first + *from;
+    memcpy(out->data, c->own + p->at + *from, (size_t)out->n * sizeof *out->data);
+    *from += out->n;
+    if (*from == p->n) {
+        *from = 0;
+        ++*k;
+    }
+}
+
+/* Compares shards in rounds of one message from every rank until none is left. */
+static enum status compare_shards(struct compare *c, struct comm *comm)
+{
+    int ranks = comm_size(comm), left = 1;
+    int64_t k = 0, from = 0;
+    struct message *own = sys_calloc(1, sizeof *own), *all = sys_calloc((size_t)ranks, sizeof *all);
+    enum status st = comm_agree(comm, own && all ? OK : status_fail(ERR_NOMEM, "check: out of memory for messages"));
+    while (st == OK && left) {
+        fill(c, &k, &from, own);
+        st = comm_gather(comm, own, sizeof *own, all);
+        left = 0;
+        for (int r = 0; r < ranks && st == OK; r++) {
+            left |= all[r].n > 0;
+            if (c->alone && all[r].n > 0)
+                each_part(c, all[r].first, all[r].n, all[r].data, compare_part);
+        }
+    }
+    free(all);
+    free(own);
+    return st;
+}
+
+enum status check_unit(struct session *given, struct session *alone, int unit, enum state_kind kind, struct excuse excuse,
+                       struct difference *d)
+{
+    struct compare c = {.m = given->model, .unit = unit, .d = d, .excuse = excuse};
+    enum status st = comm_agree(given->comm, prepare(&c, given, alone, kind));
+    if (st == OK)
+        st = session_sharded(given, kind) ? compare_shards(&c, given->comm) : compare_copies(&c, given->comm);
+    free(c.alone);
+    free(c.gradient);
+    free(c.own);
+    free(c.piece);
+    free(c.hash);
+    return st;
+}
+
+/* ---- slack ---- */
+
+struct moments {
+    struct compare parts; /* parameter that each element belongs to */
+    struct reach reach;
+    const double *noise; /* by parameter of the model */
+    double *sum;         /* sum of v by parameter of the unit; NULL: add the slack */
+    const double *mean;
+    float *slack; /* by element of the unit */
+};
+
+static enum status add_moments(void *user, int unit, int64_t first, int64_t n, float *v)
+{
+    struct moments *m = user;
+    const struct model_unit *u = &m->parts.m->units[unit];
+    for (int i = 0; i < u->n_params; i++) {
+        const struct model_param *p = param_of(&m->parts, i);
+        int64_t a = max_i64(first, p->offset), b = min_i64(first + n, p->offset + p->elements);
+        if (m->sum)
+            for (int64_t k = a; k < b; k++)
+                m->sum[i] += (double)v[k - first] / (double)p->elements;
+        if (m->sum || a >= b)
+            continue;
+        m->reach.relative = m->noise[u->first_param + i];
+        reach_add(&m->reach, v + (a - first), b - a, m->mean[i], m->slack + a);
+    }
+    return OK;
+}
+
+enum status check_reach(struct session *alone, int unit, const struct reach *r, const double *noise, float *slack)
+{
+    double *mean = sys_calloc((size_t)alone->model->units[unit].n_params + 1, sizeof *mean);
+    struct moments m = {
+        .parts = {.m = alone->model, .unit = unit}, .reach = *r, .noise = noise, .sum = mean, .mean = mean, .slack = slack};
+    if (!mean)
+        return status_fail(ERR_NOMEM, "check: out of memory for unit %d", unit);
+    enum status st = session_visit(alone, unit, STATE_V, STATE_READ, add_moments, &m);
+    m.sum = NULL;
+    if (st == OK)
+        st = session_visit(alone, unit, STATE_V, STATE_READ, add_moments, &m);
+    free(mean);
+    return st;
+}

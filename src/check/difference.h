@@ -1,0 +1,51 @@
+/* Distance of a tensor from its expected value. Private to src/check. */
+#ifndef LTRAIN_CHECK_DIFFERENCE_H
+#define LTRAIN_CHECK_DIFFERENCE_H
+
+#include <stdint.h>
+
+/* Number of elements, anywhere in a tensor, whose moments may round to their other neighbours; in a small tensor at most one in
+ * DIFFERENCE_SHARE, or one. */
+enum { DIFFERENCE_FEW = 8, DIFFERENCE_SHARE = 8 };
+
+struct difference {
+    int64_t n, unequal;           /* elements compared; those with other bits */
+    double diff2, given2, alone2; /* sums of squares: of the differences, and of either side */
+    double most;                  /* largest absolute difference; NaN once there was one */
+    int64_t at;                   /* element with the largest difference, and its values */
+    float given, alone;
+    int rank;                   /* the first rank whose copy is not rank 0's; 0: none */
+    double slack2;              /* sum of squares of the differences that rounding explains beyond the relative tolerance */
+    double turned2;             /* the same for moments that rounded to other neighbours in many elements; set by the caller */
+    double few[DIFFERENCE_FEW]; /* largest squares of such turns in few elements, ascending */
+    double first_order;         /* sum of gradient times difference: first-order change of the loss */
+    double felt2, weight2;      /* sums of squares: gradient times difference, and gradient times the value of the run alone */
+};
+
+/* Allowed difference: `slack` by element (NULL: none), and `turn` more for a few elements. */
+struct excuse {
+    const float *slack;
+    double turn;
+};
+/* Adds elements [first, first + n) of the tensor. excuse.slack begins with the first of them. */
+void difference_add(struct difference *d, int64_t first, int64_t n, const float *given, const float *alone, struct excuse excuse);
+/* Adds to first_order, felt2 and weight2 the effect of n parameters' differences on loss and gradients. */
+void difference_add_felt(struct difference *d, int64_t n, const float *given, const float *alone, const float *gradient);
+/* Returns the relative L2 difference. A tensor with an L2 norm below `floor` is measured by `floor`, as its own norm may be mere
+ * rounding. Returns infinity if both are 0. */
+double difference_relative(const struct difference *d, double floor);
+/* Returns the allowed relative L2 difference: `relative`, the slack, and moments that rounded to other neighbours. */
+double difference_allowed(const struct difference *d, double relative);
+
+/* Reach of an update. AdamW moves an element by lr times m / (sqrt(v) + eps), about 1 for any gradient. If the gradient is near
+ * rounding noise, two right runs move the element apart by at most twice lr. */
+struct reach {
+    double lr;       /* learning rate of the update */
+    double relative; /* L2 difference of the gradients */
+    double eps, bias2;
+};
+/* Adds the slack of one update to that of n elements. v: their second moments after the update; mean: average v of the tensor.
+ * Slack is added at every update: the last v alone hides elements whose first gradients were noise and that moved apart then. */
+void reach_add(const struct reach *r, const float *v, int64_t n, double mean, float *slack);
+
+#endif

@@ -1,0 +1,130 @@
+#include "eval/sampling.h"
+
+#include "base/num.h"
+#include "base/progress.h"
+#include "base/sys.h"
+#include "checkpoint/checkpoint.h"
+#include "engine/weights.h"
+#include "train/train.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* Checks that the file of weights has the tensors of the model. */
+static enum status check_weights(const struct settings *s, const struct model *m)
+{
+    struct st_file *f;
+    TRY(st_open(s->model, &f));
+    enum status st = weights_check(f, m, (const char *const *)s->ignore_tensors.item, s->ignore_tensors.n);
+    st_close(f);
+    return st;
+}
+
+/* Opens the model with all parameters frozen, so that it may be quantised. */
+static enum status open_model(const struct settings *given, struct model **out)
+{
+    char everything[] = MODEL_FREEZE_ALL;
+    struct settings s = *given;
+    s.plan.freeze = (struct string_list){.item = {everything}, .n = 1};
+    s.plan.evaluation = 1;
+    return train_open_model(&s, out);
+}
+
+/* Makes sure that the adapter belongs to this base. */
+static enum status check_base(const struct settings *s, struct comm *c)
+{
+    uint64_t xxh3;
+    train_show_progress(s, c);
+    enum status st = checkpoint_hash_base(c, s->model, &xxh3);
+    progress_end();
+    TRY(st);
+    return comm_agree(c, checkpoint_check_base(s->adapter, s->model, xxh3));
+}
+
+static enum status start(const struct settings *s, const struct comm *c, struct plan *plan, struct sampling *x)
+{
+    enum status st = comm_create_alone(c, &x->alone);
+    if (st != OK) {
+        plan_destroy(plan);
+        return st;
+    }
+    return session_create(x->model, &plan, 1, s, x->alone, (const char *const *)s->nvme_path.item, s->nvme_path.n, &x->session);
+}
+
+static enum status load_state(const struct settings *s, struct sampling *x)
+{
+    const int preset = model_is_preset(s->model);
+    if (s->plan.lora.rank > 0)
+        TRY(session_load_adapted(x->session, preset ? NULL : s->model, s->adapter, s->seed));
+    else
+        TRY(preset ? session_initialise(x->session, s->seed) : session_load(x->session, s->model));
+    return decoder_create(x->session, s->plan.seq_len, &x->decoder);
+}
+
+static enum status load(struct settings *s, struct comm *c, struct sampling *x)
+{
+    struct plan *plan;
+    const int preset = model_is_preset(s->model);
+    TRY(comm_agree(c, open_model(s, &x->model)));
+    if (!preset && s->plan.lora.rank == 0)
+        TRY(comm_agree(c, check_weights(s, x->model)));
+    TRY(comm_agree(c, train_plan_sampling(s, c, x->model, &plan)));
+    TRY(comm_agree(c, start(s, c, plan, x)));
+    if (s->adapter && !preset)
+        TRY(check_base(s, c));
+    return comm_agree(c, load_state(s, x));
+}
+
+enum status sampling_open(struct settings *s, struct comm *c, int64_t tokens, struct sampling **out)
+{
+    struct sampling *x = sys_calloc(1, sizeof *x);
+    if (!x)
+        return status_fail(ERR_NOMEM, "out of memory for sampling");
+    s->plan.seq_len = tokens;
+    enum status st = load(s, c, x);
+    if (st == OK) {
+        x->logits = sys_malloc((size_t)x->model->config.vocab * sizeof *x->logits);
+        st = x->logits ? OK : status_fail(ERR_NOMEM, "out of memory for sampling");
+    }
+    if (st == OK)
+        *out = x;
+    else
+        sampling_close(x);
+    return st;
+}
+
+void sampling_close(struct sampling *x)
+{
+    if (!x)
+        return;
+    decoder_destroy(x->decoder);
+    session_destroy(x->session);
+    comm_destroy(x->alone);
+    model_destroy(x->model);
+    free(x->logits);
+    free(x);
+}
+
+/* --- Greedy texts --- */
+
+enum status sampling_greedy(struct sampling *x, const int32_t *token, int64_t n, int64_t most, const struct greedy *how,
+                            int32_t *out, int64_t *n_out)
+{
+    const int64_t ids = min_i64(how->ids, x->model->config.vocab);
+    struct sampler *sampler;
+    *n_out = 0;
+    TRY(sampler_create(&(struct sampler_settings){.repetition_penalty = 1}, ids, &sampler));
+    enum status st = decoder_read(x->decoder, token, n, how->stop, x->logits);
+    while (st == OK && *n_out < most) {
+        int32_t id;
+        st = sampler_next(sampler, x->logits, NULL, 0, *n_out, &id);
+        if (st != OK || (how->ends && how->ends[id]))
+            break;
+        out[(*n_out)++] = id;
+        if (*n_out == most || decoder_length(x->decoder) == decoder_capacity(x->decoder))
+            break;
+        st = decoder_feed(x->decoder, &id, 1, how->stop, x->logits);
+    }
+    sampler_destroy(sampler);
+    return st;
+}
