@@ -5,6 +5,8 @@
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 enum status directory_make(const char *path)
 {
@@ -21,4 +23,17 @@ enum status directory_make(const char *path)
         if (!kept)
             return OK;
     }
+}
+
+enum status directory_check_link(const char *path)
+{
+    struct stat s;
+    const uid_t me = geteuid();
+    if (sys_lstat(path, &s) != 0 || !S_ISLNK(s.st_mode) || s.st_uid == me || s.st_uid == 0)
+        return OK;
+    return status_fail(
+        ERR_INVALID,
+        "%s is a link that belongs to user %lld and this process to user %lld: nothing is written through it: remove "
+        "it, or give another place",
+        path, (long long)s.st_uid, (long long)me);
 }

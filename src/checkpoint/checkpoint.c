@@ -21,6 +21,7 @@
  *   commit          rank 0 writes the manifest and puts the directory in place */
 #include "checkpoint/checkpoint.h"
 
+#include "base/directory.h"
 #include "base/clock.h"
 #include "base/disk.h"
 #include "base/sys.h"
@@ -92,6 +93,7 @@ static enum status prepare(struct session *s, const char *run, const struct path
                            uint64_t mark)
 {
     TRY(ckpt_make_dir(run));
+    TRY(directory_check_link(p->dir));
     TRY(ckpt_make_dir(p->dir));
     TRY(ckpt_sync_dir(run));
     names_remove_dead(p->dir); /* frees room for this save */
@@ -327,6 +329,8 @@ enum status checkpoint_export(struct session *s, const char *dir, const struct e
     enum status st = ckpt_path(partial, dir, "export.partial", "");
     int may_clean = st == OK && first;
     if (may_clean)
+        st = directory_check_link(dir);
+    if (may_clean && st == OK)
         st = ckpt_make_dir(dir);
     if (may_clean && st == OK)
         st = make_partial(s, partial, mark, 1, &form);

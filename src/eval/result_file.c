@@ -1,5 +1,6 @@
 #include "eval/result_file.h"
 
+#include "base/directory.h"
 #include "base/sys.h"
 #include "settings/read.h"
 
@@ -13,9 +14,19 @@ static enum status cannot_write(enum status st, const struct result_file *x, int
     return status_fail(st, "--%s: cannot write %s: %s", x->option, x->given, sys_strerror(error));
 }
 
+/* Refuses a link of another user, naming the option. */
+static enum status check_link(const char *option, const char *path)
+{
+    char cause[512];
+    const enum status st = directory_check_link(path);
+    snprintf(cause, sizeof cause, "%s", st == OK ? "" : status_message());
+    return st == OK ? OK : status_fail(st, "--%s: %s", option, cause);
+}
+
 /* Sets the paths. A link stays one: its target is written. */
 static enum status name(struct result_file *x, const char *option, const char *path)
 {
+    TRY(check_link(option, path));
     char *real = sys_realpath(path);
     *x = (struct result_file){.option = option, .given = path};
     const int n = snprintf(x->path, sizeof x->path, "%s", real ? real : path);

@@ -104,12 +104,26 @@ static enum status refuse_another_owner(const char *path, const struct stat *dir
         path, (long long)owner, (long long)me, path);
 }
 
+/* Refuses directories of the run that another user has linked elsewhere; the user's own links may lead to a larger drive. */
+static enum status check_links(const char *out)
+{
+    static const char *const names[] = {"checkpoints", "hf"};
+    char path[4096];
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        snprintf(path, sizeof path, "%s/%s", out, names[i]);
+        TRY(directory_check_link(path));
+    }
+    return OK;
+}
+
 static enum status check_directory(const struct settings *s, int *exists)
 {
     struct stat sb;
     TRY(run_check_can_be_made(s->resume ? "--resume" : "--out", s->out));
     *exists = !s->out_is_default && sys_stat(s->out, &sb) == 0;
-    return *exists && !s->resume ? refuse_another_owner(s->out, &sb) : OK;
+    if (*exists && !s->resume)
+        TRY(refuse_another_owner(s->out, &sb));
+    return *exists ? check_links(s->out) : OK;
 }
 
 /* Locks the directory, then checks it, so that a run that is just beginning is not misread. */

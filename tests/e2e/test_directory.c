@@ -225,6 +225,32 @@ static void directory_of_another_user(void **state)
     e2e_succeeds(NULL, "--resume theirs/run --steps 2"); /* the directory's content is known */
 }
 
+/* Links that another user planted for directories of the run and for named results are not written through; the user's own are. */
+static void links_of_another_user(void **state)
+{
+    (void)state;
+    assert_int_equal(mkdir("elsewhere", 0777) | mkdir("run", 0777), 0);
+    if (geteuid() != 0 || chown("elsewhere", 4321, 4321) != 0)
+        skip();
+    static const char *const names[] = {"run/checkpoints", "run/hf"};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        char words[96];
+        assert_int_equal(symlink("../elsewhere", names[i]) | lchown(names[i], 4321, 4321), 0);
+        snprintf(words, sizeof words, "%s is a link that belongs to user 4321", names[i]);
+        e2e_refuses(2, words, NULL, TINY "--offload none --steps 1 --save-every 1 --out run");
+        assert_int_equal(rmdir("elsewhere"), 0); /* nothing was written */
+        assert_int_equal(mkdir("elsewhere", 0777) | chown("elsewhere", 4321, 4321) | unlink(names[i]), 0);
+    }
+    e2e_write("victim", "kept\n");
+    assert_int_equal(symlink("victim", "picture.svg") | lchown("picture.svg", 4321, 4321), 0);
+    e2e_refuses(2, "--svg: picture.svg is a link that belongs to user 4321", NULL, "plan " TINY "--svg picture.svg");
+    char *text = e2e_read("victim", NULL);
+    assert_string_equal(text, "kept\n");
+    free(text);
+    assert_int_equal(chown("elsewhere", 0, 0) | symlink("../elsewhere", "run/checkpoints"), 0);
+    e2e_succeeds(NULL, TINY "--offload none --steps 1 --save-every 1 --out run");
+}
+
 int main(void)
 {
 #define TEST(f) cmocka_unit_test_setup_teardown(f, e2e_setup, e2e_teardown)
@@ -238,6 +264,7 @@ int main(void)
         TEST(planted_links),
         TEST(planted_partial_file),
         TEST(directory_of_another_user),
+        TEST(links_of_another_user),
     };
     return cmocka_run_group_tests_name("directory", tests, NULL, NULL);
 }
