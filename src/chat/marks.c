@@ -46,6 +46,67 @@ static int read_mark(const json_t *value, enum chat_mark zero, enum chat_mark *o
     return 1;
 }
 
+/* Tells whether a value is false, also as text. */
+static int says_no(const json_t *value)
+{
+    static const char *const noes[] = {"false", "False", "FALSE", "no", "0", "0.0"};
+    for (size_t i = 0; json_is_string(value) && i < sizeof noes / sizeof *noes; i++)
+        if (strcmp(json_string_value(value), noes[i]) == 0)
+            return 1;
+    return json_is_false(value);
+}
+
+/* Tells whether a value is true or a number other than 0, also as text. */
+static int says_yes(const json_t *value)
+{
+    static const char *const yeses[] = {"true", "True", "TRUE", "yes", "1"};
+    for (size_t i = 0; json_is_string(value) && i < sizeof yeses / sizeof *yeses; i++)
+        if (strcmp(json_string_value(value), yeses[i]) == 0)
+            return 1;
+    return json_is_true(value) || (json_is_number(value) && json_number_value(value) != 0);
+}
+
+static int is_among(const char *key, const char *const *names)
+{
+    for (; *names; names++)
+        if (strcmp(*names, key) == 0)
+            return 1;
+    return 0;
+}
+
+/* Tells whether a member asks to leave its object out: "skip": true and the like. */
+static int asks_to_skip(const char *key, const json_t *value)
+{
+    static const char *const names[] = {"skip",    "skipped", "is_skipped", "exclude", "excluded",  "is_excluded", "omit",
+                                        "omitted", "ignore",  "ignored",    "discard", "discarded", NULL};
+    return is_among(key, names) && says_yes(value);
+}
+
+/* Tells whether a member of an object of notes, such as "metadata", says that something is not trained. Other numbers may be any
+ * statistics. */
+static int is_mark_in_notes(const char *key, const json_t *value)
+{
+    static const char *const zeros[] = {"train",       "training",  "trainable",  "trained",    "is_trained", "weight",
+                                        "loss_weight", "loss_mask", "supervised", "train_mask", NULL},
+                             *const ones[] = {"mask", "masked", "is_masked", "untrained", NULL};
+    const int is_zero = says_no(value) || (json_is_number(value) && json_number_value(value) == 0);
+    return asks_to_skip(key, value) || (is_among(key, zeros) && is_zero) || (strcmp(key, "loss") == 0 && says_no(value)) ||
+           (is_among(key, ones) && says_yes(value));
+}
+
+/* Returns the first mark among the members of an object of notes; NULL: there is none, or it is no object. */
+static const char *mark_in_notes(const json_t *notes)
+{
+    const char *key;
+    json_t *value;
+    json_object_foreach((json_t *)notes, key, value)
+    {
+        if (is_mark_in_notes(key, value))
+            return key;
+    }
+    return NULL;
+}
+
 /* ---- messages ---- */
 
 /* Reads a member that may mark its object; *out stays if it is no mark. */
@@ -69,6 +130,19 @@ static enum status mark_of_member(const struct chat_conversation *c, size_t i, c
         *out = found;
         return OK;
     }
+    const char *inside = mark_in_notes(value);
+    if (inside)
+        return chat_refuse(
+            c,
+            "message %zu has \"%.40s\" with \"%.40s\", which may say that it is not trained, and is not read there: write "
+            "\"train\": false beside its content, or leave the member out",
+            i + 1, key, inside);
+    if (asks_to_skip(key, value))
+        return chat_refuse(
+            c,
+            "message %zu has a \"%.60s\", which may say that it is not trained, and is not known: write \"train\": false, "
+            "or leave the member out",
+            i + 1, key);
     if (!json_is_string(value) && has_word(key, words))
         return chat_refuse(
             c,
@@ -116,16 +190,6 @@ enum status marks_of_message(const struct chat_conversation *c, size_t i, const 
 
 /* ---- rows ---- */
 
-/* Tells whether a value is false, also as text. */
-static int says_no(const json_t *value)
-{
-    static const char *const noes[] = {"false", "False", "FALSE", "no", "0", "0.0"};
-    for (size_t i = 0; json_is_string(value) && i < sizeof noes / sizeof *noes; i++)
-        if (strcmp(json_string_value(value), noes[i]) == 0)
-            return 1;
-    return json_is_false(value);
-}
-
 /* Tells whether a row's mark agrees with training the row. */
 static int is_harmless(const char *key, const json_t *value)
 {
@@ -142,6 +206,36 @@ static int is_harmless(const char *key, const json_t *value)
     return json_is_string(value) || (read_mark(value, CHAT_MARK_UNTRAINED, &mark) && mark == CHAT_MARK_TRAINED);
 }
 
+/* Refuses requests to leave the row out, or the beginning of its text. */
+static enum status refuse_left_out_row(const char *key, const json_t *value, enum chat_row_kind kind, const char *file,
+                                       int64_t line)
+{
+    static const char *const notes[] = {"metadata", "meta",       "meta_data",  "extra",       "extras",
+                                        "info",     "extra_info", "attributes", "annotations", NULL},
+                             *const places[] = {"prompt_length", "prompt_len",         "promptLength",   "prompt_end",
+                                                "prompt_offset", "instruction_length", "response_start", "completion_start",
+                                                "loss_start",    "train_start",        "label_start",    NULL};
+    const char *inside = is_among(key, notes) ? mark_in_notes(value) : NULL;
+    if (inside)
+        return status_fail(
+            ERR_INVALID,
+            "%s:%lld: its \"%s\" has \"%.40s\", which may say that the row is not trained, and is not read: leave the row "
+            "out, or the member",
+            file, (long long)line, key, inside);
+    if (asks_to_skip(key, value))
+        return status_fail(
+            ERR_INVALID,
+            "%s:%lld: its \"%s\" may say that the row is not trained, and is not read: leave the row out, or the member", file,
+            (long long)line, key);
+    if (kind == CHAT_ROW_TEXT && json_is_integer(value) && is_among(key, places))
+        return status_fail(
+            ERR_INVALID,
+            "%s:%lld: its \"%s\" may say where training begins, and a row of text is trained whole: write the row as "
+            "\"prompt\" and \"completion\", or leave the member out",
+            file, (long long)line, key);
+    return OK;
+}
+
 static enum status check_row_member(const char *key, const json_t *value, enum chat_row_kind kind, const char *file, int64_t line)
 {
     static const char *const single[] = {"train",       "training",      "trainable",  "trained",        "weight",
@@ -154,6 +248,7 @@ static enum status check_row_member(const char *key, const json_t *value, enum c
     const int is_list = json_is_array(value) || json_is_object(value);
     if (json_is_null(value) || (is_list && kind == CHAT_ROW_IDS)) /* lists in rows of ids have a value for each id */
         return OK;
+    TRY(refuse_left_out_row(key, value, kind, file, line));
     for (size_t i = 0; i < sizeof tags / sizeof *tags && kind == CHAT_ROW_CHAT; i++)
         if (strcmp(tags[i], key) == 0 && (says_no(value) || (i > 0 && json_is_number(value) && json_number_value(value) == 0)))
             return status_fail(

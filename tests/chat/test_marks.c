@@ -62,6 +62,7 @@ static void test_messages(void **state)
     static const char *const on[][3] = {
         MARKED(", \"weight\": 1"),   MARKED(", \"train\": true"),
         MARKED(", \"loss\": 1.0"),   MARKED(", \"masked\": false"),
+        MARKED(", \"skip\": false"), MARKED(", \"metadata\": {\"title\": \"t\", \"train\": true, \"loss\": 0, \"tokens\": 0}"),
         MARKED(", \"train\": null"), MARKED(", \"name\": \"weight\", \"mask\": null, \"loss_note\": \"text\"")};
     static const char *const refused[][3] = {
         MARKED(", \"weight\": 0.5"),
@@ -73,7 +74,12 @@ static void test_messages(void **state)
         MARKED(", \"label\": false"),
         MARKED(", \"ignoreLoss\": true"),
         MARKED(", \"train\": true, \"weight\": 0"),
-        MARKED(", \"token_weights\": [1]")};
+        MARKED(", \"token_weights\": [1]"),
+        MARKED(", \"metadata\": {\"train\": false}"),
+        MARKED(", \"extra\": {\"id\": 7, \"weight\": 0}"),
+        MARKED(", \"meta\": {\"masked\": true}"),
+        MARKED(", \"skip\": true"),
+        MARKED(", \"excluded\": 1")};
     for (size_t k = 0; k < 3; k++) {
         for (size_t i = 0; i < sizeof off / sizeof *off; i++)
             expect(off[i][k], CHAT_TRAIN_ASSISTANT, SECOND);
@@ -128,6 +134,7 @@ static void test_rows(void **state)
     static const char *const fine[] = {
         ONE(", \"train\": true, \"weight\": 1"),
         ONE(", \"mask\": \"User\""),
+        ONE(", \"skip\": false, \"prompt_length\": 3, \"metadata\": {\"split\": \"train\", \"score\": 0, \"loss\": 0.0, \"is_valid\": false}"),
         ONE(", \"kto_tag\": true"),
         ONE(", \"label\": \"safe\""),
         ONE(", \"weight\": null, \"training_step\": 7, \"loss\": 2.5, \"split\": \"train\""),
@@ -137,6 +144,9 @@ static void test_rows(void **state)
         ONE(", \"chosen\": [{\"role\": \"assistant\", \"content\": \"A\"}], \"rejected\": [{\"role\": \"assistant\", \"content\": \"C\"}]")};
     static const char *const refused[][2] = {
         {ONE(", \"train\": false"), "its \"train\" says that the row"},
+        {ONE(", \"metadata\": {\"source\": \"s\", \"train\": false}"), "its \"metadata\" has \"train\""},
+        {ONE(", \"skip\": true"), "its \"skip\" may say"},
+        {ONE(", \"excluded\": \"true\""), "its \"excluded\" may say"},
         {ONE(", \"weight\": 0.5"), "its \"weight\" says"},
         {ONE(", \"weight\": 0"), "its \"weight\""},
         {ONE(", \"sample_weight\": 2"), "its \"sample_weight\""},
@@ -172,9 +182,14 @@ static void test_rows(void **state)
         expect(fine[i], CHAT_TRAIN_ASSISTANT, "<user>Q<|e|><assistant>[A<|e|>]");
     for (size_t i = 0; i < sizeof refused / sizeof *refused; i++)
         expect(refused[i][0], CHAT_TRAIN_ASSISTANT, refused[i][1]);
-    static const char *const texts[][2] = {{"{\"text\": \"a\", \"train\": false}", "its \"train\""},
-                                           {"{\"text\": \"a\", \"weight\": 0.3}", "its \"weight\""},
-                                           {"{\"text\": \"a\", \"label\": false, \"train\": 1, \"loss\": 2.5}", NULL}};
+    static const char *const texts[][2] = {
+        {"{\"text\": \"a\", \"train\": false}", "its \"train\""},
+        {"{\"text\": \"a\", \"weight\": 0.3}", "its \"weight\""},
+        {"{\"text\": \"a\", \"prompt_length\": 3}", "its \"prompt_length\" may say where"},
+        {"{\"text\": \"a\", \"meta\": {\"train\": 0}}", "its \"meta\" has \"train\""},
+        {"{\"text\": \"a\", \"ignored\": true}", "its \"ignored\" may say"},
+        {"{\"text\": \"a\", \"length\": 3, \"token_count\": 1, \"prompt_tokens\": 4, \"meta\": {\"weight\": 0.4}}", NULL},
+        {"{\"text\": \"a\", \"label\": false, \"train\": 1, \"loss\": 2.5}", NULL}};
     for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
         json_t *row = json_loads(texts[i][0], 0, NULL);
         assert_int_equal(chat_check_row(row, CHAT_ROW_TEXT, "r", 7), texts[i][1] ? ERR_INVALID : OK);
