@@ -24,6 +24,13 @@ static const char *const names[] = {"generation_config.json", "tokenizer_config.
 /* clang-format on */
 enum { N_NAMES = sizeof names / sizeof *names, OF_TOKENIZER = 1, WITH_VOCABULARY = 6 };
 
+/* Tells whether a file in additional_chat_templates/ is a template by its name. */
+static int is_template(const char *name)
+{
+    const size_t n = strlen(name);
+    return n > 6 && strcmp(name + n - 6, ".jinja") == 0;
+}
+
 /* Copies templates by name: additional_chat_templates/NAME.jinja, and nothing else that lies there. */
 static enum status copy_templates(const char *from, const char *to)
 {
@@ -36,8 +43,7 @@ static enum status copy_templates(const char *from, const char *to)
     if (!d)
         return sys_is_absent(errno) ? OK : sys_cannot_open(source);
     while (st == OK && (e = sys_readdir(d)) != NULL) {
-        const size_t n = strlen(e->d_name);
-        if (n < 7 || strcmp(e->d_name + n - 6, ".jinja") != 0)
+        if (!is_template(e->d_name))
             continue;
         st = ckpt_make_dir(target);
         if (st == OK)
@@ -281,15 +287,28 @@ enum status checkpoint_keep_template(const char *text, const char *tools, const 
     return ckpt_sync_dir(to);
 }
 
-int64_t checkpoint_texts_bytes(const char *from)
+/* Returns the size of a regular file of a directory; 0: there is none. */
+static int64_t bytes_of(const char *dir, const char *name)
 {
     char path[CKPT_PATH];
+    struct stat s;
+    return ckpt_path(path, dir, name, "") == OK && sys_stat(path, &s) == 0 && S_ISREG(s.st_mode) ? (int64_t)s.st_size : 0;
+}
+
+int64_t checkpoint_texts_bytes(const char *from)
+{
+    char templates[CKPT_PATH];
     struct stat s;
     int64_t bytes = 0;
     if (sys_stat(from, &s) == 0 && S_ISREG(s.st_mode))
         return (int64_t)s.st_size;
     for (int i = -1; i < N_NAMES; i++)
-        if (ckpt_path(path, from, i < 0 ? "config.json" : names[i], "") == OK && sys_stat(path, &s) == 0 && S_ISREG(s.st_mode))
-            bytes += (int64_t)s.st_size;
+        bytes += bytes_of(from, i < 0 ? "config.json" : names[i]);
+    DIR *d = ckpt_path(templates, from, CKPT_TEMPLATES, "") == OK ? sys_opendir(templates) : NULL;
+    for (struct dirent *e; d && (e = sys_readdir(d)) != NULL;)
+        if (is_template(e->d_name))
+            bytes += bytes_of(templates, e->d_name);
+    if (d)
+        closedir(d);
     return bytes;
 }
