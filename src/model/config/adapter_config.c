@@ -99,7 +99,7 @@ static enum status check_keys(const struct reader *r)
     if (!says_nothing(json_object_get(r->root, "trainable_token_indices")))
         return refuse(
             r, "trainable_token_indices",
-            "single rows of the embedding are not trained beside adapters here; modules_to_save with embed_tokens is all of them");
+            "single rows of the embedding are not trained here: modules_to_save with embed_tokens trains all of them, or set it to null");
     json_object_foreach((json_t *)r->root, key, value)
     {
         int i = 0;
