@@ -1,4 +1,4 @@
-/* How much a test does: all that it knows with LTRAIN_LONG=1; a selection usually; less still under sanitizers, which are after
+/* The extent of a test: all that it knows with LTRAIN_LONG=1; a selection usually; less still under sanitizers, which are after
  * bytes and undefined behaviour: what a value depends on is the release build's to try. */
 #ifndef LTRAIN_TESTS_EXTENT_H
 #define LTRAIN_TESTS_EXTENT_H

@@ -109,7 +109,7 @@ FNR == 1 { start = 0 }
 ' $sources >>"$offenders"
 
 # Rooms whose comments follow docs/conventions.md.
-spoken='src'
+spoken='src tests bench tools'
 for room in $spoken; do
     find "$room" -type f \( -name '*.[ch]' -o -name '*.cu' -o -name '*.cuh' -o -name '*.inc' \) -exec awk -f tools/speech.awk {} +
 done | LC_ALL=C sort >>"$offenders"

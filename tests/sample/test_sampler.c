@@ -1,4 +1,4 @@
-/* What may be drawn, against transformers' processors (tests/golden/make_generate.py); draws, and what cannot be drawn from. */
+/* Tokens that may be drawn, against transformers' processors (tests/golden/make_generate.py); draws, and what cannot be drawn from. */
 #include "sample/sampler.h"
 
 #include <jansson.h>
@@ -110,7 +110,7 @@ static void test_greedy(void **state)
     (void)state;
     assert_int_equal(sampler_create(&(struct sampler_settings){.repetition_penalty = 1}, 5, &s), OK);
     assert_int_equal(sampler_next(s, logits, text, 3, 0, &id), OK);
-    assert_int_equal(id, 1); /* of equal ones the first */
+    assert_int_equal(id, 1); /* the first of equal ones */
     logits[2] = NAN;
     assert_int_equal(sampler_next(s, logits, text, 3, 0, &id), ERR_DIVERGED);
     for (int i = 0; i < 5; i++)

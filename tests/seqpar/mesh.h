@@ -35,7 +35,7 @@ static inline struct rank *rank_of(struct mesh *m, int i, int j)
     return &m->rank[i * m->U + j];
 }
 
-/* Of `heads` heads rank j has `local` ones from this one on; fewer heads than ranks are replicated. */
+/* Returns the first of rank j's `local` heads, of `heads` in all; fewer heads than ranks are replicated. */
 static inline int64_t first_head(const struct mesh *m, int heads, int local, int j)
 {
     return heads >= m->U ? (int64_t)j * local : (int64_t)j * heads / m->U;
