@@ -20,6 +20,7 @@
 #include "plan/report/text.h"
 #include "settings/read.h"
 #include "train/show.h"
+#include "train/space.h"
 #include "train/train.h"
 
 #include <errno.h>
@@ -185,7 +186,7 @@ static enum status plan_command(struct settings *s, struct comm *c)
     for (int i = 1; i < plans.n && st == OK; i++)
         st = refuse_length(plans.plan[i], model, s);
     if (st == OK)
-        st = train_check_space(s, model);
+        st = run_space_check(s, model);
     train_plans_destroy(&plans);
     model_destroy(model);
     return st;

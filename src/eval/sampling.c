@@ -3,8 +3,12 @@
 #include "base/num.h"
 #include "base/progress.h"
 #include "base/sys.h"
+#include "base/units.h"
 #include "checkpoint/checkpoint.h"
 #include "engine/weights.h"
+#include "plan/report/budget.h"
+#include "plan/sampling.h"
+#include "train/machine.h"
 #include "train/train.h"
 
 #include <stdlib.h>
@@ -61,6 +65,55 @@ static enum status load_state(const struct settings *s, struct sampling *x)
     return decoder_create(x->session, s->plan.seq_len, &x->decoder);
 }
 
+static enum status refuse_length(const struct model *m, const struct settings *s, const struct plan *plan)
+{
+    char need[32], has[32], there[400] = "", tokens[32], longest[32], fits[96];
+    int64_t length;
+    for (int t = 0; t < TIERS; t++) {
+        size_t n = strlen(there);
+        if (plan->arena[t] <= plan->limit[t])
+            continue;
+        units_format_apart(plan->arena[t], plan->limit[t], need, has);
+        snprintf(there + n, sizeof there - n, "%s%s on the %s, of which there are %s (%s)", n ? ", " : "", need,
+                 tier_name((enum tier)t), has, budget_flag_given(&s->plan, (enum tier)t));
+    }
+    TRY(plan_sampling_longest(m, &s->plan, plan->limit, &length));
+    snprintf(fits, sizeof fits, length > 0 ? "%s tokens fit" : "no length fits, so the parameters need more%.0s",
+             units_format_count(length, longest));
+    return status_fail(ERR_NOFIT, "a text of %s tokens and its model need %s: %s%s", units_format_count(s->plan.seq_len, tokens),
+                       there, fits, s->nvme_path.n == 0 ? "; --nvme-path DIR would give drives, too" : "");
+}
+
+static enum status check_sampling(const struct settings *s, const struct comm *comm)
+{
+    if (s->plan.ranks > 1 && comm_size(comm) == 1)
+        return status_fail(ERR_INVALID, "ltrain sample runs on one rank: leave out --ranks");
+    if (s->plan.machine)
+        return status_fail(ERR_INVALID, "ltrain sample runs on this machine: leave out --machine");
+    if (s->nvme_path.n == 0 && (s->plan.params == OFFLOAD_NVME || s->plan.acts == OFFLOAD_NVME))
+        return status_fail(ERR_INVALID, "--offload nvme needs a directory on a fast drive: give --nvme-path DIR");
+    return OK;
+}
+
+/* Plans for continuing texts of up to s->plan.seq_len tokens (plan/sampling.h), by each rank for itself, on this machine.
+ * ERR_NOFIT says which length fits. */
+static enum status plan_texts(struct settings *s, struct comm *comm, const struct model *m, struct plan **plan)
+{
+    struct machine_ranks p;
+    TRY(check_sampling(s, comm));
+    if (s->nvme_path.n == 0)
+        s->plan.nvme_max = 0;
+    TRY(machine_here(s, comm, 1, m, &p));
+    train_show_progress(s, comm);
+    enum status st = plan_sampling(m, &s->plan, p.limit, plan);
+    if (st == OK && !(*plan)->fits) {
+        st = refuse_length(m, s, *plan);
+        plan_destroy(*plan);
+    }
+    progress_end();
+    return st;
+}
+
 static enum status load(struct settings *s, struct comm *c, struct sampling *x)
 {
     struct plan *plan;
@@ -68,7 +121,7 @@ static enum status load(struct settings *s, struct comm *c, struct sampling *x)
     TRY(comm_agree(c, open_model(s, &x->model)));
     if (!preset && s->plan.lora.rank == 0)
         TRY(comm_agree(c, check_weights(s, x->model)));
-    TRY(comm_agree(c, train_plan_sampling(s, c, x->model, &plan)));
+    TRY(comm_agree(c, plan_texts(s, c, x->model, &plan)));
     TRY(comm_agree(c, start(s, c, plan, x)));
     if (s->adapter && !preset)
         TRY(check_base(s, c));

@@ -1,7 +1,8 @@
-/* Sequences whose length changes while the run goes on. */
+/* The session of a run: begun, and changed where sequences change their length. */
 #include "train/run.h"
 
 #include "base/units.h"
+#include "offload/drives.h"
 #include "settings/curriculum.h"
 
 #include <stdlib.h>
@@ -40,6 +41,23 @@ enum status run_use_stretch(struct run *r, int stretch)
         return OK;
     memset(&r->alike, 0, sizeof r->alike);
     return comm_agree(r->comm, use_stretch(r, p));
+}
+
+enum status run_start(struct run *r)
+{
+    const struct settings *s = r->s;
+    const char *path[SETTINGS_MAX_LIST] = {s->out};
+    int index[SETTINGS_MAX_LIST], n = 1;
+    if (s->nvme_path.n > 0) {
+        n = drives_of_rank(s->nvme_path.n, comm_local_rank(r->comm), comm_local_size(r->comm), index);
+        for (int i = 0; i < n; i++)
+            path[i] = s->nvme_path.item[index[i]];
+    }
+    r->plans.owned = 0;
+    TRY(comm_agree(r->comm, session_create(r->model, r->plans.plan, r->plans.n, s, r->comm, path, n, &r->session)));
+    if (s->plan.grad_accum > 1) /* a step's data are read once, so that no step begins in vain */
+        TRY(comm_agree(r->comm, corpus_keep(r->corpus, s->plan.grad_accum)));
+    return run_use_stretch(r, 0);
 }
 
 int run_length_changes(const struct run *r)

@@ -62,19 +62,21 @@ struct run {
     int64_t skipped, empty; /* steps here: with a norm that was not finite; with nothing to predict */
 };
 
-/* train.c */
+/* open.c */
 /* Opens model and corpus and checks weights and drives: all that can be checked before planning, which takes a while. */
 enum status run_open(struct run *r);
 /* Makes sure that a new run's weight files have all that the model needs. notes: gets a line about tensors that are left out;
  * NULL: none. */
 enum status run_check_weights(const struct settings *s, const struct model *m, FILE *notes);
+
+/* plan_run.c */
 /* Plans, equally on every rank; refuses a plan that does not fit; sets the mesh. Writes tiles and mesh into the settings, as
  * parts of the numerics key that a resumed run keeps. */
 enum status run_plan(struct run *r);
-/* Makes a session of the plans, on this rank's drives, in the first stretch. */
-enum status run_start(struct run *r);
 
 /* lengths.c */
+/* Makes a session of the plans, on this rank's drives, in the first stretch. */
+enum status run_start(struct run *r);
 /* Returns the tokens of a sequence in the present stretch. */
 static inline int64_t run_length(const struct run *r)
 {
@@ -136,11 +138,13 @@ enum status run_describe_numerics(const struct run *r, char *key, size_t size);
  * differences from the checkpoint's run; other data are ERR_INVALID unless the settings continue. */
 enum status run_load_state(struct run *r);
 
-/* setup.c */
-/* Makes sure that every rank has the same plan; else all fail. */
-enum status run_compare_plans(struct comm *c, const struct plan *plan);
+/* measured.c */
 /* Finds r->peak_flops of all ranks and its source: a GPU's data sheet or else a measured product, and for a CPU its sgemm. */
 enum status run_find_peak(struct run *r);
+/* Takes the statistics of the step that was just made, adds them to the run's sums, and completes *m. All ranks call it. */
+enum status run_finish_metrics(struct run *r, struct step_metrics *m);
+
+/* run_files.c */
 /* Opens the run's files: config.yaml, data.txt, card.json, plan.txt, plan.json, metrics.jsonl. */
 enum status run_open_files(struct run *r);
 /* Writes DIR/config.yaml. */

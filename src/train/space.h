@@ -1,4 +1,4 @@
-/* Room for a run's files in its directory. Private to src/train. */
+/* Room for a run's files in its directory. */
 #ifndef LTRAIN_TRAIN_SPACE_H
 #define LTRAIN_TRAIN_SPACE_H
 

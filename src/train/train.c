@@ -1,17 +1,13 @@
-/* The training loop: batches in, programs run, metrics and checkpoints out. */
+/* A run from its settings to its model: preparation, the training loop, the end. */
 #include "train/run.h"
-#include "train/space.h"
 
 #include "base/sys.h"
 #include "base/units.h"
-#include "engine/source.h"
-#include "engine/weights.h"
-#include "offload/drives.h"
-#include "plan/report/refuse.h"
 #include "settings/curriculum.h"
 #include "settings/read.h"
 #include "train/evaluate.h"
 #include "train/signals.h"
+#include "train/space.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -89,71 +85,6 @@ static enum status check_last_steps(struct run *r, const char *model_path)
                                   (long long)(r->at.step - r->skipped_in_row)));
 }
 
-/* Adds up the bytes that all ranks have moved since the last step: on drives, and in messages of the comm lanes. */
-static enum status sum_moved(struct run *r, const struct lane_stats lanes[LANES], struct step_metrics *m)
-{
-    double sum[2 + 2 * LANES] = {(double)lanes[LANE_READ].bytes, (double)lanes[LANE_WRITE].bytes};
-    for (int l = LANE_WORLD; l < LANES; l++) {
-        struct comm_traffic own = comm_bytes_sent(r->comm, (enum lane)l);
-        sum[2 + 2 * l] = (double)own.same_host;
-        sum[3 + 2 * l] = (double)own.other_hosts;
-    }
-    TRY(comm_sum(r->comm, sum, 2 + 2 * LANES));
-    m->read_bytes = (int64_t)sum[0];
-    m->written_bytes = (int64_t)sum[1];
-    for (int l = LANE_WORLD; l < LANES; l++) {
-        struct comm_traffic all = {.same_host = (int64_t)sum[2 + 2 * l], .other_hosts = (int64_t)sum[3 + 2 * l]};
-        m->sent.same_host += all.same_host - r->sent[l].same_host;
-        m->sent.other_hosts += all.other_hosts - r->sent[l].other_hosts;
-        r->sent[l] = all;
-    }
-    return OK;
-}
-
-static void add_alike(struct run *r, const struct lane_stats lanes[LANES], const struct step_metrics *m)
-{
-    if (m->updated && !r->alike.updated)
-        memset(&r->alike, 0, sizeof r->alike);
-    if (!m->updated && r->alike.updated)
-        return;
-    r->alike.updated = m->updated;
-    for (int l = 0; l < LANES; l++) {
-        r->alike.lanes[l].bytes += lanes[l].bytes;
-        r->alike.lanes[l].busy_ns += lanes[l].busy_ns;
-        r->alike.lanes[l].waited_ns += lanes[l].waited_ns;
-        for (int c = 0; c < CLASSES; c++)
-            r->alike.lanes[l].stalled[c] += lanes[l].stalled[c];
-    }
-    r->alike.seconds += m->seconds;
-    r->alike.steps++;
-}
-
-static enum status finish_metrics(struct run *r, struct step_metrics *m)
-{
-    struct lane_stats lanes[LANES];
-    executor_take_stats(r->session->executor, lanes);
-    add_alike(r, lanes, m);
-    const struct plan *p = r->session->plan;
-    TRY(sum_moved(r, lanes, m));
-    m->peak_flops = r->peak_flops;
-    m->peak_reference = r->peak_reference;
-    m->submission = executor_take_submission(r->session->executor);
-    m->device_bytes = p->arena[TIER_DEVICE];
-    m->device_limit = r->limit[TIER_DEVICE];
-    m->host_bytes = p->arena[TIER_HOST];
-    m->nvme_bytes = p->arena[TIER_NVME];
-    m->hidden = metrics_hidden(lanes, m->seconds);
-    m->stall_seconds = (double)lanes[LANE_COMPUTE].waited_ns * 1e-9;
-    for (int l = 0; l < LANES; l++)
-        memcpy(m->stalled[l], lanes[l].stalled, sizeof m->stalled[l]);
-    m->planned_seconds = p->seconds;
-    r->run_seconds += m->seconds;
-    r->steps_here++;
-    r->planned_here += p->seconds;
-    m->eta_seconds = r->run_seconds / r->planned_here * run_planned_seconds(r);
-    return OK;
-}
-
 /* Goes on training without a reader of the steps' lines, or with their file full. */
 static void check_output(struct run *r)
 {
@@ -225,7 +156,7 @@ static enum status loop(struct run *r)
             run_print_thrown(r, m.seconds, terminal);
             continue;
         }
-        TRY(finish_metrics(r, &m));
+        TRY(run_finish_metrics(r, &m));
         m.evaluated = s->plan.eval_every > 0 && r->at.step % s->plan.eval_every == 0;
         if (m.evaluated) {
             TRY(run_evaluate(r, &m.eval, &cut));
@@ -248,179 +179,6 @@ static enum status loop(struct run *r)
     if (terminal)
         printf("\n");
     return OK;
-}
-
-/* Notes tensors that are in more than one file; other programs take the copy of the last file. */
-static void say_left_out(const struct st_file *f, FILE *notes)
-{
-    const char *first;
-    int n = st_left_out(f, &first);
-    const char *more = n > 1 ? ", and more tensors," : "";
-    if (n > 0 && st_has(f, first))
-        fprintf(
-            notes,
-            "note: %s%s in more than one file: the copy in %s counts, as the index says; transformers 5.24 takes that of the last shard\n",
-            first, more, st_path(f, first));
-    else if (n > 0)
-        fprintf(notes, "note: %s%s in another file than the index says: left out\n", first, more);
-}
-
-static enum status say_others(const struct st_file *f, const struct model *m, FILE *notes)
-{
-    struct weights_others x;
-    char bytes[32], first[WRAPPED_NAME];
-    TRY(weights_others(f, m, &x));
-    if (x.n > 0) {
-        snprintf(first, sizeof first, "%s", x.names[0]);
-        fprintf(notes, "note: only the text model is trained: %d other tensors (%s and so on, %s) are exported as they are\n",
-                x.n, first, units_format_bytes(x.bytes, bytes));
-    }
-    weights_others_free(&x);
-    return OK;
-}
-
-/* Checks a new run's weights; they are read later, once there is room for them. */
-enum status run_check_weights(const struct settings *s, const struct model *m, FILE *notes)
-{
-    struct st_file *f;
-    if (s->resume)
-        return OK;
-    if (model_is_preset(s->model))
-        return s->ignore_tensors.n == 0 ? OK
-                                        : status_fail(ERR_INVALID,
-                                                      "--ignore-tensors: --model %s is a preset, without files: "
-                                                      "leave it out",
-                                                      s->model);
-    TRY(st_open(s->model, &f));
-    enum status st = weights_check(f, m, (const char *const *)s->ignore_tensors.item, s->ignore_tensors.n);
-    if (st == OK && notes)
-        say_left_out(f, notes);
-    if (st == OK && notes && !s->plan.evaluation)
-        st = say_others(f, m, notes);
-    st_close(f);
-    return st;
-}
-
-static enum status check_adapter(const struct settings *s, const struct model *m)
-{
-    struct source src;
-    if (s->resume || !s->adapter)
-        return OK;
-    TRY(source_open(m, NULL, s->adapter, 0, &src));
-    enum status st = source_check_adapter(&src);
-    source_close(&src);
-    return st;
-}
-
-static enum status open_inputs(struct run *r)
-{
-    TRY(train_open_model(r->s, &r->model));
-    TRY(run_check_weights(r->s, r->model, stdout));
-    TRY(check_adapter(r->s, r->model));
-    return drives_check((const char *const *)r->s->nvme_path.item, r->s->nvme_path.n, r->s->out);
-}
-
-enum status run_start(struct run *r)
-{
-    const struct settings *s = r->s;
-    const char *path[SETTINGS_MAX_LIST] = {s->out};
-    int index[SETTINGS_MAX_LIST], n = 1;
-    if (s->nvme_path.n > 0) {
-        n = drives_of_rank(s->nvme_path.n, comm_local_rank(r->comm), comm_local_size(r->comm), index);
-        for (int i = 0; i < n; i++)
-            path[i] = s->nvme_path.item[index[i]];
-    }
-    r->plans.owned = 0;
-    TRY(comm_agree(r->comm, session_create(r->model, r->plans.plan, r->plans.n, s, r->comm, path, n, &r->session)));
-    if (s->plan.grad_accum > 1) /* a step's data are read once, so that no step begins in vain */
-        TRY(comm_agree(r->comm, corpus_keep(r->corpus, s->plan.grad_accum)));
-    return run_use_stretch(r, 0);
-}
-
-enum status run_open(struct run *r)
-{
-    struct comm *c = r->comm;
-    if (r->s->mode == MODE_CHAOS && comm_size(c) > 1)
-        return comm_agree(
-            c, status_fail(ERR_INVALID,
-                           "mode chaos executes a program out of order, which one rank alone can do: leave out --ranks"));
-    if (r->s->plan.machine)
-        return comm_agree(c,
-                          status_fail(ERR_INVALID, "--machine: %s is planned for, not trained on: `ltrain plan` takes --machine",
-                                      r->s->plan.machine));
-    int asked = train_planned_ranks(r->s);
-    if (asked > 1 && comm_size(c) == 1)
-        return status_fail(
-            ERR_INVALID, "the mesh is of %d ranks, and this is a single process: add --ranks %d, or start it with mpiexec -n %d",
-            asked, asked, asked);
-    run_begin_reading(r);
-    enum status st = comm_agree(c, open_inputs(r));
-    if (st == OK)
-        st = run_open_data(r);
-    if (st == OK)
-        st = comm_agree(c, run_describe_data(r));
-    if (st == OK)
-        st = run_compare_inputs(r);
-    run_end_reading();
-    return st;
-}
-
-/* Returns the bytes beside the plan's memory and beyond those set aside for the program. */
-static int64_t bytes_beside(const struct run *r, const struct plan *plan)
-{
-    return (r->s->staged ? session_message_bytes(plan) : 0) +
-           max_i64(0, session_staging_bytes(r->model, plan) - MEMORY_ASIDE_STAGING);
-}
-
-/* Checks a length's plan: it is equal on all ranks, it fits, and its memory is free. */
-static enum status check_plan(struct run *r, const struct plan *plan)
-{
-    struct comm *c = r->comm;
-    struct plan_request request = r->s->plan;
-    request.seq_len = plan_length(plan);
-    TRY(run_compare_plans(c, plan));
-    if (!plan->fits)
-        return comm_agree(c, train_say_length(r->s, request.seq_len, refuse_plan(plan, r->model, &request)));
-    return comm_agree(c,
-                      train_say_length(r->s, request.seq_len, memory_check(&r->memory, plan, bytes_beside(r, plan), &request)));
-}
-
-/* Checks the plans together: arenas are as large as the largest plan's, in each tier, and need room at once. */
-static enum status check_together(const struct run *r)
-{
-    struct plan all = *r->plans.plan[0];
-    int64_t beside = 0;
-    for (int i = 0; i < r->plans.n; i++) {
-        beside = max_i64(beside, bytes_beside(r, r->plans.plan[i]));
-        for (int t = 0; t < TIERS; t++)
-            all.arena[t] = max_i64(all.arena[t], r->plans.plan[i]->arena[t]);
-    }
-    return memory_check(&r->memory, &all, beside, &r->s->plan);
-}
-
-enum status run_plan(struct run *r)
-{
-    struct comm *c = r->comm;
-    struct settings *s = r->s;
-    TRY(comm_agree(c, train_plan(s, c, comm_size(c), r->model, &r->plans, r->limit)));
-    TRY(memory_part_find(c, 1, s->plan.threads, &r->memory)); /* given budgets may exceed the memory */
-    for (int i = 0; i < r->plans.n; i++)
-        TRY(check_plan(r, r->plans.plan[i]));
-    TRY(comm_agree(c, check_together(r)));
-    TRY(comm_set_mesh(c, &s->plan.mesh));
-    const struct strategy *grid = &r->plans.plan[0]->strategy;
-    s->plan.group = grid->group;
-    if (s->curriculum.n == 0) {
-        s->plan.row_chunk = grid->row_chunk;
-        s->plan.head_tile = grid->head_tile;
-        s->plan.loss_tile = grid->loss_tile;
-    }
-    enum status st = OK;
-    for (int i = 0; i < r->plans.n && s->curriculum.n > 0 && st == OK; i++) {
-        grid = &r->plans.plan[i]->strategy;
-        st = curriculum_note_tiles(s, plan_length(r->plans.plan[i]), grid->row_chunk, grid->head_tile, grid->loss_tile);
-    }
-    return comm_agree(c, st);
 }
 
 /* Turns --epochs into steps, once the number of sequences a step is known. */

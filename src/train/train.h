@@ -55,13 +55,8 @@ int64_t train_made_for(const struct settings *s, const struct model *m);
  * have mesh, stage and grain of updates of the longest one's. limit: bytes of each tier, of one rank. */
 enum status train_plan(struct settings *s, struct comm *comm, int ranks, const struct model *m, struct train_plans *out,
                        int64_t limit[TIERS]);
-/* Plans for continuing texts of up to s->plan.seq_len tokens (plan/sampling.h), by each rank for itself, on this machine.
- * ERR_NOFIT says which length fits. */
-enum status train_plan_sampling(struct settings *s, struct comm *comm, const struct model *m, struct plan **plan);
 /* Adds to the message of `st` the one of several lengths that it is about. */
 enum status train_say_length(const struct settings *s, int64_t seq_len, enum status st);
-/* Makes sure that, on this machine, the run's directory has room for checkpoints, model and log. ERR_NOFIT. */
-enum status train_check_space(const struct settings *s, const struct model *m);
 /* Shows on a terminal that planning goes on, until progress_end (base/progress.h). Uses stderr, if this process is alone and the
  * terminal does not get JSON. train_plan does so by itself. */
 void train_show_progress(const struct settings *s, const struct comm *comm);

@@ -1,0 +1,98 @@
+/* Measured figures of the steps here, for lines of progress and the summary. */
+#include "train/run.h"
+
+#include "machine/hardware.h"
+#include "profile/profile.h"
+#include "profile/sgemm.h"
+#include "train/metrics.h"
+
+#include <stdio.h>
+#include <string.h>
+
+enum status run_find_peak(struct run *r)
+{
+    const struct plan_request *p = &r->s->plan;
+    const char *sheet = hardware_preset_of_gpu(r->s->gpu_name);
+    struct hardware h;
+    if (sheet) {
+        TRY(hardware_preset(sheet, &h));
+        r->peak_flops = h.peak_flops[p->dtype];
+        snprintf(r->peak_reference, sizeof r->peak_reference, "dense %s peak of %s (data sheet)", dtype_name(p->dtype), sheet);
+    } else if (r->s->gpu_name[0] && p->hardware && !p->hardware->cpu) {
+        r->peak_flops = p->hardware->peak_flops[p->dtype];
+        snprintf(r->peak_reference, sizeof r->peak_reference, "largest product measured by --profile");
+    } else if (r->s->gpu_name[0] && p->target->capability > 0) {
+        TRY(profile_gpu_peak(r->s, &r->peak_flops));
+        snprintf(r->peak_reference, sizeof r->peak_reference, "product of 8192 cubed measured at start");
+    } else {
+        TRY(profile_sgemm(&r->peak_flops));
+        snprintf(r->peak_reference, sizeof r->peak_reference, "sgemm rate measured at start");
+    }
+    r->peak_flops *= comm_size(r->comm);
+    return OK;
+}
+
+/* Adds up the bytes that all ranks have moved since the last step: on drives, and in messages of the comm lanes. */
+static enum status sum_moved(struct run *r, const struct lane_stats lanes[LANES], struct step_metrics *m)
+{
+    double sum[2 + 2 * LANES] = {(double)lanes[LANE_READ].bytes, (double)lanes[LANE_WRITE].bytes};
+    for (int l = LANE_WORLD; l < LANES; l++) {
+        struct comm_traffic own = comm_bytes_sent(r->comm, (enum lane)l);
+        sum[2 + 2 * l] = (double)own.same_host;
+        sum[3 + 2 * l] = (double)own.other_hosts;
+    }
+    TRY(comm_sum(r->comm, sum, 2 + 2 * LANES));
+    m->read_bytes = (int64_t)sum[0];
+    m->written_bytes = (int64_t)sum[1];
+    for (int l = LANE_WORLD; l < LANES; l++) {
+        struct comm_traffic all = {.same_host = (int64_t)sum[2 + 2 * l], .other_hosts = (int64_t)sum[3 + 2 * l]};
+        m->sent.same_host += all.same_host - r->sent[l].same_host;
+        m->sent.other_hosts += all.other_hosts - r->sent[l].other_hosts;
+        r->sent[l] = all;
+    }
+    return OK;
+}
+
+static void add_alike(struct run *r, const struct lane_stats lanes[LANES], const struct step_metrics *m)
+{
+    if (m->updated && !r->alike.updated)
+        memset(&r->alike, 0, sizeof r->alike);
+    if (!m->updated && r->alike.updated)
+        return;
+    r->alike.updated = m->updated;
+    for (int l = 0; l < LANES; l++) {
+        r->alike.lanes[l].bytes += lanes[l].bytes;
+        r->alike.lanes[l].busy_ns += lanes[l].busy_ns;
+        r->alike.lanes[l].waited_ns += lanes[l].waited_ns;
+        for (int c = 0; c < CLASSES; c++)
+            r->alike.lanes[l].stalled[c] += lanes[l].stalled[c];
+    }
+    r->alike.seconds += m->seconds;
+    r->alike.steps++;
+}
+
+enum status run_finish_metrics(struct run *r, struct step_metrics *m)
+{
+    struct lane_stats lanes[LANES];
+    executor_take_stats(r->session->executor, lanes);
+    add_alike(r, lanes, m);
+    const struct plan *p = r->session->plan;
+    TRY(sum_moved(r, lanes, m));
+    m->peak_flops = r->peak_flops;
+    m->peak_reference = r->peak_reference;
+    m->submission = executor_take_submission(r->session->executor);
+    m->device_bytes = p->arena[TIER_DEVICE];
+    m->device_limit = r->limit[TIER_DEVICE];
+    m->host_bytes = p->arena[TIER_HOST];
+    m->nvme_bytes = p->arena[TIER_NVME];
+    m->hidden = metrics_hidden(lanes, m->seconds);
+    m->stall_seconds = (double)lanes[LANE_COMPUTE].waited_ns * 1e-9;
+    for (int l = 0; l < LANES; l++)
+        memcpy(m->stalled[l], lanes[l].stalled, sizeof m->stalled[l]);
+    m->planned_seconds = p->seconds;
+    r->run_seconds += m->seconds;
+    r->steps_here++;
+    r->planned_here += p->seconds;
+    m->eta_seconds = r->run_seconds / r->planned_here * run_planned_seconds(r);
+    return OK;
+}

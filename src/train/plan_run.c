@@ -1,0 +1,263 @@
+/* Planning a run: a plan for each length, the same on all ranks, that fits this machine's memory. */
+#include "train/run.h"
+
+#include "base/progress.h"
+#include "base/sys.h"
+#include "base/units.h"
+#include "plan/lower/mesh.h"
+#include "plan/max_seq.h"
+#include "plan/report/describe.h"
+#include "plan/report/refuse.h"
+#include "program/digest.h"
+#include "settings/curriculum.h"
+#include "settings/keys.h"
+#include "train/machine.h"
+#include "train/memory.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+void train_show_progress(const struct settings *s, const struct comm *comm)
+{
+    if (comm_size(comm) == 1 && !(s->json && isatty(STDOUT_FILENO)))
+        progress_begin(STDERR_FILENO, PROGRESS_AFTER_NS);
+}
+
+/* Returns the time after which planning shows progress where output is kept. Tests that expect nothing on stderr, even on slow
+ * machines, set the environment variable LTRAIN_PROGRESS_AFTER, in seconds. */
+static int64_t planning_silence_ns(void)
+{
+    const char *seconds = getenv("LTRAIN_PROGRESS_AFTER");
+    return seconds ? (int64_t)(strtod(seconds, NULL) * 1e9) : PROGRESS_AFTER_NS;
+}
+
+/* Shows on stderr that planning goes on, even where output is kept (rank 0 only). */
+static void show_planning(const struct settings *s, const struct comm *comm)
+{
+    if (comm_rank(comm) != 0 || (comm_size(comm) == 1 && s->json && isatty(STDOUT_FILENO)))
+        return;
+    progress_begin_kept(STDERR_FILENO, planning_silence_ns(), PROGRESS_LINE_NS);
+}
+
+/* Resets the tiles of a resumed run if the mesh is another one: they were made for a rank's heads and tokens. The grain of
+ * updates stays. */
+static void adapt_tiles(struct settings *s)
+{
+    char mesh[MESH_TEXT];
+    if (!mesh_is_decided(&s->tiles_mesh) || (s->plan.open_degrees == 0 && mesh_equal(&s->tiles_mesh, &s->plan.mesh)))
+        return;
+    printf("resume: the tiles were those of %s: they are chosen anew\n", mesh_format(&s->tiles_mesh, mesh));
+    s->plan.row_chunk = s->plan.head_tile = s->plan.loss_tile = AUTO;
+    settings_list_clear(settings_key_find("length-tiles"), s);
+}
+
+/* Plans again with the host budget that messages leave, if ranks send through host memory: messages are a part of that budget. */
+static enum status leave_room_for_messages(const struct settings *s, const struct plan_request *request, const struct machine_ranks *p,
+                                           const struct model *m, struct plan **plan)
+{
+    char host[32], messages[32], given[32];
+    int64_t limit[TIERS], bytes = session_message_bytes(*plan);
+    if (!s->staged || !(*plan)->fits || (*plan)->arena[TIER_HOST] + bytes <= p->limit[TIER_HOST])
+        return OK;
+    memcpy(limit, p->limit, sizeof limit);
+    limit[TIER_HOST] = max_i64(0, limit[TIER_HOST] - bytes);
+    plan_destroy(*plan);
+    *plan = NULL;
+    TRY(plan_create(m, request, limit, plan));
+    bytes = session_message_bytes(*plan);
+    if (!(*plan)->fits || (*plan)->arena[TIER_HOST] + bytes <= p->limit[TIER_HOST])
+        return OK;
+    units_format_bytes((*plan)->arena[TIER_HOST], host);
+    plan_destroy(*plan);
+    *plan = NULL;
+    return status_fail(
+        ERR_NOFIT, "the plan takes %s of host memory and %s more for what ranks send, and %s are given (--host-mem): give more",
+        host, units_format_bytes(bytes, messages), units_format_bytes(p->limit[TIER_HOST], given));
+}
+
+/* Makes the request for a length's plan. Values that all lengths share are those of the longest length's plan; tiles are those
+ * that the run had before. */
+static struct plan_request request_of(const struct settings *s, int64_t seq_len, const struct plan *longest)
+{
+    struct plan_request r = s->plan;
+    int64_t rows, heads, loss;
+    r.seq_len = seq_len;
+    if (longest) {
+        plan_take_mesh(&r, &longest->strategy.mesh);
+        r.open_degrees = 0;
+        r.group = longest->strategy.group;
+        r.zero = longest->strategy.ranks > 1 ? longest->strategy.zero : r.zero;
+    }
+    if (s->curriculum.n > 0 && curriculum_recall_tiles(s, seq_len, &rows, &heads, &loss)) {
+        r.row_chunk = r.row_chunk == AUTO ? rows : r.row_chunk;
+        r.head_tile = r.head_tile == AUTO ? heads : r.head_tile;
+        r.loss_tile = r.loss_tile == AUTO ? loss : r.loss_tile;
+    }
+    return r;
+}
+
+static const struct plan *plan_of_length(const struct train_plans *p, int64_t seq_len)
+{
+    for (int i = 0; i < p->n; i++)
+        if (plan_length(p->plan[i]) == seq_len)
+            return p->plan[i];
+    return NULL;
+}
+
+static enum status plan_length_of(struct settings *s, int64_t seq_len, const struct machine_ranks *p, const struct model *m,
+                                  struct train_plans *out)
+{
+    const struct plan_request request = request_of(s, seq_len, out->n > 0 ? out->plan[0] : NULL);
+    if (plan_of_length(out, seq_len))
+        return OK;
+    TRY(train_say_length(s, seq_len, refuse_early(m, &request, p->limit)));
+    TRY(train_say_length(s, seq_len, plan_create(m, &request, p->limit, &out->plan[out->n])));
+    TRY(train_say_length(s, seq_len, leave_room_for_messages(s, &request, p, m, &out->plan[out->n])));
+    out->owned = ++out->n;
+    return OK;
+}
+
+static enum status plan_lengths(struct settings *s, const struct machine_ranks *p, const struct model *m, struct train_plans *out)
+{
+    const int n = curriculum_stretches(s);
+    TRY(plan_length_of(s, s->plan.seq_len, p, m, out));
+    for (int i = 0; i < n; i++) {
+        const int64_t seq_len = curriculum_length(s, i);
+        TRY(plan_length_of(s, seq_len, p, m, out));
+        out->stretches[i] =
+            (struct plan_stretch){seq_len, curriculum_first(s, i), curriculum_end(s, i), plan_of_length(out, seq_len)};
+    }
+    if (n > 1) {
+        out->plan[0]->stretches = out->stretches;
+        out->plan[0]->n_stretches = n;
+    }
+    return OK;
+}
+
+static enum status plan_prepared(struct settings *s, const struct machine_ranks *p, const struct model *m, struct train_plans *out)
+{
+    *out = (struct train_plans){.n = 0};
+    if (s->max_seq) {
+        TRY(plan_longest(m, &s->plan, p->ranks, p->per_host, p->limit, &out->plan[0]));
+        out->n = out->owned = 1;
+        return OK;
+    }
+    TRY(plan_mesh(m, &s->plan, p->ranks, p->per_host));
+    adapt_tiles(s);
+    enum status st = plan_lengths(s, p, m, out);
+    if (st != OK)
+        train_plans_destroy(out);
+    return st;
+}
+
+void train_plans_destroy(struct train_plans *p)
+{
+    for (int i = 0; i < p->owned; i++)
+        plan_destroy(p->plan[i]);
+    p->n = p->owned = 0;
+}
+
+enum status train_plan(struct settings *s, struct comm *comm, int ranks, const struct model *m, struct train_plans *out,
+                       int64_t limit[TIERS])
+{
+    struct machine_ranks p;
+    TRY(s->plan.machine ? machine_elsewhere(s, m, &p) : machine_here(s, comm, ranks, m, &p));
+    memcpy(limit, p.limit, sizeof p.limit);
+    show_planning(s, comm);
+    enum status st = plan_prepared(s, &p, m, out);
+    progress_end();
+    TRY(st);
+    const struct strategy *strategy = &out->plan[0]->strategy;
+    plan_take_mesh(&s->plan, &strategy->mesh);
+    if (s->plan.zero == AUTO) /* a rank alone has no stage; a resumed run may have more ranks */
+        s->plan.zero = strategy->ranks > 1 ? strategy->zero : 3;
+    return OK;
+}
+
+/* ---- plans of a run ---- */
+
+/* Makes sure that every rank has the same plan; else all fail. */
+static enum status compare_plans(struct comm *c, const struct plan *plan)
+{
+    struct {
+        int64_t arena[TIERS];
+        uint64_t programs[PLAN_PROGRAMS]; /* digests; 0: none */
+        char text[PLAN_TEXT];
+    } own, *all = sys_calloc((size_t)comm_size(c), sizeof *all);
+    if (!all)
+        return status_fail(ERR_NOMEM, "out of memory");
+    memset(&own, 0, sizeof own);
+    memcpy(own.arena, plan->arena, sizeof own.arena);
+    for (int k = 0; k < PLAN_PROGRAMS; k++)
+        own.programs[k] = plan->programs[k] ? program_digest(plan->programs[k]) : 0;
+    plan_describe(plan, own.text, sizeof own.text);
+    enum status st = comm_gather(c, &own, sizeof own, all);
+    for (int k = 1; k < comm_size(c) && st == OK; k++)
+        if (memcmp(&all[k], &all[0], sizeof own) != 0)
+            st = comm_agree(
+                c, status_fail(ERR_INVALID,
+                               "rank %d planned another program than rank 0 (%s; %s): are all hosts of one kind, with the "
+                               "same ltrain?",
+                               k, all[k].text, all[0].text));
+    free(all);
+    return st;
+}
+
+/* Returns the bytes beside the plan's memory and beyond those set aside for the program. */
+static int64_t bytes_beside(const struct run *r, const struct plan *plan)
+{
+    return (r->s->staged ? session_message_bytes(plan) : 0) +
+           max_i64(0, session_staging_bytes(r->model, plan) - MEMORY_ASIDE_STAGING);
+}
+
+/* Checks a length's plan: it is equal on all ranks, it fits, and its memory is free. */
+static enum status check_plan(struct run *r, const struct plan *plan)
+{
+    struct comm *c = r->comm;
+    struct plan_request request = r->s->plan;
+    request.seq_len = plan_length(plan);
+    TRY(compare_plans(c, plan));
+    if (!plan->fits)
+        return comm_agree(c, train_say_length(r->s, request.seq_len, refuse_plan(plan, r->model, &request)));
+    return comm_agree(c,
+                      train_say_length(r->s, request.seq_len, memory_check(&r->memory, plan, bytes_beside(r, plan), &request)));
+}
+
+/* Checks the plans together: arenas are as large as the largest plan's, in each tier, and need room at once. */
+static enum status check_together(const struct run *r)
+{
+    struct plan all = *r->plans.plan[0];
+    int64_t beside = 0;
+    for (int i = 0; i < r->plans.n; i++) {
+        beside = max_i64(beside, bytes_beside(r, r->plans.plan[i]));
+        for (int t = 0; t < TIERS; t++)
+            all.arena[t] = max_i64(all.arena[t], r->plans.plan[i]->arena[t]);
+    }
+    return memory_check(&r->memory, &all, beside, &r->s->plan);
+}
+
+enum status run_plan(struct run *r)
+{
+    struct comm *c = r->comm;
+    struct settings *s = r->s;
+    TRY(comm_agree(c, train_plan(s, c, comm_size(c), r->model, &r->plans, r->limit)));
+    TRY(memory_part_find(c, 1, s->plan.threads, &r->memory)); /* given budgets may exceed the memory */
+    for (int i = 0; i < r->plans.n; i++)
+        TRY(check_plan(r, r->plans.plan[i]));
+    TRY(comm_agree(c, check_together(r)));
+    TRY(comm_set_mesh(c, &s->plan.mesh));
+    const struct strategy *grid = &r->plans.plan[0]->strategy;
+    s->plan.group = grid->group;
+    if (s->curriculum.n == 0) {
+        s->plan.row_chunk = grid->row_chunk;
+        s->plan.head_tile = grid->head_tile;
+        s->plan.loss_tile = grid->loss_tile;
+    }
+    enum status st = OK;
+    for (int i = 0; i < r->plans.n && s->curriculum.n > 0 && st == OK; i++) {
+        grid = &r->plans.plan[i]->strategy;
+        st = curriculum_note_tiles(s, plan_length(r->plans.plan[i]), grid->row_chunk, grid->head_tile, grid->loss_tile);
+    }
+    return comm_agree(c, st);
+}
