@@ -66,11 +66,9 @@ static void find_maps(struct merge *x)
         note_map(x, &x->m->head);
     for (int64_t l = 0; l < x->m->config.layers; l++)
         for (int i = 0; i < x->m->layers[l].n_blocks; i++) {
-            const struct model_block *b = &x->m->layers[l].blocks[i];
-            const struct model_linear *attention[] = {&b->attention.q, &b->attention.k, &b->attention.v, &b->attention.o},
-                                      *mlp[] = {&b->mlp.gate, &b->mlp.up, &b->mlp.down};
-            for (int k = 0; k < (b->kind == BLOCK_ATTENTION ? 4 : 3); k++)
-                note_map(x, b->kind == BLOCK_ATTENTION ? attention[k] : mlp[k]);
+            const struct model_linear *map;
+            for (int k = 0; (map = block_map(&x->m->layers[l].blocks[i], k)); k++)
+                note_map(x, map);
         }
 }
 

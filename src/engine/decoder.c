@@ -110,8 +110,7 @@ const int32_t *decoder_tokens(const struct decoder *d)
 
 static int mask_of_layer(const struct model *m, int unit)
 {
-    const struct model_block *b = model_find_block(&m->layers[unit - 1], BLOCK_ATTENTION);
-    return b->attention.mask;
+    return model_attention(m, unit - 1)->mask; /* only attention has tails */
 }
 
 /* Finds the home of the slot that begins at `row`, of the layer and kind (K or V) of `tail`. Attention has one tile of all heads. */

@@ -200,7 +200,8 @@ struct model_linear build_no_linear(void)
 
 const struct attention_shape *build_shape(const struct builder *b, const struct attention_block *a)
 {
-    return &b->m->shapes[a->shape];
+    (void)a; /* in pass COUNT the model's shapes are not listed yet */
+    return &b->shape;
 }
 
 struct model_block *build_block(struct builder *b, int l, enum block_kind kind)
@@ -215,6 +216,7 @@ struct model_block *build_block(struct builder *b, int l, enum block_kind kind)
         block->attention.gate = build_no_linear();
         block->attention.sinks = -1;
         kinds_set(b->m, l, &block->attention);
+        b->shape = config_shape(&b->m->config, l);
     }
     return block;
 }

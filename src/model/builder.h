@@ -18,6 +18,7 @@ struct builder {
     char prefix[64];       /* prefix of parameter names */
     const char *head_name; /* name of an untied head */
     int head_bias;
+    struct attention_shape shape;      /* heads of the attention begun last */
     const struct adapter_rules *rules; /* NULL: no adapters */
 };
 
@@ -57,9 +58,9 @@ struct model_linear build_interleaved(struct builder *b, const char *name, int64
 /* Returns outputs [first, first + out) of a fused map. */
 struct model_linear build_slice(const struct model_linear *fused, int64_t first, int64_t out);
 struct model_linear build_no_linear(void);
-/* Returns the shape of the heads of a layer's attention. */
+/* Returns the shape of the heads of a layer's attention, which was begun last. */
 const struct attention_shape *build_shape(const struct builder *b, const struct attention_block *a);
-/* Returns the next block of layer l, without norms. Its kind of attention is the configuration's. */
+/* Begins the next block of layer l, without norms, and returns it. Mask and heads of attention are the configuration's. */
 struct model_block *build_block(struct builder *b, int l, enum block_kind kind);
 /* Declares the head: the embedding's matrix if tied, else one by the family's name for it. Its adapter is its own either way. */
 void build_head(struct builder *b);

@@ -283,6 +283,7 @@ static enum status allocate(const struct model_config *config, struct model **ou
 static enum status declare_params(struct model *m, const struct adapter_rules *rules)
 {
     m->n_params = describe(m, rules, COUNT);
+    TRY(kinds_list_attention(m, !family_of(&m->config)->learned_positions));
     m->params = sys_calloc((size_t)m->n_params, sizeof *m->params);
     if (!m->params)
         return no_memory((size_t)m->n_params * sizeof *m->params);
@@ -297,7 +298,6 @@ enum status model_create(const struct model_config *config, const char *const *f
     enum status st;
     TRY(check_config(config));
     TRY(allocate(config, &m));
-    TRY_GOTO(kinds_list(m, !family_of(config)->learned_positions), fail);
     if (m->config.lora.rank > 0)
         TRY_GOTO(adapter_rules_create(&m->config.lora, &rules), fail);
     TRY_GOTO(declare_params(m, rules), fail);
@@ -307,6 +307,7 @@ enum status model_create(const struct model_config *config, const char *const *f
     for (int u = 0; u < m->n_units; u++)
         order_unit(m, &m->units[u]);
     describe(m, rules, CONNECT);
+    TRY_GOTO(kinds_list(m), fail);
     sum_params(m);
     adapter_rules_destroy(rules);
     *out = m;
@@ -350,23 +351,6 @@ int64_t model_param_piece(const struct model_param *p, int64_t first, int64_t n,
     }
     *there = (of * p->parts + part) * head + within;
     return min_i64(n, head - within);
-}
-
-const struct model_block *model_find_block(const struct model_layer *layer, enum block_kind kind)
-{
-    for (int i = 0; i < layer->n_blocks; i++)
-        if (layer->blocks[i].kind == kind)
-            return &layer->blocks[i];
-    return NULL;
-}
-
-int model_layer_kind(const struct model *m, int64_t layer)
-{
-    const struct attention_block *a = model_attention(m, layer);
-    int i = 0;
-    while (a && (m->kinds[i].mask != a->mask || m->kinds[i].shape != a->shape))
-        i++;
-    return i;
 }
 
 const char *model_param_alias(const char *name)

@@ -1,4 +1,5 @@
 /* Numbers that follow from the configuration: initial weights, rotary frequencies, FLOPs. */
+#include "model/block_rows.h"
 #include "model/model.h"
 
 #include "base/rng.h"
@@ -135,8 +136,9 @@ double model_rope_attention(const struct model *m, int rope)
 double model_flops(const struct model *m, int64_t tokens, const double pairs[MODEL_MASKS])
 {
     double flops = (4.0 * (double)m->matrix_params + 2.0 * (double)m->trained_matrix_params) * (double)tokens;
-    for (const struct attention_kind *k = m->kinds; k < m->kinds + m->n_kinds; k++)
-        flops += 12.0 * k->layers * (double)(m->shapes[k->shape].heads * m->shapes[k->shape].head_dim) * pairs[k->mask];
+    for (const struct model_kind *k = m->kinds; k < m->kinds + m->n_kinds; k++)
+        for (int i = 0; i < m->layers[k->first].n_blocks; i++)
+            flops += block_flops(m, &m->layers[k->first].blocks[i], k->layers, tokens, pairs);
     return flops;
 }
 

@@ -36,7 +36,7 @@ enum rope_kind { ROPE_DEFAULT, ROPE_LINEAR, ROPE_LLAMA3, ROPE_DYNAMIC, ROPE_YARN
 enum {
     LAYERS_MOST = 1 << 12,
     LONGROPE_MOST = 256,           /* frequencies: head sizes up to 512 */
-    MODEL_KINDS = 8,               /* kinds of attention in one model: under different masks, or with different heads */
+    MODEL_KINDS = 8,               /* kinds of layers in one model: different blocks, masks or heads */
     MODEL_MASKS = MODEL_KINDS,     /* different windows; none counts as one */
     MODEL_SHAPES = MODEL_KINDS,    /* different heads */
     MODEL_ROPES = 2 * MODEL_KINDS, /* different sets of rotary frequencies */
@@ -56,13 +56,14 @@ struct model_config {
     uint8_t windowed[LAYERS_MOST / 8], unrotated[LAYERS_MOST / 8]; /* a bit per layer: has the window; has no rotary positions */
     struct layer_config own[1 + MODEL_KINDS];                      /* [0] overrides nothing */
     uint8_t own_of[LAYERS_MOST];                                   /* index in `own` of each layer */
-    int tied;                                                      /* 1: head = embedding */
-    int parallel;                 /* 1: attention and MLP of a layer read the same input (families with both forms) */
-    int qk_norm;                  /* 1: norms of queries and keys (families with and without) */
-    int post_norm;                /* 1: norms of the blocks' outputs (families with and without) */
-    int norms;                    /* norms of a layer's parallel blocks (families with both): 1 shared, or 2 */
-    int k_is_v;                   /* 1: layers not in `windowed` take values from the map of keys */
-    int attention_bias, mlp_bias; /* biases of the maps around attention, and of the MLP's; the family says which maps */
+    uint8_t blocks_of[LAYERS_MOST]; /* each layer's list of blocks, by a number of the family's; 0 in families with one list */
+    int tied;                       /* 1: head = embedding */
+    int parallel;                   /* 1: attention and MLP of a layer read the same input (families with both forms) */
+    int qk_norm;                    /* 1: norms of queries and keys (families with and without) */
+    int post_norm;                  /* 1: norms of the blocks' outputs (families with and without) */
+    int norms;                      /* norms of a layer's parallel blocks (families with both): 1 shared, or 2 */
+    int k_is_v;                     /* 1: layers not in `windowed` take values from the map of keys */
+    int attention_bias, mlp_bias;   /* biases of the maps around attention, and of the MLP's; the family says which maps */
     float norm_eps;
     enum gelu_kind gelu;
     enum gate_kind gate;
@@ -154,7 +155,12 @@ struct model_norm {
     int weight, bias;
 };
 
-enum block_kind { BLOCK_ATTENTION, BLOCK_MLP, BLOCK_KINDS };
+/* A row per kind of block: blocks.h. */
+enum block_kind {
+#define BLOCK(KIND, ...) BLOCK_##KIND,
+#include "model/blocks.h"
+    BLOCK_KINDS
+};
 
 struct attention_block {
     struct model_linear q, k, v, o;
@@ -181,15 +187,16 @@ struct model_block {
     struct model_norm norm;  /* NORM_NONE: f reads its input unchanged */
     struct model_norm after; /* norm of f's output before it is added; NORM_NONE: none */
     union {
-        struct attention_block attention;
-        struct mlp_block mlp;
+#define BLOCK(KIND, name, ...) struct name##_block name;
+#include "model/blocks.h"
     };
 };
 
-enum { LAYER_BLOCKS = 2 }; /* most blocks in a layer of any family */
+enum { LAYER_BLOCKS = 3 }; /* most blocks in a layer of any family, at most one of each kind */
 
 struct model_layer {
     int scalar; /* param index of the layer's last factor, which is never trained; -1: none */
+    int kind;   /* index in the model's kinds of layers */
     int n_blocks;
     struct model_block blocks[LAYER_BLOCKS]; /* in the order in which they add to the stream */
 };
@@ -199,9 +206,9 @@ struct attention_shape {
     int64_t heads, kv_heads, head_dim;
 };
 
-/* A kind of attention: layers with equal masks and heads. */
-struct attention_kind {
-    int mask, shape, layers;
+/* A kind of layer: layers whose blocks are of equal kinds, masks and signatures (blocks.h). */
+struct model_kind {
+    int first, layers; /* its first layer; number of its layers */
 };
 
 /* Rotary frequencies of heads of one size. local: those of layers in `windowed` with a base of their own; else those of the
@@ -225,7 +232,7 @@ struct model {
     int n_masks, n_shapes, n_kinds;
     int64_t mask_window[MODEL_MASKS];            /* windows of the masks, widest first; 0: none */
     struct attention_shape shapes[MODEL_SHAPES]; /* in the order of the first layers that have them */
-    struct attention_kind kinds[MODEL_KINDS];    /* by mask, then by shape */
+    struct model_kind kinds[MODEL_KINDS];        /* by kind of block, then by mask, then by signature, block by block */
     int n_ropes;                                 /* 0 if positions are learned */
     struct rope_set ropes[MODEL_ROPES];
     int64_t n_frequencies;  /* in all sets; at least 1 */
@@ -301,8 +308,23 @@ const char *model_base_word(enum model_base base);
 int64_t model_param_stored(const struct model_param *p);
 /* Returns how many of the elements [first, first + n) lie one after another in the files' order, and their start there (*there). */
 int64_t model_param_piece(const struct model_param *p, int64_t first, int64_t n, int64_t *there);
-/* Returns the layer's first block of a kind, or NULL. */
+/* Returns the layer's block of a kind, or NULL. */
 const struct model_block *model_find_block(const struct model_layer *layer, enum block_kind kind);
+/* Returns a kind of block's name for messages: "attention". */
+const char *block_name(enum block_kind kind);
+/* Returns the block's i-th linear map; NULL: it has no more. One whose weight is -1 is absent. */
+const struct model_linear *block_map(const struct model_block *b, int i);
+/* Returns the index of the mask under which the block attends; -1: it attends nothing. */
+int block_mask(const struct model_block *b);
+/* Returns the bytes a token that training always keeps beside the layer's input, with `size` bytes in the storage type, and the
+ * elements a token that are saved or computed again. */
+int64_t block_kept_bytes(const struct model *m, const struct model_block *b, int64_t size);
+int64_t block_saved(const struct model *m, const struct model_block *b);
+/* Returns the elements that sampling caches of each earlier token, and the fp32 numbers that it keeps of a whole text. */
+int64_t block_cached_per_token(const struct model *m, const struct model_block *b);
+int64_t block_cached_per_text(const struct model *m, const struct model_block *b);
+/* Tells whether ranks may share a sequence in blocks of that kind. */
+int block_is_shared(enum block_kind kind);
 /* Tells whether positions are learned: max_positions then limits a sequence. Rotary positions have no limit. */
 int model_learns_positions(const struct model_config *config);
 /* Returns the row of a document's first token in the table of learned positions. */
@@ -338,7 +360,7 @@ double model_rope_base(const struct model_config *config, int64_t tokens);
 /* Returns the factor of queries and keys rotated with the rope-th set of frequencies. */
 double model_rope_attention(const struct model *m, int rope);
 /* Returns the causal model FLOPs of one forward + backward over S tokens, without recompute: 6 P S (4 P S for frozen matrices) +
- * 12 x the sum over layers of pairs x heads x head size. pairs[i]: keys attended in all under mask i.
+ * the FLOPs of blocks.h, of attention 12 x pairs x heads x head size. pairs[i]: keys attended in all under mask i.
  *
  * With pairs = S^2/2 and equal layers, this is 6*P + 6*L*h*S per token, h = heads x head size. */
 double model_flops(const struct model *m, int64_t tokens, const double pairs[MODEL_MASKS]);
@@ -354,20 +376,28 @@ static inline const struct attention_block *model_attention(const struct model *
     const struct model_block *b = model_find_block(&m->layers[layer], BLOCK_ATTENTION);
     return b ? &b->attention : NULL;
 }
-/* Tells whether the layer attends through a window in a model with layers that attend farther. */
-static inline int model_is_windowed(const struct model *m, int64_t layer)
-{
-    const struct attention_block *a = model_attention(m, layer);
-    return a && a->mask > 0;
-}
-/* Returns the number of windowed layers. */
-int model_windowed_layers(const struct model *m);
-/* Returns the index in m->kinds of the layer's kind; 0 if it has no attention. */
-int model_layer_kind(const struct model *m, int64_t layer);
+/* Tells whether the layer is short of compute: none of its blocks attends under the model's widest mask. */
+int model_is_light(const struct model *m, int64_t layer);
+/* Returns the number of light layers. */
+int model_light_layers(const struct model *m);
+/* Returns what makes them light: "with a window", or "without full attention" if some attend nothing. */
+const char *model_light_name(const struct model *m);
+/* Tells whether some layers are light and others are not. */
+int model_has_light(const struct model *m);
+/* Tells whether two layers are of one kind but for windows. */
+int model_same_but_windows(const struct model *m, int64_t layer, int64_t other);
+/* Returns the first kind of block that lets no ranks share a sequence; BLOCK_KINDS: the model has none. */
+enum block_kind model_whole_block(const struct model *m);
+/* Copies what the configuration says of one layer alone; config_copy_blocks copies its list of blocks only. */
+void config_copy_layer(struct model_config *c, int64_t layer, const struct model_config *from, int64_t like);
+void config_copy_blocks(struct model_config *c, int64_t layer, const struct model_config *from, int64_t like);
 /* Returns the largest number of query heads in a layer. */
 int64_t model_most_heads(const struct model *m);
-/* Writes and returns a kind's name: "full", "window 1024"; where layers have different heads also "full, 32/4 heads of 512". */
-enum { KIND_NAME = 64 };
-const char *model_kind_name(const struct model *m, const struct attention_kind *k, char name[KIND_NAME]);
+/* Writes and returns a kind's name: "full", "window 1024", "no attention"; where layers have different heads also "full, 32/4 heads
+ * of 512"; where they have different blocks also "full (attention, MLP)". */
+enum { KIND_NAME = 128 };
+const char *model_kind_name(const struct model *m, const struct model_kind *k, char name[KIND_NAME]);
+/* Writes and returns the names of the kind's blocks: "attention, MLP"; "" where all layers of the model have the same ones. */
+const char *model_kind_blocks(const struct model *m, const struct model_kind *k, char text[KIND_NAME]);
 
 #endif

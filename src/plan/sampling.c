@@ -72,9 +72,15 @@ static int by_seconds(const void *a, const void *b)
 static double cache_bytes(const struct model *m, const struct strategy *s)
 {
     double bytes = 0;
-    for (const struct attention_kind *k = m->kinds; k < m->kinds + m->n_kinds; k++)
-        bytes += (double)k->layers * (double)(1 + cached_slots(m, s, k->mask)) * (double)s->cache_block * 2 *
-                 (double)(m->shapes[k->shape].kv_heads * m->shapes[k->shape].head_dim * dtype_size(s->dtype));
+    for (const struct model_kind *k = m->kinds; k < m->kinds + m->n_kinds; k++)
+        for (int i = 0; i < m->layers[k->first].n_blocks; i++) {
+            const struct model_block *b = &m->layers[k->first].blocks[i];
+            const int64_t token = block_cached_per_token(m, b) * dtype_size(s->dtype), text = block_cached_per_text(m, b);
+            if (token > 0)
+                bytes +=
+                    (double)k->layers * (double)(1 + cached_slots(m, s, block_mask(b))) * (double)s->cache_block * (double)token;
+            bytes += (double)k->layers * (double)text * (double)sizeof(float);
+        }
     return bytes;
 }
 

@@ -468,11 +468,11 @@ static void test_kinds(void **state)
     assert_int_equal(model_create(&c, NULL, 0, &m), OK);
     assert_true(m->n_masks == 3 && m->mask_window[0] == 0 && m->mask_window[1] == 700 && m->mask_window[2] == 100);
     assert_true(m->n_shapes == 2 && m->shapes[0].heads == 8 && m->shapes[1].heads == 4 && m->shapes[1].kv_heads == 2);
-    assert_true(m->n_kinds == 3 && m->kinds[0].layers == 5 && m->kinds[1].layers == 1 && m->kinds[1].shape == 1 &&
-                m->kinds[2].layers == 2);
+    assert_true(m->n_kinds == 3 && m->kinds[0].layers == 5 && m->kinds[1].layers == 1 &&
+                model_attention(m, m->kinds[1].first)->shape == 1 && m->kinds[2].layers == 2);
     assert_true(m->n_ropes == 2 && m->ropes[1].head_dim == 32 && m->ropes[1].first == 32 && m->n_frequencies == 48);
     assert_string_equal(model_kind_name(m, &m->kinds[1], name), "window 700, 4/2 heads of 32");
-    assert_true(model_windowed_layers(m) == 3 && model_most_heads(m) == 8 && !model_is_windowed(m, 0) && model_is_windowed(m, 4));
+    assert_true(model_light_layers(m) == 3 && model_most_heads(m) == 8 && !model_is_light(m, 0) && model_is_light(m, 4));
     const struct attention_block *a = model_attention(m, 3);
     assert_true(a->q.out == 128 && a->k.out == 64 && a->o.in == 128 && a->mask == 1 && a->shape == 1 && a->rope == 1);
     assert_true(a->scale == 1.0f / sqrtf(32.0f));

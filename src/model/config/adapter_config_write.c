@@ -56,8 +56,12 @@ static json_t *pattern_of(const char *text)
 /* Tells whether the model's maps are stored [in, out], for PEFT's fan_in_fan_out. */
 static int is_conv1d(const struct model *m)
 {
-    const struct model_block *b = model_find_block(&m->layers[0], BLOCK_ATTENTION);
-    return b && !b->attention.o.transposed;
+    const struct model_linear *map;
+    for (int i = 0; i < m->layers[0].n_blocks; i++)
+        for (int k = 0; (map = block_map(&m->layers[0].blocks[i], k)); k++)
+            if (map->weight >= 0 && !map->transposed)
+                return 1;
+    return 0;
 }
 
 static json_t *numbers_of(const char *list)

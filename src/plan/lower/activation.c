@@ -54,7 +54,7 @@ static void layer_value(struct lowering *L, enum residency r, int layer, int ind
 /* Keeps the first chunks, as many as layers of that kind save; the others are computed again. */
 static void keep_first(const struct lowering *L, int layer, struct value *v)
 {
-    const int saved = strategy_saved(&L->s, model_is_windowed(L->m, layer));
+    const int saved = strategy_saved(&L->s, model_is_light(L->m, layer));
     for (int i = 0; i < v->n_tiles; i++)
         if (i % L->n_chunks >= saved || !(L->role & ROLE_BACKWARD))
             v->tiles[i].residency = RES_NONE;

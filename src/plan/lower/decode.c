@@ -1,6 +1,5 @@
 #include "plan/lower/decode.h"
 
-#include "plan/lower/blocks/cache.h"
 #include "plan/lower/cached.h"
 #include "plan/lower/ends.h"
 #include "plan/lower/layers.h"
@@ -35,13 +34,13 @@ void decode_create(struct lowering *L, struct io_buffers *io)
     value_create(L, &L->last_n, "last_n", CLASS_WORK, 1, dim * size, 1, RES_NONE);
     L->p->predicates = cached_predicates(L->m, &L->s);
     if (L->st == OK)
-        cache_create(L);
+        layers_cache_create(L);
 }
 
 static void bind_all(struct lowering *L, int end)
 {
     units_bind(L, end);
-    cache_bind(L, end);
+    layers_cache_bind(L, end);
     if (end) {
         value_bind(L, &L->logits, 1);
         return;

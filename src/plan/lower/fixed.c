@@ -21,11 +21,10 @@ static int chunks_of(const struct strategy *grid, double alpha)
 
 int plan_saved_chunks(const struct model *m, const struct plan_request *s, const struct strategy *grid, double alpha)
 {
-    const int64_t layers = m->config.layers, with_window = model_windowed_layers(m);
+    const int64_t layers = m->config.layers, light = model_light_layers(m);
     if (!s->alpha_by_kind)
         return chunks_of(grid, alpha);
-    return (int)ceil_div((layers - with_window) * chunks_of(grid, s->alpha) + with_window * chunks_of(grid, s->window_alpha),
-                         layers);
+    return (int)ceil_div((layers - light) * chunks_of(grid, s->alpha) + light * chunks_of(grid, s->window_alpha), layers);
 }
 
 void plan_save_as_given(const struct model *m, const struct plan_request *s, struct strategy *out)
@@ -46,7 +45,7 @@ double plan_alpha_error(const struct plan_request *s, const struct strategy *gri
 /* Refuses shares for two kinds of layers for a model that has only one kind. */
 static enum status check_alpha(const struct model *m, const struct plan_request *s)
 {
-    if (s->alpha_by_kind && m->n_masks < 2)
+    if (s->alpha_by_kind && !model_has_light(m))
         return status_fail(ERR_INVALID,
                            "--alpha window=%g,full=%g is for models of which some layers alone have a window: all layers of this "
                            "one attend alike, give one number",

@@ -22,6 +22,9 @@ static int head_tile_legal(const struct model *m, const struct strategy *t, int6
 static enum status refuse_head_tile(const struct model *m, int64_t asked, const struct strategy *t)
 {
     char legal[256] = "", heads[64];
+    if (m->n_shapes == 0)
+        return status_fail(ERR_INVALID, "--tiles: heads=%lld: no layer of the model has attention: leave it out",
+                           (long long)asked);
     const struct head_tiles first = heads_cut(&m->shapes[0], &t->mesh, 1);
     int64_t last = 0;
     for (int64_t n = 1; n <= model_most_heads(m); n++) {
@@ -51,15 +54,17 @@ static int64_t head_pieces(const struct model *m, const struct strategy *t, int 
 static int64_t pieces_a_chunk(const struct model *m, const struct strategy *t)
 {
     int64_t n = 0;
-    for (int i = 0; i < m->n_kinds; i++)
-        n += m->kinds[i].layers * head_pieces(m, t, m->kinds[i].shape);
+    for (int i = 0; i < m->n_kinds; i++) {
+        const struct attention_block *a = model_attention(m, m->kinds[i].first);
+        n += m->kinds[i].layers * (a ? head_pieces(m, t, a->shape) : 1);
+    }
     return n;
 }
 
 /* Returns the pieces of the layer that has most. */
 static int64_t most_of_layer(const struct model *m, const struct strategy *t)
 {
-    int64_t most = 0;
+    int64_t most = 1;
     for (int i = 0; i < m->n_shapes; i++)
         most = max_i64(most, head_pieces(m, t, i));
     return ceil_div(t->rows, t->row_chunk) * most;

@@ -3,8 +3,7 @@
 
 #include "plan/lower/activation.h"
 #include "plan/lower/adapter.h"
-#include "plan/lower/blocks/attention.h"
-#include "plan/lower/blocks/mlp.h"
+#include "plan/lower/blocks/block.h"
 #include "plan/lower/ends.h"
 #include "plan/lower/memory.h"
 #include "plan/lower/param.h"
@@ -12,7 +11,9 @@
 #include "plan/lower/visit.h"
 
 static const struct block_lowering *const lowerings[BLOCK_KINDS] = {
-    [BLOCK_ATTENTION] = &attention_lowering, [BLOCK_MLP] = &mlp_lowering};
+#define BLOCK(KIND, name, ...) [BLOCK_##KIND] = &name##_lowering,
+#include "model/blocks.h"
+};
 
 /* --- Creation --- */
 
@@ -168,6 +169,24 @@ void layers_values(struct lowering *L)
         if (lowerings[k]->tile_values && has_kind(L, lowerings[k]))
             lowerings[k]->tile_values(L);
     adapter_values(L);
+}
+
+/* --- Caches of sampling --- */
+
+void layers_cache_create(struct lowering *L)
+{
+    for (int l = 0; L->st == OK && l < (int)L->m->config.layers; l++)
+        for (int i = 0; i < L->layers[l].n_blocks; i++)
+            if (L->layers[l].blocks[i].lowering->cache_create)
+                L->layers[l].blocks[i].lowering->cache_create(L, &L->layers[l].blocks[i]);
+}
+
+void layers_cache_bind(struct lowering *L, int end)
+{
+    for (int l = 0; l < (int)L->m->config.layers; l++)
+        for (int i = 0; i < L->layers[l].n_blocks; i++)
+            if (L->layers[l].blocks[i].lowering->cache_bind)
+                L->layers[l].blocks[i].lowering->cache_bind(L, &L->layers[l].blocks[i], end);
 }
 
 /* --- Forward --- */

@@ -8,29 +8,44 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Heads that the ranks of a sequence share, for each of the model's kinds of layers. */
+/* Heads that the ranks of a sequence share, for each of the model's kinds of layers with attention. */
 struct kinds {
+    int n; /* number of kinds to check: if all have the same heads, one stands for them */
     struct seq_heads heads[MODEL_KINDS];
     char name[MODEL_KINDS][KIND_NAME];
 };
 
 static void kinds_of(const struct model *m, const struct plan_request *s, struct kinds *out)
 {
+    out->n = 0;
     for (int i = 0; i < m->n_kinds; i++) {
-        const struct attention_shape *shape = &m->shapes[m->kinds[i].shape];
-        out->heads[i] = (struct seq_heads){.heads = shape->heads,
-                                           .kv_heads = shape->kv_heads,
-                                           .head_dim = shape->head_dim,
-                                           .storage_bytes = dtype_size(s->dtype),
-                                           .layers = m->kinds[i].layers,
-                                           .kind = model_kind_name(m, &m->kinds[i], out->name[i])};
+        const struct attention_block *a = model_attention(m, m->kinds[i].first);
+        if (!a)
+            continue;
+        const struct attention_shape *shape = &m->shapes[a->shape];
+        out->heads[out->n] = (struct seq_heads){.heads = shape->heads,
+                                                .kv_heads = shape->kv_heads,
+                                                .head_dim = shape->head_dim,
+                                                .storage_bytes = dtype_size(s->dtype),
+                                                .layers = m->kinds[i].layers,
+                                                .kind = model_kind_name(m, &m->kinds[i], out->name[out->n])};
+        out->n++;
     }
+    if (m->n_shapes < 2)
+        out->n = (int)min_i64(out->n, 1);
 }
 
-/* Returns the number of kinds to check: if all layers have the same heads, one kind stands for them. */
-static int n_kinds_of(const struct model *m)
+/* Refuses to share a sequence in a model with a block that needs it whole. */
+static enum status check_whole(const struct model *m, int sharing)
 {
-    return m->n_shapes > 1 ? m->n_kinds : 1;
+    const enum block_kind whole = model_whole_block(m);
+    if (sharing == 1 || whole == BLOCK_KINDS)
+        return OK;
+    return status_fail(
+        ERR_INVALID,
+        "--mesh: ulysses times ring is %d, and the model's blocks of %s need a sequence whole on each rank: let the "
+        "ranks take sequences of their own (ulysses=1,ring=1)",
+        sharing, block_name(whole));
 }
 
 static void rates_of(const struct model *m, const struct plan_request *s, struct seq_rates *out)
@@ -134,8 +149,7 @@ static enum status derive(const struct model *m, struct plan_request *s, int ran
     } else if (*ulysses <= 0) {
         rates_of(m, s, &rates);
         kinds_of(m, s, &kinds);
-        TRY(seq_degrees_choose(sp, sharing_on_host(s, sp, ranks), kinds.heads, n_kinds_of(m), s->seq_len, 0, &rates, ulysses,
-                               ring));
+        TRY(seq_degrees_choose(sp, sharing_on_host(s, sp, ranks), kinds.heads, kinds.n, s->seq_len, 0, &rates, ulysses, ring));
     }
     return OK;
 }
@@ -204,8 +218,9 @@ enum status plan_mesh(const struct model *m, struct plan_request *s, int ranks, 
     if (mesh_ranks(&s->mesh) != ranks)
         return status_fail(ERR_INVALID, "--mesh: %s makes %lld ranks, but there are %d: start that many, or change the mesh",
                            mesh_format(&s->mesh, mesh), (long long)mesh_ranks(&s->mesh), ranks);
+    TRY(check_whole(m, degree[MESH_ULYSSES] * degree[MESH_RING]));
     TRY(seq_degrees_check(degree[MESH_ULYSSES] * degree[MESH_RING], degree[MESH_ULYSSES], degree[MESH_RING], kinds.heads,
-                          n_kinds_of(m)));
+                          kinds.n));
     if (degree[MESH_RING] > longest_ring(m))
         return refuse_ring(m, s);
     return settle_batch(s, ranks);
@@ -216,11 +231,13 @@ enum status plan_mesh(const struct model *m, struct plan_request *s, int ranks, 
 static int may_share(const struct model *m, const struct plan_request *s, const struct kinds *kinds, int sharing, int ulysses)
 {
     const int together = sharing_on_host(s, sharing, (int)mesh_ranks(&s->mesh)), ring = sharing / ulysses;
+    if (sharing > 1 && model_whole_block(m) != BLOCK_KINDS)
+        return 0;
     if (sharing % ulysses || ring > longest_ring(m) || (!is_open(s, MESH_ULYSSES) && ulysses != s->mesh.degree[MESH_ULYSSES]) ||
         (!is_open(s, MESH_RING) && ring != s->mesh.degree[MESH_RING]))
         return 0;
     return (!is_open(s, MESH_ULYSSES) || sharing <= together || together % ulysses == 0) &&
-           seq_degrees_check(sharing, ulysses, ring, kinds->heads, n_kinds_of(m)) == OK;
+           seq_degrees_check(sharing, ulysses, ring, kinds->heads, kinds->n) == OK;
 }
 
 int plan_meshes(const struct model *m, const struct plan_request *s, struct mesh *out, int most)

@@ -1,12 +1,12 @@
 #include "plan/lower/strategy.h"
 
-void strategy_save_by_kind(struct strategy *s, const struct model *m, int full, int windowed)
+void strategy_save_by_kind(struct strategy *s, const struct model *m, int full, int light)
 {
-    const int64_t layers = m->config.layers, with_window = model_windowed_layers(m);
-    const int64_t all = (layers - with_window) * full + with_window * windowed;
+    const int64_t layers = m->config.layers, n_light = model_light_layers(m);
+    const int64_t all = (layers - n_light) * full + n_light * light;
     s->saved_chunks = (int)((2 * all + layers) / (2 * layers));
     s->full_more = full - s->saved_chunks;
-    s->window_fewer = s->saved_chunks - windowed;
+    s->window_fewer = s->saved_chunks - light;
 }
 
 int strategy_share(const struct strategy *s, const struct strategy *like)

@@ -36,8 +36,8 @@ struct strategy {
     int device_layers; /* number of last layers whose activations stay on the device: there is no time to fetch them */
     int device_chunks; /* number of last row chunks of the other layers whose activations stay on the device */
     int saved_chunks;  /* number of first row chunks that keep their recomputable values */
-    /* only for models in which some layers have a window: saved_chunks is then the mean; layers without a window keep full_more
-     * more, those with one window_fewer fewer (below 0: the reverse) */
+    /* only for models in which some layers are light (short of compute, as with a window): saved_chunks is then the mean; light
+     * layers keep window_fewer fewer, the others full_more more (below 0: the reverse) */
     int full_more, window_fewer;
     int keep_every; /* kept layer inputs: the first layer's, and each keep_every-th (from 1 on), counted from the last */
     int evaluates;  /* 1: programs without a backward pass leave every token's loss */
@@ -66,15 +66,14 @@ static inline void strategy_take_grid(struct strategy *s, const struct strategy 
     s->loss_tile = like->loss_tile;
 }
 
-/* Returns the number of first row chunks that one kind of layer keeps. windowed: layers with the window, of a model that has both
- * kinds. */
-static inline int strategy_saved(const struct strategy *s, int windowed)
+/* Returns the number of first row chunks that layers keep. light: those that are short of compute (model_is_light). */
+static inline int strategy_saved(const struct strategy *s, int light)
 {
-    return s->saved_chunks + (windowed ? -s->window_fewer : s->full_more);
+    return s->saved_chunks + (light ? -s->window_fewer : s->full_more);
 }
 
-/* Sets saved_chunks, full_more and window_fewer so that layers keep `full` or `windowed` chunks. */
-void strategy_save_by_kind(struct strategy *s, const struct model *m, int full, int windowed);
+/* Sets saved_chunks, full_more and window_fewer so that light layers keep `light` chunks, the others `full`. */
+void strategy_save_by_kind(struct strategy *s, const struct model *m, int full, int light);
 
 /* Returns the saved_chunks that keep the same share of row chunks as `like` does, rounded up. */
 int strategy_share(const struct strategy *s, const struct strategy *like);

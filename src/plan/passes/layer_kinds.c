@@ -8,7 +8,7 @@
 
 #include <math.h>
 
-/* Saved chunks of the layers without a window, and of those with one. */
+/* Saved chunks of the layers that are not light, and of those that are, as with a window. */
 struct saved {
     int full, window;
 };
@@ -94,7 +94,7 @@ static enum status go(struct climb *c, struct saved way)
 static enum status go_all_ways(struct climb *c)
 {
     const struct model *m = c->p->model;
-    const int with_window = model_windowed_layers(m), full = (int)m->config.layers - with_window;
+    const int with_window = model_light_layers(m), full = (int)m->config.layers - with_window;
     const int for_one = (int)max_i64(1, (with_window + full / 2) / full); /* chunks of a full layer for one of windowed ones */
     const struct saved ways[] = {{1, 0}, {0, 1}, {for_one, -1}, {-for_one, 1}, {-1, 0}, {0, -1}};
     for (int i = 0; i < (int)(sizeof ways / sizeof *ways); i++)
@@ -124,7 +124,7 @@ enum status plan_for_layer_kinds(const struct problem *p, struct plan **out)
                       .tried = {{s->saved_chunks, s->saved_chunks}},
                       .n = 1};
     double excess;
-    if (p->model->n_masks < 2 || p->request.alpha >= 0 || p->request.evaluation || now->level > FIT_NOT_AHEAD ||
+    if (!model_has_light(p->model) || p->request.alpha >= 0 || p->request.evaluation || now->level > FIT_NOT_AHEAD ||
         has_all(now, c.chunks))
         return OK;
     TRY(plan_as_candidate(now, &c.best));

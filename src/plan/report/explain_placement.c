@@ -190,7 +190,7 @@ static enum status explain_alpha(struct explainer *x)
     if (!kinds_differ(s))
         snprintf(say, sizeof say, "%d of %d", s->saved_chunks, chunks);
     else
-        snprintf(say, sizeof say, "%d of %d in layers with a window, %d in others", strategy_saved(s, 1), chunks,
+        snprintf(say, sizeof say, "%d of %d in layers %s, %d in others", strategy_saved(s, 1), chunks, model_light_name(x->m),
                  strategy_saved(s, 0));
     struct decision *d = explainer_decide(x, "row chunks kept that might be computed again", "--alpha", say, x->s->alpha >= 0);
     if (x->report.recomputed > 0)

@@ -234,9 +234,13 @@ static json_t *layer_kinds_json(const struct explanation *e)
         const struct layer_kind *k = &e->kind[i];
         json_t *o = json_object(), *busy = json_object();
         json_object_set_new(o, "window", k->window > 0 ? json_integer(k->window) : json_null());
-        put_int(o, "heads", k->shape.heads);
-        put_int(o, "kv_heads", k->shape.kv_heads);
-        put_int(o, "head_dim", k->shape.head_dim);
+        if (k->blocks[0])
+            put_text(o, "blocks", k->blocks);
+        if (k->attends) {
+            put_int(o, "heads", k->shape.heads);
+            put_int(o, "kv_heads", k->shape.kv_heads);
+            put_int(o, "head_dim", k->shape.head_dim);
+        }
         put_int(o, "layers", k->layers);
         put_int(o, "kept_chunks", k->saved);
         put(o, "pairs", k->pairs);

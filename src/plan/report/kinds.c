@@ -7,11 +7,11 @@
 
 #include <string.h>
 
-/* Returns the kind of an instruction's layer; NULL: it belongs to no layer with attention. */
+/* Returns the kind of an instruction's layer; NULL: it belongs to no layer. */
 static struct layer_kind *kind_of(const struct model *m, const struct instr *in, struct layer_kind *kinds)
 {
     const int of_layer = in->unit >= 1 && in->unit <= m->config.layers;
-    return of_layer && model_attention(m, in->unit - 1) ? &kinds[model_layer_kind(m, in->unit - 1)] : NULL;
+    return of_layer ? &kinds[m->layers[in->unit - 1].kind] : NULL;
 }
 
 static void add_program(const struct program *p, const struct model *m, double count, struct layer_kind *kinds)
@@ -49,14 +49,17 @@ void layer_kinds_make(const struct plan *p, const struct model *m, struct layer_
         if (p->programs[i] && count[i] > 0)
             add_program(p->programs[i], m, (double)count[i], out);
     for (int k = 0; k < m->n_kinds; k++) {
-        const struct attention_kind *kind = &m->kinds[k];
+        const struct model_kind *kind = &m->kinds[k];
+        const struct attention_block *a = model_attention(m, kind->first);
         struct layer_kind *x = &out[k];
-        x->window = m->mask_window[kind->mask];
-        x->shape = m->shapes[kind->shape];
+        x->attends = a != NULL;
+        x->window = a ? m->mask_window[a->mask] : 0;
+        x->shape = a ? m->shapes[a->shape] : (struct attention_shape){0};
+        model_kind_blocks(m, kind, x->blocks);
         x->layers = kind->layers;
         x->chunks = (int)ceil_div(p->strategy.rows, p->strategy.row_chunk);
-        x->saved = strategy_saved(&p->strategy, kind->mask > 0);
-        x->pairs = sequences * pairs[kind->mask];
+        x->saved = strategy_saved(&p->strategy, model_is_light(m, kind->first));
+        x->pairs = a ? sequences * pairs[a->mask] : 0;
         x->causal = sequences * length * length / 2;
         const double share = 1.0 / (x->layers > 0 ? x->layers : 1);
         x->compute *= share;
@@ -79,6 +82,8 @@ enum lane layer_kind_busiest(const struct layer_kind *k)
 
 static const char *name_of(const struct layer_kind *k, char name[32])
 {
+    if (!k->attends)
+        return "no attention";
     snprintf(name, 32, k->window > 0 ? "window %lld" : "full", (long long)k->window);
     return name;
 }
@@ -96,17 +101,24 @@ static void print_kind(const struct layer_kind *k, FILE *f)
             k->moved > 0 ? units_format_bytes(k->moved, moved) : "-", busiest);
 }
 
-/* Prints the heads of each kind, if they differ. */
-static void print_heads(const struct layer_kind *kinds, int n, FILE *f)
+/* Prints blocks and heads of each kind, if they differ. */
+static void print_parts(const struct layer_kind *kinds, int n, FILE *f)
 {
+    const struct layer_kind *first = NULL;
     int differ = 0;
-    for (int k = 1; k < n; k++)
-        differ |= memcmp(&kinds[k].shape, &kinds[0].shape, sizeof kinds->shape) != 0;
+    char label[32];
+    for (int k = 0; k < n && kinds[k].blocks[0]; k++)
+        fprintf(f, "(Blocks of %s: %s.)\n", name_of(&kinds[k], label), kinds[k].blocks);
+    for (int k = 0; k < n; k++)
+        if (kinds[k].attends && !first)
+            first = &kinds[k];
+        else if (kinds[k].attends)
+            differ |= memcmp(&kinds[k].shape, &first->shape, sizeof first->shape) != 0;
     for (int k = 0; k < n && differ; k++) {
         const struct attention_shape *s = &kinds[k].shape;
-        char name[32];
-        fprintf(f, "(Heads of %s: %lld on %lld KV head%s, of %lld.)\n", name_of(&kinds[k], name), (long long)s->heads,
-                (long long)s->kv_heads, s->kv_heads > 1 ? "s" : "", (long long)s->head_dim);
+        if (kinds[k].attends)
+            fprintf(f, "(Heads of %s: %lld on %lld KV head%s, of %lld.)\n", name_of(&kinds[k], label), (long long)s->heads,
+                    (long long)s->kv_heads, s->kv_heads > 1 ? "s" : "", (long long)s->head_dim);
     }
 }
 
@@ -121,5 +133,5 @@ void layer_kinds_print(const struct layer_kind *kinds, int n, FILE *f)
     fprintf(f, "(Of one layer, in a step. pairs: share of all pairs of a token and an earlier\n"
                "  one; alpha: row chunks kept of all; attn: share of compute; waits: compute,\n"
                "  for data; lanes: the busiest besides compute, in percent of compute's time.)\n");
-    print_heads(kinds, n, f);
+    print_parts(kinds, n, f);
 }

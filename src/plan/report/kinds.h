@@ -1,4 +1,4 @@
-/* A plan's layers by kind, that is by mask and heads of attention. */
+/* A plan's layers by kind: by their blocks, and the mask and heads of attention. */
 #ifndef LTRAIN_PLAN_REPORT_KINDS_H
 #define LTRAIN_PLAN_REPORT_KINDS_H
 
@@ -8,8 +8,10 @@
 
 /* One layer of a kind, the mean of all such layers, in one step and on one rank unless said otherwise. */
 struct layer_kind {
+    int attends;    /* 1: it has attention, under `window` with heads of `shape` */
     int64_t window; /* 0: none */
     struct attention_shape shape;
+    char blocks[KIND_NAME]; /* names of its blocks; "" where all layers have the same ones */
     int layers;
     int saved, chunks;         /* row chunks that keep their recomputable values, and all row chunks */
     double pairs, causal;      /* query-key pairs in all sequences, on all ranks: attended ones, and those without a window */

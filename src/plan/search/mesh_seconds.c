@@ -70,9 +70,12 @@ static void add_attention(struct part *x)
     double pairs[MODEL_MASKS];
     model_causal_pairs(m, x->s->seq_len, pairs);
     for (int i = 0; i < m->n_kinds; i++) {
-        const struct attention_shape *h = &m->shapes[m->kinds[i].shape];
+        const struct attention_block *a = model_attention(m, m->kinds[i].first);
+        if (!a)
+            continue;
+        const struct attention_shape *h = &m->shapes[a->shape];
         const double dim = (double)h->head_dim,
-                     flops = 4 * pairs[m->kinds[i].mask] * (double)h->heads * dim * m->kinds[i].layers / sharing;
+                     flops = 4 * pairs[a->mask] * (double)h->heads * dim * m->kinds[i].layers / sharing;
         const struct attention_rates *r = x->cost.device.attention[x->s->dtype];
         x->attention += flops / attention_rate(r, OP_ATTN_FWD, dim, queries);
         if (!x->s->evaluation)
@@ -82,13 +85,23 @@ static void add_attention(struct part *x)
         x->attention *= MESH_RING_UNEVEN;
 }
 
+/* Returns half of the saved columns of a layer's blocks that attend nothing, the mean of all layers: the width of a gated MLP. */
+static double mean_width(const struct model *m)
+{
+    double columns = 0;
+    for (int64_t l = 0; l < m->config.layers; l++)
+        for (int i = 0; i < m->layers[l].n_blocks; i++)
+            columns += block_mask(&m->layers[l].blocks[i]) < 0 ? (double)block_saved(m, &m->layers[l].blocks[i]) / 2 : 0;
+    return columns / (double)m->config.layers;
+}
+
 /* Adds the passes over rows of the stream and of the MLP, and the fixed part of instructions. */
 static void add_elements(struct part *x)
 {
     const struct model_config *c = &x->m->config;
     const double rows = (double)x->fixed.rows, size = (double)dtype_size(x->s->dtype),
                  bytes =
-                     rows * size * (MESH_STREAM_PASSES * (double)c->dim + MESH_MLP_PASSES * (double)c->ffn) * (double)c->layers;
+                     rows * size * (MESH_STREAM_PASSES * (double)c->dim + MESH_MLP_PASSES * mean_width(x->m)) * (double)c->layers;
     const double chunks = (double)ceil_div(x->fixed.rows, x->fixed.row_chunk);
     x->rest = bytes / curve_at(&x->cost.device.ops.memory, (double)x->fixed.row_chunk * (double)c->dim * size) +
               (MESH_INSTRS_CHUNK * chunks + MESH_INSTRS_RING * x->shape.ring) * (double)c->layers * x->cost.overhead;
@@ -100,7 +113,10 @@ static void add_sharing(struct part *x)
     const struct model *m = x->m;
     const int ring = x->shape.ring;
     for (int i = 0; i < m->n_kinds; i++) {
-        const struct attention_shape *h = &m->shapes[m->kinds[i].shape];
+        const struct attention_block *a = model_attention(m, m->kinds[i].first);
+        if (!a)
+            continue;
+        const struct attention_shape *h = &m->shapes[a->shape];
         const double layers = m->kinds[i].layers;
         const struct seq_heads heads = {.heads = h->heads,
                                         .kv_heads = h->kv_heads,
@@ -152,11 +168,16 @@ static void add_activations(struct part *x)
 {
     const struct model *m = x->m;
     const double rows = (double)x->fixed.rows, size = (double)dtype_size(x->s->dtype), dim = (double)m->config.dim;
-    for (int i = 0; i < m->n_kinds; i++) {
-        const struct attention_shape *h = &m->shapes[m->kinds[i].shape];
-        const double layers = m->kinds[i].layers, out = (double)(h->heads * h->head_dim);
-        x->least += layers * rows * (size * (dim + out) + (double)sizeof(float) * (double)h->heads);
-        x->all += layers * rows * size * (out + 2 * (double)(h->kv_heads * h->head_dim) + dim + 2 * (double)m->config.ffn);
+    for (int k = 0; k < m->n_kinds; k++) {
+        const struct model_layer *layer = &m->layers[m->kinds[k].first];
+        const double layers = m->kinds[k].layers;
+        double kept = size * dim, saved = dim;
+        for (int i = 0; i < layer->n_blocks; i++) {
+            kept += (double)block_kept_bytes(m, &layer->blocks[i], (int64_t)size);
+            saved += (double)block_saved(m, &layer->blocks[i]);
+        }
+        x->least += layers * rows * kept;
+        x->all += layers * rows * size * saved;
     }
     x->all += x->least;
 }

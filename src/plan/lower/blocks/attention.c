@@ -6,9 +6,9 @@
  * of the ring are in ring.c.
  *
  * Source of the layouts, orders and volumes: DeepSpeed-Ulysses (Jacobs et al. 2023). */
-#include "plan/lower/blocks/attention.h"
 
 #include "plan/lower/activation.h"
+#include "plan/lower/blocks/block.h"
 #include "plan/lower/blocks/cache.h"
 #include "plan/lower/blocks/gates.h"
 #include "plan/lower/blocks/projections.h"
@@ -458,4 +458,6 @@ const struct block_lowering attention_lowering = {.grad_cuts = projections_grad_
                                                   .forward = forward,
                                                   .leave = leave,
                                                   .gradient = gradient,
-                                                  .backward = backward};
+                                                  .backward = backward,
+                                                  .cache_create = cache_create,
+                                                  .cache_bind = cache_bind};

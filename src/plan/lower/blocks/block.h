@@ -1,7 +1,7 @@
 /* A block: a part of a layer that adds to the residual stream, out = in + f(norm(source)); f is its branch. `source` is `in` or,
  * in parallel blocks, the source of the first of them. Private to src/plan/lower.
  *
- * A kind of block is a file of this folder and a row of layers.c's table. It creates its values once, names the function that
+ * A kind of block is a row of model/blocks.h and a file of this folder with its NAME_lowering. It creates its values once, names the function that
  * computes each of them (value.h), and emits its backward pass. */
 #ifndef LTRAIN_PLAN_LOWER_BLOCKS_BLOCK_H
 #define LTRAIN_PLAN_LOWER_BLOCKS_BLOCK_H
@@ -42,7 +42,14 @@ struct block_lowering {
     /* Adds the gradient of `source` to L->dx, and makes the gradients of the block's parameters. All `gradient` functions of
      * parallel blocks run first, and only the last block reads the gradient of `out` here. */
     void (*backward)(struct lowering *L, struct block *b);
+    /* Create the persistent values in which sampling caches what the block needs of earlier tokens (blocks.h: per_token, per_text),
+     * and bind them at the start (end = 0) or the end (1) of a program. NULL: nothing is cached. */
+    void (*cache_create)(struct lowering *L, const struct block *b);
+    void (*cache_bind)(struct lowering *L, const struct block *b, int end);
 };
+
+#define BLOCK(KIND, name, ...) extern const struct block_lowering name##_lowering;
+#include "model/blocks.h"
 
 /* Makes sure that chunk c of b->normed is on the device. */
 void block_norm(struct lowering *L, const struct block *b, int c);

@@ -23,9 +23,8 @@ static void create(struct lowering *L, const struct head_tiles *heads, struct va
     home_create_apart(L, v, r);
 }
 
-static void create_tile(struct lowering *L, const struct layer_cache *c, int layer, int tile)
+static void create_tile(struct lowering *L, const struct layer_cache *c, const struct attention_block *a, int layer, int tile)
 {
-    const struct attention_block *a = model_attention(L->m, layer);
     int64_t slots = cached_slots(L->m, &L->s, a->mask);
     enum residency tail = L->s.cached == RES_NVME ? RES_HOST : L->s.cached;
     const struct {
@@ -44,31 +43,29 @@ static void create_tile(struct lowering *L, const struct layer_cache *c, int lay
     }
 }
 
-void cache_create(struct lowering *L)
+void cache_create(struct lowering *L, const struct block *b)
 {
-    L->caches = memory_new(L, (int)L->m->config.layers, sizeof *L->caches);
-    for (int l = 0; L->st == OK && l < (int)L->m->config.layers; l++) {
-        const struct attention_block *a = model_attention(L->m, l);
-        struct layer_cache *c = &L->caches[l];
-        struct value **all[] = {&c->tail_k, &c->tail_v, &c->k, &c->v};
-        c->n = a ? heads_of(L, a)->n_kv : 0;
-        for (int i = 0; i < 4; i++)
-            *all[i] = memory_new(L, c->n, sizeof(struct value));
-        for (int t = 0; t < c->n && L->st == OK; t++)
-            create_tile(L, c, l, t);
-    }
+    if (!L->caches)
+        L->caches = memory_new(L, (int)L->m->config.layers, sizeof *L->caches);
+    if (L->st != OK)
+        return;
+    struct layer_cache *c = &L->caches[b->layer];
+    struct value **all[] = {&c->tail_k, &c->tail_v, &c->k, &c->v};
+    c->n = heads_of(L, &b->weights->attention)->n_kv;
+    for (int i = 0; i < 4; i++)
+        *all[i] = memory_new(L, c->n, sizeof(struct value));
+    for (int t = 0; t < c->n && L->st == OK; t++)
+        create_tile(L, c, &b->weights->attention, b->layer, t);
 }
 
-void cache_bind(struct lowering *L, int end)
+void cache_bind(struct lowering *L, const struct block *b, int end)
 {
-    for (int l = 0; l < (int)L->m->config.layers; l++) {
-        const struct layer_cache *c = &L->caches[l];
-        for (int t = 0; t < c->n; t++) {
-            value_bind_as(L, &c->tail_k[t], BINDING_TAIL_K, l + 1, end);
-            value_bind_as(L, &c->tail_v[t], BINDING_TAIL_V, l + 1, end);
-            value_bind_as(L, &c->k[t], BINDING_CACHE_K, l + 1, end);
-            value_bind_as(L, &c->v[t], BINDING_CACHE_V, l + 1, end);
-        }
+    const struct layer_cache *c = &L->caches[b->layer];
+    for (int t = 0; t < c->n; t++) {
+        value_bind_as(L, &c->tail_k[t], BINDING_TAIL_K, b->layer + 1, end);
+        value_bind_as(L, &c->tail_v[t], BINDING_TAIL_V, b->layer + 1, end);
+        value_bind_as(L, &c->k[t], BINDING_CACHE_K, b->layer + 1, end);
+        value_bind_as(L, &c->v[t], BINDING_CACHE_V, b->layer + 1, end);
     }
 }
 

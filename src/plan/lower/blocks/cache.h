@@ -11,10 +11,9 @@ struct layer_cache {
     int n;                                 /* tiles of KV heads */
 };
 
-/* Creates the persistent values of all layers (L->caches). */
-void cache_create(struct lowering *L);
-/* Binds the contents of the caches' homes at the start (end = 0) or the end (1) of the program. */
-void cache_bind(struct lowering *L, int end);
+/* Creates the persistent values of a layer (in L->caches), and binds them, as struct block_lowering says. */
+void cache_create(struct lowering *L, const struct block *b);
+void cache_bind(struct lowering *L, const struct block *b, int end);
 /* Creates the values that the layers of a shape share. */
 void cache_work_create(struct lowering *L, struct attention_work *W);
 

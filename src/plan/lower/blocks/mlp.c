@@ -1,5 +1,5 @@
 /* The MLP: a gated unit of two maps, or GELU of one, and a map back. */
-#include "plan/lower/blocks/mlp.h"
+#include "plan/lower/blocks/block.h"
 
 #include "plan/lower/activation.h"
 #include "plan/lower/emit.h"

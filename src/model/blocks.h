@@ -1,0 +1,36 @@
+/* The kinds of blocks of a layer, a row each: everything about a kind except its parameters' names (families) and its lowering. A
+ * file that includes this one defines
+ *
+ *   BLOCK(KIND, name, text, maps, mask, signature, flops, kept, saved, per_token, per_text, sharing)
+ *
+ * KIND       BLOCK_KIND of enum block_kind
+ * name       member of struct model_block, of type struct NAME_block; the lowering is NAME_lowering (src/plan/lower/blocks)
+ * text       as messages and reports print it
+ * maps       MAPS(map, ...): its linear maps, which may have adapters; one whose weight is -1 is absent
+ * mask       index of the model's mask under which queries attend keys; -1: it attends nothing. A layer with mask 0 in none of its
+ *            blocks is light: short of compute beside the bytes that it keeps
+ * signature  SIGNATURE(number, ...): what besides kind and mask decides its work. Layers are of one kind if their blocks' kinds,
+ *            masks and signatures are equal
+ * flops      model FLOPs of `layers` such blocks, forward and backward, beyond those of matrices that multiply tokens: from
+ *            `pairs`, attended pairs by mask, and `tokens`
+ * kept       bytes a token that training always keeps beside the layer's input, with `size` bytes in the storage type
+ * saved      elements of the storage type a token that are saved or computed again (alpha)
+ * per_token  elements of the storage type that sampling caches of each earlier token; they stand in blocks of tokens under `mask`
+ * per_text   numbers in fp32 that sampling keeps of a whole text; a text is read again where it is cut short
+ * sharing    SHARED: ranks may share a sequence; WHOLE: they may not
+ *
+ * Expressions read the block as `b` and the model as `m`. Derived from the rows: enum block_kind, the union in struct model_block,
+ * the functions block_* of model.h, the table of lowerings, and through them merging of adapters, kinds of layers, FLOPs, caches of
+ * sampling, legal meshes, estimates and the names in reports. */
+/* clang-format off */
+
+BLOCK(ATTENTION, attention, "attention", MAPS(&b->q, &b->k, &b->v, &b->o, &b->gate), b->mask, SIGNATURE(b->shape),
+      12.0 * layers * (double)(m->shapes[b->shape].heads * m->shapes[b->shape].head_dim) * pairs[b->mask],
+      m->shapes[b->shape].heads * (m->shapes[b->shape].head_dim * size + 4),
+      (m->shapes[b->shape].heads + 2 * m->shapes[b->shape].kv_heads) * m->shapes[b->shape].head_dim,
+      2 * m->shapes[b->shape].kv_heads * m->shapes[b->shape].head_dim, 0, SHARED)
+
+BLOCK(MLP, mlp, "MLP", MAPS(&b->gate, &b->up, &b->down), -1, SIGNATURE(b->up.out, b->gate.weight >= 0), 0, 0, 2 * b->up.out, 0, 0, SHARED)
+
+/* clang-format on */
+#undef BLOCK
