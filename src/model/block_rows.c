@@ -30,8 +30,14 @@ int block_is_shared(enum block_kind kind)
     return shared[kind];
 }
 
-#define MAPS(...) {__VA_ARGS__}
-#define SIGNATURE(...) {__VA_ARGS__}
+#define MAPS(...)   \
+    {               \
+        __VA_ARGS__ \
+    }
+#define SIGNATURE(...) \
+    {                  \
+        __VA_ARGS__    \
+    }
 
 const struct model_linear *block_map(const struct model_block *block, int i)
 {
@@ -88,11 +94,11 @@ double block_flops(const struct model *m, const struct model_block *block, int l
                    const double pairs[MODEL_MASKS])
 {
     switch (block->kind) {
-#define BLOCK(KIND, name, text, maps, mask, signature, flops, ...)   \
-    case BLOCK_##KIND: {                                             \
-        const struct name##_block *b = &block->name;                 \
-        (void)b, (void)m, (void)layers, (void)tokens, (void)pairs;   \
-        return flops;                                                \
+#define BLOCK(KIND, name, text, maps, mask, signature, flops, ...) \
+    case BLOCK_##KIND: {                                           \
+        const struct name##_block *b = &block->name;               \
+        (void)b, (void)m, (void)layers, (void)tokens, (void)pairs; \
+        return flops;                                              \
     }
 #include "model/blocks.h"
     case BLOCK_KINDS:
@@ -105,10 +111,10 @@ int64_t block_kept_bytes(const struct model *m, const struct model_block *block,
 {
     switch (block->kind) {
 #define BLOCK(KIND, name, text, maps, mask, signature, flops, kept, ...) \
-    case BLOCK_##KIND: { \
-        const struct name##_block *b = &block->name; \
-        (void)b, (void)m, (void)size; \
-        return kept; \
+    case BLOCK_##KIND: {                                                 \
+        const struct name##_block *b = &block->name;                     \
+        (void)b, (void)m, (void)size;                                    \
+        return kept;                                                     \
     }
 #include "model/blocks.h"
     case BLOCK_KINDS:
@@ -121,10 +127,10 @@ int64_t block_saved(const struct model *m, const struct model_block *block)
 {
     switch (block->kind) {
 #define BLOCK(KIND, name, text, maps, mask, signature, flops, kept, saved, ...) \
-    case BLOCK_##KIND: { \
-        const struct name##_block *b = &block->name; \
-        (void)b, (void)m; \
-        return saved; \
+    case BLOCK_##KIND: {                                                        \
+        const struct name##_block *b = &block->name;                            \
+        (void)b, (void)m;                                                       \
+        return saved;                                                           \
     }
 #include "model/blocks.h"
     case BLOCK_KINDS:
@@ -137,10 +143,10 @@ int64_t block_cached_per_token(const struct model *m, const struct model_block *
 {
     switch (block->kind) {
 #define BLOCK(KIND, name, text, maps, mask, signature, flops, kept, saved, per_token, ...) \
-    case BLOCK_##KIND: {                                                      \
-        const struct name##_block *b = &block->name;                          \
-        (void)b, (void)m;                                                     \
-        return per_token;                                                     \
+    case BLOCK_##KIND: {                                                                   \
+        const struct name##_block *b = &block->name;                                       \
+        (void)b, (void)m;                                                                  \
+        return per_token;                                                                  \
     }
 #include "model/blocks.h"
     case BLOCK_KINDS:
@@ -153,10 +159,10 @@ int64_t block_cached_per_text(const struct model *m, const struct model_block *b
 {
     switch (block->kind) {
 #define BLOCK(KIND, name, text, maps, mask, signature, flops, kept, saved, per_token, per_text, ...) \
-    case BLOCK_##KIND: {                                                                \
-        const struct name##_block *b = &block->name;                                    \
-        (void)b, (void)m;                                                               \
-        return per_text;                                                                \
+    case BLOCK_##KIND: {                                                                             \
+        const struct name##_block *b = &block->name;                                                 \
+        (void)b, (void)m;                                                                            \
+        return per_text;                                                                             \
     }
 #include "model/blocks.h"
     case BLOCK_KINDS:
