@@ -42,7 +42,7 @@ class Attrs(ctypes.Union):
 
 
 Device = fields([(ctypes.c_int, "capability processors"), (i64, "shared_bytes"), (ctypes.c_int, "mode")])  # struct attn_cuda
-Record = fields([(f32, "inv_targets clip lr weight_decay beta1 beta2 eps bias1 bias2"), (i32, "rounding rank dropout0 dropout1 sequence"), (f32, "r0 r1")])
+Record = fields([(f32, "inv_targets clip lr weight_decay beta1 beta2 eps bias1 bias2"), (i32, "rounding dropout0 dropout1 sequence member0 member1 member2")])
 NormResult = fields([(ctypes.c_double, "norm"), (f32, "factor"), (i32, "skip")])
 
 

@@ -49,6 +49,7 @@ int main(void)
     VALUE("step_record", sizeof(struct step_record));
     AT("step_record.bias2", struct step_record, bias2);
     AT("step_record.rounding", struct step_record, rounding);
+    AT("step_record.member0", struct step_record, member);
     VALUE("norm_result", sizeof(struct norm_result));
     AT("norm_result.factor", struct norm_result, factor);
     AT("norm_result.skip", struct norm_result, skip);

@@ -47,6 +47,8 @@ const char *comm_source(const struct comm *c);     /* launcher that gave this ra
 struct mesh comm_mesh(const struct comm *c);
 int comm_members(const struct comm *c, enum lane lane); /* size of this rank's group on a comm lane */
 int comm_member(const struct comm *c, enum lane lane);  /* own index in that group */
+/* Lists the own indices in the groups of all comm lanes, by lane_comm. */
+void comm_list_members(const struct comm *c, int32_t member[COMM_LANES]);
 /* Writes one line about ranks, mesh and hosts. */
 void comm_describe(const struct comm *c, char *text, size_t bytes);
 /* Writes a remark if a ulysses group does not lie within one host, else "". */

@@ -169,6 +169,12 @@ int comm_member(const struct comm *c, enum lane lane)
     return c->group[lane - LANE_WORLD].me;
 }
 
+void comm_list_members(const struct comm *c, int32_t member[COMM_LANES])
+{
+    for (int l = 0; l < COMM_LANES; l++)
+        member[l] = c->group[l].me;
+}
+
 struct comm_traffic comm_bytes_sent(const struct comm *c, enum lane lane)
 {
     return c->group[lane - LANE_WORLD].sent;

@@ -11,8 +11,6 @@
 #include <stdatomic.h>
 #include <sys/types.h>
 
-enum { COMM_LANES = LANES - LANE_WORLD };
-
 struct patience {
     int64_t last_ns, waited_ns, looked_ns;
     int between; /* 1: between programs, where ranks may be busy with files */

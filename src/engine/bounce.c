@@ -6,7 +6,6 @@
 
 #include <stdlib.h>
 
-#define COMM_LANES (LANES - LANE_WORLD)
 #define ALIGN 64
 
 struct bounce {

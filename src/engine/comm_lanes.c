@@ -4,8 +4,6 @@
 #include "base/clock.h"
 #include "engine/bounce.h"
 
-#define COMM_LANES (LANES - LANE_WORLD)
-
 struct comm_lane {
     int next;   /* next instruction of the lane; n_instrs: none */
     int flying; /* 1: the next instruction has been started */

@@ -69,7 +69,7 @@ static void locate(const struct session *s, struct piece *x, int index)
     int64_t share = g.shard_end - g.shard_first;
     if (!x->at.sharded)
         share = g.end - g.first;
-    x->first = x->at.sharded ? min_i64(g.end, g.first + comm_place(s->comm) * share) : g.first;
+    x->first = x->at.sharded ? min_i64(g.end, g.first + comm_member(s->comm, g.lane) * share) : g.first;
     x->n = min_i64(share, g.end - x->first);
     x->room = share;
 }
@@ -197,7 +197,7 @@ static enum status visit_packed_group(struct session *s, const struct binding *b
     const struct buffer *buf = &plan_any(s->plan)->buffers[b->buffer];
     const struct group g = plan_packed_group(s->model, &s->plan->strategy, b->unit, index);
     const int64_t room = b->row1 - b->row0, at = buf->address + b->offset,
-                  first = b->sharded ? min_i64(g.end, g.first + comm_place(s->comm) * room) : g.first,
+                  first = b->sharded ? min_i64(g.end, g.first + comm_member(s->comm, g.lane) * room) : g.first,
                   n = min_i64(room, g.end - first);
     uint8_t *stored = buf->tier == TIER_HOST ? (uint8_t *)s->context.host + at : s->staging;
     if (access == STATE_READ) {

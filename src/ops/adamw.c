@@ -209,7 +209,7 @@ void ops_adamw(const struct adamw_shape *s, float *master, void *m, void *v, con
     const struct scalars plain = scalars_of(norm, record);
     struct scalars decaying = plain;
     decaying.decay = fmaf(-record->lr, record->weight_decay, 1.0f);
-    const uint32_t number = (uint32_t)(s->first + record->place * s->share);
+    const uint32_t number = (uint32_t)(s->first + record->member[s->group] * s->share);
     const struct arrays a = {master, m, v, grad, s->moments, number * WEYL + record->rounding, s->n};
     int skip = norm->skip;
 #pragma omp parallel for schedule(static) if (s->n > ROWS_SERIAL)
@@ -232,7 +232,8 @@ enum status ops_cpu_adamw(const struct op_attrs *a, void *const *arg, void *stre
                             .n_decay = a->vec.n_decay,
                             .first = a->vec.first,
                             .share = a->vec.share,
-                            .moments = (enum dtype)a->vec.moments};
+                            .moments = (enum dtype)a->vec.moments,
+                            .group = a->vec.group};
     ops_adamw(&s, arg[0], arg[1], arg[2], arg[3], arg[4], arg[5], arg[6]);
     return OK;
 }

@@ -80,11 +80,12 @@ template <typename MOMENT, bool PARAM> struct adamw {
     const struct step_record *record;
     bf16 *param;
     int64_t n, n_decay, first, share;
+    int group;
 
     /* Returns element i's term of the Weyl sequence (adamw.h). */
     __device__ __forceinline__ uint32_t weyl(int64_t i) const
     {
-        return (uint32_t)(first + record->place * share + i) * WEYL + record->rounding;
+        return (uint32_t)(first + record->member[group] * share + i) * WEYL + record->rounding;
     }
 
     template <int N> __device__ __forceinline__ void run(int64_t i) const
@@ -237,7 +238,8 @@ template <typename MOMENT, bool PARAM> enum status run_adamw(const struct op_att
                                attrs->vec.n,
                                attrs->vec.n_decay,
                                attrs->vec.first,
-                               attrs->vec.share};
+                               attrs->vec.share,
+                               attrs->vec.group};
     const uintptr_t halves = (uintptr_t)arg[6] | (sizeof(MOMENT) == 2 ? (uintptr_t)arg[1] | (uintptr_t)arg[2] : 0);
     bool vectors = aligned_to_vectors({arg[0], arg[3]}) && halves % 8 == 0;
     if (sizeof(MOMENT) == 4)

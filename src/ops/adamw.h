@@ -16,7 +16,7 @@
  *
  * Moments in bf16 are rounded stochastically after p has used them: up with the probability that makes the mean exact, else small
  * updates of v would round away. With 32-bit integers, shifts filled with zeros:
- *     w = (first + place * share + i) * 0x9e3779b9 + rounding     first + place * share + i: the element's number in the model,
+ *     w = (first + member * share + i) * 0x9e3779b9 + rounding    first + member * share + i: the element's number in the model,
  *     w ^= w >> 14, x = w * (2 * w + 0x7feb352d)                 whoever holds it
  *     m = bits(m) + ((x ^ x >> 16) & 0xffff) >> 16, v = bits(v) + (x >> 16) >> 16, NaN stays NaN
  * A Weyl sequence, which vectors step through by additions, a shift and one product: the polynomial permutes the 32-bit integers
@@ -34,8 +34,9 @@
 
 struct adamw_shape {
     int64_t n, n_decay;   /* elements; the first n_decay of them decay */
-    int64_t first, share; /* number in the model of the first place's first element; how far on the next place's is */
+    int64_t first, share; /* number in the model of the first member's first element; how far on the next member's is */
     enum dtype moments;   /* F32, BF16 or I8 */
+    int group;            /* comm lane of the members, by lane_comm */
 };
 
 void ops_adamw(const struct adamw_shape *s, float *master /* [n] inout */, void *m /* moments[n] inout */,

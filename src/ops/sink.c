@@ -68,7 +68,7 @@ static struct sink_shape sink_shape_of(const struct op_attrs *a)
 /* Returns the index, among the model's heads, of this rank's first head at work. */
 static int64_t first_head(const struct op_attrs *a, const struct step_record *record)
 {
-    return (int64_t)(record->place % a->sink.members) * a->sink.share + a->sink.first;
+    return (int64_t)record->member[a->sink.group] * a->sink.share + a->sink.first;
 }
 
 static const void *own_sinks(const struct op_attrs *a, const void *sinks, const struct step_record *record)

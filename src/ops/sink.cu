@@ -7,10 +7,10 @@ namespace
 /* The heads at work: head() gives the index among the model's heads. */
 struct own_heads {
     const step_record *record;
-    int members, share, first;
+    int group, share, first;
     __device__ __forceinline__ int64_t head(int64_t h) const
     {
-        return (int64_t)(record->place % members) * share + first + h;
+        return (int64_t)record->member[group] * share + first + h;
     }
 };
 
@@ -86,7 +86,7 @@ template <typename S> __global__ void __launch_bounds__(ROW_THREADS) sink_gradie
 
 own_heads own_of(const struct op_attrs *attrs, const void *record)
 {
-    return {(const step_record *)record, attrs->sink.members, attrs->sink.share, attrs->sink.first};
+    return {(const step_record *)record, attrs->sink.group, attrs->sink.share, attrs->sink.first};
 }
 
 template <typename S> enum status run_merge(const struct op_attrs *attrs, void *const *arg, void *stream)

@@ -4,10 +4,18 @@
 
 /* One row a dimension. Legal degrees are in plan/lower/mesh.c, costs of messages in machine/rank_cost.c. */
 const struct mesh_row mesh_rows[MESH_DIMS] = {
-    [MESH_DP] = {"dp", 2, LANES, "sequences"},
-    [MESH_ULYSSES] = {"ulysses", 0, LANE_ULYSSES, "heads"},
-    [MESH_RING] = {"ring", 1, LANE_RING, "tokens"},
+    [MESH_DP] = {"dp", 2, "sequences"},
+    [MESH_ULYSSES] = {"ulysses", 0, "heads"},
+    [MESH_RING] = {"ring", 1, "tokens"},
 };
+
+#define ALONG(dim) (1u << MESH_##dim)
+const unsigned mesh_lanes[LANES] = {
+    [LANE_WORLD] = ALONG(DP) | ALONG(ULYSSES) | ALONG(RING),
+    [LANE_ULYSSES] = ALONG(ULYSSES),
+    [LANE_RING] = ALONG(RING),
+};
+#undef ALONG
 
 static int degree(const struct mesh *m, enum mesh_dim d)
 {
@@ -22,33 +30,32 @@ int64_t mesh_ranks(const struct mesh *m)
     return ranks;
 }
 
-/* Returns the number of places between neighbours along a dimension. */
-static int mesh_stride(const struct mesh *m, enum mesh_dim d)
+/* Returns the number of places between neighbours along the lane's dimensions: the ranks of all that are nested within them. */
+static int stride_of(const struct mesh *m, enum lane lane)
 {
-    int stride = 1;
-    for (int i = 0; i < MESH_DIMS; i++)
-        if (mesh_rows[i].depth < mesh_rows[d].depth)
-            stride *= degree(m, (enum mesh_dim)i);
+    int stride = 1, innermost = MESH_DIMS;
+    for (int d = 0; d < MESH_DIMS; d++)
+        if (mesh_lanes[lane] >> d & 1 && mesh_rows[d].depth < innermost)
+            innermost = mesh_rows[d].depth;
+    for (int d = 0; d < MESH_DIMS; d++)
+        stride *= mesh_rows[d].depth < innermost ? degree(m, (enum mesh_dim)d) : 1;
     return stride;
 }
 
-/* Returns the index of the rank at a place within its group. */
-static int mesh_member(const struct mesh *m, enum mesh_dim d, int place)
+int mesh_members(const struct mesh *m, enum lane lane)
 {
-    return place / mesh_stride(m, d) % degree(m, d);
+    int members = 1;
+    for (int d = 0; d < MESH_DIMS; d++)
+        members *= mesh_lanes[lane] >> d & 1 ? degree(m, (enum mesh_dim)d) : 1;
+    return members;
 }
 
 struct mesh_group mesh_group_of(const struct mesh *m, enum lane lane, int place)
 {
-    for (int d = 0; d < MESH_DIMS; d++)
-        if (mesh_rows[d].lane == lane) {
-            struct mesh_group g = {.members = degree(m, (enum mesh_dim)d),
-                                   .member = mesh_member(m, (enum mesh_dim)d, place),
-                                   .stride = mesh_stride(m, (enum mesh_dim)d)};
-            g.first = place - g.member * g.stride;
-            return g;
-        }
-    return (struct mesh_group){.members = (int)mesh_ranks(m), .member = place, .first = 0, .stride = 1};
+    struct mesh_group g = {.members = mesh_members(m, lane), .stride = stride_of(m, lane)};
+    g.member = place / g.stride % g.members;
+    g.first = place - g.member * g.stride;
+    return g;
 }
 
 int mesh_is_decided(const struct mesh *m)

@@ -15,15 +15,19 @@ struct mesh {
 struct mesh_row {
     const char *key;    /* key in --mesh dp=2,ulysses=4,ring=2 and in plan.json */
     int depth;          /* order of nesting; 0: members are neighbours; place = (dp * rings + ring) * ulysses degree + ulysses */
-    enum lane lane;     /* lane of its groups' messages; LANES: it has none of its own */
     const char *shards; /* things that its members share, for people */
 };
 extern const struct mesh_row mesh_rows[MESH_DIMS];
 
 /* Returns the product of the degrees; undecided ones count as 1. */
 int64_t mesh_ranks(const struct mesh *m);
+/* Dimensions along which the groups of each comm lane extend, a bit for each. They are neighbours in the order of nesting, so
+ * that a group's places are equally far apart. */
+extern const unsigned mesh_lanes[LANES];
+/* Returns the number of members of every group of a comm lane. */
+int mesh_members(const struct mesh *m, enum lane lane);
 /* The group of a comm lane that the rank at a place belongs to: its number of members, the rank's index among them, the place of
- * the first one, and the places between members. LANE_WORLD is the group of all ranks. */
+ * the first one, and the places between members. */
 struct mesh_group {
     int members, member, first, stride;
 };

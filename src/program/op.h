@@ -19,6 +19,8 @@ enum op_kind {
 
 #define SUMSQ_BLOCK 4096
 
+enum { COMM_GROUPS = 3 }; /* groups that a rank belongs to: one for each comm lane */
+
 /* Numbers that change from step to step: one block in host memory, copied to the device at the start of a program. */
 struct step_record {
     float inv_targets; /* 1 / target tokens of the global batch being computed */
@@ -27,10 +29,10 @@ struct step_record {
     float lr, weight_decay, beta1, beta2, eps;
     float bias1, bias2; /* 1 - beta^t */
     uint32_t rounding;  /* random, new for each update; for moments in bf16 */
-    int32_t place;      /* the rank's place in the mesh, which decides its shards */
     uint32_t dropout[2],
         sequence; /* dropout: key of the run's masks; sequence: number, in the run, of the micro-batch's sequence */
-    float reserved[2];
+    /* the rank's index in its group of each comm lane, which decides its shards and heads; by lane_comm */
+    int32_t member[COMM_GROUPS];
 };
 
 /* Results of OP_CLIP, for the update and for people. */
@@ -115,8 +117,8 @@ struct op_attrs {
         } heads; /* ATTN_DELTA; ATTN_MERGE, whose o is F32 */
         struct {
             int64_t rows;
-            int32_t heads, head_dim, dtype, first, share, members;
-        } sink; /* ATTN_SINK, ATTN_SINK_GRAD: dtype of the sinks; the model's heads from place % members * share + first on */
+            int32_t heads, head_dim, dtype, first, share, group;
+        } sink; /* ATTN_SINK, ATTN_SINK_GRAD: dtype of the sinks; the model's heads from member[group] * share + first on */
         struct {
             int64_t n;
             int32_t y_type, x_type;
@@ -139,8 +141,8 @@ struct op_attrs {
         } dropout; /* ops/dropout.h */
         struct {
             int64_t n, n_decay, first, share;
-            int32_t low_precision, moments;
-        } vec; /* ACCUM, SUMSQ, CLIP, ADAMW (ops/adamw.h) */
+            int32_t low_precision, moments, group;
+        } vec; /* ACCUM, SUMSQ, CLIP, ADAMW (ops/adamw.h); group: comm lane of those that share the elements, by lane_comm */
         struct {
             int64_t n, share;
             int32_t type, element, distance, send_if, recv_if;

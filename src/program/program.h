@@ -13,6 +13,8 @@
 enum tier { TIER_DEVICE, TIER_HOST, TIER_NVME, TIERS };
 /* The comm lanes are named for their groups: all ranks, ranks that share heads, ranks that pass keys and values on. */
 enum lane { LANE_COMPUTE, LANE_H2D, LANE_D2H, LANE_READ, LANE_WRITE, LANE_HOST, LANE_WORLD, LANE_ULYSSES, LANE_RING, LANES };
+enum { COMM_LANES = LANES - LANE_WORLD };
+_Static_assert((int)COMM_LANES == (int)COMM_GROUPS, "a step_record has the rank's index in each group");
 /* Purpose of a part of a step. */
 enum phase { PHASE_NONE, PHASE_IO, PHASE_UPDATE, PHASE_FORWARD, PHASE_LOSS, PHASE_BACKWARD, PHASES };
 enum tensor_class { CLASS_PARAM, CLASS_GRAD, CLASS_OPTIM, CLASS_ACT, CLASS_WORK, CLASS_IO, CLASSES };
@@ -33,6 +35,12 @@ static inline int lane_is_pipelined(enum lane l)
 static inline int lane_is_comm(enum lane l)
 {
     return l >= LANE_WORLD;
+}
+
+/* Returns a comm lane's number among the comm lanes. */
+static inline int lane_comm(enum lane l)
+{
+    return (int)l - LANE_WORLD;
 }
 
 /* A logical value of `rows` rows of `row_bytes` bytes. Flat parameter, gradient and optimizer ranges have one row per element. */

@@ -43,9 +43,9 @@ void run_fill_record(struct run *r, int64_t targets, uint64_t sequence)
                                    .bias1 = (float)(1 - pow((double)(float)s->beta1, t)),
                                    .bias2 = (float)(1 - pow((double)(float)s->beta2, t)),
                                    .rounding = random[0],
-                                   .place = comm_place(r->comm),
                                    .dropout = {(uint32_t)key, (uint32_t)(key >> 32)},
                                    .sequence = (uint32_t)sequence};
+    comm_list_members(r->comm, record->member);
 }
 
 int run_is_over(const struct run *r)

@@ -184,7 +184,6 @@ static void sinks_start(struct sinks *x, struct problem *p, double spread)
     x->attrs.sink.rows = a->attn.sq;
     x->attrs.sink.heads = x->attrs.sink.share = a->attn.hq;
     x->attrs.sink.head_dim = a->attn.head_dim;
-    x->attrs.sink.members = 1;
     for (int h = 0; h < a->attn.hq; h++)
         x->value[h] = (float)(spread * (h - 1.3));
     p->x.sinks = x->value;

@@ -81,7 +81,7 @@ static void check_merge(const int64_t *shape)
     arrays_free();
 }
 
-/* Heads behind the first one of the second of three members, whose record says another group's place. */
+/* Sets up heads behind the first one of the second of three members. */
 static void set_sink(struct twin_case *c, const int64_t *shape, enum dtype t)
 {
     c->attrs.sink.rows = shape[0];
@@ -90,12 +90,12 @@ static void set_sink(struct twin_case *c, const int64_t *shape, enum dtype t)
     c->attrs.sink.dtype = (int32_t)t;
     c->attrs.sink.first = 1;
     c->attrs.sink.share = (int32_t)shape[1] + 1;
-    c->attrs.sink.members = 3;
+    c->attrs.sink.group = 1;
 }
 
 static void case_record(struct twin_case *c)
 {
-    static struct step_record record = {.place = 4};
+    static struct step_record record = {.member = {4, 1, 2}};
     case_arg(c, &record, sizeof record / 4, F32, IN);
 }
 

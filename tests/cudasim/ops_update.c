@@ -61,6 +61,7 @@ static void check_adamw(int64_t n, int64_t n_decay, int param, int skip, enum dt
     c.attrs.vec.first = (1LL << 32) - n / 2; /* numbers wrap within the arrays */
     c.attrs.vec.share = n;
     c.attrs.vec.moments = (int32_t)moments;
+    c.attrs.vec.group = 1;
     struct step_record *record = array_new(sizeof *record);
     *record = (struct step_record){.lr = 3e-4f,
                                    .weight_decay = 0.1f,
@@ -70,7 +71,7 @@ static void check_adamw(int64_t n, int64_t n_decay, int param, int skip, enum dt
                                    .bias1 = 0.271f,
                                    .bias2 = 0.142625f,
                                    .rounding = 0x9e3779b9u,
-                                   .place = 3};
+                                   .member = {2, 3}};
     struct norm_result *norm = array_new(sizeof *norm);
     *norm = (struct norm_result){.norm = 3.0, .factor = 0.333333f, .skip = skip};
     const enum dtype numbers = moments == BF16 ? BF16 : F32;

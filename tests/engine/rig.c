@@ -92,7 +92,7 @@ static void record_update(struct rig *r, struct step_record *record)
     uint32_t random[4];
     rng_block(RIG_SEED, rng_stream("moments"), (uint64_t)r->updates, random);
     record->rounding = random[0];
-    record->place = comm_place(r->session->comm);
+    comm_list_members(r->session->comm, record->member);
     record->dropout[0] = (uint32_t)key;
     record->dropout[1] = (uint32_t)(key >> 32);
     record->lr = (float)s->lr;

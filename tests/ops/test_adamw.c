@@ -233,7 +233,7 @@ static void test_bf16_shards(void **state)
     for (int r = 0; r < 4; r++) {
         int64_t at = (int64_t)r * SHARE;
         struct adamw_shape s = {.n = min_i64(SHARE, N - at), .first = u.first, .share = SHARE, .moments = BF16};
-        u.record.place = r;
+        u.record.member[0] = r;
         ops_adamw(&s, (float *)p->store + at, (bf16 *)m->store + at, (bf16 *)v->store + at, (float *)u.g->store + at, &u.norm,
                   &u.record, NULL);
     }
@@ -323,14 +323,14 @@ static void test_int8_shards(void **state)
             own[k] = calloc(1, (size_t)blocks8_bytes(n));
             blocks8_pack((enum blocks8_kind)k, (float *)moments[k]->store + at, n, own[k]);
         }
-        u.record.place = r;
+        u.record.member[0] = r;
         ops_adamw(&s, (float *)p->store + at, own[0], own[1], (float *)u.g->store + at, &u.norm, &u.record, NULL);
         for (int k = 0; k < 2; k++) {
             blocks8_unpack((enum blocks8_kind)k, own[k], n, parts[k] + at);
             free(own[k]);
         }
     }
-    u.record.place = 0;
+    u.record.member[0] = 0;
     ops_adamw(&whole, (float *)u.p->store, all[0], all[1], (float *)u.g->store, &u.norm, &u.record, NULL);
     assert_memory_equal(p->store, u.p->store, N * 4);
     for (int k = 0; k < 2; k++) {

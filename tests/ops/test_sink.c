@@ -8,7 +8,7 @@ enum { N_SHAPES = sizeof SHAPES / sizeof *SHAPES };
 
 static struct step_record record(int place)
 {
-    return (struct step_record){.place = place};
+    return (struct step_record){.member = {7, place, 7}};
 }
 
 /* Heads [first, first + heads) of member `place` of three; the model has three times `share`. */
@@ -21,7 +21,7 @@ static void start(struct op_case *c, enum op_kind kind, const int64_t shape[3], 
     c->attrs.sink.dtype = t;
     c->attrs.sink.first = (int32_t)(share - shape[1]);
     c->attrs.sink.share = (int32_t)share;
-    c->attrs.sink.members = 3;
+    c->attrs.sink.group = 1;
 }
 
 static double with_sink(double lse, double sink)
@@ -36,7 +36,7 @@ static void check_merge(const int64_t shape[3], enum dtype t, double spread, int
     struct tensor *o = tensor_random(n * d, F32, 1.0), *lse = tensor_random(n, F32, spread);
     struct tensor *sinks = tensor_random(3 * share, t, spread);
     struct tensor *want = tensor_new(n * d, F64), *want_lse = tensor_new(n, F64);
-    struct step_record r = record(place + 3); /* record of another group */
+    struct step_record r = record(place);
     for (int64_t i = 0; i < n; i++) {
         int64_t h = i % heads, at = h * rows + i / heads;
         if (i % 7 == 3) { /* no key */

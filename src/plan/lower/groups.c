@@ -2,10 +2,14 @@
 
 #include "base/blocks8.h"
 
-/* Returns the rows of n elements that each rank has; the last ranks may have fewer elements. Blocks of moments stay whole. */
-static int64_t share_of(const struct strategy *s, int64_t n)
+/* Comm lane whose members share the state of every unit. */
+static const enum lane SHARING = LANE_WORLD;
+
+/* Returns the rows of n elements that each member of a group has; the last members may have fewer elements. Blocks of moments
+ * stay whole. */
+static int64_t share_of(const struct strategy *s, int members, int64_t n)
 {
-    const int64_t share = ceil_div(n, s->ranks);
+    const int64_t share = ceil_div(n, members);
     return s->moments == I8 ? min_i64(n, round_up(share, BLOCK8)) : share;
 }
 
@@ -27,20 +31,21 @@ static int unit_borders(const struct model *m, const struct strategy *s, int uni
 
 struct group plan_group(const struct model *m, const struct strategy *s, int unit, int index)
 {
-    int64_t border[4], shard = 0, share = share_of(s, s->group);
+    const int members = mesh_members(&s->mesh, SHARING);
+    int64_t border[4], shard = 0, share = share_of(s, members, s->group);
     int n = unit_borders(m, s, unit, border);
     for (int i = 0; i < n; i++) {
         int64_t length = border[i + 1] - border[i], groups = ceil_div(length, s->group);
         if (index >= groups) {
             index -= (int)groups;
-            shard += (groups - 1) * share + share_of(s, length - (groups - 1) * s->group);
+            shard += (groups - 1) * share + share_of(s, members, length - (groups - 1) * s->group);
             continue;
         }
         int64_t first = border[i] + index * s->group, end = min_i64(first + s->group, border[i + 1]);
         shard += index * share;
-        return (struct group){first, end, shard, shard + share_of(s, end - first)};
+        return (struct group){first, end, shard, shard + share_of(s, members, end - first), SHARING};
     }
-    return (struct group){border[n], border[n], shard, shard};
+    return (struct group){border[n], border[n], shard, shard, SHARING};
 }
 
 int plan_groups(const struct model *m, const struct strategy *s, int unit, int64_t elements)
@@ -59,9 +64,10 @@ static int64_t packed_group_bytes(const struct strategy *s)
 
 struct group plan_packed_group(const struct model *m, const struct strategy *s, int unit, int index)
 {
+    const int members = mesh_members(&s->mesh, SHARING);
     const int64_t bytes = packed_group_bytes(s), first = index * bytes, end = min_i64(first + bytes, m->units[unit].packed_bytes),
-                  shard = index * ceil_div(bytes, s->ranks);
-    return (struct group){first, end, shard, shard + ceil_div(end - first, s->ranks)};
+                  shard = index * ceil_div(bytes, members);
+    return (struct group){first, end, shard, shard + ceil_div(end - first, members), SHARING};
 }
 
 int plan_packed_groups(const struct model *m, const struct strategy *s, int unit)

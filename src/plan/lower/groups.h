@@ -5,13 +5,14 @@
 #include "model/model.h"
 #include "plan/lower/strategy.h"
 
-/* Elements [first, end) of a unit, and the rows of a sharded value that hold them. */
+/* Elements [first, end) of a unit, the rows of a sharded value that hold them, and the comm lane whose members share them. With
+ * share = shard_end - shard_first, member j holds `share` elements from first + j * share on, up to `end`. */
 struct group {
     int64_t first, end, shard_first, shard_end;
+    enum lane lane;
 };
 
-/* Returns the index-th group of a unit's elements. With share = shard_end - shard_first, rank r holds `share` of its elements
- * from first + r * share on, up to `end`. */
+/* Returns the index-th group of a unit's elements. */
 struct group plan_group(const struct model *m, const struct strategy *s, int unit, int index);
 /* Returns the number of groups that hold the first `elements` elements of a unit, which end at a group's border. */
 int plan_groups(const struct model *m, const struct strategy *s, int unit, int64_t elements);

@@ -206,7 +206,7 @@ enum status lower_program(const struct model *m, const struct strategy *s, int r
     L.p->masks = m->n_masks;
     derive_sizes(&L);
     for (int l = LANE_WORLD; l < LANES; l++)
-        L.p->group_size[l] = mesh_group_of(&s->mesh, (enum lane)l, 0).members;
+        L.p->group_size[l] = mesh_members(&s->mesh, (enum lane)l);
     create_values(&L, io);
     if (L.st == OK && s->cached_tokens > 0)
         decode_passes(&L);

@@ -6,13 +6,13 @@
 
 #define DEV TIER_DEVICE
 
-/* --- Collectives over all ranks --- */
+/* --- Collectives of a group's lane --- */
 
-/* Gathers all elements [g.first, g.end) of `whole` from every rank's tile of `shard`, on the device. depth: 1 if it may run
+/* Gathers all elements [g.first, g.end) of `whole` from every member's tile of `shard`, on the device. depth: 1 if it may run
  * ahead. */
 static void gather_group(struct lowering *L, struct value *whole, struct value *shard, struct group g, int depth)
 {
-    struct op_attrs *a = emit(L, OP_ALL_GATHER, LANE_WORLD);
+    struct op_attrs *a = emit(L, OP_ALL_GATHER, g.lane);
     L->p->instrs[L->p->n_instrs - 1].depth = (uint8_t)depth;
     a->comm.n = g.end - g.first;
     a->comm.share = g.shard_end - g.shard_first;
@@ -32,11 +32,11 @@ static void reduce_attrs(const struct lowering *L, struct op_attrs *a, struct gr
     a->comm.element = 4;
 }
 
-/* Sums this rank's part of `whole` over all ranks into `shard`. */
+/* Sums the members' `whole` into each one's `shard`. */
 static void reduce_group(struct lowering *L, struct value *shard, struct value *whole, struct group g)
 {
     value_new(L, shard, value_tile_at(shard, g.shard_first));
-    struct op_attrs *a = emit(L, OP_REDUCE_SCATTER, LANE_WORLD);
+    struct op_attrs *a = emit(L, OP_REDUCE_SCATTER, g.lane);
     reduce_attrs(L, a, g);
     arg_read(L, 0, whole, g.first, g.end, DEV);
     arg_write(L, 1, shard, g.shard_first, g.shard_end, DEV);
@@ -45,7 +45,7 @@ static void reduce_group(struct lowering *L, struct value *shard, struct value *
 
 static void all_reduce_group(struct lowering *L, struct value *v, struct group g)
 {
-    struct op_attrs *a = emit(L, OP_ALL_REDUCE, LANE_WORLD);
+    struct op_attrs *a = emit(L, OP_ALL_REDUCE, g.lane);
     reduce_attrs(L, a, g);
     arg_update(L, 0, v, g.first, g.end, DEV);
     emit_done(L, 0);
@@ -189,6 +189,7 @@ static void update_group(struct lowering *L, int unit, int index)
     attrs->vec.share = optim_sharded(L) ? b - a : 0;
     attrs->vec.low_precision = low != NULL;
     attrs->vec.moments = (int32_t)L->s.moments;
+    attrs->vec.group = lane_comm(g.lane);
     if (on_host)
         L->p->instrs[L->p->n_instrs - 1].depth = 2;
     for (int i = 0; i < 3; i++)
@@ -278,7 +279,7 @@ static struct value *finish_group(struct lowering *L, struct unit_values *u, str
     }
     if (u->target == &u->micro)
         accumulate(L, &u->grad, &u->micro, g.first, g.end);
-    if (!(L->role & ROLE_LAST) || L->s.ranks == 1)
+    if (!(L->role & ROLE_LAST) || mesh_members(&L->s.mesh, g.lane) == 1)
         return &u->grad;
     if (L->s.zero == 0) {
         all_reduce_group(L, &u->grad, g);
@@ -325,7 +326,7 @@ void lower_norm(struct lowering *L)
     if (optim_sharded(L)) {
         sums = &L->all_sums;
         value_open_full(L, sums);
-        gather_group(L, sums, &L->sums, (struct group){0, sums->rows, 0, L->n_sums}, 0);
+        gather_group(L, sums, &L->sums, (struct group){0, sums->rows, 0, L->n_sums, LANE_WORLD}, 0);
     }
     value_new(L, &L->norm, 0);
     struct op_attrs *a = emit(L, OP_CLIP, LANE_COMPUTE);
@@ -341,7 +342,7 @@ void lower_loss_sum(struct lowering *L)
 {
     if (L->s.ranks > 1) {
         value_open_full(L, &L->all_loss);
-        gather_group(L, &L->all_loss, &L->loss, (struct group){0, L->all_loss.rows, 0, L->loss.rows}, 0);
+        gather_group(L, &L->all_loss, &L->loss, (struct group){0, L->all_loss.rows, 0, L->loss.rows, LANE_WORLD}, 0);
     }
     struct value *loss = L->s.ranks > 1 ? &L->all_loss : &L->loss;
     value_put_home(L, loss, 0, loss->rows, DEV);

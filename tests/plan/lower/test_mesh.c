@@ -293,11 +293,39 @@ static void open_meshes(void **state)
     model_destroy(m);
 }
 
+/* Every lane's groups divide the places; members are told apart by the lane's dimensions alone. */
+static void lanes(void **state)
+{
+    (void)state;
+    enum { PLACES = 3 * 4 * 2 };
+    const struct mesh mesh = {{[MESH_DP] = 3, [MESH_ULYSSES] = 4, [MESH_RING] = 2}};
+    const int members[COMM_LANES] = {
+        [LANE_WORLD - LANE_WORLD] = PLACES, [LANE_ULYSSES - LANE_WORLD] = 4, [LANE_RING - LANE_WORLD] = 2};
+    for (int l = LANE_WORLD; l < LANES; l++) {
+        int taken[PLACES] = {0};
+        for (int place = 0; place < PLACES; place++) {
+            const struct mesh_group g = mesh_group_of(&mesh, (enum lane)l, place);
+            assert_int_equal(g.members, members[lane_comm((enum lane)l)]);
+            assert_int_equal(g.members, mesh_members(&mesh, (enum lane)l));
+            assert_int_equal(g.first + g.member * g.stride, place);
+            assert_int_equal(mesh_group_of(&mesh, (enum lane)l, g.first).member, 0);
+            assert_int_equal(mesh_group_of(&mesh, (enum lane)l, g.first).first, g.first);
+            taken[g.first + g.member * g.stride]++;
+        }
+        for (int place = 0; place < PLACES; place++)
+            assert_int_equal(taken[place], 1);
+    }
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(open_meshes),      cmocka_unit_test(verified),     cmocka_unit_test(verified_anywhere),
-        cmocka_unit_test(sequence_volumes), cmocka_unit_test(zero_volumes), cmocka_unit_test(shards_shrink),
-        cmocka_unit_test(degrees)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(lanes),
+                                       cmocka_unit_test(open_meshes),
+                                       cmocka_unit_test(verified),
+                                       cmocka_unit_test(verified_anywhere),
+                                       cmocka_unit_test(sequence_volumes),
+                                       cmocka_unit_test(zero_volumes),
+                                       cmocka_unit_test(shards_shrink),
+                                       cmocka_unit_test(degrees)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
