@@ -14,6 +14,7 @@
 #include "base/units.h"
 #include "engine/backend_cpu.h"
 #include "machine/hardware.h"
+#include "machine/virtual_clock.h"
 #include "plan/lower/mesh.h"
 #include "plan/plan.h"
 #include "plan/schedule/hazards.h"

@@ -1,5 +1,6 @@
 /* Simulation of a program on a virtual clock. */
-#include "machine/cost.h"
+#include "machine/virtual_clock.h"
+
 #include "program/drives.h"
 
 #include <math.h>

@@ -230,23 +230,4 @@ int program_permute(struct program *p, const int *order);
 /* Prints the program as text, one instruction a line. */
 void program_print(const struct program *p, FILE *f);
 
-struct cost_model; /* machine/cost.h */
-
-/* Executes the program on a virtual clock, lanes in order. Dependencies are in compressed rows: those of instruction i are
- * dep[dep_first[i] .. dep_first[i+1]-1], all below i; NULL: none. No instruction starts before its release (NULL: no releases).
- * Lanes that share a link slow each other down. A collective waits for nobody: all ranks have equal roles. Sets start and end;
- * returns the total time. */
-double program_simulate(struct program *p, const struct cost_model *m, const int *dep_first, const int *dep,
-                        const double *release);
-/* Second lines of the compute and the world lane, for a program whose order is being searched. The compute lane takes an
- * instruction of its second line as soon as that may start. The world lane does so unless compute is close to needing the first
- * line's next one. */
-struct second_lines {
-    const uint8_t *in;     /* 1 for each instruction that stands in its lane's second line */
-    const double *planned; /* seconds at which each instruction is released if compute runs back to back */
-};
-/* Does the same with second lines. NULL: none. */
-double program_simulate_lines(struct program *p, const struct cost_model *m, const int *dep_first, const int *dep,
-                              const double *release, const struct second_lines *second);
-
 #endif

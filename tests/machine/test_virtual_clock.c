@@ -4,7 +4,7 @@
 #include <stddef.h>
 #include <cmocka.h>
 
-#include "machine/cost.h"
+#include "machine/virtual_clock.h"
 #include "program/drives.h"
 
 #include <math.h>

@@ -6,6 +6,7 @@
 
 #include "machine/hardware.h"
 #include "machine/rank_cost.h"
+#include "machine/virtual_clock.h"
 #include "plan/fit.h"
 #include "plan/lower/fixed.h"
 #include "plan/report/describe.h"

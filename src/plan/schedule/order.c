@@ -14,6 +14,7 @@
 
 #include "base/sort.h"
 #include "base/sys.h"
+#include "machine/virtual_clock.h"
 #include "plan/schedule/hazards.h"
 #include "plan/schedule/pack.h"
 #include "plan/schedule/settle.h"
