@@ -10,6 +10,19 @@
  * *out. */
 enum status plan_numerics(const struct numerics *v, struct plan **out);
 
+/* A plan, owned, and the problem that it solves: request and costs are those of its mesh. */
+struct choice {
+    struct problem problem;
+    struct plan *plan;
+};
+
+/* Plans with the `finer`-th grid in place of the default one; all that the request leaves open is chosen again. */
+typedef enum status plan_anew(const struct model *m, const struct plan_request *given, const int64_t limit[TIERS], int finer,
+                              struct choice *out);
+/* Looks for a smaller plan if that of *c does not fit: the smallest on its mesh, on that of the given request, or on finer grids,
+ * planned by `anew`. v: the numerics that *c was planned from. A plan that fits replaces *c. */
+enum status plan_for_memory(const struct numerics *v, const struct plan_request *given, plan_anew *anew, struct choice *c);
+
 /* Replaces *out by a plan that sends less, if slow links would hold its step up; it may cost SLOW_LINKS_GIVE of the step at most.
  * One more of SLOW_LINKS_CHUNKS row chunks stays on the device, or is computed again, or chunks are half as long. */
 enum status plan_for_slow_links(const struct problem *p, struct plan **out);
