@@ -12,7 +12,6 @@
 #include "eval/result_file.h"
 #include "eval/sample.h"
 #include "plan/report/advise.h"
-#include "plan/report/advise_text.h"
 #include "plan/report/explain.h"
 #include "plan/report/json.h"
 #include "plan/report/refuse.h"

@@ -1,11 +1,11 @@
-/* Caches of keys and values: the tail is the block being filled, whole blocks are in slots (plan/lower/cached.h).
+/* Caches of keys and values: the tail is the block being filled, whole blocks are in slots (plan/lower/strategy.h).
  *
  * No program reads beyond the end of a block. A full tail is moved into its slots before the next token. */
 #include "engine/decoder.h"
 
 #include "base/sys.h"
 #include "engine/session_state.h"
-#include "plan/lower/cached.h"
+#include "plan/lower/strategy.h"
 #include "plan/sampling.h"
 
 #include <math.h>

@@ -6,7 +6,7 @@
 #include "base/units.h"
 #include "checkpoint/checkpoint.h"
 #include "engine/weights.h"
-#include "plan/report/budget.h"
+#include "plan/report/describe.h"
 #include "plan/sampling.h"
 #include "train/machine.h"
 #include "train/train.h"

@@ -2,7 +2,7 @@
 
 #include "base/sys.h"
 #include "machine/rank_cost.h"
-#include "plan/lower/cached.h"
+#include "plan/lower/strategy.h"
 #include "plan/lower/fixed.h"
 #include "plan/program_set.h"
 #include "plan/schedule/prefetch.h"

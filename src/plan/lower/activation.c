@@ -1,6 +1,6 @@
 #include "plan/lower/activation.h"
 
-#include "plan/lower/memory.h"
+#include "plan/lower/value.h"
 
 #include <string.h>
 

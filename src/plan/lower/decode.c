@@ -1,6 +1,5 @@
 #include "plan/lower/decode.h"
 
-#include "plan/lower/cached.h"
 #include "plan/lower/ends.h"
 #include "plan/lower/layers.h"
 #include "plan/lower/visit.h"

@@ -1,7 +1,6 @@
 /* Both ends of a model, chunk by chunk: the embedding, and the final norm, head and loss. */
 #include "plan/lower/ends.h"
 
-#include "plan/lower/adapter.h"
 #include "plan/lower/emit.h"
 #include "plan/lower/linear.h"
 #include "plan/lower/param.h"

@@ -2,10 +2,9 @@
 #include "plan/lower/layers.h"
 
 #include "plan/lower/activation.h"
-#include "plan/lower/adapter.h"
 #include "plan/lower/blocks/block.h"
 #include "plan/lower/ends.h"
-#include "plan/lower/memory.h"
+#include "plan/lower/linear.h"
 #include "plan/lower/param.h"
 #include "plan/lower/update.h"
 #include "plan/lower/visit.h"

@@ -1,8 +1,392 @@
 /* Linear maps with their adapters, and the cuts of their gradients. */
 #include "plan/lower/linear.h"
 
-#include "plan/lower/adapter.h"
+#include "plan/lower/activation.h"
+#include "plan/lower/emit.h"
 #include "plan/lower/param.h"
+
+#include <assert.h>
+
+#define DEV TIER_DEVICE
+
+/* Number of maps whose slices take turns: those of q, k and v. */
+enum { AT_WORK = 3 };
+
+/* Rows of a value at a version: a product of the same rows need not be made again. */
+struct source {
+    int tensor, version;
+    int64_t row, first, n; /* first, n: outputs or inputs of the map that the product is of */
+};
+
+/* A transient product, and the rows that its chunk at work was computed from. */
+struct product {
+    struct value value;
+    int adapter; /* parameter A; -1: nothing */
+    int64_t chunk_row;
+    struct source last; /* the rows that the product was computed from */
+    int64_t outputs;    /* s B^T dy only: number of the map's outputs that it holds so far; slices come in any order, each once */
+};
+
+/* Transients of dropout for inputs of one width: the masked inputs of a chunk, and their gradient before it is masked. */
+struct masked {
+    int64_t cols;       /* columns; 0: unused so far */
+    struct value x, dx; /* x in storage type, dx in fp32 */
+    int adapter;        /* parameter A of the map whose inputs x holds; -1: none */
+    int64_t chunk_row;
+    struct source last; /* the rows that x was made from */
+};
+
+/* Limit of the different widths of maps' inputs, slices included. */
+enum { MOST_WIDTHS = 8 };
+
+struct adapter_work {
+    struct product down[AT_WORK]; /* A x, in storage type */
+    struct product up[AT_WORK];   /* s B^T dy, in fp32 */
+    struct value sum;             /* A x added up over slices of inputs, in fp32 */
+    struct value found, dfound;   /* embedding: the tokens' rows of A, in storage type, and their gradient, in fp32 */
+    int next_down, next_up;
+    struct masked masked[MOST_WIDTHS];
+};
+
+static void work_value(struct lowering *L, struct value *v, const char *name, int index, enum dtype type)
+{
+    activation_of_work(L, RES_NONE, index, &(struct activation){v, name, L->m->most_rank, type, CHUNKS});
+}
+
+void adapter_values(struct lowering *L)
+{
+    struct adapter_work *W = L->adapters = L->m->most_rank > 0 ? memory_new(L, 1, sizeof *W) : NULL;
+    for (int i = 0; W && L->st == OK && i < AT_WORK; i++) {
+        work_value(L, &W->down[i].value, "adapter.down", i, L->s.dtype);
+        work_value(L, &W->up[i].value, "adapter.up", i, F32);
+        W->down[i].adapter = W->up[i].adapter = -1;
+    }
+    if (W)
+        work_value(L, &W->sum, "adapter.sum", -1, F32);
+    const int64_t rank = L->m->embedding.rank;
+    if (rank > 0) {
+        activation_of_work(L, RES_NONE, -1, &(struct activation){&W->found, "adapter.found", rank, L->s.dtype, CHUNKS});
+        activation_of_work(L, RES_NONE, -1, &(struct activation){&W->dfound, "adapter.dfound", rank, F32, CHUNKS});
+    }
+}
+
+/* --- Its two maps --- */
+
+static struct model_linear down_map(const struct model_linear *w)
+{
+    return (struct model_linear){.weight = w->down, .bias = -1, .transposed = 1, .in = w->in, .out = w->rank, .ld = w->in};
+}
+
+/* Returns B as a map; it makes the outputs that w, perhaps a slice, makes. */
+static struct model_linear up_map(const struct model_linear *w)
+{
+    return (struct model_linear){
+        .weight = w->up, .bias = -1, .transposed = 1, .in = w->rank, .out = w->out, .first_out = w->first_out, .ld = w->rank};
+}
+
+static int64_t all_outputs(const struct lowering *L, const struct model_linear *w)
+{
+    return param_of(L, w->up)->shape[0];
+}
+
+static int64_t inputs(const struct linear_call *c)
+{
+    return c->in > 0 ? c->in : c->w->in;
+}
+
+/* Returns the first row of the call's row chunk. One side of a call lies in row chunks. The other one may be routed: its first
+ * rows are those of ulysses member 0, in row chunks too, and further members' rows follow. */
+static int64_t chunk_row(const struct linear_call *c)
+{
+    return min_i64(c->x.row, c->y.row);
+}
+
+/* --- Products at work --- */
+
+static struct source source_of(const struct linear_side *side, int64_t first, int64_t n)
+{
+    const struct tile *t = &side->value->tiles[value_tile_at(side->value, side->row)];
+    return (struct source){side->value->tensor, t->version, side->row, first, n};
+}
+
+static int same_source(const struct source *a, const struct source *b)
+{
+    return a->tensor == b->tensor && a->version == b->version && a->row == b->row && a->first == b->first && a->n == b->n;
+}
+
+/* Returns the map's product at work; NULL: there is none. */
+static struct product *find(struct product *all, const struct model_linear *w)
+{
+    for (int i = 0; i < AT_WORK; i++)
+        if (all[i].adapter == w->down)
+            return &all[i];
+    return NULL;
+}
+
+/* Begins a new product of a chunk, in place of the map's former one or else of the product that was begun first. */
+static struct product *begin(struct lowering *L, struct product *all, int *next, const struct model_linear *w, int64_t row)
+{
+    struct product *p = find(all, w);
+    if (!p) {
+        p = &all[*next];
+        *next = (*next + 1) % AT_WORK;
+    }
+    p->adapter = w->down;
+    p->chunk_row = row;
+    value_new(L, &p->value, value_tile_at(&p->value, row));
+    return p;
+}
+
+static struct linear_side side_of(const struct lowering *L, struct value *v, int64_t row, enum dtype type)
+{
+    return (struct linear_side){v, row, type, L->m->most_rank};
+}
+
+/* --- Dropout --- */
+
+int adapter_drops(const struct lowering *L)
+{
+    return L->m->config.lora.dropout > 0 && L->role & ROLE_BACKWARD;
+}
+
+/* Returns the transients of dropout for inputs of `cols` columns; the first call for a width creates them. */
+static struct masked *masked_of(struct lowering *L, int64_t cols)
+{
+    struct masked *all = L->adapters->masked;
+    int i = 0;
+    while (i < MOST_WIDTHS - 1 && all[i].cols != 0 && all[i].cols != cols)
+        i++;
+    if (all[i].cols == cols)
+        return &all[i];
+    if (all[i].cols != 0 && L->st == OK)
+        L->st = status_fail(ERR_CORRUPT, "planner: adapters' inputs have more than %d different widths", MOST_WIDTHS);
+    all[i].cols = cols;
+    all[i].adapter = -1;
+    activation_of_work(L, RES_NONE, i, &(struct activation){&all[i].x, "adapter.masked", cols, L->s.dtype, CHUNKS});
+    activation_of_work(L, RES_NONE, i, &(struct activation){&all[i].dx, "adapter.dmasked", cols, F32, CHUNKS});
+    return &all[i];
+}
+
+/* Writes the masked and scaled x into y, or adds it to y. A sum reads x in fp32; a write reads x in y's type. */
+static void drop(struct lowering *L, const struct linear_call *c, const struct linear_side *y, const struct linear_side *x,
+                 int accumulate)
+{
+    const double rate = L->m->config.lora.dropout;
+    const int64_t row = chunk_row(c);
+    assert(x->type == (accumulate ? F32 : y->type));
+    struct op_attrs *a = emit(L, OP_DROPOUT, LANE_COMPUTE);
+    a->dropout.rows = c->rows;
+    a->dropout.cols = inputs(c);
+    a->dropout.y_ld = y->ld ? y->ld : inputs(c);
+    a->dropout.x_ld = x->ld ? x->ld : inputs(c);
+    a->dropout.first = (uint32_t)c->first_in;
+    a->dropout.module = c->w->dropout_module;
+    a->dropout.threshold = (uint32_t)(rate * 0x1p32);
+    a->dropout.scale = (float)(1.0 / (1.0 - rate));
+    a->dropout.dtype = (int32_t)y->type;
+    a->dropout.accumulate = accumulate;
+    (accumulate ? arg_update : arg_write)(L, 0, y->value, y->row, y->row + c->rows, DEV);
+    arg_read(L, 1, x->value, x->row, x->row + c->rows, DEV);
+    arg_read(L, 2, &L->numbers, row, row + c->rows, DEV);
+    arg_read(L, 3, &L->record, 0, 1, DEV);
+    emit_done(L, 0);
+}
+
+/* Returns the call's inputs as A sees them: masked if the program drops. */
+static struct linear_side seen(struct lowering *L, const struct linear_call *c)
+{
+    if (!adapter_drops(L))
+        return c->x;
+    const struct source from = source_of(&c->x, c->first_in, inputs(c));
+    struct masked *m = masked_of(L, inputs(c));
+    const struct linear_side side = {&m->x, chunk_row(c), L->s.dtype, 0};
+    if (m->adapter != c->w->down || m->chunk_row != side.row || !same_source(&m->last, &from)) {
+        m->adapter = c->w->down;
+        m->chunk_row = side.row;
+        m->last = from;
+        value_new(L, &m->x, value_tile_at(&m->x, side.row));
+        drop(L, c, &side, &c->x, 0);
+    }
+    return side;
+}
+
+/* --- The two products --- */
+
+/* Returns A x of the call's rows, and of the call's inputs if it is a slice; computes the product unless it is at work. */
+static struct linear_side down_product(struct lowering *L, const struct linear_call *c)
+{
+    struct adapter_work *W = L->adapters;
+    const struct source from = source_of(&c->x, c->first_in, inputs(c));
+    struct product *p = find(W->down, c->w);
+    if (!p || p->chunk_row != chunk_row(c) || !same_source(&p->last, &from)) {
+        struct model_linear down = down_map(c->w);
+        p = begin(L, W->down, &W->next_down, c->w, chunk_row(c));
+        p->last = from;
+        linear_product(L, &(struct linear_call){&down, c->first_in, c->in, c->rows,
+                                                side_of(L, &p->value, p->chunk_row, L->s.dtype), seen(L, c)});
+    }
+    return side_of(L, &p->value, p->chunk_row, L->s.dtype);
+}
+
+/* Returns s B^T dy of the call's outputs and of the slices before it. *whole: 1 if these are all outputs of the map. */
+static struct linear_side up_product(struct lowering *L, const struct linear_call *c, int *whole)
+{
+    struct adapter_work *W = L->adapters;
+    const int64_t all = all_outputs(L, c->w);
+    const struct source from = source_of(&c->y, c->w->first_out, c->w->out);
+    struct product *p = find(W->up, c->w);
+    if (!p || p->chunk_row != chunk_row(c) || !same_source(&p->last, &from)) {
+        struct model_linear up = up_map(c->w);
+        const int first = !p || p->chunk_row != chunk_row(c) || p->outputs == all;
+        if (first) {
+            p = begin(L, W->up, &W->next_up, c->w, chunk_row(c));
+            p->outputs = 0;
+        }
+        p->last = from;
+        p->outputs += c->w->out;
+        linear_product_dx(L, &(struct linear_call){&up, .rows = c->rows, .y = c->y, .x = side_of(L, &p->value, p->chunk_row, F32),
+                                                   .accumulate = !first, .scale = c->w->adapter_scale});
+    }
+    *whole = p->outputs == all;
+    return side_of(L, &p->value, p->chunk_row, F32);
+}
+
+/* --- Passes --- */
+
+/* Adds s B (A x) to y where x is a slice: the slices of A x are added up, and B follows once the sum is whole. */
+static void forward_by_slices(struct lowering *L, const struct linear_call *c)
+{
+    struct adapter_work *W = L->adapters;
+    struct model_linear down = down_map(c->w), up = up_map(c->w);
+    const int64_t row = chunk_row(c);
+    const int tile = value_tile_at(&W->sum, row);
+    struct linear_side sum = side_of(L, &W->sum, row, F32);
+    if (c->first_in == 0)
+        value_new(L, &W->sum, tile);
+    linear_product(L, &(struct linear_call){&down, c->first_in, c->in, c->rows, sum, seen(L, c), .accumulate = c->first_in > 0});
+    if (c->first_in + c->in < c->w->in)
+        return;
+    linear_product(
+        L, &(struct linear_call){&up, .rows = c->rows, .y = c->y, .x = sum, .accumulate = 1, .scale = c->w->adapter_scale});
+    value_drop(L, &W->sum, tile);
+}
+
+static void adapter_forward(struct lowering *L, const struct linear_call *c)
+{
+    if (c->w->rank == 0)
+        return;
+    if (inputs(c) < c->w->in) {
+        forward_by_slices(L, c);
+        return;
+    }
+    struct model_linear up = up_map(c->w);
+    linear_product(L, &(struct linear_call){&up, .rows = c->rows, .y = c->y, .x = down_product(L, c), .accumulate = 1,
+                                            .scale = c->w->adapter_scale});
+}
+
+static void adapter_dx(struct lowering *L, const struct linear_call *c)
+{
+    if (c->w->rank == 0)
+        return;
+    struct model_linear down = down_map(c->w);
+    int whole;
+    struct linear_side up = up_product(L, c, &whole);
+    if (!whole)
+        return;
+    if (!adapter_drops(L)) {
+        linear_product_dx(L, &(struct linear_call){&down, c->first_in, c->in, c->rows, up, c->x, .accumulate = 1});
+        return;
+    }
+    struct masked *m = masked_of(L, inputs(c));
+    const struct linear_side side = {&m->dx, chunk_row(c), F32, 0};
+    value_new(L, &m->dx, value_tile_at(&m->dx, side.row));
+    linear_product_dx(L, &(struct linear_call){&down, c->first_in, c->in, c->rows, up, side});
+    drop(L, c, &c->x, &side, 1);
+}
+
+static void adapter_dw(struct lowering *L, const struct linear_call *c)
+{
+    if (c->w->rank == 0)
+        return;
+    struct model_linear down = down_map(c->w), up = up_map(c->w);
+    if (trained(L, c->w->up))
+        linear_product_dw(
+            L, &(struct linear_call){&up, .rows = c->rows, .y = c->y, .x = down_product(L, c), .scale = c->w->adapter_scale});
+    int whole;
+    struct linear_side gradient = up_product(L, c, &whole);
+    if (whole)
+        linear_product_dw(L, &(struct linear_call){&down, c->first_in, c->in, c->rows, gradient, seen(L, c)});
+}
+
+/* --- The embedding's adapter --- */
+
+/* Emits a lookup of the tokens' rows of A, which is stored by columns, or the op that adds to A's gradient. */
+static struct op_attrs *emit_lookup(struct lowering *L, enum op_kind op, int64_t rows, enum dtype type)
+{
+    const struct model_linear *w = &L->m->embedding;
+    struct op_attrs *a = emit(L, op, LANE_COMPUTE);
+    a->embed.rows = rows;
+    a->embed.dim = w->rank;
+    a->embed.vocab = w->in;
+    a->embed.dtype = (int32_t)type;
+    a->embed.by_columns = 1;
+    return a;
+}
+
+static struct linear_side find_tokens(struct lowering *L, int64_t r0, int64_t r1)
+{
+    struct value *found = &L->adapters->found;
+    value_new(L, found, value_tile_at(found, r0));
+    emit_lookup(L, OP_EMBED, r1 - r0, L->s.dtype);
+    arg_write(L, 0, found, r0, r1, DEV);
+    arg_param(L, 1, L->m->embedding.down);
+    arg_read(L, 2, &L->tokens, r0, r1, DEV);
+    emit_done(L, 0);
+    return (struct linear_side){found, r0, L->s.dtype, 0};
+}
+
+/* Returns the call that applies B to the tile's rows. scale: factor of embeddings; 0: 1. */
+static struct linear_call embedded(const struct lowering *L, const struct model_linear *up, const struct tile *t, struct value *y,
+                                   float scale)
+{
+    return (struct linear_call){up, .rows = t->row1 - t->row0, .y = {y, t->row0, L->s.dtype},
+                                .scale = (scale != 0.0f ? scale : 1.0f) * L->m->embedding.adapter_scale};
+}
+
+void adapter_embed(struct lowering *L, struct value *x, int c, float scale)
+{
+    if (L->m->embedding.rank == 0)
+        return;
+    const struct model_linear up = up_map(&L->m->embedding);
+    struct linear_call call = embedded(L, &up, &x->tiles[c], x, scale);
+    call.x = find_tokens(L, x->tiles[c].row0, x->tiles[c].row1);
+    call.accumulate = 1;
+    linear_product(L, &call);
+    value_drop(L, call.x.value, c);
+}
+
+void adapter_embed_backward(struct lowering *L, int c, float scale)
+{
+    struct adapter_work *W = L->adapters;
+    const struct model_linear *w = &L->m->embedding;
+    if (w->rank == 0 || !trained(L, w->up))
+        return;
+    const struct model_linear up = up_map(w);
+    const int64_t r0 = L->dx.tiles[c].row0, r1 = L->dx.tiles[c].row1;
+    struct linear_call call = embedded(L, &up, &L->dx.tiles[c], &L->dx, scale);
+    call.x = find_tokens(L, r0, r1);
+    linear_product_dw(L, &call);
+    value_drop(L, call.x.value, c);
+    value_new(L, &W->dfound, c);
+    call.x = (struct linear_side){&W->dfound, r0, F32, 0};
+    linear_product_dx(L, &call);
+    struct op_attrs *a = emit_lookup(L, OP_EMBED_GRAD, r1 - r0, F32);
+    a->embed.accumulate = arg_grad(L, 0, w->down, 0, param_of(L, w->down)->elements);
+    arg_read(L, 1, &W->dfound, r0, r1, DEV);
+    arg_read(L, 2, &L->tokens, r0, r1, DEV);
+    emit_done(L, 0);
+    value_drop(L, &W->dfound, c);
+}
 
 void lower_linear(struct lowering *L, const struct linear_call *c)
 {

@@ -2,7 +2,7 @@
 #include "plan/lower/state.h"
 
 #include "plan/lower/lowering.h"
-#include "plan/lower/memory.h"
+#include "plan/lower/value.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -6,6 +6,8 @@
 #include "plan/lower/strategy.h"
 #include "program/program.h"
 
+#include <stddef.h>
+
 struct block;
 struct lowering;
 
@@ -96,5 +98,12 @@ int value_where(const struct value *v, int64_t row);
 
 /* Forgets every copy of the rows except the home. */
 void value_keep_home(struct value *v, int64_t row0, int64_t row1);
+
+struct lowering;
+struct memory;
+
+/* Returns n zeroed objects of `size` bytes each, at least one. NULL if memory is short; the lowering's status then says so. */
+void *memory_new(struct lowering *L, int n, size_t size);
+void memory_free(struct lowering *L);
 
 #endif

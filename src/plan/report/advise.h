@@ -44,4 +44,7 @@ enum status advise_find(const struct plan *p, const struct model *m, const struc
 enum status advise_early(const struct model *m, const struct plan_request *s, const int64_t limit[TIERS], struct plan *estimated,
                          struct advice *out, int *beyond);
 
+/* Prints the ADVICE_PRINTED cheapest changes, two lines for each: the flags to type, and their effect. */
+void advise_print(const struct plan *p, const struct advice *advice, FILE *f);
+
 #endif

@@ -4,7 +4,7 @@
 #include "base/units.h"
 #include "plan/lower/mesh.h"
 #include "plan/report/advise.h"
-#include "plan/report/budget.h"
+#include "plan/report/describe.h"
 #include "plan/search/meshes.h"
 
 #include <stdarg.h>

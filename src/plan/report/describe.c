@@ -1,6 +1,7 @@
-/* Placements and grids in one line of text. */
+/* Placements and grids in one line of text, flags and sources of budgets, times in the units that people read. */
 #include "plan/report/describe.h"
 
+#include "machine/hardware.h"
 #include "program/drives.h"
 
 #include <math.h>
@@ -83,4 +84,69 @@ void plan_longest_flags(const struct plan *p, char buf[96])
     if (p->longest.tiles)
         snprintf(buf + n, (size_t)(96 - n), " --tiles rows=%lld,heads=%d,loss=%lld", (long long)s->row_chunk, s->head_tile,
                  (long long)s->loss_tile);
+}
+
+const char *const budget_flag[TIERS] = {"--device-mem", "--host-mem", "--nvme-max"};
+
+const char *budget_flag_given(const struct plan_request *s, enum tier t)
+{
+    return t == TIER_NVME && s->nvme_drives == 0 ? "--nvme none" : budget_flag[t];
+}
+
+const char *budget_memory_limit(const struct plan_request *s, enum tier t)
+{
+    const int64_t asked = t == TIER_DEVICE ? s->device_mem : s->host_mem;
+    return t != TIER_NVME && asked < 0 && !s->machine ? s->memory_limit : "";
+}
+
+int budget_is_free_space(const struct plan *p, const struct plan_request *s)
+{
+    return !s->machine && s->nvme_max > p->limit[TIER_NVME];
+}
+
+int budget_sharing(const struct plan *p, const struct plan_request *s)
+{
+    const struct hardware *h = s->machine ? s->hardware : NULL;
+    return h ? (int)max_i64(h->devices, ceil_div(p->strategy.ranks, h->nodes)) : 1;
+}
+
+const char *report_time_unit(double seconds, double *unit)
+{
+    static const struct {
+        double from, seconds;
+        const char *name;
+    } units[] = {{999.5 * DAY, 365 * DAY, "years"},
+                 {47.95 * 3600, DAY, "days"},
+                 {99.5 * 60, 3600, "h"},
+                 {999.5, 60, "min"},
+                 {0.00995, 1, "s"},
+                 {0.00995e-3, 1e-3, "ms"},
+                 {0.00995e-6, 1e-6, "us"},
+                 {-INFINITY, 1e-9, "ns"}};
+    int i = 0;
+    while (seconds < units[i].from)
+        i++;
+    *unit = units[i].seconds;
+    return units[i].name;
+}
+
+const char *report_duration(double seconds, char buf[32])
+{
+    double unit = 1;
+    const char *name = seconds > 0 ? report_time_unit(seconds, &unit) : "s";
+    snprintf(buf, 32, seconds / unit < 999.5 ? "%.3g %s" : "%.0f %s", seconds / unit, name);
+    return buf;
+}
+
+const char *report_compared(double faster, double least, char buf[32])
+{
+    int slower = faster < 1;
+    double times = slower ? 1 / faster : faster;
+    if (times < 1 + least)
+        snprintf(buf, 32, "as fast");
+    else if (times < 2)
+        snprintf(buf, 32, "%.*f%% %s", least < 0.001, 100 * (times - 1), slower ? "slower" : "faster");
+    else
+        snprintf(buf, 32, slower ? "takes %.*f times as long" : "%.*f times as fast", times < 10, times);
+    return buf;
 }

@@ -35,7 +35,4 @@ struct explanation {
 /* Tries every alternative as the search does (search_price). ERR_NOMEM. */
 enum status explain_make(const struct plan *p, const struct model *m, const struct plan_request *s, struct explanation *out);
 
-/* Prints a paragraph for each decision, and before them a table of the kinds of layers, if there are several. */
-void explain_print(const struct plan *p, const struct explanation *e, FILE *f);
-
 #endif

@@ -1,4 +1,4 @@
-/* State and functions that the explanations of all decisions share. Private to explain*.c. */
+/* State and functions that the explanations of all decisions share. Private to explain.c. */
 #ifndef LTRAIN_PLAN_REPORT_EXPLAINER_H
 #define LTRAIN_PLAN_REPORT_EXPLAINER_H
 

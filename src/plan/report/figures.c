@@ -2,7 +2,7 @@
 #include "plan/report/figures.h"
 
 #include "base/sys.h"
-#include "plan/report/duration.h"
+#include "plan/report/describe.h"
 #include "program/stalls.h"
 
 #include <math.h>

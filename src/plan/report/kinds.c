@@ -2,7 +2,7 @@
 #include "plan/report/kinds.h"
 
 #include "base/units.h"
-#include "plan/report/duration.h"
+#include "plan/report/describe.h"
 #include "plan/report/figures.h"
 
 #include <string.h>

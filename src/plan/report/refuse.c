@@ -3,8 +3,7 @@
 
 #include "base/units.h"
 #include "machine/hardware.h"
-#include "plan/report/budget.h"
-#include "plan/report/duration.h"
+#include "plan/report/describe.h"
 
 #include <stdio.h>
 #include <string.h>

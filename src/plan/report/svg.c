@@ -7,7 +7,6 @@
 #include "base/sys.h"
 #include "base/units.h"
 #include "plan/report/describe.h"
-#include "plan/report/duration.h"
 #include "plan/report/figures.h"
 #include "program/stalls.h"
 

@@ -4,12 +4,11 @@
 #include "base/prose.h"
 #include "base/units.h"
 #include "machine/hardware.h"
-#include "plan/report/budget.h"
 #include "plan/report/describe.h"
-#include "plan/report/duration.h"
 #include "plan/report/figures.h"
 #include "program/drives.h"
 
+#include <ctype.h>
 #include <math.h>
 #include <string.h>
 
@@ -360,4 +359,41 @@ enum status plan_print(const struct plan *p, const struct model *m, const struct
     print_limit(p, &r, f);
     print_wear(p, s, &r, f);
     return OK;
+}
+
+static void describe_alternative(const struct plan *p, const struct explanation *e, const struct alternative *a, char *buf,
+                                 size_t size)
+{
+    char need[32], has[32];
+    for (int t = 0; t < TIERS && !a->fits; t++)
+        if (a->bytes[t] > p->limit[t]) {
+            units_format_apart(a->bytes[t], p->limit[t], need, has);
+            snprintf(buf, size, "%s: needs %s of %s on the %s", a->say, need, has, tier_name((enum tier)t));
+            return;
+        }
+    if (!a->fits) {
+        snprintf(buf, size, "%s: does not fit", a->say);
+        return;
+    }
+    snprintf(buf, size, "%s: %s", a->say, report_compared(e->seconds / a->seconds, 0.0005, need));
+}
+
+void explain_print(const struct plan *p, const struct explanation *e, FILE *f)
+{
+    layer_kinds_print(e->kind, e->n_kinds, f);
+    fprintf(f, "\nWhat was decided, [the option that sets it], and what each other choice would\n"
+               "change alone (--offload says none for the device, cpu for the host):\n");
+    for (int i = 0; i < e->n; i++) {
+        const struct decision *d = &e->decision[i];
+        char others[1024] = "", flag[32] = "";
+        for (int k = 0; k < d->n; k++) {
+            size_t n = strlen(others);
+            n += (size_t)snprintf(others + n, sizeof others - n, "%s", k ? "; " : " Otherwise ");
+            describe_alternative(p, e, &d->by_cost[k], others + n, sizeof others - n);
+        }
+        if (d->flag[0])
+            snprintf(flag, sizeof flag, " [%s]", d->flag);
+        prose_print(f, 4, "  %c%s%s: %s%s%s%s.%s%s", toupper(d->what[0]), d->what + 1, flag, d->chosen,
+                    d->given ? " (given)" : "", d->note[0] ? "; " : "", d->note, others, d->n ? "." : "");
+    }
 }

@@ -2,7 +2,7 @@
 #ifndef LTRAIN_PLAN_REPORT_TEXT_H
 #define LTRAIN_PLAN_REPORT_TEXT_H
 
-#include "plan/plan.h"
+#include "plan/report/explain.h"
 
 /* Prints the table of `ltrain plan`: the verdict, memory against its limits and, if the plan fits, the parts of a step's time. s:
  * the plan's request, with the hardware if a machine is named. ERR_NOMEM. */
@@ -14,5 +14,7 @@ enum status plan_print_bounds(const struct plan *p, const struct model *m, FILE 
 /* Prints how the sequences of a step are shared out, if that is not evident: masked tokens, groups of ranks without work, several
  * micro-batches; a line for each. */
 void plan_print_sharing(const struct plan *p, FILE *f);
+/* Prints a paragraph for each decision, and before them a table of the kinds of layers, if there are several. */
+void explain_print(const struct plan *p, const struct explanation *e, FILE *f);
 
 #endif

@@ -5,7 +5,6 @@
 #include <cmocka.h>
 
 #include "plan/report/advise.h"
-#include "plan/report/advise_text.h"
 #include "plan/report/changes.h"
 #include "plan/report/refuse.h"
 

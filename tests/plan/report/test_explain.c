@@ -9,6 +9,7 @@
 #include "plan/report/describe.h"
 #include "plan/report/explain.h"
 #include "plan/report/figures.h"
+#include "plan/report/text.h"
 #include "plan/schedule/prefetch.h"
 #include "program/drives.h"
 

@@ -9,7 +9,6 @@
 #include "plan/ample.h"
 #include "plan/lower/fixed.h"
 #include "plan/report/describe.h"
-#include "plan/report/duration.h"
 #include "plan/report/figures.h"
 #include "plan/report/text.h"
 #include "plan/schedule/order.h"

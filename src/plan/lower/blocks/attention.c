@@ -14,7 +14,7 @@
 #include "plan/lower/blocks/projections.h"
 #include "plan/lower/blocks/ring.h"
 #include "plan/lower/emit.h"
-#include "plan/lower/memory.h"
+#include "plan/lower/value.h"
 #include "plan/lower/pieces.h"
 #include "plan/lower/visit.h"
 

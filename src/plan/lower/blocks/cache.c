@@ -2,9 +2,9 @@
  * order of slots; the parts are merged. Only blocks that are attended are read and computed with. */
 #include "plan/lower/blocks/cache.h"
 
-#include "plan/lower/cached.h"
+#include "plan/lower/strategy.h"
 #include "plan/lower/emit.h"
-#include "plan/lower/memory.h"
+#include "plan/lower/value.h"
 #include "plan/lower/pieces.h"
 #include "plan/lower/visit.h"
 

@@ -2,7 +2,7 @@
 
 #include "plan/lower/activation.h"
 #include "plan/lower/emit.h"
-#include "plan/lower/memory.h"
+#include "plan/lower/value.h"
 #include "plan/lower/pieces.h"
 #include "plan/lower/visit.h"
 
