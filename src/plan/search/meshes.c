@@ -2,9 +2,11 @@
 #include "plan/search/meshes.h"
 
 #include "base/sys.h"
+#include "machine/hardware.h"
 #include "plan/lower/mesh.h"
 #include "plan/search/mesh_seconds.h"
 #include "plan/search/start.h"
+#include "plan/search/trial.h"
 #include "plan/search/tuning.h"
 
 #include <math.h>
@@ -70,21 +72,45 @@ enum status meshes_list(const struct model *m, const struct plan_request *s, con
     return st;
 }
 
-/* Returns a trial's seconds scaled to all micro-batches: trials are of the first one, further ones add up gradients. */
-static double whole_step(const struct candidate *c, const struct plan_request *s)
+/* Tells whether plans choose larger groups for messages between ranks (plan_for_messages). */
+static int groups_are_open(const struct plan_request *s)
 {
-    return c->seconds * pow((double)ceil_div(max_i64(s->batch, 1), c->strategy.mesh.degree[MESH_DP]), MESH_FURTHER);
+    return s->group <= 0 && !s->evaluation && s->hardware && !s->hardware->cpu;
+}
+
+/* Tries the whole step of the best placement, of all micro-batches and with larger groups where messages take most of the time.
+ * The search's own trials are of the first micro-batch and of the default groups. */
+static enum status try_step(const struct numerics *v, struct candidate *c)
+{
+    const struct trials t = {.problem = &v->problem, .search = &v->search, .slack = TRIAL_SLACK};
+    const int waits = groups_are_open(&v->problem.request) && c->strategy.ranks > 1 && c->seconds > MESH_STEP_WAITS * c->compute;
+    struct candidate other = *c;
+    struct step_trial step;
+    if (!c->tried || c->excess > 1 || v->problem.request.evaluation || (v->problem.request.grad_accum == 1 && !waits))
+        return OK;
+    TRY(trial_step(&t, c, &step));
+    double seconds = step.seconds;
+    int faster = waits && step.messages > GROUP_MESSAGES_BUSY;
+    for (int64_t group = 4 * c->strategy.group; faster && group <= GROUP_MESSAGES_MOST; group *= 2) {
+        other.strategy.group = group;
+        TRY(trial_step(&t, &other, &step));
+        faster = step.fits && step.seconds < (1 - GROUP_GAIN) * seconds;
+        seconds = faster ? step.seconds : seconds;
+    }
+    seconds = fmax(seconds, c->estimate);
+    c->slow = fmax(seconds, c->slow + seconds - c->seconds);
+    c->seconds = seconds;
+    return OK;
 }
 
 /* Tells whether c was faster, or about as fast with fewer messages, or fits where `best` does not. */
-static int is_better(const struct candidate *c, const struct candidate *best, const struct plan_request *s)
+static int is_better(const struct candidate *c, const struct candidate *best)
 {
     if (c->excess > 1 || best->excess > 1)
         return best->excess > 1 && c->excess < best->excess;
-    const double own = whole_step(c, s), least = whole_step(best, s);
-    if (own < (1 - MESH_EQUAL) * least)
+    if (c->seconds < (1 - MESH_EQUAL) * best->seconds)
         return 1;
-    return own <= (1 + MESH_EQUAL) * least && candidate_price(c) < (1 - MESH_EQUAL) * candidate_price(best);
+    return c->seconds <= (1 + MESH_EQUAL) * best->seconds && candidate_price(c) < (1 - MESH_EQUAL) * candidate_price(best);
 }
 
 /* Counts the first meshes that promise about as much as the very first one. */
@@ -117,9 +143,11 @@ enum status meshes_choose(const struct start *from, struct plan_request *s, stru
         worse = next;
         *trials += next->search.n_tried;
         st = start_best(next, &c);
+        if (st == OK)
+            st = try_step(next, &c);
         w->seconds = c.seconds;
         w->fits = c.excess <= 1;
-        if (st == OK && is_better(&c, &best, s)) {
+        if (st == OK && is_better(&c, &best)) {
             worse = *out;
             *out = next;
             best = c;

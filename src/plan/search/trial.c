@@ -34,13 +34,22 @@ struct scheduled {
     const struct trials *trials;
     const struct strategy *strategy;
     int64_t layers, limit[TIERS];
-    int without_update; /* the step's program, not that of an update and a step */
-    int level;          /* in: the first prefetch level; out: the level found */
+    int role;  /* of the program; 0: that of the set's first program */
+    int level; /* in: the first prefetch level; out: the level found */
     double seconds, slow;
+    double *messages; /* NULL, or seconds of messages between all ranks */
     int64_t arena[TIERS];
 };
 
-/* Schedules the set's first program. */
+/* Returns the seconds that a lane is busy. */
+static double busy_seconds(const struct program *p, enum lane lane)
+{
+    double busy = 0;
+    for (int i = 0; i < p->n_instrs; i++)
+        busy += p->instrs[i].lane == lane ? p->instrs[i].end - p->instrs[i].start : 0;
+    return busy;
+}
+
 static enum status schedule_layers(void *job)
 {
     struct scheduled *out = job;
@@ -50,7 +59,7 @@ static enum status schedule_layers(void *job)
     struct io_buffers io;
     struct cost_model slow;
     struct strategy s = *out->strategy;
-    int role = plan_first_role(&x->problem->request) & ~(out->without_update ? ROLE_UPDATE : 0);
+    int role = out->role ? out->role : plan_first_role(&x->problem->request);
     s.promoted_layers = (int)(s.promoted_layers * out->layers / x->problem->model->config.layers); /* the same share */
     if (out->layers == x->problem->model->config.layers) /* fewer layers keep the mean of the kinds' numbers */
         plan_save_as_given(x->problem->model, &x->problem->request, &s);
@@ -65,6 +74,8 @@ static enum status schedule_layers(void *job)
              done);
     out->seconds = out->slow = p->seconds;
     memcpy(out->arena, p->arena, sizeof out->arena);
+    if (out->messages)
+        *out->messages = busy_seconds(p, LANE_WORLD);
     if (isinf(p->seconds))
         goto done;
     cost_with_links(&x->problem->cost, FIT_SLOW, &slow);
@@ -120,7 +131,7 @@ static enum status trial_serially(const struct trials *x, struct candidate *c)
 static enum status also_without_update(const struct trials *x, struct candidate *c, const struct scheduled *tried)
 {
     struct scheduled step = *tried;
-    step.without_update = 1;
+    step.role = plan_first_role(&x->problem->request) & ~ROLE_UPDATE;
     TRY(schedule_layers(&step));
     for (int t = 0; t < TIERS; t++)
         c->bytes[t] = max_i64(c->bytes[t], step.arena[t]);
@@ -128,37 +139,68 @@ static enum status also_without_update(const struct trials *x, struct candidate 
     return OK;
 }
 
-/* Tries c as a part of the model `of`: schedules a few layers, and scales to all of them. */
-static enum status trial_as_part(const struct trials *x, struct candidate *c, int level, const struct candidate *of)
+/* Numbers of layers of the two models that a program's seconds are extrapolated from; equal if one has all layers. */
+struct sizes {
+    int64_t larger, shorter;
+};
+
+/* Returns the sizes of trials, or of `more` times as many layers apart. The first layers behind the shortest model differ from
+ * later ones in what is fetched beside them, which evens out over a few. */
+static struct sizes sizes_of(const struct trials *x, const struct candidate *c, int64_t more)
 {
-    int64_t n = trial_layers(x, c), more = x->problem->model->config.layers - n, period = c->strategy.keep_every;
-    int two = more > 0;
-    double micro_batches = (double)x->problem->request.grad_accum, periods = (double)more / (double)period;
-    struct scheduled models[2] = {{.trials = x, .strategy = &c->strategy, .layers = n, .level = level},
+    const int64_t n = trial_layers(x, c), period = c->strategy.keep_every, layers = x->problem->model->config.layers;
+    if (n == layers || n + (more > 1) * (more + 1) * period >= layers)
+        return (struct sizes){layers, layers};
+    return more > 1 ? (struct sizes){n + (more + 1) * period, n + period} : (struct sizes){n, n - period};
+}
+
+/* Schedules a program of c, a part of the model `of`, with a few layers, and scales its seconds to all of them. */
+static enum status schedule_part(const struct trials *x, const struct candidate *c, const struct candidate *of, int role,
+                                 struct sizes n, int level, double *messages, struct scheduled *larger)
+{
+    const int two = n.shorter < n.larger;
+    const double times = two ? (double)(x->problem->model->config.layers - n.larger) / (double)(n.larger - n.shorter) : 0;
+    double busy[2] = {0};
+    struct scheduled models[2] = {{.trials = x, .strategy = &c->strategy, .layers = n.larger, .role = role, .level = level},
                                   {.trials = x,
                                    .strategy = &c->strategy,
-                                   .layers = n - period,
+                                   .layers = n.shorter,
                                    .limit = {INT64_MAX, INT64_MAX, INT64_MAX},
+                                   .role = role,
                                    .level = level}},
-                     *larger = &models[0], *shorter = &models[1];
-    limit_layers(x, c, of, n, larger->limit);
+                     *shorter = &models[1];
+    for (int i = 0; i < 2 && messages; i++)
+        models[i].messages = &busy[i];
+    limit_layers(x, c, of, n.larger, models[0].limit);
     TRY(parallel_run(schedule_layers, models, sizeof *models, 1 + two));
-    c->seconds = larger->seconds;
-    c->slow = larger->slow;
-    if (two && shorter->level != larger->level) {
-        shorter->level = larger->level;
+    if (two && shorter->level != models[0].level) {
+        shorter->level = models[0].level;
         TRY(schedule_layers(shorter));
     }
+    *larger = models[0];
+    larger->messages = NULL;
     if (two) {
-        c->seconds += periods * (larger->seconds - shorter->seconds);
-        c->slow += periods * (larger->slow - shorter->slow);
+        larger->seconds += times * (larger->seconds - shorter->seconds);
+        larger->slow += times * (larger->slow - shorter->slow);
     }
-    conclude(x, c, larger);
-    c->seconds = fmax(c->estimate, c->seconds * micro_batches);
-    c->slow = fmax(c->seconds, c->slow * micro_batches);
+    if (messages)
+        *messages = busy[0] + times * (busy[0] - busy[1]);
+    return OK;
+}
+
+/* Tries c as a part of the model `of`. */
+static enum status trial_as_part(const struct trials *x, struct candidate *c, int level, const struct candidate *of)
+{
+    const double micro_batches = (double)x->problem->request.grad_accum;
+    const struct sizes n = sizes_of(x, c, 1);
+    struct scheduled larger;
+    TRY(schedule_part(x, c, of, 0, n, level, NULL, &larger));
+    conclude(x, c, &larger);
+    c->seconds = fmax(c->estimate, larger.seconds * micro_batches);
+    c->slow = fmax(c->seconds, larger.slow * micro_batches);
     if (c->bytes[TIER_DEVICE] == FIT_NOWHERE)
         c->seconds = c->slow = c->estimate;
-    return two || c->excess > 1 || c->excess <= TRIAL_TIGHT ? OK : also_without_update(x, c, larger);
+    return n.shorter < n.larger || c->excess > 1 || c->excess <= TRIAL_TIGHT ? OK : also_without_update(x, c, &larger);
 }
 
 /* Tries c with no layer and with every layer promoted, and interpolates: a few layers cannot hold the model's share of promoted
@@ -199,4 +241,28 @@ enum status trial_run(const struct trials *x, struct candidate *c, int level)
     return c->strategy.promoted_layers > 0 && trial_layers(x, c) < x->problem->model->config.layers
                ? trial_promoted(x, c, level)
                : trial_as_part(x, c, level, c);
+}
+
+enum status trial_step(const struct trials *x, const struct candidate *c, struct step_trial *out)
+{
+    const int first = plan_first_role(&x->problem->request), both = ROLE_FORWARD | ROLE_BACKWARD;
+    const int64_t n = x->problem->request.grad_accum;
+    const struct {
+        int role;
+        int64_t times;
+    } programs[] = {{first, 1}, {both, n - 2}, {both | ROLE_LAST, n > 1}};
+    *out = (struct step_trial){.fits = 1};
+    for (size_t i = 0; i < sizeof programs / sizeof *programs; i++) {
+        struct scheduled larger;
+        double messages;
+        if (programs[i].times <= 0)
+            continue;
+        TRY(schedule_part(x, c, c, programs[i].role, sizes_of(x, c, STEP_LAYERS), c->level, &messages, &larger));
+        out->seconds += (double)programs[i].times * larger.seconds;
+        out->fits &= larger.arena[TIER_DEVICE] != FIT_NOWHERE && isfinite(larger.seconds);
+        out->messages = messages / larger.seconds;
+        for (int t = 0; t < TIERS; t++)
+            out->fits &= larger.arena[t] <= larger.limit[t];
+    }
+    return OK;
 }

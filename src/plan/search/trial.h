@@ -18,4 +18,13 @@ double trial_instrs(const struct trials *x, const struct candidate *c);
  * the whole model. At FIT_SERIAL the seconds are the estimate. */
 enum status trial_run(const struct trials *x, struct candidate *c, int level);
 
+/* A step of several micro-batches. */
+struct step_trial {
+    double seconds;  /* of the whole step */
+    double messages; /* share of the last micro-batch that messages between all ranks take */
+    int fits;
+};
+/* Schedules the programs of the first, of further and of the last micro-batch of c, which was tried. */
+enum status trial_step(const struct trials *x, const struct candidate *c, struct step_trial *out);
+
 #endif

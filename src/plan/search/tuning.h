@@ -151,9 +151,11 @@ enum { SPLIT_STEPS = 16 /* parts of the chunks */, SPLIT_TRIES = 4 };
  * bench/planner/mesh_table.py the first one alone took up to 10% more than the best. */
 #define MESH_WITHIN 1.12
 enum { MESH_TRIES = 5, MESH_TRIES_QUICK = 4 };
-/* Power of the number of micro-batches that a trial's seconds are multiplied with: without it 8b at 16k tokens, 32 sequences on 32
- * A100s, took 5% more in 4 micro-batches than in 2, which its trials promised to be 2.6% slower. */
-#define MESH_FURTHER 0.04
+/* Layers from one model to the next of those that a step's trial is extrapolated from. With one, 70b with LoRA at 8k tokens on 16
+ * H100s took 18% more by its trial than as a plan, with three 0.6%. */
+enum { STEP_LAYERS = 3 };
+/* The step waits if it takes this many times the compute: else larger groups are not tried for messages. */
+#define MESH_STEP_WAITS 1.01
 /* Trials within this share of each other are about as fast. */
 #define MESH_EQUAL 0.005
 

@@ -17,7 +17,7 @@ static const struct asked {
     {"8b", "8xa100-80", 2, 8192, 64, NULL},
     {"1b", "4xrtx4090", 2, 8192, 6, NULL},
     {"8b", "8xh200", 2, 8192, 10, NULL},
-    {"8b", "8xh100", 2, 8192, 32, "r=16"},
+    {"8b", "16xh100", 80, 8192, 32, "r=16"}, /* as wide as a 70b; trials of two and three layers add 18% to its best step */
 };
 
 static struct model *open_request(const struct asked *a, struct hardware *h, struct plan_request *s, int64_t limit[TIERS])
@@ -26,6 +26,11 @@ static struct model *open_request(const struct asked *a, struct hardware *h, str
     const int ranks = h->nodes * h->devices;
     if (a->lora) {
         struct model_config c = m->config;
+        if (a->layers == 80) {
+            c.dim = 8192;
+            c.ffn = 28672;
+            c.heads = 64;
+        }
         assert_int_equal(lora_parse("--lora", a->lora, &c.lora), OK);
         model_destroy(m);
         assert_int_equal(model_create(&c, NULL, 0, &m), OK);
