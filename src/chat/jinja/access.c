@@ -138,7 +138,7 @@ struct jinja_value jinja_item(struct jinja_run *run, struct jinja_value v, struc
         if (first == v.text->n)
             return jinja_undefined("a character of a str");
         jinja_next_char(v.text, &end);
-        return jinja_of_text(jinja_cut(run->task, v.text, first, end));
+        return jinja_of_text(jinja_as_safe(run->task, v.text, jinja_cut(run->task, v.text, first, end)));
     }
     if (key.kind != JINJA_TEXT)
         return jinja_undefined("an item");
@@ -159,13 +159,13 @@ static struct jinja_value slice_text(struct jinja_run *run, const struct jinja_t
     if (step == 1) {
         size_t from = jinja_char_at(run->task, text, (size_t)first);
         size_t to = end > first ? jinja_char_at(run->task, text, (size_t)end) : from;
-        return jinja_of_text(jinja_cut(run->task, text, from, to));
+        return jinja_of_text(jinja_as_safe(run->task, text, jinja_cut(run->task, text, from, to)));
     }
     struct jinja_list *chars = jinja_items(run->task, jinja_of_text(text));
     struct jinja_builder b = {.task = run->task};
     for (int64_t i = first; step > 0 ? i < end : i > end; i += step)
         jinja_put(&b, chars->items[i].text);
-    return jinja_of_text(jinja_built(&b));
+    return jinja_of_text(jinja_as_safe(run->task, text, jinja_built(&b)));
 }
 
 struct jinja_value jinja_slice(struct jinja_run *run, struct jinja_value v, const struct jinja_value part[3])

@@ -218,7 +218,8 @@ struct jinja_value filter_reverse(struct jinja_run *run, struct jinja_value v, s
         else
             jinja_list_add(run->task, out, items->items[i]);
     }
-    return v.kind == JINJA_TEXT ? jinja_of_text(jinja_built(&b)) : jinja_of_list(JINJA_ITERATOR, out);
+    return v.kind == JINJA_TEXT ? jinja_of_text(jinja_as_safe(run->task, v.text, jinja_built(&b)))
+                                : jinja_of_list(JINJA_ITERATOR, out);
 }
 
 struct jinja_value filter_sum(struct jinja_run *run, struct jinja_value v, struct jinja_call *call)

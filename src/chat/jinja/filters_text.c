@@ -54,25 +54,33 @@ struct jinja_value filter_safe(struct jinja_run *run, struct jinja_value v, stru
 struct jinja_value filter_trim(struct jinja_run *run, struct jinja_value v, struct jinja_call *call)
 {
     struct jinja_value chars = jinja_argument(run->task, call, 0, "chars", jinja_none());
-    return jinja_of_text(jinja_strip(run->task, jinja_string(run->task, v), chars, SIDE_BOTH));
+    const struct jinja_text *text = jinja_string(run->task, v);
+    return jinja_of_text(jinja_as_safe(run->task, text, jinja_strip(run->task, text, chars, SIDE_BOTH)));
+}
+
+/* Changes letters by a method of str, whose result is safe if the text is. */
+static struct jinja_value change_case(struct jinja_run *run, struct jinja_value v, enum jinja_casing casing)
+{
+    const struct jinja_text *text = jinja_string(run->task, v);
+    return jinja_of_text(jinja_as_safe(run->task, text, jinja_case(run->task, text, casing)));
 }
 
 struct jinja_value filter_upper(struct jinja_run *run, struct jinja_value v, struct jinja_call *call)
 {
     (void)call;
-    return jinja_of_text(jinja_case(run->task, jinja_string(run->task, v), CASE_UPPER));
+    return change_case(run, v, CASE_UPPER);
 }
 
 struct jinja_value filter_lower(struct jinja_run *run, struct jinja_value v, struct jinja_call *call)
 {
     (void)call;
-    return jinja_of_text(jinja_case(run->task, jinja_string(run->task, v), CASE_LOWER));
+    return change_case(run, v, CASE_LOWER);
 }
 
 struct jinja_value filter_capitalize(struct jinja_run *run, struct jinja_value v, struct jinja_call *call)
 {
     (void)call;
-    return jinja_of_text(jinja_case(run->task, jinja_string(run->task, v), CASE_CAPITALIZE));
+    return change_case(run, v, CASE_CAPITALIZE);
 }
 
 struct jinja_value filter_title(struct jinja_run *run, struct jinja_value v, struct jinja_call *call)
@@ -113,7 +121,7 @@ struct jinja_value filter_indent(struct jinja_run *run, struct jinja_value v, st
             jinja_put(&b, width.text);
         jinja_put(&b, lines->items[i].text);
     }
-    return jinja_of_text(jinja_built(&b));
+    return jinja_of_text(jinja_as_safe(task, with_end.text, jinja_built(&b)));
 }
 
 /* Reads a number that fills the text, except for spaces around it. Returns 0 if the text is none. */

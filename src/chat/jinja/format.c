@@ -88,12 +88,16 @@ struct jinja_value jinja_percent(struct jinja_task *task, const struct jinja_tex
         char conversion = format->bytes[i++];
         if (conversion == '%')
             jinja_put_part(&b, format, i - 1, i);
-        else
-            put_percent(&b, conversion, digits, percent_value(task, v, name, which++));
+        else {
+            const struct jinja_value value = percent_value(task, v, name, which++);
+            if (value.kind == JINJA_TEXT)
+                jinja_check_safe(task, format, value.text);
+            put_percent(&b, conversion, digits, value);
+        }
     }
     if (!by_name && (v.kind == JINJA_TUPLE ? which < v.list->n : which == 0 && v.kind != JINJA_DICT && v.kind != JINJA_LIST))
         jinja_fail(task, "a format has fewer places than values");
-    return jinja_of_text(jinja_built(&b));
+    return jinja_of_text(jinja_as_safe(task, format, jinja_built(&b)));
 }
 
 struct jinja_value jinja_braces(struct jinja_task *task, const struct jinja_text *format, struct jinja_call *call)

@@ -430,6 +430,32 @@ static const struct {
     {JINJA_LOOP, "changed", changed, 0, ANY},
 };
 
+/* Makes the text, or the list of texts, that a method has made of a safe text safe, as markupsafe does. */
+static struct jinja_value all_safe(struct jinja_task *task, const struct jinja_text *of, struct jinja_value v)
+{
+    if (v.kind == JINJA_TEXT)
+        return jinja_of_text(jinja_as_safe(task, of, v.text));
+    for (size_t i = 0; (v.kind == JINJA_LIST || v.kind == JINJA_TUPLE) && i < v.list->n; i++)
+        v.list->items[i] = all_safe(task, of, v.list->items[i]);
+    return v;
+}
+
+/* Refuses what a safe text's method would escape: the texts that `replace`, `join` and `format` insert. */
+static void check_inserted(struct jinja_run *run, const struct jinja_method *m, const struct jinja_call *call)
+{
+    const int replaces = strcmp(m->name, "replace") == 0;
+    if (!m->self.text->safe || (!replaces && strcmp(m->name, "join") != 0 && strcmp(m->name, "format") != 0))
+        return;
+    for (size_t i = replaces; i < call->n_positional; i++) {
+        const struct jinja_value v = call->positional[i];
+        if (v.kind == JINJA_TEXT)
+            jinja_check_safe(run->task, m->self.text, v.text);
+        for (size_t k = 0; (v.kind == JINJA_LIST || v.kind == JINJA_TUPLE) && k < v.list->n; k++)
+            if (v.list->items[k].kind == JINJA_TEXT)
+                jinja_check_safe(run->task, m->self.text, v.list->items[k].text);
+    }
+}
+
 struct jinja_value jinja_call_method(struct jinja_run *run, const struct jinja_method *m, struct jinja_call *call)
 {
     char what[80] = "";
@@ -439,7 +465,11 @@ struct jinja_value jinja_call_method(struct jinja_run *run, const struct jinja_m
             continue;
         if (call->n_positional < (size_t)methods[i].least && call->n_named == 0)
             jinja_fail(run->task, "%s() needs %d arguments", what, methods[i].least);
+        if (m->self.kind == JINJA_TEXT)
+            check_inserted(run, m, call);
         struct jinja_value out = methods[i].call(run, m->self, call);
+        if (m->self.kind == JINJA_TEXT && m->self.text->safe)
+            out = all_safe(run->task, m->self.text, out);
         if (methods[i].most < ANY || methods[i].of != JINJA_TEXT)
             jinja_arguments_end(run->task, call, what, methods[i].most);
         return out;

@@ -16,19 +16,11 @@ static _Noreturn void overflow(struct jinja_task *task)
     jinja_fail(task, "a number does not fit in 64 bits");
 }
 
-/* Refuses adding text with HTML's characters to a string that passed `safe`, as Jinja would escape it. */
-static void check_safe(struct jinja_task *task, const struct jinja_text *safe, const struct jinja_text *other)
-{
-    for (size_t i = 0; safe->safe && !other->safe && i < other->n; i++)
-        if (memchr("&<>'\"", other->bytes[i], 5))
-            jinja_fail(task, "adding '%c' to a string that passed the filter safe escapes it: not supported", other->bytes[i]);
-}
-
 static struct jinja_value join_texts(struct jinja_task *task, const struct jinja_text *a, const struct jinja_text *b)
 {
     struct jinja_builder out = {.task = task};
-    check_safe(task, a, b);
-    check_safe(task, b, a);
+    jinja_check_safe(task, a, b);
+    jinja_check_safe(task, b, a);
     jinja_put(&out, a);
     jinja_put(&out, b);
     struct jinja_text *sum = jinja_built(&out);
@@ -62,7 +54,7 @@ static struct jinja_value repeat(struct jinja_task *task, struct jinja_value a, 
             jinja_step(task, 1);
             jinja_put(&out, what.text);
         }
-        return jinja_of_text(jinja_built(&out));
+        return jinja_of_text(jinja_as_safe(task, what.text, jinja_built(&out)));
     }
     struct jinja_list *out = jinja_list_new(task);
     for (int64_t i = 0; i < times.i && what.list->n > 0; i++)

@@ -28,6 +28,7 @@ static void put_text_repr(struct jinja_builder *b, const struct jinja_text *text
 {
     int double_quotes = memchr(text->bytes, '\'', text->n) && !memchr(text->bytes, '"', text->n);
     const char *quote = double_quotes ? "\"" : "'";
+    jinja_put_string(b, text->safe ? "Markup(" : "");
     jinja_put_string(b, quote);
     for (size_t at = 0, first = 0; at < text->n; first = at) {
         char escape[12];
@@ -45,6 +46,7 @@ static void put_text_repr(struct jinja_builder *b, const struct jinja_text *text
             jinja_put_part(b, text, first, at);
     }
     jinja_put_string(b, quote);
+    jinja_put_string(b, text->safe ? ")" : "");
 }
 
 static void put_list_repr(struct jinja_builder *b, struct jinja_value v)

@@ -26,6 +26,22 @@ struct jinja_text *jinja_cut(struct jinja_task *task, const struct jinja_text *t
     return t;
 }
 
+const struct jinja_text *jinja_as_safe(struct jinja_task *task, const struct jinja_text *of, const struct jinja_text *made)
+{
+    if (!of->safe || made->safe)
+        return made;
+    struct jinja_text *t = jinja_cut(task, made, 0, made->n);
+    t->safe = 1;
+    return t;
+}
+
+void jinja_check_safe(struct jinja_task *task, const struct jinja_text *safe, const struct jinja_text *other)
+{
+    for (size_t i = 0; safe->safe && !other->safe && i < other->n; i++)
+        if (memchr("&<>'\"", other->bytes[i], 5))
+            jinja_fail(task, "adding '%c' to a string that passed the filter safe escapes it: not supported", other->bytes[i]);
+}
+
 int32_t jinja_mark(const struct jinja_text *text, size_t at)
 {
     return text->marks && at < text->n ? text->marks[at] : text->mark;

@@ -32,6 +32,10 @@ struct jinja_text *jinja_text(struct jinja_task *task, const char *bytes, size_t
 struct jinja_text *jinja_literal(struct jinja_task *task, const char *string);                     /* the template's, no copy */
 /* Returns bytes [first, end) of text, not copied. */
 struct jinja_text *jinja_cut(struct jinja_task *task, const struct jinja_text *text, size_t first, size_t end);
+/* Returns `made`, or its copy that is safe if it was made of a safe text by a method of Python's str. */
+const struct jinja_text *jinja_as_safe(struct jinja_task *task, const struct jinja_text *of, const struct jinja_text *made);
+/* Refuses a text with HTML's characters where Jinja would escape it, as it comes to a text that passed `safe`. */
+void jinja_check_safe(struct jinja_task *task, const struct jinja_text *safe, const struct jinja_text *other);
 int32_t jinja_mark(const struct jinja_text *text, size_t at);
 int jinja_same(const struct jinja_text *a, const struct jinja_text *b);
 int jinja_is(const struct jinja_text *a, const char *string);

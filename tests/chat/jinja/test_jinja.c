@@ -73,6 +73,10 @@ static void test_refused(void **state)
                                           "{{ dict.fromkeys }}",
                                           "{% macro m() %}{% endmacro %}{{ m.catch_kwargs }}",
                                           "{{ '\u0663'|int }}",
+                                          "{{ ('a' | safe).replace('a', '<') }}",
+                                          "{{ ('-' | safe).join(['a', '&']) }}",
+                                          "{{ ('%s' | safe) % '<' }}",
+                                          "{{ ('{}' | safe).format('<') }}",
                                           "{{ {}.items().mapping }}"};
     json_t *variables = json_pack("{s:i}", "n", 7);
     for (size_t i = 0; i < sizeof sources / sizeof *sources; i++) {
