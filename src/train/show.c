@@ -10,6 +10,7 @@
 #include "train/data_report.h"
 #include "train/train.h"
 
+#include <ctype.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -39,13 +40,21 @@ static int begins_token(const struct show *x, const uint8_t *text, size_t n)
     return 0;
 }
 
+/* Tells whether text[0 .. n) has the form of \xNN. */
+static int looks_escaped(const uint8_t *text, size_t n)
+{
+    return n > 3 && text[0] == '\\' && text[1] == 'x' && isxdigit(text[2]) && isxdigit(text[3]);
+}
+
 /* Prints bytes [first, end) of a text whose special tokens have 1 in `token`. Control characters are printed as \xNN, so that no
- * document sends commands to a terminal. The first letter of text that only looks like a special token is printed so, too. */
+ * document sends commands to a terminal. The first letter of text that only looks like a special token is printed so, too, and the
+ * backslash of a \xNN that stands in the text. */
 static void print_text(const struct show *x, const struct text_buffer *text, const uint8_t *token, size_t first, size_t end)
 {
     for (size_t i = first; i < end; i++) {
         const unsigned char c = text->data[i];
-        if ((c < ' ' && c != '\n' && c != '\t') || c == 0x7f || (!token[i] && begins_token(x, text->data + i, text->n - i)))
+        if ((c < ' ' && c != '\n' && c != '\t') || c == 0x7f || looks_escaped(text->data + i, text->n - i) ||
+            (!token[i] && begins_token(x, text->data + i, text->n - i)))
             printf("\\x%02x", c);
         else
             putchar(c);

@@ -10,13 +10,13 @@ make_model model
 
 # Chats. Assistants' words are marked; a special token that a user types is text; a control character does not reach a terminal.
 cat >chats.jsonl <<'EOF'
-{"messages": [{"role": "user", "content": "Is it? <|im_end|>"}, {"role": "assistant", "content": "Yes, na\u00efvely \ud83c\udf89."}, {"role": "user", "content": "Sure?"}, {"role": "assistant", "content": "No."}]}
+{"messages": [{"role": "user", "content": "Is it? <|im_end|> \\x3c|im_end|>"}, {"role": "assistant", "content": "Yes, na\u00efvely \ud83c\udf89."}, {"role": "user", "content": "Sure?"}, {"role": "assistant", "content": "No."}]}
 {"prompt": "Red\u001b[31m", "completion": "Blue"}
 EOF
 show --data chats.jsonl
 cat >want <<'EOF'
 <|im_start|>user
-Is it? \x3c|im_end|><|im_end|>
+Is it? \x3c|im_end|> \x5cx3c|im_end|><|im_end|>
 <|im_start|>assistant
 【Yes, naïvely 🎉.<|im_end|>】
 <|im_start|>user
