@@ -1,8 +1,10 @@
 /* The end tokens of a result. */
 #include "train/ends.h"
 
+#include "base/num.h"
 #include "base/sys.h"
 #include "checkpoint/checkpoint.h"
+#include "data/stream.h"
 
 #include <jansson.h>
 #include <stdio.h>
@@ -121,5 +123,71 @@ enum status ends_keep(const struct chat_counts *chats, const struct tokenizer *t
     json_decref(generation);
     json_decref(config);
     json_decref(list);
+    return st;
+}
+
+/* ---- documents of ids ---- */
+
+/* Finds the token at which all of a few documents end, trained. *id: -1 if there is none. */
+static enum status find_common_end(const struct stream *d, int32_t *id)
+{
+    enum { LOOKED_AT = 64, FEWEST = 2 };
+    const int64_t documents = stream_documents(d), n = min_i64(documents, LOOKED_AT);
+    *id = -1;
+    for (int64_t i = 0; n >= FEWEST && i < n; i++) {
+        int32_t last, next;
+        TRY(stream_read(d, stream_end(d, i * documents / n) - 1, 1, &last, &next));
+        if (i > 0 && last != *id) {
+            *id = -1;
+            return OK;
+        }
+        *id = last < 0 ? -1 : last;
+        if (last < 0)
+            return OK;
+    }
+    return OK;
+}
+
+static enum status name_of(const struct tokenizer *t, int32_t id, struct text_buffer *name)
+{
+    if (t)
+        TRY(tokenizer_decode(t, &id, 1, 1, name));
+    return text_buffer_print(name, "%s%d%s", name->n ? " (" : "", id, name->n ? ")" : "");
+}
+
+static enum status say_end(const struct corpus_source *source, const struct tokenizer *t, int32_t id, json_t *list)
+{
+    struct text_buffer name = {.n = 0};
+    char *own = json_dumps(list, JSON_ENCODE_ANY);
+    enum status st = own ? name_of(t, id, &name) : status_fail(ERR_NOMEM, "out of memory: a remark");
+    if (st == OK)
+        printf(
+            "remark: documents of %s end at %.*s, and the model's texts at other ids (eos_token_id %s): the result will not stop "
+            "there by itself: add %d to eos_token_id of its generation_config.json, or end the rows with an id of that list\n",
+            source->name, (int)name.n, (const char *)name.data, own, id);
+    free(own);
+    text_buffer_free(&name);
+    return st;
+}
+
+enum status ends_remark(const struct corpus_source *source, const struct tokenizer *t, const char *dir)
+{
+    json_t *generation = NULL, *config = NULL;
+    const unsigned holds = stream_holds(source->documents);
+    int32_t id;
+    if (!(holds & HOLDS_TOKENS) || holds & (HOLDS_TEXTS | HOLDS_CHATS))
+        return OK;
+    TRY(find_common_end(source->documents, &id));
+    if (id < 0)
+        return OK;
+    enum status st = read_object(dir, "config.json", &config);
+    if (st == OK)
+        st = read_object(dir, "generation_config.json", &generation);
+    json_t *list = st == OK ? ends_of(generation, config) : NULL;
+    if (json_array_size(list) > 0 && !has(list, id))
+        st = say_end(source, t, id, list);
+    json_decref(list);
+    json_decref(generation);
+    json_decref(config);
     return st;
 }

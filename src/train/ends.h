@@ -3,11 +3,16 @@
 #define LTRAIN_TRAIN_ENDS_H
 
 #include "data/chats.h"
+#include "data/corpus.h"
 #include "text/tokenizer.h"
 
 /* Adds the tokens that end trained turns to eos_token_id of the generation_config.json in `dir` and says so. The file is made if
  * absent, and not written if all tokens are there. adapter: 1 for adapters, which take no such file along. ERR_INVALID: a broken
  * file. */
 enum status ends_keep(const struct chat_counts *chats, const struct tokenizer *t, const char *dir, int adapter);
+
+/* Remarks that documents of ids end at one token that is no eos of the model whose files are in `dir`: its result would not stop
+ * there. Looks at a few documents of a source that holds nothing else. t: names the token; or NULL. */
+enum status ends_remark(const struct corpus_source *source, const struct tokenizer *t, const char *dir);
 
 #endif

@@ -318,6 +318,24 @@ static enum status keep_ends(const struct run *r)
     return st;
 }
 
+/* Remarks ends of documents of ids that the model does not know as such. */
+static enum status remark_ends(const struct run *r)
+{
+    char dir[RUN_PATH];
+    struct tokenizer *t = NULL;
+    enum status st = OK;
+    if (!run_original(r->s, dir))
+        return OK;
+    if (r->tokenizer[0])
+        TRY(tokenizer_open(r->tokenizer, &t));
+    for (int i = 0; i < corpus_sources(r->corpus) && st == OK; i++) {
+        const struct corpus_source source = corpus_get_source(r->corpus, i);
+        st = ends_remark(&source, t, dir);
+    }
+    tokenizer_close(t);
+    return st;
+}
+
 enum status run_keep_original(const struct run *r)
 {
     char path[RUN_PATH];
@@ -330,5 +348,6 @@ enum status run_keep_original(const struct run *r)
     else if (reads_bytes(r))
         printf("tokenizer: the result gets none, as its text was read as bytes (--tokenizer bytes)\n");
     TRY(keep_template(r));
-    return keep_ends(r);
+    TRY(keep_ends(r));
+    return remark_ends(r);
 }

@@ -249,6 +249,21 @@ ends e4/hf "\[$im_end\]"
 "$ltrain" --model based --data text --eval-data chats.jsonl --eval-before --seq-len 128 --device cpu --effort quick --threads 1 --steps 1 --chat-template ended \
     --out e5 >out 2>err || { fail "text with chats to evaluate"; cat err; }
 check "evaluation teaches no end" test ! -e e5/hf/generation_config.json
+
+# Rows of ids that end at a token other than the model's are remarked, once; those that end at the model's, or at no common one, are not.
+echo "{\"eos_token_id\": [2]}" >based/generation_config.json
+ids() { for i in 3 4 5 6 7 8 9; do echo "{\"input_ids\": [$i, 5, 6, 7, 8, $1]}"; done >ids.jsonl; }
+of_ids() { "$ltrain" --model based --data ids.jsonl --seq-len 16 --device cpu --effort quick --threads 1 --steps 1 --out "$1" >out 2>err || { fail "ids $1"; cat err; }; }
+ids "$im_end"
+of_ids i1
+says out "remark: documents of ids.jsonl end at <|im_end|> ($im_end), and the model's texts at other ids (eos_token_id [2])"
+[ "$(grep -c 'documents of ids.jsonl end' out)" = 1 ] || fail "said more than once"
+ids 2
+of_ids i2
+grep -q 'documents of ids.jsonl end' out && fail "the model's own end is remarked"
+for i in 3 4 5; do echo "{\"input_ids\": [5, 6, 7, $i]}"; done >ids.jsonl
+of_ids i3
+grep -q 'documents of ids.jsonl end' out && fail "different ends are remarked"
 mkdir linked && ln -s ../model/tokenizer.model linked && template A >linked/chat_template.jinja
 chats --steps 1 --tokenizer linked --out p
 says out "tokenizer: the result gets that of linked/tokenizer.model, not the model's own"
