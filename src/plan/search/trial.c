@@ -34,7 +34,7 @@ struct scheduled {
     const struct trials *trials;
     const struct strategy *strategy;
     int64_t layers, limit[TIERS];
-    int role;  /* of the program; 0: that of the set's first program */
+    int role;  /* program; 0: the first one of the set */
     int level; /* in: the first prefetch level; out: the level found */
     double seconds, slow;
     double *messages; /* NULL, or seconds of messages between all ranks */

@@ -20,7 +20,7 @@ enum status trial_run(const struct trials *x, struct candidate *c, int level);
 
 /* A step of several micro-batches. */
 struct step_trial {
-    double seconds;  /* of the whole step */
+    double seconds;  /* seconds of the whole step */
     double messages; /* share of the last micro-batch that messages between all ranks take */
     int fits;
 };
