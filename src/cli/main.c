@@ -303,7 +303,7 @@ static enum status command(struct comm *c, int first, int argc, char **argv, int
         return comm_agree(
             c,
             status_fail(ERR_INVALID,
-                        "there is no command '%s'; the commands are train, plan, check, data, eval, sample, export and tokenize",
+                        "there is no command '%s'; the commands are train, plan, check, data, sample, eval, export and tokenize",
                         name));
     TRY(ranks_read_settings(c, argc - first, argv + first, use, &s));
     watch_set_timeouts(s.drive_timeout, s.device_timeout);
