@@ -87,12 +87,14 @@ static void print_tier(const struct program *p, enum tier tier, char (*name)[64]
 int main(int argc, char **argv)
 {
     struct settings s;
+    struct settings_flags *flags;
     struct comm *comm;
     struct model *m;
     struct train_plans plans;
     int64_t limit[TIERS];
-    if (settings_read(argc - 1, argv + 1, SETTINGS_PLAN, &s) != OK || comm_create_self(&comm) != OK ||
-        train_open_model(&s, &m) != OK || train_plan(&s, comm, train_planned_ranks(&s), m, &plans, limit) != OK) {
+    if (settings_flags_parse(argc - 1, argv + 1, &flags) != OK || settings_read(flags, SETTINGS_PLAN, &s) != OK ||
+        comm_create_self(&comm) != OK || train_open_model(&s, &m) != OK ||
+        train_plan(&s, comm, train_planned_ranks(&s), m, &plans, limit) != OK) {
         fprintf(stderr, "%s\n", status_message());
         return 1;
     }

@@ -291,9 +291,9 @@ out:
 }
 
 /* Clears the mesh of a resumed run's file if the number of ranks has changed; it is then chosen anew. */
-static void adapt_mesh(const struct comm *c, int argc, char **argv, struct settings *s)
+static void adapt_mesh(const struct comm *c, const struct settings_flags *f, struct settings *s)
 {
-    int given = settings_given(argc, argv, "mesh") || settings_given(argc, argv, "sp");
+    int given = settings_given(f, "mesh") || settings_given(f, "sp");
     if (comm_size(c) == 1 && s->plan.ranks > 1)
         return; /* left to the ranks that this process starts */
     char mesh[MESH_TEXT];
@@ -306,23 +306,23 @@ static void adapt_mesh(const struct comm *c, int argc, char **argv, struct setti
                                   [MESH_RING] = s->sp == SP_NONE || s->sp == SP_ULYSSES ? 1 : AUTO}};
 }
 
-enum status ranks_read_settings(struct comm *c, int argc, char **argv, enum settings_use use, struct settings *out)
+enum status ranks_read_settings(struct comm *c, const struct settings_flags *f, enum settings_use use, struct settings *out)
 {
     struct settings s;
-    enum status st = settings_read(argc, argv, use, &s);
+    enum status st = settings_read(f, use, &s);
     int read = st == OK;
-    if (read && comm_size(c) > 1 && settings_given(argc, argv, "ranks") && s.plan.ranks != comm_size(c))
+    if (read && comm_size(c) > 1 && settings_given(f, "ranks") && s.plan.ranks != comm_size(c))
         st = status_fail(ERR_INVALID, "--ranks %d, but %d were started (%s); leave out --ranks", s.plan.ranks, comm_size(c),
                          comm_source(c));
     st = comm_agree(c, st);
     if (st == OK) {
         comm_set_timeout(c, s.comm_timeout);
-        st = share_out(c, s.resume || settings_given(argc, argv, "out"), &s);
+        st = share_out(c, s.resume || settings_given(f, "out"), &s);
     }
     if (st == OK)
         st = compare(c, &s);
     if (st == OK) {
-        adapt_mesh(c, argc, argv, &s);
+        adapt_mesh(c, f, &s);
         *out = s;
     } else if (read) {
         settings_free(&s);

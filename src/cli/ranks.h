@@ -18,7 +18,7 @@ void ranks_hush(const struct launch *l);
 enum status ranks_start(int n, char **argv, FILE *notes, int *code);
 /* Reads settings on every rank as one: a failure is agreed, rank 0's clock names the run's directory, and the settings must be
  * equal. */
-enum status ranks_read_settings(struct comm *c, int argc, char **argv, enum settings_use use, struct settings *out);
+enum status ranks_read_settings(struct comm *c, const struct settings_flags *f, enum settings_use use, struct settings *out);
 /* Prints a failure (an agreed one once, else each rank its own), leaves the communicator and returns the exit status. After a
  * failure that was not agreed it does not return. */
 int ranks_leave(struct comm *c, enum status st);

@@ -17,18 +17,9 @@ static void print_key(const struct settings_key *k, enum settings_use use, FILE 
     }
     if (k->value && k->type != KEY_SWITCH)
         snprintf(value, sizeof value, " (%s)", k->value);
-    else if ((k->flags & KEY_REQUIRED) && !((use == SETTINGS_DATA || use == SETTINGS_SAMPLE) && strcmp(k->name, "seq-len") == 0))
+    else if ((k->required & use) || (k->required && use == SETTINGS_EVAL))
         snprintf(value, sizeof value, " (required)");
     prose_print(f, COLUMN, "  %-*s %s%s%s", COLUMN - 3, name, k->help, choices, value);
-}
-
-static int is_shown(const struct settings_key *k, enum settings_use use)
-{
-    if (use == SETTINGS_SAMPLE || ((k->flags & KEY_OF_SAMPLING) && !(use == SETTINGS_EVAL && (k->flags & KEY_EVAL_TOO))))
-        return use == SETTINGS_SAMPLE && (k->flags & (KEY_OF_SAMPLING | KEY_SAMPLING_TOO)) != 0;
-    return !(k->flags & KEY_HIDDEN) && !(use == SETTINGS_PLAN && (k->flags & KEY_OF_RUNS)) &&
-           !(use == SETTINGS_DATA && !(k->flags & KEY_OF_DATA)) && !(use != SETTINGS_EVAL && (k->flags & KEY_OF_EVAL)) &&
-           !(use == SETTINGS_EVAL && (k->flags & KEY_OF_TRAINING));
 }
 
 /* Lists the options that no file has: "--config, --resume". */
@@ -37,7 +28,7 @@ static const char *no_keys(enum settings_use use, char *text, size_t size)
     text[0] = 0;
     for (int i = 0; i < settings_n_keys; i++) {
         size_t n = strlen(text);
-        if (is_shown(&settings_keys[i], use) && (settings_keys[i].flags & KEY_FLAG_ONLY))
+        if ((settings_keys[i].shown & use) && (settings_keys[i].flags & KEY_FLAG_ONLY))
             snprintf(text + n, size - n, "%s--%s", n ? ", " : "", settings_keys[i].name);
     }
     return text;
@@ -50,7 +41,7 @@ void settings_help(enum settings_use use, FILE *f)
     for (int i = 0; i < settings_n_keys; i++) {
         const struct settings_key *k = &settings_keys[i];
         group = k->group ? k->group : group;
-        if (!is_shown(k, use))
+        if (!(k->shown & use))
             continue;
         if (group)
             fprintf(f, "%s%s:\n", i ? "\n" : "", group);

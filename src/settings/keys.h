@@ -31,20 +31,40 @@ enum key_type {
 };
 
 enum key_flags {
-    KEY_REQUIRED = 1,
-    KEY_HIDDEN = 2,          /* neither in help nor in suggestions */
-    KEY_FLAG_ONLY = 4,       /* not in files */
-    KEY_ABOVE_MIN = 8,       /* min itself is outside */
-    KEY_BELOW_MAX = 16,      /* max itself is outside */
-    KEY_OF_RUNS = 32,        /* not in the help of plans */
-    KEY_OF_DATA = 128,       /* in the help of ltrain data */
-    KEY_WEIGHED = 256,       /* a list whose items may be NAME=NUMBER; in files a mapping will do, too */
-    KEY_OF_SAMPLING = 512,   /* ltrain sample only */
-    KEY_SAMPLING_TOO = 1024, /* in the help of ltrain sample */
-    KEY_OF_EVAL = 2048,      /* ltrain eval only */
-    KEY_EVAL_TOO = 4096,     /* with KEY_OF_SAMPLING: ltrain eval, too */
-    KEY_OF_TRAINING = 8192,  /* steps and checkpoints: read by neither ltrain eval nor ltrain sample */
-    KEY_FP32 = 64,           /* used in fp32: the rounded value must be in range, too, and not become 0 */
+    KEY_FLAG_ONLY = 1,  /* not in files */
+    KEY_ABOVE_MIN = 2,  /* min itself is outside */
+    KEY_BELOW_MAX = 4,  /* max itself is outside */
+    KEY_WEIGHED = 8,    /* a list whose items may be NAME=NUMBER; in files a mapping will do, too */
+    KEY_FP32 = 16,      /* used in fp32: the rounded value must be in range, too, and not become 0 */
+    KEY_TEXT = 32,      /* a text, which may be empty or begin with blanks, not a name */
+    KEY_OF_A_RUN = 64,  /* in a training run's file without concern for commands that train nothing, which forget it */
+    KEY_OF_MODEL = 128, /* belongs to the file's model: such commands forget it if a flag gives another model */
+};
+
+/* Purposes that limit the commands which take a key on the command line; the reasons stand in refuse.c. */
+enum key_scope {
+    SCOPE_ANY,
+    SCOPE_TRAINING,      /* steps and checkpoints */
+    SCOPE_EVALUATION,    /* evaluation during training */
+    SCOPE_ADAPTERS,      /* making adapters */
+    SCOPE_RESUMED,       /* a run that goes on */
+    SCOPE_DATA,          /* data */
+    SCOPE_TRAINING_DATA, /* data to train on, or for tasks */
+    SCOPE_ROWS,          /* rows and files of data, or of the tasks' text */
+    SCOPE_TEXTS,         /* data that are read as they are, not for tasks */
+    SCOPE_TRAIN_ON,      /* trained parts of chats */
+    SCOPE_PACKING,       /* documents in sequences */
+    SCOPE_CHATS,         /* chats, of data or in tasks */
+    SCOPE_SAMPLE,        /* ltrain sample */
+    SCOPE_ANSWERING,     /* ltrain sample and ltrain eval */
+    SCOPE_ANSWERS,       /* ltrain sample, and answers to tasks */
+    SCOPE_EVAL,          /* ltrain eval */
+    SCOPE_STRIDE,        /* windows of ltrain eval */
+    SCOPE_SAMPLES,       /* ltrain data, and answers to tasks */
+    SCOPE_MAX_SEQ,       /* search of a length by ltrain plan */
+    SCOPE_EXPLAIN,       /* answers of ltrain plan */
+    SCOPE_JSON,          /* answers as JSON */
+    SCOPE_SVG,           /* answers as a picture */
 };
 
 struct settings_key {
@@ -57,6 +77,10 @@ struct settings_key {
     double min, max;   /* limits of every number that is a value or a part of one (--tiles rows=N, --betas X,X); finite */
     int counts_steps;  /* 1: a number of steps or checkpoints, without k m g */
     unsigned flags;
+    unsigned shown;             /* commands (SETTINGS_*) that have the key in their help; 0: hidden, in suggestions, too */
+    unsigned required;          /* commands that need a value */
+    enum key_scope scope;       /* purpose that limits the commands */
+    const char *example;        /* line of a file, for keys that are required */
     const char *const *choices; /* NULL-terminated, in the order of the enum */
     const char *group;          /* heading above it in the help, or NULL */
     const char *arg, *help;

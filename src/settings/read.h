@@ -7,34 +7,42 @@
 
 #include <stdio.h>
 
+/* Commands that read settings, a bit each: `ltrain train` and `ltrain check` read the same. */
 enum settings_use {
-    SETTINGS_TRAIN,
-    SETTINGS_PLAN /* data may be missing */,
-    SETTINGS_DATA /* seq-len may be missing */,
-    SETTINGS_SAMPLE /* both may be missing */,
-    SETTINGS_EVAL /* both may be missing */
+    SETTINGS_TRAIN = 1,
+    SETTINGS_PLAN = 2,
+    SETTINGS_DATA = 4,
+    SETTINGS_SAMPLE = 8,
+    SETTINGS_EVAL = 16,
+    SETTINGS_ANY = 31,
 };
 
-/* Resolves every key: defaults, then the file, then the flags in argv (without program and subcommand; the caller handles
- * --help). The file is --config FILE; else with --resume DIR the run's config.yaml, or its newest checkpoint's if that is gone or
- * empty; else ./ltrain.yaml if it exists.
+/* Options of a command line, parsed once. A fault in them is kept: settings_read reports it, and the others then find nothing. */
+struct settings_flags;
+
+/* Parses the arguments behind program and command, which must outlive the result. The caller frees *out. ERR_NOMEM. */
+enum status settings_flags_parse(int argc, char **argv, struct settings_flags **out);
+void settings_flags_free(struct settings_flags *f);
+
+/* Resolves every key: defaults, then the file, then the flags (the caller handles --help). The file is --config FILE; else with
+ * --resume DIR the run's config.yaml, or its newest checkpoint's if that is gone or empty; else ./ltrain.yaml if it exists.
  *
  * Checks spelling, types, ranges and required keys; ERR_INVALID's message names the flag or file:line. On OK the caller owns *out
  * (settings_free); on errors *out is untouched. out->out is always set; an empty out->nvme_path means the run's directory. */
-enum status settings_read(int argc, char **argv, enum settings_use use, struct settings *out);
+enum status settings_read(const struct settings_flags *f, enum settings_use use, struct settings *out);
 
 /* Reads the flags about this process: its rank, the number of ranks, and its rank on the host (--rank, --world-size,
  * --local-rank); -1 if not given. Called before settings_read, which reports faulty flags. */
-void settings_launch(int argc, char **argv, int *rank, int *size, int *local_rank);
+void settings_launch(const struct settings_flags *f, int *rank, int *size, int *local_rank);
 
 /* Returns a limit of waiting in seconds that holds until the settings are read ("comm-timeout", "drive-timeout" or
  * "device-timeout"): the flag's value if valid, else the default. */
-double settings_patience(int argc, char **argv, const char *key);
+double settings_patience(const struct settings_flags *f, const char *key);
 
 /* Tells whether a flag of the command line gave that key, for settings from settings_read. */
 int settings_is_typed(const struct settings *s, const char *key);
 /* Tells whether the flags give that key. */
-int settings_given(int argc, char **argv, const char *key);
+int settings_given(const struct settings_flags *f, const char *key);
 
 /* Frees what settings_read allocated and zeroes *s; NULL is fine. */
 void settings_free(struct settings *s);

@@ -381,7 +381,7 @@ static enum status copy_text(const char *where, const char *text, int may_be_emp
 static enum status set_string(const struct settings_key *k, const char *where, const char *text, struct settings *s)
 {
     char *copy, **to = field(k, s);
-    TRY(copy_text(where, text, (k->flags & KEY_OF_SAMPLING) != 0, &copy)); /* strings of sampling are texts, not names */
+    TRY(copy_text(where, text, (k->flags & KEY_TEXT) != 0, &copy)); /* strings of sampling are texts, not names */
     free(*to);
     *to = copy;
     return OK;
@@ -444,7 +444,7 @@ enum status settings_key_set(const struct settings_key *k, const char *where, co
     case KEY_STRING:
         return set_string(k, where, text, s);
     case KEY_LIST:
-        if (!text[0] && (k->flags & KEY_OF_SAMPLING))
+        if (!text[0] && (k->flags & KEY_TEXT))
             return status_fail(ERR_INVALID, "%s: an empty text would end every answer before it begins: leave it out", where);
         settings_list_clear(k, s);
         return settings_list_add_text(k, where, text, s);

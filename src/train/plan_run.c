@@ -53,8 +53,8 @@ static void adapt_tiles(struct settings *s)
 }
 
 /* Plans again with the host budget that messages leave, if ranks send through host memory: messages are a part of that budget. */
-static enum status leave_room_for_messages(const struct settings *s, const struct plan_request *request, const struct machine_ranks *p,
-                                           const struct model *m, struct plan **plan)
+static enum status leave_room_for_messages(const struct settings *s, const struct plan_request *request,
+                                           const struct machine_ranks *p, const struct model *m, struct plan **plan)
 {
     char host[32], messages[32], given[32];
     int64_t limit[TIERS], bytes = session_message_bytes(*plan);
@@ -135,7 +135,8 @@ static enum status plan_lengths(struct settings *s, const struct machine_ranks *
     return OK;
 }
 
-static enum status plan_prepared(struct settings *s, const struct machine_ranks *p, const struct model *m, struct train_plans *out)
+static enum status plan_prepared(struct settings *s, const struct machine_ranks *p, const struct model *m,
+                                 struct train_plans *out)
 {
     *out = (struct train_plans){.n = 0};
     if (s->max_seq) {

@@ -19,12 +19,46 @@
 #define REQUIRED "--model", "tiny", "--data", "a.txt", "--seq-len", "64"
 #define READ(s, ...) read_args((char *[]){__VA_ARGS__, NULL}, s)
 
-static enum status read_args(char **args, struct settings *s)
+/* Parses arguments up to a NULL. */
+static struct settings_flags *parse(char **args)
 {
+    struct settings_flags *f;
     int n = 0;
     while (args[n])
         n++;
-    return settings_read(n, args, SETTINGS_TRAIN, s);
+    assert_int_equal(settings_flags_parse(n, args, &f), OK);
+    return f;
+}
+
+static enum status read_args(char **args, struct settings *s)
+{
+    struct settings_flags *f = parse(args);
+    enum status st = settings_read(f, SETTINGS_TRAIN, s);
+    settings_flags_free(f);
+    return st;
+}
+
+static void launch(char **args, int *rank, int *size, int *local_rank)
+{
+    struct settings_flags *f = parse(args);
+    settings_launch(f, rank, size, local_rank);
+    settings_flags_free(f);
+}
+
+static double patience(const char *option, char *value, const char *key)
+{
+    struct settings_flags *f = parse((char *[]){(char *)option, value, NULL});
+    double seconds = settings_patience(f, key);
+    settings_flags_free(f);
+    return seconds;
+}
+
+static int gives(const char *option, const char *key)
+{
+    struct settings_flags *f = parse((char *[]){(char *)option, NULL});
+    int given = settings_given(f, key);
+    settings_flags_free(f);
+    return given;
 }
 
 static void write_file(const char *path, const char *text)
@@ -220,16 +254,13 @@ static void test_ranks(void **state)
                 s.plan.mesh.degree[MESH_RING] == AUTO && s.plan.batch == 2);
     settings_free(&s);
 
-    settings_launch(6, (char *[]){"--rank", "3", "--lr=4", "--world-size=8", "--local-rank", "1", NULL}, &rank, &size,
-                    &local_rank);
+    launch((char *[]){"--rank", "3", "--lr=4", "--world-size=8", "--local-rank", "1", NULL}, &rank, &size, &local_rank);
     assert_true(rank == 3 && size == 8 && local_rank == 1);
-    settings_launch(2, (char *[]){"--rank", "3", NULL}, &rank, &size, &local_rank);
+    launch((char *[]){"--rank", "3", NULL}, &rank, &size, &local_rank);
     assert_true(rank == 3 && size == -1 && local_rank == -1);
-    settings_launch(3, (char *[]){"--rank", "3", "--nonsense", NULL}, &rank, &size,
-                    &local_rank); /* settings_read reports the fault */
+    launch((char *[]){"--rank", "3", "--nonsense", NULL}, &rank, &size, &local_rank); /* settings_read reports the fault */
     assert_true(rank == -1);
-    assert_true(settings_given(2, (char *[]){"--mesh", "dp=2", NULL}, "mesh") &&
-                !settings_given(1, (char *[]){"--sp=ring", NULL}, "mesh"));
+    assert_true(gives("--mesh=dp=2", "mesh") && !gives("--sp=ring", "mesh"));
 }
 
 static void test_flag_errors(void **state)
@@ -613,7 +644,7 @@ static void test_round_trip(void **state)
                           "e", NULL});
 }
 
-static void check_help(enum settings_use use, unsigned left_out)
+static void check_help(enum settings_use use)
 {
     char *text = NULL, option[64];
     size_t size;
@@ -622,7 +653,7 @@ static void check_help(enum settings_use use, unsigned left_out)
     fclose(f);
     for (int i = 0; i < settings_n_keys; i++) {
         snprintf(option, sizeof option, "  --%s ", settings_keys[i].name);
-        assert_int_equal(strstr(text, option) == NULL, (settings_keys[i].flags & left_out) != 0);
+        assert_int_equal(strstr(text, option) == NULL, !(settings_keys[i].shown & use));
     }
     assert_non_null(strstr(text, use == SETTINGS_PLAN ? "but for\n--json, --max-seq, --explain, --svg, --config, --profile;"
                                                       : "but for\n--rank, --world-size,"));
@@ -658,8 +689,9 @@ static void test_lengths(void **state)
 static void test_help(void **state)
 {
     (void)state;
-    check_help(SETTINGS_TRAIN, KEY_OF_EVAL | KEY_HIDDEN | KEY_OF_SAMPLING);
-    check_help(SETTINGS_PLAN, KEY_OF_EVAL | KEY_HIDDEN | KEY_OF_RUNS | KEY_OF_SAMPLING);
+    check_help(SETTINGS_TRAIN);
+    check_help(SETTINGS_PLAN);
+    assert_true(settings_key_find("lr")->shown == SETTINGS_TRAIN && settings_key_find("prompt")->shown == SETTINGS_SAMPLE);
 }
 
 /* A number of the table, or a part of a value that is one. %s: the number. */
@@ -808,12 +840,12 @@ static void test_products(void **state)
     assert_int_equal(READ(&s, REQUIRED, "--mesh", "dp=256,ring=256"), OK);
     settings_free(&s);
     int rank, size, local_rank;
-    settings_launch(4, (char *[]){"--rank", "4g", "--world-size", "8", NULL}, &rank, &size, &local_rank);
+    launch((char *[]){"--rank", "4g", "--world-size", "8", NULL}, &rank, &size, &local_rank);
     assert_true(rank == -1 && size == 8);
-    assert_true(settings_patience(2, (char *[]){"--comm-timeout", "9.3e9", NULL}, "comm-timeout") == 600);
-    assert_true(settings_patience(2, (char *[]){"--comm-timeout", "30", NULL}, "comm-timeout") == 30);
-    assert_true(settings_patience(2, (char *[]){"--comm-timeout", "30", NULL}, "drive-timeout") == 600);
-    assert_true(settings_patience(2, (char *[]){"--drive-timeout", "1", NULL}, "drive-timeout") == 1);
+    assert_true(patience("--comm-timeout", "9.3e9", "comm-timeout") == 600);
+    assert_true(patience("--comm-timeout", "30", "comm-timeout") == 30);
+    assert_true(patience("--comm-timeout", "30", "drive-timeout") == 600);
+    assert_true(patience("--drive-timeout", "1", "drive-timeout") == 1);
 }
 
 static char home[] = "/tmp/ltrain-settings-XXXXXX";

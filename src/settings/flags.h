@@ -1,0 +1,24 @@
+/* Options of a command line, parsed. Private to src/settings. */
+#ifndef LTRAIN_SETTINGS_FLAGS_H
+#define LTRAIN_SETTINGS_FLAGS_H
+
+#include "settings/keys.h"
+
+/* A flag of the command line. */
+struct flag {
+    const struct settings_key *key;
+    const char *value;
+};
+
+struct settings_flags {
+    int n;            /* flags; 0 if one is faulty */
+    char fault[1024]; /* message about the first faulty one; "": none */
+    struct flag flag[];
+};
+
+/* Returns the last value of a flag, or NULL. */
+const char *flag_value(const struct settings_flags *f, const char *name);
+/* Refuses flags that the command ignores, with the reason. s: the settings with all flags. */
+enum status flags_refuse(const struct settings_flags *f, const struct settings *s, enum settings_use use);
+
+#endif
