@@ -23,8 +23,8 @@
 #include <sched.h>
 #include <stdatomic.h>
 
-#define SEGMENT \
-    65536 /* query rows at a time: bounds the packed copies of q, do and dq (420k tokens, head dim 32: 184 to 30 MiB) */
+/* Query rows at a time: bounds the packed copies of q, do and dq (420k tokens, head dim 32: 184 to 30 MiB) */
+#define SEGMENT 65536
 #define BATCH_ROWS 4096 /* rows up to which several heads are taken at a time: fewer barriers */
 
 typedef _Atomic int32_t ticket; /* number whose turn it is */

@@ -109,4 +109,3 @@ enum status plan_command(struct settings *s, struct comm *c)
     model_destroy(model);
     return st;
 }
-

@@ -27,8 +27,8 @@
 /* Number of passes; each measures everything, in the same order. A virtual machine's speed drifts by a factor of two within ten
  * seconds. Figures measured at one go would be fast or slow beside the rest. */
 enum { PASSES = 3 };
-#define STOLEN \
-    0.03 /* share of the processors' time lost to others; beyond, rates are off by more, since threads wait for each other */
+/* Share of the processors' time lost to others; beyond, rates are off by more, since threads wait for each other */
+#define STOLEN 0.03
 #define TRIES 2 /* tries of a part that a virtual machine's host disturbs */
 
 /* Prints unless the output is JSON. */

@@ -135,7 +135,8 @@ enum status flags_refuse(const struct settings_flags *f, const struct settings *
 {
     for (int i = 0; i < f->n; i++)
         for (size_t k = 0; k < sizeof refusals / sizeof *refusals; k++)
-            if (refusals[k].scope == f->flag[i].key->scope && (refusals[k].by & use) && (!refusals[k].when || refusals[k].when(s)))
+            if (refusals[k].scope == f->flag[i].key->scope && (refusals[k].by & use) &&
+                (!refusals[k].when || refusals[k].when(s)))
                 return status_fail(ERR_INVALID, "--%s %s", f->flag[i].key->name, refusals[k].why);
     return OK;
 }

@@ -24,11 +24,8 @@
 
 /* Way to start a program. */
 struct launch {
-    const char *fault; /* LTRAIN_FAULT, or NULL */
-    int (*prepare)(
-        /* called in the child before it becomes ltrain; NULL: none; a result other than 0 skips the test: this machine cannot do
-         * it */
-        void);
+    const char *fault;    /* LTRAIN_FAULT, or NULL */
+    int (*prepare)(void); /* called in the child before it becomes ltrain; NULL: none; another result than 0 skips the test */
 };
 
 struct result {

@@ -188,8 +188,8 @@ struct sweep {
     int64_t work;       /* number of ranges ahead, added up over all buffers so far */
 };
 
-#define MOST_WORK \
-    4000000 /* ranges ahead after which a sweep ends: long-lived small buffers beside many placed ones take too long */
+/* Ranges ahead after which a sweep ends: long-lived small buffers beside many placed ones take too long */
+#define MOST_WORK 4000000
 
 static const struct buffer *nth(const struct sweep *s, int i)
 {
