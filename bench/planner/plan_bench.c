@@ -188,7 +188,7 @@ static enum status verify_together(const struct plan *plan, int ranks)
     for (int l = LANE_WORLD; l < LANES; l++) {
         int32_t *group = malloc(2 * (size_t)ranks * sizeof *group), *member = group + ranks;
         for (int k = 0; k < ranks; k++) {
-            const struct mesh_group g = mesh_group_of(&s->mesh, (enum lane)l, k);
+            const struct mesh_group g = mesh_group_of(&s->key.mesh, (enum lane)l, k);
             group[k] = g.first;
             member[k] = g.member;
         }

@@ -121,9 +121,7 @@ static enum status subject_create(const struct test_case *c, int number, struct 
     struct plan *plan;
     resident.params = resident.grads = resident.optim = resident.acts = OFFLOAD_NONE;
     resident.alpha = 1;
-    resident.row_chunk = x->fixed.row_chunk;
-    resident.head_tile = x->fixed.head_tile;
-    resident.loss_tile = x->fixed.loss_tile;
+    plan_fix_grid(&resident, &x->fixed);
     resident.update = UPDATE_DEVICE;
     TRY(plan_create(x->m, &resident, ample, &plan));
     x->whole = plan->arena[TIER_DEVICE];
@@ -140,20 +138,20 @@ static struct strategy draw(const struct subject *x, int draw)
 {
     enum { CHOICES = 8 };
     static const double ahead[] = {-1, 64, 16, 8, 4, 2, 1, 0};
-    const uint64_t n[CHOICES] = {3, 3, 3, 3, (uint64_t)ceil_div(x->fixed.rows, x->fixed.row_chunk) + 1, (uint64_t)x->c->layers,
-                                 2, 8};
+    const uint64_t n[CHOICES] = {
+        3, 3, 3, 3, (uint64_t)ceil_div(x->fixed.rows, x->fixed.key.row_chunk) + 1, (uint64_t)x->c->layers, 2, 8};
     uint64_t pick[CHOICES];
     for (int i = 0; i < CHOICES; i++)
         pick[i] = rng_below(2026, (uint64_t)(x->number - 1), (uint64_t)(draw * CHOICES + i), n[i]);
     struct strategy s = x->fixed;
-    s.params = (enum residency)pick[0];
-    s.grads = (enum residency)pick[1];
-    s.optim = (enum residency)pick[2];
-    s.acts = s.carry = (enum residency)pick[3];
-    s.saved_chunks = (int)pick[4];
-    s.device_layers = s.acts == RES_DEVICE ? 0 : (int)pick[5];
-    s.update_on_host = (int)pick[6];
-    s.prefetch = ahead[pick[7]];
+    s.placement.params = (enum residency)pick[0];
+    s.placement.grads = (enum residency)pick[1];
+    s.placement.optim = (enum residency)pick[2];
+    s.placement.acts = s.placement.passing = (enum residency)pick[3];
+    s.placement.kept_chunks = (int)pick[4];
+    s.placement.device_layers = s.placement.acts == RES_DEVICE ? 0 : (int)pick[5];
+    s.placement.update_on_host = (int)pick[6];
+    s.placement.prefetch = ahead[pick[7]];
     return s;
 }
 
@@ -238,11 +236,11 @@ static void print_strategy(const char *who, const struct strategy *s)
     char text[PLAN_TEXT], mesh[96] = "", degrees[MESH_TEXT], last[48] = "", ahead[32] = "";
     strategy_describe(s, text, sizeof text);
     if (s->ranks > 1)
-        snprintf(mesh, sizeof mesh, "%s zero %d, ", mesh_format(&s->mesh, degrees), s->zero);
-    if (s->device_layers > 0)
-        snprintf(last, sizeof last, ", last %d layers on the device", s->device_layers);
-    if (s->prefetch >= 0)
-        snprintf(ahead, sizeof ahead, ", prefetch %g", s->prefetch);
+        snprintf(mesh, sizeof mesh, "%s zero %d, ", mesh_format(&s->key.mesh, degrees), s->key.zero);
+    if (s->placement.device_layers > 0)
+        snprintf(last, sizeof last, ", last %d layers on the device", s->placement.device_layers);
+    if (s->placement.prefetch >= 0)
+        snprintf(ahead, sizeof ahead, ", prefetch %g", s->placement.prefetch);
     printf("    %-9s %s%s%s%s\n", who, mesh, text, last, ahead);
 }
 
@@ -257,9 +255,7 @@ static enum status searched(struct subject *x, double *out)
            x->c->host > 0 ? units_format_bytes(x->limit[TIER_HOST], host) : "without end", plan->seconds,
            plan->fits ? "" : " DOES NOT FIT", cpu_seconds() - began);
     print_strategy("searched:", &plan->strategy);
-    x->fixed.row_chunk = plan->strategy.row_chunk;
-    x->fixed.head_tile = plan->strategy.head_tile;
-    x->fixed.loss_tile = plan->strategy.loss_tile;
+    strategy_take_grid(&x->fixed, &plan->strategy);
     *out = plan->seconds;
     plan_destroy(plan);
     return OK;
@@ -356,7 +352,7 @@ static enum status run(const struct request *q, const struct test_case *c, int n
     double seconds = 0;
     TRY(subject_create(c, number, &x));
     printf("%d. %s cut to %lld layers, %lldk tokens, %s, mesh %s\n", number, c->model, (long long)c->layers,
-           (long long)c->tokens >> 10, c->machine, mesh_format(&x.fixed.mesh, degrees));
+           (long long)c->tokens >> 10, c->machine, mesh_format(&x.fixed.key.mesh, degrees));
     if (parts & (SEARCH | BESIDE_RANDOM))
         TRY(searched(&x, &seconds));
     if (parts & BESIDE_RANDOM)

@@ -6,6 +6,7 @@
 #include "base/units.h"
 #include "check/alone.h"
 #include "check/compare.h"
+#include "plan/lower/fixed.h"
 #include "plan/report/describe.h"
 #include "settings/curriculum.h"
 #include "train/gpu.h"
@@ -369,10 +370,8 @@ static enum status plan_alone(struct check *c, const struct plan *given)
     TRY(check_alone_plan(c->given.model, &c->alone_settings, max_i64(0, left), &alone));
     c->alone.plans =
         (struct train_plans){.plan = {alone}, .n = 1, .owned = 1, .stretches = {{plan_length(alone), 0, INT64_MAX, alone}}};
-    c->alone_settings.plan.row_chunk = alone->strategy.row_chunk;
-    c->alone_settings.plan.head_tile = alone->strategy.head_tile;
-    c->alone_settings.plan.loss_tile = alone->strategy.loss_tile;
-    c->alone_settings.plan.group = alone->strategy.group;
+    plan_fix_grid(&c->alone_settings.plan, &alone->strategy);
+    c->alone_settings.plan.group = alone->strategy.key.group;
     plan_describe(alone, text, sizeof text);
     printf("alone: 1 rank on rank 0: %s of memory, %s are left\n       %s\n",
            units_format_bytes(alone->arena[TIER_DEVICE] + alone->arena[TIER_HOST], need), units_format_bytes(left, have), text);

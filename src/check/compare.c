@@ -111,11 +111,11 @@ static enum status take_whole(void *user, int unit, int64_t first, int64_t n, fl
 static enum status prepare(struct compare *c, struct session *given, struct session *alone, enum state_kind kind)
 {
     const struct strategy *s = &given->plan->strategy;
-    int64_t elements = c->m->units[c->unit].elements, groups = elements / s->group + 4;
+    int64_t elements = c->m->units[c->unit].elements, groups = elements / s->key.group + 4;
     int sharded = session_sharded(given, kind);
     c->ranks = s->ranks;
     c->piece_room = groups;
-    c->room = elements / s->ranks + groups * (s->moments == I8 ? BLOCK8 : 1);
+    c->room = elements / s->ranks + groups * (s->key.moments == I8 ? BLOCK8 : 1);
     c->hash = sys_calloc((size_t)c->m->units[c->unit].n_params + 1, sizeof *c->hash);
     c->piece = sys_calloc((size_t)groups, sizeof *c->piece);
     c->own = sharded ? sys_malloc((size_t)c->room * sizeof *c->own) : NULL;

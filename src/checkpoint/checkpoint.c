@@ -74,7 +74,7 @@ static enum status make_partial(struct session *s, const char *partial, uint64_t
     ckpt_remove_dir(partial);
     TRY(ckpt_make_dir(partial));
     TRY(state_create(s, partial, n_files, form));
-    TRY(model_config_write(partial, &s->model->config, s->plan->strategy.dtype));
+    TRY(model_config_write(partial, &s->model->config, s->plan->strategy.key.dtype));
     return ckpt_mark(partial, mark); /* last: a rank that sees the mark sees the files, too */
 }
 
@@ -174,7 +174,7 @@ static enum status commit(struct session *s, const struct paths *p, const struct
     struct lineage l;
     ckpt_unmark(p->partial, mark);
     TRY(lineage_of_save(p->dir, s->origin.kind == ORIGIN_CHECKPOINT ? s->origin.path : "", m->info.step, &l));
-    TRY(manifest_write(p->partial, m, &l, s->model, s->plan->strategy.dtype));
+    TRY(manifest_write(p->partial, m, &l, s->model, s->plan->strategy.key.dtype));
     TRY(ckpt_sync_dir(p->partial));
     TRY(put_in_place(p->partial, p->final, p->old));
     TRY(ckpt_sync_dir(p->dir));
@@ -298,7 +298,7 @@ static enum status write_like(struct session *s, const char *partial, const char
     TRY(ckpt_path(config, like, "config.json", ""));
     TRY(ckpt_look(config, &there));
     if (there && s->model->adapter_params == 0)
-        TRY(model_config_write_like(partial, like, &s->model->config, s->plan->strategy.dtype));
+        TRY(model_config_write_like(partial, like, &s->model->config, s->plan->strategy.key.dtype));
     return texts_copy(like, partial);
 }
 

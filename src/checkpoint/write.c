@@ -80,7 +80,7 @@ static enum status list_contents(const struct session *s, int file, int n_files,
                                  struct contents *f)
 {
     const struct model *m = s->model;
-    int masters = s->plan->strategy.dtype == BF16, adapter = is_adapter_file(s, n_files);
+    int masters = s->plan->strategy.key.dtype == BF16, adapter = is_adapter_file(s, n_files);
     enum wrapping wrapping = WRAPPING_OLD;
     *f = (struct contents){.kind = {adapter && masters ? STATE_MASTER : STATE_PARAM}, .n_kinds = 1};
     if (file == CKPT_OPTIMIZER) {
@@ -232,7 +232,7 @@ enum status state_write(struct session *s, const char *dir, uint64_t mark, int n
 {
     struct unused *rest;
     const int optimizer = n_files > CKPT_OPTIMIZER,
-              kinds[STATE_V + 1] = {1, optimizer && s->plan->strategy.dtype == BF16, optimizer, optimizer};
+              kinds[STATE_V + 1] = {1, optimizer && s->plan->strategy.key.dtype == BF16, optimizer, optimizer};
     TRY(unused_open(s, kinds, &rest));
     enum status st = OK;
     for (int i = 0; i < n_files && st == OK; i++) {

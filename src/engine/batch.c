@@ -36,18 +36,20 @@ enum status batch_create(struct session *s, int64_t seq_len, struct batch **out)
     b->s = s;
     b->ring = comm_member(s->comm, LANE_RING);
     b->ulysses = comm_member(s->comm, LANE_ULYSSES);
-    TRY_GOTO(seq_shape_create(seq_len, mesh->mesh.degree[MESH_ULYSSES], mesh->mesh.degree[MESH_RING], SEQ_AUTO, &b->shape), fail);
+    TRY_GOTO(
+        seq_shape_create(seq_len, mesh->key.mesh.degree[MESH_ULYSSES], mesh->key.mesh.degree[MESH_RING], SEQ_AUTO, &b->shape),
+        fail);
     TRY_GOTO(seq_layout_create(&b->shape, &b->layout), fail);
     b->whole = inputs(s);
-    b->needs = sys_calloc((size_t)mesh->mesh.degree[MESH_RING] * (size_t)mesh->mesh.degree[MESH_RING], 1);
-    if (mesh->mesh.degree[MESH_RING] * mesh->mesh.degree[MESH_ULYSSES] > 1) {
+    b->needs = sys_calloc((size_t)mesh->key.mesh.degree[MESH_RING] * (size_t)mesh->key.mesh.degree[MESH_RING], 1);
+    if (mesh->key.mesh.degree[MESH_RING] * mesh->key.mesh.degree[MESH_ULYSSES] > 1) {
         size_t n = (size_t)b->shape.padded;
         b->memory = sys_calloc(5 * n, sizeof *b->memory);
         int32_t *m = b->memory;
         if (m)
             b->whole = (struct sequence){.tokens = m, .targets = m + n, .positions = m + 2 * n, .lo = m + 3 * n, .hi = m + 4 * n};
     }
-    if (!b->needs || (mesh->mesh.degree[MESH_RING] * mesh->mesh.degree[MESH_ULYSSES] > 1 && !b->memory)) {
+    if (!b->needs || (mesh->key.mesh.degree[MESH_RING] * mesh->key.mesh.degree[MESH_ULYSSES] > 1 && !b->memory)) {
         st = status_fail(ERR_NOMEM, "out of memory for a sequence's layout");
         goto fail;
     }

@@ -36,7 +36,7 @@ static void warm_up(struct session *s)
 
 static size_t predicates_of(const struct plan *p)
 {
-    return (size_t)(MODEL_MASKS * 2 * p->strategy.mesh.degree[MESH_RING] + plan_any(p)->predicates + 1);
+    return (size_t)(MODEL_MASKS * 2 * p->strategy.key.mesh.degree[MESH_RING] + plan_any(p)->predicates + 1);
 }
 
 /* Sets the rank's communicator and its predicates, all of which hold until a batch says otherwise. */
@@ -50,8 +50,8 @@ static enum status join_ranks(struct session *x, struct comm *comm)
     }
     struct mesh mesh = comm_mesh(x->comm);
     char plans[MESH_TEXT], has[MESH_TEXT];
-    if (!mesh_equal(&mesh, &s->mesh))
-        return status_fail(ERR_INVALID, "the plan is for %s, but the ranks are %s", mesh_format(&s->mesh, plans),
+    if (!mesh_equal(&mesh, &s->key.mesh))
+        return status_fail(ERR_INVALID, "the plan is for %s, but the ranks are %s", mesh_format(&s->key.mesh, plans),
                            mesh_format(&mesh, has));
     size_t predicates = predicates_of(x->plan);
     x->predicates = sys_malloc(predicates);
@@ -77,7 +77,7 @@ static enum status verify_ranks(const struct session *x)
     for (int l = LANE_WORLD; l < LANES; l++) {
         int32_t *group = table + n * (1 + 2 * (l - LANE_WORLD)), *member = group + n;
         for (int k = 0; k < n; k++) {
-            const struct mesh_group g = mesh_group_of(&s->mesh, (enum lane)l, k);
+            const struct mesh_group g = mesh_group_of(&s->key.mesh, (enum lane)l, k);
             group[k] = g.first;
             member[k] = g.member;
         }
@@ -98,7 +98,7 @@ int64_t session_staging_bytes(const struct model *m, const struct plan *plan)
     int64_t most = 0;
     for (int u = 0; u < m->n_units; u++)
         most = max_i64(most, max_i64(m->units[u].elements * 4, m->units[u].packed_bytes));
-    return 2 * round_up(min_i64(plan->strategy.group * 4, most), BUFFER_ALIGN);
+    return 2 * round_up(min_i64(plan->strategy.key.group * 4, most), BUFFER_ALIGN);
 }
 
 static enum status make_staging(struct session *x)
@@ -357,7 +357,7 @@ double session_loss(struct session *s)
 {
     const struct strategy *st = &s->plan->strategy;
     const double *part = session_io(s, s->plan->io.loss);
-    int64_t n = st->ranks * ceil_div(st->rows, st->loss_tile);
+    int64_t n = st->ranks * ceil_div(st->rows, st->key.loss_tile);
     double sum = 0;
     for (int64_t i = 0; i < n; i++)
         sum += part[i];

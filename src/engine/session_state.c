@@ -46,20 +46,20 @@ static void pack(const struct piece *x, const float *data, void *stored)
 
 int session_sharded(const struct session *s, enum state_kind kind)
 {
-    return s->plan->strategy.zero >= (kind == STATE_PARAM ? 3 : 1);
+    return s->plan->strategy.key.zero >= (kind == STATE_PARAM ? 3 : 1);
 }
 
 enum dtype session_state_type(const struct session *s, enum state_kind kind)
 {
     const struct strategy *st = &s->plan->strategy;
-    return kind == STATE_PARAM ? st->dtype : kind == STATE_M || kind == STATE_V ? st->moments : F32;
+    return kind == STATE_PARAM ? st->key.dtype : kind == STATE_M || kind == STATE_V ? st->key.moments : F32;
 }
 
 /* Returns the role of such state as a binding of the flush program; for a gradient, that of what the update reads. */
 static enum binding_role role_of(const struct session *s, enum state_kind kind)
 {
     static const enum binding_role roles[] = {BINDING_PARAM, BINDING_MASTER, BINDING_M, BINDING_V, BINDING_GRAD};
-    return kind == STATE_GRAD && s->plan->strategy.zero == 1 ? BINDING_GRAD_SUM : roles[kind];
+    return kind == STATE_GRAD && s->plan->strategy.key.zero == 1 ? BINDING_GRAD_SUM : roles[kind];
 }
 
 /* Sets the piece to the rank's elements of the unit's index-th group. */

@@ -74,9 +74,7 @@ static enum status settings_at(struct range *x, int64_t tokens, const struct var
     TRY(plan_fixed(x->m, out, &grid));
     for (int i = 0; i < v->finer && *there; i++)
         *there = plan_finer_tiles(x->m, out, &grid);
-    out->row_chunk = grid.row_chunk;
-    out->head_tile = grid.head_tile;
-    out->loss_tile = grid.loss_tile;
+    plan_fix_grid(out, &grid);
     return OK;
 }
 

@@ -134,7 +134,7 @@ enum status plan_candidate(const struct problem *p, const struct candidate *c, d
     if (!plan)
         return status_fail(ERR_NOMEM, "out of memory while planning");
     plan->strategy = c->strategy;
-    plan_save_as_given(p->model, s, &plan->strategy);
+    plan_keep_as_given(p->model, s, &plan->strategy);
     plan->level = c->level;
     plan->cost = p->cost;
     memcpy(plan->limit, p->limit, sizeof plan->limit);

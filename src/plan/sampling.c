@@ -36,15 +36,15 @@ static enum status fix(const struct model *m, const struct plan_request *s, stru
     out->cache_block = block;
     out->cached_tokens = round_up(max_i64(s->seq_len, 1), block);
     out->seq_len = out->cached_tokens;
-    out->acts = out->carry = RES_DEVICE;
-    out->grads = out->optim = RES_DEVICE;
+    out->placement.acts = out->placement.passing = RES_DEVICE;
+    out->placement.grads = out->placement.optim = RES_DEVICE;
     return OK;
 }
 
 static struct strategy with_rows(const struct strategy *s, int64_t rows)
 {
     struct strategy r = *s;
-    r.rows = r.row_chunk = r.loss_tile = rows;
+    r.rows = r.key.row_chunk = r.key.loss_tile = rows;
     return r;
 }
 
@@ -75,7 +75,7 @@ static double cache_bytes(const struct model *m, const struct strategy *s)
     for (const struct model_kind *k = m->kinds; k < m->kinds + m->n_kinds; k++)
         for (int i = 0; i < m->layers[k->first].n_blocks; i++) {
             const struct model_block *b = &m->layers[k->first].blocks[i];
-            const int64_t token = block_cached_per_token(m, b) * dtype_size(s->dtype), text = block_cached_per_text(m, b);
+            const int64_t token = block_cached_per_token(m, b) * dtype_size(s->key.dtype), text = block_cached_per_text(m, b);
             if (token > 0)
                 bytes +=
                     (double)k->layers * (double)(1 + cached_slots(m, s, block_mask(b))) * (double)s->cache_block * (double)token;
@@ -169,8 +169,8 @@ static enum status choose(const struct model *m, const struct plan_request *s, c
         struct strategy next = fixed;
         int64_t bytes[TIERS];
         double excess = 0;
-        next.params = option[i].params;
-        next.cached = option[i].cached;
+        next.placement.params = option[i].params;
+        next.placement.cached = option[i].cached;
         TRY(fits_serially(m, &next, limit, bytes, fits));
         for (int t = 0; t < TIERS; t++)
             excess = fmax(excess, (double)bytes[t] / fmax(1, (double)limit[t]));
@@ -187,19 +187,19 @@ static enum status choose(const struct model *m, const struct plan_request *s, c
 static enum status promote(const struct model *m, const int64_t limit[TIERS], struct strategy *s)
 {
     int low = 0, high = (int)m->config.layers;
-    if (s->params == RES_DEVICE)
+    if (s->placement.params == RES_DEVICE)
         return OK;
-    s->promoted_class = CLASS_PARAM;
-    s->promote_tier = RES_DEVICE;
+    s->placement.promoted_class = CLASS_PARAM;
+    s->placement.promote_tier = RES_DEVICE;
     while (low < high) {
         int64_t need[TIERS];
         int fits;
-        s->promoted_layers = (low + high + 1) / 2;
+        s->placement.promoted_layers = (low + high + 1) / 2;
         TRY(fits_serially(m, s, limit, need, &fits));
-        low = fits ? s->promoted_layers : low;
-        high = fits ? high : s->promoted_layers - 1;
+        low = fits ? s->placement.promoted_layers : low;
+        high = fits ? high : s->placement.promoted_layers - 1;
     }
-    s->promoted_layers = low;
+    s->placement.promoted_layers = low;
     return OK;
 }
 

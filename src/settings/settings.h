@@ -75,7 +75,7 @@ struct plan_request {
     enum dtype dtype, optim_dtype; /* optim_dtype: AdamW's moments */
     enum dtype grad_dtype;         /* gradients sent between ranks */
     enum offload params, grads, optim, acts; /* key: offload=none|cpu|nvme|auto or params=nvme,grads=cpu,... */
-    enum offload carry;                      /* same key: hidden states between layers, at most as far away as activations */
+    enum offload passing;                    /* same key: hidden states between layers, at most as far away as activations */
     double alpha;                            /* 0..1, AUTO */
     int alpha_by_kind;                       /* 1: alpha is for layers without a window, window_alpha for the others */
     double window_alpha;                     /* 0..1 */

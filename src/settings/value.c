@@ -184,7 +184,7 @@ static enum status parse_pairs(const char *where, char *text, const char *const 
 
 static enum status set_offload(const char *where, char *text, struct settings *s)
 {
-    enum offload *const fields[] = {&s->plan.params, &s->plan.grads, &s->plan.optim, &s->plan.acts, &s->plan.carry};
+    enum offload *const fields[] = {&s->plan.params, &s->plan.grads, &s->plan.optim, &s->plan.acts, &s->plan.passing};
     int tier[5] = {OFFLOAD_AUTO, OFFLOAD_AUTO, OFFLOAD_AUTO, OFFLOAD_AUTO, OFFLOAD_AUTO};
     if (strchr(text, '=') || strchr(text, ',')) {
         const char *values[5] = {NULL};

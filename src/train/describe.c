@@ -44,17 +44,17 @@ static enum status identify_devices(const struct run *r, uint64_t *out)
 enum status run_describe_numerics(const struct run *r, char *key, size_t size)
 {
     const struct settings *s = r->s;
-    const struct strategy *grid = &r->session->plan->strategy;
+    const struct numerics_key *numerics = &r->session->plan->strategy.key;
     const struct target *t = s->plan.target;
     char mesh[MESH_TEXT];
     uint64_t devices;
-    int n = snprintf(key, size, "rows=%lld,heads=%lld,loss=%lld,group=%lld dtype=%s optim-dtype=%s threads=%d simd=%s%s",
-                     (long long)grid->row_chunk, (long long)grid->head_tile, (long long)grid->loss_tile, (long long)grid->group,
-                     dtype_name(s->plan.dtype), dtype_name(s->plan.optim_dtype), s->plan.threads, isa_name(isa_of_processor()),
-                     s->plan.dtype == BF16 && isa_has_amx() ? "+amx" : "");
+    int n = snprintf(key, size, "rows=%lld,heads=%d,loss=%lld,group=%lld dtype=%s optim-dtype=%s threads=%d simd=%s%s",
+                     (long long)numerics->row_chunk, numerics->head_tile, (long long)numerics->loss_tile,
+                     (long long)numerics->group, dtype_name(numerics->dtype), dtype_name(numerics->moments), s->plan.threads,
+                     isa_name(isa_of_processor()), numerics->dtype == BF16 && isa_has_amx() ? "+amx" : "");
     if (comm_size(r->comm) > 1)
-        n += snprintf(key + n, size - (size_t)n, " %s zero=%d grad-dtype=%s", mesh_format(&s->plan.mesh, mesh), s->plan.zero,
-                      dtype_name(s->plan.grad_dtype));
+        n += snprintf(key + n, size - (size_t)n, " %s zero=%d grad-dtype=%s", mesh_format(&numerics->mesh, mesh), numerics->zero,
+                      dtype_name(numerics->wire));
     if (s->plan.device != DEVICE_CUDA)
         return OK;
     TRY(identify_devices(r, &devices));

@@ -51,7 +51,7 @@ enum status run_evaluate_source(struct run *r, const struct sequence_source *sou
     *cut = 0;
     if (comm_size(r->comm) > 1) /* the other ranks are computing already */
         r->rereading.stop = NULL;
-    for (int64_t i = 0; i < ceil_div(n, r->session->plan->strategy.mesh.degree[MESH_DP]); i++) {
+    for (int64_t i = 0; i < ceil_div(n, r->session->plan->strategy.key.mesh.degree[MESH_DP]); i++) {
         struct tally done = own;
         st = sequences_publish(r, source, sequences_own(r, n, i), &done);
         if (st == ERR_STOPPED)

@@ -4,6 +4,7 @@
 #include "base/progress.h"
 #include "base/sys.h"
 #include "base/units.h"
+#include "plan/lower/fixed.h"
 #include "plan/lower/mesh.h"
 #include "plan/max_seq.h"
 #include "plan/report/describe.h"
@@ -84,10 +85,10 @@ static struct plan_request request_of(const struct settings *s, int64_t seq_len,
     int64_t rows, heads, loss;
     r.seq_len = seq_len;
     if (longest) {
-        plan_take_mesh(&r, &longest->strategy.mesh);
+        plan_take_mesh(&r, &longest->strategy.key.mesh);
         r.open_degrees = 0;
-        r.group = longest->strategy.group;
-        r.zero = longest->strategy.ranks > 1 ? longest->strategy.zero : r.zero;
+        r.group = longest->strategy.key.group;
+        r.zero = longest->strategy.ranks > 1 ? longest->strategy.key.zero : r.zero;
     }
     if (s->curriculum.n > 0 && curriculum_recall_tiles(s, seq_len, &rows, &heads, &loss)) {
         r.row_chunk = r.row_chunk == AUTO ? rows : r.row_chunk;
@@ -170,9 +171,9 @@ enum status train_plan(struct settings *s, struct comm *comm, int ranks, const s
     progress_end();
     TRY(st);
     const struct strategy *strategy = &out->plan[0]->strategy;
-    plan_take_mesh(&s->plan, &strategy->mesh);
+    plan_take_mesh(&s->plan, &strategy->key.mesh);
     if (s->plan.zero == AUTO) /* a rank alone has no stage; a resumed run may have more ranks */
-        s->plan.zero = strategy->ranks > 1 ? strategy->zero : 3;
+        s->plan.zero = strategy->ranks > 1 ? strategy->key.zero : 3;
     return OK;
 }
 
@@ -249,16 +250,14 @@ enum status run_plan(struct run *r)
     TRY(comm_agree(c, check_together(r)));
     TRY(comm_set_mesh(c, &s->plan.mesh));
     const struct strategy *grid = &r->plans.plan[0]->strategy;
-    s->plan.group = grid->group;
-    if (s->curriculum.n == 0) {
-        s->plan.row_chunk = grid->row_chunk;
-        s->plan.head_tile = grid->head_tile;
-        s->plan.loss_tile = grid->loss_tile;
-    }
+    s->plan.group = grid->key.group;
+    if (s->curriculum.n == 0)
+        plan_fix_grid(&s->plan, grid);
     enum status st = OK;
     for (int i = 0; i < r->plans.n && s->curriculum.n > 0 && st == OK; i++) {
         grid = &r->plans.plan[i]->strategy;
-        st = curriculum_note_tiles(s, plan_length(r->plans.plan[i]), grid->row_chunk, grid->head_tile, grid->loss_tile);
+        st = curriculum_note_tiles(s, plan_length(r->plans.plan[i]), grid->key.row_chunk, grid->key.head_tile,
+                                   grid->key.loss_tile);
     }
     return comm_agree(c, st);
 }

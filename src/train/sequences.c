@@ -8,7 +8,8 @@
 int64_t sequences_own(const struct run *r, int64_t total, int64_t i)
 {
     const struct strategy *s = &r->session->plan->strategy;
-    int64_t n = i * s->mesh.degree[MESH_DP] + comm_place(r->comm) / (s->mesh.degree[MESH_ULYSSES] * s->mesh.degree[MESH_RING]);
+    int64_t n = i * s->key.mesh.degree[MESH_DP] +
+                comm_place(r->comm) / (s->key.mesh.degree[MESH_ULYSSES] * s->key.mesh.degree[MESH_RING]);
     return n < total ? n : -1;
 }
 
@@ -62,8 +63,8 @@ enum status sequences_publish(struct run *r, const struct sequence_source *sourc
 
 enum status sequences_add_up(struct run *r, const struct tally *own, struct tally *sum)
 {
-    int n = comm_size(r->comm),
-        sharing = r->session->plan->strategy.mesh.degree[MESH_ULYSSES] * r->session->plan->strategy.mesh.degree[MESH_RING];
+    int n = comm_size(r->comm), sharing = r->session->plan->strategy.key.mesh.degree[MESH_ULYSSES] *
+                                          r->session->plan->strategy.key.mesh.degree[MESH_RING];
     struct tally *all = sys_calloc((size_t)n, sizeof *all);
     if (!all)
         return status_fail(ERR_NOMEM, "out of memory");

@@ -31,7 +31,7 @@ static void on_host(struct settings *s)
 
 static void on_drives(struct settings *s)
 {
-    s->plan.params = s->plan.grads = s->plan.optim = s->plan.acts = s->plan.carry = OFFLOAD_NVME;
+    s->plan.params = s->plan.grads = s->plan.optim = s->plan.acts = s->plan.passing = OFFLOAD_NVME;
     s->plan.alpha = 0;
 }
 

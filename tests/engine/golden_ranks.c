@@ -36,7 +36,7 @@ static void settle(struct settings *s, const struct layout *l)
     s->plan.batch = l->mesh.degree[MESH_DP]; /* one sequence for one rank; the other data-parallel ranks have none */
     s->plan.threads = 1;
     if (l->nvme) {
-        s->plan.params = s->plan.grads = s->plan.optim = s->plan.acts = s->plan.carry = OFFLOAD_NVME;
+        s->plan.params = s->plan.grads = s->plan.optim = s->plan.acts = s->plan.passing = OFFLOAD_NVME;
         s->plan.device = DEVICE_CPU_DISCRETE;
         s->plan.alpha = 0;
     }

@@ -85,19 +85,19 @@ static enum status spread_lse(struct rig *r, struct outcome *o)
     struct seq_shape shape;
     struct seq_layout *layout;
     int ranks = s->ranks;
-    int64_t rows = s->rows * s->mesh.degree[MESH_ULYSSES], heads = HEADS / s->mesh.degree[MESH_ULYSSES];
+    int64_t rows = s->rows * s->key.mesh.degree[MESH_ULYSSES], heads = HEADS / s->key.mesh.degree[MESH_ULYSSES];
     float *all = malloc(sizeof *all * (size_t)(ranks * heads * rows));
     struct sequence q = batch_arrays(r->batch);
-    TRY(seq_shape_create(S, s->mesh.degree[MESH_ULYSSES], s->mesh.degree[MESH_RING], SEQ_AUTO, &shape));
+    TRY(seq_shape_create(S, s->key.mesh.degree[MESH_ULYSSES], s->key.mesh.degree[MESH_RING], SEQ_AUTO, &shape));
     TRY(seq_layout_create(&shape, &layout));
     TRY(seq_layout_assign(layout, q.lo));
     TRY(comm_gather(r->session->comm, seen_lse, heads * rows * 4, all));
     for (int k = 0; k < ranks; k++)
         for (int64_t h = 0; h < heads; h++)
             for (int64_t i = 0; i < rows; i++) {
-                int64_t token = seq_token_of(layout, k / s->mesh.degree[MESH_ULYSSES], i);
+                int64_t token = seq_token_of(layout, k / s->key.mesh.degree[MESH_ULYSSES], i);
                 if (token < S)
-                    o->lse[(k % s->mesh.degree[MESH_ULYSSES] * heads + h) * S + token] = all[(k * heads + h) * rows + i];
+                    o->lse[(k % s->key.mesh.degree[MESH_ULYSSES] * heads + h) * S + token] = all[(k * heads + h) * rows + i];
             }
     seq_layout_destroy(layout);
     free(all);

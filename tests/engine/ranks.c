@@ -76,9 +76,9 @@ static void settle(struct rig *r, const struct mesh_cell *c)
     s->lr = 1e-2;
     s->plan.threads = 1;
     if (c->nvme) {
-        static const enum offload carry[] = {OFFLOAD_NONE, OFFLOAD_CPU, OFFLOAD_NVME}; /* so that each occurs */
+        static const enum offload passing[] = {OFFLOAD_NONE, OFFLOAD_CPU, OFFLOAD_NVME}; /* so that each occurs */
         s->plan.params = s->plan.grads = s->plan.optim = s->plan.acts = OFFLOAD_NVME;
-        s->plan.carry = carry[c->zero % 3];
+        s->plan.passing = passing[c->zero % 3];
         s->plan.alpha = 0;
         s->plan.device = DEVICE_CPU_DISCRETE;
     }

@@ -75,7 +75,7 @@ static enum status run_micro(struct rig *r, const struct sequence *q, enum plan_
         memcpy(session_io(r->session, buffer[i]), data[i], S * 4);
     TRY(run_program(r, which, way, seed));
     const double *part = session_io(r->session, io->loss);
-    for (int64_t k = 0; k < ceil_div(S, r->session->plan->strategy.loss_tile); k++)
+    for (int64_t k = 0; k < ceil_div(S, r->session->plan->strategy.key.loss_tile); k++)
         *loss += part[k];
     return OK;
 }
@@ -205,7 +205,8 @@ static const struct trial TRIALS[] = {
      F32,
      1,
      2,
-     {EVERYTHING(ON_DRIVES), .alpha = KEEP_NONE, .host_update = 1, .discrete = 1, .inputs = INPUTS_HALF, .carry = PASS_ON_HOST}},
+     {EVERYTHING(ON_DRIVES), .alpha = KEEP_NONE, .host_update = 1, .discrete = 1, .inputs = INPUTS_HALF,
+      .passing = PASS_ON_HOST}},
     {FAMILY_LLAMA, BF16, 1, 2, {EVERYTHING(ON_DRIVES), .alpha = KEEP_HALF, .prefetch = AHEAD_1, .host_update = 1}},
     {FAMILY_LLAMA,
      BF16,
@@ -224,13 +225,13 @@ static const struct trial TRIALS[] = {
       .alpha = KEEP_HALF,
       .discrete = 1,
       .inputs = INPUTS_HALF,
-      .carry = PASS_ON_DEVICE}},
+      .passing = PASS_ON_DEVICE}},
     {FAMILY_GPT2, BF16, 1, 2, {EVERYTHING(ON_DRIVES), .alpha = KEEP_NONE, .host_update = 1, .discrete = 1}},
     {FAMILY_GPT2,
      BF16,
      1,
      2,
-     {.params = ON_DRIVES, .optim = ON_HOST, .acts = ON_DRIVES, .prefetch = AHEAD_1, .carry = PASS_ON_DEVICE}},
+     {.params = ON_DRIVES, .optim = ON_HOST, .acts = ON_DRIVES, .prefetch = AHEAD_1, .passing = PASS_ON_DEVICE}},
     {FAMILY_GPT2, F32, 3, 2, {EVERYTHING(ON_DRIVES), .alpha = KEEP_HALF, .host_update = 1, .discrete = 1}},
     {FAMILY_GPT_OSS, BF16, 1, 2, {EVERYTHING(ON_DRIVES), .alpha = KEEP_HALF, .discrete = 1}},
 };

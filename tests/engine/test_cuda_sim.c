@@ -43,7 +43,7 @@ static void near(const char *what, int step, double have, double want, double ma
 
 static void everything_nvme(struct settings *s)
 {
-    s->plan.params = s->plan.grads = s->plan.optim = s->plan.acts = s->plan.carry = OFFLOAD_NVME;
+    s->plan.params = s->plan.grads = s->plan.optim = s->plan.acts = s->plan.passing = OFFLOAD_NVME;
     s->plan.alpha = 0;
 }
 

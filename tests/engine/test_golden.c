@@ -60,7 +60,7 @@ static void small_tiles(struct settings *s)
 
 static void everything_nvme(struct settings *s)
 {
-    s->plan.params = s->plan.grads = s->plan.optim = s->plan.acts = s->plan.carry = OFFLOAD_NVME;
+    s->plan.params = s->plan.grads = s->plan.optim = s->plan.acts = s->plan.passing = OFFLOAD_NVME;
     s->plan.device = DEVICE_CPU_DISCRETE;
     s->plan.alpha = 0;
     small_tiles(s);

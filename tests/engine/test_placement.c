@@ -145,7 +145,7 @@ static void run_cell(enum model_family family, int layers, enum dtype dtype, enu
         fail_msg("%s: %s", cell_name(c), status_message());
     const struct plan *plan = r.session->plan;
     assert_true(plan->fits);
-    assert_true(plan->strategy.head_tile < model->config.heads);
+    assert_true(plan->strategy.key.head_tile < model->config.heads);
     memset(out, 0, sizeof *out);
     trace->cell = *c;
     trace->hash = 1;
@@ -193,7 +193,7 @@ static int must_differ(const struct cell *a, const struct cell *b)
     for (int f = 0; f < F_INPUTS; f++)
         if (f != F_PREFETCH && f != F_DEVICE && a->level[f] != b->level[f])
             return 1;
-    if (cell_carry(a) != cell_carry(b))
+    if (cell_passing(a) != cell_passing(b))
         return 1;
     if ((a->level[F_INPUTS] > 0) != (b->level[F_INPUTS] > 0)) /* at most one of three layers can lack its input */
         return 1;
@@ -340,7 +340,7 @@ static void kinds_of_layers(void **state)
         {.kinds = KINDS_NONE_AND_ALL, EVERYTHING(ON_HOST), .discrete = 1},
         {.kinds = KINDS_ALL_AND_NONE, EVERYTHING(ON_HOST), .discrete = 1},
         {.kinds = KINDS_HALF_AND_ALL, EVERYTHING(ON_DRIVES), .host_update = 1, .discrete = 1},
-        {.kinds = KINDS_NONE_AND_ALL, EVERYTHING(ON_DRIVES), .inputs = INPUTS_HALF, .carry = PASS_ON_DEVICE},
+        {.kinds = KINDS_NONE_AND_ALL, EVERYTHING(ON_DRIVES), .inputs = INPUTS_HALF, .passing = PASS_ON_DEVICE},
         {.kinds = KINDS_HALF_AND_ALL, EVERYTHING(ON_DEVICE), .inputs = INPUTS_THIRD},
         {EVERYTHING(ON_HOST), .alpha = KEEP_HALF, .discrete = 1},
     };

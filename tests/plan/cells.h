@@ -11,7 +11,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum factor { F_PARAMS, F_GRADS, F_OPTIM, F_ACTS, F_ALPHA, F_PREFETCH, F_UPDATE, F_DEVICE, F_INPUTS, F_CARRY, FACTORS };
+enum factor { F_PARAMS, F_GRADS, F_OPTIM, F_ACTS, F_ALPHA, F_PREFETCH, F_UPDATE, F_DEVICE, F_INPUTS, F_PASSING, FACTORS };
 static const int LEVELS[FACTORS] = {3, 3, 3, 3, 3, 3, 2, 2, 3, 3};
 
 /* Levels by name. A factor that is not named is 0: on a device that computes on the host's memory and updates, with all inputs
@@ -30,17 +30,17 @@ struct cell {
     union {
         int level[FACTORS];
         struct { /* in the order of enum factor */
-            int params, grads, optim, acts, alpha, prefetch, host_update, discrete, inputs, carry;
+            int params, grads, optim, acts, alpha, prefetch, host_update, discrete, inputs, passing;
         };
     };
     int kinds;
 };
-_Static_assert(offsetof(struct cell, carry) == F_CARRY * sizeof(int), "a field for every factor");
+_Static_assert(offsetof(struct cell, passing) == F_PASSING * sizeof(int), "a field for every factor");
 
 /* Returns the tier of hidden states between layers; level 0 is with the activations. */
-static inline int cell_carry(const struct cell *c)
+static inline int cell_passing(const struct cell *c)
 {
-    int away = 2 - c->level[F_CARRY];
+    int away = 2 - c->level[F_PASSING];
     return away < c->level[F_ACTS] ? away : c->level[F_ACTS];
 }
 
@@ -53,7 +53,7 @@ static inline const char *cell_name(const struct cell *c)
     snprintf(text, sizeof text,
              "params=%s grads=%s optim=%s acts=%s passing=%s alpha=%s%s prefetch=%s update=%s cpu%s inputs=1/%d",
              tier[c->level[F_PARAMS]], tier[c->level[F_GRADS]], tier[c->level[F_OPTIM]], tier[c->level[F_ACTS]],
-             tier[cell_carry(c)], alpha[c->level[F_ALPHA]], kinds[c->kinds], ahead[c->level[F_PREFETCH]],
+             tier[cell_passing(c)], alpha[c->level[F_ALPHA]], kinds[c->kinds], ahead[c->level[F_PREFETCH]],
              c->level[F_UPDATE] ? "host" : "device", c->level[F_DEVICE] ? ":discrete" : "", c->level[F_INPUTS] + 1);
     return text;
 }
@@ -66,7 +66,7 @@ static inline void cell_apply(const struct cell *c, struct plan_request *s)
     s->grads = tier[c->level[F_GRADS]];
     s->optim = tier[c->level[F_OPTIM]];
     s->acts = tier[c->level[F_ACTS]];
-    s->carry = tier[cell_carry(c)];
+    s->passing = tier[cell_passing(c)];
     s->alpha = alpha[c->level[F_ALPHA]];
     s->alpha_by_kind = c->kinds != KINDS_ALIKE;
     if (s->alpha_by_kind) {
@@ -93,7 +93,7 @@ static inline void cell_settings(struct plan_request *s, int64_t seq_len, enum d
     plan_request_defaults(s, seq_len);
     s->target = cell_target();
     s->params = s->grads = s->optim = s->acts = OFFLOAD_NONE;
-    s->carry = OFFLOAD_NVME; /* with the activations */
+    s->passing = OFFLOAD_NVME; /* with the activations */
     s->alpha = 1;
     s->update = UPDATE_DEVICE;
     s->device = DEVICE_CPU;

@@ -41,7 +41,7 @@ static inline void gpu_plan(const struct gpu_question *q, gpu_plan_check *check)
     s.hardware = &h;
     s.device = DEVICE_CUDA;
     s.dtype = BF16;
-    s.params = s.grads = s.optim = s.acts = s.carry = q->at;
+    s.params = s.grads = s.optim = s.acts = s.passing = q->at;
     s.alpha = 1;
     s.effort = EFFORT_QUICK;
     s.update = UPDATE_DEVICE;

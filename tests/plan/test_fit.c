@@ -88,8 +88,8 @@ static void slow_links_find_room(void **state)
     wide_settings(&s);
     s.device = DEVICE_CPU_DISCRETE;
     assert_int_equal(plan_fixed(m, &s, &strategy), OK);
-    strategy.acts = RES_HOST;
-    strategy.saved_chunks = (int)ceil_div(strategy.rows, strategy.row_chunk);
+    strategy.placement.acts = RES_HOST;
+    strategy.placement.kept_chunks = (int)ceil_div(strategy.rows, strategy.key.row_chunk);
     plan_cost_model(&s, &cost);
     cost.lane_bytes[LANE_D2H] = 0.75e9;
     cost_with_links(&cost, FIT_SLOW, &slow);
@@ -171,9 +171,9 @@ static void tight_budgets_refine(void **state)
     s.alpha = 0;
     struct plan *plan = fit(m, &s, limit);
     open = s;
-    s.row_chunk = plan->strategy.row_chunk;
-    s.head_tile = plan->strategy.head_tile;
-    s.loss_tile = plan->strategy.loss_tile;
+    s.row_chunk = plan->strategy.key.row_chunk;
+    s.head_tile = plan->strategy.key.head_tile;
+    s.loss_tile = plan->strategy.key.loss_tile;
     assert_false(plan->finer);
     for (int given = 1; plan->fits; limit[TIER_DEVICE] = limit[TIER_DEVICE] * 7 / 8) { /* until the default grid does not fit */
         limit[TIER_DEVICE] = given ? plan->arena[TIER_DEVICE] : limit[TIER_DEVICE];
@@ -185,7 +185,7 @@ static void tight_budgets_refine(void **state)
     plan_destroy(plan);
     plan = fit(m, &open, limit);
     assert_true(plan->fits && plan->finer);
-    assert_true(plan->strategy.row_chunk < s.row_chunk || plan->strategy.head_tile < s.head_tile);
+    assert_true(plan->strategy.key.row_chunk < s.row_chunk || plan->strategy.key.head_tile < s.head_tile);
     plan_describe(plan, text, sizeof text);
     assert_non_null(strstr(text, "to fit: nothing does with the default tiles"));
     plan_destroy(plan);

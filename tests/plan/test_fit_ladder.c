@@ -22,7 +22,7 @@ static void device_ladder(void **state)
             assert_true(plan->fits);
             first = limit[TIER_DEVICE] = plan->arena[TIER_DEVICE];
             plan_destroy(plan);
-            s.params = s.grads = s.optim = s.acts = s.carry = OFFLOAD_AUTO;
+            s.params = s.grads = s.optim = s.acts = s.passing = OFFLOAD_AUTO;
             s.alpha = AUTO;
             s.update = UPDATE_AUTO;
             int fitted = 1, rungs = 0;

@@ -17,7 +17,7 @@
 static void open_settings(struct plan_request *s)
 {
     cell_settings(s, 0, F32);
-    s->params = s->grads = s->optim = s->acts = s->carry = OFFLOAD_AUTO;
+    s->params = s->grads = s->optim = s->acts = s->passing = OFFLOAD_AUTO;
     s->alpha = AUTO;
     s->update = UPDATE_AUTO;
     s->row_chunk = s->head_tile = s->loss_tile = AUTO;
@@ -43,13 +43,13 @@ static int fits(const struct model *m, int ranks, int64_t tokens, const int64_t 
     open_settings(&t);
     t.seq_len = tokens;
     if (like && like->longest.mesh) {
-        t.mesh.degree[MESH_ULYSSES] = like->strategy.mesh.degree[MESH_ULYSSES];
-        t.mesh.degree[MESH_RING] = like->strategy.mesh.degree[MESH_RING];
+        t.mesh.degree[MESH_ULYSSES] = like->strategy.key.mesh.degree[MESH_ULYSSES];
+        t.mesh.degree[MESH_RING] = like->strategy.key.mesh.degree[MESH_RING];
     }
     if (like && like->longest.tiles) {
-        t.row_chunk = like->strategy.row_chunk;
-        t.head_tile = like->strategy.head_tile;
-        t.loss_tile = like->strategy.loss_tile;
+        t.row_chunk = like->strategy.key.row_chunk;
+        t.head_tile = like->strategy.key.head_tile;
+        t.loss_tile = like->strategy.key.loss_tile;
     }
     assert_int_equal(plan_mesh(m, &t, ranks, ranks), OK);
     assert_int_equal(plan_create(m, &t, limit, &plan), OK);
@@ -172,14 +172,14 @@ static void trials_know_what_turns_need(void **state)
         s.keep_inputs = every;
         assert_int_equal(plan_fixed(m, &s, &t), OK);
         problem_set(&problem, m, &s, limit);
-        t.params = t.grads = t.optim = t.acts = RES_HOST;
-        t.update_on_host = 1;
-        for (int carry = RES_DEVICE; carry <= RES_HOST; carry++) {
-            t.carry = (enum residency)carry;
+        t.placement.params = t.placement.grads = t.placement.optim = t.placement.acts = RES_HOST;
+        t.placement.update_on_host = 1;
+        for (int passing = RES_DEVICE; passing <= RES_HOST; passing++) {
+            t.placement.passing = (enum residency)passing;
             assert_int_equal(search_fits(&problem, &t, &c), OK);
             assert_int_equal(fit_serially(m, &t, ROLE_UPDATE | ROLE_FORWARD | ROLE_BACKWARD | ROLE_FIRST | ROLE_LAST, whole), OK);
             print_message("inputs 1/%d, gradients of activations on the %s: the host needs %lld bytes as tried, %lld whole\n",
-                          every, tier_name((enum tier)carry), (long long)c.bytes[TIER_HOST], (long long)whole[TIER_HOST]);
+                          every, tier_name((enum tier)passing), (long long)c.bytes[TIER_HOST], (long long)whole[TIER_HOST]);
             assert_false(c.all_layers);
             for (int k = 0; k < TIERS; k++)
                 assert_true(llabs(c.bytes[k] - whole[k]) <= whole[k] / 100);

@@ -34,8 +34,8 @@ static struct plan *longest_of_little(struct little *l)
 {
     struct plan *plan;
     assert_int_equal(plan_longest(l->m, &l->s, 1, 1, l->limit, &plan), OK);
-    print_message("%lld tokens, rows=%lld,heads=%d\n", (long long)l->s.seq_len, (long long)plan->strategy.row_chunk,
-                  plan->strategy.head_tile);
+    print_message("%lld tokens, rows=%lld,heads=%d\n", (long long)l->s.seq_len, (long long)plan->strategy.key.row_chunk,
+                  plan->strategy.key.head_tile);
     assert_true(plan->fits && plan->longest.longer > l->s.seq_len);
     return plan;
 }

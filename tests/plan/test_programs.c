@@ -28,7 +28,8 @@ static const struct cell CELLS[] = {
      .host_update = 1,
      .discrete = 1},
     {.grads = ON_HOST, .optim = ON_HOST, .acts = ON_DRIVES, .alpha = KEEP_HALF, .discrete = 1},
-    {EVERYTHING(ON_DRIVES), .alpha = KEEP_NONE, .host_update = 1, .discrete = 1, .inputs = INPUTS_THIRD, .carry = PASS_ON_DEVICE},
+    {EVERYTHING(ON_DRIVES), .alpha = KEEP_NONE, .host_update = 1, .discrete = 1, .inputs = INPUTS_THIRD,
+     .passing = PASS_ON_DEVICE},
     {.params = ON_HOST,
      .grads = ON_HOST,
      .optim = ON_HOST,
@@ -37,8 +38,8 @@ static const struct cell CELLS[] = {
      .host_update = 1,
      .discrete = 1,
      .inputs = INPUTS_HALF,
-     .carry = PASS_ON_HOST},
-    {EVERYTHING(ON_HOST), .host_update = 1, .discrete = 1, .carry = PASS_ON_DEVICE},
+     .passing = PASS_ON_HOST},
+    {EVERYTHING(ON_HOST), .host_update = 1, .discrete = 1, .passing = PASS_ON_DEVICE},
 };
 enum { N_CELLS = sizeof CELLS / sizeof *CELLS, S = 80 };
 
@@ -146,9 +147,9 @@ static void evaluation_saves_nothing(void **state)
         cell_settings(&s, 256, F32);
         s.device = DEVICE_CPU_DISCRETE;
         assert_int_equal(plan_fixed(m, &s, &strategy), OK);
-        strategy.acts = pairs[i][0];
-        strategy.carry = pairs[i][1];
-        strategy.device_layers = 1;
+        strategy.placement.acts = pairs[i][0];
+        strategy.placement.passing = pairs[i][1];
+        strategy.placement.device_layers = 1;
         plan_cost_model(&s, &cost);
         assert_int_equal(lower_program(m, &strategy, ROLE_FORWARD, &io, &p), OK);
         assert_int_equal(schedule_program(p, &cost, SCHEDULE_OVERLAPPED, 1), OK);

@@ -51,7 +51,7 @@ static void coarser_tiles_are_tried(void **state)
     assert_int_equal(plan_mesh(m, &s, 1024, 8), OK);
     if (plan_create(m, &s, AMPLE, &plan) != OK)
         fail_msg("%s", status_message());
-    assert_true(plan->fits && plan->strategy.head_tile == 7);
+    assert_true(plan->fits && plan->strategy.key.head_tile == 7);
     for (int k = 0; k < PLAN_PROGRAMS; k++)
         assert_true(!plan->programs[k] || !plan->programs[k]->excess);
     plan_destroy(plan);
@@ -81,10 +81,10 @@ static void many_heads_take_longer_chunks(void **state)
         s.row_chunk = s.head_tile = s.loss_tile = s.group = AUTO;
         if (plan_fixed(m, &s, &t) != OK)
             fail_msg("%s", status_message());
-        assert_true(t.row_chunk == tokens / 16 && t.head_tile == 1 && t.row_chunk % t.loss_tile == 0);
+        assert_true(t.key.row_chunk == tokens / 16 && t.key.head_tile == 1 && t.key.row_chunk % t.key.loss_tile == 0);
         s.row_chunk = tokens / 64;
         assert_int_equal(plan_fixed(m, &s, &t), OK);
-        assert_true(t.row_chunk == tokens / 64 && t.head_tile == 4);
+        assert_true(t.key.row_chunk == tokens / 64 && t.key.head_tile == 4);
         s.head_tile = 1;
         assert_int_equal(plan_fixed(m, &s, &t), ERR_INVALID);
         assert_non_null(strstr(status_message(), "pieces"));

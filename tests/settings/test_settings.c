@@ -179,7 +179,7 @@ static void test_values(void **state)
     same_list(&s.data, "a b.txt|x/*.txt|c=d");
     assert_true(s.plan.seq_len == 430080 && s.plan.zero == 0);
     assert_true(s.plan.params == OFFLOAD_NVME && s.plan.grads == OFFLOAD_AUTO && s.plan.optim == OFFLOAD_AUTO &&
-                s.plan.acts == OFFLOAD_CPU && s.plan.carry == OFFLOAD_NONE);
+                s.plan.acts == OFFLOAD_CPU && s.plan.passing == OFFLOAD_NONE);
     assert_true(s.plan.alpha == 0.25 && s.plan.prefetch == 3 && s.plan.update == UPDATE_HOST &&
                 s.plan.device == DEVICE_CPU_DISCRETE);
     assert_true(s.plan.device_mem == 3LL << 29 && s.plan.host_mem == 512LL << 20 && s.plan.nvme_max == 0 &&
@@ -193,7 +193,7 @@ static void test_values(void **state)
     settings_free(&s);
     assert_int_equal(READ(&s, REQUIRED, "--offload", "nvme", "--verbose=false", "--alpha=auto", "--trace=none"), OK);
     assert_true(s.plan.params == OFFLOAD_NVME && s.plan.grads == OFFLOAD_NVME && s.plan.optim == OFFLOAD_NVME &&
-                s.plan.acts == OFFLOAD_NVME && s.plan.carry == OFFLOAD_AUTO);
+                s.plan.acts == OFFLOAD_NVME && s.plan.passing == OFFLOAD_AUTO);
     assert_true(!s.verbose && s.plan.alpha == AUTO && s.trace == AUTO);
     settings_free(&s);
 }
@@ -492,7 +492,7 @@ static void test_yaml_forms(void **state)
     same_list(&s.eval_data, "d|e");
     assert_true(s.plan.seq_len == 1024 && s.beta1 == 0.5 && s.beta2 == 0.75 && s.verbose == 1 && s.plan.freeze.n == 0);
     assert_true(s.plan.params == OFFLOAD_NVME && s.plan.grads == OFFLOAD_AUTO && s.plan.acts == OFFLOAD_CPU &&
-                s.plan.carry == OFFLOAD_CPU);
+                s.plan.passing == OFFLOAD_CPU);
     assert_true(s.plan.row_chunk == 5 && s.plan.head_tile == 2 && s.plan.loss_tile == AUTO);
     assert_string_equal(s.out, "caf\xc3\xa9");
     settings_free(&s);
@@ -532,7 +532,7 @@ static void must_equal(const struct settings *a, const struct settings *b)
         }
     }
     assert_true(a->plan.params == b->plan.params && a->plan.grads == b->plan.grads && a->plan.optim == b->plan.optim &&
-                a->plan.acts == b->plan.acts && a->plan.carry == b->plan.carry);
+                a->plan.acts == b->plan.acts && a->plan.passing == b->plan.passing);
     assert_true(a->plan.mesh.degree[MESH_DP] == b->plan.mesh.degree[MESH_DP] &&
                 a->plan.mesh.degree[MESH_ULYSSES] == b->plan.mesh.degree[MESH_ULYSSES] &&
                 a->plan.mesh.degree[MESH_RING] == b->plan.mesh.degree[MESH_RING]);

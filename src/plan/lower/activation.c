@@ -14,7 +14,7 @@ static void cut_chunks(struct lowering *L, const char *name, enum residency r, c
         return;
     for (int m = 0; m < members; m++)
         for (int c = 0; c < L->n_chunks; c++)
-            cuts[n++] = m * L->s.rows + c * L->s.row_chunk;
+            cuts[n++] = m * L->s.rows + c * L->s.key.row_chunk;
     cuts[n] = members * L->s.rows;
     value_create_cuts(L, a->value, name, r == RES_NONE ? CLASS_WORK : CLASS_ACT, a->cols * dtype_size(a->type), cuts, n, r);
     a->value->full = a->shape == ROUTED;
@@ -35,7 +35,7 @@ void activation_of_work(struct lowering *L, enum residency r, int index, const s
 static void keep_on_device(const struct lowering *L, struct value *v)
 {
     for (int i = 0; i < v->n_tiles; i++)
-        if (i % L->n_chunks >= L->n_chunks - L->s.device_chunks)
+        if (i % L->n_chunks >= L->n_chunks - L->s.placement.device_chunks)
             v->tiles[i].residency = RES_DEVICE;
 }
 
@@ -54,15 +54,15 @@ static void layer_value(struct lowering *L, enum residency r, int layer, int ind
 /* Keeps the first chunks, as many as layers of that kind save; the others are computed again. */
 static void keep_first(const struct lowering *L, int layer, struct value *v)
 {
-    const int saved = strategy_saved(&L->s, model_is_light(L->m, layer));
+    const int kept = strategy_kept(&L->s, model_is_light(L->m, layer));
     for (int i = 0; i < v->n_tiles; i++)
-        if (i % L->n_chunks >= saved || !(L->role & ROLE_BACKWARD))
+        if (i % L->n_chunks >= kept || !(L->role & ROLE_BACKWARD))
             v->tiles[i].residency = RES_NONE;
 }
 
 enum residency activation_residency(const struct lowering *L, int layer)
 {
-    int away = (int)L->m->config.layers - L->s.device_layers;
+    int away = (int)L->m->config.layers - L->s.placement.device_layers;
     return layer >= away ? RES_DEVICE : strategy_residency(&L->s, CLASS_ACT, layer, away);
 }
 
@@ -71,11 +71,11 @@ enum residency activation_residency(const struct lowering *L, int layer)
 static void stay_between_visits(const struct lowering *L, struct value *v, enum residency home)
 {
     int backward = L->role & ROLE_BACKWARD;
-    v->staged = backward && home == RES_NVME && L->s.carry == RES_HOST;
-    v->lingers = home != RES_DEVICE && L->s.carry == RES_DEVICE;
-    for (int i = 0; i < v->n_tiles && !backward && L->s.carry < home; i++)
+    v->staged = backward && home == RES_NVME && L->s.placement.passing == RES_HOST;
+    v->lingers = home != RES_DEVICE && L->s.placement.passing == RES_DEVICE;
+    for (int i = 0; i < v->n_tiles && !backward && L->s.placement.passing < home; i++)
         if (v->tiles[i].residency != RES_DEVICE)
-            v->tiles[i].residency = v->lingers ? RES_NONE : L->s.carry;
+            v->tiles[i].residency = v->lingers ? RES_NONE : L->s.placement.passing;
 }
 
 void activation_of_layer(struct lowering *L, struct block *b, int index, const struct activation *a)
@@ -92,14 +92,14 @@ void activation_of_layer(struct lowering *L, struct block *b, int index, const s
 
 int lower_keeps_input(const struct lowering *L, int layer)
 {
-    return layer == 0 || ((int)L->m->config.layers - 1 - layer) % L->s.keep_every == 0;
+    return layer == 0 || ((int)L->m->config.layers - 1 - layer) % L->s.placement.keep_inputs == 0;
 }
 
 void activation_of_stream(struct lowering *L, struct value *v, int layer, struct block *before)
 {
     int is_input = layer < (int)L->m->config.layers;
     enum residency home = is_input ? activation_residency(L, layer) : RES_NONE;
-    struct activation a = {v, "x", L->m->config.dim, L->s.dtype, CHUNKS, before ? before->lowering->produce : NULL};
+    struct activation a = {v, "x", L->m->config.dim, L->s.key.dtype, CHUNKS, before ? before->lowering->produce : NULL};
     layer_value(L, home, layer, -1, &a);
     v->block = before;
     if (is_input)

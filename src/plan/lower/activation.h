@@ -18,7 +18,7 @@ struct activation {
 
 /* Creates a value that all layers use one after another. index: its number in the name; -1: none. */
 void activation_of_work(struct lowering *L, enum residency r, int index, const struct activation *a);
-/* Creates a value of a block of one layer, which the backward pass reads. With `produce` its first saved_chunks chunks are kept
+/* Creates a value of a block of one layer, which the backward pass reads. With `produce` its first kept_chunks chunks are kept
  * until then. Without it all are kept, and the layer's forward pass may read them again. */
 void activation_of_layer(struct lowering *L, struct block *b, int index, const struct activation *a);
 /* Creates the residual stream at a layer's input or, layer = layers, after the last one. before: the block that computes it; NULL

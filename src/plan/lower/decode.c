@@ -14,7 +14,7 @@ static int io_value(struct lowering *L, struct value *v, const char *name, int64
 
 void decode_create(struct lowering *L, struct io_buffers *io)
 {
-    int64_t n = L->s.input_rows, dim = L->m->config.dim, size = dtype_size(L->s.dtype);
+    int64_t n = L->s.input_rows, dim = L->m->config.dim, size = dtype_size(L->s.key.dtype);
     io->tokens = io_value(L, &L->tokens, "tokens", n, 4);
     io->positions = io_value(L, &L->positions, "positions", n, 4);
     io->index = io_value(L, &L->index, "index", n, 4);

@@ -19,7 +19,7 @@ static int64_t table_rows(const struct lowering *L, int param)
 static float embedding_scale(const struct lowering *L)
 {
     float scale = (float)L->m->config.embedding_scale;
-    return L->m->rounds_embedding_scale && L->s.dtype == BF16 ? bf16_to_float(bf16_from_float(scale)) : scale;
+    return L->m->rounds_embedding_scale && L->s.key.dtype == BF16 ? bf16_to_float(bf16_from_float(scale)) : scale;
 }
 
 void lower_embed(struct lowering *L, int c)
@@ -32,7 +32,7 @@ void lower_embed(struct lowering *L, int c)
     a->embed.dim = L->m->config.dim;
     a->embed.vocab = L->m->config.vocab;
     a->embed.max_pos = L->m->pos_embed >= 0 ? table_rows(L, L->m->pos_embed) : 0;
-    a->embed.dtype = (int32_t)L->s.dtype;
+    a->embed.dtype = (int32_t)L->s.key.dtype;
     a->embed.scale = embedding_scale(L);
     arg_write(L, 0, x, r0, r1, DEV);
     arg_param(L, 1, L->m->embed);
@@ -56,7 +56,7 @@ static void embed_grad(struct lowering *L, int param, struct value *index, int c
     a->embed.rows = r1 - r0;
     a->embed.dim = L->m->config.dim;
     a->embed.vocab = table_rows(L, param);
-    a->embed.dtype = (int32_t)L->s.dtype;
+    a->embed.dtype = (int32_t)L->s.key.dtype;
     a->embed.scale = embedding_scale(L);
     a->embed.accumulate = arg_grad(L, 0, param, 0, param_of(L, param)->elements);
     arg_read(L, 1, &L->dx, r0, r1, DEV);
@@ -98,7 +98,7 @@ static void stream_gradient(struct lowering *L, int c)
 
 int lower_rounds_dlogits(const struct lowering *L)
 {
-    return L->s.target->capability > 0 && L->s.dtype == BF16;
+    return L->s.target->capability > 0 && L->s.key.dtype == BF16;
 }
 
 int64_t lower_logits_ld(const struct lowering *L)
@@ -124,7 +124,7 @@ void lower_loss_chunk(struct lowering *L, int c, int gradient)
         value_new(L, &L->logits, i);
         const int rounds = gradient && lower_rounds_dlogits(L);
         struct linear_call call = {head, .rows = a1 - a0, .y = {&L->logits, a0, F32, lower_logits_ld(L)},
-                                   .x = {&L->final_n, a0, L->s.dtype}};
+                                   .x = {&L->final_n, a0, L->s.key.dtype}};
         lower_linear(L, &call);
         lower_bias_of(L, head, &call.y, a1 - a0);
         value_new(L, &L->loss, i);
@@ -178,7 +178,7 @@ void lower_last_logits(struct lowering *L)
     a->embed.rows = 1;
     a->embed.dim = L->m->config.dim;
     a->embed.vocab = L->s.rows;
-    a->embed.dtype = (int32_t)L->s.dtype;
+    a->embed.dtype = (int32_t)L->s.key.dtype;
     arg_write(L, 0, &L->last, 0, 1, DEV);
     arg_read(L, 1, x, 0, L->s.rows, DEV);
     arg_read(L, 2, &L->last_row, 0, 1, DEV);
@@ -188,7 +188,7 @@ void lower_last_logits(struct lowering *L)
     value_drop(L, &L->last, 0);
     value_new(L, &L->logits, 0);
     const struct linear_side logits = {&L->logits, 0, F32, lower_logits_ld(L)};
-    lower_linear(L, &(struct linear_call){&L->m->head, .rows = 1, .y = logits, .x = {&L->last_n, 0, L->s.dtype}});
+    lower_linear(L, &(struct linear_call){&L->m->head, .rows = 1, .y = logits, .x = {&L->last_n, 0, L->s.key.dtype}});
     lower_bias_of(L, &L->m->head, &logits, 1);
     value_drop(L, &L->last_n, 0);
     value_put_home(L, &L->logits, 0, 1, DEV);

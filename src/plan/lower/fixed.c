@@ -16,10 +16,10 @@ int plan_first_role(const struct plan_request *s)
 
 static int chunks_of(const struct strategy *grid, double alpha)
 {
-    return (int)(alpha * (double)ceil_div(grid->rows, grid->row_chunk) + 0.5);
+    return (int)(alpha * (double)ceil_div(grid->rows, grid->key.row_chunk) + 0.5);
 }
 
-int plan_saved_chunks(const struct model *m, const struct plan_request *s, const struct strategy *grid, double alpha)
+int plan_kept_chunks(const struct model *m, const struct plan_request *s, const struct strategy *grid, double alpha)
 {
     const int64_t layers = m->config.layers, light = model_light_layers(m);
     if (!s->alpha_by_kind)
@@ -27,15 +27,15 @@ int plan_saved_chunks(const struct model *m, const struct plan_request *s, const
     return (int)ceil_div((layers - light) * chunks_of(grid, s->alpha) + light * chunks_of(grid, s->window_alpha), layers);
 }
 
-void plan_save_as_given(const struct model *m, const struct plan_request *s, struct strategy *out)
+void plan_keep_as_given(const struct model *m, const struct plan_request *s, struct strategy *out)
 {
     if (s->alpha_by_kind)
-        strategy_save_by_kind(out, m, chunks_of(out, s->alpha), chunks_of(out, s->window_alpha));
+        strategy_keep_by_kind(out, m, chunks_of(out, s->alpha), chunks_of(out, s->window_alpha));
 }
 
 double plan_alpha_error(const struct plan_request *s, const struct strategy *grid)
 {
-    const double chunks = (double)ceil_div(grid->rows, grid->row_chunk),
+    const double chunks = (double)ceil_div(grid->rows, grid->key.row_chunk),
                  full = fabs(chunks_of(grid, s->alpha) / chunks - s->alpha);
     if (s->alpha < 0)
         return 0;
@@ -57,22 +57,22 @@ enum status plan_fixed(const struct model *m, const struct plan_request *s, stru
 {
     assert(s->target);
     TRY(check_alpha(m, s));
-    struct strategy fixed = {.wire = s->grad_dtype,
-                             .dtype = s->dtype,
-                             .moments = s->optim_dtype,
-                             .prefetch = s->prefetch,
+    struct strategy fixed = {.key.wire = s->grad_dtype,
+                             .key.dtype = s->dtype,
+                             .key.moments = s->optim_dtype,
+                             .placement.prefetch = s->prefetch,
                              .evaluates = s->evaluation || s->eval_before || s->eval_every > 0,
-                             .keep_every = (int)max_i64(1, s->keep_inputs),
+                             .placement.keep_inputs = (int)max_i64(1, s->keep_inputs),
                              .target = s->target,
                              .discrete = s->device == DEVICE_CPU_DISCRETE || s->device == DEVICE_CUDA};
     struct seq_shape shape;
     for (int d = 0; d < MESH_DIMS; d++)
-        fixed.mesh.degree[d] = (int)max_i64(1, s->mesh.degree[d]);
-    TRY(seq_shape_create(s->seq_len, fixed.mesh.degree[MESH_ULYSSES], fixed.mesh.degree[MESH_RING], SEQ_AUTO, &shape));
+        fixed.key.mesh.degree[d] = (int)max_i64(1, s->mesh.degree[d]);
+    TRY(seq_shape_create(s->seq_len, fixed.key.mesh.degree[MESH_ULYSSES], fixed.key.mesh.degree[MESH_RING], SEQ_AUTO, &shape));
     fixed.seq_len = shape.padded;
     fixed.rows = seq_rank_rows(&shape);
-    fixed.ranks = (int)mesh_ranks(&fixed.mesh);
-    fixed.zero = fixed.ranks == 1 ? 0 : s->zero == AUTO ? 3 : s->zero;
+    fixed.ranks = (int)mesh_ranks(&fixed.key.mesh);
+    fixed.key.zero = fixed.ranks == 1 ? 0 : s->zero == AUTO ? 3 : s->zero;
     TRY(plan_tiles(m, s, &fixed));
     *out = fixed;
     return OK;

@@ -12,13 +12,21 @@ int plan_first_role(const struct plan_request *s);
 /* Sets all that is decided before the placement: mesh, rows, types, tiles. Errors: as plan_tiles. */
 enum status plan_fixed(const struct model *m, const struct plan_request *s, struct strategy *out);
 
+/* Fixes the grid of tiles of a request: that of `grid`. */
+static inline void plan_fix_grid(struct plan_request *s, const struct strategy *grid)
+{
+    s->row_chunk = grid->key.row_chunk;
+    s->head_tile = grid->key.head_tile;
+    s->loss_tile = grid->key.loss_tile;
+}
+
 /* Returns the number of row chunks on `grid` whose recomputable values all layers keep, for a share alpha of the chunks. If the
  * request gives a share to each kind of layer, those count instead of alpha: the result is the mean of both numbers, rounded up.
  * So a search that knows one kind of layer counts no fewer bytes than the plan needs. */
-int plan_saved_chunks(const struct model *m, const struct plan_request *s, const struct strategy *grid, double alpha);
+int plan_kept_chunks(const struct model *m, const struct plan_request *s, const struct strategy *grid, double alpha);
 
 /* Sets both kinds' numbers of kept chunks if the request gives them. */
-void plan_save_as_given(const struct model *m, const struct plan_request *s, struct strategy *out);
+void plan_keep_as_given(const struct model *m, const struct plan_request *s, struct strategy *out);
 
 /* Returns the difference between the given share of chunks and the nearest possible one, which few chunks make large. The larger
  * one of two shares' counts. */

@@ -14,7 +14,7 @@ static int head_tile_legal(const struct model *m, const struct strategy *t, int6
 {
     int legal = 0;
     for (int i = 0; i < m->n_shapes; i++)
-        legal |= heads_tile_legal(&m->shapes[i], &t->mesh, heads);
+        legal |= heads_tile_legal(&m->shapes[i], &t->key.mesh, heads);
     return legal;
 }
 
@@ -25,7 +25,7 @@ static enum status refuse_head_tile(const struct model *m, int64_t asked, const 
     if (m->n_shapes == 0)
         return status_fail(ERR_INVALID, "--tiles: heads=%lld: no layer of the model has attention: leave it out",
                            (long long)asked);
-    const struct head_tiles first = heads_cut(&m->shapes[0], &t->mesh, 1);
+    const struct head_tiles first = heads_cut(&m->shapes[0], &t->key.mesh, 1);
     int64_t last = 0;
     for (int64_t n = 1; n <= model_most_heads(m); n++) {
         size_t at = strlen(legal);
@@ -37,8 +37,8 @@ static enum status refuse_head_tile(const struct model *m, int64_t asked, const 
     }
     snprintf(heads, sizeof heads, "%d query heads on %d KV heads", first.heads, first.kv_heads);
     return status_fail(ERR_INVALID, "--tiles: heads=%lld does not fit %s%s: take %s%s%lld", (long long)asked,
-                       m->n_shapes > 1 ? "the heads of any layer" : heads, t->mesh.degree[MESH_ULYSSES] > 1 ? " of a rank" : "",
-                       legal, legal[0] ? " or " : "", (long long)last);
+                       m->n_shapes > 1 ? "the heads of any layer" : heads,
+                       t->key.mesh.degree[MESH_ULYSSES] > 1 ? " of a rank" : "", legal, legal[0] ? " or " : "", (long long)last);
 }
 
 /* Limits in pieces, row chunks times head tiles: finer grids take too long to plan. A grid that the user gives may take a minute. */
@@ -47,7 +47,7 @@ enum { MOST_PIECES = 1024, MOST_OF_MODEL = 1 << 17, SHORTEST_CHUNK = 64, SHORTES
 /* Returns the tiles of query heads of one layer for each row chunk. */
 static int64_t head_pieces(const struct model *m, const struct strategy *t, int shape)
 {
-    return heads_cut(&m->shapes[shape], &t->mesh, t->head_tile).n_q;
+    return heads_cut(&m->shapes[shape], &t->key.mesh, t->key.head_tile).n_q;
 }
 
 /* Returns the tiles of query heads of all layers for each row chunk. */
@@ -67,12 +67,12 @@ static int64_t most_of_layer(const struct model *m, const struct strategy *t)
     int64_t most = 1;
     for (int i = 0; i < m->n_shapes; i++)
         most = max_i64(most, head_pieces(m, t, i));
-    return ceil_div(t->rows, t->row_chunk) * most;
+    return ceil_div(t->rows, t->key.row_chunk) * most;
 }
 
 int64_t plan_pieces(const struct model *m, const struct strategy *t)
 {
-    return ceil_div(t->rows, t->row_chunk) * pieces_a_chunk(m, t);
+    return ceil_div(t->rows, t->key.row_chunk) * pieces_a_chunk(m, t);
 }
 
 /* Returns the limit of pieces for given grids. It admits every finer grid that the planner takes by itself. */
@@ -92,7 +92,7 @@ static enum status check_pieces(const struct model *m, const struct strategy *t)
         ERR_INVALID,
         "--tiles: rows=%lld,heads=%d cut the attention of %lld layers into %lld pieces, and more than %lld take minutes "
         "to plan: take rows=%lld or more",
-        (long long)t->row_chunk, t->head_tile, (long long)c->layers, (long long)n, (long long)most,
+        (long long)t->key.row_chunk, t->key.head_tile, (long long)c->layers, (long long)n, (long long)most,
         (long long)round_up(ceil_div(t->rows, chunks), SHORTEST_CHUNK));
 }
 
@@ -111,9 +111,9 @@ static int64_t default_group(const struct model *m, int ranks)
 /* Sets the i-th legal tile of more heads. Returns 0 if there is none. */
 static int wider_heads(const struct model *m, int i, struct strategy *t)
 {
-    for (int64_t heads = t->head_tile + 1; heads <= model_most_heads(m); heads++)
+    for (int64_t heads = t->key.head_tile + 1; heads <= model_most_heads(m); heads++)
         if (head_tile_legal(m, t, heads) && i-- == 0) {
-            t->head_tile = (int)heads;
+            t->key.head_tile = (int)heads;
             return 1;
         }
     return 0;
@@ -123,13 +123,13 @@ static int wider_heads(const struct model *m, int i, struct strategy *t)
 static void limit_pieces(const struct model *m, const struct plan_request *s, struct strategy *t)
 {
     while (plan_pieces(m, t) > most_pieces(&m->config)) {
-        int rows_open = s->row_chunk <= 0 && t->row_chunk < t->rows;
-        if (rows_open && t->rows > 16 * t->row_chunk)
-            t->row_chunk *= 2;
+        int rows_open = s->row_chunk <= 0 && t->key.row_chunk < t->rows;
+        if (rows_open && t->rows > 16 * t->key.row_chunk)
+            t->key.row_chunk *= 2;
         else if (s->head_tile > 0 || !wider_heads(m, 0, t)) {
             if (!rows_open)
                 return;
-            t->row_chunk = min_i64(2 * t->row_chunk, t->rows);
+            t->key.row_chunk = min_i64(2 * t->key.row_chunk, t->rows);
         }
     }
 }
@@ -138,22 +138,22 @@ static void limit_pieces(const struct model *m, const struct plan_request *s, st
 static enum status refuse_loss_tile(int64_t asked, int rows_given, const struct strategy *t)
 {
     int64_t less = asked, more = asked;
-    while (t->row_chunk % less)
+    while (t->key.row_chunk % less)
         less--;
-    while (t->row_chunk % more)
+    while (t->key.row_chunk % more)
         more++;
     return status_fail(ERR_INVALID,
                        "--tiles: loss=%lld does not divide the %lld rows of a chunk%s: take loss=%lld or loss=%lld%s",
-                       (long long)asked, (long long)t->row_chunk, rows_given ? "" : ", which no option gives", (long long)less,
-                       (long long)more, rows_given ? "" : ", or give rows=N, too");
+                       (long long)asked, (long long)t->key.row_chunk, rows_given ? "" : ", which no option gives",
+                       (long long)less, (long long)more, rows_given ? "" : ", or give rows=N, too");
 }
 
 /* Returns the default number of heads in a tile. Wide tiles make better matrix products; beyond 65536 tokens memory counts more. */
 static int64_t default_heads(const struct attention_shape *shape, const struct plan_request *s, const struct strategy *t)
 {
-    const struct head_tiles h = heads_cut(shape, &t->mesh, 1);
+    const struct head_tiles h = heads_cut(shape, &t->key.mesh, 1);
     int64_t n = h.heads / h.kv_heads;
-    while (s->seq_len <= 65536 && n * h.dim < 512 && 2 * n <= h.heads && heads_tile_legal(shape, &t->mesh, 2 * n))
+    while (s->seq_len <= 65536 && n * h.dim < 512 && 2 * n <= h.heads && heads_tile_legal(shape, &t->key.mesh, 2 * n))
         n *= 2;
     return n;
 }
@@ -161,28 +161,28 @@ static int64_t default_heads(const struct attention_shape *shape, const struct p
 enum status plan_tiles(const struct model *m, const struct plan_request *s, struct strategy *out)
 {
     const struct model_config *c = &m->config;
-    out->row_chunk = s->row_chunk > 0 ? s->row_chunk : max_i64(RULE_SHORTEST, round_up(out->rows / 64, 1024));
-    out->row_chunk = min_i64(out->row_chunk, out->rows);
+    out->key.row_chunk = s->row_chunk > 0 ? s->row_chunk : max_i64(RULE_SHORTEST, round_up(out->rows / 64, 1024));
+    out->key.row_chunk = min_i64(out->key.row_chunk, out->rows);
     if (s->head_tile > 0 && !head_tile_legal(m, out, s->head_tile))
         return refuse_head_tile(m, s->head_tile, out);
     int64_t heads = s->head_tile;
     for (int i = 0; i < m->n_shapes && s->head_tile <= 0; i++)
         heads = max_i64(heads, default_heads(&m->shapes[i], s, out));
-    out->head_tile = (int)heads;
+    out->key.head_tile = (int)heads;
     limit_pieces(m, s, out);
     TRY(check_pieces(m, out));
-    int64_t loss = s->loss_tile > 0 ? min_i64(s->loss_tile, out->row_chunk) : out->row_chunk;
-    if (s->loss_tile > 0 && out->row_chunk < out->rows && out->row_chunk % loss)
+    int64_t loss = s->loss_tile > 0 ? min_i64(s->loss_tile, out->key.row_chunk) : out->key.row_chunk;
+    if (s->loss_tile > 0 && out->key.row_chunk < out->rows && out->key.row_chunk % loss)
         return refuse_loss_tile(loss, s->row_chunk > 0, out);
     /* limit of the logits in fp32: a quarter of the residual stream, which is there in any case */
     int64_t logits = max_i64(64 << 20, out->rows * c->dim * dtype_size(s->dtype) / 4);
     while (s->loss_tile <= 0 && loss * c->vocab * 4 > logits && loss % 2 == 0)
         loss /= 2;
-    out->loss_tile = loss;
+    out->key.loss_tile = loss;
     if (s->group % BLOCK8 != 0 && s->group > 0 && s->optim_dtype == I8)
         return status_fail(ERR_INVALID, "--tiles: group=%lld cuts blocks of moments in int8: take a multiple of %d",
                            (long long)s->group, BLOCK8);
-    out->group = s->group > 0 ? s->group : default_group(m, out->ranks);
+    out->key.group = s->group > 0 ? s->group : default_group(m, out->ranks);
     return OK;
 }
 
@@ -190,22 +190,22 @@ enum status plan_tiles(const struct model *m, const struct plan_request *s, stru
  * Returns 0 if that is not legal. */
 static int other_rows(const struct model *m, const struct plan_request *s, int i, struct strategy *t)
 {
-    int64_t other = i == 0 ? min_i64(2 * t->row_chunk, t->rows) : t->row_chunk / 2;
-    if (i > 1 || other == t->row_chunk || t->row_chunk % 2 || other < RULE_SHORTEST ||
+    int64_t other = i == 0 ? min_i64(2 * t->key.row_chunk, t->rows) : t->key.row_chunk / 2;
+    if (i > 1 || other == t->key.row_chunk || t->key.row_chunk % 2 || other < RULE_SHORTEST ||
         (s->loss_tile > 0 && other < t->rows && other % s->loss_tile))
         return 0;
-    t->row_chunk = other;
-    t->loss_tile = min_i64(t->loss_tile, other);
-    return (other == t->rows || other % t->loss_tile == 0) && most_of_layer(m, t) <= MOST_PIECES;
+    t->key.row_chunk = other;
+    t->key.loss_tile = min_i64(t->key.loss_tile, other);
+    return (other == t->rows || other % t->key.loss_tile == 0) && most_of_layer(m, t) <= MOST_PIECES;
 }
 
 /* Sets loss tiles 2, 4 or 8 times as long. Returns 0 if that is not legal. */
 static int longer_loss(int i, struct strategy *t)
 {
-    int64_t other = t->loss_tile << (i + 1);
-    if (i > 2 || other > t->row_chunk || t->row_chunk % other)
+    int64_t other = t->key.loss_tile << (i + 1);
+    if (i > 2 || other > t->key.row_chunk || t->key.row_chunk % other)
         return 0;
-    t->loss_tile = other;
+    t->key.loss_tile = other;
     return 1;
 }
 
@@ -224,21 +224,21 @@ int plan_other_tiles(const struct model *m, const struct plan_request *s, enum t
 /* Sets the next lower legal number of heads. Returns 0 if there is none. */
 static int narrower_heads(const struct model *m, struct strategy *t)
 {
-    int64_t heads = t->head_tile - 1;
+    int64_t heads = t->key.head_tile - 1;
     while (heads > 0 && !head_tile_legal(m, t, heads))
         heads--;
     if (heads > 0)
-        t->head_tile = (int)heads;
+        t->key.head_tile = (int)heads;
     return heads > 0 && most_of_layer(m, t) <= MOST_PIECES;
 }
 
 /* Sets loss tiles half or a quarter as long. Returns 0 if that is not legal. */
 static int shorter_loss(int i, struct strategy *t)
 {
-    int64_t other = t->loss_tile >> (i + 1);
-    if (other << (i + 1) != t->loss_tile || other < SHORTEST_LOSS)
+    int64_t other = t->key.loss_tile >> (i + 1);
+    if (other << (i + 1) != t->key.loss_tile || other < SHORTEST_LOSS)
         return 0;
-    t->loss_tile = other;
+    t->key.loss_tile = other;
     return 1;
 }
 
@@ -269,15 +269,15 @@ int plan_finer_tiles(const struct model *m, const struct plan_request *s, struct
     struct strategy next = *t;
     int finer = 0;
     if (s->head_tile <= 0 && narrower_heads(m, &next)) {
-        t->head_tile = next.head_tile;
+        t->key.head_tile = next.key.head_tile;
         finer = 1;
     }
     next = *t;
-    next.row_chunk /= 2;
-    if (s->row_chunk > 0 || t->row_chunk % 2 || next.row_chunk < SHORTEST_CHUNK ||
-        (s->loss_tile > 0 && next.row_chunk % t->loss_tile) || most_of_layer(m, &next) > MOST_PIECES)
+    next.key.row_chunk /= 2;
+    if (s->row_chunk > 0 || t->key.row_chunk % 2 || next.key.row_chunk < SHORTEST_CHUNK ||
+        (s->loss_tile > 0 && next.key.row_chunk % t->key.loss_tile) || most_of_layer(m, &next) > MOST_PIECES)
         return finer;
-    t->row_chunk = next.row_chunk;
-    t->loss_tile = min_i64(t->loss_tile, next.row_chunk);
+    t->key.row_chunk = next.key.row_chunk;
+    t->key.loss_tile = min_i64(t->key.loss_tile, next.key.row_chunk);
     return 1;
 }

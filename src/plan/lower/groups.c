@@ -10,7 +10,7 @@ static const enum lane SHARING = LANE_WORLD;
 static int64_t share_of(const struct strategy *s, int members, int64_t n)
 {
     const int64_t share = ceil_div(n, members);
-    return s->moments == I8 ? min_i64(n, round_up(share, BLOCK8)) : share;
+    return s->key.moments == I8 ? min_i64(n, round_up(share, BLOCK8)) : share;
 }
 
 /* Lists the borders that groups do not straddle: between elements with decay, trained ones and frozen ones. An update can tell
@@ -20,7 +20,7 @@ static int unit_borders(const struct model *m, const struct strategy *s, int uni
     const struct model_unit *u = &m->units[unit];
     int n = 0;
     border[n++] = 0;
-    if ((s->zero >= 1 || s->moments == I8) && u->decay_elements > 0 && u->decay_elements < u->trained_elements)
+    if ((s->key.zero >= 1 || s->key.moments == I8) && u->decay_elements > 0 && u->decay_elements < u->trained_elements)
         border[n++] = u->decay_elements;
     if (u->trained_elements > 0)
         border[n++] = u->trained_elements;
@@ -31,17 +31,17 @@ static int unit_borders(const struct model *m, const struct strategy *s, int uni
 
 struct group plan_group(const struct model *m, const struct strategy *s, int unit, int index)
 {
-    const int members = mesh_members(&s->mesh, SHARING);
-    int64_t border[4], shard = 0, share = share_of(s, members, s->group);
+    const int members = mesh_members(&s->key.mesh, SHARING);
+    int64_t border[4], shard = 0, share = share_of(s, members, s->key.group);
     int n = unit_borders(m, s, unit, border);
     for (int i = 0; i < n; i++) {
-        int64_t length = border[i + 1] - border[i], groups = ceil_div(length, s->group);
+        int64_t length = border[i + 1] - border[i], groups = ceil_div(length, s->key.group);
         if (index >= groups) {
             index -= (int)groups;
-            shard += (groups - 1) * share + share_of(s, members, length - (groups - 1) * s->group);
+            shard += (groups - 1) * share + share_of(s, members, length - (groups - 1) * s->key.group);
             continue;
         }
-        int64_t first = border[i] + index * s->group, end = min_i64(first + s->group, border[i + 1]);
+        int64_t first = border[i] + index * s->key.group, end = min_i64(first + s->key.group, border[i + 1]);
         shard += index * share;
         return (struct group){first, end, shard, shard + share_of(s, members, end - first), SHARING};
     }
@@ -53,18 +53,18 @@ int plan_groups(const struct model *m, const struct strategy *s, int unit, int64
     int64_t border[4];
     int n = unit_borders(m, s, unit, border), groups = 0;
     for (int i = 0; i < n && border[i] < elements; i++)
-        groups += (int)ceil_div(border[i + 1] - border[i], s->group);
+        groups += (int)ceil_div(border[i + 1] - border[i], s->key.group);
     return groups;
 }
 
 static int64_t packed_group_bytes(const struct strategy *s)
 {
-    return s->group * dtype_size(s->dtype);
+    return s->key.group * dtype_size(s->key.dtype);
 }
 
 struct group plan_packed_group(const struct model *m, const struct strategy *s, int unit, int index)
 {
-    const int members = mesh_members(&s->mesh, SHARING);
+    const int members = mesh_members(&s->key.mesh, SHARING);
     const int64_t bytes = packed_group_bytes(s), first = index * bytes, end = min_i64(first + bytes, m->units[unit].packed_bytes),
                   shard = index * ceil_div(bytes, members);
     return (struct group){first, end, shard, shard + ceil_div(end - first, members), SHARING};

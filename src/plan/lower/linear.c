@@ -57,7 +57,7 @@ void adapter_values(struct lowering *L)
 {
     struct adapter_work *W = L->adapters = L->m->most_rank > 0 ? memory_new(L, 1, sizeof *W) : NULL;
     for (int i = 0; W && L->st == OK && i < AT_WORK; i++) {
-        work_value(L, &W->down[i].value, "adapter.down", i, L->s.dtype);
+        work_value(L, &W->down[i].value, "adapter.down", i, L->s.key.dtype);
         work_value(L, &W->up[i].value, "adapter.up", i, F32);
         W->down[i].adapter = W->up[i].adapter = -1;
     }
@@ -65,7 +65,7 @@ void adapter_values(struct lowering *L)
         work_value(L, &W->sum, "adapter.sum", -1, F32);
     const int64_t rank = L->m->embedding.rank;
     if (rank > 0) {
-        activation_of_work(L, RES_NONE, -1, &(struct activation){&W->found, "adapter.found", rank, L->s.dtype, CHUNKS});
+        activation_of_work(L, RES_NONE, -1, &(struct activation){&W->found, "adapter.found", rank, L->s.key.dtype, CHUNKS});
         activation_of_work(L, RES_NONE, -1, &(struct activation){&W->dfound, "adapter.dfound", rank, F32, CHUNKS});
     }
 }
@@ -162,7 +162,7 @@ static struct masked *masked_of(struct lowering *L, int64_t cols)
         L->st = status_fail(ERR_CORRUPT, "planner: adapters' inputs have more than %d different widths", MOST_WIDTHS);
     all[i].cols = cols;
     all[i].adapter = -1;
-    activation_of_work(L, RES_NONE, i, &(struct activation){&all[i].x, "adapter.masked", cols, L->s.dtype, CHUNKS});
+    activation_of_work(L, RES_NONE, i, &(struct activation){&all[i].x, "adapter.masked", cols, L->s.key.dtype, CHUNKS});
     activation_of_work(L, RES_NONE, i, &(struct activation){&all[i].dx, "adapter.dmasked", cols, F32, CHUNKS});
     return &all[i];
 }
@@ -199,7 +199,7 @@ static struct linear_side seen(struct lowering *L, const struct linear_call *c)
         return c->x;
     const struct source from = source_of(&c->x, c->first_in, inputs(c));
     struct masked *m = masked_of(L, inputs(c));
-    const struct linear_side side = {&m->x, chunk_row(c), L->s.dtype, 0};
+    const struct linear_side side = {&m->x, chunk_row(c), L->s.key.dtype, 0};
     if (m->adapter != c->w->down || m->chunk_row != side.row || !same_source(&m->last, &from)) {
         m->adapter = c->w->down;
         m->chunk_row = side.row;
@@ -223,9 +223,9 @@ static struct linear_side down_product(struct lowering *L, const struct linear_c
         p = begin(L, W->down, &W->next_down, c->w, chunk_row(c));
         p->last = from;
         linear_product(L, &(struct linear_call){&down, c->first_in, c->in, c->rows,
-                                                side_of(L, &p->value, p->chunk_row, L->s.dtype), seen(L, c)});
+                                                side_of(L, &p->value, p->chunk_row, L->s.key.dtype), seen(L, c)});
     }
-    return side_of(L, &p->value, p->chunk_row, L->s.dtype);
+    return side_of(L, &p->value, p->chunk_row, L->s.key.dtype);
 }
 
 /* Returns s B^T dy of the call's outputs and of the slices before it. *whole: 1 if these are all outputs of the map. */
@@ -337,19 +337,19 @@ static struct linear_side find_tokens(struct lowering *L, int64_t r0, int64_t r1
 {
     struct value *found = &L->adapters->found;
     value_new(L, found, value_tile_at(found, r0));
-    emit_lookup(L, OP_EMBED, r1 - r0, L->s.dtype);
+    emit_lookup(L, OP_EMBED, r1 - r0, L->s.key.dtype);
     arg_write(L, 0, found, r0, r1, DEV);
     arg_param(L, 1, L->m->embedding.down);
     arg_read(L, 2, &L->tokens, r0, r1, DEV);
     emit_done(L, 0);
-    return (struct linear_side){found, r0, L->s.dtype, 0};
+    return (struct linear_side){found, r0, L->s.key.dtype, 0};
 }
 
 /* Returns the call that applies B to the tile's rows. scale: factor of embeddings; 0: 1. */
 static struct linear_call embedded(const struct lowering *L, const struct model_linear *up, const struct tile *t, struct value *y,
                                    float scale)
 {
-    return (struct linear_call){up, .rows = t->row1 - t->row0, .y = {y, t->row0, L->s.dtype},
+    return (struct linear_call){up, .rows = t->row1 - t->row0, .y = {y, t->row0, L->s.key.dtype},
                                 .scale = (scale != 0.0f ? scale : 1.0f) * L->m->embedding.adapter_scale};
 }
 

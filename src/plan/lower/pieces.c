@@ -13,7 +13,7 @@ static void norm_attrs(const struct lowering *L, const struct model_norm *n, str
     a->norm.dim = L->m->config.dim;
     a->norm.eps = L->m->config.norm_eps;
     a->norm.kind = n->kind;
-    a->norm.dtype = (int32_t)L->s.dtype;
+    a->norm.dtype = (int32_t)L->s.key.dtype;
 }
 
 void lower_norm_forward(struct lowering *L, const struct model_norm *n, struct value *y, struct value *x, int c)
@@ -132,7 +132,7 @@ void lower_add(struct lowering *L, struct value *y, struct value *x, struct valu
     struct op_attrs *a = emit(L, OP_ADD, LANE_COMPUTE);
     a->add.rows = r1 - r0;
     a->add.dim = L->m->config.dim;
-    a->add.dtype = (int32_t)L->s.dtype;
+    a->add.dtype = (int32_t)L->s.key.dtype;
     a->add.scale = (float)L->m->config.residual_scale;
     arg_write(L, 0, y, r0, r1, DEV);
     arg_read(L, 1, x, r0, r1, DEV);
@@ -146,8 +146,8 @@ void lower_multiply(struct lowering *L, struct value *x, int constant, int c)
 {
     int64_t r0 = x->tiles[c].row0, r1 = x->tiles[c].row1;
     struct op_attrs *a = emit(L, OP_MULTIPLY, LANE_COMPUTE);
-    a->cast.n = (r1 - r0) * x->row_bytes / dtype_size(L->s.dtype);
-    a->cast.y_type = a->cast.x_type = (int32_t)L->s.dtype;
+    a->cast.n = (r1 - r0) * x->row_bytes / dtype_size(L->s.key.dtype);
+    a->cast.y_type = a->cast.x_type = (int32_t)L->s.key.dtype;
     arg_update(L, 0, x, r0, r1, DEV);
     arg_param(L, 1, constant);
     emit_done(L, 0);
@@ -201,8 +201,8 @@ void lower_scale(struct lowering *L, struct value *y, struct value *x, double sc
     int64_t r0 = x->tiles[c].row0, r1 = x->tiles[c].row1;
     value_new(L, y, c);
     struct op_attrs *a = emit(L, OP_CAST, LANE_COMPUTE);
-    a->cast.n = (r1 - r0) * x->row_bytes / dtype_size(L->s.dtype);
-    a->cast.y_type = a->cast.x_type = (int32_t)L->s.dtype;
+    a->cast.n = (r1 - r0) * x->row_bytes / dtype_size(L->s.key.dtype);
+    a->cast.y_type = a->cast.x_type = (int32_t)L->s.key.dtype;
     a->cast.scale = (float)scale;
     arg_write(L, 0, y, r0, r1, DEV);
     arg_read(L, 1, x, r0, r1, DEV);

@@ -88,7 +88,7 @@ static void dequantise(struct lowering *L, const struct linear_call *c)
     a->dequantise.ld = whole_rows ? a->dequantise.cols : c->w->ld;
     a->dequantise.n = q.rows * q.columns;
     a->dequantise.columns = q.form == QUANTISED_INT8 ? q.columns : 0;
-    a->dequantise.y_type = (int32_t)L->s.dtype;
+    a->dequantise.y_type = (int32_t)L->s.key.dtype;
     a->dequantise.form = (int32_t)q.form;
     arg_write(L, 0, &u->dequantised, 0, s.rows * s.cols, DEV);
     arg_read(L, 1, &u->packed, codes + s.first / each, codes + ceil_div(s.first + s.elements, each), DEV);
@@ -121,7 +121,7 @@ static void multiply(struct lowering *L, const struct linear_call *c, const stru
     a->gemm.ldc = result->ld;
     a->gemm.tb = transposed;
     a->gemm.a_type = source->type;
-    a->gemm.b_type = (int32_t)L->s.dtype;
+    a->gemm.b_type = (int32_t)L->s.key.dtype;
     a->gemm.c_type = result->type;
     a->gemm.c_first = (int32_t)first;
     a->gemm.accumulate = c->accumulate ? GEMM_ADDS : keeps ? GEMM_KEEPS : GEMM_WRITES;
@@ -214,7 +214,7 @@ static void bias_attrs(struct op_attrs *a, const struct lowering *L, const struc
 {
     a->bias.rows = rows;
     a->bias.dim = w->out;
-    a->bias.dtype = (int32_t)L->s.dtype;
+    a->bias.dtype = (int32_t)L->s.key.dtype;
     a->bias.y_type = (int32_t)y->type;
     a->bias.ld = y->ld == w->out ? 0 : y->ld;
 }
@@ -242,7 +242,7 @@ void lower_bias_grad_of(struct lowering *L, const struct model_linear *w, const 
 
 void lower_bias(struct lowering *L, const struct model_linear *w, struct value *y, int64_t r0, int64_t r1)
 {
-    lower_bias_of(L, w, &(struct linear_side){y, r0, L->s.dtype, 0}, r1 - r0);
+    lower_bias_of(L, w, &(struct linear_side){y, r0, L->s.key.dtype, 0}, r1 - r0);
 }
 
 void lower_bias_grad(struct lowering *L, const struct model_linear *w, struct value *dy, enum dtype dy_type, int64_t r0,

@@ -62,7 +62,7 @@ static void create_io(struct lowering *L, struct io_buffers *io)
     io->loss = loss_value(L);
     io->each = -1;
     if (L->s.evaluates) {
-        value_create(L, &L->each, "each", CLASS_IO, n, 4, L->s.loss_tile, RES_HOST);
+        value_create(L, &L->each, "each", CLASS_IO, n, 4, L->s.key.loss_tile, RES_HOST);
         home_create(L, &L->each, -1, RES_HOST);
         io->each = L->each.tiles ? L->each.tiles[0].home.buffer : 0;
     }
@@ -99,7 +99,7 @@ static void load_inputs(struct lowering *L)
 {
     L->phase = PHASE_IO;
     L->layer = -1;
-    if (L->role != ROLE_UPDATE || !L->s.update_on_host || strategy_updates_on_both(&L->s))
+    if (L->role != ROLE_UPDATE || !L->s.placement.update_on_host || strategy_updates_on_both(&L->s))
         value_get(L, &L->record, 0);
     if (!(L->role & ROLE_FORWARD))
         return;
@@ -120,13 +120,13 @@ static void load_inputs(struct lowering *L)
 static void derive_sizes(struct lowering *L)
 {
     const struct strategy *s = &L->s;
-    L->ulysses = s->mesh.degree[MESH_ULYSSES];
-    L->ring = s->mesh.degree[MESH_RING];
+    L->ulysses = s->key.mesh.degree[MESH_ULYSSES];
+    L->ring = s->key.mesh.degree[MESH_RING];
     L->attn_rows = s->rows * L->ulysses;
-    L->n_chunks = (int)ceil_div(s->rows, s->row_chunk);
+    L->n_chunks = (int)ceil_div(s->rows, s->key.row_chunk);
     for (int i = 0; i < L->m->n_shapes; i++)
-        L->heads[i] = heads_cut(&L->m->shapes[i], &s->mesh, s->head_tile);
-    L->n_loss = ceil_div(s->rows, s->loss_tile);
+        L->heads[i] = heads_cut(&L->m->shapes[i], &s->key.mesh, s->key.head_tile);
+    L->n_loss = ceil_div(s->rows, s->key.loss_tile);
     L->mask_rows = s->cached_tokens > 0 ? s->input_rows : L->attn_rows;
 }
 
@@ -206,7 +206,7 @@ enum status lower_program(const struct model *m, const struct strategy *s, int r
     L.p->masks = m->n_masks;
     derive_sizes(&L);
     for (int l = LANE_WORLD; l < LANES; l++)
-        L.p->group_size[l] = mesh_members(&s->mesh, (enum lane)l);
+        L.p->group_size[l] = mesh_members(&s->key.mesh, (enum lane)l);
     create_values(&L, io);
     if (L.st == OK && s->cached_tokens > 0)
         decode_passes(&L);

@@ -26,13 +26,13 @@ int unit_trained_groups(const struct lowering *L, int unit)
 
 int optim_sharded(const struct lowering *L)
 {
-    return L->s.zero >= 1;
+    return L->s.key.zero >= 1;
 }
 
 struct value *unit_master(struct lowering *L, int unit)
 {
     struct unit_values *u = &L->units[unit];
-    return u->master.n_tiles > 0 ? &u->master : L->s.zero == 3 ? &u->param_shard : &u->param;
+    return u->master.n_tiles > 0 ? &u->master : L->s.key.zero == 3 ? &u->param_shard : &u->param;
 }
 
 static int persistent_buffer(struct lowering *L, enum tier tier, int64_t bytes, enum tensor_class class)
@@ -180,7 +180,7 @@ static void unit_value(struct lowering *L, struct value *v, int unit, const char
     cuts[n++] = elements;
     if (n >= MAX_CUTS - 1 && L->st == OK)
         L->st = status_fail(ERR_INVALID, "--tiles: group=%lld cuts unit %d into more than %d pieces: give a larger one",
-                            (long long)L->s.group, unit, MAX_CUTS);
+                            (long long)L->s.key.group, unit, MAX_CUTS);
     qsort(cuts, (size_t)n, sizeof *cuts, compare_i64);
     for (int i = 0; i < n; i++)
         if (cuts[i] <= elements && (unique == 0 || cuts[unique - 1] != cuts[i]))
@@ -250,28 +250,28 @@ static void packed_moments(struct lowering *L, struct value *v, int unit, const 
 
 static void moments_value(struct lowering *L, struct value *v, int unit, const char *what)
 {
-    if (L->s.moments == I8)
+    if (L->s.key.moments == I8)
         packed_moments(L, v, unit, what);
     else
-        optim_value(L, v, unit, what, L->s.moments);
+        optim_value(L, v, unit, what, L->s.key.moments);
 }
 
 static void create_parameters(struct lowering *L, int unit)
 {
     const struct model_unit *mu = &L->m->units[unit];
     struct unit_values *v = &L->units[unit];
-    int64_t size = dtype_size(L->s.dtype);
+    int64_t size = dtype_size(L->s.key.dtype);
     unit_value(L, &v->param, unit, "param", CLASS_PARAM, mu->elements, size, NULL);
-    if (L->s.zero == 3) {
+    if (L->s.key.zero == 3) {
         transient(&v->param);
         shard_value(L, &v->param_shard, unit, "param", CLASS_PARAM, mu->elements, size);
         home_create(L, &v->param_shard, unit, unit_residency(L, unit, CLASS_PARAM));
     } else {
         home_create(L, &v->param, unit, unit_residency(L, unit, CLASS_PARAM));
-        if (optim_sharded(L) && L->s.dtype != F32)
+        if (optim_sharded(L) && L->s.key.dtype != F32)
             shard_value(L, &v->param_shard, unit, "param", CLASS_PARAM, mu->trained_elements, size);
     }
-    if (L->s.cached_tokens == 0 && (L->s.dtype != F32 || L->s.zero == 1 || L->s.zero == 2))
+    if (L->s.cached_tokens == 0 && (L->s.key.dtype != F32 || L->s.key.zero == 1 || L->s.key.zero == 2))
         optim_value(L, &v->master, unit, "master", F32);
 }
 
@@ -313,13 +313,13 @@ static void packed_value(struct lowering *L, struct value *v, int unit, const ch
 static void create_packed(struct lowering *L, int unit)
 {
     struct unit_values *v = &L->units[unit];
-    const int groups = plan_packed_groups(L->m, &L->s, unit), sharded = L->s.zero == 3;
+    const int groups = plan_packed_groups(L->m, &L->s, unit), sharded = L->s.key.zero == 3;
     char name[48];
     v->packed.full_buffer = v->packed_shard.full_buffer = v->dequantised.full_buffer = -1;
     if (groups >= MAX_CUTS && L->st == OK)
         L->st = status_fail(ERR_INVALID,
                             "--tiles: group=%lld cuts the matrices of unit %d into more than %d pieces: give a larger one",
-                            (long long)L->s.group, unit, MAX_CUTS);
+                            (long long)L->s.key.group, unit, MAX_CUTS);
     if (groups == 0 || L->st != OK)
         return;
     packed_value(L, &v->packed, unit, "packed", 0);
@@ -330,7 +330,7 @@ static void create_packed(struct lowering *L, int unit)
     home_create(L, sharded ? &v->packed_shard : &v->packed, unit, unit_residency(L, unit, CLASS_PARAM));
     snprintf(name, sizeof name, "unit%d.dequantised", unit);
     const int64_t most = most_dequantised(L, unit);
-    value_create(L, &v->dequantised, name, CLASS_WORK, most, dtype_size(L->s.dtype), most, RES_NONE);
+    value_create(L, &v->dequantised, name, CLASS_WORK, most, dtype_size(L->s.key.dtype), most, RES_NONE);
 }
 
 static void create_gradients(struct lowering *L, int unit, unit_cuts *pieces)
@@ -339,14 +339,14 @@ static void create_gradients(struct lowering *L, int unit, unit_cuts *pieces)
     int64_t n = L->m->units[unit].trained_elements;
     unit_value(L, &v->micro, unit, "micro", CLASS_GRAD, n, 4, pieces);
     transient(&v->micro);
-    if (L->s.zero >= 2) {
+    if (L->s.key.zero >= 2) {
         shard_value(L, &v->grad, unit, "grad", CLASS_GRAD, n, 4);
         shard_value(L, &v->micro_shard, unit, "micro", CLASS_GRAD, n, 4);
     } else {
         unit_value(L, &v->grad, unit, "grad", CLASS_GRAD, n, 4, pieces);
     }
     home_create(L, &v->grad, unit, unit_residency(L, unit, CLASS_GRAD));
-    if (L->s.zero == 1) {
+    if (L->s.key.zero == 1) {
         shard_value(L, &v->grad_shard, unit, "grad_sum", CLASS_GRAD, n, 4);
         home_create(L, &v->grad_shard, unit, unit_residency(L, unit, CLASS_GRAD));
     }
@@ -376,12 +376,12 @@ void units_bind(struct lowering *L, int end)
     int further = backward && !(L->role & ROLE_FIRST), last = (L->role & ROLE_LAST) != 0;
     for (int u = 0; u < L->m->n_units; u++) {
         struct unit_values *v = &L->units[u];
-        bind_state(L, L->s.zero == 3 ? &v->param_shard : &v->param, (struct purpose){BINDING_PARAM, u}, end);
-        bind_state(L, L->s.zero == 3 ? &v->packed_shard : &v->packed, (struct purpose){BINDING_PACKED, u}, end);
+        bind_state(L, L->s.key.zero == 3 ? &v->param_shard : &v->param, (struct purpose){BINDING_PARAM, u}, end);
+        bind_state(L, L->s.key.zero == 3 ? &v->packed_shard : &v->packed, (struct purpose){BINDING_PACKED, u}, end);
         bind_state(L, &v->master, (struct purpose){BINDING_MASTER, u}, end);
         bind_state(L, &v->m, (struct purpose){BINDING_M, u}, end);
         bind_state(L, &v->v, (struct purpose){BINDING_V, u}, end);
-        if (L->s.zero == 1) { /* the sum is kept for the update, the rank's own part for the next micro-batch */
+        if (L->s.key.zero == 1) { /* the sum is kept for the update, the rank's own part for the next micro-batch */
             if (end ? backward && !last : further)
                 bind_state(L, &v->grad, (struct purpose){BINDING_GRAD, u}, end);
             if (end ? last : update)

@@ -11,19 +11,19 @@
 /* Place of a tile between the visits that use it. */
 enum residency { RES_DEVICE, RES_HOST, RES_NVME, RES_NONE /* dropped; computed again when needed */ };
 
-/* The planner's decisions. Numerics: mesh, zero, wire, the grid of tiles, group, dtype, moments. All else is placement, which
- * never changes a bit. */
-struct strategy {
-    int64_t seq_len;  /* tokens of a sequence, over all ranks that share it, padding included */
-    int64_t rows;     /* tokens of a sequence on one rank: seq_len / (ulysses * ring) */
+/* Decisions that may change bits: equal keys give equal bits on one machine, whatever the placement. */
+struct numerics_key {
     struct mesh mesh; /* every degree is at least 1 */
-    int ranks;        /* number of ranks: the product of the degrees */
     int zero;         /* ZeRO stage: 1 shards optimizer state over all ranks, 2 gradients too, 3 parameters too; one rank has 0 */
     enum dtype wire;  /* type of gradients on their way to the rank that sums them */
     int64_t row_chunk, loss_tile;
     int head_tile; /* query heads per attention tile */
     int64_t group; /* elements per update group and per parameter transfer */
     enum dtype dtype, moments;
+};
+
+/* Decisions that never change a bit. */
+struct placement {
     enum residency params, grads, optim, acts;
     enum tensor_class promoted_class; /* parameters, gradients, optimizer state or activations */
     enum residency promote_tier;      /* a tier nearer than that of promoted_class above */
@@ -32,79 +32,89 @@ struct strategy {
     int promoted_layers;
     /* tier of the gradients of activations between two visits. If it is nearer than the tier of activations, values that a layer
      * of the forward pass reads again stay there until the layer is done. */
-    enum residency carry;
+    enum residency passing;
     int device_layers; /* number of last layers whose activations stay on the device: there is no time to fetch them */
     int device_chunks; /* number of last row chunks of the other layers whose activations stay on the device */
-    int saved_chunks;  /* number of first row chunks that keep their recomputable values */
-    /* only for models in which some layers are light (short of compute, as with a window): saved_chunks is then the mean; light
-     * layers keep window_fewer fewer, the others full_more more (below 0: the reverse) */
-    int full_more, window_fewer;
-    int keep_every; /* kept layer inputs: the first layer's, and each keep_every-th (from 1 on), counted from the last */
-    int evaluates;  /* 1: programs without a backward pass leave every token's loss */
+    int kept_chunks;   /* number of first row chunks that keep their recomputable values */
+    /* only for models in which some layers are light (short of compute, as with a window): kept_chunks is then the mean; light
+     * layers keep light_fewer fewer, the others full_more more (below 0: the reverse) */
+    int full_more, light_fewer;
+    int keep_inputs; /* kept layer inputs: the first layer's, and each keep_inputs-th (from 1 on), counted from the last */
     int update_on_host;
+    int write_depth;       /* limit of blocks of drive writes in flight while there are reads; 0: writes do not yield */
+    double prefetch;       /* row chunks of compute to fetch ahead; below 0: as far as memory allows */
+    enum residency cached; /* tier of whole blocks of cached keys and values; the block being filled is on the host or nearer */
+};
+
+/* The planner's decisions, for sequences of one length. */
+struct strategy {
+    struct numerics_key key;
+    struct placement placement;
+    int64_t seq_len; /* tokens of a sequence, over all ranks that share it, padding included */
+    int64_t rows;    /* tokens of a sequence on one rank: seq_len / (ulysses * ring) */
+    int ranks;       /* number of ranks: the product of the mesh's degrees */
+    int evaluates;   /* 1: programs without a backward pass leave every token's loss */
     int discrete;
-    int write_depth;             /* limit of blocks of drive writes in flight while there are reads; 0: writes do not yield */
     const struct target *target; /* borrowed */
     /* Programs that read a text on and predict one token (decode.h) only: keys and values of earlier tokens are cached in blocks. */
     int64_t cached_tokens; /* most tokens that are cached, whole blocks; 0: training */
     int64_t cache_block;   /* tokens of one block */
     int64_t input_rows;    /* tokens of the largest program, for which inputs have room; `rows` belongs to this program */
-    enum residency cached; /* tier of whole blocks; the block that is being filled is no farther away than the host */
-    double prefetch;       /* row chunks of compute to fetch ahead; below 0: as far as memory allows */
 };
 
 static inline int strategy_same_grid(const struct strategy *a, const struct strategy *b)
 {
-    return a->row_chunk == b->row_chunk && a->head_tile == b->head_tile && a->loss_tile == b->loss_tile;
+    return a->key.row_chunk == b->key.row_chunk && a->key.head_tile == b->key.head_tile && a->key.loss_tile == b->key.loss_tile;
 }
 
 /* Copies the grid of tiles of `like`. */
 static inline void strategy_take_grid(struct strategy *s, const struct strategy *like)
 {
-    s->row_chunk = like->row_chunk;
-    s->head_tile = like->head_tile;
-    s->loss_tile = like->loss_tile;
+    s->key.row_chunk = like->key.row_chunk;
+    s->key.head_tile = like->key.head_tile;
+    s->key.loss_tile = like->key.loss_tile;
 }
 
 /* Returns the number of first row chunks that layers keep. light: those that are short of compute (model_is_light). */
-static inline int strategy_saved(const struct strategy *s, int light)
+static inline int strategy_kept(const struct strategy *s, int light)
 {
-    return s->saved_chunks + (light ? -s->window_fewer : s->full_more);
+    return s->placement.kept_chunks + (light ? -s->placement.light_fewer : s->placement.full_more);
 }
 
-/* Sets saved_chunks, full_more and window_fewer so that light layers keep `light` chunks, the others `full`. */
-void strategy_save_by_kind(struct strategy *s, const struct model *m, int full, int light);
+/* Sets kept_chunks, full_more and light_fewer so that light layers keep `light` chunks, the others `full`. */
+void strategy_keep_by_kind(struct strategy *s, const struct model *m, int full, int light);
 
-/* Returns the saved_chunks that keep the same share of row chunks as `like` does, rounded up. */
+/* Returns the kept_chunks that keep the same share of row chunks as `like` does, rounded up. */
 int strategy_share(const struct strategy *s, const struct strategy *like);
 
-/* Copies the placement of `like`. saved_chunks, a number of this grid's row chunks, stays as it is and becomes the same for all
- * layers. */
+/* Copies the placement of `like`, but for prefetch and cached. kept_chunks, a number of this grid's row chunks, stays as it is and
+ * becomes the same for all layers. */
 void strategy_place(struct strategy *s, const struct strategy *like);
 
 /* Returns the field that holds the tier of one of the first four classes. */
 static inline enum residency *strategy_class(struct strategy *s, enum tensor_class class)
 {
-    enum residency *const of[] = {&s->params, &s->grads, &s->optim, &s->acts};
+    enum residency *const of[] = {&s->placement.params, &s->placement.grads, &s->placement.optim, &s->placement.acts};
     return of[class];
 }
 
 static inline enum residency strategy_tier(const struct strategy *s, enum tensor_class class)
 {
-    const enum residency of[] = {s->params, s->grads, s->optim, s->acts};
+    const enum residency of[] = {s->placement.params, s->placement.grads, s->placement.optim, s->placement.acts};
     return of[class];
 }
 
 /* Tells whether AdamW runs on the host and, for promoted layers whose optimizer state is on the device, there. */
 static inline int strategy_updates_on_both(const struct strategy *s)
 {
-    return s->update_on_host && s->promoted_layers > 0 && s->promoted_class == CLASS_OPTIM && s->promote_tier == RES_DEVICE;
+    return s->placement.update_on_host && s->placement.promoted_layers > 0 && s->placement.promoted_class == CLASS_OPTIM &&
+           s->placement.promote_tier == RES_DEVICE;
 }
 
 /* Returns the number of layers among which promoted layers are spread. */
 static inline int64_t strategy_promotable_layers(const struct strategy *s, int64_t layers)
 {
-    return s->promoted_class == CLASS_ACT ? layers - s->device_layers : layers;
+    return s->placement.promoted_class == CLASS_ACT ? layers - s->placement.device_layers : layers;
 }
 
 /* Returns the tier of a class for one of `layers` layers; layer -1: for the embedding or the head. */

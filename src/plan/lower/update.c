@@ -28,7 +28,7 @@ static void reduce_attrs(const struct lowering *L, struct op_attrs *a, struct gr
 {
     a->comm.n = g.end - g.first;
     a->comm.share = g.shard_end - g.shard_first;
-    a->comm.type = (int32_t)L->s.wire;
+    a->comm.type = (int32_t)L->s.key.wire;
     a->comm.element = 4;
 }
 
@@ -66,9 +66,9 @@ static void group_fetch(struct lowering *L, struct value *whole, struct value *s
 {
     value_open_full(L, whole);
     int tile = value_tile_at(whole, g.first);
-    if (L->s.zero == 3 && !value_on_device(whole, tile))
+    if (L->s.key.zero == 3 && !value_on_device(whole, tile))
         gather_parameters(L, whole, shard, g);
-    for (; L->s.zero < 3 && tile < whole->n_tiles && whole->tiles[tile].row0 < g.end; tile++)
+    for (; L->s.key.zero < 3 && tile < whole->n_tiles && whole->tiles[tile].row0 < g.end; tile++)
         value_get(L, whole, tile);
 }
 
@@ -118,7 +118,8 @@ static int64_t end_row(const struct lowering *L, struct group g)
  * updated there. */
 static int is_updated_on_host(const struct lowering *L, int unit)
 {
-    return L->s.update_on_host && (L->s.optim == RES_DEVICE || unit_residency(L, unit, CLASS_OPTIM) != RES_DEVICE);
+    return L->s.placement.update_on_host &&
+           (L->s.placement.optim == RES_DEVICE || unit_residency(L, unit, CLASS_OPTIM) != RES_DEVICE);
 }
 
 /* Returns the number of elements of the model before a unit's. */
@@ -172,8 +173,8 @@ static void update_group(struct lowering *L, int unit, int index)
 {
     struct unit_values *u = &L->units[unit];
     const struct group g = unit_group(L, unit, index);
-    struct value *master = unit_master(L, unit), *grad = L->s.zero == 1 ? &u->grad_shard : &u->grad;
-    struct value *low = L->s.dtype == F32 ? NULL : optim_sharded(L) ? &u->param_shard : &u->param;
+    struct value *master = unit_master(L, unit), *grad = L->s.key.zero == 1 ? &u->grad_shard : &u->grad;
+    struct value *low = L->s.key.dtype == F32 ? NULL : optim_sharded(L) ? &u->param_shard : &u->param;
     int on_host = is_updated_on_host(L, unit), at = on_host ? TIER_HOST : DEV;
     int64_t a = first_row(L, g), b = end_row(L, g), decay = L->m->units[unit].decay_elements;
     const struct worked all[] = {worked_of(master, index, a, b), worked_of(&u->m, index, a, b), worked_of(&u->v, index, a, b),
@@ -188,7 +189,7 @@ static void update_group(struct lowering *L, int unit, int index)
     attrs->vec.first = elements_before(L->m, unit) + g.first;
     attrs->vec.share = optim_sharded(L) ? b - a : 0;
     attrs->vec.low_precision = low != NULL;
-    attrs->vec.moments = (int32_t)L->s.moments;
+    attrs->vec.moments = (int32_t)L->s.key.moments;
     attrs->vec.group = lane_comm(g.lane);
     if (on_host)
         L->p->instrs[L->p->n_instrs - 1].depth = 2;
@@ -204,7 +205,7 @@ static void update_group(struct lowering *L, int unit, int index)
         value_put_home(L, all[i].value, all[i].row0, all[i].row1, at);
     if (low && low->tiles[0].residency != RES_NONE)
         value_put_home(L, low, a, b, at);
-    if (L->s.zero == 1 || L->s.zero == 2)
+    if (L->s.key.zero == 1 || L->s.key.zero == 2)
         publish_group(L, unit, low ? low : master, g);
     for (int i = 0; i < 3; i++)
         if (all[i].value != &u->param)
@@ -240,7 +241,7 @@ void grads_begin(struct lowering *L, int unit)
     struct unit_values *u = &L->units[unit];
     if (L->m->units[unit].trained_elements == 0)
         return;
-    u->target = (L->role & ROLE_FIRST) && L->s.zero < 2 ? &u->grad : &u->micro;
+    u->target = (L->role & ROLE_FIRST) && L->s.key.zero < 2 ? &u->grad : &u->micro;
     struct value *g = u->target;
     int at_home = g == &u->grad && g->tiles[0].residency == RES_DEVICE;
     if (!at_home) {
@@ -270,7 +271,7 @@ static void accumulate(struct lowering *L, struct value *sum, struct value *part
  * Returns the value whose norm is taken and which the update reads. */
 static struct value *finish_group(struct lowering *L, struct unit_values *u, struct group g)
 {
-    if (L->s.zero >= 2) {
+    if (L->s.key.zero >= 2) {
         int first = (L->role & ROLE_FIRST) != 0;
         reduce_group(L, first ? &u->grad : &u->micro_shard, &u->micro, g);
         if (!first)
@@ -279,9 +280,9 @@ static struct value *finish_group(struct lowering *L, struct unit_values *u, str
     }
     if (u->target == &u->micro)
         accumulate(L, &u->grad, &u->micro, g.first, g.end);
-    if (!(L->role & ROLE_LAST) || mesh_members(&L->s.mesh, g.lane) == 1)
+    if (!(L->role & ROLE_LAST) || mesh_members(&L->s.key.mesh, g.lane) == 1)
         return &u->grad;
-    if (L->s.zero == 0) {
+    if (L->s.key.zero == 0) {
         all_reduce_group(L, &u->grad, g);
         return &u->grad;
     }

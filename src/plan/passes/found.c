@@ -88,8 +88,8 @@ enum status plan_numerics(const struct numerics *v, struct plan **out)
     if (strategy_same_grid(&(*out)->strategy, &v->default_grid))
         return OK;
     double slower = isfinite(seconds) ? seconds / (*out)->seconds - 1 : v->default_slower;
-    (*out)->default_grid =
-        (struct default_grid){v->default_grid.row_chunk, v->default_grid.loss_tile, v->default_grid.head_tile, fmax(0, slower)};
+    (*out)->default_grid = (struct default_grid){v->default_grid.key.row_chunk, v->default_grid.key.loss_tile,
+                                                 v->default_grid.key.head_tile, fmax(0, slower)};
     if (isfinite(seconds))
         return OK;
     const struct candidate *best = &v->search.candidates[0];

@@ -8,21 +8,21 @@
 
 #include <math.h>
 
-/* Saved chunks of the layers that are not light, and of those that are, as with a window. */
-struct saved {
+/* Kept chunks of the layers that are not light, and of those that are, as with a window. */
+struct kept {
     int full, window;
 };
 
 struct climb {
     const struct problem *p;
     int chunks, first_level, last_level;
-    struct saved at, tried[KINDS_TRIES];
+    struct kept at, tried[KINDS_TRIES];
     int n;
     double spent;          /* instructions scheduled so far */
     struct candidate best; /* costs of the first program with the chunks of `at` */
 };
 
-static int was_tried(const struct climb *c, struct saved s)
+static int was_tried(const struct climb *c, struct kept s)
 {
     for (int i = 0; i < c->n; i++)
         if (c->tried[i].full == s.full && c->tried[i].window == s.window)
@@ -58,9 +58,9 @@ static int is_better(const struct candidate *c, const struct candidate *best)
 }
 
 /* Tries the numbers that lie `steps` times `way` from the best. *better: 1 if they have become the best. */
-static enum status try_step(struct climb *c, struct saved way, int steps, int *better)
+static enum status try_step(struct climb *c, struct kept way, int steps, int *better)
 {
-    struct saved s = {c->at.full + steps * way.full, c->at.window + steps * way.window};
+    struct kept s = {c->at.full + steps * way.full, c->at.window + steps * way.window};
     struct candidate next;
     struct strategy strategy = c->best.strategy;
     s.full = (int)max_i64(0, min_i64(s.full, c->chunks));
@@ -69,7 +69,7 @@ static enum status try_step(struct climb *c, struct saved way, int steps, int *b
     if (was_tried(c, s) || c->n == KINDS_TRIES || c->spent >= KINDS_INSTRS)
         return OK;
     c->tried[c->n++] = s;
-    strategy_save_by_kind(&strategy, c->p->model, s.full, s.window);
+    strategy_keep_by_kind(&strategy, c->p->model, s.full, s.window);
     TRY(schedule_first(c, &strategy, &next));
     *better = is_better(&next, &c->best);
     if (*better) {
@@ -80,7 +80,7 @@ static enum status try_step(struct climb *c, struct saved way, int steps, int *b
 }
 
 /* Goes one way: steps that double while they gain, then halve. */
-static enum status go(struct climb *c, struct saved way)
+static enum status go(struct climb *c, struct kept way)
 {
     int better = 1, steps = 1;
     for (; better; steps *= 2)
@@ -96,7 +96,7 @@ static enum status go_all_ways(struct climb *c)
     const struct model *m = c->p->model;
     const int with_window = model_light_layers(m), full = (int)m->config.layers - with_window;
     const int for_one = (int)max_i64(1, (with_window + full / 2) / full); /* chunks of a full layer for one of windowed ones */
-    const struct saved ways[] = {{1, 0}, {0, 1}, {for_one, -1}, {-for_one, 1}, {-1, 0}, {0, -1}};
+    const struct kept ways[] = {{1, 0}, {0, 1}, {for_one, -1}, {-for_one, 1}, {-1, 0}, {0, -1}};
     for (int i = 0; i < (int)(sizeof ways / sizeof *ways); i++)
         TRY(go(c, ways[i]));
     return OK;
@@ -109,7 +109,7 @@ static int has_all(const struct plan *plan, int chunks)
     double compute = 0;
     for (int i = 0; i < p->n_instrs; i++)
         compute += p->instrs[i].lane == LANE_COMPUTE ? p->instrs[i].end - p->instrs[i].start : 0;
-    return plan->strategy.saved_chunks >= chunks && p->seconds < KINDS_WAITS * compute;
+    return plan->strategy.placement.kept_chunks >= chunks && p->seconds < KINDS_WAITS * compute;
 }
 
 enum status plan_for_layer_kinds(const struct problem *p, struct plan **out)
@@ -117,11 +117,11 @@ enum status plan_for_layer_kinds(const struct problem *p, struct plan **out)
     struct plan *now = *out, *next;
     const struct strategy *s = &now->strategy;
     struct climb c = {.p = p,
-                      .chunks = (int)ceil_div(s->rows, s->row_chunk),
+                      .chunks = (int)ceil_div(s->rows, s->key.row_chunk),
                       .first_level = now->level > 1 ? now->level - 1 : 0,
                       .last_level = now->level + KINDS_LATER,
-                      .at = {s->saved_chunks, s->saved_chunks},
-                      .tried = {{s->saved_chunks, s->saved_chunks}},
+                      .at = {s->placement.kept_chunks, s->placement.kept_chunks},
+                      .tried = {{s->placement.kept_chunks, s->placement.kept_chunks}},
                       .n = 1};
     double excess;
     if (!model_has_light(p->model) || p->request.alpha >= 0 || p->request.evaluation || now->level > FIT_NOT_AHEAD ||
@@ -131,7 +131,8 @@ enum status plan_for_layer_kinds(const struct problem *p, struct plan **out)
     c.best.slow += now->programs[PLAN_UPDATE_STEP]->seconds - now->seconds; /* slow is now also the first program's */
     c.best.seconds = now->programs[PLAN_UPDATE_STEP]->seconds;
     TRY(go_all_ways(&c));
-    if (c.best.strategy.full_more == 0 && c.best.strategy.window_fewer == 0 && c.best.strategy.saved_chunks == s->saved_chunks)
+    if (c.best.strategy.placement.full_more == 0 && c.best.strategy.placement.light_fewer == 0 &&
+        c.best.strategy.placement.kept_chunks == s->placement.kept_chunks)
         return OK;
     TRY(plan_candidate(p, &c.best, 0, &excess, &next));
     next->default_grid = now->default_grid;

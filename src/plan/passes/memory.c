@@ -28,9 +28,7 @@ static enum status device_on_grid(const struct problem *p, const struct strategy
 {
     struct plan_request s = p->request;
     struct candidate c;
-    s.row_chunk = grid->row_chunk;
-    s.head_tile = grid->head_tile;
-    s.loss_tile = grid->loss_tile;
+    plan_fix_grid(&s, grid);
     TRY(probe_estimate(p->model, &s, p->limit, &c));
     *bytes = (double)c.bytes[TIER_DEVICE];
     return OK;
@@ -89,7 +87,7 @@ static enum status try_smallest(const struct problem *p, struct plan **out)
     struct candidate smallest;
     TRY(plan_fixed(p->model, &p->request, &fixed));
     TRY(probe_fits_long(p->model, &p->request, p->limit, &smallest));
-    if (smallest.strategy.row_chunk != fixed.row_chunk || smallest.strategy.head_tile != fixed.head_tile)
+    if (smallest.strategy.key.row_chunk != fixed.key.row_chunk || smallest.strategy.key.head_tile != fixed.key.head_tile)
         return OK; /* finer ones have their turn later */
     if (smallest.excess <= 1)
         TRY(probe_all_layers(p->model, &p->request, p->limit, &smallest));

@@ -18,8 +18,8 @@ static enum status plan_instead(const struct problem *p, const struct strategy *
         return OK;
     TRY(plan_candidate(p, &next, 0, &excess, &plan));
     plan->default_grid = (*out)->default_grid;
-    if (plan->default_grid.row_chunk == more->row_chunk && plan->default_grid.head_tile == more->head_tile &&
-        plan->default_grid.loss_tile == more->loss_tile)
+    if (plan->default_grid.row_chunk == more->key.row_chunk && plan->default_grid.head_tile == more->key.head_tile &&
+        plan->default_grid.loss_tile == more->key.loss_tile)
         plan->default_grid = (struct default_grid){0};
     plan->finer = (*out)->finer;
     enum status st = plan->fits ? plan_as_candidate(plan, &next) : OK;
@@ -35,22 +35,23 @@ enum status plan_for_slow_links(const struct problem *p, struct plan **out)
     struct candidate now;
     double most = (1 + SLOW_LINKS_GIVE) * (*out)->seconds;
     TRY(plan_as_candidate(*out, &now));
-    for (int i = 0; i < SLOW_LINKS_STEPS && candidate_suffers(&now) && now.strategy.acts != RES_DEVICE; i++) {
+    for (int i = 0; i < SLOW_LINKS_STEPS && candidate_suffers(&now) && now.strategy.placement.acts != RES_DEVICE; i++) {
         struct strategy promoted = now.strategy, fewer = now.strategy, finer = now.strategy;
-        int chunks = (int)ceil_div(now.strategy.rows, now.strategy.row_chunk), part = (int)ceil_div(chunks, SLOW_LINKS_CHUNKS);
+        int chunks = (int)ceil_div(now.strategy.rows, now.strategy.key.row_chunk),
+            part = (int)ceil_div(chunks, SLOW_LINKS_CHUNKS);
         double before = now.slow;
-        if (fewer.saved_chunks < chunks && promoted.device_chunks < chunks - fewer.saved_chunks)
-            promoted.device_chunks = chunks - fewer.saved_chunks; /* the other chunks have less to send */
-        promoted.device_chunks += part;
-        fewer.saved_chunks -= part;
-        if (p->request.acts == OFFLOAD_AUTO && promoted.device_chunks < chunks)
+        if (fewer.placement.kept_chunks < chunks && promoted.placement.device_chunks < chunks - fewer.placement.kept_chunks)
+            promoted.placement.device_chunks = chunks - fewer.placement.kept_chunks; /* the other chunks have less to send */
+        promoted.placement.device_chunks += part;
+        fewer.placement.kept_chunks -= part;
+        if (p->request.acts == OFFLOAD_AUTO && promoted.placement.device_chunks < chunks)
             TRY(plan_instead(p, &promoted, most, &now, out));
-        if (now.slow == before && p->request.alpha < 0 && fewer.saved_chunks >= 0)
+        if (now.slow == before && p->request.alpha < 0 && fewer.placement.kept_chunks >= 0)
             TRY(plan_instead(p, &fewer, most, &now, out));
         if (now.slow == before && (*out)->default_grid.head_tile > 0 &&
             plan_other_tiles(p->model, &p->request, TILE_ROWS, 1, &finer)) {
-            finer.device_chunks = 2 * now.strategy.device_chunks;
-            finer.saved_chunks = strategy_share(&finer, &now.strategy);
+            finer.placement.device_chunks = 2 * now.strategy.placement.device_chunks;
+            finer.placement.kept_chunks = strategy_share(&finer, &now.strategy);
             TRY(plan_instead(p, &finer, most, &now, out));
         }
         if (now.slow == before)

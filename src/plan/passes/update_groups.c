@@ -10,7 +10,7 @@
 
 static int is_resident(const struct strategy *s)
 {
-    return s->params == RES_DEVICE && s->grads == RES_DEVICE && s->optim == RES_DEVICE;
+    return s->placement.params == RES_DEVICE && s->placement.grads == RES_DEVICE && s->placement.optim == RES_DEVICE;
 }
 
 /* Counts the groups of all units that are updated. Each has an instruction that sums its gradient's squares, and one that updates
@@ -31,7 +31,7 @@ static enum status try_groups(const struct problem *p, int64_t group, double mos
     struct candidate c;
     double excess;
     TRY(plan_as_candidate(now, &c));
-    c.strategy.group = group;
+    c.strategy.key.group = group;
     TRY(plan_candidate(p, &c, 0, &excess, &next));
     next->default_grid = now->default_grid;
     next->finer = now->finer;
@@ -50,10 +50,10 @@ enum status plan_for_resident_groups(const struct problem *p, struct plan **out)
 {
     struct plan *now = *out;
     int taken;
-    if (!is_open(p) || now->strategy.ranks > 1 || now->strategy.group >= GROUP_RESIDENT || !is_resident(&now->strategy))
+    if (!is_open(p) || now->strategy.ranks > 1 || now->strategy.key.group >= GROUP_RESIDENT || !is_resident(&now->strategy))
         return OK;
     struct strategy larger = now->strategy;
-    larger.group = GROUP_RESIDENT;
+    larger.key.group = GROUP_RESIDENT;
     const int64_t fewer = updated_groups(p->model, &now->strategy) - updated_groups(p->model, &larger);
     return 2 * (double)fewer * p->cost.overhead < GROUP_GAIN * now->seconds ? OK : try_groups(p, GROUP_RESIDENT, 1, out, &taken);
 }
@@ -75,7 +75,7 @@ enum status plan_for_messages(const struct problem *p, struct plan **out)
 {
     int taken = is_open(p) && (*out)->strategy.ranks > 1 && messages_busy(*out) > GROUP_MESSAGES_BUSY;
     /* Four times as many elements come first: if these gain nothing, even more do not either. */
-    for (int64_t group = 4 * (*out)->strategy.group; taken && group <= GROUP_MESSAGES_MOST; group *= 2)
+    for (int64_t group = 4 * (*out)->strategy.key.group; taken && group <= GROUP_MESSAGES_MOST; group *= 2)
         TRY(try_groups(p, group, 1 - GROUP_GAIN, out, &taken));
     return OK;
 }

@@ -54,9 +54,9 @@ static struct plan_request on_chosen_grid(const struct advisor *x, const struct 
                s.head_tile == x->s->head_tile && s.loss_tile == x->s->loss_tile;
     if (x->p->default_grid.head_tile == 0 || !same)
         return s;
-    s.row_chunk = s.row_chunk > 0 ? s.row_chunk : chosen->row_chunk;
-    s.head_tile = s.head_tile > 0 ? s.head_tile : chosen->head_tile;
-    s.loss_tile = s.loss_tile > 0 ? s.loss_tile : chosen->loss_tile;
+    s.row_chunk = s.row_chunk > 0 ? s.row_chunk : chosen->key.row_chunk;
+    s.head_tile = s.head_tile > 0 ? s.head_tile : chosen->key.head_tile;
+    s.loss_tile = s.loss_tile > 0 ? s.loss_tile : chosen->key.loss_tile;
     return s;
 }
 

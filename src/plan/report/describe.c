@@ -15,16 +15,17 @@ static const char *residency_name(enum residency r)
 
 static int uses_drives(const struct strategy *s)
 {
-    return s->params == RES_NVME || s->grads == RES_NVME || s->optim == RES_NVME || s->acts == RES_NVME;
+    return s->placement.params == RES_NVME || s->placement.grads == RES_NVME || s->placement.optim == RES_NVME ||
+           s->placement.acts == RES_NVME;
 }
 
 /* Writes --alpha, and the number of kept row chunks: for each kind of layer, if they differ. */
-static void describe_saved(const struct strategy *s, long long chunks, char buf[128])
+static void describe_kept(const struct strategy *s, long long chunks, char buf[128])
 {
-    const int window = strategy_saved(s, 1), full = strategy_saved(s, 0);
+    const int window = strategy_kept(s, 1), full = strategy_kept(s, 0);
     const double all = (double)chunks;
-    if (s->full_more == 0 && s->window_fewer == 0)
-        snprintf(buf, 128, "%.4g (%d of %lld row chunks kept)", s->saved_chunks / all, s->saved_chunks, chunks);
+    if (s->placement.full_more == 0 && s->placement.light_fewer == 0)
+        snprintf(buf, 128, "%.4g (%d of %lld row chunks kept)", s->placement.kept_chunks / all, s->placement.kept_chunks, chunks);
     else
         snprintf(buf, 128, "window=%.4g,full=%.4g (%d and %d of %lld row chunks kept)", window / all, full / all, window, full,
                  chunks);
@@ -32,29 +33,30 @@ static void describe_saved(const struct strategy *s, long long chunks, char buf[
 
 void strategy_describe(const struct strategy *s, char *buf, int size)
 {
-    char saved[128];
-    char inputs[32] = "", split[48] = "", carry[32] = "", writes[32] = "", promoted[64] = "";
-    long long chunks = ceil_div(s->rows, s->row_chunk);
-    describe_saved(s, chunks, saved);
-    if (s->device_chunks > 0)
-        snprintf(split, sizeof split, " (%d of %lld chunks on the device)", s->device_chunks, chunks);
-    if (s->promoted_layers > 0)
-        snprintf(promoted, sizeof promoted, " (%s of %d layer%s on the %s)", class_name(s->promoted_class), s->promoted_layers,
-                 s->promoted_layers > 1 ? "s" : "", tier_name((enum tier)s->promote_tier));
-    if (s->acts != RES_DEVICE)
-        snprintf(carry, sizeof carry, ",passing=%s", residency_name(s->carry));
-    if (s->keep_every > 1)
-        snprintf(inputs, sizeof inputs, "  --keep-inputs %d", s->keep_every);
-    if (s->write_depth > 0 && uses_drives(s))
-        snprintf(writes, sizeof writes, "  writes %d/%d", s->write_depth, DRIVE_DEPTH);
+    char kept[128];
+    char inputs[32] = "", split[48] = "", passing[32] = "", writes[32] = "", promoted[64] = "";
+    long long chunks = ceil_div(s->rows, s->key.row_chunk);
+    describe_kept(s, chunks, kept);
+    if (s->placement.device_chunks > 0)
+        snprintf(split, sizeof split, " (%d of %lld chunks on the device)", s->placement.device_chunks, chunks);
+    if (s->placement.promoted_layers > 0)
+        snprintf(promoted, sizeof promoted, " (%s of %d layer%s on the %s)", class_name(s->placement.promoted_class),
+                 s->placement.promoted_layers, s->placement.promoted_layers > 1 ? "s" : "",
+                 tier_name((enum tier)s->placement.promote_tier));
+    if (s->placement.acts != RES_DEVICE)
+        snprintf(passing, sizeof passing, ",passing=%s", residency_name(s->placement.passing));
+    if (s->placement.keep_inputs > 1)
+        snprintf(inputs, sizeof inputs, "  --keep-inputs %d", s->placement.keep_inputs);
+    if (s->placement.write_depth > 0 && uses_drives(s))
+        snprintf(writes, sizeof writes, "  writes %d/%d", s->placement.write_depth, DRIVE_DEPTH);
     snprintf(buf, (size_t)size,
              "--offload params=%s,grads=%s,optim=%s,acts=%s%s%s%s  --alpha %s%s  %s%s  --tiles rows=%lld,heads=%d,loss=%lld",
-             residency_name(s->params), residency_name(s->grads), residency_name(s->optim), residency_name(s->acts), carry, split,
-             promoted, saved, inputs,
-             strategy_updates_on_both(s) ? "AdamW on both"
-             : s->update_on_host         ? "--update host"
-                                         : "--update device",
-             writes, (long long)s->row_chunk, s->head_tile, (long long)s->loss_tile);
+             residency_name(s->placement.params), residency_name(s->placement.grads), residency_name(s->placement.optim),
+             residency_name(s->placement.acts), passing, split, promoted, kept, inputs,
+             strategy_updates_on_both(s)   ? "AdamW on both"
+             : s->placement.update_on_host ? "--update host"
+                                           : "--update device",
+             writes, (long long)s->key.row_chunk, s->key.head_tile, (long long)s->key.loss_tile);
 }
 
 void plan_describe(const struct plan *p, char *buf, int size)
@@ -80,10 +82,10 @@ void plan_longest_flags(const struct plan *p, char buf[96])
     int n = 0;
     buf[0] = 0;
     if (p->longest.mesh)
-        n = snprintf(buf, 96, " --mesh %s", mesh_format(&s->mesh, mesh));
+        n = snprintf(buf, 96, " --mesh %s", mesh_format(&s->key.mesh, mesh));
     if (p->longest.tiles)
-        snprintf(buf + n, (size_t)(96 - n), " --tiles rows=%lld,heads=%d,loss=%lld", (long long)s->row_chunk, s->head_tile,
-                 (long long)s->loss_tile);
+        snprintf(buf + n, (size_t)(96 - n), " --tiles rows=%lld,heads=%d,loss=%lld", (long long)s->key.row_chunk,
+                 s->key.head_tile, (long long)s->key.loss_tile);
 }
 
 const char *const budget_flag[TIERS] = {"--device-mem", "--host-mem", "--nvme-max"};

@@ -28,18 +28,18 @@ static void note_waits(const struct explainer *x, enum tensor_class class, struc
 /* Writes the text that follows the name of the farther tier, for a class in two tiers. */
 static const char *say_promoted(const struct strategy *s, char buf[48])
 {
-    snprintf(buf, 48, ", of %d layer%s on the %s", s->promoted_layers, s->promoted_layers > 1 ? "s" : "",
-             tier_name((enum tier)s->promote_tier));
+    snprintf(buf, 48, ", of %d layer%s on the %s", s->placement.promoted_layers, s->placement.promoted_layers > 1 ? "s" : "",
+             tier_name((enum tier)s->placement.promote_tier));
     return buf;
 }
 
 /* Returns the tier through which layers pass gradients and states on, if activations lie in tier `acts`: the settings' tier, or
  * else the plan's, but no farther away than `acts`. */
-static enum residency carry_beside(const struct explainer *x, enum residency acts)
+static enum residency passing_beside(const struct explainer *x, enum residency acts)
 {
     static const enum residency given[] = {[OFFLOAD_NONE] = RES_DEVICE, [OFFLOAD_CPU] = RES_HOST, [OFFLOAD_NVME] = RES_NVME};
-    enum residency carry = x->s->carry == OFFLOAD_AUTO ? x->p->strategy.carry : given[x->s->carry];
-    return carry < acts ? carry : acts;
+    enum residency passing = x->s->passing == OFFLOAD_AUTO ? x->p->strategy.placement.passing : given[x->s->passing];
+    return passing < acts ? passing : acts;
 }
 
 static enum status explain_class(struct explainer *x, const char *what, const char *flag, enum tensor_class class,
@@ -48,21 +48,21 @@ static enum status explain_class(struct explainer *x, const char *what, const ch
     struct strategy s = x->p->strategy;
     enum residency *at = (enum residency *)((char *)&s + offset), chosen = *at;
     char say[96], but[48];
-    int two = s.promoted_layers > 0 && s.promoted_class == class;
+    int two = s.placement.promoted_layers > 0 && s.placement.promoted_class == class;
     snprintf(say, sizeof say, "%s%s", tier_name((enum tier)chosen), two ? say_promoted(&s, but) : "");
     struct decision *d = explainer_decide(x, what, flag, say, given != OFFLOAD_AUTO);
     note_waits(x, class, d);
     if (two)
-        s.promoted_layers = 0;
+        s.placement.promoted_layers = 0;
     for (int r = RES_DEVICE; r <= RES_NVME; r++) {
         if (r == (int)chosen && !two)
             continue;
         *at = (enum residency)r;
         if (class == CLASS_ACT)
-            s.carry = carry_beside(x, (enum residency)r);
+            s.placement.passing = passing_beside(x, (enum residency)r);
         int split = class != CLASS_ACT || r != RES_DEVICE;
-        s.device_layers = split ? x->p->strategy.device_layers : 0;
-        s.device_chunks = split ? x->p->strategy.device_chunks : 0;
+        s.placement.device_layers = split ? x->p->strategy.placement.device_layers : 0;
+        s.placement.device_chunks = split ? x->p->strategy.placement.device_chunks : 0;
         TRY(explainer_try(x, d, x->s, &s, tier_name((enum tier)r)));
     }
     return OK;
@@ -72,16 +72,16 @@ static enum status explain_class(struct explainer *x, const char *what, const ch
 static enum status explain_chunks(struct explainer *x)
 {
     const struct strategy *s = &x->p->strategy;
-    int chunks = (int)ceil_div(s->rows, s->row_chunk), quarter = (int)max_i64(1, chunks / 4);
-    int other[3] = {0, s->device_chunks - quarter, s->device_chunks + quarter};
+    int chunks = (int)ceil_div(s->rows, s->key.row_chunk), quarter = (int)max_i64(1, chunks / 4);
+    int other[3] = {0, s->placement.device_chunks - quarter, s->placement.device_chunks + quarter};
     char say[64];
-    if (s->device_chunks == 0)
+    if (s->placement.device_chunks == 0)
         return OK;
-    snprintf(say, sizeof say, "%d of %d", s->device_chunks, chunks);
+    snprintf(say, sizeof say, "%d of %d", s->placement.device_chunks, chunks);
     struct decision *d = explainer_decide(x, "row chunks of the other layers whose activations stay on the device", "", say, 0);
     for (int i = 0; i < 3; i++) {
         struct strategy t = *s;
-        t.device_chunks = other[i];
+        t.placement.device_chunks = other[i];
         snprintf(say, sizeof say, "%d", other[i]);
         if ((i == 0 || other[i] > 0) && other[i] <= chunks)
             TRY(explainer_try(x, d, x->s, &t, say));
@@ -90,15 +90,15 @@ static enum status explain_chunks(struct explainer *x)
 }
 
 /* Tries other tiers for the values that layers pass on. They lie no farther away than saved activations. */
-static enum status explain_carry(struct explainer *x)
+static enum status explain_passing(struct explainer *x)
 {
     const struct strategy *s = &x->p->strategy;
-    struct decision *d = explainer_decide(x, "hidden states between layers", "--offload passing", tier_name((enum tier)s->carry),
-                                          x->s->carry != OFFLOAD_AUTO);
-    for (int r = RES_DEVICE; r <= (int)s->acts; r++) {
+    struct decision *d = explainer_decide(x, "hidden states between layers", "--offload passing",
+                                          tier_name((enum tier)s->placement.passing), x->s->passing != OFFLOAD_AUTO);
+    for (int r = RES_DEVICE; r <= (int)s->placement.acts; r++) {
         struct strategy other = *s;
-        other.carry = (enum residency)r;
-        if (r != (int)s->carry)
+        other.placement.passing = (enum residency)r;
+        if (r != (int)s->placement.passing)
             TRY(explainer_try(x, d, x->s, &other, tier_name((enum tier)r)));
     }
     return OK;
@@ -107,24 +107,25 @@ static enum status explain_carry(struct explainer *x)
 static enum status explain_acts(struct explainer *x)
 {
     const struct strategy *s = &x->p->strategy;
-    TRY(explain_class(x, "activations", "--offload acts", CLASS_ACT, x->s->acts, offsetof(struct strategy, acts)));
-    if (s->acts == RES_DEVICE)
+    TRY(explain_class(x, "activations", "--offload acts", CLASS_ACT, x->s->acts, offsetof(struct strategy, placement.acts)));
+    if (s->placement.acts == RES_DEVICE)
         return OK;
     struct decision *d = &x->out->decision[x->out->n - 1];
-    int last = (int)x->m->config.layers - s->device_layers - 1;
+    int last = (int)x->m->config.layers - s->placement.device_layers - 1;
     char but[48];
     snprintf(d->chosen, sizeof d->chosen, "layer inputs, attention outputs and log-sum-exps of layers 0-%d to the %s%s", last,
-             tier_name((enum tier)s->acts), s->promoted_layers > 0 && s->promoted_class == CLASS_ACT ? say_promoted(s, but) : "");
-    TRY(explain_carry(x));
+             tier_name((enum tier)s->placement.acts),
+             s->placement.promoted_layers > 0 && s->placement.promoted_class == CLASS_ACT ? say_promoted(s, but) : "");
+    TRY(explain_passing(x));
     static const int more[] = {0, 1, 2, 4};
     char say[64];
-    snprintf(say, sizeof say, "%d", s->device_layers);
+    snprintf(say, sizeof say, "%d", s->placement.device_layers);
     d = explainer_decide(x, "last layers whose activations stay on the device", "", say, x->s->acts != OFFLOAD_AUTO);
     for (int i = 0; i < 4 && more[i] < x->m->config.layers; i++) {
         struct strategy other = *s;
-        other.device_layers = more[i];
+        other.placement.device_layers = more[i];
         snprintf(say, sizeof say, "%d", more[i]);
-        if (more[i] != s->device_layers)
+        if (more[i] != s->placement.device_layers)
             TRY(explainer_try(x, d, x->s, &other, say));
     }
     return explain_chunks(x);
@@ -141,12 +142,12 @@ static enum status explain_inputs(struct explainer *x)
     const struct strategy *s = &x->p->strategy;
     static const int turns[] = {1, 2, 4};
     char say[64];
-    struct decision *d = explainer_decide(x, "layers whose inputs are kept", "--keep-inputs", say_inputs(s->keep_every, say),
-                                          x->s->keep_inputs > 0);
+    struct decision *d = explainer_decide(x, "layers whose inputs are kept", "--keep-inputs",
+                                          say_inputs(s->placement.keep_inputs, say), x->s->keep_inputs > 0);
     for (int i = 0; i < 3 && turns[i] < x->m->config.layers; i++) {
         struct strategy other = *s;
-        other.keep_every = turns[i];
-        if (turns[i] != s->keep_every)
+        other.placement.keep_inputs = turns[i];
+        if (turns[i] != s->placement.keep_inputs)
             TRY(explainer_try(x, d, x->s, &other, say_inputs(turns[i], say)));
     }
     return OK;
@@ -154,7 +155,7 @@ static enum status explain_inputs(struct explainer *x)
 
 static int kinds_differ(const struct strategy *s)
 {
-    return s->full_more != 0 || s->window_fewer != 0;
+    return s->placement.full_more != 0 || s->placement.light_fewer != 0;
 }
 
 /* Finds the seconds of the plan's first program if all layers keep the mean of the kinds' chunks, divided by its present seconds.
@@ -170,7 +171,7 @@ static enum status mean_takes(const struct explainer *x, double *times)
     *times = 1;
     if (!kinds_differ(&mean))
         return OK;
-    mean.full_more = mean.window_fewer = 0;
+    mean.placement.full_more = mean.placement.light_fewer = 0;
     TRY(fit_program(x->m, &mean, &p->cost, plan_first_role(x->s), p->limit, 0, FIT_SERIAL, &level, &io, &program));
     if (isfinite(program->seconds) && fit_within(program->arena, p->limit, &which))
         *times = program->seconds / p->programs[PLAN_UPDATE_STEP]->seconds;
@@ -182,9 +183,10 @@ static enum status mean_takes(const struct explainer *x, double *times)
 static enum status explain_alpha(struct explainer *x)
 {
     const struct strategy *s = &x->p->strategy;
-    int chunks = (int)ceil_div(s->rows, s->row_chunk), tried[5], n = 0;
+    int chunks = (int)ceil_div(s->rows, s->key.row_chunk), tried[5], n = 0;
     int quarter = (int)max_i64(1, chunks / 4);
-    const int other[5] = {s->saved_chunks + quarter, s->saved_chunks - quarter, chunks, 0, s->saved_chunks};
+    const int other[5] = {s->placement.kept_chunks + quarter, s->placement.kept_chunks - quarter, chunks, 0,
+                          s->placement.kept_chunks};
     struct problem problem;
     struct candidate c;
     double times;
@@ -192,23 +194,23 @@ static enum status explain_alpha(struct explainer *x)
     problem_set(&problem, x->m, x->s, x->p->limit);
     TRY(mean_takes(x, &times));
     if (!kinds_differ(s))
-        snprintf(say, sizeof say, "%d of %d", s->saved_chunks, chunks);
+        snprintf(say, sizeof say, "%d of %d", s->placement.kept_chunks, chunks);
     else
-        snprintf(say, sizeof say, "%d of %d in layers %s, %d in others", strategy_saved(s, 1), chunks, model_light_name(x->m),
-                 strategy_saved(s, 0));
+        snprintf(say, sizeof say, "%d of %d in layers %s, %d in others", strategy_kept(s, 1), chunks, model_light_name(x->m),
+                 strategy_kept(s, 0));
     struct decision *d = explainer_decide(x, "row chunks kept that might be computed again", "--alpha", say, x->s->alpha >= 0);
     if (x->report.recomputed > 0)
         snprintf(d->note, sizeof d->note, "%.1f%% of the step is computed a second time",
                  100 * x->report.recomputed / x->p->seconds);
     for (int i = 0; i < 4 + kinds_differ(s); i++) {
         struct strategy t = *s;
-        int seen = other[i] < 0 || other[i] > chunks || (other[i] == s->saved_chunks && i < 4);
+        int seen = other[i] < 0 || other[i] > chunks || (other[i] == s->placement.kept_chunks && i < 4);
         for (int k = 0; k < n; k++)
             seen |= tried[k] == other[i];
         if (seen)
             continue;
-        tried[n++] = t.saved_chunks = other[i];
-        t.full_more = t.window_fewer = 0;
+        tried[n++] = t.placement.kept_chunks = other[i];
+        t.placement.full_more = t.placement.light_fewer = 0;
         snprintf(say, sizeof say, kinds_differ(s) ? "%d in all layers" : "%d", other[i]);
         TRY(search_price(&problem, &t, &c));
         explainer_add(d, &c, times * c.seconds, say);
@@ -219,10 +221,10 @@ static enum status explain_alpha(struct explainer *x)
 static enum status explain_update(struct explainer *x)
 {
     struct strategy t = x->p->strategy;
-    const char *where = strategy_updates_on_both(&t) ? "on both" : t.update_on_host ? "on the host" : "on the device";
+    const char *where = strategy_updates_on_both(&t) ? "on both" : t.placement.update_on_host ? "on the host" : "on the device";
     struct decision *d = explainer_decide(x, "AdamW", "--update", where, x->s->update != UPDATE_AUTO);
-    t.update_on_host = !t.update_on_host;
-    return explainer_try(x, d, x->s, &t, t.update_on_host ? "on the host" : "on the device");
+    t.placement.update_on_host = !t.placement.update_on_host;
+    return explainer_try(x, d, x->s, &t, t.placement.update_on_host ? "on the host" : "on the device");
 }
 
 static const char *say_depth(int blocks, char say[64])
@@ -241,14 +243,14 @@ static enum status explain_writes(struct explainer *x)
     char say[64];
     if (x->report.lane[LANE_WRITE].bytes == 0)
         return OK;
-    struct decision *d =
-        explainer_decide(x, "blocks of drive writes in flight beside reads", "", say_depth(p->strategy.write_depth, say), 0);
+    struct decision *d = explainer_decide(x, "blocks of drive writes in flight beside reads", "",
+                                          say_depth(p->strategy.placement.write_depth, say), 0);
     const struct problem problem = explainer_problem(p, x->m, x->s);
     TRY(search_price_as_is(&problem, &p->strategy, &own));
     for (int i = 0; i < 3; i++) {
         struct strategy other = p->strategy;
-        other.write_depth = depths[i];
-        if (depths[i] == p->strategy.write_depth)
+        other.placement.write_depth = depths[i];
+        if (depths[i] == p->strategy.placement.write_depth)
             continue;
         TRY(search_price_as_is(&problem, &other, &c));
         explainer_add(d, &c, x->out->seconds * c.seconds / own.seconds, say_depth(depths[i], say));
@@ -259,9 +261,10 @@ static enum status explain_writes(struct explainer *x)
 static enum status explain_placement(struct explainer *x)
 {
     const struct plan_request *s = x->s;
-    TRY(explain_class(x, "parameters", "--offload params", CLASS_PARAM, s->params, offsetof(struct strategy, params)));
-    TRY(explain_class(x, "gradients", "--offload grads", CLASS_GRAD, s->grads, offsetof(struct strategy, grads)));
-    TRY(explain_class(x, "optimizer state", "--offload optim", CLASS_OPTIM, s->optim, offsetof(struct strategy, optim)));
+    TRY(explain_class(x, "parameters", "--offload params", CLASS_PARAM, s->params, offsetof(struct strategy, placement.params)));
+    TRY(explain_class(x, "gradients", "--offload grads", CLASS_GRAD, s->grads, offsetof(struct strategy, placement.grads)));
+    TRY(explain_class(x, "optimizer state", "--offload optim", CLASS_OPTIM, s->optim,
+                      offsetof(struct strategy, placement.optim)));
     TRY(explain_update(x));
     TRY(explain_acts(x));
     TRY(explain_inputs(x));
@@ -277,8 +280,8 @@ static enum status try_fixed(struct explainer *x, struct decision *d, const stru
     if (plan_fixed(x->m, s, &t) != OK)
         return OK;
     strategy_place(&t, p);
-    double alpha = (double)p->saved_chunks / (double)ceil_div(p->rows, p->row_chunk);
-    t.saved_chunks = (int)(alpha * (double)ceil_div(t.rows, t.row_chunk) + 0.5);
+    double alpha = (double)p->placement.kept_chunks / (double)ceil_div(p->rows, p->key.row_chunk);
+    t.placement.kept_chunks = (int)(alpha * (double)ceil_div(t.rows, t.key.row_chunk) + 0.5);
     return explainer_try(x, d, s, &t, say);
 }
 
@@ -286,14 +289,14 @@ static enum status explain_tiles(struct explainer *x)
 {
     const struct strategy *p = &x->p->strategy;
     char say[64];
-    snprintf(say, sizeof say, "%lld rows, %d heads, %lld rows of the loss", (long long)p->row_chunk, p->head_tile,
-             (long long)p->loss_tile);
+    snprintf(say, sizeof say, "%lld rows, %d heads, %lld rows of the loss", (long long)p->key.row_chunk, p->key.head_tile,
+             (long long)p->key.loss_tile);
     struct decision *d = explainer_decide(x, "tiles", "--tiles", say, 0);
     snprintf(d->note, sizeof d->note, "they change rounding, so the default is left only to fit, or for enough speed");
     for (int twice = 0; twice < 2; twice++) {
         struct plan_request s = *x->s;
-        s.row_chunk = twice ? 2 * p->row_chunk : p->row_chunk / 2;
-        s.loss_tile = min_i64(p->loss_tile, s.row_chunk);
+        s.row_chunk = twice ? 2 * p->key.row_chunk : p->key.row_chunk / 2;
+        s.loss_tile = min_i64(p->key.loss_tile, s.row_chunk);
         if (s.row_chunk > p->rows || s.row_chunk < 1)
             continue;
         snprintf(say, sizeof say, "%lld rows", (long long)s.row_chunk);
@@ -301,7 +304,7 @@ static enum status explain_tiles(struct explainer *x)
     }
     for (int twice = 0; twice < 2; twice++) {
         struct plan_request s = *x->s;
-        s.head_tile = twice ? 2 * p->head_tile : p->head_tile / 2;
+        s.head_tile = twice ? 2 * p->key.head_tile : p->key.head_tile / 2;
         if (s.head_tile < 1)
             continue;
         snprintf(say, sizeof say, "%lld heads", (long long)s.head_tile);
@@ -315,10 +318,10 @@ static enum status explain_ranks(struct explainer *x)
     const struct strategy *p = &x->p->strategy;
     struct plan_request s = *x->s;
     char say[64];
-    snprintf(say, sizeof say, "%d", p->zero);
+    snprintf(say, sizeof say, "%d", p->key.zero);
     struct decision *d = explainer_decide(x, "ZeRO stage", "--zero", say, 0);
     for (int stage = 1; stage <= 3; stage++) {
-        if (stage == p->zero)
+        if (stage == p->key.zero)
             continue;
         s.zero = stage;
         snprintf(say, sizeof say, "%d", stage);
@@ -333,17 +336,18 @@ static enum status explain_degrees(struct explainer *x)
     const struct strategy *p = &x->p->strategy;
     struct plan_request s = *x->s;
     char say[64];
-    if (p->mesh.degree[MESH_ULYSSES] * p->mesh.degree[MESH_RING] == 1)
+    if (p->key.mesh.degree[MESH_ULYSSES] * p->key.mesh.degree[MESH_RING] == 1)
         return OK;
-    snprintf(say, sizeof say, "ulysses=%d,ring=%d", p->mesh.degree[MESH_ULYSSES], p->mesh.degree[MESH_RING]);
+    snprintf(say, sizeof say, "ulysses=%d,ring=%d", p->key.mesh.degree[MESH_ULYSSES], p->key.mesh.degree[MESH_RING]);
     struct decision *d = explainer_decide(x, "ranks that share a sequence", "--mesh", say, 0);
     for (int up = 0; up < 2; up++) {
         s = *x->s;
-        s.mesh.degree[MESH_DP] = p->mesh.degree[MESH_DP];
-        s.mesh.degree[MESH_ULYSSES] = up ? 2 * p->mesh.degree[MESH_ULYSSES] : p->mesh.degree[MESH_ULYSSES] / 2;
-        s.mesh.degree[MESH_RING] = up ? p->mesh.degree[MESH_RING] / 2 : 2 * p->mesh.degree[MESH_RING];
+        s.mesh.degree[MESH_DP] = p->key.mesh.degree[MESH_DP];
+        s.mesh.degree[MESH_ULYSSES] = up ? 2 * p->key.mesh.degree[MESH_ULYSSES] : p->key.mesh.degree[MESH_ULYSSES] / 2;
+        s.mesh.degree[MESH_RING] = up ? p->key.mesh.degree[MESH_RING] / 2 : 2 * p->key.mesh.degree[MESH_RING];
         s.row_chunk = s.loss_tile = s.head_tile = AUTO; /* this mesh's tiles may not divide that one's heads */
-        if (s.mesh.degree[MESH_ULYSSES] * s.mesh.degree[MESH_RING] != p->mesh.degree[MESH_ULYSSES] * p->mesh.degree[MESH_RING] ||
+        if (s.mesh.degree[MESH_ULYSSES] * s.mesh.degree[MESH_RING] !=
+                p->key.mesh.degree[MESH_ULYSSES] * p->key.mesh.degree[MESH_RING] ||
             plan_mesh(x->m, &s, p->ranks, s.hardware ? s.hardware->devices : p->ranks) != OK)
             continue;
         snprintf(say, sizeof say, "ulysses=%d,ring=%d", s.mesh.degree[MESH_ULYSSES], s.mesh.degree[MESH_RING]);
@@ -356,7 +360,7 @@ static enum status explain_degrees(struct explainer *x)
 static const struct mesh_weighed *chosen_mesh(const struct plan *p)
 {
     for (int i = 0; i < p->meshes.n; i++)
-        if (mesh_equal(&p->meshes.of[i].mesh, &p->strategy.mesh))
+        if (mesh_equal(&p->meshes.of[i].mesh, &p->strategy.key.mesh))
             return &p->meshes.of[i];
     return NULL;
 }
@@ -377,7 +381,7 @@ static void explain_open_mesh(struct explainer *x)
     const struct mesh_weighed *chosen = chosen_mesh(x->p);
     char mesh[MESH_TEXT];
     int untried = 0;
-    struct decision *d = explainer_decide(x, "mesh", "--mesh", mesh_format(&x->p->strategy.mesh, mesh), 0);
+    struct decision *d = explainer_decide(x, "mesh", "--mesh", mesh_format(&x->p->strategy.key.mesh, mesh), 0);
     size_t n = (size_t)snprintf(d->note, sizeof d->note, "of the %d that suit a step of %lld sequence%s", all->legal,
                                 (long long)x->p->sequences, x->p->sequences == 1 ? "" : "s");
     for (int i = 0; i < all->n; i++) {
@@ -411,10 +415,8 @@ enum status explain_make(const struct plan *p, const struct model *m, const stru
     struct plan_request chosen = *s; /* alternatives are on the plan's grid */
     struct explainer x = {.p = p, .m = m, .s = &chosen, .out = out};
     struct candidate own;
-    chosen.row_chunk = p->strategy.row_chunk;
-    chosen.head_tile = p->strategy.head_tile;
-    chosen.loss_tile = p->strategy.loss_tile;
-    chosen.group = p->strategy.group;
+    plan_fix_grid(&chosen, &p->strategy);
+    chosen.group = p->strategy.key.group;
     chosen.alpha_by_kind = 0; /* trials count with the mean of both kinds */
     memset(out, 0, sizeof *out);
     out->n_kinds = m->n_kinds;

@@ -156,7 +156,7 @@ enum status report_make(const struct plan *p, const struct model *m, struct repo
         if (!program || count[k] == 0)
             continue;
         TRY(lane_index_make(program, &index));
-        add_busy(program, p->strategy.acts == RES_NVME ? LANE_WRITE : LANE_D2H, (double)count[k], &r);
+        add_busy(program, p->strategy.placement.acts == RES_NVME ? LANE_WRITE : LANE_D2H, (double)count[k], &r);
         stalls_add(&clock, program->seconds, (double)count[k], &stalls);
         lane_index_free(&index);
         TRY(add_recomputed(program, (double)count[k], &r));

@@ -92,31 +92,32 @@ static json_t *strategy_json(const struct strategy *s)
     json_t *o = json_object();
     put_int(o, "ranks", s->ranks);
     for (int d = 0; d < MESH_DIMS; d++)
-        put_int(o, mesh_rows[d].key, s->mesh.degree[d]);
-    put_int(o, "zero", s->zero);
-    put_text(o, "dtype", dtype_name(s->dtype));
+        put_int(o, mesh_rows[d].key, s->key.mesh.degree[d]);
+    put_int(o, "zero", s->key.zero);
+    put_text(o, "dtype", dtype_name(s->key.dtype));
     for (int d = 0; d < DECISIONS; d++)
         if (decision_kind(d) == DECISION_IS_TIER)
             put_text(o, decision_json(d), residency[decision_get(s, d)]);
-    if (s->promoted_layers > 0) {
-        put_text(o, "nearer", class_name(s->promoted_class));
-        put_int(o, "nearer_layers", s->promoted_layers);
-        put_text(o, "nearer_tier", tier_name((enum tier)s->promote_tier));
+    if (s->placement.promoted_layers > 0) {
+        put_text(o, "nearer", class_name(s->placement.promoted_class));
+        put_int(o, "nearer_layers", s->placement.promoted_layers);
+        put_text(o, "nearer_tier", tier_name((enum tier)s->placement.promote_tier));
     }
     for (int d = 0; d < DECISIONS; d++)
         if (decision_kind(d) == DECISION_IS_AMOUNT && decision_json(d))
             put_int(o, decision_json(d), decision_get(s, d));
-    put_int(o, "chunks", ceil_div(s->rows, s->row_chunk));
-    if (s->full_more != 0 || s->window_fewer != 0) {
-        put_int(o, "kept_chunks_window", strategy_saved(s, 1));
-        put_int(o, "kept_chunks_full", strategy_saved(s, 0));
+    put_int(o, "chunks", ceil_div(s->rows, s->key.row_chunk));
+    if (s->placement.full_more != 0 || s->placement.light_fewer != 0) {
+        put_int(o, "kept_chunks_window", strategy_kept(s, 1));
+        put_int(o, "kept_chunks_full", strategy_kept(s, 0));
     }
-    put_text(o, "update", strategy_updates_on_both(s) ? "both" : s->update_on_host ? "host" : "device");
-    put_int(o, "write_depth", s->write_depth > 0 ? s->write_depth : DRIVE_DEPTH); /* blocks in flight beside reads */
-    put_int(o, "rows", s->row_chunk);
-    put_int(o, "heads", s->head_tile);
-    put_int(o, "loss", s->loss_tile);
-    put_int(o, "group", s->group);
+    put_text(o, "update", strategy_updates_on_both(s) ? "both" : s->placement.update_on_host ? "host" : "device");
+    put_int(o, "write_depth",
+            s->placement.write_depth > 0 ? s->placement.write_depth : DRIVE_DEPTH); /* blocks in flight beside reads */
+    put_int(o, "rows", s->key.row_chunk);
+    put_int(o, "heads", s->key.head_tile);
+    put_int(o, "loss", s->key.loss_tile);
+    put_int(o, "group", s->key.group);
     return o;
 }
 
@@ -242,7 +243,7 @@ static json_t *layer_kinds_json(const struct explanation *e)
             put_int(o, "head_dim", k->shape.head_dim);
         }
         put_int(o, "layers", k->layers);
-        put_int(o, "kept_chunks", k->saved);
+        put_int(o, "kept_chunks", k->kept);
         put(o, "pairs", k->pairs);
         put(o, "compute", k->compute);
         put(o, "attention", k->attention);

@@ -57,8 +57,8 @@ void layer_kinds_make(const struct plan *p, const struct model *m, struct layer_
         x->shape = a ? m->shapes[a->shape] : (struct attention_shape){0};
         model_kind_blocks(m, kind, x->blocks);
         x->layers = kind->layers;
-        x->chunks = (int)ceil_div(p->strategy.rows, p->strategy.row_chunk);
-        x->saved = strategy_saved(&p->strategy, model_is_light(m, kind->first));
+        x->chunks = (int)ceil_div(p->strategy.rows, p->strategy.key.row_chunk);
+        x->kept = strategy_kept(&p->strategy, model_is_light(m, kind->first));
         x->pairs = a ? sequences * pairs[a->mask] : 0;
         x->causal = sequences * length * length / 2;
         const double share = 1.0 / (x->layers > 0 ? x->layers : 1);
@@ -95,7 +95,7 @@ static void print_kind(const struct layer_kind *k, FILE *f)
     const double busy = 100 * k->busy[lane] / k->compute;
     if (k->busy[lane] > 0)
         snprintf(busiest, sizeof busiest, "%s %.*f%%", lane_name(lane), busy < 9.95, busy);
-    snprintf(alpha, sizeof alpha, "%d/%d", k->saved, k->chunks);
+    snprintf(alpha, sizeof alpha, "%d/%d", k->kept, k->chunks);
     fprintf(f, "%-13s %6d %6.3g%% %7s %9s %4.0f%% %8s %8s %10s\n", name_of(k, name), k->layers, 100 * k->pairs / k->causal, alpha,
             report_duration(k->compute, compute), 100 * k->attention / k->compute, report_duration(k->waits, waits),
             k->moved > 0 ? units_format_bytes(k->moved, moved) : "-", busiest);

@@ -13,7 +13,7 @@ struct layer_kind {
     struct attention_shape shape;
     char blocks[KIND_NAME]; /* names of its blocks; "" where all layers have the same ones */
     int layers;
-    int saved, chunks;         /* row chunks that keep their recomputable values, and all row chunks */
+    int kept, chunks;          /* row chunks that keep their recomputable values, and all row chunks */
     double pairs, causal;      /* query-key pairs in all sequences, on all ranks: attended ones, and those without a window */
     double compute, attention; /* seconds of the compute lane, and attention's part of them */
     double waits;              /* seconds that the compute lane stands still before it has the layer's next work */

@@ -52,8 +52,8 @@ void plan_print_sharing(const struct plan *p, FILE *f)
     long long length = p->tokens / p->sequences, masked = s->seq_len - length, sequences = p->sequences;
     if (masked > 0)
         prose_print(f, 2, "padding: each sequence of %lld tokens is followed by %lld masked ones, so that %d ranks can share it",
-                    length, masked, s->mesh.degree[MESH_ULYSSES] * s->mesh.degree[MESH_RING]);
-    const long long groups = s->mesh.degree[MESH_DP], rest = sequences % groups;
+                    length, masked, s->key.mesh.degree[MESH_ULYSSES] * s->key.mesh.degree[MESH_RING]);
+    const long long groups = s->key.mesh.degree[MESH_DP], rest = sequences % groups;
     if (sequences > p->micro_batches && rest == 0)
         fprintf(f, "batch: %lld sequences a step, %lld micro-batches on each of %lld data-parallel groups\n", sequences,
                 (long long)p->micro_batches, groups);
@@ -131,7 +131,7 @@ static void print_header(const struct plan *p, const struct model *m, const stru
     prose_print(f, 2, "%s, %s tokens%s: %s", m->config.name, units_format_count(p->tokens / p->sequences, tokens),
                 whereon(p, s, on), verdict);
     if (t->ranks > 1)
-        snprintf(mesh, sizeof mesh, "; %d ranks: %s, zero %d", t->ranks, mesh_format(&t->mesh, degrees), t->zero);
+        snprintf(mesh, sizeof mesh, "; %d ranks: %s, zero %d", t->ranks, mesh_format(&t->key.mesh, degrees), t->key.zero);
     prose_print(f, 2, p->fits ? "%.3g%s parameters%s; times: %s; MFU: share of %sFLOP/s" : "%.3g%s parameters%s",
                 params < 1e9 ? params * 1e-6 : params * 1e-9, params < 1e9 ? "M" : "B", mesh, p->cost.source,
                 scaled(p->cost.peak_flops, a));
@@ -314,9 +314,9 @@ static void print_wear(const struct plan *p, const struct plan_request *s, const
                 which, scaled(REPORT_CONSUMER_DRIVE, a), drive_lasts(REPORT_CONSUMER_DRIVE / each, c),
                 scaled(REPORT_SERVER_DRIVE, b), drive_lasts(REPORT_SERVER_DRIVE / each, d),
                 drives > 1 ? "" : "; striped over n drives, n times as long");
-    if (p->strategy.write_depth > 0)
-        fprintf(f, "Writes yield to reads: %d of %d blocks in flight while something is read.\n", p->strategy.write_depth,
-                DRIVE_DEPTH);
+    if (p->strategy.placement.write_depth > 0)
+        fprintf(f, "Writes yield to reads: %d of %d blocks in flight while something is read.\n",
+                p->strategy.placement.write_depth, DRIVE_DEPTH);
 }
 
 void plan_print_stretches(const struct plan *p, FILE *f)

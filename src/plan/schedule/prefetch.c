@@ -33,9 +33,9 @@ enum { GIVEN_LEVELS = 3 };
 /* Returns level i of a strategy; i is below its number of levels. */
 static struct prefetch_level level_at(const struct strategy *s, int i)
 {
-    if (s->prefetch < 0)
+    if (s->placement.prefetch < 0)
         return automatic[i];
-    return (struct prefetch_level){s->prefetch, i < 2 ? INFINITY : 1 + 2 * s->prefetch, i == 0 ? FIT_SLOW : 1,
+    return (struct prefetch_level){s->placement.prefetch, i < 2 ? INFINITY : 1 + 2 * s->placement.prefetch, i == 0 ? FIT_SLOW : 1,
                                    i < 2 ? SCHEDULE_OVERLAPPED : SCHEDULE_SETTLED};
 }
 
@@ -56,7 +56,7 @@ static double chunk_seconds(const struct program *p, const struct cost_model *co
     for (int i = 0; i < p->n_instrs; i++)
         if (p->instrs[i].lane == LANE_COMPUTE)
             total += cost_seconds(cost, &p->instrs[i], program_call(p, &p->instrs[i]));
-    return total / (double)(3 * layers * ceil_div(s->rows, s->row_chunk));
+    return total / (double)(3 * layers * ceil_div(s->rows, s->key.row_chunk));
 }
 
 struct fitting {
@@ -149,14 +149,14 @@ enum status fit_program(const struct model *m, const struct strategy *s, const s
     enum status st;
     cost_with_links(cost, FIT_SLOW, &slow);
     TRY(lower_program(m, s, role, io, &p));
-    p->write_depth = s->write_depth;
+    p->write_depth = s->placement.write_depth;
     if (p->excess) {
         fit_nowhere(p);
         *out = p;
         return OK;
     }
     TRY_GOTO(schedule_create(p, &schedule), done);
-    const int serial = s->prefetch < 0 ? LEVELS : GIVEN_LEVELS;
+    const int serial = s->placement.prefetch < 0 ? LEVELS : GIVEN_LEVELS;
     struct fitting f = {schedule,
                         s,
                         cost,

@@ -31,19 +31,19 @@ double price_margin(const struct plan_request *s)
 
 int tiles_are_coarse(const struct strategy *s)
 {
-    return s->acts != RES_DEVICE && ceil_div(s->rows, s->row_chunk) < TILES_FEW_CHUNKS;
+    return s->placement.acts != RES_DEVICE && ceil_div(s->rows, s->key.row_chunk) < TILES_FEW_CHUNKS;
 }
 
 int tiles_are_bulky(const struct problem *p, const struct strategy *s)
 {
-    return TILES_BULKY_PART * s->rows * p->model->config.dim * (int64_t)dtype_size(s->dtype) > p->limit[TIER_DEVICE];
+    return TILES_BULKY_PART * s->rows * p->model->config.dim * (int64_t)dtype_size(s->key.dtype) > p->limit[TIER_DEVICE];
 }
 
 int candidate_decides(const struct candidate *tried, const struct strategy *s)
 {
-    const int kept = tried->strategy.saved_chunks;
+    const int kept = tried->strategy.placement.kept_chunks;
     return decisions_same_classes(&tried->strategy, s) &&
-           (kept == s->saved_chunks || (tried->excess > 1 && kept < s->saved_chunks));
+           (kept == s->placement.kept_chunks || (tried->excess > 1 && kept < s->placement.kept_chunks));
 }
 
 int candidate_suffers(const struct candidate *c)

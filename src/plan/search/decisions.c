@@ -29,7 +29,7 @@ struct decision_row {
 
 /* clang-format off */
 #define ROW(d, name, request, kind, json, classes, distance, family, ...)                                                   \
-    [DECISION_##d] = {offsetof(struct strategy, name), request, DECISION_IS_##kind, json, classes, distance, FAMILY_##family, \
+    [DECISION_##d] = {offsetof(struct strategy, placement.name), request, DECISION_IS_##kind, json, classes, distance, FAMILY_##family, \
                       __VA_ARGS__}
 #define REQUEST(name) (int)offsetof(struct plan_request, name)
 #define OWN(d) DECISION_##d, ALWAYS
@@ -40,17 +40,17 @@ static const struct decision_row rows[DECISIONS] = {
     ROW(GRADS,           grads,           REQUEST(grads),   TIER,   "grads",         1, 2, ON_DEVICE, OWN(GRADS)),
     ROW(OPTIM,           optim,           REQUEST(optim),   TIER,   "optim",         1, 3, SAME,      OWN(OPTIM)),
     ROW(ACTS,            acts,            REQUEST(acts),    TIER,   "acts",          1, 4, SAME,      OWN(ACTS)),
-    ROW(CARRY,           carry,           REQUEST(carry),   TIER,   "passing",       1, 4, FARTHER,   DECISION_ACTS, ALWAYS),
+    ROW(PASSING,         passing,         REQUEST(passing), TIER,   "passing",       1, 4, FARTHER,   DECISION_ACTS, ALWAYS),
     ROW(UPDATE,          update_on_host,  NO_REQUEST,       CHOICE, NULL,            1, 5, SAME,      OWN(UPDATE)),
     ROW(PROMOTED_LAYERS, promoted_layers, NO_REQUEST,       AMOUNT, NULL,            1, 0, FREE,      OWN(PROMOTED_LAYERS)),
     ROW(PROMOTED_CLASS,  promoted_class,  NO_REQUEST,       CHOICE, NULL,            1, 0, FREE,      DECISION_PROMOTED_CLASS, DECISION_PROMOTED_LAYERS),
     ROW(PROMOTE_TIER,    promote_tier,    NO_REQUEST,       CHOICE, NULL,            1, 0, FREE,      DECISION_PROMOTE_TIER, DECISION_PROMOTED_LAYERS),
-    ROW(KEEP_EVERY,      keep_every,      NO_REQUEST,       AMOUNT, "input_every",   0, 0, FREE,      OWN(KEEP_EVERY)),
+    ROW(KEEP_INPUTS,     keep_inputs,     NO_REQUEST,       AMOUNT, "input_every",   0, 0, FREE,      OWN(KEEP_INPUTS)),
     ROW(DEVICE_LAYERS,   device_layers,   NO_REQUEST,       AMOUNT, "device_layers", 1, 6, FREE,      OWN(DEVICE_LAYERS)),
     ROW(DEVICE_CHUNKS,   device_chunks,   NO_REQUEST,       AMOUNT, "device_chunks", 1, 0, FREE,      OWN(DEVICE_CHUNKS)),
-    ROW(SAVED_CHUNKS,    saved_chunks,    NO_REQUEST,       AMOUNT, "kept_chunks",   0, 0, FREE,      OWN(SAVED_CHUNKS)),
+    ROW(KEPT_CHUNKS,     kept_chunks,     NO_REQUEST,       AMOUNT, "kept_chunks",   0, 0, FREE,      OWN(KEPT_CHUNKS)),
     ROW(FULL_MORE,       full_more,       NO_REQUEST,       AMOUNT, NULL,            1, 0, FREE,      OWN(FULL_MORE)),
-    ROW(WINDOW_FEWER,    window_fewer,    NO_REQUEST,       AMOUNT, NULL,            1, 0, FREE,      OWN(WINDOW_FEWER)),
+    ROW(LIGHT_FEWER,     light_fewer,     NO_REQUEST,       AMOUNT, NULL,            1, 0, FREE,      OWN(LIGHT_FEWER)),
     ROW(WRITE_DEPTH,     write_depth,     NO_REQUEST,       AMOUNT, NULL,            0, 0, FREE,      OWN(WRITE_DEPTH)),
 };
 /* clang-format on */

@@ -14,17 +14,17 @@ enum decision_id {
     DECISION_GRADS,
     DECISION_OPTIM,
     DECISION_ACTS,
-    DECISION_CARRY,
+    DECISION_PASSING,
     DECISION_UPDATE,
     DECISION_PROMOTED_LAYERS, /* layers that have a class promoted; the next two say which class, and to which tier */
     DECISION_PROMOTED_CLASS,
     DECISION_PROMOTE_TIER,
-    DECISION_KEEP_EVERY,
+    DECISION_KEEP_INPUTS,
     DECISION_DEVICE_LAYERS,
     DECISION_DEVICE_CHUNKS,
-    DECISION_SAVED_CHUNKS,
-    DECISION_FULL_MORE, /* saved chunks by kind of layer: this and the next */
-    DECISION_WINDOW_FEWER,
+    DECISION_KEPT_CHUNKS,
+    DECISION_FULL_MORE, /* kept chunks by kind of layer: this and the next */
+    DECISION_LIGHT_FEWER,
     DECISION_WRITE_DEPTH,
     DECISIONS
 };
@@ -45,10 +45,10 @@ void decision_set(struct strategy *s, enum decision_id d, int value);
 
 /* Returns the member of a request that fixes the choice's tier; NULL: requests cannot fix it. */
 enum offload *decision_request(struct plan_request *s, enum decision_id d);
-/* Returns the choice that this one is listed together with: acts for carry, else d itself. */
+/* Returns the choice that this one is listed together with: acts for passing, else d itself. */
 enum decision_id decision_leader(enum decision_id d);
 
-/* Tells whether every choice is the same but for saved chunks, layer inputs and the depth of drive writes. */
+/* Tells whether every choice is the same but for kept chunks, layer inputs and the depth of drive writes. */
 int decisions_same_classes(const struct strategy *a, const struct strategy *b);
 /* Counts the choices of whole classes, of the update's place and of layers on the device in which two placements differ. */
 int decisions_distance(const struct strategy *a, const struct strategy *b);

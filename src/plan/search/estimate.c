@@ -118,7 +118,7 @@ static enum status measure(const struct model *m, const struct strategy *s, cons
     struct strategy given = *s;
     struct program *p;
     struct io_buffers io;
-    plan_save_as_given(m, &problem->request, &given);
+    plan_keep_as_given(m, &problem->request, &given);
     TRY(lower_program(m, &given, role, &io, &p));
     if (p->excess > EXCESS_BYTES) {
         enum status beyond = program_built(p);
@@ -183,14 +183,14 @@ static enum status find_elsewhere(const struct subject *x, const struct strategy
 
 static int chunks_of(const struct strategy *s)
 {
-    return (int)ceil_div(s->rows, s->row_chunk);
+    return (int)ceil_div(s->rows, s->key.row_chunk);
 }
 
 /* Sets the i-th tier of activations and of hidden states between layers. */
 static void set_activations(const struct options *o, int i, struct strategy *s)
 {
-    s->acts = (enum residency)o->value[DECISION_ACTS][i];
-    s->carry = (enum residency)o->value[DECISION_CARRY][i];
+    s->placement.acts = (enum residency)o->value[DECISION_ACTS][i];
+    s->placement.passing = (enum residency)o->value[DECISION_PASSING][i];
 }
 
 /* Returns the placement with the first option of every class. */
@@ -215,10 +215,10 @@ static enum status find_differences(const struct model *m, const struct options 
         for (int fewest = 0; fewest < 2; fewest++) {
             struct strategy s = base;
             set_activations(o, i, &s);
-            s.saved_chunks = fewest ? options_fewest_kept(o) : options_most_kept(o);
+            s.placement.kept_chunks = fewest ? options_fewest_kept(o) : options_most_kept(o);
             if (i + fewest == 0)
                 continue;
-            if (fewest && o->n[DECISION_SAVED_CHUNKS] == 1) {
+            if (fewest && o->n[DECISION_KEPT_CHUNKS] == 1) {
                 d->acts[i][1] = d->acts[i][0];
                 continue;
             }
@@ -234,7 +234,7 @@ static enum status find_differences(const struct model *m, const struct options 
     TRY(find_elsewhere(&x, &away, DECISION_PARAMS, &first, d->params));
     TRY(find_elsewhere(&x, &away, DECISION_GRADS, &first, d->grads));
     for (int u = 0; u < o->n[DECISION_UPDATE]; u++) {
-        base.update_on_host = o->value[DECISION_UPDATE][u];
+        base.placement.update_on_host = o->value[DECISION_UPDATE][u];
         TRY(measure(m, &base, p, ROLE_UPDATE, &d->update[u].base));
         TRY(find_elsewhere(&alone, &base, DECISION_PARAMS, &d->update[u].base, d->update[u].params));
         TRY(find_elsewhere(&alone, &base, DECISION_GRADS, &d->update[u].base, d->update[u].grads));
@@ -250,17 +250,17 @@ static enum status find_beside(const struct model *m, const struct options *o, c
 {
     struct strategy s = first_options(o, fixed);
     double chunks = chunks_of(fixed);
-    s.device_chunks = (int)chunks / 2;
-    s.saved_chunks = options_fewest_kept(o);
+    s.placement.device_chunks = (int)chunks / 2;
+    s.placement.kept_chunks = options_fewest_kept(o);
     for (int i = 1; i < o->n[DECISION_ACTS]; i++) {
         struct need half;
         set_activations(o, i, &s);
         TRY(measure(m, &s, p, role, &half));
         need_add(&half, -1, &d->base);
-        need_add(&half, s.device_chunks / chunks - 1, &d->acts[i][1]);
-        need_add(&half, -s.device_chunks / chunks, &d->acts[0][1]);
+        need_add(&half, s.placement.device_chunks / chunks - 1, &d->acts[i][1]);
+        need_add(&half, -s.placement.device_chunks / chunks, &d->acts[0][1]);
         memset(&d->beside[i], 0, sizeof d->beside[i]);
-        need_add(&d->beside[i], chunks / s.device_chunks, &half);
+        need_add(&d->beside[i], chunks / s.placement.device_chunks, &half);
     }
     return OK;
 }
@@ -311,16 +311,17 @@ struct shares {
 };
 
 /* Returns the weights for s. The first chunks are kept and the last ones are on the device; elsewhere each chunk adds the
- * difference of saved or of recomputed chunks. */
+ * difference of kept or of recomputed chunks. */
 static struct shares shares_of(const struct options *o, const struct strategy *s, double layers)
 {
     double chunks = chunks_of(s), most = options_most_kept(o), span = most - options_fewest_kept(o);
-    double elsewhere = s->acts == RES_DEVICE ? 1 : 1 - s->device_layers / layers;
-    double others = s->acts == RES_DEVICE ? chunks : chunks - s->device_chunks;
+    double elsewhere = s->placement.acts == RES_DEVICE ? 1 : 1 - s->placement.device_layers / layers;
+    double others = s->placement.acts == RES_DEVICE ? chunks : chunks - s->placement.device_chunks;
     if (span == 0)
         return (struct shares){elsewhere * others / chunks, 0, 0};
-    double kept = fmin(s->saved_chunks, others), not_kept = (others - kept - kept * (chunks - most) / most) / chunks;
-    return (struct shares){elsewhere * kept / most, elsewhere * not_kept, (most - s->saved_chunks) / span - elsewhere * not_kept};
+    double kept = fmin(s->placement.kept_chunks, others), not_kept = (others - kept - kept * (chunks - most) / most) / chunks;
+    return (struct shares){elsewhere * kept / most, elsewhere * not_kept,
+                           (most - s->placement.kept_chunks) / span - elsewhere * not_kept};
 }
 
 /* Adds up one placement's needs for a step and for the update alone, in a model of `layers` layers. */
@@ -329,7 +330,7 @@ static void add_up(const struct options *o, const struct differences *d, const s
 {
     int p = options_index(o, DECISION_PARAMS, s), g = options_index(o, DECISION_GRADS, s),
         x = options_index(o, DECISION_OPTIM, s), a = options_index(o, DECISION_ACTS, s),
-        u = o->n[DECISION_UPDATE] > 1 && s->update_on_host;
+        u = o->n[DECISION_UPDATE] > 1 && s->placement.update_on_host;
     struct shares of = shares_of(o, s, layers);
     *step = d->base;
     *update = d->update[u].base;
@@ -365,10 +366,10 @@ static void move_promoted(const struct estimator *e, int longer, const struct st
 {
     struct strategy near = *s, far = *s;
     struct need more[4], updates[4];
-    far.promoted_layers = near.promoted_layers = 0;
-    *strategy_class(&near, s->promoted_class) = s->promote_tier;
-    if (s->promoted_class == CLASS_OPTIM && s->promote_tier == RES_DEVICE)
-        near.update_on_host = 0;
+    far.placement.promoted_layers = near.placement.promoted_layers = 0;
+    *strategy_class(&near, s->placement.promoted_class) = s->placement.promote_tier;
+    if (s->placement.promoted_class == CLASS_OPTIM && s->placement.promote_tier == RES_DEVICE)
+        near.placement.update_on_host = 0;
     add_up(&e->options, e->longer, &near, e->layers + 1, &more[0], &updates[0]);
     add_up(&e->options, e->all, &near, e->layers, &more[1], &updates[1]);
     add_up(&e->options, e->longer, &far, e->layers + 1, &more[2], &updates[2]);
@@ -378,7 +379,7 @@ static void move_promoted(const struct estimator *e, int longer, const struct st
         need_add(step, sign, &more[i]);
         need_add(update, sign, &updates[i]);
     }
-    int all = s->promoted_layers >= (int64_t)e->layers, there = longer ? 0 : 1;
+    int all = s->placement.promoted_layers >= (int64_t)e->layers, there = longer ? 0 : 1;
     mix_short_lived(step, &more[there], &more[there + 2], all);
     mix_short_lived(update, &updates[there], &updates[there + 2], all);
 }
@@ -388,9 +389,10 @@ static void need_of(const struct estimator *e, int longer, const struct strategy
 {
     double layers = e->layers + longer;
     add_up(&e->options, longer ? e->longer : e->all, s, layers, step, update);
-    if (s->promoted_layers > 0)
+    if (s->placement.promoted_layers > 0)
         move_promoted(e, longer, s,
-                      (double)min_i64(s->promoted_layers, strategy_promotable_layers(s, (int64_t)e->layers)) * layers / e->layers,
+                      (double)min_i64(s->placement.promoted_layers, strategy_promotable_layers(s, (int64_t)e->layers)) * layers /
+                          e->layers,
                       step, update);
 }
 
@@ -411,7 +413,8 @@ static double forward_seconds(const struct estimator *e, const struct candidate 
                               double backward)
 {
     double rest[LANES], room = fmax(0, (double)(e->problem->limit[TIER_HOST] - c->bytes[TIER_HOST])),
-                        later = room / e->problem->cost.lane_bytes[LANE_WRITE], last = c->strategy.device_layers / e->layers;
+                        later = room / e->problem->cost.lane_bytes[LANE_WRITE],
+                        last = c->strategy.placement.device_layers / e->layers;
     memcpy(rest, busy, sizeof rest);
     rest[LANE_WRITE] = fmax(0, busy[LANE_WRITE] - later);
     double trailing = fmin(1, last + 1 / e->layers) * backward;
@@ -451,9 +454,9 @@ void estimator_judge(const struct estimator *e, struct candidate *c)
         c->bytes[TIER_DEVICE] = FIT_NOWHERE;
         c->excess = budget_excess(c->bytes, e->problem->limit);
     }
-    c->redundant = (s->device_layers + s->device_chunks > 0 &&
-                    s->acts == RES_DEVICE) || /* or state of the device would go to the host to be updated */
-                   (e->options.n[DECISION_UPDATE] > 1 && s->update_on_host && s->optim == RES_DEVICE);
+    c->redundant = (s->placement.device_layers + s->placement.device_chunks > 0 &&
+                    s->placement.acts == RES_DEVICE) || /* or state of the device would go to the host to be updated */
+                   (e->options.n[DECISION_UPDATE] > 1 && s->placement.update_on_host && s->placement.optim == RES_DEVICE);
 }
 
 typedef enum status find(const struct model *m, const struct options *o, const struct strategy *fixed, const struct problem *p,
@@ -471,7 +474,7 @@ static enum status measure_layers(void *job)
     const struct measuring *x = job;
     struct estimator *e = x->e;
     struct model *few = NULL;
-    const int64_t more = x->which == SHORT ? 0 : e->fixed.keep_every;
+    const int64_t more = x->which == SHORT ? 0 : e->fixed.placement.keep_inputs;
     int role = ROLE_FORWARD | ROLE_BACKWARD | ROLE_LAST | (e->problem->request.grad_accum == 1 ? ROLE_FIRST : 0);
     if (e->problem->request.evaluation)
         role = ROLE_FORWARD;
@@ -492,7 +495,7 @@ static void give_up(struct estimator *e)
 static void combine(struct estimator *e)
 {
     const struct model *m = e->problem->model;
-    const double turn = (double)e->fixed.keep_every;
+    const double turn = (double)e->fixed.placement.keep_inputs;
     memcpy(e->all, &e->measured[SHORT], sizeof *e->all);
     memset(e->longer, 0, sizeof *e->longer);
     for (int kind = 0; kind < m->n_kinds; kind++) {
@@ -537,7 +540,7 @@ enum status estimator_create(const struct problem *p, const struct options *o, c
 {
     struct estimator *e = sys_calloc(1, sizeof *e);
     struct differences *d = sys_calloc(2 + MEASURED_MOST, sizeof *d);
-    const int64_t layers = p->model->config.layers, period = fixed->keep_every,
+    const int64_t layers = p->model->config.layers, period = fixed->placement.keep_inputs,
                   few = ESTIMATE_LAYERS + p->model->n_kinds - 1 + (period > 1 ? period : 0);
     enum status st = e && d ? OK : no_memory();
     if (st == OK) {

@@ -79,7 +79,8 @@ static int is_new(struct pool *pool, const struct candidate *c)
     if (candidate_price(c) < pool->least)
         return 0;
     for (int i = 0; i < pool->n_visited; i++)
-        if (strategy_same_grid(&pool->visited[i], &c->strategy) && pool->visited[i].saved_chunks == c->strategy.saved_chunks &&
+        if (strategy_same_grid(&pool->visited[i], &c->strategy) &&
+            pool->visited[i].placement.kept_chunks == c->strategy.placement.kept_chunks &&
             decisions_same_classes(&pool->visited[i], &c->strategy))
             return 0;
     return pool->n_visited < POOL_VISITED;
@@ -146,7 +147,7 @@ static enum status retry_left(struct pool *pool, struct candidate *best)
             TRY(pool_open(pool, &tried[n].strategy, &grid[n]));
             if (grid[n]->large)
                 continue;
-            if (tried[n].strategy.device_chunks > 0)
+            if (tried[n].strategy.placement.device_chunks > 0)
                 TRY(estimator_split(grid[n]->tried.estimator));
             trials[n] = (struct trials){&pool->problem, &grid[n]->tried, TRIAL_SLACK};
             attempts[n] = (struct attempt){.trials = &trials[n], .c = &tried[n], .best = best->seconds};
@@ -234,13 +235,13 @@ static enum status find_hinted(struct pool *pool, int from, struct moves *list)
             continue;
         struct candidate c = {.strategy = g->fixed, .first_level = hint->first_level};
         strategy_place(&c.strategy, &hint->strategy);
-        if (c.strategy.device_chunks > 0)
+        if (c.strategy.placement.device_chunks > 0)
             TRY(estimator_split(g->tried.estimator));
         int share = moves_share_kept(g, &hint->strategy);
-        c.strategy.saved_chunks = share;
+        c.strategy.placement.kept_chunks = share;
         estimator_judge(g->tried.estimator, &c);
         if (c.excess > 1) {
-            c.strategy.saved_chunks = moves_fewest_kept(g);
+            c.strategy.placement.kept_chunks = moves_fewest_kept(g);
             estimator_judge(g->tried.estimator, &c);
             search_keep_most(&g->tried, share, &c);
         }
@@ -272,7 +273,7 @@ static int is_evidence(const struct pool_grid *g, const struct candidate *tried,
     if ((tried->excess > 1 && isfinite(tried->seconds)) || !decisions_same_family(&tried->strategy, &c->strategy))
         return 0;
     if (isinf(tried->seconds))
-        return tried->strategy.saved_chunks <= moves_fewest_kept(g) || c->strategy.saved_chunks > fewest;
+        return tried->strategy.placement.kept_chunks <= moves_fewest_kept(g) || c->strategy.placement.kept_chunks > fewest;
     return tried->level < FIT_LATE && tried->estimate < LOCAL_EVIDENCE_WITHIN * c->estimate;
 }
 
@@ -293,11 +294,11 @@ static void find_untried_families(const struct pool *pool, struct pool_grid *g, 
     enum { SHARE, MOST, FEWEST, WAYS };
     const int fewest = moves_fewest_kept(g), kept[WAYS] = {moves_share_kept(g, &best->strategy), fewest, fewest};
     list->n = 0;
-    for (int i = 0; i < options_count(o); i += o->n[DECISION_SAVED_CHUNKS]) {
+    for (int i = 0; i < options_count(o); i += o->n[DECISION_KEPT_CHUNKS]) {
         struct candidate c = {.strategy = g->fixed};
         options_place(o, i, &c.strategy);
         for (int k = 0; k < WAYS; k++) {
-            c.strategy.saved_chunks = kept[k];
+            c.strategy.placement.kept_chunks = kept[k];
             estimator_judge(g->tried.estimator, &c);
             if (k == MOST && c.excess <= 1)
                 search_keep_most(&g->tried, options_most_kept(o), &c);
@@ -342,7 +343,7 @@ static enum status limit_effort(struct pool *pool, const struct candidate *best)
 
 enum status local_search(struct pool *pool, struct candidate *best)
 {
-    pool_keep_inputs(pool, best->strategy.keep_every);
+    pool_keep_inputs(pool, best->strategy.placement.keep_inputs);
     if (pool->allowed == POOL_GIVEN_GRIDS)
         pool_keep_grid(pool, &best->strategy);
     TRY(limit_effort(pool, best));

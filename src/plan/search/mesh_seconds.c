@@ -102,8 +102,8 @@ static void add_elements(struct part *x)
     const double rows = (double)x->fixed.rows, size = (double)dtype_size(x->s->dtype),
                  bytes =
                      rows * size * (MESH_STREAM_PASSES * (double)c->dim + MESH_MLP_PASSES * mean_width(x->m)) * (double)c->layers;
-    const double chunks = (double)ceil_div(x->fixed.rows, x->fixed.row_chunk);
-    x->rest = bytes / curve_at(&x->cost.device.ops.memory, (double)x->fixed.row_chunk * (double)c->dim * size) +
+    const double chunks = (double)ceil_div(x->fixed.rows, x->fixed.key.row_chunk);
+    x->rest = bytes / curve_at(&x->cost.device.ops.memory, (double)x->fixed.key.row_chunk * (double)c->dim * size) +
               (MESH_INSTRS_CHUNK * chunks + MESH_INSTRS_RING * x->shape.ring) * (double)c->layers * x->cost.overhead;
 }
 
@@ -148,7 +148,7 @@ static void add_state(struct part *x)
 {
     const struct plan_request *s = x->s;
     const double ranks = x->fixed.ranks, micro_batches = (double)s->grad_accum, others = (ranks - 1) / ranks;
-    const int stage = x->fixed.zero;
+    const int stage = x->fixed.key.zero;
     double stored, trained;
     weigh(x->m, s->dtype, &stored, &trained);
     const double gathers = stage == 3 ? (s->evaluation ? 1 : 2) : 1 / micro_batches, sums = s->evaluation ? 0
@@ -158,7 +158,7 @@ static void add_state(struct part *x)
     if (ranks > 1)
         x->world =
             others * (gathers * stored + sums * trained * (double)dtype_size(s->grad_dtype)) / x->cost.lane_bytes[LANE_WORLD] +
-            (gathers * elements + sums * trained) / (double)x->fixed.group * x->cost.lane_seconds[LANE_WORLD];
+            (gathers * elements + sums * trained) / (double)x->fixed.key.group * x->cost.lane_seconds[LANE_WORLD];
     x->state = stored / (stage == 3 ? ranks : 1) + trained * (double)sizeof(float) / (stage >= 2 ? ranks : 1) +
                trained * (double)(sizeof(float) + 2 * dtype_size(s->optim_dtype)) / ranks;
     x->gathered = ranks > 1 && stage == 3 ? 2 * stored / (double)x->m->config.layers : 0;

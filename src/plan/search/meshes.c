@@ -91,8 +91,8 @@ static enum status try_step(const struct numerics *v, struct candidate *c)
     TRY(trial_step(&t, c, &step));
     double seconds = step.seconds;
     int faster = waits && step.messages > GROUP_MESSAGES_BUSY;
-    for (int64_t group = 4 * c->strategy.group; faster && group <= GROUP_MESSAGES_MOST; group *= 2) {
-        other.strategy.group = group;
+    for (int64_t group = 4 * c->strategy.key.group; faster && group <= GROUP_MESSAGES_MOST; group *= 2) {
+        other.strategy.key.group = group;
         TRY(trial_step(&t, &other, &step));
         faster = step.fits && step.seconds < (1 - GROUP_GAIN) * seconds;
         seconds = faster ? step.seconds : seconds;

@@ -11,16 +11,16 @@
 
 static int passes_alike(const struct strategy *tried, const struct strategy *c)
 {
-    return tried->carry == c->carry && decisions_same_family(tried, c);
+    return tried->placement.passing == c->placement.passing && decisions_same_family(tried, c);
 }
 
 /* Tells whether a and b differ only in the number of layers that have a class nearer or their activations on the device. */
 static int is_similar(const struct strategy *a, const struct strategy *b)
 {
     struct strategy other = *b;
-    other.device_layers = a->device_layers;
-    if (a->promoted_layers > 0 && b->promoted_layers > 0)
-        other.promoted_layers = a->promoted_layers;
+    other.placement.device_layers = a->placement.device_layers;
+    if (a->placement.promoted_layers > 0 && b->placement.promoted_layers > 0)
+        other.placement.promoted_layers = a->placement.promoted_layers;
     return decisions_same_classes(a, &other);
 }
 
@@ -31,7 +31,7 @@ static int count_similar(const struct pool *pool, const struct strategy *s)
     for (int g = 0; g < pool->n; g++)
         for (int i = 0; i < pool->grids[g].tried.n; i++) {
             const struct strategy *t = &pool->grids[g].tried.candidates[i].strategy;
-            n += is_similar(t, s) && strategy_share(s, t) == s->saved_chunks;
+            n += is_similar(t, s) && strategy_share(s, t) == s->placement.kept_chunks;
         }
     return n;
 }
@@ -39,9 +39,9 @@ static int count_similar(const struct pool *pool, const struct strategy *s)
 /* Tells whether no size of one grid is over four times the other's: stalls on much smaller tiles say little of larger ones. */
 static int is_about_as_fine(const struct strategy *a, const struct strategy *b)
 {
-    return max_i64(a->row_chunk, b->row_chunk) <= MOVE_TILES_ALIKE * min_i64(a->row_chunk, b->row_chunk) &&
-           max_i64(a->loss_tile, b->loss_tile) <= MOVE_TILES_ALIKE * min_i64(a->loss_tile, b->loss_tile) &&
-           max_i64(a->head_tile, b->head_tile) <= MOVE_TILES_ALIKE * min_i64(a->head_tile, b->head_tile);
+    return max_i64(a->key.row_chunk, b->key.row_chunk) <= MOVE_TILES_ALIKE * min_i64(a->key.row_chunk, b->key.row_chunk) &&
+           max_i64(a->key.loss_tile, b->key.loss_tile) <= MOVE_TILES_ALIKE * min_i64(a->key.loss_tile, b->key.loss_tile) &&
+           max_i64(a->key.head_tile, b->key.head_tile) <= MOVE_TILES_ALIKE * min_i64(a->key.head_tile, b->key.head_tile);
 }
 
 /* Returns the stalls of the trial with the same classes, a grid about as fine, and traffic nearest to c's; of several the least. */
@@ -62,7 +62,7 @@ static double stalls_of_alike(const struct pool *pool, const struct candidate *c
 }
 
 /* Returns the price that c is expected to have. Stalls beyond its estimate are those of trials of the same classes on a grid
- * about as fine, else of its family with the same `carry`, else of its family, else of the best placement. */
+ * about as fine, else of its family with the same `passing`, else of its family, else of the best placement. */
 static double expected(const struct pool *pool, const struct candidate *c, const struct candidate *best)
 {
     static resemblance *const like[] = {passes_alike, decisions_same_family};
@@ -150,7 +150,7 @@ struct start {
 static int64_t promotable_layers(const struct pool *pool, const struct candidate *none, const struct candidate *all,
                                  const int64_t ahead[TIERS])
 {
-    double layers = all->strategy.promoted_layers, most = layers;
+    double layers = all->strategy.placement.promoted_layers, most = layers;
     for (int t = 0; t < TIERS; t++)
         if (all->bytes[t] > none->bytes[t])
             most = fmin(most, (double)(pool->problem.limit[t] - none->bytes[t] - ahead[t]) * layers /
@@ -175,10 +175,10 @@ static int may_promote_in_all(const struct estimator *e, const struct candidate 
 {
     struct candidate all = *c;
     struct strategy *s = &all.strategy;
-    s->promoted_layers = 0;
-    *strategy_class(s, s->promoted_class) = s->promote_tier;
-    if (s->promoted_class == CLASS_OPTIM && s->promote_tier == RES_DEVICE)
-        s->update_on_host = 0;
+    s->placement.promoted_layers = 0;
+    *strategy_class(s, s->placement.promoted_class) = s->placement.promote_tier;
+    if (s->placement.promoted_class == CLASS_OPTIM && s->placement.promote_tier == RES_DEVICE)
+        s->placement.update_on_host = 0;
     estimator_judge(e, &all);
     return all.excess <= 1;
 }
@@ -193,24 +193,25 @@ static void offer_with(const struct pool *pool, struct pool_grid *g, const struc
     const struct strategy *s = &from->best->strategy;
     struct candidate c = *none;
     int64_t layers = strategy_promotable_layers(&none->strategy, pool->problem.model->config.layers);
-    c.strategy.promoted_layers = (int)layers;
+    c.strategy.placement.promoted_layers = (int)layers;
     estimator_judge(e, &c);
     int64_t most = promotable_layers(pool, none, &c, (int64_t[TIERS]){0}), least = promotable_layers(pool, none, &c, from->ahead);
     if (most <= 0)
         return;
-    int alike =
-        s->promoted_layers > 0 && s->promoted_class == c.strategy.promoted_class && s->promote_tier == c.strategy.promote_tier;
+    int alike = s->placement.promoted_layers > 0 && s->placement.promoted_class == c.strategy.placement.promoted_class &&
+                s->placement.promote_tier == c.strategy.placement.promote_tier;
     int wholly = most == layers && may_promote_in_all(e, &c), both = strategy_updates_on_both(&c.strategy);
     int64_t some = least > 0 ? least : (most + 1) / 2;
     if (wholly)
         some = both ? (most + 1) / 2 : 0;
-    const int64_t n[] = {some, alike && s->promoted_layers <= most ? s->promoted_layers : 0,
-                         alike && !wholly && s->promoted_layers < most ? (s->promoted_layers + most + 1) / 2 : 0};
+    const int64_t n[] = {some, alike && s->placement.promoted_layers <= most ? s->placement.promoted_layers : 0,
+                         alike && !wholly && s->placement.promoted_layers < most ? (s->placement.promoted_layers + most + 1) / 2
+                                                                                 : 0};
     enum { NUMBERS = sizeof n / sizeof *n };
     for (int i = 0; i < NUMBERS; i++) {
         if (n[i] == 0)
             continue;
-        c.strategy.promoted_layers = (int)n[i];
+        c.strategy.placement.promoted_layers = (int)n[i];
         estimator_judge(e, &c);
         if (alike || both || c.estimate < MOVE_BELOW * none->estimate)
             offer_move(pool, g, from, &c, list);
@@ -226,12 +227,13 @@ static void offer_promoted(const struct pool *pool, struct pool_grid *g, const s
     for (int class = CLASS_PARAM; class <= CLASS_ACT; class ++)
         for (int at = RES_DEVICE; at < RES_NVME; at++) {
             struct candidate none = *c;
-            if (other && (s->promoted_layers == 0 || (int)s->promoted_class != class || (int)s->promote_tier != at))
+            if (other && (s->placement.promoted_layers == 0 || (int)s->placement.promoted_class != class ||
+                          (int)s->placement.promote_tier != at))
                 continue;
-            none.strategy.promoted_class = (enum tensor_class) class;
-            none.strategy.promote_tier = (enum residency)at;
-            if (options_may_promote(estimator_options(g->tried.estimator), &c->strategy, none.strategy.promoted_class,
-                                    none.strategy.promote_tier))
+            none.strategy.placement.promoted_class = (enum tensor_class) class;
+            none.strategy.placement.promote_tier = (enum residency)at;
+            if (options_may_promote(estimator_options(g->tried.estimator), &c->strategy, none.strategy.placement.promoted_class,
+                                    none.strategy.placement.promote_tier))
                 offer_with(pool, g, from, &none, list);
         }
 }
@@ -250,14 +252,15 @@ static void offer_moves(const struct pool *pool, struct pool_grid *g, const stru
                             [MORE] = (share + high) / 2,
                             [NEXT] = (int)min_i64(high, share + (high + 7) / 8),
                             [FEWER] = (low + share) / 2};
-    for (int i = 0; i < options_count(o); i += o->n[DECISION_SAVED_CHUNKS]) {
+    for (int i = 0; i < options_count(o); i += o->n[DECISION_KEPT_CHUNKS]) {
         struct candidate c = {.strategy = g->fixed};
         options_place(o, i, &c.strategy);
         if (decisions_distance(&c.strategy, best) > MOVE_DISTANCE ||
-            (pool->allowed == POOL_FINE_GRIDS && tiles_are_coarse(&c.strategy) && g->fixed.row_chunk > pool->fixed.row_chunk))
+            (pool->allowed == POOL_FINE_GRIDS && tiles_are_coarse(&c.strategy) &&
+             g->fixed.key.row_chunk > pool->fixed.key.row_chunk))
             continue;
         for (int k = 0; k < WAYS; k++) {
-            c.strategy.saved_chunks = kept[k];
+            c.strategy.placement.kept_chunks = kept[k];
             estimator_judge(x->estimator, &c);
             if (k == MOST && c.excess <= 1)
                 search_keep_most(x, high, &c);
@@ -287,7 +290,7 @@ static enum status start_from(struct pool *pool, const struct candidate *best, e
     TRY(pool_open(pool, &best->strategy, &g));
     if (!g)
         return OK;
-    if (best->strategy.device_chunks > 0)
+    if (best->strategy.placement.device_chunks > 0)
         TRY(estimator_split(g->tried.estimator));
     estimator_judge(g->tried.estimator, &judged);
     for (int t = 0; t < TIERS; t++)

@@ -120,7 +120,7 @@ static enum status compare_grid(struct numerics_search *b, const struct point *a
  * show the cost of that on slow links. */
 static int is_coarser(const struct numerics *v, const struct strategy *s)
 {
-    return v->large && s->row_chunk > v->default_grid.row_chunk && tiles_are_coarse(s);
+    return v->large && s->key.row_chunk > v->default_grid.key.row_chunk && tiles_are_coarse(s);
 }
 
 /* Tries another value of one size, and moves the point there if that is faster (*moved = 1). */
@@ -165,7 +165,7 @@ static enum status step_from_best(struct numerics_search *b)
     double gain = start_grid_gain(&b->best->problem.request), start = candidate_price(&b->candidate);
     for (int round = 0, taken = 1; taken && round < GRID_ROUNDS; round++) {
         struct point at = {b->best->fixed, b->candidate};
-        at.grid.keep_every = b->candidate.strategy.keep_every;
+        at.grid.placement.keep_inputs = b->candidate.strategy.placement.keep_inputs;
         for (int which = 0, still = 0, moved; still < TILE_SIZES; which = (which + 1) % TILE_SIZES) {
             TRY(vary_size(b, (enum tile_size)which, &at, &moved));
             still = moved ? 1 : still + 1;
@@ -246,10 +246,10 @@ static enum status price_default_grid(struct numerics_search *b)
     if (isfinite(b->default_price) || strategy_same_grid(&v->fixed, &v->default_grid))
         return OK;
     TRY(try_best(b));
-    at.grid.keep_every = b->candidate.strategy.keep_every;
+    at.grid.placement.keep_inputs = b->candidate.strategy.placement.keep_inputs;
     struct strategy like = at.grid;
     strategy_place(&like, &b->candidate.strategy);
-    like.saved_chunks = strategy_share(&like, &b->candidate.strategy);
+    like.placement.kept_chunks = strategy_share(&like, &b->candidate.strategy);
     TRY(search_price(&v->problem, &like, &at.candidate));
     if (at.candidate.excess > 1)
         return OK;

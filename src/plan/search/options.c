@@ -24,14 +24,14 @@ static int residencies(enum offload given, enum residency out[TIERS])
 /* Lists open tiers of activations; hidden states between layers lie no farther away than the activations that layers save. */
 static void open_activations(const struct plan_request *s, struct options *o)
 {
-    enum residency acts[TIERS], carry[TIERS];
-    int n_acts = residencies(s->acts, acts), n_carry = residencies(s->carry, carry);
+    enum residency acts[TIERS], passing[TIERS];
+    int n_acts = residencies(s->acts, acts), n_passing = residencies(s->passing, passing);
     for (int i = 0; i < n_acts; i++)
-        for (int k = 0; k < n_carry; k++) {
-            if (k > 0 && carry[k] > acts[i])
+        for (int k = 0; k < n_passing; k++) {
+            if (k > 0 && passing[k] > acts[i])
                 continue;
             open_value(o, DECISION_ACTS, (int)acts[i]);
-            open_value(o, DECISION_CARRY, (int)(carry[k] < acts[i] ? carry[k] : acts[i]));
+            open_value(o, DECISION_PASSING, (int)(passing[k] < acts[i] ? passing[k] : acts[i]));
         }
 }
 
@@ -39,7 +39,7 @@ void options_of(const struct model *m, const struct plan_request *s, const struc
 {
     struct plan_request request = *s;
     const int64_t layers = m->config.layers;
-    int chunks = (int)ceil_div(fixed->rows, fixed->row_chunk);
+    int chunks = (int)ceil_div(fixed->rows, fixed->key.row_chunk);
     memset(o, 0, sizeof *o);
     for (int d = DECISION_PARAMS; d < DECISION_ACTS; d++) {
         enum residency tiers[TIERS];
@@ -54,10 +54,9 @@ void options_of(const struct model *m, const struct plan_request *s, const struc
         open_value(o, DECISION_DEVICE_LAYERS, n);
     o->split = s->acts == OFFLOAD_AUTO && chunks > 1;
     for (int quarter = 4; quarter >= 0; quarter--) {
-        const int kept = plan_saved_chunks(m, s, fixed, s->alpha >= 0 ? s->alpha : quarter / 4.0),
-                  n = o->n[DECISION_SAVED_CHUNKS];
-        if (n == 0 || o->value[DECISION_SAVED_CHUNKS][n - 1] != kept)
-            open_value(o, DECISION_SAVED_CHUNKS, kept);
+        const int kept = plan_kept_chunks(m, s, fixed, s->alpha >= 0 ? s->alpha : quarter / 4.0), n = o->n[DECISION_KEPT_CHUNKS];
+        if (n == 0 || o->value[DECISION_KEPT_CHUNKS][n - 1] != kept)
+            open_value(o, DECISION_KEPT_CHUNKS, kept);
     }
 }
 
@@ -73,7 +72,7 @@ int options_count(const struct options *o)
 void options_place(const struct options *o, int i, struct strategy *out)
 {
     int at[DECISIONS];
-    out->device_chunks = out->promoted_layers = 0;
+    out->placement.device_chunks = out->placement.promoted_layers = 0;
     for (int d = DECISIONS - 1; d >= 0; d--)
         if (o->n[d] > 0 && decision_leader(d) == (enum decision_id)d) {
             at[d] = i % o->n[d];
@@ -86,21 +85,21 @@ void options_place(const struct options *o, int i, struct strategy *out)
 
 int options_index(const struct options *o, enum decision_id d, const struct strategy *s)
 {
-    const int value = decision_get(s, d), carry = (int)s->carry;
+    const int value = decision_get(s, d), passing = (int)s->placement.passing;
     for (int i = 1; i < o->n[d]; i++)
-        if (o->value[d][i] == value && (d != DECISION_ACTS || o->value[DECISION_CARRY][i] == carry))
+        if (o->value[d][i] == value && (d != DECISION_ACTS || o->value[DECISION_PASSING][i] == passing))
             return i;
     return 0;
 }
 
 int options_most_kept(const struct options *o)
 {
-    return o->value[DECISION_SAVED_CHUNKS][0];
+    return o->value[DECISION_KEPT_CHUNKS][0];
 }
 
 int options_fewest_kept(const struct options *o)
 {
-    return o->value[DECISION_SAVED_CHUNKS][o->n[DECISION_SAVED_CHUNKS] - 1];
+    return o->value[DECISION_KEPT_CHUNKS][o->n[DECISION_KEPT_CHUNKS] - 1];
 }
 
 static int is_open(const struct options *o, enum decision_id d, enum residency at)
@@ -119,9 +118,9 @@ int options_may_promote(const struct options *o, const struct strategy *s, enum 
         return 0;
     if (class != CLASS_ACT)
         return is_open(o, (enum decision_id) class, at) &&
-               !(class == CLASS_OPTIM && at == RES_DEVICE && s->update_on_host && o->n[DECISION_UPDATE] == 1);
+               !(class == CLASS_OPTIM && at == RES_DEVICE && s->placement.update_on_host && o->n[DECISION_UPDATE] == 1);
     for (int i = 0; i < o->n[DECISION_ACTS]; i++)
-        if (at == RES_HOST && o->value[DECISION_ACTS][i] == (int)at && o->value[DECISION_CARRY][i] == (int)s->carry)
+        if (at == RES_HOST && o->value[DECISION_ACTS][i] == (int)at && o->value[DECISION_PASSING][i] == (int)s->placement.passing)
             return 1;
     return 0;
 }
@@ -129,10 +128,10 @@ int options_may_promote(const struct options *o, const struct strategy *s, enum 
 /* Adds the nearer tier of the promoted class as a second option, and the place where these layers are updated. */
 static void open_promoted(const struct strategy *s, struct options *o)
 {
-    open_value(o, (enum decision_id)s->promoted_class, (int)s->promote_tier);
-    if (s->promoted_class == CLASS_ACT)
-        open_value(o, DECISION_CARRY, (int)s->carry);
-    if (s->promoted_class == CLASS_OPTIM && s->promote_tier == RES_DEVICE && s->update_on_host) {
+    open_value(o, (enum decision_id)s->placement.promoted_class, (int)s->placement.promote_tier);
+    if (s->placement.promoted_class == CLASS_ACT)
+        open_value(o, DECISION_PASSING, (int)s->placement.passing);
+    if (s->placement.promoted_class == CLASS_OPTIM && s->placement.promote_tier == RES_DEVICE && s->placement.update_on_host) {
         o->value[DECISION_UPDATE][0] = 0;
         open_value(o, DECISION_UPDATE, 1);
     }
@@ -143,17 +142,18 @@ void options_of_one(const struct strategy *s, struct options *o)
     memset(o, 0, sizeof *o);
     for (int d = DECISION_PARAMS; d < DECISION_ACTS; d++)
         open_value(o, d, decision_get(s, d));
-    if (s->device_layers + s->device_chunks > 0) { /* chunks that stay on the device are estimated from activations there */
+    if (s->placement.device_layers + s->placement.device_chunks >
+        0) { /* chunks that stay on the device are estimated from activations there */
         open_value(o, DECISION_ACTS, RES_DEVICE);
-        open_value(o, DECISION_CARRY, RES_DEVICE);
+        open_value(o, DECISION_PASSING, RES_DEVICE);
     }
-    open_value(o, DECISION_ACTS, (int)s->acts);
-    open_value(o, DECISION_CARRY, (int)s->carry);
-    open_value(o, DECISION_UPDATE, s->update_on_host);
-    open_value(o, DECISION_DEVICE_LAYERS, s->device_layers);
-    open_value(o, DECISION_SAVED_CHUNKS, s->saved_chunks);
-    if (s->device_chunks > 0 && s->saved_chunks > 0) /* which chunks are kept matters then */
-        open_value(o, DECISION_SAVED_CHUNKS, 0);
-    if (s->promoted_layers > 0)
+    open_value(o, DECISION_ACTS, (int)s->placement.acts);
+    open_value(o, DECISION_PASSING, (int)s->placement.passing);
+    open_value(o, DECISION_UPDATE, s->placement.update_on_host);
+    open_value(o, DECISION_DEVICE_LAYERS, s->placement.device_layers);
+    open_value(o, DECISION_KEPT_CHUNKS, s->placement.kept_chunks);
+    if (s->placement.device_chunks > 0 && s->placement.kept_chunks > 0) /* which chunks are kept matters then */
+        open_value(o, DECISION_KEPT_CHUNKS, 0);
+    if (s->placement.promoted_layers > 0)
         open_promoted(s, o);
 }

@@ -10,7 +10,7 @@ enum { OPTIONS_ACTS = 6, OPTIONS_MOST = OPTIONS_ACTS };
 /* The values that are open for each choice, without those that are found around other placements (promoted classes, device
  * chunks). */
 struct options {
-    int value[DECISIONS][OPTIONS_MOST], n[DECISIONS]; /* saved chunks: the most first; all numbers in between are open, too */
+    int value[DECISIONS][OPTIONS_MOST], n[DECISIONS]; /* kept chunks: the most first; all numbers in between are open, too */
     int split; /* activations may be split by row chunks: any number of the last ones on the device, the others elsewhere */
 };
 
@@ -19,7 +19,7 @@ void options_of(const struct model *m, const struct plan_request *s, const struc
 void options_of_one(const struct strategy *s, struct options *o);
 
 int options_count(const struct options *o);
-/* Sets *out to the i-th placement; numbers of saved chunks vary fastest. */
+/* Sets *out to the i-th placement; numbers of kept chunks vary fastest. */
 void options_place(const struct options *o, int i, struct strategy *out);
 /* Returns the index of the choice's value in s; 0 if none is the same. */
 int options_index(const struct options *o, enum decision_id d, const struct strategy *s);

@@ -74,7 +74,8 @@ enum status pool_add(struct pool_grid *g, const struct candidate *c)
 
 static int is_alike(const struct candidate *a, const struct candidate *b)
 {
-    return decisions_same_classes(&a->strategy, &b->strategy) && a->strategy.keep_every == b->strategy.keep_every;
+    return decisions_same_classes(&a->strategy, &b->strategy) &&
+           a->strategy.placement.keep_inputs == b->strategy.placement.keep_inputs;
 }
 
 /* Adds c to the hints; of the same classes and layer inputs, only the cheapest stays. */
@@ -149,23 +150,23 @@ int pool_find(struct pool *pool, double most, condition *holds, struct candidate
     return found != NULL;
 }
 
-void pool_keep_inputs(struct pool *pool, int keep_every)
+void pool_keep_inputs(struct pool *pool, int keep_inputs)
 {
     for (int g = 0; g < pool->n; g++) {
         struct search *x = &pool->grids[g].tried;
         int n = 0;
         for (int i = 0; i < x->n; i++)
-            if (x->candidates[i].strategy.keep_every == keep_every)
+            if (x->candidates[i].strategy.placement.keep_inputs == keep_inputs)
                 x->candidates[n++] = x->candidates[i];
         x->n = x->n_tried = n;
-        pool->grids[g].fixed.keep_every = keep_every;
+        pool->grids[g].fixed.placement.keep_inputs = keep_inputs;
     }
     int n = 0;
     for (int i = 0; i < pool->n_hints; i++)
-        if (pool->hints[i].strategy.keep_every == keep_every)
+        if (pool->hints[i].strategy.placement.keep_inputs == keep_inputs)
             pool->hints[n++] = pool->hints[i];
     pool->n_hints = n;
-    pool->fixed.keep_every = keep_every;
+    pool->fixed.placement.keep_inputs = keep_inputs;
 }
 
 void pool_keep_grid(struct pool *pool, const struct strategy *grid)
@@ -210,7 +211,7 @@ int pool_knows(const struct pool *pool, const struct candidate *c)
         for (int i = 0; i < pool->grids[g].tried.n && strategy_same_grid(&pool->grids[g].fixed, &c->strategy); i++) {
             const struct candidate *t = &pool->grids[g].tried.candidates[i];
             if (candidate_decides(t, &c->strategy) &&
-                (isfinite(t->seconds) || t->strategy.saved_chunks == c->strategy.saved_chunks))
+                (isfinite(t->seconds) || t->strategy.placement.kept_chunks == c->strategy.placement.kept_chunks))
                 return 1;
         }
     return 0;

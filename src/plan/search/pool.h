@@ -64,7 +64,7 @@ int pool_find(struct pool *pool, double most, condition *holds, struct candidate
 int pool_next(const struct pool *pool, const struct candidate *after, struct candidate *out);
 
 /* Forgets trials with other layer inputs. */
-void pool_keep_inputs(struct pool *pool, int keep_every);
+void pool_keep_inputs(struct pool *pool, int keep_inputs);
 /* Forgets trials on other grids. */
 void pool_keep_grid(struct pool *pool, const struct strategy *grid);
 

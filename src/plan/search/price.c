@@ -12,15 +12,15 @@ static enum status try_one(const struct problem *p, const struct strategy *strat
 {
     struct options o;
     struct strategy alike = *strategy, fixed;
-    alike.full_more = alike.window_fewer = 0;
+    alike.placement.full_more = alike.placement.light_fewer = 0;
     fixed = alike;
     struct search x = {.candidates = out, .n = 1, .beat = INFINITY};
-    fixed.device_layers = fixed.device_chunks = fixed.promoted_layers = 0;
+    fixed.placement.device_layers = fixed.placement.device_chunks = fixed.placement.promoted_layers = 0;
     options_of_one(&alike, &o);
     TRY(estimator_create(p, &o, &fixed, &x.estimator));
     x.all_layers = search_is_small(x.estimator);
     *out = (struct candidate){.strategy = alike};
-    enum status st = alike.device_chunks > 0 ? estimator_split(x.estimator) : OK;
+    enum status st = alike.placement.device_chunks > 0 ? estimator_split(x.estimator) : OK;
     estimator_judge(x.estimator, out);
     if (st == OK)
         st = try(p, &x);

@@ -14,7 +14,7 @@
 
 int probe_is_small(const struct candidate *c, const struct model *m)
 {
-    return c->all_layers && m->config.layers * ceil_div(c->strategy.rows, c->strategy.row_chunk) <= PROBE_SMALL_CHUNKS;
+    return c->all_layers && m->config.layers * ceil_div(c->strategy.rows, c->strategy.key.row_chunk) <= PROBE_SMALL_CHUNKS;
 }
 
 /* Closes every open choice at the farthest tier: that is mostly the smallest placement. */
@@ -50,7 +50,8 @@ static int smallest_turns(double layers, int every)
 /* Returns that number as far as the request leaves it open. */
 static int smallest_inputs(const struct problem *p, const struct strategy *fixed)
 {
-    return p->request.keep_inputs > 0 ? fixed->keep_every : smallest_turns((double)p->model->config.layers, fixed->keep_every);
+    return p->request.keep_inputs > 0 ? fixed->placement.keep_inputs
+                                      : smallest_turns((double)p->model->config.layers, fixed->placement.keep_inputs);
 }
 
 /* Tells whether no placement can fit in all tiers together. The bytes that c, a smallest placement, has off the device are needed
@@ -58,8 +59,8 @@ static int smallest_inputs(const struct problem *p, const struct strategy *fixed
 static int is_too_much(const struct problem *p, const struct candidate *c, int inputs)
 {
     double layers = (double)p->model->config.layers,
-           fewer = inputs_at_once(layers, c->strategy.keep_every) - inputs_at_once(layers, inputs);
-    double input = (double)(c->strategy.rows * p->model->config.dim * dtype_size(c->strategy.dtype));
+           fewer = inputs_at_once(layers, c->strategy.placement.keep_inputs) - inputs_at_once(layers, inputs);
+    double input = (double)(c->strategy.rows * p->model->config.dim * dtype_size(c->strategy.key.dtype));
     double need = (double)(c->bytes[TIER_HOST] + c->bytes[TIER_NVME]) - fewer * input, there = 0;
     for (int t = 0; t < TIERS; t++)
         there += (double)p->limit[t];
@@ -74,10 +75,10 @@ static enum status find_smallest(const struct problem *p, const struct strategy 
     struct strategy fewer = *fixed;
     struct candidate next;
     int least = smallest_inputs(p, fixed);
-    turns.request.keep_inputs = fixed->keep_every; /* no fewer inputs in this search */
+    turns.request.keep_inputs = fixed->placement.keep_inputs; /* no fewer inputs in this search */
     TRY(search_smallest(&turns, fixed, out));
-    while (fewer.keep_every < least && out->excess > 1 && out->excess <= INPUTS_HELP) {
-        turns.request.keep_inputs = fewer.keep_every *= 2;
+    while (fewer.placement.keep_inputs < least && out->excess > 1 && out->excess <= INPUTS_HELP) {
+        turns.request.keep_inputs = fewer.placement.keep_inputs *= 2;
         TRY(search_smallest(&turns, &fewer, &next));
         double gained = out->excess - next.excess;
         if (gained > 0)
@@ -99,7 +100,7 @@ enum status probe_smallest(const struct problem *p, const struct strategy *fixed
         return OK;
     if (!probe_is_small(out, m) &&
         (out->bytes[TIER_DEVICE] > p->limit[TIER_DEVICE] || /* hardly anything needs less of the device */
-         (out->strategy.rows > out->strategy.row_chunk && is_too_much(p, out, least))))
+         (out->strategy.rows > out->strategy.key.row_chunk && is_too_much(p, out, least))))
         return OK; /* else the device may have room for the excess of host or drives */
     TRY(find_smallest(p, fixed, out));
     if (!probe_is_small(out, m) || out->excess <= 1 || out->excess > 1 + BYTES_UNCERTAIN)
@@ -122,15 +123,15 @@ enum status probe_all_layers(const struct model *m, const struct plan_request *s
     return OK;
 }
 
-/* Probes with the input of one of `keep_every` layers kept, or of fewer. */
+/* Probes with the input of one of `keep_inputs` layers kept, or of fewer. */
 static enum status fits_with_inputs(const struct model *m, const struct plan_request *s, const int64_t limit[TIERS],
-                                    int keep_every, struct candidate *out)
+                                    int keep_inputs, struct candidate *out)
 {
     struct strategy fixed;
     struct problem p;
     TRY(plan_fixed(m, s, &fixed));
     problem_set(&p, m, s, limit);
-    fixed.keep_every = (int)max_i64(fixed.keep_every, keep_every);
+    fixed.placement.keep_inputs = (int)max_i64(fixed.placement.keep_inputs, keep_inputs);
     TRY(probe_smallest(&p, &fixed, out));
     if (out->excess <= 1 || out->excess > PLAN_FINER_HELPS || out->bytes[TIER_DEVICE] <= limit[TIER_DEVICE] ||
         !probe_is_small(out, m) || !plan_finer_tiles(m, s, &fixed))
@@ -161,11 +162,11 @@ enum status probe_like(const struct model *m, const struct plan_request *s, cons
 {
     struct strategy same;
     struct problem p;
-    int64_t chunks = ceil_div(like->rows, like->row_chunk);
+    int64_t chunks = ceil_div(like->rows, like->key.row_chunk);
     TRY(plan_fixed(m, s, &same));
     problem_set(&p, m, s, limit);
     strategy_place(&same, like);
-    same.saved_chunks = (int)(like->saved_chunks * ceil_div(same.rows, same.row_chunk) / chunks);
+    same.placement.kept_chunks = (int)(like->placement.kept_chunks * ceil_div(same.rows, same.key.row_chunk) / chunks);
     return search_fits(&p, &same, out);
 }
 
@@ -173,7 +174,8 @@ enum status probe_fits_like(const struct model *m, const struct plan_request *s,
                             const struct strategy *like, struct candidate *out)
 {
     TRY(probe_like(m, s, limit, like, out));
-    return out->excess <= 1 ? OK : fits_with_inputs(m, s, limit, (int)min_i64(like->keep_every, PROBE_INPUTS_EVERY), out);
+    return out->excess <= 1 ? OK
+                            : fits_with_inputs(m, s, limit, (int)min_i64(like->placement.keep_inputs, PROBE_INPUTS_EVERY), out);
 }
 
 enum status probe_estimate(const struct model *m, const struct plan_request *s, const int64_t limit[TIERS], struct candidate *out)
@@ -193,7 +195,7 @@ static enum status find_promising(const struct problem *p, double rate, struct c
     TRY(plan_fixed(p->model, &p->request, &fixed));
     TRY(probe_estimate(p->model, &p->request, p->limit, out));
     if (out->bytes[TIER_DEVICE] > (1 + BYTES_UNCERTAIN) * (double)p->limit[TIER_DEVICE] ||
-        is_too_much(p, out, out->strategy.keep_every))
+        is_too_much(p, out, out->strategy.placement.keep_inputs))
         return OK;
     return search_promising(p, &fixed, rate, out);
 }

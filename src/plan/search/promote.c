@@ -25,9 +25,9 @@ struct span {
 static struct candidate at(const struct trials *t, const struct span *s, int64_t layers)
 {
     struct candidate c = s->far;
-    c.strategy.promoted_class = s->class;
-    c.strategy.promote_tier = s->at;
-    c.strategy.promoted_layers = (int)layers;
+    c.strategy.placement.promoted_class = s->class;
+    c.strategy.placement.promote_tier = s->at;
+    c.strategy.placement.promoted_layers = (int)layers;
     estimator_judge(t->search->estimator, &c);
     return c;
 }
@@ -46,7 +46,7 @@ static int find_span(const struct trials *t, const struct candidate *tried, enum
     *out = (struct span){.far = *tried, .class = class, .at = near};
     if (!options_may_promote(estimator_options(t->search->estimator), &tried->strategy, class, near))
         return 0;
-    out->far.strategy.promoted_class = class;
+    out->far.strategy.placement.promoted_class = class;
     int64_t layers = strategy_promotable_layers(&out->far.strategy, t->problem->model->config.layers);
     struct candidate none = at(t, out, 0), all = at(t, out, layers);
     out->least = out->most = layers;
@@ -74,10 +74,11 @@ static int was_divided(const struct search *x, const struct span *s)
     struct candidate c;
     for (int i = 0; i < x->n_tried; i++) {
         c = x->candidates[i];
-        if (c.strategy.promoted_layers == 0 || c.strategy.promoted_class != s->class || c.strategy.promote_tier != s->at ||
-            c.strategy.saved_chunks != s->far.strategy.saved_chunks)
+        if (c.strategy.placement.promoted_layers == 0 || c.strategy.placement.promoted_class != s->class ||
+            c.strategy.placement.promote_tier != s->at ||
+            c.strategy.placement.kept_chunks != s->far.strategy.placement.kept_chunks)
             continue;
-        c.strategy.promoted_layers = 0;
+        c.strategy.placement.promoted_layers = 0;
         if (decisions_same_classes(&c.strategy, &s->far.strategy))
             return 1;
     }
@@ -92,7 +93,7 @@ static int find_fastest(const struct trials *t, const struct search *x, double b
     for (int i = 0; i < x->n_tried; i++)
         for (int k = 0; k < RES_NVME * PROMOTED_CLASSES; k++) {
             struct span s = {0};
-            if (x->candidates[i].excess <= 1 && x->candidates[i].strategy.promoted_layers == 0 &&
+            if (x->candidates[i].excess <= 1 && x->candidates[i].strategy.placement.promoted_layers == 0 &&
                 find_span(t, &x->candidates[i], (enum tensor_class)(k / RES_NVME), (enum residency)(k % RES_NVME), &s) &&
                 (x->all_layers ? s.estimate : s.expected) < TRIAL_BELOW * best && s.expected < out->expected &&
                 !was_divided(x, &s))
@@ -109,7 +110,7 @@ static enum status narrow(const struct trials *t, struct search *x, struct span 
     int64_t n = first_number(s), low = 0, high = s->most;
     for (int i = 0; i < PROMOTE_TRIES && low < high; i++) {
         struct candidate c = at(t, s, n);
-        c.strategy.write_depth = 0;
+        c.strategy.placement.write_depth = 0;
         c.retried = 0;
         *spent += trial_instrs(t, &c);
         TRY(retry_yielding(t, &c, best));

@@ -1,4 +1,4 @@
-/* Around the fastest placement that was tried: other numbers of saved chunks, and less traffic at almost its speed. */
+/* Around the fastest placement that was tried: other numbers of kept chunks, and less traffic at almost its speed. */
 #include "plan/search/refine.h"
 
 #include "plan/search/tuning.h"
@@ -36,7 +36,7 @@ static void expect(struct candidate *c, const struct candidate *tried)
     c->slow = c->estimate + (tried->slow - tried->estimate) * traffic;
 }
 
-/* Varies the saved chunks in steps from half a quarter down to one chunk, each toward the faster side. */
+/* Varies the kept chunks in steps from half a quarter down to one chunk, each toward the faster side. */
 static enum status refine_kept(struct refining *r, struct candidate *best)
 {
     const struct options *o = estimator_options(r->x->estimator);
@@ -44,8 +44,9 @@ static enum status refine_kept(struct refining *r, struct candidate *best)
     for (int step = (most - fewest + 7) / 8; step > 0; step = step > 1 ? (step + 1) / 2 : 0)
         for (int sign = 1; sign >= -1 && tries < REFINE_FINER && r->spent < REFINE_INSTRS; sign -= 2) {
             struct candidate c = *best;
-            c.strategy.saved_chunks += sign * step;
-            if (c.strategy.saved_chunks > most || c.strategy.saved_chunks < fewest || search_decided(r->x, &c.strategy))
+            c.strategy.placement.kept_chunks += sign * step;
+            if (c.strategy.placement.kept_chunks > most || c.strategy.placement.kept_chunks < fewest ||
+                search_decided(r->x, &c.strategy))
                 continue;
             estimator_judge(r->x->estimator, &c);
             expect(&c, best);
@@ -69,11 +70,11 @@ static int find_less_traffic(const struct refining *r, const struct candidate *f
     const struct options *o = estimator_options(r->x->estimator);
     int found = 0, most = options_most_kept(o), fewest = options_fewest_kept(o),
         step = (int)max_i64(1, (most - fewest + 31) / 32);
-    for (int i = 0; i < options_count(o); i += o->n[DECISION_SAVED_CHUNKS])
+    for (int i = 0; i < options_count(o); i += o->n[DECISION_KEPT_CHUNKS])
         for (int kept = fewest; kept <= most; kept += step) {
             struct candidate c = *fastest;
             options_place(o, i, &c.strategy);
-            c.strategy.saved_chunks = kept;
+            c.strategy.placement.kept_chunks = kept;
             estimator_judge(r->x->estimator, &c);
             expect(&c, fastest);
             if (c.redundant || c.excess > r->room || candidate_cost(&c) > highest || candidate_score(&c) >= *least ||
@@ -115,14 +116,14 @@ static double choose(const struct refining *r)
     return REFINE_BELOW * candidate_score(&chosen);
 }
 
-/* Bisects for the fewest saved chunks that are fast enough. */
+/* Bisects for the fewest kept chunks that are fast enough. */
 static enum status keep_fewer(struct refining *r, double least)
 {
     const struct options *o = estimator_options(r->x->estimator);
     struct candidate c = r->x->candidates[0];
-    int high = c.strategy.saved_chunks, low = options_fewest_kept(o);
+    int high = c.strategy.placement.kept_chunks, low = options_fewest_kept(o);
     for (int tries = 0; low < high && tries < REFINE_FEWER && r->spent < REFINE_INSTRS;) {
-        c.strategy.saved_chunks = (low + high) / 2;
+        c.strategy.placement.kept_chunks = (low + high) / 2;
         estimator_judge(r->x->estimator, &c);
         c.slow = c.seconds;
         if (c.excess <= 1 && candidate_cost(&c) <= enough(r) && !search_decided(r->x, &c.strategy)) {
@@ -132,9 +133,9 @@ static enum status keep_fewer(struct refining *r, double least)
             tries++;
         }
         if (c.excess <= 1 && candidate_cost(&c) <= enough(r))
-            high = c.strategy.saved_chunks;
+            high = c.strategy.placement.kept_chunks;
         else
-            low = c.strategy.saved_chunks + 1;
+            low = c.strategy.placement.kept_chunks + 1;
     }
     return OK;
 }

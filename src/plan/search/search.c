@@ -43,7 +43,7 @@ static int is_promising(const struct search *x, const struct candidate *c, doubl
 static void move_to_front(struct search *x, const struct candidate *c)
 {
     int at = 0;
-    while (at < x->n && (x->candidates[at].strategy.saved_chunks != c->strategy.saved_chunks ||
+    while (at < x->n && (x->candidates[at].strategy.placement.kept_chunks != c->strategy.placement.kept_chunks ||
                          !decisions_same_classes(&x->candidates[at].strategy, &c->strategy)))
         at++;
     if (at == x->n)
@@ -57,7 +57,7 @@ static void move_to_front(struct search *x, const struct candidate *c)
 static enum status put_found(struct search *x, const struct candidate *found)
 {
     struct candidate c = {.strategy = found->strategy, .first_level = found->first_level};
-    if (c.strategy.device_chunks > 0)
+    if (c.strategy.placement.device_chunks > 0)
         TRY(estimator_split(x->estimator));
     estimator_judge(x->estimator, &c);
     move_to_front(x, &c);
@@ -73,9 +73,9 @@ static enum status put_first(struct search *x, const struct strategy *fixed, con
     struct candidate c = {.strategy = *fixed};
     int share = strategy_share(fixed, like);
     strategy_place(&c.strategy, like);
-    c.strategy.keep_every = fixed->keep_every;
-    c.strategy.saved_chunks = options_fewest_kept(o);
-    if (c.strategy.device_chunks > 0)
+    c.strategy.placement.keep_inputs = fixed->placement.keep_inputs;
+    c.strategy.placement.kept_chunks = options_fewest_kept(o);
+    if (c.strategy.placement.device_chunks > 0)
         TRY(estimator_split(x->estimator));
     estimator_judge(x->estimator, &c);
     if (c.excess > 1)

@@ -7,7 +7,7 @@
 
 #include <math.h>
 
-/* Finds the smallest placement with the layer inputs of the fixed strategy, with as few saved chunks as the request allows. */
+/* Finds the smallest placement with the layer inputs of the fixed strategy, with as few kept chunks as the request allows. */
 static enum status smallest_inputs(const struct problem *p, const struct strategy *fixed, struct candidate *out)
 {
     struct problem emptied = *p;

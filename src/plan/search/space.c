@@ -60,11 +60,11 @@ enum { TURNS = sizeof turns / sizeof *turns };
 int search_fewer_inputs(const struct problem *p, struct strategy *out)
 {
     int i = 0;
-    while (i < TURNS && turns[i] <= out->keep_every)
+    while (i < TURNS && turns[i] <= out->placement.keep_inputs)
         i++;
     if (p->request.keep_inputs > 0 || i == TURNS || turns[i] >= (int)p->model->config.layers)
         return 0;
-    out->keep_every = turns[i];
+    out->placement.keep_inputs = turns[i];
     return 1;
 }
 
@@ -77,15 +77,15 @@ int search_is_hopeless(double excess, double gained)
 void search_keep_most(const struct search *x, int high, struct candidate *c)
 {
     struct candidate more = *c;
-    int low = c->strategy.saved_chunks;
+    int low = c->strategy.placement.kept_chunks;
     while (low < high) {
-        more.strategy.saved_chunks = (low + high + 1) / 2;
+        more.strategy.placement.kept_chunks = (low + high + 1) / 2;
         estimator_judge(x->estimator, &more);
         if (more.excess <= 1) {
-            low = more.strategy.saved_chunks;
+            low = more.strategy.placement.kept_chunks;
             *c = more;
         } else {
-            high = more.strategy.saved_chunks - 1;
+            high = more.strategy.placement.kept_chunks - 1;
         }
     }
 }

@@ -43,15 +43,15 @@ static int find_split(const struct splits *p, struct candidate *out)
 {
     const struct options *o = estimator_options(p->x->estimator);
     const struct candidate *best = best_of(p);
-    int chunks = (int)ceil_div(best->strategy.rows, best->strategy.row_chunk), found = 0;
+    int chunks = (int)ceil_div(best->strategy.rows, best->strategy.key.row_chunk), found = 0;
     double least = SPLIT_BELOW * fmin(candidate_cost(best), p->x->beat);
-    for (int i = 0; i < options_count(o); i += o->n[DECISION_SAVED_CHUNKS])
+    for (int i = 0; i < options_count(o); i += o->n[DECISION_KEPT_CHUNKS])
         for (int step = 1; step < SPLIT_STEPS; step++) {
             struct candidate c = *best;
             options_place(o, i, &c.strategy);
-            c.strategy.saved_chunks = best->strategy.saved_chunks;
-            c.strategy.device_chunks = step * chunks / SPLIT_STEPS;
-            if (c.strategy.acts == RES_DEVICE || c.strategy.device_chunks == 0)
+            c.strategy.placement.kept_chunks = best->strategy.placement.kept_chunks;
+            c.strategy.placement.device_chunks = step * chunks / SPLIT_STEPS;
+            if (c.strategy.placement.acts == RES_DEVICE || c.strategy.placement.device_chunks == 0)
                 continue;
             estimator_judge(p->x->estimator, &c);
             expect(p, &c);
@@ -70,7 +70,7 @@ static enum status try_split(const struct trials *t, struct splits *p, const str
     struct candidate *c = &p->tried[p->n];
     *c = *found;
     c->first_level = 0;
-    c->strategy.write_depth = 0;
+    c->strategy.placement.write_depth = 0;
     p->spent += trial_instrs(t, c);
     c->retried = 0;
     TRY(trial_run(t, c, 0));

@@ -23,8 +23,8 @@ static int coarsen(const struct problem *p, int all, int turn, struct strategy *
     int changed = 0;
     for (int i = 0; i < TILE_SIZES && (all || !changed); i++) {
         enum tile_size which = (enum tile_size)((turn + i) % TILE_SIZES);
-        if (t->rows > (which == TILE_ROWS   ? (2 * TILES_FEW_CHUNKS - 2) * t->row_chunk
-                       : which == TILE_LOSS ? START_LOSS_TILES * t->loss_tile
+        if (t->rows > (which == TILE_ROWS   ? (2 * TILES_FEW_CHUNKS - 2) * t->key.row_chunk
+                       : which == TILE_LOSS ? START_LOSS_TILES * t->key.loss_tile
                                             : 0))
             changed |= plan_other_tiles(p->model, &p->request, which, 0, t);
     }

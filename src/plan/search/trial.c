@@ -14,7 +14,8 @@
  * last one. */
 static int64_t trial_layers(const struct trials *x, const struct candidate *c)
 {
-    int64_t period = c->strategy.keep_every, n = c->strategy.device_layers + problem_least_layers(x->problem, 2) + period,
+    int64_t period = c->strategy.placement.keep_inputs,
+            n = c->strategy.placement.device_layers + problem_least_layers(x->problem, 2) + period,
             layers = x->problem->model->config.layers;
     return 2 * n - period >= layers || x->search->all_layers ? layers : n;
 }
@@ -24,9 +25,9 @@ double trial_instrs(const struct trials *x, const struct candidate *c)
     int64_t n = trial_layers(x, c);
     double all, layer;
     estimator_instrs(x->search->estimator, &all, &layer);
-    return n == x->problem->model->config.layers
-               ? all
-               : (c->strategy.promoted_layers > 0 ? 2 : 1) * layer * (double)(2 * n - c->strategy.keep_every);
+    return n == x->problem->model->config.layers ? all
+                                                 : (c->strategy.placement.promoted_layers > 0 ? 2 : 1) * layer *
+                                                       (double)(2 * n - c->strategy.placement.keep_inputs);
 }
 
 /* A model of `layers` layers on the virtual clock, from a prefetch level on, as a job. */
@@ -60,9 +61,10 @@ static enum status schedule_layers(void *job)
     struct cost_model slow;
     struct strategy s = *out->strategy;
     int role = out->role ? out->role : plan_first_role(&x->problem->request);
-    s.promoted_layers = (int)(s.promoted_layers * out->layers / x->problem->model->config.layers); /* the same share */
+    s.placement.promoted_layers =
+        (int)(s.placement.promoted_layers * out->layers / x->problem->model->config.layers); /* the same share */
     if (out->layers == x->problem->model->config.layers) /* fewer layers keep the mean of the kinds' numbers */
-        plan_save_as_given(x->problem->model, &x->problem->request, &s);
+        plan_keep_as_given(x->problem->model, &x->problem->request, &s);
     TRY(problem_shortened(x->problem, out->layers, &m));
     enum status st;
     if (out->level == FIT_SERIAL) { /* seconds mean nothing */
@@ -112,7 +114,7 @@ static void limit_layers(const struct trials *x, const struct candidate *c, cons
  * run. */
 static enum status trial_serially(const struct trials *x, struct candidate *c)
 {
-    int64_t layers = x->problem->model->config.layers, period = c->strategy.keep_every, n = trial_layers(x, c);
+    int64_t layers = x->problem->model->config.layers, period = c->strategy.placement.keep_inputs, n = trial_layers(x, c);
     n += (layers - n) % period; /* larger turns are left */
     int two = period > 1 && n + period <= layers;
     struct scheduled models[2] = {
@@ -148,7 +150,7 @@ struct sizes {
  * later ones in what is fetched beside them, which evens out over a few. */
 static struct sizes sizes_of(const struct trials *x, const struct candidate *c, int64_t more)
 {
-    const int64_t n = trial_layers(x, c), period = c->strategy.keep_every, layers = x->problem->model->config.layers;
+    const int64_t n = trial_layers(x, c), period = c->strategy.placement.keep_inputs, layers = x->problem->model->config.layers;
     if (n == layers || n + (more > 1) * (more + 1) * period >= layers)
         return (struct sizes){layers, layers};
     return more > 1 ? (struct sizes){n + (more + 1) * period, n + period} : (struct sizes){n, n - period};
@@ -208,10 +210,10 @@ static enum status trial_as_part(const struct trials *x, struct candidate *c, in
 static enum status trial_promoted(const struct trials *x, struct candidate *c, int level)
 {
     int64_t layers = x->problem->model->config.layers, all = strategy_promotable_layers(&c->strategy, layers);
-    double share = fmin(1, c->strategy.promoted_layers / (double)all);
+    double share = fmin(1, c->strategy.placement.promoted_layers / (double)all);
     struct candidate none = *c, every = *c;
-    none.strategy.promoted_layers = 0;
-    every.strategy.promoted_layers = (int)all;
+    none.strategy.placement.promoted_layers = 0;
+    every.strategy.placement.promoted_layers = (int)all;
     estimator_judge(x->search->estimator, &none);
     estimator_judge(x->search->estimator, &every);
     TRY(trial_as_part(x, &none, level, c));
@@ -238,7 +240,7 @@ enum status trial_run(const struct trials *x, struct candidate *c, int level)
     }
     if (level == FIT_SERIAL)
         return trial_serially(x, c);
-    return c->strategy.promoted_layers > 0 && trial_layers(x, c) < x->problem->model->config.layers
+    return c->strategy.placement.promoted_layers > 0 && trial_layers(x, c) < x->problem->model->config.layers
                ? trial_promoted(x, c, level)
                : trial_as_part(x, c, level, c);
 }

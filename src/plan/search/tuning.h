@@ -119,9 +119,9 @@ enum { PROMOTE_TRIES = 3 /* numbers of layers tried for each class */, PROMOTE_M
 #define REFINE_BELOW 0.999 /* share of the best price above which nothing is tried */
 #define REFINE_INSTRS (2 * SEARCH_INSTRS)
 enum {
-    REFINE_FINER = 6,        /* trials of other numbers of saved chunks, */
+    REFINE_FINER = 6,        /* trials of other numbers of kept chunks, */
     REFINE_LESS_TRAFFIC = 3, /* trials of placements that move less, */
-    REFINE_FEWER = 4,        /* and of fewer saved chunks */
+    REFINE_FEWER = 4,        /* and of fewer kept chunks */
     REFINE_MOST = REFINE_FINER + REFINE_LESS_TRAFFIC + REFINE_FEWER
 };
 #define SPLIT_WAITS 1.02 /* times the compute: below it nothing is tried */
@@ -261,7 +261,7 @@ enum { MOVE_DISTANCE = 2 /* choices in which a move may differ */, MOVES_AT_ONCE
 #define SLOW_LINKS_CHUNKS 8
 #define SLOW_LINKS_STEPS 4
 #define SLOW_LINKS_GIVE 0.02
-/* Tries of other numbers of saved chunks for each kind of layer, if some layers alone have a window, on all layers; and the
+/* Tries of other numbers of kept chunks for each kind of layer, if some layers alone have a window, on all layers; and the
  * instructions of their programs. A better one takes less than KINDS_BELOW of the best cost; prefetch levels up to KINDS_LATER
  * after the plan's are looked at. If nothing is computed again, a step below KINDS_WAITS times its compute has nothing to gain.
  * Gains: bench/results/2026-11-26-layer-kinds.txt. */

@@ -35,7 +35,7 @@ static struct plan *plan_of(int rank, double dropout, int64_t tokens, enum offlo
     s.effort = EFFORT_QUICK;
     if (plan_create(m, &s, limits, &plan) != OK)
         fail_msg("%s", status_message());
-    assert_true(plan->fits && plan->strategy.row_chunk == CHUNK);
+    assert_true(plan->fits && plan->strategy.key.row_chunk == CHUNK);
     model_destroy(m);
     return plan;
 }

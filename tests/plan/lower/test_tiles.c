@@ -15,8 +15,11 @@
 static void own_heads(void **state)
 {
     (void)state;
-    struct strategy st = {
-        .rows = 256, .mesh.degree[MESH_DP] = 1, .mesh.degree[MESH_ULYSSES] = 1, .mesh.degree[MESH_RING] = 1, .ranks = 1};
+    struct strategy st = {.rows = 256,
+                          .key.mesh.degree[MESH_DP] = 1,
+                          .key.mesh.degree[MESH_ULYSSES] = 1,
+                          .key.mesh.degree[MESH_RING] = 1,
+                          .ranks = 1};
     struct plan_request s;
     struct model *wide = wide_model(FAMILY_LLAMA, 2), *m; /* 4 heads on 2 */
     struct model_config c = wide->config;
@@ -26,17 +29,17 @@ static void own_heads(void **state)
     wide_settings(&s);
     s.head_tile = 3; /* legal for six heads on one, but not for four on two */
     assert_int_equal(plan_tiles(m, &s, &st), OK);
-    assert_true(heads_cut(&m->shapes[0], &st.mesh, 3).q == 2 && heads_cut(&m->shapes[1], &st.mesh, 3).q == 3);
-    assert_int_equal(plan_pieces(m, &st), ceil_div(st.rows, st.row_chunk) * (2 + 2));
-    st.mesh.degree[MESH_RING] = 2; /* no parts of a group */
-    assert_true(heads_cut(&m->shapes[0], &st.mesh, 3).q == 2 && heads_cut(&m->shapes[1], &st.mesh, 3).q == 6);
-    st.mesh.degree[MESH_RING] = 1;
+    assert_true(heads_cut(&m->shapes[0], &st.key.mesh, 3).q == 2 && heads_cut(&m->shapes[1], &st.key.mesh, 3).q == 3);
+    assert_int_equal(plan_pieces(m, &st), ceil_div(st.rows, st.key.row_chunk) * (2 + 2));
+    st.key.mesh.degree[MESH_RING] = 2; /* no parts of a group */
+    assert_true(heads_cut(&m->shapes[0], &st.key.mesh, 3).q == 2 && heads_cut(&m->shapes[1], &st.key.mesh, 3).q == 6);
+    st.key.mesh.degree[MESH_RING] = 1;
     s.head_tile = 5;
     assert_int_equal(plan_tiles(m, &s, &st), ERR_INVALID);
     assert_non_null(strstr(status_message(), "--tiles: heads=5 does not fit the heads of any layer: take 1, 2, 3, 4 or 6"));
     s.head_tile = AUTO;
     assert_int_equal(plan_tiles(m, &s, &st), OK);
-    assert_int_equal(st.head_tile, 6);
+    assert_int_equal(st.key.head_tile, 6);
     s.mesh.degree[MESH_DP] = s.mesh.degree[MESH_RING] = 1;
     s.mesh.degree[MESH_ULYSSES] = 4;
     assert_int_equal(plan_mesh(m, &s, 4, 4), ERR_INVALID);
@@ -50,8 +53,11 @@ static void own_heads(void **state)
 static void tiles(void **state)
 {
     (void)state;
-    struct strategy st = {
-        .rows = 256, .mesh.degree[MESH_DP] = 1, .mesh.degree[MESH_ULYSSES] = 1, .mesh.degree[MESH_RING] = 1, .ranks = 1};
+    struct strategy st = {.rows = 256,
+                          .key.mesh.degree[MESH_DP] = 1,
+                          .key.mesh.degree[MESH_ULYSSES] = 1,
+                          .key.mesh.degree[MESH_RING] = 1,
+                          .ranks = 1};
     struct plan_request s;
     struct model *m = wide_model(FAMILY_LLAMA, 2); /* 4 heads on 2 */
     static const int64_t legal[] = {1, 2, 4}, illegal[] = {3, 5, 8};
@@ -59,7 +65,7 @@ static void tiles(void **state)
     for (int i = 0; i < 3; i++) {
         s.head_tile = legal[i];
         assert_int_equal(plan_tiles(m, &s, &st), OK);
-        assert_int_equal(st.head_tile, legal[i]);
+        assert_int_equal(st.key.head_tile, legal[i]);
         s.head_tile = illegal[i];
         assert_int_equal(plan_tiles(m, &s, &st), ERR_INVALID);
         assert_non_null(strstr(status_message(), "take 1, 2 or 4"));
@@ -73,15 +79,15 @@ static void tiles(void **state)
     for (int64_t seq = 1; seq < (1 << 22); seq = seq * 3 + 1) {
         s.seq_len = st.rows = seq;
         assert_int_equal(plan_tiles(m, &s, &st), OK);
-        assert_true(st.row_chunk >= 1 && st.row_chunk <= seq && st.row_chunk % st.loss_tile == 0);
-        assert_true(st.head_tile >= 1 && m->config.heads % st.head_tile == 0);
+        assert_true(st.key.row_chunk >= 1 && st.key.row_chunk <= seq && st.key.row_chunk % st.key.loss_tile == 0);
+        assert_true(st.key.head_tile >= 1 && m->config.heads % st.key.head_tile == 0);
     }
     /* chunks longer than the sequence are the sequence */
     s.seq_len = st.rows = 100;
     s.row_chunk = 128;
     s.loss_tile = 50;
     assert_int_equal(plan_tiles(m, &s, &st), OK);
-    assert_int_equal(st.row_chunk, 100);
+    assert_int_equal(st.key.row_chunk, 100);
     /* pieces that take minutes to plan are refused, and the proposed size is enough: 2 layers, 4 heads */
     s.seq_len = st.rows = 1 << 20;
     s.head_tile = 1;
@@ -96,15 +102,15 @@ static void tiles(void **state)
     /* a ring does not take parts of a KV group, which would send the same keys around again; a rank has its share of the heads */
     s.row_chunk = s.loss_tile = AUTO;
     s.head_tile = 1;
-    st.mesh.degree[MESH_RING] = 2;
+    st.key.mesh.degree[MESH_RING] = 2;
     assert_int_equal(plan_tiles(m, &s, &st), ERR_INVALID);
     s.head_tile = 4;
     assert_int_equal(plan_tiles(m, &s, &st), OK);
-    st.mesh.degree[MESH_ULYSSES] = 2;
+    st.key.mesh.degree[MESH_ULYSSES] = 2;
     assert_int_equal(plan_tiles(m, &s, &st), ERR_INVALID);
     s.head_tile = AUTO;
     assert_int_equal(plan_tiles(m, &s, &st), OK);
-    assert_int_equal(st.head_tile, 2);
+    assert_int_equal(st.key.head_tile, 2);
     model_destroy(m);
 }
 
@@ -115,9 +121,9 @@ static void finer_tiles(void **state)
     struct model *m = wide_model(FAMILY_LLAMA, 2); /* 4 heads on 2 */
     for (int given = 0; given < 8; given++) {
         struct strategy st = {.rows = 8192,
-                              .mesh.degree[MESH_DP] = 1,
-                              .mesh.degree[MESH_ULYSSES] = 1,
-                              .mesh.degree[MESH_RING] = 1,
+                              .key.mesh.degree[MESH_DP] = 1,
+                              .key.mesh.degree[MESH_ULYSSES] = 1,
+                              .key.mesh.degree[MESH_RING] = 1,
                               .ranks = 1},
                         before;
         struct plan_request s;
@@ -131,15 +137,15 @@ static void finer_tiles(void **state)
         for (before = st; plan_finer_tiles(m, &s, &st); before = st, steps++) {
             struct plan_request legal = s;
             struct strategy same = st;
-            legal.row_chunk = st.row_chunk;
-            legal.head_tile = st.head_tile;
-            legal.loss_tile = st.loss_tile;
+            legal.row_chunk = st.key.row_chunk;
+            legal.head_tile = st.key.head_tile;
+            legal.loss_tile = st.key.loss_tile;
             assert_int_equal(plan_tiles(m, &legal, &same), OK);
-            assert_true(st.row_chunk < before.row_chunk || st.head_tile < before.head_tile);
+            assert_true(st.key.row_chunk < before.key.row_chunk || st.key.head_tile < before.key.head_tile);
         }
-        assert_true(!(given & 1) || st.row_chunk == 4096);
-        assert_true(!(given & 2) || st.head_tile == 4);
-        assert_true(!(given & 4) || st.loss_tile == 512);
+        assert_true(!(given & 1) || st.key.row_chunk == 4096);
+        assert_true(!(given & 2) || st.key.head_tile == 4);
+        assert_true(!(given & 4) || st.key.loss_tile == 512);
         assert_int_equal(steps > 0, (given & 3) != 3);
     }
     model_destroy(m);

@@ -34,7 +34,7 @@ static inline void apply(const char *flags, struct plan_request *s)
         const char *value = strtok_r(NULL, " ", &next);
         assert_non_null(value);
         if (strcmp(flag, "--offload") == 0 && strcmp(value, "auto") == 0)
-            s->params = s->grads = s->optim = s->acts = s->carry = OFFLOAD_AUTO;
+            s->params = s->grads = s->optim = s->acts = s->passing = OFFLOAD_AUTO;
         else if (strcmp(flag, "--alpha") == 0 && strcmp(value, "auto") == 0)
             s->alpha = AUTO;
         else if (strcmp(flag, "--prefetch") == 0 && strcmp(value, "auto") == 0)

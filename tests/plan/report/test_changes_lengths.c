@@ -21,7 +21,7 @@ static void glances(void **state)
         struct candidate c;
         int64_t limit[TIERS] = {2500000 - 500000 * i, AMPLE, i % 2 ? AMPLE : 0};
         cell_settings(&s, 512, i % 4 < 2 ? F32 : BF16);
-        s.params = s.grads = s.optim = s.acts = s.carry = OFFLOAD_AUTO;
+        s.params = s.grads = s.optim = s.acts = s.passing = OFFLOAD_AUTO;
         s.alpha = AUTO;
         s.device = DEVICE_CPU_DISCRETE;
         s.link_gbps = i % 3 ? 0 : 0.05;
@@ -47,7 +47,7 @@ static void beyond_everything(void **state)
     int64_t limit[TIERS] = {4 << 20, 64 << 20, 64 << 20}, tokens;
     struct candidate c;
     cell_settings(&s, 1 << 20, BF16);
-    s.params = s.grads = s.optim = s.acts = s.carry = OFFLOAD_AUTO;
+    s.params = s.grads = s.optim = s.acts = s.passing = OFFLOAD_AUTO;
     s.alpha = s.keep_inputs = AUTO;
     s.update = UPDATE_AUTO;
     s.row_chunk = s.head_tile = s.loss_tile = AUTO;
@@ -101,7 +101,7 @@ static void nearly_the_longest(void **state)
     struct model *m;
     assert_int_equal(cell_model(FAMILY_LLAMA, 32, &m), OK);
     cell_settings(&s, 4096, F32);
-    s.params = s.grads = s.optim = s.acts = s.carry = OFFLOAD_AUTO;
+    s.params = s.grads = s.optim = s.acts = s.passing = OFFLOAD_AUTO;
     s.alpha = s.keep_inputs = AUTO;
     s.update = UPDATE_AUTO;
     struct plan *p = plan_for(m, &s, limit);
@@ -138,7 +138,7 @@ static void shorter_has_fewer_positions(void **state)
     assert_int_equal(advise_find(p, m, &s, &c), OK);
     plan_destroy(p);
     assert_true(c.n > 0 && c.by_cost[c.n - 1].shortens);
-    s.params = s.grads = s.optim = s.acts = s.carry = OFFLOAD_AUTO; /* the settings of the proposal */
+    s.params = s.grads = s.optim = s.acts = s.passing = OFFLOAD_AUTO; /* the settings of the proposal */
     s.alpha = s.keep_inputs = AUTO;
     s.update = UPDATE_AUTO;
     apply(c.by_cost[c.n - 1].say, &s);

@@ -19,7 +19,7 @@ static void settings_elsewhere(struct hardware *h, struct plan_request *s)
     s->hardware = h;
     s->device_mem = s->host_mem = s->nvme_max = AUTO;
     s->row_chunk = s->head_tile = s->loss_tile = AUTO;
-    s->params = s->grads = s->optim = s->acts = s->carry = OFFLOAD_AUTO;
+    s->params = s->grads = s->optim = s->acts = s->passing = OFFLOAD_AUTO;
     s->alpha = s->prefetch = AUTO;
     s->update = UPDATE_AUTO;
     assert_int_equal(hardware_preset(s->machine, h), OK);

@@ -39,11 +39,11 @@ static const struct decision *find(const struct explanation *e, const char *what
 static void fix_all(const struct plan *p, struct plan_request *s)
 {
     static const enum offload offload[] = {OFFLOAD_NONE, OFFLOAD_CPU, OFFLOAD_NVME};
-    s->params = offload[p->strategy.params];
-    s->grads = offload[p->strategy.grads];
-    s->optim = offload[p->strategy.optim];
-    s->update = p->strategy.update_on_host ? UPDATE_HOST : UPDATE_DEVICE;
-    s->alpha = (double)p->strategy.saved_chunks / (double)ceil_div(p->strategy.rows, p->strategy.row_chunk);
+    s->params = offload[p->strategy.placement.params];
+    s->grads = offload[p->strategy.placement.grads];
+    s->optim = offload[p->strategy.placement.optim];
+    s->update = p->strategy.placement.update_on_host ? UPDATE_HOST : UPDATE_DEVICE;
+    s->alpha = (double)p->strategy.placement.kept_chunks / (double)ceil_div(p->strategy.rows, p->strategy.key.row_chunk);
 }
 
 static void check(const struct model *m, const struct plan_request *s, const int64_t limit[TIERS], const struct alternative *a)
@@ -114,7 +114,7 @@ static void alternatives_are_plans(void **state)
     d = find(&e, "hidden states between layers");
     assert_true(d->given && d->n == 1 && strcmp(d->chosen, "host") == 0);
     struct plan_request promoted = s;
-    promoted.carry = OFFLOAD_NONE;
+    promoted.passing = OFFLOAD_NONE;
     check(m, &promoted, limit, &d->by_cost[0]);
     d = find(&e, "AdamW");
     s.update = s.update == UPDATE_HOST ? UPDATE_DEVICE : UPDATE_HOST;
@@ -131,7 +131,7 @@ static double seconds_with_depth(const struct model *m, const struct plan *plan,
     struct program *p;
     struct io_buffers io;
     int level = 0;
-    strategy.write_depth = write_depth;
+    strategy.placement.write_depth = write_depth;
     assert_int_equal(fit_program(m, &strategy, &plan->cost, ROLE_UPDATE | ROLE_FORWARD | ROLE_BACKWARD | ROLE_FIRST | ROLE_LAST,
                                  plan->limit, 0, FIT_SERIAL, &level, &io, &p),
                      OK);
@@ -155,24 +155,24 @@ static void depth_of_writes_has_a_price(void **state)
     h.both = 1.3 * h.read;
     assert_int_equal(cell_model(FAMILY_LLAMA, 3, &m), OK);
     cell_settings(&s, 128, F32);
-    s.params = s.grads = s.acts = s.carry = OFFLOAD_AUTO;
+    s.params = s.grads = s.acts = s.passing = OFFLOAD_AUTO;
     s.optim = OFFLOAD_NVME;
     s.alpha = AUTO;
     s.update = UPDATE_AUTO;
     s.device = DEVICE_CPU_DISCRETE;
     s.hardware = &h;
     struct plan *plan = planned(m, &s, limit);
-    assert_true(plan->strategy.write_depth > 0);
+    assert_true(plan->strategy.placement.write_depth > 0);
     strategy_describe(&plan->strategy, text, sizeof text);
     assert_non_null(strstr(text, "writes "));
     assert_int_equal(explain_make(plan, m, &s, &e), OK);
     const struct decision *d = find(&e, "blocks of drive writes in flight beside reads");
     assert_int_equal(d->n, 2);
-    double own = seconds_with_depth(m, plan, plan->strategy.write_depth);
+    double own = seconds_with_depth(m, plan, plan->strategy.placement.write_depth);
     for (int i = 0; i < d->n; i++) {
         int blocks = atoi(d->by_cost[i].say);
         double expected = seconds_with_depth(m, plan, blocks == DRIVE_DEPTH ? 0 : blocks) / own;
-        assert_int_not_equal(blocks, plan->strategy.write_depth);
+        assert_int_not_equal(blocks, plan->strategy.placement.write_depth);
         assert_true(fabs(d->by_cost[i].seconds / e.seconds - expected) < 1e-9);
     }
     plan_destroy(plan);
@@ -248,7 +248,7 @@ static void mean_of_kinds(void **state)
     s.alpha = 0;
     s.window_alpha = 0.75;
     struct plan *plan = planned(m, &s, limit);
-    assert_int_equal(plan->strategy.saved_chunks, 1); /* out of 4; 3 in the one layer with a window */
+    assert_int_equal(plan->strategy.placement.kept_chunks, 1); /* out of 4; 3 in the one layer with a window */
     assert_int_equal(explain_make(plan, m, &s, &e), OK);
     s.alpha_by_kind = 0;
     s.alpha = 0.25;

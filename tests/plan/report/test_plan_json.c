@@ -200,7 +200,7 @@ static void json_is_documented(void **state)
     struct model *m = model_for(FAMILY_LLAMA, 3);
     struct plan *plan = elsewhere(m, &s, &h);
     plan->longest = (struct longest){.step = 4, .longer = 104, .bytes = 1};
-    plan->strategy.promoted_layers = 1;
+    plan->strategy.placement.promoted_layers = 1;
     json_t *o = written_with(plan, m, &s, &c, &e);
     check_documented(o, page);
     json_decref(o);

@@ -93,7 +93,7 @@ static void bounds(void **state)
     struct model *m = model_for(FAMILY_LLAMA, 3);
     cell_settings(&s, 100, F32);
     assert_int_equal(plan_fixed(m, &s, &fixed), OK);
-    fixed.params = fixed.acts = fixed.carry = RES_HOST;
+    fixed.placement.params = fixed.placement.acts = fixed.placement.passing = RES_HOST;
     plan_cost_model(&s, &cost);
     assert_int_equal(lower_program(m, &fixed, ROLE_FORWARD | ROLE_BACKWARD | ROLE_FIRST | ROLE_LAST, &io, &p), OK);
     assert_int_equal(schedule_program(p, &cost, SCHEDULE_SERIAL, 0), OK);

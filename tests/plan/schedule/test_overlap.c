@@ -40,19 +40,19 @@ static void strategy_of(struct strategy *s, int ulysses, int ring, int64_t seq_l
     assert_int_equal(seq_shape_create(seq_len, ulysses, ring, SEQ_AUTO, &shape), OK);
     *s = (struct strategy){.seq_len = shape.padded,
                            .rows = seq_rank_rows(&shape),
-                           .mesh.degree[MESH_DP] = 1,
-                           .mesh.degree[MESH_ULYSSES] = ulysses,
-                           .mesh.degree[MESH_RING] = ring,
+                           .key.mesh.degree[MESH_DP] = 1,
+                           .key.mesh.degree[MESH_ULYSSES] = ulysses,
+                           .key.mesh.degree[MESH_RING] = ring,
                            .ranks = ulysses * ring,
-                           .zero = 0,
-                           .row_chunk = 16384,
-                           .loss_tile = 16384,
-                           .head_tile = 1,
-                           .group = 1 << 30,
-                           .prefetch = 16,
-                           .keep_every = 1,
+                           .key.zero = 0,
+                           .key.row_chunk = 16384,
+                           .key.loss_tile = 16384,
+                           .key.head_tile = 1,
+                           .key.group = 1 << 30,
+                           .placement.prefetch = 16,
+                           .placement.keep_inputs = 1,
                            .target = cell_target(),
-                           .dtype = BF16};
+                           .key.dtype = BF16};
 }
 
 struct busy {
@@ -87,11 +87,11 @@ static double hidden(const struct model *m, const struct strategy *s, enum lane 
     cost.lane_bytes[lane] = 1e15 * b.comm / (0.7 * b.compute);
     b = busy_of(p, lane, &cost);
     assert_true(b.comm > 0.699 * b.compute && b.comm < 0.701 * b.compute);
-    double chunk = b.compute / (double)(3 * m->config.layers * ceil_div(s->rows, s->row_chunk));
-    assert_int_equal(schedule_program(p, &cost, SCHEDULE_OVERLAPPED, s->prefetch * chunk), OK);
+    double chunk = b.compute / (double)(3 * m->config.layers * ceil_div(s->rows, s->key.row_chunk));
+    assert_int_equal(schedule_program(p, &cost, SCHEDULE_OVERLAPPED, s->placement.prefetch * chunk), OK);
     double share = 1 - (p->seconds - b.compute) / b.comm;
     printf("%s ulysses=%d ring=%d role %d: compute %.3f s, messages %.3f s, step %.3f s, hidden %.1f%%\n", lane_name(lane),
-           s->mesh.degree[MESH_ULYSSES], s->mesh.degree[MESH_RING], role, b.compute, b.comm, p->seconds, 100 * share);
+           s->key.mesh.degree[MESH_ULYSSES], s->key.mesh.degree[MESH_RING], role, b.compute, b.comm, p->seconds, 100 * share);
     program_destroy(p);
     return share;
 }
@@ -134,10 +134,10 @@ static struct program *sharded(const struct model *m, int zero, int role, double
     struct io_buffers io;
     struct program *p;
     strategy_of(&s, 1, 1, 1 << 16);
-    s.ranks = s.mesh.degree[MESH_DP] = 8;
-    s.zero = zero;
-    s.wire = BF16;
-    s.group = 1 << 19;
+    s.ranks = s.key.mesh.degree[MESH_DP] = 8;
+    s.key.zero = zero;
+    s.key.wire = BF16;
+    s.key.group = 1 << 19;
     plan_cost_model(&none, &cost);
     for (int l = 0; l < LANES; l++)
         cost.lane_bytes[l] = 1e15;
@@ -146,8 +146,8 @@ static struct program *sharded(const struct model *m, int zero, int role, double
     *b = busy_of(p, LANE_WORLD, &cost);
     cost.lane_bytes[LANE_WORLD] = 1e15 * b->comm / (part * b->compute);
     *b = busy_of(p, LANE_WORLD, &cost);
-    assert_int_equal(schedule_program(p, &cost, mode, 64 * b->compute / (double)(3 * m->config.layers * s.rows / s.row_chunk)),
-                     OK);
+    assert_int_equal(
+        schedule_program(p, &cost, mode, 64 * b->compute / (double)(3 * m->config.layers * s.rows / s.key.row_chunk)), OK);
     b->total = p->seconds;
     assert_int_equal(program_verify(p), OK);
     return p;

@@ -39,9 +39,9 @@ static int64_t arena(enum model_base base, int64_t tokens)
     s.head_tile = 2;
     s.loss_tile = 1024;
     assert_int_equal(plan_fixed(m, &s, &t), OK);
-    t.params = t.grads = t.optim = RES_HOST;
-    t.acts = t.carry = RES_NVME;
-    t.update_on_host = 1;
+    t.placement.params = t.placement.grads = t.placement.optim = RES_HOST;
+    t.placement.acts = t.placement.passing = RES_NVME;
+    t.placement.update_on_host = 1;
     assert_int_equal(lower_program(m, &t, ROLE_UPDATE | ROLE_FORWARD | ROLE_BACKWARD | ROLE_FIRST | ROLE_LAST, &io, &p), OK);
     assert_int_equal(schedule_pack_serially(p), OK);
     const int64_t needed = p->arena[TIER_DEVICE], live = p->lower_bound[TIER_DEVICE];

@@ -13,7 +13,7 @@ static inline void open_settings(struct plan_request *s)
 {
     cell_settings(s, 128, F32);
     s->effort = EFFORT_BEST;
-    s->params = s->grads = s->optim = s->acts = s->carry = OFFLOAD_AUTO;
+    s->params = s->grads = s->optim = s->acts = s->passing = OFFLOAD_AUTO;
     s->alpha = AUTO;
     s->update = UPDATE_AUTO;
     s->device = DEVICE_CPU_DISCRETE;
@@ -40,7 +40,7 @@ static inline struct model *preset_of(const char *name, int64_t layers, int64_t 
     assert_int_equal(hardware_preset(machine, h), OK);
     cell_settings(s, tokens, BF16);
     s->effort = EFFORT_BEST;
-    s->params = s->grads = s->optim = s->acts = s->carry = OFFLOAD_AUTO;
+    s->params = s->grads = s->optim = s->acts = s->passing = OFFLOAD_AUTO;
     s->alpha = s->prefetch = AUTO;
     s->update = UPDATE_AUTO;
     s->device = DEVICE_CUDA;

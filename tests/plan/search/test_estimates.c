@@ -56,8 +56,9 @@ static void estimates_hold_for_every_placement(void **state)
         int64_t bytes[TIERS];
         options_place(&o, i, &c.strategy);
         estimator_judge(e, &c);
-        if (c.redundant || c.strategy.device_layers > 0 ||
-            (c.strategy.saved_chunks != options_most_kept(&o) && c.strategy.saved_chunks != options_fewest_kept(&o)))
+        if (c.redundant || c.strategy.placement.device_layers > 0 ||
+            (c.strategy.placement.kept_chunks != options_most_kept(&o) &&
+             c.strategy.placement.kept_chunks != options_fewest_kept(&o)))
             continue;
         needed(m, &c.strategy, ROLE_UPDATE | STEP, bytes);
         compared++;
@@ -167,7 +168,7 @@ static void estimates_hold_for_both_kinds(void **state)
             options_place(&o, 0, &c.strategy);
             estimator_judge(e, &c);
             given = c.strategy;
-            plan_save_as_given(m, &s, &given);
+            plan_keep_as_given(m, &s, &given);
             needed(m, &given, STEP, bytes);
             const double seconds = computes(m, &given, &problem.cost, ROLE_UPDATE | STEP);
             print_message("pattern %x, the %s keep all: %.4f of compute, %.4f of the host's bytes\n", patterns[i],
@@ -232,13 +233,15 @@ static void estimates_hold_with_activations_elsewhere(void **state)
         struct candidate c = {.strategy = fixed};
         int64_t bytes[TIERS];
         options_place(&o, i, &c.strategy);
-        if (c.strategy.acts != RES_HOST || c.strategy.carry != RES_DEVICE || c.strategy.optim != RES_HOST ||
-            !c.strategy.update_on_host || c.strategy.device_layers > 0 || c.strategy.saved_chunks < options_most_kept(&o))
+        if (c.strategy.placement.acts != RES_HOST || c.strategy.placement.passing != RES_DEVICE ||
+            c.strategy.placement.optim != RES_HOST || !c.strategy.placement.update_on_host ||
+            c.strategy.placement.device_layers > 0 || c.strategy.placement.kept_chunks < options_most_kept(&o))
             continue;
         estimator_judge(e, &c);
         needed(m, &c.strategy, STEP, bytes);
         double share = (double)c.bytes[TIER_DEVICE] / (double)bytes[TIER_DEVICE];
-        print_message("parameters %d, gradients %d: %.4f of what is needed\n", c.strategy.params, c.strategy.grads, share);
+        print_message("parameters %d, gradients %d: %.4f of what is needed\n", c.strategy.placement.params,
+                      c.strategy.placement.grads, share);
         assert_true(share > 0.99 && share < 1.01);
         checked++;
     }

@@ -22,9 +22,9 @@ static void large_programs_start_with_larger_tiles(void **state)
     s.seq_len = 256 << 10;
     assert_int_equal(plan_fixed(m, &s, &usual), OK);
     struct plan *open = planned(m, &s, limit);
-    s.row_chunk = usual.row_chunk;
-    s.head_tile = usual.head_tile;
-    s.loss_tile = usual.loss_tile;
+    s.row_chunk = usual.key.row_chunk;
+    s.head_tile = usual.key.head_tile;
+    s.loss_tile = usual.key.loss_tile;
     struct plan *given = planned(m, &s, limit);
     print_message("%d instructions, %.5g s; default grid: %d, %.5g s\n", open->programs[PLAN_UPDATE_STEP]->n_instrs,
                   open->seconds, given->programs[PLAN_UPDATE_STEP]->n_instrs, given->seconds);
@@ -49,7 +49,7 @@ static void takes_the_widest_heads(void **state)
     s.head_tile = 32;
     s.loss_tile = 1024;
     struct plan *widest = planned(m, &s, limit);
-    print_message("open, with %d heads to a tile: %.5g s; with 32: %.5g s\n", open->strategy.head_tile, open->seconds,
+    print_message("open, with %d heads to a tile: %.5g s; with 32: %.5g s\n", open->strategy.key.head_tile, open->seconds,
                   widest->seconds);
     assert_true(open->seconds < 1.003 * widest->seconds);
     plan_destroy(widest);
@@ -77,14 +77,14 @@ static void steps_are_legal(void **state)
                 continue;
             at = other;
             walks++;
-            whole += at.row_chunk == at.rows;
-            assert_true(at.row_chunk <= at.rows && at.loss_tile <= at.row_chunk);
-            assert_true(at.row_chunk == at.rows || at.row_chunk % at.loss_tile == 0);
+            whole += at.key.row_chunk == at.rows;
+            assert_true(at.key.row_chunk <= at.rows && at.key.loss_tile <= at.key.row_chunk);
+            assert_true(at.key.row_chunk == at.rows || at.key.row_chunk % at.key.loss_tile == 0);
             struct plan_request given = s;
             struct strategy same;
-            given.row_chunk = at.row_chunk;
-            given.head_tile = at.head_tile;
-            given.loss_tile = at.loss_tile;
+            given.row_chunk = at.key.row_chunk;
+            given.head_tile = at.key.head_tile;
+            given.loss_tile = at.key.loss_tile;
             assert_int_equal(plan_fixed(m, &given, &same), OK);
             assert_true(strategy_same_grid(&same, &at));
         }
@@ -108,15 +108,15 @@ static void no_neighbour_is_faster(void **state)
     const int64_t other[][3] = {{2, 1, 1}, {1, 2, 1}, {1, 1, 2}};
     for (int i = 0; i < 6; i++) {
         const int64_t *by = other[i / 2];
-        s.row_chunk = i % 2 ? grid.row_chunk / by[0] : grid.row_chunk * by[0];
-        s.head_tile = i % 2 ? grid.head_tile / by[1] : grid.head_tile * by[1];
-        s.loss_tile = i % 2 ? grid.loss_tile / by[2] : grid.loss_tile * by[2];
+        s.row_chunk = i % 2 ? grid.key.row_chunk / by[0] : grid.key.row_chunk * by[0];
+        s.head_tile = i % 2 ? grid.key.head_tile / by[1] : grid.key.head_tile * by[1];
+        s.loss_tile = i % 2 ? grid.key.loss_tile / by[2] : grid.key.loss_tile * by[2];
         if (s.head_tile > 32 || s.row_chunk > 32768 || s.loss_tile > s.row_chunk)
             continue;
         struct plan *given = planned(m, &s, limit);
-        print_message("rows=%lld heads=%d loss=%lld: %.5g s; rows=%lld heads=%lld loss=%lld: %.5g s\n", (long long)grid.row_chunk,
-                      grid.head_tile, (long long)grid.loss_tile, open->seconds, (long long)s.row_chunk, (long long)s.head_tile,
-                      (long long)s.loss_tile, given->seconds);
+        print_message("rows=%lld heads=%d loss=%lld: %.5g s; rows=%lld heads=%lld loss=%lld: %.5g s\n",
+                      (long long)grid.key.row_chunk, grid.key.head_tile, (long long)grid.key.loss_tile, open->seconds,
+                      (long long)s.row_chunk, (long long)s.head_tile, (long long)s.loss_tile, given->seconds);
         assert_true(!given->fits || open->seconds < 1.003 * given->seconds); /* 0.003: the least gain of another grid */
         plan_destroy(given);
     }
@@ -141,22 +141,22 @@ static void chooses_tiles_for_speed(void **state)
         s.alpha = 0;
         assert_int_equal(plan_fixed(m, &s, &usual), OK);
         struct plan *plan = planned(m, &s, limit);
-        s.row_chunk = usual.row_chunk;
-        s.head_tile = usual.head_tile;
-        s.loss_tile = usual.loss_tile;
+        s.row_chunk = usual.key.row_chunk;
+        s.head_tile = usual.key.head_tile;
+        s.loss_tile = usual.key.loss_tile;
         struct plan *before = planned(m, &s, limit);
-        assert_int_equal(before->strategy.head_tile, usual.head_tile);
+        assert_int_equal(before->strategy.key.head_tile, usual.key.head_tile);
         assert_int_equal(before->default_grid.head_tile, 0);
         plan_describe(plan, text, sizeof text);
         print_message("%s: %.4g s; on the default grid %.4g s\n", text, plan->seconds, before->seconds);
         assert_int_equal(strstr(text, "for speed") != NULL, slow);
-        assert_int_equal(plan->strategy.head_tile > usual.head_tile, slow);
+        assert_int_equal(plan->strategy.key.head_tile > usual.key.head_tile, slow);
         if (slow) {
-            assert_int_equal(plan->default_grid.head_tile, usual.head_tile);
+            assert_int_equal(plan->default_grid.head_tile, usual.key.head_tile);
             assert_true(plan->seconds < (1 - 0.03) * before->seconds);
-            s.row_chunk = plan->strategy.row_chunk;
-            s.head_tile = plan->strategy.head_tile;
-            s.loss_tile = plan->strategy.loss_tile;
+            s.row_chunk = plan->strategy.key.row_chunk;
+            s.head_tile = plan->strategy.key.head_tile;
+            s.loss_tile = plan->strategy.key.loss_tile;
             struct plan *given = planned(m, &s, limit);
             assert_true(given->seconds == plan->seconds && memcmp(given->arena, plan->arena, sizeof plan->arena) == 0);
             plan_destroy(given);

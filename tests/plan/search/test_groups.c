@@ -21,11 +21,11 @@ static double check_case(const struct groups_case *k)
     struct model *m = preset_of("125m", 12, 4096, k->machine, &h, &s);
     s.effort = k->effort;
     s.group = k->group;
-    s.params = s.grads = s.acts = s.carry = OFFLOAD_NONE;
+    s.params = s.grads = s.acts = s.passing = OFFLOAD_NONE;
     s.optim = k->optim;
     s.row_chunk = s.loss_tile = 4096;
     struct plan *plan = planned(m, &s, limit);
-    const int64_t group = plan->strategy.group;
+    const int64_t group = plan->strategy.key.group;
     const double seconds = plan->seconds;
     if (!plan->fits || (k->want ? group != k->want : group >= 1 << 24))
         fail_msg("%s: groups of %lld elements", k->name, (long long)group);
@@ -56,10 +56,10 @@ static int64_t group_of_ranks(int64_t tokens, int64_t group)
     s.mesh = (struct mesh){{8, 1, 1}};
     s.batch = 8;
     s.group = group;
-    s.params = s.grads = s.acts = s.carry = s.optim = OFFLOAD_NONE;
+    s.params = s.grads = s.acts = s.passing = s.optim = OFFLOAD_NONE;
     s.row_chunk = s.loss_tile = tokens;
     struct plan *plan = planned(m, &s, limit);
-    const int64_t used = plan->strategy.group;
+    const int64_t used = plan->strategy.key.group;
     assert_true(plan->fits);
     plan_destroy(plan);
     model_destroy(m);

@@ -61,8 +61,9 @@ static void gives_little_for_less_traffic(void **state)
         few_choices(&s, OFFLOAD_CPU, gbps);
         s.alpha = AUTO;
         struct plan *plan = planned(m, &s, limit), *fastest = fastest_given(m, &s, limit, 1);
-        print_message("%g GB/s: %d of %d chunks kept, %.4g s; the fastest keeps %d, %.4g s\n", gbps, plan->strategy.saved_chunks,
-                      CHUNKS, plan->seconds, fastest->strategy.saved_chunks, fastest->seconds);
+        print_message("%g GB/s: %d of %d chunks kept, %.4g s; the fastest keeps %d, %.4g s\n", gbps,
+                      plan->strategy.placement.kept_chunks, CHUNKS, plan->seconds, fastest->strategy.placement.kept_chunks,
+                      fastest->seconds);
         assert_true(plan->seconds <= 1.0111 * fastest->seconds);
         less += moved(plan) < moved(fastest);
         plan_destroy(plan);
@@ -85,7 +86,7 @@ static void keeps_inputs_that_fit(void **state)
         s.alpha = open ? AUTO : 0;
         limit[TIER_HOST] = (int64_t)HUGE << 4;
         struct plan *all = planned(m, &s, limit);
-        assert_int_equal(all->strategy.keep_every, 1);
+        assert_int_equal(all->strategy.placement.keep_inputs, 1);
         s.keep_inputs = LAYERS;
         s.alpha = 0;
         struct plan *fewest = planned(m, &s, limit);
@@ -95,7 +96,7 @@ static void keeps_inputs_that_fit(void **state)
         s.alpha = open ? AUTO : 0;
         limit[TIER_HOST] = (lean->arena[TIER_HOST] + fewest->arena[TIER_HOST]) / 2;
         struct plan *some = planned(m, &s, limit);
-        assert_true(some->fits && some->strategy.keep_every > 1);
+        assert_true(some->fits && some->strategy.placement.keep_inputs > 1);
         plan_destroy(some);
         plan_destroy(lean);
         plan_destroy(fewest);
@@ -180,9 +181,9 @@ static void judges_given_kinds(void **state)
                 assert_int_equal(plan_fixed(m, &s, &fixed), OK);
                 options_of(m, &s, &fixed, &o);
                 given = fixed;
-                plan_save_as_given(m, &s, &given);
-                const int kept = windowed * strategy_saved(&given, 1) + (LAYERS - windowed) * strategy_saved(&given, 0);
-                assert_int_equal(o.n[DECISION_SAVED_CHUNKS], 1);
+                plan_keep_as_given(m, &s, &given);
+                const int kept = windowed * strategy_kept(&given, 1) + (LAYERS - windowed) * strategy_kept(&given, 0);
+                assert_int_equal(o.n[DECISION_KEPT_CHUNKS], 1);
                 assert_int_equal(options_most_kept(&o), (kept + LAYERS - 1) / LAYERS);
                 model_destroy(m);
             }
@@ -204,16 +205,16 @@ static void keeps_by_kind(void **state)
     limit[TIER_HOST] = lean->arena[TIER_HOST] + (whole->arena[TIER_HOST] - lean->arena[TIER_HOST]) * 15 / 32;
     s.alpha = AUTO;
     struct plan *plan = planned(m, &s, limit), *uniform = fastest_given(m, &s, limit, 1);
-    const int full = strategy_saved(&plan->strategy, 0), window = strategy_saved(&plan->strategy, 1);
+    const int full = strategy_kept(&plan->strategy, 0), window = strategy_kept(&plan->strategy, 1);
     print_message("window %d, full %d of %d: %.5g s; all %d: %.5g s\n", window, full, CHUNKS, plan->seconds,
-                  uniform->strategy.saved_chunks, uniform->seconds);
+                  uniform->strategy.placement.kept_chunks, uniform->seconds);
     assert_true(plan->fits && full != window && plan->seconds < uniform->seconds);
     assert_int_equal(plan_verify(plan), OK);
     s.alpha_by_kind = 1;
     s.alpha = (double)full / CHUNKS;
     s.window_alpha = (double)window / CHUNKS;
     struct plan *given = planned(m, &s, limit), *refused;
-    assert_true(given->fits && strategy_saved(&given->strategy, 0) == full && strategy_saved(&given->strategy, 1) == window);
+    assert_true(given->fits && strategy_kept(&given->strategy, 0) == full && strategy_kept(&given->strategy, 1) == window);
     assert_int_equal(plan_create(alike, &s, limit, &refused), ERR_INVALID);
     assert_non_null(strstr(status_message(), "all layers of this one attend alike"));
     plan_destroy(given);
@@ -269,7 +270,7 @@ static double seconds_at(const struct model *m, const struct plan_request *s, co
     struct cost_model cost;
     struct program *p;
     struct io_buffers io;
-    strategy.write_depth = write_depth;
+    strategy.placement.write_depth = write_depth;
     plan_cost_model(s, &cost);
     assert_int_equal(fit_program(m, &strategy, &cost, ROLE_UPDATE | ROLE_FORWARD | ROLE_BACKWARD | ROLE_FIRST | ROLE_LAST, limit,
                                  0, FIT_SERIAL, &level, &io, &p),
@@ -299,8 +300,8 @@ static void writes_give_way(void **state)
         s.optim = OFFLOAD_NVME;
         s.hardware = &h;
         struct plan *plan = planned(m, &s, limit);
-        assert_int_equal(plan->strategy.write_depth > 0, slow);
-        assert_true(seconds_at(m, &s, plan, plan->strategy.write_depth, plan->level) == plan->seconds);
+        assert_int_equal(plan->strategy.placement.write_depth > 0, slow);
+        assert_true(seconds_at(m, &s, plan, plan->strategy.placement.write_depth, plan->level) == plan->seconds);
         assert_true(!slow || plan->seconds < 0.99 * seconds_at(m, &s, plan, 0, 0)); /* by 1.5% */
         plan_destroy(plan);
     }

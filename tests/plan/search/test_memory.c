@@ -18,9 +18,9 @@ static void more_memory_keeps_the_grid(void **state)
     struct plan_request resident = s;
     struct strategy fixed;
     assert_int_equal(plan_fixed(m, &s, &fixed), OK);
-    resident.row_chunk = fixed.row_chunk;
-    resident.head_tile = fixed.head_tile;
-    resident.loss_tile = fixed.loss_tile;
+    resident.row_chunk = fixed.key.row_chunk;
+    resident.head_tile = fixed.key.head_tile;
+    resident.loss_tile = fixed.key.loss_tile;
     resident.params = resident.grads = resident.optim = resident.acts = OFFLOAD_NONE;
     resident.alpha = 1;
     resident.update = UPDATE_DEVICE;

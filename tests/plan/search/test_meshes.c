@@ -82,7 +82,7 @@ static void as_good_as_by_hand(void **state)
         }
         print_message("%s %lld x %lld on %s: %s, %.4g s; the best of %d by hand: %s, %.4g s\n", ASKED[i].model,
                       (long long)ASKED[i].tokens, (long long)ASKED[i].batch, ASKED[i].machine,
-                      mesh_format(&chosen->strategy.mesh, text), chosen->seconds, n, best_text, best);
+                      mesh_format(&chosen->strategy.key.mesh, text), chosen->seconds, n, best_text, best);
         assert_true(chosen->seconds < 1.02 * best);
         plan_destroy(chosen);
         model_destroy(m);
@@ -101,7 +101,7 @@ static void whole_sequences_first(void **state)
     struct explanation e;
     struct model *m = open_request(&many, &h, &s, limit);
     struct plan *p = planned(m, &s, limit);
-    assert_int_equal(p->strategy.mesh.degree[MESH_DP], 64);
+    assert_int_equal(p->strategy.key.mesh.degree[MESH_DP], 64);
     assert_int_equal(p->micro_batches, 8);
     assert_int_equal(p->sequences, 512);
     assert_int_equal(explain_make(p, m, &s, &e), OK);
@@ -119,7 +119,7 @@ static void whole_sequences_first(void **state)
     model_destroy(m);
     m = open_request(&one, &h, &s, limit);
     p = planned(m, &s, limit);
-    assert_int_equal(p->strategy.mesh.degree[MESH_DP], 1);
+    assert_int_equal(p->strategy.key.mesh.degree[MESH_DP], 1);
     assert_int_equal(p->micro_batches, 1);
     plan_destroy(p);
     model_destroy(m);

@@ -88,7 +88,7 @@ static void values_stay_the_same(void **state)
     } placings[] = {{RES_DEVICE, RES_HOST, 0}, {RES_DEVICE, RES_HOST, 1}, {RES_HOST, RES_NVME, 0},
                     {RES_HOST, RES_NVME, 1},   {RES_DEVICE, RES_NVME, 0}, {RES_DEVICE, RES_NVME, 1}};
     enum { PLACINGS = sizeof placings / sizeof *placings };
-    s.saved_chunks = 2;
+    s.placement.kept_chunks = 2;
     const uint64_t resident = lowered(&x, &s, CLASS_PARAM, none);
     for (int class = CLASS_PARAM; class <= CLASS_ACT; class ++)
         for (int i = 0; i < PLACINGS; i++) {
@@ -96,19 +96,19 @@ static void values_stay_the_same(void **state)
             if (class == CLASS_ACT && placings[i].near == RES_DEVICE)
                 continue;
             s = x.fixed;
-            s.saved_chunks = 2;
-            s.carry = RES_HOST;
-            s.update_on_host = placings[i].update_on_host;
-            s.promoted_class = (enum tensor_class) class;
-            s.promote_tier = placings[i].near;
-            *strategy_class(&s, s.promoted_class) = (enum residency)far;
-            assert_true(lowered(&x, &s, s.promoted_class, none) == resident);
-            s.promoted_layers = LAYERS;
-            assert_true(lowered(&x, &s, s.promoted_class, all) == resident);
-            for (s.promoted_layers = 1; s.promoted_layers < LAYERS; s.promoted_layers += 2) {
-                assert_true(lowered(&x, &s, s.promoted_class, some) == resident);
+            s.placement.kept_chunks = 2;
+            s.placement.passing = RES_HOST;
+            s.placement.update_on_host = placings[i].update_on_host;
+            s.placement.promoted_class = (enum tensor_class) class;
+            s.placement.promote_tier = placings[i].near;
+            *strategy_class(&s, s.placement.promoted_class) = (enum residency)far;
+            assert_true(lowered(&x, &s, s.placement.promoted_class, none) == resident);
+            s.placement.promoted_layers = LAYERS;
+            assert_true(lowered(&x, &s, s.placement.promoted_class, all) == resident);
+            for (s.placement.promoted_layers = 1; s.placement.promoted_layers < LAYERS; s.placement.promoted_layers += 2) {
+                assert_true(lowered(&x, &s, s.placement.promoted_class, some) == resident);
                 if (class != CLASS_ACT) /* activations' buffers are used again */
-                    assert_int_equal((some[far] - none[far]) * LAYERS, (all[far] - none[far]) * s.promoted_layers);
+                    assert_int_equal((some[far] - none[far]) * LAYERS, (all[far] - none[far]) * s.placement.promoted_layers);
                 assert_true(some[far] < none[far] && some[far] > all[far]);
             }
         }
@@ -141,12 +141,12 @@ static void both_update(void **state)
             assert_int_equal(plan_fixed(x.m, &x.s, &x.fixed), OK);
             for (int some = 0; some < 2; some++) {
                 struct strategy s = x.fixed;
-                s.saved_chunks = 2;
-                s.optim = RES_HOST;
-                s.update_on_host = 1;
-                s.promoted_class = CLASS_OPTIM;
-                s.promote_tier = RES_DEVICE;
-                s.promoted_layers = some ? LAYERS / 2 : 0;
+                s.placement.kept_chunks = 2;
+                s.placement.optim = RES_HOST;
+                s.placement.update_on_host = 1;
+                s.placement.promoted_class = CLASS_OPTIM;
+                s.placement.promote_tier = RES_DEVICE;
+                s.placement.promoted_layers = some ? LAYERS / 2 : 0;
                 struct program *p = scheduled(&x, &s, roles[r]);
                 assert_int_equal(program_value_digest(p, &digest[some]), OK);
                 count_updates(p, &on_device[some], &on_host[some]);
@@ -172,8 +172,8 @@ static void settings_bar_it(void **state)
     x.s.optim = OFFLOAD_AUTO;
     for (int i = 0; i < 2; i++) {
         struct strategy s = x.fixed;
-        s.optim = RES_NVME;
-        s.update_on_host = 1;
+        s.placement.optim = RES_NVME;
+        s.placement.update_on_host = 1;
         x.s.update = updates[i];
         options_of(x.m, &x.s, &x.fixed, &o);
         assert_int_equal(options_may_promote(&o, &s, CLASS_OPTIM, RES_DEVICE), updates[i] == UPDATE_AUTO);
@@ -183,7 +183,7 @@ static void settings_bar_it(void **state)
     x.s.optim = OFFLOAD_NVME;
     options_of(x.m, &x.s, &x.fixed, &o);
     struct strategy s = x.fixed;
-    s.optim = RES_NVME;
+    s.placement.optim = RES_NVME;
     assert_int_equal(options_may_promote(&o, &s, CLASS_OPTIM, RES_HOST), 0);
     model_destroy(x.m);
 }
@@ -191,7 +191,10 @@ static void settings_bar_it(void **state)
 static void spread_evenly(void **state)
 {
     (void)state;
-    const struct strategy s = {.optim = RES_NVME, .promoted_class = CLASS_OPTIM, .promote_tier = RES_HOST, .promoted_layers = 2};
+    const struct strategy s = {.placement.optim = RES_NVME,
+                               .placement.promoted_class = CLASS_OPTIM,
+                               .placement.promote_tier = RES_HOST,
+                               .placement.promoted_layers = 2};
     static const enum residency expected[LAYERS] = {RES_NVME, RES_NVME, RES_HOST, RES_NVME, RES_NVME, RES_HOST};
     for (int l = 0; l < LAYERS; l++)
         assert_int_equal(strategy_residency(&s, CLASS_OPTIM, l, LAYERS), expected[l]);
@@ -205,21 +208,21 @@ static void text_is_whole(void **state)
     (void)state;
     const struct plan p = {.default_grid = {1 << 20, 1 << 20, 128, 12.34},
                            .strategy = {.rows = (int64_t)1 << 40,
-                                        .row_chunk = 1 << 20,
-                                        .loss_tile = 1 << 20,
-                                        .head_tile = 128,
-                                        .params = RES_DEVICE,
-                                        .grads = RES_NVME,
-                                        .optim = RES_NVME,
-                                        .acts = RES_NVME,
-                                        .carry = RES_HOST,
-                                        .promoted_class = CLASS_ACT,
-                                        .promote_tier = RES_DEVICE,
-                                        .promoted_layers = 1000,
-                                        .device_chunks = 1 << 20,
-                                        .saved_chunks = 1 << 20,
-                                        .keep_every = 8,
-                                        .write_depth = 8}};
+                                        .key.row_chunk = 1 << 20,
+                                        .key.loss_tile = 1 << 20,
+                                        .key.head_tile = 128,
+                                        .placement.params = RES_DEVICE,
+                                        .placement.grads = RES_NVME,
+                                        .placement.optim = RES_NVME,
+                                        .placement.acts = RES_NVME,
+                                        .placement.passing = RES_HOST,
+                                        .placement.promoted_class = CLASS_ACT,
+                                        .placement.promote_tier = RES_DEVICE,
+                                        .placement.promoted_layers = 1000,
+                                        .placement.device_chunks = 1 << 20,
+                                        .placement.kept_chunks = 1 << 20,
+                                        .placement.keep_inputs = 8,
+                                        .placement.write_depth = 8}};
     char text[PLAN_TEXT];
     plan_describe(&p, text, sizeof text);
     print_message("%zu: %s\n", strlen(text), text);
@@ -235,7 +238,7 @@ static struct plan *filled(struct subject *x, enum tier tier, int64_t limit[TIER
     int64_t bytes[TIERS];
     for (int t = 0; t < TIERS; t++)
         limit[t] = (int64_t)HUGE << 4;
-    s.optim = RES_HOST;
+    s.placement.optim = RES_HOST;
     lowered(x, &s, CLASS_OPTIM, bytes);
     x->s.params = x->s.grads = x->s.acts = OFFLOAD_NONE;
     x->s.optim = OFFLOAD_NVME;
@@ -266,14 +269,15 @@ static void check_filled(enum tier tier)
     struct strategy s = plan->strategy;
     strategy_describe(&s, text, sizeof text);
     print_message("%s: %.4g s\n", text, plan->seconds);
-    assert_true(plan->fits && s.optim == RES_NVME && s.promoted_class == CLASS_OPTIM && s.promoted_layers >= LAYERS / 2);
-    assert_int_equal(s.promote_tier, tier);
+    assert_true(plan->fits && s.placement.optim == RES_NVME && s.placement.promoted_class == CLASS_OPTIM &&
+                s.placement.promoted_layers >= LAYERS / 2);
+    assert_int_equal(s.placement.promote_tier, tier);
     assert_non_null(strstr(text, "optimizer of "));
-    s.promoted_layers = 0;
+    s.placement.promoted_layers = 0;
     problem_set(&problem, x.m, &x.s, limit);
     assert_int_equal(search_price(&problem, &s, &apart), OK);
-    print_message("%d of %d layers' optimizer state there: %.4g s; none: %.4g s\n", plan->strategy.promoted_layers, LAYERS,
-                  plan->seconds, apart.seconds);
+    print_message("%d of %d layers' optimizer state there: %.4g s; none: %.4g s\n", plan->strategy.placement.promoted_layers,
+                  LAYERS, plan->seconds, apart.seconds);
     assert_true(plan->seconds < 0.7 * apart.seconds);
     assert_int_equal(explain_make(plan, x.m, &x.s, &e), OK);
     for (int i = 0; i < e.n; i++)
@@ -308,7 +312,7 @@ static void local_search_fills_the_device(void **state)
     create(&x);
     struct plan *plan = filled(&x, TIER_DEVICE, limit);
     struct strategy s = plan->strategy;
-    s.promoted_layers = 0;
+    s.placement.promoted_layers = 0;
     struct candidate apart, best;
     problem_set(&problem, x.m, &x.s, limit);
     assert_int_equal(search_price(&problem, &s, &apart), OK);
@@ -318,9 +322,10 @@ static void local_search_fills_the_device(void **state)
     assert_int_equal(pool_add_search(pool, &x.fixed, &known), OK);
     best = apart;
     assert_int_equal(local_search(pool, &best), OK);
-    print_message("%d of %d layers: %.4g s; none: %.4g s; planned: %d, %.4g s\n", best.strategy.promoted_layers, LAYERS,
-                  best.seconds, apart.seconds, plan->strategy.promoted_layers, plan->seconds);
-    assert_true(best.excess <= 1 && best.strategy.promoted_layers > 0 && best.strategy.promote_tier == RES_DEVICE);
+    print_message("%d of %d layers: %.4g s; none: %.4g s; planned: %d, %.4g s\n", best.strategy.placement.promoted_layers, LAYERS,
+                  best.seconds, apart.seconds, plan->strategy.placement.promoted_layers, plan->seconds);
+    assert_true(best.excess <= 1 && best.strategy.placement.promoted_layers > 0 &&
+                best.strategy.placement.promote_tier == RES_DEVICE);
     assert_true(best.seconds < 0.7 * apart.seconds);
     pool_destroy(pool);
     plan_destroy(plan);
@@ -349,12 +354,12 @@ static void estimates_hold(void **state)
         struct io_buffers io;
         int64_t bytes[TIERS];
         int on_device, on_host;
-        c.strategy.saved_chunks = options_most_kept(&o);
-        c.strategy.optim = RES_HOST;
-        c.strategy.promoted_class = CLASS_OPTIM;
-        c.strategy.promote_tier = RES_DEVICE;
-        c.strategy.promoted_layers = n;
-        c.strategy.update_on_host = 1;
+        c.strategy.placement.kept_chunks = options_most_kept(&o);
+        c.strategy.placement.optim = RES_HOST;
+        c.strategy.placement.promoted_class = CLASS_OPTIM;
+        c.strategy.placement.promote_tier = RES_DEVICE;
+        c.strategy.placement.promoted_layers = n;
+        c.strategy.placement.update_on_host = 1;
         estimator_judge(e, &c);
         assert_int_equal(lower_program(x.m, &c.strategy, WHOLE_STEP, &io, &p), OK);
         assert_int_equal(pack_live_in_order(p, bytes), OK);

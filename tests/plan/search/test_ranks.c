@@ -24,14 +24,14 @@ static void fastest_mesh_of_finer_grids(void **state)
     assert_true(plan->fits && plan->finer);
     for (int ulysses = 1; ulysses <= 8; ulysses *= 2) {
         struct plan_request given = s;
-        if (ulysses == plan->strategy.mesh.degree[MESH_ULYSSES] && !extent_is_long()) /* the same plan, again */
+        if (ulysses == plan->strategy.key.mesh.degree[MESH_ULYSSES] && !extent_is_long()) /* the same plan, again */
             continue;
         given.mesh.degree[MESH_ULYSSES] = ulysses;
         given.mesh.degree[MESH_RING] = 8 / ulysses;
         given.open_degrees = 0;
         struct plan *other = planned(m, &given, limit);
         print_message("ulysses=%d: %.4g s; chosen: ulysses=%d, %.4g s\n", ulysses, other->fits ? other->seconds : 0,
-                      plan->strategy.mesh.degree[MESH_ULYSSES], plan->seconds);
+                      plan->strategy.key.mesh.degree[MESH_ULYSSES], plan->seconds);
         assert_true(!other->fits || plan->seconds < 1.0102 * other->seconds); /* SEARCH_GAIN */
         plan_destroy(other);
     }
@@ -69,9 +69,10 @@ static void chooses_mesh_and_stage(void **state)
             struct plan *given = planned(m, &s, limit);
             print_message("ulysses=%d,ring=%d, stage %d: %.4g s; chosen: ulysses=%d,ring=%d, stage %d, %.4g s\n",
                           s.mesh.degree[MESH_ULYSSES], s.mesh.degree[MESH_RING], stage, weighed(given),
-                          chosen->mesh.degree[MESH_ULYSSES], chosen->mesh.degree[MESH_RING], chosen->zero, weighed(plan));
-            assert_int_equal(given->strategy.mesh.degree[MESH_ULYSSES], s.mesh.degree[MESH_ULYSSES]); /* given degrees stay */
-            assert_int_equal(given->strategy.zero, stage);
+                          chosen->key.mesh.degree[MESH_ULYSSES], chosen->key.mesh.degree[MESH_RING], chosen->key.zero,
+                          weighed(plan));
+            assert_int_equal(given->strategy.key.mesh.degree[MESH_ULYSSES], s.mesh.degree[MESH_ULYSSES]); /* given degrees stay */
+            assert_int_equal(given->strategy.key.zero, stage);
             assert_true(weighed(plan) <= 1.0102 * weighed(given));
             plan_destroy(given);
         }

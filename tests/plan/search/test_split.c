@@ -63,7 +63,7 @@ static void create(struct subject *x)
     x->h.both = 2 * x->h.read;
     x->limit[TIER_DEVICE] = (resident->arena[TIER_DEVICE] + away->arena[TIER_DEVICE]) / 2;
     x->limit[TIER_HOST] = away->arena[TIER_HOST] + away->arena[TIER_NVME] / 4;
-    x->s.acts = x->s.carry = OFFLOAD_AUTO;
+    x->s.acts = x->s.passing = OFFLOAD_AUTO;
     x->s.hardware = &x->h;
     plan_destroy(resident);
     plan_destroy(away);
@@ -80,8 +80,8 @@ static void drives_write_less(void **state)
     create(&x);
     struct plan *plan = planned(&x);
     struct strategy s = plan->strategy;
-    int chunks = s.device_chunks, explained = 0;
-    s.device_chunks = 0;
+    int chunks = s.placement.device_chunks, explained = 0;
+    s.placement.device_chunks = 0;
     problem_set(&problem, x.m, &x.s, x.limit);
     assert_int_equal(search_price(&problem, &s, &apart), OK);
     print_message("%d of %d chunks on the device: %.4g s; none: %.4g s\n", chunks, CHUNKS, plan->seconds, apart.seconds);
@@ -109,8 +109,8 @@ static void backlog_needs_room(void **state)
     double before = 0;
     create(&x);
     assert_int_equal(plan_fixed(x.m, &x.s, &s), OK);
-    s.acts = RES_NVME;
-    s.carry = RES_HOST;
+    s.placement.acts = RES_NVME;
+    s.placement.passing = RES_HOST;
     int64_t least = x.limit[TIER_HOST], more = least;
     for (int i = 0; i < 2; i++, more += least / 8) {
         x.limit[TIER_HOST] = more;

@@ -47,11 +47,11 @@ static void same_wherever_gradients_pass(int ulysses, int ring)
         s.head_tile = 2; /* in a ring, tiles are whole KV groups */
         s.keep_inputs = every;
         assert_int_equal(plan_fixed(m, &s, &strategy), OK);
-        strategy.acts = pairs[i][0];
-        strategy.carry = pairs[i][1];
-        strategy.saved_chunks = 1;
-        strategy.device_layers = strategy.acts == RES_DEVICE ? 0 : 1;
-        strategy.device_chunks = split ? 2 : 0;
+        strategy.placement.acts = pairs[i][0];
+        strategy.placement.passing = pairs[i][1];
+        strategy.placement.kept_chunks = 1;
+        strategy.placement.device_layers = strategy.placement.acts == RES_DEVICE ? 0 : 1;
+        strategy.placement.device_chunks = split ? 2 : 0;
         plan_cost_model(&s, &cost);
         assert_int_equal(lower_program(m, &strategy, ROLE_FORWARD | ROLE_BACKWARD | ROLE_FIRST | ROLE_LAST, &io, &p), OK);
         assert_int_equal(schedule_program(p, &cost, SCHEDULE_OVERLAPPED, 1), OK);
@@ -62,7 +62,7 @@ static void same_wherever_gradients_pass(int ulysses, int ring)
         first = first ? first : digest;
         assert_true(digest == first);
         /* values that a layer of the forward pass reads again stay on the device if gradients do */
-        assert_int_equal(fetched_forward(p) == 0, strategy.carry == RES_DEVICE);
+        assert_int_equal(fetched_forward(p) == 0, strategy.placement.passing == RES_DEVICE);
         program_destroy(p);
     }
     print_message("ulysses=%d,ring=%d: %lld bytes are read from drives, with gradients on the host %lld\n", ulysses, ring,
@@ -92,7 +92,7 @@ static void values_do_not_depend_on_it(void **state)
     for (int step = 0; step < 8; step++) {
         open_settings(&s);
         if (step % 2) /* a choice of these for the search */
-            s.acts = s.carry = OFFLOAD_AUTO, s.params = s.grads = s.optim = OFFLOAD_CPU;
+            s.acts = s.passing = OFFLOAD_AUTO, s.params = s.grads = s.optim = OFFLOAD_CPU;
         struct plan *plan = planned(m, &s, limit);
         const struct program *p = plan->programs[PLAN_UPDATE_STEP];
         if (!plan->fits) {
@@ -101,7 +101,7 @@ static void values_do_not_depend_on_it(void **state)
         }
         if (program_verify(p) != OK || program_value_digest(p, &digest) != OK)
             fail_msg("%s", status_message());
-        mixed += plan->strategy.device_layers > 0;
+        mixed += plan->strategy.placement.device_layers > 0;
         resident = step == 0 ? digest : resident;
         assert_true(digest == resident);
         limit[TIER_DEVICE] = plan->arena[TIER_DEVICE] * 7 / 8;

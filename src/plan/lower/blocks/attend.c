@@ -35,7 +35,7 @@ static void attention_attrs(const struct lowering *L, const struct attention_blo
     a->attn.hq = heads_of(L, w)->q;
     a->attn.hk = heads_of(L, w)->kv;
     a->attn.head_dim = (int32_t)heads_of(L, w)->dim;
-    a->attn.dtype = (int32_t)L->s.dtype;
+    a->attn.dtype = (int32_t)L->s.key.dtype;
     a->attn.scale = w->scale;
     a->attn.cap = w->cap;
 }
@@ -79,7 +79,7 @@ void emit_attention_forward(struct lowering *L, int s, const struct forward_tile
     struct op_attrs *a = emit(L, OP_ATTN_FWD, LANE_COMPUTE);
     attention_attrs(L, w, a);
     a->attn.sk = keys;
-    a->attn.o_fp32 = f->o_fp32 && L->s.dtype != F32;
+    a->attn.o_fp32 = f->o_fp32 && L->s.key.dtype != F32;
     if (L->ring > 1)
         under_predicate(L, ring_attends(L, w, s));
     arg_write(L, 0, f->o, 0, n, DEV);
@@ -121,7 +121,7 @@ static void sink_attrs(const struct lowering *L, const struct attention_block *w
     a->sink.rows = L->attn_rows;
     a->sink.heads = heads->q;
     a->sink.head_dim = (int32_t)heads->dim;
-    a->sink.dtype = (int32_t)L->s.dtype;
+    a->sink.dtype = (int32_t)L->s.key.dtype;
     a->sink.first = tile * heads->q;
     a->sink.share = heads->heads;
     a->sink.group = lane_comm(LANE_ULYSSES);
@@ -145,7 +145,7 @@ struct forward_tile sum_begin(struct lowering *L, const struct forward_tile *f)
 {
     struct forward_tile sum = *f;
     sum.o_fp32 = 1;
-    if (L->s.dtype != F32) {
+    if (L->s.key.dtype != F32) {
         sum.o = &attention_work(L, f->weights)->o_sum;
         value_new(L, sum.o, 0);
     }
@@ -157,7 +157,7 @@ void sum_end(struct lowering *L, const struct forward_tile *f, const struct forw
     emit_sink(L, sum);
     if (sum->o == f->o)
         return;
-    lower_cast(L, f->o, L->s.dtype, sum->o, F32);
+    lower_cast(L, f->o, L->s.key.dtype, sum->o, F32);
     value_drop(L, sum->o, 0);
 }
 
@@ -219,5 +219,5 @@ void lse_part_value(struct lowering *L, struct attention_work *W, const char *na
 
 enum dtype dq_type(const struct lowering *L)
 {
-    return L->ulysses > 1 ? L->s.dtype : F32;
+    return L->ulysses > 1 ? L->s.key.dtype : F32;
 }

@@ -293,7 +293,7 @@ static void lse_value(struct lowering *L, struct value *v, int layer, int tile, 
 
 static void layer_values(struct lowering *L, struct block *b)
 {
-    enum dtype T = L->s.dtype;
+    enum dtype T = L->s.key.dtype;
     const struct head_tiles *h = heads_of(L, &b->weights->attention);
     struct attention_layer *a = b->values = memory_new(L, 1, sizeof *a);
     if (!a)
@@ -333,14 +333,14 @@ static void work_value(struct lowering *L, const struct attention_work *W, enum 
 static void gradient_values(struct lowering *L, struct attention_work *W)
 {
     const struct head_tiles *h = W->heads;
-    enum residency r = L->s.carry;
+    enum residency r = L->s.placement.passing;
     W->d_o = new_values(L, h->n_q);
     W->delta = new_values(L, h->n_q);
     W->dq = new_values(L, h->n_q);
     W->dk = new_values(L, h->n_kv);
     W->dv = new_values(L, h->n_kv);
     for (int t = 0; t < h->n_q && L->st == OK; t++) {
-        work_value(L, W, RES_NONE, t, (struct activation){&W->d_o[t], "do", q_cols(h), L->s.dtype, ROUTED, NULL});
+        work_value(L, W, RES_NONE, t, (struct activation){&W->d_o[t], "do", q_cols(h), L->s.key.dtype, ROUTED, NULL});
         work_value(L, W, RES_NONE, t, (struct activation){&W->delta[t], "delta", h->q, F32, ROUTED, NULL});
         work_value(L, W, r, t, (struct activation){&W->dq[t], "dq", q_cols(h), dq_type(L), ROUTED, NULL});
     }
@@ -353,7 +353,7 @@ static void gradient_values(struct lowering *L, struct attention_work *W)
 /* Creates the values in the heads layout: two of each, for the tile at work and for the next tile. */
 static void heads_values(struct lowering *L, struct attention_work *W)
 {
-    int64_t size = dtype_size(L->s.dtype), q = q_cols(W->heads), kv = kv_cols(W->heads);
+    int64_t size = dtype_size(L->s.key.dtype), q = q_cols(W->heads), kv = kv_cols(W->heads);
     for (int i = 0; i < 2 && L->ulysses > 1; i++) {
         static const char *const odd[] = {"", "'"};
         const struct {
@@ -393,7 +393,7 @@ static int norms_heads(const struct model *m, int shape)
 /* Creates the transients of norms of heads. whole: all heads are normalised together. */
 static void norm_values(struct lowering *L, struct attention_work *W, int whole)
 {
-    enum dtype T = L->s.dtype;
+    enum dtype T = L->s.key.dtype;
     const struct head_tiles *h = W->heads;
     int64_t q = whole ? h->all * h->dim : q_cols(h), k = whole ? h->all_kv * h->dim : kv_cols(h);
     const struct activation all[] = {{&W->raw_q, "raw_q", q, T, CHUNKS, NULL},

@@ -18,10 +18,10 @@ void block_norm(struct lowering *L, const struct block *b, int c)
 static struct value *branch(struct lowering *L, const struct block *b, const struct model_linear *w, int c)
 {
     int64_t r0 = b->in->tiles[c].row0, r1 = b->in->tiles[c].row1;
-    if (L->s.dtype == F32 && w->bias < 0)
+    if (L->s.key.dtype == F32 && w->bias < 0)
         return &L->acc;
     value_new(L, &L->f, c);
-    lower_cast_rows(L, &L->f, r0, L->s.dtype, &L->acc, r0, F32, r1 - r0);
+    lower_cast_rows(L, &L->f, r0, L->s.key.dtype, &L->acc, r0, F32, r1 - r0);
     lower_bias(L, w, &L->f, r0, r1);
     return &L->f;
 }
@@ -52,8 +52,8 @@ static void add(struct lowering *L, const struct block *b, struct value *out, co
     lower_norm_forward(L, after, &L->f_normed, branch(L, b, w, c), c);
     value_drop(L, &L->f, c);
     struct value *delta = &L->f_normed;
-    if (L->s.dtype != F32) {
-        lower_cast_rows(L, &L->acc, r0, F32, &L->f_normed, r0, L->s.dtype, r1 - r0);
+    if (L->s.key.dtype != F32) {
+        lower_cast_rows(L, &L->acc, r0, F32, &L->f_normed, r0, L->s.key.dtype, r1 - r0);
         delta = &L->acc;
     }
     lower_add(L, out, b->in, delta, NULL, c);
@@ -90,8 +90,8 @@ void block_make_gradient(struct lowering *L, const struct block *b, const struct
         lower_scale(L, &L->f_normed, &L->dx, L->m->config.residual_scale, c);
         dy = &L->f_normed;
     }
-    if (L->s.dtype != F32) {
-        lower_cast_rows(L, &L->acc, r0, F32, dy, r0, L->s.dtype, r1 - r0);
+    if (L->s.key.dtype != F32) {
+        lower_cast_rows(L, &L->acc, r0, F32, dy, r0, L->s.key.dtype, r1 - r0);
         dy = &L->acc;
     }
     lower_norm_gradient(L, after, &L->df, f, dy, c);

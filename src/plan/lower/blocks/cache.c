@@ -16,7 +16,7 @@
 static void create(struct lowering *L, const struct head_tiles *heads, struct value *v, const char *name, int64_t blocks,
                    enum residency r)
 {
-    int64_t row_bytes = heads->kv * heads->dim * dtype_size(L->s.dtype);
+    int64_t row_bytes = heads->kv * heads->dim * dtype_size(L->s.key.dtype);
     if (blocks == 0 || L->st != OK)
         return;
     value_create(L, v, name, CLASS_ACT, blocks * L->s.cache_block, row_bytes, L->s.cache_block, r);
@@ -26,7 +26,7 @@ static void create(struct lowering *L, const struct head_tiles *heads, struct va
 static void create_tile(struct lowering *L, const struct layer_cache *c, const struct attention_block *a, int layer, int tile)
 {
     int64_t slots = cached_slots(L->m, &L->s, a->mask);
-    enum residency tail = L->s.cached == RES_NVME ? RES_HOST : L->s.cached;
+    enum residency tail = L->s.placement.cached == RES_NVME ? RES_HOST : L->s.placement.cached;
     const struct {
         struct value *v;
         const char *what;
@@ -34,8 +34,8 @@ static void create_tile(struct lowering *L, const struct layer_cache *c, const s
         enum residency r;
     } all[] = {{&c->tail_k[tile], "tail_k", 1, tail},
                {&c->tail_v[tile], "tail_v", 1, tail},
-               {&c->k[tile], "cache_k", slots, L->s.cached},
-               {&c->v[tile], "cache_v", slots, L->s.cached}};
+               {&c->k[tile], "cache_k", slots, L->s.placement.cached},
+               {&c->v[tile], "cache_v", slots, L->s.placement.cached}};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
         char name[48];
         snprintf(name, sizeof name, "layer%d.%s%d", layer, all[i].what, tile);
@@ -84,9 +84,9 @@ static void append(struct lowering *L, struct value *tail, struct value *x)
     value_get(L, tail, 0);
     struct op_attrs *a = emit(L, OP_SCATTER, LANE_COMPUTE);
     a->embed.rows = L->s.rows;
-    a->embed.dim = x->row_bytes / dtype_size(L->s.dtype);
+    a->embed.dim = x->row_bytes / dtype_size(L->s.key.dtype);
     a->embed.vocab = tail->rows;
-    a->embed.dtype = (int32_t)L->s.dtype;
+    a->embed.dtype = (int32_t)L->s.key.dtype;
     arg_update(L, 0, tail, 0, tail->rows, DEV);
     arg_read(L, 1, x, 0, L->s.rows, DEV);
     arg_read(L, 2, &L->index, 0, L->s.rows, DEV);

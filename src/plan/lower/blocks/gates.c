@@ -28,7 +28,7 @@ void gates_of_layer(struct lowering *L, struct block *b, value_produce *produce)
         return;
     a->gate = memory_new(L, h->n_q, sizeof *a->gate);
     for (int t = 0; t < h->n_q && L->st == OK; t++)
-        activation_of_layer(L, b, t, &(struct activation){&a->gate[t], "o_gate", columns(h), L->s.dtype, ROUTED, produce});
+        activation_of_layer(L, b, t, &(struct activation){&a->gate[t], "o_gate", columns(h), L->s.key.dtype, ROUTED, produce});
 }
 
 static int some_layer_has_gates(const struct model *m, int shape)
@@ -45,7 +45,7 @@ static int some_layer_has_gates(const struct model *m, int shape)
 void gates_of_work(struct lowering *L, struct attention_work *W, int shape)
 {
     const struct head_tiles *h = W->heads;
-    enum dtype T = L->s.dtype;
+    enum dtype T = L->s.key.dtype;
     char gated[WORK_NAME], dgate[WORK_NAME];
     if (!some_layer_has_gates(L->m, shape))
         return;
@@ -54,7 +54,7 @@ void gates_of_work(struct lowering *L, struct attention_work *W, int shape)
     activation_of_work(L, RES_NONE, -1, &(struct activation){&W->gated, gated, columns(h), T, CHUNKS});
     W->dgate = memory_new(L, h->n_q, sizeof *W->dgate);
     for (int t = 0; t < h->n_q && L->st == OK; t++)
-        activation_of_work(L, L->s.carry, t, &(struct activation){&W->dgate[t], dgate, columns(h), T, ROUTED});
+        activation_of_work(L, L->s.placement.passing, t, &(struct activation){&W->dgate[t], dgate, columns(h), T, ROUTED});
 }
 
 /* --- Forward and backward --- */
@@ -64,7 +64,7 @@ static struct op_attrs *emit_gate(struct lowering *L, const struct block *b, enu
     struct op_attrs *a = emit(L, op, LANE_COMPUTE);
     a->act.rows = rows;
     a->act.dim = columns(heads_of(L, &b->weights->attention));
-    a->act.dtype = (int32_t)L->s.dtype;
+    a->act.dtype = (int32_t)L->s.key.dtype;
     a->act.kind = GATE_SIGMOID;
     return a;
 }
@@ -92,7 +92,7 @@ static void copy(struct lowering *L, struct value *to, struct value *from, int i
 {
     int64_t r0 = from->tiles[i].row0, rows = from->tiles[i].row1 - r0;
     value_new(L, to, i);
-    lower_cast_rows(L, to, r0, L->s.dtype, from, r0, L->s.dtype, rows);
+    lower_cast_rows(L, to, r0, L->s.key.dtype, from, r0, L->s.key.dtype, rows);
 }
 
 void gate_backward(struct lowering *L, const struct block *b, int t, int i)

@@ -47,7 +47,7 @@ static void activation_attrs(const struct lowering *L, const struct block *b, st
 {
     a->act.rows = rows;
     a->act.dim = L->m->config.ffn;
-    a->act.dtype = (int32_t)L->s.dtype;
+    a->act.dtype = (int32_t)L->s.key.dtype;
     a->act.kind = is_gated(b) ? (int32_t)b->weights->mlp.kind : (int32_t)L->m->config.gelu;
     if (is_gated(b) && b->weights->mlp.kind == GATE_CLAMPED) {
         a->act.limit = (float)L->m->config.gate_limit;
@@ -93,7 +93,7 @@ static void activate_backward(struct lowering *L, const struct block *b, int c)
 static void produce(struct lowering *L, struct value *v, int c, const struct model_linear *w)
 {
     int64_t r0 = v->tiles[c].row0, r1 = v->tiles[c].row1;
-    enum dtype T = L->s.dtype;
+    enum dtype T = L->s.key.dtype;
     block_norm(L, v->block, c);
     value_new(L, v, c);
     lower_linear(L, &(struct linear_call){w, .rows = r1 - r0, .y = {v, r0, T}, .x = {v->block->normed, r0, T}});
@@ -123,8 +123,8 @@ static void produce_output(struct lowering *L, struct value *v, int c)
     value_drop(L, b->normed, c);
     activate(L, b, c);
     value_new(L, &L->acc, c);
-    lower_linear(L,
-                 &(struct linear_call){down, .rows = r1 - r0, .y = {&L->acc, r0, F32}, .x = {&mlp_work(L)->act, r0, L->s.dtype}});
+    lower_linear(
+        L, &(struct linear_call){down, .rows = r1 - r0, .y = {&L->acc, r0, F32}, .x = {&mlp_work(L)->act, r0, L->s.key.dtype}});
     block_add(L, b, v, down, c);
     drop_chunk(L, b, c);
 }
@@ -136,7 +136,7 @@ static void input_backward(struct lowering *L, const struct block *b, const stru
                            int accumulate)
 {
     int64_t r0 = dy->tiles[c].row0, r1 = dy->tiles[c].row1;
-    enum dtype T = L->s.dtype;
+    enum dtype T = L->s.key.dtype;
     struct linear_call call = {w, .rows = r1 - r0, .y = {dy, r0, T}, .x = {b->normed, r0, T}};
     lower_linear_dw(L, &call);
     lower_bias_grad(L, w, dy, T, r0, r1);
@@ -154,7 +154,7 @@ static void make_gradient(struct lowering *L, const struct block *b, int c)
     if (b->weights->after.kind != NORM_NONE) {
         activate(L, b, c);
         value_new(L, &L->acc, c);
-        lower_linear(L, &(struct linear_call){down, .rows = r1 - r0, .y = {&L->acc, r0, F32}, .x = {act, r0, L->s.dtype}});
+        lower_linear(L, &(struct linear_call){down, .rows = r1 - r0, .y = {&L->acc, r0, F32}, .x = {act, r0, L->s.key.dtype}});
         value_drop(L, act, c);
     }
     block_make_gradient(L, b, down, c);
@@ -166,7 +166,7 @@ static void backward_chunk(struct lowering *L, const struct block *b, int c)
     const struct model_linear *down = &b->weights->mlp.down;
     struct mlp_layer *v = b->values;
     struct value *dact = &mlp_work(L)->dact, *df = block_gradient(L, b);
-    enum dtype T = L->s.dtype;
+    enum dtype T = L->s.key.dtype;
     int64_t r0 = b->in->tiles[c].row0, r1 = b->in->tiles[c].row1;
     block_get_gradient(L, b, c);
     value_get(L, b->source, c);
@@ -209,9 +209,9 @@ static void layer_values(struct lowering *L, struct block *b)
     if (!v)
         return;
     int64_t cols = L->m->config.ffn;
-    activation_of_layer(L, b, -1, &(struct activation){&v->up, "up", cols, L->s.dtype, CHUNKS, produce_up});
+    activation_of_layer(L, b, -1, &(struct activation){&v->up, "up", cols, L->s.key.dtype, CHUNKS, produce_up});
     if (is_gated(b))
-        activation_of_layer(L, b, -1, &(struct activation){&v->gate, "gate", cols, L->s.dtype, CHUNKS, produce_gate});
+        activation_of_layer(L, b, -1, &(struct activation){&v->gate, "gate", cols, L->s.key.dtype, CHUNKS, produce_gate});
 }
 
 static void chunk_values(struct lowering *L)
@@ -219,8 +219,8 @@ static void chunk_values(struct lowering *L)
     struct mlp_work *W = L->shared[BLOCK_MLP] = memory_new(L, 1, sizeof *W);
     if (!W)
         return;
-    activation_of_work(L, RES_NONE, -1, &(struct activation){&W->act, "act", L->m->config.ffn, L->s.dtype, CHUNKS});
-    activation_of_work(L, RES_NONE, -1, &(struct activation){&W->dact, "dact", L->m->config.ffn, L->s.dtype, CHUNKS});
+    activation_of_work(L, RES_NONE, -1, &(struct activation){&W->act, "act", L->m->config.ffn, L->s.key.dtype, CHUNKS});
+    activation_of_work(L, RES_NONE, -1, &(struct activation){&W->dact, "dact", L->m->config.ffn, L->s.key.dtype, CHUNKS});
 }
 
 /* Cuts the gradient of a matrix that holds both the gate and the other map: each writes its part. */

@@ -59,8 +59,8 @@ static void produce_replica(struct lowering *L, struct value *v, int i)
     const struct tile *t = &v->tiles[i], *from = &v->tiles[i - L->n_chunks];
     value_new(L, v, i);
     struct op_attrs *a = emit(L, OP_CAST, LANE_COMPUTE);
-    a->cast.n = (t->row1 - t->row0) * v->row_bytes / dtype_size(L->s.dtype);
-    a->cast.y_type = a->cast.x_type = (int32_t)L->s.dtype;
+    a->cast.n = (t->row1 - t->row0) * v->row_bytes / dtype_size(L->s.key.dtype);
+    a->cast.y_type = a->cast.x_type = (int32_t)L->s.key.dtype;
     arg_write(L, 0, v, t->row0, t->row1, DEV);
     arg_read(L, 1, v, from->row0, from->row1, DEV);
     emit_done(L, 0);
@@ -70,7 +70,7 @@ static void produce_replica(struct lowering *L, struct value *v, int i)
 static void apply(struct lowering *L, const struct block *b, const struct model_linear *w, struct value *y, int64_t r0,
                   int64_t r1, int c)
 {
-    enum dtype T = L->s.dtype;
+    enum dtype T = L->s.key.dtype;
     lower_linear(L, &(struct linear_call){w, .rows = r1 - r0, .y = {y, r0, T}, .x = {b->normed, b->in->tiles[c].row0, T}});
     lower_bias(L, w, y, r0, r1);
 }
@@ -158,7 +158,7 @@ static void make_raw(struct lowering *L, const struct block *b, const struct mod
     value_new(L, after->raw, c);
     apply(L, b, w, after->raw, x0, x0 + rows, c);
     if (after->norm_last)
-        rotate(L, b, after, w, L->s.dtype, 0, after->raw, x0, x0 + rows, x0);
+        rotate(L, b, after, w, L->s.key.dtype, 0, after->raw, x0, x0 + rows, x0);
 }
 
 /* Computes one chunk of q, k or v for one member: norm, projection, norm of heads and rope (or rope first). All that a visit
@@ -171,8 +171,9 @@ static void project(struct lowering *L, struct value *v, int i, const struct mod
     value_new(L, v, i);
     if (after.all) {
         norm_all(L, v->block, &after, c);
-        lower_columns(L, &(struct columns){v, r0, 0, L->s.dtype},
-                      &(struct columns){after.all, x0, w->first_out - after.whole->first_out, L->s.dtype}, r1 - r0, w->out, 0);
+        lower_columns(L, &(struct columns){v, r0, 0, L->s.key.dtype},
+                      &(struct columns){after.all, x0, w->first_out - after.whole->first_out, L->s.key.dtype}, r1 - r0, w->out,
+                      0);
     } else if (after.norm->kind != NORM_NONE) {
         make_raw(L, v->block, w, &after, r1 - r0, c);
         lower_head_norm_forward(L, after.norm, v, r0, after.raw, x0, r1 - r0, heads_in(heads_at(L, v->block), &after, w));
@@ -181,7 +182,7 @@ static void project(struct lowering *L, struct value *v, int i, const struct mod
         apply(L, v->block, w, v, r0, r1, c);
     }
     if (!after.norm_last)
-        rotate(L, v->block, &after, w, L->s.dtype, 0, v, r0, r1, x0);
+        rotate(L, v->block, &after, w, L->s.key.dtype, 0, v, r0, r1, x0);
 }
 
 void produce_q(struct lowering *L, struct value *v, int i)
@@ -223,9 +224,9 @@ static struct linear_side heads_out(struct lowering *L, const struct block *b, i
 {
     struct attention_layer *a = b->values;
     if (!has_gates(b))
-        return (struct linear_side){&a->o[t], a->o[t].tiles[i].row0, L->s.dtype};
+        return (struct linear_side){&a->o[t], a->o[t].tiles[i].row0, L->s.key.dtype};
     gate_forward(L, b, t, i);
-    return (struct linear_side){&work_of(L, b)->gated, b->in->tiles[i % L->n_chunks].row0, L->s.dtype};
+    return (struct linear_side){&work_of(L, b)->gated, b->in->tiles[i % L->n_chunks].row0, L->s.key.dtype};
 }
 
 static void drop_gated(struct lowering *L, const struct block *b, int c)
@@ -290,10 +291,11 @@ static void map_backward(struct lowering *L, const struct block *b, int m, int t
     int i = m * L->n_chunks + c, gates = has_gates(b);
     const struct head_tiles *h = heads_at(L, b);
     int64_t r0 = o->tiles[i].row0, x0 = df->tiles[c].row0;
-    struct linear_side back = gates ? (struct linear_side){&W->gated, x0, L->s.dtype} : (struct linear_side){d_o, r0, L->s.dtype};
+    struct linear_side back =
+        gates ? (struct linear_side){&W->gated, x0, L->s.key.dtype} : (struct linear_side){d_o, r0, L->s.key.dtype};
     value_new(L, back.value, gates ? c : i);
     struct linear_call call = {&b->weights->attention.o, routed_head(h, m, t) * h->dim, h->q * h->dim,
-                               o->tiles[i].row1 - r0,    .y = {df, x0, L->s.dtype},     .x = back};
+                               o->tiles[i].row1 - r0,    .y = {df, x0, L->s.key.dtype}, .x = back};
     lower_linear_dx(L, &call);
     if (gates)
         gate_backward(L, b, t, i);
@@ -309,7 +311,7 @@ void output_backward(struct lowering *L, const struct block *b, int t, int c)
     const struct head_tiles *h = heads_at(L, b);
     struct attention_layer *kept = b->values;
     struct attention_work *W = work_of(L, b);
-    enum dtype T = L->s.dtype;
+    enum dtype T = L->s.key.dtype;
     struct value *o = &kept->o[t], *d_o = &W->d_o[t], *delta = &W->delta[t], *df = block_gradient(L, b);
     int64_t x0 = df->tiles[c].row0, x1 = df->tiles[c].row1;
     value_get(L, df, c);
@@ -356,7 +358,7 @@ static void head_norm_backward(struct lowering *L, const struct block *b, const 
     }
     value_drop(L, after->raw, c);
     if (after->norm_last)
-        rotate(L, b, after, w, L->s.dtype, 1, after->draw, x0, x0 + rows, x0);
+        rotate(L, b, after, w, L->s.key.dtype, 1, after->draw, x0, x0 + rows, x0);
 }
 
 /* Adds one member's heads of a tile to the gradients of the map and of the block's input, chunk c. */
@@ -372,9 +374,9 @@ static void projection_backward(struct lowering *L, const struct block *b, const
         rotate(L, b, &after, w, dy_type, 1, dy, r0, r1, chunk->row0);
     if (normed) {
         head_norm_backward(L, b, w, &after, dy, dy_type, r0, r1, c);
-        side = (struct linear_side){after.draw, chunk->row0, L->s.dtype};
+        side = (struct linear_side){after.draw, chunk->row0, L->s.key.dtype};
     }
-    struct linear_call call = {w, .rows = r1 - r0, .y = side, .x = {b->normed, chunk->row0, L->s.dtype}};
+    struct linear_call call = {w, .rows = r1 - r0, .y = side, .x = {b->normed, chunk->row0, L->s.key.dtype}};
     lower_linear_dw(L, &call);
     lower_bias_grad(L, w, side.value, side.type, side.row, side.row + r1 - r0);
     call.x = (struct linear_side){&L->acc, chunk->row0, F32};
@@ -417,10 +419,10 @@ static void all_backward(struct lowering *L, const struct block *b, const struct
     lower_head_norm_backward(L, after->norm, after->draw, after->raw, x0, dall, x0, x1 - x0, (struct heads){0, 0, 0});
     value_drop(L, after->raw, c);
     value_drop(L, dall, c);
-    struct linear_call call = {after->whole, .rows = x1 - x0, .y = {after->draw, x0, L->s.dtype},
-                               .x = {b->normed, x0, L->s.dtype}};
+    struct linear_call call = {after->whole, .rows = x1 - x0, .y = {after->draw, x0, L->s.key.dtype},
+                               .x = {b->normed, x0, L->s.key.dtype}};
     lower_linear_dw(L, &call);
-    lower_bias_grad(L, after->whole, after->draw, L->s.dtype, x0, x1);
+    lower_bias_grad(L, after->whole, after->draw, L->s.key.dtype, x0, x1);
     call.x = (struct linear_side){&L->acc, x0, F32};
     call.accumulate = accumulate;
     if (block_passes_gradient(L, b))
@@ -473,7 +475,7 @@ static void gates_backward(struct lowering *L, const struct block *b, int c)
     for (int t = 0; has_gates(b) && t < heads_at(L, b)->n_q; t++)
         for (int m = 0; m < L->ulysses; m++) {
             struct model_linear w = q_slice(heads_at(L, b), &b->weights->attention.gate, m, t);
-            projection_backward(L, b, &w, &W->dgate[t], L->s.dtype, m * L->n_chunks + c, plain(), 1);
+            projection_backward(L, b, &w, &W->dgate[t], L->s.key.dtype, m * L->n_chunks + c, plain(), 1);
         }
 }
 

@@ -121,7 +121,7 @@ void ring_backward(struct lowering *L, const struct backward_tile *b)
 
 void ring_values_create(struct lowering *L, struct attention_work *W)
 {
-    int64_t size = dtype_size(L->s.dtype), q = W->heads->q * W->heads->dim, kv = W->heads->kv * W->heads->dim;
+    int64_t size = dtype_size(L->s.key.dtype), q = W->heads->q * W->heads->dim, kv = W->heads->kv * W->heads->dim;
     heads_value(L, W, &W->ring_k, "ring.k", kv * size);
     heads_value(L, W, &W->ring_v, "ring.v", kv * size);
     heads_value(L, W, &W->o_part, "ring.o_part", q * 4);
