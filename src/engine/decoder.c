@@ -175,12 +175,26 @@ static void forget(struct decoder *d)
     memset(d->furthest, 0, sizeof d->furthest);
 }
 
+/* Tells whether some block keeps numbers of the whole text, which cannot be made those of a shorter one. */
+static int keeps_states(const struct model *m)
+{
+    for (const struct model_kind *k = m->kinds; k < m->kinds + m->n_kinds; k++)
+        for (int i = 0; i < m->layers[k->first].n_blocks; i++)
+            if (block_cached_per_text(m, &m->layers[k->first].blocks[i]) > 0)
+                return 1;
+    return 0;
+}
+
 enum status decoder_truncate(struct decoder *d, int64_t n)
 {
     int64_t j = n / d->strategy->cache_block;
     d->length = n;
     if (n >= d->cached)
         return OK;
+    if (keeps_states(d->s->model)) {
+        forget(d);
+        return OK;
+    }
     int kept = 1;
     for (int m = 0; m < d->s->model->n_masks && j < d->tail; m++)
         for (int64_t k = first_block(d, m, n); k <= j; k++)

@@ -16,6 +16,11 @@
 #include <stdint.h>
 
 /* A row per family: FAMILY_<first> is described by family_<second> in src/model. docs/models.md lists the differences. */
+#ifdef LTRAIN_TOY_BLOCK /* of tests only (tests/toy) */
+#define TEST_FAMILIES(X) X(TOY, toy)
+#else
+#define TEST_FAMILIES(X)
+#endif
 /* clang-format off */
 #define MODEL_FAMILIES(X) \
     X(LLAMA, llama) X(MISTRAL, mistral) X(QWEN2, qwen2) X(QWEN3, qwen3) X(SMOLLM3, smollm3) X(GRANITE, granite) X(PHI3, phi3) \
@@ -24,7 +29,7 @@
     X(QWEN3_5, qwen3_5) X(SEED_OSS, seed_oss) X(ERNIE4_5, ernie4_5) X(ARCEE, arcee) X(MINISTRAL, ministral) X(CWM, cwm) X(HELIUM, helium) \
     X(GLM, glm) X(GEMMA, gemma) X(VAULTGEMMA, vaultgemma) X(EXAONE4, exaone4) X(HUNYUAN, hunyuan) X(NEMOTRON, nemotron) X(OLMO, olmo) \
     X(GEMMA4, gemma4) X(STABLELM, stablelm) X(FALCON, falcon) X(GPT_BIGCODE, gpt_bigcode) X(GPT_NEO, gpt_neo) X(JAIS2, jais2) \
-    X(HYPERCLOVAX, hyperclovax) X(GRANITE_SWA, granite_swa) X(PHI, phi) X(GPTJ, gptj) X(CODEGEN, codegen) X(OPT, opt)
+    X(HYPERCLOVAX, hyperclovax) X(GRANITE_SWA, granite_swa) X(PHI, phi) X(GPTJ, gptj) X(CODEGEN, codegen) X(OPT, opt) TEST_FAMILIES(X)
 /* clang-format on */
 #define X(upper, lower) FAMILY_##upper,
 enum model_family { MODEL_FAMILIES(X) N_FAMILIES };
@@ -178,6 +183,12 @@ struct mlp_block {
     struct model_linear gate, up, down; /* gate.weight = -1: GELU of up */
     enum gate_kind kind;
 };
+
+#ifdef LTRAIN_TOY_BLOCK
+struct toy_block { /* of tests only (tests/toy) */
+    struct model_linear in, gate, out;
+};
+#endif
 
 /* A block's addition to the residual stream: x + scale after(f(norm(x))), f by kind, scale of the whole model. A parallel block
  * after x' gives x + scale after(f(norm(x'))), x' being the input of the block before it. */

@@ -226,5 +226,15 @@ OP(ALL_TO_ALL, all_to_all, COLLECTIVE, NEVER, F32, 0, IN(src, BYTES), OUT(dst, B
 /* src goes to member (me + distance) mod P, dst comes from (me - distance) mod P; each half only if its predicate holds: [n] */
 OP(EXCHANGE, exchange, COLLECTIVE, NEVER, F32, 0, IN(src, BYTES), OUT(dst, BYTES))
 
+#ifdef LTRAIN_TOY_BLOCK /* of tests only (tests/toy): attrs.act */
+/* y = f state + (1 - f) u, f = sigmoid(g), row by row, the state becoming y; it is 0 before position 0. A row with a negative index
+ * leaves it: y, u, g [rows,dim], state [dim], positions, index [rows] */
+OP(TOY_SCAN, toy_scan, ELEMENTWISE, NEVER, a->act.dtype, 7.0 * a->act.rows * a->act.dim,
+   OUT(y, T(act)), INOUT(state, F32), IN(u, T(act)), IN(g, T(act)), IN(positions, I32), OPT_IN(index, I32))
+/* u and g become their gradients, carry that of the entering state */
+OP(TOY_SCAN_GRAD, toy_scan_grad, ELEMENTWISE, NEVER, a->act.dtype, 14.0 * a->act.rows * a->act.dim,
+   INOUT(u, T(act)), INOUT(g, T(act)), INOUT(carry, F32), IN(y, T(act)), IN(dy, T(act)), OPT_IN(state, F32), IN(positions, I32))
+#endif
+
 #undef OP
 /* clang-format on */

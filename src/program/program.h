@@ -134,7 +134,8 @@ enum binding_role {
     BINDING_CACHE_K,
     BINDING_CACHE_V,
     BINDING_TAIL_K,
-    BINDING_TAIL_V /* keys and values of earlier tokens */
+    BINDING_TAIL_V, /* keys and values of earlier tokens */
+    BINDING_STATE   /* numbers that stand for a whole text */
 };
 
 /* Contents of a persistent buffer when a program starts (version 0) or ends (its last version there). Role, sharded and unit

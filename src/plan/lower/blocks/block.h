@@ -44,7 +44,7 @@ struct block_lowering {
     void (*backward)(struct lowering *L, struct block *b);
     /* Create the persistent values in which sampling caches what the block needs of earlier tokens (blocks.h: per_token, per_text),
      * and bind them at the start (end = 0) or the end (1) of a program. NULL: nothing is cached. */
-    void (*cache_create)(struct lowering *L, const struct block *b);
+    void (*cache_create)(struct lowering *L, struct block *b);
     void (*cache_bind)(struct lowering *L, const struct block *b, int end);
 };
 

@@ -43,7 +43,7 @@ static void create_tile(struct lowering *L, const struct layer_cache *c, const s
     }
 }
 
-void cache_create(struct lowering *L, const struct block *b)
+void cache_create(struct lowering *L, struct block *b)
 {
     if (!L->caches)
         L->caches = memory_new(L, (int)L->m->config.layers, sizeof *L->caches);

@@ -12,7 +12,7 @@ struct layer_cache {
 };
 
 /* Creates the persistent values of a layer (in L->caches), and binds them, as struct block_lowering says. */
-void cache_create(struct lowering *L, const struct block *b);
+void cache_create(struct lowering *L, struct block *b);
 void cache_bind(struct lowering *L, const struct block *b, int end);
 /* Creates the values that the layers of a shape share. */
 void cache_work_create(struct lowering *L, struct attention_work *W);
