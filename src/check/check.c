@@ -251,7 +251,7 @@ static void judge_step(struct check *c, const struct step_metrics *given, const 
 static enum status add_slack(struct check *c, double lr)
 {
     const struct settings *s = c->given.s;
-    const struct reach reach = {.lr = lr, .eps = s->eps, .bias2 = 1 - pow(s->beta2, (double)c->alone.at.updates)};
+    const struct reach reach = {.lr = lr, .eps = s->eps, .bias2 = 1 - pow(s->beta2, (double)c->alone.progress.at.updates)};
     TRY(run_flush(&c->alone));
     add_turns(c, lr);
     for (int u = 0; u < c->given.model->n_units; u++)
@@ -343,8 +343,8 @@ static enum status all_steps(struct check *c, int64_t steps)
         return comm_agree(c->comm, status_fail(ERR_INVALID, "check: no step had anything to predict: give other data"));
     TRY(run_flush(&c->given));
     TRY(comm_agree(c->comm, leads(c) ? run_flush(&c->alone) : OK));
-    TRY(judge_parameters(c, c->given.at.step));
-    TRY(judge_masters(c, c->given.at.step));
+    TRY(judge_parameters(c, c->given.progress.at.step));
+    TRY(judge_masters(c, c->given.progress.at.step));
     TRY(agree_verdict(c));
     TRY(comm_agree(c->comm, session_check_memory(c->given.session)));
     TRY(comm_agree(c->comm, session_check_device_memory(c->given.session, free_before)));
@@ -358,7 +358,7 @@ static enum status plan_alone(struct check *c, const struct plan *given)
 {
     struct plan *alone = NULL;
     int64_t planned = given->arena[TIER_DEVICE] + given->arena[TIER_HOST];
-    int64_t left = memory_left_beside(&c->given.memory, comm_local_size(c->comm), planned) / 10 * 9, room;
+    int64_t left = memory_left_beside(&c->given.plans.memory, comm_local_size(c->comm), planned) / 10 * 9, room;
     char need[32], have[32], text[PLAN_TEXT];
     for (int u = 0; u < c->given.model->n_units && !c->tolerance.exact; u++)
         left -= c->given.model->units[u].trained_elements * (int64_t)sizeof **c->slack;
@@ -368,7 +368,7 @@ static enum status plan_alone(struct check *c, const struct plan *given)
         left = min_i64(left, room - given->arena[TIER_DEVICE]);
     }
     TRY(check_alone_plan(c->given.model, &c->alone_settings, max_i64(0, left), &alone));
-    c->alone.plans =
+    c->alone.plans.all =
         (struct train_plans){.plan = {alone}, .n = 1, .owned = 1, .stretches = {{plan_length(alone), 0, INT64_MAX, alone}}};
     plan_fix_grid(&c->alone_settings.plan, &alone->strategy);
     c->alone_settings.plan.group = alone->strategy.key.group;
@@ -435,7 +435,7 @@ static enum status start_alone(struct check *c)
 {
     c->alone.s = &c->alone_settings;
     c->alone.model = c->given.model;
-    c->alone.corpus = c->given.corpus;
+    c->alone.inputs.corpus = c->given.inputs.corpus;
     c->d = sys_calloc((size_t)c->given.model->n_params, sizeof *c->d);
     c->noise = sys_calloc((size_t)c->given.model->n_params, sizeof *c->noise);
     c->turns = sys_calloc((size_t)c->given.model->n_params, sizeof *c->turns);
@@ -453,7 +453,7 @@ static enum status prepare(struct check *c, int64_t steps)
 {
     TRY(run_open(&c->given));
     TRY(run_plan(&c->given));
-    const struct plan *plan = c->given.plans.plan[0];
+    const struct plan *plan = c->given.plans.all.plan[0];
     describe(c, plan, steps);
     c->tolerance = choose_tolerance(c->given.s, comm_size(c->comm));
     be_patient(c, 1);
@@ -474,14 +474,14 @@ static enum status prepare(struct check *c, int64_t steps)
 
 static enum status check_length(struct settings *s, struct comm *comm, int64_t steps)
 {
-    struct check c = {.comm = comm, .given = {.s = s, .comm = comm, .saved = -1}, .alone = {.saved = -1}};
+    struct check c = {.comm = comm, .given = {.s = s, .comm = comm, .place.saved = -1}, .alone = {.place.saved = -1}};
     s->trace = AUTO;
     enum status st = prepare(&c, steps);
     if (st == OK)
         st = all_steps(&c, steps);
     batch_destroy(c.alone.batch);
     session_destroy(c.alone.session);
-    train_plans_destroy(&c.alone.plans);
+    train_plans_destroy(&c.alone.plans.all);
     comm_destroy(c.self);
     for (int u = 0; c.slack && u < c.given.model->n_units; u++)
         free(c.slack[u]);
@@ -491,9 +491,9 @@ static enum status check_length(struct settings *s, struct comm *comm, int64_t s
     free(c.d);
     batch_destroy(c.given.batch);
     session_destroy(c.given.session);
-    train_plans_destroy(&c.given.plans);
-    corpus_close(c.given.corpus);
-    free(c.given.texts.data);
+    train_plans_destroy(&c.given.plans.all);
+    corpus_close(c.given.inputs.corpus);
+    free(c.given.inputs.texts.data);
     model_destroy(c.given.model);
     if (!comm_broken(comm) && (st == OK || comm_agreed(comm)))
         comm_barrier(comm); /* no store is open any more */

@@ -175,7 +175,8 @@ struct opening {
 static enum status open_windows(void *user, const struct corpus_config *config)
 {
     struct opening *x = user;
-    snprintf(x->run->tokenizer, sizeof x->run->tokenizer, "%s", config->tokenizer ? tokenizer_path(config->tokenizer) : "");
+    snprintf(x->run->inputs.tokenizer, sizeof x->run->inputs.tokenizer, "%s",
+             config->tokenizer ? tokenizer_path(config->tokenizer) : "");
     return x->held_out->taken ? held_out_open(x->held_out, config, x->stride, &x->windows)
                               : windows_open(config, x->stride, &x->windows);
 }
@@ -201,7 +202,7 @@ static enum status evaluate(struct run *r, const struct windows *w, struct evalu
 {
     struct tokenizer *t = NULL;
     struct sequence_source source = {.take = take_window, .user = (void *)w, .counts_bytes = windows_get_report(w)->has_text};
-    TRY(comm_agree(r->comm, r->tokenizer[0] ? tokenizer_open(r->tokenizer, &t) : OK));
+    TRY(comm_agree(r->comm, r->inputs.tokenizer[0] ? tokenizer_open(r->inputs.tokenizer, &t) : OK));
     source.tokenizer = t;
     enum status st = run_evaluate_source(r, &source, windows_get_report(w)->windows, out, cut);
     tokenizer_close(t);
@@ -265,7 +266,7 @@ static enum status one_length(struct eval *x, int64_t length, struct result *out
 {
     struct settings s = *x->s;
     char everything[] = MODEL_FREEZE_ALL;
-    struct run r = {.s = &s, .comm = x->comm, .saved = -1};
+    struct run r = {.s = &s, .comm = x->comm, .place.saved = -1};
     struct opening opening = {.run = &r,
                               .is_first = x->done == 0 && x->tasks.n_tasks == 0,
                               .stride = s.stride == AUTO ? length : s.stride,
@@ -286,7 +287,7 @@ static enum status one_length(struct eval *x, int64_t length, struct result *out
         st = evaluate_length(&r, &opening, out);
     batch_destroy(r.batch);
     session_destroy(r.session);
-    train_plans_destroy(&r.plans);
+    train_plans_destroy(&r.plans.all);
     windows_close(opening.windows);
     model_destroy(r.model);
     free(s.plan.hardware);

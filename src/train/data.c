@@ -374,8 +374,8 @@ enum status data_read_text(const struct settings *s, int64_t most, struct text_b
 static enum status open_corpus(void *run, const struct corpus_config *config)
 {
     struct run *r = run;
-    snprintf(r->tokenizer, sizeof r->tokenizer, "%s", config->tokenizer ? tokenizer_path(config->tokenizer) : "");
-    return corpus_open(config, &r->corpus);
+    snprintf(r->inputs.tokenizer, sizeof r->inputs.tokenizer, "%s", config->tokenizer ? tokenizer_path(config->tokenizer) : "");
+    return corpus_open(config, &r->inputs.corpus);
 }
 
 /* Opens the corpus: one rank of each host tokenizes, and the others take the tokens from the cache. */

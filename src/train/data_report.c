@@ -130,16 +130,16 @@ void data_print_remarks(const struct corpus *c, FILE *f)
 /* Prints the end of a line: the way that text became tokens. */
 static void print_tokenizer(const struct run *r, const struct corpus_report *d)
 {
-    const struct stream *first = corpus_get_source(r->corpus, 0).documents;
-    if (!r->tokenizer[0] && stream_has_ids(first)) {
+    const struct stream *first = corpus_get_source(r->inputs.corpus, 0).documents;
+    if (!r->inputs.tokenizer[0] && stream_has_ids(first)) {
         printf("ids below %lld, as they are\n", (long long)stream_ids(first));
         return;
     }
-    if (!r->tokenizer[0]) {
+    if (!r->inputs.tokenizer[0]) {
         printf("text as bytes%s\n", r->s->tokenizer || model_is_preset(r->s->model) ? "" : ": the model has no tokenizer");
         return;
     }
-    printf("tokens of %s, %.2f bytes each%s\n", r->tokenizer, (double)d->bytes / (double)d->tokens,
+    printf("tokens of %s, %.2f bytes each%s\n", r->inputs.tokenizer, (double)d->bytes / (double)d->tokens,
            d->cached ? ", kept from an earlier run" : "");
     data_print_repaired(d->repaired, d->repaired_path, stdout);
 }
@@ -148,7 +148,7 @@ void run_print_data(const struct run *r)
 {
     char a[32], b[32], c[32];
     const struct settings *s = r->s;
-    const struct corpus_report *d = corpus_get_report(r->corpus);
+    const struct corpus_report *d = corpus_get_report(r->inputs.corpus);
     const struct packing_report *p = &d->packed;
     double full = (double)p->train_tokens / (double)(d->train_sequences * run_length(r));
     printf("data: %lld document%s (%lld split, %lld dropped, %lld truncated), %s tokens kept, %s dropped, %s truncated",
@@ -161,7 +161,7 @@ void run_print_data(const struct run *r)
            (long long)d->train_sequences, (long long)d->eval_sequences, 100 * full, d->unigram_entropy);
     print_tokenizer(r, d);
     data_print_chats(&d->chats, stdout);
-    data_print_remarks(r->corpus, stdout);
+    data_print_remarks(r->inputs.corpus, stdout);
     if (full < 0.8)
         printf(
             "remark: %.0f%% of what is computed is padding, as documents do not fill sequences: a shorter --seq-len, or --packing "
@@ -179,14 +179,14 @@ void run_print_data(const struct run *r)
 
 enum status run_print_lengths(struct run *r)
 {
-    const int64_t was = corpus_get_length(r->corpus);
-    for (int i = 0; i < r->plans.n && r->plans.n > 1; i++) {
-        const int64_t length = plan_length(r->plans.plan[i]);
-        TRY(train_say_length(r->s, length, corpus_cut(r->corpus, length)));
+    const int64_t was = corpus_get_length(r->inputs.corpus);
+    for (int i = 0; i < r->plans.all.n && r->plans.all.n > 1; i++) {
+        const int64_t length = plan_length(r->plans.all.plan[i]);
+        TRY(train_say_length(r->s, length, corpus_cut(r->inputs.corpus, length)));
         printf("data: ");
-        data_print_packed(r->corpus, stdout);
+        data_print_packed(r->inputs.corpus, stdout);
     }
-    return corpus_cut(r->corpus, was);
+    return corpus_cut(r->inputs.corpus, was);
 }
 
 /* ---- epochs ---- */
@@ -212,14 +212,15 @@ static const char *format_steps(int64_t first, int64_t end, char text[64])
 static void take(const struct run *r, struct taking *t, int64_t seq_len)
 {
     char length[32], tokens[32], sequences[32], steps[64];
-    const struct corpus_report *d = corpus_get_report(r->corpus);
+    const struct corpus_report *d = corpus_get_report(r->inputs.corpus);
     const uint64_t taken = (uint64_t)(t->end - t->first) * (uint64_t)r->s->plan.batch;
     const double mean = (double)taken / (double)d->train_sequences;
     double read = 0;
-    for (int i = 0; i < corpus_sources(r->corpus); i++) {
-        const double epochs = corpus_epochs(r->corpus, i, t->cursor + taken) - corpus_epochs(r->corpus, i, t->cursor);
+    for (int i = 0; i < corpus_sources(r->inputs.corpus); i++) {
+        const double epochs =
+            corpus_epochs(r->inputs.corpus, i, t->cursor + taken) - corpus_epochs(r->inputs.corpus, i, t->cursor);
         t->epochs[i] += epochs;
-        read += epochs * (double)corpus_get_source(r->corpus, i).packed->train_tokens;
+        read += epochs * (double)corpus_get_source(r->inputs.corpus, i).packed->train_tokens;
     }
     t->cursor += taken;
     if (curriculum_stretches(r->s) > 1)
@@ -234,17 +235,17 @@ static void print_sources(const struct run *r, const double *epochs)
 {
     const struct settings *s = r->s;
     double all = 0;
-    int n = corpus_sources(r->corpus);
+    int n = corpus_sources(r->inputs.corpus);
     char steps[64];
-    format_steps(r->at.step, s->plan.steps, steps);
-    if (r->at.step == 0)
+    format_steps(r->progress.at.step, s->plan.steps, steps);
+    if (r->progress.at.step == 0)
         snprintf(steps, sizeof steps, "%lld step%s", (long long)s->plan.steps, s->plan.steps == 1 ? "" : "s");
     if (n == 1 && curriculum_stretches(s) == 1)
         printf("data: %.3g epochs in %s\n", epochs[0], steps);
     for (int i = 0; i < n; i++)
-        all += corpus_get_source(r->corpus, i).weight;
+        all += corpus_get_source(r->inputs.corpus, i).weight;
     for (int i = 0; i < n && n > 1; i++) {
-        struct corpus_source x = corpus_get_source(r->corpus, i);
+        struct corpus_source x = corpus_get_source(r->inputs.corpus, i);
         char tokens[32];
         printf("data: %s: %.4g%% of the tokens; %s tokens in %lld sequences, %.3g epochs in %s\n", x.name, 100 * x.weight / all,
                units_format_count(x.packed->train_tokens, tokens), (long long)x.packed->train_sequences, epochs[i], steps);
@@ -253,26 +254,26 @@ static void print_sources(const struct run *r, const double *epochs)
 
 enum status run_print_epochs(struct run *r)
 {
-    const int64_t was = corpus_get_length(r->corpus);
-    struct taking t = {.cursor = r->at.cursor};
+    const int64_t was = corpus_get_length(r->inputs.corpus);
+    struct taking t = {.cursor = r->progress.at.cursor};
     enum status st = OK;
-    if (r->at.step >= r->s->plan.steps)
+    if (r->progress.at.step >= r->s->plan.steps)
         return OK;
-    t.epochs = sys_calloc((size_t)corpus_sources(r->corpus), sizeof *t.epochs);
+    t.epochs = sys_calloc((size_t)corpus_sources(r->inputs.corpus), sizeof *t.epochs);
     if (!t.epochs)
-        return status_fail(ERR_NOMEM, "out of memory: epochs of %d sources", corpus_sources(r->corpus));
+        return status_fail(ERR_NOMEM, "out of memory: epochs of %d sources", corpus_sources(r->inputs.corpus));
     for (int i = 0; i < curriculum_stretches(r->s) && st == OK; i++) {
-        const struct plan_stretch *x = &r->plans.stretches[i];
-        t.first = max_i64(x->first, r->at.step);
+        const struct plan_stretch *x = &r->plans.all.stretches[i];
+        t.first = max_i64(x->first, r->progress.at.step);
         t.end = x->end;
         if (t.end <= t.first)
             continue;
-        st = corpus_cut(r->corpus, x->seq_len);
+        st = corpus_cut(r->inputs.corpus, x->seq_len);
         if (st == OK)
             take(r, &t, x->seq_len);
     }
     if (st == OK)
-        st = corpus_cut(r->corpus, was);
+        st = corpus_cut(r->inputs.corpus, was);
     if (st == OK)
         print_sources(r, t.epochs);
     free(t.epochs);

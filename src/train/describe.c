@@ -14,9 +14,9 @@
 enum status run_describe_data(struct run *r)
 {
     size_t size;
-    FILE *f = open_memstream(&r->texts.data, &size);
+    FILE *f = open_memstream(&r->inputs.texts.data, &size);
     enum status st =
-        f ? corpus_write_contents(r->corpus, f) : status_fail(ERR_NOMEM, "out of memory: the list of the data's files");
+        f ? corpus_write_contents(r->inputs.corpus, f) : status_fail(ERR_NOMEM, "out of memory: the list of the data's files");
     if (f && fclose(f) != 0 && st == OK)
         st = status_fail(ERR_NOMEM, "out of memory: the list of the data's files");
     return st;
@@ -83,7 +83,7 @@ enum status run_write_data_list(const struct run *r)
     FILE *f = run_data_list(r->s->out, path) ? sys_write_text(path) : NULL;
     if (!f)
         return status_fail(ERR_IO, "cannot write %s: %s", path, sys_strerror(errno));
-    int failed = fputs(r->texts.data, f) == EOF || fflush(f) != 0;
+    int failed = fputs(r->inputs.texts.data, f) == EOF || fflush(f) != 0;
     int reason = errno;
     if (fclose(f) != 0 && !failed) {
         failed = 1;

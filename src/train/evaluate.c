@@ -45,18 +45,18 @@ enum status run_evaluate_source(struct run *r, const struct sequence_source *sou
     double sum = 0;
     struct tally own = {0}, all;
     struct sums sums = {0};
-    const atomic_int *stop = r->rereading.stop;
+    const atomic_int *stop = r->inputs.rereading.stop;
     const enum plan_program which = r->session->plan->programs[PLAN_EVAL] ? PLAN_EVAL : PLAN_UPDATE_STEP;
     enum status st = OK;
     *cut = 0;
     if (comm_size(r->comm) > 1) /* the other ranks are computing already */
-        r->rereading.stop = NULL;
+        r->inputs.rereading.stop = NULL;
     for (int64_t i = 0; i < ceil_div(n, r->session->plan->strategy.key.mesh.degree[MESH_DP]); i++) {
         struct tally done = own;
         st = sequences_publish(r, source, sequences_own(r, n, i), &done);
         if (st == ERR_STOPPED)
             break;
-        r->unread = st != OK && comm_size(r->comm) == 1;
+        r->inputs.unread = st != OK && comm_size(r->comm) == 1;
         TRY(st);
         run_fill_record(r, 1, 0);
         TRY(session_run(r->session, which, NULL));
@@ -67,7 +67,7 @@ enum status run_evaluate_source(struct run *r, const struct sequence_source *sou
         sum += session_loss(r->session);
         add_tokens(r, &sums);
     }
-    r->rereading.stop = stop;
+    r->inputs.rereading.stop = stop;
     *cut |= st == ERR_STOPPED;
     TRY(sequences_add_up(r, &own, &all));
     TRY(comm_sum(r->comm, (double *)&sums, sizeof sums / sizeof(double)));
@@ -79,7 +79,7 @@ static enum status take_held_out(void *run, int64_t number, struct sequence *out
 {
     struct run *r = run;
     *used = run_length(r);
-    return corpus_eval_sequence(r->corpus, number, out);
+    return corpus_eval_sequence(r->inputs.corpus, number, out);
 }
 
 /* Opens the tokenizer to count the bytes of held-out targets, once, if it is still there on every rank. */
@@ -87,13 +87,13 @@ static enum status open_text(struct run *r, struct sequence_source *source, stru
 {
     double missing = 0;
     *t = NULL;
-    if (r->held_out_bytes > 0)
+    if (r->inputs.held_out_bytes > 0)
         return OK;
-    if (r->tokenizer[0])
-        missing = tokenizer_open(r->tokenizer, t) != OK;
+    if (r->inputs.tokenizer[0])
+        missing = tokenizer_open(r->inputs.tokenizer, t) != OK;
     TRY(comm_sum(r->comm, &missing, 1));
     source->tokenizer = *t;
-    source->counts_bytes = missing == 0 && !stream_has_ids(corpus_get_source(r->corpus, 0).documents);
+    source->counts_bytes = missing == 0 && !stream_has_ids(corpus_get_source(r->inputs.corpus, 0).documents);
     return OK;
 }
 
@@ -102,19 +102,19 @@ enum status run_evaluate(struct run *r, struct evaluation *out, int *cut)
     struct sequence_source source = {.take = take_held_out, .user = r};
     struct tokenizer *t;
     TRY(run_flush(r));
-    enum status st = sequences_agree_read(r, corpus_check_eval(r->corpus));
+    enum status st = sequences_agree_read(r, corpus_check_eval(r->inputs.corpus));
     *cut = st == ERR_STOPPED; /* before anything was computed */
     if (*cut)
         return OK;
     TRY(st);
     TRY(open_text(r, &source, &t));
-    st = run_evaluate_source(r, &source, corpus_get_report(r->corpus)->eval_sequences, out, cut);
+    st = run_evaluate_source(r, &source, corpus_get_report(r->inputs.corpus)->eval_sequences, out, cut);
     tokenizer_close(t);
     if (st != OK || *cut)
         return st;
     if (source.counts_bytes)
-        r->held_out_bytes = out->bytes;
-    out->bytes = r->held_out_bytes;
+        r->inputs.held_out_bytes = out->bytes;
+    out->bytes = r->inputs.held_out_bytes;
     if (out->bytes > 0)
         out->bits_per_byte = out->loss * (double)out->targets / M_LN2 / (double)out->bytes;
     return OK;

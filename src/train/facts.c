@@ -49,11 +49,11 @@ static json_t *name_items(const struct string_list *items)
 static json_t *describe_data(const struct run *r)
 {
     const struct settings *s = r->s;
-    const struct corpus_report *d = corpus_get_report(r->corpus);
-    const char *slash = strrchr(r->tokenizer, '/'), *tokenizer = slash ? slash + 1 : r->tokenizer;
+    const struct corpus_report *d = corpus_get_report(r->inputs.corpus);
+    const char *slash = strrchr(r->inputs.tokenizer, '/'), *tokenizer = slash ? slash + 1 : r->inputs.tokenizer;
     int64_t documents = 0, tokens = 0, kept = 0, targets = 0; /* without those of --eval-data, which the report counts, too */
-    for (int i = 0; i < corpus_sources(r->corpus); i++) {
-        const struct corpus_source source = corpus_get_source(r->corpus, i);
+    for (int i = 0; i < corpus_sources(r->inputs.corpus); i++) {
+        const struct corpus_source source = corpus_get_source(r->inputs.corpus, i);
         documents += stream_documents(source.documents);
         tokens += stream_tokens(source.documents);
         kept += source.packed->tokens_kept;
@@ -181,7 +181,7 @@ static json_t *describe(const struct run *r, const json_t *former)
     json_object_set_new(card, "sequence_lengths", describe_lengths(s));
     json_object_set_new(card, "data", describe_data(r));
     json_object_set_new(card, "settings", describe_settings(r));
-    json_object_set_new(card, "earlier", describe_earlier(former, card, r->at.step));
+    json_object_set_new(card, "earlier", describe_earlier(former, card, r->progress.at.step));
     free(lora);
     return card;
 }

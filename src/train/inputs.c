@@ -159,7 +159,7 @@ const char *run_known_data(const char *run, char path[RUN_PATH])
 void run_remember_data(const struct run *r)
 {
     char path[RUN_PATH];
-    if (run_known_data(r->s->out, path) && corpus_remember(r->corpus, path) != OK)
+    if (run_known_data(r->s->out, path) && corpus_remember(r->inputs.corpus, path) != OK)
         printf("data: %s: the next start reads them again\n", status_message());
 }
 
@@ -197,8 +197,8 @@ static void end_rereading(void *user, const char *path, enum status st)
 
 void run_say_rereading(struct run *r, const atomic_int *stop)
 {
-    r->rereading = (struct rereading){.begins = begin_rereading, .ended = end_rereading, .stop = stop, .user = r};
-    corpus_tell(r->corpus, &r->rereading);
+    r->inputs.rereading = (struct rereading){.begins = begin_rereading, .ended = end_rereading, .stop = stop, .user = r};
+    corpus_tell(r->inputs.corpus, &r->inputs.rereading);
 }
 
 /* ---- all inputs ---- */
@@ -216,13 +216,13 @@ enum status run_compare_inputs(struct run *r)
         TRY(source_adapter_path(r->s->adapter, adapter));
         TRY(compare_weights(c, adapter));
     }
-    enum status st = share_text(c, r->texts.data, &first);
+    enum status st = share_text(c, r->inputs.texts.data, &first);
     if (st == OK)
-        st = compare_with_first(r->texts.data, first, "tokenizer");
+        st = compare_with_first(r->inputs.texts.data, first, "tokenizer");
     if (st == OK)
-        st = compare_with_first(r->texts.data, first, "data");
+        st = compare_with_first(r->inputs.texts.data, first, "data");
     if (st == OK)
-        st = compare_with_first(r->texts.data, first, "eval-data");
+        st = compare_with_first(r->inputs.texts.data, first, "eval-data");
     free(first);
     return comm_agree(c, st);
 }

@@ -11,14 +11,14 @@
 /* Cuts the data into sequences of that length and describes the cut again for data.txt. */
 static enum status cut_data(struct run *r, int64_t seq_len)
 {
-    if (!r->corpus || corpus_get_length(r->corpus) == seq_len) /* ltrain eval has windows instead */
+    if (!r->inputs.corpus || corpus_get_length(r->inputs.corpus) == seq_len) /* ltrain eval has windows instead */
         return OK;
-    TRY(corpus_cut(r->corpus, seq_len));
-    r->held_out_bytes = 0; /* other sequences hold other targets out */
-    if (!r->texts.data)    /* ltrain check has none */
+    TRY(corpus_cut(r->inputs.corpus, seq_len));
+    r->inputs.held_out_bytes = 0; /* other sequences hold other targets out */
+    if (!r->inputs.texts.data)    /* ltrain check has none */
         return OK;
-    free(r->texts.data);
-    r->texts.data = NULL;
+    free(r->inputs.texts.data);
+    r->inputs.texts.data = NULL;
     return run_describe_data(r);
 }
 
@@ -35,11 +35,11 @@ static enum status use_stretch(struct run *r, const struct plan *p)
 
 enum status run_use_stretch(struct run *r, int stretch)
 {
-    const struct plan *p = r->plans.stretches[stretch].plan;
-    r->stretch = stretch;
+    const struct plan *p = r->plans.all.stretches[stretch].plan;
+    r->plans.stretch = stretch;
     if (r->batch && r->session->plan == p)
         return OK;
-    memset(&r->alike, 0, sizeof r->alike);
+    memset(&r->measured.alike, 0, sizeof r->measured.alike);
     return comm_agree(r->comm, use_stretch(r, p));
 }
 
@@ -53,27 +53,32 @@ enum status run_start(struct run *r)
         for (int i = 0; i < n; i++)
             path[i] = s->nvme_path.item[index[i]];
     }
-    r->plans.owned = 0;
-    TRY(comm_agree(r->comm, session_create(r->model, r->plans.plan, r->plans.n, s, r->comm, path, n, &r->session)));
+    r->plans.all.owned = 0;
+    TRY(comm_agree(r->comm, session_create(r->model, r->plans.all.plan, r->plans.all.n, s, r->comm, path, n, &r->session)));
     if (s->plan.grad_accum > 1) /* a step's data are read once, so that no step begins in vain */
-        TRY(comm_agree(r->comm, corpus_keep(r->corpus, s->plan.grad_accum)));
+        TRY(comm_agree(r->comm, corpus_keep(r->inputs.corpus, s->plan.grad_accum)));
     return run_use_stretch(r, 0);
+}
+
+int64_t run_length(const struct run *r)
+{
+    return plan_length(r->session->plan);
 }
 
 int run_length_changes(const struct run *r)
 {
-    const struct plan_stretch *next = &r->plans.stretches[curriculum_at(r->s, r->at.step)];
+    const struct plan_stretch *next = &r->plans.all.stretches[curriculum_at(r->s, r->progress.at.step)];
     return next->plan != r->session->plan;
 }
 
 enum status run_change_length(struct run *r)
 {
     char path[RUN_PATH + 64], tokens[32];
-    snprintf(path, sizeof path, "%s/checkpoints/step-%06lld", r->s->out, (long long)r->at.step);
-    TRY(run_use_stretch(r, curriculum_at(r->s, r->at.step)));
+    snprintf(path, sizeof path, "%s/checkpoints/step-%06lld", r->s->out, (long long)r->progress.at.step);
+    TRY(run_use_stretch(r, curriculum_at(r->s, r->progress.at.step)));
     TRY(checkpoint_load(r->session, path));
-    TRY(run_describe_numerics(r, r->at.numerics, sizeof r->at.numerics));
-    printf("step %lld: sequences of %s tokens from here on; the state went on through %s\n", (long long)r->at.step + 1,
+    TRY(run_describe_numerics(r, r->progress.at.numerics, sizeof r->progress.at.numerics));
+    printf("step %lld: sequences of %s tokens from here on; the state went on through %s\n", (long long)r->progress.at.step + 1,
            units_format_count(run_length(r), tokens), path);
     fflush(stdout);
     return OK;
@@ -82,9 +87,9 @@ enum status run_change_length(struct run *r)
 double run_planned_seconds(const struct run *r)
 {
     double seconds = 0;
-    for (int i = r->stretch; i < curriculum_stretches(r->s); i++) {
-        const struct plan_stretch *x = &r->plans.stretches[i];
-        seconds += x->plan->seconds * (double)max_i64(0, x->end - max_i64(x->first, r->at.step));
+    for (int i = r->plans.stretch; i < curriculum_stretches(r->s); i++) {
+        const struct plan_stretch *x = &r->plans.all.stretches[i];
+        seconds += x->plan->seconds * (double)max_i64(0, x->end - max_i64(x->first, r->progress.at.step));
     }
     return seconds;
 }

@@ -16,19 +16,20 @@ enum status run_find_peak(struct run *r)
     struct hardware h;
     if (sheet) {
         TRY(hardware_preset(sheet, &h));
-        r->peak_flops = h.peak_flops[p->dtype];
-        snprintf(r->peak_reference, sizeof r->peak_reference, "dense %s peak of %s (data sheet)", dtype_name(p->dtype), sheet);
+        r->measured.peak_flops = h.peak_flops[p->dtype];
+        snprintf(r->measured.peak_reference, sizeof r->measured.peak_reference, "dense %s peak of %s (data sheet)",
+                 dtype_name(p->dtype), sheet);
     } else if (r->s->gpu_name[0] && p->hardware && !p->hardware->cpu) {
-        r->peak_flops = p->hardware->peak_flops[p->dtype];
-        snprintf(r->peak_reference, sizeof r->peak_reference, "largest product measured by --profile");
+        r->measured.peak_flops = p->hardware->peak_flops[p->dtype];
+        snprintf(r->measured.peak_reference, sizeof r->measured.peak_reference, "largest product measured by --profile");
     } else if (r->s->gpu_name[0] && p->target->capability > 0) {
-        TRY(profile_gpu_peak(r->s, &r->peak_flops));
-        snprintf(r->peak_reference, sizeof r->peak_reference, "product of 8192 cubed measured at start");
+        TRY(profile_gpu_peak(r->s, &r->measured.peak_flops));
+        snprintf(r->measured.peak_reference, sizeof r->measured.peak_reference, "product of 8192 cubed measured at start");
     } else {
-        TRY(profile_sgemm(&r->peak_flops));
-        snprintf(r->peak_reference, sizeof r->peak_reference, "sgemm rate measured at start");
+        TRY(profile_sgemm(&r->measured.peak_flops));
+        snprintf(r->measured.peak_reference, sizeof r->measured.peak_reference, "sgemm rate measured at start");
     }
-    r->peak_flops *= comm_size(r->comm);
+    r->measured.peak_flops *= comm_size(r->comm);
     return OK;
 }
 
@@ -46,29 +47,29 @@ static enum status sum_moved(struct run *r, const struct lane_stats lanes[LANES]
     m->written_bytes = (int64_t)sum[1];
     for (int l = LANE_WORLD; l < LANES; l++) {
         struct comm_traffic all = {.same_host = (int64_t)sum[2 + 2 * l], .other_hosts = (int64_t)sum[3 + 2 * l]};
-        m->sent.same_host += all.same_host - r->sent[l].same_host;
-        m->sent.other_hosts += all.other_hosts - r->sent[l].other_hosts;
-        r->sent[l] = all;
+        m->sent.same_host += all.same_host - r->measured.sent[l].same_host;
+        m->sent.other_hosts += all.other_hosts - r->measured.sent[l].other_hosts;
+        r->measured.sent[l] = all;
     }
     return OK;
 }
 
 static void add_alike(struct run *r, const struct lane_stats lanes[LANES], const struct step_metrics *m)
 {
-    if (m->updated && !r->alike.updated)
-        memset(&r->alike, 0, sizeof r->alike);
-    if (!m->updated && r->alike.updated)
+    if (m->updated && !r->measured.alike.updated)
+        memset(&r->measured.alike, 0, sizeof r->measured.alike);
+    if (!m->updated && r->measured.alike.updated)
         return;
-    r->alike.updated = m->updated;
+    r->measured.alike.updated = m->updated;
     for (int l = 0; l < LANES; l++) {
-        r->alike.lanes[l].bytes += lanes[l].bytes;
-        r->alike.lanes[l].busy_ns += lanes[l].busy_ns;
-        r->alike.lanes[l].waited_ns += lanes[l].waited_ns;
+        r->measured.alike.lanes[l].bytes += lanes[l].bytes;
+        r->measured.alike.lanes[l].busy_ns += lanes[l].busy_ns;
+        r->measured.alike.lanes[l].waited_ns += lanes[l].waited_ns;
         for (int c = 0; c < CLASSES; c++)
-            r->alike.lanes[l].stalled[c] += lanes[l].stalled[c];
+            r->measured.alike.lanes[l].stalled[c] += lanes[l].stalled[c];
     }
-    r->alike.seconds += m->seconds;
-    r->alike.steps++;
+    r->measured.alike.seconds += m->seconds;
+    r->measured.alike.steps++;
 }
 
 enum status run_finish_metrics(struct run *r, struct step_metrics *m)
@@ -78,11 +79,11 @@ enum status run_finish_metrics(struct run *r, struct step_metrics *m)
     add_alike(r, lanes, m);
     const struct plan *p = r->session->plan;
     TRY(sum_moved(r, lanes, m));
-    m->peak_flops = r->peak_flops;
-    m->peak_reference = r->peak_reference;
+    m->peak_flops = r->measured.peak_flops;
+    m->peak_reference = r->measured.peak_reference;
     m->submission = executor_take_submission(r->session->executor);
     m->device_bytes = p->arena[TIER_DEVICE];
-    m->device_limit = r->limit[TIER_DEVICE];
+    m->device_limit = r->plans.limit[TIER_DEVICE];
     m->host_bytes = p->arena[TIER_HOST];
     m->nvme_bytes = p->arena[TIER_NVME];
     m->hidden = metrics_hidden(lanes, m->seconds);
@@ -90,9 +91,9 @@ enum status run_finish_metrics(struct run *r, struct step_metrics *m)
     for (int l = 0; l < LANES; l++)
         memcpy(m->stalled[l], lanes[l].stalled, sizeof m->stalled[l]);
     m->planned_seconds = p->seconds;
-    r->run_seconds += m->seconds;
-    r->steps_here++;
-    r->planned_here += p->seconds;
-    m->eta_seconds = r->run_seconds / r->planned_here * run_planned_seconds(r);
+    r->measured.seconds += m->seconds;
+    r->measured.steps++;
+    r->measured.planned_seconds += p->seconds;
+    m->eta_seconds = r->measured.seconds / r->measured.planned_seconds * run_planned_seconds(r);
     return OK;
 }

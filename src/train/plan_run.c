@@ -222,41 +222,41 @@ static enum status check_plan(struct run *r, const struct plan *plan)
     TRY(compare_plans(c, plan));
     if (!plan->fits)
         return comm_agree(c, train_say_length(r->s, request.seq_len, refuse_plan(plan, r->model, &request)));
-    return comm_agree(c,
-                      train_say_length(r->s, request.seq_len, memory_check(&r->memory, plan, bytes_beside(r, plan), &request)));
+    return comm_agree(
+        c, train_say_length(r->s, request.seq_len, memory_check(&r->plans.memory, plan, bytes_beside(r, plan), &request)));
 }
 
 /* Checks the plans together: arenas are as large as the largest plan's, in each tier, and need room at once. */
 static enum status check_together(const struct run *r)
 {
-    struct plan all = *r->plans.plan[0];
+    struct plan all = *r->plans.all.plan[0];
     int64_t beside = 0;
-    for (int i = 0; i < r->plans.n; i++) {
-        beside = max_i64(beside, bytes_beside(r, r->plans.plan[i]));
+    for (int i = 0; i < r->plans.all.n; i++) {
+        beside = max_i64(beside, bytes_beside(r, r->plans.all.plan[i]));
         for (int t = 0; t < TIERS; t++)
-            all.arena[t] = max_i64(all.arena[t], r->plans.plan[i]->arena[t]);
+            all.arena[t] = max_i64(all.arena[t], r->plans.all.plan[i]->arena[t]);
     }
-    return memory_check(&r->memory, &all, beside, &r->s->plan);
+    return memory_check(&r->plans.memory, &all, beside, &r->s->plan);
 }
 
 enum status run_plan(struct run *r)
 {
     struct comm *c = r->comm;
     struct settings *s = r->s;
-    TRY(comm_agree(c, train_plan(s, c, comm_size(c), r->model, &r->plans, r->limit)));
-    TRY(memory_part_find(c, 1, s->plan.threads, &r->memory)); /* given budgets may exceed the memory */
-    for (int i = 0; i < r->plans.n; i++)
-        TRY(check_plan(r, r->plans.plan[i]));
+    TRY(comm_agree(c, train_plan(s, c, comm_size(c), r->model, &r->plans.all, r->plans.limit)));
+    TRY(memory_part_find(c, 1, s->plan.threads, &r->plans.memory)); /* given budgets may exceed the memory */
+    for (int i = 0; i < r->plans.all.n; i++)
+        TRY(check_plan(r, r->plans.all.plan[i]));
     TRY(comm_agree(c, check_together(r)));
     TRY(comm_set_mesh(c, &s->plan.mesh));
-    const struct strategy *grid = &r->plans.plan[0]->strategy;
+    const struct strategy *grid = &r->plans.all.plan[0]->strategy;
     s->plan.group = grid->key.group;
     if (s->curriculum.n == 0)
         plan_fix_grid(&s->plan, grid);
     enum status st = OK;
-    for (int i = 0; i < r->plans.n && s->curriculum.n > 0 && st == OK; i++) {
-        grid = &r->plans.plan[i]->strategy;
-        st = curriculum_note_tiles(s, plan_length(r->plans.plan[i]), grid->key.row_chunk, grid->key.head_tile,
+    for (int i = 0; i < r->plans.all.n && s->curriculum.n > 0 && st == OK; i++) {
+        grid = &r->plans.all.plan[i]->strategy;
+        st = curriculum_note_tiles(s, plan_length(r->plans.all.plan[i]), grid->key.row_chunk, grid->key.head_tile,
                                    grid->key.loss_tile);
     }
     return comm_agree(c, st);

@@ -23,21 +23,22 @@
 void run_describe_left(const struct run *r, char *text, size_t bytes)
 {
     char path[RUN_PATH];
-    int trained = r->saved < 0 && r->at.step > 0 && !r->taken_over; /* in a directory that had no checkpoint */
+    int trained =
+        r->place.saved < 0 && r->progress.at.step > 0 && !r->place.taken_over; /* in a directory that had no checkpoint */
     if (trained &&
         checkpoint_newest(r->s->out, path, sizeof path) == OK) /* left by a save that failed after its checkpoint was in place */
         snprintf(text, bytes, "the last good checkpoint is %.200s: continue with --resume %.200s", path, r->s->out);
-    else if (r->saved < 0)
+    else if (r->place.saved < 0)
         snprintf(text, bytes, "there is no checkpoint yet");
     else
         snprintf(text, bytes, "the last good checkpoint is %s/checkpoints/step-%06lld: continue with --resume %s", r->s->out,
-                 (long long)r->saved, r->s->out);
+                 (long long)r->place.saved, r->s->out);
 }
 
 void run_note_saved(struct run *r, int64_t step)
 {
     char left[512];
-    r->saved = step;
+    r->place.saved = step;
     run_describe_left(r, left, sizeof left);
     comm_remark(r->comm, left);
     watch_remark(left);
@@ -77,8 +78,8 @@ static void print_checkpoints(const struct run *r)
     const struct settings *s = r->s;
     if (s->save_every > 0)
         printf("checkpoints: every %lld steps, the newest %lld are kept%s\n", (long long)s->save_every,
-               (long long)max_i64(1, s->keep), r->plans.n > 1 ? "; and before each other length" : "");
-    else if (r->plans.n > 1)
+               (long long)max_i64(1, s->keep), r->plans.all.n > 1 ? "; and before each other length" : "");
+    else if (r->plans.all.n > 1)
         printf(
             "checkpoints: before each other length, the newest %lld are kept (--save-every 0: no others); ^C and SIGTERM save\n",
             (long long)max_i64(1, s->keep));
@@ -93,8 +94,8 @@ void run_print_taking(const struct run *r)
     int64_t all[TIERS] = {0}, sum = 0;
     char a[32], b[32], c[32];
     for (int t = 0; t < TIERS; t++) {
-        for (int i = 0; i < r->plans.n; i++)
-            all[t] = max_i64(all[t], r->plans.plan[i]->arena[t]);
+        for (int i = 0; i < r->plans.all.n; i++)
+            all[t] = max_i64(all[t], r->plans.all.plan[i]->arena[t]);
         sum += all[t];
     }
     if (sum >= TAKES_LONG)
@@ -141,10 +142,10 @@ void run_print_before(struct run *r)
     if (s->gpu_name[0])
         printf("device: %s%s%s; MFU refers to %.3g TFLOP/s, %s; %d threads for the host's part (%s kernels)\n",
                r->session->backend->name, r->session->carrier.library[0] ? ", " : "", r->session->carrier.library,
-               r->peak_flops * 1e-12, r->peak_reference, s->plan.threads, isa_name(isa_of_processor()));
+               r->measured.peak_flops * 1e-12, r->measured.peak_reference, s->plan.threads, isa_name(isa_of_processor()));
     else
         printf("device: %s, %d threads, sgemm %.0f GFLOP/s measured (%s kernels)\n", r->session->backend->name, s->plan.threads,
-               r->peak_flops * 1e-9, isa_name(isa_of_processor()));
+               r->measured.peak_flops * 1e-9, isa_name(isa_of_processor()));
     print_crowded(s->plan.threads);
     print_rate(s);
     if (s->unused_gpu[0])
@@ -155,8 +156,8 @@ void run_print_before(struct run *r)
         places_describe(line, sizeof line);
         printf("places: %s\n", line);
     }
-    printf("budgets: device %s, host %s, nvme %s", units_format_bytes(r->limit[TIER_DEVICE], a),
-           units_format_bytes(r->limit[TIER_HOST], b), units_format_bytes(r->limit[TIER_NVME], c));
+    printf("budgets: device %s, host %s, nvme %s", units_format_bytes(r->plans.limit[TIER_DEVICE], a),
+           units_format_bytes(r->plans.limit[TIER_HOST], b), units_format_bytes(r->plans.limit[TIER_NVME], c));
     if (budget_is_free_space(p, &s->plan))
         printf(" (all that is free, --nvme-max gives %s)", units_format_bytes(s->plan.nvme_max, a));
     else if (s->plan.nvme_max < 0 && drives_in_memory((const char *const *)s->nvme_path.item, s->nvme_path.n, s->out))
@@ -186,12 +187,12 @@ void run_print_before(struct run *r)
     if (s->warmup > s->plan.steps)
         printf("remark: --warmup %lld is longer than the run of %lld steps: the learning rate ends at %g, below --lr %g\n",
                (long long)s->warmup, (long long)s->plan.steps, s->lr * (double)s->plan.steps / (double)s->warmup, s->lr);
-    for (int i = r->plans.n - 1; i >= 0; i--) {
-        if (r->plans.n > 1)
-            printf("sequences of %s tokens: ", units_format_count(plan_length(r->plans.plan[i]), a));
-        print_plan(r->plans.plan[i]);
+    for (int i = r->plans.all.n - 1; i >= 0; i--) {
+        if (r->plans.all.n > 1)
+            printf("sequences of %s tokens: ", units_format_count(plan_length(r->plans.all.plan[i]), a));
+        print_plan(r->plans.all.plan[i]);
     }
-    plan_print_stretches(r->plans.plan[0], stdout);
+    plan_print_stretches(r->plans.all.plan[0], stdout);
     fflush(stdout);
 }
 
@@ -262,10 +263,10 @@ static void print_sent(const struct run *r)
     char a[32], b[32];
     printf("sent a step by all ranks:");
     for (int l = LANE_WORLD; l < LANES; l++)
-        if (r->sent[l].same_host + r->sent[l].other_hosts > 0)
+        if (r->measured.sent[l].same_host + r->measured.sent[l].other_hosts > 0)
             printf("  %s %s inside hosts, %s to others", lane_name((enum lane)l),
-                   units_format_bytes(r->sent[l].same_host / r->steps_here, a),
-                   units_format_bytes(r->sent[l].other_hosts / r->steps_here, b));
+                   units_format_bytes(r->measured.sent[l].same_host / r->measured.steps, a),
+                   units_format_bytes(r->measured.sent[l].other_hosts / r->measured.steps, b));
     printf("\n");
 }
 
@@ -321,15 +322,15 @@ static void print_stalls(const struct report *planned, const struct lane_stats *
 static enum status print_steps(const struct run *r)
 {
     const struct plan *p = r->session->plan;
-    const struct lane_stats *total = r->alike.lanes;
+    const struct lane_stats *total = r->measured.alike.lanes;
     struct report planned;
     char a[80], b[80], note[128];
-    double steps = (double)r->alike.steps, seconds = r->alike.seconds / steps;
+    double steps = (double)r->measured.alike.steps, seconds = r->measured.alike.seconds / steps;
     TRY(report_make(p, r->model, &planned));
-    if (r->plans.n > 1)
+    if (r->plans.all.n > 1)
         printf("with sequences of %s tokens:\n", units_format_count(run_length(r), a));
-    snprintf(note, sizeof note, "   (mean of %lld%s)", (long long)r->alike.steps,
-             r->alike.updated ? " that began with an update" : ", without the update that comes with the next");
+    snprintf(note, sizeof note, "   (mean of %lld%s)", (long long)r->measured.alike.steps,
+             r->measured.alike.updated ? " that began with an update" : ", without the update that comes with the next");
     print_pair("a step", "planned", "measured", note);
     snprintf(note, sizeof note, "   %+.0f%%%s", 100 * (seconds / p->seconds - 1),
              r->s->plan.hardware ? "" : " (planned with assumed figures: ltrain plan --profile measures this machine)");
@@ -337,7 +338,7 @@ static enum status print_steps(const struct run *r)
     print_seconds("compute stands still", p->seconds - planned.lane[LANE_COMPUTE].busy,
                   (double)total[LANE_COMPUTE].waited_ns * 1e-9 / steps, "");
     print_stalls(&planned, total, steps, p->seconds);
-    double hidden = metrics_hidden(total, r->alike.seconds);
+    double hidden = metrics_hidden(total, r->measured.alike.seconds);
     if (isfinite(hidden) && isfinite(planned.hidden) && moves(&planned, p->seconds)) {
         snprintf(a, sizeof a, "%.0f%%", 100 * planned.hidden);
         snprintf(b, sizeof b, "%.0f%%", 100 * hidden);
@@ -349,35 +350,35 @@ static enum status print_steps(const struct run *r)
         if (!is_busy(fmax(lane->busy, busy), p->seconds))
             continue;
         snprintf(note, sizeof note, "lane %s", lane_name((enum lane)l));
-        print_pair(note, moved(lane->bytes, lane->busy, a), moved(total[l].bytes / r->alike.steps, busy, b), "");
+        print_pair(note, moved(lane->bytes, lane->busy, a), moved(total[l].bytes / r->measured.alike.steps, busy, b), "");
     }
     return OK;
 }
 
 static void print_skipped(const struct run *r)
 {
-    if (r->skipped > 0)
-        printf("skipped: %lld of %lld steps, whose gradient norm was not finite\n", (long long)r->skipped,
-               (long long)r->steps_here);
-    if (r->empty > 0)
+    if (r->measured.skipped > 0)
+        printf("skipped: %lld of %lld steps, whose gradient norm was not finite\n", (long long)r->measured.skipped,
+               (long long)r->measured.steps);
+    if (r->measured.empty > 0)
         printf("skipped: %lld of %lld steps, whose documents have one token each or nothing that is trained\n",
-               (long long)r->empty, (long long)r->steps_here);
+               (long long)r->measured.empty, (long long)r->measured.steps);
 }
 
 void run_print_thrown(const struct run *r, double seconds, int terminal)
 {
     static const char *const passes[PHASES] = {
         [PHASE_FORWARD] = "forward pass", [PHASE_LOSS] = "loss", [PHASE_BACKWARD] = "backward pass"};
-    const char *pass = passes[r->thrown.phase];
+    const char *pass = passes[r->progress.thrown.phase];
     char took[32];
-    if (r->thrown.micro_batch == 0)
+    if (r->progress.thrown.micro_batch == 0)
         return;
-    printf("%sstep %lld is thrown away, %s into it (in %s%s", terminal ? "\n" : "", (long long)r->at.step + 1,
+    printf("%sstep %lld is thrown away, %s into it (in %s%s", terminal ? "\n" : "", (long long)r->progress.at.step + 1,
            report_duration(seconds, took), pass ? "the " : "", pass ? pass : "");
     if (r->s->plan.grad_accum > 1)
-        printf("%smicro-batch %lld of %lld", pass ? " of " : "", (long long)r->thrown.micro_batch,
+        printf("%smicro-batch %lld of %lld", pass ? " of " : "", (long long)r->progress.thrown.micro_batch,
                (long long)r->s->plan.grad_accum);
-    printf("); the state is that after step %lld\n", (long long)r->at.step);
+    printf("); the state is that after step %lld\n", (long long)r->progress.at.step);
     fflush(stdout);
 }
 
@@ -397,7 +398,7 @@ enum status run_print_saving(const struct run *r)
     free(all);
     if (st == OK)
         printf("saving step %lld, %.3g s after %s; finished before: %.0f instructions of its update, %.0f others under way\n",
-               (long long)r->at.step, seconds, signals_name(r->signal), finished[0], finished[1]);
+               (long long)r->progress.at.step, seconds, signals_name(r->progress.signal), finished[0], finished[1]);
     fflush(stdout);
     return st;
 }
@@ -407,10 +408,10 @@ enum status run_print_after(struct run *r, const char *model_path)
 {
     char a[32], b[32];
     TRY(print_memory(r));
-    if (r->alike.steps > 0)
+    if (r->measured.alike.steps > 0)
         TRY(print_steps(r));
     print_skipped(r);
-    if (comm_size(r->comm) > 1 && r->steps_here > 0)
+    if (comm_size(r->comm) > 1 && r->measured.steps > 0)
         print_sent(r);
     if (r->session->store) {
         struct store_counters n;
@@ -421,13 +422,13 @@ enum status run_print_after(struct run *r, const char *model_path)
     }
     if (model_path)
         printf("model: %s\n", model_path);
-    else if (r->saved == r->at.step)
-        printf("stopped by a signal at step %lld of %lld, saved: continue with ltrain --resume %s\n", (long long)r->at.step,
-               (long long)r->s->plan.steps, r->s->out);
+    else if (r->place.saved == r->progress.at.step)
+        printf("stopped by a signal at step %lld of %lld, saved: continue with ltrain --resume %s\n",
+               (long long)r->progress.at.step, (long long)r->s->plan.steps, r->s->out);
     else
         printf(
             "stopped by a signal at step %lld of %lld, which was skipped and is not saved: continue from step %lld with ltrain "
             "--resume %s\n",
-            (long long)r->at.step, (long long)r->s->plan.steps, (long long)r->saved, r->s->out);
+            (long long)r->progress.at.step, (long long)r->s->plan.steps, (long long)r->place.saved, r->s->out);
     return OK;
 }

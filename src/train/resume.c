@@ -21,9 +21,10 @@
 static const char *what_follows(const struct run *r, const char *before, const struct fingerprint_difference *d)
 {
     struct corpus_layout now, was;
-    int alike = !d->reordered && !d->resized && corpus_read_layout(before, &was) && corpus_read_layout(r->texts.data, &now) &&
-                now.seq_len == was.seq_len && now.train_sequences == was.train_sequences &&
-                now.trained_below == was.trained_below && strcmp(now.packing, was.packing) == 0;
+    int alike = !d->reordered && !d->resized && corpus_read_layout(before, &was) &&
+                corpus_read_layout(r->inputs.texts.data, &now) && now.seq_len == was.seq_len &&
+                now.train_sequences == was.train_sequences && now.trained_below == was.trained_below &&
+                strcmp(now.packing, was.packing) == 0;
     return alike ? "sequences keep their order, and those to come are of the data as they are now" : ANEW;
 }
 
@@ -31,7 +32,7 @@ static enum status compare_with_checkpoint(const struct run *r, const char *befo
 {
     struct fingerprint_difference d;
     char what[TEXT];
-    int differ = fingerprint_lists_differ(r->texts.data, before, key, &d);
+    int differ = fingerprint_lists_differ(r->inputs.texts.data, before, key, &d);
     if (!differ || d.files[0] == 0 || d.files[1] == 0) /* evaluation files that begin or end to be given: the settings say so */
         return OK;
     fingerprint_describe(&d, what, sizeof what);
@@ -50,14 +51,14 @@ static enum status compare_with_checkpoint(const struct run *r, const char *befo
 static enum status compare_tokenizers(const struct run *r, const char *before)
 {
     struct fingerprint_difference d;
-    if (!fingerprint_lists_differ(r->texts.data, before, "tokenizer", &d))
+    if (!fingerprint_lists_differ(r->inputs.texts.data, before, "tokenizer", &d))
         return OK;
     const char *
         was =
            d.files[1]
                ? "by another tokenizer (or --text-column, --append-eos, --chat-template, --template-var, --chat-turns, --train-on)"
                : "as bytes",
-       *now = d.files[0] ? r->tokenizer : "bytes";
+       *now = d.files[0] ? r->inputs.tokenizer : "bytes";
     if (r->s->data_changed == DATA_CHANGED_STOP)
         return status_fail(ERR_INVALID,
                            "--tokenizer: the checkpoint's run read its data %s, and this one takes %s: give the former "
@@ -71,8 +72,8 @@ static enum status compare_tokenizers(const struct run *r, const char *before)
 static enum status compare_token_types(const struct run *r, const char *before)
 {
     struct corpus_layout now, was;
-    if (!corpus_read_layout(before, &was) || !corpus_read_layout(r->texts.data, &now) || now.bare_bytes == was.bare_bytes ||
-        !now.bare_bytes || !was.bare_bytes)
+    if (!corpus_read_layout(before, &was) || !corpus_read_layout(r->inputs.texts.data, &now) ||
+        now.bare_bytes == was.bare_bytes || !now.bare_bytes || !was.bare_bytes)
         return OK;
     if (r->s->data_changed == DATA_CHANGED_STOP)
         return status_fail(
@@ -93,13 +94,13 @@ static long long held_out_from(const struct corpus_layout *l)
 static void say_layout(const struct run *r, const char *before)
 {
     struct corpus_layout now, was;
-    if (!corpus_read_layout(before, &was) || !corpus_read_layout(r->texts.data, &now))
+    if (!corpus_read_layout(before, &was) || !corpus_read_layout(r->inputs.texts.data, &now))
         return;
     if (now.seq_len != was.seq_len)
         printf("resume: sequences have %lld tokens and had %lld, so the data are cut anew: " ANEW "\n", now.seq_len, was.seq_len);
     else if (strcmp(now.packing, was.packing) != 0)
         printf("resume: %s; it was %s: " ANEW "\n", now.packing, was.packing);
-    if (strstr(before, "\neval-data ") || strstr(r->texts.data, "\neval-data "))
+    if (strstr(before, "\neval-data ") || strstr(r->inputs.texts.data, "\neval-data "))
         return;
     long long first = held_out_from(&now), former = held_out_from(&was);
     if (first == former || (now.seq_len != was.seq_len && llabs(first - former) < now.seq_len + was.seq_len))
@@ -154,7 +155,7 @@ static enum status say_settings(const struct run *r, const struct settings *befo
 static void say_schedule(const struct run *r, const struct settings *before)
 {
     const struct settings *now = r->s;
-    int64_t step = r->at.step;
+    int64_t step = r->progress.at.step;
     if (step == 0 || step >= now->plan.steps || run_learning_rate(now, step) == run_learning_rate(before, step))
         return;
     printf(
@@ -203,26 +204,26 @@ static enum status resume(struct run *r)
 {
     const struct settings *s = r->s;
     struct comm *c = r->session->comm;
-    char path[4096], note[512], numerics[sizeof r->at.numerics];
-    TRY(checkpoint_find(c, s->resume, path, sizeof path, &r->at, note, sizeof note));
+    char path[4096], note[512], numerics[sizeof r->progress.at.numerics];
+    TRY(checkpoint_find(c, s->resume, path, sizeof path, &r->progress.at, note, sizeof note));
     if (note[0])
         printf("resume: %s\n", note);
-    TRY(run_use_stretch(
-        r, curriculum_at(s, max_i64(0, r->at.step - 1)))); /* the checkpoint was saved with the length of its last step */
+    TRY(run_use_stretch(r, curriculum_at(s, max_i64(0, r->progress.at.step -
+                                                           1)))); /* the checkpoint was saved with the length of its last step */
     TRY(run_describe_numerics(r, numerics, sizeof numerics));
     TRY(comm_agree(c, comm_rank(c) == 0 ? compare(r, path) : OK));
-    TRY(run_use_stretch(r, curriculum_at(s, r->at.step)));
+    TRY(run_use_stretch(r, curriculum_at(s, r->progress.at.step)));
     TRY(checkpoint_load(r->session, path));
-    printf("resume: step %lld from %s\n", (long long)r->at.step, path);
-    if (r->at.step >= s->plan.steps)
+    printf("resume: step %lld from %s\n", (long long)r->progress.at.step, path);
+    if (r->progress.at.step >= s->plan.steps)
         printf("resume: all %lld steps are done: --steps N goes on to step N\n", (long long)s->plan.steps);
-    run_note_saved(r, r->at.step);
-    if (strcmp(numerics, r->at.numerics) != 0)
+    run_note_saved(r, r->progress.at.step);
+    if (strcmp(numerics, r->progress.at.numerics) != 0)
         printf("resume: the numerics key differs (%s; was %s): equal up to rounding, not bit for bit\n", numerics,
-               r->at.numerics);
-    if (r->at.seed != s->seed)
+               r->progress.at.numerics);
+    if (r->progress.at.seed != s->seed)
         printf("resume: the seed differs (%llu; was %llu): " ANEW "\n", (unsigned long long)s->seed,
-               (unsigned long long)r->at.seed);
+               (unsigned long long)r->progress.at.seed);
     return OK;
 }
 
@@ -267,6 +268,6 @@ enum status run_load_state(struct run *r)
     } else {
         TRY(session_load_adapted(r->session, model_is_preset(s->model) ? NULL : s->model, s->adapter, s->seed));
     }
-    r->at.seed = s->seed;
-    return run_describe_numerics(r, r->at.numerics, sizeof r->at.numerics);
+    r->progress.at.seed = s->seed;
+    return run_describe_numerics(r, r->progress.at.numerics, sizeof r->progress.at.numerics);
 }

@@ -130,8 +130,8 @@ static enum status check_directory(const struct settings *s, int *exists)
 static enum status lock(struct run *r)
 {
     int leads = comm_rank(r->comm) == 0;
-    TRY(run_lock_take(r->comm, r->s->out, &r->lock));
-    r->locked = 1;
+    TRY(run_lock_take(r->comm, r->s->out, &r->place.lock));
+    r->place.locked = 1;
     if (leads)
         checkpoint_remove_dead(r->s->out);
     TRY(comm_agree(r->comm, leads && !r->s->resume ? refuse_old(r->s) : OK));
@@ -174,7 +174,7 @@ enum status run_make_directory(struct run *r)
 {
     char path[RUN_PATH] = "";
     int leads = comm_rank(r->comm) == 0;
-    if (r->locked)
+    if (r->place.locked)
         return OK;
     if (!r->s->out_is_default) {
         TRY(comm_agree(r->comm, leads ? directory_make(r->s->out) : OK));
@@ -191,9 +191,9 @@ enum status run_make_directory(struct run *r)
 
 enum status run_check_place(struct run *r)
 {
-    enum status st = comm_agree(r->comm, r->lock ? run_lock_check(r->lock) : OK);
-    r->taken_over = st == ERR_INVALID;
-    return r->taken_over ? ERR_IO : st; /* a failure while running, not one of the settings */
+    enum status st = comm_agree(r->comm, r->place.lock ? run_lock_check(r->place.lock) : OK);
+    r->place.taken_over = st == ERR_INVALID;
+    return r->place.taken_over ? ERR_IO : st; /* a failure while running, not one of the settings */
 }
 
 static int has_config(const char *dir)
@@ -228,10 +228,10 @@ static int is_in(const char *file, const char *dir)
 static const char *other_tokenizer(const struct run *r)
 {
     char own[RUN_PATH];
-    if (!r->s->tokenizer || !r->tokenizer[0])
+    if (!r->s->tokenizer || !r->inputs.tokenizer[0])
         return NULL;
-    snprintf(own, sizeof own, "%s/%s", r->s->model, tokenizer_file_name(r->tokenizer));
-    return is_same(own, r->tokenizer) && is_in(r->tokenizer, r->s->model) ? NULL : r->tokenizer;
+    snprintf(own, sizeof own, "%s/%s", r->s->model, tokenizer_file_name(r->inputs.tokenizer));
+    return is_same(own, r->inputs.tokenizer) && is_in(r->inputs.tokenizer, r->s->model) ? NULL : r->inputs.tokenizer;
 }
 
 /* Replaces the tokenizer of a resumed run, whose copy may be another one or incomplete. */
@@ -243,8 +243,8 @@ static enum status replace_tokenizer(const char *tokenizer, const char *path)
 /* Tells whether texts were read as bytes: the model's own tokenizer would then make other tokens than it was trained on. */
 static int reads_bytes(const struct run *r)
 {
-    return r->s->tokenizer && !r->tokenizer[0] && !model_is_preset(r->s->model) &&
-           !stream_has_ids(corpus_get_source(r->corpus, 0).documents);
+    return r->s->tokenizer && !r->inputs.tokenizer[0] && !model_is_preset(r->s->model) &&
+           !stream_has_ids(corpus_get_source(r->inputs.corpus, 0).documents);
 }
 
 static enum status keep_original(const struct run *r, const char *tokenizer, const char *path)
@@ -254,7 +254,7 @@ static enum status keep_original(const struct run *r, const char *tokenizer, con
     char was[RUN_PATH];
     if (s->resume && run_original(s, was)) { /* applies to the model's own tokenizer, too: the copy may be another one's */
         TRY(checkpoint_check_others(was, r->model));
-        return s->tokenizer && r->tokenizer[0] ? replace_tokenizer(r->tokenizer, was) : OK;
+        return s->tokenizer && r->inputs.tokenizer[0] ? replace_tokenizer(r->inputs.tokenizer, was) : OK;
     }
     if (model_is_preset(s->model) || !has_config(s->model))
         return tokenizer ? checkpoint_keep_tokenizer(tokenizer, path) : OK;
@@ -293,10 +293,10 @@ static enum status keep_template(const struct run *r)
 {
     char dir[RUN_PATH];
     struct tokenizer *t;
-    if (!r->s->chat_template || !r->tokenizer[0] || corpus_get_report(r->corpus)->chats.conversations == 0 ||
+    if (!r->s->chat_template || !r->inputs.tokenizer[0] || corpus_get_report(r->inputs.corpus)->chats.conversations == 0 ||
         !run_original(r->s, dir))
         return OK;
-    TRY(tokenizer_open(r->tokenizer, &t));
+    TRY(tokenizer_open(r->inputs.tokenizer, &t));
     enum status st = write_template(r, t, dir);
     tokenizer_close(t);
     if (st == OK)
@@ -309,10 +309,10 @@ static enum status keep_ends(const struct run *r)
 {
     char dir[RUN_PATH];
     struct tokenizer *t;
-    const struct chat_counts *chats = &corpus_get_report(r->corpus)->chats;
-    if (!r->tokenizer[0] || chats->n_ends == 0 || !run_original(r->s, dir))
+    const struct chat_counts *chats = &corpus_get_report(r->inputs.corpus)->chats;
+    if (!r->inputs.tokenizer[0] || chats->n_ends == 0 || !run_original(r->s, dir))
         return OK;
-    TRY(tokenizer_open(r->tokenizer, &t));
+    TRY(tokenizer_open(r->inputs.tokenizer, &t));
     enum status st = ends_keep(chats, t, dir, r->s->plan.lora.rank > 0);
     tokenizer_close(t);
     return st;
@@ -326,10 +326,10 @@ static enum status remark_ends(const struct run *r)
     enum status st = OK;
     if (!run_original(r->s, dir))
         return OK;
-    if (r->tokenizer[0])
-        TRY(tokenizer_open(r->tokenizer, &t));
-    for (int i = 0; i < corpus_sources(r->corpus) && st == OK; i++) {
-        const struct corpus_source source = corpus_get_source(r->corpus, i);
+    if (r->inputs.tokenizer[0])
+        TRY(tokenizer_open(r->inputs.tokenizer, &t));
+    for (int i = 0; i < corpus_sources(r->inputs.corpus) && st == OK; i++) {
+        const struct corpus_source source = corpus_get_source(r->inputs.corpus, i);
         st = ends_remark(&source, t, dir);
     }
     tokenizer_close(t);

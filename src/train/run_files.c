@@ -27,7 +27,7 @@ static enum status write_plan(struct run *r, const char *name,
     FILE *f = sys_write_text(path);
     if (!f)
         return status_fail(ERR_IO, "cannot write %s: %s", path, sys_strerror(errno));
-    enum status st = write(r->plans.plan[0], r->model, &r->s->plan, f);
+    enum status st = write(r->plans.all.plan[0], r->model, &r->s->plan, f);
     if (fclose(f) != 0 && st == OK)
         st = status_fail(ERR_IO, "cannot write %s: %s", path, strerror(errno));
     return st;
@@ -40,7 +40,7 @@ static enum status describe_settings(struct run *r)
     size_t size;
     struct settings s = *r->s;
     s.out = strdup(s.out);
-    FILE *f = open_memstream(&r->texts.settings, &size);
+    FILE *f = open_memstream(&r->inputs.texts.settings, &size);
     enum status st = f && s.out ? settings_absolute_path(&s.out) : status_fail(ERR_NOMEM, "out of memory: config.yaml");
     if (st == OK)
         st = r->hooks->write_config(&s, f);
@@ -59,7 +59,7 @@ enum status run_write_config(struct run *r, const char *dir)
     FILE *f = sys_write_text(partial);
     if (!f)
         return status_fail(ERR_IO, "cannot write %s: %s", partial, sys_strerror(errno));
-    int failed = fputs(r->texts.settings, f) < 0 || fflush(f) != 0 || sys_fsync(fileno(f)) != 0;
+    int failed = fputs(r->inputs.texts.settings, f) < 0 || fflush(f) != 0 || sys_fsync(fileno(f)) != 0;
     if (fclose(f) != 0 || failed)
         return status_fail(ERR_IO, "cannot write %s: %s", partial, strerror(errno));
     if (sys_rename(partial, path) != 0)
@@ -85,10 +85,11 @@ static int was_saved(const char *run, int64_t step)
 static enum status cut_log(const struct run *r, const char *path)
 {
     int64_t last;
-    TRY(metrics_cut(path, r->at.step, &last));
-    if (last > r->at.step)
+    TRY(metrics_cut(path, r->progress.at.step, &last));
+    if (last > r->progress.at.step)
         printf("resume: the run had come to step %lld, %s: what follows step %lld is trained again\n", (long long)last,
-               was_saved(r->s->resume, last) ? "whose checkpoint is passed over" : "which was not saved", (long long)r->at.step);
+               was_saved(r->s->resume, last) ? "whose checkpoint is passed over" : "which was not saved",
+               (long long)r->progress.at.step);
     return OK;
 }
 
@@ -105,5 +106,5 @@ enum status run_open_files(struct run *r)
     TRY(write_plan(r, "plan.json", write_plan_json));
     snprintf(path, sizeof path, "%s/metrics.jsonl", r->s->out);
     TRY(r->s->resume ? cut_log(r, path) : run_keep_log(r->s->out));
-    return run_log_open(path, r->s->resume != NULL, &r->metrics);
+    return run_log_open(path, r->s->resume != NULL, &r->place.log);
 }

@@ -87,7 +87,7 @@ static enum status make_elsewhere(struct run *r, int i, char path[RUN_PATH])
         return OK;
     if (!place[0] || snprintf(wanted, sizeof wanted, "%s/%s-saved", place, run_name(r->s->out, name)) >= (int)sizeof wanted)
         return status_fail(ERR_IO, "the directory has no name that will do");
-    if (r->taken_over && is_inside(place, r->s->out))
+    if (r->place.taken_over && is_inside(place, r->s->out))
         return status_fail(ERR_IO, "%s is another run's", place);
     TRY(run_make_distinct(wanted, made));
     enum status st = run_write_config(r, made);
@@ -114,7 +114,7 @@ enum status run_export(struct run *r, const char *path)
     json_t *facts = NULL;
     enum status st = OK;
     if (comm_rank(r->comm) == 0)
-        st = facts_of_run(r->s->out, r->at.step, &facts);
+        st = facts_of_run(r->s->out, r->progress.at.step, &facts);
     if (st == OK && facts)
         st = facts_write(facts, r->model->adapter_params > 0 ? CARD_ADAPTER : CARD_MODEL, &own);
     st = comm_agree(r->comm, st);
@@ -131,7 +131,7 @@ static enum status save_model_only(struct run *r, enum status st, const char *ca
 {
     char path[RUN_PATH], left[512], model[512] = "";
     int fits = snprintf(path, sizeof path, "%s/hf", r->s->out) < RUN_PATH;
-    enum status made = r->taken_over || !fits ? ERR_IO : run_check_place(r);
+    enum status made = r->place.taken_over || !fits ? ERR_IO : run_check_place(r);
     if (made == OK)
         made = run_export(r, path);
     if (comm_broken(r->comm))
@@ -143,7 +143,7 @@ static enum status save_model_only(struct run *r, enum status st, const char *ca
     return comm_agree(r->comm, status_fail(st,
                                            "%s; nor could step %lld be saved in the working directory, on an nvme path or in "
                                            "$TMPDIR%s; %s",
-                                           cause, (long long)r->at.step, model, left));
+                                           cause, (long long)r->progress.at.step, model, left));
 }
 
 /* Saves a checkpoint elsewhere. cause: the failure in the run's directory. Never OK, as the run has not kept what it should. */
@@ -152,21 +152,21 @@ static enum status save_elsewhere(struct run *r, enum status st)
     char cause[1024], path[RUN_PATH];
     int leads = comm_rank(r->comm) == 0;
     snprintf(cause, sizeof cause, "%s", status_message());
-    r->told = 1;
+    r->place.told = 1;
     for (int i = 0;; i++) {
         enum status made = comm_agree(r->comm, leads ? make_elsewhere(r, i, path) : OK);
         TRY(comm_broadcast(r->comm, 0, path, sizeof path));
         if (made == OK && !path[0])
             break;
         if (made == OK)
-            made = checkpoint_save(r->session, path, &r->at, &r->texts, 1);
+            made = checkpoint_save(r->session, path, &r->progress.at, &r->inputs.texts, 1);
         if (comm_broken(r->comm))
             return made;
         if (made == OK && leads)
             take_original(r, path);
         if (made == OK)
             return comm_agree(r->comm, status_fail(st, "%s; step %lld was saved in %s instead: ltrain --resume %s goes on there",
-                                                   cause, (long long)r->at.step, path, path));
+                                                   cause, (long long)r->progress.at.step, path, path));
         if (leads && path[0])
             remove_elsewhere(path);
     }
@@ -180,12 +180,12 @@ enum status run_save_failed(struct run *r, enum status st, enum save_when when)
     char cause[1024], left[512];
     if (!may_pass(r, st))
         return st;
-    if (when != SAVE_ON_THE_WAY || r->taken_over || r->s->on_save_failure == SAVE_FAILURE_STOP)
+    if (when != SAVE_ON_THE_WAY || r->place.taken_over || r->s->on_save_failure == SAVE_FAILURE_STOP)
         return save_elsewhere(r, st);
     snprintf(cause, sizeof cause, "%s", status_message());
     run_describe_left(r, left, sizeof left);
-    printf("step %lld not saved: %s; training goes on, and the next save is that of step %lld; %s\n", (long long)r->at.step,
-           cause, (long long)next_save(r->s, r->at.step), left);
+    printf("step %lld not saved: %s; training goes on, and the next save is that of step %lld; %s\n",
+           (long long)r->progress.at.step, cause, (long long)next_save(r->s, r->progress.at.step), left);
     fflush(stdout);
     return OK;
 }
@@ -196,21 +196,21 @@ enum status run_export_failed(struct run *r, enum status st)
     if (!may_pass(r, st))
         return st;
     snprintf(cause, sizeof cause, "%s", status_message());
-    if (r->saved != r->at.step && !r->taken_over) { /* a checkpoint has all that the model has */
+    if (r->place.saved != r->progress.at.step && !r->place.taken_over) { /* a checkpoint has all that the model has */
         enum status saved = run_check_place(r);
         if (saved == OK)
-            saved = checkpoint_save(r->session, r->s->out, &r->at, &r->texts, (int)max_i64(1, r->s->keep));
+            saved = checkpoint_save(r->session, r->s->out, &r->progress.at, &r->inputs.texts, (int)max_i64(1, r->s->keep));
         if (saved == OK)
-            run_note_saved(r, r->at.step);
+            run_note_saved(r, r->progress.at.step);
     }
     if (comm_broken(r->comm))
         return ERR_PEER;
-    if (r->saved != r->at.step || r->taken_over) {
+    if (r->place.saved != r->progress.at.step || r->place.taken_over) {
         status_fail(st, "%s", cause);
         return save_elsewhere(r, st);
     }
-    r->told = 1;
+    r->place.told = 1;
     return comm_agree(r->comm,
                       status_fail(st, "the model was not exported: %s; its step %lld is saved: ltrain --resume %s exports it",
-                                  cause, (long long)r->at.step, r->s->out));
+                                  cause, (long long)r->progress.at.step, r->s->out));
 }

@@ -93,6 +93,6 @@ enum status sequences_add_up(struct run *r, const struct tally *own, struct tall
 enum status sequences_agree_read(struct run *r, enum status st)
 {
     st = comm_agree(r->comm, st);
-    r->unread = st != OK && st != ERR_STOPPED && !comm_broken(r->comm);
+    r->inputs.unread = st != OK && st != ERR_STOPPED && !comm_broken(r->comm);
     return st;
 }

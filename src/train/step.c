@@ -28,13 +28,13 @@ void run_fill_record(struct run *r, int64_t targets, uint64_t sequence)
 {
     const struct settings *s = r->s;
     struct step_record *record = session_io(r->session, r->session->plan->io.record);
-    double t = (double)r->at.updates;
+    double t = (double)r->progress.at.updates;
     const uint64_t key = s->seed ^ rng_stream("dropout");
     uint32_t random[4];
-    rng_block(s->seed, rng_stream("moments"), (uint64_t)r->at.updates, random);
+    rng_block(s->seed, rng_stream("moments"), (uint64_t)r->progress.at.updates, random);
     *record = (struct step_record){.inv_targets = targets > 0 ? 1.0f / (float)targets : 0,
                                    .clip = (float)s->clip,
-                                   .lr = (float)r->lr_pending,
+                                   .lr = (float)r->progress.lr_pending,
                                    .weight_decay = (float)s->weight_decay,
                                    .beta1 = (float)s->beta1,
                                    .beta2 = (float)s->beta2,
@@ -58,11 +58,11 @@ int run_is_over(const struct run *r)
 
 enum status run_flush(struct run *r)
 {
-    if (!r->pending)
+    if (!r->progress.pending)
         return OK;
     run_fill_record(r, 0, 0);
     TRY(session_run(r->session, PLAN_FLUSH, NULL));
-    r->pending = 0;
+    r->progress.pending = 0;
     return OK;
 }
 
@@ -78,7 +78,7 @@ static enum status run_traced(struct run *r, enum plan_program which, int64_t st
     enum status st = session_run(r->session, which, events);
     snprintf(path, sizeof path, "%s/trace-%06lld.json", r->s->out, (long long)step);
     if (st == OK && comm_rank(r->comm) == 0 && !comm_is_cut(r->comm)) {
-        enum status kept = r->lock ? run_lock_check(r->lock) : OK;
+        enum status kept = r->place.lock ? run_lock_check(r->place.lock) : OK;
         if (kept == OK)
             kept = metrics_write_trace(path, p, events);
         if (kept != OK)
@@ -92,7 +92,7 @@ static enum status take_training(void *run, int64_t number, struct sequence *out
 {
     struct run *r = run;
     *used = run_length(r);
-    return corpus_train_sequence(r->corpus, r->at.cursor + (uint64_t)number, out);
+    return corpus_train_sequence(r->inputs.corpus, r->progress.at.cursor + (uint64_t)number, out);
 }
 
 static struct sequence_source training(struct run *r)
@@ -116,10 +116,10 @@ static enum status count(struct run *r, struct tally *all)
 static void note_thrown(struct run *r, int64_t micro_batch)
 {
     enum phase reached = executor_reached(r->session->executor);
-    if (!comm_is_cut(r->comm) || r->thrown.micro_batch > 0)
+    if (!comm_is_cut(r->comm) || r->progress.thrown.micro_batch > 0)
         return;
     if (micro_batch > 1 || reached == PHASE_FORWARD || reached == PHASE_LOSS || reached == PHASE_BACKWARD)
-        r->thrown = (struct thrown_away){micro_batch, reached};
+        r->progress.thrown = (struct thrown_away){micro_batch, reached};
 }
 
 static enum status run_programs(struct run *r, int64_t targets, double *sum)
@@ -131,11 +131,11 @@ static enum status run_programs(struct run *r, int64_t targets, double *sum)
         struct tally ignored = {0};
         if (s->plan.grad_accum > 1)
             TRY(sequences_publish(r, &source, own, &ignored));
-        run_fill_record(r, targets, r->at.cursor + (uint64_t)own);
-        enum plan_program which = i == 0                        ? (r->pending ? PLAN_UPDATE_STEP : PLAN_STEP)
+        run_fill_record(r, targets, r->progress.at.cursor + (uint64_t)own);
+        enum plan_program which = i == 0                        ? (r->progress.pending ? PLAN_UPDATE_STEP : PLAN_STEP)
                                   : i == s->plan.grad_accum - 1 ? PLAN_LAST
                                                                 : PLAN_MORE;
-        if (i == 0 && s->trace == r->at.step + 1)
+        if (i == 0 && s->trace == r->progress.at.step + 1)
             TRY(run_traced(r, which, s->trace));
         else
             TRY(session_run(r->session, which, NULL));
@@ -157,39 +157,39 @@ enum status run_step(struct run *r, struct step_metrics *m, int *cut)
     if (*cut)
         return OK;
     TRY(st);
-    m->step = r->at.step + 1;
+    m->step = r->progress.at.step + 1;
     m->steps = s->plan.steps;
     m->seq_len = run_length(r);
     m->tokens = all.tokens;
     m->target_tokens = all.targets;
-    m->lr = run_learning_rate(s, r->at.step);
+    m->lr = run_learning_rate(s, r->progress.at.step);
     if (all.targets == 0) {
-        r->at.step++;
-        r->at.cursor += (uint64_t)s->plan.batch;
+        r->progress.at.step++;
+        r->progress.at.cursor += (uint64_t)s->plan.batch;
         m->loss = m->grad_norm = NAN;
         m->seconds = clock_seconds() - began;
-        r->empty++;
+        r->measured.empty++;
         m->skipped = "its documents have one token each or nothing that is trained, so there is nothing to predict";
         return OK;
     }
-    m->updated = r->pending;
+    m->updated = r->progress.pending;
     TRY(run_programs(r, all.targets, &sum));
     TRY(comm_section_end(r->comm, cut));
     m->seconds = clock_seconds() - began;
     if (*cut) { /* the first program has finished the update */
-        r->pending = 0;
+        r->progress.pending = 0;
         return OK;
     }
-    r->at.step++;
+    r->progress.at.step++;
     const struct norm_result *norm = session_io(r->session, r->session->plan->io.norm);
-    r->lr_pending = m->lr;
-    r->at.cursor += (uint64_t)s->plan.batch;
-    r->at.updates += !norm->skip;
-    r->pending = 1;
-    r->skipped_in_row = norm->skip ? r->skipped_in_row + 1 : 0;
-    r->skipped += norm->skip;
+    r->progress.lr_pending = m->lr;
+    r->progress.at.cursor += (uint64_t)s->plan.batch;
+    r->progress.at.updates += !norm->skip;
+    r->progress.pending = 1;
+    r->progress.skipped_in_row = norm->skip ? r->progress.skipped_in_row + 1 : 0;
+    r->measured.skipped += norm->skip;
     m->model_flops = model_flops(r->model, all.tokens, all.pairs);
-    m->loss = r->last_loss = sum / (double)all.targets;
+    m->loss = sum / (double)all.targets;
     m->grad_norm = norm->norm;
     m->skipped = norm->skip ? "the gradient norm is not finite" : NULL;
     return OK;

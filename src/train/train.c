@@ -23,30 +23,30 @@ static enum status say_diverged(const struct run *r, enum status st, const char 
     if (st != ERR_DIVERGED)
         return st;
     snprintf(cause, sizeof cause, "%s", status_message());
-    return status_fail(st, "training diverged: %s after step %lld, %s; a lower --lr may help", cause, (long long)r->at.step,
-                       not_made);
+    return status_fail(st, "training diverged: %s after step %lld, %s; a lower --lr may help", cause,
+                       (long long)r->progress.at.step, not_made);
 }
 
 static enum status save(struct run *r, enum save_when when)
 {
-    if ((r->signal || when == SAVE_TO_GO_ON) && r->saved == r->at.step)
+    if ((r->progress.signal || when == SAVE_TO_GO_ON) && r->place.saved == r->progress.at.step)
         return OK; /* saved already */
     /* An older, good checkpoint is worth more than one after a skipped step. At a stop both are kept: the next step may be a good
      * one. */
-    const int keeps_older = r->skipped_in_row > 0 && r->saved >= 0;
-    if (keeps_older && !r->signal && when != SAVE_TO_GO_ON) {
-        printf("step %lld not saved: it was skipped\n", (long long)r->at.step);
+    const int keeps_older = r->progress.skipped_in_row > 0 && r->place.saved >= 0;
+    if (keeps_older && !r->progress.signal && when != SAVE_TO_GO_ON) {
+        printf("step %lld not saved: it was skipped\n", (long long)r->progress.at.step);
         fflush(stdout);
         return OK;
     }
     TRY(run_flush(r));
     enum status st = run_check_place(r);
     if (st == OK)
-        st = checkpoint_save(r->session, r->s->out, &r->at, &r->texts, (int)max_i64(1, r->s->keep) + keeps_older);
+        st = checkpoint_save(r->session, r->s->out, &r->progress.at, &r->inputs.texts, (int)max_i64(1, r->s->keep) + keeps_older);
     st = say_diverged(r, st, "which was not saved");
     if (st != OK)
         return run_save_failed(r, st, when);
-    run_note_saved(r, r->at.step);
+    run_note_saved(r, r->progress.at.step);
     return OK;
 }
 
@@ -60,12 +60,12 @@ static enum status export(struct run *r, const char *path) {
 static enum status close_log(struct run *r, enum status st)
 {
     char cause[1024];
-    struct run_log *log = r->metrics;
-    r->metrics = NULL;
+    struct run_log *log = r->place.log;
+    r->place.log = NULL;
     if (st == OK)
         return comm_agree(r->comm, run_log_close(log));
     snprintf(cause, sizeof cause, "%s", status_message());
-    if (r->taken_over)
+    if (r->place.taken_over)
         run_log_abandon(log);
     else
         (void)run_log_close(log);
@@ -75,14 +75,14 @@ static enum status close_log(struct run *r, enum status st)
 /* Reports that the last steps were skipped: the exported model is that of the step before them. */
 static enum status check_last_steps(struct run *r, const char *model_path)
 {
-    if (r->skipped_in_row == 0)
+    if (r->progress.skipped_in_row == 0)
         return OK;
     return comm_agree(r->comm,
                       status_fail(ERR_DIVERGED,
                                   "the gradient norm was not finite in the last %lld of %lld steps, which were "
                                   "skipped: %s has the model of step %lld, which may be of no use; a lower --lr may help",
-                                  (long long)r->skipped_in_row, (long long)r->at.step, model_path,
-                                  (long long)(r->at.step - r->skipped_in_row)));
+                                  (long long)r->progress.skipped_in_row, (long long)r->progress.at.step, model_path,
+                                  (long long)(r->progress.at.step - r->progress.skipped_in_row)));
 }
 
 /* Goes on training without a reader of the steps' lines, or with their file full. */
@@ -103,8 +103,8 @@ static enum status add_line(struct run *r, const struct step_metrics *m)
 {
     char cause[1024];
     enum status st = run_check_place(r);
-    if (!r->taken_over)
-        return comm_broken(r->comm) ? st : r->metrics ? run_log_add(r->metrics, m) : OK;
+    if (!r->place.taken_over)
+        return comm_broken(r->comm) ? st : r->place.log ? run_log_add(r->place.log, m) : OK;
     snprintf(cause, sizeof cause, "%s", status_message());
     TRY(run_flush(r));
     status_fail(st, "%s", cause);
@@ -118,7 +118,7 @@ static enum status follow_lengths(struct run *r)
         TRY(save(r, SAVE_TO_GO_ON));
         return run_change_length(r);
     }
-    r->stretch = curriculum_at(r->s, r->at.step);
+    r->plans.stretch = curriculum_at(r->s, r->progress.at.step);
     return OK;
 }
 
@@ -127,7 +127,7 @@ static enum status evaluate_before(struct run *r)
 {
     struct step_metrics m = {.step = 0, .evaluated = 1};
     int cut;
-    if (!r->s->plan.eval_before || r->at.step > 0)
+    if (!r->s->plan.eval_before || r->progress.at.step > 0)
         return OK;
     TRY(run_evaluate(r, &m.eval, &cut));
     if (cut)
@@ -142,8 +142,8 @@ static enum status loop(struct run *r)
     int terminal = isatty(STDOUT_FILENO) && comm_size(r->comm) == 1; /* mpiexec gives its ranks a terminal of their own */
     TRY(evaluate_before(r));
     for (;;) {
-        TRY(signals_agree(r->comm, &r->signal));
-        if (r->at.step >= s->plan.steps || r->signal)
+        TRY(signals_agree(r->comm, &r->progress.signal));
+        if (r->progress.at.step >= s->plan.steps || r->progress.signal)
             break;
         TRY(follow_lengths(r));
         struct step_metrics m = {0};
@@ -157,23 +157,23 @@ static enum status loop(struct run *r)
             continue;
         }
         TRY(run_finish_metrics(r, &m));
-        m.evaluated = s->plan.eval_every > 0 && r->at.step % s->plan.eval_every == 0;
+        m.evaluated = s->plan.eval_every > 0 && r->progress.at.step % s->plan.eval_every == 0;
         if (m.evaluated) {
             TRY(run_evaluate(r, &m.eval, &cut));
             if (cut)
-                printf("%sthe evaluation after step %lld is left out\n", terminal ? "\n" : "", (long long)r->at.step);
+                printf("%sthe evaluation after step %lld is left out\n", terminal ? "\n" : "", (long long)r->progress.at.step);
             m.evaluated = !cut;
         }
         metrics_print(&m, stdout, terminal);
         check_output(r);
         TRY(add_line(r, &m));
-        if (r->skipped_in_row >= SKIPS_ALLOWED)
+        if (r->progress.skipped_in_row >= SKIPS_ALLOWED)
             return comm_agree(
                 r->comm, status_fail(ERR_DIVERGED,
                                      "training diverged: the gradient norm was not finite in the %d steps up to %lld; a lower "
                                      "--lr may help",
-                                     SKIPS_ALLOWED, (long long)r->at.step));
-        if (s->save_every > 0 && r->at.step % s->save_every == 0 && r->at.step < s->plan.steps)
+                                     SKIPS_ALLOWED, (long long)r->progress.at.step));
+        if (s->save_every > 0 && r->progress.at.step % s->save_every == 0 && r->progress.at.step < s->plan.steps)
             TRY(save(r, SAVE_ON_THE_WAY));
     }
     if (terminal)
@@ -188,14 +188,14 @@ static enum status count_steps(struct run *r)
     char sequences[32];
     if (s->epochs == 0)
         return OK;
-    const int64_t n = corpus_get_report(r->corpus)->train_sequences;
+    const int64_t n = corpus_get_report(r->inputs.corpus)->train_sequences;
     const double steps =
         fmax(1, ceil(s->epochs * (double)n / (double)s->plan.batch * (1 - 1e-12))); /* 0.1 * 30 is 3, not above it */
     if (steps > (double)SETTINGS_MOST_STEPS)
         return status_fail(ERR_INVALID, "--epochs %g are %.3g steps, and a run has at most %lld: give fewer", s->epochs, steps,
                            (long long)SETTINGS_MOST_STEPS);
     s->plan.steps = (int64_t)steps;
-    r->plans.stretches[0].end = s->plan.steps; /* the only stretch: settings allow one length */
+    r->plans.all.stretches[0].end = s->plan.steps; /* the only stretch: settings allow one length */
     printf("steps: %lld: %g epoch%s of %s sequence%s, %lld a step\n", (long long)s->plan.steps, s->epochs,
            s->epochs == 1 ? "" : "s", units_format_count(n, sequences), n == 1 ? "" : "s", (long long)s->plan.batch);
     s->epochs = 0;
@@ -236,7 +236,7 @@ static enum status save_unread(struct run *r, enum status st)
 {
     char cause[768], left[512];
     snprintf(cause, sizeof cause, "%s", status_message());
-    enum status saved = r->saved == r->at.step ? OK : save(r, SAVE_LAST);
+    enum status saved = r->place.saved == r->progress.at.step ? OK : save(r, SAVE_LAST);
     if (saved != OK) {
         char why[512];
         snprintf(why, sizeof why, "%.500s", status_message());
@@ -250,8 +250,8 @@ static enum status save_unread(struct run *r, enum status st)
 static enum status failed(const struct run *r, enum status st)
 {
     char cause[1024], left[512];
-    int begun = r->metrics != NULL; /* 1: something may be left; a rank alone has nothing before that */
-    if (r->told || (st != ERR_DIVERGED && (comm_size(r->comm) == 1 ? !begun : comm_agreed(r->comm))))
+    int begun = r->place.log != NULL; /* 1: something may be left; a rank alone has nothing before that */
+    if (r->place.told || (st != ERR_DIVERGED && (comm_size(r->comm) == 1 ? !begun : comm_agreed(r->comm))))
         return st;
     snprintf(cause, sizeof cause, "%s", status_message());
     run_describe_left(r, left, sizeof left);
@@ -277,10 +277,10 @@ enum status train_run(struct settings *s, struct comm *comm, const struct train_
         comm_cut_for(comm, signals_first());
     run_say_rereading(&r, stops_at_once ? signals_first() : NULL);
     TRY_GOTO(loop(&r), out);
-    if (!r.signal)
+    if (!r.progress.signal)
         signals_training_done();
     TRY_GOTO(run_flush(&r), out);
-    *signal_number = r.signal;
+    *signal_number = r.progress.signal;
     if (*signal_number)
         TRY_GOTO(run_print_saving(&r), out);
     if (*signal_number || s->save_every > 0)
@@ -297,16 +297,16 @@ out:
     if (st != OK)
         signals_run_failed();
     if (st != OK)
-        st = r.unread ? save_unread(&r, st) : failed(&r, st);
-    if (r.metrics)
+        st = r.inputs.unread ? save_unread(&r, st) : failed(&r, st);
+    if (r.place.log)
         st = close_log(&r, st);
     batch_destroy(r.batch);
     session_destroy(r.session);
-    train_plans_destroy(&r.plans);
-    corpus_close(r.corpus);
-    free(r.texts.data);
-    free(r.texts.settings);
+    train_plans_destroy(&r.plans.all);
+    corpus_close(r.inputs.corpus);
+    free(r.inputs.texts.data);
+    free(r.inputs.texts.settings);
     model_destroy(r.model);
-    run_lock_release(r.lock);
+    run_lock_release(r.place.lock);
     return st;
 }

@@ -40,8 +40,10 @@ enum status ops_cpu_toy_scan_grad(const struct op_attrs *a, void *const *arg, vo
         for (int64_t j = 0; j < dim; j++) {
             const int64_t at = i * dim + j;
             const int starts = position[i] == 0;
-            const float before = starts ? 0.0f : i > 0 ? row_get(y, at - dim, type) : state[j], f = keeps(g, at, type),
-                        ds = row_get(dy, at, type) + carry[j], x = row_get(u, at, type);
+            const float before = starts  ? 0.0f
+                                 : i > 0 ? row_get(y, at - dim, type)
+                                         : state[j],
+                        f = keeps(g, at, type), ds = row_get(dy, at, type) + carry[j], x = row_get(u, at, type);
             row_set(u, at, type, (1.0f - f) * ds);
             row_set(g, at, type, (before - x) * f * (1.0f - f) * ds);
             carry[j] = starts ? 0.0f : f * ds;

@@ -214,7 +214,8 @@ static void texts_are_read_as_in_training(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(layers_are_told_apart), cmocka_unit_test(attention_may_be_absent),
-                                       cmocka_unit_test(two_blocks_of_a_kind_are_refused), cmocka_unit_test(gradients_are_the_losss),
+                                       cmocka_unit_test(two_blocks_of_a_kind_are_refused),
+                                       cmocka_unit_test(gradients_are_the_losss),
                                        cmocka_unit_test(texts_are_read_as_in_training)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

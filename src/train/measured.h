@@ -1,0 +1,32 @@
+/* Measured figures of the steps here. */
+#ifndef LTRAIN_TRAIN_MEASURED_H
+#define LTRAIN_TRAIN_MEASURED_H
+
+#include "comm/comm.h"
+#include "engine/executor.h"
+#include "train/metrics.h"
+
+struct run;
+
+struct run_measured {
+    double peak_flops;        /* sum over all ranks */
+    char peak_reference[128]; /* source of peak_flops */
+    /* Sums over the steps that began with an update, as the planned one does; over all steps until there are any. */
+    struct {
+        struct lane_stats lanes[LANES];
+        double seconds;
+        int64_t steps;
+        int updated;
+    } alike;
+    struct comm_traffic sent[LANES]; /* by all ranks, on comm lanes */
+    int64_t steps;                   /* steps here */
+    double seconds, planned_seconds; /* sums over these steps, measured and planned */
+    int64_t skipped, empty;          /* steps here: with a norm that was not finite; with nothing to predict */
+};
+
+/* Finds r->measured.peak_flops of all ranks and its source: a GPU's data sheet or else a measured product, and for a CPU its sgemm. */
+enum status run_find_peak(struct run *r);
+/* Takes the statistics of the step that was just made, adds them to the run's sums, and completes *m. All ranks call it. */
+enum status run_finish_metrics(struct run *r, struct step_metrics *m);
+
+#endif
