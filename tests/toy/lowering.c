@@ -37,7 +37,7 @@ static void act_attrs(const struct lowering *L, const struct block *b, struct op
 {
     a->act.rows = rows;
     a->act.dim = width(b);
-    a->act.dtype = (int32_t)L->s.dtype;
+    a->act.dtype = (int32_t)L->s.key.dtype;
 }
 
 static void fill(struct lowering *L, struct value *v, int tile)
@@ -115,7 +115,7 @@ static void drop_chunk(struct lowering *L, const struct block *b, int c)
 static void produce(struct lowering *L, struct value *v, int c, const struct model_linear *w)
 {
     const int64_t r0 = v->tiles[c].row0, r1 = v->tiles[c].row1;
-    const enum dtype T = L->s.dtype;
+    const enum dtype T = L->s.key.dtype;
     block_norm(L, v->block, c);
     value_new(L, v, c);
     lower_linear(L, &(struct linear_call){w, .rows = r1 - r0, .y = {v, r0, T}, .x = {v->block->normed, r0, T}});
@@ -137,7 +137,7 @@ static void branch(struct lowering *L, const struct block *b, int c)
     const struct model_linear *out = &b->weights->toy.out;
     const int64_t r0 = b->in->tiles[c].row0, r1 = b->in->tiles[c].row1;
     value_new(L, &L->acc, c);
-    lower_linear(L, &(struct linear_call){out, .rows = r1 - r0, .y = {&L->acc, r0, F32}, .x = {&work(L)->y, r0, L->s.dtype}});
+    lower_linear(L, &(struct linear_call){out, .rows = r1 - r0, .y = {&L->acc, r0, F32}, .x = {&work(L)->y, r0, L->s.key.dtype}});
 }
 
 static void produce_output(struct lowering *L, struct value *out, int c)
@@ -185,7 +185,7 @@ static void input_backward(struct lowering *L, const struct block *b, const stru
                            int accumulate)
 {
     const int64_t r0 = dy->tiles[c].row0, r1 = dy->tiles[c].row1;
-    const enum dtype T = L->s.dtype;
+    const enum dtype T = L->s.key.dtype;
     struct linear_call call = {w, .rows = r1 - r0, .y = {dy, r0, T}, .x = {b->normed, r0, T}};
     lower_linear_dw(L, &call);
     lower_bias_grad(L, w, dy, T, r0, r1);
@@ -201,7 +201,7 @@ static void backward_chunk(struct lowering *L, const struct block *b, int c)
     struct toy_work *W = work(L);
     struct value *df = block_gradient(L, b);
     const int64_t r0 = b->in->tiles[c].row0, r1 = b->in->tiles[c].row1;
-    const enum dtype T = L->s.dtype;
+    const enum dtype T = L->s.key.dtype;
     block_get_gradient(L, b, c);
     value_get(L, b->source, c);
     value_get(L, &v->u, c);
@@ -254,8 +254,8 @@ static void layer_values(struct lowering *L, struct block *b)
     char name[48];
     if (!v)
         return;
-    activation_of_layer(L, b, -1, &(struct activation){&v->u, "toy_u", width(b), L->s.dtype, CHUNKS, produce_u});
-    activation_of_layer(L, b, -1, &(struct activation){&v->g, "toy_g", width(b), L->s.dtype, CHUNKS, produce_g});
+    activation_of_layer(L, b, -1, &(struct activation){&v->u, "toy_u", width(b), L->s.key.dtype, CHUNKS, produce_u});
+    activation_of_layer(L, b, -1, &(struct activation){&v->g, "toy_g", width(b), L->s.key.dtype, CHUNKS, produce_g});
     snprintf(name, sizeof name, "layer%d.toy_state", b->layer);
     value_create(L, &v->state, name, CLASS_ACT, max_i64(L->n_chunks - 1, 1), width(b) * 4, 1,
                  L->role & ROLE_BACKWARD ? activation_residency(L, b->layer) : RES_DEVICE);
@@ -267,8 +267,8 @@ static void chunk_values(struct lowering *L)
     const int64_t dim = 2 * L->m->config.dim;
     if (!W)
         return;
-    activation_of_work(L, RES_NONE, -1, &(struct activation){&W->y, "toy_y", dim, L->s.dtype, CHUNKS});
-    activation_of_work(L, RES_NONE, -1, &(struct activation){&W->dy, "toy_dy", dim, L->s.dtype, CHUNKS});
+    activation_of_work(L, RES_NONE, -1, &(struct activation){&W->y, "toy_y", dim, L->s.key.dtype, CHUNKS});
+    activation_of_work(L, RES_NONE, -1, &(struct activation){&W->dy, "toy_dy", dim, L->s.key.dtype, CHUNKS});
     value_create(L, &W->now, "toy_now", CLASS_WORK, 1, dim * 4, 1, RES_NONE);
     value_create(L, &W->carry, "toy_carry", CLASS_WORK, 1, dim * 4, 1, RES_NONE);
 }
@@ -276,7 +276,7 @@ static void chunk_values(struct lowering *L)
 static void cache_create(struct lowering *L, struct block *b)
 {
     struct toy_layer *v = b->values = memory_new(L, 1, sizeof *v);
-    const enum residency r = L->s.cached == RES_NVME ? RES_HOST : L->s.cached;
+    const enum residency r = L->s.placement.cached == RES_NVME ? RES_HOST : L->s.placement.cached;
     char name[48];
     if (!v)
         return;
