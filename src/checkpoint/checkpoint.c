@@ -74,7 +74,7 @@ static enum status make_partial(struct session *s, const char *partial, uint64_t
     ckpt_remove_dir(partial);
     TRY(ckpt_make_dir(partial));
     TRY(state_create(s, partial, n_files, form));
-    TRY(model_config_write(partial, &s->model->config, s->plan->strategy.key.dtype));
+    TRY(model_config_write(partial, &s->model->whole->config, s->plan->strategy.key.dtype));
     return ckpt_mark(partial, mark); /* last: a rank that sees the mark sees the files, too */
 }
 
@@ -174,7 +174,7 @@ static enum status commit(struct session *s, const struct paths *p, const struct
     struct lineage l;
     ckpt_unmark(p->partial, mark);
     TRY(lineage_of_save(p->dir, s->origin.kind == ORIGIN_CHECKPOINT ? s->origin.path : "", m->info.step, &l));
-    TRY(manifest_write(p->partial, m, &l, s->model, s->plan->strategy.key.dtype));
+    TRY(manifest_write(p->partial, m, &l, s->model->whole, s->plan->strategy.key.dtype));
     TRY(ckpt_sync_dir(p->partial));
     TRY(put_in_place(p->partial, p->final, p->old));
     TRY(ckpt_sync_dir(p->dir));
@@ -231,7 +231,7 @@ void checkpoint_remove_dead(const char *run)
 /* Refuses adapters that were trained beside other weights: adapters mean nothing beside those. */
 static enum status check_base(const struct session *s, const char *path, uint64_t base)
 {
-    if (base == s->base_xxh3 || s->model->adapter_params == 0)
+    if (base == s->base_xxh3 || s->model->whole->adapter_params == 0)
         return OK;
     return status_fail(
         ERR_INVALID,
@@ -280,7 +280,7 @@ static enum status move_file(const char *partial, const char *dir, const char *n
 /* Moves an export from the partial directory to its final names (rank 0 only). */
 static enum status move_export(struct session *s, const char *partial, const char *dir, const struct shard_form *form)
 {
-    int adapter = s->model->adapter_params > 0;
+    int adapter = s->model->whole->adapter_params > 0;
     TRY(texts_move(partial, dir));
     TRY(state_move(s, partial, dir, form));
     TRY(base_move_texts(partial, dir));
@@ -297,8 +297,8 @@ static enum status write_like(struct session *s, const char *partial, const char
     int there;
     TRY(ckpt_path(config, like, "config.json", ""));
     TRY(ckpt_look(config, &there));
-    if (there && s->model->adapter_params == 0)
-        TRY(model_config_write_like(partial, like, &s->model->config, s->plan->strategy.key.dtype));
+    if (there && s->model->whole->adapter_params == 0)
+        TRY(model_config_write_like(partial, like, &s->model->whole->config, s->plan->strategy.key.dtype));
     return texts_copy(like, partial);
 }
 
@@ -307,8 +307,8 @@ static enum status write_beside(struct session *s, const char *partial, const st
 {
     if (texts && texts->like)
         TRY(write_like(s, partial, texts->like));
-    if (s->model->adapter_params > 0)
-        TRY(base_write(s->model, s->base[0] ? s->base : s->model->config.name, s->base_xxh3, partial));
+    if (s->model->whole->adapter_params > 0)
+        TRY(base_write(s->model->whole, s->base[0] ? s->base : s->model->config.name, s->base_xxh3, partial));
     return base_write_texts(texts, partial);
 }
 

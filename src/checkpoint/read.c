@@ -54,9 +54,9 @@ static int has(struct st_file *f, enum state_kind kind, const struct model_param
 static enum status check_parameter(struct reader *r, const struct model_param *p)
 {
     struct st_info info;
-    if (r->model->adapter_params > 0 && !p->trained)
+    if (r->model->whole->adapter_params > 0 && !p->trained)
         return OK;
-    if (!has(r->params, STATE_PARAM, p, &info) && r->model->adapter_params > 0)
+    if (!has(r->params, STATE_PARAM, p, &info) && r->model->whole->adapter_params > 0)
         return status_fail(ERR_INVALID, "checkpoint %s has no %s, which this run trains; give it the same --lora", r->dir,
                            p->name);
     if (!has(r->params, STATE_PARAM, p, &info))
@@ -82,15 +82,16 @@ static enum status check_parameter(struct reader *r, const struct model_param *p
 /* Refuses tensors that the model does not have: the model would be only a part of the checkpoint's. */
 static enum status check_surplus(struct reader *r)
 {
+    const struct model *m = r->model->whole;
     for (int k = 0; k < st_count(r->params); k++) {
         const char *name = st_name(r->params, k);
         int i = 0;
-        while (i < r->model->n_params && strcmp(r->model->params[i].name, name) != 0)
+        while (i < m->n_params && strcmp(m->params[i].name, name) != 0)
             i++;
-        if (i < r->model->n_params && r->model->adapter_params > 0 && !r->model->params[i].trained)
+        if (i < m->n_params && m->adapter_params > 0 && !m->params[i].trained)
             return status_fail(ERR_INVALID, "checkpoint %s has %s, which this run does not train; give it the same --lora",
                                r->dir, name);
-        if (i == r->model->n_params)
+        if (i == m->n_params)
             return status_fail(ERR_INVALID, "checkpoint %s is of another model: this run's has no tensor %s", r->dir, name);
     }
     return OK;
@@ -121,7 +122,7 @@ static enum status read_param(struct reader *r, int index, enum state_kind kind,
     const struct model_param *p = &r->model->params[index];
     char name[STATE_NAME];
     int64_t finite;
-    if (r->model->adapter_params > 0 && !p->trained)
+    if (r->model->whole->adapter_params > 0 && !p->trained)
         return source_read(&r->base, index, first, n, type, data);
     if (kind <= STATE_MASTER)
         kind = r->masters && p->trained ? STATE_MASTER : STATE_PARAM;
@@ -148,10 +149,11 @@ static enum status read_part(void *user, const struct state_part *part)
 static enum status check_tensors(struct reader *r)
 {
     struct st_info info;
-    for (int i = 0; i < r->model->n_params && !r->masters; i++)
-        r->masters = has(r->optimizer, STATE_MASTER, &r->model->params[i], &info);
-    for (int i = 0; i < r->model->n_params; i++)
-        TRY(check_parameter(r, &r->model->params[i]));
+    const struct model *m = r->model->whole;
+    for (int i = 0; i < m->n_params && !r->masters; i++)
+        r->masters = has(r->optimizer, STATE_MASTER, &m->params[i], &info);
+    for (int i = 0; i < m->n_params; i++)
+        TRY(check_parameter(r, &m->params[i]));
     return check_surplus(r);
 }
 
@@ -168,7 +170,7 @@ static enum status load(struct session *s, struct reader *r)
 static enum status open_files(const struct session *s, struct reader *r)
 {
     char path[CKPT_PATH];
-    if (r->model->adapter_params > 0)
+    if (r->model->whole->adapter_params > 0)
         TRY(source_open(r->model, s->base[0] ? s->base : NULL, NULL, s->base_seed, &r->base));
     TRY(ckpt_path(path, r->dir, ckpt_file_names[CKPT_MODEL], ""));
     TRY(st_open(path, &r->params));
@@ -180,7 +182,7 @@ static enum status open_files(const struct session *s, struct reader *r)
 enum status state_read(struct session *s, const char *dir)
 {
     struct reader r = {.dir = dir, .model = s->model};
-    enum status st = check_config(s->model, dir);
+    enum status st = check_config(s->model->whole, dir);
     if (st == OK)
         st = open_files(s, &r);
     st = comm_agree(s->comm, st);

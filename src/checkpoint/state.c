@@ -57,5 +57,5 @@ int64_t checkpoint_bytes(const struct model *m, enum dtype dtype, enum dtype mom
 
 int64_t state_bytes(const struct session *s)
 {
-    return checkpoint_bytes(s->model, s->plan->strategy.key.dtype, s->plan->strategy.key.moments);
+    return checkpoint_bytes(s->model->whole, s->plan->strategy.key.dtype, s->plan->strategy.key.moments);
 }

@@ -5,6 +5,7 @@
 #include "checkpoint/files.h"
 #include "checkpoint/manifest.h"
 #include "engine/weights.h"
+#include "model/part.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -20,8 +21,8 @@ struct unused {
  * in no file and are skipped. */
 static int next_cut(const struct model *m, int i)
 {
-    while (i < m->n_params &&
-           (m->params[i].elements == model_param_stored(&m->params[i]) || (m->adapter_params > 0 && !m->params[i].trained)))
+    while (i < m->n_params && (m->params[i].elements == model_param_stored(&m->params[i]) ||
+                               (m->whole->adapter_params > 0 && !m->params[i].trained)))
         i++;
     return i;
 }
@@ -169,7 +170,10 @@ enum status unused_write(struct unused *x, enum state_kind kind, const int *tens
     int64_t chunk = x->s->staging_bytes / (int64_t)sizeof *data;
     for (int i = next_cut(m, 0); i < m->n_params; i = next_cut(m, i + 1)) {
         int64_t end = model_param_stored(&m->params[i]);
-        for (int64_t at = m->params[i].elements; at < end && tensor[i] >= 0; at += chunk * comm_size(x->s->comm)) {
+        if (!model_part_is_first(m, i))
+            continue;
+        for (int64_t at = m->params[i].elements; at < end && tensor[m->params[i].whole] >= 0;
+             at += chunk * comm_size(x->s->comm)) {
             int64_t first = at + chunk * comm_rank(x->s->comm), n = max_i64(0, min_i64(chunk, end - first));
             enum status st = n > 0 ? read_origin(x, kind, i, first, n, data) : OK;
             if (st == OK && n > 0)
@@ -179,7 +183,7 @@ enum status unused_write(struct unused *x, enum state_kind kind, const int *tens
             if (st != OK)
                 st = explain(x->s, st);
             else if (n > 0)
-                st = shards_write_f32(file, tensor[i], first, n, data);
+                st = shards_write_f32(file, tensor[m->params[i].whole], first, n, data);
             TRY(comm_agree(x->s->comm, st));
             *written += n;
         }

@@ -9,6 +9,7 @@
 #include "checkpoint/unused.h"
 #include "data/safetensors.h"
 #include "engine/source.h"
+#include "model/part.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -22,8 +23,7 @@ struct contents {
     int n_kinds, n;
     struct st_decl *decls; /* [n] */
     char (*names)[WRAPPED_NAME];
-    int *tensor[3]; /* number of the declaration, or -1; indexed by kind, then by parameter */
-    int64_t elements;
+    int *tensor[3];       /* number of the declaration, or -1; indexed by kind, then by parameter of the whole model */
     struct shards *files; /* files that the tensors make */
 };
 
@@ -58,7 +58,7 @@ static enum dtype file_type(enum dtype stored)
 /* Tells whether this is the one file of an adapter's export, as PEFT saves it. */
 static int is_adapter_file(const struct session *s, int n_files)
 {
-    return n_files == 1 && s->model->adapter_params > 0;
+    return n_files == 1 && s->model->whole->adapter_params > 0;
 }
 
 static const char *file_name(const struct session *s, int file, int n_files)
@@ -79,7 +79,7 @@ static void name_tensor(const struct session *s, int n_files, enum state_kind ki
 static enum status list_contents(const struct session *s, int file, int n_files, const struct shard_form *form,
                                  struct contents *f)
 {
-    const struct model *m = s->model;
+    const struct model *m = s->model->whole;
     int masters = s->plan->strategy.key.dtype == BF16, adapter = is_adapter_file(s, n_files);
     enum wrapping wrapping = WRAPPING_OLD;
     *f = (struct contents){.kind = {adapter && masters ? STATE_MASTER : STATE_PARAM}, .n_kinds = 1};
@@ -110,7 +110,6 @@ static enum status list_contents(const struct session *s, int file, int n_files,
                                               .dtype = adapter ? F32 : file_type(session_state_type(s, f->kind[k])),
                                               .n_dims = p->shape[1] ? 2 : 1,
                                               .shape = {p->shape[0], p->shape[1]}};
-            f->elements += model_param_stored(p);
             f->tensor[k][i] = f->n++;
         }
     }
@@ -145,7 +144,7 @@ static enum status write_param(struct output *w, int param, int64_t first, int64
     int64_t there, done = 0;
     for (int64_t part; done < n; done += part) {
         part = model_param_piece(&w->model->params[param], first + done, n - done, &there);
-        TRY(shards_write_f32(w->file, w->tensor[param], there, part, data + done));
+        TRY(shards_write_f32(w->file, w->tensor[w->model->params[param].whole], there, part, data + done));
     }
     return OK;
 }
@@ -157,7 +156,7 @@ static enum status write_pieces(void *user, int unit, int64_t first, int64_t n, 
     for (int i = u->first_param; i < u->first_param + u->n_params; i++) {
         const struct model_param *p = &w->model->params[i];
         int64_t a = max_i64(first, p->offset), b = min_i64(first + n, p->offset + p->elements);
-        if (a >= b || w->tensor[i] < 0)
+        if (a >= b || w->tensor[p->whole] < 0 || !model_part_is_first(w->model, i))
             continue;
         TRY(state_check_finite(w->kind, p, a - p->offset, b - a, data + (a - first)));
         TRY(write_param(w, i, a - p->offset, b - a, data + (a - first)));
@@ -166,27 +165,39 @@ static enum status write_pieces(void *user, int unit, int64_t first, int64_t n, 
     return OK;
 }
 
-/* Writes a kind of state. Shards: every rank writes its own; state that all ranks hold whole: one unit each, in turn. The ranks
- * agree after every turn, so that none waits long for a slow or failed one. */
+/* Writes a kind of state of the ranks' parts of the model. Shards: every rank writes its own; state that all ranks with a part hold
+ * whole: one unit each, in turn. The ranks agree after every turn, so that none waits long for a slow or failed one. */
 static enum status write_kind(struct session *s, enum state_kind kind, struct output *w)
 {
-    int rank = comm_rank(s->comm), turn = session_sharded(s, kind) ? 1 : comm_size(s->comm);
-    for (int u = 0; u < s->model->n_units; u += turn) {
-        int mine = turn == 1 ? u : u + rank;
+    const int sharing = s->plan->strategy.ranks, turn = session_sharded(s, kind) ? 1 : sharing;
+    for (int u = 0; u < s->model->whole->n_units; u += turn) {
+        int mine = turn == 1 ? u : u + comm_place(s->comm) % sharing;
         enum status st = mine < s->model->n_units ? session_visit(s, mine, kind, STATE_READ, write_pieces, w) : OK;
         TRY(comm_agree(s->comm, st));
     }
     return OK;
 }
 
+/* Returns the elements of a file that the ranks with this session's part of the model write. */
+static int64_t elements_of_part(const struct session *s, const struct contents *f)
+{
+    const struct model *m = s->model;
+    int64_t n = 0;
+    for (int k = 0; k < f->n_kinds; k++)
+        for (int i = 0; i < m->n_params; i++)
+            n += f->tensor[k][m->params[i].whole] >= 0 && model_part_is_first(m, i) ? model_param_stored(&m->params[i]) : 0;
+    return n;
+}
+
 /* Makes sure that no element is missing: a fault of ours must not become a checkpoint. */
 static enum status check_complete(struct session *s, const char *name, const struct contents *f, int64_t written)
 {
-    double sum = (double)written;
-    TRY(comm_sum(s->comm, &sum, 1));
-    if ((int64_t)sum == f->elements)
+    const int is_first = comm_place(s->comm) % s->plan->strategy.ranks == 0; /* 1: the first rank with this part */
+    double sum[2] = {(double)written, is_first ? (double)elements_of_part(s, f) : 0};
+    TRY(comm_sum(s->comm, sum, 2));
+    if (sum[0] == sum[1])
         return OK;
-    return status_fail(ERR_CORRUPT, "%s: %.0f elements were written of %lld", name, sum, (long long)f->elements);
+    return status_fail(ERR_CORRUPT, "%s: %.0f elements were written of %.0f", name, sum[0], sum[1]);
 }
 
 /* Opens the output and looks for the mark again: only an open file is known to be in the directory that rank 0 has made. */

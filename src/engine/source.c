@@ -116,8 +116,9 @@ enum status source_read(struct source *s, int param, int64_t first, int64_t n, e
 
 static int is_from_adapter(const struct model *m, const char *name)
 {
-    for (int i = 0; i < m->n_params; i++)
-        if (m->params[i].from_adapter && strcmp(m->params[i].name, name) == 0)
+    const struct model *all = m->whole;
+    for (int i = 0; i < all->n_params; i++)
+        if (all->params[i].from_adapter && strcmp(all->params[i].name, name) == 0)
             return 1;
     return 0;
 }

@@ -54,10 +54,10 @@ enum status weights_find(struct st_file *f, const struct model_param *p, const c
     if (st == ERR_INVALID && !st_has(f, *name))
         return missing(f, p);
     TRY(st);
-    if (info.n_dims == n_dims && memcmp(info.shape, p->shape, (size_t)n_dims * sizeof *p->shape) == 0)
+    if (info.n_dims == n_dims && memcmp(info.shape, p->file_shape, (size_t)n_dims * sizeof *p->file_shape) == 0)
         return OK;
     return status_fail(ERR_INVALID, "%s: tensor %s has the shape %s, config.json means %s", st_path(f, *name), *name,
-                       shape_text(info.n_dims, info.shape, there), shape_text(n_dims, p->shape, here));
+                       shape_text(info.n_dims, info.shape, there), shape_text(n_dims, p->file_shape, here));
 }
 
 enum status weights_read_tensor(struct st_file *f, const char *name, const struct model_param *p, int64_t first, int64_t n,

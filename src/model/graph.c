@@ -2,6 +2,7 @@
 #include "model/family/family.h"
 
 #include "base/sys.h"
+#include "model/graph.h"
 #include "model/kinds.h"
 #include "model/skipped.h"
 
@@ -150,7 +151,6 @@ static enum status pack_matrices(struct model *m, const struct skipped *skipped)
                 model_base_word(m->config.base), p->name);
         const struct quantised q = model_quantised(&m->config, p);
         p->packed_bytes = quantised_bytes(&q);
-        m->packed_params += p->elements;
         p->elements = 0;
     }
     return OK;
@@ -179,6 +179,7 @@ static int group(const struct model_param *p)
 static void order_unit(struct model *m, struct model_unit *u)
 {
     struct model_param *p = m->params + u->first_param;
+    u->elements = u->trained_elements = u->decay_elements = u->packed_bytes = 0;
     for (int i = 1; i < u->n_params; i++) {
         struct model_param moved = p[i];
         int to = i;
@@ -196,6 +197,12 @@ static void order_unit(struct model *m, struct model_unit *u)
         if (p[i].trained)
             u->trained_elements = u->elements;
     }
+}
+
+void graph_order(struct model *m)
+{
+    for (int u = 0; u < m->n_units; u++)
+        order_unit(m, &m->units[u]);
 }
 
 /* ---- entry ---- */
@@ -243,14 +250,16 @@ static int multiplies_tokens(const struct model *m, int param)
     return of_layer || (p->adapter && !of_embedding);
 }
 
-static void sum_params(struct model *m)
+void graph_sum(struct model *m)
 {
+    m->total_params = m->adapter_params = m->trained_params = m->trained_matrix_params = m->packed_params = m->matrix_params = 0;
     for (int i = 0; i < m->n_params; i++) {
         const struct model_param *p = &m->params[i];
         int64_t n = model_param_stored(p), multiplies = is_matrix(p) && multiplies_tokens(m, i);
         m->total_params += n;
         m->adapter_params += p->adapter ? n : 0;
         m->trained_params += p->trained ? n : 0;
+        m->packed_params += p->packed_bytes > 0 ? n : 0;
         m->trained_matrix_params += p->trained && (multiplies || i == m->head.weight) ? n : 0;
     }
     for (int i = 0; i < m->n_params; i++)
@@ -265,10 +274,10 @@ static enum status no_memory(size_t bytes)
 }
 
 /* Allocates one block for the struct, the units and the layers. Parameters are allocated once they have been counted. */
-static enum status allocate(const struct model_config *config, struct model **out)
+enum status graph_allocate(const struct model_config *config, int64_t layers, struct model **out)
 {
-    size_t layers = (size_t)config->layers, units = layers + 2;
-    size_t bytes = sizeof(struct model) + units * sizeof(struct model_unit) + layers * sizeof(struct model_layer);
+    size_t units = (size_t)layers + 2;
+    size_t bytes = sizeof(struct model) + units * sizeof(struct model_unit) + (size_t)layers * sizeof(struct model_layer);
     struct model *m = sys_calloc(1, bytes);
     if (!m)
         return no_memory(bytes);
@@ -291,24 +300,35 @@ static enum status declare_params(struct model *m, const struct adapter_rules *r
     return OK;
 }
 
+/* Makes the model the whole of itself. */
+static void number_params(struct model *m)
+{
+    m->whole = m;
+    m->part = (struct model_part){0, m->config.layers, 0, 1};
+    for (int i = 0; i < m->n_params; i++) {
+        m->params[i].whole = i;
+        memcpy(m->params[i].file_shape, m->params[i].shape, sizeof m->params[i].shape);
+    }
+}
+
 enum status model_create(const struct model_config *config, const char *const *freeze, int n_freeze, struct model **out)
 {
     struct model *m = NULL;
     struct adapter_rules *rules = NULL;
     enum status st;
     TRY(check_config(config));
-    TRY(allocate(config, &m));
+    TRY(graph_allocate(config, config->layers, &m));
     if (m->config.lora.rank > 0)
         TRY_GOTO(adapter_rules_create(&m->config.lora, &rules), fail);
     TRY_GOTO(declare_params(m, rules), fail);
     freeze_base(m, rules);
     TRY_GOTO(apply_freeze(m, freeze, n_freeze), fail);
     TRY_GOTO(pack_base(m), fail);
-    for (int u = 0; u < m->n_units; u++)
-        order_unit(m, &m->units[u]);
+    graph_order(m);
+    number_params(m);
     describe(m, rules, CONNECT);
     TRY_GOTO(kinds_list(m), fail);
-    sum_params(m);
+    graph_sum(m);
     adapter_rules_destroy(rules);
     *out = m;
     return OK;
@@ -330,27 +350,6 @@ void model_destroy(struct model *m)
     if (m)
         free(m->params);
     free(m);
-}
-
-int64_t model_param_stored(const struct model_param *p)
-{
-    return p->shape[1] ? p->shape[0] * p->shape[1] : p->shape[0];
-}
-
-int64_t model_param_piece(const struct model_param *p, int64_t first, int64_t n, int64_t *there)
-{
-    int64_t head = p->head_rows * max_i64(p->shape[1], 1);
-    *there = first;
-    if (head == 0)
-        return n;
-    int64_t heads = p->shape[0] / (p->head_rows * p->parts), index = first / head, within = first % head;
-    int64_t of = index / p->joined, part = index % p->joined; /* indices of the head and of its part */
-    if (of >= heads) {
-        of = (index - heads * p->joined) % heads;
-        part = p->joined + (index - heads * p->joined) / heads;
-    }
-    *there = (of * p->parts + part) * head + within;
-    return min_i64(n, head - within);
 }
 
 const char *model_param_alias(const char *name)

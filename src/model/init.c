@@ -11,10 +11,13 @@
 void model_init_param(const struct model *m, int param, uint64_t seed, int64_t first, int64_t n, float *out)
 {
     const struct model_param *p = &m->params[param];
-    if (p->init == INIT_NORMAL)
-        rng_normals(seed, rng_stream(p->name), (uint64_t)first, n, out);
-    if (p->init == INIT_UNIFORM)
-        rng_uniforms(seed, rng_stream(p->name), (uint64_t)first, n, out);
+    for (int64_t at = 0, whole, some; at < n; at += some) {
+        some = model_param_span(p, first + at, n - at, &whole);
+        if (p->init == INIT_NORMAL)
+            rng_normals(seed, rng_stream(p->name), (uint64_t)whole, some, out + at);
+        if (p->init == INIT_UNIFORM)
+            rng_uniforms(seed, rng_stream(p->name), (uint64_t)whole, some, out + at);
+    }
     for (int64_t i = 0; i < n; i++)
         out[i] = p->init == INIT_NORMAL    ? out[i] * p->init_std
                  : p->init == INIT_UNIFORM ? (2.0f * out[i] - 1.0f) * p->init_std

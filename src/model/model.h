@@ -105,6 +105,18 @@ struct model_config {
     char unknown[256];    /* unknown keys of config.json, separated by commas */
 };
 
+/* Rows or columns of a whole model's parameter. */
+struct param_range {
+    int64_t first, n;
+};
+
+/* Layers [first_layer, first_layer + layers) of a whole model, and the slice-th of `slices` slices of each (model/part.h). */
+struct model_part {
+    int64_t first_layer, layers;
+    int slice, slices;
+};
+
+enum { PARAM_RANGES = 3 }; /* queries, keys and values in one matrix */
 enum param_init { INIT_NORMAL, INIT_ONES, INIT_ZEROS, INIT_UNIFORM /* uniform in (-init_std, init_std) */ };
 
 /* A parameter as Hugging Face names and shapes it. A run fetches, gathers and updates only the elements in use; files have all. */
@@ -112,6 +124,12 @@ struct model_param {
     char name[96];
     int64_t shape[2]; /* vectors: shape[1] = 0 */
     int64_t elements; /* elements in use: the first ones */
+    /* Place in the whole model, of which this model is a part (model/part.h): the parameter's number there, its shape there and in
+     * files, and the rows (by_columns: the columns) that this one has, ascending; n_ranges 0: all. */
+    int whole;
+    int64_t file_shape[2];
+    int n_ranges, by_columns;
+    struct param_range range[PARAM_RANGES];
     int unit;
     int64_t offset; /* first element in the unit's flat range */
     int linear;     /* 1: a linear map of a layer */
@@ -231,6 +249,8 @@ struct rope_set {
 
 struct model {
     struct model_config config;
+    const struct model *whole; /* the model that this one is a part of: often itself; borrowed */
+    struct model_part part;    /* which part */
     int n_units, n_params;
     struct model_unit *units;
     struct model_param *params;
@@ -315,8 +335,10 @@ static inline struct quantised model_quantised(const struct model_config *config
 /* Returns "NF4" or "int8" for people, or "nf4" or "int8" for keys and files; "" if the base is stored. */
 const char *model_base_name(enum model_base base);
 const char *model_base_word(enum model_base base);
-/* Returns the parameter's elements in files: those in use, then those that no sequence of the run reaches. */
+/* Returns the parameter's elements: those in use, then those that no sequence of the run reaches. */
 int64_t model_param_stored(const struct model_param *p);
+/* Returns how many of the elements [first, first + n) are neighbours in the whole model's parameter, and their start there. */
+int64_t model_param_span(const struct model_param *p, int64_t first, int64_t n, int64_t *there);
 /* Returns how many of the elements [first, first + n) lie one after another in the files' order, and their start there (*there). */
 int64_t model_param_piece(const struct model_param *p, int64_t first, int64_t n, int64_t *there);
 /* Returns the layer's block of a kind, or NULL. */

@@ -219,8 +219,13 @@ static void test_gpt2_names(void **state)
 static void test_interleaved(void **state)
 {
     (void)state;
-    const struct model_param p = {.shape = {12, 5}, .elements = 60, .head_rows = 2, .parts = 3, .joined = 1},
-                             bias = {.shape = {12}, .elements = 12, .head_rows = 2, .parts = 3, .joined = 1},
+    const struct model_param p = {.shape = {12, 5},
+                                  .file_shape = {12, 5},
+                                  .elements = 60,
+                                  .head_rows = 2,
+                                  .parts = 3,
+                                  .joined = 1},
+                             bias = {.shape = {12}, .file_shape = {12}, .elements = 12, .head_rows = 2, .parts = 3, .joined = 1},
                              plain = {.shape = {12, 5}};
     int64_t there;
     for (int64_t row = 0; row < 12; row++) {
@@ -239,7 +244,7 @@ static void test_interleaved(void **state)
 static void test_interleaved_groups(void **state)
 {
     (void)state;
-    const struct model_param p = {.shape = {24}, .elements = 24, .head_rows = 2, .parts = 4, .joined = 2};
+    const struct model_param p = {.shape = {24}, .file_shape = {24}, .elements = 24, .head_rows = 2, .parts = 4, .joined = 2};
     int seen[24] = {0};
     int64_t there;
     for (int64_t row = 0; row < 24; row++) {

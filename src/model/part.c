@@ -1,0 +1,355 @@
+#include "model/part.h"
+
+#include "base/sys.h"
+#include "model/family/family.h"
+#include "model/fields.h"
+#include "model/graph.h"
+#include "model/kinds.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- legal numbers of slices ---- */
+
+/* Appends "4", then " or 8" or ", 8", to a list. */
+static void add_number(char *text, size_t room, int64_t n, int last)
+{
+    size_t used = strlen(text);
+    snprintf(text + used, room - used, "%s%lld", used == 0 ? "" : last ? " or " : ", ", (long long)n);
+}
+
+/* Refuses slices that do not divide a count; the sentence lists up to eight numbers that divide it. */
+static enum status indivisible(int slices, int64_t count, const char *what)
+{
+    enum { LISTED = 8 };
+    char legal[128] = "";
+    int64_t divisor[LISTED];
+    int n = 0;
+    for (int64_t d = 1; d <= count && n < LISTED; d++)
+        if (count % d == 0)
+            divisor[n++] = d;
+    for (int i = 0; i < n; i++)
+        add_number(legal, sizeof legal, divisor[i], i == n - 1);
+    return status_fail(ERR_INVALID, "%d tensor-parallel slices do not divide the model's %lld %s: take %s", slices,
+                       (long long)count, what, legal);
+}
+
+/* Refuses norms that span the heads of several slices. */
+static enum status check_norms(const struct model_block *b)
+{
+    if (b->kind != BLOCK_ATTENTION || !b->attention.whole ||
+        (b->attention.q_norm.kind == NORM_NONE && b->attention.k_norm.kind == NORM_NONE))
+        return OK;
+    return status_fail(ERR_INVALID,
+                       "the model's norms of queries and keys are over all heads, which tensor-parallel slices divide: "
+                       "train it without slices");
+}
+
+static enum status check_slices(const struct model *m, int64_t layer, int slices)
+{
+    if (m->config.base != BASE_STORED)
+        return status_fail(ERR_INVALID, "--base %s: quantised matrices are not cut into tensor-parallel slices",
+                           model_base_word(m->config.base));
+    for (int i = 0; i < m->layers[layer].n_blocks; i++) {
+        const struct model_block *b = &m->layers[layer].blocks[i];
+        TRY(check_norms(b));
+        if (b->kind == BLOCK_ATTENTION && m->shapes[b->attention.shape].kv_heads % slices)
+            return indivisible(slices, m->shapes[b->attention.shape].kv_heads, "key-value heads");
+        if (b->kind == BLOCK_MLP && b->mlp.up.out % slices)
+            return indivisible(slices, b->mlp.up.out, "columns of the MLP");
+    }
+    return OK;
+}
+
+/* Refuses blocks of a kind that is in no parts. */
+static enum status check_kinds(const struct model_layer *layer)
+{
+    for (int i = 0; i < layer->n_blocks; i++) {
+        struct model_block b = layer->blocks[i];
+        struct fields f;
+        if (!part_fields(&b, &f))
+            return status_fail(ERR_INVALID,
+                               "the model has blocks of %s, which are not divided into parts: every rank takes all of it",
+                               block_name(b.kind));
+    }
+    return OK;
+}
+
+static enum status check_part(const struct model *m, const struct model_part *part)
+{
+    for (int64_t l = part->first_layer; l < part->first_layer + part->layers; l++) {
+        TRY(check_kinds(&m->layers[l]));
+        if (part->slices > 1)
+            TRY(check_slices(m, l, part->slices));
+    }
+    return OK;
+}
+
+enum status model_stage(const struct model *whole, int stage, int stages, int slice, int slices, struct model_part *out)
+{
+    const int64_t layers = whole->config.layers, each = layers / stages, more = layers % stages;
+    if (stages > layers)
+        return status_fail(ERR_INVALID, "%d pipeline stages are more than the model's %lld layers", stages, (long long)layers);
+    const struct model_part part = {stage * each + min_i64(stage, more), each + (stage < more), slice, slices};
+    TRY(check_part(whole, &part));
+    *out = part;
+    return OK;
+}
+
+/* ---- slices ---- */
+
+/* Adds rows or columns of a parameter to those that the part has, in ascending order; equal ones, of maps that share them, once. */
+static void add_range(struct model_param *p, int64_t first, int64_t n, int by_columns)
+{
+    int at = 0;
+    while (at < p->n_ranges && p->range[at].first < first)
+        at++;
+    if (at < p->n_ranges && p->range[at].first == first)
+        return;
+    for (int i = p->n_ranges++; i > at; i--)
+        p->range[i] = p->range[i - 1];
+    p->range[at] = (struct param_range){first, n};
+    p->by_columns = by_columns;
+}
+
+/* Sets the shape to that of the ranges. */
+static void fit_shape(struct model_param *p)
+{
+    int64_t n = 0;
+    for (int i = 0; i < p->n_ranges; i++)
+        n += p->range[i].n;
+    if (p->n_ranges > 0)
+        p->shape[p->by_columns] = n;
+    p->elements = min_i64(p->elements, p->shape[0] * max_i64(p->shape[1], 1));
+}
+
+/* Cuts a map by outputs: its weight, its bias and the second half of its adapter. */
+static void cut_outputs(struct model *m, struct model_linear *w, const struct model_part *part)
+{
+    const int64_t n = w->out / part->slices, first = w->first_out + part->slice * n;
+    w->out = n;
+    add_range(&m->params[w->weight], first, n, !w->transposed);
+    if (w->bias >= 0)
+        add_range(&m->params[w->bias], first, n, 0);
+    if (w->rank > 0)
+        add_range(&m->params[w->up], first, n, 0);
+}
+
+/* Cuts a map by inputs: its weight and the first half of its adapter. */
+static void cut_inputs(struct model *m, struct model_linear *w, const struct model_part *part)
+{
+    const int64_t n = w->in / part->slices, first = part->slice * n;
+    w->in = n;
+    add_range(&m->params[w->weight], first, n, w->transposed);
+    if (w->rank > 0)
+        add_range(&m->params[w->down], first, n, 1);
+}
+
+/* Cuts a vector with a number, or a matrix with a row, for each head. */
+static void cut_heads(struct model *m, int param, const struct model_part *part)
+{
+    struct model_param *p = &m->params[param];
+    const int64_t n = p->shape[0] / part->slices;
+    add_range(p, part->slice * n, n, 0);
+}
+
+static void cut_block(struct model *m, struct model_block *b, const struct model_part *part)
+{
+    struct fields f;
+    part_fields(b, &f);
+    for (int i = 0; i < MOST_MAPS && f.into[i]; i++)
+        if (f.into[i]->weight >= 0)
+            cut_outputs(m, f.into[i], part);
+    if (f.out_of)
+        cut_inputs(m, f.out_of, part);
+    for (int i = 0; i < MOST_NORMS && f.norm[i]; i++)
+        if (f.norm[i]->weight >= 0 && m->params[f.norm[i]->weight].of_norm)
+            cut_heads(m, f.norm[i]->weight, part);
+    if (f.by_head && *f.by_head >= 0)
+        cut_heads(m, *f.by_head, part);
+}
+
+/* Sets a map's place in the part's matrix, all of whose ranges are known. whole: the map in the whole model. */
+static void place_map(const struct model *m, struct model_linear *w, const struct model_linear *whole,
+                      const struct model_part *part)
+{
+    const struct model_param *p = &m->params[w->weight];
+    const int64_t first = whole->first_out + part->slice * w->out;
+    w->ld = p->shape[1];
+    w->first_out = 0;
+    for (int i = 0; i < p->n_ranges && p->range[i].first < first; i++)
+        w->first_out += p->range[i].n;
+}
+
+/* Cuts a layer's blocks; its parameters and maps are those of the whole model so far. */
+static void cut_layer(struct model *m, int64_t layer, const struct model_layer *whole, const struct model_part *part)
+{
+    struct model_layer *l = &m->layers[layer];
+    const struct model_unit *u = &m->units[1 + layer];
+    for (int i = 0; i < l->n_blocks; i++)
+        cut_block(m, &l->blocks[i], part);
+    for (int i = u->first_param; i < u->first_param + u->n_params; i++)
+        fit_shape(&m->params[i]);
+    for (int i = 0; i < l->n_blocks; i++) {
+        struct model_block before = whole->blocks[i];
+        struct fields f, of_whole;
+        part_fields(&l->blocks[i], &f);
+        part_fields(&before, &of_whole);
+        for (int k = 0; k < MOST_MAPS && f.into[k]; k++)
+            if (f.into[k]->weight >= 0)
+                place_map(m, f.into[k], of_whole.into[k], part);
+        if (f.out_of)
+            f.out_of->ld = m->params[f.out_of->weight].shape[1];
+    }
+}
+
+/* ---- copying what a part has of the whole model ---- */
+
+/* Shifts of parameters' numbers. */
+static int moved(int param, int by)
+{
+    return param < 0 ? param : param - by;
+}
+
+static void move_linear(struct model_linear *w, int by)
+{
+    w->weight = moved(w->weight, by);
+    w->bias = moved(w->bias, by);
+    if (w->rank > 0) {
+        w->down -= by;
+        w->up -= by;
+    }
+}
+
+static void move_norm(struct model_norm *n, int by)
+{
+    n->weight = moved(n->weight, by);
+    n->bias = moved(n->bias, by);
+}
+
+static void move_layer(struct model_layer *l, int by)
+{
+    l->scalar = moved(l->scalar, by);
+    for (int i = 0; i < l->n_blocks; i++) {
+        struct model_block *b = &l->blocks[i];
+        struct fields f;
+        part_fields(b, &f);
+        move_norm(&b->norm, by);
+        move_norm(&b->after, by);
+        for (int k = 0; k < MOST_MAPS && f.into[k]; k++)
+            move_linear(f.into[k], by);
+        if (f.out_of)
+            move_linear(f.out_of, by);
+        for (int k = 0; k < MOST_NORMS && f.norm[k]; k++)
+            move_norm(f.norm[k], by);
+        if (f.by_head)
+            *f.by_head = moved(*f.by_head, by);
+    }
+}
+
+/* Copies the parameters of the whole model's unit `from` to unit `to`, behind the m->n_params that there are. */
+static void copy_unit(struct model *m, const struct model *whole, int from, int to)
+{
+    const struct model_unit *u = &whole->units[from];
+    m->units[to] = (struct model_unit){.first_param = m->n_params, .n_params = u->n_params};
+    for (int i = u->first_param; i < u->first_param + u->n_params; i++) {
+        m->params[m->n_params] = whole->params[i];
+        m->params[m->n_params++].unit = to;
+    }
+}
+
+static void copy_units(struct model *m, const struct model *whole, const struct model_part *part)
+{
+    const int last = whole->n_units - 1, first = (int)part->first_layer;
+    copy_unit(m, whole, 0, 0);
+    for (int l = 0; l < (int)part->layers; l++)
+        copy_unit(m, whole, 1 + first + l, 1 + l);
+    copy_unit(m, whole, last, m->n_units - 1);
+    for (int l = 0; l < (int)part->layers; l++) {
+        m->layers[l] = whole->layers[first + l];
+        move_layer(&m->layers[l], whole->units[1 + first].first_param - m->units[1].first_param);
+    }
+    const int by = whole->units[last].first_param - m->units[m->n_units - 1].first_param;
+    move_norm(&m->final_norm, by);
+    if (!m->config.tied) {
+        move_linear(&m->head, by);
+        return;
+    }
+    m->head.bias = moved(m->head.bias, by);
+    if (m->head.rank > 0) {
+        m->head.down -= by;
+        m->head.up -= by;
+    }
+}
+
+static void share_config(struct model_config *c, const struct model_part *part)
+{
+    c->heads /= part->slices;
+    c->kv_heads /= part->slices;
+    c->ffn /= part->slices;
+    for (int i = 1; i <= MODEL_KINDS; i++) {
+        c->own[i].heads /= part->slices;
+        c->own[i].kv_heads /= part->slices;
+    }
+    for (int64_t l = 0; l < part->layers; l++)
+        config_copy_layer(c, l, c, part->first_layer + l);
+    c->layers = part->layers;
+}
+
+/* Lists masks, heads, frequencies and kinds of the part's layers. */
+static enum status list_kinds(struct model *m)
+{
+    m->n_masks = m->n_shapes = m->n_kinds = m->n_ropes = 0;
+    m->n_frequencies = 0;
+    TRY(kinds_list_attention(m, !family_of(&m->config)->learned_positions));
+    for (int64_t l = 0; l < m->config.layers; l++)
+        for (int i = 0; i < m->layers[l].n_blocks; i++)
+            if (m->layers[l].blocks[i].kind == BLOCK_ATTENTION)
+                kinds_set(m, l, &m->layers[l].blocks[i].attention);
+    return kinds_list(m);
+}
+
+static enum status fill_part(struct model *m, const struct model *whole, const struct model_part *part)
+{
+    copy_units(m, whole, part);
+    share_config(&m->config, part);
+    for (int64_t l = 0; l < part->layers && part->slices > 1; l++)
+        cut_layer(m, l, &whole->layers[part->first_layer + l], part);
+    graph_order(m);
+    TRY(list_kinds(m));
+    graph_sum(m);
+    return OK;
+}
+
+enum status model_part_create(const struct model *whole, const struct model_part *part, struct model **out)
+{
+    struct model *m;
+    TRY(check_part(whole, part));
+    TRY(graph_allocate(&whole->config, part->layers, &m));
+    struct model_unit *units = m->units;
+    struct model_layer *layers = m->layers;
+    const int n_units = m->n_units;
+    *m = *whole;
+    m->units = units;
+    m->layers = layers;
+    m->n_units = n_units;
+    m->n_params = 0;
+    m->whole = whole;
+    m->part = *part;
+    m->params = sys_calloc((size_t)whole->n_params, sizeof *m->params);
+    enum status st = m->params ? fill_part(m, whole, part) : status_fail(ERR_NOMEM, "out of memory for a part of the model");
+    if (st != OK) {
+        model_destroy(m);
+        return st;
+    }
+    *out = m;
+    return OK;
+}
+
+int model_part_is_first(const struct model *m, int param)
+{
+    const struct model_param *p = &m->params[param];
+    const int end = p->unit == 0 || p->unit == m->n_units - 1;
+    return p->n_ranges > 0 || (m->part.slice == 0 && (!end || m->part.first_layer == 0));
+}
