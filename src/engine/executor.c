@@ -250,9 +250,9 @@ static void settle(void *user)
     end_early(e);
 }
 
-/* Threads, numbered by lanes. Compute's thread is the caller's; a device with streams has a reaper there. LANE_WORLD's thread
- * talks to the other ranks; LANE_ULYSSES's reaps what the device's library carries between ranks. */
-static const enum lane LANE_TALKS = LANE_WORLD, LANE_REAPS_COMM = LANE_ULYSSES;
+/* Threads have the number of the lane that they serve, but for two in the places of comm lanes: one runs all of these, the other
+ * reaps what the device's library carries between ranks. Compute's thread is the caller's; a device with streams has a reaper there. */
+enum { THREAD_COMM = LANE_WORLD, THREAD_REAPS_COMM = LANE_ULYSSES };
 
 static enum status run_comm(struct executor *e)
 {
@@ -267,23 +267,24 @@ static enum status run_comm(struct executor *e)
     return e->x.carried ? comm_guard_run(&r) : comm_lanes_run(&r);
 }
 
-static enum status run_thread(struct executor *e, enum lane lane)
+static enum status run_thread(struct executor *e, int thread)
 {
-    if (lane == LANE_TALKS)
+    const enum lane lane = (enum lane)thread;
+    if (thread == THREAD_COMM)
         return run_comm(e);
-    if (lane == LANE_REAPS_COMM)
+    if (thread == THREAD_REAPS_COMM)
         return device_lanes_reap(e->device, LANE_WORLD);
     if (e->device && lane <= LANE_D2H)
         return device_lanes_reap(e->device, lane);
     return lane_is_pipelined(lane) && e->x.store ? run_pipelined(e, lane) : run_serial(e, lane);
 }
 
-static void run_lane(struct executor *e, enum lane lane)
+static void run_lane(struct executor *e, int thread)
 {
-    enum status st = run_thread(e, lane);
+    enum status st = run_thread(e, thread);
     if (st != OK)
         tickets_fail(&e->tickets, st);
-    if (lane != LANE_TALKS && atomic_fetch_sub(&e->others, 1) == 1)
+    if (thread != THREAD_COMM && atomic_fetch_sub(&e->others, 1) == 1)
         tickets_nudge(&e->tickets);
 }
 
@@ -362,7 +363,7 @@ enum status executor_create(const struct exec_context *x, struct program *const 
         executor_destroy(e);
         return st;
     }
-    const int end = e->x.carried ? (int)LANE_REAPS_COMM : LANE_WORLD - 1 + has_comm_thread(e);
+    const int end = e->x.carried ? THREAD_REAPS_COMM : (int)LANE_WORLD - 1 + has_comm_thread(e);
     for (int l = e->device ? LANE_COMPUTE : LANE_COMPUTE + 1; l <= end; l++) {
         e->start[l] = (struct lane_start){e, (enum lane)l};
         int error = sys_thread(&e->thread[e->n_threads], lane_thread, &e->start[l]);

@@ -70,7 +70,7 @@ struct model_config {
     int k_is_v;                     /* 1: layers not in `windowed` take values from the map of keys */
     int attention_bias, mlp_bias;   /* biases of the maps around attention, and of the MLP's; the family says which maps */
     float norm_eps;
-    enum gelu_kind gelu;
+    enum activation_kind activation;
     enum gate_kind gate;
     double gate_limit, gate_alpha;   /* parameters of a clamped gate */
     double attention_scale;          /* factor of scores; 0: 1 / sqrt(head size) */

@@ -10,12 +10,12 @@
 
 #define MAX_ATTEMPTS 8 /* attempts without progress */
 
-static const char *verb(const struct lane *l)
+static const char *verb(const struct store_lane *l)
 {
     return l->direction == STORE_READ ? "read" : "write";
 }
 
-void lane_drain(struct store *s, struct lane *l)
+void lane_drain(struct store *s, struct store_lane *l)
 {
     for (; l->head < l->tail; l->head++) {
         struct io_op *op = &l->window[l->head % (uint64_t)s->depth].op;
@@ -24,7 +24,7 @@ void lane_drain(struct store *s, struct lane *l)
 }
 
 /* Makes the failure recorded with status_fail the lane's for good. */
-static enum status lane_fail(struct store *s, struct lane *l, enum status code)
+static enum status lane_fail(struct store *s, struct store_lane *l, enum status code)
 {
     l->failed = code;
     snprintf(l->failure, sizeof l->failure, "%s", status_message());
@@ -33,19 +33,19 @@ static enum status lane_fail(struct store *s, struct lane *l, enum status code)
     return status_fail(code, "%s", l->failure);
 }
 
-static enum status lane_check(const struct lane *l)
+static enum status lane_check(const struct store_lane *l)
 {
     return l->failed == OK ? OK : status_fail(l->failed, "%s", l->failure);
 }
 
-static enum status io_failed(const struct store *s, const struct lane *l, const struct slot *b, int error)
+static enum status io_failed(const struct store *s, const struct store_lane *l, const struct slot *b, int error)
 {
     const char *remedy = error == ENOSPC || error == EDQUOT ? "free space there" : "check the drive";
     return status_fail(ERR_IO, "cannot %s %zu bytes at offset %lld in %s (rank %d): %s: %s", verb(l), b->op.bytes,
                        (long long)b->op.at, s->files.names[b->op.file], s->rank, strerror(error), remedy);
 }
 
-static enum status start(const struct store *s, const struct lane *l, struct slot *b)
+static enum status start(const struct store *s, const struct store_lane *l, struct slot *b)
 {
     int error = l->io->way->start(l->io, &b->op);
     if (error == 0)
@@ -55,7 +55,7 @@ static enum status start(const struct store *s, const struct lane *l, struct slo
 }
 
 /* Examines a block that is done. *whole: all of it has moved; else it is in flight again. */
-static enum status examine(const struct store *s, const struct lane *l, struct slot *b, int *whole)
+static enum status examine(const struct store *s, const struct store_lane *l, struct slot *b, int *whole)
 {
     ssize_t r = b->op.result;
     *whole = r == (ssize_t)b->op.bytes;
@@ -81,7 +81,7 @@ static enum status examine(const struct store *s, const struct lane *l, struct s
     return start(s, l, b);
 }
 
-static void hash_block(struct lane *l, const char *data, int64_t bytes, int first)
+static void hash_block(struct store_lane *l, const char *data, int64_t bytes, int first)
 {
     if (first)
         XXH3_64bits_reset(l->hash);
@@ -89,7 +89,7 @@ static void hash_block(struct lane *l, const char *data, int64_t bytes, int firs
 }
 
 /* Ends a block that has moved: hashes it if it was read, and ends its request if it is the last. */
-static enum status finish(struct store *s, struct lane *l, struct slot *b)
+static enum status finish(struct store *s, struct store_lane *l, struct slot *b)
 {
     struct request *q = &b->request;
     if (l->direction == STORE_READ) {
@@ -116,7 +116,7 @@ static enum status finish(struct store *s, struct lane *l, struct slot *b)
 }
 
 /* Retires the oldest block. */
-static enum status retire(struct store *s, struct lane *l)
+static enum status retire(struct store *s, struct store_lane *l)
 {
     struct slot *b = &l->window[l->head % (uint64_t)s->depth];
     for (int whole = 0; !whole;) {
@@ -130,7 +130,7 @@ static enum status retire(struct store *s, struct lane *l)
 }
 
 /* Retires blocks that a write would overlap: two writes of one place in flight would land in any order. */
-static enum status retire_overlapping(struct store *s, struct lane *l, int64_t offset, int64_t bytes)
+static enum status retire_overlapping(struct store *s, struct store_lane *l, int64_t offset, int64_t bytes)
 {
     int64_t end = round_up(offset + bytes, STORE_ALIGN);
     uint64_t until = l->head;
@@ -159,7 +159,7 @@ static int64_t block_bytes(const struct store *s, int64_t offset, const char *us
 }
 
 /* Returns the most blocks that may be in flight. */
-static uint64_t window(struct store *s, const struct lane *l)
+static uint64_t window(struct store *s, const struct store_lane *l)
 {
     int limit = l->direction == STORE_WRITE ? atomic_load(&s->write_limit) : 0;
     return (uint64_t)(limit > 0 && limit < s->depth && atomic_load(&s->lanes[STORE_READ].busy_since) ? limit : s->depth);
@@ -171,7 +171,8 @@ void store_limit_writes(struct store *s, int blocks)
 }
 
 /* Sends the request's next block, which begins at `done`, on its way. *pushed: its bytes. */
-static enum status push_block(struct store *s, struct lane *l, const struct request *q, char *user, int64_t done, int64_t *pushed)
+static enum status push_block(struct store *s, struct store_lane *l, const struct request *q, char *user, int64_t done,
+                              int64_t *pushed)
 {
     int bounces;
     int64_t offset = q->offset + done, block = offset / s->block;
@@ -209,7 +210,7 @@ static enum status push_block(struct store *s, struct lane *l, const struct requ
 
 enum status store_submit(struct store *s, enum store_direction d, int64_t offset, void *memory, int64_t bytes, uint64_t *ticket)
 {
-    struct lane *l = &s->lanes[d];
+    struct store_lane *l = &s->lanes[d];
     struct request q = {.offset = offset, .bytes = bytes, .ticket = l->submitted + 1};
     TRY(lane_check(l));
     if (offset < 0 || offset % STORE_ALIGN != 0 || bytes <= 0 || bytes > s->bytes || offset > s->bytes - bytes)
@@ -235,7 +236,7 @@ enum status store_submit(struct store *s, enum store_direction d, int64_t offset
 
 enum status store_wait(struct store *s, enum store_direction d, uint64_t ticket)
 {
-    struct lane *l = &s->lanes[d];
+    struct store_lane *l = &s->lanes[d];
     TRY(lane_check(l));
     if (ticket > l->submitted)
         return status_fail(ERR_INVALID, "nvme %s ticket %llu was never given out", verb(l), (unsigned long long)ticket);
@@ -246,7 +247,7 @@ enum status store_wait(struct store *s, enum store_direction d, uint64_t ticket)
 
 enum status store_poll(struct store *s, enum store_direction d, uint64_t *done)
 {
-    struct lane *l = &s->lanes[d];
+    struct store_lane *l = &s->lanes[d];
     TRY(lane_check(l));
     while (l->head < l->tail) {
         struct slot *b = &l->window[l->head % (uint64_t)s->depth];
@@ -277,7 +278,7 @@ enum status store_write(struct store *s, int64_t offset, const void *memory, int
     return store_wait(s, STORE_WRITE, ticket);
 }
 
-static void counters_of(const struct lane *l, int64_t *bytes, int64_t *ns)
+static void counters_of(const struct store_lane *l, int64_t *bytes, int64_t *ns)
 {
     int64_t since = atomic_load(&l->busy_since);
     *bytes = atomic_load(&l->moved_bytes);

@@ -45,7 +45,7 @@ struct slot {
     struct request request;
 };
 
-struct lane {
+struct store_lane {
     enum store_direction direction;
     struct io *io;
     struct slot *window;
@@ -62,7 +62,7 @@ struct lane {
 struct store {
     struct files files;
     struct extents *extents;
-    struct lane lanes[2];
+    struct store_lane lanes[2];
     int64_t bytes, block;
     int depth, rank;
     atomic_int write_limit;
@@ -70,6 +70,6 @@ struct store {
 };
 
 /* Waits for everything in flight, whether it succeeds or not. */
-void lane_drain(struct store *s, struct lane *l);
+void lane_drain(struct store *s, struct store_lane *l);
 
 #endif

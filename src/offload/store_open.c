@@ -90,7 +90,7 @@ static void describe(struct store *s, const struct store_config *config, int den
 
 static enum status open_lane(struct store *s, enum store_direction d)
 {
-    struct lane *l = &s->lanes[d];
+    struct store_lane *l = &s->lanes[d];
     l->direction = d;
     l->window = sys_calloc((size_t)s->depth, sizeof *l->window);
     l->bounce = sys_mmap((size_t)s->depth * BOUNCE_BYTES, MAP_POPULATE); /* resident before the first step */
@@ -140,7 +140,7 @@ void store_close(struct store *s)
     if (!s)
         return;
     for (int d = 0; d < 2; d++) {
-        struct lane *l = &s->lanes[d];
+        struct store_lane *l = &s->lanes[d];
         lane_drain(s, l);
         if (l->io)
             l->io->way->close(l->io);

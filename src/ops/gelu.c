@@ -12,7 +12,7 @@ INLINE float positive(float x)
     return x < 0.0f ? 0.0f : x;
 }
 
-INLINE void forward_f32(float *y, const float *x, int64_t n, enum gelu_kind kind)
+INLINE void forward_f32(float *y, const float *x, int64_t n, enum activation_kind kind)
 {
     if (kind == RELU_SQUARED) {
 #pragma omp simd
@@ -37,7 +37,7 @@ INLINE void forward_f32(float *y, const float *x, int64_t n, enum gelu_kind kind
 
 /* Computes n <= ROWS_BLOCK elements. BF16 goes through a block in fp32: in one loop with the conversions GCC runs out of
  * registers, and uses half vectors. */
-CLONES static void forward(void *y, const void *x, int64_t at, int64_t n, enum gelu_kind kind, int32_t dtype)
+CLONES static void forward(void *y, const void *x, int64_t at, int64_t n, enum activation_kind kind, int32_t dtype)
 {
     float block[ROWS_BLOCK];
     const float *in = rows_read(x, at, n, dtype, block);
@@ -49,7 +49,7 @@ CLONES static void forward(void *y, const void *x, int64_t at, int64_t n, enum g
     }
 }
 
-INLINE void backward_f32(float *x, float *dy, int64_t n, enum gelu_kind kind)
+INLINE void backward_f32(float *x, float *dy, int64_t n, enum activation_kind kind)
 {
     if (kind == RELU_SQUARED) {
 #pragma omp simd
@@ -82,7 +82,7 @@ INLINE void backward_f32(float *x, float *dy, int64_t n, enum gelu_kind kind)
     }
 }
 
-CLONES static void backward(void *x, void *dy, int64_t at, int64_t n, enum gelu_kind kind, int32_t dtype)
+CLONES static void backward(void *x, void *dy, int64_t at, int64_t n, enum activation_kind kind, int32_t dtype)
 {
     float block_x[ROWS_BLOCK], block_dy[ROWS_BLOCK];
     if (dtype == F32) {
@@ -96,14 +96,14 @@ CLONES static void backward(void *x, void *dy, int64_t at, int64_t n, enum gelu_
     }
 }
 
-void ops_gelu(void *y, const void *x, int64_t n, enum gelu_kind kind, int32_t dtype)
+void ops_gelu(void *y, const void *x, int64_t n, enum activation_kind kind, int32_t dtype)
 {
 #pragma omp parallel for schedule(static) if (n > ROWS_SERIAL)
     for (int64_t b = 0; b < ceil_div(n, ROWS_BLOCK); b++)
         forward(y, x, b * ROWS_BLOCK, rows_block_size(b, n), kind, dtype);
 }
 
-void ops_gelu_grad(void *x, void *dy, int64_t n, enum gelu_kind kind, int32_t dtype)
+void ops_gelu_grad(void *x, void *dy, int64_t n, enum activation_kind kind, int32_t dtype)
 {
 #pragma omp parallel for schedule(static) if (n > ROWS_SERIAL)
     for (int64_t b = 0; b < ceil_div(n, ROWS_BLOCK); b++)
@@ -113,13 +113,13 @@ void ops_gelu_grad(void *x, void *dy, int64_t n, enum gelu_kind kind, int32_t dt
 enum status ops_cpu_gelu(const struct op_attrs *a, void *const *arg, void *stream)
 {
     (void)stream;
-    ops_gelu(arg[0], arg[1], a->act.rows * a->act.dim, (enum gelu_kind)a->act.kind, a->act.dtype);
+    ops_gelu(arg[0], arg[1], a->act.rows * a->act.dim, (enum activation_kind)a->act.kind, a->act.dtype);
     return OK;
 }
 
 enum status ops_cpu_gelu_grad(const struct op_attrs *a, void *const *arg, void *stream)
 {
     (void)stream;
-    ops_gelu_grad(arg[0], arg[1], a->act.rows * a->act.dim, (enum gelu_kind)a->act.kind, a->act.dtype);
+    ops_gelu_grad(arg[0], arg[1], a->act.rows * a->act.dim, (enum activation_kind)a->act.kind, a->act.dtype);
     return OK;
 }

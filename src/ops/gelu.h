@@ -8,9 +8,9 @@
 
 #include "program/op.h"
 
-void ops_gelu(void *y /* T[n] */, const void *x /* T[n] */, int64_t n, enum gelu_kind kind, int32_t dtype);
+void ops_gelu(void *y /* T[n] */, const void *x /* T[n] */, int64_t n, enum activation_kind kind, int32_t dtype);
 /* Computes in place: x becomes dx = dy * y'(x) (for a GELU dy * (Phi(x) + x * Phi'(x))), and dy becomes y, with the bits of
  * ops_gelu. */
-void ops_gelu_grad(void *x /* T[n] */, void *dy /* T[n] */, int64_t n, enum gelu_kind kind, int32_t dtype);
+void ops_gelu_grad(void *x /* T[n] */, void *dy /* T[n] */, int64_t n, enum activation_kind kind, int32_t dtype);
 
 #endif

@@ -26,46 +26,46 @@ struct planning {
     const struct plan_request *given;
     const int64_t *limit;
     int finer; /* number of the finer grid that stands for the default one; 0: none; below 0: of the coarser one */
-    struct numerics_search *numerics; /* NULL: before the first pass */
+    struct key_search *search; /* NULL: before the first pass */
     struct choice choice;
 };
 
 static void planning_end(struct planning *x)
 {
-    numerics_end(x->numerics);
+    key_search_end(x->search);
     plan_destroy(x->choice.plan);
 }
 
 static enum status pass_start(struct planning *x)
 {
-    return numerics_start(x->model, x->given, x->limit, x->finer, &x->numerics);
+    return key_search_start(x->model, x->given, x->limit, x->finer, &x->search);
 }
 
 static enum status pass_grid(struct planning *x)
 {
-    return numerics_grid(x->numerics);
+    return key_search_grid(x->search);
 }
 
 static enum status pass_stage(struct planning *x)
 {
-    return numerics_stage(x->numerics);
+    return key_search_stage(x->search);
 }
 
 static enum status pass_tiles(struct planning *x)
 {
-    return numerics_tiles(x->numerics);
+    return key_search_tiles(x->search);
 }
 
 static enum status pass_local(struct planning *x)
 {
-    return numerics_local(x->numerics);
+    return key_search_local(x->search);
 }
 
 static enum status pass_programs(struct planning *x)
 {
-    const struct numerics *v = numerics_best(x->numerics);
+    const struct searched *v = key_search_best(x->search);
     x->choice.problem = v->problem;
-    return plan_numerics(v, &x->choice.plan);
+    return plan_searched(v, &x->choice.plan);
 }
 
 static enum status pass_memory(struct planning *x);
@@ -76,7 +76,7 @@ static enum status pass_groups(struct planning *x);
 /* Tells whether there are placements, for the chosen mesh. */
 static int has_placements(const struct planning *x)
 {
-    const struct numerics *v = numerics_best(x->numerics);
+    const struct searched *v = key_search_best(x->search);
     return v->search.n > 0 && v->search.candidates[0].strategy.rows == v->fixed.rows &&
            v->search.candidates[0].strategy.ranks == v->fixed.ranks;
 }
@@ -111,7 +111,7 @@ static int64_t count(const struct planning *x)
     int64_t instrs = 0;
     for (int i = 0; x->choice.plan && i < PLAN_PROGRAMS; i++)
         instrs += x->choice.plan->programs[i] ? x->choice.plan->programs[i]->n_instrs : 0;
-    return x->choice.plan ? instrs : numerics_trials(x->numerics);
+    return x->choice.plan ? instrs : key_search_trials(x->search);
 }
 
 /* Runs the first n passes. took: NULL, or their times and counts. */
@@ -145,7 +145,7 @@ static enum status plan_before_memory(const struct model *m, const struct plan_r
 
 static enum status pass_memory(struct planning *x)
 {
-    return plan_for_memory(numerics_best(x->numerics), x->given, plan_before_memory, &x->choice);
+    return plan_for_memory(key_search_best(x->search), x->given, plan_before_memory, &x->choice);
 }
 
 static enum status pass_slow_links(struct planning *x)
@@ -182,8 +182,8 @@ static enum status check_tables(const struct planning *x)
 /* Tells whether a coarser grid may help. Coarser tiles make programs smaller, but not buffers. */
 static int has_coarser(const struct planning *x)
 {
-    const struct problem *p = &numerics_best(x->numerics)->problem;
-    struct strategy grid = numerics_best(x->numerics)->default_grid;
+    const struct problem *p = &key_search_best(x->search)->problem;
+    struct strategy grid = key_search_best(x->search)->default_grid;
     return x->choice.plan->programs[PLAN_UPDATE_STEP]->excess > EXCESS_BYTES && x->finer > -PLAN_COARSER &&
            plan_coarser_tiles(p->model, &p->request, &grid);
 }
@@ -218,7 +218,7 @@ enum status plan_create(const struct model *m, const struct plan_request *s, con
     }
     if (st == OK) {
         x.choice.plan->effort = x.given->effort;
-        x.choice.plan->meshes = *numerics_meshes(x.numerics);
+        x.choice.plan->meshes = *key_search_meshes(x.search);
         *out = x.choice.plan;
         x.choice.plan = NULL;
         memcpy((*out)->passes, took, sizeof took);

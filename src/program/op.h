@@ -45,7 +45,8 @@ struct norm_result {
 enum norm_kind { NORM_RMS, NORM_LAYER, NORM_RMS_ONE /* weights are 1 + w */, NORM_NONE /* y = x */, NORM_LAYER_ONE /* 1 + w */ };
 /* The function of a gate: attrs.act.kind of OP_SWIGLU. Gates of attention's output have the sigmoid. */
 enum gate_kind { GATE_SILU, GATE_GELU_TANH, GATE_GELU_ERF, GATE_CLAMPED, GATE_SIGMOID };
-enum gelu_kind { GELU_TANH, GELU_ERF, RELU_SQUARED, RELU /* instead of a GELU */ };
+/* The function between the two maps of an MLP without a gate: attrs.act.kind of OP_GELU. */
+enum activation_kind { GELU_TANH, GELU_ERF, RELU_SQUARED, RELU };
 
 /* Effect of a product on its argument c. WRITES: all of the argument is written; columns beside the product are undefined. ADDS:
  * the product is added. KEEPS: the product is written, and columns beside it stay. */

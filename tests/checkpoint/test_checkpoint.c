@@ -240,7 +240,7 @@ static void moves_gpt2(void **state)
                              .max_positions = 128,
                              .tied = 0,
                              .norm_eps = 1e-5f,
-                             .gelu = GELU_TANH,
+                             .activation = GELU_TANH,
                              .init_std = 0.02f,
                              .name = "gpt2"};
     check_move(nvme, host, F32, NULL, &c);

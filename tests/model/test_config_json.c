@@ -89,8 +89,8 @@ static void assert_same(struct model_config a, struct model_config b)
     assert_true(a.family == b.family && a.vocab == b.vocab && a.dim == b.dim && a.ffn == b.ffn && a.layers == b.layers &&
                 a.heads == b.heads);
     assert_true(a.kv_heads == b.kv_heads && a.head_dim == b.head_dim && a.max_positions == b.max_positions && a.tied == b.tied);
-    assert_true(a.norm_eps == b.norm_eps && a.gelu == b.gelu && a.init_std == b.init_std && a.rope_theta == b.rope_theta &&
-                a.rope == b.rope);
+    assert_true(a.norm_eps == b.norm_eps && a.activation == b.activation && a.init_std == b.init_std &&
+                a.rope_theta == b.rope_theta && a.rope == b.rope);
     assert_true(a.rope_factor == b.rope_factor && a.rope_low_freq == b.rope_low_freq && a.rope_high_freq == b.rope_high_freq);
     assert_true(a.rope_original_positions == b.rope_original_positions);
     assert_true(a.window == b.window);
@@ -121,7 +121,7 @@ static void test_round_trip(void **state)
     assert_int_equal(model_config_read(dir, &back), OK);
     assert_same(c, back);
     model_preset("gpt2-tiny", &c);
-    c.gelu = GELU_ERF;
+    c.activation = GELU_ERF;
     c.ffn = 100;
     assert_int_equal(model_config_write(dir, &c, F32), OK);
     assert_int_equal(model_config_read(dir, &back), OK);
@@ -153,9 +153,9 @@ static void test_defaults(void **state)
     assert_true(c.head_dim == 16);
     c = read_text(GPT2(""));
     assert_true(c.kv_heads == 4 && c.head_dim == 16 && c.ffn == 256 && c.max_positions == 1024 && c.tied == 1 &&
-                c.norm_eps == 1e-5f && c.gelu == GELU_TANH);
+                c.norm_eps == 1e-5f && c.activation == GELU_TANH);
     c = read_text(GPT2(", \"activation_function\": \"gelu\", \"tie_word_embeddings\": false, \"n_inner\": 100"));
-    assert_true(c.gelu == GELU_ERF && c.tied == 0 && c.ffn == 100);
+    assert_true(c.activation == GELU_ERF && c.tied == 0 && c.ffn == 100);
     /* the published gpt2 */
     c = read_text(
         "{\"activation_function\": \"gelu_new\", \"architectures\": [\"GPT2LMHeadModel\"], \"attn_pdrop\": 0.1, "
@@ -373,7 +373,7 @@ static void test_later_families(void **state)
     assert_true(c.rope_interleaved && c.tied && c.rope_theta == 500000 && c.head_dim == 128 && c.norm_eps == 1e-5f);
     assert_written(c);
     c = read_text(LIKE("arcee", ""));
-    assert_true(c.gelu == RELU_SQUARED && c.head_dim == 16 && c.max_positions == 4096);
+    assert_true(c.activation == RELU_SQUARED && c.head_dim == 16 && c.max_positions == 4096);
     assert_written(c);
     refuse(LIKE("arcee", ", \"hidden_act\": \"silu\""), "supported: relu2");
     c = read_text(LIKE("ministral", ""));
@@ -405,7 +405,7 @@ static void test_later_families(void **state)
             ", \"max_position_embeddings\": 32768, \"rope_scaling\": {\"type\": \"dynamic\", \"alpha\": 1000.0, \"factor\": 1.0}"),
         "alpha is 1000.0; ltrain does not know this key");
     c = read_text(LIKE("nemotron", ", \"norm_eps\": 1e-6"));
-    assert_true(c.gelu == RELU_SQUARED && c.rope_share == 0.5 && c.norm_eps == 1e-6f && c.max_positions == 4096);
+    assert_true(c.activation == RELU_SQUARED && c.rope_share == 0.5 && c.norm_eps == 1e-6f && c.max_positions == 4096);
     assert_written(c);
     c = read_text(LIKE("olmo", ", \"clip_qkv\": null"));
     assert_true(c.norm_eps == 1e-5f && c.max_positions == 2048);
@@ -453,7 +453,7 @@ static void test_falcon(void **state)
     struct model_config c =
         read_text(FALCON(", \"alibi\": false, \"bias\": false, \"multi_query\": true, \"parallel_attn\": true, "
                          "\"new_decoder_architecture\": false, \"apply_residual_connection_post_layernorm\": false"));
-    assert_true(c.kv_heads == 1 && c.norms == 1 && c.parallel && c.ffn == 256 && c.tied && c.gelu == GELU_ERF &&
+    assert_true(c.kv_heads == 1 && c.norms == 1 && c.parallel && c.ffn == 256 && c.tied && c.activation == GELU_ERF &&
                 c.max_positions == 2048);
     assert_written(c);
     c = read_text(FALCON(", \"new_decoder_architecture\": true, \"num_kv_heads\": 2, \"rope_theta\": 500042.0"));
@@ -523,7 +523,7 @@ static void test_factors_and_norms(void **state)
     refuse(LIKE("stablelm", ", \"qk_layernorm\": true"), "qk_layernorm is true; only false is supported");
     refuse(LIKE("stablelm", ", \"head_dim\": 32"), "head_dim is 32; must be hidden_size / num_attention_heads");
     c = read_text(LIKE("jais2", ""));
-    assert_true(c.gelu == RELU_SQUARED && c.attention_bias && c.mlp_bias && c.rope_share == 0 && c.max_positions == 8192);
+    assert_true(c.activation == RELU_SQUARED && c.attention_bias && c.mlp_bias && c.rope_share == 0 && c.max_positions == 8192);
     assert_written(c);
     refuse(LIKE("jais2", ", \"partial_rotary_factor\": 0.5"), "partial_rotary_factor is 0.5");
     c = read_text(LIKE("hyperclovax", ", \"logits_scaling\": 0.125, \"residual_multiplier\": 0.25"));
@@ -667,7 +667,7 @@ static void test_differences(void **state)
     other[2].dim = 2048;
     other[3].tied = 0;
     other[4].norm_eps = 1e-3f;
-    other[5].gelu = GELU_ERF;
+    other[5].activation = GELU_ERF;
     other[6].rope_theta = 10000;
     other[7].rope = ROPE_LLAMA3;
     other[8].rope_factor = 2;
@@ -782,7 +782,7 @@ static void test_phi(void **state)
     (void)state;
     struct model_config c =
         read_text(LIKE("phi", ", \"qk_layernorm\": false, \"partial_rotary_factor\": 0.4, \"embd_pdrop\": 0.1"));
-    assert_true(c.rope_share == 0.4 && !c.rope_interleaved && c.gelu == GELU_TANH && c.max_positions == 2048 && !c.tied);
+    assert_true(c.rope_share == 0.4 && !c.rope_interleaved && c.activation == GELU_TANH && c.max_positions == 2048 && !c.tied);
     assert_written(c);
     refuse(LIKE("phi", ", \"qk_layernorm\": true"), "qk_layernorm is true; only false is supported");
     c = read_text(GPTJ("gptj", ", \"rotary\": true, \"rotary_dim\": 24, \"scale_attn_weights\": true"));
@@ -823,7 +823,7 @@ static void test_opt(void **state)
     struct model_config c =
         read_text(OPT(", \"word_embed_proj_dim\": 64, \"do_layer_norm_before\": true, \"_remove_final_layer_norm\": false, "
                       "\"activation_dropout\": 0.0, \"dropout\": 0.1, \"layerdrop\": 0.0, \"prefix\": \"</s>\""));
-    assert_true(c.gelu == RELU && c.attention_bias && c.tied && c.max_positions == 2048 && c.norm_eps == 1e-5f &&
+    assert_true(c.activation == RELU && c.attention_bias && c.tied && c.max_positions == 2048 && c.norm_eps == 1e-5f &&
                 c.dropout == 0.1);
     assert_written(c);
     c.positions = 30;

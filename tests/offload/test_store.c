@@ -426,7 +426,7 @@ static void writes_yield_to_reads(void **state)
         c.block = BLOCK;
         if (!opened(&c, &s))
             continue;
-        const struct lane *l = &s->lanes[STORE_WRITE];
+        const struct store_lane *l = &s->lanes[STORE_WRITE];
         assert_int_equal(store_write(s, 0, memory[0], BLOCK), OK);
         store_limit_writes(s, LIMIT);
         assert_int_equal(store_submit(s, STORE_READ, 0, memory[0], BLOCK, &read), OK);

@@ -39,7 +39,7 @@ enum { NOT_COMPARED, COMPARED };
     X(tied, SWITCH, "tied head", 0, COMPARED, WORDS("no", "yes"))                                           \
     X(norm_eps, FLOAT, "norm epsilon", 0, COMPARED, NULL)                                                   \
     X(parallel, SWITCH, "parallel attention and MLP", 0, COMPARED, WORDS("no", "yes"))                      \
-    X(gelu, CHOICE, "GELU kind", 0, COMPARED, WORDS("tanh", "erf", "squared relu", "relu"))                 \
+    X(activation, CHOICE, "GELU kind", 0, COMPARED, WORDS("tanh", "erf", "squared relu", "relu"))           \
     X(init_std, FLOAT, "standard deviation of initial values", 0, NOT_COMPARED, NULL)                       \
     X(qk_norm, SWITCH, "norm of queries and keys", 0, COMPARED, WORDS("no", "yes"))                         \
     X(post_norm, SWITCH, "norms of what blocks give", 0, COMPARED, WORDS("no", "yes"))                      \

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-_Static_assert(sizeof(enum gelu_kind) == sizeof(int) && sizeof(enum rope_kind) == sizeof(int) &&
+_Static_assert(sizeof(enum activation_kind) == sizeof(int) && sizeof(enum rope_kind) == sizeof(int) &&
                    sizeof(enum model_family) == sizeof(int),
                "choices are read and written as ints");
 _Static_assert(GELU_TANH == 0 && GELU_ERF == 1 && RELU_SQUARED == 2 && RELU == 3 && ROPE_DEFAULT == 0 && ROPE_LINEAR == 1 &&

@@ -121,7 +121,7 @@ static const struct config_key keys[] = {
     {"num_attention_heads", KEY_REQUIRED, AT_heads},
     {"max_position_embeddings", KEY_FIELD, AT_max_positions, 2048},
     {"initializer_range", KEY_FIELD, AT_init_std, 0.02},
-    {"activation", KEY_WORD, AT_gelu, GELU_ERF, activations},
+    {"activation", KEY_WORD, AT_activation, GELU_ERF, activations},
     {"layer_norm_epsilon", KEY_FIELD, AT_norm_eps, 1e-5},
     {"tie_word_embeddings", KEY_FIELD, AT_tied, 1},
     {"bias", KEY_FIELD, AT_attention_bias, 0},

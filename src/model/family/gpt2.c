@@ -196,13 +196,14 @@ static json_t *write_window(const struct model_config *c)
     return json_integer((json_int_t)(c->window > 0 ? c->window : 256));
 }
 
-#define ALIKE                                                                                                                    \
-    {"vocab_size", KEY_REQUIRED, AT_vocab}, {"layer_norm_epsilon", KEY_FIELD, AT_norm_eps, 1e-5},                                \
-        {"initializer_range", KEY_FIELD, AT_init_std, 0.02}, {"activation_function", KEY_WORD, AT_gelu, GELU_TANH, activations}, \
-        {"tie_word_embeddings", KEY_FIELD, AT_tied, 1}, {"is_encoder_decoder", KEY_ONLY_FALSE},                                  \
-        {"add_cross_attention", KEY_ONLY_FALSE},                                                                                 \
-    {                                                                                                                            \
-        "is_causal", KEY_ONLY_TRUE                                                                                               \
+#define ALIKE                                                                                     \
+    {"vocab_size", KEY_REQUIRED, AT_vocab}, {"layer_norm_epsilon", KEY_FIELD, AT_norm_eps, 1e-5}, \
+        {"initializer_range", KEY_FIELD, AT_init_std, 0.02},                                      \
+        {"activation_function", KEY_WORD, AT_activation, GELU_TANH, activations},                 \
+        {"tie_word_embeddings", KEY_FIELD, AT_tied, 1}, {"is_encoder_decoder", KEY_ONLY_FALSE},   \
+        {"add_cross_attention", KEY_ONLY_FALSE},                                                  \
+    {                                                                                             \
+        "is_causal", KEY_ONLY_TRUE                                                                \
     }
 #define GPT2_SHAPE                                                                                                              \
     {"n_positions", KEY_FIELD, AT_max_positions, 1024}, {"n_embd", KEY_REQUIRED, AT_dim}, {"n_layer", KEY_REQUIRED, AT_layers}, \

@@ -187,7 +187,7 @@ static const struct config_key ernie4_5_keys[] = {
     {NULL},
 };
 static const struct config_key arcee_keys[] = {
-    {"hidden_act", KEY_WORD, AT_gelu, RELU_SQUARED, common_ungated},
+    {"hidden_act", KEY_WORD, AT_activation, RELU_SQUARED, common_ungated},
     {"rms_norm_eps", KEY_FIELD, AT_norm_eps, 1e-5},
     {"tie_word_embeddings", KEY_FIELD, AT_tied, 0},
     BIASES,

@@ -35,7 +35,7 @@ static enum status derive(struct config_reader *r, struct model_config *c)
 }
 
 static const struct config_key keys[] = {
-    {"hidden_act", KEY_WORD, AT_gelu, RELU_SQUARED, common_ungated},
+    {"hidden_act", KEY_WORD, AT_activation, RELU_SQUARED, common_ungated},
     {"norm_eps", KEY_FIELD, AT_norm_eps, 1e-5},
     {"tie_word_embeddings", KEY_FIELD, AT_tied, 0},
     {"attention_bias", KEY_FIELD, AT_attention_bias, 0},
@@ -45,7 +45,7 @@ static const struct config_key keys[] = {
 };
 
 static const struct config_key jais2_keys[] = {
-    {"hidden_act", KEY_WORD, AT_gelu, RELU_SQUARED, common_ungated},
+    {"hidden_act", KEY_WORD, AT_activation, RELU_SQUARED, common_ungated},
     {"layer_norm_eps", KEY_FIELD, AT_norm_eps, 1e-5},
     {"tie_word_embeddings", KEY_FIELD, AT_tied, 0},
     {"attention_bias", KEY_FIELD, AT_attention_bias, 1},

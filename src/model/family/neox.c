@@ -56,7 +56,7 @@ static const struct config_key keys[] = {
     {"num_attention_heads", KEY_REQUIRED, AT_heads},
     {"max_position_embeddings", KEY_FIELD, AT_max_positions, 2048},
     {"initializer_range", KEY_FIELD, AT_init_std, 0.02},
-    {"hidden_act", KEY_WORD, AT_gelu, GELU_ERF, activations},
+    {"hidden_act", KEY_WORD, AT_activation, GELU_ERF, activations},
     {"layer_norm_eps", KEY_FIELD, AT_norm_eps, 1e-5},
     {"tie_word_embeddings", KEY_FIELD, AT_tied, 0},
     {"use_parallel_residual", KEY_FIELD, AT_parallel, 1},

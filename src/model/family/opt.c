@@ -81,7 +81,7 @@ static const struct config_key keys[] = {
     {"ffn_dim", KEY_REQUIRED, AT_ffn},
     {"max_position_embeddings", KEY_FIELD, AT_max_positions, 2048},
     {"init_std", KEY_FIELD, AT_init_std, 0.02},
-    {"activation_function", KEY_WORD, AT_gelu, RELU, activations},
+    {"activation_function", KEY_WORD, AT_activation, RELU, activations},
     {"enable_bias", KEY_FIELD, AT_attention_bias, 1},
     {"word_embed_proj_dim", KEY_SPECIAL, .read = read_width, .write = write_width},
     {"do_layer_norm_before", KEY_ONLY_TRUE},

@@ -128,7 +128,7 @@ static const struct config_word activations[] = {
     {"gelu_new", GELU_TANH}, {"gelu_pytorch_tanh", GELU_TANH}, {"gelu_fast", GELU_TANH}, {"gelu", GELU_ERF}, {NULL, 0}};
 
 static const struct config_key keys[] = {
-    {"hidden_act", KEY_WORD, AT_gelu, GELU_TANH, activations},
+    {"hidden_act", KEY_WORD, AT_activation, GELU_TANH, activations},
     {"layer_norm_eps", KEY_FIELD, AT_norm_eps, 1e-5},
     {"tie_word_embeddings", KEY_FIELD, AT_tied, 0},
     {"qk_layernorm", KEY_ONLY_FALSE},
@@ -147,7 +147,7 @@ static const struct config_key keys_j[] = {
     {"n_inner", KEY_FIELD, AT_ffn},
     {"rotary_dim", KEY_SPECIAL, .read = read_rotary_dim, .write = write_rotary_dim},
     {"rotary", KEY_ONLY_TRUE},
-    {"activation_function", KEY_WORD, AT_gelu, GELU_TANH, activations},
+    {"activation_function", KEY_WORD, AT_activation, GELU_TANH, activations},
     {"layer_norm_epsilon", KEY_FIELD, AT_norm_eps, 1e-5},
     {"initializer_range", KEY_FIELD, AT_init_std, 0.02},
     {"tie_word_embeddings", KEY_FIELD, AT_tied, 0},

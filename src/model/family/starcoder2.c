@@ -35,7 +35,7 @@ static const struct config_word activations[] = {
 static const struct config_word mlps[] = {{"default", 0}, {NULL, 0}}, norms[] = {{"layer_norm", 0}, {NULL, 0}};
 
 static const struct config_key keys[] = {
-    {"hidden_act", KEY_WORD, AT_gelu, GELU_TANH, activations},
+    {"hidden_act", KEY_WORD, AT_activation, GELU_TANH, activations},
     {"norm_epsilon", KEY_FIELD, AT_norm_eps, 1e-5},
     {"tie_word_embeddings", KEY_FIELD, AT_tied, 1},
     {"use_bias", KEY_FIELD, AT_attention_bias, 1},

@@ -80,7 +80,7 @@ static enum status plan_on_grid(const struct problem *p, const struct strategy *
     return st;
 }
 
-enum status plan_numerics(const struct numerics *v, struct plan **out)
+enum status plan_searched(const struct searched *v, struct plan **out)
 {
     struct plan *on_default;
     double seconds; /* seconds on the default grid */

@@ -3,12 +3,12 @@
 #define LTRAIN_PLAN_PASSES_PASSES_H
 
 #include "plan/plan.h"
-#include "plan/search/numerics.h"
+#include "plan/search/key.h"
 
 /* Plans the best placements until one keeps its trial's promise. A plan on another grid than the default one mostly fits. If it
  * does not, or if it takes as long as the trial on the default grid, it is compared with the best plan there. The caller destroys
  * *out. */
-enum status plan_numerics(const struct numerics *v, struct plan **out);
+enum status plan_searched(const struct searched *v, struct plan **out);
 
 /* A plan, owned, and the problem that it solves: request and costs are those of its mesh. */
 struct choice {
@@ -20,8 +20,8 @@ struct choice {
 typedef enum status plan_anew(const struct model *m, const struct plan_request *given, const int64_t limit[TIERS], int finer,
                               struct choice *out);
 /* Looks for a smaller plan if that of *c does not fit: the smallest on its mesh, on that of the given request, or on finer grids,
- * planned by `anew`. v: the numerics that *c was planned from. A plan that fits replaces *c. */
-enum status plan_for_memory(const struct numerics *v, const struct plan_request *given, plan_anew *anew, struct choice *c);
+ * planned by `anew`. v: the placements that *c was found among. A plan that fits replaces *c. */
+enum status plan_for_memory(const struct searched *v, const struct plan_request *given, plan_anew *anew, struct choice *c);
 
 /* Replaces *out by a plan that sends less, if slow links would hold its step up; it may cost SLOW_LINKS_GIVE of the step at most.
  * One more of SLOW_LINKS_CHUNKS row chunks stays on the device, or is computed again, or chunks are half as long. */

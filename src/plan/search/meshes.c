@@ -80,7 +80,7 @@ static int groups_are_open(const struct plan_request *s)
 
 /* Tries the whole step of the best placement, of all micro-batches and with larger groups where messages take most of the time.
  * The search's own trials are of the first micro-batch and of the default groups. */
-static enum status try_step(const struct numerics *v, struct candidate *c)
+static enum status try_step(const struct searched *v, struct candidate *c)
 {
     const struct trials t = {.problem = &v->problem, .search = &v->search, .slack = TRIAL_SLACK};
     const int waits = groups_are_open(&v->problem.request) && c->strategy.ranks > 1 && c->seconds > MESH_STEP_WAITS * c->compute;
@@ -123,7 +123,7 @@ static int close_ones(const struct meshes *all, enum effort effort)
     return n;
 }
 
-enum status meshes_choose(const struct start *from, struct plan_request *s, struct meshes *all, struct numerics **out,
+enum status meshes_choose(const struct start *from, struct plan_request *s, struct meshes *all, struct searched **out,
                           int *trials)
 {
     const struct search_lead brief = {.brief = 1};
@@ -136,7 +136,7 @@ enum status meshes_choose(const struct start *from, struct plan_request *s, stru
     if (all->n > 0)
         plan_take_mesh(s, &all->of[0].mesh);
     for (int i = 0; st == OK && close > 1 && i < all->n && (i < close || best.excess > 1); i++) {
-        struct numerics *next, *worse;
+        struct searched *next, *worse;
         struct mesh_weighed *w = &all->of[i];
         plan_take_mesh(&at, &w->mesh);
         TRY_GOTO(start_create(from, &at, NULL, &brief, &next), out);

@@ -4,7 +4,7 @@
 
 #include "plan/search/problem.h"
 
-struct numerics;
+struct searched;
 struct start;
 
 /* A mesh that was weighed. */
@@ -30,7 +30,7 @@ enum status meshes_list(const struct model *m, const struct plan_request *s, con
 /* Lists the meshes, briefly tries those that promise about as much as the first, and sets the mesh of s to the fastest. *out:
  * that mesh's placements; NULL: nothing was tried, since the mesh is given or one promises far more than the others. Adds the
  * number of trials to *trials. */
-enum status meshes_choose(const struct start *from, struct plan_request *s, struct meshes *all, struct numerics **out,
+enum status meshes_choose(const struct start *from, struct plan_request *s, struct meshes *all, struct searched **out,
                           int *trials);
 /* Sets the mesh of s to the most promising one, if the request leaves it open. */
 enum status meshes_take_first(const struct model *m, const int64_t limit[TIERS], struct plan_request *s);

@@ -33,7 +33,7 @@ static int coarsen(const struct problem *p, int all, int turn, struct strategy *
 
 /* Tells whether a grid whose best estimate is `least` is as good a start as the default one, whose best estimate is `on_default`;
  * better by SEARCH_GAIN is asked for if large tiles cost memory. */
-static int may_start(const struct numerics *v, double least, double on_default)
+static int may_start(const struct searched *v, double least, double on_default)
 {
     return isfinite(least) &&
            least <= (tiles_are_bulky(&v->problem, &v->default_grid) ? 1 - SEARCH_GAIN : START_SLOWER) * on_default;
@@ -41,7 +41,7 @@ static int may_start(const struct numerics *v, double least, double on_default)
 
 /* Finds the grid to start from. On data sheets' machines that is the default grid only if its programs are small enough to be
  * tried with all layers; else the next one with larger tiles whose programs are, as long as its best estimate is as good. */
-static enum status find_start(struct numerics *v)
+static enum status find_start(struct searched *v)
 {
     struct strategy at = v->default_grid;
     double instrs, least, on_default;
@@ -66,7 +66,7 @@ static int tries_few(const struct plan_request *s, const struct search_lead *lea
 }
 
 /* Searches the grid that is given or found; if nothing fits on a found one, searches the default grid instead. */
-static enum status search_grids(struct numerics *v, const struct strategy *grid, const struct search_lead *lead)
+static enum status search_grids(struct searched *v, const struct strategy *grid, const struct search_lead *lead)
 {
     enum status (*const search)(const struct problem *, const struct strategy *, const struct search_lead *, struct search *) =
         tries_few(&v->problem.request, lead) ? search_few : search_to_beat;
@@ -81,9 +81,9 @@ static enum status search_grids(struct numerics *v, const struct strategy *grid,
 }
 
 enum status start_create(const struct start *from, const struct plan_request *s, const struct strategy *grid,
-                         const struct search_lead *lead, struct numerics **out)
+                         const struct search_lead *lead, struct searched **out)
 {
-    struct numerics *v = sys_calloc(1, sizeof *v);
+    struct searched *v = sys_calloc(1, sizeof *v);
     if (!v)
         return status_fail(ERR_NOMEM, "out of memory while planning");
     problem_set(&v->problem, from->m, s, from->limit);
@@ -103,14 +103,14 @@ enum status start_create(const struct start *from, const struct plan_request *s,
     return OK;
 }
 
-void start_destroy(struct numerics *v)
+void start_destroy(struct searched *v)
 {
     if (v)
         search_destroy(&v->search);
     free(v);
 }
 
-enum status start_best(const struct numerics *v, struct candidate *out)
+enum status start_best(const struct searched *v, struct candidate *out)
 {
     *out = v->search.candidates[0];
     return v->search.n > 1 ? OK : search_price(&v->problem, &out->strategy, out);

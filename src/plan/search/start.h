@@ -2,7 +2,7 @@
 #ifndef LTRAIN_PLAN_SEARCH_START_H
 #define LTRAIN_PLAN_SEARCH_START_H
 
-#include "plan/search/numerics.h"
+#include "plan/search/key.h"
 #include "plan/search/search.h"
 
 /* Arguments that all starts of a plan share; borrowed. */
@@ -15,10 +15,10 @@ struct start {
 /* Searches on the grid given. NULL: on the grid to start from, or if nothing fits there on the default one, refined `finer`
  * times. */
 enum status start_create(const struct start *from, const struct plan_request *s, const struct strategy *grid,
-                         const struct search_lead *lead, struct numerics **out);
-void start_destroy(struct numerics *v); /* NULL is fine */
+                         const struct search_lead *lead, struct searched **out);
+void start_destroy(struct searched *v); /* NULL is fine */
 /* Returns the best placement's trial; a single placement, which the search does not try, is tried here. */
-enum status start_best(const struct numerics *v, struct candidate *out);
+enum status start_best(const struct searched *v, struct candidate *out);
 /* Returns the share of the step that another grid must gain. */
 double start_grid_gain(const struct plan_request *s);
 

@@ -159,7 +159,7 @@ enum { STEP_LAYERS = 3 };
 /* Trials within this share of each other are about as fast. */
 #define MESH_EQUAL 0.005
 
-/* --- Mesh, ZeRO stage and grid (numerics.c) ----------------------------------------------------------------------------------
+/* --- Mesh, ZeRO stage and grid (key.c) ----------------------------------------------------------------------------------
  */
 
 /* Share of the step that another grid must gain: with measured figures, whose noise the numerics key must not follow; and with

@@ -48,7 +48,7 @@ static void activation_attrs(const struct lowering *L, const struct block *b, st
     a->act.rows = rows;
     a->act.dim = L->m->config.ffn;
     a->act.dtype = (int32_t)L->s.key.dtype;
-    a->act.kind = is_gated(b) ? (int32_t)b->weights->mlp.kind : (int32_t)L->m->config.gelu;
+    a->act.kind = is_gated(b) ? (int32_t)b->weights->mlp.kind : (int32_t)L->m->config.activation;
     if (is_gated(b) && b->weights->mlp.kind == GATE_CLAMPED) {
         a->act.limit = (float)L->m->config.gate_limit;
         a->act.alpha = (float)L->m->config.gate_alpha;

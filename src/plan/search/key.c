@@ -1,5 +1,5 @@
 /* The mesh's degrees, the ZeRO stage and the grid of tiles, by estimate and trial. */
-#include "plan/search/numerics.h"
+#include "plan/search/key.h"
 
 #include "base/sys.h"
 #include "machine/hardware.h"
@@ -19,13 +19,13 @@
 static const int stages[] = {3, 2, 1};
 enum { STAGES = sizeof stages / sizeof *stages };
 
-/* State of a search: the best numerics so far, and its trial. */
-struct numerics_search {
+/* State of a search: the best key so far with its placements, and the trial of the best of these. */
+struct key_search {
     struct start from;
     struct plan_request given; /* with the mesh that was chosen */
     int zero_is_open;
     struct meshes meshes; /* the meshes that the request left open */
-    struct numerics *best;
+    struct searched *best;
     struct candidate candidate;
     int tried;            /* candidate is known */
     double default_price; /* price on the default grid; INFINITY: not known */
@@ -34,7 +34,7 @@ struct numerics_search {
     int trials;           /* number of placements tried, those of local search not yet counted */
 };
 
-static enum status try_best(struct numerics_search *b)
+static enum status try_best(struct key_search *b)
 {
     if (!b->tried)
         TRY(start_best(b->best, &b->candidate));
@@ -49,7 +49,7 @@ static double sure_gain(const struct candidate *all, const struct candidate *c, 
 }
 
 /* Keeps the better one of the best so far and *next, and leaves the worse one in *next. */
-static enum status replace_if_better(struct numerics_search *b, double gain, struct numerics **next)
+static enum status replace_if_better(struct key_search *b, double gain, struct searched **next)
 {
     struct candidate c = {.excess = INFINITY};
     const struct candidate *old = &b->candidate;
@@ -58,7 +58,7 @@ static enum status replace_if_better(struct numerics_search *b, double gain, str
     if (old->excess <= 1 ? c.excess > 1 || candidate_price(&c) >= (1 - sure_gain(old, &c, gain)) * candidate_price(old)
                          : c.excess >= old->excess)
         return OK;
-    struct numerics *worse = b->best;
+    struct searched *worse = b->best;
     b->best = *next;
     b->candidate = c;
     *next = worse;
@@ -66,9 +66,9 @@ static enum status replace_if_better(struct numerics_search *b, double gain, str
 }
 
 /* Searches request s, unless compute alone takes about as long as the best so far, and keeps the result if it is better. */
-static enum status compare(struct numerics_search *b, const struct plan_request *s)
+static enum status compare(struct key_search *b, const struct plan_request *s)
 {
-    struct numerics *next;
+    struct searched *next;
     const struct candidate *c = &b->candidate;
     if (c->excess <= 1 && c->compute >= (1 - SEARCH_GAIN) * candidate_price(c))
         return OK;
@@ -80,7 +80,7 @@ static enum status compare(struct numerics_search *b, const struct plan_request 
     return st;
 }
 
-enum status numerics_stage(struct numerics_search *b)
+enum status key_search_stage(struct key_search *b)
 {
     struct plan_request s;
     if (!b->zero_is_open || b->best->fixed.ranks == 1)
@@ -101,9 +101,9 @@ struct point {
 };
 
 /* Searches the grid of `at`; a result that is faster by `gain` becomes the best (*taken = 1). */
-static enum status compare_grid(struct numerics_search *b, const struct point *at, double gain, int *taken)
+static enum status compare_grid(struct key_search *b, const struct point *at, double gain, int *taken)
 {
-    struct numerics *next, *old = b->best;
+    struct searched *next, *old = b->best;
     const struct search_lead lead = {&b->candidate, gain, &old->search, &at->candidate};
     TRY(start_create(&b->from, &old->problem.request, &at->grid, &lead, &next));
     b->trials += next->search.n_tried;
@@ -118,15 +118,15 @@ static enum status compare_grid(struct numerics_search *b, const struct point *a
 
 /* Tells whether activations would travel in too few chunks, and fewer than on the default grid. Trials of a few layers do not
  * show the cost of that on slow links. */
-static int is_coarser(const struct numerics *v, const struct strategy *s)
+static int is_coarser(const struct searched *v, const struct strategy *s)
 {
     return v->large && s->key.row_chunk > v->default_grid.key.row_chunk && tiles_are_coarse(s);
 }
 
 /* Tries another value of one size, and moves the point there if that is faster (*moved = 1). */
-static enum status step(struct numerics_search *b, enum tile_size which, int i, struct point *at, int *moved)
+static enum status step(struct key_search *b, enum tile_size which, int i, struct point *at, int *moved)
 {
-    const struct numerics *v = b->best;
+    const struct searched *v = b->best;
     struct point other = {.grid = at->grid};
     double gain = GRID_STEP_GAIN * start_grid_gain(&v->problem.request);
     *moved = 0;
@@ -144,7 +144,7 @@ static enum status step(struct numerics_search *b, enum tile_size which, int i, 
 
 /* Steps in one size of the grid as long as that is faster: to more heads, to longer or shorter rows, to the longest loss tile
  * first, since the default one is short. *moved: whether any step was taken. */
-static enum status vary_size(struct numerics_search *b, enum tile_size which, struct point *at, int *moved)
+static enum status vary_size(struct key_search *b, enum tile_size which, struct point *at, int *moved)
 {
     static const int first[TILE_SIZES] = {[TILE_HEADS] = 0, [TILE_ROWS] = 1, [TILE_LOSS] = 2};
     int faster = 1;
@@ -160,7 +160,7 @@ static enum status vary_size(struct numerics_search *b, enum tile_size which, st
 
 /* Steps from the best placement's grid in one size after the other, until no step is faster; then searches the grid found in full
  * and goes on from its best placement. */
-static enum status step_from_best(struct numerics_search *b)
+static enum status step_from_best(struct key_search *b)
 {
     double gain = start_grid_gain(&b->best->problem.request), start = candidate_price(&b->candidate);
     for (int round = 0, taken = 1; taken && round < GRID_ROUNDS; round++) {
@@ -179,7 +179,7 @@ static enum status step_from_best(struct numerics_search *b)
     return OK;
 }
 
-static int other_grids(const struct numerics *v)
+static int other_grids(const struct searched *v)
 {
     struct strategy t = v->fixed;
     for (int which = 0; which < TILE_SIZES; which++)
@@ -189,7 +189,7 @@ static int other_grids(const struct numerics *v)
 }
 
 /* Tries other grids, unless attention and products at their best rates take about as long as the step. */
-static enum status compare_tiles(struct numerics_search *b)
+static enum status compare_tiles(struct key_search *b)
 {
     if (!other_grids(b->best))
         return OK;
@@ -201,9 +201,9 @@ static enum status compare_tiles(struct numerics_search *b)
 }
 
 /* Creates the pool of local search. On measured figures it stays on the grids that steps have found, which ask for a larger gain. */
-static enum status start_pool(struct numerics_search *b)
+static enum status start_pool(struct key_search *b)
 {
-    const struct numerics *v = b->best;
+    const struct searched *v = b->best;
     if (v->search.n == 1)
         return OK;
     enum pool_grids grids = start_grid_gain(&v->problem.request) >= SEARCH_GAIN ? POOL_GIVEN_GRIDS
@@ -214,7 +214,7 @@ static enum status start_pool(struct numerics_search *b)
 }
 
 /* Notes the price on the default grid, if the search starts from that grid and may leave it. */
-static enum status note_default_grid(struct numerics_search *b)
+static enum status note_default_grid(struct key_search *b)
 {
     if (!strategy_same_grid(&b->best->fixed, &b->best->default_grid) || !other_grids(b->best))
         return OK;
@@ -226,7 +226,7 @@ static enum status note_default_grid(struct numerics_search *b)
 
 /* Puts the cheapest trials of local search, from *best on, into the search at `at`: in front, or behind a first one that promises
  * more on a few layers. */
-static void put_found(struct numerics_search *b, const struct candidate *best, int at)
+static void put_found(struct key_search *b, const struct candidate *best, int at)
 {
     struct candidate next[SEARCH_PUT] = {*best}; /* several, in case the first does not fit whole */
     int n = 1;
@@ -238,9 +238,9 @@ static void put_found(struct numerics_search *b, const struct candidate *best, i
 
 /* Finds the price on the default grid: that of the best placement there, if nothing was tried on it. If the price is lower by the
  * gain asked for, searches that grid, too. */
-static enum status price_default_grid(struct numerics_search *b)
+static enum status price_default_grid(struct key_search *b)
 {
-    const struct numerics *v = b->best;
+    const struct searched *v = b->best;
     struct point at = {.grid = v->default_grid};
     int taken;
     if (isfinite(b->default_price) || strategy_same_grid(&v->fixed, &v->default_grid))
@@ -258,10 +258,10 @@ static enum status price_default_grid(struct numerics_search *b)
     return b->default_price < (1 - gain) * candidate_price(&b->candidate) ? compare_grid(b, &at, SEARCH_GAIN, &taken) : OK;
 }
 
-/* Runs local search from the best placement so far; its grid becomes that of the numerics. */
-static enum status search_locally(struct numerics_search *b)
+/* Runs local search from the best placement so far; its grid becomes that of the key. */
+static enum status search_locally(struct key_search *b)
 {
-    struct numerics *v = b->best;
+    struct searched *v = b->best;
     TRY(try_best(b));
     struct candidate best = b->candidate;
     double waits = v->problem.request.effort == EFFORT_BEST ? LOCAL_WAITS : LOCAL_WAITS_NORMAL;
@@ -280,14 +280,13 @@ static enum status search_locally(struct numerics_search *b)
     return OK;
 }
 
-enum status numerics_start(const struct model *m, const struct plan_request *s, const int64_t limit[TIERS], int finer,
-                           struct numerics_search **out)
+enum status key_search_start(const struct model *m, const struct plan_request *s, const int64_t limit[TIERS], int finer,
+                             struct key_search **out)
 {
-    struct numerics_search *b = sys_calloc(1, sizeof *b);
+    struct key_search *b = sys_calloc(1, sizeof *b);
     if (!b)
         return status_fail(ERR_NOMEM, "out of memory while planning");
-    *b = (struct numerics_search){
-        .from = {m, limit, finer}, .given = *s, .zero_is_open = s->zero == AUTO, .default_price = INFINITY};
+    *b = (struct key_search){.from = {m, limit, finer}, .given = *s, .zero_is_open = s->zero == AUTO, .default_price = INFINITY};
     b->given.zero = b->zero_is_open ? stages[0] : s->zero;
     const enum status st = meshes_choose(&b->from, &b->given, &b->meshes, &b->best, &b->trials);
     if (st != OK) {
@@ -298,9 +297,9 @@ enum status numerics_start(const struct model *m, const struct plan_request *s, 
     return OK;
 }
 
-enum status numerics_grid(struct numerics_search *b)
+enum status key_search_grid(struct key_search *b)
 {
-    struct numerics *brief = b->best;
+    struct searched *brief = b->best;
     if (brief && b->given.effort == EFFORT_QUICK)
         return OK;
     b->best = NULL;
@@ -319,12 +318,12 @@ enum status numerics_grid(struct numerics_search *b)
 }
 
 /* Notes by how much the default grid is slower than the best one. */
-static void note_default_price(struct numerics_search *b)
+static void note_default_price(struct key_search *b)
 {
     b->best->default_slower = b->tried ? b->default_price / candidate_price(&b->candidate) - 1 : 0;
 }
 
-enum status numerics_tiles(struct numerics_search *b)
+enum status key_search_tiles(struct key_search *b)
 {
     TRY(start_pool(b));
     TRY(note_default_grid(b));
@@ -334,7 +333,7 @@ enum status numerics_tiles(struct numerics_search *b)
     return OK;
 }
 
-enum status numerics_local(struct numerics_search *b)
+enum status key_search_local(struct key_search *b)
 {
     enum status st = OK;
     if (b->pool) {
@@ -348,22 +347,22 @@ enum status numerics_local(struct numerics_search *b)
     return st;
 }
 
-const struct numerics *numerics_best(const struct numerics_search *b)
+const struct searched *key_search_best(const struct key_search *b)
 {
     return b->best;
 }
 
-const struct meshes *numerics_meshes(const struct numerics_search *b)
+const struct meshes *key_search_meshes(const struct key_search *b)
 {
     return &b->meshes;
 }
 
-int numerics_trials(const struct numerics_search *b)
+int key_search_trials(const struct key_search *b)
 {
     return b->trials;
 }
 
-void numerics_end(struct numerics_search *b)
+void key_search_end(struct key_search *b)
 {
     if (!b)
         return;

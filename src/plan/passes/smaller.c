@@ -36,7 +36,7 @@ static enum status device_on_grid(const struct problem *p, const struct strategy
 
 /* Finds the number of finer grids that may help a plan that does not fit: they save device memory. If another tier is short, the
  * device may hold the excess, provided that quick grids are estimated to save as much. */
-static enum status finer_help(const struct numerics *v, const struct plan *plan, int *grids)
+static enum status finer_help(const struct searched *v, const struct plan *plan, int *grids)
 {
     const struct problem *p = &v->problem;
     struct strategy next = v->default_grid, finest = next;
@@ -158,7 +158,7 @@ static enum status plan_on_finer(const struct plan_request *given, int finer, pl
     return st;
 }
 
-enum status plan_for_memory(const struct numerics *v, const struct plan_request *given, plan_anew *anew, struct choice *c)
+enum status plan_for_memory(const struct searched *v, const struct plan_request *given, plan_anew *anew, struct choice *c)
 {
     const struct plan_request *s = &c->problem.request;
     double excess = budget_excess(c->plan->arena, c->problem.limit);
