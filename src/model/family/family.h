@@ -17,6 +17,8 @@ struct family {
     const char *base_key, *share_key; /* config.json's keys of the base and of the rotated part of a head; NULL: the usual ones */
     int partial;                      /* 1: a part of each head may be rotated alone */
     double share;                     /* rotated part if config.json gives none; 0: all */
+    int64_t positions, head_dim;      /* llama_derive: values that config.json leaves out; head_dim 0: hidden size / heads */
+    int all_heads;                    /* llama_derive: 1: num_key_value_heads may be absent, as many as heads */
     /* Counts that the text_config of a multimodal model may leave out, with their values; field NO_FIELD ends the list. NULL: no
      * such counts. */
     const struct config_implied *implied;
