@@ -83,11 +83,6 @@ void comm_set_timeout(struct comm *c, double seconds)
     c->timeout_ns = (int64_t)(seconds * 1e9);
 }
 
-void comm_set_chunk(struct comm *c, int64_t bytes)
-{
-    c->chunk = bytes;
-}
-
 /* Keeps sending for a while, so that notices reach the others. Ranks that were told linger as well: others are still computing. */
 static void linger(struct comm *c)
 {

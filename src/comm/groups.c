@@ -159,11 +159,6 @@ struct mesh comm_mesh(const struct comm *c)
     return c->mesh;
 }
 
-int comm_members(const struct comm *c, enum lane lane)
-{
-    return c->group[lane - LANE_WORLD].members;
-}
-
 int comm_member(const struct comm *c, enum lane lane)
 {
     return c->group[lane - LANE_WORLD].me;

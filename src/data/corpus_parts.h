@@ -57,8 +57,6 @@ struct corpus {
 int64_t corpus_trained_of(const struct corpus *c, const struct source *s);
 int64_t corpus_trained_tokens(const struct corpus *c);
 
-/* Tells whether all is read from files of bytes. */
-int corpus_is_bytes(const struct corpus *c);
 /* Tells whether the file of corpus_remember has the results of reading, and puts these into the report. */
 int corpus_is_remembered(struct corpus *c, const char *path);
 

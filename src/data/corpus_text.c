@@ -48,7 +48,8 @@ static int recall(struct corpus *c, const char *text)
 }
 
 /* Tells whether all sources are bytes: files of tokens remember their own sources. */
-int corpus_is_bytes(const struct corpus *c)
+/* Tells whether all is read from files of bytes. */
+static int is_bytes(const struct corpus *c)
 {
     int bytes = !c->eval.files || stream_is_bytes(c->eval.files);
     for (int i = 0; i < c->n_sources; i++)
@@ -58,7 +59,7 @@ int corpus_is_bytes(const struct corpus *c)
 
 int corpus_is_remembered(struct corpus *c, const char *path)
 {
-    char *text = path && corpus_is_bytes(c) ? known_read(path) : NULL;
+    char *text = path && is_bytes(c) ? known_read(path) : NULL;
     int known = text && recall(c, text);
     free(text);
     return known;
@@ -77,7 +78,7 @@ enum status corpus_remember(const struct corpus *c, const char *path)
 {
     char *text = NULL;
     size_t bytes = 0;
-    if (!corpus_is_bytes(c))
+    if (!is_bytes(c))
         return OK;
     FILE *f = open_memstream(&text, &bytes);
     int settled = f && write_known(c, f);

@@ -345,11 +345,6 @@ const int64_t *token_file_file_ends(const struct token_file *f)
     return f->tables.file_ends;
 }
 
-const char *token_file_path(const struct token_file *f)
-{
-    return f->path;
-}
-
 /* Copies tokens of a checked block as 32-bit ids. */
 static void widen(const struct header *h, const uint8_t *from, int64_t n, int32_t *out)
 {

@@ -56,7 +56,6 @@ int64_t token_file_ids(const struct token_file *f);
 const int64_t *token_file_counts(const struct token_file *f);    /* [ids] */
 const int64_t *token_file_ends(const struct token_file *f);      /* [documents] */
 const int64_t *token_file_file_ends(const struct token_file *f); /* [files]: number of documents up to the end of each */
-const char *token_file_path(const struct token_file *f);
 /* Reads tokens [at, at + n). ERR_CORRUPT: they are not those written. From any thread. */
 enum status token_file_read(const struct token_file *f, int64_t at, int64_t n, int32_t *out);
 

@@ -95,7 +95,7 @@ struct model_norm build_norm_of_heads(struct builder *b, const char *name, int64
     return n;
 }
 
-struct model_norm build_no_norm(void)
+static struct model_norm no_norm(void)
 {
     return (struct model_norm){.kind = NORM_NONE, .weight = -1, .bias = -1};
 }
@@ -210,9 +210,9 @@ struct model_block *build_block(struct builder *b, int l, enum block_kind kind)
     assert(layer->n_blocks < LAYER_BLOCKS);
     struct model_block *block = &layer->blocks[layer->n_blocks++];
     block->kind = kind;
-    block->norm = block->after = build_no_norm();
+    block->norm = block->after = no_norm();
     if (kind == BLOCK_ATTENTION) {
-        block->attention.q_norm = block->attention.k_norm = block->attention.v_norm = build_no_norm();
+        block->attention.q_norm = block->attention.k_norm = block->attention.v_norm = no_norm();
         block->attention.gate = build_no_linear();
         block->attention.sinks = -1;
         kinds_set(b->m, l, &block->attention);

@@ -46,7 +46,6 @@ struct model_norm build_norm(struct builder *b, const char *name, enum norm_kind
 struct model_norm build_norm_of(struct builder *b, const char *name, enum norm_kind kind, int64_t dim);
 /* Declares a layer norm per head, without bias, with weights of its own: [heads, head size]. */
 struct model_norm build_norm_of_heads(struct builder *b, const char *name, int64_t heads, int64_t head_dim);
-struct model_norm build_no_norm(void);
 /* Returns an RMS norm of each head, without weights. */
 struct model_norm build_bare_norm(void);
 /* Declares NAME.weight and, with LINEAR_BIAS, NAME.bias of zeros. form: flags of enum linear_form. */

@@ -21,7 +21,8 @@ static int is_windowed(const struct model_config *c, int64_t l)
     return c->window > 0 && model_bit(c->windowed, l);
 }
 
-int64_t config_window(const struct model_config *c, int64_t l)
+/* Returns the number of keys that queries of layer l attend; 0: all. */
+static int64_t window_of(const struct model_config *c, int64_t l)
 {
     const int64_t own = c->own[c->own_of[l]].window;
     return own != 0 ? max_i64(own, 0) : is_windowed(c, l) ? c->window : 0;
@@ -123,7 +124,7 @@ enum status kinds_list_attention(struct model *m, int rotates)
     for (int64_t l = 0; l < c->layers; l++) {
         if (!attends(m, l))
             continue;
-        TRY(add_mask(m, config_window(c, l)));
+        TRY(add_mask(m, window_of(c, l)));
         TRY(add_shape(m, l));
     }
     if (m->n_masks == 0) /* inputs have a mask, even if nobody reads it */
@@ -141,7 +142,7 @@ void kinds_set(const struct model *m, int64_t l, struct attention_block *a)
     const struct model_config *c = &m->config;
     const struct attention_shape shape = config_shape(c, l);
     a->shape = shape_of(m, l);
-    a->mask = mask_of(m, config_window(c, l));
+    a->mask = mask_of(m, window_of(c, l));
     a->rope = m->n_ropes == 0 || model_bit(c->unrotated, l) ? -1 : rope_of(m, has_local_rope(c, l), shape.head_dim);
     a->scale = c->attention_scale > 0.0 ? (float)c->attention_scale : 1.0f / sqrtf((float)shape.head_dim);
     a->cap = (float)c->attention_cap;

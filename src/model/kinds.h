@@ -4,9 +4,8 @@
 
 #include "model/model.h"
 
-/* Returns the heads of layer l, or how many keys its queries attend (0: all). */
+/* Returns the heads of layer l. */
 struct attention_shape config_shape(const struct model_config *c, int64_t l);
-int64_t config_window(const struct model_config *c, int64_t l);
 
 /* Lists masks and shapes of the layers with attention; if `rotates`, also sets of rotary frequencies. The layers' kinds of blocks
  * are known. ERR_INVALID: there are too many. */

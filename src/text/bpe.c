@@ -142,7 +142,8 @@ enum status bpe_find_cuts(struct bpe *b)
     return OK;
 }
 
-int bpe_pair_exists(const struct bpe *b, uint32_t x, uint32_t y)
+/* Tells whether a token holds x and y side by side; 1 if that is not known. */
+static int pair_exists(const struct bpe *b, uint32_t x, uint32_t y)
 {
     if (!b->pairs)
         return 1;
@@ -171,7 +172,7 @@ size_t bpe_cut(const struct bpe *b, const uint8_t *piece, size_t n)
     uint32_t x = utf8_read(piece, &bytes);
     for (size_t at = bytes; at < n; first = at, at += next) {
         uint32_t y = utf8_read(piece + at, &next);
-        if (!bpe_pair_exists(b, x, y) && stands_alone(b, piece + first, at - first) && stands_alone(b, piece + at, next))
+        if (!pair_exists(b, x, y) && stands_alone(b, piece + first, at - first) && stands_alone(b, piece + at, next))
             return at;
         x = y;
     }

@@ -53,8 +53,6 @@ enum status bpe_reserve_merges(struct bpe *b, uint64_t n);
 void bpe_add_merge(struct bpe *b, int32_t left, int32_t right, uint32_t rank, int32_t to);
 /* Finds out where long pieces may be cut; called once vocabulary and merges are complete. */
 enum status bpe_find_cuts(struct bpe *b);
-/* Tells whether a token holds x and y side by side; 1 if that is not known. */
-int bpe_pair_exists(const struct bpe *b, uint32_t x, uint32_t y);
 void bpe_free(struct bpe *b);
 
 enum status bpe_encode(const struct bpe *b, struct bpe_room *room, const uint8_t *piece, size_t n, struct ids *out);

@@ -1,5 +1,5 @@
 /* Runs one rank of a multi-rank test: `ranks CASE [DP ULYSSES RING]`, under mpiexec. Prints what is wrong and exits 1. */
-#include "comm/comm.h"
+#include "comm/state.h"
 #include "extent.h"
 #include "oracle.h"
 
@@ -45,7 +45,7 @@ static enum status run_op(enum lane lane, enum op_kind op, const struct op_attrs
     }
 }
 
-static struct group {
+static struct ring_group {
     int members, me, first, stride;
 } group_of(enum lane lane)
 {
@@ -53,11 +53,11 @@ static struct group {
     int place = comm_place(c), j = place % m.degree[MESH_ULYSSES], i = place / m.degree[MESH_ULYSSES] % m.degree[MESH_RING],
         d = place / m.degree[MESH_ULYSSES] / m.degree[MESH_RING];
     if (lane == LANE_ULYSSES)
-        return (struct group){m.degree[MESH_ULYSSES], j, place - j, 1};
+        return (struct ring_group){m.degree[MESH_ULYSSES], j, place - j, 1};
     if (lane == LANE_RING)
-        return (struct group){m.degree[MESH_RING], i, d * m.degree[MESH_RING] * m.degree[MESH_ULYSSES] + j,
-                              m.degree[MESH_ULYSSES]};
-    return (struct group){m.degree[MESH_DP] * m.degree[MESH_ULYSSES] * m.degree[MESH_RING], place, 0, 1};
+        return (struct ring_group){m.degree[MESH_RING], i, d * m.degree[MESH_RING] * m.degree[MESH_ULYSSES] + j,
+                                   m.degree[MESH_ULYSSES]};
+    return (struct ring_group){m.degree[MESH_DP] * m.degree[MESH_ULYSSES] * m.degree[MESH_RING], place, 0, 1};
 }
 
 static int64_t share_of(int64_t n, int64_t share, int m)
@@ -74,7 +74,7 @@ static int64_t total_sent(enum lane lane)
 
 static void gathers(enum lane lane, int64_t n, int64_t share)
 {
-    struct group g = group_of(lane);
+    struct ring_group g = group_of(lane);
     float *src = malloc((size_t)share * 4 + 4), *dst = malloc((size_t)n * 4 + 8);
     struct op_attrs a = {.comm = {.n = n, .share = share, .element = 4}};
     int place = comm_place(c);
@@ -100,7 +100,7 @@ static void gathers(enum lane lane, int64_t n, int64_t share)
 
 static void reductions(enum lane lane, int64_t n, int64_t share, int type)
 {
-    struct group g = group_of(lane);
+    struct ring_group g = group_of(lane);
     struct op_attrs a = {.comm = {.n = n, .share = share, .type = type, .element = 4}};
     int64_t work_bytes = comm_workspace_bytes(OP_REDUCE_SCATTER, &a, g.members), wire = type == BF16 ? 2 : 4;
     float *src = malloc((size_t)n * 4 + 4), *dst = malloc((size_t)share * 4 + 4);
@@ -132,7 +132,7 @@ static void reductions(enum lane lane, int64_t n, int64_t share, int type)
 
 static void exchanges(enum lane lane, int64_t share)
 {
-    struct group g = group_of(lane);
+    struct ring_group g = group_of(lane);
     int64_t n = share * g.members;
     float *src = malloc((size_t)n * 4 + 4), *dst = malloc((size_t)n * 4 + 4);
     struct op_attrs a = {.comm = {.n = n, .share = share, .element = 4}};
@@ -170,7 +170,7 @@ static void collectives(void)
     static const int64_t shares[] = {1, 16, 17, 48, 2, 15, 31, 32, 33, 200, 1001};
     const int n = extent(4, comm_hosts(c) > 1 ? 4 : 11, 11);
     for (enum lane lane = LANE_WORLD; lane < LANES; lane++) {
-        int p = comm_members(c, lane);
+        int p = c->group[lane - LANE_WORLD].members;
         CHECK(p == group_of(lane).members && comm_member(c, lane) == group_of(lane).me);
         for (int s = 0; s < n; s++) {
             int64_t share = shares[s], full = share * p;
@@ -191,10 +191,10 @@ static void collectives(void)
 static void large(void)
 {
     int p = comm_size(c);
-    comm_set_chunk(c, (int64_t)16 << 20);
+    c->chunk = (int64_t)16 << 20;
     int64_t share = p == 2 ? ((int64_t)4 << 20) + 1 : 700001; /* just beyond 16 MiB; several chunks of a smaller size */
     if (p > 2)
-        comm_set_chunk(c, 1 << 20);
+        c->chunk = 1 << 20;
     gathers(LANE_WORLD, share * p - 5, share);
     share = p == 2 ? ((int64_t)5 << 20) + 3 : 700001; /* three segments of 2^21 elements */
     reductions(LANE_WORLD, share * p - 5, share, p == 2 ? F32 : BF16);
@@ -210,7 +210,7 @@ static void lanes_together(void)
     for (int round = 0; round < extent(5, 20, 20); round++) {
         int left = N_LANES, idle = 0, running[N_LANES] = {1, 1, 1};
         for (int l = 0; l < N_LANES; l++) {
-            struct group g = group_of(LANE_WORLD + l);
+            struct ring_group g = group_of(LANE_WORLD + l);
             int64_t n = ops[l] == OP_EXCHANGE ? N : (int64_t)N * g.members;
             a[l] = (struct op_attrs){.comm = {.n = n, .share = N, .element = 4, .distance = 1}};
             for (int64_t i = 0; i < n; i++)
@@ -228,7 +228,7 @@ static void lanes_together(void)
             }
             comm_nap(&idle);
         }
-        struct group g = group_of(LANE_RING);
+        struct ring_group g = group_of(LANE_RING);
         for (int64_t i = 0; i < N; i++)
             CHECK(dst[2][i] == input((uint64_t)round, g.first + (g.me + g.members - 1) % g.members * g.stride, i));
     }
@@ -290,7 +290,7 @@ static void between_programs(void)
 static void until_failure(const char *doomed)
 {
     static float src[1 << 16], dst[1 << 16], work[1 << 20];
-    comm_set_chunk(c, 1 << 14);
+    c->chunk = 1 << 14;
     signal(SIGTERM, SIG_IGN); /* sent by mpiexec when a rank has died */
     for (int round = 0;; round++) {
         int hit = comm_rank(c) == 1 && round == 21;
@@ -345,7 +345,7 @@ int main(int argc, char **argv)
     if (argc > 4)
         mesh = (struct mesh){{atoi(argv[2]), atoi(argv[3]), atoi(argv[4])}};
     CHECK(comm_set_mesh(c, &mesh) == OK);
-    comm_set_chunk(c, 64);
+    c->chunk = 64;
     if (strcmp(argv[1], "all") == 0) {
         collectives();
         lanes_together();

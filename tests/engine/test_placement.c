@@ -16,6 +16,7 @@
 #include "extent.h"
 #include "plan/cells.h"
 #include "program/digest.h"
+#include "verify/value_numbers.h"
 #include "verify/verify.h"
 
 #include <math.h>

@@ -8,7 +8,7 @@
 #include "machine/rank_cost.h"
 #include "plan/cells.h"
 #include "plan/lower/fixed.h"
-#include "plan/schedule/order.h"
+#include "plan/scheduled.h"
 #include "verify/mutate.h"
 #include "verify/verify.h"
 

@@ -1,6 +1,7 @@
 /* Planting faults in programs. */
 #include "verify/mutate.h"
 
+#include "verify/value_numbers.h"
 #include "verify/verify.h"
 
 #include <stdlib.h>

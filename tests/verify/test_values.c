@@ -1,6 +1,7 @@
 /* Value numbers: equal for every placement of one computation, different for every wrong one. */
 #include "verify/build.h"
 #include "verify/mutate.h"
+#include "verify/value_numbers.h"
 #include "verify/verify.h"
 
 #include <setjmp.h>

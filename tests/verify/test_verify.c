@@ -2,6 +2,7 @@
 #include "base/sys.h"
 #include "verify/build.h"
 #include "verify/mutate.h"
+#include "verify/value_numbers.h"
 #include "verify/verify.h"
 
 #include <errno.h>

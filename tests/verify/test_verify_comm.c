@@ -2,6 +2,7 @@
  * right sentence. */
 #include "verify/build.h"
 #include "verify/mutate.h"
+#include "verify/value_numbers.h"
 #include "verify/verify.h"
 
 #include <setjmp.h>

@@ -394,7 +394,8 @@ static struct jinja_node *parse_and(struct jinja_parser *p)
     return left;
 }
 
-struct jinja_node *jinja_parse_or(struct jinja_parser *p)
+/* Parses an expression without `x if y else z`, whose words could be the loop's or if's own. */
+static struct jinja_node *parse_or(struct jinja_parser *p)
 {
     struct jinja_node *left = parse_and(p);
     while (jinja_skip_name(p, "or"))
@@ -405,9 +406,9 @@ struct jinja_node *jinja_parse_or(struct jinja_parser *p)
 static struct jinja_node *parse_condition(struct jinja_parser *p)
 {
     sink(p);
-    struct jinja_node *value = jinja_parse_or(p);
+    struct jinja_node *value = parse_or(p);
     while (jinja_skip_name(p, "if")) {
-        struct jinja_node *cond = two(p, NODE_COND, value, jinja_parse_or(p));
+        struct jinja_node *cond = two(p, NODE_COND, value, parse_or(p));
         if (jinja_skip_name(p, "else"))
             cond->c = parse_condition(p);
         value = cond;
@@ -458,7 +459,7 @@ struct jinja_node *jinja_parse_tuple(struct jinja_parser *p, int with_condition,
 {
     struct items items = {NULL, NULL};
     while (!at_tuple_end(p, until))
-        if (!take_item(p, &items, with_condition ? parse_condition(p) : jinja_parse_or(p)))
+        if (!take_item(p, &items, with_condition ? parse_condition(p) : parse_or(p)))
             break;
     return end_items(p, &items, "an expression");
 }

@@ -19,8 +19,6 @@ struct jinja_node *jinja_parse(struct jinja_parser *p);
 
 /* Parses an expression, for statements (parse_expression.c). */
 struct jinja_node *jinja_parse_expression(struct jinja_parser *p);
-/* Parses an expression without `x if y else z`, whose words could be the loop's or if's own. */
-struct jinja_node *jinja_parse_or(struct jinja_parser *p);
 /* Parses an expression, or a tuple if there are commas. until: name that ends it, or NULL. */
 struct jinja_node *jinja_parse_tuple(struct jinja_parser *p, int with_condition, const char *until);
 /* Parses a name, a tuple of names, or (namespaces) name.attribute. */

@@ -6,7 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-size_t jinja_float_text(double f, char out[40])
+/* Writes the shortest decimal that reads back, as Python does; returns its length. */
+static size_t float_text(double f, char out[40])
 {
     if (isnan(f) || isinf(f))
         return (size_t)snprintf(out, 40, "%s", isnan(f) ? "nan" : f > 0 ? "inf" : "-inf");
@@ -92,7 +93,7 @@ void jinja_put_repr(struct jinja_builder *b, struct jinja_value v)
         jinja_put_bytes(b, number, (size_t)snprintf(number, sizeof number, "%lld", (long long)v.i), MARK_TEMPLATE);
         break;
     case JINJA_FLOAT:
-        jinja_put_bytes(b, number, jinja_float_text(v.f, number), MARK_TEMPLATE);
+        jinja_put_bytes(b, number, float_text(v.f, number), MARK_TEMPLATE);
         break;
     case JINJA_TEXT:
         put_text_repr(b, v.text);

@@ -95,7 +95,5 @@ int64_t jinja_length(struct jinja_task *task, struct jinja_value v);
 /* Makes str(v), or appends repr(v). */
 const struct jinja_text *jinja_string(struct jinja_task *task, struct jinja_value v);
 void jinja_put_repr(struct jinja_builder *b, struct jinja_value v);
-/* Writes the shortest decimal that reads back, as Python does; returns its length. */
-size_t jinja_float_text(double f, char out[40]);
 
 #endif

@@ -71,7 +71,8 @@ void layer_kinds_make(const struct plan *p, const struct model *m, struct layer_
     }
 }
 
-enum lane layer_kind_busiest(const struct layer_kind *k)
+/* Returns the busiest lane, compute and host excluded. */
+static enum lane busiest_lane(const struct layer_kind *k)
 {
     enum lane busiest = LANE_H2D;
     for (int l = LANE_H2D; l < LANES; l++)
@@ -91,7 +92,7 @@ static const char *name_of(const struct layer_kind *k, char name[32])
 static void print_kind(const struct layer_kind *k, FILE *f)
 {
     char name[32], alpha[32], compute[32], waits[32], moved[32], busiest[32] = "-";
-    const enum lane lane = layer_kind_busiest(k);
+    const enum lane lane = busiest_lane(k);
     const double busy = 100 * k->busy[lane] / k->compute;
     if (k->busy[lane] > 0)
         snprintf(busiest, sizeof busiest, "%s %.*f%%", lane_name(lane), busy < 9.95, busy);

@@ -23,8 +23,6 @@ struct layer_kind {
 
 /* Fills in the figures of the model's kinds. */
 void layer_kinds_make(const struct plan *p, const struct model *m, struct layer_kind out[MODEL_KINDS]);
-/* Returns the busiest lane, compute and host excluded. */
-enum lane layer_kind_busiest(const struct layer_kind *k);
 /* Prints a table if there is more than one kind. */
 void layer_kinds_print(const struct layer_kind *kinds, int n, FILE *f);
 

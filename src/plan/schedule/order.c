@@ -385,14 +385,3 @@ enum status schedule_finish(struct schedule *s, const struct cost_model *m)
     TRY(waits_set(s->p));
     return schedule_simulate(s->p, m, &s->p->seconds);
 }
-
-enum status schedule_program(struct program *p, const struct cost_model *m, enum schedule_mode mode, double distance)
-{
-    struct schedule *s;
-    TRY(schedule_create(p, &s));
-    enum status st = schedule_order(s, m, mode, distance, INFINITY, NULL, 0);
-    if (st == OK)
-        st = schedule_finish(s, m);
-    schedule_destroy(s);
-    return st;
-}

@@ -32,7 +32,4 @@ enum status schedule_simulate(struct program *p, const struct cost_model *m, dou
  * takes. */
 enum status schedule_pack_serially(struct program *p);
 
-/* Runs all passes with one distance and any lag. */
-enum status schedule_program(struct program *p, const struct cost_model *m, enum schedule_mode mode, double distance);
-
 #endif

@@ -49,7 +49,10 @@ static enum status guess_all(const struct model *m, const struct plan_request *s
     return OK;
 }
 
-enum status meshes_list(const struct model *m, const struct plan_request *s, const int64_t limit[TIERS], struct meshes *out)
+/* Lists the open meshes by seconds in closed form; those that need more memory than there is come last. If the mesh is given,
+ * out->n is 0. */
+static enum status list_meshes(const struct model *m, const struct plan_request *s, const int64_t limit[TIERS],
+                               struct meshes *out)
 {
     *out = (struct meshes){0};
     if (s->open_degrees == 0)
@@ -131,7 +134,7 @@ enum status meshes_choose(const struct start *from, struct plan_request *s, stru
     struct plan_request at = *s;
     enum status st = OK;
     *out = NULL;
-    TRY(meshes_list(from->m, s, from->limit, all));
+    TRY(list_meshes(from->m, s, from->limit, all));
     const int close = close_ones(all, s->effort);
     if (all->n > 0)
         plan_take_mesh(s, &all->of[0].mesh);
@@ -166,7 +169,7 @@ out:
 enum status meshes_take_first(const struct model *m, const int64_t limit[TIERS], struct plan_request *s)
 {
     struct meshes all;
-    TRY(meshes_list(m, s, limit, &all));
+    TRY(list_meshes(m, s, limit, &all));
     if (all.n > 0)
         plan_take_mesh(s, &all.of[0].mesh);
     return OK;

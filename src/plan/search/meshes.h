@@ -24,9 +24,6 @@ struct meshes {
     int legal; /* number of meshes that the request allows */
 };
 
-/* Lists the open meshes by seconds in closed form; those that need more memory than there is come last. If the mesh is given,
- * out->n is 0. */
-enum status meshes_list(const struct model *m, const struct plan_request *s, const int64_t limit[TIERS], struct meshes *out);
 /* Lists the meshes, briefly tries those that promise about as much as the first, and sets the mesh of s to the fastest. *out:
  * that mesh's placements; NULL: nothing was tried, since the mesh is given or one promises far more than the others. Adds the
  * number of trials to *trials. */

@@ -11,7 +11,7 @@
 #include "plan/report/describe.h"
 #include "plan/report/figures.h"
 #include "plan/report/text.h"
-#include "plan/schedule/order.h"
+#include "plan/scheduled.h"
 
 #include <math.h>
 #include <stdlib.h>

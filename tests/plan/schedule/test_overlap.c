@@ -7,7 +7,7 @@
 
 #include "machine/rank_cost.h"
 #include "plan/cells.h"
-#include "plan/schedule/order.h"
+#include "plan/scheduled.h"
 #include "seqpar/seqpar.h"
 #include "verify/verify.h"
 

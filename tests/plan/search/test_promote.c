@@ -15,6 +15,7 @@
 #include "plan/search/estimate.h"
 #include "plan/search/local.h"
 #include "plan/search/price.h"
+#include "verify/value_numbers.h"
 #include "verify/verify.h"
 
 #include <string.h>

@@ -10,6 +10,7 @@
 #include "plan/report/describe.h"
 #include "plan/report/explain.h"
 #include "plan/search/price.h"
+#include "verify/value_numbers.h"
 #include "verify/verify.h"
 
 #include <math.h>

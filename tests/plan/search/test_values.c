@@ -6,8 +6,9 @@
 
 #include "machine/rank_cost.h"
 #include "plan/lower/fixed.h"
-#include "plan/schedule/order.h"
+#include "plan/scheduled.h"
 #include "plan/search/requests.h"
+#include "verify/value_numbers.h"
 #include "verify/verify.h"
 
 /* Returns the bytes of activations that the forward pass brings to the device. */

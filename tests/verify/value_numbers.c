@@ -5,7 +5,7 @@
  * values on. Nothing else enters, so two programs that place, move, cut and reuse memory differently have the same values if they
  * compute the same things. A copy of bytes that hold several values makes them a list that the destination's one segment refers
  * to: no new end points arise. */
-#include "verify/verify.h"
+#include "verify/value_numbers.h"
 
 #include "base/mix.h"
 #include "base/sys.h"
