@@ -2,6 +2,7 @@
 # The structure of src, counted: `tools/structure.sh [BUILD]` prints offenders and exits 1 if there are any.
 #   folders    none has more than 13% of the lines of src
 #   circles    no source files call each other in a circle (from the objects in BUILD, build-release by default)
+#   unused     no public name is used by tests alone (from the objects and the text), but those of tools/for-tests.txt
 #   functions  none is longer than 80 lines
 #   comments   none says "so many": a comment names the constant
 #   speech     comments of the rooms named below are written as docs/conventions.md says (tools/speech.awk); `--speech` counts all rooms
@@ -98,6 +99,39 @@ END {
             print "circle: " end[1] " calls " end[2]
     }
 }' | LC_ALL=C sort >>"$offenders"
+
+# A public name that no other object needs is unused if the sources of src, CUDA's too, have it in its definition alone. Resolvers of
+# functions with several versions are the compiler's.
+names=$(mktemp)
+trap 'rm -f "$offenders" "$names"' EXIT
+find "$build/src" -name '*.c.o' | while read -r object; do nm -P "$object"; done | awk '
+$2 == "U" { used[$1]; next }
+$2 ~ /^[TDBRVWC]$/ && $1 !~ /\./ && $1 != "main" { defined[$1] }
+END { for (name in defined) if (!(name in used)) print name }' >"$names"
+# shellcheck disable=SC2046 # paths have no spaces
+awk -v allowed=tools/for-tests.txt -v names="$names" '
+FILENAME == allowed { if ($0 !~ /^#/) { sub(/:.*/, ""); reason[$0] } next }
+FILENAME == names { wanted[$1]; next }
+FNR == 1 { comment = 0 }
+{
+    gsub(/"([^"\\]|\\.)*"/, "")
+    gsub(/\/\*([^*]|\*[^\/])*\*\//, "")
+    if (comment && !sub(/^.*\*\//, ""))
+        next
+    comment = sub(/\/\*.*/, "")
+    n = split($0, word, /[^A-Za-z_0-9]+/)
+    for (i = 1; i <= n; i++)
+        if (word[i] in wanted)
+            times[word[i]]++
+}
+END {
+    for (name in wanted)
+        if (times[name] == 1 && !(name in reason))
+            print name ": nothing of src uses it: remove it, or give a reason in " allowed
+    for (name in reason)
+        if (times[name] != 1)
+            print allowed ": " name " is used in src, or gone"
+}' tools/for-tests.txt "$names" $(echo "$sources" | grep -v '\.h$') | LC_ALL=C sort >>"$offenders"
 
 # shellcheck disable=SC2086
 awk '

@@ -45,7 +45,7 @@ int comm_hosts(const struct comm *c);              /* number of hosts */
 int comm_per_host(const struct comm *c);           /* largest number that divides every host's number of ranks */
 const char *comm_source(const struct comm *c);     /* launcher that gave this rank its number, for messages */
 struct mesh comm_mesh(const struct comm *c);
-int comm_member(const struct comm *c, enum lane lane); /* own index in that group */
+int comm_member(const struct comm *c, enum lane lane); /* own index in this rank's group on a comm lane */
 /* Lists the own indices in the groups of all comm lanes, by lane_comm. */
 void comm_list_members(const struct comm *c, int32_t member[COMM_LANES]);
 /* Writes one line about ranks, mesh and hosts. */

@@ -15,15 +15,15 @@ enum { FIRST_SIZE = 16, MOST_TRIES = 12 };
 static const struct {
     const char *name;
     task_builder *build;
-    int has_depth, has_haystack, needs_text;
+    int has_depth, needs_text;
 } tasks[TASKS] = {
-    [TASK_NEEDLE] = {"needle", task_build_needle, 1, 1, 0},
-    [TASK_MULTI_NEEDLE] = {"multi-needle", task_build_multi_needle, 1, 1, 0},
-    [TASK_MULTIKEY] = {"multikey", task_build_multikey, 1, 0, 0},
-    [TASK_TRACKING] = {"tracking", task_build_tracking, 1, 1, 0},
-    [TASK_COUNTING] = {"counting", task_build_counting, 1, 1, 0},
-    [TASK_AGGREGATION] = {"aggregation", task_build_aggregation, 0, 0, 0},
-    [TASK_SHUFFLED] = {"shuffled", task_build_shuffled, 1, 0, 1},
+    [TASK_NEEDLE] = {"needle", task_build_needle, 1, 0},
+    [TASK_MULTI_NEEDLE] = {"multi-needle", task_build_multi_needle, 1, 0},
+    [TASK_MULTIKEY] = {"multikey", task_build_multikey, 1, 0},
+    [TASK_TRACKING] = {"tracking", task_build_tracking, 1, 0},
+    [TASK_COUNTING] = {"counting", task_build_counting, 1, 0},
+    [TASK_AGGREGATION] = {"aggregation", task_build_aggregation, 0, 0},
+    [TASK_SHUFFLED] = {"shuffled", task_build_shuffled, 1, 1},
 };
 
 const char *task_name(enum task t)
@@ -42,16 +42,6 @@ enum task task_find(const char *name)
 int task_has_depth(enum task t)
 {
     return tasks[t].has_depth;
-}
-
-int task_has_haystack(enum task t)
-{
-    return tasks[t].has_haystack;
-}
-
-int task_needs_text(enum task t)
-{
-    return tasks[t].needs_text;
 }
 
 /* ---- fitting ---- */

@@ -27,8 +27,6 @@ enum task {
 const char *task_name(enum task t);
 enum task task_find(const char *name); /* TASKS: no task has that name */
 int task_has_depth(enum task t);       /* 1: the thing to be found has a place */
-int task_has_haystack(enum task t);    /* 1: that thing is among other text, the user's or ltrain's own */
-int task_needs_text(enum task t);      /* 1: no text of ltrain's own would do */
 
 enum { TASK_EXPECTED = 8, TASK_EXPECTED_BYTES = 32 };
 
