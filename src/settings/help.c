@@ -17,7 +17,7 @@ static void print_key(const struct settings_key *k, enum settings_use use, FILE 
     }
     if (k->value && k->type != KEY_SWITCH)
         snprintf(value, sizeof value, " (%s)", k->value);
-    else if ((k->required & use) || (k->required && use == SETTINGS_EVAL))
+    else if (k->required & use)
         snprintf(value, sizeof value, " (required)");
     prose_print(f, COLUMN, "  %-*s %s%s%s", COLUMN - 3, name, k->help, choices, value);
 }
