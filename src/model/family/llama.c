@@ -29,7 +29,7 @@ void llama_layer(struct builder *b, int l)
 
 enum status llama_derive(struct config_reader *r, struct model_config *c)
 {
-    const struct family *f = family_of(c);
+    const struct family *f = r->family;
     if (!c->kv_heads && !f->all_heads)
         return config_missing(r, "num_key_value_heads");
     if (!json_object_get(r->object, "head_dim")) /* null: hidden_size / heads */

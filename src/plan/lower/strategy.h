@@ -120,11 +120,10 @@ static inline int64_t strategy_promotable_layers(const struct strategy *s, int64
 /* Returns the tier of a class for one of `layers` layers; layer -1: for the embedding or the head. */
 enum residency strategy_residency(const struct strategy *s, enum tensor_class class, int layer, int layers);
 
-/* Keys and values of earlier tokens are cached in blocks. The block that is being filled, the tail, has a home of its own. Whole
- * blocks lie in slots: block j is in slot j mod slots. The layers of a mask have as many slots as its queries can reach. The caller
- * that runs the programs moves a full tail into its slot between two of them.
- *
- * Returns the number of slots of the layers of a mask; 0: all tokens are in the tail. */
+/* Returns the number of slots of the layers of a mask; 0: all tokens are in the tail. Keys and values of earlier tokens are cached
+ * in blocks. The block that is being filled, the tail, has a home of its own. Whole blocks lie in slots, block j in slot j mod
+ * slots, as many as queries under the mask can reach. The caller that runs the programs moves a full tail into its slot between
+ * two of them. */
 int64_t cached_slots(const struct model *m, const struct strategy *s, int mask);
 /* Returns the predicate of a slot, from 1 on; it holds if some query of the program attends the slot's block. */
 int cached_predicate(const struct model *m, const struct strategy *s, int mask, int64_t slot);
