@@ -16,7 +16,7 @@
 #include <stdint.h>
 
 /* A row per family: FAMILY_<first> is described by family_<second> in src/model. docs/models.md lists the differences. */
-#ifdef LTRAIN_TOY_BLOCK /* of tests only (tests/toy) */
+#ifdef LTRAIN_TOY_BLOCK /* tests only (tests/toy) */
 #define TEST_FAMILIES(X) X(TOY, toy)
 #else
 #define TEST_FAMILIES(X)
@@ -203,7 +203,7 @@ struct mlp_block {
 };
 
 #ifdef LTRAIN_TOY_BLOCK
-struct toy_block { /* of tests only (tests/toy) */
+struct toy_block { /* tests only (tests/toy) */
     struct model_linear in, gate, out;
 };
 #endif

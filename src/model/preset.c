@@ -40,7 +40,7 @@ static const struct model_config presets[] = {
     {.name = "gpt-25b", .family = FAMILY_GPT2, .vocab = 50257, .dim = 8192, .ffn = 32768,
      .layers = 30, .heads = 64, .kv_heads = 64, .head_dim = 128, .max_positions = MILLION_POSITIONS, .tied = 1,
      .norm_eps = 1e-5f, .activation = GELU_TANH, .init_std = 0.02f},
-#ifdef LTRAIN_TOY_BLOCK /* of tests only (tests/toy): layers with one, two and three blocks, with and without attention and a window */
+#ifdef LTRAIN_TOY_BLOCK /* tests only (tests/toy): layers with one, two and three blocks, with and without attention and a window */
     {.name = "toy", .family = FAMILY_TOY, .vocab = 256, .dim = 32, .ffn = 64, .window = 48,
      .layers = 6, .heads = 2, .kv_heads = 1, .head_dim = 16, .max_positions = 4096, .windowed = {1 << 5},
      .norm_eps = 1e-5f, .init_std = 0.1f, .rope_theta = 10000.0, .blocks_of = {0, 1, 2, 3, 1, 0}},

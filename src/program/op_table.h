@@ -226,7 +226,7 @@ OP(ALL_TO_ALL, all_to_all, COLLECTIVE, NEVER, F32, 0, IN(src, BYTES), OUT(dst, B
 /* src goes to member (me + distance) mod P, dst comes from (me - distance) mod P; each half only if its predicate holds: [n] */
 OP(EXCHANGE, exchange, COLLECTIVE, NEVER, F32, 0, IN(src, BYTES), OUT(dst, BYTES))
 
-#ifdef LTRAIN_TOY_BLOCK /* of tests only (tests/toy): attrs.act */
+#ifdef LTRAIN_TOY_BLOCK /* tests only (tests/toy): attrs.act */
 /* y = f state + (1 - f) u, f = sigmoid(g), row by row, the state becoming y; it is 0 before position 0. A row with a negative index
  * leaves it: y, u, g [rows,dim], state [dim], positions, index [rows] */
 OP(TOY_SCAN, toy_scan, ELEMENTWISE, NEVER, a->act.dtype, 7.0 * a->act.rows * a->act.dim,
