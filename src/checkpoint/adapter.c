@@ -37,8 +37,8 @@ static enum status list_tensors(const struct model *m, struct tensors *t)
         if (!p->from_adapter)
             continue;
         snprintf(t->names[t->n], NAME, ADAPTER_PREFIX "%s", p->name);
-        t->decls[t->n] = (struct st_decl){
-            .name = t->names[t->n], .dtype = F32, .n_dims = p->shape[1] ? 2 : 1, .shape = {p->shape[0], p->shape[1]}};
+        t->decls[t->n] = (struct st_decl){.name = t->names[t->n], .dtype = F32};
+        t->decls[t->n].n_dims = model_param_dims(p, t->decls[t->n].shape);
         t->param[t->n++] = i;
     }
     return OK;

@@ -89,8 +89,8 @@ static enum status declare(struct merge *x, int param, const struct model_linear
     x->report->fp16 += !stored;
     x->report->dequantised += p->packed_bytes > 0;
     x->parts[x->n] = (struct part){param, map};
-    x->decls[x->n] = (struct st_decl){
-        .name = name, .dtype = stored ? info.dtype : F32, .n_dims = p->shape[1] ? 2 : 1, .shape = {p->shape[0], p->shape[1]}};
+    x->decls[x->n] = (struct st_decl){.name = name, .dtype = stored ? info.dtype : F32};
+    x->decls[x->n].n_dims = model_param_dims(p, x->decls[x->n].shape);
     x->n++;
     return OK;
 }

@@ -24,13 +24,15 @@ static enum status check_config(const struct model *m, const char *dir)
 
 static enum status check_shape(const char *dir, const struct st_info *info, const char *name, const struct model_param *p)
 {
-    int n_dims = p->shape[1] ? 2 : 1;
-    if (info->n_dims == n_dims && info->shape[0] == p->shape[0] && (n_dims == 1 || info->shape[1] == p->shape[1]))
+    int64_t shape[PARAM_DIMS];
+    const int n_dims = model_param_dims(p, shape);
+    if (info->n_dims == n_dims && memcmp(info->shape, shape, (size_t)n_dims * sizeof *shape) == 0)
         return OK;
     char there[48], here[48];
     snprintf(there, sizeof there, info->n_dims > 1 ? "[%lld, %lld]" : "[%lld]", (long long)info->shape[0],
              (long long)info->shape[1]);
-    snprintf(here, sizeof here, n_dims > 1 ? "[%lld, %lld]" : "[%lld]", (long long)p->shape[0], (long long)p->shape[1]);
+    snprintf(here, sizeof here, n_dims > 1 ? "[%lld, %lld]" : "[%lld]", (long long)shape[0],
+             n_dims > 1 ? (long long)shape[1] : 0);
     return status_fail(ERR_INVALID, "checkpoint %s is of another model: tensor %s is %s there and %s in this run", dir, name,
                        there, here);
 }

@@ -106,10 +106,9 @@ static enum status list_contents(const struct session *s, int file, int n_files,
                 model_wrapped_name(p->name, wrapping, f->names[f->n]);
             else
                 name_tensor(s, n_files, f->kind[k], p, f->names[f->n]);
-            f->decls[f->n] = (struct st_decl){.name = f->names[f->n],
-                                              .dtype = adapter ? F32 : file_type(session_state_type(s, f->kind[k])),
-                                              .n_dims = p->shape[1] ? 2 : 1,
-                                              .shape = {p->shape[0], p->shape[1]}};
+            f->decls[f->n] =
+                (struct st_decl){.name = f->names[f->n], .dtype = adapter ? F32 : file_type(session_state_type(s, f->kind[k]))};
+            f->decls[f->n].n_dims = model_param_dims(p, f->decls[f->n].shape);
             f->tensor[k][i] = f->n++;
         }
     }

@@ -48,16 +48,17 @@ enum status weights_find(struct st_file *f, const struct model_param *p, const c
 {
     struct st_info info;
     char there[96], here[96];
-    int n_dims = p->shape[1] ? 2 : 1;
+    int64_t shape[PARAM_DIMS];
+    const int n_dims = model_param_dims(p, shape);
     *name = weights_name(f, p->name);
     enum status st = st_find(f, *name, &info);
     if (st == ERR_INVALID && !st_has(f, *name))
         return missing(f, p);
     TRY(st);
-    if (info.n_dims == n_dims && memcmp(info.shape, p->file_shape, (size_t)n_dims * sizeof *p->file_shape) == 0)
+    if (info.n_dims == n_dims && memcmp(info.shape, shape, (size_t)n_dims * sizeof *shape) == 0)
         return OK;
     return status_fail(ERR_INVALID, "%s: tensor %s has the shape %s, config.json means %s", st_path(f, *name), *name,
-                       shape_text(info.n_dims, info.shape, there), shape_text(n_dims, p->file_shape, here));
+                       shape_text(info.n_dims, info.shape, there), shape_text(n_dims, shape, here));
 }
 
 enum status weights_read_tensor(struct st_file *f, const char *name, const struct model_param *p, int64_t first, int64_t n,

@@ -91,10 +91,11 @@ static double compute_seconds(const struct cost_model *m, const struct instr *in
     enum dtype type = op_storage_type(in->op, a);
     enum op_class class = op_class(in->op);
     if (class == OPS_MATRIX) {
-        if (m->widens && a->gemm.a_type != a->gemm.b_type)
+        const struct op_product p = op_product(in->op, a);
+        if (m->widens && p.a_type != p.b_type)
             type = F32;
-        enum gemm_layout layout = a->gemm.ta ? GEMM_TN : a->gemm.tb ? GEMM_NT : GEMM_NN;
-        return c->flops / gemm_rate(&m->device.gemm[type], layout, (double)a->gemm.m, (double)a->gemm.n, (double)a->gemm.k);
+        enum gemm_layout layout = p.ta ? GEMM_TN : p.tb ? GEMM_NT : GEMM_NN;
+        return c->flops / gemm_rate(&m->device.gemm[type], layout, p.m, p.n, p.k);
     }
     if (class == OPS_ATTENTION)
         return attention_seconds(m, in->op, c);

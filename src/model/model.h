@@ -335,6 +335,9 @@ static inline struct quantised model_quantised(const struct model_config *config
 /* Returns "NF4" or "int8" for people, or "nf4" or "int8" for keys and files; "" if the base is stored. */
 const char *model_base_name(enum model_base base);
 const char *model_base_word(enum model_base base);
+/* Writes the shape that files have of the parameter; returns the number of its dimensions. */
+enum { PARAM_DIMS = 4 };
+int model_param_dims(const struct model_param *p, int64_t shape[PARAM_DIMS]);
 /* Returns the parameter's elements: those in use, then those that no sequence of the run reaches. */
 int64_t model_param_stored(const struct model_param *p);
 /* Returns how many of the elements [first, first + n) are neighbours in the whole model's parameter, and their start there. */

@@ -3,6 +3,13 @@
 
 #include "base/num.h"
 
+int model_param_dims(const struct model_param *p, int64_t shape[PARAM_DIMS])
+{
+    shape[0] = p->file_shape[0];
+    shape[1] = p->file_shape[1];
+    return p->file_shape[1] ? 2 : 1;
+}
+
 int64_t model_param_stored(const struct model_param *p)
 {
     return p->shape[1] ? p->shape[0] * p->shape[1] : p->shape[0];

@@ -3,6 +3,7 @@
 
 #include "base/mix.h"
 
+#include <assert.h>
 #include <stddef.h>
 
 /* Types and flags of arguments, as members of struct op_arg. */
@@ -52,6 +53,19 @@ const char *op_name(enum op_kind kind)
 enum op_class op_class(enum op_kind kind)
 {
     return ops[kind].class;
+}
+
+struct op_product op_product(enum op_kind kind, const struct op_attrs *a)
+{
+    assert(kind == OP_GEMM);
+    (void)kind;
+    return (struct op_product){.m = (double)a->gemm.m,
+                               .n = (double)a->gemm.n,
+                               .k = (double)a->gemm.k,
+                               .ta = a->gemm.ta,
+                               .tb = a->gemm.tb,
+                               .a_type = (enum dtype)a->gemm.a_type,
+                               .b_type = (enum dtype)a->gemm.b_type};
 }
 
 int op_arg_count(enum op_kind kind)

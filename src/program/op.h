@@ -190,10 +190,19 @@ struct op_arg {
     uint16_t flag_at, type_at, fp32_at; /* bytes into op_attrs; fp32_at: attribute that makes the type F32; 0: none */
 };
 
+/* A product of an m by k matrix and a k by n matrix, of these types; ta, tb: 1: stored transposed. */
+struct op_product {
+    double m, n, k;
+    int ta, tb;
+    enum dtype a_type, b_type;
+};
+
 const char *op_name(enum op_kind kind);
 /* Hashes all rows of the table as text, and the size of struct op_attrs: kernels with an equal digest belong to this table. */
 uint64_t op_table_digest(void);
 enum op_class op_class(enum op_kind kind);
+/* Returns the product by whose rate an op of class MATRIX is priced. */
+struct op_product op_product(enum op_kind kind, const struct op_attrs *a);
 /* Returns the number of arguments of the kernel signature (optional ones and work included). */
 int op_arg_count(enum op_kind kind);
 /* Returns argument `arg` of an op that exists; ARG_NONE beyond its arguments. arg < OP_MAX_ARGS. */
