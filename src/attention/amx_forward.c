@@ -31,7 +31,7 @@ struct forward {
     int64_t k_bytes, v_bytes, batch; /* bytes of a packed head of K and of V; KV heads at a time */
     float scale;                     /* includes log2(e) */
     const struct cpu_stream *stream;
-    float cap; /* cap divided by the scale; 0: none */
+    float cap; /* soft cap divided by the attention scale, for scores not yet scaled; 0: none */
 };
 
 /* One thread's scratch: a block of queries and their state. */

@@ -11,7 +11,7 @@
 #include <stdint.h>
 
 struct memory_limit {
-    uint64_t sharers;    /* processes with the same number take from it together; 0: this process alone */
+    uint64_t sharers;    /* hash that all processes under the same limit share; 0: the limit is for this process alone */
     int64_t bytes, left; /* the limit; what may still be taken */
     /* bytes that this process has taken of the limit, where its other users are unknown and `left` does not count it; else 0 */
     int64_t own;

@@ -11,7 +11,7 @@
 #define BUCKETS (1 << DIGIT_BITS)
 #define DIGITS ((64 + DIGIT_BITS - 1) / DIGIT_BITS)
 #define HALF_DIGITS ((32 + DIGIT_BITS - 1) / DIGIT_BITS)
-#define MOST_MOVES 4 /* moves of an entry, above which mending takes longer than sorting anew */
+#define MOST_MOVES 4 /* shifts per entry, on average, above which mending ties in place (mend) takes longer than sorting anew */
 
 struct counts {
     int of[DIGITS][BUCKETS];

@@ -80,8 +80,8 @@ int chat_is_conversation(const json_t *object);
 int chat_has(const json_t *object, const char *key);
 /* Kinds of rows: some marks mean other things in each. */
 enum chat_row_kind { CHAT_ROW_TEXT, CHAT_ROW_CHAT, CHAT_ROW_IDS };
-/* Refuses a row with a mark that it is not trained, or trained in an unknown way (weight, train, kto_tag, loss_mask, ...); the
- * caller checks lists in rows of ids. ERR_INVALID names file and line. */
+/* Refuses a row whose marks (weight, train, kto_tag, loss_mask, ...) say that it is not trained, or trained in an unknown way. Marks
+ * that are lists, in rows of ids, are left to the caller. ERR_INVALID names file and line. */
 enum status chat_check_row(const json_t *row, enum chat_row_kind kind, const char *file, int64_t line);
 /* Joins contents that are lists of parts into strings, for templates that take no lists. ERR_NOMEM: memory ran out. */
 enum status chat_join_parts(struct chat_conversation *c);

@@ -1,4 +1,4 @@
-/* Counting members that are missing from the text, and special tokens that somebody typed. */
+/* Counting the parts of messages that the rendered text lacks, and special tokens that somebody typed. */
 #include "chat/supervise.h"
 
 #include "base/sys.h"

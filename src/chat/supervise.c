@@ -18,7 +18,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { PREFIX_BYTES = 64 << 20 }; /* most bytes rendered for comparison: conversations of thousands of turns go on without */
+/* Bytes rendered to compare prefixes, after which a conversation (of thousands of turns) is searched without comparing. */
+enum { PREFIX_BYTES = 64 << 20 };
 
 struct search {
     const struct chat_template *t;

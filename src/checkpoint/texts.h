@@ -9,7 +9,7 @@ enum status texts_copy(const char *from, const char *to);
 /* Copies them with the files of another tokenizer, a directory's or one file, in place of the model's. NULL: the model's own; "":
  * none. */
 enum status texts_gather(const char *model, const char *tokenizer, const char *to);
-/* Tells whether a file of this name is one of them. */
+/* Tells whether texts_copy copies files of this name. */
 int texts_has(const char *name);
 /* Moves the files; if a tokenizer is among them, removes all files of a former one. */
 enum status texts_move(const char *from, const char *to);

@@ -3,9 +3,8 @@
 
 #include "comm/comm.h"
 
-#define WORK_ELEMENTS \
-    ((int64_t)4 << 20) /* elements in one place, for all members: 16 MiB; enough for messages that fill a link \
-                        */
+/* Most elements of the members' pieces together: 16 MiB in fp32, enough for messages that fill a link. */
+#define WORK_ELEMENTS ((int64_t)4 << 20)
 #define PIECE_MIN ((int64_t)16 << 10)
 
 int flows_is_reduction(enum op_kind op)

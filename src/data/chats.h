@@ -8,7 +8,7 @@
 /* Treatment of conversations whose earlier turns the template rewrites, as those of Qwen3, DeepSeek R1 and GLM leave out earlier
  * reasoning. */
 enum chat_turns {
-    CHAT_TURNS_SPLIT, /* a sample for each trained turn, up to that turn, as the model would have written it; not if all is trained */
+    CHAT_TURNS_SPLIT, /* a sample for each trained turn, ending with it as the model would write it; one sample if CHAT_TRAIN_ALL */
     CHAT_TURNS_WHOLE /* one sample, in which earlier turns are trained as the template writes them there */
 };
 
@@ -39,7 +39,7 @@ enum status chat_encoder_create(const struct tokenizer *tokenizer, const struct 
 void chat_encoder_destroy(struct chat_encoder *x);
 
 /* A conversation's tokens, without any that the tokenizer would put before or behind: the template writes its own. Special tokens
- * that somebody says are text. A token is trained if any byte of it is supervised. */
+ * typed in a message are plain text. A token is trained if any byte of it is supervised. */
 struct chat_sample {
     struct ids tokens;
     uint8_t *trained; /* [tokens.n] */

@@ -121,7 +121,7 @@ enum status comm_guard_run(struct comm_run *r)
     if (st == OK)
         return OK;
     if (st != ERR_CANCELLED)
-        tickets_fail(r->tickets, st); /* before streams drain, so that nobody takes their contents for a result */
+        tickets_fail(r->tickets, st); /* first: after an abort streams drain as if the work were done, with undefined results */
     b->abort(b);
     return ERR_CANCELLED;
 }

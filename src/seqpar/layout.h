@@ -21,7 +21,7 @@ struct seq_layout {
         int64_t work;
         int32_t chunk;
     } * order;          /* [chunks] heaviest first, while assigning */
-    enum seq_kind kind; /* choice of the last assignment */
+    enum seq_kind kind; /* order that the last assignment chose: zigzag or balanced */
     uint64_t digest;
 };
 

@@ -138,7 +138,7 @@ struct settings {
     char *chat_template;
     struct string_list template_var; /* variables of chat templates: NAME=VALUE */
     enum train_on train_on;          /* part of conversations that is trained */
-    enum turns_of_chats turns;       /* form of conversations whose earlier reasoning the template leaves out */
+    enum turns_of_chats turns;       /* one sample per trained turn, or one in all, where the template rewrites earlier turns */
     enum packing_way packing;        /* packing of documents into sequences */
     enum longer too_long;            /* treatment of documents that are longer than a sequence */
     double eval_fraction;

@@ -336,7 +336,7 @@ static enum status make_again(struct run_lock *l)
         sys_flock(fd, LOCK_EX | LOCK_NB);
     enum status st = write_text(l, fd);
     int w = watch_enter(&(struct watch_call){.verb = "close", .fd = l->fd});
-    if (st == OK && dup3(fd, l->fd, O_CLOEXEC) < 0) /* the thread may be writing to the former file */
+    if (st == OK && dup3(fd, l->fd, O_CLOEXEC) < 0) /* in one step: the beating thread may be writing to l->fd */
         st = status_fail(ERR_IO, "cannot keep %s/" NAME ", which was made again, open: %s", l->dir, strerror(errno));
     watch_leave(w);
     sys_close(fd);

@@ -1,4 +1,4 @@
-/* Segments over known end points: cutting, joining, looking up. */
+/* Address ranges as segments between end points that are known beforehand: cutting, joining, looking up. */
 #include "verify/byte_map.h"
 
 #include "base/sort.h"

@@ -1,4 +1,4 @@
-/* Attention over a million keys, and of a million queries, against fp64: what sums lose that grow with the sequence. 2^24 keys
+/* Attention over a million keys, and of a million queries, against fp64: rounding errors of sums as long as the sequence. 2^24 keys
  * and 2^22 queries with LTRAIN_LONG (16 GB of memory).
  *
  * One half of the values' columns is constant, which shows sums that round the same way every time; the other half random, which

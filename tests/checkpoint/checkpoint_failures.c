@@ -109,7 +109,7 @@ static int next_number(int n, int all)
     return n + (all ? 1 : 1 + n / 8);
 }
 
-/* Tells whether the call lists a directory, which rank 0 alone does, and a save only to tidy up. */
+/* Tells whether the call lists a directory. Only rank 0 lists directories, and a save does so only to tidy up. */
 static int is_list(const struct fault *f)
 {
     return f->call == SYS_OPENDIR || f->call == SYS_READDIR;

@@ -292,7 +292,7 @@ static void no_waits_of_writes(struct session *s)
             p->instrs[i].n_waits = 0;
 }
 
-/* Makes an instruction wait for more than its lane will ever retire. */
+/* Makes an instruction wait for a ticket that the awaited lane never reaches. */
 static void wait_for_nothing(struct session *s)
 {
     struct program *p = s->plan->programs[PLAN_UPDATE_STEP];

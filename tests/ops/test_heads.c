@@ -131,7 +131,7 @@ static void test_merge(void **state)
 {
     (void)state;
     for (int s = 0; s < N_SHAPES; s++)
-        for (int k = 0; k < 3; k++) /* like weights; one of them all; either below the smallest float */
+        for (int k = 0; k < 3; k++) /* similar weights; one near 1; one that underflows to 0 */
             check_merge(SHAPES[s][0], SHAPES[s][1], SHAPES[s][2], (double[]){1, 20, 300}[k]);
     tensors_free(NULL);
 }

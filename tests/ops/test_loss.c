@@ -61,7 +61,7 @@ static void run(struct tensor *logits, struct tensor *loss, struct tensor *targe
     case_run(&c);
 }
 
-/* The gradient in bf16 is that in place, rounded, and the logits stay. */
+/* The bf16 gradient equals the one written in place, rounded, and leaves the logits unchanged. */
 static void check_rounded(struct tensor *logits, struct tensor *targets, int64_t rows, int64_t vocab)
 {
     struct tensor *in_place = tensor_new(logits->n, F32), *loss = tensor_new(1, F64), *same = tensor_new(1, F64);

@@ -14,7 +14,7 @@
 #include <unistd.h>
 
 enum {
-    LISTED_BYTES = 512 /* capacity for names that stay a comma-separated list; longer ones are joined */,
+    LISTED_BYTES = 512 /* most bytes of names that stay a comma-separated list; longer lists become one pattern */,
     MOST_LAYER = 999999
 };
 

@@ -23,7 +23,7 @@ void scan_free(struct scan *s)
     free(s->seen);
 }
 
-/* Chooses the stretches of the arenas, about four per buffer and at most 65536 per tier. Returns their number. */
+/* Cuts each arena into stretches of equal length, about four per buffer and at most 65536. Returns the number of all stretches. */
 static int cut_arenas(struct scan *s)
 {
     int count[TIERS] = {0}, n = 0;

@@ -57,7 +57,7 @@ int candidate_decides(const struct candidate *tried, const struct strategy *s);
  * took 7%, 4% or 0.1% longer on links 20% slower. */
 int tiles_are_coarse(const struct strategy *s);
 
-/* Tells whether the residual stream takes more than a thirty-second of the device: larger tiles then leave gaps of up to 8% when
+/* Tells whether the residual stream takes more than 1/32 of the device's memory: larger tiles then leave gaps of up to 8% when
  * they are packed. */
 int tiles_are_bulky(const struct problem *p, const struct strategy *s);
 

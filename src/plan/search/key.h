@@ -24,7 +24,7 @@ struct key_search;
 enum status key_search_start(const struct model *m, const struct plan_request *s, const int64_t limit[TIERS], int finer,
                              struct key_search **out);
 /* Searches placements on the default grid or, if programs are large, on one with larger tiles. The default grid is refined
- * `finer` times (plan_finer_tiles; 0: as it is). If nothing fits, other open meshes are searched, too. */
+ * as often as key_search_start's `finer` says (plan_finer_tiles). If nothing fits, other open meshes are searched, too. */
 enum status key_search_grid(struct key_search *x);
 /* Compares other ZeRO stages, where compute waits: estimates them, and tries those estimated to gain SEARCH_GAIN. A stage wins if
  * it gains as much, messages weighed, or fits where the best one does not. */
@@ -40,7 +40,7 @@ enum status key_search_local(struct key_search *x);
 const struct searched *key_search_best(const struct key_search *x);
 /* Returns the meshes that were weighed, the chosen one among them; none if the mesh is given. */
 const struct meshes *key_search_meshes(const struct key_search *x);
-/* Counts trials so far, without those of single steps between grids. */
+/* Returns the number of trials so far, without the few of each step of key_search_tiles from one grid to the next. */
 int key_search_trials(const struct key_search *x);
 void key_search_end(struct key_search *x); /* NULL is fine */
 

@@ -11,7 +11,7 @@ enum status search_price(const struct problem *p, const struct strategy *strateg
 /* Tries a placement once, with its own depth of drive writes. */
 enum status search_price_as_is(const struct problem *p, const struct strategy *strategy, struct candidate *out);
 
-/* Tells whether a placement fits, by a trial in the serial order (out->excess). */
+/* Finds whether a placement fits (out->excess <= 1), by a trial without prefetches or overlap, which takes the least memory. */
 enum status search_fits(const struct problem *p, const struct strategy *strategy, struct candidate *out);
 
 #endif

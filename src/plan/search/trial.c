@@ -100,8 +100,8 @@ static void conclude(const struct trials *x, struct candidate *c, const struct s
     c->all_layers = more == 0;
 }
 
-/* Computes the limits of a model of `layers` layers: those of all, less the needs of the other layers of the model `of`. These
- * layers may need more than that model's do. */
+/* Computes the limits of a trial of `layers` layers of c: the problem's limits less the bytes of the layers left out, as `of` has
+ * them. If a layer of c takes more bytes than one of `of`, the limits are that much higher. */
 static void limit_layers(const struct trials *x, const struct candidate *c, const struct candidate *of, int64_t layers,
                          int64_t out[TIERS])
 {

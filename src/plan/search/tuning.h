@@ -147,8 +147,8 @@ enum { SPLIT_STEPS = 16 /* parts of the chunks */, SPLIT_TRIES = 4 };
 #define MESH_INSTRS_RING 12.0
 /* Share of the device that activations may have beside state. */
 #define MESH_ROOM 0.85
-/* Meshes whose closed form is up to this many times the least one are tried, up to MESH_TRIES of them: of 60 requests of
- * bench/planner/mesh_table.py the first one alone took up to 10% more than the best. */
+/* Ratio of a mesh's seconds in closed form to the least ones, up to which the mesh is tried; at most MESH_TRIES are. With the first
+ * mesh alone, 60 requests of bench/planner/mesh_table.py took up to 10% more than with the best. */
 #define MESH_WITHIN 1.12
 enum { MESH_TRIES = 5, MESH_TRIES_QUICK = 4 };
 /* Layers from one model to the next of those that a step's trial is extrapolated from. With one, 70b with LoRA at 8k tokens on 16

@@ -88,7 +88,7 @@ static void as_defined(void **state)
     }
 }
 
-/* Column slices of a weight each read nearly all of it; each is noted once, not in every piece that the others' ends make. */
+/* Column slices of a weight each span nearly all of its bytes. Each read is noted once, not in every piece between other slices' ends. */
 static void overlapping_reads(void **state)
 {
     enum { SLICES = 3000 };
