@@ -22,3 +22,8 @@ const char *status_message(void)
 {
     return message;
 }
+
+enum status status_no_memory(const char *occasion)
+{
+    return status_fail(ERR_NOMEM, "out of memory %s", occasion);
+}

@@ -24,6 +24,9 @@ enum status {
  * Recorded once, where the failure is first detected; callers only pass the code on. */
 enum status status_fail(enum status code, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
+/* Records "out of memory" and the occasion ("while planning"); returns ERR_NOMEM. */
+enum status status_no_memory(const char *occasion);
+
 /* Returns the calling thread's last sentence ("" if none), valid until its next status_fail. */
 const char *status_message(void);
 

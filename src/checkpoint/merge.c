@@ -40,11 +40,6 @@ struct merge {
     struct merge_report *report;
 };
 
-static enum status no_memory(void)
-{
-    return status_fail(ERR_NOMEM, "out of memory for merging an adapter");
-}
-
 /* ---- choosing the tensors ---- */
 
 static void note_map(struct merge *x, const struct model_linear *w)
@@ -102,7 +97,7 @@ static enum status declare_all(struct merge *x)
     x->decls = sys_calloc(n, sizeof *x->decls); /* fewer are used: A and B have none */
     x->parts = sys_calloc(n, sizeof *x->parts);
     if (!x->map || !x->decls || !x->parts)
-        return no_memory();
+        return status_no_memory("for merging an adapter");
     find_maps(x);
     x->room = PART;
     for (int i = 0; i < x->m->n_params; i++) {
@@ -119,7 +114,7 @@ static enum status declare_all(struct merge *x)
     x->data = sys_malloc((size_t)x->room * sizeof *x->data);
     x->delta = sys_malloc((size_t)x->room * sizeof *x->delta);
     if (!x->data || !x->delta)
-        return no_memory();
+        return status_no_memory("for merging an adapter");
     return shards_plan(x->decls, x->n, &(struct shard_form){.most = EXPORT_FILE_BYTES}, &x->files);
 }
 
@@ -209,7 +204,8 @@ static enum status merge_part(struct merge *x, int tensor)
         return merge_rows(x, tensor, NULL, NULL);
     const struct model_param *a = &x->m->params[w->down], *b = &x->m->params[w->up];
     float *values = sys_malloc((size_t)(a->elements + b->elements) * sizeof *values);
-    enum status st = values ? source_read(&x->from, w->down, 0, a->elements, F32, values) : no_memory();
+    enum status st =
+        values ? source_read(&x->from, w->down, 0, a->elements, F32, values) : status_no_memory("for merging an adapter");
     if (st == OK)
         st = source_read(&x->from, w->up, 0, b->elements, F32, values + a->elements);
     if (st == OK)

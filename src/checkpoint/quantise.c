@@ -35,11 +35,6 @@ struct quantising {
     struct quantise_report *report;
 };
 
-static enum status no_memory(void)
-{
-    return status_fail(ERR_NOMEM, "out of memory for quantising a model");
-}
-
 /* ---- choosing the tensors ---- */
 
 /* Returns the quantised parameter that the file's tensor holds; -1: the tensor stays as it is. */
@@ -114,7 +109,7 @@ static enum status list_items(struct quantising *x)
         largest = max_i64(largest, x->m->params[i].packed_bytes);
     x->bytes = sys_malloc((size_t)largest);
     if (!x->items || !x->decls || !x->bytes)
-        return no_memory();
+        return status_no_memory("for quantising a model");
     for (int i = 0; i < st_count(x->from.file); i++)
         TRY(add_tensor(x, st_name(x->from.file, i)));
     qsort(x->items, (size_t)x->n, sizeof *x->items, compare);

@@ -10,11 +10,6 @@
 
 #define IN_FLIGHT 64
 
-static enum status no_memory(void)
-{
-    return status_fail(ERR_NOMEM, "out of memory for the chaos executor");
-}
-
 /* --- Random orders --- */
 
 struct chaos_lane {
@@ -77,7 +72,7 @@ static enum status poison_written(struct chaos *c, const struct instr *in)
     exec_argument(c->x, c->p, in, 1, &offset, &bytes);
     void *garbage = sys_malloc((size_t)bytes);
     if (!garbage)
-        return no_memory();
+        return status_no_memory("for the chaos executor");
     memset(garbage, POISON, (size_t)bytes);
     enum status st = store_write(c->x->store, offset, garbage, bytes);
     free(garbage);
@@ -125,7 +120,7 @@ static enum status lanes_make(struct chaos *c)
     for (int l = 0; l < LANES; l++) {
         c->lane[l].instr = sys_malloc(sizeof(int) * ((size_t)c->p->n_instrs + 1));
         if (!c->lane[l].instr)
-            return no_memory();
+            return status_no_memory("for the chaos executor");
     }
     for (int i = 0; i < c->p->n_instrs; i++) {
         struct chaos_lane *lane = &c->lane[c->p->instrs[i].lane];
@@ -292,7 +287,9 @@ static enum status confinement_make(const struct program *p, struct confinement 
     }
     c->seen = sys_malloc((size_t)most);
     c->left = sys_malloc((size_t)most);
-    return c->gaps && c->saved[TIER_DEVICE] && c->saved[TIER_HOST] && c->seen && c->left ? OK : no_memory();
+    return c->gaps && c->saved[TIER_DEVICE] && c->saved[TIER_HOST] && c->seen && c->left
+               ? OK
+               : status_no_memory("for the chaos executor");
 }
 
 static void confinement_free(struct confinement *c)

@@ -5,11 +5,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-static enum status no_memory(void)
-{
-    return status_fail(ERR_NOMEM, "out of memory for the chaos executor");
-}
-
 static int by_value(const void *a, const void *b)
 {
     int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
@@ -21,7 +16,7 @@ static enum status cuts_make(const struct program *p, enum tier t, struct cuts *
     int n = 0, unique = 0;
     c->at = sys_malloc(sizeof *c->at * (size_t)(2 * p->n_operands + 1));
     if (!c->at)
-        return no_memory();
+        return status_no_memory("for the chaos executor");
     for (int k = 0; k < p->n_operands; k++)
         if (operand_tier(p, &p->operands[k]) == t) {
             c->at[n++] = operand_address(p, &p->operands[k]);
@@ -103,7 +98,7 @@ enum status ages_make(const struct program *p, struct ages *a)
     current = sys_malloc(sizeof *current * ((size_t)intervals + 1));
     a->first = sys_malloc(sizeof *a->first * ((size_t)p->n_instrs + 1));
     if (!touched || !current || !a->first) {
-        st = no_memory();
+        st = status_no_memory("for the chaos executor");
         goto out;
     }
     for (int i = 0; i < p->n_instrs; i++) {
@@ -114,7 +109,7 @@ enum status ages_make(const struct program *p, struct ages *a)
     a->list = sys_malloc(sizeof *a->list * ((size_t)total + 1));
     a->epochs = sys_malloc(sizeof *a->epochs * ((size_t)total + (size_t)intervals + 1));
     if (!a->list || !a->epochs) {
-        st = no_memory();
+        st = status_no_memory("for the chaos executor");
         goto out;
     }
     memset(touched, 0, sizeof *touched * (size_t)intervals);

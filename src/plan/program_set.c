@@ -132,7 +132,7 @@ enum status plan_candidate(const struct problem *p, const struct candidate *c, d
     const struct plan_request *s = &p->request;
     struct plan *plan = sys_calloc(1, sizeof *plan);
     if (!plan)
-        return status_fail(ERR_NOMEM, "out of memory while planning");
+        return status_no_memory("while planning");
     plan->strategy = c->strategy;
     plan_keep_as_given(p->model, s, &plan->strategy);
     plan->level = c->level;

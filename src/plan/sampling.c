@@ -211,7 +211,7 @@ enum status plan_sampling(const struct model *m, const struct plan_request *s, c
     enum status st;
     struct plan *plan = sys_calloc(1, sizeof *plan);
     if (!plan)
-        return status_fail(ERR_NOMEM, "out of memory while planning");
+        return status_no_memory("while planning");
     plan_cost_model(s, &plan->cost);
     memcpy(plan->limit, limit, sizeof plan->limit);
     TRY_GOTO(choose(m, s, limit, &chosen, need, &fits), fail);

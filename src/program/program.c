@@ -56,7 +56,7 @@ enum status program_create(const char *name, struct program **out)
         !enlarge((void **)&p->live_in, &p->cap_live_in, sizeof *p->live_in) ||
         !enlarge((void **)&p->live_out, &p->cap_live_out, sizeof *p->live_out)) {
         program_destroy(p);
-        return status_fail(ERR_NOMEM, "out of memory while planning");
+        return status_no_memory("while planning");
     }
     snprintf(p->name, sizeof p->name, "%s", name);
     *out = p;
@@ -82,7 +82,7 @@ void program_destroy(struct program *p)
 enum status program_built(const struct program *p)
 {
     if (p->out_of_memory)
-        return status_fail(ERR_NOMEM, "out of memory while planning");
+        return status_no_memory("while planning");
     if (p->excess == EXCESS_BYTES)
         return status_fail(ERR_NOFIT,
                            "one buffer of a step would have more than the %lld GiB that are planned for: give a shorter "

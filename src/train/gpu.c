@@ -90,7 +90,7 @@ enum status gpu_find(struct settings *s, struct comm *comm)
     }
     int *all = sys_calloc((size_t)comm_size(comm), sizeof *all);
     if (!all)
-        return status_fail(ERR_NOMEM, "out of memory while planning");
+        return status_no_memory("while planning");
     enum status st = comm_gather(comm, &found, sizeof found, all);
     for (int k = 0; k < comm_size(comm); k++)
         found &= all[k];
@@ -144,7 +144,7 @@ static enum status find_sharing(struct settings *s, struct comm *comm, const str
 {
     struct card own, *all = sys_calloc((size_t)comm_size(comm), sizeof *all);
     if (!all)
-        return status_fail(ERR_NOMEM, "out of memory while planning");
+        return status_no_memory("while planning");
     memcpy(own.pci, facts->pci, sizeof own.pci);
     memcpy(own.uuid, facts->uuid, sizeof own.uuid);
     enum status st = comm_gather(comm, &own, sizeof own, all);

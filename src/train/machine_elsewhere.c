@@ -17,7 +17,7 @@ enum status machine_set_target(struct settings *s, const struct target *t)
 {
     s->plan.target = sys_malloc(sizeof *s->plan.target);
     if (!s->plan.target)
-        return status_fail(ERR_NOMEM, "out of memory while planning");
+        return status_no_memory("while planning");
     *s->plan.target = *t;
     return OK;
 }
@@ -36,7 +36,7 @@ static enum status open_machine(struct settings *s)
     enum status st;
     s->plan.hardware = sys_malloc(sizeof *s->plan.hardware);
     if (!s->plan.hardware)
-        return status_fail(ERR_NOMEM, "out of memory while planning");
+        return status_no_memory("while planning");
     int preset = hardware_is_preset(s->plan.machine);
     FILE *f = preset ? NULL : sys_read_text(s->plan.machine);
     if (f) {

@@ -44,7 +44,7 @@ static enum status least_of_ranks(struct comm *c, int64_t *x, int n)
 {
     int64_t *all = sys_calloc((size_t)comm_size(c) * (size_t)n, sizeof *all);
     if (!all)
-        return status_fail(ERR_NOMEM, "out of memory while planning");
+        return status_no_memory("while planning");
     enum status st = comm_gather(c, x, n * (int64_t)sizeof *all, all);
     for (int k = 0; k < comm_size(c) * n && st == OK; k++)
         x[k % n] = min_i64(x[k % n], all[k]);
@@ -70,7 +70,7 @@ static enum status use_profile(struct settings *s, struct comm *comm)
 {
     struct hardware *h = sys_malloc(sizeof *h);
     int found = 0;
-    enum status st = h ? OK : status_fail(ERR_NOMEM, "out of memory while planning");
+    enum status st = h ? OK : status_no_memory("while planning");
     if (st == OK && comm_rank(comm) == 0) {
         if (!s->profile)
             st = profile_load(s, h, &found);
@@ -110,7 +110,7 @@ static enum status choose_threads(struct comm *c, enum device_kind device, int *
     struct cores own = {.host = ""}, *all = sys_calloc((size_t)comm_size(c), sizeof *all);
     int64_t sharing = 0, in_cgroup = 0, threads;
     if (!all)
-        return status_fail(ERR_NOMEM, "out of memory while planning");
+        return status_no_memory("while planning");
     snprintf(own.host, sizeof own.host, "%s", comm_host(c, comm_rank(c)));
     sched_getaffinity(0, sizeof own.set, &own.set);
     own.time = cgroup_processors(process_system_root(), &own.cgroup);

@@ -89,7 +89,7 @@ enum status memory_part_find(struct comm *c, int alone, int threads, struct memo
     struct seen own = {0}, *all = sys_calloc((size_t)n, sizeof *all);
     int64_t *left = sys_calloc((size_t)n, sizeof *left);
     struct memory_part shared = {0};
-    enum status st = all && left ? OK : status_fail(ERR_NOMEM, "out of memory while planning");
+    enum status st = all && left ? OK : status_no_memory("while planning");
     malloc_trim(0); /* frees memory that planning has given back to the heap */
     memory_limits_read(process_system_root(), &out->of);
     own.n = out->of.n;

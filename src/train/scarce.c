@@ -56,7 +56,7 @@ enum status scarce_share(struct comm *c, const struct scarce *own, struct settin
     const struct seen mine = {.is = *own, .kept_free = s->plan.kept_free};
     struct seen *all = sys_calloc((size_t)comm_size(c), sizeof *all);
     if (!all)
-        return status_fail(ERR_NOMEM, "out of memory while planning");
+        return status_no_memory("while planning");
     enum status st = comm_gather(c, &mine, sizeof mine, all);
     for (int t = 0; t < TIERS && st == OK; t++)
         name_least(c, all, t, s, &limit[t]);

@@ -17,7 +17,7 @@ void *memory_new(struct lowering *L, int n, size_t size)
     struct memory *m = sys_calloc(1, sizeof *m + (size_t)(n > 0 ? n : 1) * size);
     if (!m) {
         if (L->st == OK)
-            L->st = status_fail(ERR_NOMEM, "out of memory while planning");
+            L->st = status_no_memory("while planning");
         return NULL;
     }
     m->next = L->memory;

@@ -6,22 +6,17 @@
 
 #include <stdlib.h>
 
-static enum status no_memory(void)
-{
-    return status_fail(ERR_NOMEM, "out of memory while planning");
-}
-
 enum status hazards_find(const struct program *p, struct deps *out)
 {
     struct scan s;
     enum status st = scan_prepare(&s, p, HAZARD_BUFFERS);
     int *first = sys_malloc(sizeof *first * (size_t)(p->n_instrs + 1));
     if (st == OK && !first)
-        st = no_memory();
+        st = status_no_memory("while planning");
     for (int i = 0; st == OK && i < p->n_instrs; i++) {
         first[i] = s.n_dep;
         if (!scan_instr(&s, i))
-            st = no_memory();
+            st = status_no_memory("while planning");
     }
     if (st == OK) {
         first[p->n_instrs] = s.n_dep;
@@ -49,7 +44,7 @@ enum status hazards_reorder(const struct deps *d, const int *order, int n, struc
         free(first);
         free(dep);
         free(at);
-        return no_memory();
+        return status_no_memory("while planning");
     }
     for (int i = 0; i < n; i++)
         at[order[i]] = i;

@@ -6,11 +6,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-static enum status no_memory(void)
-{
-    return status_fail(ERR_NOMEM, "out of memory while planning");
-}
-
 void scan_free(struct scan *s)
 {
     free(s->at);
@@ -413,16 +408,16 @@ enum status scan_prepare(struct scan *s, const struct program *p, enum hazard_sp
     s->at = sys_malloc(sizeof *s->at * (size_t)(n + 1));
     s->cursor = sys_malloc(sizeof *s->cursor * (size_t)(n + 1));
     if (!s->at || !s->cursor)
-        return no_memory();
+        return status_no_memory("while planning");
     for (int k = 0; k < n; k++)
         s->at[k] = s->cursor[k] = -1;
     if (space == HAZARD_ADDRESSES)
-        return cover_arenas(s) ? OK : no_memory();
+        return cover_arenas(s) ? OK : status_no_memory("while planning");
     s->seen = sys_malloc(sizeof *s->seen * (size_t)(p->n_instrs + 1));
     s->last = sys_malloc(sizeof *s->last * (size_t)(n + 1));
     s->wide = sys_malloc(sizeof *s->wide * (size_t)(n + 1));
     if (!s->seen || !s->last || !s->wide)
-        return no_memory();
+        return status_no_memory("while planning");
     memset(s->wide, -1, sizeof *s->wide * (size_t)(n + 1));
     for (int i = 0; i < p->n_instrs; i++) {
         s->seen[i] = -1;

@@ -25,11 +25,6 @@
 
 #define NEVER 1e300 /* seconds */
 
-static enum status no_memory(void)
-{
-    return status_fail(ERR_NOMEM, "out of memory while planning");
-}
-
 /* The program in its present order, with its relation to the lowered one. */
 struct schedule {
     struct program *p;
@@ -48,19 +43,19 @@ static enum status permute(struct schedule *s)
     s->lowered = 0;
     int n = s->p->n_instrs, *origin = sys_malloc(sizeof *origin * (size_t)(n + 1));
     if (!origin)
-        return no_memory();
+        return status_no_memory("while planning");
     for (int i = 0; i < n; i++)
         origin[i] = s->origin[s->order[i]];
     free(s->origin);
     s->origin = origin;
-    return program_permute(s->p, s->order) ? OK : no_memory();
+    return program_permute(s->p, s->order) ? OK : status_no_memory("while planning");
 }
 
 static enum status permute_by_key(struct schedule *s)
 {
     for (int i = 0; i < s->p->n_instrs; i++)
         s->order[i] = i;
-    return sort_by_key(s->key, s->order, s->p->n_instrs) ? permute(s) : no_memory();
+    return sort_by_key(s->key, s->order, s->p->n_instrs) ? permute(s) : status_no_memory("while planning");
 }
 
 static enum status order_lowered(struct schedule *s)
@@ -97,7 +92,7 @@ static enum status set_release_keys(struct schedule *s, double distance, const s
     double now = 0, longest = 0, next_start[LANES], *key = s->key,
            *need = sys_malloc(sizeof *need * 2 * ((size_t)p->n_instrs + 1));
     if (!need)
-        return no_memory();
+        return status_no_memory("while planning");
     double *use = need + p->n_instrs;
     for (int i = 0; i < p->n_instrs; i++) {
         const struct instr *in = &p->instrs[i];
@@ -174,7 +169,7 @@ static enum status add_throttles(struct schedule *s, double lag, struct deps *d)
     if (!first || !dep) {
         free(first);
         free(dep);
-        return no_memory();
+        return status_no_memory("while planning");
     }
     for (int i = 0; i < n; i++) {
         const struct instr *in = &p->instrs[i];
@@ -215,7 +210,7 @@ static enum status simulate_released(struct schedule *s, double lag, const struc
     double *planned = sys_malloc(sizeof *planned * ((size_t)p->n_instrs + 1));
     uint8_t *in = settling ? sys_malloc((size_t)p->n_instrs + 1) : NULL;
     const struct second_lines second = {in, planned};
-    enum status st = release && planned && (in || !settling) ? OK : no_memory();
+    enum status st = release && planned && (in || !settling) ? OK : status_no_memory("while planning");
     if (st == OK)
         st = hazards_reorder(settling ? &settling->deps : &s->deps, s->origin, p->n_instrs, &d);
     if (st == OK && !isinf(lag))
@@ -241,7 +236,7 @@ static enum status order_overlapped(struct schedule *s, enum schedule_mode mode,
     struct program *p = s->p;
     s->key = sys_malloc(sizeof *s->key * ((size_t)p->n_instrs + 1));
     const struct settling *settling = mode == SCHEDULE_OVERLAPPED && s->settling.part ? &s->settling : NULL;
-    enum status st = s->key ? set_release_keys(s, distance, settling) : no_memory();
+    enum status st = s->key ? set_release_keys(s, distance, settling) : status_no_memory("while planning");
     if (st == OK)
         st = simulate_released(s, lag, settling);
     if (st == OK) {
@@ -301,11 +296,11 @@ enum status schedule_create(struct program *p, struct schedule **out)
     size_t n = (size_t)p->n_instrs + 1;
     struct schedule *s = sys_calloc(1, sizeof *s);
     if (!s)
-        return no_memory();
+        return status_no_memory("while planning");
     s->p = p;
     s->origin = sys_malloc(sizeof *s->origin * n);
     s->order = sys_malloc(sizeof *s->order * n);
-    enum status st = s->origin && s->order ? OK : no_memory();
+    enum status st = s->origin && s->order ? OK : status_no_memory("while planning");
     if (st == OK)
         st = hazards_find(p, &s->deps);
     if (st == OK)

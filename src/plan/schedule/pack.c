@@ -126,14 +126,14 @@ enum status pack_tier(struct program *p, enum tier tier, int64_t base, int64_t r
     int *moment = NULL;
     enum status st = packer_create(p, tier, &k);
     if (st == OK && !(moment = pack_moments(p->buffers, k.order, k.n)))
-        st = status_fail(ERR_NOMEM, "out of memory while planning");
+        st = status_no_memory("while planning");
     if (st == OK)
         st = packer_prepare_few(&k, moment);
     if (st == OK) {
         find_peaks(&k, moment, tier, base);
         p->arena[tier] = pack_best(&k, moment, base, p->lower_bound[tier], room, slack);
         if (p->arena[tier] < 0)
-            st = status_fail(ERR_NOMEM, "out of memory while planning");
+            st = status_no_memory("while planning");
     }
     free(moment);
     packer_free(&k);
@@ -145,7 +145,7 @@ enum status pack_live_at(const struct program *p, const uint8_t *moment, int n, 
     int *first = sys_malloc(sizeof *first * (size_t)(p->n_buffers + 1)),
         *last = sys_malloc(sizeof *last * (size_t)(p->n_buffers + 1));
     int64_t(*change)[TIERS] = sys_calloc((size_t)p->n_instrs + 1, sizeof *change), live[TIERS] = {0};
-    enum status st = first && last && change ? OK : status_fail(ERR_NOMEM, "out of memory while planning");
+    enum status st = first && last && change ? OK : status_no_memory("while planning");
     for (int b = 0; st == OK && b < p->n_buffers; b++)
         first[b] = -1;
     for (int i = 0; st == OK && i < p->n_instrs; i++)

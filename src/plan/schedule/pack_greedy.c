@@ -300,7 +300,7 @@ enum status packer_create(struct program *p, enum tier tier, struct packer *out)
     k.index = sys_calloc(1, sizeof *k.index);
     *out = k;
     if (!k.order || !k.placed || !k.near || !k.seen || !k.sorted || !k.index)
-        return status_fail(ERR_NOMEM, "out of memory while planning");
+        return status_no_memory("while planning");
     double t_max = -1e300;
     k.index->t_min = 1e300;
     for (int b = p->n_persistent; b < p->n_buffers; b++) {
@@ -326,7 +326,7 @@ enum status packer_prepare_few(struct packer *k, const int *moment)
     int16_t *all = sys_malloc(2 * sizeof *all * ((size_t)k->p->n_buffers + 1));
     if (!k->few || !all) {
         free(all);
-        return status_fail(ERR_NOMEM, "out of memory while planning");
+        return status_no_memory("while planning");
     }
     k->few->begins = all;
     k->few->ends = all + k->p->n_buffers;

@@ -4,11 +4,6 @@
 
 #include <stdlib.h>
 
-static enum status no_memory(void)
-{
-    return status_fail(ERR_NOMEM, "out of memory while planning");
-}
-
 static int is_reduction(const struct instr *in)
 {
     return in->lane == LANE_WORLD && (in->op == OP_REDUCE_SCATTER || in->op == OP_ALL_REDUCE);
@@ -57,7 +52,7 @@ static enum status add_bounds(const struct program *p, const struct deps *d, str
     int *first = s->deps.first = sys_malloc(sizeof *first * (size_t)(n + 1));
     int *dep = s->deps.dep = sys_malloc(sizeof *dep * (size_t)(d->first[n] + parts + 1));
     if (!first || !dep)
-        return no_memory();
+        return status_no_memory("while planning");
     for (int i = 0; i < n; i++) {
         const struct instr *in = &p->instrs[i];
         if (s->part[i] == SETTLING_REDUCTION && in->unit != unit) {
@@ -87,7 +82,7 @@ enum status settling_find(const struct program *p, const struct deps *d, struct 
         return OK;
     out->part = sys_calloc((size_t)p->n_instrs, sizeof *out->part);
     if (!out->part)
-        return no_memory();
+        return status_no_memory("while planning");
     for (; i < p->n_instrs; i++)
         out->part[i] = (uint8_t)part_of(p, d, out->part, i);
     enum status st = add_bounds(p, d, out);

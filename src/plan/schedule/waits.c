@@ -7,11 +7,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-static enum status no_memory(void)
-{
-    return status_fail(ERR_NOMEM, "out of memory while planning");
-}
-
 /* Finds the place of each lane's first ticket in a table of all tickets. */
 static void lane_bases(const struct program *p, int base[LANES])
 {
@@ -121,15 +116,15 @@ enum status waits_set(struct program *p)
     c.kept = sys_malloc(sizeof *c.kept * (size_t)(p->n_instrs + 1));
     enum status st = scan_prepare(&s, p, HAZARD_ADDRESSES);
     if (st == OK && !c.kept)
-        st = no_memory();
+        st = status_no_memory("while planning");
     p->n_waits = 0;
     for (int i = 0; st == OK && i < p->n_instrs; i++)
         if (!scan_instr(&s, i) || !set_waits(p, &c, i, s.want))
-            st = no_memory();
+            st = status_no_memory("while planning");
     scan_free(&s);
     free(c.kept);
     free(c.clock);
-    return st == OK && p->out_of_memory ? no_memory() : st;
+    return st == OK && p->out_of_memory ? status_no_memory("while planning") : st;
 }
 
 /* Returns the instruction of each ticket, lane by lane; NULL: out of memory. */
@@ -153,7 +148,7 @@ enum status waits_as_deps(const struct program *p, struct deps *out)
         free(index);
         free(first);
         free(dep);
-        return no_memory();
+        return status_no_memory("while planning");
     }
     n = 0;
     for (int i = 0; i < p->n_instrs; i++) {

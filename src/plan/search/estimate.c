@@ -63,11 +63,6 @@ struct estimator {
     int nowhere; /* every placement's program is beyond a program's tables */
 };
 
-static enum status no_memory(void)
-{
-    return status_fail(ERR_NOMEM, "out of memory while planning");
-}
-
 /* Finds the best rate of products of each storage type, in FLOP/s. */
 static void best_rates(const struct cost_model *cost, double out[COST_TYPES])
 {
@@ -97,7 +92,7 @@ static enum status measure_short_lived(const struct model *m, const struct progr
     int64_t live[MOMENTS][TIERS];
     uint8_t *moment = sys_malloc((size_t)p->n_instrs + 1);
     if (!moment)
-        return no_memory();
+        return status_no_memory("while planning");
     for (int i = 0, now = 0; i < p->n_instrs; i++) { /* transfers differ between placements, computations hardly */
         const struct instr *in = &p->instrs[i];
         now = in->lane == LANE_COMPUTE || in->phase == PHASE_UPDATE ? moment_of(m, in) : now;
@@ -542,7 +537,7 @@ enum status estimator_create(const struct problem *p, const struct options *o, c
     struct differences *d = sys_calloc(2 + MEASURED_MOST, sizeof *d);
     const int64_t layers = p->model->config.layers, period = fixed->placement.keep_inputs,
                   few = ESTIMATE_LAYERS + p->model->n_kinds - 1 + (period > 1 ? period : 0);
-    enum status st = e && d ? OK : no_memory();
+    enum status st = e && d ? OK : status_no_memory("while planning");
     if (st == OK) {
         *e = (struct estimator){.problem = p,
                                 .options = *o,

@@ -285,7 +285,7 @@ enum status key_search_start(const struct model *m, const struct plan_request *s
 {
     struct key_search *b = sys_calloc(1, sizeof *b);
     if (!b)
-        return status_fail(ERR_NOMEM, "out of memory while planning");
+        return status_no_memory("while planning");
     *b = (struct key_search){.from = {m, limit, finer}, .given = *s, .zero_is_open = s->zero == AUTO, .default_price = INFINITY};
     b->given.zero = b->zero_is_open ? stages[0] : s->zero;
     const enum status st = meshes_choose(&b->from, &b->given, &b->meshes, &b->best, &b->trials);

@@ -60,7 +60,7 @@ static enum status list_meshes(const struct model *m, const struct plan_request 
     int n = plan_meshes(m, s, NULL, 0);
     struct mesh *list = sys_calloc((size_t)n + 1, sizeof *list);
     struct guess *of = sys_calloc((size_t)n + 1, sizeof *of);
-    enum status st = list && of ? OK : status_fail(ERR_NOMEM, "out of memory while planning");
+    enum status st = list && of ? OK : status_no_memory("while planning");
     if (st == OK) {
         plan_meshes(m, s, list, n);
         for (int i = 0; i < n; i++)

@@ -12,7 +12,7 @@ enum status pool_create(const struct problem *p, const struct strategy *fixed, e
 {
     struct pool *pool = sys_calloc(1, sizeof *pool);
     if (!pool)
-        return status_fail(ERR_NOMEM, "out of memory while planning");
+        return status_no_memory("while planning");
     *pool = (struct pool){.problem = *p, .fixed = *fixed, .allowed = grids};
     *out = pool;
     return OK;
@@ -60,7 +60,7 @@ enum status pool_add(struct pool_grid *g, const struct candidate *c)
         int room = g->room ? 2 * g->room : 64;
         struct candidate *more = sys_calloc((size_t)room, sizeof *more);
         if (!more)
-            return status_fail(ERR_NOMEM, "out of memory while planning");
+            return status_no_memory("while planning");
         if (x->n > 0)
             memcpy(more, x->candidates, (size_t)x->n * sizeof *more);
         free(x->candidates);

@@ -32,7 +32,7 @@ enum status search_list(const struct problem *p, const struct strategy *fixed, i
     options_of(p->model, &p->request, fixed, &o);
     *out = (struct search){.n = options_count(&o), .beat = INFINITY};
     out->candidates = sys_calloc((size_t)out->n + 2 + SEARCH_PUT + PROMOTE_MOST + REFINE_MOST, sizeof *out->candidates);
-    enum status st = out->candidates ? OK : status_fail(ERR_NOMEM, "out of memory while planning");
+    enum status st = out->candidates ? OK : status_no_memory("while planning");
     if (st == OK && (out->n > 1 || always))
         st = estimator_create(p, &o, fixed, &out->estimator);
     if (st != OK) {

@@ -85,7 +85,7 @@ enum status start_create(const struct start *from, const struct plan_request *s,
 {
     struct searched *v = sys_calloc(1, sizeof *v);
     if (!v)
-        return status_fail(ERR_NOMEM, "out of memory while planning");
+        return status_no_memory("while planning");
     problem_set(&v->problem, from->m, s, from->limit);
     enum status st = plan_fixed(from->m, &v->problem.request, &v->default_grid);
     for (int i = 0; st == OK && i < from->finer && plan_finer_tiles(from->m, &v->problem.request, &v->default_grid);)
