@@ -13,8 +13,7 @@
 #include "engine/source.h"
 #include "engine/weights.h"
 #include "offload/places.h"
-#include "verify/mesh.h"
-#include "verify/verify.h"
+#include "plan/roles.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -61,36 +60,6 @@ static enum status join_ranks(struct session *x, struct comm *comm)
     x->context.comm = x->comm;
     x->context.predicates = x->predicates;
     return OK;
-}
-
-/* Verifies the programs of all ranks together; every rank runs the same programs. */
-static enum status verify_ranks(const struct session *x)
-{
-    const struct strategy *s = &x->plan->strategy;
-    enum { TABLES = 1 + 2 * (LANES - LANE_WORLD) };
-    int n = s->ranks;
-    int32_t *table = sys_calloc((size_t)(TABLES * n), sizeof *table);
-    enum status st = OK;
-    if (!table)
-        return status_fail(ERR_NOMEM, "out of memory while verifying");
-    struct mesh_roles mesh = {.n_ranks = n, .role = table};
-    for (int l = LANE_WORLD; l < LANES; l++) {
-        int32_t *group = table + n * (1 + 2 * (l - LANE_WORLD)), *member = group + n;
-        for (int k = 0; k < n; k++) {
-            const struct mesh_group g = mesh_group_of(&s->key.mesh, (enum lane)l, k);
-            group[k] = g.first;
-            member[k] = g.member;
-        }
-        mesh.group[l] = group;
-        mesh.member[l] = member;
-    }
-    for (int k = 0; k < x->n_programs && st == OK; k++) {
-        const struct program *p = x->programs[k];
-        if (p)
-            st = program_verify_mesh(&p, 1, &mesh);
-    }
-    free(table);
-    return st;
 }
 
 int64_t session_staging_bytes(const struct model *m, const struct plan *plan)
@@ -225,8 +194,8 @@ static enum status take_plans(struct session *x, struct plan *const *plans, int 
 static enum status verify_plans(const struct session *x)
 {
     for (int i = 0; i < x->n_plans; i++)
-        TRY(plan_verify(x->plans[i].plan));
-    return x->plan->strategy.ranks > 1 ? verify_ranks(x) : OK;
+        TRY(plan_verify_ranks(x->plans[i].plan));
+    return OK;
 }
 
 static enum status open_store(struct session *x, const char *const *paths, int n)

@@ -72,8 +72,8 @@ struct session {
 int64_t session_message_bytes(const struct plan *plan);
 /* Returns the bytes of host memory, beside the plan's, for two groups: staging of session_visit and session_fill. */
 int64_t session_staging_bytes(const struct model *m, const struct plan *plan);
-/* Verifies every program of the plans, then allocates what the largest needs; the first plan is in use. Takes the plans over,
- * also on failure. The plans share mesh, stage and grain of updates. comm: has that mesh and outlives the session; NULL: a rank
+/* Verifies every program of the plans and of their other roles (plan/roles.h), then allocates what the largest needs; the first plan
+ * is in use. m: this rank's part of the model. Takes the plans over, also on failure. The plans share mesh, stage and grain of updates. comm: has that mesh and outlives the session; NULL: a rank
  * alone. nvme_paths: existing directories. */
 enum status session_create(const struct model *m, struct plan *const *plans, int n_plans, const struct settings *s,
                            struct comm *comm, const char *const *nvme_paths, int n_paths, struct session **out);

@@ -52,6 +52,17 @@ struct plan_stretch {
     const struct plan *plan;
 };
 
+/* Program sets of all ranks: parts of a model, each with as many ranks as the mesh, and the roles that equal parts share (roles.h). */
+struct plan_role {
+    struct model *made; /* a part with this role, owned; NULL: the whole model */
+    struct plan *plan;
+};
+struct plan_roles {
+    int n_parts, n_roles;
+    int *role;             /* [n_parts] */
+    struct plan_role of[]; /* [n_roles] */
+};
+
 struct plan {
     struct strategy strategy;
     struct program *programs[PLAN_PROGRAMS]; /* NULL: the run does not need it */
@@ -76,7 +87,8 @@ struct plan {
     const struct plan_stretch
         *stretches; /* all stretches if lengths change, borrowed; only in the plan of the longest one; else NULL */
     int n_stretches;
-    enum tier misfit; /* tier whose limit is exceeded, if !fits */
+    enum tier misfit;         /* tier whose limit is exceeded, if !fits */
+    struct plan_roles *roles; /* roles of all ranks, this plan's among them; owned; NULL: all ranks have this plan */
 };
 
 /* Plans for the settings' mesh (plan_mesh; unresolved degrees count as 1). limit: bytes of the three tiers. The placement is

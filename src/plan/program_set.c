@@ -201,5 +201,11 @@ void plan_destroy(struct plan *p)
         return;
     for (int k = 0; k < PLAN_PROGRAMS; k++)
         program_destroy(p->programs[k]);
+    for (int i = 0; p->roles && i < p->roles->n_roles; i++) {
+        if (p->roles->of[i].plan != p)
+            plan_destroy(p->roles->of[i].plan);
+        model_destroy(p->roles->of[i].made);
+    }
+    free(p->roles);
     free(p);
 }

@@ -1,6 +1,7 @@
 /* Planning a run: a plan for each length, the same on all ranks, that fits this machine's memory. */
 #include "train/run.h"
 
+#include "base/mix.h"
 #include "base/progress.h"
 #include "base/sys.h"
 #include "base/units.h"
@@ -9,6 +10,7 @@
 #include "plan/max_seq.h"
 #include "plan/report/describe.h"
 #include "plan/report/refuse.h"
+#include "plan/roles.h"
 #include "program/digest.h"
 #include "settings/curriculum.h"
 #include "settings/keys.h"
@@ -65,7 +67,7 @@ static enum status leave_room_for_messages(const struct settings *s, const struc
     limit[TIER_HOST] = max_i64(0, limit[TIER_HOST] - bytes);
     plan_destroy(*plan);
     *plan = NULL;
-    TRY(plan_create(m, request, limit, plan));
+    TRY(plan_roles_create(m, &m->part, 1, 0, request, limit, plan));
     bytes = session_message_bytes(*plan);
     if (!(*plan)->fits || (*plan)->arena[TIER_HOST] + bytes <= p->limit[TIER_HOST])
         return OK;
@@ -113,7 +115,7 @@ static enum status plan_length_of(struct settings *s, int64_t seq_len, const str
     if (plan_of_length(out, seq_len))
         return OK;
     TRY(train_say_length(s, seq_len, refuse_early(m, &request, p->limit)));
-    TRY(train_say_length(s, seq_len, plan_create(m, &request, p->limit, &out->plan[out->n])));
+    TRY(train_say_length(s, seq_len, plan_roles_create(m, &m->part, 1, 0, &request, p->limit, &out->plan[out->n])));
     TRY(train_say_length(s, seq_len, leave_room_for_messages(s, &request, p, m, &out->plan[out->n])));
     out->owned = ++out->n;
     return OK;
@@ -179,21 +181,32 @@ enum status train_plan(struct settings *s, struct comm *comm, int ranks, const s
 
 /* ---- plans of a run ---- */
 
-/* Makes sure that every rank has the same plan; else all fail. */
+/* Returns a digest of a program of all roles. */
+static uint64_t program_of_roles(const struct plan *plan, int which)
+{
+    uint64_t digest = 0;
+    for (int i = 0; i < plan_n_roles(plan); i++) {
+        const struct program *p = plan_of_role(plan, i)->programs[which];
+        digest = mix(digest, p ? program_digest(p) : 0);
+    }
+    return digest;
+}
+
+/* Makes sure that every rank has the same plans of all roles; else all fail. */
 static enum status compare_plans(struct comm *c, const struct plan *plan)
 {
     struct {
         int64_t arena[TIERS];
-        uint64_t programs[PLAN_PROGRAMS]; /* digests; 0: none */
+        uint64_t programs[PLAN_PROGRAMS]; /* digests */
         char text[PLAN_TEXT];
     } own, *all = sys_calloc((size_t)comm_size(c), sizeof *all);
     if (!all)
         return status_fail(ERR_NOMEM, "out of memory");
     memset(&own, 0, sizeof own);
-    memcpy(own.arena, plan->arena, sizeof own.arena);
+    memcpy(own.arena, plan_of_role(plan, 0)->arena, sizeof own.arena);
     for (int k = 0; k < PLAN_PROGRAMS; k++)
-        own.programs[k] = plan->programs[k] ? program_digest(plan->programs[k]) : 0;
-    plan_describe(plan, own.text, sizeof own.text);
+        own.programs[k] = program_of_roles(plan, k);
+    plan_describe(plan_of_role(plan, 0), own.text, sizeof own.text);
     enum status st = comm_gather(c, &own, sizeof own, all);
     for (int k = 1; k < comm_size(c) && st == OK; k++)
         if (memcmp(&all[k], &all[0], sizeof own) != 0)

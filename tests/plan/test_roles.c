@@ -1,13 +1,19 @@
-/* Programs of whole meshes: all ranks' collectives meet, and one rank's deviation never goes unnoticed. */
+/* Programs of whole meshes: all ranks' collectives meet, and one rank's deviation never goes unnoticed. Parts of a model are planned,
+ * verified and simulated as roles. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <cmocka.h>
 
+#include "model/part.h"
 #include "plan/cells.h"
+#include "plan/roles.h"
+#include "plan/schedule/order.h"
 #include "verify/grid.h"
 #include "verify/mutate.h"
 #include "verify/verify.h"
+
+#include <math.h>
 
 static struct plan *planned(const struct model *m, int dp, int ring, int ulysses, int zero, int64_t seq_len, enum dtype dtype)
 {
@@ -135,11 +141,82 @@ static void deviations(void **state)
         assert_true(tried[what] > 10);
 }
 
+/* ---- roles ---- */
+
+/* Plans the stages of a model with two ranks each; *out: the plan of the last one. */
+static void plan_stages(const struct model *m, int stages, struct plan **out)
+{
+    static const int64_t limit[TIERS] = {INT64_MAX, INT64_MAX, INT64_MAX};
+    struct model_part part[8];
+    struct plan_request s;
+    cell_settings(&s, 60, F32);
+    s.mesh.degree[MESH_DP] = 2;
+    s.zero = 2;
+    s.grad_accum = 2;
+    for (int k = 0; k < stages; k++)
+        assert_int_equal(model_stage(m, k, stages, 0, 1, &part[k]), OK);
+    if (plan_roles_create(m, part, stages, stages - 1, &s, limit, out) != OK)
+        fail_msg("%s", status_message());
+}
+
+/* Stages of three layers and of two are two roles, those of equally many one; a step takes as long as the slower role's. */
+static void stages(void **state)
+{
+    (void)state;
+    struct model *m;
+    struct plan *p;
+    assert_int_equal(cell_model(FAMILY_LLAMA, 8, &m), OK);
+    plan_stages(m, 3, &p);
+    const struct plan *longer = plan_of_role(p, 0), *shorter = plan_of_role(p, 1);
+    assert_true(plan_n_roles(p) == 2 && shorter == p);
+    assert_true(p->roles->n_parts == 3 && p->roles->role[0] == 0 && p->roles->role[1] == 0 && p->roles->role[2] == 1);
+    assert_true(longer->programs[PLAN_STEP]->n_instrs > shorter->programs[PLAN_STEP]->n_instrs);
+    for (int k = 0; k < 2; k++) { /* the clock gives each role's programs the plan's times again */
+        const struct plan *of = plan_of_role(p, k);
+        double seconds, step = 0;
+        for (int i = PLAN_UPDATE_STEP; i <= PLAN_LAST; i++)
+            if (of->programs[i] && i != PLAN_MORE) {
+                assert_int_equal(schedule_simulate(of->programs[i], &of->cost, &seconds), OK);
+                step += seconds;
+            }
+        assert_true(fabs(step - of->seconds) < 1e-9 * step);
+    }
+    assert_true(longer->seconds > shorter->seconds && plan_step_seconds(p) == longer->seconds);
+    assert_int_equal(plan_verify_ranks(p), OK);
+    plan_destroy(p);
+    plan_stages(m, 4, &p);
+    assert_true(plan_n_roles(p) == 1 && plan_of_role(p, 0) == p);
+    assert_int_equal(plan_verify_ranks(p), OK);
+    plan_destroy(p);
+    model_destroy(m);
+}
+
+/* A fault in another role's programs is found, whoever looks. */
+static void other_roles(void **state)
+{
+    (void)state;
+    struct model *m;
+    struct plan *p;
+    assert_int_equal(cell_model(FAMILY_GPT_OSS, 3, &m), OK); /* a window in the first layer only */
+    plan_stages(m, 3, &p);
+    assert_true(plan_n_roles(p) == 2 && p->roles->role[0] == 0 && p->roles->role[1] == 1 && p->roles->role[2] == 1);
+    struct program *other = plan_of_role(p, 0)->programs[PLAN_STEP];
+    assert_int_equal(plan_verify_ranks(p), OK);
+    other->group_size[LANE_WORLD]++;
+    assert_int_equal(plan_verify_ranks(p), ERR_CORRUPT);
+    other->group_size[LANE_WORLD]--;
+    assert_int_equal(plan_verify_ranks(p), OK);
+    plan_destroy(p);
+    model_destroy(m);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(meshes),
         cmocka_unit_test(deviations),
+        cmocka_unit_test(stages),
+        cmocka_unit_test(other_roles),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -3,6 +3,7 @@
 
 #include "base/sys.h"
 #include "plan/report/describe.h"
+#include "plan/roles.h"
 #include "program/stalls.h"
 
 #include <math.h>
@@ -121,8 +122,8 @@ static void add_rates(const struct plan *p, const struct model *m, struct report
     double pairs[MODEL_MASKS];
     model_causal_pairs(m, length, pairs);
     r->model_flops = (double)p->sequences * model_flops(m, length, pairs);
-    r->tokens_per_second = (double)p->tokens / p->seconds;
-    r->mfu = r->model_flops / (p->seconds * p->strategy.ranks * p->cost.peak_flops);
+    r->tokens_per_second = (double)p->tokens / plan_step_seconds(p);
+    r->mfu = r->model_flops / (plan_step_seconds(p) * p->strategy.ranks * p->cost.peak_flops);
     r->written_per_day = (double)r->lane[LANE_WRITE].bytes * p->strategy.ranks * DAY / p->seconds;
     for (int l = LANE_COMPUTE + 1; l < LANES; l++) {
         busy += r->lane[l].busy;

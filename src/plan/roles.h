@@ -1,0 +1,24 @@
+/* Roles of ranks: ranks with equal parts of the model run one program set.
+ *
+ * A part's ranks share it by the mesh of its plan. Ranks are placed part by part, within a part by the mesh. */
+#ifndef LTRAIN_PLAN_ROLES_H
+#define LTRAIN_PLAN_ROLES_H
+
+#include "plan/plan.h"
+
+/* Plans a program set for each role among the parts of a model: the first one's for the settings' mesh, the others' on the first
+ * one's mesh and tiles. *out: the plan of part `own`, which has the others as its roles. limit: as of plan_create. The whole model
+ * must outlive the plan. ERR_INVALID: a part cannot be made. */
+enum status plan_roles_create(const struct model *whole, const struct model_part *part, int n_parts, int own,
+                              const struct plan_request *s, const int64_t limit[TIERS], struct plan **out);
+
+/* Returns the number of roles, and the plan of one; a plan of plan_create has one role, its own. */
+int plan_n_roles(const struct plan *p);
+const struct plan *plan_of_role(const struct plan *p, int role);
+/* Returns the simulated seconds of a step: those of the slowest role, since a step ends when all ranks have. */
+double plan_step_seconds(const struct plan *p);
+
+/* Verifies the programs of all roles, each and all ranks' together. ERR_CORRUPT with the verifier's sentence. */
+enum status plan_verify_ranks(const struct plan *p);
+
+#endif
