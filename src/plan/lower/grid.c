@@ -12,7 +12,7 @@
 /* Tells whether tiles of that number of query heads are legal in some layers. The other layers take the next lower legal number. */
 static int head_tile_legal(const struct model *m, const struct strategy *t, int64_t heads)
 {
-    int legal = 0;
+    int legal = m->n_shapes == 0 && heads == 1;
     for (int i = 0; i < m->n_shapes; i++)
         legal |= heads_tile_legal(&m->shapes[i], &t->key.mesh, heads);
     return legal;
@@ -23,7 +23,7 @@ static enum status refuse_head_tile(const struct model *m, int64_t asked, const 
 {
     char legal[256] = "", heads[64];
     if (m->n_shapes == 0)
-        return status_fail(ERR_INVALID, "--tiles: heads=%lld: no layer of the model has attention: leave it out",
+        return status_fail(ERR_INVALID, "--tiles: heads=%lld: no layer of the model has attention: take heads=1, or leave it out",
                            (long long)asked);
     const struct head_tiles first = heads_cut(&m->shapes[0], &t->key.mesh, 1);
     int64_t last = 0;
@@ -165,7 +165,7 @@ enum status plan_tiles(const struct model *m, const struct plan_request *s, stru
     out->key.row_chunk = min_i64(out->key.row_chunk, out->rows);
     if (s->head_tile > 0 && !head_tile_legal(m, out, s->head_tile))
         return refuse_head_tile(m, s->head_tile, out);
-    int64_t heads = s->head_tile;
+    int64_t heads = max_i64(s->head_tile, 1);
     for (int i = 0; i < m->n_shapes && s->head_tile <= 0; i++)
         heads = max_i64(heads, default_heads(&m->shapes[i], s, out));
     out->key.head_tile = (int)heads;

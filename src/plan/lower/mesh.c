@@ -154,12 +154,20 @@ static enum status derive(const struct model *m, struct plan_request *s, int ran
     return OK;
 }
 
-/* Derives the degrees that are not given. If dp is open and the ring too long, it takes the smallest dp whose ring is not. */
+/* Tells whether the ranks that share a sequence are more than the model allows. */
+static int shares_too_much(const struct model *m, const struct mesh *mesh)
+{
+    const int ring = mesh->degree[MESH_RING];
+    return ring > longest_ring(m) || (mesh->degree[MESH_ULYSSES] * ring > 1 && model_whole_block(m) != BLOCK_KINDS);
+}
+
+/* Derives the degrees that are not given. If dp is open and too many ranks share a sequence, it takes the smallest dp that mends
+ * this. */
 static enum status derive_open(const struct model *m, struct plan_request *s, int ranks)
 {
     struct plan_request next = *s;
     TRY(derive(m, s, ranks));
-    for (int dp = 2; is_open(s, MESH_DP) && s->mesh.degree[MESH_RING] > longest_ring(m) && dp <= min_i64(ranks, s->batch); dp++) {
+    for (int dp = 2; is_open(s, MESH_DP) && shares_too_much(m, &s->mesh) && dp <= min_i64(ranks, s->batch); dp++) {
         struct plan_request more = next;
         more.mesh.degree[MESH_DP] = dp;
         if (ranks % dp == 0 && derive(m, &more, ranks) == OK)
