@@ -1,4 +1,4 @@
-/* Bins by the room that they have left: a list for each room, and a tree of bits that finds the next room with a list. */
+/* Bins listed by the room left in them, and a tree of bits that finds the least room of any bin that is enough. */
 #include "data/best_fit.h"
 
 #include "base/num.h"
@@ -10,8 +10,8 @@
 enum { LEVELS = 6 }; /* levels of the tree, with 64 branches each: rooms below 2^36 */
 
 struct rooms {
-    int32_t *head;   /* [capacity + 1]: the bin put last into the list of that room; -1: none */
-    int32_t *behind; /* [bins]: the next bin of the same room */
+    int32_t *head;   /* [capacity + 1]: by room, the first bin of the list of bins with that room; -1: none */
+    int32_t *behind; /* [bins]: the next bin in the same list; -1: none */
     uint64_t *bits[LEVELS], *memory;
     int64_t n[LEVELS]; /* bits of each level */
 };
@@ -85,7 +85,8 @@ static int64_t find(const struct rooms *r, int64_t at)
     return at;
 }
 
-/* Sorts the indices of sizes from the largest on, equal ones in their order: radix sort by capacity - size. */
+/* Sorts the indices of sizes from the largest size to the smallest, equal sizes in their given order: radix sort by capacity -
+ * size. */
 static enum status sort(const int32_t *size, int64_t n, int64_t capacity, int32_t *order)
 {
     enum { BITS = 16, BUCKETS = 1 << BITS };

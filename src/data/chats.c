@@ -1,4 +1,4 @@
-/* Turning the text of a chat into tokens: zones from origins, the mask from places. */
+/* Turning the text of a chat into tokens, and marking the tokens that are trained. */
 #include "data/chats.h"
 
 #include "base/num.h"
@@ -11,19 +11,19 @@
 #include <string.h>
 #include <xxhash.h>
 
-/* One of the templates, and what follows from it. */
+/* A template, and how conversations are prepared for that template. */
 struct reading {
-    const struct chat_template *chat_template; /* NULL: there is no other one for tools */
+    const struct chat_template *chat_template; /* template; NULL: there is no separate template for conversations with tools */
     struct zone_encoder *zones;
-    int joins;          /* 1: contents that are lists become strings */
-    unsigned arguments; /* CHAT_ARGUMENTS_* */
+    int joins;          /* 1: contents of messages that are lists are joined to strings */
+    unsigned arguments; /* forms of tool calls' arguments that the template takes: CHAT_ARGUMENTS_* */
 };
 
 struct chat_encoder {
     const struct tokenizer *tokenizer;
-    struct reading plain, tools, *now; /* now: of the conversation that is read */
+    struct reading plain, tools, *now; /* now: plain or tools, whichever the present conversation is read by */
     struct chat_options options;
-    char **specials; /* ended by NULL */
+    char **specials; /* texts of special tokens, ended by NULL */
     struct encoder *encoder;
     struct token_places places;
 };
@@ -112,7 +112,7 @@ static enum status open_reading(struct chat_encoder *x, const struct chat_templa
     return OK;
 }
 
-/* Chooses the template of a conversation. */
+/* Chooses the template of a conversation: the one for tools, or the plain one. */
 static enum status choose(struct chat_encoder *x, const struct chat_conversation *c)
 {
     const char *error = chat_template_tools_error(x->plain.chat_template);
@@ -157,8 +157,8 @@ void chat_encoder_destroy(struct chat_encoder *x)
     free(x);
 }
 
-/* Makes the zones of a text. Text that assistants say may have tokens as <think>; text of others has none of the template's
- * tokens. */
+/* Makes the zones of a text, each with the tokens that may be found in it: all of them in the template's own text, tokens such as
+ * <think> but no special ones in assistants' text, plain ones only in the text of others. */
 static enum status make_zones(const struct chat_text *text, struct zone **out)
 {
     struct zone *zones = sys_malloc((text->n_spans + 1) * sizeof *zones);
@@ -183,7 +183,8 @@ static enum status mark_trained(const struct chat_encoder *x, struct chat_sample
         while (k < text->n_supervised && text->supervised[k].end <= p->first)
             k++;
         const size_t last =
-            p->end > p->first ? p->end - 1 : p->first; /* a space put in front is written with the token that follows */
+            /* the last byte, or the place of a token without bytes: a space put in front of the next token */
+            p->end > p->first ? p->end - 1 : p->first;
         s->trained[i] = k < text->n_supervised && text->supervised[k].first <= last;
         s->n_trained += s->trained[i];
     }
@@ -199,7 +200,7 @@ static void add_end(int32_t *ends, int32_t *n, int32_t id)
         ends[(*n)++] = id;
 }
 
-/* Returns the token that begins at byte `at`, or else the first one behind. */
+/* Returns the number of the token that begins at byte `at`, or of the first one behind if none begins there. */
 static size_t token_at(const struct token_places *places, size_t at)
 {
     size_t low = 0, high = places->n;
@@ -298,7 +299,7 @@ static enum status add_ends(const struct chat_text *beginning, struct chat_text 
     return OK;
 }
 
-/* Adds the ranges and counts of a text that is the beginning of another one. */
+/* Adds the supervised ranges, the turns' ends and the counts of a text to another text that begins with the first one's bytes. */
 static enum status add_ranges(const struct chat_text *beginning, struct chat_text *text)
 {
     size_t n = 0;
@@ -320,8 +321,8 @@ static enum status add_ranges(const struct chat_text *beginning, struct chat_tex
     return add_ends(beginning, text);
 }
 
-/* Renders the text up to message i, with only its turn trained. If the text begins with `before`, the turns trained there are
- * trained here, too, and `before` is emptied. */
+/* Renders the conversation up to message i, whose turn alone is trained. If the text begins with the bytes of `before`, the turns
+ * trained in `before` are trained here, too, and `before` is emptied. */
 static enum status render_turn(const struct chat_encoder *x, const struct chat_conversation *c, int64_t i,
                                struct chat_text *before, struct chat_text *out)
 {
@@ -338,7 +339,7 @@ static enum status render_turn(const struct chat_encoder *x, const struct chat_c
     return st;
 }
 
-/* Encodes a text, which it takes over, and visits the sample. */
+/* Encodes a text, which the function takes over and frees, and visits the sample. */
 static enum status visit_text(struct chat_encoder *x, struct chat_text *text, chat_visitor *visit, void *user,
                               struct chat_counts *counts)
 {
@@ -351,8 +352,8 @@ static enum status visit_text(struct chat_encoder *x, struct chat_text *text, ch
     return st;
 }
 
-/* Visits each trained turn with the messages before it, as the template writes them up to that turn. *last_bytes: bytes of the
- * last sample's text. */
+/* Visits a sample for each trained turn, with the messages before the turn, rendered as if the conversation ended with that turn.
+ * *last_bytes: bytes of the last sample's text. */
 static enum status visit_turns(struct chat_encoder *x, const struct chat_conversation *c, chat_visitor *visit, void *user,
                                struct chat_counts *counts, size_t *last_bytes)
 {
@@ -415,7 +416,7 @@ void chat_sample_destroy(struct chat_sample *sample)
 
 uint64_t chat_setup_hash(const struct chat_setup *setup)
 {
-    enum { FORMAT = 7 }; /* counts up when the same template and rows give another text or mask */
+    enum { FORMAT = 7 }; /* version of the encoding: raised whenever the same template and rows would give another text or mask */
     size_t n;
     const char *source = chat_template_source(setup->chat_template, &n),
                *bos = chat_template_token(setup->chat_template, "bos_token"),

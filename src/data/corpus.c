@@ -81,8 +81,8 @@ static enum status pack_source(const struct corpus *c, struct source *s, const c
                           &s->packing);
 }
 
-/* Creates the order of sources from their weights, which are shares of tokens; a source whose sequences hold fewer tokens than
- * another's comes more often. */
+/* Creates the order of sources from their weights, which are shares of tokens. A source with fewer tokens a sequence than another
+ * comes correspondingly more often. */
 static enum status mix(struct corpus *c)
 {
     double *share = sys_calloc((size_t)c->n_sources, sizeof *share);
@@ -116,7 +116,8 @@ static enum status pack_sources(struct corpus *c)
         c->report.eval_sequences = c->report.train_sequences - trained;
         c->report.train_sequences = trained;
         c->report.packed.train_tokens = tokens;
-        c->report.chats.n_ends = ends; /* conversations that are only evaluated teach no end */
+        c->report.chats.n_ends =
+            ends; /* end tokens of the sources of --data only: conversations that are only evaluated teach no end */
     }
     return mix(c);
 }
@@ -267,7 +268,7 @@ static enum status check_vocabularies(const struct corpus *c)
     return OK;
 }
 
-/* Finds files that are read more than once. */
+/* Finds a file that two sources have, and one that is both trained and evaluated. */
 static void find_common(struct corpus *c)
 {
     for (int i = 0; i < c->n_sources; i++) {

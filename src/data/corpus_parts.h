@@ -1,5 +1,5 @@
-/* The inside of a corpus, shared by its files: opening (corpus.c), as text (corpus_text.c), sequences (corpus_read.c). Private to
- * this folder. */
+/* The inside of a corpus, shared by the files that open a corpus (corpus.c), write it as text (corpus_text.c) and read sequences
+ * (corpus_read.c). Private to this folder. */
 #ifndef LTRAIN_DATA_CORPUS_PARTS_H
 #define LTRAIN_DATA_CORPUS_PARTS_H
 
@@ -25,17 +25,19 @@ struct tokenizer_print {
 struct source {
     struct stream *files;
     struct packing *packing;
-    int64_t train_below; /* token from which the longest sequences hold out; 0: nothing is held out, or nothing is packed yet */
+    /* first held-out token as found for the longest sequences, which other lengths keep; 0: nothing is held out, or not yet known */
+    int64_t train_below;
     double weight;
     const char *name; /* name as given, owned */
 };
 
 struct corpus {
     struct tokenizer_print tokenizer;
-    /* eval: the source of eval_paths, or without files; evaluation sequences, if any, are then the last ones of the sources */
+    /* eval: the source of eval_paths; without files if eval_paths is empty, and then the evaluation sequences are the last ones
+     * of `sources` */
     struct source *sources, eval;
     int n_sources;
-    unsigned holds;   /* HOLDS_*, of all sources and of eval */
+    unsigned holds;   /* kinds of files of all sources and of eval: HOLDS_* */
     char foreign[64]; /* token of the chat template that the tokenizer lacks; "": there is none */
     int bare_bytes;   /* bytes of an id in files without a header; 0: there are none */
     struct mixture *mixture;
@@ -43,9 +45,9 @@ struct corpus {
     enum too_long too_long;
     double eval_fraction;
     int64_t seq_len;
-    int64_t longest;              /* seq_len as it was opened */
-    int64_t surveyed;             /* number of tokens that the entropy is of */
-    int64_t given_window, window; /* given_window: 0: none; window: at most seq_len */
+    int64_t longest;              /* seq_len that was given to corpus_open */
+    int64_t surveyed;             /* number of tokens whose frequencies give the report's unigram_entropy */
+    int64_t given_window, window; /* given_window: as configured, 0: none; window: most keys of a query in sequences of seq_len */
     uint64_t seed;
     struct corpus_report report;
     struct kept *kept; /* ring: the entry at next_kept is overwritten next */
@@ -53,11 +55,12 @@ struct corpus {
     int32_t *kept_tokens;
 };
 
-/* Counts tokens of a source's stream, or of all, that are trained; tokens in between that are left out count, too. */
+/* Counts the tokens before the held-out part of one source, or of all sources; tokens in between that packing leaves out count,
+ * too. */
 int64_t corpus_trained_of(const struct corpus *c, const struct source *s);
 int64_t corpus_trained_tokens(const struct corpus *c);
 
-/* Tells whether the file of corpus_remember has the results of reading, and puts these into the report. */
+/* Tells whether the file of corpus_remember has the results of reading these very files. If so, puts the results into the report. */
 int corpus_is_remembered(struct corpus *c, const char *path);
 
 #endif

@@ -11,7 +11,7 @@
 
 enum status corpus_keep(struct corpus *c, int64_t n)
 {
-    if (c->n_kept == n) /* `check` starts two runs over one corpus */
+    if (c->n_kept == n) /* already so: `check` starts two runs over one corpus */
         return OK;
     c->kept = sys_calloc((size_t)n, sizeof *c->kept);
     c->kept_tokens = sys_malloc((size_t)(2 * n * c->longest) * sizeof *c->kept_tokens);
@@ -55,8 +55,8 @@ static void keep(struct corpus *c, int source, int64_t number, const struct sequ
 
 /* ---- reading ---- */
 
-/* Reads parts that touch as one. The last token gets the target behind it if its document goes on and training may see that
- * token. */
+/* Reads tokens of adjacent parts in one go. The last token gets the token behind it as its target if its document goes on and
+ * training may see that token. */
 static enum status read_run(const struct source *s, int64_t first, int64_t n, int64_t end, int64_t at, struct sequence *out)
 {
     int32_t next = -1;
@@ -66,7 +66,7 @@ static enum status read_run(const struct source *s, int64_t first, int64_t n, in
     return OK;
 }
 
-/* Reads tokens and targets of a source's sequence; tokens at and beyond `end` are not looked at, not even as a target. */
+/* Reads tokens and targets of a source's sequence. Tokens from `end` on are never used, not even as a target. */
 static enum status read_tokens(const struct corpus *c, const struct source *s, int64_t number, int64_t end, struct sequence *out)
 {
     struct part part, run = {0, 0};
@@ -85,7 +85,7 @@ static enum status read_tokens(const struct corpus *c, const struct source *s, i
     memset(out->tokens + at, 0, (size_t)(c->seq_len - at) * sizeof *out->tokens);
     for (int64_t start = place = 0; packing_next(s->packing, number, &place, &part); start += part.n)
         for (int64_t i = start; i + 1 < start + part.n; i++)
-            out->targets[i] = out->tokens[i + 1] < 0 ? -1 : out->tokens[i + 1]; /* negative: a token that is not trained */
+            out->targets[i] = out->tokens[i + 1] < 0 ? -1 : out->tokens[i + 1]; /* a negative id is a token that is not trained */
     for (int64_t i = 0; i < at; i++)
         out->tokens[i] = out->tokens[i] < 0 ? -1 - out->tokens[i] : out->tokens[i];
     return OK;
@@ -100,7 +100,7 @@ static void lay_document(const struct corpus *c, int64_t start, int64_t stop, st
         out->lo[at] = (int32_t)max_i64(start, at - c->window + 1);
         out->hi[at] = (int32_t)at;
     }
-    /* queries with a whole window, and those before them */
+    /* full: queries that attend to a whole window; rising: the queries before them, which attend to 1, 2, ... keys */
     int64_t full = max_i64(0, stop - start - c->window), rising = stop - start - full;
     out->pairs += 0.5 * (double)rising * (double)(rising + 1) + (double)full * (double)c->window;
 }
@@ -130,7 +130,8 @@ enum status corpus_train_sequence(struct corpus *c, uint64_t cursor, struct sequ
     const struct source *s = &c->sources[source];
     uint64_t n = (uint64_t)packing_get_report(s->packing)->train_sequences;
     uint64_t seed =
-        c->seed ^ (uint64_t)source * 0x9e3779b97f4a7c15u; /* sources with equal numbers of sequences have orders of their own */
+        c->seed ^
+        (uint64_t)source * 0x9e3779b97f4a7c15u; /* so that sources with equal numbers of sequences are permuted differently */
     int64_t number = (int64_t)order_permute(seed, before / n, before % n, n);
     if (!take_kept(c, source, number, out)) {
         TRY(read_tokens(c, s, number, packing_train_end(s->packing), out));

@@ -1,4 +1,4 @@
-/* A corpus as text: its contents, and results that spare the next start reading. */
+/* A corpus as text: its contents, and the results of reading that an unchanged start need not find again. */
 #include "data/corpus_parts.h"
 
 #include "data/known.h"
@@ -31,7 +31,8 @@ static int recall_sources(struct corpus *c, const char *text)
     return (!c->eval.files || stream_recall(c->eval.files, "eval-data", &text)) && !*text;
 }
 
-/* Returns 1 if the text is about these files, untouched since, and as many tokens. */
+/* Takes the entropy from the text of an earlier start. Returns 0 if the text is not about these files, untouched since, and as
+ * many trained tokens. */
 static int recall(struct corpus *c, const char *text)
 {
     long long tokens;
@@ -47,8 +48,7 @@ static int recall(struct corpus *c, const char *text)
     return 1;
 }
 
-/* Tells whether all sources are bytes: files of tokens remember their own sources. */
-/* Tells whether all is read from files of bytes. */
+/* Tells whether all sources are read as bytes. (Files of tokens keep the fingerprints of their sources themselves.) */
 static int is_bytes(const struct corpus *c)
 {
     int bytes = !c->eval.files || stream_is_bytes(c->eval.files);

@@ -32,8 +32,8 @@ static void find_repeated(struct documents *d)
             d->files[i].how = REPEATED;
 }
 
-/* Sorts, opens each file once to see that it can be read, drops repeated, empty and left out ones, and gives the others their
- * place. */
+/* Sorts the files, opens each once to see whether it can be read, drops repeated, empty and left-out files, and gives the rest
+ * their places in the stream. */
 static enum status place(struct documents *d)
 {
     int64_t n = d->n, kept = 0;
@@ -45,7 +45,7 @@ static enum status place(struct documents *d)
         int fd;
         if (st == OK && is_read && (st = file_open(f.path, &fd, &f.bytes)) == OK)
             sys_close(fd);
-        if (st != OK || f.bytes == 0) { /* files that are not read have 0 bytes here, too */
+        if (st != OK || f.bytes == 0) { /* a file that is not read has 0 bytes here, too */
             d->empty += is_read;
             d->left_out += f.how == LEFT_OUT;
             free(f.path);

@@ -14,23 +14,24 @@
 
 struct documents;
 
-/* Opens files. paths: files, directories (all files below except hidden ones; links followed) and globs. Canonical paths are
- * sorted; repeated and empty files are dropped. key: the list's name in messages ("--data"). exclude: patterns of files that are
- * left out, unless `paths` names them; NULL: none. */
+/* Opens files. paths: files, directories (all files below except hidden ones; links are followed) and globs. Canonical paths are
+ * sorted; repeated and empty files are dropped. key: name of the list of paths in messages ("--data"). exclude: patterns of files
+ * that are left out unless `paths` names them; NULL: none. */
 enum status documents_open(const char *key, const char *const *paths, int n_paths, struct exclusion *exclude,
                            struct documents **out);
 void documents_close(struct documents *d);
 /* Reads every file once, in order, for its fingerprint; visit (may be NULL) sees the stream. Comes before the first
  * documents_read. */
 enum status documents_survey(struct documents *d, fingerprint_visitor *visit, void *user);
-/* Takes the results of an earlier survey in place of documents_survey, if *text, a list by documents_write_known, begins with
- * exactly these files of that kind, and none was touched since. Returns 1 and moves *text behind them, or returns 0. */
+/* Takes the results of an earlier survey, which spares documents_survey, if *text begins with a list by documents_write_known of
+ * exactly these files under that kind, and no file was touched since. Returns 1 and moves *text behind the list, or returns 0. */
 int documents_recall(struct documents *d, const char *kind, const char **text);
-/* Writes a line for each file. Returns 0 if some file might not show a later change, so that nothing may be remembered. */
+/* Writes a line for each file for documents_recall. Returns 0 if a later change of some file might not show, so that nothing may
+ * be remembered. */
 int documents_write_known(const struct documents *d, const char *kind, FILE *f);
-/* Reports to r files that are read again later on; NULL: nobody is told. r must outlive d. */
+/* Makes r hear of each file that is read again later on; NULL: nobody is told. r must outlive d. */
 void documents_tell(struct documents *d, const struct rereading *r);
-/* Prints a line for each file (data/fingerprint.h). */
+/* Prints a line for each file, with its fingerprint: "KIND XXH3 BYTES PATH". */
 void documents_print(const struct documents *d, const char *kind, FILE *f);
 
 int64_t documents_count(const struct documents *d);
@@ -39,7 +40,7 @@ int64_t documents_left_out(const struct documents *d); /* number of files that p
 int64_t documents_bytes(const struct documents *d);
 const char *documents_path(const struct documents *d, int64_t i);
 int documents_is_found(const struct documents *d,
-                       int64_t i); /* 1: found below a directory; neither named nor matched by a glob */
+                       int64_t i); /* 1: the file was found below a directory, neither named nor matched by a glob */
 /* Returns file i's fingerprint, which its reader fills in if documents_survey does not. */
 struct fingerprint *documents_fingerprint(struct documents *d, int64_t i);
 /* Returns the document holding byte `at` of the stream, 0 <= at < bytes. */

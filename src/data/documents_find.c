@@ -34,8 +34,8 @@ static enum status add_file(struct documents *d, const char *path, enum how how)
     return OK;
 }
 
-/* Adds a file. Megatron's NAME.bin and NAME.idx each bring the other, so that its changes are noticed, too; a pattern that leaves
- * one out leaves both out. below: the end of the path that patterns are compared with; NULL: the file is named. */
+/* Adds a file, and with Megatron's NAME.bin or NAME.idx also the other of the two: a change of either is noticed, and a pattern
+ * that leaves one out leaves both out. below: the end of the path that patterns are compared with; NULL: the user named the file. */
 static enum status add_with_index(struct documents *d, const char *path, const char *below, enum how how)
 {
     char other[PATH_MAX] = "";
@@ -54,7 +54,7 @@ static enum status add_with_index(struct documents *d, const char *path, const c
     return other[0] ? add_file(d, other, how) : OK;
 }
 
-/* Refuses a file that cannot be read, and says so if it is a link to nowhere: code bases have such links. */
+/* Refuses a file that cannot be read. The message tells a dangling link as such: code bases have such links. */
 static enum status cannot_read(const FTSENT *e)
 {
     char target[PATH_MAX];
@@ -66,7 +66,8 @@ static enum status cannot_read(const FTSENT *e)
     return status_fail(ERR_INVALID, "cannot read %s: %s", e->fts_path, strerror(e->fts_errno ? e->fts_errno : ENOENT));
 }
 
-/* Tells whether patterns leave out an unreadable entry; a directory is left out if all of its files would be. */
+/* Tells whether patterns leave out an entry that cannot be read. A directory is left out if patterns leave out every file that
+ * might be in it. */
 static int leaves_out(struct documents *d, const FTSENT *e, size_t base)
 {
     char inside[PATH_MAX];
@@ -75,8 +76,8 @@ static int leaves_out(struct documents *d, const FTSENT *e, size_t base)
     return exclusion_takes(d->exclude, e->fts_info == FTS_DNR ? inside : below);
 }
 
-/* Adds the files of a tree. name: pattern of their names; NULL: all. base: bytes of paths that exclusion patterns are not
- * compared with. */
+/* Adds the files of a tree. name: pattern of their names; NULL: all. base: length of the first part of each path, which exclusion
+ * patterns are not compared with. */
 static enum status walk(struct documents *d, const char *root, const char *name, size_t base, FTS *tree)
 {
     FTSENT *e;
@@ -108,7 +109,7 @@ static enum status add_tree(struct documents *d, const char *path, const char *n
     return st;
 }
 
-/* Adds a path that exists. pattern: the glob that matched the path; NULL: the path is named. */
+/* Adds a path that exists. pattern: the glob that matched the path; NULL: the user named the path. */
 static enum status add_existing(struct documents *d, const char *key, const char *path, const char *pattern, const struct stat *s)
 {
     int64_t before = d->n;
@@ -136,15 +137,15 @@ static enum status add_glob(struct documents *d, const char *key, const char *pa
     return st;
 }
 
-/* Returns the name pattern behind `**`, which stands for any number of directories; NULL: there is none. glob takes two stars for
- * one. */
+/* Returns the name pattern behind `**`, which stands for any number of directories; NULL: there is none. (glob itself treats `**`
+ * like `*`.) */
 static const char *find_stars(const char *path)
 {
     const char *stars = strncmp(path, "**/", 3) == 0 ? path : strstr(path, "/**/");
     return stars ? stars + (*stars == '/') : NULL;
 }
 
-/* Adds the files of that name in the directory before `stars` and below. */
+/* Adds the files in the directory before `stars`, and below it, whose names match the pattern behind `stars`. */
 static enum status add_deep(struct documents *d, const char *key, const char *pattern, const char *stars)
 {
     char dir[PATH_MAX] = ".";
@@ -152,7 +153,7 @@ static enum status add_deep(struct documents *d, const char *key, const char *pa
     const char *name = stars + strlen("**/"), *from = pattern;
     size_t n = 0;
     while (from < stars && n < sizeof dir - 1) {
-        from += *from == '\\'; /* stars in the working directory's own name are escaped */
+        from += *from == '\\'; /* the working directory's own name is escaped, its stars with a backslash */
         dir[n++] = *from++;
         dir[n] = 0;
     }

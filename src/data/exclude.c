@@ -1,4 +1,4 @@
-/* Comparing patterns of files that are left out with paths. */
+/* Comparing paths with the patterns of files that are left out. */
 #include "data/exclude.h"
 
 #include <fnmatch.h>
@@ -12,7 +12,7 @@ static const char *skip_slashes(const char *s)
     return s + strspn(s, "/");
 }
 
-/* Returns the part of a path behind its first name. */
+/* Returns the part of a path behind its first name and slash. */
 static const char *next(const char *s)
 {
     return skip_slashes(s + strcspn(s, "/"));
@@ -40,7 +40,8 @@ static int any_name_matches(const char *pattern, const char *path)
     return 0;
 }
 
-/* Compares name by name. `**` takes as few directories as it can; after a mismatch the last one takes another. */
+/* Compares pattern and path name by name. `**` stands for as few directories as possible; after a mismatch the last `**` takes
+ * one more. */
 static int path_matches(const char *pattern, const char *path)
 {
     const char *behind_stars = NULL, *retry = NULL;

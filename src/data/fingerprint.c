@@ -17,11 +17,12 @@
 
 /* ---- one file ---- */
 
-/* Clock ticks are 10 ms at most if times have fractions of a second; FAT's are two seconds. */
+/* Ages from which a file's last change shows any later one: times of files go in clock ticks of at most 10 ms if they have
+ * fractions of a second, and of two seconds on FAT; clocks of other hosts may be a minute off. */
 #define TICK_NS 100000000ll
 #define WHOLE_SECONDS_NS 3000000000ll
 #define OTHER_CLOCK_NS 60000000000ll
-#define WRITTEN_BACK (8ll << 20) /* bytes at a time; a multiple of the bytes read at a time */
+#define WRITTEN_BACK (8ll << 20) /* bytes written back at a time; a multiple of the bytes read at a time */
 
 int fingerprint_is_settled(const struct timespec *ctime, int64_t now_ns, int shared)
 {
@@ -29,9 +30,9 @@ int fingerprint_is_settled(const struct timespec *ctime, int64_t now_ns, int sha
     return age > (shared ? OTHER_CLOCK_NS : ctime->tv_nsec == 0 ? WHOLE_SECONDS_NS : TICK_NS);
 }
 
-/* Includes the time of the inode's last change: a copy that keeps the former file's time of modification shows by it. Changed
- * times alone do no harm, since fingerprint_check then reads the file. The device's number is left out, as it differs between
- * hosts that mount a file system. */
+/* Hashes also the time of the inode's last change: it shows a copy that keeps the former file's time of modification. Times that
+ * changed without the bytes do no harm, since fingerprint_check then reads the file. The device's number is left out, as it
+ * differs between hosts that mount the same file system. */
 enum status fingerprint_stamp_of(int fd, const char *path, uint64_t *stamp, int *settled)
 {
     struct stat s;
@@ -62,7 +63,7 @@ void fingerprint_before_read(struct fingerprint *f, int fd, int64_t at, int64_t 
         f->settled = sys_write_back(fd, at, n) == 0;
 }
 
-/* Consumers of a whole file's bytes: a visitor, or a flag that ends the reading. */
+/* Receiver of a whole file's bytes: a visitor, and a flag that ends the reading. */
 struct reading {
     fingerprint_visitor *visit;
     void *user;
@@ -137,7 +138,7 @@ static enum status take_again(const char *path, const struct fingerprint *f, con
 
 enum status fingerprint_check(int fd, const char *path, struct fingerprint *f, const struct rereading *r)
 {
-    static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* guards the stamps */
+    static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* guards the stamps of all fingerprints */
     struct fingerprint now = {.bytes = 0};
     uint64_t stamp;
     TRY(fingerprint_stamp_of(fd, path, &stamp, NULL));
@@ -182,7 +183,7 @@ void fingerprint_read_path(const char *text, char *path, size_t bytes)
     path[n] = 0;
 }
 
-/* Finds the next file of that kind, and moves *text behind its line. Lines of other kinds are skipped. */
+/* Finds the next line of that kind in a list, and moves *text behind the line. Lines of other kinds are skipped. */
 static void next_file(const char **text, const char *kind, struct listed_file *out)
 {
     size_t n = strlen(kind);
@@ -208,7 +209,7 @@ static uint64_t mixed(const struct listed_file *f)
 int fingerprint_lists_differ(const char *a, const char *b, const char *kind, struct fingerprint_difference *out)
 {
     const char *text[2] = {a, b};
-    uint64_t sum[2] = {0, 0}; /* independent of the order */
+    uint64_t sum[2] = {0, 0}; /* sums of hashes of all files, which do not depend on the order */
     struct listed_file f[2];
     *out = (struct fingerprint_difference){.unequal = 0};
     for (;;) {

@@ -41,7 +41,7 @@ static enum status check_length(const struct reading *r, const struct id_file *f
 
 /* ---- Megatron ---- */
 
-/* Makes the name of NAME.bin from NAME.idx, or the other way round. */
+/* Makes the name of NAME.bin from that of NAME.idx, or the other way round. */
 static int other_of(const char *path, const char *suffix, char other[4096])
 {
     size_t n = strlen(path);
@@ -122,7 +122,7 @@ static enum status read_index(const struct reading *r, struct id_file *f)
         rest < 12 * x.sequences + 8 * x.documents)
         return status_fail(ERR_INVALID, "%s is cut off: it has %lld bytes, too few for %lld sequences and %lld documents",
                            r->path, (long long)r->bytes, (long long)x.sequences, (long long)x.documents);
-    /* the lengths are put last, so that all arrays lie on multiples of 8 */
+    /* in memory the lengths, of 4 bytes, come last, so that the arrays of 8-byte numbers are aligned */
     int64_t wide = 8 * (x.sequences + x.documents);
     char *memory = sys_malloc((size_t)(wide + 4 * x.sequences + 1));
     if (!memory)
@@ -139,7 +139,7 @@ static enum status read_index(const struct reading *r, struct id_file *f)
     return st;
 }
 
-/* Reads the index beside the .bin, if there is one (*found = 1). */
+/* Reads the .idx beside a .bin, if there is one (*found = 1). */
 static enum status look_beside(const struct reading *r, struct id_file *f, int *found)
 {
     char path[4096];

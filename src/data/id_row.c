@@ -5,7 +5,7 @@
 
 #include <string.h>
 
-/* Finds a list with one entry for each id; *out NULL: the row has none of that name. */
+/* Finds a list of n entries, one for each id; *out NULL: the row has no list named key. */
 static enum status array_of(const struct lines_place *at, const json_t *row, const char *key, size_t n, const json_t **out)
 {
     *out = json_object_get(row, key);
@@ -42,7 +42,8 @@ static enum status bit_at(const struct lines_place *at, const json_t *list, cons
 
 /* ---- what is trained ---- */
 
-/* Lists with a value for each id. Not trained: -100 in labels, 0 in the others; 0 in attention_mask is padding. */
+/* Keys of lists with a value for each id. Value of an id that is not trained: -100 in labels, 0 in the other lists; in
+ * attention_mask 0 is padding. */
 enum { LABELS, ATTENTION_MASK, LISTS = 15 };
 /* clang-format off */
 static const char *const lists[LISTS] = {"labels",       "attention_mask",   "mask",        "loss_mask",    "assistant_masks", "assistant_mask", "assistant_tokens_mask", "completion_mask",
@@ -51,7 +52,8 @@ static const char *const lists[LISTS] = {"labels",       "attention_mask",   "ma
 
 static int is_known(const char *key)
 {
-    static const char *const others[] = {"special_tokens_mask"}; /* says which tokens are special */
+    /* list that tells special tokens from others, and nothing about training */
+    static const char *const others[] = {"special_tokens_mask"};
     for (int k = 0; k < LISTS; k++)
         if (strcmp(lists[k], key) == 0)
             return 1;
@@ -66,7 +68,8 @@ static int holds_any(const char *key, const char *const *parts)
     return 0;
 }
 
-/* Refuses lists, and numbers of ids before an answer, that seem to say which ids are trained under a name that is not read. */
+/* Refuses members, under names that are not read, that seem to say which ids are trained: lists of marks, and numbers of ids
+ * before the answer. */
 static enum status refuse_unknown(const struct lines_place *at, const json_t *row)
 {
     static const char *const of_lists[] = {"mask",   "weight",    "loss",   "label",    "train",
@@ -138,7 +141,7 @@ static enum status refuse_packed(const struct lines_place *at, const char *key)
         at->path, (long long)at->line, key);
 }
 
-/* Tells whether a list of that name has the positions of ids. */
+/* Tells whether a key is a usual name for the positions of the ids. */
 static int are_positions(const char *key)
 {
     static const char *const names[] = {"position", "positions", "pos", "pos_ids", "position_id", "positions_ids", "pos_id"};
@@ -148,7 +151,7 @@ static int are_positions(const char *key)
     return 0;
 }
 
-/* Refuses positions that begin anew; those of padding may be any. */
+/* Refuses positions that do not count 0, 1, 2, ..., as another document begins there; positions of padding may be any. */
 static enum status check_positions(const struct lines_place *at, const json_t *row, const char *key, size_t n,
                                    const json_t *attention)
 {
@@ -166,7 +169,7 @@ static enum status check_positions(const struct lines_place *at, const json_t *r
     return OK;
 }
 
-/* Tells whether a list has different values, padding aside. */
+/* Tells whether a list has different values, not counting those of padding. */
 static int differs(const json_t *list, const json_t *attention)
 {
     const json_t *first = NULL, *x;
@@ -183,7 +186,7 @@ static int differs(const json_t *list, const json_t *attention)
     return 0;
 }
 
-/* Tells whether a document begins or ends between the first of the ids and the last. */
+/* Tells whether any number of the list lies inside 1 .. n-1, so that a document would begin or end between the n ids. */
 static int cuts(const json_t *list, size_t n)
 {
     size_t i;

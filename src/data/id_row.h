@@ -1,4 +1,5 @@
-/* Rows of token ids: ids, which of them are trained, and rows that hold several documents. Private to this folder. */
+/* Rows of token ids: reading the ids and their marks of training, refusing rows that hold several documents. Private to this
+ * folder. */
 #ifndef LTRAIN_DATA_ID_ROW_H
 #define LTRAIN_DATA_ID_ROW_H
 

@@ -26,12 +26,12 @@ struct input {
     struct fingerprint *print; /* fingerprint to fill in, or NULL */
     enum packed_by by;
     int fd;
-    int64_t bytes, at; /* length of the file, and the next byte to read */
+    int64_t bytes, at; /* bytes: length of the file; at: number of the next byte to read */
     XXH3_state_t *hash;
     uint8_t *raw; /* bytes of an archive that were read and not yet decompressed */
     size_t raw_at, raw_n;
-    int unfinished; /* a member or frame has begun and not ended */
-    int members;    /* a member has ended */
+    int unfinished; /* 1: a gzip member or zstd frame has begun and not ended */
+    int members;    /* 1: at least one gzip member has ended */
 #ifdef HAVE_ZLIB
     z_stream gzip;
 #endif
@@ -96,13 +96,13 @@ static enum status begin_gzip(struct input *in)
                                                                   : status_fail(ERR_NOMEM, "out of memory: reading %s", in->path);
 }
 
-/* Decompresses a piece. Several members, one behind the other, are one file, as for gzip. */
+/* Decompresses a piece of a .gz. Several members, one behind the other, count as one file, as gzip itself reads them. */
 static enum status step_gzip(struct input *in, uint8_t *buf, size_t n, size_t *got)
 {
     enum { FIRST_OF_MEMBER = 0x1f };
     z_stream *z = &in->gzip;
     *got = 0;
-    /* zeros between members pad blocks on tapes */
+    /* zeros between members, with which tapes' blocks are filled up, are skipped */
     while (in->members && !in->unfinished && in->raw_at < in->raw_n && in->raw[in->raw_at] == 0)
         in->raw_at++;
     if (in->raw_at == in->raw_n && !in->unfinished)

@@ -12,12 +12,13 @@
 
 struct input;
 
-/* Returns the length of a path without .gz or .zst, if it ends so. */
+/* Returns the length of a path, without the ending .gz or .zst if there is one. */
 size_t input_name(const char *path);
 int input_is_compressed(const char *path);
 
-/* Opens a file for reading. print: receives stamp, settled and bytes here, and the checksum of the file's own bytes in input_end;
- * NULL: not wanted. Path and print must outlive *out. ERR_INVALID: the file cannot be opened, or not decompressed by this build. */
+/* Opens a file for reading. print: gets stamp, settled and bytes here, and in input_end the checksum of the file's own
+ * (compressed) bytes; NULL: not wanted. Path and print must outlive *out. ERR_INVALID: the file cannot be opened, or this build
+ * cannot decompress it. */
 enum status input_open(const char *path, struct fingerprint *print, struct input **out);
 /* Reads n bytes; fewer only at the end. ERR_INVALID: an archive is damaged or cut off. */
 enum status input_read(struct input *in, uint8_t *buf, size_t n, size_t *got);

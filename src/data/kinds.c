@@ -1,4 +1,4 @@
-/* Finding the kinds of files, and refusing those that are not read. */
+/* Finding the kinds of files, and refusing files of formats that are not read. */
 #include "data/kinds.h"
 
 #include "base/num.h"
@@ -10,13 +10,14 @@
 #include <string.h>
 #include <strings.h>
 
-/* First bytes that no text has, and the cure for such a file. */
+/* First bytes by which files of other formats are recognised, and the command that converts such a file. */
 static const struct foreign {
     const char *magic;
     size_t n;
-    const char *fine, *only;   /* fine: end of names that may begin so; only: end of the names that are meant, NULL: any */
-    const char *what, *remedy; /* remedy: printf format of the path, and of the path without `end` */
-    const char *end;           /* end of names to be dropped, so that rows stay rows; or NULL */
+    /* fine: ending of names of files that may begin so; only: ending of names that the row is limited to, NULL: any name */
+    const char *fine, *only;
+    const char *what, *remedy; /* remedy: printf format of two strings, the path and the path without `end` */
+    const char *end;           /* ending that the new name drops, so that files of rows stay so named; NULL: none */
 } foreign[] = {
     {"PAR1", 4, NULL, NULL, "a Parquet file",
      "python3 -c \"import pandas; pandas.read_parquet('%s').to_json('%s.jsonl', orient='records', lines=True)\""},
@@ -41,14 +42,14 @@ static int ends_with(const char *path, const char *suffix)
     return n > m && strcmp(path + n - m, suffix) == 0;
 }
 
-/* Refuses a file of a foreign format; then *is_foreign is 1. */
+/* Refuses a file of another format by its first bytes; *is_foreign becomes 1 then. */
 static enum status refuse_foreign(const char *path, const struct id_file *ids, int *is_foreign)
 {
     enum { MAGIC = 6 };
     int fd;
     int64_t bytes;
     char head[MAGIC] = {0};
-    if (ids->format != IDS_NONE) /* any bytes may be ids */
+    if (ids->format != IDS_NONE) /* ids may be any bytes */
         return OK;
     TRY(file_open(path, &fd, &bytes));
     enum status st = file_read(fd, path, head, (size_t)min_i64(MAGIC, bytes), 0);
@@ -71,7 +72,7 @@ static enum status refuse_foreign(const char *path, const struct id_file *ids, i
 
 /* ---- rows in other clothes ---- */
 
-/* Tells whether the text has a row's key, in quotes. */
+/* Tells whether the text contains, in quotes, a key that rows have. */
 static int has_key(const char *text)
 {
     static const char *const keys[] = {"\"messages\"", "\"conversations\"", "\"instruction\"",
@@ -102,12 +103,14 @@ static enum status refuse_utf_16(const char *path)
     if (memcmp(head, "\377\376", 2) != 0 && memcmp(head, "\376\377", 2) != 0)
         return OK;
     const char *name = strrchr(path, '/'), *end = strrchr(name ? name : path, '.');
-    const int stem = (int)(end ? (size_t)(end - path) : strlen(path)); /* the end of the name stays, so that rows stay rows */
+    /* the new name keeps its ending, so that a file of rows is read as one */
+    const int stem = (int)(end ? (size_t)(end - path) : strlen(path));
     return status_fail(ERR_INVALID, "%s is in UTF-16, and texts are read as UTF-8: iconv -f UTF-16 -t UTF-8 '%s' >'%.*s-utf8%s'",
                        path, path, stem, path, end ? end : "");
 }
 
-/* Refuses programs, pictures and databases that lie beside texts in a directory. A file that is named itself is read. */
+/* Refuses programs, pictures and databases, recognised by a zero byte, that were found in a directory. A file that the user names
+ * is not checked. */
 static enum status refuse_binary(const char *path, int *is_foreign)
 {
     char head[4096];
@@ -135,7 +138,7 @@ static enum status read_beginning(const char *path, char *head, size_t n)
     return st;
 }
 
-/* Tells whether a text begins as a row: an object in one line, as far as that line was read. */
+/* Tells whether a text begins like a row: its first line is an object, or the beginning of one if the line was not read whole. */
 static int begins_as_row(const char *first)
 {
     const size_t n = strcspn(first, "\r\n");
@@ -145,8 +148,8 @@ static int begins_as_row(const char *first)
     return first[0] == '{' && n > 1 && (first[n] == 0 || first[end - 1] == '}');
 }
 
-/* Refuses a named file that begins as a row, or a list of rows, with a row's key: rows are meant. In a directory such a file is
- * read as text, like any other, and *rows is set. */
+/* Refuses a file that the user names if its text begins like a row or a list of rows, with a key that rows have. A file found in
+ * a directory is read as text instead, and *rows is set. */
 static enum status look_at_json(const char *path, int found, int *rows)
 {
     char head[4097] = "";
@@ -181,7 +184,7 @@ int kinds_are_ids(const struct file_kind *k)
     return k->lines == LINES_IDS || k->ids.format == IDS_MEGATRON || k->ids.format == IDS_LLMC || k->ids.format == IDS_PLAIN;
 }
 
-/* Finds a file's kind. *is_foreign: the file is refused for not being text; a directory may have more of these. */
+/* Finds a file's kind. *is_foreign: 1 if the file is refused because it is no text; a directory may have more such files. */
 static enum status find_kind(const char *path, int found, const struct kinds_config *config, struct file_kind *k, int *is_foreign)
 {
     const size_t n = input_name(path);
@@ -222,10 +225,10 @@ static enum status check_together(const struct documents *d, const struct file_k
         documents_path(d, ids), documents_path(d, text));
 }
 
-/* Files of a directory that are not read, reported together so that all can be moved or converted. */
+/* Files of a directory that are refused, collected so that one message names several of them. */
 struct unread {
     char first[700];  /* message about the first one; "": there is none */
-    char others[200]; /* names of others, as far as they fit */
+    char others[200]; /* names of further files, as many as fit */
     int64_t n, named;
 };
 

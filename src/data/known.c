@@ -40,7 +40,7 @@ char *known_read(const char *path)
     return NULL;
 }
 
-/* Writes the text in place: a torn one has another checksum. */
+/* Writes the text in place: if the write is cut off, the checksum shows it. */
 enum status known_write(const char *path, const char *text, size_t bytes)
 {
     char sum[SUM_BYTES + 1];

@@ -24,7 +24,7 @@ static int is_blank(const char *text, size_t n)
     return 1;
 }
 
-/* Returns the bytes of the byte order mark that some programs write before the first line. */
+/* Returns the length of the byte order mark before the first line, which some programs write; 0: there is none. */
 static size_t order_mark(const char *text, size_t n)
 {
     return n >= 3 && memcmp(text, "\357\273\277", 3) == 0 ? 3 : 0;
@@ -43,8 +43,8 @@ enum status lines_visit(const uint8_t *bytes, size_t n, int64_t line, lines_visi
     return OK;
 }
 
-/* Finds the first row in text[0 .. n) that ends there, or at the end of the file if the text does. Returns its bytes; 0: there is
- * none. */
+/* Finds the first row that is not blank and ends within text[0 .. n), by a newline or, if is_all, by the file's end. Returns the
+ * row's bytes; 0: there is none. */
 static size_t find_row(const char *text, size_t n, int is_all, const char **row)
 {
     for (size_t at = order_mark(text, n); at < n;) {
@@ -61,11 +61,11 @@ static size_t find_row(const char *text, size_t n, int is_all, const char **row)
     return 0;
 }
 
-/* Bytes that jansson 2.14 takes on a 64-bit machine, malloc's own included: for an object, a list, a string or key, any other
- * value. */
+/* Bytes that jansson 2.14 takes on a 64-bit machine, malloc's overhead included, for an object, a list, a string or key, and any
+ * other value. */
 enum { OF_OBJECT = 240, OF_LIST = 128, OF_STRING = 80, OF_VALUE = 48 };
 
-/* Estimates the memory that jansson takes for a row beside the bytes of its strings. */
+/* Estimates the memory that jansson takes for a row, without the bytes of its strings. */
 static int64_t memory_of(const char *row, size_t n)
 {
     int64_t bytes = 0;
@@ -92,7 +92,7 @@ static int64_t memory_of(const char *row, size_t n)
 enum status lines_check_row(const char *path, int64_t line, const char *row, size_t n)
 {
     char need[32], most[32];
-    if ((int64_t)n * OF_OBJECT <= LINES_MOST_MEMORY) /* each byte begins at most one value */
+    if ((int64_t)n * OF_OBJECT <= LINES_MOST_MEMORY) /* short enough: at most one value begins at each byte */
         return OK;
     const int64_t bytes = memory_of(row, n);
     if (bytes <= LINES_MOST_MEMORY)
@@ -104,7 +104,7 @@ enum status lines_check_row(const char *path, int64_t line, const char *row, siz
 
 static enum lines_kind kind_of(const char *row, size_t n, const char *column)
 {
-    /* integers, which may be hashes of 64 bits, become reals */
+    /* integers become reals, as 64-bit hashes would overflow jansson's integers */
     json_t *object = json_loadb(row, n, JSON_ALLOW_NUL | JSON_DECODE_INT_AS_REAL, NULL);
     enum lines_kind kind = !object || (column && json_object_get(object, column)) ? LINES_TEXT
                            : chat_is_conversation(object)                         ? LINES_CHATS
@@ -114,7 +114,7 @@ static enum lines_kind kind_of(const char *row, size_t n, const char *column)
     return kind;
 }
 
-/* Finds the kind of the first row, in a buffer that grows until the row is in it. */
+/* Finds the kind of the first row, which is read into a buffer that grows until it has the whole row. */
 static enum status look(struct input *in, const char *path, const char *column, enum lines_kind *out)
 {
     enum { FIRST = 1 << 16 };
@@ -198,7 +198,8 @@ enum status lines_read_text(const char *path, int64_t line, const char *column, 
     json_error_t error;
     TRY(lines_check_row(path, line, row, n));
     json_t *object = json_loadb(row, n, JSON_ALLOW_NUL | JSON_REJECT_DUPLICATES, &error);
-    if (!object && json_error_code(&error) == json_error_numeric_overflow) /* other members may be hashes of 64 bits */
+    /* a number too large for jansson's integers, perhaps a 64-bit hash in another member: read numbers as reals */
+    if (!object && json_error_code(&error) == json_error_numeric_overflow)
         object = json_loadb(row, n, JSON_ALLOW_NUL | JSON_REJECT_DUPLICATES | JSON_DECODE_INT_AS_REAL, &error);
     if (!object)
         return status_fail(ERR_INVALID, "%s:%lld: broken JSON: %s", path, (long long)line, error.text);

@@ -1,4 +1,4 @@
-/* Seeded permutations without a table, and shares of sources by a table that is repeated. */
+/* Seeded permutations computed without a table, and the mixing of sources by a table that is repeated. */
 #include "data/order.h"
 
 #include "base/rng.h"
@@ -6,8 +6,8 @@
 
 #include <stdlib.h>
 
-/* Permutes by a Feistel network over the next larger even number of bits, walked until it lands below n (Black and Rogaway 2002,
- * "Ciphers with arbitrary finite domains"). At least 8 bits, so that few sequences are mixed well, too. */
+/* Permutes by a Feistel network over an even number of bits that holds n, applied until the result is below n (Black and Rogaway
+ * 2002, "Ciphers with arbitrary finite domains"). At least 8 bits, so that a few sequences are mixed well, too. */
 uint64_t order_permute(uint64_t seed, uint64_t epoch, uint64_t i, uint64_t n)
 {
     enum { ROUNDS = 8 };
@@ -39,7 +39,7 @@ struct mixture {
     } slot[SLOTS];
 };
 
-/* Gives each slot to the source that lags behind its share most, so that shares hold after few sequences, too. */
+/* Gives each slot of the table to the source that lags most behind its share, so that shares hold after few sequences, too. */
 enum status mixture_create(const double *share, const char *const *name, int n, struct mixture **out)
 {
     double all = 0.0;

@@ -14,9 +14,10 @@ struct packing {
     struct packing_config config;
     struct packing_report report;
     int64_t train_end;
-    struct part *parts; /* best fit only: in the order of the stream, later in that of the sequences */
+    struct part
+        *parts; /* best fit only: parts of documents, first in the order of the stream, in the end in that of the sequences */
     int64_t n, room;
-    int64_t *first; /* [sequences + 1]: the first part of each sequence */
+    int64_t *first; /* best fit only: [sequences + 1]: number of the first part of each sequence */
 };
 
 /* ---- documents to parts ---- */
@@ -71,7 +72,7 @@ static enum status add_long(struct packing *p, int64_t document, int64_t first, 
     return refuse_long(p, document);
 }
 
-/* Adds tokens [first, end) of a document. */
+/* Adds tokens [first, end) of a document, as one part if they fit a sequence. */
 static enum status add_range(struct packing *p, int64_t document, int64_t first, int64_t end)
 {
     return end - first > p->config.seq_len ? add_long(p, document, first, end) : add_part(p, first, end - first);
@@ -95,7 +96,7 @@ static enum status add_documents(struct packing *p)
 
 /* ---- parts without targets ---- */
 
-/* A window of tokens that moves over the stream. */
+/* A buffer with a range of the stream's tokens, read again farther on as needed. */
 struct window {
     const struct stream *s;
     int64_t first, n;
@@ -155,7 +156,7 @@ static enum status leave_out_untrained(struct packing *p)
 
 /* ---- parts to sequences ---- */
 
-/* Fills sequences with parts [from, from + n); these sequences come behind the `before` existing ones. */
+/* Distributes parts [from, from + n) over sequences, which are numbered from `before` on. *sequences: their number. */
 static enum status fill(struct packing *p, int64_t from, int64_t n, int64_t before, int64_t *sequences)
 {
     int32_t *size = sys_malloc((size_t)(n + 1) * sizeof *size), *bin = sys_malloc((size_t)(n + 1) * sizeof *bin);
@@ -170,7 +171,9 @@ static enum status fill(struct packing *p, int64_t from, int64_t n, int64_t befo
         st = status_fail(ERR_NOMEM, "out of memory: %lld sequences", (long long)*sequences);
     if (st == OK) {
         p->first = first;
-        first += before; /* counted two places behind, then summed; each then moves on to the next one's while parts are placed */
+        /* counting sort: first[b + 2] counts bin b's parts, sums make first[b + 1] its first place, and placing moves that to the
+         * next bin's */
+        first += before;
         memset(first, 0, (size_t)(*sequences + 2) * sizeof *first);
         for (int64_t i = 0; i < n; i++)
             first[bin[i] + 2]++;
@@ -187,7 +190,7 @@ static enum status fill(struct packing *p, int64_t from, int64_t n, int64_t befo
     return st;
 }
 
-/* Counts the last parts that are held out: as many tokens as the share says, and one part at least. */
+/* Counts the parts at the end that are held out: as many as fit into the held-out share of tokens, but at least one. */
 static int64_t count_held_out(const struct packing *p)
 {
     int64_t n = 0, tokens = 0, most = (int64_t)(p->config.held_out * (double)p->report.tokens_kept);
@@ -203,7 +206,7 @@ static int64_t count_held_out(const struct packing *p)
     return n;
 }
 
-/* Writes " of books" if there are several sources. */
+/* Writes " of NAME", with the source's name, if there are several sources; else "". */
 static const char *of_source(const struct packing *p, char text[256])
 {
     text[0] = 0;
@@ -238,7 +241,7 @@ static enum status pack_best_fit(struct packing *p)
     return fill(p, trained, held_out, r->train_sequences, &r->eval_sequences);
 }
 
-/* Tells whether any token before p->train_end is to be predicted. */
+/* Finds whether any token before p->train_end is a target. */
 static enum status has_target(const struct packing *p, int *out)
 {
     struct window *w = sys_calloc(1, sizeof *w);
@@ -286,7 +289,7 @@ static enum status pack_concat(struct packing *p)
         return status_fail(ERR_INVALID, "%s: nothing%s can be trained: no document has a token to predict", p->config.key,
                            of_source(p, of));
     for (int64_t i = 0; i < stream_documents(p->s); i++) {
-        int64_t cut = stream_first(p->s, i) / seq_len + 1; /* the first sequence that starts inside the document or behind it */
+        int64_t cut = stream_first(p->s, i) / seq_len + 1; /* the first sequence that begins behind the document's first token */
         r->documents_split += cut < n && cut * seq_len < stream_end(p->s, i);
     }
     return OK;

@@ -20,7 +20,7 @@ _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "tensor data is little
 
 enum { MAX_HEADER_BYTES = 100000000, PATH_BYTES = 4096, MAX_DIMS = 4 };
 
-/* Types of safetensors 0.8.0; only floating ones of at least 16 bits are read. */
+/* Types of elements that safetensors 0.8.0 knows; only floating ones of at least 16 bits are read. */
 static const struct kind {
     const char *name;
     int64_t bits;
@@ -43,18 +43,18 @@ int64_t st_type_bits(const char *type)
 }
 
 struct tensor {
-    const char *name; /* owned by the shard's header */
+    const char *name; /* tensor's name; the shard's header owns the text */
     const struct kind *kind;
     int shard, n_dims;
-    int64_t shape[MAX_DIMS]; /* the first four dimensions */
+    int64_t shape[MAX_DIMS]; /* lengths of the first four dimensions */
     int64_t elements;
-    int64_t begin, end; /* bytes within the shard's data */
+    int64_t begin, end; /* range of bytes within the shard's data */
 };
 
 struct shard {
     char *path;
     int fd;
-    int64_t bytes, data; /* length of the file; where the data starts */
+    int64_t bytes, data; /* bytes: length of the file; data: byte of the file at which the data starts */
     json_t *header;
 };
 
@@ -64,7 +64,7 @@ struct st_file {
     struct shard *shards;
     struct tensor *tensors; /* sorted by name once all shards are open */
     int n_shards, n_tensors;
-    int n_left_out;       /* number of copies in files where the index does not place them */
+    int n_left_out;       /* number of copies of tensors in shards that the index does not name for them */
     const char *left_out; /* name of the first such tensor */
 };
 
@@ -240,7 +240,7 @@ static int compare_name(const void *a, const void *b)
     return strcmp(((const struct tensor *)a)->name, ((const struct tensor *)b)->name);
 }
 
-/* Sorts the tensors by name, and leaves out copies in shards that the index does not place them in. */
+/* Sorts the tensors by name, and leaves out copies in shards other than the one that the index names for the tensor. */
 static enum status sort_names(struct st_file *f)
 {
     int n = 0;
@@ -273,7 +273,8 @@ static enum status allocate_shards(struct st_file *f, size_t n)
     return f->shards ? OK : status_fail(ERR_NOMEM, "out of memory: a list of %zu files", n);
 }
 
-/* Makes the path of FILE in the index's directory; only plain names, so that an index cannot point elsewhere. */
+/* Makes the path of a file named by the index, in the index's directory; only plain file names, so that an index cannot point
+ * elsewhere. */
 static enum status shard_path(const char *index, const json_t *file, char path[PATH_BYTES])
 {
     const char *name = json_string_value(file), *slash = strrchr(index, '/');
@@ -283,7 +284,7 @@ static enum status shard_path(const char *index, const json_t *file, char path[P
     return n < PATH_BYTES ? OK : status_fail(ERR_INVALID, "%s: the path of a file is too long", index);
 }
 
-/* Opens every file that the index names. A tensor that is not where the index has it is an error only when it is asked for. */
+/* Opens every file that the index names. A tensor that is missing from its file is an error only when somebody asks for it. */
 static enum status open_listed(struct st_file *f)
 {
     json_t *file;
@@ -326,7 +327,7 @@ static int ends_with(const char *text, const char *end)
     return n >= m && strcmp(text + n - m, end) == 0;
 }
 
-/* Finds the file to open: path itself, or one in a directory. */
+/* Finds the file to open: the path itself, or the safetensors file or index in that directory. */
 static enum status resolve(const char *path, char file[PATH_BYTES])
 {
     static const char *const names[] = {"", "/model.safetensors", "/model.safetensors.index.json"};
@@ -411,7 +412,7 @@ enum status st_stamp(const struct st_file *f, uint64_t *out)
             return status_fail(ERR_IO, "cannot read the state of %s: %s", f->shards[i].path, strerror(errno));
         const uint64_t facts[] = {(uint64_t)s.st_ino, (uint64_t)s.st_size, (uint64_t)s.st_mtim.tv_sec,
                                   (uint64_t)s.st_mtim.tv_nsec};
-        for (size_t k = 0; k < sizeof facts / sizeof *facts; k++) /* FNV-1a, by words */
+        for (size_t k = 0; k < sizeof facts / sizeof *facts; k++) /* FNV-1a, word by word instead of byte by byte */
             *out = (*out ^ facts[k]) * 0x100000001b3u;
     }
     return OK;
@@ -494,7 +495,8 @@ enum status st_find(const struct st_file *f, const char *name, struct st_info *i
     return OK;
 }
 
-enum { READ_BYTES = 128 << 10, SCRATCH = 64 << 10 }; /* bytes at once: they and their result fit a second-level cache */
+/* bytes read, and bytes of values before conversion: both and the result fit a second-level cache */
+enum { READ_BYTES = 128 << 10, SCRATCH = 64 << 10 };
 
 /* Reads n values from byte `at` of the file on. */
 static enum status read_block(const struct shard *s, enum dtype from, int64_t at, int64_t n, enum dtype to, void *out,

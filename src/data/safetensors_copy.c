@@ -12,7 +12,7 @@
 
 enum { PIECE = 1 << 20 };
 
-/* Makes {"dtype": ..., "shape": [...], "data_offsets": [begin, end]}. */
+/* Makes a tensor's entry in the header: {"dtype": ..., "shape": [...], "data_offsets": [begin, end]}. */
 static json_t *entry_of(const struct st_raw *t, int64_t begin)
 {
     json_t *shape = json_array();
@@ -22,7 +22,8 @@ static json_t *entry_of(const struct st_raw *t, int64_t begin)
                      (json_int_t)(begin + t->bytes));
 }
 
-/* Makes the length of the JSON text and the text, padded so that the data starts at a multiple of 8. The caller frees *out. */
+/* Makes the beginning of the file: the length of the JSON header and its text, padded so that the data starts at a multiple of 8.
+ * The caller frees *out. */
 static enum status make_header(const struct st_file *f, const char *const *names, int n, char **out, int64_t *bytes)
 {
     json_t *root = json_pack("{s:{s:s}}", "__metadata__", "format", "pt");

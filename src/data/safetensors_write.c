@@ -17,7 +17,7 @@ enum { CHUNK = 1 << 16 }; /* elements converted at a time */
 struct place {
     enum dtype dtype;
     int64_t each, elements,
-        begin; /* bytes of an element, number of elements, first byte; types below 8 bits count bytes as elements */
+        begin; /* each: bytes of an element; then number of elements, and first byte; types below 8 bits count bytes as elements */
 };
 
 struct st_writer {
@@ -47,7 +47,7 @@ int64_t st_decl_bytes(const struct st_decl *d)
     return bits % 8 ? -1 : bits / 8;
 }
 
-/* Makes {"dtype": ..., "shape": [...], "data_offsets": [*at, end]}; advances *at to the end. */
+/* Makes a tensor's entry in the header: {"dtype": ..., "shape": [...], "data_offsets": [*at, end]}. Advances *at to the end. */
 static enum status describe(const struct st_decl *d, struct place *p, int64_t *at, json_t **out)
 {
     const int64_t bytes = st_decl_bytes(d), begin = *at, each = max_i64(bits_each(d) / 8, 1);
@@ -108,8 +108,8 @@ static enum status make_header(const char *path, const struct st_decl *decls, in
 
 /* ---- making ---- */
 
-/* Reserves space, so that a full disk shows now and not after hours of writing. File systems that reserve none grow the file as
- * it is written. */
+/* Reserves space, so that a full disk shows now and not after hours of writing. On file systems that cannot reserve, the file
+ * grows as it is written. */
 static enum status reserve(int fd, const char *path, int64_t bytes)
 {
     int r;

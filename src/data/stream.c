@@ -14,12 +14,12 @@
 
 struct stream {
     struct documents *d;
-    struct token_file *tokens; /* NULL: bytes */
+    struct token_file *tokens; /* NULL: the stream's tokens are the files' bytes */
     int64_t ids;
-    int has_ids;           /* ids come from files of ids, without a tokenizer */
-    unsigned holds;        /* HOLDS_* */
-    int cached, masked;    /* masked: some tokens are not trained, and have ids from `ids` on */
-    int64_t json_rows;     /* files found in directories that hold rows and are read as texts */
+    int has_ids;           /* 1: ids come from files of ids, and there is no tokenizer */
+    unsigned holds;        /* kinds of the files, as bits HOLDS_* */
+    int cached, masked;    /* masked: 1: some tokens are not trained; the file of tokens has these as id + `ids` */
+    int64_t json_rows;     /* files found in directories that hold rows but are read as whole texts */
     const char *json_path; /* the first of them */
 };
 
@@ -41,7 +41,8 @@ static enum status tokenize(struct stream *s, const struct stream_config *config
     return st;
 }
 
-/* Finds the bound of ids, masks aside: 256 for bytes, the tokenizer's, or the vocabulary of files of ids. */
+/* Finds the number of different ids: 256 for bytes, the tokenizer's number, or the vocabulary's for files of ids. The shifted ids
+ * of untrained tokens are not counted. */
 static void find_ids(struct stream *s, const struct stream_config *config, const struct file_kind *kinds)
 {
     enum { BYTES = 256 };
@@ -196,7 +197,8 @@ int64_t stream_ids(const struct stream *s)
     return s->ids;
 }
 
-/* Counts of each byte among the first `left` bytes. Four tables, so that equal bytes in a row need not wait for each other. */
+/* Counts of each byte among the first `left` bytes. Four tables in turn, as counting equal bytes one after the other in one table
+ * would wait each time. */
 struct histogram {
     int64_t left;
     int64_t counts[4][256];
@@ -212,7 +214,8 @@ static enum status count_bytes(void *user, const uint8_t *data, int64_t n)
     return OK;
 }
 
-/* Counts the first n tokens: takes those behind them away from the counts of the file of tokens. */
+/* Counts how often each id is among the first n tokens: takes the counts in the file of tokens, and subtracts the tokens from
+ * number n on. */
 static enum status count_tokens(const struct stream *s, int64_t n, int64_t *counts)
 {
     enum { AT_ONCE = 16384 };
@@ -331,7 +334,8 @@ enum status stream_read(const struct stream *s, int64_t at, int64_t n, int32_t *
 {
     if (s->tokens)
         return read_tokens(s, at, n, out, next);
-    uint8_t *bytes = (uint8_t *)out + 3 * n; /* widened in place: token i is written before byte i + 1 is reached */
+    /* bytes at the end of `out`, widened in place: token i is written before byte i + 1 would be overwritten */
+    uint8_t *bytes = (uint8_t *)out + 3 * n;
     TRY(documents_read(s->d, at, n, bytes, next));
     for (int64_t i = 0; i < n; i++)
         out[i] = bytes[i];

@@ -17,7 +17,7 @@
 #include <xxhash.h>
 
 #define MAGIC "LTTOKEN4"
-#define FIRST_TOKEN 4096 /* offset in the file */
+#define FIRST_TOKEN 4096 /* offset of the first token in the file */
 #define BLOCK_BYTES ((int64_t)1 << 16)
 
 struct header {
@@ -26,10 +26,11 @@ struct header {
     struct token_totals totals;
     int64_t width, blocks;
     uint64_t tables;   /* checksum of all tables */
-    uint64_t checksum; /* checksum of the header up to here */
+    uint64_t checksum; /* checksum of the header's fields before this one */
 };
 
-/* Tables behind the tokens, in one piece and in this order: ends, ends of files, counts, fingerprints, checksums of blocks. */
+/* Tables behind the tokens, in one piece and in this order: ends of documents, number of documents up to each file's end, counts
+ * of ids, fingerprints of files, checksums of blocks. */
 struct tables {
     int64_t *ends, *file_ends, *counts;
     struct fingerprint *print;
@@ -67,14 +68,15 @@ struct token_writer {
     char path[4096], final[4096];
     int fd;
     uint8_t block[BLOCK_BYTES];
-    int64_t held; /* bytes in the block */
+    int64_t held; /* bytes in the present block */
     int64_t *counts, *file_ends;
     int64_t *ends, ends_room;
     uint64_t *sums;
     int64_t sums_room;
 };
 
-/* Adds advice to a failed write: a read-only or full directory is often the home directory, where nobody has asked for a file. */
+/* Adds advice to the message of a failed write: the unwritable or full directory is often one in the home directory, which the
+ * user did not choose. */
 static enum status with_advice(enum status st)
 {
     char cause[1024];
@@ -84,7 +86,8 @@ static enum status with_advice(enum status st)
     return status_fail(st, "%s (--token-cache DIR names another directory for tokens)", cause);
 }
 
-/* Tells whether the open file is this user's, has one name, and still that one: its former writer may have renamed it meanwhile. */
+/* Tells whether the open file belongs to this user, has a single name, and is still the one at `path`: another writer may have
+ * renamed it meanwhile. */
 static int is_own(int fd, const char *path)
 {
     struct stat open, named;
@@ -92,8 +95,8 @@ static int is_own(int fd, const char *path)
            open.st_dev == named.st_dev && open.st_uid == geteuid() && open.st_nlink == 1;
 }
 
-/* Opens KEY.part, which a killed run may have left; or, if that is another run's or user's, a file with this process's number in
- * its name. */
+/* Opens KEY.part, perhaps left by a killed run, for writing. If another run or user has that file, opens one with this process's
+ * number in its name. */
 static enum status open_for_writing(struct token_writer *w, const char *dir)
 {
     char suffix[32];
@@ -102,7 +105,7 @@ static enum status open_for_writing(struct token_writer *w, const char *dir)
         snprintf(suffix, sizeof suffix, turn ? ".%d.part" : ".part", (int)getpid());
         name_of(dir, &w->header.source, w->path, suffix);
         if (turn == 1)
-            sys_unlink(w->path); /* left by a dead process of the same number, or planted */
+            sys_unlink(w->path); /* left by a dead process of the same number, or put there by somebody else */
         w->fd = sys_open_file(w->path, O_RDWR | O_CREAT | (turn ? O_EXCL : 0), 0666);
         if (w->fd < 0 && turn == 1)
             return with_advice(status_fail(ERR_IO, "cannot write %s: %s", w->path, sys_strerror(errno)));
@@ -268,7 +271,8 @@ void token_file_close(struct token_file *f)
     free(f);
 }
 
-/* Tells whether the header is valid, for this source, and the file as long as it says. */
+/* Tells whether the header is valid and belongs to this source, and the file is long enough for the tokens and ends that the
+ * header says. */
 static int is_whole(const struct header *h, const struct token_source *s, int64_t bytes)
 {
     return memcmp(h->magic, MAGIC, 8) == 0 && h->checksum == XXH3_64bits(h, offsetof(struct header, checksum)) &&
@@ -345,7 +349,7 @@ const int64_t *token_file_file_ends(const struct token_file *f)
     return f->tables.file_ends;
 }
 
-/* Copies tokens of a checked block as 32-bit ids. */
+/* Widens n tokens of a checked block to 32-bit ids. */
 static void widen(const struct header *h, const uint8_t *from, int64_t n, int32_t *out)
 {
     const uint16_t *narrow = (const uint16_t *)from;

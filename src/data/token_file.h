@@ -13,19 +13,19 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Origin of tokens. Equal keys mean the same tokenizer, used in the same way, and the same files by name and length. */
+/* Origin of tokens. Equal keys mean the same tokenizer and settings, and files of the same names and lengths. */
 struct token_source {
     uint64_t key;
     int64_t files;
-    int64_t ids; /* bound of ids */
+    int64_t ids; /* bound of the stored ids, which are all below */
 };
 
 struct token_totals {
     int64_t tokens, documents;
     int64_t text_bytes;
-    int64_t repaired;      /* broken characters */
-    int64_t repaired_file; /* file with the most of them */
-    int64_t empty;         /* documents without tokens, which are not counted as documents */
+    int64_t repaired;      /* broken UTF-8 characters that were replaced */
+    int64_t repaired_file; /* number of the file with the most broken characters */
+    int64_t empty;         /* documents without a token, which are left out of the number of documents */
     struct chat_counts chats;
 };
 
@@ -36,27 +36,28 @@ struct token_writer;
 /* Creates a writer in directory `dir`, which is made if absent. */
 enum status token_writer_create(const char *dir, const struct token_source *source, struct token_writer **out);
 enum status token_writer_add(struct token_writer *w, const int32_t *id, int64_t n);
-/* Ends a document of that file behind the last token; one without tokens counts as empty. Files come in their order. */
+/* Ends a document of file `file` behind the last added token; a document without tokens counts as empty. Files come in ascending
+ * order. */
 enum status token_writer_end_document(struct token_writer *w, int64_t file);
-/* Puts the file in its place. print: fingerprint of each file of the source. */
+/* Completes the file and gives it its final name. print: fingerprint of each file of the source. */
 enum status token_writer_finish(struct token_writer *w, const struct token_totals *totals, const struct fingerprint *print);
-/* Frees the writer; without token_writer_finish no file is left. */
+/* Frees the writer; if token_writer_finish was not called no file is left. */
 void token_writer_destroy(struct token_writer *w);
 
 /* ---- reading ---- */
 
 struct token_file;
 
-/* Opens the file of this source; *out is NULL if there is none, or none that is whole. */
+/* Opens the file of tokens of this source; *out is NULL if there is none, or only a damaged or unfinished one. */
 enum status token_file_open(const char *dir, const struct token_source *source, struct token_file **out);
 void token_file_close(struct token_file *f);
 const struct token_totals *token_file_totals(const struct token_file *f);
 const struct fingerprint *token_file_fingerprint(const struct token_file *f, int64_t i);
 int64_t token_file_ids(const struct token_file *f);
-const int64_t *token_file_counts(const struct token_file *f);    /* [ids] */
-const int64_t *token_file_ends(const struct token_file *f);      /* [documents] */
-const int64_t *token_file_file_ends(const struct token_file *f); /* [files]: number of documents up to the end of each */
-/* Reads tokens [at, at + n). ERR_CORRUPT: they are not those written. From any thread. */
+const int64_t *token_file_counts(const struct token_file *f);    /* how often each id occurs, [ids] */
+const int64_t *token_file_ends(const struct token_file *f);      /* number of the token behind each document, [documents] */
+const int64_t *token_file_file_ends(const struct token_file *f); /* number of documents up to the end of each file, [files] */
+/* Reads tokens [at, at + n). ERR_CORRUPT: the file's bytes are not those that were written. From any thread. */
 enum status token_file_read(const struct token_file *f, int64_t at, int64_t n, int32_t *out);
 
 #endif

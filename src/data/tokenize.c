@@ -13,18 +13,20 @@
 #include <string.h>
 #include <xxhash.h>
 
-#define FORMAT 13 /* counts up when the same tokenizer and files give other tokens, or the file gets another form */
+/* version of the files of tokens: raised when the same tokenizer and files give other tokens, or the file's form changes */
+#define FORMAT 13
 enum { CHUNK_BYTES = 2 << 20 };
 
-/* A piece of text to encode: whole documents, a part of one, rows of a .jsonl file, or ids. */
+/* Bytes [at, at + n) of a chunk's text to encode: whole documents, a part of one, rows of a .jsonl file, or ids. */
 struct segment {
     size_t at, n;
     int begins, ends;    /* 1: the segment begins or ends its file */
-    int64_t file, place; /* place: number of the first line; without rows, of the first byte */
-    int64_t repaired;    /* broken characters */
+    int64_t file, place; /* place: number of the segment's first line in files of rows, of its first byte in others */
+    int64_t repaired;    /* number of broken UTF-8 characters */
 };
 
-/* End of ids of a chunk that belong together, and whether a document of the file ends there. */
+/* The ids of a chunk up to `end`, from the piece before on, which belong to one document of `file`; ends: 1: the document ends
+ * with them. */
 struct piece {
     size_t end;
     int ends;
@@ -47,22 +49,22 @@ struct job {
     struct documents *d;
     const struct tokenize_config *config;
     const struct file_kind *kind; /* kind of each file */
-    int64_t ids;                  /* bound of ids of the vocabulary */
+    int64_t ids;                  /* number of different ids of the vocabulary */
     struct token_writer *writer;
     struct fingerprint *print; /* fingerprint of each file */
     pthread_mutex_t reading, writing;
     pthread_cond_t turn;
-    /* the reader's place */
-    int64_t file, place, next_chunk; /* place: as a segment's */
+    /* place up to which files were read, used by the reading thread */
+    int64_t file, place, next_chunk; /* place: line or byte in the file, as in struct segment */
     struct input *input;             /* NULL: the file is not open */
-    int begun;                       /* a segment of the file was read */
-    struct text_buffer rest;         /* bytes read behind the last cut */
-    /* the writer's */
+    int begun;                       /* 1: a segment of the file was read */
+    struct text_buffer rest;         /* bytes that were read, behind the place of the last cut */
+    /* state of writing, used under `writing` */
     int64_t next_written;
     int failed;
     struct token_totals totals;
     int64_t repaired_now, repaired_most,
-        repairing; /* broken characters of the file `repairing`, and of the file that has the most */
+        repairing; /* broken characters of the file numbered `repairing`, and of the file that has the most */
 };
 
 /* ---- reading ---- */
@@ -116,7 +118,7 @@ static enum status add_piece(struct chunk *c, int64_t file, int ends)
     return OK;
 }
 
-/* Returns the place behind the last newline; 0: there is none. */
+/* Returns the number of bytes up to and with the last newline; 0: there is none. */
 static size_t last_line_end(const uint8_t *text, size_t n)
 {
     const uint8_t *newline = memrchr(text, '\n', n);
@@ -131,7 +133,7 @@ static int64_t count_lines(const uint8_t *text, size_t n)
     return lines;
 }
 
-/* Returns where the beginning of a file may be cut; 0: nowhere. */
+/* Returns the number of bytes after which the text may be cut, so that both sides can be encoded alone; 0: nowhere. */
 static size_t cut(const struct job *j, const uint8_t *text, size_t n)
 {
     const struct file_kind *k = &j->kind[j->file];
@@ -142,8 +144,8 @@ static size_t cut(const struct job *j, const uint8_t *text, size_t n)
     return j->config->tokenizer ? tokenizer_cut(j->config->tokenizer, text, n) : n;
 }
 
-/* Adds text from behind the last cut up to where it may be cut next, or to the file's end. The buffer grows until there is such a
- * place. *ends: the file ends there. */
+/* Adds the text from the last cut to the next place where it may be cut, or to the file's end. The buffer grows until there is
+ * such a place. *ends: 1 if the file ends there. */
 static enum status read_to_cut(struct job *j, struct text_buffer *text, size_t *n, int *ends)
 {
     const char *path = documents_path(j->d, j->file);
@@ -181,7 +183,7 @@ static enum status read_segment(struct job *j, struct chunk *c)
     return ends ? end_file(j) : OK;
 }
 
-/* Reads the next chunk, several small files together. A chunk without segments: all is read. */
+/* Reads the next chunk, in which several small files may be together. A chunk without segments: all files have been read. */
 static enum status read_chunk(struct job *j, struct chunk *c)
 {
     c->n = 0;
@@ -212,15 +214,15 @@ static enum status add_all(struct ids *out, const struct ids *more)
 struct encoding {
     const struct job *job;
     struct encoder *text;
-    struct chat_encoder *chats; /* made when the first conversation comes */
+    struct chat_encoder *chats; /* encoder of conversations, made when the first one comes */
     struct text_buffer repaired;
     struct chunk *c;
     int64_t file;
     const char *path;
 };
 
-/* Tells whether a text, whose tokens begin at `first`, still needs an eos: it has tokens, and neither it nor the template ends
- * with one. */
+/* Tells whether a text, whose tokens begin at number `first`, needs an eos: the text has tokens, and neither they nor the ids put
+ * behind every text (`behind`) have an eos at the end. */
 static int lacks_eos(const struct encoding *x, size_t first, const struct ids *behind)
 {
     const int32_t eos = tokenizer_eos(x->job->config->tokenizer);
@@ -257,7 +259,7 @@ static enum status encode_text(struct encoding *x, const uint8_t *text, size_t n
     return add_piece(x->c, x->file, ends);
 }
 
-/* Adds bytes as ids, if there is no tokenizer. */
+/* Adds bytes as ids: without a tokenizer they are the tokens. */
 static enum status encode_bytes(struct encoding *x, const uint8_t *text, size_t n, int ends)
 {
     for (size_t i = 0; i < n; i++)
@@ -274,7 +276,7 @@ static enum status refuse_id(const struct encoding *x, int64_t at, int64_t id)
         x->path, (long long)at, (long long)id, (long long)x->job->ids - 1);
 }
 
-/* Adds ids as they are, cut into documents. */
+/* Adds the ids of a file of ids, cut into its documents. */
 static enum status encode_ids(struct encoding *x, const struct id_file *f, const uint8_t *bytes, const struct segment *s)
 {
     size_t i = s->place < f->first_byte ? (size_t)(f->first_byte - s->place) : 0;
@@ -363,7 +365,7 @@ static enum status encode_chunk(struct encoding *x)
     return OK;
 }
 
-/* Counts the broken characters of a segment; segments come in the files' order. */
+/* Counts a segment's broken characters for the file and in all; segments come in the order of the files. */
 static void count_repaired(struct job *j, const struct segment *s)
 {
     if (s->file != j->repairing)
@@ -393,7 +395,7 @@ static enum status write_chunk(struct job *j, const struct chunk *c)
     return OK;
 }
 
-/* Writes a chunk in its turn; not at all if another thread has failed. */
+/* Writes a chunk when those before it have been written; writes nothing if another thread has failed. */
 static enum status write_in_turn(struct job *j, const struct chunk *c)
 {
     pthread_mutex_lock(&j->writing);
@@ -459,9 +461,9 @@ static enum status work(void *jobs)
 
 /* ---- the whole ---- */
 
-/* Facts beside the files themselves that decide which tokens they give. */
+/* Facts about the files, besides their names and lengths, that decide which settings their tokens depend on. */
 struct facts {
-    int chats, ids, masked, columns, texts, bare; /* 1: some file is one; bare: ids without a header */
+    int chats, ids, masked, columns, texts, bare; /* 1: some file is such a one; bare: has ids without a header */
 };
 
 static enum status find_facts(const struct documents *d, const struct tokenize_config *config, const struct file_kind *kind,
@@ -484,7 +486,7 @@ static enum status find_facts(const struct documents *d, const struct tokenize_c
     return OK;
 }
 
-/* Returns the bound of ids, masks aside. */
+/* Returns the number of different ids; shifted ids of untrained tokens are not counted. */
 static int64_t vocabulary(const struct tokenize_config *config, const struct facts *any)
 {
     enum { BYTES = 256 };
@@ -514,7 +516,7 @@ static struct token_source source_of(const struct documents *d, const struct tok
     return s;
 }
 
-/* Tells whether the tokens were made of these files: nobody has touched them, or they have the same bytes. */
+/* Finds whether the tokens were made of these very files: nobody has touched the files, or their bytes are still the same. */
 static enum status is_of(struct documents *d, const struct token_file *f, int *same)
 {
     *same = 1;

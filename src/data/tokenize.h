@@ -10,24 +10,26 @@
 #include "text/tokenizer.h"
 
 struct tokenize_config {
-    const struct tokenizer *tokenizer; /* NULL: texts are their bytes */
+    const struct tokenizer *tokenizer; /* NULL: the bytes of texts are the tokens */
     /* settings of how conversations are read; NULL, or without a template: a file of conversations is an error */
     const struct chat_setup *chats;
-    const char *column; /* member of rows of .jsonl files that is the text; NULL: "text" */
-    int append_eos;     /* texts, and rows of them, end with the tokenizer's eos; it must have one */
+    const char *column; /* key of the member of .jsonl rows that is the text; NULL: "text" */
+    int append_eos;     /* 1: texts, in rows too, end with the tokenizer's eos, which must exist */
     const char *dir;
-    int64_t vocab;   /* bound of ids in files of ids, if there is no tokenizer */
+    int64_t vocab;   /* number of different ids in files of ids, if there is no tokenizer */
     int token_bytes; /* bytes of an id in files without a header */
     int threads;
 };
 
-/* Opens the tokens of all documents, each between the ids that the tokenizer's template puts before and behind it. kinds: kind of
- * each file (kinds_find). Takes a former run's file in `dir` if the documents are unchanged (*cached = 1); else reads them and
- * makes one. That takes a few megabytes of memory a thread, or the largest document's size if the tokenizer cannot cut it.
- * Afterwards the documents' fingerprints are known.
+/* Makes or finds the tokens of all documents, each between the ids that the tokenizer's template puts before and behind. kinds:
+ * kind of each file (kinds_find).
+ *
+ * Opens a former run's file of tokens in `dir` if the documents are unchanged (*cached = 1); else reads the documents and makes
+ * such a file. Memory: a few megabytes a thread, or the largest document's size if the tokenizer cannot cut it. Afterwards the
+ * documents' fingerprints are known.
  *
  * Rows of .jsonl files are documents: texts, conversations, or ids (data/lines.h). In the latter two a token that is not trained
- * is written as id + tokenizer_ids (or vocab); the bound of ids doubles if there are such rows. */
+ * is stored as id + N, N the number of different ids of the tokenizer (or vocab); stored ids are then below 2 N. */
 enum status tokenize_documents(struct documents *d, const struct tokenize_config *config, const struct file_kind *kinds,
                                struct token_file **out, int *cached);
 

@@ -7,16 +7,16 @@
 
 #include <stdlib.h>
 
-/* Tokens [first, end) of a stream. */
+/* Tokens [first, end) of a stream that are evaluated. */
 struct range {
     const struct stream *s;
     int64_t first, end;
-    int64_t at; /* number of its first token in the text of all ranges */
+    int64_t at; /* number of the range's first token when all ranges are counted through */
 };
 
 struct windows {
-    struct stream *texts;  /* files that are evaluated as a whole; NULL: corpus is set */
-    struct corpus *corpus; /* files that have been trained in part; NULL: texts is set */
+    struct stream *texts;  /* stream of files that are evaluated as a whole; NULL: corpus is set */
+    struct corpus *corpus; /* corpus whose held-out parts are evaluated; NULL: texts is set */
     struct range *range;
     int n_ranges;
     int64_t length, stride, attended;
@@ -83,7 +83,7 @@ static enum status open_corpus(const struct corpus_config *c, struct windows *w)
 
 /* ---- either ---- */
 
-/* Returns the tokens of the longest document, counting only the part in the range. */
+/* Returns the tokens of the longest document of a range; a document that reaches beyond the range counts with its part inside. */
 static int64_t longest_document(const struct range *g)
 {
     int64_t longest = 0;
@@ -174,13 +174,13 @@ static void lay_out(const struct windows *w, int64_t at, int64_t stop, struct se
     }
 }
 
-/* Reads tokens [at, stop) of the window: those of the range, from `first` of its stream on. */
+/* Reads tokens [at, stop) of the window from a range; `first`: number of token `at` in the range's stream. */
 static enum status take_range(const struct windows *w, const struct range *g, int64_t first, int64_t at, int64_t stop,
                               struct sequence *q)
 {
     int32_t next = -1;
     TRY(stream_read(g->s, first, stop - at, q->tokens + at, &next));
-    const int64_t zero = first - at; /* place of the window's token 0, were it of this stream */
+    const int64_t zero = first - at; /* number in the stream that the window's token 0 would have */
     for (int64_t end, d = stream_find(g->s, first); at < stop; at = end, d++) {
         end = min_i64(stop, stream_end(g->s, d) - zero);
         lay_out(w, at, end, q);
@@ -199,7 +199,8 @@ enum status windows_take(const struct windows *w, int64_t index, struct sequence
         if (from < to)
             TRY(take_range(w, g, g->first + from - g->at, from - first, to - first, q));
     }
-    for (int64_t i = 0; index > 0 && i < min_i64(n, w->length - w->stride); i++) /* the window before predicts these */
+    /* targets that the window before has predicted already are taken out */
+    for (int64_t i = 0; index > 0 && i < min_i64(n, w->length - w->stride); i++)
         q->targets[i] = -1;
     q->n_targets = 0;
     q->n_tokens = n;
