@@ -9,20 +9,21 @@
  * no gaps, so a plan is seldom faster. */
 struct candidate {
     struct strategy strategy;
-    double estimate;            /* seconds of a step, all micro-batches */
-    double compute;             /* busy seconds of compute, recomputation included */
-    double least_compute;       /* part of compute that no tile sizes change: attention, and products at the best rate */
-    double traffic;             /* busy seconds of all other lanes */
-    double messages;            /* part of traffic on the lanes between ranks */
+    double estimate;      /* seconds of a step, all micro-batches */
+    double compute;       /* busy seconds of compute, recomputation included */
+    double least_compute; /* part of compute that no tile sizes change: attention, and products at the best rate */
+    double traffic;       /* busy seconds of all other lanes */
+    /* bytes needed: by an estimate, the least, with instructions in lowering order; by a trial, those of its schedule */
+    double messages;
     double written;             /* part of traffic that writes to drives */
     int64_t bytes[TIERS];       /* bytes needed: by estimate the least, in lowering order; by a trial those found */
     int64_t layer_bytes[TIERS]; /* bytes that one layer more adds */
-    int redundant;              /* never better than another one */
+    int redundant;              /* 1: another candidate is at least as good in every respect */
     int place;                  /* number among the choices; the first ones keep the most on the device */
     int tried;                  /* a trial has set the fields below */
     int all_layers;             /* the trial had all layers */
     double seconds;             /* seconds of a step: simulated, or else the estimate */
-    double slow;                /* if tried: seconds of a step on links slower by FIT_SLOW than planned for */
+    double slow;                /* seconds of a step on links slower by FIT_SLOW than planned for; set by trials */
     double excess;              /* largest share of a tier's limit that is needed; above 1: does not fit */
     int level;                  /* prefetch level that the trial found (prefetch.h) */
     int first_level;            /* prefetch level that the trial started from, where that is faster than level 0 */
@@ -41,20 +42,20 @@ int candidate_order(const void *a, const void *b);
 double candidate_cost(const struct candidate *c);
 /* Returns candidate_cost and the time that messages take from compute, hidden or not. The search minimises this price. */
 double candidate_price(const struct candidate *c);
-/* Decides between prices that are about equal: seconds on planned and on slow links, and what traffic is worth. */
+/* Returns the score that decides between about equal prices: seconds on planned and on slow links, and a charge for traffic. */
 double candidate_score(const struct candidate *c);
-/* Returns the share of the step within which prices count as equal: the search gives up that much for less traffic. */
+/* Returns the share of the step within which prices count as equal: among equal prices the search takes the least traffic. */
 double price_margin(const struct plan_request *s);
 
 /* Tells whether links slower by FIT_SLOW lengthen the step by more than 3%. */
 int candidate_suffers(const struct candidate *c);
 
-/* Tells whether `tried` makes a trial of `s` needless: it had the same placement, or an alike one that keeps no more chunks and
- * does not fit. */
+/* Tells whether the trial `tried` makes a trial of `s` needless: both have the same placement, or the same classes, and `tried`
+ * keeps fewer chunks and still does not fit. */
 int candidate_decides(const struct candidate *tried, const struct strategy *s);
 
-/* Tells whether activations travel in so few row chunks that slow links hold the step up: at 32k tokens a 70B of 1, 4 or 8 chunks
- * took 7%, 4% or 0.1% longer on links 20% slower. */
+/* Tells whether activations travel in so few row chunks that slow links hold the step up: at 32k tokens a 70B model in 1, 4 or 8
+ * chunks took 7%, 4% or 0.1% longer on links 20% slower. */
 int tiles_are_coarse(const struct strategy *s);
 
 /* Tells whether the residual stream takes more than 1/32 of the device's memory: larger tiles then leave gaps of up to 8% when

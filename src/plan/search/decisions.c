@@ -9,7 +9,7 @@ enum family_rule {
     FAMILY_FREE,      /* any value */
     FAMILY_SAME,      /* the same value */
     FAMILY_ON_DEVICE, /* both on the device, or neither */
-    FAMILY_FARTHER    /* the tried one is as near or nearer */
+    FAMILY_FARTHER    /* the tried placement's tier is at least as near the device */
 };
 
 enum { NO_REQUEST = -1 };
@@ -21,9 +21,9 @@ struct decision_row {
     enum decision_kind kind; /* type of the values */
     const char *json;
     int classes;  /* part of decisions_same_classes */
-    int distance; /* choices with the same number count once; 0: not counted */
+    int distance; /* choices with the same number count once in decisions_distance; 0: not counted */
     enum family_rule family;
-    enum decision_id leader; /* the choice that this one is listed together with */
+    enum decision_id leader; /* the choice whose options include values of this one; most often the choice itself */
     enum decision_id needs;  /* the choice that must be above 0 for this one to matter; ALWAYS: none */
 };
 

@@ -8,7 +8,7 @@
 #include "plan/lower/strategy.h"
 #include "settings/settings.h"
 
-/* The first four are classes, in the order of enum tensor_class. Options (options.h) vary the last of these fastest. */
+/* The first four are classes, in the order of enum tensor_class. Lists of placements (options.h) vary the last choice fastest. */
 enum decision_id {
     DECISION_PARAMS,
     DECISION_GRADS,
@@ -23,7 +23,7 @@ enum decision_id {
     DECISION_DEVICE_LAYERS,
     DECISION_DEVICE_CHUNKS,
     DECISION_KEPT_CHUNKS,
-    DECISION_FULL_MORE, /* kept chunks by kind of layer: this and the next */
+    DECISION_FULL_MORE, /* this and the next: differences of kept chunks between kinds of layers */
     DECISION_LIGHT_FEWER,
     DECISION_WRITE_DEPTH,
     DECISIONS
@@ -36,7 +36,7 @@ enum decision_kind {
 };
 
 enum decision_kind decision_kind(enum decision_id d);
-/* Returns the field of plan.json that shows a tier or an amount; NULL: none does, or one that says more. */
+/* Returns the field of plan.json that shows a tier or an amount; NULL: there is none, or the field shows more than this choice. */
 const char *decision_json(enum decision_id d);
 
 /* Gets or sets a choice's value: an enum residency, an amount, or 0 and 1. */
@@ -45,19 +45,19 @@ void decision_set(struct strategy *s, enum decision_id d, int value);
 
 /* Returns the member of a request that fixes the choice's tier; NULL: requests cannot fix it. */
 enum offload *decision_request(struct plan_request *s, enum decision_id d);
-/* Returns the choice that this one is listed together with: acts for passing, else d itself. */
+/* Returns the choice whose options include values of d: DECISION_ACTS for DECISION_PASSING, else d itself. */
 enum decision_id decision_leader(enum decision_id d);
 
-/* Tells whether every choice is the same but for kept chunks, layer inputs and the depth of drive writes. */
+/* Tells whether every choice is the same, except for kept chunks, layer inputs and the depth of drive writes. */
 int decisions_same_classes(const struct strategy *a, const struct strategy *b);
-/* Counts the choices of whole classes, of the update's place and of layers on the device in which two placements differ. */
+/* Counts the choices in which two placements differ: tiers of classes, the place of the update, and layers on the device. */
 int decisions_distance(const struct strategy *a, const struct strategy *b);
 
-/* Tells whether stalls of `tried` are evidence for c: the same data travels in the same passes and about as far. Layers of c may
- * pass activations on farther away. */
+/* Tells whether stalls of `tried` are evidence for c: the same data travels in the same passes, about equally far. Layers of c
+ * may pass activations on in a tier farther away. */
 int decisions_same_family(const struct strategy *tried, const struct strategy *c);
-/* Numbers of families, without the tier that layers pass activations on in: two tiers, a choice, and whether gradients are on the
- * device. */
+/* Number of families that decisions_family tells apart: by two tiers, a choice, and gradients on the device or not. The tier in
+ * which layers pass activations on does not count. */
 enum { DECISIONS_FAMILIES = TIERS * TIERS * 2 * 2 };
 int decisions_family(const struct strategy *s);
 

@@ -45,7 +45,7 @@ static void need_add(struct need *a, double factor, const struct need *b)
         add_terms((double *)a, factor, (const double *)b, (int)(sizeof *a / sizeof(double)));
 }
 
-/* Models that are measured: a short one, and for each kind of layer one that has a turn of that kind more. */
+/* Models that are measured: a short one, and for each kind of layer the short one with further layers of that kind. */
 enum { SHORT, MEASURED_MOST = 1 + MODEL_KINDS };
 
 struct estimator {
@@ -53,14 +53,14 @@ struct estimator {
     struct options options;
     double micro_batches, layers;
     struct differences *all,
-        *longer;                  /* `all`: for a model of all layers; `longer`: for one layer more, of the mean of all kinds */
+        *longer; /* `all`: for a model of all layers; `longer`: for a model with one layer more, the mean of all kinds */
     struct differences *measured; /* one for each measured model */
     int short_kinds[MODEL_KINDS]; /* number of layers of each kind in the short model */
     double instrs, layer_instrs;
     struct strategy fixed;
     int64_t short_layers;
-    int split;   /* differences.beside is known */
-    int nowhere; /* every placement's program is beyond a program's tables */
+    int split;   /* 1: differences.beside is known */
+    int nowhere; /* 1: every placement's program is larger than a program's tables can be */
 };
 
 /* Finds the best rate of products of each storage type, in FLOP/s. */
@@ -93,7 +93,7 @@ static enum status measure_short_lived(const struct model *m, const struct progr
     uint8_t *moment = sys_malloc((size_t)p->n_instrs + 1);
     if (!moment)
         return status_no_memory("while planning");
-    for (int i = 0, now = 0; i < p->n_instrs; i++) { /* transfers differ between placements, computations hardly */
+    for (int i = 0, now = 0; i < p->n_instrs; i++) { /* only transfers: placements differ in these, hardly in computations */
         const struct instr *in = &p->instrs[i];
         now = in->lane == LANE_COMPUTE || in->phase == PHASE_UPDATE ? moment_of(m, in) : now;
         moment[i] = (uint8_t)now;
@@ -146,13 +146,15 @@ static enum status measure(const struct model *m, const struct strategy *s, cons
     return st;
 }
 
-/* Differences that each class makes elsewhere than at its first option, for a model of some number of layers. */
+/* Changes of a model's needs if one class takes another of its options than the first, for some number of layers. */
 struct differences {
     struct need base, params[3], grads[3], acts[OPTIONS_ACTS][2]; /* acts: with most and fewest chunks kept */
-    struct need beside[OPTIONS_ACTS];                             /* fixed part of acts, beside the part that each chunk adds */
+    /* change by activations split between two tiers, beyond the changes in proportion to chunks */
+    struct need beside[OPTIONS_ACTS];
     struct {
         struct need base, params[3], grads[3], optim[3];
-    } update[2]; /* the update alone, on the device and on the host; its copies of each class are apart from the others' */
+    } update
+        [2]; /* the update's program alone, by place of the update (device, host); classes change its needs otherwise than a step's */
 };
 
 /* A program to be measured. */
@@ -163,7 +165,7 @@ struct subject {
     int role;
 };
 
-/* Measures the difference that each option of a class but the first makes to `first`. */
+/* Measures by how much each further option of a class changes the needs `first`, measured with the first option. */
 static enum status find_elsewhere(const struct subject *x, const struct strategy *s, enum decision_id class,
                                   const struct need *first, struct need *out)
 {
@@ -220,7 +222,7 @@ static enum status find_differences(const struct model *m, const struct options 
             TRY(measure(m, &s, p, role, &d->acts[i][fewest]));
             need_add(&d->acts[i][fewest], -1, &d->base);
         }
-    /* measured with activations elsewhere, as where memory is scarce: the peak comes at another moment then */
+    /* measured with activations off the device, the case when memory is scarce: the peak then comes at another moment */
     struct strategy away = base;
     struct need first = d->base;
     set_activations(o, n_acts > 1, &away);
@@ -238,8 +240,8 @@ static enum status find_differences(const struct model *m, const struct options 
     return OK;
 }
 
-/* Measures the fixed part of activations elsewhere: keeps half of the chunks on the device and subtracts the known parts of both
- * halves. */
+/* Measures the fixed cost of activations split between two tiers: keeps half of the chunks on the device and subtracts the
+ * changes that are in proportion to chunks. */
 static enum status find_beside(const struct model *m, const struct options *o, const struct strategy *fixed,
                                const struct problem *p, int role, struct differences *d)
 {
@@ -290,7 +292,7 @@ static double pass_seconds(const struct cost_model *c, const double busy[LANES])
     return most;
 }
 
-/* Returns the seconds of a pass that leaves its drive writes to the next one. */
+/* Returns the seconds of a pass if the next pass does its drive writes. */
 static double pass_without_writes(const struct cost_model *c, const double busy[LANES])
 {
     double rest[LANES];
@@ -301,7 +303,8 @@ static double pass_without_writes(const struct cost_model *c, const double busy[
 
 /* Weights of the differences of activations. */
 struct shares {
-    double most, fewest; /* elsewhere, with the most and the fewest chunks kept */
+    double most,
+        fewest; /* shares of chunks off the first open tier, with the differences of the most and of the fewest chunks kept */
     double fewest_there; /* at the first open tier (the device, if several are open), with the fewest kept */
 };
 
@@ -340,8 +343,8 @@ static void add_up(const struct options *o, const struct differences *d, const s
     need_add(step, 1 - of.most - of.fewest, &d->beside[a]);
 }
 
-/* Sets the short-lived bytes of a's layers: those of the promoted layers if all are promoted, else in the update the larger of
- * both. */
+/* Sets the short-lived bytes of a's layers: those of the promoted layers if all are promoted; if not, in the update, the larger
+ * of both kinds. */
 static void mix_short_lived(struct need *a, const struct need *near, const struct need *far, int all)
 {
     for (int part = 0; part < PARTS; part++)
@@ -401,9 +404,11 @@ static void bytes_of(const struct need *step, const struct need *update, int64_t
     }
 }
 
-/* Returns the seconds of a forward pass before a backward pass of `backward` seconds. Drive writes that it leaves for later wait
- * on the host, beside c->bytes. Activations written last are read first, except for the layers on the device; while these are
- * computed no further ones are written. */
+/* Returns the seconds of a forward pass before a backward pass of `backward` seconds. Its unfinished drive writes wait on the
+ * host, beside c->bytes.
+ *
+ * Activations written last are read first, except for the layers on the device: while these layers are computed, nothing more is
+ * written. */
 static double forward_seconds(const struct estimator *e, const struct candidate *c, const double busy[LANES], double saved,
                               double backward)
 {
@@ -450,7 +455,7 @@ void estimator_judge(const struct estimator *e, struct candidate *c)
         c->excess = budget_excess(c->bytes, e->problem->limit);
     }
     c->redundant = (s->placement.device_layers + s->placement.device_chunks > 0 &&
-                    s->placement.acts == RES_DEVICE) || /* or state of the device would go to the host to be updated */
+                    s->placement.acts == RES_DEVICE) || /* or state that lies on the device would go to the host to be updated */
                    (e->options.n[DECISION_UPDATE] > 1 && s->placement.update_on_host && s->placement.optim == RES_DEVICE);
 }
 
@@ -483,7 +488,7 @@ static enum status measure_layers(void *job)
 static void give_up(struct estimator *e)
 {
     e->nowhere = 1;
-    e->instrs = e->layer_instrs = INFINITY; /* nothing is tried whole */
+    e->instrs = e->layer_instrs = INFINITY; /* too many instructions for any trial of all layers */
 }
 
 /* Derives the differences of a model of all layers, and of one layer more, from those of the measured models. */

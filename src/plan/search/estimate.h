@@ -15,8 +15,8 @@ void estimator_destroy(struct estimator *e); /* NULL is fine */
 /* Measures the effect of some row chunks on the device: from then on estimator_judge takes such placements, too. */
 enum status estimator_split(struct estimator *e);
 
-/* Sets the estimated fields of c for c->strategy: one of the options, with any number of kept chunks between the most and the
- * fewest. */
+/* Sets the estimated fields of c for c->strategy: a placement of the options, with any number of kept chunks between the most and
+ * the fewest. */
 void estimator_judge(const struct estimator *e, struct candidate *c);
 const struct options *estimator_options(const struct estimator *e);
 /* Sets the approximate number of instructions of a whole step's program and of one layer's part. */

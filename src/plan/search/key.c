@@ -27,11 +27,11 @@ struct key_search {
     struct meshes meshes; /* the meshes that the request left open */
     struct searched *best;
     struct candidate candidate;
-    int tried;            /* candidate is known */
+    int tried;            /* 1: `candidate` is known */
     double default_price; /* price on the default grid; INFINITY: not known */
     struct pool *pool;    /* collects trials; or NULL */
     double spent;         /* instructions scheduled while comparing grids briefly */
-    int trials;           /* number of placements tried, those of local search not yet counted */
+    int trials;           /* number of placements tried, without those of local search */
 };
 
 static enum status try_best(struct key_search *b)
@@ -42,7 +42,7 @@ static enum status try_best(struct key_search *b)
     return OK;
 }
 
-/* Returns the gain that c needs over `all`: larger if `all` was tried on all layers and c on a few. */
+/* Returns the gain that c needs over `all`: larger if `all` was tried on all layers, and c on only a few. */
 static double sure_gain(const struct candidate *all, const struct candidate *c, double gain)
 {
     return all->all_layers && !c->all_layers ? fmax(gain, FEW_LAYERS_MISS) : gain;
@@ -116,8 +116,8 @@ static enum status compare_grid(struct key_search *b, const struct point *at, do
     return st;
 }
 
-/* Tells whether activations would travel in too few chunks, and fewer than on the default grid. Trials of a few layers do not
- * show the cost of that on slow links. */
+/* Tells whether activations would travel in too few chunks, and in fewer than on the default grid. Trials of a few layers do not
+ * show the cost of this on slow links. */
 static int is_coarser(const struct searched *v, const struct strategy *s)
 {
     return v->large && s->key.row_chunk > v->default_grid.key.row_chunk && tiles_are_coarse(s);
@@ -142,8 +142,8 @@ static enum status step(struct key_search *b, enum tile_size which, int i, struc
     return OK;
 }
 
-/* Steps in one size of the grid as long as that is faster: to more heads, to longer or shorter rows, to the longest loss tile
- * first, since the default one is short. *moved: whether any step was taken. */
+/* Steps in one size of the grid as long as steps are faster: heads only up, rows up or down, loss tiles at once to the longest,
+ * since the default one is short. *moved: 1 if any step was taken. */
 static enum status vary_size(struct key_search *b, enum tile_size which, struct point *at, int *moved)
 {
     static const int first[TILE_SIZES] = {[TILE_HEADS] = 0, [TILE_ROWS] = 1, [TILE_LOSS] = 2};
@@ -200,7 +200,8 @@ static enum status compare_tiles(struct key_search *b)
     return step_from_best(b);
 }
 
-/* Creates the pool of local search. On measured figures it stays on the grids that steps have found, which ask for a larger gain. */
+/* Creates the pool of local search. With measured costs, where a new grid must gain more, local search stays on the grids that
+ * earlier steps have found. */
 static enum status start_pool(struct key_search *b)
 {
     const struct searched *v = b->best;
@@ -224,11 +225,11 @@ static enum status note_default_grid(struct key_search *b)
     return OK;
 }
 
-/* Puts the cheapest trials of local search, from *best on, into the search at `at`: in front, or behind a first one that promises
- * more on a few layers. */
+/* Puts the cheapest trials of local search, from *best on, into the search at index `at`: 0, or 1 behind a candidate that
+ * promises more after a trial of a few layers. */
 static void put_found(struct key_search *b, const struct candidate *best, int at)
 {
-    struct candidate next[SEARCH_PUT] = {*best}; /* several, in case the first does not fit whole */
+    struct candidate next[SEARCH_PUT] = {*best}; /* several, in case the first does not fit with all programs of the set */
     int n = 1;
     while (n < SEARCH_PUT && pool_next(b->pool, &next[n - 1], &next[n]))
         n++;
@@ -236,8 +237,8 @@ static void put_found(struct key_search *b, const struct candidate *best, int at
         search_put(&b->best->search, at, &next[--n]);
 }
 
-/* Finds the price on the default grid: that of the best placement there, if nothing was tried on it. If the price is lower by the
- * gain asked for, searches that grid, too. */
+/* Finds the default grid's price, if nothing was tried there: that of the best placement moved to that grid. If the price is
+ * lower by SEARCH_GAIN, searches that grid, too. */
 static enum status price_default_grid(struct key_search *b)
 {
     const struct searched *v = b->best;

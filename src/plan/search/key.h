@@ -9,9 +9,9 @@
 struct searched {
     struct problem problem;
     struct strategy fixed, default_grid; /* default_grid: the grid of model, length and mesh, or a finer one in its place */
-    int large;             /* programs on the default grid are large: another grid was started from, or could have been */
-    double default_slower; /* share of fixed's step by which the default grid is slower, if fixed is on another grid, both as
-                            * tried; INFINITY: the best placement does not fit on the default grid */
+    int large; /* 1: programs on the default grid are large, so that the search may start from another grid */
+    double
+        default_slower; /* share of fixed's step by which the default grid was slower in trials, if `fixed` is on another grid; INFINITY: the best placement does not fit there */
     struct search search;
 };
 

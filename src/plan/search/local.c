@@ -64,8 +64,8 @@ static void note_start(struct pool *pool, const struct strategy *s)
     pool->started[decisions_family(s)] = 1;
 }
 
-/* Limits the prefetch levels of trials to about that of the best one, unless transfers limit it: then nothing comes too late.
- * Sets the least price of this start. */
+/* Limits the prefetch levels of trials to about the best trial's. If transfers limit its step, no later level is left out. Sets
+ * the least price of this start. */
 static void look_around(struct pool *pool, const struct candidate *best)
 {
     int waits = best->seconds > LOCAL_TRANSFERS_LIMIT * best->compute;
@@ -86,8 +86,8 @@ static int is_new(struct pool *pool, const struct candidate *c)
     return pool->n_visited < POOL_VISITED;
 }
 
-/* Finds moves from the best placement, or if it has no untried one from another that is about as cheap; then the best moves by
- * estimate alone. */
+/* Finds moves from the best placement; if none is untried, from another placement about as cheap; else the best moves by estimate
+ * alone. */
 static enum status find_beside(struct pool *pool, const struct candidate *best, struct moves *list)
 {
     struct candidate at = *best;
@@ -129,8 +129,7 @@ static int is_left(struct pool *pool, const struct candidate *c)
     return !c->retried;
 }
 
-/* Retries trials about as cheap as *best that were made while something was much cheaper, or in a search of fewer levels: from
- * the cheapest on, a few at the same time. */
+/* Retries trials about as cheap as *best that have not been retried, the cheapest first, a few at the same time. */
 static enum status retry_left(struct pool *pool, struct candidate *best)
 {
     struct trials trials[MOVES_AT_ONCE];
@@ -222,8 +221,8 @@ static enum status open_coarser(struct pool *pool, const struct strategy *like, 
     return OK;
 }
 
-/* Lists moves to the hints, the best trials of a few layers, to be tried on all layers, on their grids or coarser ones. One of
- * several similar hints is enough; the others are found beside it. */
+/* Lists moves to the hints (the best trials of a few layers), to be tried on all layers, on their grids or coarser ones. Of
+ * similar hints only one is listed: local search finds the others from there. */
 static enum status find_hinted(struct pool *pool, int from, struct moves *list)
 {
     list->n = 0;
@@ -260,14 +259,16 @@ static enum status try_hinted(struct pool *pool, struct candidate *best)
         TRY(find_hinted(pool, from, &list));
         TRY(try_moves(pool, &list, NULL));
     }
-    best->excess = INFINITY; /* if none of these fits */
+    best->excess = INFINITY; /* the result if none of the moves fits */
     pool_find(pool, INFINITY, NULL, best);
     return OK;
 }
 
-/* Tells whether `tried`, a trial of all layers on grid g, is evidence for the family of c. It is if it fits and was estimated to
- * take about as long. A trial that would fetch too little ahead is evidence if it kept the fewest chunks, or if c keeps more than
- * the fewest. */
+/* Tells whether `tried`, a trial of all layers on grid g, is evidence for the family of c: a trial that fits is, if its estimate
+ * is about as long.
+ *
+ * A trial that would fetch too little ahead (no seconds) is evidence if it kept the fewest chunks, or if c keeps more than the
+ * fewest. */
 static int is_evidence(const struct pool_grid *g, const struct candidate *tried, const struct candidate *c, int fewest)
 {
     if ((tried->excess > 1 && isfinite(tried->seconds)) || !decisions_same_family(&tried->strategy, &c->strategy))
@@ -286,8 +287,8 @@ static int has_evidence(const struct pool *pool, const struct candidate *c, int 
     return 0;
 }
 
-/* Lists the best placements by estimate, one for each family that may be faster and that no trial is evidence for, on the grid of
- * *best. */
+/* Lists the best placements by estimate on the grid of *best, one for each family that may be faster and has no evidence from
+ * trials. */
 static void find_untried_families(const struct pool *pool, struct pool_grid *g, const struct candidate *best, struct moves *list)
 {
     const struct options *o = estimator_options(g->tried.estimator);
@@ -362,7 +363,7 @@ enum status local_search(struct pool *pool, struct candidate *best)
             *best = next;
         TRY(try_untried_families(pool, best));
     }
-    TRY(search_from(pool, best)); /* again, with what the others have shown */
+    TRY(search_from(pool, best)); /* again, now that trials from the other starts are known */
     prefer_less_traffic(pool, best);
     return OK;
 }

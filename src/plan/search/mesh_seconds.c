@@ -33,7 +33,7 @@ void mesh_products_of(const struct model *m, struct mesh_products *out)
     out->scale = kept > 0 ? all / kept : 1;
 }
 
-/* A rank's part of a micro-batch. */
+/* Volumes and seconds of one rank's part of a micro-batch. */
 struct part {
     const struct model *m;
     const struct plan_request *s;
@@ -42,8 +42,9 @@ struct part {
     struct cost_model cost;
     double forward, products, attention, rest; /* seconds of compute; forward: part of products */
     double world, ulysses, ring;               /* seconds of messages */
-    double least, all;                         /* bytes of activations: saved in any case, and the most that may be saved */
-    double state, gathered;                    /* bytes of a rank's shares; of the layers whose parameters are in hand */
+    double least, all; /* bytes of activations: `least` is saved in any case, `all` is the most that may be saved */
+    /* bytes of a rank's shares of state; bytes of the layers whose parameters are gathered at one time */
+    double state, gathered;
 };
 
 /* Adds the seconds of products: forward, for gradients of inputs, and for gradients of trained weights. */
@@ -85,7 +86,7 @@ static void add_attention(struct part *x)
         x->attention *= MESH_RING_UNEVEN;
 }
 
-/* Returns half of the saved columns of a layer's blocks that attend nothing, the mean of all layers: the width of a gated MLP. */
+/* Returns half of the saved columns of a layer's blocks without attention, the mean of all layers: the width of a gated MLP. */
 static double mean_width(const struct model *m)
 {
     double columns = 0;
@@ -182,9 +183,8 @@ static void add_activations(struct part *x)
     x->all += x->least;
 }
 
-/* Returns the seconds of one micro-batch: the longer one of compute (with waits for messages) and of messages and transfers.
- * Activations beyond the device's room are fetched; of the optional ones those are computed again that cannot be fetched behind
- * compute. */
+/* Returns the seconds of one micro-batch: the larger of compute (with waits for messages) and of messages with transfers.
+ * Activations beyond the device's room are fetched; optional ones that cannot be fetched behind compute are computed again. */
 static double micro_batch_seconds(const struct part *x, const int64_t limit[TIERS])
 {
     const double compute = x->products + x->attention + x->rest, messages = x->world + x->ulysses + x->ring,

@@ -42,7 +42,7 @@ static enum status guess_all(const struct model *m, const struct plan_request *s
         const enum status st = mesh_seconds(m, &products, &r, limit, &g.seconds, &g.excess);
         if (st == ERR_NOMEM)
             return st;
-        if (st == OK) /* given tiles need not suit the mesh's heads */
+        if (st == OK) /* a mesh on which the given tiles are illegal is left out */
             of[(*n)++] = g;
     }
     qsort(of, (size_t)*n, sizeof *of, by_guess);

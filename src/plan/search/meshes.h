@@ -24,9 +24,11 @@ struct meshes {
     int legal; /* number of meshes that the request allows */
 };
 
-/* Lists the meshes, briefly tries those that promise about as much as the first, and sets the mesh of s to the fastest. *out:
- * that mesh's placements; NULL: nothing was tried, since the mesh is given or one promises far more than the others. Adds the
- * number of trials to *trials. */
+/* Lists the meshes, briefly tries those that promise about as much as the first, and sets the mesh of s to the fastest. Adds the
+ * number of trials to *trials.
+ *
+ * *out: the chosen mesh's placements; NULL: nothing was tried, since the mesh is given or a mesh promises far more than the
+ * others. */
 enum status meshes_choose(const struct start *from, struct plan_request *s, struct meshes *all, struct searched **out,
                           int *trials);
 /* Sets the mesh of s to the most promising one, if the request leaves it open. */

@@ -61,8 +61,8 @@ static double stalls_of_alike(const struct pool *pool, const struct candidate *c
     return stalls;
 }
 
-/* Returns the price that c is expected to have. Stalls beyond its estimate are those of trials of the same classes on a grid
- * about as fine, else of its family with the same `passing`, else of its family, else of the best placement. */
+/* Returns the price that c is expected to have: its estimate and stalls. The stalls are those of trials with the same classes on
+ * a grid about as fine; else of c's family with the same `passing`; else of its family; else of the best placement. */
 static double expected(const struct pool *pool, const struct candidate *c, const struct candidate *best)
 {
     static resemblance *const like[] = {passes_alike, decisions_same_family};
@@ -170,7 +170,7 @@ static void offer_move(const struct pool *pool, struct pool_grid *g, const struc
         moves_offer(list, g, c, price * (1 + MOVE_SIMILAR * count_similar(pool, &c->strategy)));
 }
 
-/* Tells whether the whole class ought to fit in its nearer tier, embedding and head included: that is another placement. */
+/* Tells whether the whole class ought to fit in its nearer tier, embedding and head included: then another placement says so. */
 static int may_promote_in_all(const struct estimator *e, const struct candidate *c)
 {
     struct candidate all = *c;
@@ -218,7 +218,8 @@ static void offer_with(const struct pool *pool, struct pool_grid *g, const struc
     }
 }
 
-/* Offers c with each class nearer in turn; on other grids than the best one's, only with the class that the best one has nearer. */
+/* Offers c with each class nearer in turn. On other grids than the best placement's, only the class that the best placement has
+ * nearer is offered. */
 static void offer_promoted(const struct pool *pool, struct pool_grid *g, const struct start *from, const struct candidate *c,
                            struct moves *list)
 {

@@ -16,15 +16,16 @@ struct moves {
     int n;
 };
 
-/* Adds c if its price is low enough. Similar placements differ only in how many layers have something nearer: one of them, the
- * cheapest, is listed at a time. */
+/* Adds c if its price is low enough. Of placements that differ only in how many layers have something nearer, the cheapest alone
+ * is listed. */
 void moves_offer(struct moves *list, struct pool_grid *g, const struct candidate *c, double price);
 /* Adds c by its estimate; of placements of one family, only the best is listed. */
 void moves_offer_family(struct moves *list, struct pool_grid *g, const struct candidate *c);
 /* Lists placements that may be better than `best`: up to MOVE_DISTANCE choices away, on its grid and on those beside it. */
 enum status moves_find(struct pool *pool, const struct candidate *best, enum move_by by, struct moves *list);
 
-/* Returns the number of chunks of as large a share as `like` keeps, within the request's limits; and the fewest that may be kept. */
+/* Returns the number of chunks that is as large a share as `like` keeps, within the request's limits. The second function returns
+ * the fewest that may be kept. */
 int moves_share_kept(const struct pool_grid *g, const struct strategy *like);
 int moves_fewest_kept(const struct pool_grid *g);
 

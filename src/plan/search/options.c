@@ -110,8 +110,8 @@ static int is_open(const struct options *o, enum decision_id d, enum residency a
     return 0;
 }
 
-/* Tells whether layers may have a class nearer. Activations on the device are left to device_layers; optimizer state on the
- * device is updated there. */
+/* Tells whether layers may have a class in a nearer tier. Activations on the device are left to device_layers, optimizer state
+ * there to the update. */
 int options_may_promote(const struct options *o, const struct strategy *s, enum tensor_class class, enum residency at)
 {
     if (at >= strategy_tier(s, class))
@@ -143,7 +143,7 @@ void options_of_one(const struct strategy *s, struct options *o)
     for (int d = DECISION_PARAMS; d < DECISION_ACTS; d++)
         open_value(o, d, decision_get(s, d));
     if (s->placement.device_layers + s->placement.device_chunks >
-        0) { /* chunks that stay on the device are estimated from activations there */
+        0) { /* chunks on the device are estimated from placements with all activations there */
         open_value(o, DECISION_ACTS, RES_DEVICE);
         open_value(o, DECISION_PASSING, RES_DEVICE);
     }
@@ -152,7 +152,7 @@ void options_of_one(const struct strategy *s, struct options *o)
     open_value(o, DECISION_UPDATE, s->placement.update_on_host);
     open_value(o, DECISION_DEVICE_LAYERS, s->placement.device_layers);
     open_value(o, DECISION_KEPT_CHUNKS, s->placement.kept_chunks);
-    if (s->placement.device_chunks > 0 && s->placement.kept_chunks > 0) /* which chunks are kept matters then */
+    if (s->placement.device_chunks > 0 && s->placement.kept_chunks > 0) /* then it matters which chunks are kept */
         open_value(o, DECISION_KEPT_CHUNKS, 0);
     if (s->placement.promoted_layers > 0)
         open_promoted(s, o);

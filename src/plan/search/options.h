@@ -11,7 +11,7 @@ enum { OPTIONS_ACTS = 6, OPTIONS_MOST = OPTIONS_ACTS };
  * chunks). */
 struct options {
     int value[DECISIONS][OPTIONS_MOST], n[DECISIONS]; /* kept chunks: the most first; all numbers in between are open, too */
-    int split; /* activations may be split by row chunks: any number of the last ones on the device, the others elsewhere */
+    int split; /* 1: the last row chunks' activations, any number of them, may stay on the device while the others are elsewhere */
 };
 
 void options_of(const struct model *m, const struct plan_request *s, const struct strategy *fixed, struct options *o);
@@ -21,7 +21,7 @@ void options_of_one(const struct strategy *s, struct options *o);
 int options_count(const struct options *o);
 /* Sets *out to the i-th placement; numbers of kept chunks vary fastest. */
 void options_place(const struct options *o, int i, struct strategy *out);
-/* Returns the index of the choice's value in s; 0 if none is the same. */
+/* Returns the index of the value that s has for choice d; 0 if that value is not listed. */
 int options_index(const struct options *o, enum decision_id d, const struct strategy *s);
 /* Returns the largest and the smallest number of chunks that may be kept. */
 int options_most_kept(const struct options *o);

@@ -5,14 +5,14 @@
 #include "plan/search/space.h"
 #include "plan/search/tuning.h"
 
-/* Grids that local search may look at: those of trials that were added; any beside them; or of these only the ones of many row
- * chunks, if activations travel (tiles_are_coarse). */
+/* Grids that local search may look at: those of added trials; also those beside them; or, of the grids beside them, only those
+ * with many row chunks if activations travel (tiles_are_coarse). */
 enum pool_grids { POOL_GIVEN_GRIDS, POOL_ANY_GRIDS, POOL_FINE_GRIDS };
 
 struct pool_grid {
     struct strategy fixed;
     int large;           /* programs on this grid are too large to be tried */
-    struct search tried; /* candidates are the trials alone */
+    struct search tried; /* search whose candidates are exactly the trials on this grid */
     int room;
 };
 
@@ -25,7 +25,7 @@ struct pool {
     struct candidate hints[POOL_HINTS]; /* the cheapest trials of a few layers; each strategy has its grid */
     int n_hints;
     double spent, most;                    /* instructions scheduled, and the most that may be */
-    int last_level;                        /* the last prefetch level that trials look at, before FIT_SERIAL */
+    int last_level;                        /* last prefetch level that trials look at before FIT_SERIAL */
     char started[DECISIONS_FAMILIES];      /* families that were starts, as a set */
     struct strategy visited[POOL_VISITED]; /* placements whose moves were looked at */
     int n_visited;

@@ -7,7 +7,7 @@
 
 typedef enum status try_candidates(const struct problem *p, struct search *x);
 
-/* Tries one placement. All layers save the mean of the plan's kinds, unless the request gives numbers to both. */
+/* Tries one placement. Light and other layers keep the mean number of chunks, unless the request gives a number for each kind. */
 static enum status try_one(const struct problem *p, const struct strategy *strategy, try_candidates *try, struct candidate *out)
 {
     struct options o;

@@ -17,7 +17,7 @@ int probe_is_small(const struct candidate *c, const struct model *m)
     return c->all_layers && m->config.layers * ceil_div(c->strategy.rows, c->strategy.key.row_chunk) <= PROBE_SMALL_CHUNKS;
 }
 
-/* Closes every open choice at the farthest tier: that is mostly the smallest placement. */
+/* Gives every open choice the value farthest from the device, which is mostly the smallest placement. */
 static void empty_device(struct problem *p)
 {
     struct plan_request *s = &p->request;
@@ -39,7 +39,7 @@ static double inputs_at_once(double layers, int every)
     return layers / every + every - 1;
 }
 
-/* Returns the number of layers, at least `every`, of which one should keep its input to need the least memory. */
+/* Returns the number of layers, at least `every`, of which one should keep its input so that inputs take the least memory. */
 static int smallest_turns(double layers, int every)
 {
     while (every < INPUTS_EVERY_MOST && 2 * every < layers && inputs_at_once(layers, 2 * every) < inputs_at_once(layers, every))
@@ -47,15 +47,15 @@ static int smallest_turns(double layers, int every)
     return every;
 }
 
-/* Returns that number as far as the request leaves it open. */
+/* Returns smallest_turns of the model's layers; the strategy's own number if the request fixes layer inputs. */
 static int smallest_inputs(const struct problem *p, const struct strategy *fixed)
 {
     return p->request.keep_inputs > 0 ? fixed->placement.keep_inputs
                                       : smallest_turns((double)p->model->config.layers, fixed->placement.keep_inputs);
 }
 
-/* Tells whether no placement can fit in all tiers together. The bytes that c, a smallest placement, has off the device are needed
- * by any other, too, except for layer inputs that others keep fewer of (one of every `inputs` layers). */
+/* Tells whether no placement can fit in all tiers together: others need the bytes, too, that c, a smallest placement, has off the
+ * device. Only layer inputs may be fewer (of one of `inputs` layers). */
 static int is_too_much(const struct problem *p, const struct candidate *c, int inputs)
 {
     double layers = (double)p->model->config.layers,
@@ -101,7 +101,7 @@ enum status probe_smallest(const struct problem *p, const struct strategy *fixed
     if (!probe_is_small(out, m) &&
         (out->bytes[TIER_DEVICE] > p->limit[TIER_DEVICE] || /* hardly anything needs less of the device */
          (out->strategy.rows > out->strategy.key.row_chunk && is_too_much(p, out, least))))
-        return OK; /* else the device may have room for the excess of host or drives */
+        return OK; /* if not, the device may have room for bytes that are too many for host or drives */
     TRY(find_smallest(p, fixed, out));
     if (!probe_is_small(out, m) || out->excess <= 1 || out->excess > 1 + BYTES_UNCERTAIN)
         return OK;

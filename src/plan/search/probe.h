@@ -11,8 +11,8 @@ int probe_is_small(const struct candidate *c, const struct model *m);
  * finest open grid is tried, too; for larger ones that takes too long. Errors as plan_create. */
 enum status probe_fits(const struct model *m, const struct plan_request *s, const int64_t limit[TIERS], struct candidate *out);
 
-/* Probes as probe_fits, but models that are not small are tried with the inputs of one of PROBE_INPUTS_EVERY layers only: for
- * lengths near the longest. */
+/* Probes as probe_fits, but tries larger models (not probe_is_small) only with the inputs of one of PROBE_INPUTS_EVERY layers:
+ * for lengths near the longest. */
 enum status probe_fits_long(const struct model *m, const struct plan_request *s, const int64_t limit[TIERS],
                             struct candidate *out);
 
@@ -20,7 +20,8 @@ enum status probe_fits_long(const struct model *m, const struct plan_request *s,
 enum status probe_like(const struct model *m, const struct plan_request *s, const int64_t limit[TIERS],
                        const struct strategy *like, struct candidate *out);
 
-/* Tells whether that placement fits, or any other one that keeps as many layer inputs, fewer, or one of PROBE_INPUTS_EVERY. */
+/* Tells whether the placement of `like` fits, or any other placement that keeps as many layer inputs, fewer, or one of
+ * PROBE_INPUTS_EVERY. */
 enum status probe_fits_like(const struct model *m, const struct plan_request *s, const int64_t limit[TIERS],
                             const struct strategy *like, struct candidate *out);
 
@@ -31,7 +32,7 @@ enum status probe_smallest(const struct problem *p, const struct strategy *fixed
 enum status probe_all_layers(const struct model *m, const struct plan_request *s, const int64_t limit[TIERS],
                              struct candidate *c);
 
-/* Estimates the least need of the placement that is mostly the smallest; tries nothing. */
+/* Estimates the least need of the placement that is mostly the smallest, without trials. */
 enum status probe_estimate(const struct model *m, const struct plan_request *s, const int64_t limit[TIERS],
                            struct candidate *out);
 
@@ -40,7 +41,7 @@ enum status probe_estimate(const struct model *m, const struct plan_request *s, 
 enum status probe_seconds(const struct model *m, const struct plan_request *s, const int64_t limit[TIERS], double rate,
                           struct candidate *out);
 
-/* Probes as probe_seconds, where `fits` is known to fit in the serial order. */
+/* Probes as probe_seconds, given `fits`, a placement that is known to fit when no instructions overlap. */
 enum status probe_seconds_of(const struct model *m, const struct plan_request *s, const int64_t limit[TIERS], double rate,
                              const struct candidate *fits, struct candidate *out);
 

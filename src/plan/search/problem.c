@@ -14,12 +14,12 @@ void problem_set(struct problem *out, const struct model *m, const struct plan_r
     memcpy(out->limit, limit, sizeof out->limit);
 }
 
-/* Layers of one kind but for windows. */
+/* Layers that are of one kind if windows are ignored. */
 struct alike {
-    int64_t first, layers; /* the first of them, and their number */
+    int64_t first, layers; /* index of the first such layer, and the number of such layers */
 };
 
-/* Lists them in the order of the first layers; returns their number. */
+/* Lists the kinds of layers, windows ignored, in the order of their first layers; returns the number of kinds. */
 static int list_alike(const struct model *m, struct alike out[MODEL_KINDS])
 {
     int n = 0;
@@ -34,7 +34,7 @@ static int list_alike(const struct model *m, struct alike out[MODEL_KINDS])
     return n;
 }
 
-/* Returns the index of the most frequent ones. */
+/* Returns the index of the kind that has the most layers. */
 static int most_frequent(const struct alike *all, int n)
 {
     int common = 0;
@@ -54,7 +54,7 @@ static double width(const struct model *m, int shape)
     return (double)(m->shapes[shape].heads * m->shapes[shape].head_dim);
 }
 
-/* Returns the window under which heads of that shape attend to as many pairs as the layers with attention do on average; -1: none. */
+/* Returns the window under which heads of `shape` attend to as many pairs as layers with attention do on average; -1: no window. */
 static int64_t mean_window(const struct model *m, int64_t tokens, int shape)
 {
     double pairs[MODEL_MASKS], mean = 0, s = (double)tokens, layers = 0;

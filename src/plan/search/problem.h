@@ -17,15 +17,16 @@ struct problem {
 
 void problem_set(struct problem *out, const struct model *m, const struct plan_request *s, const int64_t limit[TIERS]);
 
-/* Returns `layers`, or the number of kinds of layers but for windows if that is larger, so that each has a layer. */
+/* Returns `layers` or, if larger, the number of kinds of layers (windows ignored), so that each kind has a layer. */
 int64_t problem_least_layers(const struct problem *p, int64_t layers);
 
 /* Creates the model with `layers` layers; if these are fewer than all, each attends to as many pairs as the model's layers do on
  * average. The caller destroys it. */
 enum status problem_shortened(const struct problem *p, int64_t layers, struct model **out);
-/* Creates a model of the last `layers` layers of p's model, and before them `more` layers of a kind (an index of model->kinds). A kind
- * that the last layers lack takes the place of the first one whose kind occurs twice. of_kind: number of layers of each kind. The
- * caller destroys it. */
+/* Creates a model of the last `layers` layers of p's model, preceded by `more` layers of a kind (an index of model->kinds). A
+ * kind that the last layers lack replaces the first layer whose kind occurs twice.
+ *
+ * of_kind: number of layers of each kind. The caller destroys the model. */
 enum status problem_few(const struct problem *p, int64_t layers, int64_t more, int kind, int of_kind[MODEL_KINDS],
                         struct model **out);
 

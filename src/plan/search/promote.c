@@ -11,15 +11,17 @@
 
 enum { PROMOTED_CLASSES = CLASS_ACT + 1 };
 
-/* A placement that was tried, and the numbers of layers whose class may be nearer. `least` of them fit beside the trial's memory,
- * which includes fetching ahead. `most` fit beside the least need (one more where trials are cheap, since estimates are not that
- * exact). */
+/* A placement that was tried, and the numbers of layers that may have a class nearer. `least` layers fit beside the trial's
+ * memory, which includes data fetched ahead.
+ *
+ * `most` layers fit beside the least need; where trials are cheap one layer more, since estimates are not that exact. */
 struct span {
     struct candidate far;
     enum tensor_class class;
     enum residency at;
     int64_t least, most;
-    double estimate, expected; /* seconds with the first number that is tried or (where trials are cheap) the largest */
+    /* estimated and expected seconds with the first number of layers to be tried or (where trials are cheap) with the largest */
+    double estimate, expected;
 };
 
 static struct candidate at(const struct trials *t, const struct span *s, int64_t layers)
@@ -32,14 +34,14 @@ static struct candidate at(const struct trials *t, const struct span *s, int64_t
     return c;
 }
 
-/* Returns the first number of layers to try: those that fit in any case. More layers nearer are faster, until too little memory
- * is left to fetch ahead. */
+/* Returns the first number of layers to try: those that surely fit. More layers nearer are faster, until too little memory is
+ * left to fetch ahead. */
 static int64_t first_number(const struct span *s)
 {
     return s->least > 0 ? s->least : (s->most + 1) / 2;
 }
 
-/* Returns 0 if the class of no layer may be nearer. */
+/* Finds the numbers of layers that may have the class in tier `near`. Returns 0 if there are none. */
 static int find_span(const struct trials *t, const struct candidate *tried, enum tensor_class class, enum residency near,
                      struct span *out)
 {
@@ -85,8 +87,8 @@ static int was_divided(const struct search *x, const struct span *s)
     return 0;
 }
 
-/* Finds the undivided span that is expected to be the fastest, and below `best` seconds; where trials are cheap the estimate
- * without stalls may be below. Returns 0 if there is none. */
+/* Finds the span that is expected to be the fastest, with numbers still to be tried and seconds below `best`; where trials are
+ * cheap, an estimate below `best` is enough. Returns 0 if there is none. */
 static int find_fastest(const struct trials *t, const struct search *x, double best, struct span *out)
 {
     out->expected = INFINITY;
@@ -102,8 +104,8 @@ static int find_fastest(const struct trials *t, const struct search *x, double b
     return isfinite(out->expected);
 }
 
-/* Bisects for the largest number of layers up to which each is faster than fewer. Where trials are cheap the largest number is
- * tried, too, as one layer may gain nothing where two do. */
+/* Bisects for the largest number of layers for which more layers were always faster than fewer. Where trials are cheap the
+ * largest number is tried, too, as a single layer may gain nothing though two do. */
 static enum status narrow(const struct trials *t, struct search *x, struct span *s, double *spent)
 {
     double best = s->far.seconds;

@@ -10,7 +10,7 @@ struct refining {
     const struct trials *trials;
     struct search *x;
     double spent; /* instructions */
-    double room;  /* largest excess by estimate that ought to fit, lowered by trials that did not */
+    double room;  /* largest estimated excess that ought to fit, lowered by trials that did not fit */
 };
 
 static enum status try(struct refining *r, struct candidate *c)
@@ -36,7 +36,7 @@ static void expect(struct candidate *c, const struct candidate *tried)
     c->slow = c->estimate + (tried->slow - tried->estimate) * traffic;
 }
 
-/* Varies the kept chunks in steps from half a quarter down to one chunk, each toward the faster side. */
+/* Varies the number of kept chunks in steps, from an eighth of the range down to one chunk, each toward the faster side. */
 static enum status refine_kept(struct refining *r, struct candidate *best)
 {
     const struct options *o = estimator_options(r->x->estimator);
@@ -62,8 +62,8 @@ static enum status refine_kept(struct refining *r, struct candidate *best)
     return OK;
 }
 
-/* Finds the placement with the best score below *least among those that ought to fit and have a price of `highest` at most.
- * Returns 0 if there is none. */
+/* Finds the placement with the best score, below *least, among those that ought to fit and cost at most `highest`. Returns 0 if
+ * there is none. */
 static int find_less_traffic(const struct refining *r, const struct candidate *fastest, double highest, double *least,
                              struct candidate *out)
 {
@@ -98,8 +98,8 @@ static double enough(const struct refining *r)
     return (1 + (x->all_layers ? price_margin(&r->trials->problem->request) : PRICE_MARGIN_NOISY)) * least;
 }
 
-/* Brings the trial with the best score among those fast enough to the front. Returns the score below which another one is worth
- * trying. */
+/* Brings the trial with the best score among the fast enough ones to the front. Returns the score below which a further placement
+ * is worth a trial. */
 static double choose(const struct refining *r)
 {
     struct search *x = r->x;

@@ -30,8 +30,8 @@ static int parameters_may_wait(const struct plan_request *s, const struct candid
            c->strategy.placement.update_on_host && c->seconds > RETRY_WAITS * c->compute;
 }
 
-/* Tries parameters on the host in place of the device. The host updates them, so they come from there in any case; fetched late
- * they leave the link to data needed sooner. */
+/* Tries parameters on the host in place of the device. The host updates them, so they cross the link in any case; fetched later
+ * they let more urgent data pass. */
 static enum status try_parameters_on_host(const struct trials *t, struct candidate *c, double *spent)
 {
     struct candidate other = *c;

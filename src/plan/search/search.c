@@ -21,8 +21,8 @@ static double expected_after(const struct search *x, const struct candidate *c, 
     return x->known ? stalls_expect(x, 0, next) : next->estimate + rate * next->traffic;
 }
 
-/* Tells whether a placement that ought to fit is expected to gain enough. If the gain asked for is small, quarters of the chunks
- * are too coarse, and the placement keeps as many as fit. */
+/* Tells whether a placement that ought to fit is expected to gain enough. For a small gain, quarters of the chunks are too
+ * coarse: the placement then keeps as many chunks as fit. */
 static int is_promising(const struct search *x, const struct candidate *c, double gain)
 {
     double enough = (1 - gain) * c->seconds;
@@ -53,7 +53,7 @@ static void move_to_front(struct search *x, const struct candidate *c)
     x->given = 1;
 }
 
-/* Puts a placement that was tried on this grid first. */
+/* Puts a placement that was already tried on this grid first among the candidates. */
 static enum status put_found(struct search *x, const struct candidate *found)
 {
     struct candidate c = {.strategy = found->strategy, .first_level = found->first_level};
@@ -64,8 +64,8 @@ static enum status put_found(struct search *x, const struct candidate *found)
     return OK;
 }
 
-/* Puts another grid's placement first, if it ought to fit: with as large a share of the chunks kept or, if memory seems to have
- * limited it, with as many as fit. */
+/* Puts another grid's placement first among the candidates, if it ought to fit: with an equal share of chunks kept or, if memory
+ * seems to have limited it, with as many as fit. */
 static enum status put_first(struct search *x, const struct strategy *fixed, const struct candidate *other)
 {
     const struct options *o = estimator_options(x->estimator);
@@ -119,7 +119,7 @@ static enum status search_inputs(const struct problem *p, const struct strategy 
     return st;
 }
 
-/* Tells whether the best of x was tried and beats c by SEARCH_GAIN, or fits where c does not. */
+/* Tells whether the best of x was tried and gains SEARCH_GAIN over c, or fits while c does not. */
 static int is_worth(const struct search *x, const struct candidate *c)
 {
     const struct candidate *best = &x->candidates[0];

@@ -5,17 +5,17 @@
 #include "plan/search/space.h"
 
 /* Lists, estimates and tries every placement that the settings leave open, for the mesh and tiles of `fixed`; a single placement
- * is neither estimated nor tried. Keeps fewer layer inputs than `fixed` if the settings allow it, memory limits the best
- * placement and it pays. */
+ * is neither estimated nor tried. Keeps fewer layer inputs than `fixed` if the settings allow, memory limits the best placement,
+ * and fewer inputs are faster. */
 enum status search_create(const struct problem *p, const struct strategy *fixed, struct search *out);
 
 /* A search's goal and evidence. */
 struct search_lead {
-    const struct candidate *beat;  /* the best so far; NULL: none */
-    double gain;                   /* gain asked for, as a share of beat's step */
-    const struct search *known;    /* search of another grid whose trials are evidence here, too, if trials here are of all
-                                    * layers; beat's placement is tried first; NULL: none */
-    const struct candidate *first; /* placement found on this grid already, tried first as it is; NULL: none */
+    const struct candidate *beat; /* the best so far; NULL: none */
+    double gain;                  /* gain asked for, as a share of beat's step */
+    const struct search *
+        known; /* another grid's search, whose trials are evidence if trials here are of all layers; beat's placement is then tried first; NULL: none */
+    const struct candidate *first; /* placement already found on this grid, tried first and unchanged; NULL: none */
     int brief;                     /* few placements are tried at any effort (start.h) */
 };
 /* Searches as search_create, but tries nothing (out->n_tried = 0) unless a placement is estimated to gain lead->gain, or

@@ -30,9 +30,11 @@ static int is_smaller(const struct candidate *a, const struct candidate *b, cons
     return of_a < of_b;
 }
 
-/* Tries the smallest placements from the n-th on, at the given prefetch level, until one fits or is far from fitting. Of several
- * as small, the one that keeps the most near comes first, then those that need the least elsewhere. *out: the number of the first
- * one not tried. */
+/* Tries the smallest placements from the n-th on, at the given prefetch level, until one fits or is far from fitting. *out: the
+ * index of the first one not tried.
+ *
+ * Of about equally small placements the listed first comes first (it keeps the most near), then those that need the least
+ * elsewhere. */
 static enum status try_smallest(const struct trials *t, struct search *x, int n, int level, int *out)
 {
     int first = n, end = (int)min_i64(x->n, n + SMALLEST_TRIES), settled = 0;
@@ -54,7 +56,7 @@ static enum status try_smallest(const struct trials *t, struct search *x, int n,
 /* Seconds that a candidate is expected to take, given that the first `tried` of x were tried. */
 typedef double expectation(const struct search *x, int tried, const struct candidate *c);
 
-/* Brings the candidate that ought to fit and is expected to be the fastest to place n. Returns its seconds; INFINITY: none ought
+/* Moves the candidate that ought to fit and is expected to be the fastest to index n. Returns its seconds; INFINITY: none ought
  * to fit. */
 static double bring_next(struct search *x, int n, expectation *expected)
 {

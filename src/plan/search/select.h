@@ -8,10 +8,10 @@
  * instructions have been scheduled, and sorts them. */
 enum status select_fastest(const struct problem *p, struct search *x);
 
-/* Tries the first one alone, from prefetch level 0 on and with the depth of drive writes that it has. */
+/* Tries the first candidate alone, from prefetch level 0 on and with its own depth of drive writes. */
 enum status select_first(const struct problem *p, struct search *x);
 
-/* Tries the smallest ones in the serial order until one fits, and sorts them: seconds mean nothing. */
+/* Tries the smallest candidates without prefetches or overlap until one fits, and sorts them. Seconds mean nothing afterwards. */
 enum status select_smallest(const struct problem *p, struct search *x);
 
 #endif

@@ -37,7 +37,7 @@ enum status search_smallest(const struct problem *p, const struct strategy *fixe
     return OK;
 }
 
-/* Brings the candidate that ought to fit and be the fastest to place n. Returns 0 if none ought to fit. */
+/* Moves the candidate that ought to fit and to be the fastest to index n. Returns 0 if none ought to fit. */
 static int bring_promising(struct search *x, int n, double rate)
 {
     int at = -1;

@@ -5,16 +5,16 @@
 #include "plan/search/candidate.h"
 #include "plan/search/problem.h"
 
-/* Finds the placement that needs the least share of the budgets; out->excess <= 1: something fits. Keeps fewer layer inputs than
- * `fixed` if the settings allow it and memory is short. */
+/* Finds the placement that needs the least share of the budgets; if its excess is at most 1, something fits. Keeps fewer layer
+ * inputs than `fixed` if the settings allow it and memory is short. */
 enum status search_smallest(const struct problem *p, const struct strategy *fixed, struct candidate *out);
 
 /* Finds the placement that is estimated to need the least share of the budgets; tries nothing. */
 enum status search_least(const struct problem *p, const struct strategy *fixed, struct candidate *out);
 
 /* Finds the best of a few placements, tried in order of estimate plus `rate` seconds of stalls for every second of traffic,
- * within PROMISING_INSTRS instructions. Placements that ought not to fit are not tried: unless out->tried and out->excess <= 1,
- * something else may fit. */
+ * within PROMISING_INSTRS instructions. Placements that ought not to fit are left out, so something may fit even if *out does
+ * not. */
 enum status search_promising(const struct problem *p, const struct strategy *fixed, double rate, struct candidate *out);
 
 #endif

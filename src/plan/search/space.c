@@ -52,11 +52,11 @@ enum status search_list(const struct problem *p, const struct strategy *fixed, i
     return OK;
 }
 
-/* Numbers of layers of which one keeps its input. */
+/* Choices for keep_inputs: one of this many layers keeps its input. */
 static const int turns[] = {2, 4, 8};
 enum { TURNS = sizeof turns / sizeof *turns };
-/* Keeps the next fewer layer inputs, if the settings leave that open and the model has as many layers. Returns 0 if there are
- * none. */
+/* Lowers the number of kept layer inputs by one step, if the settings leave it open and the model has enough layers. Returns 0 if
+ * there is no such step. */
 int search_fewer_inputs(const struct problem *p, struct strategy *out)
 {
     int i = 0;
@@ -68,7 +68,8 @@ int search_fewer_inputs(const struct problem *p, struct strategy *out)
     return 1;
 }
 
-/* Tells whether nothing will fit: each further turn gains half of the last one, so all of them together gain at most as much. */
+/* Tells whether no number of kept inputs will fit: each further step gains half of the last one, so all together gain at most as
+ * much. */
 int search_is_hopeless(double excess, double gained)
 {
     return excess - gained > 1;

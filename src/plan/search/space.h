@@ -12,10 +12,11 @@ struct search {
     int n, n_tried;
     int all_layers;             /* programs are small enough to be tried with all layers */
     double beat;                /* seconds of another grid's best that must be beaten; INFINITY: none */
-    const struct search *known; /* while trials run: search of another grid whose trials are evidence, too; NULL: none */
-    int given;                  /* the first one is tried in any case: another grid's best placement, or one found on this grid */
-    int brief;                  /* few are tried, and nothing around them */
-    double spent;               /* instructions scheduled while trying */
+    const struct search *known; /* set while trials run: another grid's search, whose trials are evidence, too; NULL: none */
+    /* 1: the first candidate is tried in any case: another grid's best placement, or a placement found on this grid */
+    int given;
+    int brief;                   /* 1: few candidates are tried, and nothing around them */
+    double spent;                /* instructions scheduled while trying */
     struct estimator *estimator; /* estimator of this grid; NULL: a single placement */
 };
 
@@ -29,13 +30,14 @@ int search_is_small(const struct estimator *e);
 void search_put(struct search *x, int at, const struct candidate *c);
 /* Tells whether a trial of x decides about s (candidate_decides). */
 int search_decided(const struct search *x, const struct strategy *s);
-/* Keeps as many more chunks as ought to fit, up to `high`. */
+/* Raises the number of kept chunks of c to the most, up to `high`, that ought to fit. */
 void search_keep_most(const struct search *x, int high, struct candidate *c);
 
-/* Keeps the next fewer layer inputs, if the settings leave that open and the model has as many layers. Returns 0 if there are
- * none. */
+/* Lowers the number of kept layer inputs by one step, if the settings leave it open and the model has enough layers. Returns 0 if
+ * there is no such step. */
 int search_fewer_inputs(const struct problem *p, struct strategy *out);
-/* Tells whether no number of inputs will fit: the next step gains half of the last one, so all of them gain at most as much. */
+/* Tells whether no number of kept inputs will fit: each further step gains half of the last one, so all together gain at most as
+ * much. */
 int search_is_hopeless(double excess, double gained);
 
 #endif

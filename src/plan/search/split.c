@@ -29,8 +29,8 @@ static int was_tried(const struct splits *p, const struct candidate *c)
     return 0;
 }
 
-/* Sets c's expected seconds: with stalls as the search's trials and these have shown, and slow links lengthening it as they do
- * the best one so far. */
+/* Sets c's expected seconds: with the stalls that trials of the search and of splits have shown, and a loss on slow links in
+ * proportion to the best trial's. */
 static void expect(const struct splits *p, struct candidate *c)
 {
     c->seconds = fmax(stalls_expect(p->x, p->x->n_tried, c), c->estimate + p->stalls);

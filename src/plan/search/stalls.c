@@ -23,7 +23,7 @@ static double stalls_shown(const struct candidate *tried)
 double stalls_expect(const struct search *x, int tried, const struct candidate *c)
 {
     const struct candidate *t;
-    /* another placement may have its traffic at better moments: the least rate counts, of its family if that was tried */
+    /* the least rate shown counts, as another placement may have its traffic at better moments; rates of c's family are preferred */
     double most = 0, rate = INFINITY, own = INFINITY;
     for (int i = 0; (t = trial_at(x, tried, i)); i++)
         if (t->excess <= 1)

@@ -11,10 +11,10 @@ double stalls_expect(const struct search *x, int tried, const struct candidate *
 double stalls_untried_family(const struct search *x, int tried, const struct candidate *c);
 
 typedef int resemblance(const struct strategy *tried, const struct strategy *c);
-/* Returns the amount by which the price of c ought to exceed its estimate, judged by a trial: in proportion to traffic, or to its
- * square if c has less, as lanes that hold compute up have time to catch up then. */
+/* Returns the amount by which the price of c ought to exceed its estimate, judged by one trial: in proportion to traffic. If c
+ * has less traffic, in proportion to its square, as lanes that hold compute up then catch up. */
 double stalls_scaled(const struct candidate *tried, const struct candidate *c);
-/* Returns the least such amount over the trials of x that are like c; INFINITY: there are none. */
+/* Returns the least stalls_scaled over the trials of x that are like c; INFINITY: there are none. */
 double stalls_of(const struct search *x, const struct candidate *c, resemblance *like);
 
 #endif

@@ -31,16 +31,16 @@ static int coarsen(const struct problem *p, int all, int turn, struct strategy *
     return changed;
 }
 
-/* Tells whether a grid whose best estimate is `least` is as good a start as the default one, whose best estimate is `on_default`;
- * better by SEARCH_GAIN is asked for if large tiles cost memory. */
+/* Tells whether a grid whose best estimate is `least` is as good a start as the default grid, whose best estimate is
+ * `on_default`. If large tiles cost memory, the grid must be better by SEARCH_GAIN. */
 static int may_start(const struct searched *v, double least, double on_default)
 {
     return isfinite(least) &&
            least <= (tiles_are_bulky(&v->problem, &v->default_grid) ? 1 - SEARCH_GAIN : START_SLOWER) * on_default;
 }
 
-/* Finds the grid to start from. On data sheets' machines that is the default grid only if its programs are small enough to be
- * tried with all layers; else the next one with larger tiles whose programs are, as long as its best estimate is as good. */
+/* Finds the grid to start from: the default grid, if costs are measured or its programs are small enough to be tried with all
+ * layers. If not, the first grid with larger tiles whose programs are, if its best estimate is as good. */
 static enum status find_start(struct searched *v)
 {
     struct strategy at = v->default_grid;
@@ -65,7 +65,8 @@ static int tries_few(const struct plan_request *s, const struct search_lead *lea
     return lead->brief || s->effort == EFFORT_QUICK || (s->effort == EFFORT_NORMAL && lead->beat && !lead->first);
 }
 
-/* Searches the grid that is given or found; if nothing fits on a found one, searches the default grid instead. */
+/* Searches the given grid, or the grid found to start from; if nothing fits on the latter grid, searches the default grid
+ * instead. */
 static enum status search_grids(struct searched *v, const struct strategy *grid, const struct search_lead *lead)
 {
     enum status (*const search)(const struct problem *, const struct strategy *, const struct search_lead *, struct search *) =

@@ -12,8 +12,8 @@ struct start {
     int finer; /* steps by which the default grid is refined; below 0: coarsened */
 };
 
-/* Searches on the grid given. NULL: on the grid to start from, or if nothing fits there on the default one, refined `finer`
- * times. */
+/* Searches the given grid. If `grid` is NULL: searches the grid to start from or, if nothing fits there, the default grid,
+ * refined `finer` times. */
 enum status start_create(const struct start *from, const struct plan_request *s, const struct strategy *grid,
                          const struct search_lead *lead, struct searched **out);
 void start_destroy(struct searched *v); /* NULL is fine */

@@ -62,8 +62,9 @@ static enum status schedule_layers(void *job)
     struct strategy s = *out->strategy;
     int role = out->role ? out->role : plan_first_role(&x->problem->request);
     s.placement.promoted_layers =
-        (int)(s.placement.promoted_layers * out->layers / x->problem->model->config.layers); /* the same share */
-    if (out->layers == x->problem->model->config.layers) /* fewer layers keep the mean of the kinds' numbers */
+        (int)(s.placement.promoted_layers * out->layers / x->problem->model->config.layers); /* the same share of layers */
+    if (out->layers ==
+        x->problem->model->config.layers) /* shortened models keep the mean number of chunks in all kinds of layers */
         plan_keep_as_given(x->problem->model, &x->problem->request, &s);
     TRY(problem_shortened(x->problem, out->layers, &m));
     enum status st;
@@ -109,13 +110,14 @@ static void limit_layers(const struct trials *x, const struct candidate *c, cons
         out[t] = x->problem->limit[t] - x->problem->model->config.layers * of->layer_bytes[t] + layers * c->layer_bytes[t];
 }
 
-/* Finds bytes alone. If one of several layers keeps its input, a layer's bytes are the difference between two trials that both
- * have a run of recomputed layers. The estimator's shorter model has no such run, so its one-time need would count with every
- * run. */
+/* Finds bytes without seconds. If one of several layers keeps its input, a layer's bytes are the difference between two trials
+ * that both have a run of recomputed layers.
+ *
+ * The estimator's short model has no such run, so that bytes needed once would count for every run. */
 static enum status trial_serially(const struct trials *x, struct candidate *c)
 {
     int64_t layers = x->problem->model->config.layers, period = c->strategy.placement.keep_inputs, n = trial_layers(x, c);
-    n += (layers - n) % period; /* larger turns are left */
+    n += (layers - n) % period; /* leaves a multiple of the period */
     int two = period > 1 && n + period <= layers;
     struct scheduled models[2] = {
         {.trials = x, .strategy = &c->strategy, .layers = two ? n + period : n, .level = FIT_SERIAL},
@@ -129,7 +131,8 @@ static enum status trial_serially(const struct trials *x, struct candidate *c)
     return OK;
 }
 
-/* Tries the program of the first step, too, which may be packed less well, for a trial that fits just so. */
+/* Tries the first step's program, without an update, too: its packing may need more memory, which matters for a trial that only
+ * just fits. */
 static enum status also_without_update(const struct trials *x, struct candidate *c, const struct scheduled *tried)
 {
     struct scheduled step = *tried;
@@ -141,13 +144,13 @@ static enum status also_without_update(const struct trials *x, struct candidate 
     return OK;
 }
 
-/* Numbers of layers of the two models that a program's seconds are extrapolated from; equal if one has all layers. */
+/* Numbers of layers of the two models from which a program's seconds are extrapolated; equal if a model has all layers. */
 struct sizes {
     int64_t larger, shorter;
 };
 
-/* Returns the sizes of trials, or of `more` times as many layers apart. The first layers behind the shortest model differ from
- * later ones in what is fetched beside them, which evens out over a few. */
+/* Returns the sizes of trials; for `more` above 1, sizes that are `more` times as many layers apart. Just behind the shortest
+ * model, layers differ from later ones in the data fetched beside them; over a few layers this evens out. */
 static struct sizes sizes_of(const struct trials *x, const struct candidate *c, int64_t more)
 {
     const int64_t n = trial_layers(x, c), period = c->strategy.placement.keep_inputs, layers = x->problem->model->config.layers;

@@ -14,8 +14,8 @@ struct trials {
 
 /* Returns the approximate number of instructions that a trial of c schedules. */
 double trial_instrs(const struct trials *x, const struct candidate *c);
-/* Schedules c, or models of a few layers of two sizes, at the given prefetch level or a later one: sets the seconds and bytes of
- * the whole model. At FIT_SERIAL the seconds are the estimate. */
+/* Schedules c, at the given prefetch level or a later one, with all layers or as two models of a few layers, and sets the seconds
+ * and bytes of the whole model. At FIT_SERIAL the seconds are the estimate. */
 enum status trial_run(const struct trials *x, struct candidate *c, int level);
 
 /* A step of several micro-batches. */

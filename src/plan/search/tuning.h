@@ -15,17 +15,20 @@
  * a step waits for links anyway, a much longer one that does not is no gain. */
 #define PRICE_SLOW_FREE 1.03
 #define PRICE_SLOW_MOST 0.01
-/* Seconds that a second of drive writes counts: 0.05 cost up to 1.2% of the step; 0 led to placements that only just wait for
- * drives (plan_random, row 2 at 0.30). */
+/* Charge for each second of drive writes, in seconds: 0.05 cost up to 1.2% of the step; 0 led to placements that only just wait
+ * for drives (plan_random, row 2 at 0.30). */
 #define PRICE_WRITES 0.02
-/* Seconds that a second of messages takes from compute, in memory bandwidth and multiprocessors (as in seqpar/degrees.c). */
+/* Compute seconds lost to each second of messages, which take memory bandwidth and multiprocessors (as in seqpar/degrees.c). */
 #define PRICE_MESSAGES 0.25
 /* Prices are about equal within this share of the step: measured figures and trials of a few layers are noisy; data sheets have
  * no noise. */
 #define PRICE_MARGIN_NOISY 0.003
 #define PRICE_MARGIN_SHEET 5e-4
-/* Scores of about equal prices: seconds that a second of traffic counts, as others use the links, too; and a second of drive
- * writes. At 20 GB/s these wear drives of one write a day for five years by about the cost of a second of a rented GPU. */
+/* Charges in scores of about equal prices: for a second of traffic, as others use the links, too; and for a second of drive
+ * writes.
+ *
+ * At 20 GB/s a second of writes wears drives (rated one full write a day for five years) by about the cost of a rented GPU's
+ * second. */
 #define SCORE_TRAFFIC 0.1
 #define SCORE_WRITES 1.0
 /* The search decides for another mesh, ZeRO stage or number of kept inputs if it gains this share of the step. */
@@ -34,25 +37,26 @@
 /* --- Tiles (candidate.c) -----------------------------------------------------------------------------------------------------
  */
 
-/* Activations in fewer row chunks than this make slow links hold the step up: at 32k tokens a 70B of 1, 4 or 8 chunks took 7%, 4%
- * or 0.1% longer on links 20% slower. */
+/* Fewest row chunks of activations with which slow links do not hold the step up: at 32k tokens a 70B model in 1, 4 or 8 chunks
+ * took 7%, 4% or 0.1% longer on links 20% slower. */
 #define TILES_FEW_CHUNKS 8
-/* A residual stream of more than this part of the device leaves gaps of up to 8% when larger tiles are packed. */
+/* Fraction (1/32) of the device's memory above which a residual stream is bulky: packing larger tiles then leaves gaps of up to
+ * 8%. */
 #define TILES_BULKY_PART 32
 
 /* --- Estimates (estimate.c) --------------------------------------------------------------------------------------------------
  */
 
-/* Layers of the smaller model that is measured: the first and the last layer differ from the others. */
+/* Layers of the smallest model that is measured: a first and a last layer, which differ from those in between. */
 #define ESTIMATE_LAYERS 2
-/* Bytes are estimated, and smallest placements are found, with an error of up to this share. */
+/* Largest error of estimated bytes, and of the bytes of smallest placements, as a share. */
 #define BYTES_UNCERTAIN 0.1
 
 /* --- Stalls (stalls.c) -------------------------------------------------------------------------------------------------------
  */
 
-/* A trial is no evidence for placements of more than twice its traffic: where everything lies on the device, stalls for every
- * second of the little traffic are next to none, or many. */
+/* Ratio of a placement's traffic to a trial's above which the trial is no evidence: with nearly everything on the device, stalls
+ * for each second of the little traffic are next to none, or many. */
 #define STALLS_REACH 2.0
 
 /* --- Trials (trial.c, retry.c) -----------------------------------------------------------------------------------------------
@@ -64,14 +68,14 @@
 #define TRIAL_SLACK 0.02
 /* Excess above which a trial that fits may not fit with all programs of the set. */
 #define TRIAL_TIGHT 0.98
-/* Within this share of the best one, candidates are tried at later prefetch levels, too: where drives read and write at once,
- * fetching late was up to 7% faster until 008c5c6, and is 1% since (plan_random, row 8). */
+/* Ratio to the best seconds up to which candidates are tried at later prefetch levels, too: with drives that read and write at
+ * once, fetching late was up to 7% faster until 008c5c6, and is 1% since (plan_random, row 8). */
 #define RETRY_WITHIN 1.01
-#define RETRY_LATER 3 /* prefetch levels; FIT_LATE is tried, too */
-/* The step waits if it takes this many times the compute: else neither fetching later nor yielding writes help. */
+#define RETRY_LATER 3 /* number of later prefetch levels that are tried, besides FIT_LATE */
+/* Ratio of step to compute from which the step counts as waiting: below it neither fetching later nor yielding writes help. */
 #define RETRY_WAITS 1.01
-/* Blocks of drive writes in flight beside reads: memory mostly has room for half a lane's window; with a quarter reads have
- * nearly all of the drives. */
+/* Blocks of drive writes in flight beside reads: memory mostly has room for half a lane's window. With a quarter in flight, reads
+ * have nearly all of the drives. */
 #define RETRY_WRITES_YIELD (DRIVE_DEPTH / 2)
 #define RETRY_WRITES_LAST (DRIVE_DEPTH / 4)
 
@@ -84,21 +88,22 @@
 /* Share of the best seconds above which a placement is not expected to pay, and is not tried. */
 #define TRIAL_BELOW 0.998
 enum {
-    SELECT_MOST = 32,      /* trials that fit */
-    SELECT_FEWEST = 4,     /* a single trial's stalls need not hold for others */
+    SELECT_MOST = 32,      /* most trials that fit */
+    SELECT_FEWEST = 4,     /* fewest trials, since a single trial's stalls need not hold for others */
     SELECT_FEWEST_LED = 2, /* fewest trials if trials on another grid have shown stalls */
     SELECT_BRIEF = 4,      /* most trials of a step from one grid to the next */
-    SELECT_WRITING = 8,    /* most trials of placements that write to drives, whose stalls differ more, */
+    SELECT_WRITING = 8,    /* most trials of placements that write to drives, whose stalls vary more */
 };
-#define SELECT_WRITING_BELOW 1.01 /* expected up to this share of the best seconds */
-/* Trials of the smallest placements, if nothing that ought to fit does: estimates add up the classes' peaks, which come at
- * different moments. A trial of this excess is final; in the serial order, where trials are quicker, of the second one. */
+#define SELECT_WRITING_BELOW 1.01 /* ratio to the best seconds up to which such placements are tried */
+/* Most trials of smallest placements, while none fits that ought to: estimates add up the classes' peaks, which come at different
+ * moments. The next two: excess of a trial after which no further one is made; the second is for trials without prefetches or
+ * overlap, which are quicker. */
 #define SMALLEST_TRIES 4
 #define SMALLEST_FINAL 1.1
 #define SMALLEST_FINAL_SERIALLY 1.2
-/* Excesses that differ by less than this share count as equal: one tier may be all that the placements have in common. */
+/* Difference of excesses, as a share, below which they count as equal: equal needs of one tier may say nothing of the others. */
 #define SMALLEST_ALIKE 1e-3
-/* Excess up to which fewer inputs may help: attention outputs, which stay, are as large. */
+/* Excess up to which keeping fewer layer inputs may help: attention outputs, which are as large, are kept in any case. */
 #define INPUTS_HELP 2.0
 /* The largest number of layers of which one keeps its input. */
 #define INPUTS_EVERY_MOST 8
@@ -110,7 +115,7 @@ enum {
 /* --- Classes in two tiers (promote.c) ----------------------------------------------------------------------------------------
  */
 
-#define PROMOTE_WAITS 1.01 /* times the compute: below it nothing is tried */
+#define PROMOTE_WAITS 1.01 /* ratio of step to compute below which nothing is tried */
 enum { PROMOTE_TRIES = 3 /* numbers of layers tried for each class */, PROMOTE_MOST = 24 /* trials */ };
 
 /* --- Around the fastest placement (refine.c, split.c) ------------------------------------------------------------------------
@@ -119,68 +124,68 @@ enum { PROMOTE_TRIES = 3 /* numbers of layers tried for each class */, PROMOTE_M
 #define REFINE_BELOW 0.999 /* share of the best price above which nothing is tried */
 #define REFINE_INSTRS (2 * SEARCH_INSTRS)
 enum {
-    REFINE_FINER = 6,        /* trials of other numbers of kept chunks, */
-    REFINE_LESS_TRAFFIC = 3, /* trials of placements that move less, */
-    REFINE_FEWER = 4,        /* and of fewer kept chunks */
+    REFINE_FINER = 6,        /* most trials of other numbers of kept chunks */
+    REFINE_LESS_TRAFFIC = 3, /* most trials of placements that move less */
+    REFINE_FEWER = 4,        /* most trials of fewer kept chunks */
     REFINE_MOST = REFINE_FINER + REFINE_LESS_TRAFFIC + REFINE_FEWER
 };
-#define SPLIT_WAITS 1.02 /* times the compute: below it nothing is tried */
+#define SPLIT_WAITS 1.02 /* ratio of step to compute below which nothing is tried */
 #define SPLIT_BELOW 0.99 /* share of the best cost above which nothing is tried */
 /* Estimated excess up to which a split is tried: a larger one mostly fits only if little is fetched ahead. */
 #define SPLIT_ROOM 0.97
 #define SPLIT_INSTRS (SEARCH_INSTRS / 2)
-enum { SPLIT_STEPS = 16 /* parts of the chunks */, SPLIT_TRIES = 4 };
+enum { SPLIT_STEPS = 16 /* steps from no chunk on the device to all */, SPLIT_TRIES = 4 };
 
 /* --- Meshes in closed form (mesh_seconds.c) ----------------------------------------------------------------------------------
  */
 
-/* Shares of messages that compute waits for although compute is there to hide them. */
+/* Shares of the messages' seconds that compute waits for although there is enough compute to hide them. */
 #define MESH_WORLD_WAITS 0.08
 #define MESH_ULYSSES_WAITS 0.6
 #define MESH_RING_WAITS 0.03
-/* Work of the ring's members is even within this (as in seqpar/degrees.c). */
+/* Ratio of the largest to the mean work of the ring's members (as in seqpar/degrees.c). */
 #define MESH_RING_UNEVEN 1.01
 /* Passes over the rows of the stream and of the MLP in a layer's step; instructions of a layer for each row chunk and ring member. */
 #define MESH_STREAM_PASSES 30.0
 #define MESH_MLP_PASSES 12.0
 #define MESH_INSTRS_CHUNK 60.0
 #define MESH_INSTRS_RING 12.0
-/* Share of the device that activations may have beside state. */
+/* Share of the device's memory that state and activations may take together. */
 #define MESH_ROOM 0.85
 /* Ratio of a mesh's seconds in closed form to the least ones, up to which the mesh is tried; at most MESH_TRIES are. With the first
  * mesh alone, 60 requests of bench/planner/mesh_table.py took up to 10% more than with the best. */
 #define MESH_WITHIN 1.12
 enum { MESH_TRIES = 5, MESH_TRIES_QUICK = 4 };
-/* Layers from one model to the next of those that a step's trial is extrapolated from. With one, 70b with LoRA at 8k tokens on 16
- * H100s took 18% more by its trial than as a plan, with three 0.6%. */
+/* Difference in layers of the two models that a step's trial is extrapolated from. With 1, 70b with LoRA at 8k tokens on 16 H100s
+ * took 18% more in its trial than as a plan; with 3, 0.6%. */
 enum { STEP_LAYERS = 3 };
-/* The step waits if it takes this many times the compute: else larger groups are not tried for messages. */
+/* Ratio of step to compute from which the step counts as waiting: below it larger groups are not tried for messages. */
 #define MESH_STEP_WAITS 1.01
-/* Trials within this share of each other are about as fast. */
+/* Difference of trials' seconds, as a share, below which they count as equal. */
 #define MESH_EQUAL 0.005
 
 /* --- Mesh, ZeRO stage and grid (key.c) ----------------------------------------------------------------------------------
  */
 
-/* Share of the step that another grid must gain: with measured figures, whose noise the numerics key must not follow; and with
+/* Shares of the step that another grid must gain: with measured costs, since the numerics key must not follow their noise; with
  * data sheets, where the search gives up as much for less traffic. */
 #define GRID_GAIN_MEASURED 0.03
 #define GRID_GAIN_SHEET 0.003
-/* Share of that gain which one step on the way to the best grid is to reach. */
+/* Fraction of that gain which each single step toward the best grid must reach. */
 #define GRID_STEP_GAIN (2.0 / 3)
 #define GRID_STEP_INSTRS 600e3
-#define GRID_ROUNDS 3 /* searches of grids that steps have found */
-/* A start on larger tiles may be estimated to take this many times the default grid's seconds. */
+#define GRID_ROUNDS 3 /* most full searches of grids that steps have found */
+/* Ratio to the default grid's estimated seconds up to which the search may start on larger tiles. */
 #define START_SLOWER 1.003
-/* All sizes are made larger at once where programs have this many times the instructions of a trial of all layers. */
+/* Ratio of a program's instructions to TRIAL_WHOLE_INSTRS from which all sizes of the grid are enlarged at once. */
 #define START_COARSEN_ALL 8
-/* With fewer loss tiles the logits take memory for nothing: they are few instructions. */
+/* Fewest loss tiles while enlarging: loss tiles are few instructions, and larger ones only take memory for logits. */
 #define START_LOSS_TILES 128
 /* Trials of a few layers may be too short by this share. */
 #define FEW_LAYERS_MISS 0.04
-/* Times attention plus products at their best: below it local search has nothing to gain. */
+/* Ratio of step to attention plus products at their best rates, below which local search has nothing to gain. */
 #define LOCAL_WAITS 1.003
-/* At effort normal: the ten models of plan_bench at 32k and 256k gain less than 0.7% below it. */
+/* The same ratio at effort normal: below it the ten models of plan_bench at 32k and 256k tokens gain less than 0.7%. */
 #define LOCAL_WAITS_NORMAL 1.05
 
 /* --- Local search (local.c, pool.c) ------------------------------------------------------------------------------------------
@@ -188,33 +193,34 @@ enum { STEP_LAYERS = 3 };
 /* LOCAL_RETRY_WITHIN, LOCAL_MISSES, LOCAL_STARTS, MOVE_WITHIN and MOVE_DISTANCE as plan_random measured them; the others were not
  * varied. */
 
-/* Instructions, once for every prefetch level that is looked at: sixteen times SEARCH_INSTRS made one of five budgets of 1b at
- * 128k 1.0% faster, for 38% more processor time. Large programs get as many only if LOCAL_GAIN of the step can be gained, else a
- * fraction. */
+/* Most instructions, for each prefetch level that is looked at: twice as many (16 * SEARCH_INSTRS) made one of five budgets of 1b
+ * at 128k tokens 1.0% faster, for 38% more processor time. Large programs get as many only if LOCAL_GAIN of the step can be
+ * gained, else a fraction. */
 #define LOCAL_INSTRS (8 * SEARCH_INSTRS)
-/* Instructions at effort normal. 25m at 32k on six budgets of 206 to 254 MiB takes steps within 1.0% of best's. A third of these
- * instructions costs up to 12%, no local search up to 32%. With two thirds four layers of 25m at 16k take 7% longer. */
+/* Most instructions at effort normal: 25m at 32k tokens on six budgets of 206 to 254 MiB then takes steps within 1.0% of effort
+ * best's. With a third of them steps take up to 12% longer, without local search 32%; with two thirds four layers of 25m at 16k
+ * tokens take 7% longer. */
 #define LOCAL_INSTRS_NORMAL (3 * SEARCH_INSTRS)
 #define LOCAL_GAIN 0.02
-/* Programs of up to this many instructions are tried with all layers by local search: of larger ones it could try a few only. */
+/* Most instructions of programs that local search tries with all layers: of larger programs there would be few trials. */
 #define LOCAL_WHOLE_INSTRS 100e3
-/* If the best placement has no untried move, continue from any within 2% of it. */
+/* Ratio to the best price up to which local search continues from another placement, if the best one has no untried move. */
 #define LOCAL_CONTINUE_WITHIN 1.02
-/* Trials within 2% of the best one are retried: a prefetch level that memory allows may be one that is too early. */
+/* Ratio to the best price up to which trials are retried: the earliest prefetch level that memory allows may be too early. */
 #define LOCAL_RETRY_WITHIN 1.02
-/* A family whose cheapest trial costs up to 10% more than the best one is another start. */
+/* Ratio to the best price up to which the cheapest trial of a family is another start. */
 #define LOCAL_FAMILY_WITHIN 1.1
-/* A trial on another grid is evidence for a family if its estimate is up to 10% above the candidate's. */
+/* Ratio of estimates, trial to candidate, up to which a trial on another grid is evidence for a family. */
 #define LOCAL_EVIDENCE_WITHIN 1.1
-/* Transfers limit a step that takes this many times its compute. */
+/* Ratio of step to compute from which transfers count as the step's limit. */
 #define LOCAL_TRANSFERS_LIMIT 1.1
 enum {
-    LOCAL_MISSES = 32, /* trials in a row that are not cheaper: it ends */
+    LOCAL_MISSES = 32, /* trials in a row without a cheaper one after which local search ends */
     LOCAL_STARTS = 4,
-    LOCAL_COARSER = 6, /* steps to a grid whose programs are small enough */
-    POOL_GRIDS = 64,   /* further ones are not looked at; 125m at 32k tokens came to 44 */
-    POOL_VISITED = 64, /* placements whose moves were looked at */
-    POOL_HINTS = 8     /* best trials of a few layers: with all layers they may take longer by several percent */
+    LOCAL_COARSER = 6, /* most steps to larger tiles, in search of programs that are small enough */
+    POOL_GRIDS = 64,   /* most grids; further ones are ignored; 125m at 32k tokens came to 44 */
+    POOL_VISITED = 64, /* most placements whose moves are looked at */
+    POOL_HINTS = 8     /* most trials of a few layers that are kept: on all layers they may take several percent longer */
 };
 
 /* --- Moves (moves.c) ---------------------------------------------------------------------------------------------------------
@@ -222,10 +228,11 @@ enum {
 
 #define MOVE_BELOW 0.999 /* share of the price to beat: moves estimated above it, even without stalls, are not tried */
 #define MOVE_WITHIN 1.05 /* share of the price to beat: moves expected above it are not tried */
-/* Share of the best price below which moves are tried by estimate, if none is expected to be about as cheap: stalls of others
+/* Ratio to the best price below which moves are tried by estimate alone, if none is expected to be about as cheap: others' stalls
  * need not hold for them. 8b of 4 layers on an RTX 4090: up to 8% faster by budget, for 27% more processor time. */
 #define MOVE_BY_ESTIMATE_BELOW 0.995
-/* Traffic counts as equal within 2^0.25; a trial over 8 such steps away is no evidence. */
+/* Binary logarithm of the ratio within which traffic counts as equal (2^0.25). A trial more than 8 such steps away is no
+ * evidence. */
 #define MOVE_TRAFFIC_STEP 0.25
 #define MOVE_TRAFFIC_FAR 8
 /* Grids are about as fine within this factor in each size: 1b of 2 layers at 16k tokens took 28% more than estimated with
@@ -233,54 +240,60 @@ enum {
 #define MOVE_TILES_ALIKE 4
 /* Each similar trial puts off the next one by this share of its price, so that others have their turn. */
 #define MOVE_SIMILAR 0.002
-enum { MOVE_DISTANCE = 2 /* choices in which a move may differ */, MOVES_AT_ONCE = 4 /* the same on any machine */ };
+enum {
+    MOVE_DISTANCE = 2 /* most choices in which a move may differ from its start */,
+    MOVES_AT_ONCE = 4 /* a constant, so that plans do not depend on the number of processors */
+};
 
 /* --- Probes (probe.c) --------------------------------------------------------------------------------------------------------
  */
 
-/* Number of layers of which one keeps its input, if memory is all that matters. */
+/* Number of layers of which one keeps its input, for placements that must take little memory. */
 #define PROBE_INPUTS_EVERY 4
-/* Row chunks of all layers up to which a model is small, and all its layers are tried at once. Each takes 27 instructions and
- * more. */
+/* Most row chunks of all layers together in a small model, which is tried with all layers at once. Each chunk takes 27
+ * instructions or more. */
 #define PROBE_SMALL_CHUNKS 768
-/* Largest share of a placement's bytes that is on its way and counted twice. */
+/* Largest share of a placement's bytes that is in transit between tiers and so counted in both. */
 #define PROBE_STAGED 0.05
 
 /* --- Plans (plan.c, program_set.c) -------------------------------------------------------------------------------------------
  */
 
-/* Candidates that are planned before a refusal, or while plans take longer than trials: one that fitted as a trial mostly fits
- * with all programs of the set. */
+/* Most candidates that are planned before a refusal, or while plans take longer than trials. A candidate that fitted in its trial
+ * mostly fits with all programs of the set. */
 #define PLANS_MOST 4
-/* A step may take this many times its trial before the next candidate is planned, too. A trial of all layers differs only by how
- * tightly it is packed, one of a few layers by more. */
+/* Ratios of a plan's step to its trial up to which no further candidate is planned. A trial of all layers differs from the plan
+ * in packing only, a trial of a few layers by more. */
 #define PLAN_HOLDS_WHOLE 1.001
 #define PLAN_HOLDS_FEW_LAYERS 1.03
-/* Relief where slow links hold the step up: one of this many row chunks more stays on the device or is computed again, or chunks
- * are half as long; up to SLOW_LINKS_STEPS times, for SLOW_LINKS_GIVE of the step. */
+/* Relief if slow links hold the step up: one row chunk of this many more stays on the device or is computed again, or chunks get
+ * half as long; up to SLOW_LINKS_STEPS times, for SLOW_LINKS_GIVE of the step. */
 #define SLOW_LINKS_CHUNKS 8
 #define SLOW_LINKS_STEPS 4
 #define SLOW_LINKS_GIVE 0.02
-/* Tries of other numbers of kept chunks for each kind of layer, if some layers alone have a window, on all layers; and the
- * instructions of their programs. A better one takes less than KINDS_BELOW of the best cost; prefetch levels up to KINDS_LATER
- * after the plan's are looked at. If nothing is computed again, a step below KINDS_WAITS times its compute has nothing to gain.
- * Gains: bench/results/2026-11-26-layer-kinds.txt. */
+/* Most tries (on all layers) of different numbers of kept chunks for light and other layers, if only some layers have a window;
+ * the next: their instructions. An improvement takes less than KINDS_BELOW of the best cost.
+ *
+ * KINDS_LATER: prefetch levels after the plan's that are looked at. If nothing is computed again, a step below KINDS_WAITS times
+ * its compute has nothing to gain. Gains: bench/results/2026-11-26-layer-kinds.txt. */
 enum { KINDS_TRIES = 12, KINDS_LATER = 2 };
 #define KINDS_INSTRS 200e3
 #define KINDS_BELOW 0.9995
 #define KINDS_WAITS 1.01
-/* Elements of a group if nothing of the groups moves: 1b at 4k tokens on an H200 spends 9% of its step in the fixed parts of
- * 1,213 instructions of 2^21 elements. At least twice as many bytes are in hand while checkpoints are written (session.h), so no
- * more. GROUP_GAIN: share of the step that must be gained, as for another grid, since the gradient's norm is summed otherwise. */
+/* Elements of a group if groups stay on the device: 1b at 4k tokens on an H200 spends 9% of its step in the fixed costs of 1,213
+ * instructions of 2^21 elements. Larger groups would cost memory while checkpoints are written (session.h: twice their bytes and
+ * more).
+ *
+ * GROUP_GAIN: share of the step that must be gained, as for another grid, since the gradient's norm is summed otherwise. */
 #define GROUP_RESIDENT (1 << 24)
 #define GROUP_GAIN GRID_GAIN_SHEET
 
-/* Share of a program's time that messages between all ranks take, from which larger groups are tried for them. 70b at 1k tokens
- * on 64 H100 (busy throughout): 16.3 s a step with groups of 2^23 elements, 13.3 with 2^25, 12.8 with 2^26. */
+/* Share of a program's time in messages between all ranks, from which larger groups are tried. 70b at 1k tokens on 64 H100
+ * (messages all the time): 16.3 s a step with groups of 2^23 elements, 13.3 with 2^25, 12.8 with 2^26. */
 #define GROUP_MESSAGES_BUSY 0.5
-/* Elements of the largest group tried: a gathered one takes 128 MiB of a device in bf16, its gradient in fp32 twice as much. */
+/* Elements of the largest group tried: gathered in bf16 it takes 128 MiB of a device, its gradient in fp32 twice as much. */
 #define GROUP_MESSAGES_MOST (1 << 26)
-/* Programs planned or verified at the same time: the large ones come in pairs, and each takes memory of its own. */
+/* Programs planned or verified at the same time: only two of a set are large, and each takes memory of its own. */
 #define PROGRAMS_AT_ONCE 2
 
 /* --- The longest sequence (max_seq.c) ----------------------------------------------------------------------------------------
@@ -289,11 +302,12 @@ enum { KINDS_TRIES = 12, KINDS_LATER = 2 };
 enum {
     LENGTH_SHORTEST = 1024 /* tokens */,
     LENGTH_FIRST = 131072 /* tokens */,
-    LENGTH_STEPS = 64 /* from a power of two to the next */
+    LENGTH_STEPS = 64 /* lengths tried from a power of two to the next */
 };
-/* Instructions of plans that find out whether lengths fit that trials do not: three of 1b. */
+/* Most instructions of plans that find out about lengths that do not fit in trials: three plans of 1b. */
 #define LENGTH_INSTRS 1500e3
-/* Instructions of a program up to which lengths longer than those of trials are planned: each such plan takes some seconds. */
+/* Most instructions of a program with which lengths above those that fit in trials are planned: each such plan takes some
+ * seconds. */
 #define LENGTH_BEYOND_INSTRS 200e3
 
 #endif
